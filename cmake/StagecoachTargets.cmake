@@ -1,0 +1,22 @@
+# One library a folder, its tests beside it.
+include(Catch)
+
+# stagecoach_library(NAME SOURCES... DEPS...): a static library `stagecoach_NAME`, alias stagecoach::NAME.
+# Includes are written from the repository's root: #include "common/check.h".
+function(stagecoach_library name)
+  cmake_parse_arguments(ARG "" "" "SOURCES;DEPS" ${ARGN})
+  add_library(stagecoach_${name} STATIC ${ARG_SOURCES})
+  add_library(stagecoach::${name} ALIAS stagecoach_${name})
+  target_include_directories(stagecoach_${name} PUBLIC ${CMAKE_SOURCE_DIR})
+  target_link_libraries(stagecoach_${name} PUBLIC ${ARG_DEPS})
+endfunction()
+
+# stagecoach_test(NAME SOURCES... DEPS... [LABELS...]): a Catch2 program whose cases are ctest tests.
+function(stagecoach_test name)
+  cmake_parse_arguments(ARG "" "" "SOURCES;DEPS;LABELS" ${ARGN})
+  add_executable(${name} ${ARG_SOURCES})
+  target_include_directories(${name} PRIVATE ${CMAKE_SOURCE_DIR})
+  target_link_libraries(${name} PRIVATE ${ARG_DEPS} Catch2::Catch2WithMain)
+  catch_discover_tests(${name} TEST_PREFIX "${name}: " DISCOVERY_MODE PRE_TEST
+                       PROPERTIES LABELS "${ARG_LABELS}" TIMEOUT 300)
+endfunction()

@@ -1,0 +1,25 @@
+# Compiler, linker and sanitizer settings that every target of the project shares.
+set(STAGECOACH_SANITIZE "" CACHE STRING "Sanitizers to build with, as in -fsanitize= (empty: none)")
+
+find_program(CCACHE_PROGRAM ccache)
+if(CCACHE_PROGRAM AND NOT CMAKE_CXX_COMPILER_LAUNCHER)
+  set(CMAKE_C_COMPILER_LAUNCHER ${CCACHE_PROGRAM})
+  set(CMAKE_CXX_COMPILER_LAUNCHER ${CCACHE_PROGRAM})
+endif()
+
+find_program(MOLD_PROGRAM mold)
+if(MOLD_PROGRAM)
+  add_link_options(-fuse-ld=mold)
+endif()
+
+add_compile_options(-Wall -Wextra -Wno-missing-field-initializers -Werror=return-type)
+
+if(STAGECOACH_SANITIZE)
+  add_compile_options(-fsanitize=${STAGECOACH_SANITIZE} -fno-omit-frame-pointer -g1)
+  add_link_options(-fsanitize=${STAGECOACH_SANITIZE})
+  if(STAGECOACH_SANITIZE MATCHES "undefined")
+    add_compile_options(-fno-sanitize-recover=undefined)
+  endif()
+  # Optimised a little, or the golden models take minutes.
+  string(REPLACE "-O0" "" CMAKE_CXX_FLAGS_DEBUG "${CMAKE_CXX_FLAGS_DEBUG} -O1")
+endif()

@@ -1,0 +1,21 @@
+// Assertions on our own invariants; they stay on in release builds.
+// What a user, a checkpoint or the environment can cause is an absl::Status instead.
+#pragma once
+
+#include <cstdio>
+#include <cstdlib>
+
+namespace stagecoach::internal {
+
+[[noreturn]] inline void CheckFailed(const char* file, int line, const char* condition) {
+  std::fprintf(stderr, "%s:%d: invariant broken: %s\n", file, line, condition);
+  std::abort();
+}
+
+}  // namespace stagecoach::internal
+
+#define SC_CHECK(condition)                                                      \
+  do {                                                                           \
+    if (!(condition)) [[unlikely]]                                               \
+      ::stagecoach::internal::CheckFailed(__FILE__, __LINE__, #condition);       \
+  } while (false)

@@ -1,0 +1,105 @@
+// What a checkpoint's config.json says, in this project's own terms: one decoder runs every ModelSpec.
+// A new architecture is one file in common/model/arch/ that fills this in, and one line in the table there.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "common/dtype.h"
+
+namespace stagecoach {
+
+enum class NormKind : uint8_t {
+  kLayerNorm,  // (x - mean) / sqrt(var + eps) * w + b
+  kRms,        // x / sqrt(mean(x^2) + eps) * w
+  kRmsPlusOne  // the same with (1 + w): Gemma
+};
+
+enum class Activation : uint8_t { kRelu, kGelu, kGeluTanh, kSilu };
+
+enum class RopeScaling : uint8_t { kNone, kLinear, kLlama3 };
+
+struct RopeSpec {
+  double theta = 10000.0;
+  RopeScaling scaling = RopeScaling::kNone;
+  double factor = 1.0;
+  double low_freq_factor = 1.0;       // kLlama3 only, as the two below
+  double high_freq_factor = 4.0;
+  int32_t original_max_positions = 8192;
+};
+
+struct LayerSpec {
+  int32_t kv_group = 0;  // index into ModelSpec::kv_groups
+  int32_t rope = 0;      // index into ModelSpec::ropes; unused with learned positions
+};
+
+// Layers whose KV blocks live and die together. One block table a sequence and group.
+struct KvGroupSpec {
+  int32_t window = 0;  // a position sees itself and the window - 1 before it; 0: all before it
+};
+
+// Tensor names without the layer number: "{}" stands for it. Empty: the model has no such tensor.
+// Each name is a prefix; ".weight" and, where the spec says so, ".bias" follow.
+struct TensorNames {
+  std::string embed, positions, final_norm, lm_head;
+  std::string attn_norm, q, k, v, o, q_norm, k_norm, post_attn_norm;
+  std::string mlp_norm, gate, up, down, post_mlp_norm;
+};
+
+struct ModelSpec {
+  std::string architecture;  // "LlamaForCausalLM"
+  int32_t vocab_size = 0;
+  int32_t hidden_size = 0;
+  int32_t n_heads = 0;
+  int32_t n_kv_heads = 0;
+  int32_t head_dim = 0;
+  int32_t intermediate_size = 0;
+  int32_t max_positions = 0;
+  DType stored_dtype = DType::kF32;
+
+  NormKind norm = NormKind::kRms;
+  double norm_eps = 1e-5;
+  Activation activation = Activation::kSilu;
+  bool gated_mlp = true;          // down(act(gate(x)) * up(x)); else down(act(up(x)))
+  bool post_norms = false;        // Gemma-2 and -3: attention's and MLP's outputs are normed before the residual add
+  bool qk_norm = false;           // per-head RMS norm of q and k before the rotation
+  bool qkv_bias = false, o_bias = false, mlp_bias = false;
+  bool tied_embedding = false;
+  float embed_scale = 1.0f;       // Gemma: sqrt(hidden_size), rounded as the reference rounds it
+  float attn_scale = 0.0f;        // usually 1 / sqrt(head_dim)
+  float attn_softcap = 0.0f;      // cap * tanh(score / cap); 0: off
+  float logit_softcap = 0.0f;
+
+  bool learned_positions = false; // OPT: a table of max_positions + position_offset rows
+  int32_t position_offset = 0;
+
+  std::vector<RopeSpec> ropes;
+  std::vector<KvGroupSpec> kv_groups;
+  std::vector<LayerSpec> layers;
+  TensorNames names;
+
+  int32_t n_layers() const { return static_cast<int32_t>(layers.size()); }
+};
+
+// Reads MODEL_DIR/config.json. INVALID_ARGUMENT names every key that is missing, of a wrong type or out of range;
+// UNIMPLEMENTED names the architecture and the supported ones; NOT_FOUND a missing file.
+absl::StatusOr<ModelSpec> ReadModelSpec(const std::string& model_dir);
+
+// MODEL_DIR/generation_config.json: the checkpoint's own sampling defaults. Absent file: all empty, and the EOS ids of
+// config.json.
+struct GenerationDefaults {
+  std::optional<float> temperature, top_p, min_p, repetition_penalty;
+  std::optional<int32_t> top_k;
+  std::optional<int32_t> max_new_tokens;
+  std::vector<int32_t> eos_ids;  // a number or a list in the file
+};
+absl::StatusOr<GenerationDefaults> ReadGenerationDefaults(const std::string& model_dir);
+
+// The folder for MODEL: a folder itself, or `org/name` in the local Hugging Face cache (HF_HUB_CACHE, HF_HOME or
+// ~/.cache/huggingface; the snapshot that refs/main names). NOT_FOUND lists the places looked at.
+absl::StatusOr<std::string> ResolveModelDir(const std::string& model);
+
+}  // namespace stagecoach

@@ -1,0 +1,17 @@
+// Ops for CPUs: Highway kernels with run-time dispatch on a pool of `n_threads` threads.
+#pragma once
+
+#include <memory>
+
+#include "kernels/ops.h"
+
+namespace stagecoach::kernels {
+
+struct CpuOptions {
+  int32_t n_threads = 0;  // 0: one a core of this process's affinity mask
+};
+
+// Rows are bit-identical whatever the number of rows, threads and chunks.
+std::unique_ptr<Ops> MakeCpuOps(const CpuOptions& options);
+
+}  // namespace stagecoach::kernels

@@ -1,0 +1,68 @@
+// A pipeline stage's share of the model: a range of layers, with the embedding before the first and the final norm and
+// logits after the last. Runs any ModelSpec on any Ops. One thread at a time.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "common/model/model_spec.h"
+#include "kernels/ops.h"
+#include "worker/model/step_batch.h"
+
+namespace stagecoach::worker {
+
+struct StageModelOptions {
+  std::string model_dir;
+  int32_t first_layer = 0;
+  int32_t n_layers = 0;
+  bool is_first = false;        // embeds
+  bool is_last = false;         // norms and takes logits
+  std::optional<DType> dtype;   // of weights and KV cache; absent: as stored
+  bool dummy_weights = false;   // random, from config.json alone; the same for every split into stages
+  int32_t max_batched_tokens = 512;
+  int32_t max_sequences = 64;
+  int32_t max_model_len = 2048; // tokens
+};
+
+// Called from the loading thread with bytes of this stage's tensors.
+using LoadProgressFn = std::function<void(uint64_t bytes_done, uint64_t bytes_total)>;
+
+class StageModel {
+ public:
+  // Checks every tensor's name, shape and dtype before any large allocation, then reads only this range's.
+  // INVALID_ARGUMENT lists all problems at once; `ops` outlives the model.
+  static absl::StatusOr<std::unique_ptr<StageModel>> Load(const StageModelOptions& options,
+                                                          kernels::Ops* ops,
+                                                          const LoadProgressFn& progress);
+  virtual ~StageModel() = default;
+
+  virtual const ModelSpec& spec() const = 0;
+  virtual uint64_t weights_bytes() const = 0;
+  virtual uint64_t scratch_bytes() const = 0;
+  // By KV group: bytes of one block over this stage's layers of the group (0: none here).
+  virtual std::vector<uint64_t> kv_block_bytes() const = 0;
+
+  // By KV group. Once, before the first Forward.
+  virtual absl::Status AllocateKv(std::span<const uint64_t> n_blocks) = 0;
+
+  // Runs this stage's layers. `hidden` is [T, hidden_size] float32 device memory, the residual folded in:
+  // input and output, except that stage 0 fills it from batch.token_ids.
+  virtual void Forward(const StepBatch& batch, float* hidden) = 0;
+
+  // Last stage: final norm and logits (soft cap applied) of `rows` of hidden, at most max_logit_rows() at once;
+  // the result [R, vocab_size] is valid until the next call.
+  virtual const float* Logits(const float* hidden, std::span<const int32_t> rows) = 0;
+  virtual int32_t max_logit_rows() const = 0;
+
+  // [max_batched_tokens, hidden_size] float32 scratch of the model's own.
+  virtual float* hidden_buffer() = 0;
+};
+
+}  // namespace stagecoach::worker
