@@ -1,0 +1,259 @@
+#include "kernels/reference/reference_ops.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstdlib>
+#include <cstring>
+#include <limits>
+#include <vector>
+
+#include "common/check.h"
+#include "kernels/float_convert.h"
+#include "kernels/reference/reference_sample.h"
+
+namespace stagecoach::kernels {
+namespace {
+
+double Activated(double x, Activation kind) {
+  switch (kind) {
+    case Activation::kRelu:
+      return x > 0 ? x : 0;
+    case Activation::kGelu:
+      return 0.5 * x * (1 + std::erf(x * std::sqrt(0.5)));
+    case Activation::kGeluTanh:
+      return 0.5 * x * (1 + std::tanh(std::sqrt(2 / M_PI) * (x + 0.044715 * x * x * x)));
+    case Activation::kSilu:
+      return x / (1 + std::exp(-x));
+  }
+  return 0;
+}
+
+// out[i] = norm(x)[i]; x and out may be the same, [width]
+void NormRow(const float* x, const float* weight, const float* bias, int32_t width, NormKind kind,
+             double eps, float* out, bool add_to_out) {
+  double mean = 0, square = 0;
+  if (kind == NormKind::kLayerNorm) {
+    for (int32_t i = 0; i < width; ++i) mean += x[i];
+    mean /= width;
+  }
+  for (int32_t i = 0; i < width; ++i) square += (x[i] - mean) * (x[i] - mean);
+  const double scale = 1 / std::sqrt(square / width + eps);
+  for (int32_t i = 0; i < width; ++i) {
+    const double w = kind == NormKind::kRmsPlusOne ? 1.0 + weight[i] : weight[i];
+    const double value = (x[i] - mean) * scale * w + (bias != nullptr ? bias[i] : 0);
+    out[i] = static_cast<float>(add_to_out ? out[i] + value : value);
+  }
+}
+
+class ReferenceOps final : public Ops {
+ public:
+  std::string Describe() const override { return "reference"; }
+
+  absl::StatusOr<Buffer> Allocate(size_t bytes) override {
+    const size_t rounded = (std::max<size_t>(bytes, 1) + 63) / 64 * 64;
+    void* data = std::aligned_alloc(64, rounded);
+    if (data == nullptr) {
+      return absl::ResourceExhaustedError("no memory for " + std::to_string(bytes) + " bytes");
+    }
+    std::memset(data, 0, rounded);
+    return Buffer{std::shared_ptr<void>(data, std::free), bytes};
+  }
+  void Upload(const void* host, void* device, size_t bytes) override {
+    std::memcpy(device, host, bytes);
+  }
+  void Download(const void* device, void* host, size_t bytes) override {
+    std::memcpy(host, device, bytes);
+  }
+
+  size_t MatrixBytes(int32_t rows, int32_t cols, DType dtype) const override {
+    return static_cast<size_t>(rows) * static_cast<size_t>(cols) * DTypeBytes(dtype);
+  }
+  absl::StatusOr<Matrix> NewMatrix(int32_t rows, int32_t cols, DType dtype) override {
+    auto buffer = Allocate(MatrixBytes(rows, cols, dtype));
+    if (!buffer.ok()) return buffer.status();
+    return Matrix{*std::move(buffer), dtype, rows, cols};
+  }
+  void PackRows(Matrix& matrix, int32_t first_row, int32_t n_rows, const void* source,
+                DType source_dtype) override {
+    SC_CHECK(first_row >= 0 && n_rows >= 0 && first_row + n_rows <= matrix.rows);
+    const size_t n = static_cast<size_t>(n_rows) * matrix.cols;
+    const size_t first = static_cast<size_t>(first_row) * matrix.cols;
+    for (size_t i = 0; i < n; ++i) {
+      StoreElement(matrix.buffer.data.get(), matrix.dtype, first + i,
+                   LoadElement(source, source_dtype, i));
+    }
+  }
+
+  void Embed(const EmbedArgs& args) override {
+    const int32_t width = args.table->cols;
+    for (int32_t t = 0; t < args.n_tokens; ++t) {
+      for (int32_t i = 0; i < width; ++i) {
+        float value = Weight(*args.table, args.ids[t], i) * args.scale;
+        if (args.position_table != nullptr) {
+          value += Weight(*args.position_table, args.positions[t] + args.position_offset, i);
+        }
+        args.out[static_cast<size_t>(t) * width + i] = value;
+      }
+    }
+  }
+
+  void Gemm(const GemmArgs& args) override {
+    const Matrix& w = *args.w;
+    for (int32_t t = 0; t < args.n_rows; ++t) {
+      for (int32_t n = 0; n < w.rows; ++n) {
+        double sum = 0;
+        for (int32_t k = 0; k < w.cols; ++k) {
+          sum += static_cast<double>(args.x[static_cast<size_t>(t) * w.cols + k]) * Weight(w, n, k);
+        }
+        if (args.bias != nullptr) sum += args.bias[n];
+        float& y = args.y[static_cast<size_t>(t) * w.rows + n];
+        y = static_cast<float>(args.add_to_y ? y + sum : sum);
+      }
+    }
+  }
+
+  void Norm(const NormArgs& args) override {
+    for (int32_t t = 0; t < args.n_rows; ++t) {
+      const size_t first = static_cast<size_t>(t) * args.width;
+      NormRow(args.x + first, args.weight, args.bias, args.width, args.kind, args.eps,
+              args.out + first, args.add_to_out);
+    }
+  }
+
+  void RopeAppend(const RopeAppendArgs& args) override {
+    const int32_t n_all = args.n_heads + 2 * args.n_kv_heads;
+    std::vector<float> head(args.head_dim);
+    for (int32_t t = 0; t < args.n_tokens; ++t) {
+      for (int32_t h = 0; h < n_all; ++h) {
+        float* x = args.qkv + (static_cast<size_t>(t) * n_all + h) * args.head_dim;
+        const bool is_q = h < args.n_heads;
+        const bool is_k = !is_q && h < args.n_heads + args.n_kv_heads;
+        std::copy(x, x + args.head_dim, head.begin());
+        if (is_q || is_k) {
+          const float* norm = is_q ? args.q_norm : args.k_norm;
+          if (norm != nullptr) {
+            NormRow(x, norm, nullptr, args.head_dim, args.norm_kind, args.norm_eps, head.data(),
+                    false);
+          }
+          if (args.rope != nullptr) Rotate(*args.rope, args.positions[t], head);
+        }
+        if (is_q) {
+          std::copy(head.begin(), head.end(), x);
+        } else {
+          const int32_t kv_head = is_k ? h - args.n_heads : h - args.n_heads - args.n_kv_heads;
+          const int32_t slot = args.kv_slots[t];
+          const size_t first = KvIndex(slot / kBlockTokens, kv_head, slot % kBlockTokens,
+                                       args.n_kv_heads, args.head_dim);
+          for (int32_t i = 0; i < args.head_dim; ++i) {
+            StoreElement(is_k ? args.kv.k : args.kv.v, args.kv.dtype, first + i, head[i]);
+          }
+        }
+      }
+    }
+  }
+
+  void Attention(const AttentionArgs& args) override {
+    const int32_t n_all = args.n_heads + 2 * args.n_kv_heads;
+    const int32_t group = args.n_heads / args.n_kv_heads;
+    std::vector<double> scores, sum(args.head_dim);
+    for (int32_t s = 0; s < args.n_seqs; ++s) {
+      const int32_t* table = args.block_tables + static_cast<size_t>(s) * args.block_table_stride;
+      for (int32_t t = args.seq_starts[s]; t < args.seq_starts[s + 1]; ++t) {
+        const int32_t last = args.seq_positions[s] + t - args.seq_starts[s];
+        const int32_t first = args.window > 0 ? std::max(0, last - args.window + 1) : 0;
+        for (int32_t h = 0; h < args.n_heads; ++h) {
+          const float* q = args.qkv + (static_cast<size_t>(t) * n_all + h) * args.head_dim;
+          const auto index = [&](int32_t position) {
+            return KvIndex(table[position / kBlockTokens], h / group, position % kBlockTokens,
+                           args.n_kv_heads, args.head_dim);
+          };
+          scores.clear();
+          for (int32_t p = first; p <= last; ++p) {
+            double score = 0;
+            for (int32_t i = 0; i < args.head_dim; ++i) {
+              score +=
+                  static_cast<double>(q[i]) * LoadElement(args.kv.k, args.kv.dtype, index(p) + i);
+            }
+            score *= args.scale;
+            if (args.softcap > 0) score = args.softcap * std::tanh(score / args.softcap);
+            scores.push_back(score);
+          }
+          const double max = *std::max_element(scores.begin(), scores.end());
+          double total = 0;
+          std::fill(sum.begin(), sum.end(), 0.0);
+          for (int32_t p = first; p <= last; ++p) {
+            const double weight = std::exp(scores[p - first] - max);
+            total += weight;
+            for (int32_t i = 0; i < args.head_dim; ++i) {
+              sum[i] += weight * LoadElement(args.kv.v, args.kv.dtype, index(p) + i);
+            }
+          }
+          float* out = args.out + (static_cast<size_t>(t) * args.n_heads + h) * args.head_dim;
+          for (int32_t i = 0; i < args.head_dim; ++i) out[i] = static_cast<float>(sum[i] / total);
+        }
+      }
+    }
+  }
+
+  void Activate(const ActivationArgs& args) override {
+    for (int32_t t = 0; t < args.n_rows; ++t) {
+      const float* x = args.x + static_cast<size_t>(t) * args.width * (args.gated ? 2 : 1);
+      for (int32_t i = 0; i < args.width; ++i) {
+        const double value = Activated(x[i], args.kind) * (args.gated ? x[args.width + i] : 1.0f);
+        args.out[static_cast<size_t>(t) * args.width + i] = static_cast<float>(value);
+      }
+    }
+  }
+
+  void GatherRows(const GatherRowsArgs& args) override {
+    for (int32_t r = 0; r < args.n_rows; ++r) {
+      const float* from = args.x + static_cast<size_t>(args.rows[r]) * args.width;
+      std::copy(from, from + args.width, args.out + static_cast<size_t>(r) * args.width);
+    }
+  }
+
+  void SoftCap(float* x, int64_t n, float cap) override {
+    for (int64_t i = 0; i < n; ++i) {
+      x[i] = static_cast<float>(cap * std::tanh(x[i] / static_cast<double>(cap)));
+    }
+  }
+
+  void Sample(const SampleArgs& args) override {
+    SC_CHECK(args.rows.size() == args.out.size() && args.vocab > 0);
+    const size_t vocab = static_cast<size_t>(args.vocab);
+    for (size_t r = 0; r < args.rows.size(); ++r) {
+      ReferenceSampleRow({args.logits + r * vocab, vocab}, args.rows[r], &args.out[r]);
+    }
+  }
+
+  absl::Status Synchronize() override { return absl::OkStatus(); }
+
+ private:
+  static float Weight(const Matrix& matrix, int32_t row, int32_t col) {
+    SC_CHECK(row >= 0 && row < matrix.rows);
+    return LoadElement(matrix.buffer.data.get(), matrix.dtype,
+                       static_cast<size_t>(row) * matrix.cols + col);
+  }
+
+  static size_t KvIndex(int32_t block, int32_t kv_head, int32_t offset, int32_t n_kv_heads,
+                        int32_t head_dim) {
+    SC_CHECK(block >= 0);
+    return ((static_cast<size_t>(block) * n_kv_heads + kv_head) * kBlockTokens + offset) * head_dim;
+  }
+
+  static void Rotate(const RopeTable& rope, int32_t position, std::vector<float>& head) {
+    const size_t half = head.size() / 2;
+    for (size_t i = 0; i < half; ++i) {
+      const double cos = rope.cos[position * half + i], sin = rope.sin[position * half + i];
+      const double a = head[i], b = head[i + half];
+      head[i] = static_cast<float>(a * cos - b * sin);
+      head[i + half] = static_cast<float>(b * cos + a * sin);
+    }
+  }
+};
+
+}  // namespace
+
+std::unique_ptr<Ops> MakeReferenceOps() { return std::make_unique<ReferenceOps>(); }
+
+}  // namespace stagecoach::kernels
