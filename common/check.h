@@ -14,8 +14,8 @@ namespace stagecoach::internal {
 
 }  // namespace stagecoach::internal
 
-#define SC_CHECK(condition)                                                      \
-  do {                                                                           \
-    if (!(condition)) [[unlikely]]                                               \
-      ::stagecoach::internal::CheckFailed(__FILE__, __LINE__, #condition);       \
+#define SC_CHECK(condition)                                                \
+  do {                                                                     \
+    if (!(condition)) [[unlikely]]                                         \
+      ::stagecoach::internal::CheckFailed(__FILE__, __LINE__, #condition); \
   } while (false)

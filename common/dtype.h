@@ -13,9 +13,12 @@ constexpr size_t DTypeBytes(DType dtype) { return dtype == DType::kF32 ? 4 : 2; 
 
 constexpr std::string_view DTypeName(DType dtype) {
   switch (dtype) {
-    case DType::kF32: return "float32";
-    case DType::kBF16: return "bfloat16";
-    case DType::kF16: return "float16";
+    case DType::kF32:
+      return "float32";
+    case DType::kBF16:
+      return "bfloat16";
+    case DType::kF16:
+      return "float16";
   }
   return "?";
 }

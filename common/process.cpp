@@ -1,0 +1,43 @@
+#include "common/process.h"
+
+#include <pthread.h>
+#include <sys/prctl.h>
+#include <unistd.h>
+
+#include <cstdlib>
+
+#include "common/check.h"
+
+namespace stagecoach {
+namespace {
+
+constexpr int kInterrupt = SIGUSR2;
+
+}  // namespace
+
+void ExitWithParent() {
+  const pid_t parent = getppid();
+  prctl(PR_SET_PDEATHSIG, SIGKILL);
+  // The parent may have died before the call above: then init, or a subreaper, is the parent by
+  // now.
+  if (getppid() != parent || parent == 1) std::_Exit(1);
+}
+
+ShutdownSignals::ShutdownSignals() {
+  sigemptyset(&signals_);
+  sigaddset(&signals_, SIGTERM);
+  sigaddset(&signals_, SIGINT);
+  sigaddset(&signals_, kInterrupt);
+  SC_CHECK(pthread_sigmask(SIG_BLOCK, &signals_, nullptr) == 0);
+  std::signal(SIGPIPE, SIG_IGN);
+}
+
+int ShutdownSignals::Wait() {
+  int signal = 0;
+  SC_CHECK(sigwait(&signals_, &signal) == 0);
+  return signal == kInterrupt ? 0 : signal;
+}
+
+void ShutdownSignals::Interrupt() { kill(getpid(), kInterrupt); }
+
+}  // namespace stagecoach

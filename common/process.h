@@ -1,0 +1,30 @@
+// What every program of the house does with signals and with its parent.
+#pragma once
+
+#include <csignal>
+
+namespace stagecoach {
+
+// Ties this process's life to its parent's: SIGKILL when the parent's thread that started it ends.
+// Exits at once if the parent is gone already.
+void ExitWithParent();
+
+// Takes SIGTERM and SIGINT out of their asynchronous life: construct one first thing in main,
+// before any thread, and Wait() for them where it suits. SIGPIPE is ignored as well: a vanished
+// peer is an error code, not a death.
+class ShutdownSignals {
+ public:
+  ShutdownSignals();
+  ShutdownSignals(const ShutdownSignals&) = delete;
+  ShutdownSignals& operator=(const ShutdownSignals&) = delete;
+
+  // Blocks until a signal (returned) or Interrupt() (returns 0).
+  int Wait();
+  // Ends a Wait() from another thread.
+  void Interrupt();
+
+ private:
+  sigset_t signals_;
+};
+
+}  // namespace stagecoach
