@@ -1,0 +1,200 @@
+//! The functions of `../text_abi.h`; their contracts are written there.
+
+use std::ffi::{c_char, CStr};
+use std::path::Path;
+use std::ptr;
+use std::slice;
+
+use crate::error::{catch, Code, Error, Result};
+use crate::tokenizer::Tokenizer;
+
+#[repr(C)]
+pub struct Pieces {
+    decode: i32,
+    n_ids: i32,
+    flags: *const u8,
+    offsets: *const u32,
+    bytes: *const u8,
+    first_offsets: *const u32,
+    first_bytes: *const u8,
+    n_strip: i32,
+    strip_byte: u8,
+}
+
+/// Bytes `begin..end` of a text.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Range {
+    pub begin: usize,
+    pub end: usize,
+}
+
+/// A C array, empty when its length is 0, whatever the pointer.
+///
+/// # Safety
+/// `data` points to `n` values that outlive the result.
+pub unsafe fn array<'a, T>(data: *const T, n: usize) -> &'a [T] {
+    if n == 0 {
+        &[]
+    } else {
+        slice::from_raw_parts(data, n)
+    }
+}
+
+/// # Safety
+/// As for [`array`].
+pub unsafe fn text<'a>(data: *const c_char, size: usize) -> Result<&'a str> {
+    std::str::from_utf8(array(data.cast(), size)).map_err(|e| {
+        Error::new(
+            Code::InvalidArgument,
+            format!("the text is not UTF-8 at byte {}", e.valid_up_to()),
+        )
+    })
+}
+
+/// Runs an entry point's body and reports its error as the header says.
+///
+/// # Safety
+/// `error` is null or points to `error_bytes` bytes.
+pub unsafe fn entry(
+    error: *mut c_char,
+    error_bytes: usize,
+    body: impl FnOnce() -> Result<()>,
+) -> i32 {
+    let Err(failure) = catch(body) else { return 0 };
+    if !error.is_null() && error_bytes > 0 {
+        let mut n = failure.message.len().min(error_bytes - 1);
+        while !failure.message.is_char_boundary(n) {
+            n -= 1;
+        }
+        ptr::copy_nonoverlapping(failure.message.as_ptr(), error.cast(), n);
+        *error.add(n) = 0;
+    }
+    failure.code as i32
+}
+
+/// # Safety
+/// `out` points to `capacity` values and `n_out` to one.
+pub unsafe fn write_out<T: Copy>(
+    values: &[T],
+    out: *mut T,
+    capacity: usize,
+    n_out: *mut usize,
+) -> Result<()> {
+    *n_out = values.len();
+    if values.len() > capacity {
+        return Err(Error::new(
+            Code::OutOfRange,
+            "the output buffer is too small",
+        ));
+    }
+    if !values.is_empty() {
+        ptr::copy_nonoverlapping(values.as_ptr(), out, values.len());
+    }
+    Ok(())
+}
+
+#[no_mangle]
+pub unsafe extern "C" fn sc_text_tokenizer_load(
+    model_dir: *const c_char,
+    out: *mut *mut Tokenizer,
+    error: *mut c_char,
+    error_bytes: usize,
+) -> i32 {
+    entry(error, error_bytes, || {
+        let dir = text(model_dir, CStr::from_ptr(model_dir).count_bytes())?;
+        *out = Box::into_raw(Box::new(Tokenizer::load(Path::new(dir))?));
+        Ok(())
+    })
+}
+
+#[no_mangle]
+pub unsafe extern "C" fn sc_text_tokenizer_free(tokenizer: *mut Tokenizer) {
+    if !tokenizer.is_null() {
+        drop(Box::from_raw(tokenizer));
+    }
+}
+
+#[no_mangle]
+pub unsafe extern "C" fn sc_text_tokenizer_pieces(tokenizer: *const Tokenizer, out: *mut Pieces) {
+    let pieces = (*tokenizer).pieces();
+    let first = pieces.first.as_ref();
+    *out = Pieces {
+        decode: pieces.decode as i32,
+        n_ids: pieces.flags.len() as i32,
+        flags: pieces.flags.as_ptr(),
+        offsets: pieces.all.offsets.as_ptr(),
+        bytes: pieces.all.bytes.as_ptr(),
+        first_offsets: first.map_or(ptr::null(), |t| t.offsets.as_ptr()),
+        first_bytes: first.map_or(ptr::null(), |t| t.bytes.as_ptr()),
+        n_strip: pieces.n_strip as i32,
+        strip_byte: pieces.strip_byte,
+    };
+}
+
+#[no_mangle]
+pub unsafe extern "C" fn sc_text_tokenizer_role(
+    tokenizer: *const Tokenizer,
+    role: *const c_char,
+    data: *mut *const c_char,
+    size: *mut usize,
+) {
+    let role = CStr::from_ptr(role).to_str().unwrap_or_default();
+    let token = (*tokenizer).role(role);
+    *data = token.as_ptr().cast();
+    *size = token.len();
+}
+
+#[no_mangle]
+pub unsafe extern "C" fn sc_text_tokenizer_id(
+    tokenizer: *const Tokenizer,
+    piece: *const c_char,
+    size: usize,
+) -> i32 {
+    let found = catch(|| Ok((*tokenizer).id(text(piece, size)?)));
+    found.ok().flatten().map_or(-1, |id| id as i32)
+}
+
+#[no_mangle]
+pub unsafe extern "C" fn sc_text_encode(
+    tokenizer: *const Tokenizer,
+    data: *const c_char,
+    size: usize,
+    plain: *const Range,
+    n_plain: usize,
+    add_special_tokens: i32,
+    ids: *mut i32,
+    capacity: usize,
+    n_ids: *mut usize,
+    error: *mut c_char,
+    error_bytes: usize,
+) -> i32 {
+    entry(error, error_bytes, || {
+        let encoded = (*tokenizer).encode(
+            text(data, size)?,
+            array(plain, n_plain),
+            add_special_tokens != 0,
+        )?;
+        write_out(&encoded, ids.cast(), capacity, n_ids)
+    })
+}
+
+#[no_mangle]
+pub unsafe extern "C" fn sc_text_decode(
+    tokenizer: *const Tokenizer,
+    ids: *const i32,
+    n_ids: usize,
+    skip_special_tokens: i32,
+    out: *mut c_char,
+    capacity: usize,
+    size: *mut usize,
+    error: *mut c_char,
+    error_bytes: usize,
+) -> i32 {
+    entry(error, error_bytes, || {
+        // A negative id becomes one above every vocabulary, which contributes nothing.
+        let ids: &[u32] = array(ids.cast(), n_ids);
+        let decoded = (*tokenizer).decode(ids, skip_special_tokens != 0)?;
+        write_out(decoded.as_bytes(), out.cast(), capacity, size)
+    })
+}

@@ -1,0 +1,8 @@
+//! Tokenizing and chat templates for stagecoach, behind the C interface of `../text_abi.h`.
+
+mod abi;
+mod checkpoint;
+mod error;
+mod pieces;
+mod rendered;
+mod tokenizer;

@@ -1,0 +1,215 @@
+//! Encoding a rendered chat: special tokens written by the template count, the same spelling inside
+//! what a person wrote (the ranges `plain`) is ordinary text.
+//!
+//! The text is still cut and encoded as one text, as the library does it, since tokens run across
+//! the borders of the ranges.
+
+use tokenizers::pipeline::{
+    normalize_all, Model, PipelinePatternMatcher, PipelineToken, PipelineTokenizer, PreTokenizer,
+    PreTokenizerScratch, Segment, SpecialSegmentIterator,
+};
+use tokenizers::vocab::bucket_added_vocabulary::AddedVocabulary;
+
+use crate::abi::Range;
+use crate::error::{Code, Error, Result};
+
+pub fn check_ranges(text: &str, plain: &[Range]) -> Result<()> {
+    let mut last_end = 0;
+    for range in plain {
+        let inside = range.begin <= range.end && range.end <= text.len();
+        if !inside
+            || range.begin < last_end
+            || !text.is_char_boundary(range.begin)
+            || !text.is_char_boundary(range.end)
+        {
+            return Err(Error::new(
+                Code::InvalidArgument,
+                format!(
+                    "plain range {}..{} is outside the text, splits a character or overlaps \
+                     the one before",
+                    range.begin, range.end
+                ),
+            ));
+        }
+        last_end = range.end;
+    }
+    Ok(())
+}
+
+fn overlaps(plain: &[Range], begin: usize, end: usize) -> bool {
+    let next = plain.partition_point(|range| range.end <= begin);
+    plain
+        .get(next)
+        .is_some_and(|r| r.begin < end && r.begin < r.end)
+}
+
+/// Added tokens of the library, less the special ones that touch a plain range.
+struct Matcher<'a> {
+    added: &'a AddedVocabulary,
+    special: &'a dyn Fn(u32) -> bool,
+    plain: &'a [Range],
+    /// Where the searched text begins in the one that `plain` speaks of.
+    offset: usize,
+}
+
+impl PipelinePatternMatcher for Matcher<'_> {
+    fn extract_next(
+        &self,
+        text: &[u8],
+        mut from: usize,
+        normalized: bool,
+        special_as_text: bool,
+    ) -> Option<((usize, usize), u32)> {
+        while from < text.len() {
+            let ((begin, end), id) =
+                self.added
+                    .extract_next(text, from, normalized, special_as_text)?;
+            let hidden = overlaps(self.plain, self.offset + begin, self.offset + end);
+            if !hidden || !(self.special)(id) {
+                return Some(((begin, end), id));
+            }
+            // A token of the template may begin inside the hidden one. A token takes the spaces
+            // around it along (lstrip), so this can be behind the match's own start.
+            from = from.max(begin) + 1;
+        }
+        None
+    }
+}
+
+fn is_special(pipeline: &PipelineTokenizer, id: u32) -> bool {
+    pipeline.decode_tokens(&[id], true).is_empty()
+}
+
+/// Whether `plain` covers part of a special token's spelling.
+pub fn hides_special(pipeline: &PipelineTokenizer, text: &str, plain: &[Range]) -> bool {
+    let added = pipeline.get_added_vocabulary();
+    let mut from = 0;
+    while let Some(((begin, end), id)) = added.extract_next(text.as_bytes(), from, false, false) {
+        if overlaps(plain, begin, end) && is_special(pipeline, id) {
+            return true;
+        }
+        from = end;
+    }
+    false
+}
+
+struct Encoder<'a> {
+    pipeline: &'a PipelineTokenizer,
+    added: &'a AddedVocabulary,
+    scratch: <tokenizers::pipeline::PipelineModel as Model>::Scratch,
+    split: PreTokenizerScratch,
+    /// Spellings of special tokens that are matched after normalization.
+    normalized_special: &'a [(String, u32)],
+    out: Vec<PipelineToken>,
+}
+
+pub fn encode(
+    pipeline: &PipelineTokenizer,
+    normalized_special: &[(String, u32)],
+    text: &str,
+    plain: &[Range],
+) -> Result<Vec<u32>> {
+    let mut encoder = Encoder {
+        pipeline,
+        added: pipeline.get_added_vocabulary(),
+        scratch: pipeline.get_model().init_scratch(),
+        split: PreTokenizerScratch::default(),
+        normalized_special,
+        out: Vec::with_capacity(text.len() / 3 + 8),
+    };
+    encoder
+        .run(text, plain)
+        .map_err(|e| Error::new(Code::InvalidArgument, format!("cannot encode: {e}")))?;
+    Ok(PipelineToken::cast_slice(&encoder.out).to_vec())
+}
+
+impl Encoder<'_> {
+    /// The library's own two passes: tokens matched in the text as it is, then those matched after
+    /// normalization.
+    fn run(&mut self, text: &str, plain: &[Range]) -> tokenizers::Result<()> {
+        let pipeline = self.pipeline;
+        let special = |id| is_special(pipeline, id);
+        let matcher = Matcher {
+            added: self.added,
+            special: &special,
+            plain,
+            offset: 0,
+        };
+        for segment in SpecialSegmentIterator::new(text, &matcher, false, false) {
+            match segment {
+                Segment::SpecialToken(id) => self.out.push(PipelineToken::from(id)),
+                Segment::Text { text, input_offset } => {
+                    self.normalized(text, input_offset, plain, &special)?;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn normalized(
+        &mut self,
+        chunk: &str,
+        offset: usize,
+        plain: &[Range],
+        special: &dyn Fn(u32) -> bool,
+    ) -> tokenizers::Result<()> {
+        let normalized = normalize_all(self.pipeline.get_normalizers(), chunk, offset)?;
+        // Positions are only known where normalization left the text alone.
+        let unchanged = normalized == chunk;
+        let touched = overlaps(plain, offset, offset + chunk.len());
+        let special_as_text = touched && !unchanged;
+        if special_as_text {
+            if let Some((begin, end, id)) = self.find_normalized_special(chunk, offset, plain) {
+                self.normalized(&chunk[..begin], offset, plain, special)?;
+                self.out.push(PipelineToken::from(id));
+                return self.normalized(&chunk[end..], offset + end, plain, special);
+            }
+        }
+        let matcher = Matcher {
+            added: self.added,
+            special,
+            plain: if unchanged { plain } else { &[] },
+            offset,
+        };
+        for segment in SpecialSegmentIterator::new(&normalized, &matcher, true, special_as_text) {
+            match segment {
+                Segment::SpecialToken(id) => self.out.push(PipelineToken::from(id)),
+                Segment::Text { text, .. } => self.model(text)?,
+            }
+        }
+        Ok(())
+    }
+
+    /// The first special token of the normalized kind that the template wrote, by its spelling
+    /// before normalization.
+    fn find_normalized_special(
+        &self,
+        chunk: &str,
+        offset: usize,
+        plain: &[Range],
+    ) -> Option<(usize, usize, u32)> {
+        let first_of = |(spelling, id): &(String, u32)| {
+            chunk
+                .match_indices(spelling.as_str())
+                .map(|(at, found)| (at, at + found.len(), *id))
+                .find(|&(begin, end, _)| !overlaps(plain, offset + begin, offset + end))
+        };
+        self.normalized_special
+            .iter()
+            .filter_map(first_of)
+            .min_by_key(|&(begin, end, _)| (begin, std::cmp::Reverse(end)))
+    }
+
+    fn model(&mut self, text: &str) -> tokenizers::Result<()> {
+        if u32::try_from(text.len()).is_err() {
+            return Err("a text of more than 4 GB".into());
+        }
+        let mut spans = Vec::new();
+        self.pipeline
+            .get_pre_tokenizer()
+            .pre_tokenize(text, &mut self.split, &mut spans)?;
+        self.pipeline
+            .get_model()
+            .tokenize_spans(text, &spans, &mut self.scratch, &mut self.out)
+    }
+}

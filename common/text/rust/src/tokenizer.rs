@@ -1,0 +1,249 @@
+//! A checkpoint's tokenizer: the library's pipeline, run as the checkpoint's files ask.
+
+use std::collections::HashMap;
+use std::path::Path;
+
+use serde_json::Value;
+use tokenizers::pipeline::{EncodeOptions, Override, PipelineToken, PipelineTokenizer};
+
+use crate::abi::Range;
+use crate::checkpoint::{read_optional_json, SpecialTokens};
+use crate::error::{Code, Error, Result};
+use crate::pieces::Pieces;
+use crate::rendered;
+
+/// Ids above it would make tables of a size that no vocabulary has.
+const MAX_IDS: u64 = 1 << 26;
+
+const MODELS: [&str; 4] = ["BPE", "Unigram", "WordPiece", "WordLevel"];
+
+pub struct Tokenizer {
+    pipeline: PipelineTokenizer,
+    pieces: Pieces,
+    /// The model's tokens; added ones are in the pipeline.
+    vocab: HashMap<String, u32>,
+    special: SpecialTokens,
+    /// What goes around a text that is encoded with special tokens.
+    prefix: Vec<u32>,
+    suffix: Vec<u32>,
+    /// Special tokens that are matched after normalization, as the checkpoint spells them.
+    normalized_special: Vec<(String, u32)>,
+}
+
+/// Checkpoints carry truncation and padding of their last training run by accident.
+fn options(encode_special_tokens_as_text: bool, add_special_tokens: bool) -> EncodeOptions {
+    EncodeOptions {
+        add_special_tokens,
+        encode_special_tokens: encode_special_tokens_as_text,
+        padding: Override::Off,
+        truncation: Override::Off,
+    }
+}
+
+fn invalid(path: &Path, what: impl std::fmt::Display) -> Error {
+    Error::new(Code::InvalidArgument, format!("{}: {what}", path.display()))
+}
+
+impl Tokenizer {
+    pub fn load(dir: &Path) -> Result<Self> {
+        let special = SpecialTokens::load(dir)?;
+        let path = dir.join("tokenizer.json");
+        let Some(config) = read_optional_json(&path)? else {
+            return Err(missing(dir));
+        };
+        Self::from_config(config, special).map_err(|e| invalid(&path, e.message))
+    }
+
+    fn from_config(mut config: Value, special: SpecialTokens) -> Result<Self> {
+        let bad = |what: String| Error::new(Code::InvalidArgument, what);
+        tokenizers::canonicalize_value(&mut config).map_err(|e| bad(e.to_string()))?;
+        let kind = config.pointer("/model/type").and_then(Value::as_str);
+        if !kind.is_some_and(|kind| MODELS.contains(&kind)) {
+            return Err(bad(format!(
+                "model type {} is not one of {}",
+                kind.unwrap_or("(none)"),
+                MODELS.join(", ")
+            )));
+        }
+        let pipeline =
+            tokenizers::from_json(&config.to_string()).map_err(|e| bad(e.to_string()))?;
+        let vocab = take_vocab(&mut config);
+        let normalized_special = normalized_special(&config);
+        drop(config);
+
+        let added = pipeline.get_added_vocabulary().get_added_tokens_decoder();
+        let largest = vocab.values().chain(added.keys()).max();
+        let n_ids = largest.map_or(0, |&id| u64::from(id) + 1);
+        if n_ids == 0 || n_ids > MAX_IDS {
+            return Err(bad(format!(
+                "{n_ids} token ids; between 1 and {MAX_IDS} are supported"
+            )));
+        }
+        let pieces = Pieces::new(&pipeline, n_ids as u32)?;
+        let mut tokenizer = Self {
+            pieces,
+            vocab,
+            special,
+            prefix: Vec::new(),
+            suffix: Vec::new(),
+            normalized_special,
+            pipeline,
+        };
+        tokenizer.read_template()?;
+        Ok(tokenizer)
+    }
+
+    /// Finds what the post-processor puts around a text, then applies the checkpoint's
+    /// add_bos_token and add_eos_token, which win over tokenizer.json as they do in transformers.
+    fn read_template(&mut self) -> Result<()> {
+        let bare = self.run("a", &options(false, false))?;
+        let full = self.run("a", &options(false, true))?;
+        let n_extra = full.len().saturating_sub(bare.len());
+        let begin = (0..=n_extra)
+            .find(|&at| full[at..].starts_with(&bare))
+            .ok_or_else(|| {
+                Error::new(
+                    Code::InvalidArgument,
+                    "the post_processor changes the tokens of the text itself",
+                )
+            })?;
+        self.prefix = full[..begin].to_vec();
+        self.suffix = full[begin + bare.len()..].to_vec();
+
+        if let (Some(add), Some(bos)) = (self.special.add_bos, self.id(self.role("bos_token"))) {
+            self.prefix.retain(|&id| add || id != bos);
+            if add && !self.prefix.contains(&bos) {
+                self.prefix.insert(0, bos);
+            }
+        }
+        if let (Some(add), Some(eos)) = (self.special.add_eos, self.id(self.role("eos_token"))) {
+            self.suffix.retain(|&id| add || id != eos);
+            if add && !self.suffix.contains(&eos) {
+                self.suffix.push(eos);
+            }
+        }
+        Ok(())
+    }
+
+    fn run(&self, text: &str, options: &EncodeOptions) -> Result<Vec<u32>> {
+        let mut tokens = Vec::with_capacity(text.len() / 3 + 8);
+        self.pipeline
+            .encode_into(text, options, &mut tokens)
+            .map_err(|e| Error::new(Code::InvalidArgument, format!("cannot encode: {e}")))?;
+        Ok(PipelineToken::cast_slice(&tokens).to_vec())
+    }
+
+    /// Spellings of special tokens are special tokens, save inside the ranges `plain`.
+    pub fn encode(
+        &self,
+        text: &str,
+        plain: &[Range],
+        add_special_tokens: bool,
+    ) -> Result<Vec<u32>> {
+        rendered::check_ranges(text, plain)?;
+        let body = if plain.is_empty() {
+            self.run(text, &options(false, false))?
+        } else if let [Range { begin: 0, end }] = *plain {
+            if end == text.len() {
+                self.run(text, &options(true, false))?
+            } else {
+                self.encode_rendered(text, plain)?
+            }
+        } else {
+            self.encode_rendered(text, plain)?
+        };
+        if !add_special_tokens {
+            return Ok(body);
+        }
+        Ok([&self.prefix[..], &body, &self.suffix].concat())
+    }
+
+    fn encode_rendered(&self, text: &str, plain: &[Range]) -> Result<Vec<u32>> {
+        // Nearly every text: nothing in the ranges looks special, and the library does it all.
+        if self.normalized_special.is_empty()
+            && !rendered::hides_special(&self.pipeline, text, plain)
+        {
+            return self.run(text, &options(false, false));
+        }
+        rendered::encode(&self.pipeline, &self.normalized_special, text, plain)
+    }
+
+    pub fn decode(&self, ids: &[u32], skip_special_tokens: bool) -> Result<String> {
+        self.pipeline
+            .decode(ids, skip_special_tokens)
+            .map_err(|e| Error::new(Code::InvalidArgument, format!("cannot decode: {e}")))
+    }
+
+    pub fn pieces(&self) -> &Pieces {
+        &self.pieces
+    }
+
+    /// The token of a role, "" when the checkpoint names none.
+    pub fn role(&self, role: &str) -> &str {
+        self.special.roles.get(role).map_or("", String::as_str)
+    }
+
+    pub fn id(&self, piece: &str) -> Option<u32> {
+        self.pipeline
+            .get_added_vocabulary()
+            .token_to_id(piece)
+            .or_else(|| self.vocab.get(piece).copied())
+    }
+}
+
+fn missing(dir: &Path) -> Error {
+    let there = |name: &str| dir.join(name).exists();
+    let found: Vec<&str> = ["tokenizer.model", "tekken.json", "vocab.json"]
+        .into_iter()
+        .filter(|name| there(name))
+        .collect();
+    let what = if !dir.is_dir() {
+        "the folder does not exist".to_string()
+    } else if !found.is_empty() {
+        format!(
+            "it has {}, which must be converted first: load the checkpoint once with the \
+             transformers library and save its fast tokenizer here",
+            found.join(" and ")
+        )
+    } else if there("tokenizer_config.json") {
+        "tokenizer_config.json alone is not enough: copy tokenizer.json from the base model"
+            .to_string()
+    } else {
+        "copy it from the base model".to_string()
+    };
+    Error::new(
+        Code::NotFound,
+        format!("no tokenizer.json in {}: {what}", dir.display()),
+    )
+}
+
+/// The model's tokens by name, taken out of the configuration without copying.
+fn take_vocab(config: &mut Value) -> HashMap<String, u32> {
+    match config.pointer_mut("/model/vocab").map(Value::take) {
+        Some(Value::Object(entries)) => entries
+            .into_iter()
+            .filter_map(|(token, id)| Some((token, u32::try_from(id.as_u64()?).ok()?)))
+            .collect(),
+        // Unigram: [token, score] pairs in the order of their ids.
+        Some(Value::Array(entries)) => entries
+            .into_iter()
+            .zip(0u32..)
+            .filter_map(|(mut entry, id)| match entry.get_mut(0)?.take() {
+                Value::String(token) => Some((token, id)),
+                _ => None,
+            })
+            .collect(),
+        _ => HashMap::new(),
+    }
+}
+
+fn normalized_special(config: &Value) -> Vec<(String, u32)> {
+    let tokens = config.get("added_tokens").and_then(Value::as_array);
+    let spelling = |token: &Value| {
+        let flag = |key: &str| token.get(key).and_then(Value::as_bool).unwrap_or(false);
+        let content = token.get("content")?.as_str().filter(|c| !c.is_empty())?;
+        let id = u32::try_from(token.get("id")?.as_u64()?).ok()?;
+        (flag("special") && flag("normalized")).then(|| (content.to_string(), id))
+    };
+    tokens.into_iter().flatten().filter_map(spelling).collect()
+}

@@ -1,0 +1,85 @@
+/* C interface of the Rust crate in common/text/rust. Only the C++ classes of this folder use it.
+ *
+ * Every function that can fail returns an int32_t with the value of an absl::StatusCode (0 is OK)
+ * and, when it is not 0, writes a NUL-terminated UTF-8 message into `error`, cut to `error_bytes`.
+ * A panic inside the crate is caught at every entry and reported as Internal (13).
+ * OutOfRange (11) means that an output buffer is too small: the needed size is in the size output.
+ * Text is UTF-8; a text that is not is InvalidArgument (3).
+ * A loaded object is immutable and may be used by any number of threads at once. */
+#ifndef STAGECOACH_COMMON_TEXT_TEXT_ABI_H_
+#define STAGECOACH_COMMON_TEXT_TEXT_ABI_H_
+
+#include <stddef.h>
+#include <stdint.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+typedef struct ScTextTokenizer ScTextTokenizer;
+
+/* How a sequence of tokens becomes text. */
+enum {
+  SC_TEXT_DECODE_BYTES = 0, /* bytes of the tokens one after the other, read as UTF-8 */
+  SC_TEXT_DECODE_TEXT = 1,  /* text of the tokens; runs of SC_TEXT_PIECE_BYTE tokens are UTF-8 */
+  SC_TEXT_DECODE_WHOLE = 2, /* known for the whole sequence only: sc_text_decode */
+};
+
+/* Flags of one token. */
+enum {
+  SC_TEXT_PIECE_KNOWN = 1,
+  SC_TEXT_PIECE_SPECIAL = 2, /* left out when special tokens are skipped */
+  SC_TEXT_PIECE_BYTE = 4,    /* one byte of a character that the vocabulary lacks */
+};
+
+/* What each token contributes. Pointers live as long as the tokenizer. */
+typedef struct ScTextPieces {
+  int32_t decode;          /* SC_TEXT_DECODE_* */
+  int32_t n_ids;           /* largest id + 1 */
+  const uint8_t* flags;    /* [n_ids] */
+  const uint32_t* offsets; /* [n_ids + 1] into bytes */
+  const uint8_t* bytes;
+  /* The same for a token that is first in its sequence, or null where that makes no difference. */
+  const uint32_t* first_offsets;
+  const uint8_t* first_bytes;
+  /* Up to this many bytes of this (ASCII) character are removed from the start of the text. */
+  int32_t n_strip;
+  uint8_t strip_byte;
+} ScTextPieces;
+
+typedef struct ScTextRange {
+  size_t begin; /* bytes */
+  size_t end;   /* one past the last byte */
+} ScTextRange;
+
+/* Reads the tokenizer files of a checkpoint folder. */
+int32_t sc_text_tokenizer_load(const char* model_dir, ScTextTokenizer** out, char* error,
+                               size_t error_bytes);
+void sc_text_tokenizer_free(ScTextTokenizer* tokenizer);
+
+void sc_text_tokenizer_pieces(const ScTextTokenizer* tokenizer, ScTextPieces* out);
+
+/* Roles: "bos_token", "eos_token", "unk_token", "pad_token". *size is 0 when there is none; the
+ * text lives as long as the tokenizer. */
+void sc_text_tokenizer_role(const ScTextTokenizer* tokenizer, const char* role, const char** text,
+                            size_t* size);
+
+/* The id of a token as the tokenizer's files spell it, or -1. */
+int32_t sc_text_tokenizer_id(const ScTextTokenizer* tokenizer, const char* piece, size_t size);
+
+/* ids: room for `capacity`; *n_ids: how many there are. `plain` are ascending ranges of `text`
+ * in which spellings of special tokens are ordinary text. */
+int32_t sc_text_encode(const ScTextTokenizer* tokenizer, const char* text, size_t size,
+                       const ScTextRange* plain, size_t n_plain, int32_t add_special_tokens,
+                       int32_t* ids, size_t capacity, size_t* n_ids, char* error,
+                       size_t error_bytes);
+
+int32_t sc_text_decode(const ScTextTokenizer* tokenizer, const int32_t* ids, size_t n_ids,
+                       int32_t skip_special_tokens, char* text, size_t capacity, size_t* size,
+                       char* error, size_t error_bytes);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif /* STAGECOACH_COMMON_TEXT_TEXT_ABI_H_ */
