@@ -1,4 +1,5 @@
-// One sequence to generate, as the front end hands it to the scheduler. A request with n choices is n of these.
+// One sequence to generate, as the front end hands it to the scheduler. A request with n choices is
+// n of these.
 #pragma once
 
 #include <cstdint>
@@ -17,15 +18,16 @@ enum class Finish : uint8_t { kNone, kStopToken, kLength };
 
 // What became of a sequence in one step.
 struct SequenceOutput {
-  std::span<const int32_t> tokens;               // new ones; 0 or 1 of them
-  const v1::Logprobs* logprobs = nullptr;        // of the new token, when asked for
-  // Of prompt tokens [prompt_logprobs_start, ...), when asked for, in order and without gaps from 1 on.
+  std::span<const int32_t> tokens;         // new ones; 0 or 1 of them
+  const v1::Logprobs* logprobs = nullptr;  // of the new token, when asked for
+  // Of prompt tokens [prompt_logprobs_start, ...), when asked for, in order and without gaps from 1
+  // on.
   std::span<const v1::Logprobs* const> prompt_logprobs;
   Finish finish = Finish::kNone;
 };
 
 struct SequenceTimes {
-  double queue_ms = 0;                           // submission to first scheduled
+  double queue_ms = 0;  // submission to first scheduled
   uint32_t preemptions = 0;
 };
 
@@ -34,16 +36,17 @@ class SequenceSink {
  public:
   virtual ~SequenceSink() = default;
   virtual void OnOutput(const SequenceOutput& output, const SequenceTimes& times) = 0;
-  // The sequence ended for another reason; nothing follows. Not called after a Finish or after Cancel.
+  // The sequence ended for another reason; nothing follows. Not called after a Finish or after
+  // Cancel.
   virtual void OnError(const absl::Status& status) = 0;
 };
 
 struct SequenceRequest {
-  SequenceId id = 0;                             // unique
-  std::vector<int32_t> prompt;                   // at least one token, all inside the vocabulary
-  v1::SlotSampling sampling;                     // final values
-  uint32_t max_tokens = 0;                       // at least 1; prompt + max_tokens <= max_model_len
-  int32_t priority = 0;                          // lower is served first
+  SequenceId id = 0;            // unique
+  std::vector<int32_t> prompt;  // at least one token, all inside the vocabulary
+  v1::SlotSampling sampling;    // final values
+  uint32_t max_tokens = 0;      // at least 1; prompt + max_tokens <= max_model_len
+  int32_t priority = 0;         // lower is served first
   std::shared_ptr<SequenceSink> sink;
 };
 

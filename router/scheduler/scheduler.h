@@ -1,17 +1,20 @@
-// Decides what every step of the pipeline computes: continuous batching, chunked prefill, paged KV, preemption by
-// recompute, priorities, plan-ahead.
+// Decides what every step of the pipeline computes: continuous batching, chunked prefill, paged KV,
+// preemption by recompute, priorities, plan-ahead.
 //
-// One thread owns all state and blocks on one mailbox (Submit, Cancel, StepResult, StageDown, ...); it never polls and
-// takes no lock but the mailbox's. Public methods post to the mailbox and may be called from any thread.
+// One thread owns all state and blocks on one mailbox (Submit, Cancel, StepResult, StageDown, ...);
+// it never polls and takes no lock but the mailbox's. Public methods post to the mailbox and may be
+// called from any thread.
 //
-// Plan-ahead: with S stages up to S + 1 microbatches are in flight, one in compute on each stage and one planned. A
-// sequence decodes once per turn of the pipeline; its next decode may be planned before its token is known, since the
-// last stage sends sampled tokens to stage 0 directly. A row planned for a sequence that then turns out to have ended
-// is dropped when its result comes. Freed blocks are reused at once: every stage carries out plans in order, so a
-// write of an earlier step always comes before one of a later step.
+// Plan-ahead: with S stages up to S + 1 microbatches are in flight, one in compute on each stage
+// and one planned. A sequence decodes once per turn of the pipeline; its next decode may be planned
+// before its token is known, since the last stage sends sampled tokens to stage 0 directly. A row
+// planned for a sequence that then turns out to have ended is dropped when its result comes. Freed
+// blocks are reused at once: every stage carries out plans in order, so a write of an earlier step
+// always comes before one of a later step.
 //
-// Prefill budget: chunks are throttled by waiting tokens and free KV so that microbatches cost alike
-// (Guo et al. 2025, "gLLM: Global Balanced Pipeline Parallelism Systems with Token Throttling").
+// Prefill budget: chunks are throttled by waiting tokens and free KV so that microbatches cost
+// alike (Guo et al. 2025, "gLLM: Global Balanced Pipeline Parallelism Systems with Token
+// Throttling").
 #pragma once
 
 #include <cstdint>
@@ -28,14 +31,14 @@ class StageClient;
 
 struct SchedulerConfig {
   int32_t n_stages = 1;
-  int32_t max_sequences = 256;        // slots: sequences that hold KV at once
-  int32_t max_batched_tokens = 512;   // a step
-  int32_t max_prefill_chunk = 512;    // tokens of one sequence in one step
-  int32_t max_model_len = 2048;       // tokens
-  int32_t max_waiting = 4096;         // sequences not yet admitted; one more is RESOURCE_EXHAUSTED
-  bool plan_ahead = true;             // off: one microbatch in flight
+  int32_t max_sequences = 256;       // slots: sequences that hold KV at once
+  int32_t max_batched_tokens = 512;  // a step
+  int32_t max_prefill_chunk = 512;   // tokens of one sequence in one step
+  int32_t max_model_len = 2048;      // tokens
+  int32_t max_waiting = 4096;        // sequences not yet admitted; one more is RESOURCE_EXHAUSTED
+  bool plan_ahead = true;            // off: one microbatch in flight
   struct KvGroup {
-    int32_t window = 0;               // tokens; 0: full attention
+    int32_t window = 0;  // tokens; 0: full attention
     uint64_t n_blocks = 0;
   };
   std::vector<KvGroup> kv_groups;
@@ -47,12 +50,12 @@ struct SchedulerConfig {
 struct SchedulerSnapshot {
   int32_t running = 0;
   int32_t waiting = 0;
-  int32_t in_flight = 0;              // microbatches
+  int32_t in_flight = 0;  // microbatches
   uint64_t steps = 0;
   uint64_t preemptions = 0;
-  uint64_t prompt_tokens = 0;         // computed
+  uint64_t prompt_tokens = 0;  // computed
   uint64_t generated_tokens = 0;
-  double in_flight_ms = 0;            // time with at least one microbatch in flight
+  double in_flight_ms = 0;  // time with at least one microbatch in flight
   struct KvGroup {
     int32_t window = 0;
     uint64_t total_blocks = 0;
@@ -72,7 +75,8 @@ class Scheduler {
   // RESOURCE_EXHAUSTED and UNAVAILABLE come through the sink's OnError.
   // All of `requests` (the n choices of one request) are admitted to the queue, or none.
   virtual void Submit(std::vector<std::unique_ptr<SequenceRequest>> requests) = 0;
-  // Drops a sequence wherever it is; its blocks are free before the next step is planned. The sink hears no more.
+  // Drops a sequence wherever it is; its blocks are free before the next step is planned. The sink
+  // hears no more.
   virtual void Cancel(SequenceId id) = 0;
   // Refuses new sequences from now on; the future is ready when none is left.
   virtual std::future<void> Drain() = 0;

@@ -1,5 +1,5 @@
-// A pipeline stage's share of the model: a range of layers, with the embedding before the first and the final norm and
-// logits after the last. Runs any ModelSpec on any Ops. One thread at a time.
+// A pipeline stage's share of the model: a range of layers, with the embedding before the first and
+// the final norm and logits after the last. Runs any ModelSpec on any Ops. One thread at a time.
 #pragma once
 
 #include <cstdint>
@@ -22,13 +22,14 @@ struct StageModelOptions {
   std::string model_dir;
   int32_t first_layer = 0;
   int32_t n_layers = 0;
-  bool is_first = false;        // embeds
-  bool is_last = false;         // norms and takes logits
-  std::optional<DType> dtype;   // of weights and KV cache; absent: as stored
-  bool dummy_weights = false;   // random, from config.json alone; the same for every split into stages
+  bool is_first = false;       // embeds
+  bool is_last = false;        // norms and takes logits
+  std::optional<DType> dtype;  // of weights and KV cache; absent: as stored
+  bool dummy_weights =
+      false;  // random, from config.json alone; the same for every split into stages
   int32_t max_batched_tokens = 512;
   int32_t max_sequences = 64;
-  int32_t max_model_len = 2048; // tokens
+  int32_t max_model_len = 2048;  // tokens
 };
 
 // Called from the loading thread with bytes of this stage's tensors.
@@ -36,8 +37,8 @@ using LoadProgressFn = std::function<void(uint64_t bytes_done, uint64_t bytes_to
 
 class StageModel {
  public:
-  // Checks every tensor's name, shape and dtype before any large allocation, then reads only this range's.
-  // INVALID_ARGUMENT lists all problems at once; `ops` outlives the model.
+  // Checks every tensor's name, shape and dtype before any large allocation, then reads only this
+  // range's. INVALID_ARGUMENT lists all problems at once; `ops` outlives the model.
   static absl::StatusOr<std::unique_ptr<StageModel>> Load(const StageModelOptions& options,
                                                           kernels::Ops* ops,
                                                           const LoadProgressFn& progress);
@@ -52,12 +53,12 @@ class StageModel {
   // By KV group. Once, before the first Forward.
   virtual absl::Status AllocateKv(std::span<const uint64_t> n_blocks) = 0;
 
-  // Runs this stage's layers. `hidden` is [T, hidden_size] float32 device memory, the residual folded in:
-  // input and output, except that stage 0 fills it from batch.token_ids.
+  // Runs this stage's layers. `hidden` is [T, hidden_size] float32 device memory, the residual
+  // folded in: input and output, except that stage 0 fills it from batch.token_ids.
   virtual void Forward(const StepBatch& batch, float* hidden) = 0;
 
-  // Last stage: final norm and logits (soft cap applied) of `rows` of hidden, at most max_logit_rows() at once;
-  // the result [R, vocab_size] is valid until the next call.
+  // Last stage: final norm and logits (soft cap applied) of `rows` of hidden, at most
+  // max_logit_rows() at once; the result [R, vocab_size] is valid until the next call.
   virtual const float* Logits(const float* hidden, std::span<const int32_t> rows) = 0;
   virtual int32_t max_logit_rows() const = 0;
 

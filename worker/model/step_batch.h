@@ -18,7 +18,7 @@ struct StepBatch {
     std::span<const int32_t> block_tables;  // [S, block_table_stride]
     int32_t block_table_stride = 0;
   };
-  std::span<const Group> groups;           // [G]
+  std::span<const Group> groups;  // [G]
 
   int32_t n_tokens() const { return static_cast<int32_t>(positions.size()); }
   int32_t n_seqs() const { return static_cast<int32_t>(seq_positions.size()); }

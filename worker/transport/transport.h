@@ -3,9 +3,9 @@
 //   hidden    stage i -> i + 1   [T, hidden_size] float32 rows, the residual folded in
 //   tokens    last    -> first   the sampled tokens, so that the next decode step needs no router
 //
-// Threads: one sender and one receiver a channel, each its own thread if it likes. Close() may come from any thread.
-// Errors: once a link fails every call on every channel returns UNAVAILABLE naming the peer, and so do calls that were
-// blocked. Nothing waits longer than that.
+// Threads: one sender and one receiver a channel, each its own thread if it likes. Close() may come
+// from any thread. Errors: once a link fails every call on every channel returns UNAVAILABLE naming
+// the peer, and so do calls that were blocked. Nothing waits longer than that.
 #pragma once
 
 #include <cstddef>
@@ -47,8 +47,9 @@ class Transport {
  public:
   virtual ~Transport() = default;
 
-  // Connects to the neighbours and waits until they have connected here. DEADLINE_EXCEEDED or UNAVAILABLE names who
-  // is missing. Starts a new epoch: what an earlier one had under way is dropped.
+  // Connects to the neighbours and waits until they have connected here. DEADLINE_EXCEEDED or
+  // UNAVAILABLE names who is missing. Starts a new epoch: what an earlier one had under way is
+  // dropped.
   virtual absl::Status Join(const Neighbours& neighbours) = 0;
 
   // Blocks only while the peer's queue is full.
@@ -58,7 +59,8 @@ class Transport {
 
   virtual ChannelCounters Counters(Channel channel) const = 0;
 
-  // Ends the epoch with `reason`: every blocked and later call returns it until the next Join. Idempotent.
+  // Ends the epoch with `reason`: every blocked and later call returns it until the next Join.
+  // Idempotent.
   virtual void Close(absl::Status reason) = 0;
 };
 
