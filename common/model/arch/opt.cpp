@@ -1,0 +1,71 @@
+// OPT: LayerNorm before each block, learned positions from row 2 on, ReLU, biases everywhere.
+#include <fmt/format.h>
+
+#include <cmath>
+
+#include "common/model/arch/arch.h"
+#include "common/model/arch/shared.h"
+
+namespace stagecoach::arch {
+
+void ReadOpt(ConfigReader& config, ModelSpec& spec) {
+  spec.vocab_size = config.Int("vocab_size", 1, kMaxVocab);
+  spec.hidden_size = config.Int("hidden_size", 1, kMaxWidth);
+  spec.intermediate_size = config.Int("ffn_dim", 1, kMaxWidth);
+  spec.layers.resize(static_cast<size_t>(config.Int("num_hidden_layers", 1, kMaxLayers)));
+  spec.n_heads = spec.n_kv_heads = config.Int("num_attention_heads", 1, kMaxHeads);
+  spec.max_positions = config.Int("max_position_embeddings", 1, kMaxPositions, 2048);
+  spec.activation = ReadActivation(config, "activation_function", "relu");
+  spec.tied_embedding = config.Bool("tie_word_embeddings", true);
+  spec.qkv_bias = spec.o_bias = spec.mlp_bias = config.Bool("enable_bias", true);
+  if (!config.Bool("do_layer_norm_before", true)) {
+    config.Unsupported(
+        "do_layer_norm_before",
+        "OPT with its norms behind the blocks (opt-350m) is not supported; the other "
+        "sizes of OPT are");
+  }
+  const int32_t embed_width = config.Int("word_embed_proj_dim", 1, kMaxWidth, spec.hidden_size);
+  if (embed_width != spec.hidden_size) {
+    config.Unsupported(
+        "word_embed_proj_dim",
+        fmt::format("{} differs from hidden_size {}; projected embeddings (opt-350m) "
+                    "are not supported",
+                    embed_width, spec.hidden_size));
+  }
+  if (config.Bool("_remove_final_layer_norm", false)) {
+    config.Unsupported("_remove_final_layer_norm", "OPT without its final norm is not supported");
+  }
+  if (!config.Bool("layer_norm_elementwise_affine", true)) {
+    config.Unsupported("layer_norm_elementwise_affine", "norms without weights are not supported");
+  }
+  if (!config.ok()) return;
+  if (spec.hidden_size % spec.n_heads != 0) {
+    config.Problem("hidden_size", fmt::format("{} is no multiple of num_attention_heads {}",
+                                              spec.hidden_size, spec.n_heads));
+    return;
+  }
+  spec.head_dim = spec.hidden_size / spec.n_heads;
+  spec.attn_scale = static_cast<float>(1.0 / std::sqrt(static_cast<double>(spec.head_dim)));
+  spec.norm = NormKind::kLayerNorm;
+  spec.norm_eps = 1e-5;
+  spec.gated_mlp = false;
+  spec.learned_positions = true;
+  spec.position_offset = 2;
+  SetKvGroups(std::vector<int32_t>(spec.layers.size(), 0), spec);
+
+  TensorNames& names = spec.names;
+  names.embed = "model.decoder.embed_tokens";
+  names.positions = "model.decoder.embed_positions";
+  names.final_norm = "model.decoder.final_layer_norm";
+  names.lm_head = "lm_head";
+  names.attn_norm = "model.decoder.layers.{}.self_attn_layer_norm";
+  names.q = "model.decoder.layers.{}.self_attn.q_proj";
+  names.k = "model.decoder.layers.{}.self_attn.k_proj";
+  names.v = "model.decoder.layers.{}.self_attn.v_proj";
+  names.o = "model.decoder.layers.{}.self_attn.out_proj";
+  names.mlp_norm = "model.decoder.layers.{}.final_layer_norm";
+  names.up = "model.decoder.layers.{}.fc1";
+  names.down = "model.decoder.layers.{}.fc2";
+}
+
+}  // namespace stagecoach::arch

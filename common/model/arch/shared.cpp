@@ -1,0 +1,177 @@
+#include "common/model/arch/shared.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+
+namespace stagecoach::arch {
+
+void ReadSizes(ConfigReader& config, const SizeDefaults& defaults, ModelSpec& spec) {
+  spec.vocab_size = config.Int("vocab_size", 1, kMaxVocab, defaults.vocab_size);
+  spec.hidden_size = config.Int("hidden_size", 1, kMaxWidth);
+  spec.intermediate_size = config.Int("intermediate_size", 1, kMaxWidth);
+  spec.layers.resize(static_cast<size_t>(config.Int("num_hidden_layers", 1, kMaxLayers)));
+  spec.n_heads = config.Int("num_attention_heads", 1, kMaxHeads, defaults.n_heads);
+  spec.n_kv_heads =
+      config.Int("num_key_value_heads", 1, kMaxHeads, defaults.n_kv_heads.value_or(spec.n_heads));
+  spec.max_positions =
+      config.Int("max_position_embeddings", 1, kMaxPositions, defaults.max_positions);
+  spec.norm_eps = config.Number("rms_norm_eps", 0, 0.1, 1e-6);
+  if (!config.ok()) return;
+
+  if (spec.n_heads % spec.n_kv_heads != 0) {
+    config.Problem("num_key_value_heads",
+                   fmt::format("{} does not divide num_attention_heads, which is {}",
+                               spec.n_kv_heads, spec.n_heads));
+  }
+  if (!config.Has("head_dim") && !defaults.head_dim && spec.hidden_size % spec.n_heads != 0) {
+    config.Problem("head_dim", fmt::format("missing, and hidden_size {} is no multiple of "
+                                           "num_attention_heads {}",
+                                           spec.hidden_size, spec.n_heads));
+    return;
+  }
+  spec.head_dim = config.Int("head_dim", 2, kMaxHeadDim,
+                             defaults.head_dim.value_or(spec.hidden_size / spec.n_heads));
+  if (spec.head_dim % 2 != 0) {
+    config.Problem("head_dim", fmt::format("{} is odd; rotation needs pairs", spec.head_dim));
+  }
+}
+
+Activation ReadActivation(ConfigReader& config, std::string_view key, std::string_view or_else) {
+  const std::string name = config.String(key, or_else);
+  if (name == "relu") return Activation::kRelu;
+  if (name == "gelu") return Activation::kGelu;
+  if (name == "gelu_new" || name == "gelu_fast" || name == "gelu_pytorch_tanh") {
+    return Activation::kGeluTanh;
+  }
+  if (name == "silu" || name == "swish") return Activation::kSilu;
+  config.Unsupported(key,
+                     fmt::format("activation \"{}\" is not supported; supported are relu, gelu, "
+                                 "gelu_pytorch_tanh and silu",
+                                 name));
+  return Activation::kSilu;
+}
+
+RopeSpec ReadRopeParameters(ConfigReader& section, double theta, int32_t max_positions) {
+  RopeSpec rope;
+  rope.theta = section.Number("rope_theta", 1.0, 1e12, theta);
+  if (section.Number("partial_rotary_factor", 0, 1, 1.0) != 1.0) {
+    section.Unsupported("partial_rotary_factor",
+                        "rotation of a part of each head is not supported");
+  }
+  const char* key = section.Has("rope_type") ? "rope_type" : "type";
+  const std::string type = section.String(key, "default");
+  if (type == "default") return rope;
+  if (type == "linear") {
+    rope.scaling = RopeScaling::kLinear;
+    rope.factor = section.Number("factor", 1.0, 1e6);
+  } else if (type == "llama3") {
+    rope.scaling = RopeScaling::kLlama3;
+    rope.factor = section.Number("factor", 1.0, 1e6);
+    rope.low_freq_factor = section.Number("low_freq_factor", 1e-6, 1e6);
+    rope.high_freq_factor = section.Number("high_freq_factor", 1e-6, 1e6);
+    rope.original_max_positions =
+        section.Int("original_max_position_embeddings", 1, kMaxPositions, max_positions);
+    if (section.ok() && rope.high_freq_factor <= rope.low_freq_factor) {
+      section.Problem("high_freq_factor", "is not above low_freq_factor");
+    }
+  } else {
+    section.Unsupported(key, fmt::format("rotary scaling \"{}\" is not supported; supported are "
+                                         "default, linear and llama3",
+                                         type));
+  }
+  return rope;
+}
+
+RopeSpec ReadRope(ConfigReader& config, double or_else, int32_t max_positions) {
+  const double theta = config.Number("rope_theta", 1.0, 1e12, or_else);
+  // As transformers does it: the old key wins where a converted file carries both.
+  ConfigReader section =
+      config.Section(config.Has("rope_scaling") ? "rope_scaling" : "rope_parameters");
+  return ReadRopeParameters(section, theta, max_positions);
+}
+
+std::vector<int32_t> ReadLayerWindows(ConfigReader& config, int32_t n_layers, int32_t window,
+                                      int32_t pattern) {
+  std::vector<int32_t> windows(static_cast<size_t>(n_layers), 0);
+  const std::vector<std::string> types = config.Strings("layer_types");
+  if (types.empty()) {
+    for (int32_t i = 0; i < n_layers; ++i) windows[i] = (i + 1) % pattern != 0 ? window : 0;
+    return windows;
+  }
+  if (types.size() != windows.size()) {
+    config.Problem("layer_types",
+                   fmt::format("has {} entries for {} layers", types.size(), n_layers));
+    return windows;
+  }
+  for (size_t i = 0; i < types.size(); ++i) {
+    if (types[i] == "sliding_attention") {
+      windows[i] = window;
+    } else if (types[i] != "full_attention") {
+      config.Unsupported("layer_types",
+                         fmt::format("layer {} is a \"{}\" layer; supported are full_attention and "
+                                     "sliding_attention",
+                                     i, types[i]));
+      return windows;
+    }
+  }
+  return windows;
+}
+
+void SetKvGroups(std::span<const int32_t> windows, ModelSpec& spec) {
+  for (size_t i = 0; i < windows.size(); ++i) {
+    const int32_t window = windows[i] >= spec.max_positions ? 0 : windows[i];
+    auto group = std::find_if(spec.kv_groups.begin(), spec.kv_groups.end(),
+                              [&](const KvGroupSpec& g) { return g.window == window; });
+    if (group == spec.kv_groups.end()) {
+      group = spec.kv_groups.insert(group, KvGroupSpec{window});
+    }
+    spec.layers[i].kv_group = static_cast<int32_t>(group - spec.kv_groups.begin());
+  }
+}
+
+TensorNames LlamaTensorNames() {
+  TensorNames names;
+  names.embed = "model.embed_tokens";
+  names.final_norm = "model.norm";
+  names.lm_head = "lm_head";
+  names.attn_norm = "model.layers.{}.input_layernorm";
+  names.q = "model.layers.{}.self_attn.q_proj";
+  names.k = "model.layers.{}.self_attn.k_proj";
+  names.v = "model.layers.{}.self_attn.v_proj";
+  names.o = "model.layers.{}.self_attn.o_proj";
+  names.mlp_norm = "model.layers.{}.post_attention_layernorm";
+  names.gate = "model.layers.{}.mlp.gate_proj";
+  names.up = "model.layers.{}.mlp.up_proj";
+  names.down = "model.layers.{}.mlp.down_proj";
+  return names;
+}
+
+void SetGemmaCommon(ConfigReader& config, double attn_softcap, double logit_softcap,
+                    ModelSpec& spec) {
+  spec.norm = NormKind::kRmsPlusOne;
+  spec.post_norms = true;
+  spec.names = LlamaTensorNames();
+  spec.names.post_attn_norm = "model.layers.{}.post_attention_layernorm";
+  spec.names.mlp_norm = "model.layers.{}.pre_feedforward_layernorm";
+  spec.names.post_mlp_norm = "model.layers.{}.post_feedforward_layernorm";
+  spec.activation =
+      ReadActivation(config, config.Has("hidden_activation") ? "hidden_activation" : "hidden_act",
+                     "gelu_pytorch_tanh");
+  spec.tied_embedding = config.Bool("tie_word_embeddings", true);
+  spec.qkv_bias = spec.o_bias = config.Bool("attention_bias", false);
+  spec.embed_scale = static_cast<float>(std::sqrt(static_cast<double>(spec.hidden_size)));
+  spec.attn_scale =
+      static_cast<float>(1.0 / std::sqrt(config.Number("query_pre_attn_scalar", 1e-3, 1e6, 256)));
+  const auto softcap = [&](std::string_view key, double or_else) {
+    return static_cast<float>(config.Number(key, 0, 1e6, config.Mentions(key) ? 0 : or_else));
+  };
+  spec.attn_softcap = softcap("attn_logit_softcapping", attn_softcap);
+  spec.logit_softcap = softcap("final_logit_softcapping", logit_softcap);
+  if (config.Bool("use_bidirectional_attention", false)) {
+    config.Unsupported("use_bidirectional_attention", "only causal attention is supported");
+  }
+}
+
+}  // namespace stagecoach::arch

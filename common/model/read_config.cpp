@@ -1,0 +1,142 @@
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <filesystem>
+
+#include "common/model/arch/arch.h"
+#include "common/model/config_reader.h"
+#include "common/model/model_spec.h"
+#include "common/status.h"
+
+namespace stagecoach {
+namespace {
+
+const arch::Architecture* FindArchitecture(ConfigReader& config, std::string* asked_for) {
+  const std::vector<std::string> names = config.Strings("architectures");
+  const std::string model_type = config.String("model_type", "");
+  *asked_for = names.empty() ? fmt::format("model_type \"{}\"", model_type) : names.front();
+  for (const arch::Architecture& entry : arch::Architectures()) {
+    if (names.empty() ? model_type == entry.model_type : names.front() == entry.name) return &entry;
+  }
+  return nullptr;
+}
+
+std::vector<std::string_view> SupportedNames() {
+  std::vector<std::string_view> names;
+  for (const arch::Architecture& entry : arch::Architectures()) names.push_back(entry.name);
+  return names;
+}
+
+DType ReadStoredDType(ConfigReader& config) {
+  const auto read = [](ConfigReader& section) {
+    return section.String(section.Has("dtype") ? "dtype" : "torch_dtype", "");
+  };
+  std::string name = read(config);
+  if (name.empty() && config.Has("text_config")) {
+    ConfigReader text = config.Section("text_config");
+    name = read(text);
+  }
+  if (name.empty() || name == "float32") return DType::kF32;
+  if (name == "bfloat16") return DType::kBF16;
+  if (name == "float16") return DType::kF16;
+  config.Unsupported("dtype",
+                     fmt::format("\"{}\" is not supported; supported are float32, bfloat16 "
+                                 "and float16",
+                                 name));
+  return DType::kF32;
+}
+
+absl::Status MissingConfig(const std::string& model_dir) {
+  namespace fs = std::filesystem;
+  std::error_code error;
+  if (!fs::is_directory(model_dir, error)) {
+    return absl::NotFoundError(fmt::format("{}: no such folder", model_dir));
+  }
+  if (fs::exists(fs::path(model_dir) / "adapter_config.json", error)) {
+    return absl::NotFoundError(fmt::format(
+        "{}: holds a LoRA adapter (adapter_config.json) but no config.json; merge it into "
+        "its base model (peft: merge_and_unload) and serve the result",
+        model_dir));
+  }
+  return absl::NotFoundError(
+      fmt::format("{}: holds no config.json; is this a Hugging Face checkpoint?", model_dir));
+}
+
+}  // namespace
+
+absl::StatusOr<ModelSpec> ReadModelSpec(const std::string& model_dir) {
+  const std::string path = (std::filesystem::path(model_dir) / "config.json").string();
+  auto object = ReadJsonObject(path);
+  if (absl::IsNotFound(object.status())) return MissingConfig(model_dir);
+  SC_RETURN_IF_ERROR(object.status());
+
+  ConfigReader outline(*object, path);
+  std::string asked_for;
+  const arch::Architecture* architecture = FindArchitecture(outline, &asked_for);
+  SC_RETURN_IF_ERROR(outline.Finish());
+  if (architecture == nullptr) {
+    return absl::UnimplementedError(fmt::format("{}: {} is not supported; supported are {}", path,
+                                                asked_for, fmt::join(SupportedNames(), ", ")));
+  }
+
+  ConfigReader config(*object, fmt::format("{} ({})", path, architecture->name));
+  ModelSpec spec;
+  spec.architecture = architecture->name;
+  spec.stored_dtype = ReadStoredDType(config);
+  if (config.Has("quantization_config")) {
+    const std::string method =
+        config.Section("quantization_config").String("quant_method", "unnamed");
+    config.Unsupported(
+        "quantization_config",
+        fmt::format("weights quantized by \"{}\" are not supported; use the checkpoint "
+                    "in bfloat16, float16 or float32",
+                    method));
+  }
+  architecture->read(config, spec);
+  SC_RETURN_IF_ERROR(config.Finish());
+  return spec;
+}
+
+absl::StatusOr<GenerationDefaults> ReadGenerationDefaults(const std::string& model_dir) {
+  namespace fs = std::filesystem;
+  constexpr int32_t kMaxId = INT32_MAX;
+  GenerationDefaults defaults;
+  const std::string path = (fs::path(model_dir) / "generation_config.json").string();
+  auto object = ReadJsonObject(path);
+  if (object.ok()) {
+    ConfigReader config(*object, path);
+    const auto number = [&](std::string_view key, double min, double max) -> std::optional<float> {
+      if (!config.Has(key)) return std::nullopt;
+      return static_cast<float>(config.Number(key, min, max));
+    };
+    defaults.temperature = number("temperature", 0, 100);
+    defaults.top_p = number("top_p", 0, 1);
+    defaults.min_p = number("min_p", 0, 1);
+    defaults.repetition_penalty = number("repetition_penalty", 1e-3, 1e3);
+    // -1 is how some files spell "off".
+    if (config.Has("top_k")) defaults.top_k = std::max(0, config.Int("top_k", -1, kMaxId));
+    if (config.Has("max_new_tokens")) {
+      defaults.max_new_tokens = config.Int("max_new_tokens", 1, kMaxId);
+    }
+    defaults.eos_ids = config.IntOrInts("eos_token_id", 0, kMaxId);
+    SC_RETURN_IF_ERROR(config.Finish());
+  } else if (!absl::IsNotFound(object.status())) {
+    return object.status();
+  }
+  if (defaults.eos_ids.empty()) {
+    const std::string config_path = (fs::path(model_dir) / "config.json").string();
+    auto config_object = ReadJsonObject(config_path);
+    if (absl::IsNotFound(config_object.status())) return MissingConfig(model_dir);
+    SC_RETURN_IF_ERROR(config_object.status());
+    ConfigReader config(*config_object, config_path);
+    defaults.eos_ids = config.IntOrInts("eos_token_id", 0, kMaxId);
+    if (defaults.eos_ids.empty() && config.Has("text_config")) {
+      defaults.eos_ids = config.Section("text_config").IntOrInts("eos_token_id", 0, kMaxId);
+    }
+    SC_RETURN_IF_ERROR(config.Finish());
+  }
+  return defaults;
+}
+
+}  // namespace stagecoach

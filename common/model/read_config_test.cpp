@@ -1,0 +1,270 @@
+#include <catch2/catch_approx.hpp>
+#include <catch2/catch_test_macros.hpp>
+#include <catch2/matchers/catch_matchers_string.hpp>
+
+#include "common/model/model_spec.h"
+#include "common/model/temp_dir.h"
+
+namespace stagecoach {
+namespace {
+
+using Catch::Approx;
+using Catch::Matchers::ContainsSubstring;
+
+absl::StatusOr<ModelSpec> Read(std::string_view config) {
+  TempDir dir;
+  dir.Write("config.json", config);
+  return ReadModelSpec(dir.path());
+}
+
+ModelSpec MustRead(std::string_view config) {
+  auto spec = Read(config);
+  INFO(spec.status());
+  REQUIRE(spec.ok());
+  return *std::move(spec);
+}
+
+// A config of `architecture` with usual sizes and whatever `more` adds ("\"key\": value,").
+std::string Config(std::string_view architecture, std::string_view more) {
+  return std::string(R"({"architectures": [")") + std::string(architecture) + R"("], )" +
+         std::string(more) +
+         R"("vocab_size": 512, "hidden_size": 128, "intermediate_size": 160, "num_hidden_layers": 4,
+            "num_attention_heads": 4, "max_position_embeddings": 512})";
+}
+
+std::string ErrorOf(std::string_view config, absl::StatusCode code) {
+  const absl::Status status = Read(config).status();
+  CHECK(status.code() == code);
+  return std::string(status.message());
+}
+
+TEST_CASE("Llama: absent head_dim, kv heads and tie_word_embeddings") {
+  const ModelSpec spec = MustRead(Config("LlamaForCausalLM", R"("torch_dtype": "bfloat16",)"));
+  CHECK(spec.architecture == "LlamaForCausalLM");
+  CHECK(spec.n_layers() == 4);
+  CHECK(spec.head_dim == 32);
+  CHECK(spec.n_kv_heads == 4);
+  CHECK_FALSE(spec.tied_embedding);
+  CHECK(spec.stored_dtype == DType::kBF16);
+  CHECK(spec.attn_scale == Approx(1.0 / std::sqrt(32.0)));
+  CHECK(spec.ropes.size() == 1);
+  CHECK(spec.ropes[0].theta == 10000.0);
+  CHECK(spec.kv_groups.size() == 1);
+  CHECK(spec.kv_groups[0].window == 0);
+  CHECK(spec.names.gate == "model.layers.{}.mlp.gate_proj");
+}
+
+TEST_CASE("rotary scaling in both spellings") {
+  const char* const llama3_old =
+      R"("rope_theta": 500000.0, "rope_scaling": {"rope_type": "llama3", "factor": 8.0, "low_freq_factor": 1.0,
+         "high_freq_factor": 4.0, "original_max_position_embeddings": 64},)";
+  const char* const llama3_new =
+      R"("rope_parameters": {"rope_theta": 500000.0, "rope_type": "llama3", "factor": 8.0, "low_freq_factor": 1.0,
+         "high_freq_factor": 4.0, "original_max_position_embeddings": 64},)";
+  for (const char* spelling : {llama3_old, llama3_new}) {
+    const ModelSpec spec = MustRead(Config("LlamaForCausalLM", spelling));
+    CHECK(spec.ropes[0].theta == 500000.0);
+    CHECK(spec.ropes[0].scaling == RopeScaling::kLlama3);
+    CHECK(spec.ropes[0].factor == 8.0);
+    CHECK(spec.ropes[0].original_max_positions == 64);
+  }
+  for (const char* spelling :
+       {R"("rope_scaling": {"type": "linear", "factor": 4.0},)",
+        R"("rope_theta": 10000.0, "rope_scaling": {"rope_type": "linear", "factor": 4},)",
+        R"("rope_parameters": {"rope_theta": 10000.0, "rope_type": "linear", "factor": 4.0},)"}) {
+    const ModelSpec spec = MustRead(Config("LlamaForCausalLM", spelling));
+    CHECK(spec.ropes[0].theta == 10000.0);
+    CHECK(spec.ropes[0].scaling == RopeScaling::kLinear);
+    CHECK(spec.ropes[0].factor == 4.0);
+  }
+}
+
+TEST_CASE("Llama with biases") {
+  const ModelSpec spec = MustRead(Config(
+      "LlamaForCausalLM", R"("attention_bias": true, "mlp_bias": true, "dtype": "float16",)"));
+  CHECK(spec.qkv_bias);
+  CHECK(spec.o_bias);
+  CHECK(spec.mlp_bias);
+  CHECK(spec.stored_dtype == DType::kF16);
+}
+
+TEST_CASE("Mistral: window, no window, and the default of the key") {
+  const auto window = [](std::string_view more) {
+    return MustRead(Config("MistralForCausalLM",
+                           std::string(R"("num_key_value_heads": 2,)") + std::string(more)))
+        .kv_groups.at(0)
+        .window;
+  };
+  CHECK(window(R"("sliding_window": 16,)") == 16);
+  CHECK(window(R"("sliding_window": null,)") == 0);
+  CHECK(window(R"("sliding_window": 512,)") == 0);  // all positions
+  CHECK(window("") == 0);                           // 4096, above 512
+  const ModelSpec spec =
+      MustRead(Config("MistralForCausalLM", R"("head_dim": 64, "num_key_value_heads": 2,)"));
+  CHECK(spec.head_dim == 64);
+}
+
+TEST_CASE("Gemma-2: caps, layer windows, scales") {
+  const char* const types =
+      R"("layer_types": ["sliding_attention", "full_attention", "sliding_attention", "full_attention"],)";
+  for (const char* how : {types, ""}) {
+    const ModelSpec spec = MustRead(Config(
+        "Gemma2ForCausalLM",
+        std::string(how) + R"("sliding_window": 16, "query_pre_attn_scalar": 48, "head_dim": 64,
+        "attn_logit_softcapping": 5.0, "final_logit_softcapping": null,)"));
+    CHECK(spec.norm == NormKind::kRmsPlusOne);
+    CHECK(spec.post_norms);
+    CHECK(spec.tied_embedding);
+    CHECK(spec.activation == Activation::kGeluTanh);
+    CHECK(spec.embed_scale == Approx(std::sqrt(128.0)));
+    CHECK(spec.attn_scale == Approx(1.0 / std::sqrt(48.0)));
+    CHECK(spec.attn_softcap == 5.0f);
+    CHECK(spec.logit_softcap == 0.0f);
+    REQUIRE(spec.kv_groups.size() == 2);
+    CHECK(spec.kv_groups[0].window == 16);
+    CHECK(spec.kv_groups[1].window == 0);
+    CHECK(spec.layers[2].kv_group == 0);
+    CHECK(spec.layers[3].kv_group == 1);
+    CHECK(spec.names.mlp_norm == "model.layers.{}.pre_feedforward_layernorm");
+  }
+  CHECK(MustRead(Config("Gemma2ForCausalLM", "")).logit_softcap == 30.0f);
+}
+
+TEST_CASE("Gemma-3: rotations by layer type in both spellings") {
+  for (
+      const char* spelling :
+      {R"("sliding_window_pattern": 3, "rope_theta": 2000000.0, "rope_local_base_freq": 20000.0,
+           "rope_scaling": {"rope_type": "linear", "factor": 8.0},)",
+       R"("layer_types": ["sliding_attention", "sliding_attention", "full_attention", "sliding_attention"],
+           "rope_parameters": {
+             "full_attention": {"rope_theta": 2000000.0, "rope_type": "linear", "factor": 8.0},
+             "sliding_attention": {"rope_theta": 20000.0, "rope_type": "default"}},)"}) {
+    const ModelSpec spec =
+        MustRead(Config("Gemma3ForCausalLM", std::string(spelling) + R"("sliding_window": 16,)"));
+    CHECK(spec.qk_norm);
+    REQUIRE(spec.ropes.size() == 2);
+    CHECK(spec.ropes[0].theta == 2e6);
+    CHECK(spec.ropes[0].scaling == RopeScaling::kLinear);
+    CHECK(spec.ropes[1].theta == 2e4);
+    CHECK(spec.ropes[1].scaling == RopeScaling::kNone);
+    CHECK(spec.layers[2].rope == 0);
+    CHECK(spec.layers[3].rope == 1);
+    CHECK(spec.kv_groups[spec.layers[2].kv_group].window == 0);
+    CHECK(spec.kv_groups[spec.layers[3].kv_group].window == 16);
+  }
+}
+
+TEST_CASE("Gemma-3 with a vision tower: the text part and its class's defaults") {
+  const ModelSpec spec =
+      MustRead(R"({"architectures": ["Gemma3ForConditionalGeneration"], "torch_dtype": "bfloat16",
+    "text_config": {"hidden_size": 2560, "intermediate_size": 10240, "num_hidden_layers": 34, "sliding_window": 1024,
+                    "rope_scaling": {"factor": 8.0, "rope_type": "linear"}}})");
+  CHECK(spec.vocab_size == 262208);
+  CHECK(spec.n_heads == 8);
+  CHECK(spec.n_kv_heads == 4);
+  CHECK(spec.head_dim == 256);
+  CHECK(spec.stored_dtype == DType::kBF16);
+  CHECK(spec.ropes[0].theta == 1e6);
+  CHECK(spec.ropes[0].factor == 8.0);
+  CHECK(spec.layers[5].rope == 0);
+  CHECK(spec.layers[4].rope == 1);
+}
+
+TEST_CASE("OPT") {
+  const char* const config =
+      R"({"architectures": ["OPTForCausalLM"], "vocab_size": 50272, "hidden_size": 768,
+    "ffn_dim": 3072, "num_hidden_layers": 12, "num_attention_heads": 12, "max_position_embeddings": 2048,
+    "activation_function": "relu", "word_embed_proj_dim": 768, "do_layer_norm_before": true, "torch_dtype": "float16"})";
+  const ModelSpec spec = MustRead(config);
+  CHECK(spec.norm == NormKind::kLayerNorm);
+  CHECK(spec.head_dim == 64);
+  CHECK(spec.learned_positions);
+  CHECK(spec.position_offset == 2);
+  CHECK(spec.ropes.empty());
+  CHECK_FALSE(spec.gated_mlp);
+  CHECK(spec.tied_embedding);
+  CHECK(spec.qkv_bias);
+  CHECK(spec.names.gate.empty());
+}
+
+TEST_CASE("what cannot be run is named") {
+  using absl::StatusCode;
+  CHECK_THAT(ErrorOf(R"({"architectures": ["QwertyForCausalLM"]})", StatusCode::kUnimplemented),
+             ContainsSubstring("QwertyForCausalLM is not supported") &&
+                 ContainsSubstring("LlamaForCausalLM"));
+  CHECK_THAT(ErrorOf(R"({"model_type": "bert"})", StatusCode::kUnimplemented),
+             ContainsSubstring("\"bert\""));
+  CHECK_THAT(ErrorOf(Config("LlamaForCausalLM",
+                            R"("rope_scaling": {"rope_type": "yarn", "factor": 4.0},)"),
+                     StatusCode::kUnimplemented),
+             ContainsSubstring("\"yarn\""));
+  CHECK_THAT(
+      ErrorOf(Config("LlamaForCausalLM", R"("quantization_config": {"quant_method": "awq"},)"),
+              StatusCode::kUnimplemented),
+      ContainsSubstring("\"awq\""));
+  CHECK_THAT(
+      ErrorOf(R"({"architectures": ["OPTForCausalLM"], "vocab_size": 50272, "hidden_size": 1024,
+    "ffn_dim": 4096, "num_hidden_layers": 24, "num_attention_heads": 16, "word_embed_proj_dim": 512,
+    "do_layer_norm_before": false})",
+              StatusCode::kUnimplemented),
+      ContainsSubstring("do_layer_norm_before") && ContainsSubstring("word_embed_proj_dim"));
+  CHECK_THAT(
+      ErrorOf(Config("LlamaForCausalLM", R"("hidden_act": "xielu",)"), StatusCode::kUnimplemented),
+      ContainsSubstring("xielu"));
+}
+
+TEST_CASE("a broken config names all its problems") {
+  const std::string text = ErrorOf(
+      R"({"architectures": ["LlamaForCausalLM"], "vocab_size": -1, "hidden_size": "128", "num_hidden_layers": 4000000000,
+          "num_attention_heads": 4, "rope_scaling": {"rope_type": "llama3"}})",
+      absl::StatusCode::kInvalidArgument);
+  for (const char* part :
+       {"vocab_size: -1", "hidden_size: \"128\"", "num_hidden_layers: 4000000000",
+        "intermediate_size: missing", "rope_scaling.factor: missing"}) {
+    CHECK_THAT(text, ContainsSubstring(part));
+  }
+  CHECK_THAT(ErrorOf(Config("LlamaForCausalLM", R"("num_key_value_heads": 3,)"),
+                     absl::StatusCode::kInvalidArgument),
+             ContainsSubstring("num_key_value_heads: 3 does not divide"));
+  CHECK_THAT(ErrorOf(Config("Gemma2ForCausalLM", R"("layer_types": ["full_attention"],)"),
+                     absl::StatusCode::kInvalidArgument),
+             ContainsSubstring("layer_types: has 1 entries for 4 layers"));
+}
+
+TEST_CASE("folders without a config.json") {
+  TempDir dir;
+  CHECK_THAT(std::string(ReadModelSpec(dir.File("none")).status().message()),
+             ContainsSubstring("no such folder"));
+  CHECK_THAT(std::string(ReadModelSpec(dir.path()).status().message()),
+             ContainsSubstring("no config.json"));
+  dir.Write("adapter_config.json", "{}");
+  const absl::Status status = ReadModelSpec(dir.path()).status();
+  CHECK(absl::IsNotFound(status));
+  CHECK_THAT(std::string(status.message()), ContainsSubstring("LoRA"));
+}
+
+TEST_CASE("generation defaults") {
+  TempDir dir;
+  dir.Write("config.json", R"({"eos_token_id": 2})");
+  auto defaults = ReadGenerationDefaults(dir.path());
+  REQUIRE(defaults.ok());
+  CHECK(defaults->eos_ids == std::vector<int32_t>{2});
+  CHECK_FALSE(defaults->temperature.has_value());
+
+  dir.Write("generation_config.json",
+            R"({"eos_token_id": [128001, 128009], "temperature": 0.6, "top_p": 0.9, "top_k": -1})");
+  defaults = ReadGenerationDefaults(dir.path());
+  REQUIRE(defaults.ok());
+  CHECK(defaults->eos_ids == std::vector<int32_t>{128001, 128009});
+  CHECK(defaults->temperature == 0.6f);
+  CHECK(defaults->top_k == 0);
+
+  dir.Write("generation_config.json", R"({"temperature": "hot", "top_p": 3})");
+  const absl::Status status = ReadGenerationDefaults(dir.path()).status();
+  CHECK(absl::IsInvalidArgument(status));
+  CHECK_THAT(std::string(status.message()),
+             ContainsSubstring("temperature") && ContainsSubstring("top_p"));
+}
+
+}  // namespace
+}  // namespace stagecoach

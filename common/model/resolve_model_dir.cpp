@@ -1,0 +1,80 @@
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+
+#include "common/model/model_spec.h"
+
+namespace stagecoach {
+namespace {
+
+namespace fs = std::filesystem;
+
+std::string Environment(const char* name) {
+  const char* value = std::getenv(name);
+  return value == nullptr ? "" : value;
+}
+
+// The folders in which huggingface_hub keeps its cache, in its own order of precedence.
+std::vector<fs::path> CacheRoots() {
+  if (const std::string hub = Environment("HF_HUB_CACHE"); !hub.empty()) return {hub};
+  if (const std::string home = Environment("HF_HOME"); !home.empty())
+    return {fs::path(home) / "hub"};
+  if (const std::string xdg = Environment("XDG_CACHE_HOME"); !xdg.empty()) {
+    return {fs::path(xdg) / "huggingface" / "hub"};
+  }
+  if (const std::string home = Environment("HOME"); !home.empty()) {
+    return {fs::path(home) / ".cache" / "huggingface" / "hub"};
+  }
+  return {};
+}
+
+// `org/name` or `name`, of the characters that the hub allows.
+bool IsRepoId(std::string_view model) {
+  if (model.empty() || std::count(model.begin(), model.end(), '/') > 1) return false;
+  if (model.front() == '/' || model.back() == '/' || model.find("..") != model.npos) return false;
+  return std::all_of(model.begin(), model.end(), [](unsigned char c) {
+    return std::isalnum(c) || c == '-' || c == '_' || c == '.' || c == '/';
+  });
+}
+
+std::string FirstWord(const fs::path& path) {
+  std::ifstream file(path);
+  std::string word;
+  file >> word;
+  return word;
+}
+
+}  // namespace
+
+absl::StatusOr<std::string> ResolveModelDir(const std::string& model) {
+  std::error_code error;
+  if (fs::is_directory(model, error)) return model;
+  std::vector<std::string> looked_at = {model};
+  if (IsRepoId(model)) {
+    std::string folder = "models--" + model;
+    if (const size_t slash = folder.find('/'); slash != folder.npos) folder.replace(slash, 1, "--");
+    for (const fs::path& root : CacheRoots()) {
+      const fs::path repo = root / folder;
+      looked_at.push_back(repo.string());
+      if (!fs::is_directory(repo, error)) continue;
+      const std::string revision = FirstWord(repo / "refs" / "main");
+      const bool plain =
+          !revision.empty() && revision.find('/') == revision.npos && revision != "..";
+      const fs::path snapshot = repo / "snapshots" / revision;
+      if (plain && fs::is_directory(snapshot, error)) return snapshot.string();
+      return absl::NotFoundError(fmt::format(
+          "model {}: {} holds no complete download (refs/main names no folder of snapshots/); run "
+          "`hf download {}`",
+          model, repo.string(), model));
+    }
+  }
+  return absl::NotFoundError(
+      fmt::format("model {}: not found; looked at {}; give a folder, or run `hf download {}` first",
+                  model, fmt::join(looked_at, ", "), model));
+}
+
+}  // namespace stagecoach
