@@ -1,0 +1,125 @@
+#!/usr/bin/env python3
+"""Checks that #include arrows between the folders point one way.
+
+usage: check_includes.py REPOSITORY
+ALLOWED is the house's plan: for each folder, the folders that its files may include besides itself. A folder that
+is not listed, an include that no arrow allows, and a cycle in the plan itself are errors.
+"""
+import pathlib
+import re
+import sys
+
+ALLOWED = {
+    "proto": [],
+    "common": [],
+    "common/flags": ["common"],
+    "common/metrics": ["common"],
+    "common/model": ["common"],
+    "common/rpc": ["common", "proto"],
+    "common/text": ["common"],
+    "kernels": ["common", "common/model"],
+    "kernels/reference": ["kernels", "common", "common/model"],
+    "kernels/cpu": ["kernels", "common", "common/model", "kernels/reference"],
+    "worker/loader": ["common", "common/model"],
+    "worker/model": ["worker/loader", "kernels", "common", "common/model"],
+    "worker/transport": ["common", "common/rpc", "proto"],
+    "worker/stage": ["worker/model", "worker/transport", "kernels", "common", "common/model", "proto"],
+    "worker/service": ["worker/stage", "worker/model", "worker/transport", "worker/loader", "kernels",
+                       "kernels/cpu", "common", "common/model", "common/rpc", "proto"],
+    "worker": ["worker/service", "worker/transport", "kernels", "kernels/cpu", "common", "common/rpc"],
+    "router/dispatch": ["common", "common/model", "common/rpc", "proto"],
+    "router/scheduler": ["router/dispatch", "common", "proto"],
+    "router/text": ["router/scheduler", "common", "common/model", "common/text", "proto"],
+    "router/frontend": ["router/text", "router/scheduler", "common", "common/metrics", "common/model", "common/rpc",
+                        "common/text", "proto"],
+    "router": ["router/frontend", "router/text", "router/scheduler", "router/dispatch", "common", "common/flags",
+               "common/metrics", "common/model", "common/rpc", "common/text", "proto"],
+    "deploy/launch": ["common", "common/flags"],
+    "deploy/cli": ["deploy/launch", "common", "common/flags", "common/model", "common/rpc", "proto"],
+}
+# Tests may also use these fakes and seams of folders below them.
+ALLOWED_IN_TESTS = {
+    "worker/model": ["kernels/cpu", "kernels/reference"],
+    "worker/stage": ["kernels/cpu", "kernels/reference"],
+    "worker/service": ["kernels/reference"],
+    "router/scheduler": ["router/scheduler/testing"],
+    "router/frontend": ["router/scheduler/testing", "router/dispatch"],
+    "router/scheduler/testing": ["router/scheduler", "router/dispatch", "common", "proto"],
+}
+SOURCES = {".h", ".cpp", ".cc", ".cu", ".cuh", ".inc"}
+INCLUDE = re.compile(r'^\s*#\s*include\s+["<]([^">]+)[">]', re.M)
+ROOTS = ("proto", "common", "kernels", "worker", "router", "deploy")
+
+
+def folder_of(path):
+    """The listed folder that holds `path` (relative, posix): the deepest one."""
+    listed = ALLOWED.keys() | ALLOWED_IN_TESTS.keys()
+    folder = path.rsplit("/", 1)[0]
+    while folder not in listed and "/" in folder:
+        folder = folder.rsplit("/", 1)[0]
+    return folder if folder in listed else None
+
+
+def included_folder(include):
+    if include.startswith(("stagecoach/v1/", "grpc/health/")):
+        return "proto"
+    return folder_of(include) if include.startswith(tuple(root + "/" for root in ROOTS)) else None
+
+
+def check_file(path, text):
+    here = folder_of(path)
+    if here is None:
+        return [f"{path}: no folder of the plan holds it; add the folder to {sys.argv[0]}"]
+    is_test = path.endswith(("_test.cpp", "_bench.cpp")) or "/testing/" in path
+    allowed = set(ALLOWED.get(here, [])) | {here} | (set(ALLOWED_IN_TESTS.get(here, [])) if is_test else set())
+    problems = []
+    for include in INCLUDE.findall(text):
+        there = included_folder(include)
+        if there and there not in allowed:
+            problems.append(f"{path}: includes {include}: no arrow from {here} to {there}")
+    return problems
+
+
+def cycles(graph):
+    done, path = set(), []
+
+    def visit(node):
+        if node in path:
+            return [" -> ".join(path[path.index(node):] + [node])]
+        if node in done:
+            return []
+        path.append(node)
+        found = [cycle for next_node in graph.get(node, []) for cycle in visit(next_node)]
+        path.pop()
+        done.add(node)
+        return found
+
+    return [cycle for node in graph for cycle in visit(node)]
+
+
+def self_test():
+    """A turned arrow, a hop between the two halves of the house and a cycle must all be found."""
+    assert check_file("router/dispatch/x.cpp", '#include "router/scheduler/scheduler.h"\n')
+    assert check_file("router/text/x.h", '#include "worker/stage/step_meta.h"\n')
+    assert check_file("common/x.cpp", '#include "common/rpc/status.h"\n')
+    assert check_file("elsewhere/x.cpp", "")
+    assert not check_file("router/scheduler/x.cpp", '#include "router/dispatch/stage_client.h"\n#include <vector>\n')
+    assert not check_file("worker/stage/x.h", '#include "stagecoach/v1/step.pb.h"\n')
+    assert cycles({"a": ["b"], "b": ["c"], "c": ["a"]}) == ["a -> b -> c -> a"]
+
+
+def main(root):
+    self_test()
+    problems = [f"the plan itself has a cycle: {cycle}" for cycle in cycles(ALLOWED)]
+    n_files = 0
+    for top in ROOTS:
+        for file in sorted((root / top).rglob("*")):
+            if file.suffix in SOURCES and file.is_file():
+                n_files += 1
+                problems += check_file(file.relative_to(root).as_posix(), file.read_text())
+    print("\n".join(problems) or f"{n_files} files, every arrow points one way")
+    return 1 if problems or not n_files else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(pathlib.Path(sys.argv[1])))
