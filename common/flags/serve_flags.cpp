@@ -1,0 +1,148 @@
+#include "common/flags/serve_flags.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <CLI/CLI.hpp>
+
+#include "common/size.h"
+
+namespace stagecoach {
+namespace {
+
+// "[::1]:9000", "0.0.0.0:0", "localhost:9000"
+std::string CheckAddress(const std::string& text) {
+  const size_t colon = text.rfind(':');
+  const std::string port = colon == std::string::npos ? "" : text.substr(colon + 1);
+  const bool digits = !port.empty() && port.size() <= 5 &&
+                      port.find_first_not_of("0123456789") == std::string::npos;
+  if (colon == 0 || !digits || std::stoul(port) > 65535) {
+    return fmt::format("'{}' is not HOST:PORT (such as 127.0.0.1:9000)", text);
+  }
+  return "";
+}
+
+void AddNetworkFlags(CLI::App& app, ServeFlags& flags) {
+  const CLI::Validator address(CheckAddress, "");
+  app.add_option("--grpc", flags.grpc, "Address clients connect to; port 0 takes any free one")
+      ->type_name("HOST:PORT")
+      ->check(address)
+      ->capture_default_str();
+  app.add_option("--metrics", flags.metrics,
+                 "Address of the Prometheus page /metrics; port 0 takes any free one")
+      ->type_name("HOST:PORT")
+      ->check(address)
+      ->capture_default_str();
+  app.add_option("--served-name", flags.served_name,
+                 "Model name that clients see (default: the model folder's name)")
+      ->type_name("NAME");
+}
+
+void AddModelFlags(CLI::App& app, ServeFlags& flags) {
+  app.add_option("--dtype", flags.dtype,
+                 "Type that weights and activations have in memory; auto: as the checkpoint says")
+      ->type_name("TYPE")
+      ->check(CLI::IsMember({"auto", "float32", "bfloat16"}))
+      ->capture_default_str();
+  app.add_option("--load-format", flags.load_format,
+                 "auto: read the checkpoint's weights; dummy: random ones, from config.json alone")
+      ->type_name("FORMAT")
+      ->check(CLI::IsMember({"auto", "dummy"}))
+      ->capture_default_str();
+  app.add_option("--layer-split", flags.layer_split,
+                 "Layers by stage, such as 3,5 (default: balanced)")
+      ->type_name("N,N...")
+      ->delimiter(',')
+      ->allow_extra_args(false)
+      ->check(CLI::PositiveNumber);
+  app.add_option("--chat-template", flags.chat_template,
+                 "Jinja file used in place of the checkpoint's chat template")
+      ->type_name("FILE")
+      ->check(CLI::ExistingFile);
+  app.add_option(
+         "--max-model-len", flags.max_model_len,
+         "Longest prompt and completion together, tokens; 0: what config.json says, lowered "
+         "to what the KV memory holds")
+      ->type_name("N")
+      ->capture_default_str();
+}
+
+void AddSchedulerFlags(CLI::App& app, ServeFlags& flags) {
+  app.add_option_function<std::string>(
+         "--kv-memory",
+         [&flags](const std::string& text) {
+           const absl::StatusOr<uint64_t> bytes = ParseBytes(text);
+           if (!bytes.ok()) {
+             throw CLI::ValidationError("--kv-memory", std::string(bytes.status().message()));
+           }
+           flags.kv_memory_bytes = *bytes;
+         },
+         "Memory for the KV cache of each stage, such as 512MiB or 4GB (default: each worker takes "
+         "a share of what is free)")
+      ->type_name("SIZE");
+  app.add_option("--max-sequences", flags.max_sequences, "Sequences that run at the same time")
+      ->type_name("N")
+      ->check(CLI::PositiveNumber)
+      ->capture_default_str();
+  app.add_option("--max-batched-tokens", flags.max_batched_tokens, "Tokens in one step, at most")
+      ->type_name("N")
+      ->check(CLI::PositiveNumber)
+      ->capture_default_str();
+  app.add_option("--prefill-chunk", flags.prefill_chunk,
+                 "Prompt tokens of one sequence in one step, at most (default: "
+                 "--max-batched-tokens)")
+      ->type_name("N");
+  app.add_option("--max-waiting", flags.max_waiting,
+                 "Requests that may wait; more are refused with RESOURCE_EXHAUSTED")
+      ->type_name("N")
+      ->capture_default_str();
+  app.add_option("--max-logprobs", flags.max_logprobs,
+                 "Most likely tokens that a request may ask for at each position")
+      ->type_name("N")
+      ->capture_default_str();
+  app.add_option_function<std::string>(
+         "--plan-ahead", [&flags](const std::string& text) { flags.plan_ahead = text == "on"; },
+         "Plan a step before the tokens of the last one are known; the tokens are the same either "
+         "way [on]")
+      ->type_name("on|off")
+      ->check(CLI::IsMember({"on", "off"}));
+  app.add_option("--preempt-every", flags.preempt_every)->group("");
+}
+
+}  // namespace
+
+void AddServeFlags(CLI::App& app, ServeFlags& flags) {
+  const std::string outer_group = app.option_defaults()->get_group();
+  app.option_defaults()->group("Serving");
+  AddNetworkFlags(app, flags);
+  AddModelFlags(app, flags);
+  AddSchedulerFlags(app, flags);
+  app.option_defaults()->group(outer_group);
+}
+
+std::vector<std::string> ToArgs(const ServeFlags& flags) {
+  const ServeFlags defaults;
+  std::vector<std::string> args;
+  const auto add = [&args](const char* name, const auto& value, const auto& default_value) {
+    if (value != default_value) args.insert(args.end(), {name, fmt::format("{}", value)});
+  };
+  add("--dtype", flags.dtype, defaults.dtype);
+  add("--grpc", flags.grpc, defaults.grpc);
+  add("--metrics", flags.metrics, defaults.metrics);
+  add("--kv-memory", flags.kv_memory_bytes, defaults.kv_memory_bytes);
+  add("--max-model-len", flags.max_model_len, defaults.max_model_len);
+  add("--max-sequences", flags.max_sequences, defaults.max_sequences);
+  add("--max-batched-tokens", flags.max_batched_tokens, defaults.max_batched_tokens);
+  add("--prefill-chunk", flags.prefill_chunk, defaults.prefill_chunk);
+  add("--served-name", flags.served_name, defaults.served_name);
+  add("--load-format", flags.load_format, defaults.load_format);
+  add("--plan-ahead", flags.plan_ahead ? "on" : "off", std::string_view("on"));
+  add("--max-waiting", flags.max_waiting, defaults.max_waiting);
+  add("--max-logprobs", flags.max_logprobs, defaults.max_logprobs);
+  add("--chat-template", flags.chat_template, defaults.chat_template);
+  add("--layer-split", fmt::format("{}", fmt::join(flags.layer_split, ",")), std::string());
+  add("--preempt-every", flags.preempt_every, defaults.preempt_every);
+  return args;
+}
+
+}  // namespace stagecoach

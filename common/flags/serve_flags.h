@@ -1,0 +1,42 @@
+// The flags that `stagecoach serve` and `stagecoach-router` have in common. The launcher parses
+// them and hands them on to the router, so both take their names, defaults and help from here.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+namespace CLI {
+class App;
+}
+
+namespace stagecoach {
+
+struct ServeFlags {
+  std::string dtype = "auto";              // auto | float32 | bfloat16
+  std::string grpc = "127.0.0.1:9000";     // HOST:PORT; port 0: any free one
+  std::string metrics = "127.0.0.1:9001";  // HOST:PORT; port 0: any free one
+  uint64_t kv_memory_bytes = 0;            // by stage; 0: each worker takes what is free
+  uint32_t max_model_len = 0;  // tokens; 0: config.json's, lowered to what KV memory holds
+  uint32_t max_sequences = 256;
+  uint32_t max_batched_tokens = 512;  // by step
+  uint32_t prefill_chunk = 0;         // tokens of one sequence in a step; 0: max_batched_tokens
+  std::string served_name;            // empty: the model folder's name
+  std::string load_format = "auto";   // auto | dummy
+  bool plan_ahead = true;
+  uint32_t max_waiting = 4096;  // requests
+  uint32_t max_logprobs = 20;
+  std::string chat_template;          // a Jinja file; empty: the checkpoint's own
+  std::vector<uint32_t> layer_split;  // layers by stage; empty: balanced by the router
+  uint32_t preempt_every = 0;         // steps; 0: never. Tests force preemptions with it.
+
+  bool operator==(const ServeFlags&) const = default;
+};
+
+// Adds the flags to `app`, which writes to `flags` when it parses; `flags` must outlive `app`.
+void AddServeFlags(CLI::App& app, ServeFlags& flags);
+
+// The command-line arguments that give `flags`; what has its default value is left out.
+std::vector<std::string> ToArgs(const ServeFlags& flags);
+
+}  // namespace stagecoach

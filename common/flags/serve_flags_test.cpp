@@ -1,0 +1,73 @@
+#include "common/flags/serve_flags.h"
+
+#include <CLI/CLI.hpp>
+#include <catch2/catch_test_macros.hpp>
+
+namespace stagecoach {
+namespace {
+
+ServeFlags Parse(std::vector<std::string> args) {
+  ServeFlags flags;
+  CLI::App app;
+  AddServeFlags(app, flags);
+  std::reverse(args.begin(), args.end());  // CLI11 takes them from the back
+  app.parse(args);
+  return flags;
+}
+
+TEST_CASE("Flags with their defaults need no arguments") {
+  CHECK(ToArgs(ServeFlags{}).empty());
+  CHECK(Parse({}) == ServeFlags{});
+}
+
+TEST_CASE("Every flag survives the way from the launcher to the router") {
+  ServeFlags flags;
+  flags.dtype = "bfloat16";
+  flags.grpc = "[::1]:0";
+  flags.metrics = "localhost:19001";
+  flags.kv_memory_bytes = 123456789;
+  flags.max_model_len = 2048;
+  flags.max_sequences = 7;
+  flags.max_batched_tokens = 2040;
+  flags.prefill_chunk = 64;
+  flags.served_name = "a name with spaces";
+  flags.load_format = "dummy";
+  flags.plan_ahead = false;
+  flags.max_waiting = 0;
+  flags.max_logprobs = 5;
+  flags.chat_template = __FILE__;
+  flags.layer_split = {3, 5};
+  flags.preempt_every = 9;
+  CHECK(Parse(ToArgs(flags)) == flags);
+}
+
+TEST_CASE("A size takes a unit") {
+  CHECK(Parse({"--kv-memory", "2MiB"}).kv_memory_bytes == 2 << 20);
+}
+
+TEST_CASE("What a flag cannot mean is refused") {
+  CHECK_THROWS_AS(Parse({"--grpc", "9000"}), CLI::ValidationError);
+  CHECK_THROWS_AS(Parse({"--grpc", "host:70000"}), CLI::ValidationError);
+  CHECK_THROWS_AS(Parse({"--grpc", "host:"}), CLI::ValidationError);
+  CHECK_THROWS_AS(Parse({"--metrics", ":1"}), CLI::ValidationError);
+  CHECK_THROWS_AS(Parse({"--kv-memory", "lots"}), CLI::ValidationError);
+  CHECK_THROWS_AS(Parse({"--dtype", "int3"}), CLI::ValidationError);
+  CHECK_THROWS_AS(Parse({"--plan-ahead", "maybe"}), CLI::ValidationError);
+  CHECK_THROWS_AS(Parse({"--max-sequences", "0"}), CLI::ParseError);
+  CHECK_THROWS_AS(Parse({"--layer-split", "3,0"}), CLI::ParseError);
+  CHECK_THROWS_AS(Parse({"--chat-template", "/no/such/file"}), CLI::ParseError);
+}
+
+TEST_CASE("A layer split does not swallow the argument after it") {
+  ServeFlags flags;
+  CLI::App app;
+  AddServeFlags(app, flags);
+  std::string model;
+  app.add_option("model", model);
+  app.parse(std::vector<std::string>{"folder", "1,2", "--layer-split"});
+  CHECK(flags.layer_split == std::vector<uint32_t>{1, 2});
+  CHECK(model == "folder");
+}
+
+}  // namespace
+}  // namespace stagecoach
