@@ -1,0 +1,23 @@
+"""The demo model answers its held-out samples through a two-stage cluster, exactly."""
+import json
+import pathlib
+
+import pytest
+from harness import Cluster
+from stagecoach.v1 import inference_pb2 as pb
+
+DEMO = pathlib.Path(__file__).parents[2] / "deploy" / "demo-model"
+SAMPLES = [json.loads(line) for line in (DEMO / "samples.jsonl").read_text().splitlines()]
+
+
+@pytest.fixture(scope="module")
+def cluster():
+    with Cluster(DEMO, stages=2, flags=["--dtype", "float32"]) as cluster:
+        yield cluster
+
+
+def test_samples(cluster):
+    streams = [cluster.stub.Chat(pb.ChatRequest(messages=[pb.ChatMessage(**m) for m in sample["messages"]],
+                                                sampling=pb.SamplingParams(temperature=0))) for sample in SAMPLES]
+    answers = ["".join(message.text for message in stream) for stream in streams]
+    assert answers == [sample["answer"] for sample in SAMPLES]

@@ -1,0 +1,105 @@
+"""Starting, stopping and losing the programs of a cluster."""
+import os
+import signal
+import subprocess
+
+import grpc
+import pytest
+from harness import STAGECOACH, Cluster, children_of
+from stagecoach.v1 import inference_pb2 as pb
+from workload import GOLDEN
+
+MODEL = GOLDEN / "mistral"
+LONG = pb.GenerateRequest(tokens=pb.TokenIds(ids=[5] * 8), sampling=pb.SamplingParams(max_tokens=400, ignore_eos=True))
+FLAGS = ["--dtype", "float32"]
+
+
+def test_sigterm_finishes_what_runs():
+    with Cluster(MODEL, stages=2, flags=FLAGS) as cluster:
+        stream = cluster.stub.Generate(LONG)
+        first = next(stream)
+        cluster.process.send_signal(signal.SIGTERM)
+        tokens = list(first.token_ids) + [t for message in stream for t in message.token_ids]
+        assert len(tokens) == 400
+        assert cluster.process.wait(timeout=30) == 0
+
+
+def test_a_new_request_while_draining_is_unavailable():
+    with Cluster(MODEL, stages=1, flags=FLAGS) as cluster:
+        stream = cluster.stub.Generate(LONG)
+        next(stream)
+        cluster.process.send_signal(signal.SIGTERM)
+        codes = set()
+        for _ in range(10000):
+            try:
+                list(cluster.stub.Generate(pb.GenerateRequest(tokens=pb.TokenIds(ids=[5]),
+                                                              sampling=pb.SamplingParams(max_tokens=1)), timeout=30))
+            except grpc.RpcError as error:
+                codes.add(error.code())
+                break
+        assert codes == {grpc.StatusCode.UNAVAILABLE}
+        list(stream)
+
+
+@pytest.mark.parametrize("victim", [0, 1, 2])
+def test_a_lost_stage_ends_requests_with_its_name(victim):
+    """Until stages are respawned on their own, losing one ends the cluster: requests say so, nothing stays behind."""
+    cluster = Cluster(MODEL, stages=3, flags=FLAGS)
+    cluster.start()
+    stream = cluster.stub.Generate(pb.GenerateRequest(tokens=pb.TokenIds(ids=[5] * 8), sampling=pb.SamplingParams(
+        max_tokens=480, ignore_eos=True, n=64)))
+    next(stream)
+    workers = [pid for pid, name in children_of(cluster.process.pid) if name == "stagecoach-work"]
+    os.kill(workers[victim], signal.SIGKILL)
+    with pytest.raises(grpc.RpcError) as error:
+        list(stream)
+    assert error.value.code() == grpc.StatusCode.UNAVAILABLE
+    assert "stage" in error.value.details()
+    assert cluster.process.wait(timeout=30) != 0
+    cluster.assert_nothing_left()
+
+
+def failed_start(*arguments):
+    run = subprocess.run([STAGECOACH, "serve", *arguments, "--grpc", "127.0.0.1:0", "--metrics", "127.0.0.1:0"],
+                         capture_output=True, text=True, timeout=60)
+    assert run.returncode != 0
+    assert run.stdout == ""
+    causes = [line for line in run.stderr.splitlines() if line.startswith("error:")]
+    assert len(causes) == 1, run.stderr
+    return causes[0]
+
+
+def test_failed_starts_name_one_cause(tmp_path):
+    assert "nowhere" in failed_start("nowhere/at-all")
+    (tmp_path / "config.json").write_text("{}")
+    assert "architectures" in failed_start(str(tmp_path))
+    assert "--stages" in failed_start(str(MODEL), "--stages", "99")
+    assert "KV" in failed_start(str(MODEL), "--kv-memory", "1")
+    assert "--max-model-len" in failed_start(str(MODEL), "--kv-memory", "256KiB", "--max-model-len", "500")
+
+
+def test_a_port_in_use_is_the_cause():
+    with Cluster(MODEL, stages=1, flags=FLAGS) as cluster:
+        run = subprocess.run([STAGECOACH, "serve", str(MODEL), "--grpc", cluster.grpc, "--metrics", "127.0.0.1:0"],
+                             capture_output=True, text=True, timeout=60)
+        assert run.returncode != 0
+        assert cluster.grpc in [line for line in run.stderr.splitlines() if line.startswith("error:")][0]
+
+
+def test_dummy_weights_from_config_alone(tmp_path):
+    for name in ("config.json", "tokenizer.json", "tokenizer_config.json"):
+        (tmp_path / name).write_bytes((MODEL / name).read_bytes())
+    with Cluster(tmp_path, stages=2, flags=["--load-format", "dummy"]) as cluster:
+        tokens = [t for message in cluster.stub.Generate(pb.GenerateRequest(
+            text="hello", sampling=pb.SamplingParams(max_tokens=5, ignore_eos=True))) for t in message.token_ids]
+        assert len(tokens) == 5
+
+
+def test_many_streams_at_once():
+    """512 open streams; each ends with its own tokens."""
+    with Cluster(MODEL, stages=2, flags=FLAGS + ["--max-sequences", "64"]) as cluster:
+        streams = [cluster.stub.Generate(pb.GenerateRequest(tokens=pb.TokenIds(ids=[5, 6 + i % 100]), sampling=pb.SamplingParams(
+            max_tokens=6, temperature=0, ignore_eos=True))) for i in range(512)]
+        answers = [tuple(t for message in stream for t in message.token_ids) for stream in streams]
+        assert all(len(answer) == 6 for answer in answers)
+        assert all(answers[i] == answers[i + 100] for i in range(412))

@@ -1,0 +1,96 @@
+"""A mixed load of requests and what comes back, comparable bit by bit."""
+import asyncio
+import dataclasses
+import json
+import math
+import os
+import pathlib
+import random
+
+import grpc
+from stagecoach.v1 import inference_pb2 as pb
+from stagecoach.v1 import inference_pb2_grpc as pb_grpc
+
+GOLDEN = pathlib.Path(os.environ.get("STAGECOACH_GOLDEN_DIR", pathlib.Path(__file__).parents[1] / "golden" / "data"))
+
+
+def golden_cases(model):
+    return json.loads((GOLDEN / model / "golden.json").read_text())["cases"]
+
+
+@dataclasses.dataclass(frozen=True)
+class Answer:
+    """All that a stream said about one choice. Floats are compared for equality: rows do not know their neighbours."""
+    token_ids: tuple
+    text: str
+    finish_reason: int
+    logprobs: tuple
+    prompt_logprobs: tuple
+
+
+def logprob_tuple(positions):
+    return tuple((p.chosen.token_id, p.chosen.logprob, tuple((t.token_id, t.logprob) for t in p.top)) for p in positions)
+
+
+async def generate(stub, request):
+    """The answer to a Generate request, by choice index."""
+    parts = {}
+    prompt_logprobs = ()
+    async for message in stub.Generate(request):
+        if message.HasField("prompt"):
+            prompt_logprobs = logprob_tuple(message.prompt.logprobs)
+        part = parts.setdefault(message.index, [[], "", 0, []])
+        part[0] += message.token_ids
+        part[1] += message.text
+        part[2] = message.finish_reason or part[2]
+        part[3] += logprob_tuple(message.logprobs)
+    return [Answer(tuple(p[0]), p[1], p[2], tuple(p[3]), prompt_logprobs) for _, p in sorted(parts.items())]
+
+
+def mixed_requests(model, n, seed=1):
+    """n requests over the golden prompts: greedy and sampled, with penalties, bias, logprobs, short and long."""
+    rng = random.Random(seed)
+    cases = golden_cases(model)
+    requests = []
+    for i in range(n):
+        case = cases[i % len(cases)]
+        ids = case["prompt_ids"] * (1 + i % 3)
+        sampling = pb.SamplingParams(max_tokens=8 + rng.randrange(24), temperature=0.0 if i % 3 == 0 else 0.5 + rng.random(),
+                                     seed=rng.randrange(2**63), ignore_eos=i % 2 == 0)
+        if i % 4 == 1:
+            sampling.top_k, sampling.top_p, sampling.min_p = 20, 0.9, 0.01
+        if i % 4 == 2:
+            sampling.presence_penalty, sampling.frequency_penalty, sampling.repetition_penalty = 0.5, 0.3, 1.2
+        if i % 5 == 3:
+            sampling.logit_bias[7], sampling.logit_bias[9] = 5.0, -5.0
+        if i % 3 == 0:
+            sampling.logprobs = 3
+        if i % 7 == 0:
+            sampling.prompt_logprobs = 2
+        requests.append(pb.GenerateRequest(tokens=pb.TokenIds(ids=ids), sampling=sampling, priority=rng.randrange(3)))
+    return requests
+
+
+async def run_all(address, requests, concurrency):
+    """Answers in the requests' order, at most `concurrency` streams at a time."""
+    gate = asyncio.Semaphore(concurrency)
+    async with grpc.aio.insecure_channel(address) as channel:
+        stub = pb_grpc.InferenceStub(channel)
+
+        async def one(request):
+            async with gate:
+                return await generate(stub, request)
+
+        return await asyncio.gather(*(one(request) for request in requests))
+
+
+def log_softmax(logits):
+    top = max(logits)
+    total = top + math.log(sum(math.exp(x - top) for x in logits))
+    return [x - total for x in logits]
+
+
+def free_blocks(stub):
+    """[(window, free, total)] by KV group, as the router counts them."""
+    kv = stub.GetModel(pb.GetModelRequest()).kv
+    return [(group.window, group.free_blocks, group.total_blocks) for group in kv.groups]
