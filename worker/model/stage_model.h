@@ -50,7 +50,8 @@ class StageModel {
   // By KV group: bytes of one block over this stage's layers of the group (0: none here).
   virtual std::vector<uint64_t> kv_block_bytes() const = 0;
 
-  // By KV group. Once, before the first Forward.
+  // By KV group. Before the first Forward; a later call frees what was there first (a small cache
+  // serves the profiling run, each Join brings the real one).
   virtual absl::Status AllocateKv(std::span<const uint64_t> n_blocks) = 0;
 
   // Runs this stage's layers. `hidden` is [T, hidden_size] float32 device memory, the residual
