@@ -1,0 +1,21 @@
+// For tests: writes .safetensors files.
+#pragma once
+
+#include <cstdint>
+#include <cstring>
+#include <string>
+#include <string_view>
+
+namespace stagecoach::worker {
+
+// `header` is used as it is.
+inline std::string SafetensorsText(std::string_view header, std::string_view data) {
+  const uint64_t header_bytes = header.size();
+  std::string text(8, '\0');
+  std::memcpy(text.data(), &header_bytes, 8);
+  text.append(header);
+  text.append(data);
+  return text;
+}
+
+}  // namespace stagecoach::worker

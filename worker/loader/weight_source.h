@@ -1,0 +1,56 @@
+// Where a stage's weights come from: the checkpoint's files, or made up.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "common/dtype.h"
+
+namespace stagecoach::worker {
+
+// A tensor that the model needs: [rows, cols], or [cols] where is_vector (then rows is 1).
+struct TensorRequest {
+  std::string name;  // "model.layers.3.self_attn.q_proj.weight"
+  int64_t rows = 1;
+  int64_t cols = 0;
+  bool is_vector = false;
+  // Dummy values are uniform in [center - spread, center + spread].
+  float dummy_center = 0;
+  float dummy_spread = 0;
+};
+
+// Row-major [n_rows, cols] host memory.
+struct RowsView {
+  const void* data;
+  DType dtype;
+};
+
+// One thread at a time.
+class WeightSource {
+ public:
+  virtual ~WeightSource() = default;
+
+  // The dtype in which tensor `request` (an index into the requests) is stored.
+  virtual DType dtype(size_t request) const = 0;
+  // Some of its rows; valid until the next call, which tells the system that they are no longer
+  // needed.
+  virtual RowsView Rows(size_t request, int64_t first_row, int64_t n_rows) = 0;
+};
+
+// MODEL_DIR/model.safetensors, or the files that MODEL_DIR/model.safetensors.index.json names; only
+// those that hold a requested tensor are opened. Names are accepted with and without the "model."
+// prefix, and as the text part of a multimodal checkpoint. INVALID_ARGUMENT lists every tensor that
+// is missing, or of another shape or a dtype other than F32, BF16 and F16; NOT_FOUND says which
+// files there are instead.
+absl::StatusOr<std::unique_ptr<WeightSource>> OpenCheckpoint(
+    const std::string& model_dir, std::span<const TensorRequest> requests);
+
+// Values that depend on the tensor's name and the element's index alone.
+std::unique_ptr<WeightSource> MakeDummyWeights(DType dtype,
+                                               std::span<const TensorRequest> requests);
+
+}  // namespace stagecoach::worker

@@ -1,0 +1,159 @@
+#include "worker/loader/weight_source.h"
+
+#include <fmt/format.h>
+
+#include <catch2/catch_test_macros.hpp>
+#include <catch2/matchers/catch_matchers_string.hpp>
+#include <cmath>
+
+#include "common/model/temp_dir.h"
+#include "worker/loader/test_checkpoint.h"
+
+namespace stagecoach::worker {
+namespace {
+
+using Catch::Matchers::ContainsSubstring;
+
+TensorRequest Matrix(std::string name, int64_t rows, int64_t cols) {
+  return {.name = std::move(name), .rows = rows, .cols = cols};
+}
+TensorRequest Vector(std::string name, int64_t cols) {
+  return {.name = std::move(name), .cols = cols, .is_vector = true};
+}
+
+// One F32 tensor of [n] or [rows, 2] with the values first, first + 1, ...
+std::string OneTensor(std::string_view name, std::string_view shape, int n, float first) {
+  std::string data;
+  for (int i = 0; i < n; ++i) {
+    const float value = first + static_cast<float>(i);
+    data.append(reinterpret_cast<const char*>(&value), sizeof value);
+  }
+  return SafetensorsText(
+      fmt::format(R"({{"{}": {{"dtype": "F32", "shape": {}, "data_offsets": [0, {}]}}}})", name,
+                  shape, data.size()),
+      data);
+}
+
+std::vector<float> Read(WeightSource& source, size_t request, int64_t first_row, int64_t n_rows,
+                        int64_t cols) {
+  const RowsView view = source.Rows(request, first_row, n_rows);
+  CHECK(view.dtype == DType::kF32);
+  const float* data = static_cast<const float*>(view.data);
+  return {data, data + n_rows * cols};
+}
+
+TEST_CASE("a single file, with and without the model prefix, aligned or not") {
+  for (const char* name : {"model.norm.weight", "norm.weight", "language_model.model.norm.weight",
+                           "model.language_model.norm.weight"}) {
+    for (const char* shape : {"[3, 2]", "[3, 2] ", "[3, 2]  ", "[3, 2]   "}) {
+      TempDir dir;
+      dir.Write("model.safetensors", OneTensor(name, shape, 6, 1));
+      const std::vector<TensorRequest> requests = {Matrix("model.norm.weight", 3, 2)};
+      auto source = OpenCheckpoint(dir.path(), requests);
+      INFO(name << ": " << source.status());
+      REQUIRE(source.ok());
+      CHECK(Read(**source, 0, 1, 2, 2) == std::vector<float>{3, 4, 5, 6});
+      CHECK(Read(**source, 0, 0, 1, 2) == std::vector<float>{1, 2});
+    }
+  }
+}
+
+TEST_CASE("only the shards that hold requested tensors are opened") {
+  TempDir dir;
+  dir.Write("model-1.safetensors", OneTensor("model.norm.weight", "[2]", 2, 1));
+  dir.Write("model.safetensors.index.json",
+            R"({"weight_map": {"model.norm.weight": "model-1.safetensors",
+    "lm_head.weight": "model-2.safetensors", "model.layers.0.mlp.up_proj.weight": "model-3.safetensors",
+    "model.layers.1.mlp.up_proj.weight": "model-1.safetensors"}})");
+  const std::vector<TensorRequest> requests = {Vector("model.norm.weight", 2)};
+  auto source = OpenCheckpoint(dir.path(), requests);
+  INFO(source.status());
+  REQUIRE(source.ok());
+  CHECK(Read(**source, 0, 0, 1, 2) == std::vector<float>{1, 2});
+
+  const std::vector<TensorRequest> more = {Vector("model.norm.weight", 2),
+                                           Matrix("lm_head.weight", 4, 2),
+                                           Matrix("model.layers.0.mlp.up_proj.weight", 4, 2),
+                                           Matrix("model.layers.1.mlp.up_proj.weight", 4, 2)};
+  const absl::Status status = OpenCheckpoint(dir.path(), more).status();
+  CHECK(absl::IsInvalidArgument(status));
+  for (const char* part :
+       {"model-2.safetensors: No such file", "model-3.safetensors: No such file",
+        "model.layers.1.mlp.up_proj.weight: in the index, but not in the file"}) {
+    CHECK_THAT(std::string(status.message()), ContainsSubstring(part));
+  }
+}
+
+TEST_CASE("an index that leads out of the folder is refused") {
+  for (const char* file : {"../x.safetensors", "/etc/passwd", "..", "sub/x.safetensors", ""}) {
+    TempDir dir;
+    dir.Write("model.safetensors.index.json",
+              fmt::format(R"({{"weight_map": {{"a": "{}"}}}})", file));
+    const absl::Status status = OpenCheckpoint(dir.path(), {}).status();
+    CHECK(absl::IsInvalidArgument(status));
+    CHECK_THAT(std::string(status.message()), ContainsSubstring("no file of this folder"));
+  }
+}
+
+TEST_CASE("all misfits are reported at once, layers together") {
+  TempDir dir;
+  dir.Write(
+      "model.safetensors",
+      SafetensorsText(
+          R"({"model.embed_tokens.weight": {"dtype": "F32", "shape": [1, 2], "data_offsets": [0, 8]},
+                                "lm_head.weight": {"dtype": "I8", "shape": [4, 2], "data_offsets": [8, 16]},
+                                "model.norm.weight": {"dtype": "F32", "shape": [1, 2], "data_offsets": [16, 24]}})",
+          "012345670123456701234567"));
+  std::vector<TensorRequest> requests = {Matrix("model.embed_tokens.weight", 4, 2),
+                                         Matrix("lm_head.weight", 4, 2),
+                                         Vector("model.norm.weight", 2)};
+  for (int i = 0; i < 3; ++i)
+    requests.push_back(Matrix(fmt::format("model.layers.{}.mlp.up_proj.weight", i), 4, 2));
+  const absl::Status status = OpenCheckpoint(dir.path(), requests).status();
+  CHECK(absl::IsInvalidArgument(status));
+  for (const char* part :
+       {"model.embed_tokens.weight: has shape [1, 2], config.json makes it [4, 2]",
+        "lm_head.weight: has dtype I8", "model.norm.weight: has shape [1, 2]",
+        "model.layers.{0-2}.mlp.up_proj.weight: missing"}) {
+    CHECK_THAT(std::string(status.message()), ContainsSubstring(part));
+  }
+}
+
+TEST_CASE("an unmerged adapter is named") {
+  TempDir dir;
+  dir.Write(
+      "model.safetensors",
+      OneTensor("base_model.model.model.layers.0.self_attn.q_proj.lora_A.weight", "[2]", 2, 1));
+  CHECK_THAT(std::string(OpenCheckpoint(dir.path(), {}).status().message()),
+             ContainsSubstring("LoRA"));
+}
+
+TEST_CASE("a folder of pickle files is told how to convert them") {
+  TempDir dir;
+  dir.Write("pytorch_model.bin", "x");
+  const absl::Status status = OpenCheckpoint(dir.path(), {}).status();
+  CHECK(absl::IsNotFound(status));
+  CHECK_THAT(std::string(status.message()),
+             ContainsSubstring("pytorch_model.bin") && ContainsSubstring("save_pretrained"));
+}
+
+TEST_CASE("dummy weights depend on name and index alone") {
+  std::vector<TensorRequest> both = {Matrix("a", 100, 50), Matrix("b", 100, 50)};
+  for (TensorRequest& request : both) request.dummy_center = 1, request.dummy_spread = 0.5f;
+  auto source = MakeDummyWeights(DType::kBF16, both);
+  CHECK(source->dtype(0) == DType::kBF16);
+  const std::vector<float> a = Read(*source, 0, 0, 100, 50);
+  const std::vector<float> b = Read(*source, 1, 0, 100, 50);
+  CHECK(a != b);
+  auto alone = MakeDummyWeights(DType::kBF16, std::span(both).last(1));
+  CHECK(Read(*alone, 0, 40, 2, 50) == std::vector<float>(b.begin() + 2000, b.begin() + 2100));
+  double sum = 0;
+  for (const float value : a) {
+    CHECK(std::abs(value - 1) <= 0.5f);
+    sum += value;
+  }
+  CHECK(std::abs(sum / 5000 - 1) < 0.02);
+}
+
+}  // namespace
+}  // namespace stagecoach::worker
