@@ -78,6 +78,39 @@ int32_t sc_text_decode(const ScTextTokenizer* tokenizer, const int32_t* ids, siz
                        int32_t skip_special_tokens, char* text, size_t capacity, size_t* size,
                        char* error, size_t error_bytes);
 
+typedef struct ScTextTemplate ScTextTemplate;
+typedef struct ScTextRendered ScTextRendered;
+
+typedef struct ScTextRenderOptions {
+  int32_t add_generation_prompt;
+  int32_t continue_final_message;
+  const char* kwargs; /* a JSON object, or nothing */
+  size_t n_kwargs;
+  int64_t now_unix_s; /* for strftime_now; negative: the clock */
+} ScTextRenderOptions;
+
+/* Pointers live as long as the ScTextRendered. */
+typedef struct ScTextRenderedView {
+  const char* text;
+  size_t size;
+  const ScTextRange* plain;
+  size_t n_plain;
+} ScTextRenderedView;
+
+/* override_path: a template file, or "" for the checkpoint's own. */
+int32_t sc_text_template_load(const char* model_dir, const char* override_path,
+                              ScTextTemplate** out, char* error, size_t error_bytes);
+int32_t sc_text_template_from_source(const char* source, size_t size, ScTextTemplate** out,
+                                     char* error, size_t error_bytes);
+void sc_text_template_free(ScTextTemplate* chat_template);
+
+/* messages, tools: JSON arrays; tools may be empty. */
+int32_t sc_text_template_render(const ScTextTemplate* chat_template, const char* messages,
+                                size_t n_messages, const char* tools, size_t n_tools,
+                                const ScTextRenderOptions* options, ScTextRendered** out,
+                                ScTextRenderedView* view, char* error, size_t error_bytes);
+void sc_text_rendered_free(ScTextRendered* rendered);
+
 #ifdef __cplusplus
 }
 #endif

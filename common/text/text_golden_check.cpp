@@ -1,9 +1,12 @@
-// Compares the tokenizer with what the reference library gave for real checkpoints.
+// Compares tokenizers and chat templates with what the reference libraries gave for real
+// checkpoints.
 //
-//   text_golden_check GOLDEN.json MODEL_DIR...
+//   text_golden_check GOLDEN.json [MODEL_DIR...]
 //
-// GOLDEN.json: {"cases": [{"text", "ids", "ids_special", "ids_plain"?, "decoded"?,
-// "decoded_skip"?}]}; a missing ids_plain is ids, decoded is text and decoded_skip is decoded.
+// For tokenizers, GOLDEN.json is {"cases": [{"text", "ids", "ids_special", "ids_plain"?,
+// "decoded"?, "decoded_skip"?}]}; a missing ids_plain is ids, decoded is text and decoded_skip is
+// decoded. For a template it is {"name", "template", "cases": [{"name", "ctx", "expected" or
+// "error" and "error_kind"}]}; an error that is not raised by the template itself may differ.
 // Exits with 1 when anything differs.
 #include <fmt/core.h>
 
@@ -14,6 +17,7 @@
 #include <string>
 #include <vector>
 
+#include "common/text/chat_template.h"
 #include "common/text/token_stream.h"
 #include "common/text/tokenizer.h"
 
@@ -79,18 +83,10 @@ void CheckRandom(const std::shared_ptr<const Tokenizer>& tokenizer, Tally& tally
   }
 }
 
-int Main(int argc, char** argv) {
-  if (argc < 3) {
-    fmt::print(stderr, "usage: text_golden_check GOLDEN.json MODEL_DIR...\n");
-    return 2;
-  }
-  std::ifstream file(argv[1]);
-  std::stringstream content;
-  content << file.rdbuf();
-  const json::value golden = json::parse(content.str());
+int CheckTokenizers(const json::value& golden, std::span<char*> model_dirs) {
   bool equal = true;
-  for (int i = 2; i < argc; ++i) {
-    auto tokenizer = Tokenizer::Load(argv[i]);
+  for (const char* model_dir : model_dirs) {
+    auto tokenizer = Tokenizer::Load(model_dir);
     if (!tokenizer.ok()) {
       fmt::print(stderr, "{}\n", tokenizer.status().ToString());
       return 1;
@@ -101,11 +97,77 @@ int Main(int argc, char** argv) {
     }
     Tally random;
     CheckRandom(*tokenizer, random);
-    fmt::print("{}: {} of {} text checks, {} of {} random sequences equal\n", argv[i],
+    fmt::print("{}: {} of {} text checks, {} of {} random sequences equal\n", model_dir,
                texts.n_equal, texts.n_total, random.n_equal, random.n_total);
     equal = equal && texts.n_equal == texts.n_total && random.n_equal == random.n_total;
   }
   return equal ? 0 : 1;
+}
+
+// The context of a case is messages, tools, add_generation_prompt and further variables.
+absl::StatusOr<ChatTemplate::Rendered> RenderCase(const ChatTemplate& chat_template,
+                                                  json::object context) {
+  const auto take = [&](const char* key) {
+    const json::value value = context.at(key);
+    context.erase(key);
+    return value;
+  };
+  ChatTemplate::Options options;
+  const std::string messages = json::serialize(take("messages"));
+  const json::value tools = take("tools");
+  options.add_generation_prompt = take("add_generation_prompt").as_bool();
+  if (context.contains("__now_unix")) options.now_unix_s = take("__now_unix").to_number<int64_t>();
+  options.kwargs_json = json::serialize(context);
+  return chat_template.Render(messages, tools.is_null() ? "" : json::serialize(tools), options);
+}
+
+int CheckTemplate(const json::value& golden) {
+  auto chat_template = ChatTemplate::FromSource(golden.at("template").as_string());
+  if (!chat_template.ok()) {
+    fmt::print(stderr, "{}\n", chat_template.status().ToString());
+    return 1;
+  }
+  Tally tally;
+  int n_python_errors = 0;
+  for (const json::value& value : golden.at("cases").as_array()) {
+    const json::object& test = value.as_object();
+    const auto rendered = RenderCase(**chat_template, test.at("ctx").as_object());
+    const std::string name(test.at("name").as_string());
+    if (test.contains("expected")) {
+      const bool equal =
+          rendered.ok() && rendered->text == std::string(test.at("expected").as_string());
+      tally.Add(equal, "text", name);
+      if (!equal) {
+        fmt::print("    {}\n", rendered.ok() ? json::serialize(json::string(rendered->text))
+                                             : rendered.status().ToString());
+      }
+      continue;
+    }
+    const std::string error(test.at("error").as_string());
+    if (test.at("error_kind").as_string() == "raised") {
+      tally.Add(!rendered.ok() && std::string(rendered.status().message()) == error, "error", name);
+    } else {
+      ++n_python_errors;
+      fmt::print("  {}: Python says \"{}\", here {}\n", name, error,
+                 rendered.ok() ? "a text" : rendered.status().ToString());
+    }
+  }
+  fmt::print("{}: {} of {} equal, {} more are Python errors\n",
+             golden.at("name").as_string().c_str(), tally.n_equal, tally.n_total, n_python_errors);
+  return tally.n_equal == tally.n_total ? 0 : 1;
+}
+
+int Main(int argc, char** argv) {
+  if (argc < 2) {
+    fmt::print(stderr, "usage: text_golden_check GOLDEN.json [MODEL_DIR...]\n");
+    return 2;
+  }
+  std::ifstream file(argv[1]);
+  std::stringstream content;
+  content << file.rdbuf();
+  const json::value golden = json::parse(content.str());
+  if (golden.as_object().contains("template")) return CheckTemplate(golden);
+  return CheckTokenizers(golden, std::span(argv + 2, argv + argc));
 }
 
 }  // namespace

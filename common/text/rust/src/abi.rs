@@ -6,6 +6,7 @@ use std::ptr;
 use std::slice;
 
 use crate::error::{catch, Code, Error, Result};
+use crate::template::{ChatTemplate, Options, Rendered};
 use crate::tokenizer::Tokenizer;
 
 #[repr(C)]
@@ -197,4 +198,102 @@ pub unsafe extern "C" fn sc_text_decode(
         let decoded = (*tokenizer).decode(ids, skip_special_tokens != 0)?;
         write_out(decoded.as_bytes(), out.cast(), capacity, size)
     })
+}
+
+#[repr(C)]
+pub struct RenderOptions {
+    add_generation_prompt: i32,
+    continue_final_message: i32,
+    kwargs: *const c_char,
+    n_kwargs: usize,
+    now_unix_s: i64,
+}
+
+#[repr(C)]
+pub struct RenderedView {
+    text: *const c_char,
+    size: usize,
+    plain: *const Range,
+    n_plain: usize,
+}
+
+#[no_mangle]
+pub unsafe extern "C" fn sc_text_template_load(
+    model_dir: *const c_char,
+    override_path: *const c_char,
+    out: *mut *mut ChatTemplate,
+    error: *mut c_char,
+    error_bytes: usize,
+) -> i32 {
+    entry(error, error_bytes, || {
+        let dir = text(model_dir, CStr::from_ptr(model_dir).count_bytes())?;
+        let path = text(override_path, CStr::from_ptr(override_path).count_bytes())?;
+        *out = Box::into_raw(Box::new(ChatTemplate::load(Path::new(dir), path)?));
+        Ok(())
+    })
+}
+
+#[no_mangle]
+pub unsafe extern "C" fn sc_text_template_from_source(
+    source: *const c_char,
+    size: usize,
+    out: *mut *mut ChatTemplate,
+    error: *mut c_char,
+    error_bytes: usize,
+) -> i32 {
+    entry(error, error_bytes, || {
+        let source = text(source, size)?;
+        *out = Box::into_raw(Box::new(ChatTemplate::from_source(source)?));
+        Ok(())
+    })
+}
+
+#[no_mangle]
+pub unsafe extern "C" fn sc_text_template_free(template: *mut ChatTemplate) {
+    if !template.is_null() {
+        drop(Box::from_raw(template));
+    }
+}
+
+#[no_mangle]
+pub unsafe extern "C" fn sc_text_template_render(
+    template: *const ChatTemplate,
+    messages: *const c_char,
+    n_messages: usize,
+    tools: *const c_char,
+    n_tools: usize,
+    options: *const RenderOptions,
+    out: *mut *mut Rendered,
+    view: *mut RenderedView,
+    error: *mut c_char,
+    error_bytes: usize,
+) -> i32 {
+    entry(error, error_bytes, || {
+        let options = &*options;
+        let rendered = (*template).render(
+            text(messages, n_messages)?,
+            text(tools, n_tools)?,
+            &Options {
+                add_generation_prompt: options.add_generation_prompt != 0,
+                continue_final_message: options.continue_final_message != 0,
+                kwargs: text(options.kwargs, options.n_kwargs)?,
+                now_unix_s: (options.now_unix_s >= 0).then_some(options.now_unix_s),
+            },
+        )?;
+        *view = RenderedView {
+            text: rendered.text.as_ptr().cast(),
+            size: rendered.text.len(),
+            plain: rendered.plain.as_ptr(),
+            n_plain: rendered.plain.len(),
+        };
+        *out = Box::into_raw(Box::new(rendered));
+        Ok(())
+    })
+}
+
+#[no_mangle]
+pub unsafe extern "C" fn sc_text_rendered_free(rendered: *mut Rendered) {
+    if !rendered.is_null() {
+        drop(Box::from_raw(rendered));
+    }
 }

@@ -37,7 +37,7 @@ pub fn read_optional_json(path: &Path) -> Result<Option<Value>> {
 /// What `tokenizer_config.json` and `special_tokens_map.json` say about special tokens.
 #[derive(Default)]
 pub struct SpecialTokens {
-    /// By role, such as "bos_token".
+    /// By role, such as "bos_token"; models with images have roles of their own.
     pub roles: BTreeMap<String, String>,
     pub add_bos: Option<bool>,
     pub add_eos: Option<bool>,
@@ -62,15 +62,17 @@ impl SpecialTokens {
     }
 
     fn read_roles(&mut self, from: &Value) {
-        for role in ["bos_token", "eos_token", "unk_token", "pad_token"] {
-            let token = match from.get(role) {
+        for (role, value) in from.as_object().into_iter().flatten() {
+            if !role.ends_with("_token") {
+                continue;
+            }
+            let token = match value {
                 // The long form is the library's AddedToken.
-                Some(Value::Object(token)) => token.get("content").and_then(Value::as_str),
-                Some(other) => other.as_str(),
-                None => continue,
+                Value::Object(token) => token.get("content").and_then(Value::as_str),
+                other => other.as_str(),
             };
             match token {
-                Some(token) => self.roles.insert(role.into(), token.into()),
+                Some(token) => self.roles.insert(role.clone(), token.into()),
                 None => self.roles.remove(role),
             };
         }

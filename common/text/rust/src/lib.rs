@@ -5,4 +5,5 @@ mod checkpoint;
 mod error;
 mod pieces;
 mod rendered;
+mod template;
 mod tokenizer;

@@ -1,0 +1,67 @@
+// Chat templates: a conversation as the text that a model was trained on.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "common/text/text_abi.h"
+#include "common/text/tokenizer.h"
+
+namespace stagecoach::text {
+
+// A checkpoint's Jinja template, rendered as Hugging Face transformers renders it. Immutable once
+// loaded: any number of threads may use one at the same time. Templates come from a checkpoint or
+// an operator, never from a request: steps and output are bounded, memory in between is not.
+class ChatTemplate {
+ public:
+  // Reads `override_path`, or when it is empty the folder's chat_template.jinja (with
+  // additional_chat_templates/tool_use.jinja), or "chat_template" of tokenizer_config.json: a
+  // string, or a list of which "tool_use" serves requests with tools and "default" all others.
+  // bos_token and the like come from tokenizer_config.json or special_tokens_map.json. NotFound
+  // when there is no template; InvalidArgument with file and line when it cannot be parsed.
+  static absl::StatusOr<std::shared_ptr<const ChatTemplate>> Load(const std::string& model_dir,
+                                                                  const std::string& override_path);
+
+  // A template without a checkpoint: bos_token and the like come from kwargs_json or are undefined.
+  static absl::StatusOr<std::shared_ptr<const ChatTemplate>> FromSource(std::string_view source);
+
+  ChatTemplate(const ChatTemplate&) = delete;
+  ChatTemplate& operator=(const ChatTemplate&) = delete;
+  ~ChatTemplate();
+
+  struct Options {
+    bool add_generation_prompt = true;
+    // The text ends with the last message, so that a model goes on with it. Needs
+    // add_generation_prompt off.
+    bool continue_final_message = false;
+    std::string kwargs_json;            // further variables, a JSON object; "" for none
+    std::optional<int64_t> now_unix_s;  // for strftime_now; the clock when unset
+  };
+
+  struct Rendered {
+    std::string text;
+    // Ascending ranges of `text` for Tokenizer::EncodeRendered: the brackets and bars (without
+    // which no special token is spelled) that came from strings of the request. Empty for most
+    // requests. A string that the template changes on the way is not followed.
+    std::vector<TextRange> plain;
+  };
+
+  // `messages_json`: an array of messages as in OpenAI's API, with the arguments of tool calls as
+  // the template wants them (objects for nearly all); key order and 1.0 against 1 are kept.
+  // `tools_json`: an array, or "" for none. InvalidArgument carries the template's own words where
+  // it raises an exception.
+  absl::StatusOr<Rendered> Render(std::string_view messages_json, std::string_view tools_json,
+                                  const Options& options) const;
+
+ private:
+  explicit ChatTemplate(ScTextTemplate* handle) : handle_(handle) {}
+
+  ScTextTemplate* const handle_;  // owned
+};
+
+}  // namespace stagecoach::text

@@ -1,0 +1,363 @@
+//! Chat templates: Jinja as transformers renders it.
+
+mod builtins;
+mod methods;
+mod python;
+mod source;
+mod trace;
+
+use std::collections::BTreeMap;
+use std::error::Error as _;
+use std::io::{self, Write};
+use std::path::Path;
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use minijinja::syntax::SyntaxConfig;
+use minijinja::value::Serde;
+use minijinja::{Environment, ErrorKind};
+use serde_json::{Map, Value};
+
+use crate::abi::Range;
+use crate::checkpoint::SpecialTokens;
+use crate::error::{Code, Error, Result};
+use source::Sources;
+use trace::Follow;
+
+/// Steps of a render: some hundred a message in real templates; stops an endless loop in a second.
+const FUEL: u64 = 10_000_000;
+const MAX_OUTPUT_BYTES: usize = 32 << 20;
+
+const DEFAULT: &str = "default";
+const TOOL_USE: &str = "tool_use";
+
+pub struct ChatTemplate {
+    env: Environment<'static>,
+    has_tool_use: bool,
+    roles: BTreeMap<String, String>,
+    /// String literals of the sources, for `trace`.
+    literals: Vec<String>,
+}
+
+pub struct Options<'a> {
+    pub add_generation_prompt: bool,
+    pub continue_final_message: bool,
+    /// A JSON object, or "".
+    pub kwargs: &'a str,
+    /// What strftime_now takes for now; `None`: the clock.
+    pub now_unix_s: Option<i64>,
+}
+
+pub struct Rendered {
+    pub text: String,
+    pub plain: Vec<Range>,
+}
+
+fn invalid(message: impl Into<String>) -> Error {
+    Error::new(Code::InvalidArgument, message)
+}
+
+impl ChatTemplate {
+    pub fn load(dir: &Path, override_path: &str) -> Result<Self> {
+        let sources = Sources::load(dir, override_path)?;
+        let roles = SpecialTokens::load(dir)?.roles;
+        Self::new(sources, roles)
+    }
+
+    pub fn from_source(text: &str) -> Result<Self> {
+        Self::new(Sources::one("chat template", text), BTreeMap::new())
+    }
+
+    fn new(sources: Sources, roles: BTreeMap<String, String>) -> Result<Self> {
+        let mut env = Environment::new();
+        env.set_syntax(
+            SyntaxConfig::builder()
+                .trim_blocks(true)
+                .lstrip_blocks(true)
+                .build()
+                .map_err(|e| Error::new(Code::Internal, e.to_string()))?,
+        );
+        env.set_auto_escape_callback(|_| minijinja::AutoEscape::None);
+        env.set_fuel(Some(FUEL));
+        env.set_unknown_method_callback(methods::call);
+        env.set_formatter(|out, _, value| {
+            let text = python::str(value)?;
+            out.write_str(&text).map_err(minijinja::Error::from)
+        });
+        builtins::add(&mut env);
+
+        let mut literals = Vec::new();
+        let has_tool_use = sources.tool_use.is_some();
+        let named = [
+            (DEFAULT, Some(sources.default)),
+            (TOOL_USE, sources.tool_use),
+        ];
+        for (name, text) in named {
+            let Some(text) = text else { continue };
+            let text = source::without_generation_tags(&text);
+            literals.extend(trace::literals(&text));
+            env.add_template_owned(name, text)
+                .map_err(|e| invalid(format!("{}: {}", sources.origin, describe(&e))))?;
+        }
+        Ok(Self {
+            env,
+            has_tool_use,
+            roles,
+            literals,
+        })
+    }
+
+    /// `tools`: a JSON array, or "" for none.
+    pub fn render(&self, messages: &str, tools: &str, options: &Options<'_>) -> Result<Rendered> {
+        let mut request = Request::parse(messages, tools, options)?;
+        let continued = if options.continue_final_message {
+            Some(tag_final_message(&mut request.messages)?)
+        } else {
+            None
+        };
+        let text = self.render_once(&request, options)?;
+        let plain = self.trace(&request, options, &text);
+        let mut rendered = Rendered { text, plain };
+        if let Some(final_message) = continued {
+            cut_after(&mut rendered, &final_message)?;
+        }
+        Ok(rendered)
+    }
+
+    fn render_once(&self, request: &Request, options: &Options<'_>) -> Result<String> {
+        let mut context = Map::new();
+        for (role, token) in &self.roles {
+            context.insert(role.clone(), Value::String(token.clone()));
+        }
+        context.insert("documents".into(), Value::Null);
+        context.extend(request.kwargs.clone());
+        context.insert("messages".into(), request.messages.clone());
+        context.insert("tools".into(), request.tools.clone());
+        let prompt = Value::Bool(options.add_generation_prompt);
+        context.insert("add_generation_prompt".into(), prompt);
+
+        let now_unix_s = options.now_unix_s.unwrap_or_else(|| {
+            let since = SystemTime::now().duration_since(UNIX_EPOCH);
+            since.map_or(0, |d| i64::try_from(d.as_secs()).unwrap_or(0))
+        });
+        let strftime_now = minijinja::Value::from_function(move |format: &str| {
+            builtins::strftime(format, now_unix_s)
+        });
+        let mut context: BTreeMap<String, minijinja::Value> = context
+            .into_iter()
+            .map(|(key, value)| (key, minijinja::Value::from(Serde(value))))
+            .collect();
+        context.insert("strftime_now".into(), strftime_now);
+
+        let name = if self.has_tool_use && request.has_tools() {
+            TOOL_USE
+        } else {
+            DEFAULT
+        };
+        let mut output = Bounded(Vec::new());
+        self.env
+            .get_template(name)
+            .and_then(|t| {
+                t.render_captured_to(minijinja::Value::from(context), &mut output)
+                    .map(drop)
+            })
+            .map_err(|e| render_error(&e))?;
+        String::from_utf8(output.0).map_err(|e| Error::new(Code::Internal, e.to_string()))
+    }
+
+    /// The ranges of `text` in which the request's strings may spell special tokens.
+    fn trace(&self, request: &Request, options: &Options<'_>, text: &str) -> Vec<Range> {
+        let mut strings = Vec::new();
+        request
+            .clone()
+            .visit(&mut |string| strings.push(string.clone()));
+        if !strings.iter().any(|s| trace::is_marked(s)) {
+            return Vec::new();
+        }
+        let seen = strings.iter().map(String::as_str).chain([text]);
+        let Some(codes) = trace::Codes::unused_in(seen) else {
+            return Vec::new();
+        };
+        let render = |follow: &[Follow], kept: &[String]| {
+            let mut marked = request.clone();
+            let mut follow = follow.iter();
+            marked.visit(&mut |string| {
+                if trace::is_marked(string) {
+                    match follow.next() {
+                        Some(Follow::All) => *string = codes.replace(string, &[]),
+                        Some(Follow::ButLiterals) => *string = codes.replace(string, kept),
+                        Some(Follow::No) | None => {}
+                    }
+                }
+            });
+            self.render_once(&marked, options).ok()
+        };
+        let literals: Vec<String> = self
+            .literals
+            .iter()
+            .filter(|literal| strings.iter().any(|s| s.contains(literal.as_str())))
+            .cloned()
+            .collect();
+        let n_strings = strings.iter().filter(|s| trace::is_marked(s)).count();
+        let mut search = trace::Search {
+            codes,
+            render: &render,
+            plain_text: text,
+            n_renders_left: trace::MAX_RENDERS,
+        };
+        search.run(n_strings, &literals)
+    }
+}
+
+#[derive(Clone)]
+struct Request {
+    messages: Value,
+    tools: Value,
+    kwargs: Map<String, Value>,
+}
+
+impl Request {
+    fn parse(messages: &str, tools: &str, options: &Options<'_>) -> Result<Self> {
+        let json = |what: &str, text: &str| -> Result<Value> {
+            if text.is_empty() {
+                return Ok(Value::Null);
+            }
+            serde_json::from_str(text).map_err(|e| invalid(format!("{what}: {e}")))
+        };
+        let mut messages = json("messages", messages)?;
+        let Value::Array(list) = &mut messages else {
+            return Err(invalid("messages must be an array"));
+        };
+        list.iter_mut().for_each(alias_reasoning);
+        let kwargs = match json("chat_template_kwargs", options.kwargs)? {
+            Value::Null => Map::new(),
+            Value::Object(kwargs) => kwargs,
+            _ => return Err(invalid("chat_template_kwargs must be an object")),
+        };
+        Ok(Self {
+            messages,
+            tools: json("tools", tools)?,
+            kwargs,
+        })
+    }
+
+    fn has_tools(&self) -> bool {
+        self.tools.as_array().is_some_and(|tools| !tools.is_empty())
+    }
+
+    fn visit(&mut self, visit_string: &mut dyn FnMut(&mut String)) {
+        trace::visit(&mut self.messages, visit_string);
+        trace::visit(&mut self.tools, visit_string);
+    }
+}
+
+/// A model's reasoning has had three names; templates read the first or, older ones, the second.
+fn alias_reasoning(message: &mut Value) {
+    let Value::Object(fields) = message else {
+        return;
+    };
+    let reasoning = ["reasoning_content", "thinking", "reasoning"]
+        .iter()
+        .find_map(|name| fields.get(*name).filter(|value| !value.is_null()))
+        .cloned();
+    if let Some(reasoning) = reasoning {
+        fields
+            .entry("thinking")
+            .or_insert_with(|| reasoning.clone());
+        fields.insert("reasoning_content".into(), reasoning);
+    }
+}
+
+/// Put at the end of the message that is to be continued, to find it in the text. The space tells
+/// whether the template trims.
+const TAG: &str = "CONTINUE_FINAL_MESSAGE_TAG ";
+
+/// Tags the last message and returns its text.
+fn tag_final_message(messages: &mut Value) -> Result<String> {
+    let content = messages
+        .as_array_mut()
+        .and_then(|messages| messages.last_mut())
+        .and_then(|message| message.get_mut("content"));
+    let text = match content {
+        Some(Value::String(text)) => Some(text),
+        Some(Value::Array(parts)) => {
+            parts
+                .iter_mut()
+                .rev()
+                .find_map(|part| match part.get_mut("text") {
+                    Some(Value::String(text)) => Some(text),
+                    _ => None,
+                })
+        }
+        _ => None,
+    };
+    let text = text.ok_or_else(|| {
+        invalid("continue_final_message: the last message has no text to continue")
+    })?;
+    let before = text.clone();
+    text.push_str(TAG);
+    Ok(before)
+}
+
+fn cut_after(rendered: &mut Rendered, final_message: &str) -> Result<()> {
+    let text = &rendered.text;
+    let tag = text
+        .rfind(TAG.trim_end())
+        .filter(|_| text.contains(python::strip(final_message)))
+        .ok_or_else(|| {
+            invalid(
+                "continue_final_message: the chat template leaves out the last message or changes \
+                 it, so it cannot be continued",
+            )
+        })?;
+    let head = &text[..tag];
+    let n_bytes = if text[tag..].starts_with(TAG) {
+        head.len()
+    } else {
+        head.trim_end_matches(python::is_space).len()
+    };
+    rendered.text.truncate(n_bytes);
+    rendered.plain.retain(|range| range.end <= n_bytes);
+    Ok(())
+}
+
+struct Bounded(Vec<u8>);
+
+impl Write for Bounded {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        if self.0.len() + bytes.len() > MAX_OUTPUT_BYTES {
+            return Err(io::Error::other("the rendered text is too long"));
+        }
+        self.0.extend_from_slice(bytes);
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+fn render_error(error: &minijinja::Error) -> Error {
+    let mut cause: Option<&(dyn std::error::Error + 'static)> = error.source();
+    while let Some(inner) = cause {
+        if let Some(raised) = inner.downcast_ref::<builtins::Raised>() {
+            return invalid(raised.0.clone());
+        }
+        cause = inner.source();
+    }
+    invalid(match error.kind() {
+        ErrorKind::OutOfFuel => "the chat template takes too many steps for this request".into(),
+        ErrorKind::WriteFailure => {
+            format!("the chat template writes more than {MAX_OUTPUT_BYTES} bytes")
+        }
+        _ => format!("chat template: {}", describe(error)),
+    })
+}
+
+fn describe(error: &minijinja::Error) -> String {
+    let detail = error.detail().map(|d| format!(": {d}")).unwrap_or_default();
+    let line = error
+        .line()
+        .map(|l| format!(" (line {l})"))
+        .unwrap_or_default();
+    format!("{}{detail}{line}", error.kind())
+}
