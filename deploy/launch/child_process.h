@@ -1,0 +1,70 @@
+// One child program: started by posix_spawn, its output read line by line, always reaped.
+#pragma once
+
+#include <sys/types.h>
+
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <string_view>
+#include <thread>
+#include <vector>
+
+#include "absl/status/statusor.h"
+
+namespace stagecoach::launch {
+
+struct ChildSpec {
+  std::string program;            // a path
+  std::vector<std::string> args;  // without the program's own name
+};
+
+struct ChildExit {
+  int code = 0;    // when signal is 0
+  int signal = 0;  // that ended the process; 0: it exited by itself
+
+  bool Clean() const { return code == 0 && signal == 0; }
+  // "exited with code 1", "was killed by signal 9 (Killed)"
+  std::string Describe() const;
+};
+
+// Called on the child's own reader thread; on_exit comes last, when both streams have ended and the
+// process is reaped. Lines come without their end.
+struct ChildCallbacks {
+  std::function<void(std::string_view)> on_stdout;
+  std::function<void(std::string_view)> on_stderr;
+  std::function<void(const ChildExit&)> on_exit;
+};
+
+// The child has its own process group (a terminal's ctrl-C does not reach it), no standard input,
+// default signal dispositions and none of our descriptors. Thread-safe.
+class ChildProcess {
+ public:
+  // NOT_FOUND or INTERNAL when the program cannot be executed. A child that ties its life to its
+  // parent's dies with the *thread* that calls this.
+  static absl::StatusOr<std::unique_ptr<ChildProcess>> Spawn(const ChildSpec& spec,
+                                                             ChildCallbacks callbacks);
+  // Kills the child if it runs, and reaps it.
+  ~ChildProcess();
+  ChildProcess(const ChildProcess&) = delete;
+  ChildProcess& operator=(const ChildProcess&) = delete;
+
+  pid_t pid() const { return pid_; }
+  // No effect once the child has ended.
+  void Signal(int signal);
+
+ private:
+  ChildProcess(pid_t pid, int stdout_fd, int stderr_fd, ChildCallbacks callbacks);
+  void ReadUntilExit();
+
+  const pid_t pid_;
+  int stdout_fd_;
+  int stderr_fd_;
+  const ChildCallbacks callbacks_;
+  std::mutex mutex_;
+  bool reaped_ = false;  // guarded by mutex_: from here on pid_ may be somebody else
+  std::thread reader_;
+};
+
+}  // namespace stagecoach::launch

@@ -1,0 +1,214 @@
+#include "deploy/launch/cluster.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <csignal>
+#include <thread>
+
+#include "common/check.h"
+#include "common/status.h"
+#include "deploy/launch/fields.h"
+
+namespace stagecoach::launch {
+namespace {
+
+using std::chrono::milliseconds;
+using std::chrono::seconds;
+
+// A worker's death ends the router as well; which of the two is seen first is chance.
+constexpr milliseconds kCauseGrace(300);
+// For the router to tell its clients which stage was lost.
+constexpr seconds kRouterFailGrace(5);
+constexpr seconds kWorkerStopGrace(10);
+
+uint32_t ThreadsPerWorker(const ClusterOptions& options) {
+  if (options.threads_per_worker > 0) return options.threads_per_worker;
+  return std::max(1u, std::thread::hardware_concurrency() / options.n_stages);
+}
+
+}  // namespace
+
+Cluster::Cluster(ClusterOptions options) : options_(std::move(options)) {
+  SC_CHECK(options_.n_stages > 0);
+  // Reader threads hold indices, never references, but the children themselves must not move under
+  // Signal().
+  children_.reserve(options_.n_stages + 1);
+}
+
+Cluster::~Cluster() { KillAll(); }
+
+absl::StatusOr<Endpoints> Cluster::Start() {
+  SC_RETURN_IF_ERROR(SpawnWorkers());
+  SC_ASSIGN_OR_RETURN(const std::vector<std::string> listening, AwaitLines(0, "listening "));
+  std::vector<std::string> stages;
+  for (const std::string& line : listening) {
+    SC_ASSIGN_OR_RETURN(stages.emplace_back(), Field(line, "grpc"));
+  }
+  SC_RETURN_IF_ERROR(SpawnRouter(stages));
+  SC_ASSIGN_OR_RETURN(const std::vector<std::string> ready, AwaitLines(router(), "ready "));
+  Endpoints endpoints{.ready_line = ready.front(), .grpc = ""};
+  SC_ASSIGN_OR_RETURN(endpoints.grpc, Field(endpoints.ready_line, "grpc"));
+  return endpoints;
+}
+
+absl::Status Cluster::SpawnWorkers() {
+  for (uint32_t stage = 0; stage < options_.n_stages; ++stage) {
+    SC_RETURN_IF_ERROR(Spawn(fmt::format("worker {}", stage), "stagecoach-worker",
+                             {"--listen", "127.0.0.1:0", "--device", options_.device, "--threads",
+                              fmt::format("{}", ThreadsPerWorker(options_))}));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status Cluster::SpawnRouter(const std::vector<std::string>& stages) {
+  std::vector<std::string> args{"--model", options_.model, "--stages",
+                                fmt::format("{}", fmt::join(stages, ","))};
+  const std::vector<std::string> serve_args = ToArgs(options_.serve);
+  args.insert(args.end(), serve_args.begin(), serve_args.end());
+  return Spawn("router", "stagecoach-router", std::move(args));
+}
+
+absl::Status Cluster::Spawn(const std::string& name, const std::string& program,
+                            std::vector<std::string> args) {
+  args.insert(args.end(), {"--log-level", options_.log_level, "--exit-with-parent"});
+  const size_t index = children_.size();
+  Child& child = children_.emplace_back();
+  child.log = std::make_unique<ChildLog>(name, options_.echo_logs);
+  ChildLog* log = child.log.get();
+  auto process = ChildProcess::Spawn(
+      {.program = options_.program_dir + "/" + program, .args = std::move(args)},
+      {.on_stdout =
+           [this, index](std::string_view line) {
+             Post({.kind = Event::kLine, .child = index, .line = std::string(line)});
+           },
+       .on_stderr = [log](std::string_view line) { log->Add(line); },
+       .on_exit =
+           [this, index](const ChildExit& exit) {
+             const std::lock_guard lock(mutex_);
+             children_[index].exit = exit;
+             events_.push_back({.kind = Event::kExit, .child = index, .line = ""});
+             posted_.notify_all();
+           }});
+  if (!process.ok()) {
+    children_.pop_back();
+    KillAll();
+    return std::move(process).status();
+  }
+  child.process = *std::move(process);
+  return absl::OkStatus();
+}
+
+absl::StatusOr<std::vector<std::string>> Cluster::AwaitLines(size_t first,
+                                                             const std::string& prefix) {
+  std::vector<std::string> lines(children_.size() - first);
+  while (std::any_of(lines.begin(), lines.end(), [](const auto& line) { return line.empty(); })) {
+    const Event event = NextEvent();
+    if (event.kind == Event::kStop) {
+      KillAll();
+      return absl::CancelledError("stopped before it was ready");
+    }
+    if (event.kind == Event::kExit) return Fail(event.child);
+    if (event.child >= first && event.line.starts_with(prefix)) {
+      lines[event.child - first] = event.line;
+    }
+  }
+  return lines;
+}
+
+absl::Status Cluster::Wait() {
+  while (true) {
+    const Event event = NextEvent();
+    if (event.kind == Event::kStop) return StopInOrder();
+    if (event.kind == Event::kExit) return Fail(event.child);
+  }
+}
+
+void Cluster::RequestStop() { Post({.kind = Event::kStop, .child = 0, .line = ""}); }
+
+absl::Status Cluster::StopInOrder() {
+  SignalAll(router(), children_.size(), SIGTERM);
+  if (!AwaitEnd(router(), children_.size())) {
+    KillAll();
+    return absl::CancelledError("killed before all requests had ended");
+  }
+  SignalAll(0, router(), SIGTERM);
+  AwaitEnd(0, router(), Clock::now() + kWorkerStopGrace);
+  KillAll();
+  const ChildExit& router_exit = *children_[router()].exit;
+  if (!router_exit.Clean()) {
+    return absl::InternalError(children_[router()].log->Cause(router_exit));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status Cluster::Fail(size_t dead) {
+  size_t cause = dead;
+  if (dead == router()) {
+    AwaitEnd(0, router(), Clock::now() + kCauseGrace);
+    const std::lock_guard lock(mutex_);
+    for (size_t i = 0; i < router(); ++i) {
+      if (children_[i].exit.has_value()) cause = i;
+    }
+  } else if (children_.size() > router()) {
+    AwaitEnd(router(), children_.size(), Clock::now() + kRouterFailGrace);
+  }
+  std::string message;
+  {
+    const std::lock_guard lock(mutex_);
+    message = children_[cause].log->Cause(*children_[cause].exit);
+  }
+  KillAll();
+  return absl::UnavailableError(message);
+}
+
+void Cluster::KillAll() {
+  // Each waits for its child and its reader thread; all are told first, so that they end side by
+  // side.
+  SignalAll(0, children_.size(), SIGKILL);
+  for (Child& child : children_) child.process.reset();
+}
+
+void Cluster::SignalAll(size_t first, size_t last, int signal) {
+  for (size_t i = first; i < last; ++i) {
+    if (children_[i].process != nullptr) children_[i].process->Signal(signal);
+  }
+}
+
+bool Cluster::AllEnded(size_t first, size_t last) const {
+  return std::all_of(children_.begin() + first, children_.begin() + last,
+                     [](const Child& child) { return child.exit.has_value(); });
+}
+
+bool Cluster::AwaitEnd(size_t first, size_t last, Clock::time_point deadline) {
+  while (true) {
+    {
+      const std::lock_guard lock(mutex_);
+      if (AllEnded(first, last)) return true;
+    }
+    const Event event = NextEvent(deadline);
+    if (event.kind == Event::kTimeout || event.kind == Event::kStop) return false;
+  }
+}
+
+void Cluster::Post(Event event) {
+  const std::lock_guard lock(mutex_);
+  events_.push_back(std::move(event));
+  posted_.notify_all();
+}
+
+Cluster::Event Cluster::NextEvent(Clock::time_point deadline) {
+  std::unique_lock lock(mutex_);
+  const auto posted = [this] { return !events_.empty(); };
+  if (deadline == Clock::time_point::max()) {
+    posted_.wait(lock, posted);
+  } else if (!posted_.wait_until(lock, deadline, posted)) {
+    return {.kind = Event::kTimeout, .child = 0, .line = ""};
+  }
+  Event event = std::move(events_.front());
+  events_.pop_front();
+  return event;
+}
+
+}  // namespace stagecoach::launch
