@@ -156,14 +156,8 @@ impl Encoder<'_> {
         let normalized = normalize_all(self.pipeline.get_normalizers(), chunk, offset)?;
         // Positions are only known where normalization left the text alone.
         let unchanged = normalized == chunk;
-        let touched = overlaps(plain, offset, offset + chunk.len());
-        let special_as_text = touched && !unchanged;
-        if special_as_text {
-            if let Some((begin, end, id)) = self.find_normalized_special(chunk, offset, plain) {
-                self.normalized(&chunk[..begin], offset, plain, special)?;
-                self.out.push(PipelineToken::from(id));
-                return self.normalized(&chunk[end..], offset + end, plain, special);
-            }
+        if !unchanged && overlaps(plain, offset, offset + chunk.len()) {
+            return self.cut_at_special(chunk, offset, plain);
         }
         let matcher = Matcher {
             added: self.added,
@@ -171,13 +165,40 @@ impl Encoder<'_> {
             plain: if unchanged { plain } else { &[] },
             offset,
         };
-        for segment in SpecialSegmentIterator::new(&normalized, &matcher, true, special_as_text) {
+        for segment in SpecialSegmentIterator::new(&normalized, &matcher, true, false) {
             match segment {
                 Segment::SpecialToken(id) => self.out.push(PipelineToken::from(id)),
                 Segment::Text { text, .. } => self.model(text)?,
             }
         }
         Ok(())
+    }
+
+    /// Takes the template's special tokens by their spelling before normalization; all else, once
+    /// normalized, is without special tokens.
+    fn cut_at_special(
+        &mut self,
+        chunk: &str,
+        offset: usize,
+        plain: &[Range],
+    ) -> tokenizers::Result<()> {
+        let mut begin = 0;
+        loop {
+            let special = self.find_normalized_special(&chunk[begin..], offset + begin, plain);
+            let text = &chunk[begin..special.map_or(chunk.len(), |(at, _, _)| begin + at)];
+            let normalized = normalize_all(self.pipeline.get_normalizers(), text, offset + begin)?;
+            for segment in SpecialSegmentIterator::new(&normalized, self.added, true, true) {
+                match segment {
+                    Segment::SpecialToken(id) => self.out.push(PipelineToken::from(id)),
+                    Segment::Text { text, .. } => self.model(text)?,
+                }
+            }
+            let Some((_, end, id)) = special else {
+                return Ok(());
+            };
+            self.out.push(PipelineToken::from(id));
+            begin += end;
+        }
     }
 
     /// The first special token of the normalized kind that the template wrote, by its spelling
