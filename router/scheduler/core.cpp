@@ -1,0 +1,146 @@
+#include "router/scheduler/core.h"
+
+#include <limits>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "common/check.h"
+#include "common/status.h"
+#include "router/scheduler/results.h"
+#include "spdlog/spdlog.h"
+
+namespace stagecoach::router {
+
+absl::Status ValidateConfig(const SchedulerConfig& config) {
+  const std::pair<const char*, int32_t> at_least_one[] = {
+      {"n_stages", config.n_stages},
+      {"max_sequences", config.max_sequences},
+      {"max_batched_tokens", config.max_batched_tokens},
+      {"max_prefill_chunk", config.max_prefill_chunk},
+      {"max_waiting", config.max_waiting},
+  };
+  for (const auto& [name, value] : at_least_one) {
+    if (value < 1) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("scheduler: ", name, " is ", value, "; it must be at least 1"));
+    }
+  }
+  if (config.max_model_len < 2) {
+    return absl::InvalidArgumentError(absl::StrCat("scheduler: max_model_len is ",
+                                                   config.max_model_len,
+                                                   "; a prompt and a token need at least 2"));
+  }
+  if (config.kv_groups.empty() || config.preempt_every < 0) {
+    return absl::InvalidArgumentError(
+        "scheduler: there must be a KV group, and preempt_every must not be negative");
+  }
+  const auto max_chunk =
+      static_cast<uint32_t>(std::min(config.max_prefill_chunk, config.max_batched_tokens));
+  for (size_t g = 0; g < config.kv_groups.size(); ++g) {
+    const auto& group = config.kv_groups[g];
+    if (group.window < 0 || group.n_blocks > std::numeric_limits<uint32_t>::max() / kBlockTokens) {
+      return absl::InvalidArgumentError(absl::StrCat("scheduler: KV group ", g, " has a window of ",
+                                                     group.window, " tokens and ", group.n_blocks,
+                                                     " blocks"));
+    }
+    const uint32_t n_needed = KvBlocks({{group.window, 0}}, max_chunk)
+                                  .MostHeld(0, static_cast<uint32_t>(config.max_model_len));
+    if (group.n_blocks < n_needed) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("scheduler: KV group ", g, " has ", group.n_blocks,
+                       " blocks, but one sequence of ", config.max_model_len, " tokens needs ",
+                       n_needed, "; give more KV memory or lower --max-model-len"));
+    }
+  }
+  return absl::OkStatus();
+}
+
+SchedulerCore::SchedulerCore(const SchedulerConfig& config) : state_(config), planner_(&state_) {}
+
+absl::Status SchedulerCore::Admissible(
+    const std::vector<std::unique_ptr<SequenceRequest>>& requests) const {
+  if (!refused_.ok()) return refused_;
+  const SchedulerConfig& config = state_.config();
+  for (const auto& request : requests) {
+    if (request->prompt.empty() || request->max_tokens == 0 ||
+        std::cmp_greater_equal(request->prompt.size(), config.max_model_len)) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("a prompt of ", request->prompt.size(), " tokens with max_tokens ",
+                       request->max_tokens, " does not fit: there must be at least one of each, ",
+                       "and a token after the prompt within ", config.max_model_len, " tokens"));
+    }
+  }
+  const auto n_waiting = static_cast<size_t>(state_.waiting().n_new());
+  if (n_waiting + requests.size() > static_cast<size_t>(config.max_waiting)) {
+    return absl::ResourceExhaustedError(absl::StrCat("the queue is full: ", n_waiting,
+                                                     " sequences wait and at most ",
+                                                     config.max_waiting, " may; try again later"));
+  }
+  return absl::OkStatus();
+}
+
+void SchedulerCore::Submit(std::vector<std::unique_ptr<SequenceRequest>> requests,
+                           std::chrono::steady_clock::time_point submitted) {
+  for (const auto& request : requests) SC_CHECK(request != nullptr && request->sink != nullptr);
+  const absl::Status admissible = Admissible(requests);
+  for (auto& request : requests) {
+    if (admissible.ok()) {
+      state_.Add(std::move(request), submitted);
+    } else {
+      request->sink->OnError(admissible);
+    }
+  }
+}
+
+void SchedulerCore::Cancel(SequenceId id) {
+  if (Sequence* sequence = state_.Find(id)) state_.End(sequence);
+}
+
+void SchedulerCore::Result(const v1::StepResult& result) {
+  if (down_) return;
+  if (absl::Status status = ApplyResult(state_, result); !status.ok()) Down(status);
+}
+
+void SchedulerCore::Refuse(const absl::Status& reason) {
+  if (refused_.ok()) refused_ = reason;
+}
+
+void SchedulerCore::Down(const absl::Status& reason) {
+  if (std::exchange(down_, true)) return;
+  refused_ = absl::UnavailableError(reason.message());
+  const auto ended = state_.EndAll();
+  if (!ended.empty()) {
+    spdlog::warn("scheduler: {} sequences end: {}", ended.size(),
+                 std::string_view(reason.message().data(), reason.message().size()));
+  }
+  for (const auto& sequence : ended) sequence->request->sink->OnError(refused_);
+}
+
+std::unique_ptr<v1::StepPlan> SchedulerCore::NextPlan() {
+  if (down_) return nullptr;
+  std::unique_ptr<v1::StepPlan> plan = planner_.Plan();
+#ifndef NDEBUG
+  state_.CheckConsistency();
+#endif
+  return plan;
+}
+
+SchedulerSnapshot SchedulerCore::Snapshot() const {
+  SchedulerSnapshot snapshot;
+  snapshot.running = static_cast<int32_t>(state_.running().size());
+  snapshot.waiting = state_.waiting().size();
+  snapshot.in_flight = static_cast<int32_t>(state_.in_flight().size());
+  snapshot.steps = state_.n_steps();
+  snapshot.preemptions = state_.n_preemptions();
+  snapshot.prompt_tokens = state_.n_prompt_tokens();
+  snapshot.generated_tokens = state_.n_generated_tokens();
+  snapshot.in_flight_ms = state_.InFlightMs();
+  const KvBlocks& kv = state_.kv();
+  for (int g = 0; g < kv.n_groups(); ++g) {
+    snapshot.kv.push_back({static_cast<int32_t>(kv.window(g)), kv.n_total(g), kv.n_free(g)});
+  }
+  snapshot.down = down_;
+  return snapshot;
+}
+
+}  // namespace stagecoach::router

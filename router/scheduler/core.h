@@ -1,0 +1,50 @@
+// The scheduler without its thread: events in, plans out. Deterministic.
+#pragma once
+
+#include <chrono>
+#include <memory>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "router/scheduler/planner.h"
+#include "router/scheduler/state.h"
+
+namespace stagecoach::router {
+
+// INVALID_ARGUMENT when a value is out of range or a sequence of max_model_len tokens would not fit
+// in a KV group.
+absl::Status ValidateConfig(const SchedulerConfig& config);
+
+// Not thread-safe. Calls sinks from within its methods.
+class SchedulerCore {
+ public:
+  // REQUIRES: ValidateConfig(config).
+  explicit SchedulerCore(const SchedulerConfig& config);
+
+  // All of `requests` are queued, or all get the same error.
+  void Submit(std::vector<std::unique_ptr<SequenceRequest>> requests,
+              std::chrono::steady_clock::time_point submitted);
+  void Cancel(SequenceId id);
+  void Result(const v1::StepResult& result);
+  // Refuses submissions from now on, for the first reason given.
+  void Refuse(const absl::Status& reason);
+  // The pipeline is lost: ends every sequence with UNAVAILABLE and refuses new ones.
+  void Down(const absl::Status& reason);
+
+  // Null when there is nothing to send now.
+  std::unique_ptr<v1::StepPlan> NextPlan();
+
+  bool empty() const { return state_.empty(); }
+  SchedulerSnapshot Snapshot() const;
+  const SchedulerState& state() const { return state_; }
+
+ private:
+  absl::Status Admissible(const std::vector<std::unique_ptr<SequenceRequest>>& requests) const;
+
+  SchedulerState state_;
+  Planner planner_;
+  absl::Status refused_;  // not OK: why nothing is accepted any more
+  bool down_ = false;
+};
+
+}  // namespace stagecoach::router

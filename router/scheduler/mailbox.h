@@ -1,0 +1,47 @@
+// The one queue through which other threads reach an owner thread. Many producers, one consumer.
+#pragma once
+
+#include <condition_variable>
+#include <mutex>
+#include <utility>
+#include <vector>
+
+namespace stagecoach::router {
+
+template <typename Message>
+class Mailbox {
+ public:
+  // From any thread; never blocks for longer than a move of `message`.
+  void Post(Message message) {
+    bool was_empty;
+    {
+      std::lock_guard lock(mutex_);
+      was_empty = messages_.empty();
+      messages_.push_back(std::move(message));
+    }
+    if (was_empty) arrived_.notify_one();
+  }
+
+  // Owner thread: blocks until there is at least one message, then moves all of them, in order of
+  // posting, into `messages` (whose capacity is recycled).
+  void TakeAll(std::vector<Message>& messages) {
+    messages.clear();
+    std::unique_lock lock(mutex_);
+    arrived_.wait(lock, [this] { return !messages_.empty(); });
+    messages.swap(messages_);
+  }
+
+  // Owner thread: like TakeAll, but returns at once, with nothing when there is nothing.
+  void TakeWaiting(std::vector<Message>& messages) {
+    messages.clear();
+    std::lock_guard lock(mutex_);
+    messages.swap(messages_);
+  }
+
+ private:
+  std::mutex mutex_;
+  std::condition_variable arrived_;
+  std::vector<Message> messages_;  // guarded by mutex_
+};
+
+}  // namespace stagecoach::router

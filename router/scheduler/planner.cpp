@@ -1,0 +1,290 @@
+#include "router/scheduler/planner.h"
+
+#include <algorithm>
+#include <limits>
+#include <utility>
+
+#include "common/check.h"
+
+namespace stagecoach::router {
+namespace {
+
+constexpr int32_t kKeepAll = std::numeric_limits<int32_t>::max();
+
+}  // namespace
+
+Planner::Planner(SchedulerState* state)
+    : state_(*state),
+      in_flight_limit_{state_.config().n_stages, state_.config().plan_ahead},
+      decode_share_{state_.config().n_stages, state_.config().plan_ahead,
+                    state_.config().max_batched_tokens},
+      prefill_budget_{state_.config().n_stages, state_.config().plan_ahead,
+                      state_.config().max_batched_tokens} {}
+
+std::unique_ptr<v1::StepPlan> Planner::Plan() {
+  if (std::cmp_greater_equal(state_.in_flight().size(), in_flight_limit_())) return nullptr;
+  if (state_.empty()) return nullptr;
+  plan_ = std::make_unique<v1::StepPlan>();
+  step_ = {.step = StepNumber()};
+  n_tokens_left_ = state_.config().max_batched_tokens;
+  admitting_ = true;
+
+  PreemptForTesting();
+  n_prefill_left_ = NPrefillTokens();
+  const Sequences decodes = ChooseDecodes();
+  PlanRows(decodes, static_cast<int32_t>(decodes.size()));
+  // Those chosen may all lack blocks while others do not.
+  if (step_.rows.empty()) PlanRows(Idle(), 0);
+  if (step_.rows.empty()) PlanAheadOldest();
+  if (step_.rows.empty()) {
+    SC_CHECK(!state_.in_flight().empty());  // else nothing would ever come to be planned
+    return nullptr;
+  }
+  return Finish();
+}
+
+void Planner::PreemptForTesting() {
+  const int32_t every = state_.config().preempt_every;
+  if (every == 0 || StepNumber() % every != 0 || last_tested_step_ == StepNumber()) return;
+  last_tested_step_ = StepNumber();
+  // Only of those that decode, so that every sequence has at least one token for every prefill.
+  Sequence* youngest = nullptr;
+  for (Sequence* sequence : state_.running()) {
+    if (!sequence->decoding()) continue;
+    if (youngest == nullptr || sequence->arrival > youngest->arrival) youngest = sequence;
+  }
+  if (youngest != nullptr) state_.Preempt(youngest);
+}
+
+int32_t Planner::NPrefillTokens() const {
+  uint64_t n_waiting = state_.waiting().n_tokens();
+  for (const Sequence* sequence : state_.running()) n_waiting += sequence->n_prefill_left();
+  return prefill_budget_(n_waiting, state_.kv().FreeFraction());
+}
+
+Planner::Sequences Planner::Idle() const {
+  Sequences idle;
+  for (Sequence* sequence : state_.running()) {
+    if (sequence->decoding() && sequence->n_in_flight == 0) idle.push_back(sequence);
+  }
+  return idle;
+}
+
+Planner::Sequences Planner::ChooseDecodes() {
+  int32_t n_decoding = 0;
+  for (const Sequence* sequence : state_.running()) n_decoding += sequence->decoding() ? 1 : 0;
+  const auto share = static_cast<size_t>(decode_share_(n_decoding));
+
+  Sequences chosen = Idle();
+  if (chosen.size() > share) {
+    std::stable_sort(chosen.begin(), chosen.end(), [](const Sequence* a, const Sequence* b) {
+      return a->last_step < b->last_step;
+    });
+    chosen.resize(share);
+  }
+  // With a microbatch on every stage, the oldest one's tokens are the next to come: its sequences
+  // fill this step up, at no wait for the rest of it. So also sequences whose turns drifted apart
+  // come together again.
+  if (state_.config().plan_ahead &&
+      std::cmp_greater_equal(state_.in_flight().size(), state_.config().n_stages)) {
+    const Sequences ahead = AheadOf(state_.in_flight().front(), share - chosen.size());
+    chosen.insert(chosen.end(), ahead.begin(), ahead.end());
+  }
+  std::sort(chosen.begin(), chosen.end(), ServedFirst());
+  return chosen;
+}
+
+bool Planner::CanPlanAhead(const Sequence& sequence) const {
+  if (!sequence.running() || !sequence.decoding() || sequence.n_in_flight_samples != 1) {
+    return false;
+  }
+  // Known tokens and the one in flight; at either limit that one is the last.
+  return sequence.n_generated() + 1 < sequence.request->max_tokens &&
+         std::cmp_less(sequence.n_tokens() + 1, state_.config().max_model_len);
+}
+
+Planner::Sequences Planner::AheadOf(const InFlightStep& step, size_t n_most) const {
+  Sequences ahead;
+  for (const InFlightStep::Row& row : step.rows) {
+    if (ahead.size() == n_most) break;
+    if (row.sample && CanPlanAhead(*row.sequence)) ahead.push_back(row.sequence.get());
+  }
+  return ahead;
+}
+
+void Planner::PlanAheadOldest() {
+  if (!state_.config().plan_ahead) return;
+  int32_t n_decoding = 0;
+  for (const Sequence* sequence : state_.running()) n_decoding += sequence->decoding() ? 1 : 0;
+  const auto share = static_cast<size_t>(decode_share_(n_decoding));
+  for (const InFlightStep& step : state_.in_flight()) {
+    for (Sequence* sequence : AheadOf(step, share)) PlanDecode(sequence);
+    if (!step_.rows.empty()) return;
+  }
+}
+
+void Planner::PlanRows(const Sequences& decodes, int32_t n_tokens_for_decodes) {
+  n_tokens_for_decodes_ = n_tokens_for_decodes;
+  Sequences prefills;
+  for (Sequence* sequence : state_.running()) {
+    if (!sequence->decoding()) prefills.push_back(sequence);
+  }
+  auto decode = decodes.begin();
+  auto prefill = prefills.begin();
+  const ServedFirst before;
+  // Merges three ordered lists; the queue's first may change under way, when somebody is preempted.
+  while (n_tokens_left_ > 0) {
+    Sequence* waiting =
+        admitting_ && !state_.waiting().empty() ? state_.waiting().first() : nullptr;
+    Sequence* running = nullptr;
+    const bool is_decode =
+        decode != decodes.end() && (prefill == prefills.end() || before(*decode, *prefill));
+    if (is_decode) {
+      running = *decode;
+    } else if (prefill != prefills.end()) {
+      running = *prefill;
+    }
+    if (waiting == nullptr && running == nullptr) break;
+    if (waiting != nullptr && (running == nullptr || before(waiting, running))) {
+      admitting_ = TryAdmit(waiting);
+    } else if (is_decode) {
+      ++decode;
+      if (n_tokens_for_decodes_ > 0) --n_tokens_for_decodes_;
+      PlanDecode(running);
+    } else {
+      ++prefill;
+      PlanPrefill(running);
+    }
+  }
+}
+
+// It may have been preempted, and even admitted again, since it was chosen.
+void Planner::PlanDecode(Sequence* sequence) {
+  if (!sequence->running() || !sequence->decoding()) return;
+  if (sequence->last_step == StepNumber() || n_tokens_left_ == 0) return;
+  const uint32_t end = sequence->next_position + 1;
+  // Planning ahead is not worth anybody's blocks.
+  const bool ahead = sequence->n_in_flight > 0;
+  if (MakeRoom(sequence, end, ahead ? Shortage::kSkip : Shortage::kPreempt)) {
+    AddRow(sequence, end, /*sample=*/true);
+  } else if (!ahead) {
+    admitting_ = false;
+  }
+}
+
+void Planner::PlanPrefill(Sequence* sequence) {
+  if (!sequence->running() || sequence->decoding() || sequence->last_step == StepNumber()) return;
+  const int32_t budget = std::min(
+      {n_prefill_left_, n_tokens_left_ - n_tokens_for_decodes_, state_.config().max_prefill_chunk});
+  if (budget <= 0) return;
+  if (!MakeRoom(sequence, sequence->next_position + 1, Shortage::kPreempt)) {
+    admitting_ = false;
+    return;
+  }
+  const uint32_t wanted =
+      std::min(sequence->next_position + static_cast<uint32_t>(budget), sequence->n_registered);
+  const uint32_t end = std::min(wanted, state_.kv().Reach(sequence->tables));
+  if (end < wanted) admitting_ = false;
+  n_prefill_left_ -= static_cast<int32_t>(end - sequence->next_position);
+  if (sequence->next_position == 0) AddRegistration(*sequence);
+  AddRow(sequence, end, /*sample=*/end == sequence->n_registered);
+}
+
+bool Planner::TryAdmit(Sequence* sequence) {
+  if (sequence->n_in_flight > 0) return false;
+  if (std::min(n_prefill_left_, n_tokens_left_ - n_tokens_for_decodes_) <= 0) return false;
+  const int32_t priority = sequence->request->priority;
+  const auto fits = [&] { return state_.has_free_slot() && HasRoom(*sequence, kKeepAll); };
+  if (!fits()) {
+    const auto& running = state_.running();
+    if (running.empty() || (*running.rbegin())->request->priority <= priority) return false;
+    if (!HasRoom(*sequence, priority)) return false;
+    do {
+      state_.Preempt(*running.rbegin());
+    } while (!fits());
+  }
+  state_.Admit(sequence);
+  PlanPrefill(sequence);
+  SC_CHECK(sequence->last_step == StepNumber());
+  return true;
+}
+
+// Whether the newcomer's tokens and one more fit beside those that run, with what their prefills
+// still need. Running sequences of a priority worse than `worst_kept_priority` count as gone.
+bool Planner::HasRoom(const Sequence& newcomer, int32_t worst_kept_priority) const {
+  const KvBlocks& kv = state_.kv();
+  for (int g = 0; g < kv.n_groups(); ++g) {
+    int64_t n_free = kv.n_free(g);
+    uint32_t n_decoding = 0;
+    for (const Sequence* sequence : state_.running()) {
+      const uint32_t n_held = sequence->tables[g].n_held();
+      if (sequence->request->priority > worst_kept_priority) {
+        n_free += n_held;
+      } else if (sequence->decoding()) {
+        ++n_decoding;
+      } else {
+        const uint32_t n_most = kv.MostHeld(g, sequence->n_registered + 1);
+        n_free -= n_most > n_held ? n_most - n_held : 0;
+      }
+    }
+    const int64_t n_needed =
+        int64_t{kv.MostHeld(g, newcomer.n_tokens() + 1)} + AdmissionHeadroom()(n_decoding);
+    if (n_free < n_needed) return false;
+  }
+  return true;
+}
+
+bool Planner::MakeRoom(Sequence* sequence, uint32_t end, Shortage shortage) {
+  while (state_.kv().Reach(sequence->tables) < end) {
+    Sequence* last = *state_.running().rbegin();
+    // The last in the order of service keeps what it has and waits: somebody before it takes its
+    // blocks or ends.
+    if (shortage == Shortage::kSkip || last == sequence) return false;
+    SC_CHECK(last->last_step != StepNumber());
+    state_.Preempt(last);
+  }
+  return true;
+}
+
+void Planner::AddRegistration(const Sequence& sequence) {
+  v1::SlotRegistration& registration = *plan_->add_registrations();
+  registration.set_slot(sequence.slot);
+  registration.mutable_tokens()->Add(sequence.tokens.begin(), sequence.tokens.end());
+  registration.set_n_prompt(sequence.n_prompt);
+  *registration.mutable_sampling() = sequence.request->sampling;
+  if (sequence.next_prompt_logprob >= sequence.n_prompt) {
+    registration.mutable_sampling()->set_n_prompt_logprobs(-1);
+  }
+}
+
+void Planner::AddRow(Sequence* sequence, uint32_t end, bool sample) {
+  SC_CHECK(sequence->last_step != StepNumber() && end > sequence->next_position);
+  const uint32_t n_tokens = end - sequence->next_position;
+  v1::SlotDelta& delta = *plan_->add_slots();
+  delta.set_slot(sequence->slot);
+  delta.set_start(sequence->next_position);
+  delta.set_n_tokens(n_tokens);
+  delta.set_sample(sample);
+  state_.kv().Grow(sequence->tables, end, delta);
+  step_.rows.push_back(
+      {state_.Share(sequence), sequence->slot, sequence->next_position, n_tokens, sample});
+  sequence->next_position = end;
+  sequence->last_step = StepNumber();
+  ++sequence->n_in_flight;
+  sequence->n_in_flight_samples += sample ? 1 : 0;
+  n_tokens_left_ -= static_cast<int32_t>(n_tokens);
+  SC_CHECK(n_tokens_left_ >= 0);
+}
+
+std::unique_ptr<v1::StepPlan> Planner::Finish() {
+  for (const InFlightStep::Row& row : step_.rows) {
+    state_.kv().ReturnBehindWindows(row.sequence->tables, row.sequence->next_position);
+  }
+  for (uint32_t slot : state_.TakeReleases()) plan_->add_release(slot);
+  plan_->set_epoch(state_.config().epoch);
+  plan_->set_step(step_.step);
+  state_.PushInFlight(std::move(step_));
+  return std::move(plan_);
+}
+
+}  // namespace stagecoach::router

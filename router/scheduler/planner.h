@@ -1,0 +1,67 @@
+// Turns state into the next step.
+//
+// Decodes are chosen first (an even share of those that run, in turns), then all rows are planned
+// best first: in order of service, decodes, prefill chunks and admissions alike. So whoever must
+// give up its blocks to a row being planned comes later in that order and has no row in this step
+// yet.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "router/scheduler/policies.h"
+#include "router/scheduler/state.h"
+
+namespace stagecoach::router {
+
+class Planner {
+ public:
+  // `state` outlives the planner.
+  explicit Planner(SchedulerState* state);
+
+  // The next step, already counted as in flight; null when none may be sent or there is nothing to
+  // do.
+  std::unique_ptr<v1::StepPlan> Plan();
+
+ private:
+  using Sequences = std::vector<Sequence*>;
+  enum class Shortage : uint8_t { kPreempt, kSkip };
+
+  void PreemptForTesting();
+  Sequences ChooseDecodes();
+  void PlanRows(const Sequences& decodes, int32_t n_tokens_for_decodes);
+  void PlanAheadOldest();
+  Sequences AheadOf(const InFlightStep& step, size_t n_most) const;
+
+  void PlanDecode(Sequence* sequence);
+  void PlanPrefill(Sequence* sequence);
+  bool TryAdmit(Sequence* sequence);
+  bool MakeRoom(Sequence* sequence, uint32_t end, Shortage shortage);
+  void AddRow(Sequence* sequence, uint32_t end, bool sample);
+  void AddRegistration(const Sequence& sequence);
+  std::unique_ptr<v1::StepPlan> Finish();
+
+  bool CanPlanAhead(const Sequence& sequence) const;
+  Sequences Idle() const;
+  int32_t NPrefillTokens() const;
+  bool HasRoom(const Sequence& newcomer, int32_t worst_kept_priority) const;
+  uint64_t StepNumber() const { return state_.n_steps() + 1; }
+
+  SchedulerState& state_;
+  const InFlightLimit in_flight_limit_;
+  const DecodeShare decode_share_;
+  const PrefillBudget prefill_budget_;
+  uint64_t last_tested_step_ = 0;
+
+  // Of the step being planned.
+  std::unique_ptr<v1::StepPlan> plan_;
+  InFlightStep step_;
+  int32_t n_tokens_left_ = 0;
+  int32_t n_prefill_left_ = 0;
+  int32_t n_tokens_for_decodes_ =
+      0;                   // of n_tokens_left_, kept for decodes that come later in the order
+  bool admitting_ = true;  // false once somebody lacks blocks: a newcomer would take them
+};
+
+}  // namespace stagecoach::router

@@ -1,0 +1,102 @@
+#include "router/scheduler/results.h"
+
+#include <algorithm>
+#include <utility>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/strings/str_cat.h"
+#include "common/check.h"
+
+namespace stagecoach::router {
+namespace {
+
+absl::Status BadResult(const v1::StepResult& result, std::string_view what) {
+  return absl::InternalError(absl::StrCat("the last stage's result of step ", result.step(), " ",
+                                          absl::string_view(what.data(), what.size()),
+                                          "; the programs may be of different versions"));
+}
+
+Finish FinishOf(const Sequence& sequence, int32_t max_model_len) {
+  const v1::SlotSampling& sampling = sequence.request->sampling;
+  const bool may_stop = sequence.n_generated() > sampling.min_tokens();
+  const auto& stop_ids = sampling.stop_ids();
+  if (may_stop &&
+      std::find(stop_ids.begin(), stop_ids.end(), sequence.tokens.back()) != stop_ids.end()) {
+    return Finish::kStopToken;
+  }
+  const bool full = std::cmp_greater_equal(sequence.n_tokens(), max_model_len);
+  return full || sequence.n_generated() >= sequence.request->max_tokens ? Finish::kLength
+                                                                        : Finish::kNone;
+}
+
+// Those of `slot` that the sink has not had: after a preemption the first ones come a second time.
+absl::StatusOr<std::vector<const v1::Logprobs*>> NewPromptLogprobs(const InFlightStep::Row& row,
+                                                                   const v1::StepResult& result,
+                                                                   const v1::SlotResult& slot) {
+  std::vector<const v1::Logprobs*> fresh;
+  Sequence& sequence = *row.sequence;
+  if (sequence.request->sampling.n_prompt_logprobs() < 0) return fresh;
+  uint32_t position = row.start + 1;
+  for (const v1::Logprobs& logprobs : slot.prompt_logprobs()) {
+    if (position > sequence.next_prompt_logprob || position >= sequence.n_prompt) {
+      return BadResult(result, "has prompt logprobs of other positions than planned");
+    }
+    if (position == sequence.next_prompt_logprob) {
+      fresh.push_back(&logprobs);
+      ++sequence.next_prompt_logprob;
+    }
+    ++position;
+  }
+  return fresh;
+}
+
+absl::Status ApplyRow(SchedulerState& state, const InFlightStep::Row& row,
+                      const v1::StepResult& result, const v1::SlotResult& slot) {
+  Sequence* sequence = row.sequence.get();
+  SequenceOutput output;
+  auto prompt_logprobs = NewPromptLogprobs(row, result, slot);
+  if (!prompt_logprobs.ok()) return prompt_logprobs.status();
+  output.prompt_logprobs = *prompt_logprobs;
+  const int32_t token = slot.token();
+  if (slot.sampled()) {
+    state.AppendToken(sequence, token);
+    output.tokens = {&token, 1};
+    if (sequence->request->sampling.n_logprobs() >= 0 && slot.has_logprobs()) {
+      output.logprobs = &slot.logprobs();
+    }
+    output.finish = FinishOf(*sequence, state.config().max_model_len);
+    if (output.finish != Finish::kNone) state.End(sequence);
+  }
+  if (!output.tokens.empty() || !output.prompt_logprobs.empty()) {
+    sequence->request->sink->OnOutput(output, sequence->times);
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+absl::Status ApplyResult(SchedulerState& state, const v1::StepResult& result) {
+  if (state.in_flight().empty()) return BadResult(result, "was never planned");
+  if (result.epoch() != state.config().epoch || result.step() != state.in_flight().front().step) {
+    return BadResult(result, absl::StrCat("came in place of step ", state.in_flight().front().step,
+                                          " of epoch ", state.config().epoch));
+  }
+  const InFlightStep step = state.PopInFlight();
+  auto slot = result.slots().begin();
+  for (const InFlightStep::Row& row : step.rows) {
+    const bool answered = slot != result.slots().end() && slot->slot() == row.slot;
+    const v1::SlotResult* answer = answered ? &*slot++ : nullptr;
+    if (row.sequence->state == Sequence::State::kEnded) continue;
+    if (row.sample != (answered && answer->sampled())) {
+      return BadResult(result, "does not sample as planned");
+    }
+    if (answered) {
+      if (absl::Status status = ApplyRow(state, row, result, *answer); !status.ok()) return status;
+    }
+  }
+  if (slot != result.slots().end()) return BadResult(result, "has a slot that was not planned");
+  return absl::OkStatus();
+}
+
+}  // namespace stagecoach::router

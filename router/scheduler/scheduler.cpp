@@ -1,0 +1,138 @@
+// The scheduler's thread: messages in, plans out.
+#include "router/scheduler/scheduler.h"
+
+#include <chrono>
+#include <thread>
+#include <utility>
+#include <variant>
+
+#include "common/check.h"
+#include "common/status.h"
+#include "router/dispatch/stage_client.h"
+#include "router/scheduler/core.h"
+#include "router/scheduler/mailbox.h"
+
+namespace stagecoach::router {
+namespace {
+
+struct SubmitMessage {
+  std::vector<std::unique_ptr<SequenceRequest>> requests;
+  std::chrono::steady_clock::time_point submitted;
+};
+struct CancelMessage {
+  SequenceId id;
+};
+struct ResultMessage {
+  std::unique_ptr<v1::StepResult> result;
+};
+struct DownMessage {
+  absl::Status reason;
+};
+struct DrainMessage {
+  std::promise<void> done;
+};
+struct SnapshotMessage {
+  std::promise<SchedulerSnapshot> snapshot;
+};
+struct StopMessage {};
+using Message = std::variant<SubmitMessage, CancelMessage, ResultMessage, DownMessage, DrainMessage,
+                             SnapshotMessage, StopMessage>;
+
+class SchedulerThread final : public Scheduler {
+ public:
+  SchedulerThread(const SchedulerConfig& config, StageClient* client)
+      : core_(config), client_(*client) {}
+
+  ~SchedulerThread() override {
+    if (!thread_.joinable()) return;
+    mailbox_.Post(StopMessage{});
+    thread_.join();
+    client_.Stop();
+  }
+
+  absl::Status Run() {
+    StageClientEvents events;
+    events.on_result = [this](std::unique_ptr<v1::StepResult> result) {
+      mailbox_.Post(ResultMessage{std::move(result)});
+    };
+    events.on_down = [this](absl::Status reason) { mailbox_.Post(DownMessage{std::move(reason)}); };
+    SC_RETURN_IF_ERROR(client_.Start(std::move(events)));
+    thread_ = std::thread([this] { Loop(); });
+    return absl::OkStatus();
+  }
+
+  void Submit(std::vector<std::unique_ptr<SequenceRequest>> requests) override {
+    mailbox_.Post(SubmitMessage{std::move(requests), std::chrono::steady_clock::now()});
+  }
+  void Cancel(SequenceId id) override { mailbox_.Post(CancelMessage{id}); }
+  std::future<void> Drain() override {
+    std::promise<void> done;
+    std::future<void> future = done.get_future();
+    mailbox_.Post(DrainMessage{std::move(done)});
+    return future;
+  }
+  std::future<SchedulerSnapshot> Snapshot() override {
+    std::promise<SchedulerSnapshot> snapshot;
+    std::future<SchedulerSnapshot> future = snapshot.get_future();
+    mailbox_.Post(SnapshotMessage{std::move(snapshot)});
+    return future;
+  }
+
+ private:
+  void Loop() {
+    std::vector<Message> messages;
+    while (!stopping_) {
+      mailbox_.TakeAll(messages);
+      HandleAll(messages);
+    }
+    core_.Down(absl::UnavailableError("the server is shutting down"));
+    mailbox_.TakeWaiting(messages);
+    HandleAll(messages);
+  }
+
+  void HandleAll(std::vector<Message>& messages) {
+    for (Message& message : messages) {
+      std::visit([this](auto& m) { Handle(m); }, message);
+    }
+    while (std::unique_ptr<v1::StepPlan> plan = core_.NextPlan()) client_.Send(std::move(plan));
+    // After planning, so that a snapshot shows what its messages led to.
+    for (auto& snapshot : snapshots_) snapshot.set_value(core_.Snapshot());
+    snapshots_.clear();
+    if (core_.empty()) {
+      for (auto& drain : drains_) drain.set_value();
+      drains_.clear();
+    }
+  }
+
+  void Handle(SubmitMessage& m) { core_.Submit(std::move(m.requests), m.submitted); }
+  void Handle(CancelMessage& m) { core_.Cancel(m.id); }
+  void Handle(ResultMessage& m) { core_.Result(*m.result); }
+  void Handle(DownMessage& m) { core_.Down(m.reason); }
+  void Handle(DrainMessage& m) {
+    core_.Refuse(absl::UnavailableError("the server is shutting down"));
+    drains_.push_back(std::move(m.done));
+  }
+  void Handle(SnapshotMessage& m) { snapshots_.push_back(std::move(m.snapshot)); }
+  void Handle(StopMessage&) { stopping_ = true; }
+
+  SchedulerCore core_;  // the thread's alone, as are the promises
+  StageClient& client_;
+  std::vector<std::promise<void>> drains_;
+  std::vector<std::promise<SchedulerSnapshot>> snapshots_;
+  bool stopping_ = false;
+  Mailbox<Message> mailbox_;
+  std::thread thread_;
+};
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<Scheduler>> Scheduler::Start(const SchedulerConfig& config,
+                                                            StageClient* client) {
+  SC_CHECK(client != nullptr);
+  SC_RETURN_IF_ERROR(ValidateConfig(config));
+  auto scheduler = std::make_unique<SchedulerThread>(config, client);
+  SC_RETURN_IF_ERROR(scheduler->Run());
+  return scheduler;
+}
+
+}  // namespace stagecoach::router

@@ -1,0 +1,195 @@
+// Random loads, random pools: whatever happens to a sequence, it gets exactly the tokens it would
+// have had alone, no plan is ever wrong, and in the end every block is back.
+#include <algorithm>
+#include <map>
+#include <random>
+
+#include "absl/strings/str_cat.h"
+#include "catch2/catch_test_macros.hpp"
+#include "catch2/generators/catch_generators.hpp"
+#include "catch2/generators/catch_generators_range.hpp"
+#include "router/scheduler/core.h"
+#include "router/scheduler/testing/fake_stage_client.h"
+#include "router/scheduler/testing/recording_sink.h"
+#include "router/scheduler/testing/test_requests.h"
+
+namespace stagecoach::router {
+namespace {
+
+struct Expected {
+  std::shared_ptr<RecordingSink> sink;
+  std::vector<int32_t> tokens;
+  uint32_t n_prompt;
+  bool prompt_logprobs;
+  bool logprobs;
+  bool cancelled = false;
+};
+
+int Pick(std::mt19937_64& random, int least, int most) {
+  return std::uniform_int_distribution<int>(least, most)(random);
+}
+
+SchedulerConfig RandomConfig(std::mt19937_64& random) {
+  SchedulerConfig config;
+  config.n_stages = 1 << Pick(random, 0, 2);
+  config.max_sequences = Pick(random, 1, 24);
+  config.max_batched_tokens = Pick(random, 1, 5) == 1 ? Pick(random, 1, 8) : Pick(random, 16, 200);
+  config.max_prefill_chunk = Pick(random, 1, 4) == 1 ? Pick(random, 1, 16) : Pick(random, 16, 200);
+  config.max_model_len = Pick(random, 40, 400);
+  config.max_waiting = 100000;
+  config.plan_ahead = Pick(random, 0, 3) > 0;
+  config.epoch = static_cast<uint64_t>(Pick(random, 1, 9));
+  if (Pick(random, 0, 2) == 0) config.preempt_every = Pick(random, 1, 20);
+  const int n_groups = Pick(random, 1, 3);
+  const auto chunk =
+      static_cast<uint32_t>(std::min(config.max_prefill_chunk, config.max_batched_tokens));
+  for (int g = 0; g < n_groups; ++g) {
+    SchedulerConfig::KvGroup group;
+    if (Pick(random, 0, 1) == 1) group.window = Pick(random, 1, 100);
+    const uint32_t least = KvBlocks({{group.window, 0}}, chunk)
+                               .MostHeld(0, static_cast<uint32_t>(config.max_model_len));
+    group.n_blocks = least + static_cast<uint32_t>(Pick(random, 0, 3) * Pick(random, 0, 20));
+    config.kv_groups.push_back(group);
+  }
+  return config;
+}
+
+std::unique_ptr<SequenceRequest> RandomRequest(std::mt19937_64& random, SequenceId id,
+                                               const SchedulerConfig& config) {
+  const int n_prompt = Pick(random, 1, config.max_model_len - 1);
+  const int most = config.max_model_len - n_prompt;
+  auto request = MakeRequest(id, n_prompt, Pick(random, 1, std::min(most, 60)));
+  request->priority = Pick(random, 0, 3) == 0 ? Pick(random, -1, 2) : 0;
+  if (Pick(random, 0, 1) == 1) request->sampling.add_stop_ids(Pick(random, 0, 63));
+  if (Pick(random, 0, 3) == 0) {
+    request->sampling.set_min_tokens(static_cast<uint32_t>(Pick(random, 0, 20)));
+  }
+  if (Pick(random, 0, 4) == 0) request->sampling.set_n_prompt_logprobs(0);
+  if (Pick(random, 0, 4) == 0) request->sampling.set_n_logprobs(1);
+  return request;
+}
+
+Expected Expect(SequenceRequest& request, const SchedulerConfig& config) {
+  auto sink = std::make_shared<RecordingSink>();
+  request.sink = sink;
+  return {sink, TokensAlone(request, config.max_model_len),
+          static_cast<uint32_t>(request.prompt.size()), request.sampling.n_prompt_logprobs() >= 0,
+          request.sampling.n_logprobs() >= 0};
+}
+
+void CheckOutcome(const Expected& expected) {
+  const RecordingSink::Record record = expected.sink->record();
+  REQUIRE(record.n_after_end == 0);
+  REQUIRE(record.error.ok());
+  REQUIRE(record.tokens.size() <= expected.tokens.size());
+  REQUIRE(std::equal(record.tokens.begin(), record.tokens.end(), expected.tokens.begin()));
+  if (!expected.cancelled) {
+    REQUIRE(record.finish != Finish::kNone);
+    REQUIRE(record.tokens.size() == expected.tokens.size());
+    REQUIRE(record.prompt_logprobs.size() ==
+            (expected.prompt_logprobs ? expected.n_prompt - 1 : 0));
+  }
+  for (size_t i = 0; i < record.prompt_logprobs.size(); ++i) {
+    REQUIRE(record.prompt_logprobs[i] == static_cast<float>(i + 1));
+  }
+  REQUIRE(record.logprobs.size() == (expected.logprobs ? record.tokens.size() : 0));
+  for (size_t i = 0; i < record.logprobs.size(); ++i) {
+    REQUIRE(record.logprobs[i] == static_cast<float>(-record.tokens[i]));
+  }
+}
+
+std::string Describe(const SchedulerConfig& config) {
+  std::string text = absl::StrCat("stages ", config.n_stages, " sequences ", config.max_sequences,
+                                  " batch ", config.max_batched_tokens, " chunk ",
+                                  config.max_prefill_chunk, " len ", config.max_model_len,
+                                  " ahead ", config.plan_ahead, " preempt ", config.preempt_every);
+  for (const auto& group : config.kv_groups) {
+    absl::StrAppend(&text, " [", group.n_blocks, " window ", group.window, "]");
+  }
+  return text;
+}
+
+// Without threads: submissions, cancels and results in a random order.
+void RunCore(uint64_t seed) {
+  std::mt19937_64 random(seed);
+  const SchedulerConfig config = RandomConfig(random);
+  INFO("seed " << seed << ": " << Describe(config));
+  REQUIRE(ValidateConfig(config).ok());
+  SchedulerCore core(config);
+  StrictStage stage(config);
+  std::deque<v1::StepResult> results;
+  std::map<SequenceId, Expected> expected;
+  const SequenceId n_sequences = static_cast<SequenceId>(Pick(random, 1, 120));
+  const int submit_weight = Pick(random, 1, 20);
+  const int cancel_weight = Pick(random, 0, 1);
+  uint64_t n_events = 0;
+  while (expected.size() < n_sequences || !core.empty() || !results.empty()) {
+    REQUIRE(++n_events < 3'000'000);
+    const int event = Pick(random, 0, 30);
+    if (event < submit_weight && expected.size() < n_sequences) {
+      std::vector<std::unique_ptr<SequenceRequest>> requests;
+      const SequenceId id = expected.size() + 1;
+      requests.push_back(RandomRequest(random, id, config));
+      expected.emplace(id, Expect(*requests.back(), config));
+      core.Submit(std::move(requests), std::chrono::steady_clock::now());
+    } else if (event == 30 && cancel_weight == 1 && !expected.empty()) {
+      const auto id = static_cast<SequenceId>(Pick(random, 1, static_cast<int>(expected.size())));
+      if (!expected.at(id).sink->record().ended()) expected.at(id).cancelled = true;
+      core.Cancel(id);
+    } else if (!results.empty()) {
+      core.Result(results.front());
+      results.pop_front();
+    }
+    if (n_events % 16 == 0) core.state().CheckConsistency();
+    while (std::unique_ptr<v1::StepPlan> plan = core.NextPlan()) {
+      results.push_back(stage.Apply(*plan));
+      if (!stage.errors().empty()) FAIL(stage.errors().front());
+    }
+  }
+  core.state().CheckConsistency();
+  for (const auto& [id, e] : expected) CheckOutcome(e);
+  for (const auto& group : core.Snapshot().kv) REQUIRE(group.free_blocks == group.total_blocks);
+}
+
+TEST_CASE("Random loads give every sequence the tokens it would have alone") {
+  const uint64_t seed = GENERATE(Catch::Generators::range<uint64_t>(1, 301));
+  RunCore(seed);
+}
+
+// The same through the thread, the mailbox and a pipeline whose results are late at random.
+void RunThreaded(uint64_t seed) {
+  std::mt19937_64 random(seed);
+  const SchedulerConfig config = RandomConfig(random);
+  INFO("seed " << seed << ": " << Describe(config));
+  FakeStageClient client(config, {.max_delay_us = 50, .delay_seed = seed});
+  auto scheduler = Scheduler::Start(config, &client);
+  REQUIRE(scheduler.ok());
+  std::vector<Expected> expected;
+  const auto n_sequences = static_cast<SequenceId>(Pick(random, 50, 150));
+  for (SequenceId id = 1; id <= n_sequences; ++id) {
+    std::vector<std::unique_ptr<SequenceRequest>> requests;
+    requests.push_back(RandomRequest(random, id, config));
+    expected.push_back(Expect(*requests.back(), config));
+    (*scheduler)->Submit(std::move(requests));
+    if (Pick(random, 0, 9) == 0) {
+      const int victim = Pick(random, 1, static_cast<int>(id));
+      expected[victim - 1].cancelled = true;
+      (*scheduler)->Cancel(static_cast<SequenceId>(victim));
+    }
+  }
+  (*scheduler)->Drain().get();
+  const SchedulerSnapshot snapshot = (*scheduler)->Snapshot().get();
+  for (const auto& group : snapshot.kv) REQUIRE(group.free_blocks == group.total_blocks);
+  REQUIRE(snapshot.running + snapshot.waiting == 0);
+  scheduler->reset();
+  REQUIRE(client.errors() == std::vector<std::string>{});
+  for (const Expected& e : expected) CheckOutcome(e);
+}
+
+TEST_CASE("Random loads through the scheduler's thread") {
+  const uint64_t seed = GENERATE(Catch::Generators::range<uint64_t>(1000, 1020));
+  RunThreaded(seed);
+}
+
+}  // namespace
+}  // namespace stagecoach::router

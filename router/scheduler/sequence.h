@@ -1,0 +1,65 @@
+// Everything the scheduler knows of one sequence, from submission to its end.
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "router/scheduler/kv_blocks.h"
+#include "router/scheduler/request.h"
+
+namespace stagecoach::router {
+
+struct Sequence {
+  enum class State : uint8_t {
+    kWaiting,  // in the queue; rows of before a preemption may still be in flight
+    kRunning,  // has a slot and blocks
+    kEnded,    // rows planned before the end may still be in flight
+  };
+
+  Sequence(std::unique_ptr<SequenceRequest> request, uint64_t arrival,
+           std::chrono::steady_clock::time_point submitted);
+
+  SequenceId id() const { return request->id; }
+  uint32_t n_tokens() const { return static_cast<uint32_t>(tokens.size()); }
+  uint32_t n_generated() const { return n_tokens() - n_prompt; }
+  bool running() const { return state == State::kRunning; }
+  // Every registered token is planned: from here on it computes one sampled token a step.
+  bool decoding() const { return next_position >= n_registered; }
+  uint32_t n_prefill_left() const { return decoding() ? 0 : n_registered - next_position; }
+
+  std::unique_ptr<SequenceRequest> request;  // its prompt has moved to `tokens`
+  const uint64_t arrival;
+  const std::chrono::steady_clock::time_point submitted;
+  State state = State::kWaiting;
+  bool was_admitted = false;
+
+  std::vector<int32_t> tokens;  // the prompt, then what was generated
+  const uint32_t n_prompt;
+  uint32_t next_prompt_logprob = 1;  // prompt token whose logprobs the sink gets next
+  SequenceTimes times;
+
+  uint32_t n_in_flight = 0;          // rows of steps whose result has not come
+  uint32_t n_in_flight_samples = 0;  // of these, rows that sample: tokens not known yet, at most 2
+
+  // While running.
+  uint32_t slot = 0;
+  uint32_t n_registered = 0;   // tokens the stages were given at registration
+  uint32_t next_position = 0;  // positions below are planned
+  uint64_t last_step = 0;      // that has a row of it
+  BlockTables tables;          // by KV group; they cover positions [0, next_position)
+};
+
+// The order of service: priority, then arrival. Total, so whoever is first in it always gets on:
+// blocks are only ever taken from a sequence by one that comes before it.
+struct ServedFirst {
+  bool operator()(const Sequence* a, const Sequence* b) const {
+    if (a->request->priority != b->request->priority) {
+      return a->request->priority < b->request->priority;
+    }
+    return a->arrival < b->arrival;
+  }
+};
+
+}  // namespace stagecoach::router

@@ -1,0 +1,190 @@
+#include "router/scheduler/state.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "absl/container/flat_hash_set.h"
+#include "common/check.h"
+
+namespace stagecoach::router {
+
+using Clock = std::chrono::steady_clock;
+
+SchedulerState::SchedulerState(const SchedulerConfig& config)
+    : config_(config),
+      kv_(config.kv_groups,
+          static_cast<uint32_t>(std::min(config.max_prefill_chunk, config.max_batched_tokens))) {
+  for (int32_t slot = config.max_sequences; slot > 0; --slot) {
+    free_slots_.push_back(static_cast<uint32_t>(slot - 1));
+  }
+}
+
+Sequence* SchedulerState::Find(SequenceId id) const {
+  const auto it = sequences_.find(id);
+  return it == sequences_.end() ? nullptr : it->second.get();
+}
+
+std::shared_ptr<Sequence> SchedulerState::Share(const Sequence* sequence) const {
+  const auto it = sequences_.find(sequence->id());
+  SC_CHECK(it != sequences_.end());
+  return it->second;
+}
+
+void SchedulerState::Add(std::unique_ptr<SequenceRequest> request, Clock::time_point submitted) {
+  const SequenceId id = request->id;
+  auto sequence = std::make_shared<Sequence>(std::move(request), next_arrival_++, submitted);
+  sequence->tables.resize(kv_.n_groups());
+  waiting_.Add(sequence.get());
+  SC_CHECK(sequences_.emplace(id, std::move(sequence)).second);
+}
+
+void SchedulerState::Admit(Sequence* sequence) {
+  SC_CHECK(sequence->state == Sequence::State::kWaiting && sequence->n_in_flight == 0);
+  SC_CHECK(has_free_slot());
+  waiting_.Remove(sequence);
+  if (!sequence->was_admitted) {
+    sequence->was_admitted = true;
+    const std::chrono::duration<double, std::milli> queued = Clock::now() - sequence->submitted;
+    sequence->times.queue_ms = queued.count();
+  }
+  sequence->state = Sequence::State::kRunning;
+  sequence->slot = free_slots_.back();
+  free_slots_.pop_back();
+  sequence->n_registered = sequence->n_tokens();
+  sequence->next_position = 0;
+  running_.insert(sequence);
+}
+
+void SchedulerState::Vacate(Sequence* sequence) {
+  SC_CHECK(sequence->running());
+  running_.erase(sequence);
+  kv_.ReturnAll(sequence->tables);
+  free_slots_.push_back(sequence->slot);
+  releases_.push_back(sequence->slot);
+}
+
+void SchedulerState::Preempt(Sequence* sequence) {
+  Vacate(sequence);
+  sequence->state = Sequence::State::kWaiting;
+  ++sequence->times.preemptions;
+  ++n_preemptions_;
+  waiting_.Add(sequence);
+}
+
+void SchedulerState::End(Sequence* sequence) {
+  if (sequence->running()) {
+    Vacate(sequence);
+  } else {
+    waiting_.Remove(sequence);
+  }
+  sequence->state = Sequence::State::kEnded;
+  sequences_.erase(sequence->id());
+}
+
+void SchedulerState::AppendToken(Sequence* sequence, int32_t token) {
+  const bool waits = sequence->state == Sequence::State::kWaiting;
+  if (waits) waiting_.Remove(sequence);
+  sequence->tokens.push_back(token);
+  if (waits) waiting_.Add(sequence);
+  ++n_generated_tokens_;
+}
+
+std::vector<std::shared_ptr<Sequence>> SchedulerState::EndAll() {
+  std::vector<std::shared_ptr<Sequence>> ended;
+  for (const auto& [id, sequence] : sequences_) ended.push_back(sequence);
+  std::sort(ended.begin(), ended.end(),
+            [](const auto& a, const auto& b) { return ServedFirst()(a.get(), b.get()); });
+  for (const auto& sequence : ended) End(sequence.get());
+  while (!in_flight_.empty()) PopInFlight();
+  return ended;
+}
+
+std::vector<uint32_t> SchedulerState::TakeReleases() { return std::exchange(releases_, {}); }
+
+void SchedulerState::PushInFlight(InFlightStep step) {
+  SC_CHECK(step.step == n_steps_ + 1 && !step.rows.empty());
+  if (in_flight_.empty()) busy_since_ = Clock::now();
+  n_steps_ = step.step;
+  in_flight_.push_back(std::move(step));
+}
+
+InFlightStep SchedulerState::PopInFlight() {
+  SC_CHECK(!in_flight_.empty());
+  InFlightStep step = std::move(in_flight_.front());
+  in_flight_.pop_front();
+  if (in_flight_.empty()) busy_ += Clock::now() - busy_since_;
+  for (const InFlightStep::Row& row : step.rows) {
+    Sequence& sequence = *row.sequence;
+    SC_CHECK(sequence.n_in_flight > 0);
+    --sequence.n_in_flight;
+    if (row.sample) --sequence.n_in_flight_samples;
+    const uint32_t end = std::min(row.start + row.n_tokens, sequence.n_prompt);
+    n_prompt_tokens_ += end > row.start ? end - row.start : 0;
+  }
+  return step;
+}
+
+double SchedulerState::InFlightMs() const {
+  Clock::duration busy = busy_;
+  if (!in_flight_.empty()) busy += Clock::now() - busy_since_;
+  return std::chrono::duration<double, std::milli>(busy).count();
+}
+
+void SchedulerState::CheckSequence(const Sequence& sequence, uint32_t n_rows,
+                                   uint32_t n_samples) const {
+  SC_CHECK(sequence.n_in_flight == n_rows && sequence.n_in_flight_samples == n_samples);
+  if (!sequence.running()) {
+    SC_CHECK(sequence.state == Sequence::State::kWaiting);
+    for (const BlockTable& table : sequence.tables) SC_CHECK(table.ids.empty());
+    return;
+  }
+  SC_CHECK(sequence.n_in_flight_samples <= 2);
+  if (sequence.decoding()) {
+    SC_CHECK(sequence.next_position + 1 == sequence.n_tokens() + sequence.n_in_flight_samples);
+  }
+  for (int g = 0; g < kv_.n_groups(); ++g) {
+    SC_CHECK(sequence.tables[g].ids.size() == BlocksFor(sequence.next_position));
+    SC_CHECK(sequence.tables[g].n_held() <=
+             kv_.MostHeld(g, static_cast<uint32_t>(config_.max_model_len)));
+  }
+}
+
+void SchedulerState::CheckConsistency() const {
+  struct Rows {
+    uint32_t all = 0, samples = 0;
+  };
+  absl::flat_hash_map<const Sequence*, Rows> rows;
+  for (const InFlightStep& step : in_flight_) {
+    for (const InFlightStep::Row& row : step.rows) {
+      Rows& counts = rows[row.sequence.get()];
+      ++counts.all;
+      counts.samples += row.sample ? 1 : 0;
+    }
+  }
+  size_t n_running = 0;
+  std::vector<absl::flat_hash_set<uint32_t>> held(kv_.n_groups());
+  absl::flat_hash_set<uint32_t> slots(free_slots_.begin(), free_slots_.end());
+  SC_CHECK(slots.size() == free_slots_.size());
+  for (const auto& [id, sequence] : sequences_) {
+    const Rows counts = rows[sequence.get()];
+    CheckSequence(*sequence, counts.all, counts.samples);
+    if (!sequence->running()) continue;
+    ++n_running;
+    SC_CHECK(running_.contains(sequence.get()));
+    SC_CHECK(slots.insert(sequence->slot).second);
+    for (int g = 0; g < kv_.n_groups(); ++g) {
+      const BlockTable& table = sequence->tables[g];
+      for (size_t i = table.n_returned; i < table.ids.size(); ++i) {
+        SC_CHECK(held[g].insert(table.ids[i]).second);
+      }
+    }
+  }
+  SC_CHECK(n_running == running_.size());
+  SC_CHECK(slots.size() == static_cast<size_t>(config_.max_sequences));
+  SC_CHECK(sequences_.size() == n_running + static_cast<size_t>(waiting_.size()));
+  for (int g = 0; g < kv_.n_groups(); ++g) {
+    SC_CHECK(kv_.n_free(g) + held[g].size() == kv_.n_total(g));
+  }
+}
+
+}  // namespace stagecoach::router

@@ -1,0 +1,105 @@
+// All state of the scheduler, and the transitions that keep it consistent: a sequence is waiting,
+// running or ended; a slot is free or one running sequence's; a block is free or in one running
+// sequence's table.
+#pragma once
+
+#include <chrono>
+#include <deque>
+#include <memory>
+#include <vector>
+
+#include "absl/container/btree_set.h"
+#include "absl/container/flat_hash_map.h"
+#include "router/scheduler/kv_blocks.h"
+#include "router/scheduler/scheduler.h"
+#include "router/scheduler/sequence.h"
+#include "router/scheduler/waiting_queue.h"
+
+namespace stagecoach::router {
+
+// A step that was sent and whose result has not come. Slots are reused, so it remembers whose its
+// rows are.
+struct InFlightStep {
+  struct Row {
+    std::shared_ptr<Sequence> sequence;
+    uint32_t slot;
+    uint32_t start;
+    uint32_t n_tokens;
+    bool sample;
+  };
+  uint64_t step = 0;
+  std::vector<Row> rows;  // in the plan's order
+};
+
+// Not thread-safe: the scheduler's thread owns it.
+class SchedulerState {
+ public:
+  explicit SchedulerState(const SchedulerConfig& config);
+
+  const SchedulerConfig& config() const { return config_; }
+  KvBlocks& kv() { return kv_; }
+  const KvBlocks& kv() const { return kv_; }
+  const WaitingQueue& waiting() const { return waiting_; }
+  using RunningSet = absl::btree_set<Sequence*, ServedFirst>;
+  const RunningSet& running() const { return running_; }
+  bool empty() const { return sequences_.empty(); }
+  bool has_free_slot() const { return !free_slots_.empty(); }
+  // Null when there is none of this id.
+  Sequence* Find(SequenceId id) const;
+  // REQUIRES: it has not ended.
+  std::shared_ptr<Sequence> Share(const Sequence* sequence) const;
+
+  // A new sequence, waiting. REQUIRES: its id is not in use.
+  void Add(std::unique_ptr<SequenceRequest> request,
+           std::chrono::steady_clock::time_point submitted);
+  // Waiting -> running: gives it a slot, registers all its tokens. REQUIRES: has_free_slot(), none
+  // of it in flight.
+  void Admit(Sequence* sequence);
+  // Running -> waiting: its blocks and its slot are free at once.
+  void Preempt(Sequence* sequence);
+  // Waiting or running -> ended: forgotten but for its rows in flight.
+  void End(Sequence* sequence);
+  // A token of it has come.
+  void AppendToken(Sequence* sequence, int32_t token);
+  // Ends all, and forgets what is in flight. Returns what was ended, in order of service.
+  std::vector<std::shared_ptr<Sequence>> EndAll();
+
+  // Slots whose sequence has gone, for the next plan to release.
+  std::vector<uint32_t> TakeReleases();
+
+  const std::deque<InFlightStep>& in_flight() const { return in_flight_; }
+  void PushInFlight(InFlightStep step);
+  // REQUIRES: something is in flight. Takes its rows off their sequences' counts.
+  InFlightStep PopInFlight();
+  double InFlightMs() const;
+
+  uint64_t n_steps() const { return n_steps_; }
+  uint64_t n_preemptions() const { return n_preemptions_; }
+  uint64_t n_generated_tokens() const { return n_generated_tokens_; }
+  uint64_t n_prompt_tokens() const { return n_prompt_tokens_; }
+
+  // Recounts everything from the sequences up; O(blocks + sequences).
+  void CheckConsistency() const;
+
+ private:
+  void Vacate(Sequence* sequence);
+  void CheckSequence(const Sequence& sequence, uint32_t n_rows, uint32_t n_samples) const;
+
+  const SchedulerConfig config_;
+  KvBlocks kv_;
+  absl::flat_hash_map<SequenceId, std::shared_ptr<Sequence>> sequences_;  // that have not ended
+  WaitingQueue waiting_;
+  RunningSet running_;
+  std::vector<uint32_t> free_slots_;
+  std::vector<uint32_t> releases_;
+  std::deque<InFlightStep> in_flight_;  // oldest first
+  std::chrono::steady_clock::time_point busy_since_;
+  std::chrono::steady_clock::duration busy_{};
+  uint64_t next_arrival_ = 0;
+  uint64_t n_steps_ = 0;
+  uint64_t n_preemptions_ = 0;
+  uint64_t n_generated_tokens_ = 0;
+  uint64_t n_prompt_tokens_ = 0;
+};
+
+}  // namespace stagecoach::router

@@ -1,0 +1,111 @@
+#include "router/scheduler/testing/fake_stage_client.h"
+
+#include <algorithm>
+#include <chrono>
+#include <utility>
+
+namespace stagecoach::router {
+
+FakeStageClient::FakeStageClient(const SchedulerConfig& config)
+    : FakeStageClient(config, Options{}) {}
+
+FakeStageClient::FakeStageClient(const SchedulerConfig& config, const Options& options)
+    : config_(config),
+      options_(options),
+      stage_(config),
+      random_(options.delay_seed),
+      hold_(options.hold_results) {}
+
+FakeStageClient::~FakeStageClient() { Stop(); }
+
+absl::Status FakeStageClient::Start(StageClientEvents events) {
+  if (!options_.start_status.ok()) return options_.start_status;
+  events_ = std::move(events);
+  thread_ = std::thread([this] { Deliver(); });
+  return absl::OkStatus();
+}
+
+void FakeStageClient::Send(std::unique_ptr<v1::StepPlan> plan) {
+  std::lock_guard lock(mutex_);
+  if (lost_ || stopping_) return;
+  results_.push_back(std::make_unique<v1::StepResult>(stage_.Apply(*plan)));
+  plans_.push_back(std::move(*plan));
+  const uint64_t n_in_flight = plans_.size() - n_delivered_;
+  max_in_flight_ = std::max(max_in_flight_, n_in_flight);
+  const int limit = config_.plan_ahead ? config_.n_stages + 1 : 1;
+  if (n_in_flight > static_cast<uint64_t>(limit)) errors_.push_back("too many steps in flight");
+  changed_.notify_all();
+}
+
+void FakeStageClient::Stop() {
+  {
+    std::lock_guard lock(mutex_);
+    stopping_ = true;
+    changed_.notify_all();
+  }
+  if (thread_.joinable()) thread_.join();
+}
+
+void FakeStageClient::Release(uint64_t n_results) {
+  std::lock_guard lock(mutex_);
+  n_released_ += n_results;
+  changed_.notify_all();
+}
+
+void FakeStageClient::ReleaseAll() {
+  std::lock_guard lock(mutex_);
+  hold_ = false;
+  changed_.notify_all();
+}
+
+void FakeStageClient::Lose(absl::Status reason) {
+  std::lock_guard lock(mutex_);
+  if (lost_) return;
+  lost_ = true;
+  loss_ = std::move(reason);
+  changed_.notify_all();
+}
+
+std::vector<v1::StepPlan> FakeStageClient::plans() const {
+  std::lock_guard lock(mutex_);
+  return plans_;
+}
+
+std::vector<std::string> FakeStageClient::errors() const {
+  std::lock_guard lock(mutex_);
+  std::vector<std::string> errors = errors_;
+  errors.insert(errors.end(), stage_.errors().begin(), stage_.errors().end());
+  return errors;
+}
+
+uint64_t FakeStageClient::max_in_flight() const {
+  std::lock_guard lock(mutex_);
+  return max_in_flight_;
+}
+
+void FakeStageClient::Deliver() {
+  std::unique_lock lock(mutex_);
+  while (true) {
+    changed_.wait(lock, [this] {
+      const bool released = !hold_ || n_delivered_ < n_released_;
+      return stopping_ || lost_ || (released && !results_.empty());
+    });
+    if (stopping_) return;
+    if (lost_) {
+      const absl::Status loss = loss_;
+      lock.unlock();
+      events_.on_down(loss);
+      return;
+    }
+    std::unique_ptr<v1::StepResult> result = std::move(results_.front());
+    results_.pop_front();
+    ++n_delivered_;
+    const auto delay_us = options_.max_delay_us > 0 ? random_() % options_.max_delay_us : 0;
+    lock.unlock();
+    if (delay_us > 0) std::this_thread::sleep_for(std::chrono::microseconds(delay_us));
+    events_.on_result(std::move(result));
+    lock.lock();
+  }
+}
+
+}  // namespace stagecoach::router

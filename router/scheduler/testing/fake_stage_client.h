@@ -1,0 +1,74 @@
+// A StageClient over a StrictStage in this process. Results can be held back and released one by
+// one, or be late at random.
+#pragma once
+
+#include <condition_variable>
+#include <cstdint>
+#include <deque>
+#include <memory>
+#include <mutex>
+#include <random>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "router/dispatch/stage_client.h"
+#include "router/scheduler/testing/strict_stage.h"
+
+namespace stagecoach::router {
+
+// Thread-safe. Callbacks come from a thread of its own.
+class FakeStageClient final : public StageClient {
+ public:
+  struct Options {
+    bool hold_results = false;  // until Release or ReleaseAll
+    int32_t max_delay_us = 0;   // results are late by up to this, at random
+    uint64_t delay_seed = 1;
+    absl::Status start_status;  // what Start returns
+  };
+
+  explicit FakeStageClient(const SchedulerConfig& config);
+  FakeStageClient(const SchedulerConfig& config, const Options& options);
+  ~FakeStageClient() override;
+
+  absl::Status Start(StageClientEvents events) override;
+  void Send(std::unique_ptr<v1::StepPlan> plan) override;
+  void Stop() override;
+
+  // Lets n more results out.
+  void Release(uint64_t n_results);
+  // Holds no result from now on.
+  void ReleaseAll();
+  // The pipeline is lost: results not yet delivered never come, on_down is called.
+  void Lose(absl::Status reason);
+
+  std::vector<v1::StepPlan> plans() const;
+  // What was wrong with plans, in words; empty when nothing was.
+  std::vector<std::string> errors() const;
+  uint64_t max_in_flight() const;
+
+ private:
+  void Deliver();
+
+  const SchedulerConfig config_;
+  const Options options_;
+  StageClientEvents events_;
+  std::thread thread_;
+
+  mutable std::mutex mutex_;  // guards all below
+  std::condition_variable changed_;
+  StrictStage stage_;
+  std::vector<v1::StepPlan> plans_;
+  std::deque<std::unique_ptr<v1::StepResult>> results_;
+  std::vector<std::string> errors_;
+  std::mt19937_64 random_;
+  uint64_t n_released_ = 0;
+  uint64_t n_delivered_ = 0;
+  uint64_t max_in_flight_ = 0;
+  bool hold_ = false;
+  bool stopping_ = false;
+  bool lost_ = false;
+  absl::Status loss_;
+};
+
+}  // namespace stagecoach::router

@@ -1,0 +1,43 @@
+// A SequenceSink that keeps what it hears, and can be waited for.
+#pragma once
+
+#include <condition_variable>
+#include <cstdint>
+#include <mutex>
+#include <vector>
+
+#include "router/scheduler/request.h"
+
+namespace stagecoach::router {
+
+// Thread-safe.
+class RecordingSink final : public SequenceSink {
+ public:
+  struct Record {
+    std::vector<int32_t> tokens;
+    std::vector<float> logprobs;         // `chosen` of each, where there were any
+    std::vector<float> prompt_logprobs;  // likewise
+    Finish finish = Finish::kNone;
+    absl::Status error;
+    SequenceTimes times;
+    uint32_t n_after_end = 0;  // calls that should not have been
+
+    bool ended() const { return finish != Finish::kNone || !error.ok(); }
+  };
+
+  void OnOutput(const SequenceOutput& output, const SequenceTimes& times) override;
+  void OnError(const absl::Status& status) override;
+
+  Record record() const;
+  // Blocks until the sequence has ended.
+  Record WaitForEnd() const;
+  // Blocks until there are as many tokens.
+  Record WaitForTokens(size_t n_tokens) const;
+
+ private:
+  mutable std::mutex mutex_;
+  mutable std::condition_variable changed_;
+  Record record_;  // guarded by mutex_
+};
+
+}  // namespace stagecoach::router

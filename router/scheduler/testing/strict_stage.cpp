@@ -1,0 +1,233 @@
+#include "router/scheduler/testing/strict_stage.h"
+
+#include <algorithm>
+#include <set>
+
+#include "absl/strings/str_cat.h"
+
+namespace stagecoach::router {
+namespace {
+
+constexpr uint32_t kBlockTokens = 16;
+
+// Steele et al. 2014, "Fast splittable pseudorandom number generators" (the finalizer).
+uint64_t Mix(uint64_t x) {
+  x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9;
+  x = (x ^ (x >> 27)) * 0x94d049bb133111eb;
+  return x ^ (x >> 31);
+}
+
+}  // namespace
+
+uint64_t TokenSource::Extend(uint64_t history_hash, int32_t token) {
+  return Mix(history_hash + 0x9e3779b97f4a7c15 + static_cast<uint64_t>(token));
+}
+
+int32_t TokenSource::Next(uint64_t history_hash, uint32_t position, uint32_t n_prompt,
+                          const v1::SlotSampling& sampling) {
+  const bool stop_forbidden = position - n_prompt < sampling.min_tokens();
+  const auto& stop_ids = sampling.stop_ids();
+  for (uint64_t attempt = 0;; ++attempt) {
+    const uint64_t bits =
+        Mix(history_hash ^ Mix(sampling.seed() + attempt) ^ (uint64_t{position} << 32));
+    const auto token = static_cast<int32_t>(bits % kVocabularySize);
+    const bool stops = std::find(stop_ids.begin(), stop_ids.end(), token) != stop_ids.end();
+    if (!stops || !stop_forbidden) return token;
+  }
+}
+
+std::vector<int32_t> TokensAlone(const SequenceRequest& request, int32_t max_model_len) {
+  uint64_t history_hash = TokenSource::kEmptyHistory;
+  for (int32_t token : request.prompt) history_hash = TokenSource::Extend(history_hash, token);
+  const auto n_prompt = static_cast<uint32_t>(request.prompt.size());
+  const auto& stop_ids = request.sampling.stop_ids();
+  std::vector<int32_t> generated;
+  while (generated.size() < request.max_tokens &&
+         n_prompt + generated.size() < static_cast<size_t>(max_model_len)) {
+    const auto n_generated = static_cast<uint32_t>(generated.size());
+    const int32_t token =
+        TokenSource::Next(history_hash, n_prompt + n_generated, n_prompt, request.sampling);
+    generated.push_back(token);
+    history_hash = TokenSource::Extend(history_hash, token);
+    if (n_generated >= request.sampling.min_tokens() &&
+        std::find(stop_ids.begin(), stop_ids.end(), token) != stop_ids.end()) {
+      break;
+    }
+  }
+  return generated;
+}
+
+StrictStage::StrictStage(const SchedulerConfig& config)
+    : config_(config), slots_(config.max_sequences) {
+  for (const auto& group : config.kv_groups) blocks_.emplace_back(group.n_blocks);
+}
+
+void StrictStage::Fail(const std::string& what) {
+  errors_.push_back(absl::StrCat("step ", step_, ": ", what));
+}
+
+v1::StepResult StrictStage::Apply(const v1::StepPlan& plan) {
+  if (plan.epoch() != config_.epoch) Fail(absl::StrCat("epoch ", plan.epoch()));
+  if (plan.step() != step_ + 1) Fail(absl::StrCat("followed by step ", plan.step()));
+  step_ = plan.step();
+  for (uint32_t slot : plan.release()) {
+    if (slot >= slots_.size() || slots_[slot].owner == 0) {
+      Fail(absl::StrCat("releases slot ", slot, ", which is not registered"));
+      continue;
+    }
+    slots_[slot] = {};
+  }
+  for (const auto& registration : plan.registrations()) Register(registration);
+  v1::StepResult result;
+  result.set_epoch(plan.epoch());
+  result.set_step(plan.step());
+  if (plan.slots().empty()) Fail("is empty");
+  uint32_t n_tokens = 0;
+  std::set<uint32_t> seen;
+  for (const auto& delta : plan.slots()) {
+    n_tokens += delta.n_tokens();
+    if (!seen.insert(delta.slot()).second) Fail(absl::StrCat("slot ", delta.slot(), " twice"));
+    if (!CheckDelta(delta)) return result;
+    TakeBlocks(delta);
+  }
+  if (n_tokens > static_cast<uint32_t>(config_.max_batched_tokens)) {
+    Fail(absl::StrCat(n_tokens, " tokens"));
+  }
+  for (const auto& delta : plan.slots()) Write(delta);
+  // After all writes: rows of one step run together.
+  for (const auto& delta : plan.slots()) CheckReads(delta);
+  for (const auto& delta : plan.slots()) Sample(delta, result);
+  return result;
+}
+
+void StrictStage::Register(const v1::SlotRegistration& registration) {
+  const uint32_t index = registration.slot();
+  if (index >= slots_.size() || slots_[index].owner != 0) {
+    Fail(absl::StrCat("registers slot ", index, ", which does not exist or is in use"));
+    return;
+  }
+  Slot& slot = slots_[index];
+  slot.owner = ++n_registrations_;
+  slot.tokens.assign(registration.tokens().begin(), registration.tokens().end());
+  slot.history_hash = TokenSource::kEmptyHistory;
+  for (int32_t token : slot.tokens) {
+    slot.history_hash = TokenSource::Extend(slot.history_hash, token);
+  }
+  slot.n_registered = static_cast<uint32_t>(slot.tokens.size());
+  slot.n_prompt = registration.n_prompt();
+  slot.sampling = registration.sampling();
+  slot.tables.resize(blocks_.size());
+  if (slot.n_prompt == 0 || slot.n_prompt > slot.n_registered ||
+      slot.n_registered >= static_cast<uint32_t>(config_.max_model_len)) {
+    Fail(absl::StrCat("registers ", slot.n_registered, " tokens, prompt ", slot.n_prompt));
+  }
+}
+
+bool StrictStage::CheckDelta(const v1::SlotDelta& delta) {
+  const size_t n_errors = errors_.size();
+  const std::string who = absl::StrCat("slot ", delta.slot(), " ");
+  if (delta.slot() >= slots_.size() || slots_[delta.slot()].owner == 0) {
+    Fail(who + "is not registered");
+    return false;
+  }
+  const Slot& slot = slots_[delta.slot()];
+  const uint32_t end = delta.start() + delta.n_tokens();
+  if (delta.start() != slot.next_position || delta.n_tokens() == 0) {
+    Fail(absl::StrCat(who, "computes [", delta.start(), ", ", end, ") after ", slot.next_position));
+  }
+  if (delta.n_tokens() > 1 && end > slot.n_registered) Fail(who + "decodes several tokens");
+  if (delta.n_tokens() > static_cast<uint32_t>(config_.max_prefill_chunk)) {
+    Fail(who + "has a chunk above the limit");
+  }
+  if (end > slot.tokens.size()) Fail(who + "needs a token that is not sampled by then");
+  if (end >= static_cast<uint32_t>(config_.max_model_len)) Fail(who + "is beyond its context");
+  if (delta.sample() != (end >= slot.n_registered)) Fail(who + "samples at the wrong place");
+  if (static_cast<size_t>(delta.new_blocks_size()) != blocks_.size()) {
+    Fail(who + "has blocks of the wrong number of groups");
+  }
+  return errors_.size() == n_errors;
+}
+
+void StrictStage::TakeBlocks(const v1::SlotDelta& delta) {
+  Slot& slot = slots_[delta.slot()];
+  const uint32_t end = delta.start() + delta.n_tokens();
+  for (size_t g = 0; g < blocks_.size(); ++g) {
+    std::vector<uint32_t>& table = slot.tables[g];
+    for (uint32_t id : delta.new_blocks(static_cast<int>(g)).ids()) {
+      if (id >= blocks_[g].size()) {
+        Fail(absl::StrCat("group ", g, " has no block ", id));
+        continue;
+      }
+      blocks_[g][id] = {slot.owner, static_cast<uint32_t>(table.size()), 0};
+      table.push_back(id);
+    }
+    if (table.size() != (end + kBlockTokens - 1) / kBlockTokens) {
+      Fail(absl::StrCat("slot ", delta.slot(), " has ", table.size(), " blocks of group ", g,
+                        " for ", end, " positions"));
+      table.resize((end + kBlockTokens - 1) / kBlockTokens);
+    }
+  }
+}
+
+void StrictStage::Write(const v1::SlotDelta& delta) {
+  Slot& slot = slots_[delta.slot()];
+  slot.next_position = delta.start() + delta.n_tokens();
+  for (size_t g = 0; g < blocks_.size(); ++g) {
+    for (uint32_t position = delta.start(); position < slot.next_position; ++position) {
+      const uint32_t index = position / kBlockTokens;
+      Block& block = blocks_[g][slot.tables[g][index]];
+      if (block.owner != slot.owner || block.index != index ||
+          block.n_filled != position % kBlockTokens) {
+        Fail(absl::StrCat("slot ", delta.slot(), " writes position ", position, " of group ", g,
+                          " into a block of another"));
+        return;
+      }
+      ++block.n_filled;
+    }
+  }
+}
+
+void StrictStage::CheckReads(const v1::SlotDelta& delta) {
+  const Slot& slot = slots_[delta.slot()];
+  for (size_t g = 0; g < blocks_.size(); ++g) {
+    const auto window = static_cast<uint32_t>(config_.kv_groups[g].window);
+    const uint32_t first =
+        window == 0 || delta.start() + 1 <= window ? 0 : delta.start() + 1 - window;
+    const uint32_t last_index = (slot.next_position - 1) / kBlockTokens;
+    for (uint32_t index = first / kBlockTokens; index <= last_index; ++index) {
+      const Block& block = blocks_[g][slot.tables[g][index]];
+      const bool full = index == last_index || block.n_filled == kBlockTokens;
+      if (block.owner != slot.owner || block.index != index || !full) {
+        Fail(absl::StrCat("slot ", delta.slot(), " at ", delta.start(), " sees block ", index,
+                          " of group ", g, ", which is another's by now"));
+        return;
+      }
+    }
+  }
+}
+
+void StrictStage::Sample(const v1::SlotDelta& delta, v1::StepResult& result) {
+  Slot& slot = slots_[delta.slot()];
+  v1::SlotResult out;
+  out.set_slot(delta.slot());
+  if (slot.sampling.n_prompt_logprobs() >= 0) {
+    const uint32_t last = std::min(delta.start() + delta.n_tokens(), slot.n_prompt - 1);
+    for (uint32_t position = delta.start() + 1; position <= last; ++position) {
+      out.add_prompt_logprobs()->set_chosen(static_cast<float>(position));
+    }
+  }
+  if (delta.sample()) {
+    const int32_t token =
+        TokenSource::Next(slot.history_hash, slot.next_position, slot.n_prompt, slot.sampling);
+    slot.tokens.push_back(token);
+    slot.history_hash = TokenSource::Extend(slot.history_hash, token);
+    out.set_sampled(true);
+    out.set_token(token);
+    if (slot.sampling.n_logprobs() >= 0) {
+      out.mutable_logprobs()->set_chosen(static_cast<float>(-token));
+    }
+  }
+  if (out.sampled() || !out.prompt_logprobs().empty()) *result.add_slots() = std::move(out);
+}
+
+}  // namespace stagecoach::router

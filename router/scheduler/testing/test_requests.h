@@ -1,0 +1,37 @@
+// Requests for tests.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <utility>
+#include <vector>
+
+#include "router/scheduler/request.h"
+#include "router/scheduler/testing/strict_stage.h"
+
+namespace stagecoach::router {
+
+// A prompt of n_prompt tokens that depends on the id, no stop ids, no logprobs, no sink.
+inline std::unique_ptr<SequenceRequest> MakeRequest(SequenceId id, int n_prompt, int max_tokens) {
+  auto request = std::make_unique<SequenceRequest>();
+  request->id = id;
+  for (int i = 0; i < n_prompt; ++i) {
+    request->prompt.push_back(static_cast<int32_t>((id * 7 + static_cast<uint64_t>(i) * 13) %
+                                                   TokenSource::kVocabularySize));
+  }
+  request->max_tokens = static_cast<uint32_t>(max_tokens);
+  request->sampling.set_seed(id * 1'000'003);
+  request->sampling.set_n_logprobs(-1);
+  request->sampling.set_n_prompt_logprobs(-1);
+  return request;
+}
+
+// As Submit takes them.
+inline std::vector<std::unique_ptr<SequenceRequest>> Alone(
+    std::unique_ptr<SequenceRequest> request) {
+  std::vector<std::unique_ptr<SequenceRequest>> requests;
+  requests.push_back(std::move(request));
+  return requests;
+}
+
+}  // namespace stagecoach::router

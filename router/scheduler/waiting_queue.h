@@ -1,0 +1,32 @@
+// Sequences without a slot, in order of service. All operations are O(log n).
+#pragma once
+
+#include <cstdint>
+
+#include "absl/container/btree_set.h"
+#include "router/scheduler/sequence.h"
+
+namespace stagecoach::router {
+
+// Not thread-safe; does not own the sequences.
+class WaitingQueue {
+ public:
+  void Add(Sequence* sequence);
+  // REQUIRES: it is in the queue, with as many tokens as when it was added.
+  void Remove(Sequence* sequence);
+
+  bool empty() const { return sequences_.empty(); }
+  int32_t size() const { return static_cast<int32_t>(sequences_.size()); }
+  // Those that never had a slot: what max_waiting bounds.
+  int32_t n_new() const { return n_new_; }
+  uint64_t n_tokens() const { return n_tokens_; }
+  // REQUIRES: not empty.
+  Sequence* first() const { return *sequences_.begin(); }
+
+ private:
+  absl::btree_set<Sequence*, ServedFirst> sequences_;
+  int32_t n_new_ = 0;
+  uint64_t n_tokens_ = 0;
+};
+
+}  // namespace stagecoach::router
