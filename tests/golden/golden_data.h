@@ -1,0 +1,30 @@
+// Reads a model's golden.json (see make.py).
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+namespace stagecoach {
+
+struct GoldenCase {
+  std::string text;
+  std::vector<int32_t> prompt_ids;
+  std::vector<float> logits;  // of the last prompt position; empty: not recorded
+  std::vector<int32_t> greedy_ids;
+  std::vector<float> greedy_logprobs, greedy_margins;  // as many
+  std::vector<float> prompt_logprobs;  // of prompt_ids[1] and on; empty: not recorded
+};
+
+struct GoldenModel {
+  std::string name;
+  std::string model_dir;
+  std::vector<GoldenCase> cases;
+};
+
+// Aborts the test where the file is not readable.
+std::vector<GoldenCase> ReadGoldenFile(const std::string& path);
+// The folders of `dir` that hold a golden.json, by name.
+std::vector<GoldenModel> FindGoldenModels(const std::string& dir);
+
+}  // namespace stagecoach

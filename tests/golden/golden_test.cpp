@@ -1,0 +1,271 @@
+// What the stages compute, against what transformers computed with the same weights; and that
+// neither the split into stages, nor prefill chunks, nor neighbours in the batch change a bit of
+// it.
+//
+// STAGECOACH_GOLDEN_DIR=DIR[:DIR...] adds folders of models with a golden.json.
+// STAGECOACH_GOLDEN_MODEL=MODEL_DIR with STAGECOACH_GOLDEN_FILE=FILE is for one model with its
+// golden file elsewhere: `golden_test "[real]"`.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <catch2/catch_test_macros.hpp>
+#include <cmath>
+#include <cstdlib>
+#include <sstream>
+
+#include "kernels/reference/reference_ops.h"
+#include "tests/golden/golden_data.h"
+#include "tests/golden/pipeline_run.h"
+#ifdef STAGECOACH_HAVE_CPU_OPS
+#include "kernels/cpu/cpu_ops.h"
+#endif
+
+namespace stagecoach {
+namespace {
+
+constexpr float kTolerance = 1e-3f;
+constexpr int32_t kAllAtOnce = 512;
+
+// Models that other folders may hold and this program does not run.
+constexpr const char* kUnsupported[] = {"gemma",   "opt-postnorm", "qwen2", "qwen3",
+                                        "mixtral", "qwen3-moe",    "phi3",  "gpt2"};
+
+using Rows = std::vector<std::vector<float>>;
+
+struct Backend {
+  const char* name;
+  std::unique_ptr<kernels::Ops> ops;
+};
+
+std::vector<Backend> Backends() {
+  std::vector<Backend> backends;
+  backends.push_back({"reference", kernels::MakeReferenceOps()});
+#ifdef STAGECOACH_HAVE_CPU_OPS
+  backends.push_back({"cpu", kernels::MakeCpuOps({.n_threads = 2})});
+#endif
+  return backends;
+}
+
+std::vector<GoldenModel> AllModels() {
+  std::vector<GoldenModel> models = FindGoldenModels(STAGECOACH_GOLDEN_DATA);
+  std::istringstream more(
+      std::getenv("STAGECOACH_GOLDEN_DIR") ? std::getenv("STAGECOACH_GOLDEN_DIR") : "");
+  for (std::string dir; std::getline(more, dir, ':');) {
+    for (GoldenModel& model : FindGoldenModels(dir)) models.push_back(std::move(model));
+  }
+  return models;
+}
+
+std::unique_ptr<PipelineRun> Load(const PipelineOptions& options, kernels::Ops* ops) {
+  auto run = PipelineRun::Load(options, ops);
+  INFO(options.model_dir << ": " << run.status());
+  REQUIRE(run.ok());
+  return *std::move(run);
+}
+
+std::vector<float> LogSoftmax(const std::vector<float>& logits) {
+  const double max = *std::max_element(logits.begin(), logits.end());
+  double sum = 0;
+  for (const float x : logits) sum += std::exp(x - max);
+  std::vector<float> result;
+  for (const float x : logits) result.push_back(static_cast<float>(x - max - std::log(sum)));
+  return result;
+}
+
+struct Differences {
+  float logits = 0, prompt_logprobs = 0, greedy_logprobs = 0;
+  int n_tokens = 0, n_close_calls = 0;
+};
+
+// Prompt alone in one chunk, then the golden tokens one by one.
+Differences CompareWithGolden(PipelineRun& run, const GoldenCase& golden, int32_t chunk_tokens) {
+  Differences worst;
+  TestSequence sequence = run.NewSequence(golden.prompt_ids);
+  Rows rows = run.Prefill(&sequence, chunk_tokens);
+  for (size_t i = 0; i < golden.prompt_logprobs.size(); ++i) {
+    const float mine = LogSoftmax(rows[i])[static_cast<size_t>(golden.prompt_ids[i + 1])];
+    worst.prompt_logprobs =
+        std::max(worst.prompt_logprobs, std::abs(mine - golden.prompt_logprobs[i]));
+  }
+  for (size_t i = 0; i < golden.logits.size(); ++i) {
+    worst.logits = std::max(worst.logits, std::abs(rows.back()[i] - golden.logits[i]));
+  }
+  for (size_t step = 0; step < golden.greedy_ids.size(); ++step) {
+    const std::vector<float>& logits = rows.back();
+    const auto best = std::max_element(logits.begin(), logits.end()) - logits.begin();
+    const int32_t expected = golden.greedy_ids[step];
+    if (golden.greedy_margins[step] > kTolerance) {
+      INFO("step " << step << " of \"" << golden.text << '"');
+      CHECK(best == expected);
+      ++worst.n_tokens;
+    } else {
+      ++worst.n_close_calls;
+    }
+    const float mine = LogSoftmax(logits)[static_cast<size_t>(expected)];
+    worst.greedy_logprobs =
+        std::max(worst.greedy_logprobs, std::abs(mine - golden.greedy_logprobs[step]));
+    sequence.ids.push_back(expected);
+    rows = run.Prefill(&sequence, 1);
+  }
+  return worst;
+}
+
+// Logits of all prompt positions and of a few golden tokens after them, each sequence alone.
+std::vector<Rows> Alone(PipelineRun& run, const GoldenModel& model, int32_t chunk_tokens) {
+  std::vector<Rows> result;
+  for (const GoldenCase& golden : model.cases) {
+    TestSequence sequence = run.NewSequence(golden.prompt_ids);
+    result.push_back(run.Prefill(&sequence, chunk_tokens));
+    for (int step = 0; step < 4; ++step) {
+      sequence.ids.push_back(golden.greedy_ids[static_cast<size_t>(step)]);
+      result.back().push_back(run.Prefill(&sequence, 1).front());
+    }
+  }
+  return result;
+}
+
+// The same, all sequences in every step, prompts in chunks so that some decode while others still
+// prefill.
+std::vector<Rows> Together(PipelineRun& run, const GoldenModel& model) {
+  std::vector<TestSequence> sequences;
+  for (const GoldenCase& golden : model.cases) {
+    sequences.push_back(run.NewSequence(golden.prompt_ids));
+    sequences.back().ids.insert(sequences.back().ids.end(), golden.greedy_ids.begin(),
+                                golden.greedy_ids.begin() + 4);
+  }
+  std::vector<Rows> result(sequences.size());
+  for (bool more = true; more;) {
+    std::vector<PipelineRun::Chunk> chunks;
+    std::vector<int32_t> rows;
+    std::vector<size_t> owner;
+    for (size_t s = 0; s < sequences.size(); ++s) {
+      const int32_t n_prompt = static_cast<int32_t>(model.cases[s].prompt_ids.size());
+      const int32_t n_all = static_cast<int32_t>(sequences[s].ids.size());
+      const int32_t done = sequences[s].n_done;
+      if (done == n_all) continue;
+      const int32_t n_tokens = done >= n_prompt ? 1 : std::min(n_prompt - done, 19);
+      for (int32_t i = 0; i < n_tokens; ++i) {
+        rows.push_back(static_cast<int32_t>(rows.size()));
+        owner.push_back(s);
+      }
+      chunks.push_back({&sequences[s], n_tokens});
+    }
+    more = !chunks.empty();
+    if (!more) break;
+    run.Step(chunks);
+    const Rows logits = run.Logits(rows);
+    for (size_t r = 0; r < rows.size(); ++r) result[owner[r]].push_back(logits[r]);
+  }
+  return result;
+}
+
+void CheckSameBits(const std::vector<Rows>& a, const std::vector<Rows>& b,
+                   const std::string& what) {
+  INFO(what);
+  REQUIRE(a.size() == b.size());
+  for (size_t s = 0; s < a.size(); ++s) {
+    INFO("prompt " << s);
+    REQUIRE(a[s].size() == b[s].size());
+    int first_different = -1;
+    for (size_t r = 0; r < a[s].size() && first_different < 0; ++r) {
+      if (a[s][r] != b[s][r]) first_different = static_cast<int>(r);
+    }
+    CHECK(first_different == -1);
+  }
+}
+
+Differences Worst(PipelineRun& run, const std::vector<GoldenCase>& cases, int32_t chunk_tokens) {
+  Differences worst;
+  for (const GoldenCase& golden : cases) {
+    const Differences one = CompareWithGolden(run, golden, chunk_tokens);
+    worst.logits = std::max(worst.logits, one.logits);
+    worst.prompt_logprobs = std::max(worst.prompt_logprobs, one.prompt_logprobs);
+    worst.greedy_logprobs = std::max(worst.greedy_logprobs, one.greedy_logprobs);
+    worst.n_tokens += one.n_tokens;
+    worst.n_close_calls += one.n_close_calls;
+  }
+  return worst;
+}
+
+void CheckWithinTolerance(const std::string& what, const Differences& d) {
+  const std::string line = fmt::format(
+      "{}: greatest difference of logits {:.2e}, prompt logprobs {:.2e}, greedy logprobs {:.2e}; "
+      "{} greedy tokens equal, "
+      "{} too close to call",
+      what, d.logits, d.prompt_logprobs, d.greedy_logprobs, d.n_tokens, d.n_close_calls);
+  if (std::getenv("STAGECOACH_GOLDEN_VERBOSE") != nullptr) fmt::print("{}\n", line);
+  INFO(line);
+  CHECK(d.logits < kTolerance);
+  CHECK(d.prompt_logprobs < kTolerance);
+  CHECK(d.greedy_logprobs < kTolerance);
+}
+
+// Checks that models this program cannot run are refused as such, and says which models are left.
+std::vector<GoldenModel> RunnableModels() {
+  std::vector<GoldenModel> runnable;
+  for (GoldenModel& model : AllModels()) {
+    const auto spec = ReadModelSpec(model.model_dir);
+    const bool expected = std::find(std::begin(kUnsupported), std::end(kUnsupported), model.name) !=
+                          std::end(kUnsupported);
+    if (absl::IsUnimplemented(spec.status()) && expected) continue;
+    INFO(spec.status());
+    REQUIRE(spec.ok());
+    runnable.push_back(std::move(model));
+  }
+  return runnable;
+}
+
+TEST_CASE("float32 agrees with transformers") {
+  const std::vector<GoldenModel> models = RunnableModels();
+  REQUIRE(models.size() >= 7);
+  for (Backend& backend : Backends()) {
+    for (const GoldenModel& model : models) {
+      const auto run = Load({.model_dir = model.model_dir, .dtype = DType::kF32, .n_blocks = 512},
+                            backend.ops.get());
+      CheckWithinTolerance(fmt::format("{} on {}", model.name, backend.name),
+                           Worst(*run, model.cases, kAllAtOnce));
+    }
+  }
+}
+
+TEST_CASE("stages, chunks and neighbours change no bit") {
+  for (Backend& backend : Backends()) {
+    for (const GoldenModel& model : RunnableModels()) {
+      for (const std::optional<DType> dtype :
+           {std::optional<DType>(DType::kF32), std::optional<DType>()}) {
+        PipelineOptions options{.model_dir = model.model_dir, .dtype = dtype, .n_blocks = 1024};
+        const std::string what =
+            fmt::format("{} on {}, {}", model.name, backend.name, dtype ? "float32" : "as stored");
+        const auto one_stage = Load(options, backend.ops.get());
+        const std::vector<Rows> alone = Alone(*one_stage, model, kAllAtOnce);
+        CheckSameBits(alone, Together(*one_stage, model), what + ": with neighbours");
+        for (const int32_t chunk : {1, 7, 16}) {
+          CheckSameBits(alone, Alone(*one_stage, model, chunk),
+                        fmt::format("{}: chunks of {}", what, chunk));
+        }
+        for (const int32_t n_stages : {2, 4}) {
+          options.n_stages = n_stages;
+          const auto split = Load(options, backend.ops.get());
+          CheckSameBits(alone, Alone(*split, model, kAllAtOnce),
+                        fmt::format("{}: {} stages", what, n_stages));
+        }
+      }
+    }
+  }
+}
+
+TEST_CASE("one real model", "[.][real]") {
+  const char* const model_dir = std::getenv("STAGECOACH_GOLDEN_MODEL");
+  const char* const file = std::getenv("STAGECOACH_GOLDEN_FILE");
+  REQUIRE(model_dir != nullptr);
+  REQUIRE(file != nullptr);
+  Backend backend = std::move(Backends().back());
+  const auto run =
+      Load({.model_dir = model_dir, .n_stages = 2, .dtype = DType::kF32, .max_model_len = 4096},
+           backend.ops.get());
+  CheckWithinTolerance(fmt::format("{} on {}", model_dir, backend.name),
+                       Worst(*run, ReadGoldenFile(file), kAllAtOnce));
+}
+
+}  // namespace
+}  // namespace stagecoach

@@ -1,0 +1,210 @@
+"""Makes the tiny models of tests/golden/data, and what Hugging Face transformers computes with them.
+
+usage: python make.py OUT_DIR [NAME ...]     (needs torch, transformers, tokenizers; made with transformers 5.23)
+
+OUT_DIR/NAME is a checkpoint as they are published: config.json, 16-bit weights, tokenizer, chat template. Its golden.json
+holds, for every prompt: token ids, float32 logits of the last position, the greedy continuation with each token's
+log-probability and its margin over the runner-up, and the prompt's own log-probabilities. Reference: float32, CPU, eager
+attention, no cache. The models are random, so their text is noise; what counts is that two programs agree on it.
+"""
+import json
+import sys
+from pathlib import Path
+
+import tokenizers
+import torch
+import transformers
+
+N_VOCAB = 320
+N_GREEDY = 20
+SPECIAL = ["<pad>", "<s>", "</s>", "<unk>"]
+PAD, BOS, EOS = 0, 1, 2
+
+CORPUS = [
+    "The coach leaves at nine; the next stage is an hour away, and fresh horses wait there.",
+    "the stage, the stages, the driver and the passengers, and the road in the rain",
+    '{"stage": 1, "layers": [0, 1, 2, 3], "ready": true}',
+    "Über die Brücke führt kein Weg zurück. Où est la gare ? ¿Dónde está la estación?",
+    "駅馬車は九時に出発します。 Почтовая станция 🐎 0123456789",
+]
+PROMPTS = [
+    "The coach leaves",
+    "h",
+    '{"stage": 1, "layers": [0, 1,',
+    "駅馬車は九時に",
+    "fresh horses wait there. " * 5 + "The road in the rain is",
+    "the driver and the passengers, " * 12,
+]
+CHAT_TEMPLATE = (
+    "{{ bos_token }}{% for message in messages %}<{{ message['role'] }}> {{ message['content'] | trim }}\n{% endfor %}"
+    "{% if add_generation_prompt %}<assistant> {% endif %}"
+)
+
+
+def make_tokenizer():
+    bpe = tokenizers.Tokenizer(tokenizers.models.BPE())
+    bpe.pre_tokenizer = tokenizers.pre_tokenizers.ByteLevel(add_prefix_space=False)
+    bpe.decoder = tokenizers.decoders.ByteLevel()
+    bpe.train_from_iterator(
+        CORPUS,
+        tokenizers.trainers.BpeTrainer(
+            vocab_size=N_VOCAB,
+            special_tokens=SPECIAL,
+            initial_alphabet=tokenizers.pre_tokenizers.ByteLevel.alphabet(),
+            show_progress=False,
+        ),
+    )
+    bpe.post_processor = tokenizers.processors.TemplateProcessing(single="<s> $A", special_tokens=[("<s>", BOS)])
+    return transformers.PreTrainedTokenizerFast(
+        tokenizer_object=bpe,
+        bos_token="<s>",
+        eos_token="</s>",
+        unk_token="<unk>",
+        pad_token="<pad>",
+        chat_template=CHAT_TEMPLATE,
+    )
+
+
+def sizes(n_heads, n_kv_heads, **more):
+    return dict(
+        vocab_size=N_VOCAB, hidden_size=32, intermediate_size=64, num_hidden_layers=4, num_attention_heads=n_heads,
+        num_key_value_heads=n_kv_heads, head_dim=64, max_position_embeddings=512, bos_token_id=BOS, eos_token_id=EOS,
+        pad_token_id=PAD, **more,
+    )  # fmt: skip
+
+
+def opt():
+    # Positions for prompts of 2,040 tokens; heads of 64, which OPT can have only at this width.
+    return transformers.OPTConfig(
+        vocab_size=N_VOCAB, hidden_size=128, ffn_dim=64, num_hidden_layers=4, num_attention_heads=2,
+        max_position_embeddings=2304, dropout=0.0, bos_token_id=BOS, eos_token_id=EOS, pad_token_id=PAD,
+    )  # fmt: skip
+
+
+def llama3():
+    scaling = dict(
+        rope_type="llama3", factor=8.0, low_freq_factor=1.0, high_freq_factor=4.0, original_max_position_embeddings=32
+    )
+    return transformers.LlamaConfig(**sizes(4, 2), rope_theta=500000.0, rope_scaling=scaling, tie_word_embeddings=True)
+
+
+def llama_linear():
+    scaling = dict(rope_type="linear", factor=3.0)
+    return transformers.LlamaConfig(
+        **sizes(2, 2), rope_theta=10000.0, rope_scaling=scaling, attention_bias=True, mlp_bias=True
+    )
+
+
+def mistral():
+    return transformers.MistralConfig(**sizes(4, 1), rope_theta=1e6, sliding_window=None)
+
+
+def mistral_window():
+    return transformers.MistralConfig(**sizes(2, 1), rope_theta=1e4, sliding_window=20)
+
+
+def gemma2():
+    return transformers.Gemma2Config(
+        **sizes(4, 2), query_pre_attn_scalar=40, sliding_window=20, attn_logit_softcapping=6.0,
+        final_logit_softcapping=4.0,
+    )  # fmt: skip
+
+
+def gemma3():
+    return transformers.Gemma3TextConfig(
+        **{**sizes(2, 1), "num_hidden_layers": 5}, query_pre_attn_scalar=40, sliding_window=20,
+        sliding_window_pattern=3, rope_scaling=dict(rope_type="linear", factor=2.0),
+    )  # fmt: skip
+
+
+# name: (configuration, dtype of the file, rotary keys as older checkpoints spell them, largest shard)
+MODELS = {
+    "opt": (opt, torch.float16, False, "5GB"),
+    "llama3": (llama3, torch.bfloat16, True, "100KB"),
+    "llama-linear": (llama_linear, torch.float16, False, "5GB"),
+    "mistral": (mistral, torch.bfloat16, True, "5GB"),
+    "mistral-window": (mistral_window, torch.bfloat16, False, "5GB"),
+    "gemma2": (gemma2, torch.bfloat16, True, "5GB"),
+    "gemma3": (gemma3, torch.bfloat16, False, "100KB"),
+}
+
+
+@torch.no_grad()
+def randomise(model, dtype, seed):
+    """Weights with which every part of a layer changes the outcome: the library's own start leaves logits alike."""
+    random = torch.Generator().manual_seed(seed)
+    for name, weight in model.named_parameters():
+        noise = torch.randn(weight.shape, generator=random)
+        if weight.dim() == 1:
+            weight.add_(0.1 * noise)  # norms around 1 (or 0, Gemma's), biases around 0
+        elif "embed" in name:
+            weight.copy_(0.6 * noise / weight.shape[1] ** 0.5)
+        else:
+            ends_block = name.endswith(("o_proj.weight", "out_proj.weight", "down_proj.weight", "fc2.weight"))
+            weight.copy_((3.0 if ends_block else 1.2) * noise / weight.shape[1] ** 0.5)
+        weight.copy_(weight.to(dtype).float())
+    model.tie_weights()
+
+
+def spell_as_before(config_file):
+    config = json.loads(config_file.read_text())
+    rope = config.pop("rope_parameters")
+    config["rope_theta"] = rope.pop("rope_theta")
+    config["rope_scaling"] = None if rope["rope_type"] == "default" else rope
+    config["torch_dtype"] = config.pop("dtype")
+    config.pop("layer_types", None)
+    config_file.write_text(json.dumps(config, indent=2) + "\n")
+
+
+@torch.no_grad()
+def run(model, tokenizer, text):
+    prompt = tokenizer(text)["input_ids"]
+    log_probs = torch.log_softmax(model(torch.tensor([prompt]), use_cache=False).logits[0], -1)
+    case = dict(
+        text=text,
+        prompt_ids=prompt,
+        logits=None,
+        greedy_ids=[],
+        greedy_logprob_and_margin=[],
+        prompt_logprobs=[None] + [round(log_probs[i, t].item(), 6) for i, t in enumerate(prompt[1:])],
+    )
+    for _ in range(N_GREEDY):
+        logits = model(torch.tensor([prompt + case["greedy_ids"]]), use_cache=False).logits[0, -1]
+        case["logits"] = case["logits"] or [round(x, 5) for x in logits.tolist()]
+        best, second = torch.log_softmax(logits, -1).topk(2).values.tolist()
+        case["greedy_ids"].append(int(logits.argmax()))
+        case["greedy_logprob_and_margin"].append([round(best, 6), round(best - second, 6)])
+    return case
+
+
+def make(out_dir, name, seed):
+    make_config, dtype, old_spelling, shard = MODELS[name]
+    model = transformers.AutoModelForCausalLM.from_config(
+        make_config(), dtype=torch.float32, attn_implementation="eager"
+    ).eval()
+    randomise(model, dtype, seed)
+    tokenizer = make_tokenizer()
+    cases = [run(model, tokenizer, text) for text in PROMPTS]
+    margins = [margin for case in cases for _, margin in case["greedy_logprob_and_margin"]]
+    tokens = {token for case in cases for token in case["greedy_ids"]}
+    print(f"{name}: {model.num_parameters()} parameters, {len(tokens)} different tokens, least margin {min(margins)}")
+
+    folder = out_dir / name
+    folder.mkdir(parents=True, exist_ok=True)
+    tokenizer.save_pretrained(folder)
+    model.generation_config = transformers.GenerationConfig(bos_token_id=BOS, eos_token_id=EOS, pad_token_id=PAD)
+    model.to(dtype).save_pretrained(folder, max_shard_size=shard)
+    if old_spelling:
+        spell_as_before(folder / "config.json")
+    (folder / "golden.json").write_text(json.dumps(dict(model=name, dtype="float32", cases=cases), ensure_ascii=False))
+
+
+def main():
+    torch.set_num_threads(1)
+    names = sys.argv[2:] or list(MODELS)
+    for name in names:
+        make(Path(sys.argv[1]), name, seed=100 + list(MODELS).index(name))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,143 @@
+#include "tests/golden/pipeline_run.h"
+
+#include <algorithm>
+#include <numeric>
+
+#include "common/check.h"
+#include "common/status.h"
+
+namespace stagecoach {
+
+using kernels::kBlockTokens;
+
+absl::StatusOr<std::unique_ptr<PipelineRun>> PipelineRun::Load(const PipelineOptions& options,
+                                                               kernels::Ops* ops) {
+  SC_ASSIGN_OR_RETURN(const ModelSpec spec, ReadModelSpec(options.model_dir));
+  std::unique_ptr<PipelineRun> run(new PipelineRun(ops));
+  for (int32_t stage = 0; stage < options.n_stages; ++stage) {
+    worker::StageModelOptions model;
+    model.model_dir = options.model_dir;
+    model.first_layer = spec.n_layers() * stage / options.n_stages;
+    model.n_layers = spec.n_layers() * (stage + 1) / options.n_stages - model.first_layer;
+    model.is_first = stage == 0;
+    model.is_last = stage + 1 == options.n_stages;
+    model.dtype = options.dtype;
+    model.dummy_weights = options.dummy_weights;
+    model.max_batched_tokens = options.max_batched_tokens;
+    model.max_sequences = 16;
+    model.max_model_len = options.max_model_len;
+    SC_ASSIGN_OR_RETURN(auto loaded, worker::StageModel::Load(model, ops, nullptr));
+    const std::vector<uint64_t> n_blocks(spec.kv_groups.size(), options.n_blocks);
+    SC_RETURN_IF_ERROR(loaded->AllocateKv(n_blocks));
+    run->stages_.push_back(std::move(loaded));
+  }
+  std::mt19937 random(17);
+  for (size_t group = 0; group < spec.kv_groups.size(); ++group) {
+    std::vector<int32_t>& blocks = run->free_blocks_.emplace_back(options.n_blocks);
+    std::iota(blocks.begin(), blocks.end(), 0);
+    std::shuffle(blocks.begin(), blocks.end(), random);
+  }
+  return run;
+}
+
+TestSequence PipelineRun::NewSequence(std::vector<int32_t> ids) const {
+  TestSequence sequence;
+  sequence.ids = std::move(ids);
+  sequence.blocks.resize(free_blocks_.size());
+  return sequence;
+}
+
+int32_t PipelineRun::TakeBlock(size_t group) {
+  SC_CHECK(!free_blocks_[group].empty());
+  const int32_t block = free_blocks_[group].back();
+  free_blocks_[group].pop_back();
+  return block;
+}
+
+void PipelineRun::Step(std::span<const Chunk> chunks) {
+  std::vector<int32_t> ids, positions, starts = {0}, seq_positions;
+  int32_t stride = 0;
+  for (const Chunk& chunk : chunks) {
+    TestSequence& sequence = *chunk.sequence;
+    const int32_t end = sequence.n_done + chunk.n_tokens;
+    for (int32_t position = sequence.n_done; position < end; ++position) {
+      ids.push_back(sequence.ids[static_cast<size_t>(position)]);
+      positions.push_back(position);
+    }
+    starts.push_back(static_cast<int32_t>(positions.size()));
+    seq_positions.push_back(sequence.n_done);
+    stride = std::max(stride, (end + kBlockTokens - 1) / kBlockTokens);
+  }
+  const size_t n_groups = free_blocks_.size();
+  std::vector<std::vector<int32_t>> slots(n_groups), tables(n_groups);
+  std::vector<worker::StepBatch::Group> groups(n_groups);
+  for (size_t g = 0; g < n_groups; ++g) {
+    const int32_t window = spec().kv_groups[g].window;
+    for (const Chunk& chunk : chunks) {
+      TestSequence& sequence = *chunk.sequence;
+      std::vector<int32_t>& blocks = sequence.blocks[g];
+      const int32_t end = sequence.n_done + chunk.n_tokens;
+      while (static_cast<int32_t>(blocks.size()) * kBlockTokens < end) {
+        blocks.push_back(TakeBlock(g));
+      }
+      // Blocks that no row of this step can see go back, as the scheduler would have it.
+      const int32_t first_seen = window > 0 ? std::max(0, sequence.n_done - window + 1) : 0;
+      for (int32_t b = 0; b < first_seen / kBlockTokens; ++b) {
+        if (blocks[static_cast<size_t>(b)] < 0) continue;
+        free_blocks_[g].insert(free_blocks_[g].begin(), blocks[static_cast<size_t>(b)]);
+        blocks[static_cast<size_t>(b)] = -1;
+      }
+      for (int32_t position = sequence.n_done; position < end; ++position) {
+        slots[g].push_back(blocks[static_cast<size_t>(position / kBlockTokens)] * kBlockTokens +
+                           position % kBlockTokens);
+      }
+      tables[g].insert(tables[g].end(), blocks.begin(), blocks.end());
+      tables[g].resize(tables[g].size() + static_cast<size_t>(stride) - blocks.size(), -1);
+    }
+    groups[g] = {slots[g], tables[g], stride};
+  }
+  worker::StepBatch batch{ids, positions, starts, seq_positions, groups};
+  const size_t bytes = positions.size() * static_cast<size_t>(spec().hidden_size) * sizeof(float);
+  std::vector<std::byte> hidden(bytes);
+  for (size_t i = 0; i < stages_.size(); ++i) {
+    float* const buffer = stages_[i]->hidden_buffer();
+    if (i > 0) {
+      batch.token_ids = {};
+      ops_->Upload(hidden.data(), buffer, bytes);
+    }
+    stages_[i]->Forward(batch, buffer);
+    ops_->Download(buffer, hidden.data(), bytes);
+  }
+  for (const Chunk& chunk : chunks) chunk.sequence->n_done += chunk.n_tokens;
+}
+
+std::vector<std::vector<float>> PipelineRun::Logits(std::span<const int32_t> rows) {
+  worker::StageModel& last = *stages_.back();
+  std::vector<std::vector<float>> result;
+  while (!rows.empty()) {
+    const size_t n = std::min(rows.size(), static_cast<size_t>(last.max_logit_rows()));
+    const float* const logits = last.Logits(last.hidden_buffer(), rows.first(n));
+    const size_t vocab = static_cast<size_t>(spec().vocab_size);
+    for (size_t r = 0; r < n; ++r) {
+      std::vector<float>& row = result.emplace_back(vocab);
+      ops_->Download(logits + r * vocab, row.data(), vocab * sizeof(float));
+    }
+    rows = rows.subspan(n);
+  }
+  return result;
+}
+
+std::vector<std::vector<float>> PipelineRun::Prefill(TestSequence* sequence, int32_t chunk_tokens) {
+  std::vector<std::vector<float>> result;
+  while (sequence->n_done < static_cast<int32_t>(sequence->ids.size())) {
+    const int32_t left = static_cast<int32_t>(sequence->ids.size()) - sequence->n_done;
+    const Chunk chunk{sequence, std::min(left, chunk_tokens)};
+    Step({&chunk, 1});
+    std::vector<int32_t> rows(static_cast<size_t>(chunk.n_tokens));
+    std::iota(rows.begin(), rows.end(), 0);
+    for (std::vector<float>& row : Logits(rows)) result.push_back(std::move(row));
+  }
+  return result;
+}
+
+}  // namespace stagecoach

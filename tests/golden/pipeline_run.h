@@ -1,0 +1,68 @@
+// A pipeline of StageModels in one process: hidden states are handed from stage to stage, blocks
+// come in random order.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <random>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "kernels/ops.h"
+#include "worker/model/stage_model.h"
+
+namespace stagecoach {
+
+struct PipelineOptions {
+  std::string model_dir;
+  int32_t n_stages = 1;
+  std::optional<DType> dtype;
+  bool dummy_weights = false;
+  int32_t max_batched_tokens = 512;
+  int32_t max_model_len = 512;  // tokens
+  uint64_t n_blocks = 256;      // of each KV group
+};
+
+struct TestSequence {
+  std::vector<int32_t> ids;
+  int32_t n_done = 0;                        // tokens whose keys and values are in the cache
+  std::vector<std::vector<int32_t>> blocks;  // by KV group
+};
+
+class PipelineRun {
+ public:
+  static absl::StatusOr<std::unique_ptr<PipelineRun>> Load(const PipelineOptions& options,
+                                                           kernels::Ops* ops);
+
+  TestSequence NewSequence(std::vector<int32_t> ids) const;
+
+  struct Chunk {
+    TestSequence* sequence;
+    int32_t n_tokens;  // of its ids, from n_done on
+  };
+  // One step over all stages.
+  void Step(std::span<const Chunk> chunks);
+  // Logits of the last step's rows (row: index over all chunks' tokens), one vector of the
+  // vocabulary each.
+  std::vector<std::vector<float>> Logits(std::span<const int32_t> rows);
+
+  // Step by step, at most `chunk_tokens` at once: logits of every position of `sequence` from
+  // n_done on.
+  std::vector<std::vector<float>> Prefill(TestSequence* sequence, int32_t chunk_tokens);
+
+  const ModelSpec& spec() const { return stages_.front()->spec(); }
+  const worker::StageModel& stage(int32_t i) const { return *stages_[static_cast<size_t>(i)]; }
+
+ private:
+  explicit PipelineRun(kernels::Ops* ops) : ops_(ops) {}
+  int32_t TakeBlock(size_t group);
+
+  kernels::Ops* ops_;
+  std::vector<std::unique_ptr<worker::StageModel>> stages_;
+  std::vector<std::vector<int32_t>> free_blocks_;  // by KV group
+};
+
+}  // namespace stagecoach

@@ -1,0 +1,33 @@
+// The decoder layers: one implementation for every ModelSpec.
+#pragma once
+
+#include <span>
+
+#include "common/model/model_spec.h"
+#include "kernels/ops.h"
+#include "worker/model/device_batch.h"
+#include "worker/model/weights.h"
+
+namespace stagecoach::worker {
+
+// Scratch of one layer, shared by all; T rows of max_batched_tokens. Widths as in weights.h.
+struct LayerScratch {
+  float* normed;      // [T, H]; also a block's output before its post norm
+  float* qkv;         // [T, (N + 2 K) D]
+  float* attn;        // [T, N D]
+  float* mlp;         // [T, 2 I] gated, [T, I] else
+  float* activation;  // [T, I]; mlp itself when not gated
+};
+
+struct LayerInputs {
+  const LayerWeights& weights;
+  const LayerSpec& layer;
+  const kernels::RopeTable* rope;  // null: learned positions
+  kernels::KvLayer kv;
+};
+
+// hidden += attention(norm(hidden)); hidden += mlp(norm(hidden)). hidden: [T, H] float32.
+void RunLayer(const ModelSpec& spec, const LayerInputs& inputs, const DeviceBatch& batch,
+              const LayerScratch& scratch, float* hidden, kernels::Ops* ops);
+
+}  // namespace stagecoach::worker

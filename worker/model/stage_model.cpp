@@ -1,0 +1,225 @@
+#include "worker/model/stage_model.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "common/check.h"
+#include "common/status.h"
+#include "kernels/float_convert.h"
+#include "worker/model/decoder.h"
+#include "worker/model/device_batch.h"
+#include "worker/model/kv_cache.h"
+#include "worker/model/rope_table.h"
+#include "worker/model/weights.h"
+
+namespace stagecoach::worker {
+namespace {
+
+// Bounds the logits of one call: 64 rows of a vocabulary of 262,144.
+constexpr int64_t kMaxLogitBytes = 64 << 20;
+
+// transformers multiplies by the scale in the embedding's own dtype.
+float RoundTo(DType dtype, float value) {
+  uint32_t stored = 0;
+  kernels::StoreElement(&stored, dtype, 0, value);
+  return kernels::LoadElement(&stored, dtype, 0);
+}
+
+absl::Status CheckOptions(const StageModelOptions& options, const ModelSpec& spec) {
+  const auto error = [](std::string text) { return absl::InvalidArgumentError(std::move(text)); };
+  if (options.first_layer < 0 || options.n_layers < 1 ||
+      options.n_layers > spec.n_layers() - options.first_layer) {
+    return error(fmt::format("layers {} to {} are no range of {}'s {} layers", options.first_layer,
+                             options.first_layer + options.n_layers - 1, options.model_dir,
+                             spec.n_layers()));
+  }
+  if (options.is_first != (options.first_layer == 0) ||
+      options.is_last != (options.first_layer + options.n_layers == spec.n_layers())) {
+    return error(
+        "the first stage must hold layer 0 and the last one the last layer, and no others");
+  }
+  if (options.max_batched_tokens < 1 || options.max_sequences < 1) {
+    return error("max_batched_tokens and max_sequences must be 1 or more");
+  }
+  if (options.max_model_len < 1 || options.max_model_len > spec.max_positions) {
+    return error(fmt::format("max_model_len {} is outside 1 to the {} positions of {}",
+                             options.max_model_len, spec.max_positions, options.model_dir));
+  }
+  return absl::OkStatus();
+}
+
+class StageModelImpl final : public StageModel {
+ public:
+  StageModelImpl(const StageModelOptions& options, ModelSpec spec, kernels::Ops* ops)
+      : options_(options),
+        spec_(std::move(spec)),
+        ops_(ops),
+        kv_(spec_, options.first_layer, options.n_layers,
+            options.dtype.value_or(spec_.stored_dtype)) {}
+
+  absl::Status Init(const LoadProgressFn& progress) {
+    SC_ASSIGN_OR_RETURN(weights_, LoadWeights(options_, spec_, ops_, progress));
+    SC_RETURN_IF_ERROR(AllocateScratch());
+    SC_RETURN_IF_ERROR(MakeRopeTables());
+    return ops_->Synchronize();
+  }
+
+  const ModelSpec& spec() const override { return spec_; }
+  uint64_t weights_bytes() const override { return weights_->n_bytes; }
+  uint64_t scratch_bytes() const override { return scratch_bytes_; }
+  std::vector<uint64_t> kv_block_bytes() const override { return kv_.block_bytes(); }
+  int32_t max_logit_rows() const override { return max_logit_rows_; }
+  float* hidden_buffer() override { return hidden_.As<float>(); }
+
+  absl::Status AllocateKv(std::span<const uint64_t> n_blocks) override {
+    return kv_.Allocate(n_blocks, ops_);
+  }
+
+  void Forward(const StepBatch& batch, float* hidden) override {
+    if (batch.n_tokens() == 0) return;
+    batch_.Upload(batch, ops_);
+    if (options_.is_first) Embed(batch, hidden);
+    for (int32_t i = 0; i < options_.n_layers; ++i) {
+      const LayerSpec& layer = spec_.layers[static_cast<size_t>(options_.first_layer + i)];
+      const kernels::RopeTable* rope =
+          spec_.learned_positions ? nullptr : &ropes_[static_cast<size_t>(layer.rope)];
+      const LayerInputs inputs{weights_->layers[static_cast<size_t>(i)], layer, rope, kv_.layer(i)};
+      RunLayer(spec_, inputs, batch_, layer_scratch_, hidden, ops_);
+    }
+  }
+
+  const float* Logits(const float* hidden, std::span<const int32_t> rows) override {
+    const int32_t n_rows = static_cast<int32_t>(rows.size());
+    SC_CHECK(options_.is_last && n_rows <= max_logit_rows_);
+    float* const logits = logits_.As<float>();
+    if (n_rows == 0) return logits;
+    float* const gathered = logit_hidden_.As<float>();
+    ops_->Upload(rows.data(), logit_rows_.As<int32_t>(), rows.size_bytes());
+    ops_->GatherRows({.x = hidden,
+                      .rows = logit_rows_.As<int32_t>(),
+                      .out = gathered,
+                      .n_rows = n_rows,
+                      .width = spec_.hidden_size});
+    ops_->Norm({.x = gathered,
+                .weight = weights_->final_norm.As<float>(),
+                .bias = weights_->final_norm_bias.As<float>(),
+                .out = gathered,
+                .n_rows = n_rows,
+                .width = spec_.hidden_size,
+                .kind = spec_.norm,
+                .eps = static_cast<float>(spec_.norm_eps),
+                .add_to_out = false});
+    ops_->Gemm({.x = gathered,
+                .w = &weights_->output_matrix(),
+                .bias = nullptr,
+                .y = logits,
+                .n_rows = n_rows,
+                .add_to_y = false});
+    if (spec_.logit_softcap > 0) {
+      ops_->SoftCap(logits, int64_t{n_rows} * spec_.vocab_size, spec_.logit_softcap);
+    }
+    return logits;
+  }
+
+ private:
+  void Embed(const StepBatch& batch, float* hidden) {
+    SC_CHECK(batch.token_ids.size() == batch.positions.size());
+    const kernels::Matrix& table = weights_->embed;
+    ops_->Embed({.ids = batch_.token_ids(),
+                 .table = &table,
+                 .scale = RoundTo(table.dtype, spec_.embed_scale),
+                 .positions = batch_.positions(),
+                 .position_table = spec_.learned_positions ? &weights_->positions : nullptr,
+                 .position_offset = spec_.position_offset,
+                 .out = hidden,
+                 .n_tokens = batch_.n_tokens()});
+  }
+
+  absl::StatusOr<kernels::Buffer> Scratch(int64_t rows, int64_t width, size_t element_bytes) {
+    const size_t bytes = static_cast<size_t>(rows * width) * element_bytes;
+    scratch_bytes_ += bytes;
+    return ops_->Allocate(bytes);
+  }
+
+  absl::Status AllocateScratch() {
+    const int64_t tokens = options_.max_batched_tokens;
+    const int64_t n_all_heads = spec_.n_heads + 2 * spec_.n_kv_heads;
+    const auto floats = [this](int64_t rows, int64_t width) {
+      return Scratch(rows, width, sizeof(float));
+    };
+    SC_ASSIGN_OR_RETURN(hidden_, floats(tokens, spec_.hidden_size));
+    SC_ASSIGN_OR_RETURN(normed_, floats(tokens, spec_.hidden_size));
+    SC_ASSIGN_OR_RETURN(qkv_, floats(tokens, n_all_heads * spec_.head_dim));
+    SC_ASSIGN_OR_RETURN(attn_, floats(tokens, int64_t{spec_.n_heads} * spec_.head_dim));
+    const int64_t mlp_width = int64_t{spec_.intermediate_size} * (spec_.gated_mlp ? 2 : 1);
+    SC_ASSIGN_OR_RETURN(mlp_, floats(tokens, mlp_width));
+    if (spec_.gated_mlp) {
+      SC_ASSIGN_OR_RETURN(activation_, floats(tokens, spec_.intermediate_size));
+    }
+    layer_scratch_ = {normed_.As<float>(), qkv_.As<float>(), attn_.As<float>(), mlp_.As<float>(),
+                      spec_.gated_mlp ? activation_.As<float>() : mlp_.As<float>()};
+    if (options_.is_last) {
+      const int64_t row_bytes = int64_t{spec_.vocab_size} * static_cast<int64_t>(sizeof(float));
+      max_logit_rows_ = static_cast<int32_t>(
+          std::clamp<int64_t>(kMaxLogitBytes / row_bytes, 1, options_.max_sequences));
+      SC_ASSIGN_OR_RETURN(logit_rows_, Scratch(max_logit_rows_, 1, sizeof(int32_t)));
+      SC_ASSIGN_OR_RETURN(logit_hidden_, floats(max_logit_rows_, spec_.hidden_size));
+      SC_ASSIGN_OR_RETURN(logits_, floats(max_logit_rows_, spec_.vocab_size));
+    }
+    const int32_t blocks =
+        (options_.max_model_len + kernels::kBlockTokens - 1) / kernels::kBlockTokens;
+    const DeviceBatchLimits limits{options_.max_batched_tokens, options_.max_sequences, blocks,
+                                   static_cast<int32_t>(spec_.kv_groups.size())};
+    SC_ASSIGN_OR_RETURN(batch_, DeviceBatch::Allocate(limits, ops_));
+    scratch_bytes_ += batch_.n_bytes();
+    return absl::OkStatus();
+  }
+
+  absl::Status MakeRopeTables() {
+    for (const RopeSpec& rope : spec_.ropes) {
+      const HostRopeTable host = MakeRopeTable(rope, spec_.head_dim, options_.max_model_len);
+      const int64_t half = spec_.head_dim / 2;
+      SC_ASSIGN_OR_RETURN(kernels::Buffer cos,
+                          Scratch(options_.max_model_len, half, sizeof(float)));
+      SC_ASSIGN_OR_RETURN(kernels::Buffer sin,
+                          Scratch(options_.max_model_len, half, sizeof(float)));
+      ops_->Upload(host.cos.data(), cos.data.get(), host.cos.size() * sizeof(float));
+      ops_->Upload(host.sin.data(), sin.data.get(), host.sin.size() * sizeof(float));
+      ropes_.push_back({cos.As<float>(), sin.As<float>()});
+      rope_buffers_.push_back(std::move(cos));
+      rope_buffers_.push_back(std::move(sin));
+    }
+    return absl::OkStatus();
+  }
+
+  const StageModelOptions options_;
+  const ModelSpec spec_;
+  kernels::Ops* const ops_;
+  KvCache kv_;
+  std::unique_ptr<StageWeights> weights_;
+  DeviceBatch batch_;
+  LayerScratch layer_scratch_{};
+  kernels::Buffer hidden_, normed_, qkv_, attn_, mlp_, activation_;  // LayerScratch's
+  kernels::Buffer logit_rows_;                                       // [R] int32
+  kernels::Buffer logit_hidden_;                                     // [R, H]
+  kernels::Buffer logits_;                                           // [R, V]
+  std::vector<kernels::RopeTable> ropes_;                            // by ModelSpec::ropes
+  std::vector<kernels::Buffer> rope_buffers_;
+  int32_t max_logit_rows_ = 0;
+  uint64_t scratch_bytes_ = 0;
+};
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<StageModel>> StageModel::Load(const StageModelOptions& options,
+                                                             kernels::Ops* ops,
+                                                             const LoadProgressFn& progress) {
+  SC_ASSIGN_OR_RETURN(ModelSpec spec, ReadModelSpec(options.model_dir));
+  SC_RETURN_IF_ERROR(CheckOptions(options, spec));
+  auto model = std::make_unique<StageModelImpl>(options, std::move(spec), ops);
+  SC_RETURN_IF_ERROR(model->Init(progress));
+  return model;
+}
+
+}  // namespace stagecoach::worker

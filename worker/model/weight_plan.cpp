@@ -1,0 +1,141 @@
+#include "worker/model/weight_plan.h"
+
+#include <cmath>
+#include <initializer_list>
+#include <string_view>
+
+namespace stagecoach::worker {
+namespace {
+
+// Spread around a dummy weight's centre: small enough that norms and biases stay what they are
+// meant to be.
+constexpr float kDummyVectorSpread = 0.1f;
+
+std::string WithLayer(std::string_view pattern, int32_t layer) {
+  std::string name(pattern);
+  if (const size_t at = name.find("{}"); at != name.npos)
+    name.replace(at, 2, std::to_string(layer));
+  return name;
+}
+
+class Planner {
+ public:
+  Planner(const ModelSpec& spec, StageWeights* weights) : spec_(spec), weights_(weights) {}
+
+  void Ends(bool is_first, bool is_last) {
+    const TensorNames& names = spec_.names;
+    if (is_first || (is_last && spec_.tied_embedding)) {
+      Matrix(&weights_->embed, spec_.hidden_size, {{names.embed, spec_.vocab_size}});
+    }
+    if (is_first && spec_.learned_positions) {
+      Matrix(&weights_->positions, spec_.hidden_size,
+             {{names.positions, spec_.max_positions + spec_.position_offset}});
+    }
+    if (!is_last) return;
+    Norm(&weights_->final_norm, &weights_->final_norm_bias, names.final_norm, spec_.hidden_size);
+    if (!spec_.tied_embedding) {
+      Matrix(&weights_->lm_head, spec_.hidden_size, {{names.lm_head, spec_.vocab_size}});
+    }
+  }
+
+  void Layer(int32_t layer, LayerWeights* to) {
+    layer_ = layer;
+    const TensorNames& names = spec_.names;
+    const int32_t hidden = spec_.hidden_size;
+    const int32_t q_rows = spec_.n_heads * spec_.head_dim;
+    const int32_t kv_rows = spec_.n_kv_heads * spec_.head_dim;
+    Norm(&to->attn_norm, &to->attn_norm_bias, names.attn_norm, hidden);
+    Linear(&to->qkv, &to->qkv_bias, spec_.qkv_bias, hidden,
+           {{names.q, q_rows}, {names.k, kv_rows}, {names.v, kv_rows}});
+    if (spec_.qk_norm) {
+      Norm(&to->q_norm, nullptr, names.q_norm, spec_.head_dim);
+      Norm(&to->k_norm, nullptr, names.k_norm, spec_.head_dim);
+    }
+    Linear(&to->o, &to->o_bias, spec_.o_bias, q_rows, {{names.o, hidden}});
+    if (spec_.post_norms) Norm(&to->post_attn_norm, nullptr, names.post_attn_norm, hidden);
+    Norm(&to->mlp_norm, &to->mlp_norm_bias, names.mlp_norm, hidden);
+    const int32_t width = spec_.intermediate_size;
+    if (spec_.gated_mlp) {
+      Linear(&to->up, &to->up_bias, spec_.mlp_bias, hidden,
+             {{names.gate, width}, {names.up, width}});
+    } else {
+      Linear(&to->up, &to->up_bias, spec_.mlp_bias, hidden, {{names.up, width}});
+    }
+    Linear(&to->down, &to->down_bias, spec_.mlp_bias, width, {{names.down, hidden}});
+    if (spec_.post_norms) Norm(&to->post_mlp_norm, nullptr, names.post_mlp_norm, hidden);
+  }
+
+  WeightPlan Take() { return std::move(plan_); }
+
+ private:
+  struct Piece {
+    std::string_view pattern;
+    int32_t rows;
+  };
+
+  size_t Request(std::string name, int64_t rows, int64_t cols, bool is_vector, float center,
+                 float spread) {
+    plan_.requests.push_back({std::move(name), rows, cols, is_vector, center, spread});
+    return plan_.requests.size() - 1;
+  }
+
+  void Matrix(kernels::Matrix* target, int32_t cols, std::initializer_list<Piece> pieces) {
+    MatrixPlan matrix{target, 0, cols, {}};
+    // A uniform spread of sqrt(3 / fan_in) is a standard deviation of 1 / sqrt(fan_in).
+    const float spread = std::sqrt(3.0f / static_cast<float>(cols));
+    for (const Piece& piece : pieces) {
+      const size_t request = Request(WithLayer(piece.pattern, layer_) + ".weight", piece.rows, cols,
+                                     /*is_vector=*/false, 0, spread);
+      matrix.parts.push_back({request, matrix.rows});
+      matrix.rows += piece.rows;
+    }
+    plan_.matrices.push_back(std::move(matrix));
+  }
+
+  void Vector(kernels::Buffer* target, std::string_view suffix, float center,
+              std::initializer_list<Piece> pieces) {
+    VectorPlan vector{target, 0, {}};
+    for (const Piece& piece : pieces) {
+      const size_t request = Request(WithLayer(piece.pattern, layer_) + std::string(suffix), 1,
+                                     piece.rows, /*is_vector=*/true, center, kDummyVectorSpread);
+      vector.parts.push_back({request, vector.n});
+      vector.n += piece.rows;
+    }
+    plan_.vectors.push_back(std::move(vector));
+  }
+
+  void Linear(kernels::Matrix* target, kernels::Buffer* bias, bool has_bias, int32_t cols,
+              std::initializer_list<Piece> pieces) {
+    Matrix(target, cols, pieces);
+    if (has_bias) Vector(bias, ".bias", 0, pieces);
+  }
+
+  void Norm(kernels::Buffer* target, kernels::Buffer* bias, std::string_view pattern,
+            int32_t width) {
+    Vector(target, ".weight", spec_.norm == NormKind::kRmsPlusOne ? 0.0f : 1.0f,
+           {{pattern, width}});
+    if (bias != nullptr && spec_.norm == NormKind::kLayerNorm) {
+      Vector(bias, ".bias", 0, {{pattern, width}});
+    }
+  }
+
+  const ModelSpec& spec_;
+  StageWeights* weights_;
+  int32_t layer_ = 0;
+  WeightPlan plan_;
+};
+
+}  // namespace
+
+WeightPlan PlanWeights(const StageModelOptions& options, const ModelSpec& spec,
+                       StageWeights* weights) {
+  weights->layers.resize(static_cast<size_t>(options.n_layers));
+  Planner planner(spec, weights);
+  for (int32_t i = 0; i < options.n_layers; ++i) {
+    planner.Layer(options.first_layer + i, &weights->layers[static_cast<size_t>(i)]);
+  }
+  planner.Ends(options.is_first, options.is_last);
+  return planner.Take();
+}
+
+}  // namespace stagecoach::worker

@@ -1,0 +1,116 @@
+#include "worker/model/weights.h"
+
+#include <algorithm>
+
+#include "common/status.h"
+#include "kernels/float_convert.h"
+#include "worker/loader/weight_source.h"
+#include "worker/model/weight_plan.h"
+
+namespace stagecoach::worker {
+namespace {
+
+// Rows are read in pieces of about this size, and of a multiple of 64 so that packed layouts meet
+// whole tiles.
+constexpr int64_t kPieceBytes = 16 << 20;
+constexpr int64_t kPieceRows = 64;
+
+uint64_t StoredBytes(const TensorRequest& request, DType dtype) {
+  return static_cast<uint64_t>(request.rows * request.cols) * DTypeBytes(dtype);
+}
+
+class WeightReader {
+ public:
+  WeightReader(const WeightPlan& plan, WeightSource* source, kernels::Ops* ops,
+               const LoadProgressFn& progress)
+      : plan_(plan), source_(source), ops_(ops), progress_(progress) {
+    for (size_t i = 0; i < plan.requests.size(); ++i) {
+      n_bytes_total_ += StoredBytes(plan.requests[i], source->dtype(i));
+    }
+  }
+
+  // Absent: as stored; float32 where the parts of one matrix differ.
+  DType MatrixDType(const MatrixPlan& matrix, std::optional<DType> wanted) const {
+    if (wanted) return *wanted;
+    const DType first = source_->dtype(matrix.parts.front().request);
+    const bool same =
+        std::all_of(matrix.parts.begin(), matrix.parts.end(),
+                    [&](const WeightPart& part) { return source_->dtype(part.request) == first; });
+    return same ? first : DType::kF32;
+  }
+
+  absl::Status Read(std::optional<DType> wanted, uint64_t* n_bytes) {
+    Report(0);
+    for (const MatrixPlan& matrix : plan_.matrices) {
+      const DType dtype = MatrixDType(matrix, wanted);
+      *n_bytes += ops_->MatrixBytes(matrix.rows, matrix.cols, dtype);
+      SC_ASSIGN_OR_RETURN(*matrix.target, ops_->NewMatrix(matrix.rows, matrix.cols, dtype));
+      for (const WeightPart& part : matrix.parts) ReadMatrixPart(matrix, part);
+    }
+    for (const VectorPlan& vector : plan_.vectors) {
+      const size_t bytes = static_cast<size_t>(vector.n) * sizeof(float);
+      *n_bytes += bytes;
+      SC_ASSIGN_OR_RETURN(*vector.target, ops_->Allocate(bytes));
+      for (const WeightPart& part : vector.parts) ReadVectorPart(vector, part);
+    }
+    return ops_->Synchronize();
+  }
+
+ private:
+  void ReadMatrixPart(const MatrixPlan& matrix, const WeightPart& part) {
+    const TensorRequest& request = plan_.requests[part.request];
+    const int64_t row_bytes =
+        request.cols * static_cast<int64_t>(DTypeBytes(source_->dtype(part.request)));
+    const int64_t piece = std::max(kPieceBytes / row_bytes / kPieceRows, int64_t{1}) * kPieceRows;
+    for (int64_t row = 0; row < request.rows; row += piece) {
+      const int64_t n_rows = std::min(piece, request.rows - row);
+      const RowsView view = source_->Rows(part.request, row, n_rows);
+      ops_->PackRows(*matrix.target, part.first_row + static_cast<int32_t>(row),
+                     static_cast<int32_t>(n_rows), view.data, view.dtype);
+      Report(static_cast<uint64_t>(n_rows * row_bytes));
+    }
+  }
+
+  void ReadVectorPart(const VectorPlan& vector, const WeightPart& part) {
+    const TensorRequest& request = plan_.requests[part.request];
+    const RowsView view = source_->Rows(part.request, 0, 1);
+    std::vector<float> values(static_cast<size_t>(request.cols));
+    for (size_t i = 0; i < values.size(); ++i) {
+      values[i] = kernels::LoadElement(view.data, view.dtype, i);
+    }
+    ops_->Upload(values.data(), vector.target->As<float>() + part.first_row,
+                 values.size() * sizeof(float));
+    Report(StoredBytes(request, source_->dtype(part.request)));
+  }
+
+  void Report(uint64_t n_bytes) {
+    n_bytes_done_ += n_bytes;
+    if (progress_) progress_(n_bytes_done_, n_bytes_total_);
+  }
+
+  const WeightPlan& plan_;
+  WeightSource* source_;
+  kernels::Ops* ops_;
+  const LoadProgressFn& progress_;
+  uint64_t n_bytes_done_ = 0, n_bytes_total_ = 0;
+};
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<StageWeights>> LoadWeights(const StageModelOptions& options,
+                                                          const ModelSpec& spec, kernels::Ops* ops,
+                                                          const LoadProgressFn& progress) {
+  auto weights = std::make_unique<StageWeights>();
+  const WeightPlan plan = PlanWeights(options, spec, weights.get());
+  std::unique_ptr<WeightSource> source;
+  if (options.dummy_weights) {
+    source = MakeDummyWeights(spec.stored_dtype, plan.requests);
+  } else {
+    SC_ASSIGN_OR_RETURN(source, OpenCheckpoint(options.model_dir, plan.requests));
+  }
+  WeightReader reader(plan, source.get(), ops, progress);
+  SC_RETURN_IF_ERROR(reader.Read(options.dtype, &weights->n_bytes));
+  return weights;
+}
+
+}  // namespace stagecoach::worker

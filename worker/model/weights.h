@@ -1,0 +1,50 @@
+// A stage's weights on the device.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "common/model/model_spec.h"
+#include "kernels/ops.h"
+#include "worker/model/stage_model.h"
+
+namespace stagecoach::worker {
+
+// H hidden size, D head size, N query heads, K key-value heads, I intermediate size, V vocabulary.
+// Vectors are float32; those that the model has not are empty.
+struct LayerWeights {
+  kernels::Buffer attn_norm, attn_norm_bias;  // [H]
+  kernels::Matrix qkv;                        // [(N + 2 K) D, H]: q, k, v
+  kernels::Buffer qkv_bias;                   // [(N + 2 K) D]
+  kernels::Buffer q_norm, k_norm;             // [D]
+  kernels::Matrix o;                          // [H, N D]
+  kernels::Buffer o_bias;                     // [H]
+  kernels::Buffer post_attn_norm;             // [H]
+  kernels::Buffer mlp_norm, mlp_norm_bias;    // [H]
+  kernels::Matrix up;                         // gated: [2 I, H]: gate, up; else [I, H]
+  kernels::Buffer up_bias;                    // [2 I] or [I]
+  kernels::Matrix down;                       // [H, I]
+  kernels::Buffer down_bias;                  // [H]
+  kernels::Buffer post_mlp_norm;              // [H]
+};
+
+struct StageWeights {
+  kernels::Matrix embed;      // [V, H]: first stage, and last one if tied
+  kernels::Matrix positions;  // [max_positions + offset, H]: first stage, learned positions
+  std::vector<LayerWeights> layers;
+  kernels::Buffer final_norm, final_norm_bias;  // [H]: last stage
+  kernels::Matrix lm_head;                      // [V, H]: last stage, untied
+  uint64_t n_bytes = 0;
+
+  const kernels::Matrix& output_matrix() const { return lm_head.rows > 0 ? lm_head : embed; }
+};
+
+// Checks everything against `spec`, then allocates and reads.
+absl::StatusOr<std::unique_ptr<StageWeights>> LoadWeights(const StageModelOptions& options,
+                                                          const ModelSpec& spec, kernels::Ops* ops,
+                                                          const LoadProgressFn& progress);
+
+}  // namespace stagecoach::worker
