@@ -1,0 +1,53 @@
+// A transport that goes wrong on demand, around a real one: for tests of what happens then.
+#pragma once
+
+#include <array>
+#include <condition_variable>
+#include <memory>
+#include <mutex>
+#include <optional>
+
+#include "worker/transport/transport.h"
+
+namespace stagecoach::worker {
+
+class FaultTransport final : public Transport {
+ public:
+  explicit FaultTransport(std::unique_ptr<Transport> inner) : inner_(std::move(inner)) {}
+
+  // After `n_frames` more frames the channel's next Send (Receive) closes the epoch with `status`.
+  void FailSend(Channel channel, uint64_t n_frames, absl::Status status);
+  void FailReceive(Channel channel, uint64_t n_frames, absl::Status status);
+
+  // While held, Receive keeps the frame that it got.
+  void Hold(Channel channel);
+  void Release(Channel channel);
+  // Until a Receive is being held.
+  void AwaitHeld(Channel channel);
+
+  absl::Status Join(const Neighbours& neighbours) override { return inner_->Join(neighbours); }
+  absl::Status Send(Channel channel, uint64_t step, std::string payload) override;
+  absl::StatusOr<Message> Receive(Channel channel) override;
+  ChannelCounters Counters(Channel channel) const override { return inner_->Counters(channel); }
+  void Close(absl::Status reason) override;
+
+ private:
+  struct Fault {
+    uint64_t n_frames = 0;  // still to pass
+    absl::Status status;
+  };
+  struct ChannelState {
+    std::optional<Fault> send, receive;
+    bool hold = false;
+    bool held = false;  // a Receive waits
+  };
+
+  absl::Status Due(std::optional<Fault> ChannelState::* fault, Channel channel);
+
+  const std::unique_ptr<Transport> inner_;
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  std::array<ChannelState, kChannels> channels_;  // guarded by mutex_
+};
+
+}  // namespace stagecoach::worker

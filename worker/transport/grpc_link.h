@@ -1,0 +1,90 @@
+// One channel to one peer: a client stream of StageLink with a bounded queue before it.
+#pragma once
+
+#include <grpcpp/grpcpp.h>
+
+#include <condition_variable>
+#include <cstdint>
+#include <deque>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <thread>
+
+#include "absl/status/status.h"
+#include "stagecoach/v1/stage.grpc.pb.h"
+#include "worker/transport/transport.h"
+
+namespace stagecoach::worker {
+
+// "metadata", "hidden", "tokens"
+const char* ChannelName(Channel channel);
+
+// The server puts this into its initial metadata when it takes the stream, so that the sender
+// knows that its hello was accepted.
+inline constexpr char kLinkAcceptedKey[] = "stagecoach-link";
+inline constexpr char kLinkAcceptedValue[] = "accepted";
+
+// A thread of its own drives the stream, so that the peer's death is noticed while nothing is sent.
+class GrpcLink {
+ public:
+  struct Target {
+    Channel channel = Channel::kMetadata;
+    std::string address;
+    int32_t peer_stage = 0;
+    int32_t from_stage = 0;
+    uint64_t epoch = 0;
+  };
+  // Called from the link's thread, which holds no lock then. on_lost comes at most once.
+  struct Events {
+    std::function<void()> on_accepted;
+    std::function<void(absl::Status)> on_lost;
+  };
+
+  GrpcLink(Target target, size_t queue_frames, int max_message_bytes, Events events);
+  ~GrpcLink();  // cancels what is under way; not from the link's own thread
+  GrpcLink(const GrpcLink&) = delete;
+  GrpcLink& operator=(const GrpcLink&) = delete;
+
+  // Blocks while the queue is full. UNAVAILABLE names the peer once it is lost.
+  absl::Status Send(uint64_t step, std::string payload);
+  // Drops what is queued; `reason` goes to blocked and later senders.
+  void Close(absl::Status reason);
+
+  bool accepted() const;
+  // "stage 1 at 10.0.0.2:9100"
+  std::string PeerName() const;
+
+ private:
+  enum Event : intptr_t { kStarted = 1, kInitialMetadata, kWritten, kFinished };
+
+  void Run();
+  bool HandleEvent(Event event, bool ok);  // whether operations are still under way
+  void WriteLocked();                      // writes frame_
+  void FinishLocked();
+
+  const Target target_;
+  const size_t queue_frames_;
+  const Events events_;
+  grpc::CompletionQueue completions_;
+  grpc::ClientContext context_;
+  std::unique_ptr<v1::StageLink::Stub> stub_;
+  std::unique_ptr<grpc::ClientAsyncWriter<v1::Frame>> writer_;
+  v1::FrameAck ack_;
+  grpc::Status finish_;
+
+  mutable std::mutex mutex_;
+  std::condition_variable changed_;
+  std::deque<Message> queue_;  // all below: guarded by mutex_
+  v1::Frame frame_;            // the one being written
+  absl::Status closed_;
+  bool accepted_ = false;
+  bool ready_ = false;  // the hello is out: frames may follow
+  bool writing_ = false;
+  bool finished_ = false;
+
+  std::thread thread_;  // last: uses all of the above
+};
+
+}  // namespace stagecoach::worker

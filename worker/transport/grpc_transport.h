@@ -1,0 +1,82 @@
+// Stages in processes of their own, over StageLink: one stream and one connection a channel.
+#pragma once
+
+#include <grpcpp/grpcpp.h>
+
+#include <array>
+#include <chrono>
+#include <condition_variable>
+#include <cstddef>
+#include <memory>
+#include <mutex>
+#include <string>
+
+#include "worker/transport/closable_queue.h"
+#include "worker/transport/grpc_link.h"
+#include "worker/transport/transport.h"
+
+namespace stagecoach::worker {
+
+struct GrpcTransportOptions {
+  std::chrono::milliseconds join_timeout{30'000};
+  size_t queue_frames = 8;  // on either side of each channel
+  int max_message_bytes = 1 << 30;
+};
+
+// Register service() with the worker's server. Order at the end: Shutdown(), the server's
+// Shutdown, then this object's end.
+class GrpcTransport final : public Transport {
+ public:
+  explicit GrpcTransport(const GrpcTransportOptions& options = {});
+  ~GrpcTransport() override;
+
+  grpc::Service* service();
+
+  absl::Status Join(const Neighbours& neighbours) override;
+  absl::Status Send(Channel channel, uint64_t step, std::string payload) override;
+  absl::StatusOr<Message> Receive(Channel channel) override;
+  ChannelCounters Counters(Channel channel) const override;
+  void Close(absl::Status reason) override;
+
+  // Close for good: streams that wait for a Join are sent away, later Joins fail.
+  void Shutdown();
+
+ private:
+  class Service;
+  struct Inbound {
+    explicit Inbound(size_t queue_frames) : queue(queue_frames) {}
+    ClosableQueue<Message> queue;
+    grpc::ServerContext* context = nullptr;  // of the stream that feeds the queue
+  };
+
+  // Serves one incoming stream from its first frame to its end.
+  grpc::Status Serve(Channel channel, grpc::ServerContext* context,
+                     grpc::ServerReader<v1::Frame>* reader);
+  // Waits until the hello's epoch is ours and makes the stream the channel's; its generation.
+  absl::StatusOr<uint64_t> Attach(Channel channel, const v1::LinkHello& hello,
+                                  grpc::ServerContext* context);
+  void Detach(Channel channel);
+  // Ends the epoch if it is still the one that the caller means.
+  void Lost(uint64_t generation, absl::Status reason);
+  void CloseLocked(absl::Status reason);
+  // The stage that sends on the channel to here; -1: none.
+  int32_t SenderLocked(Channel channel) const;
+  std::string MissingLocked() const;  // what keeps Join waiting; empty: nothing
+  std::array<std::shared_ptr<GrpcLink>, kChannels> MakeLinks(const Neighbours& place,
+                                                             uint64_t generation);
+
+  const GrpcTransportOptions options_;
+  const std::unique_ptr<Service> service_;
+
+  mutable std::mutex mutex_;
+  std::condition_variable changed_;
+  std::array<std::unique_ptr<Inbound>, kChannels> inbound_;    // pointers never change
+  std::array<std::shared_ptr<GrpcLink>, kChannels> outbound_;  // all below: guarded by mutex_
+  std::array<ChannelCounters, kChannels> counters_;
+  Neighbours place_;
+  uint64_t generation_ = 0;  // of Joins
+  absl::Status closed_;      // OK while an epoch is open
+  bool shut_down_ = false;
+};
+
+}  // namespace stagecoach::worker
