@@ -1,0 +1,214 @@
+// What single steps consist of: shares, plan-ahead, chunks, budgets.
+#include "router/scheduler/planner.h"
+
+#include <algorithm>
+#include <set>
+
+#include "router/scheduler/testing/core_pipeline.h"
+
+namespace stagecoach::router {
+namespace {
+
+std::set<uint32_t> SlotsOf(const v1::StepPlan& plan) {
+  std::set<uint32_t> slots;
+  for (const auto& delta : plan.slots()) slots.insert(delta.slot());
+  return slots;
+}
+
+TEST_CASE("A sequence alone has one unknown token at most") {
+  for (int n_stages : {1, 2, 4}) {
+    CorePipeline pipeline(SmallConfig(n_stages, 64));
+    pipeline.Submit(MakeRequest(1, 10, 20));
+    pipeline.Fill();
+    // The prompt, and the decode of its first token: the second decode's token would be the second
+    // unknown one.
+    REQUIRE(pipeline.plans.size() == 2);
+    REQUIRE(pipeline.plans[1].slots(0).start() == 10);
+    pipeline.Turn(1);
+    REQUIRE(pipeline.plans.size() == 3);
+    pipeline.RunToEnd();
+    REQUIRE(pipeline.plans.size() == 20);
+    pipeline.RequireAllAsAlone();
+  }
+}
+
+TEST_CASE("Without plan-ahead one step is in flight and the tokens are the same") {
+  for (int n_stages : {1, 2}) {
+    SchedulerConfig config = SmallConfig(n_stages, 64);
+    config.plan_ahead = false;
+    CorePipeline pipeline(config);
+    for (SequenceId id = 1; id <= 4; ++id) pipeline.Submit(MakeRequest(id, 20, 30));
+    pipeline.Fill();
+    REQUIRE(pipeline.plans.size() == 1);
+    pipeline.Turn(1);
+    REQUIRE(pipeline.plans.size() == 2);
+    // One microbatch a turn: it holds every sequence.
+    REQUIRE(pipeline.plans[1].slots_size() == 4);
+    pipeline.RunToEnd();
+    pipeline.RequireAllAsAlone();
+  }
+}
+
+TEST_CASE("Decodes spread evenly over the turn, one microbatch planned beyond the stages") {
+  CorePipeline pipeline(SmallConfig(4, 256));
+  for (SequenceId id = 1; id <= 8; ++id) pipeline.Submit(MakeRequest(id, 8, 100));
+  pipeline.Fill();
+  pipeline.Turn(40);
+  REQUIRE(pipeline.core.Snapshot().in_flight == 5);
+  const size_t n = pipeline.plans.size();
+  for (size_t i = n - 8; i < n; ++i) {
+    REQUIRE(pipeline.plans[i].slots_size() == 2);
+    // Each sequence once a turn.
+    REQUIRE(SlotsOf(pipeline.plans[i]) == SlotsOf(pipeline.plans[i - 4]));
+  }
+  pipeline.RunToEnd();
+  pipeline.RequireAllAsAlone();
+}
+
+TEST_CASE("On one stage a latecomer joins the others' microbatch") {
+  CorePipeline pipeline(SmallConfig(1, 256));
+  for (SequenceId id = 1; id <= 3; ++id) pipeline.Submit(MakeRequest(id, 8, 100));
+  pipeline.Fill();
+  pipeline.Turn(5);
+  pipeline.Submit(MakeRequest(4, 8, 100));
+  pipeline.Turn(4);
+  REQUIRE(pipeline.plans.back().slots_size() == 4);
+  pipeline.Turn(1);
+  REQUIRE(pipeline.plans.back().slots_size() == 4);
+  pipeline.RunToEnd();
+  pipeline.RequireAllAsAlone();
+}
+
+TEST_CASE("Decodes go on in every turn while a long prompt is prefilled") {
+  for (int n_stages : {1, 2}) {
+    SchedulerConfig config = SmallConfig(n_stages, 256);
+    config.max_batched_tokens = 16;
+    CorePipeline pipeline(config);
+    pipeline.Submit(MakeRequest(1, 4, 100));
+    pipeline.Fill();
+    pipeline.Turn(4);
+    const size_t first = pipeline.plans.size();
+    pipeline.Submit(MakeRequest(2, 200, 10));
+    pipeline.Turn(8);
+    size_t n_decodes = 0;
+    for (size_t i = first; i < first + 8; ++i) {
+      for (const auto& delta : pipeline.plans[i].slots()) n_decodes += delta.slot() == 0 ? 1 : 0;
+    }
+    REQUIRE(n_decodes >= 8u / static_cast<size_t>(n_stages) - 1);
+    pipeline.RunToEnd();
+    pipeline.RequireAllAsAlone();
+  }
+}
+
+TEST_CASE("Nothing is planned beyond max_tokens or the context") {
+  CorePipeline pipeline(SmallConfig(2, 64));
+  pipeline.Submit(MakeRequest(1, 10, 1));
+  pipeline.Submit(MakeRequest(2, 255, 50));  // room for one token
+  auto request = MakeRequest(3, 250, 50);    // for six
+  auto sink = pipeline.Submit(std::move(request));
+  pipeline.RunToEnd();
+  pipeline.RequireAllAsAlone();
+  REQUIRE(sink->record().tokens.size() == 6);
+  REQUIRE(sink->record().finish == Finish::kLength);
+  size_t n_samples = 0;
+  for (const auto& plan : pipeline.plans) {
+    for (const auto& delta : plan.slots()) n_samples += delta.sample() ? 1 : 0;
+  }
+  REQUIRE(n_samples == 8);
+}
+
+TEST_CASE("A stop token drops the row planned ahead and releases the slot in the next plan") {
+  CorePipeline pipeline(SmallConfig(1, 64));
+  auto request = MakeRequest(1, 10, 100);
+  const std::vector<int32_t> alone = TokensAlone(*request, 256);
+  // Stops at the first occurrence of what would be the fourth token.
+  const auto stop = std::find(alone.begin(), alone.end(), alone[3]) - alone.begin();
+  request->sampling.add_stop_ids(alone[3]);
+  auto sink = pipeline.Submit(std::move(request));
+  auto other = pipeline.Submit(MakeRequest(2, 10, 100));
+  pipeline.Fill();
+  while (sink->record().finish == Finish::kNone) pipeline.Turn(1);
+  REQUIRE(sink->record().finish == Finish::kStopToken);
+  REQUIRE(sink->record().tokens.size() == static_cast<size_t>(stop) + 1);
+  const v1::StepPlan& ahead = pipeline.plans[pipeline.plans.size() - 2];
+  REQUIRE(ahead.slots_size() == 2);
+  REQUIRE(pipeline.plans.back().release_size() == 1);
+  REQUIRE(pipeline.plans.back().slots_size() == 1);
+  // The slot is another's at once, while the old row's result is still on its way.
+  pipeline.Submit(MakeRequest(3, 10, 5));
+  pipeline.RunToEnd();
+  pipeline.RequireAllAsAlone();
+  REQUIRE(sink->record().n_after_end == 0);
+}
+
+TEST_CASE("min_tokens keeps a stop token from ending a sequence") {
+  CorePipeline pipeline(SmallConfig(1, 64));
+  auto request = MakeRequest(1, 10, 100);
+  for (int32_t id = 0; id < TokenSource::kVocabularySize / 2; ++id) {
+    request->sampling.add_stop_ids(id);
+  }
+  request->sampling.set_min_tokens(30);
+  auto sink = pipeline.Submit(std::move(request));
+  pipeline.RunToEnd();
+  pipeline.RequireAllAsAlone();
+  REQUIRE(sink->record().tokens.size() > 30);
+  REQUIRE(sink->record().finish == Finish::kStopToken);
+}
+
+TEST_CASE("Chunks of one prompt follow each other in flight and the last one samples") {
+  SchedulerConfig config = SmallConfig(2, 64);
+  config.max_prefill_chunk = 70;
+  CorePipeline pipeline(config);
+  pipeline.Submit(MakeRequest(1, 200, 4));
+  pipeline.Fill();
+  REQUIRE(pipeline.plans.size() == 3);
+  REQUIRE(pipeline.plans[0].registrations_size() == 1);
+  for (size_t i = 0; i < 3; ++i) {
+    REQUIRE(pipeline.plans[i].slots(0).start() == i * 64);  // throttled to the minimum
+    REQUIRE(pipeline.plans[i].slots(0).n_tokens() == 64);
+    REQUIRE_FALSE(pipeline.plans[i].slots(0).sample());
+  }
+  pipeline.Turn(1);
+  REQUIRE(pipeline.plans[3].slots(0).n_tokens() == 8);
+  REQUIRE(pipeline.plans[3].slots(0).sample());
+  pipeline.RunToEnd();
+  pipeline.RequireAllAsAlone();
+}
+
+TEST_CASE("The token budget counts decodes first and each chunk is bounded") {
+  SchedulerConfig config = SmallConfig(1, 256);
+  config.max_batched_tokens = 32;
+  config.max_prefill_chunk = 24;
+  CorePipeline pipeline(config);
+  for (SequenceId id = 1; id <= 6; ++id) pipeline.Submit(MakeRequest(id, 3, 50));
+  pipeline.Fill();
+  pipeline.Turn(3);
+  pipeline.Submit(MakeRequest(7, 100, 5));
+  pipeline.Submit(MakeRequest(8, 100, 5));
+  pipeline.Turn(1);
+  const v1::StepPlan& plan = pipeline.plans.back();
+  REQUIRE(plan.slots_size() == 8);
+  REQUIRE(plan.slots(6).n_tokens() == 24);
+  REQUIRE(plan.slots(7).n_tokens() == 2);
+  pipeline.RunToEnd();
+  pipeline.RequireAllAsAlone();
+}
+
+TEST_CASE("Blocks behind a window are free for others once no row can see them") {
+  SchedulerConfig config = SmallConfig(1, 64);
+  config.kv_groups.push_back({.window = 32, .n_blocks = 16});
+  config.max_prefill_chunk = 16;
+  CorePipeline pipeline(config);
+  pipeline.Submit(MakeRequest(1, 200, 50));
+  pipeline.Fill();
+  pipeline.Turn(40);
+  const SchedulerSnapshot snapshot = pipeline.core.Snapshot();
+  REQUIRE(snapshot.running == 1);
+  REQUIRE(snapshot.kv[0].total_blocks - snapshot.kv[0].free_blocks >= 13);
+  REQUIRE(snapshot.kv[1].total_blocks - snapshot.kv[1].free_blocks <= 3);
+  pipeline.RunToEnd();
+  pipeline.RequireAllAsAlone();
+}
+
+}  // namespace
+}  // namespace stagecoach::router

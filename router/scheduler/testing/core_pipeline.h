@@ -1,0 +1,97 @@
+// A SchedulerCore and a StrictStage, stepped by hand: for tests that look at single plans.
+#pragma once
+
+#include <chrono>
+#include <deque>
+#include <memory>
+#include <utility>
+#include <vector>
+
+#include "catch2/catch_test_macros.hpp"
+#include "router/scheduler/core.h"
+#include "router/scheduler/testing/recording_sink.h"
+#include "router/scheduler/testing/strict_stage.h"
+#include "router/scheduler/testing/test_requests.h"
+
+namespace stagecoach::router {
+
+class CorePipeline {
+ public:
+  explicit CorePipeline(const SchedulerConfig& config)
+      : core(config), stage_(config), max_model_len_(config.max_model_len) {
+    REQUIRE(ValidateConfig(config).ok());
+  }
+
+  std::shared_ptr<RecordingSink> Submit(std::unique_ptr<SequenceRequest> request) {
+    auto sink = std::make_shared<RecordingSink>();
+    request->sink = sink;
+    expected_.push_back({sink, TokensAlone(*request, max_model_len_)});
+    core.Submit(Alone(std::move(request)), std::chrono::steady_clock::now());
+    return sink;
+  }
+
+  // Plans one step. False when there is nothing to send.
+  bool PlanOne() {
+    std::unique_ptr<v1::StepPlan> plan = core.NextPlan();
+    core.state().CheckConsistency();
+    if (plan == nullptr) return false;
+    results_.push_back(stage_.Apply(*plan));
+    if (!stage_.errors().empty()) FAIL(stage_.errors().front());
+    plans.push_back(std::move(*plan));
+    return true;
+  }
+  // Plans all that may be in flight.
+  void Fill() {
+    while (PlanOne()) {
+    }
+  }
+  // The oldest step's result arrives.
+  void Deliver() {
+    REQUIRE(!results_.empty());
+    core.Result(results_.front());
+    results_.pop_front();
+  }
+  // Deliver, then Fill, n times.
+  void Turn(int n_results) {
+    for (int i = 0; i < n_results && !results_.empty(); ++i) {
+      Deliver();
+      Fill();
+    }
+  }
+  void RunToEnd() {
+    Fill();
+    while (!results_.empty()) Turn(1);
+    REQUIRE(core.empty());
+    for (const auto& group : core.Snapshot().kv) REQUIRE(group.free_blocks == group.total_blocks);
+  }
+  // Every sequence submitted has ended with the tokens it would have had alone.
+  void RequireAllAsAlone() const {
+    for (const auto& [sink, tokens] : expected_) {
+      REQUIRE(sink->record().tokens == tokens);
+      REQUIRE(sink->record().finish != Finish::kNone);
+    }
+  }
+
+  SchedulerCore core;
+  std::vector<v1::StepPlan> plans;
+
+ private:
+  StrictStage stage_;
+  int32_t max_model_len_;
+  std::deque<v1::StepResult> results_;
+  std::vector<std::pair<std::shared_ptr<RecordingSink>, std::vector<int32_t>>> expected_;
+};
+
+// One full-attention group.
+inline SchedulerConfig SmallConfig(int n_stages, uint64_t n_blocks) {
+  SchedulerConfig config;
+  config.n_stages = n_stages;
+  config.max_sequences = 16;
+  config.max_batched_tokens = 128;
+  config.max_prefill_chunk = 128;
+  config.max_model_len = 256;
+  config.kv_groups = {{.window = 0, .n_blocks = n_blocks}};
+  return config;
+}
+
+}  // namespace stagecoach::router
