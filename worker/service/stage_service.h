@@ -1,0 +1,77 @@
+// The Stage service: a worker's life from Load to Join to the step stream, one router at a time.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <string>
+
+#include "kernels/ops.h"
+#include "stagecoach/v1/stage.grpc.pb.h"
+#include "worker/model/stage_model.h"
+#include "worker/stage/stage_executor.h"
+#include "worker/transport/transport.h"
+
+namespace stagecoach::worker {
+
+using ModelLoader = std::function<absl::StatusOr<std::unique_ptr<StageModel>>(
+    const StageModelOptions&, kernels::Ops*, const LoadProgressFn&)>;
+
+// Thread-safe, as gRPC calls it from many threads. Handlers block their thread; there are a few long calls, not many.
+class StageService final : public v1::Stage::Service {
+ public:
+  // All outlive the service. `load` is StageModel::Load but in tests.
+  StageService(kernels::Ops* ops, int32_t n_threads, Transport* transport,
+               ModelLoader load = StageModel::Load);
+  ~StageService() override;
+
+  // Ends the step stream, if any; call before the server's Shutdown.
+  void Shutdown();
+
+ private:
+  grpc::Status Describe(grpc::ServerContext* context, const v1::DescribeRequest* request,
+                        v1::DescribeResponse* response) override;
+  grpc::Status Load(grpc::ServerContext* context, const v1::LoadRequest* request,
+                    grpc::ServerWriter<v1::LoadProgress>* writer) override;
+  grpc::Status Join(grpc::ServerContext* context, const v1::JoinRequest* request,
+                    v1::JoinResponse* response) override;
+  grpc::Status Step(grpc::ServerContext* context,
+                    grpc::ServerReaderWriter<v1::StepResponse, v1::StepRequest>* stream) override;
+  grpc::Status Drain(grpc::ServerContext* context, const v1::DrainRequest* request,
+                     v1::DrainResponse* response) override;
+  grpc::Status Stats(grpc::ServerContext* context, const v1::StatsRequest* request,
+                     v1::StatsResponse* response) override;
+
+  // What the worker may be asked for next. Calls in progress hold kLoading, kJoining or kStepping.
+  enum class State : uint8_t { kEmpty, kLoading, kLoaded, kJoining, kJoined, kStepping };
+  static const char* Name(State state);
+
+  // Moves from one of two states to `to`; FAILED_PRECONDITION says what is going on instead.
+  absl::Status Enter(State from, State or_from, State to, const char* what);
+  void Leave(State to);
+
+  absl::Status DoLoad(const v1::LoadRequest& request, grpc::ServerWriter<v1::LoadProgress>* writer);
+  absl::Status DoJoin(const v1::JoinRequest& request);
+  absl::Status DoStep(grpc::ServerContext* context,
+                      grpc::ServerReaderWriter<v1::StepResponse, v1::StepRequest>* stream);
+
+  kernels::Ops* const ops_;
+  const int32_t n_threads_;
+  Transport* const transport_;
+  const ModelLoader load_;
+
+  std::mutex mutex_;
+  State state_ = State::kEmpty;                 // guarded by mutex_
+  grpc::ServerContext* stepping_ = nullptr;     // guarded by mutex_
+  bool shut_down_ = false;                      // guarded by mutex_
+  std::shared_ptr<StageExecutor> executor_;     // guarded by mutex_; of the joined epoch
+
+  // Touched only in the state that the call holds.
+  v1::LoadRequest loaded_;
+  std::unique_ptr<StageModel> model_;
+};
+
+}  // namespace stagecoach::worker
