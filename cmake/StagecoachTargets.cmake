@@ -17,6 +17,7 @@ function(stagecoach_test name)
   add_executable(${name} ${ARG_SOURCES})
   target_include_directories(${name} PRIVATE ${CMAKE_SOURCE_DIR})
   target_link_libraries(${name} PRIVATE ${ARG_DEPS} Catch2::Catch2WithMain)
+  # catch_discover_tests loses an empty property value and shifts the rest.
   catch_discover_tests(${name} TEST_PREFIX "${name}: " DISCOVERY_MODE PRE_TEST
-                       PROPERTIES LABELS "${ARG_LABELS}" TIMEOUT 300)
+                       PROPERTIES TIMEOUT 300 LABELS "unit;${ARG_LABELS}")
 endfunction()
