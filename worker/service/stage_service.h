@@ -1,12 +1,10 @@
 // The Stage service: a worker's life from Load to Join to the step stream, one router at a time.
 #pragma once
 
-#include <atomic>
 #include <cstdint>
 #include <functional>
 #include <memory>
 #include <mutex>
-#include <optional>
 #include <string>
 
 #include "kernels/ops.h"
@@ -20,8 +18,9 @@ namespace stagecoach::worker {
 using ModelLoader = std::function<absl::StatusOr<std::unique_ptr<StageModel>>(
     const StageModelOptions&, kernels::Ops*, const LoadProgressFn&)>;
 
-// Thread-safe, as gRPC calls it from many threads. Handlers block their thread; there are a few long calls, not many.
-class StageService final : public v1::Stage::Service {
+// Thread-safe, as gRPC calls it from many threads. Handlers block their thread (there are few calls, and long ones),
+// but for the step stream: that one must be able to end with a status while it waits for the router.
+class StageService final : public v1::Stage::WithCallbackMethod_Step<v1::Stage::Service> {
  public:
   // All outlive the service. `load` is StageModel::Load but in tests.
   StageService(kernels::Ops* ops, int32_t n_threads, Transport* transport,
@@ -38,14 +37,14 @@ class StageService final : public v1::Stage::Service {
                     grpc::ServerWriter<v1::LoadProgress>* writer) override;
   grpc::Status Join(grpc::ServerContext* context, const v1::JoinRequest* request,
                     v1::JoinResponse* response) override;
-  grpc::Status Step(grpc::ServerContext* context,
-                    grpc::ServerReaderWriter<v1::StepResponse, v1::StepRequest>* stream) override;
+  grpc::ServerBidiReactor<v1::StepRequest, v1::StepResponse>* Step(
+      grpc::CallbackServerContext* context) override;
   grpc::Status Drain(grpc::ServerContext* context, const v1::DrainRequest* request,
                      v1::DrainResponse* response) override;
   grpc::Status Stats(grpc::ServerContext* context, const v1::StatsRequest* request,
                      v1::StatsResponse* response) override;
 
-  // What the worker may be asked for next. Calls in progress hold kLoading, kJoining or kStepping.
+  // What goes on. Load and Join each hold their state while they run, a step stream holds kStepping.
   enum class State : uint8_t { kEmpty, kLoading, kLoaded, kJoining, kJoined, kStepping };
   static const char* Name(State state);
 
@@ -55,8 +54,8 @@ class StageService final : public v1::Stage::Service {
 
   absl::Status DoLoad(const v1::LoadRequest& request, grpc::ServerWriter<v1::LoadProgress>* writer);
   absl::Status DoJoin(const v1::JoinRequest& request);
-  absl::Status DoStep(grpc::ServerContext* context,
-                      grpc::ServerReaderWriter<v1::StepResponse, v1::StepRequest>* stream);
+  // Ends the epoch, if there is one, and waits for its threads.
+  void StopExecutor(const absl::Status& reason);
 
   kernels::Ops* const ops_;
   const int32_t n_threads_;
@@ -65,9 +64,9 @@ class StageService final : public v1::Stage::Service {
 
   std::mutex mutex_;
   State state_ = State::kEmpty;                 // guarded by mutex_
-  grpc::ServerContext* stepping_ = nullptr;     // guarded by mutex_
   bool shut_down_ = false;                      // guarded by mutex_
-  std::shared_ptr<StageExecutor> executor_;     // guarded by mutex_; of the joined epoch
+  std::shared_ptr<StageExecutor> executor_;     // guarded by mutex_; of the epoch last joined
+  uint64_t epoch_ = 0;                          // guarded by mutex_; of that executor
 
   // Touched only in the state that the call holds.
   v1::LoadRequest loaded_;

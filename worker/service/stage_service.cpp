@@ -1,0 +1,286 @@
+#include "worker/service/stage_service.h"
+
+#include <fmt/format.h>
+#include <grpcpp/grpcpp.h>
+#include <spdlog/spdlog.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <chrono>
+#include <string_view>
+#include <utility>
+
+#include "common/rpc/status.h"
+#include "common/size.h"
+#include "common/status.h"
+#include "common/version.h"
+#include "worker/service/host_memory.h"
+#include "worker/service/memory_profile.h"
+#include "worker/service/step_session.h"
+
+namespace stagecoach::worker {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+// A message a tensor would be thousands on a large checkpoint.
+constexpr auto kProgressInterval = std::chrono::milliseconds(100);
+constexpr uint32_t kMostTokens = 1 << 20;     // of a step, and of a sequence
+constexpr uint32_t kMostSequences = 1 << 16;  // slots
+
+double MsSince(Clock::time_point start) {
+  return std::chrono::duration<double, std::milli>(Clock::now() - start).count();
+}
+
+std::optional<DType> FromProto(v1::DType dtype) {
+  switch (dtype) {
+    case v1::DTYPE_FLOAT32: return DType::kF32;
+    case v1::DTYPE_BFLOAT16: return DType::kBF16;
+    case v1::DTYPE_FLOAT16: return DType::kF16;
+    default: return std::nullopt;
+  }
+}
+
+absl::Status CheckRange(const char* name, uint32_t value, uint32_t most) {
+  if (value >= 1 && value <= most) return absl::OkStatus();
+  return absl::InvalidArgumentError(fmt::format("{} is {}; 1 to {} is possible", name, value, most));
+}
+
+absl::Status CheckLoad(const v1::LoadRequest& request) {
+  SC_RETURN_IF_ERROR(
+      CheckRange("max_batched_tokens", request.max_batched_tokens(), kMostTokens));
+  SC_RETURN_IF_ERROR(CheckRange("max_sequences", request.max_sequences(), kMostSequences));
+  SC_RETURN_IF_ERROR(CheckRange("max_model_len", request.max_model_len(), kMostTokens));
+  if (request.stage() >= request.n_stages()) {
+    return absl::InvalidArgumentError(
+        fmt::format("stage {} of {} stages", request.stage(), request.n_stages()));
+  }
+  return absl::OkStatus();
+}
+
+StageModelOptions ModelOptions(const v1::LoadRequest& request) {
+  return {.model_dir = request.model_dir(),
+          .first_layer = static_cast<int32_t>(request.first_layer()),
+          .n_layers = static_cast<int32_t>(request.n_layers()),
+          .is_first = request.stage() == 0,
+          .is_last = request.stage() + 1 == request.n_stages(),
+          .dtype = FromProto(request.dtype()),
+          .dummy_weights = request.load_format() == v1::LOAD_FORMAT_DUMMY,
+          .max_batched_tokens = static_cast<int32_t>(request.max_batched_tokens()),
+          .max_sequences = static_cast<int32_t>(request.max_sequences()),
+          .max_model_len = static_cast<int32_t>(request.max_model_len())};
+}
+
+}  // namespace
+
+StageService::StageService(kernels::Ops* ops, int32_t n_threads, Transport* transport,
+                           ModelLoader load)
+    : ops_(ops), n_threads_(n_threads), transport_(transport), load_(std::move(load)) {}
+
+StageService::~StageService() {
+  StopExecutor(absl::UnavailableError("the worker is shutting down"));
+}
+
+const char* StageService::Name(State state) {
+  switch (state) {
+    case State::kEmpty: return "holds no layers yet (Load comes first)";
+    case State::kLoading: return "is loading";
+    case State::kLoaded: return "has not joined a pipeline (Join comes first)";
+    case State::kJoining: return "is joining a pipeline";
+    case State::kJoined: return "has joined a pipeline";
+    case State::kStepping: return "is in use by a router";
+  }
+  return "?";
+}
+
+absl::Status StageService::Enter(State from, State or_from, State to, const char* what) {
+  std::lock_guard lock(mutex_);
+  if (shut_down_) return absl::UnavailableError("the worker is shutting down");
+  if (state_ != from && state_ != or_from) {
+    return absl::FailedPreconditionError(
+        fmt::format("{} is not possible now: this worker {}", what, Name(state_)));
+  }
+  state_ = to;
+  return absl::OkStatus();
+}
+
+void StageService::Leave(State to) {
+  std::lock_guard lock(mutex_);
+  state_ = to;
+}
+
+void StageService::Shutdown() {
+  std::lock_guard lock(mutex_);
+  shut_down_ = true;
+  if (executor_ != nullptr) executor_->Close(absl::UnavailableError("the worker is shutting down"));
+}
+
+void StageService::StopExecutor(const absl::Status& reason) {
+  std::shared_ptr<StageExecutor> executor;
+  {
+    std::lock_guard lock(mutex_);
+    executor = std::move(executor_);
+  }
+  if (executor == nullptr) return;
+  // Its receivers may wait on the transport, its sender for a neighbour.
+  transport_->Close(reason);
+  executor->Stop(reason);
+}
+
+grpc::Status StageService::Describe(grpc::ServerContext*, const v1::DescribeRequest*,
+                                    v1::DescribeResponse* response) {
+  const HostMemory memory = ReadHostMemory();
+  char host[256] = "";
+  gethostname(host, sizeof(host) - 1);
+  response->set_version(kVersion);
+  response->set_device("cpu");
+  response->set_device_name(ops_->Describe());
+  response->set_n_threads(n_threads_);
+  response->set_memory_total_bytes(memory.total_bytes);
+  response->set_memory_available_bytes(memory.available_bytes);
+  response->set_host(host);
+  response->set_pid(getpid());
+  return grpc::Status::OK;
+}
+
+grpc::Status StageService::Load(grpc::ServerContext*, const v1::LoadRequest* request,
+                                grpc::ServerWriter<v1::LoadProgress>* writer) {
+  if (absl::Status status = CheckLoad(*request); !status.ok()) return ToGrpc(status);
+  if (absl::Status status = Enter(State::kEmpty, State::kLoaded, State::kLoading, "Load");
+      !status.ok()) {
+    return ToGrpc(status);
+  }
+  const absl::Status status = DoLoad(*request, writer);
+  if (!status.ok()) model_.reset();
+  Leave(status.ok() ? State::kLoaded : State::kEmpty);
+  return ToGrpc(status);
+}
+
+absl::Status StageService::DoLoad(const v1::LoadRequest& request,
+                                  grpc::ServerWriter<v1::LoadProgress>* writer) {
+  StopExecutor(absl::CancelledError("the worker is loading other layers"));
+  model_.reset();  // before the new one takes memory
+  const Clock::time_point started = Clock::now();
+  Clock::time_point next_message = started;
+  const auto on_progress = [&](uint64_t done, uint64_t total) {
+    if (Clock::now() < next_message && done < total) return;
+    next_message = Clock::now() + kProgressInterval;
+    v1::LoadProgress progress;
+    progress.set_bytes_done(done);
+    progress.set_bytes_total(total);
+    writer->Write(progress);
+  };
+  SC_ASSIGN_OR_RETURN(model_, load_(ModelOptions(request), ops_, on_progress));
+  const double load_ms = MsSince(started);
+
+  v1::LoadProgress last;
+  SC_ASSIGN_OR_RETURN(
+      *last.mutable_report(),
+      ProfileMemory(*model_, *ops_, request.stage() + 1 == request.n_stages(),
+                    {.max_batched_tokens = static_cast<int32_t>(request.max_batched_tokens()),
+                     .max_sequences = static_cast<int32_t>(request.max_sequences()),
+                     .max_model_len = static_cast<int32_t>(request.max_model_len()),
+                     .kv_memory_bytes = request.kv_memory_bytes(),
+                     .n_local_workers = static_cast<int32_t>(request.n_local_workers())}));
+  last.mutable_report()->set_load_ms(load_ms);
+  last.set_bytes_done(model_->weights_bytes());
+  last.set_bytes_total(model_->weights_bytes());
+  loaded_ = request;
+  spdlog::info("stage {}/{}: layers {} to {} loaded, {} of weights in {:.1f} s", request.stage(),
+               request.n_stages(), request.first_layer(),
+               request.first_layer() + request.n_layers() - 1,
+               FormatBytes(model_->weights_bytes()), load_ms / 1e3);
+  writer->Write(last);
+  return absl::OkStatus();
+}
+
+grpc::Status StageService::Join(grpc::ServerContext*, const v1::JoinRequest* request,
+                                v1::JoinResponse*) {
+  if (absl::Status status = Enter(State::kLoaded, State::kJoined, State::kJoining, "Join");
+      !status.ok()) {
+    return ToGrpc(status);
+  }
+  const absl::Status status = DoJoin(*request);
+  Leave(status.ok() ? State::kJoined : State::kLoaded);
+  return ToGrpc(status);
+}
+
+absl::Status StageService::DoJoin(const v1::JoinRequest& request) {
+  if (request.stage() != loaded_.stage() || request.n_stages() != loaded_.n_stages()) {
+    return absl::FailedPreconditionError(
+        fmt::format("Join as stage {} of {}, but stage {} of {} was loaded", request.stage(),
+                    request.n_stages(), loaded_.stage(), loaded_.n_stages()));
+  }
+  const std::vector<uint64_t> kv_blocks(request.kv_blocks().begin(), request.kv_blocks().end());
+  if (kv_blocks.size() != model_->spec().kv_groups.size()) {
+    return absl::InvalidArgumentError(fmt::format("kv_blocks for {} KV groups, but the model has {}",
+                                                  kv_blocks.size(),
+                                                  model_->spec().kv_groups.size()));
+  }
+  StopExecutor(absl::CancelledError("the worker is joining a new pipeline"));
+  SC_RETURN_IF_ERROR(model_->AllocateKv(kv_blocks));
+  SC_RETURN_IF_ERROR(transport_->Join({.epoch = request.epoch(),
+                                       .stage = static_cast<int32_t>(request.stage()),
+                                       .n_stages = static_cast<int32_t>(request.n_stages()),
+                                       .next_address = request.next_address(),
+                                       .first_address = request.first_address()}));
+  const StageLimits limits{
+      .max_batched_tokens = static_cast<int32_t>(loaded_.max_batched_tokens()),
+      .max_sequences = static_cast<int32_t>(loaded_.max_sequences()),
+      .max_model_len = static_cast<int32_t>(loaded_.max_model_len()),
+      .max_logprobs = static_cast<int32_t>(loaded_.max_logprobs()),
+      .vocab_size = model_->spec().vocab_size,
+      .n_kv_groups = static_cast<int32_t>(kv_blocks.size())};
+  auto executor = std::make_shared<StageExecutor>(
+      StageExecutor::Config{.epoch = request.epoch(),
+                          .stage = static_cast<int32_t>(request.stage()),
+                          .n_stages = static_cast<int32_t>(request.n_stages()),
+                          .limits = limits,
+                          .kv_blocks = kv_blocks},
+      model_.get(), ops_, transport_);
+  std::lock_guard lock(mutex_);
+  executor_ = std::move(executor);
+  epoch_ = request.epoch();
+  return absl::OkStatus();
+}
+
+grpc::ServerBidiReactor<v1::StepRequest, v1::StepResponse>* StageService::Step(
+    grpc::CallbackServerContext*) {
+  class Refusal final : public grpc::ServerBidiReactor<v1::StepRequest, v1::StepResponse> {
+   public:
+    explicit Refusal(const absl::Status& status) { Finish(ToGrpc(status)); }
+    void OnDone() override { delete this; }
+  };
+  if (absl::Status status = Enter(State::kJoined, State::kJoined, State::kStepping, "Step");
+      !status.ok()) {
+    return new Refusal(status);
+  }
+  std::lock_guard lock(mutex_);
+  return new StepSession(executor_, epoch_, [this] {
+    spdlog::info("the step stream has ended");
+    Leave(State::kLoaded);
+  });
+}
+
+grpc::Status StageService::Drain(grpc::ServerContext*, const v1::DrainRequest*,
+                                 v1::DrainResponse*) {
+  std::shared_ptr<StageExecutor> executor;
+  {
+    std::lock_guard lock(mutex_);
+    executor = executor_;
+  }
+  return executor == nullptr ? grpc::Status::OK : ToGrpc(executor->Drain());
+}
+
+grpc::Status StageService::Stats(grpc::ServerContext*, const v1::StatsRequest* request,
+                                 v1::StatsResponse* response) {
+  std::shared_ptr<StageExecutor> executor;
+  {
+    std::lock_guard lock(mutex_);
+    executor = executor_;
+  }
+  if (executor != nullptr) *response = executor->Stats(request->reset());
+  return grpc::Status::OK;
+}
+
+}  // namespace stagecoach::worker

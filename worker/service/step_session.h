@@ -1,0 +1,55 @@
+// One router's step stream on a joined worker: plans in, results out, until either side ends it. The stream's end ends
+// the epoch, and the other way round.
+#pragma once
+
+#include <grpcpp/support/server_callback.h>
+
+#include <deque>
+#include <functional>
+#include <memory>
+#include <mutex>
+
+#include "stagecoach/v1/stage.pb.h"
+#include "worker/stage/stage_executor.h"
+
+namespace stagecoach::worker {
+
+// Owns itself: deletes itself when gRPC is done with it, after calling `on_end`.
+class StepSession final : public grpc::ServerBidiReactor<v1::StepRequest, v1::StepResponse>,
+                          private StepListener {
+ public:
+  // `executor` of epoch `epoch`.
+  StepSession(std::shared_ptr<StageExecutor> executor, uint64_t epoch,
+              std::function<void()> on_end);
+
+ private:
+  void OnReadDone(bool ok) override;
+  void OnWriteDone(bool ok) override;
+  void OnCancel() override;
+  void OnDone() override;
+
+  void OnResult(v1::StepResult result) override;
+  void OnClosed(const absl::Status& reason) override;
+
+  absl::Status Take(v1::StepRequest& request);
+  // Ends the stream with `status` once what is queued is written. The first status stays.
+  void End(const absl::Status& status);
+  // REQUIRES: mutex_ held.
+  void WriteNext();
+
+  const std::shared_ptr<StageExecutor> executor_;
+  const uint64_t epoch_;
+  const std::function<void()> on_end_;
+  v1::StepRequest request_;   // the read under way
+  v1::StepResponse response_; // the write under way
+  bool attached_ = false;     // reads only
+
+  std::mutex mutex_;
+  std::deque<v1::StepResponse> responses_;  // the rest: guarded by mutex_
+  bool writing_ = false;
+  bool ending_ = false;
+  bool finished_ = false;
+  absl::Status status_;
+};
+
+}  // namespace stagecoach::worker
