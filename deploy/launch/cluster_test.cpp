@@ -93,7 +93,7 @@ TEST_CASE("A failed start is told in the child's own words") {
 
 TEST_CASE("A worker's death is the cause, though the router dies of it first") {
   Programs programs;
-  programs.Write("stagecoach-worker", "echo listening grpc=127.0.0.1:1; echo $$ >pid; hold");
+  programs.Write("stagecoach-worker", "echo $$ >pid; echo listening grpc=127.0.0.1:1; hold");
   programs.Write("stagecoach-router",
                  "kill -9 $(cat pid); echo 'error: stage 0 was lost' >&2; exit 1");
   Cluster cluster(programs.Options(1));

@@ -1,0 +1,27 @@
+// A subcommand adds its flags to the program's and, when the user names it, leaves here what to
+// run.
+#pragma once
+
+#include <functional>
+
+namespace CLI {
+class App;
+}
+
+namespace stagecoach::cli {
+
+// Exit codes of the program.
+inline constexpr int kExitOk = 0;
+inline constexpr int kExitError = 1;
+inline constexpr int kExitUsage = 2;
+inline constexpr int kExitKilled = 130;  // as a shell reports an interrupted program
+
+// Returns the exit code.
+using Command = std::function<int()>;
+
+void AddServe(CLI::App& app, Command& command);
+void AddGenerate(CLI::App& app, Command& command);
+void AddBatch(CLI::App& app, Command& command);
+void AddChat(CLI::App& app, Command& command);
+
+}  // namespace stagecoach::cli

@@ -1,0 +1,31 @@
+#include <fmt/format.h>
+
+#include <CLI/CLI.hpp>
+
+#include "deploy/cli/command.h"
+
+int main(int argc, char** argv) {
+  using namespace stagecoach::cli;
+  CLI::App app("stagecoach serves large language models over pipeline stages.");
+  app.require_subcommand(1);
+  app.set_version_flag("--version", "stagecoach " STAGECOACH_VERSION);
+
+  Command command;
+  AddServe(app, command);
+  AddGenerate(app, command);
+  AddChat(app, command);
+  AddBatch(app, command);
+  app.add_subcommand("version", "Prints the version")->callback([&command] {
+    command = [] {
+      fmt::print("stagecoach {}\n", STAGECOACH_VERSION);
+      return kExitOk;
+    };
+  });
+
+  try {
+    app.parse(argc, argv);
+  } catch (const CLI::ParseError& error) {
+    return app.exit(error) == 0 ? kExitOk : kExitUsage;
+  }
+  return command();
+}

@@ -1,0 +1,18 @@
+// Sampling parameters as command-line flags.
+#pragma once
+
+#include "stagecoach/v1/inference.pb.h"
+
+namespace CLI {
+class App;
+}
+
+namespace stagecoach::cli {
+
+// Only flags that are given set a field: all else is the checkpoint's and the server's to choose.
+// `sampling` must outlive `app`.
+void AddSamplingFlags(CLI::App& app, v1::SamplingParams& sampling);
+// --logprobs and --prompt-logprobs, for commands that print JSON.
+void AddLogprobFlags(CLI::App& app, v1::SamplingParams& sampling);
+
+}  // namespace stagecoach::cli

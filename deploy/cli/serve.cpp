@@ -1,0 +1,86 @@
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <CLI/CLI.hpp>
+#include <cstdio>
+#include <memory>
+#include <thread>
+
+#include "common/process.h"
+#include "deploy/cli/command.h"
+#include "deploy/cli/serve_options.h"
+#include "deploy/launch/cluster.h"
+
+namespace stagecoach::cli {
+namespace {
+
+// Passes SIGTERM and SIGINT on to a cluster for as long as it lives.
+class StopOnSignal {
+ public:
+  StopOnSignal(ShutdownSignals& signals, launch::Cluster& cluster)
+      : signals_(signals), thread_([this, &cluster] {
+          bool first = true;
+          while (signals_.Wait() != 0) {
+            if (first && isatty(STDERR_FILENO)) {
+              fmt::print(stderr,
+                         "\nstopping when running requests have ended; ctrl-C again stops now\n");
+            }
+            first = false;
+            cluster.RequestStop();
+          }
+        }) {}
+  ~StopOnSignal() {
+    signals_.Interrupt();
+    thread_.join();
+  }
+
+ private:
+  ShutdownSignals& signals_;
+  std::thread thread_;
+};
+
+int Serve(const launch::ClusterOptions& options) {
+  ShutdownSignals signals;
+  launch::Cluster cluster(options);
+  const StopOnSignal stop_on_signal(signals, cluster);
+
+  const absl::StatusOr<launch::Endpoints> endpoints = cluster.Start();
+  if (absl::IsCancelled(endpoints.status())) return kExitOk;
+  if (!endpoints.ok()) {
+    fmt::print(stderr, "error: {}\n", std::string(endpoints.status().message()));
+    return kExitError;
+  }
+  fmt::print("{}\n", endpoints->ready_line);
+  std::fflush(stdout);
+
+  const absl::Status status = cluster.Wait();
+  if (absl::IsCancelled(status)) return kExitKilled;
+  if (status.ok()) return kExitOk;
+  fmt::print(stderr, "error: {}\n", std::string(status.message()));
+  return kExitError;
+}
+
+}  // namespace
+
+void AddServe(CLI::App& app, Command& command) {
+  auto options = std::make_shared<launch::ClusterOptions>();
+  CLI::App* serve = app.add_subcommand(
+      "serve",
+      "Serves a model: starts one worker process a stage and a router in front of them, and prints "
+      "\"ready grpc=HOST:PORT metrics=HOST:PORT kv_blocks=N\" when requests can be served");
+  serve->add_option("model", options->model, "Folder with config.json, weights and tokenizer.json")
+      ->type_name("MODEL")
+      ->required();
+  AddStageFlags(*serve, *options);
+  serve->add_option("--log-level", options->log_level, "How much the programs log")
+      ->type_name("LEVEL")
+      ->check(CLI::IsMember({"trace", "debug", "info", "warning", "error"}))
+      ->capture_default_str();
+  AddServeFlags(*serve, options->serve);
+  serve->callback([options, &command] {
+    options->program_dir = ProgramDir();
+    command = [options] { return Serve(*options); };
+  });
+}
+
+}  // namespace stagecoach::cli

@@ -1,0 +1,28 @@
+#include "deploy/cli/serve_options.h"
+
+#include <CLI/CLI.hpp>
+#include <filesystem>
+
+namespace stagecoach::cli {
+
+void AddStageFlags(CLI::App& app, launch::ClusterOptions& options) {
+  app.add_option("--stages", options.n_stages,
+                 "Pipeline stages: the model's layers are split over this many worker processes")
+      ->type_name("N")
+      ->check(CLI::Range(1, 256))
+      ->capture_default_str();
+  app.add_option("--device", options.device, "What the workers compute on")
+      ->type_name("DEVICE")
+      ->check(CLI::IsMember({"cpu"}))
+      ->capture_default_str();
+  app.add_option("--threads-per-worker", options.threads_per_worker,
+                 "Compute threads of each worker (default: the cores shared out)")
+      ->type_name("N")
+      ->check(CLI::PositiveNumber);
+}
+
+std::string ProgramDir() {
+  return std::filesystem::read_symlink("/proc/self/exe").parent_path().string();
+}
+
+}  // namespace stagecoach::cli
