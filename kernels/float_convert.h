@@ -47,17 +47,18 @@ inline uint16_t F16FromFloat(float value) {
   return static_cast<uint16_t>(sign | (rounded >> 13));
 }
 
-// Element `index` of an array of `dtype`.
+// Element `index` of an array of `dtype`, which need not be aligned (tensors in a checkpoint file
+// are not).
 inline float LoadElement(const void* data, DType dtype, size_t index) {
-  switch (dtype) {
-    case DType::kF32:
-      return static_cast<const float*>(data)[index];
-    case DType::kBF16:
-      return FloatFromBF16(static_cast<const uint16_t*>(data)[index]);
-    case DType::kF16:
-      return FloatFromF16(static_cast<const uint16_t*>(data)[index]);
+  const char* const at = static_cast<const char*>(data) + index * DTypeBytes(dtype);
+  if (dtype == DType::kF32) {
+    float value;
+    std::memcpy(&value, at, sizeof(value));
+    return value;
   }
-  return 0;
+  uint16_t bits;
+  std::memcpy(&bits, at, sizeof(bits));
+  return dtype == DType::kBF16 ? FloatFromBF16(bits) : FloatFromF16(bits);
 }
 
 inline void StoreElement(void* data, DType dtype, size_t index, float value) {

@@ -85,7 +85,9 @@ struct RopeTable {
   const float* sin;
 };
 
-// Paged KV cache of one layer: [n_blocks, n_kv_heads, kBlockTokens, head_dim] each.
+// Paged KV cache of one layer: [n_blocks, n_kv_heads, kBlockTokens, head_dim] each. Within a block
+// and head the order of the kBlockTokens * head_dim elements is the device's own: whole blocks may
+// be copied, single tokens not.
 struct KvLayer {
   void* k;
   void* v;
@@ -95,7 +97,8 @@ struct KvLayer {
 // Optional per-head norm of q and k, rotation in halves (the "rotate_half" pairing of i and i +
 // head_dim / 2), then k and v rows go into the cache.
 struct RopeAppendArgs {
-  float* qkv;  // [T, (n_heads + 2 * n_kv_heads) * head_dim]: q, k, v; q is rewritten in place
+  float* qkv;  // [T, (n_heads + 2 * n_kv_heads) * head_dim]: q, k, v; q is rewritten in
+               // place, and k may be
   const int32_t* positions;  // [T]
   const int32_t* kv_slots;   // [T]: block * kBlockTokens + offset in this layer's KV group
   const RopeTable* rope;     // null: no rotation
@@ -105,7 +108,7 @@ struct RopeAppendArgs {
   float norm_eps;
   KvLayer kv;
   int32_t n_tokens;
-  int32_t n_heads, n_kv_heads, head_dim;
+  int32_t n_heads, n_kv_heads, head_dim;  // head_dim is even, and at most 512
 };
 
 // Causal attention over the paged cache, which already holds this step's k and v.
@@ -149,8 +152,9 @@ struct TokenCount {
 };
 
 // What to do with one row of logits, in this order: log-probabilities of the raw row; bias;
-// forbidden ids; repetition, frequency and presence penalties; temperature; top-k, top-p, min-p;
-// the draw.
+// forbidden ids; repetition, frequency and presence penalties; temperature; top-k, top-p (of what
+// top-k left), min-p; the draw. Logits that are NaN count as -inf; a row without a value gives
+// token 0. Ids outside the vocabulary are ignored.
 struct SampleRow {
   float temperature = 0;  // 0: the largest logit, the lowest id among equals
   int32_t top_k = 0;      // 0: off
@@ -163,16 +167,17 @@ struct SampleRow {
   std::span<const int32_t> forbidden;  // EOS and stop ids below min_tokens
   std::span<const int32_t> bias_ids;
   std::span<const float> bias_values;
-  int32_t given_token =
-      -1;  // >= 0: nothing is drawn; this token's log-probability is wanted (prompt logprobs)
+  // >= 0: nothing is drawn; this token's log-probability is wanted (prompt logprobs)
+  int32_t given_token = -1;
   int32_t n_logprobs = -1;  // -1: none; else the token's own and this many of the most likely
 };
 
 struct SampledToken {
   int32_t token = 0;
   float logprob = 0;  // when n_logprobs >= 0
-  int32_t* top_ids =
-      nullptr;  // [n_logprobs], set by the caller; most likely first, lower id first among equals
+  // [n_logprobs], set by the caller; most likely first, lower id first among equals; past the
+  // vocabulary -1 and -inf
+  int32_t* top_ids = nullptr;
   float* top_logprobs = nullptr;
 };
 

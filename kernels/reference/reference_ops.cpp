@@ -19,7 +19,7 @@ double Activated(double x, Activation kind) {
     case Activation::kRelu:
       return x > 0 ? x : 0;
     case Activation::kGelu:
-      return 0.5 * x * (1 + std::erf(x * std::sqrt(0.5)));
+      return 0.5 * x * std::erfc(-x * std::sqrt(0.5));
     case Activation::kGeluTanh:
       return 0.5 * x * (1 + std::tanh(std::sqrt(2 / M_PI) * (x + 0.044715 * x * x * x)));
     case Activation::kSilu:

@@ -1,0 +1,309 @@
+// Causal attention over the paged cache: tiles of rows walk the keys in steps of 64, splits of 256
+// (attention_plan.h).
+//
+// A row's result depends on its own position alone. Steps and splits are ranges of absolute
+// positions; a row takes part in a block of 16 keys only if it sees one of them, and never reads
+// values past its own position, so neither what else is in the tile nor what a block held before
+// reaches it.
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE "kernels/cpu/attention.cpp"
+#include <hwy/foreach_target.h>  // before highway.h
+#include <hwy/highway.h>
+
+#include <algorithm>
+
+#include "common/check.h"
+#include "common/status.h"
+#include "kernels/cpu/attention_plan.h"
+#include "kernels/cpu/cpu_kernel.h"
+#include "kernels/cpu/kv_layout.h"
+#include "kernels/cpu/panel-inl.h"
+#include "kernels/cpu/softmax-inl.h"
+#include "kernels/float_convert.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace stagecoach::kernels {
+namespace HWY_NAMESPACE {
+
+inline constexpr size_t kStepBlocks = 4;
+inline constexpr size_t kStepTokens = kStepBlocks * kBlock;
+inline constexpr size_t kMaxHeadDim = 512;
+
+// Of the rows of a tile; each array starts at a multiple of 64 bytes.
+struct TileState {
+  float *max, *sum, *values;  // [n_rows], [n_rows, 16], [n_rows, padded_dim]
+
+  static size_t Floats(size_t n_rows, size_t padded_dim) {
+    return (n_rows + 15) / 16 * 16 + n_rows * (kBlock + padded_dim);
+  }
+  static TileState At(float* memory, size_t n_rows) {
+    float* const sum = memory + (n_rows + 15) / 16 * 16;
+    return {memory, sum, sum + n_rows * kBlock};
+  }
+  RowState Row(size_t row, size_t padded_dim) const {
+    return {max + row, sum + row * kBlock, values + row * padded_dim};
+  }
+  void Clear(size_t n_rows, size_t padded_dim) const {
+    std::fill_n(max, n_rows, kMinusInfinity);
+    std::fill_n(sum, n_rows * kBlock, 0.0f);
+    std::fill_n(values, n_rows * padded_dim, 0.0f);
+  }
+};
+
+// One tile at work. Tokens are counted from the tile's first; a token has `group` rows, one a query
+// head.
+template <DType kType>
+class TileRun {
+ public:
+  TileRun(const AttentionArgs& args, const AttentionTile& tile, float* memory)
+      : args_(args),
+        tile_(tile),
+        group_(static_cast<size_t>(args.n_heads / args.n_kv_heads)),
+        head_dim_(static_cast<size_t>(args.head_dim)),
+        padded_dim_((head_dim_ + 15) / 16 * 16),
+        n_rows_(static_cast<size_t>(tile.n_tokens) * group_),
+        table_(args.block_tables + static_cast<size_t>(tile.seq) * args.block_table_stride) {
+    queries_ = memory;
+    scores_ = queries_ + n_rows_ * padded_dim_;
+    state_memory_ = scores_ + n_rows_ * kStepTokens;
+  }
+
+  static size_t ScratchFloats(size_t n_rows, size_t padded_dim) {
+    return n_rows * (padded_dim + kStepTokens) + 2 * TileState::Floats(n_rows, padded_dim);
+  }
+
+  void RunWhole() {
+    LoadQueries();
+    const size_t floats = TileState::Floats(n_rows_, padded_dim_);
+    const TileState total = TileState::At(state_memory_, n_rows_);
+    const TileState part = TileState::At(state_memory_ + floats, n_rows_);
+    total.Clear(n_rows_, padded_dim_);
+    for (int32_t s = 0; s < tile_.n_splits; ++s) {
+      Split(tile_.first_split + s, part);
+      Merge(tile_.first_split + s, part, total);
+    }
+    Finish(total);
+  }
+
+  void RunSplit(int32_t split, float* partial) {
+    LoadQueries();
+    Split(split, TileState::At(partial, n_rows_));
+  }
+
+  // partials: of all splits of the tile, partial_floats apart
+  void RunMerge(float* partials, size_t partial_floats) {
+    const TileState total = TileState::At(state_memory_, n_rows_);
+    total.Clear(n_rows_, padded_dim_);
+    for (int32_t s = 0; s < tile_.n_splits; ++s) {
+      float* const partial = partials + static_cast<size_t>(s) * partial_floats;
+      Merge(tile_.first_split + s, TileState::At(partial, n_rows_), total);
+    }
+    Finish(total);
+  }
+
+ private:
+  int32_t Position(size_t token) const {
+    return tile_.first_position + static_cast<int32_t>(token);
+  }
+
+  struct Tokens {
+    size_t begin, end;
+  };
+  // The tokens that see any of the keys [first, last]: the positions from first to last + window
+  // - 1.
+  Tokens Seeing(int32_t first, int32_t last) const {
+    const auto token = [this](int64_t position) {
+      return static_cast<size_t>(
+          std::clamp<int64_t>(position - tile_.first_position, 0, tile_.n_tokens));
+    };
+    const int64_t past = args_.window > 0 ? int64_t{last} + args_.window : INT64_MAX / 2;
+    return {token(first), std::max(token(first), token(past))};
+  }
+
+  void LoadQueries() {
+    const size_t stride = static_cast<size_t>(args_.n_heads + 2 * args_.n_kv_heads) * head_dim_;
+    for (size_t token = 0; token < static_cast<size_t>(tile_.n_tokens); ++token) {
+      const float* const q = args_.qkv + (static_cast<size_t>(tile_.first_row) + token) * stride +
+                             static_cast<size_t>(tile_.kv_head) * group_ * head_dim_;
+      float* const to = queries_ + token * group_ * head_dim_;
+      for (size_t i = 0; i < group_ * head_dim_; ++i) to[i] = q[i] * args_.scale;
+    }
+  }
+
+  size_t KvStart(int32_t first_key) const {
+    const int32_t block = table_[first_key / kBlockTokens];
+    SC_CHECK(block >= 0);
+    return KvBlockStart(static_cast<size_t>(block), static_cast<size_t>(tile_.kv_head),
+                        static_cast<size_t>(args_.n_kv_heads), head_dim_);
+  }
+
+  void Split(int32_t split, const TileState& state) {
+    state.Clear(n_rows_, padded_dim_);
+    for (int32_t first = split * kSplitTokens; first < (split + 1) * kSplitTokens;
+         first += static_cast<int32_t>(kStepTokens)) {
+      const Tokens tokens = Seeing(first, first + static_cast<int32_t>(kStepTokens) - 1);
+      if (tokens.begin < tokens.end) Step(first, tokens, state);
+    }
+  }
+
+  // The keys [first_key, first_key + 64) for `tokens`, which all see one of them.
+  void Step(int32_t first_key, Tokens tokens, const TileState& state) {
+    const int32_t oldest = FirstVisible(Position(tokens.begin), args_.window);
+    const int32_t latest = Position(tokens.end - 1);
+    const int32_t end_key = first_key + static_cast<int32_t>(kStepTokens);
+    const size_t begin = static_cast<size_t>(std::max(0, oldest - first_key)) / kBlock;
+    const size_t end = static_cast<size_t>(std::min(latest, end_key - 1) - first_key) / kBlock + 1;
+
+    const uint8_t* keys[kStepBlocks];
+    size_t starts[kStepBlocks];
+    for (size_t b = begin; b < end; ++b) {
+      starts[b] = KvStart(first_key + static_cast<int32_t>(b * kBlock));
+      keys[b] = static_cast<const uint8_t*>(args_.kv.k) + starts[b] * DTypeBytes(kType);
+    }
+    const size_t row = tokens.begin * group_;
+    MulPanels<kType>((tokens.end - tokens.begin) * group_, queries_ + row * head_dim_, head_dim_,
+                     keys + begin, end - begin, head_dim_,
+                     scores_ + row * kStepTokens + begin * kBlock, kStepTokens, false);
+    for (size_t token = tokens.begin; token < tokens.end; ++token) {
+      const int32_t position = Position(token);
+      const size_t first =
+          static_cast<size_t>(std::max(0, FirstVisible(position, args_.window) - first_key));
+      const size_t last = static_cast<size_t>(std::min(position, end_key - 1) - first_key);
+      for (size_t r = token * group_; r < (token + 1) * group_; ++r) {
+        SoftmaxStep(scores_ + r * kStepTokens, first / kBlock * kBlock,
+                    (last / kBlock + 1) * kBlock, first, last, args_.softcap,
+                    state.Row(r, padded_dim_), padded_dim_);
+      }
+    }
+    for (size_t b = begin; b < end; ++b) {
+      AddValues(first_key + static_cast<int32_t>(b * kBlock), starts[b], b * kBlock, state);
+    }
+  }
+
+  // The values of the block whose first key is first_key; `column`: of that key's weights.
+  void AddValues(int32_t first_key, size_t start, size_t column, const TileState& state) {
+    const int32_t last_key = first_key + static_cast<int32_t>(kBlock) - 1;
+    const Tokens seeing = Seeing(first_key, last_key);
+    // The tokens from the block's last key on take all of it; those before take it up to their own
+    // position.
+    size_t token = seeing.begin;
+    for (; token < seeing.end && Position(token) < last_key; ++token) {
+      const size_t n_keys = static_cast<size_t>(Position(token) - first_key) + 1;
+      MulValues(token, 1, start, column, n_keys, state);
+    }
+    if (token < seeing.end) MulValues(token, seeing.end - token, start, column, kBlock, state);
+  }
+
+  void MulValues(size_t token, size_t n_tokens, size_t start, size_t column, size_t n_keys,
+                 const TileState& state) {
+    const size_t row = token * group_;
+    const float* const weights = scores_ + row * kStepTokens + column;
+    const uint8_t* const block =
+        static_cast<const uint8_t*>(args_.kv.v) + start * DTypeBytes(kType);
+    constexpr size_t kPanelStride = kPanelRows * kBlock * DTypeBytes(kType);
+    const uint8_t* panels[kMaxHeadDim / kPanelRows];
+    const size_t n_panels = head_dim_ / kPanelRows;
+    for (size_t p = 0; p < n_panels; ++p) panels[p] = block + p * kPanelStride;
+    float* const values = state.values + row * padded_dim_;
+    MulPanels<kType>(n_tokens * group_, weights, kStepTokens, panels, n_panels, n_keys, values,
+                     padded_dim_, true);
+    const size_t rest = head_dim_ % kPanelRows;
+    if (rest == 0) return;
+    // The last panel is narrow: widened to float32.
+    HWY_ALIGN float wide[kPanelRows * kBlock] = {};
+    for (size_t key = 0; key < n_keys; ++key) {
+      for (size_t i = 0; i < rest; ++i) {
+        wide[PanelIndex(DType::kF32, i, key)] =
+            LoadElement(block + n_panels * kPanelStride, kType, PanelIndex(kType, i, key, rest));
+      }
+    }
+    const uint8_t* const wide_panel = reinterpret_cast<const uint8_t*>(wide);
+    MulPanels<DType::kF32>(n_tokens * group_, weights, kStepTokens, &wide_panel, 1, n_keys,
+                           values + n_panels * kPanelRows, padded_dim_, true);
+  }
+
+  void Merge(int32_t split, const TileState& part, const TileState& total) const {
+    const Tokens tokens = Seeing(split * kSplitTokens, (split + 1) * kSplitTokens - 1);
+    for (size_t row = tokens.begin * group_; row < tokens.end * group_; ++row) {
+      MergeRow(total.Row(row, padded_dim_), part.Row(row, padded_dim_), padded_dim_);
+    }
+  }
+
+  void Finish(const TileState& total) const {
+    for (size_t row = 0; row < n_rows_; ++row) {
+      const size_t token = static_cast<size_t>(tile_.first_row) + row / group_;
+      const size_t head = static_cast<size_t>(tile_.kv_head) * group_ + row % group_;
+      FinishRow(total.Row(row, padded_dim_), head_dim_,
+                args_.out + (token * static_cast<size_t>(args_.n_heads) + head) * head_dim_);
+    }
+  }
+
+  const AttentionArgs& args_;
+  const AttentionTile& tile_;
+  const size_t group_, head_dim_, padded_dim_, n_rows_;
+  const int32_t* const table_;
+  float* queries_;  // [n_rows, head_dim], scaled
+  float* scores_;   // [n_rows, 64], then the weights
+  float* state_memory_;
+};
+
+template <DType kType>
+absl::Status AttentionOf(const AttentionArgs& args, CpuContext& context) {
+  AttentionPlan& plan = *context.attention_plan;
+  const int n_threads = context.pool->n_threads();
+  PlanAttention(args, n_threads, &plan);
+  const size_t padded_dim = static_cast<size_t>(args.head_dim + 15) / 16 * 16;
+  const size_t max_rows = static_cast<size_t>(plan.tile_tokens * (args.n_heads / args.n_kv_heads));
+  const size_t per_thread = (TileRun<kType>::ScratchFloats(max_rows, padded_dim) + 15) / 16 * 16;
+  const size_t per_partial = TileState::Floats(max_rows, padded_dim);
+  SC_ASSIGN_OR_RETURN(float* const scratch,
+                      context.scratch->Floats(static_cast<size_t>(n_threads) * per_thread +
+                                              plan.tile_of_split.size() * per_partial));
+  const auto of_thread = [&](int thread) {
+    return scratch + static_cast<size_t>(thread) * per_thread;
+  };
+  if (!plan.by_split) {
+    context.pool->Run(plan.tiles.size(), [&](size_t i, int thread) {
+      TileRun<kType>(args, plan.tiles[i], of_thread(thread)).RunWhole();
+    });
+    return absl::OkStatus();
+  }
+  float* const partials = scratch + static_cast<size_t>(n_threads) * per_thread;
+  context.pool->Run(plan.tile_of_split.size(), [&](size_t i, int thread) {
+    const AttentionTile& tile = plan.tiles[static_cast<size_t>(plan.tile_of_split[i])];
+    const int32_t split = tile.first_split + static_cast<int32_t>(i - tile.first_partial);
+    TileRun<kType>(args, tile, of_thread(thread)).RunSplit(split, partials + i * per_partial);
+  });
+  context.pool->Run(plan.tiles.size(), [&](size_t i, int thread) {
+    TileRun<kType>(args, plan.tiles[i], of_thread(thread))
+        .RunMerge(partials + plan.tiles[i].first_partial * per_partial, per_partial);
+  });
+  return absl::OkStatus();
+}
+
+absl::Status Attention(const AttentionArgs& args, CpuContext& context) {
+  SC_CHECK(static_cast<size_t>(args.head_dim) <= kMaxHeadDim);
+  switch (args.kv.dtype) {
+    case DType::kF32:
+      return AttentionOf<DType::kF32>(args, context);
+    case DType::kBF16:
+      return AttentionOf<DType::kBF16>(args, context);
+    case DType::kF16:
+      return AttentionOf<DType::kF16>(args, context);
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace HWY_NAMESPACE
+}  // namespace stagecoach::kernels
+HWY_AFTER_NAMESPACE();
+
+#if HWY_ONCE
+namespace stagecoach::kernels {
+
+HWY_EXPORT(Attention);
+
+CpuKernel<AttentionArgs> ChooseAttention() { return &HWY_DYNAMIC_DISPATCH(Attention); }
+
+}  // namespace stagecoach::kernels
+#endif

@@ -1,0 +1,116 @@
+#include "kernels/cpu/cpu_ops.h"
+
+#include <fmt/format.h>
+#include <sched.h>
+
+#include <algorithm>
+#include <cstring>
+#include <utility>
+
+#include "common/check.h"
+#include "common/status.h"
+#include "kernels/cpu/attention_plan.h"
+#include "kernels/cpu/cpu_kernel.h"
+#include "kernels/cpu/cpu_memory.h"
+#include "kernels/cpu/cpu_target.h"
+#include "kernels/cpu/embed.h"
+#include "kernels/cpu/panel.h"
+#include "kernels/cpu/sample.h"
+#include "kernels/cpu/thread_pool.h"
+
+namespace stagecoach::kernels {
+namespace {
+
+int CoresOfThisProcess() {
+  cpu_set_t set;
+  CPU_ZERO(&set);
+  if (sched_getaffinity(0, sizeof(set), &set) != 0) {  // more cores than cpu_set_t has
+    return static_cast<int>(std::max(1u, std::thread::hardware_concurrency()));
+  }
+  return std::max(1, CPU_COUNT(&set));
+}
+
+class CpuOps final : public Ops {
+ public:
+  explicit CpuOps(const CpuOptions& options)
+      : kernels_(ChooseCpuKernels()),
+        pool_(std::min(options.n_threads > 0 ? options.n_threads : CoresOfThisProcess(),
+                       ThreadPool::kMaxThreads)) {}
+
+  std::string Describe() const override {
+    const int n = pool_.n_threads();
+    return fmt::format("cpu ({}, {} {})", kernels_.target, n, n == 1 ? "thread" : "threads");
+  }
+
+  absl::StatusOr<Buffer> Allocate(size_t bytes) override { return AllocateCpu(bytes); }
+  void Upload(const void* host, void* device, size_t bytes) override {
+    std::memcpy(device, host, bytes);
+  }
+  void Download(const void* device, void* host, size_t bytes) override {
+    std::memcpy(host, device, bytes);
+  }
+
+  size_t MatrixBytes(int32_t rows, int32_t cols, DType dtype) const override {
+    return PanelCount(static_cast<size_t>(rows)) * PanelBytes(static_cast<size_t>(cols), dtype);
+  }
+  absl::StatusOr<Matrix> NewMatrix(int32_t rows, int32_t cols, DType dtype) override {
+    SC_CHECK(rows > 0 && cols > 0);
+    SC_ASSIGN_OR_RETURN(Buffer buffer, AllocateCpu(MatrixBytes(rows, cols, dtype)));
+    return Matrix{std::move(buffer), dtype, rows, cols};
+  }
+  void PackRows(Matrix& matrix, int32_t first_row, int32_t n_rows, const void* source,
+                DType source_dtype) override {
+    SC_CHECK(first_row >= 0 && n_rows >= 0);
+    PackPanels(matrix, static_cast<size_t>(first_row), static_cast<size_t>(n_rows), source,
+               source_dtype, pool_);
+  }
+
+  void Embed(const EmbedArgs& args) override {
+    if (status_.ok()) CpuEmbed(args, pool_);
+  }
+  void Gemm(const GemmArgs& args) override {
+    if (args.n_rows > 0) Run(kernels_.gemm, args);
+  }
+  void Norm(const NormArgs& args) override { Run(kernels_.norm, args); }
+  void RopeAppend(const RopeAppendArgs& args) override {
+    SC_CHECK(args.head_dim % 2 == 0);
+    Run(kernels_.rope_append, args);
+  }
+  void Attention(const AttentionArgs& args) override {
+    SC_CHECK(args.head_dim % 2 == 0 && args.n_heads % args.n_kv_heads == 0);
+    Run(kernels_.attention, args);
+  }
+  void Activate(const ActivationArgs& args) override { Run(kernels_.activation, args); }
+  void GatherRows(const GatherRowsArgs& args) override {
+    if (status_.ok()) CpuGatherRows(args, pool_);
+  }
+  void SoftCap(float* x, int64_t n, float cap) override {
+    Run(kernels_.soft_cap, SoftCapArgs{.x = x, .n = n, .cap = cap});
+  }
+  void Sample(const SampleArgs& args) override {
+    if (status_.ok()) status_ = CpuSample(args, kernels_.sample_vector, context_);
+  }
+
+  absl::Status Synchronize() override { return std::exchange(status_, absl::OkStatus()); }
+
+ private:
+  template <typename Args>
+  void Run(CpuKernel<Args> kernel, const Args& args) {
+    if (status_.ok()) status_ = kernel(args, context_);
+  }
+
+  const CpuKernels kernels_;
+  ThreadPool pool_;
+  Scratch scratch_;
+  AttentionPlan attention_plan_;
+  CpuContext context_{.pool = &pool_, .scratch = &scratch_, .attention_plan = &attention_plan_};
+  absl::Status status_;  // the first failure since the last Synchronize
+};
+
+}  // namespace
+
+std::unique_ptr<Ops> MakeCpuOps(const CpuOptions& options) {
+  return std::make_unique<CpuOps>(options);
+}
+
+}  // namespace stagecoach::kernels

@@ -1,0 +1,34 @@
+// Where a KV block keeps the 16 tokens of one head, [16, head_dim] elements of k and as many of v,
+// as panels (panel.h), so that attention reads them as Gemm reads weights.
+//   k: one panel, tokens as outputs, head_dim inputs
+//   v: ceil(head_dim / 16) panels, 16 elements of the head as outputs (fewer in the last), tokens
+//   as inputs
+#pragma once
+
+#include <algorithm>
+#include <cstddef>
+
+#include "kernels/cpu/panel.h"
+#include "kernels/ops.h"
+
+namespace stagecoach::kernels {
+
+static_assert(kBlockTokens == kPanelRows);
+
+inline constexpr size_t kBlock = kBlockTokens;
+
+// Elements before `kv_head` of `block`.
+constexpr size_t KvBlockStart(size_t block, size_t kv_head, size_t n_kv_heads, size_t head_dim) {
+  return (block * n_kv_heads + kv_head) * kBlock * head_dim;
+}
+
+// Within a block and head.
+constexpr size_t KIndex(DType dtype, size_t token, size_t i) { return PanelIndex(dtype, token, i); }
+
+constexpr size_t VIndex(DType dtype, size_t token, size_t i, size_t head_dim) {
+  const size_t strip = i / kPanelRows * kPanelRows;
+  const size_t width = std::min(kPanelRows, head_dim - strip);
+  return strip * kBlock + PanelIndex(dtype, i - strip, token, width);
+}
+
+}  // namespace stagecoach::kernels

@@ -1,0 +1,185 @@
+// The inner product kernel of Gemm and Attention: rows of float times panels (panel.h).
+//
+// c[row][output] is one chain of multiply-adds over k = 0, 1, 2...: the same bits whichever rows
+// and panels are computed beside it. Included once for each instruction set.
+#if defined(STAGECOACH_KERNELS_CPU_PANEL_INL_H_) == defined(HWY_TARGET_TOGGLE)
+#ifdef STAGECOACH_KERNELS_CPU_PANEL_INL_H_
+#undef STAGECOACH_KERNELS_CPU_PANEL_INL_H_
+#else
+#define STAGECOACH_KERNELS_CPU_PANEL_INL_H_
+#endif
+
+#include <hwy/cache_control.h>
+#include <hwy/highway.h>
+
+#include <cstddef>
+#include <cstdint>
+
+#include "common/dtype.h"
+#include "kernels/cpu/panel.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace stagecoach::kernels {
+namespace HWY_NAMESPACE {
+
+namespace hn = hwy::HWY_NAMESPACE;
+
+using PanelTag = hn::CappedTag<float, kPanelRows>;
+using PanelVec = hn::Vec<PanelTag>;
+inline constexpr size_t kPanelLanes = hn::MaxLanes(PanelTag());
+inline constexpr size_t kPanelVecs = kPanelRows / kPanelLanes;
+
+// Rows of a register block; with the vectors of the weights beside them they fill the registers.
+inline constexpr size_t kBlockRows = kPanelLanes == 16 ? 12 : kPanelLanes == 8 ? 6 : 2;
+
+// Panels side by side: enough chains to hide the latency of a multiply-add when the rows are few.
+constexpr size_t PanelsAtOnce(size_t rows) {
+  if (kPanelLanes == 16) return rows <= 4 ? 4 : 2;
+  if (kPanelLanes == 8) return rows == 1 ? 4 : rows <= 3 ? 2 : 1;
+  return 1;
+}
+inline constexpr size_t kMaxPanelsAtOnce = 4;
+
+// Inputs k and k + 1 of vector `v` of a panel.
+template <DType kType>
+struct PanelPair;
+
+template <>
+struct PanelPair<DType::kBF16> {
+  static HWY_INLINE void Load(const uint8_t* panel, size_t k, size_t v, PanelVec& even,
+                              PanelVec& odd) {
+    const PanelTag d;
+    const hn::RebindToUnsigned<PanelTag> du;
+    const auto words = hn::Load(
+        du, reinterpret_cast<const uint32_t*>(panel) + k / 2 * kPanelRows + v * kPanelLanes);
+    even = hn::BitCast(d, hn::ShiftLeft<16>(words));
+    odd = hn::BitCast(d, hn::And(words, hn::Set(du, 0xffff0000u)));
+  }
+  static HWY_INLINE PanelVec LoadOne(const uint8_t* panel, size_t k, size_t v) {
+    PanelVec even, odd;
+    Load(panel, k, v, even, odd);
+    return even;
+  }
+};
+
+template <>
+struct PanelPair<DType::kF16> {
+  static HWY_INLINE PanelVec LoadOne(const uint8_t* panel, size_t k, size_t v) {
+    const PanelTag d;
+    const hn::Rebind<hwy::float16_t, PanelTag> dh;
+    return hn::PromoteTo(d, hn::LoadU(dh, reinterpret_cast<const hwy::float16_t*>(panel) +
+                                              k * kPanelRows + v * kPanelLanes));
+  }
+  static HWY_INLINE void Load(const uint8_t* panel, size_t k, size_t v, PanelVec& even,
+                              PanelVec& odd) {
+    even = LoadOne(panel, k, v);
+    odd = LoadOne(panel, k + 1, v);
+  }
+};
+
+template <>
+struct PanelPair<DType::kF32> {
+  static HWY_INLINE PanelVec LoadOne(const uint8_t* panel, size_t k, size_t v) {
+    const PanelTag d;
+    return hn::Load(d, reinterpret_cast<const float*>(panel) + k * kPanelRows + v * kPanelLanes);
+  }
+  static HWY_INLINE void Load(const uint8_t* panel, size_t k, size_t v, PanelVec& even,
+                              PanelVec& odd) {
+    even = LoadOne(panel, k, v);
+    odd = LoadOne(panel, k + 1, v);
+  }
+};
+
+// x: kRows rows of k floats, x_stride apart. panels: kPanels of them. c: kRows rows, c_stride
+// apart, of kPanels * 16 floats, rewritten, or added to when `accumulate`.
+template <DType kType, size_t kRows, size_t kPanels>
+HWY_INLINE void MulBlock(const float* HWY_RESTRICT x, size_t x_stride, const uint8_t* const* panels,
+                         size_t k, float* HWY_RESTRICT c, size_t c_stride, bool accumulate) {
+  constexpr size_t kVecs = kPanels * kPanelVecs;
+  constexpr size_t kPrefetchBytes = 1024;
+  const PanelTag d;
+  PanelVec sum[kRows][kVecs];
+  for (size_t r = 0; r < kRows; ++r) {
+    for (size_t v = 0; v < kVecs; ++v) {
+      sum[r][v] = accumulate ? hn::LoadU(d, c + r * c_stride + v * kPanelLanes) : hn::Zero(d);
+    }
+  }
+  size_t i = 0;
+  for (; i + 2 <= k; i += 2) {
+    PanelVec even[kVecs], odd[kVecs];
+    for (size_t p = 0; p < kPanels; ++p) {
+      for (size_t v = 0; v < kPanelVecs; ++v) {
+        PanelPair<kType>::Load(panels[p], i, v, even[p * kPanelVecs + v], odd[p * kPanelVecs + v]);
+      }
+      if constexpr (kRows <= 4) {  // memory is the limit, and four streams are many for the
+                                   // hardware's prefetcher
+        const size_t line = i * kPanelRows * DTypeBytes(kType);
+        hwy::Prefetch(panels[p] + line + kPrefetchBytes);
+        if constexpr (kType == DType::kF32) hwy::Prefetch(panels[p] + line + kPrefetchBytes + 64);
+      }
+    }
+    for (size_t r = 0; r < kRows; ++r) {
+      const PanelVec x0 = hn::Set(d, x[r * x_stride + i]);
+      for (size_t v = 0; v < kVecs; ++v) sum[r][v] = hn::MulAdd(x0, even[v], sum[r][v]);
+    }
+    for (size_t r = 0; r < kRows; ++r) {
+      const PanelVec x1 = hn::Set(d, x[r * x_stride + i + 1]);
+      for (size_t v = 0; v < kVecs; ++v) sum[r][v] = hn::MulAdd(x1, odd[v], sum[r][v]);
+    }
+  }
+  if (i < k) {
+    for (size_t r = 0; r < kRows; ++r) {
+      const PanelVec x0 = hn::Set(d, x[r * x_stride + i]);
+      for (size_t v = 0; v < kVecs; ++v) {
+        const PanelVec w = PanelPair<kType>::LoadOne(panels[v / kPanelVecs], i, v % kPanelVecs);
+        sum[r][v] = hn::MulAdd(x0, w, sum[r][v]);
+      }
+    }
+  }
+  for (size_t r = 0; r < kRows; ++r) {
+    for (size_t v = 0; v < kVecs; ++v) {
+      hn::StoreU(sum[r][v], d, c + r * c_stride + v * kPanelLanes);
+    }
+  }
+}
+
+template <DType kType, size_t kRows>
+HWY_NOINLINE void MulRows(const float* x, size_t x_stride, const uint8_t* const* panels,
+                          size_t n_panels, size_t k, float* c, size_t c_stride, bool accumulate) {
+  constexpr size_t kAtOnce = PanelsAtOnce(kRows);
+  size_t p = 0;
+  for (; p + kAtOnce <= n_panels; p += kAtOnce) {
+    MulBlock<kType, kRows, kAtOnce>(x, x_stride, panels + p, k, c + p * kPanelRows, c_stride,
+                                    accumulate);
+  }
+  if constexpr (kAtOnce > 1) {
+    for (; p < n_panels; ++p) {
+      MulBlock<kType, kRows, 1>(x, x_stride, panels + p, k, c + p * kPanelRows, c_stride,
+                                accumulate);
+    }
+  }
+}
+
+// c[n_rows, n_panels * 16] = x[n_rows, k] times the panels, for any number of rows.
+template <DType kType, size_t kRows = kBlockRows>
+HWY_INLINE void MulPanels(size_t n_rows, const float* x, size_t x_stride,
+                          const uint8_t* const* panels, size_t n_panels, size_t k, float* c,
+                          size_t c_stride, bool accumulate) {
+  for (; n_rows >= kRows; n_rows -= kRows) {
+    MulRows<kType, kRows>(x, x_stride, panels, n_panels, k, c, c_stride, accumulate);
+    x += kRows * x_stride;
+    c += kRows * c_stride;
+  }
+  if constexpr (kRows > 1) {
+    if (n_rows > 0) {
+      MulPanels<kType, kRows - 1>(n_rows, x, x_stride, panels, n_panels, k, c, c_stride,
+                                  accumulate);
+    }
+  }
+}
+
+}  // namespace HWY_NAMESPACE
+}  // namespace stagecoach::kernels
+HWY_AFTER_NAMESPACE();
+
+#endif

@@ -1,0 +1,42 @@
+// The packed layout of weights, and of the KV cache within a block.
+//
+// A panel is 16 outputs wide and `cols` inputs deep, input after input, so that one output's
+// products are summed in the order of the inputs whatever the vector size: 4, 8 or 16 lanes.
+// bfloat16 puts inputs 2i and 2i + 1 of an output side by side: a 32-bit lane is then both of them
+// as float, one shifted up, one masked.
+//   float32, float16: [cols, 16]        bfloat16: [ceil(cols / 2), 16, 2]
+// Panels start at multiples of 64 bytes. What lies outside the matrix is zero.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include "common/dtype.h"
+#include "kernels/cpu/thread_pool.h"
+#include "kernels/ops.h"
+
+namespace stagecoach::kernels {
+
+inline constexpr size_t kPanelRows = 16;
+
+constexpr size_t PanelBytes(size_t cols, DType dtype) {
+  const size_t inputs = dtype == DType::kBF16 ? (cols + 1) / 2 * 2 : cols;
+  return (inputs * kPanelRows * DTypeBytes(dtype) + 63) / 64 * 64;
+}
+
+constexpr size_t PanelCount(size_t rows) { return (rows + kPanelRows - 1) / kPanelRows; }
+
+// Where output `row` of input `col` is in a panel that is `width` outputs wide.
+constexpr size_t PanelIndex(DType dtype, size_t row, size_t col, size_t width = kPanelRows) {
+  return dtype == DType::kBF16 ? col / 2 * width * 2 + row * 2 + col % 2 : col * width + row;
+}
+
+inline const uint8_t* PanelOf(const Matrix& matrix, size_t panel) {
+  return matrix.buffer.As<uint8_t>() + panel * PanelBytes(matrix.cols, matrix.dtype);
+}
+
+// Ops::PackRows. source: [n_rows, matrix.cols]
+void PackPanels(Matrix& matrix, size_t first_row, size_t n_rows, const void* source,
+                DType source_dtype, ThreadPool& pool);
+
+}  // namespace stagecoach::kernels

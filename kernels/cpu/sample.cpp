@@ -1,0 +1,153 @@
+#include "kernels/cpu/sample.h"
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+
+#include "common/check.h"
+#include "common/status.h"
+#include "kernels/cpu/ranked_weights.h"
+#include "kernels/philox.h"
+
+namespace stagecoach::kernels {
+namespace {
+
+constexpr float kInfinity = std::numeric_limits<float>::infinity();
+
+// The lowest id of `max`; 0 in a row without a value.
+int32_t FirstOf(const float* values, size_t vocab, float max) {
+  const float* const at = std::find(values, values + vocab, max);
+  return at == values + vocab ? 0 : static_cast<int32_t>(at - values);
+}
+
+// Bias, forbidden ids and penalties. values: [vocab]
+void Edit(const SampleRow& row, float* values, size_t vocab) {
+  const auto in_range = [vocab](int32_t id) { return static_cast<size_t>(id) < vocab; };
+  for (size_t i = 0; i < row.bias_ids.size(); ++i) {
+    if (in_range(row.bias_ids[i])) values[row.bias_ids[i]] += row.bias_values[i];
+  }
+  for (const int32_t id : row.forbidden) {
+    if (in_range(id)) values[id] = -kInfinity;
+  }
+  for (const TokenCount& count : row.counts) {
+    if (!in_range(count.id)) continue;
+    float& value = values[count.id];
+    value = value > 0 ? value / row.repetition_penalty : value * row.repetition_penalty;
+    value -= row.frequency_penalty * static_cast<float>(count.n_generated);
+    if (count.n_generated > 0) value -= row.presence_penalty;
+  }
+}
+
+// values: [vocab] without NaN, not all -inf; those of an infinite maximum are rewritten.
+int32_t Draw(const SampleRow& row, float* values, size_t vocab, float max,
+             const SampleVector& vector, const RankedWeights::Memory& memory) {
+  if (max == kInfinity) {  // nothing else has a chance
+    std::transform(values, values + vocab, values,
+                   [](float value) { return value == kInfinity ? 0.0f : -kInfinity; });
+    max = 0;
+  }
+  RankedWeights ranked(values, vocab, max, static_cast<double>(row.temperature), vector, memory);
+  size_t n_kept = vocab;
+  if (row.top_k > 0) n_kept = std::min(n_kept, static_cast<size_t>(row.top_k));
+  if (row.top_p < 1) {
+    n_kept = ranked.PrefixReaching(static_cast<double>(row.top_p) * ranked.MassOf(n_kept), n_kept);
+  }
+  if (row.min_p > 0) {
+    const size_t likely = ranked.CountAtLeast(std::log(static_cast<double>(row.min_p)));
+    n_kept = std::clamp<size_t>(likely, 1, n_kept);
+  }
+  return ranked.TokenAt(UniformDraw(row.seed, row.position) * ranked.MassOf(n_kept), n_kept);
+}
+
+// values: [vocab], the raw row without NaN
+void LogProbs(const SampleRow& row, const float* values, size_t vocab, float max,
+              const SampleVector& vector, SampledToken* out) {
+  const auto below = [max](float value) {
+    return value == max ? 0.0 : static_cast<double>(value) - static_cast<double>(max);
+  };
+  double log_sum = 0;
+  if (max == kInfinity) {
+    log_sum = std::log(static_cast<double>(std::count(values, values + vocab, max)));
+  } else if (max > -kInfinity) {
+    log_sum = std::log(vector.sum_exp(values, vocab, max));
+  }
+  const auto logprob = [&](int32_t id) {
+    return max == -kInfinity ? max : static_cast<float>(below(values[id]) - log_sum);
+  };
+  out->logprob = logprob(out->token);
+
+  // top_ids grows by insertion: most values are below the least of those kept.
+  const size_t n_top = std::min(static_cast<size_t>(row.n_logprobs), vocab);
+  size_t n = 0;
+  for (size_t i = 0; i < vocab && n_top > 0; ++i) {
+    if (n == n_top && !(values[i] > values[out->top_ids[n - 1]])) continue;
+    size_t at = n < n_top ? n++ : n - 1;
+    for (; at > 0 && values[i] > values[out->top_ids[at - 1]]; --at) {
+      out->top_ids[at] = out->top_ids[at - 1];
+    }
+    out->top_ids[at] = static_cast<int32_t>(i);
+  }
+  for (size_t i = 0; i < static_cast<size_t>(row.n_logprobs); ++i) {
+    if (i >= n_top) out->top_ids[i] = -1;
+    out->top_logprobs[i] = i < n_top ? logprob(out->top_ids[i]) : -kInfinity;
+  }
+}
+
+struct RowMemory {
+  float* values;  // [vocab]
+  RankedWeights::Memory ranked;
+};
+
+void SampleOne(const float* logits, size_t vocab, const SampleRow& row, const SampleVector& vector,
+               const RowMemory& memory, SampledToken* out) {
+  const bool edited = !row.bias_ids.empty() || !row.forbidden.empty() || !row.counts.empty();
+  const bool drawn = row.given_token < 0;
+  if (drawn && !edited && row.temperature <= 0 && row.n_logprobs < 0) {
+    out->token = FirstOf(logits, vocab, vector.clean(logits, vocab, nullptr));
+    return;
+  }
+  float* const values = memory.values;
+  const float raw_max = vector.clean(logits, vocab, values);
+  if (!drawn) {
+    SC_CHECK(static_cast<size_t>(row.given_token) < vocab);
+    out->token = row.given_token;
+  } else {
+    float max = raw_max;
+    if (edited) {
+      Edit(row, values, vocab);
+      max = vector.clean(values, vocab, values);  // inf - inf and 0 * inf are NaN
+    }
+    out->token = row.temperature <= 0 || max == -kInfinity
+                     ? FirstOf(values, vocab, max)
+                     : Draw(row, values, vocab, max, vector, memory.ranked);
+  }
+  if (row.n_logprobs >= 0) {
+    if (drawn) vector.clean(logits, vocab, values);
+    LogProbs(row, values, vocab, raw_max, vector, out);
+  }
+}
+
+}  // namespace
+
+absl::Status CpuSample(const SampleArgs& args, const SampleVector& vector, CpuContext& context) {
+  SC_CHECK(args.vocab > 0 && args.rows.size() == args.out.size());
+  const size_t vocab = static_cast<size_t>(args.vocab);
+  const size_t padded = (vocab + 31) / 32 * 32;
+  const size_t per_thread =
+      padded * (sizeof(float) + RankedWeights::kBytesPerToken) / sizeof(float);
+  SC_ASSIGN_OR_RETURN(
+      float* const scratch,
+      context.scratch->Floats(static_cast<size_t>(context.pool->n_threads()) * per_thread));
+  context.pool->Run(args.rows.size(), [&](size_t r, int thread) {
+    float* const values = scratch + static_cast<size_t>(thread) * per_thread;
+    double* const weights = reinterpret_cast<double*>(values + padded);
+    int32_t* const ids = reinterpret_cast<int32_t*>(weights + padded);
+    uint16_t* const bins = reinterpret_cast<uint16_t*>(ids + padded);
+    SampleOne(args.logits + r * vocab, vocab, args.rows[r], vector,
+              {.values = values, .ranked = {.weights = weights, .ids = ids, .bins = bins}},
+              &args.out[r]);
+  });
+  return absl::OkStatus();
+}
+
+}  // namespace stagecoach::kernels

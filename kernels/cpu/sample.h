@@ -1,0 +1,12 @@
+// Ops::Sample on the CPU: each row by one thread, without sorting the vocabulary.
+#pragma once
+
+#include "absl/status/status.h"
+#include "kernels/cpu/cpu_kernel.h"
+#include "kernels/cpu/sample_vector.h"
+
+namespace stagecoach::kernels {
+
+absl::Status CpuSample(const SampleArgs& args, const SampleVector& vector, CpuContext& context);
+
+}  // namespace stagecoach::kernels
