@@ -62,8 +62,14 @@ class BatchRunner::Call final : public grpc::ClientReadReactor<v1::GenerateRespo
   }
 
   void OnDone(const grpc::Status& status) override {
-    runner_.Finish(index_, attempt_, completion_, status);
+    BatchRunner& runner = runner_;
+    const size_t index = index_;
+    const uint32_t attempt = attempt_;
+    const Completion completion = std::move(completion_);
+    // Before Run() can return: the context holds the channel, which must not meet its end on gRPC's
+    // own thread.
     delete this;
+    runner.Finish(index, attempt, completion, status);
   }
 
   BatchRunner& runner_;
