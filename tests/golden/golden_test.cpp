@@ -13,12 +13,10 @@
 #include <cstdlib>
 #include <sstream>
 
+#include "kernels/cpu/cpu_ops.h"
 #include "kernels/reference/reference_ops.h"
 #include "tests/golden/golden_data.h"
 #include "tests/golden/pipeline_run.h"
-#ifdef STAGECOACH_HAVE_CPU_OPS
-#include "kernels/cpu/cpu_ops.h"
-#endif
 
 namespace stagecoach {
 namespace {
@@ -40,9 +38,7 @@ struct Backend {
 std::vector<Backend> Backends() {
   std::vector<Backend> backends;
   backends.push_back({"reference", kernels::MakeReferenceOps()});
-#ifdef STAGECOACH_HAVE_CPU_OPS
   backends.push_back({"cpu", kernels::MakeCpuOps({.n_threads = 2})});
-#endif
   return backends;
 }
 
@@ -250,6 +246,23 @@ TEST_CASE("stages, chunks and neighbours change no bit") {
                         fmt::format("{}: {} stages", what, n_stages));
         }
       }
+    }
+  }
+}
+
+TEST_CASE("dummy weights make the same model whatever the split") {
+  for (Backend& backend : Backends()) {
+    for (const GoldenModel& model : FindGoldenModels(STAGECOACH_GOLDEN_DATA)) {
+      PipelineOptions options{.model_dir = model.model_dir, .dummy_weights = true, .n_blocks = 256};
+      const auto one_stage = Load(options, backend.ops.get());
+      const std::vector<Rows> whole = Alone(*one_stage, model, kAllAtOnce);
+      for (const Rows& rows : whole) {
+        for (const float logit : rows.back()) REQUIRE(std::isfinite(logit));
+      }
+      options.n_stages = 4;
+      const auto split = Load(options, backend.ops.get());
+      CheckSameBits(whole, Alone(*split, model, kAllAtOnce),
+                    fmt::format("{} on {}", model.name, backend.name));
     }
   }
 }

@@ -1,0 +1,61 @@
+#include "worker/model/rope_table.h"
+
+#include <catch2/catch_approx.hpp>
+#include <catch2/catch_test_macros.hpp>
+#include <cmath>
+#include <numbers>
+
+namespace stagecoach::worker {
+namespace {
+
+using Catch::Approx;
+
+TEST_CASE("plain and linear frequencies") {
+  RopeSpec rope{.theta = 10000.0};
+  const std::vector<double> plain = RopeFrequencies(rope, 8);
+  REQUIRE(plain.size() == 4);
+  CHECK(plain[0] == 1.0);
+  CHECK(plain[1] == Approx(0.1));
+  CHECK(plain[3] == Approx(0.001));
+  rope.scaling = RopeScaling::kLinear;
+  rope.factor = 4;
+  CHECK(RopeFrequencies(rope, 8)[1] == Approx(0.025));
+}
+
+TEST_CASE("llama3 leaves short waves alone, stretches long ones and joins them without a step") {
+  const RopeSpec rope{.theta = 500000.0,
+                      .scaling = RopeScaling::kLlama3,
+                      .factor = 8.0,
+                      .low_freq_factor = 1.0,
+                      .high_freq_factor = 4.0,
+                      .original_max_positions = 8192};
+  const RopeSpec plain{.theta = 500000.0};
+  const std::vector<double> scaled = RopeFrequencies(rope, 128);
+  const std::vector<double> before = RopeFrequencies(plain, 128);
+  int n_between = 0;
+  for (size_t i = 0; i < scaled.size(); ++i) {
+    const double wavelength = 2 * std::numbers::pi / before[i];
+    if (wavelength < 2048) {
+      CHECK(scaled[i] == before[i]);
+    } else if (wavelength > 8192) {
+      CHECK(scaled[i] == Approx(before[i] / 8));
+    } else {
+      ++n_between;
+      CHECK(scaled[i] < before[i]);
+      CHECK(scaled[i] > before[i] / 8);
+    }
+  }
+  CHECK(n_between > 0);
+}
+
+TEST_CASE("the table holds cos and sin by position") {
+  const HostRopeTable table = MakeRopeTable(RopeSpec{.theta = 10000.0}, 4, 3);
+  REQUIRE(table.cos.size() == 6);
+  CHECK(table.cos[0] == 1.0f);
+  CHECK(table.sin[0] == 0.0f);
+  CHECK(table.cos[4] == Approx(std::cos(2.0)));
+  CHECK(table.sin[5] == Approx(std::sin(0.02)));
+}
+
+}  // namespace
+}  // namespace stagecoach::worker

@@ -1,0 +1,152 @@
+#include "worker/model/stage_model.h"
+
+#include <fmt/format.h>
+
+#include <catch2/catch_test_macros.hpp>
+#include <catch2/matchers/catch_matchers_string.hpp>
+#include <cmath>
+
+#include "common/model/temp_dir.h"
+#include "kernels/reference/reference_ops.h"
+
+namespace stagecoach::worker {
+namespace {
+
+using Catch::Matchers::ContainsSubstring;
+
+// Gemma-2: two KV groups, a tied embedding, soft caps.
+constexpr const char* kGemma =
+    R"({"architectures": ["Gemma2ForCausalLM"], "vocab_size": 50, "hidden_size": 16,
+  "intermediate_size": 24, "num_hidden_layers": 4, "num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": 8,
+  "max_position_embeddings": 64, "sliding_window": 16, "torch_dtype": "bfloat16"})";
+
+StageModelOptions Options(const TempDir& dir) {
+  dir.Write("config.json", kGemma);
+  return {.model_dir = dir.path(),
+          .n_layers = 4,
+          .is_first = true,
+          .is_last = true,
+          .dummy_weights = true,
+          .max_batched_tokens = 32,
+          .max_sequences = 4,
+          .max_model_len = 64};
+}
+
+TEST_CASE("a step with dummy weights gives finite logits, and the KV cache can be replaced") {
+  TempDir dir;
+  const auto ops = kernels::MakeReferenceOps();
+  auto model = StageModel::Load(Options(dir), ops.get(), nullptr);
+  INFO(model.status());
+  REQUIRE(model.ok());
+  const uint64_t n_blocks[] = {4, 8};
+  const std::vector<int32_t> ids = {7, 49, 0}, positions = {0, 1, 2}, starts = {0, 3},
+                             seq_positions = {0};
+  const std::vector<int32_t> slots = {48, 49, 50}, tables = {3};
+  const std::vector<StepBatch::Group> groups = {{slots, tables, 1}, {slots, tables, 1}};
+  std::vector<float> first;
+  for (int turn = 0; turn < 2; ++turn) {
+    REQUIRE((*model)->AllocateKv(n_blocks).ok());
+    (*model)->Forward({ids, positions, starts, seq_positions, groups}, (*model)->hidden_buffer());
+    const std::vector<int32_t> rows = {2, 0};
+    const float* const logits = (*model)->Logits((*model)->hidden_buffer(), rows);
+    const std::vector<float> values(logits, logits + 100);
+    for (const float value : values) {
+      CHECK(std::isfinite(value));
+      CHECK(std::abs(value) <= 30.0f);  // the soft cap
+    }
+    if (turn == 0) first = values;
+    CHECK(values == first);
+    CHECK(std::vector<float>(values.begin(), values.begin() + 50) !=
+          std::vector<float>(values.begin() + 50, values.end()));
+  }
+  CHECK(absl::IsInvalidArgument((*model)->AllocateKv(std::span(n_blocks).first(1))));
+}
+
+TEST_CASE("memory is told by what it is for") {
+  TempDir dir;
+  const auto ops = kernels::MakeReferenceOps();
+  StageModelOptions options = Options(dir);
+  const auto load = [&] {
+    auto model = StageModel::Load(options, ops.get(), nullptr);
+    REQUIRE(model.ok());
+    return *std::move(model);
+  };
+  const auto whole = load();
+  // A block of one layer: keys and values, 2 heads, 16 tokens, 8 values of 2 bytes.
+  const uint64_t layer_block = 2 * 2 * 16 * 8 * 2;
+  CHECK(whole->kv_block_bytes() == std::vector<uint64_t>{2 * layer_block, 2 * layer_block});
+  CHECK(whole->max_logit_rows() == 4);
+  CHECK(whole->scratch_bytes() > 0);
+
+  options.n_layers = 1;
+  options.is_last = false;
+  const auto head = load();
+  CHECK(head->kv_block_bytes() == std::vector<uint64_t>{layer_block, 0});
+  options.first_layer = 1;
+  options.n_layers = 3;
+  options.is_first = false;
+  options.is_last = true;
+  const auto tail = load();
+  // The tied table is stored once in one stage, and once in each of two.
+  CHECK(head->weights_bytes() + tail->weights_bytes() == whole->weights_bytes() + 50 * 16 * 2);
+  options.dtype = DType::kF32;
+  CHECK(load()->kv_block_bytes() == std::vector<uint64_t>{2 * layer_block, 4 * layer_block});
+}
+
+TEST_CASE("progress rises to the total") {
+  TempDir dir;
+  const auto ops = kernels::MakeReferenceOps();
+  uint64_t last = 0, total = 0;
+  int n_calls = 0;
+  const auto model = StageModel::Load(Options(dir), ops.get(), [&](uint64_t done, uint64_t all) {
+    CHECK(done >= last);
+    last = done;
+    total = all;
+    ++n_calls;
+  });
+  REQUIRE(model.ok());
+  CHECK(n_calls > 4);
+  CHECK(last == total);
+  CHECK(total > 0);
+}
+
+TEST_CASE("options that fit no model are refused") {
+  TempDir dir;
+  const auto ops = kernels::MakeReferenceOps();
+  const auto error = [&](auto change) {
+    StageModelOptions options = Options(dir);
+    change(options);
+    const absl::Status status = StageModel::Load(options, ops.get(), nullptr).status();
+    CHECK(absl::IsInvalidArgument(status));
+    return std::string(status.message());
+  };
+  CHECK_THAT(error([](auto& o) { o.n_layers = 5; }), ContainsSubstring("4 layers"));
+  CHECK_THAT(error([](auto& o) { o.first_layer = -1; }), ContainsSubstring("4 layers"));
+  CHECK_THAT(error([](auto& o) { o.is_last = false; }), ContainsSubstring("last"));
+  CHECK_THAT(error([](auto& o) { o.max_model_len = 65; }), ContainsSubstring("64 positions"));
+  CHECK_THAT(error([](auto& o) { o.max_sequences = 0; }), ContainsSubstring("max_sequences"));
+}
+
+TEST_CASE("a checkpoint that does not fit its config is refused with all that is wrong") {
+  TempDir dir;
+  const auto ops = kernels::MakeReferenceOps();
+  StageModelOptions options = Options(dir);
+  options.dummy_weights = false;
+  CHECK(absl::IsNotFound(StageModel::Load(options, ops.get(), nullptr).status()));
+
+  const std::string header =
+      R"({"model.embed_tokens.weight": {"dtype": "BF16", "shape": [48, 16], "data_offsets": [0, 1536]}})";
+  std::string file(8, '\0');
+  file[0] = static_cast<char>(header.size());
+  dir.Write("model.safetensors", file + header + std::string(1536, '\0'));
+  const absl::Status status = StageModel::Load(options, ops.get(), nullptr).status();
+  CHECK(absl::IsInvalidArgument(status));
+  CHECK_THAT(
+      std::string(status.message()),
+      ContainsSubstring("embed_tokens.weight: has shape [48, 16], config.json makes it [50, 16]") &&
+          ContainsSubstring("model.layers.{0-3}.self_attn.q_proj.weight: missing") &&
+          ContainsSubstring("model.norm.weight: missing"));
+}
+
+}  // namespace
+}  // namespace stagecoach::worker

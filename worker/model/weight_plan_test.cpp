@@ -1,0 +1,71 @@
+#include "worker/model/weight_plan.h"
+
+#include <algorithm>
+#include <catch2/catch_test_macros.hpp>
+
+#include "common/model/temp_dir.h"
+
+namespace stagecoach::worker {
+namespace {
+
+ModelSpec Spec(std::string_view more) {
+  TempDir dir;
+  dir.Write("config.json", std::string(R"({"architectures": ["LlamaForCausalLM"], )") +
+                               std::string(more) +
+                               R"("vocab_size": 40, "hidden_size": 16, "intermediate_size": 24,
+    "num_hidden_layers": 3, "num_attention_heads": 4, "num_key_value_heads": 2, "max_position_embeddings": 64})");
+  auto spec = ReadModelSpec(dir.path());
+  INFO(spec.status());
+  REQUIRE(spec.ok());
+  return *spec;
+}
+
+const TensorRequest* Find(const WeightPlan& plan, std::string_view name) {
+  const auto found = std::find_if(plan.requests.begin(), plan.requests.end(),
+                                  [&](const TensorRequest& r) { return r.name == name; });
+  return found == plan.requests.end() ? nullptr : &*found;
+}
+
+TEST_CASE("a middle stage asks for its own layers only, with q, k and v fused") {
+  const ModelSpec spec = Spec(R"("attention_bias": true,)");
+  StageWeights weights;
+  const WeightPlan plan = PlanWeights({.first_layer = 1, .n_layers = 1}, spec, &weights);
+  REQUIRE(weights.layers.size() == 1);
+  for (const TensorRequest& request : plan.requests) {
+    CHECK(request.name.find("model.layers.1.") == 0);
+  }
+  CHECK(plan.matrices.size() == 4);
+  const MatrixPlan& qkv = plan.matrices[0];
+  CHECK(qkv.target == &weights.layers[0].qkv);
+  CHECK(qkv.rows == 16 + 8 + 8);
+  CHECK(qkv.cols == 16);
+  REQUIRE(qkv.parts.size() == 3);
+  CHECK(plan.requests[qkv.parts[1].request].name == "model.layers.1.self_attn.k_proj.weight");
+  CHECK(qkv.parts[1].first_row == 16);
+  CHECK(qkv.parts[2].first_row == 24);
+  const TensorRequest* const bias = Find(plan, "model.layers.1.self_attn.o_proj.bias");
+  REQUIRE(bias != nullptr);
+  CHECK(bias->is_vector);
+  CHECK(bias->cols == 16);
+  CHECK(Find(plan, "model.layers.1.mlp.down_proj.bias") == nullptr);
+}
+
+TEST_CASE("the ends of the model") {
+  const ModelSpec untied = Spec("");
+  const ModelSpec tied = Spec(R"("tie_word_embeddings": true,)");
+  const auto names = [](const ModelSpec& spec, bool is_first, bool is_last) {
+    StageWeights weights;
+    const WeightPlan plan =
+        PlanWeights({.n_layers = 1, .is_first = is_first, .is_last = is_last}, spec, &weights);
+    return std::vector<bool>{Find(plan, "model.embed_tokens.weight") != nullptr,
+                             Find(plan, "model.norm.weight") != nullptr,
+                             Find(plan, "lm_head.weight") != nullptr};
+  };
+  CHECK(names(untied, true, false) == std::vector<bool>{true, false, false});
+  CHECK(names(untied, false, true) == std::vector<bool>{false, true, true});
+  CHECK(names(tied, false, true) == std::vector<bool>{true, true, false});
+  CHECK(names(tied, true, true) == std::vector<bool>{true, true, false});
+}
+
+}  // namespace
+}  // namespace stagecoach::worker
