@@ -1,0 +1,44 @@
+// Shows how far all stages together have come with loading.
+#pragma once
+
+#include <chrono>
+#include <condition_variable>
+#include <cstdint>
+#include <mutex>
+#include <string>
+#include <thread>
+#include <vector>
+
+namespace stagecoach::router {
+
+// "loading [#######             ]  35%  1.2 GiB of 3.4 GiB  2 stages"
+std::string ProgressLine(uint64_t bytes_done, uint64_t bytes_total, size_t n_stages);
+
+// Draws a bar on a terminal and writes a log line every few seconds elsewhere. Thread-safe.
+class LoadProgressDisplay {
+ public:
+  LoadProgressDisplay(size_t n_stages, bool is_terminal);
+  ~LoadProgressDisplay();  // ends the bar's line
+
+  void Update(size_t stage, uint64_t bytes_done, uint64_t bytes_total);
+
+ private:
+  struct Progress {
+    uint64_t done = 0;
+    uint64_t total = 0;
+  };
+
+  void Run();
+  void Show(uint64_t done, uint64_t total);
+  Progress Sum();
+
+  const bool is_terminal_;
+  bool shown_ = false;  // of the display's thread, and of the destructor after it
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  std::vector<Progress> stages_;  // guarded by mutex_
+  bool stopping_ = false;         // guarded by mutex_
+  std::thread thread_;
+};
+
+}  // namespace stagecoach::router

@@ -1,0 +1,237 @@
+#include "router/dispatch/pipeline_client.h"
+
+#include <fmt/format.h>
+#include <grpcpp/grpcpp.h>
+
+#include <condition_variable>
+#include <deque>
+#include <mutex>
+#include <thread>
+#include <utility>
+
+#include "common/check.h"
+#include "common/rpc/server.h"
+#include "common/rpc/status.h"
+#include "common/status.h"
+#include "stagecoach/v1/stage.grpc.pb.h"
+
+namespace stagecoach::router {
+namespace {
+
+// Until a stage that has joined answers the hello.
+constexpr auto kReadyTimeout = std::chrono::seconds(30);
+// Within which the death of a process shows on its connection.
+constexpr auto kSettleTime = std::chrono::milliseconds(300);
+
+using StepStream = grpc::ClientReaderWriter<v1::StepRequest, v1::StepResponse>;
+
+struct StageLink {
+  std::string name;  // "stage 1 (10.0.0.2:9100)"
+  std::shared_ptr<grpc::Channel> channel;
+  std::unique_ptr<v1::Stage::Stub> stub;
+  std::unique_ptr<grpc::ClientContext> context;
+  std::unique_ptr<StepStream> stream;
+  std::thread reader;
+};
+
+class PipelineClient final : public StageClient {
+ public:
+  PipelineClient(std::vector<std::string> addresses, uint64_t epoch,
+                 std::function<void(const absl::Status&)> on_lost)
+      : epoch_(epoch), on_lost_(std::move(on_lost)), links_(addresses.size()) {
+    SC_CHECK(!addresses.empty());
+    for (size_t i = 0; i < links_.size(); ++i) {
+      links_[i].name = fmt::format("stage {} ({})", i, addresses[i]);
+      links_[i].channel = MakeChannel(addresses[i], kMaxInternalMessageBytes);
+      links_[i].stub = v1::Stage::NewStub(links_[i].channel);
+    }
+  }
+
+  ~PipelineClient() override { Stop(); }
+
+  absl::Status Start(StageClientEvents events) override;
+  void Send(std::unique_ptr<v1::StepPlan> plan) override;
+  void Stop() override;
+
+ private:
+  absl::Status Greet(StageLink& link);
+  void Read(size_t i);
+  void WritePlans();
+  // Reports the first caller's loss only: the others follow from it.
+  void Down(const StageLink& link, absl::Status status);
+  absl::Status Blame(const StageLink& link, absl::Status status);
+  void CancelStreams();
+
+  const uint64_t epoch_;
+  const std::function<void(const absl::Status&)> on_lost_;
+  std::vector<StageLink> links_;
+  StageClientEvents events_;
+  std::thread writer_;
+  bool started_ = false;
+
+  std::mutex mutex_;
+  std::condition_variable wake_writer_;
+  std::deque<std::unique_ptr<v1::StepPlan>> plans_;  // guarded by mutex_
+  bool closed_ = false;                              // guarded by mutex_: down or stopping
+};
+
+absl::Status Named(const StageLink& link, std::string_view what, const grpc::Status& status) {
+  return absl::UnavailableError(fmt::format(
+      "{} {}: {}", link.name, what, status.ok() ? "it ended the stream" : status.error_message()));
+}
+
+absl::Status PipelineClient::Start(StageClientEvents events) {
+  SC_CHECK(!started_);
+  started_ = true;
+  events_ = std::move(events);
+  // Each hello is on its way before the first answer is waited for.
+  for (StageLink& link : links_) {
+    link.context = std::make_unique<grpc::ClientContext>();
+    link.stream = link.stub->Step(link.context.get());
+    v1::StepRequest hello;
+    hello.mutable_hello()->set_epoch(epoch_);
+    link.stream->Write(hello);  // a failure shows when the answer is read
+  }
+  absl::Status status;
+  {
+    // A read has no time limit of its own.
+    std::mutex mutex;
+    std::condition_variable done_changed;
+    bool done = false;
+    std::thread watchdog([&] {
+      std::unique_lock lock(mutex);
+      if (!done_changed.wait_for(lock, kReadyTimeout, [&] { return done; })) CancelStreams();
+    });
+    for (StageLink& link : links_) {
+      status = Greet(link);
+      if (!status.ok()) break;
+    }
+    {
+      std::lock_guard lock(mutex);
+      done = true;
+    }
+    done_changed.notify_one();
+    watchdog.join();
+  }
+  if (!status.ok()) {
+    CancelStreams();
+    for (StageLink& link : links_) link.stream.reset();
+    std::lock_guard lock(mutex_);
+    closed_ = true;
+    return status;
+  }
+  for (size_t i = 0; i < links_.size(); ++i) {
+    links_[i].reader = std::thread([this, i] { Read(i); });
+  }
+  writer_ = std::thread([this] { WritePlans(); });
+  return absl::OkStatus();
+}
+
+absl::Status PipelineClient::Greet(StageLink& link) {
+  v1::StepResponse ready;
+  if (!link.stream->Read(&ready)) {
+    return Named(link, "did not open its step stream", link.stream->Finish());
+  }
+  if (!ready.has_ready() || ready.ready().epoch() != epoch_) {
+    return absl::FailedPreconditionError(
+        fmt::format("{} answered the hello of epoch {} with something else; is it a worker of "
+                    "another version, or in use by another router?",
+                    link.name, epoch_));
+  }
+  return absl::OkStatus();
+}
+
+void PipelineClient::Send(std::unique_ptr<v1::StepPlan> plan) {
+  {
+    std::lock_guard lock(mutex_);
+    if (closed_) return;
+    plans_.push_back(std::move(plan));
+  }
+  wake_writer_.notify_one();
+}
+
+void PipelineClient::WritePlans() {
+  v1::StepRequest request;
+  while (true) {
+    {
+      std::unique_lock lock(mutex_);
+      wake_writer_.wait(lock, [this] { return closed_ || !plans_.empty(); });
+      if (closed_) return;
+      request.set_allocated_plan(plans_.front().release());
+      plans_.pop_front();
+    }
+    // A stream that takes no more plans has ended; its reader says why.
+    if (!links_.front().stream->Write(request)) return;
+  }
+}
+
+void PipelineClient::Read(size_t i) {
+  StageLink& link = links_[i];
+  v1::StepResponse response;
+  while (link.stream->Read(&response)) {
+    if (i + 1 != links_.size() || !response.has_result()) {
+      Down(link, absl::UnavailableError(link.name + " sent what only the last stage sends"));
+      break;
+    }
+    events_.on_result(std::unique_ptr<v1::StepResult>(response.release_result()));
+  }
+  const grpc::Status status = link.stream->Finish();
+  Down(link, Named(link, "is lost", status));
+}
+
+// When a worker dies its neighbours notice too and end their streams, perhaps before its own end is
+// seen here. Then the one to name is the stage whose connection broke.
+absl::Status PipelineClient::Blame(const StageLink& link, absl::Status status) {
+  if (link.channel->GetState(false) != GRPC_CHANNEL_READY) return status;
+  const auto deadline = std::chrono::system_clock::now() + kSettleTime;
+  for (const StageLink& other : links_) {
+    if (&other == &link) continue;
+    other.channel->WaitForStateChange(GRPC_CHANNEL_READY, deadline);
+    if (other.channel->GetState(false) == GRPC_CHANNEL_READY) continue;
+    return absl::UnavailableError(fmt::format("{} is lost: its connection broke ({})", other.name,
+                                              std::string(status.message())));
+  }
+  return status;
+}
+
+void PipelineClient::Down(const StageLink& link, absl::Status status) {
+  {
+    std::lock_guard lock(mutex_);
+    if (closed_) return;
+    closed_ = true;
+    plans_.clear();
+  }
+  wake_writer_.notify_one();
+  status = Blame(link, std::move(status));
+  CancelStreams();
+  events_.on_down(status);
+  if (on_lost_) on_lost_(status);
+}
+
+void PipelineClient::CancelStreams() {
+  for (StageLink& link : links_) link.context->TryCancel();
+}
+
+void PipelineClient::Stop() {
+  if (!started_) return;
+  {
+    std::lock_guard lock(mutex_);
+    closed_ = true;
+    plans_.clear();
+  }
+  wake_writer_.notify_one();
+  CancelStreams();
+  for (StageLink& link : links_) {
+    if (link.reader.joinable()) link.reader.join();
+  }
+  if (writer_.joinable()) writer_.join();
+}
+
+}  // namespace
+
+std::unique_ptr<StageClient> MakePipelineClient(std::vector<std::string> addresses, uint64_t epoch,
+                                                std::function<void(const absl::Status&)> on_lost) {
+  return std::make_unique<PipelineClient>(std::move(addresses), epoch, std::move(on_lost));
+}
+
+}  // namespace stagecoach::router

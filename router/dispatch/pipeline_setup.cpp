@@ -1,0 +1,232 @@
+#include "router/dispatch/pipeline_setup.h"
+
+#include <fmt/format.h>
+#include <grpcpp/grpcpp.h>
+#include <spdlog/spdlog.h>
+
+#include <algorithm>
+#include <functional>
+#include <mutex>
+#include <thread>
+#include <utility>
+
+#include "common/rpc/server.h"
+#include "common/rpc/status.h"
+#include "common/size.h"
+#include "common/status.h"
+#include "router/dispatch/load_progress.h"
+#include "stagecoach/v1/stage.grpc.pb.h"
+
+namespace stagecoach::router {
+namespace {
+
+// Workers may still be starting.
+constexpr auto kDescribeTimeout = std::chrono::seconds(60);
+constexpr auto kJoinTimeout = std::chrono::seconds(120);
+
+struct Worker {
+  int32_t stage = 0;
+  std::string address;
+  std::string name;  // "stage 1 (10.0.0.2:9100)"
+  std::unique_ptr<v1::Stage::Stub> stub;
+  v1::DescribeResponse description;
+  v1::MemoryReport memory;
+};
+
+using WorkerCall = std::function<grpc::Status(Worker&, grpc::ClientContext&)>;
+
+// Runs `call` for every worker at once. The first failure cancels the other calls; theirs then do
+// not count.
+absl::Status OnAll(std::vector<Worker>& workers, std::string_view what, const WorkerCall& call) {
+  std::vector<grpc::ClientContext> contexts(workers.size());
+  std::mutex mutex;
+  bool cancelled = false;
+  absl::StatusCode code = absl::StatusCode::kOk;
+  std::string problems;
+  std::vector<std::thread> threads;
+  for (size_t i = 0; i < workers.size(); ++i) {
+    threads.emplace_back([&, i] {
+      const absl::Status status = FromGrpc(call(workers[i], contexts[i]));
+      if (status.ok()) return;
+      std::lock_guard lock(mutex);
+      if (cancelled && status.code() == absl::StatusCode::kCancelled) return;
+      if (code == absl::StatusCode::kOk) code = status.code();
+      if (!problems.empty()) problems += '\n';
+      problems += fmt::format("{}: {}: {}", workers[i].name, what, std::string(status.message()));
+      if (!std::exchange(cancelled, true)) {
+        for (grpc::ClientContext& context : contexts) context.TryCancel();
+      }
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  return absl::Status(code, problems);
+}
+
+v1::DType ToProto(std::optional<DType> dtype) {
+  if (!dtype) return v1::DTYPE_UNSPECIFIED;
+  switch (*dtype) {
+    case DType::kF32:
+      return v1::DTYPE_FLOAT32;
+    case DType::kBF16:
+      return v1::DTYPE_BFLOAT16;
+    case DType::kF16:
+      return v1::DTYPE_FLOAT16;
+  }
+  return v1::DTYPE_UNSPECIFIED;
+}
+
+std::vector<Worker> Connect(const std::vector<std::string>& addresses) {
+  std::vector<Worker> workers;
+  for (const std::string& address : addresses) {
+    Worker worker;
+    worker.stage = static_cast<int32_t>(workers.size());
+    worker.address = address;
+    worker.name = fmt::format("stage {} ({})", worker.stage, address);
+    worker.stub = v1::Stage::NewStub(MakeChannel(address, kMaxInternalMessageBytes));
+    workers.push_back(std::move(worker));
+  }
+  return workers;
+}
+
+absl::Status Describe(std::vector<Worker>& workers) {
+  SC_RETURN_IF_ERROR(OnAll(workers, "cannot be reached", [](Worker& worker, auto& context) {
+    context.set_wait_for_ready(true);
+    context.set_deadline(std::chrono::system_clock::now() + kDescribeTimeout);
+    return worker.stub->Describe(&context, {}, &worker.description);
+  }));
+  for (const Worker& worker : workers) {
+    const auto& d = worker.description;
+    spdlog::info("{}: {} ({}), {} threads, {} of memory available", worker.name, d.device(),
+                 d.device_name(), d.n_threads(), FormatBytes(d.memory_available_bytes()));
+  }
+  return absl::OkStatus();
+}
+
+v1::LoadRequest MakeLoadRequest(const ModelSpec& spec, const PipelineOptions& options,
+                                const std::vector<Worker>& workers, const Worker& worker,
+                                const LayerRange& layers) {
+  v1::LoadRequest request;
+  request.set_model_dir(options.model_dir);
+  request.set_stage(worker.stage);
+  request.set_n_stages(workers.size());
+  request.set_first_layer(layers.first);
+  request.set_n_layers(layers.count);
+  request.set_dtype(ToProto(options.dtype));
+  request.set_load_format(options.dummy_weights ? v1::LOAD_FORMAT_DUMMY : v1::LOAD_FORMAT_AUTO);
+  request.set_max_batched_tokens(options.max_batched_tokens);
+  request.set_max_sequences(options.max_sequences);
+  request.set_max_model_len(options.max_model_len > 0 ? options.max_model_len : spec.max_positions);
+  request.set_kv_memory_bytes(options.kv_memory_bytes);
+  request.set_n_local_workers(std::count_if(
+      workers.begin(), workers.end(),
+      [&](const Worker& other) { return other.description.host() == worker.description.host(); }));
+  request.set_max_logprobs(options.max_logprobs);
+  return request;
+}
+
+absl::Status Load(const ModelSpec& spec, const PipelineOptions& options,
+                  const std::vector<LayerRange>& layers, std::vector<Worker>& workers) {
+  LoadProgressDisplay display(workers.size(), options.terminal);
+  return OnAll(workers, "cannot load", [&](Worker& worker, auto& context) {
+    const auto stream = worker.stub->Load(
+        &context, MakeLoadRequest(spec, options, workers, worker, layers[worker.stage]));
+    v1::LoadProgress progress;
+    bool reported = false;
+    while (stream->Read(&progress)) {
+      display.Update(worker.stage, progress.bytes_done(), progress.bytes_total());
+      if (progress.has_report()) {
+        worker.memory = progress.report();
+        reported = true;
+      }
+    }
+    const grpc::Status status = stream->Finish();
+    if (!status.ok()) return status;
+    if (!reported || worker.memory.kv_block_bytes_size() != int(spec.kv_groups.size())) {
+      return grpc::Status(grpc::StatusCode::INTERNAL,
+                          "it sent no memory report for this model; is it of another version?");
+    }
+    return status;
+  });
+}
+
+absl::StatusOr<KvPlan> Size(const ModelSpec& spec, const PipelineOptions& options,
+                            const std::vector<Worker>& workers) {
+  std::vector<StageKvMemory> memory;
+  for (const Worker& worker : workers) {
+    const auto& report = worker.memory;
+    spdlog::info(
+        "{}: weights {}, scratch {}, KV cache {}; loaded in {:.1f} s, largest step {:.0f} ms",
+        worker.name, FormatBytes(report.weights_bytes()), FormatBytes(report.scratch_bytes()),
+        FormatBytes(report.kv_bytes()), report.load_ms() / 1000, report.profile_ms());
+    memory.push_back(
+        {.name = worker.name,
+         .kv_bytes = report.kv_bytes(),
+         .block_bytes = {report.kv_block_bytes().begin(), report.kv_block_bytes().end()}});
+  }
+  const bool fixed = options.max_model_len > 0;
+  SC_ASSIGN_OR_RETURN(KvPlan plan,
+                      SizeKv(spec.kv_groups, memory,
+                             {.max_sequences = options.max_sequences,
+                              .max_prefill_chunk = options.max_prefill_chunk,
+                              .max_model_len = fixed ? options.max_model_len : spec.max_positions,
+                              .max_model_len_is_fixed = fixed}));
+  if (!fixed && plan.max_model_len < spec.max_positions) {
+    spdlog::warn("max_model_len lowered from {} to {}: the KV cache holds {} blocks of {} tokens",
+                 spec.max_positions, plan.max_model_len, plan.kv_blocks, kKvBlockTokens);
+  }
+  return plan;
+}
+
+absl::Status Join(const PipelineOptions& options, const KvPlan& kv, std::vector<Worker>& workers) {
+  return OnAll(workers, "cannot join the pipeline", [&](Worker& worker, auto& context) {
+    const bool is_last = worker.stage + 1 == static_cast<int32_t>(workers.size());
+    v1::JoinRequest request;
+    request.set_epoch(options.epoch);
+    request.set_stage(worker.stage);
+    request.set_n_stages(workers.size());
+    if (!is_last) request.set_next_address(workers[worker.stage + 1].address);
+    if (is_last && workers.size() > 1) request.set_first_address(workers[0].address);
+    for (const uint64_t n : kv.n_blocks) request.add_kv_blocks(n);
+    v1::JoinResponse response;
+    context.set_deadline(std::chrono::system_clock::now() + kJoinTimeout);
+    return worker.stub->Join(&context, request, &response);
+  });
+}
+
+}  // namespace
+
+absl::StatusOr<Pipeline> SetUpPipeline(const ModelSpec& spec, const PipelineOptions& options) {
+  const int32_t n_stages = static_cast<int32_t>(options.addresses.size());
+  if (options.max_model_len > spec.max_positions) {
+    return absl::InvalidArgumentError(
+        fmt::format("--max-model-len {} is more than the {} positions of the model's config.json",
+                    options.max_model_len, spec.max_positions));
+  }
+  for (auto it = options.addresses.begin(); it != options.addresses.end(); ++it) {
+    if (std::find(options.addresses.begin(), it, *it) != it) {
+      return absl::InvalidArgumentError(
+          fmt::format("--stages names {} twice; a worker holds one stage", *it));
+    }
+  }
+  SC_ASSIGN_OR_RETURN(const std::vector<LayerRange> layers,
+                      options.layer_split.empty()
+                          ? BalanceLayers(spec, n_stages)
+                          : SplitLayers(options.layer_split, spec, n_stages));
+  std::vector<Worker> workers = Connect(options.addresses);
+  SC_RETURN_IF_ERROR(Describe(workers));
+  SC_RETURN_IF_ERROR(Load(spec, options, layers, workers));
+  SC_ASSIGN_OR_RETURN(KvPlan kv, Size(spec, options, workers));
+  SC_RETURN_IF_ERROR(Join(options, kv, workers));
+
+  Pipeline pipeline{.kv = std::move(kv)};
+  for (const Worker& worker : workers) {
+    const auto& d = worker.description;
+    pipeline.stages.push_back(
+        {.address = worker.address,
+         .device = d.device_name().empty() ? d.device() : d.device() + ": " + d.device_name(),
+         .layers = layers[worker.stage]});
+  }
+  return pipeline;
+}
+
+}  // namespace stagecoach::router

@@ -1,0 +1,49 @@
+// Brings a pipeline up: Describe, Load and Join on all workers.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "common/dtype.h"
+#include "common/model/model_spec.h"
+#include "router/dispatch/kv_sizing.h"
+#include "router/dispatch/layer_split.h"
+
+namespace stagecoach::router {
+
+struct PipelineOptions {
+  std::string model_dir;               // on the workers' machines
+  std::vector<std::string> addresses;  // by stage
+  std::optional<DType> dtype;          // absent: as stored
+  bool dummy_weights = false;
+  int32_t max_batched_tokens = 512;
+  int32_t max_sequences = 256;
+  int32_t max_prefill_chunk = 512;
+  int32_t max_model_len = 0;  // tokens; 0: the model's own, lowered to what KV memory holds
+  int32_t max_logprobs = 20;
+  uint64_t kv_memory_bytes = 0;       // by stage; 0: the workers decide
+  std::vector<uint32_t> layer_split;  // layers by stage; empty: balanced
+  uint64_t epoch = 1;
+  bool terminal = false;  // standard error is one: show a progress bar
+};
+
+struct PipelineStage {
+  std::string address;
+  std::string device;  // "cpu: AMD EPYC ..., AVX2"
+  LayerRange layers;
+};
+
+struct Pipeline {
+  std::vector<PipelineStage> stages;
+  KvPlan kv;
+};
+
+// Each phase runs on all workers at once. Fails with the first phase that fails anywhere: every
+// line of the message names a stage, its address and the cause. Blocks for as long as loading
+// takes.
+absl::StatusOr<Pipeline> SetUpPipeline(const ModelSpec& spec, const PipelineOptions& options);
+
+}  // namespace stagecoach::router

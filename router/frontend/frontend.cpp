@@ -1,0 +1,154 @@
+#include "router/frontend/frontend.h"
+
+#include <fmt/format.h>
+
+#include <chrono>
+#include <future>
+#include <random>
+#include <span>
+#include <utility>
+
+#include "common/status.h"
+#include "common/text/utf8.h"
+#include "router/scheduler/kv_blocks.h"
+#include "router/scheduler/scheduler.h"
+#include "router/text/chat.h"
+
+namespace stagecoach::router {
+namespace {
+
+constexpr auto kSnapshotTimeout = std::chrono::seconds(5);
+
+std::string MakeRequestId() {
+  thread_local std::mt19937_64 generator([] {
+    std::random_device device;
+    return uint64_t(device()) << 32 | device();
+  }());
+  return fmt::format("req-{:016x}", generator());
+}
+
+}  // namespace
+
+Frontend::Frontend(const FrontendOptions& options, ServedModel model,
+                   std::vector<v1::StageStatus> stages, Scheduler* scheduler)
+    : model_(std::move(model)),
+      stages_(std::move(stages)),
+      max_prompts_(options.max_prompts),
+      scheduler_(scheduler),
+      metrics_(model_.name),
+      prompts_(options.n_prompt_threads) {
+  for (int i = 0; i < options.n_output_threads; ++i) {
+    lanes_.push_back(std::make_unique<WorkQueue>(1));
+  }
+}
+
+std::shared_ptr<Generation> Frontend::NewGeneration(const std::string& request_id,
+                                                    ResponseWriter* writer) {
+  const Generation::Services services = {.model = &model_,
+                                         .scheduler = scheduler_,
+                                         .metrics = &metrics_,
+                                         .lane = lanes_[next_lane_++ % lanes_.size()].get()};
+  return std::make_shared<Generation>(services, request_id.empty() ? MakeRequestId() : request_id,
+                                      next_id_.fetch_add(kMaxChoices), writer);
+}
+
+template <typename Request>
+void Frontend::BeginAny(std::shared_ptr<Generation> generation, const Request* request) {
+  const absl::Status posted =
+      Post([this, generation, request] { generation->Start(BuildGeneration(model_, *request)); });
+  if (!posted.ok()) generation->Start(posted);
+}
+
+void Frontend::Begin(std::shared_ptr<Generation> generation, const v1::GenerateRequest* request) {
+  BeginAny(std::move(generation), request);
+}
+
+void Frontend::Begin(std::shared_ptr<Generation> generation, const v1::ChatRequest* request) {
+  BeginAny(std::move(generation), request);
+}
+
+absl::Status Frontend::Post(WorkQueue::Task task) {
+  if (!accepting_) {
+    return absl::UnavailableError("the server is shutting down; send the request to another one");
+  }
+  if (prompts_.n_queued() >= max_prompts_) {
+    return absl::ResourceExhaustedError(
+        fmt::format("{} requests wait to be tokenized; try again later", max_prompts_));
+  }
+  prompts_.Post(std::move(task));
+  return absl::OkStatus();
+}
+
+absl::Status Frontend::Tokenize(const v1::TokenizeRequest& request,
+                                v1::TokenizeResponse* response) const {
+  SC_RETURN_IF_ERROR(CheckModelName(model_, request.model()));
+  if (request.has_chat()) {
+    SC_ASSIGN_OR_RETURN(ChatPrompt chat, RenderChat(model_, request.chat()));
+    response->mutable_token_ids()->Add(chat.ids.begin(), chat.ids.end());
+    response->set_text(std::move(chat.text));
+    return absl::OkStatus();
+  }
+  if (!text::IsUtf8(request.text())) {
+    return absl::InvalidArgumentError("text: is not valid UTF-8");
+  }
+  const bool add_special = !request.has_add_special_tokens() || request.add_special_tokens();
+  SC_ASSIGN_OR_RETURN(const std::vector<int32_t> ids,
+                      model_.tokenizer->Encode(request.text(), add_special));
+  response->mutable_token_ids()->Add(ids.begin(), ids.end());
+  response->set_text(request.text());
+  return absl::OkStatus();
+}
+
+absl::Status Frontend::Detokenize(const v1::DetokenizeRequest& request,
+                                  v1::DetokenizeResponse* response) const {
+  SC_RETURN_IF_ERROR(CheckModelName(model_, request.model()));
+  for (int i = 0; i < request.token_ids_size(); ++i) {
+    if (request.token_ids(i) >= 0 && request.token_ids(i) < model_.spec.vocab_size) continue;
+    return absl::InvalidArgumentError(
+        fmt::format("token_ids[{}]: token id {} is outside the vocabulary of {}", i,
+                    request.token_ids(i), model_.spec.vocab_size));
+  }
+  const std::span<const int32_t> ids(request.token_ids().data(), request.token_ids_size());
+  SC_ASSIGN_OR_RETURN(*response->mutable_text(),
+                      model_.tokenizer->Decode(ids, request.skip_special_tokens()));
+  return absl::OkStatus();
+}
+
+absl::Status Frontend::GetModel(const v1::GetModelRequest& request, v1::Model* model) const {
+  SC_RETURN_IF_ERROR(CheckModelName(model_, request.model()));
+  return DescribeModel(model);
+}
+
+absl::Status Frontend::DescribeModel(v1::Model* model) const {
+  std::future<SchedulerSnapshot> future = scheduler_->Snapshot();
+  if (future.wait_for(kSnapshotTimeout) != std::future_status::ready) {
+    return absl::UnavailableError("the scheduler does not answer");
+  }
+  const SchedulerSnapshot snapshot = future.get();
+  model->set_id(model_.name);
+  model->set_architecture(model_.spec.architecture);
+  model->set_n_layers(model_.spec.n_layers());
+  model->set_vocab_size(model_.spec.vocab_size);
+  model->set_max_model_len(model_.max_model_len);
+  model->set_dtype(model_.dtype);
+  model->set_has_chat_template(model_.chat_template != nullptr);
+  for (const v1::StageStatus& stage : stages_) *model->add_stages() = stage;
+  v1::KvStatus& kv = *model->mutable_kv();
+  kv.set_block_tokens(kBlockTokens);
+  for (const auto& group : snapshot.kv) {
+    v1::KvGroupStatus& status = *kv.add_groups();
+    status.set_window(group.window);
+    status.set_total_blocks(group.total_blocks);
+    status.set_free_blocks(group.free_blocks);
+  }
+  v1::SchedulerStatus& scheduler = *model->mutable_scheduler();
+  scheduler.set_running(snapshot.running);
+  scheduler.set_waiting(snapshot.waiting);
+  scheduler.set_microbatches_in_flight(snapshot.in_flight);
+  scheduler.set_preemptions(snapshot.preemptions);
+  scheduler.set_in_flight_ms(snapshot.in_flight_ms);
+  scheduler.set_steps(snapshot.steps);
+  return absl::OkStatus();
+}
+
+}  // namespace stagecoach::router

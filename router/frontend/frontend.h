@@ -1,0 +1,71 @@
+// What every protocol's front end needs: the served model, the scheduler, and threads for text.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "router/frontend/generation.h"
+#include "router/frontend/router_metrics.h"
+#include "router/frontend/work_queue.h"
+#include "router/text/served_model.h"
+#include "stagecoach/v1/inference.pb.h"
+
+namespace stagecoach::router {
+
+struct FrontendOptions {
+  int n_prompt_threads = 2;   // tokenizing, templates
+  int n_output_threads = 2;   // detokenizing, messages; a stream stays on one of them
+  size_t max_prompts = 4096;  // waiting to be tokenized; one more is RESOURCE_EXHAUSTED
+};
+
+// Thread-safe. Outlives every stream's end and the scheduler.
+class Frontend {
+ public:
+  Frontend(const FrontendOptions& options, ServedModel model, std::vector<v1::StageStatus> stages,
+           Scheduler* scheduler);
+
+  const ServedModel& model() const { return model_; }
+  const RouterMetrics& metrics() const { return metrics_; }
+
+  // A generation that waits for its Begin. `request_id` may be empty: one is made.
+  std::shared_ptr<Generation> NewGeneration(const std::string& request_id, ResponseWriter* writer);
+  // Tokenizes, checks and submits on another thread. `request` lives until the stream's end.
+  void Begin(std::shared_ptr<Generation> generation, const v1::GenerateRequest* request);
+  void Begin(std::shared_ptr<Generation> generation, const v1::ChatRequest* request);
+
+  // Each takes as long as the text is long: run them with Post.
+  absl::Status Tokenize(const v1::TokenizeRequest& request, v1::TokenizeResponse* response) const;
+  absl::Status Detokenize(const v1::DetokenizeRequest& request,
+                          v1::DetokenizeResponse* response) const;
+  // Waits for the scheduler. UNAVAILABLE if it does not answer.
+  absl::Status DescribeModel(v1::Model* model) const;
+  absl::Status GetModel(const v1::GetModelRequest& request, v1::Model* model) const;
+
+  // Runs `task` on a prompt thread. RESOURCE_EXHAUSTED when too many wait, UNAVAILABLE when
+  // draining; then the task is dropped.
+  absl::Status Post(WorkQueue::Task task);
+
+  // New work is UNAVAILABLE from now on.
+  void StopAccepting() { accepting_ = false; }
+
+ private:
+  template <typename Request>
+  void BeginAny(std::shared_ptr<Generation> generation, const Request* request);
+
+  const ServedModel model_;
+  const std::vector<v1::StageStatus> stages_;
+  const size_t max_prompts_;
+  Scheduler* const scheduler_;
+  const RouterMetrics metrics_;
+  std::atomic<bool> accepting_{true};
+  std::atomic<SequenceId> next_id_{1};
+  std::atomic<size_t> next_lane_{0};
+  // Last: their threads end first.
+  std::vector<std::unique_ptr<WorkQueue>> lanes_;
+  WorkQueue prompts_;
+};
+
+}  // namespace stagecoach::router

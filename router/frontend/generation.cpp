@@ -1,0 +1,228 @@
+#include "router/frontend/generation.h"
+
+#include <fmt/format.h>
+
+#include <utility>
+
+#include "common/check.h"
+#include "router/frontend/router_metrics.h"
+#include "router/scheduler/scheduler.h"
+#include "router/text/logprobs.h"
+
+namespace stagecoach::router {
+namespace {
+
+using Seconds = std::chrono::duration<double>;
+using Milliseconds = std::chrono::duration<double, std::milli>;
+
+}  // namespace
+
+class Generation::Sink final : public SequenceSink {
+ public:
+  Sink(std::shared_ptr<Generation> generation, uint32_t index)
+      : generation_(std::move(generation)), index_(index) {}
+
+  void OnOutput(const SequenceOutput& output, const SequenceTimes& times) override {
+    Event event;
+    if (!output.tokens.empty()) event.token = output.tokens.front();
+    if (output.logprobs != nullptr) {
+      event.logprobs = std::make_unique<v1::Logprobs>(*output.logprobs);
+    }
+    event.prompt_logprobs.reserve(output.prompt_logprobs.size());
+    for (const v1::Logprobs* one : output.prompt_logprobs) event.prompt_logprobs.push_back(*one);
+    event.finish = output.finish;
+    event.times = times;
+    event.time = Clock::now();
+    generation_->services_.lane->Post(
+        [generation = generation_, index = index_, event = std::move(event)]() mutable {
+          generation->OnEvent(index, std::move(event));
+        });
+  }
+
+  void OnError(const absl::Status& status) override {
+    generation_->services_.lane->Post(
+        [generation = generation_, status] { generation->Abort(status); });
+  }
+
+ private:
+  const std::shared_ptr<Generation> generation_;
+  const uint32_t index_;
+};
+
+Generation::Generation(const Services& services, std::string request_id, SequenceId first_id,
+                       ResponseWriter* writer)
+    : services_(services),
+      request_id_(std::move(request_id)),
+      first_id_(first_id),
+      writer_(writer) {}
+
+void Generation::Start(absl::StatusOr<GenerationInput> input) {
+  services_.lane->Post([self = shared_from_this(), input = std::move(input)]() mutable {
+    self->Submit(std::move(input));
+  });
+}
+
+void Generation::WriteDone(bool ok) {
+  services_.lane->Post([self = shared_from_this(), ok] {
+    self->is_writing_ = false;
+    if (!ok) self->Abort(absl::CancelledError("the client is gone"));
+    self->Pump();
+  });
+}
+
+void Generation::Cancel(absl::Status status) {
+  services_.lane->Post(
+      [self = shared_from_this(), status = std::move(status)] { self->Abort(status); });
+}
+
+void Generation::Submit(absl::StatusOr<GenerationInput> input) {
+  SC_CHECK(!submitted_);
+  submitted_ = true;
+  if (!input.ok() && failure_.ok()) failure_ = input.status();
+  if (!failure_.ok()) return Pump();
+
+  input_ = *std::move(input);
+  prompt_.mutable_token_ids()->Add(input_.prompt.begin(), input_.prompt.end());
+  prompt_.set_text(input_.prompt_text);
+  auto sequences = MakeSequences(input_);
+  for (uint32_t i = 0; i < sequences.size(); ++i) {
+    choices_.push_back(Choice{
+        .id = first_id_ + i,
+        .assembler = OutputAssembler(services_.model->tokenizer, input_.skip_special_tokens,
+                                     input_.sampling.stop, input_.sampling.slot.min_tokens())});
+    sequences[i]->id = choices_.back().id;
+    sequences[i]->sink = std::make_shared<Sink>(shared_from_this(), i);
+  }
+  services_.scheduler->Submit(std::move(sequences));
+}
+
+void Generation::OnEvent(uint32_t index, Event event) {
+  Choice& choice = choices_[index];
+  if (ended_ || !failure_.ok() || choice.finished) return;
+  choice.preemptions = event.times.preemptions;
+  if (index == 0) queue_ms_ = event.times.queue_ms;
+  if (!event.prompt_logprobs.empty()) TakePromptLogprobs(event.prompt_logprobs);
+  if (event.token) AddToken(choice, event);
+  if (choice.assembler.stop() == nullptr && event.finish != Finish::kNone) {
+    choice.pending.mutable_text()->append(choice.assembler.End());
+  }
+  if (const std::string* stop = choice.assembler.stop()) {
+    if (event.finish == Finish::kNone) services_.scheduler->Cancel(choice.id);
+    FinishChoice(choice, v1::FINISH_REASON_STOP, *stop);
+  } else if (event.finish == Finish::kStopToken) {
+    FinishChoice(choice, v1::FINISH_REASON_STOP,
+                 event.token ? fmt::format("{}", *event.token) : "");
+  } else if (event.finish == Finish::kLength) {
+    FinishChoice(choice, v1::FINISH_REASON_LENGTH, "");
+  }
+  Pump();
+}
+
+void Generation::AddToken(Choice& choice, const Event& event) {
+  if (n_completion_tokens_ == 0) {
+    ttft_ms_ = Milliseconds(event.time - arrival_).count();
+    services_.metrics->ObserveFirstToken(ttft_ms_ / 1000);
+  }
+  if (choice.last_token_time != Clock::time_point{}) {
+    services_.metrics->ObserveInterToken(Seconds(event.time - choice.last_token_time).count());
+  }
+  choice.last_token_time = event.time;
+  ++n_completion_tokens_;
+
+  choice.has_pending = true;
+  choice.pending.add_token_ids(*event.token);
+  if (event.logprobs != nullptr) {
+    FillLogprobs(*services_.model->tokenizer, *event.token, *event.logprobs,
+                 choice.pending.add_logprobs());
+  }
+  // A stop token ends the text; it is not part of it.
+  if (event.finish != Finish::kStopToken) {
+    choice.pending.mutable_text()->append(choice.assembler.Push(*event.token));
+  }
+}
+
+void Generation::FinishChoice(Choice& choice, v1::FinishReason reason, std::string stop_reason) {
+  choice.finished = true;
+  choice.has_pending = true;
+  choice.pending.set_finish_reason(reason);
+  choice.pending.set_stop_reason(std::move(stop_reason));
+  ++n_finished_;
+  if (n_finished_ < choices_.size()) return;
+  services_.metrics->ObserveEnd(
+      reason == v1::FINISH_REASON_STOP ? RouterMetrics::End::kStop : RouterMetrics::End::kLength,
+      Seconds(Clock::now() - arrival_).count());
+}
+
+void Generation::TakePromptLogprobs(const std::vector<v1::Logprobs>& logprobs) {
+  for (const v1::Logprobs& one : logprobs) {
+    const size_t position = prompt_.logprobs_size() + 1;
+    if (position >= input_.prompt.size()) return;
+    FillLogprobs(*services_.model->tokenizer, input_.prompt[position], one, prompt_.add_logprobs());
+  }
+}
+
+void Generation::Abort(absl::Status status) {
+  if (ended_ || !failure_.ok()) return;
+  failure_ = std::move(status);
+  if (n_finished_ < choices_.size() || choices_.empty()) {
+    services_.metrics->ObserveEnd(RouterMetrics::End::kAbort,
+                                  Seconds(Clock::now() - arrival_).count());
+  }
+  for (const Choice& choice : choices_) {
+    if (!choice.finished) services_.scheduler->Cancel(choice.id);
+  }
+  Pump();
+}
+
+void Generation::Pump() {
+  // Until it is submitted the request's message is being read.
+  if (ended_ || is_writing_ || !submitted_) return;
+  if (!failure_.ok()) {
+    ended_ = true;
+    return writer_->Fail(failure_);
+  }
+  if (!PromptIsComplete()) return;
+  Choice* choice = NextPending();
+  if (choice == nullptr) return;
+  writing_.Clear();
+  writing_.Swap(&choice->pending);
+  choice->has_pending = false;
+  next_choice_ = (choice->id - first_id_ + 1) % choices_.size();
+  writing_.set_request_id(request_id_);
+  writing_.set_index(static_cast<uint32_t>(choice->id - first_id_));
+  if (!std::exchange(prompt_sent_, true)) writing_.mutable_prompt()->Swap(&prompt_);
+  if (n_finished_ == choices_.size() && NextPending() == nullptr) {
+    FillUsage(writing_);
+    ended_ = true;
+    return writer_->WriteLast(writing_);
+  }
+  is_writing_ = true;
+  writer_->Write(writing_);
+}
+
+bool Generation::PromptIsComplete() const {
+  return prompt_sent_ || input_.sampling.slot.n_prompt_logprobs() < 0 ||
+         prompt_.logprobs_size() + 1 == static_cast<int>(input_.prompt.size());
+}
+
+Generation::Choice* Generation::NextPending() {
+  for (size_t i = 0; i < choices_.size(); ++i) {
+    Choice& choice = choices_[(next_choice_ + i) % choices_.size()];
+    if (choice.has_pending) return &choice;
+  }
+  return nullptr;
+}
+
+void Generation::FillUsage(v1::GenerateResponse& message) const {
+  message.mutable_usage()->set_prompt_tokens(input_.prompt.size());
+  message.mutable_usage()->set_completion_tokens(n_completion_tokens_);
+  v1::Timing& timing = *message.mutable_timing();
+  timing.set_queue_ms(queue_ms_);
+  timing.set_ttft_ms(ttft_ms_);
+  timing.set_total_ms(Milliseconds(Clock::now() - arrival_).count());
+  uint32_t preemptions = 0;
+  for (const Choice& choice : choices_) preemptions += choice.preemptions;
+  timing.set_preemptions(preemptions);
+}
+
+}  // namespace stagecoach::router

@@ -1,0 +1,73 @@
+#include "router/frontend/grpc_server.h"
+
+#include <fmt/format.h>
+#include <grpcpp/grpcpp.h>
+
+#include <utility>
+
+#include "common/rpc/health.h"
+#include "common/rpc/server.h"
+#include "router/frontend/inference_service.h"
+
+namespace stagecoach::router {
+namespace {
+
+constexpr char kServiceName[] = "stagecoach.v1.Inference";
+
+class GrpcServerImpl final : public GrpcServer {
+ public:
+  explicit GrpcServerImpl(Frontend* frontend) : inference_(frontend) {}
+  ~GrpcServerImpl() override { Shutdown(std::chrono::milliseconds(0)); }
+
+  absl::Status Listen(const std::string& address) {
+    grpc::ServerBuilder builder;
+    ApplyServerDefaults(builder, kMaxClientMessageBytes);
+    int port = 0;
+    builder.AddListeningPort(address, grpc::InsecureServerCredentials(), &port);
+    builder.RegisterService(&inference_);
+    builder.RegisterService(&health_);
+    SetServing(true);
+    server_ = builder.BuildAndStart();
+    if (server_ == nullptr || port == 0) {
+      return absl::UnavailableError(fmt::format(
+          "cannot listen on {}: is the port in use, or the host not this machine's?", address));
+    }
+    address_ = fmt::format("{}:{}", address.substr(0, address.rfind(':')), port);
+    return absl::OkStatus();
+  }
+
+  const std::string& address() const override { return address_; }
+
+  void SetNotServing() override { SetServing(false); }
+
+  void Shutdown(std::chrono::milliseconds grace) override {
+    if (server_ == nullptr) return;
+    SetServing(false);
+    health_.Shutdown();
+    server_->Shutdown(std::chrono::system_clock::now() + grace);
+    server_->Wait();
+    server_ = nullptr;
+  }
+
+ private:
+  void SetServing(bool serving) {
+    health_.SetServing("", serving);
+    health_.SetServing(kServiceName, serving);
+  }
+
+  InferenceService inference_;
+  HealthService health_;
+  std::unique_ptr<grpc::Server> server_;
+  std::string address_;
+};
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<GrpcServer>> GrpcServer::Start(const std::string& address,
+                                                              Frontend* frontend) {
+  auto server = std::make_unique<GrpcServerImpl>(frontend);
+  if (absl::Status status = server->Listen(address); !status.ok()) return status;
+  return server;
+}
+
+}  // namespace stagecoach::router

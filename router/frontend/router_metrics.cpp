@@ -1,0 +1,140 @@
+#include "router/frontend/router_metrics.h"
+
+#include <fmt/format.h>
+#include <prometheus/counter.h>
+#include <prometheus/histogram.h>
+
+#include <chrono>
+#include <utility>
+
+#include "router/scheduler/scheduler.h"
+
+namespace stagecoach::router {
+namespace {
+
+constexpr auto kSnapshotTimeout = std::chrono::seconds(1);
+
+const prometheus::Histogram::BucketBoundaries kFirstTokenBuckets = {
+    0.001, 0.005, 0.01, 0.02, 0.04, 0.06, 0.08, 0.1,  0.25, 0.5,
+    0.75,  1.0,   2.5,  5.0,  7.5,  10.0, 20.0, 40.0, 80.0};
+const prometheus::Histogram::BucketBoundaries kInterTokenBuckets = {
+    0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.075, 0.1, 0.15,
+    0.2,   0.3,    0.4,   0.5,  0.75,  1.0,  2.5,   5.0, 10.0};
+const prometheus::Histogram::BucketBoundaries kE2eBuckets = {
+    0.1,  0.3,  0.5,  0.8,  1.0,  1.5,  2.0,   2.5,   5.0,   10.0,
+    15.0, 20.0, 30.0, 40.0, 50.0, 60.0, 120.0, 240.0, 480.0, 960.0};
+
+prometheus::MetricFamily Family(std::string name, std::string help, prometheus::MetricType type) {
+  prometheus::MetricFamily family;
+  family.name = std::move(name);
+  family.help = std::move(help);
+  family.type = type;
+  return family;
+}
+
+}  // namespace
+
+RouterMetrics::RouterMetrics(const std::string& model_name)
+    : registry_(std::make_shared<prometheus::Registry>()) {
+  const prometheus::Labels labels = {{"model_name", model_name}};
+  const auto histogram = [&](const char* name, const char* help, const auto& buckets) {
+    return &prometheus::BuildHistogram()
+                .Name(name)
+                .Help(help)
+                .Labels(labels)
+                .Register(*registry_)
+                .Add({}, buckets);
+  };
+  time_to_first_token_ =
+      histogram("vllm:time_to_first_token_seconds", "From a request's arrival to its first token",
+                kFirstTokenBuckets);
+  inter_token_ = histogram("vllm:inter_token_latency_seconds", "Between two tokens of one choice",
+                           kInterTokenBuckets);
+  e2e_ = histogram("vllm:e2e_request_latency_seconds", "From a request's arrival to its end",
+                   kE2eBuckets);
+  auto& ends = prometheus::BuildCounter()
+                   .Name("vllm:request_success_total")
+                   .Help("Requests that ended, by reason")
+                   .Labels(labels)
+                   .Register(*registry_);
+  int i = 0;
+  for (const char* reason : {"stop", "length", "abort"}) {
+    ends_[i++] = &ends.Add({{"finished_reason", reason}});
+  }
+}
+
+void RouterMetrics::ObserveFirstToken(double seconds) const {
+  time_to_first_token_->Observe(seconds);
+}
+
+void RouterMetrics::ObserveInterToken(double seconds) const { inter_token_->Observe(seconds); }
+
+void RouterMetrics::ObserveEnd(End end, double e2e_seconds) const {
+  ends_[static_cast<int>(end)]->Increment();
+  e2e_->Observe(e2e_seconds);
+}
+
+SchedulerCollector::SchedulerCollector(Scheduler* scheduler, std::string model_name)
+    : model_name_(std::move(model_name)), scheduler_(scheduler) {}
+
+void SchedulerCollector::Detach() {
+  std::lock_guard lock(mutex_);
+  scheduler_ = nullptr;
+}
+
+std::vector<prometheus::MetricFamily> SchedulerCollector::Collect() const {
+  std::lock_guard lock(mutex_);
+  if (scheduler_ == nullptr) return {};
+  std::future<SchedulerSnapshot> future = scheduler_->Snapshot();
+  if (future.wait_for(kSnapshotTimeout) != std::future_status::ready) return {};
+  const SchedulerSnapshot snapshot = future.get();
+
+  std::vector<prometheus::MetricFamily> families;
+  const auto metric = [&](std::vector<prometheus::ClientMetric::Label> labels = {}) {
+    prometheus::ClientMetric one;
+    one.label = {{"model_name", model_name_}};
+    one.label.insert(one.label.end(), labels.begin(), labels.end());
+    return one;
+  };
+  const auto gauge = [&](const char* name, const char* help, double value) {
+    families.push_back(Family(name, help, prometheus::MetricType::Gauge));
+    families.back().metric.push_back(metric());
+    families.back().metric.back().gauge.value = value;
+  };
+  const auto counter = [&](const char* name, const char* help, double value) {
+    families.push_back(Family(name, help, prometheus::MetricType::Counter));
+    families.back().metric.push_back(metric());
+    families.back().metric.back().counter.value = value;
+  };
+  gauge("vllm:num_requests_running", "Sequences that hold KV blocks", snapshot.running);
+  gauge("vllm:num_requests_waiting", "Sequences not yet admitted", snapshot.waiting);
+  double usage = 0;
+  for (const auto& group : snapshot.kv) {
+    if (group.total_blocks == 0) continue;
+    usage = std::max(usage, 1.0 - double(group.free_blocks) / double(group.total_blocks));
+  }
+  gauge("vllm:kv_cache_usage_perc", "Used share of the fullest KV group, 0 to 1", usage);
+  counter("vllm:prompt_tokens_total", "Prompt tokens computed", snapshot.prompt_tokens);
+  counter("vllm:generation_tokens_total", "Tokens generated", snapshot.generated_tokens);
+  counter("vllm:num_preemptions_total", "Sequences preempted", snapshot.preemptions);
+  gauge("stagecoach_microbatches_in_flight", "Steps sent to stage 0 and not answered",
+        snapshot.in_flight);
+  counter("stagecoach_steps_total", "Steps planned", snapshot.steps);
+  counter("stagecoach_in_flight_seconds_total", "Time with at least one step in flight",
+          snapshot.in_flight_ms / 1000);
+
+  families.push_back(Family("stagecoach_kv_blocks", "KV blocks by window (0: full) and state",
+                            prometheus::MetricType::Gauge));
+  for (const auto& group : snapshot.kv) {
+    const std::string window = fmt::format("{}", group.window);
+    const auto add = [&](const char* state, uint64_t n) {
+      families.back().metric.push_back(metric({{"window", window}, {"state", state}}));
+      families.back().metric.back().gauge.value = static_cast<double>(n);
+    };
+    add("free", group.free_blocks);
+    add("used", group.total_blocks - group.free_blocks);
+  }
+  return families;
+}
+
+}  // namespace stagecoach::router

@@ -1,0 +1,58 @@
+// What the router tells Prometheus. Names that dashboards of this field already know start with
+// "vllm:", our own with "stagecoach_".
+#pragma once
+
+#include <prometheus/collectable.h>
+#include <prometheus/registry.h>
+
+#include <memory>
+#include <mutex>
+#include <string>
+#include <vector>
+
+namespace prometheus {
+class Counter;
+class Histogram;
+}  // namespace prometheus
+
+namespace stagecoach::router {
+
+class Scheduler;
+
+// Latencies and ends of requests, observed as they happen. Thread-safe.
+class RouterMetrics {
+ public:
+  enum class End : uint8_t { kStop, kLength, kAbort };
+
+  explicit RouterMetrics(const std::string& model_name);
+
+  void ObserveFirstToken(double seconds) const;
+  void ObserveInterToken(double seconds) const;
+  void ObserveEnd(End end, double e2e_seconds) const;
+
+  std::shared_ptr<prometheus::Collectable> collectable() const { return registry_; }
+
+ private:
+  std::shared_ptr<prometheus::Registry> registry_;
+  prometheus::Histogram* time_to_first_token_;
+  prometheus::Histogram* inter_token_;
+  prometheus::Histogram* e2e_;
+  prometheus::Counter* ends_[3];
+};
+
+// The scheduler's own numbers, asked for when Prometheus asks.
+class SchedulerCollector final : public prometheus::Collectable {
+ public:
+  SchedulerCollector(Scheduler* scheduler, std::string model_name);
+
+  std::vector<prometheus::MetricFamily> Collect() const override;
+  // The scheduler may be destroyed afterwards.
+  void Detach();
+
+ private:
+  const std::string model_name_;
+  mutable std::mutex mutex_;
+  Scheduler* scheduler_;  // guarded by mutex_; null once detached
+};
+
+}  // namespace stagecoach::router

@@ -1,0 +1,262 @@
+// stagecoach-router: brings up the pipeline of a model and serves it.
+#include <fmt/format.h>
+#include <spdlog/spdlog.h>
+#include <unistd.h>
+
+#include <CLI/CLI.hpp>
+#include <algorithm>
+#include <atomic>
+#include <chrono>
+#include <condition_variable>
+#include <cstdio>
+#include <cstdlib>
+#include <filesystem>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "common/flags/serve_flags.h"
+#include "common/log.h"
+#include "common/metrics/metrics_server.h"
+#include "common/process.h"
+#include "common/status.h"
+#include "router/dispatch/pipeline_client.h"
+#include "router/dispatch/pipeline_setup.h"
+#include "router/frontend/frontend.h"
+#include "router/frontend/grpc_server.h"
+#include "router/scheduler/scheduler.h"
+
+namespace stagecoach::router {
+namespace {
+
+// For streams whose sequences have ended to write their last messages.
+constexpr auto kWriteGrace = std::chrono::seconds(10);
+
+struct Flags {
+  std::string model;
+  std::vector<std::string> stages;
+  std::string log_level = "info";
+  bool exit_with_parent = false;
+  ServeFlags serve;
+};
+
+// Waits for signals from the start to the end of the process. While the pipeline comes up a signal
+// ends the process: there is nothing to undo. While it serves, the first one starts the drain and a
+// second one cuts it short.
+class StopRequest {
+ public:
+  explicit StopRequest(ShutdownSignals* signals)
+      : signals_(signals), watcher_([this] { Watch(); }) {}
+  ~StopRequest() {
+    finished_ = true;
+    signals_->Interrupt();
+    watcher_.join();
+  }
+
+  void ServingBegins() { serving_ = true; }
+
+  // The pipeline is lost. Later calls change nothing.
+  void Lost(const absl::Status& status) {
+    {
+      std::lock_guard lock(mutex_);
+      if (stopped_) return;
+      stopped_ = true;
+      cause_ = status;
+    }
+    changed_.notify_one();
+  }
+
+  // Blocks until there is a reason to stop: OK for a signal, else the loss.
+  absl::Status Wait() {
+    std::unique_lock lock(mutex_);
+    changed_.wait(lock, [this] { return stopped_; });
+    return cause_;
+  }
+
+ private:
+  void Watch() {
+    while (true) {
+      const int signal = signals_->Wait();
+      if (finished_) return;
+      if (signal == 0) continue;
+      if (!serving_) std::_Exit(0);
+      {
+        std::lock_guard lock(mutex_);
+        if (stopped_) std::_Exit(1);
+        stopped_ = true;
+      }
+      changed_.notify_one();
+    }
+  }
+
+  ShutdownSignals* const signals_;
+  std::atomic<bool> serving_{false};
+  std::atomic<bool> finished_{false};
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  bool stopped_ = false;  // guarded by mutex_
+  absl::Status cause_;    // guarded by mutex_
+  std::thread watcher_;   // last: uses all above
+};
+
+std::string ServedName(const Flags& flags, const std::string& model_dir) {
+  if (!flags.serve.served_name.empty()) return flags.serve.served_name;
+  // `org/name` of the Hugging Face cache is a better name than the hash of its snapshot.
+  if (!std::filesystem::is_directory(flags.model)) return flags.model;
+  return std::filesystem::weakly_canonical(model_dir).filename().string();
+}
+
+std::optional<DType> ParseDType(const std::string& text) {
+  if (text == "float32") return DType::kF32;
+  if (text == "bfloat16") return DType::kBF16;
+  return std::nullopt;
+}
+
+uint64_t MakeEpoch() {
+  using std::chrono::system_clock;
+  return std::chrono::duration_cast<std::chrono::milliseconds>(
+             system_clock::now().time_since_epoch())
+      .count();
+}
+
+int32_t PrefillChunk(const ServeFlags& serve) {
+  return static_cast<int32_t>(serve.prefill_chunk == 0
+                                  ? serve.max_batched_tokens
+                                  : std::min(serve.prefill_chunk, serve.max_batched_tokens));
+}
+
+PipelineOptions MakePipelineOptions(const Flags& flags, const std::string& model_dir,
+                                    uint64_t epoch) {
+  const ServeFlags& serve = flags.serve;
+  return {.model_dir = model_dir,
+          .addresses = flags.stages,
+          .dtype = ParseDType(serve.dtype),
+          .dummy_weights = serve.load_format == "dummy",
+          .max_batched_tokens = static_cast<int32_t>(serve.max_batched_tokens),
+          .max_sequences = static_cast<int32_t>(serve.max_sequences),
+          .max_prefill_chunk = PrefillChunk(serve),
+          .max_model_len = static_cast<int32_t>(serve.max_model_len),
+          .max_logprobs = static_cast<int32_t>(serve.max_logprobs),
+          .kv_memory_bytes = serve.kv_memory_bytes,
+          .layer_split = serve.layer_split,
+          .epoch = epoch,
+          .terminal = isatty(STDERR_FILENO) == 1};
+}
+
+SchedulerConfig MakeSchedulerConfig(const ServeFlags& serve, const ModelSpec& spec,
+                                    const Pipeline& pipeline, uint64_t epoch) {
+  SchedulerConfig config;
+  config.n_stages = static_cast<int32_t>(pipeline.stages.size());
+  config.max_sequences = static_cast<int32_t>(serve.max_sequences);
+  config.max_batched_tokens = static_cast<int32_t>(serve.max_batched_tokens);
+  config.max_prefill_chunk = PrefillChunk(serve);
+  config.max_model_len = pipeline.kv.max_model_len;
+  config.max_waiting = static_cast<int32_t>(serve.max_waiting);
+  config.plan_ahead = serve.plan_ahead;
+  for (size_t g = 0; g < spec.kv_groups.size(); ++g) {
+    config.kv_groups.push_back(
+        {.window = spec.kv_groups[g].window, .n_blocks = pipeline.kv.n_blocks[g]});
+  }
+  config.epoch = epoch;
+  config.preempt_every = static_cast<int32_t>(serve.preempt_every);
+  return config;
+}
+
+std::vector<v1::StageStatus> StageStatuses(const Pipeline& pipeline) {
+  std::vector<v1::StageStatus> statuses;
+  for (const PipelineStage& stage : pipeline.stages) {
+    v1::StageStatus& status = statuses.emplace_back();
+    status.set_address(stage.address);
+    status.set_first_layer(stage.layers.first);
+    status.set_n_layers(stage.layers.count);
+    status.set_device(stage.device);
+  }
+  return statuses;
+}
+
+// Returns after an orderly end, or with the reason why serving did not begin or could not go on.
+absl::Status Serve(const Flags& flags, StopRequest& stop) {
+  SC_ASSIGN_OR_RETURN(const std::string model_dir, ResolveModelDir(flags.model));
+  SC_ASSIGN_OR_RETURN(ServedModel model, ReadServedModel(model_dir, ServedName(flags, model_dir),
+                                                         flags.serve.chat_template));
+  const uint64_t epoch = MakeEpoch();
+  SC_ASSIGN_OR_RETURN(const Pipeline pipeline,
+                      SetUpPipeline(model.spec, MakePipelineOptions(flags, model_dir, epoch)));
+  model.max_model_len = pipeline.kv.max_model_len;
+  model.max_logprobs = static_cast<int32_t>(flags.serve.max_logprobs);
+  model.dtype = DTypeName(ParseDType(flags.serve.dtype).value_or(model.spec.stored_dtype));
+
+  const auto client = MakePipelineClient(
+      flags.stages, epoch, [&stop](const absl::Status& status) { stop.Lost(status); });
+  SC_ASSIGN_OR_RETURN(
+      std::unique_ptr<Scheduler> scheduler,
+      Scheduler::Start(MakeSchedulerConfig(flags.serve, model.spec, pipeline, epoch),
+                       client.get()));
+  const std::string name = model.name;
+  Frontend frontend({.max_prompts = flags.serve.max_waiting}, std::move(model),
+                    StageStatuses(pipeline), scheduler.get());
+  const auto scheduler_metrics = std::make_shared<SchedulerCollector>(scheduler.get(), name);
+  absl::Status reason;
+  {
+    SC_ASSIGN_OR_RETURN(const std::unique_ptr<GrpcServer> server,
+                        GrpcServer::Start(flags.serve.grpc, &frontend));
+    SC_ASSIGN_OR_RETURN(
+        const std::string metrics_address,
+        ServeMetrics(flags.serve.metrics, {scheduler_metrics, frontend.metrics().collectable()}));
+    stop.ServingBegins();
+    spdlog::info("serving {} on {}, max_model_len {}, {} stages", name, server->address(),
+                 pipeline.kv.max_model_len, pipeline.stages.size());
+    fmt::print("ready grpc={} metrics={} kv_blocks={}\n", server->address(), metrics_address,
+               pipeline.kv.kv_blocks);
+    std::fflush(stdout);
+
+    reason = stop.Wait();
+    server->SetNotServing();
+    frontend.StopAccepting();
+    if (reason.ok()) {
+      spdlog::info("stopping: running requests are finished first");
+      scheduler->Drain().wait();
+    }
+    server->Shutdown(kWriteGrace);
+  }
+  scheduler_metrics->Detach();
+  // The frontend's threads, which the scheduler's sinks post to, end after it.
+  scheduler.reset();
+  return reason;
+}
+
+}  // namespace
+}  // namespace stagecoach::router
+
+int main(int argc, char** argv) {
+  using namespace stagecoach;
+  ShutdownSignals signals;
+  router::Flags flags;
+  CLI::App app("Serves a model over the workers that hold its pipeline stages.",
+               "stagecoach-router");
+  app.add_option("--model", flags.model, "Model folder, or org/name in the Hugging Face cache")
+      ->required()
+      ->type_name("DIR");
+  app.add_option("--stages", flags.stages, "Addresses of the workers, first stage first")
+      ->required()
+      ->delimiter(',')
+      ->type_name("HOST:PORT,...");
+  app.add_option("--log-level", flags.log_level, "trace, debug, info, warning or error")
+      ->capture_default_str();
+  app.add_flag("--exit-with-parent", flags.exit_with_parent,
+               "End when the process that started this one ends");
+  AddServeFlags(app, flags.serve);
+  CLI11_PARSE(app, argc, argv);
+
+  if (flags.exit_with_parent) ExitWithParent();
+  absl::Status status = InitLog("router", flags.log_level);
+  if (status.ok()) {
+    router::StopRequest stop(&signals);
+    status = router::Serve(flags, stop);
+  }
+  if (status.ok()) return 0;
+  fmt::print(stderr, "error: {}\n", std::string(status.message()));
+  return 1;
+}

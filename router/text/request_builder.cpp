@@ -1,0 +1,99 @@
+#include "router/text/request_builder.h"
+
+#include <fmt/format.h>
+
+#include <utility>
+
+#include "common/status.h"
+#include "common/text/utf8.h"
+#include "router/text/chat.h"
+
+namespace stagecoach::router {
+namespace {
+
+absl::Status CheckRequestId(const std::string& id) {
+  if (id.size() > kMaxRequestIdBytes) {
+    return absl::InvalidArgumentError(
+        fmt::format("request_id: {} bytes; at most {} are allowed", id.size(), kMaxRequestIdBytes));
+  }
+  return absl::OkStatus();
+}
+
+absl::StatusOr<std::vector<int32_t>> PromptIds(const ServedModel& model,
+                                               const v1::GenerateRequest& request) {
+  if (request.has_tokens()) {
+    const auto& ids = request.tokens().ids();
+    for (int i = 0; i < ids.size(); ++i) {
+      if (ids[i] >= 0 && ids[i] < model.spec.vocab_size) continue;
+      return absl::InvalidArgumentError(
+          fmt::format("tokens.ids[{}]: token id {} is outside the vocabulary of {}", i, ids[i],
+                      model.spec.vocab_size));
+    }
+    return std::vector<int32_t>(ids.begin(), ids.end());
+  }
+  if (!text::IsUtf8(request.text())) {
+    return absl::InvalidArgumentError("text: is not valid UTF-8");
+  }
+  const bool add_special = !request.has_add_special_tokens() || request.add_special_tokens();
+  return model.tokenizer->Encode(request.text(), add_special);
+}
+
+absl::StatusOr<GenerationInput> Complete(const ServedModel& model, std::vector<int32_t> prompt,
+                                         const v1::SamplingParams& sampling) {
+  if (prompt.empty()) return absl::InvalidArgumentError("prompt: is empty");
+  GenerationInput input;
+  SC_ASSIGN_OR_RETURN(input.sampling, ResolveSampling(model, sampling, prompt.size()));
+  input.prompt = std::move(prompt);
+  return input;
+}
+
+}  // namespace
+
+absl::StatusOr<GenerationInput> BuildGeneration(const ServedModel& model,
+                                                const v1::GenerateRequest& request) {
+  SC_RETURN_IF_ERROR(CheckModelName(model, request.model()));
+  SC_RETURN_IF_ERROR(CheckRequestId(request.request_id()));
+  SC_ASSIGN_OR_RETURN(std::vector<int32_t> prompt, PromptIds(model, request));
+  SC_ASSIGN_OR_RETURN(GenerationInput input,
+                      Complete(model, std::move(prompt), request.sampling()));
+  input.priority = request.priority();
+  input.skip_special_tokens = !request.has_skip_special_tokens() || request.skip_special_tokens();
+  if (request.echo()) {
+    if (request.has_text()) {
+      input.prompt_text = request.text();
+    } else {
+      SC_ASSIGN_OR_RETURN(input.prompt_text,
+                          model.tokenizer->Decode(input.prompt, input.skip_special_tokens));
+    }
+  }
+  return input;
+}
+
+absl::StatusOr<GenerationInput> BuildGeneration(const ServedModel& model,
+                                                const v1::ChatRequest& request) {
+  SC_RETURN_IF_ERROR(CheckModelName(model, request.model()));
+  SC_RETURN_IF_ERROR(CheckRequestId(request.request_id()));
+  SC_ASSIGN_OR_RETURN(ChatPrompt chat, RenderChat(model, request));
+  SC_ASSIGN_OR_RETURN(GenerationInput input,
+                      Complete(model, std::move(chat.ids), request.sampling()));
+  input.priority = request.priority();
+  input.skip_special_tokens = !request.has_skip_special_tokens() || request.skip_special_tokens();
+  return input;
+}
+
+std::vector<std::unique_ptr<SequenceRequest>> MakeSequences(const GenerationInput& input) {
+  std::vector<std::unique_ptr<SequenceRequest>> sequences;
+  for (uint32_t choice = 0; choice < input.sampling.n; ++choice) {
+    auto sequence = std::make_unique<SequenceRequest>();
+    sequence->prompt = input.prompt;
+    sequence->sampling = input.sampling.slot;
+    sequence->sampling.set_seed(ChoiceSeed(input.sampling.slot.seed(), choice));
+    if (choice > 0) sequence->sampling.set_n_prompt_logprobs(-1);
+    sequence->max_tokens = input.sampling.max_tokens;
+    sequence->priority = input.priority;
+    sequences.push_back(std::move(sequence));
+  }
+  return sequences;
+}
+
+}  // namespace stagecoach::router

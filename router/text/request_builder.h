@@ -1,0 +1,38 @@
+// From a client's request to what the scheduler takes.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "router/scheduler/request.h"
+#include "router/text/sampling_params.h"
+#include "router/text/served_model.h"
+#include "stagecoach/v1/inference.pb.h"
+
+namespace stagecoach::router {
+
+inline constexpr size_t kMaxRequestIdBytes = 256;
+
+// A request that was found good, in the router's own terms.
+struct GenerationInput {
+  std::vector<int32_t> prompt;
+  std::string prompt_text;  // with echo only
+  ResolvedSampling sampling;
+  int32_t priority = 0;
+  bool skip_special_tokens = true;
+};
+
+// Tokenizing takes up to some 0.5 s for a prompt of 1 MB: not for a thread that others wait for.
+// NOT_FOUND for another model's name; INVALID_ARGUMENT names the field.
+absl::StatusOr<GenerationInput> BuildGeneration(const ServedModel& model,
+                                                const v1::GenerateRequest& request);
+absl::StatusOr<GenerationInput> BuildGeneration(const ServedModel& model,
+                                                const v1::ChatRequest& request);
+
+// One sequence a choice, without id and sink. Only the first is asked for prompt_logprobs.
+std::vector<std::unique_ptr<SequenceRequest>> MakeSequences(const GenerationInput& input);
+
+}  // namespace stagecoach::router

@@ -1,0 +1,202 @@
+#include "router/text/sampling_params.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <map>
+#include <random>
+
+#include "common/status.h"
+#include "common/text/utf8.h"
+
+namespace stagecoach::router {
+namespace {
+
+template <typename... Args>
+absl::Status Bad(std::string_view field, fmt::format_string<Args...> format, Args&&... args) {
+  return absl::InvalidArgumentError(
+      fmt::format("sampling.{}: {}", field, fmt::format(format, std::forward<Args>(args)...)));
+}
+
+// NaN is in no range.
+absl::Status CheckRange(std::string_view field, float value, float low, float high) {
+  if (value >= low && value <= high) return absl::OkStatus();
+  return Bad(field, "{} is not in [{}, {}]", value, low, high);
+}
+
+absl::Status CheckVocabulary(std::string_view field, int32_t id, const ServedModel& model) {
+  if (id >= 0 && id < model.spec.vocab_size) return absl::OkStatus();
+  return Bad(field, "token id {} is outside the vocabulary of {}", id, model.spec.vocab_size);
+}
+
+absl::Status ResolveDistribution(const ServedModel& model, const v1::SamplingParams& params,
+                                 v1::SlotSampling& slot) {
+  const GenerationDefaults& defaults = model.defaults;
+  slot.set_temperature(params.has_temperature() ? params.temperature()
+                                                : defaults.temperature.value_or(1.0f));
+  if (!std::isfinite(slot.temperature()) || slot.temperature() < 0) {
+    return Bad("temperature", "{} is not a number >= 0", slot.temperature());
+  }
+  const int32_t top_k = params.has_top_k() ? params.top_k() : defaults.top_k.value_or(0);
+  if (top_k < -1) return Bad("top_k", "{} is not >= -1 (0 or -1: off)", top_k);
+  slot.set_top_k(top_k == -1 || top_k >= model.spec.vocab_size ? 0 : top_k);
+
+  slot.set_top_p(params.has_top_p() ? params.top_p() : defaults.top_p.value_or(1.0f));
+  if (!(slot.top_p() > 0 && slot.top_p() <= 1)) {
+    return Bad("top_p", "{} is not in (0, 1]", slot.top_p());
+  }
+  slot.set_min_p(params.has_min_p() ? params.min_p() : defaults.min_p.value_or(0.0f));
+  SC_RETURN_IF_ERROR(CheckRange("min_p", slot.min_p(), 0, 1));
+  slot.set_presence_penalty(params.presence_penalty());
+  SC_RETURN_IF_ERROR(CheckRange("presence_penalty", slot.presence_penalty(), -2, 2));
+  slot.set_frequency_penalty(params.frequency_penalty());
+  SC_RETURN_IF_ERROR(CheckRange("frequency_penalty", slot.frequency_penalty(), -2, 2));
+  slot.set_repetition_penalty(params.has_repetition_penalty()
+                                  ? params.repetition_penalty()
+                                  : defaults.repetition_penalty.value_or(1.0f));
+  if (!std::isfinite(slot.repetition_penalty()) || slot.repetition_penalty() <= 0) {
+    return Bad("repetition_penalty", "{} is not a number > 0", slot.repetition_penalty());
+  }
+  return absl::OkStatus();
+}
+
+absl::Status ResolveBias(const ServedModel& model, const v1::SamplingParams& params,
+                         v1::SlotSampling& slot) {
+  if (params.logit_bias_size() > kMaxBiases) {
+    return Bad("logit_bias", "{} entries; at most {} are allowed", params.logit_bias_size(),
+               kMaxBiases);
+  }
+  // The wire's map has no order; the plan's bytes should not depend on it.
+  const std::map<int32_t, float> sorted(params.logit_bias().begin(), params.logit_bias().end());
+  for (const auto& [id, bias] : sorted) {
+    SC_RETURN_IF_ERROR(CheckVocabulary("logit_bias", id, model));
+    SC_RETURN_IF_ERROR(CheckRange(fmt::format("logit_bias[{}]", id), bias, -100, 100));
+    slot.add_bias_ids(id);
+    slot.add_bias_values(bias);
+  }
+  return absl::OkStatus();
+}
+
+absl::Status ResolveStopTokens(const ServedModel& model, const v1::SamplingParams& params,
+                               v1::SlotSampling& slot) {
+  if (params.stop_token_ids_size() > kMaxStopTokens) {
+    return Bad("stop_token_ids", "{} ids; at most {} are allowed", params.stop_token_ids_size(),
+               kMaxStopTokens);
+  }
+  std::vector<int32_t> ids;
+  for (const int32_t id : params.stop_token_ids()) {
+    SC_RETURN_IF_ERROR(CheckVocabulary("stop_token_ids", id, model));
+    ids.push_back(id);
+  }
+  if (!params.ignore_eos()) {
+    for (const int32_t id : model.defaults.eos_ids) {
+      if (id >= 0 && id < model.spec.vocab_size) ids.push_back(id);
+    }
+  }
+  std::sort(ids.begin(), ids.end());
+  ids.erase(std::unique(ids.begin(), ids.end()), ids.end());
+  slot.mutable_stop_ids()->Add(ids.begin(), ids.end());
+  return absl::OkStatus();
+}
+
+absl::Status ResolveStopStrings(const v1::SamplingParams& params, std::vector<std::string>& stop) {
+  if (params.stop_size() > kMaxStopStrings) {
+    return Bad("stop", "{} strings; at most {} are allowed", params.stop_size(), kMaxStopStrings);
+  }
+  for (int i = 0; i < params.stop_size(); ++i) {
+    const std::string& text = params.stop(i);
+    const std::string field = fmt::format("stop[{}]", i);
+    if (text.empty()) return Bad(field, "is empty");
+    if (text.size() > kMaxStopStringBytes) {
+      return Bad(field, "{} bytes; at most {} are allowed", text.size(), kMaxStopStringBytes);
+    }
+    if (!text::IsUtf8(text)) return Bad(field, "is not valid UTF-8");
+    stop.push_back(text);
+  }
+  return absl::OkStatus();
+}
+
+absl::Status ResolveLengths(const ServedModel& model, const v1::SamplingParams& params,
+                            size_t n_prompt_tokens, ResolvedSampling& resolved) {
+  const uint64_t context = model.max_model_len;
+  if (n_prompt_tokens >= context) {
+    return absl::InvalidArgumentError(
+        fmt::format("prompt: {} tokens leave no room for a new one: max_model_len is {}",
+                    n_prompt_tokens, context));
+  }
+  const uint64_t room = context - n_prompt_tokens;
+  if (params.has_max_tokens()) {
+    if (params.max_tokens() == 0) return Bad("max_tokens", "0 is not >= 1");
+    if (params.max_tokens() > room) {
+      return Bad("max_tokens", "{} new tokens after a prompt of {} exceed max_model_len {}",
+                 params.max_tokens(), n_prompt_tokens, context);
+    }
+    resolved.max_tokens = params.max_tokens();
+  } else {
+    const int32_t most = model.defaults.max_new_tokens.value_or(0);
+    resolved.max_tokens = static_cast<uint32_t>(most > 0 ? std::min<uint64_t>(most, room) : room);
+  }
+  if (params.min_tokens() > resolved.max_tokens) {
+    return Bad("min_tokens", "{} is more than max_tokens, {}", params.min_tokens(),
+               resolved.max_tokens);
+  }
+  resolved.slot.set_min_tokens(params.min_tokens());
+  return absl::OkStatus();
+}
+
+// -1 when not asked for.
+absl::StatusOr<int32_t> ResolveLogprobs(const ServedModel& model, std::string_view field,
+                                        bool asked, uint32_t n) {
+  if (!asked) return -1;
+  if (n > static_cast<uint32_t>(model.max_logprobs)) {
+    return Bad(field, "{} is more than this server's maximum, {}", n, model.max_logprobs);
+  }
+  return std::min<int32_t>(n, model.spec.vocab_size);
+}
+
+uint64_t DrawSeed() {
+  thread_local std::mt19937_64 generator([] {
+    std::random_device device;
+    return uint64_t(device()) << 32 | device();
+  }());
+  return generator();
+}
+
+}  // namespace
+
+absl::StatusOr<ResolvedSampling> ResolveSampling(const ServedModel& model,
+                                                 const v1::SamplingParams& params,
+                                                 size_t n_prompt_tokens) {
+  ResolvedSampling resolved;
+  v1::SlotSampling& slot = resolved.slot;
+  SC_RETURN_IF_ERROR(ResolveDistribution(model, params, slot));
+  SC_RETURN_IF_ERROR(ResolveBias(model, params, slot));
+  SC_RETURN_IF_ERROR(ResolveStopTokens(model, params, slot));
+  SC_RETURN_IF_ERROR(ResolveStopStrings(params, resolved.stop));
+  SC_RETURN_IF_ERROR(ResolveLengths(model, params, n_prompt_tokens, resolved));
+  if (params.has_n() && (params.n() < 1 || params.n() > kMaxChoices)) {
+    return Bad("n", "{} is not in [1, {}]", params.n(), kMaxChoices);
+  }
+  resolved.n = params.has_n() ? params.n() : 1;
+  SC_ASSIGN_OR_RETURN(const int32_t n_logprobs,
+                      ResolveLogprobs(model, "logprobs", params.has_logprobs(), params.logprobs()));
+  slot.set_n_logprobs(n_logprobs);
+  SC_ASSIGN_OR_RETURN(const int32_t n_prompt_logprobs,
+                      ResolveLogprobs(model, "prompt_logprobs", params.has_prompt_logprobs(),
+                                      params.prompt_logprobs()));
+  slot.set_n_prompt_logprobs(n_prompt_logprobs);
+  slot.set_seed(params.has_seed() ? params.seed() : DrawSeed());
+  return resolved;
+}
+
+uint64_t ChoiceSeed(uint64_t seed, uint32_t choice) {
+  if (choice == 0) return seed;
+  // SplitMix64 (Steele, Lea and Flood 2014), `choice` steps on from the seed.
+  uint64_t z = seed + choice * 0x9E3779B97F4A7C15u;
+  z = (z ^ (z >> 30)) * 0xBF58476D1CE4E5B9u;
+  z = (z ^ (z >> 27)) * 0x94D049BB133111EBu;
+  return z ^ (z >> 31);
+}
+
+}  // namespace stagecoach::router

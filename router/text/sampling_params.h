@@ -1,0 +1,37 @@
+// A client's SamplingParams, checked and completed.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "router/text/served_model.h"
+#include "stagecoach/v1/inference.pb.h"
+#include "stagecoach/v1/step.pb.h"
+
+namespace stagecoach::router {
+
+inline constexpr uint32_t kMaxChoices = 128;
+inline constexpr int kMaxStopStrings = 16;
+inline constexpr size_t kMaxStopStringBytes = 256;
+inline constexpr int kMaxBiases = 1024;
+inline constexpr int kMaxStopTokens = 256;
+
+struct ResolvedSampling {
+  v1::SlotSampling slot;  // of choice 0; every value final
+  uint32_t n = 1;
+  uint32_t max_tokens = 0;
+  std::vector<std::string> stop;
+};
+
+// Absent fields take generation_config.json's value, then the protocol's default. INVALID_ARGUMENT
+// names the field, as in "sampling.top_p: 1.5 is not in (0, 1]".
+absl::StatusOr<ResolvedSampling> ResolveSampling(const ServedModel& model,
+                                                 const v1::SamplingParams& params,
+                                                 size_t n_prompt_tokens);
+
+// Choice 0 has the request's own seed, the others seeds derived from it.
+uint64_t ChoiceSeed(uint64_t seed, uint32_t choice);
+
+}  // namespace stagecoach::router

@@ -1,0 +1,35 @@
+// The one model that a router serves: what requests are checked against and text is made with.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+
+#include "absl/status/statusor.h"
+#include "common/model/model_spec.h"
+#include "common/text/chat_template.h"
+#include "common/text/tokenizer.h"
+
+namespace stagecoach::router {
+
+struct ServedModel {
+  std::string name;
+  ModelSpec spec;
+  GenerationDefaults defaults;
+  std::shared_ptr<const text::Tokenizer> tokenizer;
+  std::shared_ptr<const text::ChatTemplate> chat_template;  // null: the checkpoint has none
+  std::string dtype;                                        // "bfloat16"
+  int32_t max_model_len = 0;                                // prompt and completion, tokens
+  int32_t max_logprobs = 20;
+};
+
+// Reads config.json, generation_config.json, tokenizer and chat template of a checkpoint folder;
+// lengths and dtype are left to the caller. INVALID_ARGUMENT when the tokenizer knows more ids than
+// the embedding has rows: such an id would read past its end.
+absl::StatusOr<ServedModel> ReadServedModel(const std::string& model_dir, const std::string& name,
+                                            const std::string& chat_template_path);
+
+// NOT_FOUND unless `model` is empty or the served name.
+absl::Status CheckModelName(const ServedModel& served, const std::string& model);
+
+}  // namespace stagecoach::router

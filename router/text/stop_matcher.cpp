@@ -1,0 +1,48 @@
+#include "router/text/stop_matcher.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "common/check.h"
+
+namespace stagecoach::router {
+namespace {
+
+// Bytes at the end of `text` that `stop` could go on from.
+size_t OpenBytes(std::string_view text, std::string_view stop) {
+  for (size_t n = std::min(text.size(), stop.size() - 1); n > 0; --n) {
+    if (text.ends_with(stop.substr(0, n))) return n;
+  }
+  return 0;
+}
+
+}  // namespace
+
+std::string StopMatcher::Append(std::string_view text) {
+  SC_CHECK(matched_ == nullptr);
+  if (stops_.empty()) return std::string(text);
+  held_ += text;
+  size_t begin = 0;
+  size_t end = std::string::npos;
+  for (const std::string& stop : stops_) {
+    const size_t at = held_.find(stop);
+    if (at == std::string::npos) continue;
+    const size_t this_end = at + stop.size();
+    if (this_end < end || (this_end == end && at < begin)) {
+      begin = at;
+      end = this_end;
+      matched_ = &stop;
+    }
+  }
+  size_t n_open = 0;
+  if (matched_ == nullptr) {
+    for (const std::string& stop : stops_) n_open = std::max(n_open, OpenBytes(held_, stop));
+  }
+  std::string certain = held_.substr(0, matched_ != nullptr ? begin : held_.size() - n_open);
+  held_.erase(0, matched_ != nullptr ? held_.size() : certain.size());
+  return certain;
+}
+
+std::string StopMatcher::Flush() { return std::exchange(held_, {}); }
+
+}  // namespace stagecoach::router
