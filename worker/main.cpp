@@ -93,7 +93,7 @@ int Main(int argc, char** argv) {
   CLI11_PARSE(app, argc, argv);
   if (flags.exit_with_parent) ExitWithParent();
   if (absl::Status status = InitLog("worker", flags.log_level); !status.ok()) {
-    fmt::print(stderr, "error: {}\n", std::string_view(status.message()));
+    fmt::print(stderr, "error: {}\n", std::string(status.message()));
     return 2;
   }
   return Serve(flags, signals);
