@@ -2,13 +2,14 @@
 
 #include <CLI/CLI.hpp>
 
+#include "common/version.h"
 #include "deploy/cli/command.h"
 
 int main(int argc, char** argv) {
   using namespace stagecoach::cli;
   CLI::App app("stagecoach serves large language models over pipeline stages.");
   app.require_subcommand(1);
-  app.set_version_flag("--version", "stagecoach " STAGECOACH_VERSION);
+  app.set_version_flag("--version", std::string("stagecoach ") + stagecoach::kVersion);
 
   Command command;
   AddServe(app, command);
@@ -17,7 +18,7 @@ int main(int argc, char** argv) {
   AddBatch(app, command);
   app.add_subcommand("version", "Prints the version")->callback([&command] {
     command = [] {
-      fmt::print("stagecoach {}\n", STAGECOACH_VERSION);
+      fmt::print("stagecoach {}\n", stagecoach::kVersion);
       return kExitOk;
     };
   });
