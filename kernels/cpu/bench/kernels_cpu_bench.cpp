@@ -1,0 +1,233 @@
+// Speed of the CPU kernels as shares of what the machine can do: memory-bound ones of its read
+// bandwidth, compute-bound ones of its peak multiply-adds. Every result is checked before it is
+// timed. Shapes: Gemma-3-270M.
+//
+//   kernels_cpu_bench [--threads N] [--seconds S] [--only gemm|attention|sample]
+#include <fmt/format.h>
+
+#include <CLI/CLI.hpp>
+#include <algorithm>
+#include <chrono>
+#include <cmath>
+#include <cstring>
+#include <random>
+#include <vector>
+
+#include "common/check.h"
+#include "kernels/cpu/bench/machine_peak.h"
+#include "kernels/cpu/cpu_ops.h"
+#include "kernels/cpu/thread_pool.h"
+#include "kernels/reference/reference_ops.h"
+
+namespace stagecoach::kernels {
+namespace {
+
+std::vector<float> RandomFloats(size_t n, float deviation) {
+  std::mt19937 random(1);
+  std::normal_distribution<float> normal(0.0f, deviation);
+  std::vector<float> block(std::min<size_t>(n, 1 << 20)), values(n);
+  for (float& value : block) value = normal(random);
+  for (size_t i = 0; i < n; ++i) values[i] = block[i % block.size()];
+  return values;
+}
+
+void CheckClose(const std::vector<float>& values, const std::vector<float>& expected) {
+  SC_CHECK(values.size() == expected.size());
+  for (size_t i = 0; i < values.size(); ++i) {
+    SC_CHECK(std::abs(values[i] - expected[i]) < 1e-4f * (1 + std::abs(expected[i])));
+  }
+}
+
+struct Bench {
+  Ops& ops;
+  ThreadPool& pool;
+  double seconds_each;
+
+  // The best time of a call: other processes can only make it longer.
+  template <typename F>
+  double BestSeconds(const F& call) const {
+    using Clock = std::chrono::steady_clock;
+    double best = 1e30;
+    const auto end = Clock::now() + std::chrono::duration<double>(seconds_each);
+    for (int calls = 0; calls < 3 || Clock::now() < end; ++calls) {
+      const auto start = Clock::now();
+      call();
+      best = std::min(best, std::chrono::duration<double>(Clock::now() - start).count());
+    }
+    SC_CHECK(ops.Synchronize().ok());
+    return best;
+  }
+};
+
+void BenchGemm(const Bench& bench, int32_t n, int32_t k, DType dtype) {
+  const std::vector<float> weights =
+      RandomFloats(static_cast<size_t>(n) * k, 1 / std::sqrt(static_cast<float>(k)));
+  Matrix w = *bench.ops.NewMatrix(n, k, dtype);
+  bench.ops.PackRows(w, 0, n, weights.data(), DType::kF32);
+  const std::vector<float> x = RandomFloats(512 * static_cast<size_t>(k), 1.0f);
+  std::vector<float> one(n);
+  bench.ops.Gemm({.x = x.data(), .w = &w, .y = one.data(), .n_rows = 1});
+  {
+    auto reference = MakeReferenceOps();
+    Matrix reference_w = *reference->NewMatrix(n, k, dtype);
+    reference->PackRows(reference_w, 0, n, weights.data(), DType::kF32);
+    std::vector<float> expected(n);
+    reference->Gemm({.x = x.data(), .w = &reference_w, .y = expected.data(), .n_rows = 1});
+    CheckClose(one, expected);
+  }
+  for (const int32_t rows : {1, 2, 4, 6, 16, 64, 512}) {
+    std::vector<float> y(static_cast<size_t>(rows) * n);
+    const auto call = [&] {
+      bench.ops.Gemm({.x = x.data(), .w = &w, .y = y.data(), .n_rows = rows});
+    };
+    call();
+    SC_CHECK(std::memcmp(y.data(), one.data(), one.size() * sizeof(float)) == 0);
+    const double bandwidth = ReadBandwidth(bench.pool), peak = PeakFlops(bench.pool);
+    const double seconds = bench.BestSeconds(call);
+    const double bytes_rate = static_cast<double>(w.buffer.bytes) / seconds;
+    const double flops = 2.0 * rows * n * static_cast<double>(k) / seconds;
+    fmt::print(
+        "gemm {:>6} x {:<5} {:<9} rows {:>3}: {:8.3f} ms  {:6.1f} GB/s ({:4.0f}% of {:.1f})"
+        "  {:7.1f} GFLOP/s ({:3.0f}% of {:.0f})\n",
+        n, k, DTypeName(dtype), rows, seconds * 1e3, bytes_rate * 1e-9,
+        100 * bytes_rate / bandwidth, bandwidth * 1e-9, flops * 1e-9, 100 * flops / peak,
+        peak * 1e-9);
+  }
+}
+
+struct AttentionShape {
+  int32_t n_heads, n_kv_heads, head_dim;
+};
+
+// n_seqs sequences of `context` positions, of which the last n_tokens attend.
+void BenchAttention(const Bench& bench, const AttentionShape& shape, int32_t n_seqs,
+                    int32_t context, int32_t n_tokens) {
+  const int32_t stride = (context + 15) / 16, n_blocks = n_seqs * stride;
+  const int32_t width = (shape.n_heads + 2 * shape.n_kv_heads) * shape.head_dim;
+  const size_t kv_bytes =
+      static_cast<size_t>(n_blocks) * 16 * shape.n_kv_heads * shape.head_dim * 2;
+  const std::vector<float> all = RandomFloats(static_cast<size_t>(context) * width, 1.0f);
+  std::vector<int32_t> starts = {0}, first, tables(n_blocks);
+  for (int32_t i = 0; i < n_blocks; ++i) tables[i] = i;
+  std::vector<float> qkv;
+  for (int32_t s = 0; s < n_seqs; ++s) {
+    starts.push_back(starts.back() + n_tokens);
+    first.push_back(context - n_tokens);
+    qkv.insert(qkv.end(), all.end() - n_tokens * static_cast<ptrdiff_t>(width), all.end());
+  }
+  std::vector<float> out(qkv.size() / width * shape.n_heads * shape.head_dim);
+  const auto attend = [&](Ops& ops, Buffer& k, Buffer& v, int32_t seqs) {
+    ops.Attention({.qkv = qkv.data(),
+                   .kv = {k.data.get(), v.data.get(), DType::kBF16},
+                   .seq_starts = starts.data(),
+                   .seq_positions = first.data(),
+                   .block_tables = tables.data(),
+                   .block_table_stride = stride,
+                   .out = out.data(),
+                   .n_seqs = seqs,
+                   .n_heads = shape.n_heads,
+                   .n_kv_heads = shape.n_kv_heads,
+                   .head_dim = shape.head_dim,
+                   .scale = 1 / std::sqrt(static_cast<float>(shape.head_dim))});
+  };
+  const auto fill = [&](Ops& ops, Buffer& k, Buffer& v, int32_t seqs) {
+    for (int32_t s = 0; s < seqs; ++s) {
+      std::vector<float> copy = all;
+      std::vector<int32_t> slots(context);
+      for (int32_t p = 0; p < context; ++p) slots[p] = s * stride * 16 + p;
+      ops.RopeAppend({.qkv = copy.data(),
+                      .kv_slots = slots.data(),
+                      .kv = {k.data.get(), v.data.get(), DType::kBF16},
+                      .n_tokens = context,
+                      .n_heads = shape.n_heads,
+                      .n_kv_heads = shape.n_kv_heads,
+                      .head_dim = shape.head_dim});
+    }
+  };
+  Buffer k = *bench.ops.Allocate(kv_bytes), v = *bench.ops.Allocate(kv_bytes);
+  fill(bench.ops, k, v, n_seqs);
+  attend(bench.ops, k, v, n_seqs);
+  const size_t checked = static_cast<size_t>(n_tokens) * shape.n_heads * shape.head_dim;
+  const std::vector<float> got(out.begin(), out.begin() + checked);
+  auto reference = MakeReferenceOps();
+  Buffer reference_k = *reference->Allocate(kv_bytes), reference_v = *reference->Allocate(kv_bytes);
+  fill(*reference, reference_k, reference_v, 1);
+  attend(*reference, reference_k, reference_v, 1);
+  CheckClose(got, std::vector<float>(out.begin(), out.begin() + checked));
+
+  const double bandwidth = ReadBandwidth(bench.pool), peak = PeakFlops(bench.pool);
+  const double seconds = bench.BestSeconds([&] { attend(bench.ops, k, v, n_seqs); });
+  const double bytes_rate = 2.0 * static_cast<double>(kv_bytes) / seconds;
+  double visible = 0;  // query-key pairs
+  for (int32_t t = context - n_tokens; t < context; ++t) visible += t + 1;
+  const double flops = 4.0 * n_seqs * shape.n_heads * shape.head_dim * visible / seconds;
+  fmt::print(
+      "attention {}/{} x {:<3} {:>2} x {:>4} of {:>5}: {:8.3f} ms  {:6.1f} GB/s ({:3.0f}% of "
+      "{:.1f})  {:7.1f} GFLOP/s ({:3.0f}% of {:.0f})\n",
+      shape.n_heads, shape.n_kv_heads, shape.head_dim, n_seqs, n_tokens, context, seconds * 1e3,
+      bytes_rate * 1e-9, 100 * bytes_rate / bandwidth, bandwidth * 1e-9, flops * 1e-9,
+      100 * flops / peak, peak * 1e-9);
+}
+
+void BenchSample(const Bench& bench, const char* name, float deviation, const SampleRow& row) {
+  constexpr int32_t kVocab = 262144;
+  const std::vector<float> logits = RandomFloats(kVocab, deviation);
+  std::vector<SampledToken> out(1), expected(1);
+  std::vector<int32_t> ids(20);
+  std::vector<float> logprobs(20);
+  out[0] = expected[0] = {.top_ids = ids.data(), .top_logprobs = logprobs.data()};
+  const std::vector<SampleRow> rows = {row};
+  const SampleArgs args{.logits = logits.data(), .vocab = kVocab, .rows = rows, .out = out};
+  bench.ops.Sample(args);
+  SampleArgs reference_args = args;
+  reference_args.out = expected;
+  MakeReferenceOps()->Sample(reference_args);
+  SC_CHECK(out[0].token == expected[0].token);
+  const double seconds = bench.BestSeconds([&] { bench.ops.Sample(args); });
+  fmt::print("sample {:<28} {:8.3f} ms a row of {}\n", name, seconds * 1e3, kVocab);
+}
+
+int Main(int argc, char** argv) {
+  CLI::App app("Speed of the CPU kernels");
+  int32_t n_threads = 0;
+  double seconds = 1;
+  std::string only;
+  app.add_option("--threads", n_threads, "threads; 0: one a core")->capture_default_str();
+  app.add_option("--seconds", seconds, "time for each measurement")->capture_default_str();
+  app.add_option("--only", only, "gemm, attention or sample");
+  CLI11_PARSE(app, argc, argv);
+  auto ops = MakeCpuOps({.n_threads = n_threads});
+  ThreadPool pool(n_threads > 0 ? n_threads
+                                : static_cast<int>(std::thread::hardware_concurrency()));
+  const Bench bench{*ops, pool, seconds};
+  fmt::print("{}\n", ops->Describe());
+  if (only.empty() || only == "gemm") {
+    BenchGemm(bench, 262144, 640, DType::kBF16);
+    BenchGemm(bench, 640, 2048, DType::kBF16);
+    BenchGemm(bench, 4096, 4096, DType::kBF16);
+    BenchGemm(bench, 4096, 4096, DType::kF32);
+    BenchGemm(bench, 4096, 4096, DType::kF16);
+  }
+  if (only.empty() || only == "attention") {
+    constexpr AttentionShape kGemma{4, 1, 256}, kMultiHead{12, 12, 64};
+    for (const AttentionShape& shape : {kGemma, kMultiHead}) {
+      BenchAttention(bench, shape, 1, 8192, 1);
+      BenchAttention(bench, shape, 32, 1024, 1);
+      BenchAttention(bench, shape, 1, 512, 512);
+      BenchAttention(bench, shape, 1, 2048, 512);
+    }
+  }
+  if (only.empty() || only == "sample") {
+    BenchSample(bench, "greedy", 3, {});
+    BenchSample(bench, "temperature 1", 3, {.temperature = 1});
+    BenchSample(bench, "temperature 1, nearly flat", 0.01f, {.temperature = 1});
+    BenchSample(bench, "top-k 64, top-p 0.95", 3, {.temperature = 1, .top_k = 64, .top_p = 0.95f});
+    BenchSample(bench, "greedy, 20 logprobs", 3, {.n_logprobs = 20});
+  }
+  return 0;
+}
+
+}  // namespace
+}  // namespace stagecoach::kernels
+
+int main(int argc, char** argv) { return stagecoach::kernels::Main(argc, argv); }
