@@ -1,0 +1,159 @@
+#include "worker/stage/plan_checker.h"
+
+#include <algorithm>
+#include <cmath>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "common/status.h"
+
+namespace stagecoach::worker {
+namespace {
+
+absl::Status Invalid(uint32_t slot, const absl::AlphaNum& what) {
+  return absl::InvalidArgumentError(absl::StrCat("slot ", slot, ": ", what));
+}
+
+}  // namespace
+
+PlanChecker::PlanChecker(const StageLimits& limits, uint64_t epoch, std::vector<uint64_t> kv_blocks)
+    : limits_(limits),
+      epoch_(epoch),
+      kv_blocks_(std::move(kv_blocks)),
+      slots_(static_cast<size_t>(limits.max_sequences)) {
+  for (Slot& slot : slots_) slot.n_blocks.assign(limits_.n_kv_groups, 0);
+}
+
+absl::Status PlanChecker::Check(const StepMetaView& meta) {
+  if (meta.epoch != epoch_) {
+    return absl::FailedPreconditionError(absl::StrCat("step ", meta.step, " belongs to epoch ",
+                                                      meta.epoch, ", the pipeline is in epoch ",
+                                                      epoch_));
+  }
+  if (meta.step != step_ + 1) {
+    return absl::FailedPreconditionError(
+        absl::StrCat("step ", meta.step, " came after step ", step_));
+  }
+  step_ = meta.step;
+  const auto check_all = [&] {
+    if (meta.n_groups != static_cast<uint32_t>(limits_.n_kv_groups)) {
+      return absl::InvalidArgumentError(
+          absl::StrCat(meta.n_groups, " KV groups; the model has ", limits_.n_kv_groups));
+    }
+    if (meta.n_rows > static_cast<uint32_t>(limits_.max_batched_tokens)) {
+      return absl::InvalidArgumentError(absl::StrCat(
+          meta.n_rows, " tokens; the stage was loaded for ", limits_.max_batched_tokens));
+    }
+    for (uint32_t slot : meta.releases) SC_RETURN_IF_ERROR(CheckRelease(slot));
+    for (const SlotRecord& record : meta.registrations) {
+      SC_RETURN_IF_ERROR(CheckRegistration(meta, record));
+    }
+    for (size_t i = 0; i < meta.n_slots(); ++i) SC_RETURN_IF_ERROR(CheckSlot(meta, i));
+    return absl::OkStatus();
+  };
+  const absl::Status status = check_all();
+  if (status.ok()) return status;
+  return absl::Status(status.code(), absl::StrCat("step ", meta.step, ": ", status.message()));
+}
+
+absl::Status PlanChecker::CheckRelease(uint32_t slot) {
+  if (slot >= slots_.size()) return Invalid(slot, "there is no such slot");
+  if (!slots_[slot].registered) {
+    return absl::FailedPreconditionError(absl::StrCat("slot ", slot, ": released, but not in use"));
+  }
+  slots_[slot].registered = false;
+  return absl::OkStatus();
+}
+
+absl::Status PlanChecker::CheckRegistration(const StepMetaView& meta, const SlotRecord& r) {
+  if (r.slot >= slots_.size()) {
+    return Invalid(r.slot, absl::StrCat("there are ", slots_.size(), " slots"));
+  }
+  if (r.n_tokens == 0 || r.n_tokens > static_cast<uint32_t>(limits_.max_model_len)) {
+    return Invalid(r.slot, absl::StrCat(r.n_tokens, " tokens registered; 1 to ",
+                                        limits_.max_model_len, " are possible"));
+  }
+  if (r.n_prompt == 0 || r.n_prompt > r.n_tokens) {
+    return Invalid(r.slot, absl::StrCat("a prompt of ", r.n_prompt, " of ", r.n_tokens, " tokens"));
+  }
+  for (int32_t id : meta.tokens(r)) {
+    if (id < 0 || id >= limits_.vocab_size) {
+      return Invalid(r.slot, absl::StrCat("token id ", id, " is outside the vocabulary of ",
+                                          limits_.vocab_size));
+    }
+  }
+  for (float value : {r.temperature, r.top_p, r.min_p, r.presence_penalty, r.frequency_penalty,
+                      r.repetition_penalty}) {
+    if (!std::isfinite(value)) return Invalid(r.slot, "a sampling value is not finite");
+  }
+  if (r.temperature < 0) return Invalid(r.slot, "a negative temperature");
+  if (r.n_logprobs > limits_.max_logprobs || r.n_prompt_logprobs > limits_.max_logprobs) {
+    return Invalid(r.slot, absl::StrCat("more than ", limits_.max_logprobs, " log-probabilities"));
+  }
+  Slot& slot = slots_[r.slot];
+  slot.registered = true;
+  slot.n_computed = 0;
+  slot.n_tokens = r.n_tokens;
+  std::fill(slot.n_blocks.begin(), slot.n_blocks.end(), 0);
+  return absl::OkStatus();
+}
+
+absl::Status PlanChecker::CheckSlot(const StepMetaView& meta, size_t i) {
+  const uint32_t id = meta.slots[i];
+  if (id >= slots_.size()) return Invalid(id, absl::StrCat("there are ", slots_.size(), " slots"));
+  Slot& slot = slots_[id];
+  if (!slot.registered) {
+    return absl::FailedPreconditionError(absl::StrCat("slot ", id, ": not registered"));
+  }
+  if (slot.seen_in_step == meta.step) return Invalid(id, "twice in one step");
+  slot.seen_in_step = meta.step;
+  if (meta.starts[i] != slot.n_computed) {
+    return Invalid(
+        id, absl::StrCat("starts at position ", meta.starts[i], "; the next is ", slot.n_computed));
+  }
+  // n_tokens is at most max_batched_tokens: no overflow.
+  const uint32_t end = meta.starts[i] + meta.n_tokens[i];
+  if (end > static_cast<uint32_t>(limits_.max_model_len)) {
+    return Invalid(id, absl::StrCat("reaches position ", end - 1, "; sequences end at ",
+                                    limits_.max_model_len, " tokens"));
+  }
+  if (end > slot.n_tokens) {
+    return Invalid(id, absl::StrCat("computes position ", end - 1, ", but only ", slot.n_tokens,
+                                    " tokens are registered or sampled before this step"));
+  }
+  if (meta.samples(i)) {
+    if (end != slot.n_tokens) {
+      return Invalid(id, absl::StrCat("samples after position ", end - 1, ", but has ",
+                                      slot.n_tokens, " tokens already"));
+    }
+    ++slot.n_tokens;
+  }
+  slot.n_computed = end;
+  return CheckBlocks(meta, i, slot);
+}
+
+absl::Status PlanChecker::CheckBlocks(const StepMetaView& meta, size_t i, Slot& slot) {
+  const uint32_t id = meta.slots[i];
+  for (size_t g = 0; g < meta.n_groups; ++g) {
+    const auto new_blocks = meta.new_blocks(i, g);
+    for (uint32_t block : new_blocks) {
+      if (block >= kv_blocks_[g]) {
+        return Invalid(
+            id, absl::StrCat("block ", block, " of KV group ", g, ", which has ", kv_blocks_[g]));
+      }
+    }
+    const uint64_t n_blocks = slot.n_blocks[g] + new_blocks.size();
+    if (n_blocks > static_cast<uint64_t>(limits_.max_blocks())) {
+      return Invalid(id, absl::StrCat(n_blocks, " blocks in KV group ", g, "; a sequence has ",
+                                      limits_.max_blocks(), " at most"));
+    }
+    slot.n_blocks[g] = static_cast<uint32_t>(n_blocks);
+    if (n_blocks * kernels::kBlockTokens < slot.n_computed) {
+      return Invalid(id, absl::StrCat(n_blocks, " blocks in KV group ", g, " do not hold ",
+                                      slot.n_computed, " tokens"));
+    }
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace stagecoach::worker

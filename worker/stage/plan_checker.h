@@ -1,0 +1,46 @@
+// Whether a step makes sense after those before it: what a broken or foreign router could send ends
+// the epoch with a status here and never reaches the layers. Every stage checks what it receives,
+// in step order, ahead of computing it. One thread.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "worker/stage/stage_limits.h"
+#include "worker/stage/step_meta.h"
+
+namespace stagecoach::worker {
+
+class PlanChecker {
+ public:
+  // kv_blocks: by KV group.
+  PlanChecker(const StageLimits& limits, uint64_t epoch, std::vector<uint64_t> kv_blocks);
+
+  // FAILED_PRECONDITION: another epoch, a gap in the steps, a slot that is not registered.
+  // INVALID_ARGUMENT: values out of range, positions that do not follow. After an error the
+  // checker is of no further use.
+  absl::Status Check(const StepMetaView& meta);
+
+ private:
+  struct Slot {
+    bool registered = false;
+    uint64_t seen_in_step = 0;       // a slot computes once a step
+    uint32_t n_computed = 0;         // positions
+    uint32_t n_tokens = 0;           // registered, and sampled since
+    std::vector<uint32_t> n_blocks;  // by KV group
+  };
+
+  absl::Status CheckRelease(uint32_t slot);
+  absl::Status CheckRegistration(const StepMetaView& meta, const SlotRecord& record);
+  absl::Status CheckSlot(const StepMetaView& meta, size_t i);
+  absl::Status CheckBlocks(const StepMetaView& meta, size_t i, Slot& slot);
+
+  const StageLimits limits_;
+  const uint64_t epoch_;
+  const std::vector<uint64_t> kv_blocks_;
+  std::vector<Slot> slots_;
+  uint64_t step_ = 0;  // the last one checked
+};
+
+}  // namespace stagecoach::worker

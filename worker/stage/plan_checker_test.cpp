@@ -1,0 +1,177 @@
+#include "worker/stage/plan_checker.h"
+
+#include <catch2/catch_test_macros.hpp>
+#include <limits>
+#include <string>
+
+#include "stagecoach/v1/step.pb.h"
+
+namespace stagecoach::worker {
+namespace {
+
+constexpr uint64_t kEpoch = 4;
+
+class Fixture {
+ public:
+  absl::Status Check(v1::StepPlan plan) {
+    plan.set_epoch(plan.epoch() == 0 ? kEpoch : plan.epoch());
+    plan.set_step(plan.step() == 0 ? step_ + 1 : plan.step());
+    ++step_;
+    std::string bytes;
+    if (absl::Status status = EncodeStepMeta(plan, 1, &bytes); !status.ok()) return status;
+    const auto view = DecodeStepMeta(bytes);
+    return view.ok() ? checker_.Check(*view) : view.status();
+  }
+
+ private:
+  PlanChecker checker_{StageLimits{.max_batched_tokens = 32,
+                                   .max_sequences = 2,
+                                   .max_model_len = 64,
+                                   .max_logprobs = 5,
+                                   .vocab_size = 100,
+                                   .n_kv_groups = 1},
+                       kEpoch,
+                       {8}};
+  uint64_t step_ = 0;
+};
+
+v1::SlotRegistration* Register(v1::StepPlan& plan, uint32_t slot, int n_tokens) {
+  auto* registration = plan.add_registrations();
+  registration->set_slot(slot);
+  for (int i = 0; i < n_tokens; ++i) registration->add_tokens(i);
+  registration->set_n_prompt(n_tokens);
+  return registration;
+}
+
+v1::SlotDelta* Compute(v1::StepPlan& plan, uint32_t slot, uint32_t start, uint32_t n_tokens,
+                       bool sample, std::vector<uint32_t> blocks = {}) {
+  auto* delta = plan.add_slots();
+  delta->set_slot(slot);
+  delta->set_start(start);
+  delta->set_n_tokens(n_tokens);
+  delta->set_sample(sample);
+  auto* ids = delta->add_new_blocks();
+  for (uint32_t block : blocks) ids->add_ids(block);
+  return delta;
+}
+
+v1::StepPlan Registered(int n_tokens) {
+  v1::StepPlan plan;
+  Register(plan, 0, n_tokens);
+  return plan;
+}
+
+TEST_CASE("chunks, decodes planned ahead, release and reuse pass") {
+  Fixture f;
+  v1::StepPlan plan = Registered(20);
+  Compute(plan, 0, 0, 16, false, {3});
+  CHECK(f.Check(plan).ok());
+  plan.Clear();
+  Compute(plan, 0, 16, 4, true, {5});
+  CHECK(f.Check(plan).ok());
+  for (uint32_t p = 20; p < 25; ++p) {
+    plan.Clear();
+    Compute(plan, 0, p, 1, true);
+    CHECK(f.Check(plan).ok());
+  }
+  plan = Registered(3);
+  plan.add_release(0);
+  Compute(plan, 0, 0, 3, true, {5});
+  CHECK(f.Check(plan).ok());
+  // Again without a release: a preempted sequence enters anew.
+  plan = Registered(4);
+  Compute(plan, 0, 0, 4, true, {1});
+  CHECK(f.Check(plan).ok());
+}
+
+TEST_CASE("another epoch and a gap are failed preconditions") {
+  v1::StepPlan plan;
+  plan.set_epoch(kEpoch + 1);
+  CHECK(absl::IsFailedPrecondition(Fixture().Check(plan)));
+  plan.set_epoch(kEpoch);
+  plan.set_step(2);
+  CHECK(absl::IsFailedPrecondition(Fixture().Check(plan)));
+  Fixture f;
+  plan.set_step(1);
+  CHECK(f.Check(plan).ok());
+  CHECK(absl::IsFailedPrecondition(f.Check(plan)));
+}
+
+TEST_CASE("slots not registered are failed preconditions") {
+  v1::StepPlan plan;
+  Compute(plan, 0, 0, 1, false, {0});
+  CHECK(absl::IsFailedPrecondition(Fixture().Check(plan)));
+  plan.Clear();
+  plan.add_release(0);
+  CHECK(absl::IsFailedPrecondition(Fixture().Check(plan)));
+}
+
+TEST_CASE("what is out of range is an invalid argument") {
+  v1::StepPlan plan = Registered(20);
+  const auto invalid = [&plan] {
+    const absl::Status status = Fixture().Check(plan);
+    INFO(status.ToString());
+    return absl::IsInvalidArgument(status) && std::string(status.message()).find("step 1: ") == 0;
+  };
+  SECTION("slot of a registration") { plan.mutable_registrations(0)->set_slot(2); }
+  SECTION("slot of a delta") { Compute(plan, 2, 0, 1, false, {0}); }
+  SECTION("slot of a release") { plan.add_release(99); }
+  SECTION("token id") { plan.mutable_registrations(0)->set_tokens(3, 100); }
+  SECTION("negative token id") { plan.mutable_registrations(0)->set_tokens(3, -1); }
+  SECTION("no tokens") { plan.mutable_registrations(0)->clear_tokens(); }
+  SECTION("no prompt") { plan.mutable_registrations(0)->set_n_prompt(0); }
+  SECTION("prompt beyond the tokens") { plan.mutable_registrations(0)->set_n_prompt(21); }
+  SECTION("too many tokens for a sequence") { plan = Registered(65); }
+  SECTION("too many log-probabilities") {
+    plan.mutable_registrations(0)->mutable_sampling()->set_n_logprobs(6);
+  }
+  SECTION("temperature") {
+    plan.mutable_registrations(0)->mutable_sampling()->set_temperature(
+        std::numeric_limits<float>::quiet_NaN());
+  }
+  SECTION("negative temperature") {
+    plan.mutable_registrations(0)->mutable_sampling()->set_temperature(-1);
+  }
+  SECTION("start") { Compute(plan, 0, 1, 4, false, {0}); }
+  SECTION("block") { Compute(plan, 0, 0, 4, false, {8}); }
+  SECTION("too few blocks") { Compute(plan, 0, 0, 17, false, {0}); }
+  SECTION("too many blocks") { Compute(plan, 0, 0, 4, false, {0, 1, 2, 3, 4}); }
+  SECTION("rows beyond the known tokens") { Compute(plan, 0, 0, 21, false, {0, 1}); }
+  SECTION("a sample in the middle") { Compute(plan, 0, 0, 19, true, {0, 1}); }
+  SECTION("a slot twice") {
+    Compute(plan, 0, 0, 4, false, {0});
+    Compute(plan, 0, 4, 4, false);
+  }
+  SECTION("too many rows") {
+    plan = Registered(40);
+    Compute(plan, 0, 0, 33, false, {0, 1, 2});
+  }
+  SECTION("rows that overflow") { Compute(plan, 0, 0, 0x0fffffff, false, {0, 1}); }
+  CHECK(invalid());
+}
+
+TEST_CASE("a decode whose token nobody sampled is refused") {
+  Fixture f;
+  v1::StepPlan plan = Registered(4);
+  Compute(plan, 0, 0, 4, false, {0});
+  REQUIRE(f.Check(plan).ok());
+  plan.Clear();
+  Compute(plan, 0, 4, 1, true);
+  CHECK(absl::IsInvalidArgument(f.Check(plan)));
+}
+
+TEST_CASE("a sequence cannot grow beyond max_model_len") {
+  Fixture f;
+  v1::StepPlan plan = Registered(64);
+  Compute(plan, 0, 0, 32, false, {0, 1});
+  REQUIRE(f.Check(plan).ok());
+  plan.Clear();
+  Compute(plan, 0, 32, 32, true, {2, 3});
+  REQUIRE(f.Check(plan).ok());
+  plan.Clear();
+  Compute(plan, 0, 64, 1, true);
+  CHECK(absl::IsInvalidArgument(f.Check(plan)));
+}
+
+}  // namespace
+}  // namespace stagecoach::worker

@@ -1,0 +1,107 @@
+#include "worker/stage/slot_table.h"
+
+#include <algorithm>
+
+#include "absl/strings/str_cat.h"
+
+namespace stagecoach::worker {
+
+SlotTable::SlotTable(const StageLimits& limits, Needs needs)
+    : limits_(limits),
+      needs_(needs),
+      token_stride_(static_cast<size_t>(limits.max_model_len) + 1),
+      slots_(limits.max_sequences),
+      n_blocks_(size_t(limits.max_sequences) * limits.n_kv_groups) {
+  // Left uninitialised: a page is backed by memory when a sequence first gets there.
+  blocks_ = std::make_unique_for_overwrite<int32_t[]>(size_t(limits.max_sequences) *
+                                                      limits.n_kv_groups * limits.max_blocks());
+  if (needs_.tokens) {
+    tokens_ = std::make_unique_for_overwrite<int32_t[]>(limits.max_sequences * token_stride_);
+  }
+  if (needs_.sampling) sampling_.resize(limits.max_sequences);
+}
+
+void SlotTable::Apply(const StepMetaView& meta) {
+  for (uint32_t slot : meta.releases) Release(slot);
+  for (const SlotRecord& record : meta.registrations) Register(meta, record);
+  for (size_t i = 0; i < meta.n_slots(); ++i) {
+    const uint32_t slot = meta.slots[i];
+    for (size_t g = 0; g < meta.n_groups; ++g) {
+      const auto new_blocks = meta.new_blocks(i, g);
+      int32_t& n = n_blocks(slot, g);
+      std::copy(new_blocks.begin(), new_blocks.end(), block_row(slot, g) + n);
+      n += static_cast<int32_t>(new_blocks.size());
+    }
+  }
+}
+
+void SlotTable::Release(uint32_t slot) {
+  slots_[slot].in_use = false;
+  n_in_use_.fetch_sub(1, std::memory_order_relaxed);
+}
+
+void SlotTable::Register(const StepMetaView& meta, const SlotRecord& record) {
+  Slot& slot = slots_[record.slot];
+  if (!slot.in_use) n_in_use_.fetch_add(1, std::memory_order_relaxed);
+  slot.in_use = true;
+  slot.registered_step = meta.step;
+  for (int32_t g = 0; g < limits_.n_kv_groups; ++g) n_blocks(record.slot, g) = 0;
+
+  const auto tokens = meta.tokens(record);
+  slot.n_tokens = static_cast<int32_t>(tokens.size());
+  if (needs_.tokens) std::copy(tokens.begin(), tokens.end(), token_row(record.slot));
+  if (!needs_.sampling) return;
+
+  SlotSamplingState& sampling = sampling_[record.slot];
+  const auto assign = [](auto& to, const auto& from) { to.assign(from.begin(), from.end()); };
+  sampling.record = record;
+  assign(sampling.stop_ids, meta.stop_ids(record));
+  assign(sampling.bias_ids, meta.bias_ids(record));
+  assign(sampling.bias_values, meta.bias_values(record));
+  sampling.counts.clear();
+  if (!sampling.has_penalties()) return;
+
+  // In bulk, as inserting a long prompt token by token would be quadratic.
+  std::vector<kernels::TokenCount>& counts = sampling.counts;
+  for (size_t i = 0; i < tokens.size(); ++i) {
+    counts.push_back({tokens[i], i < record.n_prompt ? 0 : 1});
+  }
+  std::sort(counts.begin(), counts.end(), [](const auto& a, const auto& b) { return a.id < b.id; });
+  size_t n_kept = 0;
+  for (const kernels::TokenCount& count : counts) {
+    if (n_kept > 0 && counts[n_kept - 1].id == count.id) {
+      counts[n_kept - 1].n_generated += count.n_generated;
+    } else {
+      counts[n_kept++] = count;
+    }
+  }
+  counts.resize(n_kept);
+}
+
+absl::Status SlotTable::AcceptToken(uint64_t step, uint32_t id, int32_t token) {
+  if (id >= slots_.size() || token < 0 || token >= limits_.vocab_size) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("step ", step, " sampled token ", token, " for slot ", id));
+  }
+  Slot& slot = slots_[id];
+  if (!slot.in_use || slot.registered_step > step) return absl::OkStatus();
+  if (static_cast<size_t>(slot.n_tokens) == token_stride_) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("step ", step, " sampled a token for slot ", id, ", which is full"));
+  }
+  if (needs_.tokens) token_row(id)[slot.n_tokens] = token;
+  ++slot.n_tokens;
+  if (!needs_.sampling || !sampling_[id].has_penalties()) return absl::OkStatus();
+  auto& counts = sampling_[id].counts;
+  const auto at =
+      std::lower_bound(counts.begin(), counts.end(), token,
+                       [](const kernels::TokenCount& count, int32_t id) { return count.id < id; });
+  if (at != counts.end() && at->id == token) {
+    ++at->n_generated;
+  } else {
+    counts.insert(at, {token, 1});
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace stagecoach::worker

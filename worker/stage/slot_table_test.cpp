@@ -1,0 +1,164 @@
+#include "worker/stage/slot_table.h"
+
+#include <catch2/catch_test_macros.hpp>
+#include <string>
+#include <vector>
+
+#include "stagecoach/v1/step.pb.h"
+#include "worker/stage/batch_builder.h"
+
+namespace stagecoach::worker {
+namespace {
+
+StageLimits Limits() {
+  return {.max_batched_tokens = 40,
+          .max_sequences = 3,
+          .max_model_len = 64,
+          .vocab_size = 100,
+          .n_kv_groups = 2};
+}
+
+// The bytes and a view into them.
+struct Meta {
+  explicit Meta(const v1::StepPlan& plan) {
+    REQUIRE(EncodeStepMeta(plan, 2, &bytes).ok());
+    auto decoded = DecodeStepMeta(bytes);
+    REQUIRE(decoded.ok());
+    view = *decoded;
+  }
+  std::string bytes;
+  StepMetaView view;
+};
+
+v1::StepPlan Plan(uint64_t step) {
+  v1::StepPlan plan;
+  plan.set_step(step);
+  return plan;
+}
+
+v1::SlotRegistration* Register(v1::StepPlan& plan, uint32_t slot, std::vector<int32_t> tokens,
+                               uint32_t n_prompt) {
+  auto* registration = plan.add_registrations();
+  registration->set_slot(slot);
+  registration->mutable_tokens()->Add(tokens.begin(), tokens.end());
+  registration->set_n_prompt(n_prompt);
+  registration->mutable_sampling()->set_repetition_penalty(1);
+  return registration;
+}
+
+void Compute(v1::StepPlan& plan, uint32_t slot, uint32_t start, uint32_t n_tokens,
+             std::vector<uint32_t> full, std::vector<uint32_t> window) {
+  auto* delta = plan.add_slots();
+  delta->set_slot(slot);
+  delta->set_start(start);
+  delta->set_n_tokens(n_tokens);
+  auto* ids = delta->add_new_blocks()->mutable_ids();
+  ids->Add(full.begin(), full.end());
+  ids = delta->add_new_blocks()->mutable_ids();
+  ids->Add(window.begin(), window.end());
+}
+
+template <typename T>
+std::vector<T> ToVector(std::span<const T> span) {
+  return {span.begin(), span.end()};
+}
+
+using Ids = std::vector<int32_t>;
+
+TEST_CASE("penalty counts are rebuilt from a registration and follow sampled tokens") {
+  SlotTable table(Limits(), {.tokens = true, .sampling = true});
+  v1::StepPlan plan = Plan(1);
+  Register(plan, 1, {5, 3, 5, 9, 3, 3}, 3)->mutable_sampling()->set_presence_penalty(0.5f);
+  table.Apply(Meta(plan).view);
+  const auto counts = [&table] {
+    std::vector<std::pair<int32_t, int32_t>> pairs;
+    for (const auto& c : table.sampling(1).counts) pairs.push_back({c.id, c.n_generated});
+    return pairs;
+  };
+  using Pairs = std::vector<std::pair<int32_t, int32_t>>;
+  CHECK(counts() == Pairs{{3, 2}, {5, 0}, {9, 1}});
+  REQUIRE(table.AcceptToken(1, 1, 5).ok());
+  REQUIRE(table.AcceptToken(2, 1, 4).ok());
+  CHECK(counts() == Pairs{{3, 2}, {4, 1}, {5, 1}, {9, 1}});
+  CHECK(ToVector(table.tokens(1)) == Ids{5, 3, 5, 9, 3, 3, 5, 4});
+}
+
+TEST_CASE("without penalties nothing is counted") {
+  SlotTable table(Limits(), {.tokens = true, .sampling = true});
+  v1::StepPlan plan = Plan(1);
+  Register(plan, 0, {1, 2}, 2);
+  table.Apply(Meta(plan).view);
+  REQUIRE(table.AcceptToken(1, 0, 5).ok());
+  CHECK(table.sampling(0).counts.empty());
+}
+
+TEST_CASE("a token of a step before the slot's registration is ignored") {
+  SlotTable table(Limits(), {.tokens = true});
+  v1::StepPlan plan = Plan(3);
+  Register(plan, 0, {1, 2}, 2);
+  table.Apply(Meta(plan).view);
+  REQUIRE(table.AcceptToken(2, 0, 50).ok());
+  CHECK(table.tokens(0).size() == 2);
+  REQUIRE(table.AcceptToken(3, 0, 51).ok());
+  CHECK(table.tokens(0).back() == 51);
+
+  plan = Plan(4);
+  plan.add_release(0);
+  table.Apply(Meta(plan).view);
+  REQUIRE(table.AcceptToken(3, 0, 52).ok());
+  CHECK(table.tokens(0).size() == 3);
+  CHECK(table.n_in_use() == 0);
+}
+
+TEST_CASE("tokens that no stage could have sampled are errors") {
+  SlotTable table(Limits(), {.tokens = true});
+  CHECK(absl::IsInvalidArgument(table.AcceptToken(1, 3, 0)));
+  CHECK(absl::IsInvalidArgument(table.AcceptToken(1, 0, 100)));
+  CHECK(absl::IsInvalidArgument(table.AcceptToken(1, 0, -1)));
+  v1::StepPlan plan = Plan(1);
+  Register(plan, 0, Ids(64, 7), 64);
+  table.Apply(Meta(plan).view);
+  CHECK(table.AcceptToken(1, 0, 1).ok());
+  CHECK(absl::IsInvalidArgument(table.AcceptToken(2, 0, 1)));
+}
+
+TEST_CASE("the batch has rows, block tables and cache slots of every sequence and group") {
+  SlotTable table(Limits(), {.tokens = true});
+  BatchBuilder builder(Limits());
+  v1::StepPlan plan = Plan(1);
+  Ids long_prompt(18);
+  for (int32_t i = 0; i < 18; ++i) long_prompt[i] = 40 + i;
+  Register(plan, 2, long_prompt, 18);
+  Register(plan, 0, {1, 2, 3}, 3);
+  Compute(plan, 2, 0, 15, {4}, {7});
+  Compute(plan, 0, 0, 3, {1}, {0});
+  Meta first(plan);
+  table.Apply(first.view);
+  builder.Build(first.view, table);
+  CHECK(builder.FillTokens(first.view, table) == 0);
+
+  plan = Plan(2);
+  Compute(plan, 2, 15, 3, {6}, {5});
+  Compute(plan, 0, 3, 1, {}, {});
+  Meta second(plan);
+  table.Apply(second.view);
+  builder.Build(second.view, table);
+  // Slot 0's token is not here yet, the other's are.
+  CHECK(builder.FillTokens(second.view, table) == 1);
+  REQUIRE(table.AcceptToken(1, 0, 77).ok());
+  CHECK(builder.FillTokens(second.view, table) == 0);
+
+  const StepBatch& batch = builder.batch();
+  CHECK(ToVector(batch.token_ids) == Ids{55, 56, 57, 77});
+  CHECK(ToVector(batch.positions) == Ids{15, 16, 17, 3});
+  CHECK(ToVector(batch.seq_starts) == Ids{0, 3, 4});
+  CHECK(ToVector(batch.seq_positions) == Ids{15, 3});
+  REQUIRE(batch.groups.size() == 2);
+  CHECK(batch.groups[0].block_table_stride == 2);
+  CHECK(ToVector(batch.groups[0].block_tables) == Ids{4, 6, 1, -1});
+  CHECK(ToVector(batch.groups[0].kv_slots) == Ids{4 * 16 + 15, 6 * 16, 6 * 16 + 1, 16 + 3});
+  CHECK(ToVector(batch.groups[1].kv_slots) == Ids{7 * 16 + 15, 5 * 16, 5 * 16 + 1, 3});
+}
+
+}  // namespace
+}  // namespace stagecoach::worker

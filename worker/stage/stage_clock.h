@@ -1,0 +1,52 @@
+// Where a stage's compute thread spends its time. It is in exactly one state at any moment, so the
+// states add up to the time elapsed. Thread-safe.
+#pragma once
+
+#include <array>
+#include <chrono>
+#include <cstddef>
+#include <mutex>
+
+namespace stagecoach::worker {
+
+enum class StageState : size_t { kIdle, kWaitInput, kCompute, kWaitSend };
+
+class StageClock {
+ public:
+  using Clock = std::chrono::steady_clock;
+
+  struct Times {
+    std::array<double, 4> ms{};  // by StageState
+    double of(StageState state) const { return ms[static_cast<size_t>(state)]; }
+    double elapsed_ms() const { return ms[0] + ms[1] + ms[2] + ms[3]; }
+  };
+
+  void Enter(StageState state) {
+    std::lock_guard lock(mutex_);
+    Settle(Clock::now());
+    state_ = state;
+  }
+
+  // Since the start or the last reset.
+  Times Read(bool reset) {
+    std::lock_guard lock(mutex_);
+    Settle(Clock::now());
+    const Times times = times_;
+    if (reset) times_ = {};
+    return times;
+  }
+
+ private:
+  void Settle(Clock::time_point now) {
+    times_.ms[static_cast<size_t>(state_)] +=
+        std::chrono::duration<double, std::milli>(now - since_).count();
+    since_ = now;
+  }
+
+  std::mutex mutex_;
+  StageState state_ = StageState::kIdle;  // the rest: guarded by mutex_
+  Clock::time_point since_ = Clock::now();
+  Times times_;
+};
+
+}  // namespace stagecoach::worker

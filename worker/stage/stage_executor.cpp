@@ -1,0 +1,307 @@
+#include "worker/stage/stage_executor.h"
+
+#include <cstring>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "common/status.h"
+
+namespace stagecoach::worker {
+namespace {
+
+constexpr size_t kHiddenAhead = 2;  // frames taken from the transport before compute wants them
+
+// A step's last word on a channel that does not agree with the metadata channel.
+absl::Status OutOfStep(std::string_view what, uint64_t got, uint64_t wanted) {
+  return absl::InternalError(absl::StrCat(absl::string_view(what.data(), what.size()), " of step ",
+                                          got, " came for step ", wanted));
+}
+
+}  // namespace
+
+StageExecutor::StageExecutor(const Config& config, StageModel* model, kernels::Ops* ops,
+                             Transport* transport)
+    : config_(config),
+      model_(model),
+      ops_(ops),
+      transport_(transport),
+      checker_(config.limits, config.epoch, config.kv_blocks),
+      slots_(config.limits,
+             {.tokens = config.is_first() || config.is_last(), .sampling = config.is_last()}),
+      batch_(config.limits),
+      plans_(kMaxPlansAhead),
+      steps_(kMaxPlansAhead),
+      hidden_(kHiddenAhead) {
+  if (config_.is_last()) sampler_ = std::make_unique<Sampler>(config_.limits, model_, ops_);
+  const auto start = [this](absl::Status (StageExecutor::*loop)()) {
+    threads_.emplace_back([this, loop] { RunThread(loop); });
+  };
+  start(&StageExecutor::MetadataLoop);
+  if (!config_.is_first()) start(&StageExecutor::HiddenLoop);
+  if (config_.is_first() && !config_.is_last()) start(&StageExecutor::TokensLoop);
+  start(&StageExecutor::ComputeLoop);
+}
+
+StageExecutor::~StageExecutor() { Stop(absl::CancelledError("the stage has ended")); }
+
+void StageExecutor::RunThread(absl::Status (StageExecutor::*loop)()) {
+  absl::Status reason = (this->*loop)();
+  Close(absl::Status(reason.code(), absl::StrCat("stage ", config_.stage, " of ", config_.n_stages,
+                                                 ": ", reason.message())));
+}
+
+absl::Status StageExecutor::Attach(StepListener* listener) {
+  std::lock_guard listener_lock(listener_mutex_);
+  {
+    std::lock_guard lock(mutex_);
+    if (!closed_.ok()) return closed_;
+  }
+  if (listener_ != nullptr) {
+    return absl::FailedPreconditionError("the stage has a Step stream already");
+  }
+  listener_ = listener;
+  for (v1::StepResult& result : early_results_) listener_->OnResult(std::move(result));
+  early_results_.clear();
+  return absl::OkStatus();
+}
+
+void StageExecutor::Detach(StepListener* listener) {
+  std::lock_guard lock(listener_mutex_);
+  if (listener_ == listener) listener_ = nullptr;
+}
+
+absl::Status StageExecutor::Submit(v1::StepPlan plan) {
+  {
+    std::lock_guard lock(mutex_);
+    if (!closed_.ok()) return closed_;
+    if (!config_.is_first()) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("plans go to stage 0; this is stage ", config_.stage));
+    }
+    if (draining_) return absl::FailedPreconditionError("the stage is draining: no new plans");
+    if (n_taken_ - n_computed_ >= kMaxPlansAhead) {
+      return absl::ResourceExhaustedError(
+          absl::StrCat("more than ", kMaxPlansAhead, " plans are not computed yet"));
+    }
+    ++n_taken_;
+  }
+  return plans_.Push(std::move(plan));
+}
+
+absl::Status StageExecutor::Drain() {
+  std::unique_lock lock(mutex_);
+  draining_ = true;
+  changed_.wait(lock, [&] { return !closed_.ok() || n_computed_ == n_taken_; });
+  return closed_;
+}
+
+void StageExecutor::Close(absl::Status reason) {
+  {
+    std::lock_guard lock(mutex_);
+    if (!closed_.ok()) return;
+    closed_ = reason;
+    changed_.notify_all();
+  }
+  plans_.Close(reason);
+  steps_.Close(reason);
+  hidden_.Close(reason);
+  tokens_.Close(reason);
+  if (config_.n_stages > 1) transport_->Close(reason);
+  std::lock_guard lock(listener_mutex_);
+  if (listener_ != nullptr) listener_->OnClosed(reason);
+}
+
+void StageExecutor::Stop(absl::Status reason) {
+  Close(std::move(reason));
+  std::lock_guard lock(join_mutex_);
+  for (std::thread& thread : threads_) thread.join();
+  threads_.clear();
+}
+
+absl::Status StageExecutor::NextMetadata(std::string* bytes) {
+  if (config_.is_first()) {
+    SC_ASSIGN_OR_RETURN(const v1::StepPlan plan, plans_.Pop());
+    return EncodeStepMeta(plan, static_cast<uint32_t>(config_.limits.n_kv_groups), bytes);
+  }
+  SC_ASSIGN_OR_RETURN(Message message, transport_->Receive(Channel::kMetadata));
+  *bytes = std::move(message.payload);
+  std::lock_guard lock(mutex_);
+  ++n_taken_;
+  return absl::OkStatus();
+}
+
+absl::Status StageExecutor::MetadataLoop() {
+  for (;;) {
+    KnownStep step;
+    SC_RETURN_IF_ERROR(NextMetadata(&step.bytes));
+    SC_ASSIGN_OR_RETURN(step.view, DecodeStepMeta(step.bytes));
+    SC_RETURN_IF_ERROR(checker_.Check(step.view));
+    if (!config_.is_last()) {
+      SC_RETURN_IF_ERROR(transport_->Send(Channel::kMetadata, step.view.step, step.bytes));
+    }
+    step.ready_at = StageClock::Clock::now();
+    SC_RETURN_IF_ERROR(steps_.Push(std::move(step)));
+  }
+}
+
+absl::Status StageExecutor::HiddenLoop() {
+  for (;;) {
+    SC_ASSIGN_OR_RETURN(Message message, transport_->Receive(Channel::kHidden));
+    SC_RETURN_IF_ERROR(hidden_.Push({std::move(message), StageClock::Clock::now()}));
+  }
+}
+
+absl::Status StageExecutor::TokensLoop() {
+  std::vector<ArrivedToken> arrived;
+  for (;;) {
+    SC_ASSIGN_OR_RETURN(const Message message, transport_->Receive(Channel::kTokens));
+    if (message.payload.size() % sizeof(TokenRecord) != 0) {
+      return absl::InternalError(absl::StrCat("a tokens frame of ", message.payload.size(),
+                                              " bytes in step ", message.step));
+    }
+    arrived.resize(message.payload.size() / sizeof(TokenRecord));
+    for (size_t i = 0; i < arrived.size(); ++i) {
+      arrived[i].step = message.step;
+      std::memcpy(&arrived[i].record, message.payload.data() + i * sizeof(TokenRecord),
+                  sizeof(TokenRecord));
+    }
+    tokens_.Put(arrived);
+  }
+}
+
+absl::Status StageExecutor::ComputeLoop() {
+  for (;;) {
+    clock_.Enter(StageState::kIdle);
+    SC_ASSIGN_OR_RETURN(const KnownStep step, steps_.Pop());
+    clock_.Enter(StageState::kCompute);
+    if (absl::Status status = RunStep(step); !status.ok()) {
+      clock_.Enter(StageState::kIdle);
+      return status;
+    }
+    std::lock_guard lock(mutex_);
+    ++counted_.steps;
+    counted_.tokens += step.view.n_rows;
+    ++n_computed_;
+    changed_.notify_all();
+  }
+}
+
+absl::Status StageExecutor::RunStep(const KnownStep& step) {
+  const StepMetaView& meta = step.view;
+  slots_.Apply(meta);
+  batch_.Build(meta, slots_);
+  SC_RETURN_IF_ERROR(config_.is_first() ? TakeTokens(step) : TakeHidden(step));
+  if (meta.n_rows > 0) model_->Forward(batch_.batch(), model_->hidden_buffer());
+  return config_.is_last() ? Sample(meta) : SendHidden(meta);
+}
+
+absl::Status StageExecutor::TakeTokens(const KnownStep& step) {
+  for (;;) {
+    tokens_.Take(&taken_tokens_);
+    for (const ArrivedToken& token : taken_tokens_) {
+      SC_RETURN_IF_ERROR(slots_.AcceptToken(token.step, token.record.slot, token.record.token));
+    }
+    if (batch_.FillTokens(step.view, slots_) == 0) return absl::OkStatus();
+    clock_.Enter(StageState::kWaitInput);
+    SC_RETURN_IF_ERROR(tokens_.Wait());
+    clock_.Enter(StageState::kCompute);
+  }
+}
+
+absl::Status StageExecutor::TakeHidden(const KnownStep& step) {
+  clock_.Enter(StageState::kWaitInput);
+  SC_ASSIGN_OR_RETURN(const ArrivedHidden hidden, hidden_.Pop());
+  clock_.Enter(StageState::kCompute);
+  const Message& message = hidden.message;
+  if (message.step != step.view.step) {
+    return OutOfStep("hidden states", message.step, step.view.step);
+  }
+  if (message.payload.size() != HiddenBytes(step.view)) {
+    return absl::InternalError(absl::StrCat("step ", message.step, " has ", step.view.n_rows,
+                                            " rows, but ", message.payload.size(),
+                                            " bytes of hidden states"));
+  }
+  if (hidden.arrived_at < step.ready_at) {
+    std::lock_guard lock(mutex_);
+    ++counted_.metadata_late_steps;
+  }
+  ops_->Upload(message.payload.data(), model_->hidden_buffer(), message.payload.size());
+  return absl::OkStatus();
+}
+
+absl::Status StageExecutor::SendHidden(const StepMetaView& meta) {
+  std::string payload(HiddenBytes(meta), '\0');
+  ops_->Download(model_->hidden_buffer(), payload.data(), payload.size());
+  SC_RETURN_IF_ERROR(ops_->Synchronize());
+  clock_.Enter(StageState::kWaitSend);
+  return transport_->Send(Channel::kHidden, meta.step, std::move(payload));
+}
+
+absl::Status StageExecutor::Sample(const StepMetaView& meta) {
+  v1::StepResult result;
+  result.set_epoch(meta.epoch);
+  result.set_step(meta.step);
+  SC_RETURN_IF_ERROR(sampler_->Run(meta, batch_.batch(), slots_, model_->hidden_buffer(), &result));
+  const auto tokens = sampler_->tokens();
+  for (const TokenRecord& token : tokens) {
+    SC_RETURN_IF_ERROR(slots_.AcceptToken(meta.step, token.slot, token.token));
+  }
+  if (!config_.is_first() && !tokens.empty()) {
+    clock_.Enter(StageState::kWaitSend);
+    SC_RETURN_IF_ERROR(transport_->Send(
+        Channel::kTokens, meta.step,
+        std::string(reinterpret_cast<const char*>(tokens.data()), tokens.size_bytes())));
+    clock_.Enter(StageState::kCompute);
+  }
+  Deliver(std::move(result));
+  return absl::OkStatus();
+}
+
+void StageExecutor::Deliver(v1::StepResult result) {
+  std::lock_guard lock(listener_mutex_);
+  if (listener_ == nullptr) {
+    early_results_.push_back(std::move(result));
+  } else {
+    listener_->OnResult(std::move(result));
+  }
+}
+
+size_t StageExecutor::HiddenBytes(const StepMetaView& meta) const {
+  return size_t{meta.n_rows} * static_cast<size_t>(model_->spec().hidden_size) * sizeof(float);
+}
+
+v1::StatsResponse StageExecutor::Stats(bool reset) {
+  const StageClock::Times times = clock_.Read(reset);
+  std::array<ChannelCounters, kChannels> now{};
+  if (config_.n_stages > 1) {
+    for (int c = 0; c < kChannels; ++c) now[c] = transport_->Counters(static_cast<Channel>(c));
+  }
+  v1::StatsResponse stats;
+  stats.set_elapsed_ms(times.elapsed_ms());
+  stats.set_compute_ms(times.of(StageState::kCompute));
+  stats.set_wait_input_ms(times.of(StageState::kWaitInput));
+  stats.set_wait_send_ms(times.of(StageState::kWaitSend));
+  stats.set_idle_ms(times.of(StageState::kIdle));
+
+  std::lock_guard lock(mutex_);
+  stats.set_steps(counted_.steps);
+  stats.set_tokens(counted_.tokens);
+  stats.set_metadata_late_steps(counted_.metadata_late_steps);
+  stats.set_slots_in_use(closed_.ok() ? slots_.n_in_use() : 0);
+  v1::ChannelStats* const channels[kChannels] = {stats.mutable_metadata(), stats.mutable_hidden(),
+                                                 stats.mutable_tokens_channel()};
+  for (int c = 0; c < kChannels; ++c) {
+    const ChannelCounters& before = counted_.channels_at_reset[c];
+    channels[c]->set_sent_frames(now[c].sent_frames - before.sent_frames);
+    channels[c]->set_sent_bytes(now[c].sent_bytes - before.sent_bytes);
+    channels[c]->set_received_frames(now[c].received_frames - before.received_frames);
+    channels[c]->set_received_bytes(now[c].received_bytes - before.received_bytes);
+  }
+  if (reset) {
+    counted_ = {};
+    counted_.channels_at_reset = now;
+  }
+  return stats;
+}
+
+}  // namespace stagecoach::worker

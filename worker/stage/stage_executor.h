@@ -1,0 +1,160 @@
+// A stage's step loop for one epoch: metadata in and on, hidden states in, layers, hidden states
+// or samples out.
+//
+// Threads, each with one job, so that a step's metadata is at every stage before its hidden states:
+//   metadata  takes plans (first stage) or metadata frames, checks them, passes them on at once,
+//             then queues them for compute
+//   hidden    takes hidden states (not on the first stage)
+//   tokens    takes sampled tokens (first of several stages)
+//   compute   carries out the steps strictly in order; alone touches model, ops and slot table
+//
+// Any failure closes the epoch: all threads end, the listener hears why once, and the executor is
+// done. A new epoch is a new executor.
+#pragma once
+
+#include <array>
+#include <condition_variable>
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "kernels/ops.h"
+#include "stagecoach/v1/stage.pb.h"
+#include "stagecoach/v1/step.pb.h"
+#include "worker/model/stage_model.h"
+#include "worker/stage/batch_builder.h"
+#include "worker/stage/plan_checker.h"
+#include "worker/stage/sampler.h"
+#include "worker/stage/slot_table.h"
+#include "worker/stage/stage_clock.h"
+#include "worker/stage/stage_limits.h"
+#include "worker/stage/step_meta.h"
+#include "worker/stage/token_inbox.h"
+#include "worker/transport/closable_queue.h"
+#include "worker/transport/transport.h"
+
+namespace stagecoach::worker {
+
+// Hears of an epoch. Called from the executor's threads, or from whoever calls Close; must not
+// block nor call the executor back.
+class StepListener {
+ public:
+  virtual ~StepListener() = default;
+  virtual void OnResult(v1::StepResult result) = 0;       // last stage, in step order
+  virtual void OnClosed(const absl::Status& reason) = 0;  // at most once, nothing follows
+};
+
+class StageExecutor {
+ public:
+  struct Config {
+    uint64_t epoch = 0;
+    int32_t stage = 0;
+    int32_t n_stages = 1;
+    StageLimits limits;
+    std::vector<uint64_t> kv_blocks;  // by KV group
+
+    bool is_first() const { return stage == 0; }
+    bool is_last() const { return stage + 1 == n_stages; }
+  };
+
+  // Starts the threads. The transport has joined (one stage alone never uses it), the model has its
+  // KV cache; all outlive the executor, and nobody else uses model and ops until Stop() returns.
+  StageExecutor(const Config& config, StageModel* model, kernels::Ops* ops, Transport* transport);
+  ~StageExecutor();
+  StageExecutor(const StageExecutor&) = delete;
+  StageExecutor& operator=(const StageExecutor&) = delete;
+
+  // One listener at a time; it gets the results that came before it. FAILED_PRECONDITION if there
+  // is one already; the reason if the epoch is closed.
+  absl::Status Attach(StepListener* listener);
+  void Detach(StepListener* listener);  // no call is under way after it
+
+  // First stage: takes a plan; does not block. An error (not the first stage, draining, more than
+  // kMaxPlansAhead plans not computed yet, closed) leaves the epoch as it is; what is wrong with
+  // the plan itself closes it.
+  absl::Status Submit(v1::StepPlan plan);
+  static constexpr size_t kMaxPlansAhead = 256;
+
+  // Refuses new plans; returns when those taken are computed, or with the reason if closed before.
+  absl::Status Drain();
+
+  // Ends the epoch. Idempotent: the first reason stays.
+  void Close(absl::Status reason);
+  // Close, and wait for the threads (a step under way is finished first).
+  void Stop(absl::Status reason);
+
+  v1::StatsResponse Stats(bool reset);
+
+ private:
+  using Time = StageClock::Clock::time_point;
+  // A step that waits for compute. `view` points into `bytes`.
+  struct KnownStep {
+    std::string bytes;
+    StepMetaView view;
+    Time ready_at;
+  };
+  struct ArrivedHidden {
+    Message message;
+    Time arrived_at;
+  };
+
+  void RunThread(absl::Status (StageExecutor::*loop)());
+  absl::Status MetadataLoop();
+  absl::Status HiddenLoop();
+  absl::Status TokensLoop();
+  absl::Status ComputeLoop();
+
+  absl::Status NextMetadata(std::string* bytes);
+  absl::Status RunStep(const KnownStep& step);
+  absl::Status TakeHidden(const KnownStep& step);
+  absl::Status TakeTokens(const KnownStep& step);
+  absl::Status SendHidden(const StepMetaView& meta);
+  absl::Status Sample(const StepMetaView& meta);
+  void Deliver(v1::StepResult result);
+  size_t HiddenBytes(const StepMetaView& meta) const;
+
+  const Config config_;
+  StageModel* const model_;
+  kernels::Ops* const ops_;
+  Transport* const transport_;
+
+  PlanChecker checker_;  // metadata thread
+  SlotTable slots_;      // compute thread, as are the next three
+  BatchBuilder batch_;
+  std::unique_ptr<Sampler> sampler_;  // last stage
+  std::vector<ArrivedToken> taken_tokens_;
+
+  ClosableQueue<v1::StepPlan> plans_;  // first stage
+  ClosableQueue<KnownStep> steps_;
+  ClosableQueue<ArrivedHidden> hidden_;
+  TokenInbox tokens_;
+  StageClock clock_;
+
+  // Held while the listener is called; taken before mutex_.
+  std::mutex listener_mutex_;
+  StepListener* listener_ = nullptr;  // guarded by listener_mutex_, as the next
+  std::vector<v1::StepResult> early_results_;
+
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  absl::Status closed_;  // all below: guarded by mutex_
+  bool draining_ = false;
+  uint64_t n_taken_ = 0;  // steps
+  uint64_t n_computed_ = 0;
+  struct Counted {
+    uint64_t steps = 0;
+    uint64_t tokens = 0;
+    uint64_t metadata_late_steps = 0;
+    std::array<ChannelCounters, kChannels> channels_at_reset{};
+  } counted_;
+
+  std::mutex join_mutex_;
+  std::vector<std::thread> threads_;  // guarded by join_mutex_
+};
+
+}  // namespace stagecoach::worker

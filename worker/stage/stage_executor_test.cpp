@@ -1,0 +1,286 @@
+#include "worker/stage/stage_executor.h"
+
+#include <catch2/catch_test_macros.hpp>
+#include <catch2/generators/catch_generators.hpp>
+#include <cmath>
+#include <random>
+#include <string>
+#include <thread>
+
+#include "absl/strings/str_cat.h"
+#include "worker/stage/toy_pipeline.h"
+
+namespace stagecoach::worker {
+namespace {
+
+std::vector<ToySequence> RandomSequences(int n, uint32_t seed) {
+  std::mt19937 random(seed);
+  std::vector<ToySequence> sequences(n);
+  for (ToySequence& sequence : sequences) {
+    sequence.prompt.resize(1 + random() % 60);
+    for (int32_t& token : sequence.prompt) token = static_cast<int32_t>(random() % kToyVocab);
+    sequence.n_generate = static_cast<int32_t>(1 + random() % 20);
+    sequence.sampling = Greedy();
+  }
+  return sequences;
+}
+
+// Every sampling option, in different combinations.
+void VarySampling(std::vector<ToySequence>& sequences) {
+  for (size_t i = 0; i < sequences.size(); ++i) {
+    v1::SlotSampling& s = sequences[i].sampling;
+    s.set_temperature(i % 3 == 0 ? 0.0f : 0.9f);
+    s.set_seed(1000 + i);
+    if (i % 2 == 0) s.set_frequency_penalty(0.5f);
+    if (i % 4 == 0) s.set_repetition_penalty(1.3f);
+    if (i % 5 == 0) s.set_presence_penalty(0.7f);
+    if (i % 3 == 1) s.set_top_k(20);
+    if (i % 3 == 2) s.set_top_p(0.9f);
+    s.set_min_tokens(i % 4);
+    s.add_stop_ids(static_cast<int32_t>(i) % kToyVocab);
+    s.add_stop_ids(7);
+    s.add_bias_ids(11);
+    s.add_bias_values(i % 2 == 0 ? -2.0f : 1.5f);
+    s.set_n_logprobs(static_cast<int32_t>(i % 4) - 1);
+    s.set_n_prompt_logprobs(static_cast<int32_t>(i % 3) - 1);
+  }
+}
+
+void RequireSameAsAlone(const std::vector<ToySequence>& sequences) {
+  for (const ToySequence& sequence : sequences) {
+    ToySequence alone{.prompt = sequence.prompt,
+                      .n_generate = sequence.n_generate,
+                      .sampling = sequence.sampling};
+    GenerateAlone(&alone);
+    REQUIRE(sequence.generated == alone.generated);
+    const auto same = [](const auto& a, const auto& b) {
+      REQUIRE(a.size() == b.size());
+      for (size_t i = 0; i < a.size(); ++i) {
+        REQUIRE(a[i].SerializeAsString() == b[i].SerializeAsString());
+      }
+    };
+    same(sequence.logprobs, alone.logprobs);
+    same(sequence.prompt_logprobs, alone.prompt_logprobs);
+  }
+}
+
+bool Mentions(const absl::Status& status, const std::string& text) {
+  return std::string(status.message()).find(text) != std::string::npos;
+}
+
+TEST_CASE("any split, chunk and plan-ahead gives what each sequence gives alone") {
+  const int32_t n_stages = GENERATE(1, 2, 4);
+  const int32_t chunk = GENERATE(3, 16);
+  const int32_t in_flight = GENERATE(1, 3, 200);
+  auto sequences = RandomSequences(14, 7);
+  VarySampling(sequences);
+  ToyPipeline pipeline(n_stages);
+  pipeline.Start(1);
+  // 14 sequences in 4 slots: slots and blocks are used again, also while their old steps are
+  // in flight.
+  ToyPlanner planner(1, &sequences, {.n_slots = 4, .chunk = chunk, .max_in_flight = in_flight});
+  const absl::Status status = planner.Run(pipeline);
+  INFO(status.ToString());
+  REQUIRE(status.ok());
+  RequireSameAsAlone(sequences);
+}
+
+TEST_CASE("a sequence preempted and registered again goes on with the same tokens") {
+  auto sequences = RandomSequences(1, 3);
+  ToySequence& sequence = sequences[0];
+  sequence.n_generate = 10;
+  ToySequence alone = sequence;
+  GenerateAlone(&alone);
+
+  // Its first four tokens, as the router would send them after a preemption.
+  ToyPipeline pipeline(2);
+  pipeline.Start(5);
+  v1::StepPlan plan;
+  plan.set_epoch(5);
+  plan.set_step(1);
+  auto* registration = plan.add_registrations();
+  registration->mutable_tokens()->Add(sequence.prompt.begin(), sequence.prompt.end());
+  registration->mutable_tokens()->Add(alone.generated.begin(), alone.generated.begin() + 4);
+  registration->set_n_prompt(static_cast<uint32_t>(sequence.prompt.size()));
+  *registration->mutable_sampling() = sequence.sampling;
+  auto* slot = plan.add_slots();
+  slot->set_n_tokens(registration->tokens_size());
+  slot->set_sample(true);
+  for (int g = 0; g < 2; ++g) {
+    auto* blocks = slot->add_new_blocks();
+    for (uint32_t b = 0; b < 5; ++b) blocks->add_ids(b);
+  }
+  REQUIRE(pipeline.first().Submit(plan).ok());
+  const auto result = pipeline.results().Next();
+  REQUIRE(result.ok());
+  CHECK(result->slots(0).token() == alone.generated[4]);
+}
+
+TEST_CASE("a step without rows still has a result") {
+  ToyPipeline pipeline(3);
+  pipeline.Start(1);
+  for (uint64_t step = 1; step <= 3; ++step) {
+    v1::StepPlan plan;
+    plan.set_epoch(1);
+    plan.set_step(step);
+    REQUIRE(pipeline.first().Submit(plan).ok());
+  }
+  for (uint64_t step = 1; step <= 3; ++step) {
+    const auto result = pipeline.results().Next();
+    REQUIRE(result.ok());
+    CHECK(result->step() == step);
+    CHECK(result->epoch() == 1);
+    CHECK(result->slots_size() == 0);
+  }
+}
+
+TEST_CASE("a fault on any channel closes every stage, and a new epoch works") {
+  const Channel channel = GENERATE(Channel::kMetadata, Channel::kHidden, Channel::kTokens);
+  const bool sending = GENERATE(true, false);
+  const uint64_t n_frames = GENERATE(0u, 5u);
+  ToyPipeline pipeline(3);
+  pipeline.Start(1);
+  const absl::Status cut = absl::UnavailableError("stage 9 at far.example:1: link lost");
+  const bool tokens = channel == Channel::kTokens;
+  if (sending) {
+    pipeline.transport(tokens ? 2 : 1).FailSend(channel, n_frames, cut);
+  } else {
+    pipeline.transport(tokens ? 0 : 1).FailReceive(channel, n_frames, cut);
+  }
+  auto sequences = RandomSequences(6, 11);
+  for (ToySequence& sequence : sequences) sequence.n_generate = 20;
+  const absl::Status status = ToyPlanner(1, &sequences, {}).Run(pipeline);
+  CHECK(absl::IsUnavailable(status));
+  for (size_t i = 0; i < pipeline.size(); ++i) {
+    const absl::Status heard = pipeline.heard(i).AwaitClosed();
+    CHECK(absl::IsUnavailable(heard));
+    CHECK(Mentions(heard, "stage 9 at far.example:1"));
+  }
+  CHECK(pipeline.first().Submit({}) == pipeline.heard(0).AwaitClosed());
+
+  pipeline.Start(2);
+  sequences = RandomSequences(6, 12);
+  REQUIRE(ToyPlanner(2, &sequences, {}).Run(pipeline).ok());
+  RequireSameAsAlone(sequences);
+}
+
+TEST_CASE("a malformed plan ends the epoch with what is wrong, before any stage computes it") {
+  ToyPipeline pipeline(2);
+  pipeline.Start(1);
+  v1::StepPlan plan;
+  plan.set_epoch(1);
+  plan.set_step(1);
+  auto* slot = plan.add_slots();
+  slot->set_slot(2);
+  slot->set_n_tokens(1);
+  REQUIRE(pipeline.first().Submit(plan).ok());
+  const absl::Status heard = pipeline.heard(0).AwaitClosed();
+  CHECK(absl::IsFailedPrecondition(heard));
+  CHECK(Mentions(heard, "step 1: slot 2: not registered"));
+  CHECK(absl::IsUnavailable(pipeline.heard(1).AwaitClosed()));
+  CHECK(pipeline.stage(0).Stats(false).steps() == 0);
+}
+
+TEST_CASE("hidden states that wait for their metadata are counted") {
+  ToyPipeline pipeline(2);
+  pipeline.Start(1);
+  pipeline.transport(1).Hold(Channel::kMetadata);
+  auto sequences = RandomSequences(1, 1);
+  sequences[0].prompt.assign(12, 1);
+  ToyPlanner planner(1, &sequences, {.chunk = 6});
+  for (int i = 0; i < 2; ++i) REQUIRE(pipeline.first().Submit(*planner.Next()).ok());
+  pipeline.transport(1).AwaitHeld(Channel::kMetadata);
+  // The first frame has been dealt with when the second is taken.
+  while (pipeline.stage(1).Stats(false).hidden().received_frames() < 2) std::this_thread::yield();
+  pipeline.transport(1).Release(Channel::kMetadata);
+  for (int i = 0; i < 2; ++i) REQUIRE(pipeline.results().Next().ok());
+  CHECK(pipeline.stage(1).Stats(false).metadata_late_steps() >= 1);
+}
+
+TEST_CASE("metadata is at the next stage while hidden states are held up") {
+  ToyPipeline pipeline(2);
+  pipeline.Start(1);
+  pipeline.transport(1).Hold(Channel::kHidden);
+  auto sequences = RandomSequences(3, 5);
+  ToyPlanner planner(1, &sequences, {.n_slots = 3});
+  for (int i = 0; i < 3; ++i) REQUIRE(pipeline.first().Submit(*planner.Next()).ok());
+  while (pipeline.stage(1).Stats(false).metadata().received_frames() < 3) {
+    std::this_thread::yield();
+  }
+  CHECK(pipeline.stage(1).Stats(false).steps() == 0);
+  pipeline.transport(1).Release(Channel::kHidden);
+  for (int i = 0; i < 3; ++i) REQUIRE(pipeline.results().Next().ok());
+  CHECK(pipeline.stage(1).Stats(false).metadata_late_steps() == 0);
+}
+
+TEST_CASE("stats add up and can be reset") {
+  ToyPipeline pipeline(2);
+  pipeline.Start(1);
+  auto sequences = RandomSequences(5, 21);
+  uint64_t n_tokens = 0;
+  for (const auto& s : sequences) n_tokens += s.prompt.size() + s.n_generate - 1;
+  REQUIRE(ToyPlanner(1, &sequences, {}).Run(pipeline).ok());
+  REQUIRE(pipeline.first().Drain().ok());
+  const v1::StatsResponse stats = pipeline.first().Stats(true);
+  CHECK(stats.tokens() == n_tokens);
+  CHECK(stats.steps() > 0);
+  CHECK(stats.slots_in_use() > 0);
+  CHECK(std::abs(stats.compute_ms() + stats.wait_input_ms() + stats.wait_send_ms() +
+                 stats.idle_ms() - stats.elapsed_ms()) < 1e-6);
+  CHECK(stats.hidden().sent_frames() == stats.steps());
+  CHECK(stats.hidden().sent_bytes() == n_tokens * kToyHidden * sizeof(float));
+  CHECK(stats.metadata().sent_frames() == stats.steps());
+  CHECK(stats.tokens_channel().received_frames() > 0);
+
+  const v1::StatsResponse after = pipeline.first().Stats(false);
+  CHECK(after.steps() == 0);
+  CHECK(after.hidden().sent_frames() == 0);
+  CHECK(after.elapsed_ms() <= stats.elapsed_ms() + 1000);
+}
+
+TEST_CASE("a draining stage finishes what it took and refuses more") {
+  ToyPipeline pipeline(1);
+  pipeline.Start(1);
+  auto sequences = RandomSequences(3, 2);
+  ToyPlanner planner(1, &sequences, {});
+  for (int i = 0; i < 4; ++i) REQUIRE(pipeline.first().Submit(*planner.Next()).ok());
+  REQUIRE(pipeline.first().Drain().ok());
+  CHECK(pipeline.first().Stats(false).steps() == 4);
+  CHECK(absl::IsFailedPrecondition(pipeline.first().Submit(*planner.Next())));
+  for (int i = 0; i < 4; ++i) CHECK(pipeline.results().Next().ok());
+}
+
+TEST_CASE("results that come before the listener are kept for it; there is one listener") {
+  ToyPipeline pipeline(1);
+  pipeline.Start(1);
+  pipeline.first().Detach(&pipeline.results());
+  v1::StepPlan plan;
+  plan.set_epoch(1);
+  plan.set_step(1);
+  REQUIRE(pipeline.first().Submit(plan).ok());
+  REQUIRE(pipeline.first().Drain().ok());
+  REQUIRE(pipeline.first().Attach(&pipeline.results()).ok());
+  CHECK(pipeline.results().Next()->step() == 1);
+  ResultQueue other;
+  CHECK(absl::IsFailedPrecondition(pipeline.first().Attach(&other)));
+  pipeline.first().Close(absl::CancelledError("enough"));
+  CHECK(pipeline.results().AwaitClosed() == absl::CancelledError("enough"));
+}
+
+TEST_CASE("plans go to the first stage, and not without end") {
+  ToyPipeline pipeline(2);
+  pipeline.Start(1);
+  CHECK(absl::IsInvalidArgument(pipeline.stage(1).Submit({})));
+  pipeline.transport(1).Hold(Channel::kHidden);
+  absl::Status status;
+  for (uint64_t step = 1; status.ok() && step < 2 * StageExecutor::kMaxPlansAhead; ++step) {
+    v1::StepPlan plan;
+    plan.set_epoch(1);
+    plan.set_step(step);
+    status = pipeline.first().Submit(plan);
+  }
+  CHECK(absl::IsResourceExhausted(status));
+}
+
+}  // namespace
+}  // namespace stagecoach::worker

@@ -1,0 +1,256 @@
+#include "worker/stage/step_meta.h"
+
+#include <bit>
+#include <cstring>
+#include <limits>
+#include <type_traits>
+
+#include "absl/strings/str_cat.h"
+#include "common/status.h"
+#include "stagecoach/v1/step.pb.h"
+
+namespace stagecoach::worker {
+namespace {
+
+static_assert(std::endian::native == std::endian::little, "the layout is read in place");
+
+constexpr size_t kAlignment = 16;
+
+struct Header {
+  uint32_t magic;
+  uint32_t version;
+  uint64_t epoch;
+  uint64_t step;
+  uint32_t total_bytes;
+  uint32_t n_groups;
+  uint32_t n_slots;
+  uint32_t n_rows;
+  uint32_t n_blocks;
+  uint32_t n_releases;
+  uint32_t n_registrations;
+  uint32_t n_words;
+  uint64_t zero;
+};
+static_assert(sizeof(Header) == 64 && std::is_trivially_copyable_v<Header>);
+
+struct Offsets {
+  uint64_t slots, starts, n_tokens, flags, block_ends, blocks, releases, registrations, words, end;
+};
+
+// Counts are below 2^32: nothing here overflows 64 bits but S * G, which the caller bounds.
+Offsets OffsetsFor(const Header& h) {
+  uint64_t at = sizeof(Header);
+  const auto array = [&at](uint64_t count, uint64_t element_bytes) {
+    const uint64_t begin = at;
+    at += (count * element_bytes + kAlignment - 1) / kAlignment * kAlignment;
+    return begin;
+  };
+  Offsets o;
+  o.slots = array(h.n_slots, 4);
+  o.starts = array(h.n_slots, 4);
+  o.n_tokens = array(h.n_slots, 4);
+  o.flags = array(h.n_slots, 4);
+  o.block_ends = array(uint64_t{h.n_slots} * h.n_groups, 4);
+  o.blocks = array(h.n_blocks, 4);
+  o.releases = array(h.n_releases, 4);
+  o.registrations = array(h.n_registrations, sizeof(SlotRecord));
+  o.words = array(h.n_words, 4);
+  o.end = at;
+  return o;
+}
+
+uint64_t RecordWords(const SlotRecord& r) {
+  return uint64_t{r.n_tokens} + r.n_stop + 2 * uint64_t{r.n_bias};
+}
+
+absl::Status Malformed(std::string_view what) {
+  return absl::InvalidArgumentError(
+      absl::StrCat("step metadata: ", absl::string_view(what.data(), what.size())));
+}
+
+absl::Status CountPlan(const v1::StepPlan& plan, uint32_t n_groups, Header* h) {
+  uint64_t n_rows = 0, n_blocks = 0, n_words = 0;
+  for (const v1::SlotDelta& slot : plan.slots()) {
+    n_rows += slot.n_tokens();
+    if (slot.new_blocks_size() != 0 && static_cast<uint32_t>(slot.new_blocks_size()) != n_groups) {
+      return absl::InvalidArgumentError(absl::StrCat("step ", plan.step(), ", slot ", slot.slot(),
+                                                     ": blocks for ", slot.new_blocks_size(),
+                                                     " KV groups; the model has ", n_groups));
+    }
+    for (const v1::BlockIds& ids : slot.new_blocks()) n_blocks += ids.ids_size();
+  }
+  for (const v1::SlotRegistration& registration : plan.registrations()) {
+    const v1::SlotSampling& sampling = registration.sampling();
+    if (sampling.bias_ids_size() != sampling.bias_values_size()) {
+      return absl::InvalidArgumentError(absl::StrCat(
+          "step ", plan.step(), ", slot ", registration.slot(), ": ", sampling.bias_ids_size(),
+          " bias ids, but ", sampling.bias_values_size(), " bias values"));
+    }
+    n_words += registration.tokens_size() + sampling.stop_ids_size() +
+               2 * uint64_t(sampling.bias_ids_size());
+  }
+  constexpr uint64_t kMost = std::numeric_limits<int32_t>::max() / 8;
+  if (n_rows > kMost || n_blocks > kMost || n_words > kMost) {
+    return absl::InvalidArgumentError(absl::StrCat("step ", plan.step(), " is too large"));
+  }
+  *h = Header{.magic = kStepMetaMagic,
+              .version = kStepMetaVersion,
+              .epoch = plan.epoch(),
+              .step = plan.step(),
+              .n_groups = n_groups,
+              .n_slots = static_cast<uint32_t>(plan.slots_size()),
+              .n_rows = static_cast<uint32_t>(n_rows),
+              .n_blocks = static_cast<uint32_t>(n_blocks),
+              .n_releases = static_cast<uint32_t>(plan.release_size()),
+              .n_registrations = static_cast<uint32_t>(plan.registrations_size()),
+              .n_words = static_cast<uint32_t>(n_words)};
+  return absl::OkStatus();
+}
+
+SlotRecord MakeRecord(const v1::SlotRegistration& registration, uint32_t words_begin) {
+  const v1::SlotSampling& s = registration.sampling();
+  return SlotRecord{.slot = registration.slot(),
+                    .n_tokens = static_cast<uint32_t>(registration.tokens_size()),
+                    .n_prompt = registration.n_prompt(),
+                    .words_begin = words_begin,
+                    .n_stop = static_cast<uint32_t>(s.stop_ids_size()),
+                    .n_bias = static_cast<uint32_t>(s.bias_ids_size()),
+                    .min_tokens = s.min_tokens(),
+                    .top_k = s.top_k(),
+                    .temperature = s.temperature(),
+                    .top_p = s.top_p(),
+                    .min_p = s.min_p(),
+                    .presence_penalty = s.presence_penalty(),
+                    .frequency_penalty = s.frequency_penalty(),
+                    .repetition_penalty = s.repetition_penalty(),
+                    .n_logprobs = s.n_logprobs(),
+                    .n_prompt_logprobs = s.n_prompt_logprobs(),
+                    .seed = s.seed(),
+                    .zero = 0};
+}
+
+// Appends the values of a repeated field; returns the byte after them.
+template <typename Repeated>
+char* Put(const Repeated& values, char* at) {
+  const size_t n_bytes = static_cast<size_t>(values.size()) * 4;
+  if (n_bytes > 0) std::memcpy(at, values.data(), n_bytes);
+  return at + n_bytes;
+}
+
+}  // namespace
+
+absl::Status EncodeStepMeta(const v1::StepPlan& plan, uint32_t n_groups, std::string* out) {
+  Header header;
+  SC_RETURN_IF_ERROR(CountPlan(plan, n_groups, &header));
+  const Offsets o = OffsetsFor(header);
+  header.total_bytes = static_cast<uint32_t>(o.end);
+  out->assign(o.end, '\0');
+  char* const base = out->data();
+  std::memcpy(base, &header, sizeof(header));
+
+  const auto put_word = [base](uint64_t array, size_t index, uint32_t value) {
+    std::memcpy(base + array + 4 * index, &value, 4);
+  };
+  char* block_at = base + o.blocks;
+  for (int i = 0; i < plan.slots_size(); ++i) {
+    const v1::SlotDelta& slot = plan.slots(i);
+    put_word(o.slots, i, slot.slot());
+    put_word(o.starts, i, slot.start());
+    put_word(o.n_tokens, i, slot.n_tokens());
+    put_word(o.flags, i, slot.sample() ? kSampleFlag : 0);
+    for (uint32_t g = 0; g < n_groups; ++g) {
+      if (slot.new_blocks_size() > 0) block_at = Put(slot.new_blocks(g).ids(), block_at);
+      put_word(o.block_ends, size_t(i) * n_groups + g,
+               static_cast<uint32_t>((block_at - base - o.blocks) / 4));
+    }
+  }
+  Put(plan.release(), base + o.releases);
+
+  char* const words = base + o.words;
+  char* word_at = words;
+  for (int i = 0; i < plan.registrations_size(); ++i) {
+    const v1::SlotRegistration& registration = plan.registrations(i);
+    const SlotRecord record =
+        MakeRecord(registration, static_cast<uint32_t>((word_at - words) / 4));
+    std::memcpy(base + o.registrations + i * sizeof(record), &record, sizeof(record));
+    const v1::SlotSampling& sampling = registration.sampling();
+    word_at = Put(registration.tokens(), word_at);
+    word_at = Put(sampling.stop_ids(), word_at);
+    word_at = Put(sampling.bias_ids(), word_at);
+    word_at = Put(sampling.bias_values(), word_at);
+  }
+  return absl::OkStatus();
+}
+
+absl::StatusOr<StepMetaView> DecodeStepMeta(std::string_view bytes) {
+  Header h;
+  if (bytes.size() < sizeof(h)) return Malformed("shorter than its header");
+  if (reinterpret_cast<uintptr_t>(bytes.data()) % kAlignment != 0) return Malformed("misaligned");
+  std::memcpy(&h, bytes.data(), sizeof(h));
+  if (h.magic != kStepMetaMagic) return Malformed("wrong magic number");
+  if (h.version != kStepMetaVersion) {
+    return absl::FailedPreconditionError(
+        absl::StrCat("step metadata of version ", h.version, "; this worker reads version ",
+                     kStepMetaVersion, ": run the same stagecoach version on all stages"));
+  }
+  if (h.total_bytes != bytes.size() || h.zero != 0) return Malformed("wrong size");
+  if (uint64_t{h.n_slots} * h.n_groups > bytes.size()) return Malformed("counts beyond its size");
+  const Offsets o = OffsetsFor(h);
+  if (o.end != bytes.size()) return Malformed("counts do not match its size");
+
+  const auto words = [&](uint64_t begin, size_t count) {
+    return std::span(reinterpret_cast<const uint32_t*>(bytes.data() + begin), count);
+  };
+  StepMetaView view{
+      .epoch = h.epoch,
+      .step = h.step,
+      .n_groups = h.n_groups,
+      .n_rows = h.n_rows,
+      .slots = words(o.slots, h.n_slots),
+      .starts = words(o.starts, h.n_slots),
+      .n_tokens = words(o.n_tokens, h.n_slots),
+      .flags = words(o.flags, h.n_slots),
+      .block_ends = words(o.block_ends, size_t{h.n_slots} * h.n_groups),
+      .blocks = words(o.blocks, h.n_blocks),
+      .releases = words(o.releases, h.n_releases),
+      .registrations = std::span(
+          reinterpret_cast<const SlotRecord*>(bytes.data() + o.registrations), h.n_registrations),
+      .words = words(o.words, h.n_words)};
+
+  uint64_t n_rows = 0;
+  for (size_t i = 0; i < view.n_slots(); ++i) {
+    if (view.n_tokens[i] == 0) return Malformed("a slot without rows");
+    if ((view.flags[i] & ~kSampleFlag) != 0) return Malformed("unknown flags");
+    n_rows += view.n_tokens[i];
+  }
+  if (n_rows != h.n_rows) return Malformed("rows do not add up");
+  uint32_t end = 0;
+  for (uint32_t block_end : view.block_ends) {
+    if (block_end < end) return Malformed("block ranges out of order");
+    end = block_end;
+  }
+  if (end != h.n_blocks) return Malformed("blocks do not add up");
+  uint64_t n_words = 0;
+  for (const SlotRecord& record : view.registrations) {
+    if (record.words_begin != n_words) return Malformed("registrations out of order");
+    n_words += RecordWords(record);
+    if (n_words > h.n_words) break;
+  }
+  if (n_words != h.n_words) return Malformed("registrations do not add up");
+  return view;
+}
+
+std::span<const int32_t> StepMetaView::tokens(const SlotRecord& r) const {
+  return {reinterpret_cast<const int32_t*>(words.data()) + r.words_begin, r.n_tokens};
+}
+std::span<const int32_t> StepMetaView::stop_ids(const SlotRecord& r) const {
+  return {tokens(r).data() + r.n_tokens, r.n_stop};
+}
+std::span<const int32_t> StepMetaView::bias_ids(const SlotRecord& r) const {
+  return {stop_ids(r).data() + r.n_stop, r.n_bias};
+}
+std::span<const float> StepMetaView::bias_values(const SlotRecord& r) const {
+  return {reinterpret_cast<const float*>(bias_ids(r).data() + r.n_bias), r.n_bias};
+}
+
+}  // namespace stagecoach::worker

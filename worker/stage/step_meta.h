@@ -1,0 +1,113 @@
+// What one step is, as it travels from stage to stage: stage 0 writes it from the StepPlan, the
+// others read it in place and pass the same bytes on.
+//
+// Little-endian, made of 32-bit words. A header of 64 bytes, then arrays; each array starts at a
+// multiple of 16 bytes, so that its offset follows from the counts in the header alone.
+//
+//   offset  type  header field
+//        0  u32   magic            "SCSM"
+//        4  u32   version          1
+//        8  u64   epoch
+//       16  u64   step
+//       24  u32   total_bytes      of header and arrays
+//       28  u32   n_groups         G: KV groups
+//       32  u32   n_slots          S: sequences that compute in this step
+//       36  u32   n_rows           T: sum of n_tokens
+//       40  u32   n_blocks         B: new KV blocks of all sequences and groups
+//       44  u32   n_releases       R
+//       48  u32   n_registrations  N
+//       52  u32   n_words          W: 32-bit words of the variable part
+//       56  u64   zero
+//
+//   array                      fixed part
+//   slots          u32[S]
+//   starts         u32[S]      position of the slot's first row
+//   n_tokens       u32[S]      its rows, at least 1
+//   flags          u32[S]      bit 0: sample after the last row
+//   block_ends     u32[S, G]   end of the slot's new blocks in `blocks`; the begin is the entry
+//                              before, 0 for the first
+//   blocks         u32[B]      appended to the slot's block tables
+//   releases       u32[R]      slots freed before anything else
+//   registrations  SlotRecord[N]
+//                              variable part
+//   words          u32[W]      by registration: tokens, stop ids, bias ids (i32), bias values (f32)
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <string>
+#include <string_view>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+
+namespace stagecoach::v1 {
+class StepPlan;
+}
+
+namespace stagecoach::worker {
+
+inline constexpr uint32_t kStepMetaMagic = 0x4D534353;  // "SCSM"
+inline constexpr uint32_t kStepMetaVersion = 1;
+inline constexpr uint32_t kSampleFlag = 1;
+
+// A registration's fixed part; fields as in v1::SlotRegistration and v1::SlotSampling.
+struct SlotRecord {
+  uint32_t slot;
+  uint32_t n_tokens;
+  uint32_t n_prompt;
+  uint32_t words_begin;  // of its tokens in `words`
+  uint32_t n_stop;
+  uint32_t n_bias;
+  uint32_t min_tokens;
+  int32_t top_k;
+  float temperature;
+  float top_p;
+  float min_p;
+  float presence_penalty;
+  float frequency_penalty;
+  float repetition_penalty;
+  int32_t n_logprobs;
+  int32_t n_prompt_logprobs;
+  uint64_t seed;
+  uint64_t zero;
+};
+static_assert(sizeof(SlotRecord) == 80);
+
+// Views into the bytes that were decoded.
+struct StepMetaView {
+  uint64_t epoch = 0;
+  uint64_t step = 0;
+  uint32_t n_groups = 0;
+  uint32_t n_rows = 0;
+  std::span<const uint32_t> slots, starts, n_tokens, flags;  // [S]
+  std::span<const uint32_t> block_ends;                      // [S, G]
+  std::span<const uint32_t> blocks;                          // [B]
+  std::span<const uint32_t> releases;                        // [R]
+  std::span<const SlotRecord> registrations;                 // [N]
+  std::span<const uint32_t> words;                           // [W]
+
+  size_t n_slots() const { return slots.size(); }
+  bool samples(size_t i) const { return (flags[i] & kSampleFlag) != 0; }
+  std::span<const uint32_t> new_blocks(size_t i, size_t group) const {
+    const size_t at = i * n_groups + group;
+    const size_t begin = at == 0 ? 0 : block_ends[at - 1];
+    return blocks.subspan(begin, block_ends[at] - begin);
+  }
+  std::span<const int32_t> tokens(const SlotRecord& record) const;
+  std::span<const int32_t> stop_ids(const SlotRecord& record) const;
+  std::span<const int32_t> bias_ids(const SlotRecord& record) const;
+  std::span<const float> bias_values(const SlotRecord& record) const;
+};
+
+// Writes the plan to `out` (replaced). INVALID_ARGUMENT if it has no such form: lists of different
+// lengths, or blocks of another number of KV groups than `n_groups`.
+absl::Status EncodeStepMeta(const v1::StepPlan& plan, uint32_t n_groups, std::string* out);
+
+// Checks everything about the layout, nothing about what slots and ids mean (PlanChecker does).
+// `bytes` must be aligned to 16, as the heap memory of a std::string is, and outlive the view.
+// INVALID_ARGUMENT for malformed bytes, FAILED_PRECONDITION for another version.
+absl::StatusOr<StepMetaView> DecodeStepMeta(std::string_view bytes);
+
+}  // namespace stagecoach::worker

@@ -1,0 +1,217 @@
+#include "worker/stage/step_meta.h"
+
+#include <catch2/catch_test_macros.hpp>
+#include <cstring>
+#include <random>
+#include <string>
+
+#include "stagecoach/v1/step.pb.h"
+#include "worker/stage/plan_checker.h"
+
+namespace stagecoach::worker {
+namespace {
+
+v1::StepPlan SamplePlan() {
+  v1::StepPlan plan;
+  plan.set_epoch(0x123456789);
+  plan.set_step(1);
+  plan.add_release(5);
+  for (uint32_t slot : {3u, 1u}) {
+    auto* registration = plan.add_registrations();
+    registration->set_slot(slot);
+    for (uint32_t i = 0; i < 20 + slot; ++i) registration->add_tokens(static_cast<int32_t>(i));
+    registration->set_n_prompt(18);
+    auto* sampling = registration->mutable_sampling();
+    sampling->set_temperature(0.5f);
+    sampling->set_top_k(40);
+    sampling->set_top_p(0.9f);
+    sampling->set_min_p(0.1f);
+    sampling->set_seed(0xfedcba9876543210);
+    sampling->set_presence_penalty(0.1f);
+    sampling->set_frequency_penalty(0.2f);
+    sampling->set_repetition_penalty(1.1f);
+    sampling->set_min_tokens(2);
+    sampling->add_stop_ids(9);
+    sampling->add_bias_ids(4);
+    sampling->add_bias_ids(5);
+    sampling->add_bias_values(1.5f);
+    sampling->add_bias_values(-2.5f);
+    sampling->set_n_logprobs(3);
+    sampling->set_n_prompt_logprobs(-1);
+  }
+  for (uint32_t slot : {1u, 3u}) {
+    auto* delta = plan.add_slots();
+    delta->set_slot(slot);
+    delta->set_n_tokens(20 + slot);
+    delta->set_sample(slot == 3);
+    delta->add_new_blocks()->add_ids(slot);
+    delta->mutable_new_blocks(0)->add_ids(7);
+    delta->add_new_blocks()->add_ids(10 + slot);
+    delta->mutable_new_blocks(1)->add_ids(2);
+  }
+  return plan;
+}
+
+std::string Encoded(const v1::StepPlan& plan) {
+  std::string bytes;
+  REQUIRE(EncodeStepMeta(plan, 2, &bytes).ok());
+  return bytes;
+}
+
+template <typename T>
+std::vector<T> ToVector(std::span<const T> span) {
+  return {span.begin(), span.end()};
+}
+
+TEST_CASE("what was encoded is read back in place") {
+  const std::string bytes = Encoded(SamplePlan());
+  const auto view = DecodeStepMeta(bytes);
+  REQUIRE(view.ok());
+  CHECK(view->epoch == 0x123456789);
+  CHECK(view->step == 1);
+  CHECK(view->n_groups == 2);
+  CHECK(view->n_rows == 44);
+  CHECK(ToVector(view->slots) == std::vector<uint32_t>{1, 3});
+  CHECK(ToVector(view->n_tokens) == std::vector<uint32_t>{21, 23});
+  CHECK_FALSE(view->samples(0));
+  CHECK(view->samples(1));
+  CHECK(ToVector(view->new_blocks(0, 0)) == std::vector<uint32_t>{1, 7});
+  CHECK(ToVector(view->new_blocks(0, 1)) == std::vector<uint32_t>{11, 2});
+  CHECK(ToVector(view->new_blocks(1, 1)) == std::vector<uint32_t>{13, 2});
+  CHECK(ToVector(view->releases) == std::vector<uint32_t>{5});
+  const SlotRecord& record = view->registrations[1];
+  CHECK(record.slot == 1);
+  CHECK(record.n_prompt == 18);
+  CHECK(record.seed == 0xfedcba9876543210);
+  CHECK(record.min_p == 0.1f);
+  CHECK(record.n_prompt_logprobs == -1);
+  CHECK(view->tokens(record).size() == 21);
+  CHECK(view->tokens(record)[20] == 20);
+  CHECK(ToVector(view->stop_ids(record)) == std::vector<int32_t>{9});
+  CHECK(ToVector(view->bias_ids(record)) == std::vector<int32_t>{4, 5});
+  CHECK(ToVector(view->bias_values(record)) == std::vector<float>{1.5f, -2.5f});
+}
+
+TEST_CASE("arrays start at multiples of 16 bytes, where the counts say") {
+  const std::string bytes = Encoded(SamplePlan());
+  const auto view = DecodeStepMeta(bytes);
+  REQUIRE(view.ok());
+  const auto offset = [&](const auto& span) {
+    return reinterpret_cast<const char*>(span.data()) - bytes.data();
+  };
+  CHECK(offset(view->slots) == 64);
+  CHECK(offset(view->starts) == 80);
+  CHECK(offset(view->n_tokens) == 96);
+  CHECK(offset(view->flags) == 112);
+  CHECK(offset(view->block_ends) == 128);
+  CHECK(offset(view->blocks) == 144);
+  CHECK(offset(view->releases) == 176);
+  CHECK(offset(view->registrations) == 192);
+  CHECK(offset(view->words) == 352);
+}
+
+TEST_CASE("a plan without anything has a form") {
+  v1::StepPlan plan;
+  plan.set_step(3);
+  const std::string bytes = Encoded(plan);
+  CHECK(bytes.size() == 64);
+  const auto view = DecodeStepMeta(bytes);
+  REQUIRE(view.ok());
+  CHECK(view->n_slots() == 0);
+  CHECK(view->n_rows == 0);
+}
+
+TEST_CASE("a plan that has no such form is refused") {
+  std::string bytes;
+  v1::StepPlan plan = SamplePlan();
+  CHECK(absl::IsInvalidArgument(EncodeStepMeta(plan, 1, &bytes)));
+  plan.mutable_registrations(0)->mutable_sampling()->add_bias_ids(1);
+  CHECK(absl::IsInvalidArgument(EncodeStepMeta(plan, 2, &bytes)));
+  plan = SamplePlan();
+  plan.mutable_slots(0)->set_n_tokens(0xffffffff);
+  CHECK(absl::IsInvalidArgument(EncodeStepMeta(plan, 2, &bytes)));
+}
+
+TEST_CASE("truncated, padded and foreign bytes are refused") {
+  const std::string bytes = Encoded(SamplePlan());
+  for (size_t n = 0; n < bytes.size(); ++n) {
+    const std::string cut = bytes.substr(0, n);
+    CHECK_FALSE(DecodeStepMeta(cut).ok());
+  }
+  CHECK_FALSE(DecodeStepMeta(bytes + std::string(16, '\0')).ok());
+  std::string other_version = bytes;
+  other_version[4] = 2;
+  CHECK(absl::IsFailedPrecondition(DecodeStepMeta(other_version).status()));
+  std::string shifted = " " + bytes;
+  CHECK_FALSE(DecodeStepMeta(std::string_view(shifted).substr(1)).ok());
+}
+
+// Touches everything that a view gives access to.
+uint64_t ReadAll(const StepMetaView& view) {
+  uint64_t sum = 0;
+  const auto add = [&sum](const auto& values) {
+    for (const auto& value : values) {
+      uint32_t bits;
+      std::memcpy(&bits, &value, 4);
+      sum += bits;
+    }
+  };
+  for (size_t i = 0; i < view.n_slots(); ++i) {
+    sum += view.samples(i);
+    for (uint32_t g = 0; g < view.n_groups; ++g) add(view.new_blocks(i, g));
+  }
+  add(view.slots);
+  add(view.starts);
+  add(view.releases);
+  for (const SlotRecord& record : view.registrations) {
+    add(view.tokens(record));
+    add(view.stop_ids(record));
+    add(view.bias_ids(record));
+    add(view.bias_values(record));
+  }
+  return sum;
+}
+
+TEST_CASE("mutated bytes are refused or give a view that stays inside them") {
+  const std::string good = Encoded(SamplePlan());
+  std::mt19937 random(1);
+  const StageLimits limits{.max_batched_tokens = 64,
+                           .max_sequences = 6,
+                           .max_model_len = 64,
+                           .vocab_size = 100,
+                           .n_kv_groups = 2};
+  uint64_t sum = 0;
+  int n_decoded = 0;
+  for (int round = 0; round < 100000; ++round) {
+    // A new allocation each time, of the very size: a read beyond it is seen by the sanitizer.
+    std::string bytes = good;
+    if (random() % 4 == 0) bytes.resize(random() % (good.size() + 64));
+    for (uint32_t n = random() % 4; n > 0 && !bytes.empty(); --n) {
+      const size_t at =
+          random() % (random() % 2 == 0 ? std::min<size_t>(64, bytes.size()) : bytes.size());
+      switch (random() % 3) {
+        case 0:
+          bytes[at] = static_cast<char>(random());
+          break;
+        case 1:
+          bytes[at] = static_cast<char>(bytes[at] + (random() % 2 == 0 ? 1 : -1));
+          break;
+        case 2:
+          bytes[at] = static_cast<char>(0xff);
+          break;
+      }
+    }
+    bytes.shrink_to_fit();
+    const auto view = DecodeStepMeta(bytes);
+    if (!view.ok()) continue;
+    ++n_decoded;
+    sum += ReadAll(*view);
+    PlanChecker checker(limits, view->epoch, {64, 64});
+    sum += static_cast<uint64_t>(checker.Check(*view).code());
+  }
+  CHECK(n_decoded > 0);
+  CHECK(sum > 0);
+}
+
+}  // namespace
+}  // namespace stagecoach::worker

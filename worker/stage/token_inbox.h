@@ -1,0 +1,56 @@
+// Sampled tokens on their way from the tokens channel to the first stage's compute thread. Never
+// full: the pipeline's depth bounds what is in it, and a sender that blocked here could wait for a
+// stage that waits for it.
+#pragma once
+
+#include <condition_variable>
+#include <cstdint>
+#include <mutex>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "worker/stage/sampler.h"
+
+namespace stagecoach::worker {
+
+struct ArrivedToken {
+  uint64_t step = 0;  // that sampled it
+  TokenRecord record{};
+};
+
+class TokenInbox {
+ public:
+  void Put(const std::vector<ArrivedToken>& tokens) {
+    std::lock_guard lock(mutex_);
+    arrived_.insert(arrived_.end(), tokens.begin(), tokens.end());
+    changed_.notify_all();
+  }
+
+  // What has arrived, swapped into `out`; may be nothing. Capacity goes round.
+  void Take(std::vector<ArrivedToken>* out) {
+    out->clear();
+    std::lock_guard lock(mutex_);
+    arrived_.swap(*out);
+  }
+
+  // Blocks until something has arrived. The reason once closed.
+  absl::Status Wait() {
+    std::unique_lock lock(mutex_);
+    changed_.wait(lock, [&] { return !closed_.ok() || !arrived_.empty(); });
+    return closed_;
+  }
+
+  void Close(absl::Status reason) {
+    std::lock_guard lock(mutex_);
+    if (closed_.ok()) closed_ = std::move(reason);
+    changed_.notify_all();
+  }
+
+ private:
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  std::vector<ArrivedToken> arrived_;  // the rest: guarded by mutex_
+  absl::Status closed_;
+};
+
+}  // namespace stagecoach::worker
