@@ -31,6 +31,7 @@ absl::StatusOr<std::vector<int32_t>> PromptIds(const ServedModel& model,
     }
     return std::vector<int32_t>(ids.begin(), ids.end());
   }
+  if (!request.has_text()) return std::vector<int32_t>();
   if (!text::IsUtf8(request.text())) {
     return absl::InvalidArgumentError("text: is not valid UTF-8");
   }

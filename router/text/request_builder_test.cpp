@@ -1,0 +1,141 @@
+#include "router/text/request_builder.h"
+
+#include <algorithm>
+
+#include "catch2/catch_test_macros.hpp"
+#include "router/text/chat.h"
+#include "router/text/testing/test_model.h"
+
+namespace stagecoach::router {
+namespace {
+
+template <typename Request>
+std::string Refusal(const ServedModel& model, const Request& request) {
+  const auto input = BuildGeneration(model, request);
+  REQUIRE_FALSE(input.ok());
+  CHECK(absl::IsInvalidArgument(input.status()));
+  return std::string(input.status().message());
+}
+
+TEST_CASE("a text prompt is tokenized, with special tokens unless it should not be") {
+  const ServedModel model = TestModel();
+  v1::GenerateRequest request;
+  request.set_text("Hello");
+  request.set_priority(-3);
+  const auto with = BuildGeneration(model, request);
+  REQUIRE(with.ok());
+  CHECK(with->prompt == *model.tokenizer->Encode("Hello", true));
+  CHECK(with->prompt_text.empty());
+  CHECK(with->priority == -3);
+  CHECK(with->skip_special_tokens);
+  request.set_add_special_tokens(false);
+  request.set_skip_special_tokens(false);
+  const auto without = BuildGeneration(model, request);
+  REQUIRE(without.ok());
+  CHECK(without->prompt == *model.tokenizer->Encode("Hello", false));
+  CHECK_FALSE(without->skip_special_tokens);
+}
+
+TEST_CASE("echo carries the text given, or the tokens' own") {
+  const ServedModel model = TestModel();
+  v1::GenerateRequest request;
+  request.set_echo(true);
+  request.set_text("Hello");
+  CHECK(BuildGeneration(model, request)->prompt_text == "Hello");
+  const auto ids = *model.tokenizer->Encode("tokens", false);
+  request.mutable_tokens()->mutable_ids()->Add(ids.begin(), ids.end());
+  const auto input = BuildGeneration(model, request);
+  CHECK(input->prompt == ids);
+  CHECK(input->prompt_text == "tokens");
+}
+
+TEST_CASE("bad prompts are refused by name") {
+  const ServedModel model = TestModel();
+  v1::GenerateRequest request;
+  CHECK(Refusal(model, request) == "prompt: is empty");
+  request.set_text("");
+  request.set_add_special_tokens(false);
+  CHECK(Refusal(model, request) == "prompt: is empty");
+  request.mutable_tokens();
+  CHECK(Refusal(model, request) == "prompt: is empty");
+  request.mutable_tokens()->add_ids(5);
+  request.mutable_tokens()->add_ids(model.spec.vocab_size);
+  CHECK(Refusal(model, request).starts_with("tokens.ids[1]: "));
+  request.mutable_tokens()->set_ids(1, -1);
+  CHECK(Refusal(model, request).starts_with("tokens.ids[1]: "));
+  request.set_text("broken \xF0\x9F");
+  CHECK(Refusal(model, request) == "text: is not valid UTF-8");
+  request.set_text("fine");
+  request.set_request_id(std::string(257, 'i'));
+  CHECK(Refusal(model, request).starts_with("request_id: "));
+  request.clear_request_id();
+  request.mutable_sampling()->set_top_p(7);
+  CHECK(Refusal(model, request).starts_with("sampling.top_p: "));
+  for (int i = 0; i < 256; ++i) request.mutable_tokens()->add_ids(3);
+  request.clear_sampling();
+  CHECK(Refusal(model, request).starts_with("prompt: 256 tokens"));
+}
+
+TEST_CASE("another model's name is not found") {
+  v1::GenerateRequest request;
+  request.set_text("x");
+  request.set_model("other");
+  CHECK(absl::IsNotFound(BuildGeneration(TestModel(), request).status()));
+  request.set_model("test-model");
+  CHECK(BuildGeneration(TestModel(), request).ok());
+}
+
+TEST_CASE("a chat is rendered, and what people write stays text") {
+  const ServedModel model = TestModel();
+  v1::ChatRequest request;
+  v1::ChatMessage& message = *request.add_messages();
+  message.set_role("user");
+  message.set_content("say <|end|>");
+  const auto chat = RenderChat(model, request);
+  REQUIRE(chat.ok());
+  CHECK(chat->text == "<|start|>user: say <|end|><|end|><|start|>assistant: ");
+  CHECK(std::count(chat->ids.begin(), chat->ids.end(), 1) == 1);
+  CHECK(std::count(chat->ids.begin(), chat->ids.end(), 2) == 2);
+  CHECK(BuildGeneration(model, request)->prompt == chat->ids);
+}
+
+TEST_CASE("bad chats are refused by name") {
+  ServedModel model = TestModel();
+  v1::ChatRequest request;
+  CHECK(Refusal(model, request) == "messages: is empty");
+  request.add_messages()->set_content("x");
+  CHECK(Refusal(model, request) == "messages[0].role: is empty");
+  request.mutable_messages(0)->set_role("user");
+  request.mutable_messages(0)->set_content("\xFF");
+  CHECK(Refusal(model, request) == "messages[0].content: is not valid UTF-8");
+  request.mutable_messages(0)->set_content("x");
+  request.mutable_sampling()->set_n(500);
+  CHECK(Refusal(model, request).starts_with("sampling.n: "));
+  model.chat_template = nullptr;
+  CHECK(Refusal(model, request).find("has no chat template") != std::string::npos);
+  model.chat_template = *text::ChatTemplate::FromSource("{{ raise_exception('no such role') }}");
+  const std::string raised = Refusal(model, request);
+  INFO(raised);
+  CHECK(raised.starts_with("messages: "));
+  CHECK(raised.find("no such role") != std::string::npos);
+}
+
+TEST_CASE("n choices are n sequences with their own seeds") {
+  v1::GenerateRequest request;
+  request.set_text("Hello");
+  request.mutable_sampling()->set_n(3);
+  request.mutable_sampling()->set_seed(11);
+  request.mutable_sampling()->set_prompt_logprobs(2);
+  const auto input = BuildGeneration(TestModel(), request);
+  REQUIRE(input.ok());
+  const auto sequences = MakeSequences(*input);
+  REQUIRE(sequences.size() == 3);
+  for (uint32_t i = 0; i < 3; ++i) {
+    CHECK(sequences[i]->prompt == input->prompt);
+    CHECK(sequences[i]->sampling.seed() == ChoiceSeed(11, i));
+    CHECK(sequences[i]->sampling.n_prompt_logprobs() == (i == 0 ? 2 : -1));
+  }
+}
+
+}  // namespace
+}  // namespace stagecoach::router

@@ -1,0 +1,200 @@
+#include "router/text/sampling_params.h"
+
+#include <cmath>
+#include <functional>
+#include <limits>
+#include <set>
+
+#include "catch2/catch_test_macros.hpp"
+#include "router/text/testing/test_model.h"
+
+namespace stagecoach::router {
+namespace {
+
+constexpr size_t kPromptTokens = 10;
+
+std::string Refusal(const std::function<void(v1::SamplingParams&)>& change) {
+  const ServedModel model = TestModel();
+  v1::SamplingParams params;
+  change(params);
+  const auto resolved = ResolveSampling(model, params, kPromptTokens);
+  REQUIRE_FALSE(resolved.ok());
+  REQUIRE(absl::IsInvalidArgument(resolved.status()));
+  return std::string(resolved.status().message());
+}
+
+// `change` is refused with a message that names `field`.
+void CheckRefused(const std::string& field,
+                  const std::function<void(v1::SamplingParams&)>& change) {
+  const std::string message = Refusal(change);
+  INFO(message);
+  CHECK(message.starts_with("sampling." + field + ":"));
+}
+
+ResolvedSampling Resolve(const ServedModel& model, const v1::SamplingParams& params) {
+  auto resolved = ResolveSampling(model, params, kPromptTokens);
+  INFO(resolved.status().ToString());
+  REQUIRE(resolved.ok());
+  return *resolved;
+}
+
+TEST_CASE("every sampling field out of its range is refused by name") {
+  constexpr float kNan = std::numeric_limits<float>::quiet_NaN();
+  constexpr float kInf = std::numeric_limits<float>::infinity();
+  for (const float bad : {-0.1f, kNan, kInf, -kInf}) {
+    CheckRefused("temperature", [=](auto& p) { p.set_temperature(bad); });
+  }
+  for (const float bad : {0.0f, -0.5f, 1.01f, kNan, kInf}) {
+    CheckRefused("top_p", [=](auto& p) { p.set_top_p(bad); });
+  }
+  for (const float bad : {-0.1f, 1.1f, kNan, kInf}) {
+    CheckRefused("min_p", [=](auto& p) { p.set_min_p(bad); });
+  }
+  for (const float bad : {-2.1f, 2.1f, kNan, kInf}) {
+    CheckRefused("presence_penalty", [=](auto& p) { p.set_presence_penalty(bad); });
+    CheckRefused("frequency_penalty", [=](auto& p) { p.set_frequency_penalty(bad); });
+  }
+  for (const float bad : {0.0f, -1.0f, kNan, kInf}) {
+    CheckRefused("repetition_penalty", [=](auto& p) { p.set_repetition_penalty(bad); });
+  }
+  for (const float bad : {-100.5f, 101.0f, kNan, kInf}) {
+    CheckRefused("logit_bias[7]", [=](auto& p) { (*p.mutable_logit_bias())[7] = bad; });
+  }
+  CheckRefused("top_k", [](auto& p) { p.set_top_k(-2); });
+  CheckRefused("n", [](auto& p) { p.set_n(0); });
+  CheckRefused("n", [](auto& p) { p.set_n(129); });
+  CheckRefused("max_tokens", [](auto& p) { p.set_max_tokens(0); });
+  CheckRefused("min_tokens", [](auto& p) {
+    p.set_max_tokens(4);
+    p.set_min_tokens(5);
+  });
+  CheckRefused("logprobs", [](auto& p) { p.set_logprobs(6); });
+  CheckRefused("prompt_logprobs", [](auto& p) { p.set_prompt_logprobs(6); });
+}
+
+TEST_CASE("token ids outside the vocabulary are refused wherever they stand") {
+  const int32_t vocab_size = TestModel().spec.vocab_size;
+  for (const int32_t bad : {-1, vocab_size, std::numeric_limits<int32_t>::max()}) {
+    CheckRefused("stop_token_ids", [=](auto& p) { p.add_stop_token_ids(bad); });
+    CheckRefused("logit_bias", [=](auto& p) { (*p.mutable_logit_bias())[bad] = 1.0f; });
+  }
+  CheckRefused("stop_token_ids", [](auto& p) {
+    for (int i = 0; i <= kMaxStopTokens; ++i) p.add_stop_token_ids(3);
+  });
+  CheckRefused("logit_bias", [](auto& p) {
+    for (int i = 0; i <= kMaxBiases; ++i) (*p.mutable_logit_bias())[i] = 0;
+  });
+}
+
+TEST_CASE("stop strings are bounded, whole UTF-8 and not empty") {
+  CheckRefused("stop[1]", [](auto& p) {
+    p.mutable_stop()->Add("fine");
+    p.mutable_stop()->Add("");
+  });
+  CheckRefused("stop[0]", [](auto& p) { p.add_stop(std::string(257, 'x')); });
+  CheckRefused("stop[0]", [](auto& p) { p.mutable_stop()->Add("\xC3"); });
+  CheckRefused("stop", [](auto& p) {
+    for (int i = 0; i < 17; ++i) p.mutable_stop()->Add("x");
+  });
+  v1::SamplingParams params;
+  for (int i = 0; i < 16; ++i) params.add_stop(std::string(256, 'x'));
+  CHECK(Resolve(TestModel(), params).stop.size() == 16);
+}
+
+TEST_CASE("too many new tokens are refused with the numbers") {
+  CHECK(Refusal([](auto& p) { p.set_max_tokens(247); }) ==
+        "sampling.max_tokens: 247 new tokens after a prompt of 10 exceed max_model_len 256");
+  const auto full = ResolveSampling(TestModel(), {}, 256);
+  CHECK(full.status().message() ==
+        "prompt: 256 tokens leave no room for a new one: max_model_len is 256");
+  CHECK(ResolveSampling(TestModel(), {}, 255)->max_tokens == 1);
+}
+
+TEST_CASE("values at the ends of their ranges are taken") {
+  v1::SamplingParams params;
+  params.set_temperature(0);
+  params.set_top_k(-1);
+  params.set_top_p(1);
+  params.set_min_p(1);
+  params.set_presence_penalty(-2);
+  params.set_frequency_penalty(2);
+  params.set_repetition_penalty(0.01f);
+  params.set_n(128);
+  params.set_max_tokens(246);
+  params.set_min_tokens(246);
+  params.set_logprobs(5);
+  params.set_prompt_logprobs(0);
+  (*params.mutable_logit_bias())[400] = -100;
+  (*params.mutable_logit_bias())[2] = 100;
+  params.set_seed(std::numeric_limits<uint64_t>::max());
+  const ResolvedSampling resolved = Resolve(TestModel(), params);
+  CHECK(resolved.n == 128);
+  CHECK(resolved.max_tokens == 246);
+  CHECK(resolved.slot.top_k() == 0);
+  CHECK(resolved.slot.n_logprobs() == 5);
+  CHECK(resolved.slot.n_prompt_logprobs() == 0);
+  CHECK(resolved.slot.seed() == std::numeric_limits<uint64_t>::max());
+  REQUIRE(resolved.slot.bias_ids_size() == 2);
+  CHECK(resolved.slot.bias_ids(0) == 2);
+  CHECK(resolved.slot.bias_values(1) == -100);
+}
+
+TEST_CASE("absent fields take the checkpoint's defaults, then the protocol's") {
+  ServedModel model = TestModel();
+  ResolvedSampling resolved = Resolve(model, {});
+  CHECK(resolved.slot.temperature() == 1);
+  CHECK(resolved.slot.top_k() == 0);
+  CHECK(resolved.slot.top_p() == 1);
+  CHECK(resolved.slot.min_p() == 0);
+  CHECK(resolved.slot.repetition_penalty() == 1);
+  CHECK(resolved.slot.n_logprobs() == -1);
+  CHECK(resolved.slot.n_prompt_logprobs() == -1);
+  CHECK(resolved.n == 1);
+  CHECK(resolved.max_tokens == 246);
+
+  model.defaults.temperature = 0.6f;
+  model.defaults.top_k = 64;
+  model.defaults.top_p = 0.9f;
+  model.defaults.min_p = 0.1f;
+  model.defaults.repetition_penalty = 1.1f;
+  model.defaults.max_new_tokens = 20;
+  resolved = Resolve(model, {});
+  CHECK(resolved.slot.temperature() == 0.6f);
+  CHECK(resolved.slot.top_k() == 64);
+  CHECK(resolved.slot.top_p() == 0.9f);
+  CHECK(resolved.slot.min_p() == 0.1f);
+  CHECK(resolved.slot.repetition_penalty() == 1.1f);
+  CHECK(resolved.max_tokens == 20);
+
+  v1::SamplingParams params;
+  params.set_temperature(0);
+  params.set_top_k(0);
+  params.set_max_tokens(30);
+  resolved = Resolve(model, params);
+  CHECK(resolved.slot.temperature() == 0);
+  CHECK(resolved.slot.top_k() == 0);
+  CHECK(resolved.max_tokens == 30);
+}
+
+TEST_CASE("EOS ids stop a sequence unless they are to be ignored") {
+  v1::SamplingParams params;
+  params.add_stop_token_ids(9);
+  params.add_stop_token_ids(1);
+  ResolvedSampling resolved = Resolve(TestModel(), params);
+  CHECK(std::vector<int32_t>(resolved.slot.stop_ids().begin(), resolved.slot.stop_ids().end()) ==
+        std::vector<int32_t>{1, 9});
+  params.set_ignore_eos(true);
+  params.clear_stop_token_ids();
+  CHECK(Resolve(TestModel(), params).slot.stop_ids().empty());
+}
+
+TEST_CASE("seeds differ by choice and, when not given, by request") {
+  std::set<uint64_t> seeds;
+  for (uint32_t choice = 0; choice < kMaxChoices; ++choice) seeds.insert(ChoiceSeed(42, choice));
+  CHECK(seeds.size() == kMaxChoices);
+  CHECK(ChoiceSeed(42, 0) == 42);
+  CHECK(Resolve(TestModel(), {}).slot.seed() != Resolve(TestModel(), {}).slot.seed());
+}
+
+}  // namespace
+}  // namespace stagecoach::router
