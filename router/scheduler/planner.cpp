@@ -267,7 +267,7 @@ void Planner::AddRow(Sequence* sequence, uint32_t end, bool sample) {
   delta.set_sample(sample);
   state_.kv().Grow(sequence->tables, end, delta);
   step_.rows.push_back(
-      {state_.Share(sequence), sequence->slot, sequence->next_position, n_tokens, sample});
+      {sequence->shared_from_this(), sequence->slot, sequence->next_position, n_tokens, sample});
   sequence->next_position = end;
   sequence->last_step = StepNumber();
   ++sequence->n_in_flight;

@@ -11,7 +11,7 @@
 
 namespace stagecoach::router {
 
-struct Sequence {
+struct Sequence : std::enable_shared_from_this<Sequence> {
   enum class State : uint8_t {
     kWaiting,  // in the queue; rows of before a preemption may still be in flight
     kRunning,  // has a slot and blocks

@@ -24,12 +24,6 @@ Sequence* SchedulerState::Find(SequenceId id) const {
   return it == sequences_.end() ? nullptr : it->second.get();
 }
 
-std::shared_ptr<Sequence> SchedulerState::Share(const Sequence* sequence) const {
-  const auto it = sequences_.find(sequence->id());
-  SC_CHECK(it != sequences_.end());
-  return it->second;
-}
-
 void SchedulerState::Add(std::unique_ptr<SequenceRequest> request, Clock::time_point submitted) {
   const SequenceId id = request->id;
   auto sequence = std::make_shared<Sequence>(std::move(request), next_arrival_++, submitted);

@@ -46,8 +46,6 @@ class SchedulerState {
   bool has_free_slot() const { return !free_slots_.empty(); }
   // Null when there is none of this id.
   Sequence* Find(SequenceId id) const;
-  // REQUIRES: it has not ended.
-  std::shared_ptr<Sequence> Share(const Sequence* sequence) const;
 
   // A new sequence, waiting. REQUIRES: its id is not in use.
   void Add(std::unique_ptr<SequenceRequest> request,
