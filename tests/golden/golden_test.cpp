@@ -30,6 +30,8 @@ constexpr const char* kUnsupported[] = {"gemma",   "opt-postnorm", "qwen2", "qwe
 
 using Rows = std::vector<std::vector<float>>;
 
+bool IsVerbose() { return std::getenv("STAGECOACH_GOLDEN_VERBOSE") != nullptr; }
+
 struct Backend {
   const char* name;
   std::unique_ptr<kernels::Ops> ops;
@@ -189,7 +191,7 @@ void CheckWithinTolerance(const std::string& what, const Differences& d) {
       "{} greedy tokens equal, "
       "{} too close to call",
       what, d.logits, d.prompt_logprobs, d.greedy_logprobs, d.n_tokens, d.n_close_calls);
-  if (std::getenv("STAGECOACH_GOLDEN_VERBOSE") != nullptr) fmt::print("{}\n", line);
+  if (IsVerbose()) fmt::print("{}\n", line);
   INFO(line);
   CHECK(d.logits < kTolerance);
   CHECK(d.prompt_logprobs < kTolerance);
@@ -203,7 +205,10 @@ std::vector<GoldenModel> RunnableModels() {
     const auto spec = ReadModelSpec(model.model_dir);
     const bool expected = std::find(std::begin(kUnsupported), std::end(kUnsupported), model.name) !=
                           std::end(kUnsupported);
-    if (absl::IsUnimplemented(spec.status()) && expected) continue;
+    if (absl::IsUnimplemented(spec.status()) && expected) {
+      if (IsVerbose()) fmt::print("{}: not supported: {}\n", model.name, spec.status().message());
+      continue;
+    }
     INFO(spec.status());
     REQUIRE(spec.ok());
     runnable.push_back(std::move(model));
