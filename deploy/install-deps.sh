@@ -1,0 +1,137 @@
+#!/usr/bin/env bash
+# Installs what building stagecoach needs and is missing, on Debian 12 and Ubuntu 24.04. Asks nothing.
+#   deploy/install-deps.sh            what a build needs
+#   deploy/install-deps.sh --test     and what tests/run.sh needs
+set -euo pipefail
+
+readonly RUST_MINIMUM=1.89
+
+packages=(
+  g++ make cmake ninja-build pkg-config ccache mold
+  libgrpc++-dev protobuf-compiler-grpc protobuf-compiler libprotobuf-dev libabsl-dev libre2-dev
+  prometheus-cpp-dev libspdlog-dev libfmt-dev libhwy-dev libcli11-dev libbenchmark-dev catch2
+)
+test_packages=(git python3 python3-venv clang-format-19)
+
+say() { echo "install-deps: $*"; }
+die() { echo "install-deps: error: $*" >&2; exit 1; }
+
+as_root() {
+  if [ "$(id -u)" -eq 0 ]; then
+    "$@"
+  elif command -v sudo >/dev/null; then
+    sudo "$@"
+  else
+    die "needs root to run: $*"
+  fi
+}
+
+apt_get() { as_root env DEBIAN_FRONTEND=noninteractive apt-get -q -y -o DPkg::Lock::Timeout=300 "$@"; }
+
+refreshed=
+refresh_once() {
+  [ -n "$refreshed" ] && return
+  say "refreshing the package lists"
+  apt_get update >/dev/null
+  refreshed=1
+}
+
+version_at_least() { dpkg --compare-versions "$1" ge "$2"; }
+
+# The installed version of a package; empty when it is not installed.
+installed() { dpkg-query -W -f '${db:Status-Status} ${Version}\n' "$1" 2>/dev/null | sed -n 's/^installed //p'; }
+
+install_missing() {
+  local missing=() package
+  for package in "$@"; do
+    [ -n "$(installed "$package")" ] || missing+=("$package")
+  done
+  [ ${#missing[@]} -eq 0 ] && return
+  refresh_once
+  say "installing ${missing[*]}"
+  apt_get install --no-install-recommends "${missing[@]}" >/dev/null
+}
+
+# The archive that this machine already takes `bookworm` from, whatever its address and the format of its sources.
+main_archive() {
+  apt-get indextargets --format '$(RELEASE) $(COMPONENT) $(REPO_URI)' 'Created-By: Packages' |
+    sed -n "s/^$1 main //p" | head -n 1
+}
+
+enable_backports() {
+  local release=$1 archive signed_by=''
+  apt-get indextargets --format '$(RELEASE)' 'Created-By: Packages' | grep -qx "$release-backports" && return
+  archive=$(main_archive "$release")
+  [ -n "$archive" ] || die "no apt source of $release found to take $release-backports from"
+  [ -e /usr/share/keyrings/debian-archive-keyring.gpg ] &&
+    signed_by='[signed-by=/usr/share/keyrings/debian-archive-keyring.gpg] '
+  say "adding the suite $release-backports of the archive in use"
+  echo "deb $signed_by$archive $release-backports main" |
+    as_root tee "/etc/apt/sources.list.d/stagecoach-$release-backports.list" >/dev/null
+  refreshed=
+  refresh_once
+}
+
+# Catch2 3: Debian 12 itself has version 2.
+install_catch2_from_backports() {
+  local version
+  version=$(installed catch2)
+  [ -n "$version" ] && version_at_least "$version" 3 && return
+  refresh_once
+  enable_backports bookworm
+  say "installing catch2 from bookworm-backports"
+  apt_get install --no-install-recommends -t bookworm-backports catch2 >/dev/null
+}
+
+rust_is_recent() {
+  local cargo version
+  cargo=$(PATH="$PATH:$HOME/.cargo/bin" command -v cargo) || return 1
+  version=$("$cargo" --version 2>/dev/null | cut -d ' ' -f 2) || return 1
+  [ -n "$version" ] && version_at_least "$version" "$RUST_MINIMUM"
+}
+
+install_rust_debian() {
+  rust_is_recent && return
+  install_missing rustc-web cargo-web
+  rust_is_recent || die "cargo $RUST_MINIMUM or later is needed; rustc-web and cargo-web did not bring it"
+}
+
+# Ubuntu names its newer Rusts by version: cargo-1.89 with rustc-1.89.
+install_rust_ubuntu() {
+  rust_is_recent && return
+  refresh_once
+  local newest
+  newest=$(apt-cache pkgnames cargo-1. | sed 's/^cargo-//' | sort -V | tail -n 1)
+  if [ -z "$newest" ] || ! version_at_least "$newest" "$RUST_MINIMUM"; then
+    die "cargo $RUST_MINIMUM or later is needed; the newest package is cargo-${newest:-?}: install Rust with rustup"
+  fi
+  install_missing "cargo-$newest" "rustc-$newest"
+  local tool
+  for tool in cargo rustc; do
+    as_root update-alternatives --install "/usr/bin/$tool" "$tool" "/usr/bin/$tool-$newest" 100 >/dev/null
+  done
+  rust_is_recent || die "$(command -v cargo) is older than $RUST_MINIMUM: remove it, or put a newer one before it in PATH"
+}
+
+case ${1:-} in
+  '') ;;
+  --test) packages+=("${test_packages[@]}") ;;
+  *) die "usage: deploy/install-deps.sh [--test]" ;;
+esac
+
+[ -r /etc/os-release ] || die "only Debian 12 and Ubuntu 24.04 are known here"
+. /etc/os-release
+case "${ID:-} ${VERSION_ID:-}" in
+  "debian 12")
+    install_catch2_from_backports
+    install_missing "${packages[@]}" libboost1.81-dev libboost-json1.81-dev
+    install_rust_debian
+    ;;
+  "ubuntu 24.04")
+    install_missing "${packages[@]}" libboost-dev libboost-json-dev
+    install_rust_ubuntu
+    ;;
+  *)
+    die "${PRETTY_NAME:-this system} is not known here; install by hand: ${packages[*]} Boost.JSON >= 1.81, Catch2 >= 3, cargo >= $RUST_MINIMUM"
+    ;;
+esac

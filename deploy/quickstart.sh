@@ -1,0 +1,89 @@
+#!/usr/bin/env bash
+# From a fresh checkout to a streamed answer: installs what is missing, builds, serves the demo model on a router and
+# two CPU stages, each a process of its own, and asks it a question. On a terminal a chat follows; then all is stopped.
+#   deploy/quickstart.sh           run again, it starts in seconds
+#   deploy/quickstart.sh --keep    go on serving on the usual ports until ctrl-C
+set -euo pipefail
+cd "$(dirname "${BASH_SOURCE[0]}")/.."
+
+readonly MODEL=deploy/demo-model
+readonly BIN=build/cpu/bin
+readonly LOGS=build/quickstart
+readonly QUESTION="When does the next coach leave from Greywell to Elmstead after 12:00 on Sunday?"
+
+die() { echo "quickstart: error: $*" >&2; exit 1; }
+
+keep=
+case ${1:-} in
+  '') ;;
+  --keep) keep=1 ;;
+  *) die "usage: deploy/quickstart.sh [--keep]" ;;
+esac
+[ -f "$MODEL/model.safetensors" ] || die "$PWD/$MODEL is incomplete: is this a whole checkout?"
+mkdir -p "$LOGS"
+
+# step NAME COMMAND...: shows the command's output on a terminal only; elsewhere when it fails.
+step() {
+  local name=$1
+  shift
+  echo "quickstart: $name"
+  if [ -t 1 ]; then
+    "$@"
+  else
+    "$@" >"$LOGS/step.log" 2>&1 || { tail -n 30 "$LOGS/step.log" >&2; die "$name failed: see $PWD/$LOGS/step.log"; }
+  fi
+}
+
+build() {
+  PATH="$PATH:$HOME/.cargo/bin" cmake --preset cpu >"$LOGS/configure.log" 2>&1 ||
+    { tail -n 30 "$LOGS/configure.log" >&2; return 1; }
+  PATH="$PATH:$HOME/.cargo/bin" cmake --build --preset cpu --target stagecoach stagecoach-worker stagecoach-router
+}
+
+server=
+stop() {
+  [ -n "$server" ] || return 0
+  kill -TERM "$server" 2>/dev/null || true
+  # Not a child that this shell may wait for in every version of bash.
+  tail --pid="$server" -s 0.1 -f /dev/null
+  server=
+}
+
+step "installing what is missing" deploy/install-deps.sh
+step "building (the first time takes some minutes)" build
+
+addresses=(--grpc 127.0.0.1:0 --metrics 127.0.0.1:0)
+[ -z "$keep" ] || addresses=()
+echo "quickstart: starting a router and two stages of $MODEL"
+trap stop EXIT
+# A session of its own: ctrl-C in the chat is for the chat.
+exec 3< <(exec setsid "$BIN/stagecoach" serve "$MODEL" --stages 2 ${addresses[@]+"${addresses[@]}"} 2>"$LOGS/serve.log")
+server=$!
+read -r ready <&3 || { grep '^error:' "$LOGS/serve.log" >&2 || tail -n 30 "$LOGS/serve.log" >&2; die "the demo model did not start: see $PWD/$LOGS/serve.log"; }
+address=${ready#*grpc=}
+address=${address%% *}
+echo "quickstart: $ready"
+
+echo
+echo "> $QUESTION"
+"$BIN/stagecoach" generate --server "$address" --chat "$QUESTION" --temperature 0 --max-tokens 200
+cat <<END
+
+That was $MODEL, a small model made for this project that knows a coach timetable. To go on:
+  $BIN/stagecoach serve $MODEL --stages 2         serve it; ctrl-C stops
+  $BIN/stagecoach chat                            talk to what is being served
+  $BIN/stagecoach serve /path/to/model --stages N your own model: config.json, safetensors, tokenizer.json
+  $BIN/stagecoach generate --help                 one prompt; batch --help: a file of them
+END
+
+if [ -n "$keep" ]; then
+  echo
+  echo "quickstart: serving on $address until ctrl-C; its log is $LOGS/serve.log"
+  trap 'exit 0' INT TERM
+  tail --pid="$server" -s 0.2 -f /dev/null &
+  wait "$!"
+  die "the server has ended: see $PWD/$LOGS/serve.log"
+elif [ -t 0 ] && [ -t 1 ]; then
+  echo
+  "$BIN/stagecoach" chat --server "$address" --temperature 0
+fi

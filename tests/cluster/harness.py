@@ -1,0 +1,139 @@
+"""A cluster of real processes for tests: `stagecoach serve` on free ports, watched to the end.
+
+    with Cluster(model_dir, stages=2, flags=["--dtype", "float32"]) as cluster:
+        cluster.stub.Generate(...)
+
+STAGECOACH_BIN_DIR names the programs' folder (default: build/cpu/bin); STAGECOACH_START_TIMEOUT_S how long a start may
+take, for builds that are slow on purpose.
+"""
+import os
+import pathlib
+import selectors
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+
+import protos
+
+protos.make_importable()
+
+import grpc  # noqa: E402
+from stagecoach.v1 import inference_pb2_grpc as pb_grpc  # noqa: E402
+
+BIN_DIR = pathlib.Path(os.environ.get("STAGECOACH_BIN_DIR", protos.ROOT / "build" / "cpu" / "bin"))
+STAGECOACH = str(BIN_DIR / "stagecoach")
+START_TIMEOUT_S = float(os.environ.get("STAGECOACH_START_TIMEOUT_S", 120))
+STOP_TIMEOUT_S = 60
+
+
+def children_of(pid):
+    """[(pid, name)] of the direct children; names as the kernel has them, cut to 15 characters."""
+    children = []
+    for stat in pathlib.Path("/proc").glob("[0-9]*/stat"):
+        try:
+            head, _, tail = stat.read_text().rpartition(")")
+        except (FileNotFoundError, ProcessLookupError):
+            continue
+        if int(tail.split()[1]) == pid:
+            children.append((int(stat.parent.name), head.partition("(")[2]))
+    return sorted(children)
+
+
+def is_running(pid):
+    try:
+        stat = pathlib.Path(f"/proc/{pid}/stat").read_text()
+    except (FileNotFoundError, ProcessLookupError):
+        return False
+    return stat.rpartition(")")[2].split()[0] not in "ZX"
+
+
+def shared_memory():
+    return set(pathlib.Path("/dev/shm").glob("*stagecoach*"))
+
+
+def parse_ready(line):
+    """{"grpc": "HOST:PORT", ...} of a ready line."""
+    word, *fields = line.split()
+    assert word == "ready", line
+    return dict(field.split("=", 1) for field in fields)
+
+
+class Cluster:
+    """`process` is the launcher, `grpc` and `metrics` are addresses, `kv_blocks` a count, `channel` and `stub` are
+    connected to the router."""
+
+    def __init__(self, model, stages=1, flags=()):
+        self.command = [STAGECOACH, "serve", str(model), "--stages", str(stages), "--grpc", "127.0.0.1:0",
+                        "--metrics", "127.0.0.1:0", *map(str, flags)]
+        self.process = None
+
+    def __enter__(self):
+        self.start()
+        return self
+
+    def __exit__(self, exception_type, *_):
+        if exception_type is None:
+            self.stop()
+        else:
+            print(self.log(), file=sys.stderr)
+            self.kill()
+
+    def start(self):
+        self._log_file = tempfile.TemporaryFile(mode="w+")
+        self._shm_before = shared_memory()
+        self.process = subprocess.Popen(self.command, stdout=subprocess.PIPE, stderr=self._log_file, text=True)
+        try:
+            ready = parse_ready(self._read_line())
+        except BaseException:
+            self.kill()
+            raise
+        self._children = [pid for pid, _ in children_of(self.process.pid)]
+        self.grpc = ready["grpc"]
+        self.metrics = ready["metrics"]
+        self.kv_blocks = int(ready["kv_blocks"])
+        self.channel = grpc.insecure_channel(self.grpc, options=[("grpc.max_receive_message_length", -1),
+                                                                 ("grpc.enable_http_proxy", 0)])
+        self.stub = pb_grpc.InferenceStub(self.channel)
+
+    def _read_line(self):
+        with selectors.DefaultSelector() as selector:
+            selector.register(self.process.stdout, selectors.EVENT_READ)
+            if not selector.select(START_TIMEOUT_S):
+                raise AssertionError(f"not ready after {START_TIMEOUT_S} s: {self.command}\n{self.log()}")
+        line = self.process.stdout.readline()
+        if not line:
+            code = self.process.wait(timeout=STOP_TIMEOUT_S)
+            raise AssertionError(f"did not start (exit code {code}): {self.command}\n{self.log()}")
+        return line
+
+    def log(self):
+        """What the programs wrote to standard error so far."""
+        return os.pread(self._log_file.fileno(), 1 << 20, 0).decode(errors="replace")
+
+    def stop(self):
+        """Ends the cluster in order, if it still runs; it must leave with code 0 and nothing behind."""
+        self.channel.close()
+        if self.process.poll() is None:
+            self.process.send_signal(signal.SIGTERM)
+        code = self.process.wait(timeout=STOP_TIMEOUT_S)
+        assert code == 0, f"exit code {code}: {self.command}\n{self.log()}"
+        self.assert_nothing_left()
+
+    def kill(self):
+        if self.process is not None:
+            self.process.kill()
+            self.process.wait(timeout=STOP_TIMEOUT_S)
+
+    def assert_nothing_left(self):
+        """No process, port or shared memory of the cluster, which has ended."""
+        assert self.process.poll() is not None
+        left = [pid for pid in self._children if is_running(pid)]
+        assert not left, f"processes {left} still run"
+        for address in (self.grpc, self.metrics):
+            host, _, port = address.rpartition(":")
+            with socket.socket() as probe:
+                assert probe.connect_ex((host, int(port))) != 0, f"{address} is still open"
+        left = shared_memory() - self._shm_before
+        assert not left, f"shared memory is left: {left}"

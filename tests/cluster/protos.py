@@ -1,0 +1,32 @@
+"""Python classes of the project's protos, generated when they are missing or older than their source."""
+import pathlib
+import sys
+
+ROOT = pathlib.Path(__file__).parents[2]
+PROTO_DIR = ROOT / "proto"
+OUT_DIR = ROOT / "build" / "python"
+
+
+def _is_current(sources):
+    stamp = OUT_DIR / "stamp"
+    return stamp.exists() and all(source.stat().st_mtime <= stamp.stat().st_mtime for source in sources)
+
+
+def _generate(sources):
+    from grpc_tools import protoc
+
+    OUT_DIR.mkdir(parents=True, exist_ok=True)
+    arguments = ["protoc", f"--proto_path={PROTO_DIR}", f"--python_out={OUT_DIR}", f"--grpc_python_out={OUT_DIR}",
+                 *(str(source.relative_to(PROTO_DIR)) for source in sources)]
+    if protoc.main(arguments) != 0:
+        raise RuntimeError(f"protoc failed on {PROTO_DIR}")
+    (OUT_DIR / "stamp").touch()
+
+
+def make_importable():
+    # grpc/health/v1 stays out: as a package named `grpc` it would hide grpcio's own.
+    sources = sorted((PROTO_DIR / "stagecoach" / "v1").glob("*.proto"))
+    if not _is_current(sources):
+        _generate(sources)
+    if str(OUT_DIR) not in sys.path:
+        sys.path.insert(0, str(OUT_DIR))

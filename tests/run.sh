@@ -1,0 +1,181 @@
+#!/usr/bin/env bash
+# Every test of the project, from a bare machine on.
+#   tests/run.sh              all stages
+#   tests/run.sh cpu lint     some: lint cpu debug tsan cluster quickstart
+set -euo pipefail
+cd "$(dirname "${BASH_SOURCE[0]}")/.."
+export PATH="$PATH:$HOME/.cargo/bin"
+unset MAKEFLAGS
+
+readonly STAGES=(lint cpu cluster quickstart debug tsan)
+readonly LOGS=build/test-logs
+jobs=$(nproc)
+readonly jobs
+
+passed=0
+failed=0
+skipped=0
+failures=()
+
+say() { printf '\n=== %s\n' "$*"; }
+
+# The sum of the numbers that stand before WORD in the closing lines of pytest.
+number_before() { grep -E '^=+ .* in [0-9.]+s' "$2" | tail -n 1 | grep -oE "[0-9]+ $1" | cut -d ' ' -f 1 || true; }
+
+# Adds what ctest or pytest counted in a log; returns non-zero when it holds no such count.
+count() {
+  local log=$1 line total bad
+  if line=$(grep -E '^[0-9]+% tests passed, [0-9]+ tests? failed out of [0-9]+' "$log" | tail -n 1) && [ -n "$line" ]; then
+    bad=$(sed -E 's/.*, ([0-9]+) tests? failed.*/\1/' <<<"$line")
+    total=$(sed -E 's/.*out of ([0-9]+).*/\1/' <<<"$line")
+    passed=$((passed + total - bad))
+    failed=$((failed + bad))
+  elif grep -qE '^=+ .* in [0-9.]+s' "$log"; then
+    local good errors none
+    good=$(number_before passed "$log") bad=$(number_before failed "$log")
+    errors=$(number_before error "$log") none=$(number_before skipped "$log")
+    passed=$((passed + ${good:-0}))
+    failed=$((failed + ${bad:-0} + ${errors:-0}))
+    skipped=$((skipped + ${none:-0}))
+    bad=$((${bad:-0} + ${errors:-0}))
+  else
+    return 1
+  fi
+  [ "$bad" -gt 0 ] || bad=0
+  counted_failures=$bad
+}
+
+# check NAME COMMAND...: runs it, shows it, times it, counts it. Goes on after a failure.
+check() {
+  local name=$1 started=$SECONDS code=0 log counted_failures=0
+  shift
+  log="$LOGS/${name//[^a-z0-9]/-}.log"
+  say "$name: $*"
+  "$@" 2>&1 | tee "$log" || code=$?
+  if ! count "$log"; then
+    if [ "$code" -eq 0 ]; then passed=$((passed + 1)); fi
+  fi
+  # What failed without a count (a crash, a compiler error) is a failure as well.
+  if [ "$code" -ne 0 ] && [ "$counted_failures" -eq 0 ]; then failed=$((failed + 1)); fi
+  if [ "$code" -ne 0 ]; then failures+=("$name (see $LOGS/$(basename "$log"))"); fi
+  echo "--- $name: $([ "$code" -eq 0 ] && echo ok || echo FAILED), $((SECONDS - started)) s"
+  return "$code"
+}
+
+# build PRESET TARGETS...: quiet unless it fails; not a test, but counted when it fails.
+build() {
+  local preset=$1 started=$SECONDS log="$LOGS/build-$1.log"
+  shift
+  say "build $preset: $*"
+  if cmake --preset "$preset" >"$log" 2>&1 && cmake --build "build/$preset" -j "$jobs" --target "$@" >>"$log" 2>&1; then
+    echo "--- build $preset: ok, $((SECONDS - started)) s"
+    return
+  fi
+  grep -E -A 12 'error|FAILED' "$log" | head -n 80 || tail -n 40 "$log"
+  echo "--- build $preset: FAILED, $((SECONDS - started)) s"
+  failed=$((failed + 1))
+  failures+=("build $preset (see $log)")
+  return 1
+}
+
+ctests() { # DIR ARGS...
+  local dir=$1
+  shift
+  ctest --test-dir "$dir" -j "$jobs" --output-on-failure --no-tests=error "$@"
+}
+
+venv() {
+  local stamp=build/venv/requirements.txt
+  cmp -s tests/requirements.txt "$stamp" && return
+  say "Python packages"
+  python3 -m venv --clear build/venv
+  build/venv/bin/pip install -q --disable-pip-version-check -r tests/requirements.txt
+  cp tests/requirements.txt "$stamp"
+}
+
+grpcurl() {
+  [ -x build/tools/grpcurl ] && return
+  command -v grpcurl >/dev/null && return
+  say "grpcurl"
+  if ! command -v go >/dev/null; then
+    echo "no Go here: the tests with grpcurl are skipped"
+    return
+  fi
+  GOBIN="$PWD/build/tools" CGO_ENABLED=0 go install -trimpath -ldflags '-s -w' \
+    github.com/fullstorydev/grpcurl/cmd/grpcurl@v1.9.3 || echo "grpcurl cannot be built: its tests are skipped"
+}
+
+py() { # ARGS...
+  build/venv/bin/python -m pytest -ra --durations=10 --timeout 900 -p no:cacheprovider "$@" --tb=short
+}
+
+clang_format() {
+  git ls-files -z '*.h' '*.cpp' | xargs -0 clang-format-19 --dry-run --Werror
+}
+
+shell_syntax() {
+  git ls-files -z '*.sh' .ci/run | xargs -0 -n 1 bash -n
+}
+
+stage_lint() {
+  check "clang-format" clang_format || true
+  check "shell syntax" shell_syntax || true
+}
+
+stage_cpu() {
+  build cpu all || return 0
+  check "cpu" ctests build/cpu || true
+}
+
+stage_cluster() {
+  build cpu stagecoach stagecoach-worker stagecoach-router || return 0
+  venv
+  grpcurl
+  check "cluster" py tests/cluster tests/clients || true
+}
+
+stage_quickstart() {
+  check "quickstart" bash deploy/quickstart.sh </dev/null || true
+}
+
+# Sanitizers: what a test does not see on its own.
+stage_debug() {
+  build debug all || return 0
+  export ASAN_OPTIONS=detect_leaks=1:strict_string_checks=1 UBSAN_OPTIONS=print_stacktrace=1
+  check "debug" ctests build/debug -LE layering || true
+  venv
+  STAGECOACH_BIN_DIR="$PWD/build/debug/bin" STAGECOACH_START_TIMEOUT_S=300 \
+    check "debug cluster" py tests/cluster/test_lifecycle.py tests/cluster/test_bad_input.py tests/clients/test_cli.py || true
+}
+
+stage_tsan() {
+  build tsan router/all worker/all || return 0
+  export TSAN_OPTIONS="ignore_noninstrumented_modules=1 suppressions=$PWD/cmake/tsan.supp halt_on_error=1"
+  check "tsan router" ctests build/tsan/router || true
+  check "tsan worker" ctests build/tsan/worker || true
+}
+
+mkdir -p "$LOGS"
+wanted=("$@")
+[ ${#wanted[@]} -gt 0 ] || wanted=("${STAGES[@]}")
+for stage in "${wanted[@]}"; do
+  case " ${STAGES[*]} " in
+    *" $stage "*) ;;
+    *) echo "tests/run.sh: no stage '$stage'; there are: ${STAGES[*]}" >&2; exit 2 ;;
+  esac
+done
+
+say "installing what is missing"
+deploy/install-deps.sh --test
+for stage in "${wanted[@]}"; do
+  stage_started=$SECONDS
+  # A stage's environment ends with it, its counts do not: no subshell.
+  unset ASAN_OPTIONS UBSAN_OPTIONS TSAN_OPTIONS
+  "stage_$stage"
+  say "stage $stage took $((SECONDS - stage_started)) s"
+done
+
+say "all in $((SECONDS / 60)) min $((SECONDS % 60)) s; ccache: $(ccache -s 2>/dev/null | grep -m 1 -i 'hits' | tr -s ' ' || true)"
+for failure in ${failures[@]+"${failures[@]}"}; do echo "failed: $failure"; done
+echo "$passed passed, $failed failed$([ "$skipped" -eq 0 ] || echo ", $skipped skipped")"
+[ "$failed" -eq 0 ]
