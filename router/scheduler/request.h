@@ -18,10 +18,9 @@ enum class Finish : uint8_t { kNone, kStopToken, kLength };
 
 // What became of a sequence in one step.
 struct SequenceOutput {
-  std::span<const int32_t> tokens;         // new ones; 0 or 1 of them
+  std::span<const int32_t> tokens;         // new ones; 0 or 1, a stop token too
   const v1::Logprobs* logprobs = nullptr;  // of the new token, when asked for
-  // Of prompt tokens [prompt_logprobs_start, ...), when asked for, in order and without gaps from 1
-  // on.
+  // Of the next prompt tokens, when asked for: over all calls those from token 1 on, each once.
   std::span<const v1::Logprobs* const> prompt_logprobs;
   Finish finish = Finish::kNone;
 };
