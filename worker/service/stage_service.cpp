@@ -7,6 +7,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <new>
 #include <string_view>
 #include <utility>
 
@@ -27,6 +28,8 @@ using Clock = std::chrono::steady_clock;
 constexpr auto kProgressInterval = std::chrono::milliseconds(100);
 constexpr uint32_t kMostTokens = 1 << 20;     // of a step, and of a sequence
 constexpr uint32_t kMostSequences = 1 << 16;  // slots
+constexpr uint32_t kMostLogprobs = 1 << 12;
+constexpr uint64_t kMostKvBlocks = 1 << 26;  // positions in the cache are int32
 
 double MsSince(Clock::time_point start) {
   return std::chrono::duration<double, std::milli>(Clock::now() - start).count();
@@ -51,6 +54,10 @@ absl::Status CheckLoad(const v1::LoadRequest& request) {
       CheckRange("max_batched_tokens", request.max_batched_tokens(), kMostTokens));
   SC_RETURN_IF_ERROR(CheckRange("max_sequences", request.max_sequences(), kMostSequences));
   SC_RETURN_IF_ERROR(CheckRange("max_model_len", request.max_model_len(), kMostTokens));
+  if (request.max_logprobs() > kMostLogprobs) {
+    return absl::InvalidArgumentError(fmt::format("max_logprobs is {}; 0 to {} is possible",
+                                                  request.max_logprobs(), kMostLogprobs));
+  }
   if (request.stage() >= request.n_stages()) {
     return absl::InvalidArgumentError(
         fmt::format("stage {} of {} stages", request.stage(), request.n_stages()));
@@ -93,10 +100,10 @@ const char* StageService::Name(State state) {
   return "?";
 }
 
-absl::Status StageService::Enter(State from, State or_from, State to, const char* what) {
+absl::Status StageService::Enter(std::initializer_list<State> from, State to, const char* what) {
   std::lock_guard lock(mutex_);
   if (shut_down_) return absl::UnavailableError("the worker is shutting down");
-  if (state_ != from && state_ != or_from) {
+  if (std::find(from.begin(), from.end(), state_) == from.end()) {
     return absl::FailedPreconditionError(
         fmt::format("{} is not possible now: this worker {}", what, Name(state_)));
   }
@@ -146,7 +153,9 @@ grpc::Status StageService::Describe(grpc::ServerContext*, const v1::DescribeRequ
 grpc::Status StageService::Load(grpc::ServerContext*, const v1::LoadRequest* request,
                                 grpc::ServerWriter<v1::LoadProgress>* writer) {
   if (absl::Status status = CheckLoad(*request); !status.ok()) return ToGrpc(status);
-  if (absl::Status status = Enter(State::kEmpty, State::kLoaded, State::kLoading, "Load");
+  // From kJoined as well: a router may have died before it opened its step stream.
+  if (absl::Status status =
+          Enter({State::kEmpty, State::kLoaded, State::kJoined}, State::kLoading, "Load");
       !status.ok()) {
     return ToGrpc(status);
   }
@@ -196,7 +205,7 @@ absl::Status StageService::DoLoad(const v1::LoadRequest& request,
 
 grpc::Status StageService::Join(grpc::ServerContext*, const v1::JoinRequest* request,
                                 v1::JoinResponse*) {
-  if (absl::Status status = Enter(State::kLoaded, State::kJoined, State::kJoining, "Join");
+  if (absl::Status status = Enter({State::kLoaded, State::kJoined}, State::kJoining, "Join");
       !status.ok()) {
     return ToGrpc(status);
   }
@@ -217,6 +226,11 @@ absl::Status StageService::DoJoin(const v1::JoinRequest& request) {
                                                   kv_blocks.size(),
                                                   model_->spec().kv_groups.size()));
   }
+  if (std::any_of(kv_blocks.begin(), kv_blocks.end(),
+                  [](uint64_t n) { return n > kMostKvBlocks; })) {
+    return absl::InvalidArgumentError(
+        fmt::format("more than {} KV blocks in a group", kMostKvBlocks));
+  }
   StopExecutor(absl::CancelledError("the worker is joining a new pipeline"));
   SC_RETURN_IF_ERROR(model_->AllocateKv(kv_blocks));
   SC_RETURN_IF_ERROR(transport_->Join({.epoch = request.epoch(),
@@ -231,13 +245,23 @@ absl::Status StageService::DoJoin(const v1::JoinRequest& request) {
       .max_logprobs = static_cast<int32_t>(loaded_.max_logprobs()),
       .vocab_size = model_->spec().vocab_size,
       .n_kv_groups = static_cast<int32_t>(kv_blocks.size())};
-  auto executor = std::make_shared<StageExecutor>(
-      StageExecutor::Config{.epoch = request.epoch(),
-                          .stage = static_cast<int32_t>(request.stage()),
-                          .n_stages = static_cast<int32_t>(request.n_stages()),
-                          .limits = limits,
-                          .kv_blocks = kv_blocks},
-      model_.get(), ops_, transport_);
+  std::shared_ptr<StageExecutor> executor;
+  try {
+    executor = std::make_shared<StageExecutor>(
+        StageExecutor::Config{.epoch = request.epoch(),
+                              .stage = static_cast<int32_t>(request.stage()),
+                              .n_stages = static_cast<int32_t>(request.n_stages()),
+                              .limits = limits,
+                              .kv_blocks = kv_blocks},
+        model_.get(), ops_, transport_);
+  } catch (const std::bad_alloc&) {
+    const absl::Status status = absl::ResourceExhaustedError(
+        fmt::format("no memory for the tables of {} sequences of {} tokens: lower "
+                    "--max-sequences or --max-model-len",
+                    limits.max_sequences, limits.max_model_len));
+    transport_->Close(status);
+    return status;
+  }
   std::lock_guard lock(mutex_);
   executor_ = std::move(executor);
   epoch_ = request.epoch();
@@ -251,7 +275,7 @@ grpc::ServerBidiReactor<v1::StepRequest, v1::StepResponse>* StageService::Step(
     explicit Refusal(const absl::Status& status) { Finish(ToGrpc(status)); }
     void OnDone() override { delete this; }
   };
-  if (absl::Status status = Enter(State::kJoined, State::kJoined, State::kStepping, "Step");
+  if (absl::Status status = Enter({State::kJoined}, State::kStepping, "Step");
       !status.ok()) {
     return new Refusal(status);
   }

@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <initializer_list>
 #include <memory>
 #include <mutex>
 #include <string>
@@ -48,8 +49,8 @@ class StageService final : public v1::Stage::WithCallbackMethod_Step<v1::Stage::
   enum class State : uint8_t { kEmpty, kLoading, kLoaded, kJoining, kJoined, kStepping };
   static const char* Name(State state);
 
-  // Moves from one of two states to `to`; FAILED_PRECONDITION says what is going on instead.
-  absl::Status Enter(State from, State or_from, State to, const char* what);
+  // Moves from one of the states `from` to `to`; FAILED_PRECONDITION says what is going on instead.
+  absl::Status Enter(std::initializer_list<State> from, State to, const char* what);
   void Leave(State to);
 
   absl::Status DoLoad(const v1::LoadRequest& request, grpc::ServerWriter<v1::LoadProgress>* writer);

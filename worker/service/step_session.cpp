@@ -17,8 +17,9 @@ StepSession::StepSession(std::shared_ptr<StageExecutor> executor, uint64_t epoch
 
 void StepSession::OnReadDone(bool ok) {
   if (!ok) {
-    executor_->Close(absl::CancelledError("the router ended the step stream"));
+    // In this order: an orderly end is OK, not the CANCELLED that the epoch ends with.
     End(absl::OkStatus());
+    executor_->Close(absl::CancelledError("the router ended the step stream"));
     return;
   }
   if (absl::Status status = Take(request_); !status.ok()) {

@@ -1,0 +1,368 @@
+#include "worker/service/stage_service.h"
+
+#include <grpcpp/grpcpp.h>
+
+#include <catch2/catch_test_macros.hpp>
+#include <optional>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "common/rpc/server.h"
+#include "kernels/reference/reference_ops.h"
+#include "worker/stage/toy_pipeline.h"
+#include "worker/transport/grpc_transport.h"
+
+namespace stagecoach::worker {
+namespace {
+
+absl::StatusOr<std::unique_ptr<StageModel>> LoadToy(const StageModelOptions& options, kernels::Ops*,
+                                                    const LoadProgressFn& progress) {
+  if (options.model_dir == "broken") return absl::InvalidArgumentError("three tensors are missing");
+  progress(500, 1000);
+  progress(1000, 1000);
+  return std::make_unique<ToyModel>(
+      ToyModelOptions{.first_layer = options.first_layer,
+                      .n_layers = options.n_layers,
+                      .max_batched_tokens = options.max_batched_tokens});
+}
+
+// A worker with a toy model, behind a real server.
+class Worker {
+ public:
+  Worker()
+      : ops_(kernels::MakeReferenceOps()),
+        transport_(),
+        service_(ops_.get(), 1, &transport_, LoadToy) {
+    grpc::ServerBuilder builder;
+    ApplyServerDefaults(builder, kMaxInternalMessageBytes);
+    builder.AddListeningPort("127.0.0.1:0", grpc::InsecureServerCredentials(), &port_);
+    builder.RegisterService(&service_);
+    builder.RegisterService(transport_.service());
+    server_ = builder.BuildAndStart();
+    stub_ = v1::Stage::NewStub(MakeChannel(address(), kMaxInternalMessageBytes));
+  }
+  ~Worker() { Die(); }
+
+  void Die() {
+    if (server_ == nullptr) return;
+    service_.Shutdown();
+    transport_.Shutdown();
+    server_->Shutdown();
+    server_.reset();
+  }
+
+  std::string address() const { return absl::StrCat("127.0.0.1:", port_); }
+  v1::Stage::Stub& stub() { return *stub_; }
+
+ private:
+  std::unique_ptr<kernels::Ops> ops_;
+  GrpcTransport transport_;
+  StageService service_;
+  int port_ = 0;
+  std::unique_ptr<grpc::Server> server_;
+  std::unique_ptr<v1::Stage::Stub> stub_;
+};
+
+v1::LoadRequest LoadRequestFor(uint32_t stage, uint32_t n_stages) {
+  v1::LoadRequest request;
+  request.set_model_dir("toy");
+  request.set_stage(stage);
+  request.set_n_stages(n_stages);
+  const uint32_t first = kToyLayers * stage / n_stages;
+  request.set_first_layer(first);
+  request.set_n_layers(kToyLayers * (stage + 1) / n_stages - first);
+  request.set_max_batched_tokens(64);
+  request.set_max_sequences(6);
+  request.set_max_model_len(160);
+  request.set_max_logprobs(5);
+  request.set_n_local_workers(n_stages);
+  return request;
+}
+
+struct Loaded {
+  grpc::Status status;
+  std::vector<v1::LoadProgress> progress;
+};
+
+Loaded Load(Worker& worker, const v1::LoadRequest& request) {
+  grpc::ClientContext context;
+  auto reader = worker.stub().Load(&context, request);
+  Loaded loaded;
+  for (v1::LoadProgress progress; reader->Read(&progress);) loaded.progress.push_back(progress);
+  loaded.status = reader->Finish();
+  return loaded;
+}
+
+grpc::Status Join(std::vector<std::unique_ptr<Worker>>& workers, size_t stage, uint64_t epoch) {
+  grpc::ClientContext context;
+  v1::JoinRequest request;
+  request.set_epoch(epoch);
+  request.set_stage(static_cast<uint32_t>(stage));
+  request.set_n_stages(static_cast<uint32_t>(workers.size()));
+  if (stage + 1 < workers.size()) {
+    request.set_next_address(workers[stage + 1]->address());
+  } else if (workers.size() > 1) {
+    request.set_first_address(workers[0]->address());
+  }
+  for (int g = 0; g < 2; ++g) request.add_kv_blocks(ToyPipeline::kBlocks);
+  v1::JoinResponse response;
+  return workers[stage]->stub().Join(&context, request, &response);
+}
+
+std::vector<std::unique_ptr<Worker>> LoadedWorkers(uint32_t n_stages) {
+  std::vector<std::unique_ptr<Worker>> workers;
+  for (uint32_t stage = 0; stage < n_stages; ++stage) {
+    workers.push_back(std::make_unique<Worker>());
+    REQUIRE(Load(*workers.back(), LoadRequestFor(stage, n_stages)).status.ok());
+  }
+  return workers;
+}
+
+void JoinAll(std::vector<std::unique_ptr<Worker>>& workers, uint64_t epoch) {
+  std::vector<grpc::Status> joined(workers.size());
+  std::vector<std::thread> threads;
+  for (size_t i = 0; i < workers.size(); ++i) {
+    threads.emplace_back([&, i] {
+      // The worker may not have noticed yet that its last router's stream has ended.
+      do joined[i] = Join(workers, i, epoch);
+      while (joined[i].error_code() == grpc::StatusCode::FAILED_PRECONDITION &&
+             joined[i].error_message().find("in use") != std::string::npos);
+    });
+  }
+  for (auto& thread : threads) thread.join();
+  for (const auto& status : joined) {
+    INFO(status.error_message());
+    REQUIRE(status.ok());
+  }
+}
+
+// A router's step stream to one stage.
+class StepStream {
+ public:
+  StepStream(Worker& worker, uint64_t epoch) : stream_(worker.stub().Step(&context_)) {
+    v1::StepRequest request;
+    request.mutable_hello()->set_epoch(epoch);
+    stream_->Write(request);
+  }
+
+  bool Ready() {
+    v1::StepResponse response;
+    return stream_->Read(&response) && response.has_ready();
+  }
+  bool Send(const v1::StepPlan& plan) {
+    v1::StepRequest request;
+    *request.mutable_plan() = plan;
+    return stream_->Write(request);
+  }
+  std::optional<v1::StepResult> Next() {
+    v1::StepResponse response;
+    if (!stream_->Read(&response) || !response.has_result()) return std::nullopt;
+    return response.result();
+  }
+  void HangUp() { context_.TryCancel(); }
+  // Ends our side, then waits for the worker's word.
+  grpc::Status Finish() {
+    stream_->WritesDone();
+    return Wait();
+  }
+  grpc::Status Wait() {
+    v1::StepResponse response;
+    while (stream_->Read(&response)) {
+    }
+    return stream_->Finish();
+  }
+
+ private:
+  grpc::ClientContext context_;
+  std::unique_ptr<grpc::ClientReaderWriter<v1::StepRequest, v1::StepResponse>> stream_;
+};
+
+std::vector<std::unique_ptr<StepStream>> OpenAll(std::vector<std::unique_ptr<Worker>>& workers,
+                                                 uint64_t epoch) {
+  std::vector<std::unique_ptr<StepStream>> streams;
+  for (auto& worker : workers) {
+    streams.push_back(std::make_unique<StepStream>(*worker, epoch));
+    REQUIRE(streams.back()->Ready());
+  }
+  return streams;
+}
+
+// Generates through the streams and compares with what the sequence gives alone.
+void RequireServes(std::vector<std::unique_ptr<StepStream>>& streams, uint64_t epoch) {
+  std::vector<ToySequence> sequences(1);
+  sequences[0].prompt = {3, 1, 4, 1, 5, 9, 2, 6, 5, 3, 5, 8, 9, 7, 9, 3, 2, 3};
+  sequences[0].n_generate = 12;
+  sequences[0].sampling = Greedy();
+  ToySequence alone = sequences[0];
+  GenerateAlone(&alone);
+  ToyPlanner planner(epoch, &sequences, {});
+  uint64_t n_plans = 0;
+  while (auto plan = planner.Next()) {
+    REQUIRE(streams.front()->Send(*plan));
+    ++n_plans;
+  }
+  std::vector<int32_t> tokens;
+  for (uint64_t step = 1; step <= n_plans; ++step) {
+    const auto result = streams.back()->Next();
+    REQUIRE(result.has_value());
+    REQUIRE(result->step() == step);
+    for (const auto& slot : result->slots()) tokens.push_back(slot.token());
+  }
+  CHECK(tokens == alone.generated);
+}
+
+TEST_CASE("a worker tells what it is") {
+  Worker worker;
+  grpc::ClientContext context;
+  v1::DescribeResponse response;
+  REQUIRE(worker.stub().Describe(&context, {}, &response).ok());
+  CHECK_FALSE(response.version().empty());
+  CHECK(response.device() == "cpu");
+  CHECK(response.pid() > 0);
+  CHECK(response.memory_available_bytes() > 0);
+  CHECK(response.memory_available_bytes() <= response.memory_total_bytes());
+}
+
+TEST_CASE("loading streams progress and ends with a memory report") {
+  Worker worker;
+  v1::LoadRequest request = LoadRequestFor(0, 1);
+  request.set_kv_memory_bytes(1 << 20);
+  const Loaded loaded = Load(worker, request);
+  REQUIRE(loaded.status.ok());
+  REQUIRE_FALSE(loaded.progress.empty());
+  for (size_t i = 0; i + 1 < loaded.progress.size(); ++i) {
+    CHECK_FALSE(loaded.progress[i].has_report());
+  }
+  const v1::MemoryReport& report = loaded.progress.back().report();
+  CHECK(report.weights_bytes() == 1000);
+  CHECK(report.kv_bytes() == 1 << 20);
+  REQUIRE(report.kv_block_bytes_size() == 2);
+  CHECK(report.kv_block_bytes(0) == 512);
+}
+
+TEST_CASE("without a KV size the worker takes no more than the sequences can use") {
+  Worker worker;
+  const Loaded loaded = Load(worker, LoadRequestFor(0, 1));
+  REQUIRE(loaded.status.ok());
+  CHECK(loaded.progress.back().report().kv_bytes() <= 6u * 10 * 1024);
+}
+
+TEST_CASE("a load that fails says why and leaves the worker ready for another") {
+  Worker worker;
+  v1::LoadRequest request = LoadRequestFor(0, 1);
+  request.set_model_dir("broken");
+  Loaded loaded = Load(worker, request);
+  CHECK(loaded.status.error_code() == grpc::StatusCode::INVALID_ARGUMENT);
+  CHECK(loaded.status.error_message() == "three tensors are missing");
+  request = LoadRequestFor(0, 1);
+  request.set_kv_memory_bytes(1000);
+  loaded = Load(worker, request);
+  CHECK(loaded.status.error_code() == grpc::StatusCode::RESOURCE_EXHAUSTED);
+  CHECK(loaded.status.error_message().find("1024") != std::string::npos);
+  request.set_max_sequences(0);
+  CHECK(Load(worker, request).status.error_code() == grpc::StatusCode::INVALID_ARGUMENT);
+  CHECK(Load(worker, LoadRequestFor(0, 1)).status.ok());
+}
+
+TEST_CASE("calls out of order are failed preconditions that say what comes first") {
+  std::vector<std::unique_ptr<Worker>> workers;
+  workers.push_back(std::make_unique<Worker>());
+  grpc::Status status = Join(workers, 0, 1);
+  CHECK(status.error_code() == grpc::StatusCode::FAILED_PRECONDITION);
+  CHECK(status.error_message().find("Load comes first") != std::string::npos);
+  REQUIRE(Load(*workers[0], LoadRequestFor(0, 1)).status.ok());
+  status = StepStream(*workers[0], 1).Wait();
+  CHECK(status.error_code() == grpc::StatusCode::FAILED_PRECONDITION);
+  CHECK(status.error_message().find("Join comes first") != std::string::npos);
+  JoinAll(workers, 1);
+  status = StepStream(*workers[0], 2).Wait();
+  CHECK(status.error_code() == grpc::StatusCode::FAILED_PRECONDITION);
+  CHECK(status.error_message().find("epoch 2") != std::string::npos);
+
+  JoinAll(workers, 3);
+  auto streams = OpenAll(workers, 3);
+  CHECK(Load(*workers[0], LoadRequestFor(0, 1)).status.error_code() ==
+        grpc::StatusCode::FAILED_PRECONDITION);
+  CHECK(StepStream(*workers[0], 3).Wait().error_code() == grpc::StatusCode::FAILED_PRECONDITION);
+  RequireServes(streams, 3);
+}
+
+TEST_CASE("a worker that joined for a router that never came can be loaded again") {
+  auto workers = LoadedWorkers(1);
+  JoinAll(workers, 1);
+  CHECK(Load(*workers[0], LoadRequestFor(0, 1)).status.ok());
+  JoinAll(workers, 1);
+  auto streams = OpenAll(workers, 1);
+  RequireServes(streams, 1);
+}
+
+TEST_CASE("two workers serve, end with their stream, and serve the next epoch") {
+  auto workers = LoadedWorkers(2);
+  for (uint64_t epoch = 1; epoch <= 3; ++epoch) {
+    JoinAll(workers, epoch);
+    auto streams = OpenAll(workers, epoch);
+    RequireServes(streams, epoch);
+    if (epoch == 2) {
+      for (auto& stream : streams) stream->HangUp();  // the router is killed
+    } else {
+      CHECK(streams[0]->Finish().ok());
+    }
+  }
+}
+
+TEST_CASE("stats and drain reach the stage") {
+  auto workers = LoadedWorkers(1);
+  JoinAll(workers, 1);
+  auto streams = OpenAll(workers, 1);
+  RequireServes(streams, 1);
+  grpc::ClientContext drain_context, stats_context;
+  v1::DrainResponse drained;
+  REQUIRE(workers[0]->stub().Drain(&drain_context, {}, &drained).ok());
+  v1::StatsResponse stats;
+  REQUIRE(workers[0]->stub().Stats(&stats_context, {}, &stats).ok());
+  CHECK(stats.steps() > 0);
+  CHECK(stats.tokens() == 18 + 11);
+  v1::StepPlan plan;
+  streams[0]->Send(plan);
+  CHECK(streams[0]->Wait().error_code() == grpc::StatusCode::FAILED_PRECONDITION);
+}
+
+TEST_CASE("a malformed plan ends the streams with a status; the workers serve on") {
+  auto workers = LoadedWorkers(2);
+  JoinAll(workers, 1);
+  {
+    auto streams = OpenAll(workers, 1);
+    v1::StepPlan plan;
+    plan.set_epoch(1);
+    plan.set_step(1);
+    plan.add_registrations()->set_slot(77);
+    REQUIRE(streams[0]->Send(plan));
+    const grpc::Status first = streams[0]->Wait();
+    CHECK(first.error_code() == grpc::StatusCode::INVALID_ARGUMENT);
+    CHECK(first.error_message().find("step 1: slot 77") != std::string::npos);
+    const grpc::Status last = streams[1]->Wait();
+    CHECK(last.error_code() == grpc::StatusCode::UNAVAILABLE);
+    CHECK(last.error_message().find("stage 0") != std::string::npos);
+  }
+  JoinAll(workers, 2);
+  auto streams = OpenAll(workers, 2);
+  RequireServes(streams, 2);
+}
+
+TEST_CASE("when a worker dies the other ends its stream with UNAVAILABLE and its name") {
+  auto workers = LoadedWorkers(2);
+  JoinAll(workers, 1);
+  auto streams = OpenAll(workers, 1);
+  RequireServes(streams, 1);
+  const std::string gone = workers[1]->address();
+  workers[1]->Die();
+  const grpc::Status status = streams[0]->Wait();
+  CHECK(status.error_code() == grpc::StatusCode::UNAVAILABLE);
+  CHECK(status.error_message().find("stage 1") != std::string::npos);
+  streams[1]->Wait();
+}
+
+}  // namespace
+}  // namespace stagecoach::worker
