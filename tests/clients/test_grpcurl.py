@@ -41,12 +41,13 @@ def test_reflection(cluster):
 
 
 def test_streaming(cluster):
-    request = {"messages": [{"role": "user", "content": "Hello!"}], "sampling": {"temperature": 0, "maxTokens": 12}}
+    request = {"messages": [{"role": "user", "content": "Hello!"}], "sampling": {"temperature": 0, "max_tokens": 12}}
     messages = objects(grpcurl("-d", json.dumps(request), cluster.grpc, "stagecoach.v1.Inference/Chat"))
     assert len(messages) > 1
     assert "".join(message.get("text", "") for message in messages)
-    assert messages[-1]["finishReason"] in ("FINISH_REASON_STOP", "FINISH_REASON_LENGTH")
-    assert messages[-1]["usage"]["completionTokens"] > 0
+    (finish_reason,) = [message["finish_reason"] for message in messages if "finish_reason" in message]
+    assert finish_reason in ("FINISH_REASON_STOP", "FINISH_REASON_LENGTH")
+    assert messages[-1]["usage"]["completion_tokens"] > 0
 
 
 def test_an_error_has_its_code(cluster):

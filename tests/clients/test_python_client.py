@@ -22,7 +22,8 @@ def test_generate_streams(cluster):
     messages = list(cluster.stub.Generate(pb.GenerateRequest(text="The train", sampling=GREEDY)))
     assert len(messages) > 1
     assert messages[0].prompt.token_ids
-    assert messages[-1].finish_reason in (pb.FINISH_REASON_STOP, pb.FINISH_REASON_LENGTH)
+    (finish_reason,) = [message.finish_reason for message in messages if message.finish_reason]
+    assert finish_reason in (pb.FINISH_REASON_STOP, pb.FINISH_REASON_LENGTH)
     tokens = [token for message in messages for token in message.token_ids]
     assert messages[-1].usage.completion_tokens == len(tokens)
     assert messages[-1].usage.prompt_tokens == len(messages[0].prompt.token_ids)
