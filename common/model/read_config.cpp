@@ -15,7 +15,11 @@ namespace {
 const arch::Architecture* FindArchitecture(ConfigReader& config, std::string* asked_for) {
   const std::vector<std::string> names = config.Strings("architectures");
   const std::string model_type = config.String("model_type", "");
-  *asked_for = names.empty() ? fmt::format("model_type \"{}\"", model_type) : names.front();
+  if (!names.empty()) {
+    *asked_for = names.front();
+  } else if (!model_type.empty()) {
+    *asked_for = fmt::format("model_type \"{}\"", model_type);
+  }
   for (const arch::Architecture& entry : arch::Architectures()) {
     if (names.empty() ? model_type == entry.model_type : names.front() == entry.name) return &entry;
   }
@@ -75,6 +79,10 @@ absl::StatusOr<ModelSpec> ReadModelSpec(const std::string& model_dir) {
   std::string asked_for;
   const arch::Architecture* architecture = FindArchitecture(outline, &asked_for);
   SC_RETURN_IF_ERROR(outline.Finish());
+  if (asked_for.empty()) {
+    return absl::InvalidArgumentError(fmt::format(
+        "{}: has neither \"architectures\" nor \"model_type\"; is it a model's config.json?", path));
+  }
   if (architecture == nullptr) {
     return absl::UnimplementedError(fmt::format("{}: {} is not supported; supported are {}", path,
                                                 asked_for, fmt::join(SupportedNames(), ", ")));

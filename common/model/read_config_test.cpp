@@ -189,6 +189,7 @@ TEST_CASE("OPT") {
 
 TEST_CASE("what cannot be run is named") {
   using absl::StatusCode;
+  CHECK_THAT(ErrorOf("{}", StatusCode::kInvalidArgument), ContainsSubstring("\"architectures\""));
   CHECK_THAT(ErrorOf(R"({"architectures": ["QwertyForCausalLM"]})", StatusCode::kUnimplemented),
              ContainsSubstring("QwertyForCausalLM is not supported") &&
                  ContainsSubstring("LlamaForCausalLM"));

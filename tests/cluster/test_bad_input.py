@@ -9,7 +9,7 @@ from harness import Cluster
 from stagecoach.v1 import inference_pb2 as pb
 from workload import GOLDEN, free_blocks, generate, golden_cases
 
-MODEL = "llama31"
+MODEL = "llama3"
 S = pb.SamplingParams
 INVALID = grpc.StatusCode.INVALID_ARGUMENT
 NAN, INF = float("nan"), float("inf")

@@ -39,6 +39,7 @@ def test_a_new_request_while_draining_is_unavailable():
                 break
         assert codes == {grpc.StatusCode.UNAVAILABLE}
         list(stream)
+        assert cluster.process.wait(timeout=30) == 0  # a second signal would end it at once
 
 
 @pytest.mark.parametrize("victim", [0, 1, 2])

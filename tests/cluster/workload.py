@@ -13,6 +13,8 @@ from stagecoach.v1 import inference_pb2_grpc as pb_grpc
 
 GOLDEN = pathlib.Path(os.environ.get("STAGECOACH_GOLDEN_DIR", pathlib.Path(__file__).parents[1] / "golden" / "data"))
 
+MAX_PROMPT = 200  # with what is generated well within the smallest context of scenarios.toml
+
 
 def golden_cases(model):
     return json.loads((GOLDEN / model / "golden.json").read_text())["cases"]
@@ -54,7 +56,7 @@ def mixed_requests(model, n, seed=1):
     requests = []
     for i in range(n):
         case = cases[i % len(cases)]
-        ids = case["prompt_ids"] * (1 + i % 3)
+        ids = (case["prompt_ids"] * (1 + i % 3))[:MAX_PROMPT]
         sampling = pb.SamplingParams(max_tokens=8 + rng.randrange(24), temperature=0.0 if i % 3 == 0 else 0.5 + rng.random(),
                                      seed=rng.randrange(2**63), ignore_eos=i % 2 == 0)
         if i % 4 == 1:
