@@ -206,7 +206,7 @@ std::vector<GoldenModel> RunnableModels() {
     const bool expected = std::find(std::begin(kUnsupported), std::end(kUnsupported), model.name) !=
                           std::end(kUnsupported);
     if (absl::IsUnimplemented(spec.status()) && expected) {
-      if (IsVerbose()) fmt::print("{}: not supported: {}\n", model.name, spec.status().message());
+      if (IsVerbose()) fmt::print("{}: not supported: {}\n", model.name, spec.status().ToString());
       continue;
     }
     INFO(spec.status());
