@@ -30,7 +30,7 @@ apt_get() { as_root env DEBIAN_FRONTEND=noninteractive apt-get -q -y -o DPkg::Lo
 
 refreshed=
 refresh_once() {
-  [ -n "$refreshed" ] && return
+  [ -z "$refreshed" ] || return 0
   say "refreshing the package lists"
   apt_get update >/dev/null
   refreshed=1
@@ -39,14 +39,15 @@ refresh_once() {
 version_at_least() { dpkg --compare-versions "$1" ge "$2"; }
 
 # The installed version of a package; empty when it is not installed.
-installed() { dpkg-query -W -f '${db:Status-Status} ${Version}\n' "$1" 2>/dev/null | sed -n 's/^installed //p'; }
+installed() { { dpkg-query -W -f '${db:Status-Status} ${Version}\n' "$1" 2>/dev/null || true; } | sed -n 's/^installed //p'; }
 
 install_missing() {
-  local missing=() package
+  local missing=() package present
+  present=$(dpkg-query -W -f '${db:Status-Status} ${Package}\n' "$@" 2>/dev/null || true)
   for package in "$@"; do
-    [ -n "$(installed "$package")" ] || missing+=("$package")
+    grep -qx "installed $package" <<<"$present" || missing+=("$package")
   done
-  [ ${#missing[@]} -eq 0 ] && return
+  [ ${#missing[@]} -gt 0 ] || return 0
   refresh_once
   say "installing ${missing[*]}"
   apt_get install --no-install-recommends "${missing[@]}" >/dev/null
@@ -92,8 +93,10 @@ rust_is_recent() {
 
 install_rust_debian() {
   rust_is_recent && return
-  install_missing rustc-web cargo-web
-  rust_is_recent || die "cargo $RUST_MINIMUM or later is needed; rustc-web and cargo-web did not bring it"
+  refresh_once
+  say "installing rustc-web cargo-web"
+  apt_get install --no-install-recommends rustc-web cargo-web >/dev/null
+  rust_is_recent || die "cargo $RUST_MINIMUM or later is needed and cargo-web is older: add the suite bookworm-security to apt's sources, or install Rust with rustup"
 }
 
 # Ubuntu names its newer Rusts by version: cargo-1.89 with rustc-1.89.
