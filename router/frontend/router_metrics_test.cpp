@@ -1,0 +1,53 @@
+#include "router/frontend/router_metrics.h"
+
+#include <prometheus/text_serializer.h>
+
+#include <string>
+
+#include "catch2/catch_test_macros.hpp"
+#include "router/scheduler/scheduler.h"
+#include "router/scheduler/testing/fake_stage_client.h"
+
+namespace stagecoach::router {
+namespace {
+
+bool Contains(const std::string& text, const std::string& part) {
+  INFO(text);
+  CHECK(text.find(part) != std::string::npos);
+  return text.find(part) != std::string::npos;
+}
+
+TEST_CASE("the scheduler's numbers are on the page until it goes") {
+  SchedulerConfig config;
+  config.kv_groups = {{.window = 0, .n_blocks = 200}, {.window = 64, .n_blocks = 100}};
+  FakeStageClient pipeline(config);
+  auto scheduler = *Scheduler::Start(config, &pipeline);
+  SchedulerCollector collector(scheduler.get(), "m");
+  const std::string page = prometheus::TextSerializer().Serialize(collector.Collect());
+  for (const char* line :
+       {"vllm:num_requests_running{model_name=\"m\"} 0",
+        "vllm:num_requests_waiting{model_name=\"m\"} 0",
+        "vllm:kv_cache_usage_perc{model_name=\"m\"} 0", "# TYPE vllm:prompt_tokens_total counter",
+        "vllm:generation_tokens_total{model_name=\"m\"} 0",
+        "vllm:num_preemptions_total{model_name=\"m\"} 0",
+        "stagecoach_kv_blocks{model_name=\"m\",window=\"64\",state=\"free\"} 100"}) {
+    Contains(page, line);
+  }
+  collector.Detach();
+  CHECK(collector.Collect().empty());
+}
+
+TEST_CASE("latencies and ends are counted") {
+  const RouterMetrics metrics("m");
+  metrics.ObserveFirstToken(0.02);
+  metrics.ObserveInterToken(0.01);
+  metrics.ObserveEnd(RouterMetrics::End::kStop, 1.0);
+  const std::string page = prometheus::TextSerializer().Serialize(metrics.collectable()->Collect());
+  Contains(page, "vllm:time_to_first_token_seconds_count{model_name=\"m\"} 1");
+  Contains(page, "vllm:inter_token_latency_seconds_count{model_name=\"m\"} 1");
+  Contains(page, "vllm:e2e_request_latency_seconds_count{model_name=\"m\"} 1");
+  Contains(page, "vllm:request_success_total{model_name=\"m\",finished_reason=\"stop\"} 1");
+}
+
+}  // namespace
+}  // namespace stagecoach::router

@@ -1,0 +1,94 @@
+// A whole router but for the workers: scheduler over the fake pipeline, frontend, gRPC server on a
+// free port, and a client's stub.
+#pragma once
+
+#include <grpcpp/grpcpp.h>
+
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "catch2/catch_test_macros.hpp"
+#include "common/rpc/server.h"
+#include "router/frontend/frontend.h"
+#include "router/frontend/grpc_server.h"
+#include "router/scheduler/scheduler.h"
+#include "router/scheduler/testing/fake_stage_client.h"
+#include "router/text/testing/test_model.h"
+#include "stagecoach/v1/inference.grpc.pb.h"
+
+namespace stagecoach::router {
+
+class FrontHouse {
+ public:
+  static SchedulerConfig Config() {
+    SchedulerConfig config;
+    config.n_stages = 2;
+    config.max_sequences = 32;
+    config.max_batched_tokens = 128;
+    config.max_prefill_chunk = 32;
+    config.max_model_len = 256;
+    config.kv_groups = {{.window = 0, .n_blocks = 600}};
+    return config;
+  }
+
+  explicit FrontHouse(const FakeStageClient::Options& pipeline_options = {},
+                      const SchedulerConfig& config = Config(),
+                      const FrontendOptions& frontend_options = {})
+      : pipeline(config, pipeline_options) {
+    auto started = Scheduler::Start(config, &pipeline);
+    REQUIRE(started.ok());
+    scheduler = *std::move(started);
+    v1::StageStatus stage;
+    stage.set_address("127.0.0.1:1");
+    stage.set_n_layers(4);
+    frontend = std::make_unique<Frontend>(frontend_options, TestModel(), std::vector{stage},
+                                          scheduler.get());
+    auto listening = GrpcServer::Start("127.0.0.1:0", frontend.get());
+    REQUIRE(listening.ok());
+    server = *std::move(listening);
+    stub = v1::Inference::NewStub(MakeChannel(server->address(), kMaxClientMessageBytes));
+  }
+
+  ~FrontHouse() {
+    server.reset();
+    scheduler.reset();
+    CHECK(pipeline.errors().empty());
+  }
+
+  // Blocks until no sequence holds a KV block or waits.
+  void WaitUntilIdle() {
+    while (true) {
+      const SchedulerSnapshot snapshot = scheduler->Snapshot().get();
+      if (snapshot.running == 0 && snapshot.waiting == 0) {
+        REQUIRE(snapshot.kv[0].free_blocks == snapshot.kv[0].total_blocks);
+        return;
+      }
+    }
+  }
+  void WaitUntilRunning(int32_t n) {
+    while (scheduler->Snapshot().get().running < n) {
+    }
+  }
+
+  FakeStageClient pipeline;
+  std::unique_ptr<Scheduler> scheduler;
+  std::unique_ptr<Frontend> frontend;
+  std::unique_ptr<GrpcServer> server;
+  std::unique_ptr<v1::Inference::Stub> stub;
+};
+
+// What the fake pipeline generates for each choice of a request.
+inline std::vector<std::vector<int32_t>> Expected(const v1::GenerateRequest& request) {
+  const ServedModel model = TestModel();
+  auto input = BuildGeneration(model, request);
+  REQUIRE(input.ok());
+  std::vector<std::vector<int32_t>> choices;
+  for (const auto& sequence : MakeSequences(*input)) {
+    choices.push_back(TokensAlone(*sequence, model.max_model_len));
+  }
+  return choices;
+}
+
+}  // namespace stagecoach::router
