@@ -128,7 +128,7 @@ void AddSourceFlags(CLI::App& generate, Options& options) {
                             ->capture_default_str();
   generate
       .add_option("--model", options.cluster.model,
-                  "Folder of a model to serve just for this answer, in place of a server")
+                  "Model to serve just for this answer, in place of a server")
       ->type_name("MODEL")
       ->excludes(server);
   AddStageFlags(generate, options.cluster);

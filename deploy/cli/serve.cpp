@@ -68,7 +68,10 @@ void AddServe(CLI::App& app, Command& command) {
       "serve",
       "Serves a model: starts one worker process a stage and a router in front of them, and prints "
       "\"ready grpc=HOST:PORT metrics=HOST:PORT kv_blocks=N\" when requests can be served");
-  serve->add_option("model", options->model, "Folder with config.json, weights and tokenizer.json")
+  serve
+      ->add_option("model", options->model,
+                   "Folder with config.json, weights and tokenizer.json, or org/name in the local "
+                   "Hugging Face cache")
       ->type_name("MODEL")
       ->required();
   AddStageFlags(*serve, *options);
