@@ -1,0 +1,181 @@
+// Against fake stages on real sockets.
+#include "router/dispatch/pipeline_client.h"
+
+#include <condition_variable>
+#include <future>
+#include <mutex>
+
+#include "catch2/catch_test_macros.hpp"
+#include "router/dispatch/testing/fake_stage.h"
+#include "stagecoach/v1/step.pb.h"
+
+namespace stagecoach::router {
+namespace {
+
+constexpr uint64_t kEpoch = 77;
+
+// What a client reported.
+class Events {
+ public:
+  StageClientEvents Callbacks() {
+    return {.on_result =
+                [this](std::unique_ptr<v1::StepResult> result) {
+                  std::lock_guard lock(mutex_);
+                  steps_.push_back(result->step());
+                  changed_.notify_all();
+                },
+            .on_down =
+                [this](absl::Status status) {
+                  std::lock_guard lock(mutex_);
+                  downs_.push_back(std::move(status));
+                  changed_.notify_all();
+                }};
+  }
+  std::vector<uint64_t> WaitForSteps(size_t n) {
+    std::unique_lock lock(mutex_);
+    changed_.wait(lock, [&] { return steps_.size() >= n; });
+    return steps_;
+  }
+  std::string WaitForDown() {
+    std::unique_lock lock(mutex_);
+    changed_.wait(lock, [&] { return !downs_.empty(); });
+    CHECK(absl::IsUnavailable(downs_[0]));
+    return std::string(downs_[0].message());
+  }
+  size_t n_downs() {
+    std::lock_guard lock(mutex_);
+    return downs_.size();
+  }
+
+ private:
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  std::vector<uint64_t> steps_;      // guarded by mutex_
+  std::vector<absl::Status> downs_;  // guarded by mutex_
+};
+
+std::unique_ptr<v1::StepPlan> Plan(uint64_t step) {
+  auto plan = std::make_unique<v1::StepPlan>();
+  plan->set_epoch(kEpoch);
+  plan->set_step(step);
+  return plan;
+}
+
+std::vector<uint64_t> UpTo(uint64_t n) {
+  std::vector<uint64_t> steps;
+  for (uint64_t step = 1; step <= n; ++step) steps.push_back(step);
+  return steps;
+}
+
+TEST_CASE("plans reach the first stage and results come from the last, in order") {
+  FakeStage last;
+  FakeStage middle;
+  FakeStage first({.on_plan = [&](const v1::StepPlan& plan) {
+    last.SendResult(plan.epoch(), plan.step());
+    return grpc::Status::OK;
+  }});
+  Events events;
+  const auto client =
+      MakePipelineClient({first.address(), middle.address(), last.address()}, kEpoch);
+  REQUIRE(client->Start(events.Callbacks()).ok());
+  for (uint64_t step = 1; step <= 500; ++step) client->Send(Plan(step));
+  CHECK(events.WaitForSteps(500) == UpTo(500));
+  CHECK(first.steps() == UpTo(500));
+  CHECK(middle.steps().empty());
+  client->Stop();
+  CHECK(events.n_downs() == 0);
+}
+
+TEST_CASE("one stage is first and last") {
+  FakeStage* self = nullptr;
+  FakeStage only({.on_plan = [&](const v1::StepPlan& plan) {
+    self->SendResult(plan.epoch(), plan.step());
+    return grpc::Status::OK;
+  }});
+  self = &only;
+  Events events;
+  const auto client = MakePipelineClient({only.address()}, kEpoch);
+  REQUIRE(client->Start(events.Callbacks()).ok());
+  client->Send(Plan(1));
+  CHECK(events.WaitForSteps(1) == UpTo(1));
+}
+
+TEST_CASE("a stage that dies takes the pipeline down once, by name") {
+  for (const int victim : {0, 1, 2}) {
+    FakeStage stages[3];
+    Events events;
+    std::promise<std::string> lost;
+    const auto client = MakePipelineClient(
+        {stages[0].address(), stages[1].address(), stages[2].address()}, kEpoch,
+        [&](const absl::Status& status) { lost.set_value(std::string(status.message())); });
+    REQUIRE(client->Start(events.Callbacks()).ok());
+    stages[victim].Die();
+    const std::string message = events.WaitForDown();
+    INFO(message);
+    CHECK(message.starts_with("stage " + std::to_string(victim) + " (" + stages[victim].address() +
+                              ")"));
+    CHECK(lost.get_future().get() == message);
+    client->Send(Plan(1));
+    client->Stop();
+    CHECK(events.n_downs() == 1);
+    for (FakeStage& stage : stages) stage.WaitForStreamEnd();
+    CHECK(stages[0].steps().empty());
+  }
+}
+
+TEST_CASE("a stage that ends its stream gives the reason") {
+  FakeStage first({.on_plan = [](const v1::StepPlan&) {
+    return grpc::Status(grpc::StatusCode::FAILED_PRECONDITION, "step 7 after step 5");
+  }});
+  FakeStage last;
+  Events events;
+  const auto client = MakePipelineClient({first.address(), last.address()}, kEpoch);
+  REQUIRE(client->Start(events.Callbacks()).ok());
+  client->Send(Plan(7));
+  CHECK(events.WaitForDown() == "stage 0 (" + first.address() + ") is lost: step 7 after step 5");
+}
+
+TEST_CASE("results from a stage that is not the last are not believed") {
+  FakeStage first;
+  FakeStage last;
+  Events events;
+  const auto client = MakePipelineClient({first.address(), last.address()}, kEpoch);
+  REQUIRE(client->Start(events.Callbacks()).ok());
+  first.SendResult(kEpoch, 1);
+  CHECK(events.WaitForDown().starts_with("stage 0 "));
+}
+
+TEST_CASE("a stage that cannot be reached or does not answer fails the start by name") {
+  FakeStage first;
+  FakeStage gone;
+  const std::string gone_address = gone.address();
+  gone.Die();
+  Events events;
+  absl::Status status =
+      MakePipelineClient({first.address(), gone_address}, kEpoch)->Start(events.Callbacks());
+  REQUIRE(absl::IsUnavailable(status));
+  CHECK(status.message().find("stage 1 (" + gone_address + ")") != std::string::npos);
+
+  FakeStage wrong({.answers_hello = false});
+  status = MakePipelineClient({wrong.address()}, kEpoch)->Start(events.Callbacks());
+  REQUIRE(absl::IsFailedPrecondition(status));
+  CHECK(status.message().find("stage 0 (" + wrong.address() + ")") != std::string::npos);
+  CHECK(events.n_downs() == 0);
+}
+
+TEST_CASE("Stop ends the streams and no callback follows") {
+  FakeStage first;
+  FakeStage last;
+  Events events;
+  const auto client = MakePipelineClient({first.address(), last.address()}, kEpoch);
+  REQUIRE(client->Start(events.Callbacks()).ok());
+  for (uint64_t step = 1; step <= 100; ++step) client->Send(Plan(step));
+  client->Stop();
+  client->Stop();
+  first.WaitForStreamEnd();
+  last.WaitForStreamEnd();
+  CHECK(events.n_downs() == 0);
+}
+
+}  // namespace
+}  // namespace stagecoach::router

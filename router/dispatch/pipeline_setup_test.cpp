@@ -1,0 +1,128 @@
+// Against fake stages on real sockets.
+#include "router/dispatch/pipeline_setup.h"
+
+#include "catch2/catch_test_macros.hpp"
+#include "router/dispatch/load_progress.h"
+#include "router/dispatch/testing/fake_stage.h"
+
+namespace stagecoach::router {
+namespace {
+
+ModelSpec Spec() {
+  ModelSpec spec;
+  spec.hidden_size = 8;
+  spec.n_heads = 1;
+  spec.n_kv_heads = 1;
+  spec.head_dim = 8;
+  spec.intermediate_size = 8;
+  spec.vocab_size = 8;
+  spec.max_positions = 1024;
+  spec.kv_groups = {{0}};
+  spec.layers.resize(6);
+  return spec;
+}
+
+PipelineOptions Options(const std::vector<const FakeStage*>& stages) {
+  PipelineOptions options{.model_dir = "/models/m", .max_logprobs = 7, .epoch = 9};
+  for (const FakeStage* stage : stages) options.addresses.push_back(stage->address());
+  return options;
+}
+
+TEST_CASE("every worker is told its layers, its neighbours and the pool") {
+  FakeStage first({.kv_bytes = 5000});
+  FakeStage middle({.kv_bytes = 700});
+  FakeStage last({.kv_bytes = 5000});
+  PipelineOptions options = Options({&first, &middle, &last});
+  options.dtype = DType::kBF16;
+  options.layer_split = {1, 2, 3};
+  const auto pipeline = SetUpPipeline(Spec(), options);
+  INFO(pipeline.status().ToString());
+  REQUIRE(pipeline.ok());
+  CHECK(pipeline->kv.kv_blocks == 70);
+  CHECK(pipeline->kv.max_model_len == 1024);
+  CHECK(pipeline->stages[1].layers == LayerRange{1, 2});
+  CHECK(pipeline->stages[2].address == last.address());
+
+  const v1::LoadRequest load = *middle.load_request();
+  CHECK(load.model_dir() == "/models/m");
+  CHECK(load.stage() == 1);
+  CHECK(load.n_stages() == 3);
+  CHECK(load.first_layer() == 1);
+  CHECK(load.n_layers() == 2);
+  CHECK(load.dtype() == v1::DTYPE_BFLOAT16);
+  CHECK(load.max_model_len() == 1024);
+  CHECK(load.n_local_workers() == 3);
+  CHECK(load.max_logprobs() == 7);
+
+  CHECK(first.join_request()->next_address() == middle.address());
+  CHECK(first.join_request()->first_address().empty());
+  CHECK(middle.join_request()->next_address() == last.address());
+  CHECK(last.join_request()->next_address().empty());
+  CHECK(last.join_request()->first_address() == first.address());
+  for (FakeStage* stage : {&first, &middle, &last}) {
+    CHECK(stage->join_request()->epoch() == 9);
+    REQUIRE(stage->join_request()->kv_blocks_size() == 1);
+    CHECK(stage->join_request()->kv_blocks(0) == 70);
+  }
+}
+
+TEST_CASE("one stage has no neighbours") {
+  FakeStage only;
+  REQUIRE(SetUpPipeline(Spec(), Options({&only})).ok());
+  CHECK(only.load_request()->n_layers() == 6);
+  CHECK(only.join_request()->next_address().empty());
+  CHECK(only.join_request()->first_address().empty());
+}
+
+TEST_CASE("a length that config.json gives is lowered to the pool") {
+  FakeStage only({.kv_bytes = 100});
+  CHECK(SetUpPipeline(Spec(), Options({&only}))->kv.max_model_len == 160);
+}
+
+TEST_CASE("a worker that cannot load ends the others' loading and is named") {
+  FakeStage first({.load_blocks = true});
+  FakeStage last(
+      {.load_status = grpc::Status(grpc::StatusCode::INVALID_ARGUMENT, "no such tensor")});
+  const absl::Status status = SetUpPipeline(Spec(), Options({&first, &last})).status();
+  CHECK(absl::IsInvalidArgument(status));
+  CHECK(status.message() == "stage 1 (" + last.address() + "): cannot load: no such tensor");
+  CHECK_FALSE(first.join_request());
+}
+
+TEST_CASE("a worker that cannot join is named") {
+  FakeStage first;
+  FakeStage last({.join_status = grpc::Status(grpc::StatusCode::UNAVAILABLE, "no route")});
+  const absl::Status status = SetUpPipeline(Spec(), Options({&first, &last})).status();
+  CHECK(absl::IsUnavailable(status));
+  CHECK(status.message() == "stage 1 (" + last.address() + "): cannot join the pipeline: no route");
+}
+
+TEST_CASE("a worker of another model's groups is refused") {
+  FakeStage only({.kv_block_bytes = {1, 2}});
+  const absl::Status status = SetUpPipeline(Spec(), Options({&only})).status();
+  CHECK(status.message().find("stage 0 (" + only.address() + ")") != std::string::npos);
+}
+
+TEST_CASE("what cannot work is refused before any worker is asked") {
+  FakeStage only;
+  PipelineOptions options = Options({&only});
+  options.max_model_len = 2000;
+  CHECK(absl::IsInvalidArgument(SetUpPipeline(Spec(), options).status()));
+  options = Options({&only, &only});
+  CHECK(absl::IsInvalidArgument(SetUpPipeline(Spec(), options).status()));
+  options = Options({&only});
+  options.layer_split = {3, 3};
+  CHECK(absl::IsInvalidArgument(SetUpPipeline(Spec(), options).status()));
+  CHECK_FALSE(only.load_request());
+}
+
+TEST_CASE("progress is the sum over the stages") {
+  CHECK(ProgressLine(0, 0, 1) ==
+        "loading [                              ]   0%  0 B of 0 B  1 stage");
+  CHECK(ProgressLine(1 << 20, 4 << 20, 2) ==
+        "loading [#######                       ]  25%  1.0 MiB of 4.0 MiB  2 stages");
+  CHECK(ProgressLine(5, 4, 2).find("100%") != std::string::npos);
+}
+
+}  // namespace
+}  // namespace stagecoach::router

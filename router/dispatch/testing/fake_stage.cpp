@@ -1,0 +1,125 @@
+#include "router/dispatch/testing/fake_stage.h"
+
+#include <chrono>
+#include <utility>
+
+#include "common/check.h"
+
+namespace stagecoach::router {
+
+FakeStage::FakeStage(Options options) : options_(std::move(options)) {
+  grpc::ServerBuilder builder;
+  int port = 0;
+  builder.AddListeningPort("127.0.0.1:0", grpc::InsecureServerCredentials(), &port);
+  builder.RegisterService(this);
+  server_ = builder.BuildAndStart();
+  SC_CHECK(server_ != nullptr && port != 0);
+  address_ = "127.0.0.1:" + std::to_string(port);
+}
+
+FakeStage::~FakeStage() { Die(); }
+
+void FakeStage::Die() {
+  if (server_ == nullptr) return;
+  server_->Shutdown(std::chrono::system_clock::now());
+  server_->Wait();
+  server_ = nullptr;
+}
+
+grpc::Status FakeStage::Describe(grpc::ServerContext*, const v1::DescribeRequest*,
+                                 v1::DescribeResponse* response) {
+  response->set_device("cpu");
+  response->set_host("host");
+  return grpc::Status::OK;
+}
+
+grpc::Status FakeStage::Load(grpc::ServerContext* context, const v1::LoadRequest* request,
+                             grpc::ServerWriter<v1::LoadProgress>* writer) {
+  {
+    std::lock_guard lock(mutex_);
+    load_request_ = *request;
+  }
+  v1::LoadProgress progress;
+  progress.set_bytes_total(100);
+  progress.set_bytes_done(50);
+  writer->Write(progress);
+  if (!options_.load_status.ok()) return options_.load_status;
+  while (options_.load_blocks && !context->IsCancelled()) {
+    if (!writer->Write(progress)) break;
+  }
+  progress.set_bytes_done(100);
+  progress.mutable_report()->set_kv_bytes(options_.kv_bytes);
+  for (const uint64_t bytes : options_.kv_block_bytes) {
+    progress.mutable_report()->add_kv_block_bytes(bytes);
+  }
+  writer->Write(progress);
+  return grpc::Status::OK;
+}
+
+grpc::Status FakeStage::Join(grpc::ServerContext*, const v1::JoinRequest* request,
+                             v1::JoinResponse*) {
+  std::lock_guard lock(mutex_);
+  join_request_ = *request;
+  return options_.join_status;
+}
+
+grpc::Status FakeStage::Step(grpc::ServerContext*, Stream* stream) {
+  v1::StepRequest request;
+  if (!stream->Read(&request) || !request.has_hello()) return grpc::Status::CANCELLED;
+  v1::StepResponse ready;
+  ready.mutable_ready()->set_epoch(options_.answers_hello ? request.hello().epoch() : 0);
+  stream->Write(ready);
+  {
+    std::lock_guard lock(mutex_);
+    stream_ = stream;
+    changed_.notify_all();
+  }
+  grpc::Status status;
+  while (status.ok() && stream->Read(&request)) {
+    {
+      std::lock_guard lock(mutex_);
+      steps_.push_back(request.plan().step());
+    }
+    if (options_.on_plan) status = options_.on_plan(request.plan());
+  }
+  std::lock_guard lock(mutex_);
+  stream_ = nullptr;
+  step_ended_ = true;
+  changed_.notify_all();
+  return status;
+}
+
+void FakeStage::Send(const v1::StepResponse& response) {
+  std::unique_lock lock(mutex_);
+  changed_.wait(lock, [this] { return stream_ != nullptr || step_ended_; });
+  if (stream_ != nullptr) stream_->Write(response);
+}
+
+void FakeStage::SendResult(uint64_t epoch, uint64_t step) {
+  v1::StepResponse response;
+  response.mutable_result()->set_epoch(epoch);
+  response.mutable_result()->set_step(step);
+  Send(response);
+}
+
+void FakeStage::WaitForStreamEnd() {
+  std::unique_lock lock(mutex_);
+  changed_.wait(lock, [this] { return step_ended_; });
+}
+
+std::optional<v1::LoadRequest> FakeStage::load_request() {
+  std::lock_guard lock(mutex_);
+  return load_request_;
+}
+
+std::optional<v1::JoinRequest> FakeStage::join_request() {
+  std::lock_guard lock(mutex_);
+  return join_request_;
+}
+
+std::vector<uint64_t> FakeStage::steps() {
+  std::lock_guard lock(mutex_);
+  return steps_;
+}
+
+}  // namespace stagecoach::router

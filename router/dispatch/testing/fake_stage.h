@@ -1,0 +1,74 @@
+// A worker without a model: a Stage service on a real port that does what the test says.
+#pragma once
+
+#include <grpcpp/grpcpp.h>
+
+#include <condition_variable>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "stagecoach/v1/stage.grpc.pb.h"
+
+namespace stagecoach::router {
+
+// Thread-safe.
+class FakeStage final : public v1::Stage::Service {
+ public:
+  struct Options {
+    grpc::Status load_status;
+    grpc::Status join_status;
+    bool load_blocks = false;  // until the router cancels
+    bool answers_hello = true;
+    uint64_t kv_bytes = 1000;
+    std::vector<uint64_t> kv_block_bytes = {10};
+    // Called with each plan, on the stream's own thread. A status that is not OK ends the stream.
+    std::function<grpc::Status(const v1::StepPlan&)> on_plan;
+  };
+
+  FakeStage() : FakeStage(Options()) {}
+  explicit FakeStage(Options options);
+  ~FakeStage() override;
+
+  const std::string& address() const { return address_; }
+
+  // To the router, once the Step stream is open.
+  void Send(const v1::StepResponse& response);
+  void SendResult(uint64_t epoch, uint64_t step);
+  // Breaks every connection, as a killed process does.
+  void Die();
+  // Blocks until the router has ended the Step stream.
+  void WaitForStreamEnd();
+
+  std::optional<v1::LoadRequest> load_request();
+  std::optional<v1::JoinRequest> join_request();
+  std::vector<uint64_t> steps();  // of the plans that came
+
+ private:
+  using Stream = grpc::ServerReaderWriter<v1::StepResponse, v1::StepRequest>;
+
+  grpc::Status Describe(grpc::ServerContext*, const v1::DescribeRequest*,
+                        v1::DescribeResponse* response) override;
+  grpc::Status Load(grpc::ServerContext* context, const v1::LoadRequest* request,
+                    grpc::ServerWriter<v1::LoadProgress>* writer) override;
+  grpc::Status Join(grpc::ServerContext*, const v1::JoinRequest* request,
+                    v1::JoinResponse*) override;
+  grpc::Status Step(grpc::ServerContext*, Stream* stream) override;
+
+  const Options options_;
+  std::unique_ptr<grpc::Server> server_;
+  std::string address_;
+
+  std::mutex mutex_;  // guards all below
+  std::condition_variable changed_;
+  std::optional<v1::LoadRequest> load_request_;
+  std::optional<v1::JoinRequest> join_request_;
+  std::vector<uint64_t> steps_;
+  Stream* stream_ = nullptr;  // while it is open
+  bool step_ended_ = false;
+};
+
+}  // namespace stagecoach::router
