@@ -1,10 +1,10 @@
 // stagecoach-worker: one pipeline stage in a process of its own.
-#include <CLI/CLI.hpp>
 #include <fmt/format.h>
 #include <grpcpp/grpcpp.h>
 #include <sched.h>
 #include <spdlog/spdlog.h>
 
+#include <CLI/CLI.hpp>
 #include <cstdio>
 #include <string>
 
@@ -54,7 +54,8 @@ int Serve(const Flags& flags, ShutdownSignals& signals) {
   builder.RegisterService(&health);
   const std::unique_ptr<grpc::Server> server = builder.BuildAndStart();
   if (server == nullptr || port == 0) {
-    fmt::print(stderr, "error: cannot listen on {}: is the port in use, the host one of this machine?\n",
+    fmt::print(stderr,
+               "error: cannot listen on {}: is the port in use, the host one of this machine?\n",
                flags.listen);
     return 1;
   }
@@ -76,8 +77,10 @@ int Serve(const Flags& flags, ShutdownSignals& signals) {
 int Main(int argc, char** argv) {
   ShutdownSignals signals;
   Flags flags;
-  CLI::App app("One pipeline stage of a stagecoach cluster: waits for a router to tell it which layers to load.",
-               "stagecoach-worker");
+  CLI::App app(
+      "One pipeline stage of a stagecoach cluster: waits for a router to tell it which layers to "
+      "load.",
+      "stagecoach-worker");
   app.set_version_flag("--version", std::string("stagecoach-worker ") + kVersion);
   app.add_option("--listen", flags.listen, "HOST:PORT to serve gRPC on; port 0 picks a free one")
       ->capture_default_str();

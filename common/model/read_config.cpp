@@ -81,7 +81,8 @@ absl::StatusOr<ModelSpec> ReadModelSpec(const std::string& model_dir) {
   SC_RETURN_IF_ERROR(outline.Finish());
   if (asked_for.empty()) {
     return absl::InvalidArgumentError(fmt::format(
-        "{}: has neither \"architectures\" nor \"model_type\"; is it a model's config.json?", path));
+        "{}: has neither \"architectures\" nor \"model_type\"; is it a model's config.json?",
+        path));
   }
   if (architecture == nullptr) {
     return absl::UnimplementedError(fmt::format("{}: {} is not supported; supported are {}", path,

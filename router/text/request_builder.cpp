@@ -23,12 +23,7 @@ absl::StatusOr<std::vector<int32_t>> PromptIds(const ServedModel& model,
                                                const v1::GenerateRequest& request) {
   if (request.has_tokens()) {
     const auto& ids = request.tokens().ids();
-    for (int i = 0; i < ids.size(); ++i) {
-      if (ids[i] >= 0 && ids[i] < model.spec.vocab_size) continue;
-      return absl::InvalidArgumentError(
-          fmt::format("tokens.ids[{}]: token id {} is outside the vocabulary of {}", i, ids[i],
-                      model.spec.vocab_size));
-    }
+    SC_RETURN_IF_ERROR(CheckIds(model, {ids.data(), size_t(ids.size())}, "tokens.ids"));
     return std::vector<int32_t>(ids.begin(), ids.end());
   }
   if (!request.has_text()) return std::vector<int32_t>();
@@ -36,7 +31,10 @@ absl::StatusOr<std::vector<int32_t>> PromptIds(const ServedModel& model,
     return absl::InvalidArgumentError("text: is not valid UTF-8");
   }
   const bool add_special = !request.has_add_special_tokens() || request.add_special_tokens();
-  return model.tokenizer->Encode(request.text(), add_special);
+  SC_ASSIGN_OR_RETURN(std::vector<int32_t> ids,
+                      model.tokenizer->Encode(request.text(), add_special));
+  SC_RETURN_IF_ERROR(CheckIds(model, ids, "text, as tokens"));
+  return ids;
 }
 
 absl::StatusOr<GenerationInput> Complete(const ServedModel& model, std::vector<int32_t> prompt,

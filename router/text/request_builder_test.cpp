@@ -76,6 +76,19 @@ TEST_CASE("bad prompts are refused by name") {
   CHECK(Refusal(model, request).starts_with("prompt: 256 tokens"));
 }
 
+TEST_CASE(
+    "a token of the tokenizer that the embedding has no row for is refused with its spelling") {
+  ServedModel model = TestModel();
+  const int32_t last = model.tokenizer->Encode("Hello", false)->back();
+  model.spec.vocab_size = last;
+  v1::GenerateRequest request;
+  request.set_text("Hello");
+  request.set_add_special_tokens(false);
+  const std::string refusal = Refusal(model, request);
+  CHECK(refusal.starts_with("text, as tokens["));
+  CHECK(refusal.find(model.tokenizer->TokenBytes(last)) != std::string::npos);
+}
+
 TEST_CASE("another model's name is not found") {
   v1::GenerateRequest request;
   request.set_text("x");

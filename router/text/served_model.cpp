@@ -1,6 +1,7 @@
 #include "router/text/served_model.h"
 
 #include <fmt/format.h>
+#include <spdlog/spdlog.h>
 
 #include <utility>
 
@@ -15,11 +16,15 @@ absl::StatusOr<ServedModel> ReadServedModel(const std::string& model_dir, const 
   SC_ASSIGN_OR_RETURN(model.spec, ReadModelSpec(model_dir));
   SC_ASSIGN_OR_RETURN(model.defaults, ReadGenerationDefaults(model_dir));
   SC_ASSIGN_OR_RETURN(model.tokenizer, text::Tokenizer::Load(model_dir));
-  if (model.tokenizer->vocab_size() > model.spec.vocab_size) {
-    return absl::InvalidArgumentError(fmt::format(
-        "{}: the tokenizer has ids up to {}, but the embedding has only {} rows (vocab_size in "
-        "config.json): remove the tokens added to tokenizer.json, or resize the model's embedding",
-        model_dir, model.tokenizer->vocab_size() - 1, model.spec.vocab_size));
+  // Not an error: Gemma-3's text checkpoints come with image tokens that only the multimodal ones
+  // have rows for. A request that uses one is refused.
+  if (const int32_t n_outside = model.tokenizer->vocab_size() - model.spec.vocab_size;
+      n_outside > 0) {
+    spdlog::warn(
+        "{}: {} of the tokenizer's ids, from {} (\"{}\") on, have no row in the model's "
+        "embedding; requests that use them are refused",
+        model_dir, n_outside, model.spec.vocab_size,
+        model.tokenizer->TokenBytes(model.spec.vocab_size));
   }
   auto chat_template = text::ChatTemplate::Load(model_dir, chat_template_path);
   if (chat_template.ok()) {
@@ -34,6 +39,19 @@ absl::Status CheckModelName(const ServedModel& served, const std::string& model)
   if (model.empty() || model == served.name) return absl::OkStatus();
   return absl::NotFoundError(
       fmt::format("model: '{}' is not served here; this is '{}'", model, served.name));
+}
+
+absl::Status CheckIds(const ServedModel& model, std::span<const int32_t> ids,
+                      std::string_view field) {
+  for (size_t i = 0; i < ids.size(); ++i) {
+    if (ids[i] >= 0 && ids[i] < model.spec.vocab_size) continue;
+    const bool known = ids[i] >= 0 && ids[i] < model.tokenizer->vocab_size();
+    return absl::InvalidArgumentError(
+        fmt::format("{}[{}]: token id {}{} is outside the vocabulary of {}", field, i, ids[i],
+                    known ? fmt::format(" (\"{}\")", model.tokenizer->TokenBytes(ids[i])) : "",
+                    model.spec.vocab_size));
+  }
+  return absl::OkStatus();
 }
 
 }  // namespace stagecoach::router

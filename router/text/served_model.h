@@ -3,7 +3,9 @@
 
 #include <cstdint>
 #include <memory>
+#include <span>
 #include <string>
+#include <string_view>
 
 #include "absl/status/statusor.h"
 #include "common/model/model_spec.h"
@@ -24,12 +26,17 @@ struct ServedModel {
 };
 
 // Reads config.json, generation_config.json, tokenizer and chat template of a checkpoint folder;
-// lengths and dtype are left to the caller. INVALID_ARGUMENT when the tokenizer knows more ids than
-// the embedding has rows: such an id would read past its end.
+// lengths and dtype are left to the caller. Warns when the tokenizer knows more ids than the
+// embedding has rows.
 absl::StatusOr<ServedModel> ReadServedModel(const std::string& model_dir, const std::string& name,
                                             const std::string& chat_template_path);
 
 // NOT_FOUND unless `model` is empty or the served name.
 absl::Status CheckModelName(const ServedModel& served, const std::string& model);
+
+// INVALID_ARGUMENT "field[i]: ..." for the first id that has no row in the embedding: it would be
+// read past its end.
+absl::Status CheckIds(const ServedModel& model, std::span<const int32_t> ids,
+                      std::string_view field);
 
 }  // namespace stagecoach::router

@@ -37,15 +37,16 @@ void Limit(HostMemory& memory, const std::string& limit_file, const std::string&
   const std::optional<uint64_t> limit = Number(limit_file);
   const std::optional<uint64_t> usage = Number(usage_file);
   if (!limit || !usage || *limit >= memory.total_bytes) return;
-  // Page cache counts as used but gives way: a checkpoint just read must not look like memory taken.
-  const uint64_t reclaimable =
-      std::min(*usage, Field(stat_file, reclaimable_field).value_or(0));
+  // Page cache counts as used but gives way: a checkpoint just read must not look like memory
+  // taken.
+  const uint64_t reclaimable = std::min(*usage, Field(stat_file, reclaimable_field).value_or(0));
   const uint64_t used = *usage - reclaimable;
   memory.total_bytes = *limit;
   memory.available_bytes = std::min(memory.available_bytes, *limit > used ? *limit - used : 0);
 }
 
-// Path of this process's cgroup in hierarchy "0" (v2) or of the memory controller (v1); empty: none.
+// Path of this process's cgroup in hierarchy "0" (v2) or of the memory controller (v1); empty:
+// none.
 std::string CgroupPath(const std::string& root, bool v2) {
   std::ifstream file(root + "/proc/self/cgroup");
   for (std::string line; std::getline(file, line);) {
@@ -71,13 +72,12 @@ HostMemory ReadHostMemory(const std::string& root) {
   // In a container the process's own path is not mounted: the limit is at the mount's root.
   for (const std::string& path : {CgroupPath(root, true), std::string("/")}) {
     const std::string v2 = absl::StrCat(root, "/sys/fs/cgroup", path);
-    Limit(memory, v2 + "/memory.max", v2 + "/memory.current", v2 + "/memory.stat",
-          "inactive_file");
+    Limit(memory, v2 + "/memory.max", v2 + "/memory.current", v2 + "/memory.stat", "inactive_file");
   }
   for (const std::string& path : {CgroupPath(root, false), std::string("/")}) {
     const std::string v1 = absl::StrCat(root, "/sys/fs/cgroup/memory", path);
-    Limit(memory, v1 + "/memory.limit_in_bytes", v1 + "/memory.usage_in_bytes",
-          v1 + "/memory.stat", "total_inactive_file");
+    Limit(memory, v1 + "/memory.limit_in_bytes", v1 + "/memory.usage_in_bytes", v1 + "/memory.stat",
+          "total_inactive_file");
   }
   return memory;
 }

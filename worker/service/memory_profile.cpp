@@ -38,9 +38,9 @@ class LargestStep {
       seq_starts_.push_back(end);
     }
     seq_positions_.assign(n_seqs, 0);
-    groups_.assign(n_groups, {.kv_slots = kv_slots_,
-                              .block_tables = block_tables_,
-                              .block_table_stride = stride_});
+    groups_.assign(
+        n_groups,
+        {.kv_slots = kv_slots_, .block_tables = block_tables_, .block_table_stride = stride_});
   }
 
   int32_t n_blocks() const { return n_blocks_; }
@@ -83,8 +83,7 @@ absl::StatusOr<v1::MemoryReport> ProfileMemory(StageModel& model, kernels::Ops& 
     model.Logits(model.hidden_buffer(), rows);
   }
   SC_RETURN_IF_ERROR(ops.Synchronize());
-  const std::chrono::duration<double, std::milli> took =
-      std::chrono::steady_clock::now() - started;
+  const std::chrono::duration<double, std::milli> took = std::chrono::steady_clock::now() - started;
   SC_RETURN_IF_ERROR(model.AllocateKv(std::vector<uint64_t>(n_groups, 0)));
 
   const uint64_t one_block_each = std::reduce(block_bytes.begin(), block_bytes.end());

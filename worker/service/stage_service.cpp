@@ -37,21 +37,25 @@ double MsSince(Clock::time_point start) {
 
 std::optional<DType> FromProto(v1::DType dtype) {
   switch (dtype) {
-    case v1::DTYPE_FLOAT32: return DType::kF32;
-    case v1::DTYPE_BFLOAT16: return DType::kBF16;
-    case v1::DTYPE_FLOAT16: return DType::kF16;
-    default: return std::nullopt;
+    case v1::DTYPE_FLOAT32:
+      return DType::kF32;
+    case v1::DTYPE_BFLOAT16:
+      return DType::kBF16;
+    case v1::DTYPE_FLOAT16:
+      return DType::kF16;
+    default:
+      return std::nullopt;
   }
 }
 
 absl::Status CheckRange(const char* name, uint32_t value, uint32_t most) {
   if (value >= 1 && value <= most) return absl::OkStatus();
-  return absl::InvalidArgumentError(fmt::format("{} is {}; 1 to {} is possible", name, value, most));
+  return absl::InvalidArgumentError(
+      fmt::format("{} is {}; 1 to {} is possible", name, value, most));
 }
 
 absl::Status CheckLoad(const v1::LoadRequest& request) {
-  SC_RETURN_IF_ERROR(
-      CheckRange("max_batched_tokens", request.max_batched_tokens(), kMostTokens));
+  SC_RETURN_IF_ERROR(CheckRange("max_batched_tokens", request.max_batched_tokens(), kMostTokens));
   SC_RETURN_IF_ERROR(CheckRange("max_sequences", request.max_sequences(), kMostSequences));
   SC_RETURN_IF_ERROR(CheckRange("max_model_len", request.max_model_len(), kMostTokens));
   if (request.max_logprobs() > kMostLogprobs) {
@@ -90,12 +94,18 @@ StageService::~StageService() {
 
 const char* StageService::Name(State state) {
   switch (state) {
-    case State::kEmpty: return "holds no layers yet (Load comes first)";
-    case State::kLoading: return "is loading";
-    case State::kLoaded: return "has not joined a pipeline (Join comes first)";
-    case State::kJoining: return "is joining a pipeline";
-    case State::kJoined: return "has joined a pipeline";
-    case State::kStepping: return "is in use by a router";
+    case State::kEmpty:
+      return "holds no layers yet (Load comes first)";
+    case State::kLoading:
+      return "is loading";
+    case State::kLoaded:
+      return "has not joined a pipeline (Join comes first)";
+    case State::kJoining:
+      return "is joining a pipeline";
+    case State::kJoined:
+      return "has joined a pipeline";
+    case State::kStepping:
+      return "is in use by a router";
   }
   return "?";
 }
@@ -197,8 +207,8 @@ absl::Status StageService::DoLoad(const v1::LoadRequest& request,
   loaded_ = request;
   spdlog::info("stage {}/{}: layers {} to {} loaded, {} of weights in {:.1f} s", request.stage(),
                request.n_stages(), request.first_layer(),
-               request.first_layer() + request.n_layers() - 1,
-               FormatBytes(model_->weights_bytes()), load_ms / 1e3);
+               request.first_layer() + request.n_layers() - 1, FormatBytes(model_->weights_bytes()),
+               load_ms / 1e3);
   writer->Write(last);
   return absl::OkStatus();
 }
@@ -222,9 +232,9 @@ absl::Status StageService::DoJoin(const v1::JoinRequest& request) {
   }
   const std::vector<uint64_t> kv_blocks(request.kv_blocks().begin(), request.kv_blocks().end());
   if (kv_blocks.size() != model_->spec().kv_groups.size()) {
-    return absl::InvalidArgumentError(fmt::format("kv_blocks for {} KV groups, but the model has {}",
-                                                  kv_blocks.size(),
-                                                  model_->spec().kv_groups.size()));
+    return absl::InvalidArgumentError(
+        fmt::format("kv_blocks for {} KV groups, but the model has {}", kv_blocks.size(),
+                    model_->spec().kv_groups.size()));
   }
   if (std::any_of(kv_blocks.begin(), kv_blocks.end(),
                   [](uint64_t n) { return n > kMostKvBlocks; })) {
@@ -238,13 +248,12 @@ absl::Status StageService::DoJoin(const v1::JoinRequest& request) {
                                        .n_stages = static_cast<int32_t>(request.n_stages()),
                                        .next_address = request.next_address(),
                                        .first_address = request.first_address()}));
-  const StageLimits limits{
-      .max_batched_tokens = static_cast<int32_t>(loaded_.max_batched_tokens()),
-      .max_sequences = static_cast<int32_t>(loaded_.max_sequences()),
-      .max_model_len = static_cast<int32_t>(loaded_.max_model_len()),
-      .max_logprobs = static_cast<int32_t>(loaded_.max_logprobs()),
-      .vocab_size = model_->spec().vocab_size,
-      .n_kv_groups = static_cast<int32_t>(kv_blocks.size())};
+  const StageLimits limits{.max_batched_tokens = static_cast<int32_t>(loaded_.max_batched_tokens()),
+                           .max_sequences = static_cast<int32_t>(loaded_.max_sequences()),
+                           .max_model_len = static_cast<int32_t>(loaded_.max_model_len()),
+                           .max_logprobs = static_cast<int32_t>(loaded_.max_logprobs()),
+                           .vocab_size = model_->spec().vocab_size,
+                           .n_kv_groups = static_cast<int32_t>(kv_blocks.size())};
   std::shared_ptr<StageExecutor> executor;
   try {
     executor = std::make_shared<StageExecutor>(
@@ -275,8 +284,7 @@ grpc::ServerBidiReactor<v1::StepRequest, v1::StepResponse>* StageService::Step(
     explicit Refusal(const absl::Status& status) { Finish(ToGrpc(status)); }
     void OnDone() override { delete this; }
   };
-  if (absl::Status status = Enter({State::kJoined}, State::kStepping, "Step");
-      !status.ok()) {
+  if (absl::Status status = Enter({State::kJoined}, State::kStepping, "Step"); !status.ok()) {
     return new Refusal(status);
   }
   std::lock_guard lock(mutex_);

@@ -19,8 +19,9 @@ namespace stagecoach::worker {
 using ModelLoader = std::function<absl::StatusOr<std::unique_ptr<StageModel>>(
     const StageModelOptions&, kernels::Ops*, const LoadProgressFn&)>;
 
-// Thread-safe, as gRPC calls it from many threads. Handlers block their thread (there are few calls, and long ones),
-// but for the step stream: that one must be able to end with a status while it waits for the router.
+// Thread-safe, as gRPC calls it from many threads. Handlers block their thread (there are few
+// calls, and long ones), but for the step stream: that one must be able to end with a status while
+// it waits for the router.
 class StageService final : public v1::Stage::WithCallbackMethod_Step<v1::Stage::Service> {
  public:
   // All outlive the service. `load` is StageModel::Load but in tests.
@@ -45,7 +46,8 @@ class StageService final : public v1::Stage::WithCallbackMethod_Step<v1::Stage::
   grpc::Status Stats(grpc::ServerContext* context, const v1::StatsRequest* request,
                      v1::StatsResponse* response) override;
 
-  // What goes on. Load and Join each hold their state while they run, a step stream holds kStepping.
+  // What goes on. Load and Join each hold their state while they run, a step stream holds
+  // kStepping.
   enum class State : uint8_t { kEmpty, kLoading, kLoaded, kJoining, kJoined, kStepping };
   static const char* Name(State state);
 
@@ -64,10 +66,10 @@ class StageService final : public v1::Stage::WithCallbackMethod_Step<v1::Stage::
   const ModelLoader load_;
 
   std::mutex mutex_;
-  State state_ = State::kEmpty;                 // guarded by mutex_
-  bool shut_down_ = false;                      // guarded by mutex_
-  std::shared_ptr<StageExecutor> executor_;     // guarded by mutex_; of the epoch last joined
-  uint64_t epoch_ = 0;                          // guarded by mutex_; of that executor
+  State state_ = State::kEmpty;              // guarded by mutex_
+  bool shut_down_ = false;                   // guarded by mutex_
+  std::shared_ptr<StageExecutor> executor_;  // guarded by mutex_; of the epoch last joined
+  uint64_t epoch_ = 0;                       // guarded by mutex_; of that executor
 
   // Touched only in the state that the call holds.
   v1::LoadRequest loaded_;

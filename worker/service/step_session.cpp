@@ -38,9 +38,8 @@ absl::Status StepSession::Take(v1::StepRequest& request) {
   }
   if (!request.has_hello()) return absl::InvalidArgumentError("a step stream begins with a hello");
   if (request.hello().epoch() != epoch_) {
-    return absl::FailedPreconditionError(
-        fmt::format("a hello of epoch {}, but this worker joined epoch {}", request.hello().epoch(),
-                    epoch_));
+    return absl::FailedPreconditionError(fmt::format(
+        "a hello of epoch {}, but this worker joined epoch {}", request.hello().epoch(), epoch_));
   }
   {
     std::lock_guard lock(mutex_);

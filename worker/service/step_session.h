@@ -1,5 +1,5 @@
-// One router's step stream on a joined worker: plans in, results out, until either side ends it. The stream's end ends
-// the epoch, and the other way round.
+// One router's step stream on a joined worker: plans in, results out, until either side ends it.
+// The stream's end ends the epoch, and the other way round.
 #pragma once
 
 #include <grpcpp/support/server_callback.h>
@@ -40,9 +40,9 @@ class StepSession final : public grpc::ServerBidiReactor<v1::StepRequest, v1::St
   const std::shared_ptr<StageExecutor> executor_;
   const uint64_t epoch_;
   const std::function<void()> on_end_;
-  v1::StepRequest request_;   // the read under way
-  v1::StepResponse response_; // the write under way
-  bool attached_ = false;     // reads only
+  v1::StepRequest request_;    // the read under way
+  v1::StepResponse response_;  // the write under way
+  bool attached_ = false;      // reads only
 
   std::mutex mutex_;
   std::deque<v1::StepResponse> responses_;  // the rest: guarded by mutex_
