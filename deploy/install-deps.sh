@@ -7,11 +7,11 @@ set -euo pipefail
 readonly RUST_MINIMUM=1.89
 
 packages=(
-  g++ make cmake ninja-build pkg-config ccache mold
+  g++ make cmake ninja-build pkg-config ccache mold python3
   libgrpc++-dev protobuf-compiler-grpc protobuf-compiler libprotobuf-dev libabsl-dev libre2-dev
   prometheus-cpp-dev libspdlog-dev libfmt-dev libhwy-dev libcli11-dev libbenchmark-dev catch2
 )
-test_packages=(git python3 python3-venv clang-format-19)
+test_packages=(git python3-venv clang-format-19)
 
 say() { echo "install-deps: $*"; }
 die() { echo "install-deps: error: $*" >&2; exit 1; }
