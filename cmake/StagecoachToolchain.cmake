@@ -3,8 +3,11 @@ set(STAGECOACH_SANITIZE "" CACHE STRING "Sanitizers to build with, as in -fsanit
 
 find_program(CCACHE_PROGRAM ccache)
 if(CCACHE_PROGRAM AND NOT CMAKE_CXX_COMPILER_LAUNCHER)
-  set(CMAKE_C_COMPILER_LAUNCHER ${CCACHE_PROGRAM})
-  set(CMAKE_CXX_COMPILER_LAUNCHER ${CCACHE_PROGRAM})
+  # Paths relative to the clone: another clone, or another build folder, then finds what this one compiled.
+  set(CCACHE_COMMAND ${CMAKE_COMMAND} -E env CCACHE_BASEDIR=${CMAKE_SOURCE_DIR} CCACHE_NOHASHDIR=1
+                     ${CCACHE_PROGRAM})
+  set(CMAKE_C_COMPILER_LAUNCHER ${CCACHE_COMMAND})
+  set(CMAKE_CXX_COMPILER_LAUNCHER ${CCACHE_COMMAND})
 endif()
 
 find_program(MOLD_PROGRAM mold)
