@@ -227,6 +227,16 @@ absl::Status Serve(const Flags& flags, StopRequest& stop) {
   return reason;
 }
 
+// The first line is the cause; further ones, as the problems of a checkpoint, are indented.
+std::string ErrorText(const absl::Status& status) {
+  std::string text = "error: ";
+  for (const char c : std::string(status.message())) {
+    text += c;
+    if (c == '\n') text += "  ";
+  }
+  return text;
+}
+
 }  // namespace
 }  // namespace stagecoach::router
 
@@ -257,6 +267,6 @@ int main(int argc, char** argv) {
     status = router::Serve(flags, stop);
   }
   if (status.ok()) return 0;
-  fmt::print(stderr, "error: {}\n", std::string(status.message()));
+  fmt::print(stderr, "{}\n", router::ErrorText(status));
   return 1;
 }

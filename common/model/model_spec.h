@@ -1,5 +1,6 @@
-// What a checkpoint's config.json says, in this project's own terms: one decoder runs every ModelSpec.
-// A new architecture is one file in common/model/arch/ that fills this in, and one line in the table there.
+// What a checkpoint's config.json says, in this project's own terms: one decoder runs every
+// ModelSpec. A new architecture is one file in common/model/arch/ that fills this in, and one line
+// in the table there.
 #pragma once
 
 #include <cstdint>
@@ -26,7 +27,7 @@ struct RopeSpec {
   double theta = 10000.0;
   RopeScaling scaling = RopeScaling::kNone;
   double factor = 1.0;
-  double low_freq_factor = 1.0;       // kLlama3 only, as the two below
+  double low_freq_factor = 1.0;  // kLlama3 only, as the two below
   double high_freq_factor = 4.0;
   int32_t original_max_positions = 8192;
 };
@@ -63,17 +64,18 @@ struct ModelSpec {
   NormKind norm = NormKind::kRms;
   double norm_eps = 1e-5;
   Activation activation = Activation::kSilu;
-  bool gated_mlp = true;          // down(act(gate(x)) * up(x)); else down(act(up(x)))
-  bool post_norms = false;        // Gemma-2 and -3: attention's and MLP's outputs are normed before the residual add
-  bool qk_norm = false;           // per-head RMS norm of q and k before the rotation
+  bool gated_mlp = true;  // down(act(gate(x)) * up(x)); else down(act(up(x)))
+  bool post_norms =
+      false;  // Gemma-2 and -3: attention's and MLP's outputs are normed before the residual add
+  bool qk_norm = false;  // per-head RMS norm of q and k before the rotation
   bool qkv_bias = false, o_bias = false, mlp_bias = false;
   bool tied_embedding = false;
-  float embed_scale = 1.0f;       // Gemma: sqrt(hidden_size), rounded as the reference rounds it
-  float attn_scale = 0.0f;        // usually 1 / sqrt(head_dim)
-  float attn_softcap = 0.0f;      // cap * tanh(score / cap); 0: off
+  float embed_scale = 1.0f;   // Gemma: sqrt(hidden_size), rounded as the reference rounds it
+  float attn_scale = 0.0f;    // usually 1 / sqrt(head_dim)
+  float attn_softcap = 0.0f;  // cap * tanh(score / cap); 0: off
   float logit_softcap = 0.0f;
 
-  bool learned_positions = false; // OPT: a table of max_positions + position_offset rows
+  bool learned_positions = false;  // OPT: a table of max_positions + position_offset rows
   int32_t position_offset = 0;
 
   std::vector<RopeSpec> ropes;
@@ -84,12 +86,13 @@ struct ModelSpec {
   int32_t n_layers() const { return static_cast<int32_t>(layers.size()); }
 };
 
-// Reads MODEL_DIR/config.json. INVALID_ARGUMENT names every key that is missing, of a wrong type or out of range;
-// UNIMPLEMENTED names the architecture and the supported ones; NOT_FOUND a missing file.
+// Reads MODEL_DIR/config.json. INVALID_ARGUMENT names every key that is missing, of a wrong type or
+// out of range; UNIMPLEMENTED names the architecture and the supported ones; NOT_FOUND a missing
+// file.
 absl::StatusOr<ModelSpec> ReadModelSpec(const std::string& model_dir);
 
-// MODEL_DIR/generation_config.json: the checkpoint's own sampling defaults. Absent file: all empty, and the EOS ids of
-// config.json.
+// MODEL_DIR/generation_config.json: the checkpoint's own sampling defaults. Absent file: all empty,
+// and the EOS ids of config.json.
 struct GenerationDefaults {
   std::optional<float> temperature, top_p, min_p, repetition_penalty;
   std::optional<int32_t> top_k;
@@ -98,7 +101,8 @@ struct GenerationDefaults {
 };
 absl::StatusOr<GenerationDefaults> ReadGenerationDefaults(const std::string& model_dir);
 
-// The folder for MODEL: a folder itself, or `org/name` in the local Hugging Face cache (HF_HUB_CACHE, HF_HOME or
+// The folder for MODEL: a folder itself, or `org/name` in the local Hugging Face cache
+// (HF_HUB_CACHE, HF_HOME or
 // ~/.cache/huggingface; the snapshot that refs/main names). NOT_FOUND lists the places looked at.
 absl::StatusOr<std::string> ResolveModelDir(const std::string& model);
 

@@ -1,6 +1,7 @@
 #include "router/frontend/generation.h"
 
 #include <fmt/format.h>
+#include <spdlog/spdlog.h>
 
 #include <utility>
 
@@ -148,6 +149,8 @@ void Generation::FinishChoice(Choice& choice, v1::FinishReason reason, std::stri
   choice.pending.set_stop_reason(std::move(stop_reason));
   ++n_finished_;
   if (n_finished_ < choices_.size()) return;
+  spdlog::debug("{}: {} prompt tokens, {} completion tokens in {} choices", request_id_,
+                input_.prompt.size(), n_completion_tokens_, choices_.size());
   services_.metrics->ObserveEnd(
       reason == v1::FINISH_REASON_STOP ? RouterMetrics::End::kStop : RouterMetrics::End::kLength,
       Seconds(Clock::now() - arrival_).count());
@@ -164,6 +167,8 @@ void Generation::TakePromptLogprobs(const std::vector<v1::Logprobs>& logprobs) {
 void Generation::Abort(absl::Status status) {
   if (ended_ || !failure_.ok()) return;
   failure_ = std::move(status);
+  spdlog::debug("{}: ends after {} completion tokens: {}", request_id_, n_completion_tokens_,
+                std::string(failure_.message()));
   if (n_finished_ < choices_.size() || choices_.empty()) {
     services_.metrics->ObserveEnd(RouterMetrics::End::kAbort,
                                   Seconds(Clock::now() - arrival_).count());

@@ -11,7 +11,7 @@
 #include "absl/strings/str_cat.h"
 #include "common/rpc/server.h"
 #include "kernels/reference/reference_ops.h"
-#include "worker/stage/toy_pipeline.h"
+#include "worker/stage/testing/toy_pipeline.h"
 #include "worker/transport/grpc_transport.h"
 
 namespace stagecoach::worker {

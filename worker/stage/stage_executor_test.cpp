@@ -8,7 +8,7 @@
 #include <thread>
 
 #include "absl/strings/str_cat.h"
-#include "worker/stage/toy_pipeline.h"
+#include "worker/stage/testing/toy_pipeline.h"
 
 namespace stagecoach::worker {
 namespace {

@@ -1,0 +1,108 @@
+#include "worker/stage/testing/toy_model.h"
+
+#include <algorithm>
+
+#include "common/check.h"
+
+namespace stagecoach::worker {
+namespace {
+
+constexpr int64_t kPrime = 4093;
+
+int64_t ToInt(float value) {
+  SC_CHECK(value >= 0);  // -1: a KV entry that nobody wrote
+  return static_cast<int64_t>(value);
+}
+
+}  // namespace
+
+ToyModel::ToyModel(const ToyModelOptions& options) : options_(options) {
+  spec_.architecture = "Toy";
+  spec_.vocab_size = kToyVocab;
+  spec_.hidden_size = kToyHidden;
+  spec_.max_positions = 4096;
+  spec_.kv_groups = {KvGroupSpec{.window = 0}, KvGroupSpec{.window = kToyWindow}};
+  for (int32_t l = 0; l < kToyLayers; ++l) spec_.layers.push_back({.kv_group = l % 2});
+  hidden_.resize(size_t(options_.max_batched_tokens) * kToyHidden);
+  logits_.resize(size_t(options_.max_logit_rows) * kToyVocab);
+  kv_.resize(kToyLayers);
+}
+
+std::vector<uint64_t> ToyModel::kv_block_bytes() const {
+  std::vector<uint64_t> bytes(spec_.kv_groups.size());
+  for (int32_t l = options_.first_layer; l < options_.first_layer + options_.n_layers; ++l) {
+    bytes[spec_.layers[l].kv_group] += kernels::kBlockTokens * kToyHidden * sizeof(float);
+  }
+  return bytes;
+}
+
+absl::Status ToyModel::AllocateKv(std::span<const uint64_t> n_blocks) {
+  for (int32_t l = options_.first_layer; l < options_.first_layer + options_.n_layers; ++l) {
+    const size_t n = n_blocks[spec_.layers[l].kv_group] * kernels::kBlockTokens * kToyHidden;
+    kv_[l].assign(n, -1);
+  }
+  return absl::OkStatus();
+}
+
+void ToyModel::Forward(const StepBatch& batch, float* hidden) {
+  if (options_.first_layer == 0) {
+    for (int32_t t = 0; t < batch.n_tokens(); ++t) {
+      const int64_t token = batch.token_ids[t];
+      for (int32_t i = 0; i < kToyHidden; ++i) {
+        hidden[t * kToyHidden + i] = static_cast<float>((token * (i + 3) + i) % kPrime);
+      }
+    }
+  }
+  for (int32_t l = options_.first_layer; l < options_.first_layer + options_.n_layers; ++l) {
+    RunLayer(l, batch, hidden);
+  }
+}
+
+void ToyModel::RunLayer(int32_t layer, const StepBatch& batch, float* hidden) {
+  const int32_t g = spec_.layers[layer].kv_group;
+  const int32_t window = spec_.kv_groups[g].window;
+  const StepBatch::Group& group = batch.groups[g];
+  std::vector<float>& kv = kv_[layer];
+  for (int32_t t = 0; t < batch.n_tokens(); ++t) {
+    for (int32_t i = 0; i < kToyHidden; ++i) {
+      kv.at(group.kv_slots[t] * kToyHidden + i) = static_cast<float>(
+          (ToInt(hidden[t * kToyHidden + i]) * 31 + batch.positions[t] * 7 + layer) % kPrime);
+    }
+  }
+  for (int32_t s = 0; s < batch.n_seqs(); ++s) {
+    const auto table =
+        group.block_tables.subspan(size_t(s) * group.block_table_stride, group.block_table_stride);
+    for (int32_t t = batch.seq_starts[s]; t < batch.seq_starts[s + 1]; ++t) {
+      const int32_t p = batch.seq_positions[s] + t - batch.seq_starts[s];
+      int64_t sum[kToyHidden] = {};
+      for (int32_t q = window > 0 ? std::max(0, p - window + 1) : 0; q <= p; ++q) {
+        const int32_t slot =
+            table[q / kernels::kBlockTokens] * kernels::kBlockTokens + q % kernels::kBlockTokens;
+        for (int32_t i = 0; i < kToyHidden; ++i) {
+          sum[i] += ToInt(kv.at(slot * kToyHidden + i)) * (q + 1);
+        }
+      }
+      float* h = hidden + t * kToyHidden;
+      int64_t next[kToyHidden];
+      for (int32_t i = 0; i < kToyHidden; ++i) {
+        next[i] = (ToInt(h[i]) + 5 * ToInt(h[(i + 1) % kToyHidden]) + sum[i]) % kPrime;
+      }
+      std::copy(next, next + kToyHidden, h);
+    }
+  }
+}
+
+const float* ToyModel::Logits(const float* hidden, std::span<const int32_t> rows) {
+  SC_CHECK(rows.size() <= static_cast<size_t>(options_.max_logit_rows));
+  for (size_t r = 0; r < rows.size(); ++r) {
+    const float* h = hidden + rows[r] * kToyHidden;
+    for (int32_t v = 0; v < kToyVocab; ++v) {
+      int64_t x = v + 1;
+      for (int32_t i = 0; i < kToyHidden; ++i) x = (x * (v + 17) + ToInt(h[i])) % 1000003;
+      logits_[r * kToyVocab + v] = static_cast<float>(x % 509) / 64.0f;
+    }
+  }
+  return logits_.data();
+}
+
+}  // namespace stagecoach::worker

@@ -1,0 +1,50 @@
+// A stage model for tests: small integers instead of floats, so that every split into stages and
+// chunks gives exactly the same, and history read through the block tables, so that a wrong block,
+// position or token changes everything after it.
+#pragma once
+
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "worker/model/stage_model.h"
+
+namespace stagecoach::worker {
+
+inline constexpr int32_t kToyLayers = 4;
+inline constexpr int32_t kToyVocab = 61;
+inline constexpr int32_t kToyHidden = 4;
+inline constexpr int32_t kToyWindow = 24;  // of KV group 1: the odd layers
+
+struct ToyModelOptions {
+  int32_t first_layer = 0;
+  int32_t n_layers = kToyLayers;
+  int32_t max_batched_tokens = 64;
+  int32_t max_logit_rows = 3;
+};
+
+class ToyModel final : public StageModel {
+ public:
+  explicit ToyModel(const ToyModelOptions& options);
+
+  const ModelSpec& spec() const override { return spec_; }
+  uint64_t weights_bytes() const override { return 1000; }
+  uint64_t scratch_bytes() const override { return hidden_.size() * sizeof(float); }
+  std::vector<uint64_t> kv_block_bytes() const override;
+  absl::Status AllocateKv(std::span<const uint64_t> n_blocks) override;
+  void Forward(const StepBatch& batch, float* hidden) override;
+  const float* Logits(const float* hidden, std::span<const int32_t> rows) override;
+  int32_t max_logit_rows() const override { return options_.max_logit_rows; }
+  float* hidden_buffer() override { return hidden_.data(); }
+
+ private:
+  void RunLayer(int32_t layer, const StepBatch& batch, float* hidden);
+
+  const ToyModelOptions options_;
+  ModelSpec spec_;
+  std::vector<float> hidden_;           // [max_batched_tokens, kToyHidden]
+  std::vector<float> logits_;           // [max_logit_rows, kToyVocab]
+  std::vector<std::vector<float>> kv_;  // by layer: [blocks * 16, kToyHidden]; -1: never written
+};
+
+}  // namespace stagecoach::worker

@@ -1,0 +1,299 @@
+#include "worker/stage/testing/toy_pipeline.h"
+
+#include <algorithm>
+#include <catch2/catch_test_macros.hpp>
+#include <numeric>
+#include <thread>
+
+#include "common/status.h"
+#include "kernels/reference/reference_ops.h"
+#include "worker/transport/memory_transport.h"
+
+namespace stagecoach::worker {
+
+using kernels::kBlockTokens;
+
+StageLimits ToyLimits() {
+  return {.max_batched_tokens = 64,
+          .max_sequences = 6,
+          .max_model_len = 160,
+          .max_logprobs = 5,
+          .vocab_size = kToyVocab,
+          .n_kv_groups = 2};
+}
+
+v1::SlotSampling Greedy() {
+  v1::SlotSampling sampling;
+  sampling.set_top_p(1);
+  sampling.set_repetition_penalty(1);
+  sampling.set_n_logprobs(-1);
+  sampling.set_n_prompt_logprobs(-1);
+  return sampling;
+}
+
+void ResultQueue::OnResult(v1::StepResult result) {
+  std::lock_guard lock(mutex_);
+  results_.push_back(std::move(result));
+  changed_.notify_all();
+}
+
+void ResultQueue::OnClosed(const absl::Status& reason) {
+  std::lock_guard lock(mutex_);
+  closed_ = reason;
+  changed_.notify_all();
+}
+
+absl::StatusOr<v1::StepResult> ResultQueue::Next() {
+  std::unique_lock lock(mutex_);
+  changed_.wait(lock, [&] { return !closed_.ok() || !results_.empty(); });
+  if (results_.empty()) return closed_;
+  v1::StepResult result = std::move(results_.front());
+  results_.pop_front();
+  return result;
+}
+
+absl::Status ResultQueue::AwaitClosed() {
+  std::unique_lock lock(mutex_);
+  changed_.wait(lock, [&] { return !closed_.ok(); });
+  return closed_;
+}
+
+ToyPipeline::ToyPipeline(int32_t n_stages) : stages_(n_stages) {
+  auto transports = MakeMemoryTransports(n_stages);
+  for (int32_t i = 0; i < n_stages; ++i) {
+    const int32_t first = kToyLayers * i / n_stages;
+    stages_[i].ops = kernels::MakeReferenceOps();
+    stages_[i].model = std::make_unique<ToyModel>(
+        ToyModelOptions{.first_layer = first, .n_layers = kToyLayers * (i + 1) / n_stages - first});
+    stages_[i].transport = std::make_unique<FaultTransport>(std::move(transports[i]));
+  }
+}
+
+ToyPipeline::~ToyPipeline() {
+  for (Stage& stage : stages_) stage.executor.reset();
+}
+
+void ToyPipeline::Start(uint64_t epoch) {
+  const int32_t n_stages = static_cast<int32_t>(stages_.size());
+  for (Stage& stage : stages_) stage.executor.reset();
+  std::vector<std::thread> joins;
+  std::vector<absl::Status> joined(n_stages);
+  for (int32_t i = 0; i < n_stages; ++i) {
+    joins.emplace_back([&, i] {
+      joined[i] = stages_[i].transport->Join({.epoch = epoch, .stage = i, .n_stages = n_stages});
+    });
+  }
+  for (auto& join : joins) join.join();
+  for (int32_t i = 0; i < n_stages; ++i) {
+    REQUIRE(joined[i].ok());
+    Stage& stage = stages_[i];
+    const std::vector<uint64_t> blocks(2, kBlocks);
+    REQUIRE(stage.model->AllocateKv(blocks).ok());
+    stage.heard = std::make_unique<ResultQueue>();
+    stage.executor =
+        std::make_unique<StageExecutor>(StageExecutor::Config{.epoch = epoch,
+                                                              .stage = i,
+                                                              .n_stages = n_stages,
+                                                              .limits = ToyLimits(),
+                                                              .kv_blocks = blocks},
+                                        stage.model.get(), stage.ops.get(), stage.transport.get());
+    REQUIRE(stage.executor->Attach(stage.heard.get()).ok());
+  }
+}
+
+ToyPlanner::ToyPlanner(uint64_t epoch, std::vector<ToySequence>* sequences, const Options& options)
+    : epoch_(epoch), options_(options) {
+  for (ToySequence& sequence : *sequences) waiting_.push_back(&sequence);
+  for (int32_t s = 0; s < options.n_slots; ++s) free_slots_.push_back(s);
+  free_blocks_.resize(2);
+  for (uint64_t b = 0; b < ToyPipeline::kBlocks; ++b) {
+    // The groups hand out different blocks for the same positions.
+    free_blocks_[0].push_back(static_cast<uint32_t>(b));
+    free_blocks_[1].push_back(static_cast<uint32_t>(ToyPipeline::kBlocks - 1 - b));
+  }
+}
+
+void ToyPlanner::Admit(v1::StepPlan* plan) {
+  while (!waiting_.empty() && !free_slots_.empty()) {
+    Running running{.sequence = waiting_.front(), .blocks = {{}, {}}, .slot = free_slots_.back()};
+    waiting_.pop_front();
+    free_slots_.pop_back();
+    v1::SlotRegistration* registration = plan->add_registrations();
+    registration->set_slot(running.slot);
+    const auto& prompt = running.sequence->prompt;
+    registration->mutable_tokens()->Add(prompt.begin(), prompt.end());
+    registration->set_n_prompt(static_cast<uint32_t>(prompt.size()));
+    *registration->mutable_sampling() = running.sequence->sampling;
+    running_.push_back(std::move(running));
+  }
+}
+
+bool ToyPlanner::PlanSlot(Running& running, v1::StepPlan* plan) {
+  const int32_t n_prompt = static_cast<int32_t>(running.sequence->prompt.size());
+  v1::SlotDelta* slot = plan->add_slots();
+  slot->set_slot(running.slot);
+  slot->set_start(running.n_planned);
+  const int32_t n =
+      running.n_planned < n_prompt ? std::min(options_.chunk, n_prompt - running.n_planned) : 1;
+  slot->set_n_tokens(n);
+  running.n_planned += n;
+  slot->set_sample(running.n_planned >= n_prompt);
+  running.n_samples += slot->sample();
+  for (size_t g = 0; g < 2; ++g) {
+    v1::BlockIds* ids = slot->add_new_blocks();
+    while (static_cast<int32_t>(running.blocks[g].size()) * kBlockTokens < running.n_planned) {
+      const uint32_t block = free_blocks_[g].back();
+      free_blocks_[g].pop_back();
+      running.blocks[g].push_back(block);
+      ids->add_ids(block);
+    }
+  }
+  return running.n_samples == running.sequence->n_generate;
+}
+
+std::optional<v1::StepPlan> ToyPlanner::Next() {
+  if (waiting_.empty() && running_.empty()) return std::nullopt;
+  v1::StepPlan plan;
+  plan.set_epoch(epoch_);
+  plan.set_step(++step_);
+  for (uint32_t slot : to_release_) {
+    plan.add_release(slot);
+    free_slots_.push_back(slot);
+  }
+  to_release_.clear();
+  // Only now: within one step nothing orders one sequence's writes after another's reads.
+  for (const auto& blocks : to_free_) {
+    for (size_t g = 0; g < 2; ++g) {
+      free_blocks_[g].insert(free_blocks_[g].end(), blocks[g].begin(), blocks[g].end());
+    }
+  }
+  to_free_.clear();
+  Admit(&plan);
+  auto& by_slot = in_flight_.emplace_back();
+  for (Running& running : running_) {
+    by_slot[running.slot] = running.sequence;
+    if (!PlanSlot(running, &plan)) continue;
+    to_release_.push_back(running.slot);
+    to_free_.push_back(std::move(running.blocks));
+    running.sequence = nullptr;
+  }
+  std::erase_if(running_, [](const Running& running) { return running.sequence == nullptr; });
+  return plan;
+}
+
+absl::Status ToyPlanner::Take(const v1::StepResult& result) {
+  for (const v1::SlotResult& slot : result.slots()) {
+    ToySequence* sequence = in_flight_.front().at(slot.slot());
+    sequence->prompt_logprobs.insert(sequence->prompt_logprobs.end(),
+                                     slot.prompt_logprobs().begin(), slot.prompt_logprobs().end());
+    if (!slot.sampled()) continue;
+    sequence->generated.push_back(slot.token());
+    if (slot.has_logprobs()) sequence->logprobs.push_back(slot.logprobs());
+  }
+  in_flight_.pop_front();
+  return absl::OkStatus();
+}
+
+absl::Status ToyPlanner::Run(ToyPipeline& pipeline) {
+  for (uint64_t n_results = 0;;) {
+    while (step_ - n_results < static_cast<uint64_t>(options_.max_in_flight)) {
+      auto plan = Next();
+      if (!plan.has_value()) break;
+      SC_RETURN_IF_ERROR(pipeline.first().Submit(*std::move(plan)));
+    }
+    if (in_flight_.empty()) return absl::OkStatus();
+    SC_ASSIGN_OR_RETURN(const v1::StepResult result, pipeline.results().Next());
+    REQUIRE(result.step() == ++n_results);
+    SC_RETURN_IF_ERROR(Take(result));
+  }
+}
+
+namespace {
+
+kernels::SampleRow RowFor(const ToySequence& sequence, const std::vector<int32_t>& history,
+                          std::vector<kernels::TokenCount>* counts,
+                          std::vector<int32_t>* forbidden) {
+  const v1::SlotSampling& s = sequence.sampling;
+  std::map<int32_t, int32_t> n_generated;
+  for (size_t i = 0; i < history.size(); ++i) {
+    n_generated[history[i]] += i >= sequence.prompt.size();
+  }
+  for (const auto& [id, n] : n_generated) counts->push_back({id, n});
+  if (history.size() - sequence.prompt.size() < s.min_tokens()) {
+    forbidden->assign(s.stop_ids().begin(), s.stop_ids().end());
+  }
+  return {.temperature = s.temperature(),
+          .top_k = s.top_k(),
+          .top_p = s.top_p(),
+          .min_p = s.min_p(),
+          .presence_penalty = s.presence_penalty(),
+          .frequency_penalty = s.frequency_penalty(),
+          .repetition_penalty = s.repetition_penalty(),
+          .seed = s.seed(),
+          .position = history.size(),
+          .counts = *counts,
+          .forbidden = *forbidden,
+          .bias_ids = {s.bias_ids().data(), static_cast<size_t>(s.bias_ids_size())},
+          .bias_values = {s.bias_values().data(), static_cast<size_t>(s.bias_values_size())},
+          .n_logprobs = s.n_logprobs()};
+}
+
+v1::Logprobs ToProto(const kernels::SampledToken& sampled, int32_t n) {
+  v1::Logprobs out;
+  out.set_chosen(sampled.logprob);
+  for (int32_t i = 0; i < n; ++i) {
+    out.add_top_ids(sampled.top_ids[i]);
+    out.add_top(sampled.top_logprobs[i]);
+  }
+  return out;
+}
+
+}  // namespace
+
+void GenerateAlone(ToySequence* sequence) {
+  ToyModel model({});
+  const auto ops = kernels::MakeReferenceOps();
+  REQUIRE(model.AllocateKv(std::vector<uint64_t>(2, 16)).ok());
+  std::vector<int32_t> history = sequence->prompt;
+  std::vector<int32_t> table(16);
+  std::iota(table.begin(), table.end(), 0);
+  const size_t end = sequence->prompt.size() + sequence->n_generate;
+  for (size_t p = 0; p + 1 < end; ++p) {
+    const int32_t position = static_cast<int32_t>(p);
+    const std::vector<int32_t> starts = {0, 1};
+    const StepBatch::Group group{{&position, 1}, table, 16};
+    const std::vector<StepBatch::Group> groups(2, group);
+    model.Forward({.token_ids = {&history[p], 1},
+                   .positions = {&position, 1},
+                   .seq_starts = starts,
+                   .seq_positions = {&position, 1},
+                   .groups = groups},
+                  model.hidden_buffer());
+    const bool in_prompt = p + 1 < sequence->prompt.size();
+    const int32_t n_logprobs =
+        in_prompt ? sequence->sampling.n_prompt_logprobs() : sequence->sampling.n_logprobs();
+    if (in_prompt && n_logprobs < 0) continue;
+    std::vector<kernels::TokenCount> counts;
+    std::vector<int32_t> forbidden;
+    kernels::SampleRow row = RowFor(*sequence, history, &counts, &forbidden);
+    if (in_prompt) row = {.given_token = history[p + 1], .n_logprobs = n_logprobs};
+    std::vector<int32_t> top_ids(5);
+    std::vector<float> top(5);
+    kernels::SampledToken sampled{.top_ids = top_ids.data(), .top_logprobs = top.data()};
+    const int32_t last_row = 0;
+    ops->Sample({.logits = model.Logits(model.hidden_buffer(), {&last_row, 1}),
+                 .vocab = kToyVocab,
+                 .rows = {&row, 1},
+                 .out = {&sampled, 1}});
+    REQUIRE(ops->Synchronize().ok());
+    if (n_logprobs >= 0) {
+      (in_prompt ? sequence->prompt_logprobs : sequence->logprobs)
+          .push_back(ToProto(sampled, n_logprobs));
+    }
+    if (in_prompt) continue;
+    history.push_back(sampled.token);
+    sequence->generated.push_back(sampled.token);
+  }
+}
+
+}  // namespace stagecoach::worker

@@ -1,0 +1,128 @@
+// A pipeline of toy stages in one process, and a router's part for it: plans every sequence to its
+// end, chunked and ahead of the tokens. For tests.
+#pragma once
+
+#include <condition_variable>
+#include <cstdint>
+#include <deque>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "kernels/ops.h"
+#include "stagecoach/v1/step.pb.h"
+#include "worker/stage/stage_executor.h"
+#include "worker/stage/testing/toy_model.h"
+#include "worker/transport/fault_transport.h"
+
+namespace stagecoach::worker {
+
+StageLimits ToyLimits();
+
+class ResultQueue final : public StepListener {
+ public:
+  void OnResult(v1::StepResult result) override;
+  void OnClosed(const absl::Status& reason) override;
+  // The next result; the reason once the epoch is closed.
+  absl::StatusOr<v1::StepResult> Next();
+  absl::Status AwaitClosed();
+
+ private:
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  std::deque<v1::StepResult> results_;
+  absl::Status closed_;
+};
+
+class ToyPipeline {
+ public:
+  static constexpr uint64_t kBlocks = 64;  // in each KV group
+
+  explicit ToyPipeline(int32_t n_stages);
+  ~ToyPipeline();
+
+  // Joins all stages and makes their executors.
+  void Start(uint64_t epoch);
+
+  StageExecutor& stage(size_t i) { return *stages_[i].executor; }
+  FaultTransport& transport(size_t i) { return *stages_[i].transport; }
+  ResultQueue& heard(size_t i) { return *stages_[i].heard; }
+  StageExecutor& first() { return stage(0); }
+  ResultQueue& results() { return heard(stages_.size() - 1); }
+  size_t size() const { return stages_.size(); }
+
+ private:
+  struct Stage {
+    std::unique_ptr<kernels::Ops> ops;
+    std::unique_ptr<ToyModel> model;
+    std::unique_ptr<FaultTransport> transport;
+    std::unique_ptr<ResultQueue> heard;
+    std::unique_ptr<StageExecutor> executor;
+  };
+  std::vector<Stage> stages_;
+};
+
+// A sequence to generate, and what came of it.
+struct ToySequence {
+  std::vector<int32_t> prompt;
+  int32_t n_generate = 8;
+  v1::SlotSampling sampling;
+
+  std::vector<int32_t> generated;
+  std::vector<v1::Logprobs> logprobs;         // of `generated`, when asked for
+  std::vector<v1::Logprobs> prompt_logprobs;  // of prompt tokens 1, 2, ...
+};
+
+v1::SlotSampling Greedy();
+
+// Plans steps for sequences that enter slots as these come free.
+class ToyPlanner {
+ public:
+  struct Options {
+    int32_t n_slots = 4;
+    int32_t chunk = 7;          // prefill tokens of a sequence in one step
+    int32_t max_in_flight = 3;  // steps; decodes are planned before their tokens are known
+  };
+
+  ToyPlanner(uint64_t epoch, std::vector<ToySequence>* sequences, const Options& options);
+
+  // Until all sequences have their tokens; an error ends it.
+  absl::Status Run(ToyPipeline& pipeline);
+
+  // The next step; absent when everything is planned.
+  std::optional<v1::StepPlan> Next();
+
+ private:
+  struct Running {
+    ToySequence* sequence = nullptr;
+    int32_t n_planned = 0;  // positions
+    int32_t n_samples = 0;
+    std::vector<std::vector<uint32_t>> blocks;  // by KV group
+    uint32_t slot = 0;
+  };
+
+  void Admit(v1::StepPlan* plan);
+  bool PlanSlot(Running& running,
+                v1::StepPlan* plan);  // whether the sequence is planned to its end
+  absl::Status Take(const v1::StepResult& result);
+
+  const uint64_t epoch_;
+  const Options options_;
+  std::deque<ToySequence*> waiting_;
+  std::vector<Running> running_;
+  std::vector<uint32_t> free_slots_;
+  std::vector<std::vector<uint32_t>> free_blocks_;           // by KV group
+  std::vector<uint32_t> to_release_;                         // with the next step
+  std::vector<std::vector<std::vector<uint32_t>>> to_free_;  // blocks, by KV group
+  std::deque<std::map<uint32_t, ToySequence*>> in_flight_;   // by slot
+  uint64_t step_ = 0;
+};
+
+// What each sequence generates when it is alone, one position at a time, in one stage; sampling
+// rows are made from the plain token history.
+void GenerateAlone(ToySequence* sequence);
+
+}  // namespace stagecoach::worker
