@@ -40,7 +40,7 @@ void AddNetworkFlags(CLI::App& app, ServeFlags& flags) {
 
 void AddModelFlags(CLI::App& app, ServeFlags& flags) {
   app.add_option("--dtype", flags.dtype,
-                 "Type that weights and activations have in memory; auto: as the checkpoint says")
+                 "Type of weights and KV cache in memory; auto: as the checkpoint says")
       ->type_name("TYPE")
       ->check(CLI::IsMember({"auto", "float32", "bfloat16"}))
       ->capture_default_str();
