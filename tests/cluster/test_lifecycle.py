@@ -74,7 +74,7 @@ def test_failed_starts_name_one_cause(tmp_path):
     assert "nowhere" in failed_start("nowhere/at-all")
     (tmp_path / "config.json").write_text("{}")
     assert "architectures" in failed_start(str(tmp_path))
-    assert "--stages" in failed_start(str(MODEL), "--stages", "99")
+    assert "99 stages" in failed_start(str(MODEL), "--stages", "99")
     assert "KV" in failed_start(str(MODEL), "--kv-memory", "1")
     assert "--max-model-len" in failed_start(str(MODEL), "--kv-memory", "256KiB", "--max-model-len", "500")
 
