@@ -93,7 +93,7 @@ venv() {
   cp tests/requirements.txt "$stamp"
 }
 
-grpcurl() {
+build_grpcurl() {
   [ -x build/tools/grpcurl ] && return
   command -v grpcurl >/dev/null && return
   say "grpcurl"
@@ -131,7 +131,7 @@ stage_cpu() {
 stage_cluster() {
   build cpu stagecoach stagecoach-worker stagecoach-router || return 0
   venv
-  grpcurl
+  build_grpcurl
   check "cluster" py tests/cluster tests/clients deploy/demo-model-training || true
 }
 
