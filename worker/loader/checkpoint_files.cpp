@@ -19,7 +19,10 @@ constexpr const char* kIndexFile = "model.safetensors.index.json";
 // Published files differ in what stands before the layers: a base model saved without its head has
 // no "model.", a multimodal one puts its own part before or behind it.
 std::vector<std::string> Spellings(std::string_view name) {
-  constexpr std::string_view kModel = "model.";
+  constexpr std::string_view kModel = "model.", kTransformer = "transformer.";
+  if (name.substr(0, kTransformer.size()) == kTransformer) {  // GPT-2
+    return {std::string(name), std::string(name.substr(kTransformer.size()))};
+  }
   if (name.substr(0, kModel.size()) != kModel) {
     return {std::string(name), fmt::format("language_model.{}", name)};
   }

@@ -28,8 +28,25 @@ struct Placed {
   std::shared_ptr<SafetensorsFile> file;
   uint64_t begin = 0, end = 0;  // bytes of the file
   DType dtype = DType::kF32;
-  uint64_t row_bytes = 0;
+  uint64_t row_bytes = 0;  // of the request
+  bool transposed = false;
 };
+
+// to: [n_rows, n_cols], from: columns [first_row, first_row + n_rows) of [n_cols, from_cols]
+template <typename Element>
+void CopyColumns(const std::byte* from, uint64_t from_cols, uint64_t first_row, uint64_t n_rows,
+                 uint64_t n_cols, std::byte* to) {
+  constexpr uint64_t kTile = 64;  // columns whose cache lines are still there for the next row
+  for (uint64_t tile = 0; tile < n_cols; tile += kTile) {
+    const uint64_t end = std::min(tile + kTile, n_cols);
+    for (uint64_t row = 0; row < n_rows; ++row) {
+      for (uint64_t col = tile; col < end; ++col) {
+        std::memcpy(to + (row * n_cols + col) * sizeof(Element),
+                    from + (col * from_cols + first_row + row) * sizeof(Element), sizeof(Element));
+      }
+    }
+  }
+}
 
 class CheckpointSource final : public WeightSource {
  public:
@@ -41,6 +58,7 @@ class CheckpointSource final : public WeightSource {
   RowsView Rows(size_t request, int64_t first_row, int64_t n_rows) override {
     ReleaseLast();
     const Placed& tensor = tensors_[request];
+    if (tensor.transposed) return TransposedRows(tensor, first_row, n_rows);
     const uint64_t begin = tensor.begin + static_cast<uint64_t>(first_row) * tensor.row_bytes;
     const uint64_t n_bytes = static_cast<uint64_t>(n_rows) * tensor.row_bytes;
     SC_CHECK(begin >= tensor.begin && begin + n_bytes <= tensor.end);
@@ -54,12 +72,29 @@ class CheckpointSource final : public WeightSource {
       return {data, tensor.dtype};
     }
     // The format does not promise alignment.
-    aligned_.resize(n_bytes / sizeof(float) + 1);
-    std::memcpy(aligned_.data(), data, n_bytes);
-    return {aligned_.data(), tensor.dtype};
+    copy_.resize(n_bytes / sizeof(float) + 1);
+    std::memcpy(copy_.data(), data, n_bytes);
+    return {copy_.data(), tensor.dtype};
   }
 
  private:
+  RowsView TransposedRows(const Placed& tensor, int64_t first_row, int64_t n_rows) {
+    const uint64_t element = DTypeBytes(tensor.dtype);
+    const uint64_t n_cols = tensor.row_bytes / element;
+    const uint64_t all_rows = (tensor.end - tensor.begin) / tensor.row_bytes;
+    const uint64_t first = static_cast<uint64_t>(first_row), n = static_cast<uint64_t>(n_rows);
+    SC_CHECK(first + n <= all_rows);
+    copy_.resize(n * tensor.row_bytes / sizeof(float) + 1);
+    const auto copy = element == 4 ? CopyColumns<uint32_t> : CopyColumns<uint16_t>;
+    copy(tensor.file->data() + tensor.begin, all_rows, first, n, n_cols,
+         reinterpret_cast<std::byte*>(copy_.data()));
+    // Every row is spread over the whole tensor, which is needed until the last one is out.
+    last_file_ = first + n == all_rows ? tensor.file : nullptr;
+    last_begin_ = tensor.begin;
+    last_end_ = tensor.end;
+    return {copy_.data(), tensor.dtype};
+  }
+
   void ReleaseLast() {
     if (last_file_ != nullptr) last_file_->DontNeed(last_begin_, last_end_);
   }
@@ -67,11 +102,12 @@ class CheckpointSource final : public WeightSource {
   std::vector<Placed> tensors_;
   std::shared_ptr<SafetensorsFile> last_file_;
   uint64_t last_begin_ = 0, last_end_ = 0;
-  std::vector<float> aligned_;
+  std::vector<float> copy_;  // of rows that the file has in another place or alignment
 };
 
 std::vector<int64_t> WantedShape(const TensorRequest& request) {
   if (request.is_vector) return {request.cols};
+  if (request.transposed) return {request.cols, request.rows};
   return {request.rows, request.cols};
 }
 
@@ -102,8 +138,12 @@ void Check(const TensorRequest& request, const CheckpointFiles::Found& found,
                   fmt::format("has dtype {}, supported are F32, BF16 and F16", found.entry->dtype));
     return;
   }
-  *placed = {found.file, found.entry->begin, found.entry->end, *dtype,
-             static_cast<uint64_t>(request.cols) * DTypeBytes(*dtype)};
+  *placed = {found.file,
+             found.entry->begin,
+             found.entry->end,
+             *dtype,
+             static_cast<uint64_t>(request.cols) * DTypeBytes(*dtype),
+             request.transposed};
 }
 
 }  // namespace

@@ -21,6 +21,7 @@ struct TensorRequest {
   // Dummy values are uniform in [center - spread, center + spread].
   float dummy_center = 0;
   float dummy_spread = 0;
+  bool transposed = false;  // the checkpoint has it as [cols, rows], as GPT-2's Conv1D does
 };
 
 // Row-major [n_rows, cols] host memory.

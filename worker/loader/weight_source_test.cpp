@@ -58,6 +58,26 @@ TEST_CASE("a single file, with and without the model prefix, aligned or not") {
   }
 }
 
+TEST_CASE("a tensor stored the other way round, read in pieces") {
+  for (const char* name : {"transformer.h.0.mlp.c_fc.weight", "h.0.mlp.c_fc.weight"}) {
+    for (const char* shape : {"[3, 2]", "[3, 2] "}) {
+      TempDir dir;
+      dir.Write("model.safetensors", OneTensor(name, shape, 6, 1));
+      TensorRequest request = Matrix("transformer.h.0.mlp.c_fc.weight", 2, 3);
+      request.transposed = true;
+      auto source = OpenCheckpoint(dir.path(), {&request, 1});
+      INFO(name << ": " << source.status());
+      REQUIRE(source.ok());
+      CHECK(Read(**source, 0, 0, 1, 3) == std::vector<float>{1, 3, 5});
+      CHECK(Read(**source, 0, 1, 1, 3) == std::vector<float>{2, 4, 6});
+      CHECK(Read(**source, 0, 0, 2, 3) == std::vector<float>{1, 3, 5, 2, 4, 6});
+      request.transposed = false;
+      CHECK_THAT(std::string(OpenCheckpoint(dir.path(), {&request, 1}).status().message()),
+                 ContainsSubstring("has shape [3, 2], config.json makes it [2, 3]"));
+    }
+  }
+}
+
 TEST_CASE("only the shards that hold requested tensors are opened") {
   TempDir dir;
   dir.Write("model-1.safetensors", OneTensor("model.norm.weight", "[2]", 2, 1));
