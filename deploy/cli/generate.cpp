@@ -6,6 +6,7 @@
 #include <cstdio>
 #include <memory>
 
+#include "deploy/cli/checked_start.h"
 #include "deploy/cli/client.h"
 #include "deploy/cli/command.h"
 #include "deploy/cli/completion.h"
@@ -106,7 +107,7 @@ absl::Status Run(const Options& options, const std::string& server) {
 absl::Status RunWithCluster(const Options& options) {
   if (isatty(STDERR_FILENO)) fmt::print(stderr, "starting {} ...\n", options.cluster.model);
   launch::Cluster cluster(options.cluster);
-  const absl::StatusOr<launch::Endpoints> endpoints = cluster.Start();
+  const absl::StatusOr<launch::Endpoints> endpoints = CheckedStart(cluster, options.cluster);
   if (!endpoints.ok()) return endpoints.status();
   const absl::Status answered = Run(options, endpoints->grpc);
   cluster.RequestStop();

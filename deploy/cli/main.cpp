@@ -16,6 +16,8 @@ int main(int argc, char** argv) {
   AddGenerate(app, command);
   AddChat(app, command);
   AddBatch(app, command);
+  AddCheck(app, command);
+  AddDoctor(app, command);
   app.add_subcommand("version", "Prints the version")->callback([&command] {
     command = [] {
       fmt::print("stagecoach {}\n", stagecoach::kVersion);

@@ -7,6 +7,7 @@
 #include <thread>
 
 #include "common/process.h"
+#include "deploy/cli/checked_start.h"
 #include "deploy/cli/command.h"
 #include "deploy/cli/serve_options.h"
 #include "deploy/launch/cluster.h"
@@ -44,7 +45,7 @@ int Serve(const launch::ClusterOptions& options) {
   launch::Cluster cluster(options);
   const StopOnSignal stop_on_signal(signals, cluster);
 
-  const absl::StatusOr<launch::Endpoints> endpoints = cluster.Start();
+  const absl::StatusOr<launch::Endpoints> endpoints = CheckedStart(cluster, options);
   if (absl::IsCancelled(endpoints.status())) return kExitOk;
   if (!endpoints.ok()) {
     fmt::print(stderr, "error: {}\n", std::string(endpoints.status().message()));
@@ -68,12 +69,7 @@ void AddServe(CLI::App& app, Command& command) {
       "serve",
       "Serves a model: starts one worker process a stage and a router in front of them, and prints "
       "\"ready grpc=HOST:PORT metrics=HOST:PORT kv_blocks=N\" when requests can be served");
-  serve
-      ->add_option("model", options->model,
-                   "Folder with config.json, weights and tokenizer.json, or org/name in the local "
-                   "Hugging Face cache")
-      ->type_name("MODEL")
-      ->required();
+  serve->add_option("model", options->model, kModelHelp)->type_name("MODEL")->required();
   AddStageFlags(*serve, *options);
   serve->add_option("--log-level", options->log_level, "How much the programs log")
       ->type_name("LEVEL")

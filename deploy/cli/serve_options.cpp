@@ -21,6 +21,12 @@ void AddStageFlags(CLI::App& app, launch::ClusterOptions& options) {
       ->check(CLI::PositiveNumber);
 }
 
+std::optional<DType> ParseDTypeFlag(std::string_view text) {
+  if (text == "float32") return DType::kF32;
+  if (text == "bfloat16") return DType::kBF16;
+  return std::nullopt;
+}
+
 std::string ProgramDir() {
   return std::filesystem::read_symlink("/proc/self/exe").parent_path().string();
 }

@@ -1,6 +1,12 @@
-// The launcher's own flags, for `serve` and for `generate --model`.
+// The launcher's own flags, for `serve` and for `generate --model`, and what goes with them.
 #pragma once
 
+#include <cstddef>
+#include <optional>
+#include <string>
+#include <string_view>
+
+#include "common/dtype.h"
 #include "deploy/launch/cluster.h"
 
 namespace CLI {
@@ -10,8 +16,17 @@ class Option;
 
 namespace stagecoach::cli {
 
+inline constexpr const char* kModelHelp =
+    "Folder with config.json, weights and tokenizer.json, or org/name in the local Hugging Face "
+    "cache";
+
 // Adds --stages, --device and --threads-per-worker.
 void AddStageFlags(CLI::App& app, launch::ClusterOptions& options);
+
+// --dtype's value; absent for "auto".
+std::optional<DType> ParseDTypeFlag(std::string_view text);
+
+inline constexpr size_t kReportColumns = 100;  // width of what `check` and `doctor` print
 
 // The folder of this program, where worker and router are as well.
 std::string ProgramDir();

@@ -35,7 +35,11 @@ ALLOWED = {
     "router": ["router/frontend", "router/text", "router/scheduler", "router/dispatch", "common", "common/flags",
                "common/metrics", "common/model", "common/rpc", "common/text", "proto"],
     "deploy/launch": ["common", "common/flags"],
-    "deploy/cli": ["deploy/launch", "common", "common/flags", "common/model", "common/rpc", "proto"],
+    "deploy/check": ["router/dispatch", "worker/model", "worker/loader", "kernels", "common", "common/model",
+                     "common/text"],
+    "deploy/doctor": ["deploy/check", "kernels/cpu", "common"],
+    "deploy/cli": ["deploy/check", "deploy/doctor", "deploy/launch", "common", "common/flags", "common/model",
+                   "common/rpc", "proto"],
 }
 # Tests may also use these fakes and seams of folders below them.
 ALLOWED_IN_TESTS = {
@@ -43,6 +47,7 @@ ALLOWED_IN_TESTS = {
     "worker/stage": ["kernels/cpu", "kernels/reference"],
     "worker/service": ["kernels/reference"],
     "router/scheduler": ["router/scheduler/testing"],
+    "deploy/doctor": ["common/model"],
     "router/frontend": ["router/scheduler/testing", "router/dispatch"],
     "router/scheduler/testing": ["router/scheduler", "router/dispatch", "common", "proto"],
 }

@@ -7,9 +7,9 @@
 #include <numeric>
 #include <vector>
 
+#include "common/host_memory.h"
 #include "common/size.h"
 #include "common/status.h"
-#include "worker/service/host_memory.h"
 
 namespace stagecoach::worker {
 namespace {

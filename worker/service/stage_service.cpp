@@ -11,11 +11,11 @@
 #include <string_view>
 #include <utility>
 
+#include "common/host_memory.h"
 #include "common/rpc/status.h"
 #include "common/size.h"
 #include "common/status.h"
 #include "common/version.h"
-#include "worker/service/host_memory.h"
 #include "worker/service/memory_profile.h"
 #include "worker/service/step_session.h"
 

@@ -4,7 +4,7 @@
 #include <cstdint>
 #include <string>
 
-namespace stagecoach::worker {
+namespace stagecoach {
 
 struct HostMemory {
   uint64_t total_bytes = 0;
@@ -15,4 +15,4 @@ struct HostMemory {
 // left of it where that is less. `root` stands in for "/" in tests.
 HostMemory ReadHostMemory(const std::string& root = "");
 
-}  // namespace stagecoach::worker
+}  // namespace stagecoach

@@ -1,11 +1,11 @@
-#include "worker/service/host_memory.h"
+#include "common/host_memory.h"
 
 #include <catch2/catch_test_macros.hpp>
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
 
-namespace stagecoach::worker {
+namespace stagecoach {
 namespace {
 
 class FakeRoot {
@@ -70,4 +70,4 @@ TEST_CASE("this machine has memory") {
 }
 
 }  // namespace
-}  // namespace stagecoach::worker
+}  // namespace stagecoach

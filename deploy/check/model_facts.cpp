@@ -1,0 +1,119 @@
+#include "deploy/check/model_facts.h"
+
+#include <algorithm>
+#include <map>
+#include <string_view>
+
+#include "common/status.h"
+#include "kernels/ops.h"
+#include "router/dispatch/layer_split.h"
+#include "worker/model/kv_cache.h"
+
+namespace stagecoach::check {
+namespace {
+
+uint64_t Elements(const worker::TensorRequest& request) {
+  return static_cast<uint64_t>(request.rows) * static_cast<uint64_t>(request.cols);
+}
+
+worker::StageModelOptions Layers(int32_t first, int32_t count, const ModelSpec& spec) {
+  return {.first_layer = first,
+          .n_layers = count,
+          .is_first = first == 0,
+          .is_last = first + count == spec.n_layers()};
+}
+
+// Vectors are float32 in memory whatever they are in the file.
+uint64_t WeightsBytes(const worker::WeightPlan& plan, DType dtype) {
+  uint64_t bytes = 0;
+  for (const worker::TensorRequest& request : plan.requests) {
+    bytes += Elements(request) * (request.is_vector ? sizeof(float) : DTypeBytes(dtype));
+  }
+  return bytes;
+}
+
+// Blocks of one sequence alone: behind a window the rest is freed, but for a block at either end.
+uint64_t BlocksOfOneSequence(int32_t window, int32_t n_tokens) {
+  const auto blocks = [](int32_t n) {
+    return static_cast<uint64_t>((n + kernels::kBlockTokens - 1) / kernels::kBlockTokens);
+  };
+  return window == 0 ? blocks(n_tokens) : std::min(blocks(n_tokens), blocks(window) + 2);
+}
+
+uint64_t KvBytesOfOneSequence(const ModelSpec& spec, const worker::KvCache& kv) {
+  const std::vector<uint64_t> block_bytes = kv.block_bytes();
+  uint64_t bytes = 0;
+  for (size_t g = 0; g < block_bytes.size(); ++g) {
+    bytes += block_bytes[g] * BlocksOfOneSequence(spec.kv_groups[g].window, spec.max_positions);
+  }
+  return bytes;
+}
+
+// The dtype that most bytes are stored in.
+DType MostBytes(const worker::WeightPlan& plan, std::span<const DType> dtypes, DType or_else) {
+  std::map<DType, uint64_t> elements;
+  for (size_t i = 0; i < dtypes.size(); ++i) elements[dtypes[i]] += Elements(plan.requests[i]);
+  const auto most = std::max_element(elements.begin(), elements.end(), [](auto& a, auto& b) {
+    return a.second * DTypeBytes(a.first) < b.second * DTypeBytes(b.first);
+  });
+  return most == elements.end() ? or_else : most->first;
+}
+
+std::vector<WindowFacts> Windows(const ModelSpec& spec) {
+  std::vector<WindowFacts> windows;
+  for (size_t g = 0; g < spec.kv_groups.size(); ++g) {
+    const auto n = std::count_if(spec.layers.begin(), spec.layers.end(), [&](const LayerSpec& l) {
+      return static_cast<size_t>(l.kv_group) == g;
+    });
+    windows.push_back({spec.kv_groups[g].window, static_cast<int32_t>(n)});
+  }
+  return windows;
+}
+
+}  // namespace
+
+int32_t ModelFacts::n_layers() const {
+  int32_t n = 0;
+  for (const WindowFacts& group : windows) n += group.n_layers;
+  return n;
+}
+
+worker::WeightPlan PlanWholeModel(const ModelSpec& spec, worker::StageWeights* weights) {
+  return worker::PlanWeights(Layers(0, spec.n_layers(), spec), spec, weights);
+}
+
+absl::StatusOr<ModelFacts> DescribeModel(const ModelSpec& spec, std::optional<DType> dtype,
+                                         std::span<const DType> stored_dtypes, int32_t n_stages) {
+  worker::StageWeights targets;
+  const worker::WeightPlan plan = PlanWholeModel(spec, &targets);
+  const DType stored = MostBytes(plan, stored_dtypes, spec.stored_dtype);
+  const DType in_memory = dtype.value_or(stored);
+
+  ModelFacts facts;
+  facts.architecture = spec.architecture;
+  facts.windows = Windows(spec);
+  for (const worker::TensorRequest& request : plan.requests)
+    facts.n_parameters += Elements(request);
+  facts.stored_dtype = DTypeName(stored);
+  facts.kv_dtype = dtype.value_or(spec.stored_dtype);
+  facts.context_tokens = spec.max_positions;
+  facts.vocab_size = spec.vocab_size;
+  const worker::KvCache whole(spec, 0, spec.n_layers(), facts.kv_dtype);
+  for (const uint64_t bytes : whole.block_bytes()) {
+    facts.kv_bytes_per_token += bytes / kernels::kBlockTokens;
+  }
+
+  SC_ASSIGN_OR_RETURN(const std::vector<router::LayerRange> ranges,
+                      router::BalanceLayers(spec, n_stages));
+  for (const router::LayerRange& range : ranges) {
+    worker::StageWeights stage_targets;
+    const worker::WeightPlan stage =
+        worker::PlanWeights(Layers(range.first, range.count, spec), spec, &stage_targets);
+    const worker::KvCache kv(spec, range.first, range.count, facts.kv_dtype);
+    facts.stages.push_back(
+        {range.first, range.count, WeightsBytes(stage, in_memory), KvBytesOfOneSequence(spec, kv)});
+  }
+  return facts;
+}
+
+}  // namespace stagecoach::check

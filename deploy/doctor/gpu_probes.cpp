@@ -1,0 +1,216 @@
+#include "deploy/doctor/gpu_probes.h"
+
+#include <dlfcn.h>
+#include <fmt/format.h>
+
+#include <cstdint>
+#include <filesystem>
+#include <fstream>
+#include <memory>
+#include <optional>
+#include <string_view>
+
+#include "common/proc_file.h"
+#include "common/size.h"
+
+namespace stagecoach::doctor {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr int kLeastCuda = 13000;  // 13.0, as CUDA's own numbers go
+constexpr int kLeastNccl = 21800;  // 2.18: non-blocking communicators that can be aborted
+
+struct CloseLibrary {
+  void operator()(void* handle) const { dlclose(handle); }
+};
+
+// A library that may not be there.
+class Library {
+ public:
+  explicit Library(std::initializer_list<const char*> names) {
+    for (const char* name : names) {
+      handle_.reset(dlopen(name, RTLD_LAZY | RTLD_LOCAL));
+      if (handle_ != nullptr) return;
+    }
+  }
+  bool found() const { return handle_ != nullptr; }
+  // Null where the library has no such function.
+  template <typename Function>
+  Function* Find(const char* name) const {
+    return handle_ == nullptr ? nullptr : reinterpret_cast<Function*>(dlsym(handle_.get(), name));
+  }
+
+ private:
+  std::unique_ptr<void, CloseLibrary> handle_;
+};
+
+// 13000 -> "13.0"
+std::string CudaVersion(int version) {
+  return fmt::format("{}.{}", version / 1000, version % 1000 / 10);
+}
+
+// Before 2.9 the numbers were of another form.
+std::string NcclVersion(int version) {
+  if (version < 10000) {
+    return fmt::format("{}.{}.{}", version / 1000, version % 1000 / 100, version % 100);
+  }
+  return fmt::format("{}.{}.{}", version / 10000, version % 10000 / 100, version % 100);
+}
+
+// Graphics and compute devices of the vendor on the PCI bus, which shows them without a driver too.
+int NvidiaDevicesOnPci(const std::string& root) {
+  int n = 0;
+  std::error_code error;
+  for (const auto& device : fs::directory_iterator(root + "/sys/bus/pci/devices", error)) {
+    const std::string vendor = ReadFirstLine(device.path() / "vendor").value_or("");
+    const std::string device_class = ReadFirstLine(device.path() / "class").value_or("");
+    if (vendor == "0x10de" && device_class.starts_with("0x03")) ++n;
+  }
+  return n;
+}
+
+struct Gpus {
+  std::string driver;
+  std::vector<std::string> devices;  // "NVIDIA H100, 80.0 GiB"
+};
+
+// The management library: it needs no CUDA context and sees what this process may use.
+std::optional<Gpus> AskNvml() {
+  struct Memory {
+    unsigned long long total, free, used;
+  };
+  const Library nvml{"libnvidia-ml.so.1"};
+  auto* const init = nvml.Find<int()>("nvmlInit_v2");
+  auto* const shutdown = nvml.Find<int()>("nvmlShutdown");
+  auto* const driver = nvml.Find<int(char*, unsigned)>("nvmlSystemGetDriverVersion");
+  auto* const count = nvml.Find<int(unsigned*)>("nvmlDeviceGetCount_v2");
+  auto* const handle = nvml.Find<int(unsigned, void**)>("nvmlDeviceGetHandleByIndex_v2");
+  auto* const name = nvml.Find<int(void*, char*, unsigned)>("nvmlDeviceGetName");
+  auto* const memory = nvml.Find<int(void*, Memory*)>("nvmlDeviceGetMemoryInfo");
+  if (!init || !shutdown || !driver || !count || !handle || !name || !memory) return std::nullopt;
+  if (init() != 0) return std::nullopt;
+  Gpus gpus;
+  char text[96] = "";
+  if (driver(text, sizeof(text)) == 0) gpus.driver = text;
+  unsigned n = 0;
+  if (count(&n) != 0) n = 0;
+  for (unsigned i = 0; i < n; ++i) {
+    void* device = nullptr;
+    Memory bytes{};
+    if (handle(i, &device) != 0 || name(device, text, sizeof(text)) != 0) continue;
+    const bool has_memory = memory(device, &bytes) == 0;
+    gpus.devices.push_back(has_memory ? fmt::format("{}, {}", text, FormatBytes(bytes.total))
+                                      : std::string(text));
+  }
+  shutdown();
+  return gpus;
+}
+
+// "8 x NVIDIA H100, 80.0 GiB" for equal ones.
+std::string Devices(const std::vector<std::string>& devices) {
+  std::string text;
+  for (size_t i = 0; i < devices.size();) {
+    size_t end = i + 1;
+    while (end < devices.size() && devices[end] == devices[i]) ++end;
+    if (!text.empty()) text += "; ";
+    text += end - i == 1 ? devices[i] : fmt::format("{} x {}", end - i, devices[i]);
+    i = end;
+  }
+  return text;
+}
+
+Line GpuLine(const std::string& root, const std::optional<Gpus>& gpus) {
+  Line line{.name = "GPUs", .found = "none; everything runs on the CPU"};
+  if (gpus && !gpus->devices.empty()) {
+    line.found = Devices(gpus->devices);
+    return line;
+  }
+  const int n_on_pci = NvidiaDevicesOnPci(root);
+  if (n_on_pci == 0) return line;
+  line.level = Level::kWarning;
+  line.found = fmt::format("{} on the PCI bus, none that this process can use", n_on_pci);
+  line.advice = fs::exists(root + "/proc/driver/nvidia/version")
+                    ? "the driver is loaded: start the container with its GPUs (docker --gpus all)"
+                    : "install the NVIDIA driver, and look into dmesg if it is installed";
+  return line;
+}
+
+Line DriverLine(const std::optional<Gpus>& gpus) {
+  Line line{.name = "driver"};
+  const Library cuda{"libcuda.so.1"};
+  auto* const version = cuda.Find<int(int*)>("cuDriverGetVersion");
+  int number = 0;
+  if (version == nullptr || version(&number) != 0) number = 0;
+  line.found = gpus && !gpus->driver.empty() ? gpus->driver : "of unknown version";
+  if (number == 0) {
+    line.level = Level::kWarning;
+    line.found += ", libcuda.so.1 cannot be loaded";
+    line.advice =
+        "in a container, ask for the compute capability: "
+        "NVIDIA_DRIVER_CAPABILITIES=compute,utility";
+    return line;
+  }
+  line.found += fmt::format(", for CUDA up to {}", CudaVersion(number));
+  if (number < kLeastCuda) {
+    line.level = Level::kWarning;
+    line.advice = fmt::format("CUDA {} needs driver 580 or later", CudaVersion(kLeastCuda));
+  }
+  return line;
+}
+
+Line RuntimeLine() {
+  Line line{.name = "CUDA runtime"};
+  const Library runtime{"libcudart.so.13", "libcudart.so.12", "libcudart.so"};
+  auto* const version = runtime.Find<int(int*)>("cudaRuntimeGetVersion");
+  int number = 0;
+  if (version == nullptr || version(&number) != 0) {
+    line.level = Level::kWarning;
+    line.found = "libcudart.so not found";
+    line.advice = "install CUDA 13, or name its lib folder in LD_LIBRARY_PATH";
+    return line;
+  }
+  line.found = CudaVersion(number);
+  if (number < kLeastCuda) {
+    line.level = Level::kWarning;
+    line.advice = fmt::format("CUDA {} or later is needed", CudaVersion(kLeastCuda));
+  }
+  return line;
+}
+
+Line NcclLine() {
+  Line line{.name = "NCCL"};
+  const Library nccl{"libnccl.so.2", "libnccl.so"};
+  auto* const version = nccl.Find<int(int*)>("ncclGetVersion");
+  int number = 0;
+  if (version == nullptr || version(&number) != 0) {
+    line.level = Level::kWarning;
+    line.found = "libnccl.so.2 not found";
+    line.advice =
+        "GPUs pass hidden states with it: install libnccl2 (pip: nvidia-nccl-cu13), or name its "
+        "folder in LD_LIBRARY_PATH";
+    return line;
+  }
+  line.found = NcclVersion(number);
+  if (number < kLeastNccl) {
+    line.level = Level::kWarning;
+    line.advice = fmt::format("NCCL {} or later is needed", NcclVersion(kLeastNccl));
+  }
+  return line;
+}
+
+}  // namespace
+
+std::vector<Line> ProbeGpus(const std::string& root) {
+  const std::optional<Gpus> gpus = AskNvml();
+  std::vector<Line> lines{GpuLine(root, gpus)};
+  // Their libraries matter only where there are GPUs.
+  if (gpus && !gpus->devices.empty()) {
+    lines.push_back(DriverLine(gpus));
+    lines.push_back(RuntimeLine());
+    lines.push_back(NcclLine());
+  }
+  return lines;
+}
+
+}  // namespace stagecoach::doctor
