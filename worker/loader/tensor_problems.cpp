@@ -3,66 +3,82 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include <algorithm>
 #include <charconv>
 
 namespace stagecoach::worker {
 namespace {
 
-// Splits "a.12.b" into "a.{}.b" and 12; -1 where there is no number.
-int32_t TakeLayer(std::string_view name, std::string* pattern) {
-  size_t begin = 0;
-  while (begin < name.size()) {
+// Splits "a.12.b.3.c" into "a.{}.b.{}.c", 12 and 3.
+std::vector<int32_t> TakeNumbers(std::string_view name, std::string* pattern) {
+  std::vector<int32_t> numbers;
+  for (size_t begin = 0; begin <= name.size();) {
     const size_t end = std::min(name.find('.', begin), name.size());
-    int32_t layer = 0;
-    const auto [rest, error] = std::from_chars(name.data() + begin, name.data() + end, layer);
-    if (error == std::errc() && rest == name.data() + end) {
-      *pattern = fmt::format("{}{{}}{}", name.substr(0, begin), name.substr(end));
-      return layer;
-    }
+    int32_t number = 0;
+    const auto [rest, error] = std::from_chars(name.data() + begin, name.data() + end, number);
+    const bool is_number = error == std::errc() && rest == name.data() + end && number >= 0;
+    if (begin > 0) *pattern += '.';
+    *pattern += is_number ? "{}" : name.substr(begin, end - begin);
+    if (is_number) numbers.push_back(number);
     begin = end + 1;
   }
-  *pattern = name;
-  return -1;
+  return numbers;
 }
 
-// "0-3, 7"
-std::string Ranges(const std::vector<int32_t>& layers) {
+// "7" or "{0-3, 7}"
+std::string Ranges(const std::set<int32_t>& numbers) {
   std::vector<std::string> parts;
-  for (size_t i = 0; i < layers.size();) {
-    size_t last = i;
-    while (last + 1 < layers.size() && layers[last + 1] == layers[last] + 1) ++last;
-    parts.push_back(last == i ? fmt::format("{}", layers[i])
-                              : fmt::format("{}-{}", layers[i], layers[last]));
-    i = last + 1;
+  for (auto next = numbers.begin(); next != numbers.end();) {
+    const int32_t first = *next;
+    int32_t last = first;
+    for (++next; next != numbers.end() && *next == last + 1; ++next) last = *next;
+    parts.push_back(first == last ? fmt::format("{}", first) : fmt::format("{}-{}", first, last));
   }
-  return fmt::format("{}", fmt::join(parts, ", "));
+  const std::string all = fmt::format("{}", fmt::join(parts, ", "));
+  return numbers.size() == 1 ? all : fmt::format("{{{}}}", all);
 }
 
 }  // namespace
 
 void TensorProblems::Add(std::string_view tensor, std::string_view text) {
   Group group;
-  const int32_t layer = TakeLayer(tensor, &group.tensor);
+  const std::vector<int32_t> numbers = TakeNumbers(tensor, &group.tensor);
   group.text = text;
+  group.numbers.resize(numbers.size());
   const auto [entry, is_new] = index_.try_emplace({group.tensor, group.text}, groups_.size());
   if (is_new) groups_.push_back(std::move(group));
-  if (layer >= 0) groups_[entry->second].layers.push_back(layer);
+  Group& to = groups_[entry->second];
+  ++to.n_tensors;
+  // A name of the file may hold "{}" itself, and so have another count of numbers.
+  for (size_t i = 0; i < std::min(numbers.size(), to.numbers.size()); ++i) {
+    to.numbers[i].insert(numbers[i]);
+  }
+}
+
+std::vector<std::string> TensorProblems::Lines() const {
+  std::vector<std::string> lines;
+  for (const Group& group : groups_) {
+    std::string name = group.tensor;
+    size_t at = 0;
+    for (const std::set<int32_t>& numbers : group.numbers) {
+      at = name.find("{}", at);
+      if (at == name.npos) break;
+      const std::string ranges = Ranges(numbers);
+      name.replace(at, 2, ranges);
+      at += ranges.size();
+    }
+    if (group.n_tensors > 1) name += fmt::format(" ({})", group.n_tensors);
+    lines.push_back(fmt::format("{}: {}", name, group.text));
+  }
+  return lines;
 }
 
 std::string TensorProblems::Describe(size_t max_groups) const {
-  std::vector<std::string> lines;
-  for (const Group& group : groups_) {
-    if (lines.size() == max_groups) {
-      lines.push_back(fmt::format("and {} more", groups_.size() - max_groups));
-      break;
-    }
-    std::string name = group.tensor;
-    if (const size_t at = name.find("{}"); at != name.npos && !group.layers.empty()) {
-      const std::string layers = Ranges(group.layers);
-      const bool one = group.layers.size() == 1;
-      name.replace(at, 2, one ? layers : fmt::format("{{{}}}", layers));
-    }
-    lines.push_back(fmt::format("{}: {}", name, group.text));
+  std::vector<std::string> lines = Lines();
+  if (lines.size() > max_groups) {
+    const size_t n_more = lines.size() - max_groups;
+    lines.resize(max_groups);
+    lines.push_back(fmt::format("and {} more", n_more));
   }
   return fmt::format("{}", fmt::join(lines, "; "));
 }

@@ -1,8 +1,9 @@
-// Collects what is wrong with tensors; the same thing in many layers becomes one line.
+// Collects what is said about tensors; the same thing in many layers or experts becomes one line.
 #pragma once
 
 #include <cstdint>
 #include <map>
+#include <set>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -14,15 +15,17 @@ class TensorProblems {
  public:
   void Add(std::string_view tensor, std::string_view text);
   bool empty() const { return groups_.empty(); }
-  // "model.layers.{0-3, 7}.mlp.up_proj.weight: missing; lm_head.weight: ..."; at most `max_groups`
-  // of them.
+  // "model.layers.{0-3, 7}.mlp.up_proj.weight (5): missing", "lm_head.weight: ...", ...
+  std::vector<std::string> Lines() const;
+  // Those, at most `max_groups` of them, with "; " between.
   std::string Describe(size_t max_groups) const;
 
  private:
   struct Group {
-    std::string tensor;  // "{}" for the layer
+    std::string tensor;  // "{}" for each number
     std::string text;
-    std::vector<int32_t> layers;
+    size_t n_tensors = 0;
+    std::vector<std::set<int32_t>> numbers;  // by place in the name: layers, experts
   };
   std::vector<Group> groups_;  // in order of first appearance
   std::map<std::pair<std::string, std::string>, size_t> index_;

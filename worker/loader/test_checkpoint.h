@@ -1,4 +1,4 @@
-// For tests: writes .safetensors files.
+// For tests: writes .safetensors files and finds the committed ones.
 #pragma once
 
 #include <cstdint>
@@ -7,6 +7,11 @@
 #include <string_view>
 
 namespace stagecoach::worker {
+
+// Made by the scripts beside them.
+inline std::string TestData(std::string_view name) {
+  return std::string(SC_LOADER_TESTDATA) + "/" + std::string(name);
+}
 
 // `header` is used as it is.
 inline std::string SafetensorsText(std::string_view header, std::string_view data) {

@@ -35,20 +35,21 @@ class WeightSource {
  public:
   virtual ~WeightSource() = default;
 
-  // The dtype in which tensor `request` (an index into the requests) is stored.
+  // The dtype in which tensor `request` (an index into the requests) is stored, or best kept where
+  // its rows are computed (quantized or merged). Rows() may give another.
   virtual DType dtype(size_t request) const = 0;
   // Some of its rows; valid until the next call, which tells the system that they are no longer
   // needed.
   virtual RowsView Rows(size_t request, int64_t first_row, int64_t n_rows) = 0;
 };
 
-// MODEL_DIR/model.safetensors, or the files that MODEL_DIR/model.safetensors.index.json names; only
-// those that hold a requested tensor are opened. Names are accepted with and without the "model."
-// prefix, and as the text part of a multimodal checkpoint. INVALID_ARGUMENT lists every tensor that
-// is missing, or of another shape or a dtype other than F32, BF16 and F16; NOT_FOUND says which
-// files there are instead.
+// The checkpoint in a folder (safetensors or PyTorch .bin, one file or sharded with an index), or a
+// .gguf file. Of an index only the files that hold a requested tensor are opened. Names are
+// accepted with and without the prefixes that published checkpoints vary, and as the text part of a
+// multimodal one. INVALID_ARGUMENT lists every tensor that is missing, of another shape, or of a
+// dtype that weights cannot be read from; NOT_FOUND says which files there are instead.
 absl::StatusOr<std::unique_ptr<WeightSource>> OpenCheckpoint(
-    const std::string& model_dir, std::span<const TensorRequest> requests);
+    const std::string& model_path, std::span<const TensorRequest> requests);
 
 // Values that depend on the tensor's name and the element's index alone.
 std::unique_ptr<WeightSource> MakeDummyWeights(DType dtype,

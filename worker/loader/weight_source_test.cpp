@@ -134,7 +134,7 @@ TEST_CASE("all misfits are reported at once, layers together") {
   for (const char* part :
        {"model.embed_tokens.weight: has shape [1, 2], config.json makes it [4, 2]",
         "lm_head.weight: has dtype I8", "model.norm.weight: has shape [1, 2]",
-        "model.layers.{0-2}.mlp.up_proj.weight: missing"}) {
+        "model.layers.{0-2}.mlp.up_proj.weight (3): missing"}) {
     CHECK_THAT(std::string(status.message()), ContainsSubstring(part));
   }
 }
@@ -148,13 +148,12 @@ TEST_CASE("an unmerged adapter is named") {
              ContainsSubstring("LoRA"));
 }
 
-TEST_CASE("a folder of pickle files is told how to convert them") {
+TEST_CASE("a folder without weights that can be read says what it holds") {
   TempDir dir;
-  dir.Write("pytorch_model.bin", "x");
+  dir.Write("consolidated.00.pth", "x");
   const absl::Status status = OpenCheckpoint(dir.path(), {}).status();
   CHECK(absl::IsNotFound(status));
-  CHECK_THAT(std::string(status.message()),
-             ContainsSubstring("pytorch_model.bin") && ContainsSubstring("save_pretrained"));
+  CHECK_THAT(std::string(status.message()), ContainsSubstring("but consolidated.00.pth"));
 }
 
 TEST_CASE("dummy weights depend on name and index alone") {

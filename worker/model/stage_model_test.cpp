@@ -144,7 +144,7 @@ TEST_CASE("a checkpoint that does not fit its config is refused with all that is
   CHECK_THAT(
       std::string(status.message()),
       ContainsSubstring("embed_tokens.weight: has shape [48, 16], config.json makes it [50, 16]") &&
-          ContainsSubstring("model.layers.{0-3}.self_attn.q_proj.weight: missing") &&
+          ContainsSubstring("model.layers.{0-3}.self_attn.q_proj.weight (4): missing") &&
           ContainsSubstring("model.norm.weight: missing"));
 }
 

@@ -1,0 +1,81 @@
+#include "worker/loader/find_requests.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+namespace stagecoach::worker {
+namespace {
+
+std::vector<int64_t> WantedShape(const TensorRequest& request, const TensorFile& file) {
+  if (request.is_vector) return {request.cols};
+  if (IsTurned(request, file)) return {request.cols, request.rows};
+  return {request.rows, request.cols};
+}
+
+// Empty: fine.
+std::string ShapeProblem(const TensorRequest& request, const std::vector<int64_t>& shape,
+                         const std::vector<int64_t>& wanted) {
+  if (shape == wanted) return "";
+  const std::string differs = fmt::format("has shape [{}], config.json makes it [{}]",
+                                          fmt::join(shape, ", "), fmt::join(wanted, ", "));
+  const bool is_vocabulary = request.name.find("embed_tokens") != request.name.npos ||
+                             request.name.find("token_embd") != request.name.npos ||
+                             request.name.find(".wte.") != request.name.npos;
+  if (!is_vocabulary || shape.size() != 2 || shape[1] != wanted[1]) return differs;
+  if (shape[0] < wanted[0]) {
+    return fmt::format(
+        "{}: the ids from {} to {} have no row, and a prompt that holds one could not be run; "
+        "resize the embedding (transformers: resize_token_embeddings), or set vocab_size to {} and "
+        "take those ids out of the tokenizer's files",
+        differs, shape[0], wanted[0] - 1, shape[0]);
+  }
+  return fmt::format("{}: the rows from {} to {} lie outside; set vocab_size to {}", differs,
+                     wanted[0], shape[0] - 1, shape[0]);
+}
+
+void FindOne(const TensorRequest& request, const CheckpointFiles::Found& found,
+             PlacedTensor* placed, FoundRequests* all) {
+  if (found.name.empty()) {
+    all->problems.Add(request.name, "missing");
+    return;
+  }
+  all->names.insert(found.name);
+  if (!found.file_error.ok()) {
+    all->broken_files.insert(std::string(found.file_error.message()));
+    return;
+  }
+  if (found.entry == nullptr) {
+    all->problems.Add(found.name, "in the index, but not in the file that it names");
+    return;
+  }
+  const std::string shape =
+      ShapeProblem(request, found.entry->shape, WantedShape(request, *found.file));
+  if (!shape.empty()) all->problems.Add(found.name, shape);
+  if (!found.entry->encoding) {
+    all->problems.Add(found.name, fmt::format("has dtype {}, supported are F32, BF16 and F16",
+                                              found.entry->dtype));
+    return;
+  }
+  if (shape.empty()) *placed = Place(request, found.file, found.entry);
+}
+
+}  // namespace
+
+FoundRequests FindRequests(CheckpointFiles& files, std::span<const TensorRequest> requests) {
+  FoundRequests all;
+  all.placed.resize(requests.size());
+  for (size_t i = 0; i < requests.size(); ++i) {
+    FindOne(requests[i], files.Find(requests[i].name), &all.placed[i], &all);
+  }
+  return all;
+}
+
+std::string LoraProblem(const std::vector<std::string>& lora_names) {
+  return fmt::format(
+      "{} tensors of an unmerged LoRA adapter ({}, ...): merge the adapter (peft: "
+      "merge_and_unload, then save_pretrained), or pass --merge-adapter DIR, the folder that holds "
+      "its adapter_config.json",
+      lora_names.size(), lora_names.front());
+}
+
+}  // namespace stagecoach::worker

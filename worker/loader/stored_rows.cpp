@@ -1,0 +1,124 @@
+#include "worker/loader/stored_rows.h"
+
+#include <algorithm>
+#include <cstring>
+
+#include "common/check.h"
+#include "worker/loader/dequantize.h"
+
+namespace stagecoach::worker {
+namespace {
+
+// to: [n_rows, n_cols], from: columns [first_row, first_row + n_rows) of [n_cols, from_cols]
+template <typename Element>
+void CopyColumns(const std::byte* from, uint64_t from_cols, uint64_t first_row, uint64_t n_rows,
+                 uint64_t n_cols, std::byte* to) {
+  constexpr uint64_t kTile = 64;  // columns whose cache lines are still there for the next row
+  for (uint64_t tile = 0; tile < n_cols; tile += kTile) {
+    const uint64_t end = std::min(tile + kTile, n_cols);
+    for (uint64_t row = 0; row < n_rows; ++row) {
+      for (uint64_t col = tile; col < end; ++col) {
+        std::memcpy(to + (row * n_cols + col) * sizeof(Element),
+                    from + (col * from_cols + first_row + row) * sizeof(Element), sizeof(Element));
+      }
+    }
+  }
+}
+
+// Where the file has the model's row `row` (StoredTensor::interleaved_head).
+int64_t InterleavedRow(int64_t row, int64_t head) {
+  const int64_t within = row % head, half = head / 2;
+  return row - within + within % half * 2 + within / half;
+}
+
+}  // namespace
+
+DType PlacedTensor::dtype() const { return PlainDType(*stored->encoding).value_or(DType::kBF16); }
+
+uint64_t PlacedTensor::row_bytes() const {
+  const gguf::BlockLayout layout = *gguf::LayoutOf(*stored->encoding);
+  return static_cast<uint64_t>(cols) / layout.elements * layout.bytes;
+}
+
+PlacedTensor Place(const TensorRequest& request, std::shared_ptr<const TensorFile> file,
+                   const StoredTensor* stored) {
+  const bool column_major = IsTurned(request, *file) != stored->column_major;
+  return {std::move(file), stored, request.rows, request.cols, request.is_vector, column_major};
+}
+
+RowsView RowReader::Read(const PlacedTensor& tensor, int64_t first_row, int64_t n_rows) {
+  ReleaseLast();
+  SC_CHECK(first_row >= 0 && n_rows >= 0 && first_row <= tensor.rows - n_rows);
+  if (tensor.column_major) return Columns(tensor, first_row, n_rows);
+  if (tensor.stored->interleaved_head > 0) return Gathered(tensor, first_row, n_rows);
+
+  const uint64_t begin =
+      tensor.stored->begin + static_cast<uint64_t>(first_row) * tensor.row_bytes();
+  const uint64_t n_bytes = static_cast<uint64_t>(n_rows) * tensor.row_bytes();
+  SC_CHECK(begin >= tensor.stored->begin && begin + n_bytes <= tensor.stored->end);
+  // The piece asked for and the next one, so that the disk works while this one is converted.
+  tensor.file->mapped->WillNeed(begin, std::min(begin + 2 * n_bytes, tensor.stored->end));
+  last_file_ = tensor.file;
+  last_begin_ = begin;
+  last_end_ = begin + n_bytes;
+  const std::byte* data = tensor.file->mapped->bytes().data() + begin;
+  const std::optional<DType> plain = PlainDType(*tensor.stored->encoding);
+  if (!plain) {
+    copy_.resize(static_cast<size_t>(n_rows * tensor.cols));
+    Dequantize(*tensor.stored->encoding, data, n_rows * tensor.cols, copy_.data());
+    return {copy_.data(), DType::kF32};
+  }
+  if (reinterpret_cast<uintptr_t>(data) % DTypeBytes(*plain) == 0) return {data, *plain};
+  // Safetensors does not promise alignment.
+  copy_.resize(n_bytes / sizeof(float) + 1);
+  std::memcpy(copy_.data(), data, n_bytes);
+  return {copy_.data(), *plain};
+}
+
+RowsView RowReader::Columns(const PlacedTensor& tensor, int64_t first_row, int64_t n_rows) {
+  const DType dtype = *PlainDType(*tensor.stored->encoding);  // other formats are row-major
+  const uint64_t element = DTypeBytes(dtype);
+  const uint64_t n_cols = static_cast<uint64_t>(tensor.cols);
+  const uint64_t all_rows = static_cast<uint64_t>(tensor.rows);
+  const uint64_t first = static_cast<uint64_t>(first_row), n = static_cast<uint64_t>(n_rows);
+  SC_CHECK(tensor.stored->end - tensor.stored->begin == n_cols * all_rows * element);
+  copy_.resize(n * n_cols * element / sizeof(float) + 1);
+  const auto copy = element == 4 ? CopyColumns<uint32_t> : CopyColumns<uint16_t>;
+  copy(tensor.file->mapped->bytes().data() + tensor.stored->begin, all_rows, first, n, n_cols,
+       reinterpret_cast<std::byte*>(copy_.data()));
+  // Every row is spread over the whole tensor, which is needed until the last one is out.
+  last_file_ = first + n == all_rows ? tensor.file : nullptr;
+  last_begin_ = tensor.stored->begin;
+  last_end_ = tensor.stored->end;
+  return {copy_.data(), dtype};
+}
+
+// Rows of a head are neighbours in the file too, so the pages are read in about the order asked
+// for.
+RowsView RowReader::Gathered(const PlacedTensor& tensor, int64_t first_row, int64_t n_rows) {
+  const int64_t head = tensor.stored->interleaved_head;
+  const std::byte* data = tensor.file->mapped->bytes().data() + tensor.stored->begin;
+  const Encoding encoding = *tensor.stored->encoding;
+  copy_.resize(static_cast<size_t>(n_rows * tensor.cols));
+  if (tensor.is_vector) {
+    std::vector<float> in_file_order(static_cast<size_t>(tensor.cols));
+    Dequantize(encoding, data, tensor.cols, in_file_order.data());
+    for (int64_t i = 0; i < tensor.cols; ++i) {
+      copy_[static_cast<size_t>(i)] = in_file_order[static_cast<size_t>(InterleavedRow(i, head))];
+    }
+    return {copy_.data(), DType::kF32};
+  }
+  const uint64_t row_bytes = tensor.row_bytes();
+  for (int64_t i = 0; i < n_rows; ++i) {
+    const uint64_t at = static_cast<uint64_t>(InterleavedRow(first_row + i, head)) * row_bytes;
+    Dequantize(encoding, data + at, tensor.cols, copy_.data() + i * tensor.cols);
+  }
+  return {copy_.data(), DType::kF32};
+}
+
+void RowReader::ReleaseLast() {
+  if (last_file_ != nullptr) last_file_->mapped->DontNeed(last_begin_, last_end_);
+  last_file_ = nullptr;
+}
+
+}  // namespace stagecoach::worker

@@ -1,0 +1,103 @@
+#include "worker/loader/unexpected_tensors.h"
+
+#include <fmt/format.h>
+
+#include <charconv>
+#include <optional>
+#include <string_view>
+
+#include "worker/loader/tensor_names.h"
+
+namespace stagecoach::worker {
+namespace {
+
+struct LayerName {
+  std::string_view stem;  // "model.layers." of "model.layers.12.mlp.up_proj.weight"
+  int32_t layer;
+};
+
+std::optional<LayerName> SplitLayer(std::string_view name) {
+  size_t begin = 0;
+  while (begin < name.size()) {
+    const size_t end = std::min(name.find('.', begin), name.size());
+    int32_t layer = 0;
+    const auto [rest, error] = std::from_chars(name.data() + begin, name.data() + end, layer);
+    if (error == std::errc() && rest == name.data() + end && layer >= 0) {
+      return LayerName{name.substr(0, begin), layer};
+    }
+    begin = end + 1;
+  }
+  return std::nullopt;
+}
+
+bool IsNorm(std::string_view name) {
+  return name.find("norm") != name.npos || name.find(".ln_") != name.npos;
+}
+
+class Judge {
+ public:
+  Judge(const ModelSpec& spec, const std::set<std::string>& used) : spec_(spec), used_(used) {
+    // The decoder's layers, as against a vision tower's.
+    for (const std::string& name : used) {
+      if (const auto split = SplitLayer(name)) stems_.insert(std::string(split->stem));
+    }
+  }
+
+  void Add(const std::string& name, UnexpectedTensors* found) const {
+    if (spec_.tied_embedding && IsHead(name)) {
+      found->notes.Add(name, "ignored: config.json ties it to the embedding");
+      return;
+    }
+    const auto split = SplitLayer(name);
+    const bool in_layer = split && stems_.contains(std::string(split->stem));
+    if (in_layer && split->layer >= spec_.n_layers()) {
+      found->problems.Add(
+          name, fmt::format("is of a layer that config.json does not have (num_hidden_layers makes "
+                            "{} layers): the config.json is of another model",
+                            spec_.n_layers()));
+    } else if (HasBiasOfUsedWeight(name)) {
+      found->problems.Add(name,
+                          "is a bias that config.json does not turn on: without it the model "
+                          "would be computed wrongly; correct config.json (such as "
+                          "attention_bias, mlp_bias)");
+    } else if (in_layer && IsNorm(name)) {
+      found->problems.Add(
+          name,
+          "is a norm that this architecture does not have: without it the model would be "
+          "computed wrongly; does config.json name the right architecture?");
+    } else {
+      found->notes.Add(name, "ignored: this architecture does not use it");
+    }
+  }
+
+ private:
+  static bool IsHead(std::string_view name) {
+    return name == "output.weight" || name.ends_with("lm_head.weight");
+  }
+
+  bool HasBiasOfUsedWeight(std::string_view name) const {
+    constexpr std::string_view kBias = ".bias";
+    if (!name.ends_with(kBias)) return false;
+    name.remove_suffix(kBias.size());
+    return used_.contains(std::string(name) + ".weight");
+  }
+
+  const ModelSpec& spec_;
+  const std::set<std::string>& used_;
+  std::set<std::string> stems_;
+};
+
+}  // namespace
+
+UnexpectedTensors JudgeUnexpected(const ModelSpec& spec, const std::vector<std::string>& names,
+                                  const std::set<std::string>& used) {
+  UnexpectedTensors found;
+  const Judge judge(spec, used);
+  for (const std::string& name : names) {
+    if (used.contains(name) || IsLoraName(name) || IsComputedBuffer(name)) continue;
+    judge.Add(name, &found);
+  }
+  return found;
+}
+
+}  // namespace stagecoach::worker
