@@ -86,9 +86,9 @@ struct ModelSpec {
   int32_t n_layers() const { return static_cast<int32_t>(layers.size()); }
 };
 
-// Reads MODEL_DIR/config.json. INVALID_ARGUMENT names every key that is missing, of a wrong type or
-// out of range; UNIMPLEMENTED names the architecture and the supported ones; NOT_FOUND a missing
-// file.
+// Reads MODEL_DIR/config.json, or the metadata where `model_dir` is a .gguf file, as in the
+// functions below. INVALID_ARGUMENT names every key that is missing, of a wrong type or out of
+// range; UNIMPLEMENTED names the architecture and the supported ones; NOT_FOUND a missing file.
 absl::StatusOr<ModelSpec> ReadModelSpec(const std::string& model_dir);
 
 // MODEL_DIR/generation_config.json: the checkpoint's own sampling defaults. Absent file: all empty,
@@ -101,9 +101,10 @@ struct GenerationDefaults {
 };
 absl::StatusOr<GenerationDefaults> ReadGenerationDefaults(const std::string& model_dir);
 
-// The folder for MODEL: a folder itself, or `org/name` in the local Hugging Face cache
-// (HF_HUB_CACHE, HF_HOME or
-// ~/.cache/huggingface; the snapshot that refs/main names). NOT_FOUND lists the places looked at.
+// Where MODEL is: a folder or .gguf file itself, or `org/name` in the local Hugging Face cache
+// (HF_HUB_CACHE, HF_HOME or ~/.cache/huggingface; the snapshot that refs/main names). A folder
+// whose only weights are one .gguf file stands for that file. NOT_FOUND lists the places looked at;
+// INVALID_ARGUMENT several .gguf files to choose from.
 absl::StatusOr<std::string> ResolveModelDir(const std::string& model);
 
 }  // namespace stagecoach

@@ -6,6 +6,7 @@
 
 #include "common/model/arch/arch.h"
 #include "common/model/config_reader.h"
+#include "common/model/gguf_config.h"
 #include "common/model/model_spec.h"
 #include "common/status.h"
 
@@ -67,15 +68,9 @@ absl::Status MissingConfig(const std::string& model_dir) {
       fmt::format("{}: holds no config.json; is this a Hugging Face checkpoint?", model_dir));
 }
 
-}  // namespace
-
-absl::StatusOr<ModelSpec> ReadModelSpec(const std::string& model_dir) {
-  const std::string path = (std::filesystem::path(model_dir) / "config.json").string();
-  auto object = ReadJsonObject(path);
-  if (absl::IsNotFound(object.status())) return MissingConfig(model_dir);
-  SC_RETURN_IF_ERROR(object.status());
-
-  ConfigReader outline(*object, path);
+absl::StatusOr<ModelSpec> ReadConfig(const std::shared_ptr<const boost::json::object>& object,
+                                     const std::string& path) {
+  ConfigReader outline(object, path);
   std::string asked_for;
   const arch::Architecture* architecture = FindArchitecture(outline, &asked_for);
   SC_RETURN_IF_ERROR(outline.Finish());
@@ -89,7 +84,7 @@ absl::StatusOr<ModelSpec> ReadModelSpec(const std::string& model_dir) {
                                                 asked_for, fmt::join(SupportedNames(), ", ")));
   }
 
-  ConfigReader config(*object, fmt::format("{} ({})", path, architecture->name));
+  ConfigReader config(object, fmt::format("{} ({})", path, architecture->name));
   ModelSpec spec;
   spec.architecture = architecture->name;
   spec.stored_dtype = ReadStoredDType(config);
@@ -107,10 +102,32 @@ absl::StatusOr<ModelSpec> ReadModelSpec(const std::string& model_dir) {
   return spec;
 }
 
+}  // namespace
+
+absl::StatusOr<ModelSpec> ReadModelSpec(const std::string& model_dir) {
+  if (IsGgufModel(model_dir)) {
+    SC_ASSIGN_OR_RETURN(const auto file, gguf::GgufFile::Open(model_dir));
+    SC_ASSIGN_OR_RETURN(const auto config, GgufConfig(*file));
+    SC_ASSIGN_OR_RETURN(ModelSpec spec, ReadConfig(config, model_dir));
+    AdaptToGguf(*file, &spec);
+    return spec;
+  }
+  const std::string path = (std::filesystem::path(model_dir) / "config.json").string();
+  auto object = ReadJsonObject(path);
+  if (absl::IsNotFound(object.status())) return MissingConfig(model_dir);
+  SC_RETURN_IF_ERROR(object.status());
+  return ReadConfig(*object, path);
+}
+
 absl::StatusOr<GenerationDefaults> ReadGenerationDefaults(const std::string& model_dir) {
   namespace fs = std::filesystem;
   constexpr int32_t kMaxId = INT32_MAX;
   GenerationDefaults defaults;
+  if (IsGgufModel(model_dir)) {
+    SC_ASSIGN_OR_RETURN(const auto file, gguf::GgufFile::Open(model_dir));
+    defaults.eos_ids = GgufEosIds(*file);
+    return defaults;
+  }
   const std::string path = (fs::path(model_dir) / "generation_config.json").string();
   auto object = ReadJsonObject(path);
   if (object.ok()) {

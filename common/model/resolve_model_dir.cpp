@@ -6,7 +6,9 @@
 #include <filesystem>
 #include <fstream>
 
+#include "common/model/gguf_config.h"
 #include "common/model/model_spec.h"
+#include "common/status.h"
 
 namespace stagecoach {
 namespace {
@@ -48,11 +50,44 @@ std::string FirstWord(const fs::path& path) {
   return word;
 }
 
+// "model-00002-of-00003.gguf"
+bool IsSplitPart(const std::string& name) {
+  constexpr size_t kTail = std::string_view("-00002-of-00003.gguf").size();
+  return name.size() > kTail && name[name.size() - kTail] == '-' &&
+         name.substr(name.size() - kTail + 6, 4) == "-of-";
+}
+
+// The folder, or the one .gguf file that is all its weights.
+absl::StatusOr<std::string> WeightsOf(const std::string& folder) {
+  std::vector<std::string> gguf_files;
+  std::error_code error;
+  for (const auto& entry : fs::directory_iterator(folder, error)) {
+    const std::string extension = entry.path().extension().string();
+    const std::string name = entry.path().filename().string();
+    if (extension == ".safetensors" || name.starts_with("pytorch_model")) return folder;
+    // A multimodal model's second file is no language model.
+    if (extension == ".gguf" && !name.starts_with("mmproj")) gguf_files.push_back(name);
+  }
+  if (gguf_files.empty()) return folder;
+  std::sort(gguf_files.begin(), gguf_files.end());
+  if (IsSplitPart(gguf_files.front())) {
+    return absl::UnimplementedError(
+        fmt::format("{}: holds a model split over several .gguf files ({}, ...); join them first "
+                    "(llama-gguf-split --merge {} OUT.gguf)",
+                    folder, gguf_files.front(), gguf_files.front()));
+  }
+  if (gguf_files.size() == 1) return (fs::path(folder) / gguf_files.front()).string();
+  return absl::InvalidArgumentError(fmt::format("{}: holds {} .gguf files; give one of them: {}",
+                                                folder, gguf_files.size(),
+                                                fmt::join(gguf_files, ", ")));
+}
+
 }  // namespace
 
 absl::StatusOr<std::string> ResolveModelDir(const std::string& model) {
   std::error_code error;
-  if (fs::is_directory(model, error)) return model;
+  if (IsGgufModel(model)) return model;
+  if (fs::is_directory(model, error)) return WeightsOf(model);
   std::vector<std::string> looked_at = {model};
   if (IsRepoId(model)) {
     std::string folder = "models--" + model;
@@ -65,7 +100,7 @@ absl::StatusOr<std::string> ResolveModelDir(const std::string& model) {
       const bool plain =
           !revision.empty() && revision.find('/') == revision.npos && revision != "..";
       const fs::path snapshot = repo / "snapshots" / revision;
-      if (plain && fs::is_directory(snapshot, error)) return snapshot.string();
+      if (plain && fs::is_directory(snapshot, error)) return WeightsOf(snapshot.string());
       return absl::NotFoundError(fmt::format(
           "model {}: {} holds no complete download (refs/main names no folder of snapshots/); run "
           "`hf download {}`",
@@ -73,7 +108,8 @@ absl::StatusOr<std::string> ResolveModelDir(const std::string& model) {
     }
   }
   return absl::NotFoundError(
-      fmt::format("model {}: not found; looked at {}; give a folder, or run `hf download {}` first",
+      fmt::format("model {}: not found; looked at {}; give a folder or a .gguf file, or run `hf "
+                  "download {}` first",
                   model, fmt::join(looked_at, ", "), model));
 }
 
