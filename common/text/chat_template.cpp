@@ -1,17 +1,23 @@
 #include "common/text/chat_template.h"
 
 #include "absl/status/status.h"
+#include "common/status.h"
 #include "common/text/abi_status.h"
+#include "common/text/gguf_text.h"
 
 namespace stagecoach::text {
 
 absl::StatusOr<std::shared_ptr<const ChatTemplate>> ChatTemplate::Load(
-    const std::string& model_dir, const std::string& override_path) {
+    const std::string& model_path, const std::string& override_path) {
   ScTextTemplate* handle = nullptr;
-  ErrorBuffer error{};
-  const int32_t code = sc_text_template_load(model_dir.c_str(), override_path.c_str(), &handle,
-                                             error.data(), error.size());
-  if (code != 0) return AbiStatus(code, error);
+  if (IsGguf(model_path)) {
+    SC_ASSIGN_OR_RETURN(handle, LoadGgufTemplate(model_path, override_path));
+  } else {
+    ErrorBuffer error{};
+    const int32_t code = sc_text_template_load(model_path.c_str(), override_path.c_str(), &handle,
+                                               error.data(), error.size());
+    if (code != 0) return AbiStatus(code, error);
+  }
   return std::shared_ptr<const ChatTemplate>(new ChatTemplate(handle));
 }
 
@@ -19,8 +25,9 @@ absl::StatusOr<std::shared_ptr<const ChatTemplate>> ChatTemplate::FromSource(
     std::string_view source) {
   ScTextTemplate* handle = nullptr;
   ErrorBuffer error{};
-  const int32_t code = sc_text_template_from_source(source.data(), source.size(), &handle,
-                                                    error.data(), error.size());
+  const int32_t code =
+      sc_text_template_from_source(source.data(), source.size(), /*tool_use=*/{"", 0},
+                                   /*roles=*/nullptr, 0, &handle, error.data(), error.size());
   if (code != 0) return AbiStatus(code, error);
   return std::shared_ptr<const ChatTemplate>(new ChatTemplate(handle));
 }

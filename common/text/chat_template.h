@@ -19,12 +19,14 @@ namespace stagecoach::text {
 // an operator, never from a request: steps and output are bounded, memory in between is not.
 class ChatTemplate {
  public:
-  // Reads `override_path`, or when it is empty the folder's chat_template.jinja (with
-  // additional_chat_templates/tool_use.jinja), or "chat_template" of tokenizer_config.json: a
-  // string, or a list of which "tool_use" serves requests with tools and "default" all others.
-  // bos_token and the like come from tokenizer_config.json or special_tokens_map.json. NotFound
-  // when there is no template; InvalidArgument with file and line when it cannot be parsed.
-  static absl::StatusOr<std::shared_ptr<const ChatTemplate>> Load(const std::string& model_dir,
+  // `model_path`: a checkpoint folder or a .gguf file. Reads `override_path`, or when it is empty
+  // the folder's chat_template.jinja (with additional_chat_templates/tool_use.jinja), or
+  // "chat_template" of chat_template.json or tokenizer_config.json: a string, or a list of which
+  // "tool_use" serves requests with tools and "default" all others; of a .gguf file
+  // tokenizer.chat_template. bos_token and the like come from tokenizer_config.json or
+  // special_tokens_map.json, or the ids in the metadata. NotFound when there is no template;
+  // InvalidArgument with file and line when it cannot be parsed.
+  static absl::StatusOr<std::shared_ptr<const ChatTemplate>> Load(const std::string& model_path,
                                                                   const std::string& override_path);
 
   // A template without a checkpoint: bos_token and the like come from kwargs_json or are undefined.

@@ -52,9 +52,37 @@ typedef struct ScTextRange {
   size_t end;   /* one past the last byte */
 } ScTextRange;
 
+typedef struct ScTextString {
+  const char* data;
+  size_t size;
+} ScTextString;
+
+/* The tokenizer.ggml.* metadata of a .gguf file. */
+typedef struct ScTextGguf {
+  ScTextString model; /* "llama" or "gpt2" */
+  ScTextString pre;   /* "" when there is none */
+  const ScTextString* tokens;
+  size_t n_tokens;
+  const float* scores; /* n_scores and n_kinds: n_tokens, or 0 */
+  size_t n_scores;
+  const int32_t* kinds; /* token_type */
+  size_t n_kinds;
+  const ScTextString* merges;
+  size_t n_merges;
+  int64_t bos_id; /* of these negative: none */
+  int64_t eos_id;
+  int64_t unk_id;
+  int64_t pad_id;
+  int32_t add_bos; /* of these negative: the default of the model */
+  int32_t add_eos;
+  int32_t add_space_prefix;
+} ScTextGguf;
+
 /* Reads the tokenizer files of a checkpoint folder. */
 int32_t sc_text_tokenizer_load(const char* model_dir, ScTextTokenizer** out, char* error,
                                size_t error_bytes);
+int32_t sc_text_tokenizer_from_gguf(const ScTextGguf* gguf, ScTextTokenizer** out, char* error,
+                                    size_t error_bytes);
 void sc_text_tokenizer_free(ScTextTokenizer* tokenizer);
 
 void sc_text_tokenizer_pieces(const ScTextTokenizer* tokenizer, ScTextPieces* out);
@@ -100,8 +128,11 @@ typedef struct ScTextRenderedView {
 /* override_path: a template file, or "" for the checkpoint's own. */
 int32_t sc_text_template_load(const char* model_dir, const char* override_path,
                               ScTextTemplate** out, char* error, size_t error_bytes);
-int32_t sc_text_template_from_source(const char* source, size_t size, ScTextTemplate** out,
-                                     char* error, size_t error_bytes);
+/* tool_use: what requests with tools use instead, or "". roles: [n_roles, 2] names, such as
+ * "bos_token", and tokens. */
+int32_t sc_text_template_from_source(const char* source, size_t size, ScTextString tool_use,
+                                     const ScTextString* roles, size_t n_roles,
+                                     ScTextTemplate** out, char* error, size_t error_bytes);
 void sc_text_template_free(ScTextTemplate* chat_template);
 
 /* messages, tools: JSON arrays; tools may be empty. */

@@ -2,7 +2,9 @@
 
 #include <type_traits>
 
+#include "common/status.h"
 #include "common/text/abi_status.h"
+#include "common/text/gguf_text.h"
 
 namespace stagecoach::text {
 
@@ -10,12 +12,16 @@ static_assert(sizeof(TextRange) == sizeof(ScTextRange) &&
               offsetof(TextRange, end) == offsetof(ScTextRange, end) &&
               std::is_standard_layout_v<TextRange>);
 
-absl::StatusOr<std::shared_ptr<const Tokenizer>> Tokenizer::Load(const std::string& model_dir) {
+absl::StatusOr<std::shared_ptr<const Tokenizer>> Tokenizer::Load(const std::string& model_path) {
   ScTextTokenizer* handle = nullptr;
-  ErrorBuffer error{};
-  const int32_t code =
-      sc_text_tokenizer_load(model_dir.c_str(), &handle, error.data(), error.size());
-  if (code != 0) return AbiStatus(code, error);
+  if (IsGguf(model_path)) {
+    SC_ASSIGN_OR_RETURN(handle, LoadGgufTokenizer(model_path));
+  } else {
+    ErrorBuffer error{};
+    const int32_t code =
+        sc_text_tokenizer_load(model_path.c_str(), &handle, error.data(), error.size());
+    if (code != 0) return AbiStatus(code, error);
+  }
   return std::shared_ptr<const Tokenizer>(new Tokenizer(handle));
 }
 

@@ -23,15 +23,23 @@ struct TextRange {
 };
 
 // Immutable once loaded: any number of threads may use one at the same time. Ids and texts equal
-// those of the Hugging Face tokenizers library for the same tokenizer.json.
+// those of the Hugging Face tokenizers library for the same tokenizer.json, and of transformers for
+// the other files.
 class Tokenizer {
  public:
-  // Reads tokenizer.json of a checkpoint folder, and bos/eos/add_bos_token/add_eos_token from
-  // tokenizer_config.json (or special_tokens_map.json) where there is one. An explicit
-  // add_bos_token or add_eos_token wins over what tokenizer.json adds. Takes seconds for a
-  // vocabulary of 262k tokens. NotFound names the missing file and what to do about it;
+  // `model_path`: a .gguf file (tokenizer.ggml.model "llama" or "gpt2"), or a checkpoint folder, of
+  // which the first of these is read:
+  //   tokenizer.json;
+  //   tokenizer.model (SentencePiece, BPE or unigram): a space is put in front as the file or
+  //     add_prefix_space says, with "legacy": true behind every special token as well;
+  //   tekken.json;
+  //   vocab.json and merges.txt, cut into words as tokenizer_class says (GPT-2's or Qwen2's way).
+  // Roles, added tokens and add_bos_token/add_eos_token come from tokenizer_config.json,
+  // special_tokens_map.json and added_tokens.json where they are; an explicit add_bos_token or
+  // add_eos_token wins over what tokenizer.json adds. Takes seconds for a vocabulary of 262k
+  // tokens. NotFound names the files that were looked for, those that are there and what to do;
   // InvalidArgument names the file and what is wrong with it.
-  static absl::StatusOr<std::shared_ptr<const Tokenizer>> Load(const std::string& model_dir);
+  static absl::StatusOr<std::shared_ptr<const Tokenizer>> Load(const std::string& model_path);
 
   Tokenizer(const Tokenizer&) = delete;
   Tokenizer& operator=(const Tokenizer&) = delete;

@@ -141,7 +141,10 @@ TEST_CASE("A folder without a tokenizer is named with what to do") {
   };
   CHECK_THAT(message(), ContainsSubstring(dir.path()) && ContainsSubstring("tokenizer.json"));
   dir.Write("tokenizer_config.json", "{}");
-  CHECK_THAT(message(), ContainsSubstring("tokenizer_config.json alone is not enough"));
+  CHECK_THAT(message(), ContainsSubstring("there is tokenizer_config.json, which alone is not "
+                                          "enough. Copy these files from the base model"));
+  dir.Write("vocab.json", "{}");
+  CHECK_THAT(message(), ContainsSubstring("vocab.json needs merges.txt"));
 }
 
 TEST_CASE("A damaged file is named with its fault") {

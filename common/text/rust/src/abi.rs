@@ -8,6 +8,7 @@ use std::slice;
 use crate::error::{catch, Code, Error, Result};
 use crate::template::{ChatTemplate, Options, Rendered};
 use crate::tokenizer::Tokenizer;
+use crate::vocab::{Gguf, GgufIds};
 
 #[repr(C)]
 pub struct Pieces {
@@ -105,6 +106,86 @@ pub unsafe extern "C" fn sc_text_tokenizer_load(
     entry(error, error_bytes, || {
         let dir = text(model_dir, CStr::from_ptr(model_dir).count_bytes())?;
         *out = Box::into_raw(Box::new(Tokenizer::load(Path::new(dir))?));
+        Ok(())
+    })
+}
+
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub struct Text {
+    data: *const c_char,
+    size: usize,
+}
+
+impl Text {
+    /// # Safety
+    /// As for [`array`].
+    unsafe fn get<'a>(self) -> Result<&'a str> {
+        text(self.data, self.size)
+    }
+}
+
+/// # Safety
+/// As for [`array`], for the array and every text in it.
+unsafe fn texts<'a>(data: *const Text, n: usize, what: &str) -> Result<Vec<&'a str>> {
+    let read = |(i, text): (usize, &Text)| {
+        text.get()
+            .map_err(|e| Error::new(e.code, format!("{what}[{i}]: {}", e.message)))
+    };
+    array(data, n).iter().enumerate().map(read).collect()
+}
+
+#[repr(C)]
+pub struct GgufMetadata {
+    model: Text,
+    pre: Text,
+    tokens: *const Text,
+    n_tokens: usize,
+    scores: *const f32,
+    n_scores: usize,
+    kinds: *const i32,
+    n_kinds: usize,
+    merges: *const Text,
+    n_merges: usize,
+    bos_id: i64,
+    eos_id: i64,
+    unk_id: i64,
+    pad_id: i64,
+    add_bos: i32,
+    add_eos: i32,
+    add_space_prefix: i32,
+}
+
+#[no_mangle]
+pub unsafe extern "C" fn sc_text_tokenizer_from_gguf(
+    gguf: *const GgufMetadata,
+    out: *mut *mut Tokenizer,
+    error: *mut c_char,
+    error_bytes: usize,
+) -> i32 {
+    entry(error, error_bytes, || {
+        let gguf = &*gguf;
+        // A number beyond 32 bits stays beyond every vocabulary.
+        let id = |id: i64| (id >= 0).then(|| u32::try_from(id).unwrap_or(u32::MAX));
+        let flag = |flag: i32| (flag >= 0).then_some(flag != 0);
+        let tokenizer = Tokenizer::from_gguf(&Gguf {
+            model: gguf.model.get()?,
+            pre: gguf.pre.get()?,
+            tokens: texts(gguf.tokens, gguf.n_tokens, "tokenizer.ggml.tokens")?,
+            scores: array(gguf.scores, gguf.n_scores),
+            kinds: array(gguf.kinds, gguf.n_kinds),
+            merges: texts(gguf.merges, gguf.n_merges, "tokenizer.ggml.merges")?,
+            ids: GgufIds {
+                bos: id(gguf.bos_id),
+                eos: id(gguf.eos_id),
+                unk: id(gguf.unk_id),
+                pad: id(gguf.pad_id),
+            },
+            add_bos: flag(gguf.add_bos),
+            add_eos: flag(gguf.add_eos),
+            add_space_prefix: flag(gguf.add_space_prefix),
+        })?;
+        *out = Box::into_raw(Box::new(tokenizer));
         Ok(())
     })
 }
@@ -237,13 +318,19 @@ pub unsafe extern "C" fn sc_text_template_load(
 pub unsafe extern "C" fn sc_text_template_from_source(
     source: *const c_char,
     size: usize,
+    tool_use: Text,
+    roles: *const Text,
+    n_roles: usize,
     out: *mut *mut ChatTemplate,
     error: *mut c_char,
     error_bytes: usize,
 ) -> i32 {
     entry(error, error_bytes, || {
         let source = text(source, size)?;
-        *out = Box::into_raw(Box::new(ChatTemplate::from_source(source)?));
+        let roles = texts(roles, n_roles * 2, "roles")?;
+        let roles = roles.chunks(2).map(|pair| (pair[0].into(), pair[1].into()));
+        let template = ChatTemplate::from_source(source, tool_use.get()?, roles.collect())?;
+        *out = Box::into_raw(Box::new(template));
         Ok(())
     })
 }

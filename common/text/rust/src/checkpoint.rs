@@ -1,6 +1,6 @@
 //! The small JSON files beside a checkpoint's tokenizer.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashSet};
 use std::fs;
 use std::io::ErrorKind;
 use std::path::Path;
@@ -8,17 +8,48 @@ use std::path::Path;
 use serde_json::Value;
 
 use crate::error::{Code, Error, Result};
+use crate::vocab::AddedToken;
+
+/// Real tokenizer files have at most some ten megabytes; a larger one is something else.
+const MAX_FILE_BYTES: u64 = 512 << 20;
+
+fn unreadable(path: &Path, what: impl std::fmt::Display) -> Error {
+    Error::new(
+        Code::FailedPrecondition,
+        format!("cannot read {}: {what}", path.display()),
+    )
+}
+
+/// The bytes of a file, or `None` where there is none.
+pub fn read_optional_bytes(path: &Path) -> Result<Option<Vec<u8>>> {
+    match fs::metadata(path) {
+        Err(e) if e.kind() == ErrorKind::NotFound => return Ok(None),
+        Err(e) => return Err(unreadable(path, e)),
+        Ok(of_file) if of_file.len() > MAX_FILE_BYTES => {
+            let n_bytes = of_file.len();
+            return Err(unreadable(
+                path,
+                format!("{n_bytes} bytes; at most {MAX_FILE_BYTES} are supported"),
+            ));
+        }
+        Ok(_) => {}
+    }
+    fs::read(path).map(Some).map_err(|e| unreadable(path, e))
+}
 
 /// The text of a file, or `None` where there is none.
 pub fn read_optional(path: &Path) -> Result<Option<String>> {
-    match fs::read_to_string(path) {
-        Ok(text) => Ok(Some(text)),
-        Err(e) if e.kind() == ErrorKind::NotFound => Ok(None),
-        Err(e) => Err(Error::new(
-            Code::FailedPrecondition,
-            format!("cannot read {}: {e}", path.display()),
-        )),
-    }
+    let Some(bytes) = read_optional_bytes(path)? else {
+        return Ok(None);
+    };
+    let text = String::from_utf8(bytes).map_err(|e| {
+        let at = e.utf8_error().valid_up_to();
+        Error::new(
+            Code::InvalidArgument,
+            format!("{} is not UTF-8 at byte {at}", path.display()),
+        )
+    })?;
+    Ok(Some(text))
 }
 
 /// A JSON file, or `None` where there is none.
@@ -34,7 +65,19 @@ pub fn read_optional_json(path: &Path) -> Result<Option<Value>> {
     })
 }
 
-/// What `tokenizer_config.json` and `special_tokens_map.json` say about special tokens.
+/// The roles that a text model's tokens have.
+const TEXT_ROLES: [&str; 7] = [
+    "bos_token",
+    "eos_token",
+    "unk_token",
+    "sep_token",
+    "pad_token",
+    "cls_token",
+    "mask_token",
+];
+
+/// What `tokenizer_config.json`, `special_tokens_map.json` and `added_tokens.json` say about tokens
+/// and about how text is prepared.
 #[derive(Default)]
 pub struct SpecialTokens {
     /// By role, such as "bos_token"; models with images have roles of their own.
@@ -43,6 +86,13 @@ pub struct SpecialTokens {
     pub add_eos: Option<bool>,
     /// SentencePiece: whether a space goes in front of every piece of text or of the first alone.
     pub legacy: Option<bool>,
+    pub add_prefix_space: Option<bool>,
+    /// tokenizer_class, or "".
+    pub class: String,
+    /// With declared ids.
+    pub added: Vec<AddedToken>,
+    /// Special tokens that have neither a role nor an id.
+    pub extra: Vec<String>,
 }
 
 impl SpecialTokens {
@@ -51,30 +101,102 @@ impl SpecialTokens {
         if let Some(map) = read_optional_json(&dir.join("special_tokens_map.json"))? {
             tokens.read_roles(&map);
         }
-        if let Some(config) = read_optional_json(&dir.join("tokenizer_config.json"))? {
-            tokens.read_roles(&config);
+        let config = read_optional_json(&dir.join("tokenizer_config.json"))?;
+        if let Some(config) = &config {
+            tokens.read_roles(config);
             let flag = |key: &str| config.get(key).and_then(Value::as_bool);
             tokens.add_bos = flag("add_bos_token");
             tokens.add_eos = flag("add_eos_token");
             tokens.legacy = flag("legacy");
+            tokens.add_prefix_space = flag("add_prefix_space");
+            if let Some(class) = config.get("tokenizer_class").and_then(Value::as_str) {
+                tokens.class = class.to_string();
+            }
+        }
+        let declared = config.as_ref().and_then(|c| c.get("added_tokens_decoder"));
+        match declared.and_then(Value::as_object) {
+            Some(declared) => {
+                let token = |(id, value): (&String, &Value)| {
+                    AddedToken::from_json(Some(id.parse().ok()?), value)
+                };
+                tokens.added = declared.iter().filter_map(token).collect();
+            }
+            None => tokens.read_added_tokens(dir)?,
         }
         Ok(tokens)
     }
 
+    /// The older file: ids by content.
+    fn read_added_tokens(&mut self, dir: &Path) -> Result<()> {
+        let Some(file) = read_optional_json(&dir.join("added_tokens.json"))? else {
+            return Ok(());
+        };
+        let special: HashSet<&String> = self.roles.values().chain(&self.extra).collect();
+        for (content, id) in file.as_object().into_iter().flatten() {
+            let Some(id) = id.as_u64().and_then(|id| u32::try_from(id).ok()) else {
+                continue;
+            };
+            let mut token = AddedToken::new(Some(id), content, special.contains(content));
+            token.normalized = !token.special;
+            self.added.push(token);
+        }
+        Ok(())
+    }
+
     fn read_roles(&mut self, from: &Value) {
+        let text = |value: &Value| match value {
+            // The long form is the library's AddedToken.
+            Value::Object(token) => token.get("content")?.as_str().map(str::to_string),
+            other => other.as_str().map(str::to_string),
+        };
         for (role, value) in from.as_object().into_iter().flatten() {
+            if role == "additional_special_tokens" || role == "extra_special_tokens" {
+                match value {
+                    Value::Array(tokens) => self.extra.extend(tokens.iter().filter_map(text)),
+                    Value::Object(named) => {
+                        for (role, value) in named {
+                            self.roles.extend(text(value).map(|t| (role.clone(), t)));
+                        }
+                    }
+                    _ => {}
+                }
+            }
             if !role.ends_with("_token") {
                 continue;
             }
-            let token = match value {
-                // The long form is the library's AddedToken.
-                Value::Object(token) => token.get("content").and_then(Value::as_str),
-                other => other.as_str(),
-            };
-            match token {
-                Some(token) => self.roles.insert(role.clone(), token.into()),
+            match text(value) {
+                Some(token) => self.roles.insert(role.clone(), token),
                 None => self.roles.remove(role),
             };
         }
+    }
+
+    /// Gives a role to a token unless the files gave it to one.
+    pub fn default_role(&mut self, role: &str, token: &str) {
+        self.roles
+            .entry(role.to_string())
+            .or_insert_with(|| token.to_string());
+    }
+
+    /// Declared tokens, then those of a role, then the other special ones.
+    pub fn all_added(&self) -> Vec<AddedToken> {
+        let special = |content: &String| AddedToken::new(None, content, true);
+        let mut all = self.added.clone();
+        let roles: HashSet<&String> = self.roles.values().collect();
+        for token in &mut all {
+            token.special |= roles.contains(&token.content);
+        }
+        // Those that are new to the vocabulary are numbered in this order.
+        let order = |role: &&String| {
+            TEXT_ROLES
+                .iter()
+                .position(|r| r == role)
+                .unwrap_or(usize::MAX)
+        };
+        let mut names: Vec<&String> = self.roles.keys().collect();
+        names.sort_by_key(order);
+        all.extend(names.into_iter().map(|role| special(&self.roles[role])));
+        all.extend(self.extra.iter().map(special));
+        all
     }
 }

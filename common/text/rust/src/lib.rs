@@ -3,7 +3,9 @@
 mod abi;
 mod checkpoint;
 mod error;
+mod files;
 mod pieces;
 mod rendered;
 mod template;
 mod tokenizer;
+mod vocab;

@@ -7,13 +7,15 @@ use serde_json::Value;
 use tokenizers::pipeline::{EncodeOptions, Override, PipelineToken, PipelineTokenizer};
 
 use crate::abi::Range;
-use crate::checkpoint::{read_optional_json, SpecialTokens};
+use crate::checkpoint::SpecialTokens;
 use crate::error::{Code, Error, Result};
+use crate::files;
 use crate::pieces::Pieces;
 use crate::rendered;
+use crate::vocab::{self, Gguf};
 
 /// Ids above it would make tables of a size that no vocabulary has.
-const MAX_IDS: u64 = 1 << 26;
+const MAX_IDS: u64 = 1 << 24;
 
 const MODELS: [&str; 4] = ["BPE", "Unigram", "WordPiece", "WordLevel"];
 
@@ -40,22 +42,21 @@ fn options(encode_special_tokens_as_text: bool, add_special_tokens: bool) -> Enc
     }
 }
 
-fn invalid(path: &Path, what: impl std::fmt::Display) -> Error {
-    Error::new(Code::InvalidArgument, format!("{}: {what}", path.display()))
-}
-
 impl Tokenizer {
     pub fn load(dir: &Path) -> Result<Self> {
-        let special = SpecialTokens::load(dir)?;
-        let path = dir.join("tokenizer.json");
-        let Some(config) = read_optional_json(&path)? else {
-            return Err(missing(dir));
-        };
-        Self::from_config(config, special).map_err(|e| invalid(&path, e.message))
+        let mut special = SpecialTokens::load(dir)?;
+        let (path, config) = files::read(dir, &mut special)?;
+        files::at_path(&path, Self::from_config(config, special))
+    }
+
+    pub fn from_gguf(gguf: &Gguf<'_>) -> Result<Self> {
+        let (config, special) = gguf.to_config()?;
+        Self::from_config(config, special)
     }
 
     fn from_config(mut config: Value, special: SpecialTokens) -> Result<Self> {
         let bad = |what: String| Error::new(Code::InvalidArgument, what);
+        vocab::lower_prefix_space(&mut config);
         tokenizers::canonicalize_value(&mut config).map_err(|e| bad(e.to_string()))?;
         let kind = config.pointer("/model/type").and_then(Value::as_str);
         if !kind.is_some_and(|kind| MODELS.contains(&kind)) {
@@ -63,6 +64,12 @@ impl Tokenizer {
                 "model type {} is not one of {}",
                 kind.unwrap_or("(none)"),
                 MODELS.join(", ")
+            )));
+        }
+        let n_ids = count_ids(&config);
+        if n_ids == 0 || n_ids > MAX_IDS {
+            return Err(bad(format!(
+                "{n_ids} token ids; between 1 and {MAX_IDS} are supported"
             )));
         }
         let pipeline =
@@ -191,30 +198,23 @@ impl Tokenizer {
     }
 }
 
-fn missing(dir: &Path) -> Error {
-    let there = |name: &str| dir.join(name).exists();
-    let found: Vec<&str> = ["tokenizer.model", "tekken.json", "vocab.json"]
-        .into_iter()
-        .filter(|name| there(name))
-        .collect();
-    let what = if !dir.is_dir() {
-        "the folder does not exist".to_string()
-    } else if !found.is_empty() {
-        format!(
-            "it has {}, which must be converted first: load the checkpoint once with the \
-             transformers library and save its fast tokenizer here",
-            found.join(" and ")
-        )
-    } else if there("tokenizer_config.json") {
-        "tokenizer_config.json alone is not enough: copy tokenizer.json from the base model"
-            .to_string()
-    } else {
-        "copy it from the base model".to_string()
+/// Largest id + 1 of model and added tokens. The library makes tables of that size when it loads.
+fn count_ids(config: &Value) -> u64 {
+    let of_model = match config.pointer("/model/vocab") {
+        Some(Value::Object(entries)) => entries
+            .values()
+            .map(|id| id.as_u64().map_or(u64::MAX, |id| id.saturating_add(1)))
+            .max(),
+        Some(Value::Array(entries)) => Some(entries.len() as u64),
+        _ => None,
     };
-    Error::new(
-        Code::NotFound,
-        format!("no tokenizer.json in {}: {what}", dir.display()),
-    )
+    let added = config.get("added_tokens").and_then(Value::as_array);
+    let ids = added
+        .into_iter()
+        .flatten()
+        .filter_map(|t| t.get("id")?.as_u64());
+    let of_added = ids.map(|id| id.saturating_add(1)).max();
+    of_model.max(of_added).unwrap_or(0)
 }
 
 /// The model's tokens by name, taken out of the configuration without copying.

@@ -63,8 +63,17 @@ impl ChatTemplate {
         Self::new(sources, roles)
     }
 
-    pub fn from_source(text: &str) -> Result<Self> {
-        Self::new(Sources::one("chat template", text), BTreeMap::new())
+    /// `tool_use`: what requests with tools use instead, or "".
+    pub fn from_source(
+        text: &str,
+        tool_use: &str,
+        roles: BTreeMap<String, String>,
+    ) -> Result<Self> {
+        let sources = Sources {
+            tool_use: (!tool_use.is_empty()).then(|| tool_use.to_string()),
+            ..Sources::one("chat template", text)
+        };
+        Self::new(sources, roles)
     }
 
     fn new(sources: Sources, roles: BTreeMap<String, String>) -> Result<Self> {

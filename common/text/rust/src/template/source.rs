@@ -42,18 +42,22 @@ impl Sources {
                 ..Self::one(path.display().to_string(), text)
             });
         }
-        let path = dir.join("tokenizer_config.json");
-        let config = read_optional_json(&path)?.unwrap_or(Value::Null);
-        Self::from_config(&path.display().to_string(), &config)?.ok_or_else(|| {
-            Error::new(
-                Code::NotFound,
-                format!(
-                    "no chat template in {}: it has neither chat_template.jinja nor a \
-                     chat_template in tokenizer_config.json; name a template file to serve chats",
-                    dir.display()
-                ),
-            )
-        })
+        for name in ["chat_template.json", "tokenizer_config.json"] {
+            let path = dir.join(name);
+            let config = read_optional_json(&path)?.unwrap_or(Value::Null);
+            if let Some(sources) = Self::from_config(&path.display().to_string(), &config)? {
+                return Ok(sources);
+            }
+        }
+        Err(Error::new(
+            Code::NotFound,
+            format!(
+                "no chat template in {}: it has neither chat_template.jinja nor a chat_template \
+                 in chat_template.json or tokenizer_config.json; name a template file to serve \
+                 chats",
+                dir.display()
+            ),
+        ))
     }
 
     fn from_config(origin: &str, config: &Value) -> Result<Option<Self>> {

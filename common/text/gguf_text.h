@@ -1,0 +1,22 @@
+// The tokenizer and chat template of a .gguf file, handed to the Rust crate.
+#pragma once
+
+#include <string>
+#include <string_view>
+
+#include "absl/status/statusor.h"
+#include "common/text/text_abi.h"
+
+namespace stagecoach::text {
+
+// Whether a model is one such file and not a folder.
+bool IsGguf(std::string_view path);
+
+// The caller frees the results. Errors name the file and the key that is absent or wrong.
+absl::StatusOr<ScTextTokenizer*> LoadGgufTokenizer(const std::string& path);
+
+// `override_path`: a template file, or "" for the one of the metadata. NotFound when there is none.
+absl::StatusOr<ScTextTemplate*> LoadGgufTemplate(const std::string& path,
+                                                 const std::string& override_path);
+
+}  // namespace stagecoach::text
