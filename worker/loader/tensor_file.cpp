@@ -1,11 +1,14 @@
 #include "worker/loader/tensor_file.h"
 
+#include <fmt/format.h>
+
 #include <cstring>
 #include <string_view>
 
 #include "common/status.h"
 #include "worker/loader/gguf_tensors.h"
 #include "worker/loader/safetensors.h"
+#include "worker/loader/torch_tensors.h"
 
 namespace stagecoach::worker {
 
@@ -33,6 +36,16 @@ absl::StatusOr<std::shared_ptr<const TensorFile>> OpenTensorFile(const std::stri
   if (begins_with("GGUF")) {
     file->format = FileFormat::kGguf;
     SC_ASSIGN_OR_RETURN(file->tensors, ReadGgufTensors(path, bytes));
+  } else if (begins_with("PK\3\4")) {
+    file->format = FileFormat::kTorch;
+    SC_ASSIGN_OR_RETURN(file->tensors, ReadTorchTensors(path, bytes));
+  } else if (begins_with("\x80\x02") && bytes.size() > 8 && bytes[8] != std::byte{'{'}) {
+    // Not the length of a safetensors header, which is followed by its JSON.
+    return absl::UnimplementedError(fmt::format(
+        "{}: written by a torch before 1.6, or a plain pickle; load it with torch "
+        "(torch.load(FILE, weights_only=True)) and save it again with torch.save, or as "
+        "safetensors (transformers: save_pretrained)",
+        path));
   } else {
     SC_ASSIGN_OR_RETURN(file->tensors, ReadSafetensors(path, bytes));
   }
