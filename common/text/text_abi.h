@@ -28,8 +28,9 @@ enum {
 /* Flags of one token. */
 enum {
   SC_TEXT_PIECE_KNOWN = 1,
-  SC_TEXT_PIECE_SPECIAL = 2, /* left out when special tokens are skipped */
-  SC_TEXT_PIECE_BYTE = 4,    /* one byte of a character that the vocabulary lacks */
+  SC_TEXT_PIECE_SPECIAL = 2,     /* left out when special tokens are skipped */
+  SC_TEXT_PIECE_BYTE = 4,        /* one byte of a character that the vocabulary lacks */
+  SC_TEXT_PIECE_OTHER_MEDIA = 8, /* of a role such as image_token: not of text */
 };
 
 /* What each token contributes. Pointers live as long as the tokenizer. */

@@ -1,11 +1,11 @@
 #include "router/text/served_model.h"
 
 #include <fmt/format.h>
-#include <spdlog/spdlog.h>
 
 #include <utility>
 
 #include "common/status.h"
+#include "common/text/embedding_rows.h"
 
 namespace stagecoach::router {
 
@@ -16,15 +16,9 @@ absl::StatusOr<ServedModel> ReadServedModel(const std::string& model_dir, const 
   SC_ASSIGN_OR_RETURN(model.spec, ReadModelSpec(model_dir));
   SC_ASSIGN_OR_RETURN(model.defaults, ReadGenerationDefaults(model_dir));
   SC_ASSIGN_OR_RETURN(model.tokenizer, text::Tokenizer::Load(model_dir));
-  // Not an error: Gemma-3's text checkpoints come with image tokens that only the multimodal ones
-  // have rows for. A request that uses one is refused.
-  if (const int32_t n_outside = model.tokenizer->vocab_size() - model.spec.vocab_size;
-      n_outside > 0) {
-    spdlog::warn(
-        "{}: {} of the tokenizer's ids, from {} (\"{}\") on, have no row in the model's "
-        "embedding; requests that use them are refused",
-        model_dir, n_outside, model.spec.vocab_size,
-        model.tokenizer->TokenBytes(model.spec.vocab_size));
+  if (absl::Status fits = text::CheckEmbeddingRows(*model.tokenizer, model.spec.vocab_size);
+      !fits.ok()) {
+    return absl::Status(fits.code(), fmt::format("{}: {}", model_dir, std::string(fits.message())));
   }
   auto chat_template = text::ChatTemplate::Load(model_dir, chat_template_path);
   if (chat_template.ok()) {

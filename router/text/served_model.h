@@ -25,9 +25,9 @@ struct ServedModel {
   int32_t max_logprobs = 20;
 };
 
-// Reads config.json, generation_config.json, tokenizer and chat template of a checkpoint folder;
-// lengths and dtype are left to the caller. Warns when the tokenizer knows more ids than the
-// embedding has rows.
+// Reads config, tokenizer and chat template of a checkpoint folder or .gguf file; lengths and dtype
+// are left to the caller. INVALID_ARGUMENT when the tokenizer knows tokens that the embedding has
+// no rows for (text::CheckEmbeddingRows).
 absl::StatusOr<ServedModel> ReadServedModel(const std::string& model_dir, const std::string& name,
                                             const std::string& chat_template_path);
 

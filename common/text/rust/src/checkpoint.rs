@@ -65,7 +65,7 @@ pub fn read_optional_json(path: &Path) -> Result<Option<Value>> {
     })
 }
 
-/// The roles that a text model's tokens have.
+/// The roles that a text model's tokens have; others, such as "image_token", are of other media.
 const TEXT_ROLES: [&str; 7] = [
     "bos_token",
     "eos_token",
@@ -198,5 +198,12 @@ impl SpecialTokens {
         all.extend(names.into_iter().map(|role| special(&self.roles[role])));
         all.extend(self.extra.iter().map(special));
         all
+    }
+
+    /// Tokens that stand for a picture or a sound.
+    pub fn of_other_media(&self) -> impl Iterator<Item = &str> {
+        let of_text = |role: &str| TEXT_ROLES.contains(&role);
+        let others = self.roles.iter().filter(move |(role, _)| !of_text(role));
+        others.map(|(_, token)| token.as_str())
     }
 }

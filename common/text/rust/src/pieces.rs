@@ -20,6 +20,7 @@ pub enum Decode {
 const KNOWN: u8 = 1;
 const SPECIAL: u8 = 2;
 const BYTE: u8 = 4;
+const OTHER_MEDIA: u8 = 8;
 
 /// Byte strings, one after the other.
 #[derive(Default)]
@@ -232,5 +233,12 @@ impl Pieces {
             n_strip: plan.n_strip,
             strip_byte: plan.strip_byte,
         })
+    }
+
+    /// The token stands for a picture or a sound.
+    pub fn mark_other_media(&mut self, id: u32) {
+        if let Some(flags) = self.flags.get_mut(id as usize) {
+            *flags |= OTHER_MEDIA;
+        }
     }
 }

@@ -97,6 +97,13 @@ impl Tokenizer {
             pipeline,
         };
         tokenizer.read_template()?;
+        let media = tokenizer.special.of_other_media();
+        for id in media
+            .filter_map(|token| tokenizer.id(token))
+            .collect::<Vec<_>>()
+        {
+            tokenizer.pieces.mark_other_media(id);
+        }
         Ok(tokenizer)
     }
 
