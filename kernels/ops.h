@@ -48,8 +48,8 @@ struct Matrix {
 };
 
 struct EmbedArgs {
-  const int32_t* ids;   // [T]
-  const Matrix* table;  // [vocab, hidden]
+  const int32_t* ids;   // [T]; with table only
+  const Matrix* table;  // [vocab, hidden], or null: the position rows alone
   float scale;
   const int32_t* positions;      // [T]; with position_table only
   const Matrix* position_table;  // [max_positions + offset, hidden], or null
@@ -79,10 +79,11 @@ struct NormArgs {
   bool add_to_out;  // out += norm(x) (the residual after Gemma's post norms)
 };
 
-// cos and sin of every position and frequency, made once: [max_positions, head_dim / 2] each.
+// cos and sin of every position and frequency, made once: [max_positions, rotary_dim / 2] each.
 struct RopeTable {
   const float* cos;
   const float* sin;
+  int32_t rotary_dim;  // the head's first so many values are rotated; even, at most head_dim
 };
 
 // Paged KV cache of one layer: [n_blocks, n_kv_heads, kBlockTokens, head_dim] each. Within a block
@@ -95,7 +96,7 @@ struct KvLayer {
 };
 
 // Optional per-head norm of q and k, rotation in halves (the "rotate_half" pairing of i and i +
-// head_dim / 2), then k and v rows go into the cache.
+// rotary_dim / 2), then k and v rows go into the cache.
 struct RopeAppendArgs {
   float* qkv;  // [T, (n_heads + 2 * n_kv_heads) * head_dim]: q, k, v; q is rewritten in
                // place, and k may be
@@ -135,6 +136,40 @@ struct ActivationArgs {
   int32_t width;
   Activation kind;
   bool gated;
+};
+
+// Mixture of experts: which of them each row goes to. The n_used largest logits, the largest first,
+// the lowest expert first among equals; NaN counts as -inf.
+struct RouteArgs {
+  const float* logits;  // [T, n_experts]
+  int32_t* experts;     // [T, n_used]
+  float* weights;       // [T, n_used]: softmax over all experts, or over those used
+  int32_t n_tokens;
+  int32_t n_experts, n_used;
+  bool over_used;  // the weights of a row sum to 1
+};
+
+// out[t] += sum over the row's experts, in their order by number, of
+// weight * down(act(gate(x[t])) * up(x[t])). Rows are grouped by expert, so that a step reads each
+// expert's weights once, and those of unused ones not at all.
+struct ExpertMlpArgs {
+  const float* x;                // [T, hidden]
+  const int32_t* experts;        // [T, n_used], all different in a row
+  const float* weights;          // [T, n_used]
+  std::span<const Matrix> up;    // n_experts of [2 * width, hidden]: gate, up
+  std::span<const Matrix> down;  // n_experts of [hidden, width]
+  float* out;                    // [T, hidden]; not x
+  void* scratch;                 // Ops::ExpertScratchBytes, of device memory
+  int32_t n_tokens;
+  int32_t n_used;
+  Activation kind;
+};
+
+// The sizes that decide how much scratch ExpertMlp takes.
+struct ExpertShape {
+  int32_t max_tokens;
+  int32_t n_experts, n_used;
+  int32_t hidden, width;
 };
 
 struct GatherRowsArgs {
@@ -215,6 +250,9 @@ class Ops {
   virtual void RopeAppend(const RopeAppendArgs& args) = 0;
   virtual void Attention(const AttentionArgs& args) = 0;
   virtual void Activate(const ActivationArgs& args) = 0;
+  virtual void Route(const RouteArgs& args) = 0;
+  virtual void ExpertMlp(const ExpertMlpArgs& args) = 0;
+  virtual size_t ExpertScratchBytes(const ExpertShape& shape) const = 0;
   virtual void GatherRows(const GatherRowsArgs& args) = 0;
   // x = cap * tanh(x / cap), n values
   virtual void SoftCap(float* x, int64_t n, float cap) = 0;

@@ -165,6 +165,25 @@ std::vector<std::string> ConfigReader::Strings(std::string_view key) {
   return result;
 }
 
+std::vector<double> ConfigReader::Numbers(std::string_view key) {
+  std::vector<double> result;
+  const json::value* value = Find(key);
+  if (value == nullptr) return result;
+  const json::array* items = value->if_array();
+  if (items == nullptr) {
+    WrongType(key, *value, "a list of numbers");
+    return result;
+  }
+  for (const json::value& item : *items) {
+    if (!item.is_number()) {
+      WrongType(fmt::format("{}[{}]", key, result.size()), item, "a number");
+      return {};
+    }
+    result.push_back(item.to_number<double>());
+  }
+  return result;
+}
+
 std::vector<int32_t> ConfigReader::IntOrInts(std::string_view key, int64_t min, int64_t max) {
   const json::value* value = Find(key);
   if (value == nullptr) return {};

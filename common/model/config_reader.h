@@ -40,6 +40,7 @@ class ConfigReader {
   bool Bool(std::string_view key, bool or_else);
   std::string String(std::string_view key, std::string_view or_else);
   std::vector<std::string> Strings(std::string_view key);                          // absent: empty
+  std::vector<double> Numbers(std::string_view key);                               // absent: empty
   std::vector<int32_t> IntOrInts(std::string_view key, int64_t min, int64_t max);  // absent: empty
   // Absent or no object (which is a problem): an empty one.
   ConfigReader Section(std::string_view key);

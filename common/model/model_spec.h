@@ -3,6 +3,7 @@
 // in the table there.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <optional>
 #include <string>
@@ -19,22 +20,46 @@ enum class NormKind : uint8_t {
   kRmsPlusOne  // the same with (1 + w): Gemma
 };
 
+enum class NormPlacement : uint8_t {
+  kBefore,          // x + f(norm(x))
+  kBeforeAndAfter,  // x + norm(f(norm(x))): Gemma-2 and -3
+  kAfterSum         // norm(x + f(x)): opt-350m
+};
+
 enum class Activation : uint8_t { kRelu, kGelu, kGeluTanh, kSilu };
 
-enum class RopeScaling : uint8_t { kNone, kLinear, kLlama3 };
+enum class RopeScaling : uint8_t { kNone, kLinear, kLlama3, kYarn, kLongRope };
 
 struct RopeSpec {
   double theta = 10000.0;
+  int32_t rotary_dim = 0;  // of each head, from its start; 0: the whole head
   RopeScaling scaling = RopeScaling::kNone;
-  double factor = 1.0;
-  double low_freq_factor = 1.0;  // kLlama3 only, as the two below
-  double high_freq_factor = 4.0;
-  int32_t original_max_positions = 8192;
+  double factor = 1.0;                    // kLinear, kLlama3, kYarn
+  double low_freq_factor = 1.0;           // kLlama3
+  double high_freq_factor = 4.0;          // kLlama3
+  int32_t original_max_positions = 8192;  // kLlama3, kYarn, kLongRope
+  double attention_factor = 1.0;          // kYarn, kLongRope: multiplies cos and sin
+  double beta_fast = 32.0;                // kYarn, as the two below
+  double beta_slow = 1.0;
+  bool truncate = true;
+  // kLongRope: divisors of the frequencies, [rotary_dim / 2] each. The long ones hold where
+  // sequences may be longer than original_max_positions, whatever a sequence's own length: the
+  // keys of its early positions are in the cache by the time it grows.
+  std::vector<double> short_factors, long_factors;
 };
 
 struct LayerSpec {
-  int32_t kv_group = 0;  // index into ModelSpec::kv_groups
-  int32_t rope = 0;      // index into ModelSpec::ropes; unused with learned positions
+  int32_t kv_group = 0;      // index into ModelSpec::kv_groups
+  int32_t rope = 0;          // index into ModelSpec::ropes; unused with learned positions
+  bool has_experts = false;  // in place of the MLP
+};
+
+// Layers with a mixture of experts: each row goes to n_used of n_experts gated MLPs.
+struct ExpertSpec {
+  int32_t n_experts = 0;  // 0: the model has none
+  int32_t n_used = 0;
+  int32_t intermediate_size = 0;
+  bool weights_over_used = true;  // those of the experts used sum to 1
 };
 
 // Layers whose KV blocks live and die together. One block table a sequence and group.
@@ -42,18 +67,24 @@ struct KvGroupSpec {
   int32_t window = 0;  // a position sees itself and the window - 1 before it; 0: all before it
 };
 
-// Tensor names without the layer number: "{}" stands for it. Empty: the model has no such tensor.
-// Each name is a prefix; ".weight" and, where the spec says so, ".bias" follow.
+// Tensor names without the layer number: "{}" stands for it; in an expert's names a second one for
+// the expert. Empty: the model has no such tensor. Each name is a prefix; ".weight" and, where the
+// spec says so, ".bias" follow.
 struct TensorNames {
   std::string embed, positions, final_norm, lm_head;
+  std::string project_in, project_out;  // between embedding and hidden size
   std::string attn_norm, q, k, v, o, q_norm, k_norm, post_attn_norm;
+  std::string qkv;  // q, k and v as one tensor, instead of them
   std::string mlp_norm, gate, up, down, post_mlp_norm;
+  std::string gate_up;  // gate and up as one tensor, instead of them
+  std::string router, expert_gate, expert_up, expert_down;
 };
 
 struct ModelSpec {
   std::string architecture;  // "LlamaForCausalLM"
   int32_t vocab_size = 0;
   int32_t hidden_size = 0;
+  int32_t embed_size = 0;  // of the embedding's and lm_head's rows; hidden_size but for opt-350m
   int32_t n_heads = 0;
   int32_t n_kv_heads = 0;
   int32_t head_dim = 0;
@@ -65,10 +96,10 @@ struct ModelSpec {
   double norm_eps = 1e-5;
   Activation activation = Activation::kSilu;
   bool gated_mlp = true;  // down(act(gate(x)) * up(x)); else down(act(up(x)))
-  bool post_norms =
-      false;  // Gemma-2 and -3: attention's and MLP's outputs are normed before the residual add
+  NormPlacement norm_placement = NormPlacement::kBefore;
   bool qk_norm = false;  // per-head RMS norm of q and k before the rotation
   bool qkv_bias = false, o_bias = false, mlp_bias = false;
+  bool transposed_linears = false;  // GPT-2 stores the layers' matrices as [inputs, outputs]
   bool tied_embedding = false;
   float embed_scale = 1.0f;   // Gemma: sqrt(hidden_size), rounded as the reference rounds it
   float attn_scale = 0.0f;    // usually 1 / sqrt(head_dim)
@@ -78,11 +109,15 @@ struct ModelSpec {
   bool learned_positions = false;  // OPT: a table of max_positions + position_offset rows
   int32_t position_offset = 0;
 
+  ExpertSpec experts;
   std::vector<RopeSpec> ropes;
   std::vector<KvGroupSpec> kv_groups;
   std::vector<LayerSpec> layers;
   TensorNames names;
 
+  bool has_dense_layer() const {
+    return std::any_of(layers.begin(), layers.end(), [](const auto& l) { return !l.has_experts; });
+  }
   int32_t n_layers() const { return static_cast<int32_t>(layers.size()); }
 };
 

@@ -99,6 +99,7 @@ absl::StatusOr<ModelSpec> ReadConfig(const std::shared_ptr<const boost::json::ob
   }
   architecture->read(config, spec);
   SC_RETURN_IF_ERROR(config.Finish());
+  if (spec.embed_size == 0) spec.embed_size = spec.hidden_size;
   return spec;
 }
 

@@ -1,6 +1,7 @@
 #include <catch2/catch_approx.hpp>
 #include <catch2/catch_test_macros.hpp>
 #include <catch2/matchers/catch_matchers_string.hpp>
+#include <cmath>
 
 #include "common/model/model_spec.h"
 #include "common/model/temp_dir.h"
@@ -113,7 +114,7 @@ TEST_CASE("Gemma-2: caps, layer windows, scales") {
         std::string(how) + R"("sliding_window": 16, "query_pre_attn_scalar": 48, "head_dim": 64,
         "attn_logit_softcapping": 5.0, "final_logit_softcapping": null,)"));
     CHECK(spec.norm == NormKind::kRmsPlusOne);
-    CHECK(spec.post_norms);
+    CHECK(spec.norm_placement == NormPlacement::kBeforeAndAfter);
     CHECK(spec.tied_embedding);
     CHECK(spec.activation == Activation::kGeluTanh);
     CHECK(spec.embed_scale == Approx(std::sqrt(128.0)));
@@ -187,6 +188,128 @@ TEST_CASE("OPT") {
   CHECK(spec.names.gate.empty());
 }
 
+TEST_CASE("opt-350m: norms behind the blocks, a narrower embedding, no final norm") {
+  const ModelSpec spec =
+      MustRead(R"({"architectures": ["OPTForCausalLM"], "vocab_size": 50272, "hidden_size": 1024,
+    "ffn_dim": 4096, "num_hidden_layers": 24, "num_attention_heads": 16, "word_embed_proj_dim": 512,
+    "do_layer_norm_before": false})");
+  CHECK(spec.norm_placement == NormPlacement::kAfterSum);
+  CHECK(spec.embed_size == 512);
+  CHECK(spec.names.project_in == "model.decoder.project_in");
+  CHECK(spec.names.final_norm.empty());
+}
+
+TEST_CASE("GPT-2") {
+  const ModelSpec spec = MustRead(
+      R"({"model_type": "gpt2", "vocab_size": 50257, "n_embd": 768, "n_head": 12, "n_layer": 12,
+          "n_positions": 1024, "n_inner": null})");
+  CHECK(spec.architecture == "GPT2LMHeadModel");
+  CHECK(spec.intermediate_size == 3072);
+  CHECK(spec.activation == Activation::kGeluTanh);
+  CHECK(spec.transposed_linears);
+  CHECK(spec.position_offset == 0);
+  CHECK(spec.embed_size == 768);
+  CHECK(spec.names.qkv == "transformer.h.{}.attn.c_attn");
+}
+
+TEST_CASE("Gemma: its first files say gelu and mean the approximation") {
+  for (const char* how : {R"("hidden_act": "gelu",)", R"("hidden_activation": null,)", ""}) {
+    const ModelSpec spec = MustRead(Config("GemmaForCausalLM", how));
+    CHECK(spec.activation == Activation::kGeluTanh);
+    CHECK(spec.norm_placement == NormPlacement::kBefore);
+    CHECK(spec.attn_scale == Approx(1.0 / 16));
+    CHECK(spec.names.mlp_norm == "model.layers.{}.post_attention_layernorm");
+  }
+}
+
+TEST_CASE("Qwen3: windows only with use_sliding_window, from a layer on or as layer_types says") {
+  const auto windows = [](std::string_view more) {
+    const ModelSpec spec = MustRead(
+        Config("Qwen3ForCausalLM", std::string(R"("sliding_window": 16,)") + std::string(more)));
+    std::vector<int32_t> result;
+    for (const LayerSpec& layer : spec.layers) {
+      result.push_back(spec.kv_groups[static_cast<size_t>(layer.kv_group)].window);
+    }
+    return result;
+  };
+  using Windows = std::vector<int32_t>;
+  CHECK(windows(R"("max_window_layers": 1,)") == Windows{0, 0, 0, 0});
+  CHECK(windows(R"("use_sliding_window": true, "max_window_layers": 3,)") == Windows{0, 0, 0, 16});
+  CHECK(windows(R"("use_sliding_window": true, "layer_types": ["full_attention",
+      "sliding_attention", "full_attention", "full_attention"],)") == Windows{0, 16, 0, 0});
+}
+
+TEST_CASE("experts: Mixtral in every layer, Qwen3-MoE in some") {
+  const ModelSpec mixtral = MustRead(Config("MixtralForCausalLM", R"("num_key_value_heads": 2,)"));
+  CHECK(mixtral.experts.n_experts == 8);
+  CHECK(mixtral.experts.n_used == 2);
+  CHECK(mixtral.experts.intermediate_size == 160);
+  CHECK(mixtral.experts.weights_over_used);
+  CHECK_FALSE(mixtral.has_dense_layer());
+
+  const ModelSpec qwen =
+      MustRead(Config("Qwen3MoeForCausalLM",
+                      R"("num_experts": 16, "num_experts_per_tok": 4, "moe_intermediate_size": 24,
+                "decoder_sparse_step": 2, "mlp_only_layers": [3],)"));
+  CHECK(qwen.experts.n_experts == 16);
+  CHECK(qwen.experts.intermediate_size == 24);
+  CHECK_FALSE(qwen.experts.weights_over_used);
+  for (int32_t i = 0; i < 4; ++i) {
+    CHECK(qwen.layers[static_cast<size_t>(i)].has_experts == (i == 1));
+  }
+  CHECK_THAT(ErrorOf(Config("MixtralForCausalLM",
+                            R"("num_local_experts": 2, "num_experts_per_tok": 3,
+                               "num_key_value_heads": 2,)"),
+                     absl::StatusCode::kInvalidArgument),
+             ContainsSubstring("num_experts_per_tok: 3 is more than the 2 experts"));
+}
+
+TEST_CASE("Phi-3: fused tensors, factors for each frequency in both spellings") {
+  const char* const old_spelling =
+      R"("original_max_position_embeddings": 64, "partial_rotary_factor": 0.25,
+         "rope_scaling": {"type": "su", "short_factor": [1, 1.5, 1, 1], "long_factor": [2, 3, 4, 5]},)";
+  const char* const new_spelling =
+      R"("original_max_position_embeddings": 64,
+         "rope_parameters": {"rope_type": "longrope", "short_factor": [1, 1.5, 1, 1],
+            "long_factor": [2, 3, 4, 5], "partial_rotary_factor": 0.25, "rope_theta": 10000.0,
+            "original_max_position_embeddings": 64},)";
+  for (const char* spelling : {old_spelling, new_spelling}) {
+    const ModelSpec spec = MustRead(Config("Phi3ForCausalLM", spelling));
+    CHECK(spec.names.qkv == "model.layers.{}.self_attn.qkv_proj");
+    CHECK(spec.names.gate_up == "model.layers.{}.mlp.gate_up_proj");
+    const RopeSpec& rope = spec.ropes.at(0);
+    CHECK(rope.scaling == RopeScaling::kLongRope);
+    CHECK(rope.rotary_dim == 8);
+    CHECK(rope.original_max_positions == 64);
+    CHECK(rope.attention_factor == Approx(std::sqrt(1 + std::log(8.0) / std::log(64.0))));
+    CHECK(rope.short_factors == std::vector<double>{1, 1.5, 1, 1});
+    CHECK(rope.long_factors == std::vector<double>{2, 3, 4, 5});
+  }
+  const std::string text = ErrorOf(
+      Config("Phi3ForCausalLM",
+             R"("rope_scaling": {"type": "longrope", "short_factor": [1], "long_factor": 2},)"),
+      absl::StatusCode::kInvalidArgument);
+  CHECK_THAT(text, ContainsSubstring("short_factor: has 1 entries for the 16 frequencies") &&
+                       ContainsSubstring("long_factor: 2 is not a list"));
+  CHECK_THAT(ErrorOf(Config("Phi3ForCausalLM", R"("partial_rotary_factor": 0.1,)"),
+                     absl::StatusCode::kInvalidArgument),
+             ContainsSubstring("partial_rotary_factor: 0.1 of a head of 32"));
+}
+
+TEST_CASE("YaRN's attention factor") {
+  const auto factor = [](std::string_view more) {
+    return MustRead(Config("Qwen3ForCausalLM",
+                           std::string(R"("rope_scaling": {"rope_type": "yarn", "factor": 4.0,)") +
+                               std::string(more) + R"("original_max_position_embeddings": 128},)"))
+        .ropes.at(0)
+        .attention_factor;
+  };
+  CHECK(factor("") == Approx(0.1 * std::log(4.0) + 1));
+  CHECK(factor(R"("attention_factor": 1.25,)") == 1.25);
+  CHECK(factor(R"("mscale": 0.7, "mscale_all_dim": 1.0,)") ==
+        Approx((0.07 * std::log(4.0) + 1) / (0.1 * std::log(4.0) + 1)));
+}
+
 TEST_CASE("what cannot be run is named") {
   using absl::StatusCode;
   CHECK_THAT(ErrorOf("{}", StatusCode::kInvalidArgument), ContainsSubstring("\"architectures\""));
@@ -196,19 +319,17 @@ TEST_CASE("what cannot be run is named") {
   CHECK_THAT(ErrorOf(R"({"model_type": "bert"})", StatusCode::kUnimplemented),
              ContainsSubstring("\"bert\""));
   CHECK_THAT(ErrorOf(Config("LlamaForCausalLM",
-                            R"("rope_scaling": {"rope_type": "yarn", "factor": 4.0},)"),
+                            R"("rope_scaling": {"rope_type": "dynamic", "factor": 4.0},)"),
                      StatusCode::kUnimplemented),
-             ContainsSubstring("\"yarn\""));
+             ContainsSubstring("\"dynamic\"") && ContainsSubstring("yarn and longrope"));
+  CHECK_THAT(ErrorOf(R"({"architectures": ["GPT2LMHeadModel"], "vocab_size": 64, "n_embd": 32,
+                         "n_head": 2, "n_layer": 2, "scale_attn_by_inverse_layer_idx": true})",
+                     StatusCode::kUnimplemented),
+             ContainsSubstring("scale_attn_by_inverse_layer_idx"));
   CHECK_THAT(
       ErrorOf(Config("LlamaForCausalLM", R"("quantization_config": {"quant_method": "awq"},)"),
               StatusCode::kUnimplemented),
       ContainsSubstring("\"awq\""));
-  CHECK_THAT(
-      ErrorOf(R"({"architectures": ["OPTForCausalLM"], "vocab_size": 50272, "hidden_size": 1024,
-    "ffn_dim": 4096, "num_hidden_layers": 24, "num_attention_heads": 16, "word_embed_proj_dim": 512,
-    "do_layer_norm_before": false})",
-              StatusCode::kUnimplemented),
-      ContainsSubstring("do_layer_norm_before") && ContainsSubstring("word_embed_proj_dim"));
   CHECK_THAT(
       ErrorOf(Config("LlamaForCausalLM", R"("hidden_act": "xielu",)"), StatusCode::kUnimplemented),
       ContainsSubstring("xielu"));

@@ -14,6 +14,7 @@ struct Config {
   float softcap = 0;
   DType dtype = DType::kBF16;
   bool rope_and_norm = true;
+  int32_t rotary_dim = 0;  // 0: head_dim
 
   int32_t qkv_width() const { return (n_heads + 2 * n_kv_heads) * head_dim; }
   int32_t out_width() const { return n_heads * head_dim; }
@@ -32,7 +33,8 @@ class Layer {
     std::memset(k_.data.get(), 0xff, k_.bytes);
     std::memset(v_.data.get(), 0xff, v_.bytes);
     for (int32_t i = 0; i < n_blocks; ++i) block_order_[i] = (i * 7 + 3) % n_blocks;
-    const int32_t half = config.head_dim / 2;
+    const int32_t rotary_dim = config.rotary_dim > 0 ? config.rotary_dim : config.head_dim;
+    const int32_t half = rotary_dim / 2;
     for (int32_t p = 0; p < max_positions; ++p) {
       for (int32_t i = 0; i < half; ++i) {
         const double angle = p * std::pow(10000.0, -static_cast<double>(i) / half);
@@ -40,7 +42,7 @@ class Layer {
         sin_.push_back(static_cast<float>(std::sin(angle)));
       }
     }
-    rope_ = {cos_.data(), sin_.data()};
+    rope_ = {cos_.data(), sin_.data(), rotary_dim};
     q_norm_ = RandomFloats(config.head_dim, 11, 0.1f);
     k_norm_ = RandomFloats(config.head_dim, 12, 0.1f);
   }
@@ -159,6 +161,12 @@ TEST_CASE("Attention: head dimensions and query heads a KV head") {
   CheckSequence(
       {.n_heads = 2 * group, .n_kv_heads = 2, .head_dim = head_dim, .rope_and_norm = rope_and_norm},
       70, target);
+}
+
+TEST_CASE("Attention: rotation of a part of each head") {
+  const std::string target = GENERATE(from_range(RunnableTargets()));
+  const int32_t rotary_dim = GENERATE(2, 48, 62);
+  CheckSequence({.n_heads = 2, .rotary_dim = rotary_dim}, 40, target);
 }
 
 TEST_CASE("Attention: cache dtypes, windows and soft caps") {

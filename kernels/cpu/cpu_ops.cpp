@@ -14,6 +14,7 @@
 #include "kernels/cpu/cpu_memory.h"
 #include "kernels/cpu/cpu_target.h"
 #include "kernels/cpu/embed.h"
+#include "kernels/cpu/experts.h"
 #include "kernels/cpu/panel.h"
 #include "kernels/cpu/sample.h"
 #include "kernels/cpu/thread_pool.h"
@@ -74,6 +75,8 @@ class CpuOps final : public Ops {
   void Norm(const NormArgs& args) override { Run(kernels_.norm, args); }
   void RopeAppend(const RopeAppendArgs& args) override {
     SC_CHECK(args.head_dim % 2 == 0);
+    SC_CHECK(args.rope == nullptr ||
+             (args.rope->rotary_dim <= args.head_dim && args.rope->rotary_dim % 2 == 0));
     Run(kernels_.rope_append, args);
   }
   void Attention(const AttentionArgs& args) override {
@@ -81,6 +84,15 @@ class CpuOps final : public Ops {
     Run(kernels_.attention, args);
   }
   void Activate(const ActivationArgs& args) override { Run(kernels_.activation, args); }
+  void Route(const RouteArgs& args) override {
+    if (status_.ok()) CpuRoute(args, pool_);
+  }
+  void ExpertMlp(const ExpertMlpArgs& args) override {
+    if (status_.ok()) status_ = CpuExpertMlp(args, kernels_, context_);
+  }
+  size_t ExpertScratchBytes(const ExpertShape& shape) const override {
+    return CpuExpertScratchBytes(shape);
+  }
   void GatherRows(const GatherRowsArgs& args) override {
     if (status_.ok()) CpuGatherRows(args, pool_);
   }

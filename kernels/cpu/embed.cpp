@@ -37,13 +37,18 @@ void ReadRow(const Matrix& table, int32_t row, float scale, float* out) {
 }  // namespace
 
 void CpuEmbed(const EmbedArgs& args, ThreadPool& pool) {
-  const size_t width = static_cast<size_t>(args.table->cols);
+  const Matrix* const positions = args.position_table;
+  const size_t width = static_cast<size_t>((args.table != nullptr ? args.table : positions)->cols);
   RunPieces(pool, static_cast<size_t>(args.n_tokens), width, [&](size_t begin, size_t end) {
     for (size_t t = begin; t < end; ++t) {
       float* const out = args.out + t * width;
+      if (args.table == nullptr) {
+        ReadRow<false>(*positions, args.positions[t] + args.position_offset, 1.0f, out);
+        continue;
+      }
       ReadRow<false>(*args.table, args.ids[t], args.scale, out);
-      if (args.position_table != nullptr) {
-        ReadRow<true>(*args.position_table, args.positions[t] + args.position_offset, 1.0f, out);
+      if (positions != nullptr) {
+        ReadRow<true>(*positions, args.positions[t] + args.position_offset, 1.0f, out);
       }
     }
   });

@@ -103,12 +103,12 @@ TEST_CASE("Embed scales tokens and adds learned positions") {
     ids[i] = i * 31 % 50;
     positions[i] = i * 17 % 38;
   }
-  const auto embed = [&](Ops& device) {
+  const auto embed = [&](Ops& device, bool with_tokens) {
     const Matrix table = PackedMatrix(device, 50, kWidth, dtype, tokens);
     const Matrix position_table = PackedMatrix(device, 40, kWidth, dtype, at);
     std::vector<float> out(kTokens * kWidth);
     device.Embed({.ids = ids.data(),
-                  .table = &table,
+                  .table = with_tokens ? &table : nullptr,
                   .scale = 1.5f,
                   .positions = positions.data(),
                   .position_table = &position_table,
@@ -117,7 +117,8 @@ TEST_CASE("Embed scales tokens and adds learned positions") {
                   .n_tokens = kTokens});
     return out;
   };
-  CHECK(embed(*ops) == embed(*reference));
+  CHECK(embed(*ops, true) == embed(*reference, true));
+  CHECK(embed(*ops, false) == embed(*reference, false));
 }
 
 TEST_CASE("Subnormal and extreme float16 values are read as what they are") {

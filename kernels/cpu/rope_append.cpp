@@ -46,7 +46,8 @@ void Append(const RopeAppendArgs& args, size_t slot, size_t kv_head, const float
 void RopeAppendToken(const RopeAppendArgs& args, size_t t) {
   const size_t n_heads = static_cast<size_t>(args.n_heads);
   const size_t n_kv_heads = static_cast<size_t>(args.n_kv_heads);
-  const size_t head_dim = static_cast<size_t>(args.head_dim), half = head_dim / 2;
+  const size_t head_dim = static_cast<size_t>(args.head_dim);
+  const size_t half = args.rope != nullptr ? static_cast<size_t>(args.rope->rotary_dim) / 2 : 0;
   float* const q = args.qkv + t * (n_heads + 2 * n_kv_heads) * head_dim;
   for (size_t h = 0; h < n_heads + n_kv_heads; ++h) {
     float* const head = q + h * head_dim;

@@ -5,6 +5,7 @@
 #include <cstdlib>
 #include <cstring>
 #include <limits>
+#include <numeric>
 #include <vector>
 
 #include "common/check.h"
@@ -85,10 +86,11 @@ class ReferenceOps final : public Ops {
   }
 
   void Embed(const EmbedArgs& args) override {
-    const int32_t width = args.table->cols;
+    const int32_t width = (args.table != nullptr ? args.table : args.position_table)->cols;
     for (int32_t t = 0; t < args.n_tokens; ++t) {
       for (int32_t i = 0; i < width; ++i) {
-        float value = Weight(*args.table, args.ids[t], i) * args.scale;
+        float value =
+            args.table != nullptr ? Weight(*args.table, args.ids[t], i) * args.scale : 0.0f;
         if (args.position_table != nullptr) {
           value += Weight(*args.position_table, args.positions[t] + args.position_offset, i);
         }
@@ -205,6 +207,53 @@ class ReferenceOps final : public Ops {
     }
   }
 
+  void Route(const RouteArgs& args) override {
+    std::vector<int32_t> order(static_cast<size_t>(args.n_experts));
+    for (int32_t t = 0; t < args.n_tokens; ++t) {
+      const float* logits = args.logits + static_cast<size_t>(t) * args.n_experts;
+      const auto value = [&](int32_t e) {
+        return std::isnan(logits[e]) ? -std::numeric_limits<double>::infinity() : logits[e];
+      };
+      std::iota(order.begin(), order.end(), 0);
+      std::stable_sort(order.begin(), order.end(),
+                       [&](int32_t a, int32_t b) { return value(a) > value(b); });
+      double total = 0;
+      const int32_t n_summed = args.over_used ? args.n_used : args.n_experts;
+      for (int32_t i = 0; i < n_summed; ++i) total += std::exp(value(order[i]) - value(order[0]));
+      for (int32_t i = 0; i < args.n_used; ++i) {
+        const size_t at = static_cast<size_t>(t) * args.n_used + i;
+        args.experts[at] = order[i];
+        args.weights[at] = static_cast<float>(std::exp(value(order[i]) - value(order[0])) / total);
+      }
+    }
+  }
+
+  size_t ExpertScratchBytes(const ExpertShape&) const override { return 0; }
+  void ExpertMlp(const ExpertMlpArgs& args) override {
+    const int32_t hidden = args.down.front().rows, width = args.down.front().cols;
+    std::vector<float> up(static_cast<size_t>(width) * 2), act(static_cast<size_t>(width));
+    std::vector<float> row(static_cast<size_t>(hidden));
+    for (int32_t t = 0; t < args.n_tokens; ++t) {
+      const float* const x = args.x + static_cast<size_t>(t) * hidden;
+      float* const out = args.out + static_cast<size_t>(t) * hidden;
+      const size_t first = static_cast<size_t>(t) * args.n_used;
+      for (size_t e = 0; e < args.up.size(); ++e) {
+        for (size_t i = first; i < first + static_cast<size_t>(args.n_used); ++i) {
+          if (args.experts[i] != static_cast<int32_t>(e)) continue;
+          Gemm({.x = x, .w = &args.up[e], .y = up.data(), .n_rows = 1});
+          Activate({.x = up.data(),
+                    .out = act.data(),
+                    .n_rows = 1,
+                    .width = width,
+                    .kind = args.kind,
+                    .gated = true});
+          Gemm({.x = act.data(), .w = &args.down[e], .y = row.data(), .n_rows = 1});
+          for (int32_t h = 0; h < hidden; ++h) out[h] += args.weights[i] * row[h];
+        }
+      }
+    }
+  }
+
   void GatherRows(const GatherRowsArgs& args) override {
     for (int32_t r = 0; r < args.n_rows; ++r) {
       const float* from = args.x + static_cast<size_t>(args.rows[r]) * args.width;
@@ -242,7 +291,7 @@ class ReferenceOps final : public Ops {
   }
 
   static void Rotate(const RopeTable& rope, int32_t position, std::vector<float>& head) {
-    const size_t half = head.size() / 2;
+    const size_t half = static_cast<size_t>(rope.rotary_dim) / 2;
     for (size_t i = 0; i < half; ++i) {
       const double cos = rope.cos[position * half + i], sin = rope.sin[position * half + i];
       const double a = head[i], b = head[i + half];

@@ -122,12 +122,55 @@ TEST_CASE("Activations") {
   CHECK(out[0] == Approx(4 * std::tanh(-0.5)));
 }
 
+TEST_CASE("Route and ExpertMlp") {
+  auto ops = MakeReferenceOps();
+  const Floats logits = {std::log(2.0f), 0, std::log(5.0f)};
+  std::vector<int32_t> experts(2);
+  Floats weights(2);
+  RouteArgs route{.logits = logits.data(),
+                  .experts = experts.data(),
+                  .weights = weights.data(),
+                  .n_tokens = 1,
+                  .n_experts = 3,
+                  .n_used = 2};
+  ops->Route(route);
+  CHECK(experts == std::vector<int32_t>{2, 0});
+  CHECK(weights[0] == Approx(5.0 / 8));
+  CHECK(weights[1] == Approx(2.0 / 8));
+  route.over_used = true;
+  ops->Route(route);
+  CHECK(weights[0] == Approx(5.0 / 7));
+  CHECK(weights[1] == Approx(2.0 / 7));
+
+  // Experts that multiply by 1, 10 and 100.
+  std::vector<Matrix> up, down;
+  for (const float scale : {1.0f, 10.0f, 100.0f}) {
+    up.push_back(Pack(*ops, 2, 1, {1, scale}));
+    down.push_back(Pack(*ops, 1, 1, {1}));
+  }
+  const Floats x = {2, -1}, factors = {0.5f, 0.25f, 1, 1};
+  const std::vector<int32_t> chosen = {2, 0, 1, 2};
+  Floats out = {3, 4};
+  ops->ExpertMlp({.x = x.data(),
+                  .experts = chosen.data(),
+                  .weights = factors.data(),
+                  .up = up,
+                  .down = down,
+                  .out = out.data(),
+                  .scratch = nullptr,
+                  .n_tokens = 2,
+                  .n_used = 2,
+                  .kind = Activation::kRelu});
+  CHECK(out[0] == 3 + 0.25f * 4 + 0.5f * 400);  // relu(2) * 2 * scale
+  CHECK(out[1] == 4);                           // relu(-1) is 0
+}
+
 TEST_CASE("RopeAppend and Attention") {
   auto ops = MakeReferenceOps();
   // One head of 2 values: rotation by position * 90 degrees, then attention in block 1 of the
   // cache.
   const Floats cos = {1, 0}, sin = {0, 1};
-  const RopeTable rope{cos.data(), sin.data()};
+  const RopeTable rope{cos.data(), sin.data(), 2};
   Floats qkv = {1, 0, 1, 0, 5, 6,   // q k v of position 0
                 1, 0, 1, 0, 7, 8};  // of position 1: q and k become (0, 1)
   Floats k(2 * 16 * 2), v(2 * 16 * 2);

@@ -24,10 +24,6 @@ namespace {
 constexpr float kTolerance = 1e-3f;
 constexpr int32_t kAllAtOnce = 512;
 
-// Models that other folders may hold and this program does not run.
-constexpr const char* kUnsupported[] = {"gemma",   "opt-postnorm", "qwen2", "qwen3",
-                                        "mixtral", "qwen3-moe",    "phi3",  "gpt2"};
-
 using Rows = std::vector<std::vector<float>>;
 
 bool IsVerbose() { return std::getenv("STAGECOACH_GOLDEN_VERBOSE") != nullptr; }
@@ -198,26 +194,8 @@ void CheckWithinTolerance(const std::string& what, const Differences& d) {
   CHECK(d.greedy_logprobs < kTolerance);
 }
 
-// Checks that models this program cannot run are refused as such, and says which models are left.
-std::vector<GoldenModel> RunnableModels() {
-  std::vector<GoldenModel> runnable;
-  for (GoldenModel& model : AllModels()) {
-    const auto spec = ReadModelSpec(model.model_dir);
-    const bool expected = std::find(std::begin(kUnsupported), std::end(kUnsupported), model.name) !=
-                          std::end(kUnsupported);
-    if (absl::IsUnimplemented(spec.status()) && expected) {
-      if (IsVerbose()) fmt::print("{}: not supported: {}\n", model.name, spec.status().ToString());
-      continue;
-    }
-    INFO(spec.status());
-    REQUIRE(spec.ok());
-    runnable.push_back(std::move(model));
-  }
-  return runnable;
-}
-
 TEST_CASE("float32 agrees with transformers") {
-  const std::vector<GoldenModel> models = RunnableModels();
+  const std::vector<GoldenModel> models = AllModels();
   REQUIRE(models.size() >= 7);
   for (Backend& backend : Backends()) {
     for (const GoldenModel& model : models) {
@@ -231,7 +209,7 @@ TEST_CASE("float32 agrees with transformers") {
 
 TEST_CASE("stages, chunks and neighbours change no bit") {
   for (Backend& backend : Backends()) {
-    for (const GoldenModel& model : RunnableModels()) {
+    for (const GoldenModel& model : AllModels()) {
       for (const std::optional<DType> dtype :
            {std::optional<DType>(DType::kF32), std::optional<DType>()}) {
         PipelineOptions options{.model_dir = model.model_dir, .dtype = dtype, .n_blocks = 1024};

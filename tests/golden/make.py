@@ -117,6 +117,74 @@ def gemma3():
     )  # fmt: skip
 
 
+def opt_postnorm():
+    return transformers.OPTConfig(
+        vocab_size=N_VOCAB, hidden_size=64, ffn_dim=64, num_hidden_layers=4, num_attention_heads=2,
+        max_position_embeddings=512, do_layer_norm_before=False, word_embed_proj_dim=32, dropout=0.0,
+        bos_token_id=BOS, eos_token_id=EOS, pad_token_id=PAD,
+    )  # fmt: skip
+
+
+def gpt2():
+    return transformers.GPT2Config(
+        vocab_size=N_VOCAB, n_embd=64, n_inner=96, n_layer=4, n_head=2, n_positions=512, bos_token_id=BOS,
+        eos_token_id=EOS, pad_token_id=PAD,
+    )  # fmt: skip
+
+
+def gemma():
+    return transformers.GemmaConfig(**sizes(2, 1), hidden_act="gelu_pytorch_tanh")
+
+
+def qwen2():
+    return transformers.Qwen2Config(
+        **sizes(2, 1), rope_theta=1e6, use_sliding_window=True, sliding_window=20, max_window_layers=2,
+        tie_word_embeddings=True,
+    )  # fmt: skip
+
+
+def qwen3():
+    scaling = dict(rope_type="yarn", factor=4.0, original_max_position_embeddings=128)
+    return transformers.Qwen3Config(**sizes(2, 1), rope_theta=1e6, rope_scaling=scaling)
+
+
+def mixtral():
+    return transformers.MixtralConfig(
+        **{**sizes(2, 1), "intermediate_size": 32}, num_local_experts=4, num_experts_per_tok=2, rope_theta=1e6
+    )
+
+
+def qwen3_moe():
+    # A dense layer between sparse ones.
+    return transformers.Qwen3MoeConfig(
+        **sizes(2, 1), num_experts=8, num_experts_per_tok=3, moe_intermediate_size=16, norm_topk_prob=False,
+        mlp_only_layers=[1], tie_word_embeddings=True,
+    )  # fmt: skip
+
+
+def phi3_sizes():
+    more = dict(hidden_size=64, intermediate_size=32, head_dim=None)
+    return {key: value for key, value in {**sizes(2, 1), **more}.items() if value is not None}
+
+
+def phi3():
+    scaling = dict(
+        rope_type="longrope", short_factor=[1 + 0.05 * i for i in range(16)], long_factor=[2.0] * 16,
+        attention_factor=1.1,
+    )  # fmt: skip
+    return transformers.Phi3Config(
+        **phi3_sizes(), rope_scaling=scaling, original_max_position_embeddings=512, sliding_window=30
+    )
+
+
+def phi3_long():
+    scaling = dict(rope_type="longrope", short_factor=[1.0] * 12, long_factor=[1 + 0.4 * i for i in range(12)])
+    return transformers.Phi3Config(
+        **phi3_sizes(), rope_scaling=scaling, original_max_position_embeddings=16, partial_rotary_factor=0.75,
+        tie_word_embeddings=True,
+    )  # fmt: skip
+
+
 # name: (configuration, dtype of the file, rotary keys as older checkpoints spell them, largest shard)
 MODELS = {
     "opt": (opt, torch.float16, False, "5GB"),
@@ -126,6 +194,15 @@ MODELS = {
     "mistral-window": (mistral_window, torch.bfloat16, False, "5GB"),
     "gemma2": (gemma2, torch.bfloat16, True, "5GB"),
     "gemma3": (gemma3, torch.bfloat16, False, "100KB"),
+    "opt-postnorm": (opt_postnorm, torch.float16, False, "5GB"),
+    "gpt2": (gpt2, torch.float16, False, "5GB"),
+    "gemma": (gemma, torch.bfloat16, False, "5GB"),
+    "qwen2": (qwen2, torch.bfloat16, True, "5GB"),
+    "qwen3": (qwen3, torch.bfloat16, True, "5GB"),
+    "mixtral": (mixtral, torch.bfloat16, False, "5GB"),
+    "qwen3-moe": (qwen3_moe, torch.bfloat16, True, "100KB"),
+    "phi3": (phi3, torch.bfloat16, False, "5GB"),
+    "phi3-long": (phi3_long, torch.bfloat16, True, "5GB"),
 }
 
 
@@ -133,15 +210,21 @@ MODELS = {
 def randomise(model, dtype, seed):
     """Weights with which every part of a layer changes the outcome: the library's own start leaves logits alike."""
     random = torch.Generator().manual_seed(seed)
+    # With the norms behind the blocks, weak embeddings and strong blocks would make all positions alike.
+    norms_before = getattr(model.config, "do_layer_norm_before", True)
+    embed_gain, end_gain = (0.6, 3.0) if norms_before else (4.0, 1.0)
     for name, weight in model.named_parameters():
         noise = torch.randn(weight.shape, generator=random)
         if weight.dim() == 1:
             weight.add_(0.1 * noise)  # norms around 1 (or 0, Gemma's), biases around 0
-        elif "embed" in name:
-            weight.copy_(0.6 * noise / weight.shape[1] ** 0.5)
+        elif "embed" in name or name.endswith(("wte.weight", "wpe.weight")):
+            weight.copy_(embed_gain * noise / weight.shape[1] ** 0.5)
         else:
-            ends_block = name.endswith(("o_proj.weight", "out_proj.weight", "down_proj.weight", "fc2.weight"))
-            weight.copy_((3.0 if ends_block else 1.2) * noise / weight.shape[1] ** 0.5)
+            ends_block = name.removesuffix(".weight").endswith(
+                ("o_proj", "out_proj", "down_proj", "fc2", "c_proj")
+            )
+            n_inputs = weight.shape[-2 if ".c_" in name else -1]  # GPT-2's Conv1D; experts are [n, outputs, inputs]
+            weight.copy_((end_gain if ends_block else 1.2) * noise / n_inputs**0.5)
         weight.copy_(weight.to(dtype).float())
     model.tie_weights()
 
@@ -150,10 +233,25 @@ def spell_as_before(config_file):
     config = json.loads(config_file.read_text())
     rope = config.pop("rope_parameters")
     config["rope_theta"] = rope.pop("rope_theta")
-    config["rope_scaling"] = None if rope["rope_type"] == "default" else rope
+    if "partial_rotary_factor" in rope:
+        config["partial_rotary_factor"] = rope.pop("partial_rotary_factor")
+    if rope["rope_type"] == "longrope":
+        rope = dict(rope, type="su")
+        del rope["rope_type"], rope["original_max_position_embeddings"]  # which is outside too
+    if config["model_type"] == "qwen3_moe":
+        config["num_experts"] = config.pop("num_local_experts")
+    config["rope_scaling"] = None if rope.get("rope_type") == "default" else rope
     config["torch_dtype"] = config.pop("dtype")
     config.pop("layer_types", None)
     config_file.write_text(json.dumps(config, indent=2) + "\n")
+
+
+def prompts(config, tokenizer):
+    """LongRoPE's long factors are for servers of long sequences, where the reference goes by each sequence's length."""
+    rope = getattr(config, "rope_parameters", None) or {}
+    switches = rope.get("rope_type") == "longrope" and rope["original_max_position_embeddings"] < 512
+    least = rope["original_max_position_embeddings"] if switches else 0
+    return [text for text in PROMPTS if len(tokenizer(text)["input_ids"]) > least]
 
 
 @torch.no_grad()
@@ -184,7 +282,7 @@ def make(out_dir, name, seed):
     ).eval()
     randomise(model, dtype, seed)
     tokenizer = make_tokenizer()
-    cases = [run(model, tokenizer, text) for text in PROMPTS]
+    cases = [run(model, tokenizer, text) for text in prompts(model.config, tokenizer)]
     margins = [margin for case in cases for _, margin in case["greedy_logprob_and_margin"]]
     tokens = {token for case in cases for token in case["greedy_ids"]}
     print(f"{name}: {model.num_parameters()} parameters, {len(tokens)} different tokens, least margin {min(margins)}")

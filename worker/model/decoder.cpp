@@ -1,5 +1,7 @@
 #include "worker/model/decoder.h"
 
+#include "common/check.h"
+
 namespace stagecoach::worker {
 namespace {
 
@@ -19,8 +21,8 @@ class LayerRun {
         ops_(ops) {}
 
   void Attention() {
-    Norm(hidden_, w_.attn_norm, w_.attn_norm_bias, scratch_.normed, /*add_to_out=*/false);
-    Gemm(scratch_.normed, w_.qkv, w_.qkv_bias, scratch_.qkv, /*add_to_y=*/false);
+    const float* const x = BlockInput(w_.attn_norm, w_.attn_norm_bias);
+    Gemm(x, w_.qkv, w_.qkv_bias, scratch_.qkv, /*add_to_y=*/false);
     const DeviceBatch::Group& group = batch_.group(in_.layer.kv_group);
     ops_->RopeAppend({.qkv = scratch_.qkv,
                       .positions = batch_.positions(),
@@ -50,18 +52,24 @@ class LayerRun {
                      .softcap = spec_.attn_softcap,
                      .window = spec_.kv_groups[in_.layer.kv_group].window});
     AddToHidden(scratch_.attn, w_.o, w_.o_bias, w_.post_attn_norm);
+    NormSum(w_.attn_norm, w_.attn_norm_bias);
   }
 
   void Mlp() {
-    Norm(hidden_, w_.mlp_norm, w_.mlp_norm_bias, scratch_.normed, /*add_to_out=*/false);
-    Gemm(scratch_.normed, w_.up, w_.up_bias, scratch_.mlp, /*add_to_y=*/false);
-    ops_->Activate({.x = scratch_.mlp,
-                    .out = scratch_.activation,
-                    .n_rows = batch_.n_tokens(),
-                    .width = spec_.intermediate_size,
-                    .kind = spec_.activation,
-                    .gated = spec_.gated_mlp});
-    AddToHidden(scratch_.activation, w_.down, w_.down_bias, w_.post_mlp_norm);
+    const float* const x = BlockInput(w_.mlp_norm, w_.mlp_norm_bias);
+    if (in_.layer.has_experts) {
+      Experts(x);
+    } else {
+      Gemm(x, w_.up, w_.up_bias, scratch_.mlp, /*add_to_y=*/false);
+      ops_->Activate({.x = scratch_.mlp,
+                      .out = scratch_.activation,
+                      .n_rows = batch_.n_tokens(),
+                      .width = spec_.intermediate_size,
+                      .kind = spec_.activation,
+                      .gated = spec_.gated_mlp});
+      AddToHidden(scratch_.activation, w_.down, w_.down_bias, w_.post_mlp_norm);
+    }
+    NormSum(w_.mlp_norm, w_.mlp_norm_bias);
   }
 
  private:
@@ -86,9 +94,44 @@ class LayerRun {
                 .add_to_y = add_to_y});
   }
 
+  // hidden, normed unless the norms come last.
+  const float* BlockInput(const Buffer& norm, const Buffer& norm_bias) {
+    if (spec_.norm_placement == NormPlacement::kAfterSum) return hidden_;
+    Norm(hidden_, norm, norm_bias, scratch_.normed, /*add_to_out=*/false);
+    return scratch_.normed;
+  }
+
+  void NormSum(const Buffer& norm, const Buffer& norm_bias) {
+    if (spec_.norm_placement != NormPlacement::kAfterSum) return;
+    Norm(hidden_, norm, norm_bias, hidden_, /*add_to_out=*/false);
+  }
+
+  // hidden += the experts' answers to x: [T, H]
+  void Experts(const float* x) {
+    SC_CHECK(spec_.norm_placement == NormPlacement::kBefore);  // x is not hidden, out is
+    Gemm(x, w_.router, Buffer{}, scratch_.router_logits, /*add_to_y=*/false);
+    ops_->Route({.logits = scratch_.router_logits,
+                 .experts = scratch_.experts,
+                 .weights = scratch_.expert_weights,
+                 .n_tokens = batch_.n_tokens(),
+                 .n_experts = spec_.experts.n_experts,
+                 .n_used = spec_.experts.n_used,
+                 .over_used = spec_.experts.weights_over_used});
+    ops_->ExpertMlp({.x = x,
+                     .experts = scratch_.experts,
+                     .weights = scratch_.expert_weights,
+                     .up = w_.expert_up,
+                     .down = w_.expert_down,
+                     .out = hidden_,
+                     .scratch = scratch_.expert_scratch,
+                     .n_tokens = batch_.n_tokens(),
+                     .n_used = spec_.experts.n_used,
+                     .kind = spec_.activation});
+  }
+
   // The end of a block: its output matrix, and its post norm where the model has one.
   void AddToHidden(const float* x, const Matrix& w, const Buffer& bias, const Buffer& post_norm) {
-    if (!spec_.post_norms) {
+    if (spec_.norm_placement != NormPlacement::kBeforeAndAfter) {
       Gemm(x, w, bias, hidden_, /*add_to_y=*/true);
       return;
     }

@@ -15,8 +15,13 @@ struct LayerScratch {
   float* normed;      // [T, H]; also a block's output before its post norm
   float* qkv;         // [T, (N + 2 K) D]
   float* attn;        // [T, N D]
-  float* mlp;         // [T, 2 I] gated, [T, I] else
+  float* mlp;         // [T, 2 I] gated, [T, I] else; null without dense layers, as the next
   float* activation;  // [T, I]; mlp itself when not gated
+  // Null without experts.
+  float* router_logits;   // [T, n_experts]
+  int32_t* experts;       // [T, n_used]
+  float* expert_weights;  // [T, n_used]
+  void* expert_scratch;   // Ops::ExpertScratchBytes
 };
 
 struct LayerInputs {
@@ -26,7 +31,8 @@ struct LayerInputs {
   kernels::KvLayer kv;
 };
 
-// hidden += attention(norm(hidden)); hidden += mlp(norm(hidden)). hidden: [T, H] float32.
+// hidden += attention(norm(hidden)); hidden += mlp(norm(hidden)), or with the norms where
+// NormPlacement says. hidden: [T, H] float32.
 void RunLayer(const ModelSpec& spec, const LayerInputs& inputs, const DeviceBatch& batch,
               const LayerScratch& scratch, float* hidden, kernels::Ops* ops);
 

@@ -1,5 +1,6 @@
 #include "worker/model/rope_table.h"
 
+#include <algorithm>
 #include <cmath>
 #include <numbers>
 
@@ -17,12 +18,48 @@ double Llama3Frequency(const RopeSpec& rope, double frequency) {
   return (1 - smooth) * frequency / rope.factor + smooth * frequency;
 }
 
+// YaRN: frequencies that turn often within the first context stay, those that turn seldom are
+// interpolated, with a ramp over the indexes between.
+class YarnRamp {
+ public:
+  YarnRamp(const RopeSpec& rope, int32_t rotary_dim) {
+    const auto index_of = [&](double n_turns) {
+      return rotary_dim * std::log(rope.original_max_positions / (n_turns * 2 * std::numbers::pi)) /
+             (2 * std::log(rope.theta));
+    };
+    first_ = index_of(rope.beta_fast);
+    last_ = index_of(rope.beta_slow);
+    if (rope.truncate) {
+      first_ = std::floor(first_);
+      last_ = std::ceil(last_);
+    }
+    first_ = std::max(first_, 0.0);
+    last_ = std::min(last_, rotary_dim - 1.0);
+    if (last_ == first_) last_ += 0.001;
+  }
+  // How much of frequency `i` is interpolated.
+  double At(size_t i) const {
+    return std::clamp((static_cast<double>(i) - first_) / (last_ - first_), 0.0, 1.0);
+  }
+
+ private:
+  double first_, last_;
+};
+
+int32_t RotaryDim(const RopeSpec& rope, int32_t head_dim) {
+  return rope.rotary_dim > 0 ? rope.rotary_dim : head_dim;
+}
+
 }  // namespace
 
-std::vector<double> RopeFrequencies(const RopeSpec& rope, int32_t head_dim) {
-  std::vector<double> frequencies(static_cast<size_t>(head_dim / 2));
+std::vector<double> RopeFrequencies(const RopeSpec& rope, int32_t head_dim, int32_t n_positions) {
+  const int32_t rotary_dim = RotaryDim(rope, head_dim);
+  const YarnRamp ramp(rope, rotary_dim);
+  const std::vector<double>& long_rope_factors =
+      n_positions > rope.original_max_positions ? rope.long_factors : rope.short_factors;
+  std::vector<double> frequencies(static_cast<size_t>(rotary_dim / 2));
   for (size_t i = 0; i < frequencies.size(); ++i) {
-    const double frequency = std::pow(rope.theta, -2.0 * static_cast<double>(i) / head_dim);
+    const double frequency = std::pow(rope.theta, -2.0 * static_cast<double>(i) / rotary_dim);
     switch (rope.scaling) {
       case RopeScaling::kNone:
         frequencies[i] = frequency;
@@ -33,20 +70,27 @@ std::vector<double> RopeFrequencies(const RopeSpec& rope, int32_t head_dim) {
       case RopeScaling::kLlama3:
         frequencies[i] = Llama3Frequency(rope, frequency);
         break;
+      case RopeScaling::kYarn:
+        frequencies[i] = frequency * (1 - ramp.At(i) + ramp.At(i) / rope.factor);
+        break;
+      case RopeScaling::kLongRope:
+        frequencies[i] = frequency / long_rope_factors.at(i);
+        break;
     }
   }
   return frequencies;
 }
 
 HostRopeTable MakeRopeTable(const RopeSpec& rope, int32_t head_dim, int32_t n_positions) {
-  const std::vector<double> frequencies = RopeFrequencies(rope, head_dim);
-  HostRopeTable table;
+  const std::vector<double> frequencies = RopeFrequencies(rope, head_dim, n_positions);
+  HostRopeTable table{.rotary_dim = RotaryDim(rope, head_dim)};
   table.cos.reserve(frequencies.size() * static_cast<size_t>(n_positions));
   table.sin.reserve(frequencies.size() * static_cast<size_t>(n_positions));
   for (int32_t position = 0; position < n_positions; ++position) {
     for (const double frequency : frequencies) {
-      table.cos.push_back(static_cast<float>(std::cos(position * frequency)));
-      table.sin.push_back(static_cast<float>(std::sin(position * frequency)));
+      const double angle = position * frequency;
+      table.cos.push_back(static_cast<float>(std::cos(angle) * rope.attention_factor));
+      table.sin.push_back(static_cast<float>(std::sin(angle) * rope.attention_factor));
     }
   }
   return table;

@@ -12,14 +12,14 @@ using Catch::Approx;
 
 TEST_CASE("plain and linear frequencies") {
   RopeSpec rope{.theta = 10000.0};
-  const std::vector<double> plain = RopeFrequencies(rope, 8);
+  const std::vector<double> plain = RopeFrequencies(rope, 8, 64);
   REQUIRE(plain.size() == 4);
   CHECK(plain[0] == 1.0);
   CHECK(plain[1] == Approx(0.1));
   CHECK(plain[3] == Approx(0.001));
   rope.scaling = RopeScaling::kLinear;
   rope.factor = 4;
-  CHECK(RopeFrequencies(rope, 8)[1] == Approx(0.025));
+  CHECK(RopeFrequencies(rope, 8, 64)[1] == Approx(0.025));
 }
 
 TEST_CASE("llama3 leaves short waves alone, stretches long ones and joins them without a step") {
@@ -30,8 +30,8 @@ TEST_CASE("llama3 leaves short waves alone, stretches long ones and joins them w
                       .high_freq_factor = 4.0,
                       .original_max_positions = 8192};
   const RopeSpec plain{.theta = 500000.0};
-  const std::vector<double> scaled = RopeFrequencies(rope, 128);
-  const std::vector<double> before = RopeFrequencies(plain, 128);
+  const std::vector<double> scaled = RopeFrequencies(rope, 128, 64);
+  const std::vector<double> before = RopeFrequencies(plain, 128, 64);
   int n_between = 0;
   for (size_t i = 0; i < scaled.size(); ++i) {
     const double wavelength = 2 * std::numbers::pi / before[i];
@@ -46,6 +46,42 @@ TEST_CASE("llama3 leaves short waves alone, stretches long ones and joins them w
     }
   }
   CHECK(n_between > 0);
+}
+
+TEST_CASE("YaRN leaves frequent turns alone and interpolates seldom ones") {
+  const RopeSpec rope{
+      .theta = 1e6, .scaling = RopeScaling::kYarn, .factor = 4.0, .original_max_positions = 32768};
+  const std::vector<double> scaled = RopeFrequencies(rope, 128, 64);
+  const std::vector<double> before = RopeFrequencies({.theta = 1e6}, 128, 64);
+  // floor and ceil of 128 ln(32768 / (2 pi n)) / (2 ln theta) for n = 32 and 1.
+  constexpr size_t kFirst = 23, kLast = 40;
+  for (size_t i = 0; i < scaled.size(); ++i) {
+    const double ratio = scaled[i] / before[i];
+    if (i <= kFirst) {
+      CHECK(ratio == Approx(1));
+    } else if (i >= kLast) {
+      CHECK(ratio == Approx(0.25));
+    } else {
+      CHECK(ratio == Approx(1 - 0.75 * static_cast<double>(i - kFirst) / (kLast - kFirst)));
+    }
+  }
+}
+
+TEST_CASE("LongRoPE's factors depend on how long a sequence may get, of a part of each head") {
+  const RopeSpec rope{.theta = 10000.0,
+                      .rotary_dim = 4,
+                      .scaling = RopeScaling::kLongRope,
+                      .original_max_positions = 64,
+                      .attention_factor = 1.5,
+                      .short_factors = {1, 2},
+                      .long_factors = {4, 10}};
+  CHECK(RopeFrequencies(rope, 8, 64) == std::vector<double>{1, 0.005});
+  CHECK(RopeFrequencies(rope, 8, 65) == std::vector<double>{0.25, 0.001});
+  const HostRopeTable table = MakeRopeTable(rope, 8, 3);
+  CHECK(table.rotary_dim == 4);
+  REQUIRE(table.cos.size() == 6);
+  CHECK(table.cos[0] == 1.5f);
+  CHECK(table.sin[4] == Approx(1.5 * std::sin(2.0)));
 }
 
 TEST_CASE("the table holds cos and sin by position") {

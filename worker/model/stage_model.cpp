@@ -101,21 +101,23 @@ class StageModelImpl final : public StageModel {
                       .out = gathered,
                       .n_rows = n_rows,
                       .width = spec_.hidden_size});
-    ops_->Norm({.x = gathered,
-                .weight = weights_->final_norm.As<float>(),
-                .bias = weights_->final_norm_bias.As<float>(),
-                .out = gathered,
-                .n_rows = n_rows,
-                .width = spec_.hidden_size,
-                .kind = spec_.norm,
-                .eps = static_cast<float>(spec_.norm_eps),
-                .add_to_out = false});
-    ops_->Gemm({.x = gathered,
-                .w = &weights_->output_matrix(),
-                .bias = nullptr,
-                .y = logits,
-                .n_rows = n_rows,
-                .add_to_y = false});
+    if (weights_->final_norm.bytes > 0) {
+      ops_->Norm({.x = gathered,
+                  .weight = weights_->final_norm.As<float>(),
+                  .bias = weights_->final_norm_bias.As<float>(),
+                  .out = gathered,
+                  .n_rows = n_rows,
+                  .width = spec_.hidden_size,
+                  .kind = spec_.norm,
+                  .eps = static_cast<float>(spec_.norm_eps),
+                  .add_to_out = false});
+    }
+    const float* x = gathered;
+    if (is_projected()) {
+      Gemm(x, weights_->project_out, logit_projected_.As<float>(), n_rows, /*add_to_y=*/false);
+      x = logit_projected_.As<float>();
+    }
+    Gemm(x, weights_->output_matrix(), logits, n_rows, /*add_to_y=*/false);
     if (spec_.logit_softcap > 0) {
       ops_->SoftCap(logits, int64_t{n_rows} * spec_.vocab_size, spec_.logit_softcap);
     }
@@ -123,17 +125,39 @@ class StageModelImpl final : public StageModel {
   }
 
  private:
+  bool is_projected() const { return spec_.embed_size != spec_.hidden_size; }
+
+  void Gemm(const float* x, const kernels::Matrix& w, float* y, int32_t n_rows, bool add_to_y) {
+    ops_->Gemm({.x = x, .w = &w, .bias = nullptr, .y = y, .n_rows = n_rows, .add_to_y = add_to_y});
+  }
+
   void Embed(const StepBatch& batch, float* hidden) {
     SC_CHECK(batch.token_ids.size() == batch.positions.size());
     const kernels::Matrix& table = weights_->embed;
-    ops_->Embed({.ids = batch_.token_ids(),
-                 .table = &table,
-                 .scale = RoundTo(table.dtype, spec_.embed_scale),
-                 .positions = batch_.positions(),
-                 .position_table = spec_.learned_positions ? &weights_->positions : nullptr,
-                 .position_offset = spec_.position_offset,
-                 .out = hidden,
-                 .n_tokens = batch_.n_tokens()});
+    kernels::EmbedArgs args{
+        .ids = batch_.token_ids(),
+        .table = &table,
+        .scale = RoundTo(table.dtype, spec_.embed_scale),
+        .positions = batch_.positions(),
+        .position_table = spec_.learned_positions ? &weights_->positions : nullptr,
+        .position_offset = spec_.position_offset,
+        .out = hidden,
+        .n_tokens = batch_.n_tokens()};
+    if (!is_projected()) {
+      ops_->Embed(args);
+      return;
+    }
+    // Tokens are projected, positions are not.
+    if (spec_.learned_positions) {
+      args.table = nullptr;
+      ops_->Embed(args);
+      args.table = &table;
+      args.position_table = nullptr;
+    }
+    args.out = embedded_.As<float>();
+    ops_->Embed(args);
+    Gemm(args.out, weights_->project_in, hidden, args.n_tokens,
+         /*add_to_y=*/spec_.learned_positions);
   }
 
   absl::StatusOr<kernels::Buffer> Scratch(int64_t rows, int64_t width, size_t element_bytes) {
@@ -152,19 +176,22 @@ class StageModelImpl final : public StageModel {
     SC_ASSIGN_OR_RETURN(normed_, floats(tokens, spec_.hidden_size));
     SC_ASSIGN_OR_RETURN(qkv_, floats(tokens, n_all_heads * spec_.head_dim));
     SC_ASSIGN_OR_RETURN(attn_, floats(tokens, int64_t{spec_.n_heads} * spec_.head_dim));
-    const int64_t mlp_width = int64_t{spec_.intermediate_size} * (spec_.gated_mlp ? 2 : 1);
-    SC_ASSIGN_OR_RETURN(mlp_, floats(tokens, mlp_width));
-    if (spec_.gated_mlp) {
-      SC_ASSIGN_OR_RETURN(activation_, floats(tokens, spec_.intermediate_size));
+    layer_scratch_ = {
+        .normed = normed_.As<float>(), .qkv = qkv_.As<float>(), .attn = attn_.As<float>()};
+    if (spec_.has_dense_layer()) SC_RETURN_IF_ERROR(AllocateMlpScratch());
+    if (spec_.experts.n_experts > 0) SC_RETURN_IF_ERROR(AllocateExpertScratch());
+    if (options_.is_first && is_projected()) {
+      SC_ASSIGN_OR_RETURN(embedded_, floats(tokens, spec_.embed_size));
     }
-    layer_scratch_ = {normed_.As<float>(), qkv_.As<float>(), attn_.As<float>(), mlp_.As<float>(),
-                      spec_.gated_mlp ? activation_.As<float>() : mlp_.As<float>()};
     if (options_.is_last) {
       const int64_t row_bytes = int64_t{spec_.vocab_size} * static_cast<int64_t>(sizeof(float));
       max_logit_rows_ = static_cast<int32_t>(
           std::clamp<int64_t>(kMaxLogitBytes / row_bytes, 1, options_.max_sequences));
       SC_ASSIGN_OR_RETURN(logit_rows_, Scratch(max_logit_rows_, 1, sizeof(int32_t)));
       SC_ASSIGN_OR_RETURN(logit_hidden_, floats(max_logit_rows_, spec_.hidden_size));
+      if (is_projected()) {
+        SC_ASSIGN_OR_RETURN(logit_projected_, floats(max_logit_rows_, spec_.embed_size));
+      }
       SC_ASSIGN_OR_RETURN(logits_, floats(max_logit_rows_, spec_.vocab_size));
     }
     const int32_t blocks =
@@ -176,17 +203,46 @@ class StageModelImpl final : public StageModel {
     return absl::OkStatus();
   }
 
+  absl::Status AllocateMlpScratch() {
+    const int64_t tokens = options_.max_batched_tokens, width = spec_.intermediate_size;
+    SC_ASSIGN_OR_RETURN(mlp_, Scratch(tokens, width * (spec_.gated_mlp ? 2 : 1), sizeof(float)));
+    layer_scratch_.mlp = layer_scratch_.activation = mlp_.As<float>();
+    if (!spec_.gated_mlp) return absl::OkStatus();
+    SC_ASSIGN_OR_RETURN(activation_, Scratch(tokens, width, sizeof(float)));
+    layer_scratch_.activation = activation_.As<float>();
+    return absl::OkStatus();
+  }
+
+  absl::Status AllocateExpertScratch() {
+    const int64_t tokens = options_.max_batched_tokens;
+    const ExpertSpec& experts = spec_.experts;
+    SC_ASSIGN_OR_RETURN(router_logits_, Scratch(tokens, experts.n_experts, sizeof(float)));
+    SC_ASSIGN_OR_RETURN(chosen_experts_, Scratch(tokens, experts.n_used, sizeof(int32_t)));
+    SC_ASSIGN_OR_RETURN(expert_weights_, Scratch(tokens, experts.n_used, sizeof(float)));
+    const size_t n_bytes = ops_->ExpertScratchBytes({.max_tokens = options_.max_batched_tokens,
+                                                     .n_experts = experts.n_experts,
+                                                     .n_used = experts.n_used,
+                                                     .hidden = spec_.hidden_size,
+                                                     .width = experts.intermediate_size});
+    SC_ASSIGN_OR_RETURN(expert_scratch_, Scratch(1, static_cast<int64_t>(n_bytes), 1));
+    layer_scratch_.router_logits = router_logits_.As<float>();
+    layer_scratch_.experts = chosen_experts_.As<int32_t>();
+    layer_scratch_.expert_weights = expert_weights_.As<float>();
+    layer_scratch_.expert_scratch = expert_scratch_.data.get();
+    return absl::OkStatus();
+  }
+
   absl::Status MakeRopeTables() {
     for (const RopeSpec& rope : spec_.ropes) {
       const HostRopeTable host = MakeRopeTable(rope, spec_.head_dim, options_.max_model_len);
-      const int64_t half = spec_.head_dim / 2;
+      const int64_t half = host.rotary_dim / 2;
       SC_ASSIGN_OR_RETURN(kernels::Buffer cos,
                           Scratch(options_.max_model_len, half, sizeof(float)));
       SC_ASSIGN_OR_RETURN(kernels::Buffer sin,
                           Scratch(options_.max_model_len, half, sizeof(float)));
       ops_->Upload(host.cos.data(), cos.data.get(), host.cos.size() * sizeof(float));
       ops_->Upload(host.sin.data(), sin.data.get(), host.sin.size() * sizeof(float));
-      ropes_.push_back({cos.As<float>(), sin.As<float>()});
+      ropes_.push_back({cos.As<float>(), sin.As<float>(), host.rotary_dim});
       rope_buffers_.push_back(std::move(cos));
       rope_buffers_.push_back(std::move(sin));
     }
@@ -201,10 +257,13 @@ class StageModelImpl final : public StageModel {
   DeviceBatch batch_;
   LayerScratch layer_scratch_{};
   kernels::Buffer hidden_, normed_, qkv_, attn_, mlp_, activation_;  // LayerScratch's
-  kernels::Buffer logit_rows_;                                       // [R] int32
-  kernels::Buffer logit_hidden_;                                     // [R, H]
-  kernels::Buffer logits_;                                           // [R, V]
-  std::vector<kernels::RopeTable> ropes_;                            // by ModelSpec::ropes
+  kernels::Buffer router_logits_, chosen_experts_, expert_weights_, expert_scratch_;
+  kernels::Buffer embedded_;               // [T, P]: where the embedding is projected
+  kernels::Buffer logit_rows_;             // [R] int32
+  kernels::Buffer logit_hidden_;           // [R, H]
+  kernels::Buffer logit_projected_;        // [R, P]
+  kernels::Buffer logits_;                 // [R, V]
+  std::vector<kernels::RopeTable> ropes_;  // by ModelSpec::ropes
   std::vector<kernels::Buffer> rope_buffers_;
   int32_t max_logit_rows_ = 0;
   uint64_t scratch_bytes_ = 0;

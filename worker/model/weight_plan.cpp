@@ -11,10 +11,12 @@ namespace {
 // meant to be.
 constexpr float kDummyVectorSpread = 0.1f;
 
-std::string WithLayer(std::string_view pattern, int32_t layer) {
+// "a.{}.b" with the number in place of the first "{}".
+std::string WithNumber(std::string_view pattern, int32_t number) {
   std::string name(pattern);
-  if (const size_t at = name.find("{}"); at != name.npos)
-    name.replace(at, 2, std::to_string(layer));
+  if (const size_t at = name.find("{}"); at != name.npos) {
+    name.replace(at, 2, std::to_string(number));
+  }
   return name;
 }
 
@@ -24,17 +26,23 @@ class Planner {
 
   void Ends(bool is_first, bool is_last) {
     const TensorNames& names = spec_.names;
+    const int32_t hidden = spec_.hidden_size, embed = spec_.embed_size;
     if (is_first || (is_last && spec_.tied_embedding)) {
-      Matrix(&weights_->embed, spec_.hidden_size, {{names.embed, spec_.vocab_size}});
+      Matrix(&weights_->embed, embed, {{names.embed, spec_.vocab_size}});
     }
     if (is_first && spec_.learned_positions) {
-      Matrix(&weights_->positions, spec_.hidden_size,
+      Matrix(&weights_->positions, hidden,
              {{names.positions, spec_.max_positions + spec_.position_offset}});
     }
+    if (is_first && embed != hidden)
+      Matrix(&weights_->project_in, embed, {{names.project_in, hidden}});
     if (!is_last) return;
-    Norm(&weights_->final_norm, &weights_->final_norm_bias, names.final_norm, spec_.hidden_size);
+    if (!names.final_norm.empty()) {
+      Norm(&weights_->final_norm, &weights_->final_norm_bias, names.final_norm, hidden);
+    }
+    if (embed != hidden) Matrix(&weights_->project_out, hidden, {{names.project_out, embed}});
     if (!spec_.tied_embedding) {
-      Matrix(&weights_->lm_head, spec_.hidden_size, {{names.lm_head, spec_.vocab_size}});
+      Matrix(&weights_->lm_head, embed, {{names.lm_head, spec_.vocab_size}});
     }
   }
 
@@ -42,27 +50,17 @@ class Planner {
     layer_ = layer;
     const TensorNames& names = spec_.names;
     const int32_t hidden = spec_.hidden_size;
-    const int32_t q_rows = spec_.n_heads * spec_.head_dim;
-    const int32_t kv_rows = spec_.n_kv_heads * spec_.head_dim;
+    const bool post_norms = spec_.norm_placement == NormPlacement::kBeforeAndAfter;
     Norm(&to->attn_norm, &to->attn_norm_bias, names.attn_norm, hidden);
-    Linear(&to->qkv, &to->qkv_bias, spec_.qkv_bias, hidden,
-           {{names.q, q_rows}, {names.k, kv_rows}, {names.v, kv_rows}});
-    if (spec_.qk_norm) {
-      Norm(&to->q_norm, nullptr, names.q_norm, spec_.head_dim);
-      Norm(&to->k_norm, nullptr, names.k_norm, spec_.head_dim);
-    }
-    Linear(&to->o, &to->o_bias, spec_.o_bias, q_rows, {{names.o, hidden}});
-    if (spec_.post_norms) Norm(&to->post_attn_norm, nullptr, names.post_attn_norm, hidden);
+    Attention(to);
+    if (post_norms) Norm(&to->post_attn_norm, nullptr, names.post_attn_norm, hidden);
     Norm(&to->mlp_norm, &to->mlp_norm_bias, names.mlp_norm, hidden);
-    const int32_t width = spec_.intermediate_size;
-    if (spec_.gated_mlp) {
-      Linear(&to->up, &to->up_bias, spec_.mlp_bias, hidden,
-             {{names.gate, width}, {names.up, width}});
+    if (spec_.layers[static_cast<size_t>(layer)].has_experts) {
+      Experts(to);
     } else {
-      Linear(&to->up, &to->up_bias, spec_.mlp_bias, hidden, {{names.up, width}});
+      Mlp(to);
     }
-    Linear(&to->down, &to->down_bias, spec_.mlp_bias, width, {{names.down, hidden}});
-    if (spec_.post_norms) Norm(&to->post_mlp_norm, nullptr, names.post_mlp_norm, hidden);
+    if (post_norms) Norm(&to->post_mlp_norm, nullptr, names.post_mlp_norm, hidden);
   }
 
   WeightPlan Take() { return std::move(plan_); }
@@ -73,19 +71,72 @@ class Planner {
     int32_t rows;
   };
 
+  void Attention(LayerWeights* to) {
+    const TensorNames& names = spec_.names;
+    const int32_t q_rows = spec_.n_heads * spec_.head_dim;
+    const int32_t kv_rows = spec_.n_kv_heads * spec_.head_dim;
+    if (names.qkv.empty()) {
+      Linear(&to->qkv, &to->qkv_bias, spec_.qkv_bias, spec_.hidden_size,
+             {{names.q, q_rows}, {names.k, kv_rows}, {names.v, kv_rows}});
+    } else {
+      Linear(&to->qkv, &to->qkv_bias, spec_.qkv_bias, spec_.hidden_size,
+             {{names.qkv, q_rows + 2 * kv_rows}});
+    }
+    if (spec_.qk_norm) {
+      Norm(&to->q_norm, nullptr, names.q_norm, spec_.head_dim);
+      Norm(&to->k_norm, nullptr, names.k_norm, spec_.head_dim);
+    }
+    Linear(&to->o, &to->o_bias, spec_.o_bias, q_rows, {{names.o, spec_.hidden_size}});
+  }
+
+  void Mlp(LayerWeights* to) {
+    const TensorNames& names = spec_.names;
+    const int32_t hidden = spec_.hidden_size, width = spec_.intermediate_size;
+    if (!spec_.gated_mlp) {
+      Linear(&to->up, &to->up_bias, spec_.mlp_bias, hidden, {{names.up, width}});
+    } else if (names.gate_up.empty()) {
+      Linear(&to->up, &to->up_bias, spec_.mlp_bias, hidden,
+             {{names.gate, width}, {names.up, width}});
+    } else {
+      Linear(&to->up, &to->up_bias, spec_.mlp_bias, hidden, {{names.gate_up, 2 * width}});
+    }
+    Linear(&to->down, &to->down_bias, spec_.mlp_bias, width, {{names.down, hidden}});
+  }
+
+  void Experts(LayerWeights* to) {
+    const TensorNames& names = spec_.names;
+    const ExpertSpec& experts = spec_.experts;
+    const int32_t hidden = spec_.hidden_size, width = experts.intermediate_size;
+    Matrix(&to->router, hidden, {{names.router, experts.n_experts}});
+    to->expert_up.resize(static_cast<size_t>(experts.n_experts));
+    to->expert_down.resize(static_cast<size_t>(experts.n_experts));
+    for (int32_t e = 0; e < experts.n_experts; ++e) {
+      const auto name = [&](std::string_view pattern) {
+        return WithNumber(WithNumber(pattern, layer_), e);
+      };
+      const std::string gate = name(names.expert_gate), up = name(names.expert_up);
+      Matrix(&to->expert_up[static_cast<size_t>(e)], hidden, {{gate, width}, {up, width}});
+      const std::string down = name(names.expert_down);
+      Matrix(&to->expert_down[static_cast<size_t>(e)], width, {{down, hidden}});
+    }
+  }
+
   size_t Request(std::string name, int64_t rows, int64_t cols, bool is_vector, float center,
                  float spread) {
     plan_.requests.push_back({std::move(name), rows, cols, is_vector, center, spread});
     return plan_.requests.size() - 1;
   }
 
-  void Matrix(kernels::Matrix* target, int32_t cols, std::initializer_list<Piece> pieces) {
+  void Matrix(kernels::Matrix* target, int32_t cols, std::initializer_list<Piece> pieces,
+              bool transposed = false) {
     MatrixPlan matrix{target, 0, cols, {}};
     // A uniform spread of sqrt(3 / fan_in) is a standard deviation of 1 / sqrt(fan_in).
     const float spread = std::sqrt(3.0f / static_cast<float>(cols));
     for (const Piece& piece : pieces) {
-      const size_t request = Request(WithLayer(piece.pattern, layer_) + ".weight", piece.rows, cols,
-                                     /*is_vector=*/false, 0, spread);
+      const size_t request =
+          Request(WithNumber(piece.pattern, layer_) + ".weight", piece.rows, cols,
+                  /*is_vector=*/false, 0, spread);
+      plan_.requests[request].transposed = transposed;
       matrix.parts.push_back({request, matrix.rows});
       matrix.rows += piece.rows;
     }
@@ -96,7 +147,7 @@ class Planner {
               std::initializer_list<Piece> pieces) {
     VectorPlan vector{target, 0, {}};
     for (const Piece& piece : pieces) {
-      const size_t request = Request(WithLayer(piece.pattern, layer_) + std::string(suffix), 1,
+      const size_t request = Request(WithNumber(piece.pattern, layer_) + std::string(suffix), 1,
                                      piece.rows, /*is_vector=*/true, center, kDummyVectorSpread);
       vector.parts.push_back({request, vector.n});
       vector.n += piece.rows;
@@ -106,7 +157,7 @@ class Planner {
 
   void Linear(kernels::Matrix* target, kernels::Buffer* bias, bool has_bias, int32_t cols,
               std::initializer_list<Piece> pieces) {
-    Matrix(target, cols, pieces);
+    Matrix(target, cols, pieces, spec_.transposed_linears);
     if (has_bias) Vector(bias, ".bias", 0, pieces);
   }
 

@@ -8,9 +8,9 @@
 namespace stagecoach::worker {
 namespace {
 
-ModelSpec Spec(std::string_view more) {
+ModelSpec Spec(std::string_view more, std::string_view architecture = "LlamaForCausalLM") {
   TempDir dir;
-  dir.Write("config.json", std::string(R"({"architectures": ["LlamaForCausalLM"], )") +
+  dir.Write("config.json", R"({"architectures": [")" + std::string(architecture) + R"("], )" +
                                std::string(more) +
                                R"("vocab_size": 40, "hidden_size": 16, "intermediate_size": 24,
     "num_hidden_layers": 3, "num_attention_heads": 4, "num_key_value_heads": 2, "max_position_embeddings": 64})");
@@ -65,6 +65,40 @@ TEST_CASE("the ends of the model") {
   CHECK(names(untied, false, true) == std::vector<bool>{false, true, true});
   CHECK(names(tied, false, true) == std::vector<bool>{true, true, false});
   CHECK(names(tied, true, true) == std::vector<bool>{true, true, false});
+}
+
+TEST_CASE("experts in place of the MLP, gate and up of each as one matrix") {
+  const ModelSpec spec =
+      Spec(R"("num_experts": 4, "num_experts_per_tok": 2, "moe_intermediate_size": 8,
+              "mlp_only_layers": [0],)",
+           "Qwen3MoeForCausalLM");
+  StageWeights weights;
+  const WeightPlan plan = PlanWeights({.n_layers = 2, .is_first = true}, spec, &weights);
+  CHECK(Find(plan, "model.layers.0.mlp.gate_proj.weight") != nullptr);
+  CHECK(Find(plan, "model.layers.0.mlp.gate.weight") == nullptr);
+  CHECK(Find(plan, "model.layers.1.mlp.gate_proj.weight") == nullptr);
+  CHECK(Find(plan, "model.layers.1.mlp.gate.weight")->rows == 4);
+  CHECK(weights.layers[0].expert_up.empty());
+  REQUIRE(weights.layers[1].expert_up.size() == 4);
+  const auto matrix = std::find_if(
+      plan.matrices.begin(), plan.matrices.end(),
+      [&](const MatrixPlan& m) { return m.target == &weights.layers[1].expert_up[3]; });
+  REQUIRE(matrix != plan.matrices.end());
+  CHECK(matrix->rows == 16);
+  REQUIRE(matrix->parts.size() == 2);
+  CHECK(plan.requests[matrix->parts[0].request].name ==
+        "model.layers.1.mlp.experts.3.gate_proj.weight");
+  CHECK(matrix->parts[1].first_row == 8);
+  CHECK(Find(plan, "model.layers.1.mlp.experts.0.down_proj.weight")->cols == 8);
+}
+
+TEST_CASE("tensors that are stored as one are asked for as one") {
+  const ModelSpec phi = Spec("", "Phi3ForCausalLM");
+  StageWeights weights;
+  const WeightPlan plan = PlanWeights({.n_layers = 1, .is_first = true}, phi, &weights);
+  CHECK(Find(plan, "model.layers.0.self_attn.qkv_proj.weight")->rows == 16 + 8 + 8);
+  CHECK(Find(plan, "model.layers.0.mlp.gate_up_proj.weight")->rows == 48);
+  CHECK(Find(plan, "model.layers.0.self_attn.q_proj.weight") == nullptr);
 }
 
 }  // namespace

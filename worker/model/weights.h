@@ -13,8 +13,9 @@
 
 namespace stagecoach::worker {
 
-// H hidden size, D head size, N query heads, K key-value heads, I intermediate size, V vocabulary.
-// Vectors are float32; those that the model has not are empty.
+// H hidden size, P embedding size, X expert's intermediate size, D head size, N query heads, K
+// key-value heads, I intermediate size, V vocabulary. Vectors are float32; those that the model has
+// not are empty.
 struct LayerWeights {
   kernels::Buffer attn_norm, attn_norm_bias;  // [H]
   kernels::Matrix qkv;                        // [(N + 2 K) D, H]: q, k, v
@@ -29,14 +30,20 @@ struct LayerWeights {
   kernels::Matrix down;                       // [H, I]
   kernels::Buffer down_bias;                  // [H]
   kernels::Buffer post_mlp_norm;              // [H]
+  // In layers with experts, which have no up and down.
+  kernels::Matrix router;                    // [n_experts, H]
+  std::vector<kernels::Matrix> expert_up;    // by expert: [2 X, H]: gate, up
+  std::vector<kernels::Matrix> expert_down;  // by expert: [H, X]
 };
 
 struct StageWeights {
-  kernels::Matrix embed;      // [V, H]: first stage, and last one if tied
-  kernels::Matrix positions;  // [max_positions + offset, H]: first stage, learned positions
+  kernels::Matrix embed;       // [V, P]: first stage, and last one if tied
+  kernels::Matrix positions;   // [max_positions + offset, H]: first stage, learned positions
+  kernels::Matrix project_in;  // [H, P]: first stage, where P is not H
   std::vector<LayerWeights> layers;
   kernels::Buffer final_norm, final_norm_bias;  // [H]: last stage
-  kernels::Matrix lm_head;                      // [V, H]: last stage, untied
+  kernels::Matrix project_out;                  // [P, H]: last stage, where P is not H
+  kernels::Matrix lm_head;                      // [V, P]: last stage, untied
   uint64_t n_bytes = 0;
 
   const kernels::Matrix& output_matrix() const { return lm_head.rows > 0 ? lm_head : embed; }

@@ -1,4 +1,4 @@
-// The architectures that can be served. One file in this folder each; table.cpp lists them.
+// The architectures that can be served. One file in this folder each; table.inc lists them.
 #pragma once
 
 #include <span>
@@ -19,12 +19,5 @@ struct Architecture {
 };
 
 std::span<const Architecture> Architectures();
-
-void ReadOpt(ConfigReader& config, ModelSpec& spec);
-void ReadLlama(ConfigReader& config, ModelSpec& spec);
-void ReadMistral(ConfigReader& config, ModelSpec& spec);
-void ReadGemma2(ConfigReader& config, ModelSpec& spec);
-void ReadGemma3(ConfigReader& config, ModelSpec& spec);
-void ReadGemma3Multimodal(ConfigReader& config, ModelSpec& spec);
 
 }  // namespace stagecoach::arch

@@ -6,8 +6,9 @@ namespace stagecoach::arch {
 
 void ReadGemma2(ConfigReader& config, ModelSpec& spec) {
   ReadSizes(config, {.n_kv_heads = 4, .head_dim = 256, .max_positions = 8192}, spec);
-  SetGemmaCommon(config, /*attn_softcap=*/50, /*logit_softcap=*/30, spec);
-  spec.ropes = {ReadRope(config, 10000.0, spec.max_positions)};
+  SetGemmaCommon(config, spec);
+  SetGemmaNormsAndCaps(config, /*attn_softcap=*/50, /*logit_softcap=*/30, spec);
+  spec.ropes = {ReadRope(config, 10000.0, spec)};
   const int32_t window = config.Int("sliding_window", 1, kMaxPositions, 4096);
   const std::vector<int32_t> windows =
       ReadLayerWindows(config, spec.n_layers(), window, /*pattern=*/2);

@@ -14,17 +14,23 @@ void ReadRopes(ConfigReader& config, ModelSpec& spec) {
     ConfigReader both = config.Section("rope_parameters");
     ConfigReader full = both.Section("full_attention");
     ConfigReader window = both.Section("sliding_attention");
-    spec.ropes = {ReadRopeParameters(full, kFullTheta, spec.max_positions),
-                  ReadRopeParameters(window, kWindowTheta, spec.max_positions)};
+    RopeDefaults defaults{.theta = kFullTheta,
+                          .max_positions = spec.max_positions,
+                          .original_max_positions = spec.max_positions,
+                          .head_dim = spec.head_dim};
+    spec.ropes = {ReadRopeParameters(full, defaults), RopeSpec{}};
+    defaults.theta = kWindowTheta;
+    spec.ropes[1] = ReadRopeParameters(window, defaults);
     return;
   }
-  spec.ropes = {ReadRope(config, kFullTheta, spec.max_positions), RopeSpec{}};
+  spec.ropes = {ReadRope(config, kFullTheta, spec), RopeSpec{}};
   spec.ropes[1].theta = config.Number("rope_local_base_freq", 1.0, 1e12, kWindowTheta);
 }
 
 void ReadText(ConfigReader& config, const SizeDefaults& defaults, ModelSpec& spec) {
   ReadSizes(config, defaults, spec);
-  SetGemmaCommon(config, /*attn_softcap=*/0, /*logit_softcap=*/0, spec);
+  SetGemmaCommon(config, spec);
+  SetGemmaNormsAndCaps(config, /*attn_softcap=*/0, /*logit_softcap=*/0, spec);
   spec.qk_norm = true;
   spec.names.q_norm = "model.layers.{}.self_attn.q_norm";
   spec.names.k_norm = "model.layers.{}.self_attn.k_norm";

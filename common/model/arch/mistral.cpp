@@ -1,6 +1,4 @@
 // Mistral: Llama's layers, of which all may have one sliding window.
-#include <cmath>
-
 #include "common/model/arch/arch.h"
 #include "common/model/arch/shared.h"
 
@@ -12,11 +10,11 @@ void ReadMistral(ConfigReader& config, ModelSpec& spec) {
   ReadSizes(config, defaults, spec);
   spec.activation = ReadActivation(config, "hidden_act", "silu");
   spec.tied_embedding = config.Bool("tie_word_embeddings", false);
-  spec.ropes = {ReadRope(config, 10000.0, spec.max_positions)};
+  spec.ropes = {ReadRope(config, 10000.0, spec)};
   const int32_t window =
       config.Int("sliding_window", 1, kMaxPositions, config.Mentions("sliding_window") ? 0 : 4096);
   if (!config.ok()) return;
-  spec.attn_scale = static_cast<float>(1.0 / std::sqrt(static_cast<double>(spec.head_dim)));
+  spec.attn_scale = UsualAttentionScale(spec);
   SetKvGroups(std::vector<int32_t>(spec.layers.size(), window), spec);
   spec.names = LlamaTensorNames();
 }

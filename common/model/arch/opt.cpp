@@ -1,7 +1,6 @@
-// OPT: LayerNorm before each block, learned positions from row 2 on, ReLU, biases everywhere.
+// OPT: LayerNorm before each block (opt-350m: behind it, and none at the end), learned positions
+// from row 2 on, ReLU, biases everywhere; opt-350m projects a narrower embedding.
 #include <fmt/format.h>
-
-#include <cmath>
 
 #include "common/model/arch/arch.h"
 #include "common/model/arch/shared.h"
@@ -18,23 +17,10 @@ void ReadOpt(ConfigReader& config, ModelSpec& spec) {
   spec.activation = ReadActivation(config, "activation_function", "relu");
   spec.tied_embedding = config.Bool("tie_word_embeddings", true);
   spec.qkv_bias = spec.o_bias = spec.mlp_bias = config.Bool("enable_bias", true);
-  if (!config.Bool("do_layer_norm_before", true)) {
-    config.Unsupported(
-        "do_layer_norm_before",
-        "OPT with its norms behind the blocks (opt-350m) is not supported; the other "
-        "sizes of OPT are");
-  }
-  const int32_t embed_width = config.Int("word_embed_proj_dim", 1, kMaxWidth, spec.hidden_size);
-  if (embed_width != spec.hidden_size) {
-    config.Unsupported(
-        "word_embed_proj_dim",
-        fmt::format("{} differs from hidden_size {}; projected embeddings (opt-350m) "
-                    "are not supported",
-                    embed_width, spec.hidden_size));
-  }
-  if (config.Bool("_remove_final_layer_norm", false)) {
-    config.Unsupported("_remove_final_layer_norm", "OPT without its final norm is not supported");
-  }
+  const bool norm_before = config.Bool("do_layer_norm_before", true);
+  spec.norm_placement = norm_before ? NormPlacement::kBefore : NormPlacement::kAfterSum;
+  const bool final_norm = norm_before && !config.Bool("_remove_final_layer_norm", false);
+  spec.embed_size = config.Int("word_embed_proj_dim", 1, kMaxWidth, spec.hidden_size);
   if (!config.Bool("layer_norm_elementwise_affine", true)) {
     config.Unsupported("layer_norm_elementwise_affine", "norms without weights are not supported");
   }
@@ -45,7 +31,7 @@ void ReadOpt(ConfigReader& config, ModelSpec& spec) {
     return;
   }
   spec.head_dim = spec.hidden_size / spec.n_heads;
-  spec.attn_scale = static_cast<float>(1.0 / std::sqrt(static_cast<double>(spec.head_dim)));
+  spec.attn_scale = UsualAttentionScale(spec);
   spec.norm = NormKind::kLayerNorm;
   spec.norm_eps = 1e-5;
   spec.gated_mlp = false;
@@ -56,7 +42,11 @@ void ReadOpt(ConfigReader& config, ModelSpec& spec) {
   TensorNames& names = spec.names;
   names.embed = "model.decoder.embed_tokens";
   names.positions = "model.decoder.embed_positions";
-  names.final_norm = "model.decoder.final_layer_norm";
+  if (final_norm) names.final_norm = "model.decoder.final_layer_norm";
+  if (spec.embed_size != spec.hidden_size) {
+    names.project_in = "model.decoder.project_in";
+    names.project_out = "model.decoder.project_out";
+  }
   names.lm_head = "lm_head";
   names.attn_norm = "model.decoder.layers.{}.self_attn_layer_norm";
   names.q = "model.decoder.layers.{}.self_attn.q_proj";

@@ -17,7 +17,7 @@ void ReadSizes(ConfigReader& config, const SizeDefaults& defaults, ModelSpec& sp
       config.Int("num_key_value_heads", 1, kMaxHeads, defaults.n_kv_heads.value_or(spec.n_heads));
   spec.max_positions =
       config.Int("max_position_embeddings", 1, kMaxPositions, defaults.max_positions);
-  spec.norm_eps = config.Number("rms_norm_eps", 0, 0.1, 1e-6);
+  spec.norm_eps = config.Number("rms_norm_eps", 0, 0.1, defaults.norm_eps);
   if (!config.ok()) return;
 
   if (spec.n_heads % spec.n_kv_heads != 0) {
@@ -53,45 +53,6 @@ Activation ReadActivation(ConfigReader& config, std::string_view key, std::strin
   return Activation::kSilu;
 }
 
-RopeSpec ReadRopeParameters(ConfigReader& section, double theta, int32_t max_positions) {
-  RopeSpec rope;
-  rope.theta = section.Number("rope_theta", 1.0, 1e12, theta);
-  if (section.Number("partial_rotary_factor", 0, 1, 1.0) != 1.0) {
-    section.Unsupported("partial_rotary_factor",
-                        "rotation of a part of each head is not supported");
-  }
-  const char* key = section.Has("rope_type") ? "rope_type" : "type";
-  const std::string type = section.String(key, "default");
-  if (type == "default") return rope;
-  if (type == "linear") {
-    rope.scaling = RopeScaling::kLinear;
-    rope.factor = section.Number("factor", 1.0, 1e6);
-  } else if (type == "llama3") {
-    rope.scaling = RopeScaling::kLlama3;
-    rope.factor = section.Number("factor", 1.0, 1e6);
-    rope.low_freq_factor = section.Number("low_freq_factor", 1e-6, 1e6);
-    rope.high_freq_factor = section.Number("high_freq_factor", 1e-6, 1e6);
-    rope.original_max_positions =
-        section.Int("original_max_position_embeddings", 1, kMaxPositions, max_positions);
-    if (section.ok() && rope.high_freq_factor <= rope.low_freq_factor) {
-      section.Problem("high_freq_factor", "is not above low_freq_factor");
-    }
-  } else {
-    section.Unsupported(key, fmt::format("rotary scaling \"{}\" is not supported; supported are "
-                                         "default, linear and llama3",
-                                         type));
-  }
-  return rope;
-}
-
-RopeSpec ReadRope(ConfigReader& config, double or_else, int32_t max_positions) {
-  const double theta = config.Number("rope_theta", 1.0, 1e12, or_else);
-  // As transformers does it: the old key wins where a converted file carries both.
-  ConfigReader section =
-      config.Section(config.Has("rope_scaling") ? "rope_scaling" : "rope_parameters");
-  return ReadRopeParameters(section, theta, max_positions);
-}
-
 std::vector<int32_t> ReadLayerWindows(ConfigReader& config, int32_t n_layers, int32_t window,
                                       int32_t pattern) {
   std::vector<int32_t> windows(static_cast<size_t>(n_layers), 0);
@@ -119,6 +80,16 @@ std::vector<int32_t> ReadLayerWindows(ConfigReader& config, int32_t n_layers, in
   return windows;
 }
 
+std::vector<int32_t> ReadQwenWindows(ConfigReader& config, int32_t n_layers) {
+  const bool windowed = config.Bool("use_sliding_window", false);
+  const int32_t window = windowed ? config.Int("sliding_window", 1, kMaxPositions, 4096) : 0;
+  if (config.Has("layer_types")) return ReadLayerWindows(config, n_layers, window, /*pattern=*/1);
+  std::vector<int32_t> windows(static_cast<size_t>(n_layers), 0);
+  const int32_t first = config.Int("max_window_layers", 0, kMaxLayers, 28);
+  for (int32_t i = first; i < n_layers; ++i) windows[static_cast<size_t>(i)] = window;
+  return windows;
+}
+
 void SetKvGroups(std::span<const int32_t> windows, ModelSpec& spec) {
   for (size_t i = 0; i < windows.size(); ++i) {
     const int32_t window = windows[i] >= spec.max_positions ? 0 : windows[i];
@@ -129,6 +100,23 @@ void SetKvGroups(std::span<const int32_t> windows, ModelSpec& spec) {
     }
     spec.layers[i].kv_group = static_cast<int32_t>(group - spec.kv_groups.begin());
   }
+}
+
+void ReadExperts(ConfigReader& config, std::string_view count_key, const ExpertSpec& defaults,
+                 int32_t width, ModelSpec& spec) {
+  ExpertSpec& experts = spec.experts;
+  experts.n_experts = config.Int(count_key, 1, kMaxExperts, defaults.n_experts);
+  experts.n_used = config.Int("num_experts_per_tok", 1, kMaxExperts, defaults.n_used);
+  experts.intermediate_size = width;
+  experts.weights_over_used = defaults.weights_over_used;
+  if (config.ok() && experts.n_used > experts.n_experts) {
+    config.Problem("num_experts_per_tok", fmt::format("{} is more than the {} experts there are",
+                                                      experts.n_used, experts.n_experts));
+  }
+}
+
+float UsualAttentionScale(const ModelSpec& spec) {
+  return static_cast<float>(1.0 / std::sqrt(static_cast<double>(spec.head_dim)));
 }
 
 TensorNames LlamaTensorNames() {
@@ -148,20 +136,26 @@ TensorNames LlamaTensorNames() {
   return names;
 }
 
-void SetGemmaCommon(ConfigReader& config, double attn_softcap, double logit_softcap,
-                    ModelSpec& spec) {
+void SetGemmaCommon(ConfigReader& config, ModelSpec& spec) {
   spec.norm = NormKind::kRmsPlusOne;
-  spec.post_norms = true;
   spec.names = LlamaTensorNames();
-  spec.names.post_attn_norm = "model.layers.{}.post_attention_layernorm";
-  spec.names.mlp_norm = "model.layers.{}.pre_feedforward_layernorm";
-  spec.names.post_mlp_norm = "model.layers.{}.post_feedforward_layernorm";
   spec.activation =
       ReadActivation(config, config.Has("hidden_activation") ? "hidden_activation" : "hidden_act",
                      "gelu_pytorch_tanh");
   spec.tied_embedding = config.Bool("tie_word_embeddings", true);
   spec.qkv_bias = spec.o_bias = config.Bool("attention_bias", false);
   spec.embed_scale = static_cast<float>(std::sqrt(static_cast<double>(spec.hidden_size)));
+  if (config.Bool("use_bidirectional_attention", false)) {
+    config.Unsupported("use_bidirectional_attention", "only causal attention is supported");
+  }
+}
+
+void SetGemmaNormsAndCaps(ConfigReader& config, double attn_softcap, double logit_softcap,
+                          ModelSpec& spec) {
+  spec.norm_placement = NormPlacement::kBeforeAndAfter;
+  spec.names.post_attn_norm = "model.layers.{}.post_attention_layernorm";
+  spec.names.mlp_norm = "model.layers.{}.pre_feedforward_layernorm";
+  spec.names.post_mlp_norm = "model.layers.{}.post_feedforward_layernorm";
   spec.attn_scale =
       static_cast<float>(1.0 / std::sqrt(config.Number("query_pre_attn_scalar", 1e-3, 1e6, 256)));
   const auto softcap = [&](std::string_view key, double or_else) {
@@ -169,9 +163,6 @@ void SetGemmaCommon(ConfigReader& config, double attn_softcap, double logit_soft
   };
   spec.attn_softcap = softcap("attn_logit_softcapping", attn_softcap);
   spec.logit_softcap = softcap("final_logit_softcapping", logit_softcap);
-  if (config.Bool("use_bidirectional_attention", false)) {
-    config.Unsupported("use_bidirectional_attention", "only causal attention is supported");
-  }
 }
 
 }  // namespace stagecoach::arch

@@ -2,14 +2,15 @@
 
 namespace stagecoach::arch {
 
+#define ARCHITECTURE(name, model_type, read) void read(ConfigReader& config, ModelSpec& spec);
+#include "common/model/arch/table.inc"
+#undef ARCHITECTURE
+
 std::span<const Architecture> Architectures() {
   static constexpr Architecture kTable[] = {
-      {"OPTForCausalLM", "opt", ReadOpt},
-      {"LlamaForCausalLM", "llama", ReadLlama},
-      {"MistralForCausalLM", "mistral", ReadMistral},
-      {"Gemma2ForCausalLM", "gemma2", ReadGemma2},
-      {"Gemma3ForCausalLM", "gemma3_text", ReadGemma3},
-      {"Gemma3ForConditionalGeneration", "gemma3", ReadGemma3Multimodal},
+#define ARCHITECTURE(name, model_type, read) {name, model_type, read},
+#include "common/model/arch/table.inc"
+#undef ARCHITECTURE
   };
   return kTable;
 }
