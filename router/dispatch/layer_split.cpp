@@ -14,11 +14,14 @@ namespace {
 // Under mixed traffic about every second row is a prompt's and takes no logits.
 constexpr double kRowsThatSample = 0.5;
 
-// Weights of one layer: what a step reads, and what a row is multiplied with.
-double LayerCost(const ModelSpec& spec) {
+// Weights of one layer: what a step reads, and what a row is multiplied with. Of experts a full
+// batch reads all.
+double LayerCost(const ModelSpec& spec, const LayerSpec& layer) {
   const double hidden = spec.hidden_size;
   const double attention = hidden * spec.head_dim * (2.0 * spec.n_heads + 2.0 * spec.n_kv_heads);
-  const double mlp = hidden * spec.intermediate_size * (spec.gated_mlp ? 3 : 2);
+  const double mlp = layer.has_experts
+                         ? 3.0 * hidden * spec.experts.intermediate_size * spec.experts.n_experts
+                         : hidden * spec.intermediate_size * (spec.gated_mlp ? 3 : 2);
   return attention + mlp;
 }
 
@@ -34,7 +37,10 @@ absl::StatusOr<std::vector<LayerRange>> BalanceLayers(const ModelSpec& spec, int
     return absl::InvalidArgumentError(fmt::format(
         "{} stages for a model of {} layers: use at most one stage a layer", n_stages, n_layers));
   }
-  const double layer = LayerCost(spec);
+  std::vector<double> cost_before(1, 0.0);  // of the layers before each
+  for (const LayerSpec& layer : spec.layers) {
+    cost_before.push_back(cost_before.back() + LayerCost(spec, layer));
+  }
   const double logits = LogitsCost(spec);
   constexpr double kNone = std::numeric_limits<double>::infinity();
   // First the smallest maximum alone, then the most even split that keeps to it: the two goals
@@ -50,7 +56,7 @@ absl::StatusOr<std::vector<LayerRange>> BalanceLayers(const ModelSpec& spec, int
         const double extra = s == n_stages - 1 ? logits : 0;
         for (int32_t begin = s == 0 ? l - 1 : s; begin < l; ++begin) {
           const int32_t first = s == 0 ? 0 : begin;
-          const double cost = layer * (l - first) + extra;
+          const double cost = cost_before[l] - cost_before[first] + extra;
           if (cost > limit) continue;
           const double before = s == 0 ? 0 : best[s - 1][first];
           const double total = even ? before + cost * cost : std::max(before, cost);

@@ -46,6 +46,15 @@ TEST_CASE("the last stage has fewer layers when logits are dear") {
   CHECK(Counts(Spec(8, 100'000), 2) == std::vector<int32_t>{7, 1});
 }
 
+TEST_CASE("experts count, in the layers that have them") {
+  ModelSpec spec = Spec(8, 1);
+  spec.experts = {.n_experts = 10, .n_used = 2, .intermediate_size = 200};
+  for (int32_t i : {0, 1}) spec.layers[i].has_experts = true;  // 640'000 weights against 100'000
+  CHECK(Counts(spec, 2) == std::vector<int32_t>{1, 7});
+  for (LayerSpec& layer : spec.layers) layer.has_experts = true;
+  CHECK(Counts(spec, 2) == std::vector<int32_t>{4, 4});
+}
+
 TEST_CASE("more stages than layers are refused") {
   CHECK(absl::IsInvalidArgument(BalanceLayers(Spec(3, 1), 4).status()));
 }
