@@ -27,9 +27,14 @@ def kv_bytes(model, stages, blocks):
     """Memory for about `blocks` blocks on the stage with the most layers."""
     import json
     config = json.loads((GOLDEN / model / "config.json").read_text())
-    heads = config.get("num_key_value_heads", config["num_attention_heads"])
-    head_dim = config.get("head_dim") or config["hidden_size"] // config["num_attention_heads"]
-    layers = -(-config["num_hidden_layers"] // stages)
+
+    def size(*keys):
+        return next((config[key] for key in keys if config.get(key)), None)
+
+    query_heads = size("num_attention_heads", "n_head")
+    heads = size("num_key_value_heads") or query_heads
+    head_dim = size("head_dim") or size("hidden_size", "n_embd") // query_heads
+    layers = -(-size("num_hidden_layers", "n_layer") // stages)
     return blocks * 16 * 2 * heads * head_dim * 4 * layers
 
 

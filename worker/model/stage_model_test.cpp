@@ -93,6 +93,29 @@ TEST_CASE("memory is told by what it is for") {
   CHECK(load()->kv_block_bytes() == std::vector<uint64_t>{2 * layer_block, 4 * layer_block});
 }
 
+TEST_CASE("experts count, in the layers that have them") {
+  const auto ops = kernels::MakeReferenceOps();
+  const auto load = [&](int32_t n_experts) {
+    TempDir dir;
+    StageModelOptions options = Options(dir);
+    dir.Write("config.json", fmt::format(R"({{"architectures": ["Qwen3MoeForCausalLM"],
+        "vocab_size": 50, "hidden_size": 16, "intermediate_size": 24, "num_hidden_layers": 4,
+        "num_attention_heads": 4, "head_dim": 8, "max_position_embeddings": 64,
+        "num_experts": {}, "num_experts_per_tok": 2, "moe_intermediate_size": 8,
+        "mlp_only_layers": [2], "torch_dtype": "bfloat16"}})",
+                                         n_experts));
+    auto model = StageModel::Load(options, ops.get(), nullptr);
+    INFO(model.status());
+    REQUIRE(model.ok());
+    return *std::move(model);
+  };
+  const auto four = load(4), six = load(6);
+  // Gate, up and down of an expert and its row of the router, of 2 bytes a weight.
+  const uint64_t expert = (3 * 16 * 8 + 16) * 2;
+  CHECK(six->weights_bytes() - four->weights_bytes() == 3 * 2 * expert);
+  CHECK(six->scratch_bytes() - four->scratch_bytes() == 2 * 32 * sizeof(float));  // their logits
+}
+
 TEST_CASE("progress rises to the total") {
   TempDir dir;
   const auto ops = kernels::MakeReferenceOps();
