@@ -222,6 +222,14 @@ TEST_CASE("Gemma: its first files say gelu and mean the approximation") {
   }
 }
 
+TEST_CASE("Qwen2: biases of q, k and v alone") {
+  const ModelSpec spec = MustRead(Config("Qwen2ForCausalLM", ""));
+  CHECK(spec.qkv_bias);
+  CHECK_FALSE(spec.o_bias);
+  CHECK_FALSE(spec.mlp_bias);
+  CHECK_FALSE(spec.qk_norm);
+}
+
 TEST_CASE("Qwen3: windows only with use_sliding_window, from a layer on or as layer_types says") {
   const auto windows = [](std::string_view more) {
     const ModelSpec spec = MustRead(
