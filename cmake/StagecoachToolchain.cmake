@@ -26,3 +26,9 @@ if(STAGECOACH_SANITIZE)
   # Optimised a little, or the golden models take minutes.
   string(REPLACE "-O0" "" CMAKE_CXX_FLAGS_DEBUG "${CMAKE_CXX_FLAGS_DEBUG} -O1")
 endif()
+
+option(STAGECOACH_FUZZ "Build tests/fuzz, and everything with the coverage that it follows (clang)" OFF)
+if(STAGECOACH_FUZZ)
+  add_compile_options(-fsanitize=fuzzer-no-link)
+  add_link_options(-fsanitize=fuzzer-no-link)
+endif()

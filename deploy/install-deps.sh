@@ -2,6 +2,7 @@
 # Installs what building stagecoach needs and is missing, on Debian 12 and Ubuntu 24.04. Asks nothing.
 #   deploy/install-deps.sh            what a build needs
 #   deploy/install-deps.sh --test     and what tests/run.sh needs
+#   deploy/install-deps.sh --fuzz     and what tests/fuzz/run.sh needs
 set -euo pipefail
 
 readonly RUST_MINIMUM=1.89
@@ -12,6 +13,7 @@ packages=(
   prometheus-cpp-dev libspdlog-dev libfmt-dev libhwy-dev libcli11-dev libbenchmark-dev catch2
 )
 test_packages=(git python3-venv clang-format-19)
+fuzz_packages=(clang-19 libclang-rt-19-dev llvm-19)
 
 say() { echo "install-deps: $*"; }
 die() { echo "install-deps: error: $*" >&2; exit 1; }
@@ -119,7 +121,8 @@ install_rust_ubuntu() {
 case ${1:-} in
   '') ;;
   --test) packages+=("${test_packages[@]}") ;;
-  *) die "usage: deploy/install-deps.sh [--test]" ;;
+  --fuzz) packages+=("${fuzz_packages[@]}") ;;
+  *) die "usage: deploy/install-deps.sh [--test | --fuzz]" ;;
 esac
 
 [ -r /etc/os-release ] || die "only Debian 12 and Ubuntu 24.04 are known here"

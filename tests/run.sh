@@ -132,7 +132,7 @@ stage_cluster() {
   build cpu stagecoach stagecoach-worker stagecoach-router || return 0
   venv
   build_grpcurl
-  check "cluster" py tests/cluster tests/clients deploy/demo-model-training || true
+  check "cluster" py tests/cluster tests/clients tests/checkpoints deploy/demo-model-training || true
 }
 
 stage_quickstart() {

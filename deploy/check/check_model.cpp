@@ -15,12 +15,30 @@
 #include "common/text/chat_template.h"
 #include "common/text/tokenizer.h"
 #include "deploy/check/model_facts.h"
+#include "worker/loader/check_checkpoint.h"
 #include "worker/loader/weight_source.h"
 
 namespace stagecoach::check {
 namespace {
 
+struct TokenizerKind {
+  const char* file;
+  const char* text;
+};
+// In the order in which text::Tokenizer looks for them.
+constexpr TokenizerKind kTokenizers[] = {{"tokenizer.json", "tokenizer.json"},
+                                         {"tokenizer.model", "SentencePiece (tokenizer.model)"},
+                                         {"tekken.json", "tekken.json"},
+                                         {"vocab.json", "BPE (vocab.json, merges.txt)"}};
+
 constexpr uintmax_t kSmallTokenizerBytes = 2 << 20;  // read in about 0.2 s
+
+// 0: there is no such file.
+uintmax_t FileBytes(const std::string& path) {
+  std::error_code none;
+  const uintmax_t bytes = std::filesystem::file_size(path, none);
+  return none ? 0 : bytes;
+}
 
 class Checker {
  public:
@@ -44,12 +62,19 @@ class Checker {
 
  private:
   void Problem(Part part, const absl::Status& status) {
-    std::string text(status.message());
-    // The report names the folder once.
-    if (!dir_.empty()) absl::StrReplaceAll({{dir_ + "/", ""}}, &text);
-    report_.problems.push_back({part, std::move(text)});
+    Problem(part, std::string(status.message()));
   }
-  void Warning(Part part, std::string text) { report_.warnings.push_back({part, std::move(text)}); }
+  void Problem(Part part, std::string text) {
+    report_.problems.push_back({part, WithoutFolder(std::move(text))});
+  }
+  void Note(Part part, std::string text) {
+    report_.notes.push_back({part, WithoutFolder(std::move(text))});
+  }
+  // The report names the folder once.
+  std::string WithoutFolder(std::string text) const {
+    if (!dir_.empty()) absl::StrReplaceAll({{dir_ + "/", ""}}, &text);
+    return text;
+  }
 
   void Config() {
     absl::StatusOr<ModelSpec> spec = ReadModelSpec(dir_);
@@ -68,11 +93,12 @@ class Checker {
     if (options_.read_weights) {
       worker::StageWeights targets;
       const worker::WeightPlan plan = PlanWholeModel(*spec_, &targets);
-      const auto source = worker::OpenCheckpoint(dir_, plan.requests);
-      if (source.ok()) {
+      const worker::CheckpointVerdict verdict =
+          worker::CheckCheckpoint(dir_, *spec_, plan.requests);
+      for (const std::string& problem : verdict.problems) Problem(Part::kTensors, problem);
+      for (const std::string& note : verdict.notes) Note(Part::kTensors, note);
+      if (const auto source = worker::OpenCheckpoint(dir_, plan.requests); source.ok()) {
         for (size_t i = 0; i < plan.requests.size(); ++i) stored.push_back((*source)->dtype(i));
-      } else {
-        Problem(Part::kTensors, source.status());
       }
     }
     absl::StatusOr<ModelFacts> facts =
@@ -95,13 +121,16 @@ class Checker {
   }
 
   bool TokenizerIsSmall() const {
-    uintmax_t bytes = 0;
-    for (const char* name : {"tokenizer.json", "tokenizer.model", "tekken.json", "vocab.json"}) {
-      std::error_code absent;
-      const uintmax_t size = std::filesystem::file_size(std::filesystem::path(dir_) / name, absent);
-      if (!absent) bytes += size;
-    }
+    uintmax_t bytes = FileBytes(dir_);  // a model in one file
+    for (const TokenizerKind& kind : kTokenizers) bytes += FileBytes(dir_ + "/" + kind.file);
     return bytes <= kSmallTokenizerBytes;
+  }
+
+  std::string TokenizerName() const {
+    for (const TokenizerKind& kind : kTokenizers) {
+      if (FileBytes(dir_ + "/" + kind.file) > 0) return kind.text;
+    }
+    return "in the .gguf file";
   }
 
   void Tokenizer() {
@@ -110,9 +139,9 @@ class Checker {
       Problem(Part::kTokenizer, tokenizer.status());
       return;
     }
-    report_.tokenizer = {.kind = "tokenizer.json", .n_tokens = (*tokenizer)->vocab_size()};
+    report_.tokenizer = {.kind = TokenizerName(), .n_tokens = (*tokenizer)->vocab_size()};
     const std::vector<int32_t> chat = TokensOfAChat(**tokenizer);
-    if (spec_) EmbeddingHoldsTokens(**tokenizer, chat);
+    if (spec_ && !EmbeddingIsWrong()) EmbeddingHoldsTokens(**tokenizer, chat);
   }
 
   // What the template makes of the shortest conversation; empty without a template, or when the
@@ -121,12 +150,19 @@ class Checker {
     if (template_ == nullptr) return {};
     const auto rendered = template_->Render(R"([{"role": "user", "content": "Hello"}])", "", {});
     if (!rendered.ok()) {
-      Warning(Part::kTemplate, fmt::format("refuses a conversation of one user message: {}",
-                                           std::string(rendered.status().message())));
+      Note(Part::kTemplate, fmt::format("refuses a conversation of one user message: {}",
+                                        std::string(rendered.status().message())));
       return {};
     }
     return tokenizer.EncodeRendered(rendered->text, rendered->plain)
         .value_or(std::vector<int32_t>());
+  }
+
+  // config.json's vocab_size then says nothing about its rows.
+  bool EmbeddingIsWrong() const {
+    return std::any_of(report_.problems.begin(), report_.problems.end(), [&](const Finding& f) {
+      return f.part == Part::kTensors && f.text.find(spec_->names.embed) != std::string::npos;
+    });
   }
 
   // Ids without a row are an error only where every chat would meet them: Gemma-3's text
@@ -146,8 +182,8 @@ class Checker {
     const auto outside =
         std::find_if(chat.begin(), chat.end(), [&](int32_t id) { return id >= rows; });
     if (outside == chat.end()) {
-      Warning(Part::kTokenizer, what + (n_outside == 1 ? "; requests that use it are refused"
-                                                       : "; requests that use them are refused"));
+      Note(Part::kTokenizer, what + (n_outside == 1 ? "; requests that use it are refused"
+                                                    : "; requests that use them are refused"));
       return;
     }
     report_.problems.push_back(

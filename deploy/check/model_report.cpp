@@ -139,10 +139,10 @@ std::string ToText(const ModelReport& report, size_t width) {
   } else {
     text = ProblemsText(report, width) + '\n';
   }
-  if (!report.warnings.empty()) {
+  if (!report.notes.empty()) {
     Columns columns(width);
-    AddFindings(report.warnings, columns);
-    text += fmt::format("{}\n{}", Count(report.warnings.size(), "warning"), columns.Text());
+    AddFindings(report.notes, columns);
+    text += fmt::format("{}\n{}", Count(report.notes.size(), "note"), columns.Text());
   }
   return WithoutBreak(std::move(text));
 }
@@ -151,7 +151,7 @@ json::object ToJson(const ModelReport& report) {
   json::object object{{"model", report.model},
                       {"ok", report.ok()},
                       {"problems", ToJson(report.problems)},
-                      {"warnings", ToJson(report.warnings)}};
+                      {"notes", ToJson(report.notes)}};
   if (report.facts) AddJson(*report.facts, object);
   if (report.tokenizer) {
     object["tokenizer"] = {{"kind", report.tokenizer->kind},

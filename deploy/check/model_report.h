@@ -47,14 +47,14 @@ struct ModelFacts {
 };
 
 struct TokenizerFacts {
-  std::string kind;  // "BPE (tokenizer.json)"
+  std::string kind;  // "SentencePiece (tokenizer.model)"
   int32_t n_tokens = 0;
 };
 
 struct ModelReport {
   std::string model;              // the folder or file, or what was asked for when there is none
   std::vector<Finding> problems;  // any of them keeps the model from being served
-  std::vector<Finding> warnings;
+  std::vector<Finding> notes;     // what to know all the same
   std::optional<ModelFacts> facts;
   std::optional<TokenizerFacts> tokenizer;
   bool has_template = false;
@@ -68,8 +68,8 @@ std::string ToText(const ModelReport& report, size_t width);
 // The problems alone, as ToText shows them.
 std::string ProblemsText(const ModelReport& report, size_t width);
 
-// {model, ok, problems: [{part, text}], warnings, ...}; the numbers are absent where config.json
-// could not be read.
+// {model, ok, problems: [{part, text}], notes: [{part, text}], ...}; the numbers are absent where
+// config.json could not be read.
 boost::json::object ToJson(const ModelReport& report);
 
 }  // namespace stagecoach::check

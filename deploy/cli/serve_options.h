@@ -17,8 +17,9 @@ class Option;
 namespace stagecoach::cli {
 
 inline constexpr const char* kModelHelp =
-    "Folder with config.json, weights and tokenizer.json, or org/name in the local Hugging Face "
-    "cache";
+    "Folder with config.json, weights and tokenizer, a .gguf file, or org/name in the local "
+    "Hugging "
+    "Face cache";
 
 // Adds --stages, --device and --threads-per-worker.
 void AddStageFlags(CLI::App& app, launch::ClusterOptions& options);

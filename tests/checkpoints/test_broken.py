@@ -1,0 +1,289 @@
+"""Checkpoints that are broken as people's are: each is refused before any memory is taken, in the words its owner
+needs, by `stagecoach check` and by `stagecoach serve` alike."""
+import json
+import struct
+
+import pytest
+from checkpoint import Checkpoint, check, refused_start
+from tensors import safetensors_bytes, safetensors_header
+
+PEAK_BYTES = 200 << 20
+EMBED = "model.embed_tokens.weight"
+UP = "model.layers.0.mlp.up_proj.weight"
+
+
+def header_and_data(model):
+    return safetensors_header(model.tensors), b"".join(data for _, _, data in model.tensors.values())
+
+
+def write_raw(model, header, data):
+    model.path("model.safetensors").write_bytes(safetensors_bytes(header, data))
+
+
+def cut_short(model):
+    path = model.path("model.safetensors")
+    path.write_bytes(path.read_bytes()[:-100])
+
+
+def cut_in_the_header(model):
+    path = model.path("model.safetensors")
+    path.write_bytes(path.read_bytes()[:200])
+
+
+def overlapping(model):
+    header, data = header_and_data(model)
+    begin, end = header[UP]["data_offsets"]
+    header[UP]["data_offsets"] = [begin - 2, end - 2]
+    write_raw(model, header, data)
+
+
+def header_of_absurd_length(model):
+    model.path("model.safetensors").write_bytes(struct.pack("<Q", 2**63) + b"{}")
+
+
+def header_over_100_mb(model):
+    with open(model.path("model.safetensors"), "wb") as file:
+        file.write(struct.pack("<Q", 100_000_001))
+        file.truncate(200_000_000)
+
+
+def header_no_json(model):
+    write_raw(model, b"not JSON at all", b"")
+
+
+def size_overflow(model):
+    header, data = header_and_data(model)
+    header[UP]["shape"] = [2**62, 2**62]
+    write_raw(model, header, data)
+
+
+def negative_shape(model):
+    header, data = header_and_data(model)
+    header[UP]["shape"] = [-1, -64]
+    write_raw(model, header, data)
+
+
+def size_not_shape_times_dtype(model):
+    header, data = header_and_data(model)
+    header[UP]["dtype"] = "F32"
+    write_raw(model, header, data)
+
+
+def index_names_a_file_outside(model):
+    model.path("model.safetensors").rename(model.folder / "part.safetensors")
+    model.write("model.safetensors.index.json", {"weight_map": dict.fromkeys(model.tensors, "../part.safetensors")})
+
+
+def index_names_an_absent_file(model):
+    model.path("model.safetensors").rename(model.folder / "part-1.safetensors")
+    files = dict.fromkeys(model.tensors, "part-1.safetensors") | {UP: "part-2.safetensors"}
+    model.write("model.safetensors.index.json", {"weight_map": files})
+
+
+def git_lfs_pointer(model):
+    model.path("model.safetensors").write_text(
+        "version https://git-lfs.github.com/spec/v1\noid sha256:00\nsize 123456789\n")
+
+
+def tensors_missing(model):
+    model.write_safetensors({n: t for n, t in model.tensors.items() if ".mlp.up_proj." not in n})
+
+
+def layers_too_many(model):
+    extra = {n.replace("layers.0.", "layers.9."): t for n, t in model.tensors.items() if "layers.0." in n}
+    model.write_safetensors(model.tensors | extra)
+
+
+def wrong_shape(model):
+    model.set("config.json", intermediate_size=model.read("config.json")["intermediate_size"] + 8)
+
+
+def wrong_dtype(model):
+    header, data = header_and_data(model)
+    for name, entry in header.items():
+        if ".mlp.up_proj." in name:
+            entry["dtype"] = "I16"
+    write_raw(model, header, data)
+
+
+def peft_leftovers(model):
+    tensors = {}
+    for name, tensor in model.tensors.items():
+        if ".self_attn.q_proj." in name:
+            stem = name.removesuffix(".weight")
+            columns = tensor[1][1]
+            tensors[f"base_model.model.{stem}.base_layer.weight"] = tensor
+            tensors[f"base_model.model.{stem}.lora_A.default.weight"] = ("F32", [2, columns], bytes(8 * columns))
+            tensors[f"base_model.model.{stem}.lora_B.default.weight"] = ("F32", [tensor[1][0], 2], bytes(8 * tensor[1][0]))
+        else:
+            tensors[f"base_model.model.{name}"] = tensor
+    model.write_safetensors(tensors)
+
+
+def vocabulary_above_the_embedding(model):
+    model.set("config.json", vocab_size=model.read("config.json")["vocab_size"] + 1)
+
+
+def vocabulary_below_the_embedding(model):
+    model.set("config.json", vocab_size=model.read("config.json")["vocab_size"] - 4)
+
+
+def template_writes_a_token_without_a_row(model):
+    tokenizer = model.read("tokenizer.json")
+    rows = model.read("config.json")["vocab_size"]
+    tokenizer["added_tokens"].append({"id": rows, "content": "<|im_start|>", "single_word": False, "lstrip": False,
+                                      "rstrip": False, "normalized": False, "special": True})
+    model.write("tokenizer.json", tokenizer)
+    model.write("chat_template.jinja", "{% for m in messages %}<|im_start|>{{ m.content }}{% endfor %}")
+
+
+def tokenizer_files_absent(model):
+    model.remove("tokenizer.json")
+    model.write("tokenizer_config.json", {"tokenizer_class": "LlamaTokenizer", "bos_token": "<s>"})
+
+
+def tokenizer_no_json(model):
+    model.write("tokenizer.json", "<html>404</html>")
+
+
+def template_broken(model):
+    model.write("chat_template.jinja", "line one\n{% for m in messages %}{{ m.content }")
+
+
+def unsupported_architecture(model):
+    model.set("config.json", architectures=["QwertyForCausalLM"])
+
+
+def quantized_by_another(model):
+    model.set("config.json", quantization_config={"quant_method": "awq"})
+
+
+def config_of_nonsense(model):
+    model.set("config.json", hidden_size="64", num_hidden_layers=-1, vocab_size=4000000000000)
+
+
+def config_no_json(model):
+    model.write("config.json", '{"architectures": [')
+
+
+def no_weights(model):
+    model.remove("model.safetensors")
+
+
+# How it is broken: what its owner must read.
+BROKEN = {
+    cut_short: ["model.safetensors"],
+    cut_in_the_header: ["model.safetensors", "cut short"],
+    overlapping: ["overlap"],
+    header_of_absurd_length: ["model.safetensors", "header of 9223372036854775808 bytes"],
+    header_over_100_mb: ["header of 100000001 bytes"],
+    header_no_json: ["model.safetensors", "JSON"],
+    size_overflow: [UP],
+    negative_shape: [UP],
+    size_not_shape_times_dtype: [UP],
+    index_names_a_file_outside: ["../part.safetensors", "no file of this folder"],
+    index_names_an_absent_file: ["part-2.safetensors"],
+    git_lfs_pointer: ["git lfs pull"],
+    tensors_missing: ["model.layers.{0-3}.mlp.up_proj.weight (4): missing"],
+    layers_too_many: ["model.layers.9.", "num_hidden_layers"],
+    wrong_shape: ["mlp.up_proj.weight", "has shape", "config.json makes it", "{0-3}"],
+    wrong_dtype: [".mlp.up_proj.weight", "I16", "F32, BF16 and F16"],
+    peft_leftovers: ["LoRA", "base_model.model.", "merge_and_unload", "--merge-adapter"],
+    vocabulary_above_the_embedding: [EMBED, "320", "no row", "resize_token_embeddings"],
+    vocabulary_below_the_embedding: [EMBED, "set vocab_size to"],
+    template_writes_a_token_without_a_row: ["<|im_start|>", "no row", "resize_token_embeddings"],
+    tokenizer_files_absent: ["tokenizer.json", "tokenizer_config.json", "Copy", "base model"],
+    tokenizer_no_json: ["tokenizer.json", "JSON"],
+    template_broken: ["chat_template.jinja", "2"],
+    unsupported_architecture: ["QwertyForCausalLM", "supported are", "LlamaForCausalLM", "MistralForCausalLM"],
+    quantized_by_another: ["awq", "bfloat16"],
+    config_of_nonsense: ["hidden_size", "num_hidden_layers", "vocab_size"],
+    config_no_json: ["config.json"],
+    no_weights: ["model.safetensors"],
+}
+
+
+@pytest.mark.parametrize("how", BROKEN, ids=lambda how: how.__name__)
+def test_refused_with_its_fix(how, tmp_path):
+    model = Checkpoint(tmp_path)
+    how(model)
+    verdict = check(tmp_path)
+    print(verdict.text)
+    assert verdict.code == 1
+    for word in BROKEN[how]:
+        assert word in verdict.words
+    assert all(len(line) <= 100 for line in verdict.text.splitlines() if "/" not in line)
+    assert verdict.peak_bytes < PEAK_BYTES
+    report = refused_start(tmp_path)
+    assert verdict.words.startswith(" ".join(report.removeprefix("error:").split()))
+
+
+def test_all_problems_at_once(tmp_path):
+    model = Checkpoint(tmp_path)
+    for how in (wrong_shape, tokenizer_files_absent, template_broken):
+        how(model)
+    verdict = check(tmp_path)
+    for how in (wrong_shape, tokenizer_files_absent, template_broken):
+        for word in BROKEN[how]:
+            assert word in verdict.words, verdict.text
+    report = json.loads(check(tmp_path, "--json").text)
+    assert not report["ok"]
+    assert [problem["part"] for problem in report["problems"]][-3:] == ["tensors", "template", "tokenizer"]
+
+
+def test_a_good_one(tmp_path):
+    Checkpoint(tmp_path)
+    verdict = check(tmp_path)
+    assert verdict.code == 0, verdict.text
+    assert "can be served" in verdict.text
+    report = json.loads(check(tmp_path, "--json", "--stages", "2").text)
+    assert report["ok"] and report["problems"] == [] and report["notes"] == []
+    assert report["layers"] == sum(stage["layers"] for stage in report["stages"]) == 4
+    assert report["dtype"] == "bfloat16" and report["chat_template"]
+
+
+@pytest.mark.parametrize("broken", [False, True])
+def test_a_large_model_takes_no_memory(broken, tmp_path):
+    """Llama-70B's shapes in a sparse file of 140 GB: the verdict costs megabytes."""
+    model = Checkpoint(tmp_path)
+    hidden, width, heads, kv_heads, layers, vocab = 8192, 28672, 64, 8, 80, 32000
+    model.set("config.json", hidden_size=hidden, intermediate_size=width, num_attention_heads=heads,
+              num_key_value_heads=kv_heads, head_dim=128, num_hidden_layers=layers, vocab_size=vocab)
+    shapes = {EMBED: [vocab, hidden], "model.norm.weight": [hidden], "lm_head.weight": [vocab, hidden]}
+    for i in range(layers):
+        layer = f"model.layers.{i}."
+        shapes |= {layer + "input_layernorm.weight": [hidden], layer + "post_attention_layernorm.weight": [hidden],
+                   layer + "self_attn.q_proj.weight": [hidden, hidden],
+                   layer + "self_attn.k_proj.weight": [kv_heads * 128, hidden],
+                   layer + "self_attn.v_proj.weight": [kv_heads * 128, hidden],
+                   layer + "self_attn.o_proj.weight": [hidden, hidden],
+                   layer + "mlp.gate_proj.weight": [width, hidden], layer + "mlp.up_proj.weight": [width, hidden],
+                   layer + "mlp.down_proj.weight": [hidden, width]}
+    if broken:
+        shapes["model.layers.79.mlp.down_proj.weight"] = [width, hidden]
+    header, at = {}, 0
+    for name, shape in shapes.items():
+        size = 2 * shape[0] * (shape[1] if len(shape) > 1 else 1)
+        header[name] = {"dtype": "BF16", "shape": shape, "data_offsets": [at, at + size]}
+        at += size
+    raw = safetensors_bytes(header, b"")
+    with open(model.path("model.safetensors"), "wb") as file:
+        file.write(raw)
+        file.truncate(len(raw) + at)
+    verdict = check(tmp_path)
+    assert verdict.peak_bytes < PEAK_BYTES
+    assert verdict.code == int(broken), verdict.text
+    if broken:
+        assert "model.layers.79.mlp.down_proj.weight" in verdict.words
+    else:
+        assert "68.98 billion" in verdict.words
+        assert json.loads(check(tmp_path, "--json").text)["kv_bytes_per_token"] == 2 * layers * kv_heads * 128 * 2
+
+
+def test_a_stored_head_beside_a_tied_embedding_is_a_note(tmp_path):
+    model = Checkpoint(tmp_path, "opt")
+    embed = next(tensor for name, tensor in model.tensors.items() if name.endswith("embed_tokens.weight"))
+    model.write_safetensors(model.tensors | {"lm_head.weight": embed})
+    verdict = check(tmp_path)
+    assert verdict.code == 0, verdict.text
+    assert "lm_head.weight" in verdict.words and "ignored" in verdict.words

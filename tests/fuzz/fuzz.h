@@ -1,0 +1,64 @@
+// What the fuzz targets share.
+#pragma once
+
+#include <stdlib.h>
+
+#include <cstddef>
+#include <cstdint>
+#include <cstdio>
+#include <filesystem>
+#include <fstream>
+#include <string>
+#include <string_view>
+
+#include "absl/status/status.h"
+
+extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size);
+
+namespace stagecoach::fuzz {
+
+inline std::string_view Text(const uint8_t* data, size_t size) {
+  return {reinterpret_cast<const char*>(data), size};
+}
+
+// Whatever the input, an error must blame the input: INTERNAL is a panic or a broken invariant.
+// Every byte of the message is read, for the sanitizers.
+inline void Accept(const absl::Status& status) {
+  if (status.ok()) return;
+  const std::string text(status.message());
+  if (text.empty() || absl::IsInternal(status) || absl::IsUnknown(status)) {
+    std::fprintf(stderr, "not the input's fault: %s\n", status.ToString().c_str());
+    std::abort();
+  }
+}
+
+// A folder in memory for parsers that read files; one a process.
+class Folder {
+ public:
+  Folder() {
+    const bool in_memory = std::filesystem::is_directory("/dev/shm");
+    std::string name = (in_memory ? "/dev/shm" : "/tmp") + std::string("/stagecoach_fuzz_XXXXXX");
+    if (mkdtemp(name.data()) == nullptr) std::abort();
+    path_ = name;
+  }
+  ~Folder() { std::filesystem::remove_all(path_); }
+  Folder(const Folder&) = delete;
+  Folder& operator=(const Folder&) = delete;
+
+  const std::string& path() const { return path_; }
+  std::string File(const char* name) const { return path_ + "/" + name; }
+  void Write(const char* name, std::string_view content) const {
+    std::ofstream file(File(name), std::ios::binary | std::ios::trunc);
+    file.write(content.data(), static_cast<std::streamsize>(content.size()));
+  }
+
+ private:
+  std::string path_;
+};
+
+inline const Folder& TheFolder() {
+  static const Folder folder;
+  return folder;
+}
+
+}  // namespace stagecoach::fuzz

@@ -1,0 +1,141 @@
+#!/usr/bin/env python3
+"""Writes the seeds of the fuzz targets into FOLDER/TARGET, from the tiny models of tests/golden and common/text.
+
+usage: seeds.py FOLDER
+"""
+import hashlib
+import json
+import pathlib
+import struct
+import sys
+
+ROOT = pathlib.Path(__file__).parents[2]
+sys.path.insert(0, str(ROOT / "tests" / "checkpoints"))
+from tensors import safetensors_bytes, safetensors_header  # noqa: E402
+
+GOLDEN = sorted((ROOT / "tests" / "golden" / "data").iterdir())
+TINY = {"model.embed_tokens.weight": ("F32", [4, 2], bytes(32)),
+        "model.layers.0.input_layernorm.weight": ("BF16", [2], bytes(4))}
+# As tests/fuzz/tokenizer_fuzz.cpp counts them.
+TOKENIZER_FILES = ["tokenizer.json", "tokenizer.model", "tekken.json"]
+
+CONVERSATIONS = [
+    [{"role": "user", "content": "Hello"}],
+    [{"role": "system", "content": "<|im_end|>"}, {"role": "user", "content": [{"type": "text", "text": "ä"}]},
+     {"role": "assistant", "content": None, "tool_calls": [
+         {"id": "abcdefghi", "type": "function", "function": {"name": "f", "arguments": {"x": 1.0, "y": [None, True]}}}]},
+     {"role": "tool", "content": "4", "tool_call_id": "abcdefghi", "name": "f"}],
+]
+TOOLS = [{"type": "function", "function": {"name": "f", "parameters": {"type": "object", "properties": {}}}}]
+TEMPLATES = [
+    "{% for m in messages %}{{ m.role }}: {{ m.content | trim }}\n{% endfor %}",
+    "{%- set ns = namespace(n=0) %}{% for m in messages if m.content is string %}{% set ns.n = ns.n + 1 %}"
+    "{{ loop.index0 ~ m['content'][:3] }}{% if loop.last %}{% break %}{% endif %}{% endfor %}{{ ns.n }}",
+    "{% macro f(x, y='a') %}{{ x | tojson(indent=2) }}{{ y.upper().split('A') }}{% endmacro %}{{ f(tools) }}",
+    "{{ raise_exception('no') if messages | selectattr('role', 'equalto', 'x') | list | length else strftime_now('%d %b') }}",
+    "{% generation %}{{ messages | map(attribute='role') | join(',') }}{% endgeneration %}{{ bos_token + eos_token }}",
+    "{{ {'a': 1.0, 'b': [none, true]} | items | list }}{{ '%s' | format(1) }}{{ 'x' * 3 }}{{ 7 // 2 ** 3 % 5 }}",
+]
+BATCH = [
+    {"prompt": "Once", "max_tokens": 4, "temperature": 0.5, "stop": ["a", "b"], "seed": 7},
+    {"prompt_ids": [1, 2, 3], "logit_bias": {"5": -1.5}, "stop_token_ids": [7], "ignore_eos": True},
+    {"messages": CONVERSATIONS[0], "n": 2, "logprobs": 3, "tools": json.dumps(TOOLS), "add_generation_prompt": False},
+]
+
+
+def gguf_string(text):
+    return struct.pack("<Q", len(text)) + text.encode()
+
+
+def gguf(version=3):
+    """Every type of value, an array of strings, and a tensor of F32 and of Q8_0."""
+    values = [("general.architecture", 8, gguf_string("llama")), ("a.u8", 0, b"\x01"), ("a.i8", 1, b"\xff"),
+              ("a.u16", 2, b"\x01\x02"), ("a.i16", 3, b"\x01\x02"), ("a.u32", 4, struct.pack("<I", 32)),
+              ("a.i32", 5, struct.pack("<i", -1)), ("a.f32", 6, struct.pack("<f", 1.5)), ("a.bool", 7, b"\x01"),
+              ("a.u64", 10, struct.pack("<Q", 7)), ("a.i64", 11, struct.pack("<q", -7)),
+              ("a.f64", 12, struct.pack("<d", 0.25)), ("general.alignment", 4, struct.pack("<I", 32)),
+              ("a.strings", 9, struct.pack("<IQ", 8, 2) + gguf_string("x") + gguf_string("yz")),
+              ("a.ints", 9, struct.pack("<IQ", 5, 2) + struct.pack("<ii", 1, 2))]
+    tensors = [("token_embd.weight", (2, 4), 0, 32), ("output.weight", (32, 1), 8, 34)]
+    out = b"GGUF" + struct.pack("<IQQ", version, len(tensors), len(values))
+    for key, kind, raw in values:
+        out += gguf_string(key) + struct.pack("<I", kind) + raw
+    at = 0
+    for name, shape, kind, size in tensors:
+        out += gguf_string(name) + struct.pack("<I", len(shape)) + struct.pack(f"<{len(shape)}Q", *shape)
+        out += struct.pack("<IQ", kind, at)
+        at += (size + 31) // 32 * 32
+    return out + bytes(-len(out) % 32) + bytes(at)
+
+
+def step_meta():
+    """Two slots, one registration; the layout of worker/stage/step_meta.h."""
+    def array(words):
+        raw = struct.pack(f"<{len(words)}I", *words)
+        return raw + bytes(-len(raw) % 16)
+
+    record = struct.pack("<7Ii6fiiQQ", 3, 4, 4, 0, 1, 1, 0, 40, .5, .9, .1, 0, 0, 1., -1, -1, 7, 0)
+    words = [1, 2, 3, 4, 9, 5, 0x3F800000]
+    arrays = array([1, 3]) + array([0, 0]) + array([4, 1]) + array([1, 0]) + array([1, 2, 3, 4])
+    arrays += array([7, 8, 9, 10]) + array([5]) + record + array(words)
+    header = struct.pack("<IIQQ8IQ", 0x4D534353, 1, 9, 1, 64 + len(arrays), 2, 2, 5, 4, 1, 1, len(words), 0)
+    return header + arrays
+
+
+def sentencepiece():
+    """A tokenizer.model of a few pieces: repeated field 1 {piece, score, type}, then the trainer's model type BPE."""
+    def piece(text, score, kind):
+        raw = b"\x0a" + bytes([len(text.encode())]) + text.encode() + b"\x15" + struct.pack("<f", score) + b"\x18" + bytes([kind])
+        return b"\x0a" + bytes([len(raw)]) + raw
+
+    pieces = [("<unk>", 0, 2), ("<s>", 0, 3), ("</s>", 0, 3), *((f"<0x{b:02X}>", 0, 6) for b in range(256)),
+              ("▁", -1, 1), ("a", -2, 1), ("b", -3, 1), ("▁a", -1, 1)]
+    return b"".join(piece(*p) for p in pieces) + b"\x12\x02\x18\x02"
+
+
+def tekken():
+    import base64
+
+    vocab = [{"rank": i, "token_bytes": base64.b64encode(bytes([i])).decode(), "token_str": None} for i in range(256)]
+    return json.dumps({"config": {"pattern": "[^\\s]+|\\s+", "num_vocab_tokens": 256, "default_vocab_size": 258,
+                                  "default_num_special_tokens": 2, "version": "v3"}, "vocab": vocab,
+                       "special_tokens": [{"rank": 0, "token_str": "<unk>", "is_control": True},
+                                          {"rank": 1, "token_str": "<s>", "is_control": True}]}).encode()
+
+
+def seeds():
+    """(target, bytes) of every seed."""
+    tiny_data = b"".join(data for _, _, data in TINY.values())
+    yield "safetensors", safetensors_bytes(safetensors_header(TINY), tiny_data)
+    yield "safetensors", safetensors_bytes(safetensors_header(TINY) | {"__metadata__": {"format": "pt"}}, tiny_data)
+    yield "index", json.dumps({"metadata": {"total_size": 36}, "weight_map": dict.fromkeys(TINY, "a.safetensors")}).encode()
+    yield "index", json.dumps({"weight_map": {name: f"../{i}" for i, name in enumerate(TINY)}}).encode()
+    yield "gguf", gguf(3)
+    yield "gguf", gguf(2)
+    for model in GOLDEN:
+        yield "config", (model / "config.json").read_bytes()
+        yield "config", (model / "generation_config.json").read_bytes()
+    for template in TEMPLATES + [p.read_text() for m in GOLDEN for p in m.glob("*.jinja")]:
+        yield "template", template.encode()
+    for conversation in CONVERSATIONS:
+        yield "messages", json.dumps(conversation, ensure_ascii=False).encode()
+        yield "messages", json.dumps(conversation).encode() + b"\0" + json.dumps(TOOLS).encode()
+    for file in [*(ROOT / "common/text/testdata").glob("*/tokenizer.json"), GOLDEN[0] / "tokenizer.json"]:
+        if file.stat().st_size < 60_000:
+            yield "tokenizer", b"\0" + file.read_bytes()
+    yield "tokenizer", b"\1" + sentencepiece()
+    yield "tokenizer", b"\2" + tekken()
+    yield "step_meta", step_meta()
+    for line in BATCH:
+        yield "batch_line", json.dumps(line).encode()
+
+
+def main(folder):
+    for target, content in seeds():
+        into = pathlib.Path(folder) / target
+        into.mkdir(parents=True, exist_ok=True)
+        (into / hashlib.sha1(content).hexdigest()).write_bytes(content)
+
+
+if __name__ == "__main__":
+    main(sys.argv[1])

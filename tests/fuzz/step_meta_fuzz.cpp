@@ -1,0 +1,46 @@
+// What a stage receives from the one before it.
+#include <cstring>
+#include <memory>
+#include <numeric>
+
+#include "tests/fuzz/fuzz.h"
+#include "worker/stage/step_meta.h"
+
+namespace {
+
+// Touches every element, for the sanitizers.
+template <typename T>
+uint64_t Sum(std::span<const T> values) {
+  uint64_t sum = 0;
+  for (const T& value : values) {
+    unsigned char bytes[sizeof(T)];
+    std::memcpy(bytes, &value, sizeof(T));
+    sum = std::accumulate(bytes, bytes + sizeof(T), sum);
+  }
+  return sum;
+}
+
+}  // namespace
+
+int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
+  using namespace stagecoach;
+  // No byte more than the message, so that a read behind it is seen; aligned, as the caller has it.
+  void* raw = nullptr;
+  if (posix_memalign(&raw, 16, size) != 0) std::abort();
+  const std::unique_ptr<char, decltype(&std::free)> bytes(static_cast<char*>(raw), std::free);
+  if (size > 0) std::memcpy(bytes.get(), data, size);
+  const auto view = worker::DecodeStepMeta({bytes.get(), size});
+  fuzz::Accept(view.status());
+  if (!view.ok()) return 0;
+  volatile uint64_t sum = Sum(view->slots) + Sum(view->starts) + Sum(view->n_tokens) +
+                          Sum(view->flags) + Sum(view->block_ends) + Sum(view->blocks) +
+                          Sum(view->releases) + Sum(view->registrations) + Sum(view->words);
+  for (size_t i = 0; i < view->n_slots(); ++i) {
+    for (size_t g = 0; g < view->n_groups; ++g) sum = sum + Sum(view->new_blocks(i, g));
+  }
+  for (const worker::SlotRecord& record : view->registrations) {
+    sum = sum + Sum(view->tokens(record)) + Sum(view->stop_ids(record)) +
+          Sum(view->bias_ids(record)) + Sum(view->bias_values(record));
+  }
+  return 0;
+}
