@@ -61,6 +61,7 @@ absl::StatusOr<ChatTemplate::Rendered> ChatTemplate::Render(std::string_view mes
   for (size_t i = 0; i < view.n_plain; ++i) {
     rendered.plain.push_back({view.plain[i].begin, view.plain[i].end});
   }
+  if (view.control != nullptr) rendered.control.emplace(view.control, view.n_control);
   sc_text_rendered_free(handle);
   return rendered;
 }

@@ -45,18 +45,19 @@ class ChatTemplate {
     std::optional<int64_t> now_unix_s;  // for strftime_now; the clock when unset
   };
 
-  struct Rendered {
-    std::string text;
-    // Ascending ranges of `text` for Tokenizer::EncodeRendered: the brackets and bars (without
-    // which no special token is spelled) that came from strings of the request. Empty for most
-    // requests. A string that the template changes on the way is not followed.
-    std::vector<TextRange> plain;
-  };
+  // For Tokenizer::EncodeRendered. `plain` are the brackets and bars that came from strings of the
+  // request, wherever the template put them: in nearly every special token there is one. Empty for
+  // most requests. `control` is set where the template looks at those characters (it takes a
+  // "</think>" off an answer, say) and not all could be followed.
+  //
+  // What stays unguarded: special tokens that are spelled without any of < > [ ] { } | ("sop").
+  using Rendered = RenderedText;
 
   // `messages_json`: an array of messages as in OpenAI's API, with the arguments of tool calls as
   // the template wants them (objects for nearly all); key order and 1.0 against 1 are kept.
   // `tools_json`: an array, or "" for none. InvalidArgument carries the template's own words where
-  // it raises an exception.
+  // it raises an exception, also where it raises one only once the brackets and bars of the request
+  // are others: then nothing can be said about special tokens in it.
   absl::StatusOr<Rendered> Render(std::string_view messages_json, std::string_view tools_json,
                                   const Options& options) const;
 

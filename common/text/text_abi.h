@@ -124,6 +124,8 @@ typedef struct ScTextRenderedView {
   size_t size;
   const ScTextRange* plain;
   size_t n_plain;
+  const char* control; /* or null, where `plain` is all that a person wrote */
+  size_t n_control;
 } ScTextRenderedView;
 
 /* override_path: a template file, or "" for the checkpoint's own. */

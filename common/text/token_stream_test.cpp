@@ -48,7 +48,9 @@ void CheckRandomSequences(const std::shared_ptr<const Tokenizer>& tokenizer, int
 }
 
 TEST_CASE("A stream of random tokens is the text of all of them") {
-  const auto tokenizer = Load(GENERATE("byte_level", "byte_fallback"));
+  const auto tokenizer =
+      Load(GENERATE("byte_level", "byte_fallback", "sentencepiece_bpe", "sentencepiece_unigram",
+                    "vocab_merges", "tekken", "gguf/llama.gguf", "gguf/qwen2.gguf"));
   CheckRandomSequences(tokenizer, tokenizer->vocab_size() + 1);
   // Ids of single bytes alone: characters open, break and close at every step.
   CheckRandomSequences(tokenizer, 259);

@@ -1,5 +1,8 @@
 #include "common/text/tokenizer.h"
 
+#include <fmt/format.h>
+
+#include <map>
 #include <type_traits>
 
 #include "common/status.h"
@@ -50,6 +53,23 @@ absl::StatusOr<std::vector<int32_t>> Tokenizer::Encode(std::string_view text,
 absl::StatusOr<std::vector<int32_t>> Tokenizer::EncodeRendered(
     std::string_view text, std::span<const TextRange> plain) const {
   return EncodeWith(text, plain, /*add_special_tokens=*/false);
+}
+
+absl::StatusOr<std::vector<int32_t>> Tokenizer::EncodeRendered(const RenderedText& rendered) const {
+  SC_ASSIGN_OR_RETURN(std::vector<int32_t> ids, EncodeRendered(rendered.text, rendered.plain));
+  if (!rendered.control) return ids;
+  SC_ASSIGN_OR_RETURN(const std::vector<int32_t> control, Encode(*rendered.control, false));
+  std::map<int32_t, int> n_more;
+  for (const int32_t id : ids) n_more[id] += IsSpecial(id);
+  for (const int32_t id : control) n_more[id] -= IsSpecial(id);
+  for (const auto& [id, n] : n_more) {
+    if (n <= 0) continue;
+    return absl::InvalidArgumentError(
+        fmt::format("a message spells the special token {} where the chat template changes it, so "
+                    "it cannot be kept as text: leave it out or write it in another way",
+                    TokenBytes(id)));
+  }
+  return ids;
 }
 
 absl::StatusOr<std::vector<int32_t>> Tokenizer::EncodeWith(std::string_view text,

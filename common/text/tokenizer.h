@@ -22,6 +22,16 @@ struct TextRange {
   friend bool operator==(const TextRange&, const TextRange&) = default;
 };
 
+// A rendered chat, and what of it may spell special tokens only as text.
+struct RenderedText {
+  std::string text;
+  // Ascending ranges of `text`: what a person wrote.
+  std::vector<TextRange> plain;
+  // Where `plain` may lack something: a text that has every special token of the template's and
+  // none of a person's.
+  std::optional<std::string> control;
+};
+
 // Immutable once loaded: any number of threads may use one at the same time. Ids and texts equal
 // those of the Hugging Face tokenizers library for the same tokenizer.json, and of transformers for
 // the other files.
@@ -49,12 +59,16 @@ class Tokenizer {
   // the checkpoint puts around a text, such as BOS. InvalidArgument when `text` is not UTF-8.
   absl::StatusOr<std::vector<int32_t>> Encode(std::string_view text, bool add_special_tokens) const;
 
-  // Encodes a rendered chat. Inside the ascending ranges `plain` (what a person wrote) spellings of
-  // special tokens are ordinary text. Adds no special tokens: templates write their own. Added
-  // tokens that the checkpoint does not call special stay tokens everywhere, as in transformers'
-  // split_special_tokens.
+  // Encodes a text with spellings of special tokens as ordinary text inside the ascending ranges
+  // `plain`. Adds no special tokens: templates write their own. Added tokens that the checkpoint
+  // does not call special stay tokens everywhere, as in transformers' split_special_tokens.
   absl::StatusOr<std::vector<int32_t>> EncodeRendered(std::string_view text,
                                                       std::span<const TextRange> plain) const;
+
+  // The same for a rendered chat. INVALID_ARGUMENT names a special token that has more places in it
+  // than in its control: a person wrote it where the template changes what was written, so that it
+  // cannot be kept as text.
+  absl::StatusOr<std::vector<int32_t>> EncodeRendered(const RenderedText& rendered) const;
 
   // Ids outside the vocabulary contribute nothing. Bytes that are no UTF-8 become U+FFFD.
   absl::StatusOr<std::string> Decode(std::span<const int32_t> ids, bool skip_special_tokens) const;

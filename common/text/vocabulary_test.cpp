@@ -164,5 +164,18 @@ TEST_CASE("A tokenizer.json whose ByteLevel adds a space is served") {
   CHECK(with_space->Decode(with_space->Encode("a b", false).value(), false).value() == " a b");
 }
 
+TEST_CASE("A unigram model does not make a special token of what a person wrote") {
+  const auto tokenizer = Tokenizer::Load(TestData("sentencepiece_unigram")).value();
+  const int32_t eos = tokenizer->TokenId("</s>").value();
+  const std::string text = "a </s></s> b</s>";
+  const std::vector<TextRange> all = {{0, text.size()}};
+  const auto ids = tokenizer->EncodeRendered(text, all).value();
+  CHECK(std::count(ids.begin(), ids.end(), eos) == 0);
+  const std::vector<TextRange> content = {{0, text.size() - 4}};
+  const auto rendered = tokenizer->EncodeRendered(text, content).value();
+  CHECK(std::count(rendered.begin(), rendered.end(), eos) == 1);
+  CHECK(rendered.back() == eos);
+}
+
 }  // namespace
 }  // namespace stagecoach::text

@@ -42,7 +42,7 @@ absl::StatusOr<ChatPrompt> RenderChat(const ServedModel& model, const v1::ChatRe
   }
   auto rendered = model.chat_template->Render(boost::json::serialize(messages), "", {});
   if (!rendered.ok()) return WithField(rendered.status(), "messages");
-  auto ids = model.tokenizer->EncodeRendered(rendered->text, rendered->plain);
+  auto ids = model.tokenizer->EncodeRendered(*rendered);
   if (!ids.ok()) return WithField(ids.status(), "messages");
   SC_RETURN_IF_ERROR(CheckIds(model, *ids, "messages, as tokens"));
   return ChatPrompt{.text = std::move(rendered->text), .ids = *std::move(ids)};

@@ -1,20 +1,31 @@
 #!/usr/bin/env python3
-"""Makes templates.json: small templates and what Jinja gives for them as transformers sets it up.
+"""Makes templates.json: small templates and what transformers gives for them.
 
-    pip install jinja2==3.1.6 && python3 make_templates.py
+    pip install transformers==5.23.0 jinja2==3.1.6 && python3 make_templates.py
 """
 
 import json
 from pathlib import Path
 
-from jinja2.ext import loopcontrols
-from jinja2.sandbox import ImmutableSandboxedEnvironment
+from transformers.utils.chat_template_utils import _compile_jinja_template
 
 VALUES = {
     "s": "it's \"q\"\n\u00e9\u200b\\", "f": 1.0, "small": 1e-7, "big": 1e22, "third": 1 / 3,
     "n": None, "t": True, "i": -3, "l": [1, "a", None, 2.5], "e": [], "z": "",
     "d": {"b": 1.0, "a": [True, {"k": "v'"}], "\u00fc": "<&>"},
     "pad": " \u00a0\x1c x y \t\n", "lines": "a\n\nb\r\nc\u2028d\n", "w": "one  two three",
+    "chat": [
+        {"role": "system", "content": "Be <brief>."},
+        {"role": "user", "content": " hi "},
+        {"role": "assistant", "content": "", "tool_calls": [{"id": "abc123def", "type": "function",
+         "function": {"name": "f", "arguments": {"x": 1, "y": "z\u00e9", "f": 1.0}}}]},
+        {"role": "tool", "content": "42", "tool_call_id": "abc123def", "name": "f"},
+        {"role": "user", "content": [{"type": "text", "text": "part"}, {"type": "image"}]},
+    ],
+    "kit": [{"type": "function", "function": {"name": "f", "description": "does \"it\" <x> \u00e9",
+             "parameters": {"type": "object", "required": ["x"], "properties": {
+                 "x": {"type": "integer", "default": 1.5, "enum": [1, 2]}}}}}],
+    "documents": [{"title": "One", "text": "first"}, {"title": "Two", "text": "second"}],
 }
 
 TEMPLATES = [
@@ -56,22 +67,52 @@ TEMPLATES = [
     "{{ l | first }}{{ l | last }}{{ [3, 1, 2] | sort }}{{ [1, 1, 2] | unique | list }}"
     "{{ d | dictsort }}{{ 'aXb' | lower }}{{ 'a' | upper }}{{ 'ab' | capitalize }}"
     "{{ [1, 2] | sum }}{{ f | string }}{{ l | string }}{{ 2.567 | round(1) }}",
+    "{% generation %}a{% endgeneration %}b{%- for m in chat %}{%- if m.role == 'assistant' -%}"
+    "{% generation %}{{ m.content }}{%- endgeneration -%}{%- else %}{{ m.role }}{% endif %}{% endfor %}",
+    "{% for m in chat %}{% if loop.first %}{% continue %}{% endif %}{{ loop.index }}{{ loop.revindex }}"
+    "{{ loop.cycle('a', 'b') }}{{ loop.previtem.role }}{% if loop.index > 3 %}{% break %}{% endif %}"
+    "{% endfor %}",
+    "{{ chat | selectattr('role', 'equalto', 'user') | list | length }}"
+    "{{ chat | selectattr('tool_calls') | list | length }}"
+    "{{ chat | rejectattr('role', 'in', ['user', 'system']) | map(attribute='role') | join(',') }}"
+    "{{ chat | selectattr('tool_calls', 'defined') | map(attribute='role') | list }}"
+    "{{ chat | map(attribute='name', default='none') | list }}",
+    "{{ chat[1:-1] | length }}{{ chat[::-1][0].role }}{{ chat[-1]['content'][0].text }}"
+    "{{ chat[:2] | map('length') | list }}{{ chat[99] }}{{ chat[99] is defined }}{{ chat[0].missing }}",
+    "{{ kit | tojson }}", "{{ kit | tojson(indent=4) }}", "{{ kit[0].function | tojson(indent=2) | indent(2) }}",
+    "{{ chat[2].tool_calls[0].function.arguments | tojson }}{{ chat[2].tool_calls[0].function.arguments }}"
+    "{{ chat[2].tool_calls[0].function.arguments is mapping }}{{ chat[0] }}",
+    "{% for d in documents %}{{ d.title }}: {{ d['text'] }}\n{% endfor %}{{ documents | tojson }}",
+    "{% for m in chat %}{% if m.content is string %}s{% elif m.content is iterable %}"
+    "{% for p in m.content %}{% if p.type == 'text' %}{{ p.text }}{% else %}<{{ p.type }}>{% endif %}"
+    "{% endfor %}{% endif %}{% endfor %}",
+    "{%- set ns = namespace(index=0, names=[]) -%}{%- for m in chat -%}{%- if not (m.role == 'tool' or "
+    "m.tool_calls is defined) -%}{%- set ns.index = ns.index + 1 -%}{%- set ns.names = ns.names + "
+    "[m.role] -%}{%- endif -%}{%- endfor -%}{{ ns.index }}{{ ns.names }}",
+    "{% macro rec(x, d) %}{{ d }}{% if x > 0 %}{{ rec(x - 1, d + 1) }}{% endif %}{% endmacro %}{{ rec(5, 0) }}"
+    "{% macro wrap(x) %}[{{ x }}{{ caller() }}]{% endmacro %}{% call wrap(1) %}inner{% endcall %}",
+    "{% for role, group in chat | groupby('role') %}{{ role }}{{ group | length }};{% endfor %}"
+    "{{ [1, 2, 3, 4, 5] | batch(2) | list }}{{ [1, 2, 3] | slice(2) | list }}",
+    "{% for x in [1, [2, [3]]] recursive %}{% if x is iterable %}{{ loop(x) }}{% else %}{{ x }}@"
+    "{{ loop.depth }}{% endif %}{% endfor %}{% for i in range(1, 10, 3) %}{{ i }}{% endfor %}"
+    "{% for i in range(5) if i % 2 %}{{ i }}{% else %}none{% endfor %}",
+    "{% set x %}block {{ t }}{% endset %}{{ x }}{% set a, b = 1, 2 %}{{ a }}{{ b }}"
+    "{% with a=3 %}{{ a }}{% endwith %}{% filter upper %}abc{{ 'd' }}{% endfilter %}"
+    "{% raw %}{{ not }} {% rendered %}{% endraw %}",
+    "{{ '%s-%s' | format('a', 3) }}{{ '{} {n}'.format('a', n=1) }}{{ 'aaa' | replace('a', 'b', 2) }}"
+    "{{ 'a b c' | wordcount }}{{ 'abc'[::-1] }}{{ 'h\u00e9llo'[1] }}{{ range is callable }}{{ 1 is callable }}",
+    "{% set sep = joiner(', ') %}{% for i in [1, 2] %}{{ sep() }}{{ i }}{% endfor %}"
+    "{% set turn = cycler('a', 'b') %}{{ turn.next() }}{{ turn.next() }}{{ turn.next() }}",
+    "{% for m in chat -%}\n  {{ m.role }}\n{%- endfor %}\n  {% if true %}  \n   x  \n  {% endif %}  \ny\n",
+    "a\n    {%- if true %}\n  b\n    {%- endif %}\n\n", "\n  {% set a = 1 %}\n\n{{ a }}\n",
 ]
 
 
-def dumps(value, ensure_ascii=False, indent=None, separators=None, sort_keys=False):
-    return json.dumps(value, ensure_ascii=ensure_ascii, indent=indent, separators=separators,
-                      sort_keys=sort_keys)
-
-
 def main():
-    env = ImmutableSandboxedEnvironment(trim_blocks=True, lstrip_blocks=True,
-                                        extensions=[loopcontrols])
-    env.filters["tojson"] = dumps
-    cases = [{"template": source, "kwargs": VALUES,
-              "text": env.from_string(source).render(**VALUES)} for source in TEMPLATES]
+    cases = [{"template": source, "text": _compile_jinja_template(source).render(**VALUES)}
+             for source in TEMPLATES]
     out = Path(__file__).parent / "templates.json"
-    out.write_text(json.dumps(cases, ensure_ascii=False))
+    out.write_text(json.dumps({"kwargs": VALUES, "cases": cases}, ensure_ascii=False) + "\n")
 
 
 if __name__ == "__main__":

@@ -296,6 +296,8 @@ pub struct RenderedView {
     size: usize,
     plain: *const Range,
     n_plain: usize,
+    control: *const c_char,
+    n_control: usize,
 }
 
 #[no_mangle]
@@ -372,6 +374,8 @@ pub unsafe extern "C" fn sc_text_template_render(
             size: rendered.text.len(),
             plain: rendered.plain.as_ptr(),
             n_plain: rendered.plain.len(),
+            control: (rendered.control.as_ref()).map_or(ptr::null(), |text| text.as_ptr().cast()),
+            n_control: rendered.control.as_ref().map_or(0, String::len),
         };
         *out = Box::into_raw(Box::new(rendered));
         Ok(())

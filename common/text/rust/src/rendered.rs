@@ -93,19 +93,26 @@ pub fn hides_special(pipeline: &PipelineTokenizer, text: &str, plain: &[Range]) 
     false
 }
 
+/// Special tokens as `encode` must know them.
+pub struct Specials<'a> {
+    /// Spellings of those that are matched after normalization.
+    pub normalized: &'a [(String, u32)],
+    /// Those that the model itself makes of their spelling, as Unigram does.
+    pub of_model: &'a [(String, u32)],
+}
+
 struct Encoder<'a> {
     pipeline: &'a PipelineTokenizer,
     added: &'a AddedVocabulary,
     scratch: <tokenizers::pipeline::PipelineModel as Model>::Scratch,
     split: PreTokenizerScratch,
-    /// Spellings of special tokens that are matched after normalization.
-    normalized_special: &'a [(String, u32)],
+    specials: Specials<'a>,
     out: Vec<PipelineToken>,
 }
 
 pub fn encode(
     pipeline: &PipelineTokenizer,
-    normalized_special: &[(String, u32)],
+    specials: Specials<'_>,
     text: &str,
     plain: &[Range],
 ) -> Result<Vec<u32>> {
@@ -114,7 +121,7 @@ pub fn encode(
         added: pipeline.get_added_vocabulary(),
         scratch: pipeline.get_model().init_scratch(),
         split: PreTokenizerScratch::default(),
-        normalized_special,
+        specials,
         out: Vec::with_capacity(text.len() / 3 + 8),
     };
     encoder
@@ -215,13 +222,53 @@ impl Encoder<'_> {
                 .map(|(at, found)| (at, at + found.len(), *id))
                 .find(|&(begin, end, _)| !overlaps(plain, offset + begin, offset + end))
         };
-        self.normalized_special
+        self.specials
+            .normalized
             .iter()
             .filter_map(first_of)
             .min_by_key(|&(begin, end, _)| (begin, std::cmp::Reverse(end)))
     }
 
+    /// Text without special tokens: one that the model makes of it nevertheless is kept from it by
+    /// a cut behind the first character of its spelling.
     fn model(&mut self, text: &str) -> tokenizers::Result<()> {
+        let begin = self.out.len();
+        self.model_words(text)?;
+        let made = |(_, id): &&(String, u32)| self.out[begin..].iter().any(|token| token == id);
+        let made: Vec<&str> = self
+            .specials
+            .of_model
+            .iter()
+            .filter(made)
+            .map(|(spelling, _)| spelling.as_str())
+            .collect();
+        if made.is_empty() {
+            return Ok(());
+        }
+        let mut cuts: Vec<usize> = made
+            .iter()
+            .flat_map(|spelling| {
+                let n_first = spelling.chars().next().map_or(0, char::len_utf8);
+                text.match_indices(spelling)
+                    .map(move |(at, _)| at + n_first)
+            })
+            .filter(|&cut| cut < text.len())
+            .collect();
+        cuts.sort_unstable();
+        cuts.dedup();
+        if cuts.is_empty() {
+            return Err(format!("the text spells the special token {}", made[0]).into());
+        }
+        self.out.truncate(begin);
+        let mut from = 0;
+        for cut in cuts.into_iter().chain([text.len()]) {
+            self.model(&text[from..cut])?;
+            from = cut;
+        }
+        Ok(())
+    }
+
+    fn model_words(&mut self, text: &str) -> tokenizers::Result<()> {
         if u32::try_from(text.len()).is_err() {
             return Err("a text of more than 4 GB".into());
         }

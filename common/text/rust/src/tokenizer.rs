@@ -30,6 +30,8 @@ pub struct Tokenizer {
     suffix: Vec<u32>,
     /// Special tokens that are matched after normalization, as the checkpoint spells them.
     normalized_special: Vec<(String, u32)>,
+    /// Special tokens that the model makes of their spelling.
+    model_special: Vec<(String, u32)>,
 }
 
 /// Checkpoints carry truncation and padding of their last training run by accident.
@@ -94,8 +96,10 @@ impl Tokenizer {
             prefix: Vec::new(),
             suffix: Vec::new(),
             normalized_special,
+            model_special: Vec::new(),
             pipeline,
         };
+        tokenizer.model_special = tokenizer.find_model_special()?;
         tokenizer.read_template()?;
         let media = tokenizer.special.of_other_media();
         for id in media
@@ -147,6 +151,29 @@ impl Tokenizer {
         Ok(PipelineToken::cast_slice(&tokens).to_vec())
     }
 
+    /// The unknown token is none of them: it stands for what nothing else stands for.
+    fn find_model_special(&self) -> Result<Vec<(String, u32)>> {
+        let unk = self.id(self.role("unk_token"));
+        let mut found = Vec::new();
+        for (id, token) in self
+            .pipeline
+            .get_added_vocabulary()
+            .get_added_tokens_decoder()
+        {
+            if !token.special || Some(id) == unk {
+                continue;
+            }
+            if self
+                .run(&token.content, &options(true, false))?
+                .contains(&id)
+            {
+                found.push((token.content, id));
+            }
+        }
+        found.sort_unstable_by_key(|&(_, id)| id);
+        Ok(found)
+    }
+
     /// Spellings of special tokens are special tokens, save inside the ranges `plain`.
     pub fn encode(
         &self,
@@ -155,14 +182,11 @@ impl Tokenizer {
         add_special_tokens: bool,
     ) -> Result<Vec<u32>> {
         rendered::check_ranges(text, plain)?;
+        let all_plain = matches!(*plain, [Range { begin: 0, end }] if end == text.len());
         let body = if plain.is_empty() {
             self.run(text, &options(false, false))?
-        } else if let [Range { begin: 0, end }] = *plain {
-            if end == text.len() {
-                self.run(text, &options(true, false))?
-            } else {
-                self.encode_rendered(text, plain)?
-            }
+        } else if all_plain && self.model_special.is_empty() {
+            self.run(text, &options(true, false))?
         } else {
             self.encode_rendered(text, plain)?
         };
@@ -175,11 +199,16 @@ impl Tokenizer {
     fn encode_rendered(&self, text: &str, plain: &[Range]) -> Result<Vec<u32>> {
         // Nearly every text: nothing in the ranges looks special, and the library does it all.
         if self.normalized_special.is_empty()
+            && self.model_special.is_empty()
             && !rendered::hides_special(&self.pipeline, text, plain)
         {
             return self.run(text, &options(false, false));
         }
-        rendered::encode(&self.pipeline, &self.normalized_special, text, plain)
+        let specials = rendered::Specials {
+            normalized: &self.normalized_special,
+            of_model: &self.model_special,
+        };
+        rendered::encode(&self.pipeline, specials, text, plain)
     }
 
     pub fn decode(&self, ids: &[u32], skip_special_tokens: bool) -> Result<String> {

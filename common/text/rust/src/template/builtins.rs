@@ -34,6 +34,14 @@ pub fn add(env: &mut Environment<'_>) {
         is_container(value) || is_lazy(value)
     });
     env.add_test("sequence", |value: &Value| is_container(value));
+    // Functions and macros are the only values without a kind of their own.
+    env.add_test("callable", |value: &Value| value.kind() == ValueKind::Plain);
+    env.add_filter("replace", replace);
+    env.add_filter("wordcount", |text: &str| text.split_whitespace().count());
+    env.add_function("joiner", minijinja_contrib::globals::joiner);
+    env.add_function("cycler", |items: Rest<Value>| {
+        minijinja_contrib::globals::cycler(items.0)
+    });
     env.add_function(
         "raise_exception",
         |message: &Value| -> Result<Value, Error> {
@@ -41,6 +49,11 @@ pub fn add(env: &mut Environment<'_>) {
             Err(Error::new(ErrorKind::InvalidOperation, "raised").with_source(Raised(message)))
         },
     );
+}
+
+fn replace(text: &Value, from: &str, to: &str, count: Option<usize>) -> Result<String, Error> {
+    let text = python::str(text)?;
+    Ok(text.replacen(from, to, count.unwrap_or(usize::MAX)))
 }
 
 fn is_container(value: &Value) -> bool {

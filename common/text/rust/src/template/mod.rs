@@ -21,7 +21,7 @@ use crate::abi::Range;
 use crate::checkpoint::SpecialTokens;
 use crate::error::{Code, Error, Result};
 use source::Sources;
-use trace::Follow;
+use trace::{Follow, Found};
 
 /// Steps of a render: some hundred a message in real templates; stops an endless loop in a second.
 const FUEL: u64 = 10_000_000;
@@ -50,6 +50,9 @@ pub struct Options<'a> {
 pub struct Rendered {
     pub text: String,
     pub plain: Vec<Range>,
+    /// Where `plain` may lack something that a person wrote: a text with no more special tokens
+    /// than the template's own, and hence no fewer than `text` may have.
+    pub control: Option<String>,
 }
 
 fn invalid(message: impl Into<String>) -> Error {
@@ -124,8 +127,12 @@ impl ChatTemplate {
             None
         };
         let text = self.render_once(&request, options)?;
-        let plain = self.trace(&request, options, &text);
-        let mut rendered = Rendered { text, plain };
+        let found = self.trace(&request, options, &text)?;
+        let mut rendered = Rendered {
+            text,
+            plain: found.plain,
+            control: found.control,
+        };
         if let Some(final_message) = continued {
             cut_after(&mut rendered, &final_message)?;
         }
@@ -174,18 +181,17 @@ impl ChatTemplate {
     }
 
     /// The ranges of `text` in which the request's strings may spell special tokens.
-    fn trace(&self, request: &Request, options: &Options<'_>, text: &str) -> Vec<Range> {
+    fn trace(&self, request: &Request, options: &Options<'_>, text: &str) -> Result<Found> {
         let mut strings = Vec::new();
         request
             .clone()
             .visit(&mut |string| strings.push(string.clone()));
         if !strings.iter().any(|s| trace::is_marked(s)) {
-            return Vec::new();
+            return Ok(Found::default());
         }
         let seen = strings.iter().map(String::as_str).chain([text]);
-        let Some(codes) = trace::Codes::unused_in(seen) else {
-            return Vec::new();
-        };
+        let codes = trace::Codes::unused_in(seen)
+            .ok_or_else(|| invalid("the messages use too many private-use characters"))?;
         let render = |follow: &[Follow], kept: &[String]| {
             let mut marked = request.clone();
             let mut follow = follow.iter();
@@ -213,7 +219,12 @@ impl ChatTemplate {
             plain_text: text,
             n_renders_left: trace::MAX_RENDERS,
         };
-        search.run(n_strings, &literals)
+        search.run(n_strings, &literals).ok_or_else(|| {
+            invalid(
+                "the messages have brackets or bars that the chat template itself looks at, so that \
+                 special tokens among them cannot be told from the template's own",
+            )
+        })
     }
 }
 
@@ -256,6 +267,7 @@ impl Request {
     fn visit(&mut self, visit_string: &mut dyn FnMut(&mut String)) {
         trace::visit(&mut self.messages, visit_string);
         trace::visit(&mut self.tools, visit_string);
+        trace::visit_entries(&mut self.kwargs, visit_string);
     }
 }
 
@@ -324,6 +336,10 @@ fn cut_after(rendered: &mut Rendered, final_message: &str) -> Result<()> {
     } else {
         head.trim_end_matches(python::is_space).len()
     };
+    if let Some(control) = &mut rendered.control {
+        // Without the tag nothing of it is the template's for sure.
+        control.truncate(control.rfind(TAG.trim_end()).unwrap_or(0));
+    }
     rendered.text.truncate(n_bytes);
     rendered.plain.retain(|range| range.end <= n_bytes);
     Ok(())

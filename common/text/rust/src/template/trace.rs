@@ -1,12 +1,15 @@
 //! Finding what a person wrote in a rendered text.
 //!
-//! Every special token has a bracket or a bar in its spelling. The text is rendered a second time
-//! with those characters of the request's strings replaced by private-use ones, one for one, which
-//! then show where they went. Where the replacement changes what the template does (it looks for
-//! `</think>` in an answer, say), the literals that it looks for are left as they are; in the end
-//! the two texts must be equal, or a string is not followed.
+//! Nearly every special token has a bracket or a bar in its spelling. The text is rendered a second
+//! time with those characters of the request's strings replaced by private-use ones, one for one,
+//! which then show where they went. Where the replacement changes what the template does (it looks
+//! for `</think>` in an answer, say), the literals that it looks for are left as they are; in the
+//! end the two texts must be equal, or a string is not followed.
+//!
+//! Whenever not all is followed, the second text is the control: no special token in it can be a
+//! person's, so the first one must not have more of them.
 
-use serde_json::Value;
+use serde_json::{Map, Value};
 
 use crate::abi::Range;
 
@@ -17,23 +20,26 @@ const N_BLOCKS: u32 = 0x1_0000 / 8;
 /// Beyond it a request costs too much; what is not found by then is not followed.
 pub const MAX_RENDERS: usize = 64;
 
-/// Roles and kinds decide which branch a template takes and are never free text.
-const KEYS_OF_THE_PROTOCOL: [&str; 2] = ["role", "type"];
-
-/// Calls `visit` with every string that a person may have written.
+/// Calls `visit` with every string of the request: keys are free text as well, in the schema of a
+/// tool, and a role is what the client says it is.
 pub fn visit(value: &mut Value, visit_string: &mut dyn FnMut(&mut String)) {
     match value {
         Value::String(text) => visit_string(text),
         Value::Array(items) => items.iter_mut().for_each(|item| visit(item, visit_string)),
-        Value::Object(entries) => {
-            for (key, entry) in entries {
-                if !(entry.is_string() && KEYS_OF_THE_PROTOCOL.contains(&key.as_str())) {
-                    visit(entry, visit_string);
-                }
-            }
-        }
+        Value::Object(entries) => visit_entries(entries, visit_string),
         _ => {}
     }
+}
+
+pub fn visit_entries(entries: &mut Map<String, Value>, visit_string: &mut dyn FnMut(&mut String)) {
+    *entries = std::mem::take(entries)
+        .into_iter()
+        .map(|(mut key, mut entry)| {
+            visit_string(&mut key);
+            visit(&mut entry, visit_string);
+            (key, entry)
+        })
+        .collect();
 }
 
 /// Whether the string could hold part of a special token.
@@ -117,6 +123,15 @@ pub enum Follow {
     All,
 }
 
+/// What was found.
+#[derive(Default)]
+pub struct Found {
+    /// What a person wrote, as far as it was followed.
+    pub plain: Vec<Range>,
+    /// Unless all was followed: the text in which a person's brackets and bars are others.
+    pub control: Option<String>,
+}
+
 /// The search for what can be replaced without a change of the text.
 pub struct Search<'a> {
     pub codes: Codes,
@@ -134,11 +149,25 @@ impl Search<'_> {
         (restored == self.plain_text).then_some(ranges)
     }
 
-    /// `literals`: strings of the template's code that the request's strings contain.
-    pub fn run(&mut self, n_strings: usize, literals: &[String]) -> Vec<Range> {
-        if let Some(ranges) = self.attempt(&vec![Follow::All; n_strings], &[]) {
-            return ranges;
+    /// `literals`: strings of the template's code that the request's strings contain. `None` when
+    /// the template refuses the request once its brackets and bars are replaced.
+    pub fn run(&mut self, n_strings: usize, literals: &[String]) -> Option<Found> {
+        self.n_renders_left -= 1;
+        let control = (self.render)(&vec![Follow::All; n_strings], &[])?;
+        let (restored, plain) = self.codes.restore(&control);
+        if restored == self.plain_text {
+            return Some(Found {
+                plain,
+                control: None,
+            });
         }
+        Some(Found {
+            plain: self.follow_some(n_strings, literals),
+            control: Some(control),
+        })
+    }
+
+    fn follow_some(&mut self, n_strings: usize, literals: &[String]) -> Vec<Range> {
         let mut follow = vec![Follow::ButLiterals; n_strings];
         let mut kept = literals.to_vec();
         let mut best = match self.attempt(&follow, &kept) {
