@@ -14,7 +14,7 @@ inline constexpr int32_t kMaxLayers = 1024;
 inline constexpr int32_t kMaxHeads = 1024;
 inline constexpr int32_t kMaxHeadDim = 1024;
 inline constexpr int32_t kMaxWidth = 1 << 18;  // hidden and intermediate size
-inline constexpr int32_t kMaxExperts = 1 << 16;
+inline constexpr int32_t kMaxExperts = 1024;
 inline constexpr int32_t kMaxVocab = 1 << 22;
 inline constexpr int32_t kMaxPositions = 1 << 24;
 
