@@ -96,6 +96,7 @@ TEST_CASE("strftime_now takes the given time") {
 
 TEST_CASE("generation tags are blocks without an effect") {
   CHECK(Render("a{% generation %}b{%- endgeneration %}c", "[]")->text == "abc");
+  CHECK(absl::IsInvalidArgument(ChatTemplate::FromSource("{%} generation %}").status()));
 }
 
 TEST_CASE("Reasoning is passed under its older name and its newer one") {

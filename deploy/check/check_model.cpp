@@ -5,14 +5,13 @@
 #include <algorithm>
 #include <cstdint>
 #include <filesystem>
-#include <memory>
-#include <span>
 #include <vector>
 
 #include "absl/status/statusor.h"
 #include "absl/strings/str_replace.h"
 #include "common/model/model_spec.h"
 #include "common/text/chat_template.h"
+#include "common/text/embedding_rows.h"
 #include "common/text/tokenizer.h"
 #include "deploy/check/model_facts.h"
 #include "worker/loader/check_checkpoint.h"
@@ -111,12 +110,18 @@ class Checker {
   }
 
   void Template() {
-    auto loaded = text::ChatTemplate::Load(dir_, options_.chat_template);
-    if (loaded.ok()) {
-      template_ = *std::move(loaded);
-      report_.has_template = true;
-    } else if (!absl::IsNotFound(loaded.status()) || !options_.chat_template.empty()) {
-      Problem(Part::kTemplate, loaded.status());
+    const auto loaded = text::ChatTemplate::Load(dir_, options_.chat_template);
+    if (!loaded.ok()) {
+      const bool has_none = absl::IsNotFound(loaded.status()) && options_.chat_template.empty();
+      if (!has_none) Problem(Part::kTemplate, loaded.status());
+      return;
+    }
+    report_.has_template = true;
+    // Not a problem: some templates want parts of content, or a system message.
+    const auto rendered = (*loaded)->Render(R"([{"role": "user", "content": "Hello"}])", "", {});
+    if (!rendered.ok()) {
+      Note(Part::kTemplate, fmt::format("refuses a conversation of one user message: {}",
+                                        std::string(rendered.status().message())));
     }
   }
 
@@ -140,22 +145,10 @@ class Checker {
       return;
     }
     report_.tokenizer = {.kind = TokenizerName(), .n_tokens = (*tokenizer)->vocab_size()};
-    const std::vector<int32_t> chat = TokensOfAChat(**tokenizer);
-    if (spec_ && !EmbeddingIsWrong()) EmbeddingHoldsTokens(**tokenizer, chat);
-  }
-
-  // What the template makes of the shortest conversation; empty without a template, or when the
-  // template wants another one (some refuse a plain text).
-  std::vector<int32_t> TokensOfAChat(const text::Tokenizer& tokenizer) {
-    if (template_ == nullptr) return {};
-    const auto rendered = template_->Render(R"([{"role": "user", "content": "Hello"}])", "", {});
-    if (!rendered.ok()) {
-      Note(Part::kTemplate, fmt::format("refuses a conversation of one user message: {}",
-                                        std::string(rendered.status().message())));
-      return {};
+    if (!spec_ || EmbeddingIsWrong()) return;
+    if (absl::Status rows = text::CheckEmbeddingRows(**tokenizer, spec_->vocab_size); !rows.ok()) {
+      Problem(Part::kTokenizer, rows);
     }
-    return tokenizer.EncodeRendered(rendered->text, rendered->plain)
-        .value_or(std::vector<int32_t>());
   }
 
   // config.json's vocab_size then says nothing about its rows.
@@ -165,40 +158,9 @@ class Checker {
     });
   }
 
-  // Ids without a row are an error only where every chat would meet them: Gemma-3's text
-  // checkpoints come with image tokens that only the multimodal ones have rows for.
-  void EmbeddingHoldsTokens(const text::Tokenizer& tokenizer, std::span<const int32_t> chat) {
-    const int32_t rows = spec_->vocab_size;
-    const int32_t n_outside = tokenizer.vocab_size() - rows;
-    if (n_outside <= 0) return;
-    std::string ids = fmt::format("{} (\"{}\")", rows, tokenizer.TokenBytes(rows));
-    if (n_outside > 1) {
-      ids += fmt::format(" to {} (\"{}\")", rows + n_outside - 1,
-                         tokenizer.TokenBytes(rows + n_outside - 1));
-    }
-    const std::string what =
-        fmt::format("the tokenizer has {} tokens, the embedding {} rows: {} {} no row",
-                    tokenizer.vocab_size(), rows, ids, n_outside == 1 ? "has" : "have");
-    const auto outside =
-        std::find_if(chat.begin(), chat.end(), [&](int32_t id) { return id >= rows; });
-    if (outside == chat.end()) {
-      Note(Part::kTokenizer, what + (n_outside == 1 ? "; requests that use it are refused"
-                                                    : "; requests that use them are refused"));
-      return;
-    }
-    report_.problems.push_back(
-        {Part::kTokenizer,
-         fmt::format(
-             "{}, and the chat template writes {}. Serve the tokenizer that the weights were "
-             "trained with, or resize the embedding (transformers: "
-             "model.resize_token_embeddings(len(tokenizer))) and train the new rows",
-             what, *outside)});
-  }
-
   const CheckOptions& options_;
   std::string dir_;
   std::optional<ModelSpec> spec_;
-  std::shared_ptr<const text::ChatTemplate> template_;
   ModelReport report_;
 };
 

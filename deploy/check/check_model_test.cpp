@@ -141,7 +141,7 @@ TEST_CASE("more stages than layers; no such model; no such template") {
         std::vector{Part::kTemplate});
 }
 
-TEST_CASE("a token without a row is a problem where the template writes it") {
+TEST_CASE("a token without a row in the embedding; a template that refuses") {
   Checkpoint model("mistral");
   std::ifstream file(model.path() + "/tokenizer.json");
   const std::string text{std::istreambuf_iterator<char>(file), {}};
@@ -157,18 +157,13 @@ TEST_CASE("a token without a row is a problem where the template writes it") {
                   {"normalized", false},
                   {"special", true}});
   model.Write("tokenizer.json", boost::json::serialize(tokenizer));
-  ModelReport report = CheckModel({.model = model.path()});
+  model.Write("chat_template.jinja", "{{ raise_exception('a system message first') }}");
+  const ModelReport report = CheckModel({.model = model.path()});
   INFO(ToText(report, 100));
-  CHECK(report.ok());
+  CHECK(Parts(report) == std::vector{Part::kTokenizer});
+  CHECK_THAT(report.problems[0].text, ContainsSubstring("<|turn|>"));
   REQUIRE(report.notes.size() == 1);
-  CHECK_THAT(report.notes[0].text, ContainsSubstring("<|turn|>"));
-
-  model.Write("chat_template.jinja", "<|turn|>{{ messages[0].content }}");
-  report = CheckModel({.model = model.path()});
-  REQUIRE(report.problems.size() == 1);
-  CHECK(report.problems[0].part == Part::kTokenizer);
-  CHECK_THAT(report.problems[0].text,
-             ContainsSubstring("<|turn|>") && ContainsSubstring("resize_token_embeddings"));
+  CHECK_THAT(report.notes[0].text, ContainsSubstring("a system message first"));
 }
 
 }  // namespace

@@ -184,10 +184,12 @@ Line ProbeOpenFiles() {
   line.found = fmt::format("{}, may be raised to {}", text(limit.rlim_cur), text(limit.rlim_max));
   if (limit.rlim_cur < kFewFiles) {
     line.level = limit.rlim_cur < kTooFewFiles ? Level::kProblem : Level::kWarning;
+    const bool can_raise = limit.rlim_max >= kFewFiles;
     line.advice = fmt::format(
-        "each client's connection takes one: ulimit -n {} (systemd: LimitNOFILE=, docker --ulimit "
-        "nofile=)",
-        limit.rlim_max == RLIM_INFINITY ? 65536 : std::min<uint64_t>(limit.rlim_max, 65536));
+        "each client's connection takes one: {}",
+        can_raise ? fmt::format("ulimit -n {}", std::min<rlim_t>(limit.rlim_max, 65536))
+                  : "raise the limit for this user (systemd: LimitNOFILE=65536, docker: --ulimit "
+                    "nofile=65536, or /etc/security/limits.conf)");
   }
   return line;
 }

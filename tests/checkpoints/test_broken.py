@@ -5,7 +5,7 @@ import struct
 
 import pytest
 from checkpoint import Checkpoint, check, refused_start
-from tensors import safetensors_bytes, safetensors_header
+from tensors import calls, legacy_bin, read_safetensors, safetensors_bytes, safetensors_header, state_dict_pickle
 
 PEAK_BYTES = 200 << 20
 EMBED = "model.embed_tokens.weight"
@@ -128,13 +128,12 @@ def vocabulary_below_the_embedding(model):
     model.set("config.json", vocab_size=model.read("config.json")["vocab_size"] - 4)
 
 
-def template_writes_a_token_without_a_row(model):
+def a_token_without_a_row(model):
     tokenizer = model.read("tokenizer.json")
     rows = model.read("config.json")["vocab_size"]
     tokenizer["added_tokens"].append({"id": rows, "content": "<|im_start|>", "single_word": False, "lstrip": False,
                                       "rstrip": False, "normalized": False, "special": True})
     model.write("tokenizer.json", tokenizer)
-    model.write("chat_template.jinja", "{% for m in messages %}<|im_start|>{{ m.content }}{% endfor %}")
 
 
 def tokenizer_files_absent(model):
@@ -166,6 +165,43 @@ def config_no_json(model):
     model.write("config.json", '{"architectures": [')
 
 
+def bin_that_calls_a_function(model):
+    model.write_bin(pickled=state_dict_pickle(model.tensors, extra=calls("posix", "system", f"touch {model.path('owned')}")))
+
+
+def bin_that_evaluates(model):
+    model.write_bin(pickled=state_dict_pickle(model.tensors, extra=calls("builtins", "eval", "1 + 1")))
+
+
+def bin_of_the_old_format(model):
+    model.write_bin()
+    model.path("pytorch_model.bin").write_bytes(legacy_bin())
+
+
+def bin_cut_short(model):
+    model.write_bin()
+    path = model.path("pytorch_model.bin")
+    path.write_bytes(path.read_bytes()[:-300])
+
+
+def bin_without_its_data(model):
+    """The pickle names storages that are longer than those in the archive."""
+    pickled = state_dict_pickle(model.tensors)
+    model.write_bin({name: (dtype, shape, data[:-2]) for name, (dtype, shape, data) in model.tensors.items()},
+                    pickled=pickled)
+
+
+def bin_index_names_a_file_outside(model):
+    model.write_bin()
+    model.path("pytorch_model.bin").rename(model.folder / "part.bin")
+    model.write("pytorch_model.bin.index.json", {"weight_map": dict.fromkeys(model.tensors, "/etc/part.bin")})
+
+
+def bin_with_peft_leftovers(model):
+    peft_leftovers(model)
+    model.write_bin(read_safetensors(model.path("model.safetensors")))
+
+
 def no_weights(model):
     model.remove("model.safetensors")
 
@@ -191,7 +227,7 @@ BROKEN = {
     peft_leftovers: ["LoRA", "base_model.model.", "merge_and_unload", "--merge-adapter"],
     vocabulary_above_the_embedding: [EMBED, "320", "no row", "resize_token_embeddings"],
     vocabulary_below_the_embedding: [EMBED, "set vocab_size to"],
-    template_writes_a_token_without_a_row: ["<|im_start|>", "no row", "resize_token_embeddings"],
+    a_token_without_a_row: ["<|im_start|>", "no row", "resize_token_embeddings"],
     tokenizer_files_absent: ["tokenizer.json", "tokenizer_config.json", "Copy", "base model"],
     tokenizer_no_json: ["tokenizer.json", "JSON"],
     template_broken: ["chat_template.jinja", "2"],
@@ -199,6 +235,13 @@ BROKEN = {
     quantized_by_another: ["awq", "bfloat16"],
     config_of_nonsense: ["hidden_size", "num_hidden_layers", "vocab_size"],
     config_no_json: ["config.json"],
+    bin_that_calls_a_function: ["pytorch_model.bin", "posix.system"],
+    bin_that_evaluates: ["pytorch_model.bin", "builtins.eval"],
+    bin_of_the_old_format: ["pytorch_model.bin", "torch.save"],
+    bin_cut_short: ["pytorch_model.bin"],
+    bin_without_its_data: ["pytorch_model.bin"],
+    bin_index_names_a_file_outside: ["/etc/part.bin", "no file of this folder"],
+    bin_with_peft_leftovers: ["LoRA", "merge_and_unload", "--merge-adapter"],
     no_weights: ["model.safetensors"],
 }
 
@@ -215,6 +258,7 @@ def test_refused_with_its_fix(how, tmp_path):
     assert all(len(line) <= 100 for line in verdict.text.splitlines() if "/" not in line)
     assert verdict.peak_bytes < PEAK_BYTES
     report = refused_start(tmp_path)
+    assert not model.path("owned").exists()
     assert verdict.words.startswith(" ".join(report.removeprefix("error:").split()))
 
 

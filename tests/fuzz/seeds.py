@@ -4,6 +4,7 @@
 usage: seeds.py FOLDER
 """
 import hashlib
+import io
 import json
 import pathlib
 import struct
@@ -11,7 +12,7 @@ import sys
 
 ROOT = pathlib.Path(__file__).parents[2]
 sys.path.insert(0, str(ROOT / "tests" / "checkpoints"))
-from tensors import safetensors_bytes, safetensors_header  # noqa: E402
+from tensors import calls, legacy_bin, safetensors_bytes, safetensors_header, state_dict_pickle, write_bin  # noqa: E402
 
 GOLDEN = sorted((ROOT / "tests" / "golden" / "data").iterdir())
 TINY = {"model.embed_tokens.weight": ("F32", [4, 2], bytes(32)),
@@ -110,6 +111,12 @@ def seeds():
     yield "safetensors", safetensors_bytes(safetensors_header(TINY) | {"__metadata__": {"format": "pt"}}, tiny_data)
     yield "index", json.dumps({"metadata": {"total_size": 36}, "weight_map": dict.fromkeys(TINY, "a.safetensors")}).encode()
     yield "index", json.dumps({"weight_map": {name: f"../{i}" for i, name in enumerate(TINY)}}).encode()
+    with io.BytesIO() as file:
+        write_bin(file, TINY)
+        yield "torch", file.getvalue()
+    yield "torch", legacy_bin()
+    yield "pickle", state_dict_pickle(TINY)
+    yield "pickle", state_dict_pickle(TINY, extra=calls("os", "system", "true"))
     yield "gguf", gguf(3)
     yield "gguf", gguf(2)
     for model in GOLDEN:

@@ -93,7 +93,8 @@ pub fn without_generation_tags(source: &str) -> String {
     let mut out = String::with_capacity(source.len());
     let mut rest = source;
     while let Some(begin) = rest.find("{%") {
-        let Some(n_bytes) = rest[begin..].find("%}").map(|at| at + 2) else {
+        // "{%}" opens a tag and does not close it.
+        let Some(n_bytes) = rest[begin + 2..].find("%}").map(|at| at + 4) else {
             break;
         };
         let tag = &rest[begin..begin + n_bytes];
