@@ -127,7 +127,8 @@ TEST_CASE("What is wrong with a vocabulary is named with its file") {
   SECTION("a vocabulary without all bytes") {
     dir.Write("vocab.json", R"({"a": 0})");
     dir.Write("merges.txt", "");
-    CHECK_THAT(message(), ContainsSubstring("/vocab.json: ") && ContainsSubstring("no token for"));
+    CHECK_THAT(message(), ContainsSubstring("/vocab.json with merges.txt: ") &&
+                              ContainsSubstring("no token for"));
   }
   SECTION("ids of another checkpoint") {
     Fill(dir, "vocab_merges", boost::json::parse(R"({"added_tokens_decoder":

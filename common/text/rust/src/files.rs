@@ -51,7 +51,9 @@ pub fn read(dir: &Path, special: &mut SpecialTokens) -> Result<(PathBuf, Value)>
                 .and_then(|config| Some(config.get("model_type")?.as_str()?.to_string()))
                 .unwrap_or_default();
             let config = vocab::from_vocab_and_merges(&file, &merges, &model_type, special);
-            return Ok((path.clone(), at_path(&path, config)?));
+            // What is wrong may be in either.
+            let both = dir.join("vocab.json with merges.txt");
+            return Ok((both.clone(), at_path(&both, config)?));
         }
     }
     Err(missing(dir))
