@@ -131,6 +131,7 @@ PipelineOptions MakePipelineOptions(const Flags& flags, const std::string& model
                                     uint64_t epoch) {
   const ServeFlags& serve = flags.serve;
   return {.model_dir = model_dir,
+          .adapter_dir = serve.merge_adapter,
           .addresses = flags.stages,
           .dtype = ParseDType(serve.dtype),
           .dummy_weights = serve.load_format == "dummy",

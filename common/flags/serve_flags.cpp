@@ -49,6 +49,11 @@ void AddModelFlags(CLI::App& app, ServeFlags& flags) {
       ->type_name("FORMAT")
       ->check(CLI::IsMember({"auto", "dummy"}))
       ->capture_default_str();
+  app.add_option("--merge-adapter", flags.merge_adapter,
+                 "Folder of a LoRA adapter (adapter_config.json, and its weights unless the "
+                 "checkpoint holds them itself) that is merged into the weights as they are read")
+      ->type_name("DIR")
+      ->check(CLI::ExistingDirectory);
   app.add_option("--layer-split", flags.layer_split,
                  "Layers by stage, such as 3,5 (default: balanced)")
       ->type_name("N,N...")
@@ -136,6 +141,7 @@ std::vector<std::string> ToArgs(const ServeFlags& flags) {
   add("--prefill-chunk", flags.prefill_chunk, defaults.prefill_chunk);
   add("--served-name", flags.served_name, defaults.served_name);
   add("--load-format", flags.load_format, defaults.load_format);
+  add("--merge-adapter", flags.merge_adapter, defaults.merge_adapter);
   add("--plan-ahead", flags.plan_ahead ? "on" : "off", std::string_view("on"));
   add("--max-waiting", flags.max_waiting, defaults.max_waiting);
   add("--max-logprobs", flags.max_logprobs, defaults.max_logprobs);

@@ -23,6 +23,7 @@ struct ServeFlags {
   uint32_t prefill_chunk = 0;         // tokens of one sequence in a step; 0: max_batched_tokens
   std::string served_name;            // empty: the model folder's name
   std::string load_format = "auto";   // auto | dummy
+  std::string merge_adapter;          // folder of a LoRA adapter; empty: none
   bool plan_ahead = true;
   uint32_t max_waiting = 4096;  // requests
   uint32_t max_logprobs = 20;

@@ -32,6 +32,7 @@ TEST_CASE("Every flag survives the way from the launcher to the router") {
   flags.prefill_chunk = 64;
   flags.served_name = "a name with spaces";
   flags.load_format = "dummy";
+  flags.merge_adapter = "/";  // a folder that exists
   flags.plan_ahead = false;
   flags.max_waiting = 0;
   flags.max_logprobs = 5;

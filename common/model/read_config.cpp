@@ -60,9 +60,9 @@ absl::Status MissingConfig(const std::string& model_dir) {
   }
   if (fs::exists(fs::path(model_dir) / "adapter_config.json", error)) {
     return absl::NotFoundError(fmt::format(
-        "{}: holds a LoRA adapter (adapter_config.json) but no config.json; merge it into "
-        "its base model (peft: merge_and_unload) and serve the result",
-        model_dir));
+        "{}: holds a LoRA adapter (adapter_config.json) but no config.json; give its base model "
+        "with --merge-adapter {}, or merge it (peft: merge_and_unload) and serve the result",
+        model_dir, model_dir));
   }
   return absl::NotFoundError(
       fmt::format("{}: holds no config.json; is this a Hugging Face checkpoint?", model_dir));

@@ -92,11 +92,12 @@ class Checker {
     if (options_.read_weights) {
       worker::StageWeights targets;
       const worker::WeightPlan plan = PlanWholeModel(*spec_, &targets);
+      const worker::CheckpointOptions checkpoint(dir_, options_.adapter_dir);
       const worker::CheckpointVerdict verdict =
-          worker::CheckCheckpoint(dir_, *spec_, plan.requests);
+          worker::CheckCheckpoint(checkpoint, *spec_, plan.requests);
       for (const std::string& problem : verdict.problems) Problem(Part::kTensors, problem);
       for (const std::string& note : verdict.notes) Note(Part::kTensors, note);
-      if (const auto source = worker::OpenCheckpoint(dir_, plan.requests); source.ok()) {
+      if (const auto source = worker::OpenCheckpoint(checkpoint, plan.requests); source.ok()) {
         for (size_t i = 0; i < plan.requests.size(); ++i) stored.push_back((*source)->dtype(i));
       }
     }

@@ -13,6 +13,7 @@ namespace stagecoach::check {
 struct CheckOptions {
   std::string model;          // a folder, a .gguf file, or org/name in the local Hugging Face cache
   std::string chat_template;  // a Jinja file; empty: the checkpoint's own
+  std::string adapter_dir;    // a LoRA adapter to merge; empty: none
   std::optional<DType> dtype;  // of weights and KV cache in memory; absent: as stored
   int32_t n_stages = 1;
   bool read_weights = true;  // false: config.json alone counts, as for dummy weights

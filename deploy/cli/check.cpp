@@ -51,6 +51,10 @@ void AddCheck(CLI::App& app, Command& command) {
       ->add_option("--chat-template", options->check.chat_template,
                    "Jinja file used in place of the checkpoint's chat template")
       ->type_name("FILE");
+  check
+      ->add_option("--merge-adapter", options->check.adapter_dir,
+                   "Folder of a LoRA adapter that is to be merged into the weights")
+      ->type_name("DIR");
   check->add_flag("--json", options->json, "Print one JSON object");
   check->callback([options, &command] { command = [options] { return Check(*options); }; });
 }

@@ -9,6 +9,7 @@ namespace {
 absl::Status CheckModel(const launch::ClusterOptions& options, bool read_large_tokenizer) {
   check::CheckOptions check{.model = options.model,
                             .chat_template = options.serve.chat_template,
+                            .adapter_dir = options.serve.merge_adapter,
                             .dtype = ParseDTypeFlag(options.serve.dtype),
                             .n_stages = static_cast<int32_t>(options.n_stages),
                             .read_weights = options.serve.load_format != "dummy",

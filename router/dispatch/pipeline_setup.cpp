@@ -107,6 +107,7 @@ v1::LoadRequest MakeLoadRequest(const ModelSpec& spec, const PipelineOptions& op
                                 const LayerRange& layers) {
   v1::LoadRequest request;
   request.set_model_dir(options.model_dir);
+  request.set_adapter_dir(options.adapter_dir);
   request.set_stage(worker.stage);
   request.set_n_stages(workers.size());
   request.set_first_layer(layers.first);

@@ -16,6 +16,7 @@ namespace stagecoach::router {
 
 struct PipelineOptions {
   std::string model_dir;               // on the workers' machines
+  std::string adapter_dir;             // there too: a LoRA adapter to merge; empty: none
   std::vector<std::string> addresses;  // by stage
   std::optional<DType> dtype;          // absent: as stored
   bool dummy_weights = false;

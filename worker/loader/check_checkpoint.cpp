@@ -7,6 +7,7 @@
 
 #include "worker/loader/checkpoint_files.h"
 #include "worker/loader/find_requests.h"
+#include "worker/loader/lora_adapter.h"
 #include "worker/loader/unexpected_tensors.h"
 
 namespace stagecoach::worker {
@@ -33,13 +34,13 @@ std::string TiedHeadNote(CheckpointFiles& files, const ModelSpec& spec) {
 
 }  // namespace
 
-CheckpointVerdict CheckCheckpoint(const std::string& model_path, const ModelSpec& spec,
+CheckpointVerdict CheckCheckpoint(const CheckpointOptions& options, const ModelSpec& spec,
                                   std::span<const TensorRequest> requests) {
   CheckpointVerdict verdict;
   for (const TensorRequest& request : requests) {
     verdict.n_parameters += static_cast<uint64_t>(request.rows * request.cols);
   }
-  auto files = CheckpointFiles::Open(model_path);
+  auto files = CheckpointFiles::Open(options.model_path);
   if (!files.ok()) {
     verdict.problems.emplace_back(files.status().message());
     return verdict;
@@ -54,7 +55,16 @@ CheckpointVerdict CheckCheckpoint(const std::string& model_path, const ModelSpec
   const UnexpectedTensors unexpected = JudgeUnexpected(spec, files->Names(), found.names);
   append(unexpected.problems.Lines(), &verdict.problems);
   append(unexpected.notes.Lines(), &verdict.notes);
-  if (!files->lora_names().empty()) verdict.problems.push_back(LoraProblem(files->lora_names()));
+  if (!options.adapter_dir.empty()) {
+    const auto adapter = LoraAdapter::Open(options.adapter_dir, *files);
+    if (adapter.ok()) {
+      append(adapter->Problems(requests, /*is_whole_model=*/true), &verdict.problems);
+    } else {
+      verdict.problems.emplace_back(adapter.status().message());
+    }
+  } else if (!files->lora_names().empty()) {
+    verdict.problems.push_back(LoraProblem(files->lora_names()));
+  }
   if (spec.tied_embedding && !spec.names.lm_head.empty()) {
     if (std::string note = TiedHeadNote(*files, spec); !note.empty()) {
       verdict.notes.push_back(std::move(note));

@@ -21,7 +21,7 @@ struct CheckpointVerdict {
 // `requests`: all tensors of the model (PlanWeights over all layers, first and last stage). Opens
 // every file that holds one and reads its header; of the data at most the first part of a tied
 // lm_head. Layers with the same problem share a line.
-CheckpointVerdict CheckCheckpoint(const std::string& model_path, const ModelSpec& spec,
+CheckpointVerdict CheckCheckpoint(const CheckpointOptions& options, const ModelSpec& spec,
                                   std::span<const TensorRequest> requests);
 
 }  // namespace stagecoach::worker

@@ -1,8 +1,11 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include <optional>
+
 #include "common/status.h"
 #include "worker/loader/find_requests.h"
+#include "worker/loader/lora_adapter.h"
 #include "worker/loader/weight_source.h"
 
 namespace stagecoach::worker {
@@ -28,18 +31,33 @@ class CheckpointSource final : public WeightSource {
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<WeightSource>> OpenCheckpoint(
-    const std::string& model_path, std::span<const TensorRequest> requests) {
-  SC_ASSIGN_OR_RETURN(CheckpointFiles files, CheckpointFiles::Open(model_path));
+    const CheckpointOptions& options, std::span<const TensorRequest> requests) {
+  SC_ASSIGN_OR_RETURN(CheckpointFiles files, CheckpointFiles::Open(options.model_path));
   FoundRequests found = FindRequests(files, requests);
   std::vector<std::string> parts(found.broken_files.begin(), found.broken_files.end());
   if (!found.problems.empty()) parts.push_back(found.problems.Describe(kMaxProblemLines));
-  // Served without their adapter the weights would be another model, silently.
-  if (!files.lora_names().empty()) parts.push_back(LoraProblem(files.lora_names()));
+  std::optional<LoraAdapter> adapter;
+  if (!options.adapter_dir.empty()) {
+    auto opened = LoraAdapter::Open(options.adapter_dir, files);
+    if (opened.ok()) {
+      adapter = *std::move(opened);
+      for (std::string& line : adapter->Problems(requests, /*is_whole_model=*/false)) {
+        parts.push_back(std::move(line));
+      }
+    } else {
+      parts.emplace_back(opened.status().message());
+    }
+  } else if (!files.lora_names().empty()) {
+    // Served without their adapter the weights would be another model, silently.
+    parts.push_back(LoraProblem(files.lora_names()));
+  }
   if (!parts.empty()) {
     return absl::InvalidArgumentError(fmt::format("{}: the weights do not fit config.json: {}",
                                                   files.source(), fmt::join(parts, "; ")));
   }
-  return std::make_unique<CheckpointSource>(std::move(found.placed));
+  auto source = std::make_unique<CheckpointSource>(std::move(found.placed));
+  if (!adapter) return source;
+  return MergeAdapter(std::move(source), *std::move(adapter), requests);
 }
 
 }  // namespace stagecoach::worker

@@ -31,10 +31,8 @@ TEST_CASE("every encoding of GGUF, bit for bit as the gguf package reads it") {
     std::vector<float> reference(2 * kCols), values(2 * kCols);
     std::memcpy(reference.data(), wanted.data, sizeof(float) * reference.size());
     const RowsView view = (*source)->Rows(i, 1, 2);
-    const Encoding plain = view.dtype == DType::kF32    ? Encoding::kF32
-                           : view.dtype == DType::kBF16 ? Encoding::kBF16
-                                                        : Encoding::kF16;
-    Dequantize(plain, static_cast<const std::byte*>(view.data), 2 * kCols, values.data());
+    Dequantize(EncodingOf(view.dtype), static_cast<const std::byte*>(view.data), 2 * kCols,
+               values.data());
     CHECK(std::memcmp(values.data(), reference.data(), sizeof(float) * values.size()) == 0);
   }
 }

@@ -25,6 +25,18 @@ std::optional<DType> PlainDType(Encoding encoding) {
   }
 }
 
+Encoding EncodingOf(DType dtype) {
+  switch (dtype) {
+    case DType::kF32:
+      return Encoding::kF32;
+    case DType::kBF16:
+      return Encoding::kBF16;
+    case DType::kF16:
+      return Encoding::kF16;
+  }
+  return Encoding::kF32;
+}
+
 absl::StatusOr<std::shared_ptr<const TensorFile>> OpenTensorFile(const std::string& path) {
   auto file = std::make_shared<TensorFile>();
   SC_ASSIGN_OR_RETURN(file->mapped, MappedFile::Open(path));

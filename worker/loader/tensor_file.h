@@ -22,6 +22,7 @@ using Encoding = gguf::TensorType;
 
 // The dtype of a plain encoding; nothing for a quantized one.
 std::optional<DType> PlainDType(Encoding encoding);
+Encoding EncodingOf(DType dtype);
 
 struct StoredTensor {
   std::string dtype;                 // as the file spells it: "BF16", "Q4_K"

@@ -5,6 +5,7 @@
 #include <memory>
 #include <span>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/status/statusor.h"
@@ -43,13 +44,23 @@ class WeightSource {
   virtual RowsView Rows(size_t request, int64_t first_row, int64_t n_rows) = 0;
 };
 
-// The checkpoint in a folder (safetensors or PyTorch .bin, one file or sharded with an index), or a
-// .gguf file. Of an index only the files that hold a requested tensor are opened. Names are
-// accepted with and without the prefixes that published checkpoints vary, and as the text part of a
-// multimodal one. INVALID_ARGUMENT lists every tensor that is missing, of another shape, or of a
-// dtype that weights cannot be read from; NOT_FOUND says which files there are instead.
+struct CheckpointOptions {
+  CheckpointOptions(std::string model, std::string adapter = "")
+      : model_path(std::move(model)), adapter_dir(std::move(adapter)) {}
+
+  // A folder (safetensors or PyTorch .bin, one file or sharded with an index), or a .gguf file.
+  std::string model_path;
+  // peft's folder of a LoRA adapter that is merged into the weights; empty: none.
+  std::string adapter_dir;
+};
+
+// Of an index only the files that hold a requested tensor are opened. Names are accepted with and
+// without the prefixes that published checkpoints vary, and as the text part of a multimodal one.
+// INVALID_ARGUMENT lists every tensor that is missing, of another shape, or of a dtype that weights
+// cannot be read from, and every part of the adapter that does not fit; NOT_FOUND says which files
+// there are instead. Nothing is allocated before the verdict but what the headers say.
 absl::StatusOr<std::unique_ptr<WeightSource>> OpenCheckpoint(
-    const std::string& model_path, std::span<const TensorRequest> requests);
+    const CheckpointOptions& options, std::span<const TensorRequest> requests);
 
 // Values that depend on the tensor's name and the element's index alone.
 std::unique_ptr<WeightSource> MakeDummyWeights(DType dtype,

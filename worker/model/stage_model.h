@@ -19,7 +19,8 @@
 namespace stagecoach::worker {
 
 struct StageModelOptions {
-  std::string model_dir;
+  std::string model_dir;    // or a .gguf file
+  std::string adapter_dir;  // a LoRA adapter to merge into the weights; empty: none
   int32_t first_layer = 0;
   int32_t n_layers = 0;
   bool is_first = false;       // embeds

@@ -106,7 +106,8 @@ absl::StatusOr<std::unique_ptr<StageWeights>> LoadWeights(const StageModelOption
   if (options.dummy_weights) {
     source = MakeDummyWeights(spec.stored_dtype, plan.requests);
   } else {
-    SC_ASSIGN_OR_RETURN(source, OpenCheckpoint(options.model_dir, plan.requests));
+    SC_ASSIGN_OR_RETURN(source,
+                        OpenCheckpoint({options.model_dir, options.adapter_dir}, plan.requests));
   }
   WeightReader reader(plan, source.get(), ops, progress);
   SC_RETURN_IF_ERROR(reader.Read(options.dtype, &weights->n_bytes));

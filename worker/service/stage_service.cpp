@@ -71,6 +71,7 @@ absl::Status CheckLoad(const v1::LoadRequest& request) {
 
 StageModelOptions ModelOptions(const v1::LoadRequest& request) {
   return {.model_dir = request.model_dir(),
+          .adapter_dir = request.adapter_dir(),
           .first_layer = static_cast<int32_t>(request.first_layer()),
           .n_layers = static_cast<int32_t>(request.n_layers()),
           .is_first = request.stage() == 0,

@@ -1,0 +1,27 @@
+// peft's adapter_config.json.
+#pragma once
+
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "absl/status/statusor.h"
+
+namespace stagecoach::worker {
+
+struct LoraConfig {
+  double alpha = 8;
+  bool rank_stabilised = false;
+  // Alphas of single modules: by the end of the module's name, whole components; with "^" by its
+  // beginning too. The first that fits holds.
+  std::vector<std::pair<std::string, double>> alpha_pattern;
+
+  float Scale(std::string_view module, int64_t rank) const;
+};
+
+// Reads DIR/adapter_config.json. UNIMPLEMENTED lists what makes it another kind of adapter than
+// plain LoRA.
+absl::StatusOr<LoraConfig> ReadLoraConfig(const std::string& dir);
+
+}  // namespace stagecoach::worker
