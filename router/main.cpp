@@ -101,11 +101,13 @@ class StopRequest {
   std::thread watcher_;   // last: uses all above
 };
 
-std::string ServedName(const Flags& flags, const std::string& model_dir) {
+std::string ServedName(const Flags& flags) {
   if (!flags.serve.served_name.empty()) return flags.serve.served_name;
+  const std::filesystem::path given = std::filesystem::weakly_canonical(flags.model);
+  if (std::filesystem::is_directory(given)) return given.filename().string();
+  if (std::filesystem::is_regular_file(given)) return given.stem().string();
   // `org/name` of the Hugging Face cache is a better name than the hash of its snapshot.
-  if (!std::filesystem::is_directory(flags.model)) return flags.model;
-  return std::filesystem::weakly_canonical(model_dir).filename().string();
+  return flags.model;
 }
 
 std::optional<DType> ParseDType(const std::string& text) {
@@ -180,8 +182,8 @@ std::vector<v1::StageStatus> StageStatuses(const Pipeline& pipeline) {
 // Returns after an orderly end, or with the reason why serving did not begin or could not go on.
 absl::Status Serve(const Flags& flags, StopRequest& stop) {
   SC_ASSIGN_OR_RETURN(const std::string model_dir, ResolveModelDir(flags.model));
-  SC_ASSIGN_OR_RETURN(ServedModel model, ReadServedModel(model_dir, ServedName(flags, model_dir),
-                                                         flags.serve.chat_template));
+  SC_ASSIGN_OR_RETURN(ServedModel model,
+                      ReadServedModel(model_dir, ServedName(flags), flags.serve.chat_template));
   const uint64_t epoch = MakeEpoch();
   SC_ASSIGN_OR_RETURN(const Pipeline pipeline,
                       SetUpPipeline(model.spec, MakePipelineOptions(flags, model_dir, epoch)));
@@ -247,7 +249,8 @@ int main(int argc, char** argv) {
   router::Flags flags;
   CLI::App app("Serves a model over the workers that hold its pipeline stages.",
                "stagecoach-router");
-  app.add_option("--model", flags.model, "Model folder, or org/name in the Hugging Face cache")
+  app.add_option("--model", flags.model,
+                 "Model folder, .gguf file, or org/name in the Hugging Face cache")
       ->required()
       ->type_name("DIR");
   app.add_option("--stages", flags.stages, "Addresses of the workers, first stage first")

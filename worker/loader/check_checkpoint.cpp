@@ -4,7 +4,9 @@
 
 #include <algorithm>
 #include <cstring>
+#include <set>
 
+#include "common/status.h"
 #include "worker/loader/checkpoint_files.h"
 #include "worker/loader/find_requests.h"
 #include "worker/loader/lora_adapter.h"
@@ -71,6 +73,19 @@ CheckpointVerdict CheckCheckpoint(const CheckpointOptions& options, const ModelS
     }
   }
   return verdict;
+}
+
+absl::Status CheckNames(const CheckpointOptions& options, const ModelSpec& spec,
+                        std::span<const TensorRequest> requests) {
+  constexpr size_t kMaxProblemLines = 20;
+  SC_ASSIGN_OR_RETURN(const CheckpointFiles files, CheckpointFiles::Open(options.model_path));
+  std::set<std::string> used;
+  for (const TensorRequest& request : requests) used.insert(files.NameOf(request.name));
+  const UnexpectedTensors unexpected = JudgeUnexpected(spec, files.Names(), used);
+  if (unexpected.problems.empty()) return absl::OkStatus();
+  return absl::InvalidArgumentError(fmt::format("{}: the weights do not fit config.json: {}",
+                                                files.source(),
+                                                unexpected.problems.Describe(kMaxProblemLines)));
 }
 
 }  // namespace stagecoach::worker

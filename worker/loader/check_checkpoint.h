@@ -24,4 +24,10 @@ struct CheckpointVerdict {
 CheckpointVerdict CheckCheckpoint(const CheckpointOptions& options, const ModelSpec& spec,
                                   std::span<const TensorRequest> requests);
 
+// What the names alone tell: a stage that reads its own layers refuses with it what would make the
+// whole model wrong. `requests`: as above. INVALID_ARGUMENT lists the problems of
+// unexpected_tensors.h.
+absl::Status CheckNames(const CheckpointOptions& options, const ModelSpec& spec,
+                        std::span<const TensorRequest> requests);
+
 }  // namespace stagecoach::worker

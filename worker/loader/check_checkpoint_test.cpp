@@ -128,6 +128,21 @@ TEST_CASE("an unmerged adapter and missing tensors come together") {
                            ContainsSubstring("--merge-adapter"));
 }
 
+TEST_CASE("names alone tell of other layers, without opening a shard") {
+  TempDir dir;
+  const auto check = [&](const std::string& more) {
+    dir.Write("model.safetensors.index.json",
+              R"({"weight_map": {"model.embed_tokens.weight": "1.safetensors",
+                  "model.layers.0.self_attn.q_proj.weight": "1.safetensors")" +
+                  more + "}}");
+    return CheckNames(dir.path(), Spec(), Requests());
+  };
+  CHECK(check("").ok());
+  const absl::Status status =
+      check(R"(, "model.layers.7.self_attn.q_proj.weight": "2.safetensors")");
+  CHECK_THAT(std::string(status.message()), ContainsSubstring("layers.7"));
+}
+
 TEST_CASE("no checkpoint at all is the one problem") {
   TempDir dir;
   const CheckpointVerdict verdict = CheckCheckpoint(dir.path(), Spec(), Requests());

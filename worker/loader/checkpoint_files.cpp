@@ -99,11 +99,15 @@ absl::Status CheckpointFiles::ReadIndex(const std::string& path) {
   return absl::OkStatus();
 }
 
-CheckpointFiles::Found CheckpointFiles::Find(std::string_view name) {
-  for (const std::string& spelling : Spellings(name, /*with_lora=*/!lora_names_.empty())) {
-    if (file_of_.contains(spelling)) return FindExact(spelling);
+std::string CheckpointFiles::NameOf(std::string_view name) const {
+  for (std::string& spelling : Spellings(name, /*with_lora=*/!lora_names_.empty())) {
+    if (file_of_.contains(spelling)) return std::move(spelling);
   }
-  return {};
+  return "";
+}
+
+CheckpointFiles::Found CheckpointFiles::Find(std::string_view name) {
+  return FindExact(NameOf(name));
 }
 
 CheckpointFiles::Found CheckpointFiles::FindExact(std::string_view name) {

@@ -28,6 +28,8 @@ class CheckpointFiles {
   // By the name that the architecture's files usually have, or its known variants. Opens the file
   // on first use.
   Found Find(std::string_view name);
+  // The name alone, without opening a file; empty: nowhere.
+  std::string NameOf(std::string_view name) const;
   // By the name that the file has.
   Found FindExact(std::string_view name);
 

@@ -4,6 +4,7 @@
 
 #include "common/status.h"
 #include "kernels/float_convert.h"
+#include "worker/loader/check_checkpoint.h"
 #include "worker/loader/weight_source.h"
 #include "worker/model/weight_plan.h"
 
@@ -95,6 +96,14 @@ class WeightReader {
   uint64_t n_bytes_done_ = 0, n_bytes_total_ = 0;
 };
 
+std::vector<TensorRequest> WholeModelRequests(StageModelOptions options, const ModelSpec& spec) {
+  options.first_layer = 0;
+  options.n_layers = spec.n_layers();
+  options.is_first = options.is_last = true;
+  StageWeights targets;
+  return PlanWeights(options, spec, &targets).requests;
+}
+
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<StageWeights>> LoadWeights(const StageModelOptions& options,
@@ -106,8 +115,9 @@ absl::StatusOr<std::unique_ptr<StageWeights>> LoadWeights(const StageModelOption
   if (options.dummy_weights) {
     source = MakeDummyWeights(spec.stored_dtype, plan.requests);
   } else {
-    SC_ASSIGN_OR_RETURN(source,
-                        OpenCheckpoint({options.model_dir, options.adapter_dir}, plan.requests));
+    const CheckpointOptions checkpoint(options.model_dir, options.adapter_dir);
+    SC_RETURN_IF_ERROR(CheckNames(checkpoint, spec, WholeModelRequests(options, spec)));
+    SC_ASSIGN_OR_RETURN(source, OpenCheckpoint(checkpoint, plan.requests));
   }
   WeightReader reader(plan, source.get(), ops, progress);
   SC_RETURN_IF_ERROR(reader.Read(options.dtype, &weights->n_bytes));
