@@ -1,38 +1,24 @@
 #include "common/host_memory.h"
 
 #include <catch2/catch_test_macros.hpp>
-#include <cstdlib>
-#include <filesystem>
-#include <fstream>
+
+#include "common/temp_dir.h"
 
 namespace stagecoach {
 namespace {
 
-class FakeRoot {
+class FakeRoot : public TempDir {
  public:
   FakeRoot() {
-    std::string name = (std::filesystem::temp_directory_path() / "host_memory_XXXXXX").string();
-    path_ = mkdtemp(name.data());
-    Write("/proc/meminfo", "MemTotal:       1000 kB\nMemFree:  1 kB\nMemAvailable:    600 kB\n");
+    Write("proc/meminfo", "MemTotal:       1000 kB\nMemFree:  1 kB\nMemAvailable:    600 kB\n");
   }
-  ~FakeRoot() { std::filesystem::remove_all(path_); }
-
-  void Write(const std::string& file, const std::string& text) const {
-    const std::filesystem::path path = path_ + file;
-    std::filesystem::create_directories(path.parent_path());
-    std::ofstream(path) << text;
-  }
-  const std::string& path() const { return path_; }
-
- private:
-  std::string path_;
 };
 
 TEST_CASE("without a cgroup limit the machine's memory counts") {
   FakeRoot root;
-  root.Write("/proc/self/cgroup", "0::/\n");
-  root.Write("/sys/fs/cgroup/memory.max", "max\n");
-  root.Write("/sys/fs/cgroup/memory.current", "5\n");
+  root.Write("proc/self/cgroup", "0::/\n");
+  root.Write("sys/fs/cgroup/memory.max", "max\n");
+  root.Write("sys/fs/cgroup/memory.current", "5\n");
   const HostMemory memory = ReadHostMemory(root.path());
   CHECK(memory.total_bytes == 1000 * 1024);
   CHECK(memory.available_bytes == 600 * 1024);
@@ -41,22 +27,22 @@ TEST_CASE("without a cgroup limit the machine's memory counts") {
 TEST_CASE("a cgroup's limit counts where it is less, its page cache as free") {
   FakeRoot root;
   SECTION("v2, own path") {
-    root.Write("/proc/self/cgroup", "0::/pod/a\n");
-    root.Write("/sys/fs/cgroup/pod/a/memory.max", "400000\n");
-    root.Write("/sys/fs/cgroup/pod/a/memory.current", "150000\n");
-    root.Write("/sys/fs/cgroup/pod/a/memory.stat", "anon 100000\ninactive_file 50000\n");
+    root.Write("proc/self/cgroup", "0::/pod/a\n");
+    root.Write("sys/fs/cgroup/pod/a/memory.max", "400000\n");
+    root.Write("sys/fs/cgroup/pod/a/memory.current", "150000\n");
+    root.Write("sys/fs/cgroup/pod/a/memory.stat", "anon 100000\ninactive_file 50000\n");
   }
   SECTION("v2, a container's root") {
-    root.Write("/proc/self/cgroup", "0::/pod/a\n");
-    root.Write("/sys/fs/cgroup/memory.max", "400000\n");
-    root.Write("/sys/fs/cgroup/memory.current", "150000\n");
-    root.Write("/sys/fs/cgroup/memory.stat", "anon 100000\ninactive_file 50000\n");
+    root.Write("proc/self/cgroup", "0::/pod/a\n");
+    root.Write("sys/fs/cgroup/memory.max", "400000\n");
+    root.Write("sys/fs/cgroup/memory.current", "150000\n");
+    root.Write("sys/fs/cgroup/memory.stat", "anon 100000\ninactive_file 50000\n");
   }
   SECTION("v1") {
-    root.Write("/proc/self/cgroup", "4:cpu:/x\n7:memory:/pod/a\n0::/\n");
-    root.Write("/sys/fs/cgroup/memory/pod/a/memory.limit_in_bytes", "400000\n");
-    root.Write("/sys/fs/cgroup/memory/pod/a/memory.usage_in_bytes", "150000\n");
-    root.Write("/sys/fs/cgroup/memory/pod/a/memory.stat", "total_inactive_file 50000\n");
+    root.Write("proc/self/cgroup", "4:cpu:/x\n7:memory:/pod/a\n0::/\n");
+    root.Write("sys/fs/cgroup/memory/pod/a/memory.limit_in_bytes", "400000\n");
+    root.Write("sys/fs/cgroup/memory/pod/a/memory.usage_in_bytes", "150000\n");
+    root.Write("sys/fs/cgroup/memory/pod/a/memory.stat", "total_inactive_file 50000\n");
   }
   const HostMemory memory = ReadHostMemory(root.path());
   CHECK(memory.total_bytes == 400000);

@@ -4,7 +4,7 @@
 #include <catch2/matchers/catch_matchers_string.hpp>
 
 #include "common/gguf/test_gguf.h"
-#include "common/model/temp_dir.h"
+#include "common/temp_dir.h"
 
 namespace stagecoach::gguf {
 namespace {

@@ -3,7 +3,7 @@
 #include <catch2/catch_test_macros.hpp>
 #include <catch2/matchers/catch_matchers_string.hpp>
 
-#include "common/model/temp_dir.h"
+#include "common/temp_dir.h"
 
 namespace stagecoach {
 namespace {

@@ -6,7 +6,7 @@
 #include <cmath>
 
 #include "common/gguf/test_gguf.h"
-#include "common/model/temp_dir.h"
+#include "common/temp_dir.h"
 
 namespace stagecoach {
 namespace {

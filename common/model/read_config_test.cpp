@@ -4,7 +4,7 @@
 #include <cmath>
 
 #include "common/model/model_spec.h"
-#include "common/model/temp_dir.h"
+#include "common/temp_dir.h"
 
 namespace stagecoach {
 namespace {

@@ -12,6 +12,7 @@
 #include <string_view>
 #include <vector>
 
+#include "common/temp_dir.h"
 #include "common/text/token_stream.h"
 #include "common/text/tokenizer.h"
 
@@ -46,25 +47,5 @@ inline std::string Stream(const std::shared_ptr<const Tokenizer>& tokenizer,
   for (int32_t id : ids) out += stream.Push(id);
   return out + stream.Flush();
 }
-
-// A checkpoint folder that goes away with the test.
-class TempDir {
- public:
-  TempDir() {
-    std::string name = (std::filesystem::temp_directory_path() / "sc_text_XXXXXX").string();
-    path_ = mkdtemp(name.data());
-  }
-  TempDir(const TempDir&) = delete;
-  TempDir& operator=(const TempDir&) = delete;
-  ~TempDir() { std::filesystem::remove_all(path_); }
-
-  const std::string& path() const { return path_; }
-  void Write(const std::string& name, std::string_view content) const {
-    std::ofstream(path_ + "/" + name, std::ios::binary) << content;
-  }
-
- private:
-  std::string path_;
-};
 
 }  // namespace stagecoach::text

@@ -13,13 +13,13 @@
 #include <algorithm>
 
 #include "common/check.h"
+#include "common/float_convert.h"
 #include "common/status.h"
 #include "kernels/cpu/attention_plan.h"
 #include "kernels/cpu/cpu_kernel.h"
 #include "kernels/cpu/kv_layout.h"
 #include "kernels/cpu/panel-inl.h"
 #include "kernels/cpu/softmax-inl.h"
-#include "kernels/float_convert.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace stagecoach::kernels {

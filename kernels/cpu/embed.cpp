@@ -3,9 +3,9 @@
 #include <algorithm>
 
 #include "common/check.h"
+#include "common/float_convert.h"
 #include "kernels/cpu/elementwise.h"
 #include "kernels/cpu/panel.h"
-#include "kernels/float_convert.h"
 
 namespace stagecoach::kernels {
 namespace {

@@ -2,8 +2,8 @@
 #include <catch2/generators/catch_generators.hpp>
 #include <catch2/generators/catch_generators_range.hpp>
 
+#include "common/float_convert.h"
 #include "kernels/cpu/kernel_test_util.h"
-#include "kernels/float_convert.h"
 
 namespace stagecoach::kernels {
 namespace {

@@ -3,8 +3,8 @@
 #include <cstring>
 
 #include "common/check.h"
+#include "common/float_convert.h"
 #include "kernels/cpu/elementwise.h"
-#include "kernels/float_convert.h"
 
 namespace stagecoach::kernels {
 namespace {

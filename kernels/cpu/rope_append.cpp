@@ -3,11 +3,11 @@
 #include <hwy/foreach_target.h>  // before highway.h
 #include <hwy/highway.h>
 
+#include "common/float_convert.h"
 #include "kernels/cpu/cpu_kernel.h"
 #include "kernels/cpu/elementwise.h"
 #include "kernels/cpu/kv_layout.h"
 #include "kernels/cpu/norm-inl.h"
-#include "kernels/float_convert.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace stagecoach::kernels {

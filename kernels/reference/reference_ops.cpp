@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "common/check.h"
-#include "kernels/float_convert.h"
+#include "common/float_convert.h"
 #include "kernels/reference/reference_sample.h"
 
 namespace stagecoach::kernels {

@@ -8,9 +8,9 @@
 #include <cstring>
 #include <map>
 
+#include "common/float_convert.h"
 #include "common/gguf/test_gguf.h"
-#include "common/model/temp_dir.h"
-#include "kernels/float_convert.h"
+#include "common/temp_dir.h"
 #include "kernels/reference/reference_ops.h"
 #include "tests/golden/golden_data.h"
 #include "tests/golden/pipeline_run.h"
@@ -60,8 +60,7 @@ std::vector<float> Values(const worker::CheckpointFiles::Found& found) {
   const DType dtype = *worker::PlainDType(*found.entry->encoding);
   std::vector<float> values((found.entry->end - found.entry->begin) / DTypeBytes(dtype));
   for (size_t i = 0; i < values.size(); ++i) {
-    values[i] =
-        kernels::LoadElement(found.file->mapped->bytes().data() + found.entry->begin, dtype, i);
+    values[i] = LoadElement(found.file->mapped->bytes().data() + found.entry->begin, dtype, i);
   }
   return values;
 }

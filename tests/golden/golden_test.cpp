@@ -15,18 +15,16 @@
 
 #include "kernels/cpu/cpu_ops.h"
 #include "kernels/reference/reference_ops.h"
+#include "tests/golden/golden_compare.h"
 #include "tests/golden/golden_data.h"
 #include "tests/golden/pipeline_run.h"
 
 namespace stagecoach {
 namespace {
 
-constexpr float kTolerance = 1e-3f;
 constexpr int32_t kAllAtOnce = 512;
 
 using Rows = std::vector<std::vector<float>>;
-
-bool IsVerbose() { return std::getenv("STAGECOACH_GOLDEN_VERBOSE") != nullptr; }
 
 struct Backend {
   const char* name;
@@ -55,53 +53,6 @@ std::unique_ptr<PipelineRun> Load(const PipelineOptions& options, kernels::Ops* 
   INFO(options.model_dir << ": " << run.status());
   REQUIRE(run.ok());
   return *std::move(run);
-}
-
-std::vector<float> LogSoftmax(const std::vector<float>& logits) {
-  const double max = *std::max_element(logits.begin(), logits.end());
-  double sum = 0;
-  for (const float x : logits) sum += std::exp(x - max);
-  std::vector<float> result;
-  for (const float x : logits) result.push_back(static_cast<float>(x - max - std::log(sum)));
-  return result;
-}
-
-struct Differences {
-  float logits = 0, prompt_logprobs = 0, greedy_logprobs = 0;
-  int n_tokens = 0, n_close_calls = 0;
-};
-
-// Prompt alone in one chunk, then the golden tokens one by one.
-Differences CompareWithGolden(PipelineRun& run, const GoldenCase& golden, int32_t chunk_tokens) {
-  Differences worst;
-  TestSequence sequence = run.NewSequence(golden.prompt_ids);
-  Rows rows = run.Prefill(&sequence, chunk_tokens);
-  for (size_t i = 0; i < golden.prompt_logprobs.size(); ++i) {
-    const float mine = LogSoftmax(rows[i])[static_cast<size_t>(golden.prompt_ids[i + 1])];
-    worst.prompt_logprobs =
-        std::max(worst.prompt_logprobs, std::abs(mine - golden.prompt_logprobs[i]));
-  }
-  for (size_t i = 0; i < golden.logits.size(); ++i) {
-    worst.logits = std::max(worst.logits, std::abs(rows.back()[i] - golden.logits[i]));
-  }
-  for (size_t step = 0; step < golden.greedy_ids.size(); ++step) {
-    const std::vector<float>& logits = rows.back();
-    const auto best = std::max_element(logits.begin(), logits.end()) - logits.begin();
-    const int32_t expected = golden.greedy_ids[step];
-    if (golden.greedy_margins[step] > kTolerance) {
-      INFO("step " << step << " of \"" << golden.text << '"');
-      CHECK(best == expected);
-      ++worst.n_tokens;
-    } else {
-      ++worst.n_close_calls;
-    }
-    const float mine = LogSoftmax(logits)[static_cast<size_t>(expected)];
-    worst.greedy_logprobs =
-        std::max(worst.greedy_logprobs, std::abs(mine - golden.greedy_logprobs[step]));
-    sequence.ids.push_back(expected);
-    rows = run.Prefill(&sequence, 1);
-  }
-  return worst;
 }
 
 // Logits of all prompt positions and of a few golden tokens after them, each sequence alone.
@@ -168,32 +119,6 @@ void CheckSameBits(const std::vector<Rows>& a, const std::vector<Rows>& b,
   }
 }
 
-Differences Worst(PipelineRun& run, const std::vector<GoldenCase>& cases, int32_t chunk_tokens) {
-  Differences worst;
-  for (const GoldenCase& golden : cases) {
-    const Differences one = CompareWithGolden(run, golden, chunk_tokens);
-    worst.logits = std::max(worst.logits, one.logits);
-    worst.prompt_logprobs = std::max(worst.prompt_logprobs, one.prompt_logprobs);
-    worst.greedy_logprobs = std::max(worst.greedy_logprobs, one.greedy_logprobs);
-    worst.n_tokens += one.n_tokens;
-    worst.n_close_calls += one.n_close_calls;
-  }
-  return worst;
-}
-
-void CheckWithinTolerance(const std::string& what, const Differences& d) {
-  const std::string line = fmt::format(
-      "{}: greatest difference of logits {:.2e}, prompt logprobs {:.2e}, greedy logprobs {:.2e}; "
-      "{} greedy tokens equal, "
-      "{} too close to call",
-      what, d.logits, d.prompt_logprobs, d.greedy_logprobs, d.n_tokens, d.n_close_calls);
-  if (IsVerbose()) fmt::print("{}\n", line);
-  INFO(line);
-  CHECK(d.logits < kTolerance);
-  CHECK(d.prompt_logprobs < kTolerance);
-  CHECK(d.greedy_logprobs < kTolerance);
-}
-
 TEST_CASE("float32 agrees with transformers") {
   const std::vector<GoldenModel> models = AllModels();
   REQUIRE(models.size() >= 7);
@@ -202,7 +127,7 @@ TEST_CASE("float32 agrees with transformers") {
       const auto run = Load({.model_dir = model.model_dir, .dtype = DType::kF32, .n_blocks = 512},
                             backend.ops.get());
       CheckWithinTolerance(fmt::format("{} on {}", model.name, backend.name),
-                           Worst(*run, model.cases, kAllAtOnce));
+                           CompareWithGolden(*run, model.cases, kAllAtOnce));
     }
   }
 }
@@ -260,7 +185,7 @@ TEST_CASE("one real model", "[.][real]") {
       Load({.model_dir = model_dir, .n_stages = 2, .dtype = DType::kF32, .max_model_len = 4096},
            backend.ops.get());
   CheckWithinTolerance(fmt::format("{} on {}", model_dir, backend.name),
-                       Worst(*run, ReadGoldenFile(file), kAllAtOnce));
+                       CompareWithGolden(*run, ReadGoldenFile(file), kAllAtOnce));
 }
 
 }  // namespace

@@ -17,6 +17,7 @@ absl::StatusOr<std::unique_ptr<PipelineRun>> PipelineRun::Load(const PipelineOpt
   for (int32_t stage = 0; stage < options.n_stages; ++stage) {
     worker::StageModelOptions model;
     model.model_dir = options.model_dir;
+    model.adapter_dir = options.adapter_dir;
     model.first_layer = spec.n_layers() * stage / options.n_stages;
     model.n_layers = spec.n_layers() * (stage + 1) / options.n_stages - model.first_layer;
     model.is_first = stage == 0;

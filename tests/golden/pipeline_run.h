@@ -18,6 +18,7 @@ namespace stagecoach {
 
 struct PipelineOptions {
   std::string model_dir;
+  std::string adapter_dir;  // empty: none
   int32_t n_stages = 1;
   std::optional<DType> dtype;
   bool dummy_weights = false;

@@ -4,7 +4,7 @@
 #include <cstring>
 
 #include "common/check.h"
-#include "kernels/float_convert.h"
+#include "common/float_convert.h"
 
 namespace stagecoach::worker {
 namespace {
@@ -12,7 +12,7 @@ namespace {
 float LoadHalf(const uint8_t* at) {
   uint16_t bits;
   std::memcpy(&bits, at, sizeof(bits));
-  return kernels::FloatFromF16(bits);
+  return FloatFromF16(bits);
 }
 
 // {scale f16, 16 bytes}: low nibbles are elements 0-15, high ones 16-31; minus 8.
@@ -115,7 +115,7 @@ void Dequantize(Encoding encoding, const std::byte* from, int64_t n, float* out)
     case Encoding::kF16:
     case Encoding::kBF16:
       for (int64_t i = 0; i < n; ++i) {
-        out[i] = kernels::LoadElement(from, *PlainDType(encoding), static_cast<size_t>(i));
+        out[i] = LoadElement(from, *PlainDType(encoding), static_cast<size_t>(i));
       }
       return;
     case Encoding::kQ4_0:

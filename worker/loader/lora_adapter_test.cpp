@@ -8,7 +8,7 @@
 #include <cmath>
 #include <filesystem>
 
-#include "common/model/temp_dir.h"
+#include "common/temp_dir.h"
 #include "worker/loader/check_checkpoint.h"
 #include "worker/loader/test_checkpoint.h"
 

@@ -4,7 +4,7 @@
 #include <catch2/generators/catch_generators.hpp>
 #include <catch2/matchers/catch_matchers_string.hpp>
 
-#include "common/model/temp_dir.h"
+#include "common/temp_dir.h"
 #include "worker/loader/test_checkpoint.h"
 
 namespace stagecoach::worker {

@@ -8,8 +8,8 @@
 #include <iterator>
 #include <random>
 
-#include "common/model/temp_dir.h"
-#include "kernels/float_convert.h"
+#include "common/float_convert.h"
+#include "common/temp_dir.h"
 #include "worker/loader/pickle_machine.h"
 #include "worker/loader/test_checkpoint.h"
 #include "worker/loader/weight_source.h"
@@ -39,7 +39,7 @@ std::vector<float> Values(WeightSource& source, size_t request, int64_t rows, in
   const RowsView view = source.Rows(request, 0, rows);
   std::vector<float> values;
   for (int64_t i = 0; i < rows * cols; ++i) {
-    values.push_back(kernels::LoadElement(view.data, view.dtype, static_cast<size_t>(i)));
+    values.push_back(LoadElement(view.data, view.dtype, static_cast<size_t>(i)));
   }
   return values;
 }

@@ -6,7 +6,7 @@
 #include <catch2/matchers/catch_matchers_string.hpp>
 #include <cmath>
 
-#include "common/model/temp_dir.h"
+#include "common/temp_dir.h"
 #include "worker/loader/test_checkpoint.h"
 
 namespace stagecoach::worker {

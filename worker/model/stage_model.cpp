@@ -5,8 +5,8 @@
 #include <algorithm>
 
 #include "common/check.h"
+#include "common/float_convert.h"
 #include "common/status.h"
-#include "kernels/float_convert.h"
 #include "worker/model/decoder.h"
 #include "worker/model/device_batch.h"
 #include "worker/model/kv_cache.h"
@@ -22,8 +22,8 @@ constexpr int64_t kMaxLogitBytes = 64 << 20;
 // transformers multiplies by the scale in the embedding's own dtype.
 float RoundTo(DType dtype, float value) {
   uint32_t stored = 0;
-  kernels::StoreElement(&stored, dtype, 0, value);
-  return kernels::LoadElement(&stored, dtype, 0);
+  StoreElement(&stored, dtype, 0, value);
+  return LoadElement(&stored, dtype, 0);
 }
 
 absl::Status CheckOptions(const StageModelOptions& options, const ModelSpec& spec) {

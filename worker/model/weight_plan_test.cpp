@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <catch2/catch_test_macros.hpp>
 
-#include "common/model/temp_dir.h"
+#include "common/temp_dir.h"
 
 namespace stagecoach::worker {
 namespace {

@@ -2,8 +2,8 @@
 
 #include <algorithm>
 
+#include "common/float_convert.h"
 #include "common/status.h"
-#include "kernels/float_convert.h"
 #include "worker/loader/check_checkpoint.h"
 #include "worker/loader/weight_source.h"
 #include "worker/model/weight_plan.h"
@@ -77,7 +77,7 @@ class WeightReader {
     const RowsView view = source_->Rows(part.request, 0, 1);
     std::vector<float> values(static_cast<size_t>(request.cols));
     for (size_t i = 0; i < values.size(); ++i) {
-      values[i] = kernels::LoadElement(view.data, view.dtype, i);
+      values[i] = LoadElement(view.data, view.dtype, i);
     }
     ops_->Upload(values.data(), vector.target->As<float>() + part.first_row,
                  values.size() * sizeof(float));

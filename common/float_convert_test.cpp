@@ -1,9 +1,9 @@
-#include "kernels/float_convert.h"
+#include "common/float_convert.h"
 
 #include <catch2/catch_test_macros.hpp>
 #include <limits>
 
-namespace stagecoach::kernels {
+namespace stagecoach {
 namespace {
 
 constexpr float kInf = std::numeric_limits<float>::infinity();
@@ -43,4 +43,4 @@ TEST_CASE("BF16 rounds to nearest, ties to even") {
 }
 
 }  // namespace
-}  // namespace stagecoach::kernels
+}  // namespace stagecoach

@@ -8,7 +8,7 @@
 
 #include "common/dtype.h"
 
-namespace stagecoach::kernels {
+namespace stagecoach {
 
 inline float FloatFromBF16(uint16_t bits) {
   return std::bit_cast<float>(static_cast<uint32_t>(bits) << 16);
@@ -75,4 +75,4 @@ inline void StoreElement(void* data, DType dtype, size_t index, float value) {
   }
 }
 
-}  // namespace stagecoach::kernels
+}  // namespace stagecoach

@@ -1,0 +1,77 @@
+#include "tests/golden/golden_compare.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <catch2/catch_test_macros.hpp>
+#include <cmath>
+#include <cstdlib>
+
+namespace stagecoach {
+namespace {
+
+constexpr float kTolerance = 1e-3f;
+
+std::vector<float> LogSoftmax(const std::vector<float>& logits) {
+  const double max = *std::max_element(logits.begin(), logits.end());
+  double sum = 0;
+  for (const float x : logits) sum += std::exp(x - max);
+  std::vector<float> result;
+  for (const float x : logits) result.push_back(static_cast<float>(x - max - std::log(sum)));
+  return result;
+}
+
+void CompareCase(PipelineRun& run, const GoldenCase& golden, int32_t chunk_tokens,
+                 Differences& worst) {
+  TestSequence sequence = run.NewSequence(golden.prompt_ids);
+  std::vector<std::vector<float>> rows = run.Prefill(&sequence, chunk_tokens);
+  for (size_t i = 0; i < golden.prompt_logprobs.size(); ++i) {
+    const float mine = LogSoftmax(rows[i])[static_cast<size_t>(golden.prompt_ids[i + 1])];
+    worst.prompt_logprobs =
+        std::max(worst.prompt_logprobs, std::abs(mine - golden.prompt_logprobs[i]));
+  }
+  for (size_t i = 0; i < golden.logits.size(); ++i) {
+    worst.logits = std::max(worst.logits, std::abs(rows.back()[i] - golden.logits[i]));
+  }
+  for (size_t step = 0; step < golden.greedy_ids.size(); ++step) {
+    const std::vector<float>& logits = rows.back();
+    const auto best = std::max_element(logits.begin(), logits.end()) - logits.begin();
+    const int32_t expected = golden.greedy_ids[step];
+    if (golden.greedy_margins[step] > kTolerance) {
+      INFO("step " << step << " of \"" << golden.text << '"');
+      CHECK(best == expected);
+      ++worst.n_tokens;
+    } else {
+      ++worst.n_close_calls;
+    }
+    const float mine = LogSoftmax(logits)[static_cast<size_t>(expected)];
+    worst.greedy_logprobs =
+        std::max(worst.greedy_logprobs, std::abs(mine - golden.greedy_logprobs[step]));
+    sequence.ids.push_back(expected);
+    rows = run.Prefill(&sequence, 1);
+  }
+}
+
+}  // namespace
+
+Differences CompareWithGolden(PipelineRun& run, std::span<const GoldenCase> cases,
+                              int32_t chunk_tokens) {
+  Differences worst;
+  for (const GoldenCase& golden : cases) CompareCase(run, golden, chunk_tokens, worst);
+  return worst;
+}
+
+void CheckWithinTolerance(const std::string& what, const Differences& d) {
+  const std::string line = fmt::format(
+      "{}: greatest difference of logits {:.2e}, prompt logprobs {:.2e}, greedy logprobs {:.2e}; "
+      "{} greedy tokens equal, "
+      "{} too close to call",
+      what, d.logits, d.prompt_logprobs, d.greedy_logprobs, d.n_tokens, d.n_close_calls);
+  if (std::getenv("STAGECOACH_GOLDEN_VERBOSE") != nullptr) fmt::print("{}\n", line);
+  INFO(line);
+  CHECK(d.logits < kTolerance);
+  CHECK(d.prompt_logprobs < kTolerance);
+  CHECK(d.greedy_logprobs < kTolerance);
+}
+
+}  // namespace stagecoach

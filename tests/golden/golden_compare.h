@@ -1,0 +1,26 @@
+// A pipeline's results beside those of a golden.json.
+#pragma once
+
+#include <span>
+#include <string>
+
+#include "tests/golden/golden_data.h"
+#include "tests/golden/pipeline_run.h"
+
+namespace stagecoach {
+
+// The greatest found, over all cases.
+struct Differences {
+  float logits = 0, prompt_logprobs = 0, greedy_logprobs = 0;
+  int n_tokens = 0, n_close_calls = 0;  // greedy ones
+};
+
+// Each prompt alone, at most `chunk_tokens` in a step, then the golden tokens one by one. Checks
+// that the greedy tokens are equal where the golden file's margin decides.
+Differences CompareWithGolden(PipelineRun& run, std::span<const GoldenCase> cases,
+                              int32_t chunk_tokens);
+
+// Within 1e-3 each; STAGECOACH_GOLDEN_VERBOSE prints them.
+void CheckWithinTolerance(const std::string& what, const Differences& differences);
+
+}  // namespace stagecoach
