@@ -8,7 +8,7 @@
 #include <fstream>
 #include <string_view>
 
-#include "common/model/temp_dir.h"
+#include "common/temp_dir.h"
 
 namespace stagecoach::check {
 namespace {

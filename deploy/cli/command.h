@@ -23,6 +23,7 @@ void AddServe(CLI::App& app, Command& command);
 void AddGenerate(CLI::App& app, Command& command);
 void AddBatch(CLI::App& app, Command& command);
 void AddChat(CLI::App& app, Command& command);
+void AddBench(CLI::App& app, Command& command);
 void AddCheck(CLI::App& app, Command& command);
 void AddDoctor(CLI::App& app, Command& command);
 

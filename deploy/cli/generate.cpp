@@ -1,25 +1,22 @@
 #include <fmt/format.h>
-#include <unistd.h>
 
 #include <CLI/CLI.hpp>
 #include <boost/json.hpp>
 #include <cstdio>
 #include <memory>
 
-#include "deploy/cli/checked_start.h"
 #include "deploy/cli/client.h"
 #include "deploy/cli/command.h"
 #include "deploy/cli/completion.h"
 #include "deploy/cli/json_out.h"
+#include "deploy/cli/own_server.h"
 #include "deploy/cli/sampling_flags.h"
-#include "deploy/cli/serve_options.h"
 
 namespace stagecoach::cli {
 namespace {
 
 struct Options {
-  std::string server = kDefaultServer;
-  launch::ClusterOptions cluster;  // used when cluster.model is set
+  ServerChoice server;
   std::string prompt;
   std::vector<int32_t> prompt_ids;
   std::string chat;
@@ -102,37 +99,12 @@ absl::Status Run(const Options& options, const std::string& server) {
   return status;
 }
 
-// With a cluster of its own, which ends with the answer. Interrupted, the children go down with
-// this process.
-absl::Status RunWithCluster(const Options& options) {
-  if (isatty(STDERR_FILENO)) fmt::print(stderr, "starting {} ...\n", options.cluster.model);
-  launch::Cluster cluster(options.cluster);
-  const absl::StatusOr<launch::Endpoints> endpoints = CheckedStart(cluster, options.cluster);
-  if (!endpoints.ok()) return endpoints.status();
-  const absl::Status answered = Run(options, endpoints->grpc);
-  cluster.RequestStop();
-  const absl::Status ended = cluster.Wait();
-  return ended.ok() ? answered : ended;
-}
-
 int Generate(const Options& options) {
   const absl::Status status =
-      options.cluster.model.empty() ? Run(options, options.server) : RunWithCluster(options);
+      WithServer(options.server, [&](const std::string& address) { return Run(options, address); });
   if (status.ok()) return kExitOk;
   fmt::print(stderr, "error: {}\n", std::string(status.message()));
   return kExitError;
-}
-
-void AddSourceFlags(CLI::App& generate, Options& options) {
-  CLI::Option* server = generate.add_option("--server", options.server, "Router to ask")
-                            ->type_name("HOST:PORT")
-                            ->capture_default_str();
-  generate
-      .add_option("--model", options.cluster.model,
-                  "Model to serve just for this answer, in place of a server")
-      ->type_name("MODEL")
-      ->excludes(server);
-  AddStageFlags(generate, options.cluster);
 }
 
 void AddPromptFlags(CLI::App& generate, Options& options) {
@@ -159,7 +131,7 @@ void AddPromptFlags(CLI::App& generate, Options& options) {
 void AddGenerate(CLI::App& app, Command& command) {
   auto options = std::make_shared<Options>();
   CLI::App* generate = app.add_subcommand("generate", "Completes one prompt; the text streams");
-  AddSourceFlags(*generate, *options);
+  AddServerFlags(*generate, options->server);
   AddPromptFlags(*generate, *options);
   generate->add_option("--priority", options->priority, "Lower is served first")
       ->type_name("N")
@@ -172,14 +144,7 @@ void AddGenerate(CLI::App& app, Command& command) {
   AddLogprobFlags(*generate, options->sampling);
   generate->get_option("--logprobs")->needs(json);
   generate->get_option("--prompt-logprobs")->needs(json);
-  generate->callback([options, &command] {
-    options->cluster.program_dir = ProgramDir();
-    options->cluster.log_level = "warning";
-    options->cluster.echo_logs = false;
-    options->cluster.serve.grpc = "127.0.0.1:0";
-    options->cluster.serve.metrics = "127.0.0.1:0";
-    command = [options] { return Generate(*options); };
-  });
+  generate->callback([options, &command] { command = [options] { return Generate(*options); }; });
 }
 
 }  // namespace stagecoach::cli

@@ -16,6 +16,7 @@ int main(int argc, char** argv) {
   AddGenerate(app, command);
   AddChat(app, command);
   AddBatch(app, command);
+  AddBench(app, command);
   AddCheck(app, command);
   AddDoctor(app, command);
   app.add_subcommand("version", "Prints the version")->callback([&command] {

@@ -5,7 +5,7 @@
 #include <catch2/matchers/catch_matchers_string.hpp>
 #include <filesystem>
 
-#include "common/model/temp_dir.h"
+#include "common/temp_dir.h"
 #include "deploy/doctor/host_probes.h"
 
 namespace stagecoach::doctor {

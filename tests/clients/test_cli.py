@@ -102,6 +102,32 @@ def test_batch(cluster, tmp_path):
     assert answers[3]["token_ids"] == one["token_ids"]
 
 
+@pytest.mark.parametrize("mode, flags", [
+    ("latency", ["--batch-size", 2, "--repeat", 2, "--warmup", 1]),
+    ("throughput", ["--requests", 4, "--prefix-tokens", 16, "--prefixes", 2]),
+    ("serve", ["--requests", 4, "--concurrency", 2, "--request-rate", 1000]),
+])
+def test_bench(cluster, mode, flags):
+    arguments = ["bench", mode, "--server", cluster.grpc, "--input-tokens", 32, "--output-tokens", 5, *flags]
+    report = json.loads(run(*arguments, "--json").stdout)
+    assert report["load"]["mode"] == mode
+    assert report["requests"] == {"ok": 4, "failed": 0}
+    assert report["prompt_tokens"] == 4 * 32
+    assert report["output_tokens"] == 4 * 5
+    for figure in "ttft_ms", "itl_ms", "tpot_ms", "e2e_ms":
+        assert 0 <= report[figure]["p50"] <= report[figure]["p99"] <= report[figure]["max"]
+    assert "TTFT" in run(*arguments).stdout
+
+
+def test_bench_of_a_file(cluster, tmp_path):
+    path = tmp_path / "requests.jsonl"
+    path.write_text('{"prompt": "The train", "max_tokens": 3, "ignore_eos": true}\n')
+    report = json.loads(run("bench", "serve", "--server", cluster.grpc, "--file", path, "--requests", 3, "--json").stdout)
+    assert report["output_tokens"] == 9
+    path.write_text('{"prompt": "The train", "top_pp": 3}\n')
+    assert "line 1" in run("bench", "serve", "--server", cluster.grpc, "--file", path, code=1).stderr
+
+
 def test_chat_remembers(cluster):
     """Piped lines are questions; answers with history differ from none only through what was said before."""
     arguments = ["chat", "--server", cluster.grpc, "--temperature", "0", "--max-tokens", "16"]

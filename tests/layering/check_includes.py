@@ -38,7 +38,8 @@ ALLOWED = {
     "deploy/check": ["router/dispatch", "worker/model", "worker/loader", "kernels", "common", "common/model",
                      "common/text"],
     "deploy/doctor": ["deploy/check", "kernels/cpu", "common"],
-    "deploy/cli": ["deploy/check", "deploy/doctor", "deploy/launch", "common", "common/flags", "common/model",
+    "deploy/bench": ["common/rpc", "proto"],
+    "deploy/cli": ["deploy/bench", "deploy/check", "deploy/doctor", "deploy/launch", "common", "common/flags", "common/model",
                    "common/rpc", "proto"],
 }
 # Tests may also use these fakes and seams of folders below them.
