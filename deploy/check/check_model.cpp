@@ -13,6 +13,7 @@
 #include "common/text/chat_template.h"
 #include "common/text/embedding_rows.h"
 #include "common/text/tokenizer.h"
+#include "deploy/check/merge_lines.h"
 #include "deploy/check/model_facts.h"
 #include "worker/loader/check_checkpoint.h"
 #include "worker/loader/weight_source.h"
@@ -64,14 +65,18 @@ class Checker {
     Problem(part, std::string(status.message()));
   }
   void Problem(Part part, std::string text) {
-    report_.problems.push_back({part, WithoutFolder(std::move(text))});
+    text = WithoutFolder(std::move(text));
+    // A .gguf file that is cut short is that for its config, its tensors and its tokenizer.
+    const bool is_known = std::any_of(report_.problems.begin(), report_.problems.end(),
+                                      [&](const Finding& f) { return f.text == text; });
+    if (!is_known) report_.problems.push_back({part, std::move(text)});
   }
   void Note(Part part, std::string text) {
     report_.notes.push_back({part, WithoutFolder(std::move(text))});
   }
-  // The report names the folder once.
+  // The report names the folder, or the only file, once.
   std::string WithoutFolder(std::string text) const {
-    if (!dir_.empty()) absl::StrReplaceAll({{dir_ + "/", ""}}, &text);
+    if (!dir_.empty()) absl::StrReplaceAll({{dir_ + "/", ""}, {dir_ + ": ", ""}}, &text);
     return text;
   }
 
@@ -95,8 +100,8 @@ class Checker {
       const worker::CheckpointOptions checkpoint(dir_, options_.adapter_dir);
       const worker::CheckpointVerdict verdict =
           worker::CheckCheckpoint(checkpoint, *spec_, plan.requests);
-      for (const std::string& problem : verdict.problems) Problem(Part::kTensors, problem);
-      for (const std::string& note : verdict.notes) Note(Part::kTensors, note);
+      for (const std::string& line : MergeLines(verdict.problems)) Problem(Part::kTensors, line);
+      for (const std::string& line : MergeLines(verdict.notes)) Note(Part::kTensors, line);
       if (const auto source = worker::OpenCheckpoint(checkpoint, plan.requests); source.ok()) {
         for (size_t i = 0; i < plan.requests.size(); ++i) stored.push_back((*source)->dtype(i));
       }

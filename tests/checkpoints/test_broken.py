@@ -5,6 +5,7 @@ import struct
 
 import pytest
 from checkpoint import Checkpoint, check, refused_start
+from gguf_file import gguf_bytes
 from tensors import calls, legacy_bin, read_safetensors, safetensors_bytes, safetensors_header, state_dict_pickle
 
 PEAK_BYTES = 200 << 20
@@ -202,6 +203,38 @@ def bin_with_peft_leftovers(model):
     model.write_bin(read_safetensors(model.path("model.safetensors")))
 
 
+def write_gguf(model, raw):
+    """A .gguf file in place of all others."""
+    for file in model.folder.iterdir():
+        file.unlink()
+    model.path("model.gguf").write_bytes(raw)
+
+
+def gguf(architecture="llama"):
+    return gguf_bytes({"general.architecture": architecture, f"{architecture}.block_count": ("u32", 1)},
+                      {"token_embd.weight": ("F32", [4, 2], bytes(32))})
+
+
+def gguf_cut_short(model):
+    write_gguf(model, gguf()[:-40])
+
+
+def gguf_of_counts_beyond_its_end(model):
+    write_gguf(model, b"GGUF" + struct.pack("<IQQ", 3, 2**62, 2**62) + bytes(64))
+
+
+def gguf_of_version_1(model):
+    write_gguf(model, b"GGUF" + struct.pack("<I", 1) + bytes(64))
+
+
+def gguf_unsupported_architecture(model):
+    write_gguf(model, gguf("qwerty"))
+
+
+def gguf_lacks_its_keys(model):
+    write_gguf(model, gguf())
+
+
 def no_weights(model):
     model.remove("model.safetensors")
 
@@ -242,6 +275,11 @@ BROKEN = {
     bin_without_its_data: ["pytorch_model.bin"],
     bin_index_names_a_file_outside: ["/etc/part.bin", "no file of this folder"],
     bin_with_peft_leftovers: ["LoRA", "merge_and_unload", "--merge-adapter"],
+    gguf_cut_short: ["model.gguf"],
+    gguf_of_counts_beyond_its_end: ["model.gguf"],
+    gguf_of_version_1: ["model.gguf", "version 1"],
+    gguf_unsupported_architecture: ["qwerty", "supported are", "llama"],
+    gguf_lacks_its_keys: ["llama.embedding_length"],
     no_weights: ["model.safetensors"],
 }
 

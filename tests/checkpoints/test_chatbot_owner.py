@@ -125,3 +125,23 @@ def test_the_story(tmp_path):
     model.write_safetensors(with_one_row_more(model.tensors))
     with Cluster(folder) as cluster:
         assert greedy(cluster.stub, messages=messages) == answer
+
+
+def test_the_adapter_is_merged_while_loading(tmp_path):
+    """The other fix: the leftovers as they are, and the folder with the adapter's settings. B is zero, as before the
+    first step of training, so the answer is the base model's."""
+    folder, adapter = tmp_path / "shop-mistral", tmp_path / "adapter"
+    folder.mkdir()
+    adapter.mkdir()
+    model = Checkpoint(folder)
+    prompt = pb.TokenIds(ids=[1, 30, 40, 50])
+    with Cluster(folder) as cluster:
+        answer = greedy(cluster.stub, tokens=prompt)
+    model.write_bin(with_leftovers(model.tensors))
+    (adapter / "adapter_config.json").write_text(json.dumps(
+        {"peft_type": "LORA", "r": 4, "lora_alpha": 8, "target_modules": ["q_proj", "v_proj"]}))
+    assert "--merge-adapter" in problems(folder)["tensors"]
+    verdict = check(folder, "--merge-adapter", str(adapter))
+    assert verdict.code == 0, verdict.text
+    with Cluster(folder, stages=2, flags=["--merge-adapter", str(adapter)]) as cluster:
+        assert greedy(cluster.stub, tokens=prompt) == answer

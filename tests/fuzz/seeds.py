@@ -12,6 +12,7 @@ import sys
 
 ROOT = pathlib.Path(__file__).parents[2]
 sys.path.insert(0, str(ROOT / "tests" / "checkpoints"))
+from gguf_file import gguf_bytes  # noqa: E402
 from tensors import calls, legacy_bin, safetensors_bytes, safetensors_header, state_dict_pickle, write_bin  # noqa: E402
 
 GOLDEN = sorted((ROOT / "tests" / "golden" / "data").iterdir())
@@ -44,29 +45,14 @@ BATCH = [
 ]
 
 
-def gguf_string(text):
-    return struct.pack("<Q", len(text)) + text.encode()
-
-
-def gguf(version=3):
-    """Every type of value, an array of strings, and a tensor of F32 and of Q8_0."""
-    values = [("general.architecture", 8, gguf_string("llama")), ("a.u8", 0, b"\x01"), ("a.i8", 1, b"\xff"),
-              ("a.u16", 2, b"\x01\x02"), ("a.i16", 3, b"\x01\x02"), ("a.u32", 4, struct.pack("<I", 32)),
-              ("a.i32", 5, struct.pack("<i", -1)), ("a.f32", 6, struct.pack("<f", 1.5)), ("a.bool", 7, b"\x01"),
-              ("a.u64", 10, struct.pack("<Q", 7)), ("a.i64", 11, struct.pack("<q", -7)),
-              ("a.f64", 12, struct.pack("<d", 0.25)), ("general.alignment", 4, struct.pack("<I", 32)),
-              ("a.strings", 9, struct.pack("<IQ", 8, 2) + gguf_string("x") + gguf_string("yz")),
-              ("a.ints", 9, struct.pack("<IQ", 5, 2) + struct.pack("<ii", 1, 2))]
-    tensors = [("token_embd.weight", (2, 4), 0, 32), ("output.weight", (32, 1), 8, 34)]
-    out = b"GGUF" + struct.pack("<IQQ", version, len(tensors), len(values))
-    for key, kind, raw in values:
-        out += gguf_string(key) + struct.pack("<I", kind) + raw
-    at = 0
-    for name, shape, kind, size in tensors:
-        out += gguf_string(name) + struct.pack("<I", len(shape)) + struct.pack(f"<{len(shape)}Q", *shape)
-        out += struct.pack("<IQ", kind, at)
-        at += (size + 31) // 32 * 32
-    return out + bytes(-len(out) % 32) + bytes(at)
+def gguf(version):
+    """Every type of value, an array of strings and of numbers, and a tensor of F32 and of Q8_0."""
+    metadata = {"general.architecture": "llama", "general.alignment": ("u32", 32), "a.u8": ("u8", 1), "a.i8": ("i8", -1),
+                "a.u16": ("u16", 513), "a.i16": ("i16", -2), "a.i32": ("i32", -1), "a.f32": ("f32", 1.5),
+                "a.bool": ("bool", True), "a.u64": ("u64", 7), "a.i64": ("i64", -7), "a.f64": ("f64", 0.25),
+                "a.strings": ["x", "yz"], "a.ints": ("i32", [1, 2])}
+    return gguf_bytes(metadata, {"token_embd.weight": ("F32", [4, 2], bytes(32)),
+                                 "output.weight": ("Q8_0", [1, 32], bytes(34))}, version)
 
 
 def step_meta():
