@@ -108,6 +108,8 @@ def seeds():
     for model in GOLDEN:
         yield "config", (model / "config.json").read_bytes()
         yield "config", (model / "generation_config.json").read_bytes()
+    for adapter in (ROOT / "worker/loader/testdata/lora").glob("*/adapter_config.json"):
+        yield "config", adapter.read_bytes()
     for template in TEMPLATES + [p.read_text() for m in GOLDEN for p in m.glob("*.jinja")]:
         yield "template", template.encode()
     for conversation in CONVERSATIONS:
