@@ -24,6 +24,27 @@ absl::Status WithField(const absl::Status& status, std::string_view field) {
   return absl::Status(status.code(), fmt::format("{}: {}", field, std::string(status.message())));
 }
 
+absl::StatusOr<text::ChatTemplate::Options> RenderOptions(const v1::ChatRequest& request) {
+  text::ChatTemplate::Options options;
+  options.continue_final_message = request.continue_final_message();
+  options.add_generation_prompt = request.has_add_generation_prompt()
+                                      ? request.add_generation_prompt()
+                                      : !request.continue_final_message();
+  if (options.continue_final_message && options.add_generation_prompt) {
+    return absl::InvalidArgumentError(
+        "continue_final_message: excludes add_generation_prompt, as the answer would begin anew");
+  }
+  options.kwargs_json = request.chat_template_kwargs();
+  if (!options.kwargs_json.empty()) {
+    boost::system::error_code error;
+    const boost::json::value kwargs = boost::json::parse(options.kwargs_json, error);
+    if (error || !kwargs.is_object()) {
+      return absl::InvalidArgumentError("chat_template_kwargs: is not a JSON object");
+    }
+  }
+  return options;
+}
+
 }  // namespace
 
 absl::StatusOr<ChatPrompt> RenderChat(const ServedModel& model, const v1::ChatRequest& request) {
@@ -40,7 +61,8 @@ absl::StatusOr<ChatPrompt> RenderChat(const ServedModel& model, const v1::ChatRe
     SC_RETURN_IF_ERROR(CheckMessage(i, message));
     messages.push_back({{"role", message.role()}, {"content", message.content()}});
   }
-  auto rendered = model.chat_template->Render(boost::json::serialize(messages), "", {});
+  SC_ASSIGN_OR_RETURN(const text::ChatTemplate::Options options, RenderOptions(request));
+  auto rendered = model.chat_template->Render(boost::json::serialize(messages), "", options);
   if (!rendered.ok()) return WithField(rendered.status(), "messages");
   auto ids = model.tokenizer->EncodeRendered(*rendered);
   if (!ids.ok()) return WithField(ids.status(), "messages");

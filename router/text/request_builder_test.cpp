@@ -112,6 +112,30 @@ TEST_CASE("a chat is rendered, and what people write stays text") {
   CHECK(BuildGeneration(model, request)->prompt == chat->ids);
 }
 
+TEST_CASE("a chat can go on with its last message, and hand variables to the template") {
+  ServedModel model = TestModel();
+  v1::ChatRequest request;
+  v1::ChatMessage& message = *request.add_messages();
+  message.set_role("assistant");
+  message.set_content("It was a");
+  request.set_continue_final_message(true);
+  CHECK(RenderChat(model, request)->text == "<|start|>assistant: It was a");
+  request.set_add_generation_prompt(true);
+  CHECK(Refusal(model, request).starts_with("continue_final_message: "));
+  request.set_continue_final_message(false);
+  request.set_add_generation_prompt(false);
+  CHECK(RenderChat(model, request)->text == "<|start|>assistant: It was a<|end|>");
+
+  model.chat_template = *text::ChatTemplate::FromSource("{{ mood | default('calm') }}");
+  CHECK(RenderChat(model, request)->text == "calm");
+  request.set_chat_template_kwargs(R"({"mood": "merry"})");
+  CHECK(RenderChat(model, request)->text == "merry");
+  for (const char* bad : {"{", "[]", "1"}) {
+    request.set_chat_template_kwargs(bad);
+    CHECK(Refusal(model, request) == "chat_template_kwargs: is not a JSON object");
+  }
+}
+
 TEST_CASE("bad chats are refused by name") {
   ServedModel model = TestModel();
   v1::ChatRequest request;

@@ -9,6 +9,7 @@
 
 #include "common/status.h"
 #include "common/text/utf8.h"
+#include "router/text/error_code.h"
 
 namespace stagecoach::router {
 namespace {
@@ -121,16 +122,22 @@ absl::Status ResolveLengths(const ServedModel& model, const v1::SamplingParams& 
                             size_t n_prompt_tokens, ResolvedSampling& resolved) {
   const uint64_t context = model.max_model_len;
   if (n_prompt_tokens >= context) {
-    return absl::InvalidArgumentError(
-        fmt::format("prompt: {} tokens leave no room for a new one: max_model_len is {}",
-                    n_prompt_tokens, context));
+    return WithErrorCode(absl::InvalidArgumentError(fmt::format(
+                             "prompt: {} tokens leave no room for a new one: this model's maximum "
+                             "context length is {} tokens",
+                             n_prompt_tokens, context)),
+                         kContextLengthExceeded);
   }
   const uint64_t room = context - n_prompt_tokens;
   if (params.has_max_tokens()) {
     if (params.max_tokens() == 0) return Bad("max_tokens", "0 is not >= 1");
     if (params.max_tokens() > room) {
-      return Bad("max_tokens", "{} new tokens after a prompt of {} exceed max_model_len {}",
-                 params.max_tokens(), n_prompt_tokens, context);
+      return WithErrorCode(
+          Bad("max_tokens",
+              "{} new tokens do not fit after a prompt of {}: this model's maximum "
+              "context length is {} tokens",
+              params.max_tokens(), n_prompt_tokens, context),
+          kContextLengthExceeded);
     }
     resolved.max_tokens = params.max_tokens();
   } else {

@@ -103,10 +103,13 @@ TEST_CASE("stop strings are bounded, whole UTF-8 and not empty") {
 
 TEST_CASE("too many new tokens are refused with the numbers") {
   CHECK(Refusal([](auto& p) { p.set_max_tokens(247); }) ==
-        "sampling.max_tokens: 247 new tokens after a prompt of 10 exceed max_model_len 256");
+        "sampling.max_tokens: 247 new tokens do not fit after a prompt of 10: this model's maximum "
+        "context length is 256 tokens");
   const auto full = ResolveSampling(TestModel(), {}, 256);
-  CHECK(full.status().message() ==
-        "prompt: 256 tokens leave no room for a new one: max_model_len is 256");
+  CHECK(
+      full.status().message() ==
+      "prompt: 256 tokens leave no room for a new one: this model's maximum context length is 256 "
+      "tokens");
   CHECK(ResolveSampling(TestModel(), {}, 255)->max_tokens == 1);
 }
 

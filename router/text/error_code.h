@@ -1,0 +1,27 @@
+// The word by which a client's program knows an error, beside the message for people: what OpenAI's
+// API calls `error.code`.
+#pragma once
+
+#include <string>
+
+#include "absl/status/status.h"
+#include "absl/strings/cord.h"
+
+namespace stagecoach::router {
+
+inline constexpr char kContextLengthExceeded[] = "context_length_exceeded";
+
+inline constexpr char kErrorCodePayload[] = "stagecoach/error-code";
+
+inline absl::Status WithErrorCode(absl::Status status, const char* code) {
+  status.SetPayload(kErrorCodePayload, absl::Cord(code));
+  return status;
+}
+
+// Empty when the error has none.
+inline std::string ErrorCode(const absl::Status& status) {
+  const auto code = status.GetPayload(kErrorCodePayload);
+  return code.has_value() ? std::string(*code) : "";
+}
+
+}  // namespace stagecoach::router
