@@ -151,7 +151,7 @@ stage_debug() {
 
 stage_tsan() {
   build tsan router/all worker/all || return 0
-  export TSAN_OPTIONS="ignore_noninstrumented_modules=1 suppressions=$PWD/cmake/tsan.supp halt_on_error=1"
+  export TSAN_OPTIONS="ignore_noninstrumented_modules=1 suppressions='$PWD/cmake/tsan.supp' halt_on_error=1"
   check "tsan router" ctests build/tsan/router || true
   check "tsan worker" ctests build/tsan/worker || true
 }

@@ -4,9 +4,7 @@ import sys
 sys.path.insert(0, str(pathlib.Path(__file__).parents[1] / "cluster"))
 
 import pytest  # noqa: E402
-from harness import Cluster, protos  # noqa: E402
-
-DEMO_MODEL = protos.ROOT / "deploy" / "demo-model"
+from harness import DEMO_MODEL, Cluster  # noqa: E402
 
 
 @pytest.fixture(scope="session")

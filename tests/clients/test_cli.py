@@ -8,8 +8,7 @@ import socket
 import subprocess
 
 import pytest
-from conftest import DEMO_MODEL
-from harness import STAGECOACH
+from harness import DEMO_MODEL, STAGECOACH
 
 
 def run(*arguments, stdin="", code=0, timeout=120):

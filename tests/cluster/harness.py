@@ -24,6 +24,7 @@ from stagecoach.v1 import inference_pb2_grpc as pb_grpc  # noqa: E402
 
 BIN_DIR = pathlib.Path(os.environ.get("STAGECOACH_BIN_DIR", protos.ROOT / "build" / "cpu" / "bin"))
 STAGECOACH = str(BIN_DIR / "stagecoach")
+DEMO_MODEL = protos.ROOT / "deploy" / "demo-model"
 START_TIMEOUT_S = float(os.environ.get("STAGECOACH_START_TIMEOUT_S", 120))
 STOP_TIMEOUT_S = 60
 

@@ -1,18 +1,16 @@
 """The demo model answers its held-out samples through a two-stage cluster, exactly."""
 import json
-import pathlib
 
 import pytest
-from harness import Cluster
+from harness import DEMO_MODEL, Cluster
 from stagecoach.v1 import inference_pb2 as pb
 
-DEMO = pathlib.Path(__file__).parents[2] / "deploy" / "demo-model"
-SAMPLES = [json.loads(line) for line in (DEMO / "samples.jsonl").read_text().splitlines()]
+SAMPLES = [json.loads(line) for line in (DEMO_MODEL / "samples.jsonl").read_text().splitlines()]
 
 
 @pytest.fixture(scope="module")
 def cluster():
-    with Cluster(DEMO, stages=2, flags=["--dtype", "float32"]) as cluster:
+    with Cluster(DEMO_MODEL, stages=2, flags=["--dtype", "float32"]) as cluster:
         yield cluster
 
 
