@@ -10,9 +10,11 @@ readonly RUST_MINIMUM=1.89
 packages=(
   g++ make cmake ninja-build pkg-config ccache mold python3
   libgrpc++-dev protobuf-compiler-grpc protobuf-compiler libprotobuf-dev libabsl-dev libre2-dev
-  prometheus-cpp-dev libspdlog-dev libfmt-dev libhwy-dev libcli11-dev libbenchmark-dev catch2
+  prometheus-cpp-dev libspdlog-dev libfmt-dev libhwy-dev libcli11-dev libbenchmark-dev libssl-dev catch2
 )
-test_packages=(git python3-venv clang-format-19)
+test_packages=(git python3-venv clang-format-19 curl openssl)
+# For the web page's tests: 124 MB to fetch. Ubuntu has it as a snap alone.
+page_packages=(chromium chromium-driver fonts-dejavu-core)
 fuzz_packages=(clang-19 libclang-rt-19-dev llvm-19)
 
 say() { echo "install-deps: $*"; }
@@ -118,9 +120,10 @@ install_rust_ubuntu() {
   rust_is_recent || die "$(command -v cargo) is older than $RUST_MINIMUM: remove it, or put a newer one before it in PATH"
 }
 
+with_page=
 case ${1:-} in
   '') ;;
-  --test) packages+=("${test_packages[@]}") ;;
+  --test) packages+=("${test_packages[@]}"); with_page=1 ;;
   --fuzz) packages+=("${fuzz_packages[@]}") ;;
   *) die "usage: deploy/install-deps.sh [--test | --fuzz]" ;;
 esac
@@ -130,6 +133,7 @@ esac
 case "${ID:-} ${VERSION_ID:-}" in
   "debian 12")
     install_catch2_from_backports
+    [ -z "$with_page" ] || packages+=("${page_packages[@]}")
     install_missing "${packages[@]}" libboost1.81-dev libboost-json1.81-dev
     install_rust_debian
     ;;

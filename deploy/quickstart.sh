@@ -52,7 +52,7 @@ stop() {
 step "installing what is missing" deploy/install-deps.sh
 step "building (the first time takes some minutes)" build
 
-addresses=(--grpc 127.0.0.1:0 --metrics 127.0.0.1:0)
+addresses=(--grpc 127.0.0.1:0 --http 127.0.0.1:0 --metrics 127.0.0.1:0)
 [ -z "$keep" ] || addresses=()
 echo "quickstart: starting a router and two stages of $MODEL"
 trap stop EXIT

@@ -26,6 +26,7 @@
 #include "router/dispatch/pipeline_setup.h"
 #include "router/frontend/frontend.h"
 #include "router/frontend/grpc_server.h"
+#include "router/frontend/http/http_server.h"
 #include "router/scheduler/scheduler.h"
 
 namespace stagecoach::router {
@@ -167,6 +168,24 @@ SchedulerConfig MakeSchedulerConfig(const ServeFlags& serve, const ModelSpec& sp
   return config;
 }
 
+http::HttpOptions MakeHttpOptions(const ServeFlags& serve) {
+  http::HttpOptions options;
+  options.address = serve.http;
+  options.api_keys_path = serve.api_keys;
+  options.tls_cert_path = serve.tls_cert;
+  options.tls_key_path = serve.tls_key;
+  options.cors_origins = serve.cors;
+  http::HttpLimits& limits = options.limits;
+  limits.max_body_bytes = serve.http_max_body_bytes;
+  limits.max_bodies_bytes = std::max(limits.max_bodies_bytes, 4 * limits.max_body_bytes);
+  limits.max_header_bytes = serve.http_max_header_bytes;
+  limits.max_connections = serve.http_max_connections;
+  limits.header_timeout = std::chrono::seconds(serve.http_timeout_s);
+  limits.body_timeout = 2 * limits.header_timeout;
+  limits.write_timeout = limits.header_timeout;
+  return options;
+}
+
 std::vector<v1::StageStatus> StageStatuses(const Pipeline& pipeline) {
   std::vector<v1::StageStatus> statuses;
   for (const PipelineStage& stage : pipeline.stages) {
@@ -205,23 +224,32 @@ absl::Status Serve(const Flags& flags, StopRequest& stop) {
   {
     SC_ASSIGN_OR_RETURN(const std::unique_ptr<GrpcServer> server,
                         GrpcServer::Start(flags.serve.grpc, &frontend));
+    std::unique_ptr<http::HttpServer> http;
+    if (flags.serve.http != "off") {
+      SC_ASSIGN_OR_RETURN(
+          http, http::HttpServer::Start(MakeHttpOptions(flags.serve), &frontend,
+                                        {scheduler_metrics, frontend.metrics().collectable()}));
+    }
     SC_ASSIGN_OR_RETURN(
         const std::string metrics_address,
         ServeMetrics(flags.serve.metrics, {scheduler_metrics, frontend.metrics().collectable()}));
     stop.ServingBegins();
     spdlog::info("serving {} on {}, max_model_len {}, {} stages", name, server->address(),
                  pipeline.kv.max_model_len, pipeline.stages.size());
-    fmt::print("ready grpc={} metrics={} kv_blocks={}\n", server->address(), metrics_address,
-               pipeline.kv.kv_blocks);
+    const std::string http_field = http == nullptr ? "" : " http=" + http->address();
+    fmt::print("ready grpc={}{} metrics={} kv_blocks={}\n", server->address(), http_field,
+               metrics_address, pipeline.kv.kv_blocks);
     std::fflush(stdout);
 
     reason = stop.Wait();
     server->SetNotServing();
     frontend.StopAccepting();
+    if (http != nullptr) http->SetDraining();
     if (reason.ok()) {
       spdlog::info("stopping: running requests are finished first");
       scheduler->Drain().wait();
     }
+    if (http != nullptr) http->Shutdown(kWriteGrace);
     server->Shutdown(kWriteGrace);
   }
   scheduler_metrics->Detach();

@@ -146,7 +146,8 @@ stage_debug() {
   check "debug" ctests build/debug || true
   venv
   STAGECOACH_BIN_DIR="$PWD/build/debug/bin" STAGECOACH_START_TIMEOUT_S=300 \
-    check "debug cluster" py tests/cluster/test_lifecycle.py tests/cluster/test_bad_input.py tests/clients/test_cli.py || true
+    check "debug cluster" py tests/cluster/test_lifecycle.py tests/cluster/test_bad_input.py tests/clients/test_cli.py \
+    tests/clients/test_http_wire.py tests/clients/test_http_api.py tests/clients/test_http_access.py || true
 }
 
 stage_tsan() {

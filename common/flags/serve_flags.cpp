@@ -22,6 +22,67 @@ std::string CheckAddress(const std::string& text) {
   return "";
 }
 
+// For sizes as people write them: "512MiB".
+void AddSize(CLI::App& app, const std::string& name, uint64_t& bytes, const std::string& help) {
+  app.add_option_function<std::string>(
+         name,
+         [name, &bytes](const std::string& text) {
+           const absl::StatusOr<uint64_t> parsed = ParseBytes(text);
+           if (!parsed.ok()) {
+             throw CLI::ValidationError(name, std::string(parsed.status().message()));
+           }
+           bytes = *parsed;
+         },
+         help)
+      ->type_name("SIZE");
+}
+
+void AddHttpFlags(CLI::App& app, ServeFlags& flags) {
+  app.add_option(
+         "--http", flags.http,
+         "Address of the OpenAI-compatible HTTP API and the web page; port 0 takes any free "
+         "one, \"off\" none")
+      ->type_name("HOST:PORT")
+      ->check(CLI::Validator(
+          [](const std::string& text) { return text == "off" ? "" : CheckAddress(text); }, ""))
+      ->capture_default_str();
+  app.add_option("--api-keys", flags.api_keys,
+                 "File of the keys that HTTP clients must have, one a line: KEY [tenant=NAME] "
+                 "[requests_per_minute=N] (default: everyone may come in)")
+      ->type_name("FILE")
+      ->check(CLI::ExistingFile);
+  CLI::Option* cert = app.add_option("--tls-cert", flags.tls_cert,
+                                     "HTTPS in place of HTTP: the certificate's chain, PEM")
+                          ->type_name("FILE")
+                          ->check(CLI::ExistingFile);
+  CLI::Option* key = app.add_option("--tls-key", flags.tls_key, "The certificate's key, PEM")
+                         ->type_name("FILE")
+                         ->check(CLI::ExistingFile);
+  cert->needs(key);
+  key->needs(cert);
+  app.add_option(
+         "--cors", flags.cors,
+         "Origin of a web page that may use the HTTP API, such as https://chat.example.org; "
+         "can be given again; * is all")
+      ->type_name("ORIGIN")
+      ->allow_extra_args(false);
+  AddSize(app, "--http-max-body", flags.http_max_body_bytes,
+          "Largest body of an HTTP request [16MiB]");
+  AddSize(app, "--http-max-header", flags.http_max_header_bytes,
+          "Largest header of an HTTP request [32KiB]");
+  app.add_option("--http-max-connections", flags.http_max_connections,
+                 "HTTP connections, and so streams, open at the same time; more are refused")
+      ->type_name("N")
+      ->check(CLI::PositiveNumber)
+      ->capture_default_str();
+  app.add_option("--http-timeout", flags.http_timeout_s,
+                 "Seconds in which an HTTP client must send its request's header, in twice as many "
+                 "its body, and in which it must take some of its answer")
+      ->type_name("S")
+      ->check(CLI::PositiveNumber)
+      ->capture_default_str();
+}
+
 void AddNetworkFlags(CLI::App& app, ServeFlags& flags) {
   const CLI::Validator address(CheckAddress, "");
   app.add_option("--grpc", flags.grpc, "Address clients connect to; port 0 takes any free one")
@@ -73,18 +134,10 @@ void AddModelFlags(CLI::App& app, ServeFlags& flags) {
 }
 
 void AddSchedulerFlags(CLI::App& app, ServeFlags& flags) {
-  app.add_option_function<std::string>(
-         "--kv-memory",
-         [&flags](const std::string& text) {
-           const absl::StatusOr<uint64_t> bytes = ParseBytes(text);
-           if (!bytes.ok()) {
-             throw CLI::ValidationError("--kv-memory", std::string(bytes.status().message()));
-           }
-           flags.kv_memory_bytes = *bytes;
-         },
-         "Memory for the KV cache of each stage, such as 512MiB or 4GB (default: each worker takes "
-         "a share of what is free)")
-      ->type_name("SIZE");
+  AddSize(
+      app, "--kv-memory", flags.kv_memory_bytes,
+      "Memory for the KV cache of each stage, such as 512MiB or 4GB (default: each worker takes "
+      "a share of what is free)");
   app.add_option("--max-sequences", flags.max_sequences, "Sequences that run at the same time")
       ->type_name("N")
       ->check(CLI::PositiveNumber)
@@ -120,6 +173,7 @@ void AddServeFlags(CLI::App& app, ServeFlags& flags) {
   const std::string outer_group = app.option_defaults()->get_group();
   app.option_defaults()->group("Serving");
   AddNetworkFlags(app, flags);
+  AddHttpFlags(app, flags);
   AddModelFlags(app, flags);
   AddSchedulerFlags(app, flags);
   app.option_defaults()->group(outer_group);
@@ -134,6 +188,15 @@ std::vector<std::string> ToArgs(const ServeFlags& flags) {
   add("--dtype", flags.dtype, defaults.dtype);
   add("--grpc", flags.grpc, defaults.grpc);
   add("--metrics", flags.metrics, defaults.metrics);
+  add("--http", flags.http, defaults.http);
+  add("--api-keys", flags.api_keys, defaults.api_keys);
+  add("--tls-cert", flags.tls_cert, defaults.tls_cert);
+  add("--tls-key", flags.tls_key, defaults.tls_key);
+  for (const std::string& origin : flags.cors) add("--cors", origin, std::string());
+  add("--http-max-body", flags.http_max_body_bytes, defaults.http_max_body_bytes);
+  add("--http-max-header", flags.http_max_header_bytes, defaults.http_max_header_bytes);
+  add("--http-max-connections", flags.http_max_connections, defaults.http_max_connections);
+  add("--http-timeout", flags.http_timeout_s, defaults.http_timeout_s);
   add("--kv-memory", flags.kv_memory_bytes, defaults.kv_memory_bytes);
   add("--max-model-len", flags.max_model_len, defaults.max_model_len);
   add("--max-sequences", flags.max_sequences, defaults.max_sequences);

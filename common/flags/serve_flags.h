@@ -16,7 +16,16 @@ struct ServeFlags {
   std::string dtype = "auto";              // auto | float32 | bfloat16
   std::string grpc = "127.0.0.1:9000";     // HOST:PORT; port 0: any free one
   std::string metrics = "127.0.0.1:9001";  // HOST:PORT; port 0: any free one
-  uint64_t kv_memory_bytes = 0;            // by stage; 0: each worker takes what is free
+  std::string http = "127.0.0.1:8000";     // HOST:PORT; port 0: any free one; "off"
+  std::string api_keys;                    // a file of keys; empty: everyone may come in
+  std::string tls_cert;                    // PEM files; both or none
+  std::string tls_key;
+  std::vector<std::string> cors;              // origins of web pages; "*": all
+  uint64_t http_max_body_bytes = 16 << 20;    // of a request
+  uint64_t http_max_header_bytes = 32 << 10;  // of a request
+  uint32_t http_max_connections = 4096;       // open at the same time
+  uint32_t http_timeout_s = 30;               // for a client to go on sending or reading
+  uint64_t kv_memory_bytes = 0;               // by stage; 0: each worker takes what is free
   uint32_t max_model_len = 0;  // tokens; 0: config.json's, lowered to what KV memory holds
   uint32_t max_sequences = 256;
   uint32_t max_batched_tokens = 512;  // by step

@@ -25,6 +25,15 @@ TEST_CASE("Every flag survives the way from the launcher to the router") {
   flags.dtype = "bfloat16";
   flags.grpc = "[::1]:0";
   flags.metrics = "localhost:19001";
+  flags.http = "0.0.0.0:443";
+  flags.api_keys = "/proc/self/exe";  // files that exist
+  flags.tls_cert = "/proc/self/exe";
+  flags.tls_key = "/proc/self/exe";
+  flags.cors = {"https://a.example", "*"};
+  flags.http_max_body_bytes = 12345;
+  flags.http_max_header_bytes = 2345;
+  flags.http_max_connections = 77;
+  flags.http_timeout_s = 5;
   flags.kv_memory_bytes = 123456789;
   flags.max_model_len = 2048;
   flags.max_sequences = 7;
@@ -51,6 +60,10 @@ TEST_CASE("What a flag cannot mean is refused") {
   CHECK_THROWS_AS(Parse({"--grpc", "host:70000"}), CLI::ValidationError);
   CHECK_THROWS_AS(Parse({"--grpc", "host:"}), CLI::ValidationError);
   CHECK_THROWS_AS(Parse({"--metrics", ":1"}), CLI::ValidationError);
+  CHECK_THROWS_AS(Parse({"--http", "on"}), CLI::ValidationError);
+  CHECK(Parse({"--http", "off"}).http == "off");
+  CHECK_THROWS_AS(Parse({"--http-max-body", "lots"}), CLI::ValidationError);
+  CHECK_THROWS_AS(Parse({"--tls-cert", "/proc/self/exe"}), CLI::ParseError);
   CHECK_THROWS_AS(Parse({"--kv-memory", "lots"}), CLI::ValidationError);
   CHECK_THROWS_AS(Parse({"--dtype", "int3"}), CLI::ValidationError);
   CHECK_THROWS_AS(Parse({"--plan-ahead", "maybe"}), CLI::ValidationError);

@@ -18,6 +18,7 @@ ServerChoice::ServerChoice() : server(kDefaultServer) {
   cluster.echo_logs = false;
   cluster.serve.grpc = "127.0.0.1:0";
   cluster.serve.metrics = "127.0.0.1:0";
+  cluster.serve.http = "off";
 }
 
 void AddServerFlags(CLI::App& app, ServerChoice& choice) {

@@ -68,7 +68,8 @@ void AddServe(CLI::App& app, Command& command) {
   CLI::App* serve = app.add_subcommand(
       "serve",
       "Serves a model: starts one worker process a stage and a router in front of them, and prints "
-      "\"ready grpc=HOST:PORT metrics=HOST:PORT kv_blocks=N\" when requests can be served");
+      "\"ready grpc=HOST:PORT http=HOST:PORT metrics=HOST:PORT kv_blocks=N\" when requests can be "
+      "served");
   serve->add_option("model", options->model, kModelHelp)->type_name("MODEL")->required();
   AddStageFlags(*serve, *options);
   serve->add_option("--log-level", options->log_level, "How much the programs log")

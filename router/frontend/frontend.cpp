@@ -43,11 +43,11 @@ Frontend::Frontend(const FrontendOptions& options, ServedModel model,
 }
 
 std::shared_ptr<Generation> Frontend::NewGeneration(const std::string& request_id,
-                                                    ResponseWriter* writer) {
-  const Generation::Services services = {.model = &model_,
-                                         .scheduler = scheduler_,
-                                         .metrics = &metrics_,
-                                         .lane = lanes_[next_lane_++ % lanes_.size()].get()};
+                                                    ResponseWriter* writer,
+                                                    const Generation* beside) {
+  WorkQueue* lane = beside != nullptr ? beside->lane() : lanes_[next_lane_++ % lanes_.size()].get();
+  const Generation::Services services = {
+      .model = &model_, .scheduler = scheduler_, .metrics = &metrics_, .lane = lane};
   return std::make_shared<Generation>(services, request_id.empty() ? MakeRequestId() : request_id,
                                       next_id_.fetch_add(kMaxChoices), writer);
 }

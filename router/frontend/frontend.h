@@ -30,8 +30,10 @@ class Frontend {
   const ServedModel& model() const { return model_; }
   const RouterMetrics& metrics() const { return metrics_; }
 
-  // A generation that waits for its Begin. `request_id` may be empty: one is made.
-  std::shared_ptr<Generation> NewGeneration(const std::string& request_id, ResponseWriter* writer);
+  // A generation that waits for its Begin, or Start. `request_id` may be empty: one is made. It
+  // shares the text thread of `beside`, if there is one.
+  std::shared_ptr<Generation> NewGeneration(const std::string& request_id, ResponseWriter* writer,
+                                            const Generation* beside = nullptr);
   // Tokenizes, checks and submits on another thread. `request` lives until the stream's end.
   void Begin(std::shared_ptr<Generation> generation, const v1::GenerateRequest* request);
   void Begin(std::shared_ptr<Generation> generation, const v1::ChatRequest* request);

@@ -56,6 +56,8 @@ class Generation final : public std::enable_shared_from_this<Generation> {
   // The client is gone or has waited long enough.
   void Cancel(absl::Status status);
 
+  WorkQueue* lane() const { return services_.lane; }
+
  private:
   using Clock = std::chrono::steady_clock;
 

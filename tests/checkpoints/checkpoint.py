@@ -89,7 +89,8 @@ def of_session(session):
 
 def refused_start(folder, *flags):
     """Runs `stagecoach serve`, which must end with one error and leave nothing behind; returns what it said."""
-    command = [STAGECOACH, "serve", str(folder), "--grpc", "127.0.0.1:0", "--metrics", "127.0.0.1:0", *flags]
+    command = [STAGECOACH, "serve", str(folder), "--grpc", "127.0.0.1:0", "--http", "off", "--metrics", "127.0.0.1:0",
+               *flags]
     process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True)
     out, err = process.communicate(timeout=120)
     assert process.returncode == 1, err

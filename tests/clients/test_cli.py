@@ -164,8 +164,8 @@ def test_ctrl_c_stops_a_cluster_in_order():
     """ctrl-C at a terminal reaches the whole foreground group: the launcher alone must hear it."""
     pid, terminal = pty.fork()
     if pid == 0:
-        os.execv(STAGECOACH, [STAGECOACH, "serve", str(DEMO_MODEL), "--stages", "2", "--grpc", "127.0.0.1:0", "--metrics",
-                              "127.0.0.1:0"])
+        os.execv(STAGECOACH, [STAGECOACH, "serve", str(DEMO_MODEL), "--stages", "2", "--grpc", "127.0.0.1:0", "--http",
+                              "off", "--metrics", "127.0.0.1:0"])
     read_until(terminal, "ready grpc=", timeout_s=120)
     os.write(terminal, b"\x03")
     status = None

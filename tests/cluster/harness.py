@@ -62,12 +62,12 @@ def parse_ready(line):
 
 
 class Cluster:
-    """`process` is the launcher, `grpc` and `metrics` are addresses, `kv_blocks` a count, `channel` and `stub` are
+    """`process` is the launcher, `grpc`, `http` and `metrics` are addresses, `kv_blocks` a count, `channel` and `stub` are
     connected to the router."""
 
     def __init__(self, model, stages=1, flags=()):
         self.command = [STAGECOACH, "serve", str(model), "--stages", str(stages), "--grpc", "127.0.0.1:0",
-                        "--metrics", "127.0.0.1:0", *map(str, flags)]
+                        "--http", "127.0.0.1:0", "--metrics", "127.0.0.1:0", *map(str, flags)]
         self.process = None
 
     def __enter__(self):
@@ -92,6 +92,7 @@ class Cluster:
             raise
         self._children = [pid for pid, _ in children_of(self.process.pid)]
         self.grpc = ready["grpc"]
+        self.http = ready.get("http")
         self.metrics = ready["metrics"]
         self.kv_blocks = int(ready["kv_blocks"])
         self.channel = grpc.insecure_channel(self.grpc, options=[("grpc.max_receive_message_length", -1),
@@ -132,7 +133,7 @@ class Cluster:
         assert self.process.poll() is not None
         left = [pid for pid in self._children if is_running(pid)]
         assert not left, f"processes {left} still run"
-        for address in (self.grpc, self.metrics):
+        for address in filter(None, (self.grpc, self.http, self.metrics)):
             host, _, port = address.rpartition(":")
             with socket.socket() as probe:
                 assert probe.connect_ex((host, int(port))) != 0, f"{address} is still open"

@@ -1,4 +1,5 @@
 """Starting, stopping and losing the programs of a cluster."""
+import itertools
 import os
 import signal
 import subprocess
@@ -61,8 +62,8 @@ def test_a_lost_stage_ends_requests_with_its_name(victim):
 
 
 def failed_start(*arguments):
-    run = subprocess.run([STAGECOACH, "serve", *arguments, "--grpc", "127.0.0.1:0", "--metrics", "127.0.0.1:0"],
-                         capture_output=True, text=True, timeout=60)
+    run = subprocess.run([STAGECOACH, "serve", *arguments, "--grpc", "127.0.0.1:0", "--http", "127.0.0.1:0",
+                          "--metrics", "127.0.0.1:0"], capture_output=True, text=True, timeout=60)
     assert run.returncode != 0
     assert run.stdout == ""
     _, cause = run.stderr.split("error:")
@@ -80,10 +81,12 @@ def test_failed_starts_name_one_cause(tmp_path):
 
 def test_a_port_in_use_is_the_cause():
     with Cluster(MODEL, stages=1, flags=FLAGS) as cluster:
-        run = subprocess.run([STAGECOACH, "serve", str(MODEL), "--grpc", cluster.grpc, "--metrics", "127.0.0.1:0"],
-                             capture_output=True, text=True, timeout=60)
-        assert run.returncode != 0
-        assert cluster.grpc in [line for line in run.stderr.splitlines() if line.startswith("error:")][0]
+        for taken, address in (("--grpc", cluster.grpc), ("--http", cluster.http)):
+            addresses = {"--grpc": "127.0.0.1:0", "--http": "127.0.0.1:0", "--metrics": "127.0.0.1:0", taken: address}
+            run = subprocess.run([STAGECOACH, "serve", str(MODEL), *itertools.chain(*addresses.items())],
+                                 capture_output=True, text=True, timeout=60)
+            assert run.returncode != 0
+            assert address in [line for line in run.stderr.splitlines() if line.startswith("error:")][0]
 
 
 def test_dummy_weights_from_config_alone(tmp_path):

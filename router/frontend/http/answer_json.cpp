@@ -1,0 +1,248 @@
+#include "router/frontend/http/answer_json.h"
+
+#include <fmt/format.h>
+
+#include <utility>
+
+#include "common/check.h"
+
+namespace stagecoach::router::http {
+namespace {
+
+namespace json = boost::json;
+
+constexpr char kEventStart[] = "data: ";
+constexpr char kEventEnd[] = "\n\n";
+
+bool SkipsSpecialTokens(const ApiRequest& request) {
+  if (request.is_chat) {
+    return !request.chat.has_skip_special_tokens() || request.chat.skip_special_tokens();
+  }
+  const v1::GenerateRequest& first = request.prompts.front();
+  return !first.has_skip_special_tokens() || first.skip_special_tokens();
+}
+
+json::object Head(const std::string& id, const char* object, int64_t created,
+                  const std::string& model) {
+  return {{"id", id}, {"object", object}, {"created", created}, {"model", model}};
+}
+
+// The object's text up to its closing brace.
+std::string Open(const json::object& object) {
+  std::string text = json::serialize(object);
+  text.pop_back();
+  return text;
+}
+
+void Append(json::array& to, const TokenList& ids) {
+  for (const int32_t id : ids) to.emplace_back(id);
+}
+
+const char* FinishReasonName(v1::FinishReason reason) {
+  return reason == v1::FINISH_REASON_LENGTH ? "length" : "stop";
+}
+
+}  // namespace
+
+AnswerJson::AnswerJson(const ApiRequest& request, const ServedModel& model,
+                       const std::string& request_id, int64_t created_unix_s)
+    : request_(request),
+      id_((request.is_chat ? "chatcmpl-" : "cmpl-") + request_id),
+      created_unix_s_(created_unix_s),
+      model_name_(model.name),
+      event_head_(kEventStart +
+                  Open(Head(id_, request.is_chat ? "chat.completion.chunk" : "text_completion",
+                            created_unix_s, model_name_))),
+      prompts_(request.n_prompts()) {
+  const CompletionLogprobs logprobs(model.tokenizer.get(), SkipsSpecialTokens(request));
+  choices_.resize(request.n_prompts() * request.n(), Choice{.completion_logprobs = logprobs});
+}
+
+size_t AnswerJson::Add(size_t i, const v1::GenerateResponse& message) {
+  Prompt& prompt = prompts_[i];
+  if (message.has_prompt()) {
+    prompt.n_tokens = static_cast<uint32_t>(message.prompt().token_ids_size());
+    if (request_.echo || request_.prompt_logprobs || request_.return_token_ids) {
+      prompt.content = message.prompt();
+    }
+  }
+  if (message.has_usage()) prompt.n_cached_tokens = message.usage().cached_tokens();
+
+  const size_t index = i * request_.n() + message.index();
+  Choice& choice = choices_[index];
+  if (!choice.begun && request_.echo) AddEcho(prompt, choice);
+  if (!request_.without_completion) {
+    choice.n_tokens += static_cast<uint32_t>(message.token_ids_size());
+    choice.text += message.text();
+    if (request_.return_token_ids) Append(choice.token_ids, message.token_ids());
+    if (request_.logprobs && request_.is_chat) {
+      for (json::value& one : ChatLogprobs(message.logprobs())) {
+        choice.chat_logprobs.push_back(std::move(one));
+      }
+    } else if (request_.logprobs) {
+      for (const auto& position : message.logprobs()) choice.completion_logprobs.Add(position);
+    }
+  }
+  if (message.finish_reason() != v1::FINISH_REASON_UNSPECIFIED) {
+    choice.finish_reason = FinishReasonName(message.finish_reason());
+    choice.stop_reason = StopReason(message);
+  }
+  return index;
+}
+
+void AnswerJson::AddEcho(const Prompt& prompt, Choice& choice) const {
+  choice.text += prompt.content.text();
+  if (!request_.logprobs) return;
+  choice.completion_logprobs.AddFirst(prompt.content.token_ids(0));
+  for (const auto& position : prompt.content.logprobs()) choice.completion_logprobs.Add(position);
+}
+
+json::value AnswerJson::StopReason(const v1::GenerateResponse& message) const {
+  const std::string& reason = message.stop_reason();
+  for (const std::string& stop : request_.sampling().stop()) {
+    if (stop == reason) return json::value(reason);
+  }
+  for (const int32_t id : request_.sampling().stop_token_ids()) {
+    if (fmt::format("{}", id) == reason) return json::value(id);
+  }
+  return nullptr;
+}
+
+bool AnswerJson::HasNews(const Choice& choice) const {
+  return !choice.text.empty() || !choice.finish_reason.is_null() || !choice.token_ids.empty() ||
+         request_.logprobs;
+}
+
+json::value AnswerJson::TakeLogprobs(Choice& choice) const {
+  if (!request_.logprobs) return nullptr;
+  if (!request_.is_chat) return choice.completion_logprobs.Take();
+  return json::object{{"content", std::exchange(choice.chat_logprobs, {})}, {"refusal", nullptr}};
+}
+
+json::object AnswerJson::TakeChoice(size_t index, const char* delta_key) {
+  Choice& choice = choices_[index];
+  json::object object;
+  object.reserve(6);
+  object.emplace("index", index);
+  if (request_.is_chat) {
+    json::object content;
+    if (!choice.begun) content.emplace("role", "assistant");
+    content.emplace("content", choice.text);
+    object.emplace(delta_key, std::move(content));
+  } else {
+    object.emplace("text", choice.text);
+  }
+  object.emplace("logprobs", TakeLogprobs(choice));
+  object.emplace("finish_reason", std::move(choice.finish_reason));
+  object.emplace("stop_reason", std::move(choice.stop_reason));
+  if (request_.return_token_ids) {
+    object.emplace("token_ids", std::exchange(choice.token_ids, {}));
+  }
+  choice.text.clear();
+  choice.finish_reason = nullptr;
+  choice.stop_reason = nullptr;
+  choice.begun = true;
+  return object;
+}
+
+std::string AnswerJson::Event(json::array choices, json::object more) const {
+  if (request_.continuous_usage) {
+    more.emplace("usage", Usage());
+  } else if (request_.include_usage) {
+    more.emplace("usage", nullptr);  // unless it is there already
+  }
+  std::string event = event_head_;
+  event += ",\"choices\":";
+  event += json::serialize(choices);
+  if (more.empty()) {
+    event += '}';
+  } else {
+    event += ',';
+    event += std::string_view(json::serialize(more)).substr(1);
+  }
+  return event + kEventEnd;
+}
+
+std::string AnswerJson::Chunks(size_t i, const v1::GenerateResponse& message) {
+  const size_t index = Add(i, message);
+  Choice& choice = choices_[index];
+  std::string events;
+  if (!choice.begun) {
+    json::object first;
+    // The role comes by itself, as some clients expect.
+    if (request_.is_chat) {
+      const json::object delta = {{"role", "assistant"}, {"content", ""}};
+      const json::object head = {
+          {"index", index}, {"delta", delta}, {"logprobs", nullptr}, {"finish_reason", nullptr}};
+      if (request_.return_token_ids) AddPromptFields(prompts_[i], first);
+      events = Event({head}, std::move(first));
+      choice.begun = true;
+    }
+  }
+  if (!HasNews(choice)) return events;
+  const bool first_of_completion = !choice.begun;
+  json::object object = TakeChoice(index, "delta");
+  if (first_of_completion && request_.return_token_ids) AddPromptFields(prompts_[i], object);
+  json::array choices;
+  choices.push_back(std::move(object));
+  return events + Event(std::move(choices));
+}
+
+std::string AnswerJson::LastChunks() {
+  std::string events;
+  if (request_.include_usage) events = Event({}, {{"usage", Usage()}});
+  return events + kEventStart + "[DONE]" + kEventEnd;
+}
+
+void AnswerJson::Collect(size_t i, const v1::GenerateResponse& message) {
+  Choice& choice = choices_[Add(i, message)];
+  choice.begun = true;
+}
+
+std::string AnswerJson::Whole() {
+  json::array choices;
+  for (size_t index = 0; index < choices_.size(); ++index) {
+    choices_[index].begun = false;
+    json::object choice = TakeChoice(index, "message");
+    if (request_.is_chat) {
+      choice.at("message").as_object().emplace("refusal", nullptr);
+    } else {
+      AddPromptFields(prompts_[index / request_.n()], choice);
+    }
+    choices.push_back(std::move(choice));
+  }
+  json::object whole = Head(id_, request_.is_chat ? "chat.completion" : "text_completion",
+                            created_unix_s_, model_name_);
+  whole.emplace("choices", std::move(choices));
+  whole.emplace("usage", Usage());
+  if (request_.is_chat) AddPromptFields(prompts_.front(), whole);
+  return json::serialize(whole);
+}
+
+void AnswerJson::AddPromptFields(const Prompt& prompt, json::object& target) const {
+  if (request_.prompt_logprobs) {
+    target.emplace("prompt_logprobs", PromptLogprobs(prompt.content.logprobs()));
+  }
+  if (request_.return_token_ids) {
+    json::array ids;
+    Append(ids, prompt.content.token_ids());
+    target.emplace("prompt_token_ids", std::move(ids));
+  }
+}
+
+json::object AnswerJson::Usage() const {
+  uint64_t n_prompt = 0;
+  uint64_t n_cached = 0;
+  uint64_t n_completion = 0;
+  for (const Prompt& prompt : prompts_) {
+    n_prompt += prompt.n_tokens;
+    n_cached += prompt.n_cached_tokens;
+  }
+  for (const Choice& choice : choices_) n_completion += choice.n_tokens;
+  return {{"prompt_tokens", n_prompt},
+          {"completion_tokens", n_completion},
+          {"total_tokens", n_prompt + n_completion},
+          {"prompt_tokens_details", json::object{{"cached_tokens", n_cached}}}};
+}
+
+}  // namespace stagecoach::router::http

@@ -1,0 +1,212 @@
+#include "router/frontend/http/answer_json.h"
+
+#include "catch2/catch_test_macros.hpp"
+#include "router/text/testing/test_model.h"
+
+namespace stagecoach::router::http {
+namespace {
+
+namespace json = boost::json;
+
+// The data of each event.
+std::vector<std::string> Events(const std::string& text) {
+  std::vector<std::string> events;
+  size_t at = 0;
+  while (at < text.size()) {
+    REQUIRE(text.compare(at, 6, "data: ") == 0);
+    const size_t end = text.find("\n\n", at);
+    REQUIRE(end != std::string::npos);
+    events.push_back(text.substr(at + 6, end - at - 6));
+    at = end + 2;
+  }
+  return events;
+}
+
+void AddLogprob(v1::PositionLogprobs& position, int32_t id, const std::string& bytes, float value) {
+  position.mutable_chosen()->set_token_id(id);
+  position.mutable_chosen()->set_token(bytes);
+  position.mutable_chosen()->set_logprob(value);
+  v1::TokenLogprob& top = *position.add_top();
+  top.set_token_id(9);
+  top.set_token("z");
+  top.set_logprob(-0.25f);
+}
+
+v1::GenerateResponse Message(const std::string& text, std::vector<int32_t> ids) {
+  v1::GenerateResponse message;
+  message.set_text(text);
+  message.mutable_token_ids()->Add(ids.begin(), ids.end());
+  return message;
+}
+
+v1::GenerateResponse First(v1::GenerateResponse message) {
+  message.mutable_prompt()->add_token_ids(70);
+  message.mutable_prompt()->add_token_ids(71);
+  message.mutable_prompt()->set_text("ab");
+  return message;
+}
+
+v1::GenerateResponse Last(v1::GenerateResponse message, v1::FinishReason reason,
+                          const std::string& stop_reason = "") {
+  message.set_finish_reason(reason);
+  message.set_stop_reason(stop_reason);
+  message.mutable_usage()->set_prompt_tokens(2);
+  return message;
+}
+
+ApiRequest Chat(const std::string& fields) {
+  auto request =
+      ParseChatRequest(R"({"messages": [{"role": "user", "content": "x"}])" + fields + "}");
+  REQUIRE(request.ok());
+  return *std::move(request);
+}
+
+ApiRequest Completion(const std::string& fields) {
+  auto request = ParseCompletionRequest("{" + fields + "}");
+  REQUIRE(request.ok());
+  return *std::move(request);
+}
+
+TEST_CASE("a chat's chunks: role, text, end, usage, done") {
+  const ServedModel model = TestModel();
+  const ApiRequest request = Chat(R"(, "stream": true, "stream_options": {"include_usage": true})");
+  AnswerJson answer(request, model, "id", 1700000000);
+  std::string text = answer.Chunks(0, First(Message("Hä\"", {5})));
+  CHECK(answer.Chunks(0, Message("", {6})).empty());  // no whole character yet
+  text += answer.Chunks(0, Last(Message("llo", {7, 1}), v1::FINISH_REASON_STOP, "1"));
+  text += answer.LastChunks();
+  const auto events = Events(text);
+  REQUIRE(events.size() == 5);
+  CHECK(events[4] == "[DONE]");
+  CHECK(events[0] ==
+        R"({"id":"chatcmpl-id","object":"chat.completion.chunk","created":1700000000,)"
+        R"("model":"test-model","choices":[{"index":0,"delta":{"role":"assistant","content":""},)"
+        R"("logprobs":null,"finish_reason":null}],"usage":null})");
+  const json::value second = json::parse(events[1]);
+  CHECK(second.at("choices").at(0).at("delta") == json::value{{"content", "Hä\""}});
+  CHECK(second.at("choices").at(0).at("finish_reason").is_null());
+  const json::value third = json::parse(events[2]);
+  CHECK(third.at("choices").at(0).at("delta").at("content") == "llo");
+  CHECK(third.at("choices").at(0).at("finish_reason") == "stop");
+  CHECK(third.at("choices").at(0).at("stop_reason").is_null());
+  const json::value usage = json::parse(events[3]);
+  CHECK(usage.at("choices").as_array().empty());
+  CHECK(usage.at("usage") ==
+        json::parse(R"({"prompt_tokens": 2, "completion_tokens": 4, "total_tokens": 6,
+                        "prompt_tokens_details": {"cached_tokens": 0}})"));
+}
+
+TEST_CASE("without include_usage no chunk speaks of it; continuous_usage_stats is in every one") {
+  const ServedModel model = TestModel();
+  const ApiRequest silent = Chat(R"(, "stream": true)");
+  AnswerJson plain(silent, model, "id", 1);
+  CHECK(plain.Chunks(0, First(Message("a", {5}))).find("usage") == std::string::npos);
+  CHECK(plain.LastChunks() == "data: [DONE]\n\n");
+  const ApiRequest request =
+      Chat(R"(, "stream": true, "stream_options": {"continuous_usage_stats": true})");
+  AnswerJson answer(request, model, "id", 1);
+  const auto events = Events(answer.Chunks(0, First(Message("a", {5}))));
+  CHECK(json::parse(events.at(1)).at("usage").at("total_tokens") == 3);
+}
+
+TEST_CASE("chat logprobs: token, bytes and the most likely ones") {
+  const ServedModel model = TestModel();
+  const ApiRequest request = Chat(R"(, "logprobs": true, "top_logprobs": 1)");
+  AnswerJson answer(request, model, "id", 1);
+  v1::GenerateResponse message = First(Message("", {5}));
+  AddLogprob(*message.add_logprobs(), 5, "\xC3", -INFINITY);
+  answer.Collect(0, message);
+  answer.Collect(0, Last(Message("ä", {6}), v1::FINISH_REASON_LENGTH));
+  const json::value whole = json::parse(answer.Whole());
+  CHECK(whole.at("object") == "chat.completion");
+  const json::value& choice = whole.at("choices").at(0);
+  CHECK(choice.at("message") ==
+        json::value{{"role", "assistant"}, {"content", "ä"}, {"refusal", nullptr}});
+  CHECK(choice.at("finish_reason") == "length");
+  CHECK(choice.at("logprobs").at("content").at(0) == json::parse(R"({"token": "\ufffd",
+    "logprob": -9999.0, "bytes": [195],
+    "top_logprobs": [{"token": "z", "logprob": -0.25, "bytes": [122]}]})"));
+}
+
+TEST_CASE("completion logprobs: parallel arrays over echo and answer, offsets in characters") {
+  const ServedModel model = TestModel();
+  const ApiRequest request = Completion(
+      R"("prompt": "ab", "echo": true, "logprobs": 1, "n": 2, "return_token_ids": true)");
+  AnswerJson answer(request, model, "id", 1);
+  v1::GenerateResponse first = First(Message("ä", {5}));
+  AddLogprob(*first.mutable_prompt()->add_logprobs(), 71, "b", -1);
+  AddLogprob(*first.add_logprobs(), 5, "\xC3\xA4", -2);
+  answer.Collect(0, first);
+  v1::GenerateResponse second = Message("c", {6});
+  second.set_index(1);
+  AddLogprob(*second.add_logprobs(), 6, "c", -3);
+  answer.Collect(0, Last(second, v1::FINISH_REASON_LENGTH));
+  v1::GenerateResponse last = Message("!", {7});
+  AddLogprob(*last.add_logprobs(), 7, "!", -4);
+  answer.Collect(0, Last(last, v1::FINISH_REASON_STOP));
+  const json::value whole = json::parse(answer.Whole());
+  const std::string token0(model.tokenizer->TokenBytes(70));
+  const json::value& choice = whole.at("choices").at(0);
+  CHECK(choice.at("text") == "abä!");
+  CHECK(choice.at("token_ids") == json::value{5, 7});
+  CHECK(choice.at("prompt_token_ids") == json::value{70, 71});
+  const json::value& logprobs = choice.at("logprobs");
+  CHECK(logprobs.at("tokens") == json::value{token0, "b", "ä", "!"});
+  CHECK(logprobs.at("token_logprobs") == json::value{nullptr, -1.0, -2.0, -4.0});
+  CHECK(logprobs.at("top_logprobs").at(0).is_null());
+  CHECK(logprobs.at("top_logprobs").at(1) == json::value{{"z", -0.25}, {"b", -1.0}});
+  const int64_t n = static_cast<int64_t>(token0.size());
+  CHECK(logprobs.at("text_offset") == json::value{0, n, n + 1, n + 2});
+  CHECK(whole.at("choices").at(1).at("text") == "abc");
+  CHECK(whole.at("choices").at(1).at("logprobs").at("tokens").at(2) == "c");
+  CHECK(whole.at("usage").at("completion_tokens") == 3);
+}
+
+TEST_CASE("a prompt alone: nothing of the token that was generated is told") {
+  const ServedModel model = TestModel();
+  const ApiRequest request = Completion(R"("prompt": "ab", "echo": true, "max_tokens": 0)");
+  AnswerJson answer(request, model, "id", 1);
+  answer.Collect(0, Last(First(Message("x", {5})), v1::FINISH_REASON_LENGTH));
+  const json::value whole = json::parse(answer.Whole());
+  CHECK(whole.at("choices").at(0).at("text") == "ab");
+  CHECK(whole.at("choices").at(0).at("logprobs").is_null());
+  CHECK(whole.at("usage").at("completion_tokens") == 0);
+}
+
+TEST_CASE("several prompts with n choices each are numbered through") {
+  const ServedModel model = TestModel();
+  const ApiRequest request = Completion(R"("prompt": ["a", "b"], "n": 2, "stream": true)");
+  AnswerJson answer(request, model, "id", 1);
+  v1::GenerateResponse message = First(Message("x", {5}));
+  message.set_index(1);
+  CHECK(json::parse(Events(answer.Chunks(1, message)).at(0)).at("choices").at(0).at("index") == 3);
+}
+
+TEST_CASE("prompt_logprobs are a field of their own, by token id") {
+  const ServedModel model = TestModel();
+  const ApiRequest request = Chat(R"(, "prompt_logprobs": 1)");
+  AnswerJson answer(request, model, "id", 1);
+  v1::GenerateResponse message = First(Message("x", {5}));
+  AddLogprob(*message.mutable_prompt()->add_logprobs(), 71, "b", -1);
+  answer.Collect(0, Last(message, v1::FINISH_REASON_STOP));
+  CHECK(json::parse(answer.Whole()).at("prompt_logprobs") == json::parse(R"([null, {
+    "9": {"logprob": -0.25, "rank": 1, "decoded_token": "z"},
+    "71": {"logprob": -1.0, "rank": null, "decoded_token": "b"}}])"));
+}
+
+TEST_CASE("a stop reason is the client's string or token id, never EOS") {
+  const ServedModel model = TestModel();
+  const auto reason = [&](const char* stop_reason) {
+    const ApiRequest request = Chat(R"(, "stop": ["5", "end"], "stop_token_ids": [7])");
+    AnswerJson answer(request, model, "id", 1);
+    answer.Collect(0, Last(First(Message("x", {5})), v1::FINISH_REASON_STOP, stop_reason));
+    return json::parse(answer.Whole()).at("choices").at(0).at("stop_reason");
+  };
+  CHECK(reason("end") == "end");
+  CHECK(reason("5") == "5");
+  CHECK(reason("7") == 7);
+  CHECK(reason("1").is_null());
+}
+
+}  // namespace
+}  // namespace stagecoach::router::http

@@ -1,0 +1,65 @@
+#include "router/frontend/http/api_keys.h"
+
+#include "catch2/catch_test_macros.hpp"
+
+namespace stagecoach::router::http {
+namespace {
+
+using std::chrono::seconds;
+
+std::string Refusal(std::string_view text) {
+  const auto keys = ApiKeys::Parse(text, "keys");
+  REQUIRE_FALSE(keys.ok());
+  return std::string(keys.status().message());
+}
+
+TEST_CASE("a key is found in clear or by its digest, and tells its tenant") {
+  const auto keys = ApiKeys::Parse(
+      "# ours\n\n  sk-one   tenant=chatbot # the web page\r\nsk-two\n"
+      "sha256:9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08 tenant=batch",
+      "keys");
+  REQUIRE(keys.ok());
+  CHECK(*keys->Find("Bearer sk-one") == "chatbot");
+  CHECK(*keys->Find("Bearer sk-two") == "default");
+  CHECK(*keys->Find("Bearer test") == "batch");
+  for (const char* wrong : {"", "sk-one", "Bearer ", "Bearer sk-on", "Bearer sk-one ", "Bearer #",
+                            "Basic sk-one", "Bearer sha256:9f86d081"}) {
+    INFO(wrong);
+    CHECK(absl::IsUnauthenticated(keys->Find(wrong).status()));
+  }
+}
+
+TEST_CASE("what a file of keys cannot say is refused by line, without telling the key") {
+  CHECK(Refusal("") == "keys: holds no key: nobody could come in");
+  CHECK(Refusal("# none\n") == "keys: holds no key: nobody could come in");
+  CHECK(Refusal("secret\nsecret limit=3\n").starts_with("keys: line 2: "));
+  CHECK(Refusal("secret limit=3\n").find("secret") == std::string::npos);
+  CHECK(Refusal("secret tenant=\n").starts_with("keys: line 1: "));
+  CHECK(Refusal("sha256:abc\n").starts_with("keys: line 1: "));
+  for (const char* rate : {"0", "-1", "x", "1x", "inf", "nan", ""}) {
+    INFO(rate);
+    CHECK(Refusal(std::string("k requests_per_minute=") + rate).starts_with("keys: line 1: "));
+  }
+  CHECK_FALSE(ApiKeys::Read("/no/such/file").ok());
+}
+
+TEST_CASE("a key's rate is a minute's worth at once and then as time passes") {
+  auto keys = ApiKeys::Parse("slow requests_per_minute=3\nfast\n", "keys");
+  REQUIRE(keys.ok());
+  const ApiKeys::Clock::time_point start{seconds(1000)};
+  for (int i = 0; i < 3; ++i) CHECK(keys->TakeRequest("Bearer slow", start).ok());
+  const auto refused = keys->TakeRequest("Bearer slow", start);
+  CHECK(absl::IsResourceExhausted(refused.status()));
+  CHECK(std::string(refused.status().message()).find("20 s") != std::string::npos);
+  CHECK_FALSE(keys->TakeRequest("Bearer slow", start + seconds(19)).ok());
+  CHECK(keys->TakeRequest("Bearer slow", start + seconds(21)).ok());
+  CHECK_FALSE(keys->TakeRequest("Bearer slow", start + seconds(21)).ok());
+  for (int i = 0; i < 100; ++i) CHECK(keys->TakeRequest("Bearer fast", start).ok());
+  CHECK(absl::IsUnauthenticated(keys->TakeRequest("Bearer none", start).status()));
+  const auto later = start + seconds(100'000);
+  for (int i = 0; i < 3; ++i) CHECK(keys->TakeRequest("Bearer slow", later).ok());
+  CHECK_FALSE(keys->TakeRequest("Bearer slow", later).ok());
+}
+
+}  // namespace
+}  // namespace stagecoach::router::http

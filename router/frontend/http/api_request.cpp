@@ -1,0 +1,225 @@
+#include "router/frontend/http/api_request.h"
+
+#include <fmt/format.h>
+
+#include <boost/json.hpp>
+#include <limits>
+#include <utility>
+
+#include "common/status.h"
+#include "router/frontend/http/api_error.h"
+#include "router/frontend/http/json_fields.h"
+#include "router/frontend/http/sampling_fields.h"
+#include "router/text/request_builder.h"
+
+namespace stagecoach::router::http {
+namespace {
+
+namespace json = boost::json;
+
+constexpr int64_t kMaxInt32 = std::numeric_limits<int32_t>::max();
+constexpr int64_t kMinInt32 = std::numeric_limits<int32_t>::min();
+constexpr uint32_t kDefaultCompletionTokens = 16;  // of OpenAI's /v1/completions
+
+// What both kinds of internal request have, whatever their type.
+template <typename Request>
+void ReadCommon(JsonFields& fields, Request& request) {
+  request.set_model(fields.String("model").value_or(""));
+  if (const auto id = fields.String("request_id")) {
+    if (id->size() > kMaxRequestIdBytes) fields.Refuse("request_id", "is too long");
+    request.set_request_id(*id);
+  }
+  if (const auto priority = fields.Integer("priority", kMinInt32, kMaxInt32)) {
+    request.set_priority(static_cast<int32_t>(*priority));
+  }
+  if (const auto skip = fields.Bool("skip_special_tokens")) request.set_skip_special_tokens(*skip);
+}
+
+void TakeIds(JsonFields& fields, const json::array& ids, const std::string& name,
+             v1::GenerateRequest& request) {
+  for (size_t i = 0; i < ids.size(); ++i) {
+    const auto id = ToInteger(ids[i], kMinInt32, kMaxInt32);
+    if (!id) return fields.Refuse(fmt::format("{}[{}]", name, i), "is not a token id");
+    request.mutable_tokens()->add_ids(static_cast<int32_t>(*id));
+  }
+}
+
+// A string, an array of token ids, or an array of either.
+void ReadPrompts(JsonFields& fields, ApiRequest& request) {
+  const json::value* prompt = fields.Any("prompt");
+  if (prompt == nullptr) return fields.Refuse("prompt", "is missing");
+  if (prompt->is_string()) {
+    request.prompts.emplace_back().set_text(std::string(prompt->get_string()));
+    return;
+  }
+  if (!prompt->is_array()) {
+    return fields.Refuse("prompt", fmt::format("must be a string, an array of strings, or token "
+                                               "ids, not {}",
+                                               KindName(*prompt)));
+  }
+  const json::array& items = prompt->get_array();
+  if (items.empty()) return fields.Refuse("prompt", "is empty");
+  if (items.front().is_number()) {
+    return TakeIds(fields, items, "prompt", request.prompts.emplace_back());
+  }
+  request.prompt_is_list = true;
+  if (items.size() > kMaxPrompts) {
+    return fields.Refuse("prompt", fmt::format("{} prompts; at most {} are allowed in one request",
+                                               items.size(), kMaxPrompts));
+  }
+  for (size_t i = 0; i < items.size(); ++i) {
+    const std::string name = fmt::format("prompt[{}]", i);
+    v1::GenerateRequest& one = request.prompts.emplace_back();
+    if (items[i].is_string()) {
+      one.set_text(std::string(items[i].get_string()));
+    } else if (items[i].is_array()) {
+      one.mutable_tokens();
+      TakeIds(fields, items[i].get_array(), name, one);
+    } else {
+      return fields.Refuse(
+          name, fmt::format("must be a string or token ids, not {}", KindName(items[i])));
+    }
+  }
+}
+
+// A string, or text parts, which are put together line by line.
+void ReadContent(JsonFields& fields, v1::ChatMessage& message) {
+  const json::value* content = fields.Any("content");
+  if (content == nullptr) return fields.Refuse("content", "is missing");
+  if (content->is_string()) return message.set_content(std::string(content->get_string()));
+  if (!content->is_array()) {
+    return fields.Refuse("content", fmt::format("must be a string or an array of parts, not {}",
+                                                KindName(*content)));
+  }
+  std::string text;
+  for (size_t i = 0; i < content->get_array().size(); ++i) {
+    const json::value& part = content->get_array()[i];
+    const std::string name = fmt::format("content[{}]", i);
+    if (!part.is_object()) return fields.Refuse(name, "must be an object");
+    JsonFields inner(part.get_object());
+    const std::string type = inner.String("type").value_or("");
+    if (type != "text") {
+      return fields.Refuse(name + ".type",
+                           fmt::format("'{}' is not understood: this model takes text", type));
+    }
+    const auto piece = inner.String("text");
+    if (!piece) return fields.Refuse(name + ".text", "must be a string");
+    if (i > 0) text += '\n';
+    text += *piece;
+  }
+  message.set_content(std::move(text));
+}
+
+void ReadMessages(JsonFields& fields, v1::ChatRequest& chat) {
+  const json::array* messages = fields.Array("messages");
+  if (messages == nullptr) return fields.Refuse("messages", "is missing");
+  for (size_t i = 0; i < messages->size(); ++i) {
+    if (!(*messages)[i].is_object()) {
+      return fields.Refuse(fmt::format("messages[{}]", i), "must be an object");
+    }
+    JsonFields inner((*messages)[i].get_object(), fmt::format("messages[{}].", i));
+    v1::ChatMessage& message = *chat.add_messages();
+    const std::string role = inner.String("role").value_or("");
+    // OpenAI's newer name, which templates do not know.
+    message.set_role(role == "developer" ? "system" : role);
+    for (const char* name : {"tool_calls", "function_call"}) {
+      const json::value* value = inner.Any(name);
+      if (value == nullptr || (value->is_array() && value->get_array().empty())) continue;
+      inner.Refuse(name, "is not offered by this server");
+    }
+    if (role == "tool" || role == "function") inner.Refuse("role", "tools are not offered here");
+    ReadContent(inner, message);
+    fields.Adopt(inner.status());
+  }
+}
+
+void ReadChatLogprobs(JsonFields& fields, ApiRequest& request, v1::SamplingParams& sampling) {
+  request.logprobs = fields.Bool("logprobs").value_or(false);
+  const auto top = fields.Integer("top_logprobs", 0, kMaxInt32);
+  if (request.logprobs) {
+    sampling.set_logprobs(static_cast<uint32_t>(top.value_or(0)));
+  } else if (top.value_or(0) > 0) {
+    fields.Refuse("top_logprobs", "needs logprobs: true");
+  }
+}
+
+}  // namespace
+
+absl::StatusOr<ApiRequest> ParseCompletionRequest(std::string_view body) {
+  SC_ASSIGN_OR_RETURN(const json::object object, ParseObject(body));
+  JsonFields fields(object);
+  ApiRequest request;
+  RefuseUnserved(fields);
+  v1::GenerateRequest common;
+  ReadCommon(fields, common);
+  v1::SamplingParams sampling = ReadSampling(fields, request);
+  ReadStreaming(fields, request);
+  if (const auto add = fields.Bool("add_special_tokens")) common.set_add_special_tokens(*add);
+  request.echo = fields.Bool("echo").value_or(false);
+  if (const auto logprobs = fields.Integer("logprobs", 0, kMaxInt32)) {
+    request.logprobs = true;
+    sampling.set_logprobs(static_cast<uint32_t>(*logprobs));
+    if (request.echo && !request.prompt_logprobs) {
+      sampling.set_prompt_logprobs(static_cast<uint32_t>(*logprobs));
+    }
+  }
+  if (!sampling.has_max_tokens()) sampling.set_max_tokens(kDefaultCompletionTokens);
+  request.without_completion = request.echo && sampling.max_tokens() == 0;
+  if (request.without_completion) sampling.set_max_tokens(1);
+  common.set_echo(request.echo);
+  *common.mutable_sampling() = std::move(sampling);
+  ReadPrompts(fields, request);
+  SC_RETURN_IF_ERROR(fields.status());
+  for (v1::GenerateRequest& one : request.prompts) one.MergeFrom(common);
+  return request;
+}
+
+absl::StatusOr<ApiRequest> ParseChatRequest(std::string_view body) {
+  SC_ASSIGN_OR_RETURN(const json::object object, ParseObject(body));
+  JsonFields fields(object);
+  ApiRequest request;
+  request.is_chat = true;
+  RefuseUnserved(fields);
+  ReadCommon(fields, request.chat);
+  v1::SamplingParams sampling = ReadSampling(fields, request);
+  ReadStreaming(fields, request);
+  if (const auto most = fields.Integer("max_completion_tokens", 0, UINT32_MAX)) {
+    request.max_tokens_name = "max_completion_tokens";
+    sampling.set_max_tokens(static_cast<uint32_t>(*most));
+  }
+  if (fields.Bool("echo").value_or(false)) fields.Refuse("echo", "is not offered for chat");
+  ReadChatLogprobs(fields, request, sampling);
+  *request.chat.mutable_sampling() = std::move(sampling);
+  if (const auto add = fields.Bool("add_generation_prompt")) {
+    request.chat.set_add_generation_prompt(*add);
+  }
+  request.chat.set_continue_final_message(fields.Bool("continue_final_message").value_or(false));
+  if (const json::object* kwargs = fields.Object("chat_template_kwargs")) {
+    request.chat.set_chat_template_kwargs(json::serialize(*kwargs));
+  }
+  ReadMessages(fields, request.chat);
+  SC_RETURN_IF_ERROR(fields.status());
+  return request;
+}
+
+absl::Status InClientTerms(const ApiRequest& request, size_t i, const absl::Status& status) {
+  const std::string message(status.message());
+  const std::string_view field = FieldOf(message);
+  constexpr std::string_view kSampling = "sampling.";
+  constexpr std::string_view kIds = "tokens.ids";
+  const std::string prompt = request.is_chat          ? "messages"
+                             : request.prompt_is_list ? fmt::format("prompt[{}]", i)
+                                                      : "prompt";
+  if (field == "prompt" || field == "text") return WithField(status, prompt);
+  if (field.starts_with(kIds)) {
+    return WithField(status, fmt::format("{}{}", prompt, field.substr(kIds.size())));
+  }
+  if (!field.starts_with(kSampling)) return status;
+  const std::string_view name = field.substr(kSampling.size());
+  if (name == "max_tokens") return WithField(status, request.max_tokens_name);
+  if (name == "logprobs" && request.is_chat) return WithField(status, "top_logprobs");
+  if (name == "stop[0]" && request.stop_is_string) return WithField(status, "stop");
+  return WithField(status, name);
+}
+
+}  // namespace stagecoach::router::http

@@ -1,0 +1,244 @@
+#include "router/frontend/http/api_request.h"
+
+#include <fmt/format.h>
+
+#include "catch2/catch_test_macros.hpp"
+
+namespace stagecoach::router::http {
+namespace {
+
+std::string CompletionProblem(const std::string& fields) {
+  const auto request = ParseCompletionRequest("{" + fields + "}");
+  INFO(fields);
+  REQUIRE_FALSE(request.ok());
+  CHECK(absl::IsInvalidArgument(request.status()));
+  return std::string(request.status().message());
+}
+
+std::string ChatProblem(const std::string& fields) {
+  const auto request =
+      ParseChatRequest(R"({"messages": [{"role": "user", "content": "x"}], )" + fields + "}");
+  INFO(fields);
+  REQUIRE_FALSE(request.ok());
+  return std::string(request.status().message());
+}
+
+TEST_CASE("a completion's fields become the router's own") {
+  const auto request = ParseCompletionRequest(R"({
+    "model": "m", "prompt": "Once", "max_tokens": 7, "temperature": 0.5, "top_p": 0.25, "top_k": -1,
+    "min_p": 0.125, "n": 2, "seed": -1, "stop": ["a", "b"], "stop_token_ids": [5, 6],
+    "ignore_eos": true, "min_tokens": 3, "presence_penalty": 1, "frequency_penalty": -1,
+    "repetition_penalty": 1.5, "logit_bias": {"5": -100, "6": 2.5}, "logprobs": 4, "priority": -2,
+    "skip_special_tokens": false, "add_special_tokens": false, "stream": true,
+    "stream_options": {"include_usage": true}, "user": "someone", "unknown": {"deep": [1]},
+    "best_of": 2, "tools": [], "suffix": null, "use_beam_search": false})");
+  REQUIRE(request.ok());
+  CHECK_FALSE(request->is_chat);
+  CHECK(request->stream);
+  CHECK(request->include_usage);
+  CHECK_FALSE(request->continuous_usage);
+  CHECK(request->logprobs);
+  CHECK_FALSE(request->echo);
+  CHECK(request->n() == 2);
+  REQUIRE(request->prompts.size() == 1);
+  const v1::GenerateRequest& prompt = request->prompts[0];
+  CHECK(prompt.text() == "Once");
+  CHECK(prompt.model() == "m");
+  CHECK(prompt.priority() == -2);
+  CHECK(prompt.has_skip_special_tokens());
+  CHECK_FALSE(prompt.skip_special_tokens());
+  CHECK_FALSE(prompt.add_special_tokens());
+  const v1::SamplingParams& sampling = prompt.sampling();
+  CHECK(sampling.max_tokens() == 7);
+  CHECK(sampling.temperature() == 0.5f);
+  CHECK(sampling.top_p() == 0.25f);
+  CHECK(sampling.top_k() == -1);
+  CHECK(sampling.min_p() == 0.125f);
+  CHECK(sampling.seed() == UINT64_MAX);
+  CHECK(sampling.stop_size() == 2);
+  CHECK(sampling.stop_token_ids(1) == 6);
+  CHECK(sampling.ignore_eos());
+  CHECK(sampling.min_tokens() == 3);
+  CHECK(sampling.presence_penalty() == 1.0f);
+  CHECK(sampling.frequency_penalty() == -1.0f);
+  CHECK(sampling.repetition_penalty() == 1.5f);
+  CHECK(sampling.logit_bias().at(6) == 2.5f);
+  CHECK(sampling.logprobs() == 4);
+  CHECK_FALSE(sampling.has_prompt_logprobs());
+}
+
+TEST_CASE("absent fields stay absent, but for OpenAI's 16 tokens of a completion") {
+  const auto request = ParseCompletionRequest(R"({"prompt": "x", "temperature": null})");
+  REQUIRE(request.ok());
+  v1::SamplingParams only;
+  only.set_max_tokens(16);
+  CHECK(request->sampling().SerializeAsString() == only.SerializeAsString());
+  const auto chat = ParseChatRequest(R"({"messages": [{"role": "user", "content": "x"}]})");
+  REQUIRE(chat.ok());
+  CHECK(chat->sampling().ByteSizeLong() == 0);
+}
+
+TEST_CASE("a prompt is text, token ids, or a list of either") {
+  const auto prompts = [](const std::string& prompt) {
+    auto request = ParseCompletionRequest(R"({"prompt": )" + prompt + "}");
+    REQUIRE(request.ok());
+    return request->prompts;
+  };
+  CHECK(prompts("[1, 2]").at(0).tokens().ids_size() == 2);
+  CHECK(prompts(R"(["a", "b"])").at(1).text() == "b");
+  const auto mixed = prompts(R"([[1], "b", [2, 3]])");
+  REQUIRE(mixed.size() == 3);
+  CHECK(mixed[0].tokens().ids(0) == 1);
+  CHECK(mixed[1].text() == "b");
+  CHECK(mixed[2].tokens().ids(1) == 3);
+  CHECK(CompletionProblem("") == "prompt: is missing");
+  CHECK(CompletionProblem(R"("prompt": [])") == "prompt: is empty");
+  CHECK(CompletionProblem(R"("prompt": 5)").starts_with("prompt: must be a string"));
+  CHECK(CompletionProblem(R"("prompt": [1, "a"])") == "prompt[1]: is not a token id");
+  CHECK(CompletionProblem(R"("prompt": [[1], [1.5]])") == "prompt[1][0]: is not a token id");
+  CHECK(CompletionProblem(R"("prompt": ["a", 1])").starts_with("prompt[1]: must be a string"));
+  CHECK(CompletionProblem(R"("prompt": [99999999999])") == "prompt[0]: is not a token id");
+  std::string many = "\"a\"";
+  for (size_t i = 0; i < kMaxPrompts; ++i) many += ",\"a\"";
+  CHECK(CompletionProblem(R"("prompt": [)" + many + "]").starts_with("prompt: 1025 prompts"));
+}
+
+TEST_CASE("echo brings the prompt's logprobs, and may be all that is wanted") {
+  const auto request =
+      ParseCompletionRequest(R"({"prompt": "x", "echo": true, "logprobs": 2, "max_tokens": 0})");
+  REQUIRE(request.ok());
+  CHECK(request->echo);
+  CHECK(request->without_completion);
+  CHECK_FALSE(request->prompt_logprobs);
+  CHECK(request->sampling().max_tokens() == 1);
+  CHECK(request->sampling().prompt_logprobs() == 2);
+  CHECK(request->prompts[0].echo());
+}
+
+TEST_CASE("a chat's messages are roles and text") {
+  const auto request = ParseChatRequest(R"({"messages": [
+      {"role": "developer", "content": "Be kind."},
+      {"role": "user", "name": "x", "content": [{"type": "text", "text": "a"},
+                                               {"type": "text", "text": "b"}]},
+      {"role": "assistant", "content": "It", "tool_calls": [], "refusal": null}],
+    "max_completion_tokens": 9, "max_tokens": 5, "logprobs": true, "top_logprobs": 3,
+    "continue_final_message": true, "add_generation_prompt": false,
+    "chat_template_kwargs": {"b": 1, "a": [2.0]}, "response_format": {"type": "text"},
+    "tool_choice": "none"})");
+  REQUIRE(request.ok());
+  const v1::ChatRequest& chat = request->chat;
+  REQUIRE(chat.messages_size() == 3);
+  CHECK(chat.messages(0).role() == "system");
+  CHECK(chat.messages(1).content() == "a\nb");
+  CHECK(chat.sampling().max_tokens() == 9);
+  CHECK(chat.sampling().logprobs() == 3);
+  CHECK(chat.continue_final_message());
+  CHECK(chat.has_add_generation_prompt());
+  CHECK(chat.chat_template_kwargs() == R"({"b":1,"a":[2E0]})");
+  CHECK(request->max_tokens_name == std::string("max_completion_tokens"));
+
+  const auto problem = [](const std::string& messages) {
+    return std::string(ParseChatRequest(R"({"messages": )" + messages + "}").status().message());
+  };
+  CHECK(problem("null") == "messages: is missing");
+  CHECK(problem("\"x\"") == "messages: must be an array, not a string");
+  CHECK(problem("[1]") == "messages[0]: must be an object");
+  CHECK(problem(R"([{"role": 1}])") == "messages[0].role: must be a string, not a number");
+  CHECK(problem(R"([{"role": "user"}])") == "messages[0].content: is missing");
+  CHECK(problem(R"([{"role": "user", "content": 1}])").starts_with("messages[0].content: must"));
+  CHECK(problem(R"([{"role": "user", "content": [{"type": "image_url"}]}])")
+            .starts_with("messages[0].content[0].type: 'image_url'"));
+  CHECK(problem(R"([{"role": "assistant", "tool_calls": [{}]}])")
+            .starts_with("messages[0].tool_calls: "));
+}
+
+TEST_CASE("wrong types are refused by name") {
+  const char* kNumbers[] = {"temperature",
+                            "top_p",
+                            "min_p",
+                            "presence_penalty",
+                            "frequency_penalty",
+                            "repetition_penalty",
+                            "n",
+                            "max_tokens",
+                            "min_tokens",
+                            "top_k",
+                            "seed",
+                            "priority",
+                            "prompt_logprobs",
+                            "max_completion_tokens",
+                            "top_logprobs"};
+  for (const char* name : kNumbers) {
+    CHECK(ChatProblem(fmt::format(R"("{}": "1")", name)).starts_with(fmt::format("{}: ", name)));
+    CHECK(ChatProblem(fmt::format(R"("{}": [1])", name)).starts_with(fmt::format("{}: ", name)));
+  }
+  for (const char* name : {"n", "max_tokens", "min_tokens", "top_k", "seed", "priority"}) {
+    CHECK(ChatProblem(fmt::format(R"("{}": 1.5)", name)).starts_with(fmt::format("{}: ", name)));
+    CHECK(ChatProblem(fmt::format(R"("{}": 1e99)", name)).starts_with(fmt::format("{}: ", name)));
+  }
+  for (const char* name : {"stream", "logprobs", "ignore_eos", "continue_final_message",
+                           "add_generation_prompt", "return_token_ids"}) {
+    CHECK(ChatProblem(fmt::format(R"("{}": "true")", name)).starts_with(fmt::format("{}: ", name)));
+  }
+  CHECK(ChatProblem(R"("n": -1)").starts_with("n: -1 is not"));
+  CHECK(ChatProblem(R"("stop": 5)").starts_with("stop: "));
+  CHECK(ChatProblem(R"("stop": ["a", 5])").starts_with("stop[1]: "));
+  CHECK(ChatProblem(R"("stop_token_ids": ["a"])").starts_with("stop_token_ids[0]: "));
+  CHECK(ChatProblem(R"("logit_bias": {"a": 1})").starts_with("logit_bias: 'a'"));
+  CHECK(ChatProblem(R"("logit_bias": {"1": "x"})").starts_with("logit_bias[1]: "));
+  CHECK(ChatProblem(R"("logit_bias": [1])").starts_with("logit_bias: "));
+  CHECK(ChatProblem(R"("model": 5)").starts_with("model: "));
+  CHECK(ChatProblem(R"("stream": true, "stream_options": {"include_usage": 1})")
+            .starts_with("stream_options.include_usage: "));
+  CHECK(ChatProblem(R"("chat_template_kwargs": "x")").starts_with("chat_template_kwargs: "));
+}
+
+TEST_CASE("what does not go together is refused by name") {
+  CHECK(ChatProblem(R"("top_logprobs": 3)").starts_with("top_logprobs: needs logprobs"));
+  CHECK(
+      ChatProblem(R"("stream_options": {"include_usage": true})").starts_with("stream_options: "));
+  CHECK(ChatProblem(R"("stream": true, "prompt_logprobs": 1)").starts_with("prompt_logprobs: "));
+  CHECK(ChatProblem(R"("best_of": 3)").starts_with("best_of: "));
+}
+
+TEST_CASE("what is not served is refused by name, not left out of account") {
+  for (const char* field :
+       {R"("tools": [{"type": "function"}])", R"("guided_json": {"type": "object"})",
+        R"("guided_regex": "a+")", R"("structured_outputs": {"choice": ["a"]})",
+        R"("use_beam_search": true)", R"("allowed_token_ids": [1])", R"("bad_words": ["x"])",
+        R"("chat_template": "{{ x }}")", R"("include_stop_str_in_output": true)"}) {
+    const std::string name(field + 1, std::string(field).find('"', 1) - 1);
+    CHECK(ChatProblem(field) == name + ": is not offered by this server");
+  }
+  CHECK(ChatProblem(R"("response_format": {"type": "json_object"})")
+            .starts_with("response_format: 'json_object'"));
+  CHECK(ChatProblem(R"("response_format": "json")").starts_with("response_format: "));
+  CHECK(ChatProblem(R"("stream": true, "stream_options": {"json_events": true})")
+            .starts_with("stream_options.json_events: "));
+}
+
+TEST_CASE("the router's errors name the field as the client did") {
+  const auto told = [](const ApiRequest& request, const char* message) {
+    return std::string(InClientTerms(request, 1, absl::InvalidArgumentError(message)).message());
+  };
+  ApiRequest chat;
+  chat.is_chat = true;
+  chat.max_tokens_name = "max_completion_tokens";
+  CHECK(told(chat, "sampling.max_tokens: 9") == "max_completion_tokens: 9");
+  CHECK(told(chat, "sampling.logprobs: 9") == "top_logprobs: 9");
+  CHECK(told(chat, "prompt: is empty") == "messages: is empty");
+  CHECK(told(chat, "messages[0].role: is empty") == "messages[0].role: is empty");
+  ApiRequest one;
+  one.stop_is_string = true;
+  CHECK(told(one, "sampling.stop[0]: is empty") == "stop: is empty");
+  CHECK(told(one, "sampling.logprobs: 9") == "logprobs: 9");
+  CHECK(told(one, "tokens.ids[3]: bad") == "prompt[3]: bad");
+  CHECK(told(one, "text, as tokens[3]: bad") == "prompt, as tokens[3]: bad");
+  ApiRequest many;
+  many.prompt_is_list = true;
+  CHECK(told(many, "tokens.ids[3]: bad") == "prompt[1][3]: bad");
+  CHECK(told(many, "prompt: is empty") == "prompt[1]: is empty");
+}
+
+}  // namespace
+}  // namespace stagecoach::router::http

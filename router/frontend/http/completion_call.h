@@ -1,0 +1,72 @@
+// One /v1/completions or /v1/chat/completions from the request's text to the answer's last byte.
+#pragma once
+
+#include <deque>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "router/frontend/generation.h"
+#include "router/frontend/http/answer_json.h"
+#include "router/frontend/http/api_request.h"
+#include "router/frontend/http/exchange.h"
+
+namespace stagecoach::router {
+class Frontend;
+}
+
+namespace stagecoach::router::http {
+
+// The generations of all prompts share one text thread, whose all state here is. Lives until the
+// last of them has ended, which each does soon after the client is gone.
+class CompletionCall final : public std::enable_shared_from_this<CompletionCall> {
+ public:
+  // Submits the request; takes as long as its text is long, so not on the event loop. `frontend`
+  // outlives the call.
+  static void Begin(Frontend* frontend, ApiRequest request, const std::string& request_id,
+                    std::shared_ptr<Exchange> exchange);
+
+  CompletionCall(Frontend* frontend, ApiRequest request, const std::string& request_id,
+                 std::shared_ptr<Exchange> exchange);
+
+ private:
+  // The messages of one prompt.
+  class Writer final : public ResponseWriter {
+   public:
+    Writer(std::shared_ptr<CompletionCall> call, size_t prompt)
+        : call_(std::move(call)), prompt_(prompt) {}
+    void Write(const v1::GenerateResponse& message) override { call_->OnMessage(prompt_, message); }
+    void WriteLast(const v1::GenerateResponse& message) override;
+    void Fail(const absl::Status& status) override;
+
+   private:
+    // Until the end, after which nobody calls.
+    std::shared_ptr<CompletionCall> call_;
+    const size_t prompt_;
+  };
+
+  void CreateGenerations(const std::string& request_id);
+  void StartGenerations();
+  void CancelAll(const absl::Status& status);
+
+  void OnMessage(size_t prompt, const v1::GenerateResponse& message);
+  void OnLast(size_t prompt, const v1::GenerateResponse& message);
+  void OnFailure(size_t prompt, const absl::Status& status);
+  void StartStreamOnce();
+
+  Frontend* const frontend_;
+  const ApiRequest request_;
+  const std::shared_ptr<Exchange> exchange_;
+  // Not changed once they are started.
+  std::deque<Writer> writers_;
+  std::vector<std::shared_ptr<Generation>> generations_;
+
+  // Of the text thread.
+  AnswerJson answer_;
+  size_t n_ended_ = 0;
+  bool stream_started_ = false;
+  bool failed_ = false;
+};
+
+}  // namespace stagecoach::router::http

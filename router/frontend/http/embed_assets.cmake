@@ -1,0 +1,16 @@
+# Writes OUTPUT, a C++ source with the files of FOLDER that the program carries.
+set(text "#include \"router/frontend/http/assets.h\"\n\nnamespace stagecoach::router::http {\n")
+foreach(asset "kPageHtml page/index.html" "kOpenApiJson openapi.json")
+  separate_arguments(asset)
+  list(GET asset 0 name)
+  list(GET asset 1 file)
+  file(READ ${FOLDER}/${file} bytes HEX)
+  string(LENGTH "${bytes}" n_digits)
+  math(EXPR n_bytes "${n_digits} / 2")
+  string(REGEX REPLACE "(..)" "\\\\x\\1" bytes "${bytes}")
+  # Lines of 8 bytes: adjacent literals are one.
+  string(REGEX REPLACE "((\\\\x..)(\\\\x..)?(\\\\x..)?(\\\\x..)?(\\\\x..)?(\\\\x..)?(\\\\x..)?(\\\\x..)?)" "\"\\1\"\n" bytes "${bytes}")
+  string(APPEND text "const std::string_view ${name}(\n${bytes}, ${n_bytes});\n")
+endforeach()
+string(APPEND text "}  // namespace stagecoach::router::http\n")
+file(WRITE ${OUTPUT} "${text}")

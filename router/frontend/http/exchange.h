@@ -1,0 +1,36 @@
+// One request's way back to its client.
+#pragma once
+
+#include <string>
+
+#include "absl/functional/any_invocable.h"
+#include "router/frontend/http/http_message.h"
+
+namespace stagecoach::router::http {
+
+// Methods may be called from any thread and return at once. A request ends with Respond, or with
+// StartStream, any number of Write and EndStream; nothing is called after the end. Once the client
+// is gone all of them do nothing, but `done` is always called.
+class Exchange {
+ public:
+  using Done = absl::AnyInvocable<void(bool ok) &&>;
+
+  virtual ~Exchange() = default;
+
+  // Fields for whatever response this request gets. Before any other call.
+  virtual void AddFields(HeaderFields fields) = 0;
+
+  virtual void Respond(HttpResponse response) = 0;
+
+  // The header goes out with the first data; `head.body` is not used.
+  virtual void StartStream(HttpResponse head) = 0;
+  // `done` runs when the network has taken `data`: true, or the client is gone: false.
+  virtual void Write(std::string data, Done done) = 0;
+  virtual void EndStream(std::string data) = 0;
+
+  // Runs `action` once if the client goes before the end, at once if it is gone already; never
+  // after the end. At most one.
+  virtual void OnGone(absl::AnyInvocable<void() &&> action) = 0;
+};
+
+}  // namespace stagecoach::router::http

@@ -1,0 +1,269 @@
+#include "router/frontend/http/http_api.h"
+
+#include <fmt/format.h>
+#include <prometheus/text_serializer.h>
+#include <spdlog/spdlog.h>
+
+#include <boost/json.hpp>
+#include <ctime>
+#include <random>
+#include <utility>
+
+#include "common/version.h"
+#include "router/frontend/frontend.h"
+#include "router/frontend/http/api_error.h"
+#include "router/frontend/http/api_request.h"
+#include "router/frontend/http/assets.h"
+#include "router/frontend/http/completion_call.h"
+#include "router/frontend/http/model_json.h"
+#include "router/frontend/http/page_policy.h"
+#include "router/frontend/http/tokenize_api.h"
+
+namespace stagecoach::router::http {
+namespace {
+
+constexpr std::string_view kModelsPrefix = "/v1/models/";
+// Waiting for /metrics and /status; more than a few are not an operator's.
+constexpr size_t kMaxBeside = 64;
+constexpr size_t kMaxRequestIdLength = 128;
+
+std::string NewRequestId() {
+  thread_local std::mt19937_64 generator([] {
+    std::random_device device;
+    return uint64_t(device()) << 32 | device();
+  }());
+  return fmt::format("{:016x}{:016x}", generator(), generator());
+}
+
+// Fit for a log line and a header field.
+bool IsFitRequestId(std::string_view id) {
+  if (id.empty() || id.size() > kMaxRequestIdLength) return false;
+  for (const char c : id) {
+    if (c <= ' ' || c > '~') return false;
+  }
+  return true;
+}
+
+std::string PercentDecoded(std::string_view text) {
+  const auto digit = [](char c) {
+    return c >= '0' && c <= '9'   ? c - '0'
+           : c >= 'a' && c <= 'f' ? c - 'a' + 10
+           : c >= 'A' && c <= 'F' ? c - 'A' + 10
+                                  : -1;
+  };
+  std::string decoded;
+  for (size_t i = 0; i < text.size(); ++i) {
+    if (text[i] == '%' && i + 2 < text.size() && digit(text[i + 1]) >= 0 &&
+        digit(text[i + 2]) >= 0) {
+      decoded += static_cast<char>(digit(text[i + 1]) * 16 + digit(text[i + 2]));
+      i += 2;
+    } else {
+      decoded += text[i];
+    }
+  }
+  return decoded;
+}
+
+HttpResponse Json(std::string body) {
+  HttpResponse response;
+  response.body = std::move(body);
+  return response;
+}
+
+std::string StatusWord(const char* word) {
+  return boost::json::serialize(boost::json::object{{"status", word}});
+}
+
+int64_t StartedAt() {
+  static const int64_t started = std::time(nullptr);
+  return started;
+}
+
+}  // namespace
+
+HttpApi::HttpApi(Frontend* frontend, std::optional<ApiKeys> keys,
+                 std::vector<std::string> cors_origins, Sources sources)
+    : frontend_(frontend),
+      keys_(std::move(keys)),
+      cors_(std::move(cors_origins)),
+      sources_(std::move(sources)) {
+  sources_.push_back(metrics_.collectable());
+  StartedAt();
+}
+
+const HttpApi::Route* HttpApi::FindRoute(const HttpRequest& request, std::string& methods) {
+  static constexpr Route kRoutes[] = {
+      {"POST", "/v1/chat/completions", &HttpApi::ChatCompletions, true},
+      {"POST", "/v1/completions", &HttpApi::Completions, true},
+      {"GET", "/v1/models", &HttpApi::Models, true},
+      {"POST", "/tokenize", &HttpApi::Tokenize, true},
+      {"POST", "/detokenize", &HttpApi::Detokenize, true},
+      {"GET", "/status", &HttpApi::Status, true},
+      {"GET", "/metrics", &HttpApi::Metrics, true},
+      {"GET", "/health", &HttpApi::Health, false},
+      {"GET", "/ready", &HttpApi::Ready, false},
+      {"GET", "/version", &HttpApi::Version, false},
+      {"GET", "/openapi.json", &HttpApi::OpenApi, false},
+      {"GET", "/", &HttpApi::Page, false},
+  };
+  static constexpr Route kModel = {"GET", "", &HttpApi::Model, true};
+  const std::string_view method = request.method == "HEAD" ? "GET" : request.method;
+  const bool is_model = request.path.starts_with(kModelsPrefix);
+  for (const Route& route : kRoutes) {
+    if (request.path != route.path) continue;
+    if (method == route.method) return &route;
+    methods = route.method == std::string_view("POST") ? "POST" : "GET, HEAD";
+  }
+  if (is_model && method == kModel.method) return &kModel;
+  if (is_model) methods = "GET, HEAD";
+  return nullptr;
+}
+
+absl::Status HttpApi::Admit(const HttpRequest& request) {
+  const bool is_post = request.method == "POST";
+  if (is_post) {
+    if (absl::Status allowed = cors_.CheckPost(request); !allowed.ok()) return allowed;
+  }
+  if (!keys_.has_value()) return absl::OkStatus();
+  const absl::StatusOr<std::string> tenant =
+      is_post ? keys_->TakeRequest(request.authorization, ApiKeys::Clock::now())
+              : keys_->Find(request.authorization);
+  if (tenant.ok()) metrics_.CountTenantRequest(*tenant);
+  return tenant.status();
+}
+
+void HttpApi::Handle(HttpRequest request, std::shared_ptr<Exchange> exchange) {
+  const bool has_id = IsFitRequestId(request.request_id);
+  Call call{.request = std::move(request), .exchange = std::move(exchange), .request_id = ""};
+  call.request_id = has_id ? call.request.request_id : NewRequestId();
+  HeaderFields fields = cors_.Fields(call.request.origin);
+  fields.emplace_back("X-Request-Id", call.request_id);
+  call.exchange->AddFields(std::move(fields));
+  spdlog::debug("http {}: {} {}", call.request_id, call.request.method, call.request.path);
+
+  if (call.request.method == "OPTIONS") {
+    HttpResponse response;
+    response.status = 204;
+    response.fields = Cors::PreflightFields();
+    return call.exchange->Respond(std::move(response));
+  }
+  std::string methods;
+  const Route* route = FindRoute(call.request, methods);
+  if (route == nullptr) {
+    const std::string what = fmt::format("{} {}", call.request.method, call.request.path);
+    HttpResponse response =
+        methods.empty()
+            ? HttpErrorResponse(404, "unknown URL: " + what + "; see /openapi.json", "unknown_url")
+            : HttpErrorResponse(405, "not a method of this path: " + what, "method_not_allowed");
+    if (!methods.empty()) response.fields.emplace_back("Allow", methods);
+    return call.exchange->Respond(std::move(response));
+  }
+  if (route->needs_key) {
+    if (absl::Status admitted = Admit(call.request); !admitted.ok()) {
+      return call.exchange->Respond(ErrorResponse(admitted));
+    }
+  }
+  const std::string& type = call.request.content_type;
+  if (call.request.method == "POST" && !type.empty() && !type.starts_with("application/json")) {
+    return call.exchange->Respond(HttpErrorResponse(
+        415, "the body must be JSON: send it with Content-Type: application/json", ""));
+  }
+  (this->*route->handler)(std::move(call));
+}
+
+void HttpApi::Page(Call call) {
+  HttpResponse response;
+  response.content_type = "text/html; charset=utf-8";
+  response.fields = PageFields(kPageHtml);
+  response.body = kPageHtml;
+  call.exchange->Respond(std::move(response));
+}
+
+void HttpApi::OpenApi(Call call) { call.exchange->Respond(Json(std::string(kOpenApiJson))); }
+
+void HttpApi::Health(Call call) { call.exchange->Respond(Json(StatusWord("ok"))); }
+
+void HttpApi::Ready(Call call) {
+  HttpResponse response = Json(StatusWord(draining_ ? "draining" : "ready"));
+  if (draining_) response.status = 503;
+  call.exchange->Respond(std::move(response));
+}
+
+void HttpApi::Version(Call call) {
+  call.exchange->Respond(Json(
+      boost::json::serialize(boost::json::object{{"name", "stagecoach"}, {"version", kVersion}})));
+}
+
+void HttpApi::Models(Call call) {
+  call.exchange->Respond(Json(ModelListJson(frontend_->model(), StartedAt())));
+}
+
+void HttpApi::Model(Call call) {
+  const std::string name =
+      PercentDecoded(std::string_view(call.request.path).substr(kModelsPrefix.size()));
+  const absl::Status known = CheckModelName(frontend_->model(), name);
+  call.exchange->Respond(known.ok() ? Json(ModelJson(frontend_->model(), StartedAt()))
+                                    : ErrorResponse(known));
+}
+
+void HttpApi::Beside(const Call& call, WorkQueue::Task task) {
+  if (beside_.n_queued() >= kMaxBeside) {
+    return call.exchange->Respond(
+        HttpErrorResponse(503, "too many requests of this kind wait", "service_unavailable"));
+  }
+  beside_.Post(std::move(task));
+}
+
+void HttpApi::Metrics(Call call) {
+  Beside(call, [this, exchange = call.exchange] {
+    std::vector<prometheus::MetricFamily> families;
+    for (const auto& source : sources_) {
+      for (auto& family : source->Collect()) families.push_back(std::move(family));
+    }
+    HttpResponse response;
+    response.content_type = "text/plain; version=0.0.4; charset=utf-8";
+    response.body = prometheus::TextSerializer().Serialize(families);
+    exchange->Respond(std::move(response));
+  });
+}
+
+void HttpApi::Status(Call call) {
+  Beside(call, [this, exchange = call.exchange] {
+    v1::Model model;
+    const absl::Status status = frontend_->DescribeModel(&model);
+    HttpResponse response = status.ok() ? Json(StatusJson(model)) : ErrorResponse(status);
+    response.fields.emplace_back("Cache-Control", "no-store");
+    exchange->Respond(std::move(response));
+  });
+}
+
+void HttpApi::BeginCompletion(Call call, ParseFunction parse) {
+  const std::shared_ptr<Exchange> exchange = call.exchange;
+  const absl::Status posted = frontend_->Post([this, parse, call = std::move(call)]() mutable {
+    absl::StatusOr<ApiRequest> request = parse(call.request.body);
+    if (!request.ok()) return call.exchange->Respond(ErrorResponse(request.status()));
+    const std::string& given = request->request_id();
+    CompletionCall::Begin(frontend_, *std::move(request), given.empty() ? call.request_id : given,
+                          call.exchange);
+  });
+  if (!posted.ok()) exchange->Respond(ErrorResponse(posted));
+}
+
+void HttpApi::Completions(Call call) { BeginCompletion(std::move(call), ParseCompletionRequest); }
+
+void HttpApi::ChatCompletions(Call call) { BeginCompletion(std::move(call), ParseChatRequest); }
+
+void HttpApi::AnswerText(Call call, AnswerFunction answer) {
+  const std::shared_ptr<Exchange> exchange = call.exchange;
+  const absl::Status posted = frontend_->Post([this, answer, call = std::move(call)] {
+    const absl::StatusOr<std::string> body = answer(*frontend_, call.request.body);
+    call.exchange->Respond(body.ok() ? Json(*body) : ErrorResponse(body.status()));
+  });
+  if (!posted.ok()) exchange->Respond(ErrorResponse(posted));
+}
+
+void HttpApi::Tokenize(Call call) { AnswerText(std::move(call), AnswerTokenize); }
+
+void HttpApi::Detokenize(Call call) { AnswerText(std::move(call), AnswerDetokenize); }
+
+}  // namespace stagecoach::router::http

@@ -1,0 +1,94 @@
+// What the HTTP server answers: paths, keys, and which part of the house each request goes to.
+#pragma once
+
+#include <prometheus/collectable.h>
+
+#include <atomic>
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "router/frontend/http/api_keys.h"
+#include "router/frontend/http/api_request.h"
+#include "router/frontend/http/cors.h"
+#include "router/frontend/http/exchange.h"
+#include "router/frontend/http/http_metrics.h"
+#include "router/frontend/work_queue.h"
+
+namespace stagecoach::router {
+class Frontend;
+}
+
+namespace stagecoach::router::http {
+
+// Thread-safe. Outlives every exchange.
+class HttpApi {
+ public:
+  using Sources = std::vector<std::shared_ptr<prometheus::Collectable>>;
+
+  // `frontend` outlives this. `sources` are what /metrics shows.
+  HttpApi(Frontend* frontend, std::optional<ApiKeys> keys, std::vector<std::string> cors_origins,
+          Sources sources);
+
+  // On the event loop: what takes time goes to other threads.
+  void Handle(HttpRequest request, std::shared_ptr<Exchange> exchange);
+
+  // /ready says no from now on.
+  void SetDraining() { draining_ = true; }
+
+  HttpMetrics& metrics() { return metrics_; }
+
+ private:
+  // One request on its way through Handle.
+  struct Call {
+    HttpRequest request;
+    std::shared_ptr<Exchange> exchange;
+    std::string request_id;
+  };
+  struct Route {
+    const char* method;
+    const char* path;
+    void (HttpApi::*handler)(Call call);
+    bool needs_key;
+  };
+
+  // Null when there is none; `methods` are then those that the path has, if any: "GET, HEAD".
+  static const Route* FindRoute(const HttpRequest& request, std::string& methods);
+  // The request may come in: OK. Takes from its key's rate.
+  absl::Status Admit(const HttpRequest& request);
+
+  void Page(Call call);
+  void OpenApi(Call call);
+  void Health(Call call);
+  void Ready(Call call);
+  void Version(Call call);
+  void Metrics(Call call);
+  void Status(Call call);
+  void Models(Call call);
+  void Model(Call call);
+  void Completions(Call call);
+  void ChatCompletions(Call call);
+  void Tokenize(Call call);
+  void Detokenize(Call call);
+
+  // On prompt threads.
+  using ParseFunction = absl::StatusOr<ApiRequest> (*)(std::string_view body);
+  void BeginCompletion(Call call, ParseFunction parse);
+  using AnswerFunction = absl::StatusOr<std::string> (*)(const Frontend&, std::string_view body);
+  void AnswerText(Call call, AnswerFunction answer);
+  // On a thread of its own: for what waits for others, and must work while prompts are queued.
+  void Beside(const Call& call, WorkQueue::Task task);
+
+  Frontend* const frontend_;
+  std::optional<ApiKeys> keys_;
+  const Cors cors_;
+  HttpMetrics metrics_;
+  Sources sources_;
+  std::atomic<bool> draining_{false};
+  WorkQueue beside_{1};  // last: its thread ends first
+};
+
+}  // namespace stagecoach::router::http

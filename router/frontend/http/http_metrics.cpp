@@ -1,0 +1,40 @@
+#include "router/frontend/http/http_metrics.h"
+
+#include <fmt/format.h>
+#include <prometheus/counter.h>
+#include <prometheus/gauge.h>
+
+namespace stagecoach::router::http {
+
+HttpMetrics::HttpMetrics()
+    : registry_(std::make_shared<prometheus::Registry>()),
+      connections_(&prometheus::BuildGauge()
+                        .Name("stagecoach_http_connections")
+                        .Help("Open HTTP connections")
+                        .Register(*registry_)
+                        .Add({})),
+      responses_(&prometheus::BuildCounter()
+                      .Name("stagecoach_http_responses_total")
+                      .Help("HTTP responses, by status")
+                      .Register(*registry_)),
+      tenant_requests_(&prometheus::BuildCounter()
+                            .Name("stagecoach_tenant_requests_total")
+                            .Help("HTTP requests that were let in, by the tenant of their key")
+                            .Register(*registry_)) {}
+
+void HttpMetrics::ConnectionOpened() { connections_->Increment(); }
+
+void HttpMetrics::ConnectionClosed() { connections_->Decrement(); }
+
+void HttpMetrics::CountResponse(int status) {
+  std::lock_guard lock(mutex_);
+  prometheus::Counter*& counter = by_status_[status];
+  if (counter == nullptr) counter = &responses_->Add({{"status", fmt::format("{}", status)}});
+  counter->Increment();
+}
+
+void HttpMetrics::CountTenantRequest(const std::string& tenant) {
+  tenant_requests_->Add({{"tenant", tenant}}).Increment();
+}
+
+}  // namespace stagecoach::router::http

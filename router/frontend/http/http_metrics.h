@@ -1,0 +1,41 @@
+// What the HTTP server tells Prometheus.
+#pragma once
+
+#include <prometheus/registry.h>
+
+#include <memory>
+#include <mutex>
+#include <string>
+#include <unordered_map>
+
+namespace prometheus {
+class Counter;
+class Gauge;
+template <typename T>
+class Family;
+}  // namespace prometheus
+
+namespace stagecoach::router::http {
+
+// Thread-safe.
+class HttpMetrics {
+ public:
+  HttpMetrics();
+
+  void ConnectionOpened();
+  void ConnectionClosed();
+  void CountResponse(int status);
+  void CountTenantRequest(const std::string& tenant);
+
+  std::shared_ptr<prometheus::Collectable> collectable() const { return registry_; }
+
+ private:
+  std::shared_ptr<prometheus::Registry> registry_;
+  prometheus::Gauge* connections_;
+  prometheus::Family<prometheus::Counter>* responses_;
+  prometheus::Family<prometheus::Counter>* tenant_requests_;
+  std::mutex mutex_;
+  std::unordered_map<int, prometheus::Counter*> by_status_;  // guarded by mutex_
+};
+
+}  // namespace stagecoach::router::http

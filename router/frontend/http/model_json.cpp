@@ -1,0 +1,63 @@
+#include "router/frontend/http/model_json.h"
+
+#include <boost/json.hpp>
+
+namespace stagecoach::router::http {
+namespace {
+
+namespace json = boost::json;
+
+json::object Entry(const ServedModel& model, int64_t created_unix_s) {
+  return {{"id", model.name},
+          {"object", "model"},
+          {"created", created_unix_s},
+          {"owned_by", "stagecoach"},
+          {"root", model.name},
+          {"parent", nullptr},
+          {"max_model_len", model.max_model_len}};
+}
+
+}  // namespace
+
+std::string ModelJson(const ServedModel& model, int64_t created_unix_s) {
+  return json::serialize(Entry(model, created_unix_s));
+}
+
+std::string ModelListJson(const ServedModel& model, int64_t created_unix_s) {
+  return json::serialize(
+      json::object{{"object", "list"}, {"data", json::array{Entry(model, created_unix_s)}}});
+}
+
+std::string StatusJson(const v1::Model& model) {
+  json::array stages;
+  for (const v1::StageStatus& stage : model.stages()) {
+    stages.push_back(json::object{{"address", stage.address()},
+                                  {"device", stage.device()},
+                                  {"first_layer", stage.first_layer()},
+                                  {"n_layers", stage.n_layers()}});
+  }
+  json::array groups;
+  for (const v1::KvGroupStatus& group : model.kv().groups()) {
+    groups.push_back(json::object{{"window", group.window()},
+                                  {"total_blocks", group.total_blocks()},
+                                  {"free_blocks", group.free_blocks()}});
+  }
+  const v1::SchedulerStatus& scheduler = model.scheduler();
+  return json::serialize(json::object{
+      {"model", model.id()},
+      {"architecture", model.architecture()},
+      {"dtype", model.dtype()},
+      {"max_model_len", model.max_model_len()},
+      {"has_chat_template", model.has_chat_template()},
+      {"stages", std::move(stages)},
+      {"kv",
+       json::object{{"block_tokens", model.kv().block_tokens()}, {"groups", std::move(groups)}}},
+      {"scheduler", json::object{{"running", scheduler.running()},
+                                 {"waiting", scheduler.waiting()},
+                                 {"microbatches_in_flight", scheduler.microbatches_in_flight()},
+                                 {"steps", scheduler.steps()},
+                                 {"in_flight_ms", scheduler.in_flight_ms()},
+                                 {"preemptions", scheduler.preemptions()}}}});
+}
+
+}  // namespace stagecoach::router::http

@@ -1,0 +1,20 @@
+// What is served, as JSON.
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include "router/text/served_model.h"
+#include "stagecoach/v1/inference.pb.h"
+
+namespace stagecoach::router::http {
+
+// An entry of OpenAI's list of models.
+std::string ModelJson(const ServedModel& model, int64_t created_unix_s);
+// The list, with the one model.
+std::string ModelListJson(const ServedModel& model, int64_t created_unix_s);
+
+// Stages, KV blocks and the scheduler's numbers, for /status.
+std::string StatusJson(const v1::Model& model);
+
+}  // namespace stagecoach::router::http

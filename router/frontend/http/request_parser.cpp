@@ -1,0 +1,153 @@
+#include "router/frontend/http/request_parser.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <boost/asio/buffer.hpp>
+#include <boost/beast/http/parser.hpp>
+#include <boost/beast/http/string_body.hpp>
+#include <limits>
+#include <utility>
+
+#include "common/check.h"
+
+namespace stagecoach::router::http {
+namespace {
+
+namespace beast = boost::beast;
+using beast::http::field;
+using Error = beast::http::error;
+
+std::string Value(const beast::http::fields& fields, field name) {
+  const auto found = fields.find(name);
+  return found == fields.end() ? "" : std::string(found->value());
+}
+
+std::string Value(const beast::http::fields& fields, const char* name) {
+  const auto found = fields.find(name);
+  return found == fields.end() ? "" : std::string(found->value());
+}
+
+}  // namespace
+
+struct RequestParser::Message {
+  beast::http::request_parser<beast::http::string_body> parser;
+};
+
+RequestParser::RequestParser(const HttpLimits& limits, MemoryBudget* budget)
+    : limits_(limits), budget_(budget) {
+  Reset();
+}
+
+RequestParser::~RequestParser() = default;
+
+void RequestParser::Reset() {
+  message_ = std::make_unique<Message>();
+  const size_t most = std::numeric_limits<uint32_t>::max();
+  message_->parser.header_limit(static_cast<uint32_t>(std::min(limits_.max_header_bytes, most)));
+  message_->parser.body_limit(limits_.max_body_bytes);
+  lease_ = MemoryBudget::Lease(budget_);
+  state_ = State::kHeader;
+}
+
+size_t RequestParser::Fail(int status, std::string message) {
+  state_ = State::kFailed;
+  failure_ = {.status = status, .message = std::move(message)};
+  return 0;
+}
+
+size_t RequestParser::Feed(std::string_view data) {
+  auto& parser = message_->parser;
+  size_t consumed = 0;
+  // The library takes one piece of the message a call.
+  while (state_ == State::kHeader || state_ == State::kBody) {
+    beast::error_code error;
+    const std::string_view rest = data.substr(consumed);
+    if (rest.empty()) break;
+    const size_t taken = parser.put(boost::asio::buffer(rest.data(), rest.size()), error);
+    consumed += taken;
+    if (error == Error::need_more) {
+      if (state_ == State::kHeader && rest.size() >= limits_.max_header_bytes) {
+        error = Error::header_limit;
+      } else {
+        break;
+      }
+    }
+    if (error == Error::header_limit) {
+      return Fail(431, fmt::format("the request's header is larger than {} bytes",
+                                   limits_.max_header_bytes));
+    }
+    if (error == Error::body_limit) {
+      return Fail(
+          413, fmt::format("the request's body is larger than {} bytes", limits_.max_body_bytes));
+    }
+    if (error == Error::bad_version) return Fail(505, "HTTP/1.1 and HTTP/1.0 are spoken here");
+    if (error) return Fail(400, fmt::format("not an HTTP request: {}", error.message()));
+    const size_t body_bytes = parser.get().body().size();
+    if (body_bytes > limits_.small_body_bytes && !lease_.GrowTo(body_bytes)) {
+      return Fail(503, "too many large requests are on their way; try again later");
+    }
+    if (state_ == State::kHeader && parser.is_header_done()) {
+      if (!CheckHeader()) return 0;
+      state_ = parser.is_done() ? State::kComplete : State::kBody;
+      break;
+    }
+    if (parser.is_done()) state_ = State::kComplete;
+  }
+  return consumed;
+}
+
+bool RequestParser::CheckHeader() {
+  const auto& request = message_->parser.get();
+  const auto fail = [this](int status, std::string message) {
+    Fail(status, std::move(message));
+    return false;
+  };
+  if (request.version() != 11 && request.version() != 10) {
+    return fail(505, "HTTP/1.1 and HTTP/1.0 are spoken here");
+  }
+  if (request.version() == 11 && request.count(field::host) != 1) {
+    return fail(400, "one Host header field is needed");
+  }
+  if (request.count(field::transfer_encoding) > 0 && !message_->parser.chunked()) {
+    return fail(501, "of transfer codings only chunked is known here");
+  }
+  const auto encoding = request.find(field::content_encoding);
+  if (encoding != request.end() && !beast::iequals(encoding->value(), "identity")) {
+    return fail(415, "content codings are not known here: send the body as it is");
+  }
+  const auto expect = request.find(field::expect);
+  if (expect != request.end() && !beast::iequals(expect->value(), "100-continue")) {
+    return fail(417, "of expectations only 100-continue is known here");
+  }
+  return true;
+}
+
+bool RequestParser::expects_continue() const {
+  return !is_http_1_0() && message_->parser.get().count(field::expect) > 0;
+}
+
+bool RequestParser::keep_alive() const { return message_->parser.keep_alive(); }
+
+bool RequestParser::is_http_1_0() const { return message_->parser.get().version() == 10; }
+
+HttpRequest RequestParser::Take() {
+  SC_CHECK(state_ == State::kComplete);
+  auto& message = message_->parser.get();
+  HttpRequest request;
+  request.method = std::string(message.method_string());
+  const std::string_view target(message.target().data(), message.target().size());
+  request.path = std::string(target.substr(0, target.find('?')));
+  request.version = is_http_1_0() ? "1.0" : "1.1";
+  request.host = Value(message, field::host);
+  request.authorization = Value(message, field::authorization);
+  request.content_type = Value(message, field::content_type);
+  request.origin = Value(message, field::origin);
+  request.request_id = Value(message, "X-Request-Id");
+  request.body = std::move(message.body());
+  request.body_lease = std::move(lease_);
+  Reset();
+  return request;
+}
+
+}  // namespace stagecoach::router::http

@@ -1,0 +1,181 @@
+#include "router/frontend/http/sampling_fields.h"
+
+#include <fmt/format.h>
+
+#include <boost/json.hpp>
+#include <charconv>
+#include <limits>
+
+namespace stagecoach::router::http {
+namespace {
+
+namespace json = boost::json;
+
+constexpr int64_t kMaxInt32 = std::numeric_limits<int32_t>::max();
+constexpr int64_t kMinInt32 = std::numeric_limits<int32_t>::min();
+constexpr int64_t kMaxUint32 = std::numeric_limits<uint32_t>::max();
+
+constexpr const char* kUnserved[] = {
+    // Structured output.
+    "structured_outputs", "guided_json", "guided_regex", "guided_choice", "guided_grammar",
+    "guided_whitespace_pattern",
+    // Tools.
+    "tools", "functions", "function_call",
+    // Other ways to choose tokens.
+    "use_beam_search", "allowed_token_ids", "bad_words", "include_stop_str_in_output",
+    "truncate_prompt_tokens", "thinking_token_budget", "suffix", "prompt_embeds",
+    "return_tokens_as_token_ids",
+    // Chat.
+    "chat_template", "documents", "audio", "web_search_options"};
+
+// What a client may send to say "not this".
+bool IsNeutral(const json::value& value) {
+  switch (value.kind()) {
+    case json::kind::bool_:
+      return !value.get_bool();
+    case json::kind::string:
+      return value.get_string().empty() || value.get_string() == "none";
+    case json::kind::array:
+      return value.get_array().empty();
+    case json::kind::object:
+      return value.get_object().empty();
+    default:
+      return false;
+  }
+}
+
+void ReadSeed(JsonFields& fields, v1::SamplingParams& sampling) {
+  const json::value* seed = fields.Any("seed");
+  if (seed == nullptr) return;
+  if (seed->is_uint64()) {
+    sampling.set_seed(seed->get_uint64());
+  } else if (const auto value = fields.Integer("seed", std::numeric_limits<int64_t>::min(),
+                                               std::numeric_limits<int64_t>::max())) {
+    sampling.set_seed(static_cast<uint64_t>(*value));
+  }
+}
+
+void ReadStop(JsonFields& fields, v1::SamplingParams& sampling, ApiRequest& request) {
+  const json::value* stop = fields.Any("stop");
+  if (stop == nullptr) return;
+  if (stop->is_string()) {
+    request.stop_is_string = true;
+    sampling.add_stop(std::string(stop->get_string()));
+    return;
+  }
+  if (!stop->is_array()) {
+    return fields.Refuse(
+        "stop", fmt::format("must be a string or an array of strings, not {}", KindName(*stop)));
+  }
+  for (size_t i = 0; i < stop->get_array().size(); ++i) {
+    const json::value& one = stop->get_array()[i];
+    if (!one.is_string()) {
+      return fields.Refuse(fmt::format("stop[{}]", i),
+                           fmt::format("must be a string, not {}", KindName(one)));
+    }
+    sampling.add_stop(std::string(one.get_string()));
+  }
+}
+
+void ReadStopTokens(JsonFields& fields, v1::SamplingParams& sampling) {
+  const json::array* ids = fields.Array("stop_token_ids");
+  if (ids == nullptr) return;
+  for (size_t i = 0; i < ids->size(); ++i) {
+    const auto id = ToInteger((*ids)[i], kMinInt32, kMaxInt32);
+    if (!id) return fields.Refuse(fmt::format("stop_token_ids[{}]", i), "is not a token id");
+    sampling.add_stop_token_ids(static_cast<int32_t>(*id));
+  }
+}
+
+void ReadBias(JsonFields& fields, v1::SamplingParams& sampling) {
+  const json::object* biases = fields.Object("logit_bias");
+  if (biases == nullptr) return;
+  for (const auto& [key, value] : *biases) {
+    int32_t id = 0;
+    const auto [end, error] = std::from_chars(key.data(), key.data() + key.size(), id);
+    if (error != std::errc() || end != key.data() + key.size()) {
+      return fields.Refuse("logit_bias",
+                           fmt::format("'{}' is not a token id", std::string_view(key)));
+    }
+    if (!value.is_number()) {
+      return fields.Refuse(fmt::format("logit_bias[{}]", id),
+                           fmt::format("must be a number, not {}", KindName(value)));
+    }
+    (*sampling.mutable_logit_bias())[id] = value.to_number<float>();
+  }
+}
+
+}  // namespace
+
+v1::SamplingParams ReadSampling(JsonFields& fields, ApiRequest& request) {
+  v1::SamplingParams sampling;
+  const auto number = [&fields](const char* name, auto set) {
+    if (const auto value = fields.Number(name)) set(static_cast<float>(*value));
+  };
+  const auto count = [&fields](const char* name, auto set) {
+    if (const auto value = fields.Integer(name, 0, kMaxUint32)) set(static_cast<uint32_t>(*value));
+  };
+  number("temperature", [&](float v) { sampling.set_temperature(v); });
+  number("top_p", [&](float v) { sampling.set_top_p(v); });
+  number("min_p", [&](float v) { sampling.set_min_p(v); });
+  number("presence_penalty", [&](float v) { sampling.set_presence_penalty(v); });
+  number("frequency_penalty", [&](float v) { sampling.set_frequency_penalty(v); });
+  number("repetition_penalty", [&](float v) { sampling.set_repetition_penalty(v); });
+  count("n", [&](uint32_t v) { sampling.set_n(v); });
+  count("max_tokens", [&](uint32_t v) { sampling.set_max_tokens(v); });
+  count("min_tokens", [&](uint32_t v) { sampling.set_min_tokens(v); });
+  count("prompt_logprobs", [&](uint32_t v) { sampling.set_prompt_logprobs(v); });
+  if (const auto k = fields.Integer("top_k", kMinInt32, kMaxInt32)) sampling.set_top_k(*k);
+  if (const auto ignore = fields.Bool("ignore_eos")) sampling.set_ignore_eos(*ignore);
+  ReadSeed(fields, sampling);
+  ReadStop(fields, sampling, request);
+  ReadStopTokens(fields, sampling);
+  ReadBias(fields, sampling);
+  const auto best_of = fields.Integer("best_of", 0, kMaxUint32);
+  if (best_of && *best_of != (sampling.has_n() ? sampling.n() : 1)) {
+    fields.Refuse("best_of", "choosing among more answers than n is not offered here");
+  }
+  request.prompt_logprobs = sampling.has_prompt_logprobs();
+  return sampling;
+}
+
+void ReadStreaming(JsonFields& fields, ApiRequest& request) {
+  request.stream = fields.Bool("stream").value_or(false);
+  request.return_token_ids = fields.Bool("return_token_ids").value_or(false);
+  if (request.stream && request.prompt_logprobs) {
+    return fields.Refuse("prompt_logprobs", "cannot be streamed");
+  }
+  const json::object* options = fields.Object("stream_options");
+  if (options == nullptr) return;
+  if (!request.stream) return fields.Refuse("stream_options", "is only for stream: true");
+  JsonFields inner(*options, "stream_options.");
+  request.include_usage = inner.Bool("include_usage").value_or(false);
+  request.continuous_usage = inner.Bool("continuous_usage_stats").value_or(false);
+  const json::value* json_events = inner.Any("json_events");
+  if (json_events != nullptr && !IsNeutral(*json_events)) {
+    inner.Refuse("json_events", "is not offered by this server");
+  }
+  fields.Adopt(inner.status());
+}
+
+void RefuseUnserved(JsonFields& fields) {
+  for (const char* name : kUnserved) {
+    const json::value* value = fields.Any(name);
+    if (value != nullptr && !IsNeutral(*value)) {
+      return fields.Refuse(name, "is not offered by this server");
+    }
+  }
+  const json::value* format = fields.Any("response_format");
+  if (format == nullptr) return;
+  const json::object* object = fields.Object("response_format");
+  const json::value* type = object == nullptr ? nullptr : object->if_contains("type");
+  if (type == nullptr || !type->is_string()) {
+    return fields.Refuse("response_format", "must be an object with a type");
+  }
+  if (type->get_string() != "text") {
+    fields.Refuse("response_format", fmt::format("'{}' is not offered by this server",
+                                                 std::string_view(type->get_string())));
+  }
+}
+
+}  // namespace stagecoach::router::http

@@ -1,0 +1,51 @@
+#include "router/frontend/http/tls_context.h"
+
+#include <fmt/format.h>
+#include <openssl/ssl.h>
+
+namespace stagecoach::router::http {
+namespace {
+
+namespace ssl = boost::asio::ssl;
+
+// A client that would rather speak HTTP/2 hears that it is 1.1 here.
+int SelectProtocol(SSL*, const unsigned char** out, unsigned char* out_size,
+                   const unsigned char* offered, unsigned int offered_size, void*) {
+  static constexpr unsigned char kHttp11[] = "\x08http/1.1";
+  unsigned char* selected = nullptr;
+  const int result = SSL_select_next_proto(&selected, out_size, kHttp11, sizeof(kHttp11) - 1,
+                                           offered, offered_size);
+  *out = selected;
+  return result == OPENSSL_NPN_NEGOTIATED ? SSL_TLSEXT_ERR_OK : SSL_TLSEXT_ERR_NOACK;
+}
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<ssl::context>> ReadTlsContext(const std::string& cert_path,
+                                                             const std::string& key_path) {
+  auto context = std::make_unique<ssl::context>(ssl::context::tls_server);
+  context->set_options(ssl::context::default_workarounds | ssl::context::no_tlsv1 |
+                       ssl::context::no_tlsv1_1 | ssl::context::single_dh_use);
+  // Renegotiation is work that a client can ask for again and again.
+  SSL_CTX_set_options(context->native_handle(), SSL_OP_NO_RENEGOTIATION);
+  SSL_CTX_set_mode(context->native_handle(), SSL_MODE_RELEASE_BUFFERS);
+  SSL_CTX_set_alpn_select_cb(context->native_handle(), SelectProtocol, nullptr);
+  boost::system::error_code error;
+  context->use_certificate_chain_file(cert_path, error);
+  if (error) {
+    return absl::InvalidArgumentError(fmt::format(
+        "--tls-cert {}: is not a chain of certificates in PEM: {}", cert_path, error.message()));
+  }
+  // OpenSSL would ask for a password on the terminal.
+  context->set_password_callback(
+      [](size_t, ssl::context::password_purpose) { return std::string(); });
+  context->use_private_key_file(key_path, ssl::context::pem, error);
+  if (error) {
+    return absl::InvalidArgumentError(
+        fmt::format("--tls-key {}: is not the certificate's key in PEM, without a password: {}",
+                    key_path, error.message()));
+  }
+  return context;
+}
+
+}  // namespace stagecoach::router::http
