@@ -1,0 +1,229 @@
+"""Clients that are slow, greedy or broken: memory stays bounded, and others are answered as ever."""
+import json
+import pathlib
+import re
+import socket
+import struct
+import threading
+
+import pytest
+from conftest import DEMO_MODEL
+from harness import Cluster, children_of
+from wire import Reader, ask, connection, metric, request_bytes, split, wait_for
+
+MIB = 1 << 20
+BODY = {"messages": [{"role": "user", "content": "Hello!"}], "temperature": 0, "max_tokens": 16}
+# Each answer is some MB: every token with its 20 most likely ones.
+LARGE = {"prompt": [5] * 8, "ignore_eos": True, "temperature": 0, "max_tokens": 1000, "logprobs": 20, "stream": True}
+
+
+@pytest.fixture(scope="module")
+def patient():
+    """No client is given up in the time that a test takes."""
+    with Cluster(DEMO_MODEL, stages=2, flags=["--http-timeout", "600", "--max-sequences", "64"]) as cluster:
+        yield cluster
+
+
+@pytest.fixture(scope="module")
+def strict():
+    flags = ["--http-timeout", "1", "--http-max-connections", "40", "--http-max-body", "1MiB", "--http-max-header", "4KiB"]
+    with Cluster(DEMO_MODEL, stages=2, flags=flags) as cluster:
+        yield cluster
+
+
+def router_memory(cluster):
+    """Resident bytes of the router's process."""
+    pid = [pid for pid, name in children_of(cluster.process.pid) if name.startswith("stagecoach-rout")][0]
+    status = pathlib.Path(f"/proc/{pid}/status").read_text()
+    return int(re.search(r"VmRSS:\s+(\d+) kB", status)[1]) * 1024
+
+
+@pytest.fixture
+def undisturbed(patient):
+    """An ordinary request gets its usual answer beside and after the abuse, and the router does not grow."""
+    usual = ask(patient.http, "POST", "/v1/chat/completions", BODY).json["choices"]
+    before = router_memory(patient)
+
+    allowed = 64 * MIB
+
+    def check(growth=0):
+        nonlocal allowed
+        allowed = max(allowed, growth)
+        answer = ask(patient.http, "POST", "/v1/chat/completions", BODY)
+        assert answer.status == 200 and answer.json["choices"] == usual
+        assert router_memory(patient) - before < allowed
+
+    yield check
+    check()
+
+
+def reset(sock):
+    """Ends a connection by RST."""
+    sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+    sock.close()
+
+
+def test_readers_that_never_read(patient, undisturbed):
+    socks = []
+    for _ in range(32):
+        sock = socket.socket()
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+        sock.connect(split(patient.http))
+        sock.sendall(request_bytes("POST", "/v1/completions", LARGE))
+        socks.append(sock)
+    wait_for(lambda: ask(patient.http, "GET", "/status").json["scheduler"]["running"] >= 16)
+    undisturbed(256 * MIB)
+    wait_for(lambda: ask(patient.http, "GET", "/status").json["scheduler"]["running"] == 0)
+    # All tokens are there and wait for readers; what a stream holds is bounded by its max_tokens.
+    undisturbed(512 * MIB)
+    for sock in socks:
+        reset(sock)
+    wait_for(lambda: metric(patient.http, "stagecoach_http_connections") == 1)
+
+
+def test_a_reader_that_reads_late_gets_all(patient, undisturbed):
+    with connection(patient.http, receive_buffer=4096) as sock:
+        sock.sendall(request_bytes("POST", "/v1/completions", LARGE))
+        wait_for(lambda: ask(patient.http, "GET", "/status").json["scheduler"]["running"] == 1)
+        wait_for(lambda: ask(patient.http, "GET", "/status").json["scheduler"]["running"] == 0)
+        events = Reader(sock).response().events
+    assert events[-1] == "[DONE]"
+    assert sum(len(event["choices"][0]["logprobs"]["tokens"]) for event in events[:-1]) == 1000
+
+
+def test_bodies_that_are_announced_and_never_come(patient, undisturbed):
+    head = b"POST /v1/completions HTTP/1.1\r\nHost: x\r\nContent-Length: 16000000\r\n\r\n"
+    socks = [socket.create_connection(split(patient.http)) for _ in range(200)]
+    for sock in socks:
+        sock.sendall(head + b'{"prompt": "')
+    undisturbed()
+    for sock in socks:
+        reset(sock)
+
+
+def test_large_bodies_together_are_bounded(patient, undisturbed):
+    """Some of them are told to come again later; small requests are not."""
+    head = b"POST /v1/completions HTTP/1.1\r\nHost: x\r\nContent-Length: 16000000\r\n\r\n"
+    part = b"x" * 15_000_000
+    socks = []
+    for _ in range(24):
+        sock = socket.create_connection(split(patient.http))
+        sock.settimeout(60)
+        sock.sendall(head)
+        sender = threading.Thread(target=lambda s=sock: _send_quietly(s, part))
+        sender.start()
+        socks.append((sock, sender))
+    wait_for(lambda: metric(patient.http, "stagecoach_http_responses_total", status="503") >= 1)
+    undisturbed(400 * MIB)
+    for sock, sender in socks:
+        reset(sock)
+        sender.join(timeout=60)
+
+
+def _send_quietly(sock, data):
+    try:
+        sock.sendall(data)
+    except OSError:
+        pass  # refused meanwhile
+
+
+def test_one_byte_chunks(patient, undisturbed):
+    """A byte of body costs six on the wire, and no more memory than it is."""
+    body = json.dumps({"prompt": "x" * 20_000}).encode()
+    chunks = b"".join(b"1\r\n%c\r\n" % byte for byte in body) + b"0\r\n\r\n"
+    head = b"POST /tokenize HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n"
+    with connection(patient.http) as sock:
+        reader = Reader(sock)
+        for _ in range(5):
+            sock.sendall(head + chunks)
+            assert reader.response().status == 200
+
+
+def test_pipelining_without_reading(patient, undisturbed):
+    """Requests that nobody reads the answers of wait in the network, not in the router."""
+    with connection(patient.http, receive_buffer=4096) as sock:
+        sock.setblocking(False)
+        data = request_bytes("GET", "/openapi.json") * 100
+        sent = 0
+        with pytest.raises(BlockingIOError):
+            while sent < 256 * MIB:
+                sent += sock.send(data)
+        undisturbed()
+        reset(sock)
+
+
+def test_connections_that_come_and_go(patient, undisturbed):
+    for i in range(300):
+        sock = socket.create_connection(split(patient.http))
+        request = request_bytes("POST", "/v1/chat/completions", dict(BODY, stream=i % 2 == 0))
+        sock.sendall(request[:1 + i % len(request)])
+        if i % 3 == 0:
+            reset(sock)
+        else:
+            sock.close()
+    wait_for(lambda: metric(patient.http, "stagecoach_http_connections") == 1)
+    wait_for(lambda: ask(patient.http, "GET", "/status").json["scheduler"]["running"] == 0)
+
+
+def test_json_bombs(patient, undisturbed):
+    for body in (b"[" * 15_000_000, b'{"prompt": [' + b"[]," * 4_000_000 + b"[]]}", b'{"prompt": [' + b"1," * 7_000_000 + b"1]}",
+                 b'{"logit_bias": {' + b",".join(b'"%d":1' % i for i in range(1_000_000)) + b'}, "prompt": "x"}'):
+        assert ask(patient.http, "POST", "/v1/completions", body).status == 400
+    undisturbed(400 * MIB)
+
+
+def test_slow_headers_and_bodies_are_given_up(strict):
+    with connection(strict.http) as silent, connection(strict.http) as slow_header, connection(strict.http) as slow_body:
+        slow_header.sendall(b"GET /health HTTP/1.1\r\nHost:")
+        slow_body.sendall(b"POST /tokenize HTTP/1.1\r\nHost: x\r\nContent-Length: 100\r\n\r\n{")
+        for sock in (slow_header, slow_body):
+            reader = Reader(sock)
+            assert reader.response().status == 408
+            assert reader.at_end()
+        silent.sendall(request_bytes("GET", "/health"))  # between requests there is more time
+        assert Reader(silent).response().status == 200
+
+
+def test_a_reader_that_never_reads_is_given_up(strict):
+    before = metric(strict.http, "stagecoach_http_connections")
+    with connection(strict.http, receive_buffer=4096) as sock:
+        sock.sendall(request_bytes("POST", "/v1/completions", dict(LARGE, n=8)))
+        wait_for(lambda: metric(strict.http, "stagecoach_http_connections") == before + 1)
+        wait_for(lambda: metric(strict.http, "stagecoach_http_connections") == before)
+        wait_for(lambda: ask(strict.http, "GET", "/status").json["scheduler"]["running"] == 0)
+
+
+def test_limits_by_flag(strict):
+    assert ask(strict.http, "GET", "/health", headers={"X": "a" * 5000}).status == 431
+    body = {"prompt": "x", "padding": "y" * MIB}
+    with connection(strict.http) as sock:
+        sock.sendall(request_bytes("POST", "/tokenize", body))
+        reader = Reader(sock)
+        refused = reader.response()
+        assert refused.status == 413 and "1048576" in refused.error["message"]
+        assert reader.at_end()
+
+
+def test_too_many_connections(strict):
+    socks = [socket.create_connection(split(strict.http)) for _ in range(60)]
+    try:
+        wait_for(lambda: any(_says_full(sock) for sock in socks))
+    finally:
+        for sock in socks:
+            sock.close()
+    wait_for(lambda: _health(strict) == 200)
+
+
+def _says_full(sock):
+    sock.settimeout(0.01)
+    try:
+        return sock.recv(100, socket.MSG_PEEK).startswith(b"HTTP/1.1 503 ")
+    except TimeoutError:
+        return False
+
+
+def _health(cluster):
+    try:
+        return ask(cluster.http, "GET", "/health").status
+    except (EOFError, ConnectionResetError):
+        return 0
