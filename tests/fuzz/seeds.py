@@ -15,7 +15,7 @@ sys.path.insert(0, str(ROOT / "tests" / "checkpoints"))
 from gguf_file import gguf_bytes  # noqa: E402
 from tensors import calls, legacy_bin, safetensors_bytes, safetensors_header, state_dict_pickle, write_bin  # noqa: E402
 
-GOLDEN = sorted((ROOT / "tests" / "golden" / "data").iterdir())
+GOLDEN = sorted(config.parent for config in (ROOT / "tests" / "golden" / "data").glob("*/config.json"))
 TINY = {"model.embed_tokens.weight": ("F32", [4, 2], bytes(32)),
         "model.layers.0.input_layernorm.weight": ("BF16", [2], bytes(4))}
 # As tests/fuzz/tokenizer_fuzz.cpp counts them.
@@ -42,6 +42,15 @@ BATCH = [
     {"prompt": "Once", "max_tokens": 4, "temperature": 0.5, "stop": ["a", "b"], "seed": 7},
     {"prompt_ids": [1, 2, 3], "logit_bias": {"5": -1.5}, "stop_token_ids": [7], "ignore_eos": True},
     {"messages": CONVERSATIONS[0], "n": 2, "logprobs": 3, "tools": json.dumps(TOOLS), "add_generation_prompt": False},
+]
+
+HTTP = [
+    {"model": "m", "prompt": "Once", "max_tokens": 4, "stop": "x", "logprobs": 2, "echo": True, "stream": True,
+     "stream_options": {"include_usage": True}, "logit_bias": {"5": -1.5}, "seed": -1},
+    {"prompt": [[1, 2], "a"], "n": 2, "stop": ["a", "b"], "stop_token_ids": [7], "top_k": -1, "prompt_logprobs": 1, "best_of": 2},
+    {"messages": CONVERSATIONS[0] + [{"role": "assistant", "content": [{"type": "text", "text": "It"}]}], "logprobs": True,
+     "top_logprobs": 3, "max_completion_tokens": 5, "chat_template_kwargs": {"a": [1.0, None]}, "continue_final_message": True,
+     "response_format": {"type": "text"}, "tools": [], "request_id": "r"},
 ]
 
 
@@ -90,6 +99,18 @@ def tekken():
                                           {"rank": 1, "token_str": "<s>", "is_control": True}]}).encode()
 
 
+def http_requests():
+    """One body with a length, one in chunks, and both in one connection."""
+    bodies = [json.dumps(body).encode() for body in HTTP]
+    sized = [b"POST /v1/completions HTTP/1.1\r\nHost: a\r\nAuthorization: Bearer k\r\nContent-Length: %d\r\n\r\n%s"
+             % (len(body), body) for body in bodies]
+    chunked = [b"POST /v1/chat/completions?a=b HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\nExpect: 100-continue\r\n\r\n"
+               b"%x\r\n%s\r\n1;x=y\r\n%s\r\n0\r\nT: v\r\n\r\n" % (len(body) - 1, body[:-1], body[-1:]) for body in bodies]
+    yield from sized
+    yield from chunked
+    yield b"GET / HTTP/1.0\r\nConnection: keep-alive\r\n\r\n" + chunked[0] + sized[1]
+
+
 def seeds():
     """(target, bytes) of every seed."""
     tiny_data = b"".join(data for _, _, data in TINY.values())
@@ -121,6 +142,8 @@ def seeds():
     yield "tokenizer", b"\1" + sentencepiece()
     yield "tokenizer", b"\2" + tekken()
     yield "step_meta", step_meta()
+    for i, request in enumerate(http_requests()):
+        yield "http", bytes([(0, 6, 63, 255)[i % 4]]) + request
     for line in BATCH:
         yield "batch_line", json.dumps(line).encode()
 
