@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <array>
 #include <utility>
 
 #include "common/check.h"
@@ -119,13 +120,14 @@ json::value AnswerJson::TakeLogprobs(Choice& choice) const {
   return json::object{{"content", std::exchange(choice.chat_logprobs, {})}, {"refusal", nullptr}};
 }
 
-json::object AnswerJson::TakeChoice(size_t index, const char* delta_key) {
+json::object AnswerJson::TakeChoice(size_t index, const char* delta_key,
+                                    const json::storage_ptr& memory) {
   Choice& choice = choices_[index];
-  json::object object;
+  json::object object(memory);
   object.reserve(6);
   object.emplace("index", index);
   if (request_.is_chat) {
-    json::object content;
+    json::object content(memory);
     if (!choice.begun) content.emplace("role", "assistant");
     content.emplace("content", choice.text);
     object.emplace(delta_key, std::move(content));
@@ -145,52 +147,62 @@ json::object AnswerJson::TakeChoice(size_t index, const char* delta_key) {
   return object;
 }
 
-std::string AnswerJson::Event(json::array choices, json::object more) const {
+void AnswerJson::AppendEvent(std::string& events, const json::array& choices,
+                             json::object more) const {
   if (request_.continuous_usage) {
     more.emplace("usage", Usage());
   } else if (request_.include_usage) {
     more.emplace("usage", nullptr);  // unless it is there already
   }
-  std::string event = event_head_;
-  event += ",\"choices\":";
-  event += json::serialize(choices);
+  events += event_head_;
+  events += ",\"choices\":";
+  json::serializer serializer;
+  serializer.reset(&choices);
+  std::array<char, 512> piece;
+  while (!serializer.done())
+    events += std::string_view(serializer.read(piece.data(), piece.size()));
   if (more.empty()) {
-    event += '}';
+    events += '}';
   } else {
-    event += ',';
-    event += std::string_view(json::serialize(more)).substr(1);
+    events += ',';
+    events += std::string_view(json::serialize(more)).substr(1);
   }
-  return event + kEventEnd;
+  events += kEventEnd;
 }
 
 std::string AnswerJson::Chunks(size_t i, const v1::GenerateResponse& message) {
   const size_t index = Add(i, message);
   Choice& choice = choices_[index];
+  // Enough for a chunk without log-probabilities, of which there is one for every token.
+  std::array<unsigned char, 4096> buffer;
+  json::monotonic_resource memory(buffer.data(), buffer.size());
   std::string events;
-  if (!choice.begun) {
-    json::object first;
+  if (request_.is_chat && !choice.begun) {
     // The role comes by itself, as some clients expect.
-    if (request_.is_chat) {
-      const json::object delta = {{"role", "assistant"}, {"content", ""}};
-      const json::object head = {
-          {"index", index}, {"delta", delta}, {"logprobs", nullptr}, {"finish_reason", nullptr}};
-      if (request_.return_token_ids) AddPromptFields(prompts_[i], first);
-      events = Event({head}, std::move(first));
-      choice.begun = true;
-    }
+    json::array choices(&memory);
+    choices.push_back(json::object{{"index", index},
+                                   {"delta", json::object{{"role", "assistant"}, {"content", ""}}},
+                                   {"logprobs", nullptr},
+                                   {"finish_reason", nullptr}});
+    json::object about_prompt;
+    if (request_.return_token_ids) AddPromptFields(prompts_[i], about_prompt);
+    AppendEvent(events, choices, std::move(about_prompt));
+    choice.begun = true;
   }
   if (!HasNews(choice)) return events;
   const bool first_of_completion = !choice.begun;
-  json::object object = TakeChoice(index, "delta");
-  if (first_of_completion && request_.return_token_ids) AddPromptFields(prompts_[i], object);
-  json::array choices;
-  choices.push_back(std::move(object));
-  return events + Event(std::move(choices));
+  json::array choices(&memory);
+  choices.push_back(TakeChoice(index, "delta", &memory));
+  if (first_of_completion && request_.return_token_ids) {
+    AddPromptFields(prompts_[i], choices.front().get_object());
+  }
+  AppendEvent(events, choices);
+  return events;
 }
 
 std::string AnswerJson::LastChunks() {
   std::string events;
-  if (request_.include_usage) events = Event({}, {{"usage", Usage()}});
+  if (request_.include_usage) AppendEvent(events, {}, {{"usage", Usage()}});
   return events + kEventStart + "[DONE]" + kEventEnd;
 }
 
@@ -203,7 +215,7 @@ std::string AnswerJson::Whole() {
   json::array choices;
   for (size_t index = 0; index < choices_.size(); ++index) {
     choices_[index].begun = false;
-    json::object choice = TakeChoice(index, "message");
+    json::object choice = TakeChoice(index, "message", {});
     if (request_.is_chat) {
       choice.at("message").as_object().emplace("refusal", nullptr);
     } else {

@@ -54,13 +54,15 @@ class AnswerJson {
   void AddEcho(const Prompt& prompt, Choice& choice) const;
   bool HasNews(const Choice& choice) const;
   // The API's choice object; what was added is moved out. `delta_key`: "delta" or "message".
-  boost::json::object TakeChoice(size_t index, const char* delta_key);
+  boost::json::object TakeChoice(size_t index, const char* delta_key,
+                                 const boost::json::storage_ptr& memory);
   boost::json::value TakeLogprobs(Choice& choice) const;
   // Fields about the prompt, into a choice or the whole response.
   void AddPromptFields(const Prompt& prompt, boost::json::object& target) const;
   boost::json::value StopReason(const v1::GenerateResponse& message) const;
   boost::json::object Usage() const;
-  std::string Event(boost::json::array choices, boost::json::object more = {}) const;
+  void AppendEvent(std::string& events, const boost::json::array& choices,
+                   boost::json::object more = {}) const;
 
   const ApiRequest& request_;
   const std::string id_;

@@ -79,7 +79,9 @@ void CompletionCall::OnMessage(size_t prompt, const v1::GenerateResponse& messag
   std::string events = answer_.Chunks(prompt, message);
   if (events.empty()) return generation->WriteDone(true);
   StartStreamOnce();
-  exchange_->Write(std::move(events), [generation](bool ok) { generation->WriteDone(ok); });
+  if (exchange_->Write(std::move(events), [generation](bool ok) { generation->WriteDone(ok); })) {
+    generation->WriteDone(true);
+  }
 }
 
 void CompletionCall::OnLast(size_t prompt, const v1::GenerateResponse& message) {

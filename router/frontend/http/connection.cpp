@@ -25,13 +25,15 @@ using boost::system::error_code;
 using Clock = std::chrono::steady_clock;
 
 constexpr size_t kReadBytes = 8 << 10;
+// What is written for a client before its writer has to wait for it.
+constexpr size_t kWriteWindowBytes = 16 << 10;
 // What a client may send ahead while its request is answered; the rest waits in the network.
 constexpr size_t kMaxAheadBytes = 16 << 10;
 // For a client that is still sending to read why it was refused: closing at once would reset the
 // connection and take the answer away.
 constexpr std::chrono::seconds kLinger(2);
 
-// All state belongs to the socket's strand.
+// All state belongs to the socket's executor, a strand, but for the count of unwritten bytes.
 template <typename Stream>
 class Connection final : public Exchange,
                          public ConnectionControl,
@@ -81,12 +83,17 @@ class Connection final : public Exchange,
                                        self.keep_alive_);
     });
   }
-  void Write(std::string data, Done done) override {
+  bool Write(std::string data, Done done) override {
+    if (n_unwritten_.fetch_add(data.size()) + data.size() < kWriteWindowBytes) {
+      OnStrand([data = std::move(data)](Connection& self) { self.QueueWrite(data); });
+      return true;
+    }
     OnStrand([data = std::move(data), done = std::move(done)](Connection& self) mutable {
       if (self.phase_ == Phase::kClosed) return std::move(done)(false);
       self.done_when_written_.push_back(std::move(done));
-      self.QueueStreamData(data);
+      self.QueueWrite(data);
     });
+    return false;
   }
   void EndStream(std::string data) override {
     OnStrand([data = std::move(data)](Connection& self) {
@@ -250,16 +257,20 @@ class Connection final : public Exchange,
     Queue(bytes);
   }
 
+  void QueueWrite(std::string_view data) {
+    n_queued_ += data.size();
+    QueueStreamData(data);
+  }
+
   void QueueStreamData(std::string_view data) {
-    std::string bytes;
-    if (!std::exchange(stream_begun_, true)) bytes = std::move(stream_head_);
+    if (!std::exchange(stream_begun_, true)) queued_ += stream_head_;
     if (http_1_0_) {
-      bytes += data;
+      queued_ += data;
     } else {
-      AppendChunk(bytes, data);
-      if (ending_) bytes += kLastChunk;
+      AppendChunk(queued_, data);
+      if (ending_) queued_ += kLastChunk;
     }
-    Queue(bytes);
+    Queue("");
   }
 
   void Queue(std::string_view bytes) {
@@ -273,6 +284,7 @@ class Connection final : public Exchange,
     writing_.swap(queued_);
     queued_.clear();
     n_written_ = 0;
+    n_writing_ = std::exchange(n_queued_, 0);
     done_writing_.swap(done_when_written_);
     WriteSome();
   }
@@ -290,6 +302,7 @@ class Connection final : public Exchange,
     n_written_ += n_bytes;
     if (n_written_ < writing_.size()) return WriteSome();
     is_writing_ = false;
+    n_unwritten_ -= n_writing_;
     for (Done& done : done_writing_) std::move(done)(true);
     done_writing_.clear();
     if (!queued_.empty()) return StartWrite();
@@ -429,6 +442,10 @@ class Connection final : public Exchange,
   std::string queued_;
   size_t n_written_ = 0;  // of writing_
   bool is_writing_ = false;
+  // Of Write's data, as the writers count it.
+  std::atomic<size_t> n_unwritten_{0};
+  size_t n_queued_ = 0;                  // in queued_
+  size_t n_writing_ = 0;                 // in writing_
   std::vector<Done> done_writing_;       // for writing_
   std::vector<Done> done_when_written_;  // for queued_
 };

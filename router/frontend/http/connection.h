@@ -58,7 +58,8 @@ struct ConnectionContext {
   ConnectionRegistry open;
 };
 
-// Serves the client of `socket`, whose executor is a strand, with TLS if `tls` is not null.
+// Serves the client of `socket`, whose executor runs one handler at a time, with TLS if `tls` is
+// not null.
 void StartConnection(boost::asio::ip::tcp::socket socket, boost::asio::ssl::context* tls,
                      ConnectionContext* context);
 

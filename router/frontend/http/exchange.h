@@ -10,7 +10,7 @@ namespace stagecoach::router::http {
 
 // Methods may be called from any thread and return at once. A request ends with Respond, or with
 // StartStream, any number of Write and EndStream; nothing is called after the end. Once the client
-// is gone all of them do nothing, but `done` is always called.
+// is gone all of them do nothing.
 class Exchange {
  public:
   using Done = absl::AnyInvocable<void(bool ok) &&>;
@@ -24,8 +24,9 @@ class Exchange {
 
   // The header goes out with the first data; `head.body` is not used.
   virtual void StartStream(HttpResponse head) = 0;
-  // `done` runs when the network has taken `data`: true, or the client is gone: false.
-  virtual void Write(std::string data, Done done) = 0;
+  // True: more may follow at once. False: the client is slow, and `done` runs when the network has
+  // taken `data` (true) or the client is gone (false); until then nothing more should be written.
+  virtual bool Write(std::string data, Done done) = 0;
   virtual void EndStream(std::string data) = 0;
 
   // Runs `action` once if the client goes before the end, at once if it is gone already; never

@@ -51,7 +51,7 @@ class HttpServerImpl final : public HttpServer {
         bodies_(options.limits.max_bodies_bytes),
         api_(frontend, std::move(keys), options.cors_origins, std::move(sources)),
         loop_(options.n_threads),
-        acceptor_(asio::make_strand(loop_)),
+        acceptor_(Serial()),
         pause_(acceptor_.get_executor()),
         work_(loop_.get_executor()) {
     context_.limits = options.limits;
@@ -123,11 +123,16 @@ class HttpServerImpl final : public HttpServer {
   }
 
  private:
+  // An executor that runs one handler at a time: on one thread the loop does so by itself.
+  asio::any_io_executor Serial() {
+    if (options_.n_threads == 1) return loop_.get_executor();
+    return asio::make_strand(loop_);
+  }
+
   void Accept() {
-    acceptor_.async_accept(asio::make_strand(loop_),
-                           [this](const error_code& error, tcp::socket socket) {
-                             OnAccept(error, std::move(socket));
-                           });
+    acceptor_.async_accept(Serial(), [this](const error_code& error, tcp::socket socket) {
+      OnAccept(error, std::move(socket));
+    });
   }
 
   void OnAccept(const error_code& error, tcp::socket socket) {

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <array>
+#include <charconv>
 #include <ctime>
 #include <iterator>
 
@@ -51,7 +52,10 @@ std::string ResponseHead(const HttpResponse& response, const HeaderFields& more_
 
 void AppendChunk(std::string& out, std::string_view data) {
   if (data.empty()) return;
-  fmt::format_to(std::back_inserter(out), "{:x}\r\n", data.size());
+  std::array<char, 16> size;
+  const auto [end, error] = std::to_chars(size.begin(), size.end(), data.size(), 16);
+  out.append(size.begin(), end);
+  out += "\r\n";
   out += data;
   out += "\r\n";
 }
