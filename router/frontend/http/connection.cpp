@@ -32,6 +32,7 @@ constexpr size_t kMaxAheadBytes = 16 << 10;
 // For a client that is still sending to read why it was refused: closing at once would reset the
 // connection and take the answer away.
 constexpr std::chrono::seconds kLinger(2);
+constexpr std::chrono::seconds kProbeInterval(1);
 
 // All state belongs to the socket's executor, a strand, but for the count of unwritten bytes.
 template <typename Stream>
@@ -233,7 +234,8 @@ class Connection final : public Exchange,
   }
 
   // The client sends no more. It may still be reading, or be gone: only its answer to something
-  // sent tells which, and an interim response is something that every client skips.
+  // sent tells which, and an interim response is something that every client skips. Again after
+  // some time without data, as it may go later.
   void Probe() {
     if (stream_begun_ && !ending_) {
       std::string comment;
@@ -307,7 +309,7 @@ class Connection final : public Exchange,
     done_writing_.clear();
     if (!queued_.empty()) return StartWrite();
     if (phase_ == Phase::kAnswering) {
-      ClearDeadline();
+      half_closed_ ? SetDeadline(kProbeInterval) : ClearDeadline();
       if (ending_) FinishAnswer();
     } else if (phase_ == Phase::kBody) {
       SetDeadline(context_.limits.body_timeout);  // "100 Continue" went out: the body starts now
@@ -395,6 +397,7 @@ class Connection final : public Exchange,
     if (phase_ == Phase::kHeader || phase_ == Phase::kBody) {
       return Refuse({.status = 408, .message = "the request did not arrive in time"});
     }
+    if (phase_ == Phase::kAnswering && !is_writing_) return Probe();
     Close();
   }
 
