@@ -105,6 +105,17 @@ build_grpcurl() {
     github.com/fullstorydev/grpcurl/cmd/grpcurl@v1.9.3 || echo "grpcurl cannot be built: its tests are skipped"
 }
 
+install_node_client() {
+  [ -d build/node/node_modules/openai ] && return
+  say "openai for Node"
+  if ! command -v npm >/dev/null; then
+    echo "no Node here: its test is skipped"
+    return
+  fi
+  npm install --prefix build/node --silent --no-audit --no-fund openai@6.30.1 ||
+    echo "openai for Node cannot be installed: its test is skipped"
+}
+
 py() { # ARGS...
   build/venv/bin/python -m pytest -ra --durations=10 --timeout 900 -p no:cacheprovider "$@" --tb=short
 }
@@ -132,6 +143,7 @@ stage_cluster() {
   build cpu stagecoach stagecoach-worker stagecoach-router || return 0
   venv
   build_grpcurl
+  install_node_client
   check "cluster" py tests/cluster tests/clients tests/checkpoints deploy/demo-model-training || true
 }
 

@@ -1,0 +1,62 @@
+// The official openai package for Node against a server: `node openai_node.cjs BASE_URL MODULES`.
+// Exits with 0 when everything is as an application would expect it.
+const assert = require("node:assert/strict");
+const { createRequire } = require("node:module");
+const [baseURL, modules] = process.argv.slice(2);
+const OpenAI = createRequire(`${modules}/`)("openai");
+
+const client = new OpenAI({ baseURL, apiKey: "none", maxRetries: 0 });
+const messages = [{ role: "user", content: "When does the first coach leave Greywell on Sunday?" }];
+const greedy = { model: "demo-model", temperature: 0 };
+
+async function main() {
+  const whole = await client.chat.completions.create({ ...greedy, messages });
+  const text = whole.choices[0].message.content;
+  assert.ok(text);
+  assert.equal(whole.choices[0].finish_reason, "stop");
+  assert.equal(whole.usage.prompt_tokens + whole.usage.completion_tokens, whole.usage.total_tokens);
+  assert.ok(whole._request_id);
+
+  const pieces = [];
+  let usage = null;
+  const stream = await client.chat.completions.create({ ...greedy, messages, stream: true, stream_options: { include_usage: true } });
+  for await (const chunk of stream) {
+    if (chunk.choices.length) pieces.push(chunk.choices[0].delta.content ?? "");
+    else usage = chunk.usage;
+  }
+  assert.equal(pieces.join(""), text);
+  assert.deepEqual(usage, whole.usage);
+
+  const helper = client.chat.completions.stream({ ...greedy, messages, logprobs: true, top_logprobs: 2 });
+  const seen = [];
+  helper.on("content", (delta) => seen.push(delta));
+  const final = await helper.finalChatCompletion();
+  assert.equal(seen.join(""), text);
+  assert.equal(final.choices[0].message.content, text);
+  assert.equal(final.choices[0].logprobs.content.length, whole.usage.completion_tokens);
+
+  const completion = await client.completions.create({ ...greedy, prompt: ["The coach", "A ticket"], max_tokens: 4, n: 2 });
+  assert.deepEqual(completion.choices.map((choice) => choice.index), [0, 1, 2, 3]);
+
+  const names = [];
+  for await (const model of client.models.list()) names.push(model.id);
+  assert.deepEqual(names, ["demo-model"]);
+
+  await assert.rejects(client.chat.completions.create({ ...greedy, messages, top_p: 7 }), (error) =>
+    error instanceof OpenAI.BadRequestError && error.param === "top_p");
+  await assert.rejects(client.chat.completions.create({ model: "gpt-4", messages }), OpenAI.NotFoundError);
+
+  // Leaving early; what is left of the stream must not reach the next request.
+  const abandoned = await client.completions.create({ ...greedy, prompt: "The coach", max_tokens: 1000, stream: true, ignore_eos: true });
+  for await (const chunk of abandoned) {
+    assert.ok(chunk.id);
+    break;
+  }
+  const again = await client.chat.completions.create({ ...greedy, messages });
+  assert.equal(again.choices[0].message.content, text);
+}
+
+main().catch((error) => {
+  console.error(error);
+  process.exit(1);
+});
