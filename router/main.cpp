@@ -24,6 +24,7 @@
 #include "common/status.h"
 #include "router/dispatch/pipeline_client.h"
 #include "router/dispatch/pipeline_setup.h"
+#include "router/dispatch/stage_loads.h"
 #include "router/frontend/frontend.h"
 #include "router/frontend/grpc_server.h"
 #include "router/frontend/http/http_server.h"
@@ -228,7 +229,8 @@ absl::Status Serve(const Flags& flags, StopRequest& stop) {
     if (flags.serve.http != "off") {
       SC_ASSIGN_OR_RETURN(
           http, http::HttpServer::Start(MakeHttpOptions(flags.serve), &frontend,
-                                        {scheduler_metrics, frontend.metrics().collectable()}));
+                                        {scheduler_metrics, frontend.metrics().collectable()},
+                                        MakeStageLoads(flags.stages)));
     }
     SC_ASSIGN_OR_RETURN(
         const std::string metrics_address,

@@ -151,6 +151,7 @@ def test_models_status_version(cluster):
     status = ask(cluster.http, "GET", "/status").json
     assert sum(stage["n_layers"] for stage in status["stages"]) == 8
     assert len(status["stages"]) == 2
+    assert all(stage["compute_ms"] > 0 for stage in status["stages"])
     assert status["kv"]["groups"][0]["total_blocks"] == cluster.kv_blocks
     assert ask(cluster.http, "GET", "/version").json["name"] == "stagecoach"
     assert metric(cluster.http, "stagecoach_http_responses_total", status="200") > 0

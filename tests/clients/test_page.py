@@ -114,10 +114,11 @@ def test_tokens_show_what_else_they_could_have_been(page):
 
 def test_the_pipeline_is_seen_at_work(page):
     stages = page.find_elements(By.CLASS_NAME, "stage")
-    assert [stage.text.split("\n")[0] for stage in stages] == ["Stage 0", "Stage 1"]
+    assert [stage.text.split("\n")[0].split(" ", 2)[:2] for stage in stages] == [["Stage", "0"], ["Stage", "1"]]
     assert "demo-model" in page.find_element(By.ID, "model").text
     say(page, "List all the coaches from Coldwater on weekdays, please.")
     wait(page, lambda: page.find_elements(By.CSS_SELECTOR, "#pipeline.working"))
+    wait(page, lambda: len(page.find_elements(By.CSS_SELECTOR, ".stage.working")) == 2)
     wait_for_answer(page)
     wait(page, lambda: not page.find_elements(By.CSS_SELECTOR, "#pipeline.working"))
     assert page.find_element(By.ID, "running").text == "0"

@@ -82,11 +82,12 @@ int64_t StartedAt() {
 }  // namespace
 
 HttpApi::HttpApi(Frontend* frontend, std::optional<ApiKeys> keys,
-                 std::vector<std::string> cors_origins, Sources sources)
+                 std::vector<std::string> cors_origins, Sources sources, StageLoads stage_loads)
     : frontend_(frontend),
       keys_(std::move(keys)),
       cors_(std::move(cors_origins)),
-      sources_(std::move(sources)) {
+      sources_(std::move(sources)),
+      stage_loads_(std::move(stage_loads)) {
   sources_.push_back(metrics_.collectable());
   StartedAt();
 }
@@ -231,7 +232,10 @@ void HttpApi::Status(Call call) {
   Beside(call, [this, exchange = call.exchange] {
     v1::Model model;
     const absl::Status status = frontend_->DescribeModel(&model);
-    HttpResponse response = status.ok() ? Json(StatusJson(model)) : ErrorResponse(status);
+    const auto compute_ms =
+        stage_loads_ == nullptr ? std::vector<std::optional<double>>() : stage_loads_();
+    HttpResponse response =
+        status.ok() ? Json(StatusJson(model, compute_ms)) : ErrorResponse(status);
     response.fields.emplace_back("Cache-Control", "no-store");
     exchange->Respond(std::move(response));
   });

@@ -16,6 +16,7 @@
 #include "router/frontend/http/cors.h"
 #include "router/frontend/http/exchange.h"
 #include "router/frontend/http/http_metrics.h"
+#include "router/frontend/http/http_server.h"
 #include "router/frontend/work_queue.h"
 
 namespace stagecoach::router {
@@ -29,9 +30,10 @@ class HttpApi {
  public:
   using Sources = std::vector<std::shared_ptr<prometheus::Collectable>>;
 
-  // `frontend` outlives this. `sources` are what /metrics shows.
+  // `frontend` outlives this. `sources` are what /metrics shows, `stage_loads` (null: unknown) what
+  // /status tells of each stage.
   HttpApi(Frontend* frontend, std::optional<ApiKeys> keys, std::vector<std::string> cors_origins,
-          Sources sources);
+          Sources sources, StageLoads stage_loads);
 
   // On the event loop: what takes time goes to other threads.
   void Handle(HttpRequest request, std::shared_ptr<Exchange> exchange);
@@ -87,6 +89,7 @@ class HttpApi {
   const Cors cors_;
   HttpMetrics metrics_;
   Sources sources_;
+  const StageLoads stage_loads_;
   std::atomic<bool> draining_{false};
   WorkQueue beside_{1};  // last: its thread ends first
 };

@@ -45,11 +45,13 @@ void RaiseFileLimit() {
 class HttpServerImpl final : public HttpServer {
  public:
   HttpServerImpl(const HttpOptions& options, Frontend* frontend, std::optional<ApiKeys> keys,
-                 std::unique_ptr<asio::ssl::context> tls, HttpApi::Sources sources)
+                 std::unique_ptr<asio::ssl::context> tls, HttpApi::Sources sources,
+                 StageLoads stage_loads)
       : options_(options),
         tls_(std::move(tls)),
         bodies_(options.limits.max_bodies_bytes),
-        api_(frontend, std::move(keys), options.cors_origins, std::move(sources)),
+        api_(frontend, std::move(keys), options.cors_origins, std::move(sources),
+             std::move(stage_loads)),
         loop_(options.n_threads),
         acceptor_(Serial()),
         pause_(acceptor_.get_executor()),
@@ -175,7 +177,8 @@ class HttpServerImpl final : public HttpServer {
 
 absl::StatusOr<std::unique_ptr<HttpServer>> HttpServer::Start(const HttpOptions& options,
                                                               Frontend* frontend,
-                                                              HttpApi::Sources sources) {
+                                                              HttpApi::Sources sources,
+                                                              StageLoads stage_loads) {
   std::optional<ApiKeys> keys;
   if (!options.api_keys_path.empty()) {
     SC_ASSIGN_OR_RETURN(ApiKeys read, ApiKeys::Read(options.api_keys_path));
@@ -190,7 +193,7 @@ absl::StatusOr<std::unique_ptr<HttpServer>> HttpServer::Start(const HttpOptions&
   }
   RaiseFileLimit();
   auto server = std::make_unique<HttpServerImpl>(options, frontend, std::move(keys), std::move(tls),
-                                                 std::move(sources));
+                                                 std::move(sources), std::move(stage_loads));
   if (absl::Status status = server->Listen(); !status.ok()) return status;
   return server;
 }

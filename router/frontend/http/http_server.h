@@ -4,7 +4,9 @@
 #include <prometheus/collectable.h>
 
 #include <chrono>
+#include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -17,14 +19,18 @@ class Frontend;
 
 namespace stagecoach::router::http {
 
+// By stage, the milliseconds that it has computed since the start, where it tells; blocks shortly.
+using StageLoads = std::function<std::vector<std::optional<double>>()>;
+
 class HttpServer {
  public:
-  // Listens and serves. `frontend` outlives the server; /metrics shows `sources`. INVALID_ARGUMENT
+  // Listens and serves. `frontend` outlives the server; /metrics shows `sources`, and /status what
+  // `stage_loads` (may be null) says. INVALID_ARGUMENT
   // for a certificate or a file of keys that cannot be used, UNAVAILABLE when the address cannot be
   // bound.
   static absl::StatusOr<std::unique_ptr<HttpServer>> Start(
       const HttpOptions& options, Frontend* frontend,
-      std::vector<std::shared_ptr<prometheus::Collectable>> sources);
+      std::vector<std::shared_ptr<prometheus::Collectable>> sources, StageLoads stage_loads);
   virtual ~HttpServer() = default;  // shuts down at once if that was not done
 
   // The real HOST:PORT.

@@ -27,7 +27,7 @@ struct HttpHouse {
     HttpOptions options;
     options.address = "127.0.0.1:0";
     options.n_threads = n_threads;
-    auto started = HttpServer::Start(options, house.frontend.get(), {});
+    auto started = HttpServer::Start(options, house.frontend.get(), {}, nullptr);
     REQUIRE(started.ok());
     server = *std::move(started);
   }
@@ -223,13 +223,14 @@ TEST_CASE("addresses and files that cannot be used are named") {
   FrontHouse house;
   HttpOptions options;
   options.address = house.server->address();
-  const auto taken = HttpServer::Start(options, house.frontend.get(), {});
+  const auto taken = HttpServer::Start(options, house.frontend.get(), {}, nullptr);
   CHECK(absl::IsUnavailable(taken.status()));
   CHECK(std::string(taken.status().message()).find(options.address) != std::string::npos);
   options.address = "127.0.0.1:0";
   options.tls_cert_path = "/no/such/file";
   options.tls_key_path = "/no/such/file";
-  CHECK(absl::IsInvalidArgument(HttpServer::Start(options, house.frontend.get(), {}).status()));
+  CHECK(absl::IsInvalidArgument(
+      HttpServer::Start(options, house.frontend.get(), {}, nullptr).status()));
 }
 
 }  // namespace

@@ -28,13 +28,17 @@ std::string ModelListJson(const ServedModel& model, int64_t created_unix_s) {
       json::object{{"object", "list"}, {"data", json::array{Entry(model, created_unix_s)}}});
 }
 
-std::string StatusJson(const v1::Model& model) {
+std::string StatusJson(const v1::Model& model,
+                       const std::vector<std::optional<double>>& compute_ms) {
   json::array stages;
   for (const v1::StageStatus& stage : model.stages()) {
+    const size_t i = stages.size();
+    const bool known = i < compute_ms.size() && compute_ms[i].has_value();
     stages.push_back(json::object{{"address", stage.address()},
                                   {"device", stage.device()},
                                   {"first_layer", stage.first_layer()},
-                                  {"n_layers", stage.n_layers()}});
+                                  {"n_layers", stage.n_layers()},
+                                  {"compute_ms", known ? json::value(*compute_ms[i]) : nullptr}});
   }
   json::array groups;
   for (const v1::KvGroupStatus& group : model.kv().groups()) {

@@ -2,7 +2,9 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
+#include <vector>
 
 #include "router/text/served_model.h"
 #include "stagecoach/v1/inference.pb.h"
@@ -14,7 +16,9 @@ std::string ModelJson(const ServedModel& model, int64_t created_unix_s);
 // The list, with the one model.
 std::string ModelListJson(const ServedModel& model, int64_t created_unix_s);
 
-// Stages, KV blocks and the scheduler's numbers, for /status.
-std::string StatusJson(const v1::Model& model);
+// Stages, KV blocks and the scheduler's numbers, for /status. `compute_ms`: by stage, since the
+// start, where it is known.
+std::string StatusJson(const v1::Model& model,
+                       const std::vector<std::optional<double>>& compute_ms);
 
 }  // namespace stagecoach::router::http
