@@ -18,10 +18,12 @@
 #include <memory>
 #include <span>
 #include <string>
+#include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "common/dtype.h"
+#include "common/gguf/gguf_types.h"
 #include "common/model/model_spec.h"
 
 namespace stagecoach::kernels {
@@ -38,14 +40,24 @@ struct Buffer {
   }
 };
 
+// Rows of a matrix that are stored alike.
+struct MatrixPart {
+  int32_t rows;
+  gguf::TensorType encoding;
+};
+
 // A weight matrix [rows, cols] (rows: outputs, cols: inputs) in the device's own layout.
-// Made by Ops::NewMatrix and filled by Ops::PackRows; opaque elsewhere.
+// Made by Ops::NewMatrix and filled by Ops::PackRows or PackStored; opaque elsewhere.
 struct Matrix {
   Buffer buffer;
-  DType dtype = DType::kF32;
+  DType dtype = DType::kF32;  // of a matrix without parts
   int32_t rows = 0;
   int32_t cols = 0;
+  std::vector<MatrixPart> parts = {};  // kept as stored, one below the other; empty: of dtype
 };
+
+// A part's rows are a multiple of these, but for the last part's.
+inline constexpr int32_t kPartRows = 16;
 
 struct EmbedArgs {
   const int32_t* ids;   // [T]; with table only
@@ -243,6 +255,19 @@ class Ops {
   // dtype. Several calls may fill one matrix (q, k and v; gate and up).
   virtual void PackRows(Matrix& matrix, int32_t first_row, int32_t n_rows, const void* source,
                         DType source_dtype) = 0;
+
+  // Whether matrices of this encoding may be kept as they are stored; quantized ones are converted
+  // to bfloat16 where not.
+  virtual bool Keeps(gguf::TensorType) const { return false; }
+  // REQUIRES of these: Keeps() every part's encoding, cols is a multiple of its blocks, and parts
+  // have rows as kPartRows says.
+  virtual absl::StatusOr<Matrix> NewMatrix(std::span<const MatrixPart>, int32_t /*cols*/) {
+    return absl::UnimplementedError("this device keeps no weights as stored");
+  }
+  virtual size_t MatrixBytes(std::span<const MatrixPart>, int32_t /*cols*/) const { return 0; }
+  // As PackRows, within one part: `source` has rows of its encoding, not aligned.
+  virtual void PackStored(Matrix& /*matrix*/, int32_t /*first_row*/, int32_t /*n_rows*/,
+                          const void* /*source*/) {}
 
   virtual void Embed(const EmbedArgs& args) = 0;
   virtual void Gemm(const GemmArgs& args) = 0;

@@ -27,6 +27,31 @@ std::optional<BlockLayout> LayoutOf(TensorType type) {
   return std::nullopt;
 }
 
+std::optional<DType> PlainDType(TensorType type) {
+  switch (type) {
+    case TensorType::kF32:
+      return DType::kF32;
+    case TensorType::kBF16:
+      return DType::kBF16;
+    case TensorType::kF16:
+      return DType::kF16;
+    default:
+      return std::nullopt;
+  }
+}
+
+TensorType TypeOf(DType dtype) {
+  switch (dtype) {
+    case DType::kF32:
+      return TensorType::kF32;
+    case DType::kBF16:
+      return TensorType::kBF16;
+    case DType::kF16:
+      return TensorType::kF16;
+  }
+  return TensorType::kF32;
+}
+
 std::string_view TensorTypeName(TensorType type) {
   static constexpr std::array<std::string_view, 41> kNames = {
       "F32",   "F16",        "Q4_0",       "Q4_1",       "Q4_2",     "Q4_3",     "Q5_0",

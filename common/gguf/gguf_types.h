@@ -5,6 +5,8 @@
 #include <optional>
 #include <string_view>
 
+#include "common/dtype.h"
+
 namespace stagecoach::gguf {
 
 enum class ValueType : uint32_t {
@@ -44,6 +46,10 @@ struct BlockLayout {
 
 // Nothing for a type that is not in TensorType.
 std::optional<BlockLayout> LayoutOf(TensorType type);
+
+// The dtype of a type without blocks; nothing for a quantized one.
+std::optional<DType> PlainDType(TensorType type);
+TensorType TypeOf(DType dtype);
 
 // "Q4_K", also for types that cannot be served.
 std::string_view TensorTypeName(TensorType type);

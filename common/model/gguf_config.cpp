@@ -11,6 +11,7 @@
 #include <numbers>
 #include <string_view>
 
+#include "common/gguf/blocks.h"
 #include "common/status.h"
 
 namespace stagecoach {
@@ -209,13 +210,11 @@ void PutGemma(std::string_view architecture, Translator& to) {
          is_largest ? mean_head : to.Int("attention.key_length", mean_head));
 }
 
-bool IsQuantized(TensorType type) { return gguf::LayoutOf(type)->elements > 1; }
-
 DType StoredDType(const GgufFile& file) {
   bool all_f32 = true, all_f16 = true;
   for (const auto& [name, info] : file.tensors()) {
     if (info.shape.size() < 2) continue;  // norms are float32 in all files
-    if (IsQuantized(info.type)) return DType::kBF16;
+    if (gguf::IsQuantized(info.type)) return DType::kBF16;
     all_f32 &= info.type == TensorType::kF32;
     all_f16 &= info.type != TensorType::kBF16;
   }

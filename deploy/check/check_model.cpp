@@ -93,7 +93,7 @@ class Checker {
   }
 
   void Tensors() {
-    std::vector<DType> stored;
+    std::vector<Storage> stored;
     if (options_.read_weights) {
       worker::StageWeights targets;
       const worker::WeightPlan plan = PlanWholeModel(*spec_, &targets);
@@ -103,7 +103,9 @@ class Checker {
       for (const std::string& line : MergeLines(verdict.problems)) Problem(Part::kTensors, line);
       for (const std::string& line : MergeLines(verdict.notes)) Note(Part::kTensors, line);
       if (const auto source = worker::OpenCheckpoint(checkpoint, plan.requests); source.ok()) {
-        for (size_t i = 0; i < plan.requests.size(); ++i) stored.push_back((*source)->dtype(i));
+        for (size_t i = 0; i < plan.requests.size(); ++i) {
+          stored.push_back({(*source)->dtype(i), (*source)->encoding(i)});
+        }
       }
     }
     absl::StatusOr<ModelFacts> facts =

@@ -2,8 +2,10 @@
 
 #include <algorithm>
 #include <map>
+#include <string>
 #include <string_view>
 
+#include "common/gguf/blocks.h"
 #include "common/status.h"
 #include "kernels/ops.h"
 #include "router/dispatch/layer_split.h"
@@ -23,13 +25,20 @@ worker::StageModelOptions Layers(int32_t first, int32_t count, const ModelSpec& 
           .is_last = first + count == spec.n_layers()};
 }
 
-// Vectors are float32 in memory whatever they are in the file.
-uint64_t WeightsBytes(const worker::WeightPlan& plan, DType dtype) {
-  uint64_t bytes = 0;
-  for (const worker::TensorRequest& request : plan.requests) {
-    bytes += Elements(request) * (request.is_vector ? sizeof(float) : DTypeBytes(dtype));
-  }
-  return bytes;
+// How each tensor is stored, by its name, where that is known.
+using Stored = std::map<std::string_view, Storage>;
+
+// What a tensor takes in memory: vectors float32, quantized matrices as they are stored unless a
+// dtype is asked for.
+uint64_t TensorBytes(const worker::TensorRequest& request, std::optional<DType> wanted,
+                     const Stored& stored, DType or_else) {
+  const uint64_t n = Elements(request);
+  if (request.is_vector) return n * sizeof(float);
+  const auto found = stored.find(request.name);
+  if (wanted || found == stored.end()) return n * DTypeBytes(wanted.value_or(or_else));
+  if (!found->second.is_quantized()) return n * DTypeBytes(found->second.dtype);
+  const gguf::BlockLayout block = *gguf::LayoutOf(*found->second.encoding);
+  return n / block.elements * block.bytes;
 }
 
 // Blocks of one sequence alone: behind a window the rest is freed, but for a block at either end.
@@ -49,14 +58,20 @@ uint64_t KvBytesOfOneSequence(const ModelSpec& spec, const worker::KvCache& kv) 
   return bytes;
 }
 
-// The dtype that most bytes are stored in.
-DType MostBytes(const worker::WeightPlan& plan, std::span<const DType> dtypes, DType or_else) {
-  std::map<DType, uint64_t> elements;
-  for (size_t i = 0; i < dtypes.size(); ++i) elements[dtypes[i]] += Elements(plan.requests[i]);
-  const auto most = std::max_element(elements.begin(), elements.end(), [](auto& a, auto& b) {
-    return a.second * DTypeBytes(a.first) < b.second * DTypeBytes(b.first);
-  });
-  return most == elements.end() ? or_else : most->first;
+// What most bytes are stored as.
+std::string MostBytes(const worker::WeightPlan& plan, const Stored& stored, DType or_else) {
+  std::map<std::string_view, uint64_t> bytes;
+  for (const worker::TensorRequest& request : plan.requests) {
+    const auto found = stored.find(request.name);
+    if (found == stored.end() || request.is_vector) continue;
+    const Storage& storage = found->second;
+    bytes[storage.is_quantized() ? gguf::TensorTypeName(*storage.encoding)
+                                 : DTypeName(storage.dtype)] +=
+        TensorBytes(request, std::nullopt, stored, or_else);
+  }
+  const auto most = std::max_element(bytes.begin(), bytes.end(),
+                                     [](auto& a, auto& b) { return a.second < b.second; });
+  return std::string(most == bytes.end() ? DTypeName(or_else) : most->first);
 }
 
 std::vector<WindowFacts> Windows(const ModelSpec& spec) {
@@ -72,6 +87,8 @@ std::vector<WindowFacts> Windows(const ModelSpec& spec) {
 
 }  // namespace
 
+bool Storage::is_quantized() const { return encoding && gguf::IsQuantized(*encoding); }
+
 int32_t ModelFacts::n_layers() const {
   int32_t n = 0;
   for (const WindowFacts& group : windows) n += group.n_layers;
@@ -83,18 +100,18 @@ worker::WeightPlan PlanWholeModel(const ModelSpec& spec, worker::StageWeights* w
 }
 
 absl::StatusOr<ModelFacts> DescribeModel(const ModelSpec& spec, std::optional<DType> dtype,
-                                         std::span<const DType> stored_dtypes, int32_t n_stages) {
+                                         std::span<const Storage> storage, int32_t n_stages) {
   worker::StageWeights targets;
   const worker::WeightPlan plan = PlanWholeModel(spec, &targets);
-  const DType stored = MostBytes(plan, stored_dtypes, spec.stored_dtype);
-  const DType in_memory = dtype.value_or(stored);
+  Stored stored;
+  for (size_t i = 0; i < storage.size(); ++i) stored.emplace(plan.requests[i].name, storage[i]);
 
   ModelFacts facts;
   facts.architecture = spec.architecture;
   facts.windows = Windows(spec);
   for (const worker::TensorRequest& request : plan.requests)
     facts.n_parameters += Elements(request);
-  facts.stored_dtype = DTypeName(stored);
+  facts.stored_dtype = MostBytes(plan, stored, spec.stored_dtype);
   facts.kv_dtype = dtype.value_or(spec.stored_dtype);
   facts.context_tokens = spec.max_positions;
   facts.vocab_size = spec.vocab_size;
@@ -110,8 +127,12 @@ absl::StatusOr<ModelFacts> DescribeModel(const ModelSpec& spec, std::optional<DT
     const worker::WeightPlan stage =
         worker::PlanWeights(Layers(range.first, range.count, spec), spec, &stage_targets);
     const worker::KvCache kv(spec, range.first, range.count, facts.kv_dtype);
+    uint64_t weights_bytes = 0;
+    for (const worker::TensorRequest& request : stage.requests) {
+      weights_bytes += TensorBytes(request, dtype, stored, spec.stored_dtype);
+    }
     facts.stages.push_back(
-        {range.first, range.count, WeightsBytes(stage, in_memory), KvBytesOfOneSequence(spec, kv)});
+        {range.first, range.count, weights_bytes, KvBytesOfOneSequence(spec, kv)});
   }
   return facts;
 }

@@ -15,7 +15,7 @@
 #include "kernels/cpu/cpu_target.h"
 #include "kernels/cpu/embed.h"
 #include "kernels/cpu/experts.h"
-#include "kernels/cpu/panel.h"
+#include "kernels/cpu/matrix_parts.h"
 #include "kernels/cpu/sample.h"
 #include "kernels/cpu/thread_pool.h"
 
@@ -58,6 +58,31 @@ class CpuOps final : public Ops {
     SC_CHECK(rows > 0 && cols > 0);
     SC_ASSIGN_OR_RETURN(Buffer buffer, AllocateCpu(MatrixBytes(rows, cols, dtype)));
     return Matrix{std::move(buffer), dtype, rows, cols};
+  }
+  bool Keeps(gguf::TensorType) const override { return true; }
+  size_t MatrixBytes(std::span<const MatrixPart> parts, int32_t cols) const override {
+    return PackedBytes(parts, static_cast<size_t>(cols));
+  }
+  absl::StatusOr<Matrix> NewMatrix(std::span<const MatrixPart> parts, int32_t cols) override {
+    SC_CHECK(!parts.empty() && cols > 0);
+    Matrix matrix{.cols = cols};
+    for (const MatrixPart& part : parts) {
+      SC_CHECK(part.rows > 0 && matrix.rows % kPartRows == 0);
+      SC_CHECK(cols % static_cast<int32_t>(gguf::LayoutOf(part.encoding)->elements) == 0);
+      matrix.rows += part.rows;
+      if (!matrix.parts.empty() && matrix.parts.back().encoding == part.encoding) {
+        matrix.parts.back().rows += part.rows;  // one multiplication instead of two
+      } else {
+        matrix.parts.push_back(part);
+      }
+    }
+    SC_ASSIGN_OR_RETURN(matrix.buffer, AllocateCpu(MatrixBytes(matrix.parts, cols)));
+    return matrix;
+  }
+  void PackStored(Matrix& matrix, int32_t first_row, int32_t n_rows, const void* source) override {
+    SC_CHECK(first_row >= 0 && n_rows >= 0);
+    PackStoredPanels(matrix, static_cast<size_t>(first_row), static_cast<size_t>(n_rows), source,
+                     pool_);
   }
   void PackRows(Matrix& matrix, int32_t first_row, int32_t n_rows, const void* source,
                 DType source_dtype) override {

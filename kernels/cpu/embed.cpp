@@ -1,38 +1,34 @@
 #include "kernels/cpu/embed.h"
 
 #include <algorithm>
+#include <optional>
+#include <vector>
 
 #include "common/check.h"
 #include "common/float_convert.h"
 #include "kernels/cpu/elementwise.h"
-#include "kernels/cpu/panel.h"
+#include "kernels/cpu/matrix_parts.h"
 
 namespace stagecoach::kernels {
 namespace {
 
-// out[i] = row[i] * scale, added to out when kAdd; out: [table.cols]
-template <DType kType, bool kAdd>
-void ReadRow(const Matrix& table, size_t row, float scale, float* out) {
+// Row `row` as it is stored. out: [table.cols]
+void ReadRow(const Matrix& table, size_t row, float* out) {
   SC_CHECK(row < static_cast<size_t>(table.rows));
-  const uint8_t* const panel = PanelOf(table, row / kPanelRows);
-  for (size_t col = 0; col < static_cast<size_t>(table.cols); ++col) {
-    const float value = scale * LoadElement(panel, kType, PanelIndex(kType, row % kPanelRows, col));
-    out[col] = kAdd ? out[col] + value : value;
+  MatrixParts part(table);
+  while (part.first_row() + part.n_rows() <= row) part.Next();
+  const size_t within = row - part.first_row(), cols = static_cast<size_t>(table.cols);
+  const uint8_t* const panel = part.panels() + within / kPanelRows * part.panel_bytes();
+  if (const std::optional<DType> plain = gguf::PlainDType(part.encoding())) {
+    for (size_t col = 0; col < cols; ++col) {
+      out[col] = LoadElement(panel, *plain, PanelIndex(*plain, within % kPanelRows, col));
+    }
+  } else {
+    ReadQuantRow(panel, part.encoding(), cols, within % kPanelRows, out);
   }
 }
 
-template <bool kAdd>
-void ReadRow(const Matrix& table, int32_t row, float scale, float* out) {
-  const size_t index = static_cast<size_t>(row);  // a negative row becomes one past the end
-  switch (table.dtype) {
-    case DType::kF32:
-      return ReadRow<DType::kF32, kAdd>(table, index, scale, out);
-    case DType::kBF16:
-      return ReadRow<DType::kBF16, kAdd>(table, index, scale, out);
-    case DType::kF16:
-      return ReadRow<DType::kF16, kAdd>(table, index, scale, out);
-  }
-}
+size_t RowIndex(int32_t row) { return static_cast<size_t>(row); }  // a negative one is past the end
 
 }  // namespace
 
@@ -40,16 +36,21 @@ void CpuEmbed(const EmbedArgs& args, ThreadPool& pool) {
   const Matrix* const positions = args.position_table;
   const size_t width = static_cast<size_t>((args.table != nullptr ? args.table : positions)->cols);
   RunPieces(pool, static_cast<size_t>(args.n_tokens), width, [&](size_t begin, size_t end) {
+    std::vector<float> position(args.table != nullptr && positions != nullptr ? width : 0);
     for (size_t t = begin; t < end; ++t) {
       float* const out = args.out + t * width;
+      const auto read_position = [&](float* to) {
+        ReadRow(*positions, RowIndex(args.positions[t] + args.position_offset), to);
+      };
       if (args.table == nullptr) {
-        ReadRow<false>(*positions, args.positions[t] + args.position_offset, 1.0f, out);
+        read_position(out);
         continue;
       }
-      ReadRow<false>(*args.table, args.ids[t], args.scale, out);
-      if (positions != nullptr) {
-        ReadRow<true>(*positions, args.positions[t] + args.position_offset, 1.0f, out);
-      }
+      ReadRow(*args.table, RowIndex(args.ids[t]), out);
+      for (size_t i = 0; i < width; ++i) out[i] *= args.scale;
+      if (positions == nullptr) continue;
+      read_position(position.data());
+      for (size_t i = 0; i < width; ++i) out[i] += position[i];
     }
   });
 }

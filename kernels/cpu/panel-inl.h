@@ -40,57 +40,44 @@ constexpr size_t PanelsAtOnce(size_t rows) {
 }
 inline constexpr size_t kMaxPanelsAtOnce = 4;
 
-// Inputs k and k + 1 of vector `v` of a panel.
-template <DType kType>
-struct PanelPair;
-
-template <>
-struct PanelPair<DType::kBF16> {
-  static HWY_INLINE void Load(const uint8_t* panel, size_t k, size_t v, PanelVec& even,
-                              PanelVec& odd) {
-    const PanelTag d;
+// Vector `v` of input k of a panel, k even (kOdd false) or odd.
+template <DType kType, bool kOdd>
+HWY_INLINE PanelVec LoadWeights(const uint8_t* panel, size_t k, size_t v) {
+  const PanelTag d;
+  if constexpr (kType == DType::kBF16) {
     const hn::RebindToUnsigned<PanelTag> du;
     const auto words = hn::Load(
         du, reinterpret_cast<const uint32_t*>(panel) + k / 2 * kPanelRows + v * kPanelLanes);
-    even = hn::BitCast(d, hn::ShiftLeft<16>(words));
-    odd = hn::BitCast(d, hn::And(words, hn::Set(du, 0xffff0000u)));
-  }
-  static HWY_INLINE PanelVec LoadOne(const uint8_t* panel, size_t k, size_t v) {
-    PanelVec even, odd;
-    Load(panel, k, v, even, odd);
-    return even;
-  }
-};
-
-template <>
-struct PanelPair<DType::kF16> {
-  static HWY_INLINE PanelVec LoadOne(const uint8_t* panel, size_t k, size_t v) {
-    const PanelTag d;
+    if constexpr (kOdd) return hn::BitCast(d, hn::And(words, hn::Set(du, 0xffff0000u)));
+    return hn::BitCast(d, hn::ShiftLeft<16>(words));
+  } else if constexpr (kType == DType::kF16) {
     const hn::Rebind<hwy::float16_t, PanelTag> dh;
     return hn::PromoteTo(d, hn::LoadU(dh, reinterpret_cast<const hwy::float16_t*>(panel) +
                                               k * kPanelRows + v * kPanelLanes));
-  }
-  static HWY_INLINE void Load(const uint8_t* panel, size_t k, size_t v, PanelVec& even,
-                              PanelVec& odd) {
-    even = LoadOne(panel, k, v);
-    odd = LoadOne(panel, k + 1, v);
-  }
-};
-
-template <>
-struct PanelPair<DType::kF32> {
-  static HWY_INLINE PanelVec LoadOne(const uint8_t* panel, size_t k, size_t v) {
-    const PanelTag d;
+  } else {
     return hn::Load(d, reinterpret_cast<const float*>(panel) + k * kPanelRows + v * kPanelLanes);
   }
-  static HWY_INLINE void Load(const uint8_t* panel, size_t k, size_t v, PanelVec& even,
-                              PanelVec& odd) {
-    even = LoadOne(panel, k, v);
-    odd = LoadOne(panel, k + 1, v);
-  }
-};
+}
 
-// x: kRows rows of k floats, x_stride apart. panels: kPanels of them. c: kRows rows, c_stride
+// sum[r][v] += x[r][k] * w[v]
+template <DType kType, size_t kRows, size_t kPanels, bool kOdd>
+HWY_INLINE void MulInput(const float* HWY_RESTRICT x, size_t x_stride, const uint8_t* const* panels,
+                         size_t k, PanelVec (&sum)[kRows][kPanels * kPanelVecs]) {
+  const PanelTag d;
+  PanelVec w[kPanels * kPanelVecs];
+  for (size_t p = 0; p < kPanels; ++p) {
+    for (size_t v = 0; v < kPanelVecs; ++v) {
+      w[p * kPanelVecs + v] = LoadWeights<kType, kOdd>(panels[p], k, v);
+    }
+  }
+  for (size_t r = 0; r < kRows; ++r) {
+    const PanelVec value = hn::Set(d, x[r * x_stride + k]);
+    for (size_t v = 0; v < kPanels * kPanelVecs; ++v)
+      sum[r][v] = hn::MulAdd(value, w[v], sum[r][v]);
+  }
+}
+
+// x: kRows rows of k floats, x_stride apart. panel_list: kPanels of them. c: kRows rows, c_stride
 // apart, of kPanels * 16 floats, rewritten, or added to when `accumulate`.
 template <DType kType, size_t kRows, size_t kPanels>
 HWY_INLINE void MulBlock(const float* HWY_RESTRICT x, size_t x_stride, const uint8_t* const* panels,
@@ -106,36 +93,19 @@ HWY_INLINE void MulBlock(const float* HWY_RESTRICT x, size_t x_stride, const uin
   }
   size_t i = 0;
   for (; i + 2 <= k; i += 2) {
-    PanelVec even[kVecs], odd[kVecs];
-    for (size_t p = 0; p < kPanels; ++p) {
-      for (size_t v = 0; v < kPanelVecs; ++v) {
-        PanelPair<kType>::Load(panels[p], i, v, even[p * kPanelVecs + v], odd[p * kPanelVecs + v]);
-      }
-      if constexpr (kRows <= 4) {  // memory is the limit, and four streams are many for the
-                                   // hardware's prefetcher
-        const size_t line = i * kPanelRows * DTypeBytes(kType);
-        hwy::Prefetch(panels[p] + line + kPrefetchBytes);
-        if constexpr (kType == DType::kF32) hwy::Prefetch(panels[p] + line + kPrefetchBytes + 64);
+    if constexpr (kRows <= 4) {  // memory is the limit, and four streams are many for the
+                                 // hardware's prefetcher
+      for (size_t p = 0; p < kPanels; ++p) {
+        const uint8_t* const ahead =
+            panels[p] + i * kPanelRows * DTypeBytes(kType) + kPrefetchBytes;
+        hwy::Prefetch(ahead);
+        if constexpr (kType == DType::kF32) hwy::Prefetch(ahead + 64);
       }
     }
-    for (size_t r = 0; r < kRows; ++r) {
-      const PanelVec x0 = hn::Set(d, x[r * x_stride + i]);
-      for (size_t v = 0; v < kVecs; ++v) sum[r][v] = hn::MulAdd(x0, even[v], sum[r][v]);
-    }
-    for (size_t r = 0; r < kRows; ++r) {
-      const PanelVec x1 = hn::Set(d, x[r * x_stride + i + 1]);
-      for (size_t v = 0; v < kVecs; ++v) sum[r][v] = hn::MulAdd(x1, odd[v], sum[r][v]);
-    }
+    MulInput<kType, kRows, kPanels, false>(x, x_stride, panels, i, sum);
+    MulInput<kType, kRows, kPanels, true>(x, x_stride, panels, i + 1, sum);
   }
-  if (i < k) {
-    for (size_t r = 0; r < kRows; ++r) {
-      const PanelVec x0 = hn::Set(d, x[r * x_stride + i]);
-      for (size_t v = 0; v < kVecs; ++v) {
-        const PanelVec w = PanelPair<kType>::LoadOne(panels[v / kPanelVecs], i, v % kPanelVecs);
-        sum[r][v] = hn::MulAdd(x0, w, sum[r][v]);
-      }
-    }
-  }
+  if (i < k) MulInput<kType, kRows, kPanels, false>(x, x_stride, panels, i, sum);
   for (size_t r = 0; r < kRows; ++r) {
     for (size_t v = 0; v < kVecs; ++v) {
       hn::StoreU(sum[r][v], d, c + r * c_stride + v * kPanelLanes);

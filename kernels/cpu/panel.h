@@ -12,8 +12,6 @@
 #include <cstdint>
 
 #include "common/dtype.h"
-#include "kernels/cpu/thread_pool.h"
-#include "kernels/ops.h"
 
 namespace stagecoach::kernels {
 
@@ -31,12 +29,8 @@ constexpr size_t PanelIndex(DType dtype, size_t row, size_t col, size_t width = 
   return dtype == DType::kBF16 ? col / 2 * width * 2 + row * 2 + col % 2 : col * width + row;
 }
 
-inline const uint8_t* PanelOf(const Matrix& matrix, size_t panel) {
-  return matrix.buffer.As<uint8_t>() + panel * PanelBytes(matrix.cols, matrix.dtype);
-}
-
-// Ops::PackRows. source: [n_rows, matrix.cols]
-void PackPanels(Matrix& matrix, size_t first_row, size_t n_rows, const void* source,
-                DType source_dtype, ThreadPool& pool);
+// Output `row` of a panel from source [cols], not aligned.
+void PackRow(const uint8_t* source, DType source_dtype, uint8_t* panel, DType dtype, size_t row,
+             size_t cols);
 
 }  // namespace stagecoach::kernels

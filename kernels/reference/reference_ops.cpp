@@ -10,6 +10,7 @@
 
 #include "common/check.h"
 #include "common/float_convert.h"
+#include "common/gguf/blocks.h"
 #include "kernels/reference/reference_sample.h"
 
 namespace stagecoach::kernels {
@@ -82,6 +83,40 @@ class ReferenceOps final : public Ops {
     for (size_t i = 0; i < n; ++i) {
       StoreElement(matrix.buffer.data.get(), matrix.dtype, first + i,
                    LoadElement(source, source_dtype, i));
+    }
+  }
+
+  // Kept as the float32 values that the codes stand for.
+  bool Keeps(gguf::TensorType) const override { return true; }
+  size_t MatrixBytes(std::span<const MatrixPart> parts, int32_t cols) const override {
+    size_t bytes = 0;
+    for (const MatrixPart& part : parts) bytes += MatrixBytes(part.rows, cols, DType::kF32);
+    return bytes;
+  }
+  absl::StatusOr<Matrix> NewMatrix(std::span<const MatrixPart> parts, int32_t cols) override {
+    int32_t rows = 0;
+    for (const MatrixPart& part : parts) rows += part.rows;
+    auto matrix = NewMatrix(rows, cols, DType::kF32);
+    if (matrix.ok()) matrix->parts.assign(parts.begin(), parts.end());
+    return matrix;
+  }
+  void PackStored(Matrix& matrix, int32_t first_row, int32_t n_rows, const void* source) override {
+    auto part = matrix.parts.begin();
+    for (int32_t end = part->rows; end <= first_row; end += part->rows) ++part;
+    SC_CHECK(first_row >= 0 && n_rows >= 0 && first_row + n_rows <= matrix.rows);
+    const size_t n = static_cast<size_t>(n_rows) * matrix.cols;
+    float* const out = matrix.buffer.As<float>() + static_cast<size_t>(first_row) * matrix.cols;
+    if (const std::optional<DType> plain = gguf::PlainDType(part->encoding)) {
+      for (size_t i = 0; i < n; ++i) out[i] = LoadElement(source, *plain, i);
+      return;
+    }
+    const gguf::BlockForm form = gguf::FormOf(part->encoding);
+    const uint8_t* block = static_cast<const uint8_t*>(source);
+    gguf::BlockCodes codes;
+    for (size_t i = 0; i < n; i += form.elements) {
+      gguf::UnpackBlock(part->encoding, block, &codes);
+      gguf::BlockValues(form, codes, out + i);
+      block += gguf::LayoutOf(part->encoding)->bytes;
     }
   }
 

@@ -23,6 +23,15 @@ class CheckpointSource final : public WeightSource {
     return reader_.Read(tensors_[request], first_row, n_rows);
   }
 
+  std::optional<gguf::TensorType> encoding(size_t request) const override {
+    const PlacedTensor& tensor = tensors_[request];
+    return tensor.column_major ? std::nullopt : tensor.stored->encoding;
+  }
+
+  const void* StoredRows(size_t request, int64_t first_row, int64_t n_rows) override {
+    return reader_.ReadStored(tensors_[request], first_row, n_rows);
+  }
+
  private:
   std::vector<PlacedTensor> tensors_;
   RowReader reader_;

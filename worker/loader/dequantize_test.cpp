@@ -31,7 +31,7 @@ TEST_CASE("every encoding of GGUF, bit for bit as the gguf package reads it") {
     std::vector<float> reference(2 * kCols), values(2 * kCols);
     std::memcpy(reference.data(), wanted.data, sizeof(float) * reference.size());
     const RowsView view = (*source)->Rows(i, 1, 2);
-    Dequantize(EncodingOf(view.dtype), static_cast<const std::byte*>(view.data), 2 * kCols,
+    Dequantize(gguf::TypeOf(view.dtype), static_cast<const std::byte*>(view.data), 2 * kCols,
                values.data());
     CHECK(std::memcmp(values.data(), reference.data(), sizeof(float) * values.size()) == 0);
   }

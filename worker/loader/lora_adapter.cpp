@@ -51,7 +51,7 @@ std::string ShapeText(const PlacedTensor& tensor) {
 std::vector<float> AllValues(RowReader& reader, const PlacedTensor& tensor) {
   const RowsView view = reader.Read(tensor, 0, tensor.rows);
   std::vector<float> values(static_cast<size_t>(tensor.rows * tensor.cols));
-  Dequantize(EncodingOf(view.dtype), static_cast<const std::byte*>(view.data),
+  Dequantize(gguf::TypeOf(view.dtype), static_cast<const std::byte*>(view.data),
              static_cast<int64_t>(values.size()), values.data());
   return values;
 }
@@ -73,6 +73,12 @@ class MergedSource final : public WeightSource {
   }
 
   DType dtype(size_t request) const override { return base_->dtype(request); }
+  std::optional<gguf::TensorType> encoding(size_t request) const override {
+    return pairs_[request] == nullptr ? base_->encoding(request) : std::nullopt;
+  }
+  const void* StoredRows(size_t request, int64_t first_row, int64_t n_rows) override {
+    return base_->StoredRows(request, first_row, n_rows);
+  }
 
   RowsView Rows(size_t request, int64_t first_row, int64_t n_rows) override {
     const RowsView base = base_->Rows(request, first_row, n_rows);
@@ -85,7 +91,7 @@ class MergedSource final : public WeightSource {
     }
     const int64_t cols = cols_[request], rank = pair->a.rows;
     rows_.resize(static_cast<size_t>(n_rows * cols));
-    Dequantize(EncodingOf(base.dtype), static_cast<const std::byte*>(base.data), n_rows * cols,
+    Dequantize(gguf::TypeOf(base.dtype), static_cast<const std::byte*>(base.data), n_rows * cols,
                rows_.data());
     for (int64_t i = 0; i < n_rows; ++i) {
       for (int64_t k = 0; k < rank; ++k) {

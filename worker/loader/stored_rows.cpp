@@ -52,6 +52,40 @@ RowsView RowReader::Read(const PlacedTensor& tensor, int64_t first_row, int64_t 
   if (tensor.column_major) return Columns(tensor, first_row, n_rows);
   if (tensor.stored->interleaved_head > 0) return Gathered(tensor, first_row, n_rows);
 
+  const std::byte* const data = Mapped(tensor, first_row, n_rows);
+  const std::optional<DType> plain = PlainDType(*tensor.stored->encoding);
+  if (!plain) {
+    copy_.resize(static_cast<size_t>(n_rows * tensor.cols));
+    Dequantize(*tensor.stored->encoding, data, n_rows * tensor.cols, copy_.data());
+    return {copy_.data(), DType::kF32};
+  }
+  if (reinterpret_cast<uintptr_t>(data) % DTypeBytes(*plain) == 0) return {data, *plain};
+  // Safetensors does not promise alignment.
+  const uint64_t n_bytes = static_cast<uint64_t>(n_rows) * tensor.row_bytes();
+  copy_.resize(n_bytes / sizeof(float) + 1);
+  std::memcpy(copy_.data(), data, n_bytes);
+  return {copy_.data(), *plain};
+}
+
+const std::byte* RowReader::ReadStored(const PlacedTensor& tensor, int64_t first_row,
+                                       int64_t n_rows) {
+  ReleaseLast();
+  SC_CHECK(first_row >= 0 && n_rows >= 0 && first_row <= tensor.rows - n_rows);
+  SC_CHECK(!tensor.column_major && !tensor.is_vector);
+  const int64_t head = tensor.stored->interleaved_head;
+  if (head == 0) return Mapped(tensor, first_row, n_rows);
+  const std::byte* const data = tensor.file->mapped->bytes().data() + tensor.stored->begin;
+  const uint64_t row_bytes = tensor.row_bytes();
+  copy_.resize(static_cast<uint64_t>(n_rows) * row_bytes / sizeof(float) + 1);
+  std::byte* const copy = reinterpret_cast<std::byte*>(copy_.data());
+  for (int64_t i = 0; i < n_rows; ++i) {
+    const uint64_t row = static_cast<uint64_t>(InterleavedRow(first_row + i, head));
+    std::memcpy(copy + static_cast<uint64_t>(i) * row_bytes, data + row * row_bytes, row_bytes);
+  }
+  return copy;
+}
+
+const std::byte* RowReader::Mapped(const PlacedTensor& tensor, int64_t first_row, int64_t n_rows) {
   const uint64_t begin =
       tensor.stored->begin + static_cast<uint64_t>(first_row) * tensor.row_bytes();
   const uint64_t n_bytes = static_cast<uint64_t>(n_rows) * tensor.row_bytes();
@@ -61,18 +95,7 @@ RowsView RowReader::Read(const PlacedTensor& tensor, int64_t first_row, int64_t 
   last_file_ = tensor.file;
   last_begin_ = begin;
   last_end_ = begin + n_bytes;
-  const std::byte* data = tensor.file->mapped->bytes().data() + begin;
-  const std::optional<DType> plain = PlainDType(*tensor.stored->encoding);
-  if (!plain) {
-    copy_.resize(static_cast<size_t>(n_rows * tensor.cols));
-    Dequantize(*tensor.stored->encoding, data, n_rows * tensor.cols, copy_.data());
-    return {copy_.data(), DType::kF32};
-  }
-  if (reinterpret_cast<uintptr_t>(data) % DTypeBytes(*plain) == 0) return {data, *plain};
-  // Safetensors does not promise alignment.
-  copy_.resize(n_bytes / sizeof(float) + 1);
-  std::memcpy(copy_.data(), data, n_bytes);
-  return {copy_.data(), *plain};
+  return tensor.file->mapped->bytes().data() + begin;
 }
 
 RowsView RowReader::Columns(const PlacedTensor& tensor, int64_t first_row, int64_t n_rows) {

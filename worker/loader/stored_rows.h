@@ -43,8 +43,12 @@ class RowReader {
 
   // As WeightSource::Rows(); `tensor` must live until the next call.
   RowsView Read(const PlacedTensor& tensor, int64_t first_row, int64_t n_rows);
+  // As WeightSource::StoredRows(). REQUIRES: !tensor.column_major
+  const std::byte* ReadStored(const PlacedTensor& tensor, int64_t first_row, int64_t n_rows);
 
  private:
+  // Rows that lie side by side in the file, in place, until the next call.
+  const std::byte* Mapped(const PlacedTensor& tensor, int64_t first_row, int64_t n_rows);
   RowsView Columns(const PlacedTensor& tensor, int64_t first_row, int64_t n_rows);
   RowsView Gathered(const PlacedTensor& tensor, int64_t first_row, int64_t n_rows);
   void ReleaseLast();

@@ -12,31 +12,6 @@
 
 namespace stagecoach::worker {
 
-std::optional<DType> PlainDType(Encoding encoding) {
-  switch (encoding) {
-    case Encoding::kF32:
-      return DType::kF32;
-    case Encoding::kBF16:
-      return DType::kBF16;
-    case Encoding::kF16:
-      return DType::kF16;
-    default:
-      return std::nullopt;
-  }
-}
-
-Encoding EncodingOf(DType dtype) {
-  switch (dtype) {
-    case DType::kF32:
-      return Encoding::kF32;
-    case DType::kBF16:
-      return Encoding::kBF16;
-    case DType::kF16:
-      return Encoding::kF16;
-  }
-  return Encoding::kF32;
-}
-
 absl::StatusOr<std::shared_ptr<const TensorFile>> OpenTensorFile(const std::string& path) {
   auto file = std::make_shared<TensorFile>();
   SC_ASSIGN_OR_RETURN(file->mapped, MappedFile::Open(path));

@@ -20,9 +20,7 @@ namespace stagecoach::worker {
 // has all that the other formats have too.
 using Encoding = gguf::TensorType;
 
-// The dtype of a plain encoding; nothing for a quantized one.
-std::optional<DType> PlainDType(Encoding encoding);
-Encoding EncodingOf(DType dtype);
+using gguf::PlainDType;
 
 struct StoredTensor {
   std::string dtype;                 // as the file spells it: "BF16", "Q4_K"

@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <utility>
@@ -10,6 +11,7 @@
 
 #include "absl/status/statusor.h"
 #include "common/dtype.h"
+#include "common/gguf/gguf_types.h"
 
 namespace stagecoach::worker {
 
@@ -42,6 +44,15 @@ class WeightSource {
   // Some of its rows; valid until the next call, which tells the system that they are no longer
   // needed.
   virtual RowsView Rows(size_t request, int64_t first_row, int64_t n_rows) = 0;
+
+  // How StoredRows() has them; nothing: only Rows() has them, since they are computed.
+  virtual std::optional<gguf::TensorType> encoding(size_t /*request*/) const {
+    return std::nullopt;
+  }
+  // As Rows(), in the bytes of the file. REQUIRES: encoding(request)
+  virtual const void* StoredRows(size_t /*request*/, int64_t /*first_row*/, int64_t /*n_rows*/) {
+    return nullptr;
+  }
 };
 
 struct CheckpointOptions {

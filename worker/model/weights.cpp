@@ -2,7 +2,9 @@
 
 #include <algorithm>
 
+#include "common/check.h"
 #include "common/float_convert.h"
+#include "common/gguf/blocks.h"
 #include "common/status.h"
 #include "worker/loader/check_checkpoint.h"
 #include "worker/loader/weight_source.h"
@@ -16,17 +18,13 @@ namespace {
 constexpr int64_t kPieceBytes = 16 << 20;
 constexpr int64_t kPieceRows = 64;
 
-uint64_t StoredBytes(const TensorRequest& request, DType dtype) {
-  return static_cast<uint64_t>(request.rows * request.cols) * DTypeBytes(dtype);
-}
-
 class WeightReader {
  public:
   WeightReader(const WeightPlan& plan, WeightSource* source, kernels::Ops* ops,
                const LoadProgressFn& progress)
       : plan_(plan), source_(source), ops_(ops), progress_(progress) {
     for (size_t i = 0; i < plan.requests.size(); ++i) {
-      n_bytes_total_ += StoredBytes(plan.requests[i], source->dtype(i));
+      n_bytes_total_ += static_cast<uint64_t>(plan.requests[i].rows) * RowBytes(i);
     }
   }
 
@@ -40,13 +38,36 @@ class WeightReader {
     return same ? first : DType::kF32;
   }
 
+  // The matrix as it is stored, where its weights are quantized and can stay so; else empty.
+  std::vector<kernels::MatrixPart> KeptParts(const MatrixPlan& matrix) const {
+    std::vector<kernels::MatrixPart> parts;
+    bool is_quantized = false;
+    int32_t n_rows = 0;
+    for (const WeightPart& part : matrix.parts) {
+      const std::optional<gguf::TensorType> encoding = source_->encoding(part.request);
+      if (!encoding || !ops_->Keeps(*encoding) || n_rows % kernels::kPartRows != 0) return {};
+      SC_CHECK(part.first_row == n_rows);
+      parts.push_back({static_cast<int32_t>(plan_.requests[part.request].rows), *encoding});
+      n_rows += parts.back().rows;
+      is_quantized |= gguf::IsQuantized(*encoding);
+    }
+    return is_quantized ? parts : std::vector<kernels::MatrixPart>();
+  }
+
   absl::Status Read(std::optional<DType> wanted, uint64_t* n_bytes) {
     Report(0);
     for (const MatrixPlan& matrix : plan_.matrices) {
-      const DType dtype = MatrixDType(matrix, wanted);
-      *n_bytes += ops_->MatrixBytes(matrix.rows, matrix.cols, dtype);
-      SC_ASSIGN_OR_RETURN(*matrix.target, ops_->NewMatrix(matrix.rows, matrix.cols, dtype));
-      for (const WeightPart& part : matrix.parts) ReadMatrixPart(matrix, part);
+      const std::vector<kernels::MatrixPart> kept =
+          wanted ? std::vector<kernels::MatrixPart>() : KeptParts(matrix);
+      if (kept.empty()) {
+        const DType dtype = MatrixDType(matrix, wanted);
+        *n_bytes += ops_->MatrixBytes(matrix.rows, matrix.cols, dtype);
+        SC_ASSIGN_OR_RETURN(*matrix.target, ops_->NewMatrix(matrix.rows, matrix.cols, dtype));
+      } else {
+        *n_bytes += ops_->MatrixBytes(kept, matrix.cols);
+        SC_ASSIGN_OR_RETURN(*matrix.target, ops_->NewMatrix(kept, matrix.cols));
+      }
+      for (const WeightPart& part : matrix.parts) ReadMatrixPart(matrix, part, !kept.empty());
     }
     for (const VectorPlan& vector : plan_.vectors) {
       const size_t bytes = static_cast<size_t>(vector.n) * sizeof(float);
@@ -58,16 +79,20 @@ class WeightReader {
   }
 
  private:
-  void ReadMatrixPart(const MatrixPlan& matrix, const WeightPart& part) {
+  void ReadMatrixPart(const MatrixPlan& matrix, const WeightPart& part, bool is_kept) {
     const TensorRequest& request = plan_.requests[part.request];
-    const int64_t row_bytes =
-        request.cols * static_cast<int64_t>(DTypeBytes(source_->dtype(part.request)));
+    const int64_t row_bytes = static_cast<int64_t>(RowBytes(part.request));
     const int64_t piece = std::max(kPieceBytes / row_bytes / kPieceRows, int64_t{1}) * kPieceRows;
     for (int64_t row = 0; row < request.rows; row += piece) {
       const int64_t n_rows = std::min(piece, request.rows - row);
-      const RowsView view = source_->Rows(part.request, row, n_rows);
-      ops_->PackRows(*matrix.target, part.first_row + static_cast<int32_t>(row),
-                     static_cast<int32_t>(n_rows), view.data, view.dtype);
+      const int32_t to = part.first_row + static_cast<int32_t>(row);
+      if (is_kept) {
+        ops_->PackStored(*matrix.target, to, static_cast<int32_t>(n_rows),
+                         source_->StoredRows(part.request, row, n_rows));
+      } else {
+        const RowsView view = source_->Rows(part.request, row, n_rows);
+        ops_->PackRows(*matrix.target, to, static_cast<int32_t>(n_rows), view.data, view.dtype);
+      }
       Report(static_cast<uint64_t>(n_rows * row_bytes));
     }
   }
@@ -81,7 +106,16 @@ class WeightReader {
     }
     ops_->Upload(values.data(), vector.target->As<float>() + part.first_row,
                  values.size() * sizeof(float));
-    Report(StoredBytes(request, source_->dtype(part.request)));
+    Report(RowBytes(part.request));
+  }
+
+  // Of the file, or of what is made.
+  uint64_t RowBytes(size_t request) const {
+    const uint64_t cols = static_cast<uint64_t>(plan_.requests[request].cols);
+    const std::optional<gguf::TensorType> encoding = source_->encoding(request);
+    if (!encoding) return cols * DTypeBytes(source_->dtype(request));
+    const gguf::BlockLayout block = *gguf::LayoutOf(*encoding);
+    return cols / block.elements * block.bytes;
   }
 
   void Report(uint64_t n_bytes) {

@@ -10,10 +10,13 @@
 #include <chrono>
 #include <cmath>
 #include <cstring>
+#include <optional>
 #include <random>
+#include <span>
 #include <vector>
 
 #include "common/check.h"
+#include "common/gguf/blocks.h"
 #include "kernels/cpu/bench/machine_peak.h"
 #include "kernels/cpu/cpu_ops.h"
 #include "kernels/cpu/thread_pool.h"
@@ -34,7 +37,7 @@ std::vector<float> RandomFloats(size_t n, float deviation) {
 void CheckClose(const std::vector<float>& values, const std::vector<float>& expected) {
   SC_CHECK(values.size() == expected.size());
   for (size_t i = 0; i < values.size(); ++i) {
-    SC_CHECK(std::abs(values[i] - expected[i]) < 1e-4f * (1 + std::abs(expected[i])));
+    SC_CHECK(std::abs(values[i] - expected[i]) < 1e-4f * (4 + std::abs(expected[i])));
   }
 }
 
@@ -59,18 +62,42 @@ struct Bench {
   }
 };
 
-void BenchGemm(const Bench& bench, int32_t n, int32_t k, DType dtype) {
-  const std::vector<float> weights =
-      RandomFloats(static_cast<size_t>(n) * k, 1 / std::sqrt(static_cast<float>(k)));
-  Matrix w = *bench.ops.NewMatrix(n, k, dtype);
-  bench.ops.PackRows(w, 0, n, weights.data(), DType::kF32);
+// Blocks with random codes and small scales.
+std::vector<uint8_t> RandomBlocks(gguf::TensorType type, size_t n_elements) {
+  const gguf::BlockLayout layout = *gguf::LayoutOf(type);
+  std::vector<uint8_t> bytes(n_elements / layout.elements * layout.bytes);
+  std::mt19937 random(1);
+  for (uint8_t& byte : bytes) byte = static_cast<uint8_t>(random());
+  constexpr uint16_t kScale = 0x0400;  // 2^-14
+  for (size_t i = 0; i < bytes.size(); i += layout.bytes) {
+    std::memcpy(bytes.data() + i + (type == gguf::TensorType::kQ6_K ? 208 : 0), &kScale, 2);
+    if (gguf::FormOf(type).has_minima) std::memcpy(bytes.data() + i + 2, &kScale, 2);
+  }
+  return bytes;
+}
+
+Matrix MakeMatrix(Ops& ops, int32_t n, int32_t k, gguf::TensorType type) {
+  const size_t elements = static_cast<size_t>(n) * static_cast<size_t>(k);
+  if (const std::optional<DType> plain = gguf::PlainDType(type)) {
+    const std::vector<float> weights = RandomFloats(elements, 1 / std::sqrt(static_cast<float>(k)));
+    Matrix w = *ops.NewMatrix(n, k, *plain);
+    ops.PackRows(w, 0, n, weights.data(), DType::kF32);
+    return w;
+  }
+  const MatrixPart part{n, type};
+  Matrix w = *ops.NewMatrix(std::span(&part, 1), k);
+  ops.PackStored(w, 0, n, RandomBlocks(type, elements).data());
+  return w;
+}
+
+void BenchGemm(const Bench& bench, int32_t n, int32_t k, gguf::TensorType type) {
+  const Matrix w = MakeMatrix(bench.ops, n, k, type);
   const std::vector<float> x = RandomFloats(512 * static_cast<size_t>(k), 1.0f);
   std::vector<float> one(n);
   bench.ops.Gemm({.x = x.data(), .w = &w, .y = one.data(), .n_rows = 1});
   {
     auto reference = MakeReferenceOps();
-    Matrix reference_w = *reference->NewMatrix(n, k, dtype);
-    reference->PackRows(reference_w, 0, n, weights.data(), DType::kF32);
+    const Matrix reference_w = MakeMatrix(*reference, n, k, type);
     std::vector<float> expected(n);
     reference->Gemm({.x = x.data(), .w = &reference_w, .y = expected.data(), .n_rows = 1});
     CheckClose(one, expected);
@@ -87,9 +114,9 @@ void BenchGemm(const Bench& bench, int32_t n, int32_t k, DType dtype) {
     const double bytes_rate = static_cast<double>(w.buffer.bytes) / seconds;
     const double flops = 2.0 * rows * n * static_cast<double>(k) / seconds;
     fmt::print(
-        "gemm {:>6} x {:<5} {:<9} rows {:>3}: {:8.3f} ms  {:6.1f} GB/s ({:4.0f}% of {:.1f})"
+        "gemm {:>6} x {:<5} {:<5} rows {:>3}: {:8.3f} ms  {:6.1f} GB/s ({:4.0f}% of {:.1f})"
         "  {:7.1f} GFLOP/s ({:3.0f}% of {:.0f})\n",
-        n, k, DTypeName(dtype), rows, seconds * 1e3, bytes_rate * 1e-9,
+        n, k, gguf::TensorTypeName(type), rows, seconds * 1e3, bytes_rate * 1e-9,
         100 * bytes_rate / bandwidth, bandwidth * 1e-9, flops * 1e-9, 100 * flops / peak,
         peak * 1e-9);
   }
@@ -202,11 +229,13 @@ int Main(int argc, char** argv) {
   const Bench bench{*ops, pool, seconds};
   fmt::print("{}\n", ops->Describe());
   if (only.empty() || only == "gemm") {
-    BenchGemm(bench, 262144, 640, DType::kBF16);
-    BenchGemm(bench, 640, 2048, DType::kBF16);
-    BenchGemm(bench, 4096, 4096, DType::kBF16);
-    BenchGemm(bench, 4096, 4096, DType::kF32);
-    BenchGemm(bench, 4096, 4096, DType::kF16);
+    using enum gguf::TensorType;
+    for (const gguf::TensorType type : {kBF16, kQ8_0}) BenchGemm(bench, 262144, 640, type);
+    for (const gguf::TensorType type :
+         {kBF16, kF32, kF16, kQ8_0, kQ4_0, kQ5_0, kQ4_K, kQ5_K, kQ6_K}) {
+      BenchGemm(bench, 640, 2048, type);
+      BenchGemm(bench, 4096, 4096, type);
+    }
   }
   if (only.empty() || only == "attention") {
     constexpr AttentionShape kGemma{4, 1, 256}, kMultiHead{12, 12, 64};

@@ -24,7 +24,10 @@ double MultiplyAdds(size_t n_rounds, float* sink) {
   const hn::CappedTag<float, 16> d;
   using V = hn::Vec<decltype(d)>;
   const V a = hn::Set(d, 0.999f), b = hn::Set(d, 0.001f);
-  V s0 = b, s1 = b, s2 = b, s3 = b, s4 = b, s5 = b, s6 = b, s7 = b, s8 = b, s9 = b;
+  // All different, or the compiler would make one chain of them.
+  V s0 = b, s1 = hn::Add(s0, b), s2 = hn::Add(s1, b), s3 = hn::Add(s2, b), s4 = hn::Add(s3, b);
+  V s5 = hn::Add(s4, b), s6 = hn::Add(s5, b), s7 = hn::Add(s6, b), s8 = hn::Add(s7, b);
+  V s9 = hn::Add(s8, b);
   for (size_t i = 0; i < n_rounds; ++i) {
     s0 = hn::MulAdd(s0, a, b), s1 = hn::MulAdd(s1, a, b), s2 = hn::MulAdd(s2, a, b);
     s3 = hn::MulAdd(s3, a, b), s4 = hn::MulAdd(s4, a, b), s5 = hn::MulAdd(s5, a, b);

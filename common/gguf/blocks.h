@@ -1,0 +1,61 @@
+// What GGUF's quantized blocks hold: codes and scales, in the order of the elements.
+//
+// Block layouts: github.com/ggml-org/ggml, ggml-common.h.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include "common/gguf/gguf_types.h"
+
+namespace stagecoach::gguf {
+
+// element = scale * sub_scale * (code - zero) - minimum * sub_minimum
+struct BlockForm {
+  size_t bits;      // of a code; 8: signed
+  int zero;         // what is subtracted from a code
+  size_t elements;  // of a block: 32, or 256 with sub-scales
+  size_t group;     // elements that share a sub-scale: 16 or 32
+  bool has_minima;  // then group is 32
+
+  constexpr bool has_sub_scales() const { return elements > group; }
+};
+
+constexpr bool IsQuantized(TensorType type) {
+  return type != TensorType::kF32 && type != TensorType::kF16 && type != TensorType::kBF16;
+}
+
+// REQUIRES: IsQuantized(type)
+constexpr BlockForm FormOf(TensorType type) {
+  switch (type) {
+    case TensorType::kQ4_0:
+      return {.bits = 4, .zero = 8, .elements = 32, .group = 32, .has_minima = false};
+    case TensorType::kQ5_0:
+      return {.bits = 5, .zero = 16, .elements = 32, .group = 32, .has_minima = false};
+    case TensorType::kQ4_K:
+      return {.bits = 4, .zero = 0, .elements = 256, .group = 32, .has_minima = true};
+    case TensorType::kQ5_K:
+      return {.bits = 5, .zero = 0, .elements = 256, .group = 32, .has_minima = true};
+    case TensorType::kQ6_K:
+      return {.bits = 6, .zero = 32, .elements = 256, .group = 16, .has_minima = false};
+    default:
+      return {.bits = 8, .zero = 0, .elements = 32, .group = 32, .has_minima = false};  // Q8_0
+  }
+}
+
+struct BlockCodes {
+  uint8_t codes[256];      // [elements]; Q8_0's are int8
+  uint16_t scale;          // float16
+  uint16_t minimum;        // float16; where has_minima
+  uint8_t sub_scales[16];  // [elements / group], where has_sub_scales(); Q6_K's are int8
+  uint8_t sub_minima[8];   // [elements / group], where has_minima
+};
+
+// What is not in the block's form is left as it was. `block` need not be aligned.
+// REQUIRES: IsQuantized(type)
+void UnpackBlock(TensorType type, const uint8_t* block, BlockCodes* codes);
+
+// out: [form.elements], element for element what gguf.quants.dequantize computes.
+void BlockValues(const BlockForm& form, const BlockCodes& codes, float* out);
+
+}  // namespace stagecoach::gguf

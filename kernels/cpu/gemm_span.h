@@ -1,0 +1,21 @@
+// A part of a matrix whose rows are stored alike: what a multiplication works on at a time.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include "kernels/ops.h"
+
+namespace stagecoach::kernels {
+
+struct GemmSpan {
+  const GemmArgs* args;
+  const uint8_t* panels;
+  size_t panel_bytes;
+  size_t n_panels;
+  size_t n_inputs;      // args->w->cols
+  size_t first_output;  // of args->y's columns
+  size_t n_outputs;
+};
+
+}  // namespace stagecoach::kernels

@@ -1,0 +1,118 @@
+// Vectors of pairs of 16-bit integers, inputs 2s and 2s + 1 of kPanelLanes outputs, and how they
+// are taken from packed codes (quant_panel.h) and multiplied. Included once for each instruction
+// set.
+#if defined(STAGECOACH_KERNELS_CPU_PAIR_INL_H_) == defined(HWY_TARGET_TOGGLE)
+#ifdef STAGECOACH_KERNELS_CPU_PAIR_INL_H_
+#undef STAGECOACH_KERNELS_CPU_PAIR_INL_H_
+#else
+#define STAGECOACH_KERNELS_CPU_PAIR_INL_H_
+#endif
+
+#include <cstring>
+
+#include "kernels/cpu/panel-inl.h"
+#include "kernels/cpu/quant_panel.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace stagecoach::kernels {
+namespace HWY_NAMESPACE {
+
+using SumTag = hn::RebindToSigned<PanelTag>;
+using SumVec = hn::Vec<SumTag>;
+
+inline constexpr size_t kLineBytes = 64;
+
+#if HWY_TARGET == HWY_SCALAR  // has no vectors of two
+
+using PairVec = uint32_t;
+
+template <int kShift, int kTo, uint16_t kMask>
+PairVec Bits(PairVec halves) {
+  const PairVec moved = kShift > kTo ? halves >> (kShift - kTo) : halves << (kTo - kShift);
+  return moved & (PairVec{kMask} << kTo) * 0x10001u;
+}
+inline PairVec LoadPairs(const void* from) {
+  PairVec pairs;
+  std::memcpy(&pairs, from, sizeof(pairs));
+  return pairs;
+}
+inline void StorePairs(PairVec pairs, void* to) { std::memcpy(to, &pairs, sizeof(pairs)); }
+template <bool kHigh>
+PairVec SignedBytes(PairVec halves) {
+  const auto extend = [](PairVec half) {
+    return static_cast<uint16_t>(static_cast<int8_t>(kHigh ? half >> 8 : half));
+  };
+  return extend(halves & 0xffff) | PairVec{extend(halves >> 16)} << 16;
+}
+inline PairVec Either(PairVec a, PairVec b) { return a | b; }
+inline void MulPair(int32_t x, PairVec w, SumVec& even, SumVec&) {
+  const uint32_t bits = static_cast<uint32_t>(x);
+  even.raw += static_cast<int16_t>(bits) * static_cast<int16_t>(w) +
+              static_cast<int16_t>(bits >> 16) * static_cast<int16_t>(w >> 16);
+}
+inline SumVec BothSums(SumVec even, SumVec) { return even; }
+
+#else
+
+using PairTag = hn::Repartition<int16_t, PanelTag>;
+using PairVec = hn::Vec<PairTag>;
+
+// Bits [kShift, ...) of each half, moved to kTo and masked.
+template <int kShift, int kTo, uint16_t kMask>
+HWY_INLINE PairVec Bits(PairVec halves) {
+  const hn::RebindToUnsigned<PairTag> du;
+  const auto mask = hn::Set(du, static_cast<uint16_t>(kMask << kTo));
+  auto bits = hn::BitCast(du, halves);
+  if constexpr (kShift > kTo) bits = hn::ShiftRight<kShift - kTo>(bits);
+  if constexpr (kShift < kTo) bits = hn::ShiftLeft<kTo - kShift>(bits);
+  return hn::BitCast(PairTag(), hn::And(bits, mask));
+}
+HWY_INLINE PairVec LoadPairs(const void* from) {
+  return hn::LoadU(PairTag(), static_cast<const int16_t*>(from));
+}
+HWY_INLINE void StorePairs(PairVec pairs, void* to) {
+  hn::StoreU(pairs, PairTag(), static_cast<int16_t*>(to));
+}
+// The low or the high byte of each half.
+template <bool kHigh>
+HWY_INLINE PairVec SignedBytes(PairVec halves) {
+  return hn::ShiftRight<8>(kHigh ? halves : hn::ShiftLeft<8>(halves));
+}
+HWY_INLINE PairVec Either(PairVec a, PairVec b) { return hn::Or(a, b); }
+// The sums gain the products of both inputs; which of them gains which is the instruction set's
+// choice.
+HWY_INLINE void MulPair(int32_t x, PairVec w, SumVec& even, SumVec& odd) {
+  const PairVec pair = hn::BitCast(PairTag(), hn::Set(SumTag(), x));
+  even = hn::ReorderWidenMulAccumulate(SumTag(), w, pair, even, odd);
+}
+HWY_INLINE SumVec BothSums(SumVec even, SumVec odd) {
+  return hn::RearrangeToOddPlusEven(even, odd);
+}
+
+#endif
+
+// Codes of inputs 2s and 2s + 1 of 32, vector v of the panel. 8 bits: signed.
+template <gguf::TensorType kType, size_t kPair>
+HWY_INLINE PairVec CodePair(const uint8_t* block, size_t v) {
+  constexpr size_t kBits = gguf::FormOf(kType).bits;
+  constexpr int s = static_cast<int>(kPair);
+  const uint8_t* const lanes = block + v * kPanelLanes * sizeof(uint32_t);
+  if constexpr (kBits == 8) {
+    return SignedBytes < kPair % 2 == 1 > (LoadPairs(lanes + kPair / 2 * kLineBytes));
+  } else {
+    PairVec code = Bits<s % 4 * 4, 0, 15>(LoadPairs(lanes + kPair / 4 * kLineBytes));
+    if constexpr (kBits == 5) {
+      code = Either(code, Bits<s, 4, 1>(LoadPairs(lanes + 4 * kLineBytes)));
+    }
+    if constexpr (kBits == 6) {
+      code = Either(code, Bits<s % 8 * 2, 4, 3>(LoadPairs(lanes + (4 + kPair / 8) * kLineBytes)));
+    }
+    return code;
+  }
+}
+
+}  // namespace HWY_NAMESPACE
+}  // namespace stagecoach::kernels
+HWY_AFTER_NAMESPACE();
+
+#endif

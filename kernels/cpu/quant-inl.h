@@ -1,0 +1,302 @@
+// Multiplying by quantized weights (quant_panel.h).
+//
+// A row's inputs become 16-bit integers with a scale for each 32 of them: 15 bits and a sign, finer
+// than the bfloat16 that the models were trained with. The products of 32 inputs are summed as
+// integers, which is exact, so the order within does not matter; the sums of each 32 are then
+// scaled and added as floats, one after the other in the order of the inputs, for one row and for
+// many. Included once for each instruction set.
+#if defined(STAGECOACH_KERNELS_CPU_QUANT_INL_H_) == defined(HWY_TARGET_TOGGLE)
+#ifdef STAGECOACH_KERNELS_CPU_QUANT_INL_H_
+#undef STAGECOACH_KERNELS_CPU_QUANT_INL_H_
+#else
+#define STAGECOACH_KERNELS_CPU_QUANT_INL_H_
+#endif
+
+#include <hwy/cache_control.h>
+
+#include <algorithm>
+#include <utility>
+
+#include "kernels/cpu/pair-inl.h"
+#include "kernels/cpu/panel-inl.h"
+#include "kernels/cpu/quant_panel.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace stagecoach::kernels {
+namespace HWY_NAMESPACE {
+
+inline constexpr size_t kPairs = kQuantBlock / 2;
+
+// 16 float16 values, vector v
+HWY_INLINE PanelVec HalfScales(const uint8_t* at, size_t v) {
+  const hn::Rebind<hwy::float16_t, PanelTag> dh;
+  return hn::PromoteTo(
+      PanelTag(), hn::LoadU(dh, reinterpret_cast<const hwy::float16_t*>(at) + v * kPanelLanes));
+}
+
+// 16 values of Byte, vector v, as floats
+template <typename Byte>
+HWY_INLINE PanelVec ByteScales(const uint8_t* at, size_t v) {
+  const hn::Rebind<Byte, PanelTag> db;
+  const SumTag ds;
+  return hn::ConvertTo(
+      PanelTag(),
+      hn::PromoteTo(ds, hn::LoadU(db, reinterpret_cast<const Byte*>(at) + v * kPanelLanes)));
+}
+
+// The scales of 32 inputs: one vector an output, or two where groups are of 16.
+template <gguf::TensorType kType>
+struct BlockScales {
+  static constexpr gguf::BlockForm kForm = gguf::FormOf(kType);
+  static constexpr size_t kGroups = kQuantBlock / kForm.group;
+  PanelVec scale[kGroups];
+  PanelVec minus_minimum;
+
+  static HWY_INLINE BlockScales Of(const uint8_t* super, const uint8_t* block, size_t v) {
+    constexpr QuantLayout kLayout = QuantLayoutOf(kType);
+    const uint8_t* const sub = block + kLayout.code_bytes;
+    const PanelVec d = HalfScales(super, v);
+    BlockScales out;
+    if constexpr (kForm.has_minima) {
+      out.scale[0] = hn::Mul(d, ByteScales<uint8_t>(sub, v));
+      out.minus_minimum = hn::Neg(
+          hn::Mul(HalfScales(super + 2 * kPanelRows, v), ByteScales<uint8_t>(sub + kPanelRows, v)));
+    } else if constexpr (kForm.has_sub_scales()) {
+      for (size_t g = 0; g < kGroups; ++g) {
+        out.scale[g] = hn::Mul(d, ByteScales<int8_t>(sub + g * kPanelRows, v));
+      }
+      out.minus_minimum = d;
+    } else {
+      out.scale[0] = d;
+      out.minus_minimum = d;
+    }
+    return out;
+  }
+};
+
+// How a matrix of quantized weights is multiplied in blocks; see gemm_blocks-inl.h.
+template <gguf::TensorType kType>
+struct QuantTile {
+  static constexpr gguf::BlockForm kForm = gguf::FormOf(kType);
+  static constexpr QuantLayout kLayout = QuantLayoutOf(kType);
+  static constexpr size_t kRows = kPanelLanes >= 8 ? 4 : 2;
+  static constexpr size_t kGroup = 1;
+  static constexpr size_t kInputs = 256;
+  static constexpr size_t kBlocks = kInputs / kQuantBlock;
+  static constexpr size_t kWidth = kPanelRows;
+  static constexpr size_t kPairsOfGroup = kForm.group / 2;
+
+  // Copies of a tile's rows: 256 inputs.
+  struct XCopy {
+    int32_t pairs[kBlocks][kPairs][kRows];  // two int16
+    int32_t zeros[kBlocks][2][kRows];       // -zero * the sum of a group's integers
+    float scales[kBlocks][kRows];
+    float sums[kBlocks][kRows];  // scale * the sum of 32 integers
+  };
+  static constexpr size_t kXBytes = (sizeof(XCopy) + 63) / 64 * 64;
+
+  struct WCopy {
+    int16_t codes[kBlocks][kPairs][kPanelRows * 2];
+    float scales[kBlocks][BlockScales<kType>::kGroups][kPanelRows];
+    float minus_minima[kBlocks][kPanelRows];
+  };
+  static constexpr size_t kWBytes = (sizeof(WCopy) + 63) / 64 * 64;
+
+  const float* x;  // [T, k]
+  size_t k;
+
+  void CopyX(size_t row, size_t n_rows, size_t first, size_t n, uint8_t* to) const {
+    XCopy& copy = *reinterpret_cast<XCopy*>(to);
+    for (size_t r = 0; r < kRows; ++r) {
+      for (size_t b = 0; b < n / kQuantBlock; ++b) {
+        if (r < n_rows) {
+          QuantizeBlock(x + (row + r) * k + first + b * kQuantBlock, b, r, copy);
+        } else {
+          ZeroBlock(b, r, copy);
+        }
+      }
+    }
+  }
+
+  static void QuantizeBlock(const float* from, size_t b, size_t r, XCopy& copy) {
+    const PanelTag d;
+    PanelVec largest = hn::Zero(d), not_finite = hn::Zero(d);  // the latter: zeros, or a NaN
+    for (size_t i = 0; i < kQuantBlock; i += kPanelLanes) {
+      const PanelVec values = hn::LoadU(d, from + i);
+      largest = hn::Max(largest, hn::Abs(values));
+      not_finite = hn::MulAdd(values, hn::Zero(d), not_finite);
+    }
+    const float zero_or_nan = hn::GetLane(hn::SumOfLanes(d, not_finite));
+    if (zero_or_nan != 0) {
+      ZeroBlock(b, r, copy);
+      copy.scales[b][r] = copy.sums[b][r] = zero_or_nan;
+      return;
+    }
+    constexpr float kMost = 32767;
+    const float bound = hn::GetLane(hn::MaxOfLanes(d, largest));
+    // What is smaller is zero: its inverse could be infinite.
+    const float inverse = bound > 1e-30f ? kMost / bound : 0.0f;
+    HWY_ALIGN int32_t codes[kQuantBlock];
+    for (size_t i = 0; i < kQuantBlock; i += kPanelLanes) {
+      const PanelVec values = hn::Mul(hn::LoadU(d, from + i), hn::Set(d, inverse));
+      hn::Store(hn::NearestInt(values), SumTag(), codes + i);
+    }
+    int32_t sums[2] = {0, 0};  // of 16
+    for (size_t i = 0; i < kQuantBlock; i += 2) {
+      sums[i / 16] += codes[i] + codes[i + 1];
+      copy.pairs[b][i / 2][r] = static_cast<int32_t>(static_cast<uint32_t>(codes[i] & 0xffff) |
+                                                     static_cast<uint32_t>(codes[i + 1]) << 16);
+    }
+    const int32_t both = sums[0] + sums[1];
+    const float scale = bound / kMost;
+    copy.scales[b][r] = scale;
+    copy.sums[b][r] = scale * static_cast<float>(both);
+    copy.zeros[b][0][r] = -kForm.zero * (kForm.group == 16 ? sums[0] : both);
+    copy.zeros[b][1][r] = -kForm.zero * sums[1];
+  }
+
+  static void ZeroBlock(size_t b, size_t r, XCopy& copy) {
+    for (size_t p = 0; p < kPairs; ++p) copy.pairs[b][p][r] = 0;
+    copy.zeros[b][0][r] = copy.zeros[b][1][r] = 0;
+    copy.scales[b][r] = copy.sums[b][r] = 0;
+  }
+
+  static void CopyW(const uint8_t* const* panels, size_t /*n_panels*/, size_t first, size_t n,
+                    uint8_t* to) {
+    WCopy& copy = *reinterpret_cast<WCopy*>(to);
+    const uint8_t* super = panels[0] + first / kLayout.super_inputs * kLayout.super_bytes();
+    constexpr size_t kBlocksOfSuper = kLayout.super_inputs / kQuantBlock;
+    for (size_t b = 0; b < n / kQuantBlock; ++b) {
+      const uint8_t* const s = super + b / kBlocksOfSuper * kLayout.super_bytes();
+      const uint8_t* const block =
+          s + kLayout.header_bytes + b % kBlocksOfSuper * kLayout.block_bytes();
+      for (size_t v = 0; v < kPanelVecs; ++v) {
+        CopyCodes(block, v, copy.codes[b], std::make_index_sequence<kPairs>());
+        const auto scales = BlockScales<kType>::Of(s, block, v);
+        for (size_t g = 0; g < BlockScales<kType>::kGroups; ++g) {
+          hn::StoreU(scales.scale[g], PanelTag(), copy.scales[b][g] + v * kPanelLanes);
+        }
+        hn::StoreU(scales.minus_minimum, PanelTag(), copy.minus_minima[b] + v * kPanelLanes);
+      }
+    }
+  }
+
+  template <size_t... kPair>
+  static HWY_INLINE void CopyCodes(const uint8_t* block, size_t v, int16_t (*to)[kPanelRows * 2],
+                                   std::index_sequence<kPair...>) {
+    (StorePairs(CodePair<kType, kPair>(block, v), to[kPair] + v * 2 * kPanelLanes), ...);
+  }
+
+  // The scaled sum of a group of inputs joins c.
+  static HWY_INLINE PanelVec AddGroup(SumVec even, SumVec odd, PanelVec scale, float x_scale,
+                                      PanelVec c) {
+    const PanelTag d;
+    return hn::MulAdd(hn::ConvertTo(d, BothSums(even, odd)), hn::Mul(scale, hn::Set(d, x_scale)),
+                      c);
+  }
+
+  // c: [kRows][kWidth], rewritten when first is 0, else added to
+  static void Mul(const uint8_t* x_copy, const uint8_t* w_copy, size_t first, size_t n, float* c) {
+    constexpr size_t kN = kRows;
+    const PanelTag d;
+    const XCopy& xs = *reinterpret_cast<const XCopy*>(x_copy);
+    const WCopy& ws = *reinterpret_cast<const WCopy*>(w_copy);
+    if (first == 0) {
+      std::fill_n(c, kRows * kWidth, 0.0f);
+    }
+    for (size_t b = 0; b < n / kQuantBlock; ++b) {
+      for (size_t g = 0; g < BlockScales<kType>::kGroups; ++g) {
+        SumVec even[kN][kPanelVecs], odd[kN][kPanelVecs];
+        for (size_t r = 0; r < kN; ++r) {
+          for (size_t v = 0; v < kPanelVecs; ++v) {
+            even[r][v] = hn::Set(SumTag(), xs.zeros[b][g][r]);
+            odd[r][v] = hn::Zero(SumTag());
+          }
+        }
+        // Else copies between the turns take as many slots as the additions.
+#pragma GCC unroll 4
+        for (size_t p = g * kPairsOfGroup; p < (g + 1) * kPairsOfGroup; ++p) {
+          PairVec w[kPanelVecs];
+          for (size_t v = 0; v < kPanelVecs; ++v) {
+            w[v] = LoadPairs(ws.codes[b][p] + v * 2 * kPanelLanes);
+          }
+          for (size_t r = 0; r < kN; ++r) {
+            for (size_t v = 0; v < kPanelVecs; ++v) {
+              MulPair(xs.pairs[b][p][r], w[v], even[r][v], odd[r][v]);
+            }
+          }
+        }
+        for (size_t v = 0; v < kPanelVecs; ++v) {
+          const PanelVec scale = hn::LoadU(d, ws.scales[b][g] + v * kPanelLanes);
+          for (size_t r = 0; r < kN; ++r) {
+            float* const at = c + r * kWidth + v * kPanelLanes;
+            hn::StoreU(AddGroup(even[r][v], odd[r][v], scale, xs.scales[b][r], hn::LoadU(d, at)), d,
+                       at);
+          }
+        }
+      }
+      if constexpr (kForm.has_minima) {
+        for (size_t v = 0; v < kPanelVecs; ++v) {
+          const PanelVec minimum = hn::LoadU(d, ws.minus_minima[b] + v * kPanelLanes);
+          for (size_t r = 0; r < kN; ++r) {
+            float* const at = c + r * kWidth + v * kPanelLanes;
+            hn::StoreU(hn::MulAdd(minimum, hn::Set(d, xs.sums[b][r]), hn::LoadU(d, at)), d, at);
+          }
+        }
+      }
+    }
+  }
+
+  // One row, straight from a panel of all inputs. x_copies: one for each 256 inputs; the first row
+  // counts. c: [16]
+  static void MulOne(const uint8_t* x_copies, const uint8_t* panel, size_t n_inputs, float* c) {
+    const PanelTag d;
+    PanelVec sum[kPanelVecs];
+    for (size_t v = 0; v < kPanelVecs; ++v) sum[v] = hn::Zero(d);
+    constexpr size_t kBlocksOfSuper = kLayout.super_inputs / kQuantBlock;
+    for (size_t i = 0; i < n_inputs / kQuantBlock; ++i) {
+      const XCopy& xs = *reinterpret_cast<const XCopy*>(x_copies + i / kBlocks * kXBytes);
+      const size_t b = i % kBlocks;
+      const uint8_t* const super = panel + i / kBlocksOfSuper * kLayout.super_bytes();
+      const uint8_t* const block =
+          super + kLayout.header_bytes + i % kBlocksOfSuper * kLayout.block_bytes();
+      for (size_t line = 0; line < kLayout.block_bytes(); line += kLineBytes) {
+        hwy::Prefetch(block + 2048 + line);
+      }
+      for (size_t v = 0; v < kPanelVecs; ++v) {
+        const auto scales = BlockScales<kType>::Of(super, block, v);
+        MulGroups(block, v, xs, b, scales, sum[v],
+                  std::make_index_sequence<BlockScales<kType>::kGroups>());
+        if constexpr (kForm.has_minima) {
+          sum[v] = hn::MulAdd(scales.minus_minimum, hn::Set(d, xs.sums[b][0]), sum[v]);
+        }
+      }
+    }
+    for (size_t v = 0; v < kPanelVecs; ++v) hn::StoreU(sum[v], d, c + v * kPanelLanes);
+  }
+
+  template <size_t... kG>
+  static HWY_INLINE void MulGroups(const uint8_t* block, size_t v, const XCopy& xs, size_t b,
+                                   const BlockScales<kType>& scales, PanelVec& sum,
+                                   std::index_sequence<kG...>) {
+    (MulGroup<kG>(block, v, xs, b, scales.scale[kG], sum,
+                  std::make_index_sequence<kPairsOfGroup>()),
+     ...);
+  }
+
+  template <size_t kG, size_t... kPair>
+  static HWY_INLINE void MulGroup(const uint8_t* block, size_t v, const XCopy& xs, size_t b,
+                                  PanelVec scale, PanelVec& sum, std::index_sequence<kPair...>) {
+    SumVec even = hn::Set(SumTag(), xs.zeros[b][kG][0]), odd = hn::Zero(SumTag());
+    (MulPair(xs.pairs[b][kG * kPairsOfGroup + kPair][0],
+             CodePair<kType, kG * kPairsOfGroup + kPair>(block, v), even, odd),
+     ...);
+    sum = AddGroup(even, odd, scale, xs.scales[b][0], sum);
+  }
+};
+
+}  // namespace HWY_NAMESPACE
+}  // namespace stagecoach::kernels
+HWY_AFTER_NAMESPACE();
+
+#endif

@@ -1,0 +1,62 @@
+// The packed layout of quantized weights: GGUF's blocks with their codes and scales as they are,
+// put in another order.
+//
+// As in panel.h a panel is 16 outputs wide. It is a row of superblocks of 32 or 256 inputs:
+//   {scale f16 [16]} {minimum f16 [16], where the encoding has minima}
+//   for each 32 inputs: {codes} {sub-scales u8 [16], sub-minima u8 [16]}, or for Q6_K, which has a
+//                       sub-scale for 16 inputs, {sub-scales i8 [16], those of the second half}
+// Codes are lines of 64 bytes: sixteen 32-bit lanes, one an output, whose halves of 16 bits belong
+// to inputs 2s and 2s + 1, so that shifting and masking a line gives the pairs that a 16-bit
+// multiply-add wants:
+//   low nibbles  4 lines of 8 inputs, nibble s % 4 of each half   (4, 5 and 6 bits)
+//   fifth bits   1 line of 32 inputs, bit s of each half          (5 bits)
+//   high pairs   2 lines of 16 inputs, bits 2 (s % 8) and up      (6 bits)
+//   whole codes  8 lines of 4 inputs, byte s % 2 of each half     (8 bits)
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include "common/gguf/blocks.h"
+#include "kernels/cpu/panel.h"
+
+namespace stagecoach::kernels {
+
+inline constexpr size_t kQuantBlock = 32;  // inputs whose products are summed as integers
+
+struct QuantLayout {
+  size_t header_bytes;      // of a superblock
+  size_t code_bytes;        // of 32 inputs
+  size_t sub_scales_bytes;  // of 32 inputs, behind their codes
+  size_t super_inputs;
+
+  constexpr size_t block_bytes() const { return code_bytes + sub_scales_bytes; }
+  constexpr size_t super_bytes() const {
+    return header_bytes + super_inputs / kQuantBlock * block_bytes();
+  }
+};
+
+// REQUIRES: gguf::IsQuantized(encoding)
+constexpr QuantLayout QuantLayoutOf(gguf::TensorType encoding) {
+  const gguf::BlockForm form = gguf::FormOf(encoding);
+  return {.header_bytes = kPanelRows * sizeof(uint16_t) * (form.has_minima ? 2 : 1),
+          .code_bytes = kPanelRows * kQuantBlock * form.bits / 8,
+          .sub_scales_bytes = form.has_sub_scales() ? 2 * kPanelRows : 0,
+          .super_inputs = form.elements};
+}
+
+// REQUIRES: cols is a multiple of the encoding's blocks.
+constexpr size_t QuantPanelBytes(size_t cols, gguf::TensorType encoding) {
+  const QuantLayout layout = QuantLayoutOf(encoding);
+  return (cols / layout.super_inputs * layout.super_bytes() + 63) / 64 * 64;
+}
+
+// Output `row` of a panel from a row of the file's blocks.
+void PackQuantRow(const uint8_t* blocks, gguf::TensorType encoding, size_t cols, size_t row,
+                  uint8_t* panel);
+
+// The other way: out [cols], the value of each weight.
+void ReadQuantRow(const uint8_t* panel, gguf::TensorType encoding, size_t cols, size_t row,
+                  float* out);
+
+}  // namespace stagecoach::kernels

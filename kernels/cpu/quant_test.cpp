@@ -1,0 +1,167 @@
+#include <catch2/catch_test_macros.hpp>
+#include <catch2/generators/catch_generators.hpp>
+#include <catch2/generators/catch_generators_range.hpp>
+
+#include "common/float_convert.h"
+#include "common/gguf/blocks.h"
+#include "kernels/cpu/kernel_test_util.h"
+
+namespace stagecoach::kernels {
+namespace {
+
+using enum gguf::TensorType;
+
+constexpr gguf::TensorType kQuantized[] = {kQ4_0, kQ5_0, kQ8_0, kQ4_K, kQ5_K, kQ6_K};
+
+// Rows of blocks of any codes, with scales that keep the weights near 1 / sqrt(cols).
+std::vector<uint8_t> RandomBlocks(gguf::TensorType type, size_t rows, size_t cols, uint32_t seed) {
+  std::mt19937 random(seed);
+  const gguf::BlockLayout layout = *gguf::LayoutOf(type);
+  const gguf::BlockForm form = gguf::FormOf(type);
+  std::vector<uint8_t> bytes(rows * cols / layout.elements * layout.bytes);
+  for (uint8_t& byte : bytes) byte = static_cast<uint8_t>(random());
+  const float steps = static_cast<float>(1 << form.bits) * (form.has_sub_scales() ? 40.0f : 1.0f);
+  for (size_t i = 0; i < bytes.size(); i += layout.bytes) {
+    const float sign = random() % 2 == 0 ? 1.0f : -1.0f;
+    const float size = 0.5f + static_cast<float>(random() % 1000) / 1000.0f;
+    const uint16_t scale =
+        F16FromFloat(sign * size * 2 / (steps * std::sqrt(static_cast<float>(cols))));
+    std::memcpy(bytes.data() + i + (type == kQ6_K ? 208 : 0), &scale, sizeof(scale));
+    if (form.has_minima) std::memcpy(bytes.data() + i + 2, &scale, sizeof(scale));
+  }
+  return bytes;
+}
+
+struct Part {
+  MatrixPart part;
+  std::vector<uint8_t> bytes;
+};
+
+std::vector<Part> RandomParts(std::vector<MatrixPart> parts, int32_t cols) {
+  std::vector<Part> out;
+  for (const MatrixPart& part : parts) {
+    out.push_back({part, RandomBlocks(part.encoding, static_cast<size_t>(part.rows),
+                                      static_cast<size_t>(cols), 7 + out.size())});
+  }
+  return out;
+}
+
+Matrix Pack(Ops& ops, const std::vector<Part>& parts, int32_t cols) {
+  std::vector<MatrixPart> shapes;
+  for (const Part& part : parts) shapes.push_back(part.part);
+  Matrix matrix = *ops.NewMatrix(shapes, cols);
+  int32_t row = 0;
+  for (const Part& part : parts) {
+    // In two pieces, the second one not aligned.
+    const int32_t first = part.part.rows / 3;
+    const size_t row_bytes = part.bytes.size() / static_cast<size_t>(part.part.rows);
+    std::vector<uint8_t> moved(part.bytes.size() + 1);
+    std::copy(part.bytes.begin(), part.bytes.end(), moved.begin() + 1);
+    ops.PackStored(matrix, row, first, part.bytes.data());
+    ops.PackStored(matrix, row + first, part.part.rows - first,
+                   moved.data() + 1 + static_cast<size_t>(first) * row_bytes);
+    row += part.part.rows;
+  }
+  return matrix;
+}
+
+std::vector<float> Multiply(Ops& ops, const Matrix& w, const std::vector<float>& x,
+                            const std::vector<float>& bias) {
+  const size_t n_rows = x.size() / static_cast<size_t>(w.cols);
+  std::vector<float> y(n_rows * static_cast<size_t>(w.rows), 1.0f);
+  ops.Gemm({.x = x.data(),
+            .w = &w,
+            .bias = bias.data(),
+            .y = y.data(),
+            .n_rows = static_cast<int32_t>(n_rows),
+            .add_to_y = true});
+  REQUIRE(ops.Synchronize().ok());
+  return y;
+}
+
+void CheckGemm(const std::vector<MatrixPart>& shapes, int32_t cols, const std::string& target) {
+  const std::vector<Part> parts = RandomParts(shapes, cols);
+  auto one_thread = MakeCpuOpsFor(target, 1);
+  auto threads = MakeCpuOpsFor(target, 3);
+  auto reference = MakeReferenceOps();
+  const Matrix w = Pack(*one_thread, parts, cols);
+  const Matrix w_reference = Pack(*reference, parts, cols);
+  const size_t n = static_cast<size_t>(w.rows), k = static_cast<size_t>(cols);
+  constexpr size_t kMostRows = 19;
+  std::vector<float> x = RandomFloats(kMostRows * k, 2);
+  for (size_t i = 0; i < k; ++i) x[2 * k + i] = 0;          // a row of zeros
+  for (size_t i = 0; i < k; i += 32) x[3 * k + i] *= 1000;  // outliers
+  const std::vector<float> bias = RandomFloats(n, 3);
+  const std::vector<float> whole = Multiply(*threads, w, x, bias);
+  const std::vector<float> expected = Multiply(*reference, w_reference, x, bias);
+  const std::vector<float> plain_rows(whole.begin(), whole.begin() + 2 * n);
+  CHECK(WorstError(plain_rows, {expected.begin(), expected.begin() + 2 * n}) < 1e-4);
+  const std::vector<float> with_outliers(whole.begin() + 3 * n, whole.begin() + 4 * n);
+  CHECK(WorstError(with_outliers, {expected.begin() + 3 * n, expected.begin() + 4 * n}, 100) <
+        1e-3);
+  CHECK(WorstError({whole.begin() + 4 * n, whole.end()},
+                   {expected.begin() + 4 * n, expected.end()}) < 1e-4);
+  for (const size_t rows : {1, 2, 3, 4, 5, 8, 9, 17}) {
+    const std::vector<float> some(x.begin(), x.begin() + rows * k);
+    for (Ops* ops : {one_thread.get(), threads.get()}) {
+      CHECK(SameBits(Multiply(*ops, w, some, bias).data(), whole.data(), rows * n));
+    }
+  }
+}
+
+TEST_CASE("Gemm of every quantized encoding equals the reference and does not depend on rows") {
+  const std::string target = GENERATE(from_range(RunnableTargets()));
+  for (const gguf::TensorType type : kQuantized) {
+    const int32_t block = static_cast<int32_t>(gguf::FormOf(type).elements);
+    for (const MatrixPart& shape :
+         {MatrixPart{1, type}, MatrixPart{33, type}, MatrixPart{144, type}}) {
+      for (const int32_t cols : {block, 3 * block, 512 + block}) {
+        INFO(target << " " << gguf::TensorTypeName(type) << " " << shape.rows << " x " << cols);
+        CheckGemm({shape}, cols, target);
+      }
+    }
+  }
+}
+
+TEST_CASE("Gemm of a matrix of several encodings") {
+  const std::string target = GENERATE(from_range(RunnableTargets()));
+  INFO(target);
+  CheckGemm({{32, kQ5_0}, {48, kQ5_0}, {16, kQ8_0}, {64, kF16}, {19, kQ6_K}}, 256, target);
+}
+
+TEST_CASE("Embed reads quantized rows exactly") {
+  for (const gguf::TensorType type : kQuantized) {
+    INFO(gguf::TensorTypeName(type));
+    constexpr int32_t kCols = 512;
+    const std::vector<Part> parts = RandomParts({{48, type}, {5, kQ8_0}}, kCols);
+    auto ops = MakeCpuOps({.n_threads = 2});
+    auto reference = MakeReferenceOps();
+    std::vector<int32_t> ids;
+    for (int32_t i = 0; i < 60; ++i) ids.push_back(i * 7 % 53);
+    const auto embed = [&](Ops& device) {
+      const Matrix table = Pack(device, parts, kCols);
+      std::vector<float> out(ids.size() * kCols);
+      device.Embed({.ids = ids.data(),
+                    .table = &table,
+                    .scale = 3,
+                    .out = out.data(),
+                    .n_tokens = static_cast<int32_t>(ids.size())});
+      return out;
+    };
+    CHECK(embed(*ops) == embed(*reference));
+  }
+}
+
+TEST_CASE("what is not finite in a row shows in all of its outputs") {
+  const float bad = GENERATE(NAN, INFINITY);
+  auto ops = MakeCpuOps({.n_threads = 1});
+  const std::vector<Part> parts = RandomParts({{16, kQ8_0}}, 64);
+  const Matrix w = Pack(*ops, parts, 64);
+  std::vector<float> x = RandomFloats(6 * 64, 4);
+  x[64 + 37] = bad;
+  const std::vector<float> y = Multiply(*ops, w, x, std::vector<float>(16));
+  for (size_t i = 0; i < y.size(); ++i) CHECK(std::isfinite(y[i]) == (i / 16 != 1));
+}
+
+}  // namespace
+}  // namespace stagecoach::kernels

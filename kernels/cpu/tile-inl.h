@@ -1,0 +1,102 @@
+// Multiplying many rows: a tile of rows times a group of panels, all in registers, from copies of
+// both that lie in the order of use and stay in the caches (the packing of Goto and van de Geijn,
+// "Anatomy of High-Performance Matrix Multiplication", 2008). Each c[row][output] is the same chain
+// of multiply-adds as in panel-inl.h, so few rows and many give the same bits. Included once for
+// each instruction set.
+#if defined(STAGECOACH_KERNELS_CPU_TILE_INL_H_) == defined(HWY_TARGET_TOGGLE)
+#ifdef STAGECOACH_KERNELS_CPU_TILE_INL_H_
+#undef STAGECOACH_KERNELS_CPU_TILE_INL_H_
+#else
+#define STAGECOACH_KERNELS_CPU_TILE_INL_H_
+#endif
+
+#include <algorithm>
+
+#include "kernels/cpu/panel-inl.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace stagecoach::kernels {
+namespace HWY_NAMESPACE {
+
+// How a matrix of plain floats is multiplied in blocks; GemmBlocks (gemm_blocks-inl.h) says what
+// the members are for.
+template <DType kType>
+struct FloatTile {
+  static constexpr size_t kRows = kBlockRows;
+  static constexpr size_t kGroup = PanelsAtOnce(kRows);
+  // The group's copy is 16 KiB (8 with 4 lanes, 32 with 16): half of L1.
+  static constexpr size_t kInputs = 256;
+  static constexpr size_t kWidth = kGroup * kPanelRows;
+  static constexpr size_t kVecs = kGroup * kPanelVecs;
+  static constexpr size_t kXBytes = kInputs * kRows * sizeof(float);
+  static constexpr size_t kWBytes = kInputs * kWidth * sizeof(float);
+
+  const float* x;  // [T, k]
+  size_t k;
+
+  // to: [n][kRows]: inputs [first, first + n) of rows [row, row + n_rows), then rows of zeros
+  void CopyX(size_t row, size_t n_rows, size_t first, size_t n, uint8_t* to) const {
+    float* const out = reinterpret_cast<float*>(to);
+    for (size_t r = 0; r < kRows; ++r) {
+      const float* const from = x + (row + r) * k + first;
+      for (size_t i = 0; i < n; ++i) out[i * kRows + r] = r < n_rows ? from[i] : 0.0f;
+    }
+  }
+
+  // to: [n][kWidth]: inputs [first, first + n) of the panels
+  static void CopyW(const uint8_t* const* panels, size_t n_panels, size_t first, size_t n,
+                    uint8_t* to) {
+    const PanelTag d;
+    float* const out = reinterpret_cast<float*>(to);
+    for (size_t p = 0; p < n_panels; ++p) {
+      const uint8_t* const panel = panels[p];
+      for (size_t v = 0; v < kPanelVecs; ++v) {
+        float* const column = out + p * kPanelRows + v * kPanelLanes;
+        size_t i = 0;
+        for (; i + 2 <= n; i += 2) {
+          hn::Store(LoadWeights<kType, false>(panel, first + i, v), d, column + i * kWidth);
+          hn::Store(LoadWeights<kType, true>(panel, first + i + 1, v), d,
+                    column + (i + 1) * kWidth);
+        }
+        if (i < n) {
+          hn::Store(LoadWeights<kType, false>(panel, first + i, v), d, column + i * kWidth);
+        }
+      }
+    }
+  }
+
+  // c: [kRows][kWidth], rewritten when first is 0, else added to
+  static void Mul(const uint8_t* x_copy, const uint8_t* w_copy, size_t first, size_t n, float* c) {
+    constexpr size_t kN = kRows;
+    const PanelTag d;
+    const float* HWY_RESTRICT xs = reinterpret_cast<const float*>(x_copy);
+    const float* HWY_RESTRICT ws = reinterpret_cast<const float*>(w_copy);
+    PanelVec sum[kN][kVecs];
+    for (size_t r = 0; r < kN; ++r) {
+      for (size_t v = 0; v < kVecs; ++v) {
+        sum[r][v] = first > 0 ? hn::LoadU(d, c + r * kWidth + v * kPanelLanes) : hn::Zero(d);
+      }
+    }
+    // Without it GCC copies and spills sums from one turn to the next: a third of the speed.
+#pragma GCC unroll 4
+    for (size_t i = 0; i < n; ++i, xs += kRows, ws += kWidth) {
+      PanelVec w[kVecs];
+      for (size_t v = 0; v < kVecs; ++v) w[v] = hn::Load(d, ws + v * kPanelLanes);
+      for (size_t r = 0; r < kN; ++r) {
+        const PanelVec value = hn::Set(d, xs[r]);
+        for (size_t v = 0; v < kVecs; ++v) sum[r][v] = hn::MulAdd(value, w[v], sum[r][v]);
+      }
+    }
+    for (size_t r = 0; r < kN; ++r) {
+      for (size_t v = 0; v < kVecs; ++v) {
+        hn::StoreU(sum[r][v], d, c + r * kWidth + v * kPanelLanes);
+      }
+    }
+  }
+};
+
+}  // namespace HWY_NAMESPACE
+}  // namespace stagecoach::kernels
+HWY_AFTER_NAMESPACE();
+
+#endif

@@ -1,0 +1,85 @@
+#!/usr/bin/env python3
+"""The CPU path beside llama.cpp on this machine: both in one run, turn by turn, medians.
+
+usage: cpu_peer.py --peer-bin DIR --model NAME=OURS,THEIRS [--model ...] [--threads 2] [--rounds 5] [--out results.jsonl]
+OURS is what `stagecoach serve` takes, THEIRS a .gguf file; DIR holds llama-bench and llama-batched-bench, built on this
+machine (tests/bench/build_llama_cpp.sh). Ours is measured through the server, by a client over gRPC; theirs in process.
+  prefill       one prompt of 512 random tokens: tokens over the time to the first token
+  decode        128 tokens after a short prompt, one request: 1 / the mean time between tokens
+  decode of 16  16 requests at once: 16 / the mean time between tokens
+"""
+import argparse
+import datetime
+import json
+import os
+import pathlib
+import platform
+import statistics
+import subprocess
+import sys
+
+ROOT = pathlib.Path(__file__).parents[2]
+sys.path.insert(0, str(ROOT / "tests" / "cluster"))
+
+from harness import STAGECOACH, Cluster  # noqa: E402
+
+PREFILL, DECODE, BATCH = 512, 128, 16
+
+
+def ours(address, batch, inputs, outputs):
+    command = [STAGECOACH, "bench", "latency", "--server", address, "--json", "--repeat", "1", "--warmup", "0",
+               "--batch-size", str(batch), "--input-tokens", str(inputs), "--output-tokens", str(outputs)]
+    return json.loads(subprocess.run(command, check=True, capture_output=True, text=True).stdout)
+
+
+def measure_ours(address):
+    return {"prefill": PREFILL / ours(address, 1, PREFILL, 1)["ttft_ms"]["p50"] * 1e3,
+            "decode": 1e3 / ours(address, 1, 8, DECODE + 1)["tpot_ms"]["mean"],
+            "decode of 16": BATCH * 1e3 / ours(address, BATCH, 8, DECODE + 1)["tpot_ms"]["mean"]}
+
+
+def measure_theirs(directory, model, threads):
+    def run(program, *arguments):
+        command = [str(directory / program), "-m", str(model), "-t", str(threads), *map(str, arguments)]
+        return subprocess.run(command, check=True, capture_output=True, text=True).stdout
+    lines = json.loads(run("llama-bench", "-p", PREFILL, "-n", DECODE, "-r", 1, "-o", "json"))
+    rates = {"prefill" if line["n_gen"] == 0 else "decode": line["avg_ts"] for line in lines}
+    batched = run("llama-batched-bench", "-c", 4096, "-npp", 8, "-ntg", DECODE, "-npl", BATCH,
+                  "--output-format", "jsonl")
+    rates["decode of 16"] = json.loads([s for s in batched.splitlines() if s.startswith("{")][-1])["speed_tg"]
+    return rates
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--peer-bin", type=pathlib.Path, required=True)
+    parser.add_argument("--model", action="append", required=True)
+    parser.add_argument("--threads", type=int, default=os.cpu_count())
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--out", type=pathlib.Path)
+    args = parser.parse_args()
+    commit = subprocess.run(["git", "-C", ROOT, "rev-parse", "--short", "HEAD"], capture_output=True, text=True)
+    for entry in args.model:
+        name, paths = entry.split("=", 1)
+        mine, peer = paths.split(",")
+        rates = {"ours": [], "theirs": []}
+        with Cluster(mine, stages=1, flags=["--threads-per-worker", str(args.threads)]) as cluster:
+            measure_ours(cluster.grpc)  # first touches of memory are not what is asked
+            for _ in range(args.rounds):
+                rates["ours"].append(measure_ours(cluster.grpc))
+                rates["theirs"].append(measure_theirs(args.peer_bin, peer, args.threads))
+        for what in rates["ours"][0]:
+            value, reference = (statistics.median(r[what] for r in rates[who]) for who in ("ours", "theirs"))
+            line = {"name": f"{what}/{name}", "value": round(value, 1), "unit": "tok/s",
+                    "reference": f"llama.cpp, {round(reference, 1)} tok/s", "ratio": round(value / reference, 3),
+                    "machine": f"{os.cpu_count()} cores, {platform.machine()}",
+                    "date": datetime.date.today().isoformat(), "commit": commit.stdout.strip(),
+                    "command": f"tests/bench/cpu_peer.py --threads {args.threads} --rounds {args.rounds}"}
+            print(json.dumps(line), flush=True)
+            if args.out:
+                with args.out.open("a") as out:
+                    out.write(json.dumps(line) + "\n")
+
+
+if __name__ == "__main__":
+    main()
