@@ -86,8 +86,8 @@ absl::Status GemmBlocks(const Tile& tile, const GemmSpan& span, CpuContext& cont
         for (size_t i = 0; i < n_panels; ++i) panels[i] = span.panels + (p + i) * span.panel_bytes;
         tile.CopyW(panels, n_panels, b * Tile::kInputs, inputs_of(b), w_copy);
         for (size_t t = first_tile; t < end_tile; ++t) {
-          tile.Mul(x_copies + (b * n_tiles + t) * Tile::kXBytes, w_copy, b * Tile::kInputs,
-                   inputs_of(b), sums_of(p, t));
+          tile.Mul(rows_of(t), x_copies + (b * n_tiles + t) * Tile::kXBytes, w_copy,
+                   b * Tile::kInputs, inputs_of(b), sums_of(p, t));
         }
       }
     }

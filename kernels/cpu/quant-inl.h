@@ -196,7 +196,8 @@ struct QuantTile {
   }
 
   // c: [kRows][kWidth], rewritten when first is 0, else added to
-  static void Mul(const uint8_t* x_copy, const uint8_t* w_copy, size_t first, size_t n, float* c) {
+  static void Mul(size_t /*n_rows*/, const uint8_t* x_copy, const uint8_t* w_copy, size_t first,
+                  size_t n, float* c) {
     constexpr size_t kN = kRows;
     const PanelTag d;
     const XCopy& xs = *reinterpret_cast<const XCopy*>(x_copy);

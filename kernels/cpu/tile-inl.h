@@ -65,9 +65,15 @@ struct FloatTile {
     }
   }
 
-  // c: [kRows][kWidth], rewritten when first is 0, else added to
-  static void Mul(const uint8_t* x_copy, const uint8_t* w_copy, size_t first, size_t n, float* c) {
-    constexpr size_t kN = kRows;
+  // c: [kRows][kWidth], of which n_rows or more are rewritten when first is 0, else added to
+  template <size_t kN = kRows>
+  static void Mul(size_t n_rows, const uint8_t* x_copy, const uint8_t* w_copy, size_t first,
+                  size_t n, float* c) {
+    // A last tile of a third or two thirds of the rows takes as much of the time.
+    constexpr size_t kStep = kRows / 3;
+    if constexpr (kStep > 0 && kN > kStep) {
+      if (n_rows <= kN - kStep) return Mul<kN - kStep>(n_rows, x_copy, w_copy, first, n, c);
+    }
     const PanelTag d;
     const float* HWY_RESTRICT xs = reinterpret_cast<const float*>(x_copy);
     const float* HWY_RESTRICT ws = reinterpret_cast<const float*>(w_copy);
