@@ -62,7 +62,9 @@ std::string RetryAfter(const absl::Status& status) {
 }  // namespace
 
 absl::Status WithRetryAfter(absl::Status status, int seconds) {
-  status.SetPayload(kRetryAfterPayload, absl::Cord(fmt::format("{}", seconds)));
+  const std::string text = fmt::format("{}", seconds);
+  // A view: clang spells the constructor from a string otherwise than the library, which gcc built.
+  status.SetPayload(kRetryAfterPayload, absl::Cord(absl::string_view(text)));
   return status;
 }
 
