@@ -153,7 +153,10 @@ PipelineOptions MakePipelineOptions(const Flags& flags, const std::string& model
 SchedulerConfig MakeSchedulerConfig(const ServeFlags& serve, const ModelSpec& spec,
                                     const Pipeline& pipeline, uint64_t epoch) {
   SchedulerConfig config;
-  config.n_stages = static_cast<int32_t>(pipeline.stages.size());
+  // More microbatches than stages would only wait for each other.
+  const size_t n_stages = pipeline.stages.size();
+  config.n_microbatches = static_cast<int32_t>(
+      serve.microbatches == 0 ? n_stages : std::min<size_t>(serve.microbatches, n_stages));
   config.max_sequences = static_cast<int32_t>(serve.max_sequences);
   config.max_batched_tokens = static_cast<int32_t>(serve.max_batched_tokens);
   config.max_prefill_chunk = PrefillChunk(serve);

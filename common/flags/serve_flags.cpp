@@ -164,6 +164,11 @@ void AddSchedulerFlags(CLI::App& app, ServeFlags& flags) {
          "way [on]")
       ->type_name("on|off")
       ->check(CLI::IsMember({"on", "off"}));
+  app.add_option(
+         "--microbatches", flags.microbatches,
+         "Parts that the running sequences are decoded in, one after the other (default: one "
+         "a stage; 1 where the stages share their cores)")
+      ->type_name("N");
   app.add_option("--preempt-every", flags.preempt_every)->group("");
 }
 
@@ -206,6 +211,7 @@ std::vector<std::string> ToArgs(const ServeFlags& flags) {
   add("--load-format", flags.load_format, defaults.load_format);
   add("--merge-adapter", flags.merge_adapter, defaults.merge_adapter);
   add("--plan-ahead", flags.plan_ahead ? "on" : "off", std::string_view("on"));
+  add("--microbatches", flags.microbatches, defaults.microbatches);
   add("--max-waiting", flags.max_waiting, defaults.max_waiting);
   add("--max-logprobs", flags.max_logprobs, defaults.max_logprobs);
   add("--chat-template", flags.chat_template, defaults.chat_template);

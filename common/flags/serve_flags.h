@@ -34,6 +34,7 @@ struct ServeFlags {
   std::string load_format = "auto";   // auto | dummy
   std::string merge_adapter;          // folder of a LoRA adapter; empty: none
   bool plan_ahead = true;
+  uint32_t microbatches = 0;    // that compute at once; 0: one a stage
   uint32_t max_waiting = 4096;  // requests
   uint32_t max_logprobs = 20;
   std::string chat_template;          // a Jinja file; empty: the checkpoint's own

@@ -43,6 +43,7 @@ TEST_CASE("Every flag survives the way from the launcher to the router") {
   flags.load_format = "dummy";
   flags.merge_adapter = "/";  // a folder that exists
   flags.plan_ahead = false;
+  flags.microbatches = 3;
   flags.max_waiting = 0;
   flags.max_logprobs = 5;
   flags.chat_template = "/proc/self/exe";  // a file that exists

@@ -16,7 +16,9 @@ void AddStageFlags(CLI::App& app, launch::ClusterOptions& options) {
       ->check(CLI::IsMember({"cpu"}))
       ->capture_default_str();
   app.add_option("--threads-per-worker", options.threads_per_worker,
-                 "Compute threads of each worker (default: the cores shared out)")
+                 "Compute threads of each worker (default: the cores shared out; all of them where "
+                 "there are "
+                 "fewer than four a stage)")
       ->type_name("N")
       ->check(CLI::PositiveNumber);
 }

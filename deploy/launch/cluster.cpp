@@ -23,9 +23,19 @@ constexpr milliseconds kCauseGrace(300);
 constexpr seconds kRouterFailGrace(5);
 constexpr seconds kWorkerStopGrace(10);
 
+// With few cores a stage, all stages use all cores, one after the other: a single request has the
+// whole machine on every stage, and many are decoded in one microbatch, which reads the weights
+// once.
+bool SharesCores(const ClusterOptions& options) {
+  constexpr uint32_t kFew = 4;
+  return options.device == "cpu" && options.threads_per_worker == 0 && options.n_stages > 1 &&
+         std::thread::hardware_concurrency() < kFew * options.n_stages;
+}
+
 uint32_t ThreadsPerWorker(const ClusterOptions& options) {
   if (options.threads_per_worker > 0) return options.threads_per_worker;
-  return std::max(1u, std::thread::hardware_concurrency() / options.n_stages);
+  const uint32_t n_cores = std::max(1u, std::thread::hardware_concurrency());
+  return SharesCores(options) ? n_cores : std::max(1u, n_cores / options.n_stages);
 }
 
 }  // namespace
@@ -65,7 +75,9 @@ absl::Status Cluster::SpawnWorkers() {
 absl::Status Cluster::SpawnRouter(const std::vector<std::string>& stages) {
   std::vector<std::string> args{"--model", options_.model, "--stages",
                                 fmt::format("{}", fmt::join(stages, ","))};
-  const std::vector<std::string> serve_args = ToArgs(options_.serve);
+  ServeFlags serve = options_.serve;
+  if (serve.microbatches == 0 && SharesCores(options_)) serve.microbatches = 1;
+  const std::vector<std::string> serve_args = ToArgs(serve);
   args.insert(args.end(), serve_args.begin(), serve_args.end());
   return Spawn("router", "stagecoach-router", std::move(args));
 }

@@ -24,7 +24,7 @@ struct ClusterOptions {
   std::string model;
   uint32_t n_stages = 1;
   std::string device = "cpu";
-  uint32_t threads_per_worker = 0;  // 0: the cores, shared out
+  uint32_t threads_per_worker = 0;  // 0: all cores where they are few, else a share
   std::string log_level = "info";
   bool echo_logs = true;  // the children's logs go to our standard error
   ServeFlags serve;

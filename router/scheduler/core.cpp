@@ -13,7 +13,7 @@ namespace stagecoach::router {
 
 absl::Status ValidateConfig(const SchedulerConfig& config) {
   const std::pair<const char*, int32_t> at_least_one[] = {
-      {"n_stages", config.n_stages},
+      {"n_microbatches", config.n_microbatches},
       {"max_sequences", config.max_sequences},
       {"max_batched_tokens", config.max_batched_tokens},
       {"max_prefill_chunk", config.max_prefill_chunk},

@@ -15,10 +15,10 @@ constexpr int32_t kKeepAll = std::numeric_limits<int32_t>::max();
 
 Planner::Planner(SchedulerState* state)
     : state_(*state),
-      in_flight_limit_{state_.config().n_stages, state_.config().plan_ahead},
-      decode_share_{state_.config().n_stages, state_.config().plan_ahead,
+      in_flight_limit_{state_.config().n_microbatches, state_.config().plan_ahead},
+      decode_share_{state_.config().n_microbatches, state_.config().plan_ahead,
                     state_.config().max_batched_tokens},
-      prefill_budget_{state_.config().n_stages, state_.config().plan_ahead,
+      prefill_budget_{state_.config().n_microbatches, state_.config().plan_ahead,
                       state_.config().max_batched_tokens} {}
 
 std::unique_ptr<v1::StepPlan> Planner::Plan() {
@@ -86,7 +86,7 @@ Planner::Sequences Planner::ChooseDecodes() {
   // fill this step up, at no wait for the rest of it. So also sequences whose turns drifted apart
   // come together again.
   if (state_.config().plan_ahead &&
-      std::cmp_greater_equal(state_.in_flight().size(), state_.config().n_stages)) {
+      std::cmp_greater_equal(state_.in_flight().size(), state_.config().n_microbatches)) {
     const Sequences ahead = AheadOf(state_.in_flight().front(), share - chosen.size());
     chosen.insert(chosen.end(), ahead.begin(), ahead.end());
   }

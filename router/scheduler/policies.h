@@ -7,23 +7,23 @@
 
 namespace stagecoach::router {
 
-// Microbatches in flight at once: one in compute on each stage and one planned.
+// Microbatches in flight at once: those that compute, one on each stage as a rule, and one planned.
 struct InFlightLimit {
-  int32_t n_stages;
+  int32_t n_microbatches;
   bool plan_ahead;
 
-  int32_t operator()() const { return plan_ahead ? n_stages + 1 : 1; }
+  int32_t operator()() const { return plan_ahead ? n_microbatches + 1 : 1; }
 };
 
 // Decodes of one step, so that a turn of the pipeline spreads all of them evenly. With one
 // microbatch in flight a turn is one step.
 struct DecodeShare {
-  int32_t n_stages;
+  int32_t n_microbatches;
   bool plan_ahead;
   int32_t max_batched_tokens;
 
   int32_t operator()(int32_t n_decoding) const {
-    const int32_t n_steps = plan_ahead ? n_stages : 1;
+    const int32_t n_steps = plan_ahead ? n_microbatches : 1;
     return std::min((n_decoding + n_steps - 1) / n_steps, max_batched_tokens);
   }
 };
@@ -37,12 +37,12 @@ struct PrefillBudget {
   static constexpr double kFreeKvFloor =
       0.05;  // at this fraction of free KV only the minimum is left
 
-  int32_t n_stages;
+  int32_t n_microbatches;
   bool plan_ahead;
   int32_t max_batched_tokens;
 
   int32_t operator()(uint64_t n_waiting_tokens, double free_kv_fraction) const {
-    if (n_stages == 1 || !plan_ahead) return max_batched_tokens;
+    if (n_microbatches == 1 || !plan_ahead) return max_batched_tokens;
     const uint64_t spread = (n_waiting_tokens + kSpreadSteps - 1) / kSpreadSteps;
     const double kv_scale = std::max(0.0, (free_kv_fraction - kFreeKvFloor) / (1 - kFreeKvFloor));
     const auto most = static_cast<int32_t>(max_batched_tokens * kv_scale);

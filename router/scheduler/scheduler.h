@@ -30,7 +30,8 @@ namespace stagecoach::router {
 class StageClient;
 
 struct SchedulerConfig {
-  int32_t n_stages = 1;
+  // That compute at once: one a stage, or fewer where stages share their cores.
+  int32_t n_microbatches = 1;
   int32_t max_sequences = 256;       // slots: sequences that hold KV at once
   int32_t max_batched_tokens = 512;  // a step
   int32_t max_prefill_chunk = 512;   // tokens of one sequence in one step

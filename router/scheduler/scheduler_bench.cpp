@@ -32,7 +32,7 @@ double Percentile(std::vector<double>& values, double fraction) {
 
 int Run(int n_stages, bool window) {
   SchedulerConfig config;
-  config.n_stages = n_stages;
+  config.n_microbatches = n_stages;
   config.max_sequences = 256;
   config.max_model_len = 2048;
   config.max_waiting = 20'000;

@@ -31,7 +31,7 @@ int Pick(std::mt19937_64& random, int least, int most) {
 
 SchedulerConfig RandomConfig(std::mt19937_64& random) {
   SchedulerConfig config;
-  config.n_stages = 1 << Pick(random, 0, 2);
+  config.n_microbatches = 1 << Pick(random, 0, 2);
   config.max_sequences = Pick(random, 1, 24);
   config.max_batched_tokens = Pick(random, 1, 5) == 1 ? Pick(random, 1, 8) : Pick(random, 16, 200);
   config.max_prefill_chunk = Pick(random, 1, 4) == 1 ? Pick(random, 1, 16) : Pick(random, 16, 200);
@@ -99,10 +99,10 @@ void CheckOutcome(const Expected& expected) {
 }
 
 std::string Describe(const SchedulerConfig& config) {
-  std::string text = absl::StrCat("stages ", config.n_stages, " sequences ", config.max_sequences,
-                                  " batch ", config.max_batched_tokens, " chunk ",
-                                  config.max_prefill_chunk, " len ", config.max_model_len,
-                                  " ahead ", config.plan_ahead, " preempt ", config.preempt_every);
+  std::string text = absl::StrCat(
+      "stages ", config.n_microbatches, " sequences ", config.max_sequences, " batch ",
+      config.max_batched_tokens, " chunk ", config.max_prefill_chunk, " len ", config.max_model_len,
+      " ahead ", config.plan_ahead, " preempt ", config.preempt_every);
   for (const auto& group : config.kv_groups) {
     absl::StrAppend(&text, " [", group.n_blocks, " window ", group.window, "]");
   }

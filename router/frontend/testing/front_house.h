@@ -24,7 +24,7 @@ class FrontHouse {
  public:
   static SchedulerConfig Config() {
     SchedulerConfig config;
-    config.n_stages = 2;
+    config.n_microbatches = 2;
     config.max_sequences = 32;
     config.max_batched_tokens = 128;
     config.max_prefill_chunk = 32;

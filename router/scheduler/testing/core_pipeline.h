@@ -85,7 +85,7 @@ class CorePipeline {
 // One full-attention group.
 inline SchedulerConfig SmallConfig(int n_stages, uint64_t n_blocks) {
   SchedulerConfig config;
-  config.n_stages = n_stages;
+  config.n_microbatches = n_stages;
   config.max_sequences = 16;
   config.max_batched_tokens = 128;
   config.max_prefill_chunk = 128;
