@@ -16,7 +16,7 @@ struct ServeFlags {
   std::string dtype = "auto";              // auto | float32 | bfloat16
   std::string grpc = "127.0.0.1:9000";     // HOST:PORT; port 0: any free one
   std::string metrics = "127.0.0.1:9001";  // HOST:PORT; port 0: any free one
-  std::string http = "127.0.0.1:8000";     // HOST:PORT; port 0: any free one; "off"
+  std::string http = "off";                // HOST:PORT; port 0: any free one; "off"
   std::string api_keys;                    // a file of keys; empty: everyone may come in
   std::string tls_cert;                    // PEM files; both or none
   std::string tls_key;
