@@ -7,8 +7,7 @@ import struct
 import threading
 
 import pytest
-from conftest import DEMO_MODEL
-from harness import Cluster, children_of
+from harness import DEMO_MODEL, Cluster, children_of
 from wire import Reader, ask, connection, metric, request_bytes, split, wait_for
 
 MIB = 1 << 20

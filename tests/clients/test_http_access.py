@@ -4,8 +4,7 @@ import subprocess
 import urllib.request
 
 import pytest
-from conftest import DEMO_MODEL
-from harness import Cluster
+from harness import DEMO_MODEL, Cluster
 from wire import Reader, ask, connection, metric, request_bytes
 
 BODY = {"prompt": "The train", "max_tokens": 2}

@@ -4,8 +4,7 @@ import os
 import signal
 
 import pytest
-from conftest import DEMO_MODEL
-from harness import Cluster, children_of
+from harness import DEMO_MODEL, Cluster, children_of
 from openapi_spec_validator import validate
 from stagecoach.v1 import inference_pb2 as pb
 from wire import Reader, ask, connection, metric, request_bytes, wait_for

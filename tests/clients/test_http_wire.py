@@ -4,8 +4,7 @@ import signal
 import socket
 
 import pytest
-from conftest import DEMO_MODEL
-from harness import Cluster
+from harness import DEMO_MODEL, Cluster
 from wire import Reader, ask, connection, metric, request_bytes, wait_for
 
 CHAT = {"messages": [{"role": "user", "content": "Hello!"}], "temperature": 0, "max_tokens": 8}

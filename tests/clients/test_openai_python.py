@@ -4,8 +4,7 @@ import asyncio
 import httpx
 import openai
 import pytest
-from conftest import DEMO_MODEL
-from harness import Cluster
+from harness import DEMO_MODEL, Cluster
 from wire import metric, wait_for
 
 MESSAGES = [{"role": "user", "content": "When does the first coach leave Greywell on Sunday?"}]

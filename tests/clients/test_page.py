@@ -4,8 +4,7 @@ import re
 import shutil
 
 import pytest
-from conftest import DEMO_MODEL
-from harness import Cluster
+from harness import DEMO_MODEL, Cluster
 from wire import ask
 
 CHROMIUM = shutil.which("chromium")
