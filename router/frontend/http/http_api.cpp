@@ -108,7 +108,8 @@ const HttpApi::Route* HttpApi::FindRoute(const HttpRequest& request, std::string
       {"GET", "/", &HttpApi::Page, false},
   };
   static constexpr Route kModel = {"GET", "", &HttpApi::Model, true};
-  const std::string_view method = request.method == "HEAD" ? "GET" : request.method;
+  const std::string_view asked = request.method;
+  const std::string_view method = asked == "HEAD" ? std::string_view("GET") : asked;
   const bool is_model = request.path.starts_with(kModelsPrefix);
   for (const Route& route : kRoutes) {
     if (request.path != route.path) continue;
