@@ -12,7 +12,8 @@ namespace stagecoach::launch {
 namespace {
 
 // A folder with shell scripts in the place of worker and router. They append what they do to the
-// file `log`.
+// file `log`. `hold` waits in the shell's `wait`, which no signal can slip past; `read` would block
+// with a signal that came just before it. What it waits for ends with the shell, however that ends.
 class Programs {
  public:
   Programs() {
@@ -23,10 +24,11 @@ class Programs {
 
   void Write(const std::string& name, const std::string& script) const {
     const std::filesystem::path path = dir_ / name;
-    std::ofstream(path) << "#!/bin/sh\ncd " << dir_.string() << "\n"
-                        << "say() { echo \"$*\" >>log; }\n"
-                        << "hold() { mkfifo $$; while :; do read x <>$$; done; }\n"
-                        << script << "\n";
+    std::ofstream(path)
+        << "#!/bin/sh\ncd " << dir_.string() << "\n"
+        << "say() { echo \"$*\" >>log; }\n"
+        << "hold() { mkfifo $$; exec 3<>$$; cat <$$ >/dev/null 2>&1 3>&- & wait; }\n"
+        << script << "\n";
     std::filesystem::permissions(path, std::filesystem::perms::owner_all);
   }
   std::string Log() const {
