@@ -88,6 +88,14 @@ install_catch2_from_backports() {
   apt_get install --no-install-recommends -t bookworm-backports catch2 >/dev/null
 }
 
+# The tests start their own server: the package's must not listen on this machine from now on.
+install_prometheus() {
+  local unit=/etc/systemd/system/prometheus.service
+  [ -z "$(installed prometheus)" ] || return 0
+  [ -e "$unit" ] || { as_root mkdir -p "${unit%/*}" && as_root ln -s /dev/null "$unit"; }
+  install_missing prometheus
+}
+
 rust_is_recent() {
   local cargo version
   cargo=$(PATH="$PATH:$HOME/.cargo/bin" command -v cargo) || return 1
@@ -120,10 +128,10 @@ install_rust_ubuntu() {
   rust_is_recent || die "$(command -v cargo) is older than $RUST_MINIMUM: remove it, or put a newer one before it in PATH"
 }
 
-with_page=
+for_tests=
 case ${1:-} in
   '') ;;
-  --test) packages+=("${test_packages[@]}"); with_page=1 ;;
+  --test) packages+=("${test_packages[@]}"); for_tests=1 ;;
   --fuzz) packages+=("${fuzz_packages[@]}") ;;
   *) die "usage: deploy/install-deps.sh [--test | --fuzz]" ;;
 esac
@@ -133,7 +141,7 @@ esac
 case "${ID:-} ${VERSION_ID:-}" in
   "debian 12")
     install_catch2_from_backports
-    [ -z "$with_page" ] || packages+=("${page_packages[@]}")
+    [ -z "$for_tests" ] || packages+=("${page_packages[@]}")
     install_missing "${packages[@]}" libboost1.81-dev libboost-json1.81-dev
     install_rust_debian
     ;;
@@ -145,3 +153,4 @@ case "${ID:-} ${VERSION_ID:-}" in
     die "${PRETTY_NAME:-this system} is not known here; install by hand: ${packages[*]} Boost.JSON >= 1.81, Catch2 >= 3, cargo >= $RUST_MINIMUM"
     ;;
 esac
+[ -z "$for_tests" ] || install_prometheus

@@ -144,7 +144,7 @@ stage_cluster() {
   venv
   build_grpcurl
   install_node_client
-  check "cluster" py tests/cluster tests/clients tests/checkpoints deploy/demo-model-training || true
+  check "cluster" py tests/cluster tests/clients tests/checkpoints tests/monitoring deploy/demo-model-training || true
 }
 
 stage_quickstart() {

@@ -1,0 +1,104 @@
+"""A real Prometheus for tests: own folder and port, its targets in a file that it watches, ended with the block."""
+import json
+import os
+import pathlib
+import re
+import shutil
+import socket
+import subprocess
+import tempfile
+import time
+import urllib.error
+import urllib.parse
+import urllib.request
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+RULES = ROOT / "deploy" / "prometheus" / "stagecoach.rules.yml"
+PROMETHEUS = shutil.which("prometheus")
+PROMTOOL = shutil.which("promtool")
+SCRAPE = "200ms"
+WINDOW = "3s"  # in place of the rules' and the dashboard's minutes
+TIMEOUT_S = 120
+
+_open = urllib.request.build_opener(urllib.request.ProxyHandler({})).open
+
+
+def quick(expression):
+    """The same expression over a window that a test can wait for."""
+    return re.sub(r"\[(\d+[smh]|\$__rate_interval)\]", f"[{WINDOW}]", expression)
+
+
+def quick_rules():
+    """The rules with short windows, and without a wait before an alert fires."""
+    return re.sub(r"(?m)^(\s+)for: .*$", r"\1for: 0s", quick(RULES.read_text()))
+
+
+class Prometheus:
+    def __init__(self, rules):
+        self._folder = tempfile.TemporaryDirectory()
+        self._path = pathlib.Path(self._folder.name)
+        (self._path / "rules.yml").write_text(rules)
+        self.set_target(None)
+        (self._path / "prometheus.yml").write_text(json.dumps({  # JSON is YAML
+            "global": {"scrape_interval": SCRAPE, "scrape_timeout": SCRAPE, "evaluation_interval": SCRAPE},
+            "rule_files": ["rules.yml"],
+            "scrape_configs": [{
+                "job_name": "stagecoach",
+                "file_sd_configs": [{"files": [str(self._path / "targets.json")], "refresh_interval": "1s"}]}]}))
+
+    def set_target(self, address):
+        """What the job scrapes from now on: one router under the name "router", or nothing."""
+        targets = [] if address is None else [{"targets": [address], "labels": {"instance": "router"}}]
+        new = self._path / "targets.new"
+        new.write_text(json.dumps(targets))
+        os.replace(new, self._path / "targets.json")
+
+    def __enter__(self):
+        with socket.socket() as free:
+            free.bind(("127.0.0.1", 0))
+            self.address = "127.0.0.1:%d" % free.getsockname()[1]
+        self._log = open(self._path / "log", "w+")
+        self.process = subprocess.Popen(
+            [PROMETHEUS, f"--config.file={self._path}/prometheus.yml", f"--storage.tsdb.path={self._path}/data",
+             f"--web.listen-address={self.address}", "--log.level=warn", "--query.lookback-delta=2s"],
+            stdout=self._log, stderr=self._log)
+        self.wait_for("Prometheus", lambda: self._get("/-/ready") is not None)
+        return self
+
+    def __exit__(self, *_):
+        self.process.terminate()
+        self.process.wait(timeout=60)
+        self._log.close()
+        self._folder.cleanup()
+
+    def _get(self, path):
+        try:
+            with _open(f"http://{self.address}{path}", timeout=30) as answer:
+                return answer.read()
+        except urllib.error.HTTPError as error:
+            if error.code == 503:  # still starting
+                return None
+            raise AssertionError(f"{path}: {error.code} {error.read().decode()}")
+        except urllib.error.URLError:
+            return None
+
+    def query(self, expression):
+        """The samples of an instant query: [({label: value}, number)]."""
+        answer = self._get("/api/v1/query?" + urllib.parse.urlencode({"query": expression}))
+        assert answer is not None, f"no answer to {expression}"
+        data = json.loads(answer)["data"]
+        assert data["resultType"] == "vector", expression
+        return [(sample["metric"], float(sample["value"][1])) for sample in data["result"]]
+
+    def firing(self):
+        alerts = json.loads(self._get("/api/v1/alerts"))["data"]["alerts"]
+        return {alert["labels"]["alertname"] for alert in alerts if alert["state"] == "firing"}
+
+    def wait_for(self, what, condition):
+        """Polls, since Prometheus tells nobody of what it scraped."""
+        deadline = time.monotonic() + TIMEOUT_S
+        while not condition():
+            if self.process.poll() is not None or time.monotonic() > deadline:
+                raise AssertionError(f"{what}: not within {TIMEOUT_S} s; Prometheus says:\n"
+                                     + (self._path / "log").read_text())
+            time.sleep(0.05)

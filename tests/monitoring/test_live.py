@@ -1,0 +1,139 @@
+"""A real Prometheus scrapes a real cluster of two stages: under load every panel has data; staged faults fire and resolve."""
+import contextlib
+import json
+import os
+import signal
+import threading
+
+import grpc
+import pytest
+import yaml
+from harness import DEMO_MODEL, Cluster, children_of
+from prometheus_server import PROMETHEUS, RULES, ROOT, Prometheus, quick, quick_rules
+from stagecoach.v1 import inference_pb2 as pb
+
+pytestmark = pytest.mark.skipif(PROMETHEUS is None, reason="no Prometheus here")
+
+LONG = pb.GenerateRequest(text="The next train", sampling=pb.SamplingParams(max_tokens=1500, ignore_eos=True))
+
+
+def dashboard_queries():
+    """(panel, query) over all dashboards, with the variables filled in."""
+    for path in sorted((ROOT / "deploy" / "grafana").glob("*.json")):
+        for panel in json.loads(path.read_text())["panels"]:
+            for target in panel["targets"]:
+                yield panel["title"], quick(target["expr"].replace("$model_name", ".*"))
+
+
+class Load:
+    """Streams one after the other on a few threads, until the block ends."""
+
+    def __init__(self, cluster, n_streams=3):
+        self._cluster = cluster
+        self._stop = threading.Event()
+        self._threads = [threading.Thread(target=self._run) for _ in range(n_streams)]
+
+    def _run(self):
+        with contextlib.suppress(grpc.RpcError):
+            while not self._stop.is_set():
+                stream = self._cluster.stub.Generate(pb.GenerateRequest(
+                    text="The next train to", sampling=pb.SamplingParams(max_tokens=40, ignore_eos=True)))
+                for _ in stream:
+                    pass
+
+    def __enter__(self):
+        for thread in self._threads:
+            thread.start()
+        return self
+
+    def __exit__(self, *_):
+        self._stop.set()
+        for thread in self._threads:
+            thread.join()
+
+
+@pytest.fixture(scope="module")
+def prometheus():
+    with Prometheus(quick_rules()) as prometheus:
+        yield prometheus
+
+
+@pytest.fixture
+def cluster(prometheus):
+    with Cluster(DEMO_MODEL, stages=2, flags=["--max-sequences", "2"]) as cluster:
+        prometheus.set_target(cluster.metrics)
+        prometheus.wait_for("a scrape", lambda: prometheus.query('up{job="stagecoach"} == 1'))
+        yield cluster
+        prometheus.set_target(None)
+
+
+def test_every_panel_has_data_under_load(prometheus, cluster):
+    with Load(cluster):
+        for title, query in dashboard_queries():
+            def has_data():
+                samples = prometheus.query(query)
+                return samples and all(value == value for _, value in samples)  # no NaN
+            prometheus.wait_for(f"data for {title!r}: {query}", has_data)
+
+
+def test_every_alert_evaluates(prometheus, cluster):
+    """Each expression's left side, the part before its threshold, has data; so has no threshold a name that nobody exposes."""
+    with Load(cluster):
+        for group in yaml.safe_load(RULES.read_text())["groups"]:
+            for rule in group["rules"]:
+                if rule["alert"] == "StagecoachDown":
+                    continue  # staged below: its data is what is absent
+                for side in sides(quick(rule["expr"])):
+                    prometheus.wait_for(f"data for {rule['alert']}: {side}", lambda: prometheus.query(side))
+
+
+def sides(expression):
+    """The operands of an alert's comparisons that are not numbers."""
+    for part in expression.replace(" unless on (job, instance) ", " and ").split(" and "):
+        for operator in (" == ", " > "):
+            if operator in part:
+                left, right = part.split(operator)
+                yield left
+                if "{" in right:
+                    yield right.removeprefix("0.1 * ")
+                break
+        else:
+            yield part
+
+
+def test_a_hung_stage_fires_and_resolves(prometheus, cluster):
+    worker = [pid for pid, name in children_of(cluster.process.pid) if name == "stagecoach-work"][-1]
+    stream = cluster.stub.Generate(LONG)
+    next(stream)
+    assert "StagecoachStalled" not in prometheus.firing()
+    os.kill(worker, signal.SIGSTOP)
+    try:
+        prometheus.wait_for("StagecoachStalled", lambda: "StagecoachStalled" in prometheus.firing())
+    finally:
+        os.kill(worker, signal.SIGCONT)
+    prometheus.wait_for("its end", lambda: "StagecoachStalled" not in prometheus.firing())
+    stream.cancel()
+
+
+def test_requests_that_wait_fire_and_resolve(prometheus, cluster):
+    streams = [cluster.stub.Generate(LONG) for _ in range(5)]  # two run
+    prometheus.wait_for("StagecoachQueueing", lambda: "StagecoachQueueing" in prometheus.firing())
+    for stream in streams:
+        stream.cancel()
+    prometheus.wait_for("its end", lambda: "StagecoachQueueing" not in prometheus.firing())
+    prometheus.wait_for("StagecoachAborts", lambda: "StagecoachAborts" in prometheus.firing())
+    prometheus.wait_for("its end", lambda: "StagecoachAborts" not in prometheus.firing())
+
+
+def test_no_pipeline_fires_and_resolves(prometheus):
+    with Cluster(DEMO_MODEL, stages=2) as cluster:
+        prometheus.set_target(cluster.metrics)
+        prometheus.wait_for("a scrape", lambda: prometheus.query('up{job="stagecoach"} == 1'))
+        prometheus.wait_for("quiet", lambda: "StagecoachDown" not in prometheus.firing())
+    prometheus.wait_for("StagecoachDown and StagecoachRouterDown",
+                        lambda: {"StagecoachDown", "StagecoachRouterDown"} <= prometheus.firing())
+    with Cluster(DEMO_MODEL, stages=2) as cluster:
+        prometheus.set_target(cluster.metrics)
+        prometheus.wait_for("their end",
+                            lambda: not {"StagecoachDown", "StagecoachRouterDown"} & prometheus.firing())
+        prometheus.set_target(None)
