@@ -1,14 +1,15 @@
 // stagecoach-worker: one pipeline stage in a process of its own.
 #include <fmt/format.h>
 #include <grpcpp/grpcpp.h>
-#include <sched.h>
 #include <spdlog/spdlog.h>
 
 #include <CLI/CLI.hpp>
+#include <algorithm>
 #include <cstdio>
 #include <string>
 
 #include "common/log.h"
+#include "common/numa.h"
 #include "common/process.h"
 #include "common/rpc/health.h"
 #include "common/rpc/server.h"
@@ -25,12 +26,27 @@ struct Flags {
   std::string device = "cpu";
   std::string log_level = "info";
   int32_t n_threads = 0;
+  int32_t numa_node = -1;
   bool exit_with_parent = false;
 };
 
 int32_t NCores() {
-  cpu_set_t cores;
-  return sched_getaffinity(0, sizeof(cores), &cores) == 0 ? CPU_COUNT(&cores) : 1;
+  const cpu_set_t cores = AllowedCores();
+  return CPU_COUNT(&cores);
+}
+
+// Threads and memory near each other, for what is started after it. INVALID_ARGUMENT for a node
+// that is not there.
+absl::Status PlaceOnNumaNodes(int32_t node_id) {
+  const std::vector<NumaNode> nodes = NumaNodes();
+  if (node_id < 0) return nodes.size() > 1 ? InterleaveMemory(nodes) : absl::OkStatus();
+  const auto node = std::find_if(nodes.begin(), nodes.end(),
+                                 [&](const NumaNode& node) { return node.id == node_id; });
+  if (node == nodes.end()) {
+    return absl::InvalidArgumentError(
+        fmt::format("--numa-node {}: no such node with cores for this process", node_id));
+  }
+  return BindToNumaNode(*node);
 }
 
 // The host part of HOST:PORT as it was given, the port as it came to be.
@@ -39,6 +55,14 @@ std::string WithPort(const std::string& address, int port) {
 }
 
 int Serve(const Flags& flags, ShutdownSignals& signals) {
+  if (const absl::Status status = PlaceOnNumaNodes(flags.numa_node);
+      absl::IsInvalidArgument(status)) {
+    fmt::print(stderr, "error: {}\n", std::string(status.message()));
+    return 2;
+  } else if (!status.ok()) {
+    spdlog::warn("{}; weights may be read from another socket's memory",
+                 std::string(status.message()));
+  }
   const int32_t n_threads = flags.n_threads > 0 ? flags.n_threads : NCores();
   const std::unique_ptr<kernels::Ops> ops = kernels::MakeCpuOps({.n_threads = n_threads});
   GrpcTransport transport;
@@ -89,6 +113,11 @@ int Main(int argc, char** argv) {
       ->capture_default_str();
   app.add_option("--threads", flags.n_threads, "Threads that compute; 0: one a core")
       ->check(CLI::Range(0, 1024))
+      ->capture_default_str();
+  app.add_option(
+         "--numa-node", flags.numa_node,
+         "Node whose cores and memory are used; -1: all cores, and memory of all nodes in turn")
+      ->check(CLI::Range(-1, 1023))
       ->capture_default_str();
   app.add_option("--log-level", flags.log_level, "trace, debug, info, warning or error")
       ->capture_default_str();

@@ -3,9 +3,12 @@
 #include <CLI/CLI.hpp>
 #include <filesystem>
 
+#include "common/numa.h"
+
 namespace stagecoach::cli {
 
 void AddStageFlags(CLI::App& app, launch::ClusterOptions& options) {
+  for (const NumaNode& node : NumaNodes()) options.numa_nodes.push_back(node.id);
   app.add_option("--stages", options.n_stages,
                  "Pipeline stages: the model's layers are split over this many worker processes")
       ->type_name("N")

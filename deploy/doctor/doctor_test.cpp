@@ -69,17 +69,6 @@ TEST_CASE("huge pages: never is a warning; many reserved ones are memory lost") 
   CHECK_THAT(ProbeReservedHugePages(root.path()).advice, ContainsSubstring("2.0 GiB"));
 }
 
-TEST_CASE("NUMA: nodes with cores count") {
-  TempDir root;
-  root.Write("sys/devices/system/node/node0/cpulist", "0-15\n");
-  root.Write("sys/devices/system/node/node2/cpulist", "\n");
-  root.Write("sys/devices/system/node/possible", "0-2\n");
-  CHECK(ProbeNumaNodes(root.path()).level == Level::kOk);
-  root.Write("sys/devices/system/node/node1/cpulist", "16-31\n");
-  CHECK(ProbeNumaNodes(root.path()).level == Level::kWarning);
-  CHECK(ProbeNumaNodes(root.path()).found == "2");
-}
-
 TEST_CASE("programs that are not there are a problem") {
   TempDir dir;
   dir.Write("stagecoach-router", "");

@@ -20,6 +20,7 @@
 
 #include "common/cgroup.h"
 #include "common/host_memory.h"
+#include "common/numa.h"
 #include "common/proc_file.h"
 #include "common/size.h"
 #include "kernels/cpu/cpu_target.h"
@@ -195,24 +196,11 @@ Line ProbeOpenFiles() {
 }
 
 Line ProbeNumaNodes(const std::string& root) {
-  Line line{.name = "NUMA nodes"};
-  int n_nodes = 0;
-  std::error_code error;
-  for (const auto& entry : fs::directory_iterator(root + "/sys/devices/system/node", error)) {
-    const std::string name = entry.path().filename().string();
-    const bool is_node = name.starts_with("node") && name.size() > 4 &&
-                         name.find_first_not_of("0123456789", 4) == name.npos;
-    // A node of memory alone (CXL, high-bandwidth memory) has an empty list of cores.
-    if (is_node && !ReadFirstLine(entry.path() / "cpulist").value_or("").empty()) ++n_nodes;
-  }
-  line.found = fmt::format("{}", std::max(n_nodes, 1));
+  const size_t n_nodes = NumaNodes(root, AllowedCores()).size();
+  Line line{.name = "NUMA nodes", .found = fmt::format("{}", std::max<size_t>(n_nodes, 1))};
   if (n_nodes > 1) {
-    line.level = Level::kWarning;
-    line.advice = fmt::format(
-        "a worker whose threads are on several nodes reads far memory: start {} workers by hand, "
-        "each with numactl --cpunodebind=N --membind=N stagecoach-worker, and stagecoach-router "
-        "with their addresses",
-        n_nodes);
+    line.found += fmt::format(
+        "; with --stages {} or a multiple, each stage has the cores and memory of one", n_nodes);
   }
   return line;
 }

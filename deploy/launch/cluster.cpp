@@ -32,6 +32,16 @@ bool SharesCores(const ClusterOptions& options) {
          std::thread::hardware_concurrency() < kFew * options.n_stages;
 }
 
+// Where every node gets as many stages, a stage's threads and memory are on one.
+std::optional<int> NumaNodeOf(uint32_t stage, const ClusterOptions& options) {
+  const size_t n_nodes = options.numa_nodes.size();
+  if (options.device != "cpu" || n_nodes < 2 || options.n_stages % n_nodes != 0 ||
+      SharesCores(options)) {
+    return std::nullopt;
+  }
+  return options.numa_nodes[stage / (options.n_stages / n_nodes)];
+}
+
 uint32_t ThreadsPerWorker(const ClusterOptions& options) {
   if (options.threads_per_worker > 0) return options.threads_per_worker;
   const uint32_t n_cores = std::max(1u, std::thread::hardware_concurrency());
@@ -65,9 +75,14 @@ absl::StatusOr<Endpoints> Cluster::Start() {
 
 absl::Status Cluster::SpawnWorkers() {
   for (uint32_t stage = 0; stage < options_.n_stages; ++stage) {
-    SC_RETURN_IF_ERROR(Spawn(fmt::format("worker {}", stage), "stagecoach-worker",
-                             {"--listen", "127.0.0.1:0", "--device", options_.device, "--threads",
-                              fmt::format("{}", ThreadsPerWorker(options_))}));
+    std::vector<std::string> args{"--listen",  "127.0.0.1:0",
+                                  "--device",  options_.device,
+                                  "--threads", fmt::format("{}", ThreadsPerWorker(options_))};
+    if (const std::optional<int> node = NumaNodeOf(stage, options_)) {
+      args.insert(args.end(), {"--numa-node", fmt::format("{}", *node)});
+    }
+    SC_RETURN_IF_ERROR(
+        Spawn(fmt::format("worker {}", stage), "stagecoach-worker", std::move(args)));
   }
   return absl::OkStatus();
 }

@@ -25,6 +25,7 @@ struct ClusterOptions {
   uint32_t n_stages = 1;
   std::string device = "cpu";
   uint32_t threads_per_worker = 0;  // 0: all cores where they are few, else a share
+  std::vector<int> numa_nodes;  // ids of this machine's; each stage gets one if that comes out even
   std::string log_level = "info";
   bool echo_logs = true;  // the children's logs go to our standard error
   ServeFlags serve;

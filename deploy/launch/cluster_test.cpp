@@ -2,6 +2,7 @@
 
 #include <unistd.h>
 
+#include <algorithm>
 #include <catch2/catch_test_macros.hpp>
 #include <cstdlib>
 #include <filesystem>
@@ -75,6 +76,32 @@ TEST_CASE("Programs get their arguments, and stop in order") {
         "--exit-with-parent\n"
         "router stops\n"
         "worker stops\n");
+}
+
+TEST_CASE("Stages are shared out over NUMA nodes where that comes out even") {
+  for (const uint32_t n_stages : {1u, 3u, 4u}) {
+    Programs programs;
+    programs.Write("stagecoach-worker",
+                   "echo \"$*\" | grep -o -e '--numa-node [0-9]*' >>log; echo listening "
+                   "grpc=127.0.0.1:1; hold");
+    programs.Write("stagecoach-router", kRouter);
+    ClusterOptions options = programs.Options(n_stages);
+    options.numa_nodes = {0, 3};
+    Cluster cluster(options);
+    REQUIRE(cluster.Start().ok());
+    std::istringstream log(programs.Log());
+    std::vector<std::string> lines;
+    for (std::string line; std::getline(log, line);) {
+      if (line.starts_with("--numa-node")) lines.push_back(line);
+    }
+    std::sort(lines.begin(), lines.end());
+    if (n_stages == 4) {
+      CHECK(lines == std::vector<std::string>{"--numa-node 0", "--numa-node 0", "--numa-node 3",
+                                              "--numa-node 3"});
+    } else {
+      CHECK(lines.empty());
+    }
+  }
 }
 
 TEST_CASE("A missing program is the one cause") {

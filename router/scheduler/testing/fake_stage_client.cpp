@@ -47,9 +47,10 @@ void FakeStageClient::Stop() {
 }
 
 void FakeStageClient::Release(uint64_t n_results) {
-  std::lock_guard lock(mutex_);
+  std::unique_lock lock(mutex_);
   n_released_ += n_results;
   changed_.notify_all();
+  changed_.wait(lock, [this] { return n_delivered_ >= n_released_ || stopping_ || lost_; });
 }
 
 void FakeStageClient::ReleaseAll() {
@@ -100,6 +101,7 @@ void FakeStageClient::Deliver() {
     std::unique_ptr<v1::StepResult> result = std::move(results_.front());
     results_.pop_front();
     ++n_delivered_;
+    changed_.notify_all();
     const auto delay_us = options_.max_delay_us > 0 ? random_() % options_.max_delay_us : 0;
     lock.unlock();
     if (delay_us > 0) std::this_thread::sleep_for(std::chrono::microseconds(delay_us));

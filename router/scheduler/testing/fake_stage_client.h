@@ -35,7 +35,7 @@ class FakeStageClient final : public StageClient {
   void Send(std::unique_ptr<v1::StepPlan> plan) override;
   void Stop() override;
 
-  // Lets n more results out.
+  // Lets n more results out, and returns once they are: what comes to run later gets none of them.
   void Release(uint64_t n_results);
   // Holds no result from now on.
   void ReleaseAll();
