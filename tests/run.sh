@@ -1,13 +1,13 @@
 #!/usr/bin/env bash
 # Every test of the project, from a bare machine on.
 #   tests/run.sh              all stages
-#   tests/run.sh cpu lint     some: lint cpu debug tsan cluster quickstart
+#   tests/run.sh cpu lint     some: lint cpu cluster chart quickstart debug tsan
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 export PATH="$PATH:$HOME/.cargo/bin"
 unset MAKEFLAGS
 
-readonly STAGES=(lint cpu cluster quickstart debug tsan)
+readonly STAGES=(lint cpu cluster chart quickstart debug tsan)
 readonly LOGS=build/test-logs
 jobs=$(nproc)
 readonly jobs
@@ -93,16 +93,18 @@ venv() {
   cp tests/requirements.txt "$stamp"
 }
 
-build_grpcurl() {
-  [ -x build/tools/grpcurl ] && return
-  command -v grpcurl >/dev/null && return
-  say "grpcurl"
+# go_tool MODULE@VERSION: built once into build/tools. What needs it is skipped where it cannot be had.
+go_tool() {
+  local name=${1%@*}
+  name=${name##*/}
+  [ -x "build/tools/$name" ] && return
+  say "$name"
   if ! command -v go >/dev/null; then
-    echo "no Go here: the tests with grpcurl are skipped"
+    echo "no Go here: the tests with $name are skipped"
     return
   fi
-  GOBIN="$PWD/build/tools" CGO_ENABLED=0 go install -trimpath -ldflags '-s -w' \
-    github.com/fullstorydev/grpcurl/cmd/grpcurl@v1.9.3 || echo "grpcurl cannot be built: its tests are skipped"
+  GOBIN="$PWD/build/tools" CGO_ENABLED=0 go install -trimpath -ldflags '-s -w' "$1" ||
+    echo "$name cannot be built: its tests are skipped"
 }
 
 install_node_client() {
@@ -142,9 +144,21 @@ stage_cpu() {
 stage_cluster() {
   build cpu stagecoach stagecoach-worker stagecoach-router || return 0
   venv
-  build_grpcurl
+  command -v grpcurl >/dev/null || go_tool github.com/fullstorydev/grpcurl/cmd/grpcurl@v1.9.3
   install_node_client
   check "cluster" py tests/cluster tests/clients tests/checkpoints tests/monitoring deploy/demo-model-training || true
+}
+
+# The chart: rendered, validated against the API's definitions, and its programs run as it says.
+stage_chart() {
+  build cpu stagecoach stagecoach-worker stagecoach-router || return 0
+  venv
+  go_tool helm.sh/helm/v3/cmd/helm@v3.22.0
+  go_tool github.com/yannh/kubeconform/cmd/kubeconform@v0.8.0
+  if [ -x build/tools/kubeconform ] && [ tests/helm/schemas.py -nt build/schemas ]; then
+    build/venv/bin/python tests/helm/schemas.py build/schemas || echo "no schemas: their test is skipped"
+  fi
+  check "chart" py tests/helm || true
 }
 
 stage_quickstart() {

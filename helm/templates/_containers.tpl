@@ -1,0 +1,156 @@
+{{- define "stagecoach.securityContext" -}}
+securityContext:
+  allowPrivilegeEscalation: false
+  readOnlyRootFilesystem: true
+  capabilities: {drop: [ALL]}
+{{- end }}
+
+{{/* Addresses of the stages, first stage first. */}}
+{{- define "stagecoach.stages" -}}
+{{- $addresses := list }}
+{{- range $node := until (int .Values.nodes) }}
+{{- range $i := until (int $.Values.stagesPerNode) }}
+{{- $host := "127.0.0.1" }}
+{{- if gt (int $.Values.nodes) 1 }}
+{{- $host = printf "%s-%d.%s.%s.svc" (include "stagecoach.workers" $) $node (include "stagecoach.workers" $) $.Release.Namespace }}
+{{- end }}
+{{- $addresses = append $addresses (printf "%s:%d" $host (add (int $.Values.worker.port) $i)) }}
+{{- end }}
+{{- end }}
+{{- join "," $addresses }}
+{{- end }}
+
+{{/* How often a probe every 10 s may fail until the pipeline must have been loaded. */}}
+{{- define "stagecoach.startupProbes" -}}
+{{- $load := divf (mulf .Values.model.sizeGiB 1024) .Values.model.readMiBPerSecond }}
+{{- divf (addf .Values.startupSeconds $load) 10 | ceil | int }}
+{{- end }}
+
+{{- define "stagecoach.routerContainer" -}}
+{{- with .Values.router -}}
+name: router
+image: {{ include "stagecoach.image" (list $ "router") }}
+imagePullPolicy: {{ $.Values.image.pullPolicy }}
+command: [stagecoach-router]
+args:
+  - --model={{ $.Values.model.mountPath }}{{ with $.Values.model.path }}/{{ . }}{{ end }}
+  - --stages={{ include "stagecoach.stages" $ }}
+  - --http=0.0.0.0:{{ .httpPort }}
+  - --grpc=0.0.0.0:{{ .grpcPort }}
+  - --metrics=0.0.0.0:{{ .metricsPort }}
+  - --log-level={{ .logLevel }}
+  - --dtype={{ $.Values.model.dtype }}
+  - --max-model-len={{ $.Values.model.maxModelLen | int }}
+  - --max-sequences={{ .maxSequences | int }}
+  - --max-batched-tokens={{ .maxBatchedTokens | int }}
+  - --max-waiting={{ .maxWaiting | int }}
+  {{- with .microbatches }}
+  - --microbatches={{ . | int }}
+  {{- end }}
+  {{- with $.Values.model.name }}
+  - --served-name={{ . }}
+  {{- end }}
+  {{- with $.Values.worker.kvMemory }}
+  - --kv-memory={{ . }}
+  {{- end }}
+  {{- if $.Values.auth.existingSecret }}
+  - --api-keys=/etc/stagecoach/auth/api-keys
+  {{- end }}
+  {{- if $.Values.tls.existingSecret }}
+  - --tls-cert=/etc/stagecoach/tls/tls.crt
+  - --tls-key=/etc/stagecoach/tls/tls.key
+  {{- end }}
+  {{- with .extraArgs }}
+  {{- toYaml . | nindent 2 }}
+  {{- end }}
+ports:
+  - {name: http, containerPort: {{ .httpPort }}}
+  - {name: grpc, containerPort: {{ .grpcPort }}}
+  - {name: metrics, containerPort: {{ .metricsPort }}}
+# Nothing listens before every stage is loaded and joined.
+startupProbe:
+  grpc: {port: {{ .grpcPort }}}
+  periodSeconds: 10
+  timeoutSeconds: 5
+  failureThreshold: {{ include "stagecoach.startupProbes" $ }}
+# SERVING: every stage's stream is up. Losing one ends the router, whose next start brings the stages together again.
+readinessProbe:
+  grpc: {port: {{ .grpcPort }}, service: stagecoach.v1.Inference}
+  periodSeconds: 5
+  timeoutSeconds: 5
+  failureThreshold: 2
+# This process alone: /metrics answers even when the scheduler is late.
+livenessProbe:
+  httpGet: {path: /metrics, port: metrics}
+  periodSeconds: 20
+  timeoutSeconds: 10
+  failureThreshold: 6
+lifecycle:
+  preStop:
+    sleep: {seconds: {{ .deregisterSeconds }}}
+{{ include "stagecoach.securityContext" $ }}
+resources:
+  {{- toYaml .resources | nindent 2 }}
+volumeMounts:
+  - {name: model, mountPath: {{ $.Values.model.mountPath }}, readOnly: true}
+  - {name: tmp, mountPath: /tmp}
+  {{- if $.Values.auth.existingSecret }}
+  - {name: auth, mountPath: /etc/stagecoach/auth, readOnly: true}
+  {{- end }}
+  {{- if $.Values.tls.existingSecret }}
+  - {name: tls, mountPath: /etc/stagecoach/tls, readOnly: true}
+  {{- end }}
+{{- end }}
+{{- end }}
+
+{{/* (root, i): the container of a node's i-th stage. */}}
+{{- define "stagecoach.stageContainer" -}}
+{{- $root := index . 0 }}
+{{- $i := index . 1 }}
+{{- $port := add (int $root.Values.worker.port) $i }}
+{{- with $root.Values.worker -}}
+name: stage-{{ $i }}
+image: {{ include "stagecoach.image" (list $root "worker") }}
+imagePullPolicy: {{ $root.Values.image.pullPolicy }}
+command: [stagecoach-worker]
+args:
+  - --listen=0.0.0.0:{{ $port }}
+  - --device={{ eq $root.Values.device "cuda" | ternary (printf "cuda:%d" (int $i)) "cpu" }}
+  - --threads=$(THREADS)
+  - --log-level={{ .logLevel }}
+  {{- with .extraArgs }}
+  {{- toYaml . | nindent 2 }}
+  {{- end }}
+env:
+  - name: THREADS
+    valueFrom:
+      resourceFieldRef: {containerName: stage-{{ $i }}, resource: limits.cpu}
+ports:
+  - {name: stage-{{ $i }}, containerPort: {{ $port }}}
+# A worker listens at once and loads when a router tells it to: all three ask only whether the process answers.
+startupProbe:
+  grpc: {port: {{ $port }}}
+  periodSeconds: 2
+  timeoutSeconds: 5
+  failureThreshold: 60
+readinessProbe:
+  grpc: {port: {{ $port }}}
+  periodSeconds: 10
+  timeoutSeconds: 5
+livenessProbe:
+  grpc: {port: {{ $port }}}
+  periodSeconds: 20
+  timeoutSeconds: 10
+  failureThreshold: 6
+{{ include "stagecoach.securityContext" $root }}
+resources:
+  {{- toYaml .resources | nindent 2 }}
+  {{- if eq $root.Values.device "cuda" }}
+  claims: [{name: gpus}]
+  {{- end }}
+volumeMounts:
+  - {name: model, mountPath: {{ $root.Values.model.mountPath }}, readOnly: true}
+  - {name: tmp, mountPath: /tmp}
+  - {name: shm, mountPath: /dev/shm}
+{{- end }}
+{{- end }}

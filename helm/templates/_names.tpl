@@ -1,0 +1,56 @@
+{{- define "stagecoach.name" -}}
+{{- default .Chart.Name .Values.nameOverride | trunc 40 | trimSuffix "-" }}
+{{- end }}
+
+{{/* At most 40 characters: "-workers-0" and a controller's hash still fit into a label. */}}
+{{- define "stagecoach.fullname" -}}
+{{- if .Values.fullnameOverride }}
+{{- .Values.fullnameOverride | trunc 40 | trimSuffix "-" }}
+{{- else if contains (include "stagecoach.name" .) .Release.Name }}
+{{- .Release.Name | trunc 40 | trimSuffix "-" }}
+{{- else }}
+{{- printf "%s-%s" .Release.Name (include "stagecoach.name" .) | trunc 40 | trimSuffix "-" }}
+{{- end }}
+{{- end }}
+
+{{- define "stagecoach.workers" -}}
+{{ include "stagecoach.fullname" . }}-workers
+{{- end }}
+
+{{- define "stagecoach.serviceAccount" -}}
+{{- default (ternary (include "stagecoach.fullname" .) "default" .Values.serviceAccount.create) .Values.serviceAccount.name }}
+{{- end }}
+
+{{- define "stagecoach.selector" -}}
+app.kubernetes.io/name: {{ include "stagecoach.name" . }}
+app.kubernetes.io/instance: {{ .Release.Name }}
+{{- end }}
+
+{{- define "stagecoach.labels" -}}
+{{ include "stagecoach.selector" . }}
+app.kubernetes.io/version: {{ .Chart.AppVersion | quote }}
+app.kubernetes.io/managed-by: {{ .Release.Service }}
+helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version }}
+{{- end }}
+
+{{/* (root, part): the image of "router" or "worker" */}}
+{{- define "stagecoach.image" -}}
+{{- $root := index . 0 }}
+{{- $image := index $root.Values.image (index . 1) }}
+{{- $repository := default (printf "stagecoach/worker-%s" $root.Values.device) $image.repository }}
+{{- if $image.digest -}}
+{{ $repository }}@{{ $image.digest }}
+{{- else -}}
+{{ $repository }}:{{ default $root.Chart.AppVersion $image.tag }}
+{{- end }}
+{{- end }}
+
+{{/* What no schema can say. */}}
+{{- define "stagecoach.check" -}}
+{{- if gt (int .Values.nodes) 1 }}
+{{- if gt (int .Values.replicas) 1 }}{{ fail "replicas: with more than one node a release is one pipeline; install a second release for a second one" }}{{ end }}
+{{- if or .Values.hpa.enabled .Values.keda.enabled }}{{ fail "hpa and keda scale pipelines of one node; with nodes > 1 install a release a pipeline" }}{{ end }}
+{{- end }}
+{{- if and .Values.hpa.enabled .Values.keda.enabled }}{{ fail "hpa and keda would scale against each other: enable one" }}{{ end }}
+{{- if and .Values.keda.enabled (not .Values.keda.serverAddress) }}{{ fail "keda.serverAddress: where is Prometheus? Such as http://prometheus.monitoring.svc:9090" }}{{ end }}
+{{- end }}

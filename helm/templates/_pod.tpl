@@ -1,0 +1,84 @@
+{{/* (root, component): labels and annotations of a pod. */}}
+{{- define "stagecoach.podMetadata" -}}
+{{- $root := index . 0 -}}
+labels:
+  {{- include "stagecoach.labels" $root | nindent 2 }}
+  app.kubernetes.io/component: {{ index . 1 }}
+  {{- with $root.Values.podLabels }}
+  {{- toYaml . | nindent 2 }}
+  {{- end }}
+{{- with $root.Values.podAnnotations }}
+annotations:
+  {{- toYaml . | nindent 2 }}
+{{- end }}
+{{- end }}
+
+{{/* (root, has router, has stages): a pod's spec but for its containers. */}}
+{{- define "stagecoach.podSpec" -}}
+{{- $root := index . 0 }}
+{{- $has_router := index . 1 }}
+{{- $has_stages := index . 2 }}
+{{- with $root.Values -}}
+serviceAccountName: {{ include "stagecoach.serviceAccount" $root }}
+automountServiceAccountToken: false
+enableServiceLinks: false
+securityContext:
+  runAsNonRoot: true
+  runAsUser: {{ .runAsUser | int }}
+  runAsGroup: {{ .runAsUser | int }}
+  fsGroup: {{ .runAsUser | int }}
+  fsGroupChangePolicy: OnRootMismatch
+  seccompProfile: {type: RuntimeDefault}
+{{- if $has_router }}
+terminationGracePeriodSeconds: {{ add .router.deregisterSeconds .router.longestStreamSeconds 60 }}
+{{- else }}
+terminationGracePeriodSeconds: 60
+{{- end }}
+{{- with .image.pullSecrets }}
+imagePullSecrets:
+  {{- range . }}
+  - name: {{ . }}
+  {{- end }}
+{{- end }}
+{{- with .priorityClassName }}
+priorityClassName: {{ . }}
+{{- end }}
+{{- with .runtimeClassName }}
+runtimeClassName: {{ . }}
+{{- end }}
+{{- with .nodeSelector }}
+nodeSelector:
+  {{- toYaml . | nindent 2 }}
+{{- end }}
+{{- with .tolerations }}
+tolerations:
+  {{- toYaml . | nindent 2 }}
+{{- end }}
+{{- if and $has_stages (eq .device "cuda") }}
+resourceClaims:
+  - name: gpus
+    resourceClaimTemplateName: {{ default (printf "%s-gpus" (include "stagecoach.fullname" $root)) .gpu.existingClaimTemplate }}
+{{- end }}
+volumes:
+  - name: model
+    {{- if .model.volume }}
+    {{- toYaml .model.volume | nindent 4 }}
+    {{- else }}
+    persistentVolumeClaim: {claimName: {{ .model.existingClaim }}, readOnly: true}
+    {{- end }}
+  - name: tmp
+    emptyDir: {sizeLimit: 64Mi}
+  {{- if $has_stages }}
+  - name: shm
+    emptyDir: {medium: Memory, sizeLimit: {{ .sharedMemory }}}
+  {{- end }}
+  {{- if and $has_router .auth.existingSecret }}
+  - name: auth
+    secret: {secretName: {{ .auth.existingSecret }}, defaultMode: 0440}
+  {{- end }}
+  {{- if and $has_router .tls.existingSecret }}
+  - name: tls
+    secret: {secretName: {{ .tls.existingSecret }}, defaultMode: 0440}
+  {{- end }}
+{{- end }}
+{{- end }}

@@ -1,0 +1,174 @@
+"""The programs under the flags, probes, users and order of ends that the chart gives them, on the demo model."""
+import contextlib
+import threading
+
+import grpc
+import pytest
+from chart import CHART, Manifests, needs_helm, render
+from containers import Container, free_ports
+from harness import DEMO_MODEL
+from stagecoach.v1 import inference_pb2 as pb
+from stagecoach.v1 import inference_pb2_grpc as pb_grpc
+
+pytestmark = needs_helm
+ROUTER = "chat-stagecoach"
+WORKERS = "chat-stagecoach-workers"
+LONG = pb.GenerateRequest(text="The next train", sampling=pb.SamplingParams(max_tokens=400, ignore_eos=True))
+
+
+def free_values(stages_per_node):
+    """Values for which nothing on this machine is in the way."""
+    while True:
+        worker, http, grpc_port, metrics = free_ports(4)
+        if not {http, grpc_port, metrics} & set(range(worker, worker + stages_per_node)):
+            return {"model.mountPath": str(DEMO_MODEL), "worker.kvMemory": "64MiB", "worker.port": worker,
+                    "router.httpPort": http, "router.grpcPort": grpc_port, "router.metricsPort": metrics}
+
+
+class Release:
+    """The containers of a render, started in the order of a kubelet: stages, then the router."""
+
+    def __init__(self, manifests):
+        self.manifests = manifests
+        deployment = manifests.one("Deployment", ROUTER)["spec"]["template"]["spec"]
+        hosts = {}
+        self.stages = [Container(spec, deployment) for spec in deployment.get("initContainers", [])]
+        for workers in manifests.kind("StatefulSet"):
+            spec = workers["spec"]["template"]["spec"]
+            for node in range(workers["spec"]["replicas"]):
+                address = f"127.0.0.{node + 1}"
+                hosts[f"{WORKERS}-{node}.{WORKERS}.serving.svc"] = address
+                self.stages += [Container(one, spec, address) for one in spec["containers"]]
+        self.router = Container(deployment["containers"][0], deployment, hosts=hosts)
+        self.hosts = hosts
+
+    def __enter__(self):
+        try:
+            for stage in self.stages:
+                stage.start().wait_for_probe("startup")
+            self.router.start().wait_for_probe("startup")
+        except BaseException:
+            self.__exit__()
+            raise
+        return self
+
+    def __exit__(self, *_):
+        for container in [self.router, *self.stages]:
+            container.kill()
+
+    @contextlib.contextmanager
+    def stub(self):
+        port = self.router.spec["startupProbe"]["grpc"]["port"]
+        with grpc.insecure_channel(f"127.0.0.1:{port}", options=[("grpc.enable_http_proxy", 0)]) as channel:
+            yield pb_grpc.InferenceStub(channel)
+
+    def all_probes(self):
+        return {(c.spec["name"], kind): c.probe(kind) for c in [self.router, *self.stages] for kind in ("readiness", "liveness")}
+
+
+@pytest.mark.parametrize("variant", [None, CHART / "ci" / "two-nodes.yaml"], ids=["default", "two-nodes"])
+def test_the_render_serves(variant):
+    values = free_values(2) | ({"model.path": ""} if variant else {})
+    manifests = Manifests(render(variant, **values))
+    with Release(manifests) as release:
+        assert all(release.all_probes().values())
+        pod = manifests.one("Pod", f"{ROUTER}-test")["spec"]
+        test = Container(pod["containers"][0], pod, hosts={ROUTER: "127.0.0.1"}).start()
+        assert test.process.wait(timeout=60) == 0, test.log()
+
+
+def test_a_pod_ends_without_losing_a_stream():
+    with Release(Manifests(render(**free_values(2)))) as release, release.stub() as stub:
+        stream = stub.Generate(LONG)
+        n_tokens = len(next(stream).token_ids)
+        release.router.terminate()
+        n_tokens += sum(len(message.token_ids) for message in stream)
+        assert n_tokens == 400
+        assert release.router.process.wait(timeout=60) == 0
+        assert [stage.end() for stage in release.stages] == [0, 0]
+
+
+def test_a_lost_stage_is_started_again_and_the_others_stay():
+    with Release(Manifests(render(**free_values(3), stagesPerNode=3))) as release:
+        before = [stage.process.pid for stage in release.stages]
+        with release.stub() as stub:
+            stream = stub.Generate(LONG)
+            next(stream)
+            release.stages[1].kill()
+            with pytest.raises(grpc.RpcError) as error:
+                list(stream)
+            assert error.value.code() == grpc.StatusCode.UNAVAILABLE and "stage 1" in error.value.details()
+        assert release.router.process.wait(timeout=60) != 0
+        assert not release.router.probe("readiness")
+        # What the kubelet does with containers that have ended.
+        release.stages[1].start().wait_for_probe("startup")
+        release.router.start().wait_for_probe("startup")
+        assert all(release.all_probes().values())
+        with release.stub() as stub:
+            assert sum(len(message.token_ids) for message in stub.Generate(LONG)) == 400
+        after = [stage.process.pid for stage in release.stages]
+        assert [a == b for a, b in zip(before, after)] == [True, False, True]
+
+
+class Clients:
+    """Threads that ask whatever the Service points to, one stream after the other; no error may reach them."""
+
+    def __init__(self, stub, n_clients=4):
+        self._stub = stub
+        self._picking = threading.Lock()
+        self._changed = threading.Condition()
+        self._stop = threading.Event()
+        self._threads = [threading.Thread(target=self._run) for _ in range(n_clients)]
+        self.n_answers = 0
+        self.errors = []
+
+    def point_to(self, stub):
+        """From now on no request begins at the old one: what preStop's sleep is there for."""
+        with self._picking:
+            self._stub = stub
+
+    def _run(self):
+        request = pb.GenerateRequest(text="The next train", sampling=pb.SamplingParams(max_tokens=100, ignore_eos=True))
+        while not self._stop.is_set() and not self.errors:
+            try:
+                with self._picking:
+                    stream = self._stub.Generate(request)
+                    n_tokens = len(next(stream).token_ids)
+                n_tokens += sum(len(message.token_ids) for message in stream)
+                assert n_tokens == 100
+            except Exception as error:
+                self.errors.append(error)
+            with self._changed:
+                self.n_answers += 1
+                self._changed.notify_all()
+
+    def wait_for_answers(self, n):
+        """Until n more have come, or an error."""
+        with self._changed:
+            wanted = self.n_answers + n
+            assert self._changed.wait_for(lambda: self.errors or self.n_answers >= wanted, timeout=120)
+
+    def __enter__(self):
+        for thread in self._threads:
+            thread.start()
+        return self
+
+    def __exit__(self, *_):
+        self._stop.set()
+        for thread in self._threads:
+            thread.join()
+
+
+def test_an_upgrade_under_load_loses_no_request():
+    """The order that maxSurge 1, maxUnavailable 0, preStop and sidecars give: new pod ready, Service, SIGTERM, drain, stages."""
+    with Release(Manifests(render(**free_values(2)))) as old, old.stub() as old_stub, Clients(old_stub) as clients:
+        with Release(Manifests(render(**free_values(2)))) as new, new.stub() as new_stub:
+            clients.wait_for_answers(4)
+            assert new.router.probe("readiness")
+            clients.point_to(new_stub)
+            old.router.terminate()
+            assert old.router.process.wait(timeout=60) == 0
+            assert [stage.end() for stage in old.stages] == [0, 0]
+            clients.wait_for_answers(8)
+            clients.__exit__()
+        assert clients.errors == []

@@ -1,0 +1,150 @@
+"""What every render promises, whatever the values, and what some values change."""
+import pytest
+from chart import VARIANTS, Manifests, containers, needs_helm, render, selects, variant_name
+
+pytestmark = needs_helm
+ROUTER = "chat-stagecoach"
+WORKERS = "chat-stagecoach-workers"
+
+
+@pytest.fixture(scope="module", params=VARIANTS, ids=variant_name)
+def any_variant(request):
+    return Manifests(render(request.param))
+
+
+def test_pods_are_confined(any_variant):
+    for name, spec, _ in any_variant.pods():
+        assert spec["automountServiceAccountToken"] is False, name
+        assert spec["securityContext"]["runAsNonRoot"] and spec["securityContext"]["runAsUser"] > 0, name
+        assert spec["securityContext"]["seccompProfile"] == {"type": "RuntimeDefault"}, name
+        for container in containers(spec):
+            context = container["securityContext"]
+            assert context["readOnlyRootFilesystem"] and not context["allowPrivilegeEscalation"], name
+            assert context["capabilities"] == {"drop": ["ALL"]}, name
+            assert {"cpu", "memory"} <= container["resources"]["requests"].keys(), name
+            assert "memory" in container["resources"]["limits"], name
+
+
+def test_mounts_have_their_volumes_and_probes_their_ports(any_variant):
+    for name, spec, _ in any_variant.pods():
+        volumes = {volume["name"] for volume in spec.get("volumes", [])}
+        mounted = {mount["name"] for container in containers(spec) for mount in container.get("volumeMounts", [])}
+        assert mounted == volumes, name
+        ports = [port["containerPort"] for container in containers(spec) for port in container.get("ports", [])]
+        assert len(set(ports)) == len(ports), name
+        for container in containers(spec):
+            own = {port["containerPort"] for port in container.get("ports", [])}
+            for probe in (container.get(kind + "Probe") for kind in ("startup", "readiness", "liveness")):
+                assert probe is None or "httpGet" in probe or probe["grpc"]["port"] in own, name
+
+
+def test_every_pod_has_policy_budget_and_service(any_variant):
+    manifests = any_variant
+    labels = [labels for name, _, labels in manifests.pods() if not name.startswith("Pod ")]
+    for service in manifests.kind("Service"):
+        assert sum(selects(service["spec"]["selector"], one) for one in labels) == 1
+    for kind in ("NetworkPolicy", "PodDisruptionBudget"):
+        # Either all or, where they are switched off, none.
+        selectors = [one["spec"].get("podSelector", one["spec"].get("selector"))["matchLabels"] for one in manifests.kind(kind)]
+        counts = {sum(selects(selector, one) for selector in selectors) for one in labels}
+        assert counts == ({1} if selectors else {0}), kind
+    for monitor in manifests.kind("PodMonitor"):
+        assert any(selects(monitor["spec"]["selector"]["matchLabels"], one) for one in labels)
+    for monitor in manifests.kind("ServiceMonitor"):
+        services = [s for s in manifests.kind("Service") if selects(monitor["spec"]["selector"]["matchLabels"], s["metadata"]["labels"])]
+        assert len(services) == 1 and "metrics" in [port["name"] for port in services[0]["spec"]["ports"]]
+
+
+def test_router_knows_all_stages_in_order(any_variant):
+    manifests = any_variant
+    router = next(c for _, spec, _ in manifests.pods() for c in containers(spec) if c["name"] == "router")
+    stages = next(arg for arg in router["args"] if arg.startswith("--stages=")).removeprefix("--stages=").split(",")
+    listening = []
+    for owner, spec, _ in manifests.pods():
+        own = [c["ports"][0]["containerPort"] for c in containers(spec) if c["name"].startswith("stage-")]
+        if owner.startswith("StatefulSet"):
+            workers = manifests.one("StatefulSet", WORKERS)["spec"]
+            headless = manifests.one("Service", workers["serviceName"])["spec"]
+            assert headless["clusterIP"] == "None" and headless["publishNotReadyAddresses"]
+            listening += [f"{WORKERS}-{n}.{workers['serviceName']}.serving.svc:{port}"
+                          for n in range(workers["replicas"]) for port in own]
+        else:
+            listening += [f"127.0.0.1:{port}" for port in own]
+    assert stages == listening
+
+
+def test_grace_is_longer_than_the_longest_stream():
+    for seconds in (1, 3600, 86400):
+        deployment = Manifests(render(**{"router.longestStreamSeconds": seconds})).one("Deployment", ROUTER)
+        spec = deployment["spec"]["template"]["spec"]
+        router = spec["containers"][0]
+        assert spec["terminationGracePeriodSeconds"] > seconds + router["lifecycle"]["preStop"]["sleep"]["seconds"]
+
+
+def test_startup_is_sized_to_loading():
+    def startup_s(**values):
+        spec = Manifests(render(**values)).one("Deployment", ROUTER)["spec"]
+        probe = spec["template"]["spec"]["containers"][0]["startupProbe"]
+        assert spec["progressDeadlineSeconds"] > probe["periodSeconds"] * probe["failureThreshold"]
+        return probe["periodSeconds"] * probe["failureThreshold"]
+
+    assert startup_s(**{"model.sizeGiB": 1, "model.readMiBPerSecond": 1024}) in range(121, 140)
+    assert startup_s(**{"model.sizeGiB": 100, "model.readMiBPerSecond": 100}) in range(1144, 1160)
+
+
+def test_one_node_is_one_pod_whose_stages_outlive_the_router():
+    manifests = Manifests(render())
+    assert not manifests.kind("StatefulSet")
+    spec = manifests.one("Deployment", ROUTER)["spec"]["template"]["spec"]
+    assert [c["name"] for c in spec["containers"]] == ["router"]
+    assert [(c["name"], c["restartPolicy"]) for c in spec["initContainers"]] == [("stage-0", "Always"), ("stage-1", "Always")]
+    assert manifests.one("NetworkPolicy", ROUTER)["spec"]["egress"] == []
+
+
+def test_two_nodes_are_two_pods_apart():
+    manifests = Manifests(render(nodes=2, stagesPerNode=3))
+    workers = manifests.one("StatefulSet", WORKERS)["spec"]
+    assert workers["replicas"] == 2 and workers["podManagementPolicy"] == "Parallel"
+    spec = workers["template"]["spec"]
+    assert [c["name"] for c in spec["containers"]] == ["stage-0", "stage-1", "stage-2"]
+    term, = spec["affinity"]["podAntiAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"]
+    assert term["topologyKey"] == "kubernetes.io/hostname"
+    assert manifests.one("Deployment", ROUTER)["spec"]["strategy"] == {"type": "Recreate"}
+
+
+def test_all_gpus_of_a_pod_are_visible_to_each_stage():
+    manifests = Manifests(render(device="cuda", stagesPerNode=4))
+    claim = manifests.one("ResourceClaimTemplate", f"{ROUTER}-gpus")["spec"]["spec"]["devices"]["requests"]
+    assert [request["exactly"]["count"] for request in claim] == [4]
+    spec = manifests.one("Deployment", ROUTER)["spec"]["template"]["spec"]
+    assert spec["resourceClaims"] == [{"name": "gpus", "resourceClaimTemplateName": f"{ROUTER}-gpus"}]
+    for i, stage in enumerate(spec["initContainers"]):
+        assert stage["resources"]["claims"] == [{"name": "gpus"}]
+        assert f"--device=cuda:{i}" in stage["args"]
+        assert "/dev/shm" in [mount["mountPath"] for mount in stage["volumeMounts"]]
+
+
+def test_images_go_by_digest():
+    digest = "sha256:" + "a" * 64
+    spec = Manifests(render(**{"image.router.digest": digest, "image.worker.tag": "1.2"})).one("Deployment", ROUTER)["spec"]
+    images = {c["name"]: c["image"] for c in containers(spec["template"]["spec"])}
+    assert images == {"router": f"stagecoach/router@{digest}", "stage-0": "stagecoach/worker-cpu:1.2",
+                      "stage-1": "stagecoach/worker-cpu:1.2"}
+
+
+def test_an_autoscaler_owns_the_number_of_replicas():
+    assert Manifests(render()).one("Deployment", ROUTER)["spec"]["replicas"] == 1
+    for values in ({"hpa.enabled": True}, {"keda.enabled": True, "keda.serverAddress": "http://prometheus:9090"}):
+        manifests = Manifests(render(**values))
+        assert "replicas" not in manifests.one("Deployment", ROUTER)["spec"]
+        scaler, = manifests.kind("HorizontalPodAutoscaler") + manifests.kind("ScaledObject")
+        assert scaler["spec"]["scaleTargetRef"]["name"] == ROUTER
+
+
+def test_an_inference_pool_holds_the_routers():
+    manifests = Manifests(render(**{"inferencePool.enabled": True, "inferencePool.endpointPicker": "picker"}))
+    pool = manifests.one("InferencePool", ROUTER)["spec"]
+    template = manifests.one("Deployment", ROUTER)["spec"]["template"]
+    assert selects(pool["selector"]["matchLabels"], template["metadata"]["labels"])
+    ports = {port["name"]: port["containerPort"] for port in template["spec"]["containers"][0]["ports"]}
+    assert pool["targetPorts"] == [{"number": ports["http"]}]
