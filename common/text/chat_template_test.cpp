@@ -68,6 +68,10 @@ TEST_CASE("What a template raises is the message of the error") {
           .status();
   CHECK(status.code() == absl::StatusCode::kInvalidArgument);
   CHECK(status.message() == "Roles must alternate, not system");
+  // Zeros, which C's strings end at, and nothing.
+  CHECK(Render("{{ raise_exception('\\x00no') }}", "[]").status().message() == "\uFFFDno");
+  CHECK(Render("{{ raise_exception(' ') }}", "[]").status().message() ==
+        "the chat template refuses the messages without saying why");
 }
 
 TEST_CASE("Faults of a request or a template are InvalidArgument with the place") {

@@ -145,6 +145,10 @@ TEST_CASE("What is wrong with a vocabulary is named with its file") {
       "special_tokens": [{"rank": 1, "token_str": "<s>"}]})");
     CHECK_THAT(message(), ContainsSubstring("tekken.json") && ContainsSubstring("count from 0"));
   }
+  SECTION("pieces that the tokenizers library has no perfect hash for") {
+    dir.Write("tokenizer.model", ReadFile(TestData("unindexable.model")));
+    CHECK_THAT(message(), ContainsSubstring("/tokenizer.model: ") && ContainsSubstring("PtrHash"));
+  }
   SECTION("ids that would take gigabytes of tables") {
     dir.Write("tokenizer.json", R"({"version": "1.0", "model": {"type": "WordLevel",
       "unk_token": "a", "vocab": {"a": 4000000000}}, "added_tokens": []})");

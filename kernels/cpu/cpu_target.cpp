@@ -16,7 +16,6 @@ int64_t AllowedTargets() {
   const int64_t supported = hwy::SupportedTargets();
   const auto up_to = [supported](int64_t best) { return supported & ~(best - 1); };
 #if HWY_ARCH_X86
-  if (wanted == "avx512vnni") return up_to(HWY_AVX3_DL);
   if (wanted == "avx512") return up_to(HWY_AVX3);
   if (wanted == "avx2") return up_to(HWY_AVX2);
   if (wanted == "sse4") return up_to(HWY_SSE4);
@@ -28,7 +27,6 @@ int64_t AllowedTargets() {
 std::string TargetLabel(int64_t targets) {
   const int64_t best = targets & -targets;
 #if HWY_ARCH_X86
-  if (best == HWY_AVX3_DL) return "AVX-512 VNNI";
   if (best == HWY_AVX3) return "AVX-512";
   if (best == HWY_STATIC_TARGET) return "baseline";
 #endif

@@ -19,9 +19,8 @@ struct CpuKernels {
   SampleVector sample_vector;
 };
 
-// The best set that this machine runs, or the best one up to that which the environment variable
-// STAGECOACH_CPU_TARGET names: baseline, sse4, avx2, avx512, avx512vnni. An unknown name counts as
-// unset.
+// The best set that this machine runs, or the best one up to the one that the environment variable
+// STAGECOACH_CPU_TARGET names: baseline, sse4, avx2 or avx512. An unknown name counts as unset.
 CpuKernels ChooseCpuKernels();
 
 }  // namespace stagecoach::kernels

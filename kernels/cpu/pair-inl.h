@@ -83,12 +83,7 @@ HWY_INLINE PairVec Either(PairVec a, PairVec b) { return hn::Or(a, b); }
 // choice.
 HWY_INLINE void MulPair(int32_t x, PairVec w, SumVec& even, SumVec& odd) {
   const PairVec pair = hn::BitCast(PairTag(), hn::Set(SumTag(), x));
-#if HWY_TARGET == HWY_AVX3_DL  // VNNI adds as it multiplies; Highway's operation does not use it
-  (void)odd;
-  even.raw = _mm512_dpwssd_epi32(even.raw, w.raw, pair.raw);
-#else
   even = hn::ReorderWidenMulAccumulate(SumTag(), w, pair, even, odd);
-#endif
 }
 HWY_INLINE SumVec BothSums(SumVec even, SumVec odd) {
   return hn::RearrangeToOddPlusEven(even, odd);

@@ -67,15 +67,16 @@ size_t RequestParser::Feed(std::string_view data) {
     const size_t taken = parser.put(boost::asio::buffer(rest.data(), rest.size()), error);
     consumed += taken;
     if (error == Error::need_more) {
-      if (state_ == State::kHeader && rest.size() >= limits_.max_header_bytes) {
-        error = Error::header_limit;
-      } else {
-        break;
-      }
+      // Bytes of the body are taken as they come: what is not is a header, or a chunk's line or the
+      // trailer, which the library does not limit.
+      if (rest.size() < limits_.max_header_bytes) break;
+      error = Error::header_limit;
     }
     if (error == Error::header_limit) {
-      return Fail(431, fmt::format("the request's header is larger than {} bytes",
-                                   limits_.max_header_bytes));
+      return Fail(431,
+                  fmt::format("the request's {} is larger than {} bytes",
+                              state_ == State::kHeader ? "header" : "line of a chunk or trailer",
+                              limits_.max_header_bytes));
     }
     if (error == Error::body_limit) {
       return Fail(

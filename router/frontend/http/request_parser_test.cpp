@@ -97,6 +97,9 @@ TEST_CASE("what is too large is refused before it is taken in") {
   CHECK(FailureOf("POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 65\r\n\r\n") == 413);
   CHECK(FailureOf("POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n41\r\n" +
                   std::string(65, 'a')) == 413);
+  const std::string chunked = "POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n";
+  CHECK(FailureOf(chunked + "1;" + std::string(600, 'a')) == 431);
+  CHECK(FailureOf(chunked + "0\r\nT: " + std::string(600, 'a')) == 431);
   HttpLimits limits = SmallLimits();
   limits.max_bodies_bytes = 20;
   CHECK(FailureOf("POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 21\r\n\r\n" + std::string(21, 'x'),

@@ -65,11 +65,13 @@ pub unsafe fn entry(
 ) -> i32 {
     let Err(failure) = catch(body) else { return 0 };
     if !error.is_null() && error_bytes > 0 {
-        let mut n = failure.message.len().min(error_bytes - 1);
-        while !failure.message.is_char_boundary(n) {
+        // A zero, from a checkpoint's template for one, would end the text.
+        let message = failure.message.replace('\0', "\u{fffd}");
+        let mut n = message.len().min(error_bytes - 1);
+        while !message.is_char_boundary(n) {
             n -= 1;
         }
-        ptr::copy_nonoverlapping(failure.message.as_ptr(), error.cast(), n);
+        ptr::copy_nonoverlapping(message.as_ptr(), error.cast(), n);
         *error.add(n) = 0;
     }
     failure.code as i32

@@ -8,7 +8,7 @@ use tokenizers::pipeline::{EncodeOptions, Override, PipelineToken, PipelineToken
 
 use crate::abi::Range;
 use crate::checkpoint::SpecialTokens;
-use crate::error::{Code, Error, Result};
+use crate::error::{catch, Code, Error, Result};
 use crate::files;
 use crate::pieces::Pieces;
 use crate::rendered;
@@ -44,6 +44,14 @@ fn options(encode_special_tokens_as_text: bool, add_special_tokens: bool) -> Enc
     }
 }
 
+/// The library panics on some vocabularies, small ones that its perfect hash has no place for among
+/// them: the file is then what cannot be used.
+fn build_pipeline(config: &Value) -> Result<PipelineTokenizer> {
+    let bad = |what: String| Error::new(Code::InvalidArgument, what);
+    catch(|| tokenizers::from_json(&config.to_string()).map_err(|e| bad(e.to_string())))
+        .map_err(|e| bad(e.message))
+}
+
 impl Tokenizer {
     pub fn load(dir: &Path) -> Result<Self> {
         let mut special = SpecialTokens::load(dir)?;
@@ -74,8 +82,7 @@ impl Tokenizer {
                 "{n_ids} token ids; between 1 and {MAX_IDS} are supported"
             )));
         }
-        let pipeline =
-            tokenizers::from_json(&config.to_string()).map_err(|e| bad(e.to_string()))?;
+        let pipeline = build_pipeline(&config)?;
         let vocab = take_vocab(&mut config);
         let normalized_special = normalized_special(&config);
         drop(config);

@@ -365,7 +365,10 @@ fn render_error(error: &minijinja::Error) -> Error {
     let mut cause: Option<&(dyn std::error::Error + 'static)> = error.source();
     while let Some(inner) = cause {
         if let Some(raised) = inner.downcast_ref::<builtins::Raised>() {
-            return invalid(raised.0.clone());
+            return invalid(match raised.0.trim() {
+                "" => "the chat template refuses the messages without saying why".into(),
+                _ => raised.0.clone(),
+            });
         }
         cause = inner.source();
     }
