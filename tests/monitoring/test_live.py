@@ -14,6 +14,7 @@ from stagecoach.v1 import inference_pb2 as pb
 
 pytestmark = pytest.mark.skipif(PROMETHEUS is None, reason="no Prometheus here")
 
+SHORT = pb.GenerateRequest(text="The next train to", sampling=pb.SamplingParams(max_tokens=40, ignore_eos=True))
 LONG = pb.GenerateRequest(text="The next train", sampling=pb.SamplingParams(max_tokens=1500, ignore_eos=True))
 
 
@@ -28,17 +29,16 @@ def dashboard_queries():
 class Load:
     """Streams one after the other on a few threads, until the block ends."""
 
-    def __init__(self, cluster, n_streams=3):
+    def __init__(self, cluster, n_streams=3, request=SHORT):
         self._cluster = cluster
+        self._request = request
         self._stop = threading.Event()
         self._threads = [threading.Thread(target=self._run) for _ in range(n_streams)]
 
     def _run(self):
         with contextlib.suppress(grpc.RpcError):
             while not self._stop.is_set():
-                stream = self._cluster.stub.Generate(pb.GenerateRequest(
-                    text="The next train to", sampling=pb.SamplingParams(max_tokens=40, ignore_eos=True)))
-                for _ in stream:
+                for _ in self._cluster.stub.Generate(self._request):
                     pass
 
     def __enter__(self):
@@ -123,6 +123,38 @@ def test_requests_that_wait_fire_and_resolve(prometheus, cluster):
     prometheus.wait_for("its end", lambda: "StagecoachQueueing" not in prometheus.firing())
     prometheus.wait_for("StagecoachAborts", lambda: "StagecoachAborts" in prometheus.firing())
     prometheus.wait_for("its end", lambda: "StagecoachAborts" not in prometheus.firing())
+
+
+def test_a_full_kv_cache_fires_and_resolves(prometheus):
+    request = pb.GenerateRequest(text="The next train", sampling=pb.SamplingParams(max_tokens=480, ignore_eos=True))
+    expected = {"StagecoachKvCacheFull", "StagecoachPreempting"}
+    # 64 blocks of 16 tokens for eight sequences of up to 31 blocks.
+    with Cluster(DEMO_MODEL, stages=2, flags=["--kv-memory", "2MiB", "--max-model-len", "512"]) as cluster:
+        prometheus.set_target(cluster.metrics)
+        with Load(cluster, 8, request):
+            prometheus.wait_for("both alerts", lambda: expected <= prometheus.firing())
+        prometheus.wait_for("their end", lambda: not expected & prometheus.firing())
+        prometheus.set_target(None)
+
+
+def test_slow_first_tokens_fire_and_resolve(prometheus, cluster):
+    """A stage stands still for longer than the alert's threshold."""
+    def now():
+        (_, seconds), = prometheus.query("vector(time())")
+        return seconds
+
+    worker = [pid for pid, name in children_of(cluster.process.pid) if name == "stagecoach-work"][-1]
+    os.kill(worker, signal.SIGSTOP)
+    try:
+        streams = [cluster.stub.Generate(SHORT) for _ in range(2)]
+        began = now()
+        prometheus.wait_for("7 s", lambda: now() > began + 7)
+    finally:
+        os.kill(worker, signal.SIGCONT)
+    prometheus.wait_for("StagecoachFirstTokenSlow", lambda: "StagecoachFirstTokenSlow" in prometheus.firing())
+    for stream in streams:
+        list(stream)
+    prometheus.wait_for("its end", lambda: "StagecoachFirstTokenSlow" not in prometheus.firing())
 
 
 def test_no_pipeline_fires_and_resolves(prometheus):
