@@ -199,9 +199,9 @@ struct TokenCount {
 };
 
 // What to do with one row of logits, in this order: log-probabilities of the raw row; bias;
-// forbidden ids; repetition, frequency and presence penalties; temperature; top-k, top-p (of what
-// top-k left), min-p; the draw. Logits that are NaN count as -inf; a row without a value gives
-// token 0. Ids outside the vocabulary are ignored.
+// forbidden ids and those not allowed; repetition, frequency and presence penalties; temperature;
+// top-k, top-p (of what top-k left), min-p; the draw. Logits that are NaN count as -inf; a row
+// without a value gives the first allowed id, else token 0. Ids outside the vocabulary are ignored.
 struct SampleRow {
   float temperature = 0;  // 0: the largest logit, the lowest id among equals
   int32_t top_k = 0;      // 0: off
@@ -212,6 +212,9 @@ struct SampleRow {
   uint64_t position = 0;               // its counter: the position that the new token will have
   std::span<const TokenCount> counts;  // empty unless a penalty is on
   std::span<const int32_t> forbidden;  // EOS and stop ids below min_tokens
+  // A grammar's mask, in host memory: bit i % 32 of word i / 32 allows token i.
+  // [(vocab + 31) / 32], or empty: all are allowed
+  std::span<const uint32_t> allowed;
   std::span<const int32_t> bias_ids;
   std::span<const float> bias_values;
   // >= 0: nothing is drawn; this token's log-probability is wanted (prompt logprobs)

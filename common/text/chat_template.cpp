@@ -34,6 +34,10 @@ absl::StatusOr<std::shared_ptr<const ChatTemplate>> ChatTemplate::FromSource(
 
 ChatTemplate::~ChatTemplate() { sc_text_template_free(handle_); }
 
+bool ChatTemplate::Mentions(std::string_view text) const {
+  return sc_text_template_mentions(handle_, text.data(), text.size()) != 0;
+}
+
 absl::StatusOr<ChatTemplate::Rendered> ChatTemplate::Render(std::string_view messages_json,
                                                             std::string_view tools_json,
                                                             const Options& options) const {

@@ -45,6 +45,9 @@ class ChatTemplate {
     std::optional<int64_t> now_unix_s;  // for strftime_now; the clock when unset
   };
 
+  // Whether its source, or that for tools, has `text` anywhere: "[TOOL_CALLS]" tells a family.
+  bool Mentions(std::string_view text) const;
+
   // For Tokenizer::EncodeRendered. `plain` are the brackets and bars that came from strings of the
   // request, wherever the template put them: in nearly every special token there is one. Empty for
   // most requests. `control` is set where the template looks at those characters (it takes a

@@ -304,5 +304,14 @@ TEST_CASE("A processor's chat_template.json is read") {
   CHECK(ChatTemplate::Load(dir.path(), "").value()->Render("[]", "", {})->text == "jinja");
 }
 
+TEST_CASE("A template tells what it mentions") {
+  const auto chat =
+      ChatTemplate::FromSource("{{ '[TOOL_CALLS]' }}{% for t in tools %}{% endfor %}");
+  REQUIRE(chat.ok());
+  CHECK((*chat)->Mentions("[TOOL_CALLS]"));
+  CHECK((*chat)->Mentions("tools"));
+  CHECK_FALSE((*chat)->Mentions("<tool_call>"));
+}
+
 }  // namespace
 }  // namespace stagecoach::text

@@ -138,12 +138,75 @@ int32_t sc_text_template_from_source(const char* source, size_t size, ScTextStri
                                      ScTextTemplate** out, char* error, size_t error_bytes);
 void sc_text_template_free(ScTextTemplate* chat_template);
 
+/* Whether the template's source has this text anywhere: 0 or 1. */
+int32_t sc_text_template_mentions(const ScTextTemplate* chat_template, const char* text,
+                                  size_t size);
+
 /* messages, tools: JSON arrays; tools may be empty. */
 int32_t sc_text_template_render(const ScTextTemplate* chat_template, const char* messages,
                                 size_t n_messages, const char* tools, size_t n_tools,
                                 const ScTextRenderOptions* options, ScTextRendered** out,
                                 ScTextRenderedView* view, char* error, size_t error_bytes);
 void sc_text_rendered_free(ScTextRendered* rendered);
+
+/* Grammars: what a generated text may be, as masks over the vocabulary. */
+typedef struct ScGrammarVocabulary ScGrammarVocabulary;
+typedef struct ScGrammar ScGrammar;
+typedef struct ScGrammarMatcher ScGrammarMatcher;
+
+/* What a token is to a grammar. */
+enum {
+  SC_GRAMMAR_TOKEN_NONE = 0,    /* never allowed */
+  SC_GRAMMAR_TOKEN_TEXT = 1,    /* its bytes */
+  SC_GRAMMAR_TOKEN_SPECIAL = 2, /* allowed where a grammar names it, and its bytes are its name */
+};
+
+typedef struct ScGrammarTokens {
+  const uint8_t* kinds;    /* [n_ids] */
+  const uint32_t* offsets; /* [n_ids + 1] into bytes */
+  size_t n_ids;
+  const uint8_t* bytes;
+  size_t n_bytes;
+  const uint32_t* eos_ids;
+  size_t n_eos;
+  size_t n_logits; /* at least n_ids; ids from n_ids on are padding */
+} ScGrammarTokens;
+
+enum {
+  SC_GRAMMAR_JSON_SCHEMA = 0,
+  SC_GRAMMAR_JSON_OBJECT = 1, /* the source is not read */
+  SC_GRAMMAR_REGEX = 2,
+  SC_GRAMMAR_CHOICE = 3, /* a JSON array of strings */
+  SC_GRAMMAR_LARK = 4,
+};
+
+/* Takes up to a second for a vocabulary of 262k tokens. */
+int32_t sc_grammar_vocabulary_new(const ScGrammarTokens* tokens, ScGrammarVocabulary** out,
+                                  char* error, size_t error_bytes);
+void sc_grammar_vocabulary_free(ScGrammarVocabulary* vocabulary);
+
+/* begins_after: a text, or the name of a special token, behind which the grammar begins; empty: it
+ * is of all. InvalidArgument says why a grammar is refused. Runs on a thread of its own, with a
+ * large stack, while the caller waits. The grammar keeps what it needs of the vocabulary. */
+int32_t sc_grammar_compile(const ScGrammarVocabulary* vocabulary, int32_t kind, const char* source,
+                           size_t size, int32_t any_whitespace, const char* begins_after,
+                           size_t n_begins_after, ScGrammar** out, char* error, size_t error_bytes);
+void sc_grammar_free(ScGrammar* grammar);
+
+/* A place in the grammar, at its beginning. Used by one thread at a time; keeps what it needs of
+ * the grammar. After an error of consume or mask nothing but free is left to do with it. */
+int32_t sc_grammar_matcher_new(const ScGrammar* grammar, ScGrammarMatcher** out, char* error,
+                               size_t error_bytes);
+void sc_grammar_matcher_free(ScGrammarMatcher* matcher);
+
+/* No EOS among the ids. FailedPrecondition: one of them does not continue the grammar;
+ * ResourceExhausted: the grammar is too complex at this place. */
+int32_t sc_grammar_matcher_consume(ScGrammarMatcher* matcher, const uint32_t* ids, size_t n_ids,
+                                   char* error, size_t error_bytes);
+/* Bit i % 32 of words[i / 32]: token i may follow; EOS ids where the text may end, which *may_end
+ * tells too. n_words: (n_logits + 31) / 32. Errors as of consume. */
+int32_t sc_grammar_matcher_mask(ScGrammarMatcher* matcher, uint32_t* words, size_t n_words,
+                                int32_t* may_end, char* error, size_t error_bytes);
 
 #ifdef __cplusplus
 }

@@ -1,14 +1,17 @@
 #include "common/text/token_stream.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "common/text/utf8.h"
 
 namespace stagecoach::text {
 
-TokenStream::TokenStream(std::shared_ptr<const Tokenizer> tokenizer, bool skip_special_tokens)
+TokenStream::TokenStream(std::shared_ptr<const Tokenizer> tokenizer, bool skip_special_tokens,
+                         std::vector<int32_t> shown)
     : tokenizer_(std::move(tokenizer)),
       skip_special_tokens_(skip_special_tokens),
+      shown_(std::move(shown)),
       n_strip_left_(tokenizer_->pieces().n_strip) {}
 
 std::string TokenStream::Push(int32_t id) {
@@ -17,7 +20,10 @@ std::string TokenStream::Push(int32_t id) {
   if (id < 0 || id >= pieces.n_ids) return out;
   const uint8_t flags = pieces.flags[id];
   if ((flags & SC_TEXT_PIECE_KNOWN) == 0) return out;
-  if (skip_special_tokens_ && (flags & SC_TEXT_PIECE_SPECIAL) != 0) return out;
+  if (skip_special_tokens_ && (flags & SC_TEXT_PIECE_SPECIAL) != 0 &&
+      std::find(shown_.begin(), shown_.end(), id) == shown_.end()) {
+    return out;
+  }
   switch (pieces.decode) {
     case SC_TEXT_DECODE_BYTES:
       pending_ += tokenizer_->TokenBytes(id);

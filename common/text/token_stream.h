@@ -20,7 +20,9 @@ namespace stagecoach::text {
 // chains; no language model that is served uses one) appears in Flush alone.
 class TokenStream {
  public:
-  TokenStream(std::shared_ptr<const Tokenizer> tokenizer, bool skip_special_tokens);
+  // `shown`: special tokens that are text even if others are skipped.
+  TokenStream(std::shared_ptr<const Tokenizer> tokenizer, bool skip_special_tokens,
+              std::vector<int32_t> shown = {});
 
   std::string Push(int32_t id);
 
@@ -34,6 +36,7 @@ class TokenStream {
 
   std::shared_ptr<const Tokenizer> tokenizer_;
   bool skip_special_tokens_;
+  std::vector<int32_t> shown_;     // of special tokens
   bool first_ = true;              // no token has contributed yet
   int32_t n_strip_left_;           // characters that may still be removed from the start
   std::string pending_;            // bytes of an open character or of a byte-fallback run

@@ -96,6 +96,14 @@ TEST_CASE("Special tokens are left out or shown as asked") {
   CHECK(Stream(tokenizer, ids, false) == "<|begin|>a<|end|>");
 }
 
+TEST_CASE("A special token may be shown where others are left out") {
+  const auto tokenizer = Load("byte_level");
+  TokenStream stream(tokenizer, true, {1});
+  CHECK(stream.Push(0).empty());
+  CHECK(stream.Push(1) == tokenizer->TokenBytes(1));
+  CHECK(stream.Push(2).empty());
+}
+
 TEST_CASE("A run of byte tokens is text when it ends and all replacements when one is bad") {
   const auto tokenizer = Load("byte_fallback");
   const auto id = [&](const char* piece) { return tokenizer->TokenId(piece).value(); };

@@ -1,6 +1,7 @@
 #include "kernels/cpu/sample.h"
 
 #include <algorithm>
+#include <bit>
 #include <cmath>
 #include <limits>
 
@@ -20,6 +21,28 @@ int32_t FirstOf(const float* values, size_t vocab, float max) {
   return at == values + vocab ? 0 : static_cast<int32_t>(at - values);
 }
 
+// values: [vocab]; those that `allowed` lacks become -inf.
+void Forbid(std::span<const uint32_t> allowed, float* values, size_t vocab) {
+  SC_CHECK(allowed.size() * 32 >= vocab);
+  for (size_t begin = 0; begin < vocab; begin += 32) {
+    const uint32_t word = allowed[begin / 32];
+    if (word == ~uint32_t{0}) continue;
+    const size_t n = std::min<size_t>(32, vocab - begin);
+    for (size_t i = 0; i < n; ++i) {
+      values[begin + i] = (word >> i & 1) != 0 ? values[begin + i] : -kInfinity;
+    }
+  }
+}
+
+// What a row without a value gives.
+int32_t FirstAllowed(std::span<const uint32_t> allowed, size_t vocab) {
+  for (size_t w = 0; w < allowed.size(); ++w) {
+    const size_t id = w * 32 + static_cast<size_t>(std::countr_zero(allowed[w]));
+    if (allowed[w] != 0) return id < vocab ? static_cast<int32_t>(id) : 0;
+  }
+  return 0;
+}
+
 // Bias, forbidden ids and penalties. values: [vocab]
 void Edit(const SampleRow& row, float* values, size_t vocab) {
   const auto in_range = [vocab](int32_t id) { return static_cast<size_t>(id) < vocab; };
@@ -29,6 +52,7 @@ void Edit(const SampleRow& row, float* values, size_t vocab) {
   for (const int32_t id : row.forbidden) {
     if (in_range(id)) values[id] = -kInfinity;
   }
+  if (!row.allowed.empty()) Forbid(row.allowed, values, vocab);
   for (const TokenCount& count : row.counts) {
     if (!in_range(count.id)) continue;
     float& value = values[count.id];
@@ -100,7 +124,8 @@ struct RowMemory {
 
 void SampleOne(const float* logits, size_t vocab, const SampleRow& row, const SampleVector& vector,
                const RowMemory& memory, SampledToken* out) {
-  const bool edited = !row.bias_ids.empty() || !row.forbidden.empty() || !row.counts.empty();
+  const bool edited = !row.bias_ids.empty() || !row.forbidden.empty() || !row.allowed.empty() ||
+                      !row.counts.empty();
   const bool drawn = row.given_token < 0;
   if (drawn && !edited && row.temperature <= 0 && row.n_logprobs < 0) {
     out->token = FirstOf(logits, vocab, vector.clean(logits, vocab, nullptr));
@@ -117,9 +142,12 @@ void SampleOne(const float* logits, size_t vocab, const SampleRow& row, const Sa
       Edit(row, values, vocab);
       max = vector.clean(values, vocab, values);  // inf - inf and 0 * inf are NaN
     }
-    out->token = row.temperature <= 0 || max == -kInfinity
-                     ? FirstOf(values, vocab, max)
-                     : Draw(row, values, vocab, max, vector, memory.ranked);
+    if (max == -kInfinity) {
+      out->token = FirstAllowed(row.allowed, vocab);
+    } else {
+      out->token = row.temperature <= 0 ? FirstOf(values, vocab, max)
+                                        : Draw(row, values, vocab, max, vector, memory.ranked);
+    }
   }
   if (row.n_logprobs >= 0) {
     if (drawn) vector.clean(logits, vocab, values);

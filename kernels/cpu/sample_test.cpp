@@ -128,6 +128,32 @@ TEST_CASE("Sample applies bias, forbidden ids and penalties as the reference doe
   Compare(*ops, logits, rows);
 }
 
+TEST_CASE("Sample keeps to a mask as the reference does") {
+  const std::string target = GENERATE(from_range(RunnableTargets()));
+  const size_t vocab = GENERATE(31, 32, 33, 300);
+  auto ops = MakeCpuOpsFor(target, 2);
+  std::vector<float> logits = RandomFloats(vocab, 9, 2);
+  logits[5] = kNan;
+  std::mt19937 random(3);
+  std::vector<std::vector<uint32_t>> masks(40, std::vector<uint32_t>((vocab + 31) / 32));
+  for (size_t i = 0; i < masks.size(); ++i) {
+    for (uint32_t& word : masks[i]) {
+      word = i % 3 == 0 ? random() : i % 3 == 1 ? random() & random() & random() & random() : 0;
+    }
+    if (i % 5 == 0) masks[i][0] = ~uint32_t{0};
+    if (i % 3 == 2) masks[i][0] = uint32_t{1} << i % 31;  // number 5 among them, without a value
+  }
+  const std::vector<int32_t> forbidden = {0, 17, 29};
+  std::vector<SampleRow> rows = ManyRows(static_cast<int>(masks.size()), 17);
+  for (size_t i = 0; i < rows.size(); ++i) {
+    rows[i].allowed = masks[i];
+    if (i % 4 == 0) rows[i].forbidden = forbidden;
+  }
+  Compare(*ops, logits, rows);
+  logits.assign(vocab, -kInf);
+  Compare(*ops, logits, rows);
+}
+
 TEST_CASE("A row's token does not depend on the rows beside it or the threads") {
   auto one = MakeCpuOps({.n_threads = 1}), three = MakeCpuOps({.n_threads = 3});
   const std::vector<SampleRow> rows = ManyRows(40, 5);

@@ -44,6 +44,10 @@ void LogProbs(const std::vector<float>& raw, const SampleRow& row, SampledToken*
   }
 }
 
+bool IsAllowed(const SampleRow& row, size_t id) {
+  return row.allowed.empty() || (row.allowed[id / 32] >> (id % 32) & 1) != 0;
+}
+
 void Penalize(const SampleRow& row, std::vector<float>* values) {
   const auto in_range = [&](int32_t id) {
     return id >= 0 && id < static_cast<int32_t>(values->size());
@@ -53,6 +57,9 @@ void Penalize(const SampleRow& row, std::vector<float>* values) {
   }
   for (int32_t id : row.forbidden) {
     if (in_range(id)) (*values)[id] = kNegativeInfinity;
+  }
+  for (size_t id = 0; id < values->size(); ++id) {
+    if (!IsAllowed(row, id)) (*values)[id] = kNegativeInfinity;
   }
   for (const TokenCount& count : row.counts) {
     if (!in_range(count.id)) continue;
@@ -66,9 +73,12 @@ void Penalize(const SampleRow& row, std::vector<float>* values) {
 int32_t Draw(const std::vector<float>& values, const SampleRow& row) {
   const auto largest = std::max_element(values.begin(), values.end());
   const float max = *largest;
-  if (row.temperature <= 0 || max == kNegativeInfinity) {
-    return static_cast<int32_t>(largest - values.begin());
+  if (max == kNegativeInfinity) {
+    size_t id = 0;
+    while (id < values.size() && !IsAllowed(row, id)) ++id;
+    return id < values.size() ? static_cast<int32_t>(id) : 0;
   }
+  if (row.temperature <= 0) return static_cast<int32_t>(largest - values.begin());
   const std::vector<int32_t> order = Order(values);
 
   const auto exponent = [&](size_t i) {

@@ -62,6 +62,17 @@ TEST_CASE("Bias, forbidden ids and penalties apply in order") {
   }
 }
 
+TEST_CASE("A mask leaves only what it allows") {
+  const std::vector<uint32_t> allowed = {0b1010};
+  CHECK(SampleToken({9, 1, 9, 2}, SampleRow{.allowed = allowed}) == 3);
+  CHECK(Support({9, 1, 9, 2}, {.temperature = 5, .allowed = allowed}) == std::set<int32_t>{1, 3});
+  // Whatever the model says, nothing else comes out.
+  CHECK(SampleToken({9, kNan, 9, -kInf}, SampleRow{.temperature = 1, .allowed = allowed}) == 1);
+  CHECK(SampleToken({kInf, 0, 0, 1}, SampleRow{.allowed = allowed}) == 3);
+  const std::vector<int32_t> forbidden = {3};
+  CHECK(SampleToken({0, 1, 2, 3}, SampleRow{.forbidden = forbidden, .allowed = allowed}) == 1);
+}
+
 TEST_CASE("Top-k, top-p and min-p keep what they say") {
   // probabilities 0.5, 0.25, 0.125, 0.125
   const std::vector<float> logits = {std::log(4.0f), std::log(2.0f), 0, 0};

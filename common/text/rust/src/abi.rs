@@ -340,6 +340,16 @@ pub unsafe extern "C" fn sc_text_template_from_source(
 }
 
 #[no_mangle]
+pub unsafe extern "C" fn sc_text_template_mentions(
+    template: *const ChatTemplate,
+    data: *const c_char,
+    size: usize,
+) -> i32 {
+    let found = catch(|| Ok((*template).mentions(text(data, size)?)));
+    i32::from(found.unwrap_or(false))
+}
+
+#[no_mangle]
 pub unsafe extern "C" fn sc_text_template_free(template: *mut ChatTemplate) {
     if !template.is_null() {
         drop(Box::from_raw(template));

@@ -11,6 +11,7 @@ use std::sync::Once;
 pub enum Code {
     InvalidArgument = 3,
     NotFound = 5,
+    ResourceExhausted = 8,
     FailedPrecondition = 9,
     OutOfRange = 11,
     Internal = 13,

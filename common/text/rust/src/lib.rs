@@ -1,9 +1,10 @@
-//! Tokenizing and chat templates for stagecoach, behind the C interface of `../text_abi.h`.
+//! Tokenizing, chat templates and grammars for stagecoach, behind the C interface of `../text_abi.h`.
 
 mod abi;
 mod checkpoint;
 mod error;
 mod files;
+mod grammar;
 mod pieces;
 mod rendered;
 mod template;

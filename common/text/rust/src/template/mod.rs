@@ -36,6 +36,7 @@ pub struct ChatTemplate {
     roles: BTreeMap<String, String>,
     /// String literals of the sources, for `trace`.
     literals: Vec<String>,
+    sources: Vec<String>,
 }
 
 pub struct Options<'a> {
@@ -98,6 +99,7 @@ impl ChatTemplate {
         builtins::add(&mut env);
 
         let mut literals = Vec::new();
+        let mut texts = Vec::new();
         let has_tool_use = sources.tool_use.is_some();
         let named = [
             (DEFAULT, Some(sources.default)),
@@ -107,6 +109,7 @@ impl ChatTemplate {
             let Some(text) = text else { continue };
             let text = source::without_generation_tags(&text);
             literals.extend(trace::literals(&text));
+            texts.push(text.clone());
             env.add_template_owned(name, text)
                 .map_err(|e| invalid(format!("{}: {}", sources.origin, describe(&e))))?;
         }
@@ -115,7 +118,13 @@ impl ChatTemplate {
             has_tool_use,
             roles,
             literals,
+            sources: texts,
         })
+    }
+
+    /// Whether one of the templates has this anywhere in its source.
+    pub fn mentions(&self, text: &str) -> bool {
+        self.sources.iter().any(|source| source.contains(text))
     }
 
     /// `tools`: a JSON array, or "" for none.

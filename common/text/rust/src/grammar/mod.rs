@@ -1,0 +1,92 @@
+//! Grammars that generated text must keep to, as masks over the vocabulary. llguidance does the
+//! work; what is here binds it to a byte table of our own and keeps hostile grammars away from it.
+
+mod abi;
+mod matcher;
+mod source;
+mod vocabulary;
+
+use std::panic::{self, AssertUnwindSafe};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread;
+
+use llguidance::{Matcher, ParserFactory, TokenParser};
+
+use crate::error::{catch, Code, Error, Result};
+use source::Source;
+pub use vocabulary::{Table, Vocabulary};
+
+/// Compiling recurses: over nested schemas, and over definitions that refer to one another, of
+/// which the longest source has some ten thousand. Pages are backed by memory when touched.
+const COMPILE_STACK_BYTES: usize = 512 << 20;
+
+/// States of a lexer are shared by all sequences of a grammar and only ever added; one takes about
+/// 1 KB. With this many the next sequence starts with a lexer of its own.
+const WORN_LEXER_STATES: usize = 20_000;
+
+pub struct Grammar {
+    /// Never used, so that there is always one to start from.
+    fresh: TokenParser,
+    /// What new sequences are cloned from.
+    shared: Mutex<TokenParser>,
+}
+
+impl Grammar {
+    /// Refuses with `InvalidArgument` and the reason. A grammar that is accepted here gave its
+    /// first mask.
+    pub fn compile(factory: &Arc<ParserFactory>, source: Source<'_>) -> Result<Self> {
+        let run = || catch(|| Self::compile_here(factory, source));
+        thread::scope(|scope| {
+            let compiler = thread::Builder::new()
+                .name("grammar".into())
+                .stack_size(COMPILE_STACK_BYTES)
+                .spawn_scoped(scope, run)
+                .map_err(|e| Error::new(Code::ResourceExhausted, format!("no thread: {e}")))?;
+            compiler.join().unwrap_or_else(|_| {
+                Err(Error::new(Code::Internal, "the grammar's thread has died"))
+            })
+        })
+    }
+
+    fn compile_here(factory: &Arc<ParserFactory>, source: Source<'_>) -> Result<Self> {
+        let fresh = factory
+            .create_parser(source.to_grammar(factory.tok_env().tok_trie())?)
+            .map_err(refused)?;
+        let grammar = Self {
+            shared: Mutex::new(fresh.deep_clone()),
+            fresh,
+        };
+        // A schema of 2,000 properties fails only here.
+        grammar
+            .new_matcher()
+            .compute_mask_or_eos()
+            .map_err(refused)?;
+        Ok(grammar)
+    }
+
+    pub fn new_matcher(&self) -> Matcher {
+        // A panic under the lock leaves what the next lines look at.
+        let mut shared = self.shared.lock().unwrap_or_else(PoisonError::into_inner);
+        let stats = panic::catch_unwind(AssertUnwindSafe(|| shared.parser.lexer_stats()));
+        if stats.map_or(true, |stats| {
+            stats.error || stats.num_states > WORN_LEXER_STATES
+        }) {
+            *shared = self.fresh.deep_clone();
+        }
+        Matcher::new(Ok(shared.clone()))
+    }
+}
+
+/// The library's words, without what it says for its own developers.
+fn refused(error: anyhow::Error) -> Error {
+    Error::new(Code::InvalidArgument, plain_words(&format!("{error:#}")))
+}
+
+fn plain_words(words: &str) -> String {
+    let end = ["\n<non-verbose/>", "\n<state>", "\n<backtrace>"]
+        .iter()
+        .filter_map(|mark| words.find(mark))
+        .min()
+        .unwrap_or(words.len());
+    words[..end].trim_end().to_string()
+}

@@ -1,0 +1,159 @@
+//! The kinds of grammars that a request may name, as the library's own.
+
+use llguidance::api::{GrammarWithLexer, TopLevelGrammar};
+use llguidance::toktrie::TokTrie;
+use llguidance::{regex_to_lark, JsonCompileOptions};
+use serde_json::{json, Value};
+
+use crate::error::{Code, Error, Result};
+
+/// `SC_GRAMMAR_*`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    JsonSchema,
+    JsonObject,
+    Regex,
+    Choice,
+    Lark,
+}
+
+impl Kind {
+    pub fn from_code(code: i32) -> Result<Self> {
+        Ok(match code {
+            0 => Self::JsonSchema,
+            1 => Self::JsonObject,
+            2 => Self::Regex,
+            3 => Self::Choice,
+            4 => Self::Lark,
+            other => return Err(invalid(format!("{other} is no kind of grammar"))),
+        })
+    }
+}
+
+#[derive(Clone, Copy)]
+pub struct Source<'a> {
+    pub kind: Kind,
+    pub text: &'a str,
+    /// Of the JSON kinds. Otherwise documents are compact: `{"a":1,"b":[2,3]}`.
+    pub any_whitespace: bool,
+    /// The grammar is of what follows this text, or the special token of this name; before it
+    /// anything may stand. Empty: of all.
+    pub begins_after: &'a str,
+}
+
+const BODY: &str = "body";
+
+/// Between two tokens of JSON, where whitespace is free: a space, or a line break and indentation.
+/// Bounded, or a model could write blanks for ever.
+const WHITESPACE: &str = r" |\r?\n[ \t]{0,64}";
+
+fn invalid(what: impl Into<String>) -> Error {
+    Error::new(Code::InvalidArgument, what)
+}
+
+fn parse<T: serde::de::DeserializeOwned>(text: &str, what: &str) -> Result<T> {
+    serde_json::from_str(text).map_err(|e| invalid(format!("{what}: {e}")))
+}
+
+impl Source<'_> {
+    pub fn to_grammar(self, vocabulary: &TokTrie) -> Result<TopLevelGrammar> {
+        let mut body = self.body()?;
+        if self.begins_after.is_empty() {
+            return Ok(TopLevelGrammar::from_grammar(body));
+        }
+        let marker =
+            serde_json::to_string(self.begins_after).map_err(|e| invalid(e.to_string()))?;
+        let rules = match vocabulary.get_special_token(self.begins_after) {
+            Some(id) => format!("start: before <[{id}]> blanks @{BODY}\nbefore: /(?s:.*)/\n"),
+            None => format!("start: before blanks @{BODY}\nbefore[suffix={marker}]: /(?s:.*)/\n"),
+        };
+        body.name = Some(BODY.to_string());
+        let head = GrammarWithLexer::from_lark(rules + "blanks: /[ \\n]{0,4}/\n");
+        Ok(TopLevelGrammar {
+            grammars: vec![head, body],
+            max_tokens: None,
+        })
+    }
+
+    fn body(self) -> Result<GrammarWithLexer> {
+        Ok(match self.kind {
+            Kind::JsonSchema => self.json(parse(self.text, "not valid JSON")?)?,
+            Kind::JsonObject => self.json(json!({"type": "object"}))?,
+            Kind::Regex => GrammarWithLexer::from_lark(format!("start: /{}/", regex(self.text))),
+            Kind::Choice => choice(&parse::<Vec<String>>(
+                self.text,
+                "not a JSON array of strings",
+            )?)?,
+            Kind::Lark => GrammarWithLexer::from_lark(self.text.to_string()),
+        })
+    }
+
+    fn json(self, schema: Value) -> Result<GrammarWithLexer> {
+        let mut schema = match schema {
+            Value::Bool(true) => json!({}),
+            Value::Bool(false) => return Err(invalid("the schema `false` allows nothing")),
+            schema @ Value::Object(_) => schema,
+            _ => return Err(invalid("a schema is an object or a boolean")),
+        };
+        // In the place where a request could put options of its own, such as "lenient".
+        JsonCompileOptions {
+            whitespace_flexible: false,
+            whitespace_pattern: self.any_whitespace.then(|| WHITESPACE.to_string()),
+            ..JsonCompileOptions::default()
+        }
+        .apply_to(&mut schema);
+        Ok(GrammarWithLexer::from_json_schema(schema))
+    }
+}
+
+/// The whole text matches: anchors at the ends of an alternative say nothing new, and the library
+/// has none.
+fn regex(text: &str) -> String {
+    let unanchored: Vec<&str> = alternatives(text).into_iter().map(unanchored).collect();
+    regex_to_lark(&unanchored.join("|"), "")
+}
+
+/// Parts of a regex between the `|` outside of all brackets.
+fn alternatives(text: &str) -> Vec<&str> {
+    let (mut parts, mut begin, mut depth) = (Vec::new(), 0, 0usize);
+    let (mut escaped, mut in_class) = (false, false);
+    for (at, c) in text.char_indices() {
+        match c {
+            _ if escaped => escaped = false,
+            '\\' => escaped = true,
+            ']' => in_class = false,
+            _ if in_class => {}
+            '[' => in_class = true,
+            '(' => depth += 1,
+            ')' => depth = depth.saturating_sub(1),
+            '|' if depth == 0 => {
+                parts.push(&text[begin..at]);
+                begin = at + 1;
+            }
+            _ => {}
+        }
+    }
+    parts.push(&text[begin..]);
+    parts
+}
+
+fn unanchored(text: &str) -> &str {
+    let text = text.strip_prefix('^').unwrap_or(text);
+    match text.strip_suffix('$') {
+        // An escaped dollar sign has an odd number of backslashes before it.
+        Some(rest) if (rest.len() - rest.trim_end_matches('\\').len()) % 2 == 0 => rest,
+        _ => text,
+    }
+}
+
+fn choice(texts: &[String]) -> Result<GrammarWithLexer> {
+    if texts.is_empty() {
+        return Err(invalid("a choice of nothing"));
+    }
+    let quoted = |text: &String| serde_json::to_string(text).map_err(|e| invalid(e.to_string()));
+    let alternatives: Vec<String> = texts.iter().map(quoted).collect::<Result<_>>()?;
+    Ok(GrammarWithLexer::from_lark(format!(
+        "start: {}",
+        alternatives.join(" | ")
+    )))
+}
