@@ -4,19 +4,9 @@
 #include <utility>
 
 #include "common/check.h"
+#include "router/text/held_text.h"
 
 namespace stagecoach::router {
-namespace {
-
-// Bytes at the end of `text` that `stop` could go on from.
-size_t OpenBytes(std::string_view text, std::string_view stop) {
-  for (size_t n = std::min(text.size(), stop.size() - 1); n > 0; --n) {
-    if (text.ends_with(stop.substr(0, n))) return n;
-  }
-  return 0;
-}
-
-}  // namespace
 
 std::string StopMatcher::Append(std::string_view text) {
   SC_CHECK(matched_ == nullptr);

@@ -1,0 +1,75 @@
+#include "router/text/reasoning.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "router/text/held_text.h"
+
+namespace stagecoach::router {
+namespace {
+
+constexpr std::string_view kBlanks = " \t\r\n";
+
+}  // namespace
+
+void ReasoningSplitter::Push(std::string_view text, Output* out) {
+  held_ += text;
+  while (Step(out)) {
+  }
+}
+
+bool ReasoningSplitter::Step(Output* out) {
+  if (state_ == State::kContent) {
+    out->content += std::exchange(held_, {});
+    return false;
+  }
+  const bool inside = state_ == State::kThinking && has_reasoning_;
+  const size_t begin = inside ? 0 : held_.find_first_not_of(kBlanks);
+  if (begin == std::string::npos || held_.empty()) return false;
+  const std::string_view rest = std::string_view(held_).substr(begin);
+  if (state_ == State::kBehind) {
+    held_.erase(0, begin);
+    state_ = State::kContent;
+    return true;
+  }
+  if (state_ == State::kBeginning) {
+    if (rest.starts_with(kBeginOfReasoning)) {
+      held_.erase(0, begin + kBeginOfReasoning.size());
+      state_ = State::kThinking;
+      return true;
+    }
+    if (kBeginOfReasoning.starts_with(rest)) return false;
+    state_ = State::kContent;
+    return true;
+  }
+  const size_t close = held_.find(kEndOfReasoning);
+  const size_t n_open = close == std::string::npos ? OpenBytes(held_, kEndOfReasoning) : 0;
+  // Blanks before the end are held until it is known not to be one.
+  std::string_view thought(held_);
+  thought = thought.substr(0, std::min(close, held_.size() - n_open));
+  const size_t last = thought.find_last_not_of(kBlanks);
+  thought = thought.substr(0, last == std::string_view::npos ? 0 : last + 1);
+  if (!thought.empty()) {
+    out->reasoning += thought.substr(begin);
+    has_reasoning_ = true;
+  }
+  if (close != std::string::npos) {
+    held_.erase(0, close + kEndOfReasoning.size());
+    state_ = State::kBehind;
+    return true;
+  }
+  held_.erase(0, thought.size());
+  return false;
+}
+
+void ReasoningSplitter::End(Output* out) {
+  if (state_ == State::kThinking) {
+    // Part of an end that did not come.
+    out->reasoning += held_.substr(std::min(held_.find_first_not_of(kBlanks), held_.size()));
+  } else if (state_ != State::kBehind) {
+    out->content += held_;
+  }
+  held_.clear();
+}
+
+}  // namespace stagecoach::router

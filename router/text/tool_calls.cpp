@@ -1,0 +1,270 @@
+#include "router/text/tool_calls.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "router/text/held_text.h"
+
+namespace stagecoach::router {
+namespace {
+
+constexpr std::string_view kBlanks = " \t\r\n";
+constexpr std::string_view kMistralMarker = "[TOOL_CALLS]";
+constexpr std::string_view kHermesMarker = "<tool_call>";
+constexpr std::string_view kHermesEnd = "</tool_call>";
+constexpr std::string_view kPythonTag = "<|python_tag|>";
+constexpr std::string_view kCallId = "[CALL_ID]";
+constexpr std::string_view kArgs = "[ARGS]";
+constexpr size_t kMaxNameBytes = 256;
+
+std::string_view Trim(std::string_view text) {
+  const size_t begin = text.find_first_not_of(kBlanks);
+  if (begin == std::string_view::npos) return "";
+  return text.substr(begin, text.find_last_not_of(kBlanks) + 1 - begin);
+}
+
+}  // namespace
+
+ToolCallParser::ToolCallParser(Options options)
+    : options_(std::move(options)),
+      state_(options_.family == ToolFamily::kJson ? State::kBeginning : State::kContent) {}
+
+std::string_view ToolCallParser::marker() const {
+  return options_.family == ToolFamily::kHermes ? kHermesMarker : kMistralMarker;
+}
+
+void ToolCallParser::Push(std::string_view text, Output* out) {
+  held_ += text;
+  while (Step(out)) {
+  }
+}
+
+void ToolCallParser::End(Output* out) {
+  const bool reading = state_ == State::kMarked || state_ == State::kName || state_ == State::kCall;
+  if (reading && !certain_) NoCall(out);
+  if (state_ == State::kBeginning || state_ == State::kContent || state_ == State::kPlain ||
+      (state_ == State::kBetween && !Trim(held_).empty())) {
+    out->content += held_;
+  }
+  held_.clear();
+  state_ = State::kEnded;
+}
+
+bool ToolCallParser::Step(Output* out) {
+  if (done()) held_.clear();
+  if (held_.empty()) return false;
+  switch (state_) {
+    case State::kBeginning:
+      return Beginning();
+    case State::kContent:
+      return Content(out);
+    case State::kMarked:
+      return Marked(out);
+    case State::kName:
+      return Name(out);
+    case State::kBareArgs:
+      return BareArgs(out);
+    case State::kCall:
+      return Call(out);
+    case State::kAfterCall:
+      return AfterCall();
+    case State::kBetween:
+      return Between();
+    case State::kPlain:
+      out->content += std::exchange(held_, {});
+      return false;
+    case State::kEnded:
+      held_.clear();
+      return false;
+  }
+  return false;
+}
+
+bool ToolCallParser::Beginning() {
+  const size_t begin = held_.find_first_not_of(kBlanks);
+  if (begin == std::string::npos) return false;
+  const std::string_view rest = std::string_view(held_).substr(begin);
+  if (rest.starts_with(kPythonTag)) {
+    Take(begin + kPythonTag.size());
+    state_ = State::kMarked;
+  } else if (rest[0] == '{' || rest[0] == '[') {
+    state_ = State::kMarked;
+  } else if (!kPythonTag.starts_with(rest)) {
+    state_ = State::kPlain;
+  } else {
+    return false;
+  }
+  return true;
+}
+
+bool ToolCallParser::Content(Output* out) {
+  const size_t at = held_.find(marker());
+  const std::string_view certain(
+      held_.data(), at == std::string::npos ? held_.size() - OpenBytes(held_, marker()) : at);
+  // Blanks before a call belong to nothing.
+  const size_t n_content = certain.find_last_not_of(kBlanks) + 1;
+  out->content += held_.substr(0, n_content);
+  held_.erase(0, at == std::string::npos ? n_content : at);
+  if (at == std::string::npos) return false;
+  Take(marker().size());
+  state_ = State::kMarked;
+  return true;
+}
+
+bool ToolCallParser::Marked(Output* out) {
+  const size_t begin = held_.find_first_not_of(kBlanks);
+  if (begin == std::string::npos) return false;
+  const char c = held_[begin];
+  if (c == '{') {
+    Take(begin);
+    reader_ = ToolCallReader();
+    state_ = State::kCall;
+  } else if (c == '[' && options_.family != ToolFamily::kHermes && !in_list_) {
+    Take(begin + 1);
+    in_list_ = true;
+  } else if (c == ']' && in_list_) {
+    state_ = State::kEnded;
+  } else if (options_.family == ToolFamily::kMistral ||
+             options_.family == ToolFamily::kMistralArgs) {
+    state_ = State::kName;
+  } else {
+    NoCall(out);
+  }
+  return true;
+}
+
+// "f[ARGS]{}", with "[CALL_ID]abc" between or not.
+bool ToolCallParser::Name(Output* out) {
+  const size_t end = std::min(held_.find(kArgs), held_.find('{'));
+  if (end == std::string::npos) {
+    if (held_.size() <= kMaxNameBytes) return false;
+    NoCall(out);
+    return true;
+  }
+  const std::string_view head = std::string_view(held_).substr(0, end);
+  const std::string name(Trim(head.substr(0, head.find(kCallId))));
+  if (name.empty() || name.find_first_of(" \t\r\n[]") != std::string::npos) {
+    NoCall(out);
+    return true;
+  }
+  Take(held_[end] == '{' ? end : end + kArgs.size());
+  BeginCall(name, out);
+  end_ = JsonValueEnd();
+  state_ = State::kBareArgs;
+  return true;
+}
+
+bool ToolCallParser::BareArgs(Output* out) {
+  if (!end_.begun()) held_.erase(0, held_.find_first_not_of(kBlanks));
+  const size_t n = end_.Push(held_);
+  PassArguments(held_.substr(0, n), out);
+  held_.erase(0, n);
+  if (end_.done()) state_ = State::kAfterCall;
+  return true;
+}
+
+bool ToolCallParser::Call(Output* out) {
+  const size_t n = reader_.Push(held_);
+  Take(n);
+  if (!certain_ && reader_.named()) {
+    if (options_.family == ToolFamily::kJson && !IsTool(reader_.name())) {
+      NoCall(out);
+      return true;
+    }
+    BeginCall(reader_.name(), out);
+  }
+  if (certain_) PassArguments(reader_.TakeArguments(), out);
+  if (reader_.done() || reader_.failed()) {
+    if (!certain_) {
+      NoCall(out);
+    } else {
+      state_ = reader_.done() ? State::kAfterCall : State::kEnded;
+    }
+    return true;
+  }
+  return n > 0;
+}
+
+bool ToolCallParser::AfterCall() {
+  certain_ = false;
+  taken_.clear();
+  if (options_.family == ToolFamily::kHermes) {
+    const size_t at = held_.find(kHermesEnd);
+    if (at == std::string::npos) {
+      held_.erase(0, held_.size() - OpenBytes(held_, kHermesEnd));
+      return false;
+    }
+    held_.erase(0, at + kHermesEnd.size());
+    state_ = State::kBetween;
+    return true;
+  }
+  const size_t begin = held_.find_first_not_of(" \t\r\n,;");
+  if (begin == std::string::npos) {
+    held_.clear();
+    return false;
+  }
+  held_.erase(0, begin);
+  if (held_[0] == '{') {
+    state_ = State::kMarked;
+  } else if (held_.starts_with(kMistralMarker)) {
+    Take(kMistralMarker.size());
+    state_ = State::kMarked;
+  } else if (in_list_ || !kMistralMarker.starts_with(held_)) {
+    state_ = State::kEnded;
+  } else {
+    return false;
+  }
+  return true;
+}
+
+bool ToolCallParser::Between() {
+  const size_t begin = held_.find_first_not_of(kBlanks);
+  if (begin == std::string::npos) return false;
+  const std::string_view rest = std::string_view(held_).substr(begin);
+  if (rest.starts_with(kHermesMarker)) {
+    held_.erase(0, begin);
+    Take(kHermesMarker.size());
+    state_ = State::kMarked;
+    return true;
+  }
+  if (kHermesMarker.starts_with(rest)) return false;
+  held_.erase(0, begin);
+  state_ = State::kContent;
+  return true;
+}
+
+void ToolCallParser::BeginCall(std::string name, Output* out) {
+  certain_ = true;
+  taken_.clear();
+  out->calls.push_back({.index = n_calls_++, .id = options_.make_id(), .name = std::move(name)});
+}
+
+void ToolCallParser::PassArguments(std::string arguments, Output* out) {
+  if (arguments.empty()) return;
+  const uint32_t index = n_calls_ - 1;
+  if (out->calls.empty() || out->calls.back().index != index) {
+    out->calls.push_back({.index = index});
+  }
+  out->calls.back().arguments += arguments;
+}
+
+void ToolCallParser::NoCall(Output* out) {
+  if (options_.family == ToolFamily::kHermes) {
+    state_ = State::kContent;
+  } else {
+    state_ = n_calls_ == 0 ? State::kPlain : State::kEnded;
+  }
+  if (state_ != State::kEnded) out->content += taken_;
+  taken_.clear();
+}
+
+void ToolCallParser::Take(size_t n) {
+  if (!certain_) taken_ += held_.substr(0, n);
+  held_.erase(0, n);
+}
+
+bool ToolCallParser::IsTool(std::string_view name) const {
+  return std::find(options_.names.begin(), options_.names.end(), name) != options_.names.end();
+}
+
+}  // namespace stagecoach::router

@@ -1,0 +1,176 @@
+#include "router/text/tool_calls.h"
+
+#include <random>
+#include <string>
+#include <vector>
+
+#include "catch2/catch_test_macros.hpp"
+
+namespace stagecoach::router {
+namespace {
+
+struct Call {
+  std::string name, arguments;
+  friend bool operator==(const Call&, const Call&) = default;
+};
+struct Answer {
+  std::string content;
+  std::vector<Call> calls;
+  friend bool operator==(const Answer&, const Answer&) = default;
+};
+
+Answer Read(const ToolCallParser::Options& options, const std::vector<std::string_view>& pieces) {
+  ToolCallParser parser(options);
+  Answer answer;
+  const auto take = [&](const ToolCallParser::Output& out) {
+    answer.content += out.content;
+    for (const ToolCallPiece& piece : out.calls) {
+      const bool is_new = piece.index == answer.calls.size();
+      CHECK(is_new == !piece.name.empty());
+      CHECK(piece.id == (is_new ? "id" : ""));
+      if (is_new) answer.calls.emplace_back();
+      REQUIRE(piece.index + 1 == answer.calls.size());
+      answer.calls.back().name += piece.name;
+      answer.calls.back().arguments += piece.arguments;
+    }
+  };
+  for (const std::string_view piece : pieces) {
+    ToolCallParser::Output out;
+    parser.Push(piece, &out);
+    take(out);
+  }
+  ToolCallParser::Output out;
+  parser.End(&out);
+  take(out);
+  CHECK(parser.n_calls() == answer.calls.size());
+  return answer;
+}
+
+Answer ReadCutAnywhere(ToolFamily family, std::string_view text, bool parallel = true) {
+  const ToolCallParser::Options options{
+      .family = family, .names = {"weather", "time"}, .parallel = parallel, .make_id = [] {
+        return "id";
+      }};
+  const Answer whole = Read(options, {text});
+  std::vector<std::string_view> bytes;
+  for (size_t i = 0; i < text.size(); ++i) {
+    INFO("cut at " << i << " of " << text);
+    REQUIRE(Read(options, {text.substr(0, i), text.substr(i)}) == whole);
+    bytes.push_back(text.substr(i, 1));
+  }
+  REQUIRE(Read(options, bytes) == whole);
+  return whole;
+}
+
+const std::vector<Call> kBoth = {{"weather", R"({"city": "Åre", "n": [1, {"}": "]"}]})"},
+                                 {"time", "{}"}};
+
+TEST_CASE("Hermes and Qwen: <tool_call>") {
+  const auto read = [](std::string_view text) {
+    return ReadCutAnywhere(ToolFamily::kHermes, text);
+  };
+  CHECK(read("Let me see.\n<tool_call>\n{\"name\": \"weather\", \"arguments\": {\"city\": \"Åre\", "
+             "\"n\": [1, {\"}\": \"]\"}]}}\n</tool_call>\n<tool_call>\n{\"name\": \"time\"}\n"
+             "</tool_call>") == Answer{"Let me see.", kBoth});
+  CHECK(
+      read("<tool_call>{\"arguments\": {\"a\": 1}, \"x\": null, \"name\": \"f\"}</tool_call>ok") ==
+      Answer{"ok", {{"f", R"({"a": 1})"}}});
+  CHECK(read(R"(<tool_call>{"name": "f", "arguments": "{\"a\": \"\u00e9\"}"}</tool_call>)") ==
+        Answer{"", {{"f", R"({"a": "é"})"}}});
+  CHECK(read(R"(<tool_call>{"type": "function", "function": {"name": "f", "arguments": {}}})") ==
+        Answer{"", {{"f", "{}"}}});
+  CHECK(read("a < b, <tool> and <tool_call> is a tag") ==
+        Answer{"a < b, <tool> and<tool_call> is a tag", {}});
+  CHECK(read("No call \n") == Answer{"No call \n", {}});
+  CHECK(read("cut <tool_ca") == Answer{"cut <tool_ca", {}});
+  CHECK(read(R"(<tool_call>{"name": "f", "arguments": {"a": "b)") ==
+        Answer{"", {{"f", R"({"a": "b)"}}});
+}
+
+TEST_CASE("Mistral: [TOOL_CALLS] and a list") {
+  const auto read = [](std::string_view text) {
+    return ReadCutAnywhere(ToolFamily::kMistral, text);
+  };
+  CHECK(read("[TOOL_CALLS] [{\"name\": \"weather\", \"arguments\": {\"city\": \"Åre\", \"n\": [1, "
+             "{\"}\": \"]\"}]}}, {\"name\": \"time\", \"arguments\": {}}] ignored") ==
+        Answer{"", kBoth});
+  CHECK(read("Well[TOOL_CALLS][{\"name\": \"f\", \"arguments\": {}, \"id\": \"abcdefghi\"}]") ==
+        Answer{"Well", {{"f", "{}"}}});
+  CHECK(read("An [array] and [TOOL_") == Answer{"An [array] and [TOOL_", {}});
+}
+
+TEST_CASE("Mistral: a name and its arguments for each call") {
+  const auto read = [](std::string_view text) {
+    return ReadCutAnywhere(ToolFamily::kMistralArgs, text);
+  };
+  CHECK(read("[TOOL_CALLS]weather[ARGS]{\"city\": \"Åre\", \"n\": [1, {\"}\": \"]\"}]}"
+             "[TOOL_CALLS]time[CALL_ID]abcdefghi[ARGS]{}") == Answer{"", kBoth});
+  CHECK(read("[TOOL_CALLS]f{ \"a\": 1 }") == Answer{"", {{"f", "{ \"a\": 1 }"}}});
+  CHECK(read("[TOOL_CALLS]what is this{") == Answer{"[TOOL_CALLS]what is this{", {}});
+}
+
+TEST_CASE("Llama: an object with the name of a tool begins the text") {
+  const auto read = [](std::string_view text) { return ReadCutAnywhere(ToolFamily::kJson, text); };
+  CHECK(read("{\"name\": \"weather\", \"parameters\": {\"city\": \"Åre\", \"n\": [1, {\"}\": "
+             "\"]\"}]}}; {\"name\": \"time\", \"parameters\": {}}") == Answer{"", kBoth});
+  CHECK(read("\n<|python_tag|>{\"name\": \"time\", \"parameters\": {}}") ==
+        Answer{"", {{"time", "{}"}}});
+  CHECK(read("[{\"name\": \"time\", \"arguments\": {}}]") == Answer{"", {{"time", "{}"}}});
+  CHECK(read("{\"name\": \"Anna\", \"age\": 7}") == Answer{"{\"name\": \"Anna\", \"age\": 7}", {}});
+  CHECK(read("{\"answer\": [1, 2]} and more") == Answer{"{\"answer\": [1, 2]} and more", {}});
+  CHECK(read("[1] says {\"name\": \"time\"}") == Answer{"[1] says {\"name\": \"time\"}", {}});
+  CHECK(read("Use {\"name\": \"time\"}") == Answer{"Use {\"name\": \"time\"}", {}});
+  CHECK(read("{\"a\"") == Answer{"{\"a\"", {}});
+  CHECK(read("  ") == Answer{"  ", {}});
+}
+
+TEST_CASE("without parallel calls the first is the last") {
+  const Answer one = {"", {{"time", "{}"}}};
+  CHECK(ReadCutAnywhere(ToolFamily::kHermes,
+                        "<tool_call>{\"name\": \"time\"}</tool_call>\n<tool_call>{\"name\": "
+                        "\"time\"}</tool_call> text",
+                        false) == one);
+  CHECK(ReadCutAnywhere(ToolFamily::kMistral,
+                        "[TOOL_CALLS][{\"name\": \"time\"}, {\"name\": \"x\"}]", false) == one);
+  CHECK(ReadCutAnywhere(ToolFamily::kMistralArgs,
+                        "[TOOL_CALLS]time[ARGS]{}[TOOL_CALLS]time[ARGS]{}", false) == one);
+  CHECK(ReadCutAnywhere(ToolFamily::kJson, "{\"name\": \"time\"};{\"name\": \"time\"}", false) ==
+        one);
+
+  ToolCallParser parser(
+      {.family = ToolFamily::kHermes, .parallel = false, .make_id = [] { return "id"; }});
+  ToolCallParser::Output out;
+  parser.Push("<tool_call>{\"name\": \"time\", \"arguments\": {", &out);
+  CHECK_FALSE(parser.done());
+  parser.Push("}}", &out);
+  CHECK(parser.done());
+}
+
+TEST_CASE("arguments come as they are written") {
+  ToolCallParser parser({.family = ToolFamily::kHermes, .make_id = [] { return "id"; }});
+  ToolCallParser::Output out;
+  parser.Push("<tool_call>\n{\"name\": \"f\", \"arguments\": {\"a\"", &out);
+  REQUIRE(out.calls.size() == 1);
+  CHECK(out.calls[0].name == "f");
+  CHECK(out.calls[0].arguments == "{\"a\"");
+  out = {};
+  parser.Push(": 1", &out);
+  REQUIRE(out.calls.size() == 1);
+  CHECK(out.calls[0].name.empty());
+  CHECK(out.calls[0].arguments == ": 1");
+}
+
+TEST_CASE("ids that Mistral's templates accept") {
+  CHECK(MakeToolCallId(ToolFamily::kMistral).size() == 9);
+  CHECK(MakeToolCallId(ToolFamily::kHermes).starts_with("call_"));
+  CHECK(MakeToolCallId(ToolFamily::kHermes) != MakeToolCallId(ToolFamily::kHermes));
+  CHECK(ToolCallIdForTemplate(ToolFamily::kMistral, "a1B2c3D4e") == "a1B2c3D4e");
+  const std::string made = ToolCallIdForTemplate(ToolFamily::kMistralArgs, "call_1");
+  CHECK(made.size() == 9);
+  CHECK(made == ToolCallIdForTemplate(ToolFamily::kMistral, "call_1"));
+  CHECK(made != ToolCallIdForTemplate(ToolFamily::kMistral, "call_2"));
+  CHECK(ToolCallIdForTemplate(ToolFamily::kHermes, "call_1") == "call_1");
+}
+
+}  // namespace
+}  // namespace stagecoach::router

@@ -1,0 +1,69 @@
+#include "router/text/tool_family.h"
+
+#include <algorithm>
+#include <cctype>
+#include <optional>
+#include <random>
+
+namespace stagecoach::router {
+namespace {
+
+constexpr std::string_view kAlphanumerics =
+    "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz";
+constexpr size_t kMistralIdSize = 9;  // its templates raise an exception for any other
+constexpr size_t kIdSize = 24;
+
+constexpr std::string_view kSpecials[] = {"[TOOL_CALLS]", "[ARGS]",       "[CALL_ID]",
+                                          "<tool_call>",  "</tool_call>", "<|python_tag|>",
+                                          "<think>",      "</think>"};
+
+bool IsMistral(ToolFamily family) {
+  return family == ToolFamily::kMistral || family == ToolFamily::kMistralArgs;
+}
+
+template <typename Generator>
+std::string Alphanumerics(size_t n, Generator&& generator) {
+  std::string text;
+  for (size_t i = 0; i < n; ++i) text += kAlphanumerics[generator() % kAlphanumerics.size()];
+  return text;
+}
+
+}  // namespace
+
+ToolFamily DetectToolFamily(const text::ChatTemplate& chat_template) {
+  if (chat_template.Mentions("[TOOL_CALLS]")) {
+    return chat_template.Mentions("[ARGS]") ? ToolFamily::kMistralArgs : ToolFamily::kMistral;
+  }
+  return chat_template.Mentions("<tool_call>") ? ToolFamily::kHermes : ToolFamily::kJson;
+}
+
+std::string MakeToolCallId(ToolFamily family) {
+  thread_local std::mt19937_64 generator([] {
+    std::random_device device;
+    return uint64_t(device()) << 32 | device();
+  }());
+  return IsMistral(family) ? Alphanumerics(kMistralIdSize, generator)
+                           : "call_" + Alphanumerics(kIdSize, generator);
+}
+
+std::string ToolCallIdForTemplate(ToolFamily family, std::string_view id) {
+  const bool accepted =
+      !IsMistral(family) ||
+      (id.size() == kMistralIdSize &&
+       std::all_of(id.begin(), id.end(), [](unsigned char c) { return std::isalnum(c) != 0; }));
+  if (accepted) return std::string(id);
+  uint64_t hash = 0xcbf29ce484222325;  // FNV-1a
+  for (const char c : id) hash = (hash ^ static_cast<unsigned char>(c)) * 0x100000001b3;
+  return Alphanumerics(kMistralIdSize, std::mt19937_64(hash));
+}
+
+std::vector<int32_t> SpelledSpecials(const text::Tokenizer& tokenizer) {
+  std::vector<int32_t> ids;
+  for (const std::string_view token : kSpecials) {
+    const std::optional<int32_t> id = tokenizer.TokenId(token);
+    if (id && tokenizer.IsSpecial(*id)) ids.push_back(*id);
+  }
+  return ids;
+}
+
+}  // namespace stagecoach::router
