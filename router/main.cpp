@@ -22,6 +22,7 @@
 #include "common/metrics/metrics_server.h"
 #include "common/process.h"
 #include "common/status.h"
+#include "router/dispatch/grammar_client.h"
 #include "router/dispatch/pipeline_client.h"
 #include "router/dispatch/pipeline_setup.h"
 #include "router/dispatch/stage_loads.h"
@@ -29,6 +30,7 @@
 #include "router/frontend/grpc_server.h"
 #include "router/frontend/http/http_server.h"
 #include "router/scheduler/scheduler.h"
+#include "router/text/grammar_params.h"
 
 namespace stagecoach::router {
 namespace {
@@ -132,7 +134,7 @@ int32_t PrefillChunk(const ServeFlags& serve) {
 }
 
 PipelineOptions MakePipelineOptions(const Flags& flags, const std::string& model_dir,
-                                    uint64_t epoch) {
+                                    v1::TokenTable token_table, uint64_t epoch) {
   const ServeFlags& serve = flags.serve;
   return {.model_dir = model_dir,
           .adapter_dir = serve.merge_adapter,
@@ -146,6 +148,7 @@ PipelineOptions MakePipelineOptions(const Flags& flags, const std::string& model
           .max_logprobs = static_cast<int32_t>(serve.max_logprobs),
           .kv_memory_bytes = serve.kv_memory_bytes,
           .layer_split = serve.layer_split,
+          .token_table = std::move(token_table),
           .epoch = epoch,
           .terminal = isatty(STDERR_FILENO) == 1};
 }
@@ -208,8 +211,19 @@ absl::Status Serve(const Flags& flags, StopRequest& stop) {
   SC_ASSIGN_OR_RETURN(ServedModel model,
                       ReadServedModel(model_dir, ServedName(flags), flags.serve.chat_template));
   const uint64_t epoch = MakeEpoch();
-  SC_ASSIGN_OR_RETURN(const Pipeline pipeline,
-                      SetUpPipeline(model.spec, MakePipelineOptions(flags, model_dir, epoch)));
+  v1::TokenTable token_table;
+  if (model.grammars.ok()) {
+    token_table = ToProto(model.token_table);
+    model.grammars =
+        MakeGrammarCache((*model.grammars)->vocabulary(), MakeGrammarClient(flags.stages.back()));
+  } else {
+    spdlog::warn("requests with a grammar are refused: {}",
+                 std::string(model.grammars.status().message()));
+  }
+  SC_ASSIGN_OR_RETURN(
+      const Pipeline pipeline,
+      SetUpPipeline(model.spec,
+                    MakePipelineOptions(flags, model_dir, std::move(token_table), epoch)));
   model.max_model_len = pipeline.kv.max_model_len;
   model.max_logprobs = static_cast<int32_t>(flags.serve.max_logprobs);
   model.dtype = DTypeName(ParseDType(flags.serve.dtype).value_or(model.spec.stored_dtype));

@@ -66,6 +66,7 @@ absl::StatusOr<BatchRequest> ParseBatchLine(std::string_view text) {
   }
   if (const json::value* messages = line.if_contains("messages")) {
     v1::ChatRequest request;
+    request.set_separate_reasoning(false);
     SC_RETURN_IF_ERROR(SetMessages(*messages, request));
     SC_RETURN_IF_ERROR(SetOptions(line, "messages", request));
     return request;

@@ -9,6 +9,7 @@
 #include <memory>
 #include <mutex>
 #include <thread>
+#include <utility>
 
 #include "common/process.h"
 #include "deploy/cli/client.h"
@@ -116,9 +117,14 @@ class Conversation {
     grpc::ClientContext context;
     interrupts_.SetAnswer(&context);
     Completion completion;
+    bool thinking = false;
     const absl::Status status =
-        client_.Stream(context, request_, [&completion](const v1::GenerateResponse& piece) {
+        client_.Stream(context, request_, [&](const v1::GenerateResponse& piece) {
           completion.Add(piece);
+          // It is shown; templates want the answer alone back.
+          fmt::print("{}", piece.reasoning());
+          thinking = thinking || !piece.reasoning().empty();
+          if (!piece.text().empty() && std::exchange(thinking, false)) fmt::print("\n\n");
           fmt::print("{}", piece.text());
           std::fflush(stdout);
         });

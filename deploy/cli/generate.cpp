@@ -52,6 +52,7 @@ v1::ChatRequest MakeChatRequest(const Options& options) {
   add("user", options.chat);
   *request.mutable_sampling() = options.sampling;
   request.set_priority(options.priority);
+  request.set_separate_reasoning(false);
   return request;
 }
 

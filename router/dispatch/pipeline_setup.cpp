@@ -122,6 +122,10 @@ v1::LoadRequest MakeLoadRequest(const ModelSpec& spec, const PipelineOptions& op
       workers.begin(), workers.end(),
       [&](const Worker& other) { return other.description.host() == worker.description.host(); }));
   request.set_max_logprobs(options.max_logprobs);
+  const bool is_last = worker.stage + 1 == static_cast<int32_t>(workers.size());
+  if (is_last && options.token_table.n_logits() > 0) {
+    *request.mutable_token_table() = options.token_table;
+  }
   return request;
 }
 

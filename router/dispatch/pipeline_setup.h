@@ -11,6 +11,7 @@
 #include "common/model/model_spec.h"
 #include "router/dispatch/kv_sizing.h"
 #include "router/dispatch/layer_split.h"
+#include "stagecoach/v1/stage.pb.h"
 
 namespace stagecoach::router {
 
@@ -27,6 +28,7 @@ struct PipelineOptions {
   int32_t max_logprobs = 20;
   uint64_t kv_memory_bytes = 0;       // by stage; 0: the workers decide
   std::vector<uint32_t> layer_split;  // layers by stage; empty: balanced
+  v1::TokenTable token_table;         // for the last stage's grammars; empty: none
   uint64_t epoch = 1;
   bool terminal = false;  // standard error is one: show a progress bar
 };

@@ -35,6 +35,7 @@ TEST_CASE("every worker is told its layers, its neighbours and the pool") {
   PipelineOptions options = Options({&first, &middle, &last});
   options.dtype = DType::kBF16;
   options.layer_split = {1, 2, 3};
+  options.token_table.set_n_logits(17);
   const auto pipeline = SetUpPipeline(Spec(), options);
   INFO(pipeline.status().ToString());
   REQUIRE(pipeline.ok());
@@ -53,6 +54,8 @@ TEST_CASE("every worker is told its layers, its neighbours and the pool") {
   CHECK(load.max_model_len() == 1024);
   CHECK(load.n_local_workers() == 3);
   CHECK(load.max_logprobs() == 7);
+  CHECK_FALSE(load.has_token_table());
+  CHECK(last.load_request()->token_table().n_logits() == 17);
 
   CHECK(first.join_request()->next_address() == middle.address());
   CHECK(first.join_request()->first_address().empty());

@@ -36,7 +36,8 @@ Frontend::Frontend(const FrontendOptions& options, ServedModel model,
       max_prompts_(options.max_prompts),
       scheduler_(scheduler),
       metrics_(model_.name),
-      prompts_(options.n_prompt_threads) {
+      prompts_(options.n_prompt_threads),
+      grammars_(options.n_grammar_threads) {
   for (int i = 0; i < options.n_output_threads; ++i) {
     lanes_.push_back(std::make_unique<WorkQueue>(1));
   }
@@ -54,8 +55,13 @@ std::shared_ptr<Generation> Frontend::NewGeneration(const std::string& request_i
 
 template <typename Request>
 void Frontend::BeginAny(std::shared_ptr<Generation> generation, const Request* request) {
-  const absl::Status posted =
-      Post([this, generation, request] { generation->Start(BuildGeneration(model_, *request)); });
+  WorkQueue& queue = NeedsGrammar(*request) ? grammars_ : prompts_;
+  const absl::Status posted = PostTo(queue, [this, generation, request] {
+    // Nobody is to wait behind the grammars of those who have left.
+    generation->Start(generation->cancelled()
+                          ? absl::StatusOr<GenerationInput>(absl::CancelledError("cancelled"))
+                          : BuildGeneration(model_, *request));
+  });
   if (!posted.ok()) generation->Start(posted);
 }
 
@@ -67,15 +73,17 @@ void Frontend::Begin(std::shared_ptr<Generation> generation, const v1::ChatReque
   BeginAny(std::move(generation), request);
 }
 
-absl::Status Frontend::Post(WorkQueue::Task task) {
+absl::Status Frontend::Post(WorkQueue::Task task) { return PostTo(prompts_, std::move(task)); }
+
+absl::Status Frontend::PostTo(WorkQueue& queue, WorkQueue::Task task) {
   if (!accepting_) {
     return absl::UnavailableError("the server is shutting down; send the request to another one");
   }
-  if (prompts_.n_queued() >= max_prompts_) {
+  if (queue.n_queued() >= max_prompts_) {
     return absl::ResourceExhaustedError(
         fmt::format("{} requests wait to be tokenized; try again later", max_prompts_));
   }
-  prompts_.Post(std::move(task));
+  queue.Post(std::move(task));
   return absl::OkStatus();
 }
 

@@ -5,11 +5,12 @@
 #include <cstdint>
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
+#include "common/work_queue.h"
 #include "router/frontend/generation.h"
 #include "router/frontend/router_metrics.h"
-#include "router/frontend/work_queue.h"
 #include "router/text/served_model.h"
 #include "stagecoach/v1/inference.pb.h"
 
@@ -17,6 +18,7 @@ namespace stagecoach::router {
 
 struct FrontendOptions {
   int n_prompt_threads = 2;   // tokenizing, templates
+  int n_grammar_threads = 2;  // requests with a grammar, which may take seconds to compile
   int n_output_threads = 2;   // detokenizing, messages; a stream stays on one of them
   size_t max_prompts = 4096;  // waiting to be tokenized; one more is RESOURCE_EXHAUSTED
 };
@@ -49,11 +51,14 @@ class Frontend {
   // Runs `task` on a prompt thread. RESOURCE_EXHAUSTED when too many wait, UNAVAILABLE when
   // draining; then the task is dropped.
   absl::Status Post(WorkQueue::Task task);
+  // The same for what may take seconds: building a request with a grammar.
+  absl::Status PostLong(WorkQueue::Task task) { return PostTo(grammars_, std::move(task)); }
 
   // New work is UNAVAILABLE from now on.
   void StopAccepting() { accepting_ = false; }
 
  private:
+  absl::Status PostTo(WorkQueue& queue, WorkQueue::Task task);
   template <typename Request>
   void BeginAny(std::shared_ptr<Generation> generation, const Request* request);
 
@@ -68,6 +73,7 @@ class Frontend {
   // Last: their threads end first.
   std::vector<std::unique_ptr<WorkQueue>> lanes_;
   WorkQueue prompts_;
+  WorkQueue grammars_;
 };
 
 }  // namespace stagecoach::router

@@ -132,6 +132,18 @@ TEST_CASE("a stop string ends the stream and frees the sequence's blocks") {
   house.WaitUntilIdle();
 }
 
+TEST_CASE("a grammar is taken, a bad one refused with its field and reason") {
+  FrontHouse house;
+  v1::GenerateRequest request = Request("Hello there", 3);
+  request.mutable_sampling()->mutable_grammar()->set_regex("[a-z]*");
+  CHECK(Generate(house, request).status.ok());
+  request.mutable_sampling()->mutable_grammar()->set_json_schema(R"({"uniqueItems": true})");
+  const Outcome outcome = Generate(house, request);
+  CHECK(outcome.status.error_code() == grpc::StatusCode::INVALID_ARGUMENT);
+  CHECK(outcome.status.error_message().find("sampling.grammar.json_schema: ") == 0);
+  CHECK(outcome.status.error_message().find("uniqueItems") != std::string::npos);
+}
+
 TEST_CASE("n choices share a stream and differ") {
   FrontHouse house;
   v1::GenerateRequest request = Request("Hello there", 60);

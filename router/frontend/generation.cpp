@@ -72,6 +72,7 @@ void Generation::WriteDone(bool ok) {
 }
 
 void Generation::Cancel(absl::Status status) {
+  cancelled_ = true;
   services_.lane->Post(
       [self = shared_from_this(), status = std::move(status)] { self->Abort(status); });
 }
@@ -87,10 +88,12 @@ void Generation::Submit(absl::StatusOr<GenerationInput> input) {
   prompt_.set_text(input_.prompt_text);
   auto sequences = MakeSequences(input_);
   for (uint32_t i = 0; i < sequences.size(); ++i) {
-    choices_.push_back(Choice{
-        .id = first_id_ + i,
-        .assembler = OutputAssembler(services_.model->tokenizer, input_.skip_special_tokens,
-                                     input_.sampling.stop, input_.sampling.slot.min_tokens())});
+    choices_.push_back(
+        Choice{.id = first_id_ + i,
+               .assembler = OutputAssembler(services_.model->tokenizer, input_.skip_special_tokens,
+                                            input_.sampling.stop, input_.sampling.slot.min_tokens(),
+                                            input_.output.shown_specials),
+               .channels = OutputChannels(&input_.output)});
     sequences[i]->id = choices_.back().id;
     sequences[i]->sink = std::make_shared<Sink>(shared_from_this(), i);
   }
@@ -105,11 +108,13 @@ void Generation::OnEvent(uint32_t index, Event event) {
   if (!event.prompt_logprobs.empty()) TakePromptLogprobs(event.prompt_logprobs);
   if (event.token) AddToken(choice, event);
   if (choice.assembler.stop() == nullptr && event.finish != Finish::kNone) {
-    choice.pending.mutable_text()->append(choice.assembler.End());
+    choice.channels.Push(choice.assembler.End(), &choice.pending);
   }
-  if (const std::string* stop = choice.assembler.stop()) {
+  const std::string* const stop = choice.assembler.stop();
+  if (stop != nullptr || event.finish != Finish::kNone) choice.channels.End(&choice.pending);
+  if (stop != nullptr || choice.channels.done()) {
     if (event.finish == Finish::kNone) services_.scheduler->Cancel(choice.id);
-    FinishChoice(choice, v1::FINISH_REASON_STOP, *stop);
+    FinishChoice(choice, v1::FINISH_REASON_STOP, stop != nullptr ? *stop : "");
   } else if (event.finish == Finish::kStopToken) {
     FinishChoice(choice, v1::FINISH_REASON_STOP,
                  event.token ? fmt::format("{}", *event.token) : "");
@@ -138,13 +143,16 @@ void Generation::AddToken(Choice& choice, const Event& event) {
   }
   // A stop token ends the text; it is not part of it.
   if (event.finish != Finish::kStopToken) {
-    choice.pending.mutable_text()->append(choice.assembler.Push(*event.token));
+    choice.channels.Push(choice.assembler.Push(*event.token), &choice.pending);
   }
 }
 
 void Generation::FinishChoice(Choice& choice, v1::FinishReason reason, std::string stop_reason) {
   choice.finished = true;
   choice.has_pending = true;
+  if (reason == v1::FINISH_REASON_STOP && choice.channels.called_tools()) {
+    reason = v1::FINISH_REASON_TOOL_CALLS;
+  }
   choice.pending.set_finish_reason(reason);
   choice.pending.set_stop_reason(std::move(stop_reason));
   ++n_finished_;
@@ -152,7 +160,7 @@ void Generation::FinishChoice(Choice& choice, v1::FinishReason reason, std::stri
   spdlog::debug("{}: {} prompt tokens, {} completion tokens in {} choices", request_id_,
                 input_.prompt.size(), n_completion_tokens_, choices_.size());
   services_.metrics->ObserveEnd(
-      reason == v1::FINISH_REASON_STOP ? RouterMetrics::End::kStop : RouterMetrics::End::kLength,
+      reason == v1::FINISH_REASON_LENGTH ? RouterMetrics::End::kLength : RouterMetrics::End::kStop,
       Seconds(Clock::now() - arrival_).count());
 }
 

@@ -2,6 +2,7 @@
 // other. Knows nothing of the protocol that carries the messages.
 #pragma once
 
+#include <atomic>
 #include <chrono>
 #include <cstdint>
 #include <deque>
@@ -11,9 +12,10 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
-#include "router/frontend/work_queue.h"
+#include "common/work_queue.h"
 #include "router/scheduler/request.h"
 #include "router/text/output_assembler.h"
+#include "router/text/output_channels.h"
 #include "router/text/request_builder.h"
 #include "stagecoach/v1/inference.pb.h"
 
@@ -55,6 +57,8 @@ class Generation final : public std::enable_shared_from_this<Generation> {
   void WriteDone(bool ok);
   // The client is gone or has waited long enough.
   void Cancel(absl::Status status);
+  // Cancel was called: there is no need to build its input. Any thread.
+  bool cancelled() const { return cancelled_; }
 
   WorkQueue* lane() const { return services_.lane; }
 
@@ -74,6 +78,7 @@ class Generation final : public std::enable_shared_from_this<Generation> {
   struct Choice {
     SequenceId id = 0;
     OutputAssembler assembler;
+    OutputChannels channels;
     v1::GenerateResponse pending;
     bool has_pending = false;
     bool finished = false;
@@ -101,6 +106,7 @@ class Generation final : public std::enable_shared_from_this<Generation> {
   const SequenceId first_id_;
   ResponseWriter* const writer_;
   const Clock::time_point arrival_ = Clock::now();
+  std::atomic<bool> cancelled_{false};
 
   // Of the lane's thread.
   GenerationInput input_;

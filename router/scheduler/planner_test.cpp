@@ -155,6 +155,20 @@ TEST_CASE("min_tokens keeps a stop token from ending a sequence") {
   REQUIRE(sink->record().finish == Finish::kStopToken);
 }
 
+TEST_CASE("min_tokens does not keep a grammar's end from ending a sequence") {
+  CorePipeline pipeline(SmallConfig(1, 64));
+  auto request = MakeRequest(1, 10, 100);
+  const std::vector<int32_t> alone = TokensAlone(*request, 256);
+  request->sampling.add_stop_ids(alone[5]);
+  request->sampling.mutable_grammar()->add_end_ids(alone[5]);
+  request->sampling.set_min_tokens(30);
+  const auto end = std::find(alone.begin(), alone.end(), alone[5]) - alone.begin();
+  auto sink = pipeline.Submit(std::move(request));
+  pipeline.RunToEnd();
+  REQUIRE(sink->record().tokens.size() == static_cast<size_t>(end) + 1);
+  REQUIRE(sink->record().finish == Finish::kStopToken);
+}
+
 TEST_CASE("Chunks of one prompt follow each other in flight and the last one samples") {
   SchedulerConfig config = SmallConfig(2, 64);
   config.max_prefill_chunk = 70;

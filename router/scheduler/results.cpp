@@ -20,11 +20,12 @@ absl::Status BadResult(const v1::StepResult& result, std::string_view what) {
 Finish FinishOf(const Sequence& sequence, int32_t max_model_len) {
   const v1::SlotSampling& sampling = sequence.request->sampling;
   const bool may_stop = sequence.n_generated() > sampling.min_tokens();
-  const auto& stop_ids = sampling.stop_ids();
-  if (may_stop &&
-      std::find(stop_ids.begin(), stop_ids.end(), sequence.tokens.back()) != stop_ids.end()) {
-    return Finish::kStopToken;
-  }
+  const auto last_is_in = [&](const auto& ids) {
+    return std::find(ids.begin(), ids.end(), sequence.tokens.back()) != ids.end();
+  };
+  if (may_stop && last_is_in(sampling.stop_ids())) return Finish::kStopToken;
+  // Before min_tokens it comes only where the grammar allows nothing else.
+  if (last_is_in(sampling.grammar().end_ids())) return Finish::kStopToken;
   const bool full = std::cmp_greater_equal(sequence.n_tokens(), max_model_len);
   return full || sequence.n_generated() >= sequence.request->max_tokens ? Finish::kLength
                                                                         : Finish::kNone;
@@ -59,6 +60,12 @@ absl::Status ApplyRow(SchedulerState& state, const InFlightStep::Row& row,
   if (!prompt_logprobs.ok()) return prompt_logprobs.status();
   output.prompt_logprobs = *prompt_logprobs;
   const int32_t token = slot.token();
+  if (!slot.failure().empty()) {
+    state.End(sequence);
+    sequence->request->sink->OnError(
+        absl::InvalidArgumentError(absl::StrCat("sampling.grammar: ", slot.failure())));
+    return absl::OkStatus();
+  }
   if (slot.sampled()) {
     state.AppendToken(sequence, token);
     output.tokens = {&token, 1};

@@ -184,6 +184,27 @@ TEST_CASE("A start that cannot work says why") {
   REQUIRE(Scheduler::Start(config, &client).status().code() == absl::StatusCode::kInvalidArgument);
 }
 
+TEST_CASE("A sequence that the last stage cannot go on with ends with the reason, alone") {
+  SchedulerCore core(SmallConfig(1, 64));
+  StrictStage stage(SmallConfig(1, 64));
+  std::vector<std::shared_ptr<RecordingSink>> sinks;
+  for (SequenceId id : {1, 2}) {
+    auto request = MakeRequest(id, 10, 50);
+    sinks.push_back(std::make_shared<RecordingSink>());
+    request->sink = sinks.back();
+    core.Submit(Alone(std::move(request)), std::chrono::steady_clock::now());
+  }
+  v1::StepResult result = stage.Apply(*core.NextPlan());
+  result.mutable_slots(0)->set_failure("too many states");
+  core.Result(result);
+  const absl::Status error = sinks[0]->record().error;
+  REQUIRE(error.code() == absl::StatusCode::kInvalidArgument);
+  REQUIRE(error.message() == "sampling.grammar: too many states");
+  REQUIRE(sinks[0]->record().tokens.empty());
+  REQUIRE(sinks[1]->record().tokens.size() == 1);
+  REQUIRE(core.Snapshot().running == 1);
+}
+
 TEST_CASE("A result that answers no plan takes the pipeline down instead of the process") {
   const auto broken = [](auto change) {
     SchedulerCore core(SmallConfig(1, 64));

@@ -3,22 +3,13 @@
 #include <fmt/format.h>
 
 #include <boost/json.hpp>
+#include <utility>
 
 #include "common/status.h"
-#include "common/text/utf8.h"
+#include "router/text/chat_messages.h"
 
 namespace stagecoach::router {
 namespace {
-
-absl::Status CheckMessage(int i, const v1::ChatMessage& message) {
-  const auto bad = [i](std::string_view field, std::string_view what) {
-    return absl::InvalidArgumentError(fmt::format("messages[{}].{}: {}", i, field, what));
-  };
-  if (message.role().empty()) return bad("role", "is empty");
-  if (!text::IsUtf8(message.role())) return bad("role", "is not valid UTF-8");
-  if (!text::IsUtf8(message.content())) return bad("content", "is not valid UTF-8");
-  return absl::OkStatus();
-}
 
 absl::Status WithField(const absl::Status& status, std::string_view field) {
   return absl::Status(status.code(), fmt::format("{}: {}", field, std::string(status.message())));
@@ -45,6 +36,21 @@ absl::StatusOr<text::ChatTemplate::Options> RenderOptions(const v1::ChatRequest&
   return options;
 }
 
+// The tools that the template is told of.
+absl::StatusOr<std::vector<ToolSpec>> OfferedTools(const ServedModel& model,
+                                                   const v1::ChatRequest& request) {
+  std::vector<ToolSpec> tools;
+  if (!request.tools().empty()) {
+    SC_ASSIGN_OR_RETURN(tools, ParseTools(request.tools()));
+  }
+  if (request.tool_choice().mode() == v1::ToolChoice::NONE) tools.clear();
+  if (!tools.empty() && !model.chat_template->Mentions("tools")) {
+    return absl::InvalidArgumentError(
+        fmt::format("tools: the chat template of {} has no place for them", model.name));
+  }
+  return tools;
+}
+
 }  // namespace
 
 absl::StatusOr<ChatPrompt> RenderChat(const ServedModel& model, const v1::ChatRequest& request) {
@@ -54,20 +60,19 @@ absl::StatusOr<ChatPrompt> RenderChat(const ServedModel& model, const v1::ChatRe
                     "--chat-template FILE",
                     model.name));
   }
-  if (request.messages().empty()) return absl::InvalidArgumentError("messages: is empty");
-  boost::json::array messages;
-  for (int i = 0; i < request.messages_size(); ++i) {
-    const v1::ChatMessage& message = request.messages(i);
-    SC_RETURN_IF_ERROR(CheckMessage(i, message));
-    messages.push_back({{"role", message.role()}, {"content", message.content()}});
-  }
+  ChatPrompt prompt{.family = DetectToolFamily(*model.chat_template)};
+  SC_ASSIGN_OR_RETURN(const std::string messages, MessagesJson(request, prompt.family));
+  SC_ASSIGN_OR_RETURN(prompt.tools, OfferedTools(model, request));
   SC_ASSIGN_OR_RETURN(const text::ChatTemplate::Options options, RenderOptions(request));
-  auto rendered = model.chat_template->Render(boost::json::serialize(messages), "", options);
+  auto rendered = model.chat_template->Render(
+      messages, prompt.tools.empty() ? std::string() : request.tools(), options);
   if (!rendered.ok()) return WithField(rendered.status(), "messages");
   auto ids = model.tokenizer->EncodeRendered(*rendered);
   if (!ids.ok()) return WithField(ids.status(), "messages");
   SC_RETURN_IF_ERROR(CheckIds(model, *ids, "messages, as tokens"));
-  return ChatPrompt{.text = std::move(rendered->text), .ids = *std::move(ids)};
+  prompt.text = std::move(rendered->text);
+  prompt.ids = *std::move(ids);
+  return prompt;
 }
 
 }  // namespace stagecoach::router

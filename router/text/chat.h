@@ -7,6 +7,8 @@
 
 #include "absl/status/statusor.h"
 #include "router/text/served_model.h"
+#include "router/text/tool_family.h"
+#include "router/text/tool_spec.h"
 #include "stagecoach/v1/inference.pb.h"
 
 namespace stagecoach::router {
@@ -14,6 +16,8 @@ namespace stagecoach::router {
 struct ChatPrompt {
   std::string text;  // as rendered
   std::vector<int32_t> ids;
+  ToolFamily family = ToolFamily::kJson;
+  std::vector<ToolSpec> tools;  // that the template was told of
 };
 
 // INVALID_ARGUMENT names the field, or carries the words of a template that refuses the messages.

@@ -6,8 +6,8 @@ namespace stagecoach::router {
 
 OutputAssembler::OutputAssembler(std::shared_ptr<const text::Tokenizer> tokenizer,
                                  bool skip_special_tokens, std::span<const std::string> stops,
-                                 uint32_t min_tokens)
-    : stream_(std::move(tokenizer), skip_special_tokens),
+                                 uint32_t min_tokens, std::vector<int32_t> shown)
+    : stream_(std::move(tokenizer), skip_special_tokens, std::move(shown)),
       matcher_(stops),
       n_before_stops_(min_tokens > 0 ? min_tokens - 1 : 0) {}
 

@@ -5,6 +5,7 @@
 #include <memory>
 #include <span>
 #include <string>
+#include <vector>
 
 #include "common/text/token_stream.h"
 #include "router/text/stop_matcher.h"
@@ -17,8 +18,10 @@ class OutputAssembler {
  public:
   // `stops` outlives the assembler. Stop strings that would end the text before `min_tokens` tokens
   // are ordinary text.
+  // `shown`: special tokens that are text even if others are skipped.
   OutputAssembler(std::shared_ptr<const text::Tokenizer> tokenizer, bool skip_special_tokens,
-                  std::span<const std::string> stops, uint32_t min_tokens);
+                  std::span<const std::string> stops, uint32_t min_tokens,
+                  std::vector<int32_t> shown = {});
 
   // Not to be called after a stop string was found.
   std::string Push(int32_t token);

@@ -7,6 +7,7 @@
 #include "common/status.h"
 #include "common/text/utf8.h"
 #include "router/text/chat.h"
+#include "router/text/chat_output.h"
 
 namespace stagecoach::router {
 namespace {
@@ -38,10 +39,12 @@ absl::StatusOr<std::vector<int32_t>> PromptIds(const ServedModel& model,
 }
 
 absl::StatusOr<GenerationInput> Complete(const ServedModel& model, std::vector<int32_t> prompt,
-                                         const v1::SamplingParams& sampling) {
+                                         const v1::SamplingParams& sampling,
+                                         std::string_view grammar_begins_after = {}) {
   if (prompt.empty()) return absl::InvalidArgumentError("prompt: is empty");
   GenerationInput input;
-  SC_ASSIGN_OR_RETURN(input.sampling, ResolveSampling(model, sampling, prompt.size()));
+  SC_ASSIGN_OR_RETURN(input.sampling,
+                      ResolveSampling(model, sampling, prompt.size(), grammar_begins_after));
   input.prompt = std::move(prompt);
   return input;
 }
@@ -53,8 +56,10 @@ absl::StatusOr<GenerationInput> BuildGeneration(const ServedModel& model,
   SC_RETURN_IF_ERROR(CheckModelName(model, request.model()));
   SC_RETURN_IF_ERROR(CheckRequestId(request.request_id()));
   SC_ASSIGN_OR_RETURN(std::vector<int32_t> prompt, PromptIds(model, request));
+  SC_ASSIGN_OR_RETURN(OutputFormat output, PlainOutput(request));
   SC_ASSIGN_OR_RETURN(GenerationInput input,
                       Complete(model, std::move(prompt), request.sampling()));
+  input.output = std::move(output);
   input.priority = request.priority();
   input.skip_special_tokens = !request.has_skip_special_tokens() || request.skip_special_tokens();
   if (request.echo()) {
@@ -73,11 +78,29 @@ absl::StatusOr<GenerationInput> BuildGeneration(const ServedModel& model,
   SC_RETURN_IF_ERROR(CheckModelName(model, request.model()));
   SC_RETURN_IF_ERROR(CheckRequestId(request.request_id()));
   SC_ASSIGN_OR_RETURN(ChatPrompt chat, RenderChat(model, request));
-  SC_ASSIGN_OR_RETURN(GenerationInput input,
-                      Complete(model, std::move(chat.ids), request.sampling()));
+  SC_ASSIGN_OR_RETURN(OutputFormat output, ChatOutput(model, request, chat));
+  v1::SamplingParams sampling = request.sampling();
+  SC_RETURN_IF_ERROR(ApplyToolChoice(model, request, chat, sampling));
+  // A model that is thinking finishes that first.
+  auto completed = Complete(model, std::move(chat.ids), sampling,
+                            output.reasoning_is_open ? kEndOfReasoning : "");
+  if (!completed.ok()) {
+    return request.sampling().has_grammar() ? completed.status()
+                                            : InTermsOfTools(completed.status());
+  }
+  GenerationInput input = *std::move(completed);
+  input.output = std::move(output);
   input.priority = request.priority();
   input.skip_special_tokens = !request.has_skip_special_tokens() || request.skip_special_tokens();
   return input;
+}
+
+bool NeedsGrammar(const v1::GenerateRequest& request) { return request.sampling().has_grammar(); }
+
+bool NeedsGrammar(const v1::ChatRequest& request) {
+  const v1::ToolChoice::Mode mode = request.tool_choice().mode();
+  return request.sampling().has_grammar() || mode == v1::ToolChoice::REQUIRED ||
+         mode == v1::ToolChoice::NAMED;
 }
 
 std::vector<std::unique_ptr<SequenceRequest>> MakeSequences(const GenerationInput& input) {

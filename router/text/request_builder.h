@@ -8,6 +8,7 @@
 
 #include "absl/status/statusor.h"
 #include "router/scheduler/request.h"
+#include "router/text/output_channels.h"
 #include "router/text/sampling_params.h"
 #include "router/text/served_model.h"
 #include "stagecoach/v1/inference.pb.h"
@@ -23,7 +24,12 @@ struct GenerationInput {
   ResolvedSampling sampling;
   int32_t priority = 0;
   bool skip_special_tokens = true;
+  OutputFormat output;
 };
+
+// Whether BuildGeneration compiles a grammar, which takes up to some seconds.
+bool NeedsGrammar(const v1::GenerateRequest& request);
+bool NeedsGrammar(const v1::ChatRequest& request);
 
 // Tokenizing takes up to some 0.5 s for a prompt of 1 MB: not for a thread that others wait for.
 // NOT_FOUND for another model's name; INVALID_ARGUMENT names the field.

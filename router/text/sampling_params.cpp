@@ -10,6 +10,7 @@
 #include "common/status.h"
 #include "common/text/utf8.h"
 #include "router/text/error_code.h"
+#include "router/text/grammar_params.h"
 
 namespace stagecoach::router {
 namespace {
@@ -174,7 +175,8 @@ uint64_t DrawSeed() {
 
 absl::StatusOr<ResolvedSampling> ResolveSampling(const ServedModel& model,
                                                  const v1::SamplingParams& params,
-                                                 size_t n_prompt_tokens) {
+                                                 size_t n_prompt_tokens,
+                                                 std::string_view grammar_begins_after) {
   ResolvedSampling resolved;
   v1::SlotSampling& slot = resolved.slot;
   SC_RETURN_IF_ERROR(ResolveDistribution(model, params, slot));
@@ -194,6 +196,10 @@ absl::StatusOr<ResolvedSampling> ResolveSampling(const ServedModel& model,
                                       params.prompt_logprobs()));
   slot.set_n_prompt_logprobs(n_prompt_logprobs);
   slot.set_seed(params.has_seed() ? params.seed() : DrawSeed());
+  // Last: it takes the longest.
+  if (params.has_grammar()) {
+    SC_RETURN_IF_ERROR(ResolveGrammar(model, params, grammar_begins_after, slot));
+  }
   return resolved;
 }
 

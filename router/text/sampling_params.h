@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "absl/status/statusor.h"
@@ -26,10 +27,13 @@ struct ResolvedSampling {
 };
 
 // Absent fields take generation_config.json's value, then the protocol's default. INVALID_ARGUMENT
-// names the field, as in "sampling.top_p: 1.5 is not in (0, 1]".
+// names the field, as in "sampling.top_p: 1.5 is not in (0, 1]". Takes long with a grammar
+// (ResolveGrammar,
+// which takes `grammar_begins_after`).
 absl::StatusOr<ResolvedSampling> ResolveSampling(const ServedModel& model,
                                                  const v1::SamplingParams& params,
-                                                 size_t n_prompt_tokens);
+                                                 size_t n_prompt_tokens,
+                                                 std::string_view grammar_begins_after = {});
 
 // Choice 0 has the request's own seed, the others seeds derived from it.
 uint64_t ChoiceSeed(uint64_t seed, uint32_t choice);

@@ -6,8 +6,47 @@
 
 #include "common/status.h"
 #include "common/text/embedding_rows.h"
+#include "router/text/grammar_params.h"
+#include "router/text/reasoning.h"
 
 namespace stagecoach::router {
+
+namespace {
+
+// What no longer is among them is compiled again when it comes.
+constexpr size_t kKeptGrammars = 64;
+
+// A tokenizer that grammars cannot be followed with serves all other requests.
+void AddGrammars(ServedModel& model) {
+  auto table =
+      text::MakeTokenTable(*model.tokenizer, model.spec.vocab_size, model.defaults.eos_ids);
+  if (!table.ok()) {
+    model.grammars = table.status();
+    return;
+  }
+  auto vocabulary = text::GrammarVocabulary::Make(*table);
+  if (!vocabulary.ok()) {
+    model.grammars = vocabulary.status();
+    return;
+  }
+  model.token_table = *std::move(table);
+  model.grammars = MakeGrammarCache(*std::move(vocabulary));
+}
+
+}  // namespace
+
+std::shared_ptr<text::GrammarCache> MakeGrammarCache(
+    std::shared_ptr<const text::GrammarVocabulary> vocabulary,
+    std::function<absl::Status(const v1::SlotGrammar&)> prepare) {
+  text::GrammarCache::OnCompiled on_compiled;
+  if (prepare) {
+    on_compiled = [prepare = std::move(prepare)](const text::GrammarSource& source) {
+      return prepare(ToProto(source));
+    };
+  }
+  return std::make_shared<text::GrammarCache>(std::move(vocabulary), kKeptGrammars,
+                                              std::move(on_compiled));
+}
 
 absl::StatusOr<ServedModel> ReadServedModel(const std::string& model_dir, const std::string& name,
                                             const std::string& chat_template_path) {
@@ -26,6 +65,10 @@ absl::StatusOr<ServedModel> ReadServedModel(const std::string& model_dir, const 
   } else if (!absl::IsNotFound(chat_template.status()) || !chat_template_path.empty()) {
     return chat_template.status();
   }
+  model.has_reasoning =
+      model.tokenizer->TokenId(kEndOfReasoning).has_value() ||
+      (model.chat_template != nullptr && model.chat_template->Mentions(kEndOfReasoning));
+  AddGrammars(model);
   return model;
 }
 

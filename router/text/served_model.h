@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <span>
 #include <string>
@@ -10,7 +11,10 @@
 #include "absl/status/statusor.h"
 #include "common/model/model_spec.h"
 #include "common/text/chat_template.h"
+#include "common/text/grammar_cache.h"
+#include "common/text/token_table.h"
 #include "common/text/tokenizer.h"
+#include "stagecoach/v1/step.pb.h"
 
 namespace stagecoach::router {
 
@@ -20,14 +24,25 @@ struct ServedModel {
   GenerationDefaults defaults;
   std::shared_ptr<const text::Tokenizer> tokenizer;
   std::shared_ptr<const text::ChatTemplate> chat_template;  // null: the checkpoint has none
-  std::string dtype;                                        // "bfloat16"
-  int32_t max_model_len = 0;                                // prompt and completion, tokens
+  bool has_reasoning = false;                               // it thinks in "<think>...</think>"
+  text::TokenTable token_table;                             // for grammars; empty without them
+  // An error says why requests with a grammar are refused.
+  absl::StatusOr<std::shared_ptr<text::GrammarCache>> grammars =
+      absl::FailedPreconditionError("grammars are not set up");
+  std::string dtype;          // "bfloat16"
+  int32_t max_model_len = 0;  // prompt and completion, tokens
   int32_t max_logprobs = 20;
 };
 
-// Reads config, tokenizer and chat template of a checkpoint folder or .gguf file; lengths and dtype
-// are left to the caller. INVALID_ARGUMENT when the tokenizer knows tokens that the embedding has
-// no rows for (text::CheckEmbeddingRows).
+// Grammars that the router knows to be good, and with `prepare` the last stage as well.
+std::shared_ptr<text::GrammarCache> MakeGrammarCache(
+    std::shared_ptr<const text::GrammarVocabulary> vocabulary,
+    std::function<absl::Status(const v1::SlotGrammar&)> prepare = {});
+
+// Reads config, tokenizer and chat template of a checkpoint folder or .gguf file, and makes its
+// grammars' vocabulary; lengths and dtype are left to the caller, who may make `grammars` anew.
+// INVALID_ARGUMENT when the tokenizer knows tokens that the embedding has no rows for
+// (text::CheckEmbeddingRows).
 absl::StatusOr<ServedModel> ReadServedModel(const std::string& model_dir, const std::string& name,
                                             const std::string& chat_template_path);
 

@@ -51,6 +51,14 @@ HTTP = [
     {"messages": CONVERSATIONS[0] + [{"role": "assistant", "content": [{"type": "text", "text": "It"}]}], "logprobs": True,
      "top_logprobs": 3, "max_completion_tokens": 5, "chat_template_kwargs": {"a": [1.0, None]}, "continue_final_message": True,
      "response_format": {"type": "text"}, "tools": [], "request_id": "r"},
+    {"messages": [{"role": "assistant", "content": None, "reasoning_content": "Hm", "tool_calls": [
+        {"id": "1", "type": "function", "function": {"name": "f", "arguments": "{}"}}]},
+        {"role": "tool", "tool_call_id": "1", "name": "f", "content": "x"}],
+     "tools": [{"type": "function", "function": {"name": "f", "parameters": {"type": "object"}, "strict": True}}],
+     "tool_choice": {"type": "function", "function": {"name": "f"}}, "parallel_tool_calls": False, "stream": True,
+     "stream_options": {"json_events": ["/a", "/*/0"]}},
+    {"prompt": "x", "response_format": {"type": "json_schema", "json_schema": {"name": "n", "schema": {"type": "null"}}}},
+    {"prompt": "x", "structured_outputs": {"choice": ["a"], "disable_any_whitespace": False}, "guided_json": "{}"},
 ]
 
 
@@ -70,11 +78,11 @@ def step_meta():
         raw = struct.pack(f"<{len(words)}I", *words)
         return raw + bytes(-len(raw) % 16)
 
-    record = struct.pack("<7Ii6fiiQQ", 3, 4, 4, 0, 1, 1, 0, 40, .5, .9, .1, 0, 0, 1., -1, -1, 7, 0)
-    words = [1, 2, 3, 4, 9, 5, 0x3F800000]
+    record = struct.pack("<7Ii6fiiQ6I", 3, 4, 4, 0, 1, 1, 0, 40, .5, .9, .1, 0, 0, 1., -1, -1, 7, 3, 1, 2, 0, 0, 0)
+    words = [1, 2, 3, 4, 9, 5, 0x3F800000, 9, int.from_bytes(b"a+", "little")]
     arrays = array([1, 3]) + array([0, 0]) + array([4, 1]) + array([1, 0]) + array([1, 2, 3, 4])
     arrays += array([7, 8, 9, 10]) + array([5]) + record + array(words)
-    header = struct.pack("<IIQQ8IQ", 0x4D534353, 1, 9, 1, 64 + len(arrays), 2, 2, 5, 4, 1, 1, len(words), 0)
+    header = struct.pack("<IIQQ8IQ", 0x4D534353, 2, 9, 1, 64 + len(arrays), 2, 2, 5, 4, 1, 1, len(words), 0)
     return header + arrays
 
 
@@ -111,6 +119,29 @@ def http_requests():
     yield b"GET / HTTP/1.0\r\nConnection: keep-alive\r\n\r\n" + chunked[0] + sized[1]
 
 
+# By the kinds of text::GrammarKind.
+GRAMMARS = [
+    (0, '{"type":"object","properties":{"a":{"type":"integer","minimum":0},"b":{"enum":["x",null]}},"required":["a"]}'),
+    (0, '{"$ref":"#/$defs/d","$defs":{"d":{"anyOf":[{"type":"string","pattern":"^a+$","maxLength":4},{"items":{"$ref":"#"}}]}}}'),
+    (0, '{"allOf":[{"required":["a"]},{"patternProperties":{"^x":{"type":"number","multipleOf":0.5}}}],"maxProperties":3}'),
+    (128, '{"type":"array","prefixItems":[{"const":{"a":[1]}}],"minItems":1,"items":{"format":"date"}}'),
+    (1, ""), (2, "(ab|[^a-z]{2,3})*\\d$"), (2, "(?i)x(y|z)+"), (3, '["a","ab","\\n"]'),
+    (4, 'start: "<" item ("," item)* ">"\nitem: /[a-z]+/ | %json {"type":"null"}\n'),
+    (4, 'start: a | b\na[suffix="!"]: /.*/\nb: "x"{2,3} <[0]>\n%ignore / /'),
+]
+# Flags of tests/fuzz/output_fuzz.cpp: 1 thinking, 2 begins inside, 4 tools, 8 several calls, 16 events, 32 a bare document,
+# 64 and 128 the family.
+OUTPUTS = [
+    (1, "<think>Hm</think>\n\nHello"), (3, "Hm </b></think> Hi"), (17, '<think>{}</think>```json\n{"answer": "a\\ud83d\\ude00"}\n```'),
+    (48, '{"answer":[1,{"a":"\\n"}],"x":null}'), (16, 'As [1] says {x}: {"answer": "Hi", "a": {"a": 2}} bye'),
+    (12, '[TOOL_CALLS] [{"name": "f", "arguments": {"a": [1, "]"]}}, {"name": "g"}]'),
+    (76, '[TOOL_CALLS]f[CALL_ID]abc[ARGS]{"a": 1}[TOOL_CALLS]g{}'),
+    (141, 'One <think>\n<tool_call>\n{"name": "f", "arguments": {"a": 1}}\n</tool_call> <tool_call>{"name": 1}</tool_call>'),
+    (132, '<tool_call>{"arguments": "{}", "function": {"name": "g"}}</tool_call>x'),
+    (204, '<|python_tag|>{"name": "f", "parameters": {}}; {"name": "other"}'),
+]
+
+
 def seeds():
     """(target, bytes) of every seed."""
     tiny_data = b"".join(data for _, _, data in TINY.values())
@@ -142,6 +173,12 @@ def seeds():
     yield "tokenizer", b"\1" + sentencepiece()
     yield "tokenizer", b"\2" + tekken()
     yield "step_meta", step_meta()
+    for kind, source in GRAMMARS:
+        yield "grammar", bytes([kind]) + source.encode()
+    for line in (ROOT / "tests/cluster/data/json_schemas.jsonl").read_text().splitlines():
+        yield "grammar", b"\0" + json.dumps(json.loads(line)["schema"]).encode()
+    for flags, text in OUTPUTS:
+        yield "output", bytes([flags]) + text.encode()
     for i, request in enumerate(http_requests()):
         yield "http", bytes([(0, 6, 63, 255)[i % 4]]) + request
     for line in BATCH:

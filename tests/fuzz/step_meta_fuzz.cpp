@@ -40,7 +40,9 @@ int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   }
   for (const worker::SlotRecord& record : view->registrations) {
     sum = sum + Sum(view->tokens(record)) + Sum(view->stop_ids(record)) +
-          Sum(view->bias_ids(record)) + Sum(view->bias_values(record));
+          Sum(view->bias_ids(record)) + Sum(view->bias_values(record)) +
+          Sum(view->end_ids(record)) + Sum(std::span<const char>(view->grammar_source(record))) +
+          Sum(std::span<const char>(view->begins_after(record)));
   }
   return 0;
 }

@@ -15,6 +15,7 @@
 #include "common/rpc/status.h"
 #include "common/size.h"
 #include "common/status.h"
+#include "common/text/grammar_cache.h"
 #include "common/version.h"
 #include "worker/service/memory_profile.h"
 #include "worker/service/step_session.h"
@@ -30,6 +31,7 @@ constexpr uint32_t kMostTokens = 1 << 20;     // of a step, and of a sequence
 constexpr uint32_t kMostSequences = 1 << 16;  // slots
 constexpr uint32_t kMostLogprobs = 1 << 12;
 constexpr uint64_t kMostKvBlocks = 1 << 26;  // positions in the cache are int32
+constexpr size_t kKeptGrammars = 128;        // more than the router keeps
 
 double MsSince(Clock::time_point start) {
   return std::chrono::duration<double, std::milli>(Clock::now() - start).count();
@@ -81,6 +83,27 @@ StageModelOptions ModelOptions(const v1::LoadRequest& request) {
           .max_batched_tokens = static_cast<int32_t>(request.max_batched_tokens()),
           .max_sequences = static_cast<int32_t>(request.max_sequences()),
           .max_model_len = static_cast<int32_t>(request.max_model_len())};
+}
+
+text::TokenTable FromProto(const v1::TokenTable& table) {
+  return {.kinds = table.kinds(),
+          .offsets = {table.offsets().begin(), table.offsets().end()},
+          .bytes = table.bytes(),
+          .eos_ids = {table.eos_ids().begin(), table.eos_ids().end()},
+          .n_logits = table.n_logits()};
+}
+
+// Without a table there are no grammars; one that does not suit is an error.
+absl::StatusOr<std::shared_ptr<text::GrammarCache>> MakeGrammars(const v1::LoadRequest& request,
+                                                                 int32_t vocab_size) {
+  if (!request.has_token_table()) return nullptr;
+  if (request.token_table().n_logits() != vocab_size) {
+    return absl::InvalidArgumentError(fmt::format("a token table for {} logits; the model has {}",
+                                                  request.token_table().n_logits(), vocab_size));
+  }
+  SC_ASSIGN_OR_RETURN(auto vocabulary,
+                      text::GrammarVocabulary::Make(FromProto(request.token_table())));
+  return std::make_shared<text::GrammarCache>(std::move(vocabulary), kKeptGrammars);
 }
 
 }  // namespace
@@ -193,6 +216,12 @@ absl::Status StageService::DoLoad(const v1::LoadRequest& request,
   SC_ASSIGN_OR_RETURN(model_, load_(ModelOptions(request), ops_, on_progress));
   const double load_ms = MsSince(started);
 
+  SC_ASSIGN_OR_RETURN(auto grammars, MakeGrammars(request, model_->spec().vocab_size));
+  {
+    std::lock_guard lock(mutex_);
+    grammars_ = std::move(grammars);
+  }
+
   v1::LoadProgress last;
   SC_ASSIGN_OR_RETURN(
       *last.mutable_report(),
@@ -262,7 +291,8 @@ absl::Status StageService::DoJoin(const v1::JoinRequest& request) {
                               .stage = static_cast<int32_t>(request.stage()),
                               .n_stages = static_cast<int32_t>(request.n_stages()),
                               .limits = limits,
-                              .kv_blocks = kv_blocks},
+                              .kv_blocks = kv_blocks,
+                              .grammars = Grammars()},
         model_.get(), ops_, transport_);
   } catch (const std::bad_alloc&) {
     const absl::Status status = absl::ResourceExhaustedError(
@@ -276,6 +306,28 @@ absl::Status StageService::DoJoin(const v1::JoinRequest& request) {
   executor_ = std::move(executor);
   epoch_ = request.epoch();
   return absl::OkStatus();
+}
+
+std::shared_ptr<text::GrammarCache> StageService::Grammars() {
+  std::lock_guard lock(mutex_);
+  return grammars_;
+}
+
+grpc::Status StageService::PrepareGrammar(grpc::ServerContext*, const v1::SlotGrammar* request,
+                                          v1::PrepareGrammarResponse*) {
+  const std::shared_ptr<text::GrammarCache> grammars = Grammars();
+  if (grammars == nullptr) {
+    return ToGrpc(absl::FailedPreconditionError("this worker was given no vocabulary"));
+  }
+  if (!v1::GrammarKind_IsValid(request->kind())) {
+    return ToGrpc(absl::InvalidArgumentError("an unknown kind of grammar"));
+  }
+  return ToGrpc(grammars
+                    ->Get({.kind = static_cast<text::GrammarKind>(request->kind()),
+                           .text = request->source(),
+                           .any_whitespace = request->any_whitespace(),
+                           .begins_after = request->begins_after()})
+                    .status());
 }
 
 grpc::ServerBidiReactor<v1::StepRequest, v1::StepResponse>* StageService::Step(

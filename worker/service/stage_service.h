@@ -41,6 +41,8 @@ class StageService final : public v1::Stage::WithCallbackMethod_Step<v1::Stage::
                     v1::JoinResponse* response) override;
   grpc::ServerBidiReactor<v1::StepRequest, v1::StepResponse>* Step(
       grpc::CallbackServerContext* context) override;
+  grpc::Status PrepareGrammar(grpc::ServerContext* context, const v1::SlotGrammar* request,
+                              v1::PrepareGrammarResponse* response) override;
   grpc::Status Drain(grpc::ServerContext* context, const v1::DrainRequest* request,
                      v1::DrainResponse* response) override;
   grpc::Status Stats(grpc::ServerContext* context, const v1::StatsRequest* request,
@@ -59,6 +61,7 @@ class StageService final : public v1::Stage::WithCallbackMethod_Step<v1::Stage::
   absl::Status DoJoin(const v1::JoinRequest& request);
   // Ends the epoch, if there is one, and waits for its threads.
   void StopExecutor(const absl::Status& reason);
+  std::shared_ptr<text::GrammarCache> Grammars();
 
   kernels::Ops* const ops_;
   const int32_t n_threads_;
@@ -70,6 +73,8 @@ class StageService final : public v1::Stage::WithCallbackMethod_Step<v1::Stage::
   bool shut_down_ = false;                   // guarded by mutex_
   std::shared_ptr<StageExecutor> executor_;  // guarded by mutex_; of the epoch last joined
   uint64_t epoch_ = 0;                       // guarded by mutex_; of that executor
+  // Guarded by mutex_; of the last stage loaded, null on others.
+  std::shared_ptr<text::GrammarCache> grammars_;
 
   // Touched only in the state that the call holds.
   v1::LoadRequest loaded_;

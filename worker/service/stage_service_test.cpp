@@ -213,6 +213,37 @@ void RequireServes(std::vector<std::unique_ptr<StepStream>>& streams, uint64_t e
   CHECK(tokens == alone.generated);
 }
 
+v1::TokenTable Table(int32_t n_logits) {
+  v1::TokenTable table;
+  table.set_kinds(std::string("\1\1", 2));
+  for (uint32_t offset : {0, 1, 2}) table.add_offsets(offset);
+  table.set_bytes("ab");
+  table.set_n_logits(n_logits);
+  return table;
+}
+
+TEST_CASE("a grammar is compiled ahead by the stage that was given a vocabulary") {
+  Worker worker;
+  const auto prepare = [&](const std::string& regex) {
+    v1::SlotGrammar grammar;
+    grammar.set_kind(v1::GRAMMAR_KIND_REGEX);
+    grammar.set_source(regex);
+    grpc::ClientContext context;
+    v1::PrepareGrammarResponse response;
+    return worker.stub().PrepareGrammar(&context, grammar, &response).error_code();
+  };
+  CHECK(prepare("a+") == grpc::StatusCode::FAILED_PRECONDITION);
+  v1::LoadRequest request = LoadRequestFor(0, 1);
+  REQUIRE(Load(worker, request).status.ok());
+  CHECK(prepare("a+") == grpc::StatusCode::FAILED_PRECONDITION);
+  *request.mutable_token_table() = Table(kToyVocab);
+  REQUIRE(Load(worker, request).status.ok());
+  CHECK(prepare("a+") == grpc::StatusCode::OK);
+  CHECK(prepare("c") == grpc::StatusCode::INVALID_ARGUMENT);
+  *request.mutable_token_table() = Table(kToyVocab + 1);
+  CHECK(Load(worker, request).status.error_code() == grpc::StatusCode::INVALID_ARGUMENT);
+}
+
 TEST_CASE("a worker tells what it is") {
   Worker worker;
   grpc::ClientContext context;

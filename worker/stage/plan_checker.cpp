@@ -6,6 +6,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "common/status.h"
+#include "common/text/grammar.h"
 
 namespace stagecoach::worker {
 namespace {
@@ -90,11 +91,32 @@ absl::Status PlanChecker::CheckRegistration(const StepMetaView& meta, const Slot
   if (r.n_logprobs > limits_.max_logprobs || r.n_prompt_logprobs > limits_.max_logprobs) {
     return Invalid(r.slot, absl::StrCat("more than ", limits_.max_logprobs, " log-probabilities"));
   }
+  if (r.has_grammar()) SC_RETURN_IF_ERROR(CheckGrammar(meta, r));
   Slot& slot = slots_[r.slot];
   slot.registered = true;
   slot.n_computed = 0;
   slot.n_tokens = r.n_tokens;
   std::fill(slot.n_blocks.begin(), slot.n_blocks.end(), 0);
+  return absl::OkStatus();
+}
+
+absl::Status PlanChecker::CheckGrammar(const StepMetaView& meta, const SlotRecord& r) {
+  const uint32_t kind = (r.grammar_flags & kGrammarKindMask) - 1;
+  if (kind > static_cast<uint32_t>(text::GrammarKind::kLark) ||
+      (r.grammar_flags & ~(kGrammarKindMask | kAnyWhitespaceFlag | kEndLateFlag)) != 0) {
+    return Invalid(r.slot, "an unknown kind of grammar");
+  }
+  if (uint64_t{r.n_grammar_bytes} + r.n_after_bytes > text::kMaxGrammarBytes) {
+    return Invalid(r.slot, absl::StrCat("a grammar of ", r.n_grammar_bytes, " bytes; at most ",
+                                        text::kMaxGrammarBytes, " are possible"));
+  }
+  if (r.n_end == 0) return Invalid(r.slot, "a grammar without a token that ends it");
+  for (int32_t id : meta.end_ids(r)) {
+    if (id < 0 || id >= limits_.vocab_size) {
+      return Invalid(r.slot, absl::StrCat("end id ", id, " is outside the vocabulary of ",
+                                          limits_.vocab_size));
+    }
+  }
   return absl::OkStatus();
 }
 

@@ -33,6 +33,7 @@ class PlanChecker {
 
   absl::Status CheckRelease(uint32_t slot);
   absl::Status CheckRegistration(const StepMetaView& meta, const SlotRecord& record);
+  absl::Status CheckGrammar(const StepMetaView& meta, const SlotRecord& record);
   absl::Status CheckSlot(const StepMetaView& meta, size_t i);
   absl::Status CheckBlocks(const StepMetaView& meta, size_t i, Slot& slot);
 

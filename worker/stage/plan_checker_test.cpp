@@ -132,6 +132,17 @@ TEST_CASE("what is out of range is an invalid argument") {
   SECTION("negative temperature") {
     plan.mutable_registrations(0)->mutable_sampling()->set_temperature(-1);
   }
+  SECTION("a grammar that nothing ends") {
+    plan.mutable_registrations(0)->mutable_sampling()->mutable_grammar();
+  }
+  SECTION("an end id") {
+    plan.mutable_registrations(0)->mutable_sampling()->mutable_grammar()->add_end_ids(100);
+  }
+  SECTION("a large grammar") {
+    auto* grammar = plan.mutable_registrations(0)->mutable_sampling()->mutable_grammar();
+    grammar->add_end_ids(0);
+    grammar->set_source(std::string((256 << 10) + 1, 'a'));
+  }
   SECTION("start") { Compute(plan, 0, 1, 4, false, {0}); }
   SECTION("block") { Compute(plan, 0, 0, 4, false, {8}); }
   SECTION("too few blocks") { Compute(plan, 0, 0, 17, false, {0}); }

@@ -20,10 +20,13 @@ void FillLogprobs(const kernels::SampleRow& row, const kernels::SampledToken& sa
 
 }  // namespace
 
-Sampler::Sampler(const StageLimits& limits, StageModel* model, kernels::Ops* ops)
+Sampler::Sampler(const StageLimits& limits, StageModel* model, kernels::Ops* ops,
+                 GrammarMasks* masks, StageClock* clock)
     : vocab_size_(model->spec().vocab_size),
       model_(model),
       ops_(ops),
+      masks_(masks),
+      clock_(clock),
       max_logprobs_(limits.max_logprobs) {
   const size_t n_rows = static_cast<size_t>(model->max_logit_rows());
   wants_.reserve(limits.max_batched_tokens);
@@ -41,14 +44,14 @@ absl::Status Sampler::Run(const StepMetaView& meta, const StepBatch& batch, cons
   CollectWants(meta, batch, slots);
   for (size_t first = 0; first < wants_.size(); first += rows_.size()) {
     const size_t n = std::min(rows_.size(), wants_.size() - first);
+    for (size_t i = 0; i < n; ++i) rows_[i] = wants_[first + i].row;
+    const float* logits = model_->Logits(hidden, std::span(rows_).first(n));
+    // After the logits are on their way: masks are computed meanwhile.
     for (size_t i = 0; i < n; ++i) {
-      const Want& want = wants_[first + i];
-      rows_[i] = want.row;
-      sample_rows_[i] = MakeRow(meta, slots, want);
+      sample_rows_[i] = MakeRow(meta, slots, wants_[first + i]);
       sampled_[i] = {.top_ids = top_ids_.data() + i * max_logprobs_,
                      .top_logprobs = top_logprobs_.data() + i * max_logprobs_};
     }
-    const float* logits = model_->Logits(hidden, std::span(rows_).first(n));
     ops_->Sample({.logits = logits,
                   .vocab = vocab_size_,
                   .rows = std::span(sample_rows_).first(n),
@@ -84,8 +87,9 @@ void Sampler::CollectWants(const StepMetaView& meta, const StepBatch& batch,
 }
 
 kernels::SampleRow Sampler::MakeRow(const StepMetaView& meta, const SlotTable& slots,
-                                    const Want& want) const {
-  const SlotSamplingState& state = slots.sampling(meta.slots[want.plan_index]);
+                                    const Want& want) {
+  const uint32_t slot = meta.slots[want.plan_index];
+  const SlotSamplingState& state = slots.sampling(slot);
   const SlotRecord& record = state.record;
   if (want.prompt_token >= 0) {
     return {.given_token = want.prompt_token, .n_logprobs = record.n_prompt_logprobs};
@@ -106,7 +110,25 @@ kernels::SampleRow Sampler::MakeRow(const StepMetaView& meta, const SlotTable& s
                          .bias_values = state.bias_values,
                          .n_logprobs = record.n_logprobs};
   if (position - record.n_prompt < record.min_tokens) row.forbidden = state.stop_ids;
+  if (!record.has_grammar()) return row;
+
+  const TokenMask& mask = AwaitMask(slot);
+  if (!mask.status.ok()) return row;
+  row.allowed = mask.words;
+  const auto allowed = [&](int32_t id) { return (mask.words[id / 32] >> (id % 32) & 1) != 0; };
+  const auto n_forbidden = std::count_if(row.forbidden.begin(), row.forbidden.end(), allowed);
+  // Where the grammar leaves nothing else, it wins.
+  if (n_forbidden >= mask.n_allowed) row.forbidden = {};
   return row;
+}
+
+const TokenMask& Sampler::AwaitMask(uint32_t slot) {
+  if (!masks_->IsReady(slot)) {
+    clock_->Enter(StageState::kWaitMask);
+    masks_->Await(slot);
+    clock_->Enter(StageState::kCompute);
+  }
+  return masks_->Await(slot);
 }
 
 void Sampler::Report(const StepMetaView& meta, const Want& want, const kernels::SampleRow& row,
@@ -124,6 +146,7 @@ void Sampler::Report(const StepMetaView& meta, const Want& want, const kernels::
   out->set_sampled(true);
   out->set_token(sampled.token);
   if (row.n_logprobs >= 0) FillLogprobs(row, sampled, out->mutable_logprobs());
+  if (masks_->Has(slot)) out->set_failure(std::string(masks_->Await(slot).status.message()));
   tokens_.push_back({slot, sampled.token});
 }
 

@@ -10,7 +10,9 @@
 #include "kernels/ops.h"
 #include "worker/model/stage_model.h"
 #include "worker/model/step_batch.h"
+#include "worker/stage/grammar_masks.h"
 #include "worker/stage/slot_table.h"
+#include "worker/stage/stage_clock.h"
 #include "worker/stage/stage_limits.h"
 #include "worker/stage/step_meta.h"
 
@@ -30,8 +32,9 @@ static_assert(sizeof(TokenRecord) == 8);
 
 class Sampler {
  public:
-  // `model` (which is the last stage's) and `ops` outlive the sampler.
-  Sampler(const StageLimits& limits, StageModel* model, kernels::Ops* ops);
+  // `model` (which is the last stage's) and all others outlive the sampler.
+  Sampler(const StageLimits& limits, StageModel* model, kernels::Ops* ops, GrammarMasks* masks,
+          StageClock* clock);
 
   // hidden: [T, hidden_size], after the last layer. Fills in `result` and tokens(). Takes as many
   // turns as max_logit_rows() demands.
@@ -50,14 +53,17 @@ class Sampler {
   };
 
   void CollectWants(const StepMetaView& meta, const StepBatch& batch, const SlotTable& slots);
-  kernels::SampleRow MakeRow(const StepMetaView& meta, const SlotTable& slots,
-                             const Want& want) const;
+  // Waits for the mask of a row that keeps to a grammar.
+  kernels::SampleRow MakeRow(const StepMetaView& meta, const SlotTable& slots, const Want& want);
+  const TokenMask& AwaitMask(uint32_t slot);
   void Report(const StepMetaView& meta, const Want& want, const kernels::SampleRow& row,
               const kernels::SampledToken& sampled, v1::StepResult* result);
 
   const int32_t vocab_size_;
   StageModel* const model_;
   kernels::Ops* const ops_;
+  GrammarMasks* const masks_;
+  StageClock* const clock_;
   std::vector<Want> wants_;
   std::vector<TokenRecord> tokens_;
   // Of one turn: [max_logit_rows], the last two by max_logprobs.

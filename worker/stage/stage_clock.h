@@ -9,16 +9,16 @@
 
 namespace stagecoach::worker {
 
-enum class StageState : size_t { kIdle, kWaitInput, kCompute, kWaitSend };
+enum class StageState : size_t { kIdle, kWaitInput, kCompute, kWaitMask, kWaitSend };
 
 class StageClock {
  public:
   using Clock = std::chrono::steady_clock;
 
   struct Times {
-    std::array<double, 4> ms{};  // by StageState
+    std::array<double, 5> ms{};  // by StageState
     double of(StageState state) const { return ms[static_cast<size_t>(state)]; }
-    double elapsed_ms() const { return ms[0] + ms[1] + ms[2] + ms[3]; }
+    double elapsed_ms() const { return ms[0] + ms[1] + ms[2] + ms[3] + ms[4]; }
   };
 
   void Enter(StageState state) {

@@ -1,5 +1,6 @@
 #include "worker/stage/stage_executor.h"
 
+#include <algorithm>
 #include <cstring>
 #include <utility>
 
@@ -8,6 +9,11 @@
 
 namespace stagecoach::worker {
 namespace {
+
+// Masks are a matter of microseconds; more threads would take cores from the layers.
+int MaskThreads() {
+  return std::clamp(static_cast<int>(std::thread::hardware_concurrency()) / 4, 1, 4);
+}
 
 constexpr size_t kHiddenAhead = 2;  // frames taken from the transport before compute wants them
 
@@ -32,7 +38,11 @@ StageExecutor::StageExecutor(const Config& config, StageModel* model, kernels::O
       plans_(kMaxPlansAhead),
       steps_(kMaxPlansAhead),
       hidden_(kHiddenAhead) {
-  if (config_.is_last()) sampler_ = std::make_unique<Sampler>(config_.limits, model_, ops_);
+  if (config_.is_last()) {
+    masks_ = std::make_unique<GrammarMasks>(config_.grammars, config_.limits.max_sequences,
+                                            MaskThreads());
+    sampler_ = std::make_unique<Sampler>(config_.limits, model_, ops_, masks_.get(), &clock_);
+  }
   const auto start = [this](absl::Status (StageExecutor::*loop)()) {
     threads_.emplace_back([this, loop] { RunThread(loop); });
   };
@@ -138,6 +148,8 @@ absl::Status StageExecutor::MetadataLoop() {
     SC_RETURN_IF_ERROR(checker_.Check(step.view));
     if (!config_.is_last()) {
       SC_RETURN_IF_ERROR(transport_->Send(Channel::kMetadata, step.view.step, step.bytes));
+    } else {
+      step.grammars = masks_->Begin(step.view);
     }
     step.ready_at = StageClock::Clock::now();
     SC_RETURN_IF_ERROR(steps_.Push(std::move(step)));
@@ -189,6 +201,7 @@ absl::Status StageExecutor::ComputeLoop() {
 absl::Status StageExecutor::RunStep(const KnownStep& step) {
   const StepMetaView& meta = step.view;
   slots_.Apply(meta);
+  if (masks_ != nullptr) masks_->Apply(meta, step.grammars);
   batch_.Build(meta, slots_);
   SC_RETURN_IF_ERROR(config_.is_first() ? TakeTokens(step) : TakeHidden(step));
   if (meta.n_rows > 0) model_->Forward(batch_.batch(), model_->hidden_buffer());
@@ -245,6 +258,7 @@ absl::Status StageExecutor::Sample(const StepMetaView& meta) {
   const auto tokens = sampler_->tokens();
   for (const TokenRecord& token : tokens) {
     SC_RETURN_IF_ERROR(slots_.AcceptToken(meta.step, token.slot, token.token));
+    masks_->Accept(token.slot, token.token);
   }
   if (!config_.is_first() && !tokens.empty()) {
     clock_.Enter(StageState::kWaitSend);
@@ -280,6 +294,7 @@ v1::StatsResponse StageExecutor::Stats(bool reset) {
   stats.set_elapsed_ms(times.elapsed_ms());
   stats.set_compute_ms(times.of(StageState::kCompute));
   stats.set_wait_input_ms(times.of(StageState::kWaitInput));
+  stats.set_wait_mask_ms(times.of(StageState::kWaitMask));
   stats.set_wait_send_ms(times.of(StageState::kWaitSend));
   stats.set_idle_ms(times.of(StageState::kIdle));
 

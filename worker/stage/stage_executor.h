@@ -7,6 +7,7 @@
 //   hidden    takes hidden states (not on the first stage)
 //   tokens    takes sampled tokens (first of several stages)
 //   compute   carries out the steps strictly in order; alone touches model, ops and slot table
+//   masks     some (last stage): compile grammars and compute what they allow next
 //
 // Any failure closes the epoch: all threads end, the listener hears why once, and the executor is
 // done. A new epoch is a new executor.
@@ -23,11 +24,13 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "common/text/grammar_cache.h"
 #include "kernels/ops.h"
 #include "stagecoach/v1/stage.pb.h"
 #include "stagecoach/v1/step.pb.h"
 #include "worker/model/stage_model.h"
 #include "worker/stage/batch_builder.h"
+#include "worker/stage/grammar_masks.h"
 #include "worker/stage/plan_checker.h"
 #include "worker/stage/sampler.h"
 #include "worker/stage/slot_table.h"
@@ -57,6 +60,8 @@ class StageExecutor {
     int32_t n_stages = 1;
     StageLimits limits;
     std::vector<uint64_t> kv_blocks;  // by KV group
+    // Last stage; null: sequences with a grammar fail.
+    std::shared_ptr<text::GrammarCache> grammars;
 
     bool is_first() const { return stage == 0; }
     bool is_last() const { return stage + 1 == n_stages; }
@@ -96,6 +101,7 @@ class StageExecutor {
   struct KnownStep {
     std::string bytes;
     StepMetaView view;
+    std::vector<std::shared_ptr<GrammarSequence>> grammars;  // by registration; last stage
     Time ready_at;
   };
   struct ArrivedHidden {
@@ -124,9 +130,10 @@ class StageExecutor {
   Transport* const transport_;
 
   PlanChecker checker_;  // metadata thread
-  SlotTable slots_;      // compute thread, as are the next three
+  SlotTable slots_;      // compute thread, as are the next four
   BatchBuilder batch_;
-  std::unique_ptr<Sampler> sampler_;  // last stage
+  std::unique_ptr<GrammarMasks> masks_;  // last stage, as the next
+  std::unique_ptr<Sampler> sampler_;
   std::vector<ArrivedToken> taken_tokens_;
 
   ClosableQueue<v1::StepPlan> plans_;  // first stage

@@ -46,6 +46,33 @@ void VarySampling(std::vector<ToySequence>& sequences) {
   }
 }
 
+// Every kind of grammar beside sequences without one, some with min_tokens or ignore_eos.
+void AddGrammars(std::vector<ToySequence>& sequences) {
+  const std::vector<std::pair<v1::GrammarKind, const char*>> grammars = {
+      {v1::GRAMMAR_KIND_JSON_SCHEMA,
+       R"({"type":"object","properties":{"a":{"type":"integer"},"b":{"type":"string"}},
+           "required":["a","b"],"additionalProperties":false})"},
+      {v1::GRAMMAR_KIND_JSON_OBJECT, ""},
+      {v1::GRAMMAR_KIND_REGEX, "(ab|[0-9]{2,4})*"},
+      {v1::GRAMMAR_KIND_CHOICE, R"(["true","null","ab12"])"},
+      {v1::GRAMMAR_KIND_LARK, "start: \"[\" /[a-f]+/ \"]\""},
+  };
+  for (size_t i = 0; i < sequences.size(); ++i) {
+    if (i % 3 == 2) continue;
+    v1::SlotSampling& sampling = sequences[i].sampling;
+    v1::SlotGrammar& grammar = *sampling.mutable_grammar();
+    const auto& [kind, source] = grammars[i % grammars.size()];
+    grammar.set_kind(kind);
+    grammar.set_source(source);
+    grammar.add_end_ids(0);
+    if (i % 2 == 0) grammar.add_end_ids(1);
+    grammar.set_end_late(i % 4 == 1);
+    grammar.set_any_whitespace(i % 5 == 0);
+    sampling.add_stop_ids(0);
+    sequences[i].n_generate = 20;
+  }
+}
+
 void RequireSameAsAlone(const std::vector<ToySequence>& sequences) {
   for (const ToySequence& sequence : sequences) {
     ToySequence alone{.prompt = sequence.prompt,
@@ -74,6 +101,7 @@ TEST_CASE("any split, chunk and plan-ahead gives what each sequence gives alone"
   const int32_t in_flight = GENERATE(1, 3, 200);
   auto sequences = RandomSequences(14, 7);
   VarySampling(sequences);
+  if (GENERATE(false, true)) AddGrammars(sequences);
   ToyPipeline pipeline(n_stages);
   pipeline.Start(1);
   // 14 sequences in 4 slots: slots and blocks are used again, also while their old steps are
@@ -88,6 +116,7 @@ TEST_CASE("any split, chunk and plan-ahead gives what each sequence gives alone"
 TEST_CASE("a sequence preempted and registered again goes on with the same tokens") {
   auto sequences = RandomSequences(1, 3);
   ToySequence& sequence = sequences[0];
+  if (GENERATE(false, true)) AddGrammars(sequences);
   sequence.n_generate = 10;
   ToySequence alone = sequence;
   GenerateAlone(&alone);
@@ -114,6 +143,46 @@ TEST_CASE("a sequence preempted and registered again goes on with the same token
   const auto result = pipeline.results().Next();
   REQUIRE(result.ok());
   CHECK(result->slots(0).token() == alone.generated[4]);
+}
+
+v1::StepPlan OneToken(const v1::SlotGrammar& grammar) {
+  v1::StepPlan plan;
+  plan.set_epoch(1);
+  plan.set_step(1);
+  auto* registration = plan.add_registrations();
+  registration->add_tokens(3);
+  registration->set_n_prompt(1);
+  *registration->mutable_sampling() = Greedy();
+  *registration->mutable_sampling()->mutable_grammar() = grammar;
+  auto* slot = plan.add_slots();
+  slot->set_n_tokens(1);
+  slot->set_sample(true);
+  for (int g = 0; g < 2; ++g) slot->add_new_blocks()->add_ids(0);
+  return plan;
+}
+
+TEST_CASE("a sequence whose grammar cannot be followed fails, the others go on") {
+  ToyPipeline pipeline(2);
+  pipeline.Start(1);
+  v1::SlotGrammar grammar;
+  grammar.set_kind(v1::GRAMMAR_KIND_REGEX);
+  grammar.set_source("(");
+  grammar.add_end_ids(0);
+  v1::StepPlan plan = OneToken(grammar);
+  plan.add_registrations()->CopyFrom(plan.registrations(0));
+  plan.mutable_registrations(1)->set_slot(1);
+  plan.mutable_registrations(1)->mutable_sampling()->mutable_grammar()->set_source("ab");
+  plan.add_slots()->CopyFrom(plan.slots(0));
+  plan.mutable_slots(1)->set_slot(1);
+  for (auto& blocks : *plan.mutable_slots(1)->mutable_new_blocks()) blocks.set_ids(0, 1);
+  REQUIRE(pipeline.first().Submit(plan).ok());
+  const auto result = pipeline.results().Next();
+  REQUIRE(result.ok());
+  REQUIRE(result->slots_size() == 2);
+  CHECK(result->slots(0).sampled());
+  CHECK(result->slots(0).failure().find("regex") != std::string::npos);
+  CHECK(result->slots(1).failure().empty());
+  CHECK(result->slots(1).token() >= 2);
 }
 
 TEST_CASE("a step without rows still has a result") {
@@ -225,8 +294,8 @@ TEST_CASE("stats add up and can be reset") {
   CHECK(stats.tokens() == n_tokens);
   CHECK(stats.steps() > 0);
   CHECK(stats.slots_in_use() > 0);
-  CHECK(std::abs(stats.compute_ms() + stats.wait_input_ms() + stats.wait_send_ms() +
-                 stats.idle_ms() - stats.elapsed_ms()) < 1e-6);
+  CHECK(std::abs(stats.compute_ms() + stats.wait_input_ms() + stats.wait_mask_ms() +
+                 stats.wait_send_ms() + stats.idle_ms() - stats.elapsed_ms()) < 1e-6);
   CHECK(stats.hidden().sent_frames() == stats.steps());
   CHECK(stats.hidden().sent_bytes() == n_tokens * kToyHidden * sizeof(float));
   CHECK(stats.metadata().sent_frames() == stats.steps());

@@ -59,8 +59,11 @@ Offsets OffsetsFor(const Header& h) {
   return o;
 }
 
+constexpr uint64_t WordsFor(uint64_t n_bytes) { return (n_bytes + 3) / 4; }
+
 uint64_t RecordWords(const SlotRecord& r) {
-  return uint64_t{r.n_tokens} + r.n_stop + 2 * uint64_t{r.n_bias};
+  return uint64_t{r.n_tokens} + r.n_stop + 2 * uint64_t{r.n_bias} + r.n_end +
+         WordsFor(r.n_grammar_bytes) + WordsFor(r.n_after_bytes);
 }
 
 absl::Status Malformed(std::string_view what) {
@@ -86,8 +89,14 @@ absl::Status CountPlan(const v1::StepPlan& plan, uint32_t n_groups, Header* h) {
           "step ", plan.step(), ", slot ", registration.slot(), ": ", sampling.bias_ids_size(),
           " bias ids, but ", sampling.bias_values_size(), " bias values"));
     }
+    if (!v1::GrammarKind_IsValid(sampling.grammar().kind())) {
+      return absl::InvalidArgumentError(absl::StrCat(
+          "step ", plan.step(), ", slot ", registration.slot(), ": an unknown kind of grammar"));
+    }
     n_words += registration.tokens_size() + sampling.stop_ids_size() +
-               2 * uint64_t(sampling.bias_ids_size());
+               2 * uint64_t(sampling.bias_ids_size()) + sampling.grammar().end_ids_size() +
+               WordsFor(sampling.grammar().source().size()) +
+               WordsFor(sampling.grammar().begins_after().size());
   }
   constexpr uint64_t kMost = std::numeric_limits<int32_t>::max() / 8;
   if (n_rows > kMost || n_blocks > kMost || n_words > kMost) {
@@ -105,6 +114,14 @@ absl::Status CountPlan(const v1::StepPlan& plan, uint32_t n_groups, Header* h) {
               .n_registrations = static_cast<uint32_t>(plan.registrations_size()),
               .n_words = static_cast<uint32_t>(n_words)};
   return absl::OkStatus();
+}
+
+uint32_t GrammarFlags(const v1::SlotSampling& sampling) {
+  if (!sampling.has_grammar()) return 0;
+  const v1::SlotGrammar& grammar = sampling.grammar();
+  return (static_cast<uint32_t>(grammar.kind()) + 1) |
+         (grammar.any_whitespace() ? kAnyWhitespaceFlag : 0) |
+         (grammar.end_late() ? kEndLateFlag : 0);
 }
 
 SlotRecord MakeRecord(const v1::SlotRegistration& registration, uint32_t words_begin) {
@@ -126,7 +143,11 @@ SlotRecord MakeRecord(const v1::SlotRegistration& registration, uint32_t words_b
                     .n_logprobs = s.n_logprobs(),
                     .n_prompt_logprobs = s.n_prompt_logprobs(),
                     .seed = s.seed(),
-                    .zero = 0};
+                    .grammar_flags = GrammarFlags(s),
+                    .n_end = static_cast<uint32_t>(s.grammar().end_ids_size()),
+                    .n_grammar_bytes = static_cast<uint32_t>(s.grammar().source().size()),
+                    .n_after_bytes = static_cast<uint32_t>(s.grammar().begins_after().size()),
+                    .zero = {}};
 }
 
 // Appends the values of a repeated field; returns the byte after them.
@@ -178,6 +199,12 @@ absl::Status EncodeStepMeta(const v1::StepPlan& plan, uint32_t n_groups, std::st
     word_at = Put(sampling.stop_ids(), word_at);
     word_at = Put(sampling.bias_ids(), word_at);
     word_at = Put(sampling.bias_values(), word_at);
+    word_at = Put(sampling.grammar().end_ids(), word_at);
+    for (const std::string* bytes :
+         {&sampling.grammar().source(), &sampling.grammar().begins_after()}) {
+      bytes->copy(word_at, bytes->size());
+      word_at += 4 * WordsFor(bytes->size());
+    }
   }
   return absl::OkStatus();
 }
@@ -251,6 +278,15 @@ std::span<const int32_t> StepMetaView::bias_ids(const SlotRecord& r) const {
 }
 std::span<const float> StepMetaView::bias_values(const SlotRecord& r) const {
   return {reinterpret_cast<const float*>(bias_ids(r).data() + r.n_bias), r.n_bias};
+}
+std::span<const int32_t> StepMetaView::end_ids(const SlotRecord& r) const {
+  return {bias_ids(r).data() + 2 * size_t{r.n_bias}, r.n_end};
+}
+std::string_view StepMetaView::grammar_source(const SlotRecord& r) const {
+  return {reinterpret_cast<const char*>(end_ids(r).data() + r.n_end), r.n_grammar_bytes};
+}
+std::string_view StepMetaView::begins_after(const SlotRecord& r) const {
+  return {grammar_source(r).data() + 4 * WordsFor(r.n_grammar_bytes), r.n_after_bytes};
 }
 
 }  // namespace stagecoach::worker

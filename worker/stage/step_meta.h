@@ -6,7 +6,7 @@
 //
 //   offset  type  header field
 //        0  u32   magic            "SCSM"
-//        4  u32   version          1
+//        4  u32   version          2
 //        8  u64   epoch
 //       16  u64   step
 //       24  u32   total_bytes      of header and arrays
@@ -30,7 +30,10 @@
 //   releases       u32[R]      slots freed before anything else
 //   registrations  SlotRecord[N]
 //                              variable part
-//   words          u32[W]      by registration: tokens, stop ids, bias ids (i32), bias values (f32)
+//   words          u32[W]      by registration: tokens, stop ids, bias ids (i32), bias values
+//   (f32),
+//                              a grammar's end ids (i32), source and begins_after (bytes, zeros to
+//                              a whole word)
 #pragma once
 
 #include <cstddef>
@@ -49,8 +52,13 @@ class StepPlan;
 namespace stagecoach::worker {
 
 inline constexpr uint32_t kStepMetaMagic = 0x4D534353;  // "SCSM"
-inline constexpr uint32_t kStepMetaVersion = 1;
+inline constexpr uint32_t kStepMetaVersion = 2;
 inline constexpr uint32_t kSampleFlag = 1;
+
+// SlotRecord::grammar_flags: in the lowest byte the GrammarKind + 1, 0 without a grammar.
+inline constexpr uint32_t kGrammarKindMask = 0xff;
+inline constexpr uint32_t kAnyWhitespaceFlag = 1 << 8;
+inline constexpr uint32_t kEndLateFlag = 1 << 9;
 
 // A registration's fixed part; fields as in v1::SlotRegistration and v1::SlotSampling.
 struct SlotRecord {
@@ -71,9 +79,15 @@ struct SlotRecord {
   int32_t n_logprobs;
   int32_t n_prompt_logprobs;
   uint64_t seed;
-  uint64_t zero;
+  uint32_t grammar_flags;
+  uint32_t n_end;            // of the grammar's end ids
+  uint32_t n_grammar_bytes;  // of its source
+  uint32_t n_after_bytes;    // of begins_after
+  uint32_t zero[2];
+
+  bool has_grammar() const { return grammar_flags != 0; }
 };
-static_assert(sizeof(SlotRecord) == 80);
+static_assert(sizeof(SlotRecord) == 96);
 
 // Views into the bytes that were decoded.
 struct StepMetaView {
@@ -99,6 +113,9 @@ struct StepMetaView {
   std::span<const int32_t> stop_ids(const SlotRecord& record) const;
   std::span<const int32_t> bias_ids(const SlotRecord& record) const;
   std::span<const float> bias_values(const SlotRecord& record) const;
+  std::span<const int32_t> end_ids(const SlotRecord& record) const;
+  std::string_view grammar_source(const SlotRecord& record) const;
+  std::string_view begins_after(const SlotRecord& record) const;
 };
 
 // Writes the plan to `out` (replaced). INVALID_ARGUMENT if it has no such form: lists of different

@@ -38,6 +38,14 @@ v1::StepPlan SamplePlan() {
     sampling->add_bias_values(-2.5f);
     sampling->set_n_logprobs(3);
     sampling->set_n_prompt_logprobs(-1);
+    if (slot == 1) continue;
+    auto* grammar = sampling->mutable_grammar();
+    grammar->set_kind(v1::GRAMMAR_KIND_LARK);
+    grammar->set_source("start: /a/");
+    grammar->set_end_late(true);
+    grammar->set_begins_after("</think>");
+    grammar->add_end_ids(1);
+    grammar->add_end_ids(2);
   }
   for (uint32_t slot : {1u, 3u}) {
     auto* delta = plan.add_slots();
@@ -90,6 +98,13 @@ TEST_CASE("what was encoded is read back in place") {
   CHECK(ToVector(view->stop_ids(record)) == std::vector<int32_t>{9});
   CHECK(ToVector(view->bias_ids(record)) == std::vector<int32_t>{4, 5});
   CHECK(ToVector(view->bias_values(record)) == std::vector<float>{1.5f, -2.5f});
+  CHECK_FALSE(record.has_grammar());
+  CHECK(view->grammar_source(record).empty());
+  const SlotRecord& with_grammar = view->registrations[0];
+  CHECK(with_grammar.grammar_flags == (v1::GRAMMAR_KIND_LARK + 1) + kEndLateFlag);
+  CHECK(view->grammar_source(with_grammar) == "start: /a/");
+  CHECK(ToVector(view->end_ids(with_grammar)) == std::vector<int32_t>{1, 2});
+  CHECK(view->begins_after(with_grammar) == "</think>");
 }
 
 TEST_CASE("arrays start at multiples of 16 bytes, where the counts say") {
@@ -107,7 +122,7 @@ TEST_CASE("arrays start at multiples of 16 bytes, where the counts say") {
   CHECK(offset(view->blocks) == 144);
   CHECK(offset(view->releases) == 176);
   CHECK(offset(view->registrations) == 192);
-  CHECK(offset(view->words) == 352);
+  CHECK(offset(view->words) == 384);
 }
 
 TEST_CASE("a plan without anything has a form") {
@@ -128,6 +143,10 @@ TEST_CASE("a plan that has no such form is refused") {
   plan.mutable_registrations(0)->mutable_sampling()->add_bias_ids(1);
   CHECK(absl::IsInvalidArgument(EncodeStepMeta(plan, 2, &bytes)));
   plan = SamplePlan();
+  plan.mutable_registrations(0)->mutable_sampling()->mutable_grammar()->set_kind(
+      static_cast<v1::GrammarKind>(-1));
+  CHECK(absl::IsInvalidArgument(EncodeStepMeta(plan, 2, &bytes)));
+  plan = SamplePlan();
   plan.mutable_slots(0)->set_n_tokens(0xffffffff);
   CHECK(absl::IsInvalidArgument(EncodeStepMeta(plan, 2, &bytes)));
 }
@@ -140,7 +159,7 @@ TEST_CASE("truncated, padded and foreign bytes are refused") {
   }
   CHECK_FALSE(DecodeStepMeta(bytes + std::string(16, '\0')).ok());
   std::string other_version = bytes;
-  other_version[4] = 2;
+  other_version[4] = 1;
   CHECK(absl::IsFailedPrecondition(DecodeStepMeta(other_version).status()));
   std::string shifted = " " + bytes;
   CHECK_FALSE(DecodeStepMeta(std::string_view(shifted).substr(1)).ok());
@@ -168,6 +187,9 @@ uint64_t ReadAll(const StepMetaView& view) {
     add(view.stop_ids(record));
     add(view.bias_ids(record));
     add(view.bias_values(record));
+    add(view.end_ids(record));
+    for (const char c : view.grammar_source(record)) sum += static_cast<uint8_t>(c);
+    for (const char c : view.begins_after(record)) sum += static_cast<uint8_t>(c);
   }
   return sum;
 }

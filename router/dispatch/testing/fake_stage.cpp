@@ -63,6 +63,18 @@ grpc::Status FakeStage::Join(grpc::ServerContext*, const v1::JoinRequest* reques
   return options_.join_status;
 }
 
+grpc::Status FakeStage::PrepareGrammar(grpc::ServerContext*, const v1::SlotGrammar* request,
+                                       v1::PrepareGrammarResponse*) {
+  std::lock_guard lock(mutex_);
+  grammars_.push_back(*request);
+  return options_.prepare_status;
+}
+
+std::vector<v1::SlotGrammar> FakeStage::grammars() {
+  std::lock_guard lock(mutex_);
+  return grammars_;
+}
+
 grpc::Status FakeStage::Step(grpc::ServerContext*, Stream* stream) {
   v1::StepRequest request;
   if (!stream->Read(&request) || !request.has_hello()) return grpc::Status::CANCELLED;

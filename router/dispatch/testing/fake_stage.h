@@ -21,6 +21,7 @@ class FakeStage final : public v1::Stage::Service {
   struct Options {
     grpc::Status load_status;
     grpc::Status join_status;
+    grpc::Status prepare_status;
     bool load_blocks = false;  // until the router cancels
     bool answers_hello = true;
     uint64_t kv_bytes = 1000;
@@ -45,7 +46,8 @@ class FakeStage final : public v1::Stage::Service {
 
   std::optional<v1::LoadRequest> load_request();
   std::optional<v1::JoinRequest> join_request();
-  std::vector<uint64_t> steps();  // of the plans that came
+  std::vector<v1::SlotGrammar> grammars();  // that were prepared
+  std::vector<uint64_t> steps();            // of the plans that came
 
  private:
   using Stream = grpc::ServerReaderWriter<v1::StepResponse, v1::StepRequest>;
@@ -56,6 +58,8 @@ class FakeStage final : public v1::Stage::Service {
                     grpc::ServerWriter<v1::LoadProgress>* writer) override;
   grpc::Status Join(grpc::ServerContext*, const v1::JoinRequest* request,
                     v1::JoinResponse*) override;
+  grpc::Status PrepareGrammar(grpc::ServerContext*, const v1::SlotGrammar* request,
+                              v1::PrepareGrammarResponse*) override;
   grpc::Status Step(grpc::ServerContext*, Stream* stream) override;
 
   const Options options_;
@@ -66,6 +70,7 @@ class FakeStage final : public v1::Stage::Service {
   std::condition_variable changed_;
   std::optional<v1::LoadRequest> load_request_;
   std::optional<v1::JoinRequest> join_request_;
+  std::vector<v1::SlotGrammar> grammars_;
   std::vector<uint64_t> steps_;
   Stream* stream_ = nullptr;  // while it is open
   bool step_ended_ = false;

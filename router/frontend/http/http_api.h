@@ -11,13 +11,13 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "common/work_queue.h"
 #include "router/frontend/http/api_keys.h"
 #include "router/frontend/http/api_request.h"
 #include "router/frontend/http/cors.h"
 #include "router/frontend/http/exchange.h"
 #include "router/frontend/http/http_metrics.h"
 #include "router/frontend/http/http_server.h"
-#include "router/frontend/work_queue.h"
 
 namespace stagecoach::router {
 class Frontend;

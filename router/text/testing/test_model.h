@@ -32,6 +32,12 @@ inline ServedModel TestModel() {
   REQUIRE(chat_template.ok());
   model.chat_template = *chat_template;
   model.defaults.eos_ids = {1};
+  static const auto vocabulary = [&] {
+    const auto table =
+        text::MakeTokenTable(*model.tokenizer, model.spec.vocab_size, model.defaults.eos_ids);
+    return text::GrammarVocabulary::Make(table.value()).value();
+  }();
+  model.grammars = MakeGrammarCache(vocabulary);
   model.dtype = "float32";
   model.max_model_len = 256;
   model.max_logprobs = 5;

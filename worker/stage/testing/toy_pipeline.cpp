@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <catch2/catch_test_macros.hpp>
 #include <numeric>
+#include <set>
 #include <thread>
 
 #include "common/status.h"
@@ -20,6 +21,24 @@ StageLimits ToyLimits() {
           .max_logprobs = 5,
           .vocab_size = kToyVocab,
           .n_kv_groups = 2};
+}
+
+std::shared_ptr<text::GrammarCache> ToyGrammars() {
+  text::TokenTable table{.offsets = {0}, .eos_ids = {0}, .n_logits = kToyVocab};
+  const auto add = [&](std::string_view bytes, int kind) {
+    table.kinds += static_cast<char>(kind);
+    table.bytes += bytes;
+    table.offsets.push_back(static_cast<uint32_t>(table.bytes.size()));
+  };
+  add("<end>", SC_GRAMMAR_TOKEN_SPECIAL);
+  add("<stop>", SC_GRAMMAR_TOKEN_SPECIAL);
+  for (const char* token : {"{\"", "\":", "},", "true", "null", "ab", "12", "[[", "]]", "\",\""}) {
+    add(token, SC_GRAMMAR_TOKEN_TEXT);
+  }
+  for (const char c : std::string_view("{}[]\":,.-+ 0123456789abcdefghijklmnopqrstu")) {
+    add({&c, 1}, SC_GRAMMAR_TOKEN_TEXT);
+  }
+  return std::make_shared<text::GrammarCache>(text::GrammarVocabulary::Make(table).value(), 4);
 }
 
 v1::SlotSampling Greedy() {
@@ -95,7 +114,8 @@ void ToyPipeline::Start(uint64_t epoch) {
                                                               .stage = i,
                                                               .n_stages = n_stages,
                                                               .limits = ToyLimits(),
-                                                              .kv_blocks = blocks},
+                                                              .kv_blocks = blocks,
+                                                              .grammars = ToyGrammars()},
                                         stage.model.get(), stage.ops.get(), stage.transport.get());
     REQUIRE(stage.executor->Attach(stage.heard.get()).ok());
   }
@@ -238,6 +258,34 @@ kernels::SampleRow RowFor(const ToySequence& sequence, const std::vector<int32_t
           .n_logprobs = s.n_logprobs()};
 }
 
+// The plain way: from the beginning for every token.
+std::vector<uint32_t> MaskAfter(const v1::SlotGrammar& grammar, std::span<const int32_t> generated,
+                                const text::GrammarVocabulary& vocabulary) {
+  const std::set<int32_t> ends(grammar.end_ids().begin(), grammar.end_ids().end());
+  std::vector<uint32_t> mask(vocabulary.n_mask_words());
+  const auto set = [&](int32_t id, bool value) {
+    const uint32_t bit = uint32_t{1} << (id % 32);
+    mask[id / 32] = value ? mask[id / 32] | bit : mask[id / 32] & ~bit;
+  };
+  const bool ended = std::any_of(generated.begin(), generated.end(),
+                                 [&](int32_t token) { return ends.contains(token); });
+  bool may_end = true;
+  if (!ended) {
+    const auto compiled =
+        vocabulary.Compile({static_cast<text::GrammarKind>(grammar.kind()), grammar.source(),
+                            grammar.any_whitespace(), grammar.begins_after()});
+    REQUIRE(compiled.ok());
+    const auto matcher = (*compiled)->NewMatcher().value();
+    REQUIRE(matcher->Consume(generated).ok());
+    may_end = matcher->Mask(mask).value();
+  }
+  for (int32_t id : ends) set(id, false);
+  const bool others =
+      std::any_of(mask.begin(), mask.end(), [](uint32_t word) { return word != 0; });
+  for (int32_t id : ends) set(id, may_end && !(grammar.end_late() && others));
+  return mask;
+}
+
 v1::Logprobs ToProto(const kernels::SampledToken& sampled, int32_t n) {
   v1::Logprobs out;
   out.set_chosen(sampled.logprob);
@@ -253,6 +301,7 @@ v1::Logprobs ToProto(const kernels::SampledToken& sampled, int32_t n) {
 void GenerateAlone(ToySequence* sequence) {
   ToyModel model({});
   const auto ops = kernels::MakeReferenceOps();
+  const auto grammars = ToyGrammars();
   REQUIRE(model.AllocateKv(std::vector<uint64_t>(2, 16)).ok());
   std::vector<int32_t> history = sequence->prompt;
   std::vector<int32_t> table(16);
@@ -276,6 +325,17 @@ void GenerateAlone(ToySequence* sequence) {
     std::vector<kernels::TokenCount> counts;
     std::vector<int32_t> forbidden;
     kernels::SampleRow row = RowFor(*sequence, history, &counts, &forbidden);
+    std::vector<uint32_t> mask;
+    if (!in_prompt && sequence->sampling.has_grammar()) {
+      mask = MaskAfter(sequence->sampling.grammar(), sequence->generated, *grammars->vocabulary());
+      row.allowed = mask;
+      int32_t n_left = 0;
+      for (int32_t id = 0; id < kToyVocab; ++id) {
+        const bool stops = std::count(forbidden.begin(), forbidden.end(), id) > 0;
+        n_left += (mask[id / 32] >> (id % 32) & 1) != 0 && !stops;
+      }
+      if (n_left == 0) row.forbidden = {};
+    }
     if (in_prompt) row = {.given_token = history[p + 1], .n_logprobs = n_logprobs};
     std::vector<int32_t> top_ids(5);
     std::vector<float> top(5);

@@ -12,6 +12,7 @@
 #include <string>
 #include <vector>
 
+#include "common/text/grammar_cache.h"
 #include "kernels/ops.h"
 #include "stagecoach/v1/step.pb.h"
 #include "worker/stage/stage_executor.h"
@@ -21,6 +22,10 @@
 namespace stagecoach::worker {
 
 StageLimits ToyLimits();
+
+// Over a vocabulary of kToyVocab: end tokens 0 and 1 (of which 0 is the checkpoint's), then JSON's
+// punctuation, letters, digits and some longer tokens.
+std::shared_ptr<text::GrammarCache> ToyGrammars();
 
 class ResultQueue final : public StepListener {
  public:

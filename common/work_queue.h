@@ -1,4 +1,4 @@
-// Threads for work on text.
+// Threads for work beside the main path.
 #pragma once
 
 #include <condition_variable>
@@ -10,7 +10,7 @@
 
 #include "absl/functional/any_invocable.h"
 
-namespace stagecoach::router {
+namespace stagecoach {
 
 // One queue, some threads; with one thread, tasks run in the order they were posted. Thread-safe.
 class WorkQueue {
@@ -34,4 +34,4 @@ class WorkQueue {
   std::vector<std::thread> threads_;
 };
 
-}  // namespace stagecoach::router
+}  // namespace stagecoach

@@ -1,8 +1,8 @@
-#include "router/frontend/work_queue.h"
+#include "common/work_queue.h"
 
 #include <utility>
 
-namespace stagecoach::router {
+namespace stagecoach {
 
 WorkQueue::WorkQueue(int n_threads) {
   for (int i = 0; i < n_threads; ++i) threads_.emplace_back([this] { Run(); });
@@ -51,4 +51,4 @@ void WorkQueue::Run() {
   }
 }
 
-}  // namespace stagecoach::router
+}  // namespace stagecoach

@@ -1,0 +1,35 @@
+#include "router/dispatch/grammar_client.h"
+
+#include <fmt/format.h>
+#include <grpcpp/grpcpp.h>
+
+#include <chrono>
+#include <memory>
+
+#include "common/rpc/server.h"
+#include "common/rpc/status.h"
+#include "stagecoach/v1/stage.grpc.pb.h"
+
+namespace stagecoach::router {
+namespace {
+
+// The router has compiled it in some seconds at most.
+constexpr auto kTimeout = std::chrono::seconds(30);
+
+}  // namespace
+
+PrepareGrammar MakeGrammarClient(const std::string& last_stage_address) {
+  std::shared_ptr<v1::Stage::Stub> stub =
+      v1::Stage::NewStub(MakeChannel(last_stage_address, kMaxInternalMessageBytes));
+  return [stub, last_stage_address](const v1::SlotGrammar& grammar) {
+    grpc::ClientContext context;
+    context.set_deadline(std::chrono::system_clock::now() + kTimeout);
+    v1::PrepareGrammarResponse response;
+    const absl::Status status = FromGrpc(stub->PrepareGrammar(&context, grammar, &response));
+    if (status.ok() || absl::IsInvalidArgument(status)) return status;
+    return absl::UnavailableError(fmt::format("the last stage ({}) cannot take the grammar: {}",
+                                              last_stage_address, std::string(status.message())));
+  };
+}
+
+}  // namespace stagecoach::router

@@ -1,0 +1,105 @@
+#include "router/text/chat_output.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "common/status.h"
+#include "router/text/tool_grammar.h"
+
+namespace stagecoach::router {
+namespace {
+
+constexpr std::string_view kLarkField = "sampling.grammar.lark: ";
+
+absl::Status ReadJsonEvents(const v1::JsonEvents& events, const v1::SamplingParams& sampling,
+                            OutputFormat* format) {
+  const std::vector<std::string> paths(events.paths().begin(), events.paths().end());
+  auto parsed = JsonPaths::Parse(paths);
+  if (!parsed.ok()) {
+    return absl::InvalidArgumentError(
+        fmt::format("json_events.{}", std::string(parsed.status().message())));
+  }
+  format->json_events = *std::move(parsed);
+  const bool all_is_json = format->separate_reasoning || !format->reasoning_is_open;
+  if (all_is_json &&
+      (sampling.grammar().has_json_schema() || sampling.grammar().has_json_object())) {
+    format->json_source = JsonEventParser::Source::kConstrained;
+  }
+  return absl::OkStatus();
+}
+
+bool EndsInside(std::string_view text, std::string_view tag) {
+  const size_t last = text.find_last_not_of(" \t\r\n");
+  return last != std::string_view::npos && text.substr(0, last + 1).ends_with(tag);
+}
+
+}  // namespace
+
+absl::Status ApplyToolChoice(const ServedModel& model, const v1::ChatRequest& request,
+                             const ChatPrompt& prompt, v1::SamplingParams& sampling) {
+  const v1::ToolChoice& choice = request.tool_choice();
+  if (!v1::ToolChoice::Mode_IsValid(choice.mode())) {
+    return absl::InvalidArgumentError("tool_choice.mode: is unknown");
+  }
+  const bool named = choice.mode() == v1::ToolChoice::NAMED;
+  if (!named && choice.mode() != v1::ToolChoice::REQUIRED) return absl::OkStatus();
+  if (prompt.tools.empty()) return absl::InvalidArgumentError("tool_choice: there are no tools");
+  if (sampling.has_grammar()) {
+    return absl::InvalidArgumentError(
+        "tool_choice: excludes another form of the text, as calls have one of their own");
+  }
+  std::vector<ToolSpec> tools = prompt.tools;
+  if (named) {
+    std::erase_if(tools, [&](const ToolSpec& tool) { return tool.name != choice.name(); });
+    if (tools.empty()) {
+      return absl::InvalidArgumentError(
+          fmt::format("tool_choice.name: no tool is named '{}'", choice.name()));
+    }
+  }
+  const bool parallel = !request.has_parallel_tool_calls() || request.parallel_tool_calls();
+  sampling.mutable_grammar()->set_lark(
+      ToolGrammar(prompt.family, tools, parallel && !named, *model.tokenizer));
+  return absl::OkStatus();
+}
+
+absl::Status InTermsOfTools(const absl::Status& status) {
+  const std::string message(status.message());
+  if (!message.starts_with(kLarkField)) return status;
+  return absl::Status(status.code(), "tools: " + message.substr(kLarkField.size()));
+}
+
+absl::StatusOr<OutputFormat> ChatOutput(const ServedModel& model, const v1::ChatRequest& request,
+                                        const ChatPrompt& prompt) {
+  OutputFormat format;
+  format.separate_reasoning =
+      model.has_reasoning && (!request.has_separate_reasoning() || request.separate_reasoning());
+  format.reasoning_is_open = model.has_reasoning && EndsInside(prompt.text, kBeginOfReasoning);
+  if (!prompt.tools.empty()) {
+    ToolCallParser::Options& tools = format.tools.emplace();
+    tools.family = prompt.family;
+    for (const ToolSpec& tool : prompt.tools) tools.names.push_back(tool.name);
+    tools.parallel = !request.has_parallel_tool_calls() || request.parallel_tool_calls();
+    tools.make_id = [family = prompt.family] { return MakeToolCallId(family); };
+  }
+  if (format.separate_reasoning || format.tools) {
+    format.shown_specials = SpelledSpecials(*model.tokenizer);
+  }
+  if (request.has_json_events()) {
+    SC_RETURN_IF_ERROR(ReadJsonEvents(request.json_events(), request.sampling(), &format));
+  }
+  return format;
+}
+
+absl::StatusOr<OutputFormat> PlainOutput(const v1::GenerateRequest& request) {
+  OutputFormat format;
+  if (request.has_json_events()) {
+    SC_RETURN_IF_ERROR(ReadJsonEvents(request.json_events(), request.sampling(), &format));
+  }
+  return format;
+}
+
+}  // namespace stagecoach::router

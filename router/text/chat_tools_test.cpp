@@ -1,0 +1,175 @@
+// Tools, thinking and JSON events, from a chat request to what the scheduler and the output get.
+#include <string>
+
+#include "catch2/catch_test_macros.hpp"
+#include "router/text/chat.h"
+#include "router/text/request_builder.h"
+#include "router/text/testing/test_model.h"
+
+namespace stagecoach::router {
+namespace {
+
+constexpr const char* kTools =
+    R"([{"type": "function", "function": {"name": "f", "parameters": {"type": "object"}}},
+        {"type": "function", "function": {"name": "g"}}])";
+
+// Shows everything that it is given.
+constexpr std::string_view kTemplate =
+    "{% for t in tools or [] %}{{ t.function.name }};{% endfor %}"
+    "{% for m in messages %}{{ m.role }}:{{ m.content }}"
+    "{% for c in m.tool_calls or [] %}<tool_call>{{ c.id }} {{ c.function.name }} "
+    "{{ c.function.arguments.a }}{% endfor %}"
+    "{% if m.tool_call_id %}={{ m.tool_call_id }} {{ m.name }}{% endif %}"
+    "{% if m.reasoning_content %}({{ m.reasoning_content }}){% endif %}|{% endfor %}";
+
+ServedModel Model(std::string_view source = kTemplate) {
+  ServedModel model = TestModel();
+  model.chat_template = text::ChatTemplate::FromSource(source).value();
+  model.max_model_len = 4096;
+  return model;
+}
+
+v1::ChatRequest Request() {
+  v1::ChatRequest request;
+  v1::ChatMessage& message = *request.add_messages();
+  message.set_role("user");
+  message.set_content("Hi");
+  return request;
+}
+
+v1::ChatRequest WithTools(v1::ToolChoice::Mode mode = v1::ToolChoice::AUTO) {
+  v1::ChatRequest request = Request();
+  request.set_tools(kTools);
+  request.mutable_tool_choice()->set_mode(mode);
+  return request;
+}
+
+std::string Refusal(const ServedModel& model, const v1::ChatRequest& request) {
+  const auto input = BuildGeneration(model, request);
+  REQUIRE(absl::IsInvalidArgument(input.status()));
+  return std::string(input.status().message());
+}
+
+TEST_CASE("a template gets calls with their arguments as objects, and answers to them") {
+  v1::ChatRequest request = Request();
+  v1::ChatMessage& call = *request.add_messages();
+  call.set_role("assistant");
+  call.set_reasoning("hm");
+  v1::ToolCall& one = *call.add_tool_calls();
+  one.set_id("call_1");
+  one.set_name("f");
+  one.set_arguments(R"({"a": 1.0})");
+  v1::ChatMessage& answer = *request.add_messages();
+  answer.set_role("tool");
+  answer.set_content("5");
+  answer.set_tool_call_id("call_1");
+  answer.set_name("f");
+  const ServedModel model = Model();
+  CHECK(RenderChat(model, request)->text ==
+        "user:Hi|assistant:None<tool_call>call_1 f 1.0(hm)|tool:5=call_1 f|");
+  CHECK(RenderChat(model, WithTools())->text == "f;g;user:Hi|");
+  CHECK(RenderChat(model, WithTools(v1::ToolChoice::NONE))->text == "user:Hi|");
+
+  const ServedModel mistral =
+      Model("{% for m in messages %}[TOOL_CALLS]{{ m.tool_call_id }}{% endfor %}{{ tools }}");
+  const std::string id = ToolCallIdForTemplate(ToolFamily::kMistral, "call_1");
+  CHECK(RenderChat(mistral, request)->text.find("[TOOL_CALLS]" + id) != std::string::npos);
+
+  one.set_arguments("[1]");
+  CHECK(Refusal(model, request).starts_with("messages[1].tool_calls[0].arguments: "));
+  one.set_arguments("{");
+  CHECK(Refusal(model, request).starts_with("messages[1].tool_calls[0].arguments: "));
+  one.set_arguments("");
+  CHECK(BuildGeneration(model, request).ok());
+  one.set_name("");
+  CHECK(Refusal(model, request).starts_with("messages[1].tool_calls[0].name: "));
+}
+
+TEST_CASE("tool_choice decides what the model may write") {
+  const ServedModel model = Model();
+  CHECK(model.chat_template->Mentions("<tool_call>"));
+  const auto build = [&](const v1::ChatRequest& request) {
+    auto input = BuildGeneration(model, request);
+    INFO(input.status().ToString());
+    REQUIRE(input.ok());
+    return *std::move(input);
+  };
+  CHECK_FALSE(build(Request()).output.tools.has_value());
+  const GenerationInput automatic = build(WithTools());
+  REQUIRE(automatic.output.tools.has_value());
+  CHECK(automatic.output.tools->family == ToolFamily::kHermes);
+  CHECK(automatic.output.tools->names == std::vector<std::string>{"f", "g"});
+  CHECK_FALSE(automatic.sampling.slot.has_grammar());
+  CHECK_FALSE(build(WithTools(v1::ToolChoice::NONE)).output.tools.has_value());
+
+  v1::ChatRequest required = WithTools(v1::ToolChoice::REQUIRED);
+  CHECK_FALSE(NeedsGrammar(WithTools()));
+  CHECK(NeedsGrammar(required));
+  CHECK(build(required).sampling.slot.grammar().kind() == v1::GRAMMAR_KIND_LARK);
+  v1::ChatRequest named = WithTools(v1::ToolChoice::NAMED);
+  named.mutable_tool_choice()->set_name("g");
+  const std::string source = build(named).sampling.slot.grammar().source();
+  CHECK(source.find("\\\"g\\\"") != std::string::npos);
+  CHECK(source.find("\\\"f\\\"") == std::string::npos);
+  named.set_parallel_tool_calls(false);
+  CHECK_FALSE(build(named).output.tools->parallel);
+
+  named.mutable_tool_choice()->set_name("h");
+  CHECK(Refusal(model, named).starts_with("tool_choice.name: "));
+  required.mutable_sampling()->mutable_grammar()->set_regex("a");
+  CHECK(Refusal(model, required).starts_with("tool_choice: "));
+  required.clear_sampling();
+  required.set_tools("[]");
+  CHECK(Refusal(model, required).starts_with("tool_choice: "));
+  required.set_tools(R"([{"type": "function", "function": {"name": "f",
+      "parameters": {"type": "nonsense"}}}])");
+  CHECK(Refusal(model, required).starts_with("tools: "));
+  required.set_tools("nonsense");
+  CHECK(Refusal(model, required).starts_with("tools: "));
+  CHECK(Refusal(Model("{% for m in messages %}{{ m.content }}{% endfor %}"), WithTools())
+            .starts_with("tools: the chat template"));
+}
+
+TEST_CASE("thinking is kept apart in models that think") {
+  ServedModel model = Model();
+  CHECK_FALSE(BuildGeneration(model, Request())->output.separate_reasoning);
+  model.has_reasoning = true;
+  v1::ChatRequest request = Request();
+  CHECK(BuildGeneration(model, request)->output.separate_reasoning);
+  CHECK_FALSE(BuildGeneration(model, request)->output.reasoning_is_open);
+  request.set_separate_reasoning(false);
+  CHECK_FALSE(BuildGeneration(model, request)->output.separate_reasoning);
+  model.chat_template = text::ChatTemplate::FromSource("a<think>\n").value();
+  request = Request();
+  CHECK(BuildGeneration(model, request)->output.reasoning_is_open);
+  request.mutable_sampling()->mutable_grammar()->set_json_object(true);
+  request.mutable_json_events();
+  GenerationInput input = *BuildGeneration(model, request);
+  CHECK(input.sampling.slot.grammar().begins_after() == "</think>");
+  CHECK(input.output.json_source == JsonEventParser::Source::kConstrained);
+  request.set_separate_reasoning(false);
+  input = *BuildGeneration(model, request);
+  CHECK(input.output.json_source == JsonEventParser::Source::kPrompted);
+}
+
+TEST_CASE("JSON events are of a document, or of what a prompt asked for") {
+  const ServedModel model = Model();
+  v1::ChatRequest request = Request();
+  request.mutable_json_events()->add_paths("/answer");
+  OutputFormat output = BuildGeneration(model, request)->output;
+  REQUIRE(output.json_events.has_value());
+  CHECK(output.json_source == JsonEventParser::Source::kPrompted);
+  request.mutable_sampling()->mutable_grammar()->set_json_object(true);
+  output = BuildGeneration(model, request)->output;
+  CHECK(output.json_source == JsonEventParser::Source::kConstrained);
+  request.mutable_json_events()->add_paths("answer");
+  CHECK(Refusal(model, request).starts_with("json_events.paths[1]: "));
+
+  v1::GenerateRequest plain;
+  plain.set_text("Hello");
+  plain.mutable_json_events();
+  CHECK(BuildGeneration(model, plain)->output.json_events.has_value());
+}
+
+}  // namespace
+}  // namespace stagecoach::router

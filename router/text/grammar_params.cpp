@@ -1,0 +1,185 @@
+#include "router/text/grammar_params.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <boost/json.hpp>
+#include <set>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "common/status.h"
+#include "common/text/utf8.h"
+
+namespace stagecoach::router {
+namespace {
+
+using text::GrammarKind;
+
+constexpr std::string_view kField = "sampling.grammar";
+
+absl::Status Bad(std::string_view field, std::string_view what) {
+  return absl::InvalidArgumentError(fmt::format("{}: {}", field, what));
+}
+
+struct Named {
+  std::string field;  // "sampling.grammar.json_schema"
+  text::GrammarSource source;
+};
+
+absl::StatusOr<Named> ReadChoice(const v1::GrammarChoice& choice) {
+  Named named{.field = fmt::format("{}.choice", kField), .source = {.kind = GrammarKind::kChoice}};
+  if (choice.texts().empty()) return Bad(named.field, "names no texts");
+  boost::json::array texts;
+  for (int i = 0; i < choice.texts_size(); ++i) {
+    if (!text::IsUtf8(choice.texts(i))) {
+      return Bad(fmt::format("{}.texts[{}]", named.field, i), "is not valid UTF-8");
+    }
+    texts.emplace_back(choice.texts(i));
+  }
+  named.source.text = boost::json::serialize(texts);
+  return named;
+}
+
+absl::StatusOr<Named> ReadSource(const v1::Grammar& grammar) {
+  const auto with = [&](const char* name, GrammarKind kind, const std::string& source) {
+    return Named{.field = fmt::format("{}.{}", kField, name),
+                 .source = {.kind = kind, .text = source}};
+  };
+  switch (grammar.kind_case()) {
+    case v1::Grammar::kJsonSchema:
+      return with("json_schema", GrammarKind::kJsonSchema, grammar.json_schema());
+    case v1::Grammar::kJsonObject:
+      if (!grammar.json_object()) return Bad("sampling.grammar.json_object", "can only be true");
+      return with("json_object", GrammarKind::kJsonObject, "");
+    case v1::Grammar::kRegex:
+      return with("regex", GrammarKind::kRegex, grammar.regex());
+    case v1::Grammar::kChoice:
+      return ReadChoice(grammar.choice());
+    case v1::Grammar::kLark:
+      return with("lark", GrammarKind::kLark, grammar.lark());
+    case v1::Grammar::KIND_NOT_SET:
+      break;
+  }
+  return Bad(kField, "names neither json_schema, json_object, regex, choice nor lark");
+}
+
+// "a", "b" of "required": ["a", "b", "a"].
+size_t CountRequired(const boost::json::object& schema) {
+  const boost::json::value* required = schema.if_contains("required");
+  if (required == nullptr || !required->is_array()) return 0;
+  std::set<std::string_view> names;
+  for (const boost::json::value& name : required->get_array()) {
+    if (name.is_string()) names.insert(name.get_string());
+  }
+  return names.size();
+}
+
+// A grammar counts members but does not know their names: {"a":1,"a":2} has one.
+bool CountsUnknownMembers(const boost::json::value& schema) {
+  if (const boost::json::array* items = schema.if_array()) {
+    return std::any_of(items->begin(), items->end(), CountsUnknownMembers);
+  }
+  const boost::json::object* object = schema.if_object();
+  if (object == nullptr) return false;
+  const boost::json::value* least = object->if_contains("minProperties");
+  if (least != nullptr && least->is_number() &&
+      least->to_number<double>() > std::max<double>(1, CountRequired(*object))) {
+    return true;
+  }
+  return std::any_of(object->begin(), object->end(),
+                     [](const auto& member) { return CountsUnknownMembers(member.value()); });
+}
+
+// What the compiler would let through although a text may break it.
+absl::Status CheckSchema(const Named& named) {
+  if (named.source.kind != GrammarKind::kJsonSchema) return absl::OkStatus();
+  // Deeper ones, and what is no JSON, the compiler refuses with better words.
+  boost::json::parse_options options;
+  options.max_depth = 256;
+  boost::system::error_code error;
+  const boost::json::value schema = boost::json::parse(named.source.text, error, {}, options);
+  if (error || !CountsUnknownMembers(schema)) return absl::OkStatus();
+  return Bad(named.field,
+             "minProperties of members that are not listed cannot be kept to, as one may come "
+             "twice: list them as required");
+}
+
+// EOS, and what else the client ends a text with and a text cannot contain.
+std::vector<int32_t> EndIds(const ServedModel& model, const v1::SamplingParams& params) {
+  std::vector<int32_t> ids;
+  for (const int32_t id : model.defaults.eos_ids) {
+    if (id >= 0 && id < model.spec.vocab_size) ids.push_back(id);
+  }
+  for (const int32_t id : params.stop_token_ids()) {
+    if (model.tokenizer->IsSpecial(id)) ids.push_back(id);
+  }
+  std::sort(ids.begin(), ids.end());
+  ids.erase(std::unique(ids.begin(), ids.end()), ids.end());
+  return ids;
+}
+
+}  // namespace
+
+absl::Status ResolveGrammar(const ServedModel& model, const v1::SamplingParams& params,
+                            std::string_view begins_after, v1::SlotSampling& slot) {
+  SC_ASSIGN_OR_RETURN(Named named, ReadSource(params.grammar()));
+  const auto refuse = [&](const absl::Status& status) {
+    return absl::Status(status.code(),
+                        fmt::format("{}: {}", named.field, std::string(status.message())));
+  };
+  if (!text::IsUtf8(named.source.text)) return Bad(named.field, "is not valid UTF-8");
+  if (!model.grammars.ok()) return refuse(model.grammars.status());
+  if (named.source.text.size() <= text::kMaxGrammarBytes) SC_RETURN_IF_ERROR(CheckSchema(named));
+  const uint64_t n_choices = params.has_n() ? params.n() : 1;
+  if (n_choices * named.source.text.size() > kMaxGrammarBytesOfChoices) {
+    return Bad(named.field,
+               fmt::format("{} bytes for each of {} choices; at most {} in all",
+                           named.source.text.size(), n_choices, kMaxGrammarBytesOfChoices));
+  }
+  const std::vector<int32_t> end_ids = EndIds(model, params);
+  if (end_ids.empty()) {
+    return Bad(named.field,
+               "the checkpoint names no EOS token to end with: give special tokens as "
+               "stop_token_ids");
+  }
+  named.source.any_whitespace = params.grammar().any_whitespace();
+  named.source.begins_after = begins_after;
+  if (auto grammar = (*model.grammars)->Get(named.source); !grammar.ok()) {
+    return refuse(grammar.status());
+  }
+
+  v1::SlotGrammar& grammar = *slot.mutable_grammar();
+  grammar = ToProto(named.source);
+  grammar.mutable_end_ids()->Add(end_ids.begin(), end_ids.end());
+  grammar.set_end_late(params.ignore_eos());
+
+  std::vector<int32_t> stop_ids(slot.stop_ids().begin(), slot.stop_ids().end());
+  stop_ids.insert(stop_ids.end(), end_ids.begin(), end_ids.end());
+  std::sort(stop_ids.begin(), stop_ids.end());
+  stop_ids.erase(std::unique(stop_ids.begin(), stop_ids.end()), stop_ids.end());
+  slot.mutable_stop_ids()->Assign(stop_ids.begin(), stop_ids.end());
+  return absl::OkStatus();
+}
+
+v1::SlotGrammar ToProto(const text::GrammarSource& source) {
+  v1::SlotGrammar grammar;
+  grammar.set_kind(static_cast<v1::GrammarKind>(source.kind));
+  grammar.set_source(source.text);
+  grammar.set_any_whitespace(source.any_whitespace);
+  grammar.set_begins_after(source.begins_after);
+  return grammar;
+}
+
+v1::TokenTable ToProto(const text::TokenTable& table) {
+  v1::TokenTable out;
+  out.set_kinds(table.kinds);
+  out.mutable_offsets()->Assign(table.offsets.begin(), table.offsets.end());
+  out.set_bytes(table.bytes);
+  out.mutable_eos_ids()->Assign(table.eos_ids.begin(), table.eos_ids.end());
+  out.set_n_logits(table.n_logits);
+  return out;
+}
+
+}  // namespace stagecoach::router

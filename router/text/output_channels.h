@@ -1,0 +1,52 @@
+// What a client reads of a choice's text: its content, its thinking, its calls of tools, or the
+// values of its JSON.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "router/text/json_events.h"
+#include "router/text/json_path.h"
+#include "router/text/reasoning.h"
+#include "router/text/tool_calls.h"
+#include "stagecoach/v1/inference.pb.h"
+
+namespace stagecoach::router {
+
+// How a request's answers are taken apart; nothing of it: all is text.
+struct OutputFormat {
+  bool separate_reasoning = false;
+  bool reasoning_is_open = false;  // the prompt ends inside "<think>"
+  std::optional<ToolCallParser::Options> tools;
+  std::optional<JsonPaths> json_events;
+  JsonEventParser::Source json_source = JsonEventParser::Source::kPrompted;
+  std::vector<int32_t> shown_specials;  // special tokens that the parts are told by
+};
+
+// One choice's. One thread at a time.
+class OutputChannels {
+ public:
+  // `format` outlives this.
+  explicit OutputChannels(const OutputFormat* format);
+
+  // Adds what is in the next text to `message`.
+  void Push(std::string_view text, v1::GenerateResponse* message);
+  // No text follows.
+  void End(v1::GenerateResponse* message);
+
+  bool called_tools() const { return tools_ && tools_->n_calls() > 0; }
+  // What follows is of no interest: the one call allowed is whole.
+  bool done() const { return tools_ && tools_->done(); }
+
+ private:
+  void PushContent(std::string_view text, bool at_end, v1::GenerateResponse* message);
+  void AddContent(std::string_view text, v1::GenerateResponse* message);
+
+  std::optional<ReasoningSplitter> reasoning_;
+  std::optional<ToolCallParser> tools_;
+  std::optional<JsonEventParser> json_;
+};
+
+}  // namespace stagecoach::router

@@ -1,0 +1,82 @@
+#include "router/text/tool_grammar.h"
+
+#include <fmt/format.h>
+
+#include <boost/json.hpp>
+#include <optional>
+
+#include "common/check.h"
+
+namespace stagecoach::router {
+namespace {
+
+namespace json = boost::json;
+
+// Lark's strings are JSON's.
+std::string Quoted(std::string_view text) {
+  return json::serialize(json::string(text.data(), text.size()));
+}
+
+// A marker: the token where it is a special one, which no text spells.
+std::string Marker(const text::Tokenizer& tokenizer, std::string_view marker) {
+  const std::optional<int32_t> id = tokenizer.TokenId(marker);
+  return id && tokenizer.IsSpecial(*id) ? fmt::format("<[{}]>", *id) : Quoted(marker);
+}
+
+std::string Arguments(const ToolSpec& tool) {
+  json::object schema;
+  if (tool.parameters.empty()) {
+    schema["additionalProperties"] = false;
+  } else {
+    schema = json::parse(tool.parameters).as_object();
+  }
+  if (!schema.contains("type")) schema["type"] = "object";
+  // Spaces as models have learnt them; options of the client's own are not heard.
+  schema["x-guidance"] = {{"item_separator", ", "},
+                          {"key_separator", ": "},
+                          {"whitespace_flexible", false},
+                          {"lenient", !tool.strict}};
+  return "%json " + json::serialize(schema);
+}
+
+}  // namespace
+
+std::string ToolGrammar(ToolFamily family, std::span<const ToolSpec> tools, bool parallel,
+                        const text::Tokenizer& tokenizer) {
+  SC_CHECK(!tools.empty());
+  const bool args = family == ToolFamily::kMistralArgs;
+  const char* const key = family == ToolFamily::kJson ? "parameters" : "arguments";
+  std::string calls, rules;
+  for (size_t i = 0; i < tools.size(); ++i) {
+    calls += fmt::format("{}call_{}", i > 0 ? " | " : "", i);
+    const std::string head =
+        args ? fmt::format("{} {}", Quoted(tools[i].name), Marker(tokenizer, "[ARGS]"))
+             : Quoted(fmt::format(R"({{"name": {}, "{}": )", Quoted(tools[i].name), key));
+    rules += fmt::format("call_{0}: {1} args_{0}{2}\nargs_{0}: {3}\n", i, head,
+                         args ? "" : " \"}\"", Arguments(tools[i]));
+  }
+  const auto sequence = [&](const std::string& separator) {
+    return parallel ? fmt::format("call ({} call)*", separator) : std::string("call");
+  };
+  std::string start;
+  switch (family) {
+    case ToolFamily::kMistral:
+      start = fmt::format("{} \" \"? \"[\" {} \"]\"", Marker(tokenizer, "[TOOL_CALLS]"),
+                          sequence("\", \""));
+      break;
+    case ToolFamily::kMistralArgs:
+      start = fmt::format("({} call){}", Marker(tokenizer, "[TOOL_CALLS]"), parallel ? "+" : "");
+      break;
+    case ToolFamily::kHermes:
+      start = fmt::format("tagged{}", parallel ? " (\"\\n\" tagged)*" : "");
+      rules += fmt::format("tagged: {} \"\\n\" call \"\\n\" {}\n", Marker(tokenizer, "<tool_call>"),
+                           Marker(tokenizer, "</tool_call>"));
+      break;
+    case ToolFamily::kJson:
+      start = sequence("\"; \"");
+      break;
+  }
+  return fmt::format("start: {}\ncall: {}\n{}", start, calls, rules);
+}
+
+}  // namespace stagecoach::router

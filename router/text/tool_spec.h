@@ -1,0 +1,24 @@
+// The tools that a client offers to the model, as in OpenAI's API.
+#pragma once
+
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "absl/status/statusor.h"
+
+namespace stagecoach::router {
+
+inline constexpr size_t kMaxTools = 128;
+
+struct ToolSpec {
+  std::string name;        // [A-Za-z0-9_.-]{1,64}
+  std::string parameters;  // a JSON Schema; "" when there are none
+  bool strict = false;     // the schema is kept to in full
+};
+
+// `json`: [{"type": "function", "function": {"name", "description", "parameters", "strict"}}].
+// INVALID_ARGUMENT names the place, as in "tools[1].function.name: ...".
+absl::StatusOr<std::vector<ToolSpec>> ParseTools(std::string_view json);
+
+}  // namespace stagecoach::router

@@ -1,0 +1,61 @@
+// What a model writes, taken apart: thinking, calls of tools, JSON events. The result must not
+// depend on where the text is cut. First byte: what is looked for.
+#include <array>
+#include <string>
+
+#include "common/text/utf8.h"
+#include "router/text/output_channels.h"
+#include "tests/fuzz/fuzz.h"
+
+namespace {
+
+using namespace stagecoach;
+
+router::OutputFormat Format(uint8_t flags) {
+  router::OutputFormat format;
+  format.separate_reasoning = (flags & 1) != 0;
+  format.reasoning_is_open = (flags & 2) != 0;
+  if ((flags & 4) != 0) {
+    router::ToolCallParser::Options& tools = format.tools.emplace();
+    tools.family = static_cast<router::ToolFamily>(flags >> 6);
+    tools.names = {"f", "g"};
+    tools.parallel = (flags & 8) != 0;
+    tools.make_id = [] { return std::string("id"); };
+  }
+  if ((flags & 16) != 0) {
+    const std::vector<std::string> paths = {"/answer", "/*/a", "/0"};
+    format.json_events = router::JsonPaths::Parse(paths).value();
+    format.json_source = (flags & 32) != 0 ? router::JsonEventParser::Source::kConstrained
+                                           : router::JsonEventParser::Source::kPrompted;
+  }
+  return format;
+}
+
+std::string Read(const router::OutputFormat& format, std::string_view text, size_t n_bytes) {
+  router::OutputChannels channels(&format);
+  v1::GenerateResponse message;
+  while (!text.empty()) {
+    channels.Push(text.substr(0, n_bytes), &message);
+    text.remove_prefix(std::min(n_bytes, text.size()));
+  }
+  channels.End(&message);
+  return message.SerializeAsString();
+}
+
+}  // namespace
+
+int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
+  if (size == 0) return 0;
+  std::string text;
+  std::string bytes(fuzz::Text(data + 1, size - 1));
+  text::TakeUtf8(bytes, text);  // as the detokenizer gives it
+  const router::OutputFormat format = Format(data[0]);
+  const std::string whole = Read(format, text, text.size());
+  for (const size_t n : {1, 2, 7}) {
+    if (Read(format, text, n) != whole) {
+      std::fprintf(stderr, "cut into pieces of %zu bytes it is another\n", n);
+      std::abort();
+    }
+  }
+  return 0;
+}

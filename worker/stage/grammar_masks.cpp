@@ -1,0 +1,144 @@
+#include "worker/stage/grammar_masks.h"
+
+#include <algorithm>
+#include <bit>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "common/check.h"
+#include "common/status.h"
+
+namespace stagecoach::worker {
+namespace {
+
+std::vector<int32_t> Generated(const StepMetaView& meta, const SlotRecord& record) {
+  const auto generated = meta.tokens(record).subspan(record.n_prompt);
+  return {generated.begin(), generated.end()};
+}
+
+text::GrammarSource Source(const StepMetaView& meta, const SlotRecord& record) {
+  return {.kind = static_cast<text::GrammarKind>((record.grammar_flags & kGrammarKindMask) - 1),
+          .text = std::string(meta.grammar_source(record)),
+          .any_whitespace = (record.grammar_flags & kAnyWhitespaceFlag) != 0,
+          .begins_after = std::string(meta.begins_after(record))};
+}
+
+}  // namespace
+
+GrammarSequence::GrammarSequence(const StepMetaView& meta, const SlotRecord& record)
+    : source_(Source(meta, record)),
+      end_ids_(meta.end_ids(record).begin(), meta.end_ids(record).end()),
+      end_late_((record.grammar_flags & kEndLateFlag) != 0),
+      generated_(Generated(meta, record)) {}
+
+void GrammarSequence::Begin(text::GrammarCache& grammars) {
+  mask_.status = Compile(grammars);
+  Advance(generated_);
+}
+
+absl::Status GrammarSequence::Compile(text::GrammarCache& grammars) {
+  mask_.words.resize(grammars.vocabulary()->n_mask_words());
+  SC_ASSIGN_OR_RETURN(const std::shared_ptr<const text::Grammar> grammar, grammars.Get(source_));
+  SC_ASSIGN_OR_RETURN(matcher_, grammar->NewMatcher());
+  return absl::OkStatus();
+}
+
+void GrammarSequence::Advance(std::span<const int32_t> tokens) {
+  if (mask_.status.ok()) mask_.status = Follow(tokens);
+  // The lock alone: nobody waits for a mask before it is asked for.
+  std::lock_guard lock(mutex_);
+  ready_ = true;
+  changed_.notify_all();
+}
+
+absl::Status GrammarSequence::Follow(std::span<const int32_t> tokens) {
+  const auto end =
+      std::find_if(tokens.begin(), tokens.end(), [this](int32_t token) { return IsEnd(token); });
+  ended_ = ended_ || end != tokens.end();
+  bool may_end = true;
+  if (ended_) {
+    // A row planned before the end was known: its token is dropped, but must come.
+    std::fill(mask_.words.begin(), mask_.words.end(), 0);
+  } else {
+    SC_RETURN_IF_ERROR(matcher_->Consume(tokens));
+    SC_ASSIGN_OR_RETURN(may_end, matcher_->Mask(mask_.words));
+  }
+  AllowEnd(may_end);
+  if (mask_.n_allowed == 0) return absl::InternalError("the grammar allows no token");
+  return absl::OkStatus();
+}
+
+void GrammarSequence::AllowEnd(bool may_end) {
+  const auto count = [this] {
+    int32_t n = 0;
+    for (const uint32_t word : mask_.words) n += std::popcount(word);
+    return n;
+  };
+  // The checkpoint's EOS ids are in the mask already, and among the end ids.
+  for (const int32_t id : end_ids_) mask_.words[id / 32] &= ~(uint32_t{1} << (id % 32));
+  const int32_t n_others = count();
+  if (may_end && !(end_late_ && n_others > 0)) {
+    for (const int32_t id : end_ids_) mask_.words[id / 32] |= uint32_t{1} << (id % 32);
+  }
+  mask_.n_allowed = count();
+}
+
+bool GrammarSequence::IsEnd(int32_t token) const {
+  return std::find(end_ids_.begin(), end_ids_.end(), token) != end_ids_.end();
+}
+
+GrammarMasks::GrammarMasks(std::shared_ptr<text::GrammarCache> grammars, int32_t n_slots,
+                           int n_threads)
+    : grammars_(std::move(grammars)), slots_(n_slots), computing_(n_threads) {}
+
+GrammarMasks::~GrammarMasks() { stopping_ = true; }
+
+std::vector<std::shared_ptr<GrammarSequence>> GrammarMasks::Begin(const StepMetaView& meta) {
+  std::vector<std::shared_ptr<GrammarSequence>> begun(meta.registrations.size());
+  for (size_t i = 0; i < begun.size(); ++i) {
+    if (!meta.registrations[i].has_grammar()) continue;
+    begun[i] = std::make_shared<GrammarSequence>(meta, meta.registrations[i]);
+    compiling_.Post([this, sequence = begun[i]] { BeginOne(*sequence); });
+  }
+  return begun;
+}
+
+void GrammarMasks::BeginOne(GrammarSequence& sequence) {
+  if (stopping_) return;  // nobody waits any more
+  if (grammars_ != nullptr) return sequence.Begin(*grammars_);
+  sequence.mask_.status =
+      absl::FailedPreconditionError("this worker was given no vocabulary to follow grammars with");
+  sequence.Advance({});
+}
+
+void GrammarMasks::Apply(const StepMetaView& meta,
+                         std::span<const std::shared_ptr<GrammarSequence>> begun) {
+  SC_CHECK(begun.size() == meta.registrations.size());
+  for (const uint32_t slot : meta.releases) slots_[slot] = nullptr;
+  for (size_t i = 0; i < begun.size(); ++i) slots_[meta.registrations[i].slot] = begun[i];
+}
+
+bool GrammarMasks::IsReady(uint32_t slot) const {
+  std::lock_guard lock(slots_[slot]->mutex_);
+  return slots_[slot]->ready_;
+}
+
+const TokenMask& GrammarMasks::Await(uint32_t slot) {
+  GrammarSequence& sequence = *slots_[slot];
+  std::unique_lock lock(sequence.mutex_);
+  sequence.changed_.wait(lock, [&] { return sequence.ready_; });
+  return sequence.mask_;
+}
+
+void GrammarMasks::Accept(uint32_t slot, int32_t token) {
+  const std::shared_ptr<GrammarSequence>& sequence = slots_[slot];
+  if (sequence == nullptr) return;
+  {
+    std::lock_guard lock(sequence->mutex_);
+    SC_CHECK(sequence->ready_);  // a token is sampled with the mask before it
+    sequence->ready_ = false;
+  }
+  computing_.Post([sequence, token] { sequence->Advance({&token, 1}); });
+}
+
+}  // namespace stagecoach::worker

@@ -1,0 +1,93 @@
+// Masks of the sequences that keep to a grammar, computed on threads of their own, so that they are
+// ready by the time the logits are: a grammar is compiled when its registration's metadata comes,
+// ahead of its step, and the mask for a sequence's next token is begun as soon as the token before
+// it is sampled. The last stage alone has them: there every token is known first, and in order.
+#pragma once
+
+#include <atomic>
+#include <condition_variable>
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <span>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "common/text/grammar_cache.h"
+#include "common/work_queue.h"
+#include "worker/stage/step_meta.h"
+
+namespace stagecoach::worker {
+
+// What may follow in one sequence.
+struct TokenMask {
+  absl::Status status;          // not OK: the grammar cannot be followed any further
+  std::vector<uint32_t> words;  // as SampleRow::allowed
+  int32_t n_allowed = 0;        // bits that are set; at least one
+};
+
+// One registered sequence's place in its grammar. Made by GrammarMasks.
+class GrammarSequence {
+ public:
+  GrammarSequence(const StepMetaView& meta, const SlotRecord& record);
+
+ private:
+  friend class GrammarMasks;
+
+  // On a mask thread, one call at a time. Errors are left in mask_.
+  void Begin(text::GrammarCache& grammars);
+  void Advance(std::span<const int32_t> tokens);
+
+  absl::Status Compile(text::GrammarCache& grammars);
+  absl::Status Follow(std::span<const int32_t> tokens);
+  void AllowEnd(bool may_end);
+  bool IsEnd(int32_t token) const;
+
+  const text::GrammarSource source_;
+  const std::vector<int32_t> end_ids_;
+  const bool end_late_;
+  const std::vector<int32_t> generated_;  // before the registration
+  std::unique_ptr<text::GrammarMatcher> matcher_;
+  bool ended_ = false;
+  TokenMask mask_;
+
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  bool ready_ = false;  // guarded by mutex_; while it is set no mask thread touches the rest
+};
+
+class GrammarMasks {
+ public:
+  // `grammars` may be null: every grammar then fails. `n_threads`: of those that compute masks; one
+  // more compiles, so that a large grammar keeps nobody else waiting.
+  GrammarMasks(std::shared_ptr<text::GrammarCache> grammars, int32_t n_slots, int n_threads);
+  ~GrammarMasks();
+
+  // The grammars of a step's registrations, in their order, null where there is none. Begins to
+  // compile them, to follow what was generated so far, and to compute their masks. Any thread.
+  std::vector<std::shared_ptr<GrammarSequence>> Begin(const StepMetaView& meta);
+
+  // The rest is the compute thread's. Takes a step's releases and registrations over; `begun` is
+  // Begin's result for it.
+  void Apply(const StepMetaView& meta, std::span<const std::shared_ptr<GrammarSequence>> begun);
+
+  bool Has(uint32_t slot) const { return slots_[slot] != nullptr; }
+  // The slot's mask is computed; Await does not block.
+  bool IsReady(uint32_t slot) const;
+  // Blocks until it is; valid until the slot's next Accept or Apply. REQUIRES: Has(slot).
+  const TokenMask& Await(uint32_t slot);
+  // The slot's next token; does nothing for a slot without a grammar.
+  void Accept(uint32_t slot, int32_t token);
+
+ private:
+  void BeginOne(GrammarSequence& sequence);
+
+  const std::shared_ptr<text::GrammarCache> grammars_;
+  std::vector<std::shared_ptr<GrammarSequence>> slots_;
+  std::atomic<bool> stopping_{false};
+  // Last: their tasks use the rest.
+  WorkQueue compiling_{1};
+  WorkQueue computing_;
+};
+
+}  // namespace stagecoach::worker
