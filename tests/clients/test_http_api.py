@@ -168,7 +168,7 @@ def test_openapi_lists_what_is_served(cluster):
             assert ask(cluster.http, "PUT", path).status == 405
     properties = document["components"]["schemas"]["Common"]["properties"]
     for name in properties:  # each is known: of a wrong type it is refused by name
-        if name in ("request_id", "model"):
+        if name in ("request_id", "model", "guided_regex", "guided_grammar"):
             wrong = 5
         else:
             wrong = {"x": {}} if name in ("logit_bias", "stream_options") else "wrong"
@@ -207,7 +207,9 @@ BAD = [
     ({"prompt": "x", "stream": 1}, "stream"),
     ({"prompt": "x", "stream_options": {}}, "stream_options"),
     ({"prompt": "x", "suffix": "y"}, "suffix"),
-    ({"prompt": "x", "guided_json": {"type": "object"}}, "guided_json"),
+    ({"prompt": "x", "guided_json": {"type": 5}}, "guided_json"),
+    ({"prompt": "x", "tools": [{}]}, "tools"),
+    ({"prompt": "x", "functions": [{}]}, "functions"),
 ]
 
 

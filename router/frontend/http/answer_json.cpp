@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "common/check.h"
+#include "router/frontend/http/output_json.h"
 
 namespace stagecoach::router::http {
 namespace {
@@ -40,6 +41,7 @@ void Append(json::array& to, const TokenList& ids) {
 }
 
 const char* FinishReasonName(v1::FinishReason reason) {
+  if (reason == v1::FINISH_REASON_TOOL_CALLS) return "tool_calls";
   return reason == v1::FINISH_REASON_LENGTH ? "length" : "stop";
 }
 
@@ -75,6 +77,9 @@ size_t AnswerJson::Add(size_t i, const v1::GenerateResponse& message) {
   if (!request_.without_completion) {
     choice.n_tokens += static_cast<uint32_t>(message.token_ids_size());
     choice.text += message.text();
+    choice.reasoning += message.reasoning();
+    MergeToolCalls(message.tool_calls(), choice.tool_calls);
+    AddJsonEvents(message.json_events(), choice.json_events);
     if (request_.return_token_ids) Append(choice.token_ids, message.token_ids());
     if (request_.logprobs && request_.is_chat) {
       for (json::value& one : ChatLogprobs(message.logprobs())) {
@@ -110,8 +115,9 @@ json::value AnswerJson::StopReason(const v1::GenerateResponse& message) const {
 }
 
 bool AnswerJson::HasNews(const Choice& choice) const {
-  return !choice.text.empty() || !choice.finish_reason.is_null() || !choice.token_ids.empty() ||
-         request_.logprobs;
+  return !choice.text.empty() || !choice.reasoning.empty() || !choice.tool_calls.empty() ||
+         !choice.json_events.empty() || !choice.finish_reason.is_null() ||
+         !choice.token_ids.empty() || request_.logprobs;
 }
 
 json::value AnswerJson::TakeLogprobs(Choice& choice) const {
@@ -120,19 +126,45 @@ json::value AnswerJson::TakeLogprobs(Choice& choice) const {
   return json::object{{"content", std::exchange(choice.chat_logprobs, {})}, {"refusal", nullptr}};
 }
 
-json::object AnswerJson::TakeChoice(size_t index, const char* delta_key,
-                                    const json::storage_ptr& memory) {
+void AnswerJson::TakeContent(Choice& choice, bool is_delta, json::object& content) const {
+  if (!choice.begun) content.emplace("role", "assistant");
+  if (!choice.reasoning.empty()) content.emplace("reasoning_content", choice.reasoning);
+  const bool has_calls = !choice.tool_calls.empty();
+  if (!choice.text.empty() || (!has_calls && choice.reasoning.empty() && !request_.json_events)) {
+    content.emplace("content", choice.text);
+  } else if (!is_delta) {
+    content.emplace("content", nullptr);
+  }
+  if (has_calls) content.emplace("tool_calls", ToolCallsJson(choice.tool_calls, is_delta));
+  choice.reasoning.clear();
+  choice.tool_calls.clear();
+}
+
+void AnswerJson::TakeEvents(Choice& choice, json::object& target) const {
+  if (choice.json_events.empty()) return;
+  target.emplace("json_events", std::exchange(choice.json_events, {}));
+}
+
+json::object AnswerJson::FirstDelta() const {
+  json::object delta;
+  delta.emplace("role", "assistant");
+  if (!request_.json_events) delta.emplace("content", "");
+  return delta;
+}
+
+json::object AnswerJson::TakeChoice(size_t index, bool is_delta, const json::storage_ptr& memory) {
   Choice& choice = choices_[index];
   json::object object(memory);
   object.reserve(6);
   object.emplace("index", index);
   if (request_.is_chat) {
     json::object content(memory);
-    if (!choice.begun) content.emplace("role", "assistant");
-    content.emplace("content", choice.text);
-    object.emplace(delta_key, std::move(content));
+    TakeContent(choice, is_delta, content);
+    TakeEvents(choice, content);
+    object.emplace(is_delta ? "delta" : "message", std::move(content));
   } else {
     object.emplace("text", choice.text);
+    TakeEvents(choice, object);
   }
   object.emplace("logprobs", TakeLogprobs(choice));
   object.emplace("finish_reason", std::move(choice.finish_reason));
@@ -181,7 +213,7 @@ std::string AnswerJson::Chunks(size_t i, const v1::GenerateResponse& message) {
     // The role comes by itself, as some clients expect.
     json::array choices(&memory);
     choices.push_back(json::object{{"index", index},
-                                   {"delta", json::object{{"role", "assistant"}, {"content", ""}}},
+                                   {"delta", FirstDelta()},
                                    {"logprobs", nullptr},
                                    {"finish_reason", nullptr}});
     json::object about_prompt;
@@ -192,7 +224,7 @@ std::string AnswerJson::Chunks(size_t i, const v1::GenerateResponse& message) {
   if (!HasNews(choice)) return events;
   const bool first_of_completion = !choice.begun;
   json::array choices(&memory);
-  choices.push_back(TakeChoice(index, "delta", &memory));
+  choices.push_back(TakeChoice(index, /*is_delta=*/true, &memory));
   if (first_of_completion && request_.return_token_ids) {
     AddPromptFields(prompts_[i], choices.front().get_object());
   }
@@ -215,7 +247,7 @@ std::string AnswerJson::Whole() {
   json::array choices;
   for (size_t index = 0; index < choices_.size(); ++index) {
     choices_[index].begun = false;
-    json::object choice = TakeChoice(index, "message", {});
+    json::object choice = TakeChoice(index, /*is_delta=*/false, {});
     if (request_.is_chat) {
       choice.at("message").as_object().emplace("refusal", nullptr);
     } else {

@@ -42,6 +42,9 @@ class AnswerJson {
     CompletionLogprobs completion_logprobs;
     bool begun = false;
     std::string text;
+    std::string reasoning;
+    std::vector<v1::ToolCallDelta> tool_calls;
+    boost::json::array json_events;
     boost::json::array token_ids;
     boost::json::array chat_logprobs;
     boost::json::value finish_reason;
@@ -53,9 +56,13 @@ class AnswerJson {
   size_t Add(size_t i, const v1::GenerateResponse& message);
   void AddEcho(const Prompt& prompt, Choice& choice) const;
   bool HasNews(const Choice& choice) const;
-  // The API's choice object; what was added is moved out. `delta_key`: "delta" or "message".
-  boost::json::object TakeChoice(size_t index, const char* delta_key,
+  // The API's choice object, with a "delta" or a "message"; what was added is moved out.
+  boost::json::object TakeChoice(size_t index, bool is_delta,
                                  const boost::json::storage_ptr& memory);
+  // The parts of a chat's delta or message.
+  boost::json::object FirstDelta() const;
+  void TakeContent(Choice& choice, bool is_delta, boost::json::object& content) const;
+  void TakeEvents(Choice& choice, boost::json::object& target) const;
   boost::json::value TakeLogprobs(Choice& choice) const;
   // Fields about the prompt, into a choice or the whole response.
   void AddPromptFields(const Prompt& prompt, boost::json::object& target) const;

@@ -208,5 +208,82 @@ TEST_CASE("a stop reason is the client's string or token id, never EOS") {
   CHECK(reason("1").is_null());
 }
 
+void AddCall(v1::GenerateResponse& message, uint32_t index, const std::string& name,
+             const std::string& arguments) {
+  v1::ToolCallDelta& delta = *message.add_tool_calls();
+  delta.set_index(index);
+  if (!name.empty()) delta.set_id("id-" + name);
+  delta.set_name(name);
+  delta.set_arguments(arguments);
+}
+
+// A text, a call in two pieces, and another.
+std::vector<v1::GenerateResponse> CallingMessages() {
+  std::vector<v1::GenerateResponse> messages = {First(Message("", {5})), Message("", {6}),
+                                                Message("", {7})};
+  messages[0].set_reasoning("Hm");
+  AddCall(messages[1], 0, "f", "{\"a\"");
+  AddCall(messages[2], 0, "", ": 1}");
+  AddCall(messages[2], 1, "g", "{}");
+  messages.push_back(Last(Message("", {8}), v1::FINISH_REASON_TOOL_CALLS));
+  return messages;
+}
+
+TEST_CASE("calls of tools and thinking, streamed: ids and names once, arguments as they come") {
+  const ServedModel model = TestModel();
+  const ApiRequest request = Chat(R"(, "stream": true)");
+  AnswerJson answer(request, model, "id", 1);
+  std::string text;
+  for (const v1::GenerateResponse& message : CallingMessages()) text += answer.Chunks(0, message);
+  std::vector<json::value> deltas;
+  for (const std::string& event : Events(text)) {
+    deltas.push_back(json::parse(event).at("choices").at(0).at("delta"));
+  }
+  REQUIRE(deltas.size() == 5);
+  CHECK(deltas[1] == json::parse(R"({"reasoning_content": "Hm"})"));
+  CHECK(deltas[2] == json::parse(R"({"tool_calls": [{"index": 0, "id": "id-f", "type": "function",
+    "function": {"name": "f", "arguments": "{\"a\""}}]})"));
+  CHECK(deltas[3] == json::parse(R"({"tool_calls": [{"index": 0, "function": {"arguments": ": 1}"}},
+    {"index": 1, "id": "id-g", "type": "function", "function": {"name": "g", "arguments": "{}"}}]})"));
+  const json::value last = json::parse(Events(text).back()).at("choices").at(0);
+  CHECK(last.at("finish_reason") == "tool_calls");
+}
+
+TEST_CASE("calls of tools and thinking, whole") {
+  const ServedModel model = TestModel();
+  const ApiRequest request = Chat("");
+  AnswerJson answer(request, model, "id", 1);
+  for (const v1::GenerateResponse& message : CallingMessages()) answer.Collect(0, message);
+  const json::value choice = json::parse(answer.Whole()).at("choices").at(0);
+  CHECK(choice.at("finish_reason") == "tool_calls");
+  CHECK(choice.at("message") == json::parse(R"({"role": "assistant", "reasoning_content": "Hm",
+    "content": null, "tool_calls": [
+      {"id": "id-f", "type": "function", "function": {"name": "f", "arguments": "{\"a\": 1}"}},
+      {"id": "id-g", "type": "function", "function": {"name": "g", "arguments": "{}"}}],
+    "refusal": null})"));
+}
+
+TEST_CASE("JSON events stand in the place of content") {
+  const ServedModel model = TestModel();
+  const ApiRequest request =
+      Chat(R"(, "stream": true, "stream_options": {"json_events": ["/answer"]})");
+  AnswerJson answer(request, model, "id", 1);
+  v1::GenerateResponse message = First(Message("", {5}));
+  v1::JsonEvent& event = *message.add_json_events();
+  event.set_path("/answer");
+  event.set_delta("Good mor");
+  std::string text = answer.Chunks(0, message);
+  CHECK(answer.Chunks(0, Message("", {6})).empty());
+  text += answer.Chunks(0, Last(Message("", {7}), v1::FINISH_REASON_STOP));
+  const auto events = Events(text);
+  REQUIRE(events.size() == 3);
+  const auto delta = [&](size_t i) {
+    return json::parse(events[i]).at("choices").at(0).at("delta");
+  };
+  CHECK(delta(0) == json::parse(R"({"role": "assistant"})"));
+  CHECK(delta(1) == json::parse(R"({"json_events": [{"path": "/answer", "delta": "Good mor"}]})"));
+  CHECK(delta(2) == json::object());
+}
+
 }  // namespace
 }  // namespace stagecoach::router::http

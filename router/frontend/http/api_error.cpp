@@ -25,6 +25,7 @@ struct Kind {
 
 constexpr Kind kKinds[] = {
     {absl::StatusCode::kInvalidArgument, 400, kInvalidRequest, ""},
+    {absl::StatusCode::kFailedPrecondition, 400, kInvalidRequest, ""},
     {absl::StatusCode::kUnauthenticated, 401, kInvalidRequest, "invalid_api_key"},
     {absl::StatusCode::kPermissionDenied, 403, kInvalidRequest, ""},
     {absl::StatusCode::kNotFound, 404, kInvalidRequest, "model_not_found"},

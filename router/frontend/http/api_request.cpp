@@ -4,11 +4,13 @@
 
 #include <boost/json.hpp>
 #include <limits>
+#include <optional>
 #include <utility>
 
 #include "common/status.h"
 #include "router/frontend/http/api_error.h"
 #include "router/frontend/http/json_fields.h"
+#include "router/frontend/http/message_fields.h"
 #include "router/frontend/http/sampling_fields.h"
 #include "router/text/request_builder.h"
 
@@ -82,57 +84,6 @@ void ReadPrompts(JsonFields& fields, ApiRequest& request) {
   }
 }
 
-// A string, or text parts, which are put together line by line.
-void ReadContent(JsonFields& fields, v1::ChatMessage& message) {
-  const json::value* content = fields.Any("content");
-  if (content == nullptr) return fields.Refuse("content", "is missing");
-  if (content->is_string()) return message.set_content(std::string(content->get_string()));
-  if (!content->is_array()) {
-    return fields.Refuse("content", fmt::format("must be a string or an array of parts, not {}",
-                                                KindName(*content)));
-  }
-  std::string text;
-  for (size_t i = 0; i < content->get_array().size(); ++i) {
-    const json::value& part = content->get_array()[i];
-    const std::string name = fmt::format("content[{}]", i);
-    if (!part.is_object()) return fields.Refuse(name, "must be an object");
-    JsonFields inner(part.get_object());
-    const std::string type = inner.String("type").value_or("");
-    if (type != "text") {
-      return fields.Refuse(name + ".type",
-                           fmt::format("'{}' is not understood: this model takes text", type));
-    }
-    const auto piece = inner.String("text");
-    if (!piece) return fields.Refuse(name + ".text", "must be a string");
-    if (i > 0) text += '\n';
-    text += *piece;
-  }
-  message.set_content(std::move(text));
-}
-
-void ReadMessages(JsonFields& fields, v1::ChatRequest& chat) {
-  const json::array* messages = fields.Array("messages");
-  if (messages == nullptr) return fields.Refuse("messages", "is missing");
-  for (size_t i = 0; i < messages->size(); ++i) {
-    if (!(*messages)[i].is_object()) {
-      return fields.Refuse(fmt::format("messages[{}]", i), "must be an object");
-    }
-    JsonFields inner((*messages)[i].get_object(), fmt::format("messages[{}].", i));
-    v1::ChatMessage& message = *chat.add_messages();
-    const std::string role = inner.String("role").value_or("");
-    // OpenAI's newer name, which templates do not know.
-    message.set_role(role == "developer" ? "system" : role);
-    for (const char* name : {"tool_calls", "function_call"}) {
-      const json::value* value = inner.Any(name);
-      if (value == nullptr || (value->is_array() && value->get_array().empty())) continue;
-      inner.Refuse(name, "is not offered by this server");
-    }
-    if (role == "tool" || role == "function") inner.Refuse("role", "tools are not offered here");
-    ReadContent(inner, message);
-    fields.Adopt(inner.status());
-  }
-}
-
 void ReadChatLogprobs(JsonFields& fields, ApiRequest& request, v1::SamplingParams& sampling) {
   request.logprobs = fields.Bool("logprobs").value_or(false);
   const auto top = fields.Integer("top_logprobs", 0, kMaxInt32);
@@ -141,6 +92,12 @@ void ReadChatLogprobs(JsonFields& fields, ApiRequest& request, v1::SamplingParam
   } else if (top.value_or(0) > 0) {
     fields.Refuse("top_logprobs", "needs logprobs: true");
   }
+}
+
+// The rest of a field's name behind `begin`.
+std::optional<std::string_view> Behind(std::string_view field, std::string_view begin) {
+  if (!field.starts_with(begin)) return std::nullopt;
+  return field.substr(begin.size());
 }
 
 }  // namespace
@@ -155,6 +112,9 @@ absl::StatusOr<ApiRequest> ParseCompletionRequest(std::string_view body) {
   v1::SamplingParams sampling = ReadSampling(fields, request);
   ReadStreaming(fields, request);
   if (const auto add = fields.Bool("add_special_tokens")) common.set_add_special_tokens(*add);
+  if (const json::array* tools = fields.Array("tools"); tools != nullptr && !tools->empty()) {
+    fields.Refuse("tools", "are for chat");
+  }
   request.echo = fields.Bool("echo").value_or(false);
   if (const auto logprobs = fields.Integer("logprobs", 0, kMaxInt32)) {
     request.logprobs = true;
@@ -168,6 +128,7 @@ absl::StatusOr<ApiRequest> ParseCompletionRequest(std::string_view body) {
   if (request.without_completion) sampling.set_max_tokens(1);
   common.set_echo(request.echo);
   *common.mutable_sampling() = std::move(sampling);
+  if (request.json_events) *common.mutable_json_events() = *request.json_events;
   ReadPrompts(fields, request);
   SC_RETURN_IF_ERROR(fields.status());
   for (v1::GenerateRequest& one : request.prompts) one.MergeFrom(common);
@@ -197,7 +158,12 @@ absl::StatusOr<ApiRequest> ParseChatRequest(std::string_view body) {
   if (const json::object* kwargs = fields.Object("chat_template_kwargs")) {
     request.chat.set_chat_template_kwargs(json::serialize(*kwargs));
   }
+  if (const auto separate = fields.Bool("separate_reasoning")) {
+    request.chat.set_separate_reasoning(*separate);
+  }
   ReadMessages(fields, request.chat);
+  ReadTools(fields, request.chat);
+  if (request.json_events) *request.chat.mutable_json_events() = *request.json_events;
   SC_RETURN_IF_ERROR(fields.status());
   return request;
 }
@@ -205,21 +171,33 @@ absl::StatusOr<ApiRequest> ParseChatRequest(std::string_view body) {
 absl::Status InClientTerms(const ApiRequest& request, size_t i, const absl::Status& status) {
   const std::string message(status.message());
   const std::string_view field = FieldOf(message);
-  constexpr std::string_view kSampling = "sampling.";
-  constexpr std::string_view kIds = "tokens.ids";
   const std::string prompt = request.is_chat          ? "messages"
                              : request.prompt_is_list ? fmt::format("prompt[{}]", i)
                                                       : "prompt";
   if (field == "prompt" || field == "text") return WithField(status, prompt);
-  if (field.starts_with(kIds)) {
-    return WithField(status, fmt::format("{}{}", prompt, field.substr(kIds.size())));
+  if (const auto rest = Behind(field, "tokens.ids")) {
+    return WithField(status, fmt::format("{}{}", prompt, *rest));
   }
-  if (!field.starts_with(kSampling)) return status;
-  const std::string_view name = field.substr(kSampling.size());
-  if (name == "max_tokens") return WithField(status, request.max_tokens_name);
-  if (name == "logprobs" && request.is_chat) return WithField(status, "top_logprobs");
-  if (name == "stop[0]" && request.stop_is_string) return WithField(status, "stop");
-  return WithField(status, name);
+  if (const auto rest = Behind(field, "json_events.paths")) {
+    return WithField(status, fmt::format("stream_options.json_events{}", *rest));
+  }
+  if (const auto rest = Behind(field, "sampling.grammar")) {
+    if (!request.sampling().has_grammar()) return WithField(status, "tools");  // of tool_choice
+    const std::string_view place = Behind(*rest, ".choice.texts").value_or("");
+    return WithField(status, fmt::format("{}{}", request.grammar_field, place));
+  }
+  if (Behind(field, "tool_choice")) return WithField(status, "tool_choice");
+  if (field.find(".tool_calls[") != std::string_view::npos) {
+    const size_t last = field.rfind('.');
+    return WithField(status,
+                     fmt::format("{}.function{}", field.substr(0, last), field.substr(last)));
+  }
+  const auto name = Behind(field, "sampling.");
+  if (!name) return status;
+  if (*name == "max_tokens") return WithField(status, request.max_tokens_name);
+  if (*name == "logprobs" && request.is_chat) return WithField(status, "top_logprobs");
+  if (*name == "stop[0]" && request.stop_is_string) return WithField(status, "stop");
+  return WithField(status, *name);
 }
 
 }  // namespace stagecoach::router::http

@@ -29,9 +29,11 @@ struct ApiRequest {
   bool without_completion = false;  // max_tokens 0: the prompt alone, one token is thrown away
   bool prompt_logprobs = false;     // as a field of its own
   bool return_token_ids = false;
+  std::optional<v1::JsonEvents> json_events;  // in place of the text, as is in the requests too
 
   // How the client named what the router calls otherwise.
   const char* max_tokens_name = "max_tokens";
+  std::string grammar_field;  // "guided_json"; empty: none
   bool stop_is_string = false;
   bool prompt_is_list = false;
 

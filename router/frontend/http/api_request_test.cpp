@@ -149,7 +149,7 @@ TEST_CASE("a chat's messages are roles and text") {
   CHECK(problem(R"([{"role": "user", "content": [{"type": "image_url"}]}])")
             .starts_with("messages[0].content[0].type: 'image_url'"));
   CHECK(problem(R"([{"role": "assistant", "tool_calls": [{}]}])")
-            .starts_with("messages[0].tool_calls: "));
+            .starts_with("messages[0].tool_calls[0].function: "));
 }
 
 TEST_CASE("wrong types are refused by name") {
@@ -203,18 +203,156 @@ TEST_CASE("what does not go together is refused by name") {
 
 TEST_CASE("what is not served is refused by name, not left out of account") {
   for (const char* field :
-       {R"("tools": [{"type": "function"}])", R"("guided_json": {"type": "object"})",
-        R"("guided_regex": "a+")", R"("structured_outputs": {"choice": ["a"]})",
+       {R"("functions": [{"name": "f"}])", R"("guided_whitespace_pattern": " ?")",
         R"("use_beam_search": true)", R"("allowed_token_ids": [1])", R"("bad_words": ["x"])",
         R"("chat_template": "{{ x }}")", R"("include_stop_str_in_output": true)"}) {
     const std::string name(field + 1, std::string(field).find('"', 1) - 1);
     CHECK(ChatProblem(field) == name + ": is not offered by this server");
   }
-  CHECK(ChatProblem(R"("response_format": {"type": "json_object"})")
-            .starts_with("response_format: 'json_object'"));
-  CHECK(ChatProblem(R"("response_format": "json")").starts_with("response_format: "));
-  CHECK(ChatProblem(R"("stream": true, "stream_options": {"json_events": true})")
-            .starts_with("stream_options.json_events: "));
+  CHECK(CompletionProblem(R"("prompt": "x", "tools": [{}])") == "tools: are for chat");
+}
+
+v1::Grammar GrammarOf(const std::string& fields, std::string* name = nullptr) {
+  const auto request = ParseCompletionRequest(R"({"prompt": "x", )" + fields + "}");
+  INFO(fields << " " << std::string(request.status().message()));
+  REQUIRE(request.ok());
+  if (name != nullptr) *name = request->grammar_field;
+  return request->sampling().grammar();
+}
+
+TEST_CASE("the form of a text, under every name it has") {
+  std::string name;
+  CHECK(GrammarOf(R"("response_format": {"type": "json_object"})", &name).json_object());
+  CHECK(name == "response_format");
+  CHECK(GrammarOf(R"("response_format": {"type": "json_schema", "json_schema": {
+            "name": "n", "strict": true, "schema": {"b": 1, "a": {}}}})",
+                  &name)
+            .json_schema() == R"({"b":1,"a":{}})");
+  CHECK(name == "response_format.json_schema.schema");
+  CHECK(GrammarOf(R"("guided_json": {"type": "null"})").json_schema() == R"({"type":"null"})");
+  CHECK(GrammarOf(R"("guided_json": "{\"type\": 1}")").json_schema() == R"({"type": 1})");
+  CHECK(GrammarOf(R"("guided_regex": "a+")").regex() == "a+");
+  CHECK(GrammarOf(R"("guided_grammar": "start: \"a\"")").lark() == "start: \"a\"");
+  CHECK(GrammarOf(R"("guided_choice": ["a", "b"])", &name).choice().texts(1) == "b");
+  CHECK(name == "guided_choice");
+  CHECK(GrammarOf(R"("structured_outputs": {"regex": "a"})", &name).regex() == "a");
+  CHECK(name == "structured_outputs.regex");
+  CHECK(GrammarOf(R"("structured_outputs": {"json_object": true})").json_object());
+  const v1::Grammar spaced = GrammarOf(
+      R"("structured_outputs": {"json": true, "disable_any_whitespace": false, "regex": null})");
+  CHECK(spaced.any_whitespace());
+  CHECK(spaced.json_schema() == "true");
+  for (const char* none : {R"("response_format": {"type": "text"})", R"("guided_json": null)",
+                           R"("structured_outputs": {})"}) {
+    CHECK(GrammarOf(none, &name).ByteSizeLong() == 0);
+    CHECK(name.empty());
+  }
+}
+
+TEST_CASE("a form that is none is refused by name") {
+  CHECK(ChatProblem(R"("response_format": "json")").starts_with("response_format: must be"));
+  CHECK(ChatProblem(R"("response_format": {})") == "response_format.type: is missing");
+  CHECK(ChatProblem(R"("response_format": {"type": "xml"})")
+            .starts_with("response_format.type: 'xml' is not"));
+  CHECK(ChatProblem(R"("response_format": {"type": "json_schema"})") ==
+        "response_format.json_schema: is missing");
+  CHECK(
+      ChatProblem(R"("response_format": {"type": "json_schema", "json_schema": {"name": "x"}})") ==
+      "response_format.json_schema.schema: is missing");
+  CHECK(ChatProblem(R"("guided_json": 5)").starts_with("guided_json: must be a JSON Schema"));
+  CHECK(ChatProblem(R"("guided_regex": {})").starts_with("guided_regex: must be a string"));
+  CHECK(ChatProblem(R"("guided_choice": "a")").starts_with("guided_choice: must be an array"));
+  CHECK(ChatProblem(R"("guided_choice": [1])") == "guided_choice[0]: must be a string");
+  CHECK(ChatProblem(R"("guided_json": {}, "guided_regex": "a")") ==
+        "guided_regex: excludes guided_json");
+  CHECK(ChatProblem(R"("response_format": {"type": "json_object"},
+                       "structured_outputs": {"json": {}})") ==
+        "structured_outputs.json: excludes response_format");
+  CHECK(ChatProblem(R"("structured_outputs": {"structural_tag": "x"})")
+            .starts_with("structured_outputs.structural_tag: "));
+  CHECK(ChatProblem(R"("structured_outputs": {"disable_any_whitespace": false})") ==
+        "structured_outputs: names no form");
+}
+
+TEST_CASE("JSON events are all or those of some paths") {
+  const auto events = [](const std::string& value) {
+    const auto request = ParseCompletionRequest(
+        R"({"prompt": "x", "stream": true, "stream_options": {"json_events": )" + value + "}}");
+    REQUIRE(request.ok());
+    return request->prompts[0];
+  };
+  CHECK(events("true").has_json_events());
+  CHECK(events("true").json_events().paths().empty());
+  CHECK(events(R"(["/a", "/b/*"])").json_events().paths(1) == "/b/*");
+  CHECK_FALSE(events("false").has_json_events());
+  CHECK_FALSE(events("null").has_json_events());
+  const auto problem = [](const std::string& value) {
+    return ChatProblem(R"("stream": true, "stream_options": {"json_events": )" + value + "}");
+  };
+  CHECK(problem("[]").starts_with("stream_options.json_events: must be true or"));
+  CHECK(problem("\"/a\"").starts_with("stream_options.json_events: must be true or"));
+  CHECK(problem("[\"/a\", 1]").starts_with("stream_options.json_events[1]: must be a string"));
+}
+
+TEST_CASE("tools, the choice among them, and calls that come back") {
+  const auto request = ParseChatRequest(R"({"messages": [
+      {"role": "user", "content": "x", "name": "Ann"},
+      {"role": "assistant", "content": null, "reasoning_content": "Hm", "tool_calls": [
+        {"id": "1", "type": "function", "function": {"name": "f", "arguments": "{\"a\": 1}"}},
+        {"id": "2", "function": {"name": "g", "arguments": {"b": 2}}}]},
+      {"role": "tool", "tool_call_id": "1", "content": "sunny"}],
+    "tools": [{"type": "function", "function": {"name": "f"}}], "parallel_tool_calls": false,
+    "separate_reasoning": false,
+    "tool_choice": {"type": "function", "function": {"name": "f"}}})");
+  REQUIRE(request.ok());
+  const v1::ChatRequest& chat = request->chat;
+  CHECK(chat.messages(0).name() == "Ann");
+  const v1::ChatMessage& calling = chat.messages(1);
+  CHECK_FALSE(calling.has_content());
+  CHECK(calling.reasoning() == "Hm");
+  REQUIRE(calling.tool_calls_size() == 2);
+  CHECK(calling.tool_calls(0).id() == "1");
+  CHECK(calling.tool_calls(0).name() == "f");
+  CHECK(calling.tool_calls(0).arguments() == R"({"a": 1})");
+  CHECK(calling.tool_calls(1).arguments() == R"({"b":2})");
+  CHECK(chat.messages(2).role() == "tool");
+  CHECK(chat.messages(2).tool_call_id() == "1");
+  CHECK(chat.tools() == R"([{"type":"function","function":{"name":"f"}}])");
+  CHECK(chat.tool_choice().mode() == v1::ToolChoice::NAMED);
+  CHECK(chat.tool_choice().name() == "f");
+  CHECK(chat.has_parallel_tool_calls());
+  CHECK_FALSE(chat.parallel_tool_calls());
+  CHECK(chat.has_separate_reasoning());
+
+  const auto mode = [](const std::string& choice) {
+    return ParseChatRequest(R"({"messages": [], "tool_choice": )" + choice + "}")
+        ->chat.tool_choice()
+        .mode();
+  };
+  CHECK(mode("null") == v1::ToolChoice::AUTO);
+  CHECK(mode("\"auto\"") == v1::ToolChoice::AUTO);
+  CHECK(mode("\"none\"") == v1::ToolChoice::NONE);
+  CHECK(mode("\"required\"") == v1::ToolChoice::REQUIRED);
+  CHECK(ChatProblem(R"("tools": {})").starts_with("tools: must be an array"));
+  CHECK(ChatProblem(R"("tool_choice": "any")").starts_with("tool_choice: is neither"));
+  CHECK(ChatProblem(R"("tool_choice": 1)").starts_with("tool_choice: must be an object"));
+  CHECK(ChatProblem(R"("tool_choice": {"type": "x"})").starts_with("tool_choice.type: "));
+  CHECK(
+      ChatProblem(R"("tool_choice": {"type": "function"})").starts_with("tool_choice.function: "));
+  CHECK(ChatProblem(R"("tool_choice": {"type": "function", "function": {}})")
+            .starts_with("tool_choice.function.name: "));
+  const auto problem = [](const std::string& message) {
+    return std::string(ParseChatRequest(R"({"messages": [)" + message + "]}").status().message());
+  };
+  CHECK(problem(R"({"role": "function", "content": "x"})").starts_with("messages[0].role: "));
+  CHECK(problem(R"({"role": "assistant", "function_call": {}})")
+            .starts_with("messages[0].function_call: "));
+  CHECK(problem(R"({"role": "assistant", "tool_calls": [1]})") ==
+        "messages[0].tool_calls[0]: must be an object");
+  CHECK(problem(R"({"role": "assistant", "tool_calls": [{"type": "x", "function": {}}]})")
+            .starts_with("messages[0].tool_calls[0].type: "));
+  CHECK(problem(R"({"role": "assistant", "tool_calls": [{"function": {"arguments": 1}}]})")
+            .starts_with("messages[0].tool_calls[0].function.arguments: must be a string"));
 }
 
 TEST_CASE("the router's errors name the field as the client did") {
@@ -228,13 +366,26 @@ TEST_CASE("the router's errors name the field as the client did") {
   CHECK(told(chat, "sampling.logprobs: 9") == "top_logprobs: 9");
   CHECK(told(chat, "prompt: is empty") == "messages: is empty");
   CHECK(told(chat, "messages[0].role: is empty") == "messages[0].role: is empty");
+  CHECK(told(chat, "sampling.grammar.lark: bad") == "tools: bad");
+  CHECK(told(chat, "tool_choice.name: no tool") == "tool_choice: no tool");
+  CHECK(told(chat, "tools[1].function.name: bad") == "tools[1].function.name: bad");
+  CHECK(told(chat, "messages[2].tool_calls[0].arguments: bad") ==
+        "messages[2].tool_calls[0].function.arguments: bad");
+  CHECK(told(chat, "json_events.paths[1]: bad") == "stream_options.json_events[1]: bad");
+  chat.grammar_field = "guided_choice";
+  chat.chat.mutable_sampling()->mutable_grammar();
+  CHECK(told(chat, "sampling.grammar.choice.texts[1]: bad") == "guided_choice[1]: bad");
+  CHECK(told(chat, "sampling.grammar.choice: bad") == "guided_choice: bad");
+  CHECK(told(chat, "sampling.grammar: too complex") == "guided_choice: too complex");
   ApiRequest one;
+  one.prompts.emplace_back();
   one.stop_is_string = true;
   CHECK(told(one, "sampling.stop[0]: is empty") == "stop: is empty");
   CHECK(told(one, "sampling.logprobs: 9") == "logprobs: 9");
   CHECK(told(one, "tokens.ids[3]: bad") == "prompt[3]: bad");
   CHECK(told(one, "text, as tokens[3]: bad") == "prompt, as tokens[3]: bad");
   ApiRequest many;
+  many.prompts.emplace_back();
   many.prompt_is_list = true;
   CHECK(told(many, "tokens.ids[3]: bad") == "prompt[1][3]: bad");
   CHECK(told(many, "prompt: is empty") == "prompt[1]: is empty");

@@ -23,7 +23,9 @@ void CompletionCall::Begin(Frontend* frontend, ApiRequest request, const std::st
   auto call = std::make_shared<CompletionCall>(frontend, std::move(request), request_id, exchange);
   call->CreateGenerations(request_id);
   exchange->OnGone([call] { call->CancelAll(absl::CancelledError("the client is gone")); });
-  call->StartGenerations();
+  if (!call->NeedsGrammar()) return call->StartGenerations();
+  const absl::Status posted = frontend->PostLong([call] { call->StartGenerations(); });
+  if (!posted.ok()) call->RefuseAll(posted);
 }
 
 void CompletionCall::CreateGenerations(const std::string& request_id) {
@@ -35,8 +37,18 @@ void CompletionCall::CreateGenerations(const std::string& request_id) {
   }
 }
 
+bool CompletionCall::NeedsGrammar() const {
+  return request_.is_chat ? router::NeedsGrammar(request_.chat)
+                          : router::NeedsGrammar(request_.prompts.front());
+}
+
+void CompletionCall::RefuseAll(const absl::Status& status) {
+  for (const auto& generation : generations_) generation->Start(status);
+}
+
 void CompletionCall::StartGenerations() {
   absl::Status refusal;
+  if (generations_.front()->cancelled()) refusal = absl::CancelledError("the client is gone");
   for (size_t i = 0; i < generations_.size(); ++i) {
     absl::StatusOr<GenerationInput> input = absl::CancelledError("another prompt was refused");
     if (refusal.ok()) {

@@ -47,7 +47,9 @@ class CompletionCall final : public std::enable_shared_from_this<CompletionCall>
   };
 
   void CreateGenerations(const std::string& request_id);
+  bool NeedsGrammar() const;
   void StartGenerations();
+  void RefuseAll(const absl::Status& status);
   void CancelAll(const absl::Status& status);
 
   void OnMessage(size_t prompt, const v1::GenerateResponse& message);

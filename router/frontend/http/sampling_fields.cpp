@@ -6,6 +6,8 @@
 #include <charconv>
 #include <limits>
 
+#include "router/frontend/http/grammar_fields.h"
+
 namespace stagecoach::router::http {
 namespace {
 
@@ -16,11 +18,8 @@ constexpr int64_t kMinInt32 = std::numeric_limits<int32_t>::min();
 constexpr int64_t kMaxUint32 = std::numeric_limits<uint32_t>::max();
 
 constexpr const char* kUnserved[] = {
-    // Structured output.
-    "structured_outputs", "guided_json", "guided_regex", "guided_choice", "guided_grammar",
-    "guided_whitespace_pattern",
-    // Tools.
-    "tools", "functions", "function_call",
+    // Older or other forms of structured output and tools.
+    "guided_whitespace_pattern", "functions", "function_call",
     // Other ways to choose tokens.
     "use_beam_search", "allowed_token_ids", "bad_words", "include_stop_str_in_output",
     "truncate_prompt_tokens", "thinking_token_budget", "suffix", "prompt_embeds",
@@ -105,6 +104,29 @@ void ReadBias(JsonFields& fields, v1::SamplingParams& sampling) {
   }
 }
 
+// True: all; else paths.
+void ReadJsonEvents(JsonFields& options, ApiRequest& request) {
+  constexpr char kName[] = "json_events";
+  const json::value* events = options.Any(kName);
+  if (events == nullptr) return;
+  if (events->is_bool()) {
+    if (events->get_bool()) request.json_events.emplace();
+    return;
+  }
+  if (!events->is_array() || events->get_array().empty()) {
+    return options.Refuse(kName, "must be true or an array of paths");
+  }
+  v1::JsonEvents& wanted = request.json_events.emplace();
+  for (size_t i = 0; i < events->get_array().size(); ++i) {
+    const json::value& path = events->get_array()[i];
+    if (!path.is_string()) {
+      return options.Refuse(fmt::format("{}[{}]", kName, i),
+                            fmt::format("must be a string, not {}", KindName(path)));
+    }
+    wanted.add_paths(std::string(path.get_string()));
+  }
+}
+
 }  // namespace
 
 v1::SamplingParams ReadSampling(JsonFields& fields, ApiRequest& request) {
@@ -131,6 +153,7 @@ v1::SamplingParams ReadSampling(JsonFields& fields, ApiRequest& request) {
   ReadStop(fields, sampling, request);
   ReadStopTokens(fields, sampling);
   ReadBias(fields, sampling);
+  ReadGrammar(fields, sampling, request);
   const auto best_of = fields.Integer("best_of", 0, kMaxUint32);
   if (best_of && *best_of != (sampling.has_n() ? sampling.n() : 1)) {
     fields.Refuse("best_of", "choosing among more answers than n is not offered here");
@@ -151,10 +174,7 @@ void ReadStreaming(JsonFields& fields, ApiRequest& request) {
   JsonFields inner(*options, "stream_options.");
   request.include_usage = inner.Bool("include_usage").value_or(false);
   request.continuous_usage = inner.Bool("continuous_usage_stats").value_or(false);
-  const json::value* json_events = inner.Any("json_events");
-  if (json_events != nullptr && !IsNeutral(*json_events)) {
-    inner.Refuse("json_events", "is not offered by this server");
-  }
+  ReadJsonEvents(inner, request);
   fields.Adopt(inner.status());
 }
 
@@ -164,17 +184,6 @@ void RefuseUnserved(JsonFields& fields) {
     if (value != nullptr && !IsNeutral(*value)) {
       return fields.Refuse(name, "is not offered by this server");
     }
-  }
-  const json::value* format = fields.Any("response_format");
-  if (format == nullptr) return;
-  const json::object* object = fields.Object("response_format");
-  const json::value* type = object == nullptr ? nullptr : object->if_contains("type");
-  if (type == nullptr || !type->is_string()) {
-    return fields.Refuse("response_format", "must be an object with a type");
-  }
-  if (type->get_string() != "text") {
-    fields.Refuse("response_format", fmt::format("'{}' is not offered by this server",
-                                                 std::string_view(type->get_string())));
   }
 }
 
