@@ -159,7 +159,7 @@ TEST_CASE("min_tokens does not keep a grammar's end from ending a sequence") {
   CorePipeline pipeline(SmallConfig(1, 64));
   auto request = MakeRequest(1, 10, 100);
   const std::vector<int32_t> alone = TokensAlone(*request, 256);
-  request->sampling.add_stop_ids(alone[5]);
+  // Of the grammar alone: stop ids are never sampled before min_tokens by this stage.
   request->sampling.mutable_grammar()->add_end_ids(alone[5]);
   request->sampling.set_min_tokens(30);
   const auto end = std::find(alone.begin(), alone.end(), alone[5]) - alone.begin();
