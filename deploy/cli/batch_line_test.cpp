@@ -21,7 +21,7 @@ TEST_CASE("A prompt is text, token ids or messages") {
   CHECK(Parsed(R"({"prompt": "Hi"})") == R"(text: "Hi")");
   CHECK(Parsed(R"({"prompt_ids": [1, 2]})") == "tokens { ids: 1 ids: 2 }");
   CHECK(Parsed(R"({"messages": [{"role": "user", "content": "Hi"}]})") ==
-        R"(messages { role: "user" content: "Hi" })");
+        R"(messages { role: "user" content: "Hi" } separate_reasoning: false)");
 }
 
 TEST_CASE("Fields of the request and of its sampling stand side by side") {
