@@ -37,8 +37,7 @@ class Folder {
  public:
   Folder() {
     const bool in_memory = std::filesystem::is_directory("/dev/shm");
-    std::string name =
-        (in_memory ? "/dev/shm" : "/tmp") + std::string("/fuzz_of_stagecoach_XXXXXX");
+    std::string name = (in_memory ? "/dev/shm" : "/tmp") + std::string("/fuzz_folder_XXXXXX");
     if (mkdtemp(name.data()) == nullptr) std::abort();
     path_ = name;
   }
