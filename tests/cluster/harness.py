@@ -8,6 +8,7 @@ take, for builds that are slow on purpose.
 """
 import os
 import pathlib
+import random
 import selectors
 import signal
 import socket
@@ -48,6 +49,23 @@ def is_running(pid):
     except (FileNotFoundError, ProcessLookupError):
         return False
     return stat.rpartition(")")[2].split()[0] not in "ZX"
+
+
+def _is_free(port):
+    try:
+        socket.create_server(("", port)).close()
+        return True
+    except OSError:
+        return False
+
+
+def free_ports(n):
+    """The first of n neighbouring ports that nothing listens on, below those that the kernel gives to connections."""
+    end = int(pathlib.Path("/proc/sys/net/ipv4/ip_local_port_range").read_text().split()[0])
+    while True:
+        first = random.randrange(10_000, end - n)
+        if all(_is_free(port) for port in range(first, first + n)):
+            return first
 
 
 def shared_memory():

@@ -3,7 +3,6 @@ import os
 import re
 import shutil
 import signal
-import socket
 import subprocess
 import tempfile
 import time
@@ -28,14 +27,6 @@ def can_confine():
         return False
     probe = subprocess.run([*CONFINE, "65532", BIN_DIR / "stagecoach-worker", "--version"], capture_output=True)
     return probe.returncode == 0
-
-
-def free_ports(n):
-    sockets = [socket.create_server(("127.0.0.1", 0)) for _ in range(n)]
-    ports = [one.getsockname()[1] for one in sockets]
-    for one in sockets:
-        one.close()
-    return ports
 
 
 class Container:

@@ -5,8 +5,8 @@ import threading
 import grpc
 import pytest
 from chart import CHART, Manifests, needs_helm, render
-from containers import Container, free_ports
-from harness import DEMO_MODEL
+from containers import Container
+from harness import DEMO_MODEL, free_ports
 from stagecoach.v1 import inference_pb2 as pb
 from stagecoach.v1 import inference_pb2_grpc as pb_grpc
 
@@ -18,11 +18,9 @@ LONG = pb.GenerateRequest(text="The next train", sampling=pb.SamplingParams(max_
 
 def free_values(stages_per_node):
     """Values for which nothing on this machine is in the way."""
-    while True:
-        worker, http, grpc_port, metrics = free_ports(4)
-        if not {http, grpc_port, metrics} & set(range(worker, worker + stages_per_node)):
-            return {"model.mountPath": str(DEMO_MODEL), "worker.kvMemory": "64MiB", "worker.port": worker,
-                    "router.httpPort": http, "router.grpcPort": grpc_port, "router.metricsPort": metrics}
+    first = free_ports(3 + stages_per_node)
+    return {"model.mountPath": str(DEMO_MODEL), "worker.kvMemory": "64MiB", "worker.port": first + 3,
+            "router.httpPort": first, "router.grpcPort": first + 1, "router.metricsPort": first + 2}
 
 
 class Release:

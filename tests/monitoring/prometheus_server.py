@@ -4,13 +4,14 @@ import os
 import pathlib
 import re
 import shutil
-import socket
 import subprocess
 import tempfile
 import time
 import urllib.error
 import urllib.parse
 import urllib.request
+
+from harness import free_ports
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 RULES = ROOT / "deploy" / "prometheus" / "stagecoach.rules.yml"
@@ -54,9 +55,7 @@ class Prometheus:
         os.replace(new, self._path / "targets.json")
 
     def __enter__(self):
-        with socket.socket() as free:
-            free.bind(("127.0.0.1", 0))
-            self.address = "127.0.0.1:%d" % free.getsockname()[1]
+        self.address = f"127.0.0.1:{free_ports(1)}"
         self._log = open(self._path / "log", "w+")
         self.process = subprocess.Popen(
             [PROMETHEUS, f"--config.file={self._path}/prometheus.yml", f"--storage.tsdb.path={self._path}/data",
