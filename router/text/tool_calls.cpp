@@ -136,11 +136,12 @@ bool ToolCallParser::Marked(Output* out) {
 // "f[ARGS]{}", with "[CALL_ID]abc" between or not.
 bool ToolCallParser::Name(Output* out) {
   const size_t end = std::min(held_.find(kArgs), held_.find('{'));
-  if (end == std::string::npos) {
-    if (held_.size() <= kMaxNameBytes) return false;
+  const bool found = end != std::string::npos;
+  if (found ? end > kMaxNameBytes : held_.size() >= kMaxNameBytes + kArgs.size()) {
     NoCall(out);
     return true;
   }
+  if (!found) return false;
   const std::string_view head = std::string_view(held_).substr(0, end);
   const std::string name(Trim(head.substr(0, head.find(kCallId))));
   if (name.empty() || name.find_first_of(" \t\r\n[]") != std::string::npos) {

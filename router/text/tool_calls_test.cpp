@@ -109,6 +109,17 @@ TEST_CASE("Mistral: a name and its arguments for each call") {
   CHECK(read("[TOOL_CALLS]what is this{") == Answer{"[TOOL_CALLS]what is this{", {}});
 }
 
+TEST_CASE("Mistral: what is too long for a name is content, wherever it is cut") {
+  for (const size_t n : {255, 256, 257, 300}) {
+    const std::string name(n, 'f');
+    for (const std::string& arguments : {std::string("{}"), std::string("[ARGS]{}")}) {
+      const std::string text = "[TOOL_CALLS]" + name + arguments;
+      const Answer answer = ReadCutAnywhere(ToolFamily::kMistral, text);
+      CHECK(answer == (n <= 256 ? Answer{"", {{name, "{}"}}} : Answer{text, {}}));
+    }
+  }
+}
+
 TEST_CASE("Llama: an object with the name of a tool begins the text") {
   const auto read = [](std::string_view text) { return ReadCutAnywhere(ToolFamily::kJson, text); };
   CHECK(read("{\"name\": \"weather\", \"parameters\": {\"city\": \"Åre\", \"n\": [1, {\"}\": "

@@ -18,6 +18,10 @@ namespace beast = boost::beast;
 using beast::http::field;
 using Error = beast::http::error;
 
+// The library asserts that it has all of "0\r\n\r\n" when it looks at an empty body's end again. As
+// data of a chunk it can wait as well: more always follows.
+bool IsOpenLastChunk(std::string_view rest) { return rest.size() < 5 && rest.starts_with("0\r\n"); }
+
 std::string Value(const beast::http::fields& fields, field name) {
   const auto found = fields.find(name);
   return found == fields.end() ? "" : std::string(found->value());
@@ -64,6 +68,7 @@ size_t RequestParser::Feed(std::string_view data) {
     beast::error_code error;
     const std::string_view rest = data.substr(consumed);
     if (rest.empty()) break;
+    if (state_ == State::kBody && parser.chunked() && IsOpenLastChunk(rest)) break;
     const size_t taken = parser.put(boost::asio::buffer(rest.data(), rest.size()), error);
     consumed += taken;
     if (error == Error::need_more) {

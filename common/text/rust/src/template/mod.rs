@@ -2,6 +2,7 @@
 
 mod builtins;
 mod methods;
+mod namespaces;
 mod python;
 mod source;
 mod trace;
@@ -97,6 +98,7 @@ impl ChatTemplate {
             out.write_str(&text).map_err(minijinja::Error::from)
         });
         builtins::add(&mut env);
+        namespaces::add(&mut env);
 
         let mut literals = Vec::new();
         let mut texts = Vec::new();
@@ -179,6 +181,7 @@ impl ChatTemplate {
             DEFAULT
         };
         let mut output = Bounded(Vec::new());
+        let _scope = namespaces::Scope;
         self.env
             .get_template(name)
             .and_then(|t| {

@@ -1,0 +1,58 @@
+//! `namespace()`, whose objects can be stored in each other and in themselves. They are counted, not
+//! collected, so what a render made is taken apart when it ends.
+
+use std::cell::RefCell;
+
+use minijinja::value::{ValueKind, ValueOrKwargs};
+use minijinja::{context, Environment, Error, Value};
+
+thread_local! {
+    static MADE: RefCell<Vec<Value>> = const { RefCell::new(Vec::new()) };
+}
+
+pub fn add(env: &mut Environment<'_>) {
+    env.add_function(
+        "namespace",
+        |defaults: Option<ValueOrKwargs>| -> Result<Value, Error> {
+            let made = minijinja::functions::namespace(defaults)?;
+            MADE.with(|all| all.borrow_mut().push(made.clone()));
+            Ok(made)
+        },
+    );
+}
+
+/// While it lives, one template is rendered on this thread.
+pub struct Scope;
+
+impl Drop for Scope {
+    fn drop(&mut self) {
+        let env = Environment::empty();
+        for made in MADE.with(RefCell::take) {
+            for name in names_of_objects(&made) {
+                // Names that a template assigned to can be assigned to; the defaults of a namespace
+                // are older than it and close no circle.
+                let _ = env.render_str(
+                    &format!("{{% set made.{name} = none %}}"),
+                    context!(made => made.clone()),
+                );
+            }
+        }
+    }
+}
+
+fn names_of_objects(namespace: &Value) -> Vec<String> {
+    let Ok(names) = namespace.try_iter() else {
+        return Vec::new();
+    };
+    names
+        .filter(|name| {
+            namespace.get_item(name).is_ok_and(|value| {
+                matches!(
+                    value.kind(),
+                    ValueKind::Map | ValueKind::Seq | ValueKind::Iterable | ValueKind::Plain
+                )
+            })
+        })
+        .filter_map(|name| name.as_str().map(str::to_owned))
+        .collect()
+}
