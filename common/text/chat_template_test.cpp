@@ -84,6 +84,16 @@ TEST_CASE("Namespaces that hold each other end with the render") {
           ->text == "x");
 }
 
+TEST_CASE("A key of a namespace is never run as a template") {
+  // It would loop for hours.
+  const std::string content(1000, 'x');
+  const std::string loop = "{% for a in made.s %}";
+  const std::string key = "a = none %}" + loop + loop + loop + loop + loop + "{{ made";
+  CHECK(Render("{% set n = namespace({messages[0].key: [], 's': messages[0].content}) %}x",
+               R"([{"key": ")" + key + R"(", "content": ")" + content + R"("}])")
+            ->text == "x");
+}
+
 TEST_CASE("Faults of a request or a template are InvalidArgument with the place") {
   CHECK_THAT(std::string(ChatTemplate::FromSource("{{ x").status().message()),
              ContainsSubstring("line 1"));

@@ -5,6 +5,7 @@
 #include <catch2/matchers/catch_matchers_string.hpp>
 #include <filesystem>
 
+#include "common/numa.h"
 #include "common/temp_dir.h"
 #include "deploy/doctor/host_probes.h"
 
@@ -67,6 +68,21 @@ TEST_CASE("huge pages: never is a warning; many reserved ones are memory lost") 
              "HugePages_Total: 1024\nHugePages_Free: 1024\nHugepagesize: 2048 kB\n");
   CHECK(ProbeReservedHugePages(root.path()).level == Level::kWarning);
   CHECK_THAT(ProbeReservedHugePages(root.path()).advice, ContainsSubstring("2.0 GiB"));
+}
+
+TEST_CASE("NUMA: nodes with cores count") {
+  const cpu_set_t allowed = AllowedCores();
+  int core = 0;
+  while (!CPU_ISSET(core, &allowed)) ++core;
+  const std::string cores = std::to_string(core) + "\n";
+  TempDir root;
+  root.Write("sys/devices/system/node/node0/cpulist", cores);
+  root.Write("sys/devices/system/node/node2/cpulist", "\n");
+  root.Write("sys/devices/system/node/possible", "0-2\n");
+  CHECK(ProbeNumaNodes(root.path()).found == "1");
+  root.Write("sys/devices/system/node/node1/cpulist", cores);
+  CHECK(ProbeNumaNodes(root.path()).level == Level::kOk);
+  CHECK_THAT(ProbeNumaNodes(root.path()).found, ContainsSubstring("2; with --stages 2"));
 }
 
 TEST_CASE("programs that are not there are a problem") {

@@ -54,5 +54,13 @@ fn names_of_objects(namespace: &Value) -> Vec<String> {
             })
         })
         .filter_map(|name| name.as_str().map(str::to_owned))
+        .filter(|name| is_identifier(name))
         .collect()
+}
+
+/// Other keys come from a dict, and may be what a request says: never source to be run.
+fn is_identifier(name: &str) -> bool {
+    let mut bytes = name.bytes();
+    bytes.next().is_some_and(|b| b.is_ascii_alphabetic() || b == b'_')
+        && bytes.all(|b| b.is_ascii_alphanumeric() || b == b'_')
 }
