@@ -9,12 +9,12 @@
 // beside it. On the CPU that holds bit for bit: one packed layout and one order of accumulation for
 // one row and for many.
 //
-// Activations are float32 here; pointers are device pointers; nothing allocates but Allocate.
-// T: rows (tokens) of the step. R: rows to take logits of. S: sequences of the step.
+// Pointers are device pointers unless something else is said; nothing allocates but Allocate.
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <span>
 #include <string>
@@ -23,174 +23,9 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "common/dtype.h"
-#include "common/gguf/gguf_types.h"
-#include "common/model/model_spec.h"
+#include "kernels/op_args.h"
 
 namespace stagecoach::kernels {
-
-inline constexpr int32_t kBlockTokens = 16;  // KV block size
-
-// Device memory, zeroed, aligned to 64 bytes or more; freed with its last owner.
-struct Buffer {
-  std::shared_ptr<void> data;
-  size_t bytes = 0;
-  template <typename T>
-  T* As() const {
-    return static_cast<T*>(data.get());
-  }
-};
-
-// Rows of a matrix that are stored alike.
-struct MatrixPart {
-  int32_t rows;
-  gguf::TensorType encoding;
-};
-
-// A weight matrix [rows, cols] (rows: outputs, cols: inputs) in the device's own layout.
-// Made by Ops::NewMatrix and filled by Ops::PackRows or PackStored; opaque elsewhere.
-struct Matrix {
-  Buffer buffer;
-  DType dtype = DType::kF32;  // of a matrix without parts
-  int32_t rows = 0;
-  int32_t cols = 0;
-  std::vector<MatrixPart> parts = {};  // kept as stored, one below the other; empty: of dtype
-};
-
-// A part's rows are a multiple of these, but for the last part's.
-inline constexpr int32_t kPartRows = 16;
-
-struct EmbedArgs {
-  const int32_t* ids;   // [T]; with table only
-  const Matrix* table;  // [vocab, hidden], or null: the position rows alone
-  float scale;
-  const int32_t* positions;      // [T]; with position_table only
-  const Matrix* position_table;  // [max_positions + offset, hidden], or null
-  int32_t position_offset;
-  float* out;  // [T, hidden]
-  int32_t n_tokens;
-};
-
-struct GemmArgs {
-  const float* x;     // [T, w.cols]
-  const Matrix* w;    // [w.rows, w.cols]
-  const float* bias;  // [w.rows] or null
-  float* y;           // [T, w.rows] = x w^T + bias
-  int32_t n_rows;     // T
-  bool add_to_y;      // y += instead (the residual)
-};
-
-struct NormArgs {
-  const float* x;       // [T, width]
-  const float* weight;  // [width]
-  const float* bias;    // [width] or null (kLayerNorm only)
-  float* out;           // [T, width]; may be x
-  int32_t n_rows;
-  int32_t width;
-  NormKind kind;
-  float eps;
-  bool add_to_out;  // out += norm(x) (the residual after Gemma's post norms)
-};
-
-// cos and sin of every position and frequency, made once: [max_positions, rotary_dim / 2] each.
-struct RopeTable {
-  const float* cos;
-  const float* sin;
-  int32_t rotary_dim;  // the head's first so many values are rotated; even, at most head_dim
-};
-
-// Paged KV cache of one layer: [n_blocks, n_kv_heads, kBlockTokens, head_dim] each. Within a block
-// and head the order of the kBlockTokens * head_dim elements is the device's own: whole blocks may
-// be copied, single tokens not.
-struct KvLayer {
-  void* k;
-  void* v;
-  DType dtype;
-};
-
-// Optional per-head norm of q and k, rotation in halves (the "rotate_half" pairing of i and i +
-// rotary_dim / 2), then k and v rows go into the cache.
-struct RopeAppendArgs {
-  float* qkv;  // [T, (n_heads + 2 * n_kv_heads) * head_dim]: q, k, v; q is rewritten in
-               // place, and k may be
-  const int32_t* positions;  // [T]
-  const int32_t* kv_slots;   // [T]: block * kBlockTokens + offset in this layer's KV group
-  const RopeTable* rope;     // null: no rotation
-  const float* q_norm;       // [head_dim] or null
-  const float* k_norm;       // [head_dim] or null
-  NormKind norm_kind;
-  float norm_eps;
-  KvLayer kv;
-  int32_t n_tokens;
-  int32_t n_heads, n_kv_heads, head_dim;  // head_dim is even, and at most 512
-};
-
-// Causal attention over the paged cache, which already holds this step's k and v.
-struct AttentionArgs {
-  const float* qkv;  // [T, (n_heads + 2 * n_kv_heads) * head_dim]; only q is read
-  KvLayer kv;
-  const int32_t* seq_starts;  // [S + 1]: rows of sequence s are [seq_starts[s], seq_starts[s + 1])
-  const int32_t* seq_positions;  // [S]: position of the sequence's first row
-  const int32_t* block_tables;   // [S, block_table_stride]: block of each 16 positions; entries
-                                 // behind a window may be -1
-  int32_t block_table_stride;
-  float* out;  // [T, n_heads * head_dim]
-  int32_t n_seqs;
-  int32_t n_heads, n_kv_heads, head_dim;
-  float scale;
-  float softcap;   // 0: off
-  int32_t window;  // 0: full
-};
-
-struct ActivationArgs {
-  const float* x;  // gated: [T, 2 * width] (gate, up); else [T, width]
-  float* out;      // [T, width]; may be x when not gated
-  int32_t n_rows;
-  int32_t width;
-  Activation kind;
-  bool gated;
-};
-
-// Mixture of experts: which of them each row goes to. The n_used largest logits, the largest first,
-// the lowest expert first among equals; NaN counts as -inf.
-struct RouteArgs {
-  const float* logits;  // [T, n_experts]
-  int32_t* experts;     // [T, n_used]
-  float* weights;       // [T, n_used]: softmax over all experts, or over those used
-  int32_t n_tokens;
-  int32_t n_experts, n_used;
-  bool over_used;  // the weights of a row sum to 1
-};
-
-// out[t] += sum over the row's experts, in their order by number, of
-// weight * down(act(gate(x[t])) * up(x[t])). Rows are grouped by expert, so that a step reads each
-// expert's weights once, and those of unused ones not at all.
-struct ExpertMlpArgs {
-  const float* x;                // [T, hidden]
-  const int32_t* experts;        // [T, n_used], all different in a row
-  const float* weights;          // [T, n_used]
-  std::span<const Matrix> up;    // n_experts of [2 * width, hidden]: gate, up
-  std::span<const Matrix> down;  // n_experts of [hidden, width]
-  float* out;                    // [T, hidden]; not x
-  void* scratch;                 // Ops::ExpertScratchBytes, of device memory
-  int32_t n_tokens;
-  int32_t n_used;
-  Activation kind;
-};
-
-// The sizes that decide how much scratch ExpertMlp takes.
-struct ExpertShape {
-  int32_t max_tokens;
-  int32_t n_experts, n_used;
-  int32_t hidden, width;
-};
-
-struct GatherRowsArgs {
-  const float* x;       // [T, width]
-  const int32_t* rows;  // [R]
-  float* out;           // [R, width]
-  int32_t n_rows;       // R
-  int32_t width;
-};
 
 // A token that the sequence has had, for the penalties.
 struct TokenCount {
@@ -219,6 +54,7 @@ struct SampleRow {
   std::span<const float> bias_values;
   // >= 0: nothing is drawn; this token's log-probability is wanted (prompt logprobs)
   int32_t given_token = -1;
+  int32_t slot = -1;        // >= 0: entry of SampleArgs::sampled that the drawn token goes to
   int32_t n_logprobs = -1;  // -1: none; else the token's own and this many of the most likely
 };
 
@@ -232,10 +68,25 @@ struct SampledToken {
 };
 
 struct SampleArgs {
-  const float* logits;  // [R, vocab]
+  float* logits;  // [R, vocab]; of no use afterwards
   int32_t vocab;
-  std::span<const SampleRow> rows;  // [R]
-  std::span<SampledToken> out;      // [R]; host memory, valid after Synchronize
+  std::span<const SampleRow> rows;  // [R]; host memory, free to reuse on return
+  // [R]; of AllocateHost, as are the arrays that it points to; valid after a Mark's Wait
+  std::span<SampledToken> out;
+  int32_t* sampled;  // StepInputs::sampled, or null
+};
+
+// Calls that were recorded, to be carried out again as often as one likes with the same arguments;
+// what these point to may have changed.
+class Recording {
+ public:
+  virtual ~Recording() = default;
+  virtual void Replay() = 0;
+};
+
+struct MemoryInUse {
+  uint64_t total_bytes = 0;
+  uint64_t free_bytes = 0;
 };
 
 class Ops {
@@ -246,10 +97,32 @@ class Ops {
   virtual std::string Describe() const = 0;
 
   virtual absl::StatusOr<Buffer> Allocate(size_t bytes) = 0;
+  // Host memory that the device reaches: for what comes back from it later.
+  virtual absl::StatusOr<Buffer> AllocateHost(size_t bytes) { return Allocate(bytes); }
   // Host <-> device; plain copies on the CPU. Ordered with the ops; the host memory is free to
   // reuse on return.
   virtual void Upload(const void* host, void* device, size_t bytes) = 0;
   virtual void Download(const void* device, void* host, size_t bytes) = 0;  // complete on return
+  // host: of AllocateHost; complete after a later Mark's Wait.
+  virtual void DownloadLater(const void* device, void* host, size_t bytes) {
+    Download(device, host, bytes);
+  }
+
+  // Of the device's memory, other processes' use included.
+  virtual MemoryInUse Memory() const = 0;
+  // Whether that is not the host's.
+  virtual bool has_own_memory() const { return false; }
+
+  // The type of the activations in a model of type `model`, and the one in which weights that are
+  // stored as `stored` are kept.
+  virtual DType ActivationDType(DType model) const {
+    static_cast<void>(model);
+    return DType::kF32;
+  }
+  virtual DType WeightDType(DType stored, DType model) const {
+    static_cast<void>(model);
+    return stored;
+  }
 
   virtual absl::StatusOr<Matrix> NewMatrix(int32_t rows, int32_t cols, DType dtype) = 0;
   // Bytes that NewMatrix would take.
@@ -272,6 +145,10 @@ class Ops {
   virtual void PackStored(Matrix& /*matrix*/, int32_t /*first_row*/, int32_t /*n_rows*/,
                           const void* /*source*/) {}
 
+  // The step's rows; those of the step before are gone.
+  virtual absl::StatusOr<std::unique_ptr<StepInputs>> NewStepInputs(const StepLimits& limits) = 0;
+  virtual void BuildStep(const StepBatch& batch, StepInputs* inputs) = 0;
+
   virtual void Embed(const EmbedArgs& args) = 0;
   virtual void Gemm(const GemmArgs& args) = 0;
   virtual void Norm(const NormArgs& args) = 0;
@@ -286,8 +163,29 @@ class Ops {
   virtual void SoftCap(float* x, int64_t n, float cap) = 0;
   virtual void Sample(const SampleArgs& args) = 0;
 
+  // What `calls` does, recorded and not done; null where the device would gain nothing by it. They
+  // are operations only, and have all run before with as many rows.
+  virtual absl::StatusOr<std::unique_ptr<Recording>> Record(const std::function<void()>& calls) {
+    static_cast<void>(calls);
+    return nullptr;
+  }
+  // While on, results mean nothing: the device may use calls to find out how it is fastest.
+  virtual absl::Status Rehearse(bool on) {
+    static_cast<void>(on);
+    return absl::OkStatus();
+  }
+
   // Waits for everything queued; the first failure since the last call, if any.
   virtual absl::Status Synchronize() = 0;
+
+  // Whether calls return before the work is done. If not, Wait returns at once.
+  virtual bool runs_ahead() const { return false; }
+  // A place in the queue: the work of all calls before this one.
+  virtual uint64_t Mark() { return 0; }
+  // Waits for that work; the first failure so far, if any, which stays. The one call that another
+  // thread may make. Marks are waited for in their order, and at most kMarks are pending.
+  virtual absl::Status Wait(uint64_t mark) = 0;
+  static constexpr uint64_t kMarks = 8;
 };
 
 }  // namespace stagecoach::kernels

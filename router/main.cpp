@@ -147,6 +147,7 @@ PipelineOptions MakePipelineOptions(const Flags& flags, const std::string& model
           .max_model_len = static_cast<int32_t>(serve.max_model_len),
           .max_logprobs = static_cast<int32_t>(serve.max_logprobs),
           .kv_memory_bytes = serve.kv_memory_bytes,
+          .memory_fraction = serve.memory_fraction,
           .layer_split = serve.layer_split,
           .token_table = std::move(token_table),
           .epoch = epoch,

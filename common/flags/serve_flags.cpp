@@ -138,6 +138,12 @@ void AddSchedulerFlags(CLI::App& app, ServeFlags& flags) {
       app, "--kv-memory", flags.kv_memory_bytes,
       "Memory for the KV cache of each stage, such as 512MiB or 4GB (default: each worker takes "
       "a share of what is free)");
+  app.add_option("--memory-fraction", flags.memory_fraction,
+                 "Share of a GPU's memory that its worker may take for weights, scratch and KV "
+                 "cache; unused on CPUs")
+      ->type_name("F")
+      ->check(CLI::Range(0.01, 1.0))
+      ->capture_default_str();
   app.add_option("--max-sequences", flags.max_sequences, "Sequences that run at the same time")
       ->type_name("N")
       ->check(CLI::PositiveNumber)
@@ -203,6 +209,7 @@ std::vector<std::string> ToArgs(const ServeFlags& flags) {
   add("--http-max-connections", flags.http_max_connections, defaults.http_max_connections);
   add("--http-timeout", flags.http_timeout_s, defaults.http_timeout_s);
   add("--kv-memory", flags.kv_memory_bytes, defaults.kv_memory_bytes);
+  add("--memory-fraction", flags.memory_fraction, defaults.memory_fraction);
   add("--max-model-len", flags.max_model_len, defaults.max_model_len);
   add("--max-sequences", flags.max_sequences, defaults.max_sequences);
   add("--max-batched-tokens", flags.max_batched_tokens, defaults.max_batched_tokens);

@@ -26,6 +26,7 @@ struct ServeFlags {
   uint32_t http_max_connections = 4096;       // open at the same time
   uint32_t http_timeout_s = 30;               // for a client to go on sending or reading
   uint64_t kv_memory_bytes = 0;               // by stage; 0: each worker takes what is free
+  double memory_fraction = 0.9;               // of a GPU's memory, for all that its worker takes
   uint32_t max_model_len = 0;  // tokens; 0: config.json's, lowered to what KV memory holds
   uint32_t max_sequences = 256;
   uint32_t max_batched_tokens = 512;  // by step

@@ -11,22 +11,15 @@
 
 #include "absl/status/statusor.h"
 #include "common/dtype.h"
+#include "common/model/layer_kinds.h"
 
 namespace stagecoach {
-
-enum class NormKind : uint8_t {
-  kLayerNorm,  // (x - mean) / sqrt(var + eps) * w + b
-  kRms,        // x / sqrt(mean(x^2) + eps) * w
-  kRmsPlusOne  // the same with (1 + w): Gemma
-};
 
 enum class NormPlacement : uint8_t {
   kBefore,          // x + f(norm(x))
   kBeforeAndAfter,  // x + norm(f(norm(x))): Gemma-2 and -3
   kAfterSum         // norm(x + f(x)): opt-350m
 };
-
-enum class Activation : uint8_t { kRelu, kGelu, kGeluTanh, kSilu };
 
 enum class RopeScaling : uint8_t { kNone, kLinear, kLlama3, kYarn, kLongRope };
 

@@ -62,7 +62,9 @@ class TileRun {
         head_dim_(static_cast<size_t>(args.head_dim)),
         padded_dim_((head_dim_ + 15) / 16 * 16),
         n_rows_(static_cast<size_t>(tile.n_tokens) * group_),
-        table_(args.block_tables + static_cast<size_t>(tile.seq) * args.block_table_stride) {
+        table_(args.step->groups[static_cast<size_t>(args.group)].block_tables +
+               static_cast<size_t>(args.step->seq_slots[tile.seq]) *
+                   static_cast<size_t>(args.step->block_table_stride)) {
     queries_ = memory;
     scores_ = queries_ + n_rows_ * padded_dim_;
     state_memory_ = scores_ + n_rows_ * kStepTokens;
@@ -123,7 +125,8 @@ class TileRun {
   void LoadQueries() {
     const size_t stride = static_cast<size_t>(args_.n_heads + 2 * args_.n_kv_heads) * head_dim_;
     for (size_t token = 0; token < static_cast<size_t>(tile_.n_tokens); ++token) {
-      const float* const q = args_.qkv + (static_cast<size_t>(tile_.first_row) + token) * stride +
+      const float* const q = args_.qkv.f32() +
+                             (static_cast<size_t>(tile_.first_row) + token) * stride +
                              static_cast<size_t>(tile_.kv_head) * group_ * head_dim_;
       float* const to = queries_ + token * group_ * head_dim_;
       for (size_t i = 0; i < group_ * head_dim_; ++i) to[i] = q[i] * args_.scale;
@@ -234,7 +237,7 @@ class TileRun {
       const size_t token = static_cast<size_t>(tile_.first_row) + row / group_;
       const size_t head = static_cast<size_t>(tile_.kv_head) * group_ + row % group_;
       FinishRow(total.Row(row, padded_dim_), head_dim_,
-                args_.out + (token * static_cast<size_t>(args_.n_heads) + head) * head_dim_);
+                args_.out.f32() + (token * static_cast<size_t>(args_.n_heads) + head) * head_dim_);
     }
   }
 

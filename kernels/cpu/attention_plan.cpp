@@ -16,13 +16,14 @@ void PlanAttention(const AttentionArgs& args, int n_threads, AttentionPlan* plan
   plan->tile_of_split.clear();
   plan->tile_tokens = std::max(1, kTileRows / (args.n_heads / args.n_kv_heads));
   size_t n_splits = 0;
-  for (int32_t seq = 0; seq < args.n_seqs; ++seq) {
-    const int32_t start = args.seq_starts[seq], n_tokens = args.seq_starts[seq + 1] - start;
+  const StepInputs& step = *args.step;
+  for (int32_t seq = 0; seq < step.n_seqs; ++seq) {
+    const int32_t start = step.seq_starts[seq], n_tokens = step.seq_starts[seq + 1] - start;
     const int32_t n_tiles = (n_tokens + plan->tile_tokens - 1) / plan->tile_tokens;
     for (int32_t tile = n_tiles - 1; tile >= 0; --tile) {
       const int32_t offset = tile * plan->tile_tokens;
       const int32_t tokens = std::min(plan->tile_tokens, n_tokens - offset);
-      const int32_t position = args.seq_positions[seq] + offset;
+      const int32_t position = step.seq_positions[seq] + offset;
       const int32_t first_split = FirstVisible(position, args.window) / kSplitTokens;
       const int32_t last_split = (position + tokens - 1) / kSplitTokens;
       for (int32_t kv_head = 0; kv_head < args.n_kv_heads; ++kv_head) {

@@ -43,6 +43,10 @@ class Layer {
       }
     }
     rope_ = {cos_.data(), sin_.data(), rotary_dim};
+    step_ = *ops.NewStepInputs({.max_tokens = 2 * max_positions,
+                                .max_slots = kMaxChunks,
+                                .max_blocks = max_positions / 16 + 2,
+                                .windows = {config.window}});
     q_norm_ = RandomFloats(config.head_dim, 11, 0.1f);
     k_norm_ = RandomFloats(config.head_dim, 12, 0.1f);
   }
@@ -56,31 +60,26 @@ class Layer {
   // Appends and attends all chunks as one step. out: [sum of n_tokens, out_width]
   std::vector<float> Step(const std::vector<Chunk>& chunks) {
     std::vector<float> qkv;
-    std::vector<int32_t> positions, slots, starts = {0}, first, tables;
-    int32_t stride = 1;
-    for (const Chunk& chunk : chunks) {
-      stride = std::max(stride, (chunk.position + chunk.n_tokens + 15) / 16 + 1);
-    }
+    std::vector<StepSeq> seqs;
+    std::vector<NewBlock> blocks;
+    int32_t n_tokens = 0;
     for (const Chunk& chunk : chunks) {
       qkv.insert(qkv.end(), chunk.qkv, chunk.qkv + chunk.n_tokens * config_.qkv_width());
-      for (int32_t p = chunk.position; p < chunk.position + chunk.n_tokens; ++p) {
-        positions.push_back(p);
-        slots.push_back(block_order_[chunk.first_block + p / 16] * 16 + p % 16);
-      }
-      starts.push_back(starts.back() + chunk.n_tokens);
-      first.push_back(chunk.position);
+      const int32_t slot = kMaxChunks - 1 - static_cast<int32_t>(seqs.size());
+      seqs.push_back({slot, chunk.position, chunk.n_tokens});
+      n_tokens += chunk.n_tokens;
       const int32_t oldest =
           config_.window > 0 ? std::max(0, chunk.position - config_.window + 1) / 16 : 0;
       const int32_t end = (chunk.position + chunk.n_tokens + 15) / 16;
-      for (int32_t b = 0; b < stride; ++b) {
-        tables.push_back(b >= oldest && b < end ? block_order_[chunk.first_block + b] : -1);
+      for (int32_t b = 0; b < end; ++b) {
+        blocks.push_back({0, slot, b, b >= oldest ? block_order_[chunk.first_block + b] : -1});
       }
     }
-    const int32_t n_tokens = static_cast<int32_t>(positions.size());
+    ops_.BuildStep({.seqs = seqs, .new_blocks = blocks, .n_tokens = n_tokens}, step_.get());
     const KvLayer kv{k_.data.get(), v_.data.get(), config_.dtype};
     ops_.RopeAppend({.qkv = qkv.data(),
-                     .positions = positions.data(),
-                     .kv_slots = slots.data(),
+                     .positions = step_->positions,
+                     .kv_slots = step_->groups[0].kv_slots,
                      .rope = config_.rope_and_norm ? &rope_ : nullptr,
                      .q_norm = config_.rope_and_norm ? q_norm_.data() : nullptr,
                      .k_norm = config_.rope_and_norm ? k_norm_.data() : nullptr,
@@ -94,12 +93,9 @@ class Layer {
     std::vector<float> out(static_cast<size_t>(n_tokens * config_.out_width()), NAN);
     ops_.Attention({.qkv = qkv.data(),
                     .kv = kv,
-                    .seq_starts = starts.data(),
-                    .seq_positions = first.data(),
-                    .block_tables = tables.data(),
-                    .block_table_stride = stride,
+                    .step = step_.get(),
+                    .group = 0,
                     .out = out.data(),
-                    .n_seqs = static_cast<int32_t>(chunks.size()),
                     .n_heads = config_.n_heads,
                     .n_kv_heads = config_.n_kv_heads,
                     .head_dim = config_.head_dim,
@@ -123,8 +119,10 @@ class Layer {
   }
 
  private:
+  static constexpr int32_t kMaxChunks = 4;
   Ops& ops_;
   const Config config_;
+  std::unique_ptr<StepInputs> step_;
   Buffer k_, v_;
   std::vector<int32_t> block_order_;
   std::vector<float> cos_, sin_, q_norm_, k_norm_;

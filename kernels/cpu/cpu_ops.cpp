@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "common/check.h"
+#include "common/host_memory.h"
 #include "common/status.h"
 #include "kernels/cpu/attention_plan.h"
 #include "kernels/cpu/cpu_kernel.h"
@@ -18,6 +19,7 @@
 #include "kernels/cpu/matrix_parts.h"
 #include "kernels/cpu/sample.h"
 #include "kernels/cpu/thread_pool.h"
+#include "kernels/host_step.h"
 
 namespace stagecoach::kernels {
 namespace {
@@ -41,6 +43,11 @@ class CpuOps final : public Ops {
   std::string Describe() const override {
     const int n = pool_.n_threads();
     return fmt::format("cpu ({}, {} {})", kernels_.target, n, n == 1 ? "thread" : "threads");
+  }
+
+  MemoryInUse Memory() const override {
+    const HostMemory memory = ReadHostMemory();
+    return {.total_bytes = memory.total_bytes, .free_bytes = memory.available_bytes};
   }
 
   absl::StatusOr<Buffer> Allocate(size_t bytes) override { return AllocateCpu(bytes); }
@@ -91,6 +98,13 @@ class CpuOps final : public Ops {
                source_dtype, pool_);
   }
 
+  absl::StatusOr<std::unique_ptr<StepInputs>> NewStepInputs(const StepLimits& limits) override {
+    return NewHostStepInputs(limits);
+  }
+  void BuildStep(const StepBatch& batch, StepInputs* inputs) override {
+    BuildHostStep(batch, inputs);
+  }
+
   void Embed(const EmbedArgs& args) override {
     if (status_.ok()) CpuEmbed(args, pool_);
   }
@@ -126,9 +140,11 @@ class CpuOps final : public Ops {
   }
   void Sample(const SampleArgs& args) override {
     if (status_.ok()) status_ = CpuSample(args, kernels_.sample_vector, context_);
+    if (status_.ok()) KeepSampled(args);
   }
 
   absl::Status Synchronize() override { return std::exchange(status_, absl::OkStatus()); }
+  absl::Status Wait(uint64_t) override { return status_; }
 
  private:
   template <typename Args>

@@ -38,7 +38,7 @@ void CpuEmbed(const EmbedArgs& args, ThreadPool& pool) {
   RunPieces(pool, static_cast<size_t>(args.n_tokens), width, [&](size_t begin, size_t end) {
     std::vector<float> position(args.table != nullptr && positions != nullptr ? width : 0);
     for (size_t t = begin; t < end; ++t) {
-      float* const out = args.out + t * width;
+      float* const out = args.out.f32() + t * width;
       const auto read_position = [&](float* to) {
         ReadRow(*positions, RowIndex(args.positions[t] + args.position_offset), to);
       };
@@ -59,7 +59,8 @@ void CpuGatherRows(const GatherRowsArgs& args, ThreadPool& pool) {
   const size_t width = static_cast<size_t>(args.width);
   RunPieces(pool, static_cast<size_t>(args.n_rows), width, [&](size_t begin, size_t end) {
     for (size_t r = begin; r < end; ++r) {
-      std::copy_n(args.x + static_cast<size_t>(args.rows[r]) * width, width, args.out + r * width);
+      const size_t row = args.rows != nullptr ? static_cast<size_t>(args.rows[r]) : r;
+      std::copy_n(args.x + row * width, width, args.out.f32() + r * width);
     }
   });
 }

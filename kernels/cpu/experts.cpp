@@ -134,7 +134,7 @@ absl::Status CpuExpertMlp(const ExpertMlpArgs& args, const CpuKernels& kernels,
   for (int32_t e = 0; e < n_experts; ++e) {
     const int32_t first = starts[e], n_rows = starts[e + 1] - first;
     if (n_rows == 0) continue;
-    CpuGatherRows({.x = args.x,
+    CpuGatherRows({.x = args.x.f32(),
                    .rows = tokens + first,
                    .out = floats(parts.x),
                    .n_rows = n_rows,

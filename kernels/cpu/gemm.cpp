@@ -35,7 +35,7 @@ template <DType kType>
 absl::Status GemmFloats(const GemmSpan& span, CpuContext& context) {
   const GemmArgs& args = *span.args;
   const size_t k = span.n_inputs, n_rows = static_cast<size_t>(args.n_rows);
-  if (n_rows > kBlockRows) return GemmBlocks(FloatTile<kType>{args.x, k}, span, context);
+  if (n_rows > kBlockRows) return GemmBlocks(FloatTile<kType>{args.x.f32(), k}, span, context);
   RunFewRows(span, kMaxPanelsAtOnce, *context.pool, [&](size_t begin, size_t end) HWY_ATTR {
     for (size_t p = begin; p < end; p += kMaxPanelsAtOnce) {
       const size_t group = std::min(kMaxPanelsAtOnce, end - p);
@@ -43,7 +43,7 @@ absl::Status GemmFloats(const GemmSpan& span, CpuContext& context) {
       for (size_t i = 0; i < group; ++i) panels[i] = span.panels + (p + i) * span.panel_bytes;
       constexpr size_t kWidth = kMaxPanelsAtOnce * kPanelRows;
       HWY_ALIGN float c[kBlockRows * kWidth];
-      MulPanels<kType>(n_rows, args.x, k, panels, group, k, c, kWidth, false);
+      MulPanels<kType>(n_rows, args.x.f32(), k, panels, group, k, c, kWidth, false);
       for (size_t i = 0; i < group; ++i) {
         FinishPanel(span, p + i, 0, n_rows, c + i * kPanelRows, kWidth);
       }
@@ -57,7 +57,7 @@ absl::Status GemmQuant(const GemmSpan& span, CpuContext& context) {
   using Tile = QuantTile<kType>;
   const GemmArgs& args = *span.args;
   const size_t k = span.n_inputs, n_rows = static_cast<size_t>(args.n_rows);
-  const Tile tile{args.x, k};
+  const Tile tile{args.x.f32(), k};
   if (n_rows > 1) return GemmBlocks(tile, span, context);
   const size_t n_blocks = (k + Tile::kInputs - 1) / Tile::kInputs;
   SC_ASSIGN_OR_RETURN(float* const scratch, context.scratch->Floats(n_blocks * Tile::kXBytes / 4));

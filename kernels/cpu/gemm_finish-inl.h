@@ -29,7 +29,7 @@ HWY_INLINE void FinishPanel(const GemmSpan& span, size_t panel, size_t first_row
   if (args.bias != nullptr) std::copy_n(args.bias + first, width, bias);
   for (size_t r = 0; r < n_rows; ++r) {
     const float* const from = c + r * c_stride;
-    float* const y = args.y + (first_row + r) * n + first;
+    float* const y = args.y.f32() + (first_row + r) * n + first;
     if (width == kPanelRows) {
       for (size_t v = 0; v < kPanelRows; v += kPanelLanes) {
         PanelVec sum = hn::Add(hn::LoadU(d, from + v), hn::Load(d, bias + v));

@@ -16,8 +16,8 @@ absl::Status Norm(const NormArgs& args, CpuContext& context) {
   RunPieces(*context.pool, static_cast<size_t>(args.n_rows), width,
             [&](size_t begin, size_t end) HWY_ATTR {
               for (size_t row = begin; row < end; ++row) {
-                NormRow(args.x + row * width, args.weight, args.bias, width, args.kind, args.eps,
-                        args.out + row * width, args.add_to_out);
+                NormRow(args.x.f32() + row * width, args.weight, args.bias, width, args.kind,
+                        args.eps, args.out.f32() + row * width, args.add_to_out);
               }
             });
   return absl::OkStatus();

@@ -48,7 +48,7 @@ void RopeAppendToken(const RopeAppendArgs& args, size_t t) {
   const size_t n_kv_heads = static_cast<size_t>(args.n_kv_heads);
   const size_t head_dim = static_cast<size_t>(args.head_dim);
   const size_t half = args.rope != nullptr ? static_cast<size_t>(args.rope->rotary_dim) / 2 : 0;
-  float* const q = args.qkv + t * (n_heads + 2 * n_kv_heads) * head_dim;
+  float* const q = args.qkv.f32() + t * (n_heads + 2 * n_kv_heads) * head_dim;
   for (size_t h = 0; h < n_heads + n_kv_heads; ++h) {
     float* const head = q + h * head_dim;
     const float* const norm = h < n_heads ? args.q_norm : args.k_norm;

@@ -12,7 +12,7 @@ namespace {
 constexpr float kInf = std::numeric_limits<float>::infinity();
 constexpr float kNan = std::numeric_limits<float>::quiet_NaN();
 
-std::vector<SampledToken> SampleAll(Ops& ops, const std::vector<float>& logits,
+std::vector<SampledToken> SampleAll(Ops& ops, std::vector<float> logits,
                                     const std::vector<SampleRow>& rows,
                                     std::vector<SampledToken> out = {}) {
   out.resize(rows.size());

@@ -11,6 +11,8 @@
 #include "common/check.h"
 #include "common/float_convert.h"
 #include "common/gguf/blocks.h"
+#include "common/host_memory.h"
+#include "kernels/host_step.h"
 #include "kernels/reference/reference_sample.h"
 
 namespace stagecoach::kernels {
@@ -50,6 +52,10 @@ void NormRow(const float* x, const float* weight, const float* bias, int32_t wid
 class ReferenceOps final : public Ops {
  public:
   std::string Describe() const override { return "reference"; }
+  MemoryInUse Memory() const override {
+    const HostMemory memory = ReadHostMemory();
+    return {.total_bytes = memory.total_bytes, .free_bytes = memory.available_bytes};
+  }
 
   absl::StatusOr<Buffer> Allocate(size_t bytes) override {
     const size_t rounded = (std::max<size_t>(bytes, 1) + 63) / 64 * 64;
@@ -120,6 +126,13 @@ class ReferenceOps final : public Ops {
     }
   }
 
+  absl::StatusOr<std::unique_ptr<StepInputs>> NewStepInputs(const StepLimits& limits) override {
+    return NewHostStepInputs(limits);
+  }
+  void BuildStep(const StepBatch& batch, StepInputs* inputs) override {
+    BuildHostStep(batch, inputs);
+  }
+
   void Embed(const EmbedArgs& args) override {
     const int32_t width = (args.table != nullptr ? args.table : args.position_table)->cols;
     for (int32_t t = 0; t < args.n_tokens; ++t) {
@@ -129,7 +142,7 @@ class ReferenceOps final : public Ops {
         if (args.position_table != nullptr) {
           value += Weight(*args.position_table, args.positions[t] + args.position_offset, i);
         }
-        args.out[static_cast<size_t>(t) * width + i] = value;
+        args.out.f32()[static_cast<size_t>(t) * width + i] = value;
       }
     }
   }
@@ -140,10 +153,11 @@ class ReferenceOps final : public Ops {
       for (int32_t n = 0; n < w.rows; ++n) {
         double sum = 0;
         for (int32_t k = 0; k < w.cols; ++k) {
-          sum += static_cast<double>(args.x[static_cast<size_t>(t) * w.cols + k]) * Weight(w, n, k);
+          sum += static_cast<double>(args.x.f32()[static_cast<size_t>(t) * w.cols + k]) *
+                 Weight(w, n, k);
         }
         if (args.bias != nullptr) sum += args.bias[n];
-        float& y = args.y[static_cast<size_t>(t) * w.rows + n];
+        float& y = args.y.f32()[static_cast<size_t>(t) * w.rows + n];
         y = static_cast<float>(args.add_to_y ? y + sum : sum);
       }
     }
@@ -152,8 +166,8 @@ class ReferenceOps final : public Ops {
   void Norm(const NormArgs& args) override {
     for (int32_t t = 0; t < args.n_rows; ++t) {
       const size_t first = static_cast<size_t>(t) * args.width;
-      NormRow(args.x + first, args.weight, args.bias, args.width, args.kind, args.eps,
-              args.out + first, args.add_to_out);
+      NormRow(args.x.f32() + first, args.weight, args.bias, args.width, args.kind, args.eps,
+              args.out.f32() + first, args.add_to_out);
     }
   }
 
@@ -162,7 +176,7 @@ class ReferenceOps final : public Ops {
     std::vector<float> head(args.head_dim);
     for (int32_t t = 0; t < args.n_tokens; ++t) {
       for (int32_t h = 0; h < n_all; ++h) {
-        float* x = args.qkv + (static_cast<size_t>(t) * n_all + h) * args.head_dim;
+        float* x = args.qkv.f32() + (static_cast<size_t>(t) * n_all + h) * args.head_dim;
         const bool is_q = h < args.n_heads;
         const bool is_k = !is_q && h < args.n_heads + args.n_kv_heads;
         std::copy(x, x + args.head_dim, head.begin());
@@ -193,13 +207,16 @@ class ReferenceOps final : public Ops {
     const int32_t n_all = args.n_heads + 2 * args.n_kv_heads;
     const int32_t group = args.n_heads / args.n_kv_heads;
     std::vector<double> scores, sum(args.head_dim);
-    for (int32_t s = 0; s < args.n_seqs; ++s) {
-      const int32_t* table = args.block_tables + static_cast<size_t>(s) * args.block_table_stride;
-      for (int32_t t = args.seq_starts[s]; t < args.seq_starts[s + 1]; ++t) {
-        const int32_t last = args.seq_positions[s] + t - args.seq_starts[s];
+    const StepInputs& step = *args.step;
+    for (int32_t s = 0; s < step.n_seqs; ++s) {
+      const int32_t* table =
+          step.groups[static_cast<size_t>(args.group)].block_tables +
+          static_cast<size_t>(step.seq_slots[s]) * static_cast<size_t>(step.block_table_stride);
+      for (int32_t t = step.seq_starts[s]; t < step.seq_starts[s + 1]; ++t) {
+        const int32_t last = step.seq_positions[s] + t - step.seq_starts[s];
         const int32_t first = args.window > 0 ? std::max(0, last - args.window + 1) : 0;
         for (int32_t h = 0; h < args.n_heads; ++h) {
-          const float* q = args.qkv + (static_cast<size_t>(t) * n_all + h) * args.head_dim;
+          const float* q = args.qkv.f32() + (static_cast<size_t>(t) * n_all + h) * args.head_dim;
           const auto index = [&](int32_t position) {
             return KvIndex(table[position / kBlockTokens], h / group, position % kBlockTokens,
                            args.n_kv_heads, args.head_dim);
@@ -225,7 +242,7 @@ class ReferenceOps final : public Ops {
               sum[i] += weight * LoadElement(args.kv.v, args.kv.dtype, index(p) + i);
             }
           }
-          float* out = args.out + (static_cast<size_t>(t) * args.n_heads + h) * args.head_dim;
+          float* out = args.out.f32() + (static_cast<size_t>(t) * args.n_heads + h) * args.head_dim;
           for (int32_t i = 0; i < args.head_dim; ++i) out[i] = static_cast<float>(sum[i] / total);
         }
       }
@@ -234,10 +251,10 @@ class ReferenceOps final : public Ops {
 
   void Activate(const ActivationArgs& args) override {
     for (int32_t t = 0; t < args.n_rows; ++t) {
-      const float* x = args.x + static_cast<size_t>(t) * args.width * (args.gated ? 2 : 1);
+      const float* x = args.x.f32() + static_cast<size_t>(t) * args.width * (args.gated ? 2 : 1);
       for (int32_t i = 0; i < args.width; ++i) {
         const double value = Activated(x[i], args.kind) * (args.gated ? x[args.width + i] : 1.0f);
-        args.out[static_cast<size_t>(t) * args.width + i] = static_cast<float>(value);
+        args.out.f32()[static_cast<size_t>(t) * args.width + i] = static_cast<float>(value);
       }
     }
   }
@@ -269,7 +286,7 @@ class ReferenceOps final : public Ops {
     std::vector<float> up(static_cast<size_t>(width) * 2), act(static_cast<size_t>(width));
     std::vector<float> row(static_cast<size_t>(hidden));
     for (int32_t t = 0; t < args.n_tokens; ++t) {
-      const float* const x = args.x + static_cast<size_t>(t) * hidden;
+      const float* const x = args.x.f32() + static_cast<size_t>(t) * hidden;
       float* const out = args.out + static_cast<size_t>(t) * hidden;
       const size_t first = static_cast<size_t>(t) * args.n_used;
       for (size_t e = 0; e < args.up.size(); ++e) {
@@ -291,8 +308,9 @@ class ReferenceOps final : public Ops {
 
   void GatherRows(const GatherRowsArgs& args) override {
     for (int32_t r = 0; r < args.n_rows; ++r) {
-      const float* from = args.x + static_cast<size_t>(args.rows[r]) * args.width;
-      std::copy(from, from + args.width, args.out + static_cast<size_t>(r) * args.width);
+      const int32_t row = args.rows != nullptr ? args.rows[r] : r;
+      const float* from = args.x + static_cast<size_t>(row) * args.width;
+      std::copy(from, from + args.width, args.out.f32() + static_cast<size_t>(r) * args.width);
     }
   }
 
@@ -308,9 +326,11 @@ class ReferenceOps final : public Ops {
     for (size_t r = 0; r < args.rows.size(); ++r) {
       ReferenceSampleRow({args.logits + r * vocab, vocab}, args.rows[r], &args.out[r]);
     }
+    KeepSampled(args);
   }
 
   absl::Status Synchronize() override { return absl::OkStatus(); }
+  absl::Status Wait(uint64_t) override { return absl::OkStatus(); }
 
  private:
   static float Weight(const Matrix& matrix, int32_t row, int32_t col) {

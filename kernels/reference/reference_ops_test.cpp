@@ -174,12 +174,16 @@ TEST_CASE("RopeAppend and Attention") {
   Floats qkv = {1, 0, 1, 0, 5, 6,   // q k v of position 0
                 1, 0, 1, 0, 7, 8};  // of position 1: q and k become (0, 1)
   Floats k(2 * 16 * 2), v(2 * 16 * 2);
-  const std::vector<int32_t> positions = {0, 1}, slots = {16, 17}, table = {1}, starts = {0, 2},
-                             first = {0};
+  const std::vector<StepSeq> seqs = {{.slot = 1, .position = 0, .n_tokens = 2}};
+  const std::vector<NewBlock> blocks = {{.group = 0, .slot = 1, .index = 0, .block = 1}};
+  const auto step =
+      *ops->NewStepInputs({.max_tokens = 4, .max_slots = 2, .max_blocks = 1, .windows = {0}});
+  ops->BuildStep({.seqs = seqs, .new_blocks = blocks, .n_tokens = 2}, step.get());
+  CHECK(std::vector<int32_t>(step->positions, step->positions + 2) == std::vector<int32_t>{0, 1});
   const KvLayer kv{k.data(), v.data(), DType::kF32};
   ops->RopeAppend({.qkv = qkv.data(),
-                   .positions = positions.data(),
-                   .kv_slots = slots.data(),
+                   .positions = step->positions,
+                   .kv_slots = step->groups[0].kv_slots,
                    .rope = &rope,
                    .kv = kv,
                    .n_tokens = 2,
@@ -195,12 +199,9 @@ TEST_CASE("RopeAppend and Attention") {
   Floats out(4);
   AttentionArgs args{.qkv = qkv.data(),
                      .kv = kv,
-                     .seq_starts = starts.data(),
-                     .seq_positions = first.data(),
-                     .block_tables = table.data(),
-                     .block_table_stride = 1,
+                     .step = step.get(),
+                     .group = 0,
                      .out = out.data(),
-                     .n_seqs = 1,
                      .n_heads = 1,
                      .n_kv_heads = 1,
                      .head_dim = 2,
@@ -225,11 +226,13 @@ TEST_CASE("GatherRows and copies") {
   Floats out(4);
   ops->GatherRows({.x = x.data(), .rows = rows.data(), .out = out.data(), .n_rows = 2, .width = 2});
   CHECK(out == Floats{5, 6, 1, 2});
+  ops->GatherRows({.x = x.data(), .rows = nullptr, .out = out.data(), .n_rows = 2, .width = 2});
+  CHECK(out == Floats{1, 2, 3, 4});
   const Buffer buffer = *ops->Allocate(24);
   CHECK(buffer.As<float>()[5] == 0);
   ops->Upload(x.data(), buffer.data.get(), 24);
   ops->Download(buffer.As<float>() + 4, out.data(), 8);
-  CHECK(out == Floats{5, 6, 1, 2});
+  CHECK(out == Floats{5, 6, 3, 4});
   CHECK(ops->Synchronize().ok());
 }
 

@@ -118,6 +118,7 @@ v1::LoadRequest MakeLoadRequest(const ModelSpec& spec, const PipelineOptions& op
   request.set_max_sequences(options.max_sequences);
   request.set_max_model_len(options.max_model_len > 0 ? options.max_model_len : spec.max_positions);
   request.set_kv_memory_bytes(options.kv_memory_bytes);
+  request.set_memory_fraction(static_cast<float>(options.memory_fraction));
   request.set_n_local_workers(std::count_if(
       workers.begin(), workers.end(),
       [&](const Worker& other) { return other.description.host() == worker.description.host(); }));

@@ -27,6 +27,7 @@ struct PipelineOptions {
   int32_t max_model_len = 0;  // tokens; 0: the model's own, lowered to what KV memory holds
   int32_t max_logprobs = 20;
   uint64_t kv_memory_bytes = 0;       // by stage; 0: the workers decide
+  double memory_fraction = 0;         // of a GPU's memory; 0: the workers decide
   std::vector<uint32_t> layer_split;  // layers by stage; empty: balanced
   v1::TokenTable token_table;         // for the last stage's grammars; empty: none
   uint64_t epoch = 1;

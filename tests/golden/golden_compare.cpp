@@ -10,8 +10,6 @@
 namespace stagecoach {
 namespace {
 
-constexpr float kTolerance = 1e-3f;
-
 std::vector<float> LogSoftmax(const std::vector<float>& logits) {
   const double max = *std::max_element(logits.begin(), logits.end());
   double sum = 0;
@@ -21,7 +19,7 @@ std::vector<float> LogSoftmax(const std::vector<float>& logits) {
   return result;
 }
 
-void CompareCase(PipelineRun& run, const GoldenCase& golden, int32_t chunk_tokens,
+void CompareCase(PipelineRun& run, const GoldenCase& golden, int32_t chunk_tokens, float tolerance,
                  Differences& worst) {
   TestSequence sequence = run.NewSequence(golden.prompt_ids);
   std::vector<std::vector<float>> rows = run.Prefill(&sequence, chunk_tokens);
@@ -37,7 +35,7 @@ void CompareCase(PipelineRun& run, const GoldenCase& golden, int32_t chunk_token
     const std::vector<float>& logits = rows.back();
     const auto best = std::max_element(logits.begin(), logits.end()) - logits.begin();
     const int32_t expected = golden.greedy_ids[step];
-    if (golden.greedy_margins[step] > kTolerance) {
+    if (golden.greedy_margins[step] > tolerance) {
       INFO("step " << step << " of \"" << golden.text << '"');
       CHECK(best == expected);
       ++worst.n_tokens;
@@ -55,13 +53,13 @@ void CompareCase(PipelineRun& run, const GoldenCase& golden, int32_t chunk_token
 }  // namespace
 
 Differences CompareWithGolden(PipelineRun& run, std::span<const GoldenCase> cases,
-                              int32_t chunk_tokens) {
+                              int32_t chunk_tokens, float tolerance) {
   Differences worst;
-  for (const GoldenCase& golden : cases) CompareCase(run, golden, chunk_tokens, worst);
+  for (const GoldenCase& golden : cases) CompareCase(run, golden, chunk_tokens, tolerance, worst);
   return worst;
 }
 
-void CheckWithinTolerance(const std::string& what, const Differences& d) {
+void CheckWithinTolerance(const std::string& what, const Differences& d, float tolerance) {
   const std::string line = fmt::format(
       "{}: greatest difference of logits {:.2e}, prompt logprobs {:.2e}, greedy logprobs {:.2e}; "
       "{} greedy tokens equal, "
@@ -69,9 +67,9 @@ void CheckWithinTolerance(const std::string& what, const Differences& d) {
       what, d.logits, d.prompt_logprobs, d.greedy_logprobs, d.n_tokens, d.n_close_calls);
   if (std::getenv("STAGECOACH_GOLDEN_VERBOSE") != nullptr) fmt::print("{}\n", line);
   INFO(line);
-  CHECK(d.logits < kTolerance);
-  CHECK(d.prompt_logprobs < kTolerance);
-  CHECK(d.greedy_logprobs < kTolerance);
+  CHECK(d.logits < tolerance);
+  CHECK(d.prompt_logprobs < tolerance);
+  CHECK(d.greedy_logprobs < tolerance);
 }
 
 }  // namespace stagecoach

@@ -15,12 +15,15 @@ struct Differences {
   int n_tokens = 0, n_close_calls = 0;  // greedy ones
 };
 
-// Each prompt alone, at most `chunk_tokens` in a step, then the golden tokens one by one. Checks
-// that the greedy tokens are equal where the golden file's margin decides.
-Differences CompareWithGolden(PipelineRun& run, std::span<const GoldenCase> cases,
-                              int32_t chunk_tokens);
+inline constexpr float kGoldenTolerance = 1e-3f;
 
-// Within 1e-3 each; STAGECOACH_GOLDEN_VERBOSE prints them.
-void CheckWithinTolerance(const std::string& what, const Differences& differences);
+// Each prompt alone, at most `chunk_tokens` in a step, then the golden tokens one by one. Checks
+// that the greedy tokens are equal where the golden file's margin, above `tolerance`, decides.
+Differences CompareWithGolden(PipelineRun& run, std::span<const GoldenCase> cases,
+                              int32_t chunk_tokens, float tolerance = kGoldenTolerance);
+
+// Within `tolerance` each; STAGECOACH_GOLDEN_VERBOSE prints them.
+void CheckWithinTolerance(const std::string& what, const Differences& differences,
+                          float tolerance = kGoldenTolerance);
 
 }  // namespace stagecoach

@@ -13,9 +13,7 @@
 #include <cstdlib>
 #include <sstream>
 
-#include "kernels/cpu/cpu_ops.h"
-#include "kernels/cpu/kernel_test_util.h"
-#include "kernels/reference/reference_ops.h"
+#include "tests/golden/golden_backends.h"
 #include "tests/golden/golden_compare.h"
 #include "tests/golden/golden_data.h"
 #include "tests/golden/pipeline_run.h"
@@ -26,18 +24,6 @@ namespace {
 constexpr int32_t kAllAtOnce = 512;
 
 using Rows = std::vector<std::vector<float>>;
-
-struct Backend {
-  std::string name;
-  std::unique_ptr<kernels::Ops> ops;
-};
-
-std::vector<Backend> Backends() {
-  std::vector<Backend> backends;
-  backends.push_back({"reference", kernels::MakeReferenceOps()});
-  backends.push_back({"cpu", kernels::MakeCpuOps({.n_threads = 2})});
-  return backends;
-}
 
 std::vector<GoldenModel> AllModels() {
   std::vector<GoldenModel> models = FindGoldenModels(STAGECOACH_GOLDEN_DATA);
@@ -128,19 +114,16 @@ TEST_CASE("float32 agrees with transformers") {
       const auto run = Load({.model_dir = model.model_dir, .dtype = DType::kF32, .n_blocks = 512},
                             backend.ops.get());
       CheckWithinTolerance(fmt::format("{} on {}", model.name, backend.name),
-                           CompareWithGolden(*run, model.cases, kAllAtOnce));
+                           CompareWithGolden(*run, model.cases, kAllAtOnce, backend.tolerance),
+                           backend.tolerance);
     }
   }
 }
 
 TEST_CASE("stages, chunks and neighbours change no bit") {
-  const std::vector<GoldenModel> all = AllModels();
-  // The reference computes one row after the other anyway. The last instruction set is the best,
-  // and runs every model; the others are slow, and run some.
-  const std::vector<std::string> targets = kernels::RunnableTargets();
-  for (const std::string& target : targets) {
-    const Backend backend{"cpu, " + target, kernels::MakeCpuOpsFor(target, 2)};
-    for (size_t i = 0; i < all.size(); i += target == targets.back() ? 1 : 5) {
+  for (const Backend& backend : SameBitsBackends()) {
+    const std::vector<GoldenModel> all = AllModels();
+    for (size_t i = 0; i < all.size(); i += backend.model_stride) {
       const GoldenModel& model = all[i];
       for (const std::optional<DType> dtype :
            {std::optional<DType>(DType::kF32), std::optional<DType>()}) {
@@ -166,7 +149,8 @@ TEST_CASE("stages, chunks and neighbours change no bit") {
 }
 
 TEST_CASE("dummy weights make the same model whatever the split") {
-  for (Backend& backend : Backends()) {
+  for (const Backend& backend : Backends()) {
+    if (!backend.splits_alike) continue;
     for (const GoldenModel& model : FindGoldenModels(STAGECOACH_GOLDEN_DATA)) {
       PipelineOptions options{.model_dir = model.model_dir, .dummy_weights = true, .n_blocks = 256};
       const auto one_stage = Load(options, backend.ops.get());
@@ -187,12 +171,14 @@ TEST_CASE("one real model", "[.][real]") {
   const char* const file = std::getenv("STAGECOACH_GOLDEN_FILE");
   REQUIRE(model_dir != nullptr);
   REQUIRE(file != nullptr);
-  Backend backend = std::move(Backends().back());
+  std::vector<Backend> backends = Backends();
+  const Backend& backend = backends.back();
   const auto run =
       Load({.model_dir = model_dir, .n_stages = 2, .dtype = DType::kF32, .max_model_len = 4096},
            backend.ops.get());
   CheckWithinTolerance(fmt::format("{} on {}", model_dir, backend.name),
-                       CompareWithGolden(*run, ReadGoldenFile(file), kAllAtOnce));
+                       CompareWithGolden(*run, ReadGoldenFile(file), kAllAtOnce, backend.tolerance),
+                       backend.tolerance);
 }
 
 }  // namespace

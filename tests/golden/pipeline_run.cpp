@@ -25,7 +25,7 @@ absl::StatusOr<std::unique_ptr<PipelineRun>> PipelineRun::Load(const PipelineOpt
     model.dtype = options.dtype;
     model.dummy_weights = options.dummy_weights;
     model.max_batched_tokens = options.max_batched_tokens;
-    model.max_sequences = 16;
+    model.max_sequences = kMaxSequences;
     model.max_model_len = options.max_model_len;
     SC_ASSIGN_OR_RETURN(auto loaded, worker::StageModel::Load(model, ops, nullptr));
     const std::vector<uint64_t> n_blocks(spec.kv_groups.size(), options.n_blocks);
@@ -41,8 +41,9 @@ absl::StatusOr<std::unique_ptr<PipelineRun>> PipelineRun::Load(const PipelineOpt
   return run;
 }
 
-TestSequence PipelineRun::NewSequence(std::vector<int32_t> ids) const {
+TestSequence PipelineRun::NewSequence(std::vector<int32_t> ids) {
   TestSequence sequence;
+  sequence.slot = n_sequences_++ % kMaxSequences;
   sequence.ids = std::move(ids);
   sequence.blocks.resize(free_blocks_.size());
   return sequence;
@@ -56,30 +57,21 @@ int32_t PipelineRun::TakeBlock(size_t group) {
 }
 
 void PipelineRun::Step(std::span<const Chunk> chunks) {
-  std::vector<int32_t> ids, positions, starts = {0}, seq_positions;
-  int32_t stride = 0;
+  std::vector<int32_t> ids;
+  std::vector<kernels::StepSeq> seqs;
+  std::vector<kernels::NewBlock> new_blocks;
   for (const Chunk& chunk : chunks) {
     TestSequence& sequence = *chunk.sequence;
     const int32_t end = sequence.n_done + chunk.n_tokens;
-    for (int32_t position = sequence.n_done; position < end; ++position) {
-      ids.push_back(sequence.ids[static_cast<size_t>(position)]);
-      positions.push_back(position);
-    }
-    starts.push_back(static_cast<int32_t>(positions.size()));
-    seq_positions.push_back(sequence.n_done);
-    stride = std::max(stride, (end + kBlockTokens - 1) / kBlockTokens);
-  }
-  const size_t n_groups = free_blocks_.size();
-  std::vector<std::vector<int32_t>> slots(n_groups), tables(n_groups);
-  std::vector<worker::StepBatch::Group> groups(n_groups);
-  for (size_t g = 0; g < n_groups; ++g) {
-    const int32_t window = spec().kv_groups[g].window;
-    for (const Chunk& chunk : chunks) {
-      TestSequence& sequence = *chunk.sequence;
+    ids.insert(ids.end(), sequence.ids.begin() + sequence.n_done, sequence.ids.begin() + end);
+    seqs.push_back({sequence.slot, sequence.n_done, chunk.n_tokens});
+    for (size_t g = 0; g < free_blocks_.size(); ++g) {
+      const int32_t window = spec().kv_groups[g].window;
       std::vector<int32_t>& blocks = sequence.blocks[g];
-      const int32_t end = sequence.n_done + chunk.n_tokens;
       while (static_cast<int32_t>(blocks.size()) * kBlockTokens < end) {
+        const int32_t index = static_cast<int32_t>(blocks.size());
         blocks.push_back(TakeBlock(g));
+        new_blocks.push_back({static_cast<int32_t>(g), sequence.slot, index, blocks.back()});
       }
       // Blocks that no row of this step can see go back, as the scheduler would have it.
       const int32_t first_seen = window > 0 ? std::max(0, sequence.n_done - window + 1) : 0;
@@ -88,17 +80,13 @@ void PipelineRun::Step(std::span<const Chunk> chunks) {
         free_blocks_[g].insert(free_blocks_[g].begin(), blocks[static_cast<size_t>(b)]);
         blocks[static_cast<size_t>(b)] = -1;
       }
-      for (int32_t position = sequence.n_done; position < end; ++position) {
-        slots[g].push_back(blocks[static_cast<size_t>(position / kBlockTokens)] * kBlockTokens +
-                           position % kBlockTokens);
-      }
-      tables[g].insert(tables[g].end(), blocks.begin(), blocks.end());
-      tables[g].resize(tables[g].size() + static_cast<size_t>(stride) - blocks.size(), -1);
     }
-    groups[g] = {slots[g], tables[g], stride};
   }
-  worker::StepBatch batch{ids, positions, starts, seq_positions, groups};
-  const size_t bytes = positions.size() * static_cast<size_t>(spec().hidden_size) * sizeof(float);
+  kernels::StepBatch batch{.seqs = seqs,
+                           .token_ids = ids,
+                           .new_blocks = new_blocks,
+                           .n_tokens = static_cast<int32_t>(ids.size())};
+  const size_t bytes = ids.size() * static_cast<size_t>(spec().hidden_size) * sizeof(float);
   std::vector<std::byte> hidden(bytes);
   for (size_t i = 0; i < stages_.size(); ++i) {
     float* const buffer = stages_[i]->hidden_buffer();

@@ -28,6 +28,7 @@ struct PipelineOptions {
 };
 
 struct TestSequence {
+  int32_t slot = 0;
   std::vector<int32_t> ids;
   int32_t n_done = 0;                        // tokens whose keys and values are in the cache
   std::vector<std::vector<int32_t>> blocks;  // by KV group
@@ -38,7 +39,9 @@ class PipelineRun {
   static absl::StatusOr<std::unique_ptr<PipelineRun>> Load(const PipelineOptions& options,
                                                            kernels::Ops* ops);
 
-  TestSequence NewSequence(std::vector<int32_t> ids) const;
+  // At most kMaxSequences may be in use at once.
+  TestSequence NewSequence(std::vector<int32_t> ids);
+  static constexpr int32_t kMaxSequences = 64;
 
   struct Chunk {
     TestSequence* sequence;
@@ -64,6 +67,7 @@ class PipelineRun {
   kernels::Ops* ops_;
   std::vector<std::unique_ptr<worker::StageModel>> stages_;
   std::vector<std::vector<int32_t>> free_blocks_;  // by KV group
+  int32_t n_sequences_ = 0;                        // made so far
 };
 
 }  // namespace stagecoach

@@ -5,46 +5,44 @@
 namespace stagecoach::worker {
 namespace {
 
+using kernels::Act;
 using kernels::Buffer;
+using kernels::ConstAct;
 using kernels::Matrix;
 
 class LayerRun {
  public:
-  LayerRun(const ModelSpec& spec, const LayerInputs& inputs, const DeviceBatch& batch,
+  LayerRun(const ModelSpec& spec, const LayerInputs& inputs, const kernels::StepInputs& step,
            const LayerScratch& scratch, float* hidden, kernels::Ops* ops)
       : spec_(spec),
         in_(inputs),
         w_(inputs.weights),
-        batch_(batch),
+        step_(step),
         scratch_(scratch),
         hidden_(hidden),
         ops_(ops) {}
 
   void Attention() {
-    const float* const x = BlockInput(w_.attn_norm, w_.attn_norm_bias);
+    const ConstAct x = BlockInput(w_.attn_norm, w_.attn_norm_bias);
     Gemm(x, w_.qkv, w_.qkv_bias, scratch_.qkv, /*add_to_y=*/false);
-    const DeviceBatch::Group& group = batch_.group(in_.layer.kv_group);
     ops_->RopeAppend({.qkv = scratch_.qkv,
-                      .positions = batch_.positions(),
-                      .kv_slots = group.kv_slots,
+                      .positions = step_.positions,
+                      .kv_slots = step_.groups[static_cast<size_t>(in_.layer.kv_group)].kv_slots,
                       .rope = in_.rope,
                       .q_norm = w_.q_norm.As<float>(),
                       .k_norm = w_.k_norm.As<float>(),
                       .norm_kind = spec_.norm,
                       .norm_eps = static_cast<float>(spec_.norm_eps),
                       .kv = in_.kv,
-                      .n_tokens = batch_.n_tokens(),
+                      .n_tokens = step_.n_tokens,
                       .n_heads = spec_.n_heads,
                       .n_kv_heads = spec_.n_kv_heads,
                       .head_dim = spec_.head_dim});
     ops_->Attention({.qkv = scratch_.qkv,
                      .kv = in_.kv,
-                     .seq_starts = batch_.seq_starts(),
-                     .seq_positions = batch_.seq_positions(),
-                     .block_tables = group.block_tables,
-                     .block_table_stride = group.block_table_stride,
+                     .step = &step_,
+                     .group = in_.layer.kv_group,
                      .out = scratch_.attn,
-                     .n_seqs = batch_.n_seqs(),
                      .n_heads = spec_.n_heads,
                      .n_kv_heads = spec_.n_kv_heads,
                      .head_dim = spec_.head_dim,
@@ -56,14 +54,14 @@ class LayerRun {
   }
 
   void Mlp() {
-    const float* const x = BlockInput(w_.mlp_norm, w_.mlp_norm_bias);
+    const ConstAct x = BlockInput(w_.mlp_norm, w_.mlp_norm_bias);
     if (in_.layer.has_experts) {
       Experts(x);
     } else {
       Gemm(x, w_.up, w_.up_bias, scratch_.mlp, /*add_to_y=*/false);
       ops_->Activate({.x = scratch_.mlp,
                       .out = scratch_.activation,
-                      .n_rows = batch_.n_tokens(),
+                      .n_rows = step_.n_tokens,
                       .width = spec_.intermediate_size,
                       .kind = spec_.activation,
                       .gated = spec_.gated_mlp});
@@ -73,30 +71,38 @@ class LayerRun {
   }
 
  private:
-  void Norm(const float* x, const Buffer& weight, const Buffer& bias, float* out, bool add_to_out) {
+  void Norm(ConstAct x, const Buffer& weight, const Buffer& bias, Act out, bool add_to_out) {
     ops_->Norm({.x = x,
                 .weight = weight.As<float>(),
                 .bias = bias.As<float>(),
                 .out = out,
-                .n_rows = batch_.n_tokens(),
+                .n_rows = step_.n_tokens,
                 .width = spec_.hidden_size,
                 .kind = spec_.norm,
                 .eps = static_cast<float>(spec_.norm_eps),
                 .add_to_out = add_to_out});
   }
 
-  void Gemm(const float* x, const Matrix& w, const Buffer& bias, float* y, bool add_to_y) {
+  void Gemm(ConstAct x, const Matrix& w, const Buffer& bias, Act y, bool add_to_y) {
     ops_->Gemm({.x = x,
                 .w = &w,
                 .bias = bias.As<float>(),
                 .y = y,
-                .n_rows = batch_.n_tokens(),
+                .n_rows = step_.n_tokens,
                 .add_to_y = add_to_y});
   }
 
   // hidden, normed unless the norms come last.
-  const float* BlockInput(const Buffer& norm, const Buffer& norm_bias) {
-    if (spec_.norm_placement == NormPlacement::kAfterSum) return hidden_;
+  ConstAct BlockInput(const Buffer& norm, const Buffer& norm_bias) {
+    if (spec_.norm_placement == NormPlacement::kAfterSum) {
+      if (scratch_.normed.dtype == DType::kF32) return hidden_;
+      ops_->GatherRows({.x = hidden_,
+                        .rows = nullptr,
+                        .out = scratch_.normed,
+                        .n_rows = step_.n_tokens,
+                        .width = spec_.hidden_size});
+      return scratch_.normed;
+    }
     Norm(hidden_, norm, norm_bias, scratch_.normed, /*add_to_out=*/false);
     return scratch_.normed;
   }
@@ -107,13 +113,13 @@ class LayerRun {
   }
 
   // hidden += the experts' answers to x: [T, H]
-  void Experts(const float* x) {
+  void Experts(ConstAct x) {
     SC_CHECK(spec_.norm_placement == NormPlacement::kBefore);  // x is not hidden, out is
     Gemm(x, w_.router, Buffer{}, scratch_.router_logits, /*add_to_y=*/false);
     ops_->Route({.logits = scratch_.router_logits,
                  .experts = scratch_.experts,
                  .weights = scratch_.expert_weights,
-                 .n_tokens = batch_.n_tokens(),
+                 .n_tokens = step_.n_tokens,
                  .n_experts = spec_.experts.n_experts,
                  .n_used = spec_.experts.n_used,
                  .over_used = spec_.experts.weights_over_used});
@@ -124,13 +130,13 @@ class LayerRun {
                      .down = w_.expert_down,
                      .out = hidden_,
                      .scratch = scratch_.expert_scratch,
-                     .n_tokens = batch_.n_tokens(),
+                     .n_tokens = step_.n_tokens,
                      .n_used = spec_.experts.n_used,
                      .kind = spec_.activation});
   }
 
   // The end of a block: its output matrix, and its post norm where the model has one.
-  void AddToHidden(const float* x, const Matrix& w, const Buffer& bias, const Buffer& post_norm) {
+  void AddToHidden(ConstAct x, const Matrix& w, const Buffer& bias, const Buffer& post_norm) {
     if (spec_.norm_placement != NormPlacement::kBeforeAndAfter) {
       Gemm(x, w, bias, hidden_, /*add_to_y=*/true);
       return;
@@ -142,7 +148,7 @@ class LayerRun {
   const ModelSpec& spec_;
   const LayerInputs& in_;
   const LayerWeights& w_;
-  const DeviceBatch& batch_;
+  const kernels::StepInputs& step_;
   const LayerScratch& scratch_;
   float* hidden_;
   kernels::Ops* ops_;
@@ -150,9 +156,9 @@ class LayerRun {
 
 }  // namespace
 
-void RunLayer(const ModelSpec& spec, const LayerInputs& inputs, const DeviceBatch& batch,
+void RunLayer(const ModelSpec& spec, const LayerInputs& inputs, const kernels::StepInputs& step,
               const LayerScratch& scratch, float* hidden, kernels::Ops* ops) {
-  LayerRun run(spec, inputs, batch, scratch, hidden, ops);
+  LayerRun run(spec, inputs, step, scratch, hidden, ops);
   run.Attention();
   run.Mlp();
 }

@@ -5,18 +5,17 @@
 
 #include "common/model/model_spec.h"
 #include "kernels/ops.h"
-#include "worker/model/device_batch.h"
 #include "worker/model/weights.h"
 
 namespace stagecoach::worker {
 
 // Scratch of one layer, shared by all; T rows of max_batched_tokens. Widths as in weights.h.
 struct LayerScratch {
-  float* normed;      // [T, H]; also a block's output before its post norm
-  float* qkv;         // [T, (N + 2 K) D]
-  float* attn;        // [T, N D]
-  float* mlp;         // [T, 2 I] gated, [T, I] else; null without dense layers, as the next
-  float* activation;  // [T, I]; mlp itself when not gated
+  kernels::Act normed;      // [T, H]; also a block's output before its post norm
+  kernels::Act qkv;         // [T, (N + 2 K) D]
+  kernels::Act attn;        // [T, N D]
+  kernels::Act mlp;         // [T, 2 I] gated, [T, I] else; null without dense layers, as the next
+  kernels::Act activation;  // [T, I]; mlp itself when not gated
   // Null without experts.
   float* router_logits;   // [T, n_experts]
   int32_t* experts;       // [T, n_used]
@@ -33,7 +32,7 @@ struct LayerInputs {
 
 // hidden += attention(norm(hidden)); hidden += mlp(norm(hidden)), or with the norms where
 // NormPlacement says. hidden: [T, H] float32.
-void RunLayer(const ModelSpec& spec, const LayerInputs& inputs, const DeviceBatch& batch,
+void RunLayer(const ModelSpec& spec, const LayerInputs& inputs, const kernels::StepInputs& step,
               const LayerScratch& scratch, float* hidden, kernels::Ops* ops);
 
 }  // namespace stagecoach::worker

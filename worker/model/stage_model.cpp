@@ -3,12 +3,13 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <map>
 
 #include "common/check.h"
 #include "common/float_convert.h"
 #include "common/status.h"
+#include "worker/model/decode_sizes.h"
 #include "worker/model/decoder.h"
-#include "worker/model/device_batch.h"
 #include "worker/model/kv_cache.h"
 #include "worker/model/rope_table.h"
 #include "worker/model/weights.h"
@@ -16,8 +17,10 @@
 namespace stagecoach::worker {
 namespace {
 
-// Bounds the logits of one call: 64 rows of a vocabulary of 262,144.
-constexpr int64_t kMaxLogitBytes = 64 << 20;
+// Bounds the logits of one call: 64 rows of a vocabulary of 262,144, or on a device that runs
+// ahead, and would have to wait between two calls, 1,024.
+constexpr int64_t kMaxLogitBytes = int64_t{64} << 20;
+constexpr int64_t kMaxLogitBytesAhead = int64_t{1} << 30;
 
 // transformers multiplies by the scale in the embedding's own dtype.
 float RoundTo(DType dtype, float value) {
@@ -56,7 +59,8 @@ class StageModelImpl final : public StageModel {
         spec_(std::move(spec)),
         ops_(ops),
         kv_(spec_, options.first_layer, options.n_layers,
-            options.dtype.value_or(spec_.stored_dtype)) {}
+            options.dtype.value_or(spec_.stored_dtype)),
+        act_dtype_(ops->ActivationDType(options.dtype.value_or(spec_.stored_dtype))) {}
 
   absl::Status Init(const LoadProgressFn& progress) {
     SC_ASSIGN_OR_RETURN(weights_, LoadWeights(options_, spec_, ops_, progress));
@@ -71,51 +75,77 @@ class StageModelImpl final : public StageModel {
   std::vector<uint64_t> kv_block_bytes() const override { return kv_.block_bytes(); }
   int32_t max_logit_rows() const override { return max_logit_rows_; }
   float* hidden_buffer() override { return hidden_.As<float>(); }
+  int32_t* sampled_tokens() override { return step_->sampled; }
 
   absl::Status AllocateKv(std::span<const uint64_t> n_blocks) override {
+    recordings_.clear();  // they name the old cache
     return kv_.Allocate(n_blocks, ops_);
   }
 
-  void Forward(const StepBatch& batch, float* hidden) override {
-    if (batch.n_tokens() == 0) return;
-    batch_.Upload(batch, ops_);
-    if (options_.is_first) Embed(batch, hidden);
-    for (int32_t i = 0; i < options_.n_layers; ++i) {
-      const LayerSpec& layer = spec_.layers[static_cast<size_t>(options_.first_layer + i)];
-      const kernels::RopeTable* rope =
-          spec_.learned_positions ? nullptr : &ropes_[static_cast<size_t>(layer.rope)];
-      const LayerInputs inputs{weights_->layers[static_cast<size_t>(i)], layer, rope, kv_.layer(i)};
-      RunLayer(spec_, inputs, batch_, layer_scratch_, hidden, ops_);
+  absl::Status Prepare(const std::function<void(int32_t, int32_t)>& progress) override {
+    const std::vector<int32_t> sizes =
+        DecodeSizes(std::min(options_.max_sequences, options_.max_batched_tokens));
+    const int32_t id = 0;
+    const kernels::StepSeq seq{.slot = 0, .position = 0, .n_tokens = 1};
+    for (size_t i = 0; i < sizes.size(); ++i) {
+      ops_->BuildStep(
+          {.seqs = {&seq, 1}, .token_ids = {&id, 1}, .n_tokens = 1, .n_padding = sizes[i] - 1},
+          step_.get());
+      SC_ASSIGN_OR_RETURN(std::unique_ptr<kernels::Recording> recording,
+                          ops_->Record([this] { RunLayers(hidden_buffer()); }));
+      if (recording == nullptr) return absl::OkStatus();
+      recordings_[sizes[i]] = std::move(recording);
+      if (progress) progress(static_cast<int32_t>(i + 1), static_cast<int32_t>(sizes.size()));
     }
+    return ops_->Synchronize();
   }
 
-  const float* Logits(const float* hidden, std::span<const int32_t> rows) override {
+  void Forward(const kernels::StepBatch& batch, float* hidden) override {
+    SC_CHECK(!options_.is_first || batch.token_ids.size() == static_cast<size_t>(batch.n_tokens));
+    const bool is_decode = static_cast<size_t>(batch.n_tokens) == batch.seqs.size();
+    const auto recording = is_decode && batch.n_tokens > 0 && hidden == hidden_buffer()
+                               ? recordings_.lower_bound(batch.n_tokens)
+                               : recordings_.end();
+    if (recording != recordings_.end()) {
+      kernels::StepBatch padded = batch;
+      padded.n_padding = recording->first - batch.n_tokens;
+      ops_->BuildStep(padded, step_.get());
+      recording->second->Replay();
+      return;
+    }
+    ops_->BuildStep(batch, step_.get());
+    if (batch.n_tokens > 0) RunLayers(hidden);
+  }
+
+  float* Logits(const float* hidden, std::span<const int32_t> rows) override {
     const int32_t n_rows = static_cast<int32_t>(rows.size());
     SC_CHECK(options_.is_last && n_rows <= max_logit_rows_);
     float* const logits = logits_.As<float>();
     if (n_rows == 0) return logits;
-    float* const gathered = logit_hidden_.As<float>();
+    const bool has_norm = weights_->final_norm.bytes > 0;
+    const kernels::Act normed(logit_normed_.data.get(), act_dtype_);
     ops_->Upload(rows.data(), logit_rows_.As<int32_t>(), rows.size_bytes());
     ops_->GatherRows({.x = hidden,
                       .rows = logit_rows_.As<int32_t>(),
-                      .out = gathered,
+                      .out = has_norm ? kernels::Act(logit_hidden_.As<float>()) : normed,
                       .n_rows = n_rows,
                       .width = spec_.hidden_size});
-    if (weights_->final_norm.bytes > 0) {
-      ops_->Norm({.x = gathered,
+    if (has_norm) {
+      ops_->Norm({.x = logit_hidden_.As<float>(),
                   .weight = weights_->final_norm.As<float>(),
                   .bias = weights_->final_norm_bias.As<float>(),
-                  .out = gathered,
+                  .out = normed,
                   .n_rows = n_rows,
                   .width = spec_.hidden_size,
                   .kind = spec_.norm,
                   .eps = static_cast<float>(spec_.norm_eps),
                   .add_to_out = false});
     }
-    const float* x = gathered;
+    kernels::ConstAct x = normed;
     if (is_projected()) {
-      Gemm(x, weights_->project_out, logit_projected_.As<float>(), n_rows, /*add_to_y=*/false);
-      x = logit_projected_.As<float>();
+      const kernels::Act projected(logit_projected_.data.get(), act_dtype_);
+      Gemm(x, weights_->project_out, projected, n_rows, /*add_to_y=*/false);
+      x = projected;
     }
     Gemm(x, weights_->output_matrix(), logits, n_rows, /*add_to_y=*/false);
     if (spec_.logit_softcap > 0) {
@@ -125,24 +155,36 @@ class StageModelImpl final : public StageModel {
   }
 
  private:
+  // Of the step built last.
+  void RunLayers(float* hidden) {
+    if (options_.is_first) Embed(hidden);
+    for (int32_t i = 0; i < options_.n_layers; ++i) {
+      const LayerSpec& layer = spec_.layers[static_cast<size_t>(options_.first_layer + i)];
+      const kernels::RopeTable* rope =
+          spec_.learned_positions ? nullptr : &ropes_[static_cast<size_t>(layer.rope)];
+      const LayerInputs inputs{weights_->layers[static_cast<size_t>(i)], layer, rope, kv_.layer(i)};
+      RunLayer(spec_, inputs, *step_, layer_scratch_, hidden, ops_);
+    }
+  }
+
   bool is_projected() const { return spec_.embed_size != spec_.hidden_size; }
 
-  void Gemm(const float* x, const kernels::Matrix& w, float* y, int32_t n_rows, bool add_to_y) {
+  void Gemm(kernels::ConstAct x, const kernels::Matrix& w, kernels::Act y, int32_t n_rows,
+            bool add_to_y) {
     ops_->Gemm({.x = x, .w = &w, .bias = nullptr, .y = y, .n_rows = n_rows, .add_to_y = add_to_y});
   }
 
-  void Embed(const StepBatch& batch, float* hidden) {
-    SC_CHECK(batch.token_ids.size() == batch.positions.size());
+  void Embed(float* hidden) {
     const kernels::Matrix& table = weights_->embed;
     kernels::EmbedArgs args{
-        .ids = batch_.token_ids(),
+        .ids = step_->token_ids,
         .table = &table,
         .scale = RoundTo(table.dtype, spec_.embed_scale),
-        .positions = batch_.positions(),
+        .positions = step_->positions,
         .position_table = spec_.learned_positions ? &weights_->positions : nullptr,
         .position_offset = spec_.position_offset,
         .out = hidden,
-        .n_tokens = batch_.n_tokens()};
+        .n_tokens = step_->n_tokens};
     if (!is_projected()) {
       ops_->Embed(args);
       return;
@@ -154,7 +196,7 @@ class StageModelImpl final : public StageModel {
       args.table = &table;
       args.position_table = nullptr;
     }
-    args.out = embedded_.As<float>();
+    args.out = kernels::Act(embedded_.data.get(), act_dtype_);
     ops_->Embed(args);
     Gemm(args.out, weights_->project_in, hidden, args.n_tokens,
          /*add_to_y=*/spec_.learned_positions);
@@ -169,47 +211,59 @@ class StageModelImpl final : public StageModel {
   absl::Status AllocateScratch() {
     const int64_t tokens = options_.max_batched_tokens;
     const int64_t n_all_heads = spec_.n_heads + 2 * spec_.n_kv_heads;
-    const auto floats = [this](int64_t rows, int64_t width) {
-      return Scratch(rows, width, sizeof(float));
-    };
-    SC_ASSIGN_OR_RETURN(hidden_, floats(tokens, spec_.hidden_size));
-    SC_ASSIGN_OR_RETURN(normed_, floats(tokens, spec_.hidden_size));
-    SC_ASSIGN_OR_RETURN(qkv_, floats(tokens, n_all_heads * spec_.head_dim));
-    SC_ASSIGN_OR_RETURN(attn_, floats(tokens, int64_t{spec_.n_heads} * spec_.head_dim));
-    layer_scratch_ = {
-        .normed = normed_.As<float>(), .qkv = qkv_.As<float>(), .attn = attn_.As<float>()};
+    SC_ASSIGN_OR_RETURN(hidden_, Scratch(tokens, spec_.hidden_size, sizeof(float)));
+    SC_ASSIGN_OR_RETURN(normed_, Acts(tokens, spec_.hidden_size));
+    SC_ASSIGN_OR_RETURN(qkv_, Acts(tokens, n_all_heads * spec_.head_dim));
+    SC_ASSIGN_OR_RETURN(attn_, Acts(tokens, int64_t{spec_.n_heads} * spec_.head_dim));
+    layer_scratch_ = {.normed = AsAct(normed_), .qkv = AsAct(qkv_), .attn = AsAct(attn_)};
     if (spec_.has_dense_layer()) SC_RETURN_IF_ERROR(AllocateMlpScratch());
     if (spec_.experts.n_experts > 0) SC_RETURN_IF_ERROR(AllocateExpertScratch());
     if (options_.is_first && is_projected()) {
-      SC_ASSIGN_OR_RETURN(embedded_, floats(tokens, spec_.embed_size));
+      SC_ASSIGN_OR_RETURN(embedded_, Acts(tokens, spec_.embed_size));
     }
     if (options_.is_last) {
       const int64_t row_bytes = int64_t{spec_.vocab_size} * static_cast<int64_t>(sizeof(float));
+      const int64_t most_bytes = ops_->runs_ahead() ? kMaxLogitBytesAhead : kMaxLogitBytes;
       max_logit_rows_ = static_cast<int32_t>(
-          std::clamp<int64_t>(kMaxLogitBytes / row_bytes, 1, options_.max_sequences));
+          std::clamp<int64_t>(most_bytes / row_bytes, 1, options_.max_sequences));
       SC_ASSIGN_OR_RETURN(logit_rows_, Scratch(max_logit_rows_, 1, sizeof(int32_t)));
-      SC_ASSIGN_OR_RETURN(logit_hidden_, floats(max_logit_rows_, spec_.hidden_size));
+      SC_ASSIGN_OR_RETURN(logit_hidden_,
+                          Scratch(max_logit_rows_, spec_.hidden_size, sizeof(float)));
+      SC_ASSIGN_OR_RETURN(logit_normed_, Acts(max_logit_rows_, spec_.hidden_size));
       if (is_projected()) {
-        SC_ASSIGN_OR_RETURN(logit_projected_, floats(max_logit_rows_, spec_.embed_size));
+        SC_ASSIGN_OR_RETURN(logit_projected_, Acts(max_logit_rows_, spec_.embed_size));
       }
-      SC_ASSIGN_OR_RETURN(logits_, floats(max_logit_rows_, spec_.vocab_size));
+      SC_ASSIGN_OR_RETURN(logits_, Scratch(max_logit_rows_, spec_.vocab_size, sizeof(float)));
     }
-    const int32_t blocks =
-        (options_.max_model_len + kernels::kBlockTokens - 1) / kernels::kBlockTokens;
-    const DeviceBatchLimits limits{options_.max_batched_tokens, options_.max_sequences, blocks,
-                                   static_cast<int32_t>(spec_.kv_groups.size())};
-    SC_ASSIGN_OR_RETURN(batch_, DeviceBatch::Allocate(limits, ops_));
-    scratch_bytes_ += batch_.n_bytes();
+    kernels::StepLimits limits{
+        .max_tokens = options_.max_batched_tokens,
+        .max_slots = options_.max_sequences,
+        .max_blocks = (options_.max_model_len + kernels::kBlockTokens - 1) / kernels::kBlockTokens,
+        .n_heads = spec_.n_heads,
+        .n_kv_heads = spec_.n_kv_heads,
+        .head_dim = spec_.head_dim,
+        .kv_dtype = options_.dtype.value_or(spec_.stored_dtype),
+        .has_softcap = spec_.attn_softcap > 0};
+    for (const KvGroupSpec& group : spec_.kv_groups) limits.windows.push_back(group.window);
+    SC_ASSIGN_OR_RETURN(step_, ops_->NewStepInputs(limits));
+    scratch_bytes_ += step_->n_bytes;
     return absl::OkStatus();
+  }
+
+  absl::StatusOr<kernels::Buffer> Acts(int64_t rows, int64_t width) {
+    return Scratch(rows, width, DTypeBytes(act_dtype_));
+  }
+  kernels::Act AsAct(const kernels::Buffer& buffer) const {
+    return {buffer.data.get(), act_dtype_};
   }
 
   absl::Status AllocateMlpScratch() {
     const int64_t tokens = options_.max_batched_tokens, width = spec_.intermediate_size;
-    SC_ASSIGN_OR_RETURN(mlp_, Scratch(tokens, width * (spec_.gated_mlp ? 2 : 1), sizeof(float)));
-    layer_scratch_.mlp = layer_scratch_.activation = mlp_.As<float>();
+    SC_ASSIGN_OR_RETURN(mlp_, Acts(tokens, width * (spec_.gated_mlp ? 2 : 1)));
+    layer_scratch_.mlp = layer_scratch_.activation = AsAct(mlp_);
     if (!spec_.gated_mlp) return absl::OkStatus();
-    SC_ASSIGN_OR_RETURN(activation_, Scratch(tokens, width, sizeof(float)));
-    layer_scratch_.activation = activation_.As<float>();
+    SC_ASSIGN_OR_RETURN(activation_, Acts(tokens, width));
+    layer_scratch_.activation = AsAct(activation_);
     return absl::OkStatus();
   }
 
@@ -253,18 +307,22 @@ class StageModelImpl final : public StageModel {
   const ModelSpec spec_;
   kernels::Ops* const ops_;
   KvCache kv_;
+  const DType act_dtype_;
   std::unique_ptr<StageWeights> weights_;
-  DeviceBatch batch_;
+  std::unique_ptr<kernels::StepInputs> step_;
   LayerScratch layer_scratch_{};
   kernels::Buffer hidden_, normed_, qkv_, attn_, mlp_, activation_;  // LayerScratch's
   kernels::Buffer router_logits_, chosen_experts_, expert_weights_, expert_scratch_;
   kernels::Buffer embedded_;               // [T, P]: where the embedding is projected
   kernels::Buffer logit_rows_;             // [R] int32
   kernels::Buffer logit_hidden_;           // [R, H]
+  kernels::Buffer logit_normed_;           // [R, H]
   kernels::Buffer logit_projected_;        // [R, P]
   kernels::Buffer logits_;                 // [R, V]
   std::vector<kernels::RopeTable> ropes_;  // by ModelSpec::ropes
   std::vector<kernels::Buffer> rope_buffers_;
+  // Decode steps by their number of rows.
+  std::map<int32_t, std::unique_ptr<kernels::Recording>> recordings_;
   int32_t max_logit_rows_ = 0;
   uint64_t scratch_bytes_ = 0;
 };

@@ -14,7 +14,6 @@
 #include "absl/status/statusor.h"
 #include "common/model/model_spec.h"
 #include "kernels/ops.h"
-#include "worker/model/step_batch.h"
 
 namespace stagecoach::worker {
 
@@ -55,17 +54,25 @@ class StageModel {
   // serves the profiling run, each Join brings the real one).
   virtual absl::Status AllocateKv(std::span<const uint64_t> n_blocks) = 0;
 
+  // After AllocateKv, before the first Forward that counts: what the device can do ahead of it.
+  // Overwrites the cache. progress: steps prepared, of how many; may be empty.
+  virtual absl::Status Prepare(
+      const std::function<void(int32_t done, int32_t total)>& progress) = 0;
+
   // Runs this stage's layers. `hidden` is [T, hidden_size] float32 device memory, the residual
-  // folded in: input and output, except that stage 0 fills it from batch.token_ids.
-  virtual void Forward(const StepBatch& batch, float* hidden) = 0;
+  // folded in: input and output, except that stage 0 fills it from batch.token_ids. The model keeps
+  // the sequences' block tables by slot.
+  virtual void Forward(const kernels::StepBatch& batch, float* hidden) = 0;
 
   // Last stage: final norm and logits (soft cap applied) of `rows` of hidden, at most
   // max_logit_rows() at once; the result [R, vocab_size] is valid until the next call.
-  virtual const float* Logits(const float* hidden, std::span<const int32_t> rows) = 0;
+  virtual float* Logits(const float* hidden, std::span<const int32_t> rows) = 0;
   virtual int32_t max_logit_rows() const = 0;
 
   // [max_batched_tokens, hidden_size] float32 scratch of the model's own.
   virtual float* hidden_buffer() = 0;
+  // [max_sequences] int32 device memory: what kernels::kSampledToken stands for, by slot.
+  virtual int32_t* sampled_tokens() = 0;
 };
 
 }  // namespace stagecoach::worker

@@ -39,14 +39,14 @@ TEST_CASE("a step with dummy weights gives finite logits, and the KV cache can b
   INFO(model.status());
   REQUIRE(model.ok());
   const uint64_t n_blocks[] = {4, 8};
-  const std::vector<int32_t> ids = {7, 49, 0}, positions = {0, 1, 2}, starts = {0, 3},
-                             seq_positions = {0};
-  const std::vector<int32_t> slots = {48, 49, 50}, tables = {3};
-  const std::vector<StepBatch::Group> groups = {{slots, tables, 1}, {slots, tables, 1}};
+  const std::vector<int32_t> ids = {7, 49, 0};
+  const std::vector<kernels::StepSeq> seqs = {{.slot = 2, .position = 0, .n_tokens = 3}};
+  const std::vector<kernels::NewBlock> blocks = {{0, 2, 0, 3}, {1, 2, 0, 3}};
   std::vector<float> first;
   for (int turn = 0; turn < 2; ++turn) {
     REQUIRE((*model)->AllocateKv(n_blocks).ok());
-    (*model)->Forward({ids, positions, starts, seq_positions, groups}, (*model)->hidden_buffer());
+    (*model)->Forward({.seqs = seqs, .token_ids = ids, .new_blocks = blocks, .n_tokens = 3},
+                      (*model)->hidden_buffer());
     const std::vector<int32_t> rows = {2, 0};
     const float* const logits = (*model)->Logits((*model)->hidden_buffer(), rows);
     const std::vector<float> values(logits, logits + 100);

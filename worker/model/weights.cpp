@@ -28,9 +28,8 @@ class WeightReader {
     }
   }
 
-  // Absent: as stored; float32 where the parts of one matrix differ.
-  DType MatrixDType(const MatrixPlan& matrix, std::optional<DType> wanted) const {
-    if (wanted) return *wanted;
+  // As stored; float32 where the parts of one matrix differ.
+  DType StoredDType(const MatrixPlan& matrix) const {
     const DType first = source_->dtype(matrix.parts.front().request);
     const bool same =
         std::all_of(matrix.parts.begin(), matrix.parts.end(),
@@ -54,13 +53,14 @@ class WeightReader {
     return is_quantized ? parts : std::vector<kernels::MatrixPart>();
   }
 
-  absl::Status Read(std::optional<DType> wanted, uint64_t* n_bytes) {
+  // wanted: absent, each matrix as stored, or as the device wants it in a model of `model_dtype`.
+  absl::Status Read(std::optional<DType> wanted, DType model_dtype, uint64_t* n_bytes) {
     Report(0);
     for (const MatrixPlan& matrix : plan_.matrices) {
       const std::vector<kernels::MatrixPart> kept =
           wanted ? std::vector<kernels::MatrixPart>() : KeptParts(matrix);
       if (kept.empty()) {
-        const DType dtype = MatrixDType(matrix, wanted);
+        const DType dtype = wanted ? *wanted : ops_->WeightDType(StoredDType(matrix), model_dtype);
         *n_bytes += ops_->MatrixBytes(matrix.rows, matrix.cols, dtype);
         SC_ASSIGN_OR_RETURN(*matrix.target, ops_->NewMatrix(matrix.rows, matrix.cols, dtype));
       } else {
@@ -154,7 +154,7 @@ absl::StatusOr<std::unique_ptr<StageWeights>> LoadWeights(const StageModelOption
     SC_ASSIGN_OR_RETURN(source, OpenCheckpoint(checkpoint, plan.requests));
   }
   WeightReader reader(plan, source.get(), ops, progress);
-  SC_RETURN_IF_ERROR(reader.Read(options.dtype, &weights->n_bytes));
+  SC_RETURN_IF_ERROR(reader.Read(options.dtype, spec.stored_dtype, &weights->n_bytes));
   return weights;
 }
 

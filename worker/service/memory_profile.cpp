@@ -4,65 +4,97 @@
 
 #include <algorithm>
 #include <chrono>
+#include <cmath>
 #include <numeric>
 #include <vector>
 
 #include "common/host_memory.h"
 #include "common/size.h"
 #include "common/status.h"
+#include "worker/model/decode_sizes.h"
 
 namespace stagecoach::worker {
 namespace {
 
 constexpr double kDefaultShare = 0.4;  // of what is free, the machine's workers together
+constexpr double kDefaultFraction = 0.9;
+// Recorded steps and what the driver allocates as it goes.
+constexpr uint64_t kReservedBytes = uint64_t{512} << 20;
 
 // A step of `n_tokens` rows spread evenly over `n_seqs` sequences, each from position 0.
 class LargestStep {
  public:
-  LargestStep(int32_t n_tokens, int32_t n_seqs, int32_t n_groups)
-      : token_ids_(n_tokens, 0), positions_(n_tokens), kv_slots_(n_tokens) {
-    stride_ = BlocksFor((n_tokens + n_seqs - 1) / n_seqs);
-    block_tables_.assign(size_t(n_seqs) * stride_, -1);
-    seq_starts_.push_back(0);
+  LargestStep(int32_t n_tokens, int32_t n_seqs, int32_t n_groups) : token_ids_(n_tokens, 0) {
+    int32_t begin = 0;
     for (int32_t s = 0; s < n_seqs; ++s) {
-      const int32_t begin = seq_starts_.back();
       const int32_t end = static_cast<int32_t>(int64_t{n_tokens} * (s + 1) / n_seqs);
-      for (int32_t i = begin; i < end; ++i) {
-        const int32_t position = i - begin;
-        if (position % kernels::kBlockTokens == 0) {
-          block_tables_[size_t(s) * stride_ + position / kernels::kBlockTokens] = n_blocks_++;
+      seqs_.push_back({.slot = s, .position = 0, .n_tokens = end - begin});
+      for (int32_t index = 0; index * kernels::kBlockTokens < end - begin; ++index) {
+        for (int32_t group = 0; group < n_groups; ++group) {
+          new_blocks_.push_back({group, s, index, n_blocks_});
         }
-        positions_[i] = position;
-        kv_slots_[i] = (n_blocks_ - 1) * kernels::kBlockTokens + position % kernels::kBlockTokens;
+        ++n_blocks_;
       }
-      seq_starts_.push_back(end);
+      begin = end;
     }
-    seq_positions_.assign(n_seqs, 0);
-    groups_.assign(
-        n_groups,
-        {.kv_slots = kv_slots_, .block_tables = block_tables_, .block_table_stride = stride_});
   }
 
   int32_t n_blocks() const { return n_blocks_; }
-  StepBatch batch() const {
-    return {.token_ids = token_ids_,
-            .positions = positions_,
-            .seq_starts = seq_starts_,
-            .seq_positions = seq_positions_,
-            .groups = groups_};
+  kernels::StepBatch batch() const {
+    return {.seqs = seqs_,
+            .token_ids = token_ids_,
+            .new_blocks = new_blocks_,
+            .n_tokens = static_cast<int32_t>(token_ids_.size())};
   }
 
  private:
-  static int32_t BlocksFor(int32_t n) {
-    return (n + kernels::kBlockTokens - 1) / kernels::kBlockTokens;
-  }
-
-  std::vector<int32_t> token_ids_, positions_, kv_slots_, seq_starts_, seq_positions_;
-  std::vector<int32_t> block_tables_;
-  std::vector<StepBatch::Group> groups_;
-  int32_t stride_ = 0;
+  std::vector<int32_t> token_ids_;
+  std::vector<kernels::StepSeq> seqs_;
+  std::vector<kernels::NewBlock> new_blocks_;
   int32_t n_blocks_ = 0;
 };
+
+absl::Status RunStep(StageModel& model, kernels::Ops& ops, bool is_last, const LargestStep& step,
+                     int32_t n_logits) {
+  SC_RETURN_IF_ERROR(model.AllocateKv(std::vector<uint64_t>(
+      model.kv_block_bytes().size(), static_cast<uint64_t>(step.n_blocks()))));
+  model.Forward(step.batch(), model.hidden_buffer());
+  if (is_last) {
+    std::vector<int32_t> rows(n_logits);
+    std::iota(rows.begin(), rows.end(), 0);
+    model.Logits(model.hidden_buffer(), rows);
+  }
+  return ops.Synchronize();
+}
+
+// What the host's memory leaves for a KV cache in it.
+uint64_t HostKvBytes(const ProfileLimits& limits, uint64_t bytes_of_all_groups) {
+  const double free_bytes = static_cast<double>(ReadHostMemory().available_bytes);
+  const uint64_t useful_blocks =
+      uint64_t(limits.max_sequences) *
+      ((limits.max_model_len + kernels::kBlockTokens - 1) / kernels::kBlockTokens);
+  return std::min(
+      static_cast<uint64_t>(free_bytes * kDefaultShare / std::max(1, limits.n_local_workers)),
+      useful_blocks * bytes_of_all_groups);
+}
+
+// What `fraction` of the device's memory leaves beside what is in use there.
+absl::StatusOr<uint64_t> DeviceKvBytes(const kernels::MemoryInUse& memory, double fraction,
+                                       uint64_t bytes_of_all_groups) {
+  const double total = static_cast<double>(memory.total_bytes);
+  const double in_use =
+      static_cast<double>(memory.total_bytes - memory.free_bytes + kReservedBytes);
+  const double left = fraction * total - in_use;
+  if (left >= static_cast<double>(bytes_of_all_groups)) return static_cast<uint64_t>(left);
+  const double least = (in_use + static_cast<double>(bytes_of_all_groups)) / total;
+  return absl::ResourceExhaustedError(fmt::format(
+      "{:.3g} of the device's {} leave nothing for the KV cache beside the {} that weights, "
+      "scratch "
+      "and other processes take; at least --memory-fraction {:.3f} would do{}",
+      fraction, FormatBytes(memory.total_bytes), FormatBytes(static_cast<uint64_t>(in_use)),
+      std::ceil(least * 1000) / 1000,
+      least > 1 ? ", which is more than there is: spread the model over more stages" : ""));
+}
 
 }  // namespace
 
@@ -70,32 +102,33 @@ absl::StatusOr<v1::MemoryReport> ProfileMemory(StageModel& model, kernels::Ops& 
                                                const ProfileLimits& limits) {
   const std::vector<uint64_t> block_bytes = model.kv_block_bytes();
   const auto n_groups = static_cast<int32_t>(block_bytes.size());
-  const int32_t n_tokens = limits.max_batched_tokens;
-  const LargestStep step(n_tokens, std::min(limits.max_sequences, n_tokens), n_groups);
+  const int32_t max_tokens = limits.max_batched_tokens;
+  const int32_t max_sequences = std::min(limits.max_sequences, max_tokens);
+  const int32_t max_logits = std::min(model.max_logit_rows(), max_sequences);
 
-  const auto started = std::chrono::steady_clock::now();
-  SC_RETURN_IF_ERROR(
-      model.AllocateKv(std::vector<uint64_t>(n_groups, static_cast<uint64_t>(step.n_blocks()))));
-  model.Forward(step.batch(), model.hidden_buffer());
-  if (is_last) {
-    std::vector<int32_t> rows(std::min({model.max_logit_rows(), limits.max_sequences, n_tokens}));
-    std::iota(rows.begin(), rows.end(), 0);
-    model.Logits(model.hidden_buffer(), rows);
+  using Clock = std::chrono::steady_clock;
+  const auto started = Clock::now();
+  SC_RETURN_IF_ERROR(ops.Rehearse(true));
+  std::vector<int32_t> sizes = {max_tokens};
+  if (ops.has_own_memory()) sizes = StepSizes(max_sequences, max_tokens);
+  for (auto size = sizes.rbegin(); size != sizes.rend(); ++size) {
+    const LargestStep step(*size, std::min(*size, max_sequences), n_groups);
+    SC_RETURN_IF_ERROR(RunStep(model, ops, is_last, step, std::min(*size, max_logits)));
   }
-  SC_RETURN_IF_ERROR(ops.Synchronize());
-  const std::chrono::duration<double, std::milli> took = std::chrono::steady_clock::now() - started;
+  if (ops.has_own_memory()) {  // one prompt
+    SC_RETURN_IF_ERROR(RunStep(model, ops, is_last, LargestStep(max_tokens, 1, n_groups), 1));
+  }
+  SC_RETURN_IF_ERROR(ops.Rehearse(false));
+  const std::chrono::duration<double, std::milli> took = Clock::now() - started;
   SC_RETURN_IF_ERROR(model.AllocateKv(std::vector<uint64_t>(n_groups, 0)));
 
   const uint64_t one_block_each = std::reduce(block_bytes.begin(), block_bytes.end());
   uint64_t kv_bytes = limits.kv_memory_bytes;
-  if (kv_bytes == 0) {
-    const double free_bytes = static_cast<double>(ReadHostMemory().available_bytes);
-    const uint64_t useful_blocks =
-        uint64_t(limits.max_sequences) *
-        ((limits.max_model_len + kernels::kBlockTokens - 1) / kernels::kBlockTokens);
-    kv_bytes = std::min(
-        static_cast<uint64_t>(free_bytes * kDefaultShare / std::max(1, limits.n_local_workers)),
-        useful_blocks * one_block_each);
+  if (kv_bytes == 0 && ops.has_own_memory()) {
+    const double fraction = limits.memory_fraction > 0 ? limits.memory_fraction : kDefaultFraction;
+    SC_ASSIGN_OR_RETURN(kv_bytes, DeviceKvBytes(ops.Memory(), fraction, one_block_each));
+  } else if (kv_bytes == 0) {
+    kv_bytes = HostKvBytes(limits, one_block_each);
   }
   if (kv_bytes < one_block_each) {
     return absl::ResourceExhaustedError(

@@ -11,7 +11,6 @@
 #include <string_view>
 #include <utility>
 
-#include "common/host_memory.h"
 #include "common/rpc/status.h"
 #include "common/size.h"
 #include "common/status.h"
@@ -27,6 +26,7 @@ using Clock = std::chrono::steady_clock;
 
 // A message a tensor would be thousands on a large checkpoint.
 constexpr auto kProgressInterval = std::chrono::milliseconds(100);
+constexpr auto kPrepareLineInterval = std::chrono::seconds(1);
 constexpr uint32_t kMostTokens = 1 << 20;     // of a step, and of a sequence
 constexpr uint32_t kMostSequences = 1 << 16;  // slots
 constexpr uint32_t kMostLogprobs = 1 << 12;
@@ -170,15 +170,15 @@ void StageService::StopExecutor(const absl::Status& reason) {
 
 grpc::Status StageService::Describe(grpc::ServerContext*, const v1::DescribeRequest*,
                                     v1::DescribeResponse* response) {
-  const HostMemory memory = ReadHostMemory();
+  const kernels::MemoryInUse memory = ops_->Memory();
   char host[256] = "";
   gethostname(host, sizeof(host) - 1);
   response->set_version(kVersion);
-  response->set_device("cpu");
+  response->set_device(ops_->has_own_memory() ? "cuda" : "cpu");
   response->set_device_name(ops_->Describe());
   response->set_n_threads(n_threads_);
   response->set_memory_total_bytes(memory.total_bytes);
-  response->set_memory_available_bytes(memory.available_bytes);
+  response->set_memory_available_bytes(memory.free_bytes);
   response->set_host(host);
   response->set_pid(getpid());
   return grpc::Status::OK;
@@ -230,6 +230,7 @@ absl::Status StageService::DoLoad(const v1::LoadRequest& request,
                      .max_sequences = static_cast<int32_t>(request.max_sequences()),
                      .max_model_len = static_cast<int32_t>(request.max_model_len()),
                      .kv_memory_bytes = request.kv_memory_bytes(),
+                     .memory_fraction = request.memory_fraction(),
                      .n_local_workers = static_cast<int32_t>(request.n_local_workers())}));
   last.mutable_report()->set_load_ms(load_ms);
   last.set_bytes_done(model_->weights_bytes());
@@ -254,6 +255,19 @@ grpc::Status StageService::Join(grpc::ServerContext*, const v1::JoinRequest* req
   return ToGrpc(status);
 }
 
+absl::Status StageService::PrepareModel() {
+  const Clock::time_point started = Clock::now();
+  Clock::time_point next_line = started + kPrepareLineInterval;
+  SC_RETURN_IF_ERROR(model_->Prepare([&](int32_t done, int32_t total) {
+    if (Clock::now() < next_line && done < total) return;
+    next_line = Clock::now() + kPrepareLineInterval;
+    spdlog::info("recording decode steps [{:<20}] {} of {}, {:.1f} s",
+                 std::string(static_cast<size_t>(20 * done / total), '#'), done, total,
+                 MsSince(started) / 1e3);
+  }));
+  return absl::OkStatus();
+}
+
 absl::Status StageService::DoJoin(const v1::JoinRequest& request) {
   if (request.stage() != loaded_.stage() || request.n_stages() != loaded_.n_stages()) {
     return absl::FailedPreconditionError(
@@ -273,6 +287,7 @@ absl::Status StageService::DoJoin(const v1::JoinRequest& request) {
   }
   StopExecutor(absl::CancelledError("the worker is joining a new pipeline"));
   SC_RETURN_IF_ERROR(model_->AllocateKv(kv_blocks));
+  SC_RETURN_IF_ERROR(PrepareModel());
   SC_RETURN_IF_ERROR(transport_->Join({.epoch = request.epoch(),
                                        .stage = static_cast<int32_t>(request.stage()),
                                        .n_stages = static_cast<int32_t>(request.n_stages()),
@@ -284,26 +299,27 @@ absl::Status StageService::DoJoin(const v1::JoinRequest& request) {
                            .max_logprobs = static_cast<int32_t>(loaded_.max_logprobs()),
                            .vocab_size = model_->spec().vocab_size,
                            .n_kv_groups = static_cast<int32_t>(kv_blocks.size())};
-  std::shared_ptr<StageExecutor> executor;
+  const StageExecutor::Config config{.epoch = request.epoch(),
+                                     .stage = static_cast<int32_t>(request.stage()),
+                                     .n_stages = static_cast<int32_t>(request.n_stages()),
+                                     .limits = limits,
+                                     .kv_blocks = kv_blocks,
+                                     .grammars = Grammars()};
+  absl::StatusOr<std::unique_ptr<StageExecutor>> executor;
   try {
-    executor = std::make_shared<StageExecutor>(
-        StageExecutor::Config{.epoch = request.epoch(),
-                              .stage = static_cast<int32_t>(request.stage()),
-                              .n_stages = static_cast<int32_t>(request.n_stages()),
-                              .limits = limits,
-                              .kv_blocks = kv_blocks,
-                              .grammars = Grammars()},
-        model_.get(), ops_, transport_);
+    executor = StageExecutor::Start(config, model_.get(), ops_, transport_);
   } catch (const std::bad_alloc&) {
-    const absl::Status status = absl::ResourceExhaustedError(
+    executor = absl::ResourceExhaustedError(
         fmt::format("no memory for the tables of {} sequences of {} tokens: lower "
                     "--max-sequences or --max-model-len",
                     limits.max_sequences, limits.max_model_len));
-    transport_->Close(status);
-    return status;
+  }
+  if (!executor.ok()) {
+    transport_->Close(executor.status());
+    return executor.status();
   }
   std::lock_guard lock(mutex_);
-  executor_ = std::move(executor);
+  executor_ = *std::move(executor);
   epoch_ = request.epoch();
   return absl::OkStatus();
 }
@@ -315,6 +331,10 @@ std::shared_ptr<text::GrammarCache> StageService::Grammars() {
 
 grpc::Status StageService::PrepareGrammar(grpc::ServerContext*, const v1::SlotGrammar* request,
                                           v1::PrepareGrammarResponse*) {
+  if (ops_->has_own_memory()) {
+    return ToGrpc(absl::FailedPreconditionError(
+        "sampling on a GPU takes no grammars: serve with --device cpu for structured output"));
+  }
   const std::shared_ptr<text::GrammarCache> grammars = Grammars();
   if (grammars == nullptr) {
     return ToGrpc(absl::FailedPreconditionError("this worker was given no vocabulary"));

@@ -59,6 +59,7 @@ class StageService final : public v1::Stage::WithCallbackMethod_Step<v1::Stage::
 
   absl::Status DoLoad(const v1::LoadRequest& request, grpc::ServerWriter<v1::LoadProgress>* writer);
   absl::Status DoJoin(const v1::JoinRequest& request);
+  absl::Status PrepareModel();
   // Ends the epoch, if there is one, and waits for its threads.
   void StopExecutor(const absl::Status& reason);
   std::shared_ptr<text::GrammarCache> Grammars();

@@ -1,17 +1,17 @@
 #include "worker/stage/sampler.h"
 
 #include <algorithm>
+#include <new>
+#include <utility>
 
 #include "common/status.h"
-#include "stagecoach/v1/step.pb.h"
 
 namespace stagecoach::worker {
 namespace {
 
-void FillLogprobs(const kernels::SampleRow& row, const kernels::SampledToken& sampled,
-                  v1::Logprobs* out) {
+void FillLogprobs(int32_t n_logprobs, const kernels::SampledToken& sampled, v1::Logprobs* out) {
   out->set_chosen(sampled.logprob);
-  for (int32_t i = 0; i < row.n_logprobs; ++i) {
+  for (int32_t i = 0; i < n_logprobs; ++i) {
     if (sampled.top_ids[i] < 0) break;  // more were asked for than the vocabulary has
     out->add_top_ids(sampled.top_ids[i]);
     out->add_top(sampled.top_logprobs[i]);
@@ -20,57 +20,98 @@ void FillLogprobs(const kernels::SampleRow& row, const kernels::SampledToken& sa
 
 }  // namespace
 
+absl::StatusOr<std::unique_ptr<PendingSamples>> PendingSamples::Allocate(const StageLimits& limits,
+                                                                         const StageModel& model,
+                                                                         kernels::Ops* ops) {
+  const size_t n_rows = static_cast<size_t>(model.max_logit_rows());
+  const size_t n_top = n_rows * static_cast<size_t>(limits.max_logprobs);
+  auto pending = std::make_unique<PendingSamples>();
+  SC_ASSIGN_OR_RETURN(pending->memory_,
+                      ops->AllocateHost(n_rows * sizeof(kernels::SampledToken) +
+                                        n_top * (sizeof(int32_t) + sizeof(float))));
+  pending->sampled_ = {pending->memory_.As<kernels::SampledToken>(), n_rows};
+  auto* const top_ids = reinterpret_cast<int32_t*>(pending->sampled_.data() + n_rows);
+  auto* const top_logprobs = reinterpret_cast<float*>(top_ids + n_top);
+  for (size_t i = 0; i < n_rows; ++i) {
+    const size_t first = i * static_cast<size_t>(limits.max_logprobs);
+    new (&pending->sampled_[i])
+        kernels::SampledToken{.top_ids = top_ids + first, .top_logprobs = top_logprobs + first};
+  }
+  pending->rows_.reserve(n_rows);
+  pending->tokens_.reserve(limits.max_sequences);
+  return pending;
+}
+
 Sampler::Sampler(const StageLimits& limits, StageModel* model, kernels::Ops* ops,
                  GrammarMasks* masks, StageClock* clock)
     : vocab_size_(model->spec().vocab_size),
       model_(model),
       ops_(ops),
       masks_(masks),
-      clock_(clock),
-      max_logprobs_(limits.max_logprobs) {
+      clock_(clock) {
   const size_t n_rows = static_cast<size_t>(model->max_logit_rows());
   wants_.reserve(limits.max_batched_tokens);
-  tokens_.reserve(limits.max_sequences);
   rows_.resize(n_rows);
   sample_rows_.resize(n_rows);
-  sampled_.resize(n_rows);
-  top_ids_.resize(n_rows * max_logprobs_);
-  top_logprobs_.resize(n_rows * max_logprobs_);
 }
 
-absl::Status Sampler::Run(const StepMetaView& meta, const StepBatch& batch, const SlotTable& slots,
-                          const float* hidden, v1::StepResult* result) {
-  tokens_.clear();
+bool Sampler::NeedsTokens(const StepMetaView& meta, size_t i, const SlotTable& slots) {
+  const SlotSamplingState& sampling = slots.sampling(meta.slots[i]);
+  return meta.samples(i) && (sampling.has_penalties() || sampling.record.has_grammar());
+}
+
+absl::Status Sampler::Start(const StepMetaView& meta, const BatchBuilder& batch,
+                            const SlotTable& slots, const float* hidden, PendingSamples* pending) {
+  pending->result_.Clear();
+  pending->result_.set_epoch(meta.epoch);
+  pending->result_.set_step(meta.step);
+  pending->tokens_.clear();
+  pending->rows_.clear();
   CollectWants(meta, batch, slots);
   for (size_t first = 0; first < wants_.size(); first += rows_.size()) {
+    if (first > 0) {
+      SC_RETURN_IF_ERROR(ops_->Wait(ops_->Mark()));
+      Report(pending);
+    }
     const size_t n = std::min(rows_.size(), wants_.size() - first);
     for (size_t i = 0; i < n; ++i) rows_[i] = wants_[first + i].row;
-    const float* logits = model_->Logits(hidden, std::span(rows_).first(n));
+    float* const logits = model_->Logits(hidden, std::span(rows_).first(n));
     // After the logits are on their way: masks are computed meanwhile.
     for (size_t i = 0; i < n; ++i) {
-      sample_rows_[i] = MakeRow(meta, slots, wants_[first + i]);
-      sampled_[i] = {.top_ids = top_ids_.data() + i * max_logprobs_,
-                     .top_logprobs = top_logprobs_.data() + i * max_logprobs_};
+      const Want& want = wants_[first + i];
+      const uint32_t slot = meta.slots[want.plan_index];
+      sample_rows_[i] = MakeRow(meta, slots, want);
+      PendingSamples::Row& row = pending->rows_.emplace_back();
+      row = {.slot = slot,
+             .is_prompt = want.prompt_token >= 0,
+             .n_logprobs = sample_rows_[i].n_logprobs,
+             .failure = {}};
+      if (!row.is_prompt && masks_->Has(slot)) {
+        row.failure = std::string(masks_->Await(slot).status.message());
+      }
     }
     ops_->Sample({.logits = logits,
                   .vocab = vocab_size_,
                   .rows = std::span(sample_rows_).first(n),
-                  .out = std::span(sampled_).first(n)});
-    SC_RETURN_IF_ERROR(ops_->Synchronize());
-    for (size_t i = 0; i < n; ++i) {
-      Report(meta, wants_[first + i], sample_rows_[i], sampled_[i], result);
-    }
+                  .out = pending->sampled_.first(n),
+                  .sampled = model_->sampled_tokens()});
   }
   return absl::OkStatus();
 }
 
-void Sampler::CollectWants(const StepMetaView& meta, const StepBatch& batch,
+v1::StepResult Sampler::Finish(PendingSamples* pending, std::span<const TokenRecord>* tokens) {
+  Report(pending);
+  *tokens = pending->tokens_;
+  return std::move(pending->result_);
+}
+
+void Sampler::CollectWants(const StepMetaView& meta, const BatchBuilder& batch,
                            const SlotTable& slots) {
   wants_.clear();
   for (size_t i = 0; i < meta.n_slots(); ++i) {
     const uint32_t slot = meta.slots[i];
     const SlotRecord& record = slots.sampling(slot).record;
-    const int32_t first_row = batch.seq_starts[i];
+    const int32_t first_row = batch.row_start(i);
     if (record.n_prompt_logprobs >= 0) {
       const auto tokens = slots.tokens(slot);
       // The row at position p - 1 says how likely prompt token p was.
@@ -81,7 +122,7 @@ void Sampler::CollectWants(const StepMetaView& meta, const StepBatch& batch,
       }
     }
     if (meta.samples(i)) {
-      wants_.push_back({static_cast<uint32_t>(i), batch.seq_starts[i + 1] - 1, -1});
+      wants_.push_back({static_cast<uint32_t>(i), batch.row_start(i + 1) - 1, -1});
     }
   }
 }
@@ -108,6 +149,7 @@ kernels::SampleRow Sampler::MakeRow(const StepMetaView& meta, const SlotTable& s
                          .counts = state.counts,
                          .bias_ids = state.bias_ids,
                          .bias_values = state.bias_values,
+                         .slot = static_cast<int32_t>(meta.slots[want.plan_index]),
                          .n_logprobs = record.n_logprobs};
   if (position - record.n_prompt < record.min_tokens) row.forbidden = state.stop_ids;
   if (!record.has_grammar()) return row;
@@ -131,23 +173,27 @@ const TokenMask& Sampler::AwaitMask(uint32_t slot) {
   return masks_->Await(slot);
 }
 
-void Sampler::Report(const StepMetaView& meta, const Want& want, const kernels::SampleRow& row,
-                     const kernels::SampledToken& sampled, v1::StepResult* result) {
-  const uint32_t slot = meta.slots[want.plan_index];
-  const int n_results = result->slots_size();
-  v1::SlotResult* out = n_results > 0 && result->slots(n_results - 1).slot() == slot
-                            ? result->mutable_slots(n_results - 1)
-                            : result->add_slots();
-  out->set_slot(slot);
-  if (want.prompt_token >= 0) {
-    FillLogprobs(row, sampled, out->add_prompt_logprobs());
-    return;
+void Sampler::Report(PendingSamples* pending) {
+  v1::StepResult& result = pending->result_;
+  for (size_t i = 0; i < pending->rows_.size(); ++i) {
+    const PendingSamples::Row& row = pending->rows_[i];
+    const kernels::SampledToken& sampled = pending->sampled_[i];
+    const int n_results = result.slots_size();
+    v1::SlotResult* out = n_results > 0 && result.slots(n_results - 1).slot() == row.slot
+                              ? result.mutable_slots(n_results - 1)
+                              : result.add_slots();
+    out->set_slot(row.slot);
+    if (row.is_prompt) {
+      FillLogprobs(row.n_logprobs, sampled, out->add_prompt_logprobs());
+      continue;
+    }
+    out->set_sampled(true);
+    out->set_token(sampled.token);
+    if (row.n_logprobs >= 0) FillLogprobs(row.n_logprobs, sampled, out->mutable_logprobs());
+    if (!row.failure.empty()) out->set_failure(row.failure);
+    pending->tokens_.push_back({row.slot, sampled.token});
   }
-  out->set_sampled(true);
-  out->set_token(sampled.token);
-  if (row.n_logprobs >= 0) FillLogprobs(row, sampled, out->mutable_logprobs());
-  if (masks_->Has(slot)) out->set_failure(std::string(masks_->Await(slot).status.message()));
-  tokens_.push_back({slot, sampled.token});
+  pending->rows_.clear();
 }
 
 }  // namespace stagecoach::worker

@@ -1,25 +1,25 @@
 // The last stage's end of a step: logits of the rows that yield something, the draw, the result.
-// Preallocated; one thread.
+//
+// Start queues it all on the device and Finish, when the device is done, makes the result: with a
+// device that runs ahead, the next step is started in between. Preallocated.
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <span>
 #include <vector>
 
 #include "absl/status/status.h"
+#include "absl/status/statusor.h"
 #include "kernels/ops.h"
+#include "stagecoach/v1/step.pb.h"
 #include "worker/model/stage_model.h"
-#include "worker/model/step_batch.h"
+#include "worker/stage/batch_builder.h"
 #include "worker/stage/grammar_masks.h"
 #include "worker/stage/slot_table.h"
 #include "worker/stage/stage_clock.h"
 #include "worker/stage/stage_limits.h"
 #include "worker/stage/step_meta.h"
-
-namespace stagecoach::v1 {
-class Logprobs;
-class StepResult;
-}  // namespace stagecoach::v1
 
 namespace stagecoach::worker {
 
@@ -30,19 +30,47 @@ struct TokenRecord {
 };
 static_assert(sizeof(TokenRecord) == 8);
 
+// A step's samples between Start and Finish.
+class PendingSamples {
+ public:
+  // For as many rows as `model` takes logits of at once.
+  static absl::StatusOr<std::unique_ptr<PendingSamples>> Allocate(const StageLimits& limits,
+                                                                  const StageModel& model,
+                                                                  kernels::Ops* ops);
+
+ private:
+  friend class Sampler;
+  struct Row {
+    uint32_t slot = 0;
+    bool is_prompt = false;  // its log-probability is wanted; else a token is drawn
+    int32_t n_logprobs = -1;
+    std::string failure;  // of the slot's grammar
+  };
+  std::vector<Row> rows_;  // [n] of the last turn
+  v1::StepResult result_;
+  std::vector<TokenRecord> tokens_;
+  kernels::Buffer memory_;
+  std::span<kernels::SampledToken> sampled_;  // [max_logit_rows], in memory_
+};
+
 class Sampler {
  public:
   // `model` (which is the last stage's) and all others outlive the sampler.
   Sampler(const StageLimits& limits, StageModel* model, kernels::Ops* ops, GrammarMasks* masks,
           StageClock* clock);
 
-  // hidden: [T, hidden_size], after the last layer. Fills in `result` and tokens(). Takes as many
-  // turns as max_logit_rows() demands.
-  absl::Status Run(const StepMetaView& meta, const StepBatch& batch, const SlotTable& slots,
-                   const float* hidden, v1::StepResult* result);
+  // Whether the device must be told something of this step that follows from the tokens before it.
+  // Then the slot table must have those.
+  static bool NeedsTokens(const StepMetaView& meta, size_t i, const SlotTable& slots);
 
-  // Of the last Run, one for each slot that sampled, in the plan's order.
-  std::span<const TokenRecord> tokens() const { return tokens_; }
+  // hidden: [T, hidden_size], after the last layer. Takes as many turns as max_logit_rows()
+  // demands, and waits for all but the last of them.
+  absl::Status Start(const StepMetaView& meta, const BatchBuilder& batch, const SlotTable& slots,
+                     const float* hidden, PendingSamples* pending);
+
+  // After the device has done what Start queued. May be called from another thread than Start.
+  // tokens: one for each slot that sampled, in the plan's order; valid until the next Start.
+  static v1::StepResult Finish(PendingSamples* pending, std::span<const TokenRecord>* tokens);
 
  private:
   // A row of logits to take.
@@ -52,12 +80,11 @@ class Sampler {
     int32_t prompt_token = -1;  // whose log-probability is wanted; -1: sample
   };
 
-  void CollectWants(const StepMetaView& meta, const StepBatch& batch, const SlotTable& slots);
+  void CollectWants(const StepMetaView& meta, const BatchBuilder& batch, const SlotTable& slots);
   // Waits for the mask of a row that keeps to a grammar.
   kernels::SampleRow MakeRow(const StepMetaView& meta, const SlotTable& slots, const Want& want);
   const TokenMask& AwaitMask(uint32_t slot);
-  void Report(const StepMetaView& meta, const Want& want, const kernels::SampleRow& row,
-              const kernels::SampledToken& sampled, v1::StepResult* result);
+  static void Report(PendingSamples* pending);
 
   const int32_t vocab_size_;
   StageModel* const model_;
@@ -65,14 +92,9 @@ class Sampler {
   GrammarMasks* const masks_;
   StageClock* const clock_;
   std::vector<Want> wants_;
-  std::vector<TokenRecord> tokens_;
-  // Of one turn: [max_logit_rows], the last two by max_logprobs.
+  // Of one turn: [max_logit_rows]
   std::vector<int32_t> rows_;
   std::vector<kernels::SampleRow> sample_rows_;
-  std::vector<kernels::SampledToken> sampled_;
-  std::vector<int32_t> top_ids_;
-  std::vector<float> top_logprobs_;
-  int32_t max_logprobs_;
 };
 
 }  // namespace stagecoach::worker

@@ -12,9 +12,10 @@ SlotTable::SlotTable(const StageLimits& limits, Needs needs)
       token_stride_(static_cast<size_t>(limits.max_model_len) + 1),
       slots_(limits.max_sequences),
       n_blocks_(size_t(limits.max_sequences) * limits.n_kv_groups) {
+  // A step's rows reach into this many blocks, of which each sequence may have the first already.
+  new_blocks_.reserve(size_t(limits.n_kv_groups) *
+                      (limits.max_batched_tokens / kernels::kBlockTokens + limits.max_sequences));
   // Left uninitialised: a page is backed by memory when a sequence first gets there.
-  blocks_ = std::make_unique_for_overwrite<int32_t[]>(size_t(limits.max_sequences) *
-                                                      limits.n_kv_groups * limits.max_blocks());
   if (needs_.tokens) {
     tokens_ = std::make_unique_for_overwrite<int32_t[]>(limits.max_sequences * token_stride_);
   }
@@ -24,13 +25,17 @@ SlotTable::SlotTable(const StageLimits& limits, Needs needs)
 void SlotTable::Apply(const StepMetaView& meta) {
   for (uint32_t slot : meta.releases) Release(slot);
   for (const SlotRecord& record : meta.registrations) Register(meta, record);
+  new_blocks_.clear();
   for (size_t i = 0; i < meta.n_slots(); ++i) {
     const uint32_t slot = meta.slots[i];
     for (size_t g = 0; g < meta.n_groups; ++g) {
-      const auto new_blocks = meta.new_blocks(i, g);
       int32_t& n = n_blocks(slot, g);
-      std::copy(new_blocks.begin(), new_blocks.end(), block_row(slot, g) + n);
-      n += static_cast<int32_t>(new_blocks.size());
+      for (const uint32_t block : meta.new_blocks(i, g)) {
+        new_blocks_.push_back({.group = static_cast<int32_t>(g),
+                               .slot = static_cast<int32_t>(slot),
+                               .index = n++,
+                               .block = static_cast<int32_t>(block)});
+      }
     }
   }
 }

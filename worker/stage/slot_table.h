@@ -1,5 +1,6 @@
-// What a stage knows of each sequence that holds KV: tokens, block tables, sampling state. All of
-// it can be rebuilt from a registration. Preallocated; pages are touched as sequences grow.
+// What a stage knows of each sequence that holds KV, but for its block tables, which the model
+// keeps on its device: tokens, the number of its blocks, sampling state. All of it can be rebuilt
+// from a registration. Preallocated; pages are touched as sequences grow.
 //
 // Trusts its input: PlanChecker has seen every step before. One thread, but n_in_use().
 #pragma once
@@ -41,6 +42,8 @@ class SlotTable {
 
   // Releases, registrations and new blocks of a step.
   void Apply(const StepMetaView& meta);
+  // Of the step applied last.
+  std::span<const kernels::NewBlock> new_blocks() const { return new_blocks_; }
 
   // The token that `step` sampled for the slot; ignored when the slot was registered anew or
   // released since. INVALID_ARGUMENT for what no stage of this pipeline could have sampled.
@@ -49,10 +52,6 @@ class SlotTable {
   // Known tokens, from position 0: registered, then sampled.
   std::span<const int32_t> tokens(uint32_t slot) const {
     return {token_row(slot), static_cast<size_t>(slots_[slot].n_tokens)};
-  }
-  // Block of each 16 positions, [n].
-  std::span<const int32_t> blocks(uint32_t slot, size_t group) const {
-    return {block_row(slot, group), static_cast<size_t>(n_blocks(slot, group))};
   }
   const SlotSamplingState& sampling(uint32_t slot) const { return sampling_[slot]; }
 
@@ -69,13 +68,7 @@ class SlotTable {
   void Release(uint32_t slot);
 
   int32_t* token_row(uint32_t slot) const { return tokens_.get() + size_t{slot} * token_stride_; }
-  int32_t* block_row(uint32_t slot, size_t group) const {
-    return blocks_.get() + (size_t{slot} * limits_.n_kv_groups + group) * limits_.max_blocks();
-  }
   int32_t& n_blocks(uint32_t slot, size_t group) {
-    return n_blocks_[size_t{slot} * limits_.n_kv_groups + group];
-  }
-  int32_t n_blocks(uint32_t slot, size_t group) const {
     return n_blocks_[size_t{slot} * limits_.n_kv_groups + group];
   }
 
@@ -85,8 +78,8 @@ class SlotTable {
   std::vector<Slot> slots_;
   std::vector<SlotSamplingState> sampling_;  // empty unless needed
   std::unique_ptr<int32_t[]> tokens_;        // [max_sequences, token_stride], or null
-  std::unique_ptr<int32_t[]> blocks_;        // [max_sequences, n_kv_groups, max_blocks]
   std::vector<int32_t> n_blocks_;            // [max_sequences, n_kv_groups]
+  std::vector<kernels::NewBlock> new_blocks_;
   std::atomic<uint64_t> n_in_use_{0};
 };
 

@@ -122,7 +122,7 @@ TEST_CASE("tokens that no stage could have sampled are errors") {
   CHECK(absl::IsInvalidArgument(table.AcceptToken(2, 0, 1)));
 }
 
-TEST_CASE("the batch has rows, block tables and cache slots of every sequence and group") {
+TEST_CASE("the batch has the rows and new blocks of every sequence, and its tokens when known") {
   SlotTable table(Limits(), {.tokens = true});
   BatchBuilder builder(Limits());
   v1::StepPlan plan = Plan(1);
@@ -135,7 +135,8 @@ TEST_CASE("the batch has rows, block tables and cache slots of every sequence an
   Meta first(plan);
   table.Apply(first.view);
   builder.Build(first.view, table);
-  CHECK(builder.FillTokens(first.view, table) == 0);
+  CHECK(builder.FillTokens(first.view, table, false) == 0);
+  CHECK(builder.batch().n_tokens == 18);
 
   plan = Plan(2);
   Compute(plan, 2, 15, 3, {6}, {5});
@@ -144,20 +145,25 @@ TEST_CASE("the batch has rows, block tables and cache slots of every sequence an
   table.Apply(second.view);
   builder.Build(second.view, table);
   // Slot 0's token is not here yet, the other's are.
-  CHECK(builder.FillTokens(second.view, table) == 1);
+  const kernels::StepBatch& batch = builder.batch();
+  CHECK(builder.FillTokens(second.view, table, true) == 0);
+  CHECK(ToVector(batch.token_ids) == Ids{55, 56, 57, kernels::kSampledToken});
+  CHECK(builder.FillTokens(second.view, table, false) == 1);
   REQUIRE(table.AcceptToken(1, 0, 77).ok());
-  CHECK(builder.FillTokens(second.view, table) == 0);
-
-  const StepBatch& batch = builder.batch();
+  CHECK(builder.FillTokens(second.view, table, false) == 0);
   CHECK(ToVector(batch.token_ids) == Ids{55, 56, 57, 77});
-  CHECK(ToVector(batch.positions) == Ids{15, 16, 17, 3});
-  CHECK(ToVector(batch.seq_starts) == Ids{0, 3, 4});
-  CHECK(ToVector(batch.seq_positions) == Ids{15, 3});
-  REQUIRE(batch.groups.size() == 2);
-  CHECK(batch.groups[0].block_table_stride == 2);
-  CHECK(ToVector(batch.groups[0].block_tables) == Ids{4, 6, 1, -1});
-  CHECK(ToVector(batch.groups[0].kv_slots) == Ids{4 * 16 + 15, 6 * 16, 6 * 16 + 1, 16 + 3});
-  CHECK(ToVector(batch.groups[1].kv_slots) == Ids{7 * 16 + 15, 5 * 16, 5 * 16 + 1, 3});
+
+  CHECK(batch.n_tokens == 4);
+  REQUIRE(batch.seqs.size() == 2);
+  CHECK(batch.seqs[0].slot == 2);
+  CHECK(batch.seqs[0].position == 15);
+  CHECK(batch.seqs[1].n_tokens == 1);
+  CHECK(builder.row_start(1) == 3);
+  std::vector<Ids> entries;
+  for (const kernels::NewBlock& b : batch.new_blocks) {
+    entries.push_back({b.group, b.slot, b.index, b.block});
+  }
+  CHECK(entries == std::vector<Ids>{{0, 2, 1, 6}, {1, 2, 1, 5}});
 }
 
 }  // namespace

@@ -37,18 +37,49 @@ StageExecutor::StageExecutor(const Config& config, StageModel* model, kernels::O
       batch_(config.limits),
       plans_(kMaxPlansAhead),
       steps_(kMaxPlansAhead),
-      hidden_(kHiddenAhead) {
+      hidden_(kHiddenAhead),
+      free_ends_(kStartedSteps),
+      started_(kStartedSteps) {
   if (config_.is_last()) {
     masks_ = std::make_unique<GrammarMasks>(config_.grammars, config_.limits.max_sequences,
                                             MaskThreads());
     sampler_ = std::make_unique<Sampler>(config_.limits, model_, ops_, masks_.get(), &clock_);
   }
+}
+
+absl::StatusOr<std::unique_ptr<StageExecutor>> StageExecutor::Start(const Config& config,
+                                                                    StageModel* model,
+                                                                    kernels::Ops* ops,
+                                                                    Transport* transport) {
+  std::unique_ptr<StageExecutor> executor(new StageExecutor(config, model, ops, transport));
+  SC_RETURN_IF_ERROR(executor->AllocateEnds());
+  executor->StartThreads();
+  return executor;
+}
+
+absl::Status StageExecutor::AllocateEnds() {
+  ends_.resize(ops_->runs_ahead() ? kStartedSteps : 1);
+  for (size_t i = 0; i < ends_.size(); ++i) {
+    if (config_.is_last()) {
+      SC_ASSIGN_OR_RETURN(ends_[i].samples,
+                          PendingSamples::Allocate(config_.limits, *model_, ops_));
+    } else {
+      SC_ASSIGN_OR_RETURN(ends_[i].hidden,
+                          ops_->AllocateHost(HiddenBytes(config_.limits.max_batched_tokens)));
+    }
+    SC_RETURN_IF_ERROR(free_ends_.Push(i));
+  }
+  return absl::OkStatus();
+}
+
+void StageExecutor::StartThreads() {
   const auto start = [this](absl::Status (StageExecutor::*loop)()) {
     threads_.emplace_back([this, loop] { RunThread(loop); });
   };
   start(&StageExecutor::MetadataLoop);
   if (!config_.is_first()) start(&StageExecutor::HiddenLoop);
   if (config_.is_first() && !config_.is_last()) start(&StageExecutor::TokensLoop);
+  if (ops_->runs_ahead()) start(&StageExecutor::FinishLoop);
   start(&StageExecutor::ComputeLoop);
 }
 
@@ -115,6 +146,8 @@ void StageExecutor::Close(absl::Status reason) {
   plans_.Close(reason);
   steps_.Close(reason);
   hidden_.Close(reason);
+  free_ends_.Close(reason);
+  started_.Close(reason);
   tokens_.Close(reason);
   if (config_.n_stages > 1) transport_->Close(reason);
   std::lock_guard lock(listener_mutex_);
@@ -164,7 +197,7 @@ absl::Status StageExecutor::HiddenLoop() {
 }
 
 absl::Status StageExecutor::TokensLoop() {
-  std::vector<ArrivedToken> arrived;
+  std::vector<TokenRecord> arrived;
   for (;;) {
     SC_ASSIGN_OR_RETURN(const Message message, transport_->Receive(Channel::kTokens));
     if (message.payload.size() % sizeof(TokenRecord) != 0) {
@@ -172,29 +205,30 @@ absl::Status StageExecutor::TokensLoop() {
                                               " bytes in step ", message.step));
     }
     arrived.resize(message.payload.size() / sizeof(TokenRecord));
-    for (size_t i = 0; i < arrived.size(); ++i) {
-      arrived[i].step = message.step;
-      std::memcpy(&arrived[i].record, message.payload.data() + i * sizeof(TokenRecord),
-                  sizeof(TokenRecord));
-    }
-    tokens_.Put(arrived);
+    std::memcpy(arrived.data(), message.payload.data(), message.payload.size());
+    tokens_.Put(message.step, arrived);
   }
 }
 
 absl::Status StageExecutor::ComputeLoop() {
   for (;;) {
-    clock_.Enter(StageState::kIdle);
+    {
+      std::lock_guard lock(mutex_);
+      if (n_taken_ == n_computed_) clock_.Enter(StageState::kIdle);
+    }
     SC_ASSIGN_OR_RETURN(const KnownStep step, steps_.Pop());
     clock_.Enter(StageState::kCompute);
     if (absl::Status status = RunStep(step); !status.ok()) {
       clock_.Enter(StageState::kIdle);
       return status;
     }
-    std::lock_guard lock(mutex_);
-    ++counted_.steps;
-    counted_.tokens += step.view.n_rows;
-    ++n_computed_;
-    changed_.notify_all();
+  }
+}
+
+absl::Status StageExecutor::FinishLoop() {
+  for (;;) {
+    SC_ASSIGN_OR_RETURN(const StartedStep step, started_.Pop());
+    SC_RETURN_IF_ERROR(Finish(step));
   }
 }
 
@@ -204,20 +238,39 @@ absl::Status StageExecutor::RunStep(const KnownStep& step) {
   if (masks_ != nullptr) masks_->Apply(meta, step.grammars);
   batch_.Build(meta, slots_);
   SC_RETURN_IF_ERROR(config_.is_first() ? TakeTokens(step) : TakeHidden(step));
-  if (meta.n_rows > 0) model_->Forward(batch_.batch(), model_->hidden_buffer());
-  return config_.is_last() ? Sample(meta) : SendHidden(meta);
+  model_->Forward(batch_.batch(), model_->hidden_buffer());
+  return StartEnd(step);
+}
+
+absl::Status StageExecutor::AcceptTokens() {
+  tokens_.Take(&taken_tokens_);
+  for (const ArrivedToken& token : taken_tokens_) {
+    SC_RETURN_IF_ERROR(slots_.AcceptToken(token.step, token.record.slot, token.record.token));
+    if (masks_ != nullptr) masks_->Accept(token.record.slot, token.record.token);
+  }
+  return absl::OkStatus();
 }
 
 absl::Status StageExecutor::TakeTokens(const KnownStep& step) {
   for (;;) {
-    tokens_.Take(&taken_tokens_);
-    for (const ArrivedToken& token : taken_tokens_) {
-      SC_RETURN_IF_ERROR(slots_.AcceptToken(token.step, token.record.slot, token.record.token));
-    }
-    if (batch_.FillTokens(step.view, slots_) == 0) return absl::OkStatus();
+    SC_RETURN_IF_ERROR(AcceptTokens());
+    if (batch_.FillTokens(step.view, slots_, config_.is_last()) == 0) return absl::OkStatus();
     clock_.Enter(StageState::kWaitInput);
     SC_RETURN_IF_ERROR(tokens_.Wait());
     clock_.Enter(StageState::kCompute);
+  }
+}
+
+absl::Status StageExecutor::AwaitSampledTokens(const StepMetaView& meta) {
+  for (;;) {
+    SC_RETURN_IF_ERROR(AcceptTokens());
+    bool complete = true;
+    for (size_t i = 0; i < meta.n_slots() && complete; ++i) {
+      complete = !Sampler::NeedsTokens(meta, i, slots_) ||
+                 slots_.tokens(meta.slots[i]).size() >= size_t{meta.starts[i]} + meta.n_tokens[i];
+    }
+    if (complete) return absl::OkStatus();
+    SC_RETURN_IF_ERROR(tokens_.Wait());
   }
 }
 
@@ -229,7 +282,7 @@ absl::Status StageExecutor::TakeHidden(const KnownStep& step) {
   if (message.step != step.view.step) {
     return OutOfStep("hidden states", message.step, step.view.step);
   }
-  if (message.payload.size() != HiddenBytes(step.view)) {
+  if (message.payload.size() != HiddenBytes(step.view.n_rows)) {
     return absl::InternalError(absl::StrCat("step ", message.step, " has ", step.view.n_rows,
                                             " rows, but ", message.payload.size(),
                                             " bytes of hidden states"));
@@ -242,28 +295,52 @@ absl::Status StageExecutor::TakeHidden(const KnownStep& step) {
   return absl::OkStatus();
 }
 
-absl::Status StageExecutor::SendHidden(const StepMetaView& meta) {
-  std::string payload(HiddenBytes(meta), '\0');
-  ops_->Download(model_->hidden_buffer(), payload.data(), payload.size());
-  SC_RETURN_IF_ERROR(ops_->Synchronize());
-  clock_.Enter(StageState::kWaitSend);
-  return transport_->Send(Channel::kHidden, meta.step, std::move(payload));
+absl::Status StageExecutor::StartEnd(const KnownStep& step) {
+  const StepMetaView& meta = step.view;
+  StartedStep started{.step = meta.step, .n_rows = meta.n_rows};
+  SC_ASSIGN_OR_RETURN(started.end, free_ends_.Pop());
+  StepEnd& end = ends_[started.end];
+  if (config_.is_last()) {
+    SC_RETURN_IF_ERROR(AwaitSampledTokens(meta));
+    SC_RETURN_IF_ERROR(
+        sampler_->Start(meta, batch_, slots_, model_->hidden_buffer(), end.samples.get()));
+  } else {
+    ops_->DownloadLater(model_->hidden_buffer(), end.hidden.data.get(), HiddenBytes(meta.n_rows));
+  }
+  started.mark = ops_->Mark();
+  return ops_->runs_ahead() ? started_.Push(started) : Finish(started);
 }
 
-absl::Status StageExecutor::Sample(const StepMetaView& meta) {
-  v1::StepResult result;
-  result.set_epoch(meta.epoch);
-  result.set_step(meta.step);
-  SC_RETURN_IF_ERROR(sampler_->Run(meta, batch_.batch(), slots_, model_->hidden_buffer(), &result));
-  const auto tokens = sampler_->tokens();
-  for (const TokenRecord& token : tokens) {
-    SC_RETURN_IF_ERROR(slots_.AcceptToken(meta.step, token.slot, token.token));
-    masks_->Accept(token.slot, token.token);
+absl::Status StageExecutor::Finish(const StartedStep& step) {
+  SC_RETURN_IF_ERROR(ops_->Wait(step.mark));
+  if (config_.is_last()) {
+    SC_RETURN_IF_ERROR(FinishSamples(step));
+  } else {
+    std::string payload(ends_[step.end].hidden.As<char>(), HiddenBytes(step.n_rows));
+    clock_.Enter(StageState::kWaitSend);
+    SC_RETURN_IF_ERROR(transport_->Send(Channel::kHidden, step.step, std::move(payload)));
+    clock_.Enter(StageState::kCompute);
   }
+  SC_RETURN_IF_ERROR(free_ends_.Push(step.end));
+  std::lock_guard lock(mutex_);
+  ++counted_.steps;
+  counted_.tokens += step.n_rows;
+  ++n_computed_;
+  if (n_taken_ == n_computed_) clock_.Enter(StageState::kIdle);
+  changed_.notify_all();
+  return absl::OkStatus();
+}
+
+absl::Status StageExecutor::FinishSamples(const StartedStep& step) {
+  std::span<const TokenRecord> tokens;
+  v1::StepResult result = Sampler::Finish(ends_[step.end].samples.get(), &tokens);
+  tokens_.Put(step.step, tokens);
+  // At once where this is the compute thread: the next masks are begun with them.
+  if (!ops_->runs_ahead()) SC_RETURN_IF_ERROR(AcceptTokens());
   if (!config_.is_first() && !tokens.empty()) {
     clock_.Enter(StageState::kWaitSend);
     SC_RETURN_IF_ERROR(transport_->Send(
-        Channel::kTokens, meta.step,
+        Channel::kTokens, step.step,
         std::string(reinterpret_cast<const char*>(tokens.data()), tokens.size_bytes())));
     clock_.Enter(StageState::kCompute);
   }
@@ -280,8 +357,8 @@ void StageExecutor::Deliver(v1::StepResult result) {
   }
 }
 
-size_t StageExecutor::HiddenBytes(const StepMetaView& meta) const {
-  return size_t{meta.n_rows} * static_cast<size_t>(model_->spec().hidden_size) * sizeof(float);
+size_t StageExecutor::HiddenBytes(size_t n_rows) const {
+  return n_rows * static_cast<size_t>(model_->spec().hidden_size) * sizeof(float);
 }
 
 v1::StatsResponse StageExecutor::Stats(bool reset) {

@@ -8,6 +8,8 @@
 //   tokens    takes sampled tokens (first of several stages)
 //   compute   carries out the steps strictly in order; alone touches model, ops and slot table
 //   masks     some (last stage): compile grammars and compute what they allow next
+//   finish    on a device that runs ahead: waits for each step's work and sends on what came of it,
+//             while compute queues the next ones. Else compute does that itself.
 //
 // Any failure closes the epoch: all threads end, the listener hears why once, and the executor is
 // done. A new epoch is a new executor.
@@ -69,7 +71,10 @@ class StageExecutor {
 
   // Starts the threads. The transport has joined (one stage alone never uses it), the model has its
   // KV cache; all outlive the executor, and nobody else uses model and ops until Stop() returns.
-  StageExecutor(const Config& config, StageModel* model, kernels::Ops* ops, Transport* transport);
+  // RESOURCE_EXHAUSTED when there is no memory for what comes back from the device.
+  static absl::StatusOr<std::unique_ptr<StageExecutor>> Start(const Config& config,
+                                                              StageModel* model, kernels::Ops* ops,
+                                                              Transport* transport);
   ~StageExecutor();
   StageExecutor(const StageExecutor&) = delete;
   StageExecutor& operator=(const StageExecutor&) = delete;
@@ -96,6 +101,10 @@ class StageExecutor {
   v1::StatsResponse Stats(bool reset);
 
  private:
+  StageExecutor(const Config& config, StageModel* model, kernels::Ops* ops, Transport* transport);
+  absl::Status AllocateEnds();
+  void StartThreads();
+
   using Time = StageClock::Clock::time_point;
   // A step that waits for compute. `view` points into `bytes`.
   struct KnownStep {
@@ -108,21 +117,40 @@ class StageExecutor {
     Message message;
     Time arrived_at;
   };
+  // Where a step's end lands on the host. One of them is null.
+  struct StepEnd {
+    std::unique_ptr<PendingSamples> samples;  // last stage
+    kernels::Buffer hidden;                   // [max_batched_tokens, hidden_size] float32
+  };
+  // A step whose work is queued on the device.
+  struct StartedStep {
+    uint64_t step = 0;
+    size_t n_rows = 0;
+    uint64_t mark = 0;  // Ops::Mark
+    size_t end = 0;     // of ends_
+  };
+  // Ends of steps on the device: one is computed, one queued behind it.
+  static constexpr size_t kStartedSteps = 2;
 
   void RunThread(absl::Status (StageExecutor::*loop)());
   absl::Status MetadataLoop();
   absl::Status HiddenLoop();
   absl::Status TokensLoop();
   absl::Status ComputeLoop();
+  absl::Status FinishLoop();
 
   absl::Status NextMetadata(std::string* bytes);
   absl::Status RunStep(const KnownStep& step);
+  absl::Status AcceptTokens();
   absl::Status TakeHidden(const KnownStep& step);
   absl::Status TakeTokens(const KnownStep& step);
-  absl::Status SendHidden(const StepMetaView& meta);
-  absl::Status Sample(const StepMetaView& meta);
+  // Queues what ends the step: the samples, or the hidden states' way back.
+  absl::Status StartEnd(const KnownStep& step);
+  absl::Status AwaitSampledTokens(const StepMetaView& meta);
+  absl::Status Finish(const StartedStep& step);
+  absl::Status FinishSamples(const StartedStep& step);
   void Deliver(v1::StepResult result);
-  size_t HiddenBytes(const StepMetaView& meta) const;
+  size_t HiddenBytes(size_t n_rows) const;
 
   const Config config_;
   StageModel* const model_;
@@ -135,10 +163,13 @@ class StageExecutor {
   std::unique_ptr<GrammarMasks> masks_;  // last stage, as the next
   std::unique_ptr<Sampler> sampler_;
   std::vector<ArrivedToken> taken_tokens_;
+  std::vector<StepEnd> ends_;
 
   ClosableQueue<v1::StepPlan> plans_;  // first stage
   ClosableQueue<KnownStep> steps_;
   ClosableQueue<ArrivedHidden> hidden_;
+  ClosableQueue<size_t> free_ends_;
+  ClosableQueue<StartedStep> started_;
   TokenInbox tokens_;
   StageClock clock_;
 

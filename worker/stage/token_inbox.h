@@ -1,11 +1,12 @@
-// Sampled tokens on their way from the tokens channel to the first stage's compute thread. Never
-// full: the pipeline's depth bounds what is in it, and a sender that blocked here could wait for a
-// stage that waits for it.
+// Sampled tokens on their way to the compute thread, from the tokens channel or from a step that
+// has ended on this stage. Never full: the pipeline's depth bounds what is in it, and a sender that
+// blocked here could wait for a stage that waits for it.
 #pragma once
 
 #include <condition_variable>
 #include <cstdint>
 #include <mutex>
+#include <span>
 #include <vector>
 
 #include "absl/status/status.h"
@@ -20,9 +21,10 @@ struct ArrivedToken {
 
 class TokenInbox {
  public:
-  void Put(const std::vector<ArrivedToken>& tokens) {
+  // What `step` sampled.
+  void Put(uint64_t step, std::span<const TokenRecord> tokens) {
     std::lock_guard lock(mutex_);
-    arrived_.insert(arrived_.end(), tokens.begin(), tokens.end());
+    for (const TokenRecord& token : tokens) arrived_.push_back({step, token});
     changed_.notify_all();
   }
 

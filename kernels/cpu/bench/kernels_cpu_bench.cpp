@@ -134,31 +134,37 @@ void BenchAttention(const Bench& bench, const AttentionShape& shape, int32_t n_s
   const size_t kv_bytes =
       static_cast<size_t>(n_blocks) * 16 * shape.n_kv_heads * shape.head_dim * 2;
   const std::vector<float> all = RandomFloats(static_cast<size_t>(context) * width, 1.0f);
-  std::vector<int32_t> starts = {0}, first, tables(n_blocks);
-  for (int32_t i = 0; i < n_blocks; ++i) tables[i] = i;
+  std::vector<StepSeq> seqs;
+  std::vector<NewBlock> blocks;
   std::vector<float> qkv;
   for (int32_t s = 0; s < n_seqs; ++s) {
-    starts.push_back(starts.back() + n_tokens);
-    first.push_back(context - n_tokens);
+    seqs.push_back({s, context - n_tokens, n_tokens});
+    for (int32_t i = 0; i < stride; ++i) blocks.push_back({0, s, i, s * stride + i});
     qkv.insert(qkv.end(), all.end() - n_tokens * static_cast<ptrdiff_t>(width), all.end());
   }
   std::vector<float> out(qkv.size() / width * shape.n_heads * shape.head_dim);
-  const auto attend = [&](Ops& ops, Buffer& k, Buffer& v, int32_t seqs) {
+  const auto new_step = [&](Ops& ops, int32_t n) {
+    auto step = *ops.NewStepInputs(
+        {.max_tokens = n * n_tokens, .max_slots = n_seqs, .max_blocks = stride, .windows = {0}});
+    ops.BuildStep({.seqs = std::span(seqs).first(static_cast<size_t>(n)),
+                   .new_blocks = blocks,
+                   .n_tokens = n * n_tokens},
+                  step.get());
+    return step;
+  };
+  const auto attend = [&](Ops& ops, Buffer& k, Buffer& v, const StepInputs& step) {
     ops.Attention({.qkv = qkv.data(),
                    .kv = {k.data.get(), v.data.get(), DType::kBF16},
-                   .seq_starts = starts.data(),
-                   .seq_positions = first.data(),
-                   .block_tables = tables.data(),
-                   .block_table_stride = stride,
+                   .step = &step,
+                   .group = 0,
                    .out = out.data(),
-                   .n_seqs = seqs,
                    .n_heads = shape.n_heads,
                    .n_kv_heads = shape.n_kv_heads,
                    .head_dim = shape.head_dim,
                    .scale = 1 / std::sqrt(static_cast<float>(shape.head_dim))});
   };
-  const auto fill = [&](Ops& ops, Buffer& k, Buffer& v, int32_t seqs) {
-    for (int32_t s = 0; s < seqs; ++s) {
+  const auto fill = [&](Ops& ops, Buffer& k, Buffer& v, int32_t n) {
+    for (int32_t s = 0; s < n; ++s) {
       std::vector<float> copy = all;
       std::vector<int32_t> slots(context);
       for (int32_t p = 0; p < context; ++p) slots[p] = s * stride * 16 + p;
@@ -173,17 +179,18 @@ void BenchAttention(const Bench& bench, const AttentionShape& shape, int32_t n_s
   };
   Buffer k = *bench.ops.Allocate(kv_bytes), v = *bench.ops.Allocate(kv_bytes);
   fill(bench.ops, k, v, n_seqs);
-  attend(bench.ops, k, v, n_seqs);
+  const auto step = new_step(bench.ops, n_seqs);
+  attend(bench.ops, k, v, *step);
   const size_t checked = static_cast<size_t>(n_tokens) * shape.n_heads * shape.head_dim;
   const std::vector<float> got(out.begin(), out.begin() + checked);
   auto reference = MakeReferenceOps();
   Buffer reference_k = *reference->Allocate(kv_bytes), reference_v = *reference->Allocate(kv_bytes);
   fill(*reference, reference_k, reference_v, 1);
-  attend(*reference, reference_k, reference_v, 1);
+  attend(*reference, reference_k, reference_v, *new_step(*reference, 1));
   CheckClose(got, std::vector<float>(out.begin(), out.begin() + checked));
 
   const double bandwidth = ReadBandwidth(bench.pool), peak = PeakFlops(bench.pool);
-  const double seconds = bench.BestSeconds([&] { attend(bench.ops, k, v, n_seqs); });
+  const double seconds = bench.BestSeconds([&] { attend(bench.ops, k, v, *step); });
   const double bytes_rate = 2.0 * static_cast<double>(kv_bytes) / seconds;
   double visible = 0;  // query-key pairs
   for (int32_t t = context - n_tokens; t < context; ++t) visible += t + 1;
@@ -198,7 +205,7 @@ void BenchAttention(const Bench& bench, const AttentionShape& shape, int32_t n_s
 
 void BenchSample(const Bench& bench, const char* name, float deviation, const SampleRow& row) {
   constexpr int32_t kVocab = 262144;
-  const std::vector<float> logits = RandomFloats(kVocab, deviation);
+  std::vector<float> logits = RandomFloats(kVocab, deviation);
   std::vector<SampledToken> out(1), expected(1);
   std::vector<int32_t> ids(20);
   std::vector<float> logprobs(20);

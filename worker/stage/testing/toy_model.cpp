@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "common/check.h"
+#include "kernels/host_step.h"
 
 namespace stagecoach::worker {
 namespace {
@@ -26,6 +27,10 @@ ToyModel::ToyModel(const ToyModelOptions& options) : options_(options) {
   hidden_.resize(size_t(options_.max_batched_tokens) * kToyHidden);
   logits_.resize(size_t(options_.max_logit_rows) * kToyVocab);
   kv_.resize(kToyLayers);
+  step_ = *kernels::NewHostStepInputs({.max_tokens = options_.max_batched_tokens,
+                                       .max_slots = options_.max_slots,
+                                       .max_blocks = options_.max_blocks,
+                                       .windows = {0, kToyWindow}});
 }
 
 std::vector<uint64_t> ToyModel::kv_block_bytes() const {
@@ -44,36 +49,37 @@ absl::Status ToyModel::AllocateKv(std::span<const uint64_t> n_blocks) {
   return absl::OkStatus();
 }
 
-void ToyModel::Forward(const StepBatch& batch, float* hidden) {
+void ToyModel::Forward(const kernels::StepBatch& batch, float* hidden) {
+  kernels::BuildHostStep(batch, step_.get());
   if (options_.first_layer == 0) {
-    for (int32_t t = 0; t < batch.n_tokens(); ++t) {
-      const int64_t token = batch.token_ids[t];
+    for (int32_t t = 0; t < step_->n_tokens; ++t) {
+      const int64_t token = step_->token_ids[t];
       for (int32_t i = 0; i < kToyHidden; ++i) {
         hidden[t * kToyHidden + i] = static_cast<float>((token * (i + 3) + i) % kPrime);
       }
     }
   }
   for (int32_t l = options_.first_layer; l < options_.first_layer + options_.n_layers; ++l) {
-    RunLayer(l, batch, hidden);
+    RunLayer(l, hidden);
   }
 }
 
-void ToyModel::RunLayer(int32_t layer, const StepBatch& batch, float* hidden) {
+void ToyModel::RunLayer(int32_t layer, float* hidden) {
   const int32_t g = spec_.layers[layer].kv_group;
   const int32_t window = spec_.kv_groups[g].window;
-  const StepBatch::Group& group = batch.groups[g];
+  const kernels::StepInputs::Group& group = step_->groups[g];
   std::vector<float>& kv = kv_[layer];
-  for (int32_t t = 0; t < batch.n_tokens(); ++t) {
+  for (int32_t t = 0; t < step_->n_tokens; ++t) {
     for (int32_t i = 0; i < kToyHidden; ++i) {
       kv.at(group.kv_slots[t] * kToyHidden + i) = static_cast<float>(
-          (ToInt(hidden[t * kToyHidden + i]) * 31 + batch.positions[t] * 7 + layer) % kPrime);
+          (ToInt(hidden[t * kToyHidden + i]) * 31 + step_->positions[t] * 7 + layer) % kPrime);
     }
   }
-  for (int32_t s = 0; s < batch.n_seqs(); ++s) {
-    const auto table =
-        group.block_tables.subspan(size_t(s) * group.block_table_stride, group.block_table_stride);
-    for (int32_t t = batch.seq_starts[s]; t < batch.seq_starts[s + 1]; ++t) {
-      const int32_t p = batch.seq_positions[s] + t - batch.seq_starts[s];
+  for (int32_t s = 0; s < step_->n_seqs; ++s) {
+    const int32_t* const table =
+        group.block_tables + step_->seq_slots[s] * step_->block_table_stride;
+    for (int32_t t = step_->seq_starts[s]; t < step_->seq_starts[s + 1]; ++t) {
+      const int32_t p = step_->seq_positions[s] + t - step_->seq_starts[s];
       int64_t sum[kToyHidden] = {};
       for (int32_t q = window > 0 ? std::max(0, p - window + 1) : 0; q <= p; ++q) {
         const int32_t slot =
@@ -92,7 +98,7 @@ void ToyModel::RunLayer(int32_t layer, const StepBatch& batch, float* hidden) {
   }
 }
 
-const float* ToyModel::Logits(const float* hidden, std::span<const int32_t> rows) {
+float* ToyModel::Logits(const float* hidden, std::span<const int32_t> rows) {
   SC_CHECK(rows.size() <= static_cast<size_t>(options_.max_logit_rows));
   for (size_t r = 0; r < rows.size(); ++r) {
     const float* h = hidden + rows[r] * kToyHidden;

@@ -21,6 +21,8 @@ struct ToyModelOptions {
   int32_t n_layers = kToyLayers;
   int32_t max_batched_tokens = 64;
   int32_t max_logit_rows = 3;
+  int32_t max_slots = 6;
+  int32_t max_blocks = 16;  // of one sequence
 };
 
 class ToyModel final : public StageModel {
@@ -32,16 +34,21 @@ class ToyModel final : public StageModel {
   uint64_t scratch_bytes() const override { return hidden_.size() * sizeof(float); }
   std::vector<uint64_t> kv_block_bytes() const override;
   absl::Status AllocateKv(std::span<const uint64_t> n_blocks) override;
-  void Forward(const StepBatch& batch, float* hidden) override;
-  const float* Logits(const float* hidden, std::span<const int32_t> rows) override;
+  absl::Status Prepare(const std::function<void(int32_t, int32_t)>&) override {
+    return absl::OkStatus();
+  }
+  void Forward(const kernels::StepBatch& batch, float* hidden) override;
+  float* Logits(const float* hidden, std::span<const int32_t> rows) override;
   int32_t max_logit_rows() const override { return options_.max_logit_rows; }
   float* hidden_buffer() override { return hidden_.data(); }
+  int32_t* sampled_tokens() override { return step_->sampled; }
 
  private:
-  void RunLayer(int32_t layer, const StepBatch& batch, float* hidden);
+  void RunLayer(int32_t layer, float* hidden);
 
   const ToyModelOptions options_;
   ModelSpec spec_;
+  std::unique_ptr<kernels::StepInputs> step_;
   std::vector<float> hidden_;           // [max_batched_tokens, kToyHidden]
   std::vector<float> logits_;           // [max_logit_rows, kToyVocab]
   std::vector<std::vector<float>> kv_;  // by layer: [blocks * 16, kToyHidden]; -1: never written

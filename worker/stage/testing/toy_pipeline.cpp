@@ -109,14 +109,15 @@ void ToyPipeline::Start(uint64_t epoch) {
     const std::vector<uint64_t> blocks(2, kBlocks);
     REQUIRE(stage.model->AllocateKv(blocks).ok());
     stage.heard = std::make_unique<ResultQueue>();
-    stage.executor =
-        std::make_unique<StageExecutor>(StageExecutor::Config{.epoch = epoch,
-                                                              .stage = i,
-                                                              .n_stages = n_stages,
-                                                              .limits = ToyLimits(),
-                                                              .kv_blocks = blocks,
-                                                              .grammars = ToyGrammars()},
-                                        stage.model.get(), stage.ops.get(), stage.transport.get());
+    auto executor = StageExecutor::Start({.epoch = epoch,
+                                          .stage = i,
+                                          .n_stages = n_stages,
+                                          .limits = ToyLimits(),
+                                          .kv_blocks = blocks,
+                                          .grammars = ToyGrammars()},
+                                         stage.model.get(), stage.ops.get(), stage.transport.get());
+    REQUIRE(executor.ok());
+    stage.executor = *std::move(executor);
     REQUIRE(stage.executor->Attach(stage.heard.get()).ok());
   }
 }
@@ -304,20 +305,17 @@ void GenerateAlone(ToySequence* sequence) {
   const auto grammars = ToyGrammars();
   REQUIRE(model.AllocateKv(std::vector<uint64_t>(2, 16)).ok());
   std::vector<int32_t> history = sequence->prompt;
-  std::vector<int32_t> table(16);
-  std::iota(table.begin(), table.end(), 0);
+  std::vector<kernels::NewBlock> blocks;
+  for (int32_t b = 0; b < 16; ++b) {
+    for (int32_t group : {0, 1}) blocks.push_back({group, /*slot=*/0, b, b});
+  }
   const size_t end = sequence->prompt.size() + sequence->n_generate;
   for (size_t p = 0; p + 1 < end; ++p) {
     const int32_t position = static_cast<int32_t>(p);
-    const std::vector<int32_t> starts = {0, 1};
-    const StepBatch::Group group{{&position, 1}, table, 16};
-    const std::vector<StepBatch::Group> groups(2, group);
-    model.Forward({.token_ids = {&history[p], 1},
-                   .positions = {&position, 1},
-                   .seq_starts = starts,
-                   .seq_positions = {&position, 1},
-                   .groups = groups},
-                  model.hidden_buffer());
+    const kernels::StepSeq seq{.slot = 0, .position = position, .n_tokens = 1};
+    model.Forward(
+        {.seqs = {&seq, 1}, .token_ids = {&history[p], 1}, .new_blocks = blocks, .n_tokens = 1},
+        model.hidden_buffer());
     const bool in_prompt = p + 1 < sequence->prompt.size();
     const int32_t n_logprobs =
         in_prompt ? sequence->sampling.n_prompt_logprobs() : sequence->sampling.n_logprobs();
