@@ -15,7 +15,9 @@ if(MOLD_PROGRAM)
   add_link_options(-fuse-ld=mold)
 endif()
 
-add_compile_options(-Wall -Wextra -Wno-missing-field-initializers -Werror=return-type)
+# nvcc takes its own options only.
+add_compile_options(
+  "$<$<COMPILE_LANGUAGE:C,CXX>:-Wall;-Wextra;-Wno-missing-field-initializers;-Werror=return-type>")
 
 if(STAGECOACH_SANITIZE)
   add_compile_options(-fsanitize=${STAGECOACH_SANITIZE} -fno-omit-frame-pointer -g1)

@@ -1,13 +1,14 @@
 #!/usr/bin/env bash
 # Every test of the project, from a bare machine on.
 #   tests/run.sh              all stages
-#   tests/run.sh cpu lint     some: lint cpu cluster chart quickstart debug tsan
+#   tests/run.sh cpu lint     some: lint cpu cluster chart quickstart cuda debug tsan
+#   tests/run.sh --gpu        what needs a GPU, and nothing else
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 export PATH="$PATH:$HOME/.cargo/bin"
 unset MAKEFLAGS
 
-readonly STAGES=(lint cpu cluster chart quickstart debug tsan)
+readonly STAGES=(lint cpu cluster chart quickstart cuda debug tsan)
 readonly LOGS=build/test-logs
 jobs=$(nproc)
 readonly jobs
@@ -165,6 +166,23 @@ stage_quickstart() {
   check "quickstart" bash deploy/quickstart.sh </dev/null || true
 }
 
+# That the GPU's kernels and the worker compile and link: for one GPU and one head size, which takes a few minutes.
+stage_cuda() {
+  check "cuda toolkit" deploy/cuda-toolkit.sh || return 0
+  build cuda-ci kernels_cuda_test kernels_cuda_bench stagecoach-worker || return 0
+  passed=$((passed + 1))
+}
+
+stage_gpu() {
+  command -v nvcc >/dev/null || deploy/cuda-toolkit.sh
+  build cuda kernels_cuda_test kernels_cuda_bench golden_cuda_test || return 0
+  check "gpu kernels" build/cuda/bin/kernels_cuda_test || true
+  check "gpu golden" build/cuda/bin/golden_cuda_test || true
+  if command -v compute-sanitizer >/dev/null; then
+    check "gpu memcheck" compute-sanitizer --tool memcheck --error-exitcode 9 build/cuda/bin/kernels_cuda_test || true
+  fi
+}
+
 # Address and undefined-behaviour sanitizers, leaks included.
 stage_debug() {
   build debug all || return 0
@@ -185,9 +203,10 @@ stage_tsan() {
 
 mkdir -p "$LOGS"
 wanted=("$@")
+[ "${1:-}" != --gpu ] || wanted=(gpu)
 [ ${#wanted[@]} -gt 0 ] || wanted=("${STAGES[@]}")
 for stage in "${wanted[@]}"; do
-  case " ${STAGES[*]} " in
+  case " ${STAGES[*]} gpu " in
     *" $stage "*) ;;
     *) echo "tests/run.sh: no stage '$stage'; there are: ${STAGES[*]}" >&2; exit 2 ;;
   esac

@@ -14,7 +14,7 @@
 #include "common/rpc/health.h"
 #include "common/rpc/server.h"
 #include "common/version.h"
-#include "kernels/cpu/cpu_ops.h"
+#include "worker/make_ops.h"
 #include "worker/service/stage_service.h"
 #include "worker/transport/grpc_transport.h"
 
@@ -27,6 +27,7 @@ struct Flags {
   std::string log_level = "info";
   int32_t n_threads = 0;
   int32_t numa_node = -1;
+  bool batch_invariant = false;
   bool exit_with_parent = false;
 };
 
@@ -64,9 +65,14 @@ int Serve(const Flags& flags, ShutdownSignals& signals) {
                  std::string(status.message()));
   }
   const int32_t n_threads = flags.n_threads > 0 ? flags.n_threads : NCores();
-  const std::unique_ptr<kernels::Ops> ops = kernels::MakeCpuOps({.n_threads = n_threads});
+  const absl::StatusOr<std::unique_ptr<kernels::Ops>> ops = MakeOps(
+      {.device = flags.device, .n_threads = n_threads, .batch_invariant = flags.batch_invariant});
+  if (!ops.ok()) {
+    fmt::print(stderr, "error: {}\n", std::string(ops.status().message()));
+    return 1;
+  }
   GrpcTransport transport;
-  StageService service(ops.get(), n_threads, &transport);
+  StageService service(ops->get(), n_threads, &transport);
   HealthService health;
 
   grpc::ServerBuilder builder;
@@ -87,7 +93,8 @@ int Serve(const Flags& flags, ShutdownSignals& signals) {
   health.SetServing(v1::Stage::service_full_name(), true);
   fmt::print("listening grpc={}\n", WithPort(flags.listen, port));
   std::fflush(stdout);
-  spdlog::info("{} ({}), listening on {}", kVersion, ops->Describe(), WithPort(flags.listen, port));
+  spdlog::info("{} ({}), listening on {}", kVersion, (*ops)->Describe(),
+               WithPort(flags.listen, port));
 
   const int signal = signals.Wait();
   spdlog::info("signal {}: stopping", signal);
@@ -108,9 +115,10 @@ int Main(int argc, char** argv) {
   app.set_version_flag("--version", std::string("stagecoach-worker ") + kVersion);
   app.add_option("--listen", flags.listen, "HOST:PORT to serve gRPC on; port 0 picks a free one")
       ->capture_default_str();
-  app.add_option("--device", flags.device, "What computes")
-      ->check(CLI::IsMember({"cpu"}))
+  app.add_option("--device", flags.device, "What computes: cpu, cuda or cuda:N")
       ->capture_default_str();
+  app.add_flag("--batch-invariant", flags.batch_invariant,
+               "On a GPU: rows do not depend on what is computed beside them; slower");
   app.add_option("--threads", flags.n_threads, "Threads that compute; 0: one a core")
       ->check(CLI::Range(0, 1024))
       ->capture_default_str();

@@ -14,10 +14,21 @@ void AddStageFlags(CLI::App& app, launch::ClusterOptions& options) {
       ->type_name("N")
       ->check(CLI::Range(1, 256))
       ->capture_default_str();
-  app.add_option("--device", options.device, "What the workers compute on")
+  app.add_option("--device", options.device,
+                 "What the workers compute on: cpu, or cuda, a GPU each")
       ->type_name("DEVICE")
-      ->check(CLI::IsMember({"cpu"}))
+      ->check(CLI::IsMember({"cpu", "cuda"}))
       ->capture_default_str();
+  app.add_option(
+         "--devices", options.devices,
+         "GPUs of the stages by CUDA's count, such as 0,1,4 (default: stage 0 has GPU 0 ...)")
+      ->type_name("N,N...")
+      ->delimiter(',')
+      ->allow_extra_args(false);
+  app.add_flag(
+      "--batch-invariant", options.batch_invariant,
+      "On GPUs: a request's tokens do not depend on what runs beside it, on prefill chunks or "
+      "on the number of stages, as on CPUs; slower");
   app.add_option("--threads-per-worker", options.threads_per_worker,
                  "Compute threads of each worker (default: the cores shared out; all of them where "
                  "there are "

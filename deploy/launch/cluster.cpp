@@ -48,6 +48,12 @@ uint32_t ThreadsPerWorker(const ClusterOptions& options) {
   return SharesCores(options) ? n_cores : std::max(1u, n_cores / options.n_stages);
 }
 
+// "cpu", or "cuda:N" with the stage's GPU.
+std::string DeviceOf(const ClusterOptions& options, uint32_t stage) {
+  if (options.device != "cuda") return options.device;
+  return fmt::format("cuda:{}", options.devices.empty() ? stage : options.devices[stage]);
+}
+
 }  // namespace
 
 Cluster::Cluster(ClusterOptions options) : options_(std::move(options)) {
@@ -60,6 +66,10 @@ Cluster::Cluster(ClusterOptions options) : options_(std::move(options)) {
 Cluster::~Cluster() { KillAll(); }
 
 absl::StatusOr<Endpoints> Cluster::Start() {
+  if (!options_.devices.empty() && options_.devices.size() != options_.n_stages) {
+    return absl::InvalidArgumentError(fmt::format("--devices names {} GPUs for {} stages",
+                                                  options_.devices.size(), options_.n_stages));
+  }
   SC_RETURN_IF_ERROR(SpawnWorkers());
   SC_ASSIGN_OR_RETURN(const std::vector<std::string> listening, AwaitLines(0, "listening "));
   std::vector<std::string> stages;
@@ -76,8 +86,9 @@ absl::StatusOr<Endpoints> Cluster::Start() {
 absl::Status Cluster::SpawnWorkers() {
   for (uint32_t stage = 0; stage < options_.n_stages; ++stage) {
     std::vector<std::string> args{"--listen",  "127.0.0.1:0",
-                                  "--device",  options_.device,
+                                  "--device",  DeviceOf(options_, stage),
                                   "--threads", fmt::format("{}", ThreadsPerWorker(options_))};
+    if (options_.batch_invariant) args.push_back("--batch-invariant");
     if (const std::optional<int> node = NumaNodeOf(stage, options_)) {
       args.insert(args.end(), {"--numa-node", fmt::format("{}", *node)});
     }

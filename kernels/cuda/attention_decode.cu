@@ -1,0 +1,230 @@
+// Decode: one query row a sequence, against all its keys. Memory-bound: a warp walks KV blocks with
+// nothing but registers, as many warps as fit share the blocks of all sequences and heads evenly,
+// and whoever comes last to a sequence and head that several warps worked on merges their results.
+#include "kernels/cuda/attention_kernels.h"
+
+namespace stagecoach::kernels::cuda {
+namespace {
+
+constexpr int kWarps = 4;  // of a block
+// A warp with less than this is not worth its merge.
+constexpr int64_t kLeastBlocks = 4;
+
+// Which warp has unit u of n_units that are shared out over n_warps: warp w has
+// [w * n_units / n_warps, (w + 1) * n_units / n_warps).
+__device__ __forceinline__ int64_t FirstUnitOf(int64_t warp, int64_t n_units, int64_t n_warps) {
+  return warp * n_units / n_warps;
+}
+__device__ __forceinline__ int64_t OwnerOf(int64_t unit, int64_t n_units, int64_t n_warps) {
+  return ((unit + 1) * n_warps - 1) / n_units;
+}
+
+// The last i with starts[i] <= value, of n + 1 rising starts.
+__device__ __forceinline__ int32_t LastStart(const int32_t* starts, int32_t n, int32_t value) {
+  int32_t low = 0, high = n;
+  while (high - low > 1) {
+    const int32_t middle = (low + high) / 2;
+    if (starts[middle] <= value) {
+      low = middle;
+    } else {
+      high = middle;
+    }
+  }
+  return low;
+}
+
+template <typename T, int kDim, int kRowTiles>
+struct DecodeWarp {
+  using Tile = AttentionTile<T, kDim, kRowTiles>;
+
+  const AttentionParams& p;
+  // Of the segment.
+  int32_t seq, position, slot, row, kv_head, first_head, n_rows;
+
+  __device__ __forceinline__ const int32_t* Table() const {
+    return p.block_tables + int64_t{slot} * p.block_table_stride;
+  }
+  __device__ __forceinline__ const T* BlockOf(const void* cache, int32_t block) const {
+    return static_cast<const T*>(cache) +
+           (int64_t{block} * p.n_kv_heads + kv_head) * kBlockTokens * kDim;
+  }
+
+  __device__ __forceinline__ void LoadQueries(Tile& tile) const {
+    const int g = static_cast<int>(threadIdx.x) % kWarpThreads / 4;
+    const T* const q = static_cast<const T*>(p.qkv) +
+                       (int64_t{row} * (p.n_heads + 2 * p.n_kv_heads) + first_head) * kDim;
+#pragma unroll
+    for (int n = 0; n < kRowTiles; ++n) {
+      const int r = 8 * n + g;
+      // Rows past the last repeat it; nothing is written of them.
+      tile.q[n].Load(GlobalRow<T>{q + int64_t{r < n_rows ? r : n_rows - 1} * kDim});
+    }
+  }
+
+  __device__ __forceinline__ void LoadKeys(int32_t block, KeyBlock<kDim>& keys) const {
+    const T* const from = BlockOf(p.k, block);
+    keys.rows[0].Load(GlobalRow<T>{from + KeyRow(0) * kDim});
+    keys.rows[1].Load(GlobalRow<T>{from + KeyRow(1) * kDim});
+  }
+  __device__ __forceinline__ void LoadValues(int32_t block, ValueBlock<kDim>& values) const {
+    const T* const from = BlockOf(p.v, block);
+    values.Load([from](int i) { return GlobalRow<T>{from + ValueRow(i) * kDim}; });
+  }
+
+  // The blocks [begin, end) of the sequence.
+  __device__ __forceinline__ void Walk(int32_t begin, int32_t end, Tile& tile) const {
+    const int lane = static_cast<int>(threadIdx.x) % kWarpThreads;
+    const Visible visible{p.window};
+    const int32_t* const table = Table();
+    // A lane an entry of the table, for the next 32 blocks.
+    int32_t entries = begin + lane < end ? table[begin + lane] : 0;
+    KeyBlock<kDim> keys;
+    ValueBlock<kDim> values;
+    int32_t block = __shfl_sync(kAllLanes, entries, 0);
+    LoadKeys(block, keys);
+    for (int32_t b = begin; b < end; ++b) {
+      LoadValues(block, values);
+      float scores[kRowTiles][4];
+      tile.Scores(keys, scores);
+      if (b + 1 < end) {
+        const int32_t next = (b + 1 - begin) % kWarpThreads;
+        if (next == 0) entries = b + 1 + lane < end ? table[b + 1 + lane] : 0;
+        block = __shfl_sync(kAllLanes, entries, next);
+        LoadKeys(block, keys);
+      }
+      const int32_t first_key = b * kBlockTokens;
+      const bool all_visible =
+          first_key >= visible.First(position) && first_key + kBlockTokens - 1 <= position;
+      uint32_t weights[kRowTiles][2];
+      tile.Weigh(
+          p.scale, all_visible,
+          [&](int h, int, int) { return visible(first_key + KeyRow(h), position); }, scores,
+          weights);
+      if (position - first_key < kBlockTokens - 1) values.ClearFrom(position - first_key + 1);
+      tile.AddValues(values, weights);
+    }
+    tile.SumLanes();
+  }
+
+  __device__ __forceinline__ void Write(const Tile& tile) const {
+    T* const out = static_cast<T*>(p.out) + (int64_t{row} * p.n_heads + first_head) * kDim;
+    tile.Write([&](int r) { return r < n_rows ? out + int64_t{r} * kDim : nullptr; });
+  }
+};
+
+template <typename T, int kDim, int kRowTiles>
+__global__ void __launch_bounds__(kWarps* kWarpThreads, kDim <= 128 ? 3 : 2)
+    DecodeKernel(const AttentionParams p) {
+  using Warp = DecodeWarp<T, kDim, kRowTiles>;
+  using Tile = typename Warp::Tile;
+  LetNextStart();
+  WaitForPrevious();
+  const int lane = static_cast<int>(threadIdx.x) % kWarpThreads;
+  const int32_t n_seqs = *p.plan.n_decodes;
+  const int32_t n_of_head = p.plan.unit_starts[n_seqs];  // units
+  if (n_of_head == 0) return;
+  const int32_t group = p.n_heads / p.n_kv_heads;
+  const int32_t n_passes = (group + Tile::kRows - 1) / Tile::kRows;
+  const int64_t n_units = int64_t{n_of_head} * p.n_kv_heads * n_passes;
+  const int64_t all_warps = int64_t{gridDim.x} * kWarps;
+  const int64_t useful = (n_units * p.unit_blocks + kLeastBlocks - 1) / kLeastBlocks;
+  const int64_t n_warps = useful < all_warps ? useful : all_warps;
+  // Neighbouring warps in different blocks: few of them still reach all multiprocessors.
+  const int64_t warp = int64_t{threadIdx.x / kWarpThreads} * gridDim.x + blockIdx.x;
+  if (warp >= n_warps) return;
+
+  int64_t unit = FirstUnitOf(warp, n_units, n_warps);
+  const int64_t end = FirstUnitOf(warp + 1, n_units, n_warps);
+  while (unit < end) {
+    const int32_t pass = static_cast<int32_t>(unit / n_of_head);  // of a KV head
+    const int32_t of_head = static_cast<int32_t>(unit % n_of_head);
+    const int32_t d = LastStart(p.plan.unit_starts, n_seqs, of_head);
+    const int32_t seq = p.plan.decode_seqs[d];
+    const int32_t seq_first = p.plan.unit_starts[d];
+    const int32_t n_of_seq = p.plan.unit_starts[d + 1] - seq_first;
+    const int32_t first = of_head - seq_first;
+    const int64_t left = end - unit;
+    const int32_t n = p.fixed_units             ? 1
+                      : left < n_of_seq - first ? static_cast<int32_t>(left)
+                                                : n_of_seq - first;
+    const int32_t position = p.seq_positions[seq];
+    const int32_t kv_head = pass / n_passes;
+    const int32_t first_in_group = pass % n_passes * Tile::kRows;
+    const Warp work{.p = p,
+                    .seq = seq,
+                    .position = position,
+                    .slot = p.seq_slots[seq],
+                    .row = p.seq_starts[seq],
+                    .kv_head = kv_head,
+                    .first_head = kv_head * group + first_in_group,
+                    .n_rows = min(group - first_in_group, static_cast<int32_t>(Tile::kRows))};
+    Tile tile;
+    tile.Clear();
+    work.LoadQueries(tile);
+    const int32_t first_block =
+        FirstUnitBlock(position, p.window, p.unit_blocks) + first * p.unit_blocks;
+    const int32_t end_block = min(first_block + n * p.unit_blocks, position / kBlockTokens + 1);
+    // A fixed unit may begin behind the window.
+    const int32_t first_seen = Visible{p.window}.First(position) / kBlockTokens;
+    work.Walk(max(first_block, first_seen), end_block, tile);
+
+    if (n == n_of_seq) {
+      work.Write(tile);
+      unit += n;
+      continue;
+    }
+    // Part i of the sequence and head: of fixed units unit i; else of the i-th of its warps, whose
+    // part of this sequence is its first (it began before) or its last.
+    const int64_t seq_begin = unit - first;
+    const int64_t first_owner = p.fixed_units ? 0 : OwnerOf(seq_begin, n_units, n_warps);
+    const int32_t n_parts =
+        p.fixed_units ? n_of_seq
+                      : static_cast<int32_t>(OwnerOf(seq_begin + n_of_seq - 1, n_units, n_warps) -
+                                             first_owner + 1);
+    const auto state = [&](int32_t part) {
+      const int64_t at = p.fixed_units ? seq_begin + part
+                         : part == 0   ? 2 * first_owner + 1
+                                       : 2 * (first_owner + part);
+      return p.memory.states + at * (Tile::kStateFloats * kWarpThreads);
+    };
+    tile.Save(state(p.fixed_units ? first : static_cast<int32_t>(warp - first_owner)));
+    __threadfence();
+    __syncwarp();
+    int32_t* const counter = p.memory.counters + int64_t{pass} * p.plan.max_decodes + d;
+    int32_t n_before = 0;
+    if (lane == 0) n_before = atomicAdd(counter, 1);
+    n_before = __shfl_sync(kAllLanes, n_before, 0);
+    if (n_before == n_parts - 1) {
+      __threadfence();
+      if (lane == 0) *counter = 0;
+      tile.Clear();
+      for (int32_t part = 0; part < n_parts; ++part) tile.MergeLater(state(part));
+      work.Write(tile);
+    }
+    unit += n;
+  }
+}
+
+template <typename T, int kDim, int kRowTiles>
+cudaError_t LaunchDecode(const Stream& stream, const AttentionParams& params) {
+  const LaunchShape shape{.grid = dim3(static_cast<unsigned>(NDecodeWarps(stream) / kWarps)),
+                          .block = kWarps * kWarpThreads};
+  return Launch<&DecodeKernel<T, kDim, kRowTiles>>(stream, shape, params);
+}
+
+}  // namespace
+
+int64_t NDecodeWarps(const Stream& stream) {
+  return int64_t{stream.n_multiprocessors} * 3 * kWarps;
+}
+
+cudaError_t DecodeAttention(const Stream& stream, const AttentionParams& params, DType dtype,
+                            int32_t head_dim) {
+  return WithHead(dtype, head_dim, [&]<typename T, int kDim>() {
+    return DecodeRowTiles(params.n_heads, params.n_kv_heads) == 1
+               ? LaunchDecode<T, kDim, 1>(stream, params)
+               : LaunchDecode<T, kDim, 2>(stream, params);
+  });
+}
+
+}  // namespace stagecoach::kernels::cuda

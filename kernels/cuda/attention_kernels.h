@@ -1,0 +1,77 @@
+// What decode and prefill share.
+#pragma once
+
+#include "kernels/cuda/attention.h"
+#include "kernels/cuda/attention_tile.h"
+#include "kernels/cuda/head_dims.h"
+#include "kernels/cuda/shared_memory.h"
+
+namespace stagecoach::kernels::cuda {
+
+struct AttentionParams {
+  const void* qkv;
+  const void *k, *v;
+  void* out;
+  const int32_t *seq_starts, *seq_positions, *seq_slots, *block_tables;
+  AttentionPlan plan;
+  AttentionMemory memory;
+  ScoreScale scale;
+  int32_t block_table_stride;
+  int32_t n_heads, n_kv_heads, window;
+  int32_t unit_blocks;
+  bool fixed_units;
+  int32_t group() const { return n_heads / n_kv_heads; }
+};
+
+// A row of elements in global memory.
+template <typename T>
+struct GlobalRow {
+  const T* at;
+  __device__ __forceinline__ uint4 Load16(int byte) const { return LoadOnce(Address(byte)); }
+  __device__ __forceinline__ uint2 Load8(int byte) const {
+    return *reinterpret_cast<const uint2*>(Address(byte));
+  }
+  __device__ __forceinline__ uint32_t Load4(int byte) const {
+    return *reinterpret_cast<const uint32_t*>(Address(byte));
+  }
+  __device__ __forceinline__ const unsigned char* Address(int byte) const {
+    return reinterpret_cast<const unsigned char*>(at) + byte;
+  }
+};
+
+cudaError_t DecodeAttention(const Stream& stream, const AttentionParams& params, DType dtype,
+                            int32_t head_dim);
+cudaError_t PrefillAttention(const Stream& stream, const AttentionParams& params, DType dtype,
+                             int32_t head_dim);
+
+// The number of row tiles, of 8, that a decode's warp takes: 2 if one is not enough for the query
+// heads of a KV head.
+inline int32_t DecodeRowTiles(int32_t n_heads, int32_t n_kv_heads) {
+  return n_heads / n_kv_heads > 8 ? 2 : 1;
+}
+// Units of each KV head are gone through once for each so many query heads.
+inline int32_t DecodePasses(int32_t n_heads, int32_t n_kv_heads) {
+  const int32_t rows = 8 * DecodeRowTiles(n_heads, n_kv_heads);
+  return static_cast<int32_t>(CeilDiv(n_heads / n_kv_heads, rows));
+}
+// Warps of the decode kernel, each of which may leave two partial results; blocks of the prefill
+// kernel, each with one state of its rows.
+int64_t NDecodeWarps(const Stream& stream);
+int64_t NPrefillBlocks(const Stream& stream);
+
+// call.operator()<T, kDim>() for a 16-bit dtype and a head size that there is.
+template <typename Call>
+cudaError_t WithHead(DType dtype, int32_t head_dim, const Call& call) {
+  cudaError_t error = cudaErrorInvalidValue;
+  const auto try_dim = [&]<int kDim>() {
+    if (head_dim != kDim) return;
+    error = dtype == DType::kBF16 ? call.template operator()<BF16, kDim>()
+                                  : call.template operator()<F16, kDim>();
+  };
+  [&]<int... kDims>(std::integer_sequence<int, kDims...>) {
+    (try_dim.template operator()<kDims>(), ...);
+  }(std::integer_sequence<int, STAGECOACH_CUDA_HEAD_DIMS>{});
+  return error;
+}
+
+}  // namespace stagecoach::kernels::cuda

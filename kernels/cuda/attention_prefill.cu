@@ -1,0 +1,255 @@
+// Prefill: sequences of several rows. Four blocks of keys and values at a time are brought into
+// shared memory, while the warps of a block, each with its own rows, work on the four before.
+#include "kernels/cuda/attention_kernels.h"
+
+namespace stagecoach::kernels::cuda {
+namespace {
+
+constexpr int kTileBlocks = 4;
+constexpr int kTileKeys = kTileBlocks * kBlockTokens;
+constexpr int kStages = 2;
+
+// As many rows a warp as registers hold: each read of keys from shared memory serves all of them.
+constexpr int RowTilesOf(int dim) { return dim <= 128 ? 3 : 2; }
+constexpr int WarpsOf(int dim) { return kPrefillRows / (8 * RowTilesOf(dim)); }
+static_assert(kPrefillRows % 48 == 0);
+
+// Rows of shared memory, in bytes: a power of two, so that the places of 16 bytes can be exchanged
+// (an exclusive or) such that no two lanes that read together meet in a bank.
+constexpr int RowBytesOf(int dim) { return dim <= 64 ? 128 : dim <= 128 ? 256 : 512; }
+
+__device__ __forceinline__ int SwappedKey(int row, int byte) { return byte ^ (row % 2 * 64); }
+__device__ __forceinline__ int SwappedValue(int row, int byte) { return byte ^ (row / 2 % 4 * 32); }
+
+template <int kDim>
+struct SharedKeys {
+  const unsigned char* block;
+  __device__ __forceinline__ const unsigned char* At(int h, int byte) const {
+    const int row = KeyRow(h);
+    return block + row * RowBytesOf(kDim) + SwappedKey(row, byte);
+  }
+  __device__ __forceinline__ uint4 Wide(int h, int chunk) const {
+    return *reinterpret_cast<const uint4*>(
+        At(h, FactorByte(chunk, static_cast<int>(threadIdx.x) % 4)));
+  }
+  __device__ __forceinline__ uint2 Last(int h) const {
+    return *reinterpret_cast<const uint2*>(
+        At(h, LastFactorByte<kDim>(static_cast<int>(threadIdx.x) % 4)));
+  }
+};
+
+template <int kDim>
+struct SharedValues {
+  const unsigned char* block;
+  __device__ __forceinline__ const unsigned char* At(int i, int byte) const {
+    const int row = ValueRow(i);
+    return block + row * RowBytesOf(kDim) + SwappedValue(row, byte);
+  }
+  __device__ __forceinline__ static int G() {
+    return static_cast<int>(threadIdx.x) % kWarpThreads / 4;
+  }
+  __device__ __forceinline__ uint4 Wide(int i, int part) const {
+    return *reinterpret_cast<const uint4*>(At(i, ValueByte(part, G())));
+  }
+  __device__ __forceinline__ uint2 Last8(int i) const {
+    return *reinterpret_cast<const uint2*>(At(i, LastValueByte<kDim>(G())));
+  }
+  __device__ __forceinline__ uint32_t Last4(int i) const {
+    return *reinterpret_cast<const uint32_t*>(At(i, LastValueByte<kDim>(G())));
+  }
+};
+
+template <typename T, int kDim>
+struct PrefillBlock {
+  static constexpr int kRowTiles = RowTilesOf(kDim);
+  static constexpr int kThreads = WarpsOf(kDim) * kWarpThreads;
+  static constexpr int kHalfBytes = kTileKeys * RowBytesOf(kDim);  // keys, or values
+  static constexpr int kStageBytes = 2 * kHalfBytes;
+  using Tile = AttentionTile<T, kDim, kRowTiles>;
+
+  const AttentionParams& p;
+  unsigned char* shared;
+  // Of the item.
+  const int32_t* table;
+  int32_t kv_head, group, first_row, n_rows;  // packed rows: of this item's first, of the sequence
+  int32_t first_token_row, seq_position;
+  int32_t first_block, last_block;  // that any row of the item sees
+
+  __device__ __forceinline__ int32_t PositionOf(int32_t row) const {
+    return seq_position + row / group;
+  }
+
+  // Brings the tile of keys `index` into its stage. Blocks that nobody sees, and tokens after the
+  // last row's, become zero.
+  __device__ __forceinline__ void Fetch(int32_t index, int32_t last_key) const {
+    constexpr int kPieces = kDim / 8;  // of a row, of 16 bytes
+    unsigned char* const stage = shared + index % kStages * kStageBytes;
+    for (int i = static_cast<int>(threadIdx.x); i < kTileKeys * kPieces; i += kThreads) {
+      const int row = i / kPieces, byte = i % kPieces * 16;
+      const int32_t b = index * kTileBlocks + row / kBlockTokens;
+      const int32_t key = index * kTileKeys + row;
+      const bool wanted = b >= first_block && key <= last_key;
+      const int32_t block = wanted ? table[b] : 0;
+      const int64_t from =
+          ((int64_t{block} * p.n_kv_heads + kv_head) * kBlockTokens + row % kBlockTokens) * kDim *
+              static_cast<int64_t>(sizeof(T)) +
+          byte;
+      const int to = row * RowBytesOf(kDim);
+      CopyAsync16(stage + to + SwappedKey(row % kBlockTokens, byte),
+                  static_cast<const unsigned char*>(p.k) + from, wanted);
+      CopyAsync16(stage + kHalfBytes + to + SwappedValue(row % kBlockTokens, byte),
+                  static_cast<const unsigned char*>(p.v) + from, wanted);
+    }
+    CommitCopies();
+  }
+
+  __device__ __forceinline__ void LoadQueries(int32_t warp_row, Tile& tile) const {
+    const int g = static_cast<int>(threadIdx.x) % kWarpThreads / 4;
+#pragma unroll
+    for (int n = 0; n < kRowTiles; ++n) {
+      const int32_t row = min(warp_row + 8 * n + g, n_rows - 1);
+      tile.q[n].Load(
+          GlobalRow<T>{RowOf(static_cast<const T*>(p.qkv), row, p.n_heads + 2 * p.n_kv_heads)});
+    }
+  }
+  // The head of a packed row in an array of [tokens, n_all_heads, kDim].
+  template <typename E>
+  __device__ __forceinline__ E* RowOf(E* array, int32_t row, int32_t n_all_heads) const {
+    const int64_t token = first_token_row + row / group;
+    return array + (token * n_all_heads + kv_head * group + row % group) * kDim;
+  }
+
+  __device__ __forceinline__ void Run() {
+    const int warp = static_cast<int>(threadIdx.x) / kWarpThreads;
+    const int c = static_cast<int>(threadIdx.x) % 4;
+    const int32_t end_row = min(first_row + kPrefillRows, n_rows);
+    const int32_t last_key = PositionOf(end_row - 1);
+    const Visible visible{p.window};
+    first_block = visible.First(PositionOf(first_row)) / kBlockTokens;
+    last_block = last_key / kBlockTokens;
+
+    // Of this warp's rows; a warp past the end has none, but helps to fetch.
+    const int32_t warp_row = first_row + warp * 8 * kRowTiles;
+    const bool has_rows = warp_row < end_row;
+    const int32_t earliest = PositionOf(min(warp_row, n_rows - 1));
+    const int32_t latest = PositionOf(min(warp_row + 8 * kRowTiles, n_rows) - 1);
+    const int32_t warp_first = visible.First(earliest) / kBlockTokens;
+    const int32_t warp_last = latest / kBlockTokens;
+    int32_t positions[kRowTiles][2];
+#pragma unroll
+    for (int n = 0; n < kRowTiles; ++n) {
+#pragma unroll
+      for (int j = 0; j < 2; ++j) positions[n][j] = PositionOf(warp_row + 8 * n + 2 * c + j);
+    }
+    // Fixed units: the state of the units before this one.
+    float* const state = p.memory.states + (int64_t{blockIdx.x} * WarpsOf(kDim) + warp) *
+                                               (Tile::kStateFloats * kWarpThreads);
+    bool has_state = false;
+
+    Tile tile;
+    tile.Clear();
+    if (has_rows) LoadQueries(warp_row, tile);
+    const int32_t first_tile = first_block / kTileBlocks, last_tile = last_block / kTileBlocks;
+    Fetch(first_tile, last_key);
+    for (int32_t index = first_tile; index <= last_tile; ++index) {
+      if (index < last_tile) {
+        Fetch(index + 1, last_key);
+        WaitForCopies<1>();
+      } else {
+        WaitForCopies<0>();
+      }
+      __syncthreads();
+      const unsigned char* const stage = shared + index % kStages * kStageBytes;
+      for (int b = 0; has_rows && b < kTileBlocks; ++b) {
+        const int32_t block = index * kTileBlocks + b;
+        if (block < warp_first || block > warp_last) continue;
+        if (p.fixed_units && block % p.unit_blocks == 0 && block > warp_first) {
+          EndUnit(tile, state, &has_state);
+        }
+        const unsigned char* const rows = stage + b * kBlockTokens * RowBytesOf(kDim);
+        const int32_t first_key = block * kBlockTokens;
+        float scores[kRowTiles][4];
+        uint32_t weights[kRowTiles][2];
+        tile.Scores(SharedKeys<kDim>{rows}, scores);
+        const bool all_visible =
+            first_key >= visible.First(latest) && first_key + kBlockTokens - 1 <= earliest;
+        tile.Weigh(
+            p.scale, all_visible,
+            [&](int h, int n, int j) { return visible(first_key + KeyRow(h), positions[n][j]); },
+            scores, weights);
+        tile.AddValues(SharedValues<kDim>{rows + kHalfBytes}, weights);
+      }
+      __syncthreads();
+    }
+    if (!has_rows) return;
+    if (has_state) {
+      EndUnit(tile, state, &has_state);
+      tile.Load(state);
+    } else {
+      tile.SumLanes();
+    }
+    tile.Write([&](int r) {
+      const int32_t row = warp_row + r;
+      return row < end_row ? RowOf(static_cast<T*>(p.out), row, p.n_heads) : nullptr;
+    });
+  }
+
+  __device__ __forceinline__ void EndUnit(Tile& tile, float* state, bool* has_state) const {
+    tile.SumLanes();
+    if (*has_state) {
+      tile.MergeInto(state);
+    } else {
+      tile.Save(state);
+    }
+    *has_state = true;
+    tile.Clear();
+  }
+};
+
+template <typename T, int kDim>
+__global__ void __launch_bounds__(PrefillBlock<T, kDim>::kThreads, kDim <= 128 ? 2 : 1)
+    PrefillKernel(const AttentionParams p) {
+  LetNextStart();
+  WaitForPrevious();
+  const int32_t n_items = p.plan.n_tiles * p.n_kv_heads;
+  const int32_t n_blocks = static_cast<int32_t>(gridDim.x);
+  for (int32_t turn = 0; turn * n_blocks < n_items; ++turn) {
+    // To and fro, as the first items of a turn are the longest.
+    const int32_t place = static_cast<int32_t>(blockIdx.x);
+    const int32_t item = turn * n_blocks + (turn % 2 == 0 ? place : n_blocks - 1 - place);
+    if (item >= n_items) continue;
+    const PrefillTile tile = p.plan.tiles[item / p.n_kv_heads];
+    const int32_t row = p.seq_starts[tile.seq];
+    const int32_t group = p.n_heads / p.n_kv_heads;
+    PrefillBlock<T, kDim> block{
+        .p = p,
+        .shared = DynamicShared(),
+        .table = p.block_tables + int64_t{p.seq_slots[tile.seq]} * p.block_table_stride,
+        .kv_head = item % p.n_kv_heads,
+        .group = group,
+        .first_row = tile.first_row,
+        .n_rows = (p.seq_starts[tile.seq + 1] - row) * group,
+        .first_token_row = row,
+        .seq_position = p.seq_positions[tile.seq]};
+    block.Run();
+  }
+}
+
+}  // namespace
+
+int64_t NPrefillBlocks(const Stream& stream) { return int64_t{stream.n_multiprocessors} * 2; }
+
+cudaError_t PrefillAttention(const Stream& stream, const AttentionParams& params, DType dtype,
+                             int32_t head_dim) {
+  return WithHead(dtype, head_dim, [&]<typename T, int kDim>() {
+    using Block = PrefillBlock<T, kDim>;
+    const int64_t n_items = int64_t{params.plan.n_tiles} * params.n_kv_heads;
+    const int64_t most = NPrefillBlocks(stream);
+    const LaunchShape shape{.grid = dim3(static_cast<unsigned>(n_items < most ? n_items : most)),
+                            .block = Block::kThreads,
+                            .shared_bytes = kStages * Block::kStageBytes};
+    return Launch<&PrefillKernel<T, kDim>>(stream, shape, params);
+  });
+}
+
+}  // namespace stagecoach::kernels::cuda

@@ -1,0 +1,423 @@
+// One warp's attention: a tile of 8 * kRowTiles query rows against the keys, a block of 16 at a
+// time, in registers, on the tensor cores. Decode and prefill share it, so that a row's result does
+// not depend on which of them computed it: what it reads from where is all they differ in.
+//
+// T. Dao, D. Haziza, F. Massa, G. Sizov, "Flash-Decoding for long-context inference", 2023; M.
+// Milakov, N. Gimelshein, "Online normalizer calculation for softmax", 2018. Scores are computed
+// transposed (keys by rows), so that the few rows of a decode are the narrow side of the tensor
+// core's tile: with g = lane / 4 and c = lane % 4 a lane has the scores of the keys g and g + 8 for
+// the rows 2c and 2c + 1 of each row tile.
+#pragma once
+
+#include <cstdint>
+
+#include "kernels/cuda/mma.h"
+#include "kernels/cuda/numbers.h"
+#include "kernels/cuda/warp.h"
+#include "kernels/op_args.h"
+
+namespace stagecoach::kernels::cuda {
+
+inline constexpr float kLog2E = 1.4426950408889634f;
+
+__device__ __forceinline__ float MinusInfinity() { return __uint_as_float(0xff800000u); }
+
+__device__ __forceinline__ float Exp2(float x) {
+#if defined(__CUDA_ARCH__)
+  float y;
+  asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
+  return y;
+#else
+  return exp2f(x);
+#endif
+}
+
+// From a product of q and k to the exponent of its weight, in base 2.
+struct ScoreScale {
+  float factor;   // scale * log2(e), or with a cap 2 * scale / cap * log2(e)
+  float cap = 0;  // cap * log2(e); 0: off
+
+  __host__ __device__ static ScoreScale Of(float scale, float softcap) {
+    return softcap > 0 ? ScoreScale{2 * scale / softcap * kLog2E, softcap * kLog2E}
+                       : ScoreScale{scale * kLog2E, 0};
+  }
+  __device__ __forceinline__ float operator()(float product) const {
+    const float scaled = product * factor;
+    // cap * tanh(x) with tanh(x) = 1 - 2 / (e^2x + 1)
+    return cap == 0 ? scaled : cap - __fdividef(2 * cap, Exp2(scaled) + 1);
+  }
+};
+
+// The keys that a row at `position` sees: (position - window, position]; window 0: all up to it.
+struct Visible {
+  int32_t window;
+  __device__ __forceinline__ bool operator()(int32_t key, int32_t position) const {
+    return key <= position && (window == 0 || key > position - window);
+  }
+  __host__ __device__ int32_t First(int32_t position) const {
+    return window > 0 && position >= window ? position - window + 1 : 0;
+  }
+};
+
+// Where a lane's part of a row of kDim 16-bit elements is. As a factor of a score: 16 bytes of each
+// 32 elements, and 8 bytes of the 16 that may remain; the order of the head's elements is the same
+// for q and k, and nobody's business else.
+__device__ __forceinline__ constexpr int FactorByte(int chunk, int c) {
+  return (32 * chunk + 8 * c) * 2;
+}
+template <int kDim>
+__device__ __forceinline__ constexpr int LastFactorByte(int c) {
+  return (kDim / 32 * 32 + 4 * c) * 2;
+}
+// Of a row of v: 16 bytes of each 64 elements, then 8 of 32 or 4 of 16 that may remain. Register t
+// holds the elements ValueElement(t) and the next.
+__device__ __forceinline__ constexpr int ValueByte(int part, int g) {
+  return (64 * part + 8 * g) * 2;
+}
+template <int kDim>
+__device__ __forceinline__ constexpr int LastValueByte(int g) {
+  return (kDim / 64 * 64 + kDim % 64 / 8 * g) * 2;
+}
+template <int kDim>
+__device__ __forceinline__ constexpr int ValueElement(int t, int g) {
+  constexpr int kWide = kDim / 64 * 4;  // registers of the parts of 64
+  if (t < kWide) return t / 4 * 64 + 8 * g + t % 4 * 2;
+  return kDim / 64 * 64 + kDim % 64 / 8 * g + (t - kWide) * 2;
+}
+
+// Of 16 keys a lane has the rows g and g + 8, of their values the rows 2c, 2c + 1, 2c + 8, 2c + 9.
+__device__ __forceinline__ int KeyRow(int h) {
+  return static_cast<int>(threadIdx.x) % kWarpThreads / 4 + 8 * h;
+}
+__device__ __forceinline__ int ValueRow(int i) {
+  return static_cast<int>(threadIdx.x) % 4 * 2 + i / 2 * 8 + i % 2;
+}
+
+// Such parts in registers. Row: gives 16, 8 or 4 bytes at an offset.
+template <int kDim>
+struct FactorRow {
+  uint32_t at[kDim / 8];
+
+  template <typename Row>
+  __device__ __forceinline__ void Load(const Row& row) {
+    const int c = static_cast<int>(threadIdx.x) % 4;
+#pragma unroll
+    for (int chunk = 0; chunk < kDim / 32; ++chunk) {
+      const uint4 values = row.Load16(FactorByte(chunk, c));
+      at[4 * chunk] = values.x;
+      at[4 * chunk + 1] = values.y;
+      at[4 * chunk + 2] = values.z;
+      at[4 * chunk + 3] = values.w;
+    }
+    if constexpr (kDim % 32 != 0) {
+      const uint2 values = row.Load8(LastFactorByte<kDim>(c));
+      at[kDim / 8 - 2] = values.x;
+      at[kDim / 8 - 1] = values.y;
+    }
+  }
+};
+
+template <int kDim>
+struct KeyBlock {
+  FactorRow<kDim> rows[2];
+
+  __device__ __forceinline__ uint4 Wide(int h, int chunk) const {
+    const uint32_t* const at = rows[h].at + 4 * chunk;
+    return make_uint4(at[0], at[1], at[2], at[3]);
+  }
+  __device__ __forceinline__ uint2 Last(int h) const {
+    return make_uint2(rows[h].at[kDim / 8 - 2], rows[h].at[kDim / 8 - 1]);
+  }
+};
+
+template <int kDim>
+struct ValueBlock {
+  static_assert(kDim % 16 == 0 && kDim % 64 != 48);
+  uint32_t rows[4][kDim / 16];
+
+  // row(i): of ValueRow(i)
+  template <typename RowOf>
+  __device__ __forceinline__ void Load(const RowOf& row_of) {
+    const int g = static_cast<int>(threadIdx.x) % kWarpThreads / 4;
+#pragma unroll
+    for (int i = 0; i < 4; ++i) {
+      const auto row = row_of(i);
+#pragma unroll
+      for (int part = 0; part < kDim / 64; ++part) {
+        const uint4 values = row.Load16(ValueByte(part, g));
+        rows[i][4 * part] = values.x;
+        rows[i][4 * part + 1] = values.y;
+        rows[i][4 * part + 2] = values.z;
+        rows[i][4 * part + 3] = values.w;
+      }
+      if constexpr (kDim % 64 == 32) {
+        const uint2 values = row.Load8(LastValueByte<kDim>(g));
+        rows[i][kDim / 16 - 2] = values.x;
+        rows[i][kDim / 16 - 1] = values.y;
+      } else if constexpr (kDim % 64 == 16) {
+        rows[i][kDim / 16 - 1] = row.Load4(LastValueByte<kDim>(g));
+      }
+    }
+  }
+  // What the cache holds after a sequence's last token may be anything, NaN too.
+  __device__ __forceinline__ void ClearFrom(int first) {
+#pragma unroll
+    for (int i = 0; i < 4; ++i) {
+      if (ValueRow(i) < first) continue;
+#pragma unroll
+      for (int t = 0; t < kDim / 16; ++t) rows[i][t] = 0;
+    }
+  }
+
+  __device__ __forceinline__ uint4 Wide(int i, int part) const {
+    const uint32_t* const at = rows[i] + 4 * part;
+    return make_uint4(at[0], at[1], at[2], at[3]);
+  }
+  __device__ __forceinline__ uint2 Last8(int i) const {
+    return make_uint2(rows[i][kDim / 16 - 2], rows[i][kDim / 16 - 1]);
+  }
+  __device__ __forceinline__ uint32_t Last4(int i) const { return rows[i][kDim / 16 - 1]; }
+};
+
+template <typename T, int kDim, int kRowTiles>
+struct AttentionTile {
+  static constexpr int kRows = 8 * kRowTiles;
+  static constexpr int kDimTiles = kDim / 16;
+
+  FactorRow<kDim> q[kRowTiles];  // row g of each row tile
+  // Of the rows 2c and 2c + 1 of each row tile.
+  float out[kRowTiles][kDimTiles][4];  // [.][t][2 e + j]: element ValueElement(t) + e of row 2c + j
+  float max[kRowTiles][2];             // of the exponents; -inf: no key yet
+  float sum[kRowTiles][2];             // of the weights, this lane's keys
+
+  __device__ __forceinline__ void Clear() {
+#pragma unroll
+    for (int n = 0; n < kRowTiles; ++n) {
+#pragma unroll
+      for (int t = 0; t < kDimTiles; ++t) {
+#pragma unroll
+        for (int i = 0; i < 4; ++i) out[n][t][i] = 0;
+      }
+      max[n][0] = max[n][1] = MinusInfinity();
+      sum[n][0] = sum[n][1] = 0;
+    }
+  }
+
+  // scores[n][2 h + j]: of key g + 8 h and row 2c + j of row tile n. Keys: a KeyBlock or its like.
+  template <typename Keys>
+  __device__ __forceinline__ void Scores(const Keys& keys, float (&scores)[kRowTiles][4]) const {
+#pragma unroll
+    for (int n = 0; n < kRowTiles; ++n) {
+#pragma unroll
+      for (int i = 0; i < 4; ++i) scores[n][i] = 0;
+    }
+#pragma unroll
+    for (int chunk = 0; chunk < kDim / 32; ++chunk) {
+      const uint4 low = keys.Wide(0, chunk), high = keys.Wide(1, chunk);
+      ScoreStep(2 * chunk, {low.x, high.x, low.y, high.y}, scores);
+      ScoreStep(2 * chunk + 1, {low.z, high.z, low.w, high.w}, scores);
+    }
+    if constexpr (kDim % 32 != 0) {
+      const uint2 low = keys.Last(0), high = keys.Last(1);
+      ScoreStep(kDim / 16 - 1, {low.x, high.x, low.y, high.y}, scores);
+    }
+  }
+
+  // visible(h, n, j): whether row 2c + j of tile n sees key g + 8 h.
+  // weights[n]: the block's weights as the second factor of AddValues.
+  template <typename IsVisible>
+  __device__ __forceinline__ void Weigh(const ScoreScale& scale, bool all_visible,
+                                        const IsVisible& visible, float (&scores)[kRowTiles][4],
+                                        uint32_t (&weights)[kRowTiles][2]) {
+    float factor[kRowTiles][2];
+    bool moved = false;
+#pragma unroll
+    for (int n = 0; n < kRowTiles; ++n) {
+#pragma unroll
+      for (int i = 0; i < 4; ++i) {
+        scores[n][i] = scale(scores[n][i]);
+        if (!all_visible && !visible(i / 2, n, i % 2)) scores[n][i] = MinusInfinity();
+      }
+#pragma unroll
+      for (int j = 0; j < 2; ++j) {
+        float most = fmaxf(scores[n][j], scores[n][j + 2]);
+#pragma unroll
+        for (int mask = 4; mask < kWarpThreads; mask *= 2) {
+          most = fmaxf(most, __shfl_xor_sync(kAllLanes, most, mask));
+        }
+        most = fmaxf(most, max[n][j]);
+        const float base = most == MinusInfinity() ? 0.0f : most;
+        factor[n][j] = Exp2(max[n][j] - base);
+        moved = moved || most != max[n][j];
+        max[n][j] = most;
+        scores[n][j] = Exp2(scores[n][j] - base);
+        scores[n][j + 2] = Exp2(scores[n][j + 2] - base);
+        sum[n][j] = sum[n][j] * factor[n][j] + (scores[n][j] + scores[n][j + 2]);
+      }
+      weights[n][0] = Transpose8x8(PackPair<T>(scores[n][0], scores[n][1]));
+      weights[n][1] = Transpose8x8(PackPair<T>(scores[n][2], scores[n][3]));
+    }
+    if (!__any_sync(kAllLanes, moved)) return;
+#pragma unroll
+    for (int n = 0; n < kRowTiles; ++n) {
+#pragma unroll
+      for (int t = 0; t < kDimTiles; ++t) {
+#pragma unroll
+        for (int i = 0; i < 4; ++i) out[n][t][i] *= factor[n][i % 2];
+      }
+    }
+  }
+
+  // Values: a ValueBlock or its like.
+  template <typename Values>
+  __device__ __forceinline__ void AddValues(const Values& values,
+                                            const uint32_t (&weights)[kRowTiles][2]) {
+#pragma unroll
+    for (int part = 0; part < kDim / 64; ++part) {
+      const uint4 v[4] = {values.Wide(0, part), values.Wide(1, part), values.Wide(2, part),
+                          values.Wide(3, part)};
+      ValueStep(4 * part, v[0].x, v[1].x, v[2].x, v[3].x, weights);
+      ValueStep(4 * part + 1, v[0].y, v[1].y, v[2].y, v[3].y, weights);
+      ValueStep(4 * part + 2, v[0].z, v[1].z, v[2].z, v[3].z, weights);
+      ValueStep(4 * part + 3, v[0].w, v[1].w, v[2].w, v[3].w, weights);
+    }
+    if constexpr (kDim % 64 == 32) {
+      const uint2 v[4] = {values.Last8(0), values.Last8(1), values.Last8(2), values.Last8(3)};
+      ValueStep(kDimTiles - 2, v[0].x, v[1].x, v[2].x, v[3].x, weights);
+      ValueStep(kDimTiles - 1, v[0].y, v[1].y, v[2].y, v[3].y, weights);
+    } else if constexpr (kDim % 64 == 16) {
+      ValueStep(kDimTiles - 1, values.Last4(0), values.Last4(1), values.Last4(2), values.Last4(3),
+                weights);
+    }
+  }
+
+  // After the last block: every lane's sums become those of all keys.
+  __device__ __forceinline__ void SumLanes() {
+#pragma unroll
+    for (int n = 0; n < kRowTiles; ++n) {
+#pragma unroll
+      for (int j = 0; j < 2; ++j) {
+#pragma unroll
+        for (int mask = 4; mask < kWarpThreads; mask *= 2) {
+          sum[n][j] += __shfl_xor_sync(kAllLanes, sum[n][j], mask);
+        }
+      }
+    }
+  }
+
+  // A state in memory, for tiles that several warps compute: kStateFloats a lane, lane after lane.
+  static constexpr int kStateFloats = kRowTiles * (kDimTiles * 4 + 4);
+
+  __device__ __forceinline__ void Save(float* to) {
+    to += threadIdx.x % kWarpThreads;
+    int next = 0;
+    ForEachPair([&](float& value, Factors*, bool, int) { to[next++ * kWarpThreads] = value; });
+  }
+  __device__ __forceinline__ void Load(const float* from) {
+    from += threadIdx.x % kWarpThreads;
+    int next = 0;
+    ForEachPair([&](float& value, Factors*, bool, int) { value = from[next++ * kWarpThreads]; });
+  }
+
+  // This state, of the earlier keys, becomes that of both. Sums are those of all lanes' keys.
+  __device__ __forceinline__ void MergeLater(const float* later) {
+    later += threadIdx.x % kWarpThreads;
+    int next = 0;
+    ForEachPair([&](float& earlier_value, Factors* factors, bool is_max, int j) {
+      const float later_value = later[next++ * kWarpThreads];
+      earlier_value = Merged(earlier_value, later_value, factors, is_max, j);
+    });
+  }
+
+  // The state in memory, of the earlier keys, becomes that of both.
+  __device__ __forceinline__ void MergeInto(float* earlier) {
+    earlier += threadIdx.x % kWarpThreads;
+    int next = 0;
+    ForEachPair([&](float& later_value, Factors* factors, bool is_max, int j) {
+      float& value = earlier[next++ * kWarpThreads];
+      value = Merged(value, later_value, factors, is_max, j);
+    });
+  }
+
+  // to(row): where the row's kDim elements go, or null. REQUIRES: SumLanes().
+  template <typename Destination>
+  __device__ __forceinline__ void Write(const Destination& to) const {
+    const int lane = static_cast<int>(threadIdx.x) % kWarpThreads, g = lane / 4, c = lane % 4;
+#pragma unroll
+    for (int n = 0; n < kRowTiles; ++n) {
+#pragma unroll
+      for (int j = 0; j < 2; ++j) {
+        T* const row = to(8 * n + 2 * c + j);
+        if (row == nullptr) continue;
+        const float inverse = 1.0f / sum[n][j];
+        uint32_t pairs[kDimTiles];
+#pragma unroll
+        for (int t = 0; t < kDimTiles; ++t) {
+          pairs[t] = PackPair<T>(out[n][t][j] * inverse, out[n][t][2 + j] * inverse);
+        }
+#pragma unroll
+        for (int part = 0; part < kDim / 64; ++part) {
+          *reinterpret_cast<uint4*>(row + 64 * part + 8 * g) = make_uint4(
+              pairs[4 * part], pairs[4 * part + 1], pairs[4 * part + 2], pairs[4 * part + 3]);
+        }
+#pragma unroll
+        for (int t = kDim / 64 * 4; t < kDimTiles; ++t) {
+          *reinterpret_cast<uint32_t*>(row + ValueElement<kDim>(t, g)) = pairs[t];
+        }
+      }
+    }
+  }
+
+ private:
+  __device__ __forceinline__ void ScoreStep(int step, const uint32_t (&a)[4],
+                                            float (&scores)[kRowTiles][4]) const {
+#pragma unroll
+    for (int n = 0; n < kRowTiles; ++n) {
+      Mma<T>(scores[n], a, q[n].at[2 * step], q[n].at[2 * step + 1]);
+    }
+  }
+
+  __device__ __forceinline__ void ValueStep(int t, uint32_t v0, uint32_t v1, uint32_t v2,
+                                            uint32_t v3, const uint32_t (&weights)[kRowTiles][2]) {
+    const uint32_t a[4] = {__byte_perm(v0, v1, 0x5410), __byte_perm(v0, v1, 0x7632),
+                           __byte_perm(v2, v3, 0x5410), __byte_perm(v2, v3, 0x7632)};
+#pragma unroll
+    for (int n = 0; n < kRowTiles; ++n) Mma<T>(out[n][t], a, weights[n][0], weights[n][1]);
+  }
+
+  // What both states' weights are multiplied with.
+  struct Factors {
+    float earlier[2], later[2];
+  };
+
+  // The order of a state's values: per row tile the maxima and sums, then the elements.
+  template <typename Each>
+  __device__ __forceinline__ void ForEachPair(const Each& each) {
+#pragma unroll
+    for (int n = 0; n < kRowTiles; ++n) {
+      Factors factors;
+#pragma unroll
+      for (int j = 0; j < 2; ++j) {
+        each(max[n][j], &factors, true, j);
+        each(sum[n][j], &factors, false, j);
+      }
+#pragma unroll
+      for (int t = 0; t < kDimTiles; ++t) {
+#pragma unroll
+        for (int i = 0; i < 4; ++i) each(out[n][t][i], &factors, false, i % 2);
+      }
+    }
+  }
+
+  __device__ __forceinline__ static float Merged(float earlier, float later, Factors* factors,
+                                                 bool is_max, int j) {
+    if (!is_max) return earlier * factors->earlier[j] + later * factors->later[j];
+    const float most = fmaxf(earlier, later);
+    const float base = most == MinusInfinity() ? 0.0f : most;
+    factors->earlier[j] = Exp2(earlier - base);
+    factors->later[j] = Exp2(later - base);
+    return most;
+  }
+};
+
+}  // namespace stagecoach::kernels::cuda

@@ -1,0 +1,323 @@
+// Speed of the GPU's operations as shares of what the device can do, measured in the same run:
+// memory-bound ones of its copy bandwidth, compute-bound ones of its largest product's rate.
+// Shapes: Mistral-7B.
+//
+//   kernels_cuda_bench [--device N] [--only gemm|attention|rest] [--batch-invariant]
+#include <fmt/format.h>
+
+#include <CLI/CLI.hpp>
+#include <algorithm>
+#include <chrono>
+#include <cmath>
+#include <functional>
+#include <random>
+#include <string>
+#include <vector>
+
+#include "common/check.h"
+#include "kernels/cuda/cuda_api.h"
+#include "kernels/cuda/cuda_ops.h"
+
+namespace stagecoach::kernels {
+namespace {
+
+constexpr DType kType = DType::kBF16;
+constexpr double kElement = 2;  // bytes
+// More than the caches hold: what is measured again is then somewhere else.
+constexpr size_t kColdBytes = size_t{400} << 20;
+
+class Bench {
+ public:
+  explicit Bench(std::unique_ptr<Ops> ops) : ops_(std::move(ops)) {}
+
+  Ops& ops() { return *ops_; }
+
+  static std::vector<float> Noise(size_t n) {
+    std::mt19937 random(1);
+    std::normal_distribution<float> normal(0.0f, 1.0f);
+    std::vector<float> values(n);
+    for (float& value : values) value = normal(random);
+    return values;
+  }
+
+  // Random values, not zeros: those are faster.
+  Buffer Random(size_t n_elements, DType dtype) {
+    constexpr size_t kPiece = size_t{1} << 20;
+    const std::vector<float> noise = Noise(kPiece);
+    Matrix matrix =
+        *ops_->NewMatrix(static_cast<int32_t>((n_elements + kPiece - 1) / kPiece), kPiece, dtype);
+    for (int32_t row = 0; row < matrix.rows; ++row) {
+      ops_->PackRows(matrix, row, 1, noise.data(), DType::kF32);
+    }
+    return matrix.buffer;
+  }
+  Matrix RandomMatrix(int32_t rows, int32_t cols) {
+    return {Random(static_cast<size_t>(rows) * static_cast<size_t>(cols), kType), kType, rows,
+            cols};
+  }
+
+  // Seconds of one of `calls`, which are carried out one after another, recorded.
+  double Seconds(const std::vector<std::function<void()>>& calls) {
+    const auto all = [&] {
+      for (const auto& call : calls) call();
+    };
+    SC_CHECK(ops_->Rehearse(true).ok());
+    calls.front()();
+    SC_CHECK(ops_->Rehearse(false).ok());
+    all();
+    const auto recording = ops_->Record(all);
+    SC_CHECK(recording.ok() && *recording != nullptr);
+    return MedianSeconds([&] { (*recording)->Replay(); }) / static_cast<double>(calls.size());
+  }
+  // Of one call out of many in a row.
+  double SecondsInRow(const std::function<void()>& call) {
+    constexpr int kCalls = 20;
+    return MedianSeconds([&] {
+             for (int i = 0; i < kCalls; ++i) call();
+           }) /
+           kCalls;
+  }
+  double MedianSeconds(const std::function<void()>& run) {
+    SC_CHECK(ops_->Synchronize().ok());
+    std::vector<double> seconds;
+    for (int i = 0; i < 7; ++i) {
+      const auto start = std::chrono::steady_clock::now();
+      run();
+      SC_CHECK(ops_->Synchronize().ok());
+      seconds.push_back(
+          std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count());
+    }
+    std::nth_element(seconds.begin(), seconds.begin() + 3, seconds.end());
+    return seconds[3];
+  }
+
+  void Line(const std::string& name, double seconds, double bytes, double flops) const {
+    std::string line = fmt::format("{:<44} {:9.1f} us", name, seconds * 1e6);
+    line += fmt::format("  {:7.0f} GB/s ({:3.0f}%)", bytes / seconds * 1e-9,
+                        100 * bytes / seconds / bandwidth_);
+    if (flops > 0) {
+      line += fmt::format("  {:6.1f} TFLOP/s ({:3.0f}%)", flops / seconds * 1e-12,
+                          100 * flops / seconds / rate_);
+    }
+    fmt::print("{}\n", line);
+    std::fflush(stdout);
+  }
+
+  // What the device can do: the driver's copy, bytes read and written, and a large product.
+  void MeasurePeaks() {
+    constexpr size_t kBytes = size_t{2} << 30;
+    const Buffer from = Random(kBytes / 4, DType::kF32), to = *ops_->Allocate(kBytes);
+    const double copy = MedianSeconds([&] {
+      const auto error =
+          cudaMemcpy(to.data.get(), from.data.get(), kBytes, cudaMemcpyDeviceToDevice);
+      SC_CHECK(error == cudaSuccess && cudaDeviceSynchronize() == cudaSuccess);
+    });
+    bandwidth_ = 2.0 * static_cast<double>(kBytes) / copy;
+    const Matrix w = RandomMatrix(8192, 8192);
+    const Buffer x = Random(8192 * 8192, kType), y = Random(8192 * 8192, kType);
+    const double product = Seconds({[&] {
+      ops_->Gemm({.x = {x.data.get(), kType},
+                  .w = &w,
+                  .bias = nullptr,
+                  .y = {y.data.get(), kType},
+                  .n_rows = 8192,
+                  .add_to_y = false});
+    }});
+    rate_ = 2.0 * 8192 * 8192 * 8192 / product;
+    fmt::print("{}\ncopy {:.0f} GB/s, product of 8192 {:.0f} TFLOP/s\n", ops_->Describe(),
+               bandwidth_ * 1e-9, rate_ * 1e-12);
+  }
+
+ private:
+  std::unique_ptr<Ops> ops_;
+  double bandwidth_ = 1, rate_ = 1;
+};
+
+void BenchGemm(Bench& bench, const char* name, int32_t n, int32_t k, bool adds) {
+  const size_t bytes = static_cast<size_t>(n) * static_cast<size_t>(k) * 2;
+  std::vector<Matrix> w;
+  for (size_t i = 0; i < std::max<size_t>(2, kColdBytes / bytes); ++i) {
+    w.push_back(bench.RandomMatrix(n, k));
+  }
+  const Buffer x = bench.Random(8192 * static_cast<size_t>(k), kType);
+  const Buffer y = bench.Random(8192 * static_cast<size_t>(n), adds ? DType::kF32 : kType);
+  for (const int32_t rows : {1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 2048, 8192}) {
+    std::vector<std::function<void()>> calls;
+    const size_t n_calls = rows >= 2048 ? 2 : w.size();
+    for (size_t i = 0; i < n_calls; ++i) {
+      calls.push_back([&, i] {
+        bench.ops().Gemm({.x = {x.data.get(), kType},
+                          .w = &w[i],
+                          .bias = nullptr,
+                          .y = {y.data.get(), adds ? DType::kF32 : kType},
+                          .n_rows = rows,
+                          .add_to_y = adds});
+      });
+    }
+    const double moved = static_cast<double>(bytes) + rows * (k * kElement + n * (adds ? 8 : 2));
+    bench.Line(fmt::format("gemm {} {} x {} rows {}", name, n, k, rows), bench.Seconds(calls),
+               moved, 2.0 * rows * n * static_cast<double>(k));
+  }
+}
+
+struct Heads {
+  int32_t n_heads, n_kv_heads, head_dim;
+};
+
+// n_seqs sequences of `context` positions, of which the last n_tokens attend.
+void BenchAttention(Bench& bench, const Heads& heads, int32_t n_seqs, int32_t context,
+                    int32_t n_tokens) {
+  const int32_t blocks_each = (context + 15) / 16, n_blocks = n_seqs * blocks_each;
+  const int32_t width = (heads.n_heads + 2 * heads.n_kv_heads) * heads.head_dim;
+  const size_t elements =
+      static_cast<size_t>(n_blocks) * 16 * static_cast<size_t>(heads.n_kv_heads * heads.head_dim);
+  const size_t n_layers = std::clamp<size_t>(kColdBytes / (elements * 4), 1, 16);
+  std::vector<Buffer> k, v;
+  for (size_t i = 0; i < n_layers; ++i) {
+    k.push_back(bench.Random(elements, kType));
+    v.push_back(bench.Random(elements, kType));
+  }
+  const auto step = *bench.ops().NewStepInputs({.max_tokens = n_seqs * n_tokens,
+                                                .max_slots = n_seqs,
+                                                .max_blocks = blocks_each,
+                                                .windows = {0},
+                                                .n_heads = heads.n_heads,
+                                                .n_kv_heads = heads.n_kv_heads,
+                                                .head_dim = heads.head_dim,
+                                                .kv_dtype = kType});
+  std::vector<StepSeq> seqs;
+  std::vector<NewBlock> blocks;
+  for (int32_t s = 0; s < n_seqs; ++s) {
+    seqs.push_back({s, context - n_tokens, n_tokens});
+    // Scattered, as after a while of serving.
+    for (int32_t i = 0; i < blocks_each; ++i) {
+      const int64_t place = int64_t{s} * blocks_each + i;
+      blocks.push_back({0, s, i, static_cast<int32_t>(place * 7919 % n_blocks)});
+    }
+  }
+  bench.ops().BuildStep({.seqs = seqs, .new_blocks = blocks, .n_tokens = n_seqs * n_tokens},
+                        step.get());
+  const size_t rows = static_cast<size_t>(n_seqs * n_tokens);
+  const Buffer qkv = bench.Random(rows * static_cast<size_t>(width), kType);
+  const Buffer out =
+      bench.Random(rows * static_cast<size_t>(heads.n_heads * heads.head_dim), kType);
+  std::vector<std::function<void()>> calls;
+  for (size_t i = 0; i < n_layers; ++i) {
+    calls.push_back([&, i] {
+      bench.ops().Attention({.qkv = {qkv.data.get(), kType},
+                             .kv = {k[i].data.get(), v[i].data.get(), kType},
+                             .step = step.get(),
+                             .group = 0,
+                             .out = {out.data.get(), kType},
+                             .n_heads = heads.n_heads,
+                             .n_kv_heads = heads.n_kv_heads,
+                             .head_dim = heads.head_dim,
+                             .scale = 1 / std::sqrt(static_cast<float>(heads.head_dim)),
+                             .softcap = 0,
+                             .window = 0});
+    });
+  }
+  double visible = 0;  // query-key pairs
+  for (int32_t t = context - n_tokens; t < context; ++t) visible += t + 1;
+  bench.Line(fmt::format("attention {}/{} x {}: {} x {} of {}", heads.n_heads, heads.n_kv_heads,
+                         heads.head_dim, n_seqs, n_tokens, context),
+             bench.Seconds(calls), 2 * kElement * static_cast<double>(elements),
+             4.0 * n_seqs * heads.n_heads * heads.head_dim * visible);
+}
+
+void BenchRest(Bench& bench, int32_t rows) {
+  constexpr int32_t kHidden = 4096, kWidth = 14336, kVocab = 32768;
+  Ops& ops = bench.ops();
+  const size_t n = static_cast<size_t>(rows);
+  const Buffer hidden = bench.Random(n * kHidden, DType::kF32);
+  const Buffer normed = bench.Random(n * kHidden, kType),
+               weight = bench.Random(kHidden, DType::kF32);
+  bench.Line(fmt::format("norm rows {}", rows), bench.Seconds({[&] {
+    ops.Norm({.x = hidden.As<float>(),
+              .weight = weight.As<float>(),
+              .bias = nullptr,
+              .out = {normed.data.get(), kType},
+              .n_rows = rows,
+              .width = kHidden,
+              .kind = NormKind::kRms,
+              .eps = 1e-5f,
+              .add_to_out = false});
+  }}),
+             n * kHidden * 6.0, 0);
+  const Buffer gate = bench.Random(n * 2 * kWidth, kType), active = bench.Random(n * kWidth, kType);
+  bench.Line(fmt::format("gate * up rows {}", rows), bench.Seconds({[&] {
+    ops.Activate({.x = {gate.data.get(), kType},
+                  .out = {active.data.get(), kType},
+                  .n_rows = rows,
+                  .width = kWidth,
+                  .kind = Activation::kSilu,
+                  .gated = true});
+  }}),
+             n * kWidth * 6.0, 0);
+  if (rows > 256) return;
+  const Buffer logits = bench.Random(n * kVocab, DType::kF32);
+  const Buffer memory = *ops.AllocateHost(n * sizeof(SampledToken));
+  struct Kind {
+    const char* name;
+    SampleRow row;
+  };
+  for (const Kind& kind :
+       {Kind{"greedy", {}}, Kind{"temperature", {.temperature = 1}},
+        Kind{"top-k 50, top-p 0.9", {.temperature = 1, .top_k = 50, .top_p = 0.9f}}}) {
+    const std::vector<SampleRow> sample_rows(n, kind.row);
+    bench.Line(fmt::format("sample {} rows {}", kind.name, rows), bench.SecondsInRow([&] {
+      ops.Sample({.logits = logits.As<float>(),
+                  .vocab = kVocab,
+                  .rows = sample_rows,
+                  .out = {memory.As<SampledToken>(), n},
+                  .sampled = nullptr});
+    }),
+               n * kVocab * 4.0, 0);
+  }
+}
+
+int Main(int argc, char** argv) {
+  CLI::App app("Speed of the GPU's operations");
+  CudaOptions options;
+  std::string only;
+  app.add_option("--device", options.device, "GPU by CUDA's count")->capture_default_str();
+  app.add_flag("--batch-invariant", options.batch_invariant, "rows do not depend on each other");
+  app.add_option("--only", only, "gemm, attention or rest");
+  CLI11_PARSE(app, argc, argv);
+  auto ops = MakeCudaOps(options);
+  if (!ops.ok()) {
+    fmt::print(stderr, "error: {}\n", std::string(ops.status().message()));
+    return 1;
+  }
+  Bench bench(*std::move(ops));
+  bench.MeasurePeaks();
+  if (only.empty() || only == "gemm") {
+    BenchGemm(bench, "qkv", 6144, 4096, false);
+    BenchGemm(bench, "o", 4096, 4096, true);
+    BenchGemm(bench, "up", 28672, 4096, false);
+    BenchGemm(bench, "down", 4096, 14336, true);
+  }
+  if (only.empty() || only == "attention") {
+    constexpr Heads kMistral{32, 8, 128}, kGemma2{32, 16, 128}, kOpt{32, 32, 128},
+        kGemma3{4, 1, 256};
+    for (const Heads& heads : {kMistral, kGemma2, kOpt, kGemma3}) {
+      BenchAttention(bench, heads, 1, 384, 1);
+      BenchAttention(bench, heads, 1, 8192, 1);
+      BenchAttention(bench, heads, 64, 1024, 1);
+      BenchAttention(bench, heads, 256, 400, 1);
+      BenchAttention(bench, heads, 256, 1280, 1);
+      BenchAttention(bench, heads, 2, 4096, 4096);
+      BenchAttention(bench, heads, 1, 8192, 8192);
+      BenchAttention(bench, heads, 64, 128, 128);
+    }
+  }
+  if (only.empty() || only == "rest") {
+    for (const int32_t rows : {1, 64, 256, 8192}) BenchRest(bench, rows);
+  }
+  return 0;
+}
+
+}  // namespace
+}  // namespace stagecoach::kernels
+
+int main(int argc, char** argv) { return stagecoach::kernels::Main(argc, argv); }

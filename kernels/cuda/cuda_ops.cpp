@@ -1,0 +1,357 @@
+#include "kernels/cuda/cuda_ops.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <cstring>
+#include <map>
+#include <mutex>
+#include <utility>
+#include <vector>
+
+#include "common/check.h"
+#include "common/status.h"
+#include "kernels/cuda/attention.h"
+#include "kernels/cuda/device_buffer.h"
+#include "kernels/cuda/elementwise.h"
+#include "kernels/cuda/experts.h"
+#include "kernels/cuda/gemm.h"
+#include "kernels/cuda/host_ring.h"
+#include "kernels/cuda/norm.h"
+#include "kernels/cuda/parallel_copy.h"
+#include "kernels/cuda/rope_append.h"
+#include "kernels/cuda/sample_rows.h"
+#include "kernels/cuda/step_builder.h"
+
+namespace stagecoach::kernels {
+namespace {
+
+using cuda::ToStatus;
+
+class CudaRecording final : public Recording {
+ public:
+  CudaRecording(cudaGraphExec_t graph, cudaStream_t stream) : graph_(graph), stream_(stream) {}
+  ~CudaRecording() override { cudaGraphExecDestroy(graph_); }
+  // A failure shows at the next Wait or Synchronize, as that of a kernel does.
+  void Replay() override { cudaGraphLaunch(graph_, stream_); }
+
+ private:
+  const cudaGraphExec_t graph_;
+  const cudaStream_t stream_;
+};
+
+class CudaOps final : public Ops {
+ public:
+  explicit CudaOps(const CudaOptions& options)
+      : options_(options), step_builder_(&stream_, &ring_), sample_rows_(&stream_, &ring_) {}
+
+  ~CudaOps() override {
+    cudaSetDevice(options_.device);
+    if (stream_.handle != nullptr) cudaStreamSynchronize(stream_.handle);
+    for (const cudaEvent_t event : marks_) {
+      if (event != nullptr) cudaEventDestroy(event);
+    }
+    gemms_.reset();
+    if (stream_.handle != nullptr) cudaStreamDestroy(stream_.handle);
+  }
+
+  absl::Status Init() {
+    int n_devices = 0;
+    if (cudaGetDeviceCount(&n_devices) != cudaSuccess || n_devices == 0) {
+      return absl::UnavailableError(
+          "no GPU that this process may use (stagecoach doctor says what is missing)");
+    }
+    if (options_.device < 0 || options_.device >= n_devices) {
+      return absl::UnavailableError(
+          fmt::format("no GPU {}: there are 0 to {}", options_.device, n_devices - 1));
+    }
+    SC_RETURN_IF_ERROR(ToStatus(cudaSetDevice(options_.device), "the GPU cannot be used"));
+    SC_RETURN_IF_ERROR(ToStatus(cudaGetDeviceProperties(&properties_, options_.device),
+                                "the GPU does not answer"));
+    if (properties_.major < 8) {
+      return absl::FailedPreconditionError(
+          fmt::format("{} has compute capability {}.{}; 8.0 or later is needed", properties_.name,
+                      properties_.major, properties_.minor));
+    }
+    stream_.n_multiprocessors = properties_.multiProcessorCount;
+    stream_.overlaps = properties_.major >= 9;
+    stream_.is_hopper = properties_.major == 9 && properties_.minor == 0;
+    SC_RETURN_IF_ERROR(
+        ToStatus(cudaStreamCreateWithFlags(&stream_.handle, cudaStreamNonBlocking), "no stream"));
+    for (cudaEvent_t& event : marks_) {
+      SC_RETURN_IF_ERROR(
+          ToStatus(cudaEventCreateWithFlags(&event, cudaEventBlockingSync | cudaEventDisableTiming),
+                   "no event"));
+    }
+    SC_RETURN_IF_ERROR(ring_.Init(&stream_));
+    SC_ASSIGN_OR_RETURN(convert_scratch_, cuda::AllocateDevice(cuda::HostRing::kSegmentBytes));
+    SC_ASSIGN_OR_RETURN(
+        gemms_, cuda::Gemms::Create(&stream_, {.batch_invariant = options_.batch_invariant}));
+    return absl::OkStatus();
+  }
+
+  std::string Describe() const override {
+    return fmt::format("cuda:{} ({}, compute capability {}.{}{})", options_.device,
+                       properties_.name, properties_.major, properties_.minor,
+                       options_.batch_invariant ? ", batch-invariant" : "");
+  }
+
+  MemoryInUse Memory() const override {
+    cudaSetDevice(options_.device);
+    size_t free = 0, total = 0;
+    cudaMemGetInfo(&free, &total);
+    return {.total_bytes = total, .free_bytes = free};
+  }
+  bool has_own_memory() const override { return true; }
+  DType ActivationDType(DType model) const override { return model; }
+  DType WeightDType(DType, DType model) const override { return model; }
+
+  absl::StatusOr<Buffer> Allocate(size_t bytes) override {
+    cudaSetDevice(options_.device);
+    SC_ASSIGN_OR_RETURN(Buffer buffer, cuda::AllocateDevice(bytes));
+    SC_RETURN_IF_ERROR(ToStatus(cudaMemsetAsync(buffer.data.get(), 0, bytes, stream_.handle),
+                                "cannot clear memory"));
+    return buffer;
+  }
+  absl::StatusOr<Buffer> AllocateHost(size_t bytes) override {
+    cudaSetDevice(options_.device);
+    return cuda::AllocatePinned(bytes);
+  }
+
+  void Upload(const void* host, void* device, size_t bytes) override {
+    Do([&]() -> absl::Status {
+      for (size_t done = 0; done < bytes;) {
+        const size_t n = std::min(bytes - done, cuda::HostRing::kSegmentBytes);
+        SC_RETURN_IF_ERROR(UploadPiece(static_cast<const char*>(host) + done,
+                                       static_cast<char*>(device) + done, n));
+        done += n;
+      }
+      return absl::OkStatus();
+    });
+  }
+  void Download(const void* device, void* host, size_t bytes) override {
+    DownloadLater(device, host, bytes);
+    Do([&] { return ToStatus(cudaStreamSynchronize(stream_.handle), "the GPU failed"); });
+  }
+  void DownloadLater(const void* device, void* host, size_t bytes) override {
+    Do([&] {
+      return ToStatus(cudaMemcpyAsync(host, device, bytes, cudaMemcpyDeviceToHost, stream_.handle),
+                      "cannot copy from the GPU");
+    });
+  }
+
+  size_t MatrixBytes(int32_t rows, int32_t cols, DType dtype) const override {
+    return static_cast<size_t>(rows) * static_cast<size_t>(cols) * DTypeBytes(dtype);
+  }
+  absl::StatusOr<Matrix> NewMatrix(int32_t rows, int32_t cols, DType dtype) override {
+    SC_CHECK(rows > 0 && cols > 0);
+    cudaSetDevice(options_.device);
+    SC_ASSIGN_OR_RETURN(Buffer buffer, cuda::AllocateDevice(MatrixBytes(rows, cols, dtype)));
+    return Matrix{std::move(buffer), dtype, rows, cols};
+  }
+  void PackRows(Matrix& matrix, int32_t first_row, int32_t n_rows, const void* source,
+                DType source_dtype) override {
+    SC_CHECK(first_row >= 0 && n_rows >= 0 && first_row + n_rows <= matrix.rows);
+    const int64_t first = int64_t{first_row} * matrix.cols, n = int64_t{n_rows} * matrix.cols;
+    char* const to =
+        matrix.buffer.As<char>() + first * static_cast<int64_t>(DTypeBytes(matrix.dtype));
+    if (source_dtype == matrix.dtype) {
+      Upload(source, to, static_cast<size_t>(n) * DTypeBytes(matrix.dtype));
+      return;
+    }
+    Do([&]() -> absl::Status {
+      const auto from_bytes = static_cast<int64_t>(DTypeBytes(source_dtype));
+      const auto to_bytes = static_cast<int64_t>(DTypeBytes(matrix.dtype));
+      const int64_t most = static_cast<int64_t>(cuda::HostRing::kSegmentBytes) / from_bytes;
+      for (int64_t done = 0; done < n; done += most) {
+        const int64_t piece = std::min(most, n - done);
+        SC_RETURN_IF_ERROR(UploadPiece(static_cast<const char*>(source) + done * from_bytes,
+                                       convert_scratch_.data.get(),
+                                       static_cast<size_t>(piece * from_bytes)));
+        SC_RETURN_IF_ERROR(
+            ToStatus(cuda::Convert(stream_, {convert_scratch_.data.get(), source_dtype},
+                                   {to + done * to_bytes, matrix.dtype}, piece),
+                     "cannot convert weights"));
+      }
+      return absl::OkStatus();
+    });
+  }
+
+  absl::StatusOr<std::unique_ptr<StepInputs>> NewStepInputs(const StepLimits& limits) override {
+    cudaSetDevice(options_.device);
+    SC_ASSIGN_OR_RETURN(std::unique_ptr<StepInputs> inputs,
+                        cuda::NewCudaStepInputs(stream_, limits, options_.batch_invariant));
+    return inputs;
+  }
+  void BuildStep(const StepBatch& batch, StepInputs* inputs) override {
+    Do([&] { return step_builder_.Build(batch, static_cast<cuda::CudaStepInputs*>(inputs)); });
+  }
+
+  void Embed(const EmbedArgs& args) override {
+    Launch("Embed", [&] { return cuda::Embed(stream_, args); });
+  }
+  void Gemm(const GemmArgs& args) override {
+    if (args.n_rows == 0) return;
+    Do([&]() -> absl::Status {
+      GemmArgs product = args;
+      const bool adds_bias = args.bias != nullptr && args.y.dtype != DType::kF32;
+      if (adds_bias) product.bias = nullptr;
+      SC_RETURN_IF_ERROR(gemms_->Run(product));
+      if (!adds_bias) return absl::OkStatus();
+      return ToStatus(cuda::AddBias(stream_, args.y, args.bias, args.n_rows, args.w->rows), "Gemm");
+    });
+  }
+  void Norm(const NormArgs& args) override {
+    Launch("Norm", [&] { return cuda::Norm(stream_, args); });
+  }
+  void RopeAppend(const RopeAppendArgs& args) override {
+    Launch("RopeAppend", [&] { return cuda::RopeAppend(stream_, args); });
+  }
+  void Attention(const AttentionArgs& args) override {
+    Launch("Attention", [&] {
+      const auto& inputs = static_cast<const cuda::CudaStepInputs&>(*args.step);
+      const cuda::AttentionPlan& plan = inputs.plans[static_cast<size_t>(args.group)];
+      if (!cuda::HasAttentionTile(args.kv.dtype, args.head_dim)) {
+        return cuda::GenericAttention(stream_, args, plan);
+      }
+      return cuda::TileAttention(stream_, args, plan, inputs.setup, inputs.attention_memory);
+    });
+  }
+  void Activate(const ActivationArgs& args) override {
+    Launch("Activate", [&] { return cuda::Activate(stream_, args); });
+  }
+  void Route(const RouteArgs& args) override {
+    Launch("Route", [&] { return cuda::Route(stream_, args); });
+  }
+  void ExpertMlp(const ExpertMlpArgs& args) override {
+    Do([&]() -> absl::Status {
+      SC_ASSIGN_OR_RETURN(const void* const* up, MatrixTable(args.up));
+      SC_ASSIGN_OR_RETURN(const void* const* down, MatrixTable(args.down));
+      return ToStatus(cuda::ExpertMlp(stream_, args, up, down), "ExpertMlp");
+    });
+  }
+  // The type is not known here: enough for the widest.
+  size_t ExpertScratchBytes(const ExpertShape& shape) const override {
+    return cuda::ExpertScratchBytes(shape, DType::kF32);
+  }
+  void GatherRows(const GatherRowsArgs& args) override {
+    Launch("GatherRows", [&] { return cuda::GatherRows(stream_, args); });
+  }
+  void SoftCap(float* x, int64_t n, float cap) override {
+    Launch("SoftCap", [&] { return cuda::SoftCap(stream_, x, n, cap); });
+  }
+  void Sample(const SampleArgs& args) override {
+    Do([&] { return sample_rows_.Run(args); });
+  }
+
+  absl::StatusOr<std::unique_ptr<Recording>> Record(const std::function<void()>& calls) override {
+    SC_RETURN_IF_ERROR(Failure());
+    cudaSetDevice(options_.device);
+    SC_RETURN_IF_ERROR(ToStatus(
+        cudaStreamBeginCapture(stream_.handle, cudaStreamCaptureModeThreadLocal), "cannot record"));
+    calls();
+    cudaGraph_t graph = nullptr;
+    const cudaError_t ended = cudaStreamEndCapture(stream_.handle, &graph);
+    SC_RETURN_IF_ERROR(Failure());
+    SC_RETURN_IF_ERROR(ToStatus(ended, "cannot record"));
+    cudaGraphExec_t executable = nullptr;
+    const cudaError_t made = cudaGraphInstantiate(&executable, graph, 0);
+    cudaGraphDestroy(graph);
+    SC_RETURN_IF_ERROR(ToStatus(made, "cannot record"));
+    return std::make_unique<CudaRecording>(executable, stream_.handle);
+  }
+  absl::Status Rehearse(bool on) override {
+    cudaSetDevice(options_.device);
+    return gemms_->SetTuning(on);
+  }
+
+  absl::Status Synchronize() override {
+    cudaSetDevice(options_.device);
+    const absl::Status done = ToStatus(cudaStreamSynchronize(stream_.handle), "the GPU failed");
+    const std::lock_guard lock(mutex_);
+    absl::Status failure = std::exchange(status_, absl::OkStatus());
+    return failure.ok() ? done : failure;
+  }
+
+  bool runs_ahead() const override { return true; }
+  uint64_t Mark() override {
+    const uint64_t mark = ++n_marks_;
+    Do([&] {
+      return ToStatus(cudaEventRecord(marks_[mark % kMarks], stream_.handle), "the GPU failed");
+    });
+    return mark;
+  }
+  absl::Status Wait(uint64_t mark) override {
+    cudaSetDevice(options_.device);
+    SC_RETURN_IF_ERROR(Failure());
+    return ToStatus(cudaEventSynchronize(marks_[mark % kMarks]), "the GPU failed");
+  }
+
+ private:
+  absl::Status Failure() {
+    const std::lock_guard lock(mutex_);
+    return status_;
+  }
+  template <typename Call>
+  void Do(const Call& call) {
+    if (!Failure().ok()) return;
+    cudaSetDevice(options_.device);
+    if (absl::Status status = call(); !status.ok()) {
+      const std::lock_guard lock(mutex_);
+      status_ = std::move(status);
+    }
+  }
+  template <typename Call>
+  void Launch(const char* what, const Call& call) {
+    Do([&] { return ToStatus(call(), what); });
+  }
+
+  absl::Status UploadPiece(const void* host, void* device, size_t bytes) {
+    SC_ASSIGN_OR_RETURN(void* const staged, ring_.Take(bytes));
+    copier_.Copy(host, staged, bytes);
+    return ToStatus(cudaMemcpyAsync(device, staged, bytes, cudaMemcpyHostToDevice, stream_.handle),
+                    "cannot copy to the GPU");
+  }
+
+  // The matrices' addresses in device memory. The list is made when a layer's experts are first
+  // used, in the profiling step.
+  absl::StatusOr<const void* const*> MatrixTable(std::span<const Matrix> matrices) {
+    std::vector<const void*> addresses;
+    for (const Matrix& matrix : matrices) addresses.push_back(matrix.buffer.data.get());
+    const size_t bytes = addresses.size() * sizeof(void*);
+    Buffer& table = matrix_tables_[addresses];
+    if (table.bytes == 0) {
+      SC_ASSIGN_OR_RETURN(table, cuda::AllocateDevice(bytes));
+      SC_RETURN_IF_ERROR(UploadPiece(addresses.data(), table.data.get(), bytes));
+    }
+    return static_cast<const void* const*>(table.data.get());
+  }
+
+  const CudaOptions options_;
+  cudaDeviceProp properties_{};
+  cuda::Stream stream_;
+  cuda::HostRing ring_;
+  cuda::ParallelCopy copier_;
+  Buffer convert_scratch_;  // rows of weights that wait for their conversion
+  std::unique_ptr<cuda::Gemms> gemms_;
+  cuda::StepBuilder step_builder_;
+  cuda::SampleRowStager sample_rows_;
+  // By all addresses: those of a model that is gone may come back in another order.
+  std::map<std::vector<const void*>, Buffer> matrix_tables_;
+  std::array<cudaEvent_t, kMarks> marks_{};
+  uint64_t n_marks_ = 0;
+
+  std::mutex mutex_;
+  absl::Status status_;  // guarded by mutex_; the first failure since the last Synchronize
+};
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<Ops>> MakeCudaOps(const CudaOptions& options) {
+  auto ops = std::make_unique<CudaOps>(options);
+  SC_RETURN_IF_ERROR(ops->Init());
+  return ops;
+}
+
+}  // namespace stagecoach::kernels

@@ -1,0 +1,59 @@
+// Products by plain loops, where there is no cuBLASLt.
+#include "common/float_convert.h"
+#include "kernels/cuda/device_buffer.h"
+#include "kernels/cuda/gemm.h"
+#include "kernels/cuda/skinny_gemm.h"
+
+namespace stagecoach::kernels::cuda {
+namespace {
+
+void Multiply(const GemmArgs& args, const void* weights) {
+  const Matrix& w = *args.w;
+  const auto cols = static_cast<size_t>(w.cols), rows = static_cast<size_t>(w.rows);
+  for (size_t t = 0; t < static_cast<size_t>(args.n_rows); ++t) {
+    for (size_t n = 0; n < rows; ++n) {
+      float sum = 0;
+      for (size_t k = 0; k < cols; ++k) {
+        sum += LoadElement(args.x.data, args.x.dtype, t * cols + k) *
+               LoadElement(weights, w.dtype, n * cols + k);
+      }
+      if (args.bias != nullptr) sum += args.bias[n];
+      const size_t at = t * rows + n;
+      if (args.add_to_y) sum += LoadElement(args.y.data, args.y.dtype, at);
+      StoreElement(args.y.data, args.y.dtype, at, sum);
+    }
+  }
+}
+
+class EmulatedGemms final : public Gemms {
+ public:
+  EmulatedGemms(const Stream* stream, const GemmOptions& options)
+      : stream_(stream), options_(options) {}
+
+  absl::Status Run(const GemmArgs& args) override {
+    if (!options_.batch_invariant && args.n_rows <= kMaxSkinnyRows &&
+        HasSkinnyGemm(args.x.dtype, args.w->dtype, args.w->cols)) {
+      return ToStatus(SkinnyGemm(*stream_, args), "a product failed");
+    }
+    // The matrix itself may be gone by then, its memory not.
+    const auto w = std::make_shared<Matrix>(*args.w);
+    GemmArgs product = args;
+    product.w = w.get();
+    simt::Enqueue(stream_->handle, [product, w] { Multiply(product, w->buffer.data.get()); });
+    return absl::OkStatus();
+  }
+  absl::Status SetTuning(bool) override { return absl::OkStatus(); }
+
+ private:
+  const Stream* const stream_;
+  const GemmOptions options_;
+};
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<Gemms>> Gemms::Create(const Stream* stream,
+                                                     const GemmOptions& options) {
+  return std::make_unique<EmulatedGemms>(stream, options);
+}
+
+}  // namespace stagecoach::kernels::cuda

@@ -1,0 +1,270 @@
+#include "kernels/cuda/emulation/runtime.h"
+
+#include <chrono>
+#include <condition_variable>
+#include <cstdio>
+#include <cstdlib>
+#include <deque>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <set>
+#include <thread>
+#include <vector>
+
+struct EmulatedGraph {
+  std::vector<std::function<void()>> calls;
+};
+
+struct EmulatedStream {
+  EmulatedStream();
+  ~EmulatedStream();
+
+  void Push(std::optional<std::function<void()>> work) {
+    const std::lock_guard lock(mutex);
+    queue.push_back(std::move(work));
+    changed.notify_all();
+  }
+
+  void Run() {
+    for (;;) {
+      std::optional<std::function<void()>> work;
+      {
+        std::unique_lock lock(mutex);
+        changed.wait(lock, [this] { return !queue.empty(); });
+        work = std::move(queue.front());
+        queue.pop_front();
+      }
+      if (!work) return;
+      (*work)();
+    }
+  }
+
+  std::mutex mutex;
+  std::condition_variable changed;
+  std::deque<std::optional<std::function<void()>>> queue;  // an empty entry ends the thread
+  std::unique_ptr<EmulatedGraph> captured;                 // while capturing
+  std::thread thread;
+};
+
+struct EmulatedEvent {
+  using Clock = std::chrono::steady_clock;
+  std::mutex mutex;
+  std::condition_variable changed;
+  int n_pending = 0;
+  Clock::time_point at;
+};
+
+namespace {
+
+constexpr size_t kGuardBytes = 256;
+constexpr unsigned char kGuard = 0xa5, kNan = 0xff;
+constexpr size_t kMemoryBytes = size_t{4} << 30;
+
+// Device memory by address, and the streams that may use it.
+struct Device {
+  std::mutex mutex;
+  std::map<void*, size_t> sizes;
+  size_t n_used = 0;
+  std::set<EmulatedStream*> streams;
+};
+
+Device& TheDevice() {
+  static Device* const device = new Device;
+  return *device;
+}
+
+// As cudaFree does. A stream's own thread does not wait for itself.
+void SynchronizeDevice() {
+  std::set<EmulatedStream*> streams;
+  {
+    const std::lock_guard lock(TheDevice().mutex);
+    streams = TheDevice().streams;
+  }
+  for (EmulatedStream* const stream : streams) {
+    if (stream->thread.get_id() == std::this_thread::get_id()) return;
+  }
+  for (EmulatedStream* const stream : streams) cudaStreamSynchronize(stream);
+}
+
+unsigned char* Base(void* memory) { return static_cast<unsigned char*>(memory) - kGuardBytes; }
+
+void CheckGuards(void* memory, size_t bytes) {
+  const unsigned char* const before = Base(memory);
+  const unsigned char* const after = before + kGuardBytes + bytes;
+  for (size_t i = 0; i < kGuardBytes; ++i) {
+    if (before[i] == kGuard && after[i] == kGuard) continue;
+    std::fprintf(stderr, "a kernel wrote outside its %zu bytes of device memory\n", bytes);
+    std::abort();
+  }
+}
+
+}  // namespace
+
+EmulatedStream::EmulatedStream() : thread([this] { Run(); }) {
+  const std::lock_guard lock(TheDevice().mutex);
+  TheDevice().streams.insert(this);
+}
+EmulatedStream::~EmulatedStream() {
+  {
+    const std::lock_guard lock(TheDevice().mutex);
+    TheDevice().streams.erase(this);
+  }
+  Push(std::nullopt);
+  thread.join();
+}
+
+namespace simt {
+
+void Enqueue(cudaStream_t stream, std::function<void()> work) {
+  if (stream->captured != nullptr) {
+    stream->captured->calls.push_back(std::move(work));
+  } else {
+    stream->Push(std::move(work));
+  }
+}
+
+}  // namespace simt
+
+const char* cudaGetErrorString(cudaError_t error) {
+  return error == cudaErrorMemoryAllocation ? "out of memory" : "emulated error";
+}
+cudaError_t cudaGetLastError() { return cudaSuccess; }
+
+cudaError_t cudaGetDeviceCount(int* n) {
+  *n = 1;
+  return cudaSuccess;
+}
+cudaError_t cudaSetDevice(int device) { return device == 0 ? cudaSuccess : cudaErrorInvalidValue; }
+cudaError_t cudaGetDeviceProperties(cudaDeviceProp* properties, int) {
+  *properties = {};
+  std::snprintf(properties->name, sizeof(properties->name), "emulated");
+  properties->major = 9;
+  properties->multiProcessorCount = 2;
+  properties->totalGlobalMem = kMemoryBytes;
+  properties->sharedMemPerBlockOptin = size_t{227} << 10;
+  return cudaSuccess;
+}
+cudaError_t cudaMemGetInfo(size_t* free, size_t* total) {
+  Device& device = TheDevice();
+  const std::lock_guard lock(device.mutex);
+  *total = kMemoryBytes;
+  *free = kMemoryBytes - std::min(kMemoryBytes, device.n_used);
+  return cudaSuccess;
+}
+
+cudaError_t cudaMalloc(void** memory, size_t bytes) {
+  Device& device = TheDevice();
+  const std::lock_guard lock(device.mutex);
+  if (device.n_used + bytes > kMemoryBytes) return cudaErrorMemoryAllocation;
+  const size_t all = (bytes + 2 * kGuardBytes + 255) / 256 * 256;
+  auto* const base = static_cast<unsigned char*>(std::aligned_alloc(256, all));
+  if (base == nullptr) return cudaErrorMemoryAllocation;
+  std::memset(base, kGuard, all);
+  std::memset(base + kGuardBytes, kNan, bytes);
+  *memory = base + kGuardBytes;
+  device.sizes[*memory] = bytes;
+  device.n_used += bytes;
+  return cudaSuccess;
+}
+cudaError_t cudaFree(void* memory) {
+  if (memory == nullptr) return cudaSuccess;
+  SynchronizeDevice();
+  Device& device = TheDevice();
+  const std::lock_guard lock(device.mutex);
+  const auto at = device.sizes.find(memory);
+  if (at == device.sizes.end()) return cudaErrorInvalidValue;
+  CheckGuards(memory, at->second);
+  device.n_used -= at->second;
+  device.sizes.erase(at);
+  std::free(Base(memory));
+  return cudaSuccess;
+}
+cudaError_t cudaHostAlloc(void** memory, size_t bytes, unsigned) {
+  *memory = std::aligned_alloc(256, (bytes + 255) / 256 * 256);
+  return *memory != nullptr ? cudaSuccess : cudaErrorMemoryAllocation;
+}
+cudaError_t cudaFreeHost(void* memory) {
+  std::free(memory);
+  return cudaSuccess;
+}
+cudaError_t cudaMemcpyAsync(void* to, const void* from, size_t bytes, cudaMemcpyKind,
+                            cudaStream_t stream) {
+  simt::Enqueue(stream, [=] { std::memcpy(to, from, bytes); });
+  return cudaSuccess;
+}
+cudaError_t cudaMemsetAsync(void* memory, int value, size_t bytes, cudaStream_t stream) {
+  simt::Enqueue(stream, [=] { std::memset(memory, value, bytes); });
+  return cudaSuccess;
+}
+
+cudaError_t cudaStreamCreateWithFlags(cudaStream_t* stream, unsigned) {
+  *stream = new EmulatedStream;
+  return cudaSuccess;
+}
+cudaError_t cudaStreamDestroy(cudaStream_t stream) {
+  delete stream;
+  return cudaSuccess;
+}
+cudaError_t cudaStreamSynchronize(cudaStream_t stream) {
+  EmulatedEvent event;
+  cudaEventRecord(&event, stream);
+  return cudaEventSynchronize(&event);
+}
+
+cudaError_t cudaEventCreateWithFlags(cudaEvent_t* event, unsigned) {
+  *event = new EmulatedEvent;
+  return cudaSuccess;
+}
+cudaError_t cudaEventDestroy(cudaEvent_t event) {
+  delete event;
+  return cudaSuccess;
+}
+cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream) {
+  {
+    const std::lock_guard lock(event->mutex);
+    ++event->n_pending;
+  }
+  stream->Push([event] {
+    const std::lock_guard lock(event->mutex);
+    --event->n_pending;
+    event->at = EmulatedEvent::Clock::now();
+    event->changed.notify_all();
+  });
+  return cudaSuccess;
+}
+cudaError_t cudaEventSynchronize(cudaEvent_t event) {
+  std::unique_lock lock(event->mutex);
+  event->changed.wait(lock, [event] { return event->n_pending == 0; });
+  return cudaSuccess;
+}
+cudaError_t cudaEventElapsedTime(float* ms, cudaEvent_t start, cudaEvent_t end) {
+  *ms = std::chrono::duration<float, std::milli>(end->at - start->at).count();
+  return cudaSuccess;
+}
+
+cudaError_t cudaStreamBeginCapture(cudaStream_t stream, cudaStreamCaptureMode) {
+  stream->captured = std::make_unique<EmulatedGraph>();
+  return cudaSuccess;
+}
+cudaError_t cudaStreamEndCapture(cudaStream_t stream, cudaGraph_t* graph) {
+  *graph = stream->captured.release();
+  return cudaSuccess;
+}
+cudaError_t cudaGraphInstantiate(cudaGraphExec_t* executable, cudaGraph_t graph, unsigned) {
+  *executable = new EmulatedGraph(*graph);
+  return cudaSuccess;
+}
+cudaError_t cudaGraphLaunch(cudaGraphExec_t executable, cudaStream_t stream) {
+  for (const auto& call : executable->calls) stream->Push(call);
+  return cudaSuccess;
+}
+cudaError_t cudaGraphDestroy(cudaGraph_t graph) {
+  delete graph;
+  return cudaSuccess;
+}
+cudaError_t cudaGraphExecDestroy(cudaGraphExec_t executable) {
+  delete executable;
+  return cudaSuccess;
+}

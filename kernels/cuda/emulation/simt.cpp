@@ -1,0 +1,211 @@
+#include "kernels/cuda/emulation/simt.h"
+
+#include <setjmp.h>
+#include <sys/mman.h>
+#include <ucontext.h>
+
+#include <cstdio>
+#include <cstdlib>
+#include <memory>
+#include <mutex>
+#include <numeric>
+#include <random>
+#include <vector>
+
+dim3 threadIdx, blockIdx, blockDim, gridDim;
+
+namespace simt {
+namespace {
+
+constexpr size_t kStackBytes = size_t{256} << 10;
+
+[[noreturn]] void Fail(const char* what) {
+  std::fprintf(stderr, "emulated kernel, block (%u, %u, %u), thread (%u, %u, %u): %s\n", blockIdx.x,
+               blockIdx.y, blockIdx.z, threadIdx.x, threadIdx.y, threadIdx.z, what);
+  std::abort();
+}
+
+enum class State { kReady, kAtWarpBarrier, kAtBlockBarrier, kDone };
+
+// One thread of a block. The stack is kept for the threads of later blocks.
+struct Fiber {
+  ucontext_t context;
+  jmp_buf resume;
+  void* stack = nullptr;
+  bool started = false;
+  State state = State::kDone;
+  dim3 index;
+  uint64_t n_collectives = 0;
+};
+
+struct Warp {
+  // Two, as a lane may enter the next collective while others still read this one.
+  Exchange exchanges[2];
+};
+
+class Machine {
+ public:
+  static Machine& Get() {
+    static Machine machine;
+    return machine;
+  }
+
+  void Run(dim3 grid, dim3 block, size_t dynamic_shared_bytes,
+           const std::function<void()>& thread) {
+    const std::lock_guard lock(mutex_);
+    thread_ = &thread;
+    gridDim = grid;
+    blockDim = block;
+    n_threads_ = size_t{block.x} * block.y * block.z;
+    if (n_threads_ == 0 || n_threads_ > 1024) Fail("1 to 1024 threads make a block");
+    while (fibers_.size() < n_threads_) fibers_.push_back(NewFiber());
+    warps_.resize((n_threads_ + 31) / 32);
+    // 16 bytes more than asked for, so that the alignment is the one that hardware gives.
+    shared_.resize((dynamic_shared_bytes + 31) / 16);
+    for (unsigned z = 0; z < grid.z; ++z) {
+      for (unsigned y = 0; y < grid.y; ++y) {
+        for (unsigned x = 0; x < grid.x; ++x) {
+          blockIdx = dim3(x, y, z);
+          RunBlock();
+        }
+      }
+    }
+  }
+
+  void* shared() { return shared_.data(); }
+
+  void Yield(State state) {
+    Fiber& fiber = *current_;
+    fiber.state = state;
+    if (_setjmp(fiber.resume) == 0) _longjmp(scheduler_, 1);
+    threadIdx = fiber.index;
+  }
+
+  const Exchange& Collect(const void* value, size_t bytes) {
+    Fiber& fiber = *current_;
+    Exchange& exchange = warps_[ThreadOfBlock() / 32].exchanges[fiber.n_collectives++ % 2];
+    std::memcpy(exchange.lanes[Lane()], value, bytes);
+    Yield(State::kAtWarpBarrier);
+    return exchange;
+  }
+
+ private:
+  Machine() {
+    const char* const seed = std::getenv("STAGECOACH_SIMT_SEED");
+    random_.seed(seed != nullptr ? static_cast<unsigned>(std::atoi(seed)) : 1u);
+    order_.resize(1024);
+    std::iota(order_.begin(), order_.end(), 0u);
+  }
+
+  static std::unique_ptr<Fiber> NewFiber() {
+    auto fiber = std::make_unique<Fiber>();
+    fiber->stack = mmap(nullptr, kStackBytes, PROT_READ | PROT_WRITE,
+                        MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    if (fiber->stack == MAP_FAILED) Fail("no memory for a thread's stack");
+    return fiber;
+  }
+
+  // A fiber's life: one thread after another.
+  static void Live() {
+    Machine& machine = Get();
+    for (;;) {
+      threadIdx = machine.current_->index;
+      (*machine.thread_)();
+      machine.Yield(State::kDone);
+    }
+  }
+
+  void Resume(Fiber& fiber) {
+    current_ = &fiber;
+    if (_setjmp(scheduler_) != 0) return;
+    if (fiber.started) _longjmp(fiber.resume, 1);
+    fiber.started = true;
+    getcontext(&fiber.context);
+    fiber.context.uc_stack.ss_sp = fiber.stack;
+    fiber.context.uc_stack.ss_size = kStackBytes;
+    fiber.context.uc_link = nullptr;
+    makecontext(&fiber.context, &Machine::Live, 0);
+    setcontext(&fiber.context);
+  }
+
+  void RunBlock() {
+    std::shuffle(order_.begin(), order_.end(), random_);
+    for (size_t i = 0; i < n_threads_; ++i) {
+      Fiber& fiber = *fibers_[i];
+      fiber.state = State::kReady;
+      fiber.n_collectives = 0;
+      const auto t = static_cast<unsigned>(i);
+      fiber.index =
+          dim3(t % blockDim.x, t / blockDim.x % blockDim.y, t / (blockDim.x * blockDim.y));
+    }
+    for (;;) {
+      size_t n_done = 0;
+      for (size_t w = 0; w < warps_.size(); ++w) n_done += RunWarp((w + order_[0]) % warps_.size());
+      if (n_done == n_threads_) return;
+      // All others wait at the block's barrier.
+      if (n_done != 0) Fail("a thread has ended while others wait at __syncthreads");
+      for (size_t i = 0; i < n_threads_; ++i) fibers_[i]->state = State::kReady;
+    }
+  }
+
+  // Until every lane is done or at the block's barrier; the number of those done.
+  size_t RunWarp(size_t warp) {
+    const size_t first = warp * 32, n = std::min<size_t>(32, n_threads_ - first);
+    for (;;) {
+      for (size_t i = 0; i < 32; ++i) {
+        const size_t lane = order_[i] % 32;
+        if (lane < n && fibers_[first + lane]->state == State::kReady)
+          Resume(*fibers_[first + lane]);
+      }
+      // order_ is no permutation of the lanes: take those that it left out.
+      for (size_t lane = 0; lane < n; ++lane) {
+        if (fibers_[first + lane]->state == State::kReady) Resume(*fibers_[first + lane]);
+      }
+      size_t n_at_warp = 0, n_at_block = 0, n_done = 0;
+      for (size_t lane = 0; lane < n; ++lane) {
+        const State state = fibers_[first + lane]->state;
+        n_at_warp += state == State::kAtWarpBarrier ? 1 : 0;
+        n_at_block += state == State::kAtBlockBarrier ? 1 : 0;
+        n_done += state == State::kDone ? 1 : 0;
+      }
+      if (n_at_warp == 0) {
+        if (n_done != 0 && n_done != n && n_at_block != 0) {
+          Fail("a lane has ended while others wait at __syncthreads");
+        }
+        return n_done;
+      }
+      if (n_at_warp != n) Fail("not all lanes take part in a warp's collective");
+      for (size_t lane = 0; lane < n; ++lane) fibers_[first + lane]->state = State::kReady;
+    }
+  }
+
+  std::mutex mutex_;
+  std::mt19937 random_;
+  std::vector<unsigned> order_;
+  std::vector<std::unique_ptr<Fiber>> fibers_;
+  std::vector<Warp> warps_;
+  struct alignas(16) Shared {
+    std::byte bytes[16];
+  };
+  std::vector<Shared> shared_;
+  const std::function<void()>* thread_ = nullptr;
+  size_t n_threads_ = 0;
+  Fiber* current_ = nullptr;
+  jmp_buf scheduler_;
+};
+
+}  // namespace
+
+void RunGrid(dim3 grid, dim3 block, size_t dynamic_shared_bytes,
+             const std::function<void()>& thread) {
+  Machine::Get().Run(grid, block, dynamic_shared_bytes, thread);
+}
+
+void* DynamicShared() { return Machine::Get().shared(); }
+void BlockBarrier() { Machine::Get().Yield(State::kAtBlockBarrier); }
+void WarpBarrier() { Machine::Get().Yield(State::kAtWarpBarrier); }
+const Exchange& Collect(const void* value, size_t bytes) {
+  return Machine::Get().Collect(value, bytes);
+}
+
+}  // namespace simt

@@ -1,0 +1,267 @@
+#include <cublasLt.h>
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <compare>
+#include <iterator>
+#include <map>
+#include <vector>
+
+#include "common/check.h"
+#include "common/status.h"
+#include "kernels/cuda/device_buffer.h"
+#include "kernels/cuda/gemm.h"
+#include "kernels/cuda/gemm_trial.h"
+#include "kernels/cuda/skinny_gemm.h"
+
+namespace stagecoach::kernels::cuda {
+namespace {
+
+constexpr size_t kWorkspaceBytes = size_t{64} << 20;
+constexpr int kCandidates = 8;
+// Numbers of rows that stand for all when one way is to do for every number.
+constexpr int32_t kAnyRows[] = {1, 2, 3, 8, 17, 64, 100, 256, 1000, 4096, 16384};
+
+absl::Status ToStatus(cublasStatus_t status, const char* what) {
+  if (status == CUBLAS_STATUS_SUCCESS) return absl::OkStatus();
+  return absl::InternalError(
+      fmt::format("cuBLASLt: {}: {}", what, cublasLtGetStatusString(status)));
+}
+
+cudaDataType_t ToCuda(DType dtype) {
+  return dtype == DType::kF32 ? CUDA_R_32F : dtype == DType::kBF16 ? CUDA_R_16BF : CUDA_R_16F;
+}
+
+// One product as the library sees it: column-major, so y^T = w x^T.
+class Problem {
+ public:
+  Problem(const GemmArgs& args, int32_t n_rows) {
+    const auto m = static_cast<uint64_t>(args.w->rows), k = static_cast<uint64_t>(args.w->cols);
+    const auto n = static_cast<uint64_t>(n_rows);
+    SC_CHECK(cublasLtMatmulDescInit(&desc_, CUBLAS_COMPUTE_32F, CUDA_R_32F) ==
+             CUBLAS_STATUS_SUCCESS);
+    const cublasOperation_t transposed = CUBLAS_OP_T;
+    Set(CUBLASLT_MATMUL_DESC_TRANSA, transposed);
+    if (args.bias != nullptr) {
+      Set(CUBLASLT_MATMUL_DESC_EPILOGUE, CUBLASLT_EPILOGUE_BIAS);
+      Set(CUBLASLT_MATMUL_DESC_BIAS_POINTER, args.bias);
+    }
+    const auto layout = [](cublasLtMatrixLayout_t to, DType dtype, uint64_t rows, uint64_t cols) {
+      SC_CHECK(cublasLtMatrixLayoutInit(to, ToCuda(dtype), rows, cols,
+                                        static_cast<int64_t>(rows)) == CUBLAS_STATUS_SUCCESS);
+    };
+    layout(&w_, args.w->dtype, k, m);
+    layout(&x_, args.x.dtype, k, n);
+    layout(&y_, args.y.dtype, m, n);
+  }
+
+  cublasStatus_t Run(cublasLtHandle_t handle, const GemmArgs& args,
+                     const cublasLtMatmulAlgo_t& algo, void* workspace, cudaStream_t stream) {
+    const float one = 1, beta = args.add_to_y ? 1 : 0;
+    return cublasLtMatmul(handle, &desc_, &one, args.w->buffer.data.get(), &w_, args.x.data, &x_,
+                          &beta, args.y.data, &y_, args.y.data, &y_, &algo, workspace,
+                          kWorkspaceBytes, stream);
+  }
+
+  bool Supports(cublasLtHandle_t handle, const cublasLtMatmulAlgo_t& algo) {
+    cublasLtMatmulHeuristicResult_t result;
+    return cublasLtMatmulAlgoCheck(handle, &desc_, &w_, &x_, &y_, &y_, &algo, &result) ==
+               CUBLAS_STATUS_SUCCESS &&
+           result.workspaceSize <= kWorkspaceBytes;
+  }
+
+  std::vector<cublasLtMatmulAlgo_t> Candidates(cublasLtHandle_t handle, bool batch_invariant) {
+    cublasLtMatmulPreferenceOpaque_t preference;
+    SC_CHECK(cublasLtMatmulPreferenceInit(&preference) == CUBLAS_STATUS_SUCCESS);
+    const uint64_t workspace = kWorkspaceBytes;
+    SC_CHECK(cublasLtMatmulPreferenceSetAttribute(
+                 &preference, CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, &workspace,
+                 sizeof(workspace)) == CUBLAS_STATUS_SUCCESS);
+    if (batch_invariant) {
+      const uint32_t none = CUBLASLT_REDUCTION_SCHEME_NONE;
+      SC_CHECK(cublasLtMatmulPreferenceSetAttribute(&preference,
+                                                    CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK,
+                                                    &none, sizeof(none)) == CUBLAS_STATUS_SUCCESS);
+    }
+    cublasLtMatmulHeuristicResult_t found[kCandidates];
+    int n_found = 0;
+    // NOT_SUPPORTED is an empty list.
+    cublasLtMatmulAlgoGetHeuristic(handle, &desc_, &w_, &x_, &y_, &y_, &preference, kCandidates,
+                                   found, &n_found);
+    std::vector<cublasLtMatmulAlgo_t> algos;
+    for (int i = 0; i < n_found; ++i) {
+      if (found[i].state == CUBLAS_STATUS_SUCCESS) algos.push_back(found[i].algo);
+    }
+    return algos;
+  }
+
+ private:
+  template <typename T>
+  void Set(cublasLtMatmulDescAttributes_t attribute, const T& value) {
+    SC_CHECK(cublasLtMatmulDescSetAttribute(&desc_, attribute, &value, sizeof(value)) ==
+             CUBLAS_STATUS_SUCCESS);
+  }
+
+  cublasLtMatmulDescOpaque_t desc_;
+  cublasLtMatrixLayoutOpaque_t w_, x_, y_;
+};
+
+class CublasLtGemms final : public Gemms {
+ public:
+  CublasLtGemms(const Stream* stream, const GemmOptions& options)
+      : stream_(stream), options_(options), trial_(stream) {}
+  ~CublasLtGemms() override {
+    if (handle_ != nullptr) cublasLtDestroy(handle_);
+  }
+
+  absl::Status Init() {
+    SC_RETURN_IF_ERROR(ToStatus(cublasLtCreate(&handle_), "cannot start"));
+    SC_ASSIGN_OR_RETURN(workspace_, AllocateDevice(kWorkspaceBytes));
+    return absl::OkStatus();
+  }
+
+  absl::Status Run(const GemmArgs& args) override {
+    SC_CHECK(args.bias == nullptr || args.y.dtype == DType::kF32);
+    const Key key{args.w->rows,  args.w->cols,         args.x.dtype,          args.y.dtype,
+                  args.add_to_y, args.bias != nullptr, RowBucket(args.n_rows)};
+    auto way = ways_.find(key);
+    if (way == ways_.end() || (tuning_ && !way->second.tuned)) {
+      SC_ASSIGN_OR_RETURN(const Way found, FindWay(args, key.n_rows));
+      way = ways_.insert_or_assign(key, found).first;
+    }
+    return RunWay(args, way->second);
+  }
+
+  absl::Status SetTuning(bool on) override {
+    tuning_ = on;
+    return on ? trial_.Begin() : trial_.End();
+  }
+
+ private:
+  struct Key {
+    int32_t rows, cols;
+    DType x, y;
+    bool add_to_y, bias;
+    int32_t n_rows;  // bucket
+    auto operator<=>(const Key&) const = default;
+  };
+  struct Way {
+    bool skinny = false;
+    bool tuned = false;
+    cublasLtMatmulAlgo_t algo;  // unless skinny
+  };
+
+  absl::Status RunWay(const GemmArgs& args, const Way& way) {
+    if (way.skinny) {
+      const cudaError_t error = SkinnyGemm(*stream_, args);
+      return error == cudaSuccess ? absl::OkStatus()
+                                  : absl::InternalError(cudaGetErrorString(error));
+    }
+    return ToStatus(Problem(args, args.n_rows)
+                        .Run(handle_, args, way.algo, workspace_.data.get(), stream_->handle),
+                    "a product failed");
+  }
+
+  absl::StatusOr<Way> FindWay(const GemmArgs& args, int32_t bucket) {
+    if (options_.batch_invariant) return SameOrder(args, bucket);
+    std::vector<Way> ways = Ways(args, bucket);
+    if (bucket <= kMaxSkinnyRows && HasSkinnyGemm(args.x.dtype, args.w->dtype, args.w->cols)) {
+      ways.insert(ways.begin(), {.skinny = true, .tuned = tuning_});
+    }
+    if (ways.empty()) return NoWay(args);
+    return tuning_ ? Fastest(args, ways) : ways.front();
+  }
+
+  std::vector<Way> Ways(const GemmArgs& args, int32_t n_rows) const {
+    std::vector<Way> ways;
+    for (const cublasLtMatmulAlgo_t& algo :
+         Problem(args, n_rows).Candidates(handle_, options_.batch_invariant)) {
+      ways.push_back({.tuned = tuning_, .algo = algo});
+    }
+    return ways;
+  }
+
+  static absl::Status NoWay(const GemmArgs& args) {
+    return absl::UnimplementedError(
+        fmt::format("cuBLASLt has no product of {} rows with a matrix of {} x {}", args.n_rows,
+                    args.w->rows, args.w->cols));
+  }
+
+  absl::StatusOr<Way> Fastest(const GemmArgs& args, const std::vector<Way>& ways) {
+    const Way* best = nullptr;
+    float best_ms = 0;
+    for (const Way& way : ways) {
+      const absl::StatusOr<float> ms = trial_.MedianMs([&] { return RunWay(args, way); });
+      if (!ms.ok()) continue;  // not for this shape after all
+      if (best == nullptr || *ms < best_ms) {
+        best = &way;
+        best_ms = *ms;
+      }
+    }
+    if (best == nullptr) return absl::InternalError("cuBLASLt: every way to a product failed");
+    return *best;
+  }
+
+  // The standard way of a shape does for any number of rows; taken is the fastest of those that
+  // give its bits.
+  absl::StatusOr<Way> SameOrder(const GemmArgs& args, int32_t bucket) {
+    Key shape{args.w->rows,
+              args.w->cols,
+              args.x.dtype,
+              args.y.dtype,
+              args.add_to_y,
+              args.bias != nullptr,
+              0};
+    auto standard = standards_.find(shape);
+    if (standard == standards_.end()) {
+      std::vector<Way> ways = WaysOfAnyRows(args, bucket);
+      if (ways.empty()) return NoWay(args);
+      SC_ASSIGN_OR_RETURN(const Way way, tuning_ ? Fastest(args, ways) : ways.front());
+      standard = standards_.emplace(shape, way).first;
+    }
+    if (!tuning_) return standard->second;
+    std::vector<Way> same = {standard->second};
+    same.front().tuned = true;
+    for (const Way& way : Ways(args, bucket)) {
+      const absl::StatusOr<bool> equal = trial_.SameBits(
+          args, [&](const GemmArgs& trial) { return RunWay(trial, standard->second); },
+          [&](const GemmArgs& trial) { return RunWay(trial, way); });
+      if (equal.ok() && *equal) same.push_back(way);
+    }
+    return Fastest(args, same);
+  }
+
+  // Those that the library would take for `bucket` rows first.
+  std::vector<Way> WaysOfAnyRows(const GemmArgs& args, int32_t bucket) const {
+    std::vector<Way> ways;
+    for (const int32_t n_rows : {bucket, 256, 16, 1}) {
+      for (const Way& way : Ways(args, n_rows)) {
+        const auto supports = [&](int32_t rows) {
+          return Problem(args, rows).Supports(handle_, way.algo);
+        };
+        if (std::all_of(std::begin(kAnyRows), std::end(kAnyRows), supports)) ways.push_back(way);
+      }
+    }
+    return ways;
+  }
+
+  const Stream* const stream_;
+  const GemmOptions options_;
+  GemmTrial trial_;
+  cublasLtHandle_t handle_ = nullptr;
+  Buffer workspace_;
+  std::map<Key, Way> ways_;
+  std::map<Key, Way> standards_;  // of 0 rows
+  bool tuning_ = false;
+};
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<Gemms>> Gemms::Create(const Stream* stream,
+                                                     const GemmOptions& options) {
+  auto gemms = std::make_unique<CublasLtGemms>(stream, options);
+  SC_RETURN_IF_ERROR(gemms->Init());
+  return gemms;
+}
+
+}  // namespace stagecoach::kernels::cuda

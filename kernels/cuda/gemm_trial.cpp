@@ -1,0 +1,89 @@
+#include "kernels/cuda/gemm_trial.h"
+
+#include <algorithm>
+
+#include "common/status.h"
+#include "kernels/cuda/device_buffer.h"
+#include "kernels/cuda/gemm_trial_kernels.h"
+
+namespace stagecoach::kernels::cuda {
+namespace {
+
+constexpr int kRuns = 5;
+constexpr size_t kMoreThanCaches = size_t{128} << 20;
+
+}  // namespace
+
+GemmTrial::~GemmTrial() {
+  if (begin_ != nullptr) cudaEventDestroy(begin_);
+  if (end_ != nullptr) cudaEventDestroy(end_);
+}
+
+absl::Status GemmTrial::Begin() {
+  if (begin_ == nullptr) {
+    SC_RETURN_IF_ERROR(ToStatus(cudaEventCreateWithFlags(&begin_, 0), "no event"));
+    SC_RETURN_IF_ERROR(ToStatus(cudaEventCreateWithFlags(&end_, 0), "no event"));
+  }
+  SC_ASSIGN_OR_RETURN(cache_filler_, AllocateDevice(kMoreThanCaches));
+  SC_ASSIGN_OR_RETURN(n_different_, AllocateDevice(sizeof(uint32_t)));
+  return absl::OkStatus();
+}
+
+absl::Status GemmTrial::End() {
+  const absl::Status status =
+      ToStatus(cudaStreamSynchronize(stream_->handle), "a rehearsal failed");
+  cache_filler_ = x_ = y_ = other_y_ = n_different_ = Buffer{};
+  return status;
+}
+
+absl::StatusOr<float> GemmTrial::MedianMs(const std::function<absl::Status()>& run) {
+  SC_RETURN_IF_ERROR(run());
+  float ms[kRuns];
+  for (float& one : ms) {
+    cudaMemsetAsync(cache_filler_.data.get(), 1, cache_filler_.bytes, stream_->handle);
+    cudaEventRecord(begin_, stream_->handle);
+    SC_RETURN_IF_ERROR(run());
+    cudaEventRecord(end_, stream_->handle);
+    SC_RETURN_IF_ERROR(ToStatus(cudaEventSynchronize(end_), "a product failed"));
+    SC_RETURN_IF_ERROR(ToStatus(cudaEventElapsedTime(&one, begin_, end_), "no time"));
+  }
+  std::nth_element(ms, ms + kRuns / 2, ms + kRuns);
+  return ms[kRuns / 2];
+}
+
+absl::Status GemmTrial::Grow(Buffer* buffer, size_t bytes) {
+  if (buffer->bytes >= bytes) return absl::OkStatus();
+  *buffer = Buffer{};
+  SC_ASSIGN_OR_RETURN(*buffer, AllocateDevice(bytes));
+  return absl::OkStatus();
+}
+
+absl::StatusOr<bool> GemmTrial::SameBits(const GemmArgs& args, const Way& a, const Way& b) {
+  const int64_t n_x = int64_t{args.n_rows} * args.w->cols;
+  const int64_t n_y = int64_t{args.n_rows} * args.w->rows;
+  const size_t y_bytes = static_cast<size_t>(n_y) * DTypeBytes(args.y.dtype);
+  SC_RETURN_IF_ERROR(Grow(&x_, static_cast<size_t>(n_x) * DTypeBytes(args.x.dtype)));
+  SC_RETURN_IF_ERROR(Grow(&y_, y_bytes));
+  SC_RETURN_IF_ERROR(Grow(&other_y_, y_bytes));
+  const Act x(x_.data.get(), args.x.dtype);
+  SC_RETURN_IF_ERROR(ToStatus(FillRandom(*stream_, x, n_x, 1), "a rehearsal failed"));
+  GemmArgs trial = args;
+  trial.x = x;
+  trial.add_to_y = false;
+  trial.y = Act(y_.data.get(), args.y.dtype);
+  SC_RETURN_IF_ERROR(a(trial));
+  trial.y = Act(other_y_.data.get(), args.y.dtype);
+  SC_RETURN_IF_ERROR(b(trial));
+  auto* const n_different = n_different_.As<uint32_t>();
+  cudaMemsetAsync(n_different, 0, sizeof(uint32_t), stream_->handle);
+  SC_RETURN_IF_ERROR(ToStatus(CountDifferent(*stream_, y_.data.get(), other_y_.data.get(),
+                                             static_cast<int64_t>(y_bytes / 2), n_different),
+                              "a rehearsal failed"));
+  uint32_t different = 1;
+  cudaMemcpyAsync(&different, n_different, sizeof(different), cudaMemcpyDeviceToHost,
+                  stream_->handle);
+  SC_RETURN_IF_ERROR(ToStatus(cudaStreamSynchronize(stream_->handle), "a rehearsal failed"));
+  return different == 0;
+}
+
+}  // namespace stagecoach::kernels::cuda

@@ -1,0 +1,16 @@
+#pragma once
+
+#include <cstdint>
+
+#include "kernels/cuda/launch.h"
+#include "kernels/op_args.h"
+
+namespace stagecoach::kernels::cuda {
+
+// n values in (-1, 1), other ones for each seed.
+cudaError_t FillRandom(const Stream& stream, Act out, int64_t n, uint32_t seed);
+// *n_different += the number of 16-bit words of a that are not b's.
+cudaError_t CountDifferent(const Stream& stream, const void* a, const void* b, int64_t n_words,
+                           uint32_t* n_different);
+
+}  // namespace stagecoach::kernels::cuda

@@ -1,0 +1,41 @@
+#include "kernels/cuda/hopper/hopper_prefill.h"
+
+#include <algorithm>
+#include <iterator>
+
+#include "kernels/cuda/hopper/hopper_kernels.h"
+
+namespace stagecoach::kernels::cuda {
+namespace {
+
+struct Kernel {
+  int32_t head_dim;
+  bool with_softcap;
+  HopperKernel run;
+};
+
+const Kernel* Find(int32_t head_dim, bool with_softcap) {
+  static constexpr Kernel kKernels[] = {
+#define STAGECOACH_HOPPER_KERNEL(dim, softcap) {dim, softcap, &RunHopperPrefill<dim, softcap>},
+      STAGECOACH_HOPPER_KERNELS
+#undef STAGECOACH_HOPPER_KERNEL
+  };
+  const auto* const found =
+      std::find_if(std::begin(kKernels), std::end(kKernels), [&](const Kernel& kernel) {
+        return kernel.head_dim == head_dim && kernel.with_softcap == with_softcap;
+      });
+  return found == std::end(kKernels) ? nullptr : found;
+}
+
+}  // namespace
+
+int32_t HopperTileRows(DType dtype, int32_t head_dim, bool with_softcap) {
+  if (dtype != DType::kBF16 || Find(head_dim, with_softcap) == nullptr) return 0;
+  return head_dim == 64 ? 192 : 128;  // as FlashInfer has it
+}
+
+cudaError_t HopperPrefill(const Stream& stream, const AttentionArgs& args, const HopperPlan& plan) {
+  return Find(args.head_dim, args.softcap > 0)->run(stream, args, plan);
+}
+
+}  // namespace stagecoach::kernels::cuda

@@ -1,0 +1,77 @@
+// How kernels are launched: one parameter struct each, on a stream whose kernels overlap at their
+// borders.
+//
+// Programmatic dependent launch (sm_90 and later): a kernel's blocks come up while the kernel
+// before it drains, so that launch latency hides behind it and weights, which no kernel writes, can
+// be fetched early. The contract: every kernel calls LetNextStart() first and WaitForPrevious()
+// before it touches anything that an earlier kernel may have written or still reads, in every
+// block.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include "kernels/cuda/cuda_api.h"
+
+namespace stagecoach::kernels::cuda {
+
+struct Stream {
+  cudaStream_t handle = nullptr;
+  int32_t n_multiprocessors = 1;
+  bool overlaps = false;   // the device has programmatic dependent launch
+  bool is_hopper = false;  // and the instructions of compute capability 9.0a
+};
+
+struct LaunchShape {
+  dim3 grid;
+  dim3 block;
+  size_t shared_bytes = 0;  // dynamic
+};
+
+__device__ inline void LetNextStart() {
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
+  asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
+#endif
+}
+
+__device__ inline void WaitForPrevious() {
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
+  asm volatile("griddepcontrol.wait;" ::: "memory");
+#endif
+}
+
+// Launches kKernel(params). An empty grid is nothing to do.
+template <auto kKernel, typename Params>
+cudaError_t Launch(const Stream& stream, const LaunchShape& shape, const Params& params) {
+  if (shape.grid.x == 0 || shape.grid.y == 0 || shape.grid.z == 0) return cudaSuccess;
+#ifdef STAGECOACH_EMULATED_CUDA
+  simt::Enqueue(stream.handle, [shape, params] {
+    simt::RunGrid(shape.grid, shape.block, shape.shared_bytes, [&params] { kKernel(params); });
+  });
+  return cudaSuccess;
+#else
+  constexpr size_t kWithoutAsking = size_t{48} << 10;
+  static size_t allowed_bytes = kWithoutAsking;  // a process computes on one device
+  if (shape.shared_bytes > allowed_bytes) {
+    const cudaError_t error = cudaFuncSetAttribute(
+        kKernel, cudaFuncAttributeMaxDynamicSharedMemorySize, static_cast<int>(shape.shared_bytes));
+    if (error != cudaSuccess) return error;
+    allowed_bytes = shape.shared_bytes;
+  }
+  cudaLaunchAttribute overlap{};
+  overlap.id = cudaLaunchAttributeProgrammaticStreamSerialization;
+  overlap.val.programmaticStreamSerializationAllowed = 1;
+  cudaLaunchConfig_t config{};
+  config.gridDim = shape.grid;
+  config.blockDim = shape.block;
+  config.dynamicSmemBytes = shape.shared_bytes;
+  config.stream = stream.handle;
+  config.attrs = &overlap;
+  config.numAttrs = stream.overlaps ? 1 : 0;
+  return cudaLaunchKernelEx(&config, kKernel, params);
+#endif
+}
+
+__host__ __device__ constexpr int64_t CeilDiv(int64_t a, int64_t b) { return (a + b - 1) / b; }
+
+}  // namespace stagecoach::kernels::cuda

@@ -1,0 +1,168 @@
+#include "common/check.h"
+#include "kernels/cuda/dispatch.h"
+#include "kernels/cuda/rope_append.h"
+#include "kernels/cuda/warp.h"
+
+namespace stagecoach::kernels::cuda {
+namespace {
+
+constexpr int kMaxHeadDim = 512;
+constexpr int kWarpsPerBlock = 8;
+
+struct RopeParams {
+  void* qkv;
+  const int32_t *positions, *kv_slots;
+  const float *cos, *sin;  // null: no rotation
+  const float *q_norm, *k_norm;
+  void *k, *v;
+  int64_t n_items;  // tokens times heads
+  int32_t n_heads, n_kv_heads, head_dim, rotary_dim;
+  NormKind norm_kind;
+  float norm_eps;
+};
+
+// A part of a head in a warp's registers: piece i of a lane starts at element (i * 32 + lane) * kN.
+template <typename T, int kN, int kMaxElements>
+struct Head {
+  static constexpr int kPieces = kMaxElements / (kWarpThreads * kN);
+  float x[kPieces][kN];
+
+  __device__ static int Element(int piece) {
+    return (piece * kWarpThreads + static_cast<int>(threadIdx.x) % kWarpThreads) * kN;
+  }
+
+  __device__ void Load(const T* from, int first, int n) {
+#pragma unroll
+    for (int i = 0; i < kPieces; ++i) {
+      if (Element(i) < n) LoadFloats<kN>(from + first + Element(i), x[i]);
+    }
+  }
+  __device__ void Store(T* to, int first, int n) const {
+#pragma unroll
+    for (int i = 0; i < kPieces; ++i) {
+      if (Element(i) < n) StoreFloats<kN>(x[i], to + first + Element(i));
+    }
+  }
+  template <typename Each>
+  __device__ void ForEach(int n, const Each& each) {
+#pragma unroll
+    for (int i = 0; i < kPieces; ++i) {
+      if (Element(i) >= n) continue;
+#pragma unroll
+      for (int e = 0; e < kN; ++e) each(i, e, Element(i) + e);
+    }
+  }
+};
+
+// LayerNorm or RMS over the head's parts: [0, half), [half, 2 half), [2 half, head_dim)
+template <typename H>
+__device__ void NormParts(H (&parts)[3], const int (&sizes)[3], const int (&firsts)[3],
+                          const float* weight, const RopeParams& p) {
+  float sum = 0, square = 0;
+  if (p.norm_kind == NormKind::kLayerNorm) {
+#pragma unroll
+    for (int part = 0; part < 3; ++part) {
+      parts[part].ForEach(sizes[part], [&](int i, int e, int) { sum += parts[part].x[i][e]; });
+    }
+    sum = WarpSum(sum);
+  }
+  const float mean = sum / static_cast<float>(p.head_dim);
+#pragma unroll
+  for (int part = 0; part < 3; ++part) {
+    parts[part].ForEach(sizes[part], [&](int i, int e, int) {
+      const float x = parts[part].x[i][e] - mean;
+      square += x * x;
+    });
+  }
+  const float variance = WarpSum(square) / static_cast<float>(p.head_dim);
+  const float scale = 1.0f / sqrtf(variance + p.norm_eps);
+  const float weight_offset = p.norm_kind == NormKind::kRmsPlusOne ? 1.0f : 0.0f;
+#pragma unroll
+  for (int part = 0; part < 3; ++part) {
+    parts[part].ForEach(sizes[part], [&](int i, int e, int at) {
+      float& x = parts[part].x[i][e];
+      x = (x - mean) * scale * (weight[firsts[part] + at] + weight_offset);
+    });
+  }
+}
+
+template <typename T, int kN, int kMaxElements>
+__global__ void __launch_bounds__(kWarpsPerBlock* kWarpThreads) RopeKernel(const RopeParams p) {
+  LetNextStart();
+  WaitForPrevious();
+  const int64_t item = int64_t{blockIdx.x} * kWarpsPerBlock + threadIdx.x / kWarpThreads;
+  if (item >= p.n_items) return;
+  const int n_all = p.n_heads + 2 * p.n_kv_heads;
+  const int64_t token = item / n_all;
+  const int head = static_cast<int>(item % n_all);
+  const bool is_q = head < p.n_heads;
+  const bool is_v = head >= p.n_heads + p.n_kv_heads;
+  const float* const norm = is_q ? p.q_norm : is_v ? nullptr : p.k_norm;
+  if (is_q && norm == nullptr && p.cos == nullptr) return;
+  const int32_t slot = p.kv_slots[token];
+  if (!is_q && slot < 0) return;
+
+  T* const at = static_cast<T*>(p.qkv) + (token * n_all + head) * p.head_dim;
+  const int half = p.rotary_dim / 2;
+  const int sizes[3] = {half, half, p.head_dim - p.rotary_dim};
+  const int firsts[3] = {0, half, p.rotary_dim};
+  Head<T, kN, kMaxElements> parts[3];
+#pragma unroll
+  for (int part = 0; part < 3; ++part) parts[part].Load(at, firsts[part], sizes[part]);
+  if (norm != nullptr) NormParts(parts, sizes, firsts, norm, p);
+  if (p.cos != nullptr && !is_v) {
+    const int64_t row = int64_t{p.positions[token]} * half;
+    parts[0].ForEach(half, [&](int i, int e, int element) {
+      const float cos = p.cos[row + element], sin = p.sin[row + element];
+      const float a = parts[0].x[i][e], b = parts[1].x[i][e];
+      parts[0].x[i][e] = a * cos - b * sin;
+      parts[1].x[i][e] = b * cos + a * sin;
+    });
+  }
+  T* to = at;
+  if (!is_q) {
+    const int kv_head = is_v ? head - p.n_heads - p.n_kv_heads : head - p.n_heads;
+    const int64_t row = (int64_t{slot / kBlockTokens} * p.n_kv_heads + kv_head) * kBlockTokens +
+                        slot % kBlockTokens;
+    to = static_cast<T*>(is_v ? p.v : p.k) + row * p.head_dim;
+  }
+#pragma unroll
+  for (int part = 0; part < 3; ++part) parts[part].Store(to, firsts[part], sizes[part]);
+}
+
+}  // namespace
+
+cudaError_t RopeAppend(const Stream& stream, const RopeAppendArgs& args) {
+  SC_CHECK(args.qkv.dtype == args.kv.dtype && args.head_dim <= kMaxHeadDim);
+  const RopeTable* const rope = args.rope;
+  // Without rotation the halves are just halves.
+  const int32_t rotary_dim = rope != nullptr ? rope->rotary_dim : args.head_dim / 2 * 2;
+  RopeParams params{.qkv = args.qkv.data,
+                    .positions = args.positions,
+                    .kv_slots = args.kv_slots,
+                    .cos = rope != nullptr ? rope->cos : nullptr,
+                    .sin = rope != nullptr ? rope->sin : nullptr,
+                    .q_norm = args.q_norm,
+                    .k_norm = args.k_norm,
+                    .k = args.kv.k,
+                    .v = args.kv.v,
+                    .n_items = int64_t{args.n_tokens} * (args.n_heads + 2 * args.n_kv_heads),
+                    .n_heads = args.n_heads,
+                    .n_kv_heads = args.n_kv_heads,
+                    .head_dim = args.head_dim,
+                    .rotary_dim = rotary_dim,
+                    .norm_kind = args.norm_kind,
+                    .norm_eps = args.norm_eps};
+  const LaunchShape shape{
+      .grid = dim3(static_cast<unsigned>(CeilDiv(params.n_items, kWarpsPerBlock))),
+      .block = kWarpsPerBlock * kWarpThreads};
+  const bool by_two = rotary_dim % 4 == 0 && args.head_dim % 2 == 0;
+  return WithType(args.kv.dtype, [&](auto type) {
+    using T = decltype(type);
+    if (!by_two) return Launch<&RopeKernel<T, 1, kMaxHeadDim>>(stream, shape, params);
+    return args.head_dim <= 128 ? Launch<&RopeKernel<T, 2, 128>>(stream, shape, params)
+                                : Launch<&RopeKernel<T, 2, kMaxHeadDim>>(stream, shape, params);
+  });
+}
+
+}  // namespace stagecoach::kernels::cuda

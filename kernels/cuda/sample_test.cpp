@@ -1,0 +1,151 @@
+// Sampling on the device, against the reference.
+#include <catch2/generators/catch_generators.hpp>
+#include <limits>
+
+#include "kernels/cuda/testing/device_values.h"
+
+namespace stagecoach::kernels {
+namespace {
+
+constexpr float kInf = std::numeric_limits<float>::infinity();
+constexpr float kNan = std::numeric_limits<float>::quiet_NaN();
+constexpr int32_t kMostTop = 64;
+
+struct Drawn {
+  std::vector<SampledToken> tokens;
+  std::vector<std::vector<int32_t>> top_ids;
+  std::vector<std::vector<float>> top_logprobs;
+};
+
+// Each of `rows` over the same logits.
+Drawn SampleAll(Ops& ops, const std::vector<float>& logits, const std::vector<SampleRow>& rows,
+                int32_t* sampled = nullptr) {
+  std::vector<float> all;
+  for (size_t r = 0; r < rows.size(); ++r) all.insert(all.end(), logits.begin(), logits.end());
+  const Values on_device(ops, all);
+  const size_t n = rows.size();
+  const Buffer memory = *ops.AllocateHost(n * (sizeof(SampledToken) + kMostTop * 8));
+  auto* const out = memory.As<SampledToken>();
+  auto* const ids = reinterpret_cast<int32_t*>(out + n);
+  auto* const logprobs = reinterpret_cast<float*>(ids + n * kMostTop);
+  for (size_t r = 0; r < n; ++r) {
+    out[r] = {.top_ids = ids + r * kMostTop, .top_logprobs = logprobs + r * kMostTop};
+  }
+  ops.Sample({.logits = on_device.f32(),
+              .vocab = static_cast<int32_t>(logits.size()),
+              .rows = rows,
+              .out = {out, n},
+              .sampled = sampled});
+  REQUIRE(ops.Wait(ops.Mark()).ok());
+  Drawn drawn;
+  for (size_t r = 0; r < n; ++r) {
+    const auto n_top = static_cast<size_t>(std::max(rows[r].n_logprobs, 0));
+    drawn.tokens.push_back(out[r]);
+    drawn.top_ids.emplace_back(out[r].top_ids, out[r].top_ids + n_top);
+    drawn.top_logprobs.emplace_back(out[r].top_logprobs, out[r].top_logprobs + n_top);
+  }
+  return drawn;
+}
+
+void Compare(const std::vector<float>& logits, const std::vector<SampleRow>& rows) {
+  const auto ops = NewCudaOps();
+  const auto reference = MakeReferenceOps();
+  const Drawn mine = SampleAll(*ops, logits, rows), theirs = SampleAll(*reference, logits, rows);
+  for (size_t r = 0; r < rows.size(); ++r) {
+    INFO("row " << r << " of " << logits.size() << " tokens");
+    CHECK(mine.tokens[r].token == theirs.tokens[r].token);
+    CHECK(mine.top_ids[r] == theirs.top_ids[r]);
+    const auto close = [](float a, float b) { return a == b || std::abs(a - b) < 1e-4f; };
+    if (rows[r].n_logprobs >= 0) CHECK(close(mine.tokens[r].logprob, theirs.tokens[r].logprob));
+    for (size_t i = 0; i < mine.top_logprobs[r].size(); ++i) {
+      CHECK(close(mine.top_logprobs[r][i], theirs.top_logprobs[r][i]));
+    }
+  }
+}
+
+std::vector<SampleRow> Draws(SampleRow row, int n) {
+  std::vector<SampleRow> rows;
+  for (int i = 0; i < n; ++i) {
+    row.position = static_cast<uint64_t>(i);
+    rows.push_back(row);
+  }
+  return rows;
+}
+
+TEST_CASE("Sample: greedy, with equals, NaN and infinities") {
+  for (const auto& logits : std::vector<std::vector<float>>{{1, 3, 2, 3},
+                                                            {kNan, -5, kNan},
+                                                            {kNan, -kInf, kNan},
+                                                            {1, kInf, 2, kInf},
+                                                            {-0.0f, 0.0f},
+                                                            RandomFloats(5000, 1)}) {
+    Compare(logits, {{}, {.n_logprobs = 3}, {.temperature = 1}, {.temperature = 1, .top_k = 1}});
+  }
+}
+
+TEST_CASE("Sample: draws with every cut") {
+  const size_t vocab = GENERATE(5, 1001, 9000);
+  const float deviation = GENERATE(0.0f, 0.01f, 3.0f, 30.0f);
+  std::vector<float> logits = RandomFloats(vocab, 7, deviation);
+  for (float& logit : logits) logit = std::round(logit * 64) / 64;  // with equals
+  std::vector<SampleRow> rows;
+  for (const SampleRow& row : std::vector<SampleRow>{
+           {.temperature = 1},
+           {.temperature = 0.3f},
+           {.temperature = 5},
+           {.temperature = 1, .top_k = 3},
+           {.temperature = 1, .top_k = 100},
+           {.temperature = 1, .top_p = 0.9f},
+           {.temperature = 1, .top_p = 0},
+           {.temperature = 1, .min_p = 0.1f},
+           {.temperature = 2, .min_p = 1},
+           {.temperature = 1, .top_k = 50, .top_p = 0.8f, .min_p = 0.05f, .n_logprobs = 5}}) {
+    for (const SampleRow& draw : Draws(row, 4)) rows.push_back(draw);
+  }
+  Compare(logits, rows);
+}
+
+TEST_CASE("Sample: bias, forbidden ids, penalties, log-probabilities of the raw row") {
+  const std::vector<float> logits = RandomFloats(300, 3, 2.0f);
+  const std::vector<int32_t> bias_ids = {2, 299, -1, 300, 17}, forbidden = {5, 2, 1000};
+  const std::vector<float> bias_values = {20, -kInf, 1, 1, 19};
+  const std::vector<TokenCount> counts = {{17, 0}, {30, 2}, {31, 1}, {-4, 1}, {400, 1}};
+  std::vector<SampleRow> rows;
+  for (const bool greedy : {true, false}) {
+    for (const int32_t n_logprobs : {-1, 0, 20}) {
+      rows.push_back({.temperature = greedy ? 0.0f : 1.0f,
+                      .presence_penalty = 0.5f,
+                      .frequency_penalty = 1.5f,
+                      .repetition_penalty = 1.3f,
+                      .counts = counts,
+                      .forbidden = forbidden,
+                      .bias_ids = bias_ids,
+                      .bias_values = bias_values,
+                      .n_logprobs = n_logprobs});
+      rows.push_back({.temperature = greedy ? 0.0f : 1.0f,
+                      .bias_ids = bias_ids,
+                      .bias_values = bias_values,
+                      .n_logprobs = n_logprobs});
+    }
+  }
+  rows.push_back({.given_token = 7, .n_logprobs = 2});
+  rows.push_back({.given_token = 299, .n_logprobs = 0});
+  Compare(logits, rows);
+}
+
+TEST_CASE("Sample: more log-probabilities than the vocabulary has") {
+  Compare({1, 2, 3}, {{.n_logprobs = 5}, {.temperature = 1, .n_logprobs = 64}});
+}
+
+TEST_CASE("Sample: what was drawn is kept for the next step") {
+  const auto ops = NewCudaOps();
+  const Ids sampled(*ops, {-1, -1, -1, -1});
+  SampleAll(
+      *ops, {1, 2, 5, 3},
+      {{.slot = 2}, {.given_token = 1, .slot = 0, .n_logprobs = 0}, {.slot = -1}, {.slot = 3}},
+      sampled.data());
+  CHECK(sampled.Get() == std::vector<int32_t>{-1, -1, 2, 2});
+}
+
+}  // namespace
+}  // namespace stagecoach::kernels

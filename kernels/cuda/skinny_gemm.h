@@ -1,0 +1,43 @@
+// y = x w^T for few rows: bound by the bandwidth at which w is read, so tensor cores do the
+// arithmetic on what arrives in registers, and the next kernel's weights are on their way while
+// this one ends.
+#pragma once
+
+#include <cstdint>
+
+#include "kernels/cuda/launch.h"
+#include "kernels/op_args.h"
+
+namespace stagecoach::kernels::cuda {
+
+inline constexpr int32_t kMaxSkinnyRows = 16;
+
+// Whether there is such a kernel: 16-bit x and w of one type, a multiple of 32 inputs.
+bool HasSkinnyGemm(DType x, DType w, int32_t cols);
+
+// As Ops::Gemm, for up to kMaxSkinnyRows rows. REQUIRES: HasSkinnyGemm; y float32 or as x.
+cudaError_t SkinnyGemm(const Stream& stream, const GemmArgs& args);
+
+// Rows of several matrices at once (mixture of experts). Pointers are to device memory.
+struct RowGroup {
+  int32_t matrix;     // of `weights`
+  int32_t first_row;  // of the rows in order
+  int32_t n_rows;     // at most kMaxSkinnyRows
+};
+struct GroupedGemmArgs {
+  const void* x;
+  DType dtype;                 // of x and the weights
+  const void* const* weights;  // [matrices] of [rows, cols]
+  int32_t rows, cols;
+  const RowGroup* groups;   // [n_groups]
+  const int32_t* n_groups;  // [1]
+  int32_t max_groups;       // on the host
+  const int32_t* x_rows;    // row of x of each row, divided by x_divisor; null: itself
+  int32_t x_divisor;
+  const int32_t* y_rows;  // row of y of each row; null: itself
+  Act y;                  // [., rows]: of `dtype`, or float32
+};
+// Any dtype and shape; float32 and odd widths by a plain kernel.
+cudaError_t GroupedGemm(const Stream& stream, const GroupedGemmArgs& args);
+
+}  // namespace stagecoach::kernels::cuda

@@ -1,0 +1,22 @@
+// The device that a worker computes on.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+
+#include "absl/status/statusor.h"
+#include "kernels/ops.h"
+
+namespace stagecoach::worker {
+
+struct DeviceOptions {
+  std::string device = "cpu";  // or "cuda", or "cuda:N"
+  int32_t n_threads = 1;       // of a CPU
+  bool batch_invariant = false;
+};
+
+// INVALID_ARGUMENT: no such device, or this build has no kernels for it.
+absl::StatusOr<std::unique_ptr<kernels::Ops>> MakeOps(const DeviceOptions& options);
+
+}  // namespace stagecoach::worker
