@@ -6,6 +6,7 @@
 
 #include <cstdlib>
 
+#include "absl/synchronization/mutex.h"
 #include "common/check.h"
 
 namespace stagecoach {
@@ -21,6 +22,10 @@ void ExitWithParent() {
   // The parent may have died before the call above: then init, or a subreaper, is the parent by
   // now.
   if (getppid() != parent || parent == 1) std::_Exit(1);
+}
+
+void StopTrackingLockOrder() {
+  absl::SetMutexDeadlockDetectionMode(absl::OnDeadlockCycle::kIgnore);
 }
 
 ShutdownSignals::ShutdownSignals() {

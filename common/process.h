@@ -9,6 +9,11 @@ namespace stagecoach {
 // Exits at once if the parent is gone already.
 void ExitWithParent();
 
+// Debian builds Abseil with its checks, and gRPC locks Abseil's mutexes: without this call every
+// lock of the process enters its order into one global graph, under one spin lock. Call it first
+// thing in a program that serves.
+void StopTrackingLockOrder();
+
 // Takes SIGTERM and SIGINT out of their asynchronous life: construct one first thing in main,
 // before any thread, and Wait() for them where it suits. SIGPIPE is ignored as well: a vanished
 // peer is an error code, not a death.

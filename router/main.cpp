@@ -293,6 +293,7 @@ std::string ErrorText(const absl::Status& status) {
 
 int main(int argc, char** argv) {
   using namespace stagecoach;
+  StopTrackingLockOrder();
   ShutdownSignals signals;
   router::Flags flags;
   CLI::App app("Serves a model over the workers that hold its pipeline stages.",

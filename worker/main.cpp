@@ -106,6 +106,7 @@ int Serve(const Flags& flags, ShutdownSignals& signals) {
 }
 
 int Main(int argc, char** argv) {
+  StopTrackingLockOrder();
   ShutdownSignals signals;
   Flags flags;
   CLI::App app(

@@ -7,6 +7,8 @@ machine (tests/bench/build_llama_cpp.sh). Ours is measured through the server, b
   prefill       one prompt of 512 random tokens: tokens over the time to the first token
   decode        128 tokens after a short prompt, one request: 1 / the mean time between tokens
   decode of 16  16 requests at once: 16 / the mean time between tokens
+  read share    for a folder's weights: bytes that a token of `decode` reads, times the rate, over the read bandwidth
+                measured before and after it (kernels_cpu_bench). The embedding table must be the head as well.
 """
 import argparse
 import datetime
@@ -14,6 +16,7 @@ import json
 import os
 import pathlib
 import platform
+import re
 import statistics
 import subprocess
 import sys
@@ -21,7 +24,7 @@ import sys
 ROOT = pathlib.Path(__file__).parents[2]
 sys.path.insert(0, str(ROOT / "tests" / "cluster"))
 
-from harness import STAGECOACH, Cluster  # noqa: E402
+from harness import BIN_DIR, STAGECOACH, Cluster  # noqa: E402
 
 PREFILL, DECODE, BATCH = 512, 128, 16
 
@@ -32,10 +35,25 @@ def ours(address, batch, inputs, outputs):
     return json.loads(subprocess.run(command, check=True, capture_output=True, text=True).stdout)
 
 
-def measure_ours(address):
-    return {"prefill": PREFILL / ours(address, 1, PREFILL, 1)["ttft_ms"]["p50"] * 1e3,
-            "decode": 1e3 / ours(address, 1, 8, DECODE + 1)["tpot_ms"]["mean"],
-            "decode of 16": BATCH * 1e3 / ours(address, BATCH, 8, DECODE + 1)["tpot_ms"]["mean"]}
+def read_bandwidth(threads):
+    """In bytes a second, the median of a second."""
+    command = [BIN_DIR / "kernels_cpu_bench", "--threads", str(threads), "--only", "bandwidth"]
+    said = subprocess.run(command, check=True, capture_output=True, text=True).stdout
+    return float(re.search(r"median ([\d.]+) GB/s", said)[1]) * 1e9
+
+
+def measure_ours(address, threads, weights):
+    def rate_of_one():
+        return 1e3 / ours(address, 1, 8, DECODE + 1)["tpot_ms"]["mean"]
+    rates = {"prefill": PREFILL / ours(address, 1, PREFILL, 1)["ttft_ms"]["p50"] * 1e3}
+    if weights:
+        before = read_bandwidth(threads)
+        rates["decode"] = rate_of_one()
+        rates["read share"] = weights * rates["decode"] / statistics.mean([before, read_bandwidth(threads)])
+    else:
+        rates["decode"] = rate_of_one()
+    rates["decode of 16"] = BATCH * 1e3 / ours(address, BATCH, 8, DECODE + 1)["tpot_ms"]["mean"]
+    return rates
 
 
 def measure_theirs(directory, model, threads):
@@ -63,18 +81,27 @@ def main():
         name, paths = entry.split("=", 1)
         mine, peer = paths.split(",")
         rates = {"ours": [], "theirs": []}
+        weights = sum(file.stat().st_size for file in pathlib.Path(mine).glob("*.safetensors"))
         with Cluster(mine, stages=1, flags=["--threads-per-worker", str(args.threads)]) as cluster:
-            measure_ours(cluster.grpc)  # first touches of memory are not what is asked
+            measure_ours(cluster.grpc, args.threads, weights)  # first touches of memory are not what is asked
             for _ in range(args.rounds):
-                rates["ours"].append(measure_ours(cluster.grpc))
+                rates["ours"].append(measure_ours(cluster.grpc, args.threads, weights))
                 rates["theirs"].append(measure_theirs(args.peer_bin, peer, args.threads))
+        lines = []
         for what in rates["ours"][0]:
-            value, reference = (statistics.median(r[what] for r in rates[who]) for who in ("ours", "theirs"))
-            line = {"name": f"{what}/{name}", "value": round(value, 1), "unit": "tok/s",
-                    "reference": f"llama.cpp, {round(reference, 1)} tok/s", "ratio": round(value / reference, 3),
-                    "machine": f"{os.cpu_count()} cores, {platform.machine()}",
-                    "date": datetime.date.today().isoformat(), "commit": commit.stdout.strip(),
-                    "command": f"tests/bench/cpu_peer.py --threads {args.threads} --rounds {args.rounds}"}
+            value = statistics.median(r[what] for r in rates["ours"])
+            if what == "read share":
+                line = {"value": round(value, 3), "unit": "1", "reference": "read bandwidth before and after each run",
+                        "ratio": round(value, 3)}
+            else:
+                peer_rate = statistics.median(r[what] for r in rates["theirs"])
+                line = {"value": round(value, 1), "unit": "tok/s", "reference": f"llama.cpp, {round(peer_rate, 1)} tok/s",
+                        "ratio": round(value / peer_rate, 3)}
+            lines.append({"name": f"{what}/{name}"} | line)
+        for line in lines:
+            line |= {"machine": f"{os.cpu_count()} cores, {platform.machine()}",
+                     "date": datetime.date.today().isoformat(), "commit": commit.stdout.strip(),
+                     "command": f"tests/bench/cpu_peer.py --threads {args.threads} --rounds {args.rounds}"}
             print(json.dumps(line), flush=True)
             if args.out:
                 with args.out.open("a") as out:

@@ -2,7 +2,7 @@
 // bandwidth, compute-bound ones of its peak multiply-adds. Every result is checked before it is
 // timed. Shapes: Gemma-3-270M.
 //
-//   kernels_cpu_bench [--threads N] [--seconds S] [--only gemm|attention|sample]
+//   kernels_cpu_bench [--threads N] [--seconds S] [--only gemm|attention|sample|bandwidth]
 #include <fmt/format.h>
 
 #include <CLI/CLI.hpp>
@@ -221,6 +221,19 @@ void BenchSample(const Bench& bench, const char* name, float deviation, const Sa
   fmt::print("sample {:<28} {:8.3f} ms a row of {}\n", name, seconds * 1e3, kVocab);
 }
 
+// What reading 512 MiB at a time reaches, for as long as asked: the yardstick of a whole decode
+// step.
+void BenchBandwidth(const Bench& bench) {
+  ReadOnce(bench.pool);  // makes the buffer
+  std::vector<double> passes;
+  const auto end =
+      std::chrono::steady_clock::now() + std::chrono::duration<double>(bench.seconds_each);
+  while (std::chrono::steady_clock::now() < end) passes.push_back(ReadOnce(bench.pool));
+  std::ranges::sort(passes);
+  fmt::print("read bandwidth: median {:.1f} GB/s, best {:.1f}\n", passes[passes.size() / 2] * 1e-9,
+             passes.back() * 1e-9);
+}
+
 int Main(int argc, char** argv) {
   CLI::App app("Speed of the CPU kernels");
   int32_t n_threads = 0;
@@ -228,13 +241,14 @@ int Main(int argc, char** argv) {
   std::string only;
   app.add_option("--threads", n_threads, "threads; 0: one a core")->capture_default_str();
   app.add_option("--seconds", seconds, "time for each measurement")->capture_default_str();
-  app.add_option("--only", only, "gemm, attention or sample");
+  app.add_option("--only", only, "gemm, attention, sample or bandwidth");
   CLI11_PARSE(app, argc, argv);
   auto ops = MakeCpuOps({.n_threads = n_threads});
   ThreadPool pool(n_threads > 0 ? n_threads
                                 : static_cast<int>(std::thread::hardware_concurrency()));
   const Bench bench{*ops, pool, seconds};
   fmt::print("{}\n", ops->Describe());
+  if (only == "bandwidth") BenchBandwidth(bench);
   if (only.empty() || only == "gemm") {
     using enum gguf::TensorType;
     for (const gguf::TensorType type : {kBF16, kQ8_0}) BenchGemm(bench, 262144, 640, type);

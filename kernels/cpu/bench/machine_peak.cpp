@@ -72,7 +72,7 @@ double SecondsOf(const auto& work) {
 
 }  // namespace
 
-double ReadBandwidth(ThreadPool& pool) {
+double ReadOnce(ThreadPool& pool) {
   constexpr size_t kBytes = size_t{512} << 20, kPiece = size_t{1} << 20;
   static const Buffer buffer = [] {
     auto allocated = AllocateCpu(kBytes);
@@ -81,17 +81,19 @@ double ReadBandwidth(ThreadPool& pool) {
     return *std::move(allocated);
   }();
   std::vector<uint64_t> sums(kBytes / kPiece);
-  double best = 0;
-  for (int pass = 0; pass < 5; ++pass) {
-    const double seconds = SecondsOf([&] {
-      pool.Run(sums.size(), [&](size_t i, int) {
-        sums[i] =
-            HWY_DYNAMIC_DISPATCH(SumWords)(buffer.As<uint64_t>() + i * (kPiece / 8), kPiece / 8);
-      });
+  const double seconds = SecondsOf([&] {
+    pool.Run(sums.size(), [&](size_t i, int) {
+      sums[i] =
+          HWY_DYNAMIC_DISPATCH(SumWords)(buffer.As<uint64_t>() + i * (kPiece / 8), kPiece / 8);
     });
-    best = std::max(best, kBytes / seconds);
-  }
+  });
   SC_CHECK(sums[0] == kPiece / 8);
+  return kBytes / seconds;
+}
+
+double ReadBandwidth(ThreadPool& pool) {
+  double best = 0;
+  for (int pass = 0; pass < 5; ++pass) best = std::max(best, ReadOnce(pool));
   return best;
 }
 

@@ -6,7 +6,9 @@
 
 namespace stagecoach::kernels {
 
-// Bytes a second of `pool` reading a buffer far larger than the caches; the best of several passes.
+// Bytes a second of `pool` reading a buffer far larger than the caches, once: 512 MiB.
+double ReadOnce(ThreadPool& pool);
+// The best of several passes.
 double ReadBandwidth(ThreadPool& pool);
 
 // Floating-point operations a second of independent multiply-adds on all threads, 2 an element,
