@@ -10,7 +10,7 @@
 
 namespace stagecoach::kernels {
 
-// Between kernels the workers spin for some tens of microseconds, which covers the gaps within a
+// Between kernels the workers spin for about a hundred microseconds, which covers the gaps within a
 // step, then sleep. One thread at a time calls Run.
 class ThreadPool {
  public:
