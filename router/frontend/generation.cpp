@@ -128,6 +128,7 @@ void Generation::AddToken(Choice& choice, const Event& event) {
   if (n_completion_tokens_ == 0) {
     ttft_ms_ = Milliseconds(event.time - arrival_).count();
     services_.metrics->ObserveFirstToken(ttft_ms_ / 1000);
+    services_.metrics->ObserveQueue(event.times.queue_ms / 1000);
   }
   if (choice.last_token_time != Clock::time_point{}) {
     services_.metrics->ObserveInterToken(Seconds(event.time - choice.last_token_time).count());

@@ -7,22 +7,30 @@
 #include <chrono>
 #include <utility>
 
+#include "router/scheduler/kv_blocks.h"
 #include "router/scheduler/scheduler.h"
 
 namespace stagecoach::router {
 namespace {
 
 constexpr auto kSnapshotTimeout = std::chrono::seconds(1);
+// The one scheduler of this process; a label that vLLM's dashboards group by.
+constexpr const char* kEngine = "0";
 
+// Those of vLLM, whose names these are: quantiles over servers of both kinds need the same ones.
 const prometheus::Histogram::BucketBoundaries kFirstTokenBuckets = {
-    0.001, 0.005, 0.01, 0.02, 0.04, 0.06, 0.08, 0.1,  0.25, 0.5,
-    0.75,  1.0,   2.5,  5.0,  7.5,  10.0, 20.0, 40.0, 80.0};
+    0.001, 0.005, 0.01, 0.02, 0.04, 0.06, 0.08, 0.1,  0.25, 0.5,   0.75,
+    1.0,   2.5,   5.0,  7.5,  10.0, 20.0, 40.0, 80.0, 160., 640.0, 2560.0};
 const prometheus::Histogram::BucketBoundaries kInterTokenBuckets = {
-    0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.075, 0.1, 0.15,
-    0.2,   0.3,    0.4,   0.5,  0.75,  1.0,  2.5,   5.0, 10.0};
-const prometheus::Histogram::BucketBoundaries kE2eBuckets = {
-    0.1,  0.3,  0.5,  0.8,  1.0,  1.5,  2.0,   2.5,   5.0,   10.0,
-    15.0, 20.0, 30.0, 40.0, 50.0, 60.0, 120.0, 240.0, 480.0, 960.0};
+    0.01, 0.025, 0.05, 0.075, 0.1, 0.15, 0.2, 0.3,  0.4, 0.5,
+    0.75, 1.0,   2.5,  5.0,   7.5, 10.,  20., 40.0, 80.0};
+const prometheus::Histogram::BucketBoundaries kRequestBuckets = {
+    0.3,  0.5,  0.8,  1.0,  1.5,  2.0,   2.5,   5.0,   10.0,   15.0,  20.0,
+    30.0, 40.0, 50.0, 60.0, 120., 240.0, 480.0, 960.0, 1920.0, 7680.0};
+// A GPU gives a token in less than vLLM's first bucket holds.
+const prometheus::Histogram::BucketBoundaries kFineInterTokenBuckets = {
+    0.001, 0.002, 0.003, 0.004, 0.006, 0.008, 0.01, 0.015, 0.02, 0.03,
+    0.04,  0.06,  0.08,  0.1,   0.15,  0.2,   0.3,  0.5,   1.0,  2.5};
 
 prometheus::MetricFamily Family(std::string name, std::string help, prometheus::MetricType type) {
   prometheus::MetricFamily family;
@@ -36,7 +44,7 @@ prometheus::MetricFamily Family(std::string name, std::string help, prometheus::
 
 RouterMetrics::RouterMetrics(const std::string& model_name)
     : registry_(std::make_shared<prometheus::Registry>()) {
-  const prometheus::Labels labels = {{"model_name", model_name}};
+  const prometheus::Labels labels = {{"model_name", model_name}, {"engine", kEngine}};
   const auto histogram = [&](const char* name, const char* help, const auto& buckets) {
     return &prometheus::BuildHistogram()
                 .Name(name)
@@ -50,8 +58,13 @@ RouterMetrics::RouterMetrics(const std::string& model_name)
                 kFirstTokenBuckets);
   inter_token_ = histogram("vllm:inter_token_latency_seconds", "Between two tokens of one choice",
                            kInterTokenBuckets);
+  fine_inter_token_ =
+      histogram("stagecoach_inter_token_seconds",
+                "Between two tokens of one choice, in finer steps", kFineInterTokenBuckets);
+  queue_ = histogram("vllm:request_queue_time_seconds",
+                     "From a request's arrival in the queue to its first step", kRequestBuckets);
   e2e_ = histogram("vllm:e2e_request_latency_seconds", "From a request's arrival to its end",
-                   kE2eBuckets);
+                   kRequestBuckets);
   auto& ends = prometheus::BuildCounter()
                    .Name("vllm:request_success_total")
                    .Help("Requests that ended, by reason")
@@ -67,7 +80,12 @@ void RouterMetrics::ObserveFirstToken(double seconds) const {
   time_to_first_token_->Observe(seconds);
 }
 
-void RouterMetrics::ObserveInterToken(double seconds) const { inter_token_->Observe(seconds); }
+void RouterMetrics::ObserveQueue(double seconds) const { queue_->Observe(seconds); }
+
+void RouterMetrics::ObserveInterToken(double seconds) const {
+  inter_token_->Observe(seconds);
+  fine_inter_token_->Observe(seconds);
+}
 
 void RouterMetrics::ObserveEnd(End end, double e2e_seconds) const {
   ends_[static_cast<int>(end)]->Increment();
@@ -92,7 +110,7 @@ std::vector<prometheus::MetricFamily> SchedulerCollector::Collect() const {
   std::vector<prometheus::MetricFamily> families;
   const auto metric = [&](std::vector<prometheus::ClientMetric::Label> labels = {}) {
     prometheus::ClientMetric one;
-    one.label = {{"model_name", model_name_}};
+    one.label = {{"model_name", model_name_}, {"engine", kEngine}};
     one.label.insert(one.label.end(), labels.begin(), labels.end());
     return one;
   };
@@ -108,12 +126,30 @@ std::vector<prometheus::MetricFamily> SchedulerCollector::Collect() const {
   };
   gauge("vllm:num_requests_running", "Sequences that hold KV blocks", snapshot.running);
   gauge("vllm:num_requests_waiting", "Sequences not yet admitted", snapshot.waiting);
+  families.push_back(Family("stagecoach_queue_requests",
+                            "Sequences not yet admitted, by priority: high is below 0, low above",
+                            prometheus::MetricType::Gauge));
+  const auto queue = [&](const char* priority, int32_t n) {
+    families.back().metric.push_back(metric({{"priority", priority}}));
+    families.back().metric.back().gauge.value = n;
+  };
+  queue("high", snapshot.waiting_high);
+  queue("normal", snapshot.waiting - snapshot.waiting_high - snapshot.waiting_low);
+  queue("low", snapshot.waiting_low);
+  uint64_t n_blocks = 0;
   double usage = 0;
   for (const auto& group : snapshot.kv) {
+    n_blocks += group.total_blocks;
     if (group.total_blocks == 0) continue;
     usage = std::max(usage, 1.0 - double(group.free_blocks) / double(group.total_blocks));
   }
   gauge("vllm:kv_cache_usage_perc", "Used share of the fullest KV group, 0 to 1", usage);
+  families.push_back(
+      Family("vllm:cache_config_info", "Of the KV cache; always 1", prometheus::MetricType::Gauge));
+  families.back().metric.push_back(metric({{"block_size", fmt::format("{}", kBlockTokens)},
+                                           {"num_gpu_blocks", fmt::format("{}", n_blocks)},
+                                           {"enable_prefix_caching", "False"}}));
+  families.back().metric.back().gauge.value = 1;
   counter("vllm:prompt_tokens_total", "Prompt tokens computed", snapshot.prompt_tokens);
   counter("vllm:generation_tokens_total", "Tokens generated", snapshot.generated_tokens);
   counter("vllm:num_preemptions_total", "Sequences preempted", snapshot.preemptions);

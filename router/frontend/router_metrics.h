@@ -27,6 +27,7 @@ class RouterMetrics {
   explicit RouterMetrics(const std::string& model_name);
 
   void ObserveFirstToken(double seconds) const;
+  void ObserveQueue(double seconds) const;
   void ObserveInterToken(double seconds) const;
   void ObserveEnd(End end, double e2e_seconds) const;
 
@@ -36,6 +37,8 @@ class RouterMetrics {
   std::shared_ptr<prometheus::Registry> registry_;
   prometheus::Histogram* time_to_first_token_;
   prometheus::Histogram* inter_token_;
+  prometheus::Histogram* fine_inter_token_;
+  prometheus::Histogram* queue_;
   prometheus::Histogram* e2e_;
   prometheus::Counter* ends_[3];
 };

@@ -25,12 +25,16 @@ TEST_CASE("the scheduler's numbers are on the page until it goes") {
   SchedulerCollector collector(scheduler.get(), "m");
   const std::string page = prometheus::TextSerializer().Serialize(collector.Collect());
   for (const char* line :
-       {"vllm:num_requests_running{model_name=\"m\"} 0",
-        "vllm:num_requests_waiting{model_name=\"m\"} 0",
-        "vllm:kv_cache_usage_perc{model_name=\"m\"} 0", "# TYPE vllm:prompt_tokens_total counter",
-        "vllm:generation_tokens_total{model_name=\"m\"} 0",
-        "vllm:num_preemptions_total{model_name=\"m\"} 0",
-        "stagecoach_kv_blocks{model_name=\"m\",window=\"64\",state=\"free\"} 100"}) {
+       {"vllm:num_requests_running{model_name=\"m\",engine=\"0\"} 0",
+        "vllm:num_requests_waiting{model_name=\"m\",engine=\"0\"} 0",
+        "stagecoach_queue_requests{model_name=\"m\",engine=\"0\",priority=\"high\"} 0",
+        "vllm:cache_config_info{model_name=\"m\",engine=\"0\",block_size=\"16\",num_gpu_blocks="
+        "\"300\",",
+        "vllm:kv_cache_usage_perc{model_name=\"m\",engine=\"0\"} 0",
+        "# TYPE vllm:prompt_tokens_total counter",
+        "vllm:generation_tokens_total{model_name=\"m\",engine=\"0\"} 0",
+        "vllm:num_preemptions_total{model_name=\"m\",engine=\"0\"} 0",
+        "stagecoach_kv_blocks{model_name=\"m\",engine=\"0\",window=\"64\",state=\"free\"} 100"}) {
     Contains(page, line);
   }
   collector.Detach();
@@ -40,13 +44,19 @@ TEST_CASE("the scheduler's numbers are on the page until it goes") {
 TEST_CASE("latencies and ends are counted") {
   const RouterMetrics metrics("m");
   metrics.ObserveFirstToken(0.02);
-  metrics.ObserveInterToken(0.01);
+  metrics.ObserveQueue(0.4);
+  metrics.ObserveInterToken(0.003);
   metrics.ObserveEnd(RouterMetrics::End::kStop, 1.0);
   const std::string page = prometheus::TextSerializer().Serialize(metrics.collectable()->Collect());
-  Contains(page, "vllm:time_to_first_token_seconds_count{model_name=\"m\"} 1");
-  Contains(page, "vllm:inter_token_latency_seconds_count{model_name=\"m\"} 1");
-  Contains(page, "vllm:e2e_request_latency_seconds_count{model_name=\"m\"} 1");
-  Contains(page, "vllm:request_success_total{model_name=\"m\",finished_reason=\"stop\"} 1");
+  Contains(page, "vllm:time_to_first_token_seconds_count{engine=\"0\",model_name=\"m\"} 1");
+  Contains(page, "vllm:inter_token_latency_seconds_count{engine=\"0\",model_name=\"m\"} 1");
+  Contains(page,
+           "stagecoach_inter_token_seconds_bucket{engine=\"0\",model_name=\"m\",le=\"0.003\"} 1");
+  Contains(page,
+           "vllm:request_queue_time_seconds_bucket{engine=\"0\",model_name=\"m\",le=\"0.5\"} 1");
+  Contains(page, "vllm:e2e_request_latency_seconds_count{engine=\"0\",model_name=\"m\"} 1");
+  Contains(page,
+           "vllm:request_success_total{engine=\"0\",model_name=\"m\",finished_reason=\"stop\"} 1");
 }
 
 }  // namespace

@@ -129,6 +129,8 @@ SchedulerSnapshot SchedulerCore::Snapshot() const {
   SchedulerSnapshot snapshot;
   snapshot.running = static_cast<int32_t>(state_.running().size());
   snapshot.waiting = state_.waiting().size();
+  snapshot.waiting_high = state_.waiting().n_high();
+  snapshot.waiting_low = state_.waiting().n_low();
   snapshot.in_flight = static_cast<int32_t>(state_.in_flight().size());
   snapshot.steps = state_.n_steps();
   snapshot.preemptions = state_.n_preemptions();

@@ -51,6 +51,8 @@ struct SchedulerConfig {
 struct SchedulerSnapshot {
   int32_t running = 0;
   int32_t waiting = 0;
+  int32_t waiting_high = 0;  // of those, with a priority below 0
+  int32_t waiting_low = 0;   // above 0
   int32_t in_flight = 0;  // microbatches
   uint64_t steps = 0;
   uint64_t preemptions = 0;

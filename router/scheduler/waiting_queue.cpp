@@ -6,14 +6,21 @@ namespace stagecoach::router {
 
 void WaitingQueue::Add(Sequence* sequence) {
   SC_CHECK(sequences_.insert(sequence).second);
-  n_new_ += sequence->was_admitted ? 0 : 1;
+  Count(*sequence, 1);
   n_tokens_ += sequence->n_tokens();
 }
 
 void WaitingQueue::Remove(Sequence* sequence) {
   SC_CHECK(sequences_.erase(sequence) == 1);
-  n_new_ -= sequence->was_admitted ? 0 : 1;
+  Count(*sequence, -1);
   n_tokens_ -= sequence->n_tokens();
+}
+
+void WaitingQueue::Count(const Sequence& sequence, int sign) {
+  if (!sequence.was_admitted) n_new_ += sign;
+  const int32_t priority = sequence.request->priority;
+  if (priority < 0) n_high_ += sign;
+  if (priority > 0) n_low_ += sign;
 }
 
 }  // namespace stagecoach::router

@@ -20,12 +20,19 @@ class WaitingQueue {
   // Those that never had a slot: what max_waiting bounds.
   int32_t n_new() const { return n_new_; }
   uint64_t n_tokens() const { return n_tokens_; }
+  // With a priority below, or above, 0.
+  int32_t n_high() const { return n_high_; }
+  int32_t n_low() const { return n_low_; }
   // REQUIRES: not empty.
   Sequence* first() const { return *sequences_.begin(); }
 
  private:
+  void Count(const Sequence& sequence, int sign);
+
   absl::btree_set<Sequence*, ServedFirst> sequences_;
   int32_t n_new_ = 0;
+  int32_t n_high_ = 0;
+  int32_t n_low_ = 0;
   uint64_t n_tokens_ = 0;
 };
 

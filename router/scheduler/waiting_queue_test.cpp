@@ -20,6 +20,8 @@ TEST_CASE("The queue is in order of priority, then arrival") {
   REQUIRE(queue.size() == 4);
   REQUIRE(queue.n_new() == 3);
   REQUIRE(queue.n_tokens() == 100);
+  REQUIRE(queue.n_high() == 1);
+  REQUIRE(queue.n_low() == 1);
   std::vector<SequenceId> order;
   while (!queue.empty()) {
     order.push_back(queue.first()->id());
@@ -28,6 +30,7 @@ TEST_CASE("The queue is in order of priority, then arrival") {
   REQUIRE(order == std::vector<SequenceId>{3, 1, 4, 2});
   REQUIRE(queue.n_new() == 0);
   REQUIRE(queue.n_tokens() == 0);
+  REQUIRE(queue.n_high() + queue.n_low() == 0);
 }
 
 }  // namespace
