@@ -41,14 +41,6 @@ uint64_t TensorBytes(const worker::TensorRequest& request, std::optional<DType> 
   return n / block.elements * block.bytes;
 }
 
-// Blocks of one sequence alone: behind a window the rest is freed, but for a block at either end.
-uint64_t BlocksOfOneSequence(int32_t window, int32_t n_tokens) {
-  const auto blocks = [](int32_t n) {
-    return static_cast<uint64_t>((n + kernels::kBlockTokens - 1) / kernels::kBlockTokens);
-  };
-  return window == 0 ? blocks(n_tokens) : std::min(blocks(n_tokens), blocks(window) + 2);
-}
-
 uint64_t KvBytesOfOneSequence(const ModelSpec& spec, const worker::KvCache& kv) {
   const std::vector<uint64_t> block_bytes = kv.block_bytes();
   uint64_t bytes = 0;
@@ -86,6 +78,13 @@ std::vector<WindowFacts> Windows(const ModelSpec& spec) {
 }
 
 }  // namespace
+
+uint64_t BlocksOfOneSequence(int32_t window, int32_t n_tokens) {
+  const auto blocks = [](int32_t n) {
+    return static_cast<uint64_t>((n + kernels::kBlockTokens - 1) / kernels::kBlockTokens);
+  };
+  return window == 0 ? blocks(n_tokens) : std::min(blocks(n_tokens), blocks(window) + 2);
+}
 
 bool Storage::is_quantized() const { return encoding && gguf::IsQuantized(*encoding); }
 

@@ -15,6 +15,9 @@ namespace stagecoach::check {
 // The tensors of the whole model. `weights` receives the plan's targets and must outlive it.
 worker::WeightPlan PlanWholeModel(const ModelSpec& spec, worker::StageWeights* weights);
 
+// KV blocks of a sequence alone: behind a window the rest is freed, but for a block at either end.
+uint64_t BlocksOfOneSequence(int32_t window, int32_t n_tokens);
+
 // How a tensor is stored.
 struct Storage {
   DType dtype;

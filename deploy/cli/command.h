@@ -25,6 +25,7 @@ void AddBatch(CLI::App& app, Command& command);
 void AddChat(CLI::App& app, Command& command);
 void AddBench(CLI::App& app, Command& command);
 void AddCheck(CLI::App& app, Command& command);
+void AddPlan(CLI::App& app, Command& command);
 void AddDoctor(CLI::App& app, Command& command);
 
 }  // namespace stagecoach::cli

@@ -18,6 +18,7 @@ int main(int argc, char** argv) {
   AddBatch(app, command);
   AddBench(app, command);
   AddCheck(app, command);
+  AddPlan(app, command);
   AddDoctor(app, command);
   app.add_subcommand("version", "Prints the version")->callback([&command] {
     command = [] {

@@ -41,9 +41,10 @@ ALLOWED = {
     "deploy/check": ["router/dispatch", "worker/model", "worker/loader", "kernels", "common", "common/model",
                      "common/text"],
     "deploy/doctor": ["deploy/check", "kernels/cpu", "common"],
+    "deploy/plan": ["deploy/check", "worker/model", "kernels", "common", "common/model"],
     "deploy/bench": ["common/rpc", "proto"],
-    "deploy/cli": ["deploy/bench", "deploy/check", "deploy/doctor", "deploy/launch", "common", "common/flags", "common/model",
-                   "common/rpc", "proto"],
+    "deploy/cli": ["deploy/bench", "deploy/check", "deploy/doctor", "deploy/launch", "deploy/plan", "common", "common/flags",
+                   "common/model", "common/rpc", "proto"],
 }
 # Tests may also use these fakes and seams of folders below them.
 ALLOWED_IN_TESTS = {
