@@ -12,6 +12,7 @@ namespace stagecoach::kernels::cuda {
 struct DeviceSampleRow {
   uint64_t seed, position;
   SampledToken* out;
+  const uint32_t* allowed;  // [(vocab + 31) / 32] as in SampleRow, in device memory; null: all
   float temperature, top_p, min_p;
   float presence_penalty, frequency_penalty, repetition_penalty;
   int32_t top_k;

@@ -1,4 +1,7 @@
-// Ops::Sample on the GPU: brings the rows' parameters and lists there.
+// Ops::Sample on the GPU: brings the rows' parameters, lists and masks there.
+//
+// Masks are copied on a stream of their own while the layers still run; only the sampling waits for
+// them, and only where a row has one.
 #pragma once
 
 #include "absl/status/status.h"
@@ -12,15 +15,27 @@ class SampleRowStager {
  public:
   // Both outlive it.
   SampleRowStager(const Stream* stream, HostRing* ring) : stream_(stream), ring_(ring) {}
+  ~SampleRowStager();
+  SampleRowStager(const SampleRowStager&) = delete;
+  SampleRowStager& operator=(const SampleRowStager&) = delete;
 
   // RESOURCE_EXHAUSTED: a row's lists are larger than what fits at once.
   absl::Status Run(const SampleArgs& args);
 
  private:
   absl::Status RunPart(const SampleArgs& args, size_t first, size_t n);
+  absl::Status StartCopies();
+  // `staged` of the ring to masks_, ahead of what is queued next.
+  absl::Status UploadMasks(const void* staged, size_t bytes);
 
   const Stream* const stream_;
   HostRing* const ring_;
+
+  // Once a row had a mask.
+  cudaStream_t copies_ = nullptr;
+  cudaEvent_t copied_ = nullptr;   // masks_ is filled
+  cudaEvent_t sampled_ = nullptr;  // and has been read
+  Buffer masks_;
 };
 
 }  // namespace stagecoach::kernels::cuda

@@ -133,6 +133,77 @@ TEST_CASE("Sample: bias, forbidden ids, penalties, log-probabilities of the raw 
   Compare(logits, rows);
 }
 
+// Every `stride`-th token from `first` on.
+std::vector<uint32_t> Mask(size_t vocab, size_t first, size_t stride) {
+  std::vector<uint32_t> words((vocab + 31) / 32);
+  for (size_t id = first; id < vocab; id += stride) words[id / 32] |= uint32_t{1} << (id % 32);
+  return words;
+}
+
+TEST_CASE("Sample: a mask leaves only what it allows, beside rows without one") {
+  const size_t vocab = GENERATE(5, 1001, 9000);
+  const std::vector<float> logits = RandomFloats(vocab, 7, 3.0f);
+  const std::vector<uint32_t> few = Mask(vocab, 3, 97), many = Mask(vocab, 1, 2),
+                              one = Mask(vocab, vocab - 1, 1);
+  const std::vector<int32_t> bias_ids = {0, 3, 4}, forbidden = {3};
+  const std::vector<float> bias_values = {50, 4, 50};
+  const std::vector<TokenCount> counts = {{1, 2}, {3, 1}, {4, 0}};
+  std::vector<SampleRow> rows;
+  for (const std::vector<uint32_t>* mask : {&few, &many, &one}) {
+    for (const SampleRow& row : std::vector<SampleRow>{
+             {.allowed = *mask},
+             {},
+             {.temperature = 1, .allowed = *mask},
+             {.temperature = 5, .top_k = 40, .top_p = 0.9f, .allowed = *mask, .n_logprobs = 3},
+             {.temperature = 3, .min_p = 0.01f, .allowed = *mask},
+             {.given_token = 2, .n_logprobs = 1},
+             {.temperature = 1,
+              .presence_penalty = 0.5f,
+              .repetition_penalty = 1.3f,
+              .counts = counts,
+              .forbidden = forbidden,
+              .allowed = *mask,
+              .bias_ids = bias_ids,
+              .bias_values = bias_values,
+              .n_logprobs = 2}}) {
+      for (const SampleRow& draw : Draws(row, 3)) rows.push_back(draw);
+    }
+  }
+  Compare(logits, rows);
+}
+
+TEST_CASE("Sample: whatever the logits are, a mask holds") {
+  const std::vector<uint32_t> allowed = {0b1010};
+  const std::vector<int32_t> forbidden = {1};
+  for (const auto& logits : std::vector<std::vector<float>>{{9, kNan, 9, -kInf},
+                                                            {kInf, 0, 0, 1},
+                                                            {kInf, kInf, kInf, kInf},
+                                                            {kNan, kNan, kNan, kNan}}) {
+    Compare(logits, {{.allowed = allowed},
+                     {.temperature = 1, .allowed = allowed, .n_logprobs = 4},
+                     {.temperature = 1, .forbidden = forbidden, .allowed = allowed}});
+  }
+}
+
+TEST_CASE("Sample: masks change from call to call") {
+  const auto ops = NewCudaOps();
+  std::vector<float> logits(40000, 0.0f);
+  for (int32_t call = 0; call < 12; ++call) {
+    // More rows later: the memory for masks grows.
+    const size_t n_rows = 1 + static_cast<size_t>(call) / 4;
+    std::vector<std::vector<uint32_t>> masks;
+    std::vector<SampleRow> rows;
+    for (size_t r = 0; r < n_rows; ++r) {
+      masks.push_back(Mask(logits.size(), 1000 * static_cast<size_t>(call) + r, logits.size()));
+    }
+    for (const auto& mask : masks) rows.push_back({.allowed = mask});
+    const Drawn drawn = SampleAll(*ops, logits, rows);
+    for (size_t r = 0; r < n_rows; ++r) {
+      CHECK(drawn.tokens[r].token == 1000 * call + static_cast<int32_t>(r));
+    }
+  }
+}
+
 TEST_CASE("Sample: more log-probabilities than the vocabulary has") {
   Compare({1, 2, 3}, {{.n_logprobs = 5}, {.temperature = 1, .n_logprobs = 64}});
 }

@@ -331,10 +331,6 @@ std::shared_ptr<text::GrammarCache> StageService::Grammars() {
 
 grpc::Status StageService::PrepareGrammar(grpc::ServerContext*, const v1::SlotGrammar* request,
                                           v1::PrepareGrammarResponse*) {
-  if (ops_->has_own_memory()) {
-    return ToGrpc(absl::FailedPreconditionError(
-        "sampling on a GPU takes no grammars: serve with --device cpu for structured output"));
-  }
   const std::shared_ptr<text::GrammarCache> grammars = Grammars();
   if (grammars == nullptr) {
     return ToGrpc(absl::FailedPreconditionError("this worker was given no vocabulary"));

@@ -83,20 +83,20 @@ void SlotTable::Register(const StepMetaView& meta, const SlotRecord& record) {
   counts.resize(n_kept);
 }
 
-absl::Status SlotTable::AcceptToken(uint64_t step, uint32_t id, int32_t token) {
+absl::StatusOr<bool> SlotTable::AcceptToken(uint64_t step, uint32_t id, int32_t token) {
   if (id >= slots_.size() || token < 0 || token >= limits_.vocab_size) {
     return absl::InvalidArgumentError(
         absl::StrCat("step ", step, " sampled token ", token, " for slot ", id));
   }
   Slot& slot = slots_[id];
-  if (!slot.in_use || slot.registered_step > step) return absl::OkStatus();
+  if (!slot.in_use || slot.registered_step > step) return false;
   if (static_cast<size_t>(slot.n_tokens) == token_stride_) {
     return absl::InvalidArgumentError(
         absl::StrCat("step ", step, " sampled a token for slot ", id, ", which is full"));
   }
   if (needs_.tokens) token_row(id)[slot.n_tokens] = token;
   ++slot.n_tokens;
-  if (!needs_.sampling || !sampling_[id].has_penalties()) return absl::OkStatus();
+  if (!needs_.sampling || !sampling_[id].has_penalties()) return true;
   auto& counts = sampling_[id].counts;
   const auto at =
       std::lower_bound(counts.begin(), counts.end(), token,
@@ -106,7 +106,7 @@ absl::Status SlotTable::AcceptToken(uint64_t step, uint32_t id, int32_t token) {
   } else {
     counts.insert(at, {token, 1});
   }
-  return absl::OkStatus();
+  return true;
 }
 
 }  // namespace stagecoach::worker

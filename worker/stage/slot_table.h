@@ -11,7 +11,7 @@
 #include <span>
 #include <vector>
 
-#include "absl/status/status.h"
+#include "absl/status/statusor.h"
 #include "kernels/ops.h"
 #include "worker/stage/stage_limits.h"
 #include "worker/stage/step_meta.h"
@@ -45,9 +45,10 @@ class SlotTable {
   // Of the step applied last.
   std::span<const kernels::NewBlock> new_blocks() const { return new_blocks_; }
 
-  // The token that `step` sampled for the slot; ignored when the slot was registered anew or
-  // released since. INVALID_ARGUMENT for what no stage of this pipeline could have sampled.
-  absl::Status AcceptToken(uint64_t step, uint32_t slot, int32_t token);
+  // The token that `step` sampled for the slot. False, and nothing changes, when the slot was
+  // registered anew or released since. INVALID_ARGUMENT for what no stage of this pipeline could
+  // have sampled.
+  absl::StatusOr<bool> AcceptToken(uint64_t step, uint32_t slot, int32_t token);
 
   // Known tokens, from position 0: registered, then sampled.
   std::span<const int32_t> tokens(uint32_t slot) const {

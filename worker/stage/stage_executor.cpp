@@ -245,8 +245,10 @@ absl::Status StageExecutor::RunStep(const KnownStep& step) {
 absl::Status StageExecutor::AcceptTokens() {
   tokens_.Take(&taken_tokens_);
   for (const ArrivedToken& token : taken_tokens_) {
-    SC_RETURN_IF_ERROR(slots_.AcceptToken(token.step, token.record.slot, token.record.token));
-    if (masks_ != nullptr) masks_->Accept(token.record.slot, token.record.token);
+    SC_ASSIGN_OR_RETURN(const bool is_current,
+                        slots_.AcceptToken(token.step, token.record.slot, token.record.token));
+    // Else it is of the sequence that had the slot before.
+    if (masks_ != nullptr && is_current) masks_->Accept(token.record.slot, token.record.token);
   }
   return absl::OkStatus();
 }

@@ -102,7 +102,7 @@ TEST_CASE("any split, chunk and plan-ahead gives what each sequence gives alone"
   auto sequences = RandomSequences(14, 7);
   VarySampling(sequences);
   if (GENERATE(false, true)) AddGrammars(sequences);
-  ToyPipeline pipeline(n_stages);
+  ToyPipeline pipeline(n_stages, /*runs_ahead=*/GENERATE(false, true));
   pipeline.Start(1);
   // 14 sequences in 4 slots: slots and blocks are used again, also while their old steps are
   // in flight.

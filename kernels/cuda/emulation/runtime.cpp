@@ -28,6 +28,7 @@ struct EmulatedStream {
   }
 
   void Run() {
+    uint32_t random = 1;
     for (;;) {
       std::optional<std::function<void()>> work;
       {
@@ -37,6 +38,10 @@ struct EmulatedStream {
         queue.pop_front();
       }
       if (!work) return;
+      // Now and then another stream, or the host, gets ahead.
+      random = random * 1664525u + 1013904223u;
+      const uint32_t draw = random >> 24;
+      for (uint32_t n = draw < 16 ? draw : 0; n > 0; --n) std::this_thread::yield();
       (*work)();
     }
   }
@@ -52,8 +57,18 @@ struct EmulatedEvent {
   using Clock = std::chrono::steady_clock;
   std::mutex mutex;
   std::condition_variable changed;
-  int n_pending = 0;
+  uint64_t n_recorded = 0;  // calls of cudaEventRecord
+  uint64_t n_done = 0;      // of these
   Clock::time_point at;
+
+  uint64_t LastRecord() {
+    const std::lock_guard lock(mutex);
+    return n_recorded;
+  }
+  void Await(uint64_t record) {
+    std::unique_lock lock(mutex);
+    changed.wait(lock, [&] { return n_done >= record; });
+  }
 };
 
 namespace {
@@ -177,6 +192,7 @@ cudaError_t cudaFree(void* memory) {
   if (at == device.sizes.end()) return cudaErrorInvalidValue;
   CheckGuards(memory, at->second);
   device.n_used -= at->second;
+  std::memset(memory, kNan, at->second);  // for who still reads it
   device.sizes.erase(at);
   std::free(Base(memory));
   return cudaSuccess;
@@ -224,19 +240,22 @@ cudaError_t cudaEventDestroy(cudaEvent_t event) {
 cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream) {
   {
     const std::lock_guard lock(event->mutex);
-    ++event->n_pending;
+    ++event->n_recorded;
   }
   stream->Push([event] {
     const std::lock_guard lock(event->mutex);
-    --event->n_pending;
+    ++event->n_done;
     event->at = EmulatedEvent::Clock::now();
     event->changed.notify_all();
   });
   return cudaSuccess;
 }
 cudaError_t cudaEventSynchronize(cudaEvent_t event) {
-  std::unique_lock lock(event->mutex);
-  event->changed.wait(lock, [event] { return event->n_pending == 0; });
+  event->Await(event->LastRecord());
+  return cudaSuccess;
+}
+cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned) {
+  simt::Enqueue(stream, [event, record = event->LastRecord()] { event->Await(record); });
   return cudaSuccess;
 }
 cudaError_t cudaEventElapsedTime(float* ms, cudaEvent_t start, cudaEvent_t end) {

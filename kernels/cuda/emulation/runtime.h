@@ -1,5 +1,6 @@
-// The part of CUDA's runtime API that kernels/cuda uses, on the CPU: a stream is a thread, memory
-// is the host's (device memory starts as NaN and has guard zones), a graph is a list of calls.
+// The part of CUDA's runtime API that kernels/cuda uses, on the CPU: a stream is a thread that is
+// held up at random, memory is the host's (device memory starts and ends as NaN and has guard
+// zones), a graph is a list of calls.
 #pragma once
 
 #include <cstddef>
@@ -58,6 +59,7 @@ cudaError_t cudaEventCreateWithFlags(cudaEvent_t* event, unsigned flags);
 cudaError_t cudaEventDestroy(cudaEvent_t event);
 cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream);
 cudaError_t cudaEventSynchronize(cudaEvent_t event);
+cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned flags);
 cudaError_t cudaEventElapsedTime(float* ms, cudaEvent_t start, cudaEvent_t end);
 cudaError_t cudaStreamBeginCapture(cudaStream_t stream, cudaStreamCaptureMode mode);
 cudaError_t cudaStreamEndCapture(cudaStream_t stream, cudaGraph_t* graph);

@@ -8,6 +8,7 @@
 
 #include "common/status.h"
 #include "kernels/reference/reference_ops.h"
+#include "worker/stage/testing/late_ops.h"
 #include "worker/transport/memory_transport.h"
 
 namespace stagecoach::worker {
@@ -77,11 +78,11 @@ absl::Status ResultQueue::AwaitClosed() {
   return closed_;
 }
 
-ToyPipeline::ToyPipeline(int32_t n_stages) : stages_(n_stages) {
+ToyPipeline::ToyPipeline(int32_t n_stages, bool runs_ahead) : stages_(n_stages) {
   auto transports = MakeMemoryTransports(n_stages);
   for (int32_t i = 0; i < n_stages; ++i) {
     const int32_t first = kToyLayers * i / n_stages;
-    stages_[i].ops = kernels::MakeReferenceOps();
+    stages_[i].ops = runs_ahead ? MakeLateOps() : kernels::MakeReferenceOps();
     stages_[i].model = std::make_unique<ToyModel>(
         ToyModelOptions{.first_layer = first, .n_layers = kToyLayers * (i + 1) / n_stages - first});
     stages_[i].transport = std::make_unique<FaultTransport>(std::move(transports[i]));

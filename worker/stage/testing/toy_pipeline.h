@@ -46,7 +46,8 @@ class ToyPipeline {
  public:
   static constexpr uint64_t kBlocks = 64;  // in each KV group
 
-  explicit ToyPipeline(int32_t n_stages);
+  // runs_ahead: as on a device whose work is done after the calls return.
+  explicit ToyPipeline(int32_t n_stages, bool runs_ahead = false);
   ~ToyPipeline();
 
   // Joins all stages and makes their executors.

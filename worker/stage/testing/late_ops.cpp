@@ -1,0 +1,72 @@
+#include "worker/stage/testing/late_ops.h"
+
+#include <thread>
+
+#include "kernels/reference/reference_ops.h"
+
+namespace stagecoach::worker {
+namespace {
+
+using namespace kernels;
+
+class LateOps final : public Ops {
+ public:
+  std::string Describe() const override { return ops_->Describe(); }
+  absl::StatusOr<Buffer> Allocate(size_t bytes) override { return ops_->Allocate(bytes); }
+  void Upload(const void* host, void* device, size_t bytes) override {
+    ops_->Upload(host, device, bytes);
+  }
+  void Download(const void* device, void* host, size_t bytes) override {
+    ops_->Download(device, host, bytes);
+  }
+  MemoryInUse Memory() const override { return ops_->Memory(); }
+  absl::StatusOr<Matrix> NewMatrix(int32_t rows, int32_t cols, DType dtype) override {
+    return ops_->NewMatrix(rows, cols, dtype);
+  }
+  size_t MatrixBytes(int32_t rows, int32_t cols, DType dtype) const override {
+    return ops_->MatrixBytes(rows, cols, dtype);
+  }
+  void PackRows(Matrix& matrix, int32_t first_row, int32_t n_rows, const void* source,
+                DType source_dtype) override {
+    ops_->PackRows(matrix, first_row, n_rows, source, source_dtype);
+  }
+  absl::StatusOr<std::unique_ptr<StepInputs>> NewStepInputs(const StepLimits& limits) override {
+    return ops_->NewStepInputs(limits);
+  }
+  void BuildStep(const StepBatch& batch, StepInputs* inputs) override {
+    ops_->BuildStep(batch, inputs);
+  }
+  void Embed(const EmbedArgs& args) override { ops_->Embed(args); }
+  void Gemm(const GemmArgs& args) override { ops_->Gemm(args); }
+  void Norm(const NormArgs& args) override { ops_->Norm(args); }
+  void RopeAppend(const RopeAppendArgs& args) override { ops_->RopeAppend(args); }
+  void Attention(const AttentionArgs& args) override { ops_->Attention(args); }
+  void Activate(const ActivationArgs& args) override { ops_->Activate(args); }
+  void Route(const RouteArgs& args) override { ops_->Route(args); }
+  void ExpertMlp(const ExpertMlpArgs& args) override { ops_->ExpertMlp(args); }
+  size_t ExpertScratchBytes(const ExpertShape& shape) const override {
+    return ops_->ExpertScratchBytes(shape);
+  }
+  void GatherRows(const GatherRowsArgs& args) override { ops_->GatherRows(args); }
+  void SoftCap(float* x, int64_t n, float cap) override { ops_->SoftCap(x, n, cap); }
+  void Sample(const SampleArgs& args) override { ops_->Sample(args); }
+  absl::Status Synchronize() override { return ops_->Synchronize(); }
+
+  bool runs_ahead() const override { return true; }
+  uint64_t Mark() override { return ++n_marks_; }
+  absl::Status Wait(uint64_t mark) override {
+    // Now long, now short, so that the compute thread is sometimes a step ahead.
+    for (uint64_t i = 0; i < mark * 37 % 200; ++i) std::this_thread::yield();
+    return absl::OkStatus();
+  }
+
+ private:
+  const std::unique_ptr<Ops> ops_ = MakeReferenceOps();
+  uint64_t n_marks_ = 0;
+};
+
+}  // namespace
+
+std::unique_ptr<kernels::Ops> MakeLateOps() { return std::make_unique<LateOps>(); }
+
+}  // namespace stagecoach::worker
