@@ -151,6 +151,11 @@ class Ops {
 
   virtual void Embed(const EmbedArgs& args) = 0;
   virtual void Gemm(const GemmArgs& args) = 0;
+  // Gemm, then Activate of what it gives: activation.x is gemm.y, of no use afterwards.
+  virtual void GemmActivate(const GemmArgs& gemm, const ActivationArgs& activation) {
+    Gemm(gemm);
+    Activate(activation);
+  }
   virtual void Norm(const NormArgs& args) = 0;
   virtual void RopeAppend(const RopeAppendArgs& args) = 0;
   virtual void Attention(const AttentionArgs& args) = 0;

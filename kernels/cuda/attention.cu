@@ -22,7 +22,8 @@ AttentionNeeds NeedsOf(const Stream& stream, const AttentionSetup& setup, int32_
   const auto floats = [&](int64_t rows) { return rows * (head_dim + 16); };
   const int64_t decode = n_decode_states * floats(8 * DecodeRowTiles(n_heads, n_kv_heads));
   const int64_t prefill = setup.fixed_units ? NPrefillBlocks(stream) * floats(kPrefillRows) : 0;
-  return {.n_floats = std::max(decode, prefill), .n_counters = passes * max_slots};
+  return {.n_floats = std::max(decode, prefill),
+          .n_counters = n_decode_states * (setup.fixed_units ? 1 : kMergeLevels)};
 }
 
 cudaError_t TileAttention(const Stream& stream, const AttentionArgs& args,

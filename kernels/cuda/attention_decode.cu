@@ -8,7 +8,9 @@ namespace {
 
 constexpr int kWarps = 4;  // of a block
 // A warp with less than this is not worth its merge.
-constexpr int64_t kLeastBlocks = 4;
+constexpr int64_t kLeastBlocks = 2;
+// Partial results are merged so many at a time, the results of that likewise, and so on.
+constexpr int32_t kMergeWidth = 4;
 
 // Which warp has unit u of n_units that are shared out over n_warps: warp w has
 // [w * n_units / n_warps, (w + 1) * n_units / n_warps).
@@ -117,7 +119,6 @@ __global__ void __launch_bounds__(kWarps* kWarpThreads, kDim <= 128 ? 3 : 2)
     DecodeKernel(const AttentionParams p) {
   using Warp = DecodeWarp<T, kDim, kRowTiles>;
   using Tile = typename Warp::Tile;
-  LetNextStart();
   WaitForPrevious();
   const int lane = static_cast<int>(threadIdx.x) % kWarpThreads;
   const int32_t n_seqs = *p.plan.n_decodes;
@@ -167,6 +168,9 @@ __global__ void __launch_bounds__(kWarps* kWarpThreads, kDim <= 128 ? 3 : 2)
     // A fixed unit may begin behind the window.
     const int32_t first_seen = Visible{p.window}.First(position) / kBlockTokens;
     work.Walk(max(first_block, first_seen), end_block, tile);
+    // Not before: the next kernel's weights would come first, and all that is read here is waited
+    // for.
+    LetNextStart();
 
     if (n == n_of_seq) {
       work.Write(tile);
@@ -174,32 +178,46 @@ __global__ void __launch_bounds__(kWarps* kWarpThreads, kDim <= 128 ? 3 : 2)
       continue;
     }
     // Part i of the sequence and head: of fixed units unit i; else of the i-th of its warps, whose
-    // part of this sequence is its first (it began before) or its last.
+    // part of this sequence is its first (it began before) or its last. A place for each part.
     const int64_t seq_begin = unit - first;
     const int64_t first_owner = p.fixed_units ? 0 : OwnerOf(seq_begin, n_units, n_warps);
     const int32_t n_parts =
         p.fixed_units ? n_of_seq
                       : static_cast<int32_t>(OwnerOf(seq_begin + n_of_seq - 1, n_units, n_warps) -
                                              first_owner + 1);
-    const auto state = [&](int32_t part) {
-      const int64_t at = p.fixed_units ? seq_begin + part
-                         : part == 0   ? 2 * first_owner + 1
-                                       : 2 * (first_owner + part);
-      return p.memory.states + at * (Tile::kStateFloats * kWarpThreads);
+    const auto place = [&](int32_t part) {
+      return p.fixed_units ? seq_begin + part
+             : part == 0   ? 2 * first_owner + 1
+                           : 2 * (first_owner + part);
     };
-    tile.Save(state(p.fixed_units ? first : static_cast<int32_t>(warp - first_owner)));
-    __threadfence();
-    __syncwarp();
-    int32_t* const counter = p.memory.counters + int64_t{pass} * p.plan.max_decodes + d;
-    int32_t n_before = 0;
-    if (lane == 0) n_before = atomicAdd(counter, 1);
-    n_before = __shfl_sync(kAllLanes, n_before, 0);
-    if (n_before == n_parts - 1) {
+    const auto state = [&](int32_t part) {
+      return p.memory.states + place(part) * (Tile::kStateFloats * kWarpThreads);
+    };
+    // Whoever comes last to a group of neighbours merges it, into the first one's place, and goes
+    // on to the group of groups. Fixed units are one group, as prefill merges one after another.
+    const int32_t width = p.fixed_units ? n_parts : kMergeWidth;
+    int32_t part = p.fixed_units ? first : static_cast<int32_t>(warp - first_owner);
+    int32_t* counters = p.memory.counters;
+    for (int32_t stride = 1;; stride *= width, counters += 2 * all_warps) {
+      const int32_t group_first = part / (stride * width) * (stride * width);
+      const int32_t n_members = min(width, (n_parts - group_first + stride - 1) / stride);
+      const bool is_all = group_first == 0 && n_parts <= stride * width;
+      if (part == group_first && n_members == 1) continue;  // goes on as it is
+      tile.Save(state(part));
+      __threadfence();
+      __syncwarp();
+      int32_t* const counter = counters + place(group_first);
+      int32_t n_before = 0;
+      if (lane == 0) n_before = atomicAdd(counter, 1);
+      if (__shfl_sync(kAllLanes, n_before, 0) != n_members - 1) break;
       __threadfence();
       if (lane == 0) *counter = 0;
-      tile.Clear();
-      for (int32_t part = 0; part < n_parts; ++part) tile.MergeLater(state(part));
-      work.Write(tile);
+      tile.MergeAll(n_members, [&](int32_t i) { return state(group_first + i * stride); });
+      if (is_all) {
+        work.Write(tile);
+        break;
+      }
+      part = group_first;
     }
     unit += n;
   }

@@ -54,9 +54,11 @@ inline int32_t DecodePasses(int32_t n_heads, int32_t n_kv_heads) {
   const int32_t rows = 8 * DecodeRowTiles(n_heads, n_kv_heads);
   return static_cast<int32_t>(CeilDiv(n_heads / n_kv_heads, rows));
 }
-// Warps of the decode kernel, each of which may leave two partial results; blocks of the prefill
+// Warps of the decode kernel, each of which may leave two partial results, merged in no more than
+// so many levels; blocks of the prefill
 // kernel, each with one state of its rows.
 int64_t NDecodeWarps(const Stream& stream);
+inline constexpr int64_t kMergeLevels = 8;
 int64_t NPrefillBlocks(const Stream& stream);
 
 // call.operator()<T, kDim>() for a 16-bit dtype and a head size that there is.

@@ -186,6 +186,14 @@ TEST_CASE("Attention: rotation, and of a part of each head, with norms") {
                 {40, 1});
 }
 
+TEST_CASE("Attention: rotation of whole heads") {
+  const int32_t head_dim = GENERATE(64, 128, 256);
+  const DType dtype = GENERATE(DType::kF32, DType::kF16);
+  CheckSequence(
+      {.n_heads = 6, .n_kv_heads = 2, .head_dim = head_dim, .dtype = dtype, .rope_and_norm = true},
+      20, {20, 1});
+}
+
 TEST_CASE("Attention: cache types, windows and soft caps") {
   const DType dtype = GENERATE(DType::kF32, DType::kBF16, DType::kF16);
   const int32_t window = GENERATE(0, 1, 16, 33, 100);

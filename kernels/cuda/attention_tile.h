@@ -319,14 +319,25 @@ struct AttentionTile {
     ForEachPair([&](float& value, Factors*, bool, int) { value = from[next++ * kWarpThreads]; });
   }
 
-  // This state, of the earlier keys, becomes that of both. Sums are those of all lanes' keys.
-  __device__ __forceinline__ void MergeLater(const float* later) {
-    later += threadIdx.x % kWarpThreads;
-    int next = 0;
-    ForEachPair([&](float& earlier_value, Factors* factors, bool is_max, int j) {
-      const float later_value = later[next++ * kWarpThreads];
-      earlier_value = Merged(earlier_value, later_value, factors, is_max, j);
-    });
+  // Becomes the state of the n in memory, of rising keys: state(i), i in [0, n). Sums are those of
+  // all lanes' keys. Where registers are enough, one is on its way while another is merged.
+  template <typename State>
+  __device__ __forceinline__ void MergeAll(int32_t n, const State& state) {
+    Clear();
+    float later[kStateFloats];
+    LoadState(state(0), later);
+    for (int32_t i = 0; i < n; ++i) {
+      if constexpr (kStateFloats > 80) {
+        if (i > 0) LoadState(state(i), later);
+        MergeLater(later);
+      } else {
+        float next[kStateFloats] = {};
+        if (i + 1 < n) LoadState(state(i + 1), next);
+        MergeLater(later);
+#pragma unroll
+        for (int v = 0; v < kStateFloats; ++v) later[v] = next[v];
+      }
+    }
   }
 
   // The state in memory, of the earlier keys, becomes that of both.
@@ -383,6 +394,21 @@ struct AttentionTile {
                            __byte_perm(v2, v3, 0x5410), __byte_perm(v2, v3, 0x7632)};
 #pragma unroll
     for (int n = 0; n < kRowTiles; ++n) Mma<T>(out[n][t], a, weights[n][0], weights[n][1]);
+  }
+
+  __device__ __forceinline__ static void LoadState(const float* from,
+                                                   float (&values)[kStateFloats]) {
+    from += threadIdx.x % kWarpThreads;
+#pragma unroll
+    for (int v = 0; v < kStateFloats; ++v) values[v] = from[v * kWarpThreads];
+  }
+
+  // This state, of the earlier keys, becomes that of both.
+  __device__ __forceinline__ void MergeLater(const float (&later)[kStateFloats]) {
+    int next = 0;
+    ForEachPair([&](float& earlier_value, Factors* factors, bool is_max, int j) {
+      earlier_value = Merged(earlier_value, later[next++], factors, is_max, j);
+    });
   }
 
   // What both states' weights are multiplied with.

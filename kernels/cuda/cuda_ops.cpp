@@ -22,6 +22,7 @@
 #include "kernels/cuda/parallel_copy.h"
 #include "kernels/cuda/rope_append.h"
 #include "kernels/cuda/sample_rows.h"
+#include "kernels/cuda/skinny_gemm.h"
 #include "kernels/cuda/step_builder.h"
 
 namespace stagecoach::kernels {
@@ -201,6 +202,16 @@ class CudaOps final : public Ops {
       if (!adds_bias) return absl::OkStatus();
       return ToStatus(cuda::AddBias(stream_, args.y, args.bias, args.n_rows, args.w->rows), "Gemm");
     });
+  }
+  void GemmActivate(const GemmArgs& gemm, const ActivationArgs& activation) override {
+    // With few rows the weights take the time, and a kernel between two products delays the second.
+    if (!options_.batch_invariant && gemm.n_rows > 0 &&
+        cuda::HasSkinnyGatedGemm(gemm, activation)) {
+      Launch("GemmActivate", [&] { return cuda::SkinnyGatedGemm(stream_, gemm, activation); });
+      return;
+    }
+    Gemm(gemm);
+    Activate(activation);
   }
   void Norm(const NormArgs& args) override {
     Launch("Norm", [&] { return cuda::Norm(stream_, args); });

@@ -1,4 +1,7 @@
+#include <type_traits>
+
 #include "common/check.h"
+#include "kernels/cuda/activated.h"
 #include "kernels/cuda/dispatch.h"
 #include "kernels/cuda/elementwise.h"
 
@@ -81,60 +84,48 @@ __global__ void GatherKernel(const GatherParams p) {
   });
 }
 
-template <Activation kKind>
-__device__ __forceinline__ float Activated(float x) {
-  if constexpr (kKind == Activation::kRelu) {
-    return x > 0 ? x : 0;
-  } else if constexpr (kKind == Activation::kGelu) {
-    return 0.5f * x * erfcf(-x * 0.70710678118654752f);
-  } else if constexpr (kKind == Activation::kGeluTanh) {
-    const float inner = 0.79788456080286536f * (x + 0.044715f * x * x * x);
-    return x / (1.0f + expf(-2.0f * inner));  // 0.5 x (1 + tanh(inner))
-  } else {
-    return x / (1.0f + expf(-x));
-  }
-}
-
 struct ActivateParams {
   const void* x;
   void* out;
-  int64_t n_items;
-  int32_t width;
+  int32_t n_rows, width;
   bool gated;
 };
 
+// Blocks in y are rows.
 template <typename T, Activation kKind, int kN>
 __global__ void ActivateKernel(const ActivateParams p) {
+  constexpr bool kExact = std::is_same_v<T, float>;
   LetNextStart();
   WaitForPrevious();
-  const int32_t per_row = p.width / kN;
-  ForEach(p.n_items, [&](int64_t item) {
-    const int64_t t = item / per_row;
-    const int64_t i = item % per_row * kN;
-    const T* const x = static_cast<const T*>(p.x) + t * p.width * (p.gated ? 2 : 1) + i;
-    float values[kN];
+  const int32_t i = static_cast<int32_t>(blockIdx.x * blockDim.x + threadIdx.x) * kN;
+  if (i >= p.width) return;
+  for (int64_t row = blockIdx.y; row < p.n_rows; row += gridDim.y) {
+    const T* const x = static_cast<const T*>(p.x) + row * p.width * (p.gated ? 2 : 1) + i;
+    float values[kN], up[kN];
     LoadFloats<kN>(x, values);
+    if (p.gated) LoadFloats<kN>(x + p.width, up);
 #pragma unroll
-    for (int e = 0; e < kN; ++e) values[e] = Activated<kKind>(values[e]);
+    for (int e = 0; e < kN; ++e) values[e] = Activated<kKind, kExact>(values[e]);
     if (p.gated) {
-      float up[kN];
-      LoadFloats<kN>(x + p.width, up);
 #pragma unroll
       for (int e = 0; e < kN; ++e) values[e] *= up[e];
     }
-    StoreFloats<kN>(values, static_cast<T*>(p.out) + t * p.width + i);
-  });
+    StoreFloats<kN>(values, static_cast<T*>(p.out) + row * p.width + i);
+  }
 }
 
 template <typename T, Activation kKind>
-cudaError_t ActivateOf(const Stream& stream, ActivateParams params, int64_t n) {
-  if (IsWide(params.width)) {
-    params.n_items = n / kWide;
-    return Launch<&ActivateKernel<T, kKind, kWide>>(stream, ShapeFor(stream, params.n_items),
-                                                    params);
-  }
-  params.n_items = n;
-  return Launch<&ActivateKernel<T, kKind, 1>>(stream, ShapeFor(stream, n), params);
+cudaError_t ActivateOf(const Stream& stream, const ActivateParams& params) {
+  constexpr int64_t kMaxGridY = 65535;
+  const auto shape = [&](int n) {
+    return LaunchShape{
+        .grid = dim3(static_cast<unsigned>(CeilDiv(CeilDiv(params.width, n), kThreads)),
+                     static_cast<unsigned>(params.n_rows < kMaxGridY ? params.n_rows : kMaxGridY)),
+        .block = kThreads};
+  };
+  return IsWide(params.width)
+             ? Launch<&ActivateKernel<T, kKind, kWide>>(stream, shape(kWide), params)
+             : Launch<&ActivateKernel<T, kKind, 1>>(stream, shape(1), params);
 }
 
 struct SoftCapParams {
@@ -230,22 +221,24 @@ cudaError_t GatherRows(const Stream& stream, const GatherRowsArgs& args) {
 
 cudaError_t Activate(const Stream& stream, const ActivationArgs& args) {
   SC_CHECK(args.x.dtype == args.out.dtype);
-  const ActivateParams params{
-      .x = args.x.data, .out = args.out.data, .width = args.width, .gated = args.gated};
-  const int64_t n = int64_t{args.n_rows} * args.width;
+  const ActivateParams params{.x = args.x.data,
+                              .out = args.out.data,
+                              .n_rows = args.n_rows,
+                              .width = args.width,
+                              .gated = args.gated};
   return WithType(args.x.dtype, [&](auto type) {
     using T = decltype(type);
     switch (args.kind) {
       case Activation::kRelu:
-        return ActivateOf<T, Activation::kRelu>(stream, params, n);
+        return ActivateOf<T, Activation::kRelu>(stream, params);
       case Activation::kGelu:
-        return ActivateOf<T, Activation::kGelu>(stream, params, n);
+        return ActivateOf<T, Activation::kGelu>(stream, params);
       case Activation::kGeluTanh:
-        return ActivateOf<T, Activation::kGeluTanh>(stream, params, n);
+        return ActivateOf<T, Activation::kGeluTanh>(stream, params);
       case Activation::kSilu:
         break;
     }
-    return ActivateOf<T, Activation::kSilu>(stream, params, n);
+    return ActivateOf<T, Activation::kSilu>(stream, params);
   });
 }
 

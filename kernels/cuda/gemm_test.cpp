@@ -59,6 +59,33 @@ TEST_CASE("Gemm: rows, shapes, types, bias, the sum with what is there") {
   }
 }
 
+TEST_CASE("GemmActivate: kinds, gated and not, few rows and more") {
+  const DType dtype = GENERATE(from_range(kTypes));
+  const Activation kind = GENERATE(Activation::kGeluTanh, Activation::kSilu);
+  const bool gated = GENERATE(false, true);
+  const int32_t width = GENERATE(7, 40), cols = GENERATE(64, 3232);
+  for (const int32_t n_rows : {1, 3, 4, 5, 9}) {
+    if (n_rows > 1 && cols > 1000) continue;
+    INFO(DTypeName(dtype) << " gated " << gated << " width " << width << " rows " << n_rows);
+    std::vector<std::vector<float>> results;
+    for (const bool on_gpu : {false, true}) {
+      const auto ops = on_gpu ? NewCudaOps() : MakeReferenceOps();
+      Product product(*ops, {gated ? 2 * width : width, cols}, dtype, n_rows, /*to_float=*/false);
+      const Values out(*ops, std::vector<float>(static_cast<size_t>(n_rows * width), NAN), dtype);
+      ops->GemmActivate(
+          {.x = product.x, .w = &product.w, .bias = nullptr, .y = product.y, .n_rows = n_rows},
+          {.x = product.y,
+           .out = out,
+           .n_rows = n_rows,
+           .width = width,
+           .kind = kind,
+           .gated = gated});
+      results.push_back(out.Get());
+    }
+    CHECK(WorstError(results[1], results[0]) < 2 * Step(dtype));
+  }
+}
+
 TEST_CASE("Gemm: in batch-invariant mode a row does not depend on the others") {
   const DType dtype = GENERATE(DType::kBF16, DType::kF32);
   const auto ops = NewCudaOps(/*batch_invariant=*/true);

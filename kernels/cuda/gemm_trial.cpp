@@ -1,6 +1,7 @@
 #include "kernels/cuda/gemm_trial.h"
 
 #include <algorithm>
+#include <limits>
 
 #include "common/status.h"
 #include "kernels/cuda/device_buffer.h"
@@ -10,6 +11,9 @@ namespace stagecoach::kernels::cuda {
 namespace {
 
 constexpr int kRuns = 5;
+constexpr int kWarmUps = 1;
+constexpr float kLongMs = 0.3f;
+constexpr int kMoreWarmUps = 4;  // of what takes longer than that
 constexpr size_t kMoreThanCaches = size_t{128} << 20;
 
 }  // namespace
@@ -36,19 +40,45 @@ absl::Status GemmTrial::End() {
   return status;
 }
 
-absl::StatusOr<float> GemmTrial::MedianMs(const std::function<absl::Status()>& run) {
-  SC_RETURN_IF_ERROR(run());
-  float ms[kRuns];
-  for (float& one : ms) {
+absl::StatusOr<float> GemmTrial::Ms(const std::function<absl::Status()>& run, bool clear_caches) {
+  if (clear_caches) {
     cudaMemsetAsync(cache_filler_.data.get(), 1, cache_filler_.bytes, stream_->handle);
-    cudaEventRecord(begin_, stream_->handle);
-    SC_RETURN_IF_ERROR(run());
-    cudaEventRecord(end_, stream_->handle);
-    SC_RETURN_IF_ERROR(ToStatus(cudaEventSynchronize(end_), "a product failed"));
-    SC_RETURN_IF_ERROR(ToStatus(cudaEventElapsedTime(&one, begin_, end_), "no time"));
   }
-  std::nth_element(ms, ms + kRuns / 2, ms + kRuns);
-  return ms[kRuns / 2];
+  cudaEventRecord(begin_, stream_->handle);
+  SC_RETURN_IF_ERROR(run());
+  cudaEventRecord(end_, stream_->handle);
+  SC_RETURN_IF_ERROR(ToStatus(cudaEventSynchronize(end_), "a product failed"));
+  float ms = 0;
+  SC_RETURN_IF_ERROR(ToStatus(cudaEventElapsedTime(&ms, begin_, end_), "no time"));
+  return ms;
+}
+
+std::vector<float> GemmTrial::MediansMs(const std::vector<std::function<absl::Status()>>& runs) {
+  std::vector<std::vector<float>> ms(runs.size());
+  std::vector<bool> failed(runs.size());
+  bool is_long = false;
+  for (int round = 0; round < kWarmUps + (is_long ? kMoreWarmUps : 0) + kRuns; ++round) {
+    const int n_ignored = kWarmUps + (is_long ? kMoreWarmUps : 0);
+    for (size_t i = 0; i < runs.size(); ++i) {
+      if (failed[i]) continue;
+      const absl::StatusOr<float> one = Ms(runs[i], !is_long);
+      failed[i] = !one.ok();
+      if (failed[i]) continue;
+      if (round >= n_ignored) ms[i].push_back(*one);
+      if (round == 0) is_long = is_long || *one > kLongMs;
+    }
+  }
+  std::vector<float> medians;
+  for (size_t i = 0; i < runs.size(); ++i) {
+    if (failed[i]) {
+      medians.push_back(std::numeric_limits<float>::infinity());
+      continue;
+    }
+    const auto middle = ms[i].begin() + static_cast<std::ptrdiff_t>(ms[i].size() / 2);
+    std::nth_element(ms[i].begin(), middle, ms[i].end());
+    medians.push_back(*middle);
+  }
+  return medians;
 }
 
 absl::Status GemmTrial::Grow(Buffer* buffer, size_t bytes) {

@@ -22,14 +22,17 @@ class GemmTrial {
   absl::Status Begin();
   absl::Status End();
 
-  // Of several runs, with nothing of earlier ones in the caches. REQUIRES: between Begin and End.
-  absl::StatusOr<float> MedianMs(const std::function<absl::Status()>& run);
+  // What each of `runs` takes, the median of several times; infinite for one that fails. They take
+  // turns: large products heat the device, which slows down, and some of them more than others.
+  // Small ones find nothing of earlier runs in the caches. REQUIRES: between Begin and End.
+  std::vector<float> MediansMs(const std::vector<std::function<absl::Status()>>& runs);
 
   // Whether both ways give the same for random x of args' shape (args' own x and y are left alone).
   using Way = std::function<absl::Status(const GemmArgs&)>;
   absl::StatusOr<bool> SameBits(const GemmArgs& args, const Way& a, const Way& b);
 
  private:
+  absl::StatusOr<float> Ms(const std::function<absl::Status()>& run, bool clear_caches);
   absl::Status Grow(Buffer* buffer, size_t bytes);
 
   const Stream* const stream_;

@@ -3,9 +3,9 @@
 //
 // Programmatic dependent launch (sm_90 and later): a kernel's blocks come up while the kernel
 // before it drains, so that launch latency hides behind it and weights, which no kernel writes, can
-// be fetched early. The contract: every kernel calls LetNextStart() first and WaitForPrevious()
-// before it touches anything that an earlier kernel may have written or still reads, in every
-// block.
+// be fetched early. The contract: every kernel calls WaitForPrevious() before it touches anything
+// that an earlier kernel may have written or still reads, in every block; and LetNextStart() first,
+// unless what the next one fetches would keep it waiting.
 #pragma once
 
 #include <cstddef>

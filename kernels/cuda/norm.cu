@@ -8,6 +8,8 @@ namespace {
 
 constexpr int kWide = 4;  // elements that a thread loads at once, where the width allows it
 constexpr int kMaxThreads = 1024;
+// Of a block where rows are not very wide: several blocks' loads are under way then.
+constexpr int kFewThreads = 256;
 
 struct NormParams {
   const void* x;
@@ -100,8 +102,11 @@ cudaError_t Norm(const Stream& stream, const NormArgs& args) {
       SC_CHECK(args.width <= 8 * kMaxThreads);
       return NormOf<X, O, 1, 8>(stream, params, args.n_rows);
     }
-    if (args.width <= kWide * kMaxThreads) {
+    if (args.width <= kWide * kFewThreads) {
       return NormOf<X, O, kWide, 1>(stream, params, args.n_rows);
+    }
+    if (args.width <= 4 * kWide * kFewThreads) {
+      return NormOf<X, O, kWide, 4>(stream, params, args.n_rows);
     }
     return NormOf<X, O, kWide, 8>(stream, params, args.n_rows);
   });

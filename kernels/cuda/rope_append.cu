@@ -8,6 +8,8 @@ namespace {
 
 constexpr int kMaxHeadDim = 512;
 constexpr int kWarpsPerBlock = 8;
+constexpr int kVector = 8;  // elements of a half, a lane's in WideRopeKernel
+constexpr int kWideThreads = 128;
 
 struct RopeParams {
   void* qkv;
@@ -86,6 +88,133 @@ __device__ void NormParts(H (&parts)[3], const int (&sizes)[3], const int (&firs
   }
 }
 
+// Where a head's element goes in the cache.
+__device__ __forceinline__ int64_t CacheRow(const RopeParams& p, int32_t slot, int kv_head) {
+  return (int64_t{slot / kBlockTokens} * p.n_kv_heads + kv_head) * kBlockTokens +
+         slot % kBlockTokens;
+}
+
+// Over the kLanes lanes of a head.
+template <int kLanes>
+__device__ __forceinline__ float HeadSum(float value) {
+#pragma unroll
+  for (int mask = kLanes / 2; mask > 0; mask /= 2) {
+    value += __shfl_xor_sync(kAllLanes, value, mask);
+  }
+  return value;
+}
+
+// A lane's part of a head that is rotated whole: a vector of each half.
+struct HeadPart {
+  float low[kVector], high[kVector];
+
+  // LayerNorm or RMS; norm: the lane's weights, null: the head has none, but all lanes take part.
+  template <int kLanes>
+  __device__ __forceinline__ void Norm(const float* norm, const RopeParams& p) {
+    constexpr int kHalf = kLanes * kVector;
+    float mean = 0, square = 0;
+    if (p.norm_kind == NormKind::kLayerNorm) {
+#pragma unroll
+      for (int e = 0; e < kVector; ++e) mean += low[e] + high[e];
+      mean = HeadSum<kLanes>(mean) / static_cast<float>(2 * kHalf);
+    }
+#pragma unroll
+    for (int e = 0; e < kVector; ++e) {
+      const float a = low[e] - mean, b = high[e] - mean;
+      square += a * a + b * b;
+    }
+    const float variance = HeadSum<kLanes>(square) / static_cast<float>(2 * kHalf);
+    if (norm == nullptr) return;
+    const float scale = 1.0f / sqrtf(variance + p.norm_eps);
+    const float offset = p.norm_kind == NormKind::kRmsPlusOne ? 1.0f : 0.0f;
+#pragma unroll
+    for (int e = 0; e < kVector; ++e) {
+      low[e] = (low[e] - mean) * scale * (norm[e] + offset);
+      high[e] = (high[e] - mean) * scale * (norm[kHalf + e] + offset);
+    }
+  }
+  __device__ __forceinline__ void Rotate(const float (&cos)[kVector], const float (&sin)[kVector]) {
+#pragma unroll
+    for (int e = 0; e < kVector; ++e) {
+      const float a = low[e], b = high[e];
+      low[e] = a * cos[e] - b * sin[e];
+      high[e] = b * cos[e] + a * sin[e];
+    }
+  }
+};
+
+// Heads that are rotated whole, kLanes lanes a head, a block a token: a lane's angles are the same
+// in every head, and several heads are on their way at once.
+template <typename T, int kLanes>
+__global__ void __launch_bounds__(kWideThreads) WideRopeKernel(const RopeParams p) {
+  constexpr int kHeads = kWideThreads / kLanes;  // at a time
+  constexpr int kAhead = 3;
+  constexpr int kHalf = kLanes * kVector, kDim = 2 * kHalf;
+  LetNextStart();
+  WaitForPrevious();
+  const int64_t token = blockIdx.x;
+  const int first = static_cast<int>(threadIdx.x) / kLanes;
+  const int of_lane = static_cast<int>(threadIdx.x) % kLanes * kVector;
+  const int n_all = p.n_heads + 2 * p.n_kv_heads;
+  T* const row = static_cast<T*>(p.qkv) + token * n_all * kDim + of_lane;
+  const int32_t slot = p.kv_slots[token];
+  const int n_kept = slot < 0 ? p.n_heads : n_all;  // nothing is kept of padding
+  const bool has_norms = p.q_norm != nullptr || p.k_norm != nullptr;
+  float cos[kVector], sin[kVector];
+  const int64_t angles = int64_t{p.positions[token]} * kHalf + of_lane;
+  LoadFloats<kVector>(p.cos + angles, cos);
+  LoadFloats<kVector>(p.sin + angles, sin);
+
+  for (int begin = 0; begin < n_kept; begin += kAhead * kHeads) {
+    HeadPart parts[kAhead] = {};
+#pragma unroll
+    for (int i = 0; i < kAhead; ++i) {
+      const int head = begin + i * kHeads + first;
+      if (head >= n_kept) continue;
+      LoadFloats<kVector>(row + int64_t{head} * kDim, parts[i].low);
+      LoadFloats<kVector>(row + int64_t{head} * kDim + kHalf, parts[i].high);
+    }
+#pragma unroll
+    for (int i = 0; i < kAhead; ++i) {
+      const int head = begin + i * kHeads + first;
+      const bool is_q = head < p.n_heads;
+      const bool is_v = head >= p.n_heads + p.n_kv_heads;
+      if (has_norms) {
+        const float* const norm = is_q ? p.q_norm : is_v ? nullptr : p.k_norm;
+        parts[i].template Norm<kLanes>(norm != nullptr ? norm + of_lane : nullptr, p);
+      }
+      if (head >= n_kept) continue;
+      if (!is_v) parts[i].Rotate(cos, sin);
+      T* to = row + int64_t{head} * kDim;
+      if (!is_q) {
+        const int kv_head = is_v ? head - p.n_heads - p.n_kv_heads : head - p.n_heads;
+        to = static_cast<T*>(is_v ? p.v : p.k) + CacheRow(p, slot, kv_head) * kDim + of_lane;
+      }
+      StoreFloats<kVector>(parts[i].low, to);
+      StoreFloats<kVector>(parts[i].high, to + kHalf);
+    }
+  }
+}
+
+template <typename T>
+cudaError_t LaunchWide(const Stream& stream, const RopeParams& params, int32_t n_tokens) {
+  const LaunchShape shape{.grid = dim3(static_cast<unsigned>(n_tokens)), .block = kWideThreads};
+  switch (params.head_dim) {
+    case 64:
+      return Launch<&WideRopeKernel<T, 4>>(stream, shape, params);
+    case 128:
+      return Launch<&WideRopeKernel<T, 8>>(stream, shape, params);
+    default:
+      return Launch<&WideRopeKernel<T, 16>>(stream, shape, params);
+  }
+}
+
+// Whether there is a WideRopeKernel.
+bool IsWide(const RopeParams& p) {
+  return p.cos != nullptr && p.rotary_dim == p.head_dim &&
+         (p.head_dim == 64 || p.head_dim == 128 || p.head_dim == 256);
+}
+
 template <typename T, int kN, int kMaxElements>
 __global__ void __launch_bounds__(kWarpsPerBlock* kWarpThreads) RopeKernel(const RopeParams p) {
   LetNextStart();
@@ -122,9 +251,7 @@ __global__ void __launch_bounds__(kWarpsPerBlock* kWarpThreads) RopeKernel(const
   T* to = at;
   if (!is_q) {
     const int kv_head = is_v ? head - p.n_heads - p.n_kv_heads : head - p.n_heads;
-    const int64_t row = (int64_t{slot / kBlockTokens} * p.n_kv_heads + kv_head) * kBlockTokens +
-                        slot % kBlockTokens;
-    to = static_cast<T*>(is_v ? p.v : p.k) + row * p.head_dim;
+    to = static_cast<T*>(is_v ? p.v : p.k) + CacheRow(p, slot, kv_head) * p.head_dim;
   }
 #pragma unroll
   for (int part = 0; part < 3; ++part) parts[part].Store(to, firsts[part], sizes[part]);
@@ -159,6 +286,7 @@ cudaError_t RopeAppend(const Stream& stream, const RopeAppendArgs& args) {
   const bool by_two = rotary_dim % 4 == 0 && args.head_dim % 2 == 0;
   return WithType(args.kv.dtype, [&](auto type) {
     using T = decltype(type);
+    if (IsWide(params)) return LaunchWide<T>(stream, params, args.n_tokens);
     if (!by_two) return Launch<&RopeKernel<T, 1, kMaxHeadDim>>(stream, shape, params);
     return args.head_dim <= 128 ? Launch<&RopeKernel<T, 2, 128>>(stream, shape, params)
                                 : Launch<&RopeKernel<T, 2, kMaxHeadDim>>(stream, shape, params);

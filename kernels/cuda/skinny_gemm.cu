@@ -1,16 +1,26 @@
 #include "common/check.h"
+#include "kernels/cuda/activated.h"
 #include "kernels/cuda/dispatch.h"
 #include "kernels/cuda/mma.h"
+#include "kernels/cuda/shared_memory.h"
 #include "kernels/cuda/skinny_gemm.h"
 #include "kernels/cuda/warp.h"
 
 namespace stagecoach::kernels::cuda {
 namespace {
 
-constexpr int kOutputs = 16;  // of a block: one tile of the tensor cores
-constexpr int kWarps = 8;     // of a block; they share out the inputs
-constexpr int kChunk = 32;    // inputs: 16 bytes a lane of each row
-constexpr int kUnroll = 4;    // chunks that a warp reads at once
+constexpr int kOutputs = 16;             // of a block: one tile of the tensor cores
+constexpr int kWarps = 8;                // of a block; they share out the inputs
+constexpr int kChunk = 32;               // inputs: 16 bytes a lane of each row
+constexpr int kUnroll = 4;               // chunks that a warp takes at once
+constexpr int kTurn = kWarps * kUnroll;  // chunks that a block takes at once
+// Turns whose weights are on their way, in shared memory; two blocks of a multiprocessor together
+// have twice that under way.
+constexpr int kStages = 3;
+constexpr int kLaneBytes = kUnroll * 2 * 16;
+constexpr int kStageBytes = kWarps * kWarpThreads * kLaneBytes;
+// Of each row of weights, brought to L2 before the input is there, behind what the stages hold.
+constexpr int64_t kPrefetchBytes = 2048;
 
 struct SkinnyParams {
   const void *x, *w;
@@ -18,9 +28,11 @@ struct SkinnyParams {
   void* y;
   int32_t n_rows, rows, cols;
   bool add_to_y;
-  int32_t prefetch_bytes;  // of the block's weights, brought to L2 before the input is there
+  Activation activation;  // kGated
   GroupedGemmArgs grouped;
 };
+
+enum class Kind { kPlain, kGated, kGrouped };
 
 // Starts bringing memory to L2; both multiples of 16.
 __device__ __forceinline__ void PrefetchToL2(const void* at, uint32_t bytes) {
@@ -32,58 +44,62 @@ __device__ __forceinline__ void PrefetchToL2(const void* at, uint32_t bytes) {
 #endif
 }
 
-// A block's 16 outputs of 8 * kRowTiles rows. Warp w takes the chunks w * kUnroll .. + kUnroll - 1
-// of every kWarps * kUnroll: a block reads each row of w in long pieces.
-template <typename T, int kRowTiles>
-struct Block {
-  uint4 weights[kUnroll][2];         // rows g and g + 8
-  uint4 inputs[kUnroll][kRowTiles];  // row g of each tile
-  float sums[kRowTiles][4] = {};     // outputs g and g + 8 of rows 2c and 2c + 1
+// A lane's weights of a few turns, on their way through shared memory. A lane reads what it copied
+// itself, so that nobody waits for anybody.
+template <typename T>
+struct WeightRing {
+  unsigned char* memory;  // the lane's of stage 0
+  const T *low, *high;    // its place in the rows g and g + 8
+  int first_chunk, n_chunks;
 
-  // w: of the lane's row and place; stride: from row g to g + 8
-  __device__ __forceinline__ void LoadWeights(const T* w, int64_t stride, int chunk, int n_chunks) {
+  __device__ __forceinline__ void Fetch(int turn) const {
+    const int chunk = first_chunk + turn * kTurn;
+    if (chunk < n_chunks) {
+      unsigned char* const to = memory + turn % kStages * kStageBytes;
 #pragma unroll
-    for (int u = 0; u < kUnroll; ++u) {
-      const bool inside = chunk + u < n_chunks;
-      const T* const at = w + int64_t{inside ? chunk + u : 0} * kChunk;
-      weights[u][0] = LoadConstantOnce(at);
-      weights[u][1] = LoadConstantOnce(at + stride);
-      if (!inside) weights[u][0] = weights[u][1] = uint4{};
-    }
-  }
-  // x: of the lane's row and place in each tile, null where there is no such row
-  __device__ __forceinline__ void LoadInputs(const T* const (&x)[kRowTiles], int chunk,
-                                             int n_chunks) {
-#pragma unroll
-    for (int u = 0; u < kUnroll; ++u) {
-#pragma unroll
-      for (int n = 0; n < kRowTiles; ++n) {
-        const bool inside = x[n] != nullptr && chunk + u < n_chunks;
-        inputs[u][n] = uint4{};
-        if (inside) {
-          inputs[u][n] = *reinterpret_cast<const uint4*>(x[n] + int64_t{chunk + u} * kChunk);
-        }
+      for (int u = 0; u < kUnroll; ++u) {
+        const bool inside = chunk + u < n_chunks;
+        const int64_t at = int64_t{inside ? chunk + u : 0} * kChunk;
+        CopyAsync16(to + (2 * u) * (16 * kWarpThreads), low + at, inside);
+        CopyAsync16(to + (2 * u + 1) * (16 * kWarpThreads), high + at, inside);
       }
     }
+    CommitCopies();
   }
-  __device__ __forceinline__ void Multiply() {
+  // Rows g and g + 8 of chunk u. After a wait for the turn's copies.
+  __device__ __forceinline__ uint4 At(int turn, int u, int half) const {
+    return *reinterpret_cast<const uint4*>(memory + turn % kStages * kStageBytes +
+                                           (2 * u + half) * (16 * kWarpThreads));
+  }
+};
+
+// A turn's inputs of 8 * kRowTiles rows: row g of each tile.
+template <typename T, int kRowTiles>
+struct Inputs {
+  uint4 at[kUnroll][kRowTiles];
+
+  // x: of the lane's row and place in each tile, null where there is no such row
+  __device__ __forceinline__ void Load(const T* const (&x)[kRowTiles], int chunk, int n_chunks) {
 #pragma unroll
     for (int u = 0; u < kUnroll; ++u) {
-      const uint4 low = weights[u][0], high = weights[u][1];
-      const uint32_t first[4] = {low.x, high.x, low.y, high.y};
-      const uint32_t second[4] = {low.z, high.z, low.w, high.w};
 #pragma unroll
       for (int n = 0; n < kRowTiles; ++n) {
-        Mma<T>(sums[n], first, inputs[u][n].x, inputs[u][n].y);
-        Mma<T>(sums[n], second, inputs[u][n].z, inputs[u][n].w);
+        at[u][n] = uint4{};
+        if (x[n] != nullptr && chunk + u < n_chunks) {
+          at[u][n] = *reinterpret_cast<const uint4*>(x[n] + int64_t{chunk + u} * kChunk);
+        }
       }
     }
   }
 };
 
-template <typename T, typename O, int kRowTiles, bool kGrouped>
+// Block b computes the outputs 16 b .. 16 b + 15, or where gated 8 gates and what they are for.
+// Warp w takes the chunks w * kUnroll .. + kUnroll - 1 of every kTurn: a block reads each row of w
+// in long pieces.
+template <typename T, typename O, int kRowTiles, Kind kKind>
 __global__ void __launch_bounds__(kWarps* kWarpThreads, 2) SkinnyKernel(const SkinnyParams p) {
   constexpr int kRows = 8 * kRowTiles;
+  constexpr bool kGrouped = kKind == Kind::kGrouped, kGated = kKind == Kind::kGated;
   __shared__ float partial[kWarps][kRows][kOutputs + 1];
   LetNextStart();
   const int lane = threadIdx.x % kWarpThreads, warp = threadIdx.x / kWarpThreads;
@@ -102,22 +118,26 @@ __global__ void __launch_bounds__(kWarps* kWarpThreads, 2) SkinnyKernel(const Sk
     n_rows = group.n_rows;
   }
   // Outputs past the last repeat it; nothing is written of them.
-  const int64_t low = min(first_output + g, p.rows - 1);
-  const int64_t high = min(first_output + g + 8, p.rows - 1);
-  const T* const lane_w = w + low * p.cols + 8 * c;
-  const int64_t stride = (high - low) * p.cols;
-
-  Block<T, kRowTiles> block;
-  int chunk = warp * kUnroll;
-  block.LoadWeights(lane_w, stride, chunk, n_chunks);
+  const int32_t width = p.rows / 2;
+  const int first_gate = first_output / 2;
+  const auto row_of = [&](int i) -> int64_t {
+    if constexpr (kGated) return first_gate + (i < 8 ? i : width + i - 8);
+    return min(first_output + i, p.rows - 1);
+  };
+  const WeightRing<T> ring{
+      .memory = DynamicShared() + warp * (kWarpThreads * kLaneBytes) + lane * 16,
+      .low = w + row_of(g) * p.cols + 8 * c,
+      .high = w + row_of(g + 8) * p.cols + 8 * c,
+      .first_chunk = warp * kUnroll,
+      .n_chunks = n_chunks};
+#pragma unroll
+  for (int turn = 0; turn < kStages; ++turn) ring.Fetch(turn);
   if constexpr (!kGrouped) {
-    if (lane == 0 && p.prefetch_bytes > 0) {
-      const int64_t bytes = min(int64_t{kOutputs}, int64_t{p.rows} - first_output) * p.cols *
-                            static_cast<int64_t>(sizeof(T)) / kWarps / 16 * 16;
-      const int64_t some = min(bytes, int64_t{p.prefetch_bytes} / kWarps / 16 * 16);
-      PrefetchToL2(
-          reinterpret_cast<const unsigned char*>(w + int64_t{first_output} * p.cols) + bytes * warp,
-          static_cast<uint32_t>(some));
+    const int64_t staged = int64_t{kStages} * kTurn * kChunk;
+    const int64_t left = (p.cols - staged) * static_cast<int64_t>(sizeof(T));
+    if (warp == 0 && lane < kOutputs && left > 0) {
+      PrefetchToL2(w + row_of(lane) * p.cols + staged,
+                   static_cast<uint32_t>(min(left, kPrefetchBytes)));
     }
     WaitForPrevious();
   }
@@ -134,32 +154,56 @@ __global__ void __launch_bounds__(kWarps* kWarpThreads, 2) SkinnyKernel(const Sk
     }
     lane_x[n] = row < n_rows ? static_cast<const T*>(p.x) + x_row * p.cols + 8 * c : nullptr;
   }
-  for (; chunk < n_chunks;) {
-    block.LoadInputs(lane_x, chunk, n_chunks);
-    Block<T, kRowTiles> now = block;
-    chunk += kWarps * kUnroll;
-    if (chunk < n_chunks) block.LoadWeights(lane_w, stride, chunk, n_chunks);
-    now.Multiply();
+  float sums[kRowTiles][4] = {};  // outputs g and g + 8 of rows 2c and 2c + 1
+  Inputs<T, kRowTiles> inputs;
+  inputs.Load(lane_x, ring.first_chunk, n_chunks);
+  for (int turn = 0; ring.first_chunk + turn * kTurn < n_chunks; ++turn) {
+    Inputs<T, kRowTiles> next;
+    next.Load(lane_x, ring.first_chunk + (turn + 1) * kTurn, n_chunks);
+    WaitForCopies<kStages - 1>();
 #pragma unroll
-    for (int n = 0; n < kRowTiles; ++n) {
+    for (int u = 0; u < kUnroll; ++u) {
+      const uint4 low = ring.At(turn, u, 0), high = ring.At(turn, u, 1);
+      const uint32_t first[4] = {low.x, high.x, low.y, high.y};
+      const uint32_t second[4] = {low.z, high.z, low.w, high.w};
 #pragma unroll
-      for (int i = 0; i < 4; ++i) block.sums[n][i] = now.sums[n][i];
+      for (int n = 0; n < kRowTiles; ++n) {
+        Mma<T>(sums[n], first, inputs.at[u][n].x, inputs.at[u][n].y);
+        Mma<T>(sums[n], second, inputs.at[u][n].z, inputs.at[u][n].w);
+      }
     }
+    ring.Fetch(turn + kStages);
+    inputs = next;
   }
 #pragma unroll
   for (int n = 0; n < kRowTiles; ++n) {
 #pragma unroll
     for (int i = 0; i < 4; ++i) {
-      partial[warp][8 * n + 2 * c + i % 2][g + i / 2 * 8] = block.sums[n][i];
+      partial[warp][8 * n + 2 * c + i % 2][g + i / 2 * 8] = sums[n][i];
     }
   }
   __syncthreads();
+  const auto sum_of = [&](int row, int output) {
+    float sum = 0;
+#pragma unroll
+    for (int v = 0; v < kWarps; ++v) sum += partial[v][row][output];
+    return sum;
+  };
+  if constexpr (kGated) {
+    constexpr int kGates = kOutputs / 2;
+    const int row = static_cast<int>(threadIdx.x) / kGates;
+    const int gate = static_cast<int>(threadIdx.x) % kGates;
+    if (row >= n_rows) return;
+    const float rounded_gate = ToFloat(FromFloat<T>(sum_of(row, gate)));
+    const float rounded_up = ToFloat(FromFloat<T>(sum_of(row, gate + kGates)));
+    static_cast<O*>(p.y)[int64_t{row} * width + first_gate + gate] =
+        FromFloat<O>(ActivatedBy</*kExact=*/false>(p.activation, rounded_gate) * rounded_up);
+    return;
+  }
   for (int i = static_cast<int>(threadIdx.x); i < kRows * kOutputs; i += kWarps * kWarpThreads) {
     const int row = i / kOutputs, output = first_output + i % kOutputs;
     if (row >= n_rows || output >= p.rows) continue;
-    float sum = 0;
-#pragma unroll
-    for (int v = 0; v < kWarps; ++v) sum += partial[v][row][i % kOutputs];
+    float sum = sum_of(row, i % kOutputs);
     if (p.bias != nullptr) sum += p.bias[output];
     int64_t y_row = first_row + row;
     if constexpr (kGrouped) {
@@ -170,12 +214,13 @@ __global__ void __launch_bounds__(kWarps* kWarpThreads, 2) SkinnyKernel(const Sk
   }
 }
 
-template <typename T, typename O, int kRowTiles, bool kGrouped>
+template <typename T, typename O, int kRowTiles, Kind kKind>
 cudaError_t LaunchSkinny(const Stream& stream, const SkinnyParams& params, int32_t n_groups) {
   const LaunchShape shape{.grid = dim3(static_cast<unsigned>(CeilDiv(params.rows, kOutputs)),
                                        static_cast<unsigned>(n_groups)),
-                          .block = kWarps * kWarpThreads};
-  return Launch<&SkinnyKernel<T, O, kRowTiles, kGrouped>>(stream, shape, params);
+                          .block = kWarps * kWarpThreads,
+                          .shared_bytes = kStages * kStageBytes};
+  return Launch<&SkinnyKernel<T, O, kRowTiles, kKind>>(stream, shape, params);
 }
 
 // A warp an output of a row.
@@ -207,6 +252,29 @@ bool HasSkinnyGemm(DType x, DType w, int32_t cols) {
   return x == w && x != DType::kF32 && cols % kChunk == 0;
 }
 
+bool HasSkinnyGatedGemm(const GemmArgs& gemm, const ActivationArgs& activation) {
+  return activation.gated && gemm.bias == nullptr && gemm.n_rows <= kMaxGatedRows &&
+         activation.width % 8 == 0 && gemm.w->rows == 2 * activation.width &&
+         activation.out.dtype == gemm.x.dtype &&
+         HasSkinnyGemm(gemm.x.dtype, gemm.w->dtype, gemm.w->cols);
+}
+
+cudaError_t SkinnyGatedGemm(const Stream& stream, const GemmArgs& gemm,
+                            const ActivationArgs& activation) {
+  const SkinnyParams params{.x = gemm.x.data,
+                            .w = gemm.w->buffer.data.get(),
+                            .y = activation.out.data,
+                            .n_rows = gemm.n_rows,
+                            .rows = gemm.w->rows,
+                            .cols = gemm.w->cols,
+                            .activation = activation.kind};
+  const auto launch = [&](auto type) {
+    using T = decltype(type);
+    return LaunchSkinny<T, T, 1, Kind::kGated>(stream, params, 1);
+  };
+  return gemm.x.dtype == DType::kBF16 ? launch(BF16{}) : launch(F16{});
+}
+
 cudaError_t SkinnyGemm(const Stream& stream, const GemmArgs& args) {
   SC_CHECK(args.n_rows <= kMaxSkinnyRows);
   const SkinnyParams params{.x = args.x.data,
@@ -216,11 +284,10 @@ cudaError_t SkinnyGemm(const Stream& stream, const GemmArgs& args) {
                             .n_rows = args.n_rows,
                             .rows = args.w->rows,
                             .cols = args.w->cols,
-                            .add_to_y = args.add_to_y,
-                            .prefetch_bytes = 64 << 10};
+                            .add_to_y = args.add_to_y};
   const auto launch = [&]<typename T, typename O>() {
-    return args.n_rows <= 8 ? LaunchSkinny<T, O, 1, false>(stream, params, 1)
-                            : LaunchSkinny<T, O, 2, false>(stream, params, 1);
+    return args.n_rows <= 8 ? LaunchSkinny<T, O, 1, Kind::kPlain>(stream, params, 1)
+                            : LaunchSkinny<T, O, 2, Kind::kPlain>(stream, params, 1);
   };
   const bool to_float = args.y.dtype == DType::kF32;
   SC_CHECK(to_float || args.y.dtype == args.x.dtype);
@@ -238,7 +305,7 @@ cudaError_t GroupedGemm(const Stream& stream, const GroupedGemmArgs& args) {
   const auto launch = [&]<typename T, typename O>() {
     if constexpr (!std::is_same_v<T, float>) {
       if (HasSkinnyGemm(args.dtype, args.dtype, args.cols)) {
-        return LaunchSkinny<T, O, 2, true>(stream, params, args.max_groups);
+        return LaunchSkinny<T, O, 2, Kind::kGrouped>(stream, params, args.max_groups);
       }
     }
     const LaunchShape shape{.grid = dim3(static_cast<unsigned>(CeilDiv(args.rows, kWarps)),

@@ -18,6 +18,14 @@ bool HasSkinnyGemm(DType x, DType w, int32_t cols);
 // As Ops::Gemm, for up to kMaxSkinnyRows rows. REQUIRES: HasSkinnyGemm; y float32 or as x.
 cudaError_t SkinnyGemm(const Stream& stream, const GemmArgs& args);
 
+// As Ops::GemmActivate, where the activation is gated; without a bias. HasSkinnyGemm, widths that
+// are a multiple of 8, up to kMaxGatedRows (with more the library is faster). What goes into the
+// activation is rounded as a product's y would be.
+inline constexpr int32_t kMaxGatedRows = 4;
+bool HasSkinnyGatedGemm(const GemmArgs& gemm, const ActivationArgs& activation);
+cudaError_t SkinnyGatedGemm(const Stream& stream, const GemmArgs& gemm,
+                            const ActivationArgs& activation);
+
 // Rows of several matrices at once (mixture of experts). Pointers are to device memory.
 struct RowGroup {
   int32_t matrix;     // of `weights`

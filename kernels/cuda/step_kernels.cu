@@ -30,24 +30,18 @@ __device__ __forceinline__ void Copy(const T* from, T* to, int32_t n) {
   for (int32_t i = GlobalThread(); i < n; i += AllThreads()) to[i] = from[i];
 }
 
-__global__ void RowsKernel(const StepParams p) {
-  LetNextStart();
-  WaitForPrevious();
+__device__ __forceinline__ void CopySeqs(const StepParams& p) {
   for (int32_t s = GlobalThread(); s < p.n_seqs; s += AllThreads()) {
     p.seq_positions[s] = p.new_seqs[s].position;
     p.seq_slots[s] = p.new_seqs[s].slot;
   }
-  Copy(p.new_starts, p.seq_starts, p.n_seqs + 1);
   if (GlobalThread() == 0) {
     *p.n_seqs_out = p.n_seqs;
     *p.n_decodes_out = p.n_decodes;
   }
-  Copy(p.new_decode_seqs, p.decode_seqs, p.n_decodes);
-  Copy(p.new_tiles, p.tiles, p.n_tiles);
-  Copy(p.new_hopper, p.hopper, p.n_hopper);
-  for (int32_t g = 0; g < p.n_groups; ++g) {
-    Copy(p.new_unit_starts + g * (p.n_decodes + 1), p.groups[g].unit_starts, p.n_decodes + 1);
-  }
+}
+
+__device__ __forceinline__ void MakeRows(const StepParams& p) {
   for (int32_t row = GlobalThread(); row < p.n_rows; row += AllThreads()) {
     if (row >= p.n_tokens) {
       p.token_ids[row] = 0;
@@ -56,6 +50,7 @@ __global__ void RowsKernel(const StepParams p) {
       continue;
     }
     const int32_t s = p.row_seqs[row];
+    const int32_t id = p.new_token_ids != nullptr ? p.new_token_ids[row] : 0;
     const StepSeq seq = p.new_seqs[s];
     const int32_t position = seq.position + row - p.new_starts[s];
     p.positions[row] = position;
@@ -66,9 +61,35 @@ __global__ void RowsKernel(const StepParams p) {
           table[position / kBlockTokens] * kBlockTokens + position % kBlockTokens;
     }
     if (p.new_token_ids != nullptr) {
-      const int32_t id = p.new_token_ids[row];
       p.token_ids[row] = id == kSampledToken ? p.sampled[seq.slot] : id;
     }
+  }
+}
+
+// What is new lies in the host's memory, a microsecond or two away: blocks in y do different
+// things, so that those times do not add up.
+constexpr unsigned kParts = 6;
+
+__global__ void RowsKernel(const StepParams p) {
+  LetNextStart();
+  WaitForPrevious();
+  switch (blockIdx.y) {
+    case 0:
+      return MakeRows(p);
+    case 1:
+      return CopySeqs(p);
+    case 2:
+      return Copy(p.new_starts, p.seq_starts, p.n_seqs + 1);
+    case 3:
+      return Copy(p.new_decode_seqs, p.decode_seqs, p.n_decodes);
+    case 4:
+      for (int32_t g = 0; g < p.n_groups; ++g) {
+        Copy(p.new_unit_starts + g * (p.n_decodes + 1), p.groups[g].unit_starts, p.n_decodes + 1);
+      }
+      return;
+    default:
+      Copy(p.new_tiles, p.tiles, p.n_tiles);
+      Copy(p.new_hopper, p.hopper, p.n_hopper);
   }
 }
 
@@ -85,7 +106,9 @@ cudaError_t ApplyNewBlocks(const Stream& stream, const StepParams& params) {
 
 cudaError_t BuildRows(const Stream& stream, const StepParams& params) {
   const int32_t n = std::max({params.n_rows, params.n_seqs + 1, params.n_tiles, params.n_hopper});
-  return Launch<&RowsKernel>(stream, ShapeFor(n), params);
+  LaunchShape shape = ShapeFor(n);
+  shape.grid.y = kParts;
+  return Launch<&RowsKernel>(stream, shape, params);
 }
 
 }  // namespace stagecoach::kernels::cuda

@@ -58,13 +58,18 @@ class LayerRun {
     if (in_.layer.has_experts) {
       Experts(x);
     } else {
-      Gemm(x, w_.up, w_.up_bias, scratch_.mlp, /*add_to_y=*/false);
-      ops_->Activate({.x = scratch_.mlp,
-                      .out = scratch_.activation,
-                      .n_rows = step_.n_tokens,
-                      .width = spec_.intermediate_size,
-                      .kind = spec_.activation,
-                      .gated = spec_.gated_mlp});
+      ops_->GemmActivate({.x = x,
+                          .w = &w_.up,
+                          .bias = w_.up_bias.As<float>(),
+                          .y = scratch_.mlp,
+                          .n_rows = step_.n_tokens,
+                          .add_to_y = false},
+                         {.x = scratch_.mlp,
+                          .out = scratch_.activation,
+                          .n_rows = step_.n_tokens,
+                          .width = spec_.intermediate_size,
+                          .kind = spec_.activation,
+                          .gated = spec_.gated_mlp});
       AddToHidden(scratch_.activation, w_.down, w_.down_bias, w_.post_mlp_norm);
     }
     NormSum(w_.mlp_norm, w_.mlp_norm_bias);

@@ -213,9 +213,17 @@ class StageModelImpl final : public StageModel {
     const int64_t n_all_heads = spec_.n_heads + 2 * spec_.n_kv_heads;
     SC_ASSIGN_OR_RETURN(hidden_, Scratch(tokens, spec_.hidden_size, sizeof(float)));
     SC_ASSIGN_OR_RETURN(normed_, Acts(tokens, spec_.hidden_size));
-    SC_ASSIGN_OR_RETURN(qkv_, Acts(tokens, n_all_heads * spec_.head_dim));
-    SC_ASSIGN_OR_RETURN(attn_, Acts(tokens, int64_t{spec_.n_heads} * spec_.head_dim));
-    layer_scratch_ = {.normed = AsAct(normed_), .qkv = AsAct(qkv_), .attn = AsAct(attn_)};
+    const int64_t qkv_width = n_all_heads * spec_.head_dim;
+    const int64_t attn_width = int64_t{spec_.n_heads} * spec_.head_dim;
+    // Nothing of attention is needed any more when the activation is written.
+    const int64_t activation_width =
+        spec_.has_dense_layer() && spec_.gated_mlp ? spec_.intermediate_size : 0;
+    const int64_t qkv_elements = (tokens * qkv_width + 63) / 64 * 64;
+    SC_ASSIGN_OR_RETURN(
+        inner_, Acts(1, std::max(qkv_elements + tokens * attn_width, tokens * activation_width)));
+    void* const attn =
+        inner_.As<char>() + static_cast<size_t>(qkv_elements) * DTypeBytes(act_dtype_);
+    layer_scratch_ = {.normed = AsAct(normed_), .qkv = AsAct(inner_), .attn = {attn, act_dtype_}};
     if (spec_.has_dense_layer()) SC_RETURN_IF_ERROR(AllocateMlpScratch());
     if (spec_.experts.n_experts > 0) SC_RETURN_IF_ERROR(AllocateExpertScratch());
     if (options_.is_first && is_projected()) {
@@ -260,10 +268,8 @@ class StageModelImpl final : public StageModel {
   absl::Status AllocateMlpScratch() {
     const int64_t tokens = options_.max_batched_tokens, width = spec_.intermediate_size;
     SC_ASSIGN_OR_RETURN(mlp_, Acts(tokens, width * (spec_.gated_mlp ? 2 : 1)));
-    layer_scratch_.mlp = layer_scratch_.activation = AsAct(mlp_);
-    if (!spec_.gated_mlp) return absl::OkStatus();
-    SC_ASSIGN_OR_RETURN(activation_, Acts(tokens, width));
-    layer_scratch_.activation = AsAct(activation_);
+    layer_scratch_.mlp = AsAct(mlp_);
+    layer_scratch_.activation = AsAct(spec_.gated_mlp ? inner_ : mlp_);
     return absl::OkStatus();
   }
 
@@ -311,7 +317,8 @@ class StageModelImpl final : public StageModel {
   std::unique_ptr<StageWeights> weights_;
   std::unique_ptr<kernels::StepInputs> step_;
   LayerScratch layer_scratch_{};
-  kernels::Buffer hidden_, normed_, qkv_, attn_, mlp_, activation_;  // LayerScratch's
+  kernels::Buffer hidden_, normed_, mlp_;  // LayerScratch's
+  kernels::Buffer inner_;                  // qkv and attn, or activation
   kernels::Buffer router_logits_, chosen_experts_, expert_weights_, expert_scratch_;
   kernels::Buffer embedded_;               // [T, P]: where the embedding is projected
   kernels::Buffer logit_rows_;             // [R] int32

@@ -1,0 +1,145 @@
+// What a stage's steps take on a GPU, without a server: one stage with a model's whole shape and
+// random weights, steps queued one behind the other as when they are planned ahead.
+//
+//   step_cuda_bench MODEL_DIR [--device N] [--batch-invariant]
+#include <fmt/format.h>
+
+#include <CLI/CLI.hpp>
+#include <algorithm>
+#include <chrono>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "common/check.h"
+#include "common/model/model_spec.h"
+#include "kernels/cuda/cuda_ops.h"
+#include "worker/model/stage_model.h"
+
+namespace stagecoach::worker {
+namespace {
+
+constexpr int32_t kMaxTokens = 8192, kMaxSequences = 256, kMaxLength = 8192;
+constexpr int64_t kBlocks = 9000;
+
+// n_seqs sequences with n_tokens rows each, from `position` on.
+struct Load {
+  int32_t n_seqs, position, n_tokens;
+  int n_steps;  // timed together
+};
+
+class Bench {
+ public:
+  Bench(kernels::Ops* ops, StageModel* model)
+      : ops_(ops),
+        model_(model),
+        sampled_(*ops->AllocateHost(kMaxSequences * sizeof(kernels::SampledToken))) {}
+
+  void Rehearse(const std::vector<Load>& loads) {
+    SC_CHECK(ops_->Rehearse(true).ok());
+    for (const Load& load : loads) Step(load, /*with_blocks=*/true);
+    SC_CHECK(ops_->Rehearse(false).ok());
+    SC_CHECK(model_->Prepare({}).ok());
+  }
+
+  void Time(const Load& load) {
+    Step(load, /*with_blocks=*/true);
+    SC_CHECK(ops_->Synchronize().ok());
+    std::vector<double> ms;
+    for (int run = 0; run < 3; ++run) {
+      const auto start = std::chrono::steady_clock::now();
+      for (int i = 0; i < load.n_steps; ++i) Step(load, /*with_blocks=*/false);
+      SC_CHECK(ops_->Synchronize().ok());
+      const std::chrono::duration<double, std::milli> took =
+          std::chrono::steady_clock::now() - start;
+      ms.push_back(took.count() / load.n_steps);
+    }
+    std::sort(ms.begin(), ms.end());
+    fmt::print("{:4} x {:4} rows from {:4}: {:8.3f} ms a step\n", load.n_seqs, load.n_tokens,
+               load.position, ms[1]);
+    std::fflush(stdout);
+  }
+
+ private:
+  // Layers, logits of each sequence's last row, greedy tokens.
+  void Step(const Load& load, bool with_blocks) {
+    std::vector<kernels::StepSeq> seqs;
+    std::vector<kernels::NewBlock> blocks;
+    std::vector<int32_t> rows;
+    std::vector<kernels::SampleRow> sample_rows;
+    int64_t n_blocks = 0;
+    for (int32_t s = 0; s < load.n_seqs; ++s) {
+      seqs.push_back({s, load.position, load.n_tokens});
+      rows.push_back((s + 1) * load.n_tokens - 1);
+      sample_rows.push_back({.slot = s});
+      const int32_t n_of_seq = (load.position + load.n_tokens) / kernels::kBlockTokens + 1;
+      for (int32_t b = 0; with_blocks && b < n_of_seq; ++b) {
+        // Scattered, as after a while of serving.
+        blocks.push_back({0, s, b, static_cast<int32_t>(n_blocks++ * 7919 % kBlocks)});
+      }
+    }
+    std::vector<int32_t> ids;
+    for (int32_t i = 0; i < load.n_seqs * load.n_tokens; ++i) {
+      ids.push_back(static_cast<int32_t>(int64_t{i} * 7919 % model_->spec().vocab_size));
+    }
+    model_->Forward({.seqs = seqs,
+                     .token_ids = ids,
+                     .new_blocks = blocks,
+                     .n_tokens = load.n_seqs * load.n_tokens},
+                    model_->hidden_buffer());
+    float* const logits = model_->Logits(model_->hidden_buffer(), rows);
+    ops_->Sample({.logits = logits,
+                  .vocab = model_->spec().vocab_size,
+                  .rows = sample_rows,
+                  .out = {sampled_.As<kernels::SampledToken>(), sample_rows.size()},
+                  .sampled = model_->sampled_tokens()});
+  }
+
+  kernels::Ops* const ops_;
+  StageModel* const model_;
+  const kernels::Buffer sampled_;
+};
+
+int Fail(const absl::Status& status) {
+  fmt::print(stderr, "error: {}\n", std::string(status.message()));
+  return 1;
+}
+
+int Main(int argc, char** argv) {
+  CLI::App app("What a stage's steps take on a GPU");
+  kernels::CudaOptions options;
+  std::string model_dir;
+  app.add_option("MODEL_DIR", model_dir, "its config.json is enough")->required();
+  app.add_option("--device", options.device, "GPU by CUDA's count")->capture_default_str();
+  app.add_flag("--batch-invariant", options.batch_invariant, "rows do not depend on each other");
+  CLI11_PARSE(app, argc, argv);
+  const auto spec = ReadModelSpec(model_dir);
+  if (!spec.ok()) return Fail(spec.status());
+  const auto ops = kernels::MakeCudaOps(options);
+  if (!ops.ok()) return Fail(ops.status());
+  const auto model = StageModel::Load({.model_dir = model_dir,
+                                       .n_layers = spec->n_layers(),
+                                       .is_first = true,
+                                       .is_last = true,
+                                       .dummy_weights = true,
+                                       .max_batched_tokens = kMaxTokens,
+                                       .max_sequences = kMaxSequences,
+                                       .max_model_len = std::min(kMaxLength, spec->max_positions)},
+                                      ops->get(), {});
+  if (!model.ok()) return Fail(model.status());
+  const std::vector<uint64_t> n_blocks(spec->kv_groups.size(), kBlocks);
+  if (const absl::Status status = (*model)->AllocateKv(n_blocks); !status.ok()) return Fail(status);
+
+  Bench bench(ops->get(), model->get());
+  const std::vector<Load> loads = {
+      {1, 255, 1, 20},   {1, 7900, 1, 20},  {8, 255, 1, 20}, {16, 255, 1, 20}, {64, 255, 1, 20},
+      {128, 399, 1, 20}, {256, 399, 1, 10}, {1, 0, 8192, 2}, {2, 0, 4096, 2},  {64, 0, 128, 2}};
+  bench.Rehearse(loads);
+  for (const Load& load : loads) bench.Time(load);
+  return 0;
+}
+
+}  // namespace
+}  // namespace stagecoach::worker
+
+int main(int argc, char** argv) { return stagecoach::worker::Main(argc, argv); }
