@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <atomic>
 #include <chrono>
+#include <cmath>
 #include <condition_variable>
 #include <cstdio>
 #include <cstdlib>
@@ -176,6 +177,19 @@ SchedulerConfig MakeSchedulerConfig(const ServeFlags& serve, const ModelSpec& sp
   return config;
 }
 
+std::chrono::milliseconds Milliseconds(double seconds) {
+  return std::chrono::milliseconds(std::llround(seconds * 1000));
+}
+
+FrontendOptions MakeFrontendOptions(const ServeFlags& serve) {
+  FrontendOptions options;
+  options.max_prompts = serve.max_waiting;
+  options.streams = {.keep = Milliseconds(serve.resume_time_s),
+                     .max_streams = serve.resume_streams,
+                     .max_bytes = serve.resume_memory_bytes};
+  return options;
+}
+
 http::HttpOptions MakeHttpOptions(const ServeFlags& serve) {
   http::HttpOptions options;
   options.address = serve.http;
@@ -191,6 +205,7 @@ http::HttpOptions MakeHttpOptions(const ServeFlags& serve) {
   limits.header_timeout = std::chrono::seconds(serve.http_timeout_s);
   limits.body_timeout = 2 * limits.header_timeout;
   limits.write_timeout = limits.header_timeout;
+  limits.keep_alive_interval = Milliseconds(serve.sse_keep_alive_s);
   return options;
 }
 
@@ -236,8 +251,8 @@ absl::Status Serve(const Flags& flags, StopRequest& stop) {
       Scheduler::Start(MakeSchedulerConfig(flags.serve, model.spec, pipeline, epoch),
                        client.get()));
   const std::string name = model.name;
-  Frontend frontend({.max_prompts = flags.serve.max_waiting}, std::move(model),
-                    StageStatuses(pipeline), scheduler.get());
+  Frontend frontend(MakeFrontendOptions(flags.serve), std::move(model), StageStatuses(pipeline),
+                    scheduler.get());
   const auto scheduler_metrics = std::make_shared<SchedulerCollector>(scheduler.get(), name);
   absl::Status reason;
   {

@@ -146,6 +146,7 @@ stage_cluster() {
   build cpu stagecoach stagecoach-worker stagecoach-router || return 0
   venv
   command -v grpcurl >/dev/null || go_tool github.com/fullstorydev/grpcurl/cmd/grpcurl@v1.9.3
+  go_tool github.com/rakyll/hey@v0.1.4
   install_node_client
   check "cluster" py tests/cluster tests/clients tests/checkpoints tests/monitoring deploy/demo-model-training || true
 }
@@ -191,7 +192,8 @@ stage_debug() {
   venv
   STAGECOACH_BIN_DIR="$PWD/build/debug/bin" STAGECOACH_START_TIMEOUT_S=300 \
     check "debug cluster" py tests/cluster/test_lifecycle.py tests/cluster/test_bad_input.py tests/clients/test_cli.py \
-    tests/clients/test_http_wire.py tests/clients/test_http_api.py tests/clients/test_http_access.py || true
+    tests/clients/test_http_wire.py tests/clients/test_http_api.py tests/clients/test_http_access.py \
+    tests/clients/test_keep_alive.py tests/clients/test_resume.py || true
 }
 
 stage_tsan() {

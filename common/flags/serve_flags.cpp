@@ -81,6 +81,28 @@ void AddHttpFlags(CLI::App& app, ServeFlags& flags) {
       ->type_name("S")
       ->check(CLI::PositiveNumber)
       ->capture_default_str();
+  app.add_option("--sse-keep-alive-interval", flags.sse_keep_alive_s,
+                 "Seconds of silence after which an HTTP stream is sent a comment, so that proxies "
+                 "do not give it up while it waits; 0 is never")
+      ->type_name("S")
+      ->check(CLI::Range(0.0, 86'400.0))
+      ->capture_default_str();
+}
+
+void AddResumeFlags(CLI::App& app, ServeFlags& flags) {
+  app.add_option("--resume-time", flags.resume_time_s,
+                 "Seconds for which a resumable stream that nobody reads runs on and is kept; 0: "
+                 "no stream is resumable")
+      ->type_name("S")
+      ->check(CLI::Range(0.0, 86'400.0))
+      ->capture_default_str();
+  AddSize(app, "--resume-memory", flags.resume_memory_bytes,
+          "Memory for what resumable streams have said, all together [64MiB]");
+  app.add_option("--resume-streams", flags.resume_streams,
+                 "Resumable streams at the same time, those that have ended too")
+      ->type_name("N")
+      ->check(CLI::PositiveNumber)
+      ->capture_default_str();
 }
 
 void AddNetworkFlags(CLI::App& app, ServeFlags& flags) {
@@ -185,6 +207,7 @@ void AddServeFlags(CLI::App& app, ServeFlags& flags) {
   app.option_defaults()->group("Serving");
   AddNetworkFlags(app, flags);
   AddHttpFlags(app, flags);
+  AddResumeFlags(app, flags);
   AddModelFlags(app, flags);
   AddSchedulerFlags(app, flags);
   app.option_defaults()->group(outer_group);
@@ -208,6 +231,10 @@ std::vector<std::string> ToArgs(const ServeFlags& flags) {
   add("--http-max-header", flags.http_max_header_bytes, defaults.http_max_header_bytes);
   add("--http-max-connections", flags.http_max_connections, defaults.http_max_connections);
   add("--http-timeout", flags.http_timeout_s, defaults.http_timeout_s);
+  add("--sse-keep-alive-interval", flags.sse_keep_alive_s, defaults.sse_keep_alive_s);
+  add("--resume-time", flags.resume_time_s, defaults.resume_time_s);
+  add("--resume-memory", flags.resume_memory_bytes, defaults.resume_memory_bytes);
+  add("--resume-streams", flags.resume_streams, defaults.resume_streams);
   add("--kv-memory", flags.kv_memory_bytes, defaults.kv_memory_bytes);
   add("--memory-fraction", flags.memory_fraction, defaults.memory_fraction);
   add("--max-model-len", flags.max_model_len, defaults.max_model_len);

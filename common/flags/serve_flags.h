@@ -25,8 +25,12 @@ struct ServeFlags {
   uint64_t http_max_header_bytes = 32 << 10;  // of a request
   uint32_t http_max_connections = 4096;       // open at the same time
   uint32_t http_timeout_s = 30;               // for a client to go on sending or reading
-  uint64_t kv_memory_bytes = 0;               // by stage; 0: each worker takes what is free
-  double memory_fraction = 0.9;               // of a GPU's memory, for all that its worker takes
+  double sse_keep_alive_s = 15;               // of silence in a stream; 0: never
+  double resume_time_s = 60;                // a resumable stream is kept unread; 0: there are none
+  uint64_t resume_memory_bytes = 64 << 20;  // for what resumable streams have said
+  uint32_t resume_streams = 1024;           // at the same time
+  uint64_t kv_memory_bytes = 0;             // by stage; 0: each worker takes what is free
+  double memory_fraction = 0.9;             // of a GPU's memory, for all that its worker takes
   uint32_t max_model_len = 0;  // tokens; 0: config.json's, lowered to what KV memory holds
   uint32_t max_sequences = 256;
   uint32_t max_batched_tokens = 512;  // by step

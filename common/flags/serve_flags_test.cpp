@@ -34,6 +34,10 @@ TEST_CASE("Every flag survives the way from the launcher to the router") {
   flags.http_max_header_bytes = 2345;
   flags.http_max_connections = 77;
   flags.http_timeout_s = 5;
+  flags.sse_keep_alive_s = 0.25;
+  flags.resume_time_s = 0.5;
+  flags.resume_memory_bytes = 12346;
+  flags.resume_streams = 78;
   flags.kv_memory_bytes = 123456789;
   flags.max_model_len = 2048;
   flags.max_sequences = 7;

@@ -36,6 +36,7 @@ Frontend::Frontend(const FrontendOptions& options, ServedModel model,
       max_prompts_(options.max_prompts),
       scheduler_(scheduler),
       metrics_(model_.name),
+      streams_(options.streams, &metrics_),
       prompts_(options.n_prompt_threads),
       grammars_(options.n_grammar_threads) {
   for (int i = 0; i < options.n_output_threads; ++i) {
@@ -43,13 +44,19 @@ Frontend::Frontend(const FrontendOptions& options, ServedModel model,
   }
 }
 
+Frontend::~Frontend() { streams_.StopWaiting(); }
+
+std::string Frontend::RequestId(const std::string& given) {
+  return given.empty() ? MakeRequestId() : given;
+}
+
 std::shared_ptr<Generation> Frontend::NewGeneration(const std::string& request_id,
                                                     ResponseWriter* writer,
                                                     const Generation* beside) {
-  WorkQueue* lane = beside != nullptr ? beside->lane() : lanes_[next_lane_++ % lanes_.size()].get();
+  WorkQueue* lane = beside != nullptr ? beside->lane() : NextLane();
   const Generation::Services services = {
       .model = &model_, .scheduler = scheduler_, .metrics = &metrics_, .lane = lane};
-  return std::make_shared<Generation>(services, request_id.empty() ? MakeRequestId() : request_id,
+  return std::make_shared<Generation>(services, RequestId(request_id),
                                       next_id_.fetch_add(kMaxChoices), writer);
 }
 

@@ -11,6 +11,7 @@
 #include "common/work_queue.h"
 #include "router/frontend/generation.h"
 #include "router/frontend/router_metrics.h"
+#include "router/frontend/stream_store.h"
 #include "router/text/served_model.h"
 #include "stagecoach/v1/inference.pb.h"
 
@@ -21,6 +22,7 @@ struct FrontendOptions {
   int n_grammar_threads = 2;  // requests with a grammar, which may take seconds to compile
   int n_output_threads = 2;   // detokenizing, messages; a stream stays on one of them
   size_t max_prompts = 4096;  // waiting to be tokenized; one more is RESOURCE_EXHAUSTED
+  StreamLimits streams;       // of those that are resumable
 };
 
 // Thread-safe. Outlives every stream's end and the scheduler.
@@ -28,9 +30,16 @@ class Frontend {
  public:
   Frontend(const FrontendOptions& options, ServedModel model, std::vector<v1::StageStatus> stages,
            Scheduler* scheduler);
+  ~Frontend();
 
   const ServedModel& model() const { return model_; }
   const RouterMetrics& metrics() const { return metrics_; }
+
+  StreamStore& streams() { return streams_; }
+  // One of the text threads.
+  WorkQueue* NextLane() { return lanes_[next_lane_++ % lanes_.size()].get(); }
+  // `given`, or one that is made if it is empty.
+  static std::string RequestId(const std::string& given);
 
   // A generation that waits for its Begin, or Start. `request_id` may be empty: one is made. It
   // shares the text thread of `beside`, if there is one.
@@ -70,6 +79,7 @@ class Frontend {
   std::atomic<bool> accepting_{true};
   std::atomic<SequenceId> next_id_{1};
   std::atomic<size_t> next_lane_{0};
+  StreamStore streams_;
   // Last: their threads end first.
   std::vector<std::unique_ptr<WorkQueue>> lanes_;
   WorkQueue prompts_;

@@ -23,6 +23,12 @@ class Generation::Sink final : public SequenceSink {
   Sink(std::shared_ptr<Generation> generation, uint32_t index)
       : generation_(std::move(generation)), index_(index) {}
 
+  void OnQueued() override {
+    // All choices are queued, or none.
+    if (index_ != 0) return;
+    generation_->services_.lane->Post([generation = generation_] { generation->OnQueued(); });
+  }
+
   void OnOutput(const SequenceOutput& output, const SequenceTimes& times) override {
     Event event;
     if (!output.tokens.empty()) event.token = output.tokens.front();
@@ -98,6 +104,10 @@ void Generation::Submit(absl::StatusOr<GenerationInput> input) {
     sequences[i]->sink = std::make_shared<Sink>(shared_from_this(), i);
   }
   services_.scheduler->Submit(std::move(sequences));
+}
+
+void Generation::OnQueued() {
+  if (!ended_) writer_->OnQueued();
 }
 
 void Generation::OnEvent(uint32_t index, Event event) {
@@ -189,15 +199,21 @@ void Generation::Abort(absl::Status status) {
 }
 
 void Generation::Pump() {
+  while (WriteNext()) {
+  }
+}
+
+bool Generation::WriteNext() {
   // Until it is submitted the request's message is being read.
-  if (ended_ || is_writing_ || !submitted_) return;
+  if (ended_ || is_writing_ || !submitted_) return false;
   if (!failure_.ok()) {
     ended_ = true;
-    return writer_->Fail(failure_);
+    writer_->Fail(failure_);
+    return false;
   }
-  if (!PromptIsComplete()) return;
+  if (!PromptIsComplete()) return false;
   Choice* choice = NextPending();
-  if (choice == nullptr) return;
+  if (choice == nullptr) return false;
   writing_.Clear();
   writing_.Swap(&choice->pending);
   choice->has_pending = false;
@@ -208,10 +224,13 @@ void Generation::Pump() {
   if (n_finished_ == choices_.size() && NextPending() == nullptr) {
     FillUsage(writing_);
     ended_ = true;
-    return writer_->WriteLast(writing_);
+    writer_->WriteLast(writing_);
+    return false;
   }
   is_writing_ = true;
-  writer_->Write(writing_);
+  if (!writer_->Write(writing_)) return false;
+  is_writing_ = false;
+  return true;
 }
 
 bool Generation::PromptIsComplete() const {

@@ -29,8 +29,11 @@ class Scheduler;
 class ResponseWriter {
  public:
   virtual ~ResponseWriter() = default;
-  // `message` stays as it is until Generation::WriteDone, which must follow.
-  virtual void Write(const v1::GenerateResponse& message) = 0;
+  // The scheduler has taken the request. Once, before any message.
+  virtual void OnQueued() {}
+  // True: it is written. False: `message` stays as it is until Generation::WriteDone, which must
+  // follow.
+  virtual bool Write(const v1::GenerateResponse& message) = 0;
   // The last message and an OK end; `message` lives as long as the generation.
   virtual void WriteLast(const v1::GenerateResponse& message) = 0;
   virtual void Fail(const absl::Status& status) = 0;
@@ -89,14 +92,17 @@ class Generation final : public std::enable_shared_from_this<Generation> {
   class Sink;
 
   void Submit(absl::StatusOr<GenerationInput> input);
+  void OnQueued();
   void OnEvent(uint32_t index, Event event);
   void AddToken(Choice& choice, const Event& event);
   void FinishChoice(Choice& choice, v1::FinishReason reason, std::string stop_reason);
   void TakePromptLogprobs(const std::vector<v1::Logprobs>& logprobs);
   // Cancels what runs; the stream fails with `status` as soon as no write is under way.
   void Abort(absl::Status status);
-  // Writes the next message, or ends the stream, if that is possible now.
+  // Writes what there is, or ends the stream, if that is possible now.
   void Pump();
+  // Whether more can be written at once.
+  bool WriteNext();
   bool PromptIsComplete() const;
   Choice* NextPending();
   void FillUsage(v1::GenerateResponse& message) const;

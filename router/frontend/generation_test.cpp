@@ -17,7 +17,10 @@ namespace {
 // Keeps copies; its write is under way until the test says otherwise.
 class SlowWriter final : public ResponseWriter {
  public:
-  void Write(const v1::GenerateResponse& message) override { Add(message, false, {}); }
+  bool Write(const v1::GenerateResponse& message) override {
+    Add(message, false, {});
+    return false;
+  }
   void WriteLast(const v1::GenerateResponse& message) override { Add(message, true, {}); }
   void Fail(const absl::Status& status) override { Add({}, true, status); }
 

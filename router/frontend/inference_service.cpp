@@ -5,18 +5,11 @@
 
 #include "common/rpc/status.h"
 #include "router/frontend/frontend.h"
+#include "router/frontend/retry_after.h"
+#include "router/frontend/stream_call.h"
 
 namespace stagecoach::router {
 namespace {
-
-// What a refused client should wait: about the time in which a full queue moves on.
-constexpr char kRetryAfterMs[] = "1000";
-
-void AddRetryAfter(grpc::CallbackServerContext* context, const absl::Status& status) {
-  if (absl::IsResourceExhausted(status)) {
-    context->AddTrailingMetadata("retry-after-ms", kRetryAfterMs);
-  }
-}
 
 // Lives from the call's start to OnDone, which comes after WriteLast or Fail and after the last
 // reaction; the generation lets go of it before that.
@@ -31,7 +24,10 @@ class StreamReactor final : public grpc::ServerWriteReactor<v1::GenerateResponse
     frontend->Begin(generation_, request);
   }
 
-  void Write(const v1::GenerateResponse& message) override { StartWrite(&message); }
+  bool Write(const v1::GenerateResponse& message) override {
+    StartWrite(&message);
+    return false;
+  }
   void WriteLast(const v1::GenerateResponse& message) override {
     StartWriteAndFinish(&message, grpc::WriteOptions(), grpc::Status::OK);
   }
@@ -69,6 +65,7 @@ grpc::ServerUnaryReactor* Unary(Frontend* frontend, grpc::CallbackServerContext*
 
 grpc::ServerWriteReactor<v1::GenerateResponse>* InferenceService::Generate(
     grpc::CallbackServerContext* context, const v1::GenerateRequest* request) {
+  if (request->resumable()) return BeginKept(frontend_, context, *request);
   auto* reactor = new StreamReactor(context);
   reactor->Begin(frontend_, request);
   return reactor;
@@ -76,8 +73,22 @@ grpc::ServerWriteReactor<v1::GenerateResponse>* InferenceService::Generate(
 
 grpc::ServerWriteReactor<v1::GenerateResponse>* InferenceService::Chat(
     grpc::CallbackServerContext* context, const v1::ChatRequest* request) {
+  if (request->resumable()) return BeginKept(frontend_, context, *request);
   auto* reactor = new StreamReactor(context);
   reactor->Begin(frontend_, request);
+  return reactor;
+}
+
+grpc::ServerWriteReactor<v1::GenerateResponse>* InferenceService::Resume(
+    grpc::CallbackServerContext* context, const v1::ResumeRequest* request) {
+  return ResumeKept(frontend_, context, *request);
+}
+
+grpc::ServerUnaryReactor* InferenceService::Cancel(grpc::CallbackServerContext* context,
+                                                   const v1::CancelRequest* request,
+                                                   v1::CancelResponse*) {
+  grpc::ServerUnaryReactor* reactor = context->DefaultReactor();
+  reactor->Finish(ToGrpc(frontend_->streams().Cancel(kGrpcOwner, request->request_id())));
   return reactor;
 }
 

@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 #include <prometheus/counter.h>
+#include <prometheus/gauge.h>
 #include <prometheus/histogram.h>
 
 #include <chrono>
@@ -74,7 +75,39 @@ RouterMetrics::RouterMetrics(const std::string& model_name)
   for (const char* reason : {"stop", "length", "abort"}) {
     ends_[i++] = &ends.Add({{"finished_reason", reason}});
   }
+  const auto gauge = [&](const char* name, const char* help) {
+    return &prometheus::BuildGauge()
+                .Name(name)
+                .Help(help)
+                .Labels(labels)
+                .Register(*registry_)
+                .Add({});
+  };
+  const auto counter = [&](const char* name, const char* help) {
+    return &prometheus::BuildCounter()
+                .Name(name)
+                .Help(help)
+                .Labels(labels)
+                .Register(*registry_)
+                .Add({});
+  };
+  streams_ = gauge("stagecoach_resumable_streams", "Resumable streams that run or are kept");
+  stream_bytes_ = gauge("stagecoach_resumable_stream_bytes", "What is kept of them");
+  streams_resumed_ =
+      counter("stagecoach_streams_resumed_total", "Readers that went on with a stream");
+  streams_dropped_ =
+      counter("stagecoach_streams_dropped_total",
+              "Times that a resumable stream or its beginning was dropped for want of room");
 }
+
+void RouterMetrics::SetStreams(size_t n_streams, size_t n_bytes) const {
+  streams_->Set(static_cast<double>(n_streams));
+  stream_bytes_->Set(static_cast<double>(n_bytes));
+}
+
+void RouterMetrics::CountStreamResumed() const { streams_resumed_->Increment(); }
+
+void RouterMetrics::CountStreamDropped() const { streams_dropped_->Increment(); }
 
 void RouterMetrics::ObserveFirstToken(double seconds) const {
   time_to_first_token_->Observe(seconds);

@@ -5,6 +5,7 @@
 #include <prometheus/collectable.h>
 #include <prometheus/registry.h>
 
+#include <cstddef>
 #include <memory>
 #include <mutex>
 #include <string>
@@ -12,6 +13,7 @@
 
 namespace prometheus {
 class Counter;
+class Gauge;
 class Histogram;
 }  // namespace prometheus
 
@@ -31,6 +33,12 @@ class RouterMetrics {
   void ObserveInterToken(double seconds) const;
   void ObserveEnd(End end, double e2e_seconds) const;
 
+  // Resumable streams that are kept, and what they have said.
+  void SetStreams(size_t n_streams, size_t n_bytes) const;
+  void CountStreamResumed() const;
+  // For want of room a stream, or its beginning, was dropped before its time.
+  void CountStreamDropped() const;
+
   std::shared_ptr<prometheus::Collectable> collectable() const { return registry_; }
 
  private:
@@ -41,6 +49,10 @@ class RouterMetrics {
   prometheus::Histogram* queue_;
   prometheus::Histogram* e2e_;
   prometheus::Counter* ends_[3];
+  prometheus::Gauge* streams_;
+  prometheus::Gauge* stream_bytes_;
+  prometheus::Counter* streams_resumed_;
+  prometheus::Counter* streams_dropped_;
 };
 
 // The scheduler's own numbers, asked for when Prometheus asks.

@@ -85,6 +85,7 @@ void SchedulerCore::Submit(std::vector<std::unique_ptr<SequenceRequest>> request
   const absl::Status admissible = Admissible(requests);
   for (auto& request : requests) {
     if (admissible.ok()) {
+      request->sink->OnQueued();
       state_.Add(std::move(request), submitted);
     } else {
       request->sink->OnError(admissible);

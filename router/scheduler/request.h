@@ -34,6 +34,8 @@ struct SequenceTimes {
 class SequenceSink {
  public:
   virtual ~SequenceSink() = default;
+  // The sequence waits or runs: it can only end early if it is cancelled or the pipeline is lost.
+  virtual void OnQueued() {}
   virtual void OnOutput(const SequenceOutput& output, const SequenceTimes& times) = 0;
   // The sequence ended for another reason; nothing follows. Not called after a Finish or after
   // Cancel.

@@ -8,7 +8,6 @@ import openai
 import pydantic
 import pytest
 import structured
-from harness import Cluster
 from wire import ask
 from workload import GOLDEN
 
@@ -157,20 +156,9 @@ PARAMETERS = {"type": "object", "properties": {"city": {"enum": ["Åre", "Rome"]
               "required": ["city"], "additionalProperties": False}
 TOOLS = [{"type": "function", "function": {"name": "weather", "description": "How it will be", "parameters": PARAMETERS}},
          {"type": "function", "function": {"name": "now"}}]
-TEMPLATE = """{% if tools %}{{ tools | tojson }}{% endif %}{% for m in messages %}{{ m.role }}: {{ m.content or '' }}
-{% for c in m.tool_calls or [] %}<tool_call>{{ c.function.name }} {{ c.function.arguments.city }} {{ c.id }}</tool_call>
-{% endfor %}{% if m.tool_call_id %}{{ m.tool_call_id }}{% endif %}{% endfor %}assistant: {% if think %}<think></think>{% endif %}"""
 BIAS = structured.closing_bias(GOLDEN / "qwen2")
 ASK = {"model": "qwen2", "messages": [{"role": "user", "content": "Hi"}], "tools": TOOLS, "temperature": 2, "max_tokens": 200,
        "logit_bias": {str(token): bias for token, bias in BIAS.items()}}
-
-
-@pytest.fixture(scope="module")
-def tool_cluster(tmp_path_factory):
-    template = tmp_path_factory.mktemp("template") / "template.jinja"
-    template.write_text(TEMPLATE)
-    with Cluster(GOLDEN / "qwen2", stages=2, flags=["--dtype", "float32", "--chat-template", template]) as cluster:
-        yield cluster
 
 
 @pytest.fixture(scope="module")

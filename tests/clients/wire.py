@@ -20,6 +20,23 @@ def connection(address, receive_buffer=None, timeout_s=60):
         yield sock
 
 
+def parse_event(block):
+    """(id or None, data) of one server-sent event; the text of one that is a comment."""
+    number = None
+    if block.startswith("id: "):
+        line, block = block.split("\n", 1)
+        number = int(line.removeprefix("id: "))
+    if block.startswith(":"):
+        return number, block
+    data = block.removeprefix("data: ")
+    assert data != block and "\n" not in data, block
+    return number, data if data == "[DONE]" else json.loads(data)
+
+
+def is_comment(data):
+    return isinstance(data, str) and data.startswith(":")
+
+
 class Response:
     def __init__(self, status, headers, body):
         self.status = status
@@ -39,8 +56,7 @@ class Response:
         """The data of each server-sent event, parsed; comments are left out."""
         blocks = self.body.decode().split("\n\n")
         assert blocks[-1] == ""
-        data = [block.removeprefix("data: ") for block in blocks[:-1] if not block.startswith(":")]
-        return [one if one == "[DONE]" else json.loads(one) for one in data]
+        return [data for _, data in map(parse_event, blocks[:-1]) if not is_comment(data)]
 
 
 class Reader:
@@ -93,6 +109,17 @@ class Reader:
             body = self.rest()
         return Response(status, headers, body)
 
+    def sse(self):
+        """(id or None, data or comment) of each event of a chunked response, whose head is read, as it comes."""
+        text = b""
+        while size := int(self.until(b"\r\n"), 16):
+            text += self.exactly(size)
+            assert self.exactly(2) == b"\r\n"
+            *blocks, text = text.split(b"\n\n")
+            for block in blocks:
+                yield parse_event(block.decode())
+        assert text == b""
+
     def rest(self):
         """Everything to the end of the connection."""
         with contextlib.suppress(EOFError):
@@ -122,6 +149,16 @@ def ask(address, method, path, body=None, headers=(), version="1.1"):
     with connection(address) as sock:
         sock.sendall(request_bytes(method, path, body, headers, version))
         return Reader(sock).response(method)
+
+
+@contextlib.contextmanager
+def busy(address):
+    """A request of some length runs."""
+    body = {"prompt": "The coach", "max_tokens": 1000, "ignore_eos": True, "stream": True}
+    with connection(address) as sock:
+        sock.sendall(request_bytes("POST", "/v1/completions", body))
+        Reader(sock).until(b"data: ")
+        yield
 
 
 def metric(address, name, **labels):

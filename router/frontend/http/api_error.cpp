@@ -29,6 +29,8 @@ constexpr Kind kKinds[] = {
     {absl::StatusCode::kUnauthenticated, 401, kInvalidRequest, "invalid_api_key"},
     {absl::StatusCode::kPermissionDenied, 403, kInvalidRequest, ""},
     {absl::StatusCode::kNotFound, 404, kInvalidRequest, "model_not_found"},
+    {absl::StatusCode::kAlreadyExists, 409, kInvalidRequest, "stream_exists"},
+    {absl::StatusCode::kOutOfRange, 410, kInvalidRequest, "stream_no_longer_kept"},
     {absl::StatusCode::kResourceExhausted, 429, "rate_limit_error", "rate_limit_exceeded"},
     {absl::StatusCode::kCancelled, 499, kInvalidRequest, "cancelled"},
     {absl::StatusCode::kUnavailable, 503, kServerError, "service_unavailable"},

@@ -186,6 +186,7 @@ absl::Status InClientTerms(const ApiRequest& request, size_t i, const absl::Stat
     const std::string_view place = Behind(*rest, ".choice.texts").value_or("");
     return WithField(status, fmt::format("{}{}", request.grammar_field, place));
   }
+  if (field == "resumable") return WithField(status, "stream_options.resumable");
   if (Behind(field, "tool_choice")) return WithField(status, "tool_choice");
   if (field.find(".tool_calls[") != std::string_view::npos) {
     const size_t last = field.rfind('.');

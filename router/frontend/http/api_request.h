@@ -24,6 +24,7 @@ struct ApiRequest {
   bool stream = false;
   bool include_usage = false;       // a last chunk with the usage
   bool continuous_usage = false;    // every chunk has the usage so far
+  bool resumable = false;           // the stream is kept for a client that comes back
   bool logprobs = false;            // of the answer's tokens
   bool echo = false;                // the prompt stands before the answer
   bool without_completion = false;  // max_tokens 0: the prompt alone, one token is thrown away

@@ -5,8 +5,11 @@
 #include <ctime>
 #include <utility>
 
+#include "common/status.h"
 #include "router/frontend/frontend.h"
 #include "router/frontend/http/api_error.h"
+#include "router/frontend/http/event_stream.h"
+#include "router/frontend/http/stream_relay.h"
 #include "router/text/request_builder.h"
 
 namespace stagecoach::router::http {
@@ -19,13 +22,29 @@ CompletionCall::CompletionCall(Frontend* frontend, ApiRequest request,
       answer_(request_, frontend->model(), request_id, std::time(nullptr)) {}
 
 void CompletionCall::Begin(Frontend* frontend, ApiRequest request, const std::string& request_id,
-                           std::shared_ptr<Exchange> exchange) {
+                           const std::string& owner, std::shared_ptr<Exchange> exchange) {
   auto call = std::make_shared<CompletionCall>(frontend, std::move(request), request_id, exchange);
   call->CreateGenerations(request_id);
-  exchange->OnGone([call] { call->CancelAll(absl::CancelledError("the client is gone")); });
+  if (call->request_.resumable) {
+    const absl::Status kept = call->KeepStream(owner, request_id);
+    if (!kept.ok()) return call->RefuseAll(kept);
+  } else {
+    exchange->OnGone([call] { call->CancelAll(absl::CancelledError("the client is gone")); });
+  }
   if (!call->NeedsGrammar()) return call->StartGenerations();
   const absl::Status posted = frontend->PostLong([call] { call->StartGenerations(); });
   if (!posted.ok()) call->RefuseAll(posted);
+}
+
+absl::Status CompletionCall::KeepStream(const std::string& owner, const std::string& request_id) {
+  SC_ASSIGN_OR_RETURN(
+      NewStream stream,
+      frontend_->streams().Create(
+          owner, request_id,
+          [call = shared_from_this()](const absl::Status& status) { call->CancelAll(status); }));
+  kept_ = std::move(stream.writer);
+  StreamRelay::Start(std::move(stream.reader), std::move(exchange_), generations_.front()->lane());
+  return absl::OkStatus();
 }
 
 void CompletionCall::CreateGenerations(const std::string& request_id) {
@@ -74,26 +93,49 @@ void CompletionCall::Writer::Fail(const absl::Status& status) {
 
 void CompletionCall::StartStreamOnce() {
   if (std::exchange(stream_started_, true)) return;
-  HttpResponse head;
-  head.content_type = "text/event-stream; charset=utf-8";
-  // For proxies that would collect the stream.
-  head.fields = {{"Cache-Control", "no-cache"}, {"X-Accel-Buffering", "no"}};
-  exchange_->StartStream(std::move(head));
+  if (kept_ != nullptr) return kept_->Start();
+  exchange_->StartStream(EventStreamHead());
 }
 
-void CompletionCall::OnMessage(size_t prompt, const v1::GenerateResponse& message) {
+bool CompletionCall::WriteEvents(std::string events,
+                                 const std::shared_ptr<Generation>& generation) {
+  if (kept_ != nullptr) {
+    SetLastEventId(events, n_tokens_);
+    kept_->Append(n_tokens_, std::move(events));
+    return true;
+  }
+  if (events.empty()) return true;
+  return exchange_->Write(std::move(events), [generation](bool ok) {
+    if (generation != nullptr) generation->WriteDone(ok);
+  });
+}
+
+void CompletionCall::EndStream(std::string events) {
+  if (kept_ == nullptr) return exchange_->EndStream(events + answer_.LastChunks());
+  WriteEvents(std::move(events), nullptr);
+  kept_->Append(n_tokens_, answer_.LastChunks());
+  kept_->End(absl::OkStatus());
+}
+
+void CompletionCall::OnQueued() {
+  // Until all are queued one that is refused is a status.
+  if (request_.stream && ++n_queued_ == generations_.size()) StartStreamOnce();
+}
+
+bool CompletionCall::OnMessage(size_t prompt, const v1::GenerateResponse& message) {
   const std::shared_ptr<Generation>& generation = generations_[prompt];
-  if (failed_) return generation->WriteDone(false);
+  if (failed_) {
+    generation->WriteDone(false);
+    return false;
+  }
   if (!request_.stream) {
     answer_.Collect(prompt, message);
-    return generation->WriteDone(true);
+    return true;
   }
+  n_tokens_ += static_cast<uint64_t>(message.token_ids_size());
   std::string events = answer_.Chunks(prompt, message);
-  if (events.empty()) return generation->WriteDone(true);
-  StartStreamOnce();
-  if (exchange_->Write(std::move(events), [generation](bool ok) { generation->WriteDone(ok); })) {
-    generation->WriteDone(true);
-  }
+  if (!events.empty()) StartStreamOnce();
+  return WriteEvents(std::move(events), generation);
 }
 
 void CompletionCall::OnLast(size_t prompt, const v1::GenerateResponse& message) {
@@ -107,20 +149,21 @@ void CompletionCall::OnLast(size_t prompt, const v1::GenerateResponse& message) 
     response.body = answer_.Whole();
     return exchange_->Respond(std::move(response));
   }
+  n_tokens_ += static_cast<uint64_t>(message.token_ids_size());
   std::string events = answer_.Chunks(prompt, message);
   StartStreamOnce();
-  if (all_ended) return exchange_->EndStream(events + answer_.LastChunks());
-  exchange_->Write(std::move(events), [](bool) {});
+  if (all_ended) return EndStream(std::move(events));
+  WriteEvents(std::move(events), nullptr);
 }
 
 void CompletionCall::OnFailure(size_t prompt, const absl::Status& status) {
   ++n_ended_;
   if (std::exchange(failed_, true)) return;
   const absl::Status told = InClientTerms(request_, prompt, status);
-  if (stream_started_) {
-    exchange_->EndStream("data: " + ErrorJson(told) + "\n\ndata: [DONE]\n\n");
+  if (kept_ != nullptr) {
+    kept_->End(told);
   } else {
-    exchange_->Respond(ErrorResponse(told));
+    exchange_->FailStream(ErrorResponse(told), ErrorEvents(told));
   }
   CancelAll(absl::CancelledError("another prompt of the request failed"));
 }

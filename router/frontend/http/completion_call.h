@@ -11,6 +11,7 @@
 #include "router/frontend/http/answer_json.h"
 #include "router/frontend/http/api_request.h"
 #include "router/frontend/http/exchange.h"
+#include "router/frontend/stream_store.h"
 
 namespace stagecoach::router {
 class Frontend;
@@ -19,13 +20,14 @@ class Frontend;
 namespace stagecoach::router::http {
 
 // The generations of all prompts share one text thread, whose all state here is. Lives until the
-// last of them has ended, which each does soon after the client is gone.
+// last of them has ended, which each does soon after the client is gone, unless the stream is
+// resumable.
 class CompletionCall final : public std::enable_shared_from_this<CompletionCall> {
  public:
   // Submits the request; takes as long as its text is long, so not on the event loop. `frontend`
-  // outlives the call.
+  // outlives the call. A resumable stream belongs to `owner`.
   static void Begin(Frontend* frontend, ApiRequest request, const std::string& request_id,
-                    std::shared_ptr<Exchange> exchange);
+                    const std::string& owner, std::shared_ptr<Exchange> exchange);
 
   CompletionCall(Frontend* frontend, ApiRequest request, const std::string& request_id,
                  std::shared_ptr<Exchange> exchange);
@@ -36,7 +38,10 @@ class CompletionCall final : public std::enable_shared_from_this<CompletionCall>
    public:
     Writer(std::shared_ptr<CompletionCall> call, size_t prompt)
         : call_(std::move(call)), prompt_(prompt) {}
-    void Write(const v1::GenerateResponse& message) override { call_->OnMessage(prompt_, message); }
+    void OnQueued() override { call_->OnQueued(); }
+    bool Write(const v1::GenerateResponse& message) override {
+      return call_->OnMessage(prompt_, message);
+    }
     void WriteLast(const v1::GenerateResponse& message) override;
     void Fail(const absl::Status& status) override;
 
@@ -47,25 +52,37 @@ class CompletionCall final : public std::enable_shared_from_this<CompletionCall>
   };
 
   void CreateGenerations(const std::string& request_id);
+  absl::Status KeepStream(const std::string& owner, const std::string& request_id);
   bool NeedsGrammar() const;
   void StartGenerations();
   void RefuseAll(const absl::Status& status);
   void CancelAll(const absl::Status& status);
 
-  void OnMessage(size_t prompt, const v1::GenerateResponse& message);
+  void OnQueued();
+  void StartStreamOnce();
+  // Whether more can be written at once; if not `generation`, unless it has ended and is null, is
+  // told later.
+  bool WriteEvents(std::string events, const std::shared_ptr<Generation>& generation);
+  void EndStream(std::string events);
+  // False: the message is written later.
+  bool OnMessage(size_t prompt, const v1::GenerateResponse& message);
   void OnLast(size_t prompt, const v1::GenerateResponse& message);
   void OnFailure(size_t prompt, const absl::Status& status);
-  void StartStreamOnce();
 
   Frontend* const frontend_;
   const ApiRequest request_;
-  const std::shared_ptr<Exchange> exchange_;
+  // Null where the stream is kept: its first reader's connection does not live for it.
+  std::shared_ptr<Exchange> exchange_;
+  // Where a resumable stream goes, for whoever reads it; null: it goes to the exchange.
+  std::unique_ptr<StreamWriter> kept_;
   // Not changed once they are started.
   std::deque<Writer> writers_;
   std::vector<std::shared_ptr<Generation>> generations_;
 
   // Of the text thread.
   AnswerJson answer_;
+  size_t n_queued_ = 0;
+  uint64_t n_tokens_ = 0;
   size_t n_ended_ = 0;
   bool stream_started_ = false;
   bool failed_ = false;

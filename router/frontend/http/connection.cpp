@@ -1,18 +1,18 @@
 #include "router/frontend/http/connection.h"
 
 #include <array>
+#include <boost/asio/buffer.hpp>
 #include <boost/asio/dispatch.hpp>
-#include <boost/asio/post.hpp>
 #include <boost/asio/ssl/stream.hpp>
-#include <boost/asio/steady_timer.hpp>
-#include <boost/asio/write.hpp>
+#include <chrono>
+#include <string>
 #include <type_traits>
 #include <utility>
-#include <vector>
 
-#include "common/check.h"
 #include "router/frontend/http/api_error.h"
+#include "router/frontend/http/deadline.h"
 #include "router/frontend/http/http_metrics.h"
+#include "router/frontend/http/outbox.h"
 #include "router/frontend/http/request_parser.h"
 #include "router/frontend/http/wire_format.h"
 
@@ -22,19 +22,17 @@ namespace {
 namespace asio = boost::asio;
 using asio::ip::tcp;
 using boost::system::error_code;
-using Clock = std::chrono::steady_clock;
 
 constexpr size_t kReadBytes = 8 << 10;
-// What is written for a client before its writer has to wait for it.
-constexpr size_t kWriteWindowBytes = 16 << 10;
 // What a client may send ahead while its request is answered; the rest waits in the network.
 constexpr size_t kMaxAheadBytes = 16 << 10;
 // For a client that is still sending to read why it was refused: closing at once would reset the
 // connection and take the answer away.
 constexpr std::chrono::seconds kLinger(2);
 constexpr std::chrono::seconds kProbeInterval(1);
+constexpr std::string_view kKeepAlive = " keep-alive";
 
-// All state belongs to the socket's executor, a strand, but for the count of unwritten bytes.
+// All state belongs to the socket's executor, a strand.
 template <typename Stream>
 class Connection final : public Exchange,
                          public ConnectionControl,
@@ -46,14 +44,15 @@ class Connection final : public Exchange,
       : context_(*context),
         entry_{context, this},
         stream_(std::move(stream)),
-        timer_(stream_.get_executor()),
+        deadline_(stream_.get_executor()),
         parser_(context_.limits, context_.bodies) {}
 
   void Run() {
     context_.open.Add(this, this->weak_from_this());
+    deadline_.Bind(this->weak_from_this(), [this] { OnDeadline(); });
     OnStrand([](Connection& self) {
       if constexpr (kTls) {
-        self.SetDeadline(self.context_.limits.header_timeout);
+        self.deadline_.Set(self.context_.limits.header_timeout);
         self.stream_.async_handshake(asio::ssl::stream_base::server,
                                      self.Bound([](Connection& me, const error_code& error) {
                                        error ? me.Close() : me.AwaitRequest();
@@ -67,39 +66,42 @@ class Connection final : public Exchange,
   // Exchange and ConnectionControl: from any thread.
   void AddFields(HeaderFields fields) override {
     OnStrand([fields = std::move(fields)](Connection& self) mutable {
-      for (auto& field : fields) self.fields_.push_back(std::move(field));
+      self.out_.AddFields(std::move(fields));
     });
   }
   void Respond(HttpResponse response) override {
-    OnStrand([response = std::move(response)](Connection& self) mutable {
-      self.QueueResponse(std::move(response));
-    });
+    OnStrand([response = std::move(response)](Connection& self) { self.GiveResponse(response); });
   }
   void StartStream(HttpResponse head) override {
-    OnStrand([head = std::move(head)](Connection& self) mutable {
-      self.context_.metrics->CountResponse(head.status);
+    OnStrand([head = std::move(head)](Connection& self) {
+      if (self.phase_ == Phase::kClosed) return;
       self.keep_alive_ = self.StaysOpen() && !self.http_1_0_;
-      self.stream_head_ = ResponseHead(head, self.fields_,
-                                       self.http_1_0_ ? BodyFraming::kToEnd : BodyFraming::kChunked,
-                                       self.keep_alive_);
+      self.out_.StartStream(head, self.keep_alive_);
+      if (!self.is_writing_) self.AwaitNews();
     });
   }
   bool Write(std::string data, Done done) override {
-    if (n_unwritten_.fetch_add(data.size()) + data.size() < kWriteWindowBytes) {
-      OnStrand([data = std::move(data)](Connection& self) { self.QueueWrite(data); });
+    if (out_.Reserve(data.size())) {
+      OnStrand([data = std::move(data)](Connection& self) {
+        self.InStream([&](Outbox& out) { out.Write(data, nullptr); });
+      });
       return true;
     }
     OnStrand([data = std::move(data), done = std::move(done)](Connection& self) mutable {
       if (self.phase_ == Phase::kClosed) return std::move(done)(false);
-      self.done_when_written_.push_back(std::move(done));
-      self.QueueWrite(data);
+      self.InStream([&](Outbox& out) { out.Write(data, std::move(done)); });
     });
     return false;
   }
   void EndStream(std::string data) override {
     OnStrand([data = std::move(data)](Connection& self) {
-      self.ending_ = true;
-      self.QueueStreamData(data);
+      self.InStream([&](Outbox& out) { out.EndStream(data); });
+    });
+  }
+  void FailStream(HttpResponse response, std::string data) override {
+    OnStrand([response = std::move(response), data = std::move(data)](Connection& self) {
+      if (!self.out_.has_begun()) return self.GiveResponse(response);
+      self.InStream([&](Outbox& out) { out.EndStream(data); });
     });
   }
   void OnGone(absl::AnyInvocable<void() &&> action) override {
@@ -150,7 +152,7 @@ class Connection final : public Exchange,
 
   void AwaitRequest() {
     phase_ = Phase::kIdle;
-    SetDeadline(context_.limits.idle_timeout);
+    deadline_.Set(context_.limits.idle_timeout);
     Parse();
   }
 
@@ -159,7 +161,7 @@ class Connection final : public Exchange,
       if (!inbox_.empty()) {
         if (phase_ == Phase::kIdle) {
           phase_ = Phase::kHeader;
-          SetDeadline(context_.limits.header_timeout);
+          deadline_.Set(context_.limits.header_timeout);
         }
         inbox_.erase(0, parser_.Feed(inbox_));
       }
@@ -171,9 +173,12 @@ class Connection final : public Exchange,
         case RequestParser::State::kBody:
           if (phase_ == Phase::kHeader) {
             phase_ = Phase::kBody;
-            SetDeadline(context_.limits.body_timeout);
+            deadline_.Set(context_.limits.body_timeout);
             if (!inbox_.empty()) continue;
-            if (parser_.expects_continue()) Queue(kContinue);
+            if (parser_.expects_continue()) {
+              out_.Interim(kContinue);
+              Flush();
+            }
           }
           return Read();
         case RequestParser::State::kHeader:
@@ -184,11 +189,11 @@ class Connection final : public Exchange,
 
   void Answer() {
     phase_ = Phase::kAnswering;
-    ClearDeadline();
+    deadline_.Clear();
     keep_alive_ = parser_.keep_alive();
     http_1_0_ = parser_.is_http_1_0();
     HttpRequest request = parser_.Take();
-    bodiless_ = request.method == "HEAD";
+    out_.Begin(http_1_0_, /*bodiless=*/request.method == "HEAD");
     context_.handle(std::move(request), this->shared_from_this());
     if (half_closed_) {
       Probe();
@@ -201,8 +206,8 @@ class Connection final : public Exchange,
     phase_ = Phase::kAnswering;
     keep_alive_ = false;
     http_1_0_ = false;
-    bodiless_ = false;
-    QueueResponse(HttpErrorResponse(failure.status, failure.message, ""));
+    out_.Begin(/*http_1_0=*/false, /*bodiless=*/false);
+    GiveResponse(HttpErrorResponse(failure.status, failure.message, ""));
   }
 
   void Read() {
@@ -237,12 +242,13 @@ class Connection final : public Exchange,
   // sent tells which, and an interim response is something that every client skips. Again after
   // some time without data, as it may go later.
   void Probe() {
-    if (stream_begun_ && !ending_) {
-      std::string comment;
-      AppendChunk(comment, ":\n\n");
-      Queue(comment);
-    } else if (!ending_) {
-      Queue(kContinue);
+    if (!out_.is_complete()) {
+      if (out_.has_begun()) {
+        out_.Comment("");
+      } else {
+        out_.Interim(kContinue);
+      }
+      Flush();
     }
     if (std::exchange(awaiting_reset_, true)) return;
     socket().async_wait(tcp::socket::wait_error,
@@ -251,49 +257,30 @@ class Connection final : public Exchange,
 
   // --- Responses ---
 
-  void QueueResponse(HttpResponse response) {
+  void GiveResponse(const HttpResponse& response) {
     context_.metrics->CountResponse(response.status);
-    ending_ = true;
-    std::string bytes = ResponseHead(response, fields_, BodyFraming::kLength, StaysOpen());
-    if (!bodiless_) bytes += response.body;
-    Queue(bytes);
+    out_.Respond(response, StaysOpen());
+    Flush();
   }
 
-  void QueueWrite(std::string_view data) {
-    n_queued_ += data.size();
-    QueueStreamData(data);
-  }
-
-  void QueueStreamData(std::string_view data) {
-    if (!std::exchange(stream_begun_, true)) queued_ += stream_head_;
-    if (http_1_0_) {
-      queued_ += data;
-    } else {
-      AppendChunk(queued_, data);
-      if (ending_) queued_ += kLastChunk;
-    }
-    Queue("");
-  }
-
-  void Queue(std::string_view bytes) {
+  template <typename Action>
+  void InStream(Action say) {
     if (phase_ == Phase::kClosed) return;
-    queued_ += bytes;
-    if (!is_writing_) StartWrite();
+    if (!out_.has_begun()) context_.metrics->CountResponse(200);
+    say(out_);
+    Flush();
   }
 
-  void StartWrite() {
+  void Flush() {
+    if (phase_ == Phase::kClosed || is_writing_) return;
     is_writing_ = true;
-    writing_.swap(queued_);
-    queued_.clear();
-    n_written_ = 0;
-    n_writing_ = std::exchange(n_queued_, 0);
-    done_writing_.swap(done_when_written_);
     WriteSome();
   }
 
   void WriteSome() {
-    SetDeadline(context_.limits.write_timeout);
-    stream_.async_write_some(asio::buffer(writing_) + n_written_,
+    deadline_.Set(context_.limits.write_timeout);
+    const std::string_view bytes = out_.Next();
+    stream_.async_write_some(asio::buffer(bytes.data(), bytes.size()),
                              Bound([](Connection& self, const error_code& error, size_t n_bytes) {
                                self.OnWritten(error, n_bytes);
                              }));
@@ -301,28 +288,29 @@ class Connection final : public Exchange,
 
   void OnWritten(const error_code& error, size_t n_bytes) {
     if (error) return Close();
-    n_written_ += n_bytes;
-    if (n_written_ < writing_.size()) return WriteSome();
+    if (!out_.Written(n_bytes) || !out_.empty()) return WriteSome();
     is_writing_ = false;
-    n_unwritten_ -= n_writing_;
-    for (Done& done : done_writing_) std::move(done)(true);
-    done_writing_.clear();
-    if (!queued_.empty()) return StartWrite();
     if (phase_ == Phase::kAnswering) {
-      half_closed_ ? SetDeadline(kProbeInterval) : ClearDeadline();
-      if (ending_) FinishAnswer();
+      out_.is_complete() ? FinishAnswer() : AwaitNews();
     } else if (phase_ == Phase::kBody) {
-      SetDeadline(context_.limits.body_timeout);  // "100 Continue" went out: the body starts now
+      // "100 Continue" went out: the body starts now.
+      deadline_.Set(context_.limits.body_timeout);
+    }
+  }
+
+  // All that was said is written, and the answer is not at its end.
+  void AwaitNews() {
+    deadline_.Clear();
+    if (half_closed_) {
+      deadline_.Set(kProbeInterval);
+    } else if (out_.is_stream() && context_.limits.keep_alive_interval.count() > 0) {
+      deadline_.Set(context_.limits.keep_alive_interval);
     }
   }
 
   void FinishAnswer() {
     on_gone_ = nullptr;
-    ending_ = false;
-    stream_begun_ = false;
-    fields_.clear();
-    // A large response's memory is not for an idle connection to keep.
-    if (writing_.capacity() > kReadBytes) writing_ = {};
+    out_.Rest();
     if (!StaysOpen()) return Linger();
     AwaitRequest();
   }
@@ -331,7 +319,7 @@ class Connection final : public Exchange,
 
   void Linger() {
     phase_ = Phase::kLingering;
-    SetDeadline(kLinger);
+    deadline_.Set(kLinger);
     inbox_.clear();
     if constexpr (kTls) {
       stream_.async_shutdown(
@@ -358,47 +346,21 @@ class Connection final : public Exchange,
   void Close() {
     if (phase_ == Phase::kClosed) return;
     phase_ = Phase::kClosed;
-    timer_.cancel();
+    deadline_.Clear();
     error_code ignored;
     socket().close(ignored);
-    for (auto* waiting : {&done_writing_, &done_when_written_}) {
-      for (Done& done : *waiting) std::move(done)(false);
-      waiting->clear();
-    }
+    out_.Abandon();
     if (on_gone_ != nullptr) std::move(on_gone_)();
     on_gone_ = nullptr;
   }
 
-  // --- Time ---
-
-  // Moving the deadline back, as every write does, costs no timer operation.
-  void SetDeadline(Clock::duration from_now) {
-    deadline_ = Clock::now() + from_now;
-    if (deadline_ < timer_set_to_) SetTimer();
-  }
-  void ClearDeadline() { deadline_ = Clock::time_point::max(); }
-
-  void SetTimer() {
-    timer_set_to_ = deadline_;
-    timer_.expires_at(deadline_);
-    timer_.async_wait(Bound([](Connection& self, const error_code& error) {
-      if (error) return;  // set anew
-      self.timer_set_to_ = Clock::time_point::max();
-      if (Clock::now() >= self.deadline_) {
-        self.OnDeadline();
-      } else if (self.deadline_ != Clock::time_point::max()) {
-        self.SetTimer();
-      }
-    }));
-  }
-
   void OnDeadline() {
-    ClearDeadline();
     if (phase_ == Phase::kHeader || phase_ == Phase::kBody) {
       return Refuse({.status = 408, .message = "the request did not arrive in time"});
     }
-    if (phase_ == Phase::kAnswering && !is_writing_) return Probe();
-    Close();
+    if (phase_ != Phase::kAnswering || is_writing_) return Close();
+    if (half_closed_) return Probe();
+    InStream([](Outbox& out) { out.Comment(kKeepAlive); });
   }
 
   // Counts the connection as open until its last member but this is gone: the server's end waits
@@ -419,9 +381,7 @@ class Connection final : public Exchange,
   ConnectionContext& context_;
   const Entry entry_;  // before all that uses the event loop
   Stream stream_;
-  asio::steady_timer timer_;
-  Clock::time_point deadline_ = Clock::time_point::max();
-  Clock::time_point timer_set_to_ = Clock::time_point::max();
+  Deadline deadline_;
   Phase phase_ = Phase::kHandshake;
 
   RequestParser parser_;
@@ -431,65 +391,16 @@ class Connection final : public Exchange,
   bool half_closed_ = false;  // the client has sent all it will
   bool awaiting_reset_ = false;
 
+  Outbox out_;
+  bool is_writing_ = false;
+
   // Of the request that is answered.
   bool keep_alive_ = true;
   bool http_1_0_ = false;
-  bool bodiless_ = false;
-  HeaderFields fields_;
   absl::AnyInvocable<void() &&> on_gone_;
-  std::string stream_head_;    // until the first data
-  bool stream_begun_ = false;  // the head is queued
-  bool ending_ = false;        // nothing is queued behind what is
-
-  std::string writing_;
-  std::string queued_;
-  size_t n_written_ = 0;  // of writing_
-  bool is_writing_ = false;
-  // Of Write's data, as the writers count it.
-  std::atomic<size_t> n_unwritten_{0};
-  size_t n_queued_ = 0;                  // in queued_
-  size_t n_writing_ = 0;                 // in writing_
-  std::vector<Done> done_writing_;       // for writing_
-  std::vector<Done> done_when_written_;  // for queued_
 };
 
 }  // namespace
-
-void ConnectionRegistry::Add(ConnectionControl* connection, std::weak_ptr<ConnectionControl> weak) {
-  std::lock_guard lock(mutex_);
-  connections_.emplace(connection, std::move(weak));
-}
-
-void ConnectionRegistry::Remove(ConnectionControl* connection) {
-  std::lock_guard lock(mutex_);
-  connections_.erase(connection);
-  if (connections_.empty()) changed_.notify_all();
-}
-
-size_t ConnectionRegistry::size() const {
-  std::lock_guard lock(mutex_);
-  return connections_.size();
-}
-
-void ConnectionRegistry::ForEach(const std::function<void(ConnectionControl&)>& action) const {
-  std::vector<std::shared_ptr<ConnectionControl>> all;
-  {
-    std::lock_guard lock(mutex_);
-    for (const auto& [pointer, weak] : connections_) {
-      if (auto connection = weak.lock()) all.push_back(std::move(connection));
-    }
-  }
-  for (const auto& connection : all) action(*connection);
-}
-
-bool ConnectionRegistry::WaitUntilEmpty(
-    std::optional<std::chrono::steady_clock::time_point> deadline) {
-  std::unique_lock lock(mutex_);
-  const auto is_empty = [this] { return connections_.empty(); };
-  if (deadline) return changed_.wait_until(lock, *deadline, is_empty);
-  changed_.wait(lock, is_empty);
-  return true;
-}
 
 void StartConnection(tcp::socket socket, asio::ssl::context* tls, ConnectionContext* context) {
   if (tls == nullptr) {

@@ -4,14 +4,10 @@
 #include <atomic>
 #include <boost/asio/ip/tcp.hpp>
 #include <boost/asio/ssl/context.hpp>
-#include <chrono>
-#include <condition_variable>
 #include <functional>
 #include <memory>
-#include <mutex>
-#include <optional>
-#include <unordered_map>
 
+#include "router/frontend/http/connection_registry.h"
 #include "router/frontend/http/exchange.h"
 #include "router/frontend/http/http_options.h"
 #include "router/frontend/http/memory_budget.h"
@@ -19,33 +15,6 @@
 namespace stagecoach::router::http {
 
 class HttpMetrics;
-
-// Thread-safe.
-class ConnectionControl {
- public:
-  virtual ~ConnectionControl() = default;
-  // Ends if no request is on its way. While the server is draining others end after theirs.
-  virtual void CloseIfIdle() = 0;
-  // Ends now; what runs for it is told that the client is gone.
-  virtual void Abort() = 0;
-};
-
-// The open connections. Thread-safe.
-class ConnectionRegistry {
- public:
-  void Add(ConnectionControl* connection, std::weak_ptr<ConnectionControl> weak);
-  void Remove(ConnectionControl* connection);
-  size_t size() const;
-  void ForEach(const std::function<void(ConnectionControl&)>& action) const;
-  // False when `deadline`, if there is one, came first.
-  bool WaitUntilEmpty(std::optional<std::chrono::steady_clock::time_point> deadline);
-
- private:
-  mutable std::mutex mutex_;
-  std::condition_variable changed_;
-  std::unordered_map<ConnectionControl*, std::weak_ptr<ConnectionControl>>
-      connections_;  // guarded by mutex_
-};
 
 // What all connections of a server share, and outlives them.
 struct ConnectionContext {

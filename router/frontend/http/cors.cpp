@@ -21,7 +21,7 @@ HeaderFields Cors::Fields(std::string_view origin) const {
 }
 
 HeaderFields Cors::PreflightFields() {
-  return {{"Access-Control-Allow-Methods", "GET, POST, OPTIONS"},
+  return {{"Access-Control-Allow-Methods", "GET, POST, DELETE, OPTIONS"},
           // The star leaves Authorization out.
           {"Access-Control-Allow-Headers", "Authorization, Content-Type, *"},
           {"Access-Control-Max-Age", "600"}};

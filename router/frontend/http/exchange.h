@@ -9,8 +9,8 @@
 namespace stagecoach::router::http {
 
 // Methods may be called from any thread and return at once. A request ends with Respond, or with
-// StartStream, any number of Write and EndStream; nothing is called after the end. Once the client
-// is gone all of them do nothing.
+// StartStream, any number of Write and one of EndStream and FailStream; nothing is called after the
+// end. Once the client is gone all of them do nothing.
 class Exchange {
  public:
   using Done = absl::AnyInvocable<void(bool ok) &&>;
@@ -22,12 +22,16 @@ class Exchange {
 
   virtual void Respond(HttpResponse response) = 0;
 
-  // The header goes out with the first data; `head.body` is not used.
+  // A stream of server-sent events; `head.body` is not used. The header goes out with the first
+  // data or, when that takes long, with a comment: so a stream that fails early is still a status,
+  // and one that waits long looks alive. While it is silent comments go on.
   virtual void StartStream(HttpResponse head) = 0;
   // True: more may follow at once. False: the client is slow, and `done` runs when the network has
   // taken `data` (true) or the client is gone (false); until then nothing more should be written.
   virtual bool Write(std::string data, Done done) = 0;
   virtual void EndStream(std::string data) = 0;
+  // With `response` if nothing has gone out yet, even without a StartStream, else with `data`.
+  virtual void FailStream(HttpResponse response, std::string data) = 0;
 
   // Runs `action` once if the client goes before the end, at once if it is gone already; never
   // after the end. At most one.

@@ -17,12 +17,15 @@
 #include "router/frontend/http/completion_call.h"
 #include "router/frontend/http/model_json.h"
 #include "router/frontend/http/page_policy.h"
+#include "router/frontend/http/stream_relay.h"
+#include "router/frontend/http/stream_request.h"
 #include "router/frontend/http/tokenize_api.h"
 
 namespace stagecoach::router::http {
 namespace {
 
-constexpr std::string_view kModelsPrefix = "/v1/models/";
+constexpr char kModelsPrefix[] = "/v1/models/";
+constexpr char kStreamsPrefix[] = "/v1/streams/";
 // Waiting for /metrics and /status; more than a few are not an operator's.
 constexpr size_t kMaxBeside = 64;
 constexpr size_t kMaxRequestIdLength = 128;
@@ -42,26 +45,6 @@ bool IsFitRequestId(std::string_view id) {
     if (c <= ' ' || c > '~') return false;
   }
   return true;
-}
-
-std::string PercentDecoded(std::string_view text) {
-  const auto digit = [](char c) {
-    return c >= '0' && c <= '9'   ? c - '0'
-           : c >= 'a' && c <= 'f' ? c - 'a' + 10
-           : c >= 'A' && c <= 'F' ? c - 'A' + 10
-                                  : -1;
-  };
-  std::string decoded;
-  for (size_t i = 0; i < text.size(); ++i) {
-    if (text[i] == '%' && i + 2 < text.size() && digit(text[i + 1]) >= 0 &&
-        digit(text[i + 2]) >= 0) {
-      decoded += static_cast<char>(digit(text[i + 1]) * 16 + digit(text[i + 2]));
-      i += 2;
-    } else {
-      decoded += text[i];
-    }
-  }
-  return decoded;
 }
 
 HttpResponse Json(std::string body) {
@@ -97,6 +80,9 @@ const HttpApi::Route* HttpApi::FindRoute(const HttpRequest& request, std::string
       {"POST", "/v1/chat/completions", &HttpApi::ChatCompletions, true},
       {"POST", "/v1/completions", &HttpApi::Completions, true},
       {"GET", "/v1/models", &HttpApi::Models, true},
+      {"GET", kModelsPrefix, &HttpApi::Model, true, true},
+      {"GET", kStreamsPrefix, &HttpApi::ReadStream, true, true},
+      {"DELETE", kStreamsPrefix, &HttpApi::CancelStream, true, true},
       {"POST", "/tokenize", &HttpApi::Tokenize, true},
       {"POST", "/detokenize", &HttpApi::Detokenize, true},
       {"GET", "/status", &HttpApi::Status, true},
@@ -107,36 +93,38 @@ const HttpApi::Route* HttpApi::FindRoute(const HttpRequest& request, std::string
       {"GET", "/openapi.json", &HttpApi::OpenApi, false},
       {"GET", "/", &HttpApi::Page, false},
   };
-  static constexpr Route kModel = {"GET", "", &HttpApi::Model, true};
-  const std::string_view asked = request.method;
-  const std::string_view method = asked == "HEAD" ? std::string_view("GET") : asked;
-  const bool is_model = request.path.starts_with(kModelsPrefix);
   for (const Route& route : kRoutes) {
-    if (request.path != route.path) continue;
-    if (method == route.method) return &route;
-    methods = route.method == std::string_view("POST") ? "POST" : "GET, HEAD";
+    const std::string_view path = request.path;
+    if (route.is_prefix ? !path.starts_with(route.path) : path != route.path) continue;
+    const bool has_head =
+        route.method == std::string_view("GET") && route.path != std::string_view(kStreamsPrefix);
+    if (request.method == route.method || (has_head && request.method == "HEAD")) return &route;
+    if (!methods.empty()) methods += ", ";
+    methods += route.method;
+    if (has_head) methods += ", HEAD";
   }
-  if (is_model && method == kModel.method) return &kModel;
-  if (is_model) methods = "GET, HEAD";
   return nullptr;
 }
 
-absl::Status HttpApi::Admit(const HttpRequest& request) {
+absl::StatusOr<std::string> HttpApi::Admit(const HttpRequest& request) {
   const bool is_post = request.method == "POST";
   if (is_post) {
     if (absl::Status allowed = cors_.CheckPost(request); !allowed.ok()) return allowed;
   }
-  if (!keys_.has_value()) return absl::OkStatus();
-  const absl::StatusOr<std::string> tenant =
+  if (!keys_.has_value()) return std::string();
+  absl::StatusOr<std::string> tenant =
       is_post ? keys_->TakeRequest(request.authorization, ApiKeys::Clock::now())
               : keys_->Find(request.authorization);
   if (tenant.ok()) metrics_.CountTenantRequest(*tenant);
-  return tenant.status();
+  return tenant;
 }
 
 void HttpApi::Handle(HttpRequest request, std::shared_ptr<Exchange> exchange) {
   const bool has_id = IsFitRequestId(request.request_id);
-  Call call{.request = std::move(request), .exchange = std::move(exchange), .request_id = ""};
+  Call call{.request = std::move(request),
+            .exchange = std::move(exchange),
+            .request_id = "",
+            .tenant = ""};
   call.request_id = has_id ? call.request.request_id : NewRequestId();
   HeaderFields fields = cors_.Fields(call.request.origin);
   fields.emplace_back("X-Request-Id", call.request_id);
@@ -161,9 +149,9 @@ void HttpApi::Handle(HttpRequest request, std::shared_ptr<Exchange> exchange) {
     return call.exchange->Respond(std::move(response));
   }
   if (route->needs_key) {
-    if (absl::Status admitted = Admit(call.request); !admitted.ok()) {
-      return call.exchange->Respond(ErrorResponse(admitted));
-    }
+    absl::StatusOr<std::string> tenant = Admit(call.request);
+    if (!tenant.ok()) return call.exchange->Respond(ErrorResponse(tenant.status()));
+    call.tenant = *std::move(tenant);
   }
   const std::string& type = call.request.content_type;
   if (call.request.method == "POST" && !type.empty() && !type.starts_with("application/json")) {
@@ -202,7 +190,7 @@ void HttpApi::Models(Call call) {
 
 void HttpApi::Model(Call call) {
   const std::string name =
-      PercentDecoded(std::string_view(call.request.path).substr(kModelsPrefix.size()));
+      PercentDecoded(std::string_view(call.request.path).substr(sizeof kModelsPrefix - 1));
   const absl::Status known = CheckModelName(frontend_->model(), name);
   call.exchange->Respond(known.ok() ? Json(ModelJson(frontend_->model(), StartedAt()))
                                     : ErrorResponse(known));
@@ -249,7 +237,7 @@ void HttpApi::BeginCompletion(Call call, ParseFunction parse) {
     if (!request.ok()) return call.exchange->Respond(ErrorResponse(request.status()));
     const std::string& given = request->request_id();
     CompletionCall::Begin(frontend_, *std::move(request), given.empty() ? call.request_id : given,
-                          call.exchange);
+                          StreamOwner(call.tenant), call.exchange);
   });
   if (!posted.ok()) exchange->Respond(ErrorResponse(posted));
 }
@@ -257,6 +245,23 @@ void HttpApi::BeginCompletion(Call call, ParseFunction parse) {
 void HttpApi::Completions(Call call) { BeginCompletion(std::move(call), ParseCompletionRequest); }
 
 void HttpApi::ChatCompletions(Call call) { BeginCompletion(std::move(call), ParseChatRequest); }
+
+void HttpApi::ReadStream(Call call) {
+  const std::string id = StreamId(call.request.path.substr(sizeof kStreamsPrefix - 1));
+  const absl::StatusOr<uint64_t> from = ReadFrom(call.request);
+  if (!from.ok()) return call.exchange->Respond(ErrorResponse(from.status()));
+  auto reader = frontend_->streams().Read(StreamOwner(call.tenant), id, *from);
+  if (!reader.ok()) return call.exchange->Respond(ErrorResponse(reader.status()));
+  StreamRelay::Start(*std::move(reader), std::move(call.exchange), frontend_->NextLane());
+}
+
+void HttpApi::CancelStream(Call call) {
+  const std::string id = StreamId(call.request.path.substr(sizeof kStreamsPrefix - 1));
+  const absl::Status cancelled = frontend_->streams().Cancel(StreamOwner(call.tenant), id);
+  if (!cancelled.ok()) return call.exchange->Respond(ErrorResponse(cancelled));
+  call.exchange->Respond(Json(boost::json::serialize(
+      boost::json::object{{"id", id}, {"object", "stream"}, {"deleted", true}})));
+}
 
 void HttpApi::AnswerText(Call call, AnswerFunction answer) {
   const std::shared_ptr<Exchange> exchange = call.exchange;

@@ -49,18 +49,20 @@ class HttpApi {
     HttpRequest request;
     std::shared_ptr<Exchange> exchange;
     std::string request_id;
+    std::string tenant;  // empty without keys
   };
   struct Route {
     const char* method;
     const char* path;
     void (HttpApi::*handler)(Call call);
     bool needs_key;
+    bool is_prefix = false;  // what follows `path` is a name
   };
 
   // Null when there is none; `methods` are then those that the path has, if any: "GET, HEAD".
   static const Route* FindRoute(const HttpRequest& request, std::string& methods);
-  // The request may come in: OK. Takes from its key's rate.
-  absl::Status Admit(const HttpRequest& request);
+  // The tenant of a request that may come in. Takes from its key's rate.
+  absl::StatusOr<std::string> Admit(const HttpRequest& request);
 
   void Page(Call call);
   void OpenApi(Call call);
@@ -73,6 +75,8 @@ class HttpApi {
   void Model(Call call);
   void Completions(Call call);
   void ChatCompletions(Call call);
+  void ReadStream(Call call);
+  void CancelStream(Call call);
   void Tokenize(Call call);
   void Detokenize(Call call);
 

@@ -12,13 +12,15 @@ namespace stagecoach::router::http {
 struct HttpRequest {
   std::string method;   // "GET"
   std::string path;     // before the '?', as sent
+  std::string query;    // behind it
   std::string version;  // "1.1" or "1.0"
   // Header fields that something here looks at; empty when absent.
   std::string host;
   std::string authorization;
   std::string content_type;
   std::string origin;
-  std::string request_id;  // X-Request-Id
+  std::string request_id;     // X-Request-Id
+  std::string last_event_id;  // Last-Event-ID
   std::string body;
   MemoryBudget::Lease body_lease;  // what the body takes of the server's budget
 };

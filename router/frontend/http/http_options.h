@@ -21,6 +21,9 @@ struct HttpLimits {
   std::chrono::milliseconds body_timeout{60'000};    // from the header's end to the body's
   std::chrono::milliseconds idle_timeout{75'000};    // between two requests
   std::chrono::milliseconds write_timeout{30'000};   // without the client taking a byte
+  // After so long a silence a stream says that it lives; 0: never. Proxies give up after 50 s or
+  // so.
+  std::chrono::milliseconds keep_alive_interval{15'000};
 };
 
 struct HttpOptions {

@@ -2,90 +2,17 @@
 // clients do to each other. What answers say is tested in answer_json_test and by real clients.
 #include "router/frontend/http/http_server.h"
 
-#include <boost/asio/io_context.hpp>
-#include <boost/asio/ip/tcp.hpp>
-#include <boost/asio/read_until.hpp>
-#include <boost/asio/write.hpp>
 #include <boost/json.hpp>
 #include <string>
 #include <thread>
 #include <vector>
 
-#include "router/frontend/testing/front_house.h"
+#include "router/frontend/http/testing/http_house.h"
 
 namespace stagecoach::router::http {
 namespace {
 
-namespace asio = boost::asio;
-using asio::ip::tcp;
 using std::chrono::milliseconds;
-
-struct HttpHouse {
-  explicit HttpHouse(const FakeStageClient::Options& pipeline = {}, int n_threads = 1,
-                     const SchedulerConfig& config = FrontHouse::Config())
-      : house(pipeline, config) {
-    HttpOptions options;
-    options.address = "127.0.0.1:0";
-    options.n_threads = n_threads;
-    auto started = HttpServer::Start(options, house.frontend.get(), {}, nullptr);
-    REQUIRE(started.ok());
-    server = *std::move(started);
-  }
-
-  FrontHouse house;
-  std::unique_ptr<HttpServer> server;
-};
-
-// One connection, used by one thread.
-class Client {
- public:
-  explicit Client(const HttpHouse& house) : socket_(loop_) {
-    const std::string& address = house.server->address();
-    const size_t colon = address.rfind(':');
-    socket_.connect({asio::ip::make_address(address.substr(0, colon)),
-                     static_cast<uint16_t>(std::stoi(address.substr(colon + 1)))});
-  }
-
-  void Ask(const std::string& body, const std::string& path = "/v1/completions") {
-    asio::write(socket_, asio::buffer("POST " + path + " HTTP/1.1\r\nHost: x\r\nContent-Length: " +
-                                      std::to_string(body.size()) + "\r\n\r\n" + body));
-  }
-
-  // What the server says up to and with `mark`; all it says if it never does.
-  std::string Until(const std::string& mark) {
-    boost::system::error_code error;
-    const size_t n_bytes = asio::read_until(socket_, asio::dynamic_buffer(held_), mark, error);
-    std::string text = held_.substr(0, error ? held_.size() : n_bytes);
-    held_.erase(0, text.size());
-    return text;
-  }
-
-  void HalfClose() { socket_.shutdown(tcp::socket::shutdown_send); }
-  void Close() { socket_.close(); }
-
- private:
-  asio::io_context loop_;
-  tcp::socket socket_;
-  std::string held_;
-};
-
-constexpr char kLastEvent[] = "data: [DONE]\n\n\r\n0\r\n\r\n";
-
-std::string Body(const std::string& prompt, uint32_t seed, uint32_t max_tokens,
-                 const std::string& more = "") {
-  return R"({"prompt": ")" + prompt + R"(", "seed": )" + std::to_string(seed) +
-         R"(, "ignore_eos": true, "max_tokens": )" + std::to_string(max_tokens) + more + "}";
-}
-
-// The answer that gRPC would give, as its part of the JSON.
-std::string ExpectedText(const std::string& prompt, uint32_t seed, uint32_t max_tokens) {
-  v1::GenerateRequest request;
-  request.set_text(prompt);
-  request.mutable_sampling()->set_seed(seed);
-  request.mutable_sampling()->set_ignore_eos(true);
-  request.mutable_sampling()->set_max_tokens(max_tokens);
-  return *TestModel().tokenizer->Decode(Expected(request)[0], true);
-}
 
 std::string TextOf(const std::string& response) {
   constexpr char kStart[] = "\r\n\r\n";
@@ -217,6 +144,33 @@ TEST_CASE("a lost pipeline is an event where the stream has begun, else a status
   CHECK(rest.find(R"(data: {"error":{"message":"stage 1 (10.0.0.2:1) is lost")") !=
         std::string::npos);
   CHECK(fresh.Until("\r\n\r\n").starts_with("HTTP/1.1 503"));
+}
+
+TEST_CASE("a stream that waits shows that it lives, and what a refused one gets is a status") {
+  SchedulerConfig config = FrontHouse::Config();
+  config.max_sequences = 1;
+  config.max_waiting = 1;
+  HttpHouse http({.hold_results = true}, 1, config, {.keep_alive_interval = milliseconds(1)});
+  Client running(http);
+  running.Ask(Body("running", 1, 20, R"(, "stream": true)"));
+  http.house.WaitUntilRunning(1);
+  Client waiting(http);
+  waiting.Ask(Body("waiting", 1, 20, R"(, "stream": true)"));
+  for (Client* client : {&running, &waiting}) {
+    CHECK(client->Until("\r\n\r\n").starts_with("HTTP/1.1 200"));
+    for (int i = 0; i < 3; ++i) CHECK(client->Until("\n\n").ends_with(": keep-alive\n\n"));
+  }
+  Client refused(http);
+  refused.Ask(Body("one too many", 1, 20, R"(, "stream": true)"));
+  CHECK(refused.Until("\r\n\r\n").starts_with("HTTP/1.1 429"));
+  Client whole(http);
+  whole.Ask("{}", "/v1/completions");
+  CHECK(whole.Until("\r\n\r\n").starts_with("HTTP/1.1 400"));
+
+  http.house.pipeline.Lose(absl::UnavailableError("stage 1 is lost"));
+  const std::string rest = waiting.Until(kLastEvent);
+  CHECK(rest.ends_with(kLastEvent));
+  CHECK(rest.find(R"(data: {"error":{"message":"stage 1 is lost")") != std::string::npos);
 }
 
 TEST_CASE("addresses and files that cannot be used are named") {

@@ -143,13 +143,16 @@ HttpRequest RequestParser::Take() {
   HttpRequest request;
   request.method = std::string(message.method_string());
   const std::string_view target(message.target().data(), message.target().size());
-  request.path = std::string(target.substr(0, target.find('?')));
+  const size_t query = target.find('?');
+  request.path = std::string(target.substr(0, query));
+  if (query != std::string_view::npos) request.query = std::string(target.substr(query + 1));
   request.version = is_http_1_0() ? "1.0" : "1.1";
   request.host = Value(message, field::host);
   request.authorization = Value(message, field::authorization);
   request.content_type = Value(message, field::content_type);
   request.origin = Value(message, field::origin);
   request.request_id = Value(message, "X-Request-Id");
+  request.last_event_id = Value(message, "Last-Event-ID");
   request.body = std::move(message.body());
   request.body_lease = std::move(lease_);
   Reset();

@@ -174,6 +174,7 @@ void ReadStreaming(JsonFields& fields, ApiRequest& request) {
   JsonFields inner(*options, "stream_options.");
   request.include_usage = inner.Bool("include_usage").value_or(false);
   request.continuous_usage = inner.Bool("continuous_usage_stats").value_or(false);
+  request.resumable = inner.Bool("resumable").value_or(false);
   ReadJsonEvents(inner, request);
   fields.Adopt(inner.status());
 }

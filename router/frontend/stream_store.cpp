@@ -1,0 +1,357 @@
+#include "router/frontend/stream_store.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <deque>
+#include <optional>
+#include <vector>
+
+#include "router/frontend/router_metrics.h"
+#include "router/text/error_code.h"
+
+namespace stagecoach::router {
+namespace {
+
+// What keeping one piece of data takes beside it.
+constexpr size_t kEntryOverheadBytes = 64;
+constexpr char kStreamNotFound[] = "stream_not_found";
+
+}  // namespace
+
+struct StreamStore::Stream {
+  struct Entry {
+    uint64_t start = 0;  // the stream's tokens before it
+    std::string data;
+
+    size_t bytes() const { return data.size() + kEntryOverheadBytes; }
+  };
+
+  Key key;
+  bool is_kept = true;  // in streams_
+  bool started = false;
+  std::deque<Entry> entries;
+  uint64_t n_dropped = 0;  // entries that were before these
+  uint64_t n_lost = 0;     // reading from fewer tokens would need a dropped entry
+  uint64_t n_tokens = 0;
+  size_t n_bytes = 0;
+  bool ended = false;
+  absl::Status status;
+  absl::AnyInvocable<void(const absl::Status&) &&> cancel;  // null once ended
+  std::vector<StreamReader*> readers;
+  // When there are none:
+  std::list<std::shared_ptr<Stream>>::iterator unread;
+  Clock::time_point expires;
+};
+
+struct StreamStore::Aftermath {
+  std::vector<Wake> wakes;
+  std::vector<std::pair<absl::AnyInvocable<void(const absl::Status&) &&>, absl::Status>> cancels;
+
+  void Do() {
+    for (const Wake& wake : wakes) (*wake)();
+    for (auto& [cancel, status] : cancels) std::move(cancel)(status);
+  }
+};
+
+StreamStore::StreamStore(const StreamLimits& limits, const RouterMetrics* metrics)
+    : limits_(limits), metrics_(metrics), waiter_([this] { WaitForReaders(); }) {}
+
+StreamStore::~StreamStore() { StopWaiting(); }
+
+void StreamStore::StopWaiting() {
+  {
+    std::lock_guard lock(mutex_);
+    stopping_ = true;
+  }
+  changed_.notify_one();
+  if (waiter_.joinable()) waiter_.join();
+}
+
+absl::Status StreamStore::NoStream(const std::string& id) const {
+  return WithErrorCode(
+      absl::NotFoundError(fmt::format("no stream '{}' is kept: there was none that is resumable, "
+                                      "or nobody has read it for {} s",
+                                      id, std::chrono::duration<double>(limits_.keep).count())),
+      kStreamNotFound);
+}
+
+absl::StatusOr<NewStream> StreamStore::Create(
+    const std::string& owner, const std::string& id,
+    absl::AnyInvocable<void(const absl::Status&) &&> cancel) {
+  if (limits_.keep.count() == 0) {
+    return absl::InvalidArgumentError("resumable: this server keeps no streams (--resume-time 0)");
+  }
+  Aftermath after;
+  NewStream made;
+  {
+    std::lock_guard lock(mutex_);
+    const Key key(owner, id);
+    if (streams_.contains(key)) {
+      return absl::AlreadyExistsError(fmt::format(
+          "request_id: there is a stream '{}' already; read it, or choose another id", id));
+    }
+    if (streams_.size() >= limits_.max_streams) {
+      const auto ended = OldestEnded(nullptr);
+      if (ended == nullptr) {
+        return absl::ResourceExhaustedError(
+            fmt::format("{} resumable streams run, as many as may; try again later, or without "
+                        "resumable",
+                        streams_.size()));
+      }
+      metrics_->CountStreamDropped();
+      Remove(ended, after);
+    }
+    auto stream = std::make_shared<Stream>();
+    stream->key = key;
+    stream->cancel = std::move(cancel);
+    streams_.emplace(key, stream);
+    Report();
+    made.reader = MakeReader(stream, 0);
+    made.writer.reset(new StreamWriter(this, std::move(stream)));
+  }
+  after.Do();
+  return made;
+}
+
+std::unique_ptr<StreamReader> StreamStore::MakeReader(const std::shared_ptr<Stream>& stream,
+                                                      uint64_t next) {
+  std::unique_ptr<StreamReader> reader(new StreamReader(this, stream, next));
+  stream->readers.push_back(reader.get());
+  return reader;
+}
+
+absl::StatusOr<std::unique_ptr<StreamReader>> StreamStore::Read(const std::string& owner,
+                                                                const std::string& id,
+                                                                uint64_t from) {
+  std::lock_guard lock(mutex_);
+  const auto found = streams_.find({owner, id});
+  if (found == streams_.end()) return NoStream(id);
+  const std::shared_ptr<Stream>& stream = found->second;
+  if (from > stream->n_tokens) {
+    return absl::InvalidArgumentError(fmt::format(
+        "from: {} is behind the stream's end; it has {} tokens so far", from, stream->n_tokens));
+  }
+  if (from < stream->n_lost) {
+    return absl::OutOfRangeError(
+        fmt::format("from: the stream's first {} tokens are no longer kept, for want of memory "
+                    "(--resume-memory)",
+                    stream->n_lost));
+  }
+  const auto& entries = stream->entries;
+  const auto first =
+      std::partition_point(entries.begin(), entries.end(),
+                           [from](const Stream::Entry& entry) { return entry.start < from; });
+  if (stream->readers.empty()) unread_.erase(stream->unread);
+  if (from > 0) metrics_->CountStreamResumed();
+  return MakeReader(stream, stream->n_dropped + static_cast<uint64_t>(first - entries.begin()));
+}
+
+absl::Status StreamStore::Cancel(const std::string& owner, const std::string& id) {
+  Aftermath after;
+  {
+    std::lock_guard lock(mutex_);
+    const auto found = streams_.find({owner, id});
+    if (found == streams_.end()) return NoStream(id);
+    const std::shared_ptr<Stream> stream = found->second;
+    EndLocked(*stream, absl::CancelledError("the stream was cancelled"), after);
+    Remove(stream, after);
+  }
+  after.Do();
+  return absl::OkStatus();
+}
+
+void StreamStore::Append(Stream& stream, uint64_t n_tokens, std::string data) {
+  Aftermath after;
+  {
+    std::lock_guard lock(mutex_);
+    const uint64_t start = std::exchange(stream.n_tokens, n_tokens);
+    if (stream.ended || data.empty()) return;
+    Stream::Entry entry{.start = start, .data = std::move(data)};
+    const size_t n_bytes = entry.bytes();
+    stream.entries.push_back(std::move(entry));
+    WakeReaders(stream, after);
+    if (stream.is_kept) {
+      stream.n_bytes += n_bytes;
+      n_bytes_ += n_bytes;
+      bytes_by_owner_[stream.key.first] += n_bytes;
+      MakeRoom(after);
+      Report();
+    }
+  }
+  after.Do();
+}
+
+void StreamStore::End(const std::shared_ptr<Stream>& stream, absl::Status status) {
+  Aftermath after;
+  decltype(stream->cancel) unused;  // what it holds goes outside the lock
+  {
+    std::lock_guard lock(mutex_);
+    unused = std::exchange(stream->cancel, nullptr);
+    EndLocked(*stream, std::move(status), after);
+    if (!stream->started && stream->is_kept) Remove(stream, after);
+  }
+  after.Do();
+}
+
+void StreamStore::EndLocked(Stream& stream, absl::Status status, Aftermath& after) {
+  if (std::exchange(stream.ended, true)) return;
+  if (stream.cancel != nullptr) {
+    after.cancels.emplace_back(std::move(stream.cancel), status);
+    stream.cancel = nullptr;
+  }
+  stream.status = std::move(status);
+  WakeReaders(stream, after);
+}
+
+void StreamStore::Remove(const std::shared_ptr<Stream>& stream, Aftermath& after) {
+  EndLocked(*stream, absl::CancelledError("nobody has come to read the stream"), after);
+  stream->is_kept = false;
+  n_bytes_ -= stream->n_bytes;
+  const auto of_owner = bytes_by_owner_.find(stream->key.first);
+  if (of_owner != bytes_by_owner_.end() && (of_owner->second -= stream->n_bytes) == 0) {
+    bytes_by_owner_.erase(of_owner);
+  }
+  if (stream->readers.empty()) unread_.erase(stream->unread);
+  streams_.erase(stream->key);
+  Report();
+}
+
+void StreamStore::MakeRoom(Aftermath& after) {
+  if (n_bytes_ <= limits_.max_bytes) return;
+  // Some more, so that not every token has to look for room.
+  while (n_bytes_ > limits_.max_bytes - limits_.max_bytes / 8) {
+    const auto most =
+        std::max_element(bytes_by_owner_.begin(), bytes_by_owner_.end(),
+                         [](const auto& a, const auto& b) { return a.second < b.second; });
+    const std::string owner = most->first;
+    metrics_->CountStreamDropped();
+    if (const auto ended = OldestEnded(&owner)) {
+      Remove(ended, after);
+    } else {
+      CutLargest(owner, after);
+    }
+  }
+}
+
+std::shared_ptr<StreamStore::Stream> StreamStore::OldestEnded(const std::string* owner) const {
+  for (const std::shared_ptr<Stream>& stream : unread_) {
+    if (stream->ended && (owner == nullptr || stream->key.first == *owner)) return stream;
+  }
+  return nullptr;
+}
+
+void StreamStore::CutLargest(const std::string& owner, Aftermath& after) {
+  Stream* largest = nullptr;
+  for (auto one = streams_.lower_bound({owner, ""});
+       one != streams_.end() && one->first.first == owner; ++one) {
+    if (largest == nullptr || one->second->n_bytes > largest->n_bytes) largest = one->second.get();
+  }
+  size_t to_drop = (largest->entries.size() + 1) / 2;
+  size_t n_bytes = 0;
+  for (; to_drop > 0; --to_drop) {
+    n_bytes += largest->entries.front().bytes();
+    largest->n_lost = largest->entries.front().start + 1;
+    largest->entries.pop_front();
+    ++largest->n_dropped;
+  }
+  largest->n_bytes -= n_bytes;
+  n_bytes_ -= n_bytes;
+  if ((bytes_by_owner_[owner] -= n_bytes) == 0) bytes_by_owner_.erase(owner);
+  WakeReaders(*largest, after);
+}
+
+void StreamStore::WakeReaders(Stream& stream, Aftermath& after) {
+  for (StreamReader* reader : stream.readers) {
+    if (std::exchange(reader->waits_, false)) after.wakes.push_back(reader->wake_);
+  }
+}
+
+void StreamStore::Unread(const std::shared_ptr<Stream>& stream) {
+  stream->expires = Clock::now() + limits_.keep;
+  stream->unread = unread_.insert(unread_.end(), stream);
+  if (unread_.size() == 1) changed_.notify_one();
+}
+
+void StreamStore::Report() const { metrics_->SetStreams(streams_.size(), n_bytes_); }
+
+void StreamStore::WaitForReaders() {
+  std::unique_lock lock(mutex_);
+  while (!stopping_) {
+    if (unread_.empty()) {
+      changed_.wait(lock);
+    } else if (Clock::now() < unread_.front()->expires) {
+      changed_.wait_until(lock, Clock::time_point(unread_.front()->expires));
+    } else {
+      Aftermath after;
+      Remove(std::shared_ptr<Stream>(unread_.front()), after);
+      lock.unlock();
+      after.Do();
+      lock.lock();
+    }
+  }
+}
+
+StreamWriter::StreamWriter(StreamStore* store, std::shared_ptr<StreamStore::Stream> stream)
+    : store_(store), stream_(std::move(stream)) {}
+
+StreamWriter::~StreamWriter() {
+  store_->End(stream_, absl::InternalError("the stream was left without an end"));
+}
+
+void StreamWriter::Start() {
+  StreamStore::Aftermath after;
+  {
+    std::lock_guard lock(store_->mutex_);
+    stream_->started = true;
+    StreamStore::WakeReaders(*stream_, after);
+  }
+  after.Do();
+}
+
+void StreamWriter::Append(uint64_t n_tokens, std::string data) {
+  store_->Append(*stream_, n_tokens, std::move(data));
+}
+
+void StreamWriter::End(absl::Status status) { store_->End(stream_, std::move(status)); }
+
+StreamReader::StreamReader(StreamStore* store, std::shared_ptr<StreamStore::Stream> stream,
+                           uint64_t next)
+    : store_(store), stream_(std::move(stream)), next_(next) {}
+
+StreamReader::~StreamReader() {
+  std::lock_guard lock(store_->mutex_);
+  std::erase(stream_->readers, this);
+  if (stream_->readers.empty() && stream_->is_kept) store_->Unread(stream_);
+}
+
+void StreamReader::OnNews(std::function<void()> wake) {
+  wake_ = std::make_shared<std::function<void()>>(std::move(wake));
+}
+
+StreamReader::Piece StreamReader::Next(size_t max_bytes) {
+  std::lock_guard lock(store_->mutex_);
+  Piece piece;
+  piece.started = stream_->started;
+  if (next_ < stream_->n_dropped) {
+    piece.ended = true;
+    piece.status = absl::OutOfRangeError(
+        "the stream's next tokens are no longer kept, for want of memory (--resume-memory)");
+    return piece;
+  }
+  const uint64_t end = stream_->n_dropped + stream_->entries.size();
+  while (next_ < end) {
+    const std::string& data = stream_->entries[next_ - stream_->n_dropped].data;
+    if (!piece.data.empty() && piece.data.size() + data.size() > max_bytes) break;
+    piece.data += data;
+    ++next_;
+  }
+  if (next_ == end && stream_->ended) {
+    piece.ended = true;
+    piece.status = stream_->status;
+  }
+  waits_ = wake_ != nullptr && piece.data.empty() && !piece.ended;
+  return piece;
+}
+
+}  // namespace stagecoach::router

@@ -1,0 +1,156 @@
+// Streams that can be gone on with: what each has said is kept for a while, for a client that has
+// lost its connection.
+#pragma once
+
+#include <chrono>
+#include <condition_variable>
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <list>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <thread>
+#include <utility>
+
+#include "absl/functional/any_invocable.h"
+#include "absl/status/statusor.h"
+
+namespace stagecoach::router {
+
+class RouterMetrics;
+
+struct StreamLimits {
+  // For how long a stream is kept that nobody reads, whether it still runs or has ended. 0: none
+  // can be kept.
+  std::chrono::milliseconds keep{60'000};
+  size_t max_streams = 1024;
+  size_t max_bytes = 64 << 20;  // of what all of them have said
+};
+
+class StreamWriter;
+class StreamReader;
+
+struct NewStream {
+  std::unique_ptr<StreamWriter> writer;
+  std::unique_ptr<StreamReader> reader;  // the first
+};
+
+// Memory is bounded as a whole. When it is short, the owner that has most of it loses first: its
+// streams that have ended, oldest first, then the beginnings of those that run. Thread-safe;
+// outlives its writers and readers.
+class StreamStore {
+ public:
+  StreamStore(const StreamLimits& limits, const RouterMetrics* metrics);
+  ~StreamStore();
+
+  // A stream of `owner`, who alone can find it. `cancel` is called once, from any thread, when
+  // nobody comes to read it, or somebody cancels it, before its End.
+  // ALREADY_EXISTS; RESOURCE_EXHAUSTED when there are too many that run; INVALID_ARGUMENT when none
+  // can be kept.
+  absl::StatusOr<NewStream> Create(const std::string& owner, const std::string& id,
+                                   absl::AnyInvocable<void(const absl::Status&) &&> cancel);
+
+  // From behind the stream's first `from` tokens on. Any number of readers at a time, each of which
+  // gets all. NOT_FOUND; INVALID_ARGUMENT when the stream is not that long; OUT_OF_RANGE when its
+  // beginning is no longer kept.
+  absl::StatusOr<std::unique_ptr<StreamReader>> Read(const std::string& owner,
+                                                     const std::string& id, uint64_t from);
+
+  // Readers get CANCELLED. NOT_FOUND.
+  absl::Status Cancel(const std::string& owner, const std::string& id);
+
+  // No stream ends for want of a reader any more.
+  void StopWaiting();
+
+ private:
+  friend class StreamWriter;
+  friend class StreamReader;
+  using Clock = std::chrono::steady_clock;
+  using Key = std::pair<std::string, std::string>;  // owner, id
+  using Wake = std::shared_ptr<std::function<void()>>;
+  struct Stream;
+  // What is to be done once the lock is released.
+  struct Aftermath;
+
+  std::unique_ptr<StreamReader> MakeReader(const std::shared_ptr<Stream>& stream, uint64_t next);
+  absl::Status NoStream(const std::string& id) const;
+  void Append(Stream& stream, uint64_t n_tokens, std::string data);
+  void End(const std::shared_ptr<Stream>& stream, absl::Status status);
+  // The following hold the lock.
+  void EndLocked(Stream& stream, absl::Status status, Aftermath& after);
+  void Remove(const std::shared_ptr<Stream>& stream, Aftermath& after);
+  void MakeRoom(Aftermath& after);
+  std::shared_ptr<Stream> OldestEnded(const std::string* owner) const;
+  void CutLargest(const std::string& owner, Aftermath& after);
+  static void WakeReaders(Stream& stream, Aftermath& after);
+  void Unread(const std::shared_ptr<Stream>& stream);
+  void Report() const;
+  void WaitForReaders();
+
+  const StreamLimits limits_;
+  const RouterMetrics* const metrics_;
+  mutable std::mutex mutex_;
+  // All guarded by mutex_.
+  std::map<Key, std::shared_ptr<Stream>> streams_;
+  std::map<std::string, size_t> bytes_by_owner_;
+  size_t n_bytes_ = 0;
+  std::list<std::shared_ptr<Stream>> unread_;  // those without a reader, the longest so first
+  bool stopping_ = false;
+  std::condition_variable changed_;
+  std::thread waiter_;  // last
+};
+
+// What a stream says. One thread at a time.
+class StreamWriter {
+ public:
+  ~StreamWriter();
+
+  // The request was accepted: it can be read about from now on, until it is dropped. A stream that
+  // ends before leaves no trace but for those who read it already.
+  void Start();
+  // `data` brings the stream to `n_tokens` tokens. Empty data: it comes with the next.
+  void Append(uint64_t n_tokens, std::string data);
+  // Nothing follows.
+  void End(absl::Status status);
+
+ private:
+  friend class StreamStore;
+  StreamWriter(StreamStore* store, std::shared_ptr<StreamStore::Stream> stream);
+
+  StreamStore* const store_;
+  const std::shared_ptr<StreamStore::Stream> stream_;
+};
+
+// One reader's place in a stream. One thread at a time.
+class StreamReader {
+ public:
+  struct Piece {
+    bool started = false;  // the stream's Start was called
+    std::string data;      // empty: nothing new
+    bool ended = false;    // nothing follows the data; with `status`
+    absl::Status status;
+  };
+
+  ~StreamReader();
+
+  // `wake` is called, from any thread, once after each Next that gave no data, when there is news.
+  // Before the first Next; without it who reads has to ask again.
+  void OnNews(std::function<void()> wake);
+  // What comes next: data as it was appended, put together up to `max_bytes`, but one at least.
+  Piece Next(size_t max_bytes);
+
+ private:
+  friend class StreamStore;
+  StreamReader(StreamStore* store, std::shared_ptr<StreamStore::Stream> stream, uint64_t next);
+
+  StreamStore* const store_;
+  const std::shared_ptr<StreamStore::Stream> stream_;
+  uint64_t next_;  // of the stream's entries
+  StreamStore::Wake wake_;
+  bool waits_ = false;  // guarded by the store's mutex
+};
+
+}  // namespace stagecoach::router

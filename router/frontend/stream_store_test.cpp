@@ -1,0 +1,279 @@
+#include "router/frontend/stream_store.h"
+
+#include <fmt/format.h>
+
+#include <condition_variable>
+#include <mutex>
+#include <optional>
+#include <thread>
+#include <vector>
+
+#include "catch2/catch_test_macros.hpp"
+#include "router/frontend/router_metrics.h"
+#include "router/text/error_code.h"
+
+namespace stagecoach::router {
+namespace {
+
+using std::chrono::milliseconds;
+constexpr milliseconds kLong(3'600'000);
+
+// Told once, by another thread.
+class Signal {
+ public:
+  void Tell(const absl::Status& status) {
+    {
+      std::lock_guard lock(mutex_);
+      told_ = status;
+    }
+    changed_.notify_all();
+  }
+  absl::Status Wait() {
+    std::unique_lock lock(mutex_);
+    changed_.wait(lock, [this] { return told_.has_value(); });
+    return *told_;
+  }
+  bool told() {
+    std::lock_guard lock(mutex_);
+    return told_.has_value();
+  }
+
+ private:
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  std::optional<absl::Status> told_;  // guarded by mutex_
+};
+
+struct Fixture {
+  explicit Fixture(const StreamLimits& limits = {.keep = kLong}) : store(limits, &metrics) {}
+
+  std::unique_ptr<StreamWriter> Create(const std::string& id, const std::string& owner = "a",
+                                       Signal* cancelled = nullptr) {
+    return CreateAndRead(id, owner, cancelled).writer;
+  }
+  NewStream CreateAndRead(const std::string& id, const std::string& owner, Signal* cancelled) {
+    auto stream = store.Create(owner, id, [cancelled](const absl::Status& status) {
+      if (cancelled != nullptr) cancelled->Tell(status);
+    });
+    REQUIRE(stream.ok());
+    stream->writer->Start();
+    return *std::move(stream);
+  }
+
+  // All that there is from `from` on.
+  StreamReader::Piece ReadAll(const std::string& id, uint64_t from = 0,
+                              const std::string& owner = "a") {
+    auto reader = store.Read(owner, id, from);
+    StreamReader::Piece all;
+    if (!reader.ok()) {
+      all.status = reader.status();
+      return all;
+    }
+    while (true) {
+      StreamReader::Piece piece = (*reader)->Next(3);
+      all.data += piece.data;
+      all.ended = piece.ended;
+      all.status = piece.status;
+      if (piece.ended || piece.data.empty()) return all;
+    }
+  }
+
+  const RouterMetrics metrics{"model"};
+  StreamStore store;
+};
+
+TEST_CASE("a stream is read from every token on, while it runs and after its end") {
+  Fixture fixture;
+  const auto writer = fixture.Create("s");
+  std::string whole;
+  for (uint64_t n = 1; n <= 20; ++n) {
+    // Some tokens have no text of their own.
+    const std::string data = n % 3 == 0 ? "" : fmt::format("<{}>", n);
+    writer->Append(n, data);
+    whole += data;
+    CHECK(fixture.ReadAll("s").data == whole);
+    CHECK_FALSE(fixture.ReadAll("s", n).ended);
+  }
+  writer->Append(20, "[tail]");
+  writer->End(absl::OkStatus());
+  whole += "[tail]";
+  for (uint64_t from = 0; from <= 20; ++from) {
+    const StreamReader::Piece rest = fixture.ReadAll("s", from);
+    CHECK(rest.ended);
+    CHECK(rest.status.ok());
+    uint64_t next = from + 1;
+    if (next % 3 == 0) ++next;
+    const std::string first = next <= 20 ? fmt::format("<{}>", next) : "[tail]";
+    CHECK(rest.data == whole.substr(whole.find(first)));
+  }
+  CHECK(absl::IsInvalidArgument(fixture.ReadAll("s", 21).status));
+}
+
+TEST_CASE("a reader is woken for what comes while it waits, each of several for all of it") {
+  Fixture fixture;
+  auto writer = fixture.Create("s");
+  constexpr int kReaders = 3;
+  std::vector<std::string> heard(kReaders);
+  std::vector<int> n_idle_wakes(kReaders);
+  std::vector<std::thread> threads;
+  for (int i = 0; i < kReaders; ++i) {
+    auto reader = fixture.store.Read("a", "s", 0);
+    REQUIRE(reader.ok());
+    threads.emplace_back([&heard, &n_idle_wakes, i, reader = *std::move(reader)] {
+      std::mutex mutex;
+      std::condition_variable changed;
+      int n_wakes = 0;
+      reader->OnNews([&] {
+        std::lock_guard lock(mutex);
+        ++n_wakes;
+        changed.notify_all();
+      });
+      for (int n_waits = 0;;) {
+        const StreamReader::Piece piece = reader->Next(10);
+        heard[i] += piece.data;
+        if (piece.ended) return;
+        if (!piece.data.empty()) continue;
+        std::unique_lock lock(mutex);
+        changed.wait(lock, [&] { return n_wakes > n_waits; });
+        ++n_waits;
+        n_idle_wakes[i] += n_wakes - n_waits;
+      }
+    });
+  }
+  std::string whole;
+  for (uint64_t n = 1; n <= 1000; ++n) {
+    writer->Append(n, std::to_string(n));
+    whole += std::to_string(n);
+  }
+  writer->End(absl::OkStatus());
+  for (std::thread& thread : threads) thread.join();
+  CHECK(heard == std::vector<std::string>(kReaders, whole));
+  CHECK(n_idle_wakes == std::vector<int>(kReaders, 0));
+}
+
+TEST_CASE("streams belong to their owner, and an id to one stream at a time") {
+  Fixture fixture;
+  const auto mine = fixture.Create("s", "a");
+  const auto other = fixture.Create("s", "b");
+  mine->Append(1, "mine");
+  other->Append(1, "other");
+  CHECK(fixture.ReadAll("s", 0, "a").data == "mine");
+  CHECK(fixture.ReadAll("s", 0, "b").data == "other");
+  CHECK(absl::IsNotFound(fixture.ReadAll("s", 0, "c").status));
+  CHECK(ErrorCode(fixture.ReadAll("t").status) == "stream_not_found");
+  CHECK(absl::IsNotFound(fixture.store.Cancel("c", "s")));
+  CHECK(absl::IsAlreadyExists(fixture.store.Create("a", "s", [](auto&) {}).status()));
+}
+
+TEST_CASE("a stream that is refused leaves no trace, and its reader hears why") {
+  Fixture fixture;
+  auto stream = fixture.store.Create("a", "s", [](const absl::Status&) { FAIL(); });
+  REQUIRE(stream.ok());
+  CHECK_FALSE(stream->reader->Next(1).started);
+  stream->writer->End(absl::ResourceExhaustedError("full"));
+  const StreamReader::Piece piece = stream->reader->Next(1);
+  CHECK_FALSE(piece.started);
+  CHECK(absl::IsResourceExhausted(piece.status));
+  fixture.Create("s");
+}
+
+TEST_CASE("a stream that fails tells its end to all who come") {
+  Fixture fixture;
+  const auto writer = fixture.Create("s");
+  writer->Append(1, "one");
+  writer->End(absl::UnavailableError("lost"));
+  const StreamReader::Piece piece = fixture.ReadAll("s");
+  CHECK(piece.data == "one");
+  CHECK(absl::IsUnavailable(piece.status));
+  CHECK(absl::IsUnavailable(fixture.ReadAll("s", 1).status));
+}
+
+TEST_CASE("who cancels a stream ends it for its readers, and for good") {
+  Fixture fixture;
+  Signal cancelled;
+  const auto writer = fixture.Create("s", "a", &cancelled);
+  writer->Append(1, "one");
+  const auto reader = fixture.store.Read("a", "s", 0);
+  CHECK(fixture.store.Cancel("a", "s").ok());
+  CHECK(absl::IsCancelled(cancelled.Wait()));
+  writer->Append(2, "two");
+  writer->End(absl::OkStatus());
+  const StreamReader::Piece piece = (*reader)->Next(10);
+  CHECK(piece.data == "one");
+  CHECK(absl::IsCancelled(piece.status));
+  CHECK(absl::IsNotFound(fixture.ReadAll("s").status));
+  fixture.Create("s");
+}
+
+TEST_CASE("a stream that nobody reads is dropped after its time, and one that is read is not") {
+  Fixture fixture({.keep = milliseconds(1)});
+  Signal dropped;
+  const auto writer = fixture.Create("unread", "a", &dropped);
+  CHECK(absl::IsCancelled(dropped.Wait()));
+  CHECK(absl::IsNotFound(fixture.ReadAll("unread").status));
+
+  Signal left;
+  NewStream read = fixture.CreateAndRead("read", "a", &left);
+  Signal other;
+  const auto unread = fixture.Create("other", "a", &other);
+  CHECK(absl::IsCancelled(other.Wait()));  // it began later
+  CHECK_FALSE(left.told());
+  read.reader = nullptr;
+  CHECK(absl::IsCancelled(left.Wait()));
+}
+
+TEST_CASE("no memory beyond the limit: who has most loses first, what has ended before what runs") {
+  constexpr size_t kLimit = 40'000;
+  Fixture fixture({.keep = kLong, .max_bytes = kLimit});
+  const std::string text(900, 'x');
+  const auto modest = fixture.Create("modest", "modest");
+  for (uint64_t n = 1; n <= 5; ++n) modest->Append(n, text);
+  fixture.Create("ended", "greedy")->Append(1, text);
+  const auto greedy = fixture.Create("greedy", "greedy");
+  for (uint64_t n = 1; n <= 30; ++n) greedy->Append(n, text);
+  CHECK(fixture.ReadAll("ended", 0, "greedy").data == text);
+  const auto reader = fixture.store.Read("greedy", "greedy", 0);
+  CHECK((*reader)->Next(1).data == text);
+  for (uint64_t n = 31; n <= 50; ++n) greedy->Append(n, text);
+
+  CHECK(absl::IsNotFound(fixture.ReadAll("ended", 0, "greedy").status));
+  CHECK(absl::IsOutOfRange(fixture.ReadAll("greedy", 0, "greedy").status));
+  CHECK(absl::IsOutOfRange((*reader)->Next(1).status));
+  CHECK(fixture.ReadAll("greedy", 49, "greedy").data == text);
+  CHECK(fixture.ReadAll("modest", 0, "modest").data.size() == 5 * text.size());
+  size_t kept = 0;
+  for (uint64_t n = 0; n < 50; ++n) {
+    kept = std::max(kept, fixture.ReadAll("greedy", n, "greedy").data.size());
+  }
+  CHECK(kept + 5 * text.size() < kLimit);
+  CHECK(kept > kLimit / 4);
+}
+
+TEST_CASE("one stream alone, and one piece alone, keep to the limit too") {
+  Fixture fixture({.keep = kLong, .max_bytes = 1000});
+  const auto writer = fixture.Create("s");
+  const auto reader = fixture.store.Read("a", "s", 0);
+  writer->Append(1, std::string(5000, 'x'));
+  CHECK(absl::IsOutOfRange((*reader)->Next(1).status));
+  writer->Append(2, "y");
+  CHECK(fixture.ReadAll("s", 1).data == "y");
+}
+
+TEST_CASE("of too many streams those that have ended go; more than may run are refused") {
+  Fixture fixture({.keep = kLong, .max_streams = 2});
+  const auto first = fixture.Create("first");
+  fixture.Create("second")->End(absl::OkStatus());
+  const auto third = fixture.Create("third");
+  CHECK(absl::IsNotFound(fixture.ReadAll("second").status));
+  CHECK(absl::IsResourceExhausted(fixture.store.Create("b", "fourth", [](auto&) {}).status()));
+  third->End(absl::OkStatus());
+  fixture.Create("fourth");
+}
+
+TEST_CASE("a store that keeps nothing says so") {
+  Fixture fixture({.keep = milliseconds(0)});
+  CHECK(absl::IsInvalidArgument(fixture.store.Create("a", "s", [](auto&) {}).status()));
+}
+
+}  // namespace
+}  // namespace stagecoach::router
