@@ -1,4 +1,5 @@
-// The official openai package for Node against a server: `node openai_node.cjs BASE_URL MODULES`.
+// The official openai package for Node against a server: `node openai_node.cjs BASE_URL MODULES`, and for tools and
+// structured output `node openai_node.cjs BASE_URL MODULES LOGIT_BIAS`.
 // Exits with 0 when everything is as an application would expect it.
 const assert = require("node:assert/strict");
 const { createRequire } = require("node:module");
@@ -56,7 +57,46 @@ async function main() {
   assert.equal(again.choices[0].message.content, text);
 }
 
-main().catch((error) => {
+// Of a server whose model has a template with tools.
+async function tools(toolsURL, bias) {
+  const client = new OpenAI({ baseURL: toolsURL, apiKey: "none", maxRetries: 0 });
+  const parameters = {
+    type: "object", properties: { city: { enum: ["Rome", "Oslo"] }, days: { type: "integer", minimum: 1, maximum: 9 } },
+    required: ["city", "days"], additionalProperties: false };
+  const request = {
+    model: "qwen2", messages: [{ role: "user", content: "Hi" }], temperature: 2, seed: 1, max_tokens: 200, logit_bias: bias,
+    tools: [{ type: "function", function: { name: "weather", parameters } }], parallel_tool_calls: false };
+  for (const tool_choice of ["required", { type: "function", function: { name: "weather" } }]) {
+    const whole = await client.chat.completions.create({ ...request, tool_choice });
+    const [call] = whole.choices[0].message.tool_calls;
+    assert.equal(whole.choices[0].finish_reason, "tool_calls");
+    assert.ok(["Rome", "Oslo"].includes(JSON.parse(call.function.arguments).city));
+
+    const helper = client.chat.completions.stream({ ...request, tool_choice });
+    const pieces = [];
+    helper.on("tool_calls.function.arguments.delta", (event) => pieces.push(event.arguments_delta));
+    const final = await helper.finalChatCompletion();
+    assert.ok(pieces.length > 1);
+    assert.equal(pieces.join(""), call.function.arguments);
+    assert.equal(final.choices[0].message.tool_calls[0].function.arguments, call.function.arguments);
+  }
+
+  const schema = { type: "object", properties: { answer: { type: "string", maxLength: 20 } }, required: ["answer"],
+                   additionalProperties: false };
+  const structured = {
+    model: "qwen2", messages: request.messages, temperature: 2, seed: 2, max_tokens: 200, logit_bias: bias,
+    response_format: { type: "json_schema", json_schema: { name: "answer", strict: true, schema } } };
+  const parsed = await client.chat.completions.parse(structured);
+  assert.equal(typeof parsed.choices[0].message.parsed.answer, "string");
+  let text = "";
+  for await (const chunk of await client.chat.completions.create({ ...structured, stream: true })) {
+    text += chunk.choices[0].delta.content ?? "";
+  }
+  assert.deepEqual(JSON.parse(text), parsed.choices[0].message.parsed);
+}
+
+const work = process.argv[4] ? tools(baseURL, JSON.parse(process.argv[4])) : main();
+work.catch((error) => {
   console.error(error);
   process.exit(1);
 });

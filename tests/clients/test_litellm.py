@@ -1,20 +1,48 @@
 """litellm, as a proxy or an agent framework uses it for a server with OpenAI's API."""
+import json
 import os
 
+import jsonschema
 import pytest
+import structured
+from wire import busy
+from workload import GOLDEN
 
 os.environ["LITELLM_LOCAL_MODEL_COST_MAP"] = "True"  # nothing is fetched
 import litellm  # noqa: E402
 
 MESSAGES = [{"role": "user", "content": "When does the first coach leave Greywell on Sunday?"}]
+SCHEMA = {"type": "object", "properties": {"hour": {"type": "integer", "minimum": 0, "maximum": 23},
+                                           "place": {"type": "string", "maxLength": 12}},
+          "required": ["hour", "place"], "additionalProperties": False}
+RESPONSE_FORMAT = {"type": "json_schema", "json_schema": {"name": "departure", "strict": True, "schema": SCHEMA}}
+TOOLS = [{"type": "function", "function": {"name": "departure", "description": "When the coach leaves", "parameters": SCHEMA}}]
+
+
+@pytest.fixture(autouse=True)
+def no_proxy(monkeypatch):
+    for name in ("HTTP_PROXY", "HTTPS_PROXY", "http_proxy", "https_proxy", "ALL_PROXY", "all_proxy"):
+        monkeypatch.delenv(name, raising=False)
+
+
+def options_for(cluster, model="demo-model", **more):
+    return {"model": f"hosted_vllm/{model}", "api_base": f"http://{cluster.http}/v1", "api_key": "none", "num_retries": 0,
+            "temperature": 0, "messages": MESSAGES, **more}
 
 
 @pytest.fixture
-def options(cluster, monkeypatch):
-    for name in ("HTTP_PROXY", "HTTPS_PROXY", "http_proxy", "https_proxy", "ALL_PROXY", "all_proxy"):
-        monkeypatch.delenv(name, raising=False)
-    return {"model": "hosted_vllm/demo-model", "api_base": f"http://{cluster.http}/v1", "api_key": "none", "num_retries": 0,
-            "temperature": 0, "messages": MESSAGES}
+def options(cluster):
+    return options_for(cluster)
+
+
+@pytest.fixture
+def tool_options(tool_cluster):
+    bias = {str(token): value for token, value in structured.closing_bias(GOLDEN / "qwen2").items()}
+    return options_for(tool_cluster, "qwen2", tools=TOOLS, logit_bias=bias, max_tokens=200)
+
+
+def text_of(chunks):
+    return "".join(chunk.choices[0].delta.content or "" for chunk in chunks if chunk.choices)
 
 
 def test_chat_and_stream(options):
@@ -22,9 +50,42 @@ def test_chat_and_stream(options):
     text = whole.choices[0].message.content
     assert text and whole.usage.completion_tokens > 0
     chunks = list(litellm.completion(**options, top_k=5, max_tokens=30, stream=True, stream_options={"include_usage": True}))
-    assert "".join(c.choices[0].delta.content or "" for c in chunks if c.choices) == text
+    assert text_of(chunks) == text
     rebuilt = litellm.stream_chunk_builder(chunks, messages=MESSAGES)
     assert rebuilt.usage.completion_tokens == whole.usage.completion_tokens
+
+
+def test_structured_output(options):
+    whole = litellm.completion(**options, response_format=RESPONSE_FORMAT, max_tokens=100)
+    assert whole.choices[0].finish_reason == "stop"
+    jsonschema.validate(json.loads(whole.choices[0].message.content), SCHEMA)
+    chunks = list(litellm.completion(**options, response_format=RESPONSE_FORMAT, max_tokens=100, stream=True))
+    assert text_of(chunks) == whole.choices[0].message.content
+
+
+@pytest.mark.parametrize("choice", ["required", {"type": "function", "function": {"name": "departure"}}])
+def test_tools(tool_options, choice):
+    whole = litellm.completion(**tool_options, tool_choice=choice, parallel_tool_calls=False).choices[0]
+    (call,) = whole.message.tool_calls
+    assert whole.finish_reason == "tool_calls" and call.function.name == "departure"
+    jsonschema.validate(json.loads(call.function.arguments), SCHEMA)
+    chunks = list(litellm.completion(**tool_options, tool_choice=choice, parallel_tool_calls=False, stream=True))
+    assert sum(bool(chunk.choices[0].delta.tool_calls) for chunk in chunks) > 1
+    rebuilt = litellm.stream_chunk_builder(chunks).choices[0]
+    assert rebuilt.message.tool_calls[0].function.arguments == call.function.arguments
+    assert rebuilt.finish_reason == "tool_calls"
+
+
+def test_logprobs(options):
+    content = litellm.completion(**options, logprobs=True, top_logprobs=2, max_tokens=5).choices[0].logprobs["content"]
+    assert len(content) == 5 and all(len(token["top_logprobs"]) == 2 for token in content)
+
+
+def test_comments_are_passed_over(chatty_cluster):
+    options = options_for(chatty_cluster)
+    whole = litellm.completion(**options).choices[0].message.content
+    with busy(chatty_cluster.http):
+        assert text_of(litellm.completion(**options, stream=True)) == whole
 
 
 def test_errors_are_the_right_classes(options):
