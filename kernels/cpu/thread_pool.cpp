@@ -13,7 +13,8 @@ constexpr uint32_t kOpen = 1u << 15;
 constexpr uint32_t kInside = kOpen - 1;
 constexpr uint32_t kJob = 1u << 16;
 
-// 50 to 200 microseconds, at 40 to 140 cycles a pause: waking a thread of a virtual machine takes as long.
+// 50 to 200 microseconds, at 40 to 140 cycles a pause: waking a thread of a virtual machine takes
+// as long.
 constexpr int kSpins = 4000;
 
 void Pause() {

@@ -53,7 +53,7 @@ struct SchedulerSnapshot {
   int32_t waiting = 0;
   int32_t waiting_high = 0;  // of those, with a priority below 0
   int32_t waiting_low = 0;   // above 0
-  int32_t in_flight = 0;  // microbatches
+  int32_t in_flight = 0;     // microbatches
   uint64_t steps = 0;
   uint64_t preemptions = 0;
   uint64_t prompt_tokens = 0;  // computed
