@@ -23,6 +23,8 @@ def connection(address, receive_buffer=None, timeout_s=60):
 def parse_event(block):
     """(id or None, data) of one server-sent event; the text of one that is a comment."""
     number = None
+    while block.startswith(":") and "\n" in block:  # a comment's line before an event
+        block = block.split("\n", 1)[1]
     if block.startswith("id: "):
         line, block = block.split("\n", 1)
         number = int(line.removeprefix("id: "))

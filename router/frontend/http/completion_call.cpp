@@ -94,7 +94,7 @@ void CompletionCall::Writer::Fail(const absl::Status& status) {
 void CompletionCall::StartStreamOnce() {
   if (std::exchange(stream_started_, true)) return;
   if (kept_ != nullptr) return kept_->Start();
-  exchange_->StartStream(EventStreamHead());
+  exchange_->StartStream(EventStreamHead(), /*has_ids=*/false);
 }
 
 bool CompletionCall::WriteEvents(std::string events,

@@ -72,11 +72,11 @@ class Connection final : public Exchange,
   void Respond(HttpResponse response) override {
     OnStrand([response = std::move(response)](Connection& self) { self.GiveResponse(response); });
   }
-  void StartStream(HttpResponse head) override {
-    OnStrand([head = std::move(head)](Connection& self) {
+  void StartStream(HttpResponse head, bool has_ids) override {
+    OnStrand([head = std::move(head), has_ids](Connection& self) {
       if (self.phase_ == Phase::kClosed) return;
       self.keep_alive_ = self.StaysOpen() && !self.http_1_0_;
-      self.out_.StartStream(head, self.keep_alive_);
+      self.out_.StartStream(head, has_ids, self.keep_alive_);
       if (!self.is_writing_) self.AwaitNews();
     });
   }

@@ -24,8 +24,9 @@ class Exchange {
 
   // A stream of server-sent events; `head.body` is not used. The header goes out with the first
   // data or, when that takes long, with a comment: so a stream that fails early is still a status,
-  // and one that waits long looks alive. While it is silent comments go on.
-  virtual void StartStream(HttpResponse head) = 0;
+  // and one that waits long looks alive. While it is silent comments go on. `has_ids`: its events
+  // have ids; then some clients take the empty line behind a comment for an event.
+  virtual void StartStream(HttpResponse head, bool has_ids) = 0;
   // True: more may follow at once. False: the client is slow, and `done` runs when the network has
   // taken `data` (true) or the client is gone (false); until then nothing more should be written.
   virtual bool Write(std::string data, Done done) = 0;

@@ -35,8 +35,9 @@ void Outbox::Respond(const HttpResponse& response, bool keep_alive) {
   if (!bodiless_) queued_ += response.body;
 }
 
-void Outbox::StartStream(const HttpResponse& head, bool keep_alive) {
+void Outbox::StartStream(const HttpResponse& head, bool has_ids, bool keep_alive) {
   is_stream_ = true;
+  has_ids_ = has_ids;
   stream_head_ = ResponseHead(head, fields_,
                               http_1_0_ ? BodyFraming::kToEnd : BodyFraming::kChunked, keep_alive);
 }
@@ -52,10 +53,11 @@ void Outbox::Write(std::string_view data, Done done) {
 }
 
 void Outbox::Comment(std::string_view text) {
-  std::string event = ":";
-  event += text;
-  event += "\n\n";
-  Queue(event);
+  std::string line = ":";
+  line += text;
+  // The empty line is for clients that split the stream at such.
+  line += has_ids_ ? "\n" : "\n\n";
+  Queue(line);
 }
 
 void Outbox::EndStream(std::string_view data) {

@@ -25,12 +25,12 @@ class Outbox {
 
   void Respond(const HttpResponse& response, bool keep_alive);
   // Its head is kept until there is something to say.
-  void StartStream(const HttpResponse& head, bool keep_alive);
+  void StartStream(const HttpResponse& head, bool has_ids, bool keep_alive);
   // Any thread: counts what Write will be given. False: the client is slow, and the writer waits.
   bool Reserve(size_t n_bytes);
   // `done` may be null; runs when the bytes are written.
   void Write(std::string_view data, Done done);
-  // A server-sent event that no client hears; begins the stream.
+  // A line between server-sent events that no client hears; begins the stream.
   void Comment(std::string_view text);
   void EndStream(std::string_view data);
   // A head of its own before the response.
@@ -58,6 +58,7 @@ class Outbox {
   bool bodiless_ = false;
   HeaderFields fields_;
   bool is_stream_ = false;
+  bool has_ids_ = false;
   std::string stream_head_;
   bool has_begun_ = false;
   bool is_complete_ = false;

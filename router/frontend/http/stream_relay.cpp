@@ -33,7 +33,7 @@ void StreamRelay::Pump() {
   while (reader_ != nullptr && !is_writing_) {
     StreamReader::Piece piece = reader_->Next(kPieceBytes);
     if (piece.started && !std::exchange(has_started_, true)) {
-      exchange_->StartStream(EventStreamHead());
+      exchange_->StartStream(EventStreamHead(), /*has_ids=*/true);
     }
     if (piece.ended) return End(std::move(piece));
     if (piece.data.empty()) return;
