@@ -51,6 +51,8 @@ struct StreamStore::Aftermath {
   void Do() {
     for (const Wake& wake : wakes) (*wake)();
     for (auto& [cancel, status] : cancels) std::move(cancel)(status);
+    // What they hold may be the last of a writer, whose end takes the lock.
+    cancels.clear();
   }
 };
 

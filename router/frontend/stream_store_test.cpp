@@ -222,6 +222,24 @@ TEST_CASE("a stream that nobody reads is dropped after its time, and one that is
   CHECK(absl::IsCancelled(left.Wait()));
 }
 
+TEST_CASE("what a stream's cancel holds may be its writer") {
+  Fixture fixture({.keep = milliseconds(1)});
+  struct Request {
+    std::unique_ptr<StreamWriter> writer;
+  };
+  Signal dropped;
+  auto request = std::make_shared<Request>();
+  auto stream = fixture.store.Create(
+      "a", "s", [request, &dropped](const absl::Status& status) { dropped.Tell(status); });
+  REQUIRE(stream.ok());
+  request->writer = std::move(stream->writer);
+  request->writer->Start();
+  request = nullptr;
+  stream->reader = nullptr;
+  CHECK(absl::IsCancelled(dropped.Wait()));
+  fixture.Create("t");
+}
+
 TEST_CASE("no memory beyond the limit: who has most loses first, what has ended before what runs") {
   constexpr size_t kLimit = 40'000;
   Fixture fixture({.keep = kLong, .max_bytes = kLimit});
