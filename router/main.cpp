@@ -288,8 +288,9 @@ absl::Status Serve(const Flags& flags, StopRequest& stop) {
     server->Shutdown(kWriteGrace);
   }
   scheduler_metrics->Detach();
-  // The frontend's threads, which the scheduler's sinks post to, end after it.
-  scheduler.reset();
+  // Its sinks post to the frontend's threads, which call it in turn: it stops before they end, and
+  // is destroyed after.
+  scheduler->Stop();
   return reason;
 }
 

@@ -11,11 +11,12 @@ namespace stagecoach::router {
 template <typename Message>
 class Mailbox {
  public:
-  // From any thread; never blocks for longer than a move of `message`.
+  // From any thread; never blocks for longer than a move of `message`. Once closed it goes nowhere.
   void Post(Message message) {
     bool was_empty;
     {
       std::lock_guard lock(mutex_);
+      if (closed_) return;
       was_empty = messages_.empty();
       messages_.push_back(std::move(message));
     }
@@ -31,17 +32,19 @@ class Mailbox {
     messages.swap(messages_);
   }
 
-  // Owner thread: like TakeAll, but returns at once, with nothing when there is nothing.
-  void TakeWaiting(std::vector<Message>& messages) {
+  // Owner thread: takes what there is, the last that will ever be.
+  void Close(std::vector<Message>& messages) {
     messages.clear();
     std::lock_guard lock(mutex_);
+    closed_ = true;
     messages.swap(messages_);
   }
 
  private:
   std::mutex mutex_;
   std::condition_variable arrived_;
-  std::vector<Message> messages_;  // guarded by mutex_
+  std::vector<Message> messages_;  // guarded by mutex_, as is closed_
+  bool closed_ = false;
 };
 
 }  // namespace stagecoach::router

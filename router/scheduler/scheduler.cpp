@@ -43,7 +43,9 @@ class SchedulerThread final : public Scheduler {
   SchedulerThread(const SchedulerConfig& config, StageClient* client)
       : core_(config), client_(*client) {}
 
-  ~SchedulerThread() override {
+  ~SchedulerThread() override { Stop(); }
+
+  void Stop() override {
     if (!thread_.joinable()) return;
     mailbox_.Post(StopMessage{});
     thread_.join();
@@ -86,7 +88,7 @@ class SchedulerThread final : public Scheduler {
       HandleAll(messages);
     }
     core_.Down(absl::UnavailableError("the server is shutting down"));
-    mailbox_.TakeWaiting(messages);
+    mailbox_.Close(messages);
     HandleAll(messages);
   }
 

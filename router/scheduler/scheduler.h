@@ -73,7 +73,11 @@ class Scheduler {
   // `client` outlives the scheduler. Starts the client and the thread.
   static absl::StatusOr<std::unique_ptr<Scheduler>> Start(const SchedulerConfig& config,
                                                           StageClient* client);
-  virtual ~Scheduler() = default;  // stops; sequences still running get UNAVAILABLE
+  virtual ~Scheduler() = default;  // stops
+  // Sequences still running, or submitted before this returns, get UNAVAILABLE. Later calls of
+  // Submit and Cancel have no effect: those whom sinks call may still make them. Drain and Snapshot
+  // must not be called any more. Not thread-safe.
+  virtual void Stop() = 0;
 
   // RESOURCE_EXHAUSTED and UNAVAILABLE come through the sink's OnError.
   // All of `requests` (the n choices of one request) are admitted to the queue, or none.

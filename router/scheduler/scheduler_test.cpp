@@ -173,6 +173,17 @@ TEST_CASE("The end of the scheduler ends its sequences") {
   REQUIRE(sink->record().error.code() == absl::StatusCode::kUnavailable);
 }
 
+TEST_CASE("What its sinks' threads still ask of a stopped scheduler has no effect") {
+  Fixture fixture(SmallConfig(1, 64), {.hold_results = true});
+  auto running = fixture.Submit(MakeRequest(1, 10, 5));
+  fixture.scheduler->Stop();
+  REQUIRE(running->record().error.code() == absl::StatusCode::kUnavailable);
+  fixture.scheduler->Cancel(1);
+  auto late = fixture.Submit(MakeRequest(2, 10, 5));
+  fixture.scheduler->Stop();
+  REQUIRE(late.use_count() == 1);
+}
+
 TEST_CASE("A start that cannot work says why") {
   FakeStageClient client(SmallConfig(1, 64), {.start_status = absl::UnavailableError("no stage")});
   REQUIRE(Scheduler::Start(SmallConfig(1, 64), &client).status().message() == "no stage");

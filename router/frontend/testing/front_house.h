@@ -53,7 +53,8 @@ class FrontHouse {
 
   ~FrontHouse() {
     server.reset();
-    scheduler.reset();
+    scheduler->Stop();
+    frontend.reset();
     CHECK(pipeline.errors().empty());
   }
 
