@@ -136,13 +136,14 @@ def test_cut_at_bytes(cluster):
 
 
 def test_it_runs_on_alone(cluster):
+    body = dict(LONG, max_tokens=300)
     listener = Listener(cluster.http)
-    listener.hear(begin("/v1/completions", LONG, "alone"), n_events=1)
+    listener.hear(begin("/v1/completions", body, "alone"), n_events=1)
     assert listener.position == 1
     wait_for(lambda: ask(cluster.http, "GET", "/status").json["scheduler"]["running"] == 0)
     listener.resume("alone", by_header=False)
-    assert listener.position == 1800
-    whole = ask(cluster.http, "POST", "/v1/completions", LONG).json["choices"][0]["text"]
+    assert listener.position == 300
+    whole = ask(cluster.http, "POST", "/v1/completions", body).json["choices"][0]["text"]
     assert "".join(json.loads(event)["choices"][0]["text"] for event in listener.events[:-1]) == whole
     assert metric(cluster.http, "stagecoach_resumable_streams") >= 1
     assert metric(cluster.http, "stagecoach_streams_resumed_total") >= 1
@@ -225,7 +226,7 @@ def test_a_stream_belongs_to_a_tenant(tmp_path):
 def test_time_and_memory_are_limited():
     flags = ["--resume-time", "0.001", "--resume-memory", "64KiB", "--resume-streams", "2"]
     with Cluster(DEMO_MODEL, flags=flags) as cluster:
-        Listener(cluster.http).hear(begin("/v1/completions", LONG, "left"), n_events=1)
+        Listener(cluster.http).hear(begin("/v1/completions", dict(LONG, max_tokens=300), "left"), n_events=1)
         wait_for(lambda: ask(cluster.http, "GET", "/status").json["scheduler"]["running"] == 0)
         gone = wait_for(lambda: (answer := ask(cluster.http, "GET", "/v1/streams/left")).status == 404 and answer)
         assert "0.001 s" in gone.error["message"]

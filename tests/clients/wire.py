@@ -11,7 +11,7 @@ def split(address):
 
 
 @contextlib.contextmanager
-def connection(address, receive_buffer=None, timeout_s=60):
+def connection(address, receive_buffer=None, timeout_s=300):
     with socket.socket() as sock:
         if receive_buffer:
             sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, receive_buffer)
@@ -172,7 +172,7 @@ def metric(address, name, **labels):
     return 0.0
 
 
-def wait_for(condition, timeout_s=120):
+def wait_for(condition, timeout_s=300):
     """Asks again and again until `condition()` is true."""
     deadline = time.monotonic() + timeout_s
     while not (value := condition()):
