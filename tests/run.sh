@@ -1,14 +1,14 @@
 #!/usr/bin/env bash
 # Every test of the project, from a bare machine on.
 #   tests/run.sh              all stages
-#   tests/run.sh cpu lint     some: lint cpu cluster chart quickstart cuda debug tsan
+#   tests/run.sh cpu lint     some: lint cpu cluster chart deploy quickstart cuda debug tsan
 #   tests/run.sh --gpu        what needs a GPU, and nothing else
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 export PATH="$PATH:$HOME/.cargo/bin"
 unset MAKEFLAGS
 
-readonly STAGES=(lint cpu cluster chart quickstart cuda debug tsan)
+readonly STAGES=(lint cpu cluster chart deploy quickstart cuda debug tsan)
 readonly LOGS=build/test-logs
 jobs=$(nproc)
 readonly jobs
@@ -161,6 +161,13 @@ stage_chart() {
     build/venv/bin/python tests/helm/schemas.py build/schemas || echo "no schemas: their test is skipped"
   fi
   check "chart" py tests/helm || true
+}
+
+# What a release holds: bundle, units, Compose file.
+stage_deploy() {
+  build cpu stagecoach stagecoach-worker stagecoach-router || return 0
+  venv
+  check "deploy" py tests/release || true
 }
 
 stage_quickstart() {

@@ -1,0 +1,85 @@
+"""The release bundle, the systemd units and the Compose file: that they name what there is, and run."""
+import pathlib
+import re
+import shutil
+import subprocess
+
+import pytest
+import yaml
+from harness import BIN_DIR, DEMO_MODEL
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+UNITS = ROOT / "deploy" / "systemd"
+needs_systemd = pytest.mark.skipif(shutil.which("systemd-analyze") is None, reason="no systemd-analyze here")
+
+
+def run(*command, **options):
+    return subprocess.run(list(map(str, command)), capture_output=True, text=True, **options)
+
+
+def known_flags(program):
+    return set(re.findall(r"--[a-z][a-z-]*", run(BIN_DIR / program, "--help").stdout))
+
+
+@pytest.fixture(scope="module")
+def units(tmp_path_factory):
+    """The units with the programs where they are, and settings where an administrator's would be."""
+    folder = tmp_path_factory.mktemp("units")
+    (folder / "router.conf").write_text("FLAGS=--model=/srv/models/chat --stages=127.0.0.1:9100\n")
+    for unit in UNITS.iterdir():
+        text = unit.read_text().replace("/usr/local/bin/", f"{BIN_DIR}/")
+        text = text.replace("/etc/stagecoach/router.conf", f"{folder}/router.conf")
+        (folder / unit.name).write_text(text)
+    (folder / "stagecoach-worker@0.service").symlink_to("stagecoach-worker@.service")
+    return folder
+
+
+@needs_systemd
+@pytest.mark.parametrize("unit", ["stagecoach-router.service", "stagecoach-worker@0.service"])
+def test_systemd_accepts_the_units(units, unit):
+    verified = run("systemd-analyze", "verify", "--man=no", units / unit)
+    said = [line for line in verified.stderr.splitlines() if "stagecoach" in line]
+    assert verified.returncode == 0 and not said, verified.stderr
+
+
+@needs_systemd
+@pytest.mark.parametrize("unit", ["stagecoach-router.service", "stagecoach-worker@0.service"])
+def test_systemd_confines_the_units(units, unit):
+    """systemd's own score of what a unit leaves open: 0 is nothing, 10 everything; a unit without settings has 9.6."""
+    rated = run("systemd-analyze", "security", "--offline=true", "--threshold=40", "--no-pager", units / unit)
+    assert rated.returncode == 0, rated.stdout[-2000:] + rated.stderr
+
+
+def test_compose_gives_flags_that_the_programs_know():
+    services = yaml.safe_load((ROOT / "deploy" / "compose" / "compose.yaml").read_text())["services"]
+    for name, service in services.items():
+        program = "stagecoach-router" if name == "router" else "stagecoach-worker"
+        assert {flag.split("=")[0] for flag in service["command"]} <= known_flags(program), name
+        assert service["read_only"] and service["cap_drop"] == ["ALL"], name
+    stages = next(f for f in services["router"]["command"] if f.startswith("--stages=")).removeprefix("--stages=")
+    assert [address.split(":")[0] for address in stages.split(",")] == [name for name in services if name != "router"]
+
+
+@pytest.fixture(scope="module")
+def release(tmp_path_factory):
+    out = tmp_path_factory.mktemp("release")
+    made = run(ROOT / "deploy" / "release.sh", "--bin", BIN_DIR, "--out", out)
+    if "no debian" in made.stderr or "no ubuntu" in made.stderr:
+        pytest.skip(made.stderr)
+    assert made.returncode == 0, made.stdout + made.stderr
+    return out
+
+
+def test_the_bundle_answers_where_it_is_unpacked(release, tmp_path):
+    assert run("sha256sum", "--check", "--strict", "SHA256SUMS", cwd=release).returncode == 0
+    bundle, = release.glob("*-linux-*.tar.gz")
+    run("tar", "-xzf", bundle, "-C", tmp_path)
+    program, = tmp_path.glob("*/bin/stagecoach")
+    answer = run(program, "generate", "--model", DEMO_MODEL, "--stages", "2", "--prompt", "The next train", "--max-tokens", "4")
+    assert answer.returncode == 0 and answer.stdout, answer.stderr
+
+
+def test_the_same_sources_give_the_same_release(release, tmp_path):
+    again = run(ROOT / "deploy" / "release.sh", "--bin", BIN_DIR, "--out", tmp_path / "out")
+    assert again.returncode == 0, again.stderr
+    assert (tmp_path / "out" / "SHA256SUMS").read_text() == (release / "SHA256SUMS").read_text()
