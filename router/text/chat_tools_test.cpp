@@ -124,6 +124,12 @@ TEST_CASE("tool_choice decides what the model may write") {
   required.set_tools(R"([{"type": "function", "function": {"name": "f",
       "parameters": {"type": "nonsense"}}}])");
   CHECK(Refusal(model, required).starts_with("tools: "));
+  required.set_tools(R"([{"type": "function", "function": {"name": "f",
+      "parameters": {"minProperties": 2}}}])");
+  CHECK(build(required).sampling.slot.has_grammar());
+  required.set_tools(R"([{"type": "function", "function": {"name": "f", "strict": true,
+      "parameters": {"minProperties": 2}}}])");
+  CHECK(Refusal(model, required).starts_with("tools: minProperties"));
   required.set_tools("nonsense");
   CHECK(Refusal(model, required).starts_with("tools: "));
   CHECK(Refusal(Model("{% for m in messages %}{{ m.content }}{% endfor %}"), WithTools())

@@ -4,13 +4,13 @@
 
 #include <algorithm>
 #include <boost/json.hpp>
-#include <set>
 #include <string>
 #include <string_view>
 #include <vector>
 
 #include "common/status.h"
 #include "common/text/utf8.h"
+#include "router/text/schema_check.h"
 
 namespace stagecoach::router {
 namespace {
@@ -65,47 +65,6 @@ absl::StatusOr<Named> ReadSource(const v1::Grammar& grammar) {
   return Bad(kField, "names neither json_schema, json_object, regex, choice nor lark");
 }
 
-// "a", "b" of "required": ["a", "b", "a"].
-size_t CountRequired(const boost::json::object& schema) {
-  const boost::json::value* required = schema.if_contains("required");
-  if (required == nullptr || !required->is_array()) return 0;
-  std::set<std::string_view> names;
-  for (const boost::json::value& name : required->get_array()) {
-    if (name.is_string()) names.insert(name.get_string());
-  }
-  return names.size();
-}
-
-// A grammar counts members but does not know their names: {"a":1,"a":2} has one.
-bool CountsUnknownMembers(const boost::json::value& schema) {
-  if (const boost::json::array* items = schema.if_array()) {
-    return std::any_of(items->begin(), items->end(), CountsUnknownMembers);
-  }
-  const boost::json::object* object = schema.if_object();
-  if (object == nullptr) return false;
-  const boost::json::value* least = object->if_contains("minProperties");
-  if (least != nullptr && least->is_number() &&
-      least->to_number<double>() > std::max<double>(1, CountRequired(*object))) {
-    return true;
-  }
-  return std::any_of(object->begin(), object->end(),
-                     [](const auto& member) { return CountsUnknownMembers(member.value()); });
-}
-
-// What the compiler would let through although a text may break it.
-absl::Status CheckSchema(const Named& named) {
-  if (named.source.kind != GrammarKind::kJsonSchema) return absl::OkStatus();
-  // Deeper ones, and what is no JSON, the compiler refuses with better words.
-  boost::json::parse_options options;
-  options.max_depth = 256;
-  boost::system::error_code error;
-  const boost::json::value schema = boost::json::parse(named.source.text, error, {}, options);
-  if (error || !CountsUnknownMembers(schema)) return absl::OkStatus();
-  return Bad(named.field,
-             "minProperties of members that are not listed cannot be kept to, as one may come "
-             "twice: list them as required");
-}
-
 // EOS, and what else the client ends a text with and a text cannot contain.
 std::vector<int32_t> EndIds(const ServedModel& model, const v1::SamplingParams& params) {
   std::vector<int32_t> ids;
@@ -123,7 +82,7 @@ std::vector<int32_t> EndIds(const ServedModel& model, const v1::SamplingParams& 
 }  // namespace
 
 absl::Status ResolveGrammar(const ServedModel& model, const v1::SamplingParams& params,
-                            std::string_view begins_after, v1::SlotSampling& slot) {
+                            const GrammarUse& use, v1::SlotSampling& slot) {
   SC_ASSIGN_OR_RETURN(Named named, ReadSource(params.grammar()));
   const auto refuse = [&](const absl::Status& status) {
     return absl::Status(status.code(),
@@ -131,7 +90,9 @@ absl::Status ResolveGrammar(const ServedModel& model, const v1::SamplingParams& 
   };
   if (!text::IsUtf8(named.source.text)) return Bad(named.field, "is not valid UTF-8");
   if (!model.grammars.ok()) return refuse(model.grammars.status());
-  if (named.source.text.size() <= text::kMaxGrammarBytes) SC_RETURN_IF_ERROR(CheckSchema(named));
+  if (absl::Status status = CheckSchemas(named.source, use.may_be_lenient); !status.ok()) {
+    return refuse(status);
+  }
   const uint64_t n_choices = params.has_n() ? params.n() : 1;
   if (n_choices * named.source.text.size() > kMaxGrammarBytesOfChoices) {
     return Bad(named.field,
@@ -145,7 +106,7 @@ absl::Status ResolveGrammar(const ServedModel& model, const v1::SamplingParams& 
                "stop_token_ids");
   }
   named.source.any_whitespace = params.grammar().any_whitespace();
-  named.source.begins_after = begins_after;
+  named.source.begins_after = use.begins_after;
   if (auto grammar = (*model.grammars)->Get(named.source); !grammar.ok()) {
     return refuse(grammar.status());
   }

@@ -15,12 +15,18 @@ namespace stagecoach::router {
 // A step may register all choices of a request at once, each with the grammar.
 inline constexpr size_t kMaxGrammarBytesOfChoices = 8 << 20;
 
-// Fills in slot.grammar and adds what ends it to slot.stop_ids. `begins_after`: as in
-// text::GrammarSource. Compiles, which takes up to some
+// What a request's grammar is besides its source; no client says it.
+struct GrammarUse {
+  std::string_view begins_after = {};  // as in text::GrammarSource
+  // Made here, of tools of which some are not strict.
+  bool may_be_lenient = false;
+};
+
+// Fills in slot.grammar and adds what ends it to slot.stop_ids. Compiles, which takes up to some
 // seconds: not for a thread that others wait for. INVALID_ARGUMENT names the field, as in
 // "sampling.grammar.json_schema: ..."; UNAVAILABLE when the last stage cannot be asked.
 absl::Status ResolveGrammar(const ServedModel& model, const v1::SamplingParams& params,
-                            std::string_view begins_after, v1::SlotSampling& slot);
+                            const GrammarUse& use, v1::SlotSampling& slot);
 
 v1::SlotGrammar ToProto(const text::GrammarSource& source);
 v1::TokenTable ToProto(const text::TokenTable& table);

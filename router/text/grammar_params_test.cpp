@@ -54,7 +54,7 @@ TEST_CASE("every kind of grammar becomes the last stage's") {
 TEST_CASE("a grammar may begin behind the thinking") {
   v1::SamplingParams params;
   params.mutable_grammar()->set_regex("a+");
-  const auto resolved = ResolveSampling(TestModel(), params, 10, "</think>");
+  const auto resolved = ResolveSampling(TestModel(), params, 10, {.begins_after = "</think>"});
   REQUIRE(resolved.ok());
   CHECK(resolved->slot.grammar().begins_after() == "</think>");
 }
@@ -116,6 +116,45 @@ TEST_CASE("members are counted only where none can come twice") {
   CHECK(accepts(R"({"type": "object", "required": ["a", "b"], "minProperties": 2})"));
   CHECK_FALSE(accepts(R"({"type": "object", "required": ["a", "a"], "minProperties": 2})"));
   CHECK(accepts(R"({"type": "object", "properties": {"minProperties": {"const": 2}}})"));
+}
+
+TEST_CASE("schemas inside of a Lark grammar are kept to in full as well") {
+  const auto status = [](const std::string& lark, bool may_be_lenient = false) {
+    v1::SamplingParams params;
+    params.mutable_grammar()->set_lark(lark);
+    return ResolveSampling(TestModel(), params, 10, {.may_be_lenient = may_be_lenient}).status();
+  };
+  for (const char* accepted : {
+           R"(start: "a" %json {"type": "object", "minProperties": 1} "b")",
+           "start: \"a\" // %json minimum\n",
+           R"(start: %json {"const": "%json {minProperties"})",
+           R"(start: %json {"type": "integer", "x-guidance": {"item_separator": ", "}})",
+           R"(start: %json {"type": "integer", "x-guidance": {"lenient": false}})",
+       }) {
+    INFO(accepted);
+    INFO(status(accepted).ToString());
+    CHECK(status(accepted).ok());
+  }
+  for (const char* refused : {
+           R"(start: %json {"type": "object", "minProperties": 2})",
+           R"(start: %json {"type": "object", "min\u0050roperties": 2})",
+           R"(start: %json {"type": "object", "minProperties": 1, "minProperties": 2})",
+           "start: one | %json\n {\"items\": {\"minProperties\": 3}}\none: %json {\"const\": 1}",
+           R"(start: %lark { start: %json {"minProperties": 2} })",
+           "# %json [\nstart: %json {\"minProperties\": 2}\n# ]",
+           R"(start: %json {"type": "string", "x-guidance": {"lenient": true}})",
+           R"(start: %json {"type": "string", "x-guidance": {"lenient": 1}})",
+           R"(start: %json {"type": "string", "x-guidance": {"coerce_one_of": true}})",
+           R"(start: %json {"type": "string", "x-guidance": {}, "x-guidance": {"lenient": true}})",
+           R"(start: %json {"minProperties": 2,})",
+       }) {
+    INFO(refused);
+    CHECK(absl::IsInvalidArgument(status(refused)));
+  }
+  // Calls of tools that are not strict follow their schemas as far as they can.
+  CHECK(status(R"(start: %json {"minProperties": 2, "x-guidance": {"lenient": true}})", true).ok());
+  CHECK_FALSE(
+      status(R"(start: %json {"minProperties": 2, "x-guidance": {"lenient": false}})", true).ok());
 }
 
 TEST_CASE("without an EOS token a grammar needs a stop token to end with") {

@@ -40,11 +40,10 @@ absl::StatusOr<std::vector<int32_t>> PromptIds(const ServedModel& model,
 
 absl::StatusOr<GenerationInput> Complete(const ServedModel& model, std::vector<int32_t> prompt,
                                          const v1::SamplingParams& sampling,
-                                         std::string_view grammar_begins_after = {}) {
+                                         const GrammarUse& grammar_use = {}) {
   if (prompt.empty()) return absl::InvalidArgumentError("prompt: is empty");
   GenerationInput input;
-  SC_ASSIGN_OR_RETURN(input.sampling,
-                      ResolveSampling(model, sampling, prompt.size(), grammar_begins_after));
+  SC_ASSIGN_OR_RETURN(input.sampling, ResolveSampling(model, sampling, prompt.size(), grammar_use));
   input.prompt = std::move(prompt);
   return input;
 }
@@ -82,8 +81,9 @@ absl::StatusOr<GenerationInput> BuildGeneration(const ServedModel& model,
   v1::SamplingParams sampling = request.sampling();
   SC_RETURN_IF_ERROR(ApplyToolChoice(model, request, chat, sampling));
   // A model that is thinking finishes that first.
-  auto completed = Complete(model, std::move(chat.ids), sampling,
-                            output.reasoning_is_open ? kEndOfReasoning : "");
+  const GrammarUse grammar_use{.begins_after = output.reasoning_is_open ? kEndOfReasoning : "",
+                               .may_be_lenient = !request.sampling().has_grammar()};
+  auto completed = Complete(model, std::move(chat.ids), sampling, grammar_use);
   if (!completed.ok()) {
     return request.sampling().has_grammar() ? completed.status()
                                             : InTermsOfTools(completed.status());

@@ -176,7 +176,7 @@ uint64_t DrawSeed() {
 absl::StatusOr<ResolvedSampling> ResolveSampling(const ServedModel& model,
                                                  const v1::SamplingParams& params,
                                                  size_t n_prompt_tokens,
-                                                 std::string_view grammar_begins_after) {
+                                                 const GrammarUse& grammar_use) {
   ResolvedSampling resolved;
   v1::SlotSampling& slot = resolved.slot;
   SC_RETURN_IF_ERROR(ResolveDistribution(model, params, slot));
@@ -198,7 +198,7 @@ absl::StatusOr<ResolvedSampling> ResolveSampling(const ServedModel& model,
   slot.set_seed(params.has_seed() ? params.seed() : DrawSeed());
   // Last: it takes the longest.
   if (params.has_grammar()) {
-    SC_RETURN_IF_ERROR(ResolveGrammar(model, params, grammar_begins_after, slot));
+    SC_RETURN_IF_ERROR(ResolveGrammar(model, params, grammar_use, slot));
   }
   return resolved;
 }

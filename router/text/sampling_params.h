@@ -3,10 +3,10 @@
 
 #include <cstdint>
 #include <string>
-#include <string_view>
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "router/text/grammar_params.h"
 #include "router/text/served_model.h"
 #include "stagecoach/v1/inference.pb.h"
 #include "stagecoach/v1/step.pb.h"
@@ -28,12 +28,11 @@ struct ResolvedSampling {
 
 // Absent fields take generation_config.json's value, then the protocol's default. INVALID_ARGUMENT
 // names the field, as in "sampling.top_p: 1.5 is not in (0, 1]". Takes long with a grammar
-// (ResolveGrammar,
-// which takes `grammar_begins_after`).
+// (ResolveGrammar, which takes `grammar_use`).
 absl::StatusOr<ResolvedSampling> ResolveSampling(const ServedModel& model,
                                                  const v1::SamplingParams& params,
                                                  size_t n_prompt_tokens,
-                                                 std::string_view grammar_begins_after = {});
+                                                 const GrammarUse& grammar_use = {});
 
 // Choice 0 has the request's own seed, the others seeds derived from it.
 uint64_t ChoiceSeed(uint64_t seed, uint32_t choice);
