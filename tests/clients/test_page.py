@@ -5,7 +5,8 @@ import shutil
 
 import pytest
 from harness import DEMO_MODEL, Cluster
-from wire import ask
+from proxy import CuttableProxy
+from wire import ask, metric, wait_for
 
 CHROMIUM = shutil.which("chromium")
 DRIVER = shutil.which("chromedriver")
@@ -135,6 +136,59 @@ def test_stopping_and_errors(page):
     fill(page, "max", "3")
     say(page, QUESTION)
     assert "cut off" in wait_for_answer(page, 3).text
+
+
+def test_a_broken_connection_is_gone_on_with(browser, cluster):
+    resumed = metric(cluster.http, "stagecoach_streams_resumed_total")
+    with CuttableProxy(cluster.http) as proxy:
+        browser.get(f"http://{proxy.address}/")
+        wait(browser, lambda: browser.find_elements(By.CLASS_NAME, "stage"))
+        fill(browser, "temperature", "0")
+        for mark in (b"id: 3\n", b"id: 9\n", b"event-stream"):
+            browser.find_element(By.ID, "new").click()
+            proxy.cut_at(mark)
+            say(browser, QUESTION)
+            wait(browser, lambda: browser.find_elements(By.CSS_SELECTOR, ".assistant.running.lost"))
+            facts = browser.find_element(By.CSS_SELECTOR, ".assistant .facts").text
+            assert facts.endswith("the connection is lost, trying again")
+            assert browser.find_elements(By.CLASS_NAME, "failure") == []
+            proxy.mend()
+            answer = wait_for_answer(browser)
+            body = {"messages": [{"role": "user", "content": QUESTION}], "temperature": 0}
+            whole = ask(cluster.http, "POST", "/v1/chat/completions", body).json
+            assert text_of(answer) == whole["choices"][0]["message"]["content"]
+            tokens = answer.find_elements(By.CLASS_NAME, "token")
+            assert "".join(token.get_attribute("textContent") for token in tokens) == text_of(answer)
+            facts = answer.find_element(By.CLASS_NAME, "facts").text
+            assert facts.endswith(f" {whole['usage']['completion_tokens']} tokens") and "lost" not in facts
+        assert metric(cluster.http, "stagecoach_streams_resumed_total") > resumed
+        proxy.cut_at(b"id: 1\n")
+        say(browser, QUESTION)
+        wait(browser, lambda: browser.find_elements(By.CSS_SELECTOR, ".assistant.running.lost"))
+        browser.find_element(By.ID, "send").click()
+        assert wait_for_answer(browser, 2).find_element(By.CLASS_NAME, "facts").text.endswith("stopped")
+        browser.get("about:blank")
+    browser.get_log("browser")
+
+
+def test_stopping_ends_it_on_the_server(page, cluster):
+    kept = metric(cluster.http, "stagecoach_resumable_streams")
+    say(page, QUESTION)
+    wait(page, lambda: page.find_elements(By.CLASS_NAME, "token"))
+    page.execute_script("stop?.abort()")
+    wait_for_answer(page)
+    wait_for(lambda: metric(cluster.http, "stagecoach_resumable_streams") <= kept)
+    page.get_log("browser")
+
+
+def test_a_server_that_keeps_no_streams(browser):
+    with Cluster(DEMO_MODEL, flags=["--resume-time", "0"]) as cluster:
+        browser.get(f"http://{cluster.http}/")
+        wait(browser, lambda: browser.find_elements(By.CLASS_NAME, "stage"))
+        say(browser, QUESTION)
+        assert text_of(wait_for_answer(browser))
+        browser.get("about:blank")
+    browser.get_log("browser")
 
 
 def test_what_people_write_is_text(page):

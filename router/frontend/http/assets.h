@@ -5,7 +5,7 @@
 
 namespace stagecoach::router::http {
 
-extern const std::string_view kPageHtml;     // page/index.html
+extern const std::string_view kPageHtml;     // page/index.html with all it names
 extern const std::string_view kOpenApiJson;  // openapi.json
 
 }  // namespace stagecoach::router::http

@@ -1,10 +1,20 @@
-# Writes OUTPUT, a C++ source with the files of FOLDER that the program carries.
+# Writes OUTPUT, a C++ source with the files of FOLDER that the program carries. The page is one document: what it names of
+# its own folder is put in its place.
 set(text "#include \"router/frontend/http/assets.h\"\n\nnamespace stagecoach::router::http {\n")
 foreach(asset "kPageHtml page/index.html" "kOpenApiJson openapi.json")
   separate_arguments(asset)
   list(GET asset 0 name)
   list(GET asset 1 file)
-  file(READ ${FOLDER}/${file} bytes HEX)
+  file(READ ${FOLDER}/${file} content)
+  if(file STREQUAL page/index.html)
+    file(READ ${FOLDER}/page/page.css style)
+    string(REPLACE "<link rel=\"stylesheet\" href=\"page.css\">" "<style>\n${style}</style>" content "${content}")
+    foreach(part pipeline tokens stream chat)
+      file(READ ${FOLDER}/page/${part}.js script)
+      string(REPLACE "<script src=\"${part}.js\"></script>" "<script>\n${script}</script>" content "${content}")
+    endforeach()
+  endif()
+  string(HEX "${content}" bytes)
   string(LENGTH "${bytes}" n_digits)
   math(EXPR n_bytes "${n_digits} / 2")
   string(REGEX REPLACE "(..)" "\\\\x\\1" bytes "${bytes}")

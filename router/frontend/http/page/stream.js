@@ -1,0 +1,108 @@
+"use strict";
+
+// --- An answer's stream, which goes on where it was when its connection breaks ---
+
+const kRetryMs = [250, 500, 1000, 2000];  // then every two seconds
+const kGiveUpMs = 60_000;  // a server keeps what nobody reads for so long, unless told otherwise
+
+class Refused extends Error {
+  constructor(status, { message, param }) {
+    super(message);
+    this.status = status;
+    this.param = param;
+  }
+}
+
+// A broken connection is a TypeError here, as it is to fetch().
+async function* events(body) {
+  const reader = body.pipeThrough(new TextDecoderStream()).getReader();
+  let held = "";
+  while (true) {
+    const { value, done } = await reader.read();
+    if (done) throw new TypeError("the stream ended too early");
+    held += value;
+    let end;
+    while ((end = held.indexOf("\n\n")) >= 0) {
+      const event = held.slice(0, end);
+      held = held.slice(end + 2);
+      const [, id, data] = /^(?:id: (\d+)\n)?data: (.*)$/.exec(event) ?? [];
+      if (data === "[DONE]") return;
+      if (data) yield { id, data: JSON.parse(data) };
+    }
+  }
+}
+
+// Events without an id may come again, and are held back until the next that has one.
+async function* wholeEntries(body, place) {
+  let held = [];
+  for await (const { id, data } of events(body)) {
+    held.push(data);
+    if (id === undefined) continue;
+    place.n_tokens = Number(id);
+    yield* held;
+    held = [];
+  }
+  yield* held;
+}
+
+function sleep(ms, signal) {
+  return new Promise((resolve, reject) => {
+    const timer = setTimeout(resolve, ms);
+    signal.addEventListener("abort", () => (clearTimeout(timer), reject(signal.reason)), { once: true });
+  });
+}
+
+async function ask(path, options) {
+  const response = await fetch(path, { headers: headers(), ...options });
+  if (response.ok) return response;
+  const said = await response.json().catch(() => ({}));
+  throw new Refused(response.status, said.error ?? { message: `the server answered ${response.status}` });
+}
+
+// The events of a request's answer. `signal` ends it on the server too. `showLost(true)` is called when the connection has
+// broken, `showLost(false)` when the answer goes on.
+async function* answerEvents(path, request, signal, showLost) {
+  const name = Array.from(crypto.getRandomValues(new Uint8Array(12)), (byte) => byte.toString(16).padStart(2, "0")).join("");
+  const place = { n_tokens: 0 };
+  let resumable = true;
+  let sent = false;  // the server may know the stream
+  let lostAt = null;
+  let tries = 0;
+  const begin = () => {
+    sent = resumable;
+    const extra = resumable ? { request_id: name, stream_options: { ...request.stream_options, resumable } } : {};
+    return ask(path, { method: "POST", body: JSON.stringify({ ...request, ...extra }), signal });
+  };
+  signal.addEventListener("abort", () => {
+    if (sent) fetch(`/v1/streams/${name}`, { method: "DELETE", headers: headers(), keepalive: true }).catch(() => {});
+  }, { once: true });
+  while (true) {
+    try {
+      const response = await (sent ? ask(`/v1/streams/${name}?from=${place.n_tokens}`, { signal }) : begin());
+      for await (const event of wholeEntries(response.body, place)) {
+        if (lostAt !== null) showLost(false);
+        lostAt = null;
+        tries = 0;
+        yield event;
+      }
+      sent = false;
+      return;
+    } catch (error) {
+      const refused = error instanceof Refused ? error.status : 0;
+      if (sent && lostAt === null && (refused === 429 || error.param === "stream_options.resumable")) {
+        resumable = sent = false;  // this server keeps no more of them
+        continue;
+      }
+      if (sent && lostAt !== null && refused === 404 && place.n_tokens === 0) {
+        sent = false;  // the request was lost on its way
+        continue;
+      }
+      const broken = error instanceof TypeError || (lostAt !== null && (refused === 429 || refused >= 500));
+      if (!broken || !resumable) throw error;
+      lostAt ??= performance.now();
+      if (performance.now() - lostAt > kGiveUpMs) throw error;
+      showLost(true);
+      await sleep(kRetryMs[Math.min(tries++, kRetryMs.length - 1)], signal);
+    }
+  }
+}
