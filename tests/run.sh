@@ -160,7 +160,7 @@ stage_chart() {
   if [ -x build/tools/kubeconform ] && [ tests/helm/schemas.py -nt build/schemas ]; then
     build/venv/bin/python tests/helm/schemas.py build/schemas || echo "no schemas: their test is skipped"
   fi
-  check "chart" py tests/helm || true
+  check "chart" py tests/helm tests/pods || true
 }
 
 # What a release holds: bundle, units, Compose file.
