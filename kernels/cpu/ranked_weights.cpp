@@ -21,11 +21,20 @@ RankedWeights::RankedWeights(const float* values, size_t vocab, float max, doubl
   const double bins_per_unit = range > 1e-30 ? (kSampleBins - 1) / range : 1.0;
   vector.weigh(values, vocab, max, temperature, static_cast<float>(bins_per_unit), memory.weights,
                memory.bins);
+  // Under a mask most tokens are in the last bin: in registers, as each addition in memory waits
+  // for the one before.
+  Bin last;
   for (size_t i = 0; i < vocab; ++i) {
+    if (memory.bins[i] == kSampleBins - 1) {
+      ++last.count;
+      last.mass += memory.weights[i];
+      continue;
+    }
     Bin& bin = bins_[memory.bins[i]];
     ++bin.count;
     bin.mass += memory.weights[i];
   }
+  bins_[kSampleBins - 1] = last;
 }
 
 size_t RankedWeights::CountAtLeast(double exponent) const {

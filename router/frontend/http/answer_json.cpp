@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <array>
+#include <type_traits>
 #include <utility>
 
 #include "common/check.h"
@@ -34,6 +35,19 @@ std::string Open(const json::object& object) {
   std::string text = json::serialize(object);
   text.pop_back();
   return text;
+}
+
+// `value`: what a serializer takes: an array, a string.
+template <typename Value>
+void AppendJson(const Value& value, std::string& to) {
+  json::serializer serializer;
+  if constexpr (std::is_same_v<Value, json::string_view>) {
+    serializer.reset(value);
+  } else {
+    serializer.reset(&value);
+  }
+  std::array<char, 512> piece;
+  while (!serializer.done()) to += std::string_view(serializer.read(piece.data(), piece.size()));
 }
 
 void Append(json::array& to, const TokenList& ids) {
@@ -181,31 +195,48 @@ json::object AnswerJson::TakeChoice(size_t index, bool is_delta, const json::sto
 
 void AnswerJson::AppendEvent(std::string& events, const json::array& choices,
                              json::object more) const {
-  if (request_.continuous_usage) {
-    more.emplace("usage", Usage());
-  } else if (request_.include_usage) {
-    more.emplace("usage", nullptr);  // unless it is there already
-  }
+  if (request_.continuous_usage) more.emplace("usage", Usage());
   events += event_head_;
   events += ",\"choices\":";
-  json::serializer serializer;
-  serializer.reset(&choices);
-  std::array<char, 512> piece;
-  while (!serializer.done())
-    events += std::string_view(serializer.read(piece.data(), piece.size()));
-  if (more.empty()) {
-    events += '}';
-  } else {
+  AppendJson(choices, events);
+  AppendEnd(events, more);
+}
+
+void AnswerJson::AppendEnd(std::string& events, const json::object& more) const {
+  if (!more.empty()) {
     events += ',';
     events += std::string_view(json::serialize(more)).substr(1);
+    events.pop_back();
   }
+  if (request_.include_usage && !more.contains("usage")) events += ",\"usage\":null";
+  events += '}';
   events += kEventEnd;
+}
+
+bool AnswerJson::HasTextAlone(const Choice& choice) const {
+  return choice.begun && !choice.text.empty() && choice.reasoning.empty() &&
+         choice.tool_calls.empty() && choice.json_events.empty() && choice.token_ids.empty() &&
+         choice.finish_reason.is_null() && !request_.logprobs && !request_.return_token_ids &&
+         !request_.continuous_usage;
+}
+
+void AnswerJson::AppendText(std::string& events, size_t index) {
+  std::string& text = choices_[index].text;
+  events.reserve(event_head_.size() + 2 * text.size() + 160);
+  events += event_head_;
+  events += fmt::format(",\"choices\":[{{\"index\":{},{}", index,
+                        request_.is_chat ? "\"delta\":{\"content\":" : "\"text\":");
+  AppendJson(json::string_view(text), events);
+  events += request_.is_chat ? "}," : ",";
+  events += "\"logprobs\":null,\"finish_reason\":null,\"stop_reason\":null}]";
+  AppendEnd(events, {});
+  text.clear();
 }
 
 std::string AnswerJson::Chunks(size_t i, const v1::GenerateResponse& message) {
   const size_t index = Add(i, message);
   Choice& choice = choices_[index];
-  // Enough for a chunk without log-probabilities, of which there is one for every token.
+  // Enough for a chunk without log-probabilities.
   std::array<unsigned char, 4096> buffer;
   json::monotonic_resource memory(buffer.data(), buffer.size());
   std::string events;
@@ -222,6 +253,10 @@ std::string AnswerJson::Chunks(size_t i, const v1::GenerateResponse& message) {
     choice.begun = true;
   }
   if (!HasNews(choice)) return events;
+  if (HasTextAlone(choice)) {
+    AppendText(events, index);
+    return events;
+  }
   const bool first_of_completion = !choice.begun;
   json::array choices(&memory);
   choices.push_back(TakeChoice(index, /*is_delta=*/true, &memory));

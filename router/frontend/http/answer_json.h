@@ -70,6 +70,12 @@ class AnswerJson {
   boost::json::object Usage() const;
   void AppendEvent(std::string& events, const boost::json::array& choices,
                    boost::json::object more = {}) const;
+  // The event's end: `more` behind its choices, and what is said of usage in every event.
+  void AppendEnd(std::string& events, const boost::json::object& more) const;
+  // Most tokens give a chunk of text and nothing else. AppendText writes what TakeChoice would have
+  // given, without an object on the way.
+  bool HasTextAlone(const Choice& choice) const;
+  void AppendText(std::string& events, size_t index);
 
   const ApiRequest& request_;
   const std::string id_;

@@ -96,6 +96,28 @@ TEST_CASE("a chat's chunks: role, text, end, usage, done") {
                         "prompt_tokens_details": {"cached_tokens": 0}})"));
 }
 
+TEST_CASE("a chunk of text alone is as any other") {
+  const ServedModel model = TestModel();
+  const std::string usage = R"(, "stream": true, "stream_options": {"include_usage": true})";
+  const std::string with_ids = usage + R"(, "return_token_ids": true)";
+  const auto second = [&](const ApiRequest& request) {
+    AnswerJson answer(request, model, "id", 1700000000);
+    v1::GenerateResponse message = Message("H\xc3\xa4\"\n\x01\xf0\x9f\x98\x80\\/", {5});
+    message.set_index(1);
+    answer.Chunks(0, First(message));
+    return Events(answer.Chunks(0, message)).at(0);
+  };
+  const auto check = [](const std::string& alone, std::string other) {
+    const std::string ids = R"(,"token_ids":[5])";
+    REQUIRE(other.find(ids) != std::string::npos);
+    other.erase(other.find(ids), ids.size());
+    CHECK(alone == other);
+  };
+  check(second(Chat(usage + R"(, "n": 2)")), second(Chat(with_ids + R"(, "n": 2)")));
+  const std::string prompt = R"("prompt": "x", "n": 2)";
+  check(second(Completion(prompt + usage)), second(Completion(prompt + with_ids)));
+}
+
 TEST_CASE("without include_usage no chunk speaks of it; continuous_usage_stats is in every one") {
   const ServedModel model = TestModel();
   const ApiRequest silent = Chat(R"(, "stream": true)");
