@@ -65,6 +65,8 @@ HWY_INLINE PairVec Bits(PairVec halves) {
   auto bits = hn::BitCast(du, halves);
   if constexpr (kShift > kTo) bits = hn::ShiftRight<kShift - kTo>(bits);
   if constexpr (kShift < kTo) bits = hn::ShiftLeft<kTo - kShift>(bits);
+  // Nothing else is left when they are the highest of the half.
+  if constexpr (kTo == 0 && (0xffff >> kShift) <= kMask) return hn::BitCast(PairTag(), bits);
   return hn::BitCast(PairTag(), hn::And(bits, mask));
 }
 HWY_INLINE PairVec LoadPairs(const void* from) {
@@ -96,18 +98,28 @@ template <gguf::TensorType kType, size_t kPair>
 HWY_INLINE PairVec CodePair(const uint8_t* block, size_t v) {
   constexpr size_t kBits = gguf::FormOf(kType).bits;
   constexpr int s = static_cast<int>(kPair);
-  const uint8_t* const lanes = block + v * kPanelLanes * sizeof(uint32_t);
+  const auto line = [&](size_t i) HWY_ATTR {
+    return LoadPairs(block + i * kLineBytes + v * kPanelLanes * sizeof(uint32_t));
+  };
   if constexpr (kBits == 8) {
-    return SignedBytes < kPair % 2 == 1 > (LoadPairs(lanes + kPair / 2 * kLineBytes));
+    return SignedBytes < kPair % 2 == 1 > (line(kPair / 2));
+  } else if constexpr (kBits == 4) {
+    return Bits<s % 4 * 4, 0, 15>(line(kPair / 4));
+  } else if constexpr (kBits == 5 && kPair < 15) {
+    return Bits<s % 3 * 5, 0, 31>(line(kPair / 3));
+  } else if constexpr (kBits == 5) {
+    const PairVec low = Either(Bits<15, 0, 1>(line(0)), Bits<15, 1, 1>(line(1)));
+    const PairVec middle = Either(Bits<15, 2, 1>(line(2)), Bits<15, 3, 1>(line(3)));
+    return Either(Either(low, middle), Bits<15, 4, 1>(line(4)));
   } else {
-    PairVec code = Bits<s % 4 * 4, 0, 15>(LoadPairs(lanes + kPair / 4 * kLineBytes));
-    if constexpr (kBits == 5) {
-      code = Either(code, Bits<s, 4, 1>(LoadPairs(lanes + 4 * kLineBytes)));
+    constexpr size_t kFirst = kPair / 8 * 3;
+    constexpr int kOfHalf = s % 8;
+    if constexpr (kOfHalf < 6) {
+      return Bits<kOfHalf % 2 * 6, 0, 63>(line(kFirst + kOfHalf / 2));
+    } else {
+      return Either(Bits<12, 0, 15>(line(kFirst + kOfHalf - 6)),
+                    Bits<12 + (kOfHalf - 6) * 2, 4, 3>(line(kFirst + 2)));
     }
-    if constexpr (kBits == 6) {
-      code = Either(code, Bits<s % 8 * 2, 4, 3>(LoadPairs(lanes + (4 + kPair / 8) * kLineBytes)));
-    }
-    return code;
   }
 }
 

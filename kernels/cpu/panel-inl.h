@@ -93,8 +93,8 @@ HWY_INLINE void MulBlock(const float* HWY_RESTRICT x, size_t x_stride, const uin
   }
   size_t i = 0;
   for (; i + 2 <= k; i += 2) {
-    if constexpr (kRows <= 4) {  // memory is the limit, and four streams are many for the
-                                 // hardware's prefetcher
+    // A single row's panels are long streams (gemm.cpp), which the hardware fetches better alone.
+    if constexpr (kRows > 1 && kRows <= 4) {
       for (size_t p = 0; p < kPanels; ++p) {
         const uint8_t* const ahead =
             panels[p] + i * kPanelRows * DTypeBytes(kType) + kPrefetchBytes;

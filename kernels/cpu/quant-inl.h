@@ -12,8 +12,6 @@
 #define STAGECOACH_KERNELS_CPU_QUANT_INL_H_
 #endif
 
-#include <hwy/cache_control.h>
-
 #include <algorithm>
 #include <utility>
 
@@ -86,14 +84,17 @@ struct QuantTile {
   static constexpr size_t kWidth = kPanelRows;
   static constexpr size_t kPairsOfGroup = kForm.group / 2;
 
-  // Copies of a tile's rows: 256 inputs.
+  // Copies of kN rows: 256 inputs.
+  template <size_t kN>
   struct XCopy {
-    int32_t pairs[kBlocks][kPairs][kRows];  // two int16
-    int32_t zeros[kBlocks][2][kRows];       // -zero * the sum of a group's integers
-    float scales[kBlocks][kRows];
-    float sums[kBlocks][kRows];  // scale * the sum of 32 integers
+    int32_t pairs[kBlocks][kPairs][kN];  // two int16
+    int32_t zeros[kBlocks][2][kN];       // -zero * the sum of a group's integers
+    float scales[kBlocks][kN];
+    float sums[kBlocks][kN];  // scale * the sum of 32 integers
   };
-  static constexpr size_t kXBytes = (sizeof(XCopy) + 63) / 64 * 64;
+  template <size_t kN>
+  static constexpr size_t kCopyBytes = (sizeof(XCopy<kN>) + 63) / 64 * 64;
+  static constexpr size_t kXBytes = kCopyBytes<kRows>;  // of a tile's rows
 
   struct WCopy {
     int16_t codes[kBlocks][kPairs][kPanelRows * 2];
@@ -106,7 +107,7 @@ struct QuantTile {
   size_t k;
 
   void CopyX(size_t row, size_t n_rows, size_t first, size_t n, uint8_t* to) const {
-    XCopy& copy = *reinterpret_cast<XCopy*>(to);
+    auto& copy = *reinterpret_cast<XCopy<kRows>*>(to);
     for (size_t r = 0; r < kRows; ++r) {
       for (size_t b = 0; b < n / kQuantBlock; ++b) {
         if (r < n_rows) {
@@ -118,7 +119,16 @@ struct QuantTile {
     }
   }
 
-  static void QuantizeBlock(const float* from, size_t b, size_t r, XCopy& copy) {
+  // to: XCopy<1>, one for each 256 inputs
+  void CopyOneRow(uint8_t* to) const {
+    auto* const copies = reinterpret_cast<XCopy<1>*>(to);
+    for (size_t i = 0; i < k / kQuantBlock; ++i) {
+      QuantizeBlock(x + i * kQuantBlock, i % kBlocks, 0, copies[i / kBlocks]);
+    }
+  }
+
+  template <size_t kN>
+  static void QuantizeBlock(const float* from, size_t b, size_t r, XCopy<kN>& copy) {
     const PanelTag d;
     PanelVec largest = hn::Zero(d), not_finite = hn::Zero(d);  // the latter: zeros, or a NaN
     for (size_t i = 0; i < kQuantBlock; i += kPanelLanes) {
@@ -136,14 +146,20 @@ struct QuantTile {
     const float bound = hn::GetLane(hn::MaxOfLanes(d, largest));
     // What is smaller is zero: its inverse could be infinite.
     const float inverse = bound > 1e-30f ? kMost / bound : 0.0f;
+    const SumTag ds;
     HWY_ALIGN int32_t codes[kQuantBlock];
-    for (size_t i = 0; i < kQuantBlock; i += kPanelLanes) {
-      const PanelVec values = hn::Mul(hn::LoadU(d, from + i), hn::Set(d, inverse));
-      hn::Store(hn::NearestInt(values), SumTag(), codes + i);
+    int32_t sums[2];  // of 16
+    for (size_t g = 0; g < 2; ++g) {
+      auto sum = hn::Zero(ds);
+      for (size_t i = g * kQuantBlock / 2; i < (g + 1) * kQuantBlock / 2; i += kPanelLanes) {
+        const PanelVec values = hn::Mul(hn::LoadU(d, from + i), hn::Set(d, inverse));
+        const auto rounded = hn::NearestInt(values);
+        hn::Store(rounded, ds, codes + i);
+        sum = hn::Add(sum, rounded);
+      }
+      sums[g] = hn::GetLane(hn::SumOfLanes(ds, sum));
     }
-    int32_t sums[2] = {0, 0};  // of 16
     for (size_t i = 0; i < kQuantBlock; i += 2) {
-      sums[i / 16] += codes[i] + codes[i + 1];
       copy.pairs[b][i / 2][r] = static_cast<int32_t>(static_cast<uint32_t>(codes[i] & 0xffff) |
                                                      static_cast<uint32_t>(codes[i + 1]) << 16);
     }
@@ -155,7 +171,8 @@ struct QuantTile {
     copy.zeros[b][1][r] = -kForm.zero * sums[1];
   }
 
-  static void ZeroBlock(size_t b, size_t r, XCopy& copy) {
+  template <size_t kN>
+  static void ZeroBlock(size_t b, size_t r, XCopy<kN>& copy) {
     for (size_t p = 0; p < kPairs; ++p) copy.pairs[b][p][r] = 0;
     copy.zeros[b][0][r] = copy.zeros[b][1][r] = 0;
     copy.scales[b][r] = copy.sums[b][r] = 0;
@@ -200,7 +217,7 @@ struct QuantTile {
                   size_t n, float* c) {
     constexpr size_t kN = kRows;
     const PanelTag d;
-    const XCopy& xs = *reinterpret_cast<const XCopy*>(x_copy);
+    const auto& xs = *reinterpret_cast<const XCopy<kN>*>(x_copy);
     const WCopy& ws = *reinterpret_cast<const WCopy*>(w_copy);
     if (first == 0) {
       std::fill_n(c, kRows * kWidth, 0.0f);
@@ -248,36 +265,42 @@ struct QuantTile {
     }
   }
 
-  // One row, straight from a panel of all inputs. x_copies: one for each 256 inputs; the first row
-  // counts. c: [16]
-  static void MulOne(const uint8_t* x_copies, const uint8_t* panel, size_t n_inputs, float* c) {
+  // One row (see CopyOneRow), straight from panels of all inputs. c: [kPanels, 16]
+  template <size_t kPanels>
+  static HWY_NOINLINE void MulOne(const uint8_t* x_copy, const uint8_t* const* panels,
+                                  size_t n_inputs, float* c) {
     const PanelTag d;
-    PanelVec sum[kPanelVecs];
-    for (size_t v = 0; v < kPanelVecs; ++v) sum[v] = hn::Zero(d);
+    PanelVec sum[kPanels][kPanelVecs];
+    for (size_t p = 0; p < kPanels; ++p) {
+      for (size_t v = 0; v < kPanelVecs; ++v) sum[p][v] = hn::Zero(d);
+    }
     constexpr size_t kBlocksOfSuper = kLayout.super_inputs / kQuantBlock;
     for (size_t i = 0; i < n_inputs / kQuantBlock; ++i) {
-      const XCopy& xs = *reinterpret_cast<const XCopy*>(x_copies + i / kBlocks * kXBytes);
+      const auto& xs = reinterpret_cast<const XCopy<1>*>(x_copy)[i / kBlocks];
       const size_t b = i % kBlocks;
-      const uint8_t* const super = panel + i / kBlocksOfSuper * kLayout.super_bytes();
-      const uint8_t* const block =
-          super + kLayout.header_bytes + i % kBlocksOfSuper * kLayout.block_bytes();
-      for (size_t line = 0; line < kLayout.block_bytes(); line += kLineBytes) {
-        hwy::Prefetch(block + 2048 + line);
-      }
-      for (size_t v = 0; v < kPanelVecs; ++v) {
-        const auto scales = BlockScales<kType>::Of(super, block, v);
-        MulGroups(block, v, xs, b, scales, sum[v],
-                  std::make_index_sequence<BlockScales<kType>::kGroups>());
-        if constexpr (kForm.has_minima) {
-          sum[v] = hn::MulAdd(scales.minus_minimum, hn::Set(d, xs.sums[b][0]), sum[v]);
+      for (size_t p = 0; p < kPanels; ++p) {
+        const uint8_t* const super = panels[p] + i / kBlocksOfSuper * kLayout.super_bytes();
+        const uint8_t* const block =
+            super + kLayout.header_bytes + i % kBlocksOfSuper * kLayout.block_bytes();
+        for (size_t v = 0; v < kPanelVecs; ++v) {
+          const auto scales = BlockScales<kType>::Of(super, block, v);
+          MulGroups(block, v, xs, b, scales, sum[p][v],
+                    std::make_index_sequence<BlockScales<kType>::kGroups>());
+          if constexpr (kForm.has_minima) {
+            sum[p][v] = hn::MulAdd(scales.minus_minimum, hn::Set(d, xs.sums[b][0]), sum[p][v]);
+          }
         }
       }
     }
-    for (size_t v = 0; v < kPanelVecs; ++v) hn::StoreU(sum[v], d, c + v * kPanelLanes);
+    for (size_t p = 0; p < kPanels; ++p) {
+      for (size_t v = 0; v < kPanelVecs; ++v) {
+        hn::StoreU(sum[p][v], d, c + p * kPanelRows + v * kPanelLanes);
+      }
+    }
   }
 
   template <size_t... kG>
-  static HWY_INLINE void MulGroups(const uint8_t* block, size_t v, const XCopy& xs, size_t b,
+  static HWY_INLINE void MulGroups(const uint8_t* block, size_t v, const XCopy<1>& xs, size_t b,
                                    const BlockScales<kType>& scales, PanelVec& sum,
                                    std::index_sequence<kG...>) {
     (MulGroup<kG>(block, v, xs, b, scales.scale[kG], sum,
@@ -286,7 +309,7 @@ struct QuantTile {
   }
 
   template <size_t kG, size_t... kPair>
-  static HWY_INLINE void MulGroup(const uint8_t* block, size_t v, const XCopy& xs, size_t b,
+  static HWY_INLINE void MulGroup(const uint8_t* block, size_t v, const XCopy<1>& xs, size_t b,
                                   PanelVec scale, PanelVec& sum, std::index_sequence<kPair...>) {
     SumVec even = hn::Set(SumTag(), xs.zeros[b][kG][0]), odd = hn::Zero(SumTag());
     (MulPair(xs.pairs[b][kG * kPairsOfGroup + kPair][0],

@@ -15,47 +15,53 @@ struct OutputOf {
   Byte* Scale() const { return super + row * sizeof(uint16_t); }
   Byte* Minimum() const { return super + (kPanelRows + row) * sizeof(uint16_t); }
   Byte* Block(size_t b) const { return super + layout.header_bytes + b * layout.block_bytes(); }
-  // The 32-bit lane of a line of codes.
-  Byte* Lane(size_t b, size_t line) const { return Block(b) + line * 64 + row * 4; }
+  // The half of a line of codes that input k of block b is in.
+  Byte* Half(size_t b, size_t line, size_t k) const {
+    return Block(b) + line * 64 + row * 4 + k % 2 * sizeof(uint16_t);
+  }
   Byte* SubScale(size_t b, size_t second) const {
     return Block(b) + layout.code_bytes + second * kPanelRows + row;
   }
 };
 
-// Where input k of 32 has its bits: a line, a byte of the output's lane, a shift.
-struct BitPlace {
-  size_t line, byte, shift;
+// Bits [first, first + n) of a code are the bits from `shift` on of a half of `line`.
+struct CodePart {
+  size_t line, shift, first, n;
 };
 
-constexpr BitPlace WholeCode(size_t k) { return {k / 4, k % 2 * 2 + k / 2 % 2, 0}; }
-constexpr BitPlace LowNibble(size_t k) { return {k / 8, k % 2 * 2 + k / 2 % 4 / 2, k / 2 % 2 * 4}; }
-constexpr BitPlace FifthBit(size_t k) { return {4, k % 2 * 2 + k / 2 / 8, k / 2 % 8}; }
-constexpr BitPlace HighPair(size_t k) {
-  return {4 + k / 16, k % 2 * 2 + k / 2 % 8 / 4, k / 2 % 4 * 2};
-}
-
-void PutBits(const OutputOf<uint8_t>& output, size_t b, const BitPlace& place, uint32_t bits) {
-  uint8_t* const byte = output.Lane(b, place.line) + place.byte;
-  *byte = static_cast<uint8_t>(*byte | bits << place.shift);
-}
-
-uint32_t GetBits(const OutputOf<const uint8_t>& output, size_t b, const BitPlace& place,
-                 uint32_t mask) {
-  return output.Lane(b, place.line)[place.byte] >> place.shift & mask;
+// Calls use(CodePart) for all parts of the codes of a pair of inputs.
+template <typename F>
+void ForEachPart(size_t n_bits, size_t pair, const F& use) {
+  if (n_bits == 6) {
+    const size_t first_line = pair / 8 * 3, p = pair % 8;
+    if (p < 6) return use(CodePart{first_line + p / 2, p % 2 * 6, 0, 6});
+    use(CodePart{first_line + p - 6, 12, 0, 4});
+    use(CodePart{first_line + 2, 12 + (p - 6) * 2, 4, 2});
+  } else if (n_bits == 5 && pair == 15) {
+    for (size_t bit = 0; bit < 5; ++bit) use(CodePart{bit, 15, bit, 1});
+  } else {
+    const size_t n_whole = 16 / n_bits;
+    use(CodePart{pair / n_whole, pair % n_whole * n_bits, 0, n_bits});
+  }
 }
 
 void PutCode(const OutputOf<uint8_t>& output, size_t n_bits, size_t b, size_t k, uint32_t code) {
-  if (n_bits == 8) return PutBits(output, b, WholeCode(k), code);
-  PutBits(output, b, LowNibble(k), code & 15);
-  if (n_bits == 5) PutBits(output, b, FifthBit(k), code >> 4);
-  if (n_bits == 6) PutBits(output, b, HighPair(k), code >> 4);
+  ForEachPart(n_bits, k / 2, [&](const CodePart& part) {
+    uint8_t* const at = output.Half(b, part.line, k);
+    uint16_t half;
+    std::memcpy(&half, at, sizeof(half));
+    half |= static_cast<uint16_t>((code >> part.first & ((1u << part.n) - 1)) << part.shift);
+    std::memcpy(at, &half, sizeof(half));
+  });
 }
 
 uint32_t GetCode(const OutputOf<const uint8_t>& output, size_t n_bits, size_t b, size_t k) {
-  if (n_bits == 8) return GetBits(output, b, WholeCode(k), 255);
-  uint32_t code = GetBits(output, b, LowNibble(k), 15);
-  if (n_bits == 5) code |= GetBits(output, b, FifthBit(k), 1) << 4;
-  if (n_bits == 6) code |= GetBits(output, b, HighPair(k), 3) << 4;
+  uint32_t code = 0;
+  ForEachPart(n_bits, k / 2, [&](const CodePart& part) {
+    uint16_t half;
+    std::memcpy(&half, output.Half(b, part.line, k), sizeof(half));
+    code |= (half >> part.shift & ((1u << part.n) - 1)) << part.first;
+  });
   return code;
 }
 

@@ -7,11 +7,13 @@
 //                       sub-scale for 16 inputs, {sub-scales i8 [16], those of the second half}
 // Codes are lines of 64 bytes: sixteen 32-bit lanes, one an output, whose halves of 16 bits belong
 // to inputs 2s and 2s + 1, so that shifting and masking a line gives the pairs that a 16-bit
-// multiply-add wants:
-//   low nibbles  4 lines of 8 inputs, nibble s % 4 of each half   (4, 5 and 6 bits)
-//   fifth bits   1 line of 32 inputs, bit s of each half          (5 bits)
-//   high pairs   2 lines of 16 inputs, bits 2 (s % 8) and up      (6 bits)
-//   whole codes  8 lines of 4 inputs, byte s % 2 of each half     (8 bits)
+// multiply-add wants. A half holds as many whole codes as fit, from the low bits on; the codes left
+// over lie in what the others leave free:
+//   4 bits  4 lines of 4 pairs
+//   5 bits  5 lines of 3 pairs; of pair 15, bit i is the highest of line i
+//   6 bits  for each 8 pairs 3 lines of 2 pairs; of pair 6 (7), the low 4 bits are the highest of
+//           line 0 (1), the high 2 bits are bits 12 (14) and up of line 2
+//   8 bits  8 lines of 2 pairs
 #pragma once
 
 #include <cstddef>

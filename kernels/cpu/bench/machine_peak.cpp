@@ -40,15 +40,16 @@ double MultiplyAdds(size_t n_rounds, float* sink) {
   return 10.0 * static_cast<double>(n_rounds * hn::Lanes(d));
 }
 
+// Four streams far apart, which is faster than one.
 uint64_t SumWords(const uint64_t* words, size_t n) {
   const hn::CappedTag<uint64_t, 8> d;
-  const size_t lanes = hn::Lanes(d);
+  const size_t lanes = hn::Lanes(d), quarter = n / 4;
   auto s0 = hn::Zero(d), s1 = s0, s2 = s0, s3 = s0;
-  for (size_t i = 0; i + 4 * lanes <= n; i += 4 * lanes) {
+  for (size_t i = 0; i + lanes <= quarter; i += lanes) {
     s0 = hn::Add(s0, hn::Load(d, words + i));
-    s1 = hn::Add(s1, hn::Load(d, words + i + lanes));
-    s2 = hn::Add(s2, hn::Load(d, words + i + 2 * lanes));
-    s3 = hn::Add(s3, hn::Load(d, words + i + 3 * lanes));
+    s1 = hn::Add(s1, hn::Load(d, words + i + quarter));
+    s2 = hn::Add(s2, hn::Load(d, words + i + 2 * quarter));
+    s3 = hn::Add(s3, hn::Load(d, words + i + 3 * quarter));
   }
   return hn::GetLane(hn::SumOfLanes(d, hn::Add(hn::Add(s0, s1), hn::Add(s2, s3))));
 }
