@@ -50,6 +50,10 @@ class Connection final : public Exchange,
   void Run() {
     context_.open.Add(this, this->weak_from_this());
     deadline_.Bind(this->weak_from_this(), [this] { OnDeadline(); });
+    if constexpr (!kTls) {
+      error_code ignored;
+      stream_.non_blocking(true, ignored);  // for WriteAtOnce
+    }
     OnStrand([](Connection& self) {
       if constexpr (kTls) {
         self.deadline_.Set(self.context_.limits.header_timeout);
@@ -277,7 +281,24 @@ class Connection final : public Exchange,
     WriteSome();
   }
 
+  // Of a stream that goes on: whether the network took all that is queued, as it nearly always
+  // does. An operation of the loop for each token would cost more than the write.
+  bool WriteAtOnce() {
+    const std::string_view bytes = out_.Next();
+    error_code error;
+    const size_t n_bytes = socket().write_some(asio::buffer(bytes.data(), bytes.size()), error);
+    if (error || !out_.Written(n_bytes) || !out_.empty()) return false;
+    is_writing_ = false;
+    AwaitNews();
+    return true;
+  }
+
   void WriteSome() {
+    if constexpr (!kTls) {
+      const bool goes_on = out_.is_stream() && !out_.is_complete();
+      // What stopped it, an error too, comes again below.
+      if (phase_ == Phase::kAnswering && goes_on && WriteAtOnce()) return;
+    }
     deadline_.Set(context_.limits.write_timeout);
     const std::string_view bytes = out_.Next();
     stream_.async_write_some(asio::buffer(bytes.data(), bytes.size()),
