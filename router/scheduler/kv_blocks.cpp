@@ -45,6 +45,8 @@ uint32_t KvBlocks::Reach(const BlockTables& tables) const {
 
 void KvBlocks::Grow(BlockTables& tables, uint32_t end, v1::SlotDelta& delta) {
   const size_t n_blocks = BlocksFor(end);
+  // All groups of a sequence have tables of one length.
+  if (tables.front().ids.size() >= n_blocks) return;
   for (int g = 0; g < n_groups(); ++g) {
     v1::BlockIds& added = *delta.add_new_blocks();
     for (auto& ids = tables[g].ids; ids.size() < n_blocks;) {

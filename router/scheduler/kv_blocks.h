@@ -49,7 +49,8 @@ class KvBlocks {
   uint32_t Reach(const BlockTables& tables) const;
 
   // Takes the blocks that positions below `end` still lack, and appends them to the tables and to
-  // `delta`. REQUIRES: end <= Reach(tables).
+  // `delta`, which names no group when none lacks any: most decodes. REQUIRES: end <=
+  // Reach(tables).
   void Grow(BlockTables& tables, uint32_t end, v1::SlotDelta& delta);
 
   // Returns the blocks that no row at `next_position` or later can see. The rows of the step that

@@ -142,7 +142,8 @@ bool StrictStage::CheckDelta(const v1::SlotDelta& delta) {
   if (end > slot.tokens.size()) Fail(who + "needs a token that is not sampled by then");
   if (end >= static_cast<uint32_t>(config_.max_model_len)) Fail(who + "is beyond its context");
   if (delta.sample() != (end >= slot.n_registered)) Fail(who + "samples at the wrong place");
-  if (static_cast<size_t>(delta.new_blocks_size()) != blocks_.size()) {
+  if (delta.new_blocks_size() != 0 &&
+      static_cast<size_t>(delta.new_blocks_size()) != blocks_.size()) {
     Fail(who + "has blocks of the wrong number of groups");
   }
   return errors_.size() == n_errors;
@@ -151,9 +152,12 @@ bool StrictStage::CheckDelta(const v1::SlotDelta& delta) {
 void StrictStage::TakeBlocks(const v1::SlotDelta& delta) {
   Slot& slot = slots_[delta.slot()];
   const uint32_t end = delta.start() + delta.n_tokens();
+  static const v1::BlockIds kNone;
   for (size_t g = 0; g < blocks_.size(); ++g) {
     std::vector<uint32_t>& table = slot.tables[g];
-    for (uint32_t id : delta.new_blocks(static_cast<int>(g)).ids()) {
+    const auto& added =
+        delta.new_blocks_size() == 0 ? kNone : delta.new_blocks(static_cast<int>(g));
+    for (uint32_t id : added.ids()) {
       if (id >= blocks_[g].size()) {
         Fail(absl::StrCat("group ", g, " has no block ", id));
         continue;
