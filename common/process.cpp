@@ -28,11 +28,12 @@ void StopTrackingLockOrder() {
   absl::SetMutexDeadlockDetectionMode(absl::OnDeadlockCycle::kIgnore);
 }
 
-ShutdownSignals::ShutdownSignals() {
+ShutdownSignals::ShutdownSignals(int other) {
   sigemptyset(&signals_);
   sigaddset(&signals_, SIGTERM);
   sigaddset(&signals_, SIGINT);
   sigaddset(&signals_, kInterrupt);
+  if (other != 0) sigaddset(&signals_, other);
   SC_CHECK(pthread_sigmask(SIG_BLOCK, &signals_, nullptr) == 0);
   std::signal(SIGPIPE, SIG_IGN);
 }

@@ -19,7 +19,8 @@ void StopTrackingLockOrder();
 // peer is an error code, not a death.
 class ShutdownSignals {
  public:
-  ShutdownSignals();
+  // Takes `other`, if it is not 0, along with them.
+  explicit ShutdownSignals(int other = 0);
   ShutdownSignals(const ShutdownSignals&) = delete;
   ShutdownSignals& operator=(const ShutdownSignals&) = delete;
 

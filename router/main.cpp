@@ -19,6 +19,7 @@
 #include <vector>
 
 #include "common/flags/serve_flags.h"
+#include "common/flight/flight_recorder.h"
 #include "common/log.h"
 #include "common/metrics/metrics_server.h"
 #include "common/process.h"
@@ -223,6 +224,10 @@ std::vector<v1::StageStatus> StageStatuses(const Pipeline& pipeline) {
 
 // Returns after an orderly end, or with the reason why serving did not begin or could not go on.
 absl::Status Serve(const Flags& flags, StopRequest& stop) {
+  // To the process's end: a handler may come as late.
+  static FlightRecorder* const flight = new FlightRecorder(FlightRole::kRouter);
+  SC_RETURN_IF_ERROR(
+      WriteFlightOnSignals(flight, flags.serve.flight_recorder, "stagecoach-router"));
   SC_ASSIGN_OR_RETURN(const std::string model_dir, ResolveModelDir(flags.model));
   SC_ASSIGN_OR_RETURN(ServedModel model,
                       ReadServedModel(model_dir, ServedName(flags), flags.serve.chat_template));
@@ -245,7 +250,7 @@ absl::Status Serve(const Flags& flags, StopRequest& stop) {
   model.dtype = DTypeName(ParseDType(flags.serve.dtype).value_or(model.spec.stored_dtype));
 
   const auto client = MakePipelineClient(
-      flags.stages, epoch, [&stop](const absl::Status& status) { stop.Lost(status); });
+      flags.stages, epoch, [&stop](const absl::Status& status) { stop.Lost(status); }, flight);
   SC_ASSIGN_OR_RETURN(
       std::unique_ptr<Scheduler> scheduler,
       Scheduler::Start(MakeSchedulerConfig(flags.serve, model.spec, pipeline, epoch),

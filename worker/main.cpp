@@ -8,6 +8,7 @@
 #include <cstdio>
 #include <string>
 
+#include "common/flight/flight_recorder.h"
 #include "common/log.h"
 #include "common/numa.h"
 #include "common/process.h"
@@ -25,6 +26,7 @@ struct Flags {
   std::string listen = "127.0.0.1:0";
   std::string device = "cpu";
   std::string log_level = "info";
+  std::string flight_recorder = "/tmp";
   int32_t n_threads = 0;
   int32_t numa_node = -1;
   bool batch_invariant = false;
@@ -72,7 +74,15 @@ int Serve(const Flags& flags, ShutdownSignals& signals) {
     return 1;
   }
   GrpcTransport transport;
-  StageService service(ops->get(), n_threads, &transport);
+  // To the process's end: a handler may come as late.
+  static FlightRecorder* const flight = new FlightRecorder(FlightRole::kStage);
+  if (const absl::Status status =
+          WriteFlightOnSignals(flight, flags.flight_recorder, "stagecoach-worker");
+      !status.ok()) {
+    fmt::print(stderr, "error: {}\n", std::string(status.message()));
+    return 2;
+  }
+  StageService service(ops->get(), n_threads, &transport, StageModel::Load, flight);
   HealthService health;
 
   grpc::ServerBuilder builder;
@@ -129,6 +139,10 @@ int Main(int argc, char** argv) {
       ->check(CLI::Range(-1, 1023))
       ->capture_default_str();
   app.add_option("--log-level", flags.log_level, "trace, debug, info, warning or error")
+      ->capture_default_str();
+  app.add_option("--flight-recorder", flags.flight_recorder,
+                 "Folder that the last steps are written to on SIGUSR1, and when the program "
+                 "crashes; \"off\": nowhere")
       ->capture_default_str();
   app.add_flag("--exit-with-parent", flags.exit_with_parent, "End when the parent process ends");
   CLI11_PARSE(app, argc, argv);

@@ -200,6 +200,14 @@ void AddSchedulerFlags(CLI::App& app, ServeFlags& flags) {
   app.add_option("--preempt-every", flags.preempt_every)->group("");
 }
 
+void AddObservationFlags(CLI::App& app, ServeFlags& flags) {
+  app.add_option("--flight-recorder", flags.flight_recorder,
+                 "Folder that router and workers write their last steps to on SIGUSR1, and when "
+                 "they crash, for \"stagecoach timeline\"; \"off\": nowhere")
+      ->type_name("DIR")
+      ->capture_default_str();
+}
+
 }  // namespace
 
 void AddServeFlags(CLI::App& app, ServeFlags& flags) {
@@ -210,6 +218,7 @@ void AddServeFlags(CLI::App& app, ServeFlags& flags) {
   AddResumeFlags(app, flags);
   AddModelFlags(app, flags);
   AddSchedulerFlags(app, flags);
+  AddObservationFlags(app, flags);
   app.option_defaults()->group(outer_group);
 }
 
@@ -250,6 +259,7 @@ std::vector<std::string> ToArgs(const ServeFlags& flags) {
   add("--max-logprobs", flags.max_logprobs, defaults.max_logprobs);
   add("--chat-template", flags.chat_template, defaults.chat_template);
   add("--layer-split", fmt::format("{}", fmt::join(flags.layer_split, ",")), std::string());
+  add("--flight-recorder", flags.flight_recorder, defaults.flight_recorder);
   add("--preempt-every", flags.preempt_every, defaults.preempt_every);
   return args;
 }

@@ -42,9 +42,10 @@ struct ServeFlags {
   uint32_t microbatches = 0;    // that compute at once; 0: one a stage
   uint32_t max_waiting = 4096;  // requests
   uint32_t max_logprobs = 20;
-  std::string chat_template;          // a Jinja file; empty: the checkpoint's own
-  std::vector<uint32_t> layer_split;  // layers by stage; empty: balanced by the router
-  uint32_t preempt_every = 0;         // steps; 0: never. Tests force preemptions with it.
+  std::string chat_template;             // a Jinja file; empty: the checkpoint's own
+  std::vector<uint32_t> layer_split;     // layers by stage; empty: balanced by the router
+  std::string flight_recorder = "/tmp";  // a folder; "off"
+  uint32_t preempt_every = 0;            // steps; 0: never. Tests force preemptions with it.
 
   bool operator==(const ServeFlags&) const = default;
 };

@@ -52,6 +52,7 @@ TEST_CASE("Every flag survives the way from the launcher to the router") {
   flags.max_logprobs = 5;
   flags.chat_template = "/proc/self/exe";  // a file that exists
   flags.layer_split = {3, 5};
+  flags.flight_recorder = "off";
   flags.preempt_every = 9;
   CHECK(Parse(ToArgs(flags)) == flags);
 }

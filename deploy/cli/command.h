@@ -27,5 +27,6 @@ void AddBench(CLI::App& app, Command& command);
 void AddCheck(CLI::App& app, Command& command);
 void AddPlan(CLI::App& app, Command& command);
 void AddDoctor(CLI::App& app, Command& command);
+void AddTimeline(CLI::App& app, Command& command);
 
 }  // namespace stagecoach::cli

@@ -20,6 +20,7 @@ int main(int argc, char** argv) {
   AddCheck(app, command);
   AddPlan(app, command);
   AddDoctor(app, command);
+  AddTimeline(app, command);
   app.add_subcommand("version", "Prints the version")->callback([&command] {
     command = [] {
       fmt::print("stagecoach {}\n", stagecoach::kVersion);

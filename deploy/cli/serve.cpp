@@ -2,6 +2,7 @@
 #include <unistd.h>
 
 #include <CLI/CLI.hpp>
+#include <csignal>
 #include <cstdio>
 #include <memory>
 #include <thread>
@@ -15,13 +16,17 @@
 namespace stagecoach::cli {
 namespace {
 
-// Passes SIGTERM and SIGINT on to a cluster for as long as it lives.
+// Passes SIGTERM, SIGINT and SIGUSR1 on to a cluster for as long as it lives.
 class StopOnSignal {
  public:
   StopOnSignal(ShutdownSignals& signals, launch::Cluster& cluster)
       : signals_(signals), thread_([this, &cluster] {
           bool first = true;
-          while (signals_.Wait() != 0) {
+          while (const int signal = signals_.Wait()) {
+            if (signal == SIGUSR1) {
+              cluster.RequestFlight();
+              continue;
+            }
             if (first && isatty(STDERR_FILENO)) {
               fmt::print(stderr,
                          "\nstopping when running requests have ended; ctrl-C again stops now\n");
@@ -41,7 +46,7 @@ class StopOnSignal {
 };
 
 int Serve(const launch::ClusterOptions& options) {
-  ShutdownSignals signals;
+  ShutdownSignals signals(SIGUSR1);
   launch::Cluster cluster(options);
   const StopOnSignal stop_on_signal(signals, cluster);
 

@@ -85,9 +85,11 @@ absl::StatusOr<Endpoints> Cluster::Start() {
 
 absl::Status Cluster::SpawnWorkers() {
   for (uint32_t stage = 0; stage < options_.n_stages; ++stage) {
-    std::vector<std::string> args{"--listen",  "127.0.0.1:0",
-                                  "--device",  DeviceOf(options_, stage),
-                                  "--threads", fmt::format("{}", ThreadsPerWorker(options_))};
+    std::vector<std::string> args{
+        "--listen",          "127.0.0.1:0",
+        "--device",          DeviceOf(options_, stage),
+        "--threads",         fmt::format("{}", ThreadsPerWorker(options_)),
+        "--flight-recorder", options_.serve.flight_recorder};
     if (options_.batch_invariant) args.push_back("--batch-invariant");
     if (const std::optional<int> node = NumaNodeOf(stage, options_)) {
       args.insert(args.end(), {"--numa-node", fmt::format("{}", *node)});
@@ -160,10 +162,12 @@ absl::Status Cluster::Wait() {
     const Event event = NextEvent();
     if (event.kind == Event::kStop) return StopInOrder();
     if (event.kind == Event::kExit) return Fail(event.child);
+    if (event.kind == Event::kFlight) SignalAll(0, children_.size(), SIGUSR1);
   }
 }
 
 void Cluster::RequestStop() { Post({.kind = Event::kStop, .child = 0, .line = ""}); }
+void Cluster::RequestFlight() { Post({.kind = Event::kFlight, .child = 0, .line = ""}); }
 
 absl::Status Cluster::StopInOrder() {
   SignalAll(router(), children_.size(), SIGTERM);

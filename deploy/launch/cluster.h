@@ -56,12 +56,14 @@ class Cluster {
   // Lets the router finish what runs, then stops the workers. Called again: kills everything.
   // Thread-safe.
   void RequestStop();
+  // Has all write what their flight recorders hold, once they serve. Thread-safe.
+  void RequestFlight();
 
  private:
   using Clock = std::chrono::steady_clock;
 
   struct Event {
-    enum Kind { kLine, kExit, kStop, kTimeout } kind;
+    enum Kind { kLine, kExit, kStop, kFlight, kTimeout } kind;
     size_t child = 0;
     std::string line;
   };

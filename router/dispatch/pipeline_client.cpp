@@ -37,8 +37,8 @@ struct StageLink {
 class PipelineClient final : public StageClient {
  public:
   PipelineClient(std::vector<std::string> addresses, uint64_t epoch,
-                 std::function<void(const absl::Status&)> on_lost)
-      : epoch_(epoch), on_lost_(std::move(on_lost)), links_(addresses.size()) {
+                 std::function<void(const absl::Status&)> on_lost, FlightRecorder* flight)
+      : epoch_(epoch), on_lost_(std::move(on_lost)), flight_(flight), links_(addresses.size()) {
     SC_CHECK(!addresses.empty());
     for (size_t i = 0; i < links_.size(); ++i) {
       links_[i].name = fmt::format("stage {} ({})", i, addresses[i]);
@@ -55,6 +55,8 @@ class PipelineClient final : public StageClient {
 
  private:
   absl::Status Greet(StageLink& link);
+  void Record(const v1::StepPlan& plan);
+  void Record(uint64_t step, FlightTime what);
   void Read(size_t i);
   void WritePlans();
   // Reports the first caller's loss only: the others follow from it.
@@ -64,6 +66,7 @@ class PipelineClient final : public StageClient {
 
   const uint64_t epoch_;
   const std::function<void(const absl::Status&)> on_lost_;
+  FlightRecorder* const flight_;
   std::vector<StageLink> links_;
   StageClientEvents events_;
   std::thread writer_;
@@ -141,7 +144,21 @@ absl::Status PipelineClient::Greet(StageLink& link) {
   return absl::OkStatus();
 }
 
+void PipelineClient::Record(const v1::StepPlan& plan) {
+  if (flight_ == nullptr) return;
+  uint32_t n_prefill = 0, n_decode = 0;
+  for (const v1::SlotDelta& slot : plan.slots()) {
+    (slot.n_tokens() == 1 ? n_decode : n_prefill) += slot.n_tokens();
+  }
+  flight_->Begin(epoch_, plan.step(), n_prefill, n_decode, FlightRecorder::Clock::now());
+}
+
+void PipelineClient::Record(uint64_t step, FlightTime what) {
+  if (flight_ != nullptr) flight_->Mark(step, what);
+}
+
 void PipelineClient::Send(std::unique_ptr<v1::StepPlan> plan) {
+  Record(*plan);
   {
     std::lock_guard lock(mutex_);
     if (closed_) return;
@@ -162,6 +179,7 @@ void PipelineClient::WritePlans() {
     }
     // A stream that takes no more plans has ended; its reader says why.
     if (!links_.front().stream->Write(request)) return;
+    Record(request.plan().step(), kFlightDispatched);
   }
 }
 
@@ -173,6 +191,7 @@ void PipelineClient::Read(size_t i) {
       Down(link, absl::UnavailableError(link.name + " sent what only the last stage sends"));
       break;
     }
+    Record(response.result().step(), kFlightResult);
     events_.on_result(std::unique_ptr<v1::StepResult>(response.release_result()));
   }
   const grpc::Status status = link.stream->Finish();
@@ -230,8 +249,9 @@ void PipelineClient::Stop() {
 }  // namespace
 
 std::unique_ptr<StageClient> MakePipelineClient(std::vector<std::string> addresses, uint64_t epoch,
-                                                std::function<void(const absl::Status&)> on_lost) {
-  return std::make_unique<PipelineClient>(std::move(addresses), epoch, std::move(on_lost));
+                                                std::function<void(const absl::Status&)> on_lost,
+                                                FlightRecorder* flight) {
+  return std::make_unique<PipelineClient>(std::move(addresses), epoch, std::move(on_lost), flight);
 }
 
 }  // namespace stagecoach::router

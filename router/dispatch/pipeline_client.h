@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "absl/status/status.h"
+#include "common/flight/flight_recorder.h"
 #include "router/dispatch/stage_client.h"
 
 namespace stagecoach::router {
@@ -17,9 +18,10 @@ namespace stagecoach::router {
 // ends, whatever the reason, takes the pipeline down; the status is UNAVAILABLE and names stage,
 // address and cause. A host that vanishes without a word is noticed by keepalive.
 //
-// `on_lost`, when set, hears the same status right after the events' on_down.
+// `on_lost`, when set, hears the same status right after the events' on_down. `flight`, when set,
+// gets every plan and outlives the client.
 std::unique_ptr<StageClient> MakePipelineClient(
     std::vector<std::string> addresses, uint64_t epoch,
-    std::function<void(const absl::Status&)> on_lost = nullptr);
+    std::function<void(const absl::Status&)> on_lost = nullptr, FlightRecorder* flight = nullptr);
 
 }  // namespace stagecoach::router

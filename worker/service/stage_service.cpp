@@ -109,8 +109,12 @@ absl::StatusOr<std::shared_ptr<text::GrammarCache>> MakeGrammars(const v1::LoadR
 }  // namespace
 
 StageService::StageService(kernels::Ops* ops, int32_t n_threads, Transport* transport,
-                           ModelLoader load)
-    : ops_(ops), n_threads_(n_threads), transport_(transport), load_(std::move(load)) {}
+                           ModelLoader load, FlightRecorder* flight)
+    : ops_(ops),
+      n_threads_(n_threads),
+      transport_(transport),
+      load_(std::move(load)),
+      flight_(flight) {}
 
 StageService::~StageService() {
   StopExecutor(absl::UnavailableError("the worker is shutting down"));
@@ -304,7 +308,9 @@ absl::Status StageService::DoJoin(const v1::JoinRequest& request) {
                                      .n_stages = static_cast<int32_t>(request.n_stages()),
                                      .limits = limits,
                                      .kv_blocks = kv_blocks,
-                                     .grammars = Grammars()};
+                                     .grammars = Grammars(),
+                                     .flight = flight_};
+  if (flight_ != nullptr) flight_->SetStage(request.stage(), request.n_stages());
   absl::StatusOr<std::unique_ptr<StageExecutor>> executor;
   try {
     executor = StageExecutor::Start(config, model_.get(), ops_, transport_);

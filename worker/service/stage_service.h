@@ -24,9 +24,10 @@ using ModelLoader = std::function<absl::StatusOr<std::unique_ptr<StageModel>>(
 // it waits for the router.
 class StageService final : public v1::Stage::WithCallbackMethod_Step<v1::Stage::Service> {
  public:
-  // All outlive the service. `load` is StageModel::Load but in tests.
+  // All outlive the service. `load` is StageModel::Load but in tests. `flight`, if there is one,
+  // gets the steps.
   StageService(kernels::Ops* ops, int32_t n_threads, Transport* transport,
-               ModelLoader load = StageModel::Load);
+               ModelLoader load = StageModel::Load, FlightRecorder* flight = nullptr);
   ~StageService() override;
 
   // Ends the step stream, if any; call before the server's Shutdown.
@@ -68,6 +69,7 @@ class StageService final : public v1::Stage::WithCallbackMethod_Step<v1::Stage::
   const int32_t n_threads_;
   Transport* const transport_;
   const ModelLoader load_;
+  FlightRecorder* const flight_;
 
   std::mutex mutex_;
   State state_ = State::kEmpty;              // guarded by mutex_

@@ -161,6 +161,10 @@ void StageExecutor::Stop(absl::Status reason) {
   threads_.clear();
 }
 
+void StageExecutor::Record(uint64_t step, FlightTime what) {
+  if (config_.flight != nullptr) config_.flight->Mark(step, what);
+}
+
 absl::Status StageExecutor::NextMetadata(std::string* bytes) {
   if (config_.is_first()) {
     SC_ASSIGN_OR_RETURN(const v1::StepPlan plan, plans_.Pop());
@@ -185,6 +189,11 @@ absl::Status StageExecutor::MetadataLoop() {
       step.grammars = masks_->Begin(step.view);
     }
     step.ready_at = StageClock::Clock::now();
+    if (config_.flight != nullptr) {
+      const uint32_t n_decode = step.view.n_decode();
+      config_.flight->Begin(step.view.epoch, step.view.step, step.view.n_rows - n_decode, n_decode,
+                            step.ready_at);
+    }
     SC_RETURN_IF_ERROR(steps_.Push(std::move(step)));
   }
 }
@@ -218,6 +227,7 @@ absl::Status StageExecutor::ComputeLoop() {
     }
     SC_ASSIGN_OR_RETURN(const KnownStep step, steps_.Pop());
     clock_.Enter(StageState::kCompute);
+    Record(step.view.step, FlightTime::kBegan);
     if (absl::Status status = RunStep(step); !status.ok()) {
       clock_.Enter(StageState::kIdle);
       return status;
@@ -238,6 +248,7 @@ absl::Status StageExecutor::RunStep(const KnownStep& step) {
   if (masks_ != nullptr) masks_->Apply(meta, step.grammars);
   batch_.Build(meta, slots_);
   SC_RETURN_IF_ERROR(config_.is_first() ? TakeTokens(step) : TakeHidden(step));
+  Record(meta.step, FlightTime::kInput);
   model_->Forward(batch_.batch(), model_->hidden_buffer());
   return StartEnd(step);
 }
@@ -315,6 +326,7 @@ absl::Status StageExecutor::StartEnd(const KnownStep& step) {
 
 absl::Status StageExecutor::Finish(const StartedStep& step) {
   SC_RETURN_IF_ERROR(ops_->Wait(step.mark));
+  Record(step.step, FlightTime::kComputed);
   if (config_.is_last()) {
     SC_RETURN_IF_ERROR(FinishSamples(step));
   } else {
@@ -323,6 +335,7 @@ absl::Status StageExecutor::Finish(const StartedStep& step) {
     SC_RETURN_IF_ERROR(transport_->Send(Channel::kHidden, step.step, std::move(payload)));
     clock_.Enter(StageState::kCompute);
   }
+  Record(step.step, FlightTime::kSent);
   SC_RETURN_IF_ERROR(free_ends_.Push(step.end));
   std::lock_guard lock(mutex_);
   ++counted_.steps;

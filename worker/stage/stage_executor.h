@@ -26,6 +26,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "common/flight/flight_recorder.h"
 #include "common/text/grammar_cache.h"
 #include "kernels/ops.h"
 #include "stagecoach/v1/stage.pb.h"
@@ -64,6 +65,7 @@ class StageExecutor {
     std::vector<uint64_t> kv_blocks;  // by KV group
     // Last stage; null: sequences with a grammar fail.
     std::shared_ptr<text::GrammarCache> grammars;
+    FlightRecorder* flight = nullptr;  // outlives the executor; null: steps are not recorded
 
     bool is_first() const { return stage == 0; }
     bool is_last() const { return stage + 1 == n_stages; }
@@ -139,6 +141,7 @@ class StageExecutor {
   absl::Status ComputeLoop();
   absl::Status FinishLoop();
 
+  void Record(uint64_t step, FlightTime what);
   absl::Status NextMetadata(std::string* bytes);
   absl::Status RunStep(const KnownStep& step);
   absl::Status AcceptTokens();

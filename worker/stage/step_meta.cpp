@@ -1,5 +1,6 @@
 #include "worker/stage/step_meta.h"
 
+#include <algorithm>
 #include <bit>
 #include <cstring>
 #include <limits>
@@ -265,6 +266,10 @@ absl::StatusOr<StepMetaView> DecodeStepMeta(std::string_view bytes) {
   }
   if (n_words != h.n_words) return Malformed("registrations do not add up");
   return view;
+}
+
+uint32_t StepMetaView::n_decode() const {
+  return static_cast<uint32_t>(std::count(n_tokens.begin(), n_tokens.end(), 1u));
 }
 
 std::span<const int32_t> StepMetaView::tokens(const SlotRecord& r) const {

@@ -103,6 +103,8 @@ struct StepMetaView {
   std::span<const uint32_t> words;                           // [W]
 
   size_t n_slots() const { return slots.size(); }
+  // A prefill chunk of one token counts as a decode.
+  uint32_t n_decode() const;
   bool samples(size_t i) const { return (flags[i] & kSampleFlag) != 0; }
   std::span<const uint32_t> new_blocks(size_t i, size_t group) const {
     const size_t at = i * n_groups + group;
