@@ -85,11 +85,12 @@ absl::StatusOr<Endpoints> Cluster::Start() {
 
 absl::Status Cluster::SpawnWorkers() {
   for (uint32_t stage = 0; stage < options_.n_stages; ++stage) {
-    std::vector<std::string> args{
-        "--listen",          "127.0.0.1:0",
-        "--device",          DeviceOf(options_, stage),
-        "--threads",         fmt::format("{}", ThreadsPerWorker(options_)),
-        "--flight-recorder", options_.serve.flight_recorder};
+    std::vector<std::string> args{"--listen",  "127.0.0.1:0",
+                                  "--device",  DeviceOf(options_, stage),
+                                  "--threads", fmt::format("{}", ThreadsPerWorker(options_))};
+    if (options_.serve.flight_recorder != ServeFlags().flight_recorder) {
+      args.insert(args.end(), {"--flight-recorder", options_.serve.flight_recorder});
+    }
     if (options_.batch_invariant) args.push_back("--batch-invariant");
     if (const std::optional<int> node = NumaNodeOf(stage, options_)) {
       args.insert(args.end(), {"--numa-node", fmt::format("{}", *node)});
