@@ -25,9 +25,10 @@ def known_flags(program):
 def units(tmp_path_factory):
     """The units with the programs where they are, and settings where an administrator's would be."""
     folder = tmp_path_factory.mktemp("units")
+    (folder / "bin").symlink_to(BIN_DIR)  # whose own path may hold a space
     (folder / "router.conf").write_text("FLAGS=--model=/srv/models/chat --stages=127.0.0.1:9100\n")
     for unit in UNITS.iterdir():
-        text = unit.read_text().replace("/usr/local/bin/", f"{BIN_DIR}/")
+        text = unit.read_text().replace("/usr/local/bin/", f"{folder}/bin/")
         text = text.replace("/etc/stagecoach/router.conf", f"{folder}/router.conf")
         (folder / unit.name).write_text(text)
     (folder / "stagecoach-worker@0.service").symlink_to("stagecoach-worker@.service")
