@@ -23,23 +23,31 @@ namespace HWY_NAMESPACE {
 // processor's prefetchers serve some long streams at a distance faster than one, or than short ones
 // that begin anew with every panel (1.2 times on Zen 3).
 inline constexpr size_t kStreams = kMaxPanelsAtOnce;
+inline constexpr size_t kStreamsWidth = kStreams * kPanelRows;
 
-// Calls run(panels, n) on all threads for numbers of panels that are to be read side by side, at
-// most kStreams, ascending. Tasks of 64 KiB or more, several a thread, so that a slow thread takes
-// fewer.
+// Up to kBlockRows rows on all threads. mul(panels, n, c): the products of n panels, at most
+// kStreams, to c: [n_rows, kStreamsWidth]. Tasks of 64 KiB or more, several a thread, so that a
+// slow thread takes fewer.
 template <typename F>
-void RunFewRows(const GemmSpan& span, ThreadPool& pool, const F& run) {
+void RunFewRows(const GemmSpan& span, ThreadPool& pool, const F& mul) {
+  const size_t n_rows = static_cast<size_t>(span.args->n_rows);
   const size_t least = std::max<size_t>(1, (size_t{64} << 10) / span.panel_bytes);
   const size_t even = span.n_panels / (static_cast<size_t>(pool.n_threads()) * 8);
   const size_t length = (std::max(least, even) + kStreams - 1) / kStreams;  // of a stream
   const size_t per_task = length * kStreams;
-  pool.Run((span.n_panels + per_task - 1) / per_task, [&](size_t task, int) {
-    for (size_t i = 0; i < length; ++i) {
-      size_t panels[kStreams], n = 0;
-      for (size_t p = task * per_task + i; p < span.n_panels && n < kStreams; p += length) {
-        panels[n++] = p;
+  pool.Run((span.n_panels + per_task - 1) / per_task, [&](size_t task, int) HWY_ATTR {
+    const size_t begin = task * per_task, end = std::min(span.n_panels, begin + length);
+    for (size_t first = begin; first < end; ++first) {
+      const uint8_t* panels[kStreams];
+      size_t n = 0;
+      for (size_t p = first; p < span.n_panels && n < kStreams; p += length) {
+        panels[n++] = span.panels + p * span.panel_bytes;
       }
-      run(panels, n);
+      HWY_ALIGN float c[kBlockRows * kStreamsWidth];
+      mul(panels, n, c);
+      for (size_t i = 0; i < n; ++i) {
+        FinishPanel(span, first + i * length, 0, n_rows, c + i * kPanelRows, kStreamsWidth);
+      }
     }
   });
 }
@@ -49,16 +57,10 @@ absl::Status GemmFloats(const GemmSpan& span, CpuContext& context) {
   const GemmArgs& args = *span.args;
   const size_t k = span.n_inputs, n_rows = static_cast<size_t>(args.n_rows);
   if (n_rows > kBlockRows) return GemmBlocks(FloatTile<kType>{args.x.f32(), k}, span, context);
-  RunFewRows(span, *context.pool, [&](const size_t* numbers, size_t n_panels) HWY_ATTR {
-    const uint8_t* panels[kStreams];
-    for (size_t i = 0; i < n_panels; ++i) panels[i] = span.panels + numbers[i] * span.panel_bytes;
-    constexpr size_t kWidth = kStreams * kPanelRows;
-    HWY_ALIGN float c[kBlockRows * kWidth];
-    MulPanels<kType>(n_rows, args.x.f32(), k, panels, n_panels, k, c, kWidth, false);
-    for (size_t i = 0; i < n_panels; ++i) {
-      FinishPanel(span, numbers[i], 0, n_rows, c + i * kPanelRows, kWidth);
-    }
-  });
+  RunFewRows(
+      span, *context.pool, [&](const uint8_t* const* panels, size_t n_panels, float* c) HWY_ATTR {
+        MulPanels<kType>(n_rows, args.x.f32(), k, panels, n_panels, k, c, kStreamsWidth, false);
+      });
   return absl::OkStatus();
 }
 
@@ -81,18 +83,13 @@ absl::Status GemmQuant(const GemmSpan& span, CpuContext& context) {
   const Tile tile{args.x.f32(), k};
   if (n_rows > 1) return GemmBlocks(tile, span, context);
   const size_t n_blocks = (k + Tile::kInputs - 1) / Tile::kInputs;
-  SC_ASSIGN_OR_RETURN(float* const x_copy,
+  SC_ASSIGN_OR_RETURN(float* const scratch,
                       context.scratch->Floats(n_blocks * Tile::template kCopyBytes<1> / 4));
-  tile.CopyOneRow(reinterpret_cast<uint8_t*>(x_copy));
-  RunFewRows(span, *context.pool, [&](const size_t* numbers, size_t n_panels) HWY_ATTR {
-    const uint8_t* panels[kStreams];
-    for (size_t i = 0; i < n_panels; ++i) panels[i] = span.panels + numbers[i] * span.panel_bytes;
-    HWY_ALIGN float c[kStreams * kPanelRows];
-    MulOneRow<Tile, kStreams>(reinterpret_cast<const uint8_t*>(x_copy), panels, n_panels, k, c);
-    for (size_t i = 0; i < n_panels; ++i) {
-      FinishPanel(span, numbers[i], 0, 1, c + i * kPanelRows, kPanelRows);
-    }
-  });
+  uint8_t* const x_copy = reinterpret_cast<uint8_t*>(scratch);
+  tile.CopyOneRow(x_copy);
+  RunFewRows(span, *context.pool,
+             [&](const uint8_t* const* panels, size_t n_panels, float* c)
+                 HWY_ATTR { MulOneRow<Tile, kStreams>(x_copy, panels, n_panels, k, c); });
   return absl::OkStatus();
 }
 
