@@ -89,6 +89,12 @@ struct MemoryInUse {
   uint64_t free_bytes = 0;
 };
 
+// Where calls are queued, in the device's own terms, for those who put work of theirs between them.
+struct NativeQueue {
+  void* stream = nullptr;  // a cudaStream_t; null: there is none
+  int32_t device = 0;      // by CUDA's count
+};
+
 class Ops {
  public:
   virtual ~Ops() = default;
@@ -182,6 +188,11 @@ class Ops {
 
   // Waits for everything queued; the first failure since the last call, if any.
   virtual absl::Status Synchronize() = 0;
+
+  virtual NativeQueue native_queue() const { return {}; }
+  // That `n` multiprocessors are others' while this one's work runs: work that is shared out to as
+  // many blocks as there are multiprocessors leaves them out. Before NewStepInputs.
+  virtual void LeaveMultiprocessors(int32_t n) { static_cast<void>(n); }
 
   // Whether calls return before the work is done. If not, Wait returns at once.
   virtual bool runs_ahead() const { return false; }

@@ -15,30 +15,24 @@ namespace {
 
 constexpr float kInfinity = std::numeric_limits<float>::infinity();
 
-// The lowest id of `max`; 0 in a row without a value.
+// The first place of `max`; 0 in a row without a value.
 int32_t FirstOf(const float* values, size_t vocab, float max) {
   const float* const at = std::find(values, values + vocab, max);
   return at == values + vocab ? 0 : static_cast<int32_t>(at - values);
 }
 
-// values: [vocab]; those that `allowed` lacks become -inf.
-void Forbid(std::span<const uint32_t> allowed, float* values, size_t vocab) {
-  SC_CHECK(allowed.size() * 32 >= vocab);
-  for (size_t begin = 0; begin < vocab; begin += 32) {
-    const uint32_t word = allowed[begin / 32];
-    if (word == ~uint32_t{0}) continue;
-    const size_t n = std::min<size_t>(32, vocab - begin);
-    for (size_t i = 0; i < n; ++i) {
-      values[begin + i] = (word >> i & 1) != 0 ? values[begin + i] : -kInfinity;
-    }
-  }
-}
-
-// What a row without a value gives.
-int32_t FirstAllowed(std::span<const uint32_t> allowed, size_t vocab) {
+// The id of the n-th set bit; 0 if there are not so many or it is outside the vocabulary.
+int32_t AllowedId(std::span<const uint32_t> allowed, size_t n, size_t vocab) {
   for (size_t w = 0; w < allowed.size(); ++w) {
-    const size_t id = w * 32 + static_cast<size_t>(std::countr_zero(allowed[w]));
-    if (allowed[w] != 0) return id < vocab ? static_cast<int32_t>(id) : 0;
+    uint32_t word = allowed[w];
+    const size_t n_set = static_cast<size_t>(std::popcount(word));
+    if (n >= n_set) {
+      n -= n_set;
+      continue;
+    }
+    for (; n > 0; --n) word &= word - 1;
+    const size_t id = w * 32 + static_cast<size_t>(std::countr_zero(word));
+    return id < vocab ? static_cast<int32_t>(id) : 0;
   }
   return 0;
 }
@@ -52,7 +46,6 @@ void Edit(const SampleRow& row, float* values, size_t vocab) {
   for (const int32_t id : row.forbidden) {
     if (in_range(id)) values[id] = -kInfinity;
   }
-  if (!row.allowed.empty()) Forbid(row.allowed, values, vocab);
   for (const TokenCount& count : row.counts) {
     if (!in_range(count.id)) continue;
     float& value = values[count.id];
@@ -62,7 +55,8 @@ void Edit(const SampleRow& row, float* values, size_t vocab) {
   }
 }
 
-// values: [vocab] without NaN, not all -inf; those of an infinite maximum are rewritten.
+// values: [vocab] without NaN, not all -inf; those of an infinite maximum are rewritten. Returns
+// the place of the token drawn.
 int32_t Draw(const SampleRow& row, float* values, size_t vocab, float max,
              const SampleVector& vector, const RankedWeights::Memory& memory) {
   if (max == kInfinity) {  // nothing else has a chance
@@ -138,16 +132,22 @@ void SampleOne(const float* logits, size_t vocab, const SampleRow& row, const Sa
     out->token = row.given_token;
   } else {
     float max = raw_max;
+    size_t n = vocab;
     if (edited) {
       Edit(row, values, vocab);
-      max = vector.clean(values, vocab, values);  // inf - inf and 0 * inf are NaN
+      // Under a mask the others go away, so that the passes below meet only what is allowed.
+      if (!row.allowed.empty()) {
+        SC_CHECK(row.allowed.size() * 32 >= vocab);
+        n = vector.keep(row.allowed.data(), values, vocab);
+      }
+      max = vector.clean(values, n, values);  // inf - inf and 0 * inf are NaN
     }
-    if (max == -kInfinity) {
-      out->token = FirstAllowed(row.allowed, vocab);
-    } else {
-      out->token = row.temperature <= 0 ? FirstOf(values, vocab, max)
-                                        : Draw(row, values, vocab, max, vector, memory.ranked);
+    int32_t at = 0;  // a row without a value gives its first token
+    if (max > -kInfinity) {
+      at = row.temperature <= 0 ? FirstOf(values, n, max)
+                                : Draw(row, values, n, max, vector, memory.ranked);
     }
+    out->token = row.allowed.empty() ? at : AllowedId(row.allowed, static_cast<size_t>(at), vocab);
   }
   if (row.n_logprobs >= 0) {
     if (drawn) vector.clean(logits, vocab, values);

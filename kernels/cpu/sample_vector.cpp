@@ -41,6 +41,26 @@ float Clean(const float* values, size_t n, float* out) {
   return result;
 }
 
+size_t Keep(const uint32_t* allowed, float* values, size_t n) {
+  const hn::CappedTag<float, 16> d;
+  const size_t lanes = hn::Lanes(d);
+  size_t kept = 0;
+  size_t i = 0;
+  for (; i + 32 <= n; i += 32) {
+    uint32_t word = allowed[i / 32];
+    // A vector may be stored whole: it ends at or before the end of what was read.
+    for (size_t at = i; word != 0; at += lanes, word >>= lanes) {
+      uint8_t bits[8] = {static_cast<uint8_t>(word), static_cast<uint8_t>(word >> 8)};
+      if (lanes < 8) bits[0] &= static_cast<uint8_t>((1u << lanes) - 1);
+      kept += hn::CompressBitsStore(hn::LoadU(d, values + at), bits, d, values + kept);
+    }
+  }
+  for (; i < n; ++i) {
+    if ((allowed[i / 32] >> (i % 32) & 1) != 0) values[kept++] = values[i];
+  }
+  return kept;
+}
+
 float LeastFinite(const float* values, size_t n, float max) {
   const hn::CappedTag<float, 16> d;
   const size_t lanes = hn::Lanes(d);
@@ -112,12 +132,14 @@ HWY_AFTER_NAMESPACE();
 namespace stagecoach::kernels {
 
 HWY_EXPORT(Clean);
+HWY_EXPORT(Keep);
 HWY_EXPORT(LeastFinite);
 HWY_EXPORT(SumExp);
 HWY_EXPORT(Weigh);
 
 SampleVector ChooseSampleVector() {
   return {.clean = &HWY_DYNAMIC_DISPATCH(Clean),
+          .keep = &HWY_DYNAMIC_DISPATCH(Keep),
           .least_finite = &HWY_DYNAMIC_DISPATCH(LeastFinite),
           .sum_exp = &HWY_DYNAMIC_DISPATCH(SumExp),
           .weigh = &HWY_DYNAMIC_DISPATCH(Weigh)};

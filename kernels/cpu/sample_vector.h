@@ -14,6 +14,10 @@ struct SampleVector {
   // out: [n] = values with NaN as -inf, or null. Returns the largest, -inf if there is none.
   float (*clean)(const float* values, size_t n, float* out);
 
+  // The values whose bits are set move to the front, in order; returns how many. What follows them
+  // is undefined. values: [n], allowed: [(n + 31) / 32]
+  size_t (*keep)(const uint32_t* allowed, float* values, size_t n);
+
   // The least value above -inf; `max` if there is none.
   float (*least_finite)(const float* values, size_t n, float max);
 

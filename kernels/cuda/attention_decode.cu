@@ -8,7 +8,9 @@ namespace {
 
 constexpr int kWarps = 4;  // of a block
 // A warp with less than this is not worth its merge.
-constexpr int64_t kLeastBlocks = 2;
+constexpr int64_t kLeastBlocks = 2, kLeastBlocksOfMany = 4;
+// KV blocks of a head from which on there are many.
+constexpr int32_t kManyBlocks = 64;
 // Partial results are merged so many at a time, the results of that likewise, and so on.
 constexpr int32_t kMergeWidth = 4;
 
@@ -26,7 +28,7 @@ __device__ __forceinline__ int32_t LastStart(const int32_t* starts, int32_t n, i
   int32_t low = 0, high = n;
   while (high - low > 1) {
     const int32_t middle = (low + high) / 2;
-    if (starts[middle] <= value) {
+    if (LoadPlan(starts + middle) <= value) {
       low = middle;
     } else {
       high = middle;
@@ -73,24 +75,33 @@ struct DecodeWarp {
     values.Load([from](int i) { return GlobalRow<T>{from + ValueRow(i) * kDim}; });
   }
 
-  // The blocks [begin, end) of the sequence.
+  // The blocks [begin, end) of the sequence. What earlier steps wrote is on its way before the
+  // kernel before this one is done; the queries and this step's key are its results.
   __device__ __forceinline__ void Walk(int32_t begin, int32_t end, Tile& tile) const {
     const int lane = static_cast<int>(threadIdx.x) % kWarpThreads;
     const Visible visible{p.window};
     const int32_t* const table = Table();
     // A lane an entry of the table, for the next 32 blocks.
-    int32_t entries = begin + lane < end ? table[begin + lane] : 0;
+    int32_t entries = begin + lane < end ? LoadPlan(table + begin + lane) : 0;
     KeyBlock<kDim> keys;
     ValueBlock<kDim> values;
     int32_t block = __shfl_sync(kAllLanes, entries, 0);
+    const bool is_earlier = (begin + 1) * kBlockTokens <= position;
+    if (!is_earlier) WaitForPrevious();
     LoadKeys(block, keys);
+    LoadValues(block, values);
+    if (is_earlier) WaitForPrevious();
+    LoadQueries(tile);
     for (int32_t b = begin; b < end; ++b) {
-      LoadValues(block, values);
+      if (b > begin) LoadValues(block, values);
+      // Not before: the next kernel's weights would come first, and all that is read here is waited
+      // for.
+      if (b + 1 == end) LetNextStart();
       float scores[kRowTiles][4];
       tile.Scores(keys, scores);
       if (b + 1 < end) {
         const int32_t next = (b + 1 - begin) % kWarpThreads;
-        if (next == 0) entries = b + 1 + lane < end ? table[b + 1 + lane] : 0;
+        if (next == 0) entries = b + 1 + lane < end ? LoadPlan(table + b + 1 + lane) : 0;
         block = __shfl_sync(kAllLanes, entries, next);
         LoadKeys(block, keys);
       }
@@ -119,20 +130,21 @@ __global__ void __launch_bounds__(kWarps* kWarpThreads, kDim <= 128 ? 3 : 2)
     DecodeKernel(const AttentionParams p) {
   using Warp = DecodeWarp<T, kDim, kRowTiles>;
   using Tile = typename Warp::Tile;
-  WaitForPrevious();
   const int lane = static_cast<int>(threadIdx.x) % kWarpThreads;
-  const int32_t n_seqs = *p.plan.n_decodes;
-  const int32_t n_of_head = p.plan.unit_starts[n_seqs];  // units
-  if (n_of_head == 0) return;
+  // The plan is there: the kernel that makes it lets no other start before it ends.
+  const int32_t n_seqs = LoadPlan(p.plan.n_decodes);
+  const int32_t n_of_head = LoadPlan(p.plan.unit_starts + n_seqs);  // units
+  if (n_of_head == 0) return WaitForPrevious();
   const int32_t group = p.n_heads / p.n_kv_heads;
   const int32_t n_passes = (group + Tile::kRows - 1) / Tile::kRows;
   const int64_t n_units = int64_t{n_of_head} * p.n_kv_heads * n_passes;
   const int64_t all_warps = int64_t{gridDim.x} * kWarps;
-  const int64_t useful = (n_units * p.unit_blocks + kLeastBlocks - 1) / kLeastBlocks;
+  const int64_t least = n_of_head * p.unit_blocks > kManyBlocks ? kLeastBlocksOfMany : kLeastBlocks;
+  const int64_t useful = (n_units * p.unit_blocks + least - 1) / least;
   const int64_t n_warps = useful < all_warps ? useful : all_warps;
   // Neighbouring warps in different blocks: few of them still reach all multiprocessors.
   const int64_t warp = int64_t{threadIdx.x / kWarpThreads} * gridDim.x + blockIdx.x;
-  if (warp >= n_warps) return;
+  if (warp >= n_warps) return WaitForPrevious();
 
   int64_t unit = FirstUnitOf(warp, n_units, n_warps);
   const int64_t end = FirstUnitOf(warp + 1, n_units, n_warps);
@@ -140,38 +152,33 @@ __global__ void __launch_bounds__(kWarps* kWarpThreads, kDim <= 128 ? 3 : 2)
     const int32_t pass = static_cast<int32_t>(unit / n_of_head);  // of a KV head
     const int32_t of_head = static_cast<int32_t>(unit % n_of_head);
     const int32_t d = LastStart(p.plan.unit_starts, n_seqs, of_head);
-    const int32_t seq = p.plan.decode_seqs[d];
-    const int32_t seq_first = p.plan.unit_starts[d];
-    const int32_t n_of_seq = p.plan.unit_starts[d + 1] - seq_first;
+    const int32_t seq = LoadPlan(p.plan.decode_seqs + d);
+    const int32_t seq_first = LoadPlan(p.plan.unit_starts + d);
+    const int32_t n_of_seq = LoadPlan(p.plan.unit_starts + d + 1) - seq_first;
     const int32_t first = of_head - seq_first;
     const int64_t left = end - unit;
     const int32_t n = p.fixed_units             ? 1
                       : left < n_of_seq - first ? static_cast<int32_t>(left)
                                                 : n_of_seq - first;
-    const int32_t position = p.seq_positions[seq];
+    const int32_t position = LoadPlan(p.seq_positions + seq);
     const int32_t kv_head = pass / n_passes;
     const int32_t first_in_group = pass % n_passes * Tile::kRows;
     const Warp work{.p = p,
                     .seq = seq,
                     .position = position,
-                    .slot = p.seq_slots[seq],
-                    .row = p.seq_starts[seq],
+                    .slot = LoadPlan(p.seq_slots + seq),
+                    .row = LoadPlan(p.seq_starts + seq),
                     .kv_head = kv_head,
                     .first_head = kv_head * group + first_in_group,
                     .n_rows = min(group - first_in_group, static_cast<int32_t>(Tile::kRows))};
     Tile tile;
     tile.Clear();
-    work.LoadQueries(tile);
     const int32_t first_block =
         FirstUnitBlock(position, p.window, p.unit_blocks) + first * p.unit_blocks;
     const int32_t end_block = min(first_block + n * p.unit_blocks, position / kBlockTokens + 1);
     // A fixed unit may begin behind the window.
     const int32_t first_seen = Visible{p.window}.First(position) / kBlockTokens;
     work.Walk(max(first_block, first_seen), end_block, tile);
-    // Not before: the next kernel's weights would come first, and all that is read here is waited
-    // for.
-    LetNextStart();
-
     if (n == n_of_seq) {
       work.Write(tile);
       unit += n;

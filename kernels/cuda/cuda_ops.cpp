@@ -14,6 +14,7 @@
 #include "common/status.h"
 #include "kernels/cuda/attention.h"
 #include "kernels/cuda/device_buffer.h"
+#include "kernels/cuda/disturbance.h"
 #include "kernels/cuda/elementwise.h"
 #include "kernels/cuda/experts.h"
 #include "kernels/cuda/gemm.h"
@@ -45,7 +46,10 @@ class CudaRecording final : public Recording {
 class CudaOps final : public Ops {
  public:
   explicit CudaOps(const CudaOptions& options)
-      : options_(options), step_builder_(&stream_, &ring_), sample_rows_(&stream_, &ring_) {}
+      : options_(options),
+        disturbance_(options.disturbance_seed),
+        step_builder_(&stream_, &ring_),
+        sample_rows_(&stream_, &ring_, &disturbance_) {}
 
   ~CudaOps() override {
     cudaSetDevice(options_.device);
@@ -76,6 +80,7 @@ class CudaOps final : public Ops {
                       properties_.major, properties_.minor));
     }
     stream_.n_multiprocessors = properties_.multiProcessorCount;
+    stream_.n_all_multiprocessors = properties_.multiProcessorCount;
     stream_.overlaps = properties_.major >= 9;
     stream_.is_hopper = properties_.major == 9 && properties_.minor == 0;
     SC_RETURN_IF_ERROR(
@@ -86,6 +91,7 @@ class CudaOps final : public Ops {
                    "no event"));
     }
     SC_RETURN_IF_ERROR(ring_.Init(&stream_));
+    SC_RETURN_IF_ERROR(sample_rows_.Init());
     SC_ASSIGN_OR_RETURN(convert_scratch_, cuda::AllocateDevice(cuda::HostRing::kSegmentBytes));
     SC_ASSIGN_OR_RETURN(
         gemms_, cuda::Gemms::Create(&stream_, {.batch_invariant = options_.batch_invariant}));
@@ -111,8 +117,8 @@ class CudaOps final : public Ops {
   absl::StatusOr<Buffer> Allocate(size_t bytes) override {
     cudaSetDevice(options_.device);
     SC_ASSIGN_OR_RETURN(Buffer buffer, cuda::AllocateDevice(bytes));
-    SC_RETURN_IF_ERROR(ToStatus(cudaMemsetAsync(buffer.data.get(), 0, bytes, stream_.handle),
-                                "cannot clear memory"));
+    SC_RETURN_IF_ERROR(
+        ToStatus(disturbance_.Fill(stream_, buffer.data.get(), bytes), "cannot clear memory"));
     return buffer;
   }
   absl::StatusOr<Buffer> AllocateHost(size_t bytes) override {
@@ -217,6 +223,9 @@ class CudaOps final : public Ops {
     Launch("Norm", [&] { return cuda::Norm(stream_, args); });
   }
   void RopeAppend(const RopeAppendArgs& args) override {
+    if (disturbance_.is_on()) {
+      Launch("RopeAppend", [&] { return disturbance_.FillNewBlocks(stream_, args); });
+    }
     Launch("RopeAppend", [&] { return cuda::RopeAppend(stream_, args); });
   }
   void Attention(const AttentionArgs& args) override {
@@ -270,6 +279,8 @@ class CudaOps final : public Ops {
     const cudaError_t made = cudaGraphInstantiate(&executable, graph, 0);
     cudaGraphDestroy(graph);
     SC_RETURN_IF_ERROR(ToStatus(made, "cannot record"));
+    // Else the first replay allocates, which may wait for all that runs on the GPU.
+    SC_RETURN_IF_ERROR(ToStatus(cudaGraphUpload(executable, stream_.handle), "cannot record"));
     return std::make_unique<CudaRecording>(executable, stream_.handle);
   }
   absl::Status Rehearse(bool on) override {
@@ -283,6 +294,13 @@ class CudaOps final : public Ops {
     const std::lock_guard lock(mutex_);
     absl::Status failure = std::exchange(status_, absl::OkStatus());
     return failure.ok() ? done : failure;
+  }
+
+  NativeQueue native_queue() const override {
+    return {.stream = stream_.handle, .device = options_.device};
+  }
+  void LeaveMultiprocessors(int32_t n) override {
+    stream_.n_multiprocessors = std::max(1, properties_.multiProcessorCount - n);
   }
 
   bool runs_ahead() const override { return true; }
@@ -308,7 +326,9 @@ class CudaOps final : public Ops {
   void Do(const Call& call) {
     if (!Failure().ok()) return;
     cudaSetDevice(options_.device);
-    if (absl::Status status = call(); !status.ok()) {
+    absl::Status status = ToStatus(disturbance_.Delay(stream_), "the GPU failed");
+    if (status.ok()) status = call();
+    if (!status.ok()) {
       const std::lock_guard lock(mutex_);
       status_ = std::move(status);
     }
@@ -340,6 +360,7 @@ class CudaOps final : public Ops {
   }
 
   const CudaOptions options_;
+  cuda::Disturbance disturbance_;
   cudaDeviceProp properties_{};
   cuda::Stream stream_;
   cuda::HostRing ring_;

@@ -1,6 +1,7 @@
 // Ops for NVIDIA GPUs of compute capability 8.0 and later.
 #pragma once
 
+#include <cstdint>
 #include <memory>
 
 #include "absl/status/statusor.h"
@@ -13,6 +14,9 @@ struct CudaOptions {
   // Rows are bit-identical whatever the number of rows and chunks, as on the CPU; slower. Else they
   // are the same up to rounding.
   bool batch_invariant = false;
+  // For tests, 0: off. Delays between kernels, and NaN in memory that nobody has written; see
+  // disturbance.h.
+  uint64_t disturbance_seed = 0;
 };
 
 // Runs ahead: calls queue work and return. UNAVAILABLE: no driver or no such device;

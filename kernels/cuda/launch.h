@@ -5,7 +5,8 @@
 // before it drains, so that launch latency hides behind it and weights, which no kernel writes, can
 // be fetched early. The contract: every kernel calls WaitForPrevious() before it touches anything
 // that an earlier kernel may have written or still reads, in every block; and LetNextStart() first,
-// unless what the next one fetches would keep it waiting.
+// unless what the next one fetches would keep it waiting. A step's plan and block tables may be
+// read before (LoadPlan): the kernel that makes them lets none start before it ends.
 #pragma once
 
 #include <cstddef>
@@ -17,9 +18,10 @@ namespace stagecoach::kernels::cuda {
 
 struct Stream {
   cudaStream_t handle = nullptr;
-  int32_t n_multiprocessors = 1;
-  bool overlaps = false;   // the device has programmatic dependent launch
-  bool is_hopper = false;  // and the instructions of compute capability 9.0a
+  int32_t n_multiprocessors = 1;      // that work is shared out to
+  bool overlaps = false;              // the device has programmatic dependent launch
+  bool is_hopper = false;             // and the instructions of compute capability 9.0a
+  int32_t n_all_multiprocessors = 1;  // of the device
 };
 
 struct LaunchShape {

@@ -113,6 +113,15 @@ __device__ __forceinline__ uint4 LoadConstantOnce(const void* from) {
 #endif
 }
 
+// Of what a kernel before the one before wrote: past the L1 cache, which may be older than that.
+__device__ __forceinline__ int32_t LoadPlan(const int32_t* from) {
+#if defined(__CUDA_ARCH__)
+  return __ldcg(from);
+#else
+  return *from;
+#endif
+}
+
 __device__ __forceinline__ uint4 LoadOnce(const void* from) {
 #if defined(__CUDA_ARCH__)
   uint4 value;

@@ -1,7 +1,6 @@
 #include "kernels/cuda/sample_rows.h"
 
 #include <algorithm>
-#include <bit>
 
 #include "common/check.h"
 #include "common/status.h"
@@ -143,22 +142,19 @@ absl::Status SampleRowStager::RunPart(const SampleArgs& args, size_t first, size
   return ToStatus(cudaEventRecord(sampled_, stream_->handle), "Sample");
 }
 
-absl::Status SampleRowStager::StartCopies() {
-  if (sampled_ != nullptr) return absl::OkStatus();
+absl::Status SampleRowStager::Init() {
   constexpr auto kWhat = "no stream for masks";
   SC_RETURN_IF_ERROR(ToStatus(cudaStreamCreateWithFlags(&copies_, cudaStreamNonBlocking), kWhat));
   SC_RETURN_IF_ERROR(ToStatus(cudaEventCreateWithFlags(&copied_, cudaEventDisableTiming), kWhat));
-  return ToStatus(cudaEventCreateWithFlags(&sampled_, cudaEventDisableTiming), kWhat);
+  SC_RETURN_IF_ERROR(ToStatus(cudaEventCreateWithFlags(&sampled_, cudaEventDisableTiming), kWhat));
+  SC_ASSIGN_OR_RETURN(masks_, AllocateDevice(HostRing::kSegmentBytes));
+  return absl::OkStatus();
 }
 
 absl::Status SampleRowStager::UploadMasks(const void* staged, size_t bytes) {
-  SC_RETURN_IF_ERROR(StartCopies());
-  if (masks_.bytes < bytes) {
-    masks_ = Buffer{};  // cudaFree waits for who reads it
-    SC_ASSIGN_OR_RETURN(masks_, AllocateDevice(std::bit_ceil(bytes)));
-  }
   const auto check = [](cudaError_t error) { return ToStatus(error, "cannot copy masks"); };
   SC_RETURN_IF_ERROR(check(cudaStreamWaitEvent(copies_, sampled_, 0)));
+  SC_RETURN_IF_ERROR(check(disturbance_->Delay({.handle = copies_})));
   SC_RETURN_IF_ERROR(
       check(cudaMemcpyAsync(masks_.data.get(), staged, bytes, cudaMemcpyHostToDevice, copies_)));
   SC_RETURN_IF_ERROR(check(cudaEventRecord(copied_, copies_)));

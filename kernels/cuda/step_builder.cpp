@@ -81,7 +81,7 @@ size_t LayOut(const Stream& stream, const StepLimits& limits, const AttentionNee
   const size_t hopper_works =
       inputs->hopper_rows > 0 ? tokens / static_cast<size_t>(inputs->hopper_rows) + slots : 0;
   p.hopper =
-      parts.Take<int32_t>(static_cast<size_t>(stream.n_multiprocessors) + 1 + 6 * hopper_works);
+      parts.Take<int32_t>(static_cast<size_t>(stream.n_all_multiprocessors) + 1 + 6 * hopper_works);
   int32_t* const sampled = parts.Take<int32_t>(slots);
   p.sampled = sampled;
   for (size_t g = 0; g < limits.windows.size(); ++g) {
@@ -212,7 +212,8 @@ void StepBuilder::PlanHopper(const StepBatch& batch, const CudaStepInputs& input
     hopper_.push_back(start);
     start += static_cast<int32_t>(of_block.size());
   }
-  hopper_.push_back(start);
+  // The rest have nothing to do.
+  hopper_.resize(static_cast<size_t>(stream_->n_all_multiprocessors) + 1, start);
   const auto for_all = [&](const auto& value) {
     for (const std::vector<Work>& of_block : by_block) {
       for (const Work& work : of_block) {
@@ -267,7 +268,7 @@ void StepBuilder::Plan(const StepBatch& batch, const CudaStepInputs& inputs) {
 }
 
 HopperPlan StepBuilder::HopperPlanAt(const int32_t* arrays) const {
-  const int32_t* const of_tiles = arrays + stream_->n_multiprocessors + 1;
+  const int32_t* const of_tiles = arrays + stream_->n_all_multiprocessors + 1;
   const auto array = [&](int i) { return of_tiles + int64_t{i} * n_hopper_works_; };
   return {.block_starts = arrays,
           .tiles = array(0),

@@ -70,8 +70,9 @@ __device__ __forceinline__ void MakeRows(const StepParams& p) {
 // things, so that those times do not add up.
 constexpr unsigned kParts = 6;
 
+// Does not let the next kernel start: all that follow find the plan when they start, and may read
+// it before the kernel before them is done.
 __global__ void RowsKernel(const StepParams p) {
-  LetNextStart();
   WaitForPrevious();
   switch (blockIdx.y) {
     case 0:

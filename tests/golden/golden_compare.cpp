@@ -50,7 +50,51 @@ void CompareCase(PipelineRun& run, const GoldenCase& golden, int32_t chunk_token
   }
 }
 
+class MeanSquare {
+ public:
+  void Add(double difference) {
+    sum_ += difference * difference;
+    ++n_;
+  }
+  double Root() const { return n_ == 0 ? 0 : std::sqrt(sum_ / n_); }
+
+ private:
+  double sum_ = 0;
+  int n_ = 0;
+};
+
+bool IsVerbose() { return std::getenv("STAGECOACH_GOLDEN_VERBOSE") != nullptr; }
+
 }  // namespace
+
+Rounding RoundingOf(PipelineRun& run, std::span<const GoldenCase> cases) {
+  MeanSquare of_logits, of_logprobs;
+  for (const GoldenCase& golden : cases) {
+    TestSequence sequence = run.NewSequence(golden.prompt_ids);
+    const auto rows = run.Prefill(&sequence, static_cast<int32_t>(golden.prompt_ids.size()));
+    for (size_t i = 0; i < golden.logits.size(); ++i) {
+      of_logits.Add(rows.back()[i] - golden.logits[i]);
+    }
+    for (size_t i = 0; i < golden.prompt_logprobs.size(); ++i) {
+      const float mine = LogSoftmax(rows[i])[static_cast<size_t>(golden.prompt_ids[i + 1])];
+      of_logprobs.Add(mine - golden.prompt_logprobs[i]);
+    }
+  }
+  return {of_logits.Root(), of_logprobs.Root()};
+}
+
+void CheckRounding(const std::string& what, const Rounding& ours, const Rounding& reference) {
+  const std::string line = fmt::format(
+      "{} in bfloat16: off by {:.2e} (logits) and {:.2e} (prompt logprobs), the reference by "
+      "{:.2e} and {:.2e}",
+      what, ours.logits, ours.prompt_logprobs, reference.logits, reference.prompt_logprobs);
+  if (IsVerbose()) fmt::print("{}\n", line);
+  INFO(line);
+  // Where two experts are nearly alike for a row, rounding decides which one it goes to.
+  constexpr double kChance = 2;
+  CHECK(ours.logits < kChance * reference.logits);
+  CHECK(ours.prompt_logprobs < kChance * reference.prompt_logprobs);
+}
 
 Differences CompareWithGolden(PipelineRun& run, std::span<const GoldenCase> cases,
                               int32_t chunk_tokens, float tolerance) {
@@ -65,7 +109,7 @@ void CheckWithinTolerance(const std::string& what, const Differences& d, float t
       "{} greedy tokens equal, "
       "{} too close to call",
       what, d.logits, d.prompt_logprobs, d.greedy_logprobs, d.n_tokens, d.n_close_calls);
-  if (std::getenv("STAGECOACH_GOLDEN_VERBOSE") != nullptr) fmt::print("{}\n", line);
+  if (IsVerbose()) fmt::print("{}\n", line);
   INFO(line);
   CHECK(d.logits < tolerance);
   CHECK(d.prompt_logprobs < tolerance);

@@ -26,4 +26,11 @@ Differences CompareWithGolden(PipelineRun& run, std::span<const GoldenCase> case
 void CheckWithinTolerance(const std::string& what, const Differences& differences,
                           float tolerance = kGoldenTolerance);
 
+// Of `run`'s results for the prompts, where the cases have them.
+Rounding RoundingOf(PipelineRun& run, std::span<const GoldenCase> cases);
+
+// No more than the reference's own, but for the chance of one case or the other;
+// STAGECOACH_GOLDEN_VERBOSE prints both.
+void CheckRounding(const std::string& what, const Rounding& ours, const Rounding& reference);
+
 }  // namespace stagecoach

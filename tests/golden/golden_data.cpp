@@ -23,13 +23,16 @@ std::vector<T> Numbers(const json::object& object, const char* key) {
   return numbers;
 }
 
-}  // namespace
+Rounding RoundingOf(const json::object& file) {
+  const json::value* const value = file.if_contains("bfloat16");
+  if (value == nullptr) return {};
+  return {value->at("logits_rms").to_number<double>(),
+          value->at("prompt_logprobs_rms").to_number<double>()};
+}
 
-std::vector<GoldenCase> ReadGoldenFile(const std::string& path) {
-  const auto file = ReadJsonObject(path);
-  SC_CHECK(file.ok());
+std::vector<GoldenCase> CasesOf(const json::object& file) {
   std::vector<GoldenCase> cases;
-  for (const json::value& value : (*file)->at("cases").as_array()) {
+  for (const json::value& value : file.at("cases").as_array()) {
     const json::object& object = value.as_object();
     GoldenCase& golden = cases.emplace_back();
     golden.text = json::value_to<std::string>(object.at("text"));
@@ -45,14 +48,24 @@ std::vector<GoldenCase> ReadGoldenFile(const std::string& path) {
   return cases;
 }
 
+}  // namespace
+
+std::vector<GoldenCase> ReadGoldenFile(const std::string& path) {
+  const auto file = ReadJsonObject(path);
+  SC_CHECK(file.ok());
+  return CasesOf(**file);
+}
+
 std::vector<GoldenModel> FindGoldenModels(const std::string& dir) {
   namespace fs = std::filesystem;
   std::vector<GoldenModel> models;
   for (const auto& entry : fs::directory_iterator(dir)) {
-    const std::string file = (entry.path() / "golden.json").string();
-    if (!fs::exists(file)) continue;
-    models.push_back(
-        {entry.path().filename().string(), entry.path().string(), ReadGoldenFile(file)});
+    const std::string path = (entry.path() / "golden.json").string();
+    if (!fs::exists(path)) continue;
+    const auto file = ReadJsonObject(path);
+    SC_CHECK(file.ok());
+    models.push_back({entry.path().filename().string(), entry.path().string(), CasesOf(**file),
+                      RoundingOf(**file)});
   }
   std::sort(models.begin(), models.end(),
             [](const GoldenModel& a, const GoldenModel& b) { return a.name < b.name; });

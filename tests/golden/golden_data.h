@@ -16,10 +16,16 @@ struct GoldenCase {
   std::vector<float> prompt_logprobs;  // of prompt_ids[1] and on; empty: not recorded
 };
 
+// Root mean square of how far results in bfloat16 are from float32's; 0: not recorded.
+struct Rounding {
+  double logits = 0, prompt_logprobs = 0;
+};
+
 struct GoldenModel {
   std::string name;
   std::string model_dir;
   std::vector<GoldenCase> cases;
+  Rounding bfloat16;  // the reference's own
 };
 
 // Aborts the test where the file is not readable.

@@ -120,6 +120,18 @@ TEST_CASE("float32 agrees with transformers") {
   }
 }
 
+TEST_CASE("bfloat16 is off by no more than the reference's bfloat16") {
+  for (Backend& backend : Backends()) {
+    for (const GoldenModel& model : AllModels()) {
+      if (model.bfloat16.logits == 0) continue;
+      const auto run = Load({.model_dir = model.model_dir, .dtype = DType::kBF16, .n_blocks = 512},
+                            backend.ops.get());
+      CheckRounding(fmt::format("{} on {}", model.name, backend.name),
+                    RoundingOf(*run, model.cases), model.bfloat16);
+    }
+  }
+}
+
 TEST_CASE("stages, chunks and neighbours change no bit") {
   for (const Backend& backend : SameBitsBackends()) {
     const std::vector<GoldenModel> all = AllModels();

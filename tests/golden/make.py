@@ -1,11 +1,13 @@
 """Makes the tiny models of tests/golden/data, and what Hugging Face transformers computes with them.
 
 usage: python make.py OUT_DIR [NAME ...]     (needs torch, transformers, tokenizers; made with transformers 5.23)
+       python make.py --rounding OUT_DIR     (only what is said of bfloat16, of models that are there)
 
 OUT_DIR/NAME is a checkpoint as they are published: config.json, 16-bit weights, tokenizer, chat template. Its golden.json
 holds, for every prompt: token ids, float32 logits of the last position, the greedy continuation with each token's
 log-probability and its margin over the runner-up, and the prompt's own log-probabilities. Reference: float32, CPU, eager
-attention, no cache. The models are random, so their text is noise; what counts is that two programs agree on it.
+attention, no cache. "bfloat16" has the root mean square of what the reference's own results are off when it computes in that
+type: the yardstick for what ours may be off. The models are random, so their text is noise; what counts is that two programs agree on it.
 """
 import json
 import sys
@@ -275,6 +277,30 @@ def run(model, tokenizer, text):
     return case
 
 
+@torch.no_grad()
+def rounding(folder, cases):
+    """What computing in bfloat16 does to the reference's results."""
+    config = MODELS[folder.name][0]()  # the folder's may be spelled as before
+    model = transformers.AutoModelForCausalLM.from_pretrained(
+        folder, config=config, dtype=torch.bfloat16, attn_implementation="eager"
+    ).eval()
+    logits, log_probs = [], []
+    for case in cases:
+        prompt = case["prompt_ids"]
+        result = model(torch.tensor([prompt]), use_cache=False).logits[0].float()
+        logits += (result[-1] - torch.tensor(case["logits"])).tolist()
+        result = torch.log_softmax(result, -1)
+        log_probs += [result[i, t].item() - case["prompt_logprobs"][i + 1] for i, t in enumerate(prompt[1:])]
+    rms = lambda values: round((sum(v * v for v in values) / len(values)) ** 0.5, 6)
+    return dict(logits_rms=rms(logits), prompt_logprobs_rms=rms(log_probs))
+
+
+def write_golden(folder, cases):
+    golden = dict(model=folder.name, dtype="float32", bfloat16=rounding(folder, cases), cases=cases)
+    (folder / "golden.json").write_text(json.dumps(golden, ensure_ascii=False))
+    print(f"{folder.name}: {golden['bfloat16']}")
+
+
 def make(out_dir, name, seed):
     make_config, dtype, old_spelling, shard = MODELS[name]
     model = transformers.AutoModelForCausalLM.from_config(
@@ -294,11 +320,15 @@ def make(out_dir, name, seed):
     model.to(dtype).save_pretrained(folder, max_shard_size=shard)
     if old_spelling:
         spell_as_before(folder / "config.json")
-    (folder / "golden.json").write_text(json.dumps(dict(model=name, dtype="float32", cases=cases), ensure_ascii=False))
+    write_golden(folder, cases)
 
 
 def main():
     torch.set_num_threads(1)
+    if sys.argv[1] == "--rounding":
+        for file in sorted(Path(sys.argv[2]).glob("*/golden.json")):
+            write_golden(file.parent, json.loads(file.read_text())["cases"])
+        return
     names = sys.argv[2:] or list(MODELS)
     for name in names:
         make(Path(sys.argv[1]), name, seed=100 + list(MODELS).index(name))

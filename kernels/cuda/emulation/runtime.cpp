@@ -2,6 +2,7 @@
 
 #include <chrono>
 #include <condition_variable>
+#include <cstdint>
 #include <cstdio>
 #include <cstdlib>
 #include <deque>
@@ -60,6 +61,7 @@ struct EmulatedEvent {
   uint64_t n_recorded = 0;  // calls of cudaEventRecord
   uint64_t n_done = 0;      // of these
   Clock::time_point at;
+  std::shared_ptr<EmulatedEvent> self;  // until it is destroyed; what is queued keeps it too
 
   uint64_t LastRecord() {
     const std::lock_guard lock(mutex);
@@ -90,7 +92,7 @@ Device& TheDevice() {
   return *device;
 }
 
-// As cudaFree does. A stream's own thread does not wait for itself.
+// As cudaFree and cudaFreeHost do. A stream's own thread does not wait for itself.
 void SynchronizeDevice() {
   std::set<EmulatedStream*> streams;
   {
@@ -202,6 +204,7 @@ cudaError_t cudaHostAlloc(void** memory, size_t bytes, unsigned) {
   return *memory != nullptr ? cudaSuccess : cudaErrorMemoryAllocation;
 }
 cudaError_t cudaFreeHost(void* memory) {
+  SynchronizeDevice();
   std::free(memory);
   return cudaSuccess;
 }
@@ -219,6 +222,13 @@ cudaError_t cudaStreamCreateWithFlags(cudaStream_t* stream, unsigned) {
   *stream = new EmulatedStream;
   return cudaSuccess;
 }
+cudaError_t cudaStreamCreateWithPriority(cudaStream_t* stream, unsigned flags, int) {
+  return cudaStreamCreateWithFlags(stream, flags);
+}
+cudaError_t cudaDeviceGetStreamPriorityRange(int* least, int* greatest) {
+  *least = *greatest = 0;
+  return cudaSuccess;
+}
 cudaError_t cudaStreamDestroy(cudaStream_t stream) {
   delete stream;
   return cudaSuccess;
@@ -230,11 +240,13 @@ cudaError_t cudaStreamSynchronize(cudaStream_t stream) {
 }
 
 cudaError_t cudaEventCreateWithFlags(cudaEvent_t* event, unsigned) {
-  *event = new EmulatedEvent;
+  auto made = std::make_shared<EmulatedEvent>();
+  made->self = made;
+  *event = made.get();
   return cudaSuccess;
 }
 cudaError_t cudaEventDestroy(cudaEvent_t event) {
-  delete event;
+  event->self.reset();
   return cudaSuccess;
 }
 cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream) {
@@ -242,7 +254,7 @@ cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream) {
     const std::lock_guard lock(event->mutex);
     ++event->n_recorded;
   }
-  stream->Push([event] {
+  stream->Push([event, keep = event->self] {
     const std::lock_guard lock(event->mutex);
     ++event->n_done;
     event->at = EmulatedEvent::Clock::now();
@@ -254,8 +266,13 @@ cudaError_t cudaEventSynchronize(cudaEvent_t event) {
   event->Await(event->LastRecord());
   return cudaSuccess;
 }
+cudaError_t cudaEventQuery(cudaEvent_t event) {
+  const std::lock_guard lock(event->mutex);
+  return event->n_done == event->n_recorded ? cudaSuccess : cudaErrorNotReady;
+}
 cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned) {
-  simt::Enqueue(stream, [event, record = event->LastRecord()] { event->Await(record); });
+  simt::Enqueue(
+      stream, [event, keep = event->self, record = event->LastRecord()] { event->Await(record); });
   return cudaSuccess;
 }
 cudaError_t cudaEventElapsedTime(float* ms, cudaEvent_t start, cudaEvent_t end) {
@@ -279,6 +296,7 @@ cudaError_t cudaGraphLaunch(cudaGraphExec_t executable, cudaStream_t stream) {
   for (const auto& call : executable->calls) stream->Push(call);
   return cudaSuccess;
 }
+cudaError_t cudaGraphUpload(cudaGraphExec_t, cudaStream_t) { return cudaSuccess; }
 cudaError_t cudaGraphDestroy(cudaGraph_t graph) {
   delete graph;
   return cudaSuccess;

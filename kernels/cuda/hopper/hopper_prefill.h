@@ -12,7 +12,8 @@ namespace stagecoach::kernels::cuda {
 
 // The step's work, in memory of the device: tiles of HopperTileRows tokens, for every query head.
 struct HopperPlan {
-  const int32_t* block_starts;  // [n_multiprocessors + 1]: the tiles of each
+  // [n_all_multiprocessors + 1]: the tiles of each block; FlashInfer starts one a multiprocessor
+  const int32_t* block_starts;
   // [n_tiles], by tile: which of its sequence it is, the sequence's first row and first entry in
   // the block tables, its rows, its keys, its number
   const int32_t *tiles, *first_rows, *first_entries, *n_rows, *n_keys, *seqs;

@@ -1,0 +1,126 @@
+#!/usr/bin/env python3
+"""Writes a checkpoint of a large shape with random weights, in shards: to measure loading and what a shape needs.
+
+usage: random_checkpoint.py LIKE OUT [--shape NAME] [--set KEY=VALUE]... [--shards 12] [--jobs 8]
+LIKE is a small model of the same architecture in safetensors: its tokenizer and the names of its tensors are kept, its
+config with what --set changes gives the shapes. --shape names a list of such changes.
+"""
+import argparse
+import json
+import multiprocessing
+import pathlib
+import shutil
+import struct
+import zlib
+
+import numpy
+
+SHAPES = {
+    "gemma2-27b": dict(hidden_size=4608, num_hidden_layers=46, num_attention_heads=32, num_key_value_heads=16, head_dim=128,
+                       intermediate_size=36864, vocab_size=256000, query_pre_attn_scalar=144, sliding_window=4096,
+                       attn_logit_softcapping=50.0, final_logit_softcapping=30.0, max_position_embeddings=8192),
+    "mistral-7b": dict(hidden_size=4096, num_hidden_layers=32, num_attention_heads=32, num_key_value_heads=8, head_dim=128,
+                       intermediate_size=14336, vocab_size=32768, sliding_window=None, max_position_embeddings=32768,
+                       rope_theta=1000000.0),
+}
+
+
+def shape_of(name, config):
+    """The shape of a tensor by the end of its name, rows first."""
+    hidden, inner = config["hidden_size"], config["intermediate_size"]
+    heads, kv_heads = config["num_attention_heads"], config["num_key_value_heads"]
+    head = config.get("head_dim") or hidden // heads
+    kind = name.rsplit(".", 2)[-2]
+    matrices = dict(embed_tokens=(config["vocab_size"], hidden), lm_head=(config["vocab_size"], hidden),
+                    q_proj=(heads * head, hidden), k_proj=(kv_heads * head, hidden), v_proj=(kv_heads * head, hidden),
+                    o_proj=(hidden, heads * head), gate_proj=(inner, hidden), up_proj=(inner, hidden), down_proj=(hidden, inner),
+                    q_norm=(head,), k_norm=(head,))
+    if kind in matrices:
+        return matrices[kind]
+    if kind.endswith("norm"):
+        return (hidden,)
+    raise SystemExit(f"{name}: no shape is known for it")
+
+
+def tensor_names(folder, config):
+    """Names of all tensors of as many layers as config has, in the order of the layers."""
+    names = set()
+    for path in folder.glob("*.safetensors"):
+        with open(path, "rb") as file:
+            (size,) = struct.unpack("<Q", file.read(8))
+            names |= set(json.loads(file.read(size)))
+    names.discard("__metadata__")
+    prefix = "model.layers.0."
+    of_layer = sorted(name.removeprefix(prefix) for name in names if name.startswith(prefix))
+    layers = [f"model.layers.{i}.{name}" for i in range(config["num_hidden_layers"]) for name in of_layer]
+    return ["model.embed_tokens.weight", *layers, *sorted(n for n in names if ".layers." not in n and "embed_tokens" not in n)]
+
+
+def noise():
+    """64 MiB of bfloat16 with a standard deviation of 0.02; tensors begin at different places of it."""
+    values = numpy.random.default_rng(1).standard_normal(32 << 20, dtype=numpy.float32) * numpy.float32(0.02)
+    return (values.view(numpy.uint32) >> 16).astype(numpy.uint16).tobytes()
+
+
+def write_shard(work):
+    path, tensors, is_gemma = work
+    block, header, at = noise(), {}, 0
+    for name, shape in tensors:
+        size = 2 * int(numpy.prod(shape))
+        header[name] = dict(dtype="BF16", shape=shape, data_offsets=[at, at + size])
+        at += size
+    text = json.dumps(header).encode()
+    text += b" " * (-len(text) % 8)
+    with open(path, "wb") as file:
+        file.write(struct.pack("<Q", len(text)) + text)
+        for name, shape in tensors:
+            size = 2 * int(numpy.prod(shape))
+            if len(shape) == 1:  # a norm does nothing
+                file.write((b"\0\0" if is_gemma else b"\x80\x3f") * shape[0])
+                continue
+            start = zlib.crc32(name.encode()) % (len(block) // 2) * 2
+            while size > 0:
+                piece = block[start : start + size]
+                file.write(piece)
+                size -= len(piece)
+                start = 0
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("like", type=pathlib.Path)
+    parser.add_argument("out", type=pathlib.Path)
+    parser.add_argument("--shape", choices=SHAPES)
+    parser.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", help="VALUE is JSON")
+    parser.add_argument("--shards", type=int, default=12)
+    parser.add_argument("--jobs", type=int, default=8)
+    args = parser.parse_args()
+
+    config = json.loads((args.like / "config.json").read_text()) | SHAPES.get(args.shape, {})
+    config |= {key: json.loads(value) for key, value in (item.split("=", 1) for item in args.set)}
+    config["torch_dtype"] = "bfloat16"
+    args.out.mkdir(parents=True, exist_ok=True)
+    for path in args.like.iterdir():
+        if path.suffix != ".safetensors" and path.name not in ("config.json", "golden.json", "model.safetensors.index.json"):
+            shutil.copy(path, args.out)
+    (args.out / "config.json").write_text(json.dumps(config, indent=1))
+
+    tensors = [(name, shape_of(name, config)) for name in tensor_names(args.like, config)]
+    if config.get("tie_word_embeddings"):
+        tensors = [tensor for tensor in tensors if tensor[0] != "lm_head.weight"]
+    total = sum(2 * int(numpy.prod(shape)) for _, shape in tensors)
+    shards, filled = [[] for _ in range(args.shards)], 0
+    for tensor in tensors:
+        shards[min(filled * args.shards // total, args.shards - 1)].append(tensor)
+        filled += 2 * int(numpy.prod(tensor[1]))
+    names = [f"model-{i + 1:05}-of-{args.shards:05}.safetensors" for i in range(args.shards)]
+    is_gemma = config["model_type"].startswith("gemma")
+    with multiprocessing.Pool(min(args.jobs, args.shards)) as pool:
+        pool.map(write_shard, [(args.out / name, shard, is_gemma) for name, shard in zip(names, shards)], chunksize=1)
+    index = {name: file for file, shard in zip(names, shards) for name, _ in shard}
+    (args.out / "model.safetensors.index.json").write_text(json.dumps(dict(metadata=dict(total_size=total), weight_map=index)))
+    print(f"{args.out}: {len(tensors)} tensors, {total / 1e9:.1f} GB in {args.shards} files")
+
+
+if __name__ == "__main__":
+    main()
