@@ -1,8 +1,11 @@
 #include "common/log.h"
 
 #include <spdlog/spdlog.h>
+#include <unistd.h>
 
 #include <catch2/catch_test_macros.hpp>
+#include <cstdio>
+#include <string>
 
 namespace stagecoach {
 namespace {
@@ -16,6 +19,47 @@ TEST_CASE("a wrong log level is named with the right ones") {
 TEST_CASE("the level is set on the default logger") {
   REQUIRE(InitLog("test_level", "warning").ok());
   CHECK(spdlog::default_logger()->level() == spdlog::level::warn);
+}
+
+// What `log` writes to standard error.
+template <typename Log>
+std::string Written(const Log& log) {
+  std::FILE* const file = std::tmpfile();
+  REQUIRE(file != nullptr);
+  const int saved = dup(STDERR_FILENO);
+  dup2(fileno(file), STDERR_FILENO);
+  log();
+  dup2(saved, STDERR_FILENO);
+  close(saved);
+  std::rewind(file);
+  std::string text(4096, '\0');
+  text.resize(std::fread(text.data(), 1, text.size(), file));
+  std::fclose(file);
+  return text;
+}
+
+TEST_CASE("a JSON line is whole whatever the message holds, and has the request's id") {
+  REQUIRE(InitLog("test_json", "info", "json").ok());
+  const std::string line = Written([] {
+    const std::string id = "a\"b";
+    const LogRequest about(id);
+    spdlog::info("two\nlines, a \"quote\", a \\ and a \x01");
+  });
+  CHECK(line.find(
+            "\"level\":\"info\",\"program\":\"test_json\",\"request_id\":\"a\\\"b\",\"message\":"
+            "\"two\\nlines, a \\\"quote\\\", a \\\\ and a \\u0001\"}\n") != std::string::npos);
+  CHECK(line.starts_with("{\"time\":\"20"));
+  CHECK(Written([] { spdlog::info("later"); }).find("request_id") == std::string::npos);
+}
+
+TEST_CASE("a text line begins with the request's id") {
+  REQUIRE(InitLog("test_text", "info").ok());
+  const std::string line = Written([] {
+    const std::string id = "req-1";
+    const LogRequest about(id);
+    spdlog::info("hello");
+  });
+  CHECK(line.ends_with(" test_text: req-1: hello\n"));
 }
 
 }  // namespace

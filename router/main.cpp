@@ -16,18 +16,21 @@
 #include <optional>
 #include <string>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "common/flags/serve_flags.h"
 #include "common/flight/flight_recorder.h"
 #include "common/log.h"
 #include "common/metrics/metrics_server.h"
+#include "common/metrics/stage_collector.h"
 #include "common/process.h"
 #include "common/status.h"
+#include "common/trace/otlp_exporter.h"
 #include "router/dispatch/grammar_client.h"
 #include "router/dispatch/pipeline_client.h"
 #include "router/dispatch/pipeline_setup.h"
-#include "router/dispatch/stage_loads.h"
+#include "router/dispatch/stage_stats.h"
 #include "router/frontend/frontend.h"
 #include "router/frontend/grpc_server.h"
 #include "router/frontend/http/http_server.h"
@@ -63,7 +66,7 @@ class StopRequest {
 
   void ServingBegins() { serving_ = true; }
 
-  // The pipeline is lost. Later calls change nothing.
+  // The pipeline is lost, or for OK, is to end. Later calls change nothing.
   void Lost(const absl::Status& status) {
     {
       std::lock_guard lock(mutex_);
@@ -72,6 +75,12 @@ class StopRequest {
       cause_ = status;
     }
     changed_.notify_one();
+  }
+
+  // A stage is to end: as a signal to this process.
+  void StageDrains(const std::string& stage) {
+    spdlog::info("{} is to end, so this pipeline does", stage);
+    Lost(absl::OkStatus());
   }
 
   // Blocks until there is a reason to stop: OK for a signal, else the loss.
@@ -90,7 +99,7 @@ class StopRequest {
       if (!serving_) std::_Exit(0);
       {
         std::lock_guard lock(mutex_);
-        if (stopped_) std::_Exit(1);
+        if (std::exchange(signalled_, true)) std::_Exit(1);
         stopped_ = true;
       }
       changed_.notify_one();
@@ -102,9 +111,10 @@ class StopRequest {
   std::atomic<bool> finished_{false};
   std::mutex mutex_;
   std::condition_variable changed_;
-  bool stopped_ = false;  // guarded by mutex_
-  absl::Status cause_;    // guarded by mutex_
-  std::thread watcher_;   // last: uses all above
+  bool stopped_ = false;    // guarded by mutex_
+  bool signalled_ = false;  // guarded by mutex_
+  absl::Status cause_;      // guarded by mutex_
+  std::thread watcher_;     // last: uses all above
 };
 
 std::string ServedName(const Flags& flags) {
@@ -182,12 +192,13 @@ std::chrono::milliseconds Milliseconds(double seconds) {
   return std::chrono::milliseconds(std::llround(seconds * 1000));
 }
 
-FrontendOptions MakeFrontendOptions(const ServeFlags& serve) {
+FrontendOptions MakeFrontendOptions(const ServeFlags& serve, SpanSink* spans) {
   FrontendOptions options;
   options.max_prompts = serve.max_waiting;
   options.streams = {.keep = Milliseconds(serve.resume_time_s),
                      .max_streams = serve.resume_streams,
                      .max_bytes = serve.resume_memory_bytes};
+  options.traces = {.spans = spans, .sample_ratio = serve.trace_sample_ratio};
   return options;
 }
 
@@ -249,30 +260,42 @@ absl::Status Serve(const Flags& flags, StopRequest& stop) {
   model.max_logprobs = static_cast<int32_t>(flags.serve.max_logprobs);
   model.dtype = DTypeName(ParseDType(flags.serve.dtype).value_or(model.spec.stored_dtype));
 
+  // Before what ends streams, whose spans it takes.
+  std::shared_ptr<OtlpExporter> spans;
+  if (!flags.serve.otlp_endpoint.empty()) {
+    spans = std::make_shared<OtlpExporter>(
+        OtlpOptions{.endpoint = flags.serve.otlp_endpoint, .service = "stagecoach-router"});
+  }
   const auto client = MakePipelineClient(
-      flags.stages, epoch, [&stop](const absl::Status& status) { stop.Lost(status); }, flight);
+      flags.stages, epoch,
+      {.on_lost = [&stop](const absl::Status& status) { stop.Lost(status); },
+       .on_draining = [&stop](const std::string& stage) { stop.StageDrains(stage); },
+       .flight = flight});
   SC_ASSIGN_OR_RETURN(
       std::unique_ptr<Scheduler> scheduler,
       Scheduler::Start(MakeSchedulerConfig(flags.serve, model.spec, pipeline, epoch),
                        client.get()));
   const std::string name = model.name;
-  Frontend frontend(MakeFrontendOptions(flags.serve), std::move(model), StageStatuses(pipeline),
-                    scheduler.get());
+  Frontend frontend(MakeFrontendOptions(flags.serve, spans.get()), std::move(model),
+                    StageStatuses(pipeline), scheduler.get());
   const auto scheduler_metrics = std::make_shared<SchedulerCollector>(scheduler.get(), name);
+  const StageStats stage_stats = MakeStageStats(flags.stages);
+  const auto stage_metrics = std::make_shared<StageCollector>(
+      stage_stats, StageCollector::Labels{{"model_name", name}, {"engine", kEngine}});
+  std::vector<std::shared_ptr<prometheus::Collectable>> sources = {
+      scheduler_metrics, frontend.metrics().collectable(), stage_metrics};
+  if (spans != nullptr) sources.push_back(MakeTraceMetrics(spans));
   absl::Status reason;
   {
     SC_ASSIGN_OR_RETURN(const std::unique_ptr<GrpcServer> server,
                         GrpcServer::Start(flags.serve.grpc, &frontend));
     std::unique_ptr<http::HttpServer> http;
     if (flags.serve.http != "off") {
-      SC_ASSIGN_OR_RETURN(
-          http, http::HttpServer::Start(MakeHttpOptions(flags.serve), &frontend,
-                                        {scheduler_metrics, frontend.metrics().collectable()},
-                                        MakeStageLoads(flags.stages)));
+      SC_ASSIGN_OR_RETURN(http, http::HttpServer::Start(MakeHttpOptions(flags.serve), &frontend,
+                                                        sources, MakeStageLoads(stage_stats)));
     }
-    SC_ASSIGN_OR_RETURN(
-        const std::string metrics_address,
-        ServeMetrics(flags.serve.metrics, {scheduler_metrics, frontend.metrics().collectable()}));
+    SC_ASSIGN_OR_RETURN(const std::string metrics_address,
+                        ServeMetrics(flags.serve.metrics, sources));
     stop.ServingBegins();
     spdlog::info("serving {} on {}, max_model_len {}, {} stages", name, server->address(),
                  pipeline.kv.max_model_len, pipeline.stages.size());
@@ -293,9 +316,11 @@ absl::Status Serve(const Flags& flags, StopRequest& stop) {
     server->Shutdown(kWriteGrace);
   }
   scheduler_metrics->Detach();
+  stage_metrics->Detach();
   // Its sinks post to the frontend's threads, which call it in turn: it stops before they end, and
   // is destroyed after.
   scheduler->Stop();
+  if (spans != nullptr) spans->Stop();  // the metrics' server keeps it alive
   return reason;
 }
 
@@ -335,7 +360,7 @@ int main(int argc, char** argv) {
   CLI11_PARSE(app, argc, argv);
 
   if (flags.exit_with_parent) ExitWithParent();
-  absl::Status status = InitLog("router", flags.log_level);
+  absl::Status status = InitLog("router", flags.log_level, flags.serve.log_format);
   if (status.ok()) {
     router::StopRequest stop(&signals);
     status = router::Serve(flags, stop);

@@ -177,15 +177,16 @@ stage_quickstart() {
 # That the GPU's kernels and the worker compile and link: for one GPU and one head size, which takes a few minutes.
 stage_cuda() {
   check "cuda toolkit" deploy/cuda-toolkit.sh || return 0
-  build cuda-ci kernels_cuda_test kernels_cuda_bench stagecoach-worker || return 0
+  build cuda-ci kernels_cuda_test kernels_cuda_bench transport_nccl_gpu_test transport_nccl_bench stagecoach-worker || return 0
   passed=$((passed + 1))
 }
 
 stage_gpu() {
   command -v nvcc >/dev/null || deploy/cuda-toolkit.sh
-  build cuda kernels_cuda_test kernels_cuda_bench golden_cuda_test || return 0
+  build cuda kernels_cuda_test kernels_cuda_bench golden_cuda_test transport_nccl_gpu_test || return 0
   check "gpu kernels" build/cuda/bin/kernels_cuda_test || true
   check "gpu golden" build/cuda/bin/golden_cuda_test || true
+  check "gpu links" build/cuda/bin/transport_nccl_gpu_test || true
   if command -v compute-sanitizer >/dev/null; then
     check "gpu memcheck" compute-sanitizer --tool memcheck --error-exitcode 9 build/cuda/bin/kernels_cuda_test || true
   fi

@@ -6,16 +6,23 @@
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <cstdio>
+#include <memory>
+#include <optional>
 #include <string>
+#include <vector>
 
 #include "common/flight/flight_recorder.h"
 #include "common/log.h"
+#include "common/metrics/metrics_server.h"
+#include "common/metrics/stage_collector.h"
 #include "common/numa.h"
 #include "common/process.h"
 #include "common/rpc/health.h"
 #include "common/rpc/server.h"
+#include "common/trace/otlp_exporter.h"
 #include "common/version.h"
 #include "worker/make_ops.h"
+#include "worker/make_transport.h"
 #include "worker/service/stage_service.h"
 #include "worker/transport/grpc_transport.h"
 
@@ -26,11 +33,15 @@ struct Flags {
   std::string listen = "127.0.0.1:0";
   std::string device = "cpu";
   std::string log_level = "info";
+  std::string log_format = "text";
   std::string flight_recorder = "/tmp";
+  std::string metrics = "off";
+  std::string otlp_endpoint;
   int32_t n_threads = 0;
   int32_t numa_node = -1;
   bool batch_invariant = false;
   bool exit_with_parent = false;
+  TransportFlags transport;
 };
 
 int32_t NCores() {
@@ -66,6 +77,10 @@ int Serve(const Flags& flags, ShutdownSignals& signals) {
     spdlog::warn("{}; weights may be read from another socket's memory",
                  std::string(status.message()));
   }
+  if (const absl::Status status = ApplyTransportFlags(flags.transport); !status.ok()) {
+    fmt::print(stderr, "error: {}\n", std::string(status.message()));
+    return 2;
+  }
   const int32_t n_threads = flags.n_threads > 0 ? flags.n_threads : NCores();
   const absl::StatusOr<std::unique_ptr<kernels::Ops>> ops = MakeOps(
       {.device = flags.device, .n_threads = n_threads, .batch_invariant = flags.batch_invariant});
@@ -73,7 +88,15 @@ int Serve(const Flags& flags, ShutdownSignals& signals) {
     fmt::print(stderr, "error: {}\n", std::string(ops.status().message()));
     return 1;
   }
-  GrpcTransport transport;
+  GrpcTransport host_transport;
+  const std::unique_ptr<Transport> device_transport =
+      MakeDeviceTransport(flags.transport, **ops, &host_transport);
+  Transport* const transport = device_transport ? device_transport.get() : &host_transport;
+  std::unique_ptr<OtlpExporter> spans;
+  if (!flags.otlp_endpoint.empty()) {
+    spans = std::make_unique<OtlpExporter>(
+        OtlpOptions{.endpoint = flags.otlp_endpoint, .service = "stagecoach-worker"});
+  }
   // To the process's end: a handler may come as late.
   static FlightRecorder* const flight = new FlightRecorder(FlightRole::kStage);
   if (const absl::Status status =
@@ -82,15 +105,19 @@ int Serve(const Flags& flags, ShutdownSignals& signals) {
     fmt::print(stderr, "error: {}\n", std::string(status.message()));
     return 2;
   }
-  StageService service(ops->get(), n_threads, &transport, StageModel::Load, flight);
+  StageService service(ops->get(), n_threads, transport, StageModel::Load,
+                       {.flight = flight, .spans = spans.get()});
   HealthService health;
+  const auto stage_metrics = std::make_shared<StageCollector>(
+      [&service] { return std::vector{std::optional(service.ReadStats())}; },
+      StageCollector::Labels{});
 
   grpc::ServerBuilder builder;
   int port = 0;
   builder.AddListeningPort(flags.listen, grpc::InsecureServerCredentials(), &port);
   ApplyServerDefaults(builder, kMaxInternalMessageBytes);
   builder.RegisterService(&service);
-  builder.RegisterService(transport.service());
+  builder.RegisterService(host_transport.service());
   builder.RegisterService(&health);
   const std::unique_ptr<grpc::Server> server = builder.BuildAndStart();
   if (server == nullptr || port == 0) {
@@ -101,17 +128,31 @@ int Serve(const Flags& flags, ShutdownSignals& signals) {
   }
   health.SetServing("", true);
   health.SetServing(v1::Stage::service_full_name(), true);
-  fmt::print("listening grpc={}\n", WithPort(flags.listen, port));
+  std::string metrics_field;
+  if (flags.metrics != "off") {
+    const absl::StatusOr<std::string> address = ServeMetrics(flags.metrics, {stage_metrics});
+    if (!address.ok()) {
+      fmt::print(stderr, "error: {}\n", std::string(address.status().message()));
+      return 1;
+    }
+    metrics_field = fmt::format(" metrics={}", *address);
+  }
+  fmt::print("listening grpc={}{}\n", WithPort(flags.listen, port), metrics_field);
   std::fflush(stdout);
   spdlog::info("{} ({}), listening on {}", kVersion, (*ops)->Describe(),
                WithPort(flags.listen, port));
 
   const int signal = signals.Wait();
+  if (service.BeginDrain([&signals] { signals.Interrupt(); })) {
+    spdlog::info("signal {}: the router finishes what runs; a second signal stops at once", signal);
+    signals.Wait();
+  }
   spdlog::info("signal {}: stopping", signal);
   health.Shutdown();
   service.Shutdown();
-  transport.Shutdown();
+  host_transport.Shutdown();
   server->Shutdown();
+  stage_metrics->Detach();
   return 0;
 }
 
@@ -138,8 +179,35 @@ int Main(int argc, char** argv) {
          "Node whose cores and memory are used; -1: all cores, and memory of all nodes in turn")
       ->check(CLI::Range(-1, 1023))
       ->capture_default_str();
+  app.add_option(
+         "--transport", flags.transport.transport,
+         "How messages pass between stages on GPUs: auto (NCCL where all stages have it) or "
+         "host")
+      ->check(CLI::IsMember({"auto", "host"}))
+      ->capture_default_str();
+  app.add_option("--nccl-library", flags.transport.nccl_library,
+                 "NCCL's library (default: libnccl.so.2 where the system finds it)");
+  app.add_option("--nccl-interface", flags.transport.nccl_interface,
+                 "Network interface that NCCL uses between machines, such as eth0");
+  app.add_option("--nccl-setting", flags.transport.nccl_settings,
+                 "A setting of NCCL, NCCL_NAME=VALUE; can be given again");
+  app.add_option("--link-timeout", flags.transport.link_timeout_s,
+                 "Seconds without progress on a link with something under way, after which the "
+                 "pipeline ends; longer than any step")
+      ->check(CLI::Range(1, 3600))
+      ->capture_default_str();
   app.add_option("--log-level", flags.log_level, "trace, debug, info, warning or error")
       ->capture_default_str();
+  app.add_option("--log-format", flags.log_format, "text: lines for people; json: an object a line")
+      ->check(CLI::IsMember({"text", "json"}))
+      ->capture_default_str();
+  app.add_option("--metrics", flags.metrics,
+                 "HOST:PORT of a Prometheus page /metrics of this stage alone, beside the router's "
+                 "of all stages; port 0 takes any free one; \"off\": none")
+      ->capture_default_str();
+  app.add_option("--otlp-endpoint", flags.otlp_endpoint,
+                 "HOST:PORT of an OpenTelemetry receiver (OTLP over gRPC) for the spans of traced "
+                 "requests' steps (default: none)");
   app.add_option("--flight-recorder", flags.flight_recorder,
                  "Folder that the last steps are written to on SIGUSR1, and when the program "
                  "crashes; \"off\": nowhere")
@@ -147,7 +215,7 @@ int Main(int argc, char** argv) {
   app.add_flag("--exit-with-parent", flags.exit_with_parent, "End when the parent process ends");
   CLI11_PARSE(app, argc, argv);
   if (flags.exit_with_parent) ExitWithParent();
-  if (absl::Status status = InitLog("worker", flags.log_level); !status.ok()) {
+  if (absl::Status status = InitLog("worker", flags.log_level, flags.log_format); !status.ok()) {
     fmt::print(stderr, "error: {}\n", std::string(status.message()));
     return 2;
   }

@@ -206,6 +206,21 @@ void AddObservationFlags(CLI::App& app, ServeFlags& flags) {
                  "they crash, for \"stagecoach timeline\"; \"off\": nowhere")
       ->type_name("DIR")
       ->capture_default_str();
+  app.add_option(
+         "--otlp-endpoint", flags.otlp_endpoint,
+         "OpenTelemetry receiver (OTLP over gRPC) that router and workers send the spans of "
+         "traced requests to (default: no traces)")
+      ->type_name("HOST:PORT")
+      ->check(CLI::Validator(CheckAddress, ""));
+  app.add_option("--trace-sample-ratio", flags.trace_sample_ratio,
+                 "Share of the requests that are traced, of those that come without a traceparent")
+      ->type_name("F")
+      ->check(CLI::Range(0.0, 1.0))
+      ->capture_default_str();
+  app.add_option("--log-format", flags.log_format, "text: lines for people; json: an object a line")
+      ->type_name("FORMAT")
+      ->check(CLI::IsMember({"text", "json"}))
+      ->capture_default_str();
 }
 
 }  // namespace
@@ -260,6 +275,9 @@ std::vector<std::string> ToArgs(const ServeFlags& flags) {
   add("--chat-template", flags.chat_template, defaults.chat_template);
   add("--layer-split", fmt::format("{}", fmt::join(flags.layer_split, ",")), std::string());
   add("--flight-recorder", flags.flight_recorder, defaults.flight_recorder);
+  add("--otlp-endpoint", flags.otlp_endpoint, defaults.otlp_endpoint);
+  add("--trace-sample-ratio", flags.trace_sample_ratio, defaults.trace_sample_ratio);
+  add("--log-format", flags.log_format, defaults.log_format);
   add("--preempt-every", flags.preempt_every, defaults.preempt_every);
   return args;
 }

@@ -45,6 +45,9 @@ struct ServeFlags {
   std::string chat_template;             // a Jinja file; empty: the checkpoint's own
   std::vector<uint32_t> layer_split;     // layers by stage; empty: balanced by the router
   std::string flight_recorder = "/tmp";  // a folder; "off"
+  std::string otlp_endpoint;             // HOST:PORT; empty: no traces
+  double trace_sample_ratio = 1;         // of requests whose client does not say
+  std::string log_format = "text";       // text | json
   uint32_t preempt_every = 0;            // steps; 0: never. Tests force preemptions with it.
 
   bool operator==(const ServeFlags&) const = default;

@@ -53,6 +53,9 @@ TEST_CASE("Every flag survives the way from the launcher to the router") {
   flags.chat_template = "/proc/self/exe";  // a file that exists
   flags.layer_split = {3, 5};
   flags.flight_recorder = "off";
+  flags.otlp_endpoint = "collector:4317";
+  flags.trace_sample_ratio = 0.25;
+  flags.log_format = "json";
   flags.preempt_every = 9;
   CHECK(Parse(ToArgs(flags)) == flags);
 }

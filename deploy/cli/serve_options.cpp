@@ -29,6 +29,27 @@ void AddStageFlags(CLI::App& app, launch::ClusterOptions& options) {
       "--batch-invariant", options.batch_invariant,
       "On GPUs: a request's tokens do not depend on what runs beside it, on prefill chunks or "
       "on the number of stages, as on CPUs; slower");
+  app.add_option("--transport", options.transport,
+                 "Between stages on GPUs: auto (NCCL where all stages have it), or host, which is "
+                 "slower")
+      ->check(CLI::IsMember({"auto", "host"}))
+      ->capture_default_str();
+  app.add_option("--nccl-library", options.nccl_library,
+                 "NCCL's library (default: libnccl.so.2 where the system finds it)")
+      ->type_name("FILE");
+  app.add_option("--nccl-interface", options.nccl_interface,
+                 "Network interface that NCCL uses, such as eth0 (default: its own choice)")
+      ->type_name("NAME");
+  app.add_option("--nccl-setting", options.nccl_settings,
+                 "A setting of NCCL, NCCL_NAME=VALUE; can be given again")
+      ->type_name("SETTING")
+      ->allow_extra_args(false);
+  app.add_option("--link-timeout", options.link_timeout_s,
+                 "Seconds without progress between stages on GPUs, with something under way, "
+                 "after which the pipeline ends; longer than any step")
+      ->type_name("N")
+      ->check(CLI::Range(1, 3600))
+      ->capture_default_str();
   app.add_option("--threads-per-worker", options.threads_per_worker,
                  "Compute threads of each worker (default: the cores shared out; all of them where "
                  "there are "

@@ -6,9 +6,11 @@ and nothing else; no shell, no package manager.
   rootfs.py --bin DIR --update-lock PROGRAM...
 
 Libraries come as packages of the distribution that the programs were linked on, in the versions and with the checksums of
-DISTRIBUTION.lock beside this file. The same programs and lock give the same bytes.
+DISTRIBUTION.lock beside this file; CUDA's come from the wheels that deploy/cuda-wheels.txt pins, where deploy/cuda-toolkit.sh
+unpacked them. The same programs and lock give the same bytes.
 """
 import argparse
+import base64
 import collections
 import hashlib
 import json
@@ -24,6 +26,7 @@ import tempfile
 
 HERE = pathlib.Path(__file__).resolve().parent
 ROOT = HERE.parents[1]
+WHEELS = ROOT / "deploy" / "cuda-wheels.txt"
 RUST_LOCK = ROOT / "common" / "text" / "rust" / "Cargo.lock"
 USER = 65532
 Package = collections.namedtuple("Package", "name version sha256")
@@ -74,6 +77,30 @@ def owners(loaded):
 def lock_path():
     release = platform.freedesktop_os_release()
     return HERE / f"{release['ID']}-{release['VERSION_ID']}.lock"
+
+
+class Wheel:
+    """The Python wheel that an unpacked library came in, pinned by deploy/cuda-wheels.txt."""
+
+    def __init__(self, name, version, licenses):
+        self.name, self.version, self.licenses = name, version, licenses
+
+    @classmethod
+    def of(cls, library):
+        """None: it came some other way."""
+        library = library.resolve()
+        for record in (r for parent in library.parents for r in parent.glob("*.dist-info/RECORD")):
+            digest = re.search(rf"^{re.escape(str(library.relative_to(record.parents[1])))},sha256=([^,]+),", record.read_text(), re.M)
+            if not digest:
+                continue
+            name, version = record.parent.name.removesuffix(".dist-info").rsplit("-", 1)
+            name = name.replace("_", "-")
+            if f"{name}=={version}" not in WHEELS.read_text().split():
+                die(f"{library} is of {name} {version}, which {WHEELS.name} does not name: lay the toolkit out anew")
+            if digest[1] != base64.urlsafe_b64encode(bytes.fromhex(sha256(library))).decode().rstrip("="):
+                die(f"{library} is not the file of the wheel {name} {version}: lay the toolkit out anew")
+            return cls(name, version, sorted(path for path in (record.parent / "licenses").rglob("*") if path.is_file()))
+        return None
 
 
 def read_lock():
@@ -147,6 +174,10 @@ def lay_out(root, programs, packages, others, cache):
         unpack(fetch(package, cache), package, root)
     for name, library in others.items():
         shutil.copyfile(library, root / "usr/lib/x86_64-linux-gnu" / name)
+        if wheel := Wheel.of(library):
+            folder = root / "usr/share/doc" / wheel.name
+            folder.mkdir(parents=True, exist_ok=True)
+            (folder / "copyright").write_text("\n".join(path.read_text() for path in wheel.licenses))
     for program in programs:
         shutil.copyfile(program, root / "usr/bin" / program.name)
         (root / "usr/bin" / program.name).chmod(0o755)
@@ -210,7 +241,10 @@ def write_sbom(path, name, version, programs, packages, others, epoch):
     parts = [entry("program", program.name, version, checksum=sha256(program)) for program in programs]
     parts += [entry("deb", p.name, p.version, f"pkg:deb/{release['ID']}/{p.name}@{p.version.replace('+', '%2B').replace(':', '%3A')}"
                     f"?arch=amd64&distro={release['ID']}-{release['VERSION_ID']}", p.sha256) for p in packages]
-    parts += [entry("library", name, "NOASSERTION", checksum=sha256(library)) for name, library in others.items()]
+    for library_name, library in others.items():
+        wheel = Wheel.of(library)
+        parts.append(entry("library", library_name, wheel.version if wheel else "NOASSERTION",
+                           f"pkg:pypi/{wheel.name}@{wheel.version}" if wheel else None, sha256(library)))
     parts += [entry("crate", crate, crate_version, f"pkg:cargo/{crate}@{crate_version}") for crate, crate_version in crates()]
     created = output("date", "-u", "-d", f"@{epoch}", "+%Y-%m-%dT%H:%M:%SZ").strip()
     digest = hashlib.sha256("".join(p["SPDXID"] + str(p.get("checksums")) for p in parts).encode()).hexdigest()

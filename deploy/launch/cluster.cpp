@@ -54,6 +54,21 @@ std::string DeviceOf(const ClusterOptions& options, uint32_t stage) {
   return fmt::format("cuda:{}", options.devices.empty() ? stage : options.devices[stage]);
 }
 
+void AddLinkArgs(const ClusterOptions& options, std::vector<std::string>* args) {
+  if (options.device != "cuda" || options.n_stages < 2) return;
+  args->insert(args->end(), {"--transport", options.transport, "--link-timeout",
+                             fmt::format("{}", options.link_timeout_s)});
+  if (!options.nccl_library.empty()) {
+    args->insert(args->end(), {"--nccl-library", options.nccl_library});
+  }
+  if (!options.nccl_interface.empty()) {
+    args->insert(args->end(), {"--nccl-interface", options.nccl_interface});
+  }
+  for (const std::string& setting : options.nccl_settings) {
+    args->insert(args->end(), {"--nccl-setting", setting});
+  }
+}
+
 }  // namespace
 
 Cluster::Cluster(ClusterOptions options) : options_(std::move(options)) {
@@ -91,7 +106,14 @@ absl::Status Cluster::SpawnWorkers() {
     if (options_.serve.flight_recorder != ServeFlags().flight_recorder) {
       args.insert(args.end(), {"--flight-recorder", options_.serve.flight_recorder});
     }
+    if (options_.serve.log_format != ServeFlags().log_format) {
+      args.insert(args.end(), {"--log-format", options_.serve.log_format});
+    }
+    if (!options_.serve.otlp_endpoint.empty()) {
+      args.insert(args.end(), {"--otlp-endpoint", options_.serve.otlp_endpoint});
+    }
     if (options_.batch_invariant) args.push_back("--batch-invariant");
+    AddLinkArgs(options_, &args);
     if (const std::optional<int> node = NumaNodeOf(stage, options_)) {
       args.insert(args.end(), {"--numa-node", fmt::format("{}", *node)});
     }

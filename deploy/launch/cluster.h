@@ -24,8 +24,12 @@ struct ClusterOptions {
   std::string model;
   uint32_t n_stages = 1;
   std::string device = "cpu";
-  std::vector<uint32_t> devices;    // GPU of each stage; empty: stage i has GPU i
-  bool batch_invariant = false;     // on GPUs; CPUs always are
+  std::vector<uint32_t> devices;             // GPU of each stage; empty: stage i has GPU i
+  bool batch_invariant = false;              // on GPUs; CPUs always are
+  std::string transport = "auto";            // between stages on GPUs, as the next four
+  std::string nccl_library, nccl_interface;  // empty: the default
+  std::vector<std::string> nccl_settings;    // "NCCL_NAME=VALUE"
+  uint32_t link_timeout_s = 60;
   uint32_t threads_per_worker = 0;  // 0: all cores where they are few, else a share
   std::vector<int> numa_nodes;  // ids of this machine's; each stage gets one if that comes out even
   std::string log_level = "info";

@@ -36,9 +36,8 @@ struct StageLink {
 
 class PipelineClient final : public StageClient {
  public:
-  PipelineClient(std::vector<std::string> addresses, uint64_t epoch,
-                 std::function<void(const absl::Status&)> on_lost, FlightRecorder* flight)
-      : epoch_(epoch), on_lost_(std::move(on_lost)), flight_(flight), links_(addresses.size()) {
+  PipelineClient(std::vector<std::string> addresses, uint64_t epoch, PipelineHooks hooks)
+      : epoch_(epoch), hooks_(std::move(hooks)), links_(addresses.size()) {
     SC_CHECK(!addresses.empty());
     for (size_t i = 0; i < links_.size(); ++i) {
       links_[i].name = fmt::format("stage {} ({})", i, addresses[i]);
@@ -65,8 +64,7 @@ class PipelineClient final : public StageClient {
   void CancelStreams();
 
   const uint64_t epoch_;
-  const std::function<void(const absl::Status&)> on_lost_;
-  FlightRecorder* const flight_;
+  const PipelineHooks hooks_;
   std::vector<StageLink> links_;
   StageClientEvents events_;
   std::thread writer_;
@@ -145,16 +143,16 @@ absl::Status PipelineClient::Greet(StageLink& link) {
 }
 
 void PipelineClient::Record(const v1::StepPlan& plan) {
-  if (flight_ == nullptr) return;
+  if (hooks_.flight == nullptr) return;
   uint32_t n_prefill = 0, n_decode = 0;
   for (const v1::SlotDelta& slot : plan.slots()) {
     (slot.n_tokens() == 1 ? n_decode : n_prefill) += slot.n_tokens();
   }
-  flight_->Begin(epoch_, plan.step(), n_prefill, n_decode, FlightRecorder::Clock::now());
+  hooks_.flight->Begin(epoch_, plan.step(), n_prefill, n_decode, FlightRecorder::Clock::now());
 }
 
 void PipelineClient::Record(uint64_t step, FlightTime what) {
-  if (flight_ != nullptr) flight_->Mark(step, what);
+  if (hooks_.flight != nullptr) hooks_.flight->Mark(step, what);
 }
 
 void PipelineClient::Send(std::unique_ptr<v1::StepPlan> plan) {
@@ -187,6 +185,10 @@ void PipelineClient::Read(size_t i) {
   StageLink& link = links_[i];
   v1::StepResponse response;
   while (link.stream->Read(&response)) {
+    if (response.has_draining()) {
+      if (hooks_.on_draining) hooks_.on_draining(link.name);
+      continue;
+    }
     if (i + 1 != links_.size() || !response.has_result()) {
       Down(link, absl::UnavailableError(link.name + " sent what only the last stage sends"));
       break;
@@ -224,7 +226,7 @@ void PipelineClient::Down(const StageLink& link, absl::Status status) {
   status = Blame(link, std::move(status));
   CancelStreams();
   events_.on_down(status);
-  if (on_lost_) on_lost_(status);
+  if (hooks_.on_lost) hooks_.on_lost(status);
 }
 
 void PipelineClient::CancelStreams() {
@@ -249,9 +251,8 @@ void PipelineClient::Stop() {
 }  // namespace
 
 std::unique_ptr<StageClient> MakePipelineClient(std::vector<std::string> addresses, uint64_t epoch,
-                                                std::function<void(const absl::Status&)> on_lost,
-                                                FlightRecorder* flight) {
-  return std::make_unique<PipelineClient>(std::move(addresses), epoch, std::move(on_lost), flight);
+                                                PipelineHooks hooks) {
+  return std::make_unique<PipelineClient>(std::move(addresses), epoch, std::move(hooks));
 }
 
 }  // namespace stagecoach::router

@@ -18,10 +18,16 @@ namespace stagecoach::router {
 // ends, whatever the reason, takes the pipeline down; the status is UNAVAILABLE and names stage,
 // address and cause. A host that vanishes without a word is noticed by keepalive.
 //
-// `on_lost`, when set, hears the same status right after the events' on_down. `flight`, when set,
-// gets every plan and outlives the client.
-std::unique_ptr<StageClient> MakePipelineClient(
-    std::vector<std::string> addresses, uint64_t epoch,
-    std::function<void(const absl::Status&)> on_lost = nullptr, FlightRecorder* flight = nullptr);
+struct PipelineHooks {
+  // Hears the same status right after the events' on_down.
+  std::function<void(const absl::Status&)> on_lost;
+  // A stage is to end: it asks for what runs to be finished and the streams to be stopped. Gets the
+  // stage's name; from the client's threads.
+  std::function<void(const std::string&)> on_draining;
+  FlightRecorder* flight = nullptr;  // gets every plan; outlives the client
+};
+
+std::unique_ptr<StageClient> MakePipelineClient(std::vector<std::string> addresses, uint64_t epoch,
+                                                PipelineHooks hooks = {});
 
 }  // namespace stagecoach::router

@@ -105,9 +105,11 @@ TEST_CASE("a stage that dies takes the pipeline down once, by name") {
     FakeStage stages[3];
     Events events;
     std::promise<std::string> lost;
-    const auto client = MakePipelineClient(
-        {stages[0].address(), stages[1].address(), stages[2].address()}, kEpoch,
-        [&](const absl::Status& status) { lost.set_value(std::string(status.message())); });
+    const auto client =
+        MakePipelineClient({stages[0].address(), stages[1].address(), stages[2].address()}, kEpoch,
+                           {.on_lost = [&](const absl::Status& status) {
+                             lost.set_value(std::string(status.message()));
+                           }});
     REQUIRE(client->Start(events.Callbacks()).ok());
     stages[victim].Die();
     const std::string message = events.WaitForDown();
@@ -121,6 +123,24 @@ TEST_CASE("a stage that dies takes the pipeline down once, by name") {
     for (FakeStage& stage : stages) stage.WaitForStreamEnd();
     CHECK(stages[0].steps().empty());
   }
+}
+
+TEST_CASE("a stage that is to end says so, and steps go on meanwhile") {
+  FakeStage first, last;
+  Events events;
+  std::promise<std::string> draining;
+  const auto client = MakePipelineClient(
+      {first.address(), last.address()}, kEpoch,
+      {.on_draining = [&](const std::string& stage) { draining.set_value(stage); }});
+  REQUIRE(client->Start(events.Callbacks()).ok());
+  v1::StepResponse response;
+  response.mutable_draining();
+  first.Send(response);
+  CHECK(draining.get_future().get() == "stage 0 (" + first.address() + ")");
+  client->Send(Plan(1));
+  last.SendResult(kEpoch, 1);
+  CHECK(events.WaitForSteps(1) == UpTo(1));
+  CHECK(events.n_downs() == 0);
 }
 
 TEST_CASE("a stage that ends its stream gives the reason") {

@@ -6,7 +6,9 @@
 
 #include <algorithm>
 #include <functional>
+#include <future>
 #include <mutex>
+#include <string_view>
 #include <thread>
 #include <utility>
 
@@ -22,6 +24,7 @@ namespace {
 
 // Workers may still be starting.
 constexpr auto kDescribeTimeout = std::chrono::seconds(60);
+constexpr auto kSilence = std::chrono::seconds(5);  // of a worker, before it is told
 constexpr auto kJoinTimeout = std::chrono::seconds(120);
 
 struct Worker {
@@ -31,6 +34,7 @@ struct Worker {
   std::unique_ptr<v1::Stage::Stub> stub;
   v1::DescribeResponse description;
   v1::MemoryReport memory;
+  v1::OfferLinksResponse links;
 };
 
 using WorkerCall = std::function<grpc::Status(Worker&, grpc::ClientContext&)>;
@@ -88,12 +92,28 @@ std::vector<Worker> Connect(const std::vector<std::string>& addresses) {
   return workers;
 }
 
+// Waits for a worker that is still starting, and says so.
+grpc::Status DescribeOne(Worker& worker, grpc::ClientContext& context) {
+  constexpr std::string_view kWhatToDo =
+      "does stagecoach-worker run there, with a --listen that is reached from here?";
+  std::promise<void> answered;
+  std::thread notice([&worker, kWhatToDo, end = answered.get_future()] {
+    if (end.wait_for(kSilence) == std::future_status::ready) return;
+    spdlog::warn("{} does not answer; the router waits {} s for it: {}", worker.name,
+                 kDescribeTimeout.count(), kWhatToDo);
+  });
+  context.set_wait_for_ready(true);
+  context.set_deadline(std::chrono::system_clock::now() + kDescribeTimeout);
+  grpc::Status status = worker.stub->Describe(&context, {}, &worker.description);
+  answered.set_value();
+  notice.join();
+  if (status.error_code() != grpc::StatusCode::DEADLINE_EXCEEDED) return status;
+  return {status.error_code(),
+          fmt::format("no answer within {} s; {}", kDescribeTimeout.count(), kWhatToDo)};
+}
+
 absl::Status Describe(std::vector<Worker>& workers) {
-  SC_RETURN_IF_ERROR(OnAll(workers, "cannot be reached", [](Worker& worker, auto& context) {
-    context.set_wait_for_ready(true);
-    context.set_deadline(std::chrono::system_clock::now() + kDescribeTimeout);
-    return worker.stub->Describe(&context, {}, &worker.description);
-  }));
+  SC_RETURN_IF_ERROR(OnAll(workers, "cannot be reached", DescribeOne));
   for (const Worker& worker : workers) {
     const auto& d = worker.description;
     spdlog::info("{}: {} ({}), {} threads, {} of memory available", worker.name, d.device(),
@@ -183,6 +203,24 @@ absl::StatusOr<KvPlan> Size(const ModelSpec& spec, const PipelineOptions& option
   return plan;
 }
 
+absl::Status OfferLinks(const PipelineOptions& options, std::vector<Worker>& workers) {
+  if (workers.size() < 2) return absl::OkStatus();
+  SC_RETURN_IF_ERROR(OnAll(workers, "offers no links", [&](Worker& worker, auto& context) {
+    v1::OfferLinksRequest request;
+    request.set_epoch(options.epoch);
+    request.set_stage(worker.stage);
+    request.set_n_stages(workers.size());
+    context.set_deadline(std::chrono::system_clock::now() + kJoinTimeout);
+    return worker.stub->OfferLinks(&context, request, &worker.links);
+  }));
+  const bool all_ready = std::all_of(workers.begin(), workers.end(),
+                                     [](const Worker& worker) { return worker.links.ready(); });
+  for (Worker& worker : workers) {
+    if (!all_ready) worker.links.Clear();
+  }
+  return absl::OkStatus();
+}
+
 absl::Status Join(const PipelineOptions& options, const KvPlan& kv, std::vector<Worker>& workers) {
   return OnAll(workers, "cannot join the pipeline", [&](Worker& worker, auto& context) {
     const bool is_last = worker.stage + 1 == static_cast<int32_t>(workers.size());
@@ -193,9 +231,16 @@ absl::Status Join(const PipelineOptions& options, const KvPlan& kv, std::vector<
     if (!is_last) request.set_next_address(workers[worker.stage + 1].address);
     if (is_last && workers.size() > 1) request.set_first_address(workers[0].address);
     for (const uint64_t n : kv.n_blocks) request.add_kv_blocks(n);
+    request.set_next_link(worker.links.next());
+    if (worker.stage > 0) request.set_previous_link(workers[worker.stage - 1].links.next());
+    if (worker.stage == 0 || is_last) request.set_tokens_link(workers[0].links.tokens());
     v1::JoinResponse response;
     context.set_deadline(std::chrono::system_clock::now() + kJoinTimeout);
-    return worker.stub->Join(&context, request, &response);
+    const grpc::Status status = worker.stub->Join(&context, request, &response);
+    if (status.ok() && workers.size() > 1) {
+      spdlog::info("{}: messages travel by {}", worker.name, response.transport());
+    }
+    return status;
   });
 }
 
@@ -222,6 +267,7 @@ absl::StatusOr<Pipeline> SetUpPipeline(const ModelSpec& spec, const PipelineOpti
   SC_RETURN_IF_ERROR(Describe(workers));
   SC_RETURN_IF_ERROR(Load(spec, options, layers, workers));
   SC_ASSIGN_OR_RETURN(KvPlan kv, Size(spec, options, workers));
+  SC_RETURN_IF_ERROR(OfferLinks(options, workers));
   SC_RETURN_IF_ERROR(Join(options, kv, workers));
 
   Pipeline pipeline{.kv = std::move(kv)};

@@ -69,6 +69,29 @@ TEST_CASE("every worker is told its layers, its neighbours and the pool") {
   }
 }
 
+TEST_CASE("what stages offer to meet by goes to those that the links connect") {
+  FakeStage first({.offers_links = true}), middle({.offers_links = true}),
+      last({.offers_links = true});
+  REQUIRE(SetUpPipeline(Spec(), Options({&first, &middle, &last})).ok());
+  CHECK(first.join_request()->next_link() == "next of 0");
+  CHECK(first.join_request()->previous_link().empty());
+  CHECK(first.join_request()->tokens_link() == "tokens");
+  CHECK(middle.join_request()->next_link() == "next of 1");
+  CHECK(middle.join_request()->previous_link() == "next of 0");
+  CHECK(middle.join_request()->tokens_link().empty());
+  CHECK(last.join_request()->next_link().empty());
+  CHECK(last.join_request()->previous_link() == "next of 1");
+  CHECK(last.join_request()->tokens_link() == "tokens");
+}
+
+TEST_CASE("one stage without links sends all messages through the host") {
+  FakeStage first({.offers_links = true}), last;
+  REQUIRE(SetUpPipeline(Spec(), Options({&first, &last})).ok());
+  CHECK(first.join_request()->next_link().empty());
+  CHECK(first.join_request()->tokens_link().empty());
+  CHECK(last.join_request()->previous_link().empty());
+}
+
 TEST_CASE("one stage has no neighbours") {
   FakeStage only;
   REQUIRE(SetUpPipeline(Spec(), Options({&only})).ok());

@@ -34,6 +34,7 @@ Frontend::Frontend(const FrontendOptions& options, ServedModel model,
     : model_(std::move(model)),
       stages_(std::move(stages)),
       max_prompts_(options.max_prompts),
+      traces_(options.traces),
       scheduler_(scheduler),
       metrics_(model_.name),
       streams_(options.streams, &metrics_),
@@ -52,12 +53,14 @@ std::string Frontend::RequestId(const std::string& given) {
 
 std::shared_ptr<Generation> Frontend::NewGeneration(const std::string& request_id,
                                                     ResponseWriter* writer,
-                                                    const Generation* beside) {
+                                                    const Generation* beside,
+                                                    std::string_view traceparent) {
   WorkQueue* lane = beside != nullptr ? beside->lane() : NextLane();
   const Generation::Services services = {
       .model = &model_, .scheduler = scheduler_, .metrics = &metrics_, .lane = lane};
   return std::make_shared<Generation>(services, RequestId(request_id),
-                                      next_id_.fetch_add(kMaxChoices), writer);
+                                      next_id_.fetch_add(kMaxChoices), writer,
+                                      RequestTrace::Begin(traces_, traceparent));
 }
 
 template <typename Request>

@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <memory>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -23,6 +24,7 @@ struct FrontendOptions {
   int n_output_threads = 2;   // detokenizing, messages; a stream stays on one of them
   size_t max_prompts = 4096;  // waiting to be tokenized; one more is RESOURCE_EXHAUSTED
   StreamLimits streams;       // of those that are resumable
+  TraceOptions traces;
 };
 
 // Thread-safe. Outlives every stream's end and the scheduler.
@@ -42,9 +44,11 @@ class Frontend {
   static std::string RequestId(const std::string& given);
 
   // A generation that waits for its Begin, or Start. `request_id` may be empty: one is made. It
-  // shares the text thread of `beside`, if there is one.
+  // shares the text thread of `beside`, if there is one. `traceparent`: W3C's, as the client gave
+  // it.
   std::shared_ptr<Generation> NewGeneration(const std::string& request_id, ResponseWriter* writer,
-                                            const Generation* beside = nullptr);
+                                            const Generation* beside = nullptr,
+                                            std::string_view traceparent = "");
   // Tokenizes, checks and submits on another thread. `request` lives until the stream's end.
   void Begin(std::shared_ptr<Generation> generation, const v1::GenerateRequest* request);
   void Begin(std::shared_ptr<Generation> generation, const v1::ChatRequest* request);
@@ -74,6 +78,7 @@ class Frontend {
   const ServedModel model_;
   const std::vector<v1::StageStatus> stages_;
   const size_t max_prompts_;
+  const TraceOptions traces_;
   Scheduler* const scheduler_;
   const RouterMetrics metrics_;
   std::atomic<bool> accepting_{true};

@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "common/check.h"
+#include "common/log.h"
 #include "router/frontend/router_metrics.h"
 #include "router/scheduler/scheduler.h"
 #include "router/text/logprobs.h"
@@ -28,6 +29,8 @@ class Generation::Sink final : public SequenceSink {
     if (index_ != 0) return;
     generation_->services_.lane->Post([generation = generation_] { generation->OnQueued(); });
   }
+
+  void OnTracedStep(const TracedStep& step) override { generation_->trace_->AddStep(step); }
 
   void OnOutput(const SequenceOutput& output, const SequenceTimes& times) override {
     Event event;
@@ -57,11 +60,12 @@ class Generation::Sink final : public SequenceSink {
 };
 
 Generation::Generation(const Services& services, std::string request_id, SequenceId first_id,
-                       ResponseWriter* writer)
+                       ResponseWriter* writer, std::optional<RequestTrace> trace)
     : services_(services),
       request_id_(std::move(request_id)),
       first_id_(first_id),
-      writer_(writer) {}
+      writer_(writer),
+      trace_(std::move(trace)) {}
 
 void Generation::Start(absl::StatusOr<GenerationInput> input) {
   services_.lane->Post([self = shared_from_this(), input = std::move(input)]() mutable {
@@ -86,7 +90,10 @@ void Generation::Cancel(absl::Status status) {
 void Generation::Submit(absl::StatusOr<GenerationInput> input) {
   SC_CHECK(!submitted_);
   submitted_ = true;
-  if (!input.ok() && failure_.ok()) failure_ = input.status();
+  if (!input.ok() && failure_.ok()) {
+    failure_ = input.status();
+    EndTrace(std::string(failure_.message()));
+  }
   if (!failure_.ok()) return Pump();
 
   input_ = *std::move(input);
@@ -102,7 +109,9 @@ void Generation::Submit(absl::StatusOr<GenerationInput> input) {
                .channels = OutputChannels(&input_.output)});
     sequences[i]->id = choices_.back().id;
     sequences[i]->sink = std::make_shared<Sink>(shared_from_this(), i);
+    if (trace_) sequences[i]->trace_id = trace_->trace_id();
   }
+  submitted_at_ = Clock::now();
   services_.scheduler->Submit(std::move(sequences));
 }
 
@@ -137,6 +146,7 @@ void Generation::OnEvent(uint32_t index, Event event) {
 void Generation::AddToken(Choice& choice, const Event& event) {
   if (n_completion_tokens_ == 0) {
     ttft_ms_ = Milliseconds(event.time - arrival_).count();
+    first_token_at_ = event.time;
     services_.metrics->ObserveFirstToken(ttft_ms_ / 1000);
     services_.metrics->ObserveQueue(event.times.queue_ms / 1000);
   }
@@ -168,8 +178,10 @@ void Generation::FinishChoice(Choice& choice, v1::FinishReason reason, std::stri
   choice.pending.set_stop_reason(std::move(stop_reason));
   ++n_finished_;
   if (n_finished_ < choices_.size()) return;
-  spdlog::debug("{}: {} prompt tokens, {} completion tokens in {} choices", request_id_,
-                input_.prompt.size(), n_completion_tokens_, choices_.size());
+  const LogRequest about(request_id_);
+  spdlog::debug("{} prompt tokens, {} completion tokens in {} choices", input_.prompt.size(),
+                n_completion_tokens_, choices_.size());
+  EndTrace("");
   services_.metrics->ObserveEnd(
       reason == v1::FINISH_REASON_LENGTH ? RouterMetrics::End::kLength : RouterMetrics::End::kStop,
       Seconds(Clock::now() - arrival_).count());
@@ -186,9 +198,13 @@ void Generation::TakePromptLogprobs(const std::vector<v1::Logprobs>& logprobs) {
 void Generation::Abort(absl::Status status) {
   if (ended_ || !failure_.ok()) return;
   failure_ = std::move(status);
-  spdlog::debug("{}: ends after {} completion tokens: {}", request_id_, n_completion_tokens_,
-                std::string(failure_.message()));
+  {
+    const LogRequest about(request_id_);
+    spdlog::debug("ends after {} completion tokens: {}", n_completion_tokens_,
+                  std::string(failure_.message()));
+  }
   if (n_finished_ < choices_.size() || choices_.empty()) {
+    EndTrace(std::string(failure_.message()));
     services_.metrics->ObserveEnd(RouterMetrics::End::kAbort,
                                   Seconds(Clock::now() - arrival_).count());
   }
@@ -244,6 +260,19 @@ Generation::Choice* Generation::NextPending() {
     if (choice.has_pending) return &choice;
   }
   return nullptr;
+}
+
+void Generation::EndTrace(std::string error) {
+  if (!trace_ || std::exchange(trace_ended_, true)) return;
+  std::optional<Clock::time_point> scheduled;
+  if (first_token_at_) {
+    scheduled = *submitted_at_ + std::chrono::duration_cast<Clock::duration>(
+                                     std::chrono::duration<double, std::milli>(queue_ms_));
+  }
+  trace_->End(request_id_, services_.model->name, arrival_, scheduled, first_token_at_,
+              {.n_prompt_tokens = input_.prompt.size(),
+               .n_completion_tokens = n_completion_tokens_,
+               .error = std::move(error)});
 }
 
 void Generation::FillUsage(v1::GenerateResponse& message) const {

@@ -13,6 +13,7 @@
 
 #include "absl/status/statusor.h"
 #include "common/work_queue.h"
+#include "router/frontend/request_trace.h"
 #include "router/scheduler/request.h"
 #include "router/text/output_assembler.h"
 #include "router/text/output_channels.h"
@@ -53,7 +54,7 @@ class Generation final : public std::enable_shared_from_this<Generation> {
   // Everything in `services` and the writer outlive the stream's end; the lane also outlives the
   // scheduler. `first_id` and the n - 1 ids after it are this request's alone.
   Generation(const Services& services, std::string request_id, SequenceId first_id,
-             ResponseWriter* writer);
+             ResponseWriter* writer, std::optional<RequestTrace> trace = std::nullopt);
 
   // The request was found good and is submitted, or was not and fails. Once.
   void Start(absl::StatusOr<GenerationInput> input);
@@ -105,6 +106,7 @@ class Generation final : public std::enable_shared_from_this<Generation> {
   bool WriteNext();
   bool PromptIsComplete() const;
   Choice* NextPending();
+  void EndTrace(std::string error);
   void FillUsage(v1::GenerateResponse& message) const;
 
   const Services services_;
@@ -112,6 +114,7 @@ class Generation final : public std::enable_shared_from_this<Generation> {
   const SequenceId first_id_;
   ResponseWriter* const writer_;
   const Clock::time_point arrival_ = Clock::now();
+  const std::optional<RequestTrace> trace_;
   std::atomic<bool> cancelled_{false};
 
   // Of the lane's thread.
@@ -127,6 +130,9 @@ class Generation final : public std::enable_shared_from_this<Generation> {
   bool ended_ = false;
   absl::Status failure_;
   uint32_t n_completion_tokens_ = 0;
+  std::optional<Clock::time_point> submitted_at_;
+  std::optional<Clock::time_point> first_token_at_;
+  bool trace_ended_ = false;
   double queue_ms_ = 0;
   double ttft_ms_ = 0;
 };

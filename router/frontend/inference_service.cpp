@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "common/rpc/status.h"
+#include "router/frontend/call_metadata.h"
 #include "router/frontend/frontend.h"
 #include "router/frontend/retry_after.h"
 #include "router/frontend/stream_call.h"
@@ -20,7 +21,8 @@ class StreamReactor final : public grpc::ServerWriteReactor<v1::GenerateResponse
 
   template <typename Request>
   void Begin(Frontend* frontend, const Request* request) {
-    generation_ = frontend->NewGeneration(request->request_id(), this);
+    generation_ =
+        frontend->NewGeneration(request->request_id(), this, nullptr, Traceparent(*context_));
     frontend->Begin(generation_, request);
   }
 

@@ -15,8 +15,6 @@ namespace stagecoach::router {
 namespace {
 
 constexpr auto kSnapshotTimeout = std::chrono::seconds(1);
-// The one scheduler of this process; a label that vLLM's dashboards group by.
-constexpr const char* kEngine = "0";
 
 // Those of vLLM, whose names these are: quantiles over servers of both kinds need the same ones.
 const prometheus::Histogram::BucketBoundaries kFirstTokenBuckets = {

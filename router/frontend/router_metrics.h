@@ -21,6 +21,9 @@ namespace stagecoach::router {
 
 class Scheduler;
 
+// The one scheduler of this process; a label that vLLM's dashboards group by.
+inline constexpr char kEngine[] = "0";
+
 // Latencies and ends of requests, observed as they happen. Thread-safe.
 class RouterMetrics {
  public:

@@ -6,6 +6,7 @@
 
 #include "common/check.h"
 #include "common/rpc/status.h"
+#include "router/frontend/call_metadata.h"
 #include "router/frontend/frontend.h"
 #include "router/frontend/retry_after.h"
 
@@ -18,10 +19,11 @@ class KeptRequest final : public ResponseWriter {
  public:
   // Gives a reader of all of it.
   static absl::StatusOr<std::unique_ptr<StreamReader>> Begin(Frontend* frontend,
-                                                             const Request& request) {
+                                                             const Request& request,
+                                                             const std::string& traceparent) {
     auto kept = std::make_shared<KeptRequest>(request);
     const std::string id = Frontend::RequestId(request.request_id());
-    const auto generation = frontend->NewGeneration(id, kept.get());
+    const auto generation = frontend->NewGeneration(id, kept.get(), nullptr, traceparent);
     auto stream = frontend->streams().Create(
         kGrpcOwner, id, [generation](const absl::Status& status) { generation->Cancel(status); });
     if (!stream.ok()) return stream.status();
@@ -140,7 +142,8 @@ class ReadingCall final : public GenerateReactor, public std::enable_shared_from
 template <typename Request>
 GenerateReactor* BeginAny(Frontend* frontend, grpc::CallbackServerContext* context,
                           const Request& request) {
-  return ReadingCall::Begin(frontend, context, KeptRequest<Request>::Begin(frontend, request));
+  return ReadingCall::Begin(frontend, context,
+                            KeptRequest<Request>::Begin(frontend, request, Traceparent(*context)));
 }
 
 }  // namespace

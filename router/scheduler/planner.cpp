@@ -10,6 +10,9 @@ namespace stagecoach::router {
 namespace {
 
 constexpr int32_t kKeepAll = std::numeric_limits<int32_t>::max();
+// Of a traced sequence's decodes, one in so many; every prefill chunk is.
+constexpr uint32_t kTracedDecodes = 64;
+constexpr int kMostStepTraces = 16;
 
 }  // namespace
 
@@ -25,7 +28,7 @@ std::unique_ptr<v1::StepPlan> Planner::Plan() {
   if (std::cmp_greater_equal(state_.in_flight().size(), in_flight_limit_())) return nullptr;
   if (state_.empty()) return nullptr;
   plan_ = std::make_unique<v1::StepPlan>();
-  step_ = {.step = StepNumber()};
+  step_ = {.step = StepNumber(), .planned = std::chrono::steady_clock::now()};
   n_tokens_left_ = state_.config().max_batched_tokens;
   admitting_ = true;
 
@@ -257,6 +260,19 @@ void Planner::AddRegistration(const Sequence& sequence) {
   }
 }
 
+bool Planner::IsTraced(const Sequence& sequence) const {
+  if (!sequence.request->trace_id || plan_->traces_size() >= kMostStepTraces) return false;
+  return !sequence.decoding() || sequence.n_generated() % kTracedDecodes == 0;
+}
+
+SpanId Planner::AddTrace(const TraceId& trace_id) {
+  const SpanId span_id = NewSpanId();
+  v1::StepTrace& trace = *plan_->add_traces();
+  trace.set_trace_id(trace_id.data(), trace_id.size());
+  trace.set_span_id(span_id.data(), span_id.size());
+  return span_id;
+}
+
 void Planner::AddRow(Sequence* sequence, uint32_t end, bool sample) {
   SC_CHECK(sequence->last_step != StepNumber() && end > sequence->next_position);
   const uint32_t n_tokens = end - sequence->next_position;
@@ -268,6 +284,7 @@ void Planner::AddRow(Sequence* sequence, uint32_t end, bool sample) {
   state_.kv().Grow(sequence->tables, end, delta);
   step_.rows.push_back(
       {sequence->shared_from_this(), sequence->slot, sequence->next_position, n_tokens, sample});
+  if (IsTraced(*sequence)) step_.rows.back().span_id = AddTrace(*sequence->request->trace_id);
   sequence->next_position = end;
   sequence->last_step = StepNumber();
   ++sequence->n_in_flight;

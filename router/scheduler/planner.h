@@ -38,6 +38,9 @@ class Planner {
   void PlanPrefill(Sequence* sequence);
   bool TryAdmit(Sequence* sequence);
   bool MakeRoom(Sequence* sequence, uint32_t end, Shortage shortage);
+  // The stages are to make spans of this row's step.
+  SpanId AddTrace(const TraceId& trace_id);
+  bool IsTraced(const Sequence& sequence) const;
   void AddRow(Sequence* sequence, uint32_t end, bool sample);
   void AddRegistration(const Sequence& sequence);
   std::unique_ptr<v1::StepPlan> Finish();

@@ -2,12 +2,15 @@
 // n of these.
 #pragma once
 
+#include <chrono>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <span>
 #include <vector>
 
 #include "absl/status/status.h"
+#include "common/trace/trace.h"
 #include "stagecoach/v1/step.pb.h"
 
 namespace stagecoach::router {
@@ -30,12 +33,24 @@ struct SequenceTimes {
   uint32_t preemptions = 0;
 };
 
+// One of a traced sequence's steps, from its plan to its result; not all of them are told.
+struct TracedStep {
+  SpanId span_id{};  // that the stages' spans are children of
+  uint64_t step = 0;
+  uint32_t start = 0;  // position of the first token that it computes
+  uint32_t n_tokens = 0;
+  bool decode = false;
+  std::chrono::steady_clock::time_point planned;
+};
+
 // Gets a sequence's tokens. Called on the scheduler's thread: must not block, only hand over.
 class SequenceSink {
  public:
   virtual ~SequenceSink() = default;
   // The sequence waits or runs: it can only end early if it is cancelled or the pipeline is lost.
   virtual void OnQueued() {}
+  // Before the step's output.
+  virtual void OnTracedStep(const TracedStep& step) { static_cast<void>(step); }
   virtual void OnOutput(const SequenceOutput& output, const SequenceTimes& times) = 0;
   // The sequence ended for another reason; nothing follows. Not called after a Finish or after
   // Cancel.
@@ -43,11 +58,12 @@ class SequenceSink {
 };
 
 struct SequenceRequest {
-  SequenceId id = 0;            // unique
-  std::vector<int32_t> prompt;  // at least one token, all inside the vocabulary
-  v1::SlotSampling sampling;    // final values
-  uint32_t max_tokens = 0;      // at least 1; prompt + max_tokens <= max_model_len
-  int32_t priority = 0;         // lower is served first
+  SequenceId id = 0;                // unique
+  std::vector<int32_t> prompt;      // at least one token, all inside the vocabulary
+  v1::SlotSampling sampling;        // final values
+  uint32_t max_tokens = 0;          // at least 1; prompt + max_tokens <= max_model_len
+  int32_t priority = 0;             // lower is served first
+  std::optional<TraceId> trace_id;  // of a traced request
   std::shared_ptr<SequenceSink> sink;
 };
 

@@ -95,6 +95,14 @@ absl::Status ApplyResult(SchedulerState& state, const v1::StepResult& result) {
     const bool answered = slot != result.slots().end() && slot->slot() == row.slot;
     const v1::SlotResult* answer = answered ? &*slot++ : nullptr;
     if (row.sequence->state == Sequence::State::kEnded) continue;
+    if (row.span_id) {
+      row.sequence->request->sink->OnTracedStep({.span_id = *row.span_id,
+                                                 .step = step.step,
+                                                 .start = row.start,
+                                                 .n_tokens = row.n_tokens,
+                                                 .decode = row.start >= row.sequence->n_registered,
+                                                 .planned = step.planned});
+    }
     if (row.sample != (answered && answer->sampled())) {
       return BadResult(result, "does not sample as planned");
     }

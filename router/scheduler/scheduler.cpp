@@ -1,6 +1,8 @@
 // The scheduler's thread: messages in, plans out.
 #include "router/scheduler/scheduler.h"
 
+#include <pthread.h>
+
 #include <chrono>
 #include <thread>
 #include <utility>
@@ -82,6 +84,7 @@ class SchedulerThread final : public Scheduler {
 
  private:
   void Loop() {
+    pthread_setname_np(pthread_self(), "scheduler");  // for `top -H` and debuggers
     std::vector<Message> messages;
     while (!stopping_) {
       mailbox_.TakeAll(messages);

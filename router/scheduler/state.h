@@ -6,6 +6,7 @@
 #include <chrono>
 #include <deque>
 #include <memory>
+#include <optional>
 #include <vector>
 
 #include "absl/container/btree_set.h"
@@ -26,8 +27,10 @@ struct InFlightStep {
     uint32_t start;
     uint32_t n_tokens;
     bool sample;
+    std::optional<SpanId> span_id = {};  // of a step that is traced
   };
   uint64_t step = 0;
+  std::chrono::steady_clock::time_point planned = {};
   std::vector<Row> rows;  // in the plan's order
 };
 

@@ -9,7 +9,9 @@ OUT_DIR = ROOT / "build" / "python"
 
 def _is_current(sources):
     stamp = OUT_DIR / "stamp"
-    return stamp.exists() and all(source.stat().st_mtime <= stamp.stat().st_mtime for source in sources)
+    return stamp.exists() and all(
+        source.stat().st_mtime <= stamp.stat().st_mtime
+        and (OUT_DIR / source.relative_to(PROTO_DIR).with_name(source.stem + "_pb2.py")).exists() for source in sources)
 
 
 def _generate(sources):
@@ -25,7 +27,7 @@ def _generate(sources):
 
 def make_importable():
     # grpc/health/v1 stays out: as a package named `grpc` it would hide grpcio's own.
-    sources = sorted((PROTO_DIR / "stagecoach" / "v1").glob("*.proto"))
+    sources = sorted([*(PROTO_DIR / "stagecoach").rglob("*.proto"), *(PROTO_DIR / "opentelemetry").rglob("*.proto")])
     if not _is_current(sources):
         _generate(sources)
     if str(OUT_DIR) not in sys.path:

@@ -82,7 +82,7 @@ def step_meta():
     words = [1, 2, 3, 4, 9, 5, 0x3F800000, 9, int.from_bytes(b"a+", "little")]
     arrays = array([1, 3]) + array([0, 0]) + array([4, 1]) + array([1, 0]) + array([1, 2, 3, 4])
     arrays += array([7, 8, 9, 10]) + array([5]) + record + array(words)
-    header = struct.pack("<IIQQ8IQ", 0x4D534353, 2, 9, 1, 64 + len(arrays), 2, 2, 5, 4, 1, 1, len(words), 0)
+    header = struct.pack("<IIQQ10I", 0x4D534353, 3, 9, 1, 64 + len(arrays), 2, 2, 5, 4, 1, 1, len(words), 0, 0)
     return header + arrays
 
 

@@ -1,12 +1,21 @@
 #!/usr/bin/env bash
 # Builds the images of router and CPU worker and runs a cluster of two stages from them with podman, each container as a
 # pod would: read-only, without capabilities, not as root, in one network of its own. Leaves nothing behind.
-#   tests/images/run.sh [--bin DIR]      takes a minute; as root, or as a user with ranges in /etc/subuid
+#   tests/images/run.sh [--bin DIR] [--cuda-bin DIR]      takes a minute; as root, or as a user with ranges in /etc/subuid
+# --cuda-bin: the CUDA worker's image as well (two minutes more), as far as it can be shown without a GPU.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/../.."
 
 bin=build/cpu/bin
-[ "${1:-}" != --bin ] || bin=$2
+cuda_bin=
+while [ $# -gt 0 ]; do
+  case $1 in
+    --bin) bin=$2 ;;
+    --cuda-bin) cuda_bin=$2 ;;
+    *) echo "tests/images: unknown: $1" >&2; exit 2 ;;
+  esac
+  shift 2
+done
 for tool in buildah podman runc; do
   command -v "$tool" >/dev/null || { echo "tests/images: $tool is missing: apt-get install buildah podman runc" >&2; exit 1; }
 done
@@ -89,4 +98,19 @@ for container in stage-0 stage-1; do
   [ "$(podman inspect --format '{{.State.ExitCode}}' "$container")" = 0 ] || fail "$container did not end by itself on SIGTERM"
 done
 ok "SIGTERM finishes the stream that runs and ends router and stages with exit code 0"
+
+if [ -n "$cuda_bin" ]; then
+  deploy/images/build.sh --cuda-bin "$cuda_bin" --out "$scratch/out" worker-cuda
+  python3 - "$scratch/out/worker-cuda.spdx.json" deploy/cuda-wheels.txt <<'END' || fail "SBOM of worker-cuda"
+import json, sys
+cublas, = [p for p in json.load(open(sys.argv[1]))["packages"] if p["name"].startswith("libcublasLt")]
+purl = cublas["externalRefs"][0]["referenceLocator"]
+assert purl.removeprefix("pkg:pypi/").replace("@", "==") in open(sys.argv[2]).read().split(), purl
+END
+  cuda=(podman run --rm --read-only --cap-drop all --security-opt no-new-privileges --network none "stagecoach/worker-cuda:$version")
+  "${cuda[@]}" --help | grep -q 'cuda:' || fail "worker-cuda does not know --device cuda"
+  ! said=$("${cuda[@]}" --listen 127.0.0.1:9100 --device cuda:0 2>&1) || fail "worker-cuda serves without a GPU"
+  grep -q 'no GPU that this process may use' <<<"$said" || fail "worker-cuda without a GPU says: $said"
+  ok "the CUDA worker's image holds the pinned cuBLAS and ends with: $said"
+fi
 echo "$passed passed"

@@ -14,10 +14,11 @@ ALLOWED = {
     "common": [],
     "common/flags": ["common"],
     "common/flight": ["common"],
-    "common/metrics": ["common"],
+    "common/metrics": ["common", "proto"],
     "common/model": ["common"],
     "common/rpc": ["common", "proto"],
     "common/text": ["common"],
+    "common/trace": ["common", "common/rpc", "proto"],
     "kernels": ["common", "common/model"],
     "kernels/reference": ["kernels", "common", "common/model"],
     "kernels/cpu": ["kernels", "common", "common/model", "kernels/reference"],
@@ -25,19 +26,21 @@ ALLOWED = {
     "worker/loader": ["common", "common/model"],
     "worker/model": ["worker/loader", "kernels", "common", "common/model"],
     "worker/transport": ["common", "common/rpc", "proto"],
+    "worker/transport/nccl": ["worker/transport", "kernels", "kernels/cuda", "common"],
     "worker/stage": ["worker/model", "worker/transport", "kernels", "common", "common/flight", "common/model",
-                     "common/text", "proto"],
+                     "common/text", "common/trace", "proto"],
     "worker/service": ["worker/stage", "worker/model", "worker/transport", "worker/loader", "kernels",
                        "kernels/cpu", "common", "common/flight", "common/model", "common/rpc", "common/text", "proto"],
-    "worker": ["worker/service", "worker/transport", "kernels", "kernels/cpu", "kernels/cuda", "common", "common/flight", "common/rpc"],
+    "worker": ["worker/service", "worker/transport", "worker/transport/nccl", "kernels", "kernels/cpu", "kernels/cuda", "common", "common/flight",
+               "common/metrics", "common/rpc", "common/trace"],
     "router/dispatch": ["common", "common/flight", "common/model", "common/rpc", "proto"],
-    "router/scheduler": ["router/dispatch", "common", "proto"],
+    "router/scheduler": ["router/dispatch", "common", "common/trace", "proto"],
     "router/text": ["router/scheduler", "common", "common/model", "common/text", "proto"],
     "router/frontend": ["router/text", "router/scheduler", "common", "common/metrics", "common/model", "common/rpc",
-                        "common/text", "proto"],
-    "router/frontend/http": ["router/frontend", "router/text", "common", "common/text", "proto"],
+                        "common/text", "common/trace", "proto"],
+    "router/frontend/http": ["router/frontend", "router/text", "common", "common/text", "common/trace", "proto"],
     "router": ["router/frontend", "router/frontend/http", "router/text", "router/scheduler", "router/dispatch", "common", "common/flags",
-               "common/flight", "common/metrics", "common/model", "common/rpc", "common/text", "proto"],
+               "common/flight", "common/metrics", "common/model", "common/rpc", "common/text", "common/trace", "proto"],
     "deploy/launch": ["common", "common/flags"],
     "deploy/check": ["router/dispatch", "worker/model", "worker/loader", "kernels", "common", "common/model",
                      "common/text"],
@@ -74,7 +77,7 @@ def folder_of(path):
 
 
 def included_folder(include):
-    if include.startswith(("stagecoach/v1/", "grpc/health/")):
+    if include.startswith(("stagecoach/v1/", "grpc/health/", "opentelemetry/proto/")):
         return "proto"
     return folder_of(include) if include.startswith(tuple(root + "/" for root in ROOTS)) else None
 

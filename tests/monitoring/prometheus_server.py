@@ -17,31 +17,34 @@ ROOT = pathlib.Path(__file__).resolve().parents[2]
 RULES = ROOT / "deploy" / "prometheus" / "stagecoach.rules.yml"
 PROMETHEUS = shutil.which("prometheus")
 PROMTOOL = shutil.which("promtool")
-SCRAPE = "200ms"
+SCRAPE_MS = 200
 WINDOW = "3s"  # in place of the rules' and the dashboard's minutes
 TIMEOUT_S = 120
 
 _open = urllib.request.build_opener(urllib.request.ProxyHandler({})).open
 
 
-def quick(expression):
-    """The same expression over a window that a test can wait for."""
-    return re.sub(r"\[(\d+[smh]|\$__rate_interval)\]", f"[{WINDOW}]", expression)
+def quick(expression, hour_s=60):
+    """The same expression over a window that a test can wait for; an hour, in which things happen twice, is longer."""
+    return re.sub(r"\[(\d+[smh]|\$__rate_interval)\]",
+                  lambda window: f"[{hour_s:.0f}s]" if window[1] == "1h" else f"[{WINDOW}]", expression)
 
 
-def quick_rules():
+def quick_rules(hour_s=60):
     """The rules with short windows, and without a wait before an alert fires."""
-    return re.sub(r"(?m)^(\s+)for: .*$", r"\1for: 0s", quick(RULES.read_text()))
+    return re.sub(r"(?m)^(\s+)for: .*$", r"\1for: 0s", quick(RULES.read_text(), hour_s))
 
 
 class Prometheus:
-    def __init__(self, rules):
+    def __init__(self, rules, scrape_ms=SCRAPE_MS):
+        self._scrape_ms = scrape_ms
+        scrape = f"{scrape_ms}ms"
         self._folder = tempfile.TemporaryDirectory()
         self._path = pathlib.Path(self._folder.name)
         (self._path / "rules.yml").write_text(rules)
         self.set_target(None)
         (self._path / "prometheus.yml").write_text(json.dumps({  # JSON is YAML
-            "global": {"scrape_interval": SCRAPE, "scrape_timeout": SCRAPE, "evaluation_interval": SCRAPE},
+            "global": {"scrape_interval": scrape, "scrape_timeout": scrape, "evaluation_interval": scrape},
             "rule_files": ["rules.yml"],
             "scrape_configs": [{
                 "job_name": "stagecoach",
@@ -59,7 +62,7 @@ class Prometheus:
         self._log = open(self._path / "log", "w+")
         self.process = subprocess.Popen(
             [PROMETHEUS, f"--config.file={self._path}/prometheus.yml", f"--storage.tsdb.path={self._path}/data",
-             f"--web.listen-address={self.address}", "--log.level=warn", "--query.lookback-delta=2s"],
+             f"--web.listen-address={self.address}", "--log.level=warn", f"--query.lookback-delta={max(2000, 3 * self._scrape_ms)}ms"],
             stdout=self._log, stderr=self._log)
         self.wait_for("Prometheus", lambda: self._get("/-/ready") is not None)
         return self

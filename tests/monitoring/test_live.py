@@ -1,15 +1,18 @@
-"""A real Prometheus scrapes a real cluster of two stages: under load every panel has data; staged faults fire and resolve."""
+"""A real Prometheus scrapes a real cluster of two stages: under load every panel has data; each alert's fault is staged, and it
+fires and resolves."""
 import contextlib
 import json
 import os
 import signal
 import threading
+import time
 
 import grpc
 import pytest
 import yaml
 from harness import DEMO_MODEL, Cluster, children_of
 from prometheus_server import PROMETHEUS, RULES, ROOT, Prometheus, quick, quick_rules
+from stopped_thread import stopped_thread
 from stagecoach.v1 import inference_pb2 as pb
 
 pytestmark = pytest.mark.skipif(PROMETHEUS is None, reason="no Prometheus here")
@@ -101,17 +104,23 @@ def sides(expression):
             yield part
 
 
+def last_worker(cluster):
+    return [pid for pid, name in children_of(cluster.process.pid) if name == "stagecoach-work"][-1]
+
+
 def test_a_hung_stage_fires_and_resolves(prometheus, cluster):
-    worker = [pid for pid, name in children_of(cluster.process.pid) if name == "stagecoach-work"][-1]
+    worker = last_worker(cluster)
     stream = cluster.stub.Generate(LONG)
     next(stream)
     assert "StagecoachStalled" not in prometheus.firing()
     os.kill(worker, signal.SIGSTOP)
     try:
-        prometheus.wait_for("StagecoachStalled", lambda: "StagecoachStalled" in prometheus.firing())
+        expected = {"StagecoachStalled", "StagecoachStageSilent"}
+        prometheus.wait_for("both alerts", lambda: expected <= prometheus.firing())
+        assert [labels["stage"] for labels, _ in prometheus.query("stagecoach_stage_up == 0")] == ["1"]
     finally:
         os.kill(worker, signal.SIGCONT)
-    prometheus.wait_for("its end", lambda: "StagecoachStalled" not in prometheus.firing())
+    prometheus.wait_for("their end", lambda: not expected & prometheus.firing())
     stream.cancel()
 
 
@@ -143,7 +152,7 @@ def test_slow_first_tokens_fire_and_resolve(prometheus, cluster):
         (_, seconds), = prometheus.query("vector(time())")
         return seconds
 
-    worker = [pid for pid, name in children_of(cluster.process.pid) if name == "stagecoach-work"][-1]
+    worker = last_worker(cluster)
     os.kill(worker, signal.SIGSTOP)
     try:
         streams = [cluster.stub.Generate(SHORT) for _ in range(2)]
@@ -169,3 +178,54 @@ def test_no_pipeline_fires_and_resolves(prometheus):
         prometheus.wait_for("their end",
                             lambda: not {"StagecoachDown", "StagecoachRouterDown"} & prometheus.firing())
         prometheus.set_target(None)
+
+
+def test_slow_tokens_fire_and_resolve(prometheus, cluster):
+    """A stage that stands still between any few tokens."""
+    worker = last_worker(cluster)
+    with Load(cluster, 1):
+        def fires():
+            os.kill(worker, signal.SIGSTOP)
+            try:
+                time.sleep(0.8)  # the fault itself: longer than the alert's threshold
+            finally:
+                os.kill(worker, signal.SIGCONT)
+            return "StagecoachTokensSlow" in prometheus.firing()
+        prometheus.wait_for("StagecoachTokensSlow", fires)
+    prometheus.wait_for("its end", lambda: "StagecoachTokensSlow" not in prometheus.firing())
+
+
+def test_stages_that_die_again_and_again_fire_and_resolve():
+    began = time.monotonic()
+    with Cluster(DEMO_MODEL, stages=2) as cluster:
+        list(cluster.stub.Generate(SHORT))
+    # In place of an hour: room for three starts, however slow this machine is.
+    hour_s = 10 + 6 * (time.monotonic() - began)
+    expected = {"StagecoachPipelineLost", "StagecoachStageRestarting"}
+    with Prometheus(quick_rules(hour_s)) as prometheus:
+        for n_requests in (3, 2, 1):  # a reset shows where the counter was higher before
+            cluster = Cluster(DEMO_MODEL, stages=2)
+            cluster.start()
+            prometheus.set_target(cluster.metrics)
+            for _ in range(n_requests):
+                list(cluster.stub.Generate(SHORT))
+            prometheus.wait_for("a scrape", lambda: [
+                steps for _, steps in prometheus.query('stagecoach_steps_total{job="stagecoach"}') if steps >= 40 * n_requests])
+            if n_requests > 1:
+                os.kill(last_worker(cluster), signal.SIGKILL)
+                assert cluster.process.wait(timeout=60) != 0
+        prometheus.wait_for("both alerts", lambda: expected <= prometheus.firing())
+        cluster.stop()
+        prometheus.set_target(None)
+        prometheus.wait_for("their end", lambda: not expected & prometheus.firing())
+
+
+def test_a_silent_scheduler_fires_and_resolves():
+    """Its thread alone is stopped, as a debugger does it: the router still answers, without the scheduler's numbers."""
+    with Prometheus(quick_rules(), scrape_ms=3000) as prometheus, Cluster(DEMO_MODEL, stages=2) as cluster:
+        prometheus.set_target(cluster.metrics)
+        prometheus.wait_for("a scrape", lambda: prometheus.query('stagecoach_steps_total{job="stagecoach"}'))
+        router, = [pid for pid, name in children_of(cluster.process.pid) if name == "stagecoach-rout"]
+        with stopped_thread(router, "scheduler"):
+            prometheus.wait_for("StagecoachSchedulerSilent", lambda: "StagecoachSchedulerSilent" in prometheus.firing())
+        prometheus.wait_for("its end", lambda: "StagecoachSchedulerSilent" not in prometheus.firing())

@@ -53,3 +53,24 @@ def test_name(page, name):
 def test_waiting_by_priority_adds_up(page):
     assert set(re.findall(r'^stagecoach_queue_requests{.*priority="(\w+)"} 0$', page, re.MULTILINE)) == {
         "high", "normal", "low"}
+
+
+def test_stages_account_for_all_their_time(page):
+    for stage in ("0", "1"):
+        seconds = dict(re.findall(rf'^stagecoach_stage_seconds_total{{.*stage="{stage}",state="(\w+)"}} (\S+)$', page, re.MULTILINE))
+        assert set(seconds) == {"compute", "wait_input", "wait_mask", "wait_send", "idle"}
+        assert float(seconds["compute"]) > 0
+        assert float(re.search(rf'^stagecoach_stage_steps_total{{.*stage="{stage}"}} (\S+)$', page, re.MULTILINE)[1]) >= 4
+
+
+def test_hops_are_counted_where_they_arrive(page):
+    counts = re.findall(r'^stagecoach_stage_hop_seconds_count{.*stage="(\d)"} (\S+)$', page, re.MULTILINE)
+    assert [stage for stage, _ in counts] == ["1"] and float(counts[0][1]) >= 4
+
+
+def test_load_phases_and_memory_are_known(page):
+    assert set(re.findall(r'^stagecoach_stage_load_seconds{.*phase="(\w+)"}', page, re.MULTILINE)) == {
+        "read", "profile", "prepare", "connect"}
+    for kind in ("weights", "kv"):
+        values = re.findall(rf'^stagecoach_stage_memory_bytes{{.*kind="{kind}"}} (\S+)$', page, re.MULTILINE)
+        assert len(values) == 2 and all(float(value) > 0 for value in values)

@@ -1,5 +1,6 @@
 """The alert rules and the dashboard as they stand, without a server."""
 import json
+import pathlib
 import re
 import subprocess
 
@@ -32,6 +33,11 @@ def test_every_alert_has_its_unit_tests():
         mine = [case for case in cases if case["alertname"] == alert["alert"]]
         assert any(case.get("exp_alerts") for case in mine), alert["alert"]
         assert any(not case.get("exp_alerts") for case in mine), alert["alert"]
+
+
+def test_every_alert_s_fault_is_staged():
+    staged = re.findall(r'"(Stagecoach\w+)"', pathlib.Path(__file__).with_name("test_live.py").read_text())
+    assert {alert["alert"] for alert in alerts()} == set(staged)
 
 
 def test_every_alert_has_its_section_in_the_runbook():

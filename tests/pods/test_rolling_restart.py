@@ -89,16 +89,36 @@ def test_router_and_workers_one_after_the_other(network):
     assert [program.end() for program in (new, *workers)] == [0, 0, 0]
 
 
-def test_a_worker_that_is_replaced_first_ends_its_streams_by_name(network):
-    """What replacing a worker under a running router costs, and why the router drains first."""
+def start_long_stream(network, front):
+    """Of 1500 tokens, the first of which is here."""
+    stream = network.client.start(STAGECOACH, "generate", f"--server={front.pod.address}:{GRPC_PORT}", "--prompt=The next train",
+                                  "--max-tokens=1500", "--ignore-eos", stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    assert stream.stdout.read(1)
+    return stream
+
+
+def two_nodes(network):
     pods = [network.pod(f"node-{i}") for i in range(2)]
     workers = [stage(pod) for pod in pods]
     front = router(network.pod("router"), [f"{pod.address}:{STAGE_PORT}" for pod in pods])
     wait_until_ready(network, front)
-    stream = network.client.start(STAGECOACH, "generate", f"--server={front.pod.address}:{GRPC_PORT}", "--prompt=The next train",
-                                  "--max-tokens=1500", "--ignore-eos", stdout=subprocess.PIPE, stderr=subprocess.PIPE)
-    assert stream.stdout.read(1)
+    return workers, front
+
+
+def test_a_worker_that_is_replaced_under_its_router_ends_no_stream(network):
+    """nodes: 2, a node is drained: its worker asks the router to finish."""
+    workers, front = two_nodes(network)
+    stream = start_long_stream(network, front)
     assert workers[1].end() == 0
+    assert front.process.wait(timeout=60) == 0
+    _, said = stream.communicate()
+    assert stream.returncode == 0, said
+
+
+def test_a_worker_that_is_killed_ends_its_streams_by_name(network):
+    workers, front = two_nodes(network)
+    stream = start_long_stream(network, front)
+    workers[1].process.kill()
     _, said = stream.communicate()
     assert stream.returncode != 0 and b"stage 1" in said
     assert front.process.wait(timeout=60) != 0

@@ -15,6 +15,7 @@
 #include "common/size.h"
 #include "common/status.h"
 #include "common/text/grammar_cache.h"
+#include "common/unix_time.h"
 #include "common/version.h"
 #include "worker/service/memory_profile.h"
 #include "worker/service/step_session.h"
@@ -109,12 +110,13 @@ absl::StatusOr<std::shared_ptr<text::GrammarCache>> MakeGrammars(const v1::LoadR
 }  // namespace
 
 StageService::StageService(kernels::Ops* ops, int32_t n_threads, Transport* transport,
-                           ModelLoader load, FlightRecorder* flight)
+                           ModelLoader load, StepObservers observers)
     : ops_(ops),
       n_threads_(n_threads),
       transport_(transport),
       load_(std::move(load)),
-      flight_(flight) {}
+      observers_(observers),
+      started_unix_ns_(UnixNanoseconds()) {}
 
 StageService::~StageService() {
   StopExecutor(absl::UnavailableError("the worker is shutting down"));
@@ -207,6 +209,11 @@ absl::Status StageService::DoLoad(const v1::LoadRequest& request,
                                   grpc::ServerWriter<v1::LoadProgress>* writer) {
   StopExecutor(absl::CancelledError("the worker is loading other layers"));
   model_.reset();  // before the new one takes memory
+  {
+    std::lock_guard lock(mutex_);
+    load_phases_.Clear();
+    memory_.Clear();
+  }
   const Clock::time_point started = Clock::now();
   Clock::time_point next_message = started;
   const auto on_progress = [&](uint64_t done, uint64_t total) {
@@ -217,8 +224,18 @@ absl::Status StageService::DoLoad(const v1::LoadRequest& request,
     progress.set_bytes_total(total);
     writer->Write(progress);
   };
+  const auto n_stages = static_cast<int32_t>(request.n_stages());
+  // A receive that waits for its message takes one: of tokens, or of metadata and hidden states.
+  ops_->LeaveMultiprocessors(n_stages < 2 ? 0 : request.stage() == 0 ? 1 : 2);
   SC_ASSIGN_OR_RETURN(model_, load_(ModelOptions(request), ops_, on_progress));
   const double load_ms = MsSince(started);
+  SetPhase(&v1::LoadPhases::set_read_ms, load_ms);
+  SC_RETURN_IF_ERROR(transport_->Prepare(
+      {.stage = static_cast<int32_t>(request.stage()),
+       .n_stages = n_stages,
+       .hidden_bytes = size_t{request.max_batched_tokens()} *
+                       static_cast<size_t>(model_->spec().hidden_size) * sizeof(float),
+       .token_bytes = size_t{request.max_sequences()} * sizeof(int32_t)}));
 
   SC_ASSIGN_OR_RETURN(auto grammars, MakeGrammars(request, model_->spec().vocab_size));
   {
@@ -226,6 +243,7 @@ absl::Status StageService::DoLoad(const v1::LoadRequest& request,
     grammars_ = std::move(grammars);
   }
 
+  const Clock::time_point profiling = Clock::now();
   v1::LoadProgress last;
   SC_ASSIGN_OR_RETURN(
       *last.mutable_report(),
@@ -236,7 +254,13 @@ absl::Status StageService::DoLoad(const v1::LoadRequest& request,
                      .kv_memory_bytes = request.kv_memory_bytes(),
                      .memory_fraction = request.memory_fraction(),
                      .n_local_workers = static_cast<int32_t>(request.n_local_workers())}));
+  SetPhase(&v1::LoadPhases::set_profile_ms, MsSince(profiling));
   last.mutable_report()->set_load_ms(load_ms);
+  {
+    std::lock_guard lock(mutex_);
+    memory_ = last.report();
+    stage_ = request.stage();
+  }
   last.set_bytes_done(model_->weights_bytes());
   last.set_bytes_total(model_->weights_bytes());
   loaded_ = request;
@@ -248,13 +272,26 @@ absl::Status StageService::DoLoad(const v1::LoadRequest& request,
   return absl::OkStatus();
 }
 
+grpc::Status StageService::OfferLinks(grpc::ServerContext*, const v1::OfferLinksRequest* request,
+                                      v1::OfferLinksResponse* response) {
+  absl::StatusOr<LinkOffer> offer =
+      transport_->OfferLinks(request->epoch(), static_cast<int32_t>(request->stage()),
+                             static_cast<int32_t>(request->n_stages()));
+  if (!offer.ok()) return ToGrpc(offer.status());
+  response->set_ready(offer->ready);
+  response->set_next(std::move(offer->next));
+  response->set_tokens(std::move(offer->tokens));
+  return grpc::Status::OK;
+}
+
 grpc::Status StageService::Join(grpc::ServerContext*, const v1::JoinRequest* request,
-                                v1::JoinResponse*) {
+                                v1::JoinResponse* response) {
   if (absl::Status status = Enter({State::kLoaded, State::kJoined}, State::kJoining, "Join");
       !status.ok()) {
     return ToGrpc(status);
   }
   const absl::Status status = DoJoin(*request);
+  response->set_transport(transport_->Description());
   Leave(status.ok() ? State::kJoined : State::kLoaded);
   return ToGrpc(status);
 }
@@ -290,13 +327,20 @@ absl::Status StageService::DoJoin(const v1::JoinRequest& request) {
         fmt::format("more than {} KV blocks in a group", kMostKvBlocks));
   }
   StopExecutor(absl::CancelledError("the worker is joining a new pipeline"));
+  const Clock::time_point preparing = Clock::now();
   SC_RETURN_IF_ERROR(model_->AllocateKv(kv_blocks));
   SC_RETURN_IF_ERROR(PrepareModel());
+  SetPhase(&v1::LoadPhases::set_prepare_ms, MsSince(preparing));
+  const Clock::time_point connecting = Clock::now();
   SC_RETURN_IF_ERROR(transport_->Join({.epoch = request.epoch(),
                                        .stage = static_cast<int32_t>(request.stage()),
                                        .n_stages = static_cast<int32_t>(request.n_stages()),
                                        .next_address = request.next_address(),
-                                       .first_address = request.first_address()}));
+                                       .first_address = request.first_address(),
+                                       .next_link = request.next_link(),
+                                       .previous_link = request.previous_link(),
+                                       .tokens_link = request.tokens_link()}));
+  SetPhase(&v1::LoadPhases::set_connect_ms, MsSince(connecting));
   const StageLimits limits{.max_batched_tokens = static_cast<int32_t>(loaded_.max_batched_tokens()),
                            .max_sequences = static_cast<int32_t>(loaded_.max_sequences()),
                            .max_model_len = static_cast<int32_t>(loaded_.max_model_len()),
@@ -309,8 +353,10 @@ absl::Status StageService::DoJoin(const v1::JoinRequest& request) {
                                      .limits = limits,
                                      .kv_blocks = kv_blocks,
                                      .grammars = Grammars(),
-                                     .flight = flight_};
-  if (flight_ != nullptr) flight_->SetStage(request.stage(), request.n_stages());
+                                     .observers = observers_};
+  if (observers_.flight != nullptr) {
+    observers_.flight->SetStage(request.stage(), request.n_stages());
+  }
   absl::StatusOr<std::unique_ptr<StageExecutor>> executor;
   try {
     executor = StageExecutor::Start(config, model_.get(), ops_, transport_);
@@ -328,6 +374,11 @@ absl::Status StageService::DoJoin(const v1::JoinRequest& request) {
   executor_ = *std::move(executor);
   epoch_ = request.epoch();
   return absl::OkStatus();
+}
+
+void StageService::SetPhase(void (v1::LoadPhases::*set)(double), double ms) {
+  std::lock_guard lock(mutex_);
+  (load_phases_.*set)(ms);
 }
 
 std::shared_ptr<text::GrammarCache> StageService::Grammars() {
@@ -363,10 +414,18 @@ grpc::ServerBidiReactor<v1::StepRequest, v1::StepResponse>* StageService::Step(
     return new Refusal(status);
   }
   std::lock_guard lock(mutex_);
-  return new StepSession(executor_, epoch_, [this] {
+  session_ = new StepSession(executor_, epoch_, [this] {
     spdlog::info("the step stream has ended");
-    Leave(State::kLoaded);
+    std::function<void()> on_released;
+    {
+      std::lock_guard end_lock(mutex_);
+      session_ = nullptr;
+      state_ = State::kLoaded;
+      on_released = std::move(on_released_);
+    }
+    if (on_released) on_released();
   });
+  return session_;
 }
 
 grpc::Status StageService::Drain(grpc::ServerContext*, const v1::DrainRequest*,
@@ -381,13 +440,33 @@ grpc::Status StageService::Drain(grpc::ServerContext*, const v1::DrainRequest*,
 
 grpc::Status StageService::Stats(grpc::ServerContext*, const v1::StatsRequest* request,
                                  v1::StatsResponse* response) {
+  *response = ReadStats(request->reset());
+  return grpc::Status::OK;
+}
+
+bool StageService::BeginDrain(std::function<void()> on_released) {
+  std::lock_guard lock(mutex_);
+  shut_down_ = true;
+  if (session_ == nullptr) return false;
+  on_released_ = std::move(on_released);
+  session_->TellDraining();
+  return true;
+}
+
+v1::StatsResponse StageService::ReadStats(bool reset) {
   std::shared_ptr<StageExecutor> executor;
   {
     std::lock_guard lock(mutex_);
     executor = executor_;
   }
-  if (executor != nullptr) *response = executor->Stats(request->reset());
-  return grpc::Status::OK;
+  v1::StatsResponse stats;
+  if (executor != nullptr) stats = executor->Stats(reset);
+  stats.set_started_unix_s(static_cast<double>(started_unix_ns_) / 1e9);
+  std::lock_guard lock(mutex_);
+  stats.set_stage(stage_);
+  *stats.mutable_load() = load_phases_;
+  if (memory_.weights_bytes() > 0) *stats.mutable_memory() = memory_;
+  return stats;
 }
 
 }  // namespace stagecoach::worker

@@ -16,6 +16,8 @@
 
 namespace stagecoach::worker {
 
+class StepSession;
+
 using ModelLoader = std::function<absl::StatusOr<std::unique_ptr<StageModel>>(
     const StageModelOptions&, kernels::Ops*, const LoadProgressFn&)>;
 
@@ -24,20 +26,29 @@ using ModelLoader = std::function<absl::StatusOr<std::unique_ptr<StageModel>>(
 // it waits for the router.
 class StageService final : public v1::Stage::WithCallbackMethod_Step<v1::Stage::Service> {
  public:
-  // All outlive the service. `load` is StageModel::Load but in tests. `flight`, if there is one,
-  // gets the steps.
+  // All outlive the service. `load` is StageModel::Load but in tests. `observers` hear of the
+  // steps.
   StageService(kernels::Ops* ops, int32_t n_threads, Transport* transport,
-               ModelLoader load = StageModel::Load, FlightRecorder* flight = nullptr);
+               ModelLoader load = StageModel::Load, StepObservers observers = {});
   ~StageService() override;
 
   // Ends the step stream, if any; call before the server's Shutdown.
   void Shutdown();
+
+  // Takes no new router. If one uses the worker, it is told to finish what runs and to let go, and
+  // `on_released` is called when it has: true. False: nobody uses it. Once.
+  bool BeginDrain(std::function<void()> on_released);
+
+  // As the RPC; since the epoch's start or the last reset.
+  v1::StatsResponse ReadStats(bool reset = false);
 
  private:
   grpc::Status Describe(grpc::ServerContext* context, const v1::DescribeRequest* request,
                         v1::DescribeResponse* response) override;
   grpc::Status Load(grpc::ServerContext* context, const v1::LoadRequest* request,
                     grpc::ServerWriter<v1::LoadProgress>* writer) override;
+  grpc::Status OfferLinks(grpc::ServerContext* context, const v1::OfferLinksRequest* request,
+                          v1::OfferLinksResponse* response) override;
   grpc::Status Join(grpc::ServerContext* context, const v1::JoinRequest* request,
                     v1::JoinResponse* response) override;
   grpc::ServerBidiReactor<v1::StepRequest, v1::StepResponse>* Step(
@@ -61,6 +72,7 @@ class StageService final : public v1::Stage::WithCallbackMethod_Step<v1::Stage::
   absl::Status DoLoad(const v1::LoadRequest& request, grpc::ServerWriter<v1::LoadProgress>* writer);
   absl::Status DoJoin(const v1::JoinRequest& request);
   absl::Status PrepareModel();
+  void SetPhase(void (v1::LoadPhases::*set)(double), double ms);
   // Ends the epoch, if there is one, and waits for its threads.
   void StopExecutor(const absl::Status& reason);
   std::shared_ptr<text::GrammarCache> Grammars();
@@ -69,13 +81,19 @@ class StageService final : public v1::Stage::WithCallbackMethod_Step<v1::Stage::
   const int32_t n_threads_;
   Transport* const transport_;
   const ModelLoader load_;
-  FlightRecorder* const flight_;
+  const StepObservers observers_;
+  const uint64_t started_unix_ns_;
 
   std::mutex mutex_;
+  uint32_t stage_ = 0;                       // guarded by mutex_; of the last load
   State state_ = State::kEmpty;              // guarded by mutex_
   bool shut_down_ = false;                   // guarded by mutex_
   std::shared_ptr<StageExecutor> executor_;  // guarded by mutex_; of the epoch last joined
+  StepSession* session_ = nullptr;           // guarded by mutex_; of the stream that is open
+  std::function<void()> on_released_;        // guarded by mutex_
   uint64_t epoch_ = 0;                       // guarded by mutex_; of that executor
+  v1::LoadPhases load_phases_;               // guarded by mutex_; of the last load
+  v1::MemoryReport memory_;                  // guarded by mutex_; absent: empty
   // Guarded by mutex_; of the last stage loaded, null on others.
   std::shared_ptr<text::GrammarCache> grammars_;
 

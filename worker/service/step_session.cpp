@@ -46,11 +46,26 @@ absl::Status StepSession::Take(v1::StepRequest& request) {
     v1::StepResponse ready;
     ready.mutable_ready()->set_epoch(epoch_);
     responses_.push_back(std::move(ready));
+    greeted_ = true;
+    if (draining_) QueueDraining();
     WriteNext();
   }
   SC_RETURN_IF_ERROR(executor_->Attach(this));
   attached_ = true;
   return absl::OkStatus();
+}
+
+void StepSession::TellDraining() {
+  std::lock_guard lock(mutex_);
+  draining_ = true;
+  if (greeted_) QueueDraining();
+  WriteNext();
+}
+
+void StepSession::QueueDraining() {
+  v1::StepResponse response;
+  response.mutable_draining();
+  responses_.push_back(std::move(response));
 }
 
 void StepSession::OnResult(v1::StepResult result) {

@@ -22,6 +22,9 @@ class StepSession final : public grpc::ServerBidiReactor<v1::StepRequest, v1::St
   StepSession(std::shared_ptr<StageExecutor> executor, uint64_t epoch,
               std::function<void()> on_end);
 
+  // Tells the router that this worker is to end, once it has been greeted.
+  void TellDraining();
+
  private:
   void OnReadDone(bool ok) override;
   void OnWriteDone(bool ok) override;
@@ -34,8 +37,9 @@ class StepSession final : public grpc::ServerBidiReactor<v1::StepRequest, v1::St
   absl::Status Take(v1::StepRequest& request);
   // Ends the stream with `status` once what is queued is written. The first status stays.
   void End(const absl::Status& status);
-  // REQUIRES: mutex_ held.
+  // REQUIRES: mutex_ held, as do the next.
   void WriteNext();
+  void QueueDraining();
 
   const std::shared_ptr<StageExecutor> executor_;
   const uint64_t epoch_;
@@ -47,6 +51,8 @@ class StepSession final : public grpc::ServerBidiReactor<v1::StepRequest, v1::St
   std::mutex mutex_;
   std::deque<v1::StepResponse> responses_;  // the rest: guarded by mutex_
   bool writing_ = false;
+  bool greeted_ = false;
+  bool draining_ = false;
   bool ending_ = false;
   bool finished_ = false;
   absl::Status status_;

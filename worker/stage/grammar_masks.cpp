@@ -69,18 +69,19 @@ absl::Status GrammarSequence::Follow(std::span<const int32_t> tokens) {
 }
 
 void GrammarSequence::AllowEnd(bool may_end) {
-  const auto count = [this] {
-    int32_t n = 0;
-    for (const uint32_t word : mask_.words) n += std::popcount(word);
-    return n;
-  };
+  const auto bit = [](int32_t id) { return uint32_t{1} << (id % 32); };
   // The checkpoint's EOS ids are in the mask already, and among the end ids.
-  for (const int32_t id : end_ids_) mask_.words[id / 32] &= ~(uint32_t{1} << (id % 32));
-  const int32_t n_others = count();
-  if (may_end && !(end_late_ && n_others > 0)) {
-    for (const int32_t id : end_ids_) mask_.words[id / 32] |= uint32_t{1} << (id % 32);
+  for (const int32_t id : end_ids_) mask_.words[id / 32] &= ~bit(id);
+  int32_t n = 0;
+  for (const uint32_t word : mask_.words) n += std::popcount(word);
+  if (may_end && !(end_late_ && n > 0)) {
+    for (const int32_t id : end_ids_) {
+      uint32_t& word = mask_.words[id / 32];
+      n += (word & bit(id)) == 0 ? 1 : 0;  // an id may be named twice
+      word |= bit(id);
+    }
   }
-  mask_.n_allowed = count();
+  mask_.n_allowed = n;
 }
 
 bool GrammarSequence::IsEnd(int32_t token) const {

@@ -6,6 +6,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "common/status.h"
+#include "common/unix_time.h"
 
 namespace stagecoach::worker {
 namespace {
@@ -31,10 +32,12 @@ StageExecutor::StageExecutor(const Config& config, StageModel* model, kernels::O
       model_(model),
       ops_(ops),
       transport_(transport),
+      device_(config.n_stages > 1 ? transport->device() : nullptr),
       checker_(config.limits, config.epoch, config.kv_blocks),
       slots_(config.limits,
              {.tokens = config.is_first() || config.is_last(), .sampling = config.is_last()}),
       batch_(config.limits),
+      sampled_in_(config.limits.max_sequences),
       plans_(kMaxPlansAhead),
       steps_(kMaxPlansAhead),
       hidden_(kHiddenAhead),
@@ -63,7 +66,7 @@ absl::Status StageExecutor::AllocateEnds() {
     if (config_.is_last()) {
       SC_ASSIGN_OR_RETURN(ends_[i].samples,
                           PendingSamples::Allocate(config_.limits, *model_, ops_));
-    } else {
+    } else if (device_ == nullptr) {
       SC_ASSIGN_OR_RETURN(ends_[i].hidden,
                           ops_->AllocateHost(HiddenBytes(config_.limits.max_batched_tokens)));
     }
@@ -77,8 +80,9 @@ void StageExecutor::StartThreads() {
     threads_.emplace_back([this, loop] { RunThread(loop); });
   };
   start(&StageExecutor::MetadataLoop);
-  if (!config_.is_first()) start(&StageExecutor::HiddenLoop);
-  if (config_.is_first() && !config_.is_last()) start(&StageExecutor::TokensLoop);
+  const bool from_host = device_ == nullptr;
+  if (from_host && !config_.is_first()) start(&StageExecutor::HiddenLoop);
+  if (from_host && config_.is_first() && !config_.is_last()) start(&StageExecutor::TokensLoop);
   if (ops_->runs_ahead()) start(&StageExecutor::FinishLoop);
   start(&StageExecutor::ComputeLoop);
 }
@@ -161,8 +165,32 @@ void StageExecutor::Stop(absl::Status reason) {
   threads_.clear();
 }
 
-void StageExecutor::Record(uint64_t step, FlightTime what) {
-  if (config_.flight != nullptr) config_.flight->Mark(step, what);
+StageExecutor::Time StageExecutor::Record(uint64_t step, FlightTime what) {
+  const Time now = StageClock::Clock::now();
+  if (config_.observers.flight != nullptr) config_.observers.flight->Mark(step, what, now);
+  return now;
+}
+
+void StageExecutor::Trace(const StartedStep& step, Time computed) {
+  const Time sent = StageClock::Clock::now();
+  const auto ms = [](Time from, Time to) {
+    return std::chrono::duration<double, std::milli>(to - from).count();
+  };
+  for (const TraceRecord& trace : step.traces) {
+    TraceSpan span;
+    std::copy_n(trace.trace_id, span.trace_id.size(), span.trace_id.begin());
+    std::copy_n(trace.span_id, span.span_id.size(), span.parent.emplace().begin());
+    span.span_id = NewSpanId();
+    span.name = absl::StrCat("stage ", config_.stage);
+    span.begin_unix_ns = UnixNanoseconds(step.began);
+    span.end_unix_ns = UnixNanoseconds(sent);
+    span.attributes = {{"stagecoach.step", static_cast<int64_t>(step.step)},
+                       {"stagecoach.rows", static_cast<int64_t>(step.n_rows)},
+                       {"stagecoach.wait_input_ms", ms(step.began, step.input)},
+                       {"stagecoach.compute_ms", ms(step.input, computed)},
+                       {"stagecoach.send_ms", ms(computed, sent)}};
+    config_.observers.spans->Add(std::move(span));
+  }
 }
 
 absl::Status StageExecutor::NextMetadata(std::string* bytes) {
@@ -188,11 +216,16 @@ absl::Status StageExecutor::MetadataLoop() {
     } else {
       step.grammars = masks_->Begin(step.view);
     }
+    if (device_ != nullptr) {
+      SC_RETURN_IF_ERROR(device_->Expect(step.view.step,
+                                         config_.is_first() ? 0 : HiddenBytes(step.view.n_rows),
+                                         config_.is_first() && step.view.samples_any()));
+    }
     step.ready_at = StageClock::Clock::now();
-    if (config_.flight != nullptr) {
+    if (config_.observers.flight != nullptr) {
       const uint32_t n_decode = step.view.n_decode();
-      config_.flight->Begin(step.view.epoch, step.view.step, step.view.n_rows - n_decode, n_decode,
-                            step.ready_at);
+      config_.observers.flight->Begin(step.view.epoch, step.view.step, step.view.n_rows - n_decode,
+                                      n_decode, step.ready_at);
     }
     SC_RETURN_IF_ERROR(steps_.Push(std::move(step)));
   }
@@ -201,6 +234,11 @@ absl::Status StageExecutor::MetadataLoop() {
 absl::Status StageExecutor::HiddenLoop() {
   for (;;) {
     SC_ASSIGN_OR_RETURN(Message message, transport_->Receive(Channel::kHidden));
+    if (message.sent_unix_ns != 0) {
+      const auto hop_ns = static_cast<int64_t>(UnixNanoseconds() - message.sent_unix_ns);
+      std::lock_guard lock(mutex_);
+      counted_.hops.Observe(static_cast<double>(std::max<int64_t>(hop_ns, 0)) / 1e9);
+    }
     SC_RETURN_IF_ERROR(hidden_.Push({std::move(message), StageClock::Clock::now()}));
   }
 }
@@ -227,7 +265,7 @@ absl::Status StageExecutor::ComputeLoop() {
     }
     SC_ASSIGN_OR_RETURN(const KnownStep step, steps_.Pop());
     clock_.Enter(StageState::kCompute);
-    Record(step.view.step, FlightTime::kBegan);
+    began_ = Record(step.view.step, FlightTime::kBegan);
     if (absl::Status status = RunStep(step); !status.ok()) {
       clock_.Enter(StageState::kIdle);
       return status;
@@ -243,12 +281,13 @@ absl::Status StageExecutor::FinishLoop() {
 }
 
 absl::Status StageExecutor::RunStep(const KnownStep& step) {
+  if (device_ != nullptr) return RunStepOnDevice(step);
   const StepMetaView& meta = step.view;
   slots_.Apply(meta);
   if (masks_ != nullptr) masks_->Apply(meta, step.grammars);
   batch_.Build(meta, slots_);
   SC_RETURN_IF_ERROR(config_.is_first() ? TakeTokens(step) : TakeHidden(step));
-  Record(meta.step, FlightTime::kInput);
+  input_ = Record(meta.step, FlightTime::kInput);
   model_->Forward(batch_.batch(), model_->hidden_buffer());
   return StartEnd(step);
 }
@@ -264,10 +303,18 @@ absl::Status StageExecutor::AcceptTokens() {
   return absl::OkStatus();
 }
 
+void StageExecutor::CountBubble() {
+  std::lock_guard lock(mutex_);
+  ++counted_.bubbles;
+}
+
 absl::Status StageExecutor::TakeTokens(const KnownStep& step) {
-  for (;;) {
+  for (bool waited = false;; waited = true) {
     SC_RETURN_IF_ERROR(AcceptTokens());
-    if (batch_.FillTokens(step.view, slots_, config_.is_last()) == 0) return absl::OkStatus();
+    if (batch_.FillTokens(step.view, slots_, config_.is_last()) == 0) {
+      if (waited) CountBubble();
+      return absl::OkStatus();
+    }
     clock_.Enter(StageState::kWaitInput);
     SC_RETURN_IF_ERROR(tokens_.Wait());
     clock_.Enter(StageState::kCompute);
@@ -289,8 +336,10 @@ absl::Status StageExecutor::AwaitSampledTokens(const StepMetaView& meta) {
 
 absl::Status StageExecutor::TakeHidden(const KnownStep& step) {
   clock_.Enter(StageState::kWaitInput);
+  const Time wanted_at = StageClock::Clock::now();
   SC_ASSIGN_OR_RETURN(const ArrivedHidden hidden, hidden_.Pop());
   clock_.Enter(StageState::kCompute);
+  if (hidden.arrived_at > wanted_at) CountBubble();
   const Message& message = hidden.message;
   if (message.step != step.view.step) {
     return OutOfStep("hidden states", message.step, step.view.step);
@@ -308,9 +357,19 @@ absl::Status StageExecutor::TakeHidden(const KnownStep& step) {
   return absl::OkStatus();
 }
 
+StageExecutor::StartedStep StageExecutor::NewStarted(const StepMetaView& meta) const {
+  StartedStep started{.step = meta.step, .n_rows = meta.n_rows};
+  if (config_.observers.spans != nullptr && !meta.traces.empty()) {
+    started.traces.assign(meta.traces.begin(), meta.traces.end());
+    started.began = began_;
+    started.input = input_;
+  }
+  return started;
+}
+
 absl::Status StageExecutor::StartEnd(const KnownStep& step) {
   const StepMetaView& meta = step.view;
-  StartedStep started{.step = meta.step, .n_rows = meta.n_rows};
+  StartedStep started = NewStarted(meta);
   SC_ASSIGN_OR_RETURN(started.end, free_ends_.Pop());
   StepEnd& end = ends_[started.end];
   if (config_.is_last()) {
@@ -326,24 +385,36 @@ absl::Status StageExecutor::StartEnd(const KnownStep& step) {
 
 absl::Status StageExecutor::Finish(const StartedStep& step) {
   SC_RETURN_IF_ERROR(ops_->Wait(step.mark));
-  Record(step.step, FlightTime::kComputed);
+  const Time computed = Record(step.step, FlightTime::kComputed);
+  if (device_ != nullptr) {
+    SC_ASSIGN_OR_RETURN(const StepTimes times, device_->Finish(step.step));
+    std::lock_guard lock(mutex_);
+    counted_.on_device.wait_input_ms += times.wait_input_ms;
+    counted_.on_device.compute_ms += times.compute_ms;
+    counted_.on_device.wait_send_ms += times.wait_send_ms;
+  }
   if (config_.is_last()) {
     SC_RETURN_IF_ERROR(FinishSamples(step));
-  } else {
+  } else if (device_ == nullptr) {
     std::string payload(ends_[step.end].hidden.As<char>(), HiddenBytes(step.n_rows));
     clock_.Enter(StageState::kWaitSend);
     SC_RETURN_IF_ERROR(transport_->Send(Channel::kHidden, step.step, std::move(payload)));
     clock_.Enter(StageState::kCompute);
   }
   Record(step.step, FlightTime::kSent);
+  if (!step.traces.empty()) Trace(step, computed);
   SC_RETURN_IF_ERROR(free_ends_.Push(step.end));
+  Count(step);
+  return absl::OkStatus();
+}
+
+void StageExecutor::Count(const StartedStep& step) {
   std::lock_guard lock(mutex_);
   ++counted_.steps;
   counted_.tokens += step.n_rows;
   ++n_computed_;
   if (n_taken_ == n_computed_) clock_.Enter(StageState::kIdle);
   changed_.notify_all();
-  return absl::OkStatus();
 }
 
 absl::Status StageExecutor::FinishSamples(const StartedStep& step) {
@@ -352,7 +423,7 @@ absl::Status StageExecutor::FinishSamples(const StartedStep& step) {
   tokens_.Put(step.step, tokens);
   // At once where this is the compute thread: the next masks are begun with them.
   if (!ops_->runs_ahead()) SC_RETURN_IF_ERROR(AcceptTokens());
-  if (!config_.is_first() && !tokens.empty()) {
+  if (device_ == nullptr && !config_.is_first() && !tokens.empty()) {
     clock_.Enter(StageState::kWaitSend);
     SC_RETURN_IF_ERROR(transport_->Send(
         Channel::kTokens, step.step,
@@ -391,9 +462,21 @@ v1::StatsResponse StageExecutor::Stats(bool reset) {
   stats.set_idle_ms(times.of(StageState::kIdle));
 
   std::lock_guard lock(mutex_);
+  if (device_ != nullptr) {
+    // The device's own time; what the host does beside it costs nothing.
+    const StepTimes& device = counted_.on_device;
+    stats.set_compute_ms(device.compute_ms);
+    stats.set_wait_input_ms(device.wait_input_ms);
+    stats.set_wait_mask_ms(0);
+    stats.set_wait_send_ms(device.wait_send_ms);
+    stats.set_idle_ms(std::max(
+        0.0, times.elapsed_ms() - device.compute_ms - device.wait_input_ms - device.wait_send_ms));
+  }
   stats.set_steps(counted_.steps);
   stats.set_tokens(counted_.tokens);
   stats.set_metadata_late_steps(counted_.metadata_late_steps);
+  stats.set_bubbles(counted_.bubbles);
+  if (!config_.is_first()) counted_.hops.FillIn(stats.mutable_hop_seconds());
   stats.set_slots_in_use(closed_.ok() ? slots_.n_in_use() : 0);
   v1::ChannelStats* const channels[kChannels] = {stats.mutable_metadata(), stats.mutable_hidden(),
                                                  stats.mutable_tokens_channel()};

@@ -6,6 +6,8 @@
 //             then queues them for compute
 //   hidden    takes hidden states (not on the first stage)
 //   tokens    takes sampled tokens (first of several stages)
+//             neither of the two where messages pass from device to device: compute then queues
+//             what waits for them there
 //   compute   carries out the steps strictly in order; alone touches model, ops and slot table
 //   masks     some (last stage): compile grammars and compute what they allow next
 //   finish    on a device that runs ahead: waits for each step's work and sends on what came of it,
@@ -28,12 +30,14 @@
 #include "absl/status/statusor.h"
 #include "common/flight/flight_recorder.h"
 #include "common/text/grammar_cache.h"
+#include "common/trace/trace.h"
 #include "kernels/ops.h"
 #include "stagecoach/v1/stage.pb.h"
 #include "stagecoach/v1/step.pb.h"
 #include "worker/model/stage_model.h"
 #include "worker/stage/batch_builder.h"
 #include "worker/stage/grammar_masks.h"
+#include "worker/stage/hop_histogram.h"
 #include "worker/stage/plan_checker.h"
 #include "worker/stage/sampler.h"
 #include "worker/stage/slot_table.h"
@@ -55,6 +59,12 @@ class StepListener {
   virtual void OnClosed(const absl::Status& reason) = 0;  // at most once, nothing follows
 };
 
+// Who hears of each step's times; they outlive the executor, and each may be null.
+struct StepObservers {
+  FlightRecorder* flight = nullptr;  // of all steps
+  SpanSink* spans = nullptr;         // of those with a traced request
+};
+
 class StageExecutor {
  public:
   struct Config {
@@ -65,7 +75,7 @@ class StageExecutor {
     std::vector<uint64_t> kv_blocks;  // by KV group
     // Last stage; null: sequences with a grammar fail.
     std::shared_ptr<text::GrammarCache> grammars;
-    FlightRecorder* flight = nullptr;  // outlives the executor; null: steps are not recorded
+    StepObservers observers;
 
     bool is_first() const { return stage == 0; }
     bool is_last() const { return stage + 1 == n_stages; }
@@ -130,6 +140,8 @@ class StageExecutor {
     size_t n_rows = 0;
     uint64_t mark = 0;  // Ops::Mark
     size_t end = 0;     // of ends_
+    std::vector<TraceRecord> traces;
+    Time began, input;
   };
   // Ends of steps on the device: one is computed, one queued behind it.
   static constexpr size_t kStartedSteps = 2;
@@ -141,17 +153,26 @@ class StageExecutor {
   absl::Status ComputeLoop();
   absl::Status FinishLoop();
 
-  void Record(uint64_t step, FlightTime what);
+  Time Record(uint64_t step, FlightTime what);  // the time now
+  void Trace(const StartedStep& step, Time computed);
   absl::Status NextMetadata(std::string* bytes);
   absl::Status RunStep(const KnownStep& step);
+  void CountBubble();
   absl::Status AcceptTokens();
   absl::Status TakeHidden(const KnownStep& step);
   absl::Status TakeTokens(const KnownStep& step);
+  // As these three, where messages pass from device to device.
+  absl::Status RunStepOnDevice(const KnownStep& step);
+  absl::Status TakeTokensOnDevice(const StepMetaView& meta);
+  absl::Status TakeHiddenOnDevice(const StepMetaView& meta);
+  absl::Status StartEndOnDevice(const KnownStep& step);
+  StartedStep NewStarted(const StepMetaView& meta) const;
   // Queues what ends the step: the samples, or the hidden states' way back.
   absl::Status StartEnd(const KnownStep& step);
   absl::Status AwaitSampledTokens(const StepMetaView& meta);
   absl::Status Finish(const StartedStep& step);
   absl::Status FinishSamples(const StartedStep& step);
+  void Count(const StartedStep& step);
   void Deliver(v1::StepResult result);
   size_t HiddenBytes(size_t n_rows) const;
 
@@ -159,6 +180,7 @@ class StageExecutor {
   StageModel* const model_;
   kernels::Ops* const ops_;
   Transport* const transport_;
+  DeviceChannels* const device_;  // null: messages pass through the host
 
   PlanChecker checker_;  // metadata thread
   SlotTable slots_;      // compute thread, as are the next four
@@ -166,7 +188,10 @@ class StageExecutor {
   std::unique_ptr<GrammarMasks> masks_;  // last stage, as the next
   std::unique_ptr<Sampler> sampler_;
   std::vector<ArrivedToken> taken_tokens_;
+  Time began_, input_;  // of the step that is computed
   std::vector<StepEnd> ends_;
+  // First stage, by slot: the step that sampled last. Its token is on the device.
+  std::vector<uint64_t> sampled_in_;
 
   ClosableQueue<v1::StepPlan> plans_;  // first stage
   ClosableQueue<KnownStep> steps_;
@@ -187,10 +212,14 @@ class StageExecutor {
   bool draining_ = false;
   uint64_t n_taken_ = 0;  // steps
   uint64_t n_computed_ = 0;
+  uint64_t n_started_ = 0;  // queued on the device, where messages pass there
   struct Counted {
     uint64_t steps = 0;
     uint64_t tokens = 0;
     uint64_t metadata_late_steps = 0;
+    uint64_t bubbles = 0;
+    HopHistogram hops;
+    StepTimes on_device;
     std::array<ChannelCounters, kChannels> channels_at_reset{};
   } counted_;
 

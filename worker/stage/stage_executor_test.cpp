@@ -95,6 +95,18 @@ bool Mentions(const absl::Status& status, const std::string& text) {
   return std::string(status.message()).find(text) != std::string::npos;
 }
 
+// 14 sequences in 4 slots: slots and blocks are used again, also while their old steps are in
+// flight.
+void RunInFewSlots(ToyPipeline& pipeline, std::vector<ToySequence>& sequences, int32_t chunk,
+                   int32_t in_flight) {
+  pipeline.Start(1);
+  ToyPlanner planner(1, &sequences, {.n_slots = 4, .chunk = chunk, .max_in_flight = in_flight});
+  const absl::Status status = planner.Run(pipeline);
+  INFO(status.ToString());
+  REQUIRE(status.ok());
+  RequireSameAsAlone(sequences);
+}
+
 TEST_CASE("any split, chunk and plan-ahead gives what each sequence gives alone") {
   const int32_t n_stages = GENERATE(1, 2, 4);
   const int32_t chunk = GENERATE(3, 16);
@@ -102,15 +114,22 @@ TEST_CASE("any split, chunk and plan-ahead gives what each sequence gives alone"
   auto sequences = RandomSequences(14, 7);
   VarySampling(sequences);
   if (GENERATE(false, true)) AddGrammars(sequences);
-  ToyPipeline pipeline(n_stages, /*runs_ahead=*/GENERATE(false, true));
-  pipeline.Start(1);
-  // 14 sequences in 4 slots: slots and blocks are used again, also while their old steps are
-  // in flight.
-  ToyPlanner planner(1, &sequences, {.n_slots = 4, .chunk = chunk, .max_in_flight = in_flight});
-  const absl::Status status = planner.Run(pipeline);
-  INFO(status.ToString());
-  REQUIRE(status.ok());
-  RequireSameAsAlone(sequences);
+  ToyPipeline pipeline(n_stages, GENERATE(ToyPipeline::Kind::kHost, ToyPipeline::Kind::kRunsAhead));
+  RunInFewSlots(pipeline, sequences, chunk, in_flight);
+}
+
+TEST_CASE("messages from device to device give the same tokens as those through the host") {
+  const int32_t n_stages = GENERATE(2, 3, 4);
+  const int32_t chunk = GENERATE(3, 16);
+  const int32_t in_flight = GENERATE(1, 3, 200);
+  auto sequences = RandomSequences(14, 7);
+  VarySampling(sequences);
+  ToyPipeline pipeline(n_stages, ToyPipeline::Kind::kDeviceChannels);
+  RunInFewSlots(pipeline, sequences, chunk, in_flight);
+  // Times are the device's.
+  const v1::StatsResponse stats = pipeline.stage(1).Stats(false);
+  CHECK(stats.compute_ms() == 2.0 * static_cast<double>(stats.steps()));
+  CHECK(stats.wait_send_ms() == 3.0 * static_cast<double>(stats.steps()));
 }
 
 TEST_CASE("a sequence preempted and registered again goes on with the same tokens") {

@@ -5,6 +5,7 @@
 #include <cstring>
 #include <limits>
 #include <type_traits>
+#include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "common/status.h"
@@ -30,12 +31,14 @@ struct Header {
   uint32_t n_releases;
   uint32_t n_registrations;
   uint32_t n_words;
-  uint64_t zero;
+  uint32_t n_traces;
+  uint32_t zero;
 };
 static_assert(sizeof(Header) == 64 && std::is_trivially_copyable_v<Header>);
 
 struct Offsets {
-  uint64_t slots, starts, n_tokens, flags, block_ends, blocks, releases, registrations, words, end;
+  uint64_t slots, starts, n_tokens, flags, block_ends, blocks, releases, registrations, traces,
+      words, end;
 };
 
 // Counts are below 2^32: nothing here overflows 64 bits but S * G, which the caller bounds.
@@ -55,6 +58,7 @@ Offsets OffsetsFor(const Header& h) {
   o.blocks = array(h.n_blocks, 4);
   o.releases = array(h.n_releases, 4);
   o.registrations = array(h.n_registrations, sizeof(SlotRecord));
+  o.traces = array(h.n_traces, sizeof(TraceRecord));
   o.words = array(h.n_words, 4);
   o.end = at;
   return o;
@@ -99,6 +103,17 @@ absl::Status CountPlan(const v1::StepPlan& plan, uint32_t n_groups, Header* h) {
                WordsFor(sampling.grammar().source().size()) +
                WordsFor(sampling.grammar().begins_after().size());
   }
+  for (const v1::StepTrace& trace : plan.traces()) {
+    if (trace.trace_id().size() != sizeof(TraceRecord::trace_id) ||
+        trace.span_id().size() != sizeof(TraceRecord::span_id)) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("step ", plan.step(), ": a trace's ids are not of 16 and 8 bytes"));
+    }
+  }
+  if (std::cmp_greater(plan.traces_size(), kMostStepTraces)) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("step ", plan.step(), " has more than ", kMostStepTraces, " traces"));
+  }
   constexpr uint64_t kMost = std::numeric_limits<int32_t>::max() / 8;
   if (n_rows > kMost || n_blocks > kMost || n_words > kMost) {
     return absl::InvalidArgumentError(absl::StrCat("step ", plan.step(), " is too large"));
@@ -113,7 +128,8 @@ absl::Status CountPlan(const v1::StepPlan& plan, uint32_t n_groups, Header* h) {
               .n_blocks = static_cast<uint32_t>(n_blocks),
               .n_releases = static_cast<uint32_t>(plan.release_size()),
               .n_registrations = static_cast<uint32_t>(plan.registrations_size()),
-              .n_words = static_cast<uint32_t>(n_words)};
+              .n_words = static_cast<uint32_t>(n_words),
+              .n_traces = static_cast<uint32_t>(plan.traces_size())};
   return absl::OkStatus();
 }
 
@@ -187,6 +203,12 @@ absl::Status EncodeStepMeta(const v1::StepPlan& plan, uint32_t n_groups, std::st
     }
   }
   Put(plan.release(), base + o.releases);
+  for (int i = 0; i < plan.traces_size(); ++i) {
+    TraceRecord record;
+    std::memcpy(record.trace_id, plan.traces(i).trace_id().data(), sizeof(record.trace_id));
+    std::memcpy(record.span_id, plan.traces(i).span_id().data(), sizeof(record.span_id));
+    std::memcpy(base + o.traces + i * sizeof(record), &record, sizeof(record));
+  }
 
   char* const words = base + o.words;
   char* word_at = words;
@@ -222,6 +244,7 @@ absl::StatusOr<StepMetaView> DecodeStepMeta(std::string_view bytes) {
                      kStepMetaVersion, ": run the same stagecoach version on all stages"));
   }
   if (h.total_bytes != bytes.size() || h.zero != 0) return Malformed("wrong size");
+  if (h.n_traces > kMostStepTraces) return Malformed("too many traces");
   if (uint64_t{h.n_slots} * h.n_groups > bytes.size()) return Malformed("counts beyond its size");
   const Offsets o = OffsetsFor(h);
   if (o.end != bytes.size()) return Malformed("counts do not match its size");
@@ -243,6 +266,8 @@ absl::StatusOr<StepMetaView> DecodeStepMeta(std::string_view bytes) {
       .releases = words(o.releases, h.n_releases),
       .registrations = std::span(
           reinterpret_cast<const SlotRecord*>(bytes.data() + o.registrations), h.n_registrations),
+      .traces =
+          std::span(reinterpret_cast<const TraceRecord*>(bytes.data() + o.traces), h.n_traces),
       .words = words(o.words, h.n_words)};
 
   uint64_t n_rows = 0;

@@ -6,7 +6,7 @@
 //
 //   offset  type  header field
 //        0  u32   magic            "SCSM"
-//        4  u32   version          2
+//        4  u32   version          3
 //        8  u64   epoch
 //       16  u64   step
 //       24  u32   total_bytes      of header and arrays
@@ -17,7 +17,8 @@
 //       44  u32   n_releases       R
 //       48  u32   n_registrations  N
 //       52  u32   n_words          W: 32-bit words of the variable part
-//       56  u64   zero
+//       56  u32   n_traces         X: traced requests
+//       60  u32   zero
 //
 //   array                      fixed part
 //   slots          u32[S]
@@ -29,6 +30,7 @@
 //   blocks         u32[B]      appended to the slot's block tables
 //   releases       u32[R]      slots freed before anything else
 //   registrations  SlotRecord[N]
+//   traces         TraceRecord[X]
 //                              variable part
 //   words          u32[W]      by registration: tokens, stop ids, bias ids (i32), bias values
 //   (f32),
@@ -52,7 +54,8 @@ class StepPlan;
 namespace stagecoach::worker {
 
 inline constexpr uint32_t kStepMetaMagic = 0x4D534353;  // "SCSM"
-inline constexpr uint32_t kStepMetaVersion = 2;
+inline constexpr uint32_t kStepMetaVersion = 3;
+inline constexpr uint32_t kMostStepTraces = 16;
 inline constexpr uint32_t kSampleFlag = 1;
 
 // SlotRecord::grammar_flags: in the lowest byte the GrammarKind + 1, 0 without a grammar.
@@ -89,6 +92,13 @@ struct SlotRecord {
 };
 static_assert(sizeof(SlotRecord) == 96);
 
+// Of a traced request: the ids as W3C's trace context has them.
+struct TraceRecord {
+  uint8_t trace_id[16];
+  uint8_t span_id[8];
+};
+static_assert(sizeof(TraceRecord) == 24);
+
 // Views into the bytes that were decoded.
 struct StepMetaView {
   uint64_t epoch = 0;
@@ -100,12 +110,19 @@ struct StepMetaView {
   std::span<const uint32_t> blocks;                          // [B]
   std::span<const uint32_t> releases;                        // [R]
   std::span<const SlotRecord> registrations;                 // [N]
+  std::span<const TraceRecord> traces;                       // [X]
   std::span<const uint32_t> words;                           // [W]
 
   size_t n_slots() const { return slots.size(); }
   // A prefill chunk of one token counts as a decode.
   uint32_t n_decode() const;
   bool samples(size_t i) const { return (flags[i] & kSampleFlag) != 0; }
+  bool samples_any() const {
+    for (size_t i = 0; i < n_slots(); ++i) {
+      if (samples(i)) return true;
+    }
+    return false;
+  }
   std::span<const uint32_t> new_blocks(size_t i, size_t group) const {
     const size_t at = i * n_groups + group;
     const size_t begin = at == 0 ? 0 : block_ends[at - 1];

@@ -107,6 +107,29 @@ TEST_CASE("what was encoded is read back in place") {
   CHECK(view->begins_after(with_grammar) == "</think>");
 }
 
+TEST_CASE("a traced request's ids go with the step") {
+  v1::StepPlan plan = SamplePlan();
+  plan.add_traces()->set_trace_id("0123456789abcdef");
+  plan.mutable_traces(0)->set_span_id("01234567");
+  const std::string bytes = Encoded(plan);
+  const auto view = DecodeStepMeta(bytes);
+  REQUIRE(view.ok());
+  REQUIRE(view->traces.size() == 1);
+  CHECK(std::memcmp(view->traces[0].trace_id, "0123456789abcdef", 16) == 0);
+  CHECK(std::memcmp(view->traces[0].span_id, "01234567", 8) == 0);
+  CHECK(view->begins_after(view->registrations[0]) == "</think>");
+
+  std::string out;
+  plan.mutable_traces(0)->set_span_id("short");
+  CHECK(absl::IsInvalidArgument(EncodeStepMeta(plan, 2, &out)));
+  plan.clear_traces();
+  for (uint32_t i = 0; i <= kMostStepTraces; ++i) {
+    plan.add_traces()->set_trace_id("0123456789abcdef");
+    plan.mutable_traces(static_cast<int>(i))->set_span_id("01234567");
+  }
+  CHECK(absl::IsInvalidArgument(EncodeStepMeta(plan, 2, &out)));
+}
+
 TEST_CASE("arrays start at multiples of 16 bytes, where the counts say") {
   const std::string bytes = Encoded(SamplePlan());
   const auto view = DecodeStepMeta(bytes);

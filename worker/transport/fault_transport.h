@@ -28,6 +28,7 @@ class FaultTransport final : public Transport {
   absl::Status Join(const Neighbours& neighbours) override { return inner_->Join(neighbours); }
   absl::Status Send(Channel channel, uint64_t step, std::string payload) override;
   absl::StatusOr<Message> Receive(Channel channel) override;
+  DeviceChannels* device() override { return inner_->device(); }
   ChannelCounters Counters(Channel channel) const override { return inner_->Counters(channel); }
   void Close(absl::Status reason) override;
 

@@ -4,6 +4,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "common/rpc/server.h"
+#include "common/unix_time.h"
 
 namespace stagecoach::worker {
 
@@ -57,13 +58,12 @@ absl::Status GrpcLink::Send(uint64_t step, std::string payload) {
   std::unique_lock lock(mutex_);
   changed_.wait(lock, [&] { return !closed_.ok() || queue_.size() < queue_frames_; });
   if (!closed_.ok()) return closed_;
+  Message message{step, std::move(payload), UnixNanoseconds()};
   if (writing_ || !ready_) {
-    queue_.push_back({step, std::move(payload)});
+    queue_.push_back(std::move(message));
     return absl::OkStatus();
   }
-  frame_.set_step(step);
-  *frame_.mutable_payload() = std::move(payload);
-  WriteLocked();
+  WriteLocked(std::move(message));
   return absl::OkStatus();
 }
 
@@ -73,6 +73,13 @@ void GrpcLink::Close(absl::Status reason) {
   queue_.clear();
   context_.TryCancel();
   changed_.notify_all();
+}
+
+void GrpcLink::WriteLocked(Message message) {
+  frame_.set_step(message.step);
+  *frame_.mutable_payload() = std::move(message.payload);
+  frame_.set_sent_unix_ns(message.sent_unix_ns);
+  WriteLocked();
 }
 
 void GrpcLink::WriteLocked() {
@@ -126,10 +133,9 @@ bool GrpcLink::HandleEvent(Event event, bool ok) {
       }
       // A failed write's cause comes with kFinished.
       if (ok && !finished_ && !queue_.empty()) {
-        frame_.set_step(queue_.front().step);
-        *frame_.mutable_payload() = std::move(queue_.front().payload);
+        Message message = std::move(queue_.front());
         queue_.pop_front();
-        WriteLocked();
+        WriteLocked(std::move(message));
         changed_.notify_all();
       }
       break;

@@ -62,6 +62,7 @@ class GrpcLink {
   void Run();
   bool HandleEvent(Event event, bool ok);  // whether operations are still under way
   void WriteLocked();                      // writes frame_
+  void WriteLocked(Message message);
   void FinishLocked();
 
   const Target target_;

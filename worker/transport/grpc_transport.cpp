@@ -249,7 +249,8 @@ grpc::Status GrpcTransport::Serve(Channel channel, grpc::ServerContext* context,
   ClosableQueue<Message>& queue = inbound_[Index(channel)]->queue;
   absl::Status end;
   while (end.ok() && reader->Read(&frame)) {
-    end = queue.Push(Message{frame.step(), std::move(*frame.mutable_payload())});
+    end = queue.Push(
+        Message{frame.step(), std::move(*frame.mutable_payload()), frame.sent_unix_ns()});
   }
   Lost(*generation,
        absl::UnavailableError(absl::StrCat("stage ", from_stage, " at ", context->peer(), ": ",

@@ -56,6 +56,17 @@ grpc::Status FakeStage::Load(grpc::ServerContext* context, const v1::LoadRequest
   return grpc::Status::OK;
 }
 
+grpc::Status FakeStage::OfferLinks(grpc::ServerContext*, const v1::OfferLinksRequest* request,
+                                   v1::OfferLinksResponse* response) {
+  if (!options_.offers_links) return grpc::Status::OK;
+  response->set_ready(true);
+  if (request->stage() + 1 < request->n_stages()) {
+    response->set_next("next of " + std::to_string(request->stage()));
+  }
+  if (request->stage() == 0) response->set_tokens("tokens");
+  return grpc::Status::OK;
+}
+
 grpc::Status FakeStage::Join(grpc::ServerContext*, const v1::JoinRequest* request,
                              v1::JoinResponse*) {
   std::lock_guard lock(mutex_);
@@ -99,6 +110,12 @@ grpc::Status FakeStage::Step(grpc::ServerContext*, Stream* stream) {
   step_ended_ = true;
   changed_.notify_all();
   return status;
+}
+
+grpc::Status FakeStage::Stats(grpc::ServerContext*, const v1::StatsRequest*,
+                              v1::StatsResponse* response) {
+  response->set_compute_ms(5);
+  return grpc::Status::OK;
 }
 
 void FakeStage::Send(const v1::StepResponse& response) {

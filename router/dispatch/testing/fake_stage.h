@@ -22,6 +22,7 @@ class FakeStage final : public v1::Stage::Service {
     grpc::Status load_status;
     grpc::Status join_status;
     grpc::Status prepare_status;
+    bool offers_links = false;
     bool load_blocks = false;  // until the router cancels
     bool answers_hello = true;
     uint64_t kv_bytes = 1000;
@@ -56,11 +57,15 @@ class FakeStage final : public v1::Stage::Service {
                         v1::DescribeResponse* response) override;
   grpc::Status Load(grpc::ServerContext* context, const v1::LoadRequest* request,
                     grpc::ServerWriter<v1::LoadProgress>* writer) override;
+  grpc::Status OfferLinks(grpc::ServerContext*, const v1::OfferLinksRequest* request,
+                          v1::OfferLinksResponse* response) override;
   grpc::Status Join(grpc::ServerContext*, const v1::JoinRequest* request,
                     v1::JoinResponse*) override;
   grpc::Status PrepareGrammar(grpc::ServerContext*, const v1::SlotGrammar* request,
                               v1::PrepareGrammarResponse*) override;
   grpc::Status Step(grpc::ServerContext*, Stream* stream) override;
+  grpc::Status Stats(grpc::ServerContext*, const v1::StatsRequest*,
+                     v1::StatsResponse* response) override;
 
   const Options options_;
   std::unique_ptr<grpc::Server> server_;

@@ -52,7 +52,8 @@ void CompletionCall::CreateGenerations(const std::string& request_id) {
     writers_.emplace_back(shared_from_this(), i);
     generations_.push_back(frontend_->NewGeneration(
         request_.n_prompts() == 1 ? request_id : fmt::format("{}-{}", request_id, i),
-        &writers_.back(), generations_.empty() ? nullptr : generations_.front().get()));
+        &writers_.back(), generations_.empty() ? nullptr : generations_.front().get(),
+        request_.traceparent));
   }
 }
 

@@ -235,6 +235,7 @@ void HttpApi::BeginCompletion(Call call, ParseFunction parse) {
   const absl::Status posted = frontend_->Post([this, parse, call = std::move(call)]() mutable {
     absl::StatusOr<ApiRequest> request = parse(call.request.body);
     if (!request.ok()) return call.exchange->Respond(ErrorResponse(request.status()));
+    request->traceparent = call.request.traceparent;
     const std::string& given = request->request_id();
     CompletionCall::Begin(frontend_, *std::move(request), given.empty() ? call.request_id : given,
                           StreamOwner(call.tenant), call.exchange);

@@ -21,6 +21,7 @@ struct HttpRequest {
   std::string origin;
   std::string request_id;     // X-Request-Id
   std::string last_event_id;  // Last-Event-ID
+  std::string traceparent;
   std::string body;
   MemoryBudget::Lease body_lease;  // what the body takes of the server's budget
 };

@@ -10,6 +10,7 @@
 #include <utility>
 
 #include "common/check.h"
+#include "common/trace/trace.h"
 
 namespace stagecoach::router::http {
 namespace {
@@ -153,6 +154,7 @@ HttpRequest RequestParser::Take() {
   request.origin = Value(message, field::origin);
   request.request_id = Value(message, "X-Request-Id");
   request.last_event_id = Value(message, "Last-Event-ID");
+  request.traceparent = Value(message, kTraceparent);
   request.body = std::move(message.body());
   request.body_lease = std::move(lease_);
   Reset();

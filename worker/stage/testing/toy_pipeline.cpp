@@ -9,6 +9,7 @@
 #include "common/status.h"
 #include "kernels/reference/reference_ops.h"
 #include "worker/stage/testing/late_ops.h"
+#include "worker/stage/testing/toy_device_channels.h"
 #include "worker/transport/memory_transport.h"
 
 namespace stagecoach::worker {
@@ -78,11 +79,24 @@ absl::Status ResultQueue::AwaitClosed() {
   return closed_;
 }
 
-ToyPipeline::ToyPipeline(int32_t n_stages, bool runs_ahead) : stages_(n_stages) {
+ToyPipeline::ToyPipeline(int32_t n_stages, Kind kind) : stages_(n_stages) {
+  const bool on_device = kind == Kind::kDeviceChannels;
   auto transports = MakeMemoryTransports(n_stages);
+  std::vector<std::shared_ptr<ToyDeviceTransport::Queue>> queues(n_stages);  // into each stage
+  for (auto& queue : queues) queue = std::make_shared<ToyDeviceTransport::Queue>();
+  for (int32_t i = 0; on_device && i < n_stages; ++i) {
+    const bool is_first = i == 0, is_last = i + 1 == n_stages;
+    transports[i] = std::make_unique<ToyDeviceTransport>(
+        std::move(transports[i]),
+        ToyDeviceTransport::Queues{.hidden_in = is_first ? nullptr : queues[i],
+                                   .hidden_out = is_last ? nullptr : queues[i + 1],
+                                   .tokens_in = is_first ? queues[0] : nullptr,
+                                   .tokens_out = is_last ? queues[0] : nullptr},
+        ToyLimits().max_sequences * sizeof(int32_t));
+  }
   for (int32_t i = 0; i < n_stages; ++i) {
     const int32_t first = kToyLayers * i / n_stages;
-    stages_[i].ops = runs_ahead ? MakeLateOps() : kernels::MakeReferenceOps();
+    stages_[i].ops = kind == Kind::kRunsAhead ? MakeLateOps() : kernels::MakeReferenceOps();
     stages_[i].model = std::make_unique<ToyModel>(
         ToyModelOptions{.first_layer = first, .n_layers = kToyLayers * (i + 1) / n_stages - first});
     stages_[i].transport = std::make_unique<FaultTransport>(std::move(transports[i]));

@@ -46,8 +46,12 @@ class ToyPipeline {
  public:
   static constexpr uint64_t kBlocks = 64;  // in each KV group
 
-  // runs_ahead: as on a device whose work is done after the calls return.
-  explicit ToyPipeline(int32_t n_stages, bool runs_ahead = false);
+  enum class Kind {
+    kHost,
+    kRunsAhead,       // as on a device whose work is done after the calls return
+    kDeviceChannels,  // hidden states and tokens pass as between GPUs
+  };
+  explicit ToyPipeline(int32_t n_stages, Kind kind = Kind::kHost);
   ~ToyPipeline();
 
   // Joins all stages and makes their executors.

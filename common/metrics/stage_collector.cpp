@@ -1,0 +1,167 @@
+#include "common/metrics/stage_collector.h"
+
+#include <fmt/format.h>
+#include <prometheus/metric_family.h>
+
+#include <limits>
+
+namespace stagecoach {
+namespace {
+
+using prometheus::ClientMetric;
+using prometheus::MetricFamily;
+using prometheus::MetricType;
+using Stats = v1::StatsResponse;
+using ExtraLabel = std::pair<const char*, const char*>;
+
+// Families in the making: each has a metric of every stage that answers.
+class Page {
+ public:
+  Page(const StageCollector::Labels& labels, const std::vector<std::optional<Stats>>& stages)
+      : labels_(labels), stages_(stages) {}
+
+  void Begin(const char* name, const char* help, MetricType type) {
+    MetricFamily& family = families_.emplace_back();
+    family.name = name;
+    family.help = help;
+    family.type = type;
+  }
+
+  // `value` of Stats, for all stages that have one.
+  template <typename Value>
+  void Add(const Value& value, std::initializer_list<ExtraLabel> extra = {}) {
+    for (size_t i = 0; i < stages_.size(); ++i) {
+      if (stages_[i]) Set(NewMetric(i, extra), value(*stages_[i]));
+    }
+  }
+
+  ClientMetric& NewMetric(size_t stage, std::initializer_list<ExtraLabel> extra = {}) {
+    ClientMetric& metric = families_.back().metric.emplace_back();
+    for (const auto& [name, value] : labels_) metric.label.push_back({name, value});
+    // A worker tells of itself alone: then its own number counts.
+    const bool alone = stages_.size() == 1 && stages_[0];
+    metric.label.push_back({"stage", fmt::format("{}", alone ? stages_[0]->stage() : stage)});
+    for (const auto& [name, value] : extra) metric.label.push_back({name, value});
+    return metric;
+  }
+
+  std::vector<MetricFamily> Take() { return std::move(families_); }
+
+ private:
+  void Set(ClientMetric& metric, double value) {
+    if (families_.back().type == MetricType::Counter) {
+      metric.counter.value = value;
+    } else {
+      metric.gauge.value = value;
+    }
+  }
+
+  const StageCollector::Labels& labels_;
+  const std::vector<std::optional<Stats>>& stages_;
+  std::vector<MetricFamily> families_;
+};
+
+void AddTimes(Page& page) {
+  page.Begin("stagecoach_stage_seconds_total",
+             "What the stage's compute thread did: it is in one state at any moment",
+             MetricType::Counter);
+  page.Add([](const Stats& s) { return s.compute_ms() / 1e3; }, {{"state", "compute"}});
+  page.Add([](const Stats& s) { return s.wait_input_ms() / 1e3; }, {{"state", "wait_input"}});
+  page.Add([](const Stats& s) { return s.wait_mask_ms() / 1e3; }, {{"state", "wait_mask"}});
+  page.Add([](const Stats& s) { return s.wait_send_ms() / 1e3; }, {{"state", "wait_send"}});
+  page.Add([](const Stats& s) { return s.idle_ms() / 1e3; }, {{"state", "idle"}});
+}
+
+void AddCounts(Page& page) {
+  const auto counter = [&](const char* name, const char* help, const auto& value) {
+    page.Begin(name, help, MetricType::Counter);
+    page.Add(value);
+  };
+  counter("stagecoach_stage_steps_total", "Steps computed",
+          [](const Stats& s) { return static_cast<double>(s.steps()); });
+  counter("stagecoach_stage_tokens_total", "Rows computed",
+          [](const Stats& s) { return static_cast<double>(s.tokens()); });
+  counter("stagecoach_stage_bubbles_total",
+          "Steps that the stage had to wait for, with nothing else to do",
+          [](const Stats& s) { return static_cast<double>(s.bubbles()); });
+  counter("stagecoach_stage_metadata_late_steps_total",
+          "Steps whose hidden states came before their metadata was ready",
+          [](const Stats& s) { return static_cast<double>(s.metadata_late_steps()); });
+  page.Begin("stagecoach_stage_channel_bytes_total", "Passed on to neighbours and got from them",
+             MetricType::Counter);
+  const auto channel = [&](const char* name, const auto& of) {
+    page.Add([&](const Stats& s) { return static_cast<double>(of(s).sent_bytes()); },
+             {{"channel", name}, {"direction", "sent"}});
+    page.Add([&](const Stats& s) { return static_cast<double>(of(s).received_bytes()); },
+             {{"channel", name}, {"direction", "received"}});
+  };
+  channel("metadata", [](const Stats& s) -> const v1::ChannelStats& { return s.metadata(); });
+  channel("hidden", [](const Stats& s) -> const v1::ChannelStats& { return s.hidden(); });
+  channel("tokens", [](const Stats& s) -> const v1::ChannelStats& { return s.tokens_channel(); });
+}
+
+void AddHops(Page& page, const std::vector<std::optional<Stats>>& stages) {
+  page.Begin("stagecoach_stage_hop_seconds",
+             "From a stage's hand to the next stage, hidden states; between machines as true as "
+             "their clocks agree",
+             MetricType::Histogram);
+  for (size_t i = 0; i < stages.size(); ++i) {
+    if (!stages[i] || !stages[i]->has_hop_seconds()) continue;
+    const v1::Histogram& hops = stages[i]->hop_seconds();
+    prometheus::ClientMetric::Histogram& histogram = page.NewMetric(i).histogram;
+    uint64_t count = 0;
+    for (int b = 0; b < hops.counts_size(); ++b) {
+      count += hops.counts(b);
+      const double bound =
+          b < hops.bounds_size() ? hops.bounds(b) : std::numeric_limits<double>::infinity();
+      histogram.bucket.push_back({.cumulative_count = count, .upper_bound = bound});
+    }
+    histogram.sample_count = count;
+    histogram.sample_sum = hops.sum();
+  }
+}
+
+void AddState(Page& page) {
+  page.Begin("stagecoach_stage_slots_in_use", "Sequences that the stage holds", MetricType::Gauge);
+  page.Add([](const Stats& s) { return static_cast<double>(s.slots_in_use()); });
+  page.Begin("stagecoach_stage_memory_bytes", "What the stage's memory holds", MetricType::Gauge);
+  page.Add([](const Stats& s) { return static_cast<double>(s.memory().weights_bytes()); },
+           {{"kind", "weights"}});
+  page.Add([](const Stats& s) { return static_cast<double>(s.memory().scratch_bytes()); },
+           {{"kind", "scratch"}});
+  page.Add([](const Stats& s) { return static_cast<double>(s.memory().kv_bytes()); },
+           {{"kind", "kv"}});
+  page.Begin("stagecoach_stage_load_seconds", "How long the last load took, by phase",
+             MetricType::Gauge);
+  page.Add([](const Stats& s) { return s.load().read_ms() / 1e3; }, {{"phase", "read"}});
+  page.Add([](const Stats& s) { return s.load().profile_ms() / 1e3; }, {{"phase", "profile"}});
+  page.Add([](const Stats& s) { return s.load().prepare_ms() / 1e3; }, {{"phase", "prepare"}});
+  page.Add([](const Stats& s) { return s.load().connect_ms() / 1e3; }, {{"phase", "connect"}});
+  page.Begin("stagecoach_stage_start_time_seconds",
+             "When the worker's process began, since 1970: its changes are restarts",
+             MetricType::Gauge);
+  page.Add([](const Stats& s) { return s.started_unix_s(); });
+}
+
+}  // namespace
+
+void StageCollector::Detach() {
+  std::lock_guard lock(mutex_);
+  source_ = nullptr;
+}
+
+std::vector<MetricFamily> StageCollector::Collect() const {
+  std::lock_guard lock(mutex_);
+  if (source_ == nullptr) return {};
+  const std::vector<std::optional<Stats>> stages = source_();
+  Page page(labels_, stages);
+  page.Begin("stagecoach_stage_up", "Whether the stage answers", MetricType::Gauge);
+  for (size_t i = 0; i < stages.size(); ++i) page.NewMetric(i).gauge.value = stages[i] ? 1 : 0;
+  AddTimes(page);
+  AddCounts(page);
+  AddHops(page, stages);
+  AddState(page);
+  return page.Take();
+}
+
+}  // namespace stagecoach

@@ -1,0 +1,62 @@
+#include "common/metrics/stage_collector.h"
+
+#include <prometheus/text_serializer.h>
+
+#include <catch2/catch_test_macros.hpp>
+
+namespace stagecoach {
+namespace {
+
+v1::StatsResponse Stats() {
+  v1::StatsResponse stats;
+  stats.set_compute_ms(1500);
+  stats.set_steps(7);
+  stats.set_bubbles(3);
+  stats.set_stage(4);
+  stats.mutable_hidden()->set_received_bytes(99);
+  stats.mutable_load()->set_read_ms(250);
+  stats.mutable_memory()->set_kv_bytes(1 << 20);
+  v1::Histogram& hops = *stats.mutable_hop_seconds();
+  hops.add_bounds(0.001);
+  hops.add_bounds(0.01);
+  for (const uint64_t count : {2, 3, 1}) hops.add_counts(count);
+  hops.set_sum(0.5);
+  return stats;
+}
+
+std::string PageOf(std::vector<std::optional<v1::StatsResponse>> stages) {
+  const StageCollector collector([stages] { return stages; }, {{"model_name", "m"}});
+  return prometheus::TextSerializer().Serialize(collector.Collect());
+}
+
+TEST_CASE("every stage that answers is on the page, and that one does not") {
+  const std::string page = PageOf({std::nullopt, Stats()});
+  for (const char* line : {
+           "stagecoach_stage_up{model_name=\"m\",stage=\"0\"} 0",
+           "stagecoach_stage_up{model_name=\"m\",stage=\"1\"} 1",
+           "# TYPE stagecoach_stage_seconds_total counter",
+           "stagecoach_stage_seconds_total{model_name=\"m\",stage=\"1\",state=\"compute\"} 1.5",
+           "stagecoach_stage_steps_total{model_name=\"m\",stage=\"1\"} 7",
+           "stagecoach_stage_bubbles_total{model_name=\"m\",stage=\"1\"} 3",
+           "stagecoach_stage_channel_bytes_total{model_name=\"m\",stage=\"1\",channel=\"hidden\","
+           "direction=\"received\"} 99",
+           "stagecoach_stage_hop_seconds_bucket{model_name=\"m\",stage=\"1\",le=\"0.01\"} 5",
+           "stagecoach_stage_hop_seconds_bucket{model_name=\"m\",stage=\"1\",le=\"+Inf\"} 6",
+           "stagecoach_stage_hop_seconds_sum{model_name=\"m\",stage=\"1\"} 0.5",
+           "stagecoach_stage_memory_bytes{model_name=\"m\",stage=\"1\",kind=\"kv\"} 1048576",
+           "stagecoach_stage_load_seconds{model_name=\"m\",stage=\"1\",phase=\"read\"} 0.25",
+       }) {
+    INFO(page);
+    CHECK(page.find(line) != std::string::npos);
+  }
+  CHECK(page.find("stagecoach_stage_steps_total{model_name=\"m\",stage=\"0\"}") ==
+        std::string::npos);
+}
+
+TEST_CASE("a worker's own page has its own number") {
+  CHECK(PageOf({Stats()}).find("stagecoach_stage_up{model_name=\"m\",stage=\"4\"} 1") !=
+        std::string::npos);
+}
+
+}  // namespace
+}  // namespace stagecoach

@@ -1,0 +1,107 @@
+#include "router/dispatch/stage_stats.h"
+
+#include <grpcpp/grpcpp.h>
+
+#include <algorithm>
+#include <chrono>
+#include <condition_variable>
+#include <mutex>
+#include <utility>
+
+#include "common/rpc/server.h"
+#include "stagecoach/v1/stage.grpc.pb.h"
+
+namespace stagecoach::router {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+constexpr auto kPatience = std::chrono::milliseconds(100);
+constexpr auto kMostAge = std::chrono::seconds(2);
+// A stage that is stopped for a while answers late.
+constexpr auto kCallTimeout = std::chrono::seconds(10);
+
+// A call that takes long is left alone: its answer serves who asks next.
+class Asker {
+ public:
+  explicit Asker(const std::vector<std::string>& addresses) : stages_(addresses.size()) {
+    for (size_t i = 0; i < addresses.size(); ++i) {
+      stages_[i].stub = v1::Stage::NewStub(MakeChannel(addresses[i], kMaxInternalMessageBytes));
+    }
+  }
+
+  ~Asker() {
+    std::unique_lock lock(mutex_);
+    for (Stage& stage : stages_) {
+      if (stage.context != nullptr) stage.context->TryCancel();
+    }
+    answered_.wait(lock, [this] { return AllAnswered(); });
+  }
+
+  std::vector<std::optional<v1::StatsResponse>> Ask() {
+    std::unique_lock lock(mutex_);
+    for (Stage& stage : stages_) {
+      if (stage.context == nullptr) Begin(&stage);
+    }
+    answered_.wait_for(lock, kPatience, [this] { return AllAnswered(); });
+    std::vector<std::optional<v1::StatsResponse>> stats;
+    for (const Stage& stage : stages_) {
+      const bool fresh = stage.last && Clock::now() - stage.last_time < kMostAge;
+      stats.push_back(fresh ? stage.last : std::nullopt);
+    }
+    return stats;
+  }
+
+ private:
+  struct Stage {
+    std::unique_ptr<v1::Stage::Stub> stub;
+    std::unique_ptr<grpc::ClientContext> context;  // of the call under way
+    v1::StatsResponse response;                    // the call's, until it ends
+    std::optional<v1::StatsResponse> last;
+    Clock::time_point last_time;
+  };
+
+  bool AllAnswered() const {
+    return std::all_of(stages_.begin(), stages_.end(),
+                       [](const Stage& stage) { return stage.context == nullptr; });
+  }
+
+  // REQUIRES: mutex_ held.
+  void Begin(Stage* stage) {
+    stage->context = std::make_unique<grpc::ClientContext>();
+    stage->context->set_deadline(std::chrono::system_clock::now() + kCallTimeout);
+    stage->stub->async()->Stats(stage->context.get(), &request_, &stage->response,
+                                [this, stage](const grpc::Status& status) {
+                                  std::lock_guard lock(mutex_);
+                                  if (status.ok()) {
+                                    stage->last = std::move(stage->response);
+                                    stage->last_time = Clock::now();
+                                  }
+                                  stage->context.reset();
+                                  answered_.notify_all();
+                                });
+  }
+
+  const v1::StatsRequest request_;
+  std::mutex mutex_;
+  std::condition_variable answered_;
+  std::vector<Stage> stages_;  // guarded by mutex_; never moves
+};
+
+}  // namespace
+
+StageStats MakeStageStats(const std::vector<std::string>& addresses) {
+  return [asker = std::make_shared<Asker>(addresses)] { return asker->Ask(); };
+}
+
+StageLoads MakeStageLoads(StageStats stats) {
+  return [stats = std::move(stats)] {
+    std::vector<std::optional<double>> compute_ms;
+    for (const auto& stage : stats()) {
+      compute_ms.push_back(stage ? std::optional(stage->compute_ms()) : std::nullopt);
+    }
+    return compute_ms;
+  };
+}
+
+}  // namespace stagecoach::router

@@ -1,0 +1,25 @@
+// What the stages say of themselves, for those who watch.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "stagecoach/v1/stage.pb.h"
+
+namespace stagecoach::router {
+
+// By stage; absent where it has not answered for 2 s. Waits for new answers, but not longer than
+// 0.1 s: then the last ones count. Thread-safe.
+using StageStats = std::function<std::vector<std::optional<v1::StatsResponse>>()>;
+
+StageStats MakeStageStats(const std::vector<std::string>& addresses);
+
+// The milliseconds that each stage has computed since the epoch's start.
+using StageLoads = std::function<std::vector<std::optional<double>>()>;
+
+StageLoads MakeStageLoads(StageStats stats);
+
+}  // namespace stagecoach::router

@@ -1,0 +1,34 @@
+#include "router/dispatch/stage_stats.h"
+
+#include <catch2/catch_test_macros.hpp>
+
+#include "router/dispatch/testing/fake_stage.h"
+
+namespace stagecoach::router {
+namespace {
+
+// Until every stage has had the time to answer.
+std::vector<std::optional<v1::StatsResponse>> AskUntil(
+    const StageStats& stats,
+    const std::function<bool(const std::optional<v1::StatsResponse>&)>& last) {
+  while (true) {
+    auto answer = stats();
+    if (last(answer.back())) return answer;
+  }
+}
+
+TEST_CASE("stages are asked side by side, and one that is gone is absent after a while") {
+  FakeStage first, second;
+  const StageStats stats = MakeStageStats({first.address(), second.address()});
+  const StageLoads loads = MakeStageLoads(stats);
+  auto answer = AskUntil(stats, [](const auto& last) { return last.has_value(); });
+  REQUIRE(answer.size() == 2);
+  CHECK(answer[1]->compute_ms() == 5);
+  CHECK(loads()[1] == 5.0);
+  second.Die();
+  answer = AskUntil(stats, [](const auto& last) { return !last.has_value(); });
+  CHECK(answer.size() == 2);
+}
+
+}  // namespace
+}  // namespace stagecoach::router

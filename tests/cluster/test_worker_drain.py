@@ -1,0 +1,166 @@
+"""A worker that is told to end: what runs is finished, the router lets go, everybody exits with 0."""
+import contextlib
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+
+import grpc
+import pytest
+from harness import BIN_DIR, START_TIMEOUT_S, STOP_TIMEOUT_S, parse_ready
+from stagecoach.v1 import inference_pb2 as pb
+from stagecoach.v1 import inference_pb2_grpc as pb_grpc
+from workload import GOLDEN
+
+MODEL = GOLDEN / "mistral"
+REQUEST = pb.GenerateRequest(tokens=pb.TokenIds(ids=[5] * 8), sampling=pb.SamplingParams(max_tokens=60, ignore_eos=True))
+
+
+class Pipeline:
+    """Two workers and a router that are nobody's children but ours, as containers are."""
+
+    def __enter__(self):
+        with contextlib.ExitStack() as stack:
+            self._log = stack.enter_context(tempfile.TemporaryFile(mode="w+"))
+            self.workers = [self._start(stack, "stagecoach-worker", "--listen", "127.0.0.1:0", "--threads", "1") for _ in range(2)]
+            addresses = [self._field(worker, "grpc") for worker in self.workers]
+            self.router = self._start(stack, "stagecoach-router", "--model", str(MODEL), "--stages", ",".join(addresses),
+                                      "--dtype", "float32", "--grpc", "127.0.0.1:0", "--metrics", "127.0.0.1:0")
+            self.address = self._field(self.router, "grpc")
+            channel = stack.enter_context(grpc.insecure_channel(self.address, options=[("grpc.enable_http_proxy", 0)]))
+            self.stub = pb_grpc.InferenceStub(channel)
+            self._stack = stack.pop_all()
+        return self
+
+    def __exit__(self, exception_type, *rest):
+        if exception_type is not None:
+            self._log.seek(0)
+            print(self._log.read(), file=sys.stderr)
+        return self._stack.__exit__(exception_type, *rest)
+
+    def _start(self, stack, program, *arguments):
+        process = subprocess.Popen([str(BIN_DIR / program), *arguments], stdout=subprocess.PIPE, stderr=self._log, text=True)
+        stack.callback(process.wait)
+        stack.callback(process.kill)
+        return process
+
+    def _field(self, process, name):
+        timer = threading.Timer(START_TIMEOUT_S, process.kill)
+        timer.start()
+        line = process.stdout.readline()
+        timer.cancel()
+        assert line, "did not start"
+        return parse_ready("ready " + line.split(" ", 1)[1])[name]
+
+
+def n_tokens(stream):
+    return sum(len(message.token_ids) for message in stream)
+
+
+@pytest.mark.parametrize("victim", [0, 1])
+def test_sigterm_of_a_worker_finishes_what_runs(victim):
+    with Pipeline() as pipeline:
+        streams = [pipeline.stub.Generate(REQUEST) for _ in range(3)]
+        begun = [len(next(stream).token_ids) for stream in streams]
+        pipeline.workers[victim].send_signal(signal.SIGTERM)
+        assert [n + n_tokens(stream) for n, stream in zip(begun, streams)] == [60] * 3
+        assert pipeline.router.wait(timeout=STOP_TIMEOUT_S) == 0
+        assert pipeline.workers[victim].wait(timeout=STOP_TIMEOUT_S) == 0
+        # The other one waits for its next router.
+        assert pipeline.workers[1 - victim].poll() is None
+        pipeline.workers[1 - victim].send_signal(signal.SIGTERM)
+        assert pipeline.workers[1 - victim].wait(timeout=STOP_TIMEOUT_S) == 0
+
+
+def test_all_told_at_once_finish_what_runs():
+    """As when a pod ends whose containers are no sidecars."""
+    with Pipeline() as pipeline:
+        stream = pipeline.stub.Generate(REQUEST)
+        begun = len(next(stream).token_ids)
+        for process in (*pipeline.workers, pipeline.router):
+            process.send_signal(signal.SIGTERM)
+        assert begun + n_tokens(stream) == 60
+        assert [process.wait(timeout=STOP_TIMEOUT_S) for process in (pipeline.router, *pipeline.workers)] == [0, 0, 0]
+
+
+def test_a_second_signal_ends_a_worker_at_once():
+    with Pipeline() as pipeline:
+        stream = pipeline.stub.Generate(pb.GenerateRequest(tokens=pb.TokenIds(ids=[5] * 8), sampling=pb.SamplingParams(
+            max_tokens=480, ignore_eos=True, n=64)))
+        next(stream)
+        pipeline.workers[0].send_signal(signal.SIGTERM)
+        probe = grpc.insecure_channel(pipeline.address, options=[("grpc.enable_http_proxy", 0)])
+        with pytest.raises(grpc.RpcError):  # until the router refuses: so the first one was heard
+            while True:
+                n_tokens(pb_grpc.InferenceStub(probe).Generate(pb.GenerateRequest(
+                    tokens=pb.TokenIds(ids=[5]), sampling=pb.SamplingParams(max_tokens=1)), timeout=60))
+        probe.close()
+        pipeline.workers[0].send_signal(signal.SIGTERM)
+        assert pipeline.workers[0].wait(timeout=STOP_TIMEOUT_S) == 0
+        with pytest.raises(grpc.RpcError) as error:
+            list(stream)
+        assert error.value.code() == grpc.StatusCode.UNAVAILABLE and "stage 0" in error.value.details()
+
+
+class Clients:
+    """Streams one after the other from a few threads, to whatever pipeline is the one to ask."""
+
+    def __init__(self, stub, n=3):
+        self._stub = stub
+        self._changed = threading.Condition()
+        self._stop = False
+        self.n_answers = 0
+        self.errors = []
+        self._threads = [threading.Thread(target=self._run) for _ in range(n)]
+
+    def point_to(self, stub):
+        with self._changed:
+            self._stub = stub
+
+    def wait_for_answers(self, n):
+        with self._changed:
+            wanted = self.n_answers + n
+            assert self._changed.wait_for(lambda: self.errors or self.n_answers >= wanted, timeout=120)
+
+    def _run(self):
+        while not self._stop and not self.errors:
+            try:
+                # The stream has begun when the lock is free: whoever is pointed away from is asked no more.
+                with self._changed:
+                    stream = self._stub.Generate(REQUEST)
+                    first = len(next(stream).token_ids)
+                assert first + n_tokens(stream) == 60
+            except Exception as error:
+                self.errors.append(error)
+            with self._changed:
+                self.n_answers += 1
+                self._changed.notify_all()
+
+    def __enter__(self):
+        for thread in self._threads:
+            thread.start()
+        return self
+
+    def __exit__(self, *_):
+        self._stop = True
+        for thread in self._threads:
+            thread.join()
+
+
+def test_pipelines_are_replaced_under_load_without_a_failed_request():
+    """New pipeline ready, clients to it, then the old one's worker gets SIGTERM, as a node that is drained does to it; twice."""
+    with contextlib.ExitStack() as stack:
+        old = stack.enter_context(Pipeline())
+        clients = stack.enter_context(Clients(old.stub))
+        for _ in range(2):
+            new = stack.enter_context(Pipeline())
+            clients.wait_for_answers(2)
+            clients.point_to(new.stub)
+            old.workers[1].send_signal(signal.SIGTERM)
+            assert old.router.wait(timeout=STOP_TIMEOUT_S) == 0
+            assert old.workers[1].wait(timeout=STOP_TIMEOUT_S) == 0
+            old = new
+        clients.wait_for_answers(4)
+        clients.__exit__()
+        assert clients.errors == []

@@ -1,0 +1,38 @@
+"""One thread of another process stands still, as under a debugger: what SIGSTOP does to whole processes alone."""
+import contextlib
+import ctypes
+import os
+import pathlib
+
+_PTRACE_SEIZE, _PTRACE_INTERRUPT, _PTRACE_DETACH = 0x4206, 0x4207, 17
+_WALL = 0x40000000
+
+_libc = ctypes.CDLL(None, use_errno=True)
+_libc.ptrace.argtypes = [ctypes.c_long, ctypes.c_long, ctypes.c_void_p, ctypes.c_void_p]
+_libc.ptrace.restype = ctypes.c_long
+
+
+def _ptrace(request, thread):
+    if _libc.ptrace(request, thread, None, None) != 0:
+        code = ctypes.get_errno()
+        raise OSError(code, os.strerror(code))
+
+
+def _thread_of(process, name):
+    for task in pathlib.Path(f"/proc/{process}/task").iterdir():
+        if (task / "comm").read_text().strip() == name:
+            return int(task.name)
+    raise AssertionError(f"process {process} has no thread {name!r}")
+
+
+@contextlib.contextmanager
+def stopped_thread(process, name):
+    """To be left in the thread that entered it: that is what the kernel knows as the tracer."""
+    thread = _thread_of(process, name)
+    _ptrace(_PTRACE_SEIZE, thread)
+    try:
+        _ptrace(_PTRACE_INTERRUPT, thread)
+        os.waitpid(thread, _WALL)
+        yield
+    finally:
+        _ptrace(_PTRACE_DETACH, thread)

@@ -1,0 +1,60 @@
+#include "worker/make_transport.h"
+
+#include <fmt/format.h>
+
+#include <cstdlib>
+
+#ifdef STAGECOACH_WITH_CUDA
+#include "worker/transport/nccl/nccl_transport.h"
+#ifdef STAGECOACH_EMULATED_CUDA
+#include "worker/transport/nccl/testing/fake_nccl.h"
+#endif
+#endif
+
+namespace stagecoach::worker {
+
+absl::Status ApplyTransportFlags(const TransportFlags& flags) {
+  // Streams that share a queue of the GPU wait for each other: a receive would hold up what its
+  // message waits for.
+  setenv("CUDA_DEVICE_MAX_CONNECTIONS", "32", /*overwrite=*/0);
+  // A kernel that is loaded when it is first launched may wait for all that runs on the GPU, and a
+  // receive runs until its message is here.
+  setenv("CUDA_MODULE_LOADING", "EAGER", /*overwrite=*/0);
+  if (!flags.nccl_interface.empty()) {
+    setenv("NCCL_SOCKET_IFNAME", flags.nccl_interface.c_str(), /*overwrite=*/1);
+  }
+  for (const std::string& setting : flags.nccl_settings) {
+    const size_t equals = setting.find('=');
+    if (!setting.starts_with("NCCL_") || equals == std::string::npos) {
+      return absl::InvalidArgumentError(
+          fmt::format("--nccl-setting {}: NCCL_NAME=VALUE is wanted", setting));
+    }
+    setenv(setting.substr(0, equals).c_str(), setting.c_str() + equals + 1, /*overwrite=*/1);
+  }
+  return absl::OkStatus();
+}
+
+std::unique_ptr<Transport> MakeDeviceTransport(const TransportFlags& flags, const kernels::Ops& ops,
+                                               Transport* host) {
+#ifdef STAGECOACH_WITH_CUDA
+  const kernels::NativeQueue queue = ops.native_queue();
+  if (queue.stream == nullptr || flags.transport == "host") return nullptr;
+  return std::make_unique<NcclTransport>(
+      NcclTransportOptions{.device = queue.device,
+                           .compute = static_cast<cudaStream_t>(queue.stream),
+#ifdef STAGECOACH_EMULATED_CUDA
+                           .load_api = [] { return FakeNccl(); },
+                           .stall_timeout = std::chrono::seconds(flags.link_timeout_s),
+                           .reserved_bytes = 0},
+#else
+                           .load_api = [library = flags.nccl_library] { return LoadNccl(library); },
+                           .stall_timeout = std::chrono::seconds(flags.link_timeout_s)},
+#endif
+      host);
+#else
+  static_cast<void>(flags), static_cast<void>(ops), static_cast<void>(host);
+  return nullptr;
+#endif
+}
+
+}  // namespace stagecoach::worker

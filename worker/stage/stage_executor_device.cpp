@@ -1,0 +1,76 @@
+// A step where hidden states and tokens pass from device to device: everything is queued, and only
+// the finish thread waits.
+#include <algorithm>
+
+#include "absl/strings/str_cat.h"
+#include "common/status.h"
+#include "worker/stage/stage_executor.h"
+
+namespace stagecoach::worker {
+
+absl::Status StageExecutor::RunStepOnDevice(const KnownStep& step) {
+  const StepMetaView& meta = step.view;
+  slots_.Apply(meta);
+  if (masks_ != nullptr) masks_->Apply(meta, step.grammars);
+  batch_.Build(meta, slots_);
+  SC_RETURN_IF_ERROR(device_->Stamp(meta.step, StepPoint::kBegun));
+  SC_RETURN_IF_ERROR(config_.is_first() ? TakeTokensOnDevice(meta) : TakeHiddenOnDevice(meta));
+  SC_RETURN_IF_ERROR(device_->Stamp(meta.step, StepPoint::kInputHere));
+  input_ = Record(meta.step, FlightTime::kInput);
+  model_->Forward(batch_.batch(), model_->hidden_buffer());
+  return StartEndOnDevice(step);
+}
+
+absl::Status StageExecutor::TakeTokensOnDevice(const StepMetaView& meta) {
+  if (batch_.FillTokens(meta, slots_, /*sampled_here=*/true) > 0) {
+    return absl::InternalError(
+        absl::StrCat("step ", meta.step, " computes more sampled tokens at once than one"));
+  }
+  uint64_t sampled_in = 0;
+  for (size_t i = 0; i < meta.n_slots(); ++i) {
+    const uint32_t slot = meta.slots[i];
+    if (slots_.tokens(slot).size() < size_t{meta.starts[i]} + meta.n_tokens[i]) {
+      sampled_in = std::max(sampled_in, sampled_in_[slot]);
+    }
+    if (meta.samples(i)) sampled_in_[slot] = meta.step;
+  }
+  if (sampled_in == 0) return absl::OkStatus();
+  return device_->ReceiveTokens(sampled_in, model_->sampled_tokens());
+}
+
+absl::Status StageExecutor::TakeHiddenOnDevice(const StepMetaView& meta) {
+  if (meta.n_rows == 0) return absl::OkStatus();
+  SC_ASSIGN_OR_RETURN(const bool arrived, device_->ReceiveHidden(meta.step, model_->hidden_buffer(),
+                                                                 HiddenBytes(meta.n_rows)));
+  std::lock_guard lock(mutex_);
+  // The device had nothing else to do: it waits for what is queued only now.
+  if (arrived && n_started_ == n_computed_) ++counted_.metadata_late_steps;
+  return absl::OkStatus();
+}
+
+absl::Status StageExecutor::StartEndOnDevice(const KnownStep& step) {
+  const StepMetaView& meta = step.view;
+  StartedStep started = NewStarted(meta);
+  SC_ASSIGN_OR_RETURN(started.end, free_ends_.Pop());
+  if (config_.is_last()) {
+    SC_RETURN_IF_ERROR(AwaitSampledTokens(meta));
+    SC_RETURN_IF_ERROR(sampler_->Start(meta, batch_, slots_, model_->hidden_buffer(),
+                                       ends_[started.end].samples.get()));
+  }
+  SC_RETURN_IF_ERROR(device_->Stamp(meta.step, StepPoint::kComputed));
+  if (!config_.is_last() && meta.n_rows > 0) {
+    SC_RETURN_IF_ERROR(
+        device_->SendHidden(meta.step, model_->hidden_buffer(), HiddenBytes(meta.n_rows)));
+  } else if (config_.is_last() && meta.samples_any()) {
+    SC_RETURN_IF_ERROR(device_->SendTokens(meta.step, model_->sampled_tokens()));
+  }
+  SC_RETURN_IF_ERROR(device_->Stamp(meta.step, StepPoint::kEnded));
+  started.mark = ops_->Mark();
+  {
+    std::lock_guard lock(mutex_);
+    ++n_started_;
+  }
+  return ops_->runs_ahead() ? started_.Push(started) : Finish(started);
+}
+
+}  // namespace stagecoach::worker

@@ -1,0 +1,64 @@
+// Metadata in fixed slots: every message of the channel has the same size, so that it can be
+// received before anything is known of it, and a kernel can read it where it lies. What does not
+// fit into one slot goes on in the next ones.
+//
+// Little-endian. A header of 64 bytes, then the payload (worker/stage/step_meta.h), which therefore
+// keeps its alignment.
+//
+//   offset  type    header field
+//        0  u32     magic          "SCMS"
+//        4  u32     version        1
+//        8  u64     epoch
+//       16  u64     step
+//       24  u64     sequence       of the slot in its channel: 0, 1, 2, ...
+//       32  u32     total_bytes    of the message
+//       36  u32     part           0, 1, ... of the message
+//       40  u32     n_parts
+//       44  u32     payload_bytes  in this slot
+//       48  u64[2]  zero
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+
+#include "absl/status/statusor.h"
+#include "worker/transport/transport.h"
+
+namespace stagecoach::worker {
+
+inline constexpr size_t kMetaSlotBytes = size_t{64} << 10;
+inline constexpr size_t kMetaSlotHeaderBytes = 64;
+inline constexpr uint32_t kMetaSlotMagic = 0x534D4353;  // "SCMS"
+inline constexpr uint32_t kMetaSlotVersion = 1;
+
+// At least 1.
+size_t MetaSlotCount(size_t message_bytes);
+
+// Part `part` of a message, which is below 4 GB. Returns the bytes of `slot` that mean something;
+// slot: [kMetaSlotBytes].
+size_t WriteMetaSlot(uint64_t epoch, uint64_t step, uint64_t sequence, std::string_view message,
+                     size_t part, char* slot);
+
+// Puts messages together again. Nothing may be missing: a stage keeps what earlier steps told it.
+class MetaSlotReader {
+ public:
+  explicit MetaSlotReader(uint64_t epoch) : epoch_(epoch) {}
+
+  // The message that ends with this slot; none if it goes on. DATA_LOSS for a gap: only a full
+  // snapshot of the stage's sequences helps, which a new epoch brings. FAILED_PRECONDITION for
+  // another epoch or version, INVALID_ARGUMENT for bytes that are no slot. slot: [kMetaSlotBytes]
+  absl::StatusOr<std::optional<Message>> Take(std::span<const char> slot);
+
+ private:
+  const uint64_t epoch_;
+  uint64_t next_sequence_ = 0;
+  uint32_t next_part_ = 0;
+  uint32_t total_bytes_ = 0;
+  Message message_;
+};
+
+}  // namespace stagecoach::worker

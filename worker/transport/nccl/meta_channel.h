@@ -1,0 +1,104 @@
+// Step metadata over a link: fixed slots (meta_slot.h) that lie in device memory at both ends, with
+// copies in host memory, where they are written and read.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "kernels/op_args.h"
+#include "worker/transport/closable_queue.h"
+#include "worker/transport/meta_slot.h"
+#include "worker/transport/nccl/nccl_link.h"
+#include "worker/transport/nccl/progress.h"
+#include "worker/transport/transport.h"
+
+namespace stagecoach::worker {
+
+inline constexpr size_t kMetaSlots = 4;
+
+class MetaSender {
+ public:
+  // device_memory, host_memory: [kMetaSlots, kMetaSlotBytes]. The link outlives it.
+  static absl::StatusOr<std::unique_ptr<MetaSender>> Make(NcclLink* link, int32_t device,
+                                                          uint64_t epoch,
+                                                          kernels::Buffer device_memory,
+                                                          kernels::Buffer host_memory);
+
+  ~MetaSender();
+  MetaSender(const MetaSender&) = delete;
+  MetaSender& operator=(const MetaSender&) = delete;
+
+  // One thread. Waits only while kMetaSlots slots have not left; those then leave, or the link is
+  // aborted.
+  absl::Status Send(uint64_t step, const std::string& message);
+  absl::Status CheckProgress(std::chrono::milliseconds timeout);
+  ChannelCounters counters() const;
+
+ private:
+  MetaSender(NcclLink* link, int32_t device, uint64_t epoch, kernels::Buffer device_memory,
+             kernels::Buffer host_memory)
+      : link_(link),
+        device_(device),
+        epoch_(epoch),
+        device_memory_(std::move(device_memory)),
+        host_memory_(std::move(host_memory)) {}
+
+  NcclLink* const link_;
+  const int32_t device_;
+  const uint64_t epoch_;
+  const kernels::Buffer device_memory_, host_memory_;
+  // Slots are brought to the device here: behind a message that has not left, a copy would hold up
+  // those of other streams.
+  cudaStream_t copies_ = nullptr;
+  CudaEvent copied_;
+  std::vector<CudaEvent> left_;  // [kMetaSlots]
+  mutable std::mutex mutex_;
+  uint64_t n_sent_ = 0;  // slots; the rest: guarded by mutex_
+  ChannelCounters counters_;
+  Progress progress_;
+};
+
+// A thread of its own receives one slot after the other, the next one only when the last one is
+// here: where launches are blocking, a receive ahead of its message would hold up that one. It
+// begins with the first Receive: from then on something waits on the device, which no allocation
+// should have to wait for.
+class MetaReceiver {
+ public:
+  struct Options {
+    NcclLink* link = nullptr;
+    int32_t device = 0;
+    uint64_t epoch = 0;
+    kernels::Buffer device_memory, host_memory;  // [kMetaSlots, kMetaSlotBytes]
+    std::function<void(absl::Status)> on_failure;
+  };
+  static absl::StatusOr<std::unique_ptr<MetaReceiver>> Make(Options options);
+  ~MetaReceiver();
+
+  absl::StatusOr<Message> Receive();  // one thread
+  void Close(const absl::Status& reason) { messages_.Close(reason); }
+  ChannelCounters counters() const;
+
+ private:
+  static constexpr size_t kMessagesAhead = 8;
+  explicit MetaReceiver(Options options)
+      : options_(std::move(options)), reader_(options_.epoch), messages_(kMessagesAhead) {}
+  void Run();
+  absl::Status ReceiveSlot(uint64_t index);
+
+  const Options options_;
+  CudaEvent here_;
+  MetaSlotReader reader_;  // the thread's
+  ClosableQueue<Message> messages_;
+  mutable std::mutex mutex_;
+  ChannelCounters counters_;  // guarded by mutex_
+  std::thread thread_;
+};
+
+}  // namespace stagecoach::worker

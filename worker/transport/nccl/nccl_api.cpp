@@ -1,0 +1,65 @@
+#include "worker/transport/nccl/nccl_api.h"
+
+#include <dlfcn.h>
+#include <fmt/format.h>
+
+#include <cstdlib>
+#include <mutex>
+#include <optional>
+
+namespace stagecoach::worker {
+namespace {
+
+template <typename Function>
+bool Find(void* library, const char* name, Function* function) {
+  *function = reinterpret_cast<Function>(dlsym(library, name));
+  return *function != nullptr;
+}
+
+absl::StatusOr<const NcclApi*> Load(const std::string& path) {
+  // Neighbours only send and receive; multicast would be set up for nothing.
+  setenv("NCCL_NVLS_ENABLE", "0", /*overwrite=*/0);
+  const char* const name = path.empty() ? "libnccl.so.2" : path.c_str();
+  void* const library = dlopen(name, RTLD_NOW | RTLD_LOCAL);
+  if (library == nullptr) {
+    return absl::UnavailableError(
+        fmt::format("NCCL cannot be loaded ({}): install it, or say where it is with "
+                    "--nccl-library",
+                    dlerror()));
+  }
+  static NcclApi api;
+  if (!Find(library, "ncclGetVersion", &api.get_version) ||
+      !Find(library, "ncclGetUniqueId", &api.get_unique_id) ||
+      !Find(library, "ncclCommInitRankConfig", &api.comm_init_rank_config) ||
+      !Find(library, "ncclCommGetAsyncError", &api.comm_get_async_error) ||
+      !Find(library, "ncclCommAbort", &api.comm_abort) || !Find(library, "ncclSend", &api.send) ||
+      !Find(library, "ncclRecv", &api.recv) ||
+      !Find(library, "ncclGetErrorString", &api.get_error_string) ||
+      !Find(library, "ncclGetLastError", &api.get_last_error)) {
+    return absl::UnavailableError(fmt::format("{} lacks functions of NCCL ({})", name, dlerror()));
+  }
+  int version = 0;
+  api.get_version(&version);
+  constexpr int kOldest = 21800;
+  if (version < kOldest) {
+    return absl::UnavailableError(fmt::format("{} is NCCL {}; {} or later is needed", name,
+                                              NcclVersionName(version), NcclVersionName(kOldest)));
+  }
+  return &api;
+}
+
+}  // namespace
+
+std::string NcclVersionName(int version) {
+  return fmt::format("{}.{}.{}", version / 10000, version / 100 % 100, version % 100);
+}
+
+absl::StatusOr<const NcclApi*> LoadNccl(const std::string& path) {
+  static std::mutex mutex;
+  static std::optional<absl::StatusOr<const NcclApi*>> loaded;
+  const std::lock_guard lock(mutex);
+  if (!loaded) loaded = Load(path);
+  return *loaded;
+}
+
+}  // namespace stagecoach::worker

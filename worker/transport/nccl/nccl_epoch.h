@@ -1,0 +1,117 @@
+// All NCCL links of a stage for one epoch.
+//
+//   to the next stage        metadata, hidden states   ids made by this stage
+//   from the previous one    metadata, hidden states   ids made by that one
+//   last stage -> first      tokens                    ids made by the first
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "kernels/op_args.h"
+#include "worker/transport/nccl/meta_channel.h"
+#include "worker/transport/nccl/nccl_link.h"
+#include "worker/transport/nccl/receive_ring.h"
+#include "worker/transport/nccl/send_ring.h"
+#include "worker/transport/nccl/step_timer.h"
+#include "worker/transport/transport.h"
+
+namespace stagecoach::worker {
+
+// Rings of all links, kept from epoch to epoch.
+struct LinkMemory {
+  LinkSizes sizes;
+  kernels::Buffer hidden_out, hidden_in;  // [kHiddenSlots, hidden_bytes]
+  kernels::Buffer tokens_out, tokens_in;  // [kTokensOutSlots or kTokensInSlots, token_bytes]
+  kernels::Buffer meta_out, meta_in;      // [kMetaSlots, kMetaSlotBytes], as the next two
+  kernels::Buffer meta_out_host, meta_in_host;
+};
+inline constexpr size_t kHiddenSlots = 2;
+inline constexpr size_t kTokensOutSlots = 4;
+// A step finds its tokens here although later steps have had theirs.
+inline constexpr size_t kTokensInSlots = 64;
+
+class NcclEpoch {
+ public:
+  struct Options {
+    const NcclApi* api = nullptr;
+    int nccl_version = 0;
+    int32_t device = 0;
+    cudaStream_t compute = nullptr;
+    Neighbours place;
+    LinkMemory memory;
+    std::chrono::milliseconds stall_timeout{30'000};
+    bool poison = false;
+    std::function<void(absl::Status)> on_failure;  // from the links' threads
+  };
+
+  // Makes the links; nothing waits for a peer yet.
+  static absl::StatusOr<std::unique_ptr<NcclEpoch>> Make(Options options);
+  // Aborts if nobody did; waits until all of it has ended.
+  ~NcclEpoch();
+
+  // All links at once, each with a first exchange; then the rings' threads begin.
+  absl::Status Connect(NcclLink::Clock::time_point deadline);
+  // Returns at once: every call ends with `reason`, and all links are aborted together in the
+  // background, a thread each. Any thread.
+  void Abort(const absl::Status& reason);
+
+  // DEADLINE_EXCEEDED: something that is under way does not get on.
+  absl::Status CheckProgress();
+  ChannelCounters Counters(Channel channel) const;
+  // Of the fastest hop of hidden states here, measured when it connected; 0: unknown.
+  double hidden_gb_per_s() const { return hidden_gb_per_s_; }
+  bool previous_is_here() const { return previous_is_here_; }  // on this machine
+
+  // Null where the stage has no such link.
+  MetaSender* meta_out() { return meta_out_.get(); }
+  MetaReceiver* meta_in() { return meta_in_.get(); }
+  SendRing* hidden_out() { return hidden_out_.get(); }
+  ReceiveRing* hidden_in() { return hidden_in_.get(); }
+  SendRing* tokens_out() { return tokens_out_.get(); }
+  ReceiveRing* tokens_in() { return tokens_in_.get(); }
+  const StepTimer& timer() const { return timer_; }
+
+ private:
+  struct Links {
+    std::unique_ptr<NcclLink> meta_out, meta_in, hidden_out, hidden_in, tokens_out, tokens_in;
+    std::vector<NcclLink*> All() const;
+  };
+  explicit NcclEpoch(Options options) : options_(std::move(options)) {}
+  absl::Status MakeLinks();
+  absl::Status MakeLink(const NcclUniqueId& id, NcclLink::Role role, std::string name,
+                        std::unique_ptr<NcclLink>* link);
+  absl::Status FirstExchange(NcclLink* link, NcclLink::Clock::time_point deadline);
+  absl::Status StartRings();
+  const kernels::Buffer& MemoryOf(const NcclLink* link) const;
+
+  const Options options_;
+  Links links_;
+  StepTimer timer_;
+  double hidden_gb_per_s_ = 0;
+  bool previous_is_here_ = false;
+
+  std::mutex mutex_;
+  absl::Status aborted_;  // guarded by mutex_, as the next
+  std::vector<std::thread> abort_threads_;
+
+  // After the links: they use them.
+  std::unique_ptr<MetaSender> meta_out_;
+  std::unique_ptr<MetaReceiver> meta_in_;
+  std::unique_ptr<SendRing> hidden_out_, tokens_out_;
+  std::unique_ptr<ReceiveRing> hidden_in_, tokens_in_;
+};
+
+// The ids that stage `stage` makes.
+inline constexpr size_t kNextIds = 2;  // metadata, hidden states
+inline constexpr size_t kTokensIds = 1;
+
+}  // namespace stagecoach::worker

@@ -1,0 +1,107 @@
+// What goes wrong between stages, on a fake of NCCL.
+#include <catch2/catch_test_macros.hpp>
+#include <string>
+
+#include "worker/transport/nccl/testing/fake_nccl.h"
+#include "worker/transport/nccl/testing/nccl_pipeline.h"
+
+namespace stagecoach::worker {
+namespace {
+
+// Undoes what a test did to the fake.
+struct Restore {
+  ~Restore() {
+    FreezeFakeNccl(false);
+    FailFakeNcclSends(false);
+    DelayFakeNccl(0);
+  }
+};
+
+void Start(NcclPipeline& pipeline) {
+  REQUIRE(pipeline.Prepare().ok());
+  for (const absl::Status& joined : pipeline.Join(1)) REQUIRE(joined.ok());
+}
+
+bool Contains(const absl::Status& status, const char* text) {
+  return status.message().find(text) != absl::string_view::npos;
+}
+
+// The reason with which a stage's epoch ends.
+absl::Status AwaitEnd(NcclPipeline& pipeline, int32_t stage) {
+  if (stage > 0) return pipeline.transport(stage).Receive(Channel::kMetadata).status();
+  // Of a step that never was.
+  return pipeline.device(0).ReceiveTokens(uint64_t{1} << 40, pipeline.sampled(0));
+}
+
+TEST_CASE("nccl faults: a neighbour that stands still is found by the deadline") {
+  const Restore restore;
+  NcclPipeline pipeline(2, std::chrono::milliseconds(200));
+  Start(pipeline);
+  FreezeFakeNccl(true);
+  REQUIRE(pipeline.device(1).Expect(1, 16, false).ok());
+  const absl::Status end = AwaitEnd(pipeline, 1);
+  CHECK(absl::IsDeadlineExceeded(end));
+  CHECK(Contains(end, "hidden states from stage 0 to stage 1"));
+  CHECK(Contains(end, "step 1"));
+  // The neighbour hears of it over the host.
+  CHECK(absl::IsUnavailable(AwaitEnd(pipeline, 0)));
+}
+
+TEST_CASE("nccl faults: an idle pipeline has no deadline") {
+  NcclPipeline pipeline(2, std::chrono::milliseconds(40));
+  Start(pipeline);
+  // Longer than the deadline: messages that are not due do not count.
+  REQUIRE(pipeline.device(1).Expect(1, 16, false).ok());
+  REQUIRE(pipeline.device(0).SendHidden(1, pipeline.hidden(0), 16).ok());
+  REQUIRE(pipeline.device(1).ReceiveHidden(1, pipeline.hidden(1), 16).ok());
+  std::this_thread::sleep_for(std::chrono::milliseconds(200));
+  CHECK(pipeline.device(1).Expect(2, 16, false).ok());
+}
+
+TEST_CASE("nccl faults: a failed call ends the epoch on both sides and aborts all links") {
+  const Restore restore;
+  NcclPipeline pipeline(2);
+  Start(pipeline);
+  CHECK(FakeNcclCommunicators() == 6);
+  FailFakeNcclSends(true);
+  const absl::Status sent = pipeline.transport(0).Send(Channel::kMetadata, 1, "plan");
+  CHECK(absl::IsUnavailable(sent));
+  CHECK(Contains(sent, "metadata from stage 0 to stage 1: NCCL cannot send"));
+  CHECK(absl::IsUnavailable(AwaitEnd(pipeline, 1)));
+  REQUIRE(pipeline.Prepare().ok());  // waits for the aborts
+  CHECK(FakeNcclCommunicators() == 0);
+}
+
+TEST_CASE("nccl faults: a failure on a ring's thread ends the epoch") {
+  const Restore restore;
+  NcclPipeline pipeline(2);
+  Start(pipeline);
+  FailFakeNcclSends(true);
+  REQUIRE(pipeline.device(0).SendHidden(1, pipeline.hidden(0), 64).ok());
+  CHECK(absl::IsUnavailable(AwaitEnd(pipeline, 1)));
+  CHECK(Contains(pipeline.device(0).Expect(1, 0, true), "hidden states from stage 0 to stage 1"));
+}
+
+TEST_CASE("nccl faults: terms of another epoch are no use") {
+  NcclPipeline pipeline(2);
+  REQUIRE(pipeline.Prepare().ok());
+  const LinkOffer offer = pipeline.transport(0).OfferLinks(7, 0, 2).value();
+  std::vector<absl::Status> joined(2);
+  const auto join = [&](int32_t stage) {
+    joined[static_cast<size_t>(stage)] =
+        pipeline.transport(stage).Join({.epoch = 8,
+                                        .stage = stage,
+                                        .n_stages = 2,
+                                        .next_link = stage == 0 ? offer.next : "",
+                                        .previous_link = stage == 1 ? offer.next : "",
+                                        .tokens_link = offer.tokens});
+  };
+  std::thread other([&] { join(1); });
+  join(0);
+  other.join();
+  for (const absl::Status& status : joined) CHECK_FALSE(status.ok());
+  CHECK((Contains(joined[0], "of epoch 7") || Contains(joined[1], "of epoch 7")));
+}
+
+}  // namespace
+}  // namespace stagecoach::worker

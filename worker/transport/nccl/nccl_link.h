@@ -1,0 +1,76 @@
+// One channel between two neighbours: a communicator of two ranks, used one way, and a stream of
+// its own.
+#pragma once
+
+#include <atomic>
+#include <chrono>
+#include <cstddef>
+#include <memory>
+#include <mutex>
+#include <string>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "worker/transport/nccl/cuda_event.h"
+#include "worker/transport/nccl/nccl_api.h"
+
+namespace stagecoach::worker {
+
+class NcclLink {
+ public:
+  enum class Role { kSender = 0, kReceiver = 1 };  // and rank
+  struct Options {
+    const NcclApi* api = nullptr;
+    int32_t device = 0;
+    std::string name;  // "hidden states from stage 0 to stage 1"
+    NcclUniqueId id{};
+    Role role = Role::kSender;
+    std::chrono::milliseconds call_timeout{30'000};  // of a call that NCCL puts off
+  };
+  using Clock = std::chrono::steady_clock;
+
+  static absl::StatusOr<std::unique_ptr<NcclLink>> Make(Options options);
+  // Aborts if nobody did. The stream's work has ended then.
+  ~NcclLink();
+  NcclLink(const NcclLink&) = delete;
+  NcclLink& operator=(const NcclLink&) = delete;
+
+  // Waits for the peer. DEADLINE_EXCEEDED names the link.
+  absl::Status Connect(Clock::time_point deadline);
+  // One message of `bytes` to the peer's Exchange, waited for: NCCL connects with the first one.
+  // The value: how long it took on the device, in ms, the wait for the peer included.
+  absl::StatusOr<double> Exchange(void* data, size_t bytes, Clock::time_point deadline);
+
+  // Queue the message on stream(); one thread a link. ABORTED after Abort.
+  absl::Status Send(const void* data, size_t bytes);
+  absl::Status Receive(void* data, size_t bytes);
+
+  // ABORTED after Abort.
+  absl::Status Alive() const { return aborted_ ? Aborted() : absl::OkStatus(); }
+  cudaStream_t stream() const { return stream_; }
+  const std::string& name() const { return options_.name; }
+  bool is_sender() const { return options_.role == Role::kSender; }
+
+  // Ends what the link has on the GPU, with whatever came; stream() works on without the peer.
+  // Takes half a second or more: from a thread of its own, at the same time as the others of the
+  // device, as each may wait for the others' work. Any thread; again: nothing.
+  void Abort();
+
+ private:
+  explicit NcclLink(Options options) : options_(std::move(options)) {}
+  // Until the call that returned `result` is done. REQUIRES: calls_ held.
+  absl::Status Settle(NcclResult result, Clock::time_point deadline, const char* what);
+  absl::Status Aborted() const;
+
+  const Options options_;
+  cudaStream_t stream_ = nullptr;
+  CudaEvent begun_, done_;
+  std::atomic<bool> aborted_{false};
+  std::atomic<bool> abort_begun_{false};
+  // Held by calls; Abort waits for it only a while, as a call may wait for the peer where launches
+  // are blocking.
+  std::timed_mutex calls_;
+  NcclComm comm_ = nullptr;
+};
+
+}  // namespace stagecoach::worker

@@ -1,0 +1,84 @@
+// Stages on GPUs: metadata, hidden states and tokens pass from device to device by NCCL. The host
+// transport below it (gRPC) stays connected: it tells of a neighbour's death, which NCCL does not,
+// and it carries everything where a stage cannot use NCCL.
+//
+// A failure anywhere ends the epoch: all of the stage's links are aborted together, in the
+// background, and every call returns the reason. So does a deadline on what is under way, for
+// neighbours that live but stand still.
+#pragma once
+
+#include <chrono>
+#include <condition_variable>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <thread>
+
+#include "worker/transport/nccl/nccl_api.h"
+#include "worker/transport/nccl/nccl_epoch.h"
+#include "worker/transport/transport.h"
+
+namespace stagecoach::worker {
+
+struct NcclTransportOptions {
+  int32_t device = 0;  // by CUDA's count
+  cudaStream_t compute = nullptr;
+  std::function<absl::StatusOr<const NcclApi*>()> load_api;
+  std::chrono::milliseconds join_timeout{60'000};
+  // For a message that is due, while its neighbour gets nowhere: longer than any step.
+  std::chrono::milliseconds stall_timeout{60'000};
+  // Taken from Prepare to Join, so that nobody plans with it: what a process's first communicators
+  // were seen to take of a GPU.
+  size_t reserved_bytes = size_t{512} << 20;
+  bool poison = false;  // fill slots with NaN when they are free: for tests
+};
+
+class NcclTransport final : public Transport, private DeviceChannels {
+ public:
+  // `host` and the compute stream outlive it.
+  NcclTransport(NcclTransportOptions options, Transport* host);
+  ~NcclTransport() override;
+
+  absl::Status Prepare(const LinkSizes& sizes) override;
+  absl::StatusOr<LinkOffer> OfferLinks(uint64_t epoch, int32_t stage, int32_t n_stages) override;
+  absl::Status Join(const Neighbours& neighbours) override;
+  absl::Status Send(Channel channel, uint64_t step, std::string payload) override;
+  absl::StatusOr<Message> Receive(Channel channel) override;
+  DeviceChannels* device() override;
+  std::string Description() const override;
+  ChannelCounters Counters(Channel channel) const override;
+  void Close(absl::Status reason) override;
+
+ private:
+  absl::Status Expect(uint64_t step, size_t hidden_bytes, bool has_tokens) override;
+  absl::Status Stamp(uint64_t step, StepPoint point) override;
+  absl::StatusOr<bool> ReceiveHidden(uint64_t step, float* hidden, size_t bytes) override;
+  absl::Status ReceiveTokens(uint64_t step, int32_t* sampled) override;
+  absl::Status SendHidden(uint64_t step, const float* hidden, size_t bytes) override;
+  absl::Status SendTokens(uint64_t step, const int32_t* sampled) override;
+  absl::StatusOr<StepTimes> Finish(uint64_t step) override;
+
+  absl::Status ConnectLinks(const Neighbours& neighbours);
+  void EndEpoch();
+  void WatchProgress();
+  void Report() const;
+  absl::Status Closed() const;
+  // The reason why the epoch ended rather than what a link says of its end.
+  absl::Status OrReason(absl::Status status);
+
+  const NcclTransportOptions options_;
+  Transport* const host_;
+  LinkMemory memory_;
+  kernels::Buffer reserve_;  // from Prepare to Join: what NCCL will take
+
+  mutable std::mutex mutex_;
+  std::condition_variable changed_;
+  absl::Status closed_;  // guarded by mutex_
+  // Set and reset under mutex_, in Join alone, while nobody uses the links.
+  std::unique_ptr<NcclEpoch> epoch_;
+  std::string description_ = "host";  // guarded by mutex_
+  std::thread host_watch_, progress_watch_;
+};
+
+}  // namespace stagecoach::worker

@@ -1,0 +1,88 @@
+// Messages from a peer for the compute stream, received into slots as soon as they are known to
+// come. Events go both ways, as in SendRing.
+//
+// Two ways to reuse slots: in order, each message taken once (hidden states); or the newest
+// overwrite the oldest, taken or not, where any later message says all that an earlier one did
+// (tokens by slot).
+#pragma once
+
+#include <condition_variable>
+#include <cstdint>
+#include <deque>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <thread>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "kernels/op_args.h"
+#include "worker/transport/nccl/nccl_link.h"
+#include "worker/transport/nccl/progress.h"
+#include "worker/transport/transport.h"
+
+namespace stagecoach::worker {
+
+class ReceiveRing {
+ public:
+  struct Options {
+    NcclLink* link = nullptr;
+    int32_t device = 0;
+    cudaStream_t compute = nullptr;
+    kernels::Buffer memory;  // [n_slots, slot_bytes]
+    size_t slot_bytes = 0;
+    size_t n_slots = 2;
+    bool overwrites = false;
+    bool poison = false;  // slots are filled with NaN when they are free: for tests
+    std::function<void(absl::Status)> on_failure;  // of the ring's thread
+  };
+  static absl::StatusOr<std::unique_ptr<ReceiveRing>> Start(Options options);
+  ~ReceiveRing();
+
+  // In step order, from one thread: `step` will bring a message of this size.
+  absl::Status Expect(uint64_t step, size_t bytes);
+  // Compute thread: the message of `step`, the next in order, is copied to `to` after what is
+  // queued and before what will be. Waits on the host only until its receive is queued. The value:
+  // whether it had arrived.
+  absl::StatusOr<bool> Take(uint64_t step, void* to, size_t bytes);
+  // Where messages overwrite: that of `step`, or of the next step that is still there.
+  absl::Status TakeLatest(uint64_t step, void* to, size_t bytes);
+  void Close(const absl::Status& reason);
+  // DEADLINE_EXCEEDED: an expected message has not come for `timeout`, though those before it have.
+  absl::Status CheckProgress(std::chrono::milliseconds timeout);
+  ChannelCounters counters() const;
+
+ private:
+  struct Slot {
+    CudaEvent full, free;
+    uint64_t step = 0;       // whose message is here or on its way; 0: none, or being replaced
+    bool was_taken = false;  // since it was received
+  };
+  struct Expected {
+    uint64_t step = 0;
+    size_t bytes = 0;
+  };
+  explicit ReceiveRing(Options options) : options_(std::move(options)) {}
+  void Run();
+  absl::Status ReceiveNext(const Expected& expected, uint64_t index);
+  // REQUIRES: mutex_ held
+  absl::Status Copy(uint64_t index, void* to, size_t bytes);
+  char* Memory(uint64_t index) const {
+    return options_.memory.As<char>() + index % options_.n_slots * options_.slot_bytes;
+  }
+
+  const Options options_;
+  mutable std::mutex mutex_;
+  std::condition_variable changed_;
+  std::vector<Slot> slots_;        // all below: guarded by mutex_
+  std::deque<Expected> expected_;  // not queued on the link yet
+  uint64_t n_queued_ = 0;          // receives
+  uint64_t n_taken_ = 0;           // in order
+  ChannelCounters counters_;
+  Progress progress_;
+  absl::Status closed_;
+  std::thread thread_;
+};
+
+}  // namespace stagecoach::worker

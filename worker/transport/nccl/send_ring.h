@@ -1,0 +1,70 @@
+// Messages from the compute stream to a peer. Each is copied into one of a few slots, so that the
+// next step may overwrite what it came from; a slot is written again when its message has left.
+// Events say so both ways: compute -> link "the slot is full", link -> compute "the slot is free".
+#pragma once
+
+#include <condition_variable>
+#include <cstdint>
+#include <deque>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <thread>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "kernels/op_args.h"
+#include "worker/transport/nccl/nccl_link.h"
+#include "worker/transport/nccl/progress.h"
+#include "worker/transport/transport.h"
+
+namespace stagecoach::worker {
+
+class SendRing {
+ public:
+  struct Options {
+    NcclLink* link = nullptr;
+    int32_t device = 0;
+    cudaStream_t compute = nullptr;
+    kernels::Buffer memory;  // [n_slots, slot_bytes]
+    size_t slot_bytes = 0;
+    size_t n_slots = 2;
+    std::function<void(absl::Status)> on_failure;  // of the ring's thread
+  };
+  static absl::StatusOr<std::unique_ptr<SendRing>> Start(Options options);
+  ~SendRing();
+
+  // Compute thread. Waits on the host only for the ring's own thread.
+  absl::Status Put(const void* from, size_t bytes);
+  // Waiters get the reason; the thread ends.
+  void Close(const absl::Status& reason);
+  // DEADLINE_EXCEEDED: a message has not left for `timeout`, though those before it have.
+  absl::Status CheckProgress(std::chrono::milliseconds timeout);
+  ChannelCounters counters() const;
+
+ private:
+  struct Slot {
+    CudaEvent full, free;
+  };
+  explicit SendRing(Options options) : options_(std::move(options)) {}
+  void Run();
+  absl::Status SendNext(uint64_t index, size_t bytes);
+  char* Memory(uint64_t index) const {
+    return options_.memory.As<char>() + index % options_.n_slots * options_.slot_bytes;
+  }
+
+  const Options options_;
+  std::vector<Slot> slots_;
+  mutable std::mutex mutex_;
+  std::condition_variable changed_;
+  std::deque<size_t> waiting_;  // sizes of messages to send; all below: guarded by mutex_
+  uint64_t n_put_ = 0;
+  uint64_t n_queued_ = 0;  // on the link
+  ChannelCounters counters_;
+  Progress progress_;
+  absl::Status closed_;
+  std::thread thread_;
+};
+
+}  // namespace stagecoach::worker

@@ -1,0 +1,215 @@
+#include "worker/transport/nccl/testing/fake_nccl.h"
+
+#include <fmt/format.h>
+#include <poll.h>
+#include <sys/socket.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <chrono>
+#include <cstring>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <random>
+#include <string>
+#include <thread>
+
+struct stagecoach::worker::NcclCommunicator {
+  ~NcclCommunicator() {
+    if (init.joinable()) init.join();
+    if (fd >= 0) close(fd);
+  }
+  std::atomic<bool> aborted{false};
+  std::atomic<int> fd{-1};  // once connected
+  std::atomic<stagecoach::worker::NcclResult> state{stagecoach::worker::kNcclInProgress};
+  std::thread init;
+};
+
+namespace stagecoach::worker {
+namespace {
+
+constexpr int kPollMs = 2;
+
+std::atomic<bool> frozen{false}, failing{false};
+std::atomic<uint32_t> delay_seed{0};
+
+struct Registry {
+  std::mutex mutex;
+  std::map<std::string, int> listeners;  // by address
+  std::map<NcclComm, std::shared_ptr<NcclCommunicator>> comms;
+  int n_ids = 0;
+};
+Registry& TheRegistry() {
+  static Registry* const registry = new Registry;
+  return *registry;
+}
+
+sockaddr_un AddressOf(const std::string& name, socklen_t* size) {
+  sockaddr_un address{};
+  address.sun_family = AF_UNIX;
+  name.copy(address.sun_path + 1, sizeof(address.sun_path) - 2);  // abstract: begins with a zero
+  *size = static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + 1 + name.size());
+  return address;
+}
+
+NcclResult GetVersion(int* version) {
+  *version = 22809;
+  return kNcclSuccess;
+}
+
+NcclResult GetUniqueId(NcclUniqueId* id) {
+  Registry& registry = TheRegistry();
+  const std::lock_guard lock(registry.mutex);
+  const std::string name = fmt::format("stagecoach-fake-nccl-{}-{}", getpid(), registry.n_ids++);
+  const int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+  socklen_t size = 0;
+  const sockaddr_un address = AddressOf(name, &size);
+  if (fd < 0 || bind(fd, reinterpret_cast<const sockaddr*>(&address), size) != 0 ||
+      listen(fd, 1) != 0) {
+    return kNcclInternalError;
+  }
+  registry.listeners[name] = fd;
+  *id = {};
+  name.copy(id->bytes, sizeof(id->bytes) - 1);
+  return kNcclSuccess;
+}
+
+// Until `fd` has `events`; false once aborted.
+bool Await(NcclCommunicator* comm, int fd, short events) {
+  while (!comm->aborted) {
+    pollfd poll_fd{.fd = fd, .events = events, .revents = 0};
+    if (poll(&poll_fd, 1, kPollMs) > 0 && (poll_fd.revents & events) != 0) return true;
+  }
+  return false;
+}
+
+void Connect(NcclCommunicator* comm, const std::string& name, int rank) {
+  int fd = -1;
+  if (rank == 0) {
+    int listener = -1;
+    {
+      const std::lock_guard lock(TheRegistry().mutex);
+      const auto found = TheRegistry().listeners.find(name);
+      if (found != TheRegistry().listeners.end()) listener = found->second;
+    }
+    if (listener < 0) {
+      comm->state = kNcclInternalError;
+      return;
+    }
+    if (Await(comm, listener, POLLIN)) fd = accept4(listener, nullptr, nullptr, SOCK_CLOEXEC);
+  } else {
+    while (fd < 0 && !comm->aborted) {
+      socklen_t size = 0;
+      const sockaddr_un address = AddressOf(name, &size);
+      const int tried = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+      if (connect(tried, reinterpret_cast<const sockaddr*>(&address), size) == 0) {
+        fd = tried;
+      } else {
+        close(tried);
+        std::this_thread::sleep_for(std::chrono::milliseconds(kPollMs));
+      }
+    }
+  }
+  comm->fd = fd;
+  comm->state = kNcclSuccess;
+}
+
+NcclResult Init(NcclComm* out, int, NcclUniqueId id, int rank, NcclConfig* config) {
+  if (config->magic != 0xcafebeef || config->blocking != 0) return kNcclInternalError;
+  auto comm = std::make_shared<NcclCommunicator>();
+  comm->init = std::thread(
+      [comm = comm.get(), name = std::string(id.bytes), rank] { Connect(comm, name, rank); });
+  *out = comm.get();
+  const std::lock_guard lock(TheRegistry().mutex);
+  TheRegistry().comms[*out] = std::move(comm);
+  return kNcclInProgress;
+}
+
+NcclResult GetAsyncError(NcclComm comm, NcclResult* result) {
+  *result = comm->state;
+  return kNcclSuccess;
+}
+
+NcclResult Abort(NcclComm handle) {
+  std::shared_ptr<NcclCommunicator> comm;
+  {
+    const std::lock_guard lock(TheRegistry().mutex);
+    comm = std::move(TheRegistry().comms.extract(handle).mapped());
+  }
+  comm->aborted = true;
+  return kNcclSuccess;
+}
+
+void Delay() {
+  const uint32_t seed = delay_seed;
+  if (seed == 0) return;
+  static thread_local std::minstd_rand random(seed);
+  std::this_thread::sleep_for(std::chrono::microseconds(random() % 1000));
+}
+
+// All of `n` bytes one way, unless aborted before.
+template <typename Move>
+void Transfer(NcclCommunicator* comm, char* data, size_t n, short events, const Move& move) {
+  Delay();
+  for (size_t done = 0; done < n && !comm->aborted;) {
+    const bool ready = !frozen && Await(comm, comm->fd, events);
+    const ssize_t moved = ready ? move(comm->fd, data + done, n - done) : 0;
+    if (moved > 0) {
+      done += static_cast<size_t>(moved);
+    } else if (!comm->aborted) {
+      std::this_thread::sleep_for(std::chrono::milliseconds(kPollMs));  // gone, or frozen
+    }
+  }
+}
+
+std::shared_ptr<NcclCommunicator> Find(NcclComm comm) {
+  const std::lock_guard lock(TheRegistry().mutex);
+  return TheRegistry().comms.at(comm);
+}
+
+NcclResult Send(const void* data, size_t n, int, int, NcclComm comm, cudaStream_t stream) {
+  if (failing) return kNcclInternalError;
+  simt::Enqueue(stream, [comm = Find(comm), data, n] {
+    Transfer(comm.get(), static_cast<char*>(const_cast<void*>(data)), n, POLLOUT,
+             [](int fd, char* at, size_t left) {
+               return send(fd, at, left, MSG_NOSIGNAL | MSG_DONTWAIT);
+             });
+  });
+  return kNcclSuccess;
+}
+
+NcclResult Receive(void* data, size_t n, int, int, NcclComm comm, cudaStream_t stream) {
+  simt::Enqueue(stream, [comm = Find(comm), data, n] {
+    Transfer(comm.get(), static_cast<char*>(data), n, POLLIN,
+             [](int fd, char* at, size_t left) { return recv(fd, at, left, MSG_DONTWAIT); });
+  });
+  return kNcclSuccess;
+}
+
+}  // namespace
+
+const NcclApi* FakeNccl() {
+  static const NcclApi api{
+      .get_version = GetVersion,
+      .get_unique_id = GetUniqueId,
+      .comm_init_rank_config = Init,
+      .comm_get_async_error = GetAsyncError,
+      .comm_abort = Abort,
+      .send = Send,
+      .recv = Receive,
+      .get_error_string = [](NcclResult) -> const char* { return "internal error"; },
+      .get_last_error = [](NcclComm) -> const char* { return "as the test says"; }};
+  return &api;
+}
+
+void FreezeFakeNccl(bool value) { frozen = value; }
+void FailFakeNcclSends(bool value) { failing = value; }
+void DelayFakeNccl(uint32_t seed) { delay_seed = seed; }
+int64_t FakeNcclCommunicators() {
+  const std::lock_guard lock(TheRegistry().mutex);
+  return static_cast<int64_t>(TheRegistry().comms.size());
+}
+
+}  // namespace stagecoach::worker
