@@ -11,7 +11,10 @@ securityContext:
 {{- range $node := until (int .Values.nodes) }}
 {{- range $i := until (int $.Values.stagesPerNode) }}
 {{- $host := "127.0.0.1" }}
-{{- if gt (int $.Values.nodes) 1 }}
+{{- if $.Values.leaderWorkerSet.enabled }}
+{{- /* Of the group whose leader asks: its pods are named after it, the leader's without a number. */}}
+{{- $host = printf "$(POD_NAME)%s.%s.%s.svc" (ternary "" (printf "-%d" $node) (eq $node 0)) (include "stagecoach.groups" $) $.Release.Namespace }}
+{{- else if gt (int $.Values.nodes) 1 }}
 {{- $host = printf "%s-%d.%s.%s.svc" (include "stagecoach.workers" $) $node (include "stagecoach.workers" $) $.Release.Namespace }}
 {{- end }}
 {{- $addresses = append $addresses (printf "%s:%d" $host (add (int $.Values.worker.port) $i)) }}
@@ -24,6 +27,14 @@ securityContext:
 {{- define "stagecoach.startupProbes" -}}
 {{- $load := divf (mulf .Values.model.sizeGiB 1024) .Values.model.readMiBPerSecond }}
 {{- divf (addf .Values.startupSeconds $load) 10 | ceil | int }}
+{{- end }}
+
+{{/* Flags that router and workers share. */}}
+{{- define "stagecoach.observing" -}}
+- --log-format={{ .Values.logFormat }}
+{{- with .Values.tracing.endpoint }}
+- --otlp-endpoint={{ . }}
+{{- end }}
 {{- end }}
 
 {{- define "stagecoach.routerContainer" -}}
@@ -39,6 +50,10 @@ args:
   - --grpc=0.0.0.0:{{ .grpcPort }}
   - --metrics=0.0.0.0:{{ .metricsPort }}
   - --log-level={{ .logLevel }}
+  {{- include "stagecoach.observing" $ | nindent 2 }}
+  {{- with $.Values.tracing.endpoint }}
+  - --trace-sample-ratio={{ $.Values.tracing.sampleRatio }}
+  {{- end }}
   - --dtype={{ $.Values.model.dtype }}
   - --max-model-len={{ $.Values.model.maxModelLen | int }}
   - --max-sequences={{ .maxSequences | int }}
@@ -63,6 +78,12 @@ args:
   {{- with .extraArgs }}
   {{- toYaml . | nindent 2 }}
   {{- end }}
+{{- if $.Values.leaderWorkerSet.enabled }}
+env:
+  - name: POD_NAME
+    valueFrom:
+      fieldRef: {fieldPath: metadata.name}
+{{- end }}
 ports:
   - {name: http, containerPort: {{ .httpPort }}}
   - {name: grpc, containerPort: {{ .grpcPort }}}
@@ -118,6 +139,7 @@ args:
   - --device={{ eq $root.Values.device "cuda" | ternary (printf "cuda:%d" (int $i)) "cpu" }}
   - --threads=$(THREADS)
   - --log-level={{ .logLevel }}
+  {{- include "stagecoach.observing" $root | nindent 2 }}
   {{- with .extraArgs }}
   {{- toYaml . | nindent 2 }}
   {{- end }}

@@ -2,7 +2,7 @@
 {{- default .Chart.Name .Values.nameOverride | trunc 40 | trimSuffix "-" }}
 {{- end }}
 
-{{/* At most 40 characters: "-workers-0" and a controller's hash still fit into a label. */}}
+{{/* At most 40 characters: "-workers-0" or "-groups-0-1" and a controller's hash still fit into a label. */}}
 {{- define "stagecoach.fullname" -}}
 {{- if .Values.fullnameOverride }}
 {{- .Values.fullnameOverride | trunc 40 | trimSuffix "-" }}
@@ -15,6 +15,10 @@
 
 {{- define "stagecoach.workers" -}}
 {{ include "stagecoach.fullname" . }}-workers
+{{- end }}
+
+{{- define "stagecoach.groups" -}}
+{{ include "stagecoach.fullname" . }}-groups
 {{- end }}
 
 {{- define "stagecoach.serviceAccount" -}}
@@ -47,9 +51,11 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version }}
 
 {{/* What no schema can say. */}}
 {{- define "stagecoach.check" -}}
-{{- if gt (int .Values.nodes) 1 }}
-{{- if gt (int .Values.replicas) 1 }}{{ fail "replicas: with more than one node a release is one pipeline; install a second release for a second one" }}{{ end }}
-{{- if or .Values.hpa.enabled .Values.keda.enabled }}{{ fail "hpa and keda scale pipelines of one node; with nodes > 1 install a release a pipeline" }}{{ end }}
+{{- if .Values.leaderWorkerSet.enabled }}
+{{- if eq (int .Values.nodes) 1 }}{{ fail "leaderWorkerSet: a pipeline on one node is one pod, which needs no group; set nodes, or leave it out" }}{{ end }}
+{{- else if gt (int .Values.nodes) 1 }}
+{{- if gt (int .Values.replicas) 1 }}{{ fail "replicas: with more than one node a release is one pipeline; install a second release for a second one, or enable leaderWorkerSet" }}{{ end }}
+{{- if or .Values.hpa.enabled .Values.keda.enabled }}{{ fail "hpa and keda scale pipelines of one node; with nodes > 1 install a release a pipeline, or enable leaderWorkerSet" }}{{ end }}
 {{- end }}
 {{- if and .Values.hpa.enabled .Values.keda.enabled }}{{ fail "hpa and keda would scale against each other: enable one" }}{{ end }}
 {{- if and .Values.keda.enabled (not .Values.keda.serverAddress) }}{{ fail "keda.serverAddress: where is Prometheus? Such as http://prometheus.monitoring.svc:9090" }}{{ end }}

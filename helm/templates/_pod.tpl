@@ -13,6 +13,16 @@ annotations:
 {{- end }}
 {{- end }}
 
+{{/* (root, "sidecars" or ""): the containers of a node's stages. */}}
+{{- define "stagecoach.stageContainers" -}}
+{{- range $i := until (int (index . 0).Values.stagesPerNode) }}
+- {{- include "stagecoach.stageContainer" (list (index $ 0) $i) | nindent 2 }}
+  {{- if index $ 1 }}
+  restartPolicy: Always
+  {{- end }}
+{{- end }}
+{{- end }}
+
 {{/* (root, has router, has stages): a pod's spec but for its containers. */}}
 {{- define "stagecoach.podSpec" -}}
 {{- $root := index . 0 }}
@@ -29,11 +39,8 @@ securityContext:
   fsGroup: {{ .runAsUser | int }}
   fsGroupChangePolicy: OnRootMismatch
   seccompProfile: {type: RuntimeDefault}
-{{- if $has_router }}
+{{- /* A worker that is told to end has its router finish the streams: it waits as long. */}}
 terminationGracePeriodSeconds: {{ add .router.deregisterSeconds .router.longestStreamSeconds 60 }}
-{{- else }}
-terminationGracePeriodSeconds: 60
-{{- end }}
 {{- with .image.pullSecrets }}
 imagePullSecrets:
   {{- range . }}

@@ -76,6 +76,10 @@ class Manifests:
             elif one["kind"] in ("Deployment", "StatefulSet"):
                 template = one["spec"]["template"]
                 yield f"{one['kind']} {one['metadata']['name']}", template["spec"], template["metadata"]["labels"]
+            elif one["kind"] == "LeaderWorkerSet":
+                for part in ("leaderTemplate", "workerTemplate"):
+                    template = one["spec"]["leaderWorkerTemplate"][part]
+                    yield f"LeaderWorkerSet {one['metadata']['name']} {part}", template["spec"], template["metadata"]["labels"]
 
 
 def containers(spec):

@@ -1,6 +1,7 @@
 """JSON schemas for kubeconform, from the API's own definitions: schemas.py FOLDER [CRD.yaml...]
 
-The definitions are modules that `go mod download` fetches; nothing is generated from the chart. Objects that name their
+The definitions are modules that `go mod download` fetches, and those of definitions/, which no module has; nothing is
+generated from the chart. Objects that name their
 properties accept no others: a misspelled field is an error, as it is for a server with strict validation.
 """
 import json
@@ -76,15 +77,20 @@ def kubernetes_schemas(folder, sources):
             if len(schema["x-kubernetes-group-version-kind"]) == 1:
                 write(folder, gvk["group"], gvk["version"], gvk["kind"],
                       {"$ref": f"#/definitions/{name}", "definitions": reachable(definitions, name, {})})
+    return definitions
 
 
-def custom_schemas(folder, paths):
+def custom_schemas(folder, paths, kubernetes):
+    """`kubernetes`: definitions that a CRD's schema may refer to."""
     for path in paths:
         for crd in filter(None, yaml.load_all(path.read_text(), yaml.CSafeLoader)):
             spec = crd["spec"]
             for version in spec["versions"]:
                 schema = strict(version["schema"]["openAPIV3Schema"])
                 schema["properties"]["metadata"] = {"type": "object"}
+                schema["definitions"] = {}
+                for name in set(references(schema)):
+                    reachable(kubernetes, name, schema["definitions"])
                 write(folder, spec["group"], version["name"], spec["names"]["kind"], schema)
 
 
@@ -93,8 +99,9 @@ def main():
     crds = [path for module, globs in CRDS.items() for glob in globs for path in sorted(module_dir(module).glob(glob))]
     folder = pathlib.Path(sys.argv[1])  # made only now: without the modules there is none, and its tests are skipped
     folder.mkdir(parents=True, exist_ok=True)
-    kubernetes_schemas(folder, kubernetes)
-    custom_schemas(folder, crds + [pathlib.Path(path) for path in sys.argv[2:]])
+    definitions = kubernetes_schemas(folder, kubernetes)
+    crds += sorted((pathlib.Path(__file__).parent / "definitions").glob("*.yaml"))
+    custom_schemas(folder, crds + [pathlib.Path(path) for path in sys.argv[2:]], definitions)
 
 
 if __name__ == "__main__":

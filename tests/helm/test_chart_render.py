@@ -5,6 +5,7 @@ from chart import VARIANTS, Manifests, containers, needs_helm, render, selects, 
 pytestmark = needs_helm
 ROUTER = "chat-stagecoach"
 WORKERS = "chat-stagecoach-workers"
+GROUPS = "chat-stagecoach-groups"
 
 
 @pytest.fixture(scope="module", params=VARIANTS, ids=variant_name)
@@ -68,6 +69,12 @@ def test_router_knows_all_stages_in_order(any_variant):
             assert headless["clusterIP"] == "None" and headless["publishNotReadyAddresses"]
             listening += [f"{WORKERS}-{n}.{workers['serviceName']}.serving.svc:{port}"
                           for n in range(workers["replicas"]) for port in own]
+        elif owner.startswith("LeaderWorkerSet"):
+            # The group's controller names its pods after the leader and gives them a headless Service of its own name.
+            groups = manifests.one("LeaderWorkerSet", GROUPS)["spec"]
+            assert groups["networkConfig"] == {"subdomainPolicy": "Shared"}
+            numbers = [""] if owner.endswith("leaderTemplate") else [f"-{n}" for n in range(1, groups["leaderWorkerTemplate"]["size"])]
+            listening += [f"$(POD_NAME){number}.{GROUPS}.serving.svc:{port}" for number in numbers for port in own]
         else:
             listening += [f"127.0.0.1:{port}" for port in own]
     assert stages == listening
@@ -79,6 +86,8 @@ def test_grace_is_longer_than_the_longest_stream():
         spec = deployment["spec"]["template"]["spec"]
         router = spec["containers"][0]
         assert spec["terminationGracePeriodSeconds"] > seconds + router["lifecycle"]["preStop"]["sleep"]["seconds"]
+        workers = Manifests(render(nodes=2, **{"router.longestStreamSeconds": seconds})).one("StatefulSet", WORKERS)
+        assert workers["spec"]["template"]["spec"]["terminationGracePeriodSeconds"] > seconds
 
 
 def test_startup_is_sized_to_loading():
@@ -101,6 +110,21 @@ def test_one_node_is_one_pod_whose_stages_outlive_the_router():
     assert manifests.one("NetworkPolicy", ROUTER)["spec"]["egress"] == []
 
 
+def test_traces_may_leave_and_nothing_else():
+    values = {"tracing.endpoint": "otel.monitoring.svc:4317", "tracing.sampleRatio": 0.25}
+    manifests = Manifests(render(**values))
+    spec = manifests.one("Deployment", ROUTER)["spec"]["template"]["spec"]
+    assert {"--otlp-endpoint=otel.monitoring.svc:4317", "--trace-sample-ratio=0.25"} <= set(spec["containers"][0]["args"])
+    assert all("--otlp-endpoint=otel.monitoring.svc:4317" in stage["args"] for stage in spec["initContainers"])
+    egress = manifests.one("NetworkPolicy", ROUTER)["spec"]["egress"]
+    assert [rule.get("to") for rule in egress] == [[{"namespaceSelector": {}}], None]
+    assert [[port["port"] for port in rule["ports"]] for rule in egress] == [[4317], [53, 53]]
+    manifests = Manifests(render(nodes=2, **values))
+    for name in (ROUTER, WORKERS):
+        assert [port["port"] for rule in manifests.one("NetworkPolicy", name)["spec"]["egress"] for port in rule["ports"]] == [
+            "stage-0", "stage-1", 4317, 53, 53]
+
+
 def test_two_nodes_are_two_pods_apart():
     manifests = Manifests(render(nodes=2, stagesPerNode=3))
     workers = manifests.one("StatefulSet", WORKERS)["spec"]
@@ -110,6 +134,37 @@ def test_two_nodes_are_two_pods_apart():
     term, = spec["affinity"]["podAntiAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"]
     assert term["topologyKey"] == "kubernetes.io/hostname"
     assert manifests.one("Deployment", ROUTER)["spec"]["strategy"] == {"type": "Recreate"}
+
+
+def test_a_group_is_a_pipeline_over_nodes_and_never_recreated_as_a_whole():
+    manifests = Manifests(render(nodes=3, replicas=2, **{"leaderWorkerSet.enabled": True, "hpa.enabled": True}))
+    assert not manifests.kind("StatefulSet") and not manifests.kind("Deployment")
+    groups = manifests.one("LeaderWorkerSet", GROUPS)["spec"]
+    template = groups["leaderWorkerTemplate"]
+    assert template["size"] == 3 and template["restartPolicy"] == "None"
+    leader, worker = template["leaderTemplate"]["spec"], template["workerTemplate"]["spec"]
+    assert [c["name"] for c in containers(leader)] == ["stage-0", "stage-1", "router"]
+    assert [c["name"] for c in containers(worker)] == ["stage-0", "stage-1"]
+    for part in ("leaderTemplate", "workerTemplate"):
+        term, = template[part]["spec"]["affinity"]["podAntiAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"]
+        apart, = term["labelSelector"]["matchExpressions"]
+        assert template[part]["metadata"]["labels"][apart["key"]] in apart["values"]
+    # The headless Service that the controller makes has the group's name: no Service of the chart does.
+    assert GROUPS not in [service["metadata"]["name"] for service in manifests.kind("Service")]
+    scaler, = manifests.kind("HorizontalPodAutoscaler")
+    assert (scaler["spec"]["scaleTargetRef"]["kind"], scaler["spec"]["scaleTargetRef"]["name"]) == ("LeaderWorkerSet", GROUPS)
+    assert "replicas" not in groups
+
+
+def test_policies_let_a_groups_pods_talk():
+    for device in ("cpu", "cuda"):
+        manifests = Manifests(render(nodes=2, device=device, **{"leaderWorkerSet.enabled": True}))
+        for name in (ROUTER, WORKERS):
+            policy = manifests.one("NetworkPolicy", name)["spec"]
+            for peers in ([rule["from"] for rule in policy["ingress"]], [rule.get("to", []) for rule in policy["egress"]]):
+                found = {peer["podSelector"].get("matchLabels", {}).get("app.kubernetes.io/component")
+                         for rule in peers for peer in rule if "podSelector" in peer}
+                assert {"router", "worker"} <= found, (device, name)
 
 
 def test_all_gpus_of_a_pod_are_visible_to_each_stage():

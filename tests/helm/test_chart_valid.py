@@ -46,6 +46,7 @@ def test_the_schemas_find_a_misspelled_field():
 @pytest.mark.parametrize("values, says", [
     ({"nodes": 2, "replicas": 2}, "second release"),
     ({"nodes": 2, "hpa.enabled": True}, "nodes > 1"),
+    ({"leaderWorkerSet.enabled": True}, "leaderWorkerSet"),
     ({"hpa.enabled": True, "keda.enabled": True, "keda.serverAddress": "http://prometheus:9090"}, "enable one"),
     ({"keda.enabled": True}, "keda.serverAddress"),
     ({"inferencePool.enabled": True}, "inferencePool.endpointPicker"),
