@@ -46,6 +46,12 @@ count() {
   counted_failures=$bad
 }
 
+# The tests that ctest or pytest names as failed in a log, a line each: who sees the end of a run sees which.
+failed_tests() {
+  sed -n '/^The following tests FAILED:/,/^$/ { s/^[[:space:]]*\([0-9]* - .*\)/  \1/p }' "$1"
+  grep -E '^(FAILED|ERROR) ' "$1" | cut -c 1-300 | sed 's/^/  /' || true
+}
+
 # check NAME COMMAND...: runs it, shows it, times it, counts it. Goes on after a failure.
 check() {
   local name=$1 started=$SECONDS code=0 log counted_failures=0
@@ -58,7 +64,10 @@ check() {
   fi
   # What failed without a count (a crash, a compiler error) is a failure as well.
   if [ "$code" -ne 0 ] && [ "$counted_failures" -eq 0 ]; then failed=$((failed + 1)); fi
-  if [ "$code" -ne 0 ]; then failures+=("$name (see $LOGS/$(basename "$log"))"); fi
+  if [ "$code" -ne 0 ]; then
+    failures+=("$name (see $LOGS/$(basename "$log"))")
+    mapfile -t -O ${#failures[@]} failures < <(failed_tests "$log")
+  fi
   echo "--- $name: $([ "$code" -eq 0 ] && echo ok || echo FAILED), $((SECONDS - started)) s"
   return "$code"
 }

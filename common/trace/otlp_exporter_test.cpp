@@ -64,6 +64,14 @@ class Receiver final : public otlp::TraceService::Service {
   std::vector<otlp::ExportTraceServiceRequest> requests_;
 };
 
+// Sends when it is told to or has a whole batch, not because time went by.
+OtlpOptions Unhurried(const Receiver& receiver) {
+  return {.endpoint = receiver.address(),
+          .service = "test",
+          .batch_time = std::chrono::hours(1),
+          .flush_timeout = std::chrono::minutes(5)};
+}
+
 TraceSpan Span(const std::string& name) {
   return {.trace_id = NewTraceId(), .span_id = NewSpanId(), .name = name};
 }
@@ -78,7 +86,7 @@ TEST_CASE("what was added has arrived when the exporter is gone") {
   span.attributes = {{"text", "value"}, {"whole", int64_t{7}}, {"part", 0.5}};
   span.error = "lost";
   {
-    OtlpExporter exporter({.endpoint = receiver.address(), .service = "test"});
+    OtlpExporter exporter(Unhurried(receiver));
     exporter.Add(span);
     exporter.Add(Span("second"));
   }
@@ -103,7 +111,7 @@ TEST_CASE("what was added has arrived when the exporter is gone") {
 
 TEST_CASE("a stop sends what is left, and what comes later is dropped") {
   Receiver receiver;
-  OtlpExporter exporter({.endpoint = receiver.address(), .service = "test"});
+  OtlpExporter exporter(Unhurried(receiver));
   exporter.Add(Span("in time"));
   exporter.Stop();
   CHECK(receiver.requests().size() == 1);
