@@ -92,17 +92,27 @@ Device& TheDevice() {
   return *device;
 }
 
+// An event behind what `stream` has been given so far.
+std::shared_ptr<EmulatedEvent> RecordNew(EmulatedStream* stream) {
+  cudaEvent_t event = nullptr;
+  cudaEventCreateWithFlags(&event, 0);
+  std::shared_ptr<EmulatedEvent> recorded = event->self;
+  cudaEventRecord(event, stream);
+  cudaEventDestroy(event);
+  return recorded;
+}
+
 // As cudaFree and cudaFreeHost do. A stream's own thread does not wait for itself.
 void SynchronizeDevice() {
-  std::set<EmulatedStream*> streams;
+  std::vector<std::shared_ptr<EmulatedEvent>> ends;
   {
     const std::lock_guard lock(TheDevice().mutex);
-    streams = TheDevice().streams;
+    for (EmulatedStream* const stream : TheDevice().streams) {
+      if (stream->thread.get_id() == std::this_thread::get_id()) return;
+    }
+    for (EmulatedStream* const stream : TheDevice().streams) ends.push_back(RecordNew(stream));
   }
-  for (EmulatedStream* const stream : streams) {
-    if (stream->thread.get_id() == std::this_thread::get_id()) return;
-  }
-  for (EmulatedStream* const stream : streams) cudaStreamSynchronize(stream);
+  for (const auto& end : ends) end->Await(1);
 }
 
 unsigned char* Base(void* memory) { return static_cast<unsigned char*>(memory) - kGuardBytes; }
@@ -234,9 +244,8 @@ cudaError_t cudaStreamDestroy(cudaStream_t stream) {
   return cudaSuccess;
 }
 cudaError_t cudaStreamSynchronize(cudaStream_t stream) {
-  EmulatedEvent event;
-  cudaEventRecord(&event, stream);
-  return cudaEventSynchronize(&event);
+  RecordNew(stream)->Await(1);
+  return cudaSuccess;
 }
 
 cudaError_t cudaEventCreateWithFlags(cudaEvent_t* event, unsigned) {

@@ -1,9 +1,5 @@
 #include "kernels/cuda/emulation/simt.h"
 
-#include <setjmp.h>
-#include <sys/mman.h>
-#include <ucontext.h>
-
 #include <cstdio>
 #include <cstdlib>
 #include <memory>
@@ -12,12 +8,12 @@
 #include <random>
 #include <vector>
 
+#include "kernels/cuda/emulation/fiber.h"
+
 dim3 threadIdx, blockIdx, blockDim, gridDim;
 
 namespace simt {
 namespace {
-
-constexpr size_t kStackBytes = size_t{256} << 10;
 
 [[noreturn]] void Fail(const char* what) {
   std::fprintf(stderr, "emulated kernel, block (%u, %u, %u), thread (%u, %u, %u): %s\n", blockIdx.x,
@@ -27,12 +23,10 @@ constexpr size_t kStackBytes = size_t{256} << 10;
 
 enum class State { kReady, kAtWarpBarrier, kAtBlockBarrier, kDone };
 
-// One thread of a block. The stack is kept for the threads of later blocks.
-struct Fiber {
-  ucontext_t context;
-  jmp_buf resume;
-  void* stack = nullptr;
-  bool started = false;
+// One thread of a block. The fiber is kept for the threads of later blocks.
+struct Thread {
+  explicit Thread(void (*live)()) : fiber(live) {}
+  Fiber fiber;
   State state = State::kDone;
   dim3 index;
   uint64_t n_collectives = 0;
@@ -58,7 +52,7 @@ class Machine {
     blockDim = block;
     n_threads_ = size_t{block.x} * block.y * block.z;
     if (n_threads_ == 0 || n_threads_ > 1024) Fail("1 to 1024 threads make a block");
-    while (fibers_.size() < n_threads_) fibers_.push_back(NewFiber());
+    while (threads_.size() < n_threads_) threads_.push_back(std::make_unique<Thread>(&Live));
     warps_.resize((n_threads_ + 31) / 32);
     // 16 bytes more than asked for, so that the alignment is the one that hardware gives.
     shared_.resize((dynamic_shared_bytes + 31) / 16);
@@ -75,15 +69,14 @@ class Machine {
   void* shared() { return shared_.data(); }
 
   void Yield(State state) {
-    Fiber& fiber = *current_;
-    fiber.state = state;
-    if (_setjmp(fiber.resume) == 0) _longjmp(scheduler_, 1);
-    threadIdx = fiber.index;
+    Thread& thread = *current_;
+    thread.state = state;
+    thread.fiber.Yield();
+    threadIdx = thread.index;
   }
 
   const Exchange& Collect(const void* value, size_t bytes) {
-    Fiber& fiber = *current_;
-    Exchange& exchange = warps_[ThreadOfBlock() / 32].exchanges[fiber.n_collectives++ % 2];
+    Exchange& exchange = warps_[ThreadOfBlock() / 32].exchanges[current_->n_collectives++ % 2];
     std::memcpy(exchange.lanes[Lane()], value, bytes);
     Yield(State::kAtWarpBarrier);
     return exchange;
@@ -97,14 +90,6 @@ class Machine {
     std::iota(order_.begin(), order_.end(), 0u);
   }
 
-  static std::unique_ptr<Fiber> NewFiber() {
-    auto fiber = std::make_unique<Fiber>();
-    fiber->stack = mmap(nullptr, kStackBytes, PROT_READ | PROT_WRITE,
-                        MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-    if (fiber->stack == MAP_FAILED) Fail("no memory for a thread's stack");
-    return fiber;
-  }
-
   // A fiber's life: one thread after another.
   static void Live() {
     Machine& machine = Get();
@@ -115,27 +100,19 @@ class Machine {
     }
   }
 
-  void Resume(Fiber& fiber) {
-    current_ = &fiber;
-    if (_setjmp(scheduler_) != 0) return;
-    if (fiber.started) _longjmp(fiber.resume, 1);
-    fiber.started = true;
-    getcontext(&fiber.context);
-    fiber.context.uc_stack.ss_sp = fiber.stack;
-    fiber.context.uc_stack.ss_size = kStackBytes;
-    fiber.context.uc_link = nullptr;
-    makecontext(&fiber.context, &Machine::Live, 0);
-    setcontext(&fiber.context);
+  void Resume(Thread& thread) {
+    current_ = &thread;
+    if (!thread.fiber.Resume()) Fail("no memory for a thread's stack");
   }
 
   void RunBlock() {
     std::shuffle(order_.begin(), order_.end(), random_);
     for (size_t i = 0; i < n_threads_; ++i) {
-      Fiber& fiber = *fibers_[i];
-      fiber.state = State::kReady;
-      fiber.n_collectives = 0;
+      Thread& thread = *threads_[i];
+      thread.state = State::kReady;
+      thread.n_collectives = 0;
       const auto t = static_cast<unsigned>(i);
-      fiber.index =
+      thread.index =
           dim3(t % blockDim.x, t / blockDim.x % blockDim.y, t / (blockDim.x * blockDim.y));
     }
     for (;;) {
@@ -144,7 +121,7 @@ class Machine {
       if (n_done == n_threads_) return;
       // All others wait at the block's barrier.
       if (n_done != 0) Fail("a thread has ended while others wait at __syncthreads");
-      for (size_t i = 0; i < n_threads_; ++i) fibers_[i]->state = State::kReady;
+      for (size_t i = 0; i < n_threads_; ++i) threads_[i]->state = State::kReady;
     }
   }
 
@@ -154,16 +131,16 @@ class Machine {
     for (;;) {
       for (size_t i = 0; i < 32; ++i) {
         const size_t lane = order_[i] % 32;
-        if (lane < n && fibers_[first + lane]->state == State::kReady)
-          Resume(*fibers_[first + lane]);
+        if (lane < n && threads_[first + lane]->state == State::kReady)
+          Resume(*threads_[first + lane]);
       }
       // order_ is no permutation of the lanes: take those that it left out.
       for (size_t lane = 0; lane < n; ++lane) {
-        if (fibers_[first + lane]->state == State::kReady) Resume(*fibers_[first + lane]);
+        if (threads_[first + lane]->state == State::kReady) Resume(*threads_[first + lane]);
       }
       size_t n_at_warp = 0, n_at_block = 0, n_done = 0;
       for (size_t lane = 0; lane < n; ++lane) {
-        const State state = fibers_[first + lane]->state;
+        const State state = threads_[first + lane]->state;
         n_at_warp += state == State::kAtWarpBarrier ? 1 : 0;
         n_at_block += state == State::kAtBlockBarrier ? 1 : 0;
         n_done += state == State::kDone ? 1 : 0;
@@ -175,14 +152,14 @@ class Machine {
         return n_done;
       }
       if (n_at_warp != n) Fail("not all lanes take part in a warp's collective");
-      for (size_t lane = 0; lane < n; ++lane) fibers_[first + lane]->state = State::kReady;
+      for (size_t lane = 0; lane < n; ++lane) threads_[first + lane]->state = State::kReady;
     }
   }
 
   std::mutex mutex_;
   std::mt19937 random_;
   std::vector<unsigned> order_;
-  std::vector<std::unique_ptr<Fiber>> fibers_;
+  std::vector<std::unique_ptr<Thread>> threads_;
   std::vector<Warp> warps_;
   struct alignas(16) Shared {
     std::byte bytes[16];
@@ -190,8 +167,7 @@ class Machine {
   std::vector<Shared> shared_;
   const std::function<void()>* thread_ = nullptr;
   size_t n_threads_ = 0;
-  Fiber* current_ = nullptr;
-  jmp_buf scheduler_;
+  Thread* current_ = nullptr;
 };
 
 }  // namespace
