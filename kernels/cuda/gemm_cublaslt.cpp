@@ -21,6 +21,9 @@ namespace {
 
 constexpr size_t kWorkspaceBytes = size_t{64} << 20;
 constexpr int kCandidates = 8;
+// Multiprocessors that work together are neighbours: beside one that is taken, a whole set of them
+// finds room only where there are a few to spare.
+constexpr int32_t kTogether = 8;
 // The library's kernels begin when those before them have ended, ours while they end: what that is
 // worth does not show when each is timed alone.
 constexpr float kLateStartMs = 0.004f;
@@ -40,13 +43,15 @@ cudaDataType_t ToCuda(DType dtype) {
 // One product as the library sees it: column-major, so y^T = w x^T.
 class Problem {
  public:
-  Problem(const GemmArgs& args, int32_t n_rows) {
+  // Kernels that stay on their multiprocessors are sized for `n_multiprocessors`; 0: all.
+  Problem(const GemmArgs& args, int32_t n_rows, int32_t n_multiprocessors) {
     const auto m = static_cast<uint64_t>(args.w->rows), k = static_cast<uint64_t>(args.w->cols);
     const auto n = static_cast<uint64_t>(n_rows);
     SC_CHECK(cublasLtMatmulDescInit(&desc_, CUBLAS_COMPUTE_32F, CUDA_R_32F) ==
              CUBLAS_STATUS_SUCCESS);
     const cublasOperation_t transposed = CUBLAS_OP_T;
     Set(CUBLASLT_MATMUL_DESC_TRANSA, transposed);
+    if (n_multiprocessors > 0) Set(CUBLASLT_MATMUL_DESC_SM_COUNT_TARGET, n_multiprocessors);
     if (args.bias != nullptr) {
       Set(CUBLASLT_MATMUL_DESC_EPILOGUE, CUBLASLT_EPILOGUE_BIAS);
       Set(CUBLASLT_MATMUL_DESC_BIAS_POINTER, args.bias);
@@ -153,7 +158,8 @@ class CublasLtGemms final : public Gemms {
   struct Way {
     bool skinny = false;
     bool tuned = false;
-    cublasLtMatmulAlgo_t algo;  // unless skinny
+    int32_t n_multiprocessors = 0;  // as Problem; this and the next unless skinny
+    cublasLtMatmulAlgo_t algo;
   };
 
   absl::Status RunWay(const GemmArgs& args, const Way& way) {
@@ -162,7 +168,7 @@ class CublasLtGemms final : public Gemms {
       return error == cudaSuccess ? absl::OkStatus()
                                   : absl::InternalError(cudaGetErrorString(error));
     }
-    return ToStatus(Problem(args, args.n_rows)
+    return ToStatus(Problem(args, args.n_rows, way.n_multiprocessors)
                         .Run(handle_, args, way.algo, workspace_.data.get(), stream_->handle),
                     "a product failed");
   }
@@ -177,11 +183,22 @@ class CublasLtGemms final : public Gemms {
     return tuning_ ? Fastest(args, ways) : ways.front();
   }
 
+  // How many multiprocessors to ask the library for. A kernel of as many blocks as there are
+  // multiprocessors takes twice its time where somebody else holds one of them.
+  std::vector<int32_t> Targets() const {
+    const int32_t n = stream_->n_multiprocessors;
+    if (n == stream_->n_all_multiprocessors) return {0};
+    const int32_t n_even = n / kTogether * kTogether;
+    return n_even == 0 || n_even == n ? std::vector{n} : std::vector{n, n_even};
+  }
+
   std::vector<Way> Ways(const GemmArgs& args, int32_t n_rows) const {
     std::vector<Way> ways;
-    for (const cublasLtMatmulAlgo_t& algo :
-         Problem(args, n_rows).Candidates(handle_, options_.batch_invariant)) {
-      ways.push_back({.tuned = tuning_, .algo = algo});
+    for (const int32_t target : Targets()) {
+      for (const cublasLtMatmulAlgo_t& algo :
+           Problem(args, n_rows, target).Candidates(handle_, options_.batch_invariant)) {
+        ways.push_back({.tuned = tuning_, .n_multiprocessors = target, .algo = algo});
+      }
     }
     return ways;
   }
@@ -243,7 +260,7 @@ class CublasLtGemms final : public Gemms {
     for (const int32_t n_rows : {bucket, 256, 16, 1}) {
       for (const Way& way : Ways(args, n_rows)) {
         const auto supports = [&](int32_t rows) {
-          return Problem(args, rows).Supports(handle_, way.algo);
+          return Problem(args, rows, way.n_multiprocessors).Supports(handle_, way.algo);
         };
         if (std::all_of(std::begin(kAnyRows), std::end(kAnyRows), supports)) ways.push_back(way);
       }

@@ -8,6 +8,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "kernels/cuda/launch.h"
+#include "kernels/cuda/occupier.h"
 #include "kernels/op_args.h"
 
 namespace stagecoach::kernels::cuda {
@@ -24,7 +25,8 @@ class GemmTrial {
 
   // What each of `runs` takes, the median of several times; infinite for one that fails. They take
   // turns: large products heat the device, which slows down, and some of them more than others.
-  // Small ones find nothing of earlier runs in the caches. REQUIRES: between Begin and End.
+  // Small ones find nothing of earlier runs in the caches. Where the stream leaves multiprocessors
+  // to others, those are taken meanwhile. REQUIRES: between Begin and End.
   std::vector<float> MediansMs(const std::vector<std::function<absl::Status()>>& runs);
 
   // Whether both ways give the same for random x of args' shape (args' own x and y are left alone).
@@ -32,11 +34,13 @@ class GemmTrial {
   absl::StatusOr<bool> SameBits(const GemmArgs& args, const Way& a, const Way& b);
 
  private:
-  absl::StatusOr<float> Ms(const std::function<absl::Status()>& run, bool clear_caches);
+  absl::StatusOr<float> Ms(const std::function<absl::Status()>& run, bool clear_caches,
+                           int32_t n_taken);
   absl::Status Grow(Buffer* buffer, size_t bytes);
 
   const Stream* const stream_;
   cudaEvent_t begin_ = nullptr, end_ = nullptr;
+  Occupier occupier_;
   Buffer cache_filler_, x_, y_, other_y_, n_different_;
 };
 

@@ -3,6 +3,7 @@
 // Shapes: Mistral-7B.
 //
 //   kernels_cuda_bench [--device N] [--only gemm|attention|rest] [--batch-invariant]
+//                      [--taken N [--sized-for-all]]
 #include <fmt/format.h>
 
 #include <CLI/CLI.hpp>
@@ -17,6 +18,7 @@
 #include "common/check.h"
 #include "kernels/cuda/cuda_api.h"
 #include "kernels/cuda/cuda_ops.h"
+#include "kernels/cuda/occupier.h"
 
 namespace stagecoach::kernels {
 namespace {
@@ -28,7 +30,12 @@ constexpr size_t kColdBytes = size_t{400} << 20;
 
 class Bench {
  public:
-  explicit Bench(std::unique_ptr<Ops> ops) : ops_(std::move(ops)) {}
+  explicit Bench(std::unique_ptr<Ops> ops) : ops_(std::move(ops)) {
+    SC_CHECK(occupier_.Init().ok());
+  }
+
+  // From here on `n` multiprocessors are taken by others while something is measured.
+  void Take(int32_t n) { n_taken_ = n; }
 
   Ops& ops() { return *ops_; }
 
@@ -80,12 +87,16 @@ class Bench {
   double MedianSeconds(const std::function<void()>& run) {
     SC_CHECK(ops_->Synchronize().ok());
     std::vector<double> seconds;
+    const cuda::Stream stream{.handle = static_cast<cudaStream_t>(ops_->native_queue().stream)};
     for (int i = 0; i < 7; ++i) {
+      if (n_taken_ > 0) SC_CHECK(occupier_.Take(stream, n_taken_).ok());
+      SC_CHECK(ops_->Synchronize().ok());
       const auto start = std::chrono::steady_clock::now();
       run();
       SC_CHECK(ops_->Synchronize().ok());
       seconds.push_back(
           std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count());
+      if (n_taken_ > 0) SC_CHECK(occupier_.Release(stream).ok());
     }
     std::nth_element(seconds.begin(), seconds.begin() + 3, seconds.end());
     return seconds[3];
@@ -130,6 +141,8 @@ class Bench {
 
  private:
   std::unique_ptr<Ops> ops_;
+  cuda::Occupier occupier_;
+  int32_t n_taken_ = 0;
   double bandwidth_ = 1, rate_ = 1;
 };
 
@@ -283,6 +296,10 @@ int Main(int argc, char** argv) {
   app.add_option("--device", options.device, "GPU by CUDA's count")->capture_default_str();
   app.add_flag("--batch-invariant", options.batch_invariant, "rows do not depend on each other");
   app.add_option("--only", only, "gemm, attention or rest");
+  int32_t n_taken = 0;
+  bool sized_for_all = false;
+  app.add_option("--taken", n_taken, "multiprocessors that others hold, as receives do in a stage");
+  app.add_flag("--sized-for-all", sized_for_all, "kernels do not know of those");
   CLI11_PARSE(app, argc, argv);
   auto ops = MakeCudaOps(options);
   if (!ops.ok()) {
@@ -291,6 +308,8 @@ int Main(int argc, char** argv) {
   }
   Bench bench(*std::move(ops));
   bench.MeasurePeaks();
+  bench.Take(n_taken);
+  if (!sized_for_all) bench.ops().LeaveMultiprocessors(n_taken);
   if (only.empty() || only == "gemm") {
     BenchGemm(bench, "qkv", 6144, 4096, false);
     BenchGemm(bench, "o", 4096, 4096, true);
