@@ -16,6 +16,8 @@ int MaskThreads() {
   return std::clamp(static_cast<int>(std::thread::hardware_concurrency()) / 4, 1, 4);
 }
 
+// A device that waits for longer than a hop takes had nothing to do.
+constexpr double kBubbleMs = 0.1;
 constexpr size_t kHiddenAhead = 2;  // frames taken from the transport before compute wants them
 
 // A step's last word on a channel that does not agree with the metadata channel.
@@ -392,6 +394,7 @@ absl::Status StageExecutor::Finish(const StartedStep& step) {
     counted_.on_device.wait_input_ms += times.wait_input_ms;
     counted_.on_device.compute_ms += times.compute_ms;
     counted_.on_device.wait_send_ms += times.wait_send_ms;
+    if (times.wait_input_ms > kBubbleMs) ++counted_.bubbles;
   }
   if (config_.is_last()) {
     SC_RETURN_IF_ERROR(FinishSamples(step));
