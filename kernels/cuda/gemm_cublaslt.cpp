@@ -132,8 +132,9 @@ class CublasLtGemms final : public Gemms {
 
   absl::Status Run(const GemmArgs& args) override {
     SC_CHECK(args.bias == nullptr || args.y.dtype == DType::kF32);
-    const Key key{args.w->rows,  args.w->cols,         args.x.dtype,          args.y.dtype,
-                  args.add_to_y, args.bias != nullptr, RowBucket(args.n_rows)};
+    const Key key{
+        args.w->rows,  args.w->cols,         args.x.dtype,           args.y.dtype,
+        args.add_to_y, args.bias != nullptr, RowBucket(args.n_rows), stream_->n_multiprocessors};
     auto way = ways_.find(key);
     if (way == ways_.end() || (tuning_ && !way->second.tuned)) {
       SC_ASSIGN_OR_RETURN(const Way found, FindWay(args, key.n_rows));
@@ -153,6 +154,7 @@ class CublasLtGemms final : public Gemms {
     DType x, y;
     bool add_to_y, bias;
     int32_t n_rows;  // bucket
+    int32_t n_multiprocessors;
     auto operator<=>(const Key&) const = default;
   };
   struct Way {
@@ -234,6 +236,7 @@ class CublasLtGemms final : public Gemms {
               args.y.dtype,
               args.add_to_y,
               args.bias != nullptr,
+              0,
               0};
     auto standard = standards_.find(shape);
     if (standard == standards_.end()) {
@@ -274,7 +277,7 @@ class CublasLtGemms final : public Gemms {
   cublasLtHandle_t handle_ = nullptr;
   Buffer workspace_;
   std::map<Key, Way> ways_;
-  std::map<Key, Way> standards_;  // of 0 rows
+  std::map<Key, Way> standards_;  // of 0 rows and 0 multiprocessors: for any number of either
   bool tuning_ = false;
 };
 
