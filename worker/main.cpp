@@ -82,8 +82,11 @@ int Serve(const Flags& flags, ShutdownSignals& signals) {
     return 2;
   }
   const int32_t n_threads = flags.n_threads > 0 ? flags.n_threads : NCores();
-  const absl::StatusOr<std::unique_ptr<kernels::Ops>> ops = MakeOps(
-      {.device = flags.device, .n_threads = n_threads, .batch_invariant = flags.batch_invariant});
+  const absl::StatusOr<std::unique_ptr<kernels::Ops>> ops =
+      MakeOps({.device = flags.device,
+               .n_threads = n_threads,
+               .batch_invariant = flags.batch_invariant,
+               .disturbance_seed = flags.transport.disturbance_seed});
   if (!ops.ok()) {
     fmt::print(stderr, "error: {}\n", std::string(ops.status().message()));
     return 1;
@@ -211,6 +214,11 @@ int Main(int argc, char** argv) {
   app.add_option("--flight-recorder", flags.flight_recorder,
                  "Folder that the last steps are written to on SIGUSR1, and when the program "
                  "crashes; \"off\": nowhere")
+      ->capture_default_str();
+  app.add_option("--disturb", flags.transport.disturbance_seed,
+                 "For tests of a GPU: a seed of delays on every stream; memory, KV blocks and link "
+                 "slots that nobody has written are full of NaN; 0: off")
+      ->type_name("SEED")
       ->capture_default_str();
   app.add_flag("--exit-with-parent", flags.exit_with_parent, "End when the parent process ends");
   CLI11_PARSE(app, argc, argv);

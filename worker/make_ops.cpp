@@ -31,7 +31,9 @@ absl::StatusOr<std::unique_ptr<kernels::Ops>> MakeOps(const DeviceOptions& optio
         fmt::format("'{}' is no device; there are cpu, cuda and cuda:N", options.device));
   }
 #ifdef STAGECOACH_WITH_CUDA
-  return kernels::MakeCudaOps({.device = index, .batch_invariant = options.batch_invariant});
+  return kernels::MakeCudaOps({.device = index,
+                               .batch_invariant = options.batch_invariant,
+                               .disturbance_seed = options.disturbance_seed});
 #else
   return absl::InvalidArgumentError(
       "this build has no kernels for GPUs: build with `cmake --preset cuda`");

@@ -14,6 +14,7 @@ struct DeviceOptions {
   std::string device = "cpu";  // or "cuda", or "cuda:N"
   int32_t n_threads = 1;       // of a CPU
   bool batch_invariant = false;
+  uint64_t disturbance_seed = 0;  // of a GPU, for tests; 0: off
 };
 
 // INVALID_ARGUMENT: no such device, or this build has no kernels for it.

@@ -45,11 +45,13 @@ std::unique_ptr<Transport> MakeDeviceTransport(const TransportFlags& flags, cons
 #ifdef STAGECOACH_EMULATED_CUDA
                            .load_api = [] { return FakeNccl(); },
                            .stall_timeout = std::chrono::seconds(flags.link_timeout_s),
-                           .reserved_bytes = 0},
+                           .reserved_bytes = 0,
 #else
                            .load_api = [library = flags.nccl_library] { return LoadNccl(library); },
-                           .stall_timeout = std::chrono::seconds(flags.link_timeout_s)},
+                           .stall_timeout = std::chrono::seconds(flags.link_timeout_s),
 #endif
+                           .disturbance_seed = flags.disturbance_seed,
+                           .poison = flags.disturbance_seed != 0},
       host);
 #else
   static_cast<void>(flags), static_cast<void>(ops), static_cast<void>(host);

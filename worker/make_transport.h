@@ -18,6 +18,7 @@ struct TransportFlags {
   std::string nccl_interface;  // of the network, as NCCL_SOCKET_IFNAME takes it; empty: its choice
   std::vector<std::string> nccl_settings;  // "NAME=VALUE", of NCCL's environment variables
   int32_t link_timeout_s = 60;
+  uint64_t disturbance_seed = 0;  // for tests; 0: off
 };
 
 // Into the environment, before CUDA and NCCL read it. INVALID_ARGUMENT names the setting.

@@ -56,6 +56,7 @@ void AddStageFlags(CLI::App& app, launch::ClusterOptions& options) {
                  "fewer than four a stage)")
       ->type_name("N")
       ->check(CLI::PositiveNumber);
+  app.add_option("--disturb", options.disturbance_seed)->group("");
 }
 
 std::optional<DType> ParseDTypeFlag(std::string_view text) {

@@ -113,6 +113,9 @@ absl::Status Cluster::SpawnWorkers() {
       args.insert(args.end(), {"--otlp-endpoint", options_.serve.otlp_endpoint});
     }
     if (options_.batch_invariant) args.push_back("--batch-invariant");
+    if (options_.disturbance_seed != 0) {
+      args.insert(args.end(), {"--disturb", fmt::format("{}", options_.disturbance_seed)});
+    }
     AddLinkArgs(options_, &args);
     if (const std::optional<int> node = NumaNodeOf(stage, options_)) {
       args.insert(args.end(), {"--numa-node", fmt::format("{}", *node)});

@@ -78,6 +78,24 @@ TEST_CASE("Programs get their arguments, and stop in order") {
         "worker stops\n");
 }
 
+TEST_CASE("Every worker is disturbed, or none") {
+  for (const uint64_t seed : {0u, 7u}) {
+    Programs programs;
+    programs.Write("stagecoach-worker", "say \"$*\"; echo listening grpc=127.0.0.1:1; hold");
+    programs.Write("stagecoach-router", kRouter);
+    ClusterOptions options = programs.Options(2);
+    options.disturbance_seed = seed;
+    Cluster cluster(options);
+    REQUIRE(cluster.Start().ok());
+    std::istringstream log(programs.Log());
+    int n_disturbed = 0;
+    for (std::string line; std::getline(log, line);) {
+      n_disturbed += line.find("--disturb 7") != std::string::npos ? 1 : 0;
+    }
+    CHECK(n_disturbed == (seed == 0 ? 0 : 2));
+  }
+}
+
 TEST_CASE("Stages are shared out over NUMA nodes where that comes out even") {
   for (const uint32_t n_stages : {1u, 3u, 4u}) {
     Programs programs;

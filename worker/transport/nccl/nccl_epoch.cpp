@@ -54,12 +54,16 @@ NcclEpoch::~NcclEpoch() {
 
 absl::Status NcclEpoch::MakeLink(const NcclUniqueId& id, NcclLink::Role role, std::string name,
                                  std::unique_ptr<NcclLink>* link) {
+  // Each link has its own delays.
+  const uint64_t seed = options_.disturbance_seed;
+  const uint64_t own_seed = seed == 0 ? 0 : (seed ^ std::hash<std::string>()(name)) | 1;
   SC_ASSIGN_OR_RETURN(*link, NcclLink::Make({.api = options_.api,
                                              .device = options_.device,
                                              .name = std::move(name),
                                              .id = id,
                                              .role = role,
-                                             .call_timeout = options_.stall_timeout}));
+                                             .call_timeout = options_.stall_timeout,
+                                             .disturbance_seed = own_seed}));
   return absl::OkStatus();
 }
 

@@ -49,6 +49,7 @@ class NcclEpoch {
     Neighbours place;
     LinkMemory memory;
     std::chrono::milliseconds stall_timeout{30'000};
+    uint64_t disturbance_seed = 0;
     bool poison = false;
     std::function<void(absl::Status)> on_failure;  // from the links' threads
   };

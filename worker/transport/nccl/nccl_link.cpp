@@ -99,6 +99,7 @@ absl::StatusOr<double> NcclLink::Exchange(void* data, size_t bytes, Clock::time_
 }
 
 absl::Status NcclLink::Send(const void* data, size_t bytes) {
+  SC_RETURN_IF_ERROR(ToStatus(disturbance_.Delay({.handle = stream_}), "the GPU failed"));
   const std::lock_guard lock(calls_);
   if (aborted_) return Aborted();
   const NcclResult result =
@@ -107,6 +108,7 @@ absl::Status NcclLink::Send(const void* data, size_t bytes) {
 }
 
 absl::Status NcclLink::Receive(void* data, size_t bytes) {
+  SC_RETURN_IF_ERROR(ToStatus(disturbance_.Delay({.handle = stream_}), "the GPU failed"));
   const std::lock_guard lock(calls_);
   if (aborted_) return Aborted();
   const NcclResult result =

@@ -11,6 +11,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "kernels/cuda/disturbance.h"
 #include "worker/transport/nccl/cuda_event.h"
 #include "worker/transport/nccl/nccl_api.h"
 
@@ -26,6 +27,7 @@ class NcclLink {
     NcclUniqueId id{};
     Role role = Role::kSender;
     std::chrono::milliseconds call_timeout{30'000};  // of a call that NCCL puts off
+    uint64_t disturbance_seed = 0;                   // not 0: delays before messages, for tests
   };
   using Clock = std::chrono::steady_clock;
 
@@ -57,12 +59,14 @@ class NcclLink {
   void Abort();
 
  private:
-  explicit NcclLink(Options options) : options_(std::move(options)) {}
+  explicit NcclLink(Options options)
+      : options_(std::move(options)), disturbance_(options_.disturbance_seed) {}
   // Until the call that returned `result` is done. REQUIRES: calls_ held.
   absl::Status Settle(NcclResult result, Clock::time_point deadline, const char* what);
   absl::Status Aborted() const;
 
   const Options options_;
+  kernels::cuda::Disturbance disturbance_;  // of the thread that sends or receives
   cudaStream_t stream_ = nullptr;
   CudaEvent begun_, done_;
   std::atomic<bool> aborted_{false};

@@ -139,6 +139,7 @@ absl::Status NcclTransport::ConnectLinks(const Neighbours& neighbours) {
                        .place = neighbours,
                        .memory = memory_,
                        .stall_timeout = options_.stall_timeout,
+                       .disturbance_seed = options_.disturbance_seed,
                        .poison = options_.poison,
                        .on_failure = [this](absl::Status status) { Close(std::move(status)); }}));
   {

@@ -31,7 +31,9 @@ struct NcclTransportOptions {
   // Taken from Prepare to Join, so that nobody plans with it: what a process's first communicators
   // were seen to take of a GPU.
   size_t reserved_bytes = size_t{512} << 20;
-  bool poison = false;  // fill slots with NaN when they are free: for tests
+  // For tests: 0 or delays before messages; NaN in slots that are free.
+  uint64_t disturbance_seed = 0;
+  bool poison = false;
 };
 
 class NcclTransport final : public Transport, private DeviceChannels {

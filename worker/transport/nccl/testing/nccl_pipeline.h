@@ -50,6 +50,7 @@ class NcclPipeline {
                                .join_timeout = std::chrono::seconds(60),
                                .stall_timeout = stall_timeout,
                                .reserved_bytes = 0,
+                               .disturbance_seed = 20261122,
                                .poison = true},
           stage.host.get());
     }
