@@ -22,16 +22,11 @@ ROOT = pathlib.Path(__file__).parents[2]
 sys.path.insert(0, str(ROOT / "tests" / "cluster"))
 
 import grpc  # noqa: E402
+from grammar_schema import SCHEMA  # noqa: E402
 from harness import Cluster  # noqa: E402
 from stagecoach.v1 import inference_pb2 as pb  # noqa: E402
 from stagecoach.v1 import stage_pb2, stage_pb2_grpc  # noqa: E402
 from workload import run_all  # noqa: E402
-
-# Long enough that no request ends before max_tokens.
-SCHEMA = {"type": "array", "minItems": 200, "items": {
-    "type": "object", "properties": {"name": {"type": "string", "maxLength": 40}, "count": {"type": "integer"},
-                                     "tags": {"type": "array", "items": {"enum": ["red", "green", "blue"]}}},
-    "required": ["name", "count", "tags"], "additionalProperties": False}}
 
 
 def requests(n, max_tokens, n_prompt, grammar):

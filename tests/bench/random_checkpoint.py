@@ -1,19 +1,22 @@
 #!/usr/bin/env python3
 """Writes a checkpoint of a large shape with random weights, in shards: to measure loading and what a shape needs.
 
-usage: random_checkpoint.py LIKE OUT [--shape NAME] [--set KEY=VALUE]... [--shards 12] [--jobs 8]
+usage: random_checkpoint.py LIKE OUT [--shape NAME] [--set KEY=VALUE]... [--shards 12] [--jobs 8] [--config-only]
 LIKE is a small model of the same architecture in safetensors: its tokenizer and the names of its tensors are kept, its
-config with what --set changes gives the shapes. --shape names a list of such changes.
+config with what --set changes gives the shapes. --shape names a list of such changes. --config-only writes no weights:
+enough for `serve --load-format dummy`.
 """
 import argparse
+import array
+import functools
 import json
+import math
 import multiprocessing
 import pathlib
+import random
 import shutil
 import struct
 import zlib
-
-import numpy
 
 SHAPES = {
     "gemma2-27b": dict(hidden_size=4608, num_hidden_layers=46, num_attention_heads=32, num_key_value_heads=16, head_dim=128,
@@ -22,6 +25,10 @@ SHAPES = {
     "mistral-7b": dict(hidden_size=4096, num_hidden_layers=32, num_attention_heads=32, num_key_value_heads=8, head_dim=128,
                        intermediate_size=14336, vocab_size=32768, sliding_window=None, max_position_embeddings=32768,
                        rope_theta=1000000.0),
+    "opt-6.7b": dict(hidden_size=4096, word_embed_proj_dim=4096, num_hidden_layers=32, num_attention_heads=32, ffn_dim=16384,
+                     vocab_size=50272, max_position_embeddings=2048),
+    "opt-13b": dict(hidden_size=5120, word_embed_proj_dim=5120, num_hidden_layers=40, num_attention_heads=40, ffn_dim=20480,
+                    vocab_size=50272, max_position_embeddings=2048),
 }
 
 
@@ -56,17 +63,22 @@ def tensor_names(folder, config):
     return ["model.embed_tokens.weight", *layers, *sorted(n for n in names if ".layers." not in n and "embed_tokens" not in n)]
 
 
+@functools.cache
 def noise():
-    """64 MiB of bfloat16 with a standard deviation of 0.02; tensors begin at different places of it."""
-    values = numpy.random.default_rng(1).standard_normal(32 << 20, dtype=numpy.float32) * numpy.float32(0.02)
-    return (values.view(numpy.uint32) >> 16).astype(numpy.uint16).tobytes()
+    """4 MiB of bfloat16 with a standard deviation of 0.02, without numpy, which bare machines lack. Their number is a prime,
+    so that the rows of a matrix do not repeat."""
+    generator = random.Random(1)
+    values = array.array("f", (generator.gauss(0, 0.02) for _ in range((1 << 21) - 9))).tobytes()
+    block = bytearray(len(values) // 2)
+    block[0::2], block[1::2] = values[2::4], values[3::4]
+    return bytes(block)
 
 
 def write_shard(work):
     path, tensors, is_gemma = work
     block, header, at = noise(), {}, 0
     for name, shape in tensors:
-        size = 2 * int(numpy.prod(shape))
+        size = 2 * math.prod(shape)
         header[name] = dict(dtype="BF16", shape=shape, data_offsets=[at, at + size])
         at += size
     text = json.dumps(header).encode()
@@ -74,7 +86,7 @@ def write_shard(work):
     with open(path, "wb") as file:
         file.write(struct.pack("<Q", len(text)) + text)
         for name, shape in tensors:
-            size = 2 * int(numpy.prod(shape))
+            size = 2 * math.prod(shape)
             if len(shape) == 1:  # a norm does nothing
                 file.write((b"\0\0" if is_gemma else b"\x80\x3f") * shape[0])
                 continue
@@ -94,28 +106,33 @@ def main():
     parser.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", help="VALUE is JSON")
     parser.add_argument("--shards", type=int, default=12)
     parser.add_argument("--jobs", type=int, default=8)
+    parser.add_argument("--config-only", action="store_true", help="no weights")
     args = parser.parse_args()
 
     config = json.loads((args.like / "config.json").read_text()) | SHAPES.get(args.shape, {})
     config |= {key: json.loads(value) for key, value in (item.split("=", 1) for item in args.set)}
     config["torch_dtype"] = "bfloat16"
+    config.pop("dtype", None)  # the newer name of the same
     args.out.mkdir(parents=True, exist_ok=True)
     for path in args.like.iterdir():
         if path.suffix != ".safetensors" and path.name not in ("config.json", "golden.json", "model.safetensors.index.json"):
             shutil.copy(path, args.out)
     (args.out / "config.json").write_text(json.dumps(config, indent=1))
 
+    if args.config_only:
+        return
     tensors = [(name, shape_of(name, config)) for name in tensor_names(args.like, config)]
     if config.get("tie_word_embeddings"):
         tensors = [tensor for tensor in tensors if tensor[0] != "lm_head.weight"]
-    total = sum(2 * int(numpy.prod(shape)) for _, shape in tensors)
+    total = sum(2 * math.prod(shape) for _, shape in tensors)
     shards, filled = [[] for _ in range(args.shards)], 0
     for tensor in tensors:
         shards[min(filled * args.shards // total, args.shards - 1)].append(tensor)
-        filled += 2 * int(numpy.prod(tensor[1]))
+        filled += 2 * math.prod(tensor[1])
     names = [f"model-{i + 1:05}-of-{args.shards:05}.safetensors" for i in range(args.shards)]
     is_gemma = config["model_type"].startswith("gemma")
-    with multiprocessing.Pool(min(args.jobs, args.shards)) as pool:
+    noise()  # once: the pool's processes have it from here
+    with multiprocessing.get_context("fork").Pool(min(args.jobs, args.shards)) as pool:
         pool.map(write_shard, [(args.out / name, shard, is_gemma) for name, shard in zip(names, shards)], chunksize=1)
     index = {name: file for file, shard in zip(names, shards) for name, _ in shard}
     (args.out / "model.safetensors.index.json").write_text(json.dumps(dict(metadata=dict(total_size=total), weight_map=index)))

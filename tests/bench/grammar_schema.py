@@ -1,0 +1,7 @@
+"""The schema that throughput with a grammar is measured with."""
+
+# Long enough that no request ends before max_tokens.
+SCHEMA = {"type": "array", "minItems": 200, "items": {
+    "type": "object", "properties": {"name": {"type": "string", "maxLength": 40}, "count": {"type": "integer"},
+                                     "tags": {"type": "array", "items": {"enum": ["red", "green", "blue"]}}},
+    "required": ["name", "count", "tags"], "additionalProperties": False}}
