@@ -1,0 +1,58 @@
+#!/usr/bin/env bash
+# One file with all that tests/gpu/run.py needs on a bare machine with GPUs (Ubuntu 24.04 with Python 3, a driver, and CUDA's and
+# NCCL's libraries): stripped programs, their shared libraries, golden models, the demo model and the scripts.
+#   tests/gpu/bundle.sh [--bin DIR] [--out FILE.tar.gz] [PROGRAM...]
+# PROGRAM: further ones of DIR, such as transport_nccl_bench. There: tar xzf FILE.tar.gz && stagecoach-gpu/tests/gpu/run.py
+set -euo pipefail
+
+root=$(cd "$(dirname "${BASH_SOURCE[0]}")/../.." && pwd)
+readonly root most=$((60 << 20)) name=stagecoach-gpu
+bin=$root/build/cuda/bin
+out=$root/build/$name.tar.gz
+
+die() { echo "bundle.sh: error: $*" >&2; exit 1; }
+
+programs=(stagecoach stagecoach-router stagecoach-worker)
+while [ $# -gt 0 ]; do
+  case $1 in
+    --bin) bin=${2:?--bin needs a folder}; shift ;;
+    --out) out=${2:?--out needs a file}; shift ;;
+    -*) die "usage: tests/gpu/bundle.sh [--bin DIR] [--out FILE.tar.gz] [PROGRAM...]" ;;
+    *) programs+=("$1") ;;
+  esac
+  shift
+done
+for program in "${programs[@]}"; do [ -x "$bin/$program" ] || die "no $bin/$program: build it first"; done
+scratch=$(mktemp -d)
+trap 'rm -rf "$scratch"' EXIT
+to=$scratch/$name
+
+mkdir -p "$to"/{bin,lib,deploy,tests/gpu,tests/bench,tests/golden}
+for program in "${programs[@]}"; do strip -o "$to/bin/$program" "$bin/$program"; done
+# What every Ubuntu has stays there, and so does CUDA, which the driver must fit.
+(cd "$bin" && PYTHONPATH=$root/deploy/images python3 - "${programs[@]}" <<'END'
+import sys
+import rootfs
+for name, path in rootfs.libraries([f"./{program}" for program in sys.argv[1:]]).items():
+    print(name, path)
+END
+) | while read -r library path; do
+  case $library in
+    linux-vdso* | */ld-linux* | libc.so* | libm.so* | libdl.so* | libpthread.so* | librt.so* | libstdc++.so* | libgcc_s.so*) ;;
+    libcu* | libnv* | libnccl*) ;;
+    *) cp -L "$path" "$to/lib/$library" ;;
+  esac
+done
+cp -r "$root/deploy/demo-model" "$to/deploy/"
+cp -r "$root/tests/golden/data" "$to/tests/golden/"
+cp "$root"/tests/bench/{random_checkpoint,grammar_schema}.py "$to/tests/bench/"
+cp "$root"/tests/gpu/*.py "$to/tests/gpu/"
+mkdir "$to/tests/gpu/parts" && cp "$root"/tests/gpu/parts/*.py "$to/tests/gpu/parts/"
+cp "$root"/{LICENSE,NOTICE} "$to/"
+{ git -C "$root" describe --always --dirty 2>/dev/null || echo unknown; } >"$to/COMMIT"
+
+mkdir -p "$(dirname "$out")"
+tar -C "$scratch" --sort=name --owner=0 --group=0 --numeric-owner -cf - "$name" | gzip -6n >"$out"
+size=$(stat -c %s "$out")
+[ "$size" -lt $most ] || die "$out has $((size >> 20)) MiB: 60 are allowed"
+echo "bundle.sh: $out, $((size >> 20)) MiB"

@@ -1,0 +1,53 @@
+"""What a part is made of."""
+import dataclasses
+import typing
+
+from servers import Spec
+
+
+@dataclasses.dataclass(frozen=True)
+class Check:
+    """One look at one server. `run(server, results)` adds its lines; an exception is its failure, CheckFailed one that leaves
+    the server fit for the next."""
+    name: str  # part/what
+    spec: Spec
+    run: typing.Callable
+    limit_s: float
+    ends_server: bool = False  # it is no good afterwards
+    why_not: str = ""  # it cannot run here
+
+    @property
+    def part(self):
+        return self.name.split("/")[0]
+
+
+@dataclasses.dataclass
+class Options:
+    """What all parts go by."""
+    device: str
+    stages: list  # numbers of stages to try
+    smoke: bool
+    models: object  # shapes.Models
+    starts: int  # of the waves, as the next two
+    waves: int
+    fractions: list
+    speed_flags: tuple  # for the servers of `speed`, beside its own
+    gpu_bytes: int | None  # memory of one
+
+    def small(self, full, smoke):
+        """A count, or the one that will do for a smoke run."""
+        return smoke if self.smoke else full
+
+    def flags(self, *flags):
+        """Of a server. A smoke run's cache is small, unless the flags say how large."""
+        given = tuple(str(flag) for flag in flags)
+        return given + (("--kv-memory", "16MiB") if self.smoke and "--kv-memory" not in given else ())
+
+    @property
+    def several(self):
+        return [stages for stages in self.stages if stages > 1]
+
+
+def of_stages(model, stages):
+    """How a result's name begins: the names in tests/bench/results/{cuda_serve,nccl}.jsonl."""
+    return model if stages == 1 else f"nccl/{model}/{stages}_stages"

@@ -1,0 +1,6 @@
+"""A part is a module: its docstring says what it shows, `checks(options)` gives what to run, `summarize(options, results)`
+adds the lines that need more than one check; it may be called more than once."""
+import importlib
+
+NAMES = ("tokens", "waves", "kv_blocks", "speed", "constrained", "preemption", "gemma2_27b", "kill")
+PARTS = {name: importlib.import_module(f"parts.{name}") for name in NAMES}

@@ -1,0 +1,101 @@
+"""OPT-6.7B's shape: waves of 131 sequences, 2,040 tokens at once, at every number of stages and several memory fractions, in
+several starts each: no error, and the tokens of a server whose launches block (CUDA_LAUNCH_BLOCKING=1, one stage); the same
+with delays on every stream and NaN in what nobody has written (--disturb)."""
+import random
+import statistics
+import time
+
+import client
+from checks import Check, of_stages
+from servers import Spec
+
+N_TOKENS = 6
+N_DIFFERENT = 4  # waves, sent in turn
+DISTURB = ("--disturb", "20261122")
+
+
+def wave(number, n_sequences, n_tokens, vocab):
+    """Prompts of random lengths, `n_tokens` all together."""
+    generator = random.Random(number)
+    cuts = sorted(generator.sample(range(1, n_tokens), n_sequences - 1))
+    lengths = [end - begin for begin, end in zip([0, *cuts], [*cuts, n_tokens])]
+    return [[generator.randrange(3, vocab) for _ in range(length)] for length in lengths]
+
+
+def variant(stages, fraction, how):
+    return f"{of_stages('opt_6.7b', stages)}/fraction_{fraction:g}/{how}"
+
+
+def reference_name(stages):
+    return f"{of_stages('opt_6.7b', stages)}/launch_blocking/waves_with_other_tokens"
+
+
+def run(server, results, name, n_waves, waves):
+    n_sequences, n_prompt = len(waves[0]), sum(map(len, waves[0]))
+    first = results.find(reference_name(1))
+    expected = first and first["digests"]
+    found, differing, times_ms = {}, [], []
+    for i in range(n_waves):
+        began = time.perf_counter()
+        answers = client.complete(server, waves[i % len(waves)], N_TOKENS, limit_s=120, temperature=0)
+        times_ms.append((time.perf_counter() - began) * 1e3)
+        if any(len(answer) != N_TOKENS for answer in answers):
+            raise client.CheckFailed(f"wave {i}: an answer has not its {N_TOKENS} tokens")
+        seen = client.digests(answers)
+        found.setdefault(i % len(waves), seen)
+        right = expected[i % len(waves)] if expected else found[i % len(waves)]
+        if seen != right:
+            differing.append(sum(one != other for one, other in zip(seen, right)))
+    command = f"{server.command}; /v1/completions, {n_sequences} prompts of {n_prompt:,} tokens, {N_TOKENS} tokens each"
+    reference = "one stage's tokens where launches block" if expected else "its own first waves"
+    results.add(name, len(differing), f"of {n_waves} waves of {n_sequences} sequences, {n_prompt:,} tokens, with other tokens",
+                command, reference=reference, n_stages=server.spec.stages, waves=n_waves,
+                wave_ms=round(statistics.median(times_ms), 1), sequences_that_differ=differing[:20],
+                **({"digests": [found[i] for i in sorted(found)]} if name == reference_name(1) else {}))
+    if differing:
+        raise client.CheckFailed(f"{len(differing)} of {n_waves} waves have other tokens than {reference} gave")
+
+
+def checks(options):
+    shape = options.small((131, 2040), (12, 120))
+    waves = [wave(i, *shape, options.models.config("opt-6.7b")["vocab_size"]) for i in range(N_DIFFERENT)]
+    flags = ("--batch-invariant", "--load-format", "dummy", "--max-batched-tokens", 2048)
+    found = []
+
+    def add(what, name, n_waves, stages, fraction, more=(), env=(), start=0):
+        spec = Spec("opt-6.7b", stages, options.flags(*flags, "--memory-fraction", fraction, *more), env, start)
+        found.append(Check(f"waves/{what}", spec, limit_s=120 + 2 * n_waves,
+                           run=lambda server, results: run(server, results, name, n_waves, waves)))
+
+    for stages in options.stages:
+        add(f"{stages}_stages/launch_blocking", reference_name(stages), 2 * N_DIFFERENT, stages, options.fractions[0],
+            env=(("CUDA_LAUNCH_BLOCKING", "1"),))
+    for how, more in (("plain", ()), ("disturbed", DISTURB)):
+        for start in range(options.starts):
+            for stages in options.stages:
+                for fraction in options.fractions:
+                    add(f"{stages}_stages/fraction_{fraction:g}/{how}/start_{start + 1}",
+                        f"{variant(stages, fraction, how)}/start_{start + 1}/waves_with_other_tokens", options.waves, stages,
+                        fraction, more, start=start)
+    return found
+
+
+def summarize(options, results):
+    for how in ("plain", "disturbed"):
+        lines = [line for stages in options.stages for fraction in options.fractions
+                 for line in results.named(f"{variant(stages, fraction, how)}/start_")]
+        if not lines:
+            continue
+        n_waves = sum(line["waves"] for line in lines)
+        results.add("nccl/opt_6.7b/waves_with_other_tokens" + ("" if how == "plain" else f"/{how}"),
+                    sum(line["value"] for line in lines),
+                    f"of {n_waves:,} waves, {len(lines)} starts, at {sorted({line['n_stages'] for line in lines})} stages",
+                    lines[-1]["command"], reference=lines[-1]["reference"])
+    for stages in options.several:
+        alone, here = ([line["wave_ms"] for fraction in options.fractions
+                        for line in results.named(f"{variant(n, fraction, 'plain')}/")] for n in (1, stages))
+        if alone and here:
+            results.add("nccl/opt_6.7b/wave_ms" if stages == 2 else f"nccl/opt_6.7b/{stages}_stages/wave_ms",
+                        statistics.median(here),
+                        f"ms, median of the starts' medians at {stages} stages", "as nccl/opt_6.7b/waves_with_other_tokens",
+                        reference="1 stage", reference_value=statistics.median(alone))

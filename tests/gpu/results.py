@@ -1,0 +1,111 @@
+"""Result lines: each is printed and appended to the output file the moment it is known.
+
+A line with a "name" is a result, as those of tests/bench/results; one with a "state" says how a check ended, and is what
+--resume looks at.
+"""
+import dataclasses
+import datetime
+import json
+import pathlib
+
+
+@dataclasses.dataclass(frozen=True)
+class Goal:
+    number: float
+    at_most: bool
+    why: str = ""
+
+    def is_met(self, value):
+        return value <= self.number if self.at_most else value >= self.number
+
+    def __str__(self):
+        return f"at {'most' if self.at_most else 'least'} {self.number:,.6g}" + (f" ({self.why})" if self.why else "")
+
+
+def at_most(number, why=""):
+    return Goal(number, True, why)
+
+
+def at_least(number, why=""):
+    return Goal(number, False, why)
+
+
+def read_lines(path):
+    """A run may have been cut off within its last line."""
+    lines = []
+    for text in pathlib.Path(path).read_text().splitlines() if path and pathlib.Path(path).exists() else ():
+        try:
+            lines.append(json.loads(text))
+        except json.JSONDecodeError:
+            continue
+    return lines
+
+
+def short(value):
+    return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.4g}"
+
+
+class Results:
+    def __init__(self, path, known, common, smoke=False):
+        """`known`: lines of runs before; `common`: fields of every line (machine, commit). A smoke run's names begin with
+        "smoke/", and its values, of other models, are compared with nothing."""
+        self._path = path and pathlib.Path(path)
+        self._lines = list(known)
+        self._common = common
+        self._smoke = smoke
+        self._prefix = "smoke/" if smoke else ""
+        self.n_known = len(known)
+        self.beside = {}  # fields of every line for the time being
+        if self._path and self._path.exists() and not self._path.read_bytes().endswith(b"\n"):
+            with open(self._path, "a") as out:
+                out.write("\n")  # what was cut off stays alone on its line
+
+    def add(self, name, value, unit, command, goal=None, reference=None, reference_value=None, **more):
+        """The ratio is that to the goal, else to `reference_value`, which `reference` describes."""
+        other = goal.number if goal else reference_value
+        said = [f"goal: {goal}"] if goal else []
+        if reference is not None or reference_value is not None:
+            said.append(": ".join(s for s in (reference, reference_value is not None and f"{reference_value:,.6g}") if s))
+        line = dict(name=self._prefix + name, value=round(value, 4), unit=unit, reference="; ".join(said) or None,
+                    ratio=round(value / other, 4) if other and not self._smoke else None,
+                    **({"met": goal.is_met(value)} if goal and not self._smoke else {}), **more, **self.beside, **self._common,
+                    date=str(datetime.date.today()), command=command)
+        self._append(line)
+        print(self.row(line), flush=True)
+        return line
+
+    def end(self, check, state, seconds, error=None):
+        self._append(dict(check=check, state=state, seconds=round(seconds, 1), **({"error": error} if error else {})))
+
+    def ended(self, states=("ok", "failed", "left out")):
+        return {line["check"] for line in self._lines if line.get("state") in states}
+
+    def _append(self, line):
+        self._lines.append(line)
+        if self._path:
+            with open(self._path, "a") as out:
+                out.write(json.dumps(line) + "\n")
+
+    def find(self, name):
+        """The newest line of that name, or None."""
+        return next((line for line in reversed(self._lines) if line.get("name") == self._prefix + name), None)
+
+    def value(self, name):
+        line = self.find(name)
+        return line and line["value"]
+
+    def named(self, start):
+        """The newest line of each name that begins so."""
+        return list({line["name"]: line for line in self._lines if line.get("name", "").startswith(self._prefix + start)}.values())
+
+    @staticmethod
+    def row(line):
+        verdict = {True: "met", False: "MISSED"}.get(line.get("met"), "")
+        ratio = "" if line["ratio"] is None else f"{line['ratio']:.3f}"
+        said = "; ".join(filter(None, (line["unit"], line["reference"])))
+        return f"{line['name']:<66} {short(line['value']):>10} {ratio:>8} {verdict:<6}  {said}"[:200]
+
+    def table(self):
+        """Of the lines that this run added."""
+        head = f"{'name':<66} {'value':>10} {'ratio':>8} {'goal':<6}  unit; reference"
+        return "\n".join([head, *(self.row(line) for line in self._lines[self.n_known:] if "name" in line)])

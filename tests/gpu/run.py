@@ -1,0 +1,264 @@
+#!/usr/bin/env python3
+"""Everything that is to be shown on machines with GPUs, with one command: a table, and JSON lines as it goes.
+
+usage: tests/gpu/run.py [--out FILE | --resume FILE] [--only PART...] [--skip PART...] [--list] [more below]
+
+It needs the programs (build/cuda/bin, or a bundle of tests/gpu/bundle.sh), Python 3 and its own library. Stages are 1, 2 and 4,
+as far as there are GPUs. A check that fails or hangs has its server killed and the log's end printed; the others go on. Where
+device time ends early, `--resume FILE` goes on where FILE ends. Without GPUs, `--device cpu --smoke` runs all of it with tiny
+models, to test these scripts.
+
+PART: a name, or a pattern of a check's name, such as "speed/4_stages/*". Checks with the same server share its start.
+"""
+import argparse
+import collections
+import fnmatch
+import os
+import pathlib
+import platform
+import re
+import signal
+import subprocess
+import sys
+import time
+import traceback
+
+import client
+import servers
+import shapes
+from checks import Options
+from parts import PARTS
+from results import Results, read_lines
+
+MODEL_LIMIT_S = 400  # to write a checkpoint
+
+
+class OutOfTime(Exception):
+    pass
+
+
+class Limit:
+    """Raises OutOfTime in the main thread, whatever that waits for."""
+
+    def __init__(self, seconds):
+        self._seconds = seconds
+
+    def __enter__(self):
+        def ring(*_):
+            raise OutOfTime(f"not done after {self._seconds:g} s")
+
+        signal.signal(signal.SIGALRM, ring)
+        signal.setitimer(signal.ITIMER_REAL, self._seconds)
+
+    def __exit__(self, *_):
+        signal.setitimer(signal.ITIMER_REAL, 0)
+
+
+def output(*command):
+    try:
+        return subprocess.run(command, capture_output=True, text=True, cwd=shapes.ROOT).stdout.strip()
+    except FileNotFoundError:
+        return ""
+
+
+def gpus():
+    """[(name, bytes)]"""
+    listing = output("nvidia-smi", "--query-gpu=name,memory.total", "--format=csv,noheader,nounits")
+    return [(name, int(mib) << 20) for name, mib in re.findall(r"^(.+), (\d+)$", listing, re.M)]
+
+
+def machine_of(device, found):
+    if device == "cpu":
+        return f"{os.cpu_count()} cores, {platform.machine()}"
+    driver = output("nvidia-smi", "--query-gpu=driver_version", "--format=csv,noheader").splitlines()
+    names = collections.Counter(name for name, _ in found)
+    return (", ".join(f"{n} {name}" for name, n in names.items()) + f", {os.cpu_count()} cores"
+            + (f", driver {driver[0]}" if driver else ""))
+
+
+def commit_of():
+    packed = shapes.ROOT / "COMMIT"
+    return packed.read_text().strip() if packed.exists() else output("git", "rev-parse", "--short", "HEAD") or "unknown"
+
+
+def default_bin(device):
+    """Of a bundle, or of a build."""
+    packed = shapes.ROOT / "bin"
+    return packed if packed.is_dir() else shapes.ROOT / "build" / device / "bin"
+
+
+def numbers(kind):
+    return lambda text: [kind(item) for item in text.split(",")]
+
+
+def parse():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    where = parser.add_mutually_exclusive_group()
+    where.add_argument("--out", metavar="FILE", help="lines are appended to it (default: gpu_results.jsonl in --work)")
+    where.add_argument("--resume", metavar="FILE", help="the same, less what has ended in it")
+    parser.add_argument("--retry-failed", action="store_true", help="with --resume: what failed is run again")
+    parser.add_argument("--only", nargs="+", default=[], metavar="PART")
+    parser.add_argument("--skip", nargs="+", default=[], metavar="PART")
+    parser.add_argument("--list", action="store_true", help="parts and checks; runs nothing")
+    parser.add_argument("--bin", type=pathlib.Path, metavar="DIR", help="folder of the programs")
+    parser.add_argument("--work", type=pathlib.Path, metavar="DIR", default=shapes.ROOT / "build" / "gpu", help="models and logs")
+    parser.add_argument("--device", choices=("cuda", "cpu"), default="cuda")
+    parser.add_argument("--smoke", action="store_true", help="tiny models and small counts")
+    parser.add_argument("--stages", type=numbers(int), metavar="N,N...", help="default: those of 1,2,4 that there are GPUs for")
+    parser.add_argument("--devices", type=numbers(int), metavar="N,N...", help="GPUs of the stages, in their order (0,1,2...)")
+    parser.add_argument("--transport", choices=("auto", "host"), help="between stages")
+    parser.add_argument("--starts", type=int, metavar="N", help="of the waves, in each setting (5)")
+    parser.add_argument("--waves", type=int, metavar="N", help="in each start (200)")
+    parser.add_argument("--fractions", type=numbers(float), metavar="F,F...", help="of memory, for the waves (0.3,0.5,0.9)")
+    parser.add_argument("--speed-flags", default="", metavar="'FLAG...'", help="more of the servers of speed and constrained")
+    parser.add_argument("--tokens-model", action="append", default=[], type=pathlib.Path, metavar="DIR",
+                        help="a checkpoint that `tokens` takes, too; can be given again")
+    parser.add_argument("--start-limit", type=float, default=180, metavar="S", help="for a server to be ready (180)")
+    parser.add_argument("--check-limit", type=float, default=3600, metavar="S", help="for each check, whose own limit may be less")
+    parser.add_argument("--minutes", type=float, metavar="N", help="no check begins after so many")
+    parser.add_argument("--machine", help="what it is called in the lines (default: as the system says)")
+    parser.add_argument("--commit", help="of the programs (default: the checkout's or the bundle's)")
+    return parser.parse_args()
+
+
+def options_of(args, found):
+    n_gpus = len(args.devices or found) if args.device == "cuda" else 2
+    return Options(device=args.device, smoke=args.smoke, stages=args.stages or [n for n in (1, 2, 4) if n <= max(1, n_gpus)],
+                   models=shapes.Models(args.work, args.smoke, args.tokens_model), starts=args.starts or (1 if args.smoke else 5),
+                   waves=args.waves or (5 if args.smoke else 200),
+                   fractions=args.fractions or ([0.5] if args.smoke else [0.3, 0.5, 0.9]),
+                   speed_flags=tuple(args.speed_flags.split()), gpu_bytes=min((size for _, size in found), default=None))
+
+
+def matches(check, patterns):
+    return any(check.part == pattern or fnmatch.fnmatchcase(check.name, pattern) for pattern in patterns)
+
+
+class Runner:
+    def __init__(self, args, options, results):
+        self._args, self._options, self._results = args, options, results
+        self._bin = (args.bin or default_bin(args.device)).resolve()
+        self._n_servers = 0
+        self._deadline = time.monotonic() + 60 * args.minutes if args.minutes else None
+        self.n_failed = 0
+        self._server = None
+
+    def end(self, check, error, began, server=None):
+        seconds = time.monotonic() - began
+        if error is None:
+            self._results.end(check, "ok", seconds)
+            return
+        self.n_failed += 1
+        text = str(error) or type(error).__name__
+        self._results.end(check, "failed", seconds, text[:1000])
+        print(f"FAILED {check} after {seconds:.0f} s: {text}", flush=True)
+        if not isinstance(error, (client.CheckFailed, servers.ServerError, OutOfTime)):
+            traceback.print_exception(error)
+        if server is not None:
+            print(f"  the end of the log of {server.command}:\n{server.tail()}", flush=True)
+
+    def is_late(self):
+        return self._deadline is not None and time.monotonic() > self._deadline
+
+    def start(self, spec):
+        with Limit(MODEL_LIMIT_S):
+            model_dir = self._options.models.folder(spec.model)
+        self._n_servers += 1
+        log = self._args.work / "logs" / f"{self._n_servers:03}_{spec.model}_{spec.stages}.log"
+        log.parent.mkdir(parents=True, exist_ok=True)
+        more = ["--transport", self._args.transport] if self._args.transport else []
+        if self._args.devices:
+            more += ["--devices", ",".join(map(str, self._args.devices[:spec.stages]))]
+        self._server = servers.Server(spec, model_dir, self._bin, self._args.device, log, more)
+        print(f"--- {self._server.command}", flush=True)
+        self._server.start(self._args.start_limit)
+        self._results.beside = {"transport": self._server.transport()} if spec.stages > 1 else {}
+
+    def run_group(self, spec, checks):
+        """All checks of one kind of server, on as few starts as failures allow."""
+        while checks and not self.is_late():
+            began = time.monotonic()
+            try:
+                self.start(spec)
+            except Exception as error:
+                for check in checks:
+                    self.end(check.name, error, began, self._server if check is checks[0] else None)
+                return
+            check = None
+            # The first one also where the server has died since, so that it gets on.
+            while checks and (check is None or self._server.is_alive() and not self.is_late()):
+                check = checks.pop(0)
+                began = time.monotonic()
+                try:
+                    with Limit(min(check.limit_s, self._args.check_limit)):
+                        check.run(self._server, self._results)
+                except Exception as error:
+                    self.end(check.name, error, began, self._server)
+                    if not isinstance(error, client.CheckFailed):
+                        self._server.kill()
+                else:
+                    self.end(check.name, None, began)
+                if check.ends_server:
+                    self._server.kill()
+            began = time.monotonic()
+            try:
+                self._server.stop()
+            except servers.ServerError as error:
+                self.end(f"stop/{check.name}", error, began, self._server)
+
+    def run(self, checks):
+        groups = {}
+        for check in checks:
+            if check.why_not:
+                print(f"left out: {check.name}: {check.why_not}", flush=True)
+                self._results.end(check.name, "left out", 0, check.why_not)
+            else:
+                groups.setdefault(check.spec, []).append(check)
+        try:
+            for spec, group in groups.items():
+                if self.is_late():
+                    break
+                self.run_group(spec, group)
+                self._results.beside = {}
+        finally:
+            if self._server is not None:
+                self._server.kill()
+
+
+def main():
+    args = parse()
+    found = gpus() if args.device == "cuda" else []
+    if args.device == "cuda" and not found and not args.list:
+        sys.exit("nvidia-smi names no GPU here; without one: --device cpu --smoke")
+    args.work = args.work.resolve()
+    out = pathlib.Path(args.resume or args.out or args.work / "gpu_results.jsonl")
+    out.parent.mkdir(parents=True, exist_ok=True)
+    options = options_of(args, found)
+    common = dict(machine=args.machine or machine_of(args.device, found), commit=args.commit or commit_of())
+    results = Results(out, read_lines(args.resume), common, smoke=args.smoke)
+    done = results.ended(("ok", "left out") if args.retry_failed else ("ok", "failed", "left out"))
+
+    checks = [check for part in PARTS.values() for check in part.checks(options)]
+    checks = [check for check in checks if (not args.only or matches(check, args.only)) and not matches(check, args.skip)]
+    if args.list:
+        for name, part in PARTS.items():
+            print(f"{name}: {part.__doc__}")
+            for check in (check for check in checks if check.part == name):
+                print(f"  {check.name:<56} at most {check.limit_s:.0f} s{', left out: ' + check.why_not if check.why_not else ''}"
+                      f"{', done' if check.name in done else ''}")
+        return
+    checks = [check for check in checks if check.name not in done]
+    for stop in (signal.SIGTERM, signal.SIGHUP):
+        signal.signal(stop, lambda number, _: sys.exit(128 + number))
+    runner = Runner(args, options, results)
+    try:
+        runner.run(checks)
+    finally:
+        for name in dict.fromkeys(check.part for check in checks):
+            PARTS[name].summarize(options, results)
+        print(f"\n{results.table()}\n\n{len(checks)} checks, {runner.n_failed} failures; lines are in {out}", flush=True)
+    sys.exit(1 if runner.n_failed else 0)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,189 @@
+"""`stagecoach serve` on free ports, with nothing but Python's own library: these machines have no more."""
+import dataclasses
+import functools
+import os
+import pathlib
+import re
+import selectors
+import signal
+import subprocess
+import sys
+import time
+
+STOP_LIMIT_S = 60
+
+
+@dataclasses.dataclass(frozen=True)
+class Spec:
+    """What a server is started with. Checks with equal ones share a start; `start` tells apart those that must not."""
+    model: str  # a name that shapes.Models knows
+    stages: int
+    flags: tuple = ()
+    env: tuple = ()  # (NAME, VALUE) pairs
+    start: int = 0
+
+    def __str__(self):
+        return " ".join([*(f"{name}={value}" for name, value in self.env), "stagecoach serve", self.model, "--stages",
+                         str(self.stages), *self.flags])
+
+
+class ServerError(Exception):
+    """It did not start, or not end as it should."""
+
+
+def stat_fields(pid):
+    """[state, parent, ...] of /proc/PID/stat and the name before them; None: gone."""
+    try:
+        head, _, tail = pathlib.Path(f"/proc/{pid}/stat").read_text().rpartition(")")
+    except (FileNotFoundError, ProcessLookupError):
+        return None
+    return head.partition("(")[2], tail.split()
+
+
+def children_of(pid):
+    """[(pid, name)] in the order in which they were started; the kernel cuts names to 15 characters."""
+    found = []
+    for path in pathlib.Path("/proc").glob("[0-9]*"):
+        stat = stat_fields(path.name)
+        if stat and int(stat[1][1]) == pid:
+            found.append((int(stat[1][19]), int(path.name), stat[0]))
+    return [(child, name) for _, child, name in sorted(found)]
+
+
+def is_running(pid):
+    stat = stat_fields(pid)
+    return stat is not None and stat[1][0] not in "ZX"
+
+
+def _library_folders():
+    """Where CUDA's and NCCL's libraries may be that the system does not find by itself."""
+    for base in (*map(pathlib.Path, sys.path), *pathlib.Path("/usr/local/lib").glob("python3*/dist-packages")):
+        yield from base.glob("nvidia/*/lib")
+        yield base / "torch" / "lib"
+    yield from pathlib.Path("/usr/local").glob("cuda*/lib64")
+    yield from pathlib.Path("/usr/local").glob("cuda*/targets/*/lib")
+
+
+@functools.cache
+def library_path(bin_dir, wants_nccl):
+    """LD_LIBRARY_PATH with which the programs find what they are linked to."""
+    folders = [p for p in os.environ.get("LD_LIBRARY_PATH", "").split(":") if p]
+    bundled = bin_dir.parent / "lib"
+    if bundled.is_dir():
+        folders.append(str(bundled))
+    env = dict(os.environ, LD_LIBRARY_PATH=":".join(folders))
+    said = subprocess.run(["ldd", bin_dir / "stagecoach-worker"], env=env, capture_output=True, text=True).stdout
+    missing = re.findall(r"^\s*(\S+) => not found", said, re.M)
+    if wants_nccl and "libnccl.so.2" not in subprocess.run(["ldconfig", "-p"], capture_output=True, text=True).stdout:
+        missing.append("libnccl.so.2")
+    for name in missing:
+        folder = next((f for f in _library_folders() if (f / name).exists()), None)
+        if folder is None:
+            print(f"{name} is nowhere to be found: LD_LIBRARY_PATH can name its folder", file=sys.stderr)
+        elif str(folder) not in folders:
+            folders.append(str(folder))
+    return ":".join(folders)
+
+
+class Server:
+    """`grpc`, `http`, `metrics`: addresses; `kv_blocks`; `ready_after_s`; `workers`: pids by stage."""
+
+    def __init__(self, spec, model_dir, bin_dir, device, log_path, more=()):
+        """`more`: flags beside the spec's."""
+        self.spec = spec
+        self.model_dir = model_dir
+        self.bin_dir = bin_dir
+        self.log_path = log_path
+        self.env = dict(os.environ, LD_LIBRARY_PATH=library_path(bin_dir, device == "cuda"), **dict(spec.env))
+        self._command = [str(bin_dir / "stagecoach"), "serve", str(model_dir), "--device", device, "--stages", str(spec.stages),
+                         "--grpc", "127.0.0.1:0", "--http", "127.0.0.1:0", "--metrics", "127.0.0.1:0", "--flight-recorder", "off",
+                         *more, *spec.flags]
+        # What goes into a result's line: nothing about where things are.
+        self.command = " ".join([str(spec), "--device", device, *more])
+        self.process = None
+        self.children = []
+
+    def start(self, limit_s):
+        self._log = open(self.log_path, "w")
+        began = time.monotonic()
+        # A session of its own: a ctrl-C is for run.py alone.
+        self.process = subprocess.Popen(self._command, stdout=subprocess.PIPE, stderr=self._log, text=True, env=self.env,
+                                        start_new_session=True)
+        try:
+            line = self._read_line(limit_s)
+        except BaseException:
+            self.kill()
+            raise
+        self.ready_after_s = time.monotonic() - began
+        ready = dict(field.split("=", 1) for field in line.split()[1:])
+        self.grpc, self.http, self.metrics = ready["grpc"], ready["http"], ready["metrics"]
+        self.kv_blocks = int(ready["kv_blocks"])
+        children = children_of(self.process.pid)
+        self.children = [pid for pid, _ in children]
+        self.workers = [pid for pid, name in children if name.startswith("stagecoach-work")]
+
+    def _read_line(self, limit_s):
+        with selectors.DefaultSelector() as selector:
+            selector.register(self.process.stdout, selectors.EVENT_READ)
+            if not selector.select(limit_s):
+                raise ServerError(f"not ready after {limit_s} s")
+        line = self.process.stdout.readline()
+        if not line.startswith("ready "):
+            raise ServerError(f"did not start, exit code {self.process.wait(timeout=STOP_LIMIT_S)}: {self.last_error()}")
+        return line
+
+    def transport(self):
+        """How messages pass between its stages, as it says itself."""
+        said = re.findall(r"messages travel by (.*)", self.log())
+        return ", ".join(dict.fromkeys(said)) or None
+
+    def is_alive(self):
+        return self.process is not None and self.process.poll() is None
+
+    def stop(self):
+        """Ends it in order. Raises when it did not end well."""
+        if self.process is None:
+            return
+        try:
+            if self.is_alive():
+                self.process.send_signal(signal.SIGTERM)
+            code = self.process.wait(timeout=STOP_LIMIT_S)
+        except subprocess.TimeoutExpired:
+            raise ServerError(f"does not end within {STOP_LIMIT_S} s of SIGTERM") from None
+        finally:
+            self.kill()
+        if code != 0:
+            raise ServerError(f"ended with exit code {code}: {self.last_error()}")
+
+    def left(self):
+        """Of its processes, those that still run."""
+        return [pid for pid in self.children if is_running(pid)]
+
+    def kill(self):
+        """Whatever state it is in."""
+        if self.process is None:
+            return
+        for pid in {*self.children, *(pid for pid, _ in children_of(self.process.pid))}:
+            if is_running(pid):
+                try:
+                    os.kill(pid, signal.SIGKILL)
+                except ProcessLookupError:
+                    pass
+        self.process.kill()
+        try:
+            self.process.wait(timeout=STOP_LIMIT_S)
+        except subprocess.TimeoutExpired:
+            print(f"process {self.process.pid} does not end even when killed", file=sys.stderr)
+        self.process.stdout.close()
+        self._log.close()
+        self.process = None
+
+    def log(self):
+        return pathlib.Path(self.log_path).read_text(errors="replace")
+
+    def tail(self, n=30):
+        return "\n".join(f"    | {line}" for line in self.log().splitlines()[-n:])
+
+    def last_error(self):
+        errors = [line for line in self.log().splitlines() if line.startswith("error")]
+        return errors[-1] if errors else "it says nothing"

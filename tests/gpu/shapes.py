@@ -1,0 +1,64 @@
+"""Model folders by name: golden models and the demo model as they are, large shapes made on demand.
+
+A large shape is a config.json and a golden model's tokenizer, enough for `--load-format dummy`; "gemma2-27b" has random
+weights in 12 files (54.5 GB).
+"""
+import json
+import pathlib
+import shutil
+import subprocess
+import sys
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+GOLDEN = ROOT / "tests" / "golden" / "data"
+DEMO = ROOT / "deploy" / "demo-model"
+RANDOM_CHECKPOINT = ROOT / "tests" / "bench" / "random_checkpoint.py"
+LIKE = {"mistral-7b": "mistral", "opt-6.7b": "opt", "opt-13b": "opt", "gemma2-27b": "gemma2"}
+CHECKPOINTS = {"gemma2-27b": 54.5e9}  # bytes
+
+
+def golden_models():
+    return sorted(path.parent.name for path in GOLDEN.glob("*/config.json"))
+
+
+def config_of(folder):
+    config = json.loads((folder / "config.json").read_text())
+    return {**config, **config.get("text_config", {})}
+
+
+class Models:
+    def __init__(self, work, smoke, more=()):
+        """`smoke`: a shape is the golden model that it is like, as small as that is; `more`: folders, whose names are theirs."""
+        self._work = work
+        self._smoke = smoke
+        self._more = {folder.name: folder.resolve() for folder in more}
+
+    def folder(self, name):
+        if name in self._more:
+            return self._more[name]
+        if name == "demo":
+            return DEMO
+        if name not in LIKE:
+            return GOLDEN / name
+        has_weights = name in CHECKPOINTS
+        if self._smoke and not has_weights:
+            return GOLDEN / LIKE[name]
+        folder = self._work / "models" / name
+        done = folder / "complete"
+        if not done.exists():
+            if has_weights and not self._smoke:
+                free = shutil.disk_usage(self._work).free
+                if free < 1.02 * CHECKPOINTS[name]:
+                    raise RuntimeError(f"{name} takes {CHECKPOINTS[name] / 1e9:.1f} GB; {self._work} has {free / 1e9:.1f} GB free")
+            subprocess.run([sys.executable, RANDOM_CHECKPOINT, GOLDEN / LIKE[name], folder,
+                            *(() if self._smoke else ("--shape", name)), *(() if has_weights else ("--config-only",))],
+                           check=True)
+            done.touch()
+        return folder
+
+    def for_tokens(self):
+        """Names of models whose weights mean something."""
+        return [*(["gemma2"] if self._smoke else golden_models()), "demo", *self._more]
+
+    def config(self, name):
+        return config_of(self.folder(name))

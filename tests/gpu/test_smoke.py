@@ -1,0 +1,113 @@
+"""That the scripts for machines with GPUs run: all parts on CPUs with tiny models, a run that was cut off, servers that fail."""
+import json
+import os
+import pathlib
+import socket
+import subprocess
+import sys
+
+import pytest
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+BIN_DIR = pathlib.Path(os.environ.get("STAGECOACH_BIN_DIR", ROOT / "build" / "cpu" / "bin"))
+PARTS = {"tokens", "waves", "kv_blocks", "speed", "constrained", "preemption", "gemma2_27b", "kill"}
+
+
+def run(work, *flags, bin_dir=BIN_DIR):
+    return subprocess.run([sys.executable, ROOT / "tests" / "gpu" / "run.py", "--device", "cpu", "--smoke", "--stages", "1,2",
+                           "--bin", bin_dir, "--work", work, *map(str, flags)], capture_output=True, text=True)
+
+
+def read(path):
+    return [json.loads(line) for line in path.read_text().splitlines()]
+
+
+def states(lines):
+    return {line["check"]: line["state"] for line in lines if "state" in line}
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory):
+    work = tmp_path_factory.mktemp("gpu")
+    return work, run(work, "--out", work / "out.jsonl"), read(work / "out.jsonl")
+
+
+def test_every_part_runs(whole):
+    _, done, lines = whole
+    assert done.returncode == 0, done.stdout + done.stderr
+    ended = states(lines)
+    assert set(ended.values()) == {"ok"}, ended
+    assert {check.split("/")[0] for check in ended} == PARTS
+    found = {line["name"]: line for line in lines if "name" in line}
+    assert found["smoke/nccl/same_tokens/golden_and_demo"]["value"] == 2
+    assert found["smoke/nccl/opt_6.7b/waves_with_other_tokens"]["value"] == 0
+    assert found["smoke/nccl/opt_6.7b/waves_with_other_tokens/disturbed"]["value"] == 0
+    assert found["smoke/nccl/opt_13b/2_stages/kv_blocks"]["growth"] == 2
+    assert found["smoke/nccl/opt_6.7b/2_stages/preemption/lost_requests"]["value"] == 0
+    itl = found["smoke/nccl/mistral_7b_v0.3/2_stages/itl_ms/batch_1"]
+    assert len(itl["stages"]) == 2 and itl["transport"] == "host"
+    for line in found.values():
+        assert {"value", "unit", "reference", "ratio", "machine", "date", "commit", "command"} <= line.keys(), line
+
+
+def test_a_run_that_was_cut_off_goes_on(whole, tmp_path):
+    """Also within a line. What it compares with is in the file."""
+    _, _, lines = whole
+    at = next(i for i, line in enumerate(lines) if line.get("check") == "waves/2_stages/fraction_0.5/plain/start_1")
+    kept = "".join(json.dumps(line) + "\n" for line in lines[:at])
+    out = tmp_path / "out.jsonl"
+    out.write_text(kept + json.dumps(lines[at])[:20])
+    done = run(tmp_path, "--resume", out, "--only", "waves")
+    assert done.returncode == 0, done.stdout + done.stderr
+    text = out.read_text()
+    assert text.startswith(kept)
+    again = [json.loads(line) for line in text[len(kept):].splitlines()[1:]]
+    assert list(states(again)) == [f"waves/{stages}_stages/fraction_0.5/{how}/start_1"
+                                   for stages, how in ((2, "plain"), (1, "disturbed"), (2, "disturbed"))]
+    assert all(line["reference"] == "one stage's tokens where launches block" for line in again if "sequences_that_differ" in line)
+
+
+def test_what_fails_or_hangs_stops_nothing_else(tmp_path):
+    """One server dies, one never is ready, one never answers; the last, a sound one, serves all the same."""
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        deaf = "127.0.0.1:{}".format(listener.getsockname()[1])
+        programs = tmp_path / "bin"
+        programs.mkdir()
+        (programs / "stagecoach").write_text(f"""#!/bin/sh
+case "$*" in
+  *gemma2*--stages\\ 1*) echo "error: out of luck" >&2; exit 1 ;;
+  *gemma2*--stages\\ 2*) exec sleep 1000 ;;
+  *demo*--stages\\ 1*) echo ready grpc={deaf} http={deaf} metrics={deaf} kv_blocks=1; exec sleep 1000 ;;
+esac
+exec '{BIN_DIR}/stagecoach' "$@"
+""")
+        (programs / "stagecoach").chmod(0o755)
+        (programs / "stagecoach-worker").symlink_to(BIN_DIR / "stagecoach-worker")
+        done = run(tmp_path, "--out", tmp_path / "out.jsonl", "--only", "tokens", "kv_blocks/2_stages", "--start-limit", 5,
+                   "--check-limit", 5, bin_dir=programs)
+    assert done.returncode == 1, done.stdout + done.stderr
+    lines = read(tmp_path / "out.jsonl")
+    errors = {line["check"]: line.get("error") for line in lines if "state" in line}
+    assert errors == {
+        "tokens/gemma2/1_stages": "did not start, exit code 1: error: out of luck",
+        "tokens/gemma2/2_stages": "not ready after 5.0 s",
+        "tokens/demo/1_stages": "not done after 5 s",
+        "tokens/demo/2_stages": "there is no run with one stage to compare with",
+        "kv_blocks/2_stages": None,
+    }
+    assert "out of luck" in done.stdout
+    retried = run(tmp_path, "--resume", tmp_path / "out.jsonl", "--only", "tokens/demo/*", "--retry-failed")
+    assert retried.returncode == 0, retried.stdout + retried.stderr
+
+
+def test_the_bundle_is_all_it_takes(tmp_path):
+    """But for the system's own libraries."""
+    packed = subprocess.run([ROOT / "tests" / "gpu" / "bundle.sh", "--bin", BIN_DIR, "--out", tmp_path / "gpu.tar.gz"],
+                            capture_output=True, text=True)
+    assert packed.returncode == 0, packed.stderr
+    subprocess.run(["tar", "-C", tmp_path, "-xzf", tmp_path / "gpu.tar.gz"], check=True)
+    done = subprocess.run([tmp_path / "stagecoach-gpu" / "tests" / "gpu" / "run.py", "--device", "cpu", "--smoke", "--only", "kill",
+                           "gemma2_27b/2_stages/*", "constrained/1_stages", "--out", tmp_path / "out.jsonl"],
+                          capture_output=True, text=True, env={"PATH": os.environ["PATH"]})
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert set(states(read(tmp_path / "out.jsonl")).values()) == {"ok"}
