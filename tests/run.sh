@@ -192,13 +192,13 @@ stage_cuda() {
 
 stage_gpu() {
   command -v nvcc >/dev/null || deploy/cuda-toolkit.sh
-  build cuda kernels_cuda_test kernels_cuda_bench golden_cuda_test transport_nccl_gpu_test stagecoach stagecoach-worker \
-    stagecoach-router || return 0
+  build cuda kernels_cuda_test kernels_cuda_bench golden_cuda_test transport_nccl_gpu_test transport_nccl_bench \
+    stagecoach stagecoach-worker stagecoach-router || return 0
   check "gpu kernels" build/cuda/bin/kernels_cuda_test || true
   check "gpu golden" build/cuda/bin/golden_cuda_test || true
   check "gpu links" build/cuda/bin/transport_nccl_gpu_test || true
   # A server of one stage and more, as far as there are GPUs; the rest of that script takes an hour.
-  check "gpu servers" tests/gpu/run.py --only tokens kv_blocks kill --out build/gpu/results.jsonl || true
+  check "gpu servers" tests/gpu/run.py --only hop tokens kv_blocks kill --out build/gpu/results.jsonl || true
   if command -v compute-sanitizer >/dev/null; then
     check "gpu memcheck" compute-sanitizer --tool memcheck --error-exitcode 9 build/cuda/bin/kernels_cuda_test || true
   fi

@@ -10,7 +10,7 @@ class Check:
     """One look at one server. `run(server, results)` adds its lines; an exception is its failure, CheckFailed one that leaves
     the server fit for the next."""
     name: str  # part/what
-    spec: Spec
+    spec: Spec | None  # None: it needs no server
     run: typing.Callable
     limit_s: float
     ends_server: bool = False  # it is no good afterwards
@@ -27,6 +27,7 @@ class Options:
     device: str
     stages: list  # numbers of stages to try
     smoke: bool
+    bin_dir: object  # pathlib.Path, of the programs
     models: object  # shapes.Models
     starts: int  # of the waves, as the next two
     waves: int

@@ -124,8 +124,9 @@ def parse():
 def options_of(args, found):
     n_gpus = len(args.devices or found) if args.device == "cuda" else 2
     return Options(device=args.device, smoke=args.smoke, stages=args.stages or [n for n in (1, 2, 4) if n <= max(1, n_gpus)],
-                   models=shapes.Models(args.work, args.smoke, args.tokens_model), starts=args.starts or (1 if args.smoke else 5),
-                   waves=args.waves or (5 if args.smoke else 200),
+                   bin_dir=(args.bin or default_bin(args.device)).resolve(),
+                   models=shapes.Models(args.work, args.smoke, args.tokens_model),
+                   starts=args.starts or (1 if args.smoke else 5), waves=args.waves or (5 if args.smoke else 200),
                    fractions=args.fractions or ([0.5] if args.smoke else [0.3, 0.5, 0.9]),
                    speed_flags=tuple(args.speed_flags.split()), gpu_bytes=min((size for _, size in found), default=None))
 
@@ -137,7 +138,6 @@ def matches(check, patterns):
 class Runner:
     def __init__(self, args, options, results):
         self._args, self._options, self._results = args, options, results
-        self._bin = (args.bin or default_bin(args.device)).resolve()
         self._n_servers = 0
         self._deadline = time.monotonic() + 60 * args.minutes if args.minutes else None
         self.n_failed = 0
@@ -169,10 +169,28 @@ class Runner:
         more = ["--transport", self._args.transport] if self._args.transport else []
         if self._args.devices:
             more += ["--devices", ",".join(map(str, self._args.devices[:spec.stages]))]
-        self._server = servers.Server(spec, model_dir, self._bin, self._args.device, log, more)
+        self._server = servers.Server(spec, model_dir, self._options.bin_dir, self._args.device, log, more)
         print(f"--- {self._server.command}", flush=True)
         self._server.start(self._args.start_limit)
         self._results.beside = {"transport": self._server.transport()} if spec.stages > 1 else {}
+
+    def run_check(self, check):
+        began = time.monotonic()
+        try:
+            with Limit(min(check.limit_s, self._args.check_limit)):
+                check.run(self._server, self._results)
+        except Exception as error:
+            self.end(check.name, error, began, self._server)
+            if self._server is not None and not isinstance(error, client.CheckFailed):
+                self._server.kill()
+        else:
+            self.end(check.name, None, began)
+
+    def run_without_server(self, checks):
+        self._server = None
+        for check in checks:
+            if not self.is_late():
+                self.run_check(check)
 
     def run_group(self, spec, checks):
         """All checks of one kind of server, on as few starts as failures allow."""
@@ -188,16 +206,7 @@ class Runner:
             # The first one also where the server has died since, so that it gets on.
             while checks and (check is None or self._server.is_alive() and not self.is_late()):
                 check = checks.pop(0)
-                began = time.monotonic()
-                try:
-                    with Limit(min(check.limit_s, self._args.check_limit)):
-                        check.run(self._server, self._results)
-                except Exception as error:
-                    self.end(check.name, error, began, self._server)
-                    if not isinstance(error, client.CheckFailed):
-                        self._server.kill()
-                else:
-                    self.end(check.name, None, began)
+                self.run_check(check)
                 if check.ends_server:
                     self._server.kill()
             began = time.monotonic()
@@ -218,7 +227,7 @@ class Runner:
             for spec, group in groups.items():
                 if self.is_late():
                     break
-                self.run_group(spec, group)
+                self.run_group(spec, group) if spec else self.run_without_server(group)
                 self._results.beside = {}
         finally:
             if self._server is not None:

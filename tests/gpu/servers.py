@@ -11,6 +11,7 @@ import sys
 import time
 
 STOP_LIMIT_S = 60
+GONE_LIMIT_S = 20
 
 
 @dataclasses.dataclass(frozen=True)
@@ -74,7 +75,7 @@ def library_path(bin_dir, wants_nccl):
     env = dict(os.environ, LD_LIBRARY_PATH=":".join(folders))
     said = subprocess.run(["ldd", bin_dir / "stagecoach-worker"], env=env, capture_output=True, text=True).stdout
     missing = re.findall(r"^\s*(\S+) => not found", said, re.M)
-    if wants_nccl and "libnccl.so.2" not in subprocess.run(["ldconfig", "-p"], capture_output=True, text=True).stdout:
+    if wants_nccl and "libnccl.so.2" not in subprocess.run(["/sbin/ldconfig", "-p"], capture_output=True, text=True).stdout:
         missing.append("libnccl.so.2")
     for name in missing:
         folder = next((f for f in _library_folders() if (f / name).exists()), None)
@@ -83,6 +84,11 @@ def library_path(bin_dir, wants_nccl):
         elif str(folder) not in folders:
             folders.append(str(folder))
     return ":".join(folders)
+
+
+def environment(bin_dir, wants_nccl):
+    """In which the programs run."""
+    return dict(os.environ, LD_LIBRARY_PATH=library_path(bin_dir, wants_nccl))
 
 
 class Server:
@@ -94,7 +100,7 @@ class Server:
         self.model_dir = model_dir
         self.bin_dir = bin_dir
         self.log_path = log_path
-        self.env = dict(os.environ, LD_LIBRARY_PATH=library_path(bin_dir, device == "cuda"), **dict(spec.env))
+        self.env = environment(bin_dir, device == "cuda") | dict(spec.env)
         self._command = [str(bin_dir / "stagecoach"), "serve", str(model_dir), "--device", device, "--stages", str(spec.stages),
                          "--grpc", "127.0.0.1:0", "--http", "127.0.0.1:0", "--metrics", "127.0.0.1:0", "--flight-recorder", "off",
                          *more, *spec.flags]
@@ -170,6 +176,10 @@ class Server:
                 except ProcessLookupError:
                     pass
         self.process.kill()
+        # A GPU's memory is free again when its process is gone: the next server counts on it.
+        deadline = time.monotonic() + GONE_LIMIT_S
+        while self.left() and time.monotonic() < deadline:
+            time.sleep(0.02)
         try:
             self.process.wait(timeout=STOP_LIMIT_S)
         except subprocess.TimeoutExpired:

@@ -4,8 +4,10 @@ A large shape is a config.json and a golden model's tokenizer, enough for `--loa
 weights in 12 files (54.5 GB).
 """
 import json
+import os
 import pathlib
 import shutil
+import signal
 import subprocess
 import sys
 
@@ -24,6 +26,19 @@ def golden_models():
 def config_of(folder):
     config = json.loads((folder / "config.json").read_text())
     return {**config, **config.get("text_config", {})}
+
+
+def run_to_the_end(command):
+    """With its own children, should it not come so far."""
+    process = subprocess.Popen(command, start_new_session=True)
+    try:
+        code = process.wait()
+    except BaseException:
+        os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
+        raise
+    if code != 0:
+        raise RuntimeError(f"{command[1].name} ended with exit code {code}")
 
 
 class Models:
@@ -50,9 +65,8 @@ class Models:
                 free = shutil.disk_usage(self._work).free
                 if free < 1.02 * CHECKPOINTS[name]:
                     raise RuntimeError(f"{name} takes {CHECKPOINTS[name] / 1e9:.1f} GB; {self._work} has {free / 1e9:.1f} GB free")
-            subprocess.run([sys.executable, RANDOM_CHECKPOINT, GOLDEN / LIKE[name], folder,
-                            *(() if self._smoke else ("--shape", name)), *(() if has_weights else ("--config-only",))],
-                           check=True)
+            run_to_the_end([sys.executable, RANDOM_CHECKPOINT, GOLDEN / LIKE[name], folder,
+                            *(() if self._smoke else ("--shape", name)), *(() if has_weights else ("--config-only",))])
             done.touch()
         return folder
 

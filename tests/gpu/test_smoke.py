@@ -10,7 +10,7 @@ import pytest
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 BIN_DIR = pathlib.Path(os.environ.get("STAGECOACH_BIN_DIR", ROOT / "build" / "cpu" / "bin"))
-PARTS = {"tokens", "waves", "kv_blocks", "speed", "constrained", "preemption", "gemma2_27b", "kill"}
+PARTS = {"hop", "tokens", "waves", "kv_blocks", "speed", "constrained", "preemption", "gemma2_27b", "kill"}
 
 
 def run(work, *flags, bin_dir=BIN_DIR):
@@ -36,7 +36,7 @@ def test_every_part_runs(whole):
     _, done, lines = whole
     assert done.returncode == 0, done.stdout + done.stderr
     ended = states(lines)
-    assert set(ended.values()) == {"ok"}, ended
+    assert {check for check, state in ended.items() if state != "ok"} == {"hop/2_gpus"}, ended  # left out
     assert {check.split("/")[0] for check in ended} == PARTS
     found = {line["name"]: line for line in lines if "name" in line}
     assert found["smoke/nccl/same_tokens/golden_and_demo"]["value"] == 2
@@ -68,7 +68,7 @@ def test_a_run_that_was_cut_off_goes_on(whole, tmp_path):
 
 
 def test_what_fails_or_hangs_stops_nothing_else(tmp_path):
-    """One server dies, one never is ready, one never answers; the last, a sound one, serves all the same."""
+    """One server dies, one never is ready, one never answers; those that are sound serve all the same."""
     with socket.create_server(("127.0.0.1", 0)) as listener:
         deaf = "127.0.0.1:{}".format(listener.getsockname()[1])
         programs = tmp_path / "bin"
@@ -81,22 +81,34 @@ case "$*" in
 esac
 exec '{BIN_DIR}/stagecoach' "$@"
 """)
-        (programs / "stagecoach").chmod(0o755)
+        (programs / "transport_nccl_bench").write_text("""#!/bin/sh
+echo '{"rows": 1, "us_hidden_and_tokens": 53.76, "links": "NCCL"}'
+echo "error: two GPUs are needed" >&2
+exit 1
+""")
+        for program in programs.iterdir():
+            program.chmod(0o755)
         (programs / "stagecoach-worker").symlink_to(BIN_DIR / "stagecoach-worker")
-        done = run(tmp_path, "--out", tmp_path / "out.jsonl", "--only", "tokens", "kv_blocks/2_stages", "--start-limit", 5,
+        out = tmp_path / "out.jsonl"
+        done = run(tmp_path, "--out", out, "--only", "hop", "tokens/gemma2/*", "tokens/demo/1_stages", "--start-limit", 5,
                    "--check-limit", 5, bin_dir=programs)
     assert done.returncode == 1, done.stdout + done.stderr
-    lines = read(tmp_path / "out.jsonl")
-    errors = {line["check"]: line.get("error") for line in lines if "state" in line}
-    assert errors == {
-        "tokens/gemma2/1_stages": "did not start, exit code 1: error: out of luck",
-        "tokens/gemma2/2_stages": "not ready after 5.0 s",
-        "tokens/demo/1_stages": "not done after 5 s",
-        "tokens/demo/2_stages": "there is no run with one stage to compare with",
-        "kv_blocks/2_stages": None,
-    }
+    # Sound servers have no such limits: machines may be busy.
+    others = run(tmp_path, "--resume", out, "--only", "tokens", "kv_blocks/2_stages", bin_dir=programs)
+    assert others.returncode == 1, others.stdout + others.stderr
+    lines = read(out)
+    errors = [(line["check"], line.get("error")) for line in lines if "state" in line]
+    assert errors == [
+        ("hop/2_gpus", "error: two GPUs are needed"),
+        ("tokens/gemma2/1_stages", "did not start, exit code 1: error: out of luck"),
+        ("tokens/gemma2/2_stages", "not ready after 5.0 s"),
+        ("tokens/demo/1_stages", "not done after 5 s"),
+        ("tokens/demo/2_stages", "there is no run with one stage to compare with"),
+        ("kv_blocks/2_stages", None),
+    ]
     assert "out of luck" in done.stdout
-    retried = run(tmp_path, "--resume", tmp_path / "out.jsonl", "--only", "tokens/demo/*", "--retry-failed")
+    assert [line["value"] for line in lines if "nccl_hop" in line.get("name", "")] == [53.76]
+    retried = run(tmp_path, "--resume", out, "--only", "tokens/demo/*", "--retry-failed")
     assert retried.returncode == 0, retried.stdout + retried.stderr
 
 

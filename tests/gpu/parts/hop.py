@@ -1,0 +1,40 @@
+"""What a hop between two GPUs takes, by transport_nccl_bench: hidden states there and tokens back. Left out where that program
+is not among the others."""
+import json
+import subprocess
+
+import servers
+from checks import Check
+from results import at_most
+
+PROGRAM = "transport_nccl_bench"
+HOP_US = 20  # for one row
+
+
+def run(results, bin_dir):
+    env = servers.environment(bin_dir, wants_nccl=True)
+    with subprocess.Popen([bin_dir / PROGRAM], env=env, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+        try:
+            for text in process.stdout:
+                line = json.loads(text)
+                rows = line["rows"]
+                results.add(f"nccl_hop/hidden_and_tokens/{rows}_rows", line["us_hidden_and_tokens"],
+                            "us for two hops: hidden states of so many rows of 4096 float32 there, tokens back",
+                            f"{PROGRAM} --rows {rows}", goal=at_most(2 * HOP_US, "two hops") if rows == 1 else None,
+                            transport=line["links"])
+        except BaseException:
+            process.kill()
+            raise
+        error = process.stderr.read()
+        if process.wait() != 0:
+            raise RuntimeError(error.strip())
+
+
+def checks(options):
+    there = (options.bin_dir / PROGRAM).exists()
+    return [Check("hop/2_gpus", None, lambda _, results: run(results, options.bin_dir), limit_s=120,
+                  why_not="" if there and options.several else f"no {PROGRAM}, or no two GPUs")]
+
+
+def summarize(options, results):
+    pass
