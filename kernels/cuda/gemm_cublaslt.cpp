@@ -7,6 +7,7 @@
 #include <functional>
 #include <iterator>
 #include <map>
+#include <optional>
 #include <vector>
 
 #include "common/check.h"
@@ -177,7 +178,7 @@ class CublasLtGemms final : public Gemms {
 
   absl::StatusOr<Way> FindWay(const GemmArgs& args, int32_t bucket) {
     if (options_.batch_invariant) return SameOrder(args, bucket);
-    std::vector<Way> ways = Ways(args, bucket);
+    std::vector<Way> ways = Ways(args, bucket, Targets());
     if (bucket <= kMaxSkinnyRows && HasSkinnyGemm(args.x.dtype, args.w->dtype, args.w->cols)) {
       ways.insert(ways.begin(), {.skinny = true, .tuned = tuning_});
     }
@@ -194,9 +195,10 @@ class CublasLtGemms final : public Gemms {
     return n_even == 0 || n_even == n ? std::vector{n} : std::vector{n, n_even};
   }
 
-  std::vector<Way> Ways(const GemmArgs& args, int32_t n_rows) const {
+  std::vector<Way> Ways(const GemmArgs& args, int32_t n_rows,
+                        const std::vector<int32_t>& targets) const {
     std::vector<Way> ways;
-    for (const int32_t target : Targets()) {
+    for (const int32_t target : targets) {
       for (const cublasLtMatmulAlgo_t& algo :
            Problem(args, n_rows, target).Candidates(handle_, options_.batch_invariant)) {
         ways.push_back({.tuned = tuning_, .n_multiprocessors = target, .algo = algo});
@@ -222,13 +224,13 @@ class CublasLtGemms final : public Gemms {
     for (size_t i = 1; i < ways.size(); ++i) {
       if (cost(i) < cost(best)) best = i;
     }
-    // Some may not do for this shape after all.
     if (std::isinf(ms[best])) return absl::InternalError("cuBLASLt: every way to a product failed");
     return ways[best];
   }
 
   // The standard way of a shape does for any number of rows; taken is the fastest of those that
-  // give its bits.
+  // give its bits. Every start and every stage has the same standard: not the fastest, which
+  // changes from trial to trial and with what a stage leaves to its links.
   absl::StatusOr<Way> SameOrder(const GemmArgs& args, int32_t bucket) {
     Key shape{args.w->rows,
               args.w->cols,
@@ -240,15 +242,14 @@ class CublasLtGemms final : public Gemms {
               0};
     auto standard = standards_.find(shape);
     if (standard == standards_.end()) {
-      std::vector<Way> ways = WaysOfAnyRows(args, bucket);
-      if (ways.empty()) return NoWay(args);
-      SC_ASSIGN_OR_RETURN(const Way way, tuning_ ? Fastest(args, ways) : ways.front());
-      standard = standards_.emplace(shape, way).first;
+      const std::optional<Way> way = WayOfAnyRows(args, bucket);
+      if (!way) return NoWay(args);
+      standard = standards_.emplace(shape, *way).first;
     }
     if (!tuning_) return standard->second;
     std::vector<Way> same = {standard->second};
     same.front().tuned = true;
-    for (const Way& way : Ways(args, bucket)) {
+    for (const Way& way : Ways(args, bucket, Targets())) {
       const absl::StatusOr<bool> equal = trial_.SameBits(
           args, [&](const GemmArgs& trial) { return RunWay(trial, standard->second); },
           [&](const GemmArgs& trial) { return RunWay(trial, way); });
@@ -257,18 +258,24 @@ class CublasLtGemms final : public Gemms {
     return Fastest(args, same);
   }
 
-  // Those that the library would take for `bucket` rows first.
-  std::vector<Way> WaysOfAnyRows(const GemmArgs& args, int32_t bucket) const {
-    std::vector<Way> ways;
+  // The first that works of those that the library would take for `bucket` rows, or for fewer.
+  std::optional<Way> WayOfAnyRows(const GemmArgs& args, int32_t bucket) {
     for (const int32_t n_rows : {bucket, 256, 16, 1}) {
-      for (const Way& way : Ways(args, n_rows)) {
+      for (const Way& way : Ways(args, n_rows, {0})) {
         const auto supports = [&](int32_t rows) {
           return Problem(args, rows, way.n_multiprocessors).Supports(handle_, way.algo);
         };
-        if (std::all_of(std::begin(kAnyRows), std::end(kAnyRows), supports)) ways.push_back(way);
+        if (std::all_of(std::begin(kAnyRows), std::end(kAnyRows), supports) && Works(args, way)) {
+          return way;
+        }
       }
     }
-    return ways;
+    return std::nullopt;
+  }
+
+  // Some do not for a shape after all.
+  bool Works(const GemmArgs& args, const Way& way) {
+    return !tuning_ || std::isfinite(trial_.MediansMs({[&] { return RunWay(args, way); }})[0]);
   }
 
   const Stream* const stream_;
