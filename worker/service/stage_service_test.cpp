@@ -3,6 +3,8 @@
 #include <grpcpp/grpcpp.h>
 
 #include <catch2/catch_test_macros.hpp>
+#include <chrono>
+#include <future>
 #include <optional>
 #include <string>
 #include <thread>
@@ -55,6 +57,7 @@ class Worker {
 
   std::string address() const { return absl::StrCat("127.0.0.1:", port_); }
   v1::Stage::Stub& stub() { return *stub_; }
+  StageService& service() { return service_; }
 
  private:
   std::unique_ptr<kernels::Ops> ops_;
@@ -161,6 +164,10 @@ class StepStream {
     if (!stream_->Read(&response) || !response.has_result()) return std::nullopt;
     return response.result();
   }
+  bool HearsDraining() {
+    v1::StepResponse response;
+    return stream_->Read(&response) && response.has_draining();
+  }
   void HangUp() { context_.TryCancel(); }
   // Ends our side, then waits for the worker's word.
   grpc::Status Finish() {
@@ -242,6 +249,26 @@ TEST_CASE("a grammar is compiled ahead by the stage that was given a vocabulary"
   CHECK(prepare("c") == grpc::StatusCode::INVALID_ARGUMENT);
   *request.mutable_token_table() = Table(kToyVocab + 1);
   CHECK(Load(worker, request).status.error_code() == grpc::StatusCode::INVALID_ARGUMENT);
+}
+
+TEST_CASE("a worker that nobody uses may leave at once, and takes no router any more") {
+  auto workers = LoadedWorkers(1);
+  CHECK_FALSE(workers[0]->service().BeginDrain([] { FAIL("nobody held it"); }));
+  CHECK(Join(workers, 0, 1).error_code() == grpc::StatusCode::UNAVAILABLE);
+}
+
+TEST_CASE("a worker that leaves tells its router, serves on, and is released with the stream") {
+  auto workers = LoadedWorkers(2);
+  JoinAll(workers, 1);
+  auto streams = OpenAll(workers, 1);
+  std::promise<void> released;
+  std::future<void> when_released = released.get_future();
+  REQUIRE(workers[0]->service().BeginDrain([&] { released.set_value(); }));
+  CHECK(streams[0]->HearsDraining());
+  RequireServes(streams, 1);
+  CHECK(when_released.wait_for(std::chrono::seconds(0)) == std::future_status::timeout);
+  CHECK(streams[0]->Finish().ok());
+  when_released.wait();
 }
 
 TEST_CASE("a worker tells what it is") {
