@@ -176,6 +176,8 @@ SchedulerConfig MakeSchedulerConfig(const ServeFlags& serve, const ModelSpec& sp
   config.max_sequences = static_cast<int32_t>(serve.max_sequences);
   config.max_batched_tokens = static_cast<int32_t>(serve.max_batched_tokens);
   config.max_prefill_chunk = PrefillChunk(serve);
+  const bool on_gpus = pipeline.stages.front().device.starts_with("cuda");
+  config.break_even_rows = on_gpus ? kGpuBreakEvenRows : kCpuBreakEvenRows;
   config.max_model_len = pipeline.kv.max_model_len;
   config.max_waiting = static_cast<int32_t>(serve.max_waiting);
   config.plan_ahead = serve.plan_ahead;

@@ -17,6 +17,7 @@ absl::Status ValidateConfig(const SchedulerConfig& config) {
       {"max_sequences", config.max_sequences},
       {"max_batched_tokens", config.max_batched_tokens},
       {"max_prefill_chunk", config.max_prefill_chunk},
+      {"break_even_rows", config.break_even_rows},
       {"max_waiting", config.max_waiting},
   };
   for (const auto& [name, value] : at_least_one) {

@@ -90,6 +90,7 @@ struct Flags {
   int32_t max_sequences = 0;
   int32_t max_batched_tokens = 0;
   int32_t microbatches = 0;
+  int32_t break_even_rows = 0;
   bool dump = false;
 };
 
@@ -110,6 +111,9 @@ SchedulerConfig MakeConfig(const Flags& flags, const Load& load, int32_t n_stage
                               : flags.device == "cpu"      ? 512
                                                            : 8192;
   config.max_prefill_chunk = config.max_batched_tokens;
+  config.break_even_rows = flags.break_even_rows > 0 ? flags.break_even_rows
+                           : flags.device == "cpu"   ? kCpuBreakEvenRows
+                                                     : kGpuBreakEvenRows;
   config.max_model_len = 8448;
   config.max_waiting = 100'000;
   config.kv_groups = {{.window = 0, .n_blocks = NBlocks(load, n_stages)}};
@@ -173,6 +177,7 @@ int Main(int argc, char** argv) {
   app.add_option("--max-sequences", flags.max_sequences);
   app.add_option("--max-batched-tokens", flags.max_batched_tokens);
   app.add_option("--microbatches", flags.microbatches);
+  app.add_option("--break-even-rows", flags.break_even_rows);
   app.add_flag("--dump", flags.dump, "A line a step");
   CLI11_PARSE(app, argc, argv);
   fmt::print(

@@ -22,7 +22,7 @@ Planner::Planner(SchedulerState* state)
       decode_share_{state_.config().n_microbatches, state_.config().plan_ahead,
                     state_.config().max_batched_tokens},
       prefill_budget_{state_.config().n_microbatches, state_.config().plan_ahead,
-                      state_.config().max_batched_tokens} {}
+                      state_.config().max_batched_tokens, state_.config().break_even_rows} {}
 
 std::unique_ptr<v1::StepPlan> Planner::Plan() {
   if (std::cmp_greater_equal(state_.in_flight().size(), in_flight_limit_())) return nullptr;
@@ -33,8 +33,8 @@ std::unique_ptr<v1::StepPlan> Planner::Plan() {
   admitting_ = true;
 
   PreemptForTesting();
-  n_prefill_left_ = NPrefillTokens();
   const Sequences decodes = ChooseDecodes();
+  n_prefill_left_ = NPrefillTokens(decodes.size());
   PlanRows(decodes, static_cast<int32_t>(decodes.size()));
   // Those chosen may all lack blocks while others do not.
   if (step_.rows.empty()) PlanRows(Idle(), 0);
@@ -59,10 +59,13 @@ void Planner::PreemptForTesting() {
   if (youngest != nullptr) state_.Preempt(youngest);
 }
 
-int32_t Planner::NPrefillTokens() const {
-  uint64_t n_waiting = state_.waiting().n_tokens();
-  for (const Sequence* sequence : state_.running()) n_waiting += sequence->n_prefill_left();
-  return prefill_budget_(n_waiting, state_.kv().FreeFraction());
+int32_t Planner::NPrefillTokens(size_t n_decodes) const {
+  uint64_t n_of_running = 0;
+  for (const Sequence* sequence : state_.running()) n_of_running += sequence->n_prefill_left();
+  const WaitingQueue& queue = state_.waiting();
+  const uint64_t n_waiting = PrefillDemand()(
+      n_of_running, queue.n_tokens(), static_cast<uint64_t>(queue.size()), state_.n_free_slots());
+  return prefill_budget_(n_waiting, state_.kv().FreeFraction(), static_cast<int32_t>(n_decodes));
 }
 
 Planner::Sequences Planner::Idle() const {

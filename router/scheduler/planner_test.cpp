@@ -189,6 +189,30 @@ TEST_CASE("Chunks of one prompt follow each other in flight and the last one sam
   pipeline.RequireAllAsAlone();
 }
 
+TEST_CASE("A slot that comes free is not filled in one large step because many wait") {
+  SchedulerConfig config = SmallConfig(2, 512);
+  config.max_sequences = 2;
+  config.max_batched_tokens = 512;
+  config.max_prefill_chunk = 512;
+  config.break_even_rows = 100;
+  CorePipeline pipeline(config);
+  pipeline.Submit(MakeRequest(1, 8, 4));
+  pipeline.Submit(MakeRequest(2, 8, 60));
+  for (SequenceId id = 3; id <= 40; ++id) pipeline.Submit(MakeRequest(id, 200, 20));
+  pipeline.Fill();
+  pipeline.Turn(20);
+  const auto& plans = pipeline.plans;
+  const auto admits_third = [](const v1::StepPlan& plan) {
+    return plan.registrations_size() == 1 && plan.registrations(0).n_prompt() == 200;
+  };
+  const auto third = std::find_if(plans.begin(), plans.end(), admits_third);
+  REQUIRE(third != plans.end());
+  // All 38 would be worth a chunk of 423 tokens and more.
+  for (const auto& delta : third->slots()) REQUIRE(delta.n_tokens() <= 128);
+  pipeline.RunToEnd();
+  pipeline.RequireAllAsAlone();
+}
+
 TEST_CASE("The token budget counts decodes first and each chunk is bounded") {
   SchedulerConfig config = SmallConfig(1, 256);
   config.max_batched_tokens = 32;

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <algorithm>
+#include <cmath>
 #include <cstdint>
 
 namespace stagecoach::router {
@@ -28,26 +29,51 @@ struct DecodeShare {
   }
 };
 
-// Prefill tokens of one step. Token throttling (Guo et al. 2025, gLLM): the tokens that wait are
-// spread over the next microbatches, fewer when KV gets short, so that microbatches cost alike and
-// no bubble follows a large one.
+// Tokens that wait and could be prefilled soon: of the queue only as much as there are slots for,
+// or slots that come free one by one would each be filled in one large step. By mean length.
+struct PrefillDemand {
+  uint64_t operator()(uint64_t n_tokens_of_running, uint64_t n_tokens_of_queue, uint64_t n_queued,
+                      uint64_t n_free_slots) const {
+    if (n_queued <= n_free_slots) return n_tokens_of_running + n_tokens_of_queue;
+    return n_tokens_of_running + n_tokens_of_queue * n_free_slots / n_queued;
+  }
+};
+
+// Prefill tokens of one step. In chunks of c tokens, W tokens take W/c + S - 1 steps on S stages,
+// each of a time like c + r^2/2c, where r is the number of rows that take as long to multiply as
+// their weights to read. Large chunks keep stages waiting for the first and the last one, small
+// ones read weights for few rows; least time is near c^3 = W r^2 / (S - 1). W is what still waits,
+// so that chunks shrink a little towards the end, while their attention grows.
+//
+// Fewer when KV gets short, as in token throttling (Guo et al. 2025, gLLM), and with the decodes of
+// the step a whole number of tiles of rows, which products are computed in.
 struct PrefillBudget {
-  static constexpr uint64_t kSpreadSteps = 8;
   static constexpr int32_t kMinTokens = 64;
+  static constexpr int32_t kTileRows = 128;
   static constexpr double kFreeKvFloor =
       0.05;  // at this fraction of free KV only the minimum is left
 
   int32_t n_microbatches;
   bool plan_ahead;
   int32_t max_batched_tokens;
+  int32_t break_even_rows;
 
-  int32_t operator()(uint64_t n_waiting_tokens, double free_kv_fraction) const {
+  int32_t operator()(uint64_t n_waiting_tokens, double free_kv_fraction, int32_t n_decodes) const {
     if (n_microbatches == 1 || !plan_ahead) return max_batched_tokens;
-    const uint64_t spread = (n_waiting_tokens + kSpreadSteps - 1) / kSpreadSteps;
+    const double best = std::cbrt(static_cast<double>(n_waiting_tokens) * break_even_rows *
+                                  break_even_rows / (n_microbatches - 1));
     const double kv_scale = std::max(0.0, (free_kv_fraction - kFreeKvFloor) / (1 - kFreeKvFloor));
-    const auto most = static_cast<int32_t>(max_batched_tokens * kv_scale);
-    const int32_t least = std::min(kMinTokens, max_batched_tokens);
-    return std::max(least, static_cast<int32_t>(std::min<uint64_t>(spread, most)));
+    const double chunk =
+        std::max<double>(kMinTokens, std::min(best, max_batched_tokens * kv_scale));
+    const int32_t n_tokens = WholeTiles(chunk + n_decodes) - n_decodes;
+    return std::min(std::max(kMinTokens, n_tokens), max_batched_tokens);
+  }
+
+ private:
+  // The nearest; few rows have tiles of half the size.
+  static int32_t WholeTiles(double n_rows) {
+    const int32_t tile = n_rows < kTileRows ? kTileRows / 2 : kTileRows;
+    return static_cast<int32_t>(std::lround(n_rows / tile)) * tile;
   }
 };
 

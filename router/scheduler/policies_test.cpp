@@ -14,18 +14,51 @@ TEST_CASE("A step's share of the decodes spreads them over the turn") {
   REQUIRE(DecodeShare{.n_microbatches = 4, .plan_ahead = false, .max_batched_tokens = 99}(9) == 9);
 }
 
-TEST_CASE("The prefill budget follows waiting tokens and free KV") {
-  const PrefillBudget budget{.n_microbatches = 2, .plan_ahead = true, .max_batched_tokens = 512};
-  REQUIRE(budget(0, 1.0) == 64);
-  REQUIRE(budget(1600, 1.0) == 200);
-  REQUIRE(budget(100'000, 1.0) == 512);
-  REQUIRE(budget(100'000, 0.525) == 256);
-  REQUIRE(budget(100'000, 0.01) == 64);
-  REQUIRE(PrefillBudget{.n_microbatches = 2, .plan_ahead = true, .max_batched_tokens = 8}(9, 0.0) ==
-          8);
-  // No pipeline to balance.
-  REQUIRE(PrefillBudget{.n_microbatches = 1, .plan_ahead = true, .max_batched_tokens = 512}(
-              9, 0.0) == 512);
+TEST_CASE("The queue counts as far as there are slots for it") {
+  const PrefillDemand demand;
+  REQUIRE(demand(100, 6000, 6, 6) == 6100);
+  REQUIRE(demand(100, 6000, 6, 2) == 2100);
+  REQUIRE(demand(100, 6000, 6, 0) == 100);
+  REQUIRE(demand(0, 0, 0, 0) == 0);
+}
+
+PrefillBudget Budget(int32_t n_microbatches) {
+  return {.n_microbatches = n_microbatches,
+          .plan_ahead = true,
+          .max_batched_tokens = 8192,
+          .break_even_rows = 200};
+}
+
+TEST_CASE("The prefill budget grows slowly with what waits, in whole tiles") {
+  REQUIRE(Budget(4)(0, 1.0, 0) == 64);
+  REQUIRE(Budget(4)(8192, 1.0, 0) == 512);
+  REQUIRE(Budget(4)(4096, 1.0, 0) == 384);
+  REQUIRE(Budget(4)(512, 1.0, 0) == 128);
+  REQUIRE(Budget(4)(262'144, 1.0, 0) == 1536);
+  // Fewer stages have less to fill, and devices that are efficient with few rows want small chunks.
+  REQUIRE(Budget(2)(8192, 1.0, 0) == 640);
+  PrefillBudget cpu = Budget(4);
+  cpu.break_even_rows = 32;
+  REQUIRE(cpu(8192, 1.0, 0) == 128);
+  REQUIRE(cpu(1000, 1.0, 0) == 64);
+}
+
+TEST_CASE("The prefill budget leaves the step's decodes room in its tiles") {
+  REQUIRE(Budget(4)(8192, 1.0, 60) == 512 - 60);
+  REQUIRE(Budget(4)(0, 1.0, 40) == 128 - 40);
+  REQUIRE(Budget(4)(0, 1.0, 100) == 64);  // never less
+}
+
+TEST_CASE("The prefill budget falls with free KV and stays within a step") {
+  REQUIRE(Budget(2)(10'000'000, 1.0, 0) == 7424);
+  REQUIRE(Budget(2)(100'000'000, 1.0, 0) == 8192);
+  REQUIRE(Budget(2)(100'000'000, 0.525, 0) == 4096);
+  REQUIRE(Budget(2)(100'000'000, 0.01, 0) == 64);
+  PrefillBudget small = Budget(2);
+  small.max_batched_tokens = 8;
+  REQUIRE(small(9, 0.0, 0) == 8);
+  // No pipeline to fill.
+  REQUIRE(Budget(1)(9, 0.0, 0) == 8192);
 }
 
 }  // namespace

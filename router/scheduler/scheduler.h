@@ -12,8 +12,8 @@
 // blocks are reused at once: every stage carries out plans in order, so a write of an earlier step
 // always comes before one of a later step.
 //
-// Prefill budget: chunks are throttled by waiting tokens and free KV so that microbatches cost
-// alike (Guo et al. 2025, "gLLM: Global Balanced Pipeline Parallelism Systems with Token
+// Prefill comes in chunks that keep all stages at work for the least time (policies.h), fewer as KV
+// gets short (Guo et al. 2025, "gLLM: Global Balanced Pipeline Parallelism Systems with Token
 // Throttling").
 #pragma once
 
@@ -29,15 +29,23 @@ namespace stagecoach::router {
 
 class StageClient;
 
+// The peak of products over the bandwidth of memory, as reached: 621 TFLOP/s and 3.15 TB/s on an
+// H200 in bfloat16, others of its time alike. CPUs have fewer; but a step costs them some, too.
+inline constexpr int32_t kGpuBreakEvenRows = 200;
+inline constexpr int32_t kCpuBreakEvenRows = 32;
+
 struct SchedulerConfig {
   // That compute at once: one a stage, or fewer where stages share their cores.
   int32_t n_microbatches = 1;
   int32_t max_sequences = 256;       // slots: sequences that hold KV at once
   int32_t max_batched_tokens = 512;  // a step
   int32_t max_prefill_chunk = 512;   // tokens of one sequence in one step
-  int32_t max_model_len = 2048;      // tokens
-  int32_t max_waiting = 4096;        // sequences not yet admitted; one more is RESOURCE_EXHAUSTED
-  bool plan_ahead = true;            // off: one microbatch in flight
+  // That a stage takes as long to multiply as to read the weights for: where products get
+  // efficient.
+  int32_t break_even_rows = kCpuBreakEvenRows;
+  int32_t max_model_len = 2048;  // tokens
+  int32_t max_waiting = 4096;    // sequences not yet admitted; one more is RESOURCE_EXHAUSTED
+  bool plan_ahead = true;        // off: one microbatch in flight
   struct KvGroup {
     int32_t window = 0;  // tokens; 0: full attention
     uint64_t n_blocks = 0;

@@ -47,6 +47,7 @@ class SchedulerState {
   const RunningSet& running() const { return running_; }
   bool empty() const { return sequences_.empty(); }
   bool has_free_slot() const { return !free_slots_.empty(); }
+  size_t n_free_slots() const { return free_slots_.size(); }
   // Null when there is none of this id.
   Sequence* Find(SequenceId id) const;
 
