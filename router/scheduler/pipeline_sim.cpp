@@ -91,6 +91,7 @@ struct Flags {
   int32_t max_batched_tokens = 0;
   int32_t microbatches = 0;
   int32_t break_even_rows = 0;
+  double router_us = 0;
   bool dump = false;
 };
 
@@ -122,15 +123,18 @@ SchedulerConfig MakeConfig(const Flags& flags, const Load& load, int32_t n_stage
 
 // On CPUs: what a Gemma of 270 million parameters reached on two cores
 // (tests/bench/results/cpu_peer.jsonl, bf16); the hop is a guess.
-DeviceSpeed SpeedOf(const std::string& device) {
-  if (device == "gpu") return {};
-  return {.weight_bytes_per_s = 25e9,
-          .kv_bytes_per_s = 25e9,
-          .product_flops_per_s = 118e9,
-          .attention_flops_per_s = 60e9,
-          .hop_s = 0.3e-3,
-          .hop_s_a_row = 20e-6,
-          .router_s = 0.3e-3};
+constexpr DeviceSpeed kCpuSpeed = {.weight_bytes_per_s = 25e9,
+                                   .kv_bytes_per_s = 25e9,
+                                   .product_flops_per_s = 118e9,
+                                   .attention_flops_per_s = 60e9,
+                                   .hop_s = 0.3e-3,
+                                   .hop_s_a_row = 20e-6,
+                                   .router_s = 0.3e-3};
+
+DeviceSpeed SpeedOf(const Flags& flags) {
+  DeviceSpeed speed = flags.device == "cpu" ? kCpuSpeed : DeviceSpeed();
+  if (flags.router_us > 0) speed.router_s = flags.router_us * 1e-6;
+  return speed;
 }
 
 double Percentile(std::vector<double> values, double fraction) {
@@ -159,13 +163,13 @@ void Print(const Load& load, int32_t n_stages, const SimulatedRun& run) {
   for (double share : run.busy_share) busy += fmt::format(" {:.2f}", share);
   fmt::print(
       "{:<26} {:>6} {:>9.3f} {:>8.0f} {:>8.0f} {:>8.1f} {:>8.1f} {:>7.2f} {:>7.2f} {:>7.2f} "
-      "{:>6.0f} {:>6.1f} {:>7.1f} {:>5} {}\n",
+      "{:>6.0f} {:>6.1f} {:>7.1f} {:>5} {:>8.3f}{}\n",
       load.name, n_stages, run.seconds, static_cast<double>(run.n_output_tokens) / run.seconds,
       static_cast<double>(run.n_prompt_tokens) / run.seconds,
       Percentile(run.first_token_s, 0.5) * 1e3, Percentile(run.first_token_s, 0.99) * 1e3,
       Percentile(run.between_tokens_s, 0.5) * 1e3, Percentile(run.between_tokens_s, 0.99) * 1e3,
       Percentile(run.between_tokens_s, 1) * 1e3, n_steps, n_rows / n_steps, n_prefill / n_steps,
-      run.n_preemptions, busy);
+      run.n_preemptions, 1 - *std::ranges::max_element(run.busy_share), busy);
 }
 
 int Main(int argc, char** argv) {
@@ -178,11 +182,12 @@ int Main(int argc, char** argv) {
   app.add_option("--max-batched-tokens", flags.max_batched_tokens);
   app.add_option("--microbatches", flags.microbatches);
   app.add_option("--break-even-rows", flags.break_even_rows);
+  app.add_option("--router-us", flags.router_us, "Between router and stages, one way");
   app.add_flag("--dump", flags.dump, "A line a step");
   CLI11_PARSE(app, argc, argv);
   fmt::print(
       "simulated                  stages   seconds   out/s    in/s  ttft_p50 ttft_p99 itl_p50 "
-      "itl_p99 itl_max  steps   rows prefill  preempted busy\n");
+      "itl_p99 itl_max  steps   rows prefill  preempted bubbles busy\n");
   for (const Load& load : Loads()) {
     const auto is_named = [&](const std::string& part) {
       return load.name.find(part) != std::string::npos;
@@ -192,7 +197,7 @@ int Main(int argc, char** argv) {
     }
     for (int32_t n_stages : flags.stages) {
       const auto run = Simulate(MakeConfig(flags, load, n_stages), n_stages, ModelShape(),
-                                SpeedOf(flags.device), load.requests);
+                                SpeedOf(flags), load.requests);
       if (!run.ok()) {
         fmt::print(stderr, "error: {}\n", std::string(run.status().message()));
         return 1;

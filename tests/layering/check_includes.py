@@ -86,7 +86,7 @@ def check_file(path, text):
     here = folder_of(path)
     if here is None:
         return [f"{path}: no folder of the plan holds it; add the folder to {sys.argv[0]}"]
-    is_test = path.endswith(("_test.cpp", "_bench.cpp")) or "/testing/" in path
+    is_test = path.endswith(("_test.cpp", "_bench.cpp", "_sim.cpp")) or "/testing/" in path
     allowed = set(ALLOWED.get(here, [])) | {here} | (set(ALLOWED_IN_TESTS.get(here, [])) if is_test else set())
     problems = []
     for include in INCLUDE.findall(text):
