@@ -51,6 +51,7 @@ SchedulerConfig RandomConfig(std::mt19937_64& random) {
     group.n_blocks = least + static_cast<uint32_t>(Pick(random, 0, 3) * Pick(random, 0, 20));
     config.kv_groups.push_back(group);
   }
+  config.break_even_rows = Pick(random, 1, 300);
   return config;
 }
 
