@@ -139,12 +139,6 @@ uint64_t MakeEpoch() {
       .count();
 }
 
-int32_t PrefillChunk(const ServeFlags& serve) {
-  return static_cast<int32_t>(serve.prefill_chunk == 0
-                                  ? serve.max_batched_tokens
-                                  : std::min(serve.prefill_chunk, serve.max_batched_tokens));
-}
-
 PipelineOptions MakePipelineOptions(const Flags& flags, const std::string& model_dir,
                                     v1::TokenTable token_table, uint64_t epoch) {
   const ServeFlags& serve = flags.serve;
@@ -153,9 +147,9 @@ PipelineOptions MakePipelineOptions(const Flags& flags, const std::string& model
           .addresses = flags.stages,
           .dtype = ParseDType(serve.dtype),
           .dummy_weights = serve.load_format == "dummy",
-          .max_batched_tokens = static_cast<int32_t>(serve.max_batched_tokens),
-          .max_sequences = static_cast<int32_t>(serve.max_sequences),
-          .max_prefill_chunk = PrefillChunk(serve),
+          .limits = {.max_batched_tokens = static_cast<int32_t>(serve.max_batched_tokens),
+                     .max_sequences = static_cast<int32_t>(serve.max_sequences),
+                     .max_prefill_chunk = static_cast<int32_t>(serve.prefill_chunk)},
           .max_model_len = static_cast<int32_t>(serve.max_model_len),
           .max_logprobs = static_cast<int32_t>(serve.max_logprobs),
           .kv_memory_bytes = serve.kv_memory_bytes,
@@ -173,11 +167,10 @@ SchedulerConfig MakeSchedulerConfig(const ServeFlags& serve, const ModelSpec& sp
   const size_t n_stages = pipeline.stages.size();
   config.n_microbatches = static_cast<int32_t>(
       serve.microbatches == 0 ? n_stages : std::min<size_t>(serve.microbatches, n_stages));
-  config.max_sequences = static_cast<int32_t>(serve.max_sequences);
-  config.max_batched_tokens = static_cast<int32_t>(serve.max_batched_tokens);
-  config.max_prefill_chunk = PrefillChunk(serve);
-  const bool on_gpus = pipeline.stages.front().device.starts_with("cuda");
-  config.break_even_rows = on_gpus ? kGpuBreakEvenRows : kCpuBreakEvenRows;
+  config.max_sequences = pipeline.limits.max_sequences;
+  config.max_batched_tokens = pipeline.limits.max_batched_tokens;
+  config.max_prefill_chunk = pipeline.limits.max_prefill_chunk;
+  config.break_even_rows = pipeline.on_gpus ? kGpuBreakEvenRows : kCpuBreakEvenRows;
   config.max_model_len = pipeline.kv.max_model_len;
   config.max_waiting = static_cast<int32_t>(serve.max_waiting);
   config.plan_ahead = serve.plan_ahead;
@@ -299,8 +292,10 @@ absl::Status Serve(const Flags& flags, StopRequest& stop) {
     SC_ASSIGN_OR_RETURN(const std::string metrics_address,
                         ServeMetrics(flags.serve.metrics, sources));
     stop.ServingBegins();
-    spdlog::info("serving {} on {}, max_model_len {}, {} stages", name, server->address(),
-                 pipeline.kv.max_model_len, pipeline.stages.size());
+    spdlog::info(
+        "serving {} on {}, max_model_len {}, {} stages, {} sequences, {} tokens a step at most",
+        name, server->address(), pipeline.kv.max_model_len, pipeline.stages.size(),
+        pipeline.limits.max_sequences, pipeline.limits.max_batched_tokens);
     const std::string http_field = http == nullptr ? "" : " http=" + http->address();
     fmt::print("ready grpc={}{} metrics={} kv_blocks={}\n", server->address(), http_field,
                metrics_address, pipeline.kv.kv_blocks);

@@ -166,14 +166,14 @@ void AddSchedulerFlags(CLI::App& app, ServeFlags& flags) {
       ->type_name("F")
       ->check(CLI::Range(0.01, 1.0))
       ->capture_default_str();
-  app.add_option("--max-sequences", flags.max_sequences, "Sequences that run at the same time")
+  app.add_option("--max-sequences", flags.max_sequences,
+                 "Sequences that run at the same time (default: 256; on GPUs 256 a stage)")
       ->type_name("N")
-      ->check(CLI::PositiveNumber)
-      ->capture_default_str();
-  app.add_option("--max-batched-tokens", flags.max_batched_tokens, "Tokens in one step, at most")
+      ->check(CLI::PositiveNumber);
+  app.add_option("--max-batched-tokens", flags.max_batched_tokens,
+                 "Tokens in one step, at most (default: 512; on GPUs 8192)")
       ->type_name("N")
-      ->check(CLI::PositiveNumber)
-      ->capture_default_str();
+      ->check(CLI::PositiveNumber);
   app.add_option("--prefill-chunk", flags.prefill_chunk,
                  "Prompt tokens of one sequence in one step, at most (default: "
                  "--max-batched-tokens)")

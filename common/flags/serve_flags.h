@@ -31,13 +31,13 @@ struct ServeFlags {
   uint32_t resume_streams = 1024;           // at the same time
   uint64_t kv_memory_bytes = 0;             // by stage; 0: each worker takes what is free
   double memory_fraction = 0.9;             // of a GPU's memory, for all that its worker takes
-  uint32_t max_model_len = 0;  // tokens; 0: config.json's, lowered to what KV memory holds
-  uint32_t max_sequences = 256;
-  uint32_t max_batched_tokens = 512;  // by step
-  uint32_t prefill_chunk = 0;         // tokens of one sequence in a step; 0: max_batched_tokens
-  std::string served_name;            // empty: the model folder's name
-  std::string load_format = "auto";   // auto | dummy
-  std::string merge_adapter;          // folder of a LoRA adapter; empty: none
+  uint32_t max_model_len = 0;        // tokens; 0: config.json's, lowered to what KV memory holds
+  uint32_t max_sequences = 0;        // 0, as in the next: by device
+  uint32_t max_batched_tokens = 0;   // by step
+  uint32_t prefill_chunk = 0;        // tokens of one sequence in a step; 0: max_batched_tokens
+  std::string served_name;           // empty: the model folder's name
+  std::string load_format = "auto";  // auto | dummy
+  std::string merge_adapter;         // folder of a LoRA adapter; empty: none
   bool plan_ahead = true;
   uint32_t microbatches = 0;    // that compute at once; 0: one a stage
   uint32_t max_waiting = 4096;  // requests

@@ -56,8 +56,12 @@ args:
   {{- end }}
   - --dtype={{ $.Values.model.dtype }}
   - --max-model-len={{ $.Values.model.maxModelLen | int }}
-  - --max-sequences={{ .maxSequences | int }}
-  - --max-batched-tokens={{ .maxBatchedTokens | int }}
+  {{- with .maxSequences }}
+  - --max-sequences={{ . | int }}
+  {{- end }}
+  {{- with .maxBatchedTokens }}
+  - --max-batched-tokens={{ . | int }}
+  {{- end }}
   - --max-waiting={{ .maxWaiting | int }}
   {{- with .microbatches }}
   - --microbatches={{ . | int }}

@@ -134,8 +134,8 @@ v1::LoadRequest MakeLoadRequest(const ModelSpec& spec, const PipelineOptions& op
   request.set_n_layers(layers.count);
   request.set_dtype(ToProto(options.dtype));
   request.set_load_format(options.dummy_weights ? v1::LOAD_FORMAT_DUMMY : v1::LOAD_FORMAT_AUTO);
-  request.set_max_batched_tokens(options.max_batched_tokens);
-  request.set_max_sequences(options.max_sequences);
+  request.set_max_batched_tokens(options.limits.max_batched_tokens);
+  request.set_max_sequences(options.limits.max_sequences);
   request.set_max_model_len(options.max_model_len > 0 ? options.max_model_len : spec.max_positions);
   request.set_kv_memory_bytes(options.kv_memory_bytes);
   request.set_memory_fraction(static_cast<float>(options.memory_fraction));
@@ -192,8 +192,8 @@ absl::StatusOr<KvPlan> Size(const ModelSpec& spec, const PipelineOptions& option
   const bool fixed = options.max_model_len > 0;
   SC_ASSIGN_OR_RETURN(KvPlan plan,
                       SizeKv(spec.kv_groups, memory,
-                             {.max_sequences = options.max_sequences,
-                              .max_prefill_chunk = options.max_prefill_chunk,
+                             {.max_sequences = options.limits.max_sequences,
+                              .max_prefill_chunk = options.limits.max_prefill_chunk,
                               .max_model_len = fixed ? options.max_model_len : spec.max_positions,
                               .max_model_len_is_fixed = fixed}));
   if (!fixed && plan.max_model_len < spec.max_positions) {
@@ -246,7 +246,7 @@ absl::Status Join(const PipelineOptions& options, const KvPlan& kv, std::vector<
 
 }  // namespace
 
-absl::StatusOr<Pipeline> SetUpPipeline(const ModelSpec& spec, const PipelineOptions& options) {
+absl::StatusOr<Pipeline> SetUpPipeline(const ModelSpec& spec, PipelineOptions options) {
   const int32_t n_stages = static_cast<int32_t>(options.addresses.size());
   if (options.max_model_len > spec.max_positions) {
     return absl::InvalidArgumentError(
@@ -265,12 +265,15 @@ absl::StatusOr<Pipeline> SetUpPipeline(const ModelSpec& spec, const PipelineOpti
                           : SplitLayers(options.layer_split, spec, n_stages));
   std::vector<Worker> workers = Connect(options.addresses);
   SC_RETURN_IF_ERROR(Describe(workers));
+  const bool on_gpus = workers.front().description.device() != "cpu";
+  options.limits = WithDefaults(options.limits, on_gpus, workers.size());
   SC_RETURN_IF_ERROR(Load(spec, options, layers, workers));
   SC_ASSIGN_OR_RETURN(KvPlan kv, Size(spec, options, workers));
   SC_RETURN_IF_ERROR(OfferLinks(options, workers));
   SC_RETURN_IF_ERROR(Join(options, kv, workers));
 
-  Pipeline pipeline{.kv = std::move(kv)};
+  Pipeline pipeline{
+      .stages = {}, .on_gpus = on_gpus, .limits = options.limits, .kv = std::move(kv)};
   for (const Worker& worker : workers) {
     const auto& d = worker.description;
     pipeline.stages.push_back(

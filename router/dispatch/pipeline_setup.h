@@ -11,6 +11,7 @@
 #include "common/model/model_spec.h"
 #include "router/dispatch/kv_sizing.h"
 #include "router/dispatch/layer_split.h"
+#include "router/dispatch/step_limits.h"
 #include "stagecoach/v1/stage.pb.h"
 
 namespace stagecoach::router {
@@ -21,9 +22,7 @@ struct PipelineOptions {
   std::vector<std::string> addresses;  // by stage
   std::optional<DType> dtype;          // absent: as stored
   bool dummy_weights = false;
-  int32_t max_batched_tokens = 512;
-  int32_t max_sequences = 256;
-  int32_t max_prefill_chunk = 512;
+  StepLimits limits;
   int32_t max_model_len = 0;  // tokens; 0: the model's own, lowered to what KV memory holds
   int32_t max_logprobs = 20;
   uint64_t kv_memory_bytes = 0;       // by stage; 0: the workers decide
@@ -42,12 +41,14 @@ struct PipelineStage {
 
 struct Pipeline {
   std::vector<PipelineStage> stages;
+  bool on_gpus = false;
+  StepLimits limits;  // with defaults
   KvPlan kv;
 };
 
 // Each phase runs on all workers at once. Fails with the first phase that fails anywhere: every
 // line of the message names a stage, its address and the cause. Blocks for as long as loading
 // takes.
-absl::StatusOr<Pipeline> SetUpPipeline(const ModelSpec& spec, const PipelineOptions& options);
+absl::StatusOr<Pipeline> SetUpPipeline(const ModelSpec& spec, PipelineOptions options);
 
 }  // namespace stagecoach::router

@@ -92,6 +92,31 @@ TEST_CASE("one stage without links sends all messages through the host") {
   CHECK(last.join_request()->previous_link().empty());
 }
 
+TEST_CASE("what a step may hold is what was asked, else a matter of what computes") {
+  FakeStage cpu, gpu({.device = "cuda"}), other({.device = "cuda"});
+  const auto on_cpu = SetUpPipeline(Spec(), Options({&cpu}));
+  REQUIRE(on_cpu.ok());
+  CHECK_FALSE(on_cpu->on_gpus);
+  CHECK(on_cpu->limits.max_batched_tokens == 512);
+  CHECK(on_cpu->limits.max_sequences == 256);
+  CHECK(on_cpu->limits.max_prefill_chunk == 512);
+
+  const auto on_gpus = SetUpPipeline(Spec(), Options({&gpu, &other}));
+  REQUIRE(on_gpus.ok());
+  CHECK(on_gpus->on_gpus);
+  CHECK(on_gpus->limits.max_prefill_chunk == 8192);
+  CHECK(other.load_request()->max_batched_tokens() == 8192);
+  CHECK(other.load_request()->max_sequences() == 512);
+
+  PipelineOptions asked = Options({&gpu, &other});
+  asked.limits = {.max_batched_tokens = 1000, .max_sequences = 3, .max_prefill_chunk = 2000};
+  const auto as_asked = SetUpPipeline(Spec(), asked);
+  REQUIRE(as_asked.ok());
+  CHECK(as_asked->limits.max_prefill_chunk == 1000);
+  CHECK(gpu.load_request()->max_batched_tokens() == 1000);
+  CHECK(gpu.load_request()->max_sequences() == 3);
+}
+
 TEST_CASE("one stage has no neighbours") {
   FakeStage only;
   REQUIRE(SetUpPipeline(Spec(), Options({&only})).ok());

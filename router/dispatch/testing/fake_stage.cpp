@@ -28,7 +28,7 @@ void FakeStage::Die() {
 
 grpc::Status FakeStage::Describe(grpc::ServerContext*, const v1::DescribeRequest*,
                                  v1::DescribeResponse* response) {
-  response->set_device("cpu");
+  response->set_device(options_.device);
   response->set_host("host");
   return grpc::Status::OK;
 }

@@ -19,6 +19,7 @@ namespace stagecoach::router {
 class FakeStage final : public v1::Stage::Service {
  public:
   struct Options {
+    std::string device = "cpu";
     grpc::Status load_status;
     grpc::Status join_status;
     grpc::Status prepare_status;

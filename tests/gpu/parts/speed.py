@@ -140,8 +140,7 @@ def run_start(server, results):
 
 def spec(options, stages, *more):
     """`constrained` runs on the same servers."""
-    return Spec("mistral-7b", stages, options.flags("--load-format", "dummy", "--max-sequences", 256, "--max-batched-tokens", 8192,
-                                                    *more, *options.speed_flags))
+    return Spec("mistral-7b", stages, options.flags("--load-format", "dummy", *more, *options.speed_flags))
 
 
 def checks(options):
