@@ -2,6 +2,7 @@
 #include <catch2/generators/catch_generators.hpp>
 #include <cstring>
 
+#include "kernels/cuda/step_builder.h"
 #include "kernels/cuda/testing/device_values.h"
 
 namespace stagecoach::kernels {
@@ -278,6 +279,28 @@ TEST_CASE("Attention: batch-invariant rows do not depend on chunks or neighbours
     }
     CHECK(std::memcmp(out.data(), separate.data(), out.size() * sizeof(float)) == 0);
   }
+}
+
+TEST_CASE("Attention: the order of additions does not depend on the number of slots") {
+  cuda::Stream stream;
+  REQUIRE(cudaStreamCreateWithFlags(&stream.handle, cudaStreamNonBlocking) == cudaSuccess);
+  for (const int32_t max_slots : {4, 16}) {
+    const auto inputs = cuda::NewCudaStepInputs(stream,
+                                                {.max_tokens = 32,
+                                                 .max_slots = max_slots,
+                                                 .max_blocks = 1 << 16,
+                                                 .windows = {0},
+                                                 .n_heads = 8,
+                                                 .n_kv_heads = 8,
+                                                 .head_dim = 64,
+                                                 .kv_dtype = DType::kBF16},
+                                                /*fixed_units=*/true);
+    REQUIRE(inputs.ok());
+    // Memory sets it: that of as many slots as there usually are.
+    CHECK((*inputs)->setup.unit_blocks == 2048);
+  }
+  REQUIRE(cudaStreamSynchronize(stream.handle) == cudaSuccess);
+  cudaStreamDestroy(stream.handle);
 }
 
 TEST_CASE("a step is built from slots and new blocks, and recorded calls follow it") {

@@ -30,6 +30,8 @@ constexpr int32_t kTogether = 8;
 constexpr float kLateStartMs = 0.004f;
 // Numbers of rows that stand for all when one way is to do for every number.
 constexpr int32_t kAnyRows[] = {1, 2, 3, 8, 17, 64, 100, 256, 1000, 4096, 16384};
+// Those whose ways are asked for, in turn.
+constexpr int32_t kStandardRows[] = {4096, 256, 16, 1};
 
 absl::Status ToStatus(cublasStatus_t status, const char* what) {
   if (status == CUBLAS_STATUS_SUCCESS) return absl::OkStatus();
@@ -198,12 +200,14 @@ class CublasLtGemms final : public Gemms {
   std::vector<Way> Ways(const GemmArgs& args, int32_t n_rows,
                         const std::vector<int32_t>& targets) const {
     std::vector<Way> ways;
-    for (const int32_t target : targets) {
+    const auto add = [&](int32_t target) {
       for (const cublasLtMatmulAlgo_t& algo :
            Problem(args, n_rows, target).Candidates(handle_, options_.batch_invariant)) {
         ways.push_back({.tuned = tuning_, .n_multiprocessors = target, .algo = algo});
       }
-    }
+    };
+    for (const int32_t target : targets) add(target);
+    if (ways.empty()) add(0);
     return ways;
   }
 
@@ -229,8 +233,8 @@ class CublasLtGemms final : public Gemms {
   }
 
   // The standard way of a shape does for any number of rows; taken is the fastest of those that
-  // give its bits. Every start and every stage has the same standard: not the fastest, which
-  // changes from trial to trial and with what a stage leaves to its links.
+  // give its bits. Every start and every stage has the same standard: not the fastest, nor one for
+  // the largest step, which change from trial to trial and from flag to flag.
   absl::StatusOr<Way> SameOrder(const GemmArgs& args, int32_t bucket) {
     Key shape{args.w->rows,
               args.w->cols,
@@ -242,7 +246,7 @@ class CublasLtGemms final : public Gemms {
               0};
     auto standard = standards_.find(shape);
     if (standard == standards_.end()) {
-      const std::optional<Way> way = WayOfAnyRows(args, bucket);
+      const std::optional<Way> way = WayOfAnyRows(args);
       if (!way) return NoWay(args);
       standard = standards_.emplace(shape, *way).first;
     }
@@ -258,9 +262,9 @@ class CublasLtGemms final : public Gemms {
     return Fastest(args, same);
   }
 
-  // The first that works of those that the library would take for `bucket` rows, or for fewer.
-  std::optional<Way> WayOfAnyRows(const GemmArgs& args, int32_t bucket) {
-    for (const int32_t n_rows : {bucket, 256, 16, 1}) {
+  // The first that works of those that the library would take.
+  std::optional<Way> WayOfAnyRows(const GemmArgs& args) {
+    for (const int32_t n_rows : kStandardRows) {
       for (const Way& way : Ways(args, n_rows, {0})) {
         const auto supports = [&](int32_t rows) {
           return Problem(args, rows, way.n_multiprocessors).Supports(handle_, way.algo);

@@ -1,7 +1,11 @@
 #include "kernels/cuda/gemm_trial.h"
 
+#include <spdlog/spdlog.h>
+
 #include <algorithm>
+#include <cstdlib>
 #include <limits>
+#include <string_view>
 
 #include "common/status.h"
 #include "kernels/cuda/device_buffer.h"
@@ -16,6 +20,12 @@ constexpr float kLongMs = 0.3f;
 constexpr int kMoreWarmUps = 4;  // of what takes longer than that
 constexpr size_t kMoreThanCaches = size_t{128} << 20;
 
+// The host then waits for each kernel, and one that is to end when others have would never.
+bool LaunchesBlock() {
+  const char* const value = std::getenv("CUDA_LAUNCH_BLOCKING");
+  return value != nullptr && std::string_view(value) != "0";
+}
+
 }  // namespace
 
 GemmTrial::~GemmTrial() {
@@ -28,7 +38,8 @@ absl::Status GemmTrial::Begin() {
     SC_RETURN_IF_ERROR(ToStatus(cudaEventCreateWithFlags(&begin_, 0), "no event"));
     SC_RETURN_IF_ERROR(ToStatus(cudaEventCreateWithFlags(&end_, 0), "no event"));
   }
-  SC_RETURN_IF_ERROR(occupier_.Init());
+  can_take_ = !LaunchesBlock();
+  if (const absl::Status made = occupier_.Init(); !made.ok()) CannotTake(made);
   SC_ASSIGN_OR_RETURN(cache_filler_, AllocateDevice(kMoreThanCaches));
   SC_ASSIGN_OR_RETURN(n_different_, AllocateDevice(sizeof(uint32_t)));
   return absl::OkStatus();
@@ -46,7 +57,7 @@ absl::StatusOr<float> GemmTrial::Ms(const std::function<absl::Status()>& run, bo
   if (clear_caches) {
     cudaMemsetAsync(cache_filler_.data.get(), 1, cache_filler_.bytes, stream_->handle);
   }
-  if (n_taken > 0) SC_RETURN_IF_ERROR(occupier_.Take(*stream_, n_taken));
+  if (n_taken > 0 && !Take(n_taken)) n_taken = 0;
   cudaEventRecord(begin_, stream_->handle);
   const absl::Status ran = run();
   cudaEventRecord(end_, stream_->handle);
@@ -58,10 +69,23 @@ absl::StatusOr<float> GemmTrial::Ms(const std::function<absl::Status()>& run, bo
   return ms;
 }
 
+// What is measured is then off by what receives cost; it works all the same.
+void GemmTrial::CannotTake(const absl::Status& why) {
+  spdlog::warn("products are tried as if the GPU did nothing else: {}", std::string(why.message()));
+  can_take_ = false;
+}
+
+bool GemmTrial::Take(int32_t n) {
+  const absl::Status taken = occupier_.Take(*stream_, n);
+  if (!taken.ok()) CannotTake(taken);
+  return taken.ok();
+}
+
 std::vector<float> GemmTrial::MediansMs(const std::vector<std::function<absl::Status()>>& runs) {
   std::vector<std::vector<float>> ms(runs.size());
   std::vector<bool> failed(runs.size());
-  const int32_t n_taken = stream_->n_all_multiprocessors - stream_->n_multiprocessors;
+  const int32_t n_taken =
+      can_take_ ? stream_->n_all_multiprocessors - stream_->n_multiprocessors : 0;
   bool is_long = false;
   for (int round = 0; round < kWarmUps + (is_long ? kMoreWarmUps : 0) + kRuns; ++round) {
     const int n_ignored = kWarmUps + (is_long ? kMoreWarmUps : 0);

@@ -37,10 +37,13 @@ class GemmTrial {
   absl::StatusOr<float> Ms(const std::function<absl::Status()>& run, bool clear_caches,
                            int32_t n_taken);
   absl::Status Grow(Buffer* buffer, size_t bytes);
+  bool Take(int32_t n);
+  void CannotTake(const absl::Status& why);
 
   const Stream* const stream_;
   cudaEvent_t begin_ = nullptr, end_ = nullptr;
   Occupier occupier_;
+  bool can_take_ = false;
   Buffer cache_filler_, x_, y_, other_y_, n_different_;
 };
 

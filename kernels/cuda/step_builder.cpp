@@ -13,8 +13,10 @@
 namespace stagecoach::kernels::cuda {
 namespace {
 
-// Partial results of fixed units take no more than this.
+// Partial results of fixed units take no more than this with so many slots. How many there are does
+// not count: the order of additions would depend on it.
 constexpr int64_t kMaxStateBytes = int64_t{256} << 20;
+constexpr int32_t kUsualSlots = 256;
 // Fixed units are not smaller: 512 tokens.
 constexpr int32_t kLeastFixedBlocks = 32;
 
@@ -22,8 +24,8 @@ AttentionSetup SetupFor(const Stream& stream, const StepLimits& limits, bool fix
   if (!fixed_units) return {.fixed_units = false, .unit_blocks = 1};
   AttentionSetup setup{.fixed_units = true, .unit_blocks = kLeastFixedBlocks};
   const auto bytes = [&] {
-    return NeedsOf(stream, setup, limits.n_heads, limits.n_kv_heads, limits.head_dim,
-                   limits.max_slots, limits.max_blocks)
+    return NeedsOf(stream, setup, limits.n_heads, limits.n_kv_heads, limits.head_dim, kUsualSlots,
+                   limits.max_blocks)
                .n_floats *
            static_cast<int64_t>(sizeof(float));
   };
