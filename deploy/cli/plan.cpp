@@ -85,10 +85,10 @@ void AddPlan(CLI::App& app, Command& command) {
       ->type_name("N")
       ->check(CLI::PositiveNumber)
       ->capture_default_str();
-  plan->add_option("--max-sequences", options->plan.max_sequences, "Sequences that run at once")
+  plan->add_option("--max-sequences", options->plan.max_sequences,
+                   "Sequences that run at once [256 a stage]")
       ->type_name("N")
-      ->check(CLI::PositiveNumber)
-      ->capture_default_str();
+      ->check(CLI::PositiveNumber);
   plan->add_option("--dtype", options->dtype,
                    "Type of weights and KV cache in memory; auto: as the checkpoint says")
       ->type_name("TYPE")

@@ -73,7 +73,8 @@ StagePlan PlanStage(const ModelSpec& spec, const check::ModelFacts& facts,
   plan.step_bytes = kRuntimeBytes + static_cast<uint64_t>(options.max_batched_tokens) *
                                         ActivationBytes(spec, facts.kv_dtype);
   if (is_last) {
-    plan.step_bytes += static_cast<uint64_t>(options.max_sequences) *
+    // Of a microbatch: there is one a stage.
+    plan.step_bytes += static_cast<uint64_t>(options.max_sequences) / facts.stages.size() *
                        static_cast<uint64_t>(spec.vocab_size) * sizeof(float);
   }
   const double usable = static_cast<double>(options.gpu.memory_bytes) * options.memory_fraction;
@@ -98,6 +99,9 @@ ServingPlan PlanServing(const ModelSpec& spec, const check::ModelFacts& facts,
                         const PlanOptions& options) {
   ServingPlan plan{.options = options};
   if (plan.options.context_tokens == 0) plan.options.context_tokens = facts.context_tokens;
+  if (plan.options.max_sequences == 0) {
+    plan.options.max_sequences = 256 * static_cast<int32_t>(facts.stages.size());
+  }
   for (const check::StageFacts& stage : facts.stages) {
     plan.stages.push_back(PlanStage(spec, facts, stage, plan.options));
   }
@@ -121,7 +125,7 @@ ServingPlan PlanServing(const ModelSpec& spec, const check::ModelFacts& facts,
   const double hop = plan.stages.size() > 1 ? kHopSeconds : 0;
   // Half of the batch's context has been written, on average.
   plan.n_batch = static_cast<int32_t>(
-      std::min<int64_t>(options.max_sequences, std::max<int64_t>(1, 2 * plan.n_sequences)));
+      std::min<int64_t>(plan.options.max_sequences, std::max<int64_t>(1, 2 * plan.n_sequences)));
   const double rows = std::ceil(plan.n_batch / static_cast<double>(plan.stages.size()));
   double one = 0, slowest_decode = 0, slowest_prefill = 0;
   for (const StagePlan& stage : plan.stages) {

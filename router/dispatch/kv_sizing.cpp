@@ -37,8 +37,12 @@ std::vector<uint64_t> BlocksByGroup(std::span<const KvGroupSpec> groups, uint64_
   std::vector<uint64_t> blocks(groups.size(), n);
   for (size_t g = 0; g < groups.size(); ++g) {
     if (g == widest || groups[g].window == 0) continue;
-    blocks[g] =
-        std::min(n, uint64_t(limits.max_sequences) * WindowBlocks(groups[g].window, limits));
+    // Not all can be in a chunk at once; at the least, one sequence has all it may need.
+    const auto window = uint64_t(groups[g].window);
+    const uint64_t most = uint64_t(limits.max_sequences) * (BlocksFor(window) + 2) +
+                          std::max(BlocksFor(uint64_t(limits.max_batched_tokens)),
+                                   WindowBlocks(groups[g].window, limits));
+    blocks[g] = std::min(n, most);
   }
   return blocks;
 }

@@ -22,8 +22,9 @@ struct StageKvMemory {
 
 struct KvSizingLimits {
   int32_t max_sequences = 0;
-  int32_t max_prefill_chunk = 0;  // tokens
-  int32_t max_model_len = 0;      // tokens
+  int32_t max_batched_tokens = 0;  // of a step
+  int32_t max_prefill_chunk = 0;   // of one sequence in a step
+  int32_t max_model_len = 0;       // tokens
   // The user asked for max_model_len: it may not be lowered.
   bool max_model_len_is_fixed = false;
 };
@@ -35,9 +36,9 @@ struct KvPlan {
 };
 
 // Gives the widest group (full attention, or the longest window) as many blocks as fit, and every
-// other group what max_sequences sequences can hold at once behind its window, or as many as the
-// widest if that is less. RESOURCE_EXHAUSTED names the stage without room, or how many blocks a
-// fixed max_model_len needs.
+// other group what max_sequences sequences can hold at once behind its window and a step's chunks
+// before it, or as many as the widest if that is less. RESOURCE_EXHAUSTED names the stage without
+// room, or how many blocks a fixed max_model_len needs.
 absl::StatusOr<KvPlan> SizeKv(std::span<const KvGroupSpec> groups,
                               std::span<const StageKvMemory> stages, const KvSizingLimits& limits);
 

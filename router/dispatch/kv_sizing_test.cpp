@@ -8,7 +8,7 @@ namespace stagecoach::router {
 namespace {
 
 constexpr KvSizingLimits kLimits = {
-    .max_sequences = 4, .max_prefill_chunk = 32, .max_model_len = 1024};
+    .max_sequences = 4, .max_batched_tokens = 48, .max_prefill_chunk = 32, .max_model_len = 1024};
 
 KvPlan Size(const std::vector<KvGroupSpec>& groups, const std::vector<StageKvMemory>& stages,
             const KvSizingLimits& limits = kLimits) {
@@ -57,6 +57,15 @@ TEST_CASE("no group has more blocks than the widest") {
   limits.max_model_len = 128;
   const KvPlan plan = Size({{64}, {0}}, {{"stage 0", 1500, {50, 50}}}, limits);
   CHECK(plan.n_blocks == std::vector<uint64_t>{15, 15});
+}
+
+TEST_CASE("large steps do not take the full group's blocks for windows that chunks rarely pass") {
+  const KvSizingLimits limits = {.max_sequences = 1024,
+                                 .max_batched_tokens = 8192,
+                                 .max_prefill_chunk = 8192,
+                                 .max_model_len = 131072};
+  const KvPlan plan = Size({{0}, {1024}}, {{"stage", 10'000'000, {10, 50}}}, limits);
+  CHECK(plan.n_blocks[1] == 1024 * (1024 / 16 + 2) + (1024 + 8192) / 16 + 2);
 }
 
 TEST_CASE("a group without layers on a stage costs it nothing") {
@@ -109,7 +118,9 @@ TEST_CASE("the pool is the largest that fits, whatever the numbers") {
       for (const StageKvMemory& stage : stages) {
         uint64_t bytes = 0;
         for (size_t g = 0; g < groups.size(); ++g) {
-          const uint64_t by_window = 4 * ((uint64_t(groups[g].window) + 32 + 15) / 16 + 2);
+          const auto window = uint64_t(groups[g].window);
+          const uint64_t chunks = std::max<uint64_t>(48 / 16, (window + 32 + 15) / 16 + 2);
+          const uint64_t by_window = 4 * ((window + 15) / 16 + 2) + chunks;
           bytes += stage.block_bytes[g] * (g == 0 ? n : std::min(n, by_window));
         }
         if (bytes > stage.kv_bytes) return false;

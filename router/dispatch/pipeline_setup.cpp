@@ -193,6 +193,7 @@ absl::StatusOr<KvPlan> Size(const ModelSpec& spec, const PipelineOptions& option
   SC_ASSIGN_OR_RETURN(KvPlan plan,
                       SizeKv(spec.kv_groups, memory,
                              {.max_sequences = options.limits.max_sequences,
+                              .max_batched_tokens = options.limits.max_batched_tokens,
                               .max_prefill_chunk = options.limits.max_prefill_chunk,
                               .max_model_len = fixed ? options.max_model_len : spec.max_positions,
                               .max_model_len_is_fixed = fixed}));

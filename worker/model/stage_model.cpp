@@ -232,8 +232,10 @@ class StageModelImpl final : public StageModel {
     if (options_.is_last) {
       const int64_t row_bytes = int64_t{spec_.vocab_size} * static_cast<int64_t>(sizeof(float));
       const int64_t most_bytes = ops_->runs_ahead() ? kMaxLogitBytesAhead : kMaxLogitBytes;
-      max_logit_rows_ = static_cast<int32_t>(
-          std::clamp<int64_t>(most_bytes / row_bytes, 1, options_.max_sequences));
+      const int32_t most_rows =
+          options_.max_logit_rows > 0 ? options_.max_logit_rows : options_.max_sequences;
+      max_logit_rows_ =
+          static_cast<int32_t>(std::clamp<int64_t>(most_bytes / row_bytes, 1, most_rows));
       SC_ASSIGN_OR_RETURN(logit_rows_, Scratch(max_logit_rows_, 1, sizeof(int32_t)));
       SC_ASSIGN_OR_RETURN(logit_hidden_,
                           Scratch(max_logit_rows_, spec_.hidden_size, sizeof(float)));

@@ -29,6 +29,7 @@ struct StageModelOptions {
       false;  // random, from config.json alone; the same for every split into stages
   int32_t max_batched_tokens = 512;
   int32_t max_sequences = 64;
+  int32_t max_logit_rows = 0;    // whose logits are taken at once, at most; 0: max_sequences
   int32_t max_model_len = 2048;  // tokens
 };
 
