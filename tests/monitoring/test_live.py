@@ -181,17 +181,22 @@ def test_no_pipeline_fires_and_resolves(prometheus):
 
 
 def test_slow_tokens_fire_and_resolve(prometheus, cluster):
-    """A stage that stands still between any few tokens."""
+    """A stage that stands still after every few tokens, however fast it is: one token in 20 is to be slow."""
+    began = time.monotonic()
+    n_tokens = len(list(cluster.stub.Generate(SHORT)))
+    a_few_s = 4 * (time.monotonic() - began) / n_tokens
     worker = last_worker(cluster)
     with Load(cluster, 1):
         def fires():
+            os.kill(worker, signal.SIGCONT)
+            time.sleep(a_few_s)
             os.kill(worker, signal.SIGSTOP)
-            try:
-                time.sleep(0.8)  # the fault itself: longer than the alert's threshold
-            finally:
-                os.kill(worker, signal.SIGCONT)
+            time.sleep(0.8)  # the fault itself: longer than the alert's threshold
             return "StagecoachTokensSlow" in prometheus.firing()
-        prometheus.wait_for("StagecoachTokensSlow", fires)
+        try:
+            prometheus.wait_for("StagecoachTokensSlow", fires)
+        finally:
+            os.kill(worker, signal.SIGCONT)
     prometheus.wait_for("its end", lambda: "StagecoachTokensSlow" not in prometheus.firing())
 
 
