@@ -10,8 +10,12 @@ import subprocess
 import sys
 import time
 
+from gpus import held_by_others
+from processes import children_of, ends_with_us, is_running
+
 STOP_LIMIT_S = 60
 GONE_LIMIT_S = 20
+TRANSPORT_LIMIT_S = 5  # to say how messages travel, which may come after `ready`
 
 
 @dataclasses.dataclass(frozen=True)
@@ -30,30 +34,6 @@ class Spec:
 
 class ServerError(Exception):
     """It did not start, or not end as it should."""
-
-
-def stat_fields(pid):
-    """[state, parent, ...] of /proc/PID/stat and the name before them; None: gone."""
-    try:
-        head, _, tail = pathlib.Path(f"/proc/{pid}/stat").read_text().rpartition(")")
-    except (FileNotFoundError, ProcessLookupError):
-        return None
-    return head.partition("(")[2], tail.split()
-
-
-def children_of(pid):
-    """[(pid, name)] in the order in which they were started; the kernel cuts names to 15 characters."""
-    found = []
-    for path in pathlib.Path("/proc").glob("[0-9]*"):
-        stat = stat_fields(path.name)
-        if stat and int(stat[1][1]) == pid:
-            found.append((int(stat[1][19]), int(path.name), stat[0]))
-    return [(child, name) for _, child, name in sorted(found)]
-
-
-def is_running(pid):
-    stat = stat_fields(pid)
-    return stat is not None and stat[1][0] not in "ZX"
 
 
 def _library_folders():
@@ -94,8 +74,8 @@ def environment(bin_dir, wants_nccl):
 class Server:
     """`grpc`, `http`, `metrics`: addresses; `kv_blocks`; `ready_after_s`; `workers`: pids by stage."""
 
-    def __init__(self, spec, model_dir, bin_dir, device, log_path, more=()):
-        """`more`: flags beside the spec's."""
+    def __init__(self, spec, model_dir, bin_dir, device, log_path, more=(), gpus=(), wants_nccl=False):
+        """`more`: flags beside the spec's; `gpus`: those that it takes; `wants_nccl`: it must not do with another transport."""
         self.spec = spec
         self.model_dir = model_dir
         self.bin_dir = bin_dir
@@ -106,21 +86,27 @@ class Server:
                          *more, *spec.flags]
         # What goes into a result's line: nothing about where things are.
         self.command = " ".join([str(spec), "--device", device, *more])
+        self._gpus = gpus
+        self._wants_nccl = wants_nccl
         self.process = None
         self.children = []
 
     def start(self, limit_s):
         self._log = open(self.log_path, "w")
+        if held := self._gpus and held_by_others(self._gpus):
+            self._log.close()
+            raise ServerError(f"others hold memory of its GPUs: {'; '.join(held)}")
         began = time.monotonic()
-        # A session of its own: a ctrl-C is for run.py alone.
+        # A session of its own: a ctrl-C is for run.py alone. Its death is not.
         self.process = subprocess.Popen(self._command, stdout=subprocess.PIPE, stderr=self._log, text=True, env=self.env,
-                                        start_new_session=True)
+                                        start_new_session=True, preexec_fn=ends_with_us())
         try:
             line = self._read_line(limit_s)
+            self.ready_after_s = time.monotonic() - began
+            self._await_transport()
         except BaseException:
             self.kill()
             raise
-        self.ready_after_s = time.monotonic() - began
         ready = dict(field.split("=", 1) for field in line.split()[1:])
         self.grpc, self.http, self.metrics = ready["grpc"], ready["http"], ready["metrics"]
         self.kv_blocks = int(ready["kv_blocks"])
@@ -138,10 +124,23 @@ class Server:
             raise ServerError(f"did not start, exit code {self.process.wait(timeout=STOP_LIMIT_S)}: {self.last_error()}")
         return line
 
+    def _transports(self):
+        return re.findall(r"messages travel by (.*)\n", self.log())
+
     def transport(self):
         """How messages pass between its stages, as it says itself."""
-        said = re.findall(r"messages travel by (.*)", self.log())
-        return ", ".join(dict.fromkeys(said)) or None
+        return ", ".join(dict.fromkeys(self._transports())) or None
+
+    def _await_transport(self):
+        """Raises where NCCL is a must and anything else was taken: results would have the wrong names."""
+        if self.spec.stages == 1:
+            return
+        deadline = time.monotonic() + TRANSPORT_LIMIT_S
+        while len(said := self._transports()) < self.spec.stages and time.monotonic() < deadline:
+            time.sleep(0.02)
+        if self._wants_nccl and (len(said) < self.spec.stages or not all(how.startswith("NCCL") for how in said)):
+            raise ServerError(f"messages travel by {self.transport() or 'nobody knows what'} instead of NCCL; if that is meant: "
+                              "--transport host")
 
     def is_alive(self):
         return self.process is not None and self.process.poll() is None

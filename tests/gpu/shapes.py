@@ -11,6 +11,8 @@ import signal
 import subprocess
 import sys
 
+from processes import ends_with_us
+
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 GOLDEN = ROOT / "tests" / "golden" / "data"
 DEMO = ROOT / "deploy" / "demo-model"
@@ -30,7 +32,7 @@ def config_of(folder):
 
 def run_to_the_end(command):
     """With its own children, should it not come so far."""
-    process = subprocess.Popen(command, start_new_session=True)
+    process = subprocess.Popen(command, start_new_session=True, preexec_fn=ends_with_us())
     try:
         code = process.wait()
     except BaseException:
@@ -58,10 +60,12 @@ class Models:
         has_weights = name in CHECKPOINTS
         if self._smoke and not has_weights:
             return GOLDEN / LIKE[name]
-        folder = self._work / "models" / name
+        folder = self._work / ("smoke_models" if self._smoke else "models") / name
         done = folder / "complete"
         if not done.exists():
+            shutil.rmtree(folder, ignore_errors=True)  # of a run that was cut off: its room is needed
             if has_weights and not self._smoke:
+                self._work.mkdir(parents=True, exist_ok=True)
                 free = shutil.disk_usage(self._work).free
                 if free < 1.02 * CHECKPOINTS[name]:
                     raise RuntimeError(f"{name} takes {CHECKPOINTS[name] / 1e9:.1f} GB; {self._work} has {free / 1e9:.1f} GB free")

@@ -2,9 +2,11 @@
 is not among the others."""
 import json
 import subprocess
+import tempfile
 
 import servers
 from checks import Check
+from processes import ends_with_us
 from results import at_most
 
 PROGRAM = "transport_nccl_bench"
@@ -13,7 +15,9 @@ HOP_US = 20  # for one row
 
 def run(results, bin_dir):
     env = servers.environment(bin_dir, wants_nccl=True)
-    with subprocess.Popen([bin_dir / PROGRAM], env=env, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+    with (tempfile.TemporaryFile("w+") as errors,  # a pipe would have to be read meanwhile
+          subprocess.Popen([bin_dir / PROGRAM], env=env, stdout=subprocess.PIPE, stderr=errors, text=True,
+                           preexec_fn=ends_with_us()) as process):
         try:
             for text in process.stdout:
                 line = json.loads(text)
@@ -25,9 +29,10 @@ def run(results, bin_dir):
         except BaseException:
             process.kill()
             raise
-        error = process.stderr.read()
         if process.wait() != 0:
-            raise RuntimeError(error.strip())
+            errors.seek(0)
+            said = errors.read().strip()
+            raise RuntimeError("\n".join(line for line in said.splitlines() if line.startswith("error")) or said[-500:])
 
 
 def checks(options):

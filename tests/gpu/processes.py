@@ -1,0 +1,45 @@
+"""Processes as /proc shows them, and how ours end with us."""
+import ctypes
+import os
+import pathlib
+import signal
+
+PR_SET_PDEATHSIG = 1
+_libc = ctypes.CDLL(None)
+
+
+def ends_with_us():
+    """A preexec_fn: the kernel kills the process when this one dies, even by SIGKILL. Children of it end with it or not, as they
+    like; `stagecoach serve` takes its workers along."""
+    parent = os.getpid()
+
+    def ask():
+        _libc.prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+        if os.getppid() != parent:  # it died before that
+            os._exit(1)
+
+    return ask
+
+
+def stat_fields(pid):
+    """[state, parent, ...] of /proc/PID/stat and the name before them; None: gone."""
+    try:
+        head, _, tail = pathlib.Path(f"/proc/{pid}/stat").read_text().rpartition(")")
+    except (FileNotFoundError, ProcessLookupError):
+        return None
+    return head.partition("(")[2], tail.split()
+
+
+def children_of(pid):
+    """[(pid, name)] in the order in which they were started; the kernel cuts names to 15 characters."""
+    found = []
+    for path in pathlib.Path("/proc").glob("[0-9]*"):
+        stat = stat_fields(path.name)
+        if stat and int(stat[1][1]) == pid:
+            found.append((int(stat[1][19]), int(path.name), stat[0]))
+    return [(child, name) for _, child, name in sorted(found)]
+
+
+def is_running(pid):
+    stat = stat_fields(pid)
+    return stat is not None and stat[1][0] not in "ZX"
