@@ -7,6 +7,8 @@ import json
 import re
 import subprocess
 
+from processes import ends_with_us
+
 STAGE_STATES = ("compute", "wait_input", "wait_mask", "wait_send", "idle")
 
 
@@ -110,12 +112,20 @@ class StageWatch:
 def bench(server, arguments):
     """What `stagecoach bench --json` says of the running server."""
     done = subprocess.run([str(server.bin_dir / "stagecoach"), "bench", *arguments, "--json", "--server", server.grpc],
-                          capture_output=True, text=True, env=server.env)
+                          capture_output=True, text=True, env=server.env, preexec_fn=ends_with_us())
     if not done.stdout.strip():
         raise RuntimeError(f"bench {' '.join(arguments)}: exit code {done.returncode}: {done.stderr[-500:]}")
     report = json.loads(done.stdout)
     report["error"] = done.stderr.strip()[-500:] if done.returncode else ""
     return report
+
+
+def check_answers(report):
+    """Of bench: its numbers say nothing where requests failed."""
+    requests = report["requests"]
+    if requests["failed"] or not requests["ok"] or report["error"]:
+        raise CheckFailed(f"{requests['failed']} requests failed, {requests['ok']} did not: "
+                          f"{report['error'] or 'no error is said'}")
 
 
 class Stream:

@@ -84,12 +84,8 @@ def measure(server, load, smoke):
     arguments = (load.small if smoke else load.bench)
     watch = client.StageWatch(server)
     report = client.bench(server, arguments)
+    client.check_answers(report)
     return report, watch.read(), f"{server.command}; stagecoach bench {' '.join(arguments)}"
-
-
-def check_answers(report):
-    if report["requests"]["failed"]:
-        raise client.CheckFailed(f"{report['requests']['failed']} requests failed: {report['error']}")
 
 
 def goal_of(load, stages, results):
@@ -106,7 +102,7 @@ def run_load(server, results, load, smoke):
     alone = stages > 1 and results.value(name_of(load, 1)) or None
     results.add(name, load.value(report), load.unit, command, goal=goal_of(load, stages, results), reference=PEER,
                 reference_value=load.peers.get(stages), itl_ms=report["itl_ms"], ttft_ms=report["ttft_ms"],
-                failed=report["requests"]["failed"], one_stage=alone, **watched)
+                one_stage=alone, **watched)
     if load is ITL:
         goal, peer = TTFT_MS.get(stages, (None, None))
         results.add(f"{of_stages(MODEL, stages)}/ttft/128_tokens", report["ttft_ms"]["p50"], "ms", f"as {name}", goal=goal,
@@ -114,7 +110,6 @@ def run_load(server, results, load, smoke):
     if watched["metadata_early"] is not None:
         results.add(f"{name}/metadata_early", watched["metadata_early"], "of the steps, at the stage with the fewest", f"as {name}",
                     goal=at_least(0.99))
-    check_answers(report)
 
 
 def run_invariant(server, results, load, smoke):
@@ -126,7 +121,6 @@ def run_invariant(server, results, load, smoke):
     elif usual:
         goal = at_most(usual * INVARIANT_LIMIT, f"{usual:,.6g} without the flag; {INVARIANT_LIMIT} times slower")
     results.add(f"{MODEL}/batch_invariant/{load.invariant}", load.value(report), load.unit, command, goal=goal, **watched)
-    check_answers(report)
 
 
 def run_start(server, results):

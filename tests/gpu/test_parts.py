@@ -1,0 +1,118 @@
+"""What parts do with servers that answer wrongly, and folders that were half made: no server is needed."""
+import collections
+import subprocess
+import types
+
+import client
+import gpus
+import pytest
+import shapes
+from checks import Options
+from parts import gemma2_27b, kill, speed, waves
+from results import Results
+from servers import Server, ServerError, Spec
+
+COMMON = dict(machine="a machine", commit="0123456", gpu="NVIDIA H200")
+SERVER = types.SimpleNamespace(spec=Spec("opt-6.7b", 1), command="stagecoach serve")
+
+
+@pytest.fixture
+def results():
+    return Results(None, [], COMMON)
+
+
+@pytest.mark.parametrize("run", [
+    lambda results: speed.run_load(SERVER, results, speed.ITL, smoke=True),
+    lambda results: speed.run_invariant(SERVER, results, speed.ITL, smoke=True),
+    lambda results: gemma2_27b.run_itl(SERVER, results, ()),
+])
+@pytest.mark.parametrize("report", [
+    dict(requests=dict(ok=0, failed=3), error="error: stage 1 is lost"),
+    dict(requests=dict(ok=2, failed=1), error="error: stage 1 is lost"),
+    dict(requests=dict(ok=0, failed=0), error=""),
+])
+def test_failed_requests_give_no_line(monkeypatch, results, run, report):
+    zeros = collections.defaultdict(float)
+    monkeypatch.setattr(client, "bench", lambda *_: dict(report, tpot_ms=zeros, ttft_ms=zeros, itl_ms=zeros))
+    monkeypatch.setattr(client, "StageWatch", lambda _: types.SimpleNamespace(read=lambda: dict(metadata_early=None)))
+    with pytest.raises(client.CheckFailed, match=report["error"] or "no error is said"):
+        run(results)
+    assert results.named("") == []
+
+
+@pytest.mark.parametrize("events, fails", [
+    (["a", "b", "c", None], "no error is said"),
+    (["a", "b", "c", "[DONE]"], "as if nothing had happened"),
+    (["a", "b", "c", '{"error": {"message": "stage 1 is lost"}}'], None),
+])
+def test_a_client_must_hear_of_a_killed_stage(monkeypatch, results, events, fails):
+    left = iter(events)
+    monkeypatch.setattr(client, "Stream", lambda *_, **__: types.SimpleNamespace(next=lambda: next(left), close=lambda: None))
+    with subprocess.Popen(["sleep", "1000"]) as worker:
+        server = types.SimpleNamespace(spec=Spec("demo", 2), command="stagecoach serve", workers=[worker.pid, worker.pid],
+                                       left=lambda: [], process=worker)
+        if fails:
+            with pytest.raises(client.CheckFailed, match=fails):
+                kill.run(server, results, 1)
+            assert results.named("") == []
+        else:
+            kill.run(server, results, 1)
+            assert results.find("nccl/killed_stage/client_hears_after_s")["met"]
+
+
+def waves_summed(results, n_ended, n_wrong=0, reference=waves.REFERENCE):
+    """Of four starts."""
+    for start in range(n_ended):
+        results.add(waves.name_of(1, 0.5, "plain", start), n_wrong, "waves", "stagecoach serve", reference=reference, n_stages=1,
+                    waves=200, wave_ms=80)
+    waves.summarize(Options("cuda", [1], False, None, None, starts=4, waves=200, fractions=[0.5], speed_flags=(), gpu_bytes=None),
+                    results)
+    return results.find("nccl/opt_6.7b/waves_with_other_tokens")
+
+
+def test_waves_are_right_only_when_all_starts_have_ended(results):
+    line = waves_summed(results, 3)
+    assert "met" not in line and "3 of 4 starts ended" in line["unit"]
+    line = waves_summed(results, 4)
+    assert line["met"] and "4 of 4 starts ended" in line["unit"] and "own first waves" not in line["reference"]
+
+
+def test_wrong_waves_are_said_however_many_starts_have_ended(results):
+    assert waves_summed(results, 2, n_wrong=1)["met"] is False
+
+
+def test_waves_without_a_reference_are_said(results):
+    assert "in 4 starts only its own first waves" in waves_summed(results, 4, reference=waves.NO_REFERENCE)["reference"]
+
+
+def test_a_checkpoint_that_was_cut_off_takes_no_room(monkeypatch, tmp_path):
+    folder = tmp_path / "models" / "gemma2-27b"
+    folder.mkdir(parents=True)
+    (folder / "model-00001-of-00012.safetensors").write_text("partly")
+    monkeypatch.setattr(shapes.shutil, "disk_usage",
+                        lambda _: types.SimpleNamespace(free=0 if folder.exists() else 2 * shapes.CHECKPOINTS["gemma2-27b"]))
+    monkeypatch.setattr(shapes, "run_to_the_end", lambda _: folder.mkdir())
+    assert shapes.Models(tmp_path, smoke=False).folder("gemma2-27b") == folder
+    assert [path.name for path in folder.iterdir()] == ["complete"]
+
+
+def test_memory_is_looked_at_on_the_gpus_that_are_used(monkeypatch):
+    asked = []
+
+    def query(what, *flags):
+        asked.append(flags)
+        return "6, 2048\n7, 300" if what.startswith("gpu") else "4711, [Not Found], 2000"
+
+    monkeypatch.setattr(gpus, "query", query)
+    monkeypatch.setattr(gpus, "FREE_LIMIT_S", 0)
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "6,7")
+    assert gpus.held_by_others([0, 1]) == ["GPU 6 has 2048 MiB in use", "process 4711, [Not Found], 2000"]
+    assert set(asked) == {("-i", "6,7")}
+
+
+def test_no_server_starts_beside_others(monkeypatch, tmp_path):
+    monkeypatch.setattr(gpus, "query", lambda what, *_: "4711, python3, 2000" if what.startswith("compute") else "0, 3")
+    monkeypatch.setattr(gpus, "FREE_LIMIT_S", 0)
+    server = Server(Spec("demo", 1), shapes.DEMO, tmp_path, "cuda", tmp_path / "log", gpus=[0])
+    with pytest.raises(ServerError, match="others hold memory of its GPUs: process 4711, python3, 2000"):
+        server.start(limit_s=1)
