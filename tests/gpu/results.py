@@ -1,7 +1,7 @@
 """Result lines: each is printed and appended to the output file the moment it is known.
 
 A line with a "name" is a result, as those of tests/bench/results; one with a "state" says how a check ended, and is what
---resume looks at.
+--resume looks at. Each names its commit and the model of its GPUs: lines of others count for nothing.
 """
 import dataclasses
 import datetime
@@ -47,18 +47,24 @@ def short(value):
 
 class Results:
     def __init__(self, path, known, common, smoke=False):
-        """`known`: lines of runs before; `common`: fields of every line (machine, commit). A smoke run's names begin with
+        """`known`: lines of runs before; `common`: fields of every line (machine, commit, gpu). A smoke run's names begin with
         "smoke/", and its values, of other models, are compared with nothing."""
         self._path = path and pathlib.Path(path)
-        self._lines = list(known)
         self._common = common
         self._smoke = smoke
         self._prefix = "smoke/" if smoke else ""
-        self.n_known = len(known)
+        self._lines = [line for line in known if self._counts(line)]
+        self.n_of_others = len(known) - len(self._lines)
+        self._n_known = len(self._lines)
         self.beside = {}  # fields of every line for the time being
         if self._path and self._path.exists() and not self._path.read_bytes().endswith(b"\n"):
             with open(self._path, "a") as out:
                 out.write("\n")  # what was cut off stays alone on its line
+
+    def _counts(self, line):
+        """It is of this commit, this model of GPU and this kind of run, which a result's name says."""
+        return (all(line.get(key) == self._common[key] for key in ("commit", "gpu"))
+                and ("name" in line or line.get("smoke") == self._smoke))
 
     def add(self, name, value, unit, command, goal=None, reference=None, reference_value=None, **more):
         """The ratio is that to the goal, else to `reference_value`, which `reference` describes."""
@@ -75,10 +81,21 @@ class Results:
         return line
 
     def end(self, check, state, seconds, error=None):
-        self._append(dict(check=check, state=state, seconds=round(seconds, 1), **({"error": error} if error else {})))
+        self._append(dict(check=check, state=state, seconds=round(seconds, 1), **({"error": error} if error else {}),
+                          smoke=self._smoke, commit=self._common["commit"], gpu=self._common["gpu"]))
 
-    def ended(self, states=("ok", "failed", "left out")):
+    def ended(self, states):
         return {line["check"] for line in self._lines if line.get("state") in states}
+
+    def failures(self):
+        """{check: error} of those that failed the last time."""
+        newest = {line["check"]: line for line in self._lines if "state" in line}
+        return {check: line.get("error", "") for check, line in newest.items() if line["state"] == "failed"}
+
+    def failures_before(self):
+        """The same, less those of this run."""
+        here = {line["check"] for line in self._lines[self._n_known:] if "state" in line}
+        return {check: error for check, error in self.failures().items() if check not in here}
 
     def _append(self, line):
         self._lines.append(line)
@@ -108,4 +125,4 @@ class Results:
     def table(self):
         """Of the lines that this run added."""
         head = f"{'name':<66} {'value':>10} {'ratio':>8} {'goal':<6}  unit; reference"
-        return "\n".join([head, *(self.row(line) for line in self._lines[self.n_known:] if "name" in line)])
+        return "\n".join([head, *(self.row(line) for line in self._lines[self._n_known:] if "name" in line)])

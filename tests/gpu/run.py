@@ -16,14 +16,13 @@ import fnmatch
 import os
 import pathlib
 import platform
-import re
 import signal
-import subprocess
 import sys
 import time
 import traceback
 
 import client
+import gpus
 import servers
 import shapes
 from checks import Options
@@ -54,31 +53,25 @@ class Limit:
         signal.setitimer(signal.ITIMER_REAL, 0)
 
 
-def output(*command):
-    try:
-        return subprocess.run(command, capture_output=True, text=True, cwd=shapes.ROOT).stdout.strip()
-    except FileNotFoundError:
-        return ""
-
-
-def gpus():
-    """[(name, bytes)]"""
-    listing = output("nvidia-smi", "--query-gpu=name,memory.total", "--format=csv,noheader,nounits")
-    return [(name, int(mib) << 20) for name, mib in re.findall(r"^(.+), (\d+)$", listing, re.M)]
-
-
 def machine_of(device, found):
     if device == "cpu":
         return f"{os.cpu_count()} cores, {platform.machine()}"
-    driver = output("nvidia-smi", "--query-gpu=driver_version", "--format=csv,noheader").splitlines()
+    driver = gpus.driver()
     names = collections.Counter(name for name, _ in found)
     return (", ".join(f"{n} {name}" for name, n in names.items()) + f", {os.cpu_count()} cores"
-            + (f", driver {driver[0]}" if driver else ""))
+            + (f", driver {driver}" if driver else ""))
+
+
+def model_of(device, found):
+    """Of the GPUs, however many: values of different ones are not compared."""
+    return "CPU" if device == "cpu" else ", ".join(sorted({name for name, _ in found}))
 
 
 def commit_of():
     packed = shapes.ROOT / "COMMIT"
-    return packed.read_text().strip() if packed.exists() else output("git", "rev-parse", "--short", "HEAD") or "unknown"
+    if packed.exists():
+        return packed.read_text().strip()
+    return gpus.output("git", "rev-parse", "--short", "HEAD", cwd=shapes.ROOT) or "unknown"
 
 
 def default_bin(device):
@@ -95,7 +88,7 @@ def parse():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     where = parser.add_mutually_exclusive_group()
     where.add_argument("--out", metavar="FILE", help="lines are appended to it (default: gpu_results.jsonl in --work)")
-    where.add_argument("--resume", metavar="FILE", help="the same, less what has ended in it")
+    where.add_argument("--resume", metavar="FILE", help="the same, less what has ended in it with this commit on this model of GPU")
     parser.add_argument("--retry-failed", action="store_true", help="with --resume: what failed is run again")
     parser.add_argument("--only", nargs="+", default=[], metavar="PART")
     parser.add_argument("--skip", nargs="+", default=[], metavar="PART")
@@ -169,7 +162,10 @@ class Runner:
         more = ["--transport", self._args.transport] if self._args.transport else []
         if self._args.devices:
             more += ["--devices", ",".join(map(str, self._args.devices[:spec.stages]))]
-        self._server = servers.Server(spec, model_dir, self._options.bin_dir, self._args.device, log, more)
+        on_gpus = self._args.device == "cuda"
+        self._server = servers.Server(spec, model_dir, self._options.bin_dir, self._args.device, log, more,
+                                      gpus=(self._args.devices or range(spec.stages))[:spec.stages] if on_gpus else (),
+                                      wants_nccl=on_gpus and self._args.transport != "host")
         print(f"--- {self._server.command}", flush=True)
         self._server.start(self._args.start_limit)
         self._results.beside = {"transport": self._server.transport()} if spec.stages > 1 else {}
@@ -214,6 +210,9 @@ class Runner:
                 self._server.stop()
             except servers.ServerError as error:
                 self.end(f"stop/{check.name}", error, began, self._server)
+            else:
+                if f"stop/{check.name}" in self._results.failures():
+                    self.end(f"stop/{check.name}", None, began)
 
     def run(self, checks):
         groups = {}
@@ -236,16 +235,18 @@ class Runner:
 
 def main():
     args = parse()
-    found = gpus() if args.device == "cuda" else []
+    found = gpus.all_gpus() if args.device == "cuda" else []
     if args.device == "cuda" and not found and not args.list:
         sys.exit("nvidia-smi names no GPU here; without one: --device cpu --smoke")
     args.work = args.work.resolve()
     out = pathlib.Path(args.resume or args.out or args.work / "gpu_results.jsonl")
     out.parent.mkdir(parents=True, exist_ok=True)
     options = options_of(args, found)
-    common = dict(machine=args.machine or machine_of(args.device, found), commit=args.commit or commit_of())
+    common = dict(machine=args.machine or machine_of(args.device, found), commit=args.commit or commit_of(),
+                  gpu=model_of(args.device, found))
     results = Results(out, read_lines(args.resume), common, smoke=args.smoke)
-    done = results.ended(("ok", "left out") if args.retry_failed else ("ok", "failed", "left out"))
+    done = results.ended(("ok",) if args.retry_failed else ("ok", "failed"))
+    left_out = results.ended(("left out",))
 
     checks = [check for part in PARTS.values() for check in part.checks(options)]
     checks = [check for check in checks if (not args.only or matches(check, args.only)) and not matches(check, args.skip)]
@@ -256,7 +257,13 @@ def main():
                 print(f"  {check.name:<56} at most {check.limit_s:.0f} s{', left out: ' + check.why_not if check.why_not else ''}"
                       f"{', done' if check.name in done else ''}")
         return
-    checks = [check for check in checks if check.name not in done]
+    if args.retry_failed:
+        done -= {name.removeprefix("stop/") for name in results.failures()}
+    if results.n_of_others:
+        print(f"{results.n_of_others} lines of {args.resume} do not count: another commit or GPU than {common['commit']}, "
+              f"{common['gpu']}", flush=True)
+    # What could not run elsewhere may run here.
+    checks = [check for check in checks if check.name not in done and not (check.why_not and check.name in left_out)]
     for stop in (signal.SIGTERM, signal.SIGHUP):
         signal.signal(stop, lambda number, _: sys.exit(128 + number))
     runner = Runner(args, options, results)
@@ -265,8 +272,13 @@ def main():
     finally:
         for name in dict.fromkeys(check.part for check in checks):
             PARTS[name].summarize(options, results)
-        print(f"\n{results.table()}\n\n{len(checks)} checks, {runner.n_failed} failures; lines are in {out}", flush=True)
-    sys.exit(1 if runner.n_failed else 0)
+        before = results.failures_before()
+        print(f"\n{results.table()}\n")
+        for name, error in before.items():
+            print(f"failed in a run before: {name}: {error}")
+        print(f"{len(checks)} checks, {runner.n_failed} failures" + (f", {len(before)} of runs before" if before else "")
+              + f"; lines are in {out}", flush=True)
+    sys.exit(1 if results.failures() else 0)
 
 
 if __name__ == "__main__":

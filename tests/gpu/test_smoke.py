@@ -2,10 +2,13 @@
 import json
 import os
 import pathlib
+import signal
 import socket
 import subprocess
 import sys
+import time
 
+import processes
 import pytest
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
@@ -13,9 +16,13 @@ BIN_DIR = pathlib.Path(os.environ.get("STAGECOACH_BIN_DIR", ROOT / "build" / "cp
 PARTS = {"hop", "tokens", "waves", "kv_blocks", "speed", "constrained", "preemption", "gemma2_27b", "kill"}
 
 
-def run(work, *flags, bin_dir=BIN_DIR):
-    return subprocess.run([sys.executable, ROOT / "tests" / "gpu" / "run.py", "--device", "cpu", "--smoke", "--stages", "1,2",
-                           "--bin", bin_dir, "--work", work, *map(str, flags)], capture_output=True, text=True)
+def command(work, *flags, bin_dir=BIN_DIR, device="cpu"):
+    return [sys.executable, ROOT / "tests" / "gpu" / "run.py", "--device", device, "--smoke", "--stages", "1,2", "--bin", bin_dir,
+            "--work", work, *map(str, flags)]
+
+
+def run(*args, env=None, **more):
+    return subprocess.run(command(*args, **more), capture_output=True, text=True, env=env)
 
 
 def read(path):
@@ -46,6 +53,7 @@ def test_every_part_runs(whole):
     assert found["smoke/nccl/opt_6.7b/2_stages/preemption/lost_requests"]["value"] == 0
     itl = found["smoke/nccl/mistral_7b_v0.3/2_stages/itl_ms/batch_1"]
     assert len(itl["stages"]) == 2 and itl["transport"] == "host"
+    assert found["smoke/nccl/opt_6.7b/waves_with_other_tokens"]["starts_ended"] == 2
     for line in found.values():
         assert {"value", "unit", "reference", "ratio", "machine", "date", "commit", "command"} <= line.keys(), line
 
@@ -64,7 +72,116 @@ def test_a_run_that_was_cut_off_goes_on(whole, tmp_path):
     again = [json.loads(line) for line in text[len(kept):].splitlines()[1:]]
     assert list(states(again)) == [f"waves/{stages}_stages/fraction_0.5/{how}/start_1"
                                    for stages, how in ((2, "plain"), (1, "disturbed"), (2, "disturbed"))]
+    assert "launch_blocking" not in "".join(check for check in states(lines) if "2_stages" in check)
     assert all(line["reference"] == "one stage's tokens where launches block" for line in again if "sequences_that_differ" in line)
+
+
+def test_lines_of_another_commit_or_gpu_do_not_count(whole, tmp_path):
+    _, _, lines = whole
+    other = dict(commit=[dict(line, commit="0123456") for line in lines], gpu=[dict(line, gpu="NVIDIA H100") for line in lines])
+    for what, changed in other.items():
+        out = tmp_path / f"{what}.jsonl"
+        out.write_text("".join(json.dumps(line) + "\n" for line in changed))
+        done = run(tmp_path, "--resume", out, "--only", "kv_blocks/2_stages")
+        assert done.returncode == 0, done.stdout + done.stderr
+        assert f"{len(lines)} lines of {out} do not count" in done.stdout
+        again = read(out)[len(lines):]
+        assert states(again) == {"kv_blocks/2_stages": "ok"}
+        assert not any("growth" in line for line in again), "one stage's value is another commit's or GPU's"
+
+
+def test_what_could_not_run_elsewhere_runs_here(tmp_path):
+    out = tmp_path / "out.jsonl"
+    done = run(tmp_path, "--out", out, "--only", "preemption", "--stages", "1")
+    assert (done.returncode, states(read(out))) == (0, {"preemption/2_stages": "left out"})
+    for stages, state in ("1", "left out"), ("1,2", "ok"):
+        done = run(tmp_path, "--resume", out, "--only", "preemption", "--stages", stages)
+        assert (done.returncode, states(read(out))) == (0, {"preemption/2_stages": state})
+    assert sum("state" in line for line in read(out)) == 2
+
+
+def test_a_failure_stays_one_until_it_is_run_again(whole, tmp_path):
+    _, _, lines = whole
+    out = tmp_path / "out.jsonl"
+    failed = [dict(line, state="failed", error="out of luck") if line.get("check") == "kv_blocks/1_stages" else line
+              for line in lines]
+    out.write_text("".join(json.dumps(line) + "\n" for line in failed))
+    done = run(tmp_path, "--resume", out)
+    assert done.returncode == 1
+    assert "failed in a run before: kv_blocks/1_stages: out of luck" in done.stdout
+    done = run(tmp_path, "--resume", out, "--retry-failed")
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "of runs before" not in done.stdout
+
+
+def all_below(pid):
+    children = [child for child, _ in processes.children_of(pid)]
+    return children + [deeper for child in children for deeper in all_below(child)]
+
+
+def test_servers_die_with_the_run(tmp_path):
+    """Even where that is killed without a chance to end them."""
+    with subprocess.Popen(command(tmp_path, "--only", "waves/2_stages/fraction_0.5/plain/*", "--waves", 100_000),
+                          stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as process:
+        try:
+            # The pipeline is there, and will be for long.
+            while sum(log.read_text().count("messages travel by") for log in tmp_path.glob("logs/*.log")) < 2:
+                assert process.poll() is None
+                time.sleep(0.01)
+            below = all_below(process.pid)
+        finally:
+            process.send_signal(signal.SIGKILL)
+    assert len(below) >= 3  # a server and two workers
+    deadline = time.monotonic() + 60
+    try:
+        while any(map(processes.is_running, below)) and time.monotonic() < deadline:
+            time.sleep(0.01)
+        assert not any(map(processes.is_running, below))
+    finally:
+        for pid in filter(processes.is_running, below):
+            os.kill(pid, signal.SIGKILL)
+
+
+@pytest.fixture
+def on_gpus(tmp_path):
+    """Runs with --device cuda, with an nvidia-smi that tells of two GPUs, the first time also of a process that uses them, and
+    programs that use CPUs all the same."""
+    programs = tmp_path / "bin"
+    programs.mkdir()
+    (programs / "stagecoach").write_text(f"""#!/bin/bash
+exec '{BIN_DIR}/stagecoach' "${{@/#cuda/cpu}}"
+""")
+    (programs / "nvidia-smi").write_text(f"""#!/bin/sh
+case "$*" in
+  *name,memory.total*) echo "NVIDIA H200, 143771"; echo "NVIDIA H200, 143771" ;;
+  *index,memory.used*) echo "0, 4"; echo "1, 4" ;;
+  *compute-apps*) [ -e '{tmp_path}/asked' ] || echo "4711, python3, 512"; touch '{tmp_path}/asked' ;;
+esac
+""")
+    for program in programs.iterdir():
+        program.chmod(0o755)
+    (programs / "stagecoach-worker").symlink_to(BIN_DIR / "stagecoach-worker")
+
+    def run_with(*flags):
+        out = tmp_path / "out.jsonl"
+        out.unlink(missing_ok=True)
+        done = run(tmp_path, "--out", out, *flags, bin_dir=programs, device="cuda",
+                   env=dict(os.environ, PATH=f"{programs}:{os.environ['PATH']}"))
+        assert (tmp_path / "asked").exists()
+        return done, read(out)
+
+    return run_with
+
+
+def test_no_results_of_nccl_by_another_transport(on_gpus):
+    done, lines = on_gpus("--only", "speed/2_stages/start")
+    assert done.returncode == 1
+    assert not any("name" in line for line in lines)
+    assert [line["error"] for line in lines] == ["messages travel by host instead of NCCL; if that is meant: --transport host"]
+    done, lines = on_gpus("--only", "speed/2_stages/start", "--transport", "host")
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert {line["gpu"] for line in lines} == {"NVIDIA H200"}
+    assert {line["transport"] for line in lines if "name" in line} == {"host"}
 
 
 def test_what_fails_or_hangs_stops_nothing_else(tmp_path):
@@ -82,6 +199,8 @@ esac
 exec '{BIN_DIR}/stagecoach' "$@"
 """)
         (programs / "transport_nccl_bench").write_text("""#!/bin/sh
+head -c 200000 /dev/zero | tr '\\0' x >&2
+echo >&2
 echo '{"rows": 1, "us_hidden_and_tokens": 53.76, "links": "NCCL"}'
 echo "error: two GPUs are needed" >&2
 exit 1
@@ -109,7 +228,8 @@ exit 1
     assert "out of luck" in done.stdout
     assert [line["value"] for line in lines if "nccl_hop" in line.get("name", "")] == [53.76]
     retried = run(tmp_path, "--resume", out, "--only", "tokens/demo/*", "--retry-failed")
-    assert retried.returncode == 0, retried.stdout + retried.stderr
+    assert retried.returncode == 1, "others failed before"
+    assert [line["state"] for line in read(out)[-4:] if "state" in line] == ["ok", "ok"], retried.stdout + retried.stderr
 
 
 def test_the_bundle_is_all_it_takes(tmp_path):
