@@ -125,12 +125,18 @@ def test_a_hung_stage_fires_and_resolves(prometheus, cluster):
 
 
 def test_requests_that_wait_fire_and_resolve(prometheus, cluster):
-    streams = [cluster.stub.Generate(LONG) for _ in range(5)]  # two run
-    prometheus.wait_for("StagecoachQueueing", lambda: "StagecoachQueueing" in prometheus.firing())
-    for stream in streams:
-        stream.cancel()
+    with Load(cluster, 6, LONG):  # two run
+        prometheus.wait_for("StagecoachQueueing", lambda: "StagecoachQueueing" in prometheus.firing())
     prometheus.wait_for("its end", lambda: "StagecoachQueueing" not in prometheus.firing())
-    prometheus.wait_for("StagecoachAborts", lambda: "StagecoachAborts" in prometheus.firing())
+
+
+def test_clients_that_leave_fire_and_resolve(prometheus, cluster):
+    def fires():
+        stream = cluster.stub.Generate(LONG)
+        next(stream)
+        stream.cancel()
+        return "StagecoachAborts" in prometheus.firing()
+    prometheus.wait_for("StagecoachAborts", fires)
     prometheus.wait_for("its end", lambda: "StagecoachAborts" not in prometheus.firing())
 
 
