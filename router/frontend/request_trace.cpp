@@ -2,8 +2,6 @@
 
 #include <utility>
 
-#include "common/unix_time.h"
-
 namespace stagecoach::router {
 
 std::optional<RequestTrace> RequestTrace::Begin(const TraceOptions& options,
@@ -28,8 +26,8 @@ TraceSpan RequestTrace::Child(std::string name, const SpanId& parent, Time begin
           .span_id = NewSpanId(),
           .parent = parent,
           .name = std::move(name),
-          .begin_unix_ns = UnixNanoseconds(begin),
-          .end_unix_ns = UnixNanoseconds(end),
+          .begin_unix_ns = clock_.At(begin),
+          .end_unix_ns = clock_.At(end),
           .attributes = {},
           .error = ""};
 }

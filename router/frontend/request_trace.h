@@ -15,6 +15,7 @@
 #include <string_view>
 
 #include "common/trace/trace.h"
+#include "common/unix_time.h"
 #include "router/scheduler/request.h"
 
 namespace stagecoach::router {
@@ -53,6 +54,7 @@ class RequestTrace {
   RequestTrace() = default;
   TraceSpan Child(std::string name, const SpanId& parent, Time begin, Time end) const;
 
+  UnixClock clock_;  // for all spans: those below others begin and end within them
   SpanSink* spans_ = nullptr;
   TraceId trace_id_{};
   std::optional<SpanId> caller_;

@@ -178,14 +178,15 @@ void StageExecutor::Trace(const StartedStep& step, Time computed) {
   const auto ms = [](Time from, Time to) {
     return std::chrono::duration<double, std::milli>(to - from).count();
   };
+  const UnixClock clock;
   for (const TraceRecord& trace : step.traces) {
     TraceSpan span;
     std::copy_n(trace.trace_id, span.trace_id.size(), span.trace_id.begin());
     std::copy_n(trace.span_id, span.span_id.size(), span.parent.emplace().begin());
     span.span_id = NewSpanId();
     span.name = absl::StrCat("stage ", config_.stage);
-    span.begin_unix_ns = UnixNanoseconds(step.began);
-    span.end_unix_ns = UnixNanoseconds(sent);
+    span.begin_unix_ns = clock.At(step.began);
+    span.end_unix_ns = clock.At(sent);
     span.attributes = {{"stagecoach.step", static_cast<int64_t>(step.step)},
                        {"stagecoach.rows", static_cast<int64_t>(step.n_rows)},
                        {"stagecoach.wait_input_ms", ms(step.began, step.input)},

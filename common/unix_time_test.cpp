@@ -1,0 +1,29 @@
+#include "common/unix_time.h"
+
+#include <catch2/catch_test_macros.hpp>
+
+namespace stagecoach {
+namespace {
+
+using std::chrono::nanoseconds;
+
+TEST_CASE("moments keep their order and distances as times of day") {
+  const UnixClock::Moment moment = std::chrono::steady_clock::now();
+  const UnixClock clock;
+  CHECK(clock.At(moment) == clock.At(moment));
+  CHECK(clock.At(moment + nanoseconds(7)) - clock.At(moment) == 7);
+  CHECK(clock.At(moment) - clock.At(moment - nanoseconds(1'000'000'007)) == 1'000'000'007);
+}
+
+TEST_CASE("a moment's time of day is between readings before and after it") {
+  const uint64_t before = UnixNanoseconds();
+  const UnixClock clock;
+  const UnixClock::Moment moment = std::chrono::steady_clock::now();
+  const uint64_t after = UnixNanoseconds();
+  // As true as the clocks' readings are close to each other.
+  CHECK(clock.At(moment) + 1'000'000'000 > before);
+  CHECK(clock.At(moment) < after + 1'000'000'000);
+}
+
+}  // namespace
+}  // namespace stagecoach
