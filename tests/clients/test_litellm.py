@@ -1,4 +1,5 @@
 """litellm, as a proxy or an agent framework uses it for a server with OpenAI's API."""
+import gc
 import json
 import os
 
@@ -17,6 +18,15 @@ SCHEMA = {"type": "object", "properties": {"hour": {"type": "integer", "minimum"
           "required": ["hour", "place"], "additionalProperties": False}
 RESPONSE_FORMAT = {"type": "json_schema", "json_schema": {"name": "departure", "strict": True, "schema": SCHEMA}}
 TOOLS = [{"type": "function", "function": {"name": "departure", "description": "When the coach leaves", "parameters": SCHEMA}}]
+
+
+@pytest.fixture(autouse=True)
+def no_garbage_collection():
+    """litellm leaves streams open; when they are collected while httpcore holds its pool's lock, it waits for itself for ever."""
+    gc.disable()
+    yield
+    gc.enable()
+    gc.collect()
 
 
 @pytest.fixture(autouse=True)
