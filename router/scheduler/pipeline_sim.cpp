@@ -13,6 +13,7 @@
 #include <string>
 #include <vector>
 
+#include "router/dispatch/step_limits.h"
 #include "router/scheduler/testing/pipeline_simulator.h"
 
 namespace stagecoach::router {
@@ -108,10 +109,10 @@ SchedulerConfig MakeConfig(const Flags& flags, const Load& load, int32_t n_stage
   SchedulerConfig config;
   config.n_microbatches = flags.microbatches > 0 ? flags.microbatches : n_stages;
   config.max_sequences = flags.max_sequences > 0 ? flags.max_sequences : load.max_sequences;
-  config.max_batched_tokens = flags.max_batched_tokens > 0 ? flags.max_batched_tokens
-                              : flags.device == "cpu"      ? 512
-                                                           : 8192;
-  config.max_prefill_chunk = config.max_batched_tokens;
+  const StepLimits limits = WithDefaults({.max_batched_tokens = flags.max_batched_tokens},
+                                         flags.device == "gpu", static_cast<size_t>(n_stages));
+  config.max_batched_tokens = limits.max_batched_tokens;
+  config.max_prefill_chunk = limits.max_prefill_chunk;
   config.break_even_rows = flags.break_even_rows > 0 ? flags.break_even_rows
                            : flags.device == "cpu"   ? kCpuBreakEvenRows
                                                      : kGpuBreakEvenRows;
