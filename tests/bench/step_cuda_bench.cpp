@@ -1,7 +1,8 @@
 // What a stage's steps take on a GPU, without a server: one stage with a model's whole shape and
 // random weights, steps queued one behind the other as when they are planned ahead.
 //
-//   step_cuda_bench MODEL_DIR [--device N] [--batch-invariant]
+//   step_cuda_bench MODEL_DIR [--device N] [--batch-invariant] [--left N] [--load
+//   SEQS,POSITION,TOKENS]...
 #include <fmt/format.h>
 
 #include <CLI/CLI.hpp>
@@ -9,6 +10,7 @@
 #include <chrono>
 #include <memory>
 #include <string>
+#include <tuple>
 #include <vector>
 
 #include "common/check.h"
@@ -112,11 +114,17 @@ int Main(int argc, char** argv) {
   app.add_option("MODEL_DIR", model_dir, "its config.json is enough")->required();
   app.add_option("--device", options.device, "GPU by CUDA's count")->capture_default_str();
   app.add_flag("--batch-invariant", options.batch_invariant, "rows do not depend on each other");
+  int32_t n_left = 0;
+  app.add_option("--left", n_left, "multiprocessors left to others, as a stage with links does");
+  std::vector<std::tuple<int32_t, int32_t, int32_t>> asked;
+  app.add_option("--load", asked, "SEQS,POSITION,TOKENS: so many rows of each, from there on")
+      ->delimiter(',');
   CLI11_PARSE(app, argc, argv);
   const auto spec = ReadModelSpec(model_dir);
   if (!spec.ok()) return Fail(spec.status());
   const auto ops = kernels::MakeCudaOps(options);
   if (!ops.ok()) return Fail(ops.status());
+  if (n_left > 0) (*ops)->LeaveMultiprocessors(n_left);
   const auto model = StageModel::Load({.model_dir = model_dir,
                                        .n_layers = spec->n_layers(),
                                        .is_first = true,
@@ -131,9 +139,13 @@ int Main(int argc, char** argv) {
   if (const absl::Status status = (*model)->AllocateKv(n_blocks); !status.ok()) return Fail(status);
 
   Bench bench(ops->get(), model->get());
-  const std::vector<Load> loads = {
+  std::vector<Load> loads = {
       {1, 255, 1, 20},   {1, 7900, 1, 20},  {8, 255, 1, 20}, {16, 255, 1, 20}, {64, 255, 1, 20},
       {128, 399, 1, 20}, {256, 399, 1, 10}, {1, 0, 8192, 2}, {2, 0, 4096, 2},  {64, 0, 128, 2}};
+  if (!asked.empty()) loads.clear();
+  for (const auto& [n_seqs, position, n_tokens] : asked) {
+    loads.push_back({n_seqs, position, n_tokens, n_tokens == 1 ? 20 : 5});
+  }
   bench.Rehearse(loads);
   for (const Load& load : loads) bench.Time(load);
   return 0;

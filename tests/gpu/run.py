@@ -30,6 +30,7 @@ from parts import PARTS
 from results import Results, read_lines
 
 MODEL_LIMIT_S = 400  # to write a checkpoint
+MEMORY_FRACTION = 0.9  # of a GPU, for all stages on it
 
 
 class OutOfTime(Exception):
@@ -98,7 +99,8 @@ def parse():
     parser.add_argument("--device", choices=("cuda", "cpu"), default="cuda")
     parser.add_argument("--smoke", action="store_true", help="tiny models and small counts")
     parser.add_argument("--stages", type=numbers(int), metavar="N,N...", help="default: those of 1,2,4 that there are GPUs for")
-    parser.add_argument("--devices", type=numbers(int), metavar="N,N...", help="GPUs of the stages, in their order (0,1,2...)")
+    parser.add_argument("--devices", type=numbers(int), metavar="N,N...", help="GPUs of the stages, in their order (0,1,2...); as 0,1,0,1 "
+                        "two GPUs have four stages, which shows that they work, but not how fast")
     parser.add_argument("--transport", choices=("auto", "host"), help="between stages")
     parser.add_argument("--starts", type=int, metavar="N", help="of the waves, in each setting (5)")
     parser.add_argument("--waves", type=int, metavar="N", help="in each start (200)")
@@ -161,7 +163,11 @@ class Runner:
         log.parent.mkdir(parents=True, exist_ok=True)
         more = ["--transport", self._args.transport] if self._args.transport else []
         if self._args.devices:
-            more += ["--devices", ",".join(map(str, self._args.devices[:spec.stages]))]
+            gpus_of_stages = self._args.devices[:spec.stages]
+            more += ["--devices", ",".join(map(str, gpus_of_stages))]
+            sharing = max(map(gpus_of_stages.count, gpus_of_stages))
+            if sharing > 1 and "--memory-fraction" not in spec.flags:
+                more += ["--memory-fraction", f"{MEMORY_FRACTION / sharing:.2f}"]
         on_gpus = self._args.device == "cuda"
         self._server = servers.Server(spec, model_dir, self._options.bin_dir, self._args.device, log, more,
                                       gpus=(self._args.devices or range(spec.stages))[:spec.stages] if on_gpus else (),

@@ -20,6 +20,9 @@ def run(results, bin_dir):
                            preexec_fn=ends_with_us()) as process):
         try:
             for text in process.stdout:
+                if not text.startswith("{"):  # NCCL's warnings
+                    print(f"  {text.rstrip()}", flush=True)
+                    continue
                 line = json.loads(text)
                 rows = line["rows"]
                 results.add(f"nccl_hop/hidden_and_tokens/{rows}_rows", line["us_hidden_and_tokens"],
