@@ -151,6 +151,8 @@ class Ops {
   virtual void PackStored(Matrix& /*matrix*/, int32_t /*first_row*/, int32_t /*n_rows*/,
                           const void* /*source*/) {}
 
+  // What StepLimits::attention_scratch is to hold, so that prompts are fast whatever came before.
+  virtual size_t AttentionScratchBytes(const StepLimits&) const { return 0; }
   // The step's rows; those of the step before are gone.
   virtual absl::StatusOr<std::unique_ptr<StepInputs>> NewStepInputs(const StepLimits& limits) = 0;
   virtual void BuildStep(const StepBatch& batch, StepInputs* inputs) = 0;

@@ -25,6 +25,9 @@ struct StepLimits {
   int32_t n_heads = 1, n_kv_heads = 1, head_dim = 2;
   DType kv_dtype = DType::kF32;
   bool has_softcap = false;
+  // Memory of the device that Attention may overwrite and that nobody else uses meanwhile.
+  void* attention_scratch = nullptr;
+  size_t attention_scratch_bytes = 0;
 };
 
 // One sequence's rows: consecutive positions.

@@ -28,7 +28,7 @@ AttentionNeeds NeedsOf(const Stream& stream, const AttentionSetup& setup, int32_
 
 cudaError_t TileAttention(const Stream& stream, const AttentionArgs& args,
                           const AttentionPlan& plan, const AttentionSetup& setup,
-                          const AttentionMemory& memory) {
+                          const AttentionMemory& memory, const GatheredKeys& gathered) {
   SC_CHECK(args.qkv.dtype == args.kv.dtype && args.out.dtype == args.kv.dtype);
   const StepInputs& step = *args.step;
   const AttentionParams params{
@@ -49,8 +49,8 @@ cudaError_t TileAttention(const Stream& stream, const AttentionArgs& args,
       .window = args.window,
       .unit_blocks = setup.unit_blocks,
       .fixed_units = setup.fixed_units};
-  if (plan.hopper.n_tiles > 0) {
-    const cudaError_t error = HopperPrefill(stream, args, plan.hopper);
+  if (plan.hopper.n_works > 0) {
+    const cudaError_t error = HopperPrefill(stream, args, plan.hopper, gathered);
     if (error != cudaSuccess) return error;
   }
   if (plan.n_tiles > 0) {

@@ -74,10 +74,11 @@ AttentionNeeds NeedsOf(const Stream& stream, const AttentionSetup& setup, int32_
 // Whether the tensor-core kernels have this type and head size.
 bool HasAttentionTile(DType dtype, int32_t head_dim);
 
-// Decode and prefill of one call on the tensor cores. REQUIRES: HasAttentionTile.
+// Decode and prefill of one call on the tensor cores. REQUIRES: HasAttentionTile; `gathered`, room
+// for the keys of plan.hopper, where there is one.
 cudaError_t TileAttention(const Stream& stream, const AttentionArgs& args,
                           const AttentionPlan& plan, const AttentionSetup& setup,
-                          const AttentionMemory& memory);
+                          const AttentionMemory& memory, const GatheredKeys& gathered);
 
 // Any type and head size; a warp a row and query head. A row's result depends on its position
 // alone.

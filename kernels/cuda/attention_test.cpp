@@ -43,13 +43,25 @@ class Layer {
     ops.Upload(nan.data(), v_.data.get(), bytes);
     for (int32_t i = 0; i < n_blocks; ++i) block_order_[i] = (i * 7 + 3) % n_blocks;
     rope_ = {cos_.f32(), sin_.f32(), RotaryDim(config)};
-    step_ = *ops.NewStepInputs({.max_tokens = 2 * max_positions,
-                                .max_slots = kMaxChunks,
-                                .max_blocks = max_positions / 16 + 2,
-                                .windows = {config.window},
-                                .n_heads = config.n_heads,
-                                .n_kv_heads = config.n_kv_heads,
-                                .head_dim = config.head_dim});
+    StepLimits limits{.max_tokens = 2 * max_positions,
+                      .max_slots = kMaxChunks,
+                      .max_blocks = max_positions / 16 + 2,
+                      .windows = {config.window},
+                      .n_heads = config.n_heads,
+                      .n_kv_heads = config.n_kv_heads,
+                      .head_dim = config.head_dim,
+                      .kv_dtype = config.dtype,
+                      .has_softcap = config.softcap > 0};
+    const size_t scratch_bytes = ops.AttentionScratchBytes(limits);
+    if (scratch_bytes > 0) {
+      // What is there means nothing, and two sequences may not both have room.
+      scratch_ = *ops.Allocate(scratch_bytes);
+      const std::vector<unsigned char> garbage(scratch_bytes, 0xff);
+      ops.Upload(garbage.data(), scratch_.data.get(), scratch_bytes);
+      limits.attention_scratch = scratch_.data.get();
+      limits.attention_scratch_bytes = scratch_bytes;
+    }
+    step_ = *ops.NewStepInputs(limits);
   }
 
   struct Chunk {
@@ -143,7 +155,7 @@ class Layer {
   Ops& ops_;
   const Config config_;
   std::unique_ptr<StepInputs> step_;
-  Buffer k_, v_;
+  Buffer k_, v_, scratch_;
   std::vector<int32_t> block_order_;
   Values q_norm_, k_norm_, cos_, sin_;
   RopeTable rope_;
@@ -205,6 +217,37 @@ TEST_CASE("Attention: cache types, windows and soft caps") {
 TEST_CASE("Attention: a long context") {
   const int32_t window = GENERATE(0, 300);
   CheckSequence({.n_heads = 2, .n_kv_heads = 2, .head_dim = 64, .window = window}, 700, {700, 350});
+}
+
+TEST_CASE("Attention: chunks of many rows after a long context") {
+  const int32_t head_dim = GENERATE(64, 128, 256);
+  const int32_t group = GENERATE(1, 4);
+  const float softcap = GENERATE(0.0f, 2.0f);
+  const Config config{.n_heads = 2 * group,
+                      .n_kv_heads = 2,
+                      .head_dim = head_dim,
+                      .softcap = softcap,
+                      .rope_and_norm = true};
+  CheckSequence(config, 333, {333, 96, 200});
+}
+
+TEST_CASE("Attention: several prompts at once, whose keys do not all fit the scratch") {
+  const Config config{.n_heads = 8, .n_kv_heads = 2, .head_dim = 128, .rope_and_norm = true};
+  constexpr int32_t kMaxPositions = 480;  // and so many keys fit, not those of all
+  constexpr int32_t kBlocksEach = 20;
+  std::vector<std::vector<float>> qkv;
+  std::vector<Layer::Chunk> chunks;
+  for (const int32_t n : {300, 129, 70}) {
+    qkv.push_back(RandomQkv(config, n, static_cast<uint32_t>(n)));
+    chunks.push_back({static_cast<int32_t>(chunks.size()) * kBlocksEach, 0, n, nullptr});
+  }
+  for (size_t i = 0; i < chunks.size(); ++i) chunks[i].qkv = qkv[i].data();
+  const auto reference = MakeReferenceOps();
+  const auto ops = NewCudaOps();
+  const std::vector<float> expected =
+      Layer(*reference, config, kMaxPositions, 3 * kBlocksEach).Step(chunks);
+  CHECK(WorstError(Layer(*ops, config, kMaxPositions, 3 * kBlocksEach).Step(chunks), expected,
+                   0.3) < 2 * Step(config.dtype));
 }
 
 // Prefill of one beside decodes and a chunk of others.

@@ -185,6 +185,9 @@ class CudaOps final : public Ops {
     });
   }
 
+  size_t AttentionScratchBytes(const StepLimits& limits) const override {
+    return cuda::WantedScratchBytes(stream_, limits, options_.batch_invariant);
+  }
   absl::StatusOr<std::unique_ptr<StepInputs>> NewStepInputs(const StepLimits& limits) override {
     cudaSetDevice(options_.device);
     SC_ASSIGN_OR_RETURN(std::unique_ptr<StepInputs> inputs,
@@ -235,7 +238,8 @@ class CudaOps final : public Ops {
       if (!cuda::HasAttentionTile(args.kv.dtype, args.head_dim)) {
         return cuda::GenericAttention(stream_, args, plan);
       }
-      return cuda::TileAttention(stream_, args, plan, inputs.setup, inputs.attention_memory);
+      return cuda::TileAttention(stream_, args, plan, inputs.setup, inputs.attention_memory,
+                                 inputs.gathered);
     });
   }
   void Activate(const ActivationArgs& args) override {

@@ -33,9 +33,14 @@ AttentionSetup SetupFor(const Stream& stream, const StepLimits& limits, bool fix
   return setup;
 }
 
-// Whether Hopper's kernel pays for a sequence with so many rows.
-bool IsLong(int32_t n_tokens, int32_t hopper_rows) {
-  return hopper_rows > 0 && n_tokens >= hopper_rows / 2;
+// Keys that there is to be room for to gather, if no sequence can have more: enough for most.
+constexpr int64_t kMostGathered = 65536;
+
+// Rows of a tile of Hopper's kernel; 0: it is not used.
+int32_t HopperRowsFor(const Stream& stream, const StepLimits& limits, bool fixed_units) {
+  const bool entries_fit = int64_t{limits.max_slots} * limits.max_blocks <= INT32_MAX;
+  if (!stream.is_hopper || fixed_units || !entries_fit) return 0;
+  return HopperTileRows(limits.kv_dtype, limits.head_dim, limits.has_softcap);
 }
 
 // Hands out parts of memory that starts at a multiple of 64 bytes.
@@ -80,10 +85,12 @@ size_t LayOut(const Stream& stream, const StepLimits& limits, const AttentionNee
   p.n_decodes_out = parts.Take<int32_t>(1);
   p.decode_seqs = parts.Take<int32_t>(slots);
   p.tiles = parts.Take<PrefillTile>(tiles);
-  const size_t hopper_works =
-      inputs->hopper_rows > 0 ? tokens / static_cast<size_t>(inputs->hopper_rows) + slots : 0;
-  p.hopper =
-      parts.Take<int32_t>(static_cast<size_t>(stream.n_all_multiprocessors) + 1 + 6 * hopper_works);
+  if (inputs->hopper_rows > 0) {
+    const size_t works = (tokens / static_cast<size_t>(inputs->hopper_rows) + slots) *
+                         static_cast<size_t>(limits.n_heads);
+    p.hopper = parts.Take<int32_t>(static_cast<size_t>(stream.n_all_multiprocessors) + 1 +
+                                   7 * works + 3 * slots + 1);
+  }
   int32_t* const sampled = parts.Take<int32_t>(slots);
   p.sampled = sampled;
   for (size_t g = 0; g < limits.windows.size(); ++g) {
@@ -101,6 +108,12 @@ size_t LayOut(const Stream& stream, const StepLimits& limits, const AttentionNee
 
 }  // namespace
 
+size_t WantedScratchBytes(const Stream& stream, const StepLimits& limits, bool fixed_units) {
+  if (HopperRowsFor(stream, limits, fixed_units) == 0) return 0;
+  const int64_t max_keys = int64_t{limits.max_blocks} * kBlockTokens;
+  return GatheredBytes(std::min(max_keys, kMostGathered), limits.n_kv_heads, limits.head_dim);
+}
+
 absl::StatusOr<std::unique_ptr<CudaStepInputs>> NewCudaStepInputs(const Stream& stream,
                                                                   const StepLimits& limits,
                                                                   bool fixed_units) {
@@ -110,9 +123,10 @@ absl::StatusOr<std::unique_ptr<CudaStepInputs>> NewCudaStepInputs(const Stream& 
   auto inputs = std::make_unique<CudaStepInputs>();
   inputs->limits = limits;
   inputs->setup = SetupFor(stream, limits, fixed_units);
-  const bool entries_fit = int64_t{limits.max_slots} * limits.max_blocks <= INT32_MAX;
-  if (stream.is_hopper && !fixed_units && entries_fit) {
-    inputs->hopper_rows = HopperTileRows(limits.kv_dtype, limits.head_dim, limits.has_softcap);
+  inputs->hopper_rows = HopperRowsFor(stream, limits, fixed_units);
+  if (inputs->hopper_rows > 0) {
+    inputs->gathered = GatheredIn(limits.attention_scratch, limits.attention_scratch_bytes,
+                                  limits.n_kv_heads, limits.head_dim);
   }
   const AttentionNeeds needs = NeedsOf(stream, inputs->setup, limits.n_heads, limits.n_kv_heads,
                                        limits.head_dim, limits.max_slots, limits.max_blocks);
@@ -160,13 +174,30 @@ absl::Status StepBuilder::ApplyBlocks(const StepBatch& batch, CudaStepInputs* in
   return absl::OkStatus();
 }
 
-void StepBuilder::PlanTiles(const StepBatch& batch, const StepLimits& limits, bool for_hopper,
-                            int32_t hopper_rows) {
+// Those with rows enough for its tiles, as far as there is room for their keys.
+void StepBuilder::ChooseForHopper(const StepBatch& batch, const CudaStepInputs& inputs) {
+  first_keys_.assign(batch.seqs.size(), -1);
+  n_gathered_seqs_ = n_gathered_blocks_ = 0;
+  if (inputs.hopper_rows == 0) return;
+  constexpr int32_t kTileBlocks = kGatheredTile / kBlockTokens;
+  for (size_t s = 0; s < batch.seqs.size(); ++s) {
+    const StepSeq& seq = batch.seqs[s];
+    if (seq.n_tokens < inputs.hopper_rows / 2) continue;
+    const auto n_blocks =
+        static_cast<int32_t>(CeilDiv(seq.position + seq.n_tokens, kGatheredTile) * kTileBlocks);
+    if (int64_t{n_gathered_blocks_ + n_blocks} * kBlockTokens > inputs.gathered.capacity) continue;
+    first_keys_[s] = n_gathered_blocks_ * kBlockTokens;
+    n_gathered_blocks_ += n_blocks;
+    ++n_gathered_seqs_;
+  }
+}
+
+void StepBuilder::PlanTiles(const StepBatch& batch, const StepLimits& limits, bool for_hopper) {
   const int32_t heads = limits.n_heads / limits.n_kv_heads;
   const auto begin = static_cast<std::ptrdiff_t>(tiles_.size());
   for (size_t s = 0; s < batch.seqs.size(); ++s) {
     const int32_t n_tokens = batch.seqs[s].n_tokens;
-    if (n_tokens == 1 || IsLong(n_tokens, hopper_rows) != for_hopper) continue;
+    if (n_tokens == 1 || (first_keys_[s] >= 0) != for_hopper) continue;
     for (int32_t first = 0; first < n_tokens * heads; first += kPrefillRows) {
       tiles_.push_back({static_cast<int32_t>(s), first});
     }
@@ -181,33 +212,40 @@ void StepBuilder::PlanTiles(const StepBatch& batch, const StepLimits& limits, bo
 }
 
 void StepBuilder::PlanHopper(const StepBatch& batch, const CudaStepInputs& inputs) {
-  struct Work {
-    int32_t seq, tile, n_keys;
+  struct Tile {
+    int32_t seq, index, n_keys;
   };
-  std::vector<Work> works;
+  struct Work {
+    int32_t head;
+    const Tile* tile;
+  };
+  std::vector<Tile> tiles;
   for (size_t s = 0; s < batch.seqs.size(); ++s) {
     const StepSeq& seq = batch.seqs[s];
-    if (!IsLong(seq.n_tokens, inputs.hopper_rows)) continue;
-    for (int32_t tile = 0; tile * inputs.hopper_rows < seq.n_tokens; ++tile) {
-      works.push_back({static_cast<int32_t>(s), tile,
-                       seq.position + std::min((tile + 1) * inputs.hopper_rows, seq.n_tokens)});
+    if (first_keys_[s] < 0) continue;
+    for (int32_t index = 0; index * inputs.hopper_rows < seq.n_tokens; ++index) {
+      tiles.push_back({static_cast<int32_t>(s), index,
+                       seq.position + std::min((index + 1) * inputs.hopper_rows, seq.n_tokens)});
     }
   }
-  std::stable_sort(works.begin(), works.end(),
-                   [](const Work& a, const Work& b) { return a.n_keys > b.n_keys; });
+  std::stable_sort(tiles.begin(), tiles.end(),
+                   [](const Tile& a, const Tile& b) { return a.n_keys > b.n_keys; });
   // Each to the block with the least so far, the longest first.
   const auto n_blocks = static_cast<size_t>(stream_->n_multiprocessors);
   std::vector<std::vector<Work>> by_block(n_blocks);
   std::vector<std::pair<int64_t, size_t>> heap;
   for (size_t b = 0; b < n_blocks; ++b) heap.emplace_back(0, b);
   const auto more = std::greater<std::pair<int64_t, size_t>>();
-  for (const Work& work : works) {
-    std::pop_heap(heap.begin(), heap.end(), more);
-    by_block[heap.back().second].push_back(work);
-    heap.back().first += work.n_keys + inputs.hopper_rows;
-    std::push_heap(heap.begin(), heap.end(), more);
+  for (const Tile& tile : tiles) {
+    for (int32_t head = 0; head < inputs.limits.n_heads; ++head) {
+      std::pop_heap(heap.begin(), heap.end(), more);
+      by_block[heap.back().second].push_back({head, &tile});
+      heap.back().first += tile.n_keys + inputs.hopper_rows;
+      std::push_heap(heap.begin(), heap.end(), more);
+    }
   }
-  n_hopper_works_ = static_cast<int32_t>(works.size());
+  n_hopper_works_ = static_cast<int32_t>(tiles.size()) * inputs.limits.n_heads;
+
   hopper_.clear();
   int32_t start = 0;
   for (const std::vector<Work>& of_block : by_block) {
@@ -219,16 +257,27 @@ void StepBuilder::PlanHopper(const StepBatch& batch, const CudaStepInputs& input
   const auto for_all = [&](const auto& value) {
     for (const std::vector<Work>& of_block : by_block) {
       for (const Work& work : of_block) {
-        hopper_.push_back(value(work, batch.seqs[static_cast<size_t>(work.seq)]));
+        hopper_.push_back(value(work, static_cast<size_t>(work.tile->seq)));
       }
     }
   };
-  for_all([](const Work& work, const StepSeq&) { return work.tile; });
-  for_all([&](const Work& work, const StepSeq&) { return starts_[static_cast<size_t>(work.seq)]; });
-  for_all([&](const Work&, const StepSeq& seq) { return seq.slot * inputs.limits.max_blocks; });
-  for_all([](const Work&, const StepSeq& seq) { return seq.n_tokens; });
-  for_all([](const Work&, const StepSeq& seq) { return seq.position + seq.n_tokens; });
-  for_all([](const Work& work, const StepSeq&) { return work.seq; });
+  for_all([](const Work& work, size_t) { return work.head; });
+  for_all([](const Work& work, size_t) { return work.tile->index; });
+  for_all([&](const Work&, size_t s) { return starts_[s]; });
+  for_all([&](const Work&, size_t s) { return first_keys_[s]; });
+  for_all([&](const Work&, size_t s) { return batch.seqs[s].n_tokens; });
+  for_all([&](const Work&, size_t s) { return batch.seqs[s].position + batch.seqs[s].n_tokens; });
+  for_all([](const Work& work, size_t) { return work.tile->seq; });
+
+  const auto for_gathered = [&](const auto& value) {
+    for (size_t s = 0; s < batch.seqs.size(); ++s) {
+      if (first_keys_[s] >= 0) hopper_.push_back(value(s));
+    }
+  };
+  for_gathered([&](size_t s) { return first_keys_[s] / kBlockTokens; });
+  hopper_.push_back(n_gathered_blocks_);
+  for_gathered([&](size_t s) { return batch.seqs[s].slot * inputs.limits.max_blocks; });
+  for_gathered([&](size_t s) { return batch.seqs[s].position + batch.seqs[s].n_tokens; });
 }
 
 void StepBuilder::Plan(const StepBatch& batch, const CudaStepInputs& inputs) {
@@ -252,9 +301,10 @@ void StepBuilder::Plan(const StepBatch& batch, const CudaStepInputs& inputs) {
   tiles_.clear();
   hopper_.clear();
   n_hopper_works_ = 0;
-  PlanTiles(batch, limits, /*for_hopper=*/true, inputs.hopper_rows);
+  ChooseForHopper(batch, inputs);
+  PlanTiles(batch, limits, /*for_hopper=*/true);
   n_hopper_tiles_ = tiles_.size();
-  PlanTiles(batch, limits, /*for_hopper=*/false, inputs.hopper_rows);
+  PlanTiles(batch, limits, /*for_hopper=*/false);
   if (n_hopper_tiles_ > 0) PlanHopper(batch, inputs);
 
   unit_starts_.clear();
@@ -270,16 +320,23 @@ void StepBuilder::Plan(const StepBatch& batch, const CudaStepInputs& inputs) {
 }
 
 HopperPlan StepBuilder::HopperPlanAt(const int32_t* arrays) const {
-  const int32_t* const of_tiles = arrays + stream_->n_all_multiprocessors + 1;
-  const auto array = [&](int i) { return of_tiles + int64_t{i} * n_hopper_works_; };
-  return {.block_starts = arrays,
-          .tiles = array(0),
-          .first_rows = array(1),
-          .first_entries = array(2),
-          .n_rows = array(3),
-          .n_keys = array(4),
-          .seqs = array(5),
-          .n_tiles = n_hopper_works_};
+  const int32_t* const of_works = arrays + stream_->n_all_multiprocessors + 1;
+  const auto array = [&](int i) { return of_works + int64_t{i} * n_hopper_works_; };
+  const int32_t* const of_gathered = array(7);
+  return {.gather = {.block_starts = of_gathered,
+                     .first_entries = of_gathered + n_gathered_seqs_ + 1,
+                     .n_keys = of_gathered + 2 * n_gathered_seqs_ + 1,
+                     .n_seqs = n_gathered_seqs_,
+                     .n_blocks = n_gathered_blocks_},
+          .block_starts = arrays,
+          .heads = array(0),
+          .tiles = array(1),
+          .first_rows = array(2),
+          .first_keys = array(3),
+          .n_rows = array(4),
+          .n_keys = array(5),
+          .seqs = array(6),
+          .n_works = n_hopper_works_};
 }
 
 absl::Status StepBuilder::Build(const StepBatch& batch, CudaStepInputs* inputs) {

@@ -20,6 +20,7 @@ struct CudaStepInputs final : StepInputs {
   StepLimits limits;
   AttentionSetup setup;
   int32_t hopper_rows = 0;  // of a tile of HopperPrefill; 0: not used
+  GatheredKeys gathered{};  // for it
   AttentionMemory attention_memory{};
   std::vector<AttentionPlan> plans;  // by KV group
   Buffer memory;
@@ -31,6 +32,9 @@ absl::StatusOr<std::unique_ptr<CudaStepInputs>> NewCudaStepInputs(const Stream& 
                                                                   const StepLimits& limits,
                                                                   bool fixed_units);
 
+// As Ops::AttentionScratchBytes.
+size_t WantedScratchBytes(const Stream& stream, const StepLimits& limits, bool fixed_units);
+
 class StepBuilder {
  public:
   // Both outlive it.
@@ -41,8 +45,8 @@ class StepBuilder {
  private:
   absl::Status ApplyBlocks(const StepBatch& batch, CudaStepInputs* inputs);
   void Plan(const StepBatch& batch, const CudaStepInputs& inputs);
-  void PlanTiles(const StepBatch& batch, const StepLimits& limits, bool for_hopper,
-                 int32_t hopper_rows);
+  void ChooseForHopper(const StepBatch& batch, const CudaStepInputs& inputs);
+  void PlanTiles(const StepBatch& batch, const StepLimits& limits, bool for_hopper);
   void PlanHopper(const StepBatch& batch, const CudaStepInputs& inputs);
   HopperPlan HopperPlanAt(const int32_t* arrays) const;  // hopper_ in device memory
 
@@ -51,9 +55,10 @@ class StepBuilder {
   // Of the step; kept for their memory.
   std::vector<int32_t> starts_, row_seqs_, decode_seqs_, unit_starts_;
   std::vector<PrefillTile>
-      tiles_;                   // first those of sequences that Hopper's kernel may take instead
-  size_t n_hopper_tiles_ = 0;   // so many
-  int32_t n_hopper_works_ = 0;  // tiles of Hopper's kernel
+      tiles_;                  // first those of sequences that Hopper's kernel may take instead
+  size_t n_hopper_tiles_ = 0;  // so many
+  std::vector<int32_t> first_keys_;  // by sequence: its first gathered key; -1: not for Hopper's
+  int32_t n_gathered_seqs_ = 0, n_gathered_blocks_ = 0, n_hopper_works_ = 0;
   std::vector<int32_t> hopper_;
 };
 

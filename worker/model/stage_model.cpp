@@ -224,7 +224,10 @@ class StageModelImpl final : public StageModel {
     void* const attn =
         inner_.As<char>() + static_cast<size_t>(qkv_elements) * DTypeBytes(act_dtype_);
     layer_scratch_ = {.normed = AsAct(normed_), .qkv = AsAct(inner_), .attn = {attn, act_dtype_}};
-    if (spec_.has_dense_layer()) SC_RETURN_IF_ERROR(AllocateMlpScratch());
+    kernels::StepLimits limits = LimitsOfSteps();
+    SC_RETURN_IF_ERROR(AllocateMlpScratch(ops_->AttentionScratchBytes(limits)));
+    limits.attention_scratch = mlp_.data.get();
+    limits.attention_scratch_bytes = mlp_.bytes;
     if (spec_.experts.n_experts > 0) SC_RETURN_IF_ERROR(AllocateExpertScratch());
     if (options_.is_first && is_projected()) {
       SC_ASSIGN_OR_RETURN(embedded_, Acts(tokens, spec_.embed_size));
@@ -245,16 +248,6 @@ class StageModelImpl final : public StageModel {
       }
       SC_ASSIGN_OR_RETURN(logits_, Scratch(max_logit_rows_, spec_.vocab_size, sizeof(float)));
     }
-    kernels::StepLimits limits{
-        .max_tokens = options_.max_batched_tokens,
-        .max_slots = options_.max_sequences,
-        .max_blocks = (options_.max_model_len + kernels::kBlockTokens - 1) / kernels::kBlockTokens,
-        .n_heads = spec_.n_heads,
-        .n_kv_heads = spec_.n_kv_heads,
-        .head_dim = spec_.head_dim,
-        .kv_dtype = options_.dtype.value_or(spec_.stored_dtype),
-        .has_softcap = spec_.attn_softcap > 0};
-    for (const KvGroupSpec& group : spec_.kv_groups) limits.windows.push_back(group.window);
     SC_ASSIGN_OR_RETURN(step_, ops_->NewStepInputs(limits));
     scratch_bytes_ += step_->n_bytes;
     return absl::OkStatus();
@@ -267,9 +260,29 @@ class StageModelImpl final : public StageModel {
     return {buffer.data.get(), act_dtype_};
   }
 
-  absl::Status AllocateMlpScratch() {
-    const int64_t tokens = options_.max_batched_tokens, width = spec_.intermediate_size;
-    SC_ASSIGN_OR_RETURN(mlp_, Acts(tokens, width * (spec_.gated_mlp ? 2 : 1)));
+  kernels::StepLimits LimitsOfSteps() const {
+    kernels::StepLimits limits{
+        .max_tokens = options_.max_batched_tokens,
+        .max_slots = options_.max_sequences,
+        .max_blocks = (options_.max_model_len + kernels::kBlockTokens - 1) / kernels::kBlockTokens,
+        .n_heads = spec_.n_heads,
+        .n_kv_heads = spec_.n_kv_heads,
+        .head_dim = spec_.head_dim,
+        .kv_dtype = options_.dtype.value_or(spec_.stored_dtype),
+        .has_softcap = spec_.attn_softcap > 0};
+    for (const KvGroupSpec& group : spec_.kv_groups) limits.windows.push_back(group.window);
+    return limits;
+  }
+
+  // What attention needs meanwhile may lie there: a layer has one after the other.
+  absl::Status AllocateMlpScratch(size_t attention_bytes) {
+    const int64_t width = int64_t{spec_.intermediate_size} * (spec_.gated_mlp ? 2 : 1);
+    const int64_t n_elements = spec_.has_dense_layer() ? options_.max_batched_tokens * width : 0;
+    const auto attention_elements = static_cast<int64_t>(
+        (attention_bytes + DTypeBytes(act_dtype_) - 1) / DTypeBytes(act_dtype_));
+    if (std::max(n_elements, attention_elements) == 0) return absl::OkStatus();
+    SC_ASSIGN_OR_RETURN(mlp_, Acts(1, std::max(n_elements, attention_elements)));
+    if (!spec_.has_dense_layer()) return absl::OkStatus();
     layer_scratch_.mlp = AsAct(mlp_);
     layer_scratch_.activation = AsAct(spec_.gated_mlp ? inner_ : mlp_);
     return absl::OkStatus();

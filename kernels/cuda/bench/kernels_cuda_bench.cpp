@@ -190,14 +190,22 @@ void BenchAttention(Bench& bench, const Heads& heads, int32_t n_seqs, int32_t co
     k.push_back(bench.Random(elements, kType));
     v.push_back(bench.Random(elements, kType));
   }
-  const auto step = *bench.ops().NewStepInputs({.max_tokens = n_seqs * n_tokens,
-                                                .max_slots = n_seqs,
-                                                .max_blocks = blocks_each,
-                                                .windows = {0},
-                                                .n_heads = heads.n_heads,
-                                                .n_kv_heads = heads.n_kv_heads,
-                                                .head_dim = heads.head_dim,
-                                                .kv_dtype = kType});
+  StepLimits limits{.max_tokens = n_seqs * n_tokens,
+                    .max_slots = n_seqs,
+                    .max_blocks = blocks_each,
+                    .windows = {0},
+                    .n_heads = heads.n_heads,
+                    .n_kv_heads = heads.n_kv_heads,
+                    .head_dim = heads.head_dim,
+                    .kv_dtype = kType};
+  limits.attention_scratch_bytes =
+      static_cast<size_t>(n_seqs) * bench.ops().AttentionScratchBytes(limits);
+  Buffer scratch;
+  if (limits.attention_scratch_bytes > 0) {
+    scratch = *bench.ops().Allocate(limits.attention_scratch_bytes);
+    limits.attention_scratch = scratch.data.get();
+  }
+  const auto step = *bench.ops().NewStepInputs(limits);
   std::vector<StepSeq> seqs;
   std::vector<NewBlock> blocks;
   for (int32_t s = 0; s < n_seqs; ++s) {

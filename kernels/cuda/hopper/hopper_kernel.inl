@@ -1,5 +1,4 @@
-// FlashInfer's paged prefill, called without its planner: one pass of the grid a query head, tiles
-// shared out by HopperPlan.
+// FlashInfer's prefill of dense keys, called without its planner: works shared out by HopperPlan.
 #include <exception>
 #include <flashinfer/attention/hopper/prefill_sm90.cuh>
 #include <flashinfer/attention/hopper/variants.cuh>
@@ -10,7 +9,7 @@ namespace stagecoach::kernels::cuda {
 namespace {
 
 // What FlashInfer's templates look for, by its names.
-struct PagedParams {
+struct DenseParams {
   using DTypeQ = cutlass::bfloat16_t;
   using DTypeKV = cutlass::bfloat16_t;
   using DTypeO = cutlass::bfloat16_t;
@@ -23,7 +22,6 @@ struct PagedParams {
   IdType* qo_tile_indices;
   IdType* qo_indptr;
   IdType* kv_indptr;
-  IdType* kv_indices;
   IdType* qo_lens;
   IdType* kv_lens;
   IdType* head_indices;
@@ -35,32 +33,28 @@ struct PagedParams {
   } additional_params;
   int64_t q_stride_n, k_stride_n, v_stride_n, o_stride_n;
   int64_t q_stride_h, k_stride_h, v_stride_h, o_stride_h;
-  int64_t nnz_qo;
-  int64_t k_page_stride, v_page_stride;
-  int head_dim, num_qo_heads, num_kv_heads, group_size, page_size, window_left;
-  bool causal;
+  int64_t nnz_qo, nnz_kv;
+  int num_qo_heads, num_kv_heads, window_left;
 };
 
 }  // namespace
 
 template <int kDim, bool kWithSoftcap>
 cudaError_t RunHopperPrefill(const Stream& stream, const AttentionArgs& args,
-                             const HopperPlan& plan) {
+                             const HopperPlan& plan, const GatheredKeys& keys) {
   using Element = cutlass::bfloat16_t;
-  const StepInputs& step = *args.step;
   const auto mutable_ids = [](const int32_t* ids) { return const_cast<int32_t*>(ids); };
-  const int64_t page = int64_t{args.n_kv_heads} * kBlockTokens * kDim;
-  PagedParams params{};
+  DenseParams params{};
   params.q_ptr = static_cast<Element*>(const_cast<void*>(args.qkv.data));
-  params.k_ptr = static_cast<Element*>(args.kv.k);
-  params.v_ptr = static_cast<Element*>(args.kv.v);
+  params.k_ptr = static_cast<Element*>(keys.k);
+  params.v_ptr = static_cast<Element*>(keys.v);
   params.o_ptr = static_cast<Element*>(args.out.data);
   params.qo_tile_indices = mutable_ids(plan.tiles);
   params.qo_indptr = mutable_ids(plan.first_rows);
-  params.kv_indptr = mutable_ids(plan.first_entries);
-  params.kv_indices = step.groups[static_cast<size_t>(args.group)].block_tables;
+  params.kv_indptr = mutable_ids(plan.first_keys);
   params.qo_lens = mutable_ids(plan.n_rows);
   params.kv_lens = mutable_ids(plan.n_keys);
+  params.head_indices = mutable_ids(plan.heads);
   params.work_indptr = mutable_ids(plan.block_starts);
   params.batch_indices = mutable_ids(plan.seqs);
   params.additional_params = {args.softcap, args.scale};
@@ -68,22 +62,19 @@ cudaError_t RunHopperPrefill(const Stream& stream, const AttentionArgs& args,
   params.q_stride_h = params.o_stride_h = kDim;
   params.o_stride_n = int64_t{args.n_heads} * kDim;
   params.k_stride_n = params.v_stride_n = kDim;
-  params.k_stride_h = params.v_stride_h = kBlockTokens * kDim;
-  params.k_page_stride = params.v_page_stride = page;
-  params.nnz_qo = step.n_tokens;
-  params.head_dim = kDim;
+  params.k_stride_h = params.v_stride_h = keys.capacity * kDim;
+  params.nnz_qo = args.step->n_tokens;
+  params.nnz_kv = keys.capacity;
   params.num_qo_heads = args.n_heads;
   params.num_kv_heads = args.n_kv_heads;
-  params.group_size = args.n_heads / args.n_kv_heads;
-  params.page_size = kBlockTokens;
   params.window_left = -1;
-  params.causal = true;
   using Variant =
       std::conditional_t<kWithSoftcap, flashinfer::LogitsSoftCap, flashinfer::StandardAttention>;
   try {
-    return flashinfer::BatchPrefillWithPagedKVCacheDispatched<
+    return flashinfer::BatchPrefillWithRaggedKVCacheDispatched<
         kDim, kDim, flashinfer::MaskMode::kCausal, /*LEFT_SLIDING_WINDOW=*/false,
-        /*SAME_SCHEDULE_FOR_ALL_HEADS=*/true, Variant>(params, /*enable_pdl=*/false, stream.handle);
+        /*SAME_SCHEDULE_FOR_ALL_HEADS=*/false, Variant>(params, /*enable_pdl=*/false,
+                                                        stream.handle);
   } catch (const std::exception&) {
     return cudaErrorInvalidValue;
   }

@@ -6,10 +6,10 @@
 namespace stagecoach::kernels::cuda {
 
 using HopperKernel = cudaError_t (*)(const Stream& stream, const AttentionArgs& args,
-                                     const HopperPlan& plan);
+                                     const HopperPlan& plan, const GatheredKeys& keys);
 
 template <int kDim, bool kWithSoftcap>
 cudaError_t RunHopperPrefill(const Stream& stream, const AttentionArgs& args,
-                             const HopperPlan& plan);
+                             const HopperPlan& plan, const GatheredKeys& keys);
 
 }  // namespace stagecoach::kernels::cuda

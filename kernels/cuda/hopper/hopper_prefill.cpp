@@ -34,8 +34,11 @@ int32_t HopperTileRows(DType dtype, int32_t head_dim, bool with_softcap) {
   return head_dim == 64 ? 192 : 128;  // as FlashInfer has it
 }
 
-cudaError_t HopperPrefill(const Stream& stream, const AttentionArgs& args, const HopperPlan& plan) {
-  return Find(args.head_dim, args.softcap > 0)->run(stream, args, plan);
+cudaError_t HopperPrefill(const Stream& stream, const AttentionArgs& args, const HopperPlan& plan,
+                          const GatheredKeys& keys) {
+  const cudaError_t error = GatherKeys(stream, args, plan.gather, keys);
+  if (error != cudaSuccess) return error;
+  return Find(args.head_dim, args.softcap > 0)->run(stream, args, plan, keys);
 }
 
 }  // namespace stagecoach::kernels::cuda

@@ -5,7 +5,8 @@ namespace stagecoach::kernels::cuda {
 
 int32_t HopperTileRows(DType, int32_t, bool) { return 0; }
 
-cudaError_t HopperPrefill(const Stream&, const AttentionArgs&, const HopperPlan&) {
+cudaError_t HopperPrefill(const Stream&, const AttentionArgs&, const HopperPlan&,
+                          const GatheredKeys&) {
   return cudaErrorInvalidValue;
 }
 

@@ -1,0 +1,41 @@
+// Sequences' keys and values out of the paged cache, one key after another, for kernels that read
+// them in large pieces by the bulk tensor copy engine.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include "kernels/cuda/launch.h"
+#include "kernels/op_args.h"
+
+namespace stagecoach::kernels::cuda {
+
+// Gathered sequences begin at multiples of so many keys, and there are zeros after the last key: a
+// kernel may read whole tiles. No value is to come from elsewhere, as 0 times NaN is NaN.
+inline constexpr int32_t kGatheredTile = 128;
+
+// Arrays in memory of the device. KV blocks of the sequences are counted through.
+struct GatherPlan {
+  const int32_t* block_starts;   // [n_seqs + 1]: of a sequence, with what fills up its last tile
+  const int32_t* first_entries;  // [n_seqs]: in the block tables
+  const int32_t* n_keys;         // [n_seqs]
+  int32_t n_seqs;                // on the host, as the next
+  int32_t n_blocks;              // block_starts[n_seqs]
+};
+
+// Where they are gathered: [n_kv_heads, capacity, head_dim] each.
+struct GatheredKeys {
+  void *k, *v;
+  int64_t capacity;  // in keys; a multiple of kGatheredTile
+};
+
+// What so many bytes hold. A type of 16 bits.
+int64_t GatheredCapacity(size_t bytes, int32_t n_kv_heads, int32_t head_dim);
+size_t GatheredBytes(int64_t n_keys, int32_t n_kv_heads, int32_t head_dim);
+GatheredKeys GatheredIn(void* memory, size_t bytes, int32_t n_kv_heads, int32_t head_dim);
+
+// REQUIRES: a cache of 16 bits, plan.n_blocks * kBlockTokens <= to.capacity.
+cudaError_t GatherKeys(const Stream& stream, const AttentionArgs& args, const GatherPlan& plan,
+                       const GatheredKeys& to);
+
+}  // namespace stagecoach::kernels::cuda
