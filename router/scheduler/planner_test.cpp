@@ -189,6 +189,21 @@ TEST_CASE("Chunks of one prompt follow each other in flight and the last one sam
   pipeline.RequireAllAsAlone();
 }
 
+TEST_CASE("Chunks of a prompt do not shrink towards its end") {
+  SchedulerConfig config = SmallConfig(4, 600);
+  config.max_batched_tokens = config.max_prefill_chunk = 8192;
+  config.max_model_len = 8200;
+  config.break_even_rows = 200;
+  CorePipeline pipeline(config);
+  pipeline.Submit(MakeRequest(1, 8192, 2));
+  pipeline.Fill();
+  pipeline.Turn(15);
+  REQUIRE(pipeline.plans.size() >= 16);
+  for (size_t i = 0; i < 16; ++i) REQUIRE(pipeline.plans[i].slots(0).n_tokens() == 512);
+  pipeline.RunToEnd();
+  pipeline.RequireAllAsAlone();
+}
+
 TEST_CASE("A slot that comes free is not filled in one large step because many wait") {
   SchedulerConfig config = SmallConfig(2, 512);
   config.max_sequences = 2;

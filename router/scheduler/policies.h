@@ -42,14 +42,15 @@ struct PrefillDemand {
 // Prefill tokens of one step. In chunks of c tokens, W tokens take W/c + S - 1 steps on S stages,
 // each of a time like c + r^2/2c, where r is the number of rows that take as long to multiply as
 // their weights to read. Large chunks keep stages waiting for the first and the last one, small
-// ones read weights for few rows; least time is near c^3 = W r^2 / (S - 1). W is what still waits,
-// so that chunks shrink a little towards the end, while their attention grows.
+// ones read weights for few rows; least time is near c^3 = W r^2 / (S - 1). W is what still waits.
+// What is under way keeps its size while W falls: of steps that go through S stages one after
+// another all wait for the longest, so that shorter ones behind it gain nothing.
 //
 // Fewer when KV gets short, as in token throttling (Guo et al. 2025, gLLM), and with the decodes of
 // the step a whole number of tiles of rows, which products are computed in.
 struct PrefillBudget {
   static constexpr int32_t kMinTokens = 64;
-  static constexpr int32_t kTileRows = 128;
+  static constexpr int32_t kTileRows = 256;  // of the products that are fastest
   static constexpr double kFreeKvFloor =
       0.05;  // at this fraction of free KV only the minimum is left
 
@@ -58,10 +59,13 @@ struct PrefillBudget {
   int32_t max_batched_tokens;
   int32_t break_even_rows;
 
-  int32_t operator()(uint64_t n_waiting_tokens, double free_kv_fraction, int32_t n_decodes) const {
+  // n_under_way: the most prefill tokens of a step in flight whose prompts go on.
+  int32_t operator()(uint64_t n_waiting_tokens, double free_kv_fraction, int32_t n_decodes,
+                     int32_t n_under_way = 0) const {
     if (n_microbatches == 1 || !plan_ahead) return max_batched_tokens;
-    const double best = std::cbrt(static_cast<double>(n_waiting_tokens) * break_even_rows *
-                                  break_even_rows / (n_microbatches - 1));
+    const double best = std::max<double>(
+        n_under_way, std::cbrt(static_cast<double>(n_waiting_tokens) * break_even_rows *
+                               break_even_rows / (n_microbatches - 1)));
     const double kv_scale = std::max(0.0, (free_kv_fraction - kFreeKvFloor) / (1 - kFreeKvFloor));
     const double chunk =
         std::max<double>(kMinTokens, std::min(best, max_batched_tokens * kv_scale));
@@ -70,9 +74,10 @@ struct PrefillBudget {
   }
 
  private:
-  // The nearest; few rows have tiles of half the size.
+  // The nearest; few rows have smaller tiles.
   static int32_t WholeTiles(double n_rows) {
-    const int32_t tile = n_rows < kTileRows ? kTileRows / 2 : kTileRows;
+    int32_t tile = kTileRows;
+    while (n_rows < tile && tile > kMinTokens) tile /= 2;
     return static_cast<int32_t>(std::lround(n_rows / tile)) * tile;
   }
 };

@@ -32,15 +32,21 @@ PrefillBudget Budget(int32_t n_microbatches) {
 TEST_CASE("The prefill budget grows slowly with what waits, in whole tiles") {
   REQUIRE(Budget(4)(0, 1.0, 0) == 64);
   REQUIRE(Budget(4)(8192, 1.0, 0) == 512);
-  REQUIRE(Budget(4)(4096, 1.0, 0) == 384);
+  REQUIRE(Budget(4)(4096, 1.0, 0) == 256);
   REQUIRE(Budget(4)(512, 1.0, 0) == 128);
   REQUIRE(Budget(4)(262'144, 1.0, 0) == 1536);
   // Fewer stages have less to fill, and devices that are efficient with few rows want small chunks.
-  REQUIRE(Budget(2)(8192, 1.0, 0) == 640);
+  REQUIRE(Budget(2)(8192, 1.0, 0) == 768);
   PrefillBudget cpu = Budget(4);
   cpu.break_even_rows = 32;
   REQUIRE(cpu(8192, 1.0, 0) == 128);
   REQUIRE(cpu(1000, 1.0, 0) == 64);
+}
+
+TEST_CASE("Prompts under way keep their chunks' size") {
+  REQUIRE(Budget(4)(300, 1.0, 0, 512) == 512);
+  REQUIRE(Budget(4)(8192, 1.0, 0, 64) == 512);
+  REQUIRE(Budget(4)(300, 0.06, 0, 512) == 64);  // but not where KV is short
 }
 
 TEST_CASE("The prefill budget leaves the step's decodes room in its tiles") {
