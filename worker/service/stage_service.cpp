@@ -303,13 +303,22 @@ grpc::Status StageService::Join(grpc::ServerContext*, const v1::JoinRequest* req
 absl::Status StageService::PrepareModel() {
   const Clock::time_point started = Clock::now();
   Clock::time_point next_line = started + kPrepareLineInterval;
+  const uint64_t free_before = ops_->Memory().free_bytes;
+  int32_t n_recorded = 0;
   SC_RETURN_IF_ERROR(model_->Prepare([&](int32_t done, int32_t total) {
+    n_recorded = done;
     if (Clock::now() < next_line && done < total) return;
     next_line = Clock::now() + kPrepareLineInterval;
     spdlog::info("recording decode steps [{:<20}] {} of {}, {:.1f} s",
                  std::string(static_cast<size_t>(20 * done / total), '#'), done, total,
                  MsSince(started) / 1e3);
   }));
+  if (n_recorded > 0) {
+    const uint64_t free_now = ops_->Memory().free_bytes;
+    spdlog::info("{} decode steps recorded in {:.1f} s; they take {}", n_recorded,
+                 MsSince(started) / 1e3,
+                 FormatBytes(free_before - std::min(free_before, free_now)));
+  }
   return absl::OkStatus();
 }
 
