@@ -19,7 +19,8 @@ class LateOps final : public Ops {
   void Download(const void* device, void* host, size_t bytes) override {
     ops_->Download(device, host, bytes);
   }
-  MemoryInUse Memory() const override { return ops_->Memory(); }
+  MemoryInUse Memory() const override { return {.total_bytes = 1 << 30, .free_bytes = 1 << 29}; }
+  bool has_own_memory() const override { return true; }
   absl::StatusOr<Matrix> NewMatrix(int32_t rows, int32_t cols, DType dtype) override {
     return ops_->NewMatrix(rows, cols, dtype);
   }
