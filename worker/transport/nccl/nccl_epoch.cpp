@@ -123,14 +123,14 @@ absl::Status NcclEpoch::FirstExchange(NcclLink* link, NcclLink::Clock::time_poin
 }
 
 absl::Status NcclEpoch::Connect(NcclLink::Clock::time_point deadline) {
-  const std::vector<NcclLink*> links = links_.All();
-  std::vector<absl::Status> connected(links.size());
   std::vector<std::thread> threads;
-  for (size_t i = 0; i < links.size(); ++i) {
-    threads.emplace_back([&, i] { connected[i] = FirstExchange(links[i], deadline); });
+  for (NcclLink* link : links_.All()) {
+    threads.emplace_back([this, link, deadline] {
+      // The first failure is the reason; the other links need not wait for their peers.
+      if (const absl::Status status = FirstExchange(link, deadline); !status.ok()) Abort(status);
+    });
   }
   for (std::thread& thread : threads) thread.join();
-  for (const absl::Status& status : connected) SC_RETURN_IF_ERROR(status);
   const std::lock_guard lock(mutex_);
   if (!aborted_.ok()) return aborted_;
   return StartRings();

@@ -71,6 +71,18 @@ TEST_CASE("nccl faults: a failure on a ring's thread ends the epoch") {
   CHECK(Contains(pipeline.device(0).Expect(1, 0, true), "hidden states from stage 0 to stage 1"));
 }
 
+TEST_CASE(
+    "nccl faults: a link that cannot connect keeps the others from waiting for the deadline") {
+  const Restore restore;
+  NcclPipeline pipeline(2);
+  REQUIRE(pipeline.Prepare().ok());
+  FailFakeNcclSends(true);
+  // Each stage has a link that sends and one that waits for the other's.
+  for (const absl::Status& joined : pipeline.Join(1)) CHECK(Contains(joined, "NCCL cannot send"));
+  REQUIRE(pipeline.Prepare().ok());
+  CHECK(FakeNcclCommunicators() == 0);
+}
+
 TEST_CASE("nccl faults: terms of another epoch are no use") {
   NcclPipeline pipeline(2);
   REQUIRE(pipeline.Prepare().ok());

@@ -77,8 +77,11 @@ absl::Status NcclLink::Connect(Clock::time_point deadline) {
   const std::lock_guard lock(calls_);
   if (aborted_) return Aborted();
   NcclConfig config;
+  NcclComm comm = nullptr;
   const NcclResult result = options_.api->comm_init_rank_config(
-      &comm_, 2, options_.id, static_cast<int>(options_.role), &config);
+      &comm, 2, options_.id, static_cast<int>(options_.role), &config);
+  comm_ = comm;
+  if (aborted_) AbortCommunicator();  // Abort may have come before there was one
   return Settle(result, deadline, "connect");
 }
 
@@ -121,7 +124,12 @@ void NcclLink::Abort() {
   if (abort_begun_.exchange(true)) return;
   cudaSetDevice(options_.device);
   const std::unique_lock lock(calls_, kAbortGrace);
-  if (comm_ != nullptr) options_.api->comm_abort(comm_);
+  AbortCommunicator();
+}
+
+void NcclLink::AbortCommunicator() {
+  if (comm_ == nullptr || comm_aborted_.exchange(true)) return;
+  options_.api->comm_abort(comm_);
 }
 
 }  // namespace stagecoach::worker

@@ -64,6 +64,7 @@ class NcclLink {
   // Until the call that returned `result` is done. REQUIRES: calls_ held.
   absl::Status Settle(NcclResult result, Clock::time_point deadline, const char* what);
   absl::Status Aborted() const;
+  void AbortCommunicator();  // once
 
   const Options options_;
   kernels::cuda::Disturbance disturbance_;  // of the thread that sends or receives
@@ -74,7 +75,8 @@ class NcclLink {
   // Held by calls; Abort waits for it only a while, as a call may wait for the peer where launches
   // are blocking.
   std::timed_mutex calls_;
-  NcclComm comm_ = nullptr;
+  std::atomic<NcclComm> comm_{nullptr};
+  std::atomic<bool> comm_aborted_{false};
 };
 
 }  // namespace stagecoach::worker
