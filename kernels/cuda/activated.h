@@ -11,7 +11,14 @@ namespace stagecoach::kernels::cuda {
 template <bool kExact>
 __device__ __forceinline__ float Sigmoid(float x) {
   if constexpr (kExact) return 1.0f / (1.0f + expf(-x));
+#ifdef __CUDA_ARCH__
+  float power, inverse;
+  asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(power) : "f"(x * -1.4426950408889634f));
+  asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(inverse) : "f"(1.0f + power));
+  return inverse;
+#else
   return __fdividef(1.0f, 1.0f + __expf(-x));
+#endif
 }
 
 template <Activation kKind, bool kExact>

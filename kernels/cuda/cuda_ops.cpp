@@ -219,6 +219,14 @@ class CudaOps final : public Ops {
       Launch("GemmActivate", [&] { return cuda::SkinnyGatedGemm(stream_, gemm, activation); });
       return;
     }
+    bool is_done = gemm.n_rows == 0;
+    if (!is_done) {
+      Do([&]() -> absl::Status {
+        SC_ASSIGN_OR_RETURN(is_done, gemms_->RunGated(gemm, activation));
+        return absl::OkStatus();
+      });
+    }
+    if (is_done) return;
     Gemm(gemm);
     Activate(activation);
   }

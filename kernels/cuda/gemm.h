@@ -27,7 +27,11 @@ class Gemms {
 
   // As Ops::Gemm; x and w of one type, y of that or float32. A bias only with y in float32.
   virtual absl::Status Run(const GemmArgs& args) = 0;
-  // While on, Run may try each way several times over (y is then of no use) and remember.
+  // As Ops::GemmActivate, by one kernel; false where there is none that is faster than Run and the
+  // activation, and nothing was done.
+  virtual absl::StatusOr<bool> RunGated(const GemmArgs& gemm, const ActivationArgs& activation) = 0;
+  // While on, Run and RunGated may try each way several times over (y is then of no use) and
+  // remember.
   virtual absl::Status SetTuning(bool on) = 0;
 };
 

@@ -13,8 +13,10 @@
 #include "common/check.h"
 #include "common/status.h"
 #include "kernels/cuda/device_buffer.h"
+#include "kernels/cuda/elementwise.h"
 #include "kernels/cuda/gemm.h"
 #include "kernels/cuda/gemm_trial.h"
+#include "kernels/cuda/hopper/hopper_gemm.h"
 #include "kernels/cuda/skinny_gemm.h"
 
 namespace stagecoach::kernels::cuda {
@@ -32,6 +34,8 @@ constexpr float kLateStartMs = 0.004f;
 constexpr int32_t kAnyRows[] = {1, 2, 3, 8, 17, 64, 100, 256, 1000, 4096, 16384};
 // Those whose ways are asked for, in turn.
 constexpr int32_t kStandardRows[] = {4096, 256, 16, 1};
+
+using cuda::ToStatus;
 
 absl::Status ToStatus(cublasStatus_t status, const char* what) {
   if (status == CUBLAS_STATUS_SUCCESS) return absl::OkStatus();
@@ -135,15 +139,32 @@ class CublasLtGemms final : public Gemms {
 
   absl::Status Run(const GemmArgs& args) override {
     SC_CHECK(args.bias == nullptr || args.y.dtype == DType::kF32);
-    const Key key{
-        args.w->rows,  args.w->cols,         args.x.dtype,           args.y.dtype,
-        args.add_to_y, args.bias != nullptr, RowBucket(args.n_rows), stream_->n_multiprocessors};
+    const Key key = KeyOf(args);
     auto way = ways_.find(key);
     if (way == ways_.end() || (tuning_ && !way->second.tuned)) {
       SC_ASSIGN_OR_RETURN(const Way found, FindWay(args, key.n_rows));
       way = ways_.insert_or_assign(key, found).first;
     }
     return RunWay(args, way->second);
+  }
+
+  absl::StatusOr<bool> RunGated(const GemmArgs& gemm, const ActivationArgs& activation) override {
+    const Key key = KeyOf(gemm);
+    const std::vector<int> ways =
+        HopperGatedGemmWays(*stream_, WithRows(gemm, key.n_rows), activation);
+    if (ways.empty()) return false;
+    auto way = gated_ways_.find(key);
+    if (way == gated_ways_.end() || (tuning_ && !way->second.tuned)) {
+      GatedWay found{.hopper = ways.front(), .tuned = tuning_};
+      if (tuning_) {
+        SC_ASSIGN_OR_RETURN(found.hopper, FastestGated(gemm, activation, ways));
+      }
+      way = gated_ways_.insert_or_assign(key, found).first;
+    }
+    if (way->second.hopper == kNoHopper) return false;
+    SC_RETURN_IF_ERROR(ToStatus(HopperGatedGemm(*stream_, gemm, activation, way->second.hopper),
+                                "a gated product failed"));
+    return true;
   }
 
   absl::Status SetTuning(bool on) override {
@@ -160,18 +181,34 @@ class CublasLtGemms final : public Gemms {
     int32_t n_multiprocessors;
     auto operator<=>(const Key&) const = default;
   };
+  static constexpr int kNoHopper = -1;
   struct Way {
     bool skinny = false;
+    int hopper = kNoHopper;  // of HopperGemmWays
     bool tuned = false;
-    int32_t n_multiprocessors = 0;  // as Problem; this and the next unless skinny
+    int32_t n_multiprocessors = 0;  // as Problem; this and the next of the library's only
     cublasLtMatmulAlgo_t algo;
+    bool is_library() const { return !skinny && hopper == kNoHopper; }
+  };
+  struct GatedWay {
+    int hopper = kNoHopper;  // of HopperGatedGemmWays, or a product and the activation
+    bool tuned = false;
   };
 
+  Key KeyOf(const GemmArgs& args) const {
+    return {
+        args.w->rows,  args.w->cols,         args.x.dtype,           args.y.dtype,
+        args.add_to_y, args.bias != nullptr, RowBucket(args.n_rows), stream_->n_multiprocessors};
+  }
+  static GemmArgs WithRows(GemmArgs args, int32_t n_rows) {
+    args.n_rows = n_rows;
+    return args;
+  }
+
   absl::Status RunWay(const GemmArgs& args, const Way& way) {
-    if (way.skinny) {
-      const cudaError_t error = SkinnyGemm(*stream_, args);
-      return error == cudaSuccess ? absl::OkStatus()
-                                  : absl::InternalError(cudaGetErrorString(error));
+    if (way.skinny) return ToStatus(SkinnyGemm(*stream_, args), "a product failed");
+    if (way.hopper != kNoHopper) {
+      return ToStatus(HopperGemm(*stream_, args, way.hopper), "a product failed");
     }
     return ToStatus(Problem(args, args.n_rows, way.n_multiprocessors)
                         .Run(handle_, args, way.algo, workspace_.data.get(), stream_->handle),
@@ -184,6 +221,8 @@ class CublasLtGemms final : public Gemms {
     if (bucket <= kMaxSkinnyRows && HasSkinnyGemm(args.x.dtype, args.w->dtype, args.w->cols)) {
       ways.insert(ways.begin(), {.skinny = true, .tuned = tuning_});
     }
+    const std::vector<Way> hopper = HopperWays(args, bucket);
+    ways.insert(ways.end(), hopper.begin(), hopper.end());
     if (ways.empty()) return NoWay(args);
     return tuning_ ? Fastest(args, ways) : ways.front();
   }
@@ -211,6 +250,14 @@ class CublasLtGemms final : public Gemms {
     return ways;
   }
 
+  std::vector<Way> HopperWays(const GemmArgs& args, int32_t bucket) const {
+    std::vector<Way> ways;
+    for (const int way : HopperGemmWays(*stream_, WithRows(args, bucket))) {
+      ways.push_back({.hopper = way, .tuned = tuning_});
+    }
+    return ways;
+  }
+
   static absl::Status NoWay(const GemmArgs& args) {
     return absl::UnimplementedError(
         fmt::format("cuBLASLt has no product of {} rows with a matrix of {} x {}", args.n_rows,
@@ -224,7 +271,9 @@ class CublasLtGemms final : public Gemms {
     }
     const std::vector<float> ms = trial_.MediansMs(runs);
     size_t best = 0;
-    const auto cost = [&](size_t i) { return ms[i] + (ways[i].skinny ? 0.0f : kLateStartMs); };
+    const auto cost = [&](size_t i) {
+      return ms[i] + (ways[i].is_library() ? kLateStartMs : 0.0f);
+    };
     for (size_t i = 1; i < ways.size(); ++i) {
       if (cost(i) < cost(best)) best = i;
     }
@@ -232,34 +281,62 @@ class CublasLtGemms final : public Gemms {
     return ways[best];
   }
 
-  // The standard way of a shape does for any number of rows; taken is the fastest of those that
-  // give its bits. Every start and every stage has the same standard: not the fastest, nor one for
-  // the largest step, which change from trial to trial and from flag to flag.
+  // Of `ways`, or kNoHopper.
+  absl::StatusOr<int> FastestGated(const GemmArgs& gemm, const ActivationArgs& activation,
+                                   const std::vector<int>& ways) {
+    SC_RETURN_IF_ERROR(Run(gemm));  // finds its way
+    std::vector<std::function<absl::Status()>> runs = {[&]() -> absl::Status {
+      SC_RETURN_IF_ERROR(Run(gemm));
+      return ToStatus(Activate(*stream_, activation), "an activation failed");
+    }};
+    for (const int way : ways) {
+      runs.emplace_back([this, &gemm, &activation, way] {
+        return ToStatus(HopperGatedGemm(*stream_, gemm, activation, way), "a product failed");
+      });
+    }
+    const std::vector<float> ms = trial_.MediansMs(runs);
+    const auto best = std::min_element(ms.begin(), ms.end()) - ms.begin();
+    return best == 0 ? kNoHopper : ways[static_cast<size_t>(best) - 1];
+  }
+
+  // The standard way of a shape does for any number of rows, Hopper's whatever the tile; taken is
+  // the fastest of those that give its bits. Every start and every stage has the same standard: not
+  // the fastest, nor one for the largest step, which change from trial to trial and from flag to
+  // flag.
   absl::StatusOr<Way> SameOrder(const GemmArgs& args, int32_t bucket) {
-    Key shape{args.w->rows,
-              args.w->cols,
-              args.x.dtype,
-              args.y.dtype,
-              args.add_to_y,
-              args.bias != nullptr,
-              0,
-              0};
+    std::vector<Way> same = HopperWays(args, bucket);
+    if (same.empty()) {
+      SC_ASSIGN_OR_RETURN(const Way standard, LibraryStandard(args));
+      same.push_back(standard);
+      same.front().tuned = tuning_;
+    }
+    const Way standard = same.front();
+    if (!tuning_) return standard;
+    for (const Way& way : Ways(args, bucket, Targets())) {
+      const absl::StatusOr<bool> equal = trial_.SameBits(
+          args, [&](const GemmArgs& trial) { return RunWay(trial, standard); },
+          [&](const GemmArgs& trial) { return RunWay(trial, way); });
+      if (equal.ok() && *equal) same.push_back(way);
+    }
+    return Fastest(args, same);
+  }
+
+  absl::StatusOr<Way> LibraryStandard(const GemmArgs& args) {
+    const Key shape{args.w->rows,
+                    args.w->cols,
+                    args.x.dtype,
+                    args.y.dtype,
+                    args.add_to_y,
+                    args.bias != nullptr,
+                    0,
+                    0};
     auto standard = standards_.find(shape);
     if (standard == standards_.end()) {
       const std::optional<Way> way = WayOfAnyRows(args);
       if (!way) return NoWay(args);
       standard = standards_.emplace(shape, *way).first;
     }
-    if (!tuning_) return standard->second;
-    std::vector<Way> same = {standard->second};
-    same.front().tuned = true;
-    for (const Way& way : Ways(args, bucket, Targets())) {
-      const absl::StatusOr<bool> equal = trial_.SameBits(
-          args, [&](const GemmArgs& trial) { return RunWay(trial, standard->second); },
-          [&](const GemmArgs& trial) { return RunWay(trial, way); });
-      if (equal.ok() && *equal) same.push_back(way);
-    }
-    return Fastest(args, same);
+    return standard->second;
   }
 
   // The first that works of those that the library would take.
@@ -288,6 +365,7 @@ class CublasLtGemms final : public Gemms {
   cublasLtHandle_t handle_ = nullptr;
   Buffer workspace_;
   std::map<Key, Way> ways_;
+  std::map<Key, GatedWay> gated_ways_;
   std::map<Key, Way> standards_;  // of 0 rows and 0 multiprocessors: for any number of either
   bool tuning_ = false;
 };

@@ -2,7 +2,7 @@
 // memory-bound ones of its copy bandwidth, compute-bound ones of its largest product's rate.
 // Shapes: Mistral-7B.
 //
-//   kernels_cuda_bench [--device N] [--only gemm|attention|rest] [--batch-invariant]
+//   kernels_cuda_bench [--device N] [--only gemm|gated|attention|rest] [--batch-invariant]
 //                      [--taken N [--sized-for-all]]
 #include <fmt/format.h>
 
@@ -173,6 +173,51 @@ void BenchGemm(Bench& bench, const char* name, int32_t n, int32_t k, bool adds) 
   }
 }
 
+// One call, and the two that it is for.
+void BenchGated(Bench& bench, int32_t width, int32_t k) {
+  const size_t bytes = 2 * static_cast<size_t>(width) * static_cast<size_t>(k) * 2;
+  const std::vector<Matrix> w = {bench.RandomMatrix(2 * width, k),
+                                 bench.RandomMatrix(2 * width, k)};
+  const Buffer x = bench.Random(8192 * static_cast<size_t>(k), kType);
+  const Buffer y = bench.Random(8192 * 2 * static_cast<size_t>(width), kType);
+  const Buffer out = bench.Random(8192 * static_cast<size_t>(width), kType);
+  Ops& ops = bench.ops();
+  for (const int32_t rows : {1, 4, 8, 16, 32, 64, 128, 256, 512, 2048, 8192}) {
+    const auto calls = [&](bool at_once) {
+      std::vector<std::function<void()>> all;
+      for (const Matrix& matrix : w) {
+        all.push_back([&, at_once] {
+          const GemmArgs gemm{.x = {x.data.get(), kType},
+                              .w = &matrix,
+                              .bias = nullptr,
+                              .y = {y.data.get(), kType},
+                              .n_rows = rows,
+                              .add_to_y = false};
+          const ActivationArgs activation{.x = {y.data.get(), kType},
+                                          .out = {out.data.get(), kType},
+                                          .n_rows = rows,
+                                          .width = width,
+                                          .kind = Activation::kSilu,
+                                          .gated = true};
+          if (at_once) {
+            ops.GemmActivate(gemm, activation);
+          } else {
+            ops.Gemm(gemm);
+            ops.Activate(activation);
+          }
+        });
+      }
+      return all;
+    };
+    const double moved = static_cast<double>(bytes) + rows * (k + width) * kElement;
+    for (const bool at_once : {true, false}) {
+      bench.Line(fmt::format("{} 2 x {} x {} rows {}", at_once ? "gated" : "gemm, gate * up", width,
+                             k, rows),
+                 bench.Seconds(calls(at_once)), moved, 4.0 * rows * width * static_cast<double>(k));
+    }
+  }
+}
+
 struct Heads {
   int32_t n_heads, n_kv_heads, head_dim;
 };
@@ -303,7 +348,7 @@ int Main(int argc, char** argv) {
   std::string only;
   app.add_option("--device", options.device, "GPU by CUDA's count")->capture_default_str();
   app.add_flag("--batch-invariant", options.batch_invariant, "rows do not depend on each other");
-  app.add_option("--only", only, "gemm, attention or rest");
+  app.add_option("--only", only, "gemm, gated, attention or rest");
   int32_t n_taken = 0;
   bool sized_for_all = false;
   app.add_option("--taken", n_taken, "multiprocessors that others hold, as receives do in a stage");
@@ -323,6 +368,10 @@ int Main(int argc, char** argv) {
     BenchGemm(bench, "o", 4096, 4096, true);
     BenchGemm(bench, "up", 28672, 4096, false);
     BenchGemm(bench, "down", 4096, 14336, true);
+    BenchGemm(bench, "logits", 32768, 4096, true);
+  }
+  if (only.empty() || only == "gated") {
+    BenchGated(bench, 14336, 4096);
   }
   if (only.empty() || only == "attention") {
     constexpr Heads kMistral{32, 8, 128}, kGemma2{32, 16, 128}, kOpt{32, 32, 128},

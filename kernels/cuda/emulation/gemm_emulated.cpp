@@ -42,6 +42,7 @@ class EmulatedGemms final : public Gemms {
     simt::Enqueue(stream_->handle, [product, w] { Multiply(product, w->buffer.data.get()); });
     return absl::OkStatus();
   }
+  absl::StatusOr<bool> RunGated(const GemmArgs&, const ActivationArgs&) override { return false; }
   absl::Status SetTuning(bool) override { return absl::OkStatus(); }
 
  private:

@@ -1,4 +1,5 @@
 // In builds without FlashInfer.
+#include "kernels/cuda/hopper/hopper_gemm.h"
 #include "kernels/cuda/hopper/hopper_prefill.h"
 
 namespace stagecoach::kernels::cuda {
@@ -7,6 +8,18 @@ int32_t HopperTileRows(DType, int32_t, bool) { return 0; }
 
 cudaError_t HopperPrefill(const Stream&, const AttentionArgs&, const HopperPlan&,
                           const GatheredKeys&) {
+  return cudaErrorInvalidValue;
+}
+
+std::vector<int> HopperGemmWays(const Stream&, const GemmArgs&) { return {}; }
+
+cudaError_t HopperGemm(const Stream&, const GemmArgs&, int) { return cudaErrorInvalidValue; }
+
+std::vector<int> HopperGatedGemmWays(const Stream&, const GemmArgs&, const ActivationArgs&) {
+  return {};
+}
+
+cudaError_t HopperGatedGemm(const Stream&, const GemmArgs&, const ActivationArgs&, int) {
   return cudaErrorInvalidValue;
 }
 

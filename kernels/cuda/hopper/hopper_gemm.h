@@ -1,0 +1,28 @@
+// Products on Hopper's own instructions (wgmma, the bulk tensor copy engine), by tiles of several
+// shapes. A row's result has the same bits whatever the shape and the number of rows: its inputs
+// are added in one order.
+#pragma once
+
+#include <vector>
+
+#include "kernels/cuda/launch.h"
+#include "kernels/op_args.h"
+
+namespace stagecoach::kernels::cuda {
+
+// The shapes of tiles worth trying, by number, the likeliest to be fastest first; empty: there is
+// no such kernel in this build or for such a product. Whether it is does not depend on the number
+// of rows. Taken are 16-bit x and w of one type, a multiple of 128 inputs and of 8 outputs; y of
+// that type without a bias and add_to_y, or float32.
+std::vector<int> HopperGemmWays(const Stream& stream, const GemmArgs& args);
+// As Ops::Gemm. REQUIRES: `way` of HopperGemmWays for as many rows.
+cudaError_t HopperGemm(const Stream& stream, const GemmArgs& args, int way);
+
+// The same for Ops::GemmActivate, where the activation is gated, by kSilu or kGeluTanh. What goes
+// into the activation is rounded as a product's y would be, which itself is not written.
+std::vector<int> HopperGatedGemmWays(const Stream& stream, const GemmArgs& gemm,
+                                     const ActivationArgs& activation);
+cudaError_t HopperGatedGemm(const Stream& stream, const GemmArgs& gemm,
+                            const ActivationArgs& activation, int way);
+
+}  // namespace stagecoach::kernels::cuda

@@ -1,0 +1,378 @@
+// y = x w^T by bulk tensor copies and warpgroup products. A grid of one block a multiprocessor (or
+// cluster of blocks), each of which takes every so many'th tile of y. In a block one thread starts
+// the copies of x and w into a ring of stages, and 1 or 2 warpgroups multiply 64 rows of x each
+// with the tile's rows of w, 16 inputs after another, whatever the tile's shape: one order of
+// additions. The copies of the next tile go on while this one is written.
+//
+// The design is the usual one of warp-specialised persistent kernels on Hopper (CUTLASS, "Efficient
+// GEMM in CUDA").
+#pragma once
+
+#include <cuda.h>
+
+#include <type_traits>
+
+#include "kernels/cuda/activated.h"
+#include "kernels/cuda/hopper/hopper_ptx.h"
+#include "kernels/cuda/hopper/wgmma.h"
+#include "kernels/cuda/launch.h"
+#include "kernels/cuda/warp.h"
+
+#ifndef STAGECOACH_LAG
+#define STAGECOACH_LAG 2
+#endif
+#ifndef STAGECOACH_GROUP
+#define STAGECOACH_GROUP 2048
+#endif
+namespace stagecoach::kernels::cuda {
+
+inline constexpr int kSlab = 64;  // inputs: 128 bytes a row, as far as swizzling goes
+inline constexpr int kWarpgroupThreads = 128;
+inline constexpr int kWarpgroupRows = 64;
+
+// kWarpgroups: that multiply, 64 rows of x each. kWeights: rows of w; where gated half of them
+// gates, half what they are for. kSlabs: of 64 inputs, of a stage. kBlocks: 2 for clusters of
+// blocks with the same rows of w, half of which each fetches for both. kRows: of x, where fewer;
+// the products of others are of whatever lies there, and go nowhere. kPlaces: how many blocks a
+// multiprocessor has room for; with 2 the next kernel's weights are on their way while this ends.
+template <int kWarpgroups_, int kWeights_, int kSlabs_, bool kGated_ = false, int kBlocks_ = 1,
+          int kRows_ = kWarpgroups_ * kWarpgroupRows, int kPlaces_ = 1>
+struct GemmTile {
+  static constexpr int kWarpgroups = kWarpgroups_, kWeights = kWeights_, kSlabs = kSlabs_,
+                       kBlocks = kBlocks_, kRows = kRows_, kPlaces = kPlaces_;
+  static constexpr bool kGated = kGated_;
+
+  static constexpr int kOutputs = kGated ? kWeights / 2 : kWeights;
+  static constexpr int kThreads =
+      kWarpgroups * kWarpgroupThreads + (kWarpgroups == 1 ? kWarpThreads : kWarpgroupThreads);
+  static constexpr int kRowBytes = kSlab * 2;
+  static constexpr int kWeightSlabBytes = kWeights * kRowBytes;
+  static constexpr int kInputBytes = kSlabs * kRows * kRowBytes;  // of a stage
+  static constexpr int kStageBytes = kInputBytes + kSlabs * kWeightSlabBytes;
+  static constexpr int kMostBytes = (228 / kPlaces - 1) << 10;  // of shared memory
+  static constexpr int kBarrierBytes = 1024;                    // and as much to align the stages
+  static constexpr int kStages = (kMostBytes - 2 * kBarrierBytes) / kStageBytes;
+  static constexpr int kBytes = kStages * kStageBytes + 2 * kBarrierBytes;
+  // Steps that the second warpgroup stays behind the first, so that one multiplies while the other
+  // writes.
+  static constexpr int kLag = kWarpgroups == 2 ? STAGECOACH_LAG : 0;
+  static_assert(kWarpgroups <= 2 && kBlocks <= 2 && kWeights % 16 == 0 && kRows % 8 == 0);
+  static_assert(kSlabs == 1 || (kSlabs == 2 && !kGated && kBlocks == 1));
+  // Multiplied are 64 rows all the same, of the memory from the inputs on.
+  static_assert(kRows == kWarpgroups * kWarpgroupRows ||
+                (kWarpgroups == 1 &&
+                 kStageBytes >= kInputBytes / kSlabs + kWarpgroupRows * kRowBytes));
+  static_assert(kStages >= 2 && 2 * 8 * kStages <= kBarrierBytes);
+};
+
+struct HopperGemmParams {
+  CUtensorMap x;      // [1, cols / 64, n_rows, 64]; boxes of kSlabs slabs
+  CUtensorMap w;      // [1, cols / 64, rows, 64], or where gated [2, cols / 64, width, 64]
+  const float* bias;  // only with y in float32, as add_to_y
+  void* y;            // [n_rows, n_outputs]
+  int32_t n_rows;
+  int32_t n_outputs;  // a multiple of 8
+  int32_t cols;       // a multiple of 128
+  int32_t box_rows;   // of x that a copy brings
+  bool add_to_y;
+  Activation activation;  // where gated: kSilu or kGeluTanh
+};
+
+// The tiles of y in an order in which those at work at one time read few rows of x and w: by groups
+// of rows. In units of a cluster's tiles.
+template <typename Tile>
+struct TileOrder {
+  static constexpr int kGroup = STAGECOACH_GROUP / (Tile::kRows * Tile::kBlocks);
+  int n_down, n_across;
+
+  __host__ __device__ TileOrder(int32_t n_rows, int32_t n_outputs)
+      : n_down(static_cast<int>(CeilDiv(n_rows, Tile::kRows * Tile::kBlocks))),
+        n_across(static_cast<int>(CeilDiv(n_outputs, Tile::kOutputs))) {}
+  __host__ __device__ int n_units() const { return n_down * n_across; }
+
+  struct Place {
+    int row, output;
+  };
+  // Of the block `block` of the cluster that has unit `unit`.
+  __device__ Place At(int unit, int block) const {
+    const int first = unit / (kGroup * n_across) * kGroup;
+    const int size = min(kGroup, n_down - first);
+    const int within = unit % (kGroup * n_across);
+    const int down = (first + within % size) * Tile::kBlocks + block;
+    return {down * Tile::kRows, within / size * Tile::kOutputs};
+  }
+};
+
+// Stages in turn, and the parity of how often they came round.
+template <int kStages>
+struct StageTurn {
+  int stage = 0;
+  uint32_t parity = 0;
+  __device__ __forceinline__ void Next() {
+    if (++stage == kStages) {
+      stage = 0;
+      parity ^= 1;
+    }
+  }
+};
+
+// From 4 words of 8 columns each, of which a lane has its quad's c'th, to one whole: lane c has the
+// c'th 8 columns. With 2: lanes c and c + 1 half of one each.
+__device__ __forceinline__ void SwapWithin(uint32_t& low, uint32_t& high, int mask, bool is_high) {
+  const uint32_t got = __shfl_xor_sync(kAllLanes, is_high ? low : high, mask);
+  (is_high ? low : high) = got;
+}
+
+// A row's pairs of columns, `pairs[j]` of the j'th 8, to y + 8 j. Of a warp; lanes without a row or
+// past the last column write nothing.
+template <int kChunks>
+__device__ __forceinline__ void StoreRow(uint32_t (&pairs)[kChunks], uint16_t* y, int c,
+                                         int n_columns) {
+  static_assert(kChunks % 2 == 0);
+#pragma unroll
+  for (int j = 0; j + 4 <= kChunks; j += 4) {
+    uint32_t* const v = &pairs[j];
+    SwapWithin(v[0], v[1], 1, c % 2 == 1);
+    SwapWithin(v[2], v[3], 1, c % 2 == 1);
+    SwapWithin(v[0], v[2], 2, c / 2 == 1);
+    SwapWithin(v[1], v[3], 2, c / 2 == 1);
+    const int column = 8 * (j + c);
+    if (column < n_columns) {
+      *reinterpret_cast<uint4*>(y + column) = make_uint4(v[0], v[1], v[2], v[3]);
+    }
+  }
+  if constexpr (kChunks % 4 != 0) {
+    uint32_t* const v = &pairs[kChunks - 2];
+    SwapWithin(v[0], v[1], 1, c % 2 == 1);
+    const int column = 8 * (kChunks - 2 + c % 2);
+    if (column < n_columns) {
+      *reinterpret_cast<uint2*>(y + column + c / 2 * 4) = make_uint2(v[0], v[1]);
+    }
+  }
+}
+
+template <typename T>
+__device__ __forceinline__ float2 RoundedPair(float2 values) {
+  const uint32_t pair = PackPair<T>(values.x, values.y);
+  return make_float2(ToFloat(T{static_cast<uint16_t>(pair)}),
+                     ToFloat(T{static_cast<uint16_t>(pair >> 16)}));
+}
+
+// The accumulators of rows `row` and `row` + 8 go to y, where those are before `end_row`.
+template <typename T, typename O, typename Tile, Activation kKind>
+__device__ __forceinline__ void StoreTile(const HopperGemmParams& p,
+                                          const float (&sums)[Tile::kWeights / 2], int row,
+                                          int end_row, int first_output, int c) {
+  constexpr int kChunks = Tile::kOutputs / 8;
+#pragma unroll
+  for (int half = 0; half < 2; ++half) {
+    const int y_row = row + 8 * half;
+    const int n_columns = y_row < end_row ? p.n_outputs - first_output : 0;
+    O* const y = static_cast<O*>(p.y) + int64_t{y_row} * p.n_outputs + first_output;
+    if constexpr (std::is_same_v<O, float>) {
+      static_assert(!Tile::kGated);
+#pragma unroll
+      for (int j = 0; j < kChunks; ++j) {
+        const int column = 8 * j + 2 * c;
+        if (column >= n_columns) continue;
+        float2 sum = make_float2(sums[4 * j + 2 * half], sums[4 * j + 2 * half + 1]);
+        if (p.bias != nullptr) {
+          sum.x += p.bias[first_output + column];
+          sum.y += p.bias[first_output + column + 1];
+        }
+        float2& to = *reinterpret_cast<float2*>(y + column);
+        if (p.add_to_y) {
+          const float2 before = to;
+          sum.x += before.x;
+          sum.y += before.y;
+        }
+        to = sum;
+      }
+    } else {
+      uint32_t pairs[kChunks];
+#pragma unroll
+      for (int j = 0; j < kChunks; ++j) {
+        const int at = 4 * j + 2 * half;
+        float2 value = make_float2(sums[at], sums[at + 1]);
+        if constexpr (Tile::kGated) {
+          const float2 gate = RoundedPair<T>(value);
+          const float2 up = RoundedPair<T>({sums[4 * kChunks + at], sums[4 * kChunks + at + 1]});
+          value.x = Activated<kKind, /*kExact=*/false>(gate.x) * up.x;
+          value.y = Activated<kKind, /*kExact=*/false>(gate.y) * up.y;
+        }
+        pairs[j] = PackPair<O>(value.x, value.y);
+      }
+      StoreRow(pairs, reinterpret_cast<uint16_t*>(y), c, n_columns);
+    }
+  }
+}
+
+// At most one cluster a unit of the order.
+template <typename T, typename O, typename Tile>
+__global__ void __cluster_dims__(Tile::kBlocks, 1, 1)
+    __launch_bounds__(Tile::kThreads, Tile::kPlaces)
+        HopperGemmKernel(const __grid_constant__ HopperGemmParams p) {
+  using Turn = StageTurn<Tile::kStages>;
+  constexpr int kCopier = Tile::kWarpgroups * kWarpgroupThreads;  // the thread that copies
+  constexpr bool kCluster = Tile::kBlocks > 1;
+  constexpr auto kAllBlocks = static_cast<uint16_t>((1 << Tile::kBlocks) - 1);
+  extern __shared__ unsigned char dynamic_shared[];
+  LetNextStart();
+  const uint32_t memory = ptx::SharedAddress(dynamic_shared);
+  const uint32_t stages = (memory + Tile::kBarrierBytes + 1023) / 1024 * 1024;
+  const auto filled = [&](int stage) { return memory + static_cast<uint32_t>(stage) * 16; };
+  const auto emptied = [&](int stage) { return memory + static_cast<uint32_t>(stage) * 16 + 8; };
+  const int thread = static_cast<int>(threadIdx.x);
+  const int block = kCluster ? static_cast<int>(ptx::BlockOfCluster()) : 0;
+  if (thread == 0) {
+    ptx::PrefetchMap(&p.x);
+    ptx::PrefetchMap(&p.w);
+    for (int i = 0; i < Tile::kStages; ++i) {
+      ptx::InitBarrier(filled(i), 1);
+      ptx::InitBarrier(emptied(i), Tile::kWarpgroups * Tile::kBlocks);
+    }
+    ptx::FenceBarrierInit();
+  }
+  if constexpr (kCluster) {
+    ptx::SyncCluster();
+  } else {
+    __syncthreads();
+  }
+
+  const TileOrder<Tile> order(p.n_rows, p.n_outputs);
+  const int first_unit = static_cast<int>(blockIdx.x) / Tile::kBlocks;
+  const int n_clusters = static_cast<int>(gridDim.x) / Tile::kBlocks;
+  const int n_steps = p.cols / (Tile::kSlabs * kSlab);
+
+  if (thread >= kCopier) {
+    if constexpr (Tile::kWarpgroups > 1) ptx::GiveBackRegisters<40>();
+    if (thread == kCopier) {
+      const auto inputs = [&](int stage) {
+        return stages + static_cast<uint32_t>(stage * Tile::kStageBytes);
+      };
+      const auto announce = [&](int stage) {
+        const auto input_bytes = static_cast<uint32_t>(p.box_rows * Tile::kSlabs * Tile::kRowBytes);
+        ptx::ArriveAndExpect(filled(stage), input_bytes + Tile::kSlabs * Tile::kWeightSlabBytes);
+      };
+      const auto copy_inputs = [&](const auto& place, int step, int stage) {
+        ptx::CopyBox(inputs(stage), &p.x, {0, place.row, step * Tile::kSlabs, 0}, filled(stage));
+      };
+      const auto copy_weights = [&](const auto& place, int step, int stage) {
+        const uint32_t to = inputs(stage) + Tile::kInputBytes;
+        const int slab = step * Tile::kSlabs;
+        if constexpr (!kCluster) {
+          ptx::CopyBox(to, &p.w, {0, place.output, slab, 0}, filled(stage));
+        } else {
+          constexpr int kHalf = Tile::kWeights / 2;
+          const ptx::Coordinates from =
+              Tile::kGated ? ptx::Coordinates{0, place.output, slab, block}
+                           : ptx::Coordinates{0, place.output + block * kHalf, slab, 0};
+          ptx::CopyBoxToMany(to + static_cast<uint32_t>(block * kHalf * Tile::kRowBytes), &p.w,
+                             from, filled(stage), kAllBlocks);
+        }
+      };
+      // No kernel writes weights: as many as there is room for come before the inputs are there.
+      const int n_early = min(Tile::kStages, n_steps);
+      const auto first = order.At(first_unit, block);
+      for (int i = 0; i < n_early; ++i) {
+        announce(i);
+        copy_weights(first, i, i);
+      }
+      WaitForPrevious();
+      for (int i = 0; i < n_early; ++i) copy_inputs(first, i, i);
+      Turn turn;
+      for (int i = 0; i < n_early; ++i) turn.Next();
+      int step = n_early;
+      for (int unit = first_unit; unit < order.n_units(); unit += n_clusters) {
+        const auto place = order.At(unit, block);
+        for (; step < n_steps; ++step) {
+          ptx::Wait(emptied(turn.stage), turn.parity ^ 1);
+          announce(turn.stage);
+          copy_weights(place, step, turn.stage);
+          copy_inputs(place, step, turn.stage);
+          turn.Next();
+        }
+        step = 0;
+      }
+    }
+  } else {
+    if constexpr (Tile::kWarpgroups > 1) ptx::TakeRegisters<232>();
+    WaitForPrevious();
+    const int warpgroup = thread / kWarpgroupThreads;
+    const int warp = thread / kWarpThreads % 4, lane = thread % kWarpThreads;
+    const int lane_of_group = thread % kWarpgroupThreads;
+    // Of all blocks that write to this stage.
+    const auto give_back = [&](int stage) {
+      if constexpr (kCluster) {
+        if (lane_of_group < Tile::kBlocks) {
+          ptx::ArriveAt(emptied(stage), static_cast<uint32_t>(lane_of_group));
+        }
+      } else {
+        if (lane_of_group == 0) ptx::Arrive(emptied(stage));
+      }
+    };
+    float sums[Tile::kWeights / 2];
+    Turn turn;
+    constexpr int kLagBarrier = 1;
+    if constexpr (Tile::kLag > 0) {
+      if (warpgroup == 1) ptx::WaitAtNamedBarrier(kLagBarrier, 2 * kWarpgroupThreads);
+    }
+    bool leads = Tile::kLag > 0 && warpgroup == 0;  // and the other still waits
+    for (int unit = first_unit; unit < order.n_units(); unit += n_clusters) {
+      int before = 0;
+      for (int step = 0; step < n_steps; ++step) {
+        ptx::Wait(filled(turn.stage), turn.parity);
+        const uint32_t stage = stages + static_cast<uint32_t>(turn.stage * Tile::kStageBytes);
+        FenceAccumulators(sums);
+        BeginWgmma();
+#pragma unroll
+        for (int s = 0; s < Tile::kSlabs; ++s) {
+          const int row = s * p.box_rows + warpgroup * kWarpgroupRows;
+          const uint64_t a = WgmmaMatrix(stage + static_cast<uint32_t>(row * Tile::kRowBytes));
+          const uint64_t b = WgmmaMatrix(
+              stage + static_cast<uint32_t>(Tile::kInputBytes + s * Tile::kWeightSlabBytes));
+#pragma unroll
+          for (int i = 0; i < kSlab / 16; ++i) {
+            Wgmma<T, Tile::kWeights>(sums, a + i * kWgmmaStep, b + i * kWgmmaStep,
+                                     step > 0 || s > 0 || i > 0);
+          }
+        }
+        CommitWgmma();
+        FenceAccumulators(sums);
+        WaitForWgmma<1>();
+        if (step > 0) give_back(before);
+        before = turn.stage;
+        turn.Next();
+        if constexpr (Tile::kLag > 0) {
+          if (leads && step + 1 >= Tile::kLag) {
+            ptx::PassNamedBarrier(kLagBarrier, 2 * kWarpgroupThreads);
+            leads = false;
+          }
+        }
+      }
+      WaitForWgmma<0>();
+      FenceAccumulators(sums);
+      give_back(before);
+      const auto place = order.At(unit, block);
+      const int end_row = min(p.n_rows, place.row + Tile::kRows);
+      const int row = place.row + warpgroup * kWarpgroupRows + warp * 16 + lane / 4;
+      if constexpr (Tile::kGated) {
+        if (p.activation == Activation::kSilu) {
+          StoreTile<T, O, Tile, Activation::kSilu>(p, sums, row, end_row, place.output, lane % 4);
+        } else {
+          StoreTile<T, O, Tile, Activation::kGeluTanh>(p, sums, row, end_row, place.output,
+                                                       lane % 4);
+        }
+      } else {
+        StoreTile<T, O, Tile, Activation::kSilu>(p, sums, row, end_row, place.output, lane % 4);
+      }
+    }
+  }
+  // Others of the cluster still write to this block's memory.
+  if constexpr (kCluster) {
+    __syncwarp();
+    ptx::SyncCluster();
+  }
+}
+
+}  // namespace stagecoach::kernels::cuda

@@ -1,0 +1,122 @@
+// The kernels of one type, and their launch.
+#include <algorithm>
+#include <type_traits>
+
+#include "kernels/cuda/hopper/hopper_gemm_kernel.h"
+#include "kernels/cuda/hopper/hopper_gemm_ways.h"
+
+namespace stagecoach::kernels::cuda {
+namespace {
+
+struct Box {
+  int rows, slabs, parts;
+};
+
+// `parts` matrices of [rows, cols], one below the other.
+template <typename T>
+cudaError_t MakeMap(const void* data, int32_t parts, int32_t rows, int32_t cols, const Box& box,
+                    CUtensorMap* map) {
+  using Encode = decltype(&cuTensorMapEncodeTiled);
+  // The driver's own: nothing else of it is needed.
+  static const Encode encode = [] {
+    void* found = nullptr;
+    cudaDriverEntryPointQueryResult result;
+    const cudaError_t error = cudaGetDriverEntryPointByVersion("cuTensorMapEncodeTiled", &found,
+                                                               12000, cudaEnableDefault, &result);
+    return error == cudaSuccess ? reinterpret_cast<Encode>(found) : nullptr;
+  }();
+  if (encode == nullptr) return cudaErrorNotSupported;
+  const auto size = [](int64_t n) { return static_cast<cuuint64_t>(n); };
+  const cuuint64_t dims[4] = {kSlab, size(rows), size(cols / kSlab), size(parts)};
+  const cuuint64_t strides[3] = {size(int64_t{2} * cols), 2 * kSlab,
+                                 size(int64_t{2} * rows * cols)};  // bytes
+  const cuuint32_t box_dims[4] = {kSlab, static_cast<cuuint32_t>(box.rows),
+                                  static_cast<cuuint32_t>(box.slabs),
+                                  static_cast<cuuint32_t>(box.parts)};
+  const cuuint32_t steps[4] = {1, 1, 1, 1};
+  const CUresult made = encode(
+      map,
+      std::is_same_v<T, BF16> ? CU_TENSOR_MAP_DATA_TYPE_BFLOAT16 : CU_TENSOR_MAP_DATA_TYPE_FLOAT16,
+      4, const_cast<void*>(data), dims, strides, box_dims, steps, CU_TENSOR_MAP_INTERLEAVE_NONE,
+      CU_TENSOR_MAP_SWIZZLE_128B, CU_TENSOR_MAP_L2_PROMOTION_L2_256B,
+      CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
+  return made == CUDA_SUCCESS ? cudaSuccess : cudaErrorInvalidValue;
+}
+
+template <typename T, typename O, typename Tile>
+cudaError_t RunTile(const Stream& stream, const HopperGemmCall& call) {
+  const GemmArgs& gemm = *call.gemm;
+  const int32_t n_outputs = Tile::kGated ? gemm.w->rows / 2 : gemm.w->rows;
+  HopperGemmParams params{.x = {},
+                          .w = {},
+                          .bias = gemm.bias,
+                          .y = call.out.data,
+                          .n_rows = gemm.n_rows,
+                          .n_outputs = n_outputs,
+                          .cols = gemm.w->cols,
+                          .box_rows = std::min<int32_t>(Tile::kRows, (gemm.n_rows + 7) / 8 * 8),
+                          .add_to_y = gemm.add_to_y,
+                          .activation = call.activation};
+  cudaError_t error = MakeMap<T>(gemm.x.data, 1, gemm.n_rows, gemm.w->cols,
+                                 {params.box_rows, Tile::kSlabs, 1}, &params.x);
+  if (error != cudaSuccess) return error;
+  const bool halves = Tile::kGated || Tile::kBlocks > 1;
+  error = MakeMap<T>(gemm.w->buffer.data.get(), Tile::kGated ? 2 : 1, n_outputs, gemm.w->cols,
+                     {halves ? Tile::kWeights / 2 : Tile::kWeights, Tile::kSlabs,
+                      Tile::kGated && Tile::kBlocks == 1 ? 2 : 1},
+                     &params.w);
+  if (error != cudaSuccess) return error;
+  const int n_clusters = std::min(TileOrder<Tile>(gemm.n_rows, n_outputs).n_units(),
+                                  std::max(1, stream.n_multiprocessors / Tile::kBlocks));
+  const LaunchShape shape{.grid = dim3(static_cast<unsigned>(n_clusters * Tile::kBlocks)),
+                          .block = Tile::kThreads,
+                          .shared_bytes = Tile::kBytes};
+  return Launch<&HopperGemmKernel<T, O, Tile>>(stream, shape, params);
+}
+
+template <typename T, typename O, typename Tile>
+constexpr HopperGemmWay WayOf() {
+  return {.n_rows = Tile::kRows,
+          .n_outputs = Tile::kOutputs,
+          .n_weights = Tile::kWeights,
+          .n_blocks = Tile::kBlocks,
+          .any_rows = Tile::kRows % kWarpgroupRows == 0,
+          .run = &RunTile<T, O, Tile>};
+}
+
+// With those of few outputs the matrices of a layer make about as many tiles as there are
+// multiprocessors.
+template <typename T, typename O>
+constexpr HopperGemmWay kWays[] = {
+    WayOf<T, O, GemmTile<1, 48, 2, false, 1, 16, 2>>(),
+    WayOf<T, O, GemmTile<1, 32, 2, false, 1, 16, 2>>(),
+    WayOf<T, O, GemmTile<2, 256, 1, false, 2>>(),
+    WayOf<T, O, GemmTile<2, 256, 1>>(),
+    WayOf<T, O, GemmTile<2, 128, 1>>(),
+    WayOf<T, O, GemmTile<1, 256, 1>>(),
+    WayOf<T, O, GemmTile<1, 64, 2>>(),
+    WayOf<T, O, GemmTile<1, 48, 2>>(),
+    WayOf<T, O, GemmTile<1, 32, 2>>(),
+};
+
+template <typename T>
+constexpr HopperGemmWay kGatedWays[] = {
+    WayOf<T, T, GemmTile<2, 256, 1, true, 2>>(), WayOf<T, T, GemmTile<2, 256, 1, true>>(),
+    WayOf<T, T, GemmTile<2, 224, 1, true, 2>>(), WayOf<T, T, GemmTile<2, 224, 1, true>>(),
+    WayOf<T, T, GemmTile<1, 224, 1, true>>(),
+};
+
+}  // namespace
+
+template <typename T>
+std::span<const HopperGemmWay> HopperWays(DType y) {
+  if (y == DType::kF32) return kWays<T, float>;
+  return kWays<T, T>;
+}
+
+template <typename T>
+std::span<const HopperGemmWay> HopperGatedWays() {
+  return kGatedWays<T>;
+}
+
+}  // namespace stagecoach::kernels::cuda

@@ -1,0 +1,80 @@
+// The tensor cores' products of a warpgroup (4 warps): D [64 x N] += A [64 x 16] B [N x 16]^T, both
+// from shared memory, in float32.
+//
+// With g = lane / 4 and c = lane % 4 a lane of warp w holds of D, for each 8 columns j,
+//   d[4j], d[4j + 1]: (16w + g, 8j + 2c ..)   d[4j + 2], d[4j + 3]: (16w + g + 8, 8j + 2c ..)
+// as that of mma.h. In shared memory a matrix is 64 columns (k) wide, 128 bytes a row, with the
+// 16-byte pieces of row r in the order that 128-byte swizzling makes (piece ^ r % 8), aligned to
+// 1024 bytes: what a bulk tensor copy writes.
+#pragma once
+
+#define CUTE_SM90_EXTENDED_MMA_SHAPES_ENABLED  // every multiple of 8 for N
+#include <cute/arch/mma_sm90_gmma.hpp>
+#include <utility>
+
+#include "kernels/cuda/numbers.h"
+
+namespace stagecoach::kernels::cuda {
+
+namespace wgmma_detail {
+using cute::SM90::GMMA::Major;
+template <typename T, int kN>
+struct Instruction;
+#define STAGECOACH_WGMMA(n)                                                          \
+  template <>                                                                        \
+  struct Instruction<BF16, n> {                                                      \
+    using Op = cute::SM90::GMMA::MMA_64x##n##x16_F32BF16BF16_SS<Major::K, Major::K>; \
+  };                                                                                 \
+  template <>                                                                        \
+  struct Instruction<F16, n> {                                                       \
+    using Op = cute::SM90::GMMA::MMA_64x##n##x16_F32F16F16_SS<Major::K, Major::K>;   \
+  };
+STAGECOACH_WGMMA(32)
+STAGECOACH_WGMMA(48)
+STAGECOACH_WGMMA(64)
+STAGECOACH_WGMMA(96)
+STAGECOACH_WGMMA(128)
+STAGECOACH_WGMMA(192)
+STAGECOACH_WGMMA(224)
+STAGECOACH_WGMMA(256)
+#undef STAGECOACH_WGMMA
+}  // namespace wgmma_detail
+
+// Where a matrix lies, as the instruction wants it: the address, 1024 bytes from 8 rows to the
+// next, 128-byte swizzling. Plus kWgmmaStep: 16 columns on.
+__device__ __forceinline__ uint64_t WgmmaMatrix(uint32_t shared_address) {
+  constexpr uint64_t kSwizzle128 = uint64_t{1} << 62, kEightRows = uint64_t{1024 >> 4} << 32;
+  return kSwizzle128 | kEightRows | (uint64_t{1} << 16) | ((shared_address & 0x3ffff) >> 4);
+}
+inline constexpr uint64_t kWgmmaStep = 32 >> 4;
+
+// Begins d += a b^T, or d = a b^T; d is ready after WaitForWgmma. Between BeginWgmma and
+// CommitWgmma.
+template <typename T, int kN>
+__device__ __forceinline__ void Wgmma(float (&d)[kN / 2], uint64_t a, uint64_t b, bool adds) {
+  using Scale = cute::SM90::GMMA::ScaleOut;
+  [&]<size_t... kI>(std::index_sequence<kI...>) __attribute__((always_inline)) {
+    wgmma_detail::Instruction<T, kN>::Op::fma(a, b, d[kI]..., adds ? Scale::One : Scale::Zero);
+  }(std::make_index_sequence<kN / 2>{});
+}
+
+// Accumulators are not moved past this.
+template <int kCount>
+__device__ __forceinline__ void FenceAccumulators(float (&d)[kCount]) {
+#pragma unroll
+  for (int i = 0; i < kCount; ++i) asm volatile("" : "+f"(d[i])::"memory");
+}
+
+__device__ __forceinline__ void BeginWgmma() {
+  asm volatile("wgmma.fence.sync.aligned;" ::: "memory");
+}
+__device__ __forceinline__ void CommitWgmma() {
+  asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory");
+}
+// Until at most kPending of what was committed is under way.
+template <int kPending>
+__device__ __forceinline__ void WaitForWgmma() {
+  asm volatile("wgmma.wait_group.sync.aligned %0;" ::"n"(kPending) : "memory");
+}
+
+}  // namespace stagecoach::kernels::cuda
