@@ -27,9 +27,12 @@ constexpr int kCandidates = 8;
 // Multiprocessors that work together are neighbours: beside one that is taken, a whole set of them
 // finds room only where there are a few to spare.
 constexpr int32_t kTogether = 8;
-// The library's kernels begin when those before them have ended, ours while they end: what that is
-// worth does not show when each is timed alone.
+// The library's kernels, and ours that fill a multiprocessor, begin when those before them have
+// ended, others while they end: what that is worth does not show when each is timed alone.
 constexpr float kLateStartMs = 0.004f;
+// Up to how many rows Hopper's own products are tried: with more the library's are as fast or
+// faster.
+constexpr int32_t kMaxHopperRows = 64;
 // Numbers of rows that stand for all when one way is to do for every number.
 constexpr int32_t kAnyRows[] = {1, 2, 3, 8, 17, 64, 100, 256, 1000, 4096, 16384};
 // Those whose ways are asked for, in turn.
@@ -188,7 +191,6 @@ class CublasLtGemms final : public Gemms {
     bool tuned = false;
     int32_t n_multiprocessors = 0;  // as Problem; this and the next of the library's only
     cublasLtMatmulAlgo_t algo;
-    bool is_library() const { return !skinny && hopper == kNoHopper; }
   };
   struct GatedWay {
     int hopper = kNoHopper;  // of HopperGatedGemmWays, or a product and the activation
@@ -221,8 +223,10 @@ class CublasLtGemms final : public Gemms {
     if (bucket <= kMaxSkinnyRows && HasSkinnyGemm(args.x.dtype, args.w->dtype, args.w->cols)) {
       ways.insert(ways.begin(), {.skinny = true, .tuned = tuning_});
     }
-    const std::vector<Way> hopper = HopperWays(args, bucket);
-    ways.insert(ways.end(), hopper.begin(), hopper.end());
+    if (bucket > kMaxSkinnyRows && bucket <= kMaxHopperRows) {
+      const std::vector<Way> hopper = HopperWays(args, bucket);
+      ways.insert(ways.end(), hopper.begin(), hopper.end());
+    }
     if (ways.empty()) return NoWay(args);
     return tuning_ ? Fastest(args, ways) : ways.front();
   }
@@ -271,9 +275,7 @@ class CublasLtGemms final : public Gemms {
     }
     const std::vector<float> ms = trial_.MediansMs(runs);
     size_t best = 0;
-    const auto cost = [&](size_t i) {
-      return ms[i] + (ways[i].is_library() ? kLateStartMs : 0.0f);
-    };
+    const auto cost = [&](size_t i) { return ms[i] + (ways[i].skinny ? 0.0f : kLateStartMs); };
     for (size_t i = 1; i < ways.size(); ++i) {
       if (cost(i) < cost(best)) best = i;
     }
@@ -304,19 +306,25 @@ class CublasLtGemms final : public Gemms {
   // the fastest, nor one for the largest step, which change from trial to trial and from flag to
   // flag.
   absl::StatusOr<Way> SameOrder(const GemmArgs& args, int32_t bucket) {
-    std::vector<Way> same = HopperWays(args, bucket);
-    if (same.empty()) {
-      SC_ASSIGN_OR_RETURN(const Way standard, LibraryStandard(args));
-      same.push_back(standard);
-      same.front().tuned = tuning_;
+    const std::vector<Way> hopper = HopperWays(args, bucket);
+    Way standard;
+    if (hopper.empty()) {
+      SC_ASSIGN_OR_RETURN(standard, LibraryStandard(args));
+      standard.tuned = tuning_;
+    } else {
+      standard = hopper.front();
     }
-    const Way standard = same.front();
     if (!tuning_) return standard;
+    std::vector<Way> same;
+    if (hopper.empty()) same.push_back(standard);
     for (const Way& way : Ways(args, bucket, Targets())) {
       const absl::StatusOr<bool> equal = trial_.SameBits(
           args, [&](const GemmArgs& trial) { return RunWay(trial, standard); },
           [&](const GemmArgs& trial) { return RunWay(trial, way); });
       if (equal.ok() && *equal) same.push_back(way);
+    }
+    if (same.empty() || bucket <= kMaxHopperRows) {
+      same.insert(same.end(), hopper.begin(), hopper.end());
     }
     return Fastest(args, same);
   }

@@ -29,7 +29,6 @@ std::vector<int> Likeliest(const Stream& stream, std::span<const HopperGemmWay> 
   std::vector<std::pair<int64_t, int>> by_cost;
   for (size_t i = 0; i < ways.size(); ++i) {
     const HopperGemmWay& way = ways[i];
-    if (!way.any_rows && n_rows > way.n_rows) continue;
     const int64_t n_units =
         CeilDiv(n_rows, way.n_rows * way.n_blocks) * CeilDiv(n_outputs, way.n_outputs);
     const int64_t n_turns = CeilDiv(n_units, std::max(1, stream.n_multiprocessors / way.n_blocks));

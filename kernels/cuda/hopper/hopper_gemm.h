@@ -15,7 +15,7 @@ namespace stagecoach::kernels::cuda {
 // of rows. Taken are 16-bit x and w of one type, a multiple of 128 inputs and of 8 outputs; y of
 // that type without a bias and add_to_y, or float32.
 std::vector<int> HopperGemmWays(const Stream& stream, const GemmArgs& args);
-// As Ops::Gemm. REQUIRES: `way` of HopperGemmWays for as many rows.
+// As Ops::Gemm. REQUIRES: `way` of HopperGemmWays, for any number of rows.
 cudaError_t HopperGemm(const Stream& stream, const GemmArgs& args, int way);
 
 // The same for Ops::GemmActivate, where the activation is gated, by kSilu or kGeluTanh. What goes

@@ -18,12 +18,6 @@
 #include "kernels/cuda/launch.h"
 #include "kernels/cuda/warp.h"
 
-#ifndef STAGECOACH_LAG
-#define STAGECOACH_LAG 2
-#endif
-#ifndef STAGECOACH_GROUP
-#define STAGECOACH_GROUP 2048
-#endif
 namespace stagecoach::kernels::cuda {
 
 inline constexpr int kSlab = 64;  // inputs: 128 bytes a row, as far as swizzling goes
@@ -32,36 +26,29 @@ inline constexpr int kWarpgroupRows = 64;
 
 // kWarpgroups: that multiply, 64 rows of x each. kWeights: rows of w; where gated half of them
 // gates, half what they are for. kSlabs: of 64 inputs, of a stage. kBlocks: 2 for clusters of
-// blocks with the same rows of w, half of which each fetches for both. kRows: of x, where fewer;
-// the products of others are of whatever lies there, and go nowhere. kPlaces: how many blocks a
-// multiprocessor has room for; with 2 the next kernel's weights are on their way while this ends.
-template <int kWarpgroups_, int kWeights_, int kSlabs_, bool kGated_ = false, int kBlocks_ = 1,
-          int kRows_ = kWarpgroups_ * kWarpgroupRows, int kPlaces_ = 1>
+// blocks with the same gates, which one fetches for both, and the other what they are for.
+template <int kWarpgroups_, int kWeights_, int kSlabs_, bool kGated_ = false, int kBlocks_ = 1>
 struct GemmTile {
   static constexpr int kWarpgroups = kWarpgroups_, kWeights = kWeights_, kSlabs = kSlabs_,
-                       kBlocks = kBlocks_, kRows = kRows_, kPlaces = kPlaces_;
+                       kBlocks = kBlocks_;
   static constexpr bool kGated = kGated_;
 
+  static constexpr int kRows = kWarpgroups * kWarpgroupRows;
   static constexpr int kOutputs = kGated ? kWeights / 2 : kWeights;
+  // One warpgroup has registers enough beside a single warp that copies, two take theirs from a
+  // third.
   static constexpr int kThreads =
       kWarpgroups * kWarpgroupThreads + (kWarpgroups == 1 ? kWarpThreads : kWarpgroupThreads);
   static constexpr int kRowBytes = kSlab * 2;
   static constexpr int kWeightSlabBytes = kWeights * kRowBytes;
   static constexpr int kInputBytes = kSlabs * kRows * kRowBytes;  // of a stage
   static constexpr int kStageBytes = kInputBytes + kSlabs * kWeightSlabBytes;
-  static constexpr int kMostBytes = (228 / kPlaces - 1) << 10;  // of shared memory
-  static constexpr int kBarrierBytes = 1024;                    // and as much to align the stages
+  static constexpr int kMostBytes = 227 << 10;  // of shared memory
+  static constexpr int kBarrierBytes = 1024;    // and as much to align the stages
   static constexpr int kStages = (kMostBytes - 2 * kBarrierBytes) / kStageBytes;
   static constexpr int kBytes = kStages * kStageBytes + 2 * kBarrierBytes;
-  // Steps that the second warpgroup stays behind the first, so that one multiplies while the other
-  // writes.
-  static constexpr int kLag = kWarpgroups == 2 ? STAGECOACH_LAG : 0;
-  static_assert(kWarpgroups <= 2 && kBlocks <= 2 && kWeights % 16 == 0 && kRows % 8 == 0);
-  static_assert(kSlabs == 1 || (kSlabs == 2 && !kGated && kBlocks == 1));
-  // Multiplied are 64 rows all the same, of the memory from the inputs on.
-  static_assert(kRows == kWarpgroups * kWarpgroupRows ||
-                (kWarpgroups == 1 &&
-                 kStageBytes >= kInputBytes / kSlabs + kWarpgroupRows * kRowBytes));
+  static_assert(kWarpgroups <= 2 && kBlocks <= 2 && kWeights % 16 == 0);
+  static_assert(kGated ? kSlabs == 1 : kSlabs <= 2 && kBlocks == 1);
   static_assert(kStages >= 2 && 2 * 8 * kStages <= kBarrierBytes);
 };
 
@@ -73,7 +60,8 @@ struct HopperGemmParams {
   int32_t n_rows;
   int32_t n_outputs;  // a multiple of 8
   int32_t cols;       // a multiple of 128
-  int32_t box_rows;   // of x that a copy brings
+  int32_t box_rows;   // of x that a copy brings, a multiple of 8; what is multiplied of others
+                      // is what lies there, and goes nowhere
   bool add_to_y;
   Activation activation;  // where gated: kSilu or kGeluTanh
 };
@@ -82,7 +70,7 @@ struct HopperGemmParams {
 // of rows. In units of a cluster's tiles.
 template <typename Tile>
 struct TileOrder {
-  static constexpr int kGroup = STAGECOACH_GROUP / (Tile::kRows * Tile::kBlocks);
+  static constexpr int kGroup = 2048 / (Tile::kRows * Tile::kBlocks);
   int n_down, n_across;
 
   __host__ __device__ TileOrder(int32_t n_rows, int32_t n_outputs)
@@ -116,15 +104,14 @@ struct StageTurn {
   }
 };
 
-// From 4 words of 8 columns each, of which a lane has its quad's c'th, to one whole: lane c has the
-// c'th 8 columns. With 2: lanes c and c + 1 half of one each.
-__device__ __forceinline__ void SwapWithin(uint32_t& low, uint32_t& high, int mask, bool is_high) {
+// Swaps `high` of a lane with `low` of the one that `mask` leads to.
+__device__ __forceinline__ void SwapHalves(uint32_t& low, uint32_t& high, int mask, bool is_high) {
   const uint32_t got = __shfl_xor_sync(kAllLanes, is_high ? low : high, mask);
   (is_high ? low : high) = got;
 }
 
-// A row's pairs of columns, `pairs[j]` of the j'th 8, to y + 8 j. Of a warp; lanes without a row or
-// past the last column write nothing.
+// A row's pairs of columns, a quad's lane c with the c'th of each 8, to y: first from 4 times 8
+// columns to all of the c'th 8, so that a lane writes 16 bytes. A warp's collective.
 template <int kChunks>
 __device__ __forceinline__ void StoreRow(uint32_t (&pairs)[kChunks], uint16_t* y, int c,
                                          int n_columns) {
@@ -132,10 +119,10 @@ __device__ __forceinline__ void StoreRow(uint32_t (&pairs)[kChunks], uint16_t* y
 #pragma unroll
   for (int j = 0; j + 4 <= kChunks; j += 4) {
     uint32_t* const v = &pairs[j];
-    SwapWithin(v[0], v[1], 1, c % 2 == 1);
-    SwapWithin(v[2], v[3], 1, c % 2 == 1);
-    SwapWithin(v[0], v[2], 2, c / 2 == 1);
-    SwapWithin(v[1], v[3], 2, c / 2 == 1);
+    SwapHalves(v[0], v[1], 1, c % 2 == 1);
+    SwapHalves(v[2], v[3], 1, c % 2 == 1);
+    SwapHalves(v[0], v[2], 2, c / 2 == 1);
+    SwapHalves(v[1], v[3], 2, c / 2 == 1);
     const int column = 8 * (j + c);
     if (column < n_columns) {
       *reinterpret_cast<uint4*>(y + column) = make_uint4(v[0], v[1], v[2], v[3]);
@@ -143,7 +130,7 @@ __device__ __forceinline__ void StoreRow(uint32_t (&pairs)[kChunks], uint16_t* y
   }
   if constexpr (kChunks % 4 != 0) {
     uint32_t* const v = &pairs[kChunks - 2];
-    SwapWithin(v[0], v[1], 1, c % 2 == 1);
+    SwapHalves(v[0], v[1], 1, c % 2 == 1);
     const int column = 8 * (kChunks - 2 + c % 2);
     if (column < n_columns) {
       *reinterpret_cast<uint2*>(y + column + c / 2 * 4) = make_uint2(v[0], v[1]);
@@ -158,16 +145,16 @@ __device__ __forceinline__ float2 RoundedPair(float2 values) {
                      ToFloat(T{static_cast<uint16_t>(pair >> 16)}));
 }
 
-// The accumulators of rows `row` and `row` + 8 go to y, where those are before `end_row`.
+// The accumulators of rows `row` and `row` + 8 go to y.
 template <typename T, typename O, typename Tile, Activation kKind>
 __device__ __forceinline__ void StoreTile(const HopperGemmParams& p,
                                           const float (&sums)[Tile::kWeights / 2], int row,
-                                          int end_row, int first_output, int c) {
+                                          int first_output, int c) {
   constexpr int kChunks = Tile::kOutputs / 8;
 #pragma unroll
   for (int half = 0; half < 2; ++half) {
     const int y_row = row + 8 * half;
-    const int n_columns = y_row < end_row ? p.n_outputs - first_output : 0;
+    const int n_columns = y_row < p.n_rows ? p.n_outputs - first_output : 0;
     O* const y = static_cast<O*>(p.y) + int64_t{y_row} * p.n_outputs + first_output;
     if constexpr (std::is_same_v<O, float>) {
       static_assert(!Tile::kGated);
@@ -209,9 +196,8 @@ __device__ __forceinline__ void StoreTile(const HopperGemmParams& p,
 
 // At most one cluster a unit of the order.
 template <typename T, typename O, typename Tile>
-__global__ void __cluster_dims__(Tile::kBlocks, 1, 1)
-    __launch_bounds__(Tile::kThreads, Tile::kPlaces)
-        HopperGemmKernel(const __grid_constant__ HopperGemmParams p) {
+__global__ void __cluster_dims__(Tile::kBlocks, 1, 1) __launch_bounds__(Tile::kThreads, 1)
+    HopperGemmKernel(const __grid_constant__ HopperGemmParams p) {
   using Turn = StageTurn<Tile::kStages>;
   constexpr int kCopier = Tile::kWarpgroups * kWarpgroupThreads;  // the thread that copies
   constexpr bool kCluster = Tile::kBlocks > 1;
@@ -263,12 +249,9 @@ __global__ void __cluster_dims__(Tile::kBlocks, 1, 1)
         if constexpr (!kCluster) {
           ptx::CopyBox(to, &p.w, {0, place.output, slab, 0}, filled(stage));
         } else {
-          constexpr int kHalf = Tile::kWeights / 2;
-          const ptx::Coordinates from =
-              Tile::kGated ? ptx::Coordinates{0, place.output, slab, block}
-                           : ptx::Coordinates{0, place.output + block * kHalf, slab, 0};
-          ptx::CopyBoxToMany(to + static_cast<uint32_t>(block * kHalf * Tile::kRowBytes), &p.w,
-                             from, filled(stage), kAllBlocks);
+          // Gates or what they are for.
+          ptx::CopyBoxToMany(to + static_cast<uint32_t>(block * Tile::kOutputs * Tile::kRowBytes),
+                             &p.w, {0, place.output, slab, block}, filled(stage), kAllBlocks);
         }
       };
       // No kernel writes weights: as many as there is room for come before the inputs are there.
@@ -313,11 +296,6 @@ __global__ void __cluster_dims__(Tile::kBlocks, 1, 1)
     };
     float sums[Tile::kWeights / 2];
     Turn turn;
-    constexpr int kLagBarrier = 1;
-    if constexpr (Tile::kLag > 0) {
-      if (warpgroup == 1) ptx::WaitAtNamedBarrier(kLagBarrier, 2 * kWarpgroupThreads);
-    }
-    bool leads = Tile::kLag > 0 && warpgroup == 0;  // and the other still waits
     for (int unit = first_unit; unit < order.n_units(); unit += n_clusters) {
       int before = 0;
       for (int step = 0; step < n_steps; ++step) {
@@ -343,28 +321,20 @@ __global__ void __cluster_dims__(Tile::kBlocks, 1, 1)
         if (step > 0) give_back(before);
         before = turn.stage;
         turn.Next();
-        if constexpr (Tile::kLag > 0) {
-          if (leads && step + 1 >= Tile::kLag) {
-            ptx::PassNamedBarrier(kLagBarrier, 2 * kWarpgroupThreads);
-            leads = false;
-          }
-        }
       }
       WaitForWgmma<0>();
       FenceAccumulators(sums);
       give_back(before);
       const auto place = order.At(unit, block);
-      const int end_row = min(p.n_rows, place.row + Tile::kRows);
       const int row = place.row + warpgroup * kWarpgroupRows + warp * 16 + lane / 4;
       if constexpr (Tile::kGated) {
         if (p.activation == Activation::kSilu) {
-          StoreTile<T, O, Tile, Activation::kSilu>(p, sums, row, end_row, place.output, lane % 4);
+          StoreTile<T, O, Tile, Activation::kSilu>(p, sums, row, place.output, lane % 4);
         } else {
-          StoreTile<T, O, Tile, Activation::kGeluTanh>(p, sums, row, end_row, place.output,
-                                                       lane % 4);
+          StoreTile<T, O, Tile, Activation::kGeluTanh>(p, sums, row, place.output, lane % 4);
         }
       } else {
-        StoreTile<T, O, Tile, Activation::kSilu>(p, sums, row, end_row, place.output, lane % 4);
+        StoreTile<T, O, Tile, Activation::kSilu>(p, sums, row, place.output, lane % 4);
       }
     }
   }

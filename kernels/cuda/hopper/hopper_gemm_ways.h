@@ -21,7 +21,6 @@ struct HopperGemmWay {
   int n_rows, n_outputs;  // of a tile
   int n_weights;          // of w for one
   int n_blocks;           // of a cluster, one below the other
-  bool any_rows;          // else no more than a tile's
   cudaError_t (*run)(const Stream& stream, const HopperGemmCall& call);
 };
 

@@ -60,10 +60,8 @@ cudaError_t RunTile(const Stream& stream, const HopperGemmCall& call) {
   cudaError_t error = MakeMap<T>(gemm.x.data, 1, gemm.n_rows, gemm.w->cols,
                                  {params.box_rows, Tile::kSlabs, 1}, &params.x);
   if (error != cudaSuccess) return error;
-  const bool halves = Tile::kGated || Tile::kBlocks > 1;
   error = MakeMap<T>(gemm.w->buffer.data.get(), Tile::kGated ? 2 : 1, n_outputs, gemm.w->cols,
-                     {halves ? Tile::kWeights / 2 : Tile::kWeights, Tile::kSlabs,
-                      Tile::kGated && Tile::kBlocks == 1 ? 2 : 1},
+                     {Tile::kOutputs, Tile::kSlabs, Tile::kGated && Tile::kBlocks == 1 ? 2 : 1},
                      &params.w);
   if (error != cudaSuccess) return error;
   const int n_clusters = std::min(TileOrder<Tile>(gemm.n_rows, n_outputs).n_units(),
@@ -80,22 +78,15 @@ constexpr HopperGemmWay WayOf() {
           .n_outputs = Tile::kOutputs,
           .n_weights = Tile::kWeights,
           .n_blocks = Tile::kBlocks,
-          .any_rows = Tile::kRows % kWarpgroupRows == 0,
           .run = &RunTile<T, O, Tile>};
 }
 
-// With those of few outputs the matrices of a layer make about as many tiles as there are
-// multiprocessors.
+// With those of 32, 48 and 112 outputs the matrices of a layer make about as many tiles as there
+// are multiprocessors: 128 of 4096, 6144 and 14336.
 template <typename T, typename O>
 constexpr HopperGemmWay kWays[] = {
-    WayOf<T, O, GemmTile<1, 48, 2, false, 1, 16, 2>>(),
-    WayOf<T, O, GemmTile<1, 32, 2, false, 1, 16, 2>>(),
-    WayOf<T, O, GemmTile<2, 256, 1, false, 2>>(),
-    WayOf<T, O, GemmTile<2, 256, 1>>(),
-    WayOf<T, O, GemmTile<2, 128, 1>>(),
-    WayOf<T, O, GemmTile<1, 256, 1>>(),
-    WayOf<T, O, GemmTile<1, 64, 2>>(),
-    WayOf<T, O, GemmTile<1, 48, 2>>(),
+    WayOf<T, O, GemmTile<2, 256, 1>>(), WayOf<T, O, GemmTile<2, 128, 1>>(),
+    WayOf<T, O, GemmTile<1, 64, 2>>(),  WayOf<T, O, GemmTile<1, 48, 2>>(),
     WayOf<T, O, GemmTile<1, 32, 2>>(),
 };
 

@@ -62,15 +62,8 @@ __device__ __forceinline__ bool HasEnded(uint32_t barrier, uint32_t parity) {
 
 // Until the phase of that parity has ended.
 __device__ __forceinline__ void Wait(uint32_t barrier, uint32_t parity) {
-#ifdef STAGECOACH_BOUNDED_WAITS
-  const long long start = clock64();
-  while (!HasEnded(barrier, parity)) {
-    if (clock64() - start > 3000000000ll) __trap();
-  }
-#else
   while (!HasEnded(barrier, parity)) {
   }
-#endif
 }
 
 // Of 4-dimensional tensors, the innermost first.
@@ -112,14 +105,6 @@ __device__ __forceinline__ uint32_t BlockOfCluster() {
 // Of all threads of all blocks of the cluster.
 __device__ __forceinline__ void SyncCluster() {
   asm volatile("barrier.cluster.arrive.release;\nbarrier.cluster.wait.acquire;" ::: "memory");
-}
-
-// Barrier `id` of `n_threads`: some go on at once, others when all have come.
-__device__ __forceinline__ void PassNamedBarrier(int id, int n_threads) {
-  asm volatile("bar.arrive %0, %1;" ::"r"(id), "r"(n_threads) : "memory");
-}
-__device__ __forceinline__ void WaitAtNamedBarrier(int id, int n_threads) {
-  asm volatile("bar.sync %0, %1;" ::"r"(id), "r"(n_threads) : "memory");
 }
 
 // Registers that a warpgroup gives back or takes, to have kN a thread.
