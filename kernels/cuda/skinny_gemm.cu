@@ -1,3 +1,5 @@
+#include <algorithm>
+
 #include "common/check.h"
 #include "kernels/cuda/activated.h"
 #include "kernels/cuda/dispatch.h"
@@ -17,10 +19,11 @@ constexpr int kTurn = kWarps * kUnroll;  // chunks that a block takes at once
 // Turns whose weights are on their way, in shared memory; two blocks of a multiprocessor together
 // have twice that under way.
 constexpr int kStages = 3;
-constexpr int kLaneBytes = kUnroll * 2 * 16;
-constexpr int kStageBytes = kWarps * kWarpThreads * kLaneBytes;
-// Of each row of weights, brought to L2 before the input is there, behind what the stages hold.
-constexpr int64_t kPrefetchBytes = 2048;
+constexpr int kPiece = kUnroll * kChunk;  // inputs of a row that a warp takes at once
+constexpr int kPieceBytes = kPiece * 2;
+constexpr int kWarpBytes = kOutputs * kPieceBytes;  // of a stage
+constexpr int kStageBytes = kWarps * kWarpBytes;
+constexpr int kBlocksOfMultiprocessor = 2;
 
 struct SkinnyParams {
   const void *x, *w;
@@ -34,42 +37,86 @@ struct SkinnyParams {
 
 enum class Kind { kPlain, kGated, kGrouped };
 
-// Starts bringing memory to L2; both multiples of 16.
-__device__ __forceinline__ void PrefetchToL2(const void* at, uint32_t bytes) {
-#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
-  asm volatile("cp.async.bulk.prefetch.L2.global [%0], %1;" ::"l"(at), "r"(bytes) : "memory");
-#else
-  static_cast<void>(at);
-  static_cast<void>(bytes);
-#endif
-}
+// The weights of a tile of kOutputs: the rows of these outputs, or where gated those of 8 gates and
+// of what they are for.
+template <typename T, bool kGated>
+struct TileRows {
+  const T* w;
+  int32_t rows, cols;
 
-// A lane's weights of a few turns, on their way through shared memory. A lane reads what it copied
-// itself, so that nobody waits for anybody.
-template <typename T>
-struct WeightRing {
-  unsigned char* memory;  // the lane's of stage 0
-  const T *low, *high;    // its place in the rows g and g + 8
+  __device__ __forceinline__ const T* Row(int tile, int i) const {
+    if constexpr (kGated) return w + int64_t{8 * tile + (i < 8 ? i : rows / 2 + i - 8)} * cols;
+    // Outputs past the last repeat it; nothing is written of them.
+    return w + int64_t{min(tile * kOutputs + i, rows - 1)} * cols;
+  }
+};
+
+// The pieces of a tile's inputs that a warp takes, in turns. Where it begins differs from tile to
+// tile: memory is slower where blocks that begin together all read the same columns.
+struct WarpTurns {
   int first_chunk, n_chunks;
 
-  __device__ __forceinline__ void Fetch(int turn) const {
-    const int chunk = first_chunk + turn * kTurn;
-    if (chunk < n_chunks) {
-      unsigned char* const to = memory + turn % kStages * kStageBytes;
+  __device__ __forceinline__ int Count() const {
+    return max(0, (n_chunks - first_chunk + kTurn - 1) / kTurn);
+  }
+  __device__ __forceinline__ int First(int tile) const {
+    return first_chunk + tile % max(1, Count()) * kTurn;
+  }
+  __device__ __forceinline__ int After(int chunk) const {
+    return chunk + kTurn < n_chunks ? chunk + kTurn : first_chunk;
+  }
+};
+
+// A warp's weights of the next few turns of its block's tiles, on their way through shared memory:
+// its own, so that warps do not wait for each other. Half a warp copies a piece of a row, since
+// whole lines of the caches come faster than as many bytes in halves of them. Within each 128 bytes
+// the halves change places in odd rows: then reads of two rows at once are in different banks.
+template <typename T, bool kGated>
+struct WeightRing {
+  static constexpr int kSlots = kPieceBytes / 16;  // copies that make up a piece
+  TileRows<T, kGated> from;
+  WarpTurns turns;
+  unsigned char* memory;  // the warp's of stage 0
+  int lane, n_tiles;
+  int tile, chunk, turns_left;  // fetched next, and of its tile
+  int stage = 0;                // the oldest
+
+  static __device__ __forceinline__ int Place(int row, int slot) {
+    return row * kPieceBytes + (slot ^ (row % 2 * 4)) * 16;
+  }
+  // The oldest stage's, which the whole warp has read.
+  __device__ __forceinline__ void Fetch() {
+    __syncwarp();
+    if (tile < n_tiles) {
+      unsigned char* const to = memory + stage * kStageBytes;
+      const int slot = lane % kSlots;
+      const bool inside = chunk * kChunk + slot * 8 < from.cols;
+      const int64_t at = inside ? int64_t{chunk} * kChunk + slot * 8 : 0;
 #pragma unroll
-      for (int u = 0; u < kUnroll; ++u) {
-        const bool inside = chunk + u < n_chunks;
-        const int64_t at = int64_t{inside ? chunk + u : 0} * kChunk;
-        CopyAsync16(to + (2 * u) * (16 * kWarpThreads), low + at, inside);
-        CopyAsync16(to + (2 * u + 1) * (16 * kWarpThreads), high + at, inside);
+      for (int i = 0; i < kOutputs; i += kWarpThreads / kSlots) {
+        const int row = i + lane / kSlots;
+        CopyAsync16(to + Place(row, slot), from.Row(tile, row) + at, inside);
       }
+      chunk = turns.After(chunk);
+      if (--turns_left == 0) Enter(tile + static_cast<int>(gridDim.x));
     }
     CommitCopies();
+    stage = stage + 1 == kStages ? 0 : stage + 1;
   }
-  // Rows g and g + 8 of chunk u. After a wait for the turn's copies.
-  __device__ __forceinline__ uint4 At(int turn, int u, int half) const {
-    return *reinterpret_cast<const uint4*>(memory + turn % kStages * kStageBytes +
-                                           (2 * u + half) * (16 * kWarpThreads));
+  __device__ __forceinline__ void Enter(int next_tile) {
+    tile = next_tile;
+    chunk = turns.First(tile);
+    turns_left = turns.Count();
+  }
+  __device__ __forceinline__ void Wait() const {
+    WaitForCopies<kStages - 1>();
+    __syncwarp();
+  }
+  // Rows g and g + 8 of chunk u of the oldest turn. After Wait.
+  __device__ __forceinline__ uint4 At(int u, int half) const {
+    const int row = lane / 4 + 8 * half;
+    return *reinterpret_cast<const uint4*>(memory + stage * kStageBytes +
+                                           Place(row, 4 * u + lane % 4));
   }
 };
 
@@ -93,19 +140,24 @@ struct Inputs {
   }
 };
 
-// Block b computes the outputs 16 b .. 16 b + 15, or where gated 8 gates and what they are for.
-// Warp w takes the chunks w * kUnroll .. + kUnroll - 1 of every kTurn: a block reads each row of w
-// in long pieces.
+// A block takes every gridDim.x-th tile of outputs, and fetches the next one's weights while it
+// ends one. Warp w takes the chunks w * kUnroll .. + kUnroll - 1 of every kTurn: a block reads each
+// row of w in long pieces. Of few rows so few registers that two blocks fit beside one of decode's
+// attention.
 template <typename T, typename O, int kRowTiles, Kind kKind>
-__global__ void __launch_bounds__(kWarps* kWarpThreads, 2) SkinnyKernel(const SkinnyParams p) {
+__global__ void __launch_bounds__(kWarps* kWarpThreads, kRowTiles == 1 ? 3 : 2)
+    SkinnyKernel(const SkinnyParams p) {
   constexpr int kRows = 8 * kRowTiles;
   constexpr bool kGrouped = kKind == Kind::kGrouped, kGated = kKind == Kind::kGated;
-  __shared__ float partial[kWarps][kRows][kOutputs + 1];
+  // Two where there is room: then nobody waits until a tile's results are written.
+  constexpr int kPartials = kRowTiles == 1 ? 2 : 1;
+  __shared__ float partials[kPartials][kWarps][kRows][kOutputs + 1];
   LetNextStart();
   const int lane = threadIdx.x % kWarpThreads, warp = threadIdx.x / kWarpThreads;
   const int g = lane / 4, c = lane % 4;
-  const int first_output = static_cast<int>(blockIdx.x) * kOutputs;
   const int n_chunks = p.cols / kChunk;
+  const int n_tiles = (p.rows + kOutputs - 1) / kOutputs;
+  const int first_tile = static_cast<int>(blockIdx.x);
 
   int32_t first_row = 0, n_rows = p.n_rows;
   const T* w = static_cast<const T*>(p.w);
@@ -117,30 +169,16 @@ __global__ void __launch_bounds__(kWarps* kWarpThreads, 2) SkinnyKernel(const Sk
     first_row = group.first_row;
     n_rows = group.n_rows;
   }
-  // Outputs past the last repeat it; nothing is written of them.
-  const int32_t width = p.rows / 2;
-  const int first_gate = first_output / 2;
-  const auto row_of = [&](int i) -> int64_t {
-    if constexpr (kGated) return first_gate + (i < 8 ? i : width + i - 8);
-    return min(first_output + i, p.rows - 1);
-  };
-  const WeightRing<T> ring{
-      .memory = DynamicShared() + warp * (kWarpThreads * kLaneBytes) + lane * 16,
-      .low = w + row_of(g) * p.cols + 8 * c,
-      .high = w + row_of(g + 8) * p.cols + 8 * c,
-      .first_chunk = warp * kUnroll,
-      .n_chunks = n_chunks};
+  const WarpTurns turns{.first_chunk = warp * kUnroll, .n_chunks = n_chunks};
+  WeightRing<T, kGated> ring{.from = {w, p.rows, p.cols},
+                             .turns = turns,
+                             .memory = DynamicShared() + warp * kWarpBytes,
+                             .lane = lane,
+                             .n_tiles = turns.Count() > 0 ? n_tiles : 0};
+  ring.Enter(first_tile);
 #pragma unroll
-  for (int turn = 0; turn < kStages; ++turn) ring.Fetch(turn);
-  if constexpr (!kGrouped) {
-    const int64_t staged = int64_t{kStages} * kTurn * kChunk;
-    const int64_t left = (p.cols - staged) * static_cast<int64_t>(sizeof(T));
-    if (warp == 0 && lane < kOutputs && left > 0) {
-      PrefetchToL2(w + row_of(lane) * p.cols + staged,
-                   static_cast<uint32_t>(min(left, kPrefetchBytes)));
-    }
-    WaitForPrevious();
-  }
+  for (int stage = 0; stage < kStages; ++stage) ring.Fetch();
+  if constexpr (!kGrouped) WaitForPrevious();
 
   const T* lane_x[kRowTiles];
 #pragma unroll
@@ -154,72 +192,87 @@ __global__ void __launch_bounds__(kWarps* kWarpThreads, 2) SkinnyKernel(const Sk
     }
     lane_x[n] = row < n_rows ? static_cast<const T*>(p.x) + x_row * p.cols + 8 * c : nullptr;
   }
-  float sums[kRowTiles][4] = {};  // outputs g and g + 8 of rows 2c and 2c + 1
+
+  // What a thread writes of a tile.
+  constexpr int kWritten = kGated ? kOutputs / 2 : kOutputs;  // of a row
+  static_assert(kRows * kOutputs <= kWarps * kWarpThreads);
+  const int row = static_cast<int>(threadIdx.x) / kWritten;
+  const int of_tile = static_cast<int>(threadIdx.x) % kWritten;
+  const int32_t width = kGated ? p.rows / 2 : p.rows;
+  int64_t y_row = first_row + row;
+  if constexpr (kGrouped) {
+    if (row < n_rows && p.grouped.y_rows != nullptr) y_row = p.grouped.y_rows[y_row];
+  }
+
   Inputs<T, kRowTiles> inputs;
-  inputs.Load(lane_x, ring.first_chunk, n_chunks);
-  for (int turn = 0; ring.first_chunk + turn * kTurn < n_chunks; ++turn) {
-    Inputs<T, kRowTiles> next;
-    next.Load(lane_x, ring.first_chunk + (turn + 1) * kTurn, n_chunks);
-    WaitForCopies<kStages - 1>();
+  inputs.Load(lane_x, turns.First(first_tile), n_chunks);
+  for (int tile = first_tile, buffer = 0; tile < n_tiles; tile += static_cast<int>(gridDim.x)) {
+    const int output = tile * kWritten + of_tile;
+    const bool writes = row < min(n_rows, kRows) && output < width;
+    O* const y = static_cast<O*>(p.y) + y_row * width + output;
+    const float before = writes && p.add_to_y ? ToFloat(*y) : 0.0f;
+    const float bias = writes && p.bias != nullptr ? p.bias[output] : 0.0f;
+    float sums[kRowTiles][4] = {};  // outputs g and g + 8 of rows 2c and 2c + 1
+    int chunk = turns.First(tile);
+    for (int left = turns.Count(); left > 0; --left) {
+      chunk = left > 1 ? turns.After(chunk) : turns.First(tile + static_cast<int>(gridDim.x));
+      Inputs<T, kRowTiles> next;
+      next.Load(lane_x, chunk, n_chunks);
+      ring.Wait();
 #pragma unroll
-    for (int u = 0; u < kUnroll; ++u) {
-      const uint4 low = ring.At(turn, u, 0), high = ring.At(turn, u, 1);
-      const uint32_t first[4] = {low.x, high.x, low.y, high.y};
-      const uint32_t second[4] = {low.z, high.z, low.w, high.w};
+      for (int u = 0; u < kUnroll; ++u) {
+        const uint4 low = ring.At(u, 0), high = ring.At(u, 1);
+        const uint32_t first[4] = {low.x, high.x, low.y, high.y};
+        const uint32_t second[4] = {low.z, high.z, low.w, high.w};
 #pragma unroll
-      for (int n = 0; n < kRowTiles; ++n) {
-        Mma<T>(sums[n], first, inputs.at[u][n].x, inputs.at[u][n].y);
-        Mma<T>(sums[n], second, inputs.at[u][n].z, inputs.at[u][n].w);
+        for (int n = 0; n < kRowTiles; ++n) {
+          Mma<T>(sums[n], first, inputs.at[u][n].x, inputs.at[u][n].y);
+          Mma<T>(sums[n], second, inputs.at[u][n].z, inputs.at[u][n].w);
+        }
+      }
+      ring.Fetch();
+      inputs = next;
+    }
+    auto& partial = partials[buffer];
+    if (kPartials == 1 && tile != first_tile) __syncthreads();
+#pragma unroll
+    for (int n = 0; n < kRowTiles; ++n) {
+#pragma unroll
+      for (int i = 0; i < 4; ++i) {
+        partial[warp][8 * n + 2 * c + i % 2][g + i / 2 * 8] = sums[n][i];
       }
     }
-    ring.Fetch(turn + kStages);
-    inputs = next;
-  }
+    __syncthreads();
+    const auto sum_of = [&](int i) {
+      float sum = 0;
 #pragma unroll
-  for (int n = 0; n < kRowTiles; ++n) {
-#pragma unroll
-    for (int i = 0; i < 4; ++i) {
-      partial[warp][8 * n + 2 * c + i % 2][g + i / 2 * 8] = sums[n][i];
+      for (int v = 0; v < kWarps; ++v) sum += partial[v][row][i];
+      return sum;
+    };
+    if (writes) {
+      if constexpr (kGated) {
+        const float gate = ToFloat(FromFloat<T>(sum_of(of_tile)));
+        const float up = ToFloat(FromFloat<T>(sum_of(of_tile + kWritten)));
+        *y = FromFloat<O>(ActivatedBy</*kExact=*/false>(p.activation, gate) * up);
+      } else {
+        *y = FromFloat<O>(before + (sum_of(of_tile) + bias));
+      }
     }
-  }
-  __syncthreads();
-  const auto sum_of = [&](int row, int output) {
-    float sum = 0;
-#pragma unroll
-    for (int v = 0; v < kWarps; ++v) sum += partial[v][row][output];
-    return sum;
-  };
-  if constexpr (kGated) {
-    constexpr int kGates = kOutputs / 2;
-    const int row = static_cast<int>(threadIdx.x) / kGates;
-    const int gate = static_cast<int>(threadIdx.x) % kGates;
-    if (row >= n_rows) return;
-    const float rounded_gate = ToFloat(FromFloat<T>(sum_of(row, gate)));
-    const float rounded_up = ToFloat(FromFloat<T>(sum_of(row, gate + kGates)));
-    static_cast<O*>(p.y)[int64_t{row} * width + first_gate + gate] =
-        FromFloat<O>(ActivatedBy</*kExact=*/false>(p.activation, rounded_gate) * rounded_up);
-    return;
-  }
-  for (int i = static_cast<int>(threadIdx.x); i < kRows * kOutputs; i += kWarps * kWarpThreads) {
-    const int row = i / kOutputs, output = first_output + i % kOutputs;
-    if (row >= n_rows || output >= p.rows) continue;
-    float sum = sum_of(row, i % kOutputs);
-    if (p.bias != nullptr) sum += p.bias[output];
-    int64_t y_row = first_row + row;
-    if constexpr (kGrouped) {
-      if (p.grouped.y_rows != nullptr) y_row = p.grouped.y_rows[y_row];
-    }
-    O& y = static_cast<O*>(p.y)[y_row * p.rows + output];
-    y = FromFloat<O>(p.add_to_y ? ToFloat(y) + sum : sum);
+    buffer = (buffer + 1) % kPartials;
   }
 }
 
 template <typename T, typename O, int kRowTiles, Kind kKind>
 cudaError_t LaunchSkinny(const Stream& stream, const SkinnyParams& params, int32_t n_groups) {
-  const LaunchShape shape{.grid = dim3(static_cast<unsigned>(CeilDiv(params.rows, kOutputs)),
-                                       static_cast<unsigned>(n_groups)),
-                          .block = kWarps * kWarpThreads,
-                          .shared_bytes = kStages * kStageBytes};
+  int64_t n_blocks = CeilDiv(params.rows, kOutputs);
+  // How many groups there are is known on the device alone: a block a tile of each.
+  if (kKind != Kind::kGrouped) {
+    n_blocks = std::min(n_blocks, int64_t{kBlocksOfMultiprocessor} * stream.n_multiprocessors);
+  }
+  const LaunchShape shape{
+      .grid = dim3(static_cast<unsigned>(n_blocks), static_cast<unsigned>(n_groups)),
+      .block = kWarps * kWarpThreads,
+      .shared_bytes = kStages * kStageBytes};
   return Launch<&SkinnyKernel<T, O, kRowTiles, kKind>>(stream, shape, params);
 }
 
