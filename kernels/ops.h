@@ -165,6 +165,16 @@ class Ops {
     Activate(activation);
   }
   virtual void Norm(const NormArgs& args) = 0;
+  // Norm, then Gemm or GemmActivate of what it gives: norm.out is gemm.x, of no use afterwards.
+  virtual void NormGemm(const NormArgs& norm, const GemmArgs& gemm) {
+    Norm(norm);
+    Gemm(gemm);
+  }
+  virtual void NormGemmActivate(const NormArgs& norm, const GemmArgs& gemm,
+                                const ActivationArgs& activation) {
+    Norm(norm);
+    GemmActivate(gemm, activation);
+  }
   virtual void RopeAppend(const RopeAppendArgs& args) = 0;
   virtual void Attention(const AttentionArgs& args) = 0;
   virtual void Activate(const ActivationArgs& args) = 0;

@@ -233,6 +233,26 @@ class CudaOps final : public Ops {
   void Norm(const NormArgs& args) override {
     Launch("Norm", [&] { return cuda::Norm(stream_, args); });
   }
+  // A kernel for a row's norm takes longer than that every block of the product does it.
+  void NormGemm(const NormArgs& norm, const GemmArgs& gemm) override {
+    if (!options_.batch_invariant && cuda::HasNormedSkinnyGemm(norm, gemm)) {
+      Launch("NormGemm", [&] { return cuda::NormedSkinnyGemm(stream_, norm, gemm); });
+      return;
+    }
+    Norm(norm);
+    Gemm(gemm);
+  }
+  void NormGemmActivate(const NormArgs& norm, const GemmArgs& gemm,
+                        const ActivationArgs& activation) override {
+    if (!options_.batch_invariant && cuda::HasNormedSkinnyGemm(norm, gemm) &&
+        cuda::HasSkinnyGatedGemm(gemm, activation)) {
+      Launch("NormGemmActivate",
+             [&] { return cuda::NormedSkinnyGatedGemm(stream_, norm, gemm, activation); });
+      return;
+    }
+    Norm(norm);
+    GemmActivate(gemm, activation);
+  }
   void RopeAppend(const RopeAppendArgs& args) override {
     if (disturbance_.is_on()) {
       Launch("RopeAppend", [&] { return disturbance_.FillNewBlocks(stream_, args); });

@@ -86,6 +86,55 @@ TEST_CASE("GemmActivate: kinds, gated and not, few rows and more") {
   }
 }
 
+TEST_CASE("NormGemm, NormGemmActivate: kinds, few rows and more") {
+  const DType dtype = GENERATE(from_range(kTypes));
+  const NormKind kind = GENERATE(NormKind::kRms, NormKind::kRmsPlusOne, NormKind::kLayerNorm);
+  const int32_t cols = GENERATE(24, 64, 1056, 4096);
+  const bool activates = GENERATE(false, true);
+  constexpr int32_t kRows = 304, kWidth = kRows / 2;
+  for (const int32_t n_rows : {1, 2, 4, 5}) {
+    if (n_rows % 4 != 1 && cols > 64) continue;
+    INFO(DTypeName(dtype) << " cols " << cols << " rows " << n_rows << " activates " << activates);
+    const size_t n = static_cast<size_t>(n_rows);
+    std::vector<std::vector<float>> results;
+    for (const bool on_gpu : {false, true}) {
+      const auto ops = on_gpu ? NewCudaOps() : MakeReferenceOps();
+      Product product(*ops, {kRows, cols}, dtype, n_rows, /*to_float=*/false);
+      const Values hidden(*ops, RandomFloats(n * cols, 5, 3.0f)),
+          weight(*ops, RandomFloats(cols, 6)), bias(*ops, RandomFloats(cols, 7)),
+          out(*ops, std::vector<float>(n * kWidth, NAN), dtype);
+      const NormArgs norm{.x = hidden,
+                          .weight = weight.f32(),
+                          .bias = kind == NormKind::kLayerNorm ? bias.f32() : nullptr,
+                          .out = product.x,
+                          .n_rows = n_rows,
+                          .width = cols,
+                          .kind = kind,
+                          .eps = 1e-5f,
+                          .add_to_out = false};
+      const GemmArgs gemm{.x = product.x,
+                          .w = &product.w,
+                          .bias = nullptr,
+                          .y = product.y,
+                          .n_rows = n_rows,
+                          .add_to_y = false};
+      if (activates) {
+        ops->NormGemmActivate(norm, gemm,
+                              {.x = product.y,
+                               .out = out,
+                               .n_rows = n_rows,
+                               .width = kWidth,
+                               .kind = Activation::kSilu,
+                               .gated = true});
+      } else {
+        ops->NormGemm(norm, gemm);
+      }
+      results.push_back(activates ? out.Get() : product.y.Get());
+    }
+    CHECK(WorstError(results[1], results[0]) < 3 * Step(dtype));
+  }
+}
+
 TEST_CASE("Gemm: in batch-invariant mode a row does not depend on the others") {
   const DType dtype = GENERATE(DType::kBF16, DType::kF32);
   const auto ops = NewCudaOps(/*batch_invariant=*/true);

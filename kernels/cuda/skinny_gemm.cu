@@ -11,7 +11,7 @@
 namespace stagecoach::kernels::cuda {
 namespace {
 
-constexpr int kOutputs = 16;             // of a block: one tile of the tensor cores
+constexpr int kOutputs = 16;             // of a tile, as the tensor cores take them
 constexpr int kWarps = 8;                // of a block; they share out the inputs
 constexpr int kChunk = 32;               // inputs: 16 bytes a lane of each row
 constexpr int kUnroll = 4;               // chunks that a warp takes at once
@@ -24,6 +24,14 @@ constexpr int kPieceBytes = kPiece * 2;
 constexpr int kWarpBytes = kOutputs * kPieceBytes;  // of a stage
 constexpr int kStageBytes = kWarps * kWarpBytes;
 constexpr int kBlocksOfMultiprocessor = 2;
+// What two blocks of a multiprocessor have room for beside the stages.
+constexpr int kMaxNormedWidth = 4096;
+
+// A row of float32 that is normed on its way in.
+struct RowNorm {
+  const float *x, *weight;
+  float eps, weight_offset;
+};
 
 struct SkinnyParams {
   const void *x, *w;
@@ -32,6 +40,7 @@ struct SkinnyParams {
   int32_t n_rows, rows, cols;
   bool add_to_y;
   Activation activation;  // kGated
+  RowNorm norm;           // kNormed, in place of x; one row
   GroupedGemmArgs grouped;
 };
 
@@ -140,12 +149,50 @@ struct Inputs {
   }
 };
 
+// to[width]: the row, normed as Ops::Norm would. sums: [32] of shared memory. Waits for the
+// previous kernel.
+template <typename T>
+__device__ __forceinline__ void NormRow(const RowNorm& norm, int width, float* sums, T* to) {
+  constexpr int kN = 4, kThreads = kWarps * kWarpThreads;
+  constexpr int kItems = kMaxNormedWidth / (kN * kThreads);
+  const auto element = [](int item) {
+    return (item * kThreads + static_cast<int>(threadIdx.x)) * kN;
+  };
+  float weight[kItems][kN], x[kItems][kN];
+#pragma unroll
+  for (int item = 0; item < kItems; ++item) {
+    if (element(item) < width) LoadFloats<kN>(norm.weight + element(item), weight[item]);
+  }
+  WaitForPrevious();
+  float square = 0;
+#pragma unroll
+  for (int item = 0; item < kItems; ++item) {
+    if (element(item) >= width) continue;
+    LoadFloats<kN>(norm.x + element(item), x[item]);
+#pragma unroll
+    for (int e = 0; e < kN; ++e) square += x[item][e] * x[item][e];
+  }
+  const float variance = BlockSum(square, sums) / static_cast<float>(width);
+  const float scale = 1.0f / sqrtf(variance + norm.eps);
+#pragma unroll
+  for (int item = 0; item < kItems; ++item) {
+    if (element(item) >= width) continue;
+    float y[kN];
+#pragma unroll
+    for (int e = 0; e < kN; ++e) {
+      y[e] = x[item][e] * scale * (weight[item][e] + norm.weight_offset);
+    }
+    StoreFloats<kN>(y, to + element(item));
+  }
+  __syncthreads();
+}
+
 // A block takes every gridDim.x-th tile of outputs, and fetches the next one's weights while it
 // ends one. Warp w takes the chunks w * kUnroll .. + kUnroll - 1 of every kTurn: a block reads each
 // row of w in long pieces. Of few rows so few registers that two blocks fit beside one of decode's
 // attention.
-template <typename T, typename O, int kRowTiles, Kind kKind>
-__global__ void __launch_bounds__(kWarps* kWarpThreads, kRowTiles == 1 ? 3 : 2)
+template <typename T, typename O, int kRowTiles, Kind kKind, bool kNormed>
+__global__ void __launch_bounds__(kWarps* kWarpThreads, kRowTiles == 1 && !kNormed ? 3 : 2)
     SkinnyKernel(const SkinnyParams p) {
   constexpr int kRows = 8 * kRowTiles;
   constexpr bool kGrouped = kKind == Kind::kGrouped, kGated = kKind == Kind::kGated;
@@ -178,7 +225,13 @@ __global__ void __launch_bounds__(kWarps* kWarpThreads, kRowTiles == 1 ? 3 : 2)
   ring.Enter(first_tile);
 #pragma unroll
   for (int stage = 0; stage < kStages; ++stage) ring.Fetch();
-  if constexpr (!kGrouped) WaitForPrevious();
+  const T* const x = kNormed ? reinterpret_cast<T*>(DynamicShared() + kStages * kStageBytes)
+                             : static_cast<const T*>(p.x);
+  if constexpr (kNormed) {
+    NormRow(p.norm, p.cols, &partials[0][0][0][0], const_cast<T*>(x));
+  } else if constexpr (!kGrouped) {
+    WaitForPrevious();
+  }
 
   const T* lane_x[kRowTiles];
 #pragma unroll
@@ -190,7 +243,7 @@ __global__ void __launch_bounds__(kWarps* kWarpThreads, kRowTiles == 1 ? 3 : 2)
         x_row = p.grouped.x_rows[x_row] / p.grouped.x_divisor;
       }
     }
-    lane_x[n] = row < n_rows ? static_cast<const T*>(p.x) + x_row * p.cols + 8 * c : nullptr;
+    lane_x[n] = row < n_rows ? x + x_row * p.cols + 8 * c : nullptr;
   }
 
   // What a thread writes of a tile.
@@ -210,8 +263,11 @@ __global__ void __launch_bounds__(kWarps* kWarpThreads, kRowTiles == 1 ? 3 : 2)
     const int output = tile * kWritten + of_tile;
     const bool writes = row < min(n_rows, kRows) && output < width;
     O* const y = static_cast<O*>(p.y) + y_row * width + output;
-    const float before = writes && p.add_to_y ? ToFloat(*y) : 0.0f;
-    const float bias = writes && p.bias != nullptr ? p.bias[output] : 0.0f;
+    float before = 0, bias = 0;
+    if constexpr (kKind == Kind::kPlain) {
+      if (writes && p.add_to_y) before = ToFloat(*y);
+      if (writes && p.bias != nullptr) bias = p.bias[output];
+    }
     float sums[kRowTiles][4] = {};  // outputs g and g + 8 of rows 2c and 2c + 1
     int chunk = turns.First(tile);
     for (int left = turns.Count(); left > 0; --left) {
@@ -262,7 +318,7 @@ __global__ void __launch_bounds__(kWarps* kWarpThreads, kRowTiles == 1 ? 3 : 2)
   }
 }
 
-template <typename T, typename O, int kRowTiles, Kind kKind>
+template <typename T, typename O, int kRowTiles, Kind kKind, bool kNormed = false>
 cudaError_t LaunchSkinny(const Stream& stream, const SkinnyParams& params, int32_t n_groups) {
   int64_t n_blocks = CeilDiv(params.rows, kOutputs);
   // How many groups there are is known on the device alone: a block a tile of each.
@@ -272,8 +328,8 @@ cudaError_t LaunchSkinny(const Stream& stream, const SkinnyParams& params, int32
   const LaunchShape shape{
       .grid = dim3(static_cast<unsigned>(n_blocks), static_cast<unsigned>(n_groups)),
       .block = kWarps * kWarpThreads,
-      .shared_bytes = kStages * kStageBytes};
-  return Launch<&SkinnyKernel<T, O, kRowTiles, kKind>>(stream, shape, params);
+      .shared_bytes = kStages * kStageBytes + (kNormed ? params.cols * sizeof(T) : 0)};
+  return Launch<&SkinnyKernel<T, O, kRowTiles, kKind, kNormed>>(stream, shape, params);
 }
 
 // A warp an output of a row.
@@ -312,32 +368,66 @@ bool HasSkinnyGatedGemm(const GemmArgs& gemm, const ActivationArgs& activation) 
          HasSkinnyGemm(gemm.x.dtype, gemm.w->dtype, gemm.w->cols);
 }
 
+bool HasNormedSkinnyGemm(const NormArgs& norm, const GemmArgs& gemm) {
+  return norm.kind != NormKind::kLayerNorm && !norm.add_to_out && norm.n_rows == 1 &&
+         norm.width <= kMaxNormedWidth && norm.x.dtype == DType::kF32 && gemm.bias == nullptr &&
+         !gemm.add_to_y && gemm.y.dtype == gemm.x.dtype &&
+         HasSkinnyGemm(gemm.x.dtype, gemm.w->dtype, gemm.w->cols);
+}
+
+namespace {
+
+SkinnyParams ToParams(const GemmArgs& args) {
+  return {.x = args.x.data,
+          .w = args.w->buffer.data.get(),
+          .bias = args.bias,
+          .y = args.y.data,
+          .n_rows = args.n_rows,
+          .rows = args.w->rows,
+          .cols = args.w->cols,
+          .add_to_y = args.add_to_y};
+}
+
+SkinnyParams ToParams(const NormArgs& norm, const GemmArgs& gemm) {
+  SkinnyParams params = ToParams(gemm);
+  params.norm = {.x = norm.x.f32(),
+                 .weight = norm.weight,
+                 .eps = norm.eps,
+                 .weight_offset = norm.kind == NormKind::kRmsPlusOne ? 1.0f : 0.0f};
+  return params;
+}
+
+template <Kind kKind, bool kNormed>
+cudaError_t LaunchFewRows(const Stream& stream, const SkinnyParams& params, DType dtype) {
+  return dtype == DType::kBF16 ? LaunchSkinny<BF16, BF16, 1, kKind, kNormed>(stream, params, 1)
+                               : LaunchSkinny<F16, F16, 1, kKind, kNormed>(stream, params, 1);
+}
+
+}  // namespace
+
+cudaError_t NormedSkinnyGemm(const Stream& stream, const NormArgs& norm, const GemmArgs& gemm) {
+  return LaunchFewRows<Kind::kPlain, true>(stream, ToParams(norm, gemm), gemm.x.dtype);
+}
+
 cudaError_t SkinnyGatedGemm(const Stream& stream, const GemmArgs& gemm,
                             const ActivationArgs& activation) {
-  const SkinnyParams params{.x = gemm.x.data,
-                            .w = gemm.w->buffer.data.get(),
-                            .y = activation.out.data,
-                            .n_rows = gemm.n_rows,
-                            .rows = gemm.w->rows,
-                            .cols = gemm.w->cols,
-                            .activation = activation.kind};
-  const auto launch = [&](auto type) {
-    using T = decltype(type);
-    return LaunchSkinny<T, T, 1, Kind::kGated>(stream, params, 1);
-  };
-  return gemm.x.dtype == DType::kBF16 ? launch(BF16{}) : launch(F16{});
+  SkinnyParams params = ToParams(gemm);
+  params.y = activation.out.data;
+  params.activation = activation.kind;
+  return LaunchFewRows<Kind::kGated, false>(stream, params, gemm.x.dtype);
+}
+
+cudaError_t NormedSkinnyGatedGemm(const Stream& stream, const NormArgs& norm, const GemmArgs& gemm,
+                                  const ActivationArgs& activation) {
+  SkinnyParams params = ToParams(norm, gemm);
+  params.y = activation.out.data;
+  params.activation = activation.kind;
+  return LaunchFewRows<Kind::kGated, true>(stream, params, gemm.x.dtype);
 }
 
 cudaError_t SkinnyGemm(const Stream& stream, const GemmArgs& args) {
   SC_CHECK(args.n_rows <= kMaxSkinnyRows);
-  const SkinnyParams params{.x = args.x.data,
-                            .w = args.w->buffer.data.get(),
-                            .bias = args.bias,
-                            .y = args.y.data,
-                            .n_rows = args.n_rows,
-                            .rows = args.w->rows,
-                            .cols = args.w->cols,
-                            .add_to_y = args.add_to_y};
+  const SkinnyParams params = ToParams(args);
   const auto launch = [&]<typename T, typename O>() {
     return args.n_rows <= 8 ? LaunchSkinny<T, O, 1, Kind::kPlain>(stream, params, 1)
                             : LaunchSkinny<T, O, 2, Kind::kPlain>(stream, params, 1);

@@ -26,6 +26,15 @@ bool HasSkinnyGatedGemm(const GemmArgs& gemm, const ActivationArgs& activation);
 cudaError_t SkinnyGatedGemm(const Stream& stream, const GemmArgs& gemm,
                             const ActivationArgs& activation);
 
+// As Ops::NormGemm and Ops::NormGemmActivate, but that norm.out is not written: of one row, which
+// every block norms for itself. Not for LayerNorm, nor rows wider than 4096. The same numbers as by
+// Norm and then SkinnyGemm or SkinnyGatedGemm, but for the order in which a row's squares are added
+// (where it is not 4096 wide). REQUIRES: HasNormedSkinnyGemm, of the second HasSkinnyGatedGemm too.
+bool HasNormedSkinnyGemm(const NormArgs& norm, const GemmArgs& gemm);
+cudaError_t NormedSkinnyGemm(const Stream& stream, const NormArgs& norm, const GemmArgs& gemm);
+cudaError_t NormedSkinnyGatedGemm(const Stream& stream, const NormArgs& norm, const GemmArgs& gemm,
+                                  const ActivationArgs& activation);
+
 // Rows of several matrices at once (mixture of experts). Pointers are to device memory.
 struct RowGroup {
   int32_t matrix;     // of `weights`

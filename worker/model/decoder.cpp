@@ -23,8 +23,18 @@ class LayerRun {
         ops_(ops) {}
 
   void Attention() {
-    const ConstAct x = BlockInput(w_.attn_norm, w_.attn_norm_bias);
-    Gemm(x, w_.qkv, w_.qkv_bias, scratch_.qkv, /*add_to_y=*/false);
+    kernels::GemmArgs qkv{.x = scratch_.normed,
+                          .w = &w_.qkv,
+                          .bias = w_.qkv_bias.As<float>(),
+                          .y = scratch_.qkv,
+                          .n_rows = step_.n_tokens,
+                          .add_to_y = false};
+    if (NormsInput()) {
+      ops_->NormGemm(InputNorm(w_.attn_norm, w_.attn_norm_bias), qkv);
+    } else {
+      qkv.x = PlainInput();
+      ops_->Gemm(qkv);
+    }
     ops_->RopeAppend({.qkv = scratch_.qkv,
                       .positions = step_.positions,
                       .kv_slots = step_.groups[static_cast<size_t>(in_.layer.kv_group)].kv_slots,
@@ -54,38 +64,46 @@ class LayerRun {
   }
 
   void Mlp() {
-    const ConstAct x = BlockInput(w_.mlp_norm, w_.mlp_norm_bias);
     if (in_.layer.has_experts) {
-      Experts(x);
+      SC_CHECK(spec_.norm_placement == NormPlacement::kBefore);  // x is not hidden, out is
+      ops_->Norm(InputNorm(w_.mlp_norm, w_.mlp_norm_bias));
+      Experts(scratch_.normed);
     } else {
-      ops_->GemmActivate({.x = x,
-                          .w = &w_.up,
-                          .bias = w_.up_bias.As<float>(),
-                          .y = scratch_.mlp,
-                          .n_rows = step_.n_tokens,
-                          .add_to_y = false},
-                         {.x = scratch_.mlp,
-                          .out = scratch_.activation,
-                          .n_rows = step_.n_tokens,
-                          .width = spec_.intermediate_size,
-                          .kind = spec_.activation,
-                          .gated = spec_.gated_mlp});
+      kernels::GemmArgs up{.x = scratch_.normed,
+                           .w = &w_.up,
+                           .bias = w_.up_bias.As<float>(),
+                           .y = scratch_.mlp,
+                           .n_rows = step_.n_tokens,
+                           .add_to_y = false};
+      const kernels::ActivationArgs activation{.x = scratch_.mlp,
+                                               .out = scratch_.activation,
+                                               .n_rows = step_.n_tokens,
+                                               .width = spec_.intermediate_size,
+                                               .kind = spec_.activation,
+                                               .gated = spec_.gated_mlp};
+      if (NormsInput()) {
+        ops_->NormGemmActivate(InputNorm(w_.mlp_norm, w_.mlp_norm_bias), up, activation);
+      } else {
+        up.x = PlainInput();
+        ops_->GemmActivate(up, activation);
+      }
       AddToHidden(scratch_.activation, w_.down, w_.down_bias, w_.post_mlp_norm);
     }
     NormSum(w_.mlp_norm, w_.mlp_norm_bias);
   }
 
  private:
-  void Norm(ConstAct x, const Buffer& weight, const Buffer& bias, Act out, bool add_to_out) {
-    ops_->Norm({.x = x,
-                .weight = weight.As<float>(),
-                .bias = bias.As<float>(),
-                .out = out,
-                .n_rows = step_.n_tokens,
-                .width = spec_.hidden_size,
-                .kind = spec_.norm,
-                .eps = static_cast<float>(spec_.norm_eps),
-                .add_to_out = add_to_out});
+  kernels::NormArgs Normed(ConstAct x, const Buffer& weight, const Buffer& bias, Act out,
+                           bool add_to_out) const {
+    return {.x = x,
+            .weight = weight.As<float>(),
+            .bias = bias.As<float>(),
+            .out = out,
+            .n_rows = step_.n_tokens,
+            .width = spec_.hidden_size,
+            .kind = spec_.norm,
+            .eps = static_cast<float>(spec_.norm_eps),
+            .add_to_out = add_to_out};
   }
 
   void Gemm(ConstAct x, const Matrix& w, const Buffer& bias, Act y, bool add_to_y) {
@@ -97,29 +115,28 @@ class LayerRun {
                 .add_to_y = add_to_y});
   }
 
-  // hidden, normed unless the norms come last.
-  ConstAct BlockInput(const Buffer& norm, const Buffer& norm_bias) {
-    if (spec_.norm_placement == NormPlacement::kAfterSum) {
-      if (scratch_.normed.dtype == DType::kF32) return hidden_;
-      ops_->GatherRows({.x = hidden_,
-                        .rows = nullptr,
-                        .out = scratch_.normed,
-                        .n_rows = step_.n_tokens,
-                        .width = spec_.hidden_size});
-      return scratch_.normed;
-    }
-    Norm(hidden_, norm, norm_bias, scratch_.normed, /*add_to_out=*/false);
+  // A block's input is hidden: normed, unless the norms come last.
+  bool NormsInput() const { return spec_.norm_placement != NormPlacement::kAfterSum; }
+  kernels::NormArgs InputNorm(const Buffer& norm, const Buffer& norm_bias) const {
+    return Normed(hidden_, norm, norm_bias, scratch_.normed, /*add_to_out=*/false);
+  }
+  ConstAct PlainInput() {
+    if (scratch_.normed.dtype == DType::kF32) return hidden_;
+    ops_->GatherRows({.x = hidden_,
+                      .rows = nullptr,
+                      .out = scratch_.normed,
+                      .n_rows = step_.n_tokens,
+                      .width = spec_.hidden_size});
     return scratch_.normed;
   }
 
   void NormSum(const Buffer& norm, const Buffer& norm_bias) {
     if (spec_.norm_placement != NormPlacement::kAfterSum) return;
-    Norm(hidden_, norm, norm_bias, hidden_, /*add_to_out=*/false);
+    ops_->Norm(Normed(hidden_, norm, norm_bias, hidden_, /*add_to_out=*/false));
   }
 
   // hidden += the experts' answers to x: [T, H]
   void Experts(ConstAct x) {
-    SC_CHECK(spec_.norm_placement == NormPlacement::kBefore);  // x is not hidden, out is
     Gemm(x, w_.router, Buffer{}, scratch_.router_logits, /*add_to_y=*/false);
     ops_->Route({.logits = scratch_.router_logits,
                  .experts = scratch_.experts,
@@ -147,7 +164,7 @@ class LayerRun {
       return;
     }
     Gemm(x, w, bias, scratch_.normed, /*add_to_y=*/false);
-    Norm(scratch_.normed, post_norm, Buffer{}, hidden_, /*add_to_out=*/true);
+    ops_->Norm(Normed(scratch_.normed, post_norm, Buffer{}, hidden_, /*add_to_out=*/true));
   }
 
   const ModelSpec& spec_;
