@@ -18,7 +18,7 @@ AttentionNeeds NeedsOf(const Stream& stream, const AttentionSetup& setup, int32_
   const int64_t passes = int64_t{n_kv_heads} * DecodePasses(n_heads, n_kv_heads);
   const int64_t n_units = CeilDiv(max_blocks, setup.unit_blocks) + 1;
   const int64_t n_decode_states =
-      setup.fixed_units ? n_units * max_slots * passes : 2 * NDecodeWarps(stream);
+      setup.fixed_units ? n_units * max_slots * passes : 2 * int64_t{MaxDecodeBlocks(stream)};
   const auto floats = [&](int64_t rows) { return rows * (head_dim + 16); };
   const int64_t decode = n_decode_states * floats(8 * DecodeRowTiles(n_heads, n_kv_heads));
   const int64_t prefill = setup.fixed_units ? NPrefillBlocks(stream) * floats(kPrefillRows) : 0;
@@ -58,7 +58,8 @@ cudaError_t TileAttention(const Stream& stream, const AttentionArgs& args,
     if (error != cudaSuccess) return error;
   }
   if (plan.max_decodes == 0) return cudaSuccess;
-  return DecodeAttention(stream, params, args.kv.dtype, args.head_dim);
+  return setup.fixed_units ? FixedDecodeAttention(stream, params, args.kv.dtype, args.head_dim)
+                           : DecodeAttention(stream, params, args.kv.dtype, args.head_dim);
 }
 
 }  // namespace stagecoach::kernels::cuda

@@ -9,6 +9,7 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "kernels/cuda/decode_shares.h"
 #include "kernels/cuda/hopper/hopper_prefill.h"
 #include "kernels/cuda/launch.h"
 #include "kernels/op_args.h"
@@ -23,19 +24,27 @@ struct PrefillTile {
   int32_t first_row;
 };
 
+// A sequence of one row.
+struct alignas(16) PlannedDecode {
+  int32_t row, slot, position;
+};
+
 // How a step's attention is cut up; made by BuildStep. Pointers are to device memory.
 struct AttentionPlan {
   const int32_t* n_seqs;  // [1]
   // Sequences of one row are decoded: their KV blocks are counted in units of unit_blocks.
-  const int32_t* n_decodes;    // [1]
-  const int32_t* decode_seqs;  // [n_decodes]: of the step's sequences
-  const int32_t* unit_starts;  // [n_decodes + 1]: units of the sequences before; the first unit of
-                               // a sequence holds the first block that its row sees
-  int32_t max_decodes;         // on the host: no more than this many; 0: none
+  const int32_t* n_decodes;      // [1]
+  const PlannedDecode* decodes;  // [n_decodes]
+  const int32_t* unit_starts;    // [n_decodes + 1]: units of the sequences before; the first unit
+                                 // of a sequence holds the first block that its row sees
+  // Units that are not fixed: how they are shared out, for launches of decode_shape.
+  const DecodeShare* shares;  // [decode_shape.n_blocks]
+  DecodeShape decode_shape;   // on the host, as all that follows
+  int32_t max_decodes;        // no more than this many; 0: none
   // All others are prefilled.
   const PrefillTile* tiles;  // [n_tiles]
-  int32_t n_tiles;           // on the host
-  HopperPlan hopper;         // of the sequences that `tiles` leaves out
+  int32_t n_tiles;
+  HopperPlan hopper;  // of the sequences that `tiles` leaves out
 };
 
 // The first block of a decoded sequence's units. Fixed ones are counted from position 0.
@@ -50,6 +59,17 @@ __host__ __device__ constexpr int32_t NUnits(int32_t position, int32_t window,
   return (position / kBlockTokens - first) / unit_blocks + 1;
 }
 
+// The number of row tiles, of 8, that a decode's warp takes: 2 if one is not enough for the query
+// heads of a KV head.
+inline int32_t DecodeRowTiles(int32_t n_heads, int32_t n_kv_heads) {
+  return n_heads / n_kv_heads > 8 ? 2 : 1;
+}
+// Units of each KV head are gone through once for each so many query heads.
+inline int32_t DecodePasses(int32_t n_heads, int32_t n_kv_heads) {
+  const int32_t rows = 8 * DecodeRowTiles(n_heads, n_kv_heads);
+  return static_cast<int32_t>(CeilDiv(n_heads / n_kv_heads, rows));
+}
+
 // Memory that a model's attention calls share.
 struct AttentionMemory {
   float* states;      // results of parts of the keys
@@ -58,7 +78,7 @@ struct AttentionMemory {
 
 struct AttentionSetup {
   // Every unit's result is kept apart and merged in their order, so that a row's result depends on
-  // its own position alone. Else units are shared out evenly and merged as they fall.
+  // its own position alone. Else units are shared out and merged as they fall (DecodeShare).
   bool fixed_units = false;
   int32_t unit_blocks = 1;
 };

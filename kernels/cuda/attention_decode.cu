@@ -1,254 +1,442 @@
 // Decode: one query row a sequence, against all its keys. Memory-bound: a warp walks KV blocks with
-// nothing but registers, as many warps as fit share the blocks of all sequences and heads evenly,
-// and whoever comes last to a sequence and head that several warps worked on merges their results.
+// nothing but registers, and always has some on their way. The warps of a block take turns at the
+// KV blocks of the block's share and meet in shared memory where a segment ends; of segments that
+// several blocks share, whoever comes last merges the parts.
+//
+// T. Dao, D. Haziza, F. Massa, G. Sizov, "Flash-Decoding for long-context inference", 2023.
 #include "kernels/cuda/attention_kernels.h"
 
 namespace stagecoach::kernels::cuda {
 namespace {
 
-constexpr int kWarps = 4;  // of a block
-// A warp with less than this is not worth its merge.
-constexpr int64_t kLeastBlocks = 2, kLeastBlocksOfMany = 4;
-// KV blocks of a head from which on there are many.
-constexpr int32_t kManyBlocks = 64;
 // Partial results are merged so many at a time, the results of that likewise, and so on.
-constexpr int32_t kMergeWidth = 4;
+constexpr int32_t kMergeWidth = 16;
 
-// Which warp has unit u of n_units that are shared out over n_warps: warp w has
-// [w * n_units / n_warps, (w + 1) * n_units / n_warps).
-__device__ __forceinline__ int64_t FirstUnitOf(int64_t warp, int64_t n_units, int64_t n_warps) {
-  return warp * n_units / n_warps;
-}
-__device__ __forceinline__ int64_t OwnerOf(int64_t unit, int64_t n_units, int64_t n_warps) {
-  return ((unit + 1) * n_warps - 1) / n_units;
-}
+// A row's part of results that are merged: 64 elements of the row, 8 a lane.
+struct RowPart {
+  float max = MinusInfinity(), sum = 0;
+  float2 pairs[4] = {};
 
-// The last i with starts[i] <= value, of n + 1 rising starts.
-__device__ __forceinline__ int32_t LastStart(const int32_t* starts, int32_t n, int32_t value) {
-  int32_t low = 0, high = n;
-  while (high - low > 1) {
-    const int32_t middle = (low + high) / 2;
-    if (LoadPlan(starts + middle) <= value) {
-      low = middle;
-    } else {
-      high = middle;
+  __device__ __forceinline__ void Add(float2 other_max_sum, const float2 (&other)[4]) {
+    const float most = fmaxf(max, other_max_sum.x);
+    const float base = most == MinusInfinity() ? 0.0f : most;
+    const float mine = Exp2(max - base), its = Exp2(other_max_sum.x - base);
+    max = most;
+    sum = sum * mine + other_max_sum.y * its;
+#pragma unroll
+    for (int t = 0; t < 4; ++t) {
+      pairs[t].x = pairs[t].x * mine + other[t].x * its;
+      pairs[t].y = pairs[t].y * mine + other[t].y * its;
     }
   }
-  return low;
-}
+};
 
-template <typename T, int kDim, int kRowTiles>
-struct DecodeWarp {
+// Results of a tile that a warp left in shared memory, or a block in global memory: of each row the
+// maximum and the sum, of each pair of elements a lane its own.
+template <int kDim, int kRowTiles>
+struct ResultShape {
+  static constexpr int kRows = 8 * kRowTiles;
+  static constexpr int kDimTiles = kDim / 16;
+  static constexpr int kParts = (kDim + 63) / 64;  // of a row
+  static constexpr int kItems = kRowTiles * 2 * kParts;
+  static constexpr int kPairs = kRowTiles * 2 * kDimTiles;
+};
+
+template <int kDim, int kRowTiles>
+struct SharedResult : ResultShape<kDim, kRowTiles> {
+  using Shape = ResultShape<kDim, kRowTiles>;
+  float2 rows[Shape::kRows];
+  float2 pairs[Shape::kPairs][kWarpThreads];
+
+  __device__ __forceinline__ float2 Row(int row, int) const { return rows[row]; }
+  // A warp without a key leaves no pairs.
+  __device__ __forceinline__ float2 Pair(int row, int pair) const {
+    return rows[row].y == 0 ? float2{} : pairs[pair][threadIdx.x % kWarpThreads];
+  }
+};
+
+// Written and read by different multiprocessors, so past L1. A row's maximum and sum are there for
+// each of its parts, as different warps write them.
+template <int kDim, int kRowTiles>
+struct GlobalResult : ResultShape<kDim, kRowTiles> {
+  using Shape = ResultShape<kDim, kRowTiles>;
+  static constexpr int kFloats = 2 * (Shape::kParts * Shape::kRows + Shape::kPairs * kWarpThreads);
+  float* at;
+
+  __device__ __forceinline__ explicit GlobalResult(float* memory) : at(memory) {}
+  __device__ __forceinline__ float2 Row(int row, int part) const {
+    return LoadFresh(RowAt(row, part));
+  }
+  __device__ __forceinline__ float2 Pair(int, int pair) const { return LoadFresh(PairAt(pair)); }
+  __device__ __forceinline__ float* RowAt(int row, int part) const {
+    return at + 2 * (part * Shape::kRows + row);
+  }
+  // Rows that there are lie together.
+  __device__ __forceinline__ float* PairAt(int pair) const {
+    const int lane = static_cast<int>(threadIdx.x) % kWarpThreads;
+    return at + 2 * (Shape::kParts * Shape::kRows + pair * kWarpThreads + lane % 4 * 8 + lane / 4);
+  }
+};
+
+template <typename T, int kDim, int kRowTiles, int kWarps>
+struct DecodeBlock {
   using Tile = AttentionTile<T, kDim, kRowTiles>;
+  using Shared = SharedResult<kDim, kRowTiles>;
+  using Global = GlobalResult<kDim, kRowTiles>;
+  using Shape = ResultShape<kDim, kRowTiles>;
+
+  struct Memory {
+    Shared results[kWarps];
+    DecodeShare share;
+    int32_t query;    // of the segment that is merged
+    int32_t is_last;  // whether this block merges
+  };
+
+  // A KV block of the share, with its segment's query.
+  struct Unit {
+    int32_t cache_row;  // block * n_kv_heads + KV head
+    int32_t query;      // row * n_passes + pass
+    uint32_t where;     // segment of the share, keys seen from the block's first on, keys before
+
+    static constexpr int kSeenShift = 4, kSegmentShift = 9;
+    __device__ __forceinline__ int32_t segment() const {
+      return static_cast<int32_t>(where >> kSegmentShift);
+    }
+    // Up to 17: there are more.
+    __device__ __forceinline__ int32_t n_seen() const {
+      return static_cast<int32_t>(where >> kSeenShift & 31);
+    }
+    // Behind the window.
+    __device__ __forceinline__ int32_t n_behind() const { return static_cast<int32_t>(where & 15); }
+    // Whether earlier steps wrote all of it.
+    __device__ __forceinline__ bool is_earlier() const { return n_seen() > kBlockTokens; }
+  };
 
   const AttentionParams& p;
-  // Of the segment.
-  int32_t seq, position, slot, row, kv_head, first_head, n_rows;
+  Memory& memory;
+  const DecodeShare& share = memory.share;  // registers are few
+  const int lane = static_cast<int>(threadIdx.x) % kWarpThreads;
+  const int warp = static_cast<int>(threadIdx.x) / kWarpThreads;
+  const int32_t passes_of_head = (p.n_heads / p.n_kv_heads + Shape::kRows - 1) / Shape::kRows;
+  const int32_t n_passes = p.n_kv_heads * passes_of_head;
 
-  __device__ __forceinline__ const int32_t* Table() const {
-    return p.block_tables + int64_t{slot} * p.block_table_stride;
+  // Units of this warp, a lane each: the lane's is `first` + lane.
+  __device__ __forceinline__ Unit UnitsFrom(int32_t first) const {
+    const int32_t unit = warp + (first + lane) * kWarps;
+    if (unit >= share.n_kv_blocks) return {};
+    const int32_t* const starts = p.plan.unit_starts;
+    int32_t decode = share.first_decode;
+    int32_t start = LoadPlan(starts + decode), end = LoadPlan(starts + decode + 1);
+    // Counted from the first sequence's first pass on.
+    const int32_t place = unit + share.first_pass * (end - start) + share.first_block;
+    const int32_t first_start = start;
+    int32_t behind = decode + (share.first_pass + share.n_segments - 1) / n_passes + 1;
+    if (behind - decode > 1) {
+      while (behind - decode > 1) {
+        const int32_t middle = (decode + behind) / 2;
+        if ((LoadPlan(starts + middle) - first_start) * n_passes <= place) {
+          decode = middle;
+        } else {
+          behind = middle;
+        }
+      }
+      start = LoadPlan(starts + decode);
+      end = LoadPlan(starts + decode + 1);
+    }
+    const PlannedDecode seq = LoadPlan(p.plan.decodes + decode);
+    const int32_t in_seq = place - (start - first_start) * n_passes;
+    const int32_t pass = in_seq / (end - start);
+    const int32_t index = FirstUnitBlock(seq.position, p.window, 1) + in_seq % (end - start);
+    const int32_t first_key = index * kBlockTokens;
+    const int32_t block =
+        LoadPlan(p.block_tables + int64_t{seq.slot} * p.block_table_stride + index);
+    const int32_t segment = (decode - share.first_decode) * n_passes + pass - share.first_pass;
+    const int32_t n_seen = min(seq.position - first_key + 1, kBlockTokens + 1);
+    const int32_t n_behind = max(Visible{p.window}.First(seq.position) - first_key, 0);
+    return {.cache_row = block * p.n_kv_heads + pass / passes_of_head,
+            .query = seq.row * n_passes + pass,
+            .where = static_cast<uint32_t>(segment << Unit::kSegmentShift |
+                                           n_seen << Unit::kSeenShift | n_behind)};
   }
-  __device__ __forceinline__ const T* BlockOf(const void* cache, int32_t block) const {
-    return static_cast<const T*>(cache) +
-           (int64_t{block} * p.n_kv_heads + kv_head) * kBlockTokens * kDim;
+  __device__ __forceinline__ static Unit Of(const Unit& units, int32_t at) {
+    return {.cache_row = __shfl_sync(kAllLanes, units.cache_row, at),
+            .query = __shfl_sync(kAllLanes, units.query, at),
+            .where = __shfl_sync(kAllLanes, units.where, at)};
   }
 
-  __device__ __forceinline__ void LoadQueries(Tile& tile) const {
-    const int g = static_cast<int>(threadIdx.x) % kWarpThreads / 4;
+  __device__ __forceinline__ const T* BlockOf(const void* cache, const Unit& unit) const {
+    return static_cast<const T*>(cache) + int64_t{unit.cache_row} * kBlockTokens * kDim;
+  }
+  __device__ __forceinline__ void LoadKeys(const Unit& unit, KeyBlock<kDim>& keys) const {
+    const T* const from = BlockOf(p.k, unit);
+    keys.rows[0].Load(GlobalRow<T>{from + KeyRow(0) * kDim});
+    keys.rows[1].Load(GlobalRow<T>{from + KeyRow(1) * kDim});
+  }
+  __device__ __forceinline__ void LoadValues(const Unit& unit, ValueBlock<kDim>& values) const {
+    const T* const from = BlockOf(p.v, unit);
+    values.Load([from](int i) { return GlobalRow<T>{from + ValueRow(i) * kDim}; });
+  }
+  // Into L2.
+  __device__ __forceinline__ void Announce(const Unit& unit) const {
+    constexpr int kLines = kBlockTokens * kDim * static_cast<int>(sizeof(T)) / 128;
+    for (int line = lane; line < kLines; line += kWarpThreads) {
+      PrefetchLine(reinterpret_cast<const unsigned char*>(BlockOf(p.k, unit)) + line * 128);
+      PrefetchLine(reinterpret_cast<const unsigned char*>(BlockOf(p.v, unit)) + line * 128);
+    }
+  }
+
+  // Of a pass: query heads, the first of them.
+  __device__ __forceinline__ int32_t NRows(int32_t pass) const {
+    const int32_t first = pass % passes_of_head * Shape::kRows;
+    return min(p.n_heads / p.n_kv_heads - first, static_cast<int32_t>(Shape::kRows));
+  }
+  __device__ __forceinline__ int32_t FirstHead(int32_t pass) const {
+    return pass / passes_of_head * (p.n_heads / p.n_kv_heads) +
+           pass % passes_of_head * Shape::kRows;
+  }
+
+  __device__ __forceinline__ void LoadQueries(int32_t query, Tile& tile) const {
+    const int32_t row = query / n_passes, pass = query % n_passes, n_rows = NRows(pass);
     const T* const q = static_cast<const T*>(p.qkv) +
-                       (int64_t{row} * (p.n_heads + 2 * p.n_kv_heads) + first_head) * kDim;
+                       (int64_t{row} * (p.n_heads + 2 * p.n_kv_heads) + FirstHead(pass)) * kDim;
 #pragma unroll
     for (int n = 0; n < kRowTiles; ++n) {
-      const int r = 8 * n + g;
+      const int r = 8 * n + lane / 4;
       // Rows past the last repeat it; nothing is written of them.
       tile.q[n].Load(GlobalRow<T>{q + int64_t{r < n_rows ? r : n_rows - 1} * kDim});
     }
   }
 
-  __device__ __forceinline__ void LoadKeys(int32_t block, KeyBlock<kDim>& keys) const {
-    const T* const from = BlockOf(p.k, block);
-    keys.rows[0].Load(GlobalRow<T>{from + KeyRow(0) * kDim});
-    keys.rows[1].Load(GlobalRow<T>{from + KeyRow(1) * kDim});
-  }
-  __device__ __forceinline__ void LoadValues(int32_t block, ValueBlock<kDim>& values) const {
-    const T* const from = BlockOf(p.v, block);
-    values.Load([from](int i) { return GlobalRow<T>{from + ValueRow(i) * kDim}; });
-  }
-
-  // The blocks [begin, end) of the sequence. What earlier steps wrote is on its way before the
-  // kernel before this one is done; the queries and this step's key are its results.
-  __device__ __forceinline__ void Walk(int32_t begin, int32_t end, Tile& tile) const {
-    const int lane = static_cast<int>(threadIdx.x) % kWarpThreads;
-    const Visible visible{p.window};
-    const int32_t* const table = Table();
-    // A lane an entry of the table, for the next 32 blocks.
-    int32_t entries = begin + lane < end ? LoadPlan(table + begin + lane) : 0;
+  __device__ __forceinline__ void Run() const {
+    const int32_t n_mine = (share.n_kv_blocks - warp + kWarps - 1) / kWarps;
+    Unit units = UnitsFrom(0), later{};
+    Unit unit = Of(units, 0);
     KeyBlock<kDim> keys;
     ValueBlock<kDim> values;
-    int32_t block = __shfl_sync(kAllLanes, entries, 0);
-    const bool is_earlier = (begin + 1) * kBlockTokens <= position;
-    if (!is_earlier) WaitForPrevious();
-    LoadKeys(block, keys);
-    LoadValues(block, values);
-    if (is_earlier) WaitForPrevious();
-    LoadQueries(tile);
-    for (int32_t b = begin; b < end; ++b) {
-      if (b > begin) LoadValues(block, values);
-      // Not before: the next kernel's weights would come first, and all that is read here is waited
-      // for.
-      if (b + 1 == end) LetNextStart();
-      float scores[kRowTiles][4];
-      tile.Scores(keys, scores);
-      if (b + 1 < end) {
-        const int32_t next = (b + 1 - begin) % kWarpThreads;
-        if (next == 0) entries = b + 1 + lane < end ? LoadPlan(table + b + 1 + lane) : 0;
-        block = __shfl_sync(kAllLanes, entries, next);
-        LoadKeys(block, keys);
+    Tile tile;
+    // What earlier steps wrote is on its way before the kernel before this one is done; the queries
+    // and this step's keys are its results.
+    if (n_mine <= 0) {
+      LetNextStart();
+      WaitForPrevious();
+    } else {
+      const bool is_earlier = unit.is_earlier();
+      if (!is_earlier) WaitForPrevious();
+      LoadKeys(unit, keys);
+      LoadValues(unit, values);
+      if constexpr (kWarps != kManyTilesWarps) {
+        if (n_mine > 1) Announce(Of(units, 1));
+        if (n_mine > 2) Announce(Of(units, 2));
       }
-      const int32_t first_key = b * kBlockTokens;
-      const bool all_visible =
-          first_key >= visible.First(position) && first_key + kBlockTokens - 1 <= position;
-      uint32_t weights[kRowTiles][2];
-      tile.Weigh(
-          p.scale, all_visible,
-          [&](int h, int, int) { return visible(first_key + KeyRow(h), position); }, scores,
-          weights);
-      if (position - first_key < kBlockTokens - 1) values.ClearFrom(position - first_key + 1);
-      tile.AddValues(values, weights);
+      if (n_mine > kWarpThreads) later = UnitsFrom(kWarpThreads);
+      if (is_earlier) WaitForPrevious();
+      LoadQueries(unit.query, tile);
     }
-    tile.SumLanes();
+    int32_t done = 0;
+    for (int32_t segment = 0; segment < share.n_segments; ++segment) {
+      const bool has_keys = done < n_mine && unit.segment() == segment;
+      const int32_t query = unit.query;
+      tile.Clear();
+      while (done < n_mine && unit.segment() == segment) {
+        float scores[kRowTiles][4];
+        tile.Scores(keys, scores);
+        ++done;
+        Unit next{};
+        if (done < n_mine) {
+          if (done % kWarpThreads == 0) {
+            units = later;
+            if (n_mine > done + kWarpThreads) later = UnitsFrom(done + kWarpThreads);
+          }
+          next = Of(units, done % kWarpThreads);
+          LoadKeys(next, keys);
+        } else {
+          // Not before: the next kernel's weights would come first, and all that is read here is
+          // waited for.
+          LetNextStart();
+        }
+        const int32_t n_seen = unit.n_seen(), n_behind = unit.n_behind();
+        uint32_t weights[kRowTiles][2];
+        tile.Weigh(
+            p.scale, n_seen >= kBlockTokens && n_behind == 0,
+            [&](int h, int, int) { return KeyRow(h) < n_seen && KeyRow(h) >= n_behind; }, scores,
+            weights);
+        if (n_seen < kBlockTokens) values.ClearFrom(n_seen);
+        tile.AddValues(values, weights);
+        if (done < n_mine) LoadValues(next, values);
+        unit = next;
+      }
+      // All have read what the segment before left.
+      if (segment > 0) __syncthreads();
+      if (has_keys) {
+        tile.SumLanes();
+        Leave(tile, query);
+        if (done < n_mine) LoadQueries(unit.query, tile);
+      } else if (lane < Shape::kRows) {
+        memory.results[warp].rows[lane] = float2{MinusInfinity(), 0};
+      }
+      __syncthreads();
+      Merge(segment);
+    }
   }
 
-  __device__ __forceinline__ void Write(const Tile& tile) const {
-    T* const out = static_cast<T*>(p.out) + (int64_t{row} * p.n_heads + first_head) * kDim;
-    tile.Write([&](int r) { return r < n_rows ? out + int64_t{r} * kDim : nullptr; });
+  __device__ __forceinline__ void Leave(const Tile& tile, int32_t query) const {
+    Shared& to = memory.results[warp];
+    const int g = lane / 4, c = lane % 4;
+#pragma unroll
+    for (int n = 0; n < kRowTiles; ++n) {
+#pragma unroll
+      for (int j = 0; j < 2; ++j) {
+        if (g == 0) to.rows[8 * n + 2 * c + j] = float2{tile.max[n][j], tile.sum[n][j]};
+#pragma unroll
+        for (int t = 0; t < Shape::kDimTiles; ++t) {
+          to.pairs[(2 * n + j) * Shape::kDimTiles + t][lane] =
+              float2{tile.out[n][t][j], tile.out[n][t][2 + j]};
+        }
+      }
+    }
+    if (lane == 0) memory.query = query;
+  }
+
+  // What the warps left of a segment: to where it goes, with what other blocks have of it.
+  __device__ __forceinline__ void Merge(int32_t segment) const {
+    const auto block = static_cast<int32_t>(blockIdx.x);
+    const int32_t query = memory.query;
+    const bool is_first = segment == 0, is_last = segment == share.n_segments - 1;
+    const int32_t n_parts = is_first ? share.first_parts : is_last ? share.last_parts : 1;
+    const int32_t first_owner = is_first ? share.first_owner : block;
+    // Two places a block: of a segment that begins before its share, and of one that ends after it.
+    const auto place = [&](int32_t part) {
+      return part == 0 ? 2 * first_owner + 1 : 2 * (first_owner + part);
+    };
+    const auto state = [&](int32_t part) {
+      return Global(p.memory.states + int64_t{place(part)} * Global::kFloats);
+    };
+    int32_t part = block - first_owner;
+    if (n_parts == 1) {
+      MergeAll(
+          kWarps, query, [&](int32_t i) -> const Shared& { return memory.results[i]; }, nullptr);
+      return;
+    }
+    {
+      const Global to = state(part);
+      MergeAll(kWarps, query, [&](int32_t i) -> const Shared& { return memory.results[i]; }, &to);
+    }
+    // Whoever comes last to a group of neighbours merges it, into the first one's place, and goes
+    // on to the group of groups.
+    int32_t* counters = p.memory.counters;
+    for (int32_t stride = 1;; stride *= kMergeWidth, counters += 2 * gridDim.x) {
+      const int32_t group_first = part / (stride * kMergeWidth) * (stride * kMergeWidth);
+      const int32_t n_members = min(kMergeWidth, (n_parts - group_first + stride - 1) / stride);
+      const bool is_all = group_first == 0 && n_parts <= stride * kMergeWidth;
+      if (n_members == 1) continue;  // goes on as it is
+      __threadfence();
+      __syncthreads();
+      if (threadIdx.x == 0) {
+        int32_t* const counter = counters + place(group_first);
+        memory.is_last = atomicAdd(counter, 1) == n_members - 1;
+        if (memory.is_last) *counter = 0;
+      }
+      __syncthreads();
+      if (memory.is_last == 0) return;
+      __threadfence();
+      const Global to = state(group_first);
+      MergeAll(
+          n_members, query, [&](int32_t i) { return state(group_first + i * stride); },
+          is_all ? nullptr : &to);
+      if (is_all) return;
+      part = group_first;
+    }
+  }
+
+  // The n results, in their order: to `to`, or as the query's output. Warps take parts of the rows.
+  template <typename ResultOf>
+  __device__ __forceinline__ void MergeAll(int32_t n, int32_t query, const ResultOf& result_of,
+                                           const Global* to) const {
+    const int32_t row = query / n_passes, pass = query % n_passes, n_rows = NRows(pass);
+    const int g = lane / 4, c = lane % 4;
+    for (int item = warp; item < Shape::kItems; item += kWarps) {
+      const int part = item % Shape::kParts;
+      const int r = item / (2 * Shape::kParts) * 8 + 2 * c + item / Shape::kParts % 2;
+      if (r >= n_rows) continue;
+      const int first_pair = item / Shape::kParts * Shape::kDimTiles + 4 * part;
+      RowPart merged;
+#pragma unroll 4
+      for (int32_t i = 0; i < n; ++i) {
+        const auto& result = result_of(i);
+        float2 pairs[4] = {};
+#pragma unroll
+        for (int t = 0; t < 4; ++t) {
+          if (4 * part + t < Shape::kDimTiles) pairs[t] = result.Pair(r, first_pair + t);
+        }
+        merged.Add(result.Row(r, part), pairs);
+      }
+      if (to != nullptr) {
+        if (g == 0) *reinterpret_cast<float2*>(to->RowAt(r, part)) = {merged.max, merged.sum};
+#pragma unroll
+        for (int t = 0; t < 4; ++t) {
+          if (4 * part + t >= Shape::kDimTiles) continue;
+          *reinterpret_cast<float2*>(to->PairAt(first_pair + t)) = merged.pairs[t];
+        }
+        continue;
+      }
+      T* const out =
+          static_cast<T*>(p.out) + (int64_t{row} * p.n_heads + FirstHead(pass) + r) * kDim;
+      const float inverse = 1.0f / merged.sum;
+      uint32_t packed[4];
+#pragma unroll
+      for (int t = 0; t < 4; ++t) {
+        packed[t] = PackPair<T>(merged.pairs[t].x * inverse, merged.pairs[t].y * inverse);
+      }
+      if (part < kDim / 64) {
+        *reinterpret_cast<uint4*>(out + 64 * part + 8 * g) =
+            make_uint4(packed[0], packed[1], packed[2], packed[3]);
+      } else {
+#pragma unroll
+        for (int t = 0; t < Shape::kDimTiles % 4; ++t) {
+          *reinterpret_cast<uint32_t*>(out + ValueElement<kDim>(kDim / 64 * 4 + t, g)) = packed[t];
+        }
+      }
+    }
   }
 };
 
-template <typename T, int kDim, int kRowTiles>
-__global__ void __launch_bounds__(kWarps* kWarpThreads, kDim <= 128 ? 3 : 2)
+template <typename T, int kDim, int kRowTiles, int kWarps>
+__global__ void __launch_bounds__(kWarps* kWarpThreads, kWarps != kManyTilesWarps ? 1
+                                                        : kDim <= 128             ? 3
+                                                                                  : 2)
     DecodeKernel(const AttentionParams p) {
-  using Warp = DecodeWarp<T, kDim, kRowTiles>;
-  using Tile = typename Warp::Tile;
-  const int lane = static_cast<int>(threadIdx.x) % kWarpThreads;
+  using Block = DecodeBlock<T, kDim, kRowTiles, kWarps>;
   // The plan is there: the kernel that makes it lets no other start before it ends.
-  const int32_t n_seqs = LoadPlan(p.plan.n_decodes);
-  const int32_t n_of_head = LoadPlan(p.plan.unit_starts + n_seqs);  // units
-  if (n_of_head == 0) return WaitForPrevious();
-  const int32_t group = p.n_heads / p.n_kv_heads;
-  const int32_t n_passes = (group + Tile::kRows - 1) / Tile::kRows;
-  const int64_t n_units = int64_t{n_of_head} * p.n_kv_heads * n_passes;
-  const int64_t all_warps = int64_t{gridDim.x} * kWarps;
-  const int64_t least = n_of_head * p.unit_blocks > kManyBlocks ? kLeastBlocksOfMany : kLeastBlocks;
-  const int64_t useful = (n_units * p.unit_blocks + least - 1) / least;
-  const int64_t n_warps = useful < all_warps ? useful : all_warps;
-  // Neighbouring warps in different blocks: few of them still reach all multiprocessors.
-  const int64_t warp = int64_t{threadIdx.x / kWarpThreads} * gridDim.x + blockIdx.x;
-  if (warp >= n_warps) return WaitForPrevious();
-
-  int64_t unit = FirstUnitOf(warp, n_units, n_warps);
-  const int64_t end = FirstUnitOf(warp + 1, n_units, n_warps);
-  while (unit < end) {
-    const int32_t pass = static_cast<int32_t>(unit / n_of_head);  // of a KV head
-    const int32_t of_head = static_cast<int32_t>(unit % n_of_head);
-    const int32_t d = LastStart(p.plan.unit_starts, n_seqs, of_head);
-    const int32_t seq = LoadPlan(p.plan.decode_seqs + d);
-    const int32_t seq_first = LoadPlan(p.plan.unit_starts + d);
-    const int32_t n_of_seq = LoadPlan(p.plan.unit_starts + d + 1) - seq_first;
-    const int32_t first = of_head - seq_first;
-    const int64_t left = end - unit;
-    const int32_t n = p.fixed_units             ? 1
-                      : left < n_of_seq - first ? static_cast<int32_t>(left)
-                                                : n_of_seq - first;
-    const int32_t position = LoadPlan(p.seq_positions + seq);
-    const int32_t kv_head = pass / n_passes;
-    const int32_t first_in_group = pass % n_passes * Tile::kRows;
-    const Warp work{.p = p,
-                    .seq = seq,
-                    .position = position,
-                    .slot = LoadPlan(p.seq_slots + seq),
-                    .row = LoadPlan(p.seq_starts + seq),
-                    .kv_head = kv_head,
-                    .first_head = kv_head * group + first_in_group,
-                    .n_rows = min(group - first_in_group, static_cast<int32_t>(Tile::kRows))};
-    Tile tile;
-    tile.Clear();
-    const int32_t first_block =
-        FirstUnitBlock(position, p.window, p.unit_blocks) + first * p.unit_blocks;
-    const int32_t end_block = min(first_block + n * p.unit_blocks, position / kBlockTokens + 1);
-    // A fixed unit may begin behind the window.
-    const int32_t first_seen = Visible{p.window}.First(position) / kBlockTokens;
-    work.Walk(max(first_block, first_seen), end_block, tile);
-    if (n == n_of_seq) {
-      work.Write(tile);
-      unit += n;
-      continue;
-    }
-    // Part i of the sequence and head: of fixed units unit i; else of the i-th of its warps, whose
-    // part of this sequence is its first (it began before) or its last. A place for each part.
-    const int64_t seq_begin = unit - first;
-    const int64_t first_owner = p.fixed_units ? 0 : OwnerOf(seq_begin, n_units, n_warps);
-    const int32_t n_parts =
-        p.fixed_units ? n_of_seq
-                      : static_cast<int32_t>(OwnerOf(seq_begin + n_of_seq - 1, n_units, n_warps) -
-                                             first_owner + 1);
-    const auto place = [&](int32_t part) {
-      return p.fixed_units ? seq_begin + part
-             : part == 0   ? 2 * first_owner + 1
-                           : 2 * (first_owner + part);
-    };
-    const auto state = [&](int32_t part) {
-      return p.memory.states + place(part) * (Tile::kStateFloats * kWarpThreads);
-    };
-    // Whoever comes last to a group of neighbours merges it, into the first one's place, and goes
-    // on to the group of groups. Fixed units are one group, as prefill merges one after another.
-    const int32_t width = p.fixed_units ? n_parts : kMergeWidth;
-    int32_t part = p.fixed_units ? first : static_cast<int32_t>(warp - first_owner);
-    int32_t* counters = p.memory.counters;
-    for (int32_t stride = 1;; stride *= width, counters += 2 * all_warps) {
-      const int32_t group_first = part / (stride * width) * (stride * width);
-      const int32_t n_members = min(width, (n_parts - group_first + stride - 1) / stride);
-      const bool is_all = group_first == 0 && n_parts <= stride * width;
-      if (part == group_first && n_members == 1) continue;  // goes on as it is
-      tile.Save(state(part));
-      __threadfence();
-      __syncwarp();
-      int32_t* const counter = counters + place(group_first);
-      int32_t n_before = 0;
-      if (lane == 0) n_before = atomicAdd(counter, 1);
-      if (__shfl_sync(kAllLanes, n_before, 0) != n_members - 1) break;
-      __threadfence();
-      if (lane == 0) *counter = 0;
-      tile.MergeAll(n_members, [&](int32_t i) { return state(group_first + i * stride); });
-      if (is_all) {
-        work.Write(tile);
-        break;
-      }
-      part = group_first;
-    }
-    unit += n;
-  }
+  const DecodeShare share = LoadPlan(p.plan.shares + blockIdx.x);
+  if (share.n_kv_blocks == 0) return WaitForPrevious();
+  const Block block{p, *reinterpret_cast<typename Block::Memory*>(DynamicShared())};
+  // The same from every warp, so that none waits for another.
+  if (block.lane == 0) block.memory.share = share;
+  __syncwarp();
+  block.Run();
 }
 
-template <typename T, int kDim, int kRowTiles>
+template <typename T, int kDim, int kRowTiles, int kWarps>
 cudaError_t LaunchDecode(const Stream& stream, const AttentionParams& params) {
-  const LaunchShape shape{.grid = dim3(static_cast<unsigned>(NDecodeWarps(stream) / kWarps)),
-                          .block = kWarps * kWarpThreads};
-  return Launch<&DecodeKernel<T, kDim, kRowTiles>>(stream, shape, params);
+  using Block = DecodeBlock<T, kDim, kRowTiles, kWarps>;
+  const LaunchShape shape{.grid = dim3(static_cast<unsigned>(params.plan.decode_shape.n_blocks)),
+                          .block = kWarps * kWarpThreads,
+                          .shared_bytes = sizeof(typename Block::Memory)};
+  return Launch<&DecodeKernel<T, kDim, kRowTiles, kWarps>>(stream, shape, params);
 }
 
 }  // namespace
 
-int64_t NDecodeWarps(const Stream& stream) {
-  return int64_t{stream.n_multiprocessors} * 3 * kWarps;
-}
-
 cudaError_t DecodeAttention(const Stream& stream, const AttentionParams& params, DType dtype,
                             int32_t head_dim) {
   return WithHead(dtype, head_dim, [&]<typename T, int kDim>() {
-    return DecodeRowTiles(params.n_heads, params.n_kv_heads) == 1
-               ? LaunchDecode<T, kDim, 1>(stream, params)
-               : LaunchDecode<T, kDim, 2>(stream, params);
+    const bool has_one_tile = DecodeRowTiles(params.n_heads, params.n_kv_heads) == 1;
+    if (params.plan.decode_shape.n_warps != kManyTilesWarps) {
+      return has_one_tile ? LaunchDecode<T, kDim, 1, FewTilesWarps(kDim)>(stream, params)
+                          : LaunchDecode<T, kDim, 2, FewTilesWarps(kDim)>(stream, params);
+    }
+    return has_one_tile ? LaunchDecode<T, kDim, 1, kManyTilesWarps>(stream, params)
+                        : LaunchDecode<T, kDim, 2, kManyTilesWarps>(stream, params);
   });
 }
 

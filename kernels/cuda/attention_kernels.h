@@ -41,24 +41,14 @@ struct GlobalRow {
 
 cudaError_t DecodeAttention(const Stream& stream, const AttentionParams& params, DType dtype,
                             int32_t head_dim);
+cudaError_t FixedDecodeAttention(const Stream& stream, const AttentionParams& params, DType dtype,
+                                 int32_t head_dim);
 cudaError_t PrefillAttention(const Stream& stream, const AttentionParams& params, DType dtype,
                              int32_t head_dim);
 
-// The number of row tiles, of 8, that a decode's warp takes: 2 if one is not enough for the query
-// heads of a KV head.
-inline int32_t DecodeRowTiles(int32_t n_heads, int32_t n_kv_heads) {
-  return n_heads / n_kv_heads > 8 ? 2 : 1;
-}
-// Units of each KV head are gone through once for each so many query heads.
-inline int32_t DecodePasses(int32_t n_heads, int32_t n_kv_heads) {
-  const int32_t rows = 8 * DecodeRowTiles(n_heads, n_kv_heads);
-  return static_cast<int32_t>(CeilDiv(n_heads / n_kv_heads, rows));
-}
-// Warps of the decode kernel, each of which may leave two partial results, merged in no more than
-// so many levels; blocks of the prefill
-// kernel, each with one state of its rows.
-int64_t NDecodeWarps(const Stream& stream);
-inline constexpr int64_t kMergeLevels = 8;
+// Blocks of the decode kernel may leave two partial results each, merged in no more than so many
+// levels; those of the prefill kernel have one state of their rows each.
+inline constexpr int64_t kMergeLevels = 4;
 int64_t NPrefillBlocks(const Stream& stream);
 
 // call.operator()<T, kDim>() for a 16-bit dtype and a head size that there is.

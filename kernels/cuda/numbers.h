@@ -122,6 +122,43 @@ __device__ __forceinline__ int32_t LoadPlan(const int32_t* from) {
 #endif
 }
 
+// A struct of a multiple of 16 bytes, aligned to as many.
+template <typename Struct>
+__device__ __forceinline__ Struct LoadPlan(const Struct* from) {
+  static_assert(sizeof(Struct) % sizeof(uint4) == 0 && alignof(Struct) % sizeof(uint4) == 0);
+#if defined(__CUDA_ARCH__)
+  union {
+    Struct value;
+    uint4 words[sizeof(Struct) / sizeof(uint4)];
+  } loaded;
+#pragma unroll
+  for (int i = 0; i < static_cast<int>(sizeof(Struct) / sizeof(uint4)); ++i) {
+    loaded.words[i] = __ldcg(reinterpret_cast<const uint4*>(from) + i);
+  }
+  return loaded.value;
+#else
+  return *from;
+#endif
+}
+
+// What other blocks of the same kernel wrote.
+__device__ __forceinline__ float2 LoadFresh(const float* from) {
+#if defined(__CUDA_ARCH__)
+  return __ldcg(reinterpret_cast<const float2*>(from));
+#else
+  return *reinterpret_cast<const float2*>(from);
+#endif
+}
+
+// The 128 bytes around it into L2.
+__device__ __forceinline__ void PrefetchLine(const void* at) {
+#if defined(__CUDA_ARCH__)
+  asm volatile("prefetch.global.L2 [%0];" ::"l"(at));
+#else
+  static_cast<void>(at);
+#endif
+}
+
 __device__ __forceinline__ uint4 LoadOnce(const void* from) {
 #if defined(__CUDA_ARCH__)
   uint4 value;

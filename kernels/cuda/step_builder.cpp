@@ -83,7 +83,7 @@ size_t LayOut(const Stream& stream, const StepLimits& limits, const AttentionNee
   p.seq_slots = parts.Take<int32_t>(slots);
   p.n_seqs_out = parts.Take<int32_t>(1);
   p.n_decodes_out = parts.Take<int32_t>(1);
-  p.decode_seqs = parts.Take<int32_t>(slots);
+  p.decodes = parts.Take<PlannedDecode>(slots);
   p.tiles = parts.Take<PrefillTile>(tiles);
   if (inputs->hopper_rows > 0) {
     const size_t works = (tokens / static_cast<size_t>(inputs->hopper_rows) + slots) *
@@ -92,12 +92,15 @@ size_t LayOut(const Stream& stream, const StepLimits& limits, const AttentionNee
                                    7 * works + 3 * slots + 1);
   }
   int32_t* const sampled = parts.Take<int32_t>(slots);
+  const size_t shares =
+      inputs->setup.fixed_units ? 0 : static_cast<size_t>(MaxDecodeBlocks(stream));
   p.sampled = sampled;
   for (size_t g = 0; g < limits.windows.size(); ++g) {
     p.groups[g] = {
         .kv_slots = parts.Take<int32_t>(tokens),
         .block_tables = parts.Take<int32_t>(slots * static_cast<size_t>(limits.max_blocks)),
-        .unit_starts = parts.Take<int32_t>(slots + 1)};
+        .unit_starts = parts.Take<int32_t>(slots + 1),
+        .shares = parts.Take<DecodeShare>(shares)};
   }
   inputs->attention_memory = {
       .states = parts.Take<float>(static_cast<size_t>(needs.n_floats)),
@@ -149,8 +152,10 @@ absl::StatusOr<std::unique_ptr<CudaStepInputs>> NewCudaStepInputs(const Stream& 
     inputs->groups.push_back({p.groups[g].kv_slots, p.groups[g].block_tables});
     inputs->plans.push_back({.n_seqs = p.n_seqs_out,
                              .n_decodes = p.n_decodes_out,
-                             .decode_seqs = p.decode_seqs,
+                             .decodes = p.decodes,
                              .unit_starts = p.groups[g].unit_starts,
+                             .shares = p.groups[g].shares,
+                             .decode_shape = {},
                              .max_decodes = 0,
                              .tiles = p.tiles,
                              .n_tiles = 0,
@@ -284,7 +289,7 @@ void StepBuilder::Plan(const StepBatch& batch, const CudaStepInputs& inputs) {
   const StepLimits& limits = inputs.limits;
   starts_.clear();
   row_seqs_.clear();
-  decode_seqs_.clear();
+  decodes_.clear();
   int32_t row = 0;
   for (size_t s = 0; s < batch.seqs.size(); ++s) {
     const StepSeq& seq = batch.seqs[s];
@@ -292,8 +297,8 @@ void StepBuilder::Plan(const StepBatch& batch, const CudaStepInputs& inputs) {
     SC_CHECK((seq.position + seq.n_tokens - 1) / kBlockTokens < limits.max_blocks);
     starts_.push_back(row);
     row_seqs_.insert(row_seqs_.end(), static_cast<size_t>(seq.n_tokens), static_cast<int32_t>(s));
+    if (seq.n_tokens == 1) decodes_.push_back({row, seq.slot, seq.position});
     row += seq.n_tokens;
-    if (seq.n_tokens == 1) decode_seqs_.push_back(static_cast<int32_t>(s));
   }
   SC_CHECK(row == batch.n_tokens);
   starts_.push_back(row);
@@ -308,14 +313,27 @@ void StepBuilder::Plan(const StepBatch& batch, const CudaStepInputs& inputs) {
   if (n_hopper_tiles_ > 0) PlanHopper(batch, inputs);
 
   unit_starts_.clear();
+  shares_.clear();
+  const int32_t n_passes = limits.n_kv_heads * DecodePasses(limits.n_heads, limits.n_kv_heads);
+  // A recording for more rows has as many decodes at most.
+  decode_shape_ =
+      inputs.setup.fixed_units || decodes_.empty()
+          ? DecodeShape{}
+          : DecodeShapeFor(*stream_, static_cast<int32_t>(decodes_.size()) + batch.n_padding,
+                           n_passes, limits.head_dim);
   for (const int32_t window : limits.windows) {
     int32_t n_units = 0;
-    for (const int32_t s : decode_seqs_) {
+    const size_t first = unit_starts_.size();
+    for (const PlannedDecode& decode : decodes_) {
       unit_starts_.push_back(n_units);
-      n_units +=
-          NUnits(batch.seqs[static_cast<size_t>(s)].position, window, inputs.setup.unit_blocks);
+      n_units += NUnits(decode.position, window, inputs.setup.unit_blocks);
     }
     unit_starts_.push_back(n_units);
+    const auto n_shares = static_cast<size_t>(decode_shape_.n_blocks);
+    shares_.resize(shares_.size() + n_shares);
+    if (n_shares == 0) continue;
+    ShareDecodes(std::span(unit_starts_).subspan(first), n_passes, decode_shape_,
+                 std::span(shares_).last(n_shares));
   }
 }
 
@@ -354,8 +372,9 @@ absl::Status StepBuilder::Build(const StepBatch& batch, CudaStepInputs* inputs) 
     params->new_starts = parts.Put(std::span<const int32_t>(starts_));
     params->row_seqs = parts.Put(std::span<const int32_t>(row_seqs_));
     params->new_token_ids = batch.token_ids.empty() ? nullptr : parts.Put(batch.token_ids);
-    params->new_decode_seqs = parts.Put(std::span<const int32_t>(decode_seqs_));
+    params->new_decodes = parts.Put(std::span<const PlannedDecode>(decodes_));
     params->new_unit_starts = parts.Put(std::span<const int32_t>(unit_starts_));
+    params->new_shares = parts.Put(std::span<const DecodeShare>(shares_));
     params->new_tiles = parts.Put(std::span<const PrefillTile>(tiles_));
     params->new_hopper = parts.Put(std::span<const int32_t>(hopper_));
     return parts.n_bytes();
@@ -366,7 +385,8 @@ absl::Status StepBuilder::Build(const StepBatch& batch, CudaStepInputs* inputs) 
   params.n_seqs = static_cast<int32_t>(batch.seqs.size());
   params.n_tokens = batch.n_tokens;
   params.n_rows = batch.n_tokens + batch.n_padding;
-  params.n_decodes = static_cast<int32_t>(decode_seqs_.size());
+  params.n_decodes = static_cast<int32_t>(decodes_.size());
+  params.n_shares = decode_shape_.n_blocks;
   params.n_tiles = static_cast<int32_t>(tiles_.size());
   params.n_hopper = static_cast<int32_t>(hopper_.size());
   SC_RETURN_IF_ERROR(ToStatus(BuildRows(*stream_, params), "a step's rows"));
@@ -380,7 +400,7 @@ absl::Status StepBuilder::Build(const StepBatch& batch, CudaStepInputs* inputs) 
     plan.tiles = inputs->params.tiles + n_left_out;
     plan.n_tiles = params.n_tiles - static_cast<int32_t>(n_left_out);
     plan.hopper = n_left_out > 0 ? HopperPlanAt(inputs->params.hopper) : HopperPlan{};
-    // A recording for more rows has as many decodes at most.
+    plan.decode_shape = decode_shape_;
     plan.max_decodes = params.n_decodes == 0 ? 0 : params.n_decodes + batch.n_padding;
   }
   return absl::OkStatus();

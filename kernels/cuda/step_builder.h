@@ -53,7 +53,10 @@ class StepBuilder {
   const Stream* const stream_;
   HostRing* const ring_;
   // Of the step; kept for their memory.
-  std::vector<int32_t> starts_, row_seqs_, decode_seqs_, unit_starts_;
+  std::vector<int32_t> starts_, row_seqs_, unit_starts_;
+  std::vector<PlannedDecode> decodes_;
+  DecodeShape decode_shape_;
+  std::vector<DecodeShare> shares_;
   std::vector<PrefillTile>
       tiles_;                  // first those of sequences that Hopper's kernel may take instead
   size_t n_hopper_tiles_ = 0;  // so many

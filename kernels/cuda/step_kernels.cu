@@ -68,7 +68,7 @@ __device__ __forceinline__ void MakeRows(const StepParams& p) {
 
 // What is new lies in the host's memory, a microsecond or two away: blocks in y do different
 // things, so that those times do not add up.
-constexpr unsigned kParts = 6;
+constexpr unsigned kParts = 7;
 
 // Does not let the next kernel start: all that follow find the plan when they start, and may read
 // it before the kernel before them is done.
@@ -82,10 +82,15 @@ __global__ void RowsKernel(const StepParams p) {
     case 2:
       return Copy(p.new_starts, p.seq_starts, p.n_seqs + 1);
     case 3:
-      return Copy(p.new_decode_seqs, p.decode_seqs, p.n_decodes);
+      return Copy(p.new_decodes, p.decodes, p.n_decodes);
     case 4:
       for (int32_t g = 0; g < p.n_groups; ++g) {
         Copy(p.new_unit_starts + g * (p.n_decodes + 1), p.groups[g].unit_starts, p.n_decodes + 1);
+      }
+      return;
+    case 5:
+      for (int32_t g = 0; g < p.n_groups; ++g) {
+        Copy(p.new_shares + g * p.n_shares, p.groups[g].shares, p.n_shares);
       }
       return;
     default:
@@ -106,7 +111,8 @@ cudaError_t ApplyNewBlocks(const Stream& stream, const StepParams& params) {
 }
 
 cudaError_t BuildRows(const Stream& stream, const StepParams& params) {
-  const int32_t n = std::max({params.n_rows, params.n_seqs + 1, params.n_tiles, params.n_hopper});
+  const int32_t n = std::max(
+      {params.n_rows, params.n_seqs + 1, params.n_tiles, params.n_hopper, params.n_shares});
   LaunchShape shape = ShapeFor(n);
   shape.grid.y = kParts;
   return Launch<&RowsKernel>(stream, shape, params);
