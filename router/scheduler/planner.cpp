@@ -61,27 +61,13 @@ void Planner::PreemptForTesting() {
 
 int32_t Planner::NPrefillTokens(size_t n_decodes) const {
   uint64_t n_of_running = 0;
-  for (const Sequence* sequence : state_.running()) n_of_running += sequence->n_prefill_left();
-  const WaitingQueue& queue = state_.waiting();
-  const uint64_t n_waiting = PrefillDemand()(
-      n_of_running, queue.n_tokens(), static_cast<uint64_t>(queue.size()), state_.n_free_slots());
-  return prefill_budget_(n_waiting, state_.kv().FreeFraction(), static_cast<int32_t>(n_decodes),
-                         NPrefillUnderWay());
-}
-
-int32_t Planner::NPrefillUnderWay() const {
-  int32_t most = 0;
-  for (const InFlightStep& step : state_.in_flight()) {
-    int32_t n_tokens = 0;
-    bool goes_on = false;
-    for (const InFlightStep::Row& row : step.rows) {
-      if (row.n_tokens == 1) continue;
-      n_tokens += static_cast<int32_t>(row.n_tokens);
-      goes_on = goes_on || row.sequence->n_prefill_left() > 0;
-    }
-    if (goes_on) most = std::max(most, n_tokens);
+  for (const Sequence* sequence : state_.running()) {
+    if (!sequence->decoding()) n_of_running += sequence->n_registered;
   }
-  return most;
+  const WaitingQueue& queue = state_.waiting();
+  const uint64_t n_tokens = PrefillDemand()(
+      n_of_running, queue.n_tokens(), static_cast<uint64_t>(queue.size()), state_.n_free_slots());
+  return prefill_budget_(n_tokens, state_.kv().FreeFraction(), static_cast<int32_t>(n_decodes));
 }
 
 Planner::Sequences Planner::Idle() const {

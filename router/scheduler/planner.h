@@ -48,7 +48,6 @@ class Planner {
   bool CanPlanAhead(const Sequence& sequence) const;
   Sequences Idle() const;
   int32_t NPrefillTokens(size_t n_decodes) const;
-  int32_t NPrefillUnderWay() const;
   bool HasRoom(const Sequence& newcomer, int32_t worst_kept_priority) const;
   uint64_t StepNumber() const { return state_.n_steps() + 1; }
 

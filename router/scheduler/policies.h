@@ -29,8 +29,9 @@ struct DecodeShare {
   }
 };
 
-// Tokens that wait and could be prefilled soon: of the queue only as much as there are slots for,
-// or slots that come free one by one would each be filled in one large step. By mean length.
+// Tokens of the prompts that are to be prefilled: of those under way all, so that a prompt's chunks
+// do not shrink while it is prefilled; of the queue only as much as there are slots for, or slots
+// that come free one by one would each be filled in one large step. By mean length.
 struct PrefillDemand {
   uint64_t operator()(uint64_t n_tokens_of_running, uint64_t n_tokens_of_queue, uint64_t n_queued,
                       uint64_t n_free_slots) const {
@@ -42,9 +43,9 @@ struct PrefillDemand {
 // Prefill tokens of one step. In chunks of c tokens, W tokens take W/c + S - 1 steps on S stages,
 // each of a time like c + r^2/2c, where r is the number of rows that take as long to multiply as
 // their weights to read. Large chunks keep stages waiting for the first and the last one, small
-// ones read weights for few rows; least time is near c^3 = W r^2 / (S - 1). W is what still waits.
-// What is under way keeps its size while W falls: of steps that go through S stages one after
-// another all wait for the longest, so that shorter ones behind it gain nothing.
+// ones read weights for few rows; least time is near c^3 = W r^2 / (S - 1). W is not what is left:
+// of steps that go through S stages one after another all wait for the longest, so that shorter
+// ones behind it gain nothing.
 //
 // Fewer when KV gets short, as in token throttling (Guo et al. 2025, gLLM), and with the decodes of
 // the step a whole number of tiles of rows, which products are computed in.
@@ -59,26 +60,24 @@ struct PrefillBudget {
   int32_t max_batched_tokens;
   int32_t break_even_rows;
 
-  // n_under_way: the most prefill tokens of a step in flight whose prompts go on.
-  int32_t operator()(uint64_t n_waiting_tokens, double free_kv_fraction, int32_t n_decodes,
-                     int32_t n_under_way = 0) const {
+  int32_t operator()(uint64_t n_tokens_to_prefill, double free_kv_fraction,
+                     int32_t n_decodes) const {
     if (n_microbatches == 1 || !plan_ahead) return max_batched_tokens;
-    const double best = std::max<double>(
-        n_under_way, std::cbrt(static_cast<double>(n_waiting_tokens) * break_even_rows *
-                               break_even_rows / (n_microbatches - 1)));
+    const double best = std::cbrt(static_cast<double>(n_tokens_to_prefill) * break_even_rows *
+                                  break_even_rows / (n_microbatches - 1));
     const double kv_scale = std::max(0.0, (free_kv_fraction - kFreeKvFloor) / (1 - kFreeKvFloor));
-    const double chunk =
-        std::max<double>(kMinTokens, std::min(best, max_batched_tokens * kv_scale));
-    const int32_t n_tokens = WholeTiles(chunk + n_decodes) - n_decodes;
+    const double limit = max_batched_tokens * kv_scale;
+    const double n_rows = std::max<double>(kMinTokens, std::min(best, limit)) + n_decodes;
+    const int32_t n_tokens = WholeTiles(n_rows, /*nearest=*/best < limit) - n_decodes;
     return std::min(std::max(kMinTokens, n_tokens), max_batched_tokens);
   }
 
  private:
-  // The nearest; few rows have smaller tiles.
-  static int32_t WholeTiles(double n_rows) {
+  // The nearest, or no more than n_rows; few rows have smaller tiles.
+  static int32_t WholeTiles(double n_rows, bool nearest) {
     int32_t tile = kTileRows;
     while (n_rows < tile && tile > kMinTokens) tile /= 2;
-    return static_cast<int32_t>(std::lround(n_rows / tile)) * tile;
+    return static_cast<int32_t>(std::floor(n_rows / tile + (nearest ? 0.5 : 0.0))) * tile;
   }
 };
 

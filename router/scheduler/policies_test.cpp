@@ -43,12 +43,6 @@ TEST_CASE("The prefill budget grows slowly with what waits, in whole tiles") {
   REQUIRE(cpu(1000, 1.0, 0) == 64);
 }
 
-TEST_CASE("Prompts under way keep their chunks' size") {
-  REQUIRE(Budget(4)(300, 1.0, 0, 512) == 512);
-  REQUIRE(Budget(4)(8192, 1.0, 0, 64) == 512);
-  REQUIRE(Budget(4)(300, 0.06, 0, 512) == 64);  // but not where KV is short
-}
-
 TEST_CASE("The prefill budget leaves the step's decodes room in its tiles") {
   REQUIRE(Budget(4)(8192, 1.0, 60) == 512 - 60);
   REQUIRE(Budget(4)(0, 1.0, 40) == 128 - 40);
@@ -60,6 +54,7 @@ TEST_CASE("The prefill budget falls with free KV and stays within a step") {
   REQUIRE(Budget(2)(100'000'000, 1.0, 0) == 8192);
   REQUIRE(Budget(2)(100'000'000, 0.525, 0) == 4096);
   REQUIRE(Budget(2)(100'000'000, 0.01, 0) == 64);
+  REQUIRE(Budget(2)(100'000'000, 0.05, 330) == 64);  // no more for the sake of a whole tile
   PrefillBudget small = Budget(2);
   small.max_batched_tokens = 8;
   REQUIRE(small(9, 0.0, 0) == 8);

@@ -27,7 +27,6 @@ struct Sequence : std::enable_shared_from_this<Sequence> {
   bool running() const { return state == State::kRunning; }
   // Every registered token is planned: from here on it computes one sampled token a step.
   bool decoding() const { return next_position >= n_registered; }
-  uint32_t n_prefill_left() const { return decoding() ? 0 : n_registered - next_position; }
 
   std::unique_ptr<SequenceRequest> request;  // its prompt has moved to `tokens`
   const uint64_t arrival;
