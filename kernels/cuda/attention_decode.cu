@@ -357,11 +357,11 @@ struct DecodeBlock {
     for (int item = warp; item < Shape::kItems; item += kWarps) {
       const int part = item % Shape::kParts;
       const int r = item / (2 * Shape::kParts) * 8 + 2 * c + item / Shape::kParts % 2;
-      if (r >= n_rows) continue;
       const int first_pair = item / Shape::kParts * Shape::kDimTiles + 4 * part;
+      const int32_t n_read = r < n_rows ? n : 0;
       RowPart merged;
 #pragma unroll 4
-      for (int32_t i = 0; i < n; ++i) {
+      for (int32_t i = 0; i < n_read; ++i) {
         const auto& result = result_of(i);
         float2 pairs[4] = {};
 #pragma unroll
@@ -370,6 +370,8 @@ struct DecodeBlock {
         }
         merged.Add(result.Row(r, part), pairs);
       }
+      __syncwarp();  // `to` may be the first result's place, which all lanes of a row have read
+      if (r >= n_rows) continue;
       if (to != nullptr) {
         if (g == 0) *reinterpret_cast<float2*>(to->RowAt(r, part)) = {merged.max, merged.sum};
 #pragma unroll

@@ -81,6 +81,7 @@ class CudaOps final : public Ops {
     }
     stream_.n_multiprocessors = properties_.multiProcessorCount;
     stream_.n_all_multiprocessors = properties_.multiProcessorCount;
+    stream_.block_shared_bytes = properties_.sharedMemPerBlockOptin;
     stream_.overlaps = properties_.major >= 9;
     stream_.is_hopper = properties_.major == 9 && properties_.minor == 0;
     SC_RETURN_IF_ERROR(

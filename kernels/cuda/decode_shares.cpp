@@ -68,7 +68,7 @@ DecodeShape DecodeShapeFor(const Stream& stream, int32_t max_decodes, int32_t n_
           .n_warps = kManyTilesWarps};
 }
 
-int32_t MaxDecodeBlocks(const Stream& stream) { return stream.n_multiprocessors * 3; }
+int32_t MaxDecodeBlocks(const Stream& stream) { return stream.n_all_multiprocessors * 3; }
 
 void ShareDecodes(std::span<const int32_t> starts, int32_t n_passes, const DecodeShape& shape,
                   std::span<DecodeShare> shares) {

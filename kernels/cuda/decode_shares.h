@@ -20,7 +20,7 @@ constexpr int32_t FewTilesWarps(int32_t head_dim) { return head_dim <= 128 ? 12 
 // For no more than max_decodes sequences, each with n_passes tiles of query heads.
 DecodeShape DecodeShapeFor(const Stream& stream, int32_t max_decodes, int32_t n_passes,
                            int32_t head_dim);
-// The most that there are in any shape.
+// The most that there are in any shape, however many multiprocessors are left to others.
 int32_t MaxDecodeBlocks(const Stream& stream);
 
 // One block's share. A segment is one tile of query heads of one sequence with all KV blocks that

@@ -42,7 +42,8 @@ TEST_CASE("GatherKeys: sequences one after another, zeros up to a whole tile") {
   // Slot 1 has 150 keys, slot 0 has 7; slot 2 has none here.
   constexpr int32_t kKeys[] = {150, 7}, kSlots[] = {1, 0};
   std::vector<int32_t> tables(3 * kMaxBlocks);
-  for (size_t i = 0; i < tables.size(); ++i) tables[i] = static_cast<int32_t>(i * 7 + 3) % kCacheBlocks;
+  for (size_t i = 0; i < tables.size(); ++i)
+    tables[i] = static_cast<int32_t>(i * 7 + 3) % kCacheBlocks;
   const Buffer block_tables = upload(tables);
   const Buffer starts = upload(std::vector<int32_t>{0, 16, 24});
   const Buffer entries = upload(std::vector<int32_t>{1 * kMaxBlocks, 0});

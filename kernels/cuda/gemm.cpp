@@ -11,4 +11,10 @@ int32_t RowBucket(int32_t n_rows) {
   }
 }
 
+int32_t FewestRows(int32_t bucket) {
+  int32_t n_rows = bucket;
+  while (n_rows > 1 && RowBucket(n_rows - 1) == bucket) --n_rows;
+  return n_rows;
+}
+
 }  // namespace stagecoach::kernels::cuda

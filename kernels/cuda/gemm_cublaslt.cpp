@@ -296,37 +296,48 @@ class CublasLtGemms final : public Gemms {
         return ToStatus(HopperGatedGemm(*stream_, gemm, activation, way), "a product failed");
       });
     }
-    const std::vector<float> ms = trial_.MediansMs(runs);
+    std::vector<float> ms = trial_.MediansMs(runs);
+    if (!ways_.at(KeyOf(gemm)).skinny) ms.front() += kLateStartMs;
+    for (size_t i = 1; i < ms.size(); ++i) ms[i] += kLateStartMs;
     const auto best = std::min_element(ms.begin(), ms.end()) - ms.begin();
     return best == 0 ? kNoHopper : ways[static_cast<size_t>(best) - 1];
   }
 
-  // The standard way of a shape does for any number of rows, Hopper's whatever the tile; taken is
-  // the fastest of those that give its bits. Every start and every stage has the same standard: not
-  // the fastest, nor one for the largest step, which change from trial to trial and from flag to
-  // flag.
+  // The standard way of a shape does for any number of rows, Hopper's whatever the tile. Every
+  // start and every stage has the same standard: not the fastest, nor one for the largest step,
+  // which change from trial to trial and from flag to flag. Taken is the fastest of those that give
+  // its bits; of few rows Hopper's alone, as one in thousands of 16-bit results tells two orders
+  // apart.
   absl::StatusOr<Way> SameOrder(const GemmArgs& args, int32_t bucket) {
-    const std::vector<Way> hopper = HopperWays(args, bucket);
-    Way standard;
-    if (hopper.empty()) {
-      SC_ASSIGN_OR_RETURN(standard, LibraryStandard(args));
+    std::vector<Way> same = HopperWays(args, bucket);
+    const bool is_hopper = !same.empty();
+    if (!is_hopper) {
+      SC_ASSIGN_OR_RETURN(Way standard, LibraryStandard(args));
       standard.tuned = tuning_;
-    } else {
-      standard = hopper.front();
+      same.push_back(standard);
     }
-    if (!tuning_) return standard;
-    std::vector<Way> same;
-    if (hopper.empty()) same.push_back(standard);
+    if (!tuning_) return same.front();
+    if (is_hopper && bucket <= kMaxHopperRows) return Fastest(args, same);
+    std::vector<Way> with_its_bits;
     for (const Way& way : Ways(args, bucket, Targets())) {
+      if (HasBitsOf(same.front(), way, args, bucket)) with_its_bits.push_back(way);
+    }
+    // Where the library has such a way, it is faster with many rows.
+    if (!is_hopper || with_its_bits.empty()) {
+      with_its_bits.insert(with_its_bits.end(), same.begin(), same.end());
+    }
+    return Fastest(args, with_its_bits);
+  }
+
+  // With the fewest and the most rows that the bucket stands for; a way that fails has not.
+  bool HasBitsOf(const Way& standard, const Way& way, const GemmArgs& args, int32_t bucket) {
+    for (const int32_t n_rows : {FewestRows(bucket), bucket}) {
       const absl::StatusOr<bool> equal = trial_.SameBits(
-          args, [&](const GemmArgs& trial) { return RunWay(trial, standard); },
+          WithRows(args, n_rows), [&](const GemmArgs& trial) { return RunWay(trial, standard); },
           [&](const GemmArgs& trial) { return RunWay(trial, way); });
-      if (equal.ok() && *equal) same.push_back(way);
+      if (!equal.ok() || !*equal) return false;
     }
-    if (same.empty() || bucket <= kMaxHopperRows) {
-      same.insert(same.end(), hopper.begin(), hopper.end());
-    }
-    return Fastest(args, same);
+    return true;
   }
 
   absl::StatusOr<Way> LibraryStandard(const GemmArgs& args) {

@@ -2,6 +2,8 @@
 #include <catch2/generators/catch_generators_range.hpp>
 #include <cstring>
 
+#include "kernels/cuda/cuda_api.h"
+#include "kernels/cuda/skinny_gemm.h"
 #include "kernels/cuda/testing/device_values.h"
 
 namespace stagecoach::kernels {
@@ -86,6 +88,28 @@ TEST_CASE("GemmActivate: kinds, gated and not, few rows and more") {
   }
 }
 
+TEST_CASE("SkinnyGemm: the same bits where a block may have less shared memory") {
+  const auto ops = NewCudaOps();
+  const auto handle = static_cast<cudaStream_t>(ops->native_queue().stream);
+  constexpr int32_t kRows = 200, kCols = 5152;
+  for (const int32_t n_rows : {1, 12}) {
+    std::vector<std::vector<float>> results;
+    for (const size_t shared_bytes : {size_t{227} << 10, size_t{99} << 10}) {
+      const cuda::Stream stream{
+          .handle = handle, .n_multiprocessors = 2, .block_shared_bytes = shared_bytes};
+      const Product product(*ops, {kRows, kCols}, DType::kBF16, n_rows, /*to_float=*/true);
+      REQUIRE(cuda::SkinnyGemm(stream, {.x = product.x,
+                                        .w = &product.w,
+                                        .bias = nullptr,
+                                        .y = product.y,
+                                        .n_rows = n_rows,
+                                        .add_to_y = false}) == cudaSuccess);
+      results.push_back(product.y.Get());
+    }
+    CHECK(results[0] == results[1]);
+  }
+}
+
 TEST_CASE("NormGemm, NormGemmActivate: kinds, few rows and more") {
   const DType dtype = GENERATE(from_range(kTypes));
   const NormKind kind = GENERATE(NormKind::kRms, NormKind::kRmsPlusOne, NormKind::kLayerNorm);
@@ -137,15 +161,17 @@ TEST_CASE("NormGemm, NormGemmActivate: kinds, few rows and more") {
 
 TEST_CASE("Gemm: in batch-invariant mode a row does not depend on the others") {
   const DType dtype = GENERATE(DType::kBF16, DType::kF32);
+  const bool adds = GENERATE(false, true);  // a bias, and to what is there
   const auto ops = NewCudaOps(/*batch_invariant=*/true);
-  Product product(*ops, {200, 512}, dtype, 300, true);
+  const auto run = [&](int32_t n_rows) {
+    return Product(*ops, {200, 512}, dtype, 300, true).Run(n_rows, adds, adds);
+  };
   REQUIRE(ops->Rehearse(true).ok());
-  for (const int32_t n_rows : {300, 64, 16, 1}) product.Run(n_rows, false, false);
+  for (const int32_t n_rows : {300, 64, 16, 1}) run(n_rows);
   REQUIRE(ops->Rehearse(false).ok());
-  const std::vector<float> all = product.Run(300, false, false);
+  const std::vector<float> all = run(300);
   for (const int32_t n_rows : {1, 5, 16, 33, 100, 257}) {
-    const std::vector<float> some = product.Run(n_rows, false, false);
-    CHECK(std::memcmp(some.data(), all.data(), sizeof(float) * 200 * n_rows) == 0);
+    CHECK(std::memcmp(run(n_rows).data(), all.data(), sizeof(float) * 200 * n_rows) == 0);
   }
 }
 

@@ -130,11 +130,16 @@ absl::StatusOr<bool> GemmTrial::SameBits(const GemmArgs& args, const Way& a, con
   SC_RETURN_IF_ERROR(ToStatus(FillRandom(*stream_, x, n_x, 1), "a rehearsal failed"));
   GemmArgs trial = args;
   trial.x = x;
-  trial.add_to_y = false;
-  trial.y = Act(y_.data.get(), args.y.dtype);
-  SC_RETURN_IF_ERROR(a(trial));
-  trial.y = Act(other_y_.data.get(), args.y.dtype);
-  SC_RETURN_IF_ERROR(b(trial));
+  // What is there counts: it may be added before a bias or after it.
+  const auto run = [&](const Buffer& memory, const Way& way) -> absl::Status {
+    trial.y = Act(memory.data.get(), args.y.dtype);
+    if (args.add_to_y) {
+      SC_RETURN_IF_ERROR(ToStatus(FillRandom(*stream_, trial.y, n_y, 2), "a rehearsal failed"));
+    }
+    return way(trial);
+  };
+  SC_RETURN_IF_ERROR(run(y_, a));
+  SC_RETURN_IF_ERROR(run(other_y_, b));
   auto* const n_different = n_different_.As<uint32_t>();
   cudaMemsetAsync(n_different, 0, sizeof(uint32_t), stream_->handle);
   SC_RETURN_IF_ERROR(ToStatus(CountDifferent(*stream_, y_.data.get(), other_y_.data.get(),

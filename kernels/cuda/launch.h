@@ -18,10 +18,11 @@ namespace stagecoach::kernels::cuda {
 
 struct Stream {
   cudaStream_t handle = nullptr;
-  int32_t n_multiprocessors = 1;      // that work is shared out to
-  bool overlaps = false;              // the device has programmatic dependent launch
-  bool is_hopper = false;             // and the instructions of compute capability 9.0a
-  int32_t n_all_multiprocessors = 1;  // of the device
+  int32_t n_multiprocessors = 1;                  // that work is shared out to
+  bool overlaps = false;                          // the device has programmatic dependent launch
+  bool is_hopper = false;                         // and the instructions of compute capability 9.0a
+  int32_t n_all_multiprocessors = 1;              // of the device
+  size_t block_shared_bytes = size_t{227} << 10;  // that a block may have there
 };
 
 struct LaunchShape {

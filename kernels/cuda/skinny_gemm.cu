@@ -17,8 +17,8 @@ constexpr int kChunk = 32;               // inputs: 16 bytes a lane of each row
 constexpr int kUnroll = 4;               // chunks that a warp takes at once
 constexpr int kTurn = kWarps * kUnroll;  // chunks that a block takes at once
 // Turns whose weights are on their way, in shared memory; two blocks of a multiprocessor together
-// have twice that under way.
-constexpr int kStages = 3;
+// have twice that under way. Fewer where a block may not have as much (99 KB: 8.6, 8.9, 12.0).
+constexpr int kUsualStages = 3, kFewerStages = 2;
 constexpr int kPiece = kUnroll * kChunk;  // inputs of a row that a warp takes at once
 constexpr int kPieceBytes = kPiece * 2;
 constexpr int kWarpBytes = kOutputs * kPieceBytes;  // of a stage
@@ -80,7 +80,7 @@ struct WarpTurns {
 // its own, so that warps do not wait for each other. Half a warp copies a piece of a row, since
 // whole lines of the caches come faster than as many bytes in halves of them. Within each 128 bytes
 // the halves change places in odd rows: then reads of two rows at once are in different banks.
-template <typename T, bool kGated>
+template <typename T, bool kGated, int kStages>
 struct WeightRing {
   static constexpr int kSlots = kPieceBytes / 16;  // copies that make up a piece
   TileRows<T, kGated> from;
@@ -187,17 +187,19 @@ __device__ __forceinline__ void NormRow(const RowNorm& norm, int width, float* s
   __syncthreads();
 }
 
+// Two where there is room: then nobody waits until a tile's results are written.
+constexpr int PartialsOf(int row_tiles) { return row_tiles == 1 ? 2 : 1; }
+
 // A block takes every gridDim.x-th tile of outputs, and fetches the next one's weights while it
 // ends one. Warp w takes the chunks w * kUnroll .. + kUnroll - 1 of every kTurn: a block reads each
 // row of w in long pieces. Of few rows so few registers that two blocks fit beside one of decode's
 // attention.
-template <typename T, typename O, int kRowTiles, Kind kKind, bool kNormed>
+template <typename T, typename O, int kRowTiles, Kind kKind, bool kNormed, int kStages>
 __global__ void __launch_bounds__(kWarps* kWarpThreads, kRowTiles == 1 && !kNormed ? 3 : 2)
     SkinnyKernel(const SkinnyParams p) {
   constexpr int kRows = 8 * kRowTiles;
   constexpr bool kGrouped = kKind == Kind::kGrouped, kGated = kKind == Kind::kGated;
-  // Two where there is room: then nobody waits until a tile's results are written.
-  constexpr int kPartials = kRowTiles == 1 ? 2 : 1;
+  constexpr int kPartials = PartialsOf(kRowTiles);
   __shared__ float partials[kPartials][kWarps][kRows][kOutputs + 1];
   LetNextStart();
   const int lane = threadIdx.x % kWarpThreads, warp = threadIdx.x / kWarpThreads;
@@ -217,11 +219,11 @@ __global__ void __launch_bounds__(kWarps* kWarpThreads, kRowTiles == 1 && !kNorm
     n_rows = group.n_rows;
   }
   const WarpTurns turns{.first_chunk = warp * kUnroll, .n_chunks = n_chunks};
-  WeightRing<T, kGated> ring{.from = {w, p.rows, p.cols},
-                             .turns = turns,
-                             .memory = DynamicShared() + warp * kWarpBytes,
-                             .lane = lane,
-                             .n_tiles = turns.Count() > 0 ? n_tiles : 0};
+  WeightRing<T, kGated, kStages> ring{.from = {w, p.rows, p.cols},
+                                      .turns = turns,
+                                      .memory = DynamicShared() + warp * kWarpBytes,
+                                      .lane = lane,
+                                      .n_tiles = turns.Count() > 0 ? n_tiles : 0};
   ring.Enter(first_tile);
 #pragma unroll
   for (int stage = 0; stage < kStages; ++stage) ring.Fetch();
@@ -325,11 +327,21 @@ cudaError_t LaunchSkinny(const Stream& stream, const SkinnyParams& params, int32
   if (kKind != Kind::kGrouped) {
     n_blocks = std::min(n_blocks, int64_t{kBlocksOfMultiprocessor} * stream.n_multiprocessors);
   }
-  const LaunchShape shape{
-      .grid = dim3(static_cast<unsigned>(n_blocks), static_cast<unsigned>(n_groups)),
-      .block = kWarps * kWarpThreads,
-      .shared_bytes = kStages * kStageBytes + (kNormed ? params.cols * sizeof(T) : 0)};
-  return Launch<&SkinnyKernel<T, O, kRowTiles, kKind, kNormed>>(stream, shape, params);
+  LaunchShape shape{.grid = dim3(static_cast<unsigned>(n_blocks), static_cast<unsigned>(n_groups)),
+                    .block = kWarps * kWarpThreads};
+  const auto bytes = [&](int n_stages) {
+    return static_cast<size_t>(n_stages) * kStageBytes + (kNormed ? params.cols * sizeof(T) : 0);
+  };
+  constexpr size_t kStaticBytes =
+      size_t{PartialsOf(kRowTiles)} * kWarps * 8 * kRowTiles * (kOutputs + 1) * sizeof(float);
+  if (bytes(kUsualStages) + kStaticBytes <= stream.block_shared_bytes) {
+    shape.shared_bytes = bytes(kUsualStages);
+    return Launch<&SkinnyKernel<T, O, kRowTiles, kKind, kNormed, kUsualStages>>(stream, shape,
+                                                                                params);
+  }
+  shape.shared_bytes = bytes(kFewerStages);
+  return Launch<&SkinnyKernel<T, O, kRowTiles, kKind, kNormed, kFewerStages>>(stream, shape,
+                                                                              params);
 }
 
 // A warp an output of a row.
@@ -364,12 +376,13 @@ bool HasSkinnyGemm(DType x, DType w, int32_t cols) {
 bool HasSkinnyGatedGemm(const GemmArgs& gemm, const ActivationArgs& activation) {
   return activation.gated && gemm.bias == nullptr && gemm.n_rows <= kMaxGatedRows &&
          activation.width % 8 == 0 && gemm.w->rows == 2 * activation.width &&
-         activation.out.dtype == gemm.x.dtype &&
+         activation.out.dtype == gemm.x.dtype && gemm.y.dtype == gemm.x.dtype &&
          HasSkinnyGemm(gemm.x.dtype, gemm.w->dtype, gemm.w->cols);
 }
 
 bool HasNormedSkinnyGemm(const NormArgs& norm, const GemmArgs& gemm) {
-  return norm.kind != NormKind::kLayerNorm && !norm.add_to_out && norm.n_rows == 1 &&
+  return norm.kind != NormKind::kLayerNorm && norm.bias == nullptr && !norm.add_to_out &&
+         norm.n_rows == 1 && norm.out.data == gemm.x.data && norm.width == gemm.w->cols &&
          norm.width <= kMaxNormedWidth && norm.x.dtype == DType::kF32 && gemm.bias == nullptr &&
          !gemm.add_to_y && gemm.y.dtype == gemm.x.dtype &&
          HasSkinnyGemm(gemm.x.dtype, gemm.w->dtype, gemm.w->cols);

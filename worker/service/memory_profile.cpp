@@ -21,6 +21,7 @@ constexpr double kDefaultFraction = 0.9;
 // Recorded steps (14 to 24 MiB were seen for 23 to 47 of them) and what the driver allocates as it
 // goes.
 constexpr uint64_t kReservedBytes = uint64_t{64} << 20;
+constexpr uint64_t kReservedLinkBytes = uint64_t{64} << 20;  // of each
 
 // A step of `n_tokens` rows, or as many as may be, spread evenly over `n_seqs` sequences, or as
 // many as it takes, each from position 0.
@@ -85,11 +86,11 @@ uint64_t HostKvBytes(const ProfileLimits& limits, uint64_t bytes_of_all_groups) 
 }
 
 // What `fraction` of the device's memory leaves beside what is in use there.
-absl::StatusOr<uint64_t> DeviceKvBytes(const kernels::MemoryInUse& memory, double fraction,
-                                       uint64_t bytes_of_all_groups) {
+absl::StatusOr<uint64_t> DeviceKvBytes(const kernels::MemoryInUse& memory, uint64_t reserved_bytes,
+                                       double fraction, uint64_t bytes_of_all_groups) {
   const double total = static_cast<double>(memory.total_bytes);
   const double in_use =
-      static_cast<double>(memory.total_bytes - memory.free_bytes + kReservedBytes);
+      static_cast<double>(memory.total_bytes - memory.free_bytes + reserved_bytes);
   const double left = fraction * total - in_use;
   if (left >= static_cast<double>(bytes_of_all_groups)) return static_cast<uint64_t>(left);
   const double least = (in_use + static_cast<double>(bytes_of_all_groups)) / total;
@@ -133,7 +134,9 @@ absl::StatusOr<v1::MemoryReport> ProfileMemory(StageModel& model, kernels::Ops& 
   uint64_t kv_bytes = limits.kv_memory_bytes;
   if (kv_bytes == 0 && ops.has_own_memory()) {
     const double fraction = limits.memory_fraction > 0 ? limits.memory_fraction : kDefaultFraction;
-    SC_ASSIGN_OR_RETURN(kv_bytes, DeviceKvBytes(ops.Memory(), fraction, one_block_each));
+    const uint64_t reserved =
+        kReservedBytes + static_cast<uint64_t>(limits.n_links) * kReservedLinkBytes;
+    SC_ASSIGN_OR_RETURN(kv_bytes, DeviceKvBytes(ops.Memory(), reserved, fraction, one_block_each));
   } else if (kv_bytes == 0) {
     kv_bytes = HostKvBytes(limits, one_block_each);
   }

@@ -19,6 +19,7 @@ struct ProfileLimits {
   uint64_t kv_memory_bytes = 0;  // 0: decide from what is free
   double memory_fraction = 0;    // of a device's own memory, for all that this worker takes; 0: 0.9
   int32_t n_local_workers = 1;
+  int32_t n_links = 0;  // communicators that come later
 };
 
 // Runs steps from max_batched_tokens rows down to one over a small temporary KV cache, on the last

@@ -57,6 +57,12 @@ absl::Status CheckRange(const char* name, uint32_t value, uint32_t most) {
       fmt::format("{} is {}; 1 to {} is possible", name, value, most));
 }
 
+// A stage's communicators: metadata and hidden states to each neighbour, tokens at both ends.
+int32_t NLinks(const v1::LoadRequest& request) {
+  if (request.n_stages() < 2) return 0;
+  return request.stage() == 0 || request.stage() + 1 == request.n_stages() ? 3 : 4;
+}
+
 absl::Status CheckLoad(const v1::LoadRequest& request) {
   SC_RETURN_IF_ERROR(CheckRange("max_batched_tokens", request.max_batched_tokens(), kMostTokens));
   SC_RETURN_IF_ERROR(CheckRange("max_sequences", request.max_sequences(), kMostSequences));
@@ -257,7 +263,8 @@ absl::Status StageService::DoLoad(const v1::LoadRequest& request,
                      .max_model_len = static_cast<int32_t>(request.max_model_len()),
                      .kv_memory_bytes = request.kv_memory_bytes(),
                      .memory_fraction = request.memory_fraction(),
-                     .n_local_workers = static_cast<int32_t>(request.n_local_workers())}));
+                     .n_local_workers = static_cast<int32_t>(request.n_local_workers()),
+                     .n_links = NLinks(request)}));
   SetPhase(&v1::LoadPhases::set_profile_ms, MsSince(profiling));
   last.mutable_report()->set_load_ms(load_ms);
   {

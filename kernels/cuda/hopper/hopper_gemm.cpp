@@ -66,6 +66,8 @@ std::vector<int> HopperGemmWays(const Stream& stream, const GemmArgs& args) {
   return Likeliest(stream, WaysOf(args), args.n_rows, args.w->rows);
 }
 
+int32_t NHopperGemmWays(const GemmArgs& args) { return static_cast<int32_t>(WaysOf(args).size()); }
+
 cudaError_t HopperGemm(const Stream& stream, const GemmArgs& args, int way) {
   return WaysOf(args)[static_cast<size_t>(way)].run(
       stream, {.gemm = &args, .out = args.y, .activation = Activation::kSilu});
@@ -76,11 +78,16 @@ std::vector<int> HopperGatedGemmWays(const Stream& stream, const GemmArgs& gemm,
   const bool has_kind =
       activation.kind == Activation::kSilu || activation.kind == Activation::kGeluTanh;
   if (!Takes(stream, gemm, activation.out.data) || !activation.gated || !has_kind ||
-      gemm.bias != nullptr || gemm.add_to_y || activation.out.dtype != gemm.x.dtype ||
-      gemm.w->rows != 2 * activation.width || activation.width % 8 != 0) {
+      gemm.bias != nullptr || gemm.add_to_y || gemm.y.dtype != gemm.x.dtype ||
+      activation.out.dtype != gemm.x.dtype || gemm.w->rows != 2 * activation.width ||
+      activation.width % 8 != 0) {
     return {};
   }
   return Likeliest(stream, GatedWaysOf(gemm.x.dtype), gemm.n_rows, activation.width);
+}
+
+int32_t NHopperGatedGemmWays(const GemmArgs& gemm) {
+  return static_cast<int32_t>(GatedWaysOf(gemm.x.dtype).size());
 }
 
 cudaError_t HopperGatedGemm(const Stream& stream, const GemmArgs& gemm,

@@ -15,6 +15,8 @@ namespace stagecoach::kernels::cuda {
 // of rows. Taken are 16-bit x and w of one type, a multiple of 128 inputs and of 8 outputs; y of
 // that type without a bias and add_to_y, or float32.
 std::vector<int> HopperGemmWays(const Stream& stream, const GemmArgs& args);
+// All of them, for tests: each does for any number of rows. REQUIRES: HopperGemmWays has some.
+int32_t NHopperGemmWays(const GemmArgs& args);
 // As Ops::Gemm. REQUIRES: `way` of HopperGemmWays, for any number of rows.
 cudaError_t HopperGemm(const Stream& stream, const GemmArgs& args, int way);
 
@@ -22,6 +24,7 @@ cudaError_t HopperGemm(const Stream& stream, const GemmArgs& args, int way);
 // into the activation is rounded as a product's y would be, which itself is not written.
 std::vector<int> HopperGatedGemmWays(const Stream& stream, const GemmArgs& gemm,
                                      const ActivationArgs& activation);
+int32_t NHopperGatedGemmWays(const GemmArgs& gemm);
 cudaError_t HopperGatedGemm(const Stream& stream, const GemmArgs& gemm,
                             const ActivationArgs& activation, int way);
 

@@ -13,11 +13,15 @@ cudaError_t HopperPrefill(const Stream&, const AttentionArgs&, const HopperPlan&
 
 std::vector<int> HopperGemmWays(const Stream&, const GemmArgs&) { return {}; }
 
+int32_t NHopperGemmWays(const GemmArgs&) { return 0; }
+
 cudaError_t HopperGemm(const Stream&, const GemmArgs&, int) { return cudaErrorInvalidValue; }
 
 std::vector<int> HopperGatedGemmWays(const Stream&, const GemmArgs&, const ActivationArgs&) {
   return {};
 }
+
+int32_t NHopperGatedGemmWays(const GemmArgs&) { return 0; }
 
 cudaError_t HopperGatedGemm(const Stream&, const GemmArgs&, const ActivationArgs&, int) {
   return cudaErrorInvalidValue;
