@@ -1,6 +1,7 @@
 // Decode whose results depend on a row's own position alone: a warp a unit of KV blocks, and
 // whoever comes last to a sequence and head merges its units in their order, as prefill does.
 #include "kernels/cuda/attention_kernels.h"
+#include "kernels/cuda/last_start.h"
 
 namespace stagecoach::kernels::cuda {
 namespace {
@@ -10,20 +11,6 @@ constexpr int kWarps = 4, kBlocks = 3;  // of a block, of a multiprocessor
 // Of n_units that are shared out over n_warps.
 __device__ __forceinline__ int64_t FirstUnitOf(int64_t warp, int64_t n_units, int64_t n_warps) {
   return warp * n_units / n_warps;
-}
-
-// The last i with starts[i] <= value, of n + 1 rising starts.
-__device__ __forceinline__ int32_t LastStart(const int32_t* starts, int32_t n, int32_t value) {
-  int32_t low = 0, high = n;
-  while (high - low > 1) {
-    const int32_t middle = (low + high) / 2;
-    if (LoadPlan(starts + middle) <= value) {
-      low = middle;
-    } else {
-      high = middle;
-    }
-  }
-  return low;
 }
 
 template <typename T, int kDim, int kRowTiles>

@@ -2,6 +2,7 @@
 #include "common/check.h"
 #include "kernels/cuda/attention_kernels.h"
 #include "kernels/cuda/dispatch.h"
+#include "kernels/cuda/last_start.h"
 #include "kernels/cuda/warp.h"
 
 namespace stagecoach::kernels::cuda {
@@ -23,20 +24,6 @@ struct GenericParams {
   float scale, softcap;
 };
 
-// The sequence of a row: the last that starts at or before it.
-__device__ int32_t SequenceOf(const int32_t* starts, int32_t n_seqs, int32_t row) {
-  int32_t low = 0, high = n_seqs;
-  while (high - low > 1) {
-    const int32_t middle = (low + high) / 2;
-    if (starts[middle] <= row) {
-      low = middle;
-    } else {
-      high = middle;
-    }
-  }
-  return low;
-}
-
 // A warp a row and query head: a lane a key for the scores, a lane every 32nd element for the sums.
 template <typename T>
 __global__ void __launch_bounds__(kWarps* kWarpThreads) GenericKernel(const GenericParams p) {
@@ -52,7 +39,7 @@ __global__ void __launch_bounds__(kWarps* kWarpThreads) GenericKernel(const Gene
   // Rows after the last sequence are padding.
   const int32_t n_seqs = *p.n_seqs;
   if (row >= p.seq_starts[n_seqs]) return;
-  const int32_t seq = SequenceOf(p.seq_starts, n_seqs, row);
+  const int32_t seq = LastStart(p.seq_starts, n_seqs, row);
   const int32_t position = p.seq_positions[seq] + row - p.seq_starts[seq];
   const int32_t first = Visible{p.window}.First(position);
   const int32_t* const table = p.block_tables + int64_t{p.seq_slots[seq]} * p.block_table_stride;

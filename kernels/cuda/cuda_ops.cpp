@@ -214,22 +214,18 @@ class CudaOps final : public Ops {
     });
   }
   void GemmActivate(const GemmArgs& gemm, const ActivationArgs& activation) override {
+    if (gemm.n_rows == 0) return;
     // With few rows the weights take the time, and a kernel between two products delays the second.
-    if (!options_.batch_invariant && gemm.n_rows > 0 &&
-        cuda::HasSkinnyGatedGemm(gemm, activation)) {
+    if (!options_.batch_invariant && cuda::HasSkinnyGatedGemm(gemm, activation)) {
       Launch("GemmActivate", [&] { return cuda::SkinnyGatedGemm(stream_, gemm, activation); });
       return;
     }
-    bool is_done = gemm.n_rows == 0;
-    if (!is_done) {
-      Do([&]() -> absl::Status {
-        SC_ASSIGN_OR_RETURN(is_done, gemms_->RunGated(gemm, activation));
-        return absl::OkStatus();
-      });
-    }
-    if (is_done) return;
-    Gemm(gemm);
-    Activate(activation);
+    bool is_done = false;
+    Do([&]() -> absl::Status {
+      SC_ASSIGN_OR_RETURN(is_done, gemms_->RunGated(gemm, activation));
+      return absl::OkStatus();
+    });
+    if (!is_done) Ops::GemmActivate(gemm, activation);
   }
   void Norm(const NormArgs& args) override {
     Launch("Norm", [&] { return cuda::Norm(stream_, args); });
@@ -240,8 +236,7 @@ class CudaOps final : public Ops {
       Launch("NormGemm", [&] { return cuda::NormedSkinnyGemm(stream_, norm, gemm); });
       return;
     }
-    Norm(norm);
-    Gemm(gemm);
+    Ops::NormGemm(norm, gemm);
   }
   void NormGemmActivate(const NormArgs& norm, const GemmArgs& gemm,
                         const ActivationArgs& activation) override {
@@ -251,8 +246,7 @@ class CudaOps final : public Ops {
              [&] { return cuda::NormedSkinnyGatedGemm(stream_, norm, gemm, activation); });
       return;
     }
-    Norm(norm);
-    GemmActivate(gemm, activation);
+    Ops::NormGemmActivate(norm, gemm, activation);
   }
   void RopeAppend(const RopeAppendArgs& args) override {
     if (disturbance_.is_on()) {

@@ -1,5 +1,6 @@
 #include "common/check.h"
 #include "kernels/cuda/gather_keys.h"
+#include "kernels/cuda/last_start.h"
 #include "kernels/cuda/numbers.h"
 
 namespace stagecoach::kernels::cuda {
@@ -19,25 +20,11 @@ struct GatherParams {
   int32_t n_kv_heads, row_bytes;
 };
 
-// The sequence that has a block.
-__device__ __forceinline__ int32_t SequenceOf(const GatherPlan& plan, int32_t block) {
-  int32_t low = 0, high = plan.n_seqs;
-  while (high - low > 1) {
-    const int32_t middle = (low + high) / 2;
-    if (LoadPlan(plan.block_starts + middle) <= block) {
-      low = middle;
-    } else {
-      high = middle;
-    }
-  }
-  return low;
-}
-
 // A block of threads a KV block, whose keys of one head lie together here and there.
 __global__ void __launch_bounds__(kThreads) GatherKernel(const GatherParams p) {
   LetNextStart();
   const auto block = static_cast<int32_t>(blockIdx.x);
-  const int32_t s = SequenceOf(p.plan, block);
+  const int32_t s = LastStart(p.plan.block_starts, p.plan.n_seqs, block);
   const int32_t index = block - LoadPlan(p.plan.block_starts + s);
   const int32_t n_keys = LoadPlan(p.plan.n_keys + s) - index * kBlockTokens;
   const int32_t pieces_of_row = p.row_bytes / kPieceBytes;

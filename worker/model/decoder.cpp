@@ -23,12 +23,8 @@ class LayerRun {
         ops_(ops) {}
 
   void Attention() {
-    kernels::GemmArgs qkv{.x = scratch_.normed,
-                          .w = &w_.qkv,
-                          .bias = w_.qkv_bias.As<float>(),
-                          .y = scratch_.qkv,
-                          .n_rows = step_.n_tokens,
-                          .add_to_y = false};
+    kernels::GemmArgs qkv =
+        Product(scratch_.normed, w_.qkv, w_.qkv_bias, scratch_.qkv, /*add_to_y=*/false);
     if (NormsInput()) {
       ops_->NormGemm(InputNorm(w_.attn_norm, w_.attn_norm_bias), qkv);
     } else {
@@ -69,12 +65,8 @@ class LayerRun {
       ops_->Norm(InputNorm(w_.mlp_norm, w_.mlp_norm_bias));
       Experts(scratch_.normed);
     } else {
-      kernels::GemmArgs up{.x = scratch_.normed,
-                           .w = &w_.up,
-                           .bias = w_.up_bias.As<float>(),
-                           .y = scratch_.mlp,
-                           .n_rows = step_.n_tokens,
-                           .add_to_y = false};
+      kernels::GemmArgs up =
+          Product(scratch_.normed, w_.up, w_.up_bias, scratch_.mlp, /*add_to_y=*/false);
       const kernels::ActivationArgs activation{.x = scratch_.mlp,
                                                .out = scratch_.activation,
                                                .n_rows = step_.n_tokens,
@@ -106,13 +98,17 @@ class LayerRun {
             .add_to_out = add_to_out};
   }
 
+  kernels::GemmArgs Product(ConstAct x, const Matrix& w, const Buffer& bias, Act y,
+                            bool add_to_y) const {
+    return {.x = x,
+            .w = &w,
+            .bias = bias.As<float>(),
+            .y = y,
+            .n_rows = step_.n_tokens,
+            .add_to_y = add_to_y};
+  }
   void Gemm(ConstAct x, const Matrix& w, const Buffer& bias, Act y, bool add_to_y) {
-    ops_->Gemm({.x = x,
-                .w = &w,
-                .bias = bias.As<float>(),
-                .y = y,
-                .n_rows = step_.n_tokens,
-                .add_to_y = add_to_y});
+    ops_->Gemm(Product(x, w, bias, y, add_to_y));
   }
 
   // A block's input is hidden: normed, unless the norms come last.
