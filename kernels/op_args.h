@@ -202,7 +202,7 @@ struct ExpertShape {
 };
 
 struct GatherRowsArgs {
-  const float* x;       // [T, width]
+  ConstAct x;           // [T, width]; float32, or of out's type
   const int32_t* rows;  // [R]; null: the first R
   Act out;              // [R, width]
   int32_t n_rows;       // R

@@ -60,7 +60,7 @@ void CpuGatherRows(const GatherRowsArgs& args, ThreadPool& pool) {
   RunPieces(pool, static_cast<size_t>(args.n_rows), width, [&](size_t begin, size_t end) {
     for (size_t r = begin; r < end; ++r) {
       const size_t row = args.rows != nullptr ? static_cast<size_t>(args.rows[r]) : r;
-      std::copy_n(args.x + row * width, width, args.out.f32() + r * width);
+      std::copy_n(args.x.f32() + row * width, width, args.out.f32() + r * width);
     }
   });
 }

@@ -62,14 +62,14 @@ __global__ void EmbedKernel(const EmbedParams p) {
 }
 
 struct GatherParams {
-  const float* x;
+  const void* x;
   const int32_t* rows;
   void* out;
   int64_t n_items;
   int32_t width;
 };
 
-template <typename O, int kN>
+template <typename T, typename O, int kN>
 __global__ void GatherKernel(const GatherParams p) {
   LetNextStart();
   WaitForPrevious();
@@ -79,7 +79,7 @@ __global__ void GatherKernel(const GatherParams p) {
     const int64_t i = item % per_row * kN;
     const int64_t row = p.rows != nullptr ? p.rows[r] : r;
     float values[kN];
-    LoadFloats<kN>(p.x + row * p.width + i, values);
+    LoadFloats<kN>(static_cast<const T*>(p.x) + row * p.width + i, values);
     StoreFloats<kN>(values, static_cast<O*>(p.out) + r * p.width + i);
   });
 }
@@ -204,19 +204,25 @@ cudaError_t Embed(const Stream& stream, const EmbedArgs& args) {
 }
 
 cudaError_t GatherRows(const Stream& stream, const GatherRowsArgs& args) {
-  GatherParams params{.x = args.x,
+  GatherParams params{.x = args.x.data,
                       .rows = args.rows,
                       .out = args.out.data,
                       .n_items = int64_t{args.n_rows} * args.width,
                       .width = args.width};
-  return WithType(args.out.dtype, [&](auto out) {
+  const auto launch = [&](auto x, auto out) {
+    using T = decltype(x);
     using O = decltype(out);
     if (!IsWide(args.width)) {
-      return Launch<&GatherKernel<O, 1>>(stream, ShapeFor(stream, params.n_items), params);
+      return Launch<&GatherKernel<T, O, 1>>(stream, ShapeFor(stream, params.n_items), params);
     }
     params.n_items /= kWide;
-    return Launch<&GatherKernel<O, kWide>>(stream, ShapeFor(stream, params.n_items), params);
-  });
+    return Launch<&GatherKernel<T, O, kWide>>(stream, ShapeFor(stream, params.n_items), params);
+  };
+  if (args.x.dtype == DType::kF32) {
+    return WithType(args.out.dtype, [&](auto out) { return launch(float{}, out); });
+  }
+  SC_CHECK(args.x.dtype == args.out.dtype);
+  return WithType(args.out.dtype, [&](auto type) { return launch(type, type); });
 }
 
 cudaError_t Activate(const Stream& stream, const ActivationArgs& args) {

@@ -79,6 +79,10 @@ TEST_CASE("GatherRows: rows in any order, or the first") {
   CHECK(out.Get() == Rounded(expected, dtype));
   ops->GatherRows({.x = from.f32(), .rows = nullptr, .out = out, .n_rows = 3, .width = width});
   CHECK(out.Get() == Rounded({x.begin(), x.begin() + 3 * width}, dtype));
+
+  const Values same_type(*ops, x, dtype);
+  ops->GatherRows({.x = same_type, .rows = rows.data(), .out = out, .n_rows = 3, .width = width});
+  CHECK(out.Get() == Rounded(expected, dtype));
 }
 
 TEST_CASE("Norm: kinds, widths, from and to float32") {

@@ -309,7 +309,7 @@ class ReferenceOps final : public Ops {
   void GatherRows(const GatherRowsArgs& args) override {
     for (int32_t r = 0; r < args.n_rows; ++r) {
       const int32_t row = args.rows != nullptr ? args.rows[r] : r;
-      const float* from = args.x + static_cast<size_t>(row) * args.width;
+      const float* from = args.x.f32() + static_cast<size_t>(row) * args.width;
       std::copy(from, from + args.width, args.out.f32() + static_cast<size_t>(r) * args.width);
     }
   }

@@ -88,7 +88,7 @@ class Bench {
                      .token_ids = ids,
                      .new_blocks = blocks,
                      .n_tokens = load.n_seqs * load.n_tokens},
-                    model_->hidden_buffer());
+                    model_->hidden_buffer(), rows);
     float* const logits = model_->Logits(model_->hidden_buffer(), rows);
     ops_->Sample({.logits = logits,
                   .vocab = model_->spec().vocab_size,

@@ -91,6 +91,40 @@ std::vector<Rows> Together(PipelineRun& run, const GoldenModel& model) {
   return result;
 }
 
+// Logits of the last prompt position and of a few golden tokens after it, with no others asked for:
+// the prompts side by side, in chunks.
+std::vector<Rows> LastOnly(PipelineRun& run, const GoldenModel& model, int32_t chunk_tokens) {
+  std::vector<TestSequence> sequences;
+  for (const GoldenCase& golden : model.cases) {
+    sequences.push_back(run.NewSequence(golden.prompt_ids));
+  }
+  std::vector<Rows> result(sequences.size());
+  for (bool more = true; more;) {
+    std::vector<PipelineRun::Chunk> chunks;
+    std::vector<int32_t> rows;
+    std::vector<size_t> owner;
+    int32_t n_rows = 0;
+    for (size_t s = 0; s < sequences.size(); ++s) {
+      TestSequence& sequence = sequences[s];
+      if (result[s].size() == 5) continue;
+      if (!result[s].empty())
+        sequence.ids.push_back(model.cases[s].greedy_ids[result[s].size() - 1]);
+      const int32_t left = static_cast<int32_t>(sequence.ids.size()) - sequence.n_done;
+      chunks.push_back({&sequence, std::min(left, chunk_tokens)});
+      n_rows += chunks.back().n_tokens;
+      if (left > chunk_tokens) continue;
+      rows.push_back(n_rows - 1);
+      owner.push_back(s);
+    }
+    more = !chunks.empty();
+    if (!more) break;
+    run.Step(chunks, rows);
+    const Rows logits = run.Logits(rows);
+    for (size_t r = 0; r < rows.size(); ++r) result[owner[r]].push_back(logits[r]);
+  }
+  return result;
+}
+
 void CheckSameBits(const std::vector<Rows>& a, const std::vector<Rows>& b,
                    const std::string& what) {
   INFO(what);
@@ -148,6 +182,12 @@ TEST_CASE("stages, chunks and neighbours change no bit") {
         for (const int32_t chunk : {1, 7, 16}) {
           CheckSameBits(alone, Alone(*one_stage, model, chunk),
                         fmt::format("{}: chunks of {}", what, chunk));
+        }
+        std::vector<Rows> last = alone;
+        for (Rows& rows : last) rows.erase(rows.begin(), rows.end() - 5);
+        for (const int32_t chunk : {11, kAllAtOnce / 8}) {
+          CheckSameBits(last, LastOnly(*one_stage, model, chunk),
+                        fmt::format("{}: last rows of chunks of {}", what, chunk));
         }
         for (const int32_t n_stages : {2, 4}) {
           options.n_stages = n_stages;

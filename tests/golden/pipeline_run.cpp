@@ -56,7 +56,7 @@ int32_t PipelineRun::TakeBlock(size_t group) {
   return block;
 }
 
-void PipelineRun::Step(std::span<const Chunk> chunks) {
+void PipelineRun::Step(std::span<const Chunk> chunks, worker::LogitRows logit_rows) {
   std::vector<int32_t> ids;
   std::vector<kernels::StepSeq> seqs;
   std::vector<kernels::NewBlock> new_blocks;
@@ -94,7 +94,7 @@ void PipelineRun::Step(std::span<const Chunk> chunks) {
       batch.token_ids = {};
       ops_->Upload(hidden.data(), buffer, bytes);
     }
-    stages_[i]->Forward(batch, buffer);
+    stages_[i]->Forward(batch, buffer, i + 1 == stages_.size() ? logit_rows : std::nullopt);
     ops_->Download(buffer, hidden.data(), bytes);
   }
   for (const Chunk& chunk : chunks) chunk.sequence->n_done += chunk.n_tokens;

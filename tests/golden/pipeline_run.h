@@ -47,8 +47,8 @@ class PipelineRun {
     TestSequence* sequence;
     int32_t n_tokens;  // of its ids, from n_done on
   };
-  // One step over all stages.
-  void Step(std::span<const Chunk> chunks);
+  // One step over all stages. logit_rows: as Forward of the last stage has them.
+  void Step(std::span<const Chunk> chunks, worker::LogitRows logit_rows = std::nullopt);
   // Logits of the last step's rows (row: index over all chunks' tokens), one vector of the
   // vocabulary each.
   std::vector<std::vector<float>> Logits(std::span<const int32_t> rows);

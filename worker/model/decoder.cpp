@@ -22,7 +22,7 @@ class LayerRun {
         hidden_(hidden),
         ops_(ops) {}
 
-  void Attention() {
+  void AppendKeys() {
     kernels::GemmArgs qkv =
         Product(scratch_.normed, w_.qkv, w_.qkv_bias, scratch_.qkv, /*add_to_y=*/false);
     if (NormsInput()) {
@@ -44,6 +44,9 @@ class LayerRun {
                       .n_heads = spec_.n_heads,
                       .n_kv_heads = spec_.n_kv_heads,
                       .head_dim = spec_.head_dim});
+  }
+
+  void Attention() {
     ops_->Attention({.qkv = scratch_.qkv,
                      .kv = in_.kv,
                      .step = &step_,
@@ -176,6 +179,17 @@ class LayerRun {
 
 void RunLayer(const ModelSpec& spec, const LayerInputs& inputs, const kernels::StepInputs& step,
               const LayerScratch& scratch, float* hidden, kernels::Ops* ops) {
+  AppendKeys(spec, inputs, step, scratch, hidden, ops);
+  FinishLayer(spec, inputs, step, scratch, hidden, ops);
+}
+
+void AppendKeys(const ModelSpec& spec, const LayerInputs& inputs, const kernels::StepInputs& step,
+                const LayerScratch& scratch, float* hidden, kernels::Ops* ops) {
+  LayerRun(spec, inputs, step, scratch, hidden, ops).AppendKeys();
+}
+
+void FinishLayer(const ModelSpec& spec, const LayerInputs& inputs, const kernels::StepInputs& step,
+                 const LayerScratch& scratch, float* hidden, kernels::Ops* ops) {
   LayerRun run(spec, inputs, step, scratch, hidden, ops);
   run.Attention();
   run.Mlp();

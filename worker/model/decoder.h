@@ -35,4 +35,12 @@ struct LayerInputs {
 void RunLayer(const ModelSpec& spec, const LayerInputs& inputs, const kernels::StepInputs& step,
               const LayerScratch& scratch, float* hidden, kernels::Ops* ops);
 
+// The two halves of it: until the keys and values of all rows are in the cache and their queries in
+// scratch.qkv; and from there on, of the rows that `step` has then, whose queries scratch.qkv
+// holds.
+void AppendKeys(const ModelSpec& spec, const LayerInputs& inputs, const kernels::StepInputs& step,
+                const LayerScratch& scratch, float* hidden, kernels::Ops* ops);
+void FinishLayer(const ModelSpec& spec, const LayerInputs& inputs, const kernels::StepInputs& step,
+                 const LayerScratch& scratch, float* hidden, kernels::Ops* ops);
+
 }  // namespace stagecoach::worker

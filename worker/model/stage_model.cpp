@@ -11,6 +11,7 @@
 #include "worker/model/decode_sizes.h"
 #include "worker/model/decoder.h"
 #include "worker/model/kv_cache.h"
+#include "worker/model/last_rows.h"
 #include "worker/model/rope_table.h"
 #include "worker/model/weights.h"
 
@@ -60,7 +61,8 @@ class StageModelImpl final : public StageModel {
         ops_(ops),
         kv_(spec_, options.first_layer, options.n_layers,
             options.dtype.value_or(spec_.stored_dtype)),
-        act_dtype_(ops->ActivationDType(options.dtype.value_or(spec_.stored_dtype))) {}
+        act_dtype_(ops->ActivationDType(options.dtype.value_or(spec_.stored_dtype))),
+        last_rows_(options.max_sequences) {}
 
   absl::Status Init(const LoadProgressFn& progress) {
     SC_ASSIGN_OR_RETURN(weights_, LoadWeights(options_, spec_, ops_, progress));
@@ -85,6 +87,7 @@ class StageModelImpl final : public StageModel {
   absl::Status Prepare(const std::function<void(int32_t, int32_t)>& progress) override {
     const std::vector<int32_t> sizes =
         DecodeSizes(std::min(options_.max_sequences, options_.max_batched_tokens));
+    last_rows_.ChooseAll();
     const int32_t id = 0;
     const kernels::StepSeq seq{.slot = 0, .position = 0, .n_tokens = 1};
     for (size_t i = 0; i < sizes.size(); ++i) {
@@ -100,8 +103,10 @@ class StageModelImpl final : public StageModel {
     return ops_->Synchronize();
   }
 
-  void Forward(const kernels::StepBatch& batch, float* hidden) override {
+  void Forward(const kernels::StepBatch& batch, float* hidden, LogitRows logit_rows) override {
     SC_CHECK(!options_.is_first || batch.token_ids.size() == static_cast<size_t>(batch.n_tokens));
+    last_rows_.ChooseAll();
+    if (options_.is_last && logit_rows) last_rows_.Choose(batch, *logit_rows);
     const bool is_decode = static_cast<size_t>(batch.n_tokens) == batch.seqs.size();
     const auto recording = is_decode && batch.n_tokens > 0 && hidden == hidden_buffer()
                                ? recordings_.lower_bound(batch.n_tokens)
@@ -124,6 +129,12 @@ class StageModelImpl final : public StageModel {
     if (n_rows == 0) return logits;
     const bool has_norm = weights_->final_norm.bytes > 0;
     const kernels::Act normed(logit_normed_.data.get(), act_dtype_);
+    if (last_rows_.chosen()) {
+      indices_.clear();
+      for (const int32_t row : rows) indices_.push_back(last_rows_.IndexOf(row));
+      rows = indices_;
+      hidden = last_hidden_.As<float>();
+    }
     ops_->Upload(rows.data(), logit_rows_.As<int32_t>(), rows.size_bytes());
     ops_->GatherRows({.x = hidden,
                       .rows = logit_rows_.As<int32_t>(),
@@ -163,9 +174,36 @@ class StageModelImpl final : public StageModel {
       const kernels::RopeTable* rope =
           spec_.learned_positions ? nullptr : &ropes_[static_cast<size_t>(layer.rope)];
       const LayerInputs inputs{weights_->layers[static_cast<size_t>(i)], layer, rope, kv_.layer(i)};
-      RunLayer(spec_, inputs, *step_, layer_scratch_, hidden, ops_);
+      if (i == options_.n_layers - 1 && last_rows_.chosen()) {
+        RunLastRows(inputs, hidden);
+      } else {
+        RunLayer(spec_, inputs, *step_, layer_scratch_, hidden, ops_);
+      }
     }
   }
+
+  // The last layer, whose keys and values are of all rows, and all else of last_rows_ only.
+  void RunLastRows(const LayerInputs& inputs, float* hidden) {
+    AppendKeys(spec_, inputs, *step_, layer_scratch_, hidden, ops_);
+    const std::span<const int32_t> rows = last_rows_.rows();
+    if (rows.empty()) return;
+    ops_->Upload(rows.data(), last_row_ids_.As<int32_t>(), rows.size_bytes());
+    const auto gather = [&](kernels::ConstAct x, kernels::Act out, int32_t width) {
+      ops_->GatherRows({.x = x,
+                        .rows = last_row_ids_.As<int32_t>(),
+                        .out = out,
+                        .n_rows = static_cast<int32_t>(rows.size()),
+                        .width = width});
+    };
+    LayerScratch scratch = layer_scratch_;
+    scratch.qkv = AsAct(last_qkv_);
+    gather(layer_scratch_.qkv, scratch.qkv, qkv_width());
+    gather(hidden, last_hidden_.As<float>(), spec_.hidden_size);
+    ops_->BuildStep(last_rows_.step(), step_.get());
+    FinishLayer(spec_, inputs, *step_, scratch, last_hidden_.As<float>(), ops_);
+  }
+
+  int32_t qkv_width() const { return (spec_.n_heads + 2 * spec_.n_kv_heads) * spec_.head_dim; }
 
   bool is_projected() const { return spec_.embed_size != spec_.hidden_size; }
 
@@ -210,15 +248,13 @@ class StageModelImpl final : public StageModel {
 
   absl::Status AllocateScratch() {
     const int64_t tokens = options_.max_batched_tokens;
-    const int64_t n_all_heads = spec_.n_heads + 2 * spec_.n_kv_heads;
     SC_ASSIGN_OR_RETURN(hidden_, Scratch(tokens, spec_.hidden_size, sizeof(float)));
     SC_ASSIGN_OR_RETURN(normed_, Acts(tokens, spec_.hidden_size));
-    const int64_t qkv_width = n_all_heads * spec_.head_dim;
     const int64_t attn_width = int64_t{spec_.n_heads} * spec_.head_dim;
     // Nothing of attention is needed any more when the activation is written.
     const int64_t activation_width =
         spec_.has_dense_layer() && spec_.gated_mlp ? spec_.intermediate_size : 0;
-    const int64_t qkv_elements = (tokens * qkv_width + 63) / 64 * 64;
+    const int64_t qkv_elements = (tokens * qkv_width() + 63) / 64 * 64;
     SC_ASSIGN_OR_RETURN(
         inner_, Acts(1, std::max(qkv_elements + tokens * attn_width, tokens * activation_width)));
     void* const attn =
@@ -233,6 +269,10 @@ class StageModelImpl final : public StageModel {
       SC_ASSIGN_OR_RETURN(embedded_, Acts(tokens, spec_.embed_size));
     }
     if (options_.is_last) {
+      SC_ASSIGN_OR_RETURN(last_row_ids_, Scratch(options_.max_sequences, 1, sizeof(int32_t)));
+      SC_ASSIGN_OR_RETURN(last_qkv_, Acts(options_.max_sequences, qkv_width()));
+      SC_ASSIGN_OR_RETURN(last_hidden_,
+                          Scratch(options_.max_sequences, spec_.hidden_size, sizeof(float)));
       const int64_t row_bytes = int64_t{spec_.vocab_size} * static_cast<int64_t>(sizeof(float));
       const int64_t most_bytes = ops_->runs_ahead() ? kMaxLogitBytesAhead : kMaxLogitBytes;
       const int32_t most_rows =
@@ -332,6 +372,11 @@ class StageModelImpl final : public StageModel {
   std::unique_ptr<StageWeights> weights_;
   std::unique_ptr<kernels::StepInputs> step_;
   LayerScratch layer_scratch_{};
+  LastRows last_rows_;
+  kernels::Buffer last_row_ids_;  // [max_sequences] int32, as the next two: rows of last_rows_
+  kernels::Buffer last_qkv_;      // LayerScratch::qkv
+  kernels::Buffer last_hidden_;   // [max_sequences, H]
+  std::vector<int32_t> indices_;  // of the rows that Logits takes
   kernels::Buffer hidden_, normed_, mlp_;  // LayerScratch's
   kernels::Buffer inner_;                  // qkv and attn, or activation
   kernels::Buffer router_logits_, chosen_experts_, expert_weights_, expert_scratch_;

@@ -33,6 +33,9 @@ struct StageModelOptions {
   int32_t max_model_len = 2048;  // tokens
 };
 
+// Rows of a step; absent: all.
+using LogitRows = std::optional<std::span<const int32_t>>;
+
 // Called from the loading thread with bytes of this stage's tensors.
 using LoadProgressFn = std::function<void(uint64_t bytes_done, uint64_t bytes_total)>;
 
@@ -62,11 +65,13 @@ class StageModel {
 
   // Runs this stage's layers. `hidden` is [T, hidden_size] float32 device memory, the residual
   // folded in: input and output, except that stage 0 fills it from batch.token_ids. The model keeps
-  // the sequences' block tables by slot.
-  virtual void Forward(const kernels::StepBatch& batch, float* hidden) = 0;
+  // the sequences' block tables by slot. logit_rows: on the last stage those that Logits may be
+  // asked for, rising, so that the last layer need not end the others; absent: any, and on other
+  // stages.
+  virtual void Forward(const kernels::StepBatch& batch, float* hidden, LogitRows logit_rows) = 0;
 
-  // Last stage: final norm and logits (soft cap applied) of `rows` of hidden, at most
-  // max_logit_rows() at once; the result [R, vocab_size] is valid until the next call.
+  // Last stage: final norm and logits (soft cap applied) of `rows` of what Forward left in hidden,
+  // at most max_logit_rows() at once; the result [R, vocab_size] is valid until the next call.
   virtual float* Logits(const float* hidden, std::span<const int32_t> rows) = 0;
   virtual int32_t max_logit_rows() const = 0;
 

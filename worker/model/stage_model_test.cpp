@@ -46,7 +46,7 @@ TEST_CASE("a step with dummy weights gives finite logits, and the KV cache can b
   for (int turn = 0; turn < 2; ++turn) {
     REQUIRE((*model)->AllocateKv(n_blocks).ok());
     (*model)->Forward({.seqs = seqs, .token_ids = ids, .new_blocks = blocks, .n_tokens = 3},
-                      (*model)->hidden_buffer());
+                      (*model)->hidden_buffer(), /*logit_rows=*/std::nullopt);
     const std::vector<int32_t> rows = {2, 0};
     const float* const logits = (*model)->Logits((*model)->hidden_buffer(), rows);
     const std::vector<float> values(logits, logits + 100);

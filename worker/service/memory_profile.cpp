@@ -65,7 +65,7 @@ absl::Status RunStep(StageModel& model, kernels::Ops& ops, bool is_last, const L
                      int32_t n_logits) {
   SC_RETURN_IF_ERROR(model.AllocateKv(std::vector<uint64_t>(
       model.kv_block_bytes().size(), static_cast<uint64_t>(step.n_blocks()))));
-  model.Forward(step.batch(), model.hidden_buffer());
+  model.Forward(step.batch(), model.hidden_buffer(), /*logit_rows=*/std::nullopt);
   if (is_last) {
     std::vector<int32_t> rows(n_logits);
     std::iota(rows.begin(), rows.end(), 0);

@@ -51,7 +51,7 @@ Sampler::Sampler(const StageLimits& limits, StageModel* model, kernels::Ops* ops
       clock_(clock) {
   const size_t n_rows = static_cast<size_t>(model->max_logit_rows());
   wants_.reserve(limits.max_batched_tokens);
-  rows_.resize(n_rows);
+  rows_.reserve(limits.max_batched_tokens);
   sample_rows_.resize(n_rows);
 }
 
@@ -60,22 +60,20 @@ bool Sampler::NeedsTokens(const StepMetaView& meta, size_t i, const SlotTable& s
   return meta.samples(i) && (sampling.has_penalties() || sampling.record.has_grammar());
 }
 
-absl::Status Sampler::Start(const StepMetaView& meta, const BatchBuilder& batch,
-                            const SlotTable& slots, const float* hidden, PendingSamples* pending) {
+absl::Status Sampler::Start(const StepMetaView& meta, const SlotTable& slots, const float* hidden,
+                            PendingSamples* pending) {
   pending->result_.Clear();
   pending->result_.set_epoch(meta.epoch);
   pending->result_.set_step(meta.step);
   pending->tokens_.clear();
   pending->rows_.clear();
-  CollectWants(meta, batch, slots);
-  for (size_t first = 0; first < wants_.size(); first += rows_.size()) {
+  for (size_t first = 0; first < wants_.size(); first += sample_rows_.size()) {
     if (first > 0) {
       SC_RETURN_IF_ERROR(ops_->Wait(ops_->Mark()));
       Report(pending);
     }
-    const size_t n = std::min(rows_.size(), wants_.size() - first);
-    for (size_t i = 0; i < n; ++i) rows_[i] = wants_[first + i].row;
-    float* const logits = model_->Logits(hidden, std::span(rows_).first(n));
+    const size_t n = std::min(sample_rows_.size(), wants_.size() - first);
+    float* const logits = model_->Logits(hidden, std::span(rows_).subspan(first, n));
     // After the logits are on their way: masks are computed meanwhile.
     for (size_t i = 0; i < n; ++i) {
       const Want& want = wants_[first + i];
@@ -105,9 +103,14 @@ v1::StepResult Sampler::Finish(PendingSamples* pending, std::span<const TokenRec
   return std::move(pending->result_);
 }
 
-void Sampler::CollectWants(const StepMetaView& meta, const BatchBuilder& batch,
-                           const SlotTable& slots) {
+std::span<const int32_t> Sampler::ChooseRows(const StepMetaView& meta, const BatchBuilder& batch,
+                                             const SlotTable& slots) {
   wants_.clear();
+  rows_.clear();
+  const auto want = [&](size_t plan_index, int32_t row, int32_t prompt_token) {
+    wants_.push_back({static_cast<uint32_t>(plan_index), prompt_token});
+    rows_.push_back(row);
+  };
   for (size_t i = 0; i < meta.n_slots(); ++i) {
     const uint32_t slot = meta.slots[i];
     const SlotRecord& record = slots.sampling(slot).record;
@@ -117,14 +120,14 @@ void Sampler::CollectWants(const StepMetaView& meta, const BatchBuilder& batch,
       // The row at position p - 1 says how likely prompt token p was.
       const uint32_t end = std::min(meta.starts[i] + meta.n_tokens[i], record.n_prompt - 1);
       for (uint32_t p = meta.starts[i] + 1; p <= end; ++p) {
-        wants_.push_back({static_cast<uint32_t>(i),
-                          first_row + static_cast<int32_t>(p - 1 - meta.starts[i]), tokens[p]});
+        want(i, first_row + static_cast<int32_t>(p - 1 - meta.starts[i]), tokens[p]);
       }
     }
     if (meta.samples(i)) {
-      wants_.push_back({static_cast<uint32_t>(i), batch.row_start(i + 1) - 1, -1});
+      want(i, batch.row_start(i + 1) - 1, -1);
     }
   }
+  return rows_;
 }
 
 kernels::SampleRow Sampler::MakeRow(const StepMetaView& meta, const SlotTable& slots,

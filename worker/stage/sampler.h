@@ -63,10 +63,15 @@ class Sampler {
   // Then the slot table must have those.
   static bool NeedsTokens(const StepMetaView& meta, size_t i, const SlotTable& slots);
 
-  // hidden: [T, hidden_size], after the last layer. Takes as many turns as max_logit_rows()
-  // demands, and waits for all but the last of them.
-  absl::Status Start(const StepMetaView& meta, const BatchBuilder& batch, const SlotTable& slots,
-                     const float* hidden, PendingSamples* pending);
+  // Before the model's Forward, which is told of them: the rows whose logits the step needs,
+  // rising. Valid until the next call.
+  std::span<const int32_t> ChooseRows(const StepMetaView& meta, const BatchBuilder& batch,
+                                      const SlotTable& slots);
+
+  // After Forward. hidden: [T, hidden_size], of which the chosen rows have come through the last
+  // layer. Takes as many turns as max_logit_rows() demands, and waits for all but the last of them.
+  absl::Status Start(const StepMetaView& meta, const SlotTable& slots, const float* hidden,
+                     PendingSamples* pending);
 
   // After the device has done what Start queued. May be called from another thread than Start.
   // tokens: one for each slot that sampled, in the plan's order; valid until the next Start.
@@ -76,11 +81,9 @@ class Sampler {
   // A row of logits to take.
   struct Want {
     uint32_t plan_index = 0;    // slot of the plan
-    int32_t row = 0;            // of hidden
     int32_t prompt_token = -1;  // whose log-probability is wanted; -1: sample
   };
 
-  void CollectWants(const StepMetaView& meta, const BatchBuilder& batch, const SlotTable& slots);
   // Waits for the mask of a row that keeps to a grammar.
   kernels::SampleRow MakeRow(const StepMetaView& meta, const SlotTable& slots, const Want& want);
   const TokenMask& AwaitMask(uint32_t slot);
@@ -91,9 +94,10 @@ class Sampler {
   kernels::Ops* const ops_;
   GrammarMasks* const masks_;
   StageClock* const clock_;
+  // Of the step, one for each row: [max_batched_tokens]
   std::vector<Want> wants_;
+  std::vector<int32_t> rows_;  // of hidden
   // Of one turn: [max_logit_rows]
-  std::vector<int32_t> rows_;
   std::vector<kernels::SampleRow> sample_rows_;
 };
 

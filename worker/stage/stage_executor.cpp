@@ -291,8 +291,14 @@ absl::Status StageExecutor::RunStep(const KnownStep& step) {
   batch_.Build(meta, slots_);
   SC_RETURN_IF_ERROR(config_.is_first() ? TakeTokens(step) : TakeHidden(step));
   input_ = Record(meta.step, FlightTime::kInput);
-  model_->Forward(batch_.batch(), model_->hidden_buffer());
+  Forward(meta);
   return StartEnd(step);
+}
+
+void StageExecutor::Forward(const StepMetaView& meta) {
+  LogitRows logit_rows;
+  if (config_.is_last()) logit_rows = sampler_->ChooseRows(meta, batch_, slots_);
+  model_->Forward(batch_.batch(), model_->hidden_buffer(), logit_rows);
 }
 
 absl::Status StageExecutor::AcceptTokens() {
@@ -377,8 +383,7 @@ absl::Status StageExecutor::StartEnd(const KnownStep& step) {
   StepEnd& end = ends_[started.end];
   if (config_.is_last()) {
     SC_RETURN_IF_ERROR(AwaitSampledTokens(meta));
-    SC_RETURN_IF_ERROR(
-        sampler_->Start(meta, batch_, slots_, model_->hidden_buffer(), end.samples.get()));
+    SC_RETURN_IF_ERROR(sampler_->Start(meta, slots_, model_->hidden_buffer(), end.samples.get()));
   } else {
     ops_->DownloadLater(model_->hidden_buffer(), end.hidden.data.get(), HiddenBytes(meta.n_rows));
   }

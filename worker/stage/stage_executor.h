@@ -163,6 +163,7 @@ class StageExecutor {
   absl::Status TakeTokens(const KnownStep& step);
   // As these three, where messages pass from device to device.
   absl::Status RunStepOnDevice(const KnownStep& step);
+  void Forward(const StepMetaView& meta);
   absl::Status TakeTokensOnDevice(const StepMetaView& meta);
   absl::Status TakeHiddenOnDevice(const StepMetaView& meta);
   absl::Status StartEndOnDevice(const KnownStep& step);

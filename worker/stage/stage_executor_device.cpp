@@ -17,7 +17,7 @@ absl::Status StageExecutor::RunStepOnDevice(const KnownStep& step) {
   SC_RETURN_IF_ERROR(config_.is_first() ? TakeTokensOnDevice(meta) : TakeHiddenOnDevice(meta));
   SC_RETURN_IF_ERROR(device_->Stamp(meta.step, StepPoint::kInputHere));
   input_ = Record(meta.step, FlightTime::kInput);
-  model_->Forward(batch_.batch(), model_->hidden_buffer());
+  Forward(meta);
   return StartEndOnDevice(step);
 }
 
@@ -54,8 +54,8 @@ absl::Status StageExecutor::StartEndOnDevice(const KnownStep& step) {
   SC_ASSIGN_OR_RETURN(started.end, free_ends_.Pop());
   if (config_.is_last()) {
     SC_RETURN_IF_ERROR(AwaitSampledTokens(meta));
-    SC_RETURN_IF_ERROR(sampler_->Start(meta, batch_, slots_, model_->hidden_buffer(),
-                                       ends_[started.end].samples.get()));
+    SC_RETURN_IF_ERROR(
+        sampler_->Start(meta, slots_, model_->hidden_buffer(), ends_[started.end].samples.get()));
   }
   SC_RETURN_IF_ERROR(device_->Stamp(meta.step, StepPoint::kComputed));
   if (!config_.is_last() && meta.n_rows > 0) {

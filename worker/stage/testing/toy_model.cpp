@@ -49,7 +49,7 @@ absl::Status ToyModel::AllocateKv(std::span<const uint64_t> n_blocks) {
   return absl::OkStatus();
 }
 
-void ToyModel::Forward(const kernels::StepBatch& batch, float* hidden) {
+void ToyModel::Forward(const kernels::StepBatch& batch, float* hidden, LogitRows) {
   kernels::BuildHostStep(batch, step_.get());
   if (options_.first_layer == 0) {
     for (int32_t t = 0; t < step_->n_tokens; ++t) {

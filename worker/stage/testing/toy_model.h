@@ -37,7 +37,7 @@ class ToyModel final : public StageModel {
   absl::Status Prepare(const std::function<void(int32_t, int32_t)>&) override {
     return absl::OkStatus();
   }
-  void Forward(const kernels::StepBatch& batch, float* hidden) override;
+  void Forward(const kernels::StepBatch& batch, float* hidden, LogitRows) override;
   float* Logits(const float* hidden, std::span<const int32_t> rows) override;
   int32_t max_logit_rows() const override { return options_.max_logit_rows; }
   float* hidden_buffer() override { return hidden_.data(); }

@@ -330,7 +330,7 @@ void GenerateAlone(ToySequence* sequence) {
     const kernels::StepSeq seq{.slot = 0, .position = position, .n_tokens = 1};
     model.Forward(
         {.seqs = {&seq, 1}, .token_ids = {&history[p], 1}, .new_blocks = blocks, .n_tokens = 1},
-        model.hidden_buffer());
+        model.hidden_buffer(), /*logit_rows=*/std::nullopt);
     const bool in_prompt = p + 1 < sequence->prompt.size();
     const int32_t n_logprobs =
         in_prompt ? sequence->sampling.n_prompt_logprobs() : sequence->sampling.n_logprobs();
