@@ -3,6 +3,7 @@
 #include "common/check.h"
 #include "kernels/cuda/attention.h"
 #include "kernels/cuda/attention_kernels.h"
+#include "kernels/cuda/hopper/hopper_fixed_prefill.h"
 
 namespace stagecoach::kernels::cuda {
 
@@ -54,7 +55,9 @@ cudaError_t TileAttention(const Stream& stream, const AttentionArgs& args,
     if (error != cudaSuccess) return error;
   }
   if (plan.n_tiles > 0) {
-    const cudaError_t error = PrefillAttention(stream, params, args.kv.dtype, args.head_dim);
+    const cudaError_t error = setup.prefill_rows == kHopperFixedRows
+                                  ? HopperFixedPrefill(stream, params, args.kv.dtype)
+                                  : PrefillAttention(stream, params, args.kv.dtype, args.head_dim);
     if (error != cudaSuccess) return error;
   }
   if (plan.max_decodes == 0) return cudaSuccess;

@@ -3,7 +3,8 @@
 //
 // Three kernels: decode (sequences of one row; registers only), prefill (all others; keys and
 // values in shared memory) and one that takes any type and head size (float32 models). The first
-// two share AttentionTile.
+// two share AttentionTile; Hopper has prefill kernels of its own, for fixed units one with the same
+// bits.
 #pragma once
 
 #include <cstddef>
@@ -17,8 +18,8 @@
 namespace stagecoach::kernels::cuda {
 
 // A sequence's rows with the query heads of one KV head are counted in the order (token, head) and
-// prefilled kPrefillRows at a time.
-inline constexpr int32_t kPrefillRows = 96;
+// prefilled AttentionSetup::prefill_rows at a time.
+inline constexpr int32_t kPrefillRows = 96;  // of the kernel that any GPU has
 struct PrefillTile {
   int32_t seq;
   int32_t first_row;
@@ -80,7 +81,8 @@ struct AttentionSetup {
   // Every unit's result is kept apart and merged in their order, so that a row's result depends on
   // its own position alone. Else units are shared out and merged as they fall (DecodeShare).
   bool fixed_units = false;
-  int32_t unit_blocks = 1;
+  int32_t unit_blocks = 1;              // fixed: a multiple of 4
+  int32_t prefill_rows = kPrefillRows;  // of a tile; kHopperFixedRows: HopperFixedPrefill's
 };
 
 // Sizes of AttentionMemory for a model of these heads.

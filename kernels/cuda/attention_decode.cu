@@ -286,7 +286,7 @@ struct DecodeBlock {
     for (int n = 0; n < kRowTiles; ++n) {
 #pragma unroll
       for (int j = 0; j < 2; ++j) {
-        if (g == 0) to.rows[8 * n + 2 * c + j] = float2{tile.max[n][j], tile.sum[n][j]};
+        if (g == 0) to.rows[8 * n + 2 * c + j] = float2{tile.base[n][j], tile.sum[n][j]};
 #pragma unroll
         for (int t = 0; t < Shape::kDimTiles; ++t) {
           to.pairs[(2 * n + j) * Shape::kDimTiles + t][lane] =

@@ -20,7 +20,7 @@ struct AttentionParams {
   int32_t n_heads, n_kv_heads, window;
   int32_t unit_blocks;
   bool fixed_units;
-  int32_t group() const { return n_heads / n_kv_heads; }
+  __host__ __device__ int32_t group() const { return n_heads / n_kv_heads; }
 };
 
 // A row of elements in global memory.

@@ -32,7 +32,8 @@ __device__ __forceinline__ float Exp2(float x) {
 #endif
 }
 
-// From a product of q and k to the exponent of its weight, in base 2.
+// From a product of q and k to the exponent of its weight, in base 2. What rounds is written out,
+// here and in Weigh, so that no compiler makes of it what another kernel's does not.
 struct ScoreScale {
   float factor;   // scale * log2(e), or with a cap 2 * scale / cap * log2(e)
   float cap = 0;  // cap * log2(e); 0: off
@@ -41,12 +42,26 @@ struct ScoreScale {
     return softcap > 0 ? ScoreScale{2 * scale / softcap * kLog2E, softcap * kLog2E}
                        : ScoreScale{scale * kLog2E, 0};
   }
-  __device__ __forceinline__ float operator()(float product) const {
-    const float scaled = product * factor;
+  // Of what is left to be multiplied: the product, or with a cap the exponent.
+  __device__ __forceinline__ float Capped(float product) const {
     // cap * tanh(x) with tanh(x) = 1 - 2 / (e^2x + 1)
-    return cap == 0 ? scaled : cap - __fdividef(2 * cap, Exp2(scaled) + 1);
+    return cap == 0 ? product : cap - __fdividef(2 * cap, Exp2(product * factor) + 1);
   }
+  __device__ __forceinline__ float FactorOfCapped() const { return cap == 0 ? factor : 1.0f; }
 };
+
+// A row's weights are relative to its base: the largest exponent of the first 16 keys that it sees
+// of a unit, and of later ones only where they exceed that by more than this. Most stay below, and
+// then nothing needs to be multiplied anew.
+inline constexpr float kBaseSlack = 8;
+
+__device__ __forceinline__ bool IsAboveBase(float exponent, float base) {
+  return exponent > base + kBaseSlack;
+}
+// To be subtracted from exponents; a row without a key has no base yet.
+__device__ __forceinline__ float Subtracted(float base) {
+  return base == MinusInfinity() ? 0.0f : base;
+}
 
 // The keys that a row at `position` sees: (position - window, position]; window 0: all up to it.
 struct Visible {
@@ -179,6 +194,27 @@ struct ValueBlock {
   __device__ __forceinline__ uint32_t Last4(int i) const { return rows[i][kDim / 16 - 1]; }
 };
 
+// What the weights of two states are multiplied with where they meet, for the two rows of a lane.
+struct MergeFactors {
+  float earlier[2], later[2];
+
+  // The base of both.
+  __device__ __forceinline__ float Set(int j, float earlier_base, float later_base) {
+    const float most = fmaxf(earlier_base, later_base), subtracted = Subtracted(most);
+    earlier[j] = Exp2(earlier_base - subtracted);
+    later[j] = Exp2(later_base - subtracted);
+    return most;
+  }
+  __device__ __forceinline__ float Merged(int j, float earlier_value, float later_value) const {
+    return fmaf(earlier_value, earlier[j], later_value * later[j]);
+  }
+};
+
+// Of a state whose elements several warps have, the index'th of n parts of the head each.
+struct StatePart {
+  int index = 0, n = 1;
+};
+
 template <typename T, int kDim, int kRowTiles>
 struct AttentionTile {
   static constexpr int kRows = 8 * kRowTiles;
@@ -187,7 +223,7 @@ struct AttentionTile {
   FactorRow<kDim> q[kRowTiles];  // row g of each row tile
   // Of the rows 2c and 2c + 1 of each row tile.
   float out[kRowTiles][kDimTiles][4];  // [.][t][2 e + j]: element ValueElement(t) + e of row 2c + j
-  float max[kRowTiles][2];             // of the exponents; -inf: no key yet
+  float base[kRowTiles][2];            // of the weights; -inf: no key yet
   float sum[kRowTiles][2];             // of the weights, this lane's keys
 
   __device__ __forceinline__ void Clear() {
@@ -198,7 +234,7 @@ struct AttentionTile {
 #pragma unroll
         for (int i = 0; i < 4; ++i) out[n][t][i] = 0;
       }
-      max[n][0] = max[n][1] = MinusInfinity();
+      base[n][0] = base[n][1] = MinusInfinity();
       sum[n][0] = sum[n][1] = 0;
     }
   }
@@ -229,30 +265,58 @@ struct AttentionTile {
   __device__ __forceinline__ void Weigh(const ScoreScale& scale, bool all_visible,
                                         const IsVisible& visible, float (&scores)[kRowTiles][4],
                                         uint32_t (&weights)[kRowTiles][2]) {
+    float most[kRowTiles][2];
+    Mask(scale, all_visible, visible, scores, most);
+    WeighMasked(scale, most, scores, weights);
+  }
+
+  // The first half of it. most: the largest exponents of the block.
+  template <typename IsVisible>
+  __device__ __forceinline__ static void Mask(const ScoreScale& scale, bool all_visible,
+                                              const IsVisible& visible,
+                                              float (&scores)[kRowTiles][4],
+                                              float (&most)[kRowTiles][2]) {
+#pragma unroll
+    for (int n = 0; n < kRowTiles; ++n) {
+#pragma unroll
+      for (int i = 0; i < 4; ++i) {
+        scores[n][i] = scale.Capped(scores[n][i]);
+        if (!all_visible && !visible(i / 2, n, i % 2)) scores[n][i] = MinusInfinity();
+      }
+#pragma unroll
+      for (int j = 0; j < 2; ++j) {
+        float largest = fmaxf(scores[n][j], scores[n][j + 2]);
+#pragma unroll
+        for (int mask = 4; mask < kWarpThreads; mask *= 2) {
+          largest = fmaxf(largest, __shfl_xor_sync(kAllLanes, largest, mask));
+        }
+        most[n][j] = RoundedProduct(largest, scale.FactorOfCapped());
+      }
+    }
+  }
+
+  // The second.
+  __device__ __forceinline__ void WeighMasked(const ScoreScale& scale,
+                                              const float (&most)[kRowTiles][2],
+                                              float (&scores)[kRowTiles][4],
+                                              uint32_t (&weights)[kRowTiles][2]) {
+    const float to_exponent = scale.FactorOfCapped();
     float factor[kRowTiles][2];
     bool moved = false;
 #pragma unroll
     for (int n = 0; n < kRowTiles; ++n) {
 #pragma unroll
-      for (int i = 0; i < 4; ++i) {
-        scores[n][i] = scale(scores[n][i]);
-        if (!all_visible && !visible(i / 2, n, i % 2)) scores[n][i] = MinusInfinity();
-      }
-#pragma unroll
       for (int j = 0; j < 2; ++j) {
-        float most = fmaxf(scores[n][j], scores[n][j + 2]);
-#pragma unroll
-        for (int mask = 4; mask < kWarpThreads; mask *= 2) {
-          most = fmaxf(most, __shfl_xor_sync(kAllLanes, most, mask));
+        factor[n][j] = 1;
+        if (IsAboveBase(most[n][j], base[n][j])) {
+          factor[n][j] = Exp2(base[n][j] - most[n][j]);
+          base[n][j] = most[n][j];
+          moved = true;
         }
-        most = fmaxf(most, max[n][j]);
-        const float base = most == MinusInfinity() ? 0.0f : most;
-        factor[n][j] = Exp2(max[n][j] - base);
-        moved = moved || most != max[n][j];
-        max[n][j] = most;
-        scores[n][j] = Exp2(scores[n][j] - base);
-        scores[n][j + 2] = Exp2(scores[n][j + 2] - base);
-        sum[n][j] = sum[n][j] * factor[n][j] + (scores[n][j] + scores[n][j + 2]);
+        const float subtracted = Subtracted(base[n][j]);
+        scores[n][j] = Exp2(fmaf(scores[n][j], to_exponent, -subtracted));
+        scores[n][j + 2] = Exp2(fmaf(scores[n][j + 2], to_exponent, -subtracted));
+        sum[n][j] = fmaf(sum[n][j], factor[n][j], scores[n][j] + scores[n][j + 2]);
       }
       weights[n][0] = Transpose8x8(PackPair<T>(scores[n][0], scores[n][1]));
       weights[n][1] = Transpose8x8(PackPair<T>(scores[n][2], scores[n][3]));
@@ -306,36 +370,52 @@ struct AttentionTile {
   }
 
   // A state in memory, for tiles that several warps compute: kStateFloats a lane, lane after lane.
-  static constexpr int kStateFloats = kRowTiles * (kDimTiles * 4 + 4);
+  static constexpr int kFloatsOfRows = 4;  // of a row tile, besides the elements
+  static constexpr int kStateFloats = kRowTiles * (kDimTiles * 4 + kFloatsOfRows);
 
-  __device__ __forceinline__ void Save(float* to) {
+  __device__ __forceinline__ void Save(float* to, const StatePart& part = {}) {
     to += threadIdx.x % kWarpThreads;
     int next = 0;
-    ForEachPair([&](float& value, Factors*, bool, int) { to[next++ * kWarpThreads] = value; });
+    ForEachPair([&](float& value, MergeFactors*, bool, int) {
+      to[StatePlace(next++, part) * kWarpThreads] = value;
+    });
   }
   __device__ __forceinline__ void Load(const float* from) {
     from += threadIdx.x % kWarpThreads;
     int next = 0;
-    ForEachPair([&](float& value, Factors*, bool, int) { value = from[next++ * kWarpThreads]; });
+    ForEachPair(
+        [&](float& value, MergeFactors*, bool, int) { value = from[next++ * kWarpThreads]; });
   }
 
   // Becomes the state of the n in memory, of rising keys: state(i), i in [0, n). Sums are those of
-  // all lanes' keys. Where registers are enough, one is on its way while another is merged.
+  // all lanes' keys. Where registers are enough, some are on their way while others are merged.
   template <typename State>
-  __device__ __forceinline__ void MergeAll(int32_t n, const State& state) {
-    Clear();
-    float later[kStateFloats];
-    LoadState(state(0), later);
-    for (int32_t i = 0; i < n; ++i) {
-      if constexpr (kStateFloats > 80) {
-        if (i > 0) LoadState(state(i), later);
-        MergeLater(later);
-      } else {
-        float next[kStateFloats] = {};
-        if (i + 1 < n) LoadState(state(i + 1), next);
-        MergeLater(later);
+  __device__ __forceinline__ void MergeAll(int32_t n, const State& state,
+                                           const StatePart& part = {}) {
+    constexpr int kAtOnce = kStateFloats > 40 ? 1 : 40 / kStateFloats;
+    const auto load = [&](int32_t first, float(&to)[kAtOnce][kStateFloats]) {
 #pragma unroll
-        for (int v = 0; v < kStateFloats; ++v) later[v] = next[v];
+      for (int i = 0; i < kAtOnce; ++i) {
+        if (first + i < n) LoadState(state(first + i), part, to[i]);
+      }
+    };
+    Clear();
+    float later[kAtOnce][kStateFloats] = {}, next[kAtOnce][kStateFloats] = {};
+    if constexpr (kStateFloats <= 80) load(0, next);
+    for (int32_t first = 0; first < n; first += kAtOnce) {
+      if constexpr (kStateFloats <= 80) {
+#pragma unroll
+        for (int i = 0; i < kAtOnce; ++i) {
+#pragma unroll
+          for (int v = 0; v < kStateFloats; ++v) later[i][v] = next[i][v];
+        }
+        load(first + kAtOnce, next);
+      } else {
+        load(first, later);
+      }
+#pragma unroll
+      for (int i = 0; i < kAtOnce; ++i) {
+        if (first + i < n) MergeLater(later[i]);
       }
     }
   }
@@ -344,9 +424,9 @@ struct AttentionTile {
   __device__ __forceinline__ void MergeInto(float* earlier) {
     earlier += threadIdx.x % kWarpThreads;
     int next = 0;
-    ForEachPair([&](float& later_value, Factors* factors, bool is_max, int j) {
+    ForEachPair([&](float& later_value, MergeFactors* factors, bool is_base, int j) {
       float& value = earlier[next++ * kWarpThreads];
-      value = Merged(value, later_value, factors, is_max, j);
+      value = Merged(value, later_value, factors, is_base, j);
     });
   }
 
@@ -396,35 +476,40 @@ struct AttentionTile {
     for (int n = 0; n < kRowTiles; ++n) Mma<T>(out[n][t], a, weights[n][0], weights[n][1]);
   }
 
-  __device__ __forceinline__ static void LoadState(const float* from,
+  // Of the place'th value of ForEachPair in the state that the part is of.
+  __device__ __forceinline__ static int StatePlace(int place, const StatePart& part) {
+    constexpr int kOfTile = kStateFloats / kRowTiles, kElements = kDimTiles * 4;
+    const int n = place / kOfTile, in_tile = place % kOfTile;
+    return n * (kFloatsOfRows + part.n * kElements) + in_tile +
+           (in_tile < kFloatsOfRows ? 0 : part.index * kElements);
+  }
+
+  __device__ __forceinline__ static void LoadState(const float* from, const StatePart& part,
                                                    float (&values)[kStateFloats]) {
     from += threadIdx.x % kWarpThreads;
 #pragma unroll
-    for (int v = 0; v < kStateFloats; ++v) values[v] = from[v * kWarpThreads];
+    for (int v = 0; v < kStateFloats; ++v) {
+      values[v] = from[StatePlace(v, part) * kWarpThreads];
+    }
   }
 
   // This state, of the earlier keys, becomes that of both.
   __device__ __forceinline__ void MergeLater(const float (&later)[kStateFloats]) {
     int next = 0;
-    ForEachPair([&](float& earlier_value, Factors* factors, bool is_max, int j) {
-      earlier_value = Merged(earlier_value, later[next++], factors, is_max, j);
+    ForEachPair([&](float& earlier_value, MergeFactors* factors, bool is_base, int j) {
+      earlier_value = Merged(earlier_value, later[next++], factors, is_base, j);
     });
   }
-
-  // What both states' weights are multiplied with.
-  struct Factors {
-    float earlier[2], later[2];
-  };
 
   // The order of a state's values: per row tile the maxima and sums, then the elements.
   template <typename Each>
   __device__ __forceinline__ void ForEachPair(const Each& each) {
 #pragma unroll
     for (int n = 0; n < kRowTiles; ++n) {
-      Factors factors;
+      MergeFactors factors;
 #pragma unroll
       for (int j = 0; j < 2; ++j) {
-        each(max[n][j], &factors, true, j);
+        each(base[n][j], &factors, true, j);
         each(sum[n][j], &factors, false, j);
       }
 #pragma unroll
@@ -434,15 +519,9 @@ struct AttentionTile {
       }
     }
   }
-
-  __device__ __forceinline__ static float Merged(float earlier, float later, Factors* factors,
-                                                 bool is_max, int j) {
-    if (!is_max) return earlier * factors->earlier[j] + later * factors->later[j];
-    const float most = fmaxf(earlier, later);
-    const float base = most == MinusInfinity() ? 0.0f : most;
-    factors->earlier[j] = Exp2(earlier - base);
-    factors->later[j] = Exp2(later - base);
-    return most;
+  __device__ __forceinline__ static float Merged(float earlier, float later, MergeFactors* factors,
+                                                 bool is_base, int j) {
+    return is_base ? factors->Set(j, earlier, later) : factors->Merged(j, earlier, later);
   }
 };
 

@@ -31,6 +31,15 @@ __device__ __forceinline__ float ToFloat(F16 value) {
 #endif
 }
 
+// Rounded before it is added to anything.
+__device__ __forceinline__ float RoundedProduct(float a, float b) {
+#if defined(__CUDA_ARCH__)
+  return __fmul_rn(a, b);
+#else
+  return a * b;
+#endif
+}
+
 // Rounded to nearest, ties to even.
 template <typename T>
 __device__ __forceinline__ T FromFloat(float value);

@@ -9,6 +9,7 @@
 #include "common/check.h"
 #include "common/status.h"
 #include "kernels/cuda/device_buffer.h"
+#include "kernels/cuda/hopper/hopper_fixed_prefill.h"
 
 namespace stagecoach::kernels::cuda {
 namespace {
@@ -30,6 +31,10 @@ AttentionSetup SetupFor(const Stream& stream, const StepLimits& limits, bool fix
            static_cast<int64_t>(sizeof(float));
   };
   while (bytes() > kMaxStateBytes && setup.unit_blocks < limits.max_blocks) setup.unit_blocks *= 2;
+  if (stream.is_hopper &&
+      HasHopperFixedPrefill(limits.kv_dtype, limits.head_dim, limits.has_softcap)) {
+    setup.prefill_rows = kHopperFixedRows;
+  }
   return setup;
 }
 
@@ -197,13 +202,13 @@ void StepBuilder::ChooseForHopper(const StepBatch& batch, const CudaStepInputs& 
   }
 }
 
-void StepBuilder::PlanTiles(const StepBatch& batch, const StepLimits& limits, bool for_hopper) {
-  const int32_t heads = limits.n_heads / limits.n_kv_heads;
+void StepBuilder::PlanTiles(const StepBatch& batch, const CudaStepInputs& inputs, bool for_hopper) {
+  const int32_t heads = inputs.limits.n_heads / inputs.limits.n_kv_heads;
   const auto begin = static_cast<std::ptrdiff_t>(tiles_.size());
   for (size_t s = 0; s < batch.seqs.size(); ++s) {
     const int32_t n_tokens = batch.seqs[s].n_tokens;
     if (n_tokens == 1 || (first_keys_[s] >= 0) != for_hopper) continue;
-    for (int32_t first = 0; first < n_tokens * heads; first += kPrefillRows) {
+    for (int32_t first = 0; first < n_tokens * heads; first += inputs.setup.prefill_rows) {
       tiles_.push_back({static_cast<int32_t>(s), first});
     }
   }
@@ -307,9 +312,9 @@ void StepBuilder::Plan(const StepBatch& batch, const CudaStepInputs& inputs) {
   hopper_.clear();
   n_hopper_works_ = 0;
   ChooseForHopper(batch, inputs);
-  PlanTiles(batch, limits, /*for_hopper=*/true);
+  PlanTiles(batch, inputs, /*for_hopper=*/true);
   n_hopper_tiles_ = tiles_.size();
-  PlanTiles(batch, limits, /*for_hopper=*/false);
+  PlanTiles(batch, inputs, /*for_hopper=*/false);
   if (n_hopper_tiles_ > 0) PlanHopper(batch, inputs);
 
   unit_starts_.clear();

@@ -46,7 +46,7 @@ class StepBuilder {
   absl::Status ApplyBlocks(const StepBatch& batch, CudaStepInputs* inputs);
   void Plan(const StepBatch& batch, const CudaStepInputs& inputs);
   void ChooseForHopper(const StepBatch& batch, const CudaStepInputs& inputs);
-  void PlanTiles(const StepBatch& batch, const StepLimits& limits, bool for_hopper);
+  void PlanTiles(const StepBatch& batch, const CudaStepInputs& inputs, bool for_hopper);
   void PlanHopper(const StepBatch& batch, const CudaStepInputs& inputs);
   HopperPlan HopperPlanAt(const int32_t* arrays) const;  // hopper_ in device memory
 

@@ -1,4 +1,5 @@
 // In builds without FlashInfer.
+#include "kernels/cuda/hopper/hopper_fixed_prefill.h"
 #include "kernels/cuda/hopper/hopper_gemm.h"
 #include "kernels/cuda/hopper/hopper_prefill.h"
 
@@ -8,6 +9,12 @@ int32_t HopperTileRows(DType, int32_t, bool) { return 0; }
 
 cudaError_t HopperPrefill(const Stream&, const AttentionArgs&, const HopperPlan&,
                           const GatheredKeys&) {
+  return cudaErrorInvalidValue;
+}
+
+bool HasHopperFixedPrefill(DType, int32_t, bool) { return false; }
+
+cudaError_t HopperFixedPrefill(const Stream&, const AttentionParams&, DType) {
   return cudaErrorInvalidValue;
 }
 

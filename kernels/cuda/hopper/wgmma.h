@@ -1,5 +1,5 @@
 // The tensor cores' products of a warpgroup (4 warps): D [64 x N] += A [64 x 16] B [N x 16]^T, both
-// from shared memory, in float32.
+// from shared memory, or A from registers and B [16 x N] from shared memory, in float32.
 //
 // With g = lane / 4 and c = lane % 4 a lane of warp w holds of D, for each 8 columns j,
 //   d[4j], d[4j + 1]: (16w + g, 8j + 2c ..)   d[4j + 2], d[4j + 3]: (16w + g + 8, 8j + 2c ..)
@@ -36,6 +36,25 @@ STAGECOACH_WGMMA(128)
 STAGECOACH_WGMMA(224)
 STAGECOACH_WGMMA(256)
 #undef STAGECOACH_WGMMA
+
+template <typename T, bool kRows>
+struct FromRegisters;
+template <>
+struct FromRegisters<BF16, true> {
+  using Op = cute::SM90::GMMA::MMA_64x128x16_F32BF16BF16_RS<Major::K, Major::MN>;
+};
+template <>
+struct FromRegisters<F16, true> {
+  using Op = cute::SM90::GMMA::MMA_64x128x16_F32F16F16_RS<Major::K, Major::MN>;
+};
+template <>
+struct FromRegisters<BF16, false> {
+  using Op = cute::SM90::GMMA::MMA_64x64x16_F32BF16BF16_RS<Major::K, Major::K>;
+};
+template <>
+struct FromRegisters<F16, false> {
+  using Op = cute::SM90::GMMA::MMA_64x64x16_F32F16F16_RS<Major::K, Major::K>;
+};
 }  // namespace wgmma_detail
 
 // Where a matrix lies, as the instruction wants it: the address, 1024 bytes from 8 rows to the
@@ -54,6 +73,35 @@ __device__ __forceinline__ void Wgmma(float (&d)[kN / 2], uint64_t a, uint64_t b
   [&]<size_t... kI>(std::index_sequence<kI...>) __attribute__((always_inline)) {
     wgmma_detail::Instruction<T, kN>::Op::fma(a, b, d[kI]..., adds ? Scale::One : Scale::Zero);
   }(std::make_index_sequence<kN / 2>{});
+}
+
+// As Wgmma, with a [64 x 16] in registers, a warp's 16 rows as A of mma.h.
+template <typename T>
+__device__ __forceinline__ void WgmmaFromRegisters(float (&d)[32], const uint32_t (&a)[4],
+                                                   uint64_t b, bool adds) {
+  using Scale = cute::SM90::GMMA::ScaleOut;
+  [&]<size_t... kI>(std::index_sequence<kI...>) __attribute__((always_inline)) {
+    wgmma_detail::FromRegisters<T, false>::Op::fma(a[0], a[1], a[2], a[3], b, d[kI]...,
+                                                   adds ? Scale::One : Scale::Zero);
+  }(std::make_index_sequence<32>{});
+}
+
+// Where b [16 x 128] lies: two matrices of rows of 64 columns each, as above, the second
+// `half_bytes` after the first. Plus kWgmmaRowsStep: 16 rows on.
+__device__ __forceinline__ uint64_t WgmmaRows(uint32_t shared_address, uint32_t half_bytes) {
+  constexpr uint64_t kSwizzle128 = uint64_t{1} << 62, kEightRows = uint64_t{1024 >> 4} << 32;
+  return kSwizzle128 | kEightRows | (uint64_t{half_bytes >> 4} << 16) |
+         ((shared_address & 0x3ffff) >> 4);
+}
+inline constexpr uint64_t kWgmmaRowsStep = 16 * 128 >> 4;
+
+// Begins d += a b, likewise.
+template <typename T>
+__device__ __forceinline__ void WgmmaRowsFromRegisters(float (&d)[64], const uint32_t (&a)[4],
+                                                       uint64_t b) {
+  [&]<size_t... kI>(std::index_sequence<kI...>) __attribute__((always_inline)) {
+    wgmma_detail::FromRegisters<T, true>::Op::fma(a[0], a[1], a[2], a[3], b, d[kI]...);
+  }(std::make_index_sequence<64>{});
 }
 
 // Accumulators are not moved past this.
