@@ -31,8 +31,8 @@ constexpr int32_t kTogether = 8;
 // ended, others while they end: what that is worth does not show when each is timed alone.
 constexpr float kLateStartMs = 0.004f;
 // Up to how many rows Hopper's own products are tried: with more the library's are as fast or
-// faster.
-constexpr int32_t kMaxHopperRows = 64;
+// faster, and in one order of additions from fewer on.
+constexpr int32_t kMaxHopperRows = 256, kMaxHopperRowsInOrder = 64;
 // Numbers of rows that stand for all when one way is to do for every number.
 constexpr int32_t kAnyRows[] = {1, 2, 3, 8, 17, 64, 100, 256, 1000, 4096, 16384};
 // Those whose ways are asked for, in turn.
@@ -224,7 +224,9 @@ class CublasLtGemms final : public Gemms {
       ways.insert(ways.begin(), {.skinny = true, .tuned = tuning_});
     }
     if (bucket > kMaxSkinnyRows && bucket <= kMaxHopperRows) {
-      const std::vector<Way> hopper = HopperWays(args, bucket);
+      // With fewer rows sharing out inputs has never been faster.
+      const std::vector<Way> hopper = HopperWays(
+          args, bucket, bucket <= kMaxHopperRowsInOrder ? Additions::kInOrder : Additions::kAny);
       ways.insert(ways.end(), hopper.begin(), hopper.end());
     }
     if (ways.empty()) return NoWay(args);
@@ -254,9 +256,9 @@ class CublasLtGemms final : public Gemms {
     return ways;
   }
 
-  std::vector<Way> HopperWays(const GemmArgs& args, int32_t bucket) const {
+  std::vector<Way> HopperWays(const GemmArgs& args, int32_t bucket, Additions additions) const {
     std::vector<Way> ways;
-    for (const int way : HopperGemmWays(*stream_, WithRows(args, bucket))) {
+    for (const int way : HopperGemmWays(*stream_, WithRows(args, bucket), additions)) {
       ways.push_back({.hopper = way, .tuned = tuning_});
     }
     return ways;
@@ -309,7 +311,7 @@ class CublasLtGemms final : public Gemms {
   // its bits; of few rows Hopper's alone, as one in thousands of 16-bit results tells two orders
   // apart.
   absl::StatusOr<Way> SameOrder(const GemmArgs& args, int32_t bucket) {
-    std::vector<Way> same = HopperWays(args, bucket);
+    std::vector<Way> same = HopperWays(args, bucket, Additions::kInOrder);
     const bool is_hopper = !same.empty();
     if (!is_hopper) {
       SC_ASSIGN_OR_RETURN(Way standard, LibraryStandard(args));
@@ -317,7 +319,7 @@ class CublasLtGemms final : public Gemms {
       same.push_back(standard);
     }
     if (!tuning_) return same.front();
-    if (is_hopper && bucket <= kMaxHopperRows) return Fastest(args, same);
+    if (is_hopper && bucket <= kMaxHopperRowsInOrder) return Fastest(args, same);
     std::vector<Way> with_its_bits;
     for (const Way& way : Ways(args, bucket, Targets())) {
       if (HasBitsOf(same.front(), way, args, bucket)) with_its_bits.push_back(way);

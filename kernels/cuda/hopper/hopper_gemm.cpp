@@ -25,16 +25,17 @@ bool Takes(const Stream& stream, const GemmArgs& args, const void* out) {
 }
 
 std::vector<int> Likeliest(const Stream& stream, std::span<const HopperGemmWay> ways,
-                           int32_t n_rows, int32_t n_outputs) {
+                           int32_t n_rows, int32_t n_outputs, Additions additions) {
   std::vector<std::pair<int64_t, int>> by_cost;
   for (size_t i = 0; i < ways.size(); ++i) {
     const HopperGemmWay& way = ways[i];
+    if (additions == Additions::kInOrder && way.n_parts > 1) continue;
     const int64_t n_units =
-        CeilDiv(n_rows, way.n_rows * way.n_blocks) * CeilDiv(n_outputs, way.n_outputs);
+        CeilDiv(n_rows, way.n_rows * way.n_below) * CeilDiv(n_outputs, way.n_outputs);
     const int64_t n_turns = CeilDiv(n_units, std::max(1, stream.n_multiprocessors / way.n_blocks));
-    by_cost.emplace_back(
-        n_turns * (way.n_weights + kTileOutputs) * std::max<int64_t>(way.n_rows, kFewRows),
-        static_cast<int>(i));
+    by_cost.emplace_back(n_turns * (way.n_weights / way.n_parts + kTileOutputs) *
+                             std::max<int64_t>(way.n_rows, kFewRows),
+                         static_cast<int>(i));
   }
   std::stable_sort(by_cost.begin(), by_cost.end(),
                    [](const auto& a, const auto& b) { return a.first < b.first; });
@@ -57,16 +58,21 @@ std::span<const HopperGemmWay> GatedWaysOf(DType dtype) {
 
 }  // namespace
 
-std::vector<int> HopperGemmWays(const Stream& stream, const GemmArgs& args) {
+std::vector<int> HopperGemmWays(const Stream& stream, const GemmArgs& args, Additions additions) {
   const bool to_float = args.y.dtype == DType::kF32;
   if (!Takes(stream, args, args.y.data) || args.w->rows % 8 != 0 ||
       (!to_float && (args.y.dtype != args.x.dtype || args.add_to_y || args.bias != nullptr))) {
     return {};
   }
-  return Likeliest(stream, WaysOf(args), args.n_rows, args.w->rows);
+  return Likeliest(stream, WaysOf(args), args.n_rows, args.w->rows, additions);
 }
 
 int32_t NHopperGemmWays(const GemmArgs& args) { return static_cast<int32_t>(WaysOf(args).size()); }
+
+Additions HopperGemmAdditions(const GemmArgs& args, int way) {
+  const HopperGemmWay& of = WaysOf(args)[static_cast<size_t>(way)];
+  return of.n_parts > 1 ? Additions::kAny : Additions::kInOrder;
+}
 
 cudaError_t HopperGemm(const Stream& stream, const GemmArgs& args, int way) {
   return WaysOf(args)[static_cast<size_t>(way)].run(
@@ -83,7 +89,8 @@ std::vector<int> HopperGatedGemmWays(const Stream& stream, const GemmArgs& gemm,
       activation.width % 8 != 0) {
     return {};
   }
-  return Likeliest(stream, GatedWaysOf(gemm.x.dtype), gemm.n_rows, activation.width);
+  return Likeliest(stream, GatedWaysOf(gemm.x.dtype), gemm.n_rows, activation.width,
+                   Additions::kInOrder);
 }
 
 int32_t NHopperGatedGemmWays(const GemmArgs& gemm) {

@@ -4,6 +4,9 @@
 // with the tile's rows of w, 16 inputs after another, whatever the tile's shape: one order of
 // additions. The copies of the next tile go on while this one is written.
 //
+// Blocks of a cluster either fetch for each other what they have in common, or share out a tile's
+// inputs and add up their sums through distributed shared memory: another order.
+//
 // The design is the usual one of warp-specialised persistent kernels on Hopper (CUTLASS, "Efficient
 // GEMM in CUDA").
 #pragma once
@@ -24,15 +27,23 @@ inline constexpr int kSlab = 64;  // inputs: 128 bytes a row, as far as swizzlin
 inline constexpr int kWarpgroupThreads = 128;
 inline constexpr int kWarpgroupRows = 64;
 
-// kWarpgroups: that multiply, 64 rows of x each. kWeights: rows of w; where gated half of them
-// gates, half what they are for. kSlabs: of 64 inputs, of a stage. kBlocks: 2 for clusters of
-// blocks with the same gates, which one fetches for both, and the other what they are for.
-template <int kWarpgroups_, int kWeights_, int kSlabs_, bool kGated_ = false, int kBlocks_ = 1>
-struct GemmTile {
-  static constexpr int kWarpgroups = kWarpgroups_, kWeights = kWeights_, kSlabs = kSlabs_,
-                       kBlocks = kBlocks_;
-  static constexpr bool kGated = kGated_;
+struct TileShape {
+  int warpgroups;  // that multiply, 64 rows of x each
+  int weights;     // rows of w; where gated half of them gates, half what they are for
+  int slabs = 1;   // of 64 inputs, of a stage
+  bool gated = false;
+  // Of a cluster, one of both: blocks one below the other, of the same gates, which one fetches for
+  // both, and the other what they are for; blocks of one tile, with a part of the inputs each.
+  int below = 1, parts = 1;
+};
 
+template <TileShape kShape>
+struct GemmTile {
+  static constexpr int kWarpgroups = kShape.warpgroups, kWeights = kShape.weights,
+                       kSlabs = kShape.slabs, kBelow = kShape.below, kParts = kShape.parts;
+  static constexpr bool kGated = kShape.gated;
+
+  static constexpr int kBlocks = kBelow * kParts;  // of a cluster
   static constexpr int kRows = kWarpgroups * kWarpgroupRows;
   static constexpr int kOutputs = kGated ? kWeights / 2 : kWeights;
   // One warpgroup has registers enough beside a single warp that copies, two take theirs from a
@@ -41,15 +52,28 @@ struct GemmTile {
       kWarpgroups * kWarpgroupThreads + (kWarpgroups == 1 ? kWarpThreads : kWarpgroupThreads);
   static constexpr int kRowBytes = kSlab * 2;
   static constexpr int kWeightSlabBytes = kWeights * kRowBytes;
-  static constexpr int kInputBytes = kSlabs * kRows * kRowBytes;  // of a stage
-  static constexpr int kStageBytes = kInputBytes + kSlabs * kWeightSlabBytes;
   static constexpr int kMostBytes = 227 << 10;  // of shared memory
   static constexpr int kBarrierBytes = 1024;    // and as much to align the stages
-  static constexpr int kStages = (kMostBytes - 2 * kBarrierBytes) / kStageBytes;
-  static constexpr int kBytes = kStages * kStageBytes + 2 * kBarrierBytes;
-  static_assert(kWarpgroups <= 2 && kBlocks <= 2 && kWeights % 16 == 0);
-  static_assert(kGated ? kSlabs == 1 : kSlabs <= 2 && kBlocks == 1);
-  static_assert(kStages >= 2 && 2 * 8 * kStages <= kBarrierBytes);
+  // Sums of a thread that a block finishes; and those that come from the cluster's others.
+  static constexpr int kSums = kWeights / 2 / kParts;
+  static constexpr int kReceivedBytes = (kParts - 1) * kSums * 4 * kWarpgroups * kWarpgroupThreads;
+  static constexpr int kRingBytes = kMostBytes - 2 * kBarrierBytes - kReceivedBytes;
+
+  static constexpr int StageBytes(int box_rows) {
+    const int bytes = kSlabs * (box_rows * kRowBytes + kWeightSlabBytes);
+    // All kRows are read, whether or not a box has as many.
+    const int read = ((kSlabs - 1) * box_rows + kRows) * kRowBytes;
+    return bytes > read ? bytes : read;
+  }
+  static constexpr int Stages(int box_rows) {
+    const int n = kRingBytes / StageBytes(box_rows);
+    const int most = kBarrierBytes / 16;
+    return n < most ? n : most;
+  }
+  static_assert(kWarpgroups <= 2 && kBelow <= 2 && kWeights % (16 * kParts) == 0);
+  static_assert(kBelow == 1 || kParts == 1);
+  static_assert(kGated ? kSlabs == 1 && kParts == 1 : kSlabs <= 2 && kBelow == 1);
+  static_assert(Stages(kRows) >= 2);
 };
 
 struct HopperGemmParams {
@@ -62,6 +86,7 @@ struct HopperGemmParams {
   int32_t cols;       // a multiple of 128
   int32_t box_rows;   // of x that a copy brings, a multiple of 8; what is multiplied of others
                       // is what lies there, and goes nowhere
+  int32_t stage_bytes, n_stages;
   bool add_to_y;
   Activation activation;  // where gated: kSilu or kGeluTanh
 };
@@ -70,34 +95,33 @@ struct HopperGemmParams {
 // of rows. In units of a cluster's tiles.
 template <typename Tile>
 struct TileOrder {
-  static constexpr int kGroup = 2048 / (Tile::kRows * Tile::kBlocks);
+  static constexpr int kGroup = 2048 / (Tile::kRows * Tile::kBelow);
   int n_down, n_across;
 
   __host__ __device__ TileOrder(int32_t n_rows, int32_t n_outputs)
-      : n_down(static_cast<int>(CeilDiv(n_rows, Tile::kRows * Tile::kBlocks))),
+      : n_down(static_cast<int>(CeilDiv(n_rows, Tile::kRows * Tile::kBelow))),
         n_across(static_cast<int>(CeilDiv(n_outputs, Tile::kOutputs))) {}
   __host__ __device__ int n_units() const { return n_down * n_across; }
 
   struct Place {
     int row, output;
   };
-  // Of the block `block` of the cluster that has unit `unit`.
-  __device__ Place At(int unit, int block) const {
+  // Of the block that is `below` so many of the cluster that has unit `unit`.
+  __device__ Place At(int unit, int below) const {
     const int first = unit / (kGroup * n_across) * kGroup;
     const int size = min(kGroup, n_down - first);
     const int within = unit % (kGroup * n_across);
-    const int down = (first + within % size) * Tile::kBlocks + block;
+    const int down = (first + within % size) * Tile::kBelow + below;
     return {down * Tile::kRows, within / size * Tile::kOutputs};
   }
 };
 
 // Stages in turn, and the parity of how often they came round.
-template <int kStages>
 struct StageTurn {
   int stage = 0;
   uint32_t parity = 0;
-  __device__ __forceinline__ void Next() {
-    if (++stage == kStages) {
+  __device__ __forceinline__ void Next(int n_stages) {
+    if (++stage == n_stages) {
       stage = 0;
       parity ^= 1;
     }
@@ -145,35 +169,71 @@ __device__ __forceinline__ float2 RoundedPair(float2 values) {
                      ToFloat(T{static_cast<uint16_t>(pair >> 16)}));
 }
 
-// The accumulators of rows `row` and `row` + 8 go to y.
-template <typename T, typename O, typename Tile, Activation kKind>
-__device__ __forceinline__ void StoreTile(const HopperGemmParams& p,
-                                          const float (&sums)[Tile::kWeights / 2], int row,
-                                          int first_output, int c) {
-  constexpr int kChunks = Tile::kOutputs / 8;
+// What lies in y where `sums` of rows `row` and `row` + 8 go to.
+template <int kSums>
+__device__ __forceinline__ void LoadTile(const HopperGemmParams& p, float (&there)[kSums], int row,
+                                         int first_output, int c) {
+#pragma unroll
+  for (int i = 0; i < kSums; i += 2) {
+    const int y_row = row + i / 2 % 2 * 8, column = first_output + i / 4 * 8 + 2 * c;
+    float2 value{};
+    if (y_row < p.n_rows && column < p.n_outputs) {
+      value = *reinterpret_cast<const float2*>(static_cast<const float*>(p.y) +
+                                               int64_t{y_row} * p.n_outputs + column);
+    }
+    there[i] = value.x;
+    there[i + 1] = value.y;
+  }
+}
+
+// The accumulators of rows `row` and `row` + 8 go to y. there: of LoadTile, where kLoaded and
+// p.add_to_y.
+template <typename T, typename O, bool kGated, bool kLoaded, Activation kKind, int kSums>
+__device__ __forceinline__ void StoreTile(const HopperGemmParams& p, const float (&sums)[kSums],
+                                          const float (&there)[kSums], int row, int first_output,
+                                          int c) {
+  constexpr int kChunks = kSums / (kGated ? 8 : 4);
 #pragma unroll
   for (int half = 0; half < 2; ++half) {
     const int y_row = row + 8 * half;
     const int n_columns = y_row < p.n_rows ? p.n_outputs - first_output : 0;
     O* const y = static_cast<O*>(p.y) + int64_t{y_row} * p.n_outputs + first_output;
     if constexpr (std::is_same_v<O, float>) {
-      static_assert(!Tile::kGated);
+      static_assert(!kGated);
+      // Several are read before the first is written: one after another would take a trip to memory
+      // each.
+      constexpr int kAtOnce = kChunks < 8 ? kChunks : kChunks < 32 ? 8 : 4;
 #pragma unroll
-      for (int j = 0; j < kChunks; ++j) {
-        const int column = 8 * j + 2 * c;
-        if (column >= n_columns) continue;
-        float2 sum = make_float2(sums[4 * j + 2 * half], sums[4 * j + 2 * half + 1]);
-        if (p.bias != nullptr) {
-          sum.x += p.bias[first_output + column];
-          sum.y += p.bias[first_output + column + 1];
+      for (int first = 0; first < kChunks; first += kAtOnce) {
+        float2 before[kAtOnce] = {}, bias[kAtOnce] = {};
+#pragma unroll
+        for (int i = 0; i < kAtOnce; ++i) {
+          const int j = first + i, column = 8 * j + 2 * c;
+          if (j >= kChunks || column >= n_columns) continue;
+          if (p.bias != nullptr) {
+            bias[i] = {p.bias[first_output + column], p.bias[first_output + column + 1]};
+          }
+          if constexpr (kLoaded) {
+            before[i] = {there[4 * j + 2 * half], there[4 * j + 2 * half + 1]};
+          } else if (p.add_to_y) {
+            before[i] = *reinterpret_cast<const float2*>(y + column);
+          }
         }
-        float2& to = *reinterpret_cast<float2*>(y + column);
-        if (p.add_to_y) {
-          const float2 before = to;
-          sum.x += before.x;
-          sum.y += before.y;
+#pragma unroll
+        for (int i = 0; i < kAtOnce; ++i) {
+          const int j = first + i, column = 8 * j + 2 * c;
+          if (j >= kChunks || column >= n_columns) continue;
+          float2 sum = {sums[4 * j + 2 * half], sums[4 * j + 2 * half + 1]};
+          if (p.bias != nullptr) {
+            sum.x += bias[i].x;
+            sum.y += bias[i].y;
+          }
+          if (p.add_to_y) {
+            sum.x += before[i].x;
+            sum.y += before[i].y;
+          }
+          *reinterpret_cast<float2*>(y + column) = sum;
         }
-        to = sum;
       }
     } else {
       uint32_t pairs[kChunks];
@@ -181,7 +241,7 @@ __device__ __forceinline__ void StoreTile(const HopperGemmParams& p,
       for (int j = 0; j < kChunks; ++j) {
         const int at = 4 * j + 2 * half;
         float2 value = make_float2(sums[at], sums[at + 1]);
-        if constexpr (Tile::kGated) {
+        if constexpr (kGated) {
           const float2 gate = RoundedPair<T>(value);
           const float2 up = RoundedPair<T>({sums[4 * kChunks + at], sums[4 * kChunks + at + 1]});
           value.x = Activated<kKind, /*kExact=*/false>(gate.x) * up.x;
@@ -194,11 +254,64 @@ __device__ __forceinline__ void StoreTile(const HopperGemmParams& p,
   }
 }
 
-// At most one cluster a unit of the order.
+// Sums of parts of the inputs, each part with one of the cluster's blocks, which sends the others
+// what they are to finish: each thread to the same one of theirs.
+template <typename Tile>
+struct PartSums {
+  static constexpr int kThreads = Tile::kWarpgroups * kWarpgroupThreads;
+  static constexpr int kSums = Tile::kSums;
+  int part;
+  uint32_t received;  // kReceivedBytes of each block
+  int thread;
+
+  __device__ __forceinline__ uint32_t Slot(int sender, int i) const {
+    return received +
+           static_cast<uint32_t>((sender * (kSums / 4) + i) * kThreads + thread) * sizeof(float4);
+  }
+  __device__ __forceinline__ void Send(const float (&sums)[Tile::kWeights / 2]) const {
+#pragma unroll
+    for (int to = 0; to < Tile::kParts; ++to) {
+      if (to == part) continue;
+      const int sender = part - (part > to ? 1 : 0);
+#pragma unroll
+      for (int i = 0; i < kSums / 4; ++i) {
+        const float* const four = &sums[to * kSums + 4 * i];
+        ptx::StoreAt(Slot(sender, i), static_cast<uint32_t>(to),
+                     make_float4(four[0], four[1], four[2], four[3]));
+      }
+    }
+  }
+  __device__ __forceinline__ void Own(const float (&sums)[Tile::kWeights / 2],
+                                      float (&own)[kSums]) const {
+#pragma unroll
+    for (int i = 0; i < kSums; ++i) {
+      own[i] = sums[i];
+#pragma unroll
+      for (int k = 1; k < Tile::kParts; ++k) {
+        if (k == part) own[i] = sums[k * kSums + i];
+      }
+    }
+  }
+  // After all have sent.
+  __device__ __forceinline__ void AddReceived(float (&own)[kSums]) const {
+#pragma unroll
+    for (int sender = 0; sender < Tile::kParts - 1; ++sender) {
+#pragma unroll
+      for (int i = 0; i < kSums / 4; ++i) {
+        const float4 four = ptx::LoadFloats(Slot(sender, i));
+        own[4 * i] += four.x;
+        own[4 * i + 1] += four.y;
+        own[4 * i + 2] += four.z;
+        own[4 * i + 3] += four.w;
+      }
+    }
+  }
+};
+
+// At most one cluster a unit of the order; where inputs are shared out, one each.
 template <typename T, typename O, typename Tile>
 __global__ void __cluster_dims__(Tile::kBlocks, 1, 1) __launch_bounds__(Tile::kThreads, 1)
     HopperGemmKernel(const __grid_constant__ HopperGemmParams p) {
-  using Turn = StageTurn<Tile::kStages>;
   constexpr int kCopier = Tile::kWarpgroups * kWarpgroupThreads;  // the thread that copies
   constexpr bool kCluster = Tile::kBlocks > 1;
   constexpr auto kAllBlocks = static_cast<uint16_t>((1 << Tile::kBlocks) - 1);
@@ -210,12 +323,13 @@ __global__ void __cluster_dims__(Tile::kBlocks, 1, 1) __launch_bounds__(Tile::kT
   const auto emptied = [&](int stage) { return memory + static_cast<uint32_t>(stage) * 16 + 8; };
   const int thread = static_cast<int>(threadIdx.x);
   const int block = kCluster ? static_cast<int>(ptx::BlockOfCluster()) : 0;
+  const int below = Tile::kBelow > 1 ? block : 0, part = Tile::kParts > 1 ? block : 0;
   if (thread == 0) {
     ptx::PrefetchMap(&p.x);
     ptx::PrefetchMap(&p.w);
-    for (int i = 0; i < Tile::kStages; ++i) {
+    for (int i = 0; i < p.n_stages; ++i) {
       ptx::InitBarrier(filled(i), 1);
-      ptx::InitBarrier(emptied(i), Tile::kWarpgroups * Tile::kBlocks);
+      ptx::InitBarrier(emptied(i), Tile::kWarpgroups * Tile::kBelow);
     }
     ptx::FenceBarrierInit();
   }
@@ -228,52 +342,57 @@ __global__ void __cluster_dims__(Tile::kBlocks, 1, 1) __launch_bounds__(Tile::kT
   const TileOrder<Tile> order(p.n_rows, p.n_outputs);
   const int first_unit = static_cast<int>(blockIdx.x) / Tile::kBlocks;
   const int n_clusters = static_cast<int>(gridDim.x) / Tile::kBlocks;
-  const int n_steps = p.cols / (Tile::kSlabs * kSlab);
+  const int n_all_steps = p.cols / (Tile::kSlabs * kSlab);
+  const int first_step = part * n_all_steps / Tile::kParts;
+  const int n_steps = (part + 1) * n_all_steps / Tile::kParts - first_step;
+  const int input_bytes = Tile::kSlabs * p.box_rows * Tile::kRowBytes;
 
   if (thread >= kCopier) {
     if constexpr (Tile::kWarpgroups > 1) ptx::GiveBackRegisters<40>();
     if (thread == kCopier) {
       const auto inputs = [&](int stage) {
-        return stages + static_cast<uint32_t>(stage * Tile::kStageBytes);
+        return stages + static_cast<uint32_t>(stage * p.stage_bytes);
       };
       const auto announce = [&](int stage) {
-        const auto input_bytes = static_cast<uint32_t>(p.box_rows * Tile::kSlabs * Tile::kRowBytes);
-        ptx::ArriveAndExpect(filled(stage), input_bytes + Tile::kSlabs * Tile::kWeightSlabBytes);
+        ptx::ArriveAndExpect(
+            filled(stage),
+            static_cast<uint32_t>(input_bytes + Tile::kSlabs * Tile::kWeightSlabBytes));
       };
       const auto copy_inputs = [&](const auto& place, int step, int stage) {
-        ptx::CopyBox(inputs(stage), &p.x, {0, place.row, step * Tile::kSlabs, 0}, filled(stage));
+        const int slab = (first_step + step) * Tile::kSlabs;
+        ptx::CopyBox(inputs(stage), &p.x, {0, place.row, slab, 0}, filled(stage));
       };
       const auto copy_weights = [&](const auto& place, int step, int stage) {
-        const uint32_t to = inputs(stage) + Tile::kInputBytes;
-        const int slab = step * Tile::kSlabs;
-        if constexpr (!kCluster) {
+        const uint32_t to = inputs(stage) + static_cast<uint32_t>(input_bytes);
+        const int slab = (first_step + step) * Tile::kSlabs;
+        if constexpr (Tile::kBelow == 1) {
           ptx::CopyBox(to, &p.w, {0, place.output, slab, 0}, filled(stage));
         } else {
           // Gates or what they are for.
-          ptx::CopyBoxToMany(to + static_cast<uint32_t>(block * Tile::kOutputs * Tile::kRowBytes),
-                             &p.w, {0, place.output, slab, block}, filled(stage), kAllBlocks);
+          ptx::CopyBoxToMany(to + static_cast<uint32_t>(below * Tile::kOutputs * Tile::kRowBytes),
+                             &p.w, {0, place.output, slab, below}, filled(stage), kAllBlocks);
         }
       };
       // No kernel writes weights: as many as there is room for come before the inputs are there.
-      const int n_early = min(Tile::kStages, n_steps);
-      const auto first = order.At(first_unit, block);
+      const int n_early = min(p.n_stages, n_steps);
+      const auto first = order.At(first_unit, below);
       for (int i = 0; i < n_early; ++i) {
         announce(i);
         copy_weights(first, i, i);
       }
       WaitForPrevious();
       for (int i = 0; i < n_early; ++i) copy_inputs(first, i, i);
-      Turn turn;
-      for (int i = 0; i < n_early; ++i) turn.Next();
+      StageTurn turn;
+      for (int i = 0; i < n_early; ++i) turn.Next(p.n_stages);
       int step = n_early;
       for (int unit = first_unit; unit < order.n_units(); unit += n_clusters) {
-        const auto place = order.At(unit, block);
+        const auto place = order.At(unit, below);
         for (; step < n_steps; ++step) {
           ptx::Wait(emptied(turn.stage), turn.parity ^ 1);
           announce(turn.stage);
           copy_weights(place, step, turn.stage);
           copy_inputs(place, step, turn.stage);
-          turn.Next();
+          turn.Next(p.n_stages);
         }
         step = 0;
       }
@@ -286,8 +405,8 @@ __global__ void __cluster_dims__(Tile::kBlocks, 1, 1) __launch_bounds__(Tile::kT
     const int lane_of_group = thread % kWarpgroupThreads;
     // Of all blocks that write to this stage.
     const auto give_back = [&](int stage) {
-      if constexpr (kCluster) {
-        if (lane_of_group < Tile::kBlocks) {
+      if constexpr (Tile::kBelow > 1) {
+        if (lane_of_group < Tile::kBelow) {
           ptx::ArriveAt(emptied(stage), static_cast<uint32_t>(lane_of_group));
         }
       } else {
@@ -295,20 +414,29 @@ __global__ void __cluster_dims__(Tile::kBlocks, 1, 1) __launch_bounds__(Tile::kT
       }
     };
     float sums[Tile::kWeights / 2];
-    Turn turn;
+    // What y is added to is read before it is needed, where there are registers for it.
+    constexpr bool kLoads = std::is_same_v<O, float> && Tile::kSums <= 64;
+    float there[Tile::kSums];
+    StageTurn turn;
     for (int unit = first_unit; unit < order.n_units(); unit += n_clusters) {
+      const auto place = order.At(unit, below);
+      const int row = place.row + warpgroup * kWarpgroupRows + warp * 16 + lane / 4;
+      const int output = place.output + part * (Tile::kOutputs / Tile::kParts);
+      if constexpr (kLoads) {
+        if (p.add_to_y) LoadTile(p, there, row, output, lane % 4);
+      }
       int before = 0;
       for (int step = 0; step < n_steps; ++step) {
         ptx::Wait(filled(turn.stage), turn.parity);
-        const uint32_t stage = stages + static_cast<uint32_t>(turn.stage * Tile::kStageBytes);
+        const uint32_t stage = stages + static_cast<uint32_t>(turn.stage * p.stage_bytes);
         FenceAccumulators(sums);
         BeginWgmma();
 #pragma unroll
         for (int s = 0; s < Tile::kSlabs; ++s) {
           const int row = s * p.box_rows + warpgroup * kWarpgroupRows;
           const uint64_t a = WgmmaMatrix(stage + static_cast<uint32_t>(row * Tile::kRowBytes));
-          const uint64_t b = WgmmaMatrix(
-              stage + static_cast<uint32_t>(Tile::kInputBytes + s * Tile::kWeightSlabBytes));
+          const uint64_t b =
+              WgmmaMatrix(stage + static_cast<uint32_t>(input_bytes + s * Tile::kWeightSlabBytes));
 #pragma unroll
           for (int i = 0; i < kSlab / 16; ++i) {
             Wgmma<T, Tile::kWeights>(sums, a + i * kWgmmaStep, b + i * kWgmmaStep,
@@ -320,25 +448,34 @@ __global__ void __cluster_dims__(Tile::kBlocks, 1, 1) __launch_bounds__(Tile::kT
         WaitForWgmma<1>();
         if (step > 0) give_back(before);
         before = turn.stage;
-        turn.Next();
+        turn.Next(p.n_stages);
       }
       WaitForWgmma<0>();
       FenceAccumulators(sums);
       give_back(before);
-      const auto place = order.At(unit, block);
-      const int row = place.row + warpgroup * kWarpgroupRows + warp * 16 + lane / 4;
-      if constexpr (Tile::kGated) {
+      if constexpr (Tile::kParts > 1) {
+        const auto received = stages + static_cast<uint32_t>(Tile::kRingBytes / 1024 * 1024);
+        const PartSums<Tile> parts{part, received, thread};
+        float own[Tile::kSums];
+        parts.Send(sums);
+        parts.Own(sums, own);
+        ptx::SyncCluster();
+        parts.AddReceived(own);
+        StoreTile<T, O, false, kLoads, Activation::kSilu>(p, own, there, row, output, lane % 4);
+        return;
+      } else if constexpr (Tile::kGated) {
         if (p.activation == Activation::kSilu) {
-          StoreTile<T, O, Tile, Activation::kSilu>(p, sums, row, place.output, lane % 4);
+          StoreTile<T, O, true, false, Activation::kSilu>(p, sums, there, row, output, lane % 4);
         } else {
-          StoreTile<T, O, Tile, Activation::kGeluTanh>(p, sums, row, place.output, lane % 4);
+          StoreTile<T, O, true, false, Activation::kGeluTanh>(p, sums, there, row, output,
+                                                              lane % 4);
         }
       } else {
-        StoreTile<T, O, Tile, Activation::kSilu>(p, sums, row, place.output, lane % 4);
+        StoreTile<T, O, false, kLoads, Activation::kSilu>(p, sums, there, row, output, lane % 4);
       }
     }
   }
-  // Others of the cluster still write to this block's memory.
+  // Others of the cluster still write to this block's memory. Those who finish parts have waited.
   if constexpr (kCluster) {
     __syncwarp();
     ptx::SyncCluster();

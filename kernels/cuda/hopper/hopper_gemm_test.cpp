@@ -82,7 +82,7 @@ TEST_CASE("HopperGemm: every tile, shapes that tiles do not divide, few rows and
     std::vector<float> first;
     const DType y_dtype = to_float ? DType::kF32 : dtype;
     const GemmArgs any = args(*ops, x, w, {nullptr, y_dtype});
-    if (cuda::HopperGemmWays(stream, any).empty()) continue;
+    if (cuda::HopperGemmWays(stream, any, cuda::Additions::kAny).empty()) continue;
     for (int way = 0; way < cuda::NHopperGemmWays(any); ++way) {
       INFO(DTypeName(dtype) << " " << shape.rows << " x " << shape.cols << " rows " << n_rows
                             << " way " << way);
@@ -90,10 +90,30 @@ TEST_CASE("HopperGemm: every tile, shapes that tiles do not divide, few rows and
         REQUIRE(cuda::HopperGemm(stream, args(*ops, x, w, out), way) == cudaSuccess);
       });
       CHECK(WorstError(y, theirs.Get()) < (to_float ? 1e-4 : Step(dtype)));
+      if (cuda::HopperGemmAdditions(any, way) != cuda::Additions::kInOrder) continue;
       if (first.empty()) first = y;
       CHECK(std::memcmp(y.data(), first.data(), sizeof(float) * n) == 0);
     }
   }
+}
+
+TEST_CASE("HopperGemm: ways that split inputs are not among those that add in order") {
+  const auto ops = NewCudaOps();
+  const cuda::Stream stream = StreamOf(*ops, 1000);
+  const Matrix w = RandomMatrix(*ops, {4096, 4096}, DType::kBF16);
+  const Values x(*ops, std::vector<float>(size_t{512} * 4096), DType::kBF16);
+  const Values y(*ops, std::vector<float>(size_t{512} * 4096));
+  bool splits = false;
+  for (const int32_t n_rows : {1, 64, 128, 256, 512}) {
+    const GemmArgs args{.x = x, .w = &w, .y = y, .n_rows = n_rows, .add_to_y = true};
+    for (const int way : cuda::HopperGemmWays(stream, args, cuda::Additions::kInOrder)) {
+      CHECK(cuda::HopperGemmAdditions(args, way) == cuda::Additions::kInOrder);
+    }
+    for (const int way : cuda::HopperGemmWays(stream, args, cuda::Additions::kAny)) {
+      splits = splits || cuda::HopperGemmAdditions(args, way) == cuda::Additions::kAny;
+    }
+  }
+  CHECK(splits == stream.is_hopper);
 }
 
 TEST_CASE("HopperGatedGemm: every tile has the bits of a product and the activation") {

@@ -20,7 +20,9 @@ struct HopperGemmCall {
 struct HopperGemmWay {
   int n_rows, n_outputs;  // of a tile
   int n_weights;          // of w for one
-  int n_blocks;           // of a cluster, one below the other
+  int n_blocks;           // of a cluster
+  int n_below;            // tiles of a cluster
+  int n_parts;            // that inputs are shared out in
   cudaError_t (*run)(const Stream& stream, const HopperGemmCall& call);
 };
 

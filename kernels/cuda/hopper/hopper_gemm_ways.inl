@@ -47,6 +47,7 @@ template <typename T, typename O, typename Tile>
 cudaError_t RunTile(const Stream& stream, const HopperGemmCall& call) {
   const GemmArgs& gemm = *call.gemm;
   const int32_t n_outputs = Tile::kGated ? gemm.w->rows / 2 : gemm.w->rows;
+  const int box_rows = std::min<int32_t>(Tile::kRows, (gemm.n_rows + 7) / 8 * 8);
   HopperGemmParams params{.x = {},
                           .w = {},
                           .bias = gemm.bias,
@@ -54,47 +55,63 @@ cudaError_t RunTile(const Stream& stream, const HopperGemmCall& call) {
                           .n_rows = gemm.n_rows,
                           .n_outputs = n_outputs,
                           .cols = gemm.w->cols,
-                          .box_rows = std::min<int32_t>(Tile::kRows, (gemm.n_rows + 7) / 8 * 8),
+                          .box_rows = box_rows,
+                          .stage_bytes = Tile::StageBytes(box_rows),
+                          .n_stages = Tile::Stages(box_rows),
                           .add_to_y = gemm.add_to_y,
                           .activation = call.activation};
-  cudaError_t error = MakeMap<T>(gemm.x.data, 1, gemm.n_rows, gemm.w->cols,
-                                 {params.box_rows, Tile::kSlabs, 1}, &params.x);
+  cudaError_t error =
+      MakeMap<T>(gemm.x.data, 1, gemm.n_rows, gemm.w->cols, {box_rows, Tile::kSlabs, 1}, &params.x);
   if (error != cudaSuccess) return error;
   error = MakeMap<T>(gemm.w->buffer.data.get(), Tile::kGated ? 2 : 1, n_outputs, gemm.w->cols,
-                     {Tile::kOutputs, Tile::kSlabs, Tile::kGated && Tile::kBlocks == 1 ? 2 : 1},
+                     {Tile::kOutputs, Tile::kSlabs, Tile::kGated && Tile::kBelow == 1 ? 2 : 1},
                      &params.w);
   if (error != cudaSuccess) return error;
-  const int n_clusters = std::min(TileOrder<Tile>(gemm.n_rows, n_outputs).n_units(),
-                                  std::max(1, stream.n_multiprocessors / Tile::kBlocks));
+  const int n_units = TileOrder<Tile>(gemm.n_rows, n_outputs).n_units();
+  const int n_clusters =
+      Tile::kParts > 1 ? n_units
+                       : std::min(n_units, std::max(1, stream.n_multiprocessors / Tile::kBlocks));
   const LaunchShape shape{.grid = dim3(static_cast<unsigned>(n_clusters * Tile::kBlocks)),
                           .block = Tile::kThreads,
-                          .shared_bytes = Tile::kBytes};
+                          .shared_bytes = Tile::kMostBytes};
   return Launch<&HopperGemmKernel<T, O, Tile>>(stream, shape, params);
 }
 
-template <typename T, typename O, typename Tile>
+template <typename T, typename O, TileShape kShape>
 constexpr HopperGemmWay WayOf() {
+  using Tile = GemmTile<kShape>;
   return {.n_rows = Tile::kRows,
           .n_outputs = Tile::kOutputs,
           .n_weights = Tile::kWeights,
           .n_blocks = Tile::kBlocks,
+          .n_below = Tile::kBelow,
+          .n_parts = Tile::kParts,
           .run = &RunTile<T, O, Tile>};
 }
 
-// With those of 32, 48 and 112 outputs the matrices of a layer make about as many tiles as there
-// are multiprocessors: 128 of 4096, 6144 and 14336.
+// Of those that share out inputs, with 128 and 192 outputs the matrices of 4096 and 6144 rows make
+// 128 blocks for 256 rows of x, with 64 and 128 for 128. With those of 32, 48 and 112 outputs the
+// matrices of a layer make about as many tiles as there are multiprocessors: 128 of 4096, 6144 and
+// 14336.
 template <typename T, typename O>
 constexpr HopperGemmWay kWays[] = {
-    WayOf<T, O, GemmTile<2, 256, 1>>(), WayOf<T, O, GemmTile<2, 128, 1>>(),
-    WayOf<T, O, GemmTile<1, 64, 2>>(),  WayOf<T, O, GemmTile<1, 48, 2>>(),
-    WayOf<T, O, GemmTile<1, 32, 2>>(),
+    WayOf<T, O, TileShape{.warpgroups = 2, .weights = 256}>(),
+    WayOf<T, O, TileShape{.warpgroups = 2, .weights = 128}>(),
+    WayOf<T, O, TileShape{.warpgroups = 1, .weights = 64, .slabs = 2}>(),
+    WayOf<T, O, TileShape{.warpgroups = 1, .weights = 48, .slabs = 2}>(),
+    WayOf<T, O, TileShape{.warpgroups = 1, .weights = 32, .slabs = 2}>(),
+    WayOf<T, O, TileShape{.warpgroups = 2, .weights = 64, .parts = 2}>(),
+    WayOf<T, O, TileShape{.warpgroups = 2, .weights = 128, .parts = 2}>(),
+    WayOf<T, O, TileShape{.warpgroups = 2, .weights = 192, .parts = 2}>(),
 };
 
 template <typename T>
 constexpr HopperGemmWay kGatedWays[] = {
-    WayOf<T, T, GemmTile<2, 256, 1, true, 2>>(), WayOf<T, T, GemmTile<2, 256, 1, true>>(),
-    WayOf<T, T, GemmTile<2, 224, 1, true, 2>>(), WayOf<T, T, GemmTile<2, 224, 1, true>>(),
-    WayOf<T, T, GemmTile<1, 224, 1, true>>(),
+    WayOf<T, T, TileShape{.warpgroups = 2, .weights = 256, .gated = true, .below = 2}>(),
+    WayOf<T, T, TileShape{.warpgroups = 2, .weights = 256, .gated = true}>(),
+    WayOf<T, T, TileShape{.warpgroups = 2, .weights = 224, .gated = true, .below = 2}>(),
+    WayOf<T, T, TileShape{.warpgroups = 2, .weights = 224, .gated = true}>(),
+    WayOf<T, T, TileShape{.warpgroups = 1, .weights = 224, .gated = true}>(),
 };
 
 }  // namespace

@@ -107,6 +107,26 @@ __device__ __forceinline__ void SyncCluster() {
   asm volatile("barrier.cluster.arrive.release;\nbarrier.cluster.wait.acquire;" ::: "memory");
 }
 
+// To the same place of a block of the cluster; it is there after SyncCluster.
+__device__ __forceinline__ void StoreAt(uint32_t address, uint32_t block, float4 four) {
+  asm volatile(
+      "{\n"
+      ".reg .b32 remote;\n"
+      "mapa.shared::cluster.u32 remote, %0, %1;\n"
+      "st.shared::cluster.v4.f32 [remote], {%2, %3, %4, %5};\n"
+      "}" ::"r"(address),
+      "r"(block), "f"(four.x), "f"(four.y), "f"(four.z), "f"(four.w)
+      : "memory");
+}
+__device__ __forceinline__ float4 LoadFloats(uint32_t address) {
+  float4 four;
+  asm volatile("ld.shared.v4.f32 {%0, %1, %2, %3}, [%4];"
+               : "=f"(four.x), "=f"(four.y), "=f"(four.z), "=f"(four.w)
+               : "r"(address)
+               : "memory");
+  return four;
+}
+
 // Registers that a warpgroup gives back or takes, to have kN a thread.
 template <int kN>
 __device__ __forceinline__ void GiveBackRegisters() {

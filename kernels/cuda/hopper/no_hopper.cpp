@@ -18,9 +18,11 @@ cudaError_t HopperFixedPrefill(const Stream&, const AttentionParams&, DType) {
   return cudaErrorInvalidValue;
 }
 
-std::vector<int> HopperGemmWays(const Stream&, const GemmArgs&) { return {}; }
+std::vector<int> HopperGemmWays(const Stream&, const GemmArgs&, Additions) { return {}; }
 
 int32_t NHopperGemmWays(const GemmArgs&) { return 0; }
+
+Additions HopperGemmAdditions(const GemmArgs&, int) { return Additions::kInOrder; }
 
 cudaError_t HopperGemm(const Stream&, const GemmArgs&, int) { return cudaErrorInvalidValue; }
 
