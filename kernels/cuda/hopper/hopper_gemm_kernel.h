@@ -59,7 +59,11 @@ struct GemmTile {
   static constexpr int kReceivedBytes = (kParts - 1) * kSums * 4 * kWarpgroups * kWarpgroupThreads;
   static constexpr int kRingBytes = kMostBytes - 2 * kBarrierBytes - kReceivedBytes;
 
+  // Few rows are for tiles of one warpgroup; with two, stages that do not depend on them.
+  static constexpr bool kFixedStages = kWarpgroups > 1;
+  static constexpr int kInputBytes = kSlabs * kRows * kRowBytes;
   static constexpr int StageBytes(int box_rows) {
+    if (kFixedStages) return kInputBytes + kSlabs * kWeightSlabBytes;
     const int bytes = kSlabs * (box_rows * kRowBytes + kWeightSlabBytes);
     // All kRows are read, whether or not a box has as many.
     const int read = ((kSlabs - 1) * box_rows + kRows) * kRowBytes;
@@ -346,12 +350,15 @@ __global__ void __cluster_dims__(Tile::kBlocks, 1, 1) __launch_bounds__(Tile::kT
   const int first_step = part * n_all_steps / Tile::kParts;
   const int n_steps = (part + 1) * n_all_steps / Tile::kParts - first_step;
   const int input_bytes = Tile::kSlabs * p.box_rows * Tile::kRowBytes;
+  const int stage_bytes = Tile::kFixedStages ? Tile::StageBytes(Tile::kRows) : p.stage_bytes;
+  const int n_stages = Tile::kFixedStages ? Tile::Stages(Tile::kRows) : p.n_stages;
+  const int weights_at = Tile::kFixedStages ? Tile::kInputBytes : input_bytes;
 
   if (thread >= kCopier) {
     if constexpr (Tile::kWarpgroups > 1) ptx::GiveBackRegisters<40>();
     if (thread == kCopier) {
       const auto inputs = [&](int stage) {
-        return stages + static_cast<uint32_t>(stage * p.stage_bytes);
+        return stages + static_cast<uint32_t>(stage * stage_bytes);
       };
       const auto announce = [&](int stage) {
         ptx::ArriveAndExpect(
@@ -363,7 +370,7 @@ __global__ void __cluster_dims__(Tile::kBlocks, 1, 1) __launch_bounds__(Tile::kT
         ptx::CopyBox(inputs(stage), &p.x, {0, place.row, slab, 0}, filled(stage));
       };
       const auto copy_weights = [&](const auto& place, int step, int stage) {
-        const uint32_t to = inputs(stage) + static_cast<uint32_t>(input_bytes);
+        const uint32_t to = inputs(stage) + static_cast<uint32_t>(weights_at);
         const int slab = (first_step + step) * Tile::kSlabs;
         if constexpr (Tile::kBelow == 1) {
           ptx::CopyBox(to, &p.w, {0, place.output, slab, 0}, filled(stage));
@@ -374,7 +381,7 @@ __global__ void __cluster_dims__(Tile::kBlocks, 1, 1) __launch_bounds__(Tile::kT
         }
       };
       // No kernel writes weights: as many as there is room for come before the inputs are there.
-      const int n_early = min(p.n_stages, n_steps);
+      const int n_early = min(n_stages, n_steps);
       const auto first = order.At(first_unit, below);
       for (int i = 0; i < n_early; ++i) {
         announce(i);
@@ -383,7 +390,7 @@ __global__ void __cluster_dims__(Tile::kBlocks, 1, 1) __launch_bounds__(Tile::kT
       WaitForPrevious();
       for (int i = 0; i < n_early; ++i) copy_inputs(first, i, i);
       StageTurn turn;
-      for (int i = 0; i < n_early; ++i) turn.Next(p.n_stages);
+      for (int i = 0; i < n_early; ++i) turn.Next(n_stages);
       int step = n_early;
       for (int unit = first_unit; unit < order.n_units(); unit += n_clusters) {
         const auto place = order.At(unit, below);
@@ -392,7 +399,7 @@ __global__ void __cluster_dims__(Tile::kBlocks, 1, 1) __launch_bounds__(Tile::kT
           announce(turn.stage);
           copy_weights(place, step, turn.stage);
           copy_inputs(place, step, turn.stage);
-          turn.Next(p.n_stages);
+          turn.Next(n_stages);
         }
         step = 0;
       }
@@ -428,7 +435,7 @@ __global__ void __cluster_dims__(Tile::kBlocks, 1, 1) __launch_bounds__(Tile::kT
       int before = 0;
       for (int step = 0; step < n_steps; ++step) {
         ptx::Wait(filled(turn.stage), turn.parity);
-        const uint32_t stage = stages + static_cast<uint32_t>(turn.stage * p.stage_bytes);
+        const uint32_t stage = stages + static_cast<uint32_t>(turn.stage * stage_bytes);
         FenceAccumulators(sums);
         BeginWgmma();
 #pragma unroll
@@ -436,7 +443,7 @@ __global__ void __cluster_dims__(Tile::kBlocks, 1, 1) __launch_bounds__(Tile::kT
           const int row = s * p.box_rows + warpgroup * kWarpgroupRows;
           const uint64_t a = WgmmaMatrix(stage + static_cast<uint32_t>(row * Tile::kRowBytes));
           const uint64_t b =
-              WgmmaMatrix(stage + static_cast<uint32_t>(input_bytes + s * Tile::kWeightSlabBytes));
+              WgmmaMatrix(stage + static_cast<uint32_t>(weights_at + s * Tile::kWeightSlabBytes));
 #pragma unroll
           for (int i = 0; i < kSlab / 16; ++i) {
             Wgmma<T, Tile::kWeights>(sums, a + i * kWgmmaStep, b + i * kWgmmaStep,
@@ -448,7 +455,7 @@ __global__ void __cluster_dims__(Tile::kBlocks, 1, 1) __launch_bounds__(Tile::kT
         WaitForWgmma<1>();
         if (step > 0) give_back(before);
         before = turn.stage;
-        turn.Next(p.n_stages);
+        turn.Next(n_stages);
       }
       WaitForWgmma<0>();
       FenceAccumulators(sums);
