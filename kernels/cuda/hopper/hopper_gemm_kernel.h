@@ -420,16 +420,21 @@ __global__ void __cluster_dims__(Tile::kBlocks, 1, 1) __launch_bounds__(Tile::kT
         if (lane_of_group == 0) ptx::Arrive(emptied(stage));
       }
     };
+    // Where the first of this lane's sums goes.
+    const auto first_of_lane = [&](int unit) {
+      const auto place = order.At(unit, below);
+      return typename TileOrder<Tile>::Place{
+          place.row + warpgroup * kWarpgroupRows + warp * 16 + lane / 4,
+          place.output + part * (Tile::kOutputs / Tile::kParts)};
+    };
     float sums[Tile::kWeights / 2];
     // What y is added to is read before it is needed, where there are registers for it.
     constexpr bool kLoads = std::is_same_v<O, float> && Tile::kSums <= 64;
     float there[Tile::kSums];
     StageTurn turn;
     for (int unit = first_unit; unit < order.n_units(); unit += n_clusters) {
-      const auto place = order.At(unit, below);
-      const int row = place.row + warpgroup * kWarpgroupRows + warp * 16 + lane / 4;
-      const int output = place.output + part * (Tile::kOutputs / Tile::kParts);
       if constexpr (kLoads) {
+        const auto [row, output] = first_of_lane(unit);
         if (p.add_to_y) LoadTile(p, there, row, output, lane % 4);
       }
       int before = 0;
@@ -460,6 +465,7 @@ __global__ void __cluster_dims__(Tile::kBlocks, 1, 1) __launch_bounds__(Tile::kT
       WaitForWgmma<0>();
       FenceAccumulators(sums);
       give_back(before);
+      const auto [row, output] = first_of_lane(unit);
       if constexpr (Tile::kParts > 1) {
         const auto received = stages + static_cast<uint32_t>(Tile::kRingBytes / 1024 * 1024);
         const PartSums<Tile> parts{part, received, thread};
