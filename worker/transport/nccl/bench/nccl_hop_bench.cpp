@@ -1,6 +1,7 @@
 // How long a hop takes: two stages in one process, hidden states one way, tokens back, each step
 // waiting for the last one's tokens, as a decode of one sequence does. In place of layers each
-// stage clears memory, for so long that the host is ahead, as it is in a pipeline that serves.
+// stage clears memory, for so long that the host is ahead, as it is in a pipeline that serves; or
+// copies it, by a kernel that overlaps with its neighbours as layers' kernels do.
 #include <fmt/format.h>
 
 #include <CLI/CLI.hpp>
@@ -12,6 +13,7 @@
 
 #include "common/status.h"
 #include "kernels/cuda/device_buffer.h"
+#include "kernels/cuda/elementwise.h"
 #include "worker/transport/memory_transport.h"
 #include "worker/transport/nccl/nccl_transport.h"
 
@@ -20,6 +22,7 @@ namespace {
 
 struct Stage {
   cudaStream_t compute = nullptr;
+  bool copies = false;
   kernels::Buffer hidden, sampled, busy;
   double busy_us = 0;
   std::unique_ptr<Transport> host, transport;
@@ -30,6 +33,15 @@ constexpr size_t kTokenBytes = 256 * sizeof(int32_t);
 constexpr size_t kBusyBytes = size_t{1} << 30;
 
 void BeBusy(const Stage& stage) {
+  if (stage.copies) {
+    constexpr int32_t kMultiprocessors = 128;
+    float* const memory = stage.busy.As<float>();
+    constexpr int64_t n = kBusyBytes / 2 / sizeof(float);
+    kernels::cuda::Convert(
+        {.handle = stage.compute, .n_multiprocessors = kMultiprocessors, .overlaps = true},
+        {memory, DType::kF32}, {memory + n, DType::kF32}, n);
+    return;
+  }
   cudaMemsetAsync(stage.busy.data.get(), 0, kBusyBytes, stage.compute);
 }
 
@@ -46,9 +58,12 @@ absl::StatusOr<double> MeasureBusyUs(const Stage& stage) {
   return ms * 1000 / kRuns;
 }
 
-absl::Status Run(Stage& stage, int32_t index, size_t bytes, double* us_per_step) {
+absl::Status Run(Stage& stage, int32_t index, size_t bytes, bool stamps, double* us_per_step) {
   cudaSetDevice(index);
   DeviceChannels& device = *stage.transport->device();
+  const auto stamp = [&](uint64_t step, StepPoint point) {
+    return stamps ? device.Stamp(step, point) : absl::OkStatus();
+  };
   auto begun = std::chrono::steady_clock::now();
   for (uint64_t step = 1; step <= kSteps; ++step) {
     if (step == kWarmUp) {
@@ -56,17 +71,23 @@ absl::Status Run(Stage& stage, int32_t index, size_t bytes, double* us_per_step)
       begun = std::chrono::steady_clock::now();
     }
     SC_RETURN_IF_ERROR(device.Expect(step, index == 0 ? 0 : bytes, index == 0));
+    SC_RETURN_IF_ERROR(stamp(step, StepPoint::kBegun));
     if (index == 0) {
       if (step > 1) {
         SC_RETURN_IF_ERROR(device.ReceiveTokens(step - 1, stage.sampled.As<int32_t>()));
       }
+      SC_RETURN_IF_ERROR(stamp(step, StepPoint::kInputHere));
       BeBusy(stage);
+      SC_RETURN_IF_ERROR(stamp(step, StepPoint::kComputed));
       SC_RETURN_IF_ERROR(device.SendHidden(step, stage.hidden.As<float>(), bytes));
     } else {
       SC_RETURN_IF_ERROR(device.ReceiveHidden(step, stage.hidden.As<float>(), bytes).status());
+      SC_RETURN_IF_ERROR(stamp(step, StepPoint::kInputHere));
       BeBusy(stage);
+      SC_RETURN_IF_ERROR(stamp(step, StepPoint::kComputed));
       SC_RETURN_IF_ERROR(device.SendTokens(step, stage.sampled.As<int32_t>()));
     }
+    SC_RETURN_IF_ERROR(stamp(step, StepPoint::kEnded));
   }
   cudaStreamSynchronize(stage.compute);
   const std::chrono::duration<double, std::micro> took = std::chrono::steady_clock::now() - begun;
@@ -74,7 +95,7 @@ absl::Status Run(Stage& stage, int32_t index, size_t bytes, double* us_per_step)
   return absl::OkStatus();
 }
 
-absl::Status Bench(int32_t hidden_size, std::vector<int32_t> rows) {
+absl::Status Bench(int32_t hidden_size, std::vector<int32_t> rows, bool copies, bool stamps) {
   const size_t most = static_cast<size_t>(*std::max_element(rows.begin(), rows.end()));
   const size_t row_bytes = static_cast<size_t>(hidden_size) * sizeof(float);
   std::vector<Stage> stages(2);
@@ -87,6 +108,7 @@ absl::Status Bench(int32_t hidden_size, std::vector<int32_t> rows) {
     SC_ASSIGN_OR_RETURN(stage.hidden, kernels::cuda::AllocateDevice(most * row_bytes));
     SC_ASSIGN_OR_RETURN(stage.sampled, kernels::cuda::AllocateDevice(kTokenBytes));
     SC_ASSIGN_OR_RETURN(stage.busy, kernels::cuda::AllocateDevice(kBusyBytes));
+    stage.copies = copies;
     SC_ASSIGN_OR_RETURN(stage.busy_us, MeasureBusyUs(stage));
     stage.host = std::move(hosts[static_cast<size_t>(i)]);
     stage.transport = std::make_unique<NcclTransport>(
@@ -114,7 +136,7 @@ absl::Status Bench(int32_t hidden_size, std::vector<int32_t> rows) {
                                                .next_link = i == 0 ? offer.next : "",
                                                .previous_link = i == 1 ? offer.next : "",
                                                .tokens_link = offer.tokens});
-        if (done[at].ok()) done[at] = Run(stages[at], i, bytes, &us[at]);
+        if (done[at].ok()) done[at] = Run(stages[at], i, bytes, stamps, &us[at]);
       });
     }
     for (std::thread& thread : threads) thread.join();
@@ -138,11 +160,14 @@ int main(int argc, char** argv) {
   setenv("CUDA_DEVICE_MAX_CONNECTIONS", "32", /*overwrite=*/0);
   int32_t hidden_size = 4096;
   std::vector<int32_t> rows = {1, 16, 64, 256, 2048};
+  bool copies = false, stamps = false;
   CLI::App app("How long a hop between two GPUs takes.", "transport_nccl_bench");
   app.add_option("--hidden-size", hidden_size, "Floats of a row")->capture_default_str();
   app.add_option("--rows", rows, "Rows of a step")->delimiter(',');
+  app.add_flag("--copies", copies, "Stages copy memory in place of clearing it");
+  app.add_flag("--stamps", stamps, "Steps tell when they are where, as a stage's do");
   CLI11_PARSE(app, argc, argv);
-  const absl::Status status = stagecoach::worker::Bench(hidden_size, rows);
+  const absl::Status status = stagecoach::worker::Bench(hidden_size, rows, copies, stamps);
   if (!status.ok()) fmt::print(stderr, "error: {}\n", std::string(status.message()));
   return status.ok() ? 0 : 1;
 }
