@@ -1,5 +1,6 @@
-"""What a hop between two GPUs takes, by transport_nccl_bench: hidden states there and tokens back. Left out where that program
-is not among the others."""
+"""What a hop between two GPUs takes, by transport_nccl_bench: hidden states there and tokens back, between stages that let
+nothing start before they end, and between those whose kernels overlap with their neighbours, as layers' do. Left out where that
+program is not among the others."""
 import json
 import subprocess
 import tempfile
@@ -13,10 +14,10 @@ PROGRAM = "transport_nccl_bench"
 HOP_US = 20  # for one row
 
 
-def run(results, bin_dir):
+def run(results, bin_dir, how="", flags=()):
     env = servers.environment(bin_dir, wants_nccl=True)
     with (tempfile.TemporaryFile("w+") as errors,  # a pipe would have to be read meanwhile
-          subprocess.Popen([bin_dir / PROGRAM], env=env, stdout=subprocess.PIPE, stderr=errors, text=True,
+          subprocess.Popen([bin_dir / PROGRAM, *flags], env=env, stdout=subprocess.PIPE, stderr=errors, text=True,
                            preexec_fn=ends_with_us()) as process):
         try:
             for text in process.stdout:
@@ -25,10 +26,10 @@ def run(results, bin_dir):
                     continue
                 line = json.loads(text)
                 rows = line["rows"]
-                results.add(f"nccl_hop/hidden_and_tokens/{rows}_rows", line["us_hidden_and_tokens"],
+                results.add(f"nccl_hop/hidden_and_tokens/{how}{rows}_rows", line["us_hidden_and_tokens"],
                             "us for two hops: hidden states of so many rows of 4096 float32 there, tokens back",
-                            f"{PROGRAM} --rows {rows}", goal=at_most(2 * HOP_US, "two hops") if rows == 1 else None,
-                            transport=line["links"])
+                            " ".join([PROGRAM, "--rows", str(rows), *flags]), transport=line["links"],
+                            goal=at_most(2 * HOP_US, "two hops") if rows == 1 else None)
         except BaseException:
             process.kill()
             raise
@@ -40,8 +41,10 @@ def run(results, bin_dir):
 
 def checks(options):
     there = (options.bin_dir / PROGRAM).exists()
-    return [Check("hop/2_gpus", None, lambda _, results: run(results, options.bin_dir), limit_s=120,
-                  why_not="" if there and options.several else f"no {PROGRAM}, or no two GPUs")]
+    why_not = "" if there and options.several else f"no {PROGRAM}, or no two GPUs"
+    return [Check("hop/2_gpus", None, lambda _, results: run(results, options.bin_dir), limit_s=120, why_not=why_not),
+            Check("hop/2_gpus_overlapping", None, limit_s=120, why_not=why_not,
+                  run=lambda _, results: run(results, options.bin_dir, "overlapping/", ["--copies"]))]
 
 
 def summarize(options, results):
