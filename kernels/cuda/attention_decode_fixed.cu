@@ -16,7 +16,7 @@ __device__ __forceinline__ int32_t FirstUnitOf(int32_t warp, int32_t n_units, in
 }
 
 // Whether the parts of a head are ones of AttentionTile.
-constexpr bool HasTeam(int dim) { return dim % (16 * kWarps) == 0; }
+constexpr bool HasTeam(int dim) { return dim % (16 * kWarps) == 0 && dim / kWarps % 64 != 48; }
 
 // A unit of a sequence, for some of the query heads of a KV head.
 struct Unit {

@@ -33,7 +33,8 @@ __device__ __forceinline__ float Exp2(float x) {
 }
 
 // From a product of q and k to the exponent of its weight, in base 2. What rounds is written out,
-// here and in Weigh, so that no compiler makes of it what another kernel's does not.
+// here, in WeighMasked and in MergeFactors, so that no compiler makes of it what another kernel's
+// does not.
 struct ScoreScale {
   float factor;   // scale * log2(e), or with a cap 2 * scale / cap * log2(e)
   float cap = 0;  // cap * log2(e); 0: off
@@ -501,7 +502,7 @@ struct AttentionTile {
     });
   }
 
-  // The order of a state's values: per row tile the maxima and sums, then the elements.
+  // The order of a state's values: per row tile the bases and sums, then the elements.
   template <typename Each>
   __device__ __forceinline__ void ForEachPair(const Each& each) {
 #pragma unroll

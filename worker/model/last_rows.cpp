@@ -20,6 +20,7 @@ LastRows::LastRows(int32_t max_sequences) {
 bool LastRows::Choose(const kernels::StepBatch& step, std::span<const int32_t> rows) {
   chosen_ = false;
   const auto n_tokens = static_cast<size_t>(step.n_tokens);
+  if (n_tokens == step.seqs.size()) return false;
   if (rows.size() > n_tokens / 2 || n_tokens - rows.size() < kLeastSpared) return false;
   rows_.assign(rows.begin(), rows.end());
   seqs_.clear();

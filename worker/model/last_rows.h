@@ -17,7 +17,8 @@ class LastRows {
   explicit LastRows(int32_t max_sequences);
 
   // Whether the end of the last layer is for `rows` of the step alone, which rise: that is so where
-  // many others are spared and no sequence has two.
+  // many others are spared and no sequence has two. Not of a step of a row a sequence, which may be
+  // replayed as it was recorded, with all rows.
   bool Choose(const kernels::StepBatch& step, std::span<const int32_t> rows);
   void ChooseAll() { chosen_ = false; }
 

@@ -52,6 +52,9 @@ TEST_CASE("all rows stay where few are spared or a sequence wants several") {
   CHECK_FALSE(last.chosen());
   CHECK_FALSE(chooses({{.slot = 0, .position = 0, .n_tokens = 15}}, {14}));
   CHECK_FALSE(chooses({{.slot = 0, .position = 3, .n_tokens = 1}}, {0}));
+  std::vector<StepSeq> decodes;
+  for (int32_t i = 0; i < 40; ++i) decodes.push_back({.slot = i, .position = 9, .n_tokens = 1});
+  CHECK_FALSE(chooses(decodes, {3, 31}));
   std::vector<StepSeq> mixed;  // 30 that decode and a chunk
   std::vector<int32_t> rows;
   for (int32_t i = 0; i < 30; ++i) {

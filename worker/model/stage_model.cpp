@@ -62,7 +62,9 @@ class StageModelImpl final : public StageModel {
         kv_(spec_, options.first_layer, options.n_layers,
             options.dtype.value_or(spec_.stored_dtype)),
         act_dtype_(ops->ActivationDType(options.dtype.value_or(spec_.stored_dtype))),
-        last_rows_(options.max_sequences) {}
+        last_rows_(options.max_sequences) {
+    indices_.reserve(static_cast<size_t>(options.max_sequences));
+  }
 
   absl::Status Init(const LoadProgressFn& progress) {
     SC_ASSIGN_OR_RETURN(weights_, LoadWeights(options_, spec_, ops_, progress));

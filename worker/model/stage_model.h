@@ -70,8 +70,9 @@ class StageModel {
   // stages.
   virtual void Forward(const kernels::StepBatch& batch, float* hidden, LogitRows logit_rows) = 0;
 
-  // Last stage: final norm and logits (soft cap applied) of `rows` of what Forward left in hidden,
-  // at most max_logit_rows() at once; the result [R, vocab_size] is valid until the next call.
+  // Last stage: final norm and logits (soft cap applied) of `rows` of the step, at most
+  // max_logit_rows() at once; the result [R, vocab_size] is valid until the next call. hidden: what
+  // Forward had, untouched since. REQUIRES: rows are of Forward's logit_rows.
   virtual float* Logits(const float* hidden, std::span<const int32_t> rows) = 0;
   virtual int32_t max_logit_rows() const = 0;
 

@@ -61,16 +61,19 @@ class LargestStep {
   int32_t n_blocks_ = 0;
 };
 
+std::vector<int32_t> FirstRows(int32_t n) {
+  std::vector<int32_t> rows(static_cast<size_t>(n));
+  std::iota(rows.begin(), rows.end(), 0);
+  return rows;
+}
+
+// With logits of `rows`, of which the model knows ahead where `knows_rows`.
 absl::Status RunStep(StageModel& model, kernels::Ops& ops, bool is_last, const LargestStep& step,
-                     int32_t n_logits) {
+                     const std::vector<int32_t>& rows, bool knows_rows) {
   SC_RETURN_IF_ERROR(model.AllocateKv(std::vector<uint64_t>(
       model.kv_block_bytes().size(), static_cast<uint64_t>(step.n_blocks()))));
-  model.Forward(step.batch(), model.hidden_buffer(), /*logit_rows=*/std::nullopt);
-  if (is_last) {
-    std::vector<int32_t> rows(n_logits);
-    std::iota(rows.begin(), rows.end(), 0);
-    model.Logits(model.hidden_buffer(), rows);
-  }
+  model.Forward(step.batch(), model.hidden_buffer(), knows_rows ? LogitRows(rows) : std::nullopt);
+  if (is_last) model.Logits(model.hidden_buffer(), rows);
   return ops.Synchronize();
 }
 
@@ -120,11 +123,13 @@ absl::StatusOr<v1::MemoryReport> ProfileMemory(StageModel& model, kernels::Ops& 
   if (ops.has_own_memory()) sizes = StepSizes(max_sequences, max_tokens);
   for (auto size = sizes.rbegin(); size != sizes.rend(); ++size) {
     const LargestStep step(*size, std::min(*size, max_sequences), n_groups, limits);
-    SC_RETURN_IF_ERROR(RunStep(model, ops, is_last, step, std::min(*size, max_logits)));
+    SC_RETURN_IF_ERROR(RunStep(model, ops, is_last, step, FirstRows(std::min(*size, max_logits)),
+                               /*knows_rows=*/false));
   }
-  if (ops.has_own_memory()) {  // one prompt
+  if (ops.has_own_memory()) {  // one prompt, and what comes of its last row alone
+    const LargestStep step(max_tokens, 1, n_groups, limits);
     SC_RETURN_IF_ERROR(
-        RunStep(model, ops, is_last, LargestStep(max_tokens, 1, n_groups, limits), 1));
+        RunStep(model, ops, is_last, step, {step.batch().n_tokens - 1}, /*knows_rows=*/true));
   }
   SC_RETURN_IF_ERROR(ops.Rehearse(false));
   const std::chrono::duration<double, std::milli> took = Clock::now() - started;

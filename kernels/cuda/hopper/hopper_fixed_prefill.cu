@@ -115,9 +115,10 @@ struct UnitState {
     return MaxOfQuad(most);
   }
 
-  // Scores of the k'th 16 keys become weights.
+  // Scores of the k'th 16 keys become weights. factor: by which each row's base has moved.
   template <int kStep>
-  __device__ __forceinline__ void Weigh(float to_exponent, float (&scores)[kTileKeys / 2]) {
+  __device__ __forceinline__ void Weigh(float to_exponent, const float (&factor)[2],
+                                        float (&scores)[kTileKeys / 2]) {
 #pragma unroll
     for (int j = 0; j < 2; ++j) {
       const float subtracted = Subtracted(base[j]);
@@ -127,7 +128,7 @@ struct UnitState {
       for (int e = 0; e < 2; ++e) {
         low[e] = Exp2(fmaf(low[e], to_exponent, -subtracted));
         high[e] = Exp2(fmaf(high[e], to_exponent, -subtracted));
-        sums[j][e] += low[e] + high[e];
+        sums[j][e] = fmaf(sums[j][e], factor[j], low[e] + high[e]);
       }
     }
   }
@@ -140,10 +141,10 @@ struct UnitState {
     }
   }
 
-  // Bases move where they must.
+  // Bases move where they must, and what is relative to them, but for the sums.
   template <int kStep>
-  __device__ __forceinline__ void Move(float to_exponent, const float (&scores)[kTileKeys / 2]) {
-    float factor[2];
+  __device__ __forceinline__ void Move(float to_exponent, const float (&scores)[kTileKeys / 2],
+                                       float (&factor)[2]) {
 #pragma unroll
     for (int j = 0; j < 2; ++j) {
       const float most = RoundedProduct(Most<kStep, kStep + 1>(scores, j), to_exponent);
@@ -152,8 +153,6 @@ struct UnitState {
         factor[j] = Exp2(base[j] - most);
         base[j] = most;
       }
-      sums[j][0] *= factor[j];
-      sums[j][1] *= factor[j];
     }
 #pragma unroll
     for (int i = 0; i < kDim / 2; ++i) out[i] *= factor[i / 2 % 2];
@@ -161,8 +160,9 @@ struct UnitState {
   template <int kStep>
   __device__ __forceinline__ void MoveAndAdd(float to_exponent, float (&scores)[kTileKeys / 2],
                                              uint64_t values) {
-    Move<kStep>(to_exponent, scores);
-    Weigh<kStep>(to_exponent, scores);
+    float factor[2];
+    Move<kStep>(to_exponent, scores, factor);
+    Weigh<kStep>(to_exponent, factor, scores);
     uint32_t weights[4];
     Pack<kStep>(scores, weights);
     FenceAccumulators(out);
@@ -198,10 +198,11 @@ struct UnitState {
 #pragma unroll
       for (float& weight : scores) weight = 0;
     } else {
-      Weigh<0>(to_exponent, scores);
-      Weigh<1>(to_exponent, scores);
-      Weigh<2>(to_exponent, scores);
-      Weigh<3>(to_exponent, scores);
+      const float factor[2] = {1, 1};
+      Weigh<0>(to_exponent, factor, scores);
+      Weigh<1>(to_exponent, factor, scores);
+      Weigh<2>(to_exponent, factor, scores);
+      Weigh<3>(to_exponent, factor, scores);
     }
   }
 
