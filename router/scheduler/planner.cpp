@@ -267,7 +267,8 @@ void Planner::AddRegistration(const Sequence& sequence) {
 
 bool Planner::IsTraced(const Sequence& sequence) const {
   if (!sequence.request->trace_id || plan_->traces_size() >= kMostStepTraces) return false;
-  return !sequence.decoding() || sequence.n_generated() % kTracedDecodes == 0;
+  // By place, not by what has come back: how far plans are ahead is a matter of chance.
+  return !sequence.decoding() || (sequence.next_position - sequence.n_prompt) % kTracedDecodes == 0;
 }
 
 SpanId Planner::AddTrace(const TraceId& trace_id) {

@@ -49,6 +49,25 @@ TEST_CASE("Without plan-ahead one step is in flight and the tokens are the same"
   }
 }
 
+TEST_CASE(
+    "Which decodes of a traced sequence are told does not depend on how far ahead they are "
+    "planned") {
+  for (const bool plan_ahead : {true, false}) {
+    SchedulerConfig config = SmallConfig(2, 64);
+    config.plan_ahead = plan_ahead;
+    CorePipeline pipeline(config);
+    std::unique_ptr<SequenceRequest> request = MakeRequest(1, 10, 70);
+    request->trace_id = TraceId{1, 2, 3};
+    pipeline.Submit(std::move(request));
+    pipeline.RunToEnd();
+    std::vector<uint32_t> traced;
+    for (const v1::StepPlan& plan : pipeline.plans) {
+      if (plan.traces_size() > 0) traced.push_back(plan.slots(0).start());
+    }
+    REQUIRE(traced == std::vector<uint32_t>{0, 10, 74});
+  }
+}
+
 TEST_CASE("Decodes spread evenly over the turn, one microbatch planned beyond the stages") {
   CorePipeline pipeline(SmallConfig(4, 256));
   for (SequenceId id = 1; id <= 8; ++id) pipeline.Submit(MakeRequest(id, 8, 100));
