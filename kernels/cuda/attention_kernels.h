@@ -39,6 +39,47 @@ struct GlobalRow {
   }
 };
 
+// A tile of a prefill plan with one KV head. Its rows are packed: query heads of a token follow one
+// another.
+struct PrefillItem {
+  const int32_t* table;
+  int32_t kv_head, group, first_row, n_rows;  // packed rows: of the item's first, of the sequence
+  int32_t first_token_row, seq_position;
+
+  __device__ __forceinline__ int32_t PositionOf(int32_t row) const {
+    return seq_position + row / group;
+  }
+  // The head of a packed row in an array of [tokens, n_all_heads, kDim].
+  template <int kDim, typename E>
+  __device__ __forceinline__ E* RowOf(E* array, int32_t row, int32_t n_all_heads) const {
+    const int64_t token = first_token_row + row / group;
+    return array + (token * n_all_heads + kv_head * group + row % group) * kDim;
+  }
+};
+
+// run(PrefillItem) for those of this block.
+template <typename Run>
+__device__ __forceinline__ void ForEachPrefillItem(const AttentionParams& p, const Run& run) {
+  const int32_t n_items = p.plan.n_tiles * p.n_kv_heads;
+  const auto n_blocks = static_cast<int32_t>(gridDim.x);
+  for (int32_t turn = 0; turn * n_blocks < n_items; ++turn) {
+    // To and fro, as the first items of a turn are the longest.
+    const auto place = static_cast<int32_t>(blockIdx.x);
+    const int32_t item = turn * n_blocks + (turn % 2 == 0 ? place : n_blocks - 1 - place);
+    if (item >= n_items) continue;
+    const PrefillTile tile = p.plan.tiles[item / p.n_kv_heads];
+    const int32_t row = p.seq_starts[tile.seq];
+    const int32_t group = p.group();
+    run(PrefillItem{.table = p.block_tables + int64_t{p.seq_slots[tile.seq]} * p.block_table_stride,
+                    .kv_head = item % p.n_kv_heads,
+                    .group = group,
+                    .first_row = tile.first_row,
+                    .n_rows = (p.seq_starts[tile.seq + 1] - row) * group,
+                    .first_token_row = row,
+                    .seq_position = p.seq_positions[tile.seq]});
+  }
+}
+
 cudaError_t DecodeAttention(const Stream& stream, const AttentionParams& params, DType dtype,
                             int32_t head_dim);
 cudaError_t FixedDecodeAttention(const Stream& stream, const AttentionParams& params, DType dtype,

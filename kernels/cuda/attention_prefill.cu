@@ -60,7 +60,7 @@ struct SharedValues {
 };
 
 template <typename T, int kDim>
-struct PrefillBlock {
+struct PrefillBlock : PrefillItem {
   static constexpr int kRowTiles = RowTilesOf(kDim);
   static constexpr int kThreads = WarpsOf(kDim) * kWarpThreads;
   static constexpr int kHalfBytes = kTileKeys * RowBytesOf(kDim);  // keys, or values
@@ -69,15 +69,7 @@ struct PrefillBlock {
 
   const AttentionParams& p;
   unsigned char* shared;
-  // Of the item.
-  const int32_t* table;
-  int32_t kv_head, group, first_row, n_rows;  // packed rows: of this item's first, of the sequence
-  int32_t first_token_row, seq_position;
   int32_t first_block, last_block;  // that any row of the item sees
-
-  __device__ __forceinline__ int32_t PositionOf(int32_t row) const {
-    return seq_position + row / group;
-  }
 
   // Brings the tile of keys `index` into its stage. Blocks that nobody sees, and tokens after the
   // last row's, become zero.
@@ -108,15 +100,9 @@ struct PrefillBlock {
 #pragma unroll
     for (int n = 0; n < kRowTiles; ++n) {
       const int32_t row = min(warp_row + 8 * n + g, n_rows - 1);
-      tile.q[n].Load(
-          GlobalRow<T>{RowOf(static_cast<const T*>(p.qkv), row, p.n_heads + 2 * p.n_kv_heads)});
+      tile.q[n].Load(GlobalRow<T>{
+          RowOf<kDim>(static_cast<const T*>(p.qkv), row, p.n_heads + 2 * p.n_kv_heads)});
     }
-  }
-  // The head of a packed row in an array of [tokens, n_all_heads, kDim].
-  template <typename E>
-  __device__ __forceinline__ E* RowOf(E* array, int32_t row, int32_t n_all_heads) const {
-    const int64_t token = first_token_row + row / group;
-    return array + (token * n_all_heads + kv_head * group + row % group) * kDim;
   }
 
   __device__ __forceinline__ void Run() {
@@ -190,7 +176,7 @@ struct PrefillBlock {
     }
     tile.Write([&](int r) {
       const int32_t row = warp_row + r;
-      return row < end_row ? RowOf(static_cast<T*>(p.out), row, p.n_heads) : nullptr;
+      return row < end_row ? RowOf<kDim>(static_cast<T*>(p.out), row, p.n_heads) : nullptr;
     });
   }
 
@@ -211,28 +197,8 @@ __global__ void __launch_bounds__(PrefillBlock<T, kDim>::kThreads, kDim <= 128 ?
     PrefillKernel(const AttentionParams p) {
   LetNextStart();
   WaitForPrevious();
-  const int32_t n_items = p.plan.n_tiles * p.n_kv_heads;
-  const int32_t n_blocks = static_cast<int32_t>(gridDim.x);
-  for (int32_t turn = 0; turn * n_blocks < n_items; ++turn) {
-    // To and fro, as the first items of a turn are the longest.
-    const int32_t place = static_cast<int32_t>(blockIdx.x);
-    const int32_t item = turn * n_blocks + (turn % 2 == 0 ? place : n_blocks - 1 - place);
-    if (item >= n_items) continue;
-    const PrefillTile tile = p.plan.tiles[item / p.n_kv_heads];
-    const int32_t row = p.seq_starts[tile.seq];
-    const int32_t group = p.n_heads / p.n_kv_heads;
-    PrefillBlock<T, kDim> block{
-        .p = p,
-        .shared = DynamicShared(),
-        .table = p.block_tables + int64_t{p.seq_slots[tile.seq]} * p.block_table_stride,
-        .kv_head = item % p.n_kv_heads,
-        .group = group,
-        .first_row = tile.first_row,
-        .n_rows = (p.seq_starts[tile.seq + 1] - row) * group,
-        .first_token_row = row,
-        .seq_position = p.seq_positions[tile.seq]};
-    block.Run();
-  }
+  ForEachPrefillItem(
+      p, [&](const PrefillItem& item) { PrefillBlock<T, kDim>{item, p, DynamicShared()}.Run(); });
 }
 
 }  // namespace

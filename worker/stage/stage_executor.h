@@ -161,9 +161,9 @@ class StageExecutor {
   absl::Status AcceptTokens();
   absl::Status TakeHidden(const KnownStep& step);
   absl::Status TakeTokens(const KnownStep& step);
-  // As these three, where messages pass from device to device.
-  absl::Status RunStepOnDevice(const KnownStep& step);
   void Forward(const StepMetaView& meta);
+  // As RunStep, TakeTokens and TakeHidden, where messages pass from device to device.
+  absl::Status RunStepOnDevice(const KnownStep& step);
   absl::Status TakeTokensOnDevice(const StepMetaView& meta);
   absl::Status TakeHiddenOnDevice(const StepMetaView& meta);
   absl::Status StartEndOnDevice(const KnownStep& step);

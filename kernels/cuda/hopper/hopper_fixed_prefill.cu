@@ -246,25 +246,13 @@ struct UnitState {
 };
 
 template <typename T>
-struct Item {
+struct Item : PrefillItem {
   const AttentionParams& p;
-  const uint32_t shared;  // keys, values
-  float* const states;    // kHopperFixedRows * kDim
-  const int32_t* table;
-  int32_t kv_head, group, first_row, n_rows;  // packed rows: of the item's first, of the sequence
-  int32_t first_token_row, seq_position;
+  const uint32_t shared;                  // keys, values
+  float* const states;                    // kHopperFixedRows * kDim
   int32_t first_block = 0, last_key = 0;  // that any row of the item sees
 
   __device__ __forceinline__ static int Thread() { return static_cast<int>(threadIdx.x); }
-  __device__ __forceinline__ int32_t PositionOf(int32_t row) const {
-    return seq_position + row / group;
-  }
-  // The head of a packed row in an array of [tokens, n_all_heads, kDim].
-  template <typename E>
-  __device__ __forceinline__ E* RowOf(E* array, int32_t row, int32_t n_all_heads) const {
-    const int64_t token = first_token_row + row / group;
-    return array + (token * n_all_heads + kv_head * group + row % group) * kDim;
-  }
   __device__ __forceinline__ uint32_t KeysOf(int32_t index) const {
     return shared + static_cast<uint32_t>(index % kKeyTiles) * kTile;
   }
@@ -382,8 +370,8 @@ struct Item {
 #pragma unroll
     for (int j = 0; j < 2; ++j) {
       // Rows past the last repeat it; nothing is written of them.
-      LoadQuery(RowOf(static_cast<const T*>(p.qkv), min(row + 8 * j, n_rows - 1),
-                      p.n_heads + 2 * p.n_kv_heads),
+      LoadQuery(RowOf<kDim>(static_cast<const T*>(p.qkv), min(row + 8 * j, n_rows - 1),
+                            p.n_heads + 2 * p.n_kv_heads),
                 j, queries);
     }
     UnitState<T> unit;
@@ -468,7 +456,7 @@ struct Item {
 #pragma unroll
     for (int j = 0; j < 2; ++j) {
       if (row + 8 * j >= end_row) continue;
-      T* const to = RowOf(static_cast<T*>(p.out), row + 8 * j, p.n_heads) + 2 * c;
+      T* const to = RowOf<kDim>(static_cast<T*>(p.out), row + 8 * j, p.n_heads) + 2 * c;
       const float inverse = 1.0f / state.sum[j];
 #pragma unroll
       for (int i = 0; i < kDim / 8; ++i) {
@@ -485,29 +473,11 @@ __global__ void __launch_bounds__(kThreads, 1) HopperFixedKernel(const Attention
   WaitForPrevious();
   unsigned char* const dynamic = DynamicShared();
   const uint32_t to_aligned = (1024 - ptx::SharedAddress(dynamic) % 1024) % 1024;
-  const int32_t n_items = p.plan.n_tiles * p.n_kv_heads;
-  const auto n_blocks = static_cast<int32_t>(gridDim.x);
-  for (int32_t turn = 0; turn * n_blocks < n_items; ++turn) {
-    // To and fro, as the first items of a turn are the longest.
-    const auto place = static_cast<int32_t>(blockIdx.x);
-    const int32_t item = turn * n_blocks + (turn % 2 == 0 ? place : n_blocks - 1 - place);
-    if (item >= n_items) continue;
-    const PrefillTile tile = p.plan.tiles[item / p.n_kv_heads];
-    const int32_t row = p.seq_starts[tile.seq];
-    const int32_t group = p.n_heads / p.n_kv_heads;
-    Item<T> work{.p = p,
-                 .shared = ptx::SharedAddress(dynamic) + to_aligned,
-                 .states = reinterpret_cast<float*>(dynamic + to_aligned +
-                                                    (kKeyTiles + kValueTiles) * kTile),
-                 .table = p.block_tables + int64_t{p.seq_slots[tile.seq]} * p.block_table_stride,
-                 .kv_head = item % p.n_kv_heads,
-                 .group = group,
-                 .first_row = tile.first_row,
-                 .n_rows = (p.seq_starts[tile.seq + 1] - row) * group,
-                 .first_token_row = row,
-                 .seq_position = p.seq_positions[tile.seq]};
-    work.Run();
-  }
+  ForEachPrefillItem(p, [&](const PrefillItem& item) {
+    Item<T>{item, p, ptx::SharedAddress(dynamic) + to_aligned,
+            reinterpret_cast<float*>(dynamic + to_aligned + (kKeyTiles + kValueTiles) * kTile)}
+        .Run();
+  });
 }
 
 template <typename T>
