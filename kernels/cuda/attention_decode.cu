@@ -402,10 +402,12 @@ struct DecodeBlock {
   }
 };
 
+constexpr int BlocksOfMultiprocessor(int warps, int dim) {
+  return warps != kManyTilesWarps ? 1 : dim <= 128 ? 3 : 2;
+}
+
 template <typename T, int kDim, int kRowTiles, int kWarps>
-__global__ void __launch_bounds__(kWarps* kWarpThreads, kWarps != kManyTilesWarps ? 1
-                                                        : kDim <= 128             ? 3
-                                                                                  : 2)
+__global__ void __launch_bounds__(kWarps* kWarpThreads, BlocksOfMultiprocessor(kWarps, kDim))
     DecodeKernel(const AttentionParams p) {
   using Block = DecodeBlock<T, kDim, kRowTiles, kWarps>;
   // The plan is there: the kernel that makes it lets no other start before it ends.
@@ -423,7 +425,8 @@ cudaError_t LaunchDecode(const Stream& stream, const AttentionParams& params) {
   using Block = DecodeBlock<T, kDim, kRowTiles, kWarps>;
   const LaunchShape shape{.grid = dim3(static_cast<unsigned>(params.plan.decode_shape.n_blocks)),
                           .block = kWarps * kWarpThreads,
-                          .shared_bytes = sizeof(typename Block::Memory)};
+                          .shared_bytes = sizeof(typename Block::Memory),
+                          .n_together = BlocksOfMultiprocessor(kWarps, kDim)};
   return Launch<&DecodeKernel<T, kDim, kRowTiles, kWarps>>(stream, shape, params);
 }
 

@@ -320,11 +320,11 @@ TEST_CASE("Attention: batch-invariant prefill and decode have the same bits") {
   const DType dtype = GENERATE(DType::kBF16, DType::kF16);
   const float deviation = GENERATE(0.3f, 1.0f, 2.0f, 6.0f);
   struct Shape {
-    int32_t n_heads, n_kv_heads, window, n_tokens;
+    int32_t n_heads, n_kv_heads, window, n_tokens, stride;
   };
-  // Of the last, units are more than blocks of the decode kernel.
-  const Shape shape =
-      GENERATE(Shape{16, 4, 0, 1300}, Shape{16, 4, 200, 1300}, Shape{420, 420, 0, 50});
+  // Decoded by teams; by warps; with growing contexts by teams in one turn, in several, by warps.
+  const Shape shape = GENERATE(Shape{16, 4, 0, 1300, 1}, Shape{16, 4, 200, 1300, 1},
+                               Shape{420, 420, 0, 50, 1}, Shape{130, 130, 0, 1600, 61});
   const Config config{.n_heads = shape.n_heads,
                       .n_kv_heads = shape.n_kv_heads,
                       .head_dim = 128,
@@ -332,10 +332,10 @@ TEST_CASE("Attention: batch-invariant prefill and decode have the same bits") {
                       .dtype = dtype};
   const auto ops = NewCudaOps(/*batch_invariant=*/true);
   const std::vector<float> qkv = RandomQkv(config, shape.n_tokens, 7, deviation);
-  Layer whole(*ops, config, shape.n_tokens, 83);
+  Layer whole(*ops, config, shape.n_tokens, shape.n_tokens / 16 + 2);
   const std::vector<float> all = whole.InChunks(qkv, shape.n_tokens);
   size_t n_different = 0;
-  for (int32_t p = 0; p < shape.n_tokens; ++p) {
+  for (int32_t p = 0; p < shape.n_tokens; p += shape.stride) {
     const std::vector<float> one =
         whole.Step({{0, p, 1, qkv.data() + int64_t{p} * config.qkv_width()}});
     for (size_t i = 0; i < one.size(); ++i) {
@@ -377,6 +377,26 @@ TEST_CASE("Attention: batch-invariant rows do not depend on chunks or neighbours
       separate.insert(separate.end(), one.begin(), one.end());
     }
     CHECK(std::memcmp(out.data(), separate.data(), out.size() * sizeof(float)) == 0);
+  }
+}
+
+// More units than teams take turns at.
+TEST_CASE("Attention: batch-invariant decodes of long contexts") {
+  constexpr int32_t kTokens = 1560, kDecoded = 2, kBlocks = kTokens / 16 + 1;
+  const Config config{.n_heads = 2, .n_kv_heads = 1, .head_dim = 64};
+  const auto ops = NewCudaOps(/*batch_invariant=*/true);
+  const std::vector<float> qkv = RandomQkv(config, kTokens, 1, /*deviation=*/1.5f);
+  Layer whole(*ops, config, kTokens, 101), parts(*ops, config, kTokens, 201);
+  const std::vector<float> all = whole.InChunks(qkv, kTokens);
+  for (const int32_t block : {0, kBlocks}) {
+    parts.Step({{block, 0, kTokens - kDecoded, qkv.data()}});
+  }
+  for (int32_t p = kTokens - kDecoded; p < kTokens; ++p) {
+    const float* const of_row = qkv.data() + int64_t{p} * config.qkv_width();
+    const std::vector<float> out = parts.Step({{0, p, 1, of_row}, {kBlocks, p, 1, of_row}});
+    const size_t width = out.size() / 2, at = static_cast<size_t>(p) * width;
+    CHECK(std::memcmp(out.data(), all.data() + at, width * sizeof(float)) == 0);
+    CHECK(std::memcmp(out.data() + width, all.data() + at, width * sizeof(float)) == 0);
   }
 }
 

@@ -11,6 +11,7 @@
 
 #include <cstdint>
 
+#include "kernels/cuda/attention_rows.h"
 #include "kernels/cuda/mma.h"
 #include "kernels/cuda/numbers.h"
 #include "kernels/cuda/warp.h"
@@ -73,126 +74,6 @@ struct Visible {
   __host__ __device__ int32_t First(int32_t position) const {
     return window > 0 && position >= window ? position - window + 1 : 0;
   }
-};
-
-// Where a lane's part of a row of kDim 16-bit elements is. As a factor of a score: 16 bytes of each
-// 32 elements, and 8 bytes of the 16 that may remain; the order of the head's elements is the same
-// for q and k, and nobody's business else.
-__device__ __forceinline__ constexpr int FactorByte(int chunk, int c) {
-  return (32 * chunk + 8 * c) * 2;
-}
-template <int kDim>
-__device__ __forceinline__ constexpr int LastFactorByte(int c) {
-  return (kDim / 32 * 32 + 4 * c) * 2;
-}
-// Of a row of v: 16 bytes of each 64 elements, then 8 of 32 or 4 of 16 that may remain. Register t
-// holds the elements ValueElement(t) and the next.
-__device__ __forceinline__ constexpr int ValueByte(int part, int g) {
-  return (64 * part + 8 * g) * 2;
-}
-template <int kDim>
-__device__ __forceinline__ constexpr int LastValueByte(int g) {
-  return (kDim / 64 * 64 + kDim % 64 / 8 * g) * 2;
-}
-template <int kDim>
-__device__ __forceinline__ constexpr int ValueElement(int t, int g) {
-  constexpr int kWide = kDim / 64 * 4;  // registers of the parts of 64
-  if (t < kWide) return t / 4 * 64 + 8 * g + t % 4 * 2;
-  return kDim / 64 * 64 + kDim % 64 / 8 * g + (t - kWide) * 2;
-}
-
-// Of 16 keys a lane has the rows g and g + 8, of their values the rows 2c, 2c + 1, 2c + 8, 2c + 9.
-__device__ __forceinline__ int KeyRow(int h) {
-  return static_cast<int>(threadIdx.x) % kWarpThreads / 4 + 8 * h;
-}
-__device__ __forceinline__ int ValueRow(int i) {
-  return static_cast<int>(threadIdx.x) % 4 * 2 + i / 2 * 8 + i % 2;
-}
-
-// Such parts in registers. Row: gives 16, 8 or 4 bytes at an offset.
-template <int kDim>
-struct FactorRow {
-  uint32_t at[kDim / 8];
-
-  template <typename Row>
-  __device__ __forceinline__ void Load(const Row& row) {
-    const int c = static_cast<int>(threadIdx.x) % 4;
-#pragma unroll
-    for (int chunk = 0; chunk < kDim / 32; ++chunk) {
-      const uint4 values = row.Load16(FactorByte(chunk, c));
-      at[4 * chunk] = values.x;
-      at[4 * chunk + 1] = values.y;
-      at[4 * chunk + 2] = values.z;
-      at[4 * chunk + 3] = values.w;
-    }
-    if constexpr (kDim % 32 != 0) {
-      const uint2 values = row.Load8(LastFactorByte<kDim>(c));
-      at[kDim / 8 - 2] = values.x;
-      at[kDim / 8 - 1] = values.y;
-    }
-  }
-};
-
-template <int kDim>
-struct KeyBlock {
-  FactorRow<kDim> rows[2];
-
-  __device__ __forceinline__ uint4 Wide(int h, int chunk) const {
-    const uint32_t* const at = rows[h].at + 4 * chunk;
-    return make_uint4(at[0], at[1], at[2], at[3]);
-  }
-  __device__ __forceinline__ uint2 Last(int h) const {
-    return make_uint2(rows[h].at[kDim / 8 - 2], rows[h].at[kDim / 8 - 1]);
-  }
-};
-
-template <int kDim>
-struct ValueBlock {
-  static_assert(kDim % 16 == 0 && kDim % 64 != 48);
-  uint32_t rows[4][kDim / 16];
-
-  // row(i): of ValueRow(i)
-  template <typename RowOf>
-  __device__ __forceinline__ void Load(const RowOf& row_of) {
-    const int g = static_cast<int>(threadIdx.x) % kWarpThreads / 4;
-#pragma unroll
-    for (int i = 0; i < 4; ++i) {
-      const auto row = row_of(i);
-#pragma unroll
-      for (int part = 0; part < kDim / 64; ++part) {
-        const uint4 values = row.Load16(ValueByte(part, g));
-        rows[i][4 * part] = values.x;
-        rows[i][4 * part + 1] = values.y;
-        rows[i][4 * part + 2] = values.z;
-        rows[i][4 * part + 3] = values.w;
-      }
-      if constexpr (kDim % 64 == 32) {
-        const uint2 values = row.Load8(LastValueByte<kDim>(g));
-        rows[i][kDim / 16 - 2] = values.x;
-        rows[i][kDim / 16 - 1] = values.y;
-      } else if constexpr (kDim % 64 == 16) {
-        rows[i][kDim / 16 - 1] = row.Load4(LastValueByte<kDim>(g));
-      }
-    }
-  }
-  // What the cache holds after a sequence's last token may be anything, NaN too.
-  __device__ __forceinline__ void ClearFrom(int first) {
-#pragma unroll
-    for (int i = 0; i < 4; ++i) {
-      if (ValueRow(i) < first) continue;
-#pragma unroll
-      for (int t = 0; t < kDim / 16; ++t) rows[i][t] = 0;
-    }
-  }
-
-  __device__ __forceinline__ uint4 Wide(int i, int part) const {
-    const uint32_t* const at = rows[i] + 4 * part;
-    return make_uint4(at[0], at[1], at[2], at[3]);
-  }
-  __device__ __forceinline__ uint2 Last8(int i) const {
-    return make_uint2(rows[i][kDim / 16 - 2], rows[i][kDim / 16 - 1]);
-  }
-  __device__ __forceinline__ uint32_t Last4(int i) const { return rows[i][kDim / 16 - 1]; }
 };
 
 // What the weights of two states are multiplied with where they meet, for the two rows of a lane.
@@ -301,28 +182,60 @@ struct AttentionTile {
                                               const float (&most)[kRowTiles][2],
                                               float (&scores)[kRowTiles][4],
                                               uint32_t (&weights)[kRowTiles][2]) {
-    const float to_exponent = scale.FactorOfCapped();
-    float factor[kRowTiles][2];
+    float factor[kRowTiles][2], added[kRowTiles][2];
+    const bool moved = Rebase(most, base, factor);
+    ToWeights(scale, base, scores, weights, added);
+    AddToSums(factor, added);
+    if (__any_sync(kAllLanes, moved)) Multiply(factor);
+  }
+
+  // Its parts. Whether a base of this lane moves up to `most`, and what is then to be multiplied.
+  __device__ __forceinline__ static bool Rebase(const float (&most)[kRowTiles][2],
+                                                float (&base)[kRowTiles][2],
+                                                float (&factor)[kRowTiles][2]) {
     bool moved = false;
 #pragma unroll
     for (int n = 0; n < kRowTiles; ++n) {
 #pragma unroll
       for (int j = 0; j < 2; ++j) {
         factor[n][j] = 1;
-        if (IsAboveBase(most[n][j], base[n][j])) {
-          factor[n][j] = Exp2(base[n][j] - most[n][j]);
-          base[n][j] = most[n][j];
-          moved = true;
-        }
+        if (!IsAboveBase(most[n][j], base[n][j])) continue;
+        factor[n][j] = Exp2(base[n][j] - most[n][j]);
+        base[n][j] = most[n][j];
+        moved = true;
+      }
+    }
+    return moved;
+  }
+  // added: the sums of this lane's weights.
+  __device__ __forceinline__ static void ToWeights(const ScoreScale& scale,
+                                                   const float (&base)[kRowTiles][2],
+                                                   float (&scores)[kRowTiles][4],
+                                                   uint32_t (&weights)[kRowTiles][2],
+                                                   float (&added)[kRowTiles][2]) {
+    const float to_exponent = scale.FactorOfCapped();
+#pragma unroll
+    for (int n = 0; n < kRowTiles; ++n) {
+#pragma unroll
+      for (int j = 0; j < 2; ++j) {
         const float subtracted = Subtracted(base[n][j]);
         scores[n][j] = Exp2(fmaf(scores[n][j], to_exponent, -subtracted));
         scores[n][j + 2] = Exp2(fmaf(scores[n][j + 2], to_exponent, -subtracted));
-        sum[n][j] = fmaf(sum[n][j], factor[n][j], scores[n][j] + scores[n][j + 2]);
+        added[n][j] = scores[n][j] + scores[n][j + 2];
       }
       weights[n][0] = Transpose8x8(PackPair<T>(scores[n][0], scores[n][1]));
       weights[n][1] = Transpose8x8(PackPair<T>(scores[n][2], scores[n][3]));
     }
-    if (!__any_sync(kAllLanes, moved)) return;
+  }
+  __device__ __forceinline__ void AddToSums(const float (&factor)[kRowTiles][2],
+                                            const float (&added)[kRowTiles][2]) {
+#pragma unroll
+    for (int n = 0; n < kRowTiles; ++n) {
+#pragma unroll
+      for (int j = 0; j < 2; ++j) sum[n][j] = fmaf(sum[n][j], factor[n][j], added[n][j]);
+    }
+  }
+  __device__ __forceinline__ void Multiply(const float (&factor)[kRowTiles][2]) {
 #pragma unroll
     for (int n = 0; n < kRowTiles; ++n) {
 #pragma unroll

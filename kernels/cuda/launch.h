@@ -29,6 +29,10 @@ struct LaunchShape {
   dim3 grid;
   dim3 block;
   size_t shared_bytes = 0;  // dynamic
+  // Blocks of a multiprocessor, of a kernel that has much on its way from memory: to registers all
+  // goes through L1, which is given what their shared memory leaves. Else it stays as small as the
+  // kernel before has left it, a few KB after one of Hopper's products. 0: any.
+  int n_together = 0;
 };
 
 __device__ inline void LetNextStart() {
@@ -42,6 +46,8 @@ __device__ inline void WaitForPrevious() {
   asm volatile("griddepcontrol.wait;" ::: "memory");
 #endif
 }
+
+__host__ __device__ constexpr int64_t CeilDiv(int64_t a, int64_t b) { return (a + b - 1) / b; }
 
 // Launches kKernel(params). An empty grid is nothing to do.
 template <auto kKernel, typename Params>
@@ -61,20 +67,31 @@ cudaError_t Launch(const Stream& stream, const LaunchShape& shape, const Params&
     if (error != cudaSuccess) return error;
     allowed_bytes = shape.shared_bytes;
   }
-  cudaLaunchAttribute overlap{};
-  overlap.id = cudaLaunchAttributeProgrammaticStreamSerialization;
-  overlap.val.programmaticStreamSerializationAllowed = 1;
+  cudaLaunchAttribute attributes[2] = {};
+  unsigned n_attributes = 0;
+  if (stream.overlaps) {
+    cudaLaunchAttribute& overlap = attributes[n_attributes++];
+    overlap.id = cudaLaunchAttributeProgrammaticStreamSerialization;
+    overlap.val.programmaticStreamSerializationAllowed = 1;
+  }
+  if (shape.n_together > 0) {
+    constexpr size_t kReserved = 1024;  // of each block, and of what one may have
+    const size_t needed = static_cast<size_t>(shape.n_together) * (shape.shared_bytes + kReserved);
+    const auto percent = CeilDiv(static_cast<int64_t>(100 * needed),
+                                 static_cast<int64_t>(stream.block_shared_bytes + kReserved));
+    cudaLaunchAttribute& carveout = attributes[n_attributes++];
+    carveout.id = cudaLaunchAttributePreferredSharedMemoryCarveout;
+    carveout.val.sharedMemCarveout = percent < 100 ? static_cast<unsigned>(percent) : 100;
+  }
   cudaLaunchConfig_t config{};
   config.gridDim = shape.grid;
   config.blockDim = shape.block;
   config.dynamicSmemBytes = shape.shared_bytes;
   config.stream = stream.handle;
-  config.attrs = &overlap;
-  config.numAttrs = stream.overlaps ? 1 : 0;
+  config.attrs = attributes;
+  config.numAttrs = n_attributes;
   return cudaLaunchKernelEx(&config, kKernel, params);
 #endif
 }
-
-__host__ __device__ constexpr int64_t CeilDiv(int64_t a, int64_t b) { return (a + b - 1) / b; }
 
 }  // namespace stagecoach::kernels::cuda

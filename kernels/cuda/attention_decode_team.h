@@ -1,0 +1,303 @@
+// Decode by fixed units, a block a unit, then the next one that is its. A few KV blocks at a time
+// are in shared memory. The warps take scores of every kWarps'th, then its weights, then each a
+// part of the head for all of them, in their order; the next keys are on their way as soon as there
+// are scores, the next values after that.
+#pragma once
+
+#include <algorithm>
+
+#include "kernels/cuda/attention_fixed_units.h"
+
+namespace stagecoach::kernels::cuda {
+
+// Blocks of the cache in shared memory, 16 bytes of a row together. What lanes read at once is in
+// different banks: rows g of 64 bytes a quarter warp, of keys; rows 2c of 32, of values.
+template <int kDim, bool kValues>
+struct SharedBlock {
+  static constexpr int kSlots = kDim / 8;  // of a row
+  alignas(16) unsigned char at[kBlockTokens * kDim * 2];
+
+  __device__ __forceinline__ static int Place(int row, int slot) {
+    return (row * kSlots + (slot ^ (kValues ? row / 2 % 4 * 2 : row % 2 * 4))) * 16;
+  }
+};
+
+// A row of one, from a byte on.
+template <int kDim, bool kValues>
+struct SharedBlockRow {
+  const SharedBlock<kDim, kValues>& block;
+  int row, first_byte = 0;
+
+  template <typename V>
+  __device__ __forceinline__ V At(int byte) const {
+    byte += first_byte;
+    return *reinterpret_cast<const V*>(
+        block.at + SharedBlock<kDim, kValues>::Place(row, byte / 16) + byte % 16);
+  }
+  __device__ __forceinline__ uint4 Load16(int byte) const { return At<uint4>(byte); }
+  __device__ __forceinline__ uint2 Load8(int byte) const { return At<uint2>(byte); }
+  __device__ __forceinline__ uint32_t Load4(int byte) const { return At<uint32_t>(byte); }
+};
+
+// Whether a head has parts for at least four warps, and rows that a swizzle keeps within.
+constexpr bool HasTeam(int dim) { return dim == 64 || dim == 128 || dim == 256; }
+
+template <typename T, int kDim, int kRowTiles>
+struct DecodeTeam {
+  using Whole = AttentionTile<T, kDim, kRowTiles>;
+  static constexpr int kWarps = std::min(8, kDim / 16);
+  static constexpr int kThreads = kWarps * kWarpThreads;
+  static constexpr int kPart = kDim / kWarps;  // of the head
+  using Tile = AttentionTile<T, kPart, kRowTiles>;
+  using Keys = SharedBlock<kDim, false>;
+  using Values = SharedBlock<kDim, true>;
+  // So that the memory of two blocks does not fit into a multiprocessor: each has one to itself,
+  // and all that it can load.
+  static constexpr int kBlocksAtOnce = 2048 / kDim;
+
+  struct Memory {
+    Keys keys[kBlocksAtOnce];
+    Values values[kBlocksAtOnce];
+    // A lane's scores of a block, in whose place come the weights and what the sums grow by.
+    float4 scores[kBlocksAtOnce][kRowTiles][kWarpThreads];
+    float2 most[kBlocksAtOnce][kRowTiles][4];
+    int32_t is_last;
+  };
+  static_assert(sizeof(Memory) > size_t{114} << 10);
+
+  // Blocks of a unit that are taken at once.
+  struct Round {
+    Unit unit;
+    int32_t first_block;
+    int n_blocks;
+    int32_t entries;  // of the table, a lane each
+
+    __device__ __forceinline__ bool IsEnd() const {
+      return first_block + n_blocks == unit.end_block;
+    }
+    // Whether earlier steps wrote all of a block.
+    __device__ __forceinline__ bool IsEarlier(int b) const {
+      return (first_block + b + 1) * kBlockTokens <= unit.position;
+    }
+  };
+
+  const AttentionParams& p;
+  const Units& units;
+  Memory& shared;
+  const int lane = static_cast<int>(threadIdx.x) % kWarpThreads;
+  const int warp = static_cast<int>(threadIdx.x) / kWarpThreads;
+
+  __device__ __forceinline__ Round RoundOf(const Unit& unit, int32_t first_block) const {
+    const int n_blocks = min(unit.end_block - first_block, kBlocksAtOnce);
+    const int32_t* const table = UnitMemory<T, kDim, kRowTiles>{p, unit}.Table();
+    return {unit, first_block, n_blocks,
+            lane < n_blocks ? LoadPlan(table + first_block + lane) : 0};
+  }
+
+  // Of a round's blocks: those that earlier steps wrote, the others, or all.
+  enum class Which { kEarlier, kOthers, kAll };
+  template <bool kValues>
+  __device__ __forceinline__ void Copy(const Round& round, Which which,
+                                       SharedBlock<kDim, kValues>* to) const {
+    using Shared = SharedBlock<kDim, kValues>;
+    const UnitMemory<T, kDim, kRowTiles> memory{p, round.unit};
+    for (int b = 0; b < round.n_blocks; ++b) {
+      const int32_t block = __shfl_sync(kAllLanes, round.entries, b);
+      if (which != Which::kAll && round.IsEarlier(b) != (which == Which::kEarlier)) continue;
+      const T* const from = memory.BlockOf(kValues ? p.v : p.k, block);
+#pragma unroll
+      for (int i = 0; i < kBlockTokens * Shared::kSlots; i += kThreads) {
+        const int slot = i + static_cast<int>(threadIdx.x);
+        CopyAsync16(to[b].at + Shared::Place(slot / Shared::kSlots, slot % Shared::kSlots),
+                    from + slot * 8, true);
+      }
+    }
+  }
+
+  // The scores of this warp's blocks.
+  __device__ __forceinline__ void Score(const Whole& tile, const Round& round) const {
+    const Visible visible{p.window};
+    const int32_t position = round.unit.position;
+    for (int b = warp; b < round.n_blocks; b += kWarps) {
+      KeyBlock<kDim> keys;
+      keys.rows[0].Load(SharedBlockRow<kDim, false>{shared.keys[b], KeyRow(0)});
+      keys.rows[1].Load(SharedBlockRow<kDim, false>{shared.keys[b], KeyRow(1)});
+      float scores[kRowTiles][4], most[kRowTiles][2];
+      tile.Scores(keys, scores);
+      const int32_t first_key = (round.first_block + b) * kBlockTokens;
+      const bool all_visible =
+          first_key >= visible.First(position) && first_key + kBlockTokens - 1 <= position;
+      Whole::Mask(
+          p.scale, all_visible,
+          [&](int h, int, int) { return visible(first_key + KeyRow(h), position); }, scores, most);
+#pragma unroll
+      for (int n = 0; n < kRowTiles; ++n) {
+        shared.scores[b][n][lane] =
+            make_float4(scores[n][0], scores[n][1], scores[n][2], scores[n][3]);
+        if (lane < 4) shared.most[b][n][lane] = make_float2(most[n][0], most[n][1]);
+      }
+    }
+  }
+
+  __device__ __forceinline__ void LoadMost(int at, float (&most)[kRowTiles][2]) const {
+#pragma unroll
+    for (int n = 0; n < kRowTiles; ++n) {
+      const float2 two = shared.most[at][n][lane % 4];
+      most[n][0] = two.x, most[n][1] = two.y;
+    }
+  }
+
+  // After all have scored: the weights of this warp's blocks, from the bases that the blocks before
+  // leave. Bit b: the bases move with block b.
+  __device__ __forceinline__ uint32_t Weigh(const Tile& tile, int n_blocks) const {
+    uint32_t moves = 0;
+    float base[kRowTiles][2];
+#pragma unroll
+    for (int n = 0; n < kRowTiles; ++n) base[n][0] = tile.base[n][0], base[n][1] = tile.base[n][1];
+    for (int first = 0; first < n_blocks; first += kWarps) {
+      float most[kWarps][kRowTiles][2], own_base[kRowTiles][2] = {};
+#pragma unroll
+      // The last one's again: nothing moves.
+      for (int i = 0; i < kWarps; ++i) LoadMost(min(first + i, n_blocks - 1), most[i]);
+#pragma unroll
+      for (int i = 0; i < kWarps; ++i) {
+        float factor[kRowTiles][2];
+        const bool moved = Tile::Rebase(most[i], base, factor);
+        if (__any_sync(kAllLanes, moved)) moves |= 1u << (first + i);
+#pragma unroll
+        for (int n = 0; n < kRowTiles; ++n) {
+          own_base[n][0] = i > warp ? own_base[n][0] : base[n][0];
+          own_base[n][1] = i > warp ? own_base[n][1] : base[n][1];
+        }
+      }
+      if (first + warp < n_blocks) WeighOne(first + warp, own_base);
+    }
+    return moves;
+  }
+  __device__ __forceinline__ void WeighOne(int at, const float (&base)[kRowTiles][2]) const {
+    float scores[kRowTiles][4], added[kRowTiles][2];
+    uint32_t weights[kRowTiles][2];
+#pragma unroll
+    for (int n = 0; n < kRowTiles; ++n) {
+      const float4 four = shared.scores[at][n][lane];
+      scores[n][0] = four.x, scores[n][1] = four.y, scores[n][2] = four.z, scores[n][3] = four.w;
+    }
+    Tile::ToWeights(p.scale, base, scores, weights, added);
+#pragma unroll
+    for (int n = 0; n < kRowTiles; ++n) {
+      shared.scores[at][n][lane] = make_float4(
+          __uint_as_float(weights[n][0]), __uint_as_float(weights[n][1]), added[n][0], added[n][1]);
+    }
+  }
+
+  // This warp's part of the values of all blocks.
+  __device__ __forceinline__ void Add(Tile& tile, const Round& round, uint32_t moves) const {
+#pragma unroll 2
+    for (int b = 0; b < round.n_blocks; ++b) {
+      ValueBlock<kPart> values;
+      values.Load([&](int i) {
+        return SharedBlockRow<kDim, true>{shared.values[b], ValueRow(i), warp * kPart * 2};
+      });
+      float factor[kRowTiles][2], added[kRowTiles][2];
+      uint32_t weights[kRowTiles][2];
+#pragma unroll
+      for (int n = 0; n < kRowTiles; ++n) {
+        const float4 slot = shared.scores[b][n][lane];
+        weights[n][0] = __float_as_uint(slot.x), weights[n][1] = __float_as_uint(slot.y);
+        added[n][0] = slot.z, added[n][1] = slot.w;
+        factor[n][0] = factor[n][1] = 1;
+      }
+      if ((moves >> b & 1) != 0) {
+        float most[kRowTiles][2];
+        LoadMost(b, most);
+        Tile::Rebase(most, tile.base, factor);
+        tile.Multiply(factor);
+      }
+      tile.AddToSums(factor, added);
+      const int32_t n_seen = round.unit.position - (round.first_block + b) * kBlockTokens + 1;
+      if (n_seen < kBlockTokens) values.ClearFrom(n_seen);
+      tile.AddValues(values, weights);
+    }
+  }
+
+  // The team's result of a unit: to where it is merged, or where it goes.
+  __device__ __forceinline__ void Finish(const Unit& unit, Tile& tile) const {
+    const UnitMemory<T, kDim, kRowTiles> memory{p, unit};
+    tile.SumLanes();
+    if (unit.n_of_seq > 1) {
+      const StatePart part{warp, kWarps};
+      tile.Save(memory.State(unit.of_seq), part);
+      __threadfence();
+      __syncthreads();
+      if (threadIdx.x == 0) {
+        shared.is_last = atomicAdd(memory.Counter(), 1) == unit.n_of_seq - 1 ? 1 : 0;
+        if (shared.is_last != 0) *memory.Counter() = 0;
+      }
+      __syncthreads();
+      if (shared.is_last == 0) return;
+      __threadfence();
+      tile.MergeAll(unit.n_of_seq, [&](int32_t i) { return memory.State(i); }, part);
+    }
+    T* const out = memory.Out() + warp * kPart;
+    tile.Write([&](int r) { return r < unit.n_rows ? out + int64_t{r} * kDim : nullptr; });
+  }
+
+  // What earlier steps wrote is on its way before the kernel before this one is done; the queries
+  // and this step's keys are its results.
+  __device__ __forceinline__ void Run() const {
+    const int32_t n_units = units.Number();
+    auto i = static_cast<int32_t>(blockIdx.x);
+    if (i >= n_units) return WaitForPrevious();
+    const Unit first = units.At(i, Tile::kRows);
+    Round round = RoundOf(first, first.first_block);
+    Copy(round, Which::kEarlier, shared.keys);
+    Copy(round, Which::kEarlier, shared.values);
+    WaitForPrevious();
+    Copy(round, Which::kOthers, shared.keys);
+    Copy(round, Which::kOthers, shared.values);
+    CommitCopies();
+    CommitCopies();  // as if the values came after the keys here too
+    Whole whole;
+    UnitMemory<T, kDim, kRowTiles>{p, round.unit}.LoadQueries(whole);
+    Tile tile;
+    tile.Clear();
+    for (;;) {
+      const bool is_end = round.IsEnd();
+      if (is_end) i += static_cast<int32_t>(gridDim.x);
+      const bool has_next = i < n_units;
+      Round next = round;
+      if (has_next) {
+        const Unit unit = is_end ? units.At(i, Tile::kRows) : round.unit;
+        next = RoundOf(unit, is_end ? unit.first_block : round.first_block + round.n_blocks);
+      }
+      WaitForCopies<1>();
+      __syncthreads();
+      Score(whole, round);
+      __syncthreads();
+      if (has_next) {
+        Copy(next, Which::kAll, shared.keys);
+        if (is_end) UnitMemory<T, kDim, kRowTiles>{p, next.unit}.LoadQueries(whole);
+      } else {
+        // Not before: the next kernel's weights would come first, and all that is read here is
+        // waited for.
+        LetNextStart();
+      }
+      CommitCopies();
+      const uint32_t moves = Weigh(tile, round.n_blocks);
+      WaitForCopies<1>();
+      __syncthreads();
+      Add(tile, round, moves);
+      __syncthreads();
+      if (has_next) Copy(next, Which::kAll, shared.values);
+      CommitCopies();
+      if (is_end) {
+        Finish(round.unit, tile);
+        tile.Clear();
+      }
+      if (!has_next) return;
+      round = next;
+    }
+  }
+};
+
+}  // namespace stagecoach::kernels::cuda
