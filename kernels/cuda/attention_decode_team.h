@@ -51,9 +51,8 @@ struct DecodeTeam {
   using Tile = AttentionTile<T, kPart, kRowTiles>;
   using Keys = SharedBlock<kDim, false>;
   using Values = SharedBlock<kDim, true>;
-  // So that the memory of two blocks does not fit into a multiprocessor: each has one to itself,
-  // and all that it can load.
-  static constexpr int kBlocksAtOnce = 2048 / kDim;
+  // Nearly all of a multiprocessor's memory: each team has one to itself, and all that it can load.
+  static constexpr int kBlocksAtOnce = std::min(32, 3072 / kDim);
 
   struct Memory {
     Keys keys[kBlocksAtOnce];
@@ -114,27 +113,39 @@ struct DecodeTeam {
     }
   }
 
-  // The scores of this warp's blocks.
+  // The scores of this warp's blocks, of two at once: a product waits for the one before it.
   __device__ __forceinline__ void Score(const Whole& tile, const Round& round) const {
+    constexpr int kAtOnce = 2;
     const Visible visible{p.window};
     const int32_t position = round.unit.position;
-    for (int b = warp; b < round.n_blocks; b += kWarps) {
-      KeyBlock<kDim> keys;
-      keys.rows[0].Load(SharedBlockRow<kDim, false>{shared.keys[b], KeyRow(0)});
-      keys.rows[1].Load(SharedBlockRow<kDim, false>{shared.keys[b], KeyRow(1)});
-      float scores[kRowTiles][4], most[kRowTiles][2];
-      tile.Scores(keys, scores);
-      const int32_t first_key = (round.first_block + b) * kBlockTokens;
-      const bool all_visible =
-          first_key >= visible.First(position) && first_key + kBlockTokens - 1 <= position;
-      Whole::Mask(
-          p.scale, all_visible,
-          [&](int h, int, int) { return visible(first_key + KeyRow(h), position); }, scores, most);
+    for (int first = warp; first < round.n_blocks; first += kAtOnce * kWarps) {
+      const auto block = [&](int i) { return min(first + i * kWarps, round.n_blocks - 1); };
+      float scores[kAtOnce][kRowTiles][4];
 #pragma unroll
-      for (int n = 0; n < kRowTiles; ++n) {
-        shared.scores[b][n][lane] =
-            make_float4(scores[n][0], scores[n][1], scores[n][2], scores[n][3]);
-        if (lane < 4) shared.most[b][n][lane] = make_float2(most[n][0], most[n][1]);
+      for (int i = 0; i < kAtOnce; ++i) {
+        KeyBlock<kDim> keys;
+        keys.rows[0].Load(SharedBlockRow<kDim, false>{shared.keys[block(i)], KeyRow(0)});
+        keys.rows[1].Load(SharedBlockRow<kDim, false>{shared.keys[block(i)], KeyRow(1)});
+        tile.Scores(keys, scores[i]);
+      }
+#pragma unroll
+      for (int i = 0; i < kAtOnce; ++i) {
+        if (i > 0 && first + i * kWarps >= round.n_blocks) break;
+        const int b = block(i);
+        const int32_t first_key = (round.first_block + b) * kBlockTokens;
+        const bool all_visible =
+            first_key >= visible.First(position) && first_key + kBlockTokens - 1 <= position;
+        float most[kRowTiles][2];
+        Whole::Mask(
+            p.scale, all_visible,
+            [&](int h, int, int) { return visible(first_key + KeyRow(h), position); }, scores[i],
+            most);
+#pragma unroll
+        for (int n = 0; n < kRowTiles; ++n) {
+          shared.scores[b][n][lane] =
+              make_float4(scores[i][n][0], scores[i][n][1], scores[i][n][2], scores[i][n][3]);
+          if (lane < 4) shared.most[b][n][lane] = make_float2(most[n][0], most[n][1]);
+        }
       }
     }
   }
@@ -190,33 +201,45 @@ struct DecodeTeam {
     }
   }
 
-  // This warp's part of the values of all blocks.
+  // This warp's part of the values of all blocks, which are read a few ahead.
   __device__ __forceinline__ void Add(Tile& tile, const Round& round, uint32_t moves) const {
-#pragma unroll 2
-    for (int b = 0; b < round.n_blocks; ++b) {
-      ValueBlock<kPart> values;
-      values.Load([&](int i) {
-        return SharedBlockRow<kDim, true>{shared.values[b], ValueRow(i), warp * kPart * 2};
-      });
-      float factor[kRowTiles][2], added[kRowTiles][2];
-      uint32_t weights[kRowTiles][2];
+    constexpr int kAhead = 4;
+    for (int first = 0; first < round.n_blocks; first += kAhead) {
+      ValueBlock<kPart> values[kAhead];
+      float4 slots[kAhead][kRowTiles];
 #pragma unroll
-      for (int n = 0; n < kRowTiles; ++n) {
-        const float4 slot = shared.scores[b][n][lane];
-        weights[n][0] = __float_as_uint(slot.x), weights[n][1] = __float_as_uint(slot.y);
-        added[n][0] = slot.z, added[n][1] = slot.w;
-        factor[n][0] = factor[n][1] = 1;
+      for (int i = 0; i < kAhead; ++i) {
+        const int b = min(first + i, round.n_blocks - 1);
+        values[i].Load([&](int row) {
+          return SharedBlockRow<kDim, true>{shared.values[b], ValueRow(row), warp * kPart * 2};
+        });
+#pragma unroll
+        for (int n = 0; n < kRowTiles; ++n) slots[i][n] = shared.scores[b][n][lane];
       }
-      if ((moves >> b & 1) != 0) {
-        float most[kRowTiles][2];
-        LoadMost(b, most);
-        Tile::Rebase(most, tile.base, factor);
-        tile.Multiply(factor);
+#pragma unroll
+      for (int i = 0; i < kAhead; ++i) {
+        const int b = first + i;
+        if (b >= round.n_blocks) break;
+        float factor[kRowTiles][2], added[kRowTiles][2];
+        uint32_t weights[kRowTiles][2];
+#pragma unroll
+        for (int n = 0; n < kRowTiles; ++n) {
+          const float4 slot = slots[i][n];
+          weights[n][0] = __float_as_uint(slot.x), weights[n][1] = __float_as_uint(slot.y);
+          added[n][0] = slot.z, added[n][1] = slot.w;
+          factor[n][0] = factor[n][1] = 1;
+        }
+        if ((moves >> b & 1) != 0) {
+          float most[kRowTiles][2];
+          LoadMost(b, most);
+          Tile::Rebase(most, tile.base, factor);
+          tile.Multiply(factor);
+        }
+        tile.AddToSums(factor, added);
+        const int32_t n_seen = round.unit.position - (round.first_block + b) * kBlockTokens + 1;
+        if (n_seen < kBlockTokens) values[i].ClearFrom(n_seen);
+        tile.AddValues(values[i], weights);
       }
-      tile.AddToSums(factor, added);
-      const int32_t n_seen = round.unit.position - (round.first_block + b) * kBlockTokens + 1;
-      if (n_seen < kBlockTokens) values.ClearFrom(n_seen);
-      tile.AddValues(values, weights);
     }
   }
 
