@@ -87,7 +87,9 @@ struct DecodeTeam {
   const int warp = static_cast<int>(threadIdx.x) / kWarpThreads;
 
   __device__ __forceinline__ Round RoundOf(const Unit& unit, int32_t first_block) const {
-    const int n_blocks = min(unit.end_block - first_block, kBlocksAtOnce);
+    // Of more than there is room for, about half: the next ones come meanwhile.
+    const int n_left = unit.end_block - first_block;
+    const int n_blocks = n_left <= kBlocksAtOnce ? n_left : min((n_left + 1) / 2, kBlocksAtOnce);
     const int32_t* const table = UnitMemory<T, kDim, kRowTiles>{p, unit}.Table();
     return {unit, first_block, n_blocks,
             lane < n_blocks ? LoadPlan(table + first_block + lane) : 0};
@@ -167,8 +169,8 @@ struct DecodeTeam {
     for (int n = 0; n < kRowTiles; ++n) base[n][0] = tile.base[n][0], base[n][1] = tile.base[n][1];
     for (int first = 0; first < n_blocks; first += kWarps) {
       float most[kWarps][kRowTiles][2], own_base[kRowTiles][2] = {};
+      // Past the last one that one again: nothing moves.
 #pragma unroll
-      // The last one's again: nothing moves.
       for (int i = 0; i < kWarps; ++i) LoadMost(min(first + i, n_blocks - 1), most[i]);
 #pragma unroll
       for (int i = 0; i < kWarps; ++i) {

@@ -187,7 +187,7 @@ TEST_CASE("Sample: whatever the logits are, a mask holds") {
 
 TEST_CASE("Sample: masks change from call to call") {
   const auto ops = NewCudaOps();
-  const uint64_t free_before = ops->Memory().free_bytes;
+  [[maybe_unused]] const uint64_t free_before = ops->Memory().free_bytes;
   std::vector<float> logits(40000, 0.0f);
   for (int32_t call = 0; call < 12; ++call) {
     // More rows later.
@@ -203,8 +203,10 @@ TEST_CASE("Sample: masks change from call to call") {
       CHECK(drawn.tokens[r].token == 1000 * call + static_cast<int32_t>(r));
     }
   }
+#ifdef STAGECOACH_EMULATED_CUDA  // a GPU's memory is not this test's alone
   // What a step allocated or freed would wait for receives that wait for the next step.
   CHECK(ops->Memory().free_bytes == free_before);
+#endif
 }
 
 TEST_CASE("Sample: more log-probabilities than the vocabulary has") {
