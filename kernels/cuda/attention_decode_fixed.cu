@@ -28,7 +28,7 @@ __global__ void __launch_bounds__(DecodeTeam<T, kDim, kRowTiles>::kThreads, 1)
   Team{p, units, *reinterpret_cast<typename Team::Memory*>(DynamicShared())}.Run();
 }
 
-// Whether each unit of a sequence that has one has a multiprocessor to itself.
+// Whether there are multiprocessors enough for a team each, of sequences of one unit.
 bool AreFew(const Stream& stream, const AttentionParams& params) {
   return int64_t{params.plan.max_decodes} * params.n_kv_heads *
              DecodePasses(params.n_heads, params.n_kv_heads) <=
@@ -39,12 +39,15 @@ template <typename T, int kDim, int kRowTiles>
 cudaError_t LaunchFixed(const Stream& stream, const AttentionParams& params) {
   if constexpr (HasTeam(kDim)) {
     using Team = DecodeTeam<T, kDim, kRowTiles>;
-    const LaunchShape shape{.grid = dim3(static_cast<unsigned>(stream.n_multiprocessors)),
-                            .block = Team::kThreads,
-                            .shared_bytes = sizeof(typename Team::Memory),
-                            .n_together = 1};
-    if (AreFew(stream, params) && shape.shared_bytes <= stream.block_shared_bytes) {
-      return Launch<&TeamDecodeKernel<T, kDim, kRowTiles>>(stream, shape, params);
+    const int team_blocks = Team::BlocksIn(stream.block_shared_bytes);
+    if (AreFew(stream, params) && team_blocks > 0) {
+      AttentionParams of_teams = params;
+      of_teams.team_blocks = team_blocks;
+      const LaunchShape shape{.grid = dim3(static_cast<unsigned>(stream.n_multiprocessors)),
+                              .block = Team::kThreads,
+                              .shared_bytes = Team::Bytes(team_blocks),
+                              .n_together = 1};
+      return Launch<&TeamDecodeKernel<T, kDim, kRowTiles>>(stream, shape, of_teams);
     }
   }
   constexpr int kBlocks = BlocksOfMultiprocessor(kDim);

@@ -1,7 +1,7 @@
-// Decode by fixed units, a block a unit, then the next one that is its. A few KV blocks at a time
-// are in shared memory. The warps take scores of every kWarps'th, then its weights, then each a
-// part of the head for all of them, in their order; the next keys are on their way as soon as there
-// are scores, the next values after that.
+// Decode by fixed units, a block a unit, then the next one that is its. As many KV blocks as there
+// is room for are in shared memory. The warps take scores of every kWarps'th, then its weights,
+// then each a part of the head for all of them, in their order; the next keys are on their way as
+// soon as there are scores, the next values after that.
 #pragma once
 
 #include <algorithm>
@@ -15,6 +15,7 @@ namespace stagecoach::kernels::cuda {
 template <int kDim, bool kValues>
 struct SharedBlock {
   static constexpr int kSlots = kDim / 8;  // of a row
+  static constexpr int kAllSlots = kBlockTokens * kSlots;
   alignas(16) unsigned char at[kBlockTokens * kDim * 2];
 
   __device__ __forceinline__ static int Place(int row, int slot) {
@@ -39,30 +40,42 @@ struct SharedBlockRow {
   __device__ __forceinline__ uint32_t Load4(int byte) const { return At<uint32_t>(byte); }
 };
 
-// Whether a head has parts for at least four warps, and rows that a swizzle keeps within.
+// Whether a head has parts for at least four warps, and rows that SharedBlock keeps within.
 constexpr bool HasTeam(int dim) { return dim == 64 || dim == 128 || dim == 256; }
 
 template <typename T, int kDim, int kRowTiles>
 struct DecodeTeam {
   using Whole = AttentionTile<T, kDim, kRowTiles>;
-  static constexpr int kWarps = std::min(8, kDim / 16);
+  static constexpr int kWarps = 8;
   static constexpr int kThreads = kWarps * kWarpThreads;
-  static constexpr int kPart = kDim / kWarps;  // of the head
+  static constexpr int kParts = std::min(kWarps, kDim / 16);  // of the head, for as many warps
+  static constexpr int kPart = kDim / kParts;
   using Tile = AttentionTile<T, kPart, kRowTiles>;
-  using Keys = SharedBlock<kDim, false>;
-  using Values = SharedBlock<kDim, true>;
-  // Nearly all of a multiprocessor's memory: each team has one to itself, and all that it can load.
-  static constexpr int kBlocksAtOnce = std::min(32, 3072 / kDim);
 
-  struct Memory {
-    Keys keys[kBlocksAtOnce];
-    Values values[kBlocksAtOnce];
-    // A lane's scores of a block, in whose place come the weights and what the sums grow by.
-    float4 scores[kBlocksAtOnce][kRowTiles][kWarpThreads];
-    float2 most[kBlocksAtOnce][kRowTiles][4];
-    int32_t is_last;
+  // What a KV block takes of shared memory.
+  struct Slot {
+    SharedBlock<kDim, /*kValues=*/false> keys;
+    SharedBlock<kDim, /*kValues=*/true> values;
+    // A lane's scores, in whose place come the weights and what the sums grow by.
+    float4 scores[kRowTiles][kWarpThreads];
+    float2 most[kRowTiles][4];
   };
-  static_assert(sizeof(Memory) > size_t{114} << 10);
+  struct Memory {
+    alignas(16) int32_t is_last;
+    Slot slots[1];  // and more: AttentionParams::team_blocks
+  };
+  // A lane each, and a bit.
+  static constexpr int kMostBlocks = std::min(kWarpThreads, 3072 / kDim);
+  __host__ __device__ static constexpr size_t Bytes(int n_blocks) {
+    return sizeof(Memory) + static_cast<size_t>(n_blocks - 1) * sizeof(Slot);
+  }
+  // How many there is room for; 0: not even for a few.
+  static int BlocksIn(size_t shared_bytes) {
+    constexpr int kFewest = 4;
+    int n_blocks = kMostBlocks;
+    while (n_blocks >= kFewest && Bytes(n_blocks) > shared_bytes) --n_blocks;
+    return n_blocks >= kFewest ? n_blocks : 0;
+  }
 
   // Blocks of a unit that are taken at once.
   struct Round {
@@ -89,7 +102,7 @@ struct DecodeTeam {
   __device__ __forceinline__ Round RoundOf(const Unit& unit, int32_t first_block) const {
     // Of more than there is room for, about half: the next ones come meanwhile.
     const int n_left = unit.end_block - first_block;
-    const int n_blocks = n_left <= kBlocksAtOnce ? n_left : min((n_left + 1) / 2, kBlocksAtOnce);
+    const int n_blocks = n_left <= p.team_blocks ? n_left : min((n_left + 1) / 2, p.team_blocks);
     const int32_t* const table = UnitMemory<T, kDim, kRowTiles>{p, unit}.Table();
     return {unit, first_block, n_blocks,
             lane < n_blocks ? LoadPlan(table + first_block + lane) : 0};
@@ -98,18 +111,19 @@ struct DecodeTeam {
   // Of a round's blocks: those that earlier steps wrote, the others, or all.
   enum class Which { kEarlier, kOthers, kAll };
   template <bool kValues>
-  __device__ __forceinline__ void Copy(const Round& round, Which which,
-                                       SharedBlock<kDim, kValues>* to) const {
+  __device__ __forceinline__ void Copy(const Round& round, Which which) const {
     using Shared = SharedBlock<kDim, kValues>;
     const UnitMemory<T, kDim, kRowTiles> memory{p, round.unit};
     for (int b = 0; b < round.n_blocks; ++b) {
       const int32_t block = __shfl_sync(kAllLanes, round.entries, b);
       if (which != Which::kAll && round.IsEarlier(b) != (which == Which::kEarlier)) continue;
       const T* const from = memory.BlockOf(kValues ? p.v : p.k, block);
+      unsigned char* const to = kValues ? shared.slots[b].values.at : shared.slots[b].keys.at;
 #pragma unroll
-      for (int i = 0; i < kBlockTokens * Shared::kSlots; i += kThreads) {
+      for (int i = 0; i < Shared::kAllSlots; i += kThreads) {
         const int slot = i + static_cast<int>(threadIdx.x);
-        CopyAsync16(to[b].at + Shared::Place(slot / Shared::kSlots, slot % Shared::kSlots),
+        if (slot >= Shared::kAllSlots) break;
+        CopyAsync16(to + Shared::Place(slot / Shared::kSlots, slot % Shared::kSlots),
                     from + slot * 8, true);
       }
     }
@@ -126,8 +140,8 @@ struct DecodeTeam {
 #pragma unroll
       for (int i = 0; i < kAtOnce; ++i) {
         KeyBlock<kDim> keys;
-        keys.rows[0].Load(SharedBlockRow<kDim, false>{shared.keys[block(i)], KeyRow(0)});
-        keys.rows[1].Load(SharedBlockRow<kDim, false>{shared.keys[block(i)], KeyRow(1)});
+        keys.rows[0].Load(SharedBlockRow<kDim, false>{shared.slots[block(i)].keys, KeyRow(0)});
+        keys.rows[1].Load(SharedBlockRow<kDim, false>{shared.slots[block(i)].keys, KeyRow(1)});
         tile.Scores(keys, scores[i]);
       }
 #pragma unroll
@@ -144,9 +158,9 @@ struct DecodeTeam {
             most);
 #pragma unroll
         for (int n = 0; n < kRowTiles; ++n) {
-          shared.scores[b][n][lane] =
+          shared.slots[b].scores[n][lane] =
               make_float4(scores[i][n][0], scores[i][n][1], scores[i][n][2], scores[i][n][3]);
-          if (lane < 4) shared.most[b][n][lane] = make_float2(most[n][0], most[n][1]);
+          if (lane < 4) shared.slots[b].most[n][lane] = make_float2(most[n][0], most[n][1]);
         }
       }
     }
@@ -155,7 +169,7 @@ struct DecodeTeam {
   __device__ __forceinline__ void LoadMost(int at, float (&most)[kRowTiles][2]) const {
 #pragma unroll
     for (int n = 0; n < kRowTiles; ++n) {
-      const float2 two = shared.most[at][n][lane % 4];
+      const float2 two = shared.slots[at].most[n][lane % 4];
       most[n][0] = two.x, most[n][1] = two.y;
     }
   }
@@ -192,13 +206,13 @@ struct DecodeTeam {
     uint32_t weights[kRowTiles][2];
 #pragma unroll
     for (int n = 0; n < kRowTiles; ++n) {
-      const float4 four = shared.scores[at][n][lane];
+      const float4 four = shared.slots[at].scores[n][lane];
       scores[n][0] = four.x, scores[n][1] = four.y, scores[n][2] = four.z, scores[n][3] = four.w;
     }
     Tile::ToWeights(p.scale, base, scores, weights, added);
 #pragma unroll
     for (int n = 0; n < kRowTiles; ++n) {
-      shared.scores[at][n][lane] = make_float4(
+      shared.slots[at].scores[n][lane] = make_float4(
           __uint_as_float(weights[n][0]), __uint_as_float(weights[n][1]), added[n][0], added[n][1]);
     }
   }
@@ -206,6 +220,7 @@ struct DecodeTeam {
   // This warp's part of the values of all blocks, which are read a few ahead.
   __device__ __forceinline__ void Add(Tile& tile, const Round& round, uint32_t moves) const {
     constexpr int kAhead = 4;
+    if (warp >= kParts) return;
     for (int first = 0; first < round.n_blocks; first += kAhead) {
       ValueBlock<kPart> values[kAhead];
       float4 slots[kAhead][kRowTiles];
@@ -213,10 +228,11 @@ struct DecodeTeam {
       for (int i = 0; i < kAhead; ++i) {
         const int b = min(first + i, round.n_blocks - 1);
         values[i].Load([&](int row) {
-          return SharedBlockRow<kDim, true>{shared.values[b], ValueRow(row), warp * kPart * 2};
+          return SharedBlockRow<kDim, true>{shared.slots[b].values, ValueRow(row),
+                                            warp * kPart * 2};
         });
 #pragma unroll
-        for (int n = 0; n < kRowTiles; ++n) slots[i][n] = shared.scores[b][n][lane];
+        for (int n = 0; n < kRowTiles; ++n) slots[i][n] = shared.slots[b].scores[n][lane];
       }
 #pragma unroll
       for (int i = 0; i < kAhead; ++i) {
@@ -249,9 +265,9 @@ struct DecodeTeam {
   __device__ __forceinline__ void Finish(const Unit& unit, Tile& tile) const {
     const UnitMemory<T, kDim, kRowTiles> memory{p, unit};
     tile.SumLanes();
+    const StatePart part{warp, kParts};
     if (unit.n_of_seq > 1) {
-      const StatePart part{warp, kWarps};
-      tile.Save(memory.State(unit.of_seq), part);
+      if (warp < kParts) tile.Save(memory.State(unit.of_seq), part);
       __threadfence();
       __syncthreads();
       if (threadIdx.x == 0) {
@@ -261,6 +277,9 @@ struct DecodeTeam {
       __syncthreads();
       if (shared.is_last == 0) return;
       __threadfence();
+    }
+    if (warp >= kParts) return;
+    if (unit.n_of_seq > 1) {
       tile.MergeAll(unit.n_of_seq, [&](int32_t i) { return memory.State(i); }, part);
     }
     T* const out = memory.Out() + warp * kPart;
@@ -273,15 +292,15 @@ struct DecodeTeam {
     const int32_t n_units = units.Number();
     auto i = static_cast<int32_t>(blockIdx.x);
     if (i >= n_units) return WaitForPrevious();
-    const Unit first = units.At(i, Tile::kRows);
+    const Unit first = units.At(i);
     Round round = RoundOf(first, first.first_block);
-    Copy(round, Which::kEarlier, shared.keys);
-    Copy(round, Which::kEarlier, shared.values);
+    Copy<false>(round, Which::kEarlier);
+    Copy<true>(round, Which::kEarlier);
     WaitForPrevious();
-    Copy(round, Which::kOthers, shared.keys);
-    Copy(round, Which::kOthers, shared.values);
+    Copy<false>(round, Which::kOthers);
+    Copy<true>(round, Which::kOthers);
     CommitCopies();
-    CommitCopies();  // as if the values came after the keys here too
+    CommitCopies();  // an empty group, where later rounds have their values
     Whole whole;
     UnitMemory<T, kDim, kRowTiles>{p, round.unit}.LoadQueries(whole);
     Tile tile;
@@ -292,7 +311,7 @@ struct DecodeTeam {
       const bool has_next = i < n_units;
       Round next = round;
       if (has_next) {
-        const Unit unit = is_end ? units.At(i, Tile::kRows) : round.unit;
+        const Unit unit = is_end ? units.At(i) : round.unit;
         next = RoundOf(unit, is_end ? unit.first_block : round.first_block + round.n_blocks);
       }
       WaitForCopies<1>();
@@ -300,7 +319,7 @@ struct DecodeTeam {
       Score(whole, round);
       __syncthreads();
       if (has_next) {
-        Copy(next, Which::kAll, shared.keys);
+        Copy<false>(next, Which::kAll);
         if (is_end) UnitMemory<T, kDim, kRowTiles>{p, next.unit}.LoadQueries(whole);
       } else {
         // Not before: the next kernel's weights would come first, and all that is read here is
@@ -313,7 +332,7 @@ struct DecodeTeam {
       __syncthreads();
       Add(tile, round, moves);
       __syncthreads();
-      if (has_next) Copy(next, Which::kAll, shared.values);
+      if (has_next) Copy<true>(next, Which::kAll);
       CommitCopies();
       if (is_end) {
         Finish(round.unit, tile);

@@ -14,6 +14,11 @@ struct DecodeWarp {
   const Unit& unit;
   const Memory memory{p, unit};
 
+  __device__ __forceinline__ void LoadKeys(int32_t block, KeyBlock<kDim>& keys) const {
+    const T* const from = memory.BlockOf(p.k, block);
+    keys.rows[0].Load(GlobalRow<T>{from + KeyRow(0) * kDim});
+    keys.rows[1].Load(GlobalRow<T>{from + KeyRow(1) * kDim});
+  }
   __device__ __forceinline__ void LoadValues(int32_t block, ValueBlock<kDim>& values) const {
     const T* const from = memory.BlockOf(p.v, block);
     values.Load([from](int i) { return GlobalRow<T>{from + ValueRow(i) * kDim}; });
@@ -33,7 +38,7 @@ struct DecodeWarp {
     int32_t block = __shfl_sync(kAllLanes, entries, 0);
     const bool is_earlier = (begin + 1) * kBlockTokens <= position;
     if (!is_earlier) WaitForPrevious();
-    memory.LoadKeys(block, keys);
+    LoadKeys(block, keys);
     LoadValues(block, values);
     if (is_earlier) WaitForPrevious();
     memory.LoadQueries(tile);
@@ -48,7 +53,7 @@ struct DecodeWarp {
         const int32_t next = (b + 1 - begin) % kWarpThreads;
         if (next == 0) entries = b + 1 + lane < end ? LoadPlan(table + b + 1 + lane) : 0;
         block = __shfl_sync(kAllLanes, entries, next);
-        memory.LoadKeys(block, keys);
+        LoadKeys(block, keys);
       }
       const int32_t first_key = b * kBlockTokens;
       const bool all_visible =
@@ -106,7 +111,7 @@ __device__ __forceinline__ void DecodeByWarps(const AttentionParams& p, const Un
   if (warp >= n_warps) return WaitForPrevious();
   const int32_t end = FirstUnitOf(warp + 1, n_units, n_warps);
   for (int32_t i = FirstUnitOf(warp, n_units, n_warps); i < end; ++i) {
-    const Unit unit = units.At(i, Warp::Tile::kRows);
+    const Unit unit = units.At(i);
     Warp{p, unit}.Run();
   }
 }

@@ -20,17 +20,18 @@ struct Unit {
 // All there are: of the first KV head's first query heads those of all sequences, and so on.
 struct Units {
   const AttentionParams& p;
+  int32_t rows_of_pass;  // query heads of a KV head that are taken at once
   int32_t n_seqs, n_of_head, n_passes;
 
   // The plan is there: the kernel that makes it lets no other start before it ends.
   __device__ __forceinline__ static Units Of(const AttentionParams& p, int32_t rows_of_pass) {
     const int32_t n_seqs = LoadPlan(p.plan.n_decodes);
-    return {p, n_seqs, LoadPlan(p.plan.unit_starts + n_seqs),
+    return {p, rows_of_pass, n_seqs, LoadPlan(p.plan.unit_starts + n_seqs),
             (p.group() + rows_of_pass - 1) / rows_of_pass};
   }
 
   __device__ __forceinline__ int32_t Number() const { return n_of_head * p.n_kv_heads * n_passes; }
-  __device__ __forceinline__ Unit At(int32_t i, int32_t rows_of_pass) const {
+  __device__ __forceinline__ Unit At(int32_t i) const {
     const int32_t group = p.group();
     const int32_t pass = i / n_of_head, of_head = i % n_of_head;
     const int32_t d = LastStart(p.plan.unit_starts, n_seqs, of_head);
@@ -82,11 +83,6 @@ struct UnitMemory {
       // Rows past the last repeat it; nothing is written of them.
       tile.q[n].Load(GlobalRow<T>{q + int64_t{r < unit.n_rows ? r : unit.n_rows - 1} * kDim});
     }
-  }
-  __device__ __forceinline__ void LoadKeys(int32_t block, KeyBlock<kDim>& keys) const {
-    const T* const from = BlockOf(p.k, block);
-    keys.rows[0].Load(GlobalRow<T>{from + KeyRow(0) * kDim});
-    keys.rows[1].Load(GlobalRow<T>{from + KeyRow(1) * kDim});
   }
   // A place for each unit of the sequence; the first one's counter is that of all.
   __device__ __forceinline__ float* State(int32_t of_seq) const {

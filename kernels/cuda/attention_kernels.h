@@ -20,6 +20,7 @@ struct AttentionParams {
   int32_t n_heads, n_kv_heads, window;
   int32_t unit_blocks;
   bool fixed_units;
+  int32_t team_blocks = 0;  // of TeamDecodeKernel: KV blocks that a team takes at once
   __host__ __device__ int32_t group() const { return n_heads / n_kv_heads; }
 };
 

@@ -380,7 +380,13 @@ TEST_CASE("Attention: batch-invariant rows do not depend on chunks or neighbours
   }
 }
 
-// More units than teams take turns at.
+TEST_CASE("Attention: batch-invariant, with more query heads a KV head than rows of a tile") {
+  const int32_t n_heads = GENERATE(9, 20);
+  CheckSequence({.n_heads = n_heads, .n_kv_heads = 1, .head_dim = 64}, 60, {60, 25, 1},
+                /*batch_invariant=*/true);
+}
+
+// More units than teams take turns at, where there are two multiprocessors as in emulation.
 TEST_CASE("Attention: batch-invariant decodes of long contexts") {
   constexpr int32_t kTokens = 1560, kDecoded = 2, kBlocks = kTokens / 16 + 1;
   const Config config{.n_heads = 2, .n_kv_heads = 1, .head_dim = 64};

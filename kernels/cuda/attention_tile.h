@@ -34,8 +34,8 @@ __device__ __forceinline__ float Exp2(float x) {
 }
 
 // From a product of q and k to the exponent of its weight, in base 2. What rounds is written out,
-// here, in WeighMasked and in MergeFactors, so that no compiler makes of it what another kernel's
-// does not.
+// here, in AttentionTile's parts of WeighMasked and in MergeFactors, so that no compiler makes of
+// it what another kernel's does not.
 struct ScoreScale {
   float factor;   // scale * log2(e), or with a cap 2 * scale / cap * log2(e)
   float cap = 0;  // cap * log2(e); 0: off
