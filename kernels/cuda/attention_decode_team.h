@@ -64,8 +64,8 @@ struct DecodeTeam {
     alignas(16) int32_t is_last;
     Slot slots[1];  // and more: AttentionParams::team_blocks
   };
-  // A lane each, and a bit.
-  static constexpr int kMostBlocks = std::min(kWarpThreads, 3072 / kDim);
+  // A lane has an entry of the table for each; of a unit of 32 blocks there are two rounds.
+  static constexpr int kMostBlocks = std::min(24, 3072 / kDim);
   __host__ __device__ static constexpr size_t Bytes(int n_blocks) {
     return sizeof(Memory) + static_cast<size_t>(n_blocks - 1) * sizeof(Slot);
   }
@@ -217,10 +217,24 @@ struct DecodeTeam {
     }
   }
 
-  // This warp's part of the values of all blocks, which are read a few ahead.
+  // The bases move with block b.
+  __device__ __forceinline__ void Move(Tile& tile, int b, float (&factor)[kRowTiles][2]) const {
+    float most[kRowTiles][2];
+    LoadMost(b, most);
+    Tile::Rebase(most, tile.base, factor);
+  }
+
+  // This warp's part of the values of all blocks, which are read a few ahead. Warps without a part
+  // need the bases.
   __device__ __forceinline__ void Add(Tile& tile, const Round& round, uint32_t moves) const {
     constexpr int kAhead = 4;
-    if (warp >= kParts) return;
+    if (warp >= kParts) {
+      float factor[kRowTiles][2];
+      for (int b = 0; b < round.n_blocks; ++b) {
+        if ((moves >> b & 1) != 0) Move(tile, b, factor);
+      }
+      return;
+    }
     for (int first = 0; first < round.n_blocks; first += kAhead) {
       ValueBlock<kPart> values[kAhead];
       float4 slots[kAhead][kRowTiles];
@@ -248,9 +262,7 @@ struct DecodeTeam {
           factor[n][0] = factor[n][1] = 1;
         }
         if ((moves >> b & 1) != 0) {
-          float most[kRowTiles][2];
-          LoadMost(b, most);
-          Tile::Rebase(most, tile.base, factor);
+          Move(tile, b, factor);
           tile.Multiply(factor);
         }
         tile.AddToSums(factor, added);

@@ -351,6 +351,7 @@ TEST_CASE("Attention: batch-invariant prefill and decode have the same bits") {
 TEST_CASE("Attention: batch-invariant rows do not depend on chunks or neighbours") {
   const int32_t head_dim = GENERATE(64, 96, 128, 256);
   const int32_t window = GENERATE(0, 600);
+  INFO("dim " << head_dim << " window " << window);
   const auto ops = NewCudaOps(/*batch_invariant=*/true);
   {
     const Config config{.n_heads = 2, .n_kv_heads = 1, .head_dim = head_dim, .window = window};
