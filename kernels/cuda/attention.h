@@ -1,10 +1,9 @@
 // Attention over the paged cache, which is row-major: [n_blocks, n_kv_heads, kBlockTokens,
 // head_dim].
 //
-// Three kernels: decode (sequences of one row), prefill (all others; keys and
-// values in shared memory) and one that takes any type and head size (float32 models). The first
-// two share AttentionTile; Hopper has prefill kernels of its own, for fixed units one with the same
-// bits.
+// Three kernels: decode (sequences of one row), prefill (all others; keys and values in shared
+// memory) and one that takes any type and head size (float32 models). The first two share
+// AttentionTile; Hopper has prefill kernels of its own, for fixed units one with the same bits.
 #pragma once
 
 #include <cstddef>

@@ -403,7 +403,7 @@ struct DecodeBlock {
 };
 
 constexpr int BlocksOfMultiprocessor(int warps, int dim) {
-  return warps != kManyTilesWarps ? 1 : dim <= 128 ? 3 : 2;
+  return warps == kManyTilesWarps ? ManyTilesBlocks(dim) : 1;
 }
 
 template <typename T, int kDim, int kRowTiles, int kWarps>

@@ -6,11 +6,10 @@
 namespace stagecoach::kernels::cuda {
 namespace {
 
-constexpr int kWarps = 4;  // of a block
-constexpr int BlocksOfMultiprocessor(int dim) { return dim <= 128 ? 3 : 2; }
+constexpr int kWarps = kManyTilesWarps;  // of a block
 
 template <typename T, int kDim, int kRowTiles>
-__global__ void __launch_bounds__(kWarps* kWarpThreads, BlocksOfMultiprocessor(kDim))
+__global__ void __launch_bounds__(kWarps* kWarpThreads, ManyTilesBlocks(kDim))
     FixedDecodeKernel(const AttentionParams p) {
   DecodeByWarps<T, kDim, kRowTiles, kWarps>(p, Units::Of(p, 8 * kRowTiles));
 }
@@ -28,19 +27,13 @@ __global__ void __launch_bounds__(DecodeTeam<T, kDim, kRowTiles>::kThreads, 1)
   Team{p, units, *reinterpret_cast<typename Team::Memory*>(DynamicShared())}.Run();
 }
 
-// Whether there are multiprocessors enough for a team each, of sequences of one unit.
-bool AreFew(const Stream& stream, const AttentionParams& params) {
-  return int64_t{params.plan.max_decodes} * params.n_kv_heads *
-             DecodePasses(params.n_heads, params.n_kv_heads) <=
-         stream.n_multiprocessors;
-}
-
 template <typename T, int kDim, int kRowTiles>
 cudaError_t LaunchFixed(const Stream& stream, const AttentionParams& params) {
   if constexpr (HasTeam(kDim)) {
     using Team = DecodeTeam<T, kDim, kRowTiles>;
     const int team_blocks = Team::BlocksIn(stream.block_shared_bytes);
-    if (AreFew(stream, params) && team_blocks > 0) {
+    const int32_t n_passes = params.n_kv_heads * DecodePasses(params.n_heads, params.n_kv_heads);
+    if (team_blocks > 0 && HasFewTiles(stream, params.plan.max_decodes, n_passes)) {
       AttentionParams of_teams = params;
       of_teams.team_blocks = team_blocks;
       const LaunchShape shape{.grid = dim3(static_cast<unsigned>(stream.n_multiprocessors)),
@@ -50,7 +43,7 @@ cudaError_t LaunchFixed(const Stream& stream, const AttentionParams& params) {
       return Launch<&TeamDecodeKernel<T, kDim, kRowTiles>>(stream, shape, of_teams);
     }
   }
-  constexpr int kBlocks = BlocksOfMultiprocessor(kDim);
+  constexpr int kBlocks = ManyTilesBlocks(kDim);
   const LaunchShape shape{.grid = dim3(static_cast<unsigned>(stream.n_multiprocessors * kBlocks)),
                           .block = kWarps * kWarpThreads,
                           .n_together = kBlocks};

@@ -10,16 +10,15 @@
 
 namespace stagecoach::kernels::cuda {
 
-// Blocks of the cache in shared memory, 16 bytes of a row together. What lanes read at once is in
-// different banks: rows g of 64 bytes a quarter warp, of keys; rows 2c of 32, of values.
+// A block of the cache in shared memory.
 template <int kDim, bool kValues>
 struct SharedBlock {
-  static constexpr int kSlots = kDim / 8;  // of a row
-  static constexpr int kAllSlots = kBlockTokens * kSlots;
-  alignas(16) unsigned char at[kBlockTokens * kDim * 2];
+  static constexpr int kRowBytes = kDim * 2;
+  static constexpr int kBytes = kBlockTokens * kRowBytes;
+  alignas(16) unsigned char at[kBytes];
 
-  __device__ __forceinline__ static int Place(int row, int slot) {
-    return (row * kSlots + (slot ^ (kValues ? row / 2 % 4 * 2 : row % 2 * 4))) * 16;
+  __device__ __forceinline__ static int Place(int row, int byte) {
+    return row * kRowBytes + (kValues ? SwappedValue(row, byte) : SwappedKey(row, byte));
   }
 };
 
@@ -31,16 +30,15 @@ struct SharedBlockRow {
 
   template <typename V>
   __device__ __forceinline__ V At(int byte) const {
-    byte += first_byte;
-    return *reinterpret_cast<const V*>(
-        block.at + SharedBlock<kDim, kValues>::Place(row, byte / 16) + byte % 16);
+    return *reinterpret_cast<const V*>(block.at +
+                                       SharedBlock<kDim, kValues>::Place(row, first_byte + byte));
   }
   __device__ __forceinline__ uint4 Load16(int byte) const { return At<uint4>(byte); }
   __device__ __forceinline__ uint2 Load8(int byte) const { return At<uint2>(byte); }
   __device__ __forceinline__ uint32_t Load4(int byte) const { return At<uint32_t>(byte); }
 };
 
-// Whether a head has parts for at least four warps, and rows that SharedBlock keeps within.
+// Whether a head has parts for at least four warps, and rows a power of two long.
 constexpr bool HasTeam(int dim) { return dim == 64 || dim == 128 || dim == 256; }
 
 template <typename T, int kDim, int kRowTiles>
@@ -72,9 +70,8 @@ struct DecodeTeam {
   // How many there is room for; 0: not even for a few.
   static int BlocksIn(size_t shared_bytes) {
     constexpr int kFewest = 4;
-    int n_blocks = kMostBlocks;
-    while (n_blocks >= kFewest && Bytes(n_blocks) > shared_bytes) --n_blocks;
-    return n_blocks >= kFewest ? n_blocks : 0;
+    if (shared_bytes < Bytes(kFewest)) return 0;
+    return std::min(kMostBlocks, 1 + static_cast<int>((shared_bytes - Bytes(1)) / sizeof(Slot)));
   }
 
   // Blocks of a unit that are taken at once.
@@ -120,11 +117,11 @@ struct DecodeTeam {
       const T* const from = memory.BlockOf(kValues ? p.v : p.k, block);
       unsigned char* const to = kValues ? shared.slots[b].values.at : shared.slots[b].keys.at;
 #pragma unroll
-      for (int i = 0; i < Shared::kAllSlots; i += kThreads) {
-        const int slot = i + static_cast<int>(threadIdx.x);
-        if (slot >= Shared::kAllSlots) break;
-        CopyAsync16(to + Shared::Place(slot / Shared::kSlots, slot % Shared::kSlots),
-                    from + slot * 8, true);
+      for (int i = 0; i < Shared::kBytes; i += kThreads * 16) {
+        const int byte = i + static_cast<int>(threadIdx.x) * 16;
+        if (byte >= Shared::kBytes) break;
+        CopyAsync16(to + Shared::Place(byte / Shared::kRowBytes, byte % Shared::kRowBytes),
+                    from + byte / 2, true);
       }
     }
   }
@@ -294,8 +291,7 @@ struct DecodeTeam {
     if (unit.n_of_seq > 1) {
       tile.MergeAll(unit.n_of_seq, [&](int32_t i) { return memory.State(i); }, part);
     }
-    T* const out = memory.Out() + warp * kPart;
-    tile.Write([&](int r) { return r < unit.n_rows ? out + int64_t{r} * kDim : nullptr; });
+    memory.Write(tile, warp * kPart);
   }
 
   // What earlier steps wrote is on its way before the kernel before this one is done; the queries

@@ -69,16 +69,11 @@ struct DecodeWarp {
     tile.SumLanes();
   }
 
-  __device__ __forceinline__ void Write(const Tile& tile) const {
-    T* const out = memory.Out();
-    tile.Write([&](int r) { return r < unit.n_rows ? out + int64_t{r} * kDim : nullptr; });
-  }
-
   __device__ __forceinline__ void Run() const {
     Tile tile;
     tile.Clear();
     Walk(tile);
-    if (unit.n_of_seq == 1) return Write(tile);
+    if (unit.n_of_seq == 1) return memory.Write(tile);
     tile.Save(memory.State(unit.of_seq));
     __threadfence();
     __syncwarp();
@@ -89,7 +84,7 @@ struct DecodeWarp {
     __threadfence();
     if (lane == 0) *memory.Counter() = 0;
     tile.MergeAll(unit.n_of_seq, [&](int32_t i) { return memory.State(i); });
-    Write(tile);
+    memory.Write(tile);
   }
 };
 

@@ -89,8 +89,12 @@ struct UnitMemory {
     return p.memory.states + int64_t{unit.seq_begin + of_seq} * (Tile::kStateFloats * kWarpThreads);
   }
   __device__ __forceinline__ int32_t* Counter() const { return p.memory.counters + unit.seq_begin; }
-  __device__ __forceinline__ T* Out() const {
-    return static_cast<T*>(p.out) + (int64_t{unit.row} * p.n_heads + unit.first_head) * kDim;
+  // A part of the head, from an element on, or all of it.
+  template <typename PartTile>
+  __device__ __forceinline__ void Write(const PartTile& tile, int first_element = 0) const {
+    T* const out = static_cast<T*>(p.out) +
+                   (int64_t{unit.row} * p.n_heads + unit.first_head) * kDim + first_element;
+    tile.Write([&](int r) { return r < unit.n_rows ? out + int64_t{r} * kDim : nullptr; });
   }
 };
 

@@ -14,12 +14,8 @@ constexpr int RowTilesOf(int dim) { return dim <= 128 ? 3 : 2; }
 constexpr int WarpsOf(int dim) { return kPrefillRows / (8 * RowTilesOf(dim)); }
 static_assert(kPrefillRows % 48 == 0);
 
-// Rows of shared memory, in bytes: a power of two, so that the places of 16 bytes can be exchanged
-// (an exclusive or) such that no two lanes that read together meet in a bank.
+// Rows of shared memory, in bytes: a power of two, for SwappedKey and SwappedValue.
 constexpr int RowBytesOf(int dim) { return dim <= 64 ? 128 : dim <= 128 ? 256 : 512; }
-
-__device__ __forceinline__ int SwappedKey(int row, int byte) { return byte ^ (row % 2 * 64); }
-__device__ __forceinline__ int SwappedValue(int row, int byte) { return byte ^ (row / 2 % 4 * 32); }
 
 template <int kDim>
 struct SharedKeys {

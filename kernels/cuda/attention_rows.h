@@ -43,6 +43,11 @@ __device__ __forceinline__ int ValueRow(int i) {
   return static_cast<int>(threadIdx.x) % 4 * 2 + i / 2 * 8 + i % 2;
 }
 
+// Where a byte of a row is kept in shared memory whose rows are a power of two long: the places of
+// 16 bytes are exchanged such that no two lanes that read together meet in a bank.
+__device__ __forceinline__ int SwappedKey(int row, int byte) { return byte ^ (row % 2 * 64); }
+__device__ __forceinline__ int SwappedValue(int row, int byte) { return byte ^ (row / 2 % 4 * 32); }
+
 // Such parts in registers. Row: gives 16, 8 or 4 bytes at an offset.
 template <int kDim>
 struct FactorRow {

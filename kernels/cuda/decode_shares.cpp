@@ -60,11 +60,11 @@ std::vector<int64_t> Cuts(std::span<const int32_t> starts, int32_t n_passes,
 
 DecodeShape DecodeShapeFor(const Stream& stream, int32_t max_decodes, int32_t n_passes,
                            int32_t head_dim) {
-  if (int64_t{max_decodes} * n_passes <= stream.n_multiprocessors) {
+  if (HasFewTiles(stream, max_decodes, n_passes)) {
     return {.n_blocks = stream.n_multiprocessors, .n_warps = FewTilesWarps(head_dim)};
   }
   // As many as fit at once.
-  return {.n_blocks = stream.n_multiprocessors * (head_dim <= 128 ? 3 : 2),
+  return {.n_blocks = stream.n_multiprocessors * ManyTilesBlocks(head_dim),
           .n_warps = kManyTilesWarps};
 }
 

@@ -16,7 +16,13 @@ struct DecodeShape {
 };
 // With few query tiles blocks are large: as many warps as possible then meet in shared memory.
 inline constexpr int32_t kManyTilesWarps = 4;
+// Of those, as registers allow, of a multiprocessor.
+constexpr int32_t ManyTilesBlocks(int32_t head_dim) { return head_dim <= 128 ? 3 : 2; }
 constexpr int32_t FewTilesWarps(int32_t head_dim) { return head_dim <= 128 ? 12 : 8; }
+// Whether there are multiprocessors enough for a block a tile.
+inline bool HasFewTiles(const Stream& stream, int32_t max_decodes, int32_t n_passes) {
+  return int64_t{max_decodes} * n_passes <= stream.n_multiprocessors;
+}
 // For no more than max_decodes sequences, each with n_passes tiles of query heads.
 DecodeShape DecodeShapeFor(const Stream& stream, int32_t max_decodes, int32_t n_passes,
                            int32_t head_dim);
