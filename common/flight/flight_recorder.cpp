@@ -22,6 +22,30 @@ uint64_t Now(clockid_t clock) {
   return static_cast<uint64_t>(now.tv_sec) * 1'000'000'000 + static_cast<uint64_t>(now.tv_nsec);
 }
 
+bool WriteAll(int fd, const void* bytes, size_t left) {
+  const char* at = static_cast<const char*>(bytes);
+  while (left > 0) {
+    const ssize_t n = write(fd, at, left);
+    if (n <= 0) return false;
+    at += n;
+    left -= static_cast<size_t>(n);
+  }
+  return true;
+}
+
+using RecordWords = std::array<uint64_t, sizeof(FlightRecord) / sizeof(FlightWord)>;
+
+// In ascending order: Begin's stores are seen in theirs.
+void ReadAscending(const FlightRecord& record, RecordWords& words) {
+  constexpr auto kAcquire = std::memory_order_acquire;
+  size_t n = 0;
+  words[n++] = record.first_step.load(kAcquire);
+  words[n++] = record.epoch.load(kAcquire);
+  words[n++] = record.tokens.load(kAcquire);
+  for (const FlightWord& time : record.times) words[n++] = time.load(kAcquire);
+  words[n++] = record.last_step.load(kAcquire);
+}
+
 }  // namespace
 
 FlightRecorder::FlightRecorder(FlightRole role) : image_(std::make_unique<Image>()) {
@@ -72,14 +96,14 @@ bool FlightRecorder::Write(int fd, int signal) {
   header.signal.store(static_cast<uint64_t>(signal), kRelaxed);
   header.steady_ns.store(Now(CLOCK_MONOTONIC), kRelaxed);
   header.unix_ns.store(Now(CLOCK_REALTIME), kRelaxed);
-  static_assert(sizeof(Image) == sizeof(FlightHeader) + kFlightRecords * sizeof(FlightRecord));
-  const char* at = reinterpret_cast<const char*>(image_.get());
-  size_t left = sizeof(Image);
-  while (left > 0) {
-    const ssize_t n = write(fd, at, left);
-    if (n <= 0) return false;
-    at += n;
-    left -= static_cast<size_t>(n);
+  if (!WriteAll(fd, &header, sizeof(header))) return false;
+  // Copied here and not by write() from the ring itself: the kernel reads in an order of its own.
+  constexpr size_t kTogether = 32;
+  static_assert(kFlightRecords % kTogether == 0);
+  RecordWords words[kTogether];
+  for (size_t i = 0; i < kFlightRecords; i += kTogether) {
+    for (size_t j = 0; j < kTogether; ++j) ReadAscending(image_->records[i + j], words[j]);
+    if (!WriteAll(fd, words, sizeof(words))) return false;
   }
   return true;
 }

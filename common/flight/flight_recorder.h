@@ -33,7 +33,6 @@ class FlightRecorder {
   bool Write(int fd, int signal);
 
  private:
-  // What a file holds: nothing else may stand between the two.
   struct Image {
     FlightHeader header{};
     std::array<FlightRecord, kFlightRecords> records{};
