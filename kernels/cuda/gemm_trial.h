@@ -23,19 +23,22 @@ class GemmTrial {
   absl::Status Begin();
   absl::Status End();
 
-  // What each of `runs` takes, the median of several times; infinite for one that fails. They take
-  // turns: large products heat the device, which slows down, and some of them more than others.
-  // Small ones find nothing of earlier runs in the caches. Where the stream leaves multiprocessors
-  // to others, those are taken meanwhile. REQUIRES: between Begin and End.
-  std::vector<float> MediansMs(const std::vector<std::function<absl::Status()>>& runs);
+  // What each of `runs`, ways to `args`' product, takes, the median of several times; infinite for
+  // one that fails. They take turns: large products heat the device, which slows down, and some of
+  // them more than others. Small ones find in the caches what they would in a step: their inputs
+  // and no weights. Where the stream leaves multiprocessors to others, those are taken meanwhile.
+  // REQUIRES: between Begin and End.
+  std::vector<float> MediansMs(const GemmArgs& args,
+                               const std::vector<std::function<absl::Status()>>& runs);
 
   // Whether both ways give the same for random x of args' shape (args' own x and y are left alone).
   using Way = std::function<absl::Status(const GemmArgs&)>;
   absl::StatusOr<bool> SameBits(const GemmArgs& args, const Way& a, const Way& b);
 
  private:
-  absl::StatusOr<float> Ms(const std::function<absl::Status()>& run, bool clear_caches,
-                           int32_t n_taken);
+  absl::StatusOr<float> Ms(const GemmArgs& args, const std::function<absl::Status()>& run,
+                           bool clear_caches, int32_t n_taken);
+  cudaError_t ClearCaches(const GemmArgs& args);
   absl::Status Grow(Buffer* buffer, size_t bytes);
   bool Take(int32_t n);
   void CannotTake(const absl::Status& why);

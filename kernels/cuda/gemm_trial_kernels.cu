@@ -44,6 +44,27 @@ __global__ void DifferentKernel(const DifferentParams p) {
   if (n > 0) atomicAdd(p.n_different, n);
 }
 
+struct ReadParams {
+  WordsToRead words[2];
+  int32_t zero;  // what the compiler does not know
+  uint32_t* never;
+};
+
+__global__ void ReadKernel(const ReadParams p) {
+  LetNextStart();
+  WaitForPrevious();
+  const int64_t stride = int64_t{gridDim.x} * blockDim.x;
+  uint32_t all = 0;
+  for (const WordsToRead& words : p.words) {
+    const auto* const at = static_cast<const uint32_t*>(words.at);
+#pragma unroll 8
+    for (int64_t i = int64_t{blockIdx.x} * blockDim.x + threadIdx.x; i < words.n; i += stride) {
+      all |= at[i];
+    }
+  }
+  if (p.zero != 0) atomicOr(p.never, all);
+}
+
 LaunchShape ShapeFor(const Stream& stream) {
   return {.grid = dim3(static_cast<unsigned>(stream.n_multiprocessors) * 4), .block = kThreads};
 }
@@ -55,6 +76,11 @@ cudaError_t FillRandom(const Stream& stream, Act out, int64_t n, uint32_t seed) 
     return Launch<&RandomKernel<decltype(type)>>(stream, ShapeFor(stream),
                                                  RandomParams{out.data, n, seed});
   });
+}
+
+cudaError_t ReadWords(const Stream& stream, const WordsToRead& a, const WordsToRead& b) {
+  return Launch<&ReadKernel>(stream, ShapeFor(stream),
+                             ReadParams{.words = {a, b}, .zero = 0, .never = nullptr});
 }
 
 cudaError_t CountDifferent(const Stream& stream, const void* a, const void* b, int64_t n_words,
