@@ -62,7 +62,7 @@ __global__ void ReadKernel(const ReadParams p) {
       all |= at[i];
     }
   }
-  if (p.zero != 0) atomicOr(p.never, all);
+  if (p.zero != 0) atomicAdd(p.never, all);
 }
 
 LaunchShape ShapeFor(const Stream& stream) {
