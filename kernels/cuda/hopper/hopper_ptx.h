@@ -66,6 +66,11 @@ __device__ __forceinline__ void Wait(uint32_t barrier, uint32_t parity) {
   }
 }
 
+// What threads wrote to shared memory, for warpgroup products to see after the next barrier.
+__device__ __forceinline__ void FenceShared() {
+  asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
+}
+
 // Of 4-dimensional tensors, the innermost first.
 struct Coordinates {
   int32_t at[4];
