@@ -192,6 +192,12 @@ void AddSchedulerFlags(CLI::App& app, ServeFlags& flags) {
          "way [on]")
       ->type_name("on|off")
       ->check(CLI::IsMember({"on", "off"}));
+  app.add_option_function<std::string>(
+         "--prefix-cache", [&flags](const std::string& text) { flags.prefix_cache = text == "on"; },
+         "Keep the KV blocks of what was computed while nothing else needs them: a prompt that "
+         "begins like an earlier one is computed from where they differ [on]")
+      ->type_name("on|off")
+      ->check(CLI::IsMember({"on", "off"}));
   app.add_option(
          "--microbatches", flags.microbatches,
          "Parts that the running sequences are decoded in, one after the other (default: one "
@@ -269,6 +275,7 @@ std::vector<std::string> ToArgs(const ServeFlags& flags) {
   add("--load-format", flags.load_format, defaults.load_format);
   add("--merge-adapter", flags.merge_adapter, defaults.merge_adapter);
   add("--plan-ahead", flags.plan_ahead ? "on" : "off", std::string_view("on"));
+  add("--prefix-cache", flags.prefix_cache ? "on" : "off", std::string_view("on"));
   add("--microbatches", flags.microbatches, defaults.microbatches);
   add("--max-waiting", flags.max_waiting, defaults.max_waiting);
   add("--max-logprobs", flags.max_logprobs, defaults.max_logprobs);

@@ -39,6 +39,7 @@ struct ServeFlags {
   std::string load_format = "auto";  // auto | dummy
   std::string merge_adapter;         // folder of a LoRA adapter; empty: none
   bool plan_ahead = true;
+  bool prefix_cache = true;
   uint32_t microbatches = 0;    // that compute at once; 0: one a stage
   uint32_t max_waiting = 4096;  // requests
   uint32_t max_logprobs = 20;

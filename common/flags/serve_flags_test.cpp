@@ -47,6 +47,7 @@ TEST_CASE("Every flag survives the way from the launcher to the router") {
   flags.load_format = "dummy";
   flags.merge_adapter = "/";  // a folder that exists
   flags.plan_ahead = false;
+  flags.prefix_cache = false;
   flags.microbatches = 3;
   flags.max_waiting = 0;
   flags.max_logprobs = 5;

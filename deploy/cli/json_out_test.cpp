@@ -19,12 +19,13 @@ TEST_CASE("One choice stands in the object itself") {
   piece.set_finish_reason(v1::FINISH_REASON_LENGTH);
   piece.mutable_usage()->set_prompt_tokens(2);
   piece.mutable_usage()->set_completion_tokens(1);
+  piece.mutable_usage()->set_cached_tokens(1);
   piece.mutable_timing()->set_ttft_ms(1.5);
   Completion completion;
   completion.Add(piece);
   CHECK(boost::json::parse(Serialize(completion)) == boost::json::parse(R"({
     "prompt_ids": [1, 2], "token_ids": [3], "text": "hi \"you\"", "finish_reason": "length",
-    "usage": {"prompt_tokens": 2, "completion_tokens": 1},
+    "usage": {"prompt_tokens": 2, "completion_tokens": 1, "cached_tokens": 1},
     "timing": {"queue_ms": 0.0, "ttft_ms": 1.5, "total_ms": 0.0, "preemptions": 0}})"));
 }
 

@@ -10,6 +10,7 @@
 
 #include "common/status.h"
 #include "common/text/utf8.h"
+#include "router/frontend/stream_call.h"
 #include "router/scheduler/kv_blocks.h"
 #include "router/scheduler/scheduler.h"
 #include "router/text/chat.h"
@@ -68,9 +69,11 @@ void Frontend::BeginAny(std::shared_ptr<Generation> generation, const Request* r
   WorkQueue& queue = NeedsGrammar(*request) ? grammars_ : prompts_;
   const absl::Status posted = PostTo(queue, [this, generation, request] {
     // Nobody is to wait behind the grammars of those who have left.
-    generation->Start(generation->cancelled()
-                          ? absl::StatusOr<GenerationInput>(absl::CancelledError("cancelled"))
-                          : BuildGeneration(model_, *request));
+    auto input = generation->cancelled()
+                     ? absl::StatusOr<GenerationInput>(absl::CancelledError("cancelled"))
+                     : BuildGeneration(model_, *request);
+    if (input.ok()) input->cache_salt = fmt::format("{}\n{}", kGrpcOwner, input->cache_salt);
+    generation->Start(std::move(input));
   });
   if (!posted.ok()) generation->Start(posted);
 }

@@ -123,7 +123,10 @@ void Generation::OnEvent(uint32_t index, Event event) {
   Choice& choice = choices_[index];
   if (ended_ || !failure_.ok() || choice.finished) return;
   choice.preemptions = event.times.preemptions;
-  if (index == 0) queue_ms_ = event.times.queue_ms;
+  if (index == 0) {
+    queue_ms_ = event.times.queue_ms;
+    n_cached_tokens_ = event.times.n_cached_tokens;
+  }
   if (!event.prompt_logprobs.empty()) TakePromptLogprobs(event.prompt_logprobs);
   if (event.token) AddToken(choice, event);
   if (choice.assembler.stop() == nullptr && event.finish != Finish::kNone) {
@@ -278,6 +281,7 @@ void Generation::EndTrace(std::string error) {
 void Generation::FillUsage(v1::GenerateResponse& message) const {
   message.mutable_usage()->set_prompt_tokens(input_.prompt.size());
   message.mutable_usage()->set_completion_tokens(n_completion_tokens_);
+  message.mutable_usage()->set_cached_tokens(n_cached_tokens_);
   v1::Timing& timing = *message.mutable_timing();
   timing.set_queue_ms(queue_ms_);
   timing.set_ttft_ms(ttft_ms_);

@@ -134,6 +134,7 @@ class Generation final : public std::enable_shared_from_this<Generation> {
   std::optional<Clock::time_point> first_token_at_;
   bool trace_ended_ = false;
   double queue_ms_ = 0;
+  uint32_t n_cached_tokens_ = 0;  // of the prompt
   double ttft_ms_ = 0;
 };
 

@@ -177,11 +177,16 @@ std::vector<prometheus::MetricFamily> SchedulerCollector::Collect() const {
   gauge("vllm:kv_cache_usage_perc", "Used share of the fullest KV group, 0 to 1", usage);
   families.push_back(
       Family("vllm:cache_config_info", "Of the KV cache; always 1", prometheus::MetricType::Gauge));
-  families.back().metric.push_back(metric({{"block_size", fmt::format("{}", kBlockTokens)},
-                                           {"num_gpu_blocks", fmt::format("{}", n_blocks)},
-                                           {"enable_prefix_caching", "False"}}));
+  families.back().metric.push_back(
+      metric({{"block_size", fmt::format("{}", kBlockTokens)},
+              {"num_gpu_blocks", fmt::format("{}", n_blocks)},
+              {"enable_prefix_caching", snapshot.prefix_cache ? "True" : "False"}}));
   families.back().metric.back().gauge.value = 1;
   counter("vllm:prompt_tokens_total", "Prompt tokens computed", snapshot.prompt_tokens);
+  counter("vllm:prefix_cache_queries_total", "Tokens of prompts that were looked up",
+          snapshot.prefix_queries);
+  counter("vllm:prefix_cache_hits_total", "Of these, tokens whose KV was there",
+          snapshot.prefix_hits);
   counter("vllm:generation_tokens_total", "Tokens generated", snapshot.generated_tokens);
   counter("vllm:num_preemptions_total", "Sequences preempted", snapshot.preemptions);
   gauge("stagecoach_microbatches_in_flight", "Steps sent to stage 0 and not answered",

@@ -30,6 +30,8 @@ TEST_CASE("the scheduler's numbers are on the page until it goes") {
         "stagecoach_queue_requests{model_name=\"m\",engine=\"0\",priority=\"high\"} 0",
         "vllm:cache_config_info{model_name=\"m\",engine=\"0\",block_size=\"16\",num_gpu_blocks="
         "\"300\",",
+        "enable_prefix_caching=\"True\"} 1",
+        "vllm:prefix_cache_hits_total{model_name=\"m\",engine=\"0\"} 0",
         "vllm:kv_cache_usage_perc{model_name=\"m\",engine=\"0\"} 0",
         "# TYPE vllm:prompt_tokens_total counter",
         "vllm:generation_tokens_total{model_name=\"m\",engine=\"0\"} 0",

@@ -137,6 +137,9 @@ SchedulerSnapshot SchedulerCore::Snapshot() const {
   snapshot.steps = state_.n_steps();
   snapshot.preemptions = state_.n_preemptions();
   snapshot.prompt_tokens = state_.n_prompt_tokens();
+  snapshot.prefix_cache = state_.config().prefix_cache;
+  snapshot.prefix_queries = state_.n_prefix_queries();
+  snapshot.prefix_hits = state_.n_prefix_hits();
   snapshot.generated_tokens = state_.n_generated_tokens();
   snapshot.in_flight_ms = state_.InFlightMs();
   const KvBlocks& kv = state_.kv();

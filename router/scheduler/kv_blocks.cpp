@@ -2,14 +2,24 @@
 
 #include <algorithm>
 #include <limits>
-#include <span>
 
 #include "common/check.h"
 
 namespace stagecoach::router {
 
-KvBlocks::KvBlocks(const std::vector<SchedulerConfig::KvGroup>& groups, uint32_t max_chunk_tokens)
-    : max_chunk_tokens_(max_chunk_tokens) {
+namespace {
+
+std::vector<uint32_t> NBlocks(const std::vector<SchedulerConfig::KvGroup>& groups) {
+  std::vector<uint32_t> n_blocks;
+  for (const auto& group : groups) n_blocks.push_back(static_cast<uint32_t>(group.n_blocks));
+  return n_blocks;
+}
+
+}  // namespace
+
+KvBlocks::KvBlocks(const std::vector<SchedulerConfig::KvGroup>& groups, uint32_t max_chunk_tokens,
+                   bool remembers)
+    : max_chunk_tokens_(max_chunk_tokens), remembers_(remembers), tree_(NBlocks(groups)) {
   for (const auto& group : groups) {
     groups_.push_back(
         {static_cast<uint32_t>(group.window), BlockPool(static_cast<uint32_t>(group.n_blocks))});
@@ -46,36 +56,150 @@ uint32_t KvBlocks::Reach(const BlockTables& tables) const {
 void KvBlocks::Grow(BlockTables& tables, uint32_t end, v1::SlotDelta& delta) {
   const size_t n_blocks = BlocksFor(end);
   // All groups of a sequence have tables of one length.
-  if (tables.front().ids.size() >= n_blocks) return;
+  if (tables.front().n_told >= n_blocks) return;
   for (int g = 0; g < n_groups(); ++g) {
-    v1::BlockIds& added = *delta.add_new_blocks();
-    for (auto& ids = tables[g].ids; ids.size() < n_blocks;) {
-      ids.push_back(groups_[g].pool.Take());
-      added.add_ids(ids.back());
+    BlockTable& table = tables[g];
+    while (table.ids.size() < n_blocks) {
+      const BlockPool::Taken taken = groups_[g].pool.Take();
+      if (taken.was_kept) tree_.Forget(g, taken.id);
+      table.ids.push_back(taken.id);
+    }
+    delta.add_new_blocks()->mutable_ids()->Add(table.ids.begin() + table.n_told, table.ids.end());
+    table.n_told = static_cast<uint32_t>(table.ids.size());
+  }
+}
+
+uint32_t KvBlocks::FirstSeen(int group, uint32_t next_position) const {
+  const uint32_t window = groups_[group].window;
+  return window == 0 || next_position + 1 <= window ? 0
+                                                    : (next_position + 1 - window) / kBlockTokens;
+}
+
+std::vector<PrefixTree::Node*> KvBlocks::UsablePath(const std::string& salt,
+                                                    std::span<const int32_t> tokens) const {
+  auto path = tree_.Find(salt, tokens.first(tokens.size() - 1));
+  size_t n_usable = 0;
+  std::vector<uint32_t> after_gap(groups_.size(), 0);  // blocks from here on are all remembered
+  for (uint32_t n = 1; n <= path.size(); ++n) {
+    bool is_usable = true;
+    for (int g = 0; g < n_groups(); ++g) {
+      if (path[n - 1]->block(g) == PrefixTree::kNoBlock) after_gap[g] = n;
+      is_usable = is_usable && after_gap[g] <= FirstSeen(g, n * kBlockTokens);
+    }
+    if (is_usable) n_usable = n;
+  }
+  path.resize(n_usable);
+  return path;
+}
+
+uint32_t KvBlocks::Adopt(const std::string& salt, std::span<const int32_t> tokens,
+                         BlockTables& tables, RememberedPrefix& prefix) {
+  if (!remembers_) return 0;
+  const std::vector<PrefixTree::Node*> path = UsablePath(salt, tokens);
+  if (path.empty()) return 0;
+  const auto n = static_cast<uint32_t>(path.size());
+  for (int g = 0; g < n_groups(); ++g) {
+    BlockTable& table = tables[g];
+    SC_CHECK(table.ids.empty());
+    // Of those behind the window only the number counts.
+    table.n_returned = FirstSeen(g, n * kBlockTokens);
+    table.ids.assign(table.n_returned, 0);
+    for (uint32_t i = table.n_returned; i < n; ++i) {
+      table.ids.push_back(path[i]->block(g));
+      groups_[g].pool.Share(table.ids.back());
+    }
+  }
+  SC_CHECK(prefix.node == nullptr);
+  prefix = {path.back(), n};
+  tree_.Pin(prefix.node);
+  return n * kBlockTokens;
+}
+
+void KvBlocks::CountHolds(const BlockTables& tables, Holds& holds) const {
+  holds.resize(groups_.size());
+  for (size_t g = 0; g < groups_.size(); ++g) {
+    const BlockTable& table = tables[g];
+    for (size_t i = table.n_returned; i < table.ids.size(); ++i) ++holds[g][table.ids[i]];
+  }
+}
+
+uint32_t KvBlocks::NFreed(int group, const Holds& holds) const {
+  if (holds.empty()) return 0;
+  uint32_t n = 0;
+  for (const auto& [id, n_holds] : holds[group]) n += n_holds == n_holders(group, id) ? 1 : 0;
+  return n;
+}
+
+uint32_t KvBlocks::MostTaken(int group, const BlockTable& table, uint32_t n_tokens) const {
+  const auto n_there = static_cast<uint32_t>(table.ids.size());
+  const uint32_t n_missing = BlocksFor(n_tokens) > n_there ? BlocksFor(n_tokens) - n_there : 0;
+  if (window(group) == 0) return n_missing;
+  // Those of its own become free behind the window, others' do not.
+  uint32_t n_own = 0;
+  for (uint32_t i = table.n_returned; i < n_there; ++i) {
+    n_own += n_holders(group, table.ids[i]) == 1 ? 1 : 0;
+  }
+  const uint32_t n_most = MostHeld(group, n_tokens);
+  return std::min(n_missing, n_most > n_own ? n_most - n_own : 0);
+}
+
+std::vector<uint32_t> KvBlocks::MostTakenOfNew(const std::string& salt,
+                                               std::span<const int32_t> tokens, uint32_t n_tokens,
+                                               const Holds& gone) const {
+  const auto path = remembers_ ? UsablePath(salt, tokens) : std::vector<PrefixTree::Node*>();
+  const auto n = static_cast<uint32_t>(path.size());
+  std::vector<uint32_t> most_taken;
+  for (int g = 0; g < n_groups(); ++g) {
+    uint32_t n_to_take = BlocksFor(n_tokens) - n;
+    for (uint32_t i = FirstSeen(g, n * kBlockTokens); i < n; ++i) {
+      const uint32_t id = path[i]->block(g);
+      uint32_t n_gone = 0;
+      if (!gone.empty()) {
+        const auto holds = gone[g].find(id);
+        if (holds != gone[g].end()) n_gone = holds->second;
+      }
+      n_to_take += n_holders(g, id) == n_gone ? 1 : 0;
+    }
+    most_taken.push_back(std::min(MostHeld(g, n_tokens), n_to_take));
+  }
+  return most_taken;
+}
+
+void KvBlocks::Remember(const std::string& salt, std::span<const int32_t> tokens,
+                        const BlockTables& tables, RememberedPrefix& prefix) {
+  if (!remembers_ || tokens.size() / kBlockTokens <= prefix.n_blocks) return;
+  if (prefix.node == nullptr) prefix.node = tree_.PinRoot(salt);
+  while (tokens.size() / kBlockTokens > prefix.n_blocks) {
+    const uint32_t i = prefix.n_blocks++;
+    prefix.node = tree_.MovePin(prefix.node, tokens.subspan(i * kBlockTokens, kBlockTokens));
+    for (int g = 0; g < n_groups(); ++g) {
+      // Who computed the same beside this sequence has been first.
+      if (prefix.node->block(g) != PrefixTree::kNoBlock || i < tables[g].n_returned) continue;
+      tree_.SetBlock(prefix.node, g, tables[g].ids[i]);
     }
   }
 }
 
 void KvBlocks::ReturnBehindWindows(BlockTables& tables, uint32_t next_position) {
   for (int g = 0; g < n_groups(); ++g) {
-    const uint32_t window = groups_[g].window;
-    if (window == 0 || next_position + 1 <= window) continue;
     BlockTable& table = tables[g];
-    const uint32_t first_seen_block = (next_position + 1 - window) / kBlockTokens;
-    const uint32_t n_behind = std::min(first_seen_block, static_cast<uint32_t>(table.ids.size()));
+    const uint32_t n_behind =
+        std::min(FirstSeen(g, next_position), static_cast<uint32_t>(table.ids.size()));
     for (; table.n_returned < n_behind; ++table.n_returned) {
-      groups_[g].pool.Return(table.ids[table.n_returned]);
+      Return(g, table.ids[table.n_returned]);
     }
   }
 }
 
-void KvBlocks::ReturnAll(BlockTables& tables) {
+void KvBlocks::ReturnAll(BlockTables& tables, RememberedPrefix& prefix) {
   for (int g = 0; g < n_groups(); ++g) {
     BlockTable& table = tables[g];
-    groups_[g].pool.Return(std::span<const uint32_t>(table.ids).subspan(table.n_returned));
-    table.ids.clear();
-    table.n_returned = 0;
+    // The last first: what more sequences begin with is kept for longer.
+    for (size_t i = table.ids.size(); i > table.n_returned; --i) Return(g, table.ids[i - 1]);
+    table = {};
   }
+  tree_.Unpin(prefix.node);
+  prefix = {};
 }
 
 }  // namespace stagecoach::router

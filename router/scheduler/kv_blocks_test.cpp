@@ -1,25 +1,41 @@
 #include "router/scheduler/kv_blocks.h"
 
+#include <string>
+
 #include "catch2/catch_test_macros.hpp"
 
 namespace stagecoach::router {
 namespace {
 
-TEST_CASE("A pool hands out every id once and takes them back") {
+TEST_CASE("A pool hands out every id once and takes them back, those kept last") {
   BlockPool pool(5);
   std::vector<uint32_t> ids;
-  while (pool.n_free() > 0) ids.push_back(pool.Take());
+  while (pool.n_free() > 0) ids.push_back(pool.Take().id);
   REQUIRE(ids == std::vector<uint32_t>{0, 1, 2, 3, 4});
-  pool.Return(3);
+  pool.Return(3, /*keep=*/false);
   REQUIRE(pool.n_free() == 1);
-  REQUIRE(pool.Take() == 3);
-  pool.Return(ids);
-  REQUIRE(pool.n_free() == 5);
+  REQUIRE(pool.Take().id == 3);
+  for (uint32_t id : {4u, 0u, 2u}) pool.Return(id, /*keep=*/true);
+  pool.Return(1, /*keep=*/false);
+  REQUIRE(pool.n_free() == 4);
+  pool.Share(0);  // no longer free
+  pool.Share(0);
+  pool.Return(0, /*keep=*/true);
+  REQUIRE(pool.n_free() == 3);
+  REQUIRE(pool.Take().id == 1);
+  const BlockPool::Taken longest_free = pool.Take();
+  REQUIRE(longest_free.id == 4);
+  REQUIRE(longest_free.was_kept);
+  pool.Return(0, /*keep=*/true);
+  REQUIRE(pool.Take().id == 2);
+  REQUIRE(pool.Take().id == 0);
+  REQUIRE(pool.n_free() == 0);
 }
 
 TEST_CASE("Tables grow by what positions lack, in every group") {
   KvBlocks kv({{.window = 0, .n_blocks = 10}, {.window = 8, .n_blocks = 4}}, 32);
   BlockTables tables(2);
+  RememberedPrefix prefix;
   REQUIRE(kv.Reach(tables) == 64);
   v1::SlotDelta delta;
   kv.Grow(tables, 17, delta);
@@ -30,7 +46,7 @@ TEST_CASE("Tables grow by what positions lack, in every group") {
   kv.Grow(tables, 32, none);
   REQUIRE(none.new_blocks_size() == 0);
   REQUIRE(kv.n_free(0) == 8);
-  kv.ReturnAll(tables);
+  kv.ReturnAll(tables, prefix);
   REQUIRE(kv.n_free(0) == 10);
   REQUIRE(kv.n_free(1) == 4);
 }
@@ -40,6 +56,7 @@ TEST_CASE("A window keeps exactly the blocks that the next row can see") {
   for (uint32_t window : {1u, 15u, 16u, 17u, 40u}) {
     KvBlocks kv({{.window = static_cast<int32_t>(window), .n_blocks = 32}}, 1);
     BlockTables tables(1);
+    RememberedPrefix prefix;
     for (uint32_t next = 1; next <= 300; ++next) {
       v1::SlotDelta delta;
       kv.Grow(tables, next, delta);
@@ -49,7 +66,7 @@ TEST_CASE("A window keeps exactly the blocks that the next row can see") {
       REQUIRE(tables[0].n_returned ==
               std::min<uint32_t>(first_seen / kBlockTokens, BlocksFor(next)));
     }
-    kv.ReturnAll(tables);
+    kv.ReturnAll(tables, prefix);
     REQUIRE(kv.n_free(0) == 32);
   }
 }
@@ -61,22 +78,157 @@ TEST_CASE("MostHeld is reached by the worst chunk and never passed") {
       uint32_t most = 0;
       for (uint32_t first = 1; first <= 16 + chunk; ++first) {  // every alignment
         BlockTables tables(1);
+        RememberedPrefix prefix;
         for (uint32_t end = first; end < 1000; end += chunk) {
           v1::SlotDelta delta;
           kv.Grow(tables, end, delta);
           if (end > first) most = std::max(most, tables[0].n_held());
           kv.ReturnBehindWindows(tables, end);
         }
-        kv.ReturnAll(tables);
+        kv.ReturnAll(tables, prefix);
       }
       REQUIRE(most == kv.MostHeld(0, 1000));
     }
   }
 }
 
+std::vector<int32_t> Tokens(int n, int32_t first = 0) {
+  std::vector<int32_t> tokens;
+  for (int i = 0; i < n; ++i) tokens.push_back(first + i);
+  return tokens;
+}
+
+// A sequence's blocks.
+struct Holder {
+  explicit Holder(KvBlocks& kv) : kv(kv), tables(static_cast<size_t>(kv.n_groups())) {}
+  // Computes `tokens`, or goes on to them, and remembers them; how many it need not compute.
+  uint32_t Compute(std::span<const int32_t> tokens, const std::string& salt = "") {
+    const uint32_t n_adopted = tables[0].ids.empty() ? kv.Adopt(salt, tokens, tables, prefix) : 0;
+    delta = {};
+    kv.Grow(tables, static_cast<uint32_t>(tokens.size()), delta);
+    kv.Remember(salt, tokens, tables, prefix);
+    kv.ReturnBehindWindows(tables, static_cast<uint32_t>(tokens.size()));
+    return n_adopted;
+  }
+  void Return() { kv.ReturnAll(tables, prefix); }
+
+  KvBlocks& kv;
+  BlockTables tables;
+  RememberedPrefix prefix;
+  v1::SlotDelta delta;
+};
+
+TEST_CASE("Full blocks of the same first tokens are adopted, with and without a holder") {
+  KvBlocks kv({{.window = 0, .n_blocks = 10}}, 64);
+  Holder first(kv), second(kv), third(kv);
+  REQUIRE(first.Compute(Tokens(40)) == 0);
+  REQUIRE(kv.MostTakenOfNew("", Tokens(50), 51, {}) == std::vector<uint32_t>{2});
+  KvBlocks::Holds firsts;
+  kv.CountHolds(first.tables, firsts);
+  REQUIRE(kv.NFreed(0, firsts) == 3);
+  REQUIRE(kv.MostTakenOfNew("", Tokens(50), 51, firsts) == std::vector<uint32_t>{4});
+  REQUIRE(second.Compute(Tokens(50)) == 32);
+  REQUIRE(second.tables[0].ids[1] == first.tables[0].ids[1]);
+  REQUIRE(second.tables[0].ids[2] != first.tables[0].ids[2]);
+  REQUIRE(second.delta.new_blocks(0).ids_size() == 4);  // the plan names all
+  REQUIRE(kv.n_free(0) == 5);
+  REQUIRE(kv.NFreed(0, firsts) == 1);
+  first.Return();
+  second.Return();
+  REQUIRE(kv.n_free(0) == 10);
+  REQUIRE(kv.MostTakenOfNew("", Tokens(50), 51, {}) == std::vector<uint32_t>{4});
+  REQUIRE(third.Compute(Tokens(49)) == 48);
+  REQUIRE(kv.n_free(0) == 6);
+  third.Return();
+}
+
+TEST_CASE("At least one token is left, other tokens and other salts share nothing") {
+  KvBlocks kv({{.window = 0, .n_blocks = 20}}, 64);
+  Holder first(kv), same(kv), other(kv), salted(kv), later(kv);
+  first.Compute(Tokens(32));
+  REQUIRE(same.Compute(Tokens(32)) == 16);
+  REQUIRE(other.Compute(Tokens(32, 1)) == 0);
+  REQUIRE(salted.Compute(Tokens(32), "b") == 0);
+  auto tokens = Tokens(48);
+  tokens[20] = 7;
+  REQUIRE(later.Compute(tokens) == 16);
+  for (Holder* holder : {&first, &same, &other, &salted, &later}) holder->Return();
+  REQUIRE(kv.n_free(0) == 20);
+}
+
+TEST_CASE("Blocks that are taken for something else are forgotten, the last of a prefix first") {
+  KvBlocks kv({{.window = 0, .n_blocks = 6}}, 128);
+  Holder first(kv), second(kv), third(kv);
+  first.Compute(Tokens(64));
+  first.Return();
+  second.Compute(Tokens(64, 100));  // two never used, and two of those kept
+  second.Return();
+  REQUIRE(third.Compute(Tokens(65)) == 32);
+  third.Return();
+  REQUIRE(kv.n_free(0) == 6);
+}
+
+TEST_CASE("With a window the blocks that it reaches back to suffice") {
+  KvBlocks kv({{.window = 0, .n_blocks = 20}, {.window = 20, .n_blocks = 20}}, 200);
+  Holder first(kv), second(kv), other(kv);
+  first.Compute(Tokens(100));
+  first.Return();
+  // Of the window's group those of tokens 0 .. 63 are behind it, but not yet taken by another.
+  REQUIRE(second.Compute(Tokens(80)) == 64);
+  REQUIRE(second.tables[1].n_returned == 3);
+  second.Return();
+  // All of the window's blocks but the last few.
+  KvBlocks few({{.window = 0, .n_blocks = 20}, {.window = 20, .n_blocks = 10}}, 200);
+  Holder long_one(few), next(few), again(few);
+  for (int n = 16; n <= 112; n += 16) long_one.Compute(Tokens(n));
+  long_one.Return();
+  next.Compute(Tokens(90, 1000));
+  next.Return();
+  const uint32_t n_adopted = again.Compute(Tokens(113));
+  REQUIRE((n_adopted == 112 || n_adopted == 0));
+  again.Return();
+}
+
+TEST_CASE("Behind a window only what nobody shares becomes free again") {
+  KvBlocks kv({{.window = 64, .n_blocks = 100}}, 32);
+  Holder first(kv), second(kv);
+  for (uint32_t n = 32; n <= 160; n += 32) first.Compute(Tokens(static_cast<int>(n)));
+  const uint32_t most = kv.MostHeld(0, 1000);
+  REQUIRE(kv.MostTaken(0, first.tables[0], 1000) == most - first.tables[0].n_held());
+  // 10 blocks are adopted, of which the window has four; all of the most are to be taken anew.
+  REQUIRE(kv.MostTakenOfNew("", Tokens(161), 1000, {}) == std::vector<uint32_t>{most});
+  REQUIRE(second.Compute(Tokens(161)) == 160);
+  REQUIRE(kv.MostTaken(0, second.tables[0], 1000) == most - 1);
+  REQUIRE(kv.MostTaken(0, second.tables[0], 180) == 1);
+  first.Return();
+  second.Return();
+}
+
+TEST_CASE("A block that was returned before its tokens were known is not remembered") {
+  KvBlocks kv({{.window = 1, .n_blocks = 4}}, 64);
+  Holder first(kv), second(kv);
+  kv.Grow(first.tables, 16, first.delta);
+  kv.ReturnBehindWindows(first.tables, 16);
+  REQUIRE(first.tables[0].n_held() == 0);
+  kv.Remember("", Tokens(16), first.tables, first.prefix);
+  second.Compute(Tokens(40, 100));  // in that block, too, which has its own tokens now
+  second.Return();
+  first.Return();
+  REQUIRE(second.Compute(Tokens(40, 100)) == 32);
+  second.Return();
+}
+
+TEST_CASE("Nothing is remembered when that is off") {
+  KvBlocks kv({{.window = 0, .n_blocks = 10}}, 64, /*remembers=*/false);
+  Holder first(kv), second(kv);
+  first.Compute(Tokens(40));
+  REQUIRE(second.Compute(Tokens(40)) == 0);
+}
+
 TEST_CASE("The free fraction is that of the scarcest group") {
   KvBlocks kv({{.window = 0, .n_blocks = 10}, {.window = 8, .n_blocks = 4}}, 32);
   BlockTables tables(2);
+  RememberedPrefix prefix;
   v1::SlotDelta delta;
   kv.Grow(tables, 32, delta);
   REQUIRE(kv.FreeFraction() == 0.5);

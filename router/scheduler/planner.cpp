@@ -194,7 +194,6 @@ void Planner::PlanPrefill(Sequence* sequence) {
   const uint32_t end = std::min(wanted, state_.kv().Reach(sequence->tables));
   if (end < wanted) admitting_ = false;
   n_prefill_left_ -= static_cast<int32_t>(end - sequence->next_position);
-  if (sequence->next_position == 0) AddRegistration(*sequence);
   AddRow(sequence, end, /*sample=*/end == sequence->n_registered);
 }
 
@@ -208,10 +207,12 @@ bool Planner::TryAdmit(Sequence* sequence) {
     if (running.empty() || (*running.rbegin())->request->priority <= priority) return false;
     if (!HasRoom(*sequence, priority)) return false;
     do {
+      SC_CHECK(!running.empty() && (*running.rbegin())->request->priority > priority);
       state_.Preempt(*running.rbegin());
     } while (!fits());
   }
   state_.Admit(sequence);
+  AddRegistration(*sequence);
   PlanPrefill(sequence);
   SC_CHECK(sequence->last_step == StepNumber());
   return true;
@@ -221,25 +222,36 @@ bool Planner::TryAdmit(Sequence* sequence) {
 // still need. Running sequences of a priority worse than `worst_kept_priority` count as gone.
 bool Planner::HasRoom(const Sequence& newcomer, int32_t worst_kept_priority) const {
   const KvBlocks& kv = state_.kv();
-  for (int g = 0; g < kv.n_groups(); ++g) {
-    int64_t n_free = kv.n_free(g);
-    uint32_t n_decoding = 0;
-    for (const Sequence* sequence : state_.running()) {
-      const uint32_t n_held = sequence->tables[g].n_held();
-      if (sequence->request->priority > worst_kept_priority) {
-        n_free += n_held;
-      } else if (sequence->decoding()) {
-        ++n_decoding;
-      } else {
-        const uint32_t n_most = kv.MostHeld(g, sequence->n_registered + 1);
-        n_free -= n_most > n_held ? n_most - n_held : 0;
-      }
+  KvBlocks::Holds gone;
+  uint32_t n_decoding = 0;
+  for (const Sequence* sequence : state_.running()) {
+    if (sequence->request->priority > worst_kept_priority) {
+      kv.CountHolds(sequence->tables, gone);
+    } else if (sequence->decoding()) {
+      ++n_decoding;
     }
-    const int64_t n_needed =
-        int64_t{kv.MostHeld(g, newcomer.n_tokens() + 1)} + AdmissionHeadroom()(n_decoding);
-    if (n_free < n_needed) return false;
   }
-  return true;
+  std::vector<int64_t> n_left;  // for the newcomer
+  for (int g = 0; g < kv.n_groups(); ++g) {
+    n_left.push_back(int64_t{kv.n_free(g)} + kv.NFreed(g, gone) - AdmissionHeadroom()(n_decoding));
+    for (const Sequence* sequence : state_.running()) {
+      if (sequence->decoding() || sequence->request->priority > worst_kept_priority) continue;
+      n_left[g] -= kv.MostTaken(g, sequence->tables[g], sequence->n_registered + 1);
+    }
+  }
+  const uint32_t n_tokens = newcomer.n_tokens() + 1;
+  const auto fits = [&](const auto& most_taken) {
+    for (int g = 0; g < kv.n_groups(); ++g) {
+      if (n_left[g] < most_taken(g)) return false;
+    }
+    return true;
+  };
+  // What it may adopt is looked up where that matters.
+  if (fits([&](int g) { return kv.MostHeld(g, n_tokens); })) return true;
+  if (!SchedulerState::MayAdopt(newcomer)) return false;
+  const std::vector<uint32_t> most_taken =
+      kv.MostTakenOfNew(newcomer.request->cache_salt, newcomer.tokens, n_tokens, gone);
+  return fits([&](int g) { return most_taken[g]; });
 }
 
 bool Planner::MakeRoom(Sequence* sequence, uint32_t end, Shortage shortage) {
@@ -295,6 +307,8 @@ void Planner::AddRow(Sequence* sequence, uint32_t end, bool sample) {
   sequence->last_step = StepNumber();
   ++sequence->n_in_flight;
   sequence->n_in_flight_samples += sample ? 1 : 0;
+  // At once: the choices of one request are often planned together.
+  state_.Remember(sequence);
   n_tokens_left_ -= static_cast<int32_t>(n_tokens);
   SC_CHECK(n_tokens_left_ >= 0);
 }

@@ -7,6 +7,7 @@
 #include <memory>
 #include <optional>
 #include <span>
+#include <string>
 #include <vector>
 
 #include "absl/status/status.h"
@@ -31,6 +32,7 @@ struct SequenceOutput {
 struct SequenceTimes {
   double queue_ms = 0;  // submission to first scheduled
   uint32_t preemptions = 0;
+  uint32_t n_cached_tokens = 0;  // of the prompt, that were there at its first admission
 };
 
 // One of a traced sequence's steps, from its plan to its result; not all of them are told.
@@ -63,6 +65,7 @@ struct SequenceRequest {
   v1::SlotSampling sampling;        // final values
   uint32_t max_tokens = 0;          // at least 1; prompt + max_tokens <= max_model_len
   int32_t priority = 0;             // lower is served first
+  std::string cache_salt;           // KV is shared with sequences of the same only
   std::optional<TraceId> trace_id;  // of a traced request
   std::shared_ptr<SequenceSink> sink;
 };

@@ -46,6 +46,7 @@ struct SchedulerConfig {
   int32_t max_model_len = 2048;  // tokens
   int32_t max_waiting = 4096;    // sequences not yet admitted; one more is RESOURCE_EXHAUSTED
   bool plan_ahead = true;        // off: one microbatch in flight
+  bool prefix_cache = true;      // sequences that begin alike share KV blocks
   struct KvGroup {
     int32_t window = 0;  // tokens; 0: full attention
     uint64_t n_blocks = 0;
@@ -65,6 +66,9 @@ struct SchedulerSnapshot {
   uint64_t steps = 0;
   uint64_t preemptions = 0;
   uint64_t prompt_tokens = 0;  // computed
+  // Of admitted prompts the tokens, and those that the prefix cache had.
+  uint64_t prefix_queries = 0, prefix_hits = 0;
+  bool prefix_cache = false;
   uint64_t generated_tokens = 0;
   double in_flight_ms = 0;  // time with at least one microbatch in flight
   struct KvGroup {

@@ -38,6 +38,7 @@ SchedulerConfig RandomConfig(std::mt19937_64& random) {
   config.max_model_len = Pick(random, 40, 400);
   config.max_waiting = 100000;
   config.plan_ahead = Pick(random, 0, 3) > 0;
+  config.prefix_cache = Pick(random, 0, 7) > 0;
   config.epoch = static_cast<uint64_t>(Pick(random, 1, 9));
   if (Pick(random, 0, 2) == 0) config.preempt_every = Pick(random, 1, 20);
   const int n_groups = Pick(random, 1, 3);
@@ -60,6 +61,12 @@ std::unique_ptr<SequenceRequest> RandomRequest(std::mt19937_64& random, Sequence
   const int n_prompt = Pick(random, 1, config.max_model_len - 1);
   const int most = config.max_model_len - n_prompt;
   auto request = MakeRequest(id, n_prompt, Pick(random, 1, std::min(most, 60)));
+  if (Pick(random, 0, 2) > 0) {
+    // One of few beginnings.
+    const auto like = MakeRequest(static_cast<SequenceId>(Pick(random, 1, 2)), n_prompt, 1);
+    std::copy_n(like->prompt.begin(), Pick(random, 0, n_prompt), request->prompt.begin());
+  }
+  if (Pick(random, 0, 3) == 0) request->cache_salt = "a";
   request->priority = Pick(random, 0, 3) == 0 ? Pick(random, -1, 2) : 0;
   if (Pick(random, 0, 1) == 1) request->sampling.add_stop_ids(Pick(random, 0, 63));
   if (Pick(random, 0, 3) == 0) {

@@ -48,6 +48,7 @@ struct Sequence : std::enable_shared_from_this<Sequence> {
   uint32_t next_position = 0;  // positions below are planned
   uint64_t last_step = 0;      // that has a row of it
   BlockTables tables;          // by KV group; they cover positions [0, next_position)
+  RememberedPrefix prefix;     // of the tables
 };
 
 // The order of service: priority, then arrival. Total, so whoever is first in it always gets on:

@@ -1,6 +1,7 @@
 #include "router/scheduler/state.h"
 
 #include <algorithm>
+#include <span>
 #include <utility>
 
 #include "absl/container/flat_hash_set.h"
@@ -13,7 +14,8 @@ using Clock = std::chrono::steady_clock;
 SchedulerState::SchedulerState(const SchedulerConfig& config)
     : config_(config),
       kv_(config.kv_groups,
-          static_cast<uint32_t>(std::min(config.max_prefill_chunk, config.max_batched_tokens))) {
+          static_cast<uint32_t>(std::min(config.max_prefill_chunk, config.max_batched_tokens)),
+          config.prefix_cache) {
   for (int32_t slot = config.max_sequences; slot > 0; --slot) {
     free_slots_.push_back(static_cast<uint32_t>(slot - 1));
   }
@@ -36,23 +38,42 @@ void SchedulerState::Admit(Sequence* sequence) {
   SC_CHECK(sequence->state == Sequence::State::kWaiting && sequence->n_in_flight == 0);
   SC_CHECK(has_free_slot());
   waiting_.Remove(sequence);
-  if (!sequence->was_admitted) {
-    sequence->was_admitted = true;
-    const std::chrono::duration<double, std::milli> queued = Clock::now() - sequence->submitted;
-    sequence->times.queue_ms = queued.count();
-  }
   sequence->state = Sequence::State::kRunning;
   sequence->slot = free_slots_.back();
   free_slots_.pop_back();
   sequence->n_registered = sequence->n_tokens();
   sequence->next_position = 0;
+  if (config_.prefix_cache && MayAdopt(*sequence)) {
+    sequence->next_position = kv_.Adopt(sequence->request->cache_salt, sequence->tokens,
+                                        sequence->tables, sequence->prefix);
+  }
+  if (!sequence->was_admitted) {
+    sequence->was_admitted = true;
+    const std::chrono::duration<double, std::milli> queued = Clock::now() - sequence->submitted;
+    sequence->times.queue_ms = queued.count();
+    sequence->times.n_cached_tokens = sequence->next_position;
+    n_prefix_queries_ += config_.prefix_cache ? sequence->n_prompt : 0;
+    n_prefix_hits_ += sequence->next_position;
+  }
   running_.insert(sequence);
+}
+
+bool SchedulerState::MayAdopt(const Sequence& sequence) {
+  return sequence.request->sampling.n_prompt_logprobs() < 0 ||
+         sequence.next_prompt_logprob >= sequence.n_prompt;
+}
+
+void SchedulerState::Remember(Sequence* sequence) {
+  const size_t n_known = std::min<size_t>(sequence->next_position, sequence->tokens.size());
+  kv_.Remember(sequence->request->cache_salt, std::span(sequence->tokens).first(n_known),
+               sequence->tables, sequence->prefix);
 }
 
 void SchedulerState::Vacate(Sequence* sequence) {
   SC_CHECK(sequence->running());
   running_.erase(sequence);
-  kv_.ReturnAll(sequence->tables);
+  Remember(sequence);
+  kv_.ReturnAll(sequence->tables, sequence->prefix);
   free_slots_.push_back(sequence->slot);
   releases_.push_back(sequence->slot);
 }
@@ -130,6 +151,7 @@ void SchedulerState::CheckSequence(const Sequence& sequence, uint32_t n_rows,
   if (!sequence.running()) {
     SC_CHECK(sequence.state == Sequence::State::kWaiting);
     for (const BlockTable& table : sequence.tables) SC_CHECK(table.ids.empty());
+    SC_CHECK(sequence.prefix.node == nullptr);
     return;
   }
   SC_CHECK(sequence.n_in_flight_samples <= 2);
@@ -156,7 +178,7 @@ void SchedulerState::CheckConsistency() const {
     }
   }
   size_t n_running = 0;
-  std::vector<absl::flat_hash_set<uint32_t>> held(kv_.n_groups());
+  std::vector<absl::flat_hash_map<uint32_t, uint32_t>> holders(kv_.n_groups());  // by block
   absl::flat_hash_set<uint32_t> slots(free_slots_.begin(), free_slots_.end());
   SC_CHECK(slots.size() == free_slots_.size());
   for (const auto& [id, sequence] : sequences_) {
@@ -169,7 +191,7 @@ void SchedulerState::CheckConsistency() const {
     for (int g = 0; g < kv_.n_groups(); ++g) {
       const BlockTable& table = sequence->tables[g];
       for (size_t i = table.n_returned; i < table.ids.size(); ++i) {
-        SC_CHECK(held[g].insert(table.ids[i]).second);
+        ++holders[g][table.ids[i]];
       }
     }
   }
@@ -177,7 +199,8 @@ void SchedulerState::CheckConsistency() const {
   SC_CHECK(slots.size() == static_cast<size_t>(config_.max_sequences));
   SC_CHECK(sequences_.size() == n_running + static_cast<size_t>(waiting_.size()));
   for (int g = 0; g < kv_.n_groups(); ++g) {
-    SC_CHECK(kv_.n_free(g) + held[g].size() == kv_.n_total(g));
+    SC_CHECK(kv_.n_free(g) + holders[g].size() == kv_.n_total(g));
+    for (const auto& [id, n] : holders[g]) SC_CHECK(kv_.n_holders(g, id) == n);
   }
 }
 

@@ -54,10 +54,14 @@ class SchedulerState {
   // A new sequence, waiting. REQUIRES: its id is not in use.
   void Add(std::unique_ptr<SequenceRequest> request,
            std::chrono::steady_clock::time_point submitted);
-  // Waiting -> running: gives it a slot, registers all its tokens. REQUIRES: has_free_slot(), none
-  // of it in flight.
+  // Waiting -> running: gives it a slot and what is remembered of its tokens. REQUIRES:
+  // has_free_slot(), none of it in flight.
   void Admit(Sequence* sequence);
-  // Running -> waiting: its blocks and its slot are free at once.
+  // Whether it may begin with what others computed: not where it wants the logprobs of its prompt.
+  static bool MayAdopt(const Sequence& sequence);
+  // Its blocks that are full, with tokens that are known, may be adopted by others from now on.
+  void Remember(Sequence* sequence);
+  // Running -> waiting: its slot and the blocks that nobody shares are free at once.
   void Preempt(Sequence* sequence);
   // Waiting or running -> ended: forgotten but for its rows in flight.
   void End(Sequence* sequence);
@@ -79,6 +83,8 @@ class SchedulerState {
   uint64_t n_preemptions() const { return n_preemptions_; }
   uint64_t n_generated_tokens() const { return n_generated_tokens_; }
   uint64_t n_prompt_tokens() const { return n_prompt_tokens_; }
+  uint64_t n_prefix_queries() const { return n_prefix_queries_; }
+  uint64_t n_prefix_hits() const { return n_prefix_hits_; }
 
   // Recounts everything from the sequences up; O(blocks + sequences).
   void CheckConsistency() const;
@@ -102,6 +108,7 @@ class SchedulerState {
   uint64_t n_preemptions_ = 0;
   uint64_t n_generated_tokens_ = 0;
   uint64_t n_prompt_tokens_ = 0;
+  uint64_t n_prefix_queries_ = 0, n_prefix_hits_ = 0;
 };
 
 }  // namespace stagecoach::router

@@ -20,6 +20,14 @@ absl::Status CheckRequestId(const std::string& id) {
   return absl::OkStatus();
 }
 
+absl::Status CheckCacheSalt(const std::string& salt) {
+  if (salt.size() > kMaxCacheSaltBytes) {
+    return absl::InvalidArgumentError(fmt::format("cache_salt: {} bytes; at most {} are allowed",
+                                                  salt.size(), kMaxCacheSaltBytes));
+  }
+  return absl::OkStatus();
+}
+
 absl::StatusOr<std::vector<int32_t>> PromptIds(const ServedModel& model,
                                                const v1::GenerateRequest& request) {
   if (request.has_tokens()) {
@@ -54,12 +62,14 @@ absl::StatusOr<GenerationInput> BuildGeneration(const ServedModel& model,
                                                 const v1::GenerateRequest& request) {
   SC_RETURN_IF_ERROR(CheckModelName(model, request.model()));
   SC_RETURN_IF_ERROR(CheckRequestId(request.request_id()));
+  SC_RETURN_IF_ERROR(CheckCacheSalt(request.cache_salt()));
   SC_ASSIGN_OR_RETURN(std::vector<int32_t> prompt, PromptIds(model, request));
   SC_ASSIGN_OR_RETURN(OutputFormat output, PlainOutput(request));
   SC_ASSIGN_OR_RETURN(GenerationInput input,
                       Complete(model, std::move(prompt), request.sampling()));
   input.output = std::move(output);
   input.priority = request.priority();
+  input.cache_salt = request.cache_salt();
   input.skip_special_tokens = !request.has_skip_special_tokens() || request.skip_special_tokens();
   if (request.echo()) {
     if (request.has_text()) {
@@ -76,6 +86,7 @@ absl::StatusOr<GenerationInput> BuildGeneration(const ServedModel& model,
                                                 const v1::ChatRequest& request) {
   SC_RETURN_IF_ERROR(CheckModelName(model, request.model()));
   SC_RETURN_IF_ERROR(CheckRequestId(request.request_id()));
+  SC_RETURN_IF_ERROR(CheckCacheSalt(request.cache_salt()));
   SC_ASSIGN_OR_RETURN(ChatPrompt chat, RenderChat(model, request));
   SC_ASSIGN_OR_RETURN(OutputFormat output, ChatOutput(model, request, chat));
   v1::SamplingParams sampling = request.sampling();
@@ -91,6 +102,7 @@ absl::StatusOr<GenerationInput> BuildGeneration(const ServedModel& model,
   GenerationInput input = *std::move(completed);
   input.output = std::move(output);
   input.priority = request.priority();
+  input.cache_salt = request.cache_salt();
   input.skip_special_tokens = !request.has_skip_special_tokens() || request.skip_special_tokens();
   return input;
 }
@@ -113,6 +125,7 @@ std::vector<std::unique_ptr<SequenceRequest>> MakeSequences(const GenerationInpu
     if (choice > 0) sequence->sampling.set_n_prompt_logprobs(-1);
     sequence->max_tokens = input.sampling.max_tokens;
     sequence->priority = input.priority;
+    sequence->cache_salt = input.cache_salt;
     sequences.push_back(std::move(sequence));
   }
   return sequences;

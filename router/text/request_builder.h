@@ -15,7 +15,7 @@
 
 namespace stagecoach::router {
 
-inline constexpr size_t kMaxRequestIdBytes = 256;
+inline constexpr size_t kMaxRequestIdBytes = 256, kMaxCacheSaltBytes = 256;
 
 // A request that was found good, in the router's own terms.
 struct GenerationInput {
@@ -23,6 +23,7 @@ struct GenerationInput {
   std::string prompt_text;  // with echo only
   ResolvedSampling sampling;
   int32_t priority = 0;
+  std::string cache_salt;
   bool skip_special_tokens = true;
   OutputFormat output;
 };

@@ -69,6 +69,9 @@ TEST_CASE("bad prompts are refused by name") {
   request.set_request_id(std::string(257, 'i'));
   CHECK(Refusal(model, request).starts_with("request_id: "));
   request.clear_request_id();
+  request.set_cache_salt(std::string(257, 's'));
+  CHECK(Refusal(model, request).starts_with("cache_salt: "));
+  request.clear_cache_salt();
   request.mutable_sampling()->set_top_p(7);
   CHECK(Refusal(model, request).starts_with("sampling.top_p: "));
   for (int i = 0; i < 256; ++i) request.mutable_tokens()->add_ids(3);

@@ -82,7 +82,7 @@ def main():
         mine, peer = paths.split(",")
         rates = {"ours": [], "theirs": []}
         weights = sum(file.stat().st_size for file in pathlib.Path(mine).glob("*.safetensors"))
-        with Cluster(mine, stages=1, flags=["--threads-per-worker", str(args.threads)]) as cluster:
+        with Cluster(mine, stages=1, flags=["--threads-per-worker", str(args.threads), "--prefix-cache", "off"]) as cluster:
             measure_ours(cluster.grpc, args.threads, weights)  # first touches of memory are not what is asked
             for _ in range(args.rounds):
                 rates["ours"].append(measure_ours(cluster.grpc, args.threads, weights))

@@ -67,7 +67,7 @@ def main():
     for stages in map(int, args.stages.split(",")):
         loads = {name: requests(args.requests, args.max_tokens, args.prompt_tokens, name == "constrained")
                  for name in ("free", "constrained")}
-        with Cluster(args.model, stages=stages) as cluster:
+        with Cluster(args.model, stages=stages, flags=["--prefix-cache", "off"]) as cluster:
             alone = {name: [asyncio.run(run_all(cluster.grpc, load[:4], 1))] for name, load in loads.items()}
             rates, waits = {name: [] for name in loads}, []
             for i in range(args.runs + 1):

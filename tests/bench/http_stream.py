@@ -133,7 +133,7 @@ def main():
     parser.add_argument("--out")
     args = parser.parse_args()
 
-    flags = ["--max-sequences", args.streams, "--max-batched-tokens", 1024, "--kv-memory", "256MiB"]
+    flags = ["--max-sequences", args.streams, "--max-batched-tokens", 1024, "--kv-memory", "256MiB", "--prefix-cache", "off"]
     with Cluster(args.model, stages=1, flags=flags) as cluster:
         for load in (over_http, over_grpc):
             asyncio.run(load(cluster, 32, 8))  # first touches are not what is asked

@@ -28,7 +28,7 @@ from workload import run_all  # noqa: E402
 
 
 def run(model, stages, plan_ahead, requests):
-    with Cluster(model, stages=stages, flags=["--plan-ahead", plan_ahead]) as cluster:
+    with Cluster(model, stages=stages, flags=["--plan-ahead", plan_ahead, "--prefix-cache", "off"]) as cluster:
         asyncio.run(run_all(cluster.grpc, requests[:8], 8))  # first touches of memory are not what is asked
         status = cluster.stub.GetModel(pb.GetModelRequest())
         workers = [stage_pb2_grpc.StageStub(grpc.insecure_channel(stage.address)) for stage in status.stages]

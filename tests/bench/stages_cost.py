@@ -41,7 +41,7 @@ def main():
     parser.add_argument("--threads", type=int, help="of each worker; default: as `serve` does")
     parser.add_argument("--out", type=pathlib.Path)
     args = parser.parse_args()
-    flags = ["--kv-memory", "256MiB"]
+    flags = ["--kv-memory", "256MiB", "--prefix-cache", "off"]
     split = flags + (["--threads-per-worker", str(args.threads)] if args.threads else [])
     split += ["--plan-ahead", "off"]
     rates = {"one": [], "split": []}

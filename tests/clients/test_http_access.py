@@ -14,7 +14,7 @@ BODY = {"prompt": "The train", "max_tokens": 2}
 def guarded(tmp_path_factory):
     folder = tmp_path_factory.mktemp("access")
     keys = folder / "keys"
-    keys.write_text("# of the tests\nsk-web tenant=web\nsk-slow tenant=slow requests_per_minute=2\n")
+    keys.write_text("# of the tests\nsk-web tenant=web\nsk-slow tenant=slow requests_per_minute=2\nsk-batch tenant=batch\n")
     subprocess.run(["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes",
                     "-keyout", folder / "key.pem", "-out", folder / "cert.pem", "-days", "2", "-subj", "/CN=localhost",
                     "-addext", "subjectAltName=DNS:localhost,IP:127.0.0.1"], check=True, capture_output=True)
@@ -44,6 +44,19 @@ def test_a_key_lets_in(guarded):
     metrics = ask_securely(guarded, "GET", "/metrics", key="sk-web").body.decode()
     assert 'stagecoach_tenant_requests_total{tenant="web"}' in metrics
     assert "sk-" not in metrics and "sk-" not in guarded.log()
+
+
+def test_tenants_share_no_prefixes(guarded):
+    body = {"prompt": "The train " * 40, "max_tokens": 1}
+
+    def cached(key, **more):
+        answer = ask_securely(guarded, "POST", "/v1/completions", body | more, key).json
+        return answer["usage"]["prompt_tokens_details"]["cached_tokens"]
+
+    assert cached("sk-web") == 0
+    assert cached("sk-web") > 0
+    assert cached("sk-batch") == 0
+    assert cached("sk-web", cache_salt="of one user") == 0
 
 
 @pytest.mark.parametrize("key", [None, "", "sk-we", "sk-web2", "SK-WEB"])

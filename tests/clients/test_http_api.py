@@ -171,7 +171,7 @@ def test_openapi_lists_what_is_served(cluster):
             assert ask(cluster.http, "PUT", path).status == 405
     properties = document["components"]["schemas"]["Common"]["properties"]
     for name in properties:  # each is known: of a wrong type it is refused by name
-        if name in ("request_id", "model", "guided_regex", "guided_grammar"):
+        if name in ("request_id", "cache_salt", "model", "guided_regex", "guided_grammar"):
             wrong = 5
         else:
             wrong = {"x": {}} if name in ("logit_bias", "stream_options") else "wrong"

@@ -18,6 +18,10 @@ GONE_LIMIT_S = 20
 TRANSPORT_LIMIT_S = 5  # to say how messages travel, which may come after `ready`
 
 
+# Prompts that are asked again are computed again.
+NOTHING_CACHED = ("--prefix-cache", "off")
+
+
 @dataclasses.dataclass(frozen=True)
 class Spec:
     """What a server is started with. Checks with equal ones share a start; `start` tells apart those that must not."""
@@ -29,7 +33,7 @@ class Spec:
 
     def __str__(self):
         return " ".join([*(f"{name}={value}" for name, value in self.env), "stagecoach serve", self.model, "--stages",
-                         str(self.stages), *self.flags])
+                         str(self.stages), *NOTHING_CACHED, *self.flags])
 
 
 class ServerError(Exception):
@@ -82,7 +86,7 @@ class Server:
         self.log_path = log_path
         self.env = environment(bin_dir, device == "cuda") | dict(spec.env)
         self._command = [str(bin_dir / "stagecoach"), "serve", str(model_dir), "--device", device, "--stages", str(spec.stages),
-                         "--grpc", "127.0.0.1:0", "--http", "127.0.0.1:0", "--metrics", "127.0.0.1:0", "--flight-recorder", "off",
+                         *NOTHING_CACHED, "--grpc", "127.0.0.1:0", "--http", "127.0.0.1:0", "--metrics", "127.0.0.1:0", "--flight-recorder", "off",
                          *more, *spec.flags]
         # What goes into a result's line: nothing about where things are.
         self.command = " ".join([str(spec), "--device", device, *more])

@@ -17,6 +17,8 @@ NAMES = {
     "vllm:cache_config_info": ("gauge", COMMON | {"block_size", "num_gpu_blocks", "enable_prefix_caching"}, None),
     "vllm:prompt_tokens_total": ("counter", COMMON, None),
     "vllm:generation_tokens_total": ("counter", COMMON, None),
+    "vllm:prefix_cache_queries_total": ("counter", COMMON, None),
+    "vllm:prefix_cache_hits_total": ("counter", COMMON, None),
     "vllm:num_preemptions_total": ("counter", COMMON, None),
     "vllm:request_success_total": ("counter", COMMON | {"finished_reason"}, None),
     "vllm:time_to_first_token_seconds": ("histogram", COMMON, FIRST_TOKEN),

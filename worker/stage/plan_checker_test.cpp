@@ -84,6 +84,32 @@ TEST_CASE("chunks, decodes planned ahead, release and reuse pass") {
   CHECK(f.Check(plan).ok());
 }
 
+TEST_CASE("a sequence may begin behind whole blocks that come with it") {
+  Fixture f;
+  v1::StepPlan plan = Registered(40);
+  Compute(plan, 0, 32, 8, true, {5, 6, 7});
+  CHECK(f.Check(plan).ok());
+  Fixture within_a_block;
+  plan = Registered(40);
+  Compute(plan, 0, 30, 10, true, {5, 6, 7});
+  CHECK(absl::IsInvalidArgument(within_a_block.Check(plan)));
+  Fixture too_few;
+  plan = Registered(40);
+  Compute(plan, 0, 32, 8, true, {5});
+  CHECK(absl::IsInvalidArgument(too_few.Check(plan)));
+  Fixture beyond;  // their sum is 40 in 32 bits
+  plan = Registered(40);
+  Compute(plan, 0, 0xfffffff0, 56, true, {5, 6, 7});
+  CHECK_FALSE(beyond.Check(plan).ok());
+  Fixture later;
+  plan = Registered(40);
+  Compute(plan, 0, 0, 16, false, {5});
+  CHECK(later.Check(plan).ok());
+  plan.Clear();
+  Compute(plan, 0, 32, 8, true, {6, 7});
+  CHECK(absl::IsInvalidArgument(later.Check(plan)));
+}
+
 TEST_CASE("another epoch and a gap are failed preconditions") {
   v1::StepPlan plan;
   plan.set_epoch(kEpoch + 1);

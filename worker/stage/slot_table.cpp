@@ -13,6 +13,7 @@ SlotTable::SlotTable(const StageLimits& limits, Needs needs)
       slots_(limits.max_sequences),
       n_blocks_(size_t(limits.max_sequences) * limits.n_kv_groups) {
   // A step's rows reach into this many blocks, of which each sequence may have the first already.
+  // What sequences begin with that was computed before comes on top.
   new_blocks_.reserve(size_t(limits.n_kv_groups) *
                       (limits.max_batched_tokens / kernels::kBlockTokens + limits.max_sequences));
   // Left uninitialised: a page is backed by memory when a sequence first gets there.

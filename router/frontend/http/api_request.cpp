@@ -34,6 +34,7 @@ void ReadCommon(JsonFields& fields, Request& request) {
   if (const auto priority = fields.Integer("priority", kMinInt32, kMaxInt32)) {
     request.set_priority(static_cast<int32_t>(*priority));
   }
+  if (const auto salt = fields.String("cache_salt")) request.set_cache_salt(*salt);
   if (const auto skip = fields.Bool("skip_special_tokens")) request.set_skip_special_tokens(*skip);
 }
 

@@ -188,6 +188,7 @@ TEST_CASE("wrong types are refused by name") {
   CHECK(ChatProblem(R"("logit_bias": {"1": "x"})").starts_with("logit_bias[1]: "));
   CHECK(ChatProblem(R"("logit_bias": [1])").starts_with("logit_bias: "));
   CHECK(ChatProblem(R"("model": 5)").starts_with("model: "));
+  CHECK(ChatProblem(R"("cache_salt": 5)").starts_with("cache_salt: "));
   CHECK(ChatProblem(R"("stream": true, "stream_options": {"include_usage": 1})")
             .starts_with("stream_options.include_usage: "));
   CHECK(ChatProblem(R"("chat_template_kwargs": "x")").starts_with("chat_template_kwargs: "));

@@ -24,6 +24,7 @@ CompletionCall::CompletionCall(Frontend* frontend, ApiRequest request,
 void CompletionCall::Begin(Frontend* frontend, ApiRequest request, const std::string& request_id,
                            const std::string& owner, std::shared_ptr<Exchange> exchange) {
   auto call = std::make_shared<CompletionCall>(frontend, std::move(request), request_id, exchange);
+  call->owner_ = owner;
   call->CreateGenerations(request_id);
   if (call->request_.resumable) {
     const absl::Status kept = call->KeepStream(owner, request_id);
@@ -75,6 +76,8 @@ void CompletionCall::StartGenerations() {
       input = request_.is_chat ? BuildGeneration(frontend_->model(), request_.chat)
                                : BuildGeneration(frontend_->model(), request_.prompts[i]);
       refusal = input.status();
+      // No owner has a line's end in its name.
+      if (input.ok()) input->cache_salt = fmt::format("{}\n{}", owner_, input->cache_salt);
     }
     generations_[i]->Start(std::move(input));
   }

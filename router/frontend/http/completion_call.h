@@ -73,6 +73,7 @@ class CompletionCall final : public std::enable_shared_from_this<CompletionCall>
   const ApiRequest request_;
   // Null where the stream is kept: its first reader's connection does not live for it.
   std::shared_ptr<Exchange> exchange_;
+  std::string owner_;  // of what is kept of the request
   // Where a resumable stream goes, for whoever reads it; null: it goes to the exchange.
   std::unique_ptr<StreamWriter> kept_;
   // Not changed once they are started.

@@ -108,11 +108,9 @@ void StrictStage::Register(const v1::SlotRegistration& registration) {
   }
   Slot& slot = slots_[index];
   slot.owner = ++n_registrations_;
-  slot.tokens.assign(registration.tokens().begin(), registration.tokens().end());
+  slot.is_new = true;
   slot.history_hash = TokenSource::kEmptyHistory;
-  for (int32_t token : slot.tokens) {
-    slot.history_hash = TokenSource::Extend(slot.history_hash, token);
-  }
+  for (int32_t token : registration.tokens()) AppendToken(slot, token);
   slot.n_registered = static_cast<uint32_t>(slot.tokens.size());
   slot.n_prompt = registration.n_prompt();
   slot.sampling = registration.sampling();
@@ -121,6 +119,12 @@ void StrictStage::Register(const v1::SlotRegistration& registration) {
       slot.n_registered >= static_cast<uint32_t>(config_.max_model_len)) {
     Fail(absl::StrCat("registers ", slot.n_registered, " tokens, prompt ", slot.n_prompt));
   }
+}
+
+void StrictStage::AppendToken(Slot& slot, int32_t token) {
+  slot.tokens.push_back(token);
+  slot.history_hash = TokenSource::Extend(slot.history_hash, token);
+  slot.hashes.push_back(slot.history_hash);
 }
 
 bool StrictStage::CheckDelta(const v1::SlotDelta& delta) {
@@ -132,7 +136,10 @@ bool StrictStage::CheckDelta(const v1::SlotDelta& delta) {
   }
   const Slot& slot = slots_[delta.slot()];
   const uint32_t end = delta.start() + delta.n_tokens();
-  if (delta.start() != slot.next_position || delta.n_tokens() == 0) {
+  // What comes before is in the blocks that the plan names, CheckReads finds out.
+  const bool begins_late = slot.is_new && config_.prefix_cache &&
+                           delta.start() % kBlockTokens == 0 && delta.start() < slot.n_registered;
+  if ((delta.start() != slot.next_position && !begins_late) || delta.n_tokens() == 0) {
     Fail(absl::StrCat(who, "computes [", delta.start(), ", ", end, ") after ", slot.next_position));
   }
   if (delta.n_tokens() > 1 && end > slot.n_registered) Fail(who + "decodes several tokens");
@@ -162,7 +169,9 @@ void StrictStage::TakeBlocks(const v1::SlotDelta& delta) {
         Fail(absl::StrCat("group ", g, " has no block ", id));
         continue;
       }
-      blocks_[g][id] = {slot.owner, static_cast<uint32_t>(table.size()), 0};
+      const auto index = static_cast<uint32_t>(table.size());
+      const bool is_adopted = slot.is_new && index < delta.start() / kBlockTokens;
+      if (!is_adopted) blocks_[g][id] = {slot.owner, index, 0, {}};
       table.push_back(id);
     }
     if (table.size() != (end + kBlockTokens - 1) / kBlockTokens) {
@@ -176,6 +185,7 @@ void StrictStage::TakeBlocks(const v1::SlotDelta& delta) {
 void StrictStage::Write(const v1::SlotDelta& delta) {
   Slot& slot = slots_[delta.slot()];
   slot.next_position = delta.start() + delta.n_tokens();
+  slot.is_new = false;
   for (size_t g = 0; g < blocks_.size(); ++g) {
     for (uint32_t position = delta.start(); position < slot.next_position; ++position) {
       const uint32_t index = position / kBlockTokens;
@@ -186,7 +196,7 @@ void StrictStage::Write(const v1::SlotDelta& delta) {
                           " into a block of another"));
         return;
       }
-      ++block.n_filled;
+      block.hashes[block.n_filled++] = slot.hashes[position];
     }
   }
 }
@@ -200,10 +210,15 @@ void StrictStage::CheckReads(const v1::SlotDelta& delta) {
     const uint32_t last_index = (slot.next_position - 1) / kBlockTokens;
     for (uint32_t index = first / kBlockTokens; index <= last_index; ++index) {
       const Block& block = blocks_[g][slot.tables[g][index]];
-      const bool full = index == last_index || block.n_filled == kBlockTokens;
-      if (block.owner != slot.owner || block.index != index || !full) {
+      const uint32_t begin = std::max(index * kBlockTokens, first);
+      const uint32_t end = std::min((index + 1) * kBlockTokens, slot.next_position);
+      bool is_right = block.index == index && block.n_filled >= end - index * kBlockTokens;
+      for (uint32_t position = begin; position < end; ++position) {
+        is_right = is_right && block.hashes[position % kBlockTokens] == slot.hashes[position];
+      }
+      if (!is_right) {
         Fail(absl::StrCat("slot ", delta.slot(), " at ", delta.start(), " sees block ", index,
-                          " of group ", g, ", which is another's by now"));
+                          " of group ", g, ", which holds something else"));
         return;
       }
     }
@@ -223,8 +238,7 @@ void StrictStage::Sample(const v1::SlotDelta& delta, v1::StepResult& result) {
   if (delta.sample()) {
     const int32_t token =
         TokenSource::Next(slot.history_hash, slot.next_position, slot.n_prompt, slot.sampling);
-    slot.tokens.push_back(token);
-    slot.history_hash = TokenSource::Extend(slot.history_hash, token);
+    AppendToken(slot, token);
     out.set_sampled(true);
     out.set_token(token);
     if (slot.sampling.n_logprobs() >= 0) {

@@ -3,6 +3,7 @@
 // history.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <span>
 #include <string>
@@ -40,24 +41,29 @@ class StrictStage {
 
  private:
   struct Slot {
-    uint64_t owner = 0;           // which registration; 0: none
-    std::vector<int32_t> tokens;  // registered and sampled
-    uint64_t history_hash = 0;    // of all of `tokens`
+    uint64_t owner = 0;            // which registration; 0: none
+    std::vector<int32_t> tokens;   // registered and sampled
+    uint64_t history_hash = 0;     // of all of `tokens`
+    std::vector<uint64_t> hashes;  // of the tokens up to and with each
+    bool is_new = false;           // registered, and nothing computed yet
     uint32_t n_registered = 0;
     uint32_t n_prompt = 0;
     uint32_t next_position = 0;
     v1::SlotSampling sampling;
     std::vector<std::vector<uint32_t>> tables;  // by group
   };
-  // What a physical block holds.
+  // What a physical block holds. Others may read what its owner wrote, where they would have
+  // written the same.
   struct Block {
     uint64_t owner = 0;
-    uint32_t index = 0;     // in the owner's table
-    uint32_t n_filled = 0;  // positions from its start on
+    uint32_t index = 0;                 // in the owner's table
+    uint32_t n_filled = 0;              // positions from its start on
+    std::array<uint64_t, 16> hashes{};  // of the tokens up to and with each position's
   };
 
   void Register(const v1::SlotRegistration& registration);
   bool CheckDelta(const v1::SlotDelta& delta);
+  void AppendToken(Slot& slot, int32_t token);
   void TakeBlocks(const v1::SlotDelta& delta);
   void Write(const v1::SlotDelta& delta);
   void CheckReads(const v1::SlotDelta& delta);

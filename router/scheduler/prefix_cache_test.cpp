@@ -1,0 +1,152 @@
+// What the scheduler makes of sequences that begin alike. Every plan is checked by a StrictStage,
+// which compares what a row reads with what the sequence itself would have written.
+#include <algorithm>
+
+#include "router/scheduler/testing/core_pipeline.h"
+
+namespace stagecoach::router {
+namespace {
+
+// With the first n_common tokens of request 1.
+std::unique_ptr<SequenceRequest> LikeFirst(SequenceId id, int n_common, int n_prompt,
+                                           int max_tokens) {
+  auto request = MakeRequest(id, n_prompt, max_tokens);
+  const auto first = MakeRequest(1, n_common, 1);
+  std::copy(first->prompt.begin(), first->prompt.end(), request->prompt.begin());
+  return request;
+}
+
+TEST_CASE("A sequence begins where an earlier one's prompt was the same") {
+  CorePipeline pipeline(SmallConfig(1, 64));
+  pipeline.Submit(MakeRequest(1, 100, 4));
+  pipeline.RunToEnd();
+  const auto second = pipeline.Submit(LikeFirst(2, 70, 100, 4));
+  pipeline.RunToEnd();
+  pipeline.RequireAllAsAlone();
+  CHECK(second->record().times.n_cached_tokens == 64);
+  const SchedulerSnapshot snapshot = pipeline.core.Snapshot();
+  CHECK(snapshot.prefix_hits == 64);
+  CHECK(snapshot.prefix_queries == 200);
+  CHECK(snapshot.prompt_tokens == 136);
+}
+
+TEST_CASE("What is planned may be shared before its result comes") {
+  CorePipeline pipeline(SmallConfig(4, 64));
+  pipeline.Submit(MakeRequest(1, 100, 4));
+  REQUIRE(pipeline.PlanOne());
+  REQUIRE(pipeline.plans.front().slots(0).n_tokens() < 100);
+  pipeline.Submit(LikeFirst(2, 100, 100, 4));
+  REQUIRE(pipeline.PlanOne());
+  const v1::StepPlan& plan = pipeline.plans.back();
+  REQUIRE(plan.registrations_size() == 1);
+  const v1::SlotDelta& delta = *plan.slots().rbegin();
+  CHECK(delta.slot() == plan.registrations(0).slot());
+  CHECK(delta.start() == 96);  // the last of it is in this plan
+  CHECK(delta.new_blocks(0).ids_size() ==
+        static_cast<int>(BlocksFor(delta.start() + delta.n_tokens())));
+  pipeline.RunToEnd();
+  pipeline.RequireAllAsAlone();
+}
+
+TEST_CASE("Those that are planned together share what the first of them computes") {
+  CorePipeline pipeline(SmallConfig(1, 64));
+  for (SequenceId id = 1; id <= 3; ++id) pipeline.Submit(LikeFirst(id, 40, 40, 4));
+  REQUIRE(pipeline.PlanOne());
+  const v1::StepPlan& plan = pipeline.plans.front();
+  REQUIRE(plan.slots_size() == 3);
+  CHECK(plan.slots(0).start() == 0);
+  for (int i : {1, 2}) {
+    CHECK(plan.slots(i).start() == 32);
+    CHECK(plan.slots(i).new_blocks(0).ids(1) == plan.slots(0).new_blocks(0).ids(1));
+    CHECK(plan.slots(i).new_blocks(0).ids(2) != plan.slots(0).new_blocks(0).ids(2));
+  }
+  pipeline.RunToEnd();
+  pipeline.RequireAllAsAlone();
+}
+
+TEST_CASE("A preempted sequence goes on from its own blocks where nobody took them") {
+  SchedulerConfig config = SmallConfig(1, 64);
+  config.preempt_every = 20;
+  CorePipeline pipeline(config);
+  const auto sink = pipeline.Submit(MakeRequest(1, 100, 60));
+  pipeline.RunToEnd();
+  pipeline.RequireAllAsAlone();
+  CHECK(sink->record().times.preemptions > 0);
+  CHECK(sink->record().times.n_cached_tokens == 0);  // of its first admission
+  for (size_t i = 1; i < pipeline.plans.size(); ++i) {
+    if (pipeline.plans[i].registrations().empty()) continue;
+    CHECK(pipeline.plans[i].slots(0).n_tokens() <= 16);
+  }
+}
+
+TEST_CASE("Of many that begin alike more run at once than would fit apart") {
+  // 240 tokens and one more are 16 blocks, 15 of which are the same.
+  CorePipeline pipeline(SmallConfig(1, 40));
+  pipeline.Submit(MakeRequest(1, 240, 1));
+  pipeline.RunToEnd();
+  for (SequenceId id = 2; id <= 9; ++id) pipeline.Submit(LikeFirst(id, 240, 241, 8));
+  pipeline.Fill();
+  CHECK(pipeline.core.Snapshot().running == 8);
+  pipeline.RunToEnd();
+  pipeline.RequireAllAsAlone();
+}
+
+TEST_CASE("Neither prompts with logprobs nor other salts take what is there") {
+  CorePipeline pipeline(SmallConfig(1, 64));
+  pipeline.Submit(MakeRequest(1, 100, 4));
+  pipeline.RunToEnd();
+  auto with_logprobs = MakeRequest(1, 100, 4);
+  with_logprobs->sampling.set_n_prompt_logprobs(0);
+  auto salted = MakeRequest(2, 100, 4);
+  salted->prompt = with_logprobs->prompt;
+  salted->cache_salt = "b";
+  const auto first = pipeline.Submit(std::move(with_logprobs));
+  const auto second = pipeline.Submit(std::move(salted));
+  pipeline.RunToEnd();
+  CHECK(first->record().prompt_logprobs.size() == 99);
+  CHECK(first->record().times.n_cached_tokens == 0);
+  CHECK(second->record().times.n_cached_tokens == 0);
+}
+
+TEST_CASE("A better priority gets on although those it preempts share their blocks") {
+  SchedulerConfig config = SmallConfig(1, 24);
+  CorePipeline pipeline(config);
+  for (SequenceId id = 1; id <= 4; ++id) {
+    auto bulk = LikeFirst(id, 160, 161, 60);
+    bulk->priority = 5;
+    pipeline.Submit(std::move(bulk));
+    pipeline.PlanOne();
+  }
+  pipeline.Turn(2);
+  REQUIRE(pipeline.core.Snapshot().running >= 2);
+  auto urgent = MakeRequest(7, 250, 4);
+  const auto sink = pipeline.Submit(std::move(urgent));
+  pipeline.RunToEnd();
+  pipeline.RequireAllAsAlone();
+  CHECK(sink->record().times.preemptions == 0);
+}
+
+TEST_CASE("A better priority does not preempt in vain those that share their blocks") {
+  SchedulerConfig config = SmallConfig(1, 40);
+  config.max_model_len = config.max_batched_tokens = config.max_prefill_chunk = 512;
+  CorePipeline pipeline(config);
+  pipeline.Submit(MakeRequest(7, 300, 100));
+  for (SequenceId id = 1; id <= 2; ++id) {
+    auto bulk = LikeFirst(id, 240, 241, 100);
+    bulk->priority = 5;
+    pipeline.Submit(std::move(bulk));
+  }
+  pipeline.Fill();
+  REQUIRE(pipeline.core.Snapshot().running == 3);
+  // Without those two 20 blocks are free, as they share 15 of 32.
+  auto urgent = MakeRequest(9, 400, 10);
+  urgent->priority = 1;
+  pipeline.Submit(std::move(urgent));
+  pipeline.Turn(4);
+  CHECK(pipeline.core.Snapshot().preemptions == 0);
+  pipeline.RunToEnd();
+  pipeline.RequireAllAsAlone();
+}
+
+}  // namespace
+}  // namespace stagecoach::router

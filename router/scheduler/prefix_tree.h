@@ -1,0 +1,82 @@
+// Which KV blocks hold the keys and values of which tokens, so that a sequence that begins as an
+// earlier one did need not compute them again. A node stands for the tokens of one full block after
+// those of its parent, under a salt that keeps tenants apart; the tokens themselves are compared,
+// so that no two prefixes are ever taken for one.
+//
+// The design is a radix tree over whole blocks (Zheng et al. 2024, "SGLang: Efficient Execution of
+// Structured Language Model Programs").
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/container/flat_hash_map.h"
+
+namespace stagecoach::router {
+
+// Not thread-safe.
+class PrefixTree {
+ public:
+  static constexpr uint32_t kBlockTokens = 16;
+  static constexpr uint32_t kNoBlock = UINT32_MAX;
+
+  class Node {
+   public:
+    uint32_t block(int group) const { return blocks_[static_cast<size_t>(group)]; }
+
+   private:
+    friend class PrefixTree;
+    Node* parent_ = nullptr;  // null: a salt's root
+    std::array<int32_t, kBlockTokens> tokens_{};
+    std::string salt_;              // of a root
+    std::vector<uint32_t> blocks_;  // by group; kNoBlock: none
+    uint32_t n_blocks_ = 0;
+    uint32_t n_users_ = 0;  // children and pins
+  };
+
+  // n_blocks: by group.
+  explicit PrefixTree(const std::vector<uint32_t>& n_blocks);
+  ~PrefixTree();
+  PrefixTree(const PrefixTree&) = delete;
+  PrefixTree& operator=(const PrefixTree&) = delete;
+
+  // The longest path from the salt's root whose nodes stand for `tokens`; the rest of a block is
+  // left out. Valid until a node is forgotten or unpinned.
+  std::vector<Node*> Find(const std::string& salt, std::span<const int32_t> tokens) const;
+
+  // A pinned node stays. A root's is made when there is none yet. Unpinning a null is nothing.
+  Node* PinRoot(const std::string& salt);
+  void Pin(Node* node);
+  void Unpin(Node* node);
+  // The pin moves on to the child with these kBlockTokens tokens, which is made where there is
+  // none.
+  Node* MovePin(Node* node, std::span<const int32_t> tokens);
+
+  // REQUIRES: the node has no block of this group, and no node has the block.
+  void SetBlock(Node* node, int group, uint32_t block);
+  bool Has(int group, uint32_t block) const {
+    return of_block_[static_cast<size_t>(group)][block] != nullptr;
+  }
+  // The block will hold something else. REQUIRES: Has(group, block).
+  void Forget(int group, uint32_t block);
+
+  size_t n_nodes() const { return children_.size(); }  // but for roots
+
+ private:
+  using Key = std::pair<const Node*, std::array<int32_t, kBlockTokens>>;
+  static Key KeyOf(const Node* parent, std::span<const int32_t> tokens);
+  std::unique_ptr<Node> NewNode() const;
+  // It, and those above it, unless something needs them.
+  void EraseIfUnused(Node* node);
+
+  absl::flat_hash_map<std::string, std::unique_ptr<Node>> roots_;
+  absl::flat_hash_map<Key, std::unique_ptr<Node>> children_;
+  std::vector<std::vector<Node*>> of_block_;  // by group, by block; null: no node has it
+};
+
+}  // namespace stagecoach::router
