@@ -155,6 +155,13 @@ void AddModelFlags(CLI::App& app, ServeFlags& flags) {
       ->capture_default_str();
 }
 
+void AddSwitch(CLI::App& app, const char* name, bool& is_on, const char* description) {
+  app.add_option_function<std::string>(
+         name, [&is_on](const std::string& text) { is_on = text == "on"; }, description)
+      ->type_name("on|off")
+      ->check(CLI::IsMember({"on", "off"}));
+}
+
 void AddSchedulerFlags(CLI::App& app, ServeFlags& flags) {
   AddSize(
       app, "--kv-memory", flags.kv_memory_bytes,
@@ -186,18 +193,12 @@ void AddSchedulerFlags(CLI::App& app, ServeFlags& flags) {
                  "Most likely tokens that a request may ask for at each position")
       ->type_name("N")
       ->capture_default_str();
-  app.add_option_function<std::string>(
-         "--plan-ahead", [&flags](const std::string& text) { flags.plan_ahead = text == "on"; },
-         "Plan a step before the tokens of the last one are known; the tokens are the same either "
-         "way [on]")
-      ->type_name("on|off")
-      ->check(CLI::IsMember({"on", "off"}));
-  app.add_option_function<std::string>(
-         "--prefix-cache", [&flags](const std::string& text) { flags.prefix_cache = text == "on"; },
-         "Keep the KV blocks of what was computed while nothing else needs them: a prompt that "
-         "begins like an earlier one is computed from where they differ [on]")
-      ->type_name("on|off")
-      ->check(CLI::IsMember({"on", "off"}));
+  AddSwitch(app, "--plan-ahead", flags.plan_ahead,
+            "Plan a step before the tokens of the last one are known; the tokens are the same "
+            "either way [on]");
+  AddSwitch(app, "--prefix-cache", flags.prefix_cache,
+            "Keep the KV blocks of what was computed while nothing else needs them: a prompt that "
+            "begins like an earlier one is computed from where they differ [on]");
   app.add_option(
          "--microbatches", flags.microbatches,
          "Parts that the running sequences are decoded in, one after the other (default: one "

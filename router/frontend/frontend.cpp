@@ -72,7 +72,7 @@ void Frontend::BeginAny(std::shared_ptr<Generation> generation, const Request* r
     auto input = generation->cancelled()
                      ? absl::StatusOr<GenerationInput>(absl::CancelledError("cancelled"))
                      : BuildGeneration(model_, *request);
-    if (input.ok()) input->cache_salt = fmt::format("{}\n{}", kGrpcOwner, input->cache_salt);
+    if (input.ok()) KeepToOwner(kGrpcOwner, *input);
     generation->Start(std::move(input));
   });
   if (!posted.ok()) generation->Start(posted);

@@ -94,7 +94,6 @@ std::vector<PrefixTree::Node*> KvBlocks::UsablePath(const std::string& salt,
 
 uint32_t KvBlocks::Adopt(const std::string& salt, std::span<const int32_t> tokens,
                          BlockTables& tables, RememberedPrefix& prefix) {
-  if (!remembers_) return 0;
   const std::vector<PrefixTree::Node*> path = UsablePath(salt, tokens);
   if (path.empty()) return 0;
   const auto n = static_cast<uint32_t>(path.size());
@@ -146,7 +145,7 @@ uint32_t KvBlocks::MostTaken(int group, const BlockTable& table, uint32_t n_toke
 std::vector<uint32_t> KvBlocks::MostTakenOfNew(const std::string& salt,
                                                std::span<const int32_t> tokens, uint32_t n_tokens,
                                                const Holds& gone) const {
-  const auto path = remembers_ ? UsablePath(salt, tokens) : std::vector<PrefixTree::Node*>();
+  const std::vector<PrefixTree::Node*> path = UsablePath(salt, tokens);
   const auto n = static_cast<uint32_t>(path.size());
   std::vector<uint32_t> most_taken;
   for (int g = 0; g < n_groups(); ++g) {
@@ -167,9 +166,10 @@ std::vector<uint32_t> KvBlocks::MostTakenOfNew(const std::string& salt,
 
 void KvBlocks::Remember(const std::string& salt, std::span<const int32_t> tokens,
                         const BlockTables& tables, RememberedPrefix& prefix) {
-  if (!remembers_ || tokens.size() / kBlockTokens <= prefix.n_blocks) return;
+  const size_t n_full = tokens.size() / kBlockTokens;
+  if (!remembers_ || prefix.n_blocks >= n_full) return;
   if (prefix.node == nullptr) prefix.node = tree_.PinRoot(salt);
-  while (tokens.size() / kBlockTokens > prefix.n_blocks) {
+  while (prefix.n_blocks < n_full) {
     const uint32_t i = prefix.n_blocks++;
     prefix.node = tree_.MovePin(prefix.node, tokens.subspan(i * kBlockTokens, kBlockTokens));
     for (int g = 0; g < n_groups(); ++g) {

@@ -3,6 +3,7 @@
 #include <string>
 
 #include "catch2/catch_test_macros.hpp"
+#include "router/scheduler/testing/test_requests.h"
 
 namespace stagecoach::router {
 namespace {
@@ -92,12 +93,6 @@ TEST_CASE("MostHeld is reached by the worst chunk and never passed") {
   }
 }
 
-std::vector<int32_t> Tokens(int n, int32_t first = 0) {
-  std::vector<int32_t> tokens;
-  for (int i = 0; i < n; ++i) tokens.push_back(first + i);
-  return tokens;
-}
-
 // A sequence's blocks.
 struct Holder {
   explicit Holder(KvBlocks& kv) : kv(kv), tables(static_cast<size_t>(kv.n_groups())) {}
@@ -121,13 +116,13 @@ struct Holder {
 TEST_CASE("Full blocks of the same first tokens are adopted, with and without a holder") {
   KvBlocks kv({{.window = 0, .n_blocks = 10}}, 64);
   Holder first(kv), second(kv), third(kv);
-  REQUIRE(first.Compute(Tokens(40)) == 0);
-  REQUIRE(kv.MostTakenOfNew("", Tokens(50), 51, {}) == std::vector<uint32_t>{2});
+  REQUIRE(first.Compute(TokenRange(40)) == 0);
+  REQUIRE(kv.MostTakenOfNew("", TokenRange(50), 51, {}) == std::vector<uint32_t>{2});
   KvBlocks::Holds firsts;
   kv.CountHolds(first.tables, firsts);
   REQUIRE(kv.NFreed(0, firsts) == 3);
-  REQUIRE(kv.MostTakenOfNew("", Tokens(50), 51, firsts) == std::vector<uint32_t>{4});
-  REQUIRE(second.Compute(Tokens(50)) == 32);
+  REQUIRE(kv.MostTakenOfNew("", TokenRange(50), 51, firsts) == std::vector<uint32_t>{4});
+  REQUIRE(second.Compute(TokenRange(50)) == 32);
   REQUIRE(second.tables[0].ids[1] == first.tables[0].ids[1]);
   REQUIRE(second.tables[0].ids[2] != first.tables[0].ids[2]);
   REQUIRE(second.delta.new_blocks(0).ids_size() == 4);  // the plan names all
@@ -136,8 +131,8 @@ TEST_CASE("Full blocks of the same first tokens are adopted, with and without a 
   first.Return();
   second.Return();
   REQUIRE(kv.n_free(0) == 10);
-  REQUIRE(kv.MostTakenOfNew("", Tokens(50), 51, {}) == std::vector<uint32_t>{4});
-  REQUIRE(third.Compute(Tokens(49)) == 48);
+  REQUIRE(kv.MostTakenOfNew("", TokenRange(50), 51, {}) == std::vector<uint32_t>{4});
+  REQUIRE(third.Compute(TokenRange(49)) == 48);
   REQUIRE(kv.n_free(0) == 6);
   third.Return();
 }
@@ -145,11 +140,11 @@ TEST_CASE("Full blocks of the same first tokens are adopted, with and without a 
 TEST_CASE("At least one token is left, other tokens and other salts share nothing") {
   KvBlocks kv({{.window = 0, .n_blocks = 20}}, 64);
   Holder first(kv), same(kv), other(kv), salted(kv), later(kv);
-  first.Compute(Tokens(32));
-  REQUIRE(same.Compute(Tokens(32)) == 16);
-  REQUIRE(other.Compute(Tokens(32, 1)) == 0);
-  REQUIRE(salted.Compute(Tokens(32), "b") == 0);
-  auto tokens = Tokens(48);
+  first.Compute(TokenRange(32));
+  REQUIRE(same.Compute(TokenRange(32)) == 16);
+  REQUIRE(other.Compute(TokenRange(32, 1)) == 0);
+  REQUIRE(salted.Compute(TokenRange(32), "b") == 0);
+  auto tokens = TokenRange(48);
   tokens[20] = 7;
   REQUIRE(later.Compute(tokens) == 16);
   for (Holder* holder : {&first, &same, &other, &salted, &later}) holder->Return();
@@ -159,11 +154,11 @@ TEST_CASE("At least one token is left, other tokens and other salts share nothin
 TEST_CASE("Blocks that are taken for something else are forgotten, the last of a prefix first") {
   KvBlocks kv({{.window = 0, .n_blocks = 6}}, 128);
   Holder first(kv), second(kv), third(kv);
-  first.Compute(Tokens(64));
+  first.Compute(TokenRange(64));
   first.Return();
-  second.Compute(Tokens(64, 100));  // two never used, and two of those kept
+  second.Compute(TokenRange(64, 100));  // two never used, and two of those kept
   second.Return();
-  REQUIRE(third.Compute(Tokens(65)) == 32);
+  REQUIRE(third.Compute(TokenRange(65)) == 32);
   third.Return();
   REQUIRE(kv.n_free(0) == 6);
 }
@@ -171,20 +166,20 @@ TEST_CASE("Blocks that are taken for something else are forgotten, the last of a
 TEST_CASE("With a window the blocks that it reaches back to suffice") {
   KvBlocks kv({{.window = 0, .n_blocks = 20}, {.window = 20, .n_blocks = 20}}, 200);
   Holder first(kv), second(kv), other(kv);
-  first.Compute(Tokens(100));
+  first.Compute(TokenRange(100));
   first.Return();
   // Of the window's group those of tokens 0 .. 63 are behind it, but not yet taken by another.
-  REQUIRE(second.Compute(Tokens(80)) == 64);
+  REQUIRE(second.Compute(TokenRange(80)) == 64);
   REQUIRE(second.tables[1].n_returned == 3);
   second.Return();
   // All of the window's blocks but the last few.
   KvBlocks few({{.window = 0, .n_blocks = 20}, {.window = 20, .n_blocks = 10}}, 200);
   Holder long_one(few), next(few), again(few);
-  for (int n = 16; n <= 112; n += 16) long_one.Compute(Tokens(n));
+  for (size_t n = 16; n <= 112; n += 16) long_one.Compute(TokenRange(n));
   long_one.Return();
-  next.Compute(Tokens(90, 1000));
+  next.Compute(TokenRange(90, 1000));
   next.Return();
-  const uint32_t n_adopted = again.Compute(Tokens(113));
+  const uint32_t n_adopted = again.Compute(TokenRange(113));
   REQUIRE((n_adopted == 112 || n_adopted == 0));
   again.Return();
 }
@@ -192,12 +187,12 @@ TEST_CASE("With a window the blocks that it reaches back to suffice") {
 TEST_CASE("Behind a window only what nobody shares becomes free again") {
   KvBlocks kv({{.window = 64, .n_blocks = 100}}, 32);
   Holder first(kv), second(kv);
-  for (uint32_t n = 32; n <= 160; n += 32) first.Compute(Tokens(static_cast<int>(n)));
+  for (uint32_t n = 32; n <= 160; n += 32) first.Compute(TokenRange(n));
   const uint32_t most = kv.MostHeld(0, 1000);
   REQUIRE(kv.MostTaken(0, first.tables[0], 1000) == most - first.tables[0].n_held());
   // 10 blocks are adopted, of which the window has four; all of the most are to be taken anew.
-  REQUIRE(kv.MostTakenOfNew("", Tokens(161), 1000, {}) == std::vector<uint32_t>{most});
-  REQUIRE(second.Compute(Tokens(161)) == 160);
+  REQUIRE(kv.MostTakenOfNew("", TokenRange(161), 1000, {}) == std::vector<uint32_t>{most});
+  REQUIRE(second.Compute(TokenRange(161)) == 160);
   REQUIRE(kv.MostTaken(0, second.tables[0], 1000) == most - 1);
   REQUIRE(kv.MostTaken(0, second.tables[0], 180) == 1);
   first.Return();
@@ -210,19 +205,19 @@ TEST_CASE("A block that was returned before its tokens were known is not remembe
   kv.Grow(first.tables, 16, first.delta);
   kv.ReturnBehindWindows(first.tables, 16);
   REQUIRE(first.tables[0].n_held() == 0);
-  kv.Remember("", Tokens(16), first.tables, first.prefix);
-  second.Compute(Tokens(40, 100));  // in that block, too, which has its own tokens now
+  kv.Remember("", TokenRange(16), first.tables, first.prefix);
+  second.Compute(TokenRange(40, 100));  // in that block, too, which has its own tokens now
   second.Return();
   first.Return();
-  REQUIRE(second.Compute(Tokens(40, 100)) == 32);
+  REQUIRE(second.Compute(TokenRange(40, 100)) == 32);
   second.Return();
 }
 
 TEST_CASE("Nothing is remembered when that is off") {
   KvBlocks kv({{.window = 0, .n_blocks = 10}}, 64, /*remembers=*/false);
   Holder first(kv), second(kv);
-  first.Compute(Tokens(40));
-  REQUIRE(second.Compute(Tokens(40)) == 0);
+  first.Compute(TokenRange(40));
+  REQUIRE(second.Compute(TokenRange(40)) == 0);
 }
 
 TEST_CASE("The free fraction is that of the scarcest group") {

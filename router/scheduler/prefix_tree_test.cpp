@@ -1,19 +1,12 @@
 #include "router/scheduler/prefix_tree.h"
 
-#include <numeric>
-
 #include "catch2/catch_test_macros.hpp"
+#include "router/scheduler/testing/test_requests.h"
 
 namespace stagecoach::router {
 namespace {
 
 constexpr size_t kBlock = PrefixTree::kBlockTokens;
-
-std::vector<int32_t> Tokens(size_t n, int32_t first = 0) {
-  std::vector<int32_t> tokens(n);
-  std::iota(tokens.begin(), tokens.end(), first);
-  return tokens;
-}
 
 // Nodes of all full blocks of `tokens`, with group 0's blocks `first_block`, `first_block` + 1, ...
 void Insert(PrefixTree& tree, const std::string& salt, std::span<const int32_t> tokens,
@@ -28,7 +21,7 @@ void Insert(PrefixTree& tree, const std::string& salt, std::span<const int32_t> 
 
 TEST_CASE("PrefixTree: the longest path of whole blocks under the salt is found") {
   PrefixTree tree({100});
-  const auto tokens = Tokens(5 * kBlock + 3);
+  const auto tokens = TokenRange(5 * kBlock + 3);
   Insert(tree, "a", tokens, 10);
   CHECK(tree.n_nodes() == 5);
   const auto path = tree.Find("a", tokens);
@@ -46,7 +39,7 @@ TEST_CASE("PrefixTree: the longest path of whole blocks under the salt is found"
 
 TEST_CASE("PrefixTree: one path of two sequences parts where they do") {
   PrefixTree tree({100});
-  auto tokens = Tokens(4 * kBlock);
+  auto tokens = TokenRange(4 * kBlock);
   Insert(tree, "", tokens, 10);
   tokens[2 * kBlock] = -1;
   Insert(tree, "", tokens, 20);
@@ -59,7 +52,7 @@ TEST_CASE("PrefixTree: one path of two sequences parts where they do") {
 
 TEST_CASE("PrefixTree: nodes go when nothing needs them, from the end of a path") {
   PrefixTree tree({100, 100});
-  const auto tokens = Tokens(3 * kBlock);
+  const auto tokens = TokenRange(3 * kBlock);
   Insert(tree, "a", tokens, 10);
   tree.SetBlock(tree.Find("a", tokens)[2], 1, 50);
   tree.Forget(0, 11);  // within the path: the node stays for what is below it

@@ -43,7 +43,7 @@ void SchedulerState::Admit(Sequence* sequence) {
   free_slots_.pop_back();
   sequence->n_registered = sequence->n_tokens();
   sequence->next_position = 0;
-  if (config_.prefix_cache && MayAdopt(*sequence)) {
+  if (MayAdopt(*sequence)) {
     sequence->next_position = kv_.Adopt(sequence->request->cache_salt, sequence->tokens,
                                         sequence->tables, sequence->prefix);
   }
@@ -178,7 +178,7 @@ void SchedulerState::CheckConsistency() const {
     }
   }
   size_t n_running = 0;
-  std::vector<absl::flat_hash_map<uint32_t, uint32_t>> holders(kv_.n_groups());  // by block
+  KvBlocks::Holds holds(kv_.n_groups());
   absl::flat_hash_set<uint32_t> slots(free_slots_.begin(), free_slots_.end());
   SC_CHECK(slots.size() == free_slots_.size());
   for (const auto& [id, sequence] : sequences_) {
@@ -188,19 +188,14 @@ void SchedulerState::CheckConsistency() const {
     ++n_running;
     SC_CHECK(running_.contains(sequence.get()));
     SC_CHECK(slots.insert(sequence->slot).second);
-    for (int g = 0; g < kv_.n_groups(); ++g) {
-      const BlockTable& table = sequence->tables[g];
-      for (size_t i = table.n_returned; i < table.ids.size(); ++i) {
-        ++holders[g][table.ids[i]];
-      }
-    }
+    kv_.CountHolds(sequence->tables, holds);
   }
   SC_CHECK(n_running == running_.size());
   SC_CHECK(slots.size() == static_cast<size_t>(config_.max_sequences));
   SC_CHECK(sequences_.size() == n_running + static_cast<size_t>(waiting_.size()));
   for (int g = 0; g < kv_.n_groups(); ++g) {
-    SC_CHECK(kv_.n_free(g) + holders[g].size() == kv_.n_total(g));
-    for (const auto& [id, n] : holders[g]) SC_CHECK(kv_.n_holders(g, id) == n);
+    SC_CHECK(kv_.n_free(g) + holds[g].size() == kv_.n_total(g));
+    for (const auto& [id, n] : holds[g]) SC_CHECK(kv_.n_holders(g, id) == n);
   }
 }
 

@@ -12,20 +12,18 @@
 namespace stagecoach::router {
 namespace {
 
-absl::Status CheckRequestId(const std::string& id) {
-  if (id.size() > kMaxRequestIdBytes) {
+absl::Status CheckBytes(const char* field, const std::string& value, size_t most) {
+  if (value.size() > most) {
     return absl::InvalidArgumentError(
-        fmt::format("request_id: {} bytes; at most {} are allowed", id.size(), kMaxRequestIdBytes));
+        fmt::format("{}: {} bytes; at most {} are allowed", field, value.size(), most));
   }
   return absl::OkStatus();
 }
 
-absl::Status CheckCacheSalt(const std::string& salt) {
-  if (salt.size() > kMaxCacheSaltBytes) {
-    return absl::InvalidArgumentError(fmt::format("cache_salt: {} bytes; at most {} are allowed",
-                                                  salt.size(), kMaxCacheSaltBytes));
-  }
-  return absl::OkStatus();
+template <typename Request>
+absl::Status CheckNames(const Request& request) {
+  SC_RETURN_IF_ERROR(CheckBytes("request_id", request.request_id(), kMaxRequestIdBytes));
+  return CheckBytes("cache_salt", request.cache_salt(), kMaxCacheSaltBytes);
 }
 
 absl::StatusOr<std::vector<int32_t>> PromptIds(const ServedModel& model,
@@ -61,8 +59,7 @@ absl::StatusOr<GenerationInput> Complete(const ServedModel& model, std::vector<i
 absl::StatusOr<GenerationInput> BuildGeneration(const ServedModel& model,
                                                 const v1::GenerateRequest& request) {
   SC_RETURN_IF_ERROR(CheckModelName(model, request.model()));
-  SC_RETURN_IF_ERROR(CheckRequestId(request.request_id()));
-  SC_RETURN_IF_ERROR(CheckCacheSalt(request.cache_salt()));
+  SC_RETURN_IF_ERROR(CheckNames(request));
   SC_ASSIGN_OR_RETURN(std::vector<int32_t> prompt, PromptIds(model, request));
   SC_ASSIGN_OR_RETURN(OutputFormat output, PlainOutput(request));
   SC_ASSIGN_OR_RETURN(GenerationInput input,
@@ -85,8 +82,7 @@ absl::StatusOr<GenerationInput> BuildGeneration(const ServedModel& model,
 absl::StatusOr<GenerationInput> BuildGeneration(const ServedModel& model,
                                                 const v1::ChatRequest& request) {
   SC_RETURN_IF_ERROR(CheckModelName(model, request.model()));
-  SC_RETURN_IF_ERROR(CheckRequestId(request.request_id()));
-  SC_RETURN_IF_ERROR(CheckCacheSalt(request.cache_salt()));
+  SC_RETURN_IF_ERROR(CheckNames(request));
   SC_ASSIGN_OR_RETURN(ChatPrompt chat, RenderChat(model, request));
   SC_ASSIGN_OR_RETURN(OutputFormat output, ChatOutput(model, request, chat));
   v1::SamplingParams sampling = request.sampling();
@@ -113,6 +109,10 @@ bool NeedsGrammar(const v1::ChatRequest& request) {
   const v1::ToolChoice::Mode mode = request.tool_choice().mode();
   return request.sampling().has_grammar() || mode == v1::ToolChoice::REQUIRED ||
          mode == v1::ToolChoice::NAMED;
+}
+
+void KeepToOwner(std::string_view owner, GenerationInput& input) {
+  input.cache_salt = fmt::format("{}\n{}", owner, input.cache_salt);
 }
 
 std::vector<std::unique_ptr<SequenceRequest>> MakeSequences(const GenerationInput& input) {

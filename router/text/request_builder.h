@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <memory>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "absl/status/statusor.h"
@@ -38,6 +39,9 @@ absl::StatusOr<GenerationInput> BuildGeneration(const ServedModel& model,
                                                 const v1::GenerateRequest& request);
 absl::StatusOr<GenerationInput> BuildGeneration(const ServedModel& model,
                                                 const v1::ChatRequest& request);
+
+// Its KV is shared with requests of this owner only, in whose name there is no line's end.
+void KeepToOwner(std::string_view owner, GenerationInput& input);
 
 // One sequence a choice, without id and sink. Only the first is asked for prompt_logprobs.
 std::vector<std::unique_ptr<SequenceRequest>> MakeSequences(const GenerationInput& input);

@@ -5,7 +5,7 @@ import tomllib
 
 import pytest
 from harness import Cluster
-from workload import GOLDEN, free_blocks, mixed_requests, run_all
+from workload import GOLDEN, free_blocks, kv_bytes, mixed_requests, run_all
 
 PLAN = tomllib.loads((pathlib.Path(__file__).parent / "scenarios.toml").read_text())
 MODELS = sorted(path.parent.name for path in GOLDEN.glob("*/golden.json"))
@@ -21,21 +21,6 @@ def run(model, scenario):
         for window, free, total in free_blocks(cluster.stub):
             assert free == total, f"blocks of the group with window {window} were not returned"
         return answers
-
-
-def kv_bytes(model, stages, blocks):
-    """Memory for about `blocks` blocks on the stage with the most layers."""
-    import json
-    config = json.loads((GOLDEN / model / "config.json").read_text())
-
-    def size(*keys):
-        return next((config[key] for key in keys if config.get(key)), None)
-
-    query_heads = size("num_attention_heads", "n_head")
-    heads = size("num_key_value_heads") or query_heads
-    head_dim = size("head_dim") or size("hidden_size", "n_embd") // query_heads
-    layers = -(-size("num_hidden_layers", "n_layer") // stages)
-    return blocks * 16 * 2 * heads * head_dim * 4 * layers
 
 
 @pytest.fixture(scope="module")

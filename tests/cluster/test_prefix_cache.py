@@ -8,7 +8,7 @@ import pytest
 from harness import Cluster
 from stagecoach.v1 import inference_pb2 as pb
 from stagecoach.v1 import inference_pb2_grpc as pb_grpc
-from workload import GOLDEN, free_blocks, run_all
+from workload import GOLDEN, free_blocks, kv_bytes, run_all
 
 BLOCK = 16
 FLAGS = ["--dtype", "float32"]
@@ -104,19 +104,13 @@ def test_many_with_one_beginning_hold_it_once():
     with Cluster(GOLDEN / "opt", flags=[*FLAGS, "--prefix-cache", "off"]) as cluster:
         expected = asyncio.run(run_all(cluster.grpc, requests, 1))
     blocks_a_sequence = -(-(1100 + 20) // BLOCK)
-    kv_bytes = kv_block_bytes() * (blocks_a_sequence * 3 - 1)
-    with Cluster(GOLDEN / "opt", flags=[*FLAGS, "--kv-memory", str(kv_bytes), "--max-model-len", "1200"]) as cluster:
+    kv_memory = kv_bytes("opt", 1, blocks_a_sequence * 3 - 1)
+    with Cluster(GOLDEN / "opt", flags=[*FLAGS, "--kv-memory", str(kv_memory), "--max-model-len", "1200"]) as cluster:
         assert cluster.kv_blocks < 3 * blocks_a_sequence
         ask(cluster.stub, request(common, max_tokens=1))
         answers, most_running = asyncio.run(watched(cluster, requests))
     assert answers == expected
     assert most_running > 4
-
-
-def kv_block_bytes():
-    import json
-    config = json.loads((GOLDEN / "opt" / "config.json").read_text())
-    return BLOCK * 2 * config["hidden_size"] * 4 * config["num_hidden_layers"]
 
 
 async def watched(cluster, requests):

@@ -92,6 +92,20 @@ def log_softmax(logits):
     return [x - total for x in logits]
 
 
+def kv_bytes(model, stages, blocks):
+    """Memory for about `blocks` blocks on the stage with the most layers."""
+    config = json.loads((GOLDEN / model / "config.json").read_text())
+
+    def size(*keys):
+        return next((config[key] for key in keys if config.get(key)), None)
+
+    query_heads = size("num_attention_heads", "n_head")
+    heads = size("num_key_value_heads") or query_heads
+    head_dim = size("head_dim") or size("hidden_size", "n_embd") // query_heads
+    layers = -(-size("num_hidden_layers", "n_layer") // stages)
+    return blocks * 16 * 2 * heads * head_dim * 4 * layers
+
+
 def free_blocks(stub):
     """[(window, free, total)] by KV group, as the router counts them."""
     kv = stub.GetModel(pb.GetModelRequest()).kv

@@ -94,7 +94,6 @@ absl::Status PlanChecker::CheckRegistration(const StepMetaView& meta, const Slot
   if (r.has_grammar()) SC_RETURN_IF_ERROR(CheckGrammar(meta, r));
   Slot& slot = slots_[r.slot];
   slot.registered = true;
-  slot.is_new = true;
   slot.n_computed = 0;
   slot.n_tokens = r.n_tokens;
   std::fill(slot.n_blocks.begin(), slot.n_blocks.end(), 0);
@@ -131,11 +130,10 @@ absl::Status PlanChecker::CheckSlot(const StepMetaView& meta, size_t i) {
   if (slot.seen_in_step == meta.step) return Invalid(id, "twice in one step");
   slot.seen_in_step = meta.step;
   // A sequence may begin with whole blocks that others have filled.
-  if (slot.is_new && meta.starts[i] % kernels::kBlockTokens == 0 &&
+  if (slot.n_computed == 0 && meta.starts[i] % kernels::kBlockTokens == 0 &&
       meta.starts[i] < slot.n_tokens) {
     slot.n_computed = meta.starts[i];
   }
-  slot.is_new = false;
   if (meta.starts[i] != slot.n_computed) {
     return Invalid(
         id, absl::StrCat("starts at position ", meta.starts[i], "; the next is ", slot.n_computed));

@@ -25,7 +25,6 @@ class PlanChecker {
  private:
   struct Slot {
     bool registered = false;
-    bool is_new = false;             // registered, and nothing computed yet
     uint64_t seen_in_step = 0;       // a slot computes once a step
     uint32_t n_computed = 0;         // positions
     uint32_t n_tokens = 0;           // registered, and sampled since

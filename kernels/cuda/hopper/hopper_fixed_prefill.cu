@@ -19,7 +19,6 @@ struct Item : PrefillItem {
   const uint32_t shared;  // of TileRings
   float* const states;    // kHopperFixedRows * kDim
 
-  __device__ __forceinline__ static int Thread() { return static_cast<int>(threadIdx.x); }
   // A lane's elements of the j'th of its rows, in the order that FactorPlace gives to keys.
   __device__ __forceinline__ static void LoadQuery(const T* row, int j,
                                                    uint32_t (&queries)[kDim / 16][4]) {

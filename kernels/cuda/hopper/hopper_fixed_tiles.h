@@ -48,6 +48,8 @@ __device__ __forceinline__ void CopyAsync(uint32_t to, const unsigned char* from
   }
 }
 
+__device__ __forceinline__ int Thread() { return static_cast<int>(threadIdx.x); }
+
 // The tiles that an item's rows see, by all threads of its block.
 struct TileRings {
   const AttentionParams& p;
@@ -56,7 +58,6 @@ struct TileRings {
   int32_t first_block, last_key;  // that any row of the item sees
   uint32_t shared;                // keys, values
 
-  __device__ __forceinline__ static int Thread() { return static_cast<int>(threadIdx.x); }
   __device__ __forceinline__ uint32_t KeysOf(int32_t index) const {
     return shared + static_cast<uint32_t>(index % kKeyTiles) * kTile;
   }

@@ -15,19 +15,21 @@
 namespace stagecoach::router::http {
 
 CompletionCall::CompletionCall(Frontend* frontend, ApiRequest request,
-                               const std::string& request_id, std::shared_ptr<Exchange> exchange)
+                               const std::string& request_id, const std::string& owner,
+                               std::shared_ptr<Exchange> exchange)
     : frontend_(frontend),
       request_(std::move(request)),
+      owner_(owner),
       exchange_(std::move(exchange)),
       answer_(request_, frontend->model(), request_id, std::time(nullptr)) {}
 
 void CompletionCall::Begin(Frontend* frontend, ApiRequest request, const std::string& request_id,
                            const std::string& owner, std::shared_ptr<Exchange> exchange) {
-  auto call = std::make_shared<CompletionCall>(frontend, std::move(request), request_id, exchange);
-  call->owner_ = owner;
+  auto call =
+      std::make_shared<CompletionCall>(frontend, std::move(request), request_id, owner, exchange);
   call->CreateGenerations(request_id);
   if (call->request_.resumable) {
-    const absl::Status kept = call->KeepStream(owner, request_id);
+    const absl::Status kept = call->KeepStream(request_id);
     if (!kept.ok()) return call->RefuseAll(kept);
   } else {
     exchange->OnGone([call] { call->CancelAll(absl::CancelledError("the client is gone")); });
@@ -37,11 +39,11 @@ void CompletionCall::Begin(Frontend* frontend, ApiRequest request, const std::st
   if (!posted.ok()) call->RefuseAll(posted);
 }
 
-absl::Status CompletionCall::KeepStream(const std::string& owner, const std::string& request_id) {
+absl::Status CompletionCall::KeepStream(const std::string& request_id) {
   SC_ASSIGN_OR_RETURN(
       NewStream stream,
       frontend_->streams().Create(
-          owner, request_id,
+          owner_, request_id,
           [call = shared_from_this()](const absl::Status& status) { call->CancelAll(status); }));
   kept_ = std::move(stream.writer);
   StreamRelay::Start(std::move(stream.reader), std::move(exchange_), generations_.front()->lane());
@@ -76,8 +78,7 @@ void CompletionCall::StartGenerations() {
       input = request_.is_chat ? BuildGeneration(frontend_->model(), request_.chat)
                                : BuildGeneration(frontend_->model(), request_.prompts[i]);
       refusal = input.status();
-      // No owner has a line's end in its name.
-      if (input.ok()) input->cache_salt = fmt::format("{}\n{}", owner_, input->cache_salt);
+      if (input.ok()) KeepToOwner(owner_, *input);
     }
     generations_[i]->Start(std::move(input));
   }

@@ -30,7 +30,7 @@ class CompletionCall final : public std::enable_shared_from_this<CompletionCall>
                     const std::string& owner, std::shared_ptr<Exchange> exchange);
 
   CompletionCall(Frontend* frontend, ApiRequest request, const std::string& request_id,
-                 std::shared_ptr<Exchange> exchange);
+                 const std::string& owner, std::shared_ptr<Exchange> exchange);
 
  private:
   // The messages of one prompt.
@@ -52,7 +52,7 @@ class CompletionCall final : public std::enable_shared_from_this<CompletionCall>
   };
 
   void CreateGenerations(const std::string& request_id);
-  absl::Status KeepStream(const std::string& owner, const std::string& request_id);
+  absl::Status KeepStream(const std::string& request_id);
   bool NeedsGrammar() const;
   void StartGenerations();
   void RefuseAll(const absl::Status& status);
@@ -71,9 +71,9 @@ class CompletionCall final : public std::enable_shared_from_this<CompletionCall>
 
   Frontend* const frontend_;
   const ApiRequest request_;
+  const std::string owner_;  // of what is kept of the request
   // Null where the stream is kept: its first reader's connection does not live for it.
   std::shared_ptr<Exchange> exchange_;
-  std::string owner_;  // of what is kept of the request
   // Where a resumable stream goes, for whoever reads it; null: it goes to the exchange.
   std::unique_ptr<StreamWriter> kept_;
   // Not changed once they are started.

@@ -108,8 +108,6 @@ void StrictStage::Register(const v1::SlotRegistration& registration) {
   }
   Slot& slot = slots_[index];
   slot.owner = ++n_registrations_;
-  slot.is_new = true;
-  slot.history_hash = TokenSource::kEmptyHistory;
   for (int32_t token : registration.tokens()) AppendToken(slot, token);
   slot.n_registered = static_cast<uint32_t>(slot.tokens.size());
   slot.n_prompt = registration.n_prompt();
@@ -123,8 +121,8 @@ void StrictStage::Register(const v1::SlotRegistration& registration) {
 
 void StrictStage::AppendToken(Slot& slot, int32_t token) {
   slot.tokens.push_back(token);
-  slot.history_hash = TokenSource::Extend(slot.history_hash, token);
-  slot.hashes.push_back(slot.history_hash);
+  const uint64_t before = slot.hashes.empty() ? TokenSource::kEmptyHistory : slot.hashes.back();
+  slot.hashes.push_back(TokenSource::Extend(before, token));
 }
 
 bool StrictStage::CheckDelta(const v1::SlotDelta& delta) {
@@ -137,7 +135,7 @@ bool StrictStage::CheckDelta(const v1::SlotDelta& delta) {
   const Slot& slot = slots_[delta.slot()];
   const uint32_t end = delta.start() + delta.n_tokens();
   // What comes before is in the blocks that the plan names, CheckReads finds out.
-  const bool begins_late = slot.is_new && config_.prefix_cache &&
+  const bool begins_late = slot.next_position == 0 && config_.prefix_cache &&
                            delta.start() % kBlockTokens == 0 && delta.start() < slot.n_registered;
   if ((delta.start() != slot.next_position && !begins_late) || delta.n_tokens() == 0) {
     Fail(absl::StrCat(who, "computes [", delta.start(), ", ", end, ") after ", slot.next_position));
@@ -170,7 +168,7 @@ void StrictStage::TakeBlocks(const v1::SlotDelta& delta) {
         continue;
       }
       const auto index = static_cast<uint32_t>(table.size());
-      const bool is_adopted = slot.is_new && index < delta.start() / kBlockTokens;
+      const bool is_adopted = slot.next_position == 0 && index < delta.start() / kBlockTokens;
       if (!is_adopted) blocks_[g][id] = {slot.owner, index, 0, {}};
       table.push_back(id);
     }
@@ -185,7 +183,6 @@ void StrictStage::TakeBlocks(const v1::SlotDelta& delta) {
 void StrictStage::Write(const v1::SlotDelta& delta) {
   Slot& slot = slots_[delta.slot()];
   slot.next_position = delta.start() + delta.n_tokens();
-  slot.is_new = false;
   for (size_t g = 0; g < blocks_.size(); ++g) {
     for (uint32_t position = delta.start(); position < slot.next_position; ++position) {
       const uint32_t index = position / kBlockTokens;
@@ -237,7 +234,7 @@ void StrictStage::Sample(const v1::SlotDelta& delta, v1::StepResult& result) {
   }
   if (delta.sample()) {
     const int32_t token =
-        TokenSource::Next(slot.history_hash, slot.next_position, slot.n_prompt, slot.sampling);
+        TokenSource::Next(slot.hashes.back(), slot.next_position, slot.n_prompt, slot.sampling);
     AppendToken(slot, token);
     out.set_sampled(true);
     out.set_token(token);

@@ -43,9 +43,7 @@ class StrictStage {
   struct Slot {
     uint64_t owner = 0;            // which registration; 0: none
     std::vector<int32_t> tokens;   // registered and sampled
-    uint64_t history_hash = 0;     // of all of `tokens`
     std::vector<uint64_t> hashes;  // of the tokens up to and with each
-    bool is_new = false;           // registered, and nothing computed yet
     uint32_t n_registered = 0;
     uint32_t n_prompt = 0;
     uint32_t next_position = 0;

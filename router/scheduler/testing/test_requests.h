@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <numeric>
 #include <utility>
 #include <vector>
 
@@ -24,6 +25,13 @@ inline std::unique_ptr<SequenceRequest> MakeRequest(SequenceId id, int n_prompt,
   request->sampling.set_n_logprobs(-1);
   request->sampling.set_n_prompt_logprobs(-1);
   return request;
+}
+
+// first, first + 1, ...
+inline std::vector<int32_t> TokenRange(size_t n, int32_t first = 0) {
+  std::vector<int32_t> tokens(n);
+  std::iota(tokens.begin(), tokens.end(), first);
+  return tokens;
 }
 
 // As Submit takes them.
