@@ -118,6 +118,7 @@ SchedulerConfig MakeConfig(const Flags& flags, const Load& load, int32_t n_stage
                                                      : kGpuBreakEvenRows;
   config.max_model_len = 8448;
   config.max_waiting = 100'000;
+  config.prefix_cache = false;  // the prompts are all alike
   config.kv_groups = {{.window = 0, .n_blocks = NBlocks(load, n_stages)}};
   return config;
 }

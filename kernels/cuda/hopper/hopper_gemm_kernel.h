@@ -14,12 +14,12 @@
 #include <cuda.h>
 
 #include <type_traits>
+#include <utility>
 
-#include "kernels/cuda/activated.h"
+#include "kernels/cuda/hopper/hopper_gemm_store.h"
 #include "kernels/cuda/hopper/hopper_ptx.h"
 #include "kernels/cuda/hopper/wgmma.h"
 #include "kernels/cuda/launch.h"
-#include "kernels/cuda/warp.h"
 
 namespace stagecoach::kernels::cuda {
 
@@ -80,21 +80,6 @@ struct GemmTile {
   static_assert(Stages(kRows) >= 2);
 };
 
-struct HopperGemmParams {
-  CUtensorMap x;      // [1, cols / 64, n_rows, 64]; boxes of kSlabs slabs
-  CUtensorMap w;      // [1, cols / 64, rows, 64], or where gated [2, cols / 64, width, 64]
-  const float* bias;  // only with y in float32, as add_to_y
-  void* y;            // [n_rows, n_outputs]
-  int32_t n_rows;
-  int32_t n_outputs;  // a multiple of 8
-  int32_t cols;       // a multiple of 128
-  int32_t box_rows;   // of x that a copy brings, a multiple of 8; what is multiplied of others
-                      // is what lies there, and goes nowhere
-  int32_t stage_bytes, n_stages;
-  bool add_to_y;
-  Activation activation;  // where gated: kSilu or kGeluTanh
-};
-
 // The tiles of y in an order in which those at work at one time read few rows of x and w: by groups
 // of rows. In units of a cluster's tiles.
 template <typename Tile>
@@ -131,132 +116,6 @@ struct StageTurn {
     }
   }
 };
-
-// Swaps `high` of a lane with `low` of the one that `mask` leads to.
-__device__ __forceinline__ void SwapHalves(uint32_t& low, uint32_t& high, int mask, bool is_high) {
-  const uint32_t got = __shfl_xor_sync(kAllLanes, is_high ? low : high, mask);
-  (is_high ? low : high) = got;
-}
-
-// A row's pairs of columns, a quad's lane c with the c'th of each 8, to y: first from 4 times 8
-// columns to all of the c'th 8, so that a lane writes 16 bytes. A warp's collective.
-template <int kChunks>
-__device__ __forceinline__ void StoreRow(uint32_t (&pairs)[kChunks], uint16_t* y, int c,
-                                         int n_columns) {
-  static_assert(kChunks % 2 == 0);
-#pragma unroll
-  for (int j = 0; j + 4 <= kChunks; j += 4) {
-    uint32_t* const v = &pairs[j];
-    SwapHalves(v[0], v[1], 1, c % 2 == 1);
-    SwapHalves(v[2], v[3], 1, c % 2 == 1);
-    SwapHalves(v[0], v[2], 2, c / 2 == 1);
-    SwapHalves(v[1], v[3], 2, c / 2 == 1);
-    const int column = 8 * (j + c);
-    if (column < n_columns) {
-      *reinterpret_cast<uint4*>(y + column) = make_uint4(v[0], v[1], v[2], v[3]);
-    }
-  }
-  if constexpr (kChunks % 4 != 0) {
-    uint32_t* const v = &pairs[kChunks - 2];
-    SwapHalves(v[0], v[1], 1, c % 2 == 1);
-    const int column = 8 * (kChunks - 2 + c % 2);
-    if (column < n_columns) {
-      *reinterpret_cast<uint2*>(y + column + c / 2 * 4) = make_uint2(v[0], v[1]);
-    }
-  }
-}
-
-template <typename T>
-__device__ __forceinline__ float2 RoundedPair(float2 values) {
-  const uint32_t pair = PackPair<T>(values.x, values.y);
-  return make_float2(ToFloat(T{static_cast<uint16_t>(pair)}),
-                     ToFloat(T{static_cast<uint16_t>(pair >> 16)}));
-}
-
-// What lies in y where `sums` of rows `row` and `row` + 8 go to.
-template <int kSums>
-__device__ __forceinline__ void LoadTile(const HopperGemmParams& p, float (&there)[kSums], int row,
-                                         int first_output, int c) {
-#pragma unroll
-  for (int i = 0; i < kSums; i += 2) {
-    const int y_row = row + i / 2 % 2 * 8, column = first_output + i / 4 * 8 + 2 * c;
-    float2 value{};
-    if (y_row < p.n_rows && column < p.n_outputs) {
-      value = *reinterpret_cast<const float2*>(static_cast<const float*>(p.y) +
-                                               int64_t{y_row} * p.n_outputs + column);
-    }
-    there[i] = value.x;
-    there[i + 1] = value.y;
-  }
-}
-
-// The accumulators of rows `row` and `row` + 8 go to y. there: of LoadTile, where kLoaded and
-// p.add_to_y.
-template <typename T, typename O, bool kGated, bool kLoaded, Activation kKind, int kSums>
-__device__ __forceinline__ void StoreTile(const HopperGemmParams& p, const float (&sums)[kSums],
-                                          const float (&there)[kSums], int row, int first_output,
-                                          int c) {
-  constexpr int kChunks = kSums / (kGated ? 8 : 4);
-#pragma unroll
-  for (int half = 0; half < 2; ++half) {
-    const int y_row = row + 8 * half;
-    const int n_columns = y_row < p.n_rows ? p.n_outputs - first_output : 0;
-    O* const y = static_cast<O*>(p.y) + int64_t{y_row} * p.n_outputs + first_output;
-    if constexpr (std::is_same_v<O, float>) {
-      static_assert(!kGated);
-      // Several are read before the first is written: one after another would take a trip to memory
-      // each.
-      constexpr int kAtOnce = kChunks < 8 ? kChunks : kChunks < 32 ? 8 : 4;
-#pragma unroll
-      for (int first = 0; first < kChunks; first += kAtOnce) {
-        float2 before[kAtOnce] = {}, bias[kAtOnce] = {};
-#pragma unroll
-        for (int i = 0; i < kAtOnce; ++i) {
-          const int j = first + i, column = 8 * j + 2 * c;
-          if (j >= kChunks || column >= n_columns) continue;
-          if (p.bias != nullptr) {
-            bias[i] = {p.bias[first_output + column], p.bias[first_output + column + 1]};
-          }
-          if constexpr (kLoaded) {
-            before[i] = {there[4 * j + 2 * half], there[4 * j + 2 * half + 1]};
-          } else if (p.add_to_y) {
-            before[i] = *reinterpret_cast<const float2*>(y + column);
-          }
-        }
-#pragma unroll
-        for (int i = 0; i < kAtOnce; ++i) {
-          const int j = first + i, column = 8 * j + 2 * c;
-          if (j >= kChunks || column >= n_columns) continue;
-          float2 sum = {sums[4 * j + 2 * half], sums[4 * j + 2 * half + 1]};
-          if (p.bias != nullptr) {
-            sum.x += bias[i].x;
-            sum.y += bias[i].y;
-          }
-          if (p.add_to_y) {
-            sum.x += before[i].x;
-            sum.y += before[i].y;
-          }
-          *reinterpret_cast<float2*>(y + column) = sum;
-        }
-      }
-    } else {
-      uint32_t pairs[kChunks];
-#pragma unroll
-      for (int j = 0; j < kChunks; ++j) {
-        const int at = 4 * j + 2 * half;
-        float2 value = make_float2(sums[at], sums[at + 1]);
-        if constexpr (kGated) {
-          const float2 gate = RoundedPair<T>(value);
-          const float2 up = RoundedPair<T>({sums[4 * kChunks + at], sums[4 * kChunks + at + 1]});
-          value.x = Activated<kKind, /*kExact=*/false>(gate.x) * up.x;
-          value.y = Activated<kKind, /*kExact=*/false>(gate.y) * up.y;
-        }
-        pairs[j] = PackPair<O>(value.x, value.y);
-      }
-      StoreRow(pairs, reinterpret_cast<uint16_t*>(y), c, n_columns);
-    }
-  }
-}
 
 // Sums of parts of the inputs, each part with one of the cluster's blocks, which sends the others
 // what they are to finish: each thread to the same one of theirs.
@@ -428,40 +287,57 @@ __global__ void __cluster_dims__(Tile::kBlocks, 1, 1) __launch_bounds__(Tile::kT
           place.output + part * (Tile::kOutputs / Tile::kParts)};
     };
     float sums[Tile::kWeights / 2];
+    constexpr bool kToFloat = std::is_same_v<O, float>;
+    static_assert(!kToFloat || !Tile::kGated);
     // What y is added to is read before it is needed, where there are registers for it.
-    constexpr bool kLoads = std::is_same_v<O, float> && Tile::kSums <= 64;
+    constexpr bool kLoads = kToFloat && Tile::kSums <= 64;
     float there[Tile::kSums];
+    HeldTile<T, Tile::kGated, Tile::kSums> held;
+    // Where tiles are large enough for a block to have many.
+    constexpr bool kHolds = !kToFloat && Tile::kWarpgroups > 1 && Tile::kParts == 1;
     StageTurn turn;
+    int before = 0;  // the stage of the step before
+    // meanwhile(): while the tensor cores are at it.
+    const auto multiply = [&](int step, const auto& meanwhile) {
+      ptx::Wait(filled(turn.stage), turn.parity);
+      const uint32_t stage = stages + static_cast<uint32_t>(turn.stage * stage_bytes);
+      FenceAccumulators(sums);
+      BeginWgmma();
+#pragma unroll
+      for (int s = 0; s < Tile::kSlabs; ++s) {
+        const int row = s * p.box_rows + warpgroup * kWarpgroupRows;
+        const uint64_t a = WgmmaMatrix(stage + static_cast<uint32_t>(row * Tile::kRowBytes));
+        const uint64_t b =
+            WgmmaMatrix(stage + static_cast<uint32_t>(weights_at + s * Tile::kWeightSlabBytes));
+#pragma unroll
+        for (int i = 0; i < kSlab / 16; ++i) {
+          Wgmma<T, Tile::kWeights>(sums, a + i * kWgmmaStep, b + i * kWgmmaStep,
+                                   step > 0 || s > 0 || i > 0);
+        }
+      }
+      CommitWgmma();
+      FenceAccumulators(sums);
+      meanwhile();
+      WaitForWgmma<1>();
+      if (step > 0) give_back(before);
+      before = turn.stage;
+      turn.Next(n_stages);
+    };
     for (int unit = first_unit; unit < order.n_units(); unit += n_clusters) {
       if constexpr (kLoads) {
         const auto [row, output] = first_of_lane(unit);
         if (p.add_to_y) LoadTile(p, there, row, output, lane % 4);
       }
-      int before = 0;
-      for (int step = 0; step < n_steps; ++step) {
-        ptx::Wait(filled(turn.stage), turn.parity);
-        const uint32_t stage = stages + static_cast<uint32_t>(turn.stage * stage_bytes);
-        FenceAccumulators(sums);
-        BeginWgmma();
-#pragma unroll
-        for (int s = 0; s < Tile::kSlabs; ++s) {
-          const int row = s * p.box_rows + warpgroup * kWarpgroupRows;
-          const uint64_t a = WgmmaMatrix(stage + static_cast<uint32_t>(row * Tile::kRowBytes));
-          const uint64_t b =
-              WgmmaMatrix(stage + static_cast<uint32_t>(weights_at + s * Tile::kWeightSlabBytes));
-#pragma unroll
-          for (int i = 0; i < kSlab / 16; ++i) {
-            Wgmma<T, Tile::kWeights>(sums, a + i * kWgmmaStep, b + i * kWgmmaStep,
-                                     step > 0 || s > 0 || i > 0);
-          }
+      int step = 0;
+      if constexpr (kHolds) {
+        if (held.any) {
+          [&]<int... kPiece>(std::integer_sequence<int, kPiece...>) __attribute__((always_inline)) {
+            (multiply(kPiece, [&] { held.template Store<kPiece>(p, lane % 4); }), ...);
+          }(std::make_integer_sequence<int, held.kPieces>{});
+          step = held.kPieces;
         }
-        CommitWgmma();
-        FenceAccumulators(sums);
-        WaitForWgmma<1>();
-        if (step > 0) give_back(before);
-        before = turn.stage;
-        turn.Next(n_stages);
       }
+      for (; step < n_steps; ++step) multiply(step, [] {});
       WaitForWgmma<0>();
       FenceAccumulators(sums);
       give_back(before);
@@ -474,17 +350,19 @@ __global__ void __cluster_dims__(Tile::kBlocks, 1, 1) __launch_bounds__(Tile::kT
         parts.Own(sums, own);
         ptx::SyncCluster();
         parts.AddReceived(own);
-        StoreTile<T, O, false, kLoads, Activation::kSilu>(p, own, there, row, output, lane % 4);
-        return;
-      } else if constexpr (Tile::kGated) {
-        if (p.activation == Activation::kSilu) {
-          StoreTile<T, O, true, false, Activation::kSilu>(p, sums, there, row, output, lane % 4);
+        if constexpr (kToFloat) {
+          StoreTile<kLoads>(p, own, there, row, output, lane % 4);
         } else {
-          StoreTile<T, O, true, false, Activation::kGeluTanh>(p, sums, there, row, output,
-                                                              lane % 4);
+          held.Take(own, row, output);
+          held.StoreAll(p, lane % 4);
         }
+        return;
+      } else if constexpr (kToFloat) {
+        StoreTile<kLoads>(p, sums, there, row, output, lane % 4);
       } else {
-        StoreTile<T, O, false, kLoads, Activation::kSilu>(p, sums, there, row, output, lane % 4);
+        held.Take(sums, row, output);
+        const bool is_last = unit + n_clusters >= order.n_units();
+        if (!kHolds || is_last || n_steps < held.kPieces) held.StoreAll(p, lane % 4);
       }
     }
   }
