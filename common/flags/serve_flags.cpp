@@ -173,8 +173,10 @@ void AddSchedulerFlags(CLI::App& app, ServeFlags& flags) {
       ->type_name("F")
       ->check(CLI::Range(0.01, 1.0))
       ->capture_default_str();
-  app.add_option("--max-sequences", flags.max_sequences,
-                 "Sequences that run at the same time (default: 256; on GPUs 256 a stage)")
+  app.add_option(
+         "--max-sequences", flags.max_sequences,
+         "Sequences that run at the same time (default: 256; on several GPUs 1024, or 256 a "
+         "stage if that is more)")
       ->type_name("N")
       ->check(CLI::PositiveNumber);
   app.add_option("--max-batched-tokens", flags.max_batched_tokens,

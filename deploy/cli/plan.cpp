@@ -86,7 +86,7 @@ void AddPlan(CLI::App& app, Command& command) {
       ->check(CLI::PositiveNumber)
       ->capture_default_str();
   plan->add_option("--max-sequences", options->plan.max_sequences,
-                   "Sequences that run at once [256 a stage]")
+                   "Sequences that run at once [256; on several GPUs 1024, or 256 a stage]")
       ->type_name("N")
       ->check(CLI::PositiveNumber);
   plan->add_option("--dtype", options->dtype,

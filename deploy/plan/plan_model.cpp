@@ -5,6 +5,7 @@
 
 #include "deploy/check/model_facts.h"
 #include "kernels/ops.h"
+#include "router/dispatch/step_limits.h"
 #include "worker/model/kv_cache.h"
 
 namespace stagecoach::plan {
@@ -100,7 +101,7 @@ ServingPlan PlanServing(const ModelSpec& spec, const check::ModelFacts& facts,
   ServingPlan plan{.options = options};
   if (plan.options.context_tokens == 0) plan.options.context_tokens = facts.context_tokens;
   if (plan.options.max_sequences == 0) {
-    plan.options.max_sequences = 256 * static_cast<int32_t>(facts.stages.size());
+    plan.options.max_sequences = router::DefaultGpuSequences(facts.stages.size());
   }
   for (const check::StageFacts& stage : facts.stages) {
     plan.stages.push_back(PlanStage(spec, facts, stage, plan.options));

@@ -18,7 +18,7 @@ struct PlanOptions {
   Gpu gpu;
   double memory_fraction = 0.9;
   int32_t max_batched_tokens = 8192;
-  int32_t max_sequences = 0;   // that run at once; 0: 256 a stage
+  int32_t max_sequences = 0;   // that run at once; 0: as a router has it
   int32_t context_tokens = 0;  // of a sequence; 0: the model's
 };
 

@@ -106,7 +106,7 @@ TEST_CASE("what a step may hold is what was asked, else a matter of what compute
   CHECK(on_gpus->on_gpus);
   CHECK(on_gpus->limits.max_prefill_chunk == 8192);
   CHECK(other.load_request()->max_batched_tokens() == 8192);
-  CHECK(other.load_request()->max_sequences() == 512);
+  CHECK(other.load_request()->max_sequences() == 1024);
 
   PipelineOptions asked = Options({&gpu, &other});
   asked.limits = {.max_batched_tokens = 1000, .max_sequences = 3, .max_prefill_chunk = 2000};

@@ -29,11 +29,11 @@ PrefillBudget Budget(int32_t n_microbatches) {
           .break_even_rows = 200};
 }
 
-TEST_CASE("The prefill budget grows slowly with what waits, in whole tiles") {
+TEST_CASE("The prefill budget grows slowly with what waits, in numbers of rows that have ways") {
   REQUIRE(Budget(4)(0, 1.0, 0) == 64);
   REQUIRE(Budget(4)(8192, 1.0, 0) == 512);
-  REQUIRE(Budget(4)(4096, 1.0, 0) == 256);
-  REQUIRE(Budget(4)(512, 1.0, 0) == 128);
+  REQUIRE(Budget(4)(4096, 1.0, 0) == 384);
+  REQUIRE(Budget(4)(512, 1.0, 0) == 192);
   REQUIRE(Budget(4)(262'144, 1.0, 0) == 1536);
   // Fewer stages have less to fill, and devices that are efficient with few rows want small chunks.
   REQUIRE(Budget(2)(8192, 1.0, 0) == 768);
@@ -43,14 +43,16 @@ TEST_CASE("The prefill budget grows slowly with what waits, in whole tiles") {
   REQUIRE(cpu(1000, 1.0, 0) == 64);
 }
 
-TEST_CASE("The prefill budget leaves the step's decodes room in its tiles") {
+TEST_CASE("The prefill budget leaves the step's decodes room") {
   REQUIRE(Budget(4)(8192, 1.0, 60) == 512 - 60);
-  REQUIRE(Budget(4)(0, 1.0, 40) == 128 - 40);
-  REQUIRE(Budget(4)(0, 1.0, 100) == 64);  // never less
+  REQUIRE(Budget(4)(0, 1.0, 50) == 128 - 50);
+  REQUIRE(Budget(4)(0, 1.0, 70) == 64);  // never less
 }
 
 TEST_CASE("The prefill budget falls with free KV and stays within a step") {
-  REQUIRE(Budget(2)(10'000'000, 1.0, 0) == 7424);
+  REQUIRE(Budget(2)(10'000'000, 1.0, 0) == 8192);
+  REQUIRE(Budget(2)(524'288, 1.0, 100) == 3072 - 100);
+  REQUIRE(Budget(2)(300'000, 1.0, 100) == 2048 - 100);
   REQUIRE(Budget(2)(100'000'000, 1.0, 0) == 8192);
   REQUIRE(Budget(2)(100'000'000, 0.525, 0) == 4096);
   REQUIRE(Budget(2)(100'000'000, 0.01, 0) == 64);
