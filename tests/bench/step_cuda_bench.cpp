@@ -1,8 +1,8 @@
 // What a stage's steps take on a GPU, without a server: one stage with a model's whole shape and
 // random weights, steps queued one behind the other as when they are planned ahead.
 //
-//   step_cuda_bench MODEL_DIR [--device N] [--batch-invariant] [--left N] [--load
-//   SEQS,POSITION,TOKENS]...
+//   step_cuda_bench MODEL_DIR [--device N] [--batch-invariant] [--left N] [--lasting SECONDS]
+//                   [--load SEQS,POSITION,TOKENS]...
 #include <fmt/format.h>
 
 #include <CLI/CLI.hpp>
@@ -16,6 +16,7 @@
 #include "common/check.h"
 #include "common/model/model_spec.h"
 #include "kernels/cuda/cuda_ops.h"
+#include "tests/bench/power_meter.h"
 #include "worker/model/stage_model.h"
 
 namespace stagecoach::worker {
@@ -23,6 +24,11 @@ namespace {
 
 constexpr int32_t kMaxTokens = 8192, kMaxSequences = 256, kMaxLength = 8192;
 constexpr int64_t kBlocks = 9000;
+
+double Now() {
+  const auto now = std::chrono::steady_clock::now().time_since_epoch();
+  return std::chrono::duration<double>(now).count();
+}
 
 // n_seqs sequences with n_tokens rows each, from `position` on.
 struct Load {
@@ -49,20 +55,44 @@ class Bench {
     SC_CHECK(ops_->Synchronize().ok());
     std::vector<double> ms;
     for (int run = 0; run < 3; ++run) {
-      const auto start = std::chrono::steady_clock::now();
-      for (int i = 0; i < load.n_steps; ++i) Step(load, /*with_blocks=*/false);
-      SC_CHECK(ops_->Synchronize().ok());
-      const std::chrono::duration<double, std::milli> took =
-          std::chrono::steady_clock::now() - start;
-      ms.push_back(took.count() / load.n_steps);
+      const double start = Now();
+      Steps(load);
+      ms.push_back((Now() - start) * 1e3 / load.n_steps);
     }
     std::sort(ms.begin(), ms.end());
-    fmt::print("{:4} x {:4} rows from {:4}: {:8.3f} ms a step\n", load.n_seqs, load.n_tokens,
-               load.position, ms[1]);
-    std::fflush(stdout);
+    Print(load, ms[1], "");
+  }
+
+  // For so long that the device's limit of power tells, as it does in serving.
+  void TimeLasting(const Load& load, double seconds, const PowerMeter& meter) {
+    Step(load, /*with_blocks=*/true);
+    const double begin = Now();
+    while (Now() < begin + seconds / 3) Steps(load);
+    const double start = Now(), joules = meter.Joules();
+    int n_steps = 0, n_reads = 0;
+    double ghz = 0;
+    for (; Now() < start + seconds; n_steps += load.n_steps, ++n_reads) {
+      Steps(load);
+      ghz += meter.ClockGhz();
+    }
+    const double took = Now() - start, taken = meter.Joules() - joules;
+    Print(load, took * 1e3 / n_steps,
+          fmt::format(", {:7.2f} J, {:3.0f} W, {:4.2f} GHz", taken / n_steps, taken / took,
+                      ghz / n_reads));
   }
 
  private:
+  static void Print(const Load& load, double ms, const std::string& more) {
+    fmt::print("{:4} x {:4} rows from {:4}: {:8.3f} ms a step{}\n", load.n_seqs, load.n_tokens,
+               load.position, ms, more);
+    std::fflush(stdout);
+  }
+
+  void Steps(const Load& load) {
+    for (int i = 0; i < load.n_steps; ++i) Step(load, /*with_blocks=*/false);
+    SC_CHECK(ops_->Synchronize().ok());
+  }
+
   // Layers, logits of each sequence's last row, greedy tokens.
   void Step(const Load& load, bool with_blocks) {
     std::vector<kernels::StepSeq> seqs;
@@ -116,6 +146,8 @@ int Main(int argc, char** argv) {
   app.add_flag("--batch-invariant", options.batch_invariant, "rows do not depend on each other");
   int32_t n_left = 0;
   app.add_option("--left", n_left, "multiprocessors left to others, as a stage with links does");
+  double lasting_s = 0;
+  app.add_option("--lasting", lasting_s, "seconds that each load lasts, with its energy and clock");
   std::vector<std::tuple<int32_t, int32_t, int32_t>> asked;
   app.add_option("--load", asked, "SEQS,POSITION,TOKENS: so many rows of each, from there on")
       ->delimiter(',');
@@ -147,7 +179,12 @@ int Main(int argc, char** argv) {
     loads.push_back({n_seqs, position, n_tokens, n_tokens == 1 ? 20 : 5});
   }
   bench.Rehearse(loads);
-  for (const Load& load : loads) bench.Time(load);
+  if (lasting_s == 0) {
+    for (const Load& load : loads) bench.Time(load);
+    return 0;
+  }
+  const PowerMeter meter(options.device);
+  for (const Load& load : loads) bench.TimeLasting(load, lasting_s, meter);
   return 0;
 }
 

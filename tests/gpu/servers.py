@@ -18,10 +18,6 @@ GONE_LIMIT_S = 20
 TRANSPORT_LIMIT_S = 5  # to say how messages travel, which may come after `ready`
 
 
-# Prompts that are asked again are computed again.
-NOTHING_CACHED = ("--prefix-cache", "off")
-
-
 @dataclasses.dataclass(frozen=True)
 class Spec:
     """What a server is started with. Checks with equal ones share a start; `start` tells apart those that must not."""
@@ -30,10 +26,11 @@ class Spec:
     flags: tuple = ()
     env: tuple = ()  # (NAME, VALUE) pairs
     start: int = 0
+    prefix_cache: str = "off"  # prompts that are asked again are computed again
 
     def __str__(self):
         return " ".join([*(f"{name}={value}" for name, value in self.env), "stagecoach serve", self.model, "--stages",
-                         str(self.stages), *NOTHING_CACHED, *self.flags])
+                         str(self.stages), "--prefix-cache", self.prefix_cache, *self.flags])
 
 
 class ServerError(Exception):
@@ -86,8 +83,8 @@ class Server:
         self.log_path = log_path
         self.env = environment(bin_dir, device == "cuda") | dict(spec.env)
         self._command = [str(bin_dir / "stagecoach"), "serve", str(model_dir), "--device", device, "--stages", str(spec.stages),
-                         *NOTHING_CACHED, "--grpc", "127.0.0.1:0", "--http", "127.0.0.1:0", "--metrics", "127.0.0.1:0", "--flight-recorder", "off",
-                         *more, *spec.flags]
+                         "--prefix-cache", spec.prefix_cache, "--grpc", "127.0.0.1:0", "--http", "127.0.0.1:0", "--metrics", "127.0.0.1:0",
+                         "--flight-recorder", "off", *more, *spec.flags]
         # What goes into a result's line: nothing about where things are.
         self.command = " ".join([str(spec), "--device", device, *more])
         self._gpus = gpus

@@ -13,7 +13,7 @@ import pytest
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 BIN_DIR = pathlib.Path(os.environ.get("STAGECOACH_BIN_DIR", ROOT / "build" / "cpu" / "bin"))
-PARTS = {"hop", "tokens", "waves", "kv_blocks", "speed", "constrained", "preemption", "gemma2_27b", "kill"}
+PARTS = {"hop", "tokens", "waves", "kv_blocks", "speed", "constrained", "prefix_cache", "preemption", "gemma2_27b", "kill"}
 
 
 def command(work, *flags, bin_dir=BIN_DIR, device="cpu"):
@@ -52,6 +52,8 @@ def test_every_part_runs(whole):
     assert found["smoke/nccl/opt_6.7b/waves_with_other_tokens/disturbed"]["value"] == 0
     assert found["smoke/nccl/opt_13b/2_stages/kv_blocks"]["growth"] == 2
     assert found["smoke/nccl/opt_6.7b/2_stages/preemption/lost_requests"]["value"] == 0
+    for model in ("mistral_7b_v0.3", "nccl/mistral_7b_v0.3/2_stages"):
+        assert found[f"smoke/{model}/prefix_cache/same_tokens"]["cached_tokens"] > 0
     itl = found["smoke/nccl/mistral_7b_v0.3/2_stages/itl_ms/batch_1"]
     assert len(itl["stages"]) == 2 and itl["transport"] == "host"
     assert found["smoke/nccl/opt_6.7b/waves_with_other_tokens"]["starts_ended"] == 2

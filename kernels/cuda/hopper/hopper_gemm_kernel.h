@@ -2,7 +2,8 @@
 // cluster of blocks), each of which takes every so many'th tile of y. In a block one thread starts
 // the copies of x and w into a ring of stages, and 1 or 2 warpgroups multiply 64 rows of x each
 // with the tile's rows of w, 16 inputs after another, whatever the tile's shape: one order of
-// additions. The copies of the next tile go on while this one is written.
+// additions. The copies of the next tile go on while this one is written, and 16-bit results of
+// several tiles are written while the next one is multiplied (hopper_gemm_store.h).
 //
 // Blocks of a cluster either fetch for each other what they have in common, or share out a tile's
 // inputs and add up their sums through distributed shared memory: another order.
