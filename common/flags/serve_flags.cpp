@@ -203,8 +203,9 @@ void AddSchedulerFlags(CLI::App& app, ServeFlags& flags) {
             "begins like an earlier one is computed from where they differ [on]");
   app.add_option(
          "--microbatches", flags.microbatches,
-         "Parts that the running sequences are decoded in, one after the other (default: one "
-         "a stage; 1 where the stages share their cores)")
+         "Parts that the running sequences are decoded in, one after the other; of several, one "
+         "more while prompts fill the steps (default: one a stage; 1 where the stages share their "
+         "cores)")
       ->type_name("N");
   app.add_option("--preempt-every", flags.preempt_every)->group("");
 }

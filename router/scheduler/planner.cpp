@@ -18,15 +18,19 @@ constexpr int kMostStepTraces = 16;
 
 Planner::Planner(SchedulerState* state)
     : state_(*state),
-      in_flight_limit_{state_.config().n_microbatches, state_.config().plan_ahead},
-      decode_share_{state_.config().n_microbatches, state_.config().plan_ahead,
-                    state_.config().max_batched_tokens},
+      microbatches_{state_.config().n_microbatches, state_.config().plan_ahead,
+                    state_.config().break_even_rows},
+      in_flight_limit_{state_.config().plan_ahead},
+      decode_share_{state_.config().plan_ahead, state_.config().max_batched_tokens},
       prefill_budget_{state_.config().n_microbatches, state_.config().plan_ahead,
                       state_.config().max_batched_tokens, state_.config().break_even_rows} {}
 
 std::unique_ptr<v1::StepPlan> Planner::Plan() {
-  if (std::cmp_greater_equal(state_.in_flight().size(), in_flight_limit_())) return nullptr;
   if (state_.empty()) return nullptr;
+  ChooseMicrobatches();
+  if (std::cmp_greater_equal(state_.in_flight().size(), in_flight_limit_(n_microbatches_))) {
+    return nullptr;
+  }
   plan_ = std::make_unique<v1::StepPlan>();
   step_ = {.step = StepNumber(), .planned = std::chrono::steady_clock::now()};
   n_tokens_left_ = state_.config().max_batched_tokens;
@@ -59,15 +63,32 @@ void Planner::PreemptForTesting() {
   if (youngest != nullptr) state_.Preempt(youngest);
 }
 
-int32_t Planner::NPrefillTokens(size_t n_decodes) const {
+// Of a step, at most.
+size_t Planner::NDecodes() const {
+  int32_t n_decoding = 0;
+  for (const Sequence* sequence : state_.running()) n_decoding += sequence->decoding() ? 1 : 0;
+  return static_cast<size_t>(decode_share_(n_decoding, n_microbatches_));
+}
+
+void Planner::ChooseMicrobatches() {
+  n_microbatches_ = state_.config().n_microbatches;  // for the decodes that prompts come beside
+  const auto n_budget = static_cast<uint64_t>(NPrefillTokens(NDecodes()));
+  n_microbatches_ = microbatches_(static_cast<int32_t>(std::min(n_budget, NTokensToPrefill())));
+}
+
+uint64_t Planner::NTokensToPrefill() const {
   uint64_t n_of_running = 0;
   for (const Sequence* sequence : state_.running()) {
     if (!sequence->decoding()) n_of_running += sequence->n_registered;
   }
   const WaitingQueue& queue = state_.waiting();
-  const uint64_t n_tokens = PrefillDemand()(
-      n_of_running, queue.n_tokens(), static_cast<uint64_t>(queue.size()), state_.n_free_slots());
-  return prefill_budget_(n_tokens, state_.kv().FreeFraction(), static_cast<int32_t>(n_decodes));
+  return PrefillDemand()(n_of_running, queue.n_tokens(), static_cast<uint64_t>(queue.size()),
+                         state_.n_free_slots());
+}
+
+int32_t Planner::NPrefillTokens(size_t n_decodes) const {
+  return prefill_budget_(NTokensToPrefill(), state_.kv().FreeFraction(),
+                         static_cast<int32_t>(n_decodes));
 }
 
 Planner::Sequences Planner::Idle() const {
@@ -79,10 +100,7 @@ Planner::Sequences Planner::Idle() const {
 }
 
 Planner::Sequences Planner::ChooseDecodes() {
-  int32_t n_decoding = 0;
-  for (const Sequence* sequence : state_.running()) n_decoding += sequence->decoding() ? 1 : 0;
-  const auto share = static_cast<size_t>(decode_share_(n_decoding));
-
+  const size_t share = NDecodes();
   Sequences chosen = Idle();
   if (chosen.size() > share) {
     std::stable_sort(chosen.begin(), chosen.end(), [](const Sequence* a, const Sequence* b) {
@@ -94,7 +112,7 @@ Planner::Sequences Planner::ChooseDecodes() {
   // fill this step up, at no wait for the rest of it. So also sequences whose turns drifted apart
   // come together again.
   if (state_.config().plan_ahead &&
-      std::cmp_greater_equal(state_.in_flight().size(), state_.config().n_microbatches)) {
+      std::cmp_greater_equal(state_.in_flight().size(), n_microbatches_)) {
     const Sequences ahead = AheadOf(state_.in_flight().front(), share - chosen.size());
     chosen.insert(chosen.end(), ahead.begin(), ahead.end());
   }
@@ -122,9 +140,7 @@ Planner::Sequences Planner::AheadOf(const InFlightStep& step, size_t n_most) con
 
 void Planner::PlanAheadOldest() {
   if (!state_.config().plan_ahead) return;
-  int32_t n_decoding = 0;
-  for (const Sequence* sequence : state_.running()) n_decoding += sequence->decoding() ? 1 : 0;
-  const auto share = static_cast<size_t>(decode_share_(n_decoding));
+  const size_t share = NDecodes();
   for (const InFlightStep& step : state_.in_flight()) {
     for (Sequence* sequence : AheadOf(step, share)) PlanDecode(sequence);
     if (!step_.rows.empty()) return;

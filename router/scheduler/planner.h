@@ -47,17 +47,22 @@ class Planner {
 
   bool CanPlanAhead(const Sequence& sequence) const;
   Sequences Idle() const;
+  void ChooseMicrobatches();
+  size_t NDecodes() const;
+  uint64_t NTokensToPrefill() const;
   int32_t NPrefillTokens(size_t n_decodes) const;
   bool HasRoom(const Sequence& newcomer, int32_t worst_kept_priority) const;
   uint64_t StepNumber() const { return state_.n_steps() + 1; }
 
   SchedulerState& state_;
+  const Microbatches microbatches_;
   const InFlightLimit in_flight_limit_;
   const DecodeShare decode_share_;
   const PrefillBudget prefill_budget_;
   uint64_t last_tested_step_ = 0;
 
   // Of the step being planned.
+  int32_t n_microbatches_ = 1;
   std::unique_ptr<v1::StepPlan> plan_;
   InFlightStep step_;
   int32_t n_tokens_left_ = 0;

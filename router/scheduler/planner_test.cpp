@@ -84,6 +84,25 @@ TEST_CASE("Decodes spread evenly over the turn, one microbatch planned beyond th
   pipeline.RequireAllAsAlone();
 }
 
+TEST_CASE("While prompts fill the steps a microbatch more is on its way") {
+  SchedulerConfig config = SmallConfig(2, 512);
+  config.break_even_rows = 4;
+  CorePipeline pipeline(config);
+  for (SequenceId id = 1; id <= 6; ++id) pipeline.Submit(MakeRequest(id, 8, 100));
+  pipeline.Fill();
+  pipeline.Turn(10);
+  REQUIRE(pipeline.core.Snapshot().in_flight == 3);
+  REQUIRE(pipeline.plans.back().slots_size() == 3);
+  for (SequenceId id = 7; id <= 16; ++id) pipeline.Submit(MakeRequest(id, 200, 4));
+  pipeline.Turn(4);
+  REQUIRE(pipeline.core.Snapshot().in_flight == 4);
+  size_t n_decodes = 0;
+  for (const auto& delta : pipeline.plans.back().slots()) n_decodes += delta.slot() < 6 ? 1 : 0;
+  REQUIRE(n_decodes == 2);
+  pipeline.RunToEnd();
+  pipeline.RequireAllAsAlone();
+}
+
 TEST_CASE("On one stage a latecomer joins the others' microbatch") {
   CorePipeline pipeline(SmallConfig(1, 256));
   for (SequenceId id = 1; id <= 3; ++id) pipeline.Submit(MakeRequest(id, 8, 100));

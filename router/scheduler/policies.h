@@ -9,22 +9,37 @@
 
 namespace stagecoach::router {
 
+// The parts that sequences are decoded in, one after the other: one a stage. A stage then waits for
+// tokens to come back whenever a step took another stage longer. One more hides that, but each
+// then has fewer rows for the weights that it reads; which is no loss as long as prompts fill the
+// steps. (pipeline_sim: 1,000 prompts of 1,024 at once end 1.6% sooner at 2 stages, 3.4% at 4.)
+struct Microbatches {
+  static constexpr int32_t kFilled = 6;  // times the rows that a product gets efficient at
+
+  int32_t n_stages;  // or as many as somebody asked for
+  bool plan_ahead;
+  int32_t break_even_rows;
+
+  int32_t operator()(int32_t n_prefill_tokens) const {
+    const bool filled = n_prefill_tokens >= kFilled * break_even_rows;
+    return n_stages + (plan_ahead && n_stages > 1 && filled ? 1 : 0);
+  }
+};
+
 // Microbatches in flight at once: those that compute, one on each stage as a rule, and one planned.
 struct InFlightLimit {
-  int32_t n_microbatches;
   bool plan_ahead;
 
-  int32_t operator()() const { return plan_ahead ? n_microbatches + 1 : 1; }
+  int32_t operator()(int32_t n_microbatches) const { return plan_ahead ? n_microbatches + 1 : 1; }
 };
 
 // Decodes of one step, so that a turn of the pipeline spreads all of them evenly. With one
 // microbatch in flight a turn is one step.
 struct DecodeShare {
-  int32_t n_microbatches;
   bool plan_ahead;
   int32_t max_batched_tokens;
 
-  int32_t operator()(int32_t n_decoding) const {
+  int32_t operator()(int32_t n_decoding, int32_t n_microbatches) const {
     const int32_t n_steps = plan_ahead ? n_microbatches : 1;
     return std::min((n_decoding + n_steps - 1) / n_steps, max_batched_tokens);
   }

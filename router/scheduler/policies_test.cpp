@@ -6,12 +6,22 @@ namespace stagecoach::router {
 namespace {
 
 TEST_CASE("A step's share of the decodes spreads them over the turn") {
-  const DecodeShare share{.n_microbatches = 4, .plan_ahead = true, .max_batched_tokens = 10};
-  REQUIRE(share(0) == 0);
-  REQUIRE(share(1) == 1);
-  REQUIRE(share(9) == 3);
-  REQUIRE(share(1000) == 10);
-  REQUIRE(DecodeShare{.n_microbatches = 4, .plan_ahead = false, .max_batched_tokens = 99}(9) == 9);
+  const DecodeShare share{.plan_ahead = true, .max_batched_tokens = 10};
+  REQUIRE(share(0, 4) == 0);
+  REQUIRE(share(1, 4) == 1);
+  REQUIRE(share(9, 4) == 3);
+  REQUIRE(share(1000, 4) == 10);
+  REQUIRE(DecodeShare{.plan_ahead = false, .max_batched_tokens = 99}(9, 4) == 9);
+}
+
+TEST_CASE("There is a microbatch a stage, and one more while prompts fill the steps") {
+  const Microbatches microbatches{.n_stages = 2, .plan_ahead = true, .break_even_rows = 200};
+  REQUIRE(microbatches(64) == 2);
+  REQUIRE(microbatches(1199) == 2);
+  REQUIRE(microbatches(1200) == 3);
+  // Where one step follows the other there is nothing to hide.
+  REQUIRE(Microbatches{.n_stages = 1, .plan_ahead = true, .break_even_rows = 200}(8192) == 1);
+  REQUIRE(Microbatches{.n_stages = 2, .plan_ahead = false, .break_even_rows = 200}(8192) == 2);
 }
 
 TEST_CASE("The queue counts as far as there are slots for it") {
