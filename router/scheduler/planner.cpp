@@ -38,7 +38,7 @@ std::unique_ptr<v1::StepPlan> Planner::Plan() {
 
   PreemptForTesting();
   const Sequences decodes = ChooseDecodes();
-  n_prefill_left_ = NPrefillTokens(decodes.size());
+  n_prefill_left_ = NPrefillTokens(NTokensToPrefill(), decodes.size());
   PlanRows(decodes, static_cast<int32_t>(decodes.size()));
   // Those chosen may all lack blocks while others do not.
   if (step_.rows.empty()) PlanRows(Idle(), 0);
@@ -72,8 +72,9 @@ size_t Planner::NDecodes() const {
 
 void Planner::ChooseMicrobatches() {
   n_microbatches_ = state_.config().n_microbatches;  // for the decodes that prompts come beside
-  const auto n_budget = static_cast<uint64_t>(NPrefillTokens(NDecodes()));
-  n_microbatches_ = microbatches_(static_cast<int32_t>(std::min(n_budget, NTokensToPrefill())));
+  const uint64_t n_to_prefill = NTokensToPrefill();
+  const auto n_budget = static_cast<uint64_t>(NPrefillTokens(n_to_prefill, NDecodes()));
+  n_microbatches_ = microbatches_(static_cast<int32_t>(std::min(n_budget, n_to_prefill)));
 }
 
 uint64_t Planner::NTokensToPrefill() const {
@@ -86,9 +87,8 @@ uint64_t Planner::NTokensToPrefill() const {
                          state_.n_free_slots());
 }
 
-int32_t Planner::NPrefillTokens(size_t n_decodes) const {
-  return prefill_budget_(NTokensToPrefill(), state_.kv().FreeFraction(),
-                         static_cast<int32_t>(n_decodes));
+int32_t Planner::NPrefillTokens(uint64_t n_to_prefill, size_t n_decodes) const {
+  return prefill_budget_(n_to_prefill, state_.kv().FreeFraction(), static_cast<int32_t>(n_decodes));
 }
 
 Planner::Sequences Planner::Idle() const {

@@ -50,7 +50,7 @@ class Planner {
   void ChooseMicrobatches();
   size_t NDecodes() const;
   uint64_t NTokensToPrefill() const;
-  int32_t NPrefillTokens(size_t n_decodes) const;
+  int32_t NPrefillTokens(uint64_t n_to_prefill, size_t n_decodes) const;
   bool HasRoom(const Sequence& newcomer, int32_t worst_kept_priority) const;
   uint64_t StepNumber() const { return state_.n_steps() + 1; }
 

@@ -39,9 +39,7 @@ def run_tokens(server, results, vocab, n_prompts, n_shared, n_own, n_tokens):
 
 def run_speed(server, results, n_prompts, n_shared, n_own, n_tokens):
     name = f"{of_stages(speed.MODEL, server.spec.stages)}/prefix_cache"
-    arguments = ("throughput", "--requests", n_prompts, "--input-tokens", n_shared + n_own, "--prefix-tokens", n_shared,
-                 "--output-tokens", n_tokens, "--warmup", 1)
-    arguments = tuple(map(str, arguments))
+    arguments = speed.bench("throughput", n_prompts, n_shared + n_own, n_tokens, "--prefix-tokens", str(n_shared), "--warmup", "1")
     report = client.bench(server, arguments)
     client.check_answers(report)
     command = f"{server.command}; stagecoach bench {' '.join(arguments)}"
