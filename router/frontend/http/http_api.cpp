@@ -121,8 +121,8 @@ absl::StatusOr<std::string> HttpApi::Admit(const HttpRequest& request) {
 
 void HttpApi::Handle(HttpRequest request, std::shared_ptr<Exchange> exchange) {
   const bool has_id = IsFitRequestId(request.request_id);
-  Call call{.request = std::move(request),
-            .exchange = std::move(exchange),
+  Call call{.exchange = std::move(exchange),
+            .request = std::move(request),
             .request_id = "",
             .tenant = ""};
   call.request_id = has_id ? call.request.request_id : NewRequestId();

@@ -46,8 +46,8 @@ class HttpApi {
  private:
   // One request on its way through Handle.
   struct Call {
+    std::shared_ptr<Exchange> exchange;  // first, to go last: the server's end waits for it
     HttpRequest request;
-    std::shared_ptr<Exchange> exchange;
     std::string request_id;
     std::string tenant;  // empty without keys
   };

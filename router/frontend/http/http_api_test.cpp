@@ -1,0 +1,60 @@
+// What the server's parts owe each other at a request's end.
+#include "router/frontend/http/http_api.h"
+
+#include <future>
+#include <memory>
+#include <optional>
+#include <string>
+#include <utility>
+
+#include "router/frontend/testing/front_house.h"
+
+namespace stagecoach::router::http {
+namespace {
+
+constexpr size_t kBudgetBytes = 100;
+
+// Says at its end, upon which the server may go, whether requests still hold some of the budget.
+class LastExchange final : public Exchange {
+ public:
+  LastExchange(MemoryBudget* budget, std::promise<bool> all_given_back)
+      : budget_(budget), all_given_back_(std::move(all_given_back)) {}
+  ~LastExchange() override {
+    const bool all = MemoryBudget::Lease(budget_).GrowTo(kBudgetBytes);
+    all_given_back_.set_value(all);  // the budget goes then
+  }
+  void AddFields(HeaderFields) override {}
+  void Respond(HttpResponse) override {}
+  void StartStream(HttpResponse, bool) override {}
+  bool Write(std::string, Done) override { return true; }
+  void EndStream(std::string) override {}
+  void FailStream(HttpResponse, std::string) override {}
+  void OnGone(absl::AnyInvocable<void() &&>) override {}
+
+ private:
+  MemoryBudget* const budget_;
+  std::promise<bool> all_given_back_;
+};
+
+TEST_CASE("a request's body is given back before its exchange, which the server's end waits for") {
+  FrontHouse house;
+  HttpApi api(house.frontend.get(), std::nullopt, {}, {}, nullptr);
+  for (const char* path : {"/v1/completions", "/v1/chat/completions", "/tokenize", "/nowhere"}) {
+    CAPTURE(path);
+    MemoryBudget budget(kBudgetBytes);
+    HttpRequest request;
+    request.method = "POST";
+    request.path = path;
+    request.body = "{}";
+    request.body_lease = MemoryBudget::Lease(&budget);
+    REQUIRE(request.body_lease.GrowTo(1));
+    std::promise<bool> all_given_back;
+    std::future<bool> given_back = all_given_back.get_future();
+    api.Handle(std::move(request),
+               std::make_shared<LastExchange>(&budget, std::move(all_given_back)));
+    CHECK(given_back.get());
+  }
+}
+
+}  // namespace
+}  // namespace stagecoach::router::http
