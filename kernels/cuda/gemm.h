@@ -35,9 +35,4 @@ class Gemms {
   virtual absl::Status SetTuning(bool on) = 0;
 };
 
-// The number of rows, one of a few, that stands for `n_rows` when ways are compared; not below it.
-int32_t RowBucket(int32_t n_rows);
-// The least number of rows that `bucket`, a result of RowBucket, stands for.
-int32_t FewestRows(int32_t bucket);
-
 }  // namespace stagecoach::kernels::cuda

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "common/check.h"
+#include "common/row_sizes.h"
 #include "common/status.h"
 #include "kernels/cuda/device_buffer.h"
 #include "kernels/cuda/elementwise.h"
@@ -182,7 +183,7 @@ class CublasLtGemms final : public Gemms {
     int32_t rows, cols;
     DType x, y;
     bool add_to_y, bias;
-    int32_t n_rows;  // bucket
+    int32_t n_rows;  // RowSizeFor
     int32_t n_multiprocessors;
     auto operator<=>(const Key&) const = default;
   };
@@ -200,9 +201,14 @@ class CublasLtGemms final : public Gemms {
   };
 
   Key KeyOf(const GemmArgs& args) const {
-    return {
-        args.w->rows,  args.w->cols,         args.x.dtype,           args.y.dtype,
-        args.add_to_y, args.bias != nullptr, RowBucket(args.n_rows), stream_->n_multiprocessors};
+    return {args.w->rows,
+            args.w->cols,
+            args.x.dtype,
+            args.y.dtype,
+            args.add_to_y,
+            args.bias != nullptr,
+            RowSizeFor(args.n_rows),
+            stream_->n_multiprocessors};
   }
   static GemmArgs WithRows(GemmArgs args, int32_t n_rows) {
     args.n_rows = n_rows;
@@ -338,7 +344,7 @@ class CublasLtGemms final : public Gemms {
 
   // With the fewest and the most rows that the bucket stands for; a way that fails has not.
   bool HasBitsOf(const Way& standard, const Way& way, const GemmArgs& args, int32_t bucket) {
-    for (const int32_t n_rows : {FewestRows(bucket), bucket}) {
+    for (const int32_t n_rows : {FewestRowsOf(bucket), bucket}) {
       const absl::StatusOr<bool> equal = trial_.SameBits(
           WithRows(args, n_rows), [&](const GemmArgs& trial) { return RunWay(trial, standard); },
           [&](const GemmArgs& trial) { return RunWay(trial, way); });

@@ -3,9 +3,10 @@
 #pragma once
 
 #include <algorithm>
-#include <bit>
 #include <cmath>
 #include <cstdint>
+
+#include "common/row_sizes.h"
 
 namespace stagecoach::router {
 
@@ -89,14 +90,12 @@ struct PrefillBudget {
   }
 
  private:
-  // 2^n or 3 * 2^n (kernels::cuda::RowBucket): the nearest, or no more than n_rows.
+  // The nearest, or no more than n_rows.
   static int32_t TunedRows(double n_rows, bool nearest) {
-    const auto next = [](int32_t n) {
-      return std::has_single_bit(static_cast<uint32_t>(n)) ? n / 2 * 3 : n / 3 * 4;
-    };
     int32_t rows = kMinTokens;
-    while (next(rows) <= n_rows) rows = next(rows);
-    return nearest && next(rows) - n_rows <= n_rows - rows ? next(rows) : rows;
+    while (RowSizeAfter(rows) <= n_rows) rows = RowSizeAfter(rows);
+    const int32_t next = RowSizeAfter(rows);
+    return nearest && next - n_rows <= n_rows - rows ? next : rows;
   }
 };
 

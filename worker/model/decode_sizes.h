@@ -6,6 +6,8 @@
 #include <cstdint>
 #include <vector>
 
+#include "common/row_sizes.h"
+
 namespace stagecoach::worker {
 
 // Rising, the last one max_rows. Coarser where a few rows more matter less.
@@ -19,16 +21,14 @@ inline std::vector<int32_t> DecodeSizes(int32_t max_rows) {
   return sizes;
 }
 
-// Of the row counts that a step may have, some that stand for all: those above, then each 2^n and
-// 3 * 2^n, for which ways to products are chosen (kernels::cuda::RowBucket). None may be left out:
-// a library's kernel that a step is the first to use is loaded only when the GPU has no work, and
-// between stages there is always a receive that waits.
+// Of the row counts that a step may have, some that stand for all: those above, then those for
+// which ways to products are chosen. None may be left out: a library's kernel that a step is the
+// first to use is loaded only when the GPU has no work, and between stages there is always a
+// receive that waits.
 inline std::vector<int32_t> StepSizes(int32_t max_decodes, int32_t max_tokens) {
   std::vector<int32_t> sizes = DecodeSizes(std::min(max_decodes, max_tokens));
-  for (int64_t n = 1; n < max_tokens; n *= 2) {
-    for (const int64_t size : {n, n / 2 * 3}) {
-      if (size > sizes.back() && size < max_tokens) sizes.push_back(static_cast<int32_t>(size));
-    }
+  for (int32_t size = 1; size < max_tokens; size = RowSizeAfter(size)) {
+    if (size > sizes.back()) sizes.push_back(size);
   }
   if (sizes.back() < max_tokens) sizes.push_back(max_tokens);
   return sizes;
