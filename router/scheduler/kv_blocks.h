@@ -76,6 +76,10 @@ class KvBlocks {
   // can be: at least one token is left. Returns how many tokens they hold.
   uint32_t Adopt(const std::string& salt, std::span<const int32_t> tokens, BlockTables& tables,
                  RememberedPrefix& prefix);
+  // How many that would be.
+  uint32_t NAdoptable(const std::string& salt, std::span<const int32_t> tokens) const {
+    return static_cast<uint32_t>(UsablePath(salt, tokens).size()) * kBlockTokens;
+  }
   // How often some sequences hold blocks, by group and id.
   using Holds = std::vector<absl::flat_hash_map<uint32_t, uint32_t>>;
   void CountHolds(const BlockTables& tables, Holds& holds) const;

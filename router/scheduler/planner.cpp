@@ -80,10 +80,10 @@ void Planner::ChooseMicrobatches() {
 uint64_t Planner::NTokensToPrefill() const {
   uint64_t n_of_running = 0;
   for (const Sequence* sequence : state_.running()) {
-    if (!sequence->decoding()) n_of_running += sequence->n_registered;
+    if (!sequence->decoding()) n_of_running += sequence->n_to_prefill;
   }
   const WaitingQueue& queue = state_.waiting();
-  return PrefillDemand()(n_of_running, queue.n_tokens(), static_cast<uint64_t>(queue.size()),
+  return PrefillDemand()(n_of_running, queue.n_to_prefill(), static_cast<uint64_t>(queue.size()),
                          state_.n_free_slots());
 }
 

@@ -64,6 +64,26 @@ TEST_CASE("Those that are planned together share what the first of them computes
   pipeline.RequireAllAsAlone();
 }
 
+TEST_CASE("Prompts that are there but for their ends are planned as their ends alone would be") {
+  SchedulerConfig config = SmallConfig(2, 400);
+  config.max_batched_tokens = config.max_prefill_chunk = config.max_model_len = 4096;
+  constexpr int kCommon = 2048, kOwn = 320;
+  CorePipeline alone(config), behind(config);
+  behind.Submit(MakeRequest(1, kCommon, 1));
+  behind.RunToEnd();
+  const size_t n_before = behind.plans.size();
+  for (SequenceId id = 2; id <= 4; ++id) {
+    alone.Submit(MakeRequest(id, kOwn, 4));
+    behind.Submit(LikeFirst(id, kCommon, kCommon + kOwn, 4));
+  }
+  // Of the first from the queue, then of those that run.
+  for (size_t i = 0; i < 3; ++i) {
+    REQUIRE(alone.PlanOne());
+    REQUIRE(behind.PlanOne());
+    CHECK(behind.plans[n_before + i].slots(0).n_tokens() == alone.plans[i].slots(0).n_tokens());
+  }
+}
+
 TEST_CASE("A preempted sequence goes on from its own blocks where nobody took them") {
   SchedulerConfig config = SmallConfig(1, 64);
   config.preempt_every = 20;

@@ -39,6 +39,10 @@ struct Sequence : std::enable_shared_from_this<Sequence> {
   uint32_t next_prompt_logprob = 1;  // prompt token whose logprobs the sink gets next
   SequenceTimes times;
 
+  // Tokens that its prefill computes: those it has, but for what other sequences left behind. In
+  // the queue as it was on entering it.
+  uint32_t n_to_prefill = 0;
+
   uint32_t n_in_flight = 0;          // rows of steps whose result has not come
   uint32_t n_in_flight_samples = 0;  // of these, rows that sample: tokens not known yet, at most 2
 

@@ -30,8 +30,16 @@ void SchedulerState::Add(std::unique_ptr<SequenceRequest> request, Clock::time_p
   const SequenceId id = request->id;
   auto sequence = std::make_shared<Sequence>(std::move(request), next_arrival_++, submitted);
   sequence->tables.resize(kv_.n_groups());
-  waiting_.Add(sequence.get());
+  Queue(sequence.get());
   SC_CHECK(sequences_.emplace(id, std::move(sequence)).second);
+}
+
+void SchedulerState::Queue(Sequence* sequence) {
+  sequence->n_to_prefill = sequence->n_tokens();
+  if (MayAdopt(*sequence)) {
+    sequence->n_to_prefill -= kv_.NAdoptable(sequence->request->cache_salt, sequence->tokens);
+  }
+  waiting_.Add(sequence);
 }
 
 void SchedulerState::Admit(Sequence* sequence) {
@@ -47,6 +55,7 @@ void SchedulerState::Admit(Sequence* sequence) {
     sequence->next_position = kv_.Adopt(sequence->request->cache_salt, sequence->tokens,
                                         sequence->tables, sequence->prefix);
   }
+  sequence->n_to_prefill = sequence->n_registered - sequence->next_position;
   if (!sequence->was_admitted) {
     sequence->was_admitted = true;
     const std::chrono::duration<double, std::milli> queued = Clock::now() - sequence->submitted;
@@ -83,7 +92,7 @@ void SchedulerState::Preempt(Sequence* sequence) {
   sequence->state = Sequence::State::kWaiting;
   ++sequence->times.preemptions;
   ++n_preemptions_;
-  waiting_.Add(sequence);
+  Queue(sequence);
 }
 
 void SchedulerState::End(Sequence* sequence) {
@@ -100,7 +109,10 @@ void SchedulerState::AppendToken(Sequence* sequence, int32_t token) {
   const bool waits = sequence->state == Sequence::State::kWaiting;
   if (waits) waiting_.Remove(sequence);
   sequence->tokens.push_back(token);
-  if (waits) waiting_.Add(sequence);
+  if (waits) {
+    ++sequence->n_to_prefill;
+    waiting_.Add(sequence);
+  }
   ++n_generated_tokens_;
 }
 

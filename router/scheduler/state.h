@@ -90,6 +90,8 @@ class SchedulerState {
   void CheckConsistency() const;
 
  private:
+  // Into the queue, with what its prefill is to compute as far as is known.
+  void Queue(Sequence* sequence);
   void Vacate(Sequence* sequence);
   void CheckSequence(const Sequence& sequence, uint32_t n_rows, uint32_t n_samples) const;
 

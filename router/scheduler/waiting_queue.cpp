@@ -7,13 +7,13 @@ namespace stagecoach::router {
 void WaitingQueue::Add(Sequence* sequence) {
   SC_CHECK(sequences_.insert(sequence).second);
   Count(*sequence, 1);
-  n_tokens_ += sequence->n_tokens();
+  n_to_prefill_ += sequence->n_to_prefill;
 }
 
 void WaitingQueue::Remove(Sequence* sequence) {
   SC_CHECK(sequences_.erase(sequence) == 1);
   Count(*sequence, -1);
-  n_tokens_ -= sequence->n_tokens();
+  n_to_prefill_ -= sequence->n_to_prefill;
 }
 
 void WaitingQueue::Count(const Sequence& sequence, int sign) {

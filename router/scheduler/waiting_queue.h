@@ -12,14 +12,14 @@ namespace stagecoach::router {
 class WaitingQueue {
  public:
   void Add(Sequence* sequence);
-  // REQUIRES: it is in the queue, with as many tokens as when it was added.
+  // REQUIRES: it is in the queue, with as many to prefill as when it was added.
   void Remove(Sequence* sequence);
 
   bool empty() const { return sequences_.empty(); }
   int32_t size() const { return static_cast<int32_t>(sequences_.size()); }
   // Those that never had a slot: what max_waiting bounds.
   int32_t n_new() const { return n_new_; }
-  uint64_t n_tokens() const { return n_tokens_; }
+  uint64_t n_to_prefill() const { return n_to_prefill_; }  // tokens
   // With a priority below, or above, 0.
   int32_t n_high() const { return n_high_; }
   int32_t n_low() const { return n_low_; }
@@ -33,7 +33,7 @@ class WaitingQueue {
   int32_t n_new_ = 0;
   int32_t n_high_ = 0;
   int32_t n_low_ = 0;
-  uint64_t n_tokens_ = 0;
+  uint64_t n_to_prefill_ = 0;
 };
 
 }  // namespace stagecoach::router
