@@ -313,6 +313,27 @@ TEST_CASE("Attention: batch-invariant, in every type") {
                 150, {150, 70, 1}, /*batch_invariant=*/true);
 }
 
+TEST_CASE("Attention: batch-invariant decodes where the largest score moves, or not") {
+  const DType dtype = GENERATE(DType::kBF16, DType::kF16);
+  const float deviation = GENERATE(0.3f, 6.0f);
+  const Config config{.n_heads = 3, .n_kv_heads = 1, .head_dim = 128, .dtype = dtype};
+  constexpr int32_t kTokens = 300;
+  const std::vector<float> qkv = RandomQkv(config, kTokens, 7, deviation);
+  const auto reference = MakeReferenceOps();
+  const auto ops = NewCudaOps(/*batch_invariant=*/true);
+  Layer theirs(*reference, config, kTokens, kTokens / 16 + 2),
+      ours(*ops, config, kTokens, kTokens / 16 + 2);
+  const std::vector<float> expected = theirs.InChunks(qkv, kTokens);
+  ours.InChunks(qkv, kTokens);
+  const auto n_out = static_cast<size_t>(config.out_width());
+  for (const int32_t p : {0, 63, 64, 100, 255, 299}) {
+    INFO(DTypeName(dtype) << " deviation " << deviation << " position " << p);
+    const std::vector<float> one = ours.Step({{0, p, 1, qkv.data() + p * config.qkv_width()}});
+    const auto* const of_row = expected.data() + static_cast<size_t>(p) * n_out;
+    CHECK(WorstError(one, std::vector<float>(of_row, of_row + n_out), 0.3) < 2 * Step(dtype));
+  }
+}
+
 #ifndef STAGECOACH_EMULATED_CUDA  // takes long there
 // Kernels on different instructions of the tensor cores: nothing but this shows that they round
 // alike.
