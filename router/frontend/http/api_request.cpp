@@ -21,6 +21,7 @@ namespace json = boost::json;
 
 constexpr int64_t kMaxInt32 = std::numeric_limits<int32_t>::max();
 constexpr int64_t kMinInt32 = std::numeric_limits<int32_t>::min();
+constexpr size_t kMaxCommonBytes = 16 << 20;       // of all prompts' copies of what they share
 constexpr uint32_t kDefaultCompletionTokens = 16;  // of OpenAI's /v1/completions
 
 // What both kinds of internal request have, whatever their type.
@@ -131,6 +132,12 @@ absl::StatusOr<ApiRequest> ParseCompletionRequest(std::string_view body) {
   *common.mutable_sampling() = std::move(sampling);
   if (request.json_events) *common.mutable_json_events() = *request.json_events;
   ReadPrompts(fields, request);
+  const size_t n_prompts = request.prompts.size();
+  if (n_prompts > 1 && common.ByteSizeLong() > kMaxCommonBytes / n_prompts) {
+    fields.Refuse("prompt", fmt::format("{} prompts, and {} bytes beside them that are copied for "
+                                        "each; at most {} are allowed in all",
+                                        n_prompts, common.ByteSizeLong(), kMaxCommonBytes));
+  }
   SC_RETURN_IF_ERROR(fields.status());
   for (v1::GenerateRequest& one : request.prompts) one.MergeFrom(common);
   return request;

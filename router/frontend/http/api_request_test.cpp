@@ -23,6 +23,25 @@ std::string ChatProblem(const std::string& fields) {
   return std::string(request.status().message());
 }
 
+TEST_CASE("more answers than any request may have are refused before there is room for them") {
+  for (const char* n : {"0", "129", "4294967295"}) {
+    const std::string field = std::string(R"("n": )") + n;
+    CHECK(CompletionProblem(R"("prompt": "x", )" + field).starts_with("n: "));
+    CHECK(ChatProblem(field).starts_with("n: "));
+  }
+}
+
+TEST_CASE("what many prompts have in common is not copied for each without end") {
+  const auto body = [](int n_prompts, size_t n_common) {
+    std::string prompts = R"("x")";
+    for (int i = 1; i < n_prompts; ++i) prompts += R"(,"x")";
+    return fmt::format(R"("prompt": [{}], "model": "{}")", prompts, std::string(n_common, 'm'));
+  };
+  CHECK(ParseCompletionRequest("{" + body(1, 1 << 20) + "}").ok());
+  CHECK(ParseCompletionRequest("{" + body(1024, 4 << 10) + "}").ok());
+  CHECK(CompletionProblem(body(1024, 1 << 20)).starts_with("prompt: "));
+}
+
 TEST_CASE("a completion's fields become the router's own") {
   const auto request = ParseCompletionRequest(R"({
     "model": "m", "prompt": "Once", "max_tokens": 7, "temperature": 0.5, "top_p": 0.25, "top_k": -1,

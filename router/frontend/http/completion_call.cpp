@@ -24,7 +24,8 @@ CompletionCall::CompletionCall(Frontend* frontend, ApiRequest request,
       answer_(request_, frontend->model(), request_id, std::time(nullptr)) {}
 
 void CompletionCall::Begin(Frontend* frontend, ApiRequest request, const std::string& request_id,
-                           const std::string& owner, std::shared_ptr<Exchange> exchange) {
+                           const std::string& owner, std::shared_ptr<Exchange> exchange,
+                           MemoryBudget::Lease body) {
   auto call =
       std::make_shared<CompletionCall>(frontend, std::move(request), request_id, owner, exchange);
   call->CreateGenerations(request_id);
@@ -35,7 +36,14 @@ void CompletionCall::Begin(Frontend* frontend, ApiRequest request, const std::st
     exchange->OnGone([call] { call->CancelAll(absl::CancelledError("the client is gone")); });
   }
   if (!call->NeedsGrammar()) return call->StartGenerations();
-  const absl::Status posted = frontend->PostLong([call] { call->StartGenerations(); });
+  struct Waiting {
+    std::shared_ptr<Exchange> exchange;  // first, to go last: the server's end waits for it
+    MemoryBudget::Lease body;
+  };
+  const absl::Status posted =
+      frontend->PostLong([call, waiting = Waiting{std::move(exchange), std::move(body)}] {
+        call->StartGenerations();
+      });
   if (!posted.ok()) call->RefuseAll(posted);
 }
 

@@ -11,6 +11,7 @@
 #include "router/frontend/http/answer_json.h"
 #include "router/frontend/http/api_request.h"
 #include "router/frontend/http/exchange.h"
+#include "router/frontend/http/memory_budget.h"
 #include "router/frontend/stream_store.h"
 
 namespace stagecoach::router {
@@ -25,9 +26,11 @@ namespace stagecoach::router::http {
 class CompletionCall final : public std::enable_shared_from_this<CompletionCall> {
  public:
   // Submits the request; takes as long as its text is long, so not on the event loop. `frontend`
-  // outlives the call. A resumable stream belongs to `owner`.
+  // outlives the call. A resumable stream belongs to `owner`. `body`: of what `request` was read
+  // from; given back when it has been tokenized, which may be later.
   static void Begin(Frontend* frontend, ApiRequest request, const std::string& request_id,
-                    const std::string& owner, std::shared_ptr<Exchange> exchange);
+                    const std::string& owner, std::shared_ptr<Exchange> exchange,
+                    MemoryBudget::Lease body);
 
   CompletionCall(Frontend* frontend, ApiRequest request, const std::string& request_id,
                  const std::string& owner, std::shared_ptr<Exchange> exchange);

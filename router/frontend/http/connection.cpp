@@ -376,10 +376,11 @@ class Connection final : public Exchange,
   }
 
   void OnDeadline() {
+    if (is_writing_) return Close();  // who takes nothing gets no answer either
     if (phase_ == Phase::kHeader || phase_ == Phase::kBody) {
       return Refuse({.status = 408, .message = "the request did not arrive in time"});
     }
-    if (phase_ != Phase::kAnswering || is_writing_) return Close();
+    if (phase_ != Phase::kAnswering) return Close();
     if (half_closed_) return Probe();
     InStream([](Outbox& out) { out.Comment(kKeepAlive); });
   }

@@ -236,9 +236,10 @@ void HttpApi::BeginCompletion(Call call, ParseFunction parse) {
     absl::StatusOr<ApiRequest> request = parse(call.request.body);
     if (!request.ok()) return call.exchange->Respond(ErrorResponse(request.status()));
     request->traceparent = call.request.traceparent;
-    const std::string& given = request->request_id();
-    CompletionCall::Begin(frontend_, *std::move(request), given.empty() ? call.request_id : given,
-                          StreamOwner(call.tenant), call.exchange);
+    std::string id = request->request_id();
+    if (id.empty()) id = call.request_id;
+    CompletionCall::Begin(frontend_, *std::move(request), id, StreamOwner(call.tenant),
+                          call.exchange, std::move(call.request.body_lease));
   });
   if (!posted.ok()) exchange->Respond(ErrorResponse(posted));
 }

@@ -7,6 +7,7 @@
 #include <limits>
 
 #include "router/frontend/http/grammar_fields.h"
+#include "router/text/sampling_params.h"
 
 namespace stagecoach::router::http {
 namespace {
@@ -143,7 +144,10 @@ v1::SamplingParams ReadSampling(JsonFields& fields, ApiRequest& request) {
   number("presence_penalty", [&](float v) { sampling.set_presence_penalty(v); });
   number("frequency_penalty", [&](float v) { sampling.set_frequency_penalty(v); });
   number("repetition_penalty", [&](float v) { sampling.set_repetition_penalty(v); });
-  count("n", [&](uint32_t v) { sampling.set_n(v); });
+  // At once: an answer is made for so many before anything else is checked.
+  if (const auto n = fields.Integer("n", 1, kMaxChoices)) {
+    sampling.set_n(static_cast<uint32_t>(*n));
+  }
   count("max_tokens", [&](uint32_t v) { sampling.set_max_tokens(v); });
   count("min_tokens", [&](uint32_t v) { sampling.set_min_tokens(v); });
   count("prompt_logprobs", [&](uint32_t v) { sampling.set_prompt_logprobs(v); });
