@@ -16,12 +16,10 @@ constexpr int kInterrupt = SIGUSR2;
 
 }  // namespace
 
-void ExitWithParent() {
-  const pid_t parent = getppid();
+void ExitWithParent(pid_t parent) {
   prctl(PR_SET_PDEATHSIG, SIGKILL);
-  // The parent may have died before the call above: then init, or a subreaper, is the parent by
-  // now.
-  if (getppid() != parent || parent == 1) std::_Exit(1);
+  // It may have died before the call above: then init, or a subreaper, is the parent by now.
+  if (getppid() != parent) std::_Exit(1);
 }
 
 void StopTrackingLockOrder() {

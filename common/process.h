@@ -1,13 +1,15 @@
 // What every program of the house does with signals and with its parent.
 #pragma once
 
+#include <sys/types.h>
+
 #include <csignal>
 
 namespace stagecoach {
 
-// Ties this process's life to its parent's: SIGKILL when the parent's thread that started it ends.
-// Exits at once if the parent is gone already.
-void ExitWithParent();
+// Ties this process's life to that of `parent`, which started it: SIGKILL when the parent's thread
+// that did so ends. Exits at once if it is gone already.
+void ExitWithParent(pid_t parent);
 
 // Debian builds Abseil with its checks, and gRPC locks Abseil's mutexes: without this call every
 // lock of the process enters its order into one global graph, under one spin lock. Call it first

@@ -19,6 +19,7 @@
 #include <utility>
 #include <vector>
 
+#include "absl/cleanup/cleanup.h"
 #include "common/flags/serve_flags.h"
 #include "common/flight/flight_recorder.h"
 #include "common/log.h"
@@ -47,7 +48,7 @@ struct Flags {
   std::string model;
   std::vector<std::string> stages;
   std::string log_level = "info";
-  bool exit_with_parent = false;
+  pid_t parent = 0;  // 0: not tied to it
   ServeFlags serve;
 };
 
@@ -274,6 +275,12 @@ absl::Status Serve(const Flags& flags, StopRequest& stop) {
   const std::string name = model.name;
   Frontend frontend(MakeFrontendOptions(flags.serve, spans.get()), std::move(model),
                     StageStatuses(pipeline), scheduler.get());
+  // Its sinks post to the frontend's threads, which call it in turn: it stops before they end, and
+  // is destroyed after.
+  const absl::Cleanup stop_scheduler = [&] {
+    frontend.StopAccepting();
+    scheduler->Stop();
+  };
   const auto scheduler_metrics = std::make_shared<SchedulerCollector>(scheduler.get(), name);
   const StageStats stage_stats = MakeStageStats(flags.stages);
   const auto stage_metrics = std::make_shared<StageCollector>(
@@ -315,8 +322,6 @@ absl::Status Serve(const Flags& flags, StopRequest& stop) {
   }
   scheduler_metrics->Detach();
   stage_metrics->Detach();
-  // Its sinks post to the frontend's threads, which call it in turn: it stops before they end, and
-  // is destroyed after.
   scheduler->Stop();
   if (spans != nullptr) spans->Stop();  // the metrics' server keeps it alive
   return reason;
@@ -352,12 +357,13 @@ int main(int argc, char** argv) {
       ->type_name("HOST:PORT,...");
   app.add_option("--log-level", flags.log_level, "trace, debug, info, warning or error")
       ->capture_default_str();
-  app.add_flag("--exit-with-parent", flags.exit_with_parent,
-               "End when the process that started this one ends");
+  app.add_option("--exit-with-parent", flags.parent,
+                 "End when the process that started this one ends, whose number this is")
+      ->type_name("PID");
   AddServeFlags(app, flags.serve);
   CLI11_PARSE(app, argc, argv);
 
-  if (flags.exit_with_parent) ExitWithParent();
+  if (flags.parent != 0) ExitWithParent(flags.parent);
   absl::Status status = InitLog("router", flags.log_level, flags.serve.log_format);
   if (status.ok()) {
     router::StopRequest stop(&signals);

@@ -40,7 +40,7 @@ struct Flags {
   int32_t n_threads = 0;
   int32_t numa_node = -1;
   bool batch_invariant = false;
-  bool exit_with_parent = false;
+  pid_t parent = 0;  // 0: not tied to it
   TransportFlags transport;
 };
 
@@ -195,8 +195,8 @@ int Main(int argc, char** argv) {
   app.add_option("--nccl-setting", flags.transport.nccl_settings,
                  "A setting of NCCL, NCCL_NAME=VALUE; can be given again");
   app.add_option("--link-timeout", flags.transport.link_timeout_s,
-                 "Seconds without progress on a link with something under way, after which the "
-                 "pipeline ends; longer than any step")
+                 "Seconds that no step takes a stage: without progress on a link for as long as it "
+                 "takes all stages, and two more, the pipeline ends")
       ->check(CLI::Range(1, 3600))
       ->capture_default_str();
   app.add_option("--log-level", flags.log_level, "trace, debug, info, warning or error")
@@ -220,9 +220,11 @@ int Main(int argc, char** argv) {
                  "slots that nobody has written are full of NaN; 0: off")
       ->type_name("SEED")
       ->capture_default_str();
-  app.add_flag("--exit-with-parent", flags.exit_with_parent, "End when the parent process ends");
+  app.add_option("--exit-with-parent", flags.parent,
+                 "End when the process that started this one ends, whose number this is")
+      ->type_name("PID");
   CLI11_PARSE(app, argc, argv);
-  if (flags.exit_with_parent) ExitWithParent();
+  if (flags.parent != 0) ExitWithParent(flags.parent);
   if (absl::Status status = InitLog("worker", flags.log_level, flags.log_format); !status.ok()) {
     fmt::print(stderr, "error: {}\n", std::string(status.message()));
     return 2;

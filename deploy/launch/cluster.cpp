@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <csignal>
@@ -138,7 +139,8 @@ absl::Status Cluster::SpawnRouter(const std::vector<std::string>& stages) {
 
 absl::Status Cluster::Spawn(const std::string& name, const std::string& program,
                             std::vector<std::string> args) {
-  args.insert(args.end(), {"--log-level", options_.log_level, "--exit-with-parent"});
+  args.insert(args.end(),
+              {"--log-level", options_.log_level, "--exit-with-parent", std::to_string(getpid())});
   const size_t index = children_.size();
   Child& child = children_.emplace_back();
   child.log = std::make_unique<ChildLog>(name, options_.echo_logs);

@@ -70,12 +70,14 @@ TEST_CASE("Programs get their arguments, and stop in order") {
   CHECK(endpoints->ready_line == "ready grpc=127.0.0.1:2 metrics=127.0.0.1:3 kv_blocks=4");
   cluster.RequestStop();
   CHECK(cluster.Wait().ok());
-  CHECK(programs.Log() ==
-        "worker --listen 127.0.0.1:0 --device cpu --threads 3 --log-level info --exit-with-parent\n"
-        "router --model some/model --stages 127.0.0.1:1 --max-sequences 5 --log-level info "
-        "--exit-with-parent\n"
-        "router stops\n"
-        "worker stops\n");
+  const std::string of_all = "--log-level info --exit-with-parent " + std::to_string(getpid());
+  CHECK(programs.Log() == "worker --listen 127.0.0.1:0 --device cpu --threads 3 " + of_all +
+                              "\n"
+                              "router --model some/model --stages 127.0.0.1:1 --max-sequences 5 " +
+                              of_all +
+                              "\n"
+                              "router stops\n"
+                              "worker stops\n");
 }
 
 TEST_CASE("Every worker is disturbed, or none") {
