@@ -50,6 +50,7 @@ class PipelineClient final : public StageClient {
 
   absl::Status Start(StageClientEvents events) override;
   void Send(std::unique_ptr<v1::StepPlan> plan) override;
+  void Fail(const absl::Status& reason) override;
   void Stop() override;
 
  private:
@@ -60,6 +61,9 @@ class PipelineClient final : public StageClient {
   void WritePlans();
   // Reports the first caller's loss only: the others follow from it.
   void Down(const StageLink& link, absl::Status status);
+  // False: that has been done already.
+  bool Close();
+  void Report(const absl::Status& status);
   absl::Status Blame(const StageLink& link, absl::Status status);
   void CancelStreams();
 
@@ -216,14 +220,24 @@ absl::Status PipelineClient::Blame(const StageLink& link, absl::Status status) {
 }
 
 void PipelineClient::Down(const StageLink& link, absl::Status status) {
+  if (Close()) Report(Blame(link, std::move(status)));
+}
+
+void PipelineClient::Fail(const absl::Status& reason) {
+  if (Close()) Report(reason);
+}
+
+bool PipelineClient::Close() {
   {
     std::lock_guard lock(mutex_);
-    if (closed_) return;
-    closed_ = true;
+    if (std::exchange(closed_, true)) return false;
     plans_.clear();
   }
   wake_writer_.notify_one();
-  status = Blame(link, std::move(status));
+  return true;
+}
+
+void PipelineClient::Report(const absl::Status& status) {
   CancelStreams();
   events_.on_down(status);
   if (hooks_.on_lost) hooks_.on_lost(status);
@@ -235,12 +249,7 @@ void PipelineClient::CancelStreams() {
 
 void PipelineClient::Stop() {
   if (!started_) return;
-  {
-    std::lock_guard lock(mutex_);
-    closed_ = true;
-    plans_.clear();
-  }
-  wake_writer_.notify_one();
+  Close();
   CancelStreams();
   for (StageLink& link : links_) {
     if (link.reader.joinable()) link.reader.join();

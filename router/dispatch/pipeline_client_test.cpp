@@ -125,6 +125,26 @@ TEST_CASE("a stage that dies takes the pipeline down once, by name") {
   }
 }
 
+TEST_CASE("a pipeline of no more use ends as one that lost a stage") {
+  FakeStage first, last;
+  Events events;
+  std::promise<std::string> lost;
+  const auto client = MakePipelineClient({first.address(), last.address()}, kEpoch,
+                                         {.on_lost = [&](const absl::Status& status) {
+                                           lost.set_value(std::string(status.message()));
+                                         }});
+  REQUIRE(client->Start(events.Callbacks()).ok());
+  client->Fail(absl::UnavailableError("a result of step 9 is not of step 8"));
+  client->Fail(absl::UnavailableError("again"));
+  CHECK(events.WaitForDown() == "a result of step 9 is not of step 8");
+  CHECK(lost.get_future().get() == "a result of step 9 is not of step 8");
+  first.WaitForStreamEnd();
+  last.WaitForStreamEnd();
+  client->Stop();
+  client->Fail(absl::UnavailableError("late"));
+  CHECK(events.n_downs() == 1);
+}
+
 TEST_CASE("a stage that is to end says so, and steps go on meanwhile") {
   FakeStage first, last;
   Events events;

@@ -13,7 +13,7 @@ class StepResult;
 
 namespace stagecoach::router {
 
-// Callbacks come from the client's own threads and must not block.
+// Callbacks come from the client's own threads, or from Fail, and must not block.
 struct StageClientEvents {
   // Results come in step order, one for every plan.
   std::function<void(std::unique_ptr<v1::StepResult>)> on_result;
@@ -29,6 +29,9 @@ class StageClient {
   virtual absl::Status Start(StageClientEvents events) = 0;
   // Queues a plan for stage 0; never blocks. After on_down it does nothing.
   virtual void Send(std::unique_ptr<v1::StepPlan> plan) = 0;
+  // The pipeline is of no more use, as if a stage were lost: on_down hears `reason`. After a loss
+  // or Stop nothing happens. From any thread.
+  virtual void Fail(const absl::Status& reason) = 0;
   // Ends the streams; no callback runs after it returns.
   virtual void Stop() = 0;
 };

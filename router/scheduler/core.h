@@ -35,6 +35,8 @@ class SchedulerCore {
   std::unique_ptr<v1::StepPlan> NextPlan();
 
   bool empty() const { return state_.empty(); }
+  // Not OK after Down, or a result that does not fit: why no plan comes any more.
+  absl::Status failure() const { return down_ ? refused_ : absl::OkStatus(); }
   SchedulerSnapshot Snapshot() const;
   const SchedulerState& state() const { return state_; }
 

@@ -99,6 +99,8 @@ class SchedulerThread final : public Scheduler {
     for (Message& message : messages) {
       std::visit([this](auto& m) { Handle(m); }, message);
     }
+    // The client does not know of a result that does not fit.
+    if (!stopping_ && !core_.failure().ok()) client_.Fail(core_.failure());
     while (std::unique_ptr<v1::StepPlan> plan = core_.NextPlan()) client_.Send(std::move(plan));
     // After planning, so that a snapshot shows what its messages led to.
     for (auto& snapshot : snapshots_) snapshot.set_value(core_.Snapshot());

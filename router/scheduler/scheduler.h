@@ -6,11 +6,11 @@
 // called from any thread.
 //
 // Plan-ahead: with S stages up to S + 1 microbatches are in flight, one in compute on each stage
-// and one planned. A sequence decodes once per turn of the pipeline; its next decode may be planned
-// before its token is known, since the last stage sends sampled tokens to stage 0 directly. A row
-// planned for a sequence that then turns out to have ended is dropped when its result comes. Freed
-// blocks are reused at once: every stage carries out plans in order, so a write of an earlier step
-// always comes before one of a later step.
+// and one planned, and one more while prompts fill the steps. A sequence decodes once per turn of
+// the pipeline; its next decode may be planned before its token is known, since the last stage
+// sends sampled tokens to stage 0 directly. A row planned for a sequence that then turns out to
+// have ended is dropped when its result comes. Freed blocks are reused at once: every stage carries
+// out plans in order, so a write of an earlier step always comes before one of a later step.
 //
 // Prefill comes in chunks that keep all stages at work for the least time (policies.h), fewer as KV
 // gets short (Guo et al. 2025, "gLLM: Global Balanced Pipeline Parallelism Systems with Token

@@ -216,6 +216,25 @@ TEST_CASE("A sequence that the last stage cannot go on with ends with the reason
   REQUIRE(core.Snapshot().running == 1);
 }
 
+TEST_CASE("With a result that answers no plan the client's streams end, too") {
+  Fixture fixture(SmallConfig(1, 64), {.wrong_step = 3});
+  const auto sink = fixture.Submit(MakeRequest(1, 10, 50));
+  sink->WaitForEnd();
+  CHECK(absl::IsUnavailable(sink->record().error));
+  CHECK(fixture.Snapshot().down);
+  CHECK(fixture.client.is_lost());
+}
+
+TEST_CASE("While prompts fill the steps the client gets as many as it expects") {
+  SchedulerConfig config = SmallConfig(2, 512);
+  config.break_even_rows = 4;
+  Fixture fixture(config, {.max_delay_us = 200});
+  std::vector<std::shared_ptr<RecordingSink>> sinks;
+  for (SequenceId id = 1; id <= 16; ++id) sinks.push_back(fixture.Submit(MakeRequest(id, 200, 4)));
+  for (const auto& sink : sinks) sink->WaitForEnd();
+  CHECK(fixture.client.max_in_flight() == 4);
+}
+
 TEST_CASE("A result that answers no plan takes the pipeline down instead of the process") {
   const auto broken = [](auto change) {
     SchedulerCore core(SmallConfig(1, 64));

@@ -29,10 +29,13 @@ void FakeStageClient::Send(std::unique_ptr<v1::StepPlan> plan) {
   std::lock_guard lock(mutex_);
   if (lost_ || stopping_) return;
   results_.push_back(std::make_unique<v1::StepResult>(stage_.Apply(*plan)));
+  if (plan->step() == options_.wrong_step) results_.back()->set_step(plan->step() + 1);
   plans_.push_back(std::move(*plan));
   const uint64_t n_in_flight = plans_.size() - n_delivered_;
   max_in_flight_ = std::max(max_in_flight_, n_in_flight);
-  const int limit = config_.plan_ahead ? config_.n_microbatches + 1 : 1;
+  // One a stage, one planned, and with several stages one more while prompts fill the steps.
+  const int limit =
+      config_.plan_ahead ? config_.n_microbatches + (config_.n_microbatches > 1 ? 2 : 1) : 1;
   if (n_in_flight > static_cast<uint64_t>(limit)) errors_.push_back("too many steps in flight");
   changed_.notify_all();
 }
@@ -82,6 +85,11 @@ std::vector<std::string> FakeStageClient::errors() const {
 uint64_t FakeStageClient::max_in_flight() const {
   std::lock_guard lock(mutex_);
   return max_in_flight_;
+}
+
+bool FakeStageClient::is_lost() const {
+  std::lock_guard lock(mutex_);
+  return lost_;
 }
 
 void FakeStageClient::Deliver() {

@@ -25,6 +25,7 @@ class FakeStageClient final : public StageClient {
     int32_t max_delay_us = 0;   // results are late by up to this, at random
     uint64_t delay_seed = 1;
     absl::Status start_status;  // what Start returns
+    uint64_t wrong_step = 0;    // whose result says that it is another's
   };
 
   explicit FakeStageClient(const SchedulerConfig& config);
@@ -33,6 +34,7 @@ class FakeStageClient final : public StageClient {
 
   absl::Status Start(StageClientEvents events) override;
   void Send(std::unique_ptr<v1::StepPlan> plan) override;
+  void Fail(const absl::Status& reason) override { Lose(reason); }
   void Stop() override;
 
   // Lets n more results out, and returns once they are: what comes to run later gets none of them.
@@ -46,6 +48,8 @@ class FakeStageClient final : public StageClient {
   // What was wrong with plans, in words; empty when nothing was.
   std::vector<std::string> errors() const;
   uint64_t max_in_flight() const;
+  // By Lose, or Fail.
+  bool is_lost() const;
 
  private:
   void Deliver();
