@@ -45,11 +45,11 @@ std::unique_ptr<Transport> MakeDeviceTransport(const TransportFlags& flags, cons
                            .compute = static_cast<cudaStream_t>(queue.stream),
 #ifdef STAGECOACH_EMULATED_CUDA
                            .load_api = [] { return FakeNccl(); },
-                           .stall_timeout = std::chrono::seconds(flags.link_timeout_s),
+                           .longest_step = std::chrono::seconds(flags.link_timeout_s),
                            .reserved_bytes = 0,
 #else
                            .load_api = [library = flags.nccl_library] { return LoadNccl(library); },
-                           .stall_timeout = std::chrono::seconds(flags.link_timeout_s),
+                           .longest_step = std::chrono::seconds(flags.link_timeout_s),
 #endif
                            .disturbance_seed = flags.disturbance_seed,
                            .poison = flags.disturbance_seed != 0},

@@ -17,7 +17,7 @@ struct TransportFlags {
   std::string nccl_library;        // empty: libnccl.so.2 where the system finds it
   std::string nccl_interface;  // of the network, as NCCL_SOCKET_IFNAME takes it; empty: its choice
   std::vector<std::string> nccl_settings;  // "NAME=VALUE", of NCCL's environment variables
-  int32_t link_timeout_s = 60;
+  int32_t link_timeout_s = 20;
   uint64_t disturbance_seed = 0;  // for tests; 0: off
 };
 

@@ -45,8 +45,8 @@ void AddStageFlags(CLI::App& app, launch::ClusterOptions& options) {
       ->type_name("SETTING")
       ->allow_extra_args(false);
   app.add_option("--link-timeout", options.link_timeout_s,
-                 "Seconds without progress between stages on GPUs, with something under way, "
-                 "after which the pipeline ends; longer than any step")
+                 "Seconds that no step takes a stage on a GPU: without progress between stages for "
+                 "as long as it takes all of them, and two more, the pipeline ends")
       ->type_name("N")
       ->check(CLI::Range(1, 3600))
       ->capture_default_str();

@@ -29,7 +29,7 @@ struct ClusterOptions {
   std::string transport = "auto";            // between stages on GPUs, as the next four
   std::string nccl_library, nccl_interface;  // empty: the default
   std::vector<std::string> nccl_settings;    // "NCCL_NAME=VALUE"
-  uint32_t link_timeout_s = 60;
+  uint32_t link_timeout_s = 20;
   uint64_t disturbance_seed = 0;    // on GPUs; 0: off. Tests shake the order of things with it.
   uint32_t threads_per_worker = 0;  // 0: all cores where they are few, else a share
   std::vector<int> numa_nodes;  // ids of this machine's; each stage gets one if that comes out even

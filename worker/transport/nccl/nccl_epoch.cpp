@@ -62,7 +62,7 @@ absl::Status NcclEpoch::MakeLink(const NcclUniqueId& id, NcclLink::Role role, st
                                              .name = std::move(name),
                                              .id = id,
                                              .role = role,
-                                             .call_timeout = options_.stall_timeout,
+                                             .call_timeout = options_.longest_step,
                                              .disturbance_seed = own_seed}));
   return absl::OkStatus();
 }
@@ -211,7 +211,7 @@ void NcclEpoch::Abort(const absl::Status& reason) {
 }
 
 absl::Status NcclEpoch::CheckProgress() {
-  const auto timeout = options_.stall_timeout;
+  const auto timeout = StallLimit(options_.longest_step, options_.place.n_stages);
   if (meta_out_ != nullptr) SC_RETURN_IF_ERROR(meta_out_->CheckProgress(timeout));
   for (SendRing* ring : {hidden_out_.get(), tokens_out_.get()}) {
     if (ring != nullptr) SC_RETURN_IF_ERROR(ring->CheckProgress(timeout));

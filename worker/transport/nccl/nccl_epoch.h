@@ -48,7 +48,7 @@ class NcclEpoch {
     cudaStream_t compute = nullptr;
     Neighbours place;
     LinkMemory memory;
-    std::chrono::milliseconds stall_timeout{30'000};
+    std::chrono::milliseconds longest_step{30'000};
     uint64_t disturbance_seed = 0;
     bool poison = false;
     std::function<void(absl::Status)> on_failure;  // from the links' threads

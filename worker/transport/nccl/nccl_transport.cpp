@@ -138,7 +138,7 @@ absl::Status NcclTransport::ConnectLinks(const Neighbours& neighbours) {
                        .compute = options_.compute,
                        .place = neighbours,
                        .memory = memory_,
-                       .stall_timeout = options_.stall_timeout,
+                       .longest_step = options_.longest_step,
                        .disturbance_seed = options_.disturbance_seed,
                        .poison = options_.poison,
                        .on_failure = [this](absl::Status status) { Close(std::move(status)); }}));
@@ -182,7 +182,7 @@ void NcclTransport::Report() const {
 }
 
 void NcclTransport::WatchProgress() {
-  const auto interval = std::min(kProgressInterval, options_.stall_timeout / 4);
+  const auto interval = std::min(kProgressInterval, options_.longest_step / 4);
   cudaSetDevice(options_.device);
   for (;;) {
     {

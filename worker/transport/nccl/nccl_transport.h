@@ -26,8 +26,9 @@ struct NcclTransportOptions {
   cudaStream_t compute = nullptr;
   std::function<absl::StatusOr<const NcclApi*>()> load_api;
   std::chrono::milliseconds join_timeout{60'000};
-  // For a message that is due, while its neighbour gets nowhere: longer than any step.
-  std::chrono::milliseconds stall_timeout{60'000};
+  // Longer than any step takes a stage. Without progress for as long as a few (StallLimit), while a
+  // message is due, a neighbour gets nowhere.
+  std::chrono::milliseconds longest_step{20'000};
   // Taken from Prepare to Join, so that nobody plans with it: what a process's first communicators
   // were seen to take of a GPU.
   size_t reserved_bytes = size_t{512} << 20;

@@ -8,6 +8,13 @@
 
 namespace stagecoach::worker {
 
+// How long what is due may take: a step's message may have all stages' work on that step before it,
+// and what they were at when it became due.
+constexpr std::chrono::milliseconds StallLimit(std::chrono::milliseconds longest_step,
+                                               int32_t n_stages) {
+  return longest_step * (n_stages + 2);
+}
+
 class Progress {
  public:
   using Clock = std::chrono::steady_clock;

@@ -43,5 +43,13 @@ TEST_CASE("progress: what is done is read from the events of the last slots") {
   CHECK(with(10, 6) == 6);
 }
 
+TEST_CASE("what is due may come behind a step of every stage") {
+  constexpr std::chrono::seconds kStep(2);
+  for (const int32_t n_stages : {2, 4, 8}) {
+    // The tokens of a prompt's last chunk, announced while the chunks before are under way.
+    CHECK(StallLimit(kStep, n_stages) >= (n_stages + 1) * kStep);
+  }
+}
+
 }  // namespace
 }  // namespace stagecoach::worker

@@ -31,7 +31,7 @@ class NcclPipeline {
   }
 
   explicit NcclPipeline(int32_t n_stages,
-                        std::chrono::milliseconds stall_timeout = std::chrono::seconds(30))
+                        std::chrono::milliseconds longest_step = std::chrono::seconds(30))
       : stages_(static_cast<size_t>(n_stages)) {
     auto hosts = MakeMemoryTransports(n_stages);
     for (int32_t i = 0; i < n_stages; ++i) {
@@ -48,7 +48,7 @@ class NcclPipeline {
                                .compute = stage.compute,
                                .load_api = TestNccl,
                                .join_timeout = std::chrono::seconds(60),
-                               .stall_timeout = stall_timeout,
+                               .longest_step = longest_step,
                                .reserved_bytes = 0,
                                .disturbance_seed = 20261122,
                                .poison = true},
