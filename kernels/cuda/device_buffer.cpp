@@ -15,10 +15,12 @@ absl::Status ToStatus(cudaError_t error, const char* what) {
 
 absl::StatusOr<Buffer> AllocateDevice(size_t bytes) {
   void* data = nullptr;
-  if (cudaMalloc(&data, std::max<size_t>(bytes, 1)) == cudaSuccess) {
+  const cudaError_t error = cudaMalloc(&data, std::max<size_t>(bytes, 1));
+  if (error == cudaSuccess) {
     return Buffer{std::shared_ptr<void>(data, [](void* memory) { cudaFree(memory); }), bytes};
   }
   cudaGetLastError();  // this failure does not stay
+  if (error != cudaErrorMemoryAllocation) return ToStatus(error, "cannot allocate memory");
   size_t free = 0, total = 0;
   cudaMemGetInfo(&free, &total);
   return absl::ResourceExhaustedError(fmt::format("the GPU has no {} left: {} of {} are free",

@@ -51,6 +51,18 @@ std::optional<DType> FromProto(v1::DType dtype) {
   }
 }
 
+// What `call` throws as a status: it must not keep the worker from the next router.
+template <typename Call>
+absl::Status Caught(const Call& call) {
+  try {
+    return call();
+  } catch (const std::bad_alloc&) {
+    return absl::ResourceExhaustedError("no memory is left");
+  } catch (const std::exception& error) {
+    return absl::InternalError(error.what());
+  }
+}
+
 absl::Status CheckRange(const char* name, uint32_t value, uint32_t most) {
   if (value >= 1 && value <= most) return absl::OkStatus();
   return absl::InvalidArgumentError(
@@ -209,7 +221,7 @@ grpc::Status StageService::Load(grpc::ServerContext*, const v1::LoadRequest* req
       !status.ok()) {
     return ToGrpc(status);
   }
-  const absl::Status status = DoLoad(*request, writer);
+  const absl::Status status = Caught([&] { return DoLoad(*request, writer); });
   if (!status.ok()) model_.reset();
   Leave(status.ok() ? State::kLoaded : State::kEmpty);
   return ToGrpc(status);
@@ -301,7 +313,7 @@ grpc::Status StageService::Join(grpc::ServerContext*, const v1::JoinRequest* req
       !status.ok()) {
     return ToGrpc(status);
   }
-  const absl::Status status = DoJoin(*request);
+  const absl::Status status = Caught([&] { return DoJoin(*request); });
   response->set_transport(transport_->Description());
   Leave(status.ok() ? State::kJoined : State::kLoaded);
   return ToGrpc(status);

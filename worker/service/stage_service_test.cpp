@@ -22,6 +22,7 @@ namespace {
 absl::StatusOr<std::unique_ptr<StageModel>> LoadToy(const StageModelOptions& options, kernels::Ops*,
                                                     const LoadProgressFn& progress) {
   if (options.model_dir == "broken") return absl::InvalidArgumentError("three tensors are missing");
+  if (options.model_dir == "throws") throw std::runtime_error("no more threads");
   progress(500, 1000);
   progress(1000, 1000);
   return std::make_unique<ToyModel>(
@@ -314,6 +315,10 @@ TEST_CASE("a load that fails says why and leaves the worker ready for another") 
   Loaded loaded = Load(worker, request);
   CHECK(loaded.status.error_code() == grpc::StatusCode::INVALID_ARGUMENT);
   CHECK(loaded.status.error_message() == "three tensors are missing");
+  request.set_model_dir("throws");
+  loaded = Load(worker, request);
+  CHECK(loaded.status.error_code() == grpc::StatusCode::INTERNAL);
+  CHECK(loaded.status.error_message() == "no more threads");
   request = LoadRequestFor(0, 1);
   request.set_kv_memory_bytes(1000);
   loaded = Load(worker, request);
