@@ -34,6 +34,7 @@ std::unique_ptr<v1::StepPlan> Planner::Plan() {
   plan_ = std::make_unique<v1::StepPlan>();
   step_ = {.step = StepNumber(), .planned = std::chrono::steady_clock::now()};
   n_tokens_left_ = state_.config().max_batched_tokens;
+  n_registered_left_ = int64_t{kRegisteredSteps} * n_tokens_left_;
   admitting_ = true;
 
   PreemptForTesting();
@@ -214,7 +215,7 @@ void Planner::PlanPrefill(Sequence* sequence) {
 }
 
 bool Planner::TryAdmit(Sequence* sequence) {
-  if (sequence->n_in_flight > 0) return false;
+  if (sequence->n_in_flight > 0 || n_registered_left_ <= 0) return false;
   if (std::min(n_prefill_left_, n_tokens_left_ - n_tokens_for_decodes_) <= 0) return false;
   const int32_t priority = sequence->request->priority;
   const auto fits = [&] { return state_.has_free_slot() && HasRoom(*sequence, kKeepAll); };
@@ -229,6 +230,7 @@ bool Planner::TryAdmit(Sequence* sequence) {
   }
   state_.Admit(sequence);
   AddRegistration(*sequence);
+  n_registered_left_ -= sequence->n_registered;
   PlanPrefill(sequence);
   SC_CHECK(sequence->last_step == StepNumber());
   return true;

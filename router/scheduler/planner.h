@@ -15,6 +15,10 @@
 
 namespace stagecoach::router {
 
+// Tokens of newcomers that a step names, in those of a step: what other sequences computed costs no
+// time to compute, but each stage is told of it.
+inline constexpr int32_t kRegisteredSteps = 16;
+
 class Planner {
  public:
   // `state` outlives the planner.
@@ -67,6 +71,7 @@ class Planner {
   InFlightStep step_;
   int32_t n_tokens_left_ = 0;
   int32_t n_prefill_left_ = 0;
+  int64_t n_registered_left_ = 0;  // tokens; the last newcomer may exceed it
   int32_t n_tokens_for_decodes_ =
       0;                   // of n_tokens_left_, kept for decodes that come later in the order
   bool admitting_ = true;  // false once somebody lacks blocks: a newcomer would take them

@@ -2,6 +2,7 @@
 // which compares what a row reads with what the sequence itself would have written.
 #include <algorithm>
 
+#include "router/scheduler/planner.h"
 #include "router/scheduler/testing/core_pipeline.h"
 
 namespace stagecoach::router {
@@ -61,6 +62,26 @@ TEST_CASE("Those that are planned together share what the first of them computes
     CHECK(plan.slots(i).new_blocks(0).ids(2) != plan.slots(0).new_blocks(0).ids(2));
   }
   pipeline.RunToEnd();
+  pipeline.RequireAllAsAlone();
+}
+
+TEST_CASE("However much is there already, a step names no more prompts than it can tell of") {
+  SchedulerConfig config = SmallConfig(1, 600);
+  config.max_sequences = 64;
+  config.max_model_len = 4096;
+  CorePipeline pipeline(config);
+  pipeline.Submit(MakeRequest(1, 2048, 1));
+  pipeline.RunToEnd();
+  for (SequenceId id = 2; id <= 60; ++id) pipeline.Submit(LikeFirst(id, 2048, 2049, 4));
+  const size_t n_before = pipeline.plans.size();
+  pipeline.RunToEnd();
+  for (size_t i = n_before; i < pipeline.plans.size(); ++i) {
+    int n_registered = 0;
+    for (const auto& registration : pipeline.plans[i].registrations()) {
+      n_registered += registration.tokens_size();
+    }
+    CHECK(n_registered <= kRegisteredSteps * config.max_batched_tokens + 2049);
+  }
   pipeline.RequireAllAsAlone();
 }
 
