@@ -36,8 +36,9 @@ struct StageModelOptions {
 // Rows of a step; absent: all.
 using LogitRows = std::optional<std::span<const int32_t>>;
 
-// Called from the loading thread with bytes of this stage's tensors.
-using LoadProgressFn = std::function<void(uint64_t bytes_done, uint64_t bytes_total)>;
+// Called from the loading thread with bytes of this stage's tensors. Not OK: the load ends with
+// that.
+using LoadProgressFn = std::function<absl::Status(uint64_t bytes_done, uint64_t bytes_total)>;
 
 class StageModel {
  public:

@@ -126,11 +126,23 @@ TEST_CASE("progress rises to the total") {
     last = done;
     total = all;
     ++n_calls;
+    return absl::OkStatus();
   });
   REQUIRE(model.ok());
   CHECK(n_calls > 4);
   CHECK(last == total);
   CHECK(total > 0);
+}
+
+TEST_CASE("a load ends where its progress says so") {
+  TempDir dir;
+  const auto ops = kernels::MakeReferenceOps();
+  int n_calls = 0;
+  const auto model = StageModel::Load(Options(dir), ops.get(), [&](uint64_t, uint64_t) {
+    return ++n_calls == 3 ? absl::CancelledError("enough") : absl::OkStatus();
+  });
+  CHECK(absl::IsCancelled(model.status()));
+  CHECK(n_calls == 3);
 }
 
 TEST_CASE("options that fit no model are refused") {

@@ -55,7 +55,7 @@ class WeightReader {
 
   // wanted: absent, each matrix as stored, or as the device wants it in a model of `model_dtype`.
   absl::Status Read(std::optional<DType> wanted, DType model_dtype, uint64_t* n_bytes) {
-    Report(0);
+    SC_RETURN_IF_ERROR(Report(0));
     for (const MatrixPlan& matrix : plan_.matrices) {
       const std::vector<kernels::MatrixPart> kept =
           wanted ? std::vector<kernels::MatrixPart>() : KeptParts(matrix);
@@ -67,19 +67,21 @@ class WeightReader {
         *n_bytes += ops_->MatrixBytes(kept, matrix.cols);
         SC_ASSIGN_OR_RETURN(*matrix.target, ops_->NewMatrix(kept, matrix.cols));
       }
-      for (const WeightPart& part : matrix.parts) ReadMatrixPart(matrix, part, !kept.empty());
+      for (const WeightPart& part : matrix.parts) {
+        SC_RETURN_IF_ERROR(ReadMatrixPart(matrix, part, !kept.empty()));
+      }
     }
     for (const VectorPlan& vector : plan_.vectors) {
       const size_t bytes = static_cast<size_t>(vector.n) * sizeof(float);
       *n_bytes += bytes;
       SC_ASSIGN_OR_RETURN(*vector.target, ops_->Allocate(bytes));
-      for (const WeightPart& part : vector.parts) ReadVectorPart(vector, part);
+      for (const WeightPart& part : vector.parts) SC_RETURN_IF_ERROR(ReadVectorPart(vector, part));
     }
     return ops_->Synchronize();
   }
 
  private:
-  void ReadMatrixPart(const MatrixPlan& matrix, const WeightPart& part, bool is_kept) {
+  absl::Status ReadMatrixPart(const MatrixPlan& matrix, const WeightPart& part, bool is_kept) {
     const TensorRequest& request = plan_.requests[part.request];
     const int64_t row_bytes = static_cast<int64_t>(RowBytes(part.request));
     const int64_t piece = std::max(kPieceBytes / row_bytes / kPieceRows, int64_t{1}) * kPieceRows;
@@ -93,11 +95,12 @@ class WeightReader {
         const RowsView view = source_->Rows(part.request, row, n_rows);
         ops_->PackRows(*matrix.target, to, static_cast<int32_t>(n_rows), view.data, view.dtype);
       }
-      Report(static_cast<uint64_t>(n_rows * row_bytes));
+      SC_RETURN_IF_ERROR(Report(static_cast<uint64_t>(n_rows * row_bytes)));
     }
+    return absl::OkStatus();
   }
 
-  void ReadVectorPart(const VectorPlan& vector, const WeightPart& part) {
+  absl::Status ReadVectorPart(const VectorPlan& vector, const WeightPart& part) {
     const TensorRequest& request = plan_.requests[part.request];
     const RowsView view = source_->Rows(part.request, 0, 1);
     std::vector<float> values(static_cast<size_t>(request.cols));
@@ -106,7 +109,7 @@ class WeightReader {
     }
     ops_->Upload(values.data(), vector.target->As<float>() + part.first_row,
                  values.size() * sizeof(float));
-    Report(RowBytes(part.request));
+    return Report(RowBytes(part.request));
   }
 
   // Of the file, or of what is made.
@@ -118,9 +121,9 @@ class WeightReader {
     return cols / block.elements * block.bytes;
   }
 
-  void Report(uint64_t n_bytes) {
+  absl::Status Report(uint64_t n_bytes) {
     n_bytes_done_ += n_bytes;
-    if (progress_) progress_(n_bytes_done_, n_bytes_total_);
+    return progress_ ? progress_(n_bytes_done_, n_bytes_total_) : absl::OkStatus();
   }
 
   const WeightPlan& plan_;

@@ -212,7 +212,7 @@ grpc::Status StageService::Describe(grpc::ServerContext*, const v1::DescribeRequ
   return grpc::Status::OK;
 }
 
-grpc::Status StageService::Load(grpc::ServerContext*, const v1::LoadRequest* request,
+grpc::Status StageService::Load(grpc::ServerContext* context, const v1::LoadRequest* request,
                                 grpc::ServerWriter<v1::LoadProgress>* writer) {
   if (absl::Status status = CheckLoad(*request); !status.ok()) return ToGrpc(status);
   // From kJoined as well: a router may have died before it opened its step stream.
@@ -221,13 +221,20 @@ grpc::Status StageService::Load(grpc::ServerContext*, const v1::LoadRequest* req
       !status.ok()) {
     return ToGrpc(status);
   }
-  const absl::Status status = Caught([&] { return DoLoad(*request, writer); });
+  const absl::Status status = Caught([&] { return DoLoad(*context, *request, writer); });
   if (!status.ok()) model_.reset();
   Leave(status.ok() ? State::kLoaded : State::kEmpty);
   return ToGrpc(status);
 }
 
-absl::Status StageService::DoLoad(const v1::LoadRequest& request,
+absl::Status StageService::StillWanted(const grpc::ServerContext& context) const {
+  if (context.IsCancelled()) return absl::CancelledError("the router is gone");
+  std::lock_guard lock(mutex_);
+  return shut_down_ ? absl::UnavailableError("the worker is shutting down") : absl::OkStatus();
+}
+
+absl::Status StageService::DoLoad(const grpc::ServerContext& context,
+                                  const v1::LoadRequest& request,
                                   grpc::ServerWriter<v1::LoadProgress>* writer) {
   StopExecutor(absl::CancelledError("the worker is loading other layers"));
   model_.reset();  // before the new one takes memory
@@ -239,12 +246,13 @@ absl::Status StageService::DoLoad(const v1::LoadRequest& request,
   const Clock::time_point started = Clock::now();
   Clock::time_point next_message = started;
   const auto on_progress = [&](uint64_t done, uint64_t total) {
-    if (Clock::now() < next_message && done < total) return;
+    if (Clock::now() < next_message && done < total) return absl::OkStatus();
     next_message = Clock::now() + kProgressInterval;
     v1::LoadProgress progress;
     progress.set_bytes_done(done);
     progress.set_bytes_total(total);
     writer->Write(progress);
+    return StillWanted(context);
   };
   const auto n_stages = static_cast<int32_t>(request.n_stages());
   // A receive that waits for its message takes one: of tokens, or of metadata and hidden states.

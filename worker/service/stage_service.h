@@ -69,7 +69,10 @@ class StageService final : public v1::Stage::WithCallbackMethod_Step<v1::Stage::
   absl::Status Enter(std::initializer_list<State> from, State to, const char* what);
   void Leave(State to);
 
-  absl::Status DoLoad(const v1::LoadRequest& request, grpc::ServerWriter<v1::LoadProgress>* writer);
+  // Not OK: whoever asked for something that takes long will not have it.
+  absl::Status StillWanted(const grpc::ServerContext& context) const;
+  absl::Status DoLoad(const grpc::ServerContext& context, const v1::LoadRequest& request,
+                      grpc::ServerWriter<v1::LoadProgress>* writer);
   absl::Status DoJoin(const v1::JoinRequest& request);
   absl::Status PrepareModel();
   void SetPhase(void (v1::LoadPhases::*set)(double), double ms);
@@ -84,7 +87,7 @@ class StageService final : public v1::Stage::WithCallbackMethod_Step<v1::Stage::
   const StepObservers observers_;
   const uint64_t started_unix_ns_;
 
-  std::mutex mutex_;
+  mutable std::mutex mutex_;
   uint32_t stage_ = 0;                       // guarded by mutex_; of the last load
   State state_ = State::kEmpty;              // guarded by mutex_
   bool shut_down_ = false;                   // guarded by mutex_

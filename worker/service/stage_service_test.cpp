@@ -12,6 +12,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "common/rpc/server.h"
+#include "common/status.h"
 #include "kernels/reference/reference_ops.h"
 #include "worker/stage/testing/toy_pipeline.h"
 #include "worker/transport/grpc_transport.h"
@@ -23,8 +24,11 @@ absl::StatusOr<std::unique_ptr<StageModel>> LoadToy(const StageModelOptions& opt
                                                     const LoadProgressFn& progress) {
   if (options.model_dir == "broken") return absl::InvalidArgumentError("three tensors are missing");
   if (options.model_dir == "throws") throw std::runtime_error("no more threads");
-  progress(500, 1000);
-  progress(1000, 1000);
+  SC_RETURN_IF_ERROR(progress(500, 1000));
+  for (uint64_t left = 1; options.model_dir == "endless"; ++left) {
+    SC_RETURN_IF_ERROR(progress(left, UINT64_MAX));
+  }
+  SC_RETURN_IF_ERROR(progress(1000, 1000));
   return std::make_unique<ToyModel>(
       ToyModelOptions{.first_layer = options.first_layer,
                       .n_layers = options.n_layers,
@@ -327,6 +331,38 @@ TEST_CASE("a load that fails says why and leaves the worker ready for another") 
   request.set_max_sequences(0);
   CHECK(Load(worker, request).status.error_code() == grpc::StatusCode::INVALID_ARGUMENT);
   CHECK(Load(worker, LoadRequestFor(0, 1)).status.ok());
+}
+
+TEST_CASE("a load that nobody waits for ends, and the next router has the worker") {
+  Worker worker;
+  v1::LoadRequest endless = LoadRequestFor(0, 1);
+  endless.set_model_dir("endless");
+  grpc::ClientContext context;
+  auto reader = worker.stub().Load(&context, endless);
+  v1::LoadProgress progress;
+  REQUIRE(reader->Read(&progress));
+  CHECK(Load(worker, LoadRequestFor(0, 1)).status.error_code() ==
+        grpc::StatusCode::FAILED_PRECONDITION);
+  context.TryCancel();
+  CHECK(reader->Finish().error_code() == grpc::StatusCode::CANCELLED);
+  while (Load(worker, LoadRequestFor(0, 1)).status.error_code() ==
+         grpc::StatusCode::FAILED_PRECONDITION) {
+  }
+  CHECK(Load(worker, LoadRequestFor(0, 1)).status.ok());
+}
+
+TEST_CASE("a worker that shuts down does not load to the end") {
+  Worker worker;
+  v1::LoadRequest endless = LoadRequestFor(0, 1);
+  endless.set_model_dir("endless");
+  grpc::ClientContext context;
+  auto reader = worker.stub().Load(&context, endless);
+  v1::LoadProgress progress;
+  REQUIRE(reader->Read(&progress));
+  worker.service().Shutdown();
+  while (reader->Read(&progress)) {
+  }
+  CHECK(reader->Finish().error_code() == grpc::StatusCode::UNAVAILABLE);
 }
 
 TEST_CASE("calls out of order are failed preconditions that say what comes first") {
