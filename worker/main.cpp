@@ -119,6 +119,7 @@ int Serve(const Flags& flags, ShutdownSignals& signals) {
   int port = 0;
   builder.AddListeningPort(flags.listen, grpc::InsecureServerCredentials(), &port);
   ApplyServerDefaults(builder, kMaxInternalMessageBytes);
+  NoticeLostClients(builder);
   builder.RegisterService(&service);
   builder.RegisterService(host_transport.service());
   builder.RegisterService(&health);

@@ -20,6 +20,10 @@ inline constexpr int kMaxInternalMessageBytes = 1 << 30;
 // Call before the builder's BuildAndStart.
 void ApplyServerDefaults(grpc::ServerBuilder& builder, int max_message_bytes);
 
+// Pings clients, so that one whose host is gone without a word is lost within 20 s as well when
+// nothing is on its way to it. Likewise.
+void NoticeLostClients(grpc::ServerBuilder& builder);
+
 // A channel with the same limits and a keepalive that notices a dead host within 20 s. Never goes
 // through a proxy.
 std::shared_ptr<grpc::Channel> MakeChannel(const std::string& address, int max_message_bytes);
