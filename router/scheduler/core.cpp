@@ -84,10 +84,11 @@ void SchedulerCore::Submit(std::vector<std::unique_ptr<SequenceRequest>> request
                            std::chrono::steady_clock::time_point submitted) {
   for (const auto& request : requests) SC_CHECK(request != nullptr && request->sink != nullptr);
   const absl::Status admissible = Admissible(requests);
-  for (auto& request : requests) {
+  for (size_t i = 0; i < requests.size(); ++i) {
+    auto& request = requests[i];
     if (admissible.ok()) {
       request->sink->OnQueued();
-      state_.Add(std::move(request), submitted);
+      state_.Add(std::move(request), submitted, /*has_twin=*/i > 0);
     } else {
       request->sink->OnError(admissible);
     }

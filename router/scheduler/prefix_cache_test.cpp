@@ -65,6 +65,22 @@ TEST_CASE("Those that are planned together share what the first of them computes
   pipeline.RequireAllAsAlone();
 }
 
+TEST_CASE("The choices of a request are planned as one of them would be") {
+  SchedulerConfig config = SmallConfig(2, 600);
+  config.max_batched_tokens = config.max_prefill_chunk = config.max_model_len = 4096;
+  CorePipeline one(config), four(config);
+  one.Submit(MakeRequest(1, 2048, 4));
+  std::vector<std::unique_ptr<SequenceRequest>> choices;
+  for (SequenceId id = 1; id <= 4; ++id) {
+    choices.push_back(LikeFirst(id, 2048, 2048, 4));
+    choices.back()->sink = std::make_shared<RecordingSink>();
+  }
+  four.core.Submit(std::move(choices), std::chrono::steady_clock::now());
+  REQUIRE(one.PlanOne());
+  REQUIRE(four.PlanOne());
+  CHECK(four.plans[0].slots(0).n_tokens() == one.plans[0].slots(0).n_tokens());
+}
+
 TEST_CASE("However much is there already, a step names no more prompts than it can tell of") {
   SchedulerConfig config = SmallConfig(1, 600);
   config.max_sequences = 64;

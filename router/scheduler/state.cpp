@@ -26,18 +26,23 @@ Sequence* SchedulerState::Find(SequenceId id) const {
   return it == sequences_.end() ? nullptr : it->second.get();
 }
 
-void SchedulerState::Add(std::unique_ptr<SequenceRequest> request, Clock::time_point submitted) {
+void SchedulerState::Add(std::unique_ptr<SequenceRequest> request, Clock::time_point submitted,
+                         bool has_twin) {
   const SequenceId id = request->id;
   auto sequence = std::make_shared<Sequence>(std::move(request), next_arrival_++, submitted);
   sequence->tables.resize(kv_.n_groups());
-  Queue(sequence.get());
+  Queue(sequence.get(), has_twin);
   SC_CHECK(sequences_.emplace(id, std::move(sequence)).second);
 }
 
-void SchedulerState::Queue(Sequence* sequence) {
+void SchedulerState::Queue(Sequence* sequence, bool has_twin) {
   sequence->n_to_prefill = sequence->n_tokens();
   if (MayAdopt(*sequence)) {
-    sequence->n_to_prefill -= kv_.NAdoptable(sequence->request->cache_salt, sequence->tokens);
+    const uint32_t of_twin = has_twin && config_.prefix_cache
+                                 ? (sequence->n_tokens() - 1) / kBlockTokens * kBlockTokens
+                                 : 0;
+    sequence->n_to_prefill -=
+        std::max(of_twin, kv_.NAdoptable(sequence->request->cache_salt, sequence->tokens));
   }
   waiting_.Add(sequence);
 }

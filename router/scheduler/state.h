@@ -51,9 +51,10 @@ class SchedulerState {
   // Null when there is none of this id.
   Sequence* Find(SequenceId id) const;
 
-  // A new sequence, waiting. REQUIRES: its id is not in use.
+  // A new sequence, waiting. has_twin: one with the same prompt waits already, and is served
+  // before. REQUIRES: its id is not in use.
   void Add(std::unique_ptr<SequenceRequest> request,
-           std::chrono::steady_clock::time_point submitted);
+           std::chrono::steady_clock::time_point submitted, bool has_twin = false);
   // Waiting -> running: gives it a slot and what is remembered of its tokens. REQUIRES:
   // has_free_slot(), none of it in flight.
   void Admit(Sequence* sequence);
@@ -91,7 +92,7 @@ class SchedulerState {
 
  private:
   // Into the queue, with what its prefill is to compute as far as is known.
-  void Queue(Sequence* sequence);
+  void Queue(Sequence* sequence, bool has_twin = false);
   void Vacate(Sequence* sequence);
   void CheckSequence(const Sequence& sequence, uint32_t n_rows, uint32_t n_samples) const;
 
