@@ -228,9 +228,11 @@ TEST_CASE("With a result that answers no plan the client's streams end, too") {
 TEST_CASE("While prompts fill the steps the client gets as many as it expects") {
   SchedulerConfig config = SmallConfig(2, 512);
   config.break_even_rows = 4;
-  Fixture fixture(config, {.max_delay_us = 200});
+  Fixture fixture(config, {.hold_results = true});
   std::vector<std::shared_ptr<RecordingSink>> sinks;
   for (SequenceId id = 1; id <= 16; ++id) sinks.push_back(fixture.Submit(MakeRequest(id, 200, 4)));
+  CHECK(fixture.Snapshot().in_flight == 4);
+  fixture.client.ReleaseAll();
   for (const auto& sink : sinks) sink->WaitForEnd();
   CHECK(fixture.client.max_in_flight() == 4);
 }
