@@ -72,10 +72,18 @@ def shared_memory():
     return set(pathlib.Path("/dev/shm").glob("*stagecoach*"))
 
 
-def parse_ready(line):
-    """{"grpc": "HOST:PORT", ...} of a ready line."""
-    word, *fields = line.split()
-    assert word == "ready", line
+def start(stack, program, *arguments, stderr=subprocess.PIPE):
+    """One of the programs, by its name; killed when the ExitStack ends."""
+    process = subprocess.Popen([str(BIN_DIR / program), *arguments], stdout=subprocess.PIPE, stderr=stderr, text=True)
+    stack.callback(process.wait)
+    stack.callback(process.kill)
+    return process
+
+
+def parse_ready(line, word="ready"):
+    """{"grpc": "HOST:PORT", ...} of a ready line, or of a worker's, which begins with "listening"."""
+    first, *fields = line.split()
+    assert first == word, line
     return dict(field.split("=", 1) for field in fields)
 
 

@@ -1,22 +1,15 @@
 """A router whose worker is not there: it says so, once and with what to do, and serves as soon as the worker is there."""
 import contextlib
-import subprocess
 import threading
 
-from harness import BIN_DIR, START_TIMEOUT_S, free_ports, parse_ready
+from harness import START_TIMEOUT_S, free_ports, parse_ready, start
 from workload import GOLDEN
 
 
 def test_a_worker_that_is_not_there_is_named_once():
     address = f"127.0.0.1:{free_ports(1)}"
     with contextlib.ExitStack() as stack:
-        def start(program, *arguments):
-            process = subprocess.Popen([str(BIN_DIR / program), *arguments], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
-            stack.callback(process.wait)
-            stack.callback(process.kill)
-            return process
-
-        router = start("stagecoach-router", "--model", str(GOLDEN / "mistral"), "--stages", address, "--dtype", "float32",
+        router = start(stack, "stagecoach-router", "--model", str(GOLDEN / "mistral"), "--stages", address, "--dtype", "float32",
                        "--grpc", "127.0.0.1:0", "--metrics", "127.0.0.1:0")
         timer = threading.Timer(START_TIMEOUT_S, router.kill)
         timer.start()
@@ -26,7 +19,7 @@ def test_a_worker_that_is_not_there_is_named_once():
             assert said[-1], "ended:\n" + "".join(said)
             said.append(router.stderr.readline())
         assert f"stage 0 ({address})" in said[-1] and "stagecoach-worker" in said[-1] and "60 s" in said[-1]
-        worker = start("stagecoach-worker", "--listen", address, "--threads", "1")
+        worker = start(stack, "stagecoach-worker", "--listen", address, "--threads", "1")
         assert "grpc" in parse_ready(router.stdout.readline())
         worker.kill()
         rest = router.stderr.read()

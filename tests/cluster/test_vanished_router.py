@@ -2,27 +2,20 @@
 import contextlib
 import os
 import signal
-import subprocess
 import time
 
-from harness import BIN_DIR, START_TIMEOUT_S, parse_ready
+from harness import START_TIMEOUT_S, parse_ready, start
 from workload import GOLDEN
 
 
 def test_a_router_that_stands_still_loses_its_worker():
     with contextlib.ExitStack() as stack:
-        def start(program, *arguments):
-            process = subprocess.Popen([str(BIN_DIR / program), *arguments], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
-            stack.callback(process.wait)
-            stack.callback(process.kill)
-            return process
-
         def route():
-            return start("stagecoach-router", "--model", str(GOLDEN / "mistral"), "--stages", address, "--dtype", "float32",
+            return start(stack, "stagecoach-router", "--model", str(GOLDEN / "mistral"), "--stages", address, "--dtype", "float32",
                          "--grpc", "127.0.0.1:0", "--metrics", "127.0.0.1:0")
 
-        worker = start("stagecoach-worker", "--listen", "127.0.0.1:0", "--threads", "1")
-        address = worker.stdout.readline().split("grpc=")[1].split()[0]
+        worker = start(stack, "stagecoach-worker", "--listen", "127.0.0.1:0", "--threads", "1")
+        address = parse_ready(worker.stdout.readline(), "listening")["grpc"]
         first = route()
         assert "grpc" in parse_ready(first.stdout.readline())
         os.kill(first.pid, signal.SIGSTOP)

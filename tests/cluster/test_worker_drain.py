@@ -1,14 +1,13 @@
 """A worker that is told to end: what runs is finished, the router lets go, everybody exits with 0."""
 import contextlib
 import signal
-import subprocess
 import sys
 import tempfile
 import threading
 
 import grpc
 import pytest
-from harness import BIN_DIR, START_TIMEOUT_S, STOP_TIMEOUT_S, parse_ready
+from harness import START_TIMEOUT_S, STOP_TIMEOUT_S, parse_ready, start
 from stagecoach.v1 import inference_pb2 as pb
 from stagecoach.v1 import inference_pb2_grpc as pb_grpc
 from workload import GOLDEN
@@ -23,10 +22,10 @@ class Pipeline:
     def __enter__(self):
         with contextlib.ExitStack() as stack:
             self._log = stack.enter_context(tempfile.TemporaryFile(mode="w+"))
-            self.workers = [self._start(stack, "stagecoach-worker", "--listen", "127.0.0.1:0", "--threads", "1") for _ in range(2)]
+            self.workers = [start(stack, "stagecoach-worker", "--listen", "127.0.0.1:0", "--threads", "1", stderr=self._log) for _ in range(2)]
             addresses = [self._field(worker, "grpc") for worker in self.workers]
-            self.router = self._start(stack, "stagecoach-router", "--model", str(MODEL), "--stages", ",".join(addresses),
-                                      "--dtype", "float32", "--grpc", "127.0.0.1:0", "--metrics", "127.0.0.1:0")
+            self.router = start(stack, "stagecoach-router", "--model", str(MODEL), "--stages", ",".join(addresses), "--dtype", "float32",
+                                "--grpc", "127.0.0.1:0", "--metrics", "127.0.0.1:0", stderr=self._log)
             self.address = self._field(self.router, "grpc")
             channel = stack.enter_context(grpc.insecure_channel(self.address, options=[("grpc.enable_http_proxy", 0)]))
             self.stub = pb_grpc.InferenceStub(channel)
@@ -38,12 +37,6 @@ class Pipeline:
             self._log.seek(0)
             print(self._log.read(), file=sys.stderr)
         return self._stack.__exit__(exception_type, *rest)
-
-    def _start(self, stack, program, *arguments):
-        process = subprocess.Popen([str(BIN_DIR / program), *arguments], stdout=subprocess.PIPE, stderr=self._log, text=True)
-        stack.callback(process.wait)
-        stack.callback(process.kill)
-        return process
 
     def _field(self, process, name):
         timer = threading.Timer(START_TIMEOUT_S, process.kill)

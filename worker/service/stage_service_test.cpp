@@ -103,6 +103,26 @@ Loaded Load(Worker& worker, const v1::LoadRequest& request) {
   return loaded;
 }
 
+// A load that goes on until somebody ends it, and has begun.
+struct EndlessLoad {
+  explicit EndlessLoad(Worker& worker) {
+    v1::LoadRequest request = LoadRequestFor(0, 1);
+    request.set_model_dir("endless");
+    reader = worker.stub().Load(&context, request);
+    v1::LoadProgress progress;
+    REQUIRE(reader->Read(&progress));
+  }
+  // After what it still said.
+  grpc::StatusCode End() {
+    for (v1::LoadProgress progress; reader->Read(&progress);) {
+    }
+    return reader->Finish().error_code();
+  }
+
+  grpc::ClientContext context;
+  std::unique_ptr<grpc::ClientReader<v1::LoadProgress>> reader;
+};
+
 grpc::Status Join(std::vector<std::unique_ptr<Worker>>& workers, size_t stage, uint64_t epoch) {
   grpc::ClientContext context;
   v1::JoinRequest request;
@@ -335,16 +355,11 @@ TEST_CASE("a load that fails says why and leaves the worker ready for another") 
 
 TEST_CASE("a load that nobody waits for ends, and the next router has the worker") {
   Worker worker;
-  v1::LoadRequest endless = LoadRequestFor(0, 1);
-  endless.set_model_dir("endless");
-  grpc::ClientContext context;
-  auto reader = worker.stub().Load(&context, endless);
-  v1::LoadProgress progress;
-  REQUIRE(reader->Read(&progress));
+  EndlessLoad endless(worker);
   CHECK(Load(worker, LoadRequestFor(0, 1)).status.error_code() ==
         grpc::StatusCode::FAILED_PRECONDITION);
-  context.TryCancel();
-  CHECK(reader->Finish().error_code() == grpc::StatusCode::CANCELLED);
+  endless.context.TryCancel();
+  CHECK(endless.End() == grpc::StatusCode::CANCELLED);
   while (Load(worker, LoadRequestFor(0, 1)).status.error_code() ==
          grpc::StatusCode::FAILED_PRECONDITION) {
   }
@@ -353,16 +368,9 @@ TEST_CASE("a load that nobody waits for ends, and the next router has the worker
 
 TEST_CASE("a worker that shuts down does not load to the end") {
   Worker worker;
-  v1::LoadRequest endless = LoadRequestFor(0, 1);
-  endless.set_model_dir("endless");
-  grpc::ClientContext context;
-  auto reader = worker.stub().Load(&context, endless);
-  v1::LoadProgress progress;
-  REQUIRE(reader->Read(&progress));
+  EndlessLoad endless(worker);
   worker.service().Shutdown();
-  while (reader->Read(&progress)) {
-  }
-  CHECK(reader->Finish().error_code() == grpc::StatusCode::UNAVAILABLE);
+  CHECK(endless.End() == grpc::StatusCode::UNAVAILABLE);
 }
 
 TEST_CASE("calls out of order are failed preconditions that say what comes first") {
