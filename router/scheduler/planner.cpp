@@ -73,6 +73,8 @@ size_t Planner::NDecodes() const {
 
 void Planner::ChooseMicrobatches() {
   n_microbatches_ = state_.config().n_microbatches;  // for the decodes that prompts come beside
+  // On one stage nothing changes it, and nobody needs to count.
+  if (microbatches_(state_.config().max_batched_tokens) == n_microbatches_) return;
   const uint64_t n_to_prefill = NTokensToPrefill();
   const auto n_budget = static_cast<uint64_t>(NPrefillTokens(n_to_prefill, NDecodes()));
   n_microbatches_ = microbatches_(static_cast<int32_t>(std::min(n_budget, n_to_prefill)));
