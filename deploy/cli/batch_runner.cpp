@@ -123,7 +123,10 @@ size_t BatchRunner::Run(const ResultFn& on_result, const ProgressFn& on_progress
     const bool can_start = n_in_flight_ < concurrency_ && next_line < lines_.size();
     if (can_start || results_.contains(next_result)) continue;
     Clock::time_point wake = Clock::now() + kProgressInterval;
-    if (!retries_.empty()) wake = std::min(wake, retries_.begin()->first);
+    // Without room for it a retry that is due waits for an end, which tells.
+    if (!retries_.empty() && n_in_flight_ < concurrency_) {
+      wake = std::min(wake, retries_.begin()->first);
+    }
     changed_.wait_until(lock, wake);
   }
   return n_failed_;

@@ -10,6 +10,8 @@ namespace {
 
 // No document for people is as deep; a model that opens brackets for ever is stopped here.
 constexpr size_t kMaxDepth = 256;
+// Every event carries its path.
+constexpr size_t kMostPathBytes = 4096;
 
 bool IsBlank(char c) { return c == ' ' || c == '\t' || c == '\n' || c == '\r'; }
 
@@ -34,8 +36,7 @@ void JsonEventParser::Push(std::string_view text, std::vector<JsonEvent>* events
       case State::kKeyString:
         at += string_.Push(text.substr(at), &key_);
         if (!string_.closed()) break;
-        Enter(key_);
-        state_ = State::kColon;
+        if (Enter(key_)) state_ = State::kColon;
         break;
       case State::kString:
         decoded.clear();
@@ -111,7 +112,7 @@ void JsonEventParser::BeginValue(char c) {
   if (!levels_.empty() && levels_.back().is_array) {
     // Behind a comma too: models write one too many at times.
     if (c == ']') return Close(/*is_array=*/true);
-    Enter(fmt::format_int(levels_.back().index).str());
+    if (!Enter(fmt::format_int(levels_.back().index).str())) return;
   }
   has_event_ = false;
   if (c == '{' || c == '[') {
@@ -183,13 +184,18 @@ void JsonEventParser::Close(bool is_array) {
   EndValue();
 }
 
-void JsonEventParser::Enter(std::string_view segment) {
+bool JsonEventParser::Enter(std::string_view segment) {
   const Level& level = levels_.back();
   path_.resize(level.path_size);
   path_ += '/';
   AppendPointerSegment(segment, &path_);
+  if (path_.size() > kMostPathBytes) {
+    Break();
+    return false;
+  }
   place_ = paths_.Child(level.place, levels_.size() - 1, segment);
   continues_ = false;
+  return true;
 }
 
 void JsonEventParser::EndValue() {

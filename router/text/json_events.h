@@ -75,7 +75,8 @@ class JsonEventParser {
 
   void Open(bool is_array);
   void Close(bool is_array);
-  void Enter(std::string_view segment);  // a member or item of the innermost container
+  // False: the path would be too long for every event to carry it.
+  bool Enter(std::string_view segment);  // a member or item of the innermost container
   void EndValue();
   void Break();
   void Emit(std::string_view delta);

@@ -54,6 +54,15 @@ Values Constrained(std::string_view text, std::vector<std::string> paths = {}) {
   return ReadCutAnywhere(Paths(std::move(paths)), Source::kConstrained, text);
 }
 
+TEST_CASE("a name that makes every event long ends them") {
+  const std::string name(5000, '=');
+  CHECK(Read(Paths({}), Source::kConstrained, {R"({"a":1,")", name, R"(":[0,0,0],"b":2})"}) ==
+        Values{{"/a", "1"}});
+  const std::string fits(4000, '=');
+  CHECK(Read(Paths({}), Source::kConstrained, {R"({")", fits, R"(":[0]})"}) ==
+        Values{{"/" + fits + "/0", "0"}});
+}
+
 TEST_CASE("the values of a document, and none of its names") {
   CHECK(Constrained(R"({"answer":"Good morning","n":-1.5e3,"ok":true,"x":null})") ==
         Values{{"/answer", "Good morning"}, {"/n", "-1.5e3"}, {"/ok", "true"}, {"/x", "null"}});
