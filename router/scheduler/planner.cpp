@@ -40,9 +40,9 @@ std::unique_ptr<v1::StepPlan> Planner::Plan() {
   PreemptForTesting();
   const Sequences decodes = ChooseDecodes();
   n_prefill_left_ = NPrefillTokens(NTokensToPrefill(), decodes.size());
-  PlanRows(decodes, static_cast<int32_t>(decodes.size()));
+  PlanRows(decodes, /*keeps_tokens=*/true);
   // Those chosen may all lack blocks while others do not.
-  if (step_.rows.empty()) PlanRows(Idle(), 0);
+  if (step_.rows.empty()) PlanRows(Idle(), /*keeps_tokens=*/false);
   if (step_.rows.empty()) PlanAheadOldest();
   if (step_.rows.empty()) {
     SC_CHECK(!state_.in_flight().empty());  // else nothing would ever come to be planned
@@ -150,8 +150,17 @@ void Planner::PlanAheadOldest() {
   }
 }
 
-void Planner::PlanRows(const Sequences& decodes, int32_t n_tokens_for_decodes) {
-  n_tokens_for_decodes_ = n_tokens_for_decodes;
+// What a prefill may take: no decode of the same priority, or a better one, waits for it.
+int32_t Planner::NTokensFor(const Sequence& prefill) const {
+  const auto end = std::partition_point(
+      decodes_kept_for_.begin(), decodes_kept_for_.end(), [&](const Sequence* decode) {
+        return decode->request->priority <= prefill.request->priority;
+      });
+  return n_tokens_left_ - static_cast<int32_t>(end - decodes_kept_for_.begin());
+}
+
+void Planner::PlanRows(const Sequences& decodes, bool keeps_tokens) {
+  decodes_kept_for_ = keeps_tokens ? std::span(decodes) : std::span<Sequence* const>();
   Sequences prefills;
   for (Sequence* sequence : state_.running()) {
     if (!sequence->decoding()) prefills.push_back(sequence);
@@ -176,7 +185,7 @@ void Planner::PlanRows(const Sequences& decodes, int32_t n_tokens_for_decodes) {
       admitting_ = TryAdmit(waiting);
     } else if (is_decode) {
       ++decode;
-      if (n_tokens_for_decodes_ > 0) --n_tokens_for_decodes_;
+      if (!decodes_kept_for_.empty()) decodes_kept_for_ = decodes_kept_for_.subspan(1);
       PlanDecode(running);
     } else {
       ++prefill;
@@ -201,8 +210,8 @@ void Planner::PlanDecode(Sequence* sequence) {
 
 void Planner::PlanPrefill(Sequence* sequence) {
   if (!sequence->running() || sequence->decoding() || sequence->last_step == StepNumber()) return;
-  const int32_t budget = std::min(
-      {n_prefill_left_, n_tokens_left_ - n_tokens_for_decodes_, state_.config().max_prefill_chunk});
+  const int32_t budget =
+      std::min({n_prefill_left_, NTokensFor(*sequence), state_.config().max_prefill_chunk});
   if (budget <= 0) return;
   if (!MakeRoom(sequence, sequence->next_position + 1, Shortage::kPreempt)) {
     admitting_ = false;
@@ -218,7 +227,7 @@ void Planner::PlanPrefill(Sequence* sequence) {
 
 bool Planner::TryAdmit(Sequence* sequence) {
   if (sequence->n_in_flight > 0 || n_registered_left_ <= 0) return false;
-  if (std::min(n_prefill_left_, n_tokens_left_ - n_tokens_for_decodes_) <= 0) return false;
+  if (std::min(n_prefill_left_, NTokensFor(*sequence)) <= 0) return false;
   const int32_t priority = sequence->request->priority;
   const auto fits = [&] { return state_.has_free_slot() && HasRoom(*sequence, kKeepAll); };
   if (!fits()) {

@@ -8,6 +8,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <span>
 #include <vector>
 
 #include "router/scheduler/policies.h"
@@ -34,7 +35,8 @@ class Planner {
 
   void PreemptForTesting();
   Sequences ChooseDecodes();
-  void PlanRows(const Sequences& decodes, int32_t n_tokens_for_decodes);
+  void PlanRows(const Sequences& decodes, bool keeps_tokens);
+  int32_t NTokensFor(const Sequence& prefill) const;
   void PlanAheadOldest();
   Sequences AheadOf(const InFlightStep& step, size_t n_most) const;
 
@@ -72,8 +74,8 @@ class Planner {
   int32_t n_tokens_left_ = 0;
   int32_t n_prefill_left_ = 0;
   int64_t n_registered_left_ = 0;  // tokens; the last newcomer may exceed it
-  int32_t n_tokens_for_decodes_ =
-      0;                   // of n_tokens_left_, kept for decodes that come later in the order
+  // Those chosen that come later in the order, each of which has a token of n_tokens_left_ kept.
+  std::span<Sequence* const> decodes_kept_for_;
   bool admitting_ = true;  // false once somebody lacks blocks: a newcomer would take them
 };
 

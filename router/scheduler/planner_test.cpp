@@ -103,6 +103,27 @@ TEST_CASE("While prompts fill the steps a microbatch more is on its way") {
   pipeline.RequireAllAsAlone();
 }
 
+TEST_CASE("A prompt of a better priority does not wait for decodes that fill the steps") {
+  SchedulerConfig config = SmallConfig(1, 512);
+  config.max_batched_tokens = 16;
+  config.max_sequences = 32;
+  CorePipeline pipeline(config);
+  for (SequenceId id = 1; id <= 16; ++id) {
+    auto bulk = MakeRequest(id, 8, 200);
+    bulk->priority = 5;
+    pipeline.Submit(std::move(bulk));
+  }
+  pipeline.Fill();
+  pipeline.Turn(60);
+  auto urgent = MakeRequest(20, 20, 4);
+  urgent->priority = -1;
+  const auto sink = pipeline.Submit(std::move(urgent));
+  pipeline.Turn(60);
+  CHECK(sink->record().finish != Finish::kNone);
+  pipeline.RunToEnd();
+  pipeline.RequireAllAsAlone();
+}
+
 TEST_CASE("On one stage a latecomer joins the others' microbatch") {
   CorePipeline pipeline(SmallConfig(1, 256));
   for (SequenceId id = 1; id <= 3; ++id) pipeline.Submit(MakeRequest(id, 8, 100));
