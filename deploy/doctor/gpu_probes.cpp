@@ -159,22 +159,21 @@ Line DriverLine(const std::optional<Gpus>& gpus) {
   return line;
 }
 
-Line RuntimeLine() {
-  Line line{.name = "CUDA runtime"};
-  const Library runtime{"libcudart.so.13", "libcudart.so.12", "libcudart.so"};
-  auto* const version = runtime.Find<int(int*)>("cudaRuntimeGetVersion");
-  int number = 0;
-  if (version == nullptr || version(&number) != 0) {
+// All that is loaded of the toolkit; the runtime is linked in.
+Line CublasLtLine() {
+  Line line{.name = "cuBLASLt"};
+  const Library cublas{"libcublasLt.so.13", "libcublasLt.so.12"};
+  auto* const version = cublas.Find<size_t()>("cublasLtGetCudartVersion");
+  if (version == nullptr) {
     line.level = Level::kWarning;
-    line.found = "libcudart.so not found";
-    line.advice = "install CUDA 13, or name its lib folder in LD_LIBRARY_PATH";
+    line.found = "libcublasLt.so.13 not found";
+    line.advice =
+        "GPUs multiply with it: install CUDA's libcublas (pip: nvidia-cublas), or name its folder "
+        "in "
+        "LD_LIBRARY_PATH";
     return line;
   }
-  line.found = CudaVersion(number);
-  if (number < kLeastCuda) {
-    line.level = Level::kWarning;
-    line.advice = fmt::format("CUDA {} or later is needed", CudaVersion(kLeastCuda));
-  }
+  line.found = fmt::format("of CUDA {}", CudaVersion(static_cast<int>(version())));
   return line;
 }
 
@@ -207,7 +206,7 @@ std::vector<Line> ProbeGpus(const std::string& root) {
   // Their libraries matter only where there are GPUs.
   if (gpus && !gpus->devices.empty()) {
     lines.push_back(DriverLine(gpus));
-    lines.push_back(RuntimeLine());
+    lines.push_back(CublasLtLine());
     lines.push_back(NcclLine());
   }
   return lines;
