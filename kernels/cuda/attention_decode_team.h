@@ -84,9 +84,9 @@ struct DecodeTeam {
     __device__ __forceinline__ bool IsEnd() const {
       return first_block + n_blocks == unit.end_block;
     }
-    // Whether earlier steps wrote all of a block.
-    __device__ __forceinline__ bool IsEarlier(int b) const {
-      return (first_block + b + 1) * kBlockTokens <= unit.position;
+    // Its first ones, all of which earlier steps wrote.
+    __device__ __forceinline__ int NEarlier() const {
+      return min(max(unit.position / kBlockTokens - first_block, 0), n_blocks);
     }
   };
 
@@ -105,15 +105,13 @@ struct DecodeTeam {
             lane < n_blocks ? LoadPlan(table + first_block + lane) : 0};
   }
 
-  // Of a round's blocks: those that earlier steps wrote, the others, or all.
-  enum class Which { kEarlier, kOthers, kAll };
+  // A round's blocks from `begin` to `end`.
   template <bool kValues>
-  __device__ __forceinline__ void Copy(const Round& round, Which which) const {
+  __device__ __forceinline__ void Copy(const Round& round, int begin, int end) const {
     using Shared = SharedBlock<kDim, kValues>;
     const UnitMemory<T, kDim, kRowTiles> memory{p, round.unit};
-    for (int b = 0; b < round.n_blocks; ++b) {
+    for (int b = begin; b < end; ++b) {
       const int32_t block = __shfl_sync(kAllLanes, round.entries, b);
-      if (which != Which::kAll && round.IsEarlier(b) != (which == Which::kEarlier)) continue;
       const T* const from = memory.BlockOf(kValues ? p.v : p.k, block);
       unsigned char* const to = kValues ? shared.slots[b].values.at : shared.slots[b].keys.at;
 #pragma unroll
@@ -174,6 +172,32 @@ struct DecodeTeam {
   // After all have scored: the weights of this warp's blocks, from the bases that the blocks before
   // leave. Bit b: the bases move with block b.
   __device__ __forceinline__ uint32_t Weigh(const Tile& tile, int n_blocks) const {
+    float base[kRowTiles][2], most[kRowTiles][2], factor[kRowTiles][2];
+#pragma unroll
+    for (int n = 0; n < kRowTiles; ++n) base[n][0] = tile.base[n][0], base[n][1] = tile.base[n][1];
+    LoadMost(0, most);
+    const bool moved = Tile::Rebase(most, base, factor);
+    const uint32_t moves = __any_sync(kAllLanes, moved) ? 1 : 0;
+    if (MoveBehindFirst(base, n_blocks)) return WeighInTurn(tile, n_blocks);
+    for (int b = warp; b < n_blocks; b += kWarps) WeighOne(b, base);
+    return moves;
+  }
+  // Whether one of the blocks behind the first moves a base, which few do.
+  __device__ __forceinline__ bool MoveBehindFirst(const float (&base)[kRowTiles][2],
+                                                  int n_blocks) const {
+    bool any = false;
+    for (int b = 1 + lane / 4; b < n_blocks; b += kWarpThreads / 4) {
+      float most[kRowTiles][2];
+      LoadMost(b, most);
+#pragma unroll
+      for (int n = 0; n < kRowTiles; ++n) {
+        any |= IsAboveBase(most[n][0], base[n][0]) || IsAboveBase(most[n][1], base[n][1]);
+      }
+    }
+    return __any_sync(kAllLanes, any);
+  }
+  // Weigh, where each block's bases depend on those before.
+  __device__ __forceinline__ uint32_t WeighInTurn(const Tile& tile, int n_blocks) const {
     uint32_t moves = 0;
     float base[kRowTiles][2];
 #pragma unroll
@@ -245,29 +269,52 @@ struct DecodeTeam {
 #pragma unroll
         for (int n = 0; n < kRowTiles; ++n) slots[i][n] = shared.slots[b].scores[n][lane];
       }
+      // As a rule all are whole, and no base moves.
+      const int32_t n_seen = round.unit.position - (round.first_block + first) * kBlockTokens + 1;
+      if (first + kAhead <= round.n_blocks && n_seen >= kAhead * kBlockTokens &&
+          (moves >> first & ((1u << kAhead) - 1)) == 0) {
+#pragma unroll
+        for (int i = 0; i < kAhead; ++i) AddOne(tile, slots[i], Same(), values[i]);
+        continue;
+      }
 #pragma unroll
       for (int i = 0; i < kAhead; ++i) {
         const int b = first + i;
         if (b >= round.n_blocks) break;
-        float factor[kRowTiles][2], added[kRowTiles][2];
-        uint32_t weights[kRowTiles][2];
-#pragma unroll
-        for (int n = 0; n < kRowTiles; ++n) {
-          const float4 slot = slots[i][n];
-          weights[n][0] = __float_as_uint(slot.x), weights[n][1] = __float_as_uint(slot.y);
-          added[n][0] = slot.z, added[n][1] = slot.w;
-          factor[n][0] = factor[n][1] = 1;
-        }
+        Factors factor = Same();
         if ((moves >> b & 1) != 0) {
-          Move(tile, b, factor);
-          tile.Multiply(factor);
+          Move(tile, b, factor.at);
+          tile.Multiply(factor.at);
         }
-        tile.AddToSums(factor, added);
-        const int32_t n_seen = round.unit.position - (round.first_block + b) * kBlockTokens + 1;
-        if (n_seen < kBlockTokens) values[i].ClearFrom(n_seen);
-        tile.AddValues(values[i], weights);
+        if (n_seen < (i + 1) * kBlockTokens) values[i].ClearFrom(n_seen - i * kBlockTokens);
+        AddOne(tile, slots[i], factor, values[i]);
       }
     }
+  }
+
+  struct Factors {
+    float at[kRowTiles][2];
+  };
+  __device__ __forceinline__ static Factors Same() {
+    Factors same;
+#pragma unroll
+    for (int n = 0; n < kRowTiles; ++n) same.at[n][0] = same.at[n][1] = 1;
+    return same;
+  }
+
+  // A block with its weights and what the sums grow by, as WeighOne left them.
+  __device__ __forceinline__ static void AddOne(Tile& tile, const float4 (&slots)[kRowTiles],
+                                                const Factors& factor,
+                                                const ValueBlock<kPart>& values) {
+    float added[kRowTiles][2];
+    uint32_t weights[kRowTiles][2];
+#pragma unroll
+    for (int n = 0; n < kRowTiles; ++n) {
+      weights[n][0] = __float_as_uint(slots[n].x), weights[n][1] = __float_as_uint(slots[n].y);
+      added[n][0] = slots[n].z, added[n][1] = slots[n].w;
+    }
+    tile.AddToSums(factor.at, added);
+    tile.AddValues(values, weights);
   }
 
   // The team's result of a unit: to where it is merged, or where it goes.
@@ -302,11 +349,12 @@ struct DecodeTeam {
     if (i >= n_units) return WaitForPrevious();
     const Unit first = units.At(i);
     Round round = RoundOf(first, first.first_block);
-    Copy<false>(round, Which::kEarlier);
-    Copy<true>(round, Which::kEarlier);
+    const int n_earlier = round.NEarlier();
+    Copy<false>(round, 0, n_earlier);
+    Copy<true>(round, 0, n_earlier);
     WaitForPrevious();
-    Copy<false>(round, Which::kOthers);
-    Copy<true>(round, Which::kOthers);
+    Copy<false>(round, n_earlier, round.n_blocks);
+    Copy<true>(round, n_earlier, round.n_blocks);
     CommitCopies();
     CommitCopies();  // an empty group, where later rounds have their values
     Whole whole;
@@ -327,7 +375,7 @@ struct DecodeTeam {
       Score(whole, round);
       __syncthreads();
       if (has_next) {
-        Copy<false>(next, Which::kAll);
+        Copy<false>(next, 0, next.n_blocks);
         if (is_end) UnitMemory<T, kDim, kRowTiles>{p, next.unit}.LoadQueries(whole);
       } else {
         // Not before: the next kernel's weights would come first, and all that is read here is
@@ -340,7 +388,7 @@ struct DecodeTeam {
       __syncthreads();
       Add(tile, round, moves);
       __syncthreads();
-      if (has_next) Copy<true>(next, Which::kAll);
+      if (has_next) Copy<true>(next, 0, next.n_blocks);
       CommitCopies();
       if (is_end) {
         Finish(round.unit, tile);
