@@ -10,6 +10,7 @@
 #include <utility>
 #include <vector>
 
+#include "absl/cleanup/cleanup.h"
 #include "common/check.h"
 #include "common/status.h"
 #include "kernels/cuda/attention.h"
@@ -33,14 +34,15 @@ using cuda::ToStatus;
 
 class CudaRecording final : public Recording {
  public:
-  CudaRecording(cudaGraphExec_t graph, cudaStream_t stream) : graph_(graph), stream_(stream) {}
+  // launch: queues it; a failure stays, as that of a kernel does.
+  CudaRecording(cudaGraphExec_t graph, std::function<void(cudaGraphExec_t)> launch)
+      : graph_(graph), launch_(std::move(launch)) {}
   ~CudaRecording() override { cudaGraphExecDestroy(graph_); }
-  // A failure shows at the next Wait or Synchronize, as that of a kernel does.
-  void Replay() override { cudaGraphLaunch(graph_, stream_); }
+  void Replay() override { launch_(graph_); }
 
  private:
   const cudaGraphExec_t graph_;
-  const cudaStream_t stream_;
+  const std::function<void(cudaGraphExec_t)> launch_;
 };
 
 class CudaOps final : public Ops {
@@ -300,15 +302,19 @@ class CudaOps final : public Ops {
     calls();
     cudaGraph_t graph = nullptr;
     const cudaError_t ended = cudaStreamEndCapture(stream_.handle, &graph);
+    const absl::Cleanup destroy = [&] {
+      if (graph != nullptr) cudaGraphDestroy(graph);
+    };
     SC_RETURN_IF_ERROR(Failure());
     SC_RETURN_IF_ERROR(ToStatus(ended, "cannot record"));
     cudaGraphExec_t executable = nullptr;
     const cudaError_t made = cudaGraphInstantiate(&executable, graph, 0);
-    cudaGraphDestroy(graph);
     SC_RETURN_IF_ERROR(ToStatus(made, "cannot record"));
     // Else the first replay allocates, which may wait for all that runs on the GPU.
     SC_RETURN_IF_ERROR(ToStatus(cudaGraphUpload(executable, stream_.handle), "cannot record"));
-    return std::make_unique<CudaRecording>(executable, stream_.handle);
+    return std::make_unique<CudaRecording>(executable, [this](cudaGraphExec_t recorded) {
+      Launch("a recorded step", [&] { return cudaGraphLaunch(recorded, stream_.handle); });
+    });
   }
   absl::Status Rehearse(bool on) override {
     cudaSetDevice(options_.device);
