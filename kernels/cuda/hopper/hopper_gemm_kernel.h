@@ -179,8 +179,13 @@ __global__ void __cluster_dims__(Tile::kBlocks, 1, 1) __launch_bounds__(Tile::kT
   constexpr int kCopier = Tile::kWarpgroups * kWarpgroupThreads;  // the thread that copies
   constexpr bool kCluster = Tile::kBlocks > 1;
   constexpr auto kAllBlocks = static_cast<uint16_t>((1 << Tile::kBlocks) - 1);
+  constexpr bool kToFloat = std::is_same_v<O, float>;
   extern __shared__ unsigned char dynamic_shared[];
-  LetNextStart();
+  // What comes after a product with results of 16 bits fetches as much as it can before it waits:
+  // attention the keys that are there, the next product its weights. All of it would come before
+  // what this product's inputs are waiting for, if it began before they are there.
+  constexpr bool kLetsNextStartLate = !kToFloat;
+  if constexpr (!kLetsNextStartLate) LetNextStart();
   const uint32_t memory = ptx::SharedAddress(dynamic_shared);
   const uint32_t stages = (memory + Tile::kBarrierBytes + 1023) / 1024 * 1024;
   const auto filled = [&](int stage) { return memory + static_cast<uint32_t>(stage) * 16; };
@@ -248,6 +253,7 @@ __global__ void __cluster_dims__(Tile::kBlocks, 1, 1) __launch_bounds__(Tile::kT
         copy_weights(first, i, i);
       }
       WaitForPrevious();
+      if constexpr (kLetsNextStartLate) LetNextStart();
       for (int i = 0; i < n_early; ++i) copy_inputs(first, i, i);
       StageTurn turn;
       for (int i = 0; i < n_early; ++i) turn.Next(n_stages);
@@ -267,6 +273,7 @@ __global__ void __cluster_dims__(Tile::kBlocks, 1, 1) __launch_bounds__(Tile::kT
   } else {
     if constexpr (Tile::kWarpgroups > 1) ptx::TakeRegisters<232>();
     WaitForPrevious();
+    if constexpr (kLetsNextStartLate) LetNextStart();
     const int warpgroup = thread / kWarpgroupThreads;
     const int warp = thread / kWarpThreads % 4, lane = thread % kWarpThreads;
     const int lane_of_group = thread % kWarpgroupThreads;
@@ -288,7 +295,6 @@ __global__ void __cluster_dims__(Tile::kBlocks, 1, 1) __launch_bounds__(Tile::kT
           place.output + part * (Tile::kOutputs / Tile::kParts)};
     };
     float sums[Tile::kWeights / 2];
-    constexpr bool kToFloat = std::is_same_v<O, float>;
     static_assert(!kToFloat || !Tile::kGated);
     // What y is added to is read before it is needed, where there are registers for it.
     constexpr bool kLoads = kToFloat && Tile::kSums <= 64;
