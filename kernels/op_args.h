@@ -13,12 +13,13 @@
 #include "common/check.h"
 #include "common/dtype.h"
 #include "common/gguf/gguf_types.h"
+#include "common/kv_block.h"
 #include "common/model/layer_kinds.h"
 #include "kernels/step_inputs.h"
 
 namespace stagecoach::kernels {
 
-inline constexpr int32_t kBlockTokens = 16;  // KV block size
+inline constexpr int32_t kBlockTokens = kKvBlockTokens;
 
 // Device memory, zeroed, aligned to 64 bytes or more; freed with its last owner.
 struct Buffer {

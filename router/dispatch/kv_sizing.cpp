@@ -3,16 +3,13 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <limits>
 
 #include "common/check.h"
+#include "common/kv_block.h"
 #include "common/size.h"
 
 namespace stagecoach::router {
 namespace {
-
-// Token positions in a pool stay within int32.
-constexpr uint64_t kMaxBlocks = std::numeric_limits<int32_t>::max() / kKvBlockTokens;
 
 uint64_t BlocksFor(uint64_t n_tokens) { return (n_tokens + kKvBlockTokens - 1) / kKvBlockTokens; }
 
@@ -59,7 +56,7 @@ bool Fits(std::span<const uint64_t> blocks, const StageKvMemory& stage) {
 uint64_t LargestPool(std::span<const KvGroupSpec> groups, const StageKvMemory& stage,
                      const KvSizingLimits& limits) {
   uint64_t fits = 0;
-  uint64_t too_many = kMaxBlocks + 1;
+  uint64_t too_many = kMaxKvBlocks + 1;
   while (too_many - fits > 1) {
     const uint64_t n = fits + (too_many - fits) / 2;
     (Fits(BlocksByGroup(groups, n, limits), stage) ? fits : too_many) = n;
@@ -72,7 +69,7 @@ uint64_t LargestPool(std::span<const KvGroupSpec> groups, const StageKvMemory& s
 absl::StatusOr<KvPlan> SizeKv(std::span<const KvGroupSpec> groups,
                               std::span<const StageKvMemory> stages, const KvSizingLimits& limits) {
   SC_CHECK(!groups.empty() && !stages.empty());
-  uint64_t n = kMaxBlocks;
+  uint64_t n = kMaxKvBlocks;
   const StageKvMemory* tightest = &stages[0];
   for (const StageKvMemory& stage : stages) {
     SC_CHECK(stage.block_bytes.size() == groups.size());

@@ -11,8 +11,6 @@
 
 namespace stagecoach::router {
 
-inline constexpr int32_t kKvBlockTokens = 16;
-
 // What one stage said of its memory after loading.
 struct StageKvMemory {
   std::string name;                   // for messages: "stage 1 (10.0.0.2:9100)"

@@ -3,6 +3,7 @@
 #include <random>
 
 #include "catch2/catch_test_macros.hpp"
+#include "common/kv_block.h"
 
 namespace stagecoach::router {
 namespace {
@@ -95,6 +96,10 @@ TEST_CASE("a length from config.json is lowered to what fits, a user's is refuse
   CHECK(message.find("room for 31") != std::string::npos);
   limits.max_model_len = 31 * 16;
   CHECK(Size({{0}}, stages, limits).max_model_len == 31 * 16);
+}
+
+TEST_CASE("memory for more blocks than a stage takes gives as many as it takes") {
+  CHECK(Size({{0}}, {{"stage", kMaxKvBlocks * 20, {10}}}).kv_blocks == kMaxKvBlocks);
 }
 
 TEST_CASE("a stage without room for a block is named") {

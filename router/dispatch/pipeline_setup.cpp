@@ -12,6 +12,7 @@
 #include <thread>
 #include <utility>
 
+#include "common/kv_block.h"
 #include "common/rpc/server.h"
 #include "common/rpc/status.h"
 #include "common/size.h"

@@ -11,6 +11,7 @@
 #include <string_view>
 #include <utility>
 
+#include "common/kv_block.h"
 #include "common/rpc/status.h"
 #include "common/size.h"
 #include "common/status.h"
@@ -31,8 +32,7 @@ constexpr auto kPrepareLineInterval = std::chrono::seconds(1);
 constexpr uint32_t kMostTokens = 1 << 20;     // of a step, and of a sequence
 constexpr uint32_t kMostSequences = 1 << 16;  // slots
 constexpr uint32_t kMostLogprobs = 1 << 12;
-constexpr uint64_t kMostKvBlocks = 1 << 26;  // positions in the cache are int32
-constexpr size_t kKeptGrammars = 128;        // more than the router keeps
+constexpr size_t kKeptGrammars = 128;  // more than the router keeps
 
 double MsSince(Clock::time_point start) {
   return std::chrono::duration<double, std::milli>(Clock::now() - start).count();
@@ -361,10 +361,10 @@ absl::Status StageService::DoJoin(const v1::JoinRequest& request) {
         fmt::format("kv_blocks for {} KV groups, but the model has {}", kv_blocks.size(),
                     model_->spec().kv_groups.size()));
   }
-  if (std::any_of(kv_blocks.begin(), kv_blocks.end(),
-                  [](uint64_t n) { return n > kMostKvBlocks; })) {
-    return absl::InvalidArgumentError(
-        fmt::format("more than {} KV blocks in a group", kMostKvBlocks));
+  const auto most = std::max_element(kv_blocks.begin(), kv_blocks.end());
+  if (most != kv_blocks.end() && *most > kMaxKvBlocks) {
+    return absl::InvalidArgumentError(fmt::format(
+        "{} KV blocks in a group; {} are possible: lower --kv-memory", *most, kMaxKvBlocks));
   }
   StopExecutor(absl::CancelledError("the worker is joining a new pipeline"));
   const Clock::time_point preparing = Clock::now();

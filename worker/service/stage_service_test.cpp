@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "common/kv_block.h"
 #include "common/rpc/server.h"
 #include "common/status.h"
 #include "kernels/reference/reference_ops.h"
@@ -123,7 +124,8 @@ struct EndlessLoad {
   std::unique_ptr<grpc::ClientReader<v1::LoadProgress>> reader;
 };
 
-grpc::Status Join(std::vector<std::unique_ptr<Worker>>& workers, size_t stage, uint64_t epoch) {
+grpc::Status Join(std::vector<std::unique_ptr<Worker>>& workers, size_t stage, uint64_t epoch,
+                  uint64_t kv_blocks = ToyPipeline::kBlocks) {
   grpc::ClientContext context;
   v1::JoinRequest request;
   request.set_epoch(epoch);
@@ -134,7 +136,7 @@ grpc::Status Join(std::vector<std::unique_ptr<Worker>>& workers, size_t stage, u
   } else if (workers.size() > 1) {
     request.set_first_address(workers[0]->address());
   }
-  for (int g = 0; g < 2; ++g) request.add_kv_blocks(ToyPipeline::kBlocks);
+  for (int g = 0; g < 2; ++g) request.add_kv_blocks(kv_blocks);
   v1::JoinResponse response;
   return workers[stage]->stub().Join(&context, request, &response);
 }
@@ -394,6 +396,15 @@ TEST_CASE("calls out of order are failed preconditions that say what comes first
         grpc::StatusCode::FAILED_PRECONDITION);
   CHECK(StepStream(*workers[0], 3).Wait().error_code() == grpc::StatusCode::FAILED_PRECONDITION);
   RequireServes(streams, 3);
+}
+
+TEST_CASE("more KV blocks than places are counted for are refused, with what to lower") {
+  std::vector<std::unique_ptr<Worker>> workers = LoadedWorkers(1);
+  const grpc::Status status = Join(workers, 0, 1, kMaxKvBlocks + 1);
+  CHECK(status.error_code() == grpc::StatusCode::INVALID_ARGUMENT);
+  CHECK(status.error_message().find(absl::StrCat(kMaxKvBlocks)) != std::string::npos);
+  CHECK(status.error_message().find("lower --kv-memory") != std::string::npos);
+  JoinAll(workers, 1);
 }
 
 TEST_CASE("a worker that joined for a router that never came can be loaded again") {
