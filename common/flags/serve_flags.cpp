@@ -22,21 +22,6 @@ std::string CheckAddress(const std::string& text) {
   return "";
 }
 
-// For sizes as people write them: "512MiB".
-void AddSize(CLI::App& app, const std::string& name, uint64_t& bytes, const std::string& help) {
-  app.add_option_function<std::string>(
-         name,
-         [name, &bytes](const std::string& text) {
-           const absl::StatusOr<uint64_t> parsed = ParseBytes(text);
-           if (!parsed.ok()) {
-             throw CLI::ValidationError(name, std::string(parsed.status().message()));
-           }
-           bytes = *parsed;
-         },
-         help)
-      ->type_name("SIZE");
-}
-
 void AddHttpFlags(CLI::App& app, ServeFlags& flags) {
   app.add_option(
          "--http", flags.http,
@@ -234,6 +219,20 @@ void AddObservationFlags(CLI::App& app, ServeFlags& flags) {
 }
 
 }  // namespace
+
+void AddSize(CLI::App& app, const std::string& name, uint64_t& bytes, const std::string& help) {
+  app.add_option_function<std::string>(
+         name,
+         [name, &bytes](const std::string& text) {
+           const absl::StatusOr<uint64_t> parsed = ParseBytes(text);
+           if (!parsed.ok()) {
+             throw CLI::ValidationError(name, std::string(parsed.status().message()));
+           }
+           bytes = *parsed;
+         },
+         help)
+      ->type_name("SIZE");
+}
 
 void AddServeFlags(CLI::App& app, ServeFlags& flags) {
   const std::string outer_group = app.option_defaults()->get_group();

@@ -57,6 +57,9 @@ struct ServeFlags {
 // Adds the flags to `app`, which writes to `flags` when it parses; `flags` must outlive `app`.
 void AddServeFlags(CLI::App& app, ServeFlags& flags);
 
+// An option for a size as people write it, "512MiB".
+void AddSize(CLI::App& app, const std::string& name, uint64_t& bytes, const std::string& help);
+
 // The command-line arguments that give `flags`; what has its default value is left out.
 std::vector<std::string> ToArgs(const ServeFlags& flags);
 

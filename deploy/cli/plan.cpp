@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "common/flags/serve_flags.h"
 #include "common/model/model_spec.h"
 #include "deploy/check/check_model.h"
 #include "deploy/cli/command.h"
@@ -81,6 +82,8 @@ void AddPlan(CLI::App& app, Command& command) {
   plan->add_option("--memory-fraction", options->plan.memory_fraction, "Of the GPU's memory, used")
       ->check(CLI::Range(0.1, 1.0))
       ->capture_default_str();
+  AddSize(*plan, "--kv-memory", options->plan.kv_memory_bytes,
+          "Memory for the KV cache of each stage, as `serve` takes it [what is left]");
   plan->add_option("--max-batched-tokens", options->plan.max_batched_tokens, "Tokens of a step")
       ->type_name("N")
       ->check(CLI::PositiveNumber)

@@ -2,11 +2,16 @@
 
 #include <algorithm>
 #include <cmath>
+#include <optional>
+#include <span>
 
 #include "deploy/check/model_facts.h"
-#include "kernels/ops.h"
+#include "kernels/cuda/scratch_layout.h"
+#include "router/dispatch/kv_sizing.h"
 #include "router/dispatch/step_limits.h"
 #include "worker/model/kv_cache.h"
+#include "worker/model/reserved_memory.h"
+#include "worker/model/scratch_sizes.h"
 
 namespace stagecoach::plan {
 namespace {
@@ -18,14 +23,40 @@ constexpr double kHopSeconds = 34e-6;  // of two that a step of one row takes wi
 // CUDA's context, cuBLAS's workspaces, recorded graphs.
 constexpr uint64_t kRuntimeBytes = uint64_t{1200} << 20;
 
-uint64_t ActivationBytes(const ModelSpec& spec, DType dtype) {
-  const uint64_t width = DTypeBytes(dtype), hidden = spec.hidden_size;
-  const uint64_t heads = uint64_t(spec.n_heads) * spec.head_dim;
-  const uint64_t qkv = heads + 2 * uint64_t(spec.n_kv_heads) * spec.head_dim;
-  const uint64_t mlp =
-      std::max<uint64_t>(spec.has_dense_layer() ? spec.intermediate_size : 0,
-                         uint64_t(spec.experts.n_used) * spec.experts.intermediate_size);
-  return hidden * sizeof(float) + width * (hidden + qkv + heads + 3 * mlp);
+worker::StageModelOptions StageOptions(const ModelSpec& spec, const check::ModelFacts& facts,
+                                       size_t stage, const router::StepLimits& limits) {
+  const check::StageFacts& layers = facts.stages[stage];
+  const auto n_stages = static_cast<int32_t>(facts.stages.size());
+  return {.first_layer = layers.first_layer,
+          .n_layers = layers.n_layers,
+          .is_first = stage == 0,
+          .is_last = stage + 1 == facts.stages.size(),
+          .dtype = facts.kv_dtype,
+          .max_batched_tokens = limits.max_batched_tokens,
+          .max_sequences = limits.max_sequences,
+          // Of a microbatch: there is one a stage.
+          .max_logit_rows = (limits.max_sequences + n_stages - 1) / n_stages,
+          .max_model_len = spec.max_positions};
+}
+
+// What kernels/cuda asks for; on GPUs before Hopper attention asks for nothing.
+worker::ScratchDevice GpuScratch(const ModelSpec& spec, const worker::StageModelOptions& options) {
+  namespace cuda = kernels::cuda;
+  const int64_t n_keys = std::min<int64_t>(options.max_model_len, cuda::kMostGathered);
+  return {.act_dtype = *options.dtype,
+          .runs_ahead = true,
+          .attention_bytes = cuda::GatheredBytes(n_keys, spec.n_kv_heads, spec.head_dim),
+          .expert_bytes =
+              spec.experts.n_experts == 0
+                  ? 0
+                  : cuda::ExpertScratch(worker::ExpertShapeOf(options, spec), DType::kF32).bytes};
+}
+
+// Block tables and rows, which are most of StepInputs.
+uint64_t StepInputBytes(const kernels::StepLimits& limits) {
+  const uint64_t rows = static_cast<uint64_t>(limits.max_tokens);
+  const uint64_t table = static_cast<uint64_t>(limits.max_slots) * uint64_t(limits.max_blocks);
+  return (2 * rows + limits.windows.size() * (rows + table)) * sizeof(int32_t);
 }
 
 // Elements of a stage's matrices.
@@ -67,31 +98,78 @@ uint64_t BytesOfSequence(const ModelSpec& spec, const worker::KvCache& kv, int32
   return bytes;
 }
 
-StagePlan PlanStage(const ModelSpec& spec, const check::ModelFacts& facts,
-                    const check::StageFacts& stage, const PlanOptions& options) {
-  StagePlan plan{.facts = stage};
-  const bool is_last = stage.first_layer + stage.n_layers == spec.n_layers();
-  plan.step_bytes = kRuntimeBytes + static_cast<uint64_t>(options.max_batched_tokens) *
-                                        ActivationBytes(spec, facts.kv_dtype);
-  if (is_last) {
-    // Of a microbatch: there is one a stage.
-    plan.step_bytes += static_cast<uint64_t>(options.max_sequences) / facts.stages.size() *
-                       static_cast<uint64_t>(spec.vocab_size) * sizeof(float);
-  }
+StagePlan PlanStage(const ModelSpec& spec, const check::ModelFacts& facts, size_t stage,
+                    const PlanOptions& options, const router::StepLimits& limits) {
+  const check::StageFacts& layers = facts.stages[stage];
+  StagePlan plan{.facts = layers};
+  const worker::StageModelOptions model = StageOptions(spec, facts, stage, limits);
+  plan.step_bytes = kRuntimeBytes +
+                    worker::ReservedBytes(worker::NLinks(
+                        static_cast<int32_t>(stage), static_cast<int32_t>(facts.stages.size()))) +
+                    worker::SizeScratch(model, spec, GpuScratch(spec, model)).total() +
+                    StepInputBytes(worker::StepLimitsOf(model, spec));
   const double usable = static_cast<double>(options.gpu.memory_bytes) * options.memory_fraction;
   plan.kv_bytes =
-      static_cast<int64_t>(usable) - static_cast<int64_t>(stage.weights_bytes + plan.step_bytes);
-  const worker::KvCache kv(spec, stage.first_layer, stage.n_layers, facts.kv_dtype);
-  for (const uint64_t bytes : kv.block_bytes()) {
-    plan.bytes_a_token += bytes / kernels::kBlockTokens;
+      static_cast<int64_t>(usable) - static_cast<int64_t>(layers.weights_bytes + plan.step_bytes);
+  // A given size is a cache's, or else lacks what is not left for it.
+  if (const auto given = static_cast<int64_t>(options.kv_memory_bytes); given > 0) {
+    plan.kv_bytes = plan.kv_bytes >= given ? given : plan.kv_bytes - given;
   }
+  const worker::KvCache kv(spec, layers.first_layer, layers.n_layers, facts.kv_dtype);
+  plan.block_bytes = kv.block_bytes();
   plan.bytes_a_sequence = BytesOfSequence(spec, kv, options.context_tokens);
-  const Elements elements = CountElements(spec, stage);
-  const double weights = static_cast<double>(stage.weights_bytes);
+  const Elements elements = CountElements(spec, layers);
+  const double weights = static_cast<double>(layers.weights_bytes);
   plan.read_by_many = static_cast<uint64_t>(weights * elements.of_many / elements.all);
   plan.read_by_one = static_cast<uint64_t>(weights * elements.of_one / elements.all);
   plan.flops_a_token = 2 * elements.of_one;
   return plan;
+}
+
+// The pools that a router would make of what the stages have; none where it would refuse to.
+std::optional<router::KvPlan> SizePools(const ModelSpec& spec, std::span<const StagePlan> stages,
+                                        const router::StepLimits& limits, int32_t context_tokens) {
+  std::vector<router::StageKvMemory> memory;
+  for (const StagePlan& stage : stages) {
+    if (stage.kv_bytes < 0) return std::nullopt;
+    memory.push_back({.name = "",
+                      .kv_bytes = static_cast<uint64_t>(stage.kv_bytes),
+                      .block_bytes = stage.block_bytes});
+  }
+  absl::StatusOr<router::KvPlan> kv =
+      router::SizeKv(spec.kv_groups, memory,
+                     {.max_sequences = limits.max_sequences,
+                      .max_batched_tokens = limits.max_batched_tokens,
+                      .max_prefill_chunk = limits.max_prefill_chunk,
+                      .max_model_len = context_tokens});
+  if (!kv.ok()) return std::nullopt;
+  return *std::move(kv);
+}
+
+// The stage whose memory makes the fewest blocks, or lacks the most.
+size_t Tightest(const ModelSpec& spec, std::span<const StagePlan> stages,
+                const router::StepLimits& limits, int32_t context_tokens) {
+  const auto room = [&](const StagePlan& stage) {
+    if (stage.kv_bytes < 0) return stage.kv_bytes;
+    const auto kv = SizePools(spec, {&stage, 1}, limits, context_tokens);
+    return kv ? static_cast<int64_t>(kv->kv_blocks) : 0;
+  };
+  const auto least =
+      std::min_element(stages.begin(), stages.end(),
+                       [&](const auto& a, const auto& b) { return room(a) < room(b); });
+  return static_cast<size_t>(least - stages.begin());
+}
+
+// Of so many tokens, for which every group has blocks.
+int64_t SequencesAtOnce(const ModelSpec& spec, const router::KvPlan& kv, int32_t max_sequences,
+                        int32_t context_tokens) {
+  if (kv.max_model_len < context_tokens) return 0;
+  auto n = static_cast<uint64_t>(max_sequences);
+  for (size_t g = 0; g < spec.kv_groups.size(); ++g) {
+    n = std::min(
+        n, kv.n_blocks[g] / check::BlocksOfOneSequence(spec.kv_groups[g].window, context_tokens));
+  }
+  return static_cast<int64_t>(n);
 }
 
 }  // namespace
@@ -100,25 +178,19 @@ ServingPlan PlanServing(const ModelSpec& spec, const check::ModelFacts& facts,
                         const PlanOptions& options) {
   ServingPlan plan{.options = options};
   if (plan.options.context_tokens == 0) plan.options.context_tokens = facts.context_tokens;
-  if (plan.options.max_sequences == 0) {
-    plan.options.max_sequences = router::DefaultGpuSequences(facts.stages.size());
+  const router::StepLimits limits = router::WithDefaults(
+      {.max_batched_tokens = options.max_batched_tokens, .max_sequences = options.max_sequences},
+      /*on_gpus=*/true, facts.stages.size());
+  plan.options.max_sequences = limits.max_sequences;
+  for (size_t stage = 0; stage < facts.stages.size(); ++stage) {
+    plan.stages.push_back(PlanStage(spec, facts, stage, plan.options, limits));
   }
-  for (const check::StageFacts& stage : facts.stages) {
-    plan.stages.push_back(PlanStage(spec, facts, stage, plan.options));
+  const int32_t context_tokens = plan.options.context_tokens;
+  plan.tightest = Tightest(spec, plan.stages, limits, context_tokens);
+  if (const auto kv = SizePools(spec, plan.stages, limits, context_tokens)) {
+    plan.n_kv_blocks = static_cast<int64_t>(kv->kv_blocks);
+    plan.n_sequences = SequencesAtOnce(spec, *kv, limits.max_sequences, context_tokens);
   }
-  const auto sequences = [](const StagePlan& stage) {
-    return stage.kv_bytes < 0 ? int64_t{-1}
-                              : stage.kv_bytes / static_cast<int64_t>(stage.bytes_a_sequence);
-  };
-  const auto room = [](const StagePlan& stage) {
-    return static_cast<double>(stage.kv_bytes) / static_cast<double>(stage.bytes_a_token);
-  };
-  for (size_t i = 1; i < plan.stages.size(); ++i) {
-    if (room(plan.stages[i]) < room(plan.stages[plan.tightest])) plan.tightest = i;
-  }
-  const StagePlan& tightest = plan.stages[plan.tightest];
-  plan.n_sequences = sequences(tightest);
-  plan.n_kv_tokens = std::max<int64_t>(0, static_cast<int64_t>(room(tightest)));
   if (!plan.fits()) return plan;
 
   const double bandwidth = options.gpu.bytes_per_s * kBandwidthShare;

@@ -56,8 +56,9 @@ std::string ToText(const ServingPlan& plan, const check::ModelFacts& facts) {
   std::string bound;
   if (plan.stages.size() > 1) bound = fmt::format("; stage {} has the least room", plan.tightest);
   text += fmt::format(
-      "\n  KV cache     {} sequences of {} tokens, or {} tokens before windows free any{}\n",
-      plan.n_sequences, plan.options.context_tokens, plan.n_kv_tokens, bound);
+      "\n  KV cache     {} sequences of {} tokens; {} blocks of {} tokens, {} in all{}\n",
+      plan.n_sequences, plan.options.context_tokens, plan.n_kv_blocks, kKvBlockTokens,
+      plan.n_kv_tokens(), bound);
   text += fmt::format(
       "  one request  about {:.1f} ms a token: each reads the weights{}\n", plan.one_ms_a_token,
       plan.stages.size() > 1 ? ", stage after stage, and the stages' hops add up" : "");
@@ -82,7 +83,8 @@ boost::json::object ToJson(const ServingPlan& plan) {
                            {"stages", std::move(stages)},
                            {"context_tokens", plan.options.context_tokens},
                            {"sequences", plan.n_sequences},
-                           {"kv_tokens", plan.n_kv_tokens}};
+                           {"kv_blocks", plan.n_kv_blocks},
+                           {"kv_tokens", plan.n_kv_tokens()}};
   if (plan.fits()) {
     json["one_request_ms_per_token"] = plan.one_ms_a_token;
     json["batch"] = plan.n_batch;

@@ -3,6 +3,7 @@
 #include "common/check.h"
 #include "kernels/cuda/elementwise.h"
 #include "kernels/cuda/experts.h"
+#include "kernels/cuda/scratch_layout.h"
 #include "kernels/cuda/skinny_gemm.h"
 #include "kernels/cuda/warp.h"
 
@@ -75,38 +76,8 @@ __global__ void __launch_bounds__(kWarps* kWarpThreads) RouteKernel(const RouteA
   }
 }
 
-// Where the parts of the scratch are. P: pairs of a row and one of its experts.
-struct Parts {
-  Parts(const ExpertShape& shape, DType dtype) {
-    const int64_t pairs = int64_t{shape.max_tokens} * shape.n_used;
-    max_groups = CeilDiv(pairs, kMaxSkinnyRows) + std::min<int64_t>(shape.n_experts, pairs);
-    const auto take = [this](int64_t n, size_t element_bytes) {
-      const size_t start = bytes;
-      bytes += (static_cast<size_t>(n) * element_bytes + 255) / 256 * 256;
-      return start;
-    };
-    n_groups = take(1, sizeof(int32_t));
-    groups = take(max_groups, sizeof(RowGroup));
-    order = take(pairs, sizeof(int32_t));
-    up = take(pairs * 2 * shape.width, DTypeBytes(dtype));
-    activation = take(pairs * shape.width, DTypeBytes(dtype));
-    y = take(pairs * shape.hidden, sizeof(float));
-  }
-  template <typename T>
-  static T* At(void* scratch, size_t start) {
-    return reinterpret_cast<T*>(static_cast<unsigned char*>(scratch) + start);
-  }
-
-  size_t bytes = 0;
-  int64_t max_groups;
-  size_t n_groups, groups;  // [1] int32, [max_groups] RowGroup
-  size_t order;             // [P] int32: pairs by expert
-  size_t up, activation;    // [P, 2 * width], [P, width], in that order
-  size_t y;                 // [P, hidden] float32, by pair
-};
-
 struct GroupingParams {
-  const int32_t* experts;  // [P]
+  const int32_t* experts;  // [P], as in ExpertScratch
   int32_t n_pairs, n_experts;
   int32_t* n_groups;
   RowGroup* groups;
@@ -190,7 +161,7 @@ cudaError_t Route(const Stream& stream, const RouteArgs& args) {
 }
 
 size_t ExpertScratchBytes(const ExpertShape& shape, DType dtype) {
-  return Parts(shape, dtype).bytes;
+  return ExpertScratch(shape, dtype).bytes;
 }
 
 cudaError_t ExpertMlp(const Stream& stream, const ExpertMlpArgs& args, const void* const* up,
@@ -202,13 +173,13 @@ cudaError_t ExpertMlp(const Stream& stream, const ExpertMlpArgs& args, const voi
   SC_CHECK(args.x.dtype == dtype);
   const int32_t hidden = first_down.rows, width = first_down.cols;
   const int32_t n_pairs = args.n_tokens * args.n_used;
-  const Parts parts({args.n_tokens, n_experts, args.n_used, hidden, width}, dtype);
-  RowGroup* const groups = Parts::At<RowGroup>(args.scratch, parts.groups);
-  int32_t* const n_groups = Parts::At<int32_t>(args.scratch, parts.n_groups);
-  int32_t* const order = Parts::At<int32_t>(args.scratch, parts.order);
-  const Act up_out(Parts::At<void*>(args.scratch, parts.up), dtype);
-  const Act activated(Parts::At<void*>(args.scratch, parts.activation), dtype);
-  float* const y = Parts::At<float>(args.scratch, parts.y);
+  const ExpertScratch parts({args.n_tokens, n_experts, args.n_used, hidden, width}, dtype);
+  RowGroup* const groups = ExpertScratch::At<RowGroup>(args.scratch, parts.groups);
+  int32_t* const n_groups = ExpertScratch::At<int32_t>(args.scratch, parts.n_groups);
+  int32_t* const order = ExpertScratch::At<int32_t>(args.scratch, parts.order);
+  const Act up_out(ExpertScratch::At<void*>(args.scratch, parts.up), dtype);
+  const Act activated(ExpertScratch::At<void*>(args.scratch, parts.activation), dtype);
+  float* const y = ExpertScratch::At<float>(args.scratch, parts.y);
 
   cudaError_t error = Launch<&GroupingKernel>(
       stream, {.grid = dim3(1), .block = kGroupingThreads},

@@ -63,28 +63,19 @@ __global__ void __launch_bounds__(kThreads) GatherKernel(const GatherParams p) {
   }
 }
 
-int64_t BytesOfKey(int32_t n_kv_heads, int32_t head_dim) {
-  return int64_t{2} * kElementBytes * n_kv_heads * head_dim;
-}
-
 }  // namespace
 
 int64_t GatheredCapacity(size_t bytes, int32_t n_kv_heads, int32_t head_dim) {
-  return static_cast<int64_t>(bytes) / BytesOfKey(n_kv_heads, head_dim) / kGatheredTile *
+  return static_cast<int64_t>(bytes) / BytesOfGatheredKey(n_kv_heads, head_dim) / kGatheredTile *
          kGatheredTile;
-}
-
-size_t GatheredBytes(int64_t n_keys, int32_t n_kv_heads, int32_t head_dim) {
-  return static_cast<size_t>(CeilDiv(n_keys, kGatheredTile) * kGatheredTile *
-                             BytesOfKey(n_kv_heads, head_dim));
 }
 
 GatheredKeys GatheredIn(void* memory, size_t bytes, int32_t n_kv_heads, int32_t head_dim) {
   const int64_t capacity = GatheredCapacity(bytes, n_kv_heads, head_dim);
-  return {
-      .k = memory,
-      .v = static_cast<unsigned char*>(memory) + capacity * BytesOfKey(n_kv_heads, head_dim) / 2,
-      .capacity = capacity};
+  return {.k = memory,
+          .v = static_cast<unsigned char*>(memory) +
+               capacity * BytesOfGatheredKey(n_kv_heads, head_dim) / 2,
+          .capacity = capacity};
 }
 
 cudaError_t GatherKeys(const Stream& stream, const AttentionArgs& args, const GatherPlan& plan,

@@ -6,13 +6,10 @@
 #include <cstdint>
 
 #include "kernels/cuda/launch.h"
+#include "kernels/cuda/scratch_layout.h"
 #include "kernels/op_args.h"
 
 namespace stagecoach::kernels::cuda {
-
-// Gathered sequences begin at multiples of so many keys, and there are zeros after the last key: a
-// kernel may read whole tiles. No value is to come from elsewhere, as 0 times NaN is NaN.
-inline constexpr int32_t kGatheredTile = 128;
 
 // Arrays in memory of the device. KV blocks of the sequences are counted through.
 struct GatherPlan {
@@ -31,7 +28,6 @@ struct GatheredKeys {
 
 // What so many bytes hold. A type of 16 bits.
 int64_t GatheredCapacity(size_t bytes, int32_t n_kv_heads, int32_t head_dim);
-size_t GatheredBytes(int64_t n_keys, int32_t n_kv_heads, int32_t head_dim);
 GatheredKeys GatheredIn(void* memory, size_t bytes, int32_t n_kv_heads, int32_t head_dim);
 
 // REQUIRES: a cache of 16 bits, plan.n_blocks * kBlockTokens <= to.capacity.

@@ -6,11 +6,10 @@
 #include <cstdint>
 
 #include "kernels/cuda/launch.h"
+#include "kernels/cuda/scratch_layout.h"
 #include "kernels/op_args.h"
 
 namespace stagecoach::kernels::cuda {
-
-inline constexpr int32_t kMaxSkinnyRows = 16;
 
 // Whether there is such a kernel: 16-bit x and w of one type, a multiple of 32 inputs.
 bool HasSkinnyGemm(DType x, DType w, int32_t cols);
@@ -35,12 +34,7 @@ cudaError_t NormedSkinnyGemm(const Stream& stream, const NormArgs& norm, const G
 cudaError_t NormedSkinnyGatedGemm(const Stream& stream, const NormArgs& norm, const GemmArgs& gemm,
                                   const ActivationArgs& activation);
 
-// Rows of several matrices at once (mixture of experts). Pointers are to device memory.
-struct RowGroup {
-  int32_t matrix;     // of `weights`
-  int32_t first_row;  // of the rows in order
-  int32_t n_rows;     // at most kMaxSkinnyRows
-};
+// Of RowGroups. Pointers are to device memory.
 struct GroupedGemmArgs {
   const void* x;
   DType dtype;                 // of x and the weights

@@ -38,9 +38,6 @@ AttentionSetup SetupFor(const Stream& stream, const StepLimits& limits, bool fix
   return setup;
 }
 
-// Keys that there is to be room for to gather, if no sequence can have more: enough for most.
-constexpr int64_t kMostGathered = 65536;
-
 // Rows of a tile of Hopper's kernel; 0: it is not used.
 int32_t HopperRowsFor(const Stream& stream, const StepLimits& limits, bool fixed_units) {
   const bool entries_fit = int64_t{limits.max_slots} * limits.max_blocks <= INT32_MAX;

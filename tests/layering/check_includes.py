@@ -45,7 +45,7 @@ ALLOWED = {
     "deploy/check": ["router/dispatch", "worker/model", "worker/loader", "kernels", "common", "common/model",
                      "common/text"],
     "deploy/doctor": ["deploy/check", "kernels/cpu", "common"],
-    "deploy/plan": ["deploy/check", "router/dispatch", "worker/model", "kernels", "common", "common/model"],
+    "deploy/plan": ["deploy/check", "router/dispatch", "worker/model", "kernels", "kernels/cuda", "common", "common/model"],
     "deploy/timeline": ["common", "common/flight"],
     "deploy/bench": ["common/rpc", "proto"],
     "deploy/cli": ["deploy/bench", "deploy/check", "deploy/doctor", "deploy/launch", "deploy/plan", "deploy/timeline", "common",

@@ -46,11 +46,11 @@ class YarnRamp {
   double first_, last_;
 };
 
+}  // namespace
+
 int32_t RotaryDim(const RopeSpec& rope, int32_t head_dim) {
   return rope.rotary_dim > 0 ? rope.rotary_dim : head_dim;
 }
-
-}  // namespace
 
 std::vector<double> RopeFrequencies(const RopeSpec& rope, int32_t head_dim, int32_t n_positions) {
   const int32_t rotary_dim = RotaryDim(rope, head_dim);

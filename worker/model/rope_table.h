@@ -8,6 +8,9 @@
 
 namespace stagecoach::worker {
 
+// Values of a head, from its start, that rotate.
+int32_t RotaryDim(const RopeSpec& rope, int32_t head_dim);
+
 // Rotations a token, by frequency: theta^(-2i / rotary_dim), scaled as transformers'
 // modeling_rope_utils does it; YaRN: B. Peng et al., 2023; LongRoPE: Y. Ding et al., 2024.
 // n_positions: the most that a sequence may have, which decides LongRoPE's factors.

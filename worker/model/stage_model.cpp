@@ -13,15 +13,11 @@
 #include "worker/model/kv_cache.h"
 #include "worker/model/last_rows.h"
 #include "worker/model/rope_table.h"
+#include "worker/model/scratch_sizes.h"
 #include "worker/model/weights.h"
 
 namespace stagecoach::worker {
 namespace {
-
-// Bounds the logits of one call: 64 rows of a vocabulary of 262,144, or on a device that runs
-// ahead, and would have to wait between two calls, 1,024.
-constexpr int64_t kMaxLogitBytes = int64_t{64} << 20;
-constexpr int64_t kMaxLogitBytesAhead = int64_t{1} << 30;
 
 // transformers multiplies by the scale in the embedding's own dtype.
 float RoundTo(DType dtype, float value) {
@@ -242,106 +238,53 @@ class StageModelImpl final : public StageModel {
          /*add_to_y=*/spec_.learned_positions);
   }
 
-  absl::StatusOr<kernels::Buffer> Scratch(int64_t rows, int64_t width, size_t element_bytes) {
-    const size_t bytes = static_cast<size_t>(rows * width) * element_bytes;
+  absl::StatusOr<kernels::Buffer> Scratch(size_t bytes) {
     scratch_bytes_ += bytes;
     return ops_->Allocate(bytes);
-  }
-
-  absl::Status AllocateScratch() {
-    const int64_t tokens = options_.max_batched_tokens;
-    SC_ASSIGN_OR_RETURN(hidden_, Scratch(tokens, spec_.hidden_size, sizeof(float)));
-    SC_ASSIGN_OR_RETURN(normed_, Acts(tokens, spec_.hidden_size));
-    const int64_t attn_width = int64_t{spec_.n_heads} * spec_.head_dim;
-    // Nothing of attention is needed any more when the activation is written.
-    const int64_t activation_width =
-        spec_.has_dense_layer() && spec_.gated_mlp ? spec_.intermediate_size : 0;
-    const int64_t qkv_elements = (tokens * qkv_width() + 63) / 64 * 64;
-    SC_ASSIGN_OR_RETURN(
-        inner_, Acts(1, std::max(qkv_elements + tokens * attn_width, tokens * activation_width)));
-    void* const attn =
-        inner_.As<char>() + static_cast<size_t>(qkv_elements) * DTypeBytes(act_dtype_);
-    layer_scratch_ = {.normed = AsAct(normed_), .qkv = AsAct(inner_), .attn = {attn, act_dtype_}};
-    kernels::StepLimits limits = LimitsOfSteps();
-    SC_RETURN_IF_ERROR(AllocateMlpScratch(ops_->AttentionScratchBytes(limits)));
-    limits.attention_scratch = mlp_.data.get();
-    limits.attention_scratch_bytes = mlp_.bytes;
-    if (spec_.experts.n_experts > 0) SC_RETURN_IF_ERROR(AllocateExpertScratch());
-    if (options_.is_first && is_projected()) {
-      SC_ASSIGN_OR_RETURN(embedded_, Acts(tokens, spec_.embed_size));
-    }
-    if (options_.is_last) {
-      SC_ASSIGN_OR_RETURN(last_row_ids_, Scratch(options_.max_sequences, 1, sizeof(int32_t)));
-      SC_ASSIGN_OR_RETURN(last_qkv_, Acts(options_.max_sequences, qkv_width()));
-      SC_ASSIGN_OR_RETURN(last_hidden_,
-                          Scratch(options_.max_sequences, spec_.hidden_size, sizeof(float)));
-      const int64_t row_bytes = int64_t{spec_.vocab_size} * static_cast<int64_t>(sizeof(float));
-      const int64_t most_bytes = ops_->runs_ahead() ? kMaxLogitBytesAhead : kMaxLogitBytes;
-      const int32_t most_rows =
-          options_.max_logit_rows > 0 ? options_.max_logit_rows : options_.max_sequences;
-      max_logit_rows_ =
-          static_cast<int32_t>(std::clamp<int64_t>(most_bytes / row_bytes, 1, most_rows));
-      SC_ASSIGN_OR_RETURN(logit_rows_, Scratch(max_logit_rows_, 1, sizeof(int32_t)));
-      SC_ASSIGN_OR_RETURN(logit_hidden_,
-                          Scratch(max_logit_rows_, spec_.hidden_size, sizeof(float)));
-      SC_ASSIGN_OR_RETURN(logit_normed_, Acts(max_logit_rows_, spec_.hidden_size));
-      if (is_projected()) {
-        SC_ASSIGN_OR_RETURN(logit_projected_, Acts(max_logit_rows_, spec_.embed_size));
-      }
-      SC_ASSIGN_OR_RETURN(logits_, Scratch(max_logit_rows_, spec_.vocab_size, sizeof(float)));
-    }
-    SC_ASSIGN_OR_RETURN(step_, ops_->NewStepInputs(limits));
-    scratch_bytes_ += step_->n_bytes;
-    return absl::OkStatus();
-  }
-
-  absl::StatusOr<kernels::Buffer> Acts(int64_t rows, int64_t width) {
-    return Scratch(rows, width, DTypeBytes(act_dtype_));
   }
   kernels::Act AsAct(const kernels::Buffer& buffer) const {
     return {buffer.data.get(), act_dtype_};
   }
 
-  kernels::StepLimits LimitsOfSteps() const {
-    kernels::StepLimits limits{
-        .max_tokens = options_.max_batched_tokens,
-        .max_slots = options_.max_sequences,
-        .max_blocks = (options_.max_model_len + kernels::kBlockTokens - 1) / kernels::kBlockTokens,
-        .n_heads = spec_.n_heads,
-        .n_kv_heads = spec_.n_kv_heads,
-        .head_dim = spec_.head_dim,
-        .kv_dtype = options_.dtype.value_or(spec_.stored_dtype),
-        .has_softcap = spec_.attn_softcap > 0};
-    for (const KvGroupSpec& group : spec_.kv_groups) limits.windows.push_back(group.window);
-    return limits;
-  }
-
-  // What attention needs meanwhile may lie there: a layer has one after the other.
-  absl::Status AllocateMlpScratch(size_t attention_bytes) {
-    const int64_t width = int64_t{spec_.intermediate_size} * (spec_.gated_mlp ? 2 : 1);
-    const int64_t n_elements = spec_.has_dense_layer() ? options_.max_batched_tokens * width : 0;
-    const auto attention_elements = static_cast<int64_t>(
-        (attention_bytes + DTypeBytes(act_dtype_) - 1) / DTypeBytes(act_dtype_));
-    if (std::max(n_elements, attention_elements) == 0) return absl::OkStatus();
-    SC_ASSIGN_OR_RETURN(mlp_, Acts(1, std::max(n_elements, attention_elements)));
-    if (!spec_.has_dense_layer()) return absl::OkStatus();
-    layer_scratch_.mlp = AsAct(mlp_);
-    layer_scratch_.activation = AsAct(spec_.gated_mlp ? inner_ : mlp_);
+  absl::Status AllocateScratch() {
+    const bool has_experts = spec_.experts.n_experts > 0;
+    kernels::StepLimits limits = StepLimitsOf(options_, spec_);
+    const ScratchSizes sizes = SizeScratch(
+        options_, spec_,
+        {.act_dtype = act_dtype_,
+         .runs_ahead = ops_->runs_ahead(),
+         .attention_bytes = ops_->AttentionScratchBytes(limits),
+         .expert_bytes =
+             has_experts ? ops_->ExpertScratchBytes(ExpertShapeOf(options_, spec_)) : 0});
+    SC_ASSIGN_OR_RETURN(hidden_, Scratch(sizes.hidden));
+    SC_ASSIGN_OR_RETURN(normed_, Scratch(sizes.normed));
+    SC_ASSIGN_OR_RETURN(inner_, Scratch(sizes.inner));
+    void* const attn = inner_.As<char>() + sizes.attn_start;
+    layer_scratch_ = {.normed = AsAct(normed_), .qkv = AsAct(inner_), .attn = {attn, act_dtype_}};
+    if (sizes.mlp > 0) {
+      SC_ASSIGN_OR_RETURN(mlp_, Scratch(sizes.mlp));
+    }
+    if (spec_.has_dense_layer()) {
+      layer_scratch_.mlp = AsAct(mlp_);
+      layer_scratch_.activation = AsAct(spec_.gated_mlp ? inner_ : mlp_);
+    }
+    limits.attention_scratch = mlp_.data.get();
+    limits.attention_scratch_bytes = mlp_.bytes;
+    if (has_experts) SC_RETURN_IF_ERROR(AllocateExpertScratch(sizes));
+    if (sizes.embedded > 0) {
+      SC_ASSIGN_OR_RETURN(embedded_, Scratch(sizes.embedded));
+    }
+    if (options_.is_last) SC_RETURN_IF_ERROR(AllocateLastScratch(sizes));
+    SC_ASSIGN_OR_RETURN(step_, ops_->NewStepInputs(limits));
+    scratch_bytes_ += step_->n_bytes;
     return absl::OkStatus();
   }
 
-  absl::Status AllocateExpertScratch() {
-    const int64_t tokens = options_.max_batched_tokens;
-    const ExpertSpec& experts = spec_.experts;
-    SC_ASSIGN_OR_RETURN(router_logits_, Scratch(tokens, experts.n_experts, sizeof(float)));
-    SC_ASSIGN_OR_RETURN(chosen_experts_, Scratch(tokens, experts.n_used, sizeof(int32_t)));
-    SC_ASSIGN_OR_RETURN(expert_weights_, Scratch(tokens, experts.n_used, sizeof(float)));
-    const size_t n_bytes = ops_->ExpertScratchBytes({.max_tokens = options_.max_batched_tokens,
-                                                     .n_experts = experts.n_experts,
-                                                     .n_used = experts.n_used,
-                                                     .hidden = spec_.hidden_size,
-                                                     .width = experts.intermediate_size});
-    SC_ASSIGN_OR_RETURN(expert_scratch_, Scratch(1, static_cast<int64_t>(n_bytes), 1));
+  absl::Status AllocateExpertScratch(const ScratchSizes& sizes) {
+    SC_ASSIGN_OR_RETURN(router_logits_, Scratch(sizes.router_logits));
+    SC_ASSIGN_OR_RETURN(chosen_experts_, Scratch(sizes.experts));
+    SC_ASSIGN_OR_RETURN(expert_weights_, Scratch(sizes.expert_weights));
+    SC_ASSIGN_OR_RETURN(expert_scratch_, Scratch(sizes.expert_scratch));
     layer_scratch_.router_logits = router_logits_.As<float>();
     layer_scratch_.experts = chosen_experts_.As<int32_t>();
     layer_scratch_.expert_weights = expert_weights_.As<float>();
@@ -349,16 +292,29 @@ class StageModelImpl final : public StageModel {
     return absl::OkStatus();
   }
 
+  absl::Status AllocateLastScratch(const ScratchSizes& sizes) {
+    SC_ASSIGN_OR_RETURN(last_row_ids_, Scratch(sizes.last_row_ids));
+    SC_ASSIGN_OR_RETURN(last_qkv_, Scratch(sizes.last_qkv));
+    SC_ASSIGN_OR_RETURN(last_hidden_, Scratch(sizes.last_hidden));
+    max_logit_rows_ = sizes.max_logit_rows;
+    SC_ASSIGN_OR_RETURN(logit_rows_, Scratch(sizes.logit_rows));
+    SC_ASSIGN_OR_RETURN(logit_hidden_, Scratch(sizes.logit_hidden));
+    SC_ASSIGN_OR_RETURN(logit_normed_, Scratch(sizes.logit_normed));
+    if (is_projected()) {
+      SC_ASSIGN_OR_RETURN(logit_projected_, Scratch(sizes.logit_projected));
+    }
+    SC_ASSIGN_OR_RETURN(logits_, Scratch(sizes.logits));
+    return absl::OkStatus();
+  }
+
   absl::Status MakeRopeTables() {
     for (const RopeSpec& rope : spec_.ropes) {
       const HostRopeTable host = MakeRopeTable(rope, spec_.head_dim, options_.max_model_len);
-      const int64_t half = host.rotary_dim / 2;
-      SC_ASSIGN_OR_RETURN(kernels::Buffer cos,
-                          Scratch(options_.max_model_len, half, sizeof(float)));
-      SC_ASSIGN_OR_RETURN(kernels::Buffer sin,
-                          Scratch(options_.max_model_len, half, sizeof(float)));
-      ops_->Upload(host.cos.data(), cos.data.get(), host.cos.size() * sizeof(float));
-      ops_->Upload(host.sin.data(), sin.data.get(), host.sin.size() * sizeof(float));
+      const size_t bytes = host.cos.size() * sizeof(float);
+      SC_ASSIGN_OR_RETURN(kernels::Buffer cos, Scratch(bytes));
+      SC_ASSIGN_OR_RETURN(kernels::Buffer sin, Scratch(bytes));
+      ops_->Upload(host.cos.data(), cos.data.get(), bytes);
+      ops_->Upload(host.sin.data(), sin.data.get(), bytes);
       ropes_.push_back({cos.As<float>(), sin.As<float>(), host.rotary_dim});
       rope_buffers_.push_back(std::move(cos));
       rope_buffers_.push_back(std::move(sin));

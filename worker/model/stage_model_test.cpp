@@ -8,6 +8,7 @@
 
 #include "common/temp_dir.h"
 #include "kernels/reference/reference_ops.h"
+#include "worker/model/scratch_sizes.h"
 
 namespace stagecoach::worker {
 namespace {
@@ -114,6 +115,35 @@ TEST_CASE("experts count, in the layers that have them") {
   const uint64_t expert = (3 * 16 * 8 + 16) * 2;
   CHECK(six->weights_bytes() - four->weights_bytes() == 3 * 2 * expert);
   CHECK(six->scratch_bytes() - four->scratch_bytes() == 2 * 32 * sizeof(float));  // their logits
+}
+
+TEST_CASE("scratch is what was planned") {
+  const auto ops = kernels::MakeReferenceOps();
+  TempDir dir;
+  StageModelOptions options = Options(dir);
+  const auto check = [&] {
+    const auto model = StageModel::Load(options, ops.get(), nullptr);
+    REQUIRE(model.ok());
+    const ModelSpec& spec = (*model)->spec();
+    const auto step = ops->NewStepInputs(StepLimitsOf(options, spec));
+    CHECK((*model)->scratch_bytes() == SizeScratch(options, spec, {}).total() + (*step)->n_bytes);
+  };
+  check();
+  options.n_layers = 2;
+  options.is_last = false;
+  check();
+  options = Options(dir);
+  // OPT 350M's kind of embedding, narrower than the layers.
+  dir.Write("config.json", R"({"architectures": ["OPTForCausalLM"], "vocab_size": 50,
+      "hidden_size": 16, "word_embed_proj_dim": 8, "ffn_dim": 24, "num_hidden_layers": 4,
+      "num_attention_heads": 4, "max_position_embeddings": 64, "do_layer_norm_before": false,
+      "torch_dtype": "float32"})");
+  check();
+  dir.Write("config.json", R"({"architectures": ["Qwen3MoeForCausalLM"], "vocab_size": 50,
+      "hidden_size": 16, "intermediate_size": 24, "num_hidden_layers": 4, "num_attention_heads": 4,
+      "head_dim": 8, "max_position_embeddings": 64, "num_experts": 4, "num_experts_per_tok": 2,
+      "moe_intermediate_size": 8, "torch_dtype": "bfloat16"})");
+  check();
 }
 
 TEST_CASE("progress rises to the total") {

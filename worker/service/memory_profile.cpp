@@ -12,16 +12,13 @@
 #include "common/size.h"
 #include "common/status.h"
 #include "worker/model/decode_sizes.h"
+#include "worker/model/reserved_memory.h"
 
 namespace stagecoach::worker {
 namespace {
 
 constexpr double kDefaultShare = 0.4;  // of what is free, the machine's workers together
 constexpr double kDefaultFraction = 0.9;
-// Recorded steps (14 to 24 MiB were seen for 23 to 47 of them) and what the driver allocates as it
-// goes.
-constexpr uint64_t kReservedBytes = uint64_t{64} << 20;
-constexpr uint64_t kReservedLinkBytes = uint64_t{64} << 20;  // of each
 
 // A step of `n_tokens` rows, or as many as may be, spread evenly over `n_seqs` sequences, or as
 // many as it takes, each from position 0.
@@ -139,9 +136,8 @@ absl::StatusOr<v1::MemoryReport> ProfileMemory(StageModel& model, kernels::Ops& 
   uint64_t kv_bytes = limits.kv_memory_bytes;
   if (kv_bytes == 0 && ops.has_own_memory()) {
     const double fraction = limits.memory_fraction > 0 ? limits.memory_fraction : kDefaultFraction;
-    const uint64_t reserved =
-        kReservedBytes + static_cast<uint64_t>(limits.n_links) * kReservedLinkBytes;
-    SC_ASSIGN_OR_RETURN(kv_bytes, DeviceKvBytes(ops.Memory(), reserved, fraction, one_block_each));
+    SC_ASSIGN_OR_RETURN(kv_bytes, DeviceKvBytes(ops.Memory(), ReservedBytes(limits.n_links),
+                                                fraction, one_block_each));
   } else if (kv_bytes == 0) {
     kv_bytes = HostKvBytes(limits, one_block_each);
   }

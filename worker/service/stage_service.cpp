@@ -18,6 +18,7 @@
 #include "common/text/grammar_cache.h"
 #include "common/unix_time.h"
 #include "common/version.h"
+#include "worker/model/reserved_memory.h"
 #include "worker/service/memory_profile.h"
 #include "worker/service/step_session.h"
 
@@ -67,12 +68,6 @@ absl::Status CheckRange(const char* name, uint32_t value, uint32_t most) {
   if (value >= 1 && value <= most) return absl::OkStatus();
   return absl::InvalidArgumentError(
       fmt::format("{} is {}; 1 to {} is possible", name, value, most));
-}
-
-// A stage's communicators: metadata and hidden states to each neighbour, tokens at both ends.
-int32_t NLinks(const v1::LoadRequest& request) {
-  if (request.n_stages() < 2) return 0;
-  return request.stage() == 0 || request.stage() + 1 == request.n_stages() ? 3 : 4;
 }
 
 absl::Status CheckLoad(const v1::LoadRequest& request) {
@@ -284,7 +279,7 @@ absl::Status StageService::DoLoad(const grpc::ServerContext& context,
                      .kv_memory_bytes = request.kv_memory_bytes(),
                      .memory_fraction = request.memory_fraction(),
                      .n_local_workers = static_cast<int32_t>(request.n_local_workers()),
-                     .n_links = NLinks(request)}));
+                     .n_links = NLinks(static_cast<int32_t>(request.stage()), n_stages)}));
   SetPhase(&v1::LoadPhases::set_profile_ms, MsSince(profiling));
   last.mutable_report()->set_load_ms(load_ms);
   {

@@ -1,0 +1,106 @@
+#include "worker/model/scratch_sizes.h"
+
+#include <algorithm>
+
+#include "worker/model/rope_table.h"
+
+namespace stagecoach::worker {
+namespace {
+
+// Bounds the logits of one call: 64 rows of a vocabulary of 262,144, or on a device that runs
+// ahead, and would have to wait between two calls, 1,024.
+constexpr int64_t kMaxLogitBytes = int64_t{64} << 20;
+constexpr int64_t kMaxLogitBytesAhead = int64_t{1} << 30;
+
+int32_t MaxLogitRows(const StageModelOptions& options, const ModelSpec& spec, bool runs_ahead) {
+  const int64_t row_bytes = int64_t{spec.vocab_size} * static_cast<int64_t>(sizeof(float));
+  const int64_t most_bytes = runs_ahead ? kMaxLogitBytesAhead : kMaxLogitBytes;
+  const int32_t most_rows =
+      options.max_logit_rows > 0 ? options.max_logit_rows : options.max_sequences;
+  return static_cast<int32_t>(std::clamp<int64_t>(most_bytes / row_bytes, 1, most_rows));
+}
+
+size_t Bytes(int64_t rows, int64_t width, size_t element_bytes) {
+  return static_cast<size_t>(rows * width) * element_bytes;
+}
+
+}  // namespace
+
+uint64_t ScratchSizes::total() const {
+  return hidden + normed + inner + mlp + router_logits + experts + expert_weights + expert_scratch +
+         embedded + last_row_ids + last_qkv + last_hidden + logit_rows + logit_hidden +
+         logit_normed + logit_projected + logits + ropes;
+}
+
+ScratchSizes SizeScratch(const StageModelOptions& options, const ModelSpec& spec,
+                         const ScratchDevice& device) {
+  const size_t act_bytes = DTypeBytes(device.act_dtype);
+  const int64_t tokens = options.max_batched_tokens, slots = options.max_sequences;
+  const int64_t attn_width = int64_t{spec.n_heads} * spec.head_dim;
+  const int64_t qkv_width = attn_width + int64_t{2} * spec.n_kv_heads * spec.head_dim;
+  const bool is_projected = spec.embed_size != spec.hidden_size;
+  const int64_t mlp_width =
+      spec.has_dense_layer() ? int64_t{spec.intermediate_size} * (spec.gated_mlp ? 2 : 1) : 0;
+
+  ScratchSizes sizes;
+  sizes.hidden = Bytes(tokens, spec.hidden_size, sizeof(float));
+  sizes.normed = Bytes(tokens, spec.hidden_size, act_bytes);
+  // Nothing of attention is needed any more when the activation is written.
+  const int64_t activation_width =
+      spec.has_dense_layer() && spec.gated_mlp ? spec.intermediate_size : 0;
+  const int64_t qkv_elements = (tokens * qkv_width + 63) / 64 * 64;
+  sizes.attn_start = Bytes(1, qkv_elements, act_bytes);
+  sizes.inner =
+      Bytes(1, std::max(qkv_elements + tokens * attn_width, tokens * activation_width), act_bytes);
+  // What attention needs meanwhile may lie there: a layer has one after the other.
+  sizes.mlp = std::max(Bytes(tokens, mlp_width, act_bytes),
+                       (device.attention_bytes + act_bytes - 1) / act_bytes * act_bytes);
+  if (spec.experts.n_experts > 0) {
+    sizes.router_logits = Bytes(tokens, spec.experts.n_experts, sizeof(float));
+    sizes.experts = Bytes(tokens, spec.experts.n_used, sizeof(int32_t));
+    sizes.expert_weights = Bytes(tokens, spec.experts.n_used, sizeof(float));
+    sizes.expert_scratch = device.expert_bytes;
+  }
+  if (options.is_first && is_projected) sizes.embedded = Bytes(tokens, spec.embed_size, act_bytes);
+  if (options.is_last) {
+    sizes.last_row_ids = Bytes(slots, 1, sizeof(int32_t));
+    sizes.last_qkv = Bytes(slots, qkv_width, act_bytes);
+    sizes.last_hidden = Bytes(slots, spec.hidden_size, sizeof(float));
+    sizes.max_logit_rows = MaxLogitRows(options, spec, device.runs_ahead);
+    const int64_t rows = sizes.max_logit_rows;
+    sizes.logit_rows = Bytes(rows, 1, sizeof(int32_t));
+    sizes.logit_hidden = Bytes(rows, spec.hidden_size, sizeof(float));
+    sizes.logit_normed = Bytes(rows, spec.hidden_size, act_bytes);
+    if (is_projected) sizes.logit_projected = Bytes(rows, spec.embed_size, act_bytes);
+    sizes.logits = Bytes(rows, spec.vocab_size, sizeof(float));
+  }
+  for (const RopeSpec& rope : spec.ropes) {
+    sizes.ropes +=
+        2 * Bytes(options.max_model_len, RotaryDim(rope, spec.head_dim) / 2, sizeof(float));
+  }
+  return sizes;
+}
+
+kernels::StepLimits StepLimitsOf(const StageModelOptions& options, const ModelSpec& spec) {
+  kernels::StepLimits limits{
+      .max_tokens = options.max_batched_tokens,
+      .max_slots = options.max_sequences,
+      .max_blocks = (options.max_model_len + kernels::kBlockTokens - 1) / kernels::kBlockTokens,
+      .n_heads = spec.n_heads,
+      .n_kv_heads = spec.n_kv_heads,
+      .head_dim = spec.head_dim,
+      .kv_dtype = options.dtype.value_or(spec.stored_dtype),
+      .has_softcap = spec.attn_softcap > 0};
+  for (const KvGroupSpec& group : spec.kv_groups) limits.windows.push_back(group.window);
+  return limits;
+}
+
+kernels::ExpertShape ExpertShapeOf(const StageModelOptions& options, const ModelSpec& spec) {
+  return {.max_tokens = options.max_batched_tokens,
+          .n_experts = spec.experts.n_experts,
+          .n_used = spec.experts.n_used,
+          .hidden = spec.hidden_size,
+          .width = spec.experts.intermediate_size};
+}
+
+}  // namespace stagecoach::worker

@@ -1,0 +1,57 @@
+// What a stage's steps take beside weights and KV cache: sizes that StageModel allocates, and that
+// a plan counts for devices that are not here.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include "common/dtype.h"
+#include "common/model/model_spec.h"
+#include "kernels/ops.h"
+#include "worker/model/stage_model.h"
+
+namespace stagecoach::worker {
+
+// What the device has a say in.
+struct ScratchDevice {
+  DType act_dtype = DType::kF32;  // Ops::ActivationDType
+  bool runs_ahead = false;
+  size_t attention_bytes = 0;  // Ops::AttentionScratchBytes of StepLimitsOf
+  size_t expert_bytes = 0;     // Ops::ExpertScratchBytes of ExpertShapeOf
+};
+
+// In bytes; 0: the stage has no such buffer. T: max_batched_tokens, S: max_sequences, R:
+// max_logit_rows, H: hidden_size.
+struct ScratchSizes {
+  size_t hidden = 0;                                          // [T, H] float32
+  size_t normed = 0;                                          // [T, H]
+  size_t inner = 0;                                           // qkv and attn, or activation
+  size_t attn_start = 0;                                      // in inner
+  size_t mlp = 0;                                             // or what attention needs meanwhile
+  size_t router_logits = 0, experts = 0, expert_weights = 0;  // [T, n_experts], [T, n_used]
+  size_t expert_scratch = 0;
+  size_t embedded = 0;  // [T, P]: where the embedding is projected
+  // Of the last stage.
+  size_t last_row_ids = 0;     // [S] int32
+  size_t last_qkv = 0;         // [S, qkv]
+  size_t last_hidden = 0;      // [S, H] float32
+  size_t logit_rows = 0;       // [R] int32
+  size_t logit_hidden = 0;     // [R, H] float32
+  size_t logit_normed = 0;     // [R, H]
+  size_t logit_projected = 0;  // [R, P]
+  size_t logits = 0;           // [R, V] float32
+  size_t ropes = 0;            // the tables of all of ModelSpec::ropes
+  int32_t max_logit_rows = 0;  // R; 0 but on the last stage
+
+  // All of them; StepInputs::n_bytes comes on top.
+  uint64_t total() const;
+};
+
+ScratchSizes SizeScratch(const StageModelOptions& options, const ModelSpec& spec,
+                         const ScratchDevice& device);
+
+kernels::StepLimits StepLimitsOf(const StageModelOptions& options, const ModelSpec& spec);
+// Of a model with experts.
+kernels::ExpertShape ExpertShapeOf(const StageModelOptions& options, const ModelSpec& spec);
+
+}  // namespace stagecoach::worker
