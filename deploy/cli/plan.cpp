@@ -32,15 +32,17 @@ std::string GpuNames() {
 }
 
 int Plan(Options options) {
+  const absl::StatusOr<std::string> dir = ResolveModelDir(options.check.model);
+  const absl::StatusOr<ModelSpec> spec = dir.ok() ? ReadModelSpec(*dir) : dir.status();
   options.check.dtype = ParseDTypeFlag(options.dtype);
+  // A GPU keeps all weights in one type, however they are stored.
+  if (!options.check.dtype && spec.ok()) options.check.dtype = spec->stored_dtype;
   options.check.read_large_tokenizer = false;
   const check::ModelReport report = check::CheckModel(options.check);
   if (!report.facts) {
     fmt::print(stderr, "{}\n", ProblemsText(report, kReportColumns));
     return kExitError;
   }
-  const absl::StatusOr<std::string> dir = ResolveModelDir(options.check.model);
-  const absl::StatusOr<ModelSpec> spec = dir.ok() ? ReadModelSpec(*dir) : dir.status();
   if (!spec.ok()) {
     fmt::print(stderr, "{}\n", std::string(spec.status().message()));
     return kExitError;

@@ -1,10 +1,16 @@
 """`stagecoach plan` and a server say the same of the same KV memory."""
 import json
+import shutil
 import subprocess
 
 import pytest
 from harness import STAGECOACH, Cluster
 from workload import GOLDEN
+
+
+def plan(model, *flags):
+    return json.loads(subprocess.run([STAGECOACH, "plan", str(model), "--json", *flags],
+                                     check=True, capture_output=True, text=True).stdout)
 
 
 # Windows beside full attention, windows only, experts, one kind of layer.
@@ -14,7 +20,18 @@ def test_the_planned_blocks_are_the_servers(model, stages):
     flags = ["--kv-memory", "2MiB", "--max-sequences", "6", "--max-batched-tokens", "64"]
     with Cluster(GOLDEN / model, stages=stages, flags=flags) as cluster:
         served = cluster.kv_blocks
-    plan = json.loads(subprocess.run([STAGECOACH, "plan", str(GOLDEN / model), "--stages", str(stages), "--json", *flags],
-                                     check=True, capture_output=True, text=True).stdout)
-    assert plan["kv_blocks"] == served
-    assert plan["kv_tokens"] == 16 * served
+    planned = plan(GOLDEN / model, "--stages", str(stages), *flags)
+    assert planned["kv_blocks"] == served
+    assert planned["kv_tokens"] == 16 * served
+
+
+def test_weights_are_counted_in_the_type_that_a_gpu_keeps_them_in(tmp_path):
+    """One type for all, that of config.json, however they are stored."""
+    model = shutil.copytree(GOLDEN / "mistral", tmp_path / "model")
+    config = json.loads((model / "config.json").read_text())
+    sizes = {}
+    for dtype in ("float32", "bfloat16"):
+        (model / "config.json").write_text(json.dumps({**config, "torch_dtype": dtype, "dtype": dtype}))
+        assert plan(model) == plan(model, "--dtype", dtype)
+        sizes[dtype] = plan(model)["stages"][0]["weights_bytes"]
+    assert sizes["float32"] > 1.9 * sizes["bfloat16"]
