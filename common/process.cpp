@@ -44,4 +44,19 @@ int ShutdownSignals::Wait() {
 
 void ShutdownSignals::Interrupt() { kill(getpid(), kInterrupt); }
 
+EndAtOnceOnSignal::EndAtOnceOnSignal(ShutdownSignals* signals)
+    : signals_(signals), watcher_([this] {
+        while (true) {
+          const int signal = signals_->Wait();
+          if (finished_) return;
+          if (signal != 0) std::_Exit(kExitBySignal + signal);
+        }
+      }) {}
+
+EndAtOnceOnSignal::~EndAtOnceOnSignal() {
+  finished_ = true;
+  signals_->Interrupt();
+  watcher_.join();
+}
+
 }  // namespace stagecoach

@@ -3,7 +3,9 @@
 
 #include <sys/types.h>
 
+#include <atomic>
 #include <csignal>
+#include <thread>
 
 namespace stagecoach {
 
@@ -33,6 +35,25 @@ class ShutdownSignals {
 
  private:
   sigset_t signals_;
+};
+
+// What a program ends with that a signal ends at once, as a shell reports it: and the signal's
+// number.
+inline constexpr int kExitBySignal = 128;
+
+// While it lives, a signal ends the process at once: for the time in which it ends already, and may
+// be held up. Nobody else waits for `signals` meanwhile.
+class EndAtOnceOnSignal {
+ public:
+  explicit EndAtOnceOnSignal(ShutdownSignals* signals);
+  ~EndAtOnceOnSignal();
+  EndAtOnceOnSignal(const EndAtOnceOnSignal&) = delete;
+  EndAtOnceOnSignal& operator=(const EndAtOnceOnSignal&) = delete;
+
+ private:
+  ShutdownSignals* const signals_;
+  std::atomic<bool> finished_{false};
+  std::thread watcher_;
 };
 
 }  // namespace stagecoach

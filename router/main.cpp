@@ -100,7 +100,7 @@ class StopRequest {
       if (!serving_) std::_Exit(0);
       {
         std::lock_guard lock(mutex_);
-        if (std::exchange(signalled_, true)) std::_Exit(1);
+        if (std::exchange(signalled_, true)) std::_Exit(kExitBySignal + signal);
         stopped_ = true;
       }
       changed_.notify_one();

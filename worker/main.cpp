@@ -11,6 +11,7 @@
 #include <string>
 #include <vector>
 
+#include "absl/synchronization/notification.h"
 #include "common/flight/flight_recorder.h"
 #include "common/log.h"
 #include "common/metrics/metrics_server.h"
@@ -69,6 +70,7 @@ std::string WithPort(const std::string& address, int port) {
 }
 
 int Serve(const Flags& flags, ShutdownSignals& signals) {
+  std::optional<EndAtOnceOnSignal> on_second_signal;  // outlives all that may be held up
   if (const absl::Status status = PlaceOnNumaNodes(flags.numa_node);
       absl::IsInvalidArgument(status)) {
     fmt::print(stderr, "error: {}\n", std::string(status.message()));
@@ -147,9 +149,11 @@ int Serve(const Flags& flags, ShutdownSignals& signals) {
                WithPort(flags.listen, port));
 
   const int signal = signals.Wait();
-  if (service.BeginDrain([&signals] { signals.Interrupt(); })) {
+  on_second_signal.emplace(&signals);
+  absl::Notification released;
+  if (service.BeginDrain([&released] { released.Notify(); })) {
     spdlog::info("signal {}: the router finishes what runs; a second signal stops at once", signal);
-    signals.Wait();
+    released.WaitForNotification();
   }
   spdlog::info("signal {}: stopping", signal);
   health.Shutdown();

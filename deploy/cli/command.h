@@ -14,7 +14,6 @@ namespace stagecoach::cli {
 inline constexpr int kExitOk = 0;
 inline constexpr int kExitError = 1;
 inline constexpr int kExitUsage = 2;
-inline constexpr int kExitKilled = 130;  // as a shell reports an interrupted program
 
 // Returns the exit code.
 using Command = std::function<int()>;

@@ -2,6 +2,7 @@
 #include <unistd.h>
 
 #include <CLI/CLI.hpp>
+#include <atomic>
 #include <csignal>
 #include <cstdio>
 #include <memory>
@@ -21,17 +22,18 @@ class StopOnSignal {
  public:
   StopOnSignal(ShutdownSignals& signals, launch::Cluster& cluster)
       : signals_(signals), thread_([this, &cluster] {
-          bool first = true;
+          bool is_first = true;
           while (const int signal = signals_.Wait()) {
             if (signal == SIGUSR1) {
               cluster.RequestFlight();
               continue;
             }
-            if (first && isatty(STDERR_FILENO)) {
+            if (is_first && isatty(STDERR_FILENO)) {
               fmt::print(stderr,
                          "\nstopping when running requests have ended; ctrl-C again stops now\n");
             }
-            first = false;
+            if (!is_first) second_ = signal;
+            is_first = false;
             cluster.RequestStop();
           }
         }) {}
@@ -40,8 +42,12 @@ class StopOnSignal {
     thread_.join();
   }
 
+  // The signal that cut short what the first one began; 0: none has.
+  int second() const { return second_; }
+
  private:
   ShutdownSignals& signals_;
+  std::atomic<int> second_{0};
   std::thread thread_;
 };
 
@@ -60,7 +66,7 @@ int Serve(const launch::ClusterOptions& options) {
   std::fflush(stdout);
 
   const absl::Status status = cluster.Wait();
-  if (absl::IsCancelled(status)) return kExitKilled;
+  if (const int signal = stop_on_signal.second(); signal != 0) return kExitBySignal + signal;
   if (status.ok()) return kExitOk;
   fmt::print(stderr, "error: {}\n", std::string(status.message()));
   return kExitError;

@@ -1,0 +1,83 @@
+"""Each program finishes what it has to on the first SIGTERM or SIGINT, and ends at once on the second, wherever it is held up."""
+import contextlib
+import os
+import pathlib
+import signal
+
+import grpc
+import pytest
+from harness import STOP_TIMEOUT_S, Cluster, parse_ready, start
+from stagecoach.v1 import inference_pb2 as pb
+from stagecoach.v1 import inference_pb2_grpc as pb_grpc
+from workload import GOLDEN
+
+LONG = pb.GenerateRequest(tokens=pb.TokenIds(ids=[5] * 8), sampling=pb.SamplingParams(max_tokens=480, ignore_eos=True, n=64))
+SIGNALS = [signal.SIGTERM, signal.SIGINT]
+
+
+def connect(stack, address):
+    return stack.enter_context(grpc.insecure_channel(address, options=[("grpc.enable_http_proxy", 0)]))
+
+
+def await_refusal(stub):
+    """Until the router takes no requests: the first signal was heard."""
+    with pytest.raises(grpc.RpcError) as error:
+        while True:
+            list(stub.Generate(pb.GenerateRequest(tokens=pb.TokenIds(ids=[5]), sampling=pb.SamplingParams(max_tokens=1)), timeout=60))
+    assert error.value.code() == grpc.StatusCode.UNAVAILABLE
+
+
+def is_pending(process, number):
+    """Whether a signal has come that nobody has taken yet."""
+    status = pathlib.Path(f"/proc/{process.pid}/status").read_text()
+    pending = int(next(line.split()[1] for line in status.splitlines() if line.startswith("ShdPnd")), 16)
+    return bool(pending >> number - 1 & 1)
+
+
+@pytest.mark.parametrize("second", SIGNALS)
+def test_of_a_worker_that_cannot_end(second):
+    """Who takes its log has stopped reading, and so it waits where it says that it ends."""
+    with contextlib.ExitStack() as stack:
+        read_end, write_end = os.pipe()
+        log = stack.enter_context(open(read_end))
+        stack.callback(os.close, write_end)
+        worker = start(stack, "stagecoach-worker", "--listen", "127.0.0.1:0", "--threads", "1", stderr=write_end)
+        while "listening on" not in log.readline():
+            pass
+        filler = os.open(f"/proc/self/fd/{write_end}", os.O_WRONLY | os.O_NONBLOCK)
+        stack.callback(os.close, filler)
+        with contextlib.suppress(BlockingIOError):
+            while True:
+                os.write(filler, b"x")
+        worker.send_signal(signal.SIGTERM)
+        while is_pending(worker, signal.SIGTERM):
+            assert worker.poll() is None
+        worker.send_signal(second)
+        assert worker.wait(timeout=STOP_TIMEOUT_S) == 128 + second
+
+
+def test_of_a_router():
+    with contextlib.ExitStack() as stack:
+        worker = start(stack, "stagecoach-worker", "--listen", "127.0.0.1:0", "--threads", "1")
+        router = start(stack, "stagecoach-router", "--model", str(GOLDEN / "mistral"), "--stages",
+                       parse_ready(worker.stdout.readline(), "listening")["grpc"], "--grpc", "127.0.0.1:0", "--metrics", "127.0.0.1:0")
+        stub = pb_grpc.InferenceStub(connect(stack, parse_ready(router.stdout.readline())["grpc"]))
+        stream = stub.Generate(LONG)
+        next(stream)
+        router.send_signal(signal.SIGTERM)
+        await_refusal(stub)
+        router.send_signal(signal.SIGTERM)
+        assert router.wait(timeout=STOP_TIMEOUT_S) == 128 + signal.SIGTERM
+
+
+@pytest.mark.parametrize("second", SIGNALS)
+def test_of_the_launcher(second):
+    cluster = Cluster(GOLDEN / "mistral", stages=2)
+    cluster.start()
+    stream = cluster.stub.Generate(LONG)
+    next(stream)
+    cluster.process.send_signal(signal.SIGTERM)
+    await_refusal(cluster.stub)
+    cluster.process.send_signal(second)
+    assert cluster.process.wait(timeout=STOP_TIMEOUT_S) == 128 + second
+    cluster.assert_nothing_left()
