@@ -114,6 +114,10 @@ class Ops {
     Download(device, host, bytes);
   }
 
+  // Not OK: the device is lost to this process, and whatever it tries will fail; another process
+  // may have it again. Any thread.
+  virtual absl::Status CheckDevice() const { return absl::OkStatus(); }
+
   // Of the device's memory, other processes' use included.
   virtual MemoryInUse Memory() const = 0;
   // Whether that is not the host's.

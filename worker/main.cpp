@@ -5,10 +5,14 @@
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
+#include <chrono>
 #include <cstdio>
+#include <cstdlib>
 #include <memory>
+#include <mutex>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/synchronization/notification.h"
@@ -29,6 +33,9 @@
 
 namespace stagecoach::worker {
 namespace {
+
+// For calls under way to end when the device is lost.
+constexpr auto kLostGrace = std::chrono::seconds(5);
 
 struct Flags {
   std::string listen = "127.0.0.1:0";
@@ -63,6 +70,29 @@ absl::Status PlaceOnNumaNodes(int32_t node_id) {
   }
   return BindToNumaNode(*node);
 }
+
+// Ends the wait for signals when the device is lost.
+class DeviceLoss {
+ public:
+  explicit DeviceLoss(ShutdownSignals* signals) : signals_(signals) {}
+
+  void Tell(absl::Status status) {
+    {
+      const std::lock_guard lock(mutex_);
+      status_ = std::move(status);
+    }
+    signals_->Interrupt();
+  }
+  absl::Status Get() const {
+    const std::lock_guard lock(mutex_);
+    return status_;
+  }
+
+ private:
+  ShutdownSignals* const signals_;
+  mutable std::mutex mutex_;
+  absl::Status status_;  // guarded by mutex_; OK: it is there
+};
 
 // The host part of HOST:PORT as it was given, the port as it came to be.
 std::string WithPort(const std::string& address, int port) {
@@ -110,8 +140,10 @@ int Serve(const Flags& flags, ShutdownSignals& signals) {
     fmt::print(stderr, "error: {}\n", std::string(status.message()));
     return 2;
   }
+  DeviceLoss loss(&signals);
   StageService service(ops->get(), n_threads, transport, StageModel::Load,
-                       {.flight = flight, .spans = spans.get()});
+                       {.flight = flight, .spans = spans.get()},
+                       [&loss](absl::Status status) { loss.Tell(std::move(status)); });
   HealthService health;
   const auto stage_metrics = std::make_shared<StageCollector>(
       [&service] { return std::vector{std::optional(service.ReadStats())}; },
@@ -148,17 +180,24 @@ int Serve(const Flags& flags, ShutdownSignals& signals) {
   spdlog::info("{} ({}), listening on {}", kVersion, (*ops)->Describe(),
                WithPort(flags.listen, port));
 
-  const int signal = signals.Wait();
+  const int signal = signals.Wait();  // 0: the device is lost
   on_second_signal.emplace(&signals);
   absl::Notification released;
-  if (service.BeginDrain([&released] { released.Notify(); })) {
+  if (signal != 0 && service.BeginDrain([&released] { released.Notify(); })) {
     spdlog::info("signal {}: the router finishes what runs; a second signal stops at once", signal);
     released.WaitForNotification();
   }
-  spdlog::info("signal {}: stopping", signal);
+  if (signal != 0) spdlog::info("signal {}: stopping", signal);
   health.Shutdown();
   service.Shutdown();
   host_transport.Shutdown();
+  if (const absl::Status lost = loss.Get(); !lost.ok()) {
+    // The router still hears of it.
+    server->Shutdown(std::chrono::system_clock::now() + kLostGrace);
+    fmt::print(stderr, "error: {}; a new process may have it again\n", std::string(lost.message()));
+    std::fflush(stderr);
+    std::_Exit(1);  // destructors would call the device
+  }
   server->Shutdown();
   stage_metrics->Detach();
   return 0;

@@ -107,6 +107,16 @@ class CudaOps final : public Ops {
                        options_.batch_invariant ? ", batch-invariant" : "");
   }
 
+  // An illegal address or instruction, a kernel's assertion or timeout, an uncorrectable error of
+  // memory or NVLink: every call returns it from then on. Other errors are returned once.
+  absl::Status CheckDevice() const override {
+    cudaSetDevice(options_.device);
+    size_t free = 0, total = 0;
+    cudaMemGetInfo(&free, &total);
+    cudaGetLastError();
+    return ToStatus(cudaMemGetInfo(&free, &total), "the GPU is lost to this process");
+  }
+
   MemoryInUse Memory() const override {
     cudaSetDevice(options_.device);
     size_t free = 0, total = 0;

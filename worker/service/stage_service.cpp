@@ -127,13 +127,15 @@ absl::StatusOr<std::shared_ptr<text::GrammarCache>> MakeGrammars(const v1::LoadR
 }  // namespace
 
 StageService::StageService(kernels::Ops* ops, int32_t n_threads, Transport* transport,
-                           ModelLoader load, StepObservers observers)
+                           ModelLoader load, StepObservers observers,
+                           std::function<void(absl::Status)> on_device_lost)
     : ops_(ops),
       n_threads_(n_threads),
       transport_(transport),
       load_(std::move(load)),
       observers_(observers),
-      started_unix_ns_(UnixNanoseconds()) {}
+      started_unix_ns_(UnixNanoseconds()),
+      on_device_lost_(std::move(on_device_lost)) {}
 
 StageService::~StageService() {
   StopExecutor(absl::UnavailableError("the worker is shutting down"));
@@ -217,9 +219,23 @@ grpc::Status StageService::Load(grpc::ServerContext* context, const v1::LoadRequ
     return ToGrpc(status);
   }
   const absl::Status status = Caught([&] { return DoLoad(*context, *request, writer); });
-  if (!status.ok()) model_.reset();
+  if (!status.ok()) {
+    model_.reset();
+    CheckDevice();
+  }
   Leave(status.ok() ? State::kLoaded : State::kEmpty);
   return ToGrpc(status);
+}
+
+void StageService::CheckDevice() {
+  absl::Status device = ops_->CheckDevice();
+  if (device.ok()) return;
+  std::function<void(absl::Status)> on_device_lost;
+  {
+    std::lock_guard lock(mutex_);
+    on_device_lost = std::exchange(on_device_lost_, nullptr);
+  }
+  if (on_device_lost) on_device_lost(std::move(device));
 }
 
 absl::Status StageService::StillWanted(const grpc::ServerContext& context) const {
@@ -317,6 +333,7 @@ grpc::Status StageService::Join(grpc::ServerContext*, const v1::JoinRequest* req
     return ToGrpc(status);
   }
   const absl::Status status = Caught([&] { return DoJoin(*request); });
+  if (!status.ok()) CheckDevice();
   response->set_transport(transport_->Description());
   Leave(status.ok() ? State::kJoined : State::kLoaded);
   return ToGrpc(status);
@@ -451,6 +468,7 @@ grpc::ServerBidiReactor<v1::StepRequest, v1::StepResponse>* StageService::Step(
   std::lock_guard lock(mutex_);
   session_ = new StepSession(executor_, epoch_, [this] {
     spdlog::info("the step stream has ended");
+    CheckDevice();
     std::function<void()> on_released;
     {
       std::lock_guard end_lock(mutex_);

@@ -27,9 +27,11 @@ using ModelLoader = std::function<absl::StatusOr<std::unique_ptr<StageModel>>(
 class StageService final : public v1::Stage::WithCallbackMethod_Step<v1::Stage::Service> {
  public:
   // All outlive the service. `load` is StageModel::Load but in tests. `observers` hear of the
-  // steps.
+  // steps. `on_device_lost` is called, once, from any thread, when something has failed and
+  // Ops::CheckDevice says that all else will: the process is of no more use.
   StageService(kernels::Ops* ops, int32_t n_threads, Transport* transport,
-               ModelLoader load = StageModel::Load, StepObservers observers = {});
+               ModelLoader load = StageModel::Load, StepObservers observers = {},
+               std::function<void(absl::Status)> on_device_lost = {});
   ~StageService() override;
 
   // Ends the step stream, if any; call before the server's Shutdown.
@@ -75,6 +77,8 @@ class StageService final : public v1::Stage::WithCallbackMethod_Step<v1::Stage::
                       grpc::ServerWriter<v1::LoadProgress>* writer);
   absl::Status DoJoin(const v1::JoinRequest& request);
   absl::Status PrepareModel();
+  // After a failure.
+  void CheckDevice();
   void SetPhase(void (v1::LoadPhases::*set)(double), double ms);
   // Ends the epoch, if there is one, and waits for its threads.
   void StopExecutor(const absl::Status& reason);
@@ -93,10 +97,11 @@ class StageService final : public v1::Stage::WithCallbackMethod_Step<v1::Stage::
   bool shut_down_ = false;                   // guarded by mutex_
   std::shared_ptr<StageExecutor> executor_;  // guarded by mutex_; of the epoch last joined
   StepSession* session_ = nullptr;           // guarded by mutex_; of the stream that is open
-  std::function<void()> on_released_;        // guarded by mutex_
-  uint64_t epoch_ = 0;                       // guarded by mutex_; of that executor
-  v1::LoadPhases load_phases_;               // guarded by mutex_; of the last load
-  v1::MemoryReport memory_;                  // guarded by mutex_; absent: empty
+  std::function<void()> on_released_;        // guarded by mutex_, as the next
+  std::function<void(absl::Status)> on_device_lost_;
+  uint64_t epoch_ = 0;          // guarded by mutex_; of that executor
+  v1::LoadPhases load_phases_;  // guarded by mutex_; of the last load
+  v1::MemoryReport memory_;     // guarded by mutex_; absent: empty
   // Guarded by mutex_; of the last stage loaded, null on others.
   std::shared_ptr<text::GrammarCache> grammars_;
 

@@ -2,6 +2,7 @@
 
 #include <grpcpp/grpcpp.h>
 
+#include <atomic>
 #include <catch2/catch_test_macros.hpp>
 #include <chrono>
 #include <future>
@@ -11,10 +12,12 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "absl/synchronization/notification.h"
 #include "common/kv_block.h"
 #include "common/rpc/server.h"
 #include "common/status.h"
 #include "kernels/reference/reference_ops.h"
+#include "worker/stage/testing/late_ops.h"
 #include "worker/stage/testing/toy_pipeline.h"
 #include "worker/transport/grpc_transport.h"
 
@@ -39,10 +42,11 @@ absl::StatusOr<std::unique_ptr<StageModel>> LoadToy(const StageModelOptions& opt
 // A worker with a toy model, behind a real server.
 class Worker {
  public:
-  Worker()
-      : ops_(kernels::MakeReferenceOps()),
+  explicit Worker(std::unique_ptr<kernels::Ops> ops = kernels::MakeReferenceOps())
+      : ops_(std::move(ops)),
         transport_(),
-        service_(ops_.get(), 1, &transport_, LoadToy) {
+        service_(ops_.get(), 1, &transport_, LoadToy, {},
+                 [this](const absl::Status&) { device_lost_.Notify(); }) {
     grpc::ServerBuilder builder;
     ApplyServerDefaults(builder, kMaxInternalMessageBytes);
     builder.AddListeningPort("127.0.0.1:0", grpc::InsecureServerCredentials(), &port_);
@@ -64,10 +68,12 @@ class Worker {
   std::string address() const { return absl::StrCat("127.0.0.1:", port_); }
   v1::Stage::Stub& stub() { return *stub_; }
   StageService& service() { return service_; }
+  const absl::Notification& device_lost() const { return device_lost_; }
 
  private:
   std::unique_ptr<kernels::Ops> ops_;
   GrpcTransport transport_;
+  absl::Notification device_lost_;
   StageService service_;
   int port_ = 0;
   std::unique_ptr<grpc::Server> server_;
@@ -353,6 +359,40 @@ TEST_CASE("a load that fails says why and leaves the worker ready for another") 
   request.set_max_sequences(0);
   CHECK(Load(worker, request).status.error_code() == grpc::StatusCode::INVALID_ARGUMENT);
   CHECK(Load(worker, LoadRequestFor(0, 1)).status.ok());
+}
+
+TEST_CASE("a failure is told apart from the loss of the device") {
+  std::atomic<bool> lost = false;
+  std::vector<std::unique_ptr<Worker>> workers;
+  workers.push_back(std::make_unique<Worker>(MakeLateOps(&lost)));
+  Worker& worker = *workers[0];
+  v1::LoadRequest broken = LoadRequestFor(0, 1);
+  broken.set_model_dir("broken");
+  CHECK_FALSE(Load(worker, broken).status.ok());
+  REQUIRE(Load(worker, LoadRequestFor(0, 1)).status.ok());
+  CHECK_FALSE(Join(workers, 0, 1, kMaxKvBlocks + 1).ok());
+  JoinAll(workers, 1);
+  auto streams = OpenAll(workers, 1);
+  streams[0]->HangUp();
+  streams[0]->Wait();
+  CHECK_FALSE(worker.device_lost().HasBeenNotified());
+
+  JoinAll(workers, 2);  // when the worker has noticed
+  SECTION("while it loads") {
+    lost = true;
+    CHECK_FALSE(Load(worker, broken).status.ok());
+  }
+  SECTION("while it joins") {
+    lost = true;
+    CHECK_FALSE(Join(workers, 0, 3, kMaxKvBlocks + 1).ok());
+  }
+  SECTION("in a step") {
+    streams = OpenAll(workers, 2);
+    lost = true;
+    REQUIRE(streams[0]->Send(v1::StepPlan()));  // of another epoch
+    CHECK_FALSE(streams[0]->Wait().ok());
+  }
+  worker.device_lost().WaitForNotification();
 }
 
 TEST_CASE("a load that nobody waits for ends, and the next router has the worker") {

@@ -1,5 +1,6 @@
 #include "kernels/cuda/emulation/runtime.h"
 
+#include <atomic>
 #include <chrono>
 #include <condition_variable>
 #include <cstdint>
@@ -115,6 +116,11 @@ void SynchronizeDevice() {
   for (const auto& end : ends) end->Await(1);
 }
 
+std::atomic<bool> device_is_lost{false};
+
+// What a call returns that has nothing else to say.
+cudaError_t Answer() { return device_is_lost ? cudaErrorIllegalAddress : cudaSuccess; }
+
 unsigned char* Base(void* memory) { return static_cast<unsigned char*>(memory) - kGuardBytes; }
 
 void CheckGuards(void* memory, size_t bytes) {
@@ -152,12 +158,14 @@ void Enqueue(cudaStream_t stream, std::function<void()> work) {
   }
 }
 
+void LoseDevice(bool is_lost) { device_is_lost = is_lost; }
+
 }  // namespace simt
 
 const char* cudaGetErrorString(cudaError_t error) {
   return error == cudaErrorMemoryAllocation ? "out of memory" : "emulated error";
 }
-cudaError_t cudaGetLastError() { return cudaSuccess; }
+cudaError_t cudaGetLastError() { return Answer(); }
 
 cudaError_t cudaGetDeviceCount(int* n) {
   *n = 1;
@@ -178,10 +186,11 @@ cudaError_t cudaMemGetInfo(size_t* free, size_t* total) {
   const std::lock_guard lock(device.mutex);
   *total = kMemoryBytes;
   *free = kMemoryBytes - std::min(kMemoryBytes, device.n_used);
-  return cudaSuccess;
+  return Answer();
 }
 
 cudaError_t cudaMalloc(void** memory, size_t bytes) {
+  if (device_is_lost) return Answer();
   Device& device = TheDevice();
   const std::lock_guard lock(device.mutex);
   if (device.n_used + bytes > kMemoryBytes) return cudaErrorMemoryAllocation;
@@ -245,7 +254,7 @@ cudaError_t cudaStreamDestroy(cudaStream_t stream) {
 }
 cudaError_t cudaStreamSynchronize(cudaStream_t stream) {
   RecordNew(stream)->Await(1);
-  return cudaSuccess;
+  return Answer();
 }
 
 cudaError_t cudaEventCreateWithFlags(cudaEvent_t* event, unsigned) {
@@ -273,7 +282,7 @@ cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream) {
 }
 cudaError_t cudaEventSynchronize(cudaEvent_t event) {
   event->Await(event->LastRecord());
-  return cudaSuccess;
+  return Answer();
 }
 cudaError_t cudaEventQuery(cudaEvent_t event) {
   const std::lock_guard lock(event->mutex);

@@ -15,6 +15,7 @@ enum cudaError_t {
   cudaErrorInvalidValue = 1,
   cudaErrorMemoryAllocation = 2,
   cudaErrorNotReady = 600,
+  cudaErrorIllegalAddress = 700,
 };
 struct EmulatedStream;
 struct EmulatedEvent;
@@ -75,4 +76,6 @@ cudaError_t cudaGraphExecDestroy(cudaGraphExec_t executable);
 namespace simt {
 // Carried out in the stream's order, or recorded while it captures.
 void Enqueue(cudaStream_t stream, std::function<void()> work);
+// Whether calls fail as after a kernel's illegal access, which no call puts right.
+void LoseDevice(bool is_lost);
 }  // namespace simt

@@ -11,6 +11,11 @@ using namespace kernels;
 
 class LateOps final : public Ops {
  public:
+  explicit LateOps(const std::atomic<bool>* lost) : lost_(lost) {}
+  absl::Status CheckDevice() const override {
+    const bool is_lost = lost_ != nullptr && *lost_;
+    return is_lost ? absl::InternalError("the device is lost") : absl::OkStatus();
+  }
   std::string Describe() const override { return ops_->Describe(); }
   absl::StatusOr<Buffer> Allocate(size_t bytes) override { return ops_->Allocate(bytes); }
   void Upload(const void* host, void* device, size_t bytes) override {
@@ -62,12 +67,15 @@ class LateOps final : public Ops {
   }
 
  private:
+  const std::atomic<bool>* const lost_;
   const std::unique_ptr<Ops> ops_ = MakeReferenceOps();
   uint64_t n_marks_ = 0;
 };
 
 }  // namespace
 
-std::unique_ptr<kernels::Ops> MakeLateOps() { return std::make_unique<LateOps>(); }
+std::unique_ptr<kernels::Ops> MakeLateOps(const std::atomic<bool>* lost) {
+  return std::make_unique<LateOps>(lost);
+}
 
 }  // namespace stagecoach::worker

@@ -2,12 +2,14 @@
 // Wait, which other threads get ahead of. For tests.
 #pragma once
 
+#include <atomic>
 #include <memory>
 
 #include "kernels/ops.h"
 
 namespace stagecoach::worker {
 
-std::unique_ptr<kernels::Ops> MakeLateOps();
+// lost: outlives them, if it is not null; true: CheckDevice says so.
+std::unique_ptr<kernels::Ops> MakeLateOps(const std::atomic<bool>* lost = nullptr);
 
 }  // namespace stagecoach::worker
