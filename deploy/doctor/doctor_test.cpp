@@ -7,6 +7,7 @@
 
 #include "common/numa.h"
 #include "common/temp_dir.h"
+#include "deploy/doctor/gpu_probes.h"
 #include "deploy/doctor/host_probes.h"
 
 namespace stagecoach::doctor {
@@ -92,6 +93,22 @@ TEST_CASE("programs that are not there are a problem") {
   const Line line = ProbePrograms(dir.path());
   CHECK(line.level == Level::kProblem);
   CHECK_THAT(line.found, ContainsSubstring("stagecoach-worker not in"));
+}
+
+TEST_CASE("the driver is the one that this build's CUDA needs") {
+  CHECK(DriverAdvice(13000, 13000).empty());
+  CHECK(DriverAdvice(13010, 13000).empty());
+  CHECK_THAT(DriverAdvice(12080, 13000), ContainsSubstring("CUDA 13.0 needs driver 580"));
+  CHECK(DriverAdvice(12080, 12080).empty());
+  CHECK(DriverAdvice(12090, 12080).empty());
+  CHECK(DriverAdvice(13000, 12080).empty());
+  CHECK_THAT(DriverAdvice(12040, 12080),
+             ContainsSubstring("CUDA 12.8 needs driver 570") && !ContainsSubstring("580"));
+  // Workers may be of another build.
+  CHECK(DriverAdvice(13000, 0).empty());
+  CHECK_THAT(DriverAdvice(12080, 0),
+             ContainsSubstring("580 or later: that of the images") && !ContainsSubstring("570"));
+  CHECK_THAT(DriverAdvice(12040, 0), ContainsSubstring("570") && ContainsSubstring("580"));
 }
 
 TEST_CASE("no /dev/shm is a warning") {

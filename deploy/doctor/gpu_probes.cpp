@@ -18,7 +18,15 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr int kLeastCuda = 13000;  // 13.0, as CUDA's own numbers go
+constexpr int kCuda12 = 12080;  // the least of an installed toolkit that workers build with
+constexpr int kCuda13 = 13000;  // deploy/cuda-toolkit.sh's, and that of the images
+// That this build's workers have; 0: none have kernels for GPUs, and another build's may serve
+// here.
+#ifdef STAGECOACH_CUDA_VERSION
+constexpr int kBuiltCuda = STAGECOACH_CUDA_VERSION;
+#else
+constexpr int kBuiltCuda = 0;
+#endif
 constexpr int kLeastNccl = 21800;  // 2.18: non-blocking communicators that can be aborted
 
 struct CloseLibrary {
@@ -152,25 +160,26 @@ Line DriverLine(const std::optional<Gpus>& gpus) {
     return line;
   }
   line.found += fmt::format(", for CUDA up to {}", CudaVersion(number));
-  if (number < kLeastCuda) {
-    line.level = Level::kWarning;
-    line.advice = fmt::format("CUDA {} needs driver 580 or later", CudaVersion(kLeastCuda));
-  }
+  line.advice = DriverAdvice(number, kBuiltCuda);
+  if (!line.advice.empty()) line.level = Level::kWarning;
   return line;
 }
 
-// All that is loaded of the toolkit; the runtime is linked in.
+// All that is loaded of the toolkit, by the number that it was built with; the runtime is linked
+// in.
 Line CublasLtLine() {
   Line line{.name = "cuBLASLt"};
-  const Library cublas{"libcublasLt.so.13", "libcublasLt.so.12"};
+  constexpr bool kHas12 = kBuiltCuda > 0 && kBuiltCuda < kCuda13;
+  constexpr const char* kName = kHas12 ? "libcublasLt.so.12" : "libcublasLt.so.13";
+  const Library cublas{kName, kBuiltCuda > 0 ? kName : "libcublasLt.so.12"};
   auto* const version = cublas.Find<size_t()>("cublasLtGetCudartVersion");
   if (version == nullptr) {
     line.level = Level::kWarning;
-    line.found = "libcublasLt.so.13 not found";
-    line.advice =
-        "GPUs multiply with it: install CUDA's libcublas (pip: nvidia-cublas), or name its folder "
-        "in "
-        "LD_LIBRARY_PATH";
+    line.found = fmt::format("{} not found", kName);
+    line.advice = fmt::format(
+        "GPUs multiply with it: install CUDA's libcublas (pip: {}), or name its folder in "
+        "LD_LIBRARY_PATH",
+        kHas12 ? "nvidia-cublas-cu12" : "nvidia-cublas");
     return line;
   }
   line.found = fmt::format("of CUDA {}", CudaVersion(static_cast<int>(version())));
@@ -185,9 +194,10 @@ Line NcclLine() {
   if (version == nullptr || version(&number) != 0) {
     line.level = Level::kWarning;
     line.found = "libnccl.so.2 not found";
-    line.advice =
-        "GPUs pass hidden states with it: install libnccl2 (pip: nvidia-nccl-cu13), or name its "
-        "folder in LD_LIBRARY_PATH";
+    line.advice = fmt::format(
+        "GPUs pass hidden states with it: install libnccl2 (pip: {}), or name its folder in "
+        "LD_LIBRARY_PATH",
+        kBuiltCuda > 0 && kBuiltCuda < kCuda13 ? "nvidia-nccl-cu12" : "nvidia-nccl-cu13");
     return line;
   }
   line.found = NcclVersion(number);
@@ -199,6 +209,20 @@ Line NcclLine() {
 }
 
 }  // namespace
+
+std::string DriverAdvice(int driver, int built) {
+  // What is built with a later CUDA of the same number before the point runs on the same drivers.
+  const bool is_for_13 = built == 0 || built >= kCuda13;
+  if (driver >= (is_for_13 ? kCuda13 : kCuda12)) return "";
+  const std::string of_12 = fmt::format("CUDA {} needs driver 570 or later", CudaVersion(kCuda12));
+  const std::string of_13 = fmt::format("CUDA {} needs driver 580 or later", CudaVersion(kCuda13));
+  if (built > 0) {
+    return fmt::format("this build's workers have CUDA {}: {}", CudaVersion(built),
+                       is_for_13 ? of_13 : of_12);
+  }
+  const std::string pinned = of_13 + ": that of the images and of deploy/cuda-toolkit.sh";
+  return driver >= kCuda12 ? pinned : fmt::format("{}; {}", of_12, pinned);
+}
 
 std::vector<Line> ProbeGpus(const std::string& root) {
   const std::optional<Gpus> gpus = AskNvml();
