@@ -77,9 +77,15 @@ struct PrefillBudget {
   int32_t max_batched_tokens;
   int32_t break_even_rows;
 
+  // Whether it matters how many tokens there are to prefill; Microbatches asks only if it does
+  // here.
+  static bool Counts(int32_t n_microbatches, bool plan_ahead) {
+    return n_microbatches > 1 && plan_ahead;
+  }
+
   int32_t operator()(uint64_t n_tokens_to_prefill, double free_kv_fraction,
                      int32_t n_decodes) const {
-    if (n_microbatches == 1 || !plan_ahead) return max_batched_tokens;
+    if (!Counts(n_microbatches, plan_ahead)) return max_batched_tokens;
     const double best = std::cbrt(static_cast<double>(n_tokens_to_prefill) * break_even_rows *
                                   break_even_rows / (n_microbatches - 1));
     const double kv_scale = std::max(0.0, (free_kv_fraction - kFreeKvFloor) / (1 - kFreeKvFloor));

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "router/scheduler/planner.h"
+#include "router/scheduler/state.h"
 #include "router/scheduler/testing/core_pipeline.h"
 
 namespace stagecoach::router {
@@ -29,6 +30,23 @@ TEST_CASE("A sequence begins where an earlier one's prompt was the same") {
   CHECK(snapshot.prefix_hits == 64);
   CHECK(snapshot.prefix_queries == 200);
   CHECK(snapshot.prompt_tokens == 136);
+}
+
+TEST_CASE("What is remembered of a queued prompt is looked up where it decides steps' sizes") {
+  for (const int32_t n_microbatches : {1, 2}) {
+    SchedulerState state(SmallConfig(n_microbatches, 64));
+    state.Add(MakeRequest(1, 100, 4), {});
+    Sequence* const first = state.Find(1);
+    state.Admit(first);
+    v1::SlotDelta delta;
+    state.kv().Grow(first->tables, 100, delta);
+    first->next_position = 100;
+    state.Remember(first);
+    state.Add(LikeFirst(2, 70, 100, 4), {});
+    CHECK(state.waiting().n_to_prefill() == (n_microbatches == 1 ? 100 : 100 - 64));
+    state.Admit(state.Find(2));
+    CHECK(state.Find(2)->n_to_prefill == 100 - 64);
+  }
 }
 
 TEST_CASE("What is planned may be shared before its result comes") {

@@ -6,6 +6,7 @@
 
 #include "absl/container/flat_hash_set.h"
 #include "common/check.h"
+#include "router/scheduler/policies.h"
 
 namespace stagecoach::router {
 
@@ -37,7 +38,8 @@ void SchedulerState::Add(std::unique_ptr<SequenceRequest> request, Clock::time_p
 
 void SchedulerState::Queue(Sequence* sequence, bool has_twin) {
   sequence->n_to_prefill = sequence->n_tokens();
-  if (MayAdopt(*sequence)) {
+  const bool counts = PrefillBudget::Counts(config_.n_microbatches, config_.plan_ahead);
+  if (counts && MayAdopt(*sequence)) {
     const uint32_t of_twin = has_twin && config_.prefix_cache
                                  ? (sequence->n_tokens() - 1) / kBlockTokens * kBlockTokens
                                  : 0;

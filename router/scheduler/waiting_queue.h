@@ -19,7 +19,8 @@ class WaitingQueue {
   int32_t size() const { return static_cast<int32_t>(sequences_.size()); }
   // Those that never had a slot: what max_waiting bounds.
   int32_t n_new() const { return n_new_; }
-  uint64_t n_to_prefill() const { return n_to_prefill_; }  // tokens
+  // Tokens; with what the prefix cache has of them where nothing asks for the number.
+  uint64_t n_to_prefill() const { return n_to_prefill_; }
   // With a priority below, or above, 0.
   int32_t n_high() const { return n_high_; }
   int32_t n_low() const { return n_low_; }
