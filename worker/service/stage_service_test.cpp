@@ -1,257 +1,20 @@
 #include "worker/service/stage_service.h"
 
-#include <grpcpp/grpcpp.h>
-
 #include <atomic>
 #include <catch2/catch_test_macros.hpp>
 #include <chrono>
 #include <future>
-#include <optional>
+#include <memory>
 #include <string>
-#include <thread>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
-#include "absl/synchronization/notification.h"
 #include "common/kv_block.h"
-#include "common/rpc/server.h"
-#include "common/status.h"
-#include "kernels/reference/reference_ops.h"
+#include "worker/service/testing/toy_worker.h"
 #include "worker/stage/testing/late_ops.h"
-#include "worker/stage/testing/toy_pipeline.h"
-#include "worker/transport/grpc_transport.h"
 
 namespace stagecoach::worker {
 namespace {
-
-absl::StatusOr<std::unique_ptr<StageModel>> LoadToy(const StageModelOptions& options, kernels::Ops*,
-                                                    const LoadProgressFn& progress) {
-  if (options.model_dir == "broken") return absl::InvalidArgumentError("three tensors are missing");
-  if (options.model_dir == "throws") throw std::runtime_error("no more threads");
-  SC_RETURN_IF_ERROR(progress(500, 1000));
-  for (uint64_t left = 1; options.model_dir == "endless"; ++left) {
-    SC_RETURN_IF_ERROR(progress(left, UINT64_MAX));
-  }
-  SC_RETURN_IF_ERROR(progress(1000, 1000));
-  return std::make_unique<ToyModel>(
-      ToyModelOptions{.first_layer = options.first_layer,
-                      .n_layers = options.n_layers,
-                      .max_batched_tokens = options.max_batched_tokens});
-}
-
-// A worker with a toy model, behind a real server.
-class Worker {
- public:
-  explicit Worker(std::unique_ptr<kernels::Ops> ops = kernels::MakeReferenceOps())
-      : ops_(std::move(ops)),
-        transport_(),
-        service_(ops_.get(), 1, &transport_, LoadToy, {},
-                 [this](const absl::Status&) { device_lost_.Notify(); }) {
-    grpc::ServerBuilder builder;
-    ApplyServerDefaults(builder, kMaxInternalMessageBytes);
-    builder.AddListeningPort("127.0.0.1:0", grpc::InsecureServerCredentials(), &port_);
-    builder.RegisterService(&service_);
-    builder.RegisterService(transport_.service());
-    server_ = builder.BuildAndStart();
-    stub_ = v1::Stage::NewStub(MakeChannel(address(), kMaxInternalMessageBytes));
-  }
-  ~Worker() { Die(); }
-
-  void Die() {
-    if (server_ == nullptr) return;
-    service_.Shutdown();
-    transport_.Shutdown();
-    server_->Shutdown();
-    server_.reset();
-  }
-
-  std::string address() const { return absl::StrCat("127.0.0.1:", port_); }
-  v1::Stage::Stub& stub() { return *stub_; }
-  StageService& service() { return service_; }
-  const absl::Notification& device_lost() const { return device_lost_; }
-
- private:
-  std::unique_ptr<kernels::Ops> ops_;
-  GrpcTransport transport_;
-  absl::Notification device_lost_;
-  StageService service_;
-  int port_ = 0;
-  std::unique_ptr<grpc::Server> server_;
-  std::unique_ptr<v1::Stage::Stub> stub_;
-};
-
-v1::LoadRequest LoadRequestFor(uint32_t stage, uint32_t n_stages) {
-  v1::LoadRequest request;
-  request.set_model_dir("toy");
-  request.set_stage(stage);
-  request.set_n_stages(n_stages);
-  const uint32_t first = kToyLayers * stage / n_stages;
-  request.set_first_layer(first);
-  request.set_n_layers(kToyLayers * (stage + 1) / n_stages - first);
-  request.set_max_batched_tokens(64);
-  request.set_max_sequences(6);
-  request.set_max_model_len(160);
-  request.set_max_logprobs(5);
-  request.set_n_local_workers(n_stages);
-  return request;
-}
-
-struct Loaded {
-  grpc::Status status;
-  std::vector<v1::LoadProgress> progress;
-};
-
-Loaded Load(Worker& worker, const v1::LoadRequest& request) {
-  grpc::ClientContext context;
-  auto reader = worker.stub().Load(&context, request);
-  Loaded loaded;
-  for (v1::LoadProgress progress; reader->Read(&progress);) loaded.progress.push_back(progress);
-  loaded.status = reader->Finish();
-  return loaded;
-}
-
-// A load that goes on until somebody ends it, and has begun.
-struct EndlessLoad {
-  explicit EndlessLoad(Worker& worker) {
-    v1::LoadRequest request = LoadRequestFor(0, 1);
-    request.set_model_dir("endless");
-    reader = worker.stub().Load(&context, request);
-    v1::LoadProgress progress;
-    REQUIRE(reader->Read(&progress));
-  }
-  // After what it still said.
-  grpc::StatusCode End() {
-    for (v1::LoadProgress progress; reader->Read(&progress);) {
-    }
-    return reader->Finish().error_code();
-  }
-
-  grpc::ClientContext context;
-  std::unique_ptr<grpc::ClientReader<v1::LoadProgress>> reader;
-};
-
-grpc::Status Join(std::vector<std::unique_ptr<Worker>>& workers, size_t stage, uint64_t epoch,
-                  uint64_t kv_blocks = ToyPipeline::kBlocks) {
-  grpc::ClientContext context;
-  v1::JoinRequest request;
-  request.set_epoch(epoch);
-  request.set_stage(static_cast<uint32_t>(stage));
-  request.set_n_stages(static_cast<uint32_t>(workers.size()));
-  if (stage + 1 < workers.size()) {
-    request.set_next_address(workers[stage + 1]->address());
-  } else if (workers.size() > 1) {
-    request.set_first_address(workers[0]->address());
-  }
-  for (int g = 0; g < 2; ++g) request.add_kv_blocks(kv_blocks);
-  v1::JoinResponse response;
-  return workers[stage]->stub().Join(&context, request, &response);
-}
-
-std::vector<std::unique_ptr<Worker>> LoadedWorkers(uint32_t n_stages) {
-  std::vector<std::unique_ptr<Worker>> workers;
-  for (uint32_t stage = 0; stage < n_stages; ++stage) {
-    workers.push_back(std::make_unique<Worker>());
-    REQUIRE(Load(*workers.back(), LoadRequestFor(stage, n_stages)).status.ok());
-  }
-  return workers;
-}
-
-void JoinAll(std::vector<std::unique_ptr<Worker>>& workers, uint64_t epoch) {
-  std::vector<grpc::Status> joined(workers.size());
-  std::vector<std::thread> threads;
-  for (size_t i = 0; i < workers.size(); ++i) {
-    threads.emplace_back([&, i] {
-      // The worker may not have noticed yet that its last router's stream has ended.
-      do joined[i] = Join(workers, i, epoch);
-      while (joined[i].error_code() == grpc::StatusCode::FAILED_PRECONDITION &&
-             joined[i].error_message().find("in use") != std::string::npos);
-    });
-  }
-  for (auto& thread : threads) thread.join();
-  for (const auto& status : joined) {
-    INFO(status.error_message());
-    REQUIRE(status.ok());
-  }
-}
-
-// A router's step stream to one stage.
-class StepStream {
- public:
-  StepStream(Worker& worker, uint64_t epoch) : stream_(worker.stub().Step(&context_)) {
-    v1::StepRequest request;
-    request.mutable_hello()->set_epoch(epoch);
-    stream_->Write(request);
-  }
-
-  bool Ready() {
-    v1::StepResponse response;
-    return stream_->Read(&response) && response.has_ready();
-  }
-  bool Send(const v1::StepPlan& plan) {
-    v1::StepRequest request;
-    *request.mutable_plan() = plan;
-    return stream_->Write(request);
-  }
-  std::optional<v1::StepResult> Next() {
-    v1::StepResponse response;
-    if (!stream_->Read(&response) || !response.has_result()) return std::nullopt;
-    return response.result();
-  }
-  bool HearsDraining() {
-    v1::StepResponse response;
-    return stream_->Read(&response) && response.has_draining();
-  }
-  void HangUp() { context_.TryCancel(); }
-  // Ends our side, then waits for the worker's word.
-  grpc::Status Finish() {
-    stream_->WritesDone();
-    return Wait();
-  }
-  grpc::Status Wait() {
-    v1::StepResponse response;
-    while (stream_->Read(&response)) {
-    }
-    return stream_->Finish();
-  }
-
- private:
-  grpc::ClientContext context_;
-  std::unique_ptr<grpc::ClientReaderWriter<v1::StepRequest, v1::StepResponse>> stream_;
-};
-
-std::vector<std::unique_ptr<StepStream>> OpenAll(std::vector<std::unique_ptr<Worker>>& workers,
-                                                 uint64_t epoch) {
-  std::vector<std::unique_ptr<StepStream>> streams;
-  for (auto& worker : workers) {
-    streams.push_back(std::make_unique<StepStream>(*worker, epoch));
-    REQUIRE(streams.back()->Ready());
-  }
-  return streams;
-}
-
-// Generates through the streams and compares with what the sequence gives alone.
-void RequireServes(std::vector<std::unique_ptr<StepStream>>& streams, uint64_t epoch) {
-  std::vector<ToySequence> sequences(1);
-  sequences[0].prompt = {3, 1, 4, 1, 5, 9, 2, 6, 5, 3, 5, 8, 9, 7, 9, 3, 2, 3};
-  sequences[0].n_generate = 12;
-  sequences[0].sampling = Greedy();
-  ToySequence alone = sequences[0];
-  GenerateAlone(&alone);
-  ToyPlanner planner(epoch, &sequences, {});
-  uint64_t n_plans = 0;
-  while (auto plan = planner.Next()) {
-    REQUIRE(streams.front()->Send(*plan));
-    ++n_plans;
-  }
-  std::vector<int32_t> tokens;
-  for (uint64_t step = 1; step <= n_plans; ++step) {
-    const auto result = streams.back()->Next();
-    REQUIRE(result.has_value());
-    REQUIRE(result->step() == step);
-    for (const auto& slot : result->slots()) tokens.push_back(slot.token());
-  }
-  CHECK(tokens == alone.generated);
-}
 
 v1::TokenTable Table(int32_t n_logits) {
   v1::TokenTable table;
@@ -263,7 +26,7 @@ v1::TokenTable Table(int32_t n_logits) {
 }
 
 TEST_CASE("a grammar is compiled ahead by the stage that was given a vocabulary") {
-  Worker worker;
+  ToyWorker worker;
   const auto prepare = [&](const std::string& regex) {
     v1::SlotGrammar grammar;
     grammar.set_kind(v1::GRAMMAR_KIND_REGEX);
@@ -305,7 +68,7 @@ TEST_CASE("a worker that leaves tells its router, serves on, and is released wit
 }
 
 TEST_CASE("a worker tells what it is") {
-  Worker worker;
+  ToyWorker worker;
   grpc::ClientContext context;
   v1::DescribeResponse response;
   REQUIRE(worker.stub().Describe(&context, {}, &response).ok());
@@ -317,7 +80,7 @@ TEST_CASE("a worker tells what it is") {
 }
 
 TEST_CASE("loading streams progress and ends with a memory report") {
-  Worker worker;
+  ToyWorker worker;
   v1::LoadRequest request = LoadRequestFor(0, 1);
   request.set_kv_memory_bytes(1 << 20);
   const Loaded loaded = Load(worker, request);
@@ -334,14 +97,14 @@ TEST_CASE("loading streams progress and ends with a memory report") {
 }
 
 TEST_CASE("without a KV size the worker takes no more than the sequences can use") {
-  Worker worker;
+  ToyWorker worker;
   const Loaded loaded = Load(worker, LoadRequestFor(0, 1));
   REQUIRE(loaded.status.ok());
   CHECK(loaded.progress.back().report().kv_bytes() <= 6u * 10 * 1024);
 }
 
 TEST_CASE("a load that fails says why and leaves the worker ready for another") {
-  Worker worker;
+  ToyWorker worker;
   v1::LoadRequest request = LoadRequestFor(0, 1);
   request.set_model_dir("broken");
   Loaded loaded = Load(worker, request);
@@ -363,9 +126,9 @@ TEST_CASE("a load that fails says why and leaves the worker ready for another") 
 
 TEST_CASE("a failure is told apart from the loss of the device") {
   std::atomic<bool> lost = false;
-  std::vector<std::unique_ptr<Worker>> workers;
-  workers.push_back(std::make_unique<Worker>(MakeLateOps(&lost)));
-  Worker& worker = *workers[0];
+  std::vector<std::unique_ptr<ToyWorker>> workers;
+  workers.push_back(std::make_unique<ToyWorker>(MakeLateOps(&lost)));
+  ToyWorker& worker = *workers[0];
   v1::LoadRequest broken = LoadRequestFor(0, 1);
   broken.set_model_dir("broken");
   CHECK_FALSE(Load(worker, broken).status.ok());
@@ -396,7 +159,7 @@ TEST_CASE("a failure is told apart from the loss of the device") {
 }
 
 TEST_CASE("a load that nobody waits for ends, and the next router has the worker") {
-  Worker worker;
+  ToyWorker worker;
   EndlessLoad endless(worker);
   CHECK(Load(worker, LoadRequestFor(0, 1)).status.error_code() ==
         grpc::StatusCode::FAILED_PRECONDITION);
@@ -409,15 +172,15 @@ TEST_CASE("a load that nobody waits for ends, and the next router has the worker
 }
 
 TEST_CASE("a worker that shuts down does not load to the end") {
-  Worker worker;
+  ToyWorker worker;
   EndlessLoad endless(worker);
   worker.service().Shutdown();
   CHECK(endless.End() == grpc::StatusCode::UNAVAILABLE);
 }
 
 TEST_CASE("calls out of order are failed preconditions that say what comes first") {
-  std::vector<std::unique_ptr<Worker>> workers;
-  workers.push_back(std::make_unique<Worker>());
+  std::vector<std::unique_ptr<ToyWorker>> workers;
+  workers.push_back(std::make_unique<ToyWorker>());
   grpc::Status status = Join(workers, 0, 1);
   CHECK(status.error_code() == grpc::StatusCode::FAILED_PRECONDITION);
   CHECK(status.error_message().find("Load comes first") != std::string::npos);
@@ -439,7 +202,7 @@ TEST_CASE("calls out of order are failed preconditions that say what comes first
 }
 
 TEST_CASE("more KV blocks than places are counted for are refused, with what to lower") {
-  std::vector<std::unique_ptr<Worker>> workers = LoadedWorkers(1);
+  std::vector<std::unique_ptr<ToyWorker>> workers = LoadedWorkers(1);
   const grpc::Status status = Join(workers, 0, 1, kMaxKvBlocks + 1);
   CHECK(status.error_code() == grpc::StatusCode::INVALID_ARGUMENT);
   CHECK(status.error_message().find(absl::StrCat(kMaxKvBlocks)) != std::string::npos);
