@@ -1,0 +1,212 @@
+// What the tests of attention share: a layer of a device, in steps of all kinds, beside the
+// reference's.
+#pragma once
+
+#include <algorithm>
+#include <cmath>
+#include <memory>
+#include <vector>
+
+#include "kernels/cuda/testing/device_values.h"
+
+namespace stagecoach::kernels {
+
+struct AttentionConfig {
+  int32_t n_heads = 4, n_kv_heads = 1, head_dim = 64;
+  int32_t window = 0;
+  float softcap = 0;
+  DType dtype = DType::kBF16;
+  bool rope_and_norm = false;
+  int32_t rotary_dim = 0;  // 0: head_dim
+
+  int32_t qkv_width() const { return (n_heads + 2 * n_kv_heads) * head_dim; }
+  int32_t out_width() const { return n_heads * head_dim; }
+};
+
+// One layer of a device, with a cache whose blocks are handed out in a scattered order and start
+// full of NaN.
+class AttentionLayer {
+ public:
+  static constexpr int32_t kMaxChunks = 6;
+
+  AttentionLayer(Ops& ops, const AttentionConfig& config, int32_t max_positions, int32_t n_blocks)
+      : ops_(ops),
+        config_(config),
+        block_order_(static_cast<size_t>(n_blocks)),
+        q_norm_(ops, RandomFloats(config.head_dim, 11, 0.1f)),
+        k_norm_(ops, RandomFloats(config.head_dim, 12, 0.1f)),
+        cos_(ops, Waves(config, max_positions, false)),
+        sin_(ops, Waves(config, max_positions, true)) {
+    const size_t bytes = static_cast<size_t>(n_blocks) * config.n_kv_heads * kBlockTokens *
+                         config.head_dim * DTypeBytes(config.dtype);
+    k_ = *ops.Allocate(bytes);
+    v_ = *ops.Allocate(bytes);
+    const std::vector<unsigned char> nan(bytes, 0xff);
+    ops.Upload(nan.data(), k_.data.get(), bytes);
+    ops.Upload(nan.data(), v_.data.get(), bytes);
+    for (int32_t i = 0; i < n_blocks; ++i) block_order_[i] = (i * 7 + 3) % n_blocks;
+    rope_ = {cos_.f32(), sin_.f32(), RotaryDim(config)};
+    StepLimits limits{.max_tokens = 2 * max_positions,
+                      .max_slots = kMaxChunks,
+                      .max_blocks = max_positions / 16 + 2,
+                      .windows = {config.window},
+                      .n_heads = config.n_heads,
+                      .n_kv_heads = config.n_kv_heads,
+                      .head_dim = config.head_dim,
+                      .kv_dtype = config.dtype,
+                      .has_softcap = config.softcap > 0};
+    const size_t scratch_bytes = ops.AttentionScratchBytes(limits);
+    if (scratch_bytes > 0) {
+      // What is there means nothing, and two sequences may not both have room.
+      scratch_ = *ops.Allocate(scratch_bytes);
+      const std::vector<unsigned char> garbage(scratch_bytes, 0xff);
+      ops.Upload(garbage.data(), scratch_.data.get(), scratch_bytes);
+      limits.attention_scratch = scratch_.data.get();
+      limits.attention_scratch_bytes = scratch_bytes;
+    }
+    step_ = *ops.NewStepInputs(limits);
+  }
+
+  struct Chunk {
+    int32_t first_block;  // of block_order_
+    int32_t position, n_tokens;
+    const float* qkv;  // [n_tokens, qkv_width]
+  };
+
+  // Appends and attends all chunks as one step. out: [sum of n_tokens, out_width]
+  std::vector<float> Step(const std::vector<Chunk>& chunks, int32_t n_padding = 0) {
+    std::vector<float> qkv;
+    std::vector<StepSeq> seqs;
+    std::vector<NewBlock> blocks;
+    int32_t n_tokens = 0;
+    for (const Chunk& chunk : chunks) {
+      qkv.insert(qkv.end(), chunk.qkv, chunk.qkv + chunk.n_tokens * config_.qkv_width());
+      const int32_t slot = kMaxChunks - 1 - static_cast<int32_t>(seqs.size());
+      seqs.push_back({slot, chunk.position, chunk.n_tokens});
+      n_tokens += chunk.n_tokens;
+      for (int32_t b = 0; b < (chunk.position + chunk.n_tokens + 15) / 16; ++b) {
+        blocks.push_back({0, slot, b, block_order_[static_cast<size_t>(chunk.first_block + b)]});
+      }
+    }
+    ops_.BuildStep(
+        {.seqs = seqs, .new_blocks = blocks, .n_tokens = n_tokens, .n_padding = n_padding},
+        step_.get());
+    qkv.resize(qkv.size() + static_cast<size_t>(n_padding * config_.qkv_width()), 1.0f);
+    const Values in(ops_, qkv, config_.dtype);
+    const KvLayer kv{k_.data.get(), v_.data.get(), config_.dtype};
+    ops_.RopeAppend({.qkv = in,
+                     .positions = step_->positions,
+                     .kv_slots = step_->groups[0].kv_slots,
+                     .rope = config_.rope_and_norm ? &rope_ : nullptr,
+                     .q_norm = config_.rope_and_norm ? q_norm_.f32() : nullptr,
+                     .k_norm = config_.rope_and_norm ? k_norm_.f32() : nullptr,
+                     .norm_kind = NormKind::kRmsPlusOne,
+                     .norm_eps = 1e-6f,
+                     .kv = kv,
+                     .n_tokens = n_tokens + n_padding,
+                     .n_heads = config_.n_heads,
+                     .n_kv_heads = config_.n_kv_heads,
+                     .head_dim = config_.head_dim});
+    const size_t n_out = static_cast<size_t>(n_tokens * config_.out_width());
+    const Values out(
+        ops_, std::vector<float>(n_out + static_cast<size_t>(n_padding * config_.out_width()), NAN),
+        config_.dtype);
+    ops_.Attention({.qkv = in,
+                    .kv = kv,
+                    .step = step_.get(),
+                    .group = 0,
+                    .out = out,
+                    .n_heads = config_.n_heads,
+                    .n_kv_heads = config_.n_kv_heads,
+                    .head_dim = config_.head_dim,
+                    .scale = 1 / std::sqrt(static_cast<float>(config_.head_dim)),
+                    .softcap = config_.softcap,
+                    .window = config_.window});
+    std::vector<float> result = out.Get();
+    result.resize(n_out);
+    return result;
+  }
+
+  // The whole sequence in chunks of `size`.
+  std::vector<float> InChunks(const std::vector<float>& qkv, int32_t size) {
+    const int32_t n = static_cast<int32_t>(qkv.size()) / config_.qkv_width();
+    std::vector<float> out;
+    for (int32_t p = 0; p < n; p += size) {
+      const std::vector<float> part =
+          Step({{0, p, std::min(size, n - p), qkv.data() + p * config_.qkv_width()}});
+      out.insert(out.end(), part.begin(), part.end());
+    }
+    return out;
+  }
+
+ private:
+  static int32_t RotaryDim(const AttentionConfig& config) {
+    return config.rotary_dim > 0 ? config.rotary_dim : config.head_dim;
+  }
+  static std::vector<float> Waves(const AttentionConfig& config, int32_t max_positions,
+                                  bool is_sin) {
+    const int32_t half = RotaryDim(config) / 2;
+    std::vector<float> waves;
+    for (int32_t p = 0; p < max_positions; ++p) {
+      for (int32_t i = 0; i < half; ++i) {
+        const double angle = p * std::pow(10000.0, -static_cast<double>(i) / half);
+        waves.push_back(static_cast<float>(is_sin ? std::sin(angle) : std::cos(angle)));
+      }
+    }
+    return waves;
+  }
+
+  Ops& ops_;
+  const AttentionConfig config_;
+  std::unique_ptr<StepInputs> step_;
+  Buffer k_, v_, scratch_;
+  std::vector<int32_t> block_order_;
+  Values q_norm_, k_norm_, cos_, sin_;
+  RopeTable rope_;
+};
+
+inline std::vector<float> RandomQkv(const AttentionConfig& config, int32_t n, uint32_t seed,
+                                    float deviation = 1) {
+  return Rounded(RandomFloats(static_cast<size_t>(n * config.qkv_width()), seed, deviation),
+                 config.dtype);
+}
+
+inline void CheckSequence(const AttentionConfig& config, int32_t n,
+                          const std::vector<int32_t>& chunks, bool batch_invariant = false) {
+  INFO("heads " << config.n_heads << "/" << config.n_kv_heads << " dim " << config.head_dim
+                << " window " << config.window << " cap " << config.softcap << " "
+                << DTypeName(config.dtype) << " tokens " << n);
+  const std::vector<float> qkv = RandomQkv(config, n, 5);
+  const auto reference = MakeReferenceOps();
+  const auto ops = NewCudaOps(batch_invariant);
+  const std::vector<float> expected =
+      AttentionLayer(*reference, config, n, n / 16 + 2).InChunks(qkv, n);
+  // The weights are rounded before they meet the values, and k after its rotation.
+  const double tolerance = config.dtype == DType::kF32 ? 1e-4 : 2 * Step(config.dtype);
+  for (const int32_t size : chunks) {
+    INFO("chunk " << size);
+    CHECK(WorstError(AttentionLayer(*ops, config, n, n / 16 + 2).InChunks(qkv, size), expected,
+                     0.3) < tolerance);
+  }
+}
+
+// Prefill of one beside decodes and a chunk of others.
+struct MixedSteps {
+  explicit MixedSteps(const AttentionConfig& config)
+      : config(config),
+        a(RandomQkv(config, 120, 1)),
+        b(RandomQkv(config, 60, 2)),
+        c(RandomQkv(config, 300, 3)) {}
+
+  std::vector<std::vector<AttentionLayer::Chunk>> Steps() const {
+    const int32_t width = config.qkv_width();
+    return {{{0, 0, 119, a.data()}, {10, 0, 60, b.data()}, {16, 0, 250, c.data()}},
+            {{16, 250, 49, c.data() + 250 * width}, {0, 119, 1, a.data() + 119 * width}},
+            {{16, 299, 1, c.data() + 299 * width}}};
+  }
+
+  const AttentionConfig config;
+  const std::vector<float> a, b, c;
+};
+
+}  // namespace stagecoach::kernels
