@@ -180,6 +180,25 @@ TEST_CASE("Tracing follows strings through what templates do to them") {
   }
 }
 
+TEST_CASE("A request that costs much is followed in fewer renders") {
+  // The first message is changed on the way, so that it takes further renders to follow the rest.
+  const auto follow = [](const std::string& loop, const std::string& further) {
+    return Render("{{ messages[0].content | tojson(ensure_ascii=true) }}{{ messages[1].content }}" +
+                      loop,
+                  R"([{"content": "<a"}, {"content": "<b|"})" + further + "]")
+        .value();
+  };
+  CHECK(Plain(follow("", "")) == "<|");
+  const std::string long_message = R"(, {"content": ")" + std::string(33 << 20, 'x') + "\"}";
+  const std::string slow =
+      "{% for a in range(2000) %}{% for b in range(700) %}{% endfor %}{% endfor %}";
+  for (const auto& rendered : {follow("", long_message), follow(slow, "")}) {
+    CHECK(rendered.plain.empty());
+    // A special token in it would still be noticed, and refused.
+    CHECK(rendered.control.has_value());
+  }
+}
+
 TEST_CASE("A rendered attack encodes as text") {
   const auto tokenizer = Tokenizer::Load(TestData("byte_level")).value();
   const auto rendered =

@@ -22,7 +22,7 @@ use crate::abi::Range;
 use crate::checkpoint::SpecialTokens;
 use crate::error::{Code, Error, Result};
 use source::Sources;
-use trace::{Follow, Found};
+use trace::{Follow, Found, Written};
 
 /// Steps of a render: some hundred a message in real templates; stops an endless loop in a second.
 const FUEL: u64 = 10_000_000;
@@ -137,10 +137,10 @@ impl ChatTemplate {
         } else {
             None
         };
-        let text = self.render_once(&request, options)?;
-        let found = self.trace(&request, options, &text)?;
+        let written = self.render_once(&request, options)?;
+        let found = self.trace(&request, options, &written)?;
         let mut rendered = Rendered {
-            text,
+            text: written.text,
             plain: found.plain,
             control: found.control,
         };
@@ -150,7 +150,7 @@ impl ChatTemplate {
         Ok(rendered)
     }
 
-    fn render_once(&self, request: &Request, options: &Options<'_>) -> Result<String> {
+    fn render_once(&self, request: &Request, options: &Options<'_>) -> Result<Written> {
         let mut context = Map::new();
         for (role, token) in &self.roles {
             context.insert(role.clone(), Value::String(token.clone()));
@@ -182,18 +182,19 @@ impl ChatTemplate {
         };
         let mut output = Bounded(Vec::new());
         let _scope = namespaces::Scope;
-        self.env
+        let n_steps = self
+            .env
             .get_template(name)
-            .and_then(|t| {
-                t.render_captured_to(minijinja::Value::from(context), &mut output)
-                    .map(drop)
-            })
+            .and_then(|t| t.render_captured_to(minijinja::Value::from(context), &mut output))
+            .map(|done| done.state().fuel_levels().map_or(0, |(used, _)| used))
             .map_err(|e| render_error(&e))?;
-        String::from_utf8(output.0).map_err(|e| Error::new(Code::Internal, e.to_string()))
+        let text =
+            String::from_utf8(output.0).map_err(|e| Error::new(Code::Internal, e.to_string()))?;
+        Ok(Written { text, n_steps })
     }
 
-    /// The ranges of `text` in which the request's strings may spell special tokens.
-    fn trace(&self, request: &Request, options: &Options<'_>, text: &str) -> Result<Found> {
+    /// The ranges of the text in which the request's strings may spell special tokens.
+    fn trace(&self, request: &Request, options: &Options<'_>, plain: &Written) -> Result<Found> {
         let mut strings = Vec::new();
         request
             .clone()
@@ -201,7 +202,10 @@ impl ChatTemplate {
         if !strings.iter().any(|s| trace::is_marked(s)) {
             return Ok(Found::default());
         }
-        let seen = strings.iter().map(String::as_str).chain([text]);
+        let seen = strings
+            .iter()
+            .map(String::as_str)
+            .chain([plain.text.as_str()]);
         let codes = trace::Codes::unused_in(seen)
             .ok_or_else(|| invalid("the messages use too many private-use characters"))?;
         let render = |follow: &[Follow], kept: &[String]| {
@@ -228,8 +232,9 @@ impl ChatTemplate {
         let mut search = trace::Search {
             codes,
             render: &render,
-            plain_text: text,
-            n_renders_left: trace::MAX_RENDERS,
+            plain,
+            n_request_bytes: request.n_bytes,
+            left: trace::Budget::new(),
         };
         search.run(n_strings, &literals).ok_or_else(|| {
             invalid(
@@ -245,17 +250,19 @@ struct Request {
     messages: Value,
     tools: Value,
     kwargs: Map<String, Value>,
+    /// As JSON.
+    n_bytes: usize,
 }
 
 impl Request {
-    fn parse(messages: &str, tools: &str, options: &Options<'_>) -> Result<Self> {
+    fn parse(messages_json: &str, tools: &str, options: &Options<'_>) -> Result<Self> {
         let json = |what: &str, text: &str| -> Result<Value> {
             if text.is_empty() {
                 return Ok(Value::Null);
             }
             serde_json::from_str(text).map_err(|e| invalid(format!("{what}: {e}")))
         };
-        let mut messages = json("messages", messages)?;
+        let mut messages = json("messages", messages_json)?;
         let Value::Array(list) = &mut messages else {
             return Err(invalid("messages must be an array"));
         };
@@ -269,6 +276,7 @@ impl Request {
             messages,
             tools: json("tools", tools)?,
             kwargs,
+            n_bytes: messages_json.len() + tools.len() + options.kwargs.len(),
         })
     }
 

@@ -17,8 +17,43 @@ const MARKED: [char; 7] = ['<', '>', '[', ']', '{', '}', '|'];
 /// Private-use planes 15 and 16, cut into blocks of one code for each of MARKED.
 const FIRST_CODE: u32 = 0xF_0000;
 const N_BLOCKS: u32 = 0x1_0000 / 8;
-/// Beyond it a request costs too much; what is not found by then is not followed.
-pub const MAX_RENDERS: usize = 64;
+/// Beyond any of these a request costs too much; what is not found by then is not followed.
+const MAX_RENDERS: usize = 64;
+const MAX_BYTES: usize = 64 << 20;
+const MAX_STEPS: u64 = super::FUEL;
+
+/// What a search may still cost: renders, bytes read and written for them, and their steps.
+pub struct Budget {
+    n_renders: usize,
+    n_bytes: usize,
+    n_steps: u64,
+}
+
+impl Budget {
+    pub fn new() -> Self {
+        Self {
+            n_renders: MAX_RENDERS,
+            n_bytes: MAX_BYTES,
+            n_steps: MAX_STEPS,
+        }
+    }
+
+    fn has_more(&self) -> bool {
+        self.n_renders > 0 && self.n_bytes > 0 && self.n_steps > 0
+    }
+
+    fn take_render(&mut self, n_bytes: usize, n_steps: u64) {
+        self.n_renders = self.n_renders.saturating_sub(1);
+        self.n_bytes = self.n_bytes.saturating_sub(n_bytes);
+        self.n_steps = self.n_steps.saturating_sub(n_steps);
+    }
+}
+
+/// A text and how many steps the template took to write it.
+pub struct Written {
+    pub text: String,
+    pub n_steps: u64,
+}
 
 /// Calls `visit` with every string of the request: keys are free text as well, in the schema of a
 /// tool, and a role is what the client says it is.
@@ -136,26 +171,38 @@ pub struct Found {
 pub struct Search<'a> {
     pub codes: Codes,
     /// Renders with each marked string treated as said, and with these literals kept.
-    pub render: &'a dyn Fn(&[Follow], &[String]) -> Option<String>,
-    pub plain_text: &'a str,
-    pub n_renders_left: usize,
+    pub render: &'a dyn Fn(&[Follow], &[String]) -> Option<Written>,
+    /// The request as it is.
+    pub plain: &'a Written,
+    pub n_request_bytes: usize,
+    pub left: Budget,
 }
 
 impl Search<'_> {
+    fn render(&mut self, follow: &[Follow], kept: &[String]) -> Option<String> {
+        let rendered = (self.render)(follow, kept);
+        // One that fails is taken to cost what the request as it is does.
+        let cost = rendered.as_ref().unwrap_or(self.plain);
+        self.left
+            .take_render(self.n_request_bytes + cost.text.len(), cost.n_steps);
+        rendered.map(|written| written.text)
+    }
+
     fn attempt(&mut self, follow: &[Follow], kept: &[String]) -> Option<Vec<Range>> {
-        self.n_renders_left = self.n_renders_left.checked_sub(1)?;
-        let rendered = (self.render)(follow, kept)?;
+        if !self.left.has_more() {
+            return None;
+        }
+        let rendered = self.render(follow, kept)?;
         let (restored, ranges) = self.codes.restore(&rendered);
-        (restored == self.plain_text).then_some(ranges)
+        (restored == self.plain.text).then_some(ranges)
     }
 
     /// `literals`: strings of the template's code that the request's strings contain. `None` when
     /// the template refuses the request once its brackets and bars are replaced.
     pub fn run(&mut self, n_strings: usize, literals: &[String]) -> Option<Found> {
-        self.n_renders_left -= 1;
-        let control = (self.render)(&vec![Follow::All; n_strings], &[])?;
+        let control = self.render(&vec![Follow::All; n_strings], &[])?;
         let (restored, plain) = self.codes.restore(&control);
-        if restored == self.plain_text {
+        if restored == self.plain.text {
             return Some(Found {
                 plain,
                 control: None,
