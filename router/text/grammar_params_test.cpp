@@ -6,6 +6,7 @@
 
 #include "catch2/catch_test_macros.hpp"
 #include "router/text/sampling_params.h"
+#include "router/text/schema_check.h"
 #include "router/text/testing/test_model.h"
 
 namespace stagecoach::router {
@@ -155,6 +156,20 @@ TEST_CASE("schemas inside of a Lark grammar are kept to in full as well") {
   CHECK(status(R"(start: %json {"minProperties": 2, "x-guidance": {"lenient": true}})", true).ok());
   CHECK_FALSE(
       status(R"(start: %json {"minProperties": 2, "x-guidance": {"lenient": false}})", true).ok());
+}
+
+TEST_CASE("a Lark grammar full of %json is checked as fast as it is long") {
+  std::string text;
+  while (text.size() + 16 < text::kMaxGrammarBytes) text += "%json x\\x\"";
+  const auto check = [&](const std::string& behind) {
+    return CheckSchemas({.kind = text::GrammarKind::kLark, .text = text + behind},
+                        /*may_be_lenient=*/false);
+  };
+  CHECK(check("").ok());  // for the compiler to refuse
+  CHECK(absl::IsInvalidArgument(check("x-guidance")));
+  // Before all of them it is nothing that they could ask for.
+  CHECK(CheckSchemas({.kind = text::GrammarKind::kLark, .text = "# x-guidance\n%json x"}, false)
+            .ok());
 }
 
 TEST_CASE("without an EOS token a grammar needs a stop token to end with") {

@@ -76,7 +76,18 @@ absl::Status CheckBehindKeyword(const json::value& schema, bool may_be_lenient) 
   return CheckCounts(schema);
 }
 
+// Behind the last word by which a schema could ask for what CheckBehindKeyword refuses.
+size_t EndOfCritical(std::string_view text) {
+  size_t end = 0;
+  for (const std::string_view critical : {"\"minProperties\"", "x-guidance", "\\u"}) {
+    const size_t at = text.rfind(critical);
+    if (at != std::string_view::npos) end = std::max(end, at + critical.size());
+  }
+  return end;
+}
+
 absl::Status CheckLark(std::string_view text, bool may_be_lenient) {
+  const size_t end_of_critical = EndOfCritical(text);
   // A schema's own strings are searched too: whether a keyword is one only the compiler knows.
   for (size_t at = text.find(kJsonKeyword); at != std::string_view::npos;
        at = text.find(kJsonKeyword, at + kJsonKeyword.size())) {
@@ -90,11 +101,8 @@ absl::Status CheckLark(std::string_view text, bool may_be_lenient) {
       continue;
     }
     // No JSON, as the compiler will say, or the word in a text; unless the two parsers differ.
-    if (may_be_lenient) continue;
-    for (const char* const critical : {"\"minProperties\"", "x-guidance", "\\u"}) {
-      if (rest.find(critical) == std::string_view::npos) continue;
-      return absl::InvalidArgumentError("the schema behind %json cannot be read");
-    }
+    if (may_be_lenient || end_of_critical <= at) continue;
+    return absl::InvalidArgumentError("the schema behind %json cannot be read");
   }
   return absl::OkStatus();
 }
