@@ -107,6 +107,30 @@ TEST_CASE("Special tokens count where the template wrote them and are text where
   }
 }
 
+TEST_CASE("A special token that takes blanks along is guarded by where it is spelled") {
+  const TempDir dir;
+  auto json = boost::json::parse(ReadFile(TestData("byte_level/tokenizer.json")));
+  for (auto& token : json.at("added_tokens").as_array()) token.as_object()["lstrip"] = true;
+  dir.Write("tokenizer.json", boost::json::serialize(json));
+  dir.Write("tokenizer_config.json", ReadFile(TestData("byte_level/tokenizer_config.json")));
+  const auto tokenizer = Tokenizer::Load(dir.path()).value();
+  const int32_t end = tokenizer->TokenId("<|end|>").value();
+  const auto encode = [&](const std::string& text, const std::vector<TextRange>& plain) {
+    return tokenizer->EncodeRendered(text, plain).value();
+  };
+  CHECK(encode("a  <|end|>", {}) == encode("a<|end|>", {}));
+  // Only the first blank is a person's.
+  CHECK(encode("a  <|end|>", {{1, 2}}) == encode("a <|end|>", {{1, 2}}));
+  const auto hidden = encode("a  <|end|>\u3000<|end|>", {{3, 5}});
+  CHECK(std::count(hidden.begin(), hidden.end(), end) == 1);
+  CHECK(hidden.back() == end);
+
+  // Takes hours where each blank is looked at anew.
+  const size_t n_blanks = 4 << 20;
+  const auto ids = encode(std::string(n_blanks, ' ') + "<|end|>", {{n_blanks, n_blanks + 2}});
+  CHECK(std::count(ids.begin(), ids.end(), end) == 0);
+}
+
 TEST_CASE("Special tokens that are matched after normalization are guarded as well") {
   const auto tokenizer = Load("byte_fallback");
   const int32_t eos = tokenizer->TokenId("</s>").value();

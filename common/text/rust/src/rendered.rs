@@ -64,15 +64,42 @@ impl PipelinePatternMatcher for Matcher<'_> {
             let ((begin, end), id) =
                 self.added
                     .extract_next(text, from, normalized, special_as_text)?;
-            let hidden = overlaps(self.plain, self.offset + begin, self.offset + end);
-            if !hidden || !(self.special)(id) {
+            if !overlaps(self.plain, self.offset + begin, self.offset + end) || !(self.special)(id)
+            {
                 return Some(((begin, end), id));
             }
-            // A token of the template may begin inside the hidden one. A token takes the spaces
-            // around it along (lstrip), so this can be behind the match's own start.
-            from = from.max(begin) + 1;
+            let (spelled, n_first) = self.spelling(text, begin, end, id);
+            if !overlaps(self.plain, self.offset + spelled, self.offset + end) {
+                let begin = self.end_of_plain(self.offset + spelled) - self.offset;
+                return Some(((begin, end), id));
+            }
+            // A token of the template may begin inside the hidden one.
+            from = spelled + n_first;
         }
         None
+    }
+}
+
+impl Matcher<'_> {
+    /// Where a match is spelled, behind the blanks that it takes along (lstrip), and how many bytes
+    /// its first character has.
+    fn spelling(&self, text: &[u8], begin: usize, end: usize, id: u32) -> (usize, usize) {
+        let n_blank = |s: &str| s.len() - s.trim_start().len();
+        let spelling = self.added.simple_id_to_token(id).unwrap_or_default();
+        let matched = std::str::from_utf8(&text[begin..end]).unwrap_or_default();
+        let n_taken = n_blank(matched).saturating_sub(n_blank(&spelling));
+        let first = matched[n_taken..].chars().next();
+        (begin + n_taken, first.map_or(1, char::len_utf8))
+    }
+
+    /// Where the last plain range that ends at or before `at` ends.
+    fn end_of_plain(&self, at: usize) -> usize {
+        let n_before = self.plain.partition_point(|range| range.end <= at);
+        let last = self.plain[..n_before]
+            .iter()
+            .rev()
+            .find(|r| r.begin < r.end);
+        last.map_or(0, |range| range.end)
     }
 }
 
