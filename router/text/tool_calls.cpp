@@ -101,12 +101,12 @@ bool ToolCallParser::Content(Output* out) {
   const size_t at = held_.find(marker());
   const std::string_view certain(
       held_.data(), at == std::string::npos ? held_.size() - OpenBytes(held_, marker()) : at);
-  // Blanks before a call belong to nothing.
+  // Blanks before a call go with it.
   const size_t n_content = certain.find_last_not_of(kBlanks) + 1;
   out->content += held_.substr(0, n_content);
-  held_.erase(0, at == std::string::npos ? n_content : at);
+  held_.erase(0, n_content);
   if (at == std::string::npos) return false;
-  Take(marker().size());
+  Take(at - n_content + marker().size());
   state_ = State::kMarked;
   return true;
 }

@@ -80,7 +80,11 @@ TEST_CASE("Hermes and Qwen: <tool_call>") {
   CHECK(read(R"(<tool_call>{"type": "function", "function": {"name": "f", "arguments": {}}})") ==
         Answer{"", {{"f", "{}"}}});
   CHECK(read("a < b, <tool> and <tool_call> is a tag") ==
-        Answer{"a < b, <tool> and<tool_call> is a tag", {}});
+        Answer{"a < b, <tool> and <tool_call> is a tag", {}});
+  CHECK(read("\n <tool_call>\n{\"a\": 1}\n \t<tool_call> {\"name\": \n") ==
+        Answer{"\n <tool_call>\n{\"a\": 1}\n \t<tool_call> {\"name\": \n", {}});
+  CHECK(read("See \n<tool_call>x \n<tool_call>{\"name\": \"time\"}</tool_call>") ==
+        Answer{"See \n<tool_call>x", {{"time", "{}"}}});
   CHECK(read("No call \n") == Answer{"No call \n", {}});
   CHECK(read("cut <tool_ca") == Answer{"cut <tool_ca", {}});
   CHECK(read(R"(<tool_call>{"name": "f", "arguments": {"a": "b)") ==
@@ -96,6 +100,7 @@ TEST_CASE("Mistral: [TOOL_CALLS] and a list") {
         Answer{"", kBoth});
   CHECK(read("Well[TOOL_CALLS][{\"name\": \"f\", \"arguments\": {}, \"id\": \"abcdefghi\"}]") ==
         Answer{"Well", {{"f", "{}"}}});
+  CHECK(read("Two\n [TOOL_CALLS] [1, 2]") == Answer{"Two\n [TOOL_CALLS] [1, 2]", {}});
   CHECK(read("An [array] and [TOOL_") == Answer{"An [array] and [TOOL_", {}});
 }
 
