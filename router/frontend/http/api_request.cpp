@@ -176,6 +176,24 @@ absl::StatusOr<ApiRequest> ParseChatRequest(std::string_view body) {
   return request;
 }
 
+ApiRequest WithoutInput(const ApiRequest& request) {
+  const auto without_grammar = [](v1::SamplingParams* sampling) {
+    if (sampling->has_grammar()) sampling->mutable_grammar()->Clear();
+    sampling->clear_logit_bias();
+  };
+  ApiRequest rest = request;
+  rest.chat.clear_messages();
+  rest.chat.clear_tools();
+  rest.chat.clear_chat_template_kwargs();
+  without_grammar(rest.chat.mutable_sampling());
+  for (v1::GenerateRequest& one : rest.prompts) {
+    one.clear_prompt();
+    without_grammar(one.mutable_sampling());
+  }
+  // What is cleared keeps its memory, which a copy does not.
+  return ApiRequest(rest);
+}
+
 absl::Status InClientTerms(const ApiRequest& request, size_t i, const absl::Status& status) {
   const std::string message(status.message());
   const std::string_view field = FieldOf(message);

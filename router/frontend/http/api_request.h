@@ -54,6 +54,10 @@ struct ApiRequest {
 absl::StatusOr<ApiRequest> ParseCompletionRequest(std::string_view body);
 absl::StatusOr<ApiRequest> ParseChatRequest(std::string_view body);
 
+// The request without what becomes tokens and grammars, which may be large: enough for its answers
+// and for InClientTerms.
+ApiRequest WithoutInput(const ApiRequest& request);
+
 // An error of the router's own about prompt `i`, with the field named as the client did.
 absl::Status InClientTerms(const ApiRequest& request, size_t i, const absl::Status& status);
 

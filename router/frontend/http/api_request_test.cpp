@@ -375,6 +375,35 @@ TEST_CASE("tools, the choice among them, and calls that come back") {
             .starts_with("messages[0].tool_calls[0].function.arguments: must be a string"));
 }
 
+TEST_CASE("what is kept of a request for its answers is small") {
+  const std::string large(1 << 20, 'x');
+  const auto kept_bytes = [](const ApiRequest& request) {
+    const ApiRequest kept = WithoutInput(request);
+    CHECK(kept.n_prompts() == request.n_prompts());
+    CHECK(kept.n() == 3);
+    CHECK(kept.sampling().stop(0) == "end");
+    CHECK(kept.sampling().has_grammar());
+    CHECK(kept.stream);
+    const absl::Status status = absl::InvalidArgumentError("sampling.grammar: is none");
+    CHECK(InClientTerms(kept, 0, status) == InClientTerms(request, 0, status));
+    size_t n = kept.chat.SpaceUsedLong();
+    for (const v1::GenerateRequest& one : kept.prompts) n += one.SpaceUsedLong();
+    return n;
+  };
+  const std::string common =
+      R"("stream": true, "n": 3, "stop": "end", "guided_regex": ")" + large + R"(", )";
+  const auto chat = ParseChatRequest(
+      "{" + common + R"("messages": [{"role": "user", "content": ")" + large +
+      R"("}], "tools": [{"type": "function", "function": {"name": "f", "description": ")" + large +
+      R"("}}], "chat_template_kwargs": {"a": ")" + large + R"("}})");
+  REQUIRE(chat.ok());
+  CHECK(kept_bytes(*chat) < 4096);
+  const auto texts =
+      ParseCompletionRequest("{" + common + R"("prompt": ["a", ")" + large + R"("]})");
+  REQUIRE(texts.ok());
+  CHECK(kept_bytes(*texts) < 4096);
+}
+
 TEST_CASE("the router's errors name the field as the client did") {
   const auto told = [](const ApiRequest& request, const char* message) {
     return std::string(InClientTerms(request, 1, absl::InvalidArgumentError(message)).message());

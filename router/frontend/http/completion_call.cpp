@@ -13,12 +13,20 @@
 #include "router/text/request_builder.h"
 
 namespace stagecoach::router::http {
+namespace {
 
-CompletionCall::CompletionCall(Frontend* frontend, ApiRequest request,
+bool NeedsGrammar(const ApiRequest& request) {
+  return request.is_chat ? router::NeedsGrammar(request.chat)
+                         : router::NeedsGrammar(request.prompts.front());
+}
+
+}  // namespace
+
+CompletionCall::CompletionCall(Frontend* frontend, const ApiRequest& request,
                                const std::string& request_id, const std::string& owner,
                                std::shared_ptr<Exchange> exchange)
     : frontend_(frontend),
-      request_(std::move(request)),
+      request_(WithoutInput(request)),
       owner_(owner),
       exchange_(std::move(exchange)),
       answer_(request_, frontend->model(), request_id, std::time(nullptr)) {}
@@ -26,8 +34,7 @@ CompletionCall::CompletionCall(Frontend* frontend, ApiRequest request,
 void CompletionCall::Begin(Frontend* frontend, ApiRequest request, const std::string& request_id,
                            const std::string& owner, std::shared_ptr<Exchange> exchange,
                            MemoryBudget::Lease body) {
-  auto call =
-      std::make_shared<CompletionCall>(frontend, std::move(request), request_id, owner, exchange);
+  auto call = std::make_shared<CompletionCall>(frontend, request, request_id, owner, exchange);
   call->CreateGenerations(request_id);
   if (call->request_.resumable) {
     const absl::Status kept = call->KeepStream(request_id);
@@ -35,14 +42,15 @@ void CompletionCall::Begin(Frontend* frontend, ApiRequest request, const std::st
   } else {
     exchange->OnGone([call] { call->CancelAll(absl::CancelledError("the client is gone")); });
   }
-  if (!call->NeedsGrammar()) return call->StartGenerations();
+  if (!NeedsGrammar(request)) return call->StartGenerations(request);
   struct Waiting {
     std::shared_ptr<Exchange> exchange;  // first, to go last: the server's end waits for it
     MemoryBudget::Lease body;
+    ApiRequest request;
   };
-  const absl::Status posted =
-      frontend->PostLong([call, waiting = Waiting{std::move(exchange), std::move(body)}] {
-        call->StartGenerations();
+  const absl::Status posted = frontend->PostLong(
+      [call, waiting = Waiting{std::move(exchange), std::move(body), std::move(request)}] {
+        call->StartGenerations(waiting.request);
       });
   if (!posted.ok()) call->RefuseAll(posted);
 }
@@ -68,23 +76,18 @@ void CompletionCall::CreateGenerations(const std::string& request_id) {
   }
 }
 
-bool CompletionCall::NeedsGrammar() const {
-  return request_.is_chat ? router::NeedsGrammar(request_.chat)
-                          : router::NeedsGrammar(request_.prompts.front());
-}
-
 void CompletionCall::RefuseAll(const absl::Status& status) {
   for (const auto& generation : generations_) generation->Start(status);
 }
 
-void CompletionCall::StartGenerations() {
+void CompletionCall::StartGenerations(const ApiRequest& request) {
   absl::Status refusal;
   if (generations_.front()->cancelled()) refusal = absl::CancelledError("the client is gone");
   for (size_t i = 0; i < generations_.size(); ++i) {
     absl::StatusOr<GenerationInput> input = absl::CancelledError("another prompt was refused");
     if (refusal.ok()) {
-      input = request_.is_chat ? BuildGeneration(frontend_->model(), request_.chat)
-                               : BuildGeneration(frontend_->model(), request_.prompts[i]);
+      input = request.is_chat ? BuildGeneration(frontend_->model(), request.chat)
+                              : BuildGeneration(frontend_->model(), request.prompts[i]);
       refusal = input.status();
       if (input.ok()) KeepToOwner(owner_, *input);
     }

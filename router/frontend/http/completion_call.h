@@ -27,12 +27,12 @@ class CompletionCall final : public std::enable_shared_from_this<CompletionCall>
  public:
   // Submits the request; takes as long as its text is long, so not on the event loop. `frontend`
   // outlives the call. A resumable stream belongs to `owner`. `body`: of what `request` was read
-  // from; given back when it has been tokenized, which may be later.
+  // from; given back, as `request` is, when it has been tokenized, which may be later.
   static void Begin(Frontend* frontend, ApiRequest request, const std::string& request_id,
                     const std::string& owner, std::shared_ptr<Exchange> exchange,
                     MemoryBudget::Lease body);
 
-  CompletionCall(Frontend* frontend, ApiRequest request, const std::string& request_id,
+  CompletionCall(Frontend* frontend, const ApiRequest& request, const std::string& request_id,
                  const std::string& owner, std::shared_ptr<Exchange> exchange);
 
  private:
@@ -56,8 +56,7 @@ class CompletionCall final : public std::enable_shared_from_this<CompletionCall>
 
   void CreateGenerations(const std::string& request_id);
   absl::Status KeepStream(const std::string& request_id);
-  bool NeedsGrammar() const;
-  void StartGenerations();
+  void StartGenerations(const ApiRequest& request);
   void RefuseAll(const absl::Status& status);
   void CancelAll(const absl::Status& status);
 
@@ -73,8 +72,8 @@ class CompletionCall final : public std::enable_shared_from_this<CompletionCall>
   void OnFailure(size_t prompt, const absl::Status& status);
 
   Frontend* const frontend_;
-  const ApiRequest request_;
-  const std::string owner_;  // of what is kept of the request
+  const ApiRequest request_;  // without its input
+  const std::string owner_;   // of what is kept of the request
   // Null where the stream is kept: its first reader's connection does not live for it.
   std::shared_ptr<Exchange> exchange_;
   // Where a resumable stream goes, for whoever reads it; null: it goes to the exchange.
