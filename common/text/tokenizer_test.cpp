@@ -139,6 +139,19 @@ TEST_CASE("Special tokens that are matched after normalization are guarded as we
   const auto ids = tokenizer->EncodeRendered(text, content).value();
   CHECK(std::count(ids.begin(), ids.end(), eos) == 1);
   CHECK(ids[ids.size() - 2 - 1] == eos);  // before "▁c", two tokens: the normalizer adds the space
+
+  // Takes long where what else there might be is looked for anew behind each.
+  const TempDir dir;
+  auto json = boost::json::parse(ReadFile(TestData("byte_fallback/tokenizer.json")));
+  for (auto& token : json.at("added_tokens").as_array()) token.as_object()["normalized"] = true;
+  dir.Write("tokenizer.json", boost::json::serialize(json));
+  dir.Write("tokenizer_config.json", ReadFile(TestData("byte_fallback/tokenizer_config.json")));
+  const ptrdiff_t n = 1 << 17;
+  std::string many = "a";
+  for (ptrdiff_t i = 0; i < n; ++i) many += "</s> b";
+  const std::vector<TextRange> first = {{0, 3}};
+  const auto of_many = Tokenizer::Load(dir.path()).value()->EncodeRendered(many, first).value();
+  CHECK(std::count(of_many.begin(), of_many.end(), eos) == n - 1);
 }
 
 TEST_CASE("Plain ranges must be ascending, inside the text and on character borders") {

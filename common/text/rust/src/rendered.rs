@@ -157,6 +157,33 @@ pub fn encode(
     Ok(PipelineToken::cast_slice(&encoder.out).to_vec())
 }
 
+/// A special token of the normalized kind, and where the template wrote it next, by its spelling
+/// before normalization: none from there on where `None`.
+struct Spelled<'a> {
+    spelling: &'a str,
+    id: u32,
+    at: Option<usize>,
+}
+
+impl Spelled<'_> {
+    fn end(&self, at: usize) -> usize {
+        at + self.spelling.len()
+    }
+
+    fn seek(&mut self, chunk: &str, mut from: usize, offset: usize, plain: &[Range]) {
+        self.at = None;
+        while let Some(found) = chunk[from..].find(self.spelling) {
+            let at = from + found;
+            if !overlaps(plain, offset + at, offset + self.end(at)) {
+                self.at = Some(at);
+                return;
+            }
+            // One of the template's may begin inside the hidden one.
+            from = at + self.spelling.chars().next().map_or(1, char::len_utf8);
+        }
+    }
+}
+
 impl Encoder<'_> {
     /// The library's own two passes: tokens matched in the text as it is, then those matched after
     /// normalization.
@@ -216,10 +243,31 @@ impl Encoder<'_> {
         offset: usize,
         plain: &[Range],
     ) -> tokenizers::Result<()> {
+        let mut specials = Vec::new();
+        for (spelling, id) in self.specials.normalized {
+            let mut special = Spelled {
+                spelling,
+                id: *id,
+                at: None,
+            };
+            special.seek(chunk, 0, offset, plain);
+            specials.push(special);
+        }
         let mut begin = 0;
         loop {
-            let special = self.find_normalized_special(&chunk[begin..], offset + begin, plain);
-            let text = &chunk[begin..special.map_or(chunk.len(), |(at, _, _)| begin + at)];
+            // The others' places stand: each is looked for once, however many there are of one.
+            for special in specials
+                .iter_mut()
+                .filter(|s| s.at.is_some_and(|at| at < begin))
+            {
+                special.seek(chunk, begin, offset, plain);
+            }
+            let next = specials
+                .iter()
+                .filter_map(|special| Some((special.at?, special)))
+                .min_by_key(|&(at, special)| (at, std::cmp::Reverse(special.end(at))))
+                .map(|(at, special)| (at, special.end(at), special.id));
+            let text = &chunk[begin..next.map_or(chunk.len(), |(at, _, _)| at)];
             let normalized = normalize_all(self.pipeline.get_normalizers(), text, offset + begin)?;
             for segment in SpecialSegmentIterator::new(&normalized, self.added, true, true) {
                 match segment {
@@ -227,33 +275,12 @@ impl Encoder<'_> {
                     Segment::Text { text, .. } => self.model(text)?,
                 }
             }
-            let Some((_, end, id)) = special else {
+            let Some((_, end, id)) = next else {
                 return Ok(());
             };
             self.out.push(PipelineToken::from(id));
-            begin += end;
+            begin = end;
         }
-    }
-
-    /// The first special token of the normalized kind that the template wrote, by its spelling
-    /// before normalization.
-    fn find_normalized_special(
-        &self,
-        chunk: &str,
-        offset: usize,
-        plain: &[Range],
-    ) -> Option<(usize, usize, u32)> {
-        let first_of = |(spelling, id): &(String, u32)| {
-            chunk
-                .match_indices(spelling.as_str())
-                .map(|(at, found)| (at, at + found.len(), *id))
-                .find(|&(begin, end, _)| !overlaps(plain, offset + begin, offset + end))
-        };
-        self.specials
-            .normalized
-            .iter()
-            .filter_map(first_of)
-            .min_by_key(|&(begin, end, _)| (begin, std::cmp::Reverse(end)))
     }
 
     /// Text without special tokens: one that the model makes of it nevertheless is kept from it by
