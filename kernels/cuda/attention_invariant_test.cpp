@@ -3,7 +3,7 @@
 #include <cstring>
 
 #include "kernels/cuda/step_builder.h"
-#include "kernels/cuda/testing/attention_layer.h"
+#include "kernels/cuda/testing/attention_checks.h"
 
 namespace stagecoach::kernels {
 namespace {

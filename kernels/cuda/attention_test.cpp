@@ -1,7 +1,7 @@
 // Rotation, the cache and attention, against the reference.
 #include <catch2/generators/catch_generators.hpp>
 
-#include "kernels/cuda/testing/attention_layer.h"
+#include "kernels/cuda/testing/attention_checks.h"
 
 namespace stagecoach::kernels {
 namespace {

@@ -1,5 +1,4 @@
-// What the tests of attention share: a layer of a device, in steps of all kinds, beside the
-// reference's.
+// What the tests of attention share: a layer of a device.
 #pragma once
 
 #include <algorithm>
@@ -7,7 +6,7 @@
 #include <memory>
 #include <vector>
 
-#include "kernels/cuda/testing/device_values.h"
+#include "kernels/testing/values.h"
 
 namespace stagecoach::kernels {
 
@@ -17,7 +16,8 @@ struct AttentionConfig {
   float softcap = 0;
   DType dtype = DType::kBF16;
   bool rope_and_norm = false;
-  int32_t rotary_dim = 0;  // 0: head_dim
+  int32_t rotary_dim = 0;       // 0: head_dim
+  bool forgets_blocks = false;  // behind the window
 
   int32_t qkv_width() const { return (n_heads + 2 * n_kv_heads) * head_dim; }
   int32_t out_width() const { return n_heads * head_dim; }
@@ -84,8 +84,12 @@ class AttentionLayer {
       const int32_t slot = kMaxChunks - 1 - static_cast<int32_t>(seqs.size());
       seqs.push_back({slot, chunk.position, chunk.n_tokens});
       n_tokens += chunk.n_tokens;
+      const int32_t oldest = config_.forgets_blocks && config_.window > 0
+                                 ? std::max(0, chunk.position - config_.window + 1) / 16
+                                 : 0;
       for (int32_t b = 0; b < (chunk.position + chunk.n_tokens + 15) / 16; ++b) {
-        blocks.push_back({0, slot, b, block_order_[static_cast<size_t>(chunk.first_block + b)]});
+        const int32_t block = block_order_[static_cast<size_t>(chunk.first_block + b)];
+        blocks.push_back({0, slot, b, b >= oldest ? block : -1});
       }
     }
     ops_.BuildStep(
@@ -163,50 +167,6 @@ class AttentionLayer {
   std::vector<int32_t> block_order_;
   Values q_norm_, k_norm_, cos_, sin_;
   RopeTable rope_;
-};
-
-inline std::vector<float> RandomQkv(const AttentionConfig& config, int32_t n, uint32_t seed,
-                                    float deviation = 1) {
-  return Rounded(RandomFloats(static_cast<size_t>(n * config.qkv_width()), seed, deviation),
-                 config.dtype);
-}
-
-inline void CheckSequence(const AttentionConfig& config, int32_t n,
-                          const std::vector<int32_t>& chunks, bool batch_invariant = false) {
-  INFO("heads " << config.n_heads << "/" << config.n_kv_heads << " dim " << config.head_dim
-                << " window " << config.window << " cap " << config.softcap << " "
-                << DTypeName(config.dtype) << " tokens " << n);
-  const std::vector<float> qkv = RandomQkv(config, n, 5);
-  const auto reference = MakeReferenceOps();
-  const auto ops = NewCudaOps(batch_invariant);
-  const std::vector<float> expected =
-      AttentionLayer(*reference, config, n, n / 16 + 2).InChunks(qkv, n);
-  // The weights are rounded before they meet the values, and k after its rotation.
-  const double tolerance = config.dtype == DType::kF32 ? 1e-4 : 2 * Step(config.dtype);
-  for (const int32_t size : chunks) {
-    INFO("chunk " << size);
-    CHECK(WorstError(AttentionLayer(*ops, config, n, n / 16 + 2).InChunks(qkv, size), expected,
-                     0.3) < tolerance);
-  }
-}
-
-// Prefill of one beside decodes and a chunk of others.
-struct MixedSteps {
-  explicit MixedSteps(const AttentionConfig& config)
-      : config(config),
-        a(RandomQkv(config, 120, 1)),
-        b(RandomQkv(config, 60, 2)),
-        c(RandomQkv(config, 300, 3)) {}
-
-  std::vector<std::vector<AttentionLayer::Chunk>> Steps() const {
-    const int32_t width = config.qkv_width();
-    return {{{0, 0, 119, a.data()}, {10, 0, 60, b.data()}, {16, 0, 250, c.data()}},
-            {{16, 250, 49, c.data() + 250 * width}, {0, 119, 1, a.data() + 119 * width}},
-            {{16, 299, 1, c.data() + 299 * width}}};
-  }
-
-  const AttentionConfig config;
-  const std::vector<float> a, b, c;
 };
 
 }  // namespace stagecoach::kernels

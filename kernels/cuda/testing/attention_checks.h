@@ -1,0 +1,57 @@
+// What the tests of the GPU's attention share: a layer of it beside the reference's, and steps of
+// all kinds.
+#pragma once
+
+#include <memory>
+#include <vector>
+
+#include "kernels/cuda/testing/device_values.h"
+#include "kernels/testing/attention_layer.h"
+
+namespace stagecoach::kernels {
+
+inline std::vector<float> RandomQkv(const AttentionConfig& config, int32_t n, uint32_t seed,
+                                    float deviation = 1) {
+  return Rounded(RandomFloats(static_cast<size_t>(n * config.qkv_width()), seed, deviation),
+                 config.dtype);
+}
+
+inline void CheckSequence(const AttentionConfig& config, int32_t n,
+                          const std::vector<int32_t>& chunks, bool batch_invariant = false) {
+  INFO("heads " << config.n_heads << "/" << config.n_kv_heads << " dim " << config.head_dim
+                << " window " << config.window << " cap " << config.softcap << " "
+                << DTypeName(config.dtype) << " tokens " << n);
+  const std::vector<float> qkv = RandomQkv(config, n, 5);
+  const auto reference = MakeReferenceOps();
+  const auto ops = NewCudaOps(batch_invariant);
+  const std::vector<float> expected =
+      AttentionLayer(*reference, config, n, n / 16 + 2).InChunks(qkv, n);
+  // The weights are rounded before they meet the values, and k after its rotation.
+  const double tolerance = config.dtype == DType::kF32 ? 1e-4 : 2 * Step(config.dtype);
+  for (const int32_t size : chunks) {
+    INFO("chunk " << size);
+    CHECK(WorstError(AttentionLayer(*ops, config, n, n / 16 + 2).InChunks(qkv, size), expected,
+                     0.3) < tolerance);
+  }
+}
+
+// Prefill of one beside decodes and a chunk of others.
+struct MixedSteps {
+  explicit MixedSteps(const AttentionConfig& config)
+      : config(config),
+        a(RandomQkv(config, 120, 1)),
+        b(RandomQkv(config, 60, 2)),
+        c(RandomQkv(config, 300, 3)) {}
+
+  std::vector<std::vector<AttentionLayer::Chunk>> Steps() const {
+    const int32_t width = config.qkv_width();
+    return {{{0, 0, 119, a.data()}, {10, 0, 60, b.data()}, {16, 0, 250, c.data()}},
+            {{16, 250, 49, c.data() + 250 * width}, {0, 119, 1, a.data() + 119 * width}},
+            {{16, 299, 1, c.data() + 299 * width}}};
+  }
+
+  const AttentionConfig config;
+  const std::vector<float> a, b, c;
+};
+
+}  // namespace stagecoach::kernels
