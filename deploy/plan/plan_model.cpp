@@ -26,7 +26,6 @@ constexpr uint64_t kRuntimeBytes = uint64_t{1200} << 20;
 worker::StageModelOptions StageOptions(const ModelSpec& spec, const check::ModelFacts& facts,
                                        size_t stage, const router::StepLimits& limits) {
   const check::StageFacts& layers = facts.stages[stage];
-  const auto n_stages = static_cast<int32_t>(facts.stages.size());
   return {.first_layer = layers.first_layer,
           .n_layers = layers.n_layers,
           .is_first = stage == 0,
@@ -34,8 +33,8 @@ worker::StageModelOptions StageOptions(const ModelSpec& spec, const check::Model
           .dtype = facts.kv_dtype,
           .max_batched_tokens = limits.max_batched_tokens,
           .max_sequences = limits.max_sequences,
-          // Of a microbatch: there is one a stage.
-          .max_logit_rows = (limits.max_sequences + n_stages - 1) / n_stages,
+          .max_logit_rows = worker::SequencesAtOnce(static_cast<uint32_t>(limits.max_sequences),
+                                                    static_cast<uint32_t>(facts.stages.size())),
           .max_model_len = spec.max_positions};
 }
 

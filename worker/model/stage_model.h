@@ -2,6 +2,7 @@
 // the final norm and logits after the last. Runs any ModelSpec on any Ops. One thread at a time.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <functional>
 #include <memory>
@@ -32,6 +33,11 @@ struct StageModelOptions {
   int32_t max_logit_rows = 0;    // whose logits are taken at once, at most; 0: max_sequences
   int32_t max_model_len = 2048;  // tokens
 };
+
+// Of max_sequences those that decode at once: there is a microbatch a stage.
+inline int32_t SequencesAtOnce(uint32_t max_sequences, uint32_t n_stages) {
+  return static_cast<int32_t>((max_sequences + n_stages - 1) / std::max(1u, n_stages));
+}
 
 // Rows of a step; absent: all.
 using LogitRows = std::optional<std::span<const int32_t>>;

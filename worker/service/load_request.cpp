@@ -2,7 +2,6 @@
 
 #include <fmt/format.h>
 
-#include <algorithm>
 #include <optional>
 #include <utility>
 
@@ -61,9 +60,6 @@ absl::Status CheckLoad(const v1::LoadRequest& request) {
 }
 
 StageModelOptions ModelOptions(const v1::LoadRequest& request) {
-  // Sequences decode in a microbatch a stage.
-  const uint32_t n_at_once =
-      (request.max_sequences() + request.n_stages() - 1) / std::max(1u, request.n_stages());
   return {.model_dir = request.model_dir(),
           .adapter_dir = request.adapter_dir(),
           .first_layer = static_cast<int32_t>(request.first_layer()),
@@ -74,7 +70,7 @@ StageModelOptions ModelOptions(const v1::LoadRequest& request) {
           .dummy_weights = request.load_format() == v1::LOAD_FORMAT_DUMMY,
           .max_batched_tokens = static_cast<int32_t>(request.max_batched_tokens()),
           .max_sequences = static_cast<int32_t>(request.max_sequences()),
-          .max_logit_rows = static_cast<int32_t>(n_at_once),
+          .max_logit_rows = SequencesAtOnce(request.max_sequences(), request.n_stages()),
           .max_model_len = static_cast<int32_t>(request.max_model_len())};
 }
 
