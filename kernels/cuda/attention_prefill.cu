@@ -1,12 +1,14 @@
-// Prefill: sequences of several rows. Four blocks of keys and values at a time are brought into
-// shared memory, while the warps of a block, each with its own rows, work on the four before.
+// Prefill: sequences of several rows. A few blocks of keys and values at a time are brought into
+// shared memory, while the warps of a block, each with its own rows, work on the few before.
 #include "kernels/cuda/attention_kernels.h"
 
 namespace stagecoach::kernels::cuda {
 namespace {
 
-constexpr int kTileBlocks = 4;
-constexpr int kTileKeys = kTileBlocks * kBlockTokens;
+// Blocks of keys that come together. Of wide heads fewer where a block may not have as much shared
+// memory (99 KB: 8.6, 8.9, 12.0); they are added one by one, so that the numbers are the same.
+constexpr int kUsualTileBlocks = 4, kFewerTileBlocks = 2;
+constexpr size_t kLeastBlockSharedBytes = size_t{99} << 10;
 constexpr int kStages = 2;
 
 // As many rows a warp as registers hold: each read of keys from shared memory serves all of them.
@@ -55,12 +57,14 @@ struct SharedValues {
   }
 };
 
-template <typename T, int kDim>
+template <typename T, int kDim, int kTileBlocks>
 struct PrefillBlock : PrefillItem {
+  static constexpr int kTileKeys = kTileBlocks * kBlockTokens;
   static constexpr int kRowTiles = RowTilesOf(kDim);
   static constexpr int kThreads = WarpsOf(kDim) * kWarpThreads;
   static constexpr int kHalfBytes = kTileKeys * RowBytesOf(kDim);  // keys, or values
   static constexpr int kStageBytes = 2 * kHalfBytes;
+  static constexpr size_t kSharedBytes = kStages * kStageBytes;
   using Tile = AttentionTile<T, kDim, kRowTiles>;
 
   const AttentionParams& p;
@@ -188,13 +192,25 @@ struct PrefillBlock : PrefillItem {
   }
 };
 
-template <typename T, int kDim>
-__global__ void __launch_bounds__(PrefillBlock<T, kDim>::kThreads, kDim <= 128 ? 2 : 1)
+template <typename T, int kDim, int kTileBlocks>
+__global__ void __launch_bounds__(PrefillBlock<T, kDim, kTileBlocks>::kThreads, kDim <= 128 ? 2 : 1)
     PrefillKernel(const AttentionParams p) {
   LetNextStart();
   WaitForPrevious();
-  ForEachPrefillItem(
-      p, [&](const PrefillItem& item) { PrefillBlock<T, kDim>{item, p, DynamicShared()}.Run(); });
+  ForEachPrefillItem(p, [&](const PrefillItem& item) {
+    PrefillBlock<T, kDim, kTileBlocks>{item, p, DynamicShared()}.Run();
+  });
+}
+
+template <typename T, int kDim, int kTileBlocks>
+cudaError_t LaunchPrefill(const Stream& stream, const AttentionParams& params) {
+  using Block = PrefillBlock<T, kDim, kTileBlocks>;
+  const int64_t n_items = int64_t{params.plan.n_tiles} * params.n_kv_heads;
+  const int64_t most = NPrefillBlocks(stream);
+  const LaunchShape shape{.grid = dim3(static_cast<unsigned>(n_items < most ? n_items : most)),
+                          .block = Block::kThreads,
+                          .shared_bytes = Block::kSharedBytes};
+  return Launch<&PrefillKernel<T, kDim, kTileBlocks>>(stream, shape, params);
 }
 
 }  // namespace
@@ -204,13 +220,13 @@ int64_t NPrefillBlocks(const Stream& stream) { return int64_t{stream.n_multiproc
 cudaError_t PrefillAttention(const Stream& stream, const AttentionParams& params, DType dtype,
                              int32_t head_dim) {
   return WithHead(dtype, head_dim, [&]<typename T, int kDim>() {
-    using Block = PrefillBlock<T, kDim>;
-    const int64_t n_items = int64_t{params.plan.n_tiles} * params.n_kv_heads;
-    const int64_t most = NPrefillBlocks(stream);
-    const LaunchShape shape{.grid = dim3(static_cast<unsigned>(n_items < most ? n_items : most)),
-                            .block = Block::kThreads,
-                            .shared_bytes = kStages * Block::kStageBytes};
-    return Launch<&PrefillKernel<T, kDim>>(stream, shape, params);
+    constexpr size_t kUsualBytes = PrefillBlock<T, kDim, kUsualTileBlocks>::kSharedBytes;
+    if constexpr (kUsualBytes > kLeastBlockSharedBytes) {
+      if (kUsualBytes > stream.block_shared_bytes) {
+        return LaunchPrefill<T, kDim, kFewerTileBlocks>(stream, params);
+      }
+    }
+    return LaunchPrefill<T, kDim, kUsualTileBlocks>(stream, params);
   });
 }
 

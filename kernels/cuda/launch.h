@@ -54,6 +54,7 @@ template <auto kKernel, typename Params>
 cudaError_t Launch(const Stream& stream, const LaunchShape& shape, const Params& params) {
   if (shape.grid.x == 0 || shape.grid.y == 0 || shape.grid.z == 0) return cudaSuccess;
 #ifdef STAGECOACH_EMULATED_CUDA
+  if (shape.shared_bytes > stream.block_shared_bytes) return cudaErrorInvalidValue;
   simt::Enqueue(stream.handle, [shape, params] {
     simt::RunGrid(shape.grid, shape.block, shape.shared_bytes, [&params] { kKernel(params); });
   });

@@ -117,6 +117,7 @@ void SynchronizeDevice() {
 }
 
 std::atomic<bool> device_is_lost{false};
+std::atomic<size_t> block_shared_bytes{simt::kUsualBlockSharedBytes};
 
 // What a call returns that has nothing else to say.
 cudaError_t Answer() { return device_is_lost ? cudaErrorIllegalAddress : cudaSuccess; }
@@ -159,6 +160,7 @@ void Enqueue(cudaStream_t stream, std::function<void()> work) {
 }
 
 void LoseDevice(bool is_lost) { device_is_lost = is_lost; }
+void SetBlockSharedBytes(size_t bytes) { block_shared_bytes = bytes; }
 
 }  // namespace simt
 
@@ -178,7 +180,7 @@ cudaError_t cudaGetDeviceProperties(cudaDeviceProp* properties, int) {
   properties->major = 9;
   properties->multiProcessorCount = 2;
   properties->totalGlobalMem = kMemoryBytes;
-  properties->sharedMemPerBlockOptin = size_t{227} << 10;
+  properties->sharedMemPerBlockOptin = block_shared_bytes;
   return cudaSuccess;
 }
 cudaError_t cudaMemGetInfo(size_t* free, size_t* total) {

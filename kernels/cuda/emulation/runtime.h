@@ -78,4 +78,7 @@ namespace simt {
 void Enqueue(cudaStream_t stream, std::function<void()> work);
 // Whether calls fail as after a kernel's illegal access, which no call puts right.
 void LoseDevice(bool is_lost);
+// What devices that are looked at from here on say of a block's shared memory.
+inline constexpr size_t kUsualBlockSharedBytes = size_t{227} << 10;
+void SetBlockSharedBytes(size_t bytes);
 }  // namespace simt

@@ -1,0 +1,33 @@
+// A device whose blocks may have less shared memory, as those of compute capability 8.6, 8.9 and
+// 12.0.
+#include <catch2/catch_test_macros.hpp>
+#include <catch2/generators/catch_generators.hpp>
+
+#include "absl/cleanup/cleanup.h"
+#include "kernels/cuda/emulation/runtime.h"
+#include "kernels/cuda/testing/attention_checks.h"
+
+namespace stagecoach::kernels {
+namespace {
+
+TEST_CASE("Attention: the same bits where a block may have less shared memory") {
+  const bool batch_invariant = GENERATE(false, true);
+  const AttentionConfig config{
+      .n_heads = 4, .n_kv_heads = 2, .head_dim = GENERATE(128, 256), .window = GENERATE(0, 40)};
+  constexpr int32_t kTokens = 150;
+  const std::vector<float> qkv = RandomQkv(config, kTokens, 1, /*deviation=*/1.5f);
+  std::vector<std::vector<float>> results;
+  for (const size_t bytes : {simt::kUsualBlockSharedBytes, size_t{99} << 10}) {
+    simt::SetBlockSharedBytes(bytes);
+    const absl::Cleanup back = [] { simt::SetBlockSharedBytes(simt::kUsualBlockSharedBytes); };
+    const auto ops = NewCudaOps(batch_invariant);
+    results.push_back(AttentionLayer(*ops, config, kTokens, 12).InChunks(qkv, 119));
+    REQUIRE(ops->Synchronize().ok());
+  }
+  INFO("dim " << config.head_dim << " window " << config.window << " invariant "
+              << batch_invariant);
+  CHECK(results[0] == results[1]);
+}
+
+}  // namespace
+}  // namespace stagecoach::kernels
