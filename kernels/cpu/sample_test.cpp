@@ -104,6 +104,18 @@ TEST_CASE("Sample: ties, infinities and what is not a number") {
   Compare(*ops, {3e38f, -3e38f, 0, 1e-40f, -1e-40f, 3e38f}, rows);
 }
 
+TEST_CASE("Sample: temperatures whose inverse is no float") {
+  const std::string target = GENERATE(from_range(RunnableTargets()));
+  auto ops = MakeCpuOpsFor(target, 1);
+  for (const float temperature : {1e-45f, 2.9e-39f, 1e-30f}) {
+    std::vector<SampleRow> rows = ManyRows(20, 5);
+    for (SampleRow& row : rows) row.temperature = temperature;
+    Compare(*ops, {1, 3, 2, 3}, rows);
+    Compare(*ops, std::vector<float>(40, 5.0f), rows);
+    Compare(*ops, {kNan, -2, -kInf, -2, kInf, kInf}, rows);
+  }
+}
+
 TEST_CASE("Sample applies bias, forbidden ids and penalties as the reference does") {
   const std::string target = GENERATE(from_range(RunnableTargets()));
   auto ops = MakeCpuOpsFor(target, 2);

@@ -70,7 +70,13 @@ struct Found {
 class RowSampler {
  public:
   __device__ RowSampler(float* logits, int32_t vocab, SampleShared* shared)
-      : logits_(logits), vocab_(vocab), shared_(*shared) {}
+      : logits_(logits), vocab_(vocab), shared_(*shared) {
+    // Whatever the weights, a bin and a token that there are.
+    if (threadIdx.x == 0) {
+      shared_.bin = 0;
+      shared_.place = 0;
+    }
+  }
 
   // From here on all tokens but these count as -inf; null: none.
   __device__ void Allow(const uint32_t* allowed) { allowed_ = allowed; }
@@ -128,7 +134,8 @@ class RowSampler {
   // The distribution of exp(value / temperature). After Scan.
   __device__ void Weigh(float temperature) {
     infinite_ = max_ == -Minus();
-    inverse_temperature_ = 1.0f / temperature;
+    // Finite, for what is 0 below the largest.
+    inverse_temperature_ = fminf(1.0f / temperature, __uint_as_float(0x7f7fffffu));
     const float spread = infinite_ ? 0.0f : max_ - least_;
     const float range = fminf(spread, kBinnedRange * temperature);
     bins_per_unit_ = range > 1e-30f ? static_cast<float>(kBins - 1) / range : 1.0f;

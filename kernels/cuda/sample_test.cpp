@@ -83,6 +83,17 @@ TEST_CASE("Sample: greedy, with equals, NaN and infinities") {
   }
 }
 
+TEST_CASE("Sample: temperatures whose inverse is no float") {
+  for (const float temperature : {1e-45f, 2.9e-39f, 3e-39f, 1e-30f}) {
+    const SampleRow row{.temperature = temperature};
+    for (const auto& logits : std::vector<std::vector<float>>{
+             {1, 3, 2, 3}, {5, 5, 5, 5, 5}, {kInf, 1, kInf}, {kNan, -2, -kInf, -2}}) {
+      Compare(logits, Draws(row, 6));
+      Compare(logits, {{.temperature = temperature, .top_k = 2, .top_p = 0.9f, .min_p = 0.1f}});
+    }
+  }
+}
+
 TEST_CASE("Sample: draws with every cut") {
   const size_t vocab = GENERATE(5, 1001, 9000);
   const float deviation = GENERATE(0.0f, 0.01f, 3.0f, 30.0f);

@@ -89,6 +89,10 @@ TEST_CASE("Top-k, top-p and min-p keep what they say") {
   CHECK(Support({2, 2, 1}, {.temperature = 1, .min_p = 1}) == std::set<int32_t>{0, 1});
 }
 
+TEST_CASE("The least temperature leaves those that are equal to the largest") {
+  CHECK(Support({1, 3, 2, 3}, {.temperature = 1e-45f}) == std::set<int32_t>{1, 3});
+}
+
 TEST_CASE("Log-probabilities are of the raw row") {
   int32_t ids[5];
   float logprobs[5];
