@@ -180,8 +180,8 @@ struct RouteArgs {
 };
 
 // out[t] += sum over the row's experts, in their order by number, of
-// weight * down(act(gate(x[t])) * up(x[t])). Rows are grouped by expert, so that a step reads each
-// expert's weights once, and those of unused ones not at all.
+// weight * down(act(gate(x[t])) * up(x[t])). Rows are grouped by expert, so that a step reads an
+// expert's weights once for hundreds of its rows, and those of unused ones not at all.
 struct ExpertMlpArgs {
   ConstAct x;                    // [T, hidden]
   const int32_t* experts;        // [T, n_used], all different in a row

@@ -226,8 +226,8 @@ TEST_CASE("ExpertMlp equals the reference") {
   struct Experts {
     int32_t n_experts, n_used, hidden, width;
   };
-  const Experts shape =
-      GENERATE(Experts{8, 2, 64, 96}, Experts{5, 3, 33, 7}, Experts{1, 1, 32, 32});
+  const Experts shape = GENERATE(Experts{8, 2, 64, 96}, Experts{5, 3, 33, 7}, Experts{1, 1, 32, 32},
+                                 Experts{70, 3, 32, 32});  // more groups than run side by side
   constexpr int32_t kTokens = 41;
   std::mt19937 random(3);
   std::vector<int32_t> chosen;

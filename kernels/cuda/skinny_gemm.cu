@@ -26,6 +26,9 @@ constexpr int kStageBytes = kWarps * kWarpBytes;
 constexpr int kBlocksOfMultiprocessor = 2;
 // What two blocks of a multiprocessor have room for beside the stages.
 constexpr int kMaxNormedWidth = 4096;
+// Groups that run side by side at a tile of outputs, then at the next: those of one matrix find its
+// weights in L2, and all find their own rows there again.
+constexpr int kGroupsTogether = 32;
 
 // A row of float32 that is normed on its way in.
 struct RowNorm {
@@ -86,7 +89,7 @@ struct WeightRing {
   TileRows<T, kGated> from;
   WarpTurns turns;
   unsigned char* memory;  // the warp's of stage 0
-  int lane, n_tiles;
+  int lane, n_tiles, stride;
   int tile, chunk, turns_left;  // fetched next, and of its tile
   int stage = 0;                // the oldest
 
@@ -107,7 +110,7 @@ struct WeightRing {
         CopyAsync16(to + Place(row, slot), from.Row(tile, row) + at, inside);
       }
       chunk = turns.After(chunk);
-      if (--turns_left == 0) Enter(tile + static_cast<int>(gridDim.x));
+      if (--turns_left == 0) Enter(tile + stride);
     }
     CommitCopies();
     stage = stage + 1 == kStages ? 0 : stage + 1;
@@ -190,10 +193,20 @@ __device__ __forceinline__ void NormRow(const RowNorm& norm, int width, float* s
 // Two where there is room: then nobody waits until a tile's results are written.
 constexpr int PartialsOf(int row_tiles) { return row_tiles == 1 ? 2 : 1; }
 
-// A block takes every gridDim.x-th tile of outputs, and fetches the next one's weights while it
-// ends one. Warp w takes the chunks w * kUnroll .. + kUnroll - 1 of every kTurn: a block reads each
-// row of w in long pieces. Of few rows so few registers that two blocks fit beside one of decode's
-// attention.
+// A block for each tile of outputs of each group.
+dim3 GroupedGrid(int32_t max_groups, int64_t n_tiles) {
+  const int64_t together = std::min(max_groups, kGroupsTogether);
+  return dim3(static_cast<unsigned>(together), static_cast<unsigned>(n_tiles),
+              static_cast<unsigned>(together == 0 ? 0 : CeilDiv(max_groups, together)));
+}
+__device__ __forceinline__ int32_t GroupOfBlock() {
+  return static_cast<int32_t>(blockIdx.z * gridDim.x + blockIdx.x);
+}
+
+// A block takes tiles of outputs that lie as far apart as there are blocks, and fetches the next
+// one's weights while it ends one. Warp w takes the chunks w * kUnroll .. + kUnroll - 1 of every
+// kTurn: a block reads each row of w in long pieces. Of few rows so few registers that two blocks
+// fit beside one of decode's attention.
 template <typename T, typename O, int kRowTiles, Kind kKind, bool kNormed, int kStages>
 __global__ void __launch_bounds__(kWarps* kWarpThreads, kRowTiles == 1 && !kNormed ? 3 : 2)
     SkinnyKernel(const SkinnyParams p) {
@@ -206,14 +219,15 @@ __global__ void __launch_bounds__(kWarps* kWarpThreads, kRowTiles == 1 && !kNorm
   const int g = lane / 4, c = lane % 4;
   const int n_chunks = p.cols / kChunk;
   const int n_tiles = (p.rows + kOutputs - 1) / kOutputs;
-  const int first_tile = static_cast<int>(blockIdx.x);
+  const int first_tile = static_cast<int>(kGrouped ? blockIdx.y : blockIdx.x);
+  const int stride = static_cast<int>(kGrouped ? gridDim.y : gridDim.x);
 
   int32_t first_row = 0, n_rows = p.n_rows;
   const T* w = static_cast<const T*>(p.w);
   if constexpr (kGrouped) {
     WaitForPrevious();
-    if (static_cast<int32_t>(blockIdx.y) >= *p.grouped.n_groups) return;
-    const RowGroup group = p.grouped.groups[blockIdx.y];
+    if (GroupOfBlock() >= *p.grouped.n_groups) return;
+    const RowGroup group = p.grouped.groups[GroupOfBlock()];
     w = static_cast<const T*>(p.grouped.weights[group.matrix]);
     first_row = group.first_row;
     n_rows = group.n_rows;
@@ -223,7 +237,8 @@ __global__ void __launch_bounds__(kWarps* kWarpThreads, kRowTiles == 1 && !kNorm
                                       .turns = turns,
                                       .memory = DynamicShared() + warp * kWarpBytes,
                                       .lane = lane,
-                                      .n_tiles = turns.Count() > 0 ? n_tiles : 0};
+                                      .n_tiles = turns.Count() > 0 ? n_tiles : 0,
+                                      .stride = stride};
   ring.Enter(first_tile);
 #pragma unroll
   for (int stage = 0; stage < kStages; ++stage) ring.Fetch();
@@ -261,7 +276,7 @@ __global__ void __launch_bounds__(kWarps* kWarpThreads, kRowTiles == 1 && !kNorm
 
   Inputs<T, kRowTiles> inputs;
   inputs.Load(lane_x, turns.First(first_tile), n_chunks);
-  for (int tile = first_tile, buffer = 0; tile < n_tiles; tile += static_cast<int>(gridDim.x)) {
+  for (int tile = first_tile, buffer = 0; tile < n_tiles; tile += stride) {
     const int output = tile * kWritten + of_tile;
     const bool writes = row < min(n_rows, kRows) && output < width;
     O* const y = static_cast<O*>(p.y) + y_row * width + output;
@@ -273,7 +288,7 @@ __global__ void __launch_bounds__(kWarps* kWarpThreads, kRowTiles == 1 && !kNorm
     float sums[kRowTiles][4] = {};  // outputs g and g + 8 of rows 2c and 2c + 1
     int chunk = turns.First(tile);
     for (int left = turns.Count(); left > 0; --left) {
-      chunk = left > 1 ? turns.After(chunk) : turns.First(tile + static_cast<int>(gridDim.x));
+      chunk = left > 1 ? turns.After(chunk) : turns.First(tile + stride);
       Inputs<T, kRowTiles> next;
       next.Load(lane_x, chunk, n_chunks);
       ring.Wait();
@@ -321,13 +336,13 @@ __global__ void __launch_bounds__(kWarps* kWarpThreads, kRowTiles == 1 && !kNorm
 }
 
 template <typename T, typename O, int kRowTiles, Kind kKind, bool kNormed = false>
-cudaError_t LaunchSkinny(const Stream& stream, const SkinnyParams& params, int32_t n_groups) {
-  int64_t n_blocks = CeilDiv(params.rows, kOutputs);
+cudaError_t LaunchSkinny(const Stream& stream, const SkinnyParams& params) {
+  const int64_t n_tiles = CeilDiv(params.rows, kOutputs);
+  const int64_t most = int64_t{kBlocksOfMultiprocessor} * stream.n_multiprocessors;
   // How many groups there are is known on the device alone: a block a tile of each.
-  if (kKind != Kind::kGrouped) {
-    n_blocks = std::min(n_blocks, int64_t{kBlocksOfMultiprocessor} * stream.n_multiprocessors);
-  }
-  LaunchShape shape{.grid = dim3(static_cast<unsigned>(n_blocks), static_cast<unsigned>(n_groups)),
+  LaunchShape shape{.grid = kKind == Kind::kGrouped
+                                ? GroupedGrid(params.grouped.max_groups, n_tiles)
+                                : dim3(static_cast<unsigned>(std::min(n_tiles, most))),
                     .block = kWarps * kWarpThreads};
   const auto bytes = [&](int n_stages) {
     return static_cast<size_t>(n_stages) * kStageBytes + (kNormed ? params.cols * sizeof(T) : 0);
@@ -350,10 +365,10 @@ __global__ void __launch_bounds__(kWarps* kWarpThreads) PlainGroupedKernel(const
   LetNextStart();
   WaitForPrevious();
   const GroupedGemmArgs& a = p.grouped;
-  if (static_cast<int32_t>(blockIdx.y) >= *a.n_groups) return;
-  const RowGroup group = a.groups[blockIdx.y];
+  if (GroupOfBlock() >= *a.n_groups) return;
+  const RowGroup group = a.groups[GroupOfBlock()];
   const int lane = threadIdx.x % kWarpThreads, warp = threadIdx.x / kWarpThreads;
-  const int output = static_cast<int>(blockIdx.x) * kWarps + warp;
+  const int output = static_cast<int>(blockIdx.y) * kWarps + warp;
   if (output >= p.rows) return;
   const T* const w = static_cast<const T*>(a.weights[group.matrix]) + int64_t{output} * p.cols;
   for (int32_t row = group.first_row; row < group.first_row + group.n_rows; ++row) {
@@ -412,8 +427,8 @@ SkinnyParams ToParams(const NormArgs& norm, const GemmArgs& gemm) {
 
 template <Kind kKind, bool kNormed>
 cudaError_t LaunchFewRows(const Stream& stream, const SkinnyParams& params, DType dtype) {
-  return dtype == DType::kBF16 ? LaunchSkinny<BF16, BF16, 1, kKind, kNormed>(stream, params, 1)
-                               : LaunchSkinny<F16, F16, 1, kKind, kNormed>(stream, params, 1);
+  return dtype == DType::kBF16 ? LaunchSkinny<BF16, BF16, 1, kKind, kNormed>(stream, params)
+                               : LaunchSkinny<F16, F16, 1, kKind, kNormed>(stream, params);
 }
 
 }  // namespace
@@ -442,8 +457,8 @@ cudaError_t SkinnyGemm(const Stream& stream, const GemmArgs& args) {
   SC_CHECK(args.n_rows <= kMaxSkinnyRows);
   const SkinnyParams params = ToParams(args);
   const auto launch = [&]<typename T, typename O>() {
-    return args.n_rows <= 8 ? LaunchSkinny<T, O, 1, Kind::kPlain>(stream, params, 1)
-                            : LaunchSkinny<T, O, 2, Kind::kPlain>(stream, params, 1);
+    return args.n_rows <= 8 ? LaunchSkinny<T, O, 1, Kind::kPlain>(stream, params)
+                            : LaunchSkinny<T, O, 2, Kind::kPlain>(stream, params);
   };
   const bool to_float = args.y.dtype == DType::kF32;
   SC_CHECK(to_float || args.y.dtype == args.x.dtype);
@@ -461,11 +476,10 @@ cudaError_t GroupedGemm(const Stream& stream, const GroupedGemmArgs& args) {
   const auto launch = [&]<typename T, typename O>() {
     if constexpr (!std::is_same_v<T, float>) {
       if (HasSkinnyGemm(args.dtype, args.dtype, args.cols)) {
-        return LaunchSkinny<T, O, 2, Kind::kGrouped>(stream, params, args.max_groups);
+        return LaunchSkinny<T, O, 2, Kind::kGrouped>(stream, params);
       }
     }
-    const LaunchShape shape{.grid = dim3(static_cast<unsigned>(CeilDiv(args.rows, kWarps)),
-                                         static_cast<unsigned>(args.max_groups)),
+    const LaunchShape shape{.grid = GroupedGrid(args.max_groups, CeilDiv(args.rows, kWarps)),
                             .block = kWarps * kWarpThreads};
     return Launch<&PlainGroupedKernel<T, O>>(stream, shape, params);
   };
