@@ -6,6 +6,11 @@
 #include "common/status.h"
 
 namespace stagecoach::worker {
+namespace {
+
+constexpr uint64_t kAlignment = 256;  // as kernels know it of an allocation's start
+
+}  // namespace
 
 KvCache::KvCache(const ModelSpec& spec, int32_t first_layer, int32_t n_layers, DType dtype)
     : spec_(spec),
@@ -34,22 +39,29 @@ absl::Status KvCache::Allocate(std::span<const uint64_t> n_blocks, kernels::Ops*
   }
   // Work in flight may still read the blocks that go away now.
   SC_RETURN_IF_ERROR(ops->Synchronize());
-  buffers_.clear();
-  std::vector<Layer> buffers;
+  memory_ = {};
+  starts_.clear();
+  uint64_t bytes = 0;
+  const auto take = [&bytes](uint64_t n) {
+    const uint64_t start = bytes;
+    bytes += (n + kAlignment - 1) / kAlignment * kAlignment;
+    return start;
+  };
+  std::vector<Layer> starts;
   for (const LayerSpec& layer : layers_) {
-    const uint64_t bytes = n_blocks[static_cast<size_t>(layer.kv_group)] * layer_block_bytes();
-    Layer& buffer = buffers.emplace_back();
-    SC_ASSIGN_OR_RETURN(buffer.k, ops->Allocate(bytes));
-    SC_ASSIGN_OR_RETURN(buffer.v, ops->Allocate(bytes));
+    const uint64_t n = n_blocks[static_cast<size_t>(layer.kv_group)] * layer_block_bytes();
+    starts.push_back({.k = take(n), .v = take(n)});
   }
-  buffers_ = std::move(buffers);
+  SC_ASSIGN_OR_RETURN(memory_, ops->Allocate(bytes));
+  starts_ = std::move(starts);
   return absl::OkStatus();
 }
 
 kernels::KvLayer KvCache::layer(int32_t i) const {
-  SC_CHECK(static_cast<size_t>(i) < buffers_.size());
-  const Layer& buffer = buffers_[static_cast<size_t>(i)];
-  return {buffer.k.data.get(), buffer.v.data.get(), dtype_};
+  SC_CHECK(static_cast<size_t>(i) < starts_.size());
+  const Layer& start = starts_[static_cast<size_t>(i)];
+  auto* const memory = memory_.As<unsigned char>();
+  return {memory + start.k, memory + start.v, dtype_};
 }
 
 }  // namespace stagecoach::worker

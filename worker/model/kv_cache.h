@@ -30,9 +30,11 @@ class KvCache {
   std::span<const LayerSpec> layers_;
   DType dtype_;
   struct Layer {
-    kernels::Buffer k, v;  // [n_blocks, n_kv_heads, kBlockTokens, head_dim]
+    uint64_t k, v;  // where [n_blocks, n_kv_heads, kBlockTokens, head_dim] begin
   };
-  std::vector<Layer> buffers_;
+  // One allocation: a GPU gives each whole pages of 2 MiB, which nobody counts.
+  kernels::Buffer memory_;
+  std::vector<Layer> starts_;
 };
 
 }  // namespace stagecoach::worker

@@ -1,0 +1,39 @@
+#include "worker/model/kv_cache.h"
+
+#include <algorithm>
+#include <catch2/catch_test_macros.hpp>
+
+#include "kernels/reference/reference_ops.h"
+
+namespace stagecoach::worker {
+namespace {
+
+TEST_CASE("all layers' keys and values take what their blocks do") {
+  const ModelSpec spec{.n_kv_heads = 2,
+                       .head_dim = 8,
+                       .kv_groups = {{0}, {16}},
+                       .layers = {{}, {.kv_group = 1}, {}}};
+  constexpr uint64_t kLayerBlock = 2 * 16 * 8 * 2;  // bytes of its keys
+  KvCache cache(spec, 0, 3, DType::kBF16);
+  const auto ops = kernels::MakeReferenceOps();
+  const std::vector<uint64_t> n_blocks = {1000, 600};
+  REQUIRE(cache.Allocate(n_blocks, ops.get()).ok());
+  std::vector<std::pair<uintptr_t, uint64_t>> parts;  // start, bytes
+  uint64_t bytes = 0;
+  for (int32_t i = 0; i < 3; ++i) {
+    const uint64_t n = n_blocks[static_cast<size_t>(spec.layers[i].kv_group)] * kLayerBlock;
+    const kernels::KvLayer layer = cache.layer(i);
+    for (const void* const start : {layer.k, layer.v}) {
+      parts.emplace_back(reinterpret_cast<uintptr_t>(start), n);
+    }
+    bytes += 2 * n;
+  }
+  std::sort(parts.begin(), parts.end());
+  for (size_t i = 1; i < parts.size(); ++i) {
+    CHECK(parts[i - 1].first + parts[i - 1].second == parts[i].first);
+  }
+  CHECK(bytes == n_blocks[0] * cache.block_bytes()[0] + n_blocks[1] * cache.block_bytes()[1]);
+}
+
+}  // namespace
+}  // namespace stagecoach::worker
