@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cmath>
 
 #include "common/check.h"
 #include "common/kv_block.h"
@@ -44,12 +45,33 @@ std::vector<uint64_t> BlocksByGroup(std::span<const KvGroupSpec> groups, uint64_
   return blocks;
 }
 
-bool Fits(std::span<const uint64_t> blocks, const StageKvMemory& stage) {
+unsigned __int128 BytesOf(std::span<const uint64_t> blocks, const StageKvMemory& stage) {
   unsigned __int128 bytes = 0;
   for (size_t g = 0; g < blocks.size(); ++g) {
     bytes += static_cast<unsigned __int128>(blocks[g]) * stage.block_bytes[g];
   }
-  return bytes <= stage.kv_bytes;
+  return bytes;
+}
+
+bool Fits(std::span<const uint64_t> blocks, const StageKvMemory& stage) {
+  return BytesOf(blocks, stage) <= stage.kv_bytes;
+}
+
+// The flag that decides what KV caches may take where `tightest` is, with a value that is enough
+// for these blocks on every stage; empty where none is.
+std::string FlagFor(std::span<const uint64_t> blocks, std::span<const StageKvMemory> stages,
+                    const StageKvMemory& tightest) {
+  double most_bytes = 0, most_fraction = 0;
+  for (const StageKvMemory& stage : stages) {
+    const auto bytes = static_cast<double>(BytesOf(blocks, stage));
+    most_bytes = std::max(most_bytes, bytes);
+    if (stage.device_bytes == 0) continue;
+    most_fraction = std::max(most_fraction, (static_cast<double>(stage.taken_bytes) + bytes) /
+                                                static_cast<double>(stage.device_bytes));
+  }
+  if (tightest.device_bytes == 0) return fmt::format("raise --kv-memory to {:.0f}, ", most_bytes);
+  if (most_fraction > 1) return "";
+  return fmt::format("raise --memory-fraction to {:.3f}, ", std::ceil(most_fraction * 1000) / 1000);
 }
 
 // Largest n at which every group's blocks fit into the stage's memory.
@@ -89,18 +111,19 @@ absl::StatusOr<KvPlan> SizeKv(std::span<const KvGroupSpec> groups,
   // With a window in every layer a sequence needs no more than the window's blocks, however long it
   // is.
   const int32_t widest_window = groups[WidestGroup(groups)].window;
-  const bool any_length = widest_window > 0 && WindowBlocks(widest_window, limits) <= n;
-  const uint64_t n_needed = BlocksFor(uint64_t(limits.max_model_len));
+  uint64_t n_needed = BlocksFor(uint64_t(limits.max_model_len));
+  if (widest_window > 0) n_needed = std::min(n_needed, WindowBlocks(widest_window, limits));
   KvPlan plan{.n_blocks = BlocksByGroup(groups, n, limits),
               .kv_blocks = n,
               .max_model_len = limits.max_model_len};
-  if (any_length || n_needed <= n) return plan;
+  if (n_needed <= n) return plan;
   if (limits.max_model_len_is_fixed) {
     return absl::ResourceExhaustedError(fmt::format(
         "--max-model-len {} needs {} KV blocks of {} tokens, but {} has room for {} in {}; lower "
-        "--max-model-len to {}, raise --kv-memory or split the model over more stages",
+        "--max-model-len to {}, {}or split the model over more stages",
         limits.max_model_len, n_needed, kKvBlockTokens, tightest->name, n,
-        FormatBytes(tightest->kv_bytes), n * kKvBlockTokens));
+        FormatBytes(tightest->kv_bytes), n * kKvBlockTokens,
+        FlagFor(BlocksByGroup(groups, n_needed, limits), stages, *tightest)));
   }
   plan.max_model_len = static_cast<int32_t>(n * kKvBlockTokens);
   return plan;

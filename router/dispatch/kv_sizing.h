@@ -16,6 +16,9 @@ struct StageKvMemory {
   std::string name;                   // for messages: "stage 1 (10.0.0.2:9100)"
   uint64_t kv_bytes = 0;              // what its KV cache may take
   std::vector<uint64_t> block_bytes;  // [KV group]; 0: the stage has no layer of the group
+  // For messages, where kv_bytes is what a fraction of a device's memory leaves: that memory, and
+  // what anything else takes of it.
+  uint64_t device_bytes = 0, taken_bytes = 0;
 };
 
 struct KvSizingLimits {

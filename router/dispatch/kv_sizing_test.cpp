@@ -94,8 +94,23 @@ TEST_CASE("a length from config.json is lowered to what fits, a user's is refuse
   CHECK(message.find("needs 64 KV blocks") != std::string::npos);
   CHECK(message.find("stage 1 (b:2)") != std::string::npos);
   CHECK(message.find("room for 31") != std::string::npos);
+  CHECK(message.find("raise --kv-memory to 640,") != std::string::npos);
   limits.max_model_len = 31 * 16;
   CHECK(Size({{0}}, stages, limits).max_model_len == 31 * 16);
+}
+
+TEST_CASE("where a fraction of the memory decided, the one that would do is named") {
+  KvSizingLimits limits = kLimits;
+  limits.max_model_len_is_fixed = true;
+  std::vector<StageKvMemory> stages = {{"stage 0", 1000, {10}, 4000, 1001},
+                                       {"stage 1", 400, {10}, 2000, 499}};
+  CHECK(Refusal({{0}}, stages, limits).find("raise --memory-fraction to 0.570,") !=
+        std::string::npos);
+  stages[1].kv_bytes = 570 * 2000 / 1000 - 499;
+  CHECK(Size({{0}}, stages, limits).max_model_len == limits.max_model_len);
+  // More than there is.
+  stages[1] = {"stage 1", 400, {10}, 1000, 499};
+  CHECK(Refusal({{0}}, stages, limits).find("--memory-fraction") == std::string::npos);
 }
 
 TEST_CASE("memory for more blocks than a stage takes gives as many as it takes") {

@@ -188,7 +188,9 @@ absl::StatusOr<KvPlan> Size(const ModelSpec& spec, const PipelineOptions& option
     memory.push_back(
         {.name = worker.name,
          .kv_bytes = report.kv_bytes(),
-         .block_bytes = {report.kv_block_bytes().begin(), report.kv_block_bytes().end()}});
+         .block_bytes = {report.kv_block_bytes().begin(), report.kv_block_bytes().end()},
+         .device_bytes = report.device_bytes(),
+         .taken_bytes = report.taken_bytes()});
   }
   const bool fixed = options.max_model_len > 0;
   SC_ASSIGN_OR_RETURN(KvPlan plan,

@@ -85,22 +85,46 @@ uint64_t HostKvBytes(const ProfileLimits& limits, uint64_t bytes_of_all_groups) 
       useful_blocks * bytes_of_all_groups);
 }
 
-// What `fraction` of the device's memory leaves beside what is in use there.
-absl::StatusOr<uint64_t> DeviceKvBytes(const kernels::MemoryInUse& memory, uint64_t reserved_bytes,
-                                       double fraction, uint64_t bytes_of_all_groups) {
-  const double total = static_cast<double>(memory.total_bytes);
-  const double in_use =
-      static_cast<double>(memory.total_bytes - memory.free_bytes + reserved_bytes);
-  const double left = fraction * total - in_use;
-  if (left >= static_cast<double>(bytes_of_all_groups)) return static_cast<uint64_t>(left);
-  const double least = (in_use + static_cast<double>(bytes_of_all_groups)) / total;
-  return absl::ResourceExhaustedError(fmt::format(
-      "{:.3g} of the device's {} leave nothing for the KV cache beside the {} that weights, "
-      "scratch "
-      "and other processes take; at least --memory-fraction {:.3f} would do{}",
-      fraction, FormatBytes(memory.total_bytes), FormatBytes(static_cast<uint64_t>(in_use)),
-      std::ceil(least * 1000) / 1000,
-      least > 1 ? ", which is more than there is: spread the model over more stages" : ""));
+// Blocks of each group with which the longest sequence has all it may need.
+uint64_t BlocksOfLongest(const ModelSpec& spec, const ProfileLimits& limits) {
+  const auto blocks = [](int64_t n_tokens) {
+    return static_cast<uint64_t>((n_tokens + kernels::kBlockTokens - 1) / kernels::kBlockTokens);
+  };
+  int64_t widest = 0;
+  for (const KvGroupSpec& group : spec.kv_groups) {
+    if (group.window == 0) return blocks(limits.max_model_len);
+    widest = std::max<int64_t>(widest, group.window);
+  }
+  return std::min(blocks(limits.max_model_len), blocks(widest + limits.max_batched_tokens) + 2);
+}
+
+// What the limits' fraction of the device's memory leaves beside what is taken there; at least one
+// block of each group.
+absl::StatusOr<uint64_t> DeviceKvBytes(const v1::MemoryReport& report, const ProfileLimits& limits,
+                                       uint64_t one_block_each, uint64_t of_longest) {
+  const double fraction = limits.memory_fraction > 0 ? limits.memory_fraction : kDefaultFraction;
+  const auto total = static_cast<double>(report.device_bytes());
+  const auto taken = static_cast<double>(report.taken_bytes());
+  const double left = fraction * total - taken;
+  if (left >= static_cast<double>(one_block_each)) return static_cast<uint64_t>(left);
+  const auto fraction_for = [&](uint64_t kv_bytes) {
+    return std::ceil((taken + static_cast<double>(kv_bytes)) / total * 1000) / 1000;
+  };
+  std::string what_would_do = "spread the model over more stages";
+  if (fraction_for(of_longest) <= 1) {
+    what_would_do = fmt::format("for a sequence of {} tokens --memory-fraction {:.3f} would do",
+                                limits.max_model_len, fraction_for(of_longest));
+  } else if (fraction_for(one_block_each) <= 1) {
+    what_would_do = fmt::format(
+        "a sequence of {} tokens takes {} more, which there is not: raise --memory-fraction and "
+        "lower --max-model-len, or spread the model over more stages",
+        limits.max_model_len, FormatBytes(of_longest));
+  }
+  return absl::ResourceExhaustedError(
+      fmt::format("{:.3g} of the device's {} leave nothing for the KV cache beside the {} that "
+                  "weights, scratch and other processes take; {}",
+                  fraction, FormatBytes(report.device_bytes()), FormatBytes(report.taken_bytes()),
+                  what_would_do));
 }
 
 }  // namespace
@@ -133,22 +157,25 @@ absl::StatusOr<v1::MemoryReport> ProfileMemory(StageModel& model, kernels::Ops& 
   SC_RETURN_IF_ERROR(model.AllocateKv(std::vector<uint64_t>(n_groups, 0)));
 
   const uint64_t one_block_each = std::reduce(block_bytes.begin(), block_bytes.end());
+  const uint64_t of_longest = one_block_each * BlocksOfLongest(model.spec(), limits);
+  v1::MemoryReport report;
   uint64_t kv_bytes = limits.kv_memory_bytes;
   if (kv_bytes == 0 && ops.has_own_memory()) {
-    const double fraction = limits.memory_fraction > 0 ? limits.memory_fraction : kDefaultFraction;
-    SC_ASSIGN_OR_RETURN(kv_bytes, DeviceKvBytes(ops.Memory(), ReservedBytes(limits.n_links),
-                                                fraction, one_block_each));
+    const kernels::MemoryInUse memory = ops.Memory();
+    report.set_device_bytes(memory.total_bytes);
+    report.set_taken_bytes(memory.total_bytes - memory.free_bytes + ReservedBytes(limits.n_links));
+    SC_ASSIGN_OR_RETURN(kv_bytes, DeviceKvBytes(report, limits, one_block_each, of_longest));
   } else if (kv_bytes == 0) {
     kv_bytes = HostKvBytes(limits, one_block_each);
   }
   if (kv_bytes < one_block_each) {
     return absl::ResourceExhaustedError(
         fmt::format("{} of KV memory do not hold one KV block of each kind on this stage; it takes "
-                    "at least {} (--kv-memory {})",
-                    FormatBytes(kv_bytes), FormatBytes(one_block_each), one_block_each));
+                    "at least {} (--kv-memory {}), for a sequence of {} tokens {}",
+                    FormatBytes(kv_bytes), FormatBytes(one_block_each), one_block_each,
+                    limits.max_model_len, FormatBytes(of_longest)));
   }
 
-  v1::MemoryReport report;
   report.set_weights_bytes(model.weights_bytes());
   report.set_scratch_bytes(model.scratch_bytes());
   report.set_kv_bytes(kv_bytes);

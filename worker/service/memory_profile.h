@@ -25,7 +25,7 @@ struct ProfileLimits {
 // Runs steps from max_batched_tokens rows down to one over a small temporary KV cache, on the last
 // stage with logits for as many rows as it takes at once, then says what is left for the KV cache.
 // A device without memory of its own runs the largest one only. RESOURCE_EXHAUSTED: the KV memory
-// does not hold one block of each group; names the number that would do.
+// does not hold one block of each group; names what would do, where it is known.
 absl::StatusOr<v1::MemoryReport> ProfileMemory(StageModel& model, kernels::Ops& ops, bool is_last,
                                                const ProfileLimits& limits);
 

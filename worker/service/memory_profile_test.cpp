@@ -1,13 +1,18 @@
 #include "worker/service/memory_profile.h"
 
+#include <fmt/format.h>
+
 #include <catch2/catch_test_macros.hpp>
 #include <catch2/generators/catch_generators.hpp>
+#include <catch2/matchers/catch_matchers_string.hpp>
 
 #include "common/temp_dir.h"
 #include "worker/stage/testing/late_ops.h"
 
 namespace stagecoach::worker {
 namespace {
+
+using Catch::Matchers::ContainsSubstring;
 
 constexpr int32_t kMaxModelLen = 64;
 
@@ -42,6 +47,57 @@ TEST_CASE("The largest steps keep to the model's length") {
                                      .memory_fraction = 0.99});
   INFO(report.status());
   REQUIRE(report.ok());
+}
+
+struct Sizes {
+  int32_t n_layers = 1, vocab_size = 50, max_batched_tokens = 4, max_model_len = 64;
+};
+
+// On a device of a GiB, half of it free.
+absl::StatusOr<std::unique_ptr<StageModel>> Load(const Sizes& sizes, kernels::Ops* ops) {
+  TempDir dir;
+  dir.Write("config.json", fmt::format(R"({{"architectures": ["LlamaForCausalLM"], "vocab_size": {},
+      "hidden_size": 16, "intermediate_size": 24, "num_hidden_layers": {}, "num_attention_heads": 2,
+      "num_key_value_heads": 1, "head_dim": 8, "max_position_embeddings": {}, "torch_dtype": "float32"}})",
+                                       sizes.vocab_size, sizes.n_layers, sizes.max_model_len));
+  return StageModel::Load({.model_dir = dir.path(),
+                           .n_layers = sizes.n_layers,
+                           .is_first = true,
+                           .is_last = true,
+                           .dummy_weights = true,
+                           .max_batched_tokens = sizes.max_batched_tokens,
+                           .max_sequences = 1,
+                           .max_model_len = sizes.max_model_len},
+                          ops, nullptr);
+}
+
+// The KV cache of the longest sequence takes 64 MiB a layer.
+absl::StatusOr<v1::MemoryReport> Profile(int32_t n_layers, double memory_fraction) {
+  const Sizes sizes{.n_layers = n_layers, .max_model_len = 1 << 20};
+  const auto ops = MakeLateOps();
+  const auto model = Load(sizes, ops.get());
+  REQUIRE(model.ok());
+  return ProfileMemory(**model, *ops, /*is_last=*/true,
+                       {.max_batched_tokens = sizes.max_batched_tokens,
+                        .max_sequences = 1,
+                        .max_model_len = sizes.max_model_len,
+                        .memory_fraction = memory_fraction});
+}
+
+TEST_CASE("Too small a fraction of the memory: what is named has room for the longest sequence") {
+  const absl::Status refusal = Profile(1, 0.5).status();
+  REQUIRE(absl::IsResourceExhausted(refusal));
+  // Half is taken, and 64 MiB are reserved.
+  CHECK_THAT(std::string(refusal.message()), ContainsSubstring("--memory-fraction 0.625 would do"));
+  const auto report = Profile(1, 0.625);
+  REQUIRE(report.ok());
+  CHECK(report->kv_bytes() == uint64_t{64} << 20);
+  CHECK(report->device_bytes() == uint64_t{1} << 30);
+  CHECK(report->taken_bytes() == uint64_t{576} << 20);
+
+  CHECK_THAT(std::string(Profile(8, 0.5).status().message()),
+             ContainsSubstring("a sequence of 1048576 tokens takes 512.0 MiB") &&
+                 ContainsSubstring("lower --max-model-len") && !ContainsSubstring("would do"));
 }
 
 }  // namespace
