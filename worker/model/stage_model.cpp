@@ -8,6 +8,7 @@
 #include "common/check.h"
 #include "common/float_convert.h"
 #include "common/status.h"
+#include "worker/model/check_room.h"
 #include "worker/model/decode_sizes.h"
 #include "worker/model/decoder.h"
 #include "worker/model/kv_cache.h"
@@ -256,6 +257,9 @@ class StageModelImpl final : public StageModel {
          .attention_bytes = ops_->AttentionScratchBytes(limits),
          .expert_bytes =
              has_experts ? ops_->ExpertScratchBytes(ExpertShapeOf(options_, spec_)) : 0});
+    SC_RETURN_IF_ERROR(CheckRoom(
+        *ops_, "buffers for a step", sizes.total(),
+        "lower --max-batched-tokens or --max-sequences, or spread the model over more stages"));
     SC_ASSIGN_OR_RETURN(hidden_, Scratch(sizes.hidden));
     SC_ASSIGN_OR_RETURN(normed_, Scratch(sizes.normed));
     SC_ASSIGN_OR_RETURN(inner_, Scratch(sizes.inner));

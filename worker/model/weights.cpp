@@ -8,6 +8,7 @@
 #include "common/status.h"
 #include "worker/loader/check_checkpoint.h"
 #include "worker/loader/weight_source.h"
+#include "worker/model/check_room.h"
 #include "worker/model/weight_plan.h"
 
 namespace stagecoach::worker {
@@ -37,9 +38,16 @@ class WeightReader {
     return same ? first : DType::kF32;
   }
 
+  // Of a matrix whose parts are not kept.
+  DType DTypeOf(std::optional<DType> wanted, DType model_dtype, const MatrixPlan& matrix) const {
+    return wanted ? *wanted : ops_->WeightDType(StoredDType(matrix), model_dtype);
+  }
+
   // The matrix as it is stored, where its weights are quantized and can stay so; else empty.
-  std::vector<kernels::MatrixPart> KeptParts(const MatrixPlan& matrix) const {
+  std::vector<kernels::MatrixPart> KeptParts(std::optional<DType> wanted,
+                                             const MatrixPlan& matrix) const {
     std::vector<kernels::MatrixPart> parts;
+    if (wanted) return parts;
     bool is_quantized = false;
     int32_t n_rows = 0;
     for (const WeightPart& part : matrix.parts) {
@@ -53,18 +61,30 @@ class WeightReader {
     return is_quantized ? parts : std::vector<kernels::MatrixPart>();
   }
 
+  // On the device; `wanted` as for Read.
+  uint64_t DeviceBytes(std::optional<DType> wanted, DType model_dtype) const {
+    uint64_t bytes = 0;
+    for (const MatrixPlan& matrix : plan_.matrices) {
+      const std::vector<kernels::MatrixPart> kept = KeptParts(wanted, matrix);
+      bytes += kept.empty() ? ops_->MatrixBytes(matrix.rows, matrix.cols,
+                                                DTypeOf(wanted, model_dtype, matrix))
+                            : ops_->MatrixBytes(kept, matrix.cols);
+    }
+    for (const VectorPlan& vector : plan_.vectors) {
+      bytes += static_cast<size_t>(vector.n) * sizeof(float);
+    }
+    return bytes;
+  }
+
   // wanted: absent, each matrix as stored, or as the device wants it in a model of `model_dtype`.
-  absl::Status Read(std::optional<DType> wanted, DType model_dtype, uint64_t* n_bytes) {
+  absl::Status Read(std::optional<DType> wanted, DType model_dtype) {
     SC_RETURN_IF_ERROR(Report(0));
     for (const MatrixPlan& matrix : plan_.matrices) {
-      const std::vector<kernels::MatrixPart> kept =
-          wanted ? std::vector<kernels::MatrixPart>() : KeptParts(matrix);
+      const std::vector<kernels::MatrixPart> kept = KeptParts(wanted, matrix);
       if (kept.empty()) {
-        const DType dtype = wanted ? *wanted : ops_->WeightDType(StoredDType(matrix), model_dtype);
-        *n_bytes += ops_->MatrixBytes(matrix.rows, matrix.cols, dtype);
+        const DType dtype = DTypeOf(wanted, model_dtype, matrix);
         SC_ASSIGN_OR_RETURN(*matrix.target, ops_->NewMatrix(matrix.rows, matrix.cols, dtype));
       } else {
-        *n_bytes += ops_->MatrixBytes(kept, matrix.cols);
         SC_ASSIGN_OR_RETURN(*matrix.target, ops_->NewMatrix(kept, matrix.cols));
       }
       for (const WeightPart& part : matrix.parts) {
@@ -73,7 +93,6 @@ class WeightReader {
     }
     for (const VectorPlan& vector : plan_.vectors) {
       const size_t bytes = static_cast<size_t>(vector.n) * sizeof(float);
-      *n_bytes += bytes;
       SC_ASSIGN_OR_RETURN(*vector.target, ops_->Allocate(bytes));
       for (const WeightPart& part : vector.parts) SC_RETURN_IF_ERROR(ReadVectorPart(vector, part));
     }
@@ -157,7 +176,10 @@ absl::StatusOr<std::unique_ptr<StageWeights>> LoadWeights(const StageModelOption
     SC_ASSIGN_OR_RETURN(source, OpenCheckpoint(checkpoint, plan.requests));
   }
   WeightReader reader(plan, source.get(), ops, progress);
-  SC_RETURN_IF_ERROR(reader.Read(options.dtype, spec.stored_dtype, &weights->n_bytes));
+  weights->n_bytes = reader.DeviceBytes(options.dtype, spec.stored_dtype);
+  SC_RETURN_IF_ERROR(
+      CheckRoom(*ops, "weights", weights->n_bytes, "spread the model over more stages"));
+  SC_RETURN_IF_ERROR(reader.Read(options.dtype, spec.stored_dtype));
   return weights;
 }
 

@@ -100,5 +100,21 @@ TEST_CASE("Too small a fraction of the memory: what is named has room for the lo
                  ContainsSubstring("lower --max-model-len") && !ContainsSubstring("would do"));
 }
 
+TEST_CASE("What the device has no room for is refused before it is made, with what to do") {
+  const auto ops = MakeLateOps();
+  const auto refusal = [&](const Sizes& sizes) {
+    const absl::Status status = Load(sizes, ops.get()).status();
+    CHECK(absl::IsResourceExhausted(status));
+    return std::string(status.message());
+  };
+  // The embedding and the head alone take all that is free.
+  CHECK_THAT(refusal({.vocab_size = 1 << 22}),
+             ContainsSubstring("the stage's weights take 512.0 MiB") &&
+                 ContainsSubstring("spread the model over more stages"));
+  CHECK_THAT(refusal({.max_batched_tokens = 1 << 23}),
+             ContainsSubstring("buffers for a step take") &&
+                 ContainsSubstring("lower --max-batched-tokens"));
+}
+
 }  // namespace
 }  // namespace stagecoach::worker

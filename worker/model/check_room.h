@@ -1,0 +1,25 @@
+// What does not fit is refused before it is read and made.
+#pragma once
+
+#include <fmt/format.h>
+
+#include <string_view>
+
+#include "absl/status/status.h"
+#include "common/size.h"
+#include "kernels/ops.h"
+
+namespace stagecoach::worker {
+
+// RESOURCE_EXHAUSTED where a device with memory of its own has no room for `what`, with what to do.
+inline absl::Status CheckRoom(const kernels::Ops& ops, std::string_view what, uint64_t bytes,
+                              std::string_view remedy) {
+  if (!ops.has_own_memory()) return absl::OkStatus();
+  const kernels::MemoryInUse memory = ops.Memory();
+  if (bytes <= memory.free_bytes) return absl::OkStatus();
+  return absl::ResourceExhaustedError(fmt::format(
+      "the stage's {} take {}, but of the device's {} only {} are free: {}", what,
+      FormatBytes(bytes), FormatBytes(memory.total_bytes), FormatBytes(memory.free_bytes), remedy));
+}
+
+}  // namespace stagecoach::worker
