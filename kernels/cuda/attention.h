@@ -27,6 +27,7 @@ struct PrefillTile {
 // A sequence of one row.
 struct alignas(16) PlannedDecode {
   int32_t row, slot, position;
+  int32_t n_earlier;  // of its first keys, those that steps before this one wrote for certain
 };
 
 // How a step's attention is cut up; made by BuildStep. Pointers are to device memory.

@@ -102,13 +102,12 @@ struct DecodeBlock {
     __device__ __forceinline__ int32_t segment() const {
       return static_cast<int32_t>(where >> kSegmentShift);
     }
-    // Up to 17: there are more.
+    // One more than there are where earlier steps wrote all of them.
     __device__ __forceinline__ int32_t n_seen() const {
       return static_cast<int32_t>(where >> kSeenShift & 31);
     }
     // Behind the window.
     __device__ __forceinline__ int32_t n_behind() const { return static_cast<int32_t>(where & 15); }
-    // Whether earlier steps wrote all of it.
     __device__ __forceinline__ bool is_earlier() const { return n_seen() > kBlockTokens; }
   };
 
@@ -151,7 +150,9 @@ struct DecodeBlock {
     const int32_t block =
         LoadPlan(p.block_tables + int64_t{seq.slot} * p.block_table_stride + index);
     const int32_t segment = (decode - share.first_decode) * n_passes + pass - share.first_pass;
-    const int32_t n_seen = min(seq.position - first_key + 1, kBlockTokens + 1);
+    const int32_t n_seen = first_key + kBlockTokens <= seq.n_earlier
+                               ? kBlockTokens + 1
+                               : min(seq.position - first_key + 1, kBlockTokens);
     const int32_t n_behind = max(Visible{p.window}.First(seq.position) - first_key, 0);
     return {.cache_row = block * p.n_kv_heads + pass / passes_of_head,
             .query = seq.row * n_passes + pass,

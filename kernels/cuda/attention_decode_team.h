@@ -86,7 +86,7 @@ struct DecodeTeam {
     }
     // Its first ones, all of which earlier steps wrote.
     __device__ __forceinline__ int NEarlier() const {
-      return min(max(unit.position / kBlockTokens - first_block, 0), n_blocks);
+      return min(max(unit.n_earlier / kBlockTokens - first_block, 0), n_blocks);
     }
   };
 

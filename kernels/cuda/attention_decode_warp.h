@@ -36,7 +36,7 @@ struct DecodeWarp {
     KeyBlock<kDim> keys;
     ValueBlock<kDim> values;
     int32_t block = __shfl_sync(kAllLanes, entries, 0);
-    const bool is_earlier = (begin + 1) * kBlockTokens <= position;
+    const bool is_earlier = (begin + 1) * kBlockTokens <= unit.n_earlier;
     if (!is_earlier) WaitForPrevious();
     LoadKeys(block, keys);
     LoadValues(block, values);

@@ -11,6 +11,7 @@ namespace stagecoach::kernels::cuda {
 // A unit of a sequence, for some of the query heads of a KV head.
 struct Unit {
   int32_t position, slot, row;          // the sequence's
+  int32_t n_earlier;                    // as in PlannedDecode
   int32_t kv_head, first_head, n_rows;  // query heads
   int32_t first_block, end_block;       // of the sequence
   int32_t of_seq, n_of_seq;             // which of how many
@@ -47,6 +48,7 @@ struct Units {
     return {.position = seq.position,
             .slot = seq.slot,
             .row = seq.row,
+            .n_earlier = seq.n_earlier,
             .kv_head = kv_head,
             .first_head = kv_head * group + first_in_group,
             .n_rows = min(group - first_in_group, rows_of_pass),

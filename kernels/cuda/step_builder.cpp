@@ -287,11 +287,22 @@ void StepBuilder::PlanHopper(const StepBatch& batch, const CudaStepInputs& input
   for_gathered([&](size_t s) { return batch.seqs[s].position + batch.seqs[s].n_tokens; });
 }
 
+// Blocks that a sequence is given behind its position are another's, who may be filling them in
+// this very step.
+void StepBuilder::FindAdopters(const StepBatch& batch, int32_t max_slots) {
+  first_new_blocks_.assign(static_cast<size_t>(max_slots), INT32_MAX);
+  for (const NewBlock& entry : batch.new_blocks) {
+    int32_t& first = first_new_blocks_[static_cast<size_t>(entry.slot)];
+    if (entry.block >= 0) first = std::min(first, entry.index);
+  }
+}
+
 void StepBuilder::Plan(const StepBatch& batch, const CudaStepInputs& inputs) {
   const StepLimits& limits = inputs.limits;
   starts_.clear();
   row_seqs_.clear();
   decodes_.clear();
+  FindAdopters(batch, limits.max_slots);
   int32_t row = 0;
   for (size_t s = 0; s < batch.seqs.size(); ++s) {
     const StepSeq& seq = batch.seqs[s];
@@ -299,7 +310,11 @@ void StepBuilder::Plan(const StepBatch& batch, const CudaStepInputs& inputs) {
     SC_CHECK((seq.position + seq.n_tokens - 1) / kBlockTokens < limits.max_blocks);
     starts_.push_back(row);
     row_seqs_.insert(row_seqs_.end(), static_cast<size_t>(seq.n_tokens), static_cast<int32_t>(s));
-    if (seq.n_tokens == 1) decodes_.push_back({row, seq.slot, seq.position});
+    if (seq.n_tokens == 1) {
+      const int32_t first_new = first_new_blocks_[static_cast<size_t>(seq.slot)];
+      const bool adopts = first_new < seq.position / kBlockTokens;
+      decodes_.push_back({row, seq.slot, seq.position, adopts ? 0 : seq.position});
+    }
     row += seq.n_tokens;
   }
   SC_CHECK(row == batch.n_tokens);

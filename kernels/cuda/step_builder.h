@@ -44,6 +44,7 @@ class StepBuilder {
 
  private:
   absl::Status ApplyBlocks(const StepBatch& batch, CudaStepInputs* inputs);
+  void FindAdopters(const StepBatch& batch, int32_t max_slots);
   void Plan(const StepBatch& batch, const CudaStepInputs& inputs);
   void ChooseForHopper(const StepBatch& batch, const CudaStepInputs& inputs);
   void PlanTiles(const StepBatch& batch, const CudaStepInputs& inputs, bool for_hopper);
@@ -54,6 +55,7 @@ class StepBuilder {
   HostRing* const ring_;
   // Of the step; kept for their memory.
   std::vector<int32_t> starts_, row_seqs_, unit_starts_;
+  std::vector<int32_t> first_new_blocks_;  // by slot: the least index given; INT32_MAX: none
   std::vector<PlannedDecode> decodes_;
   DecodeShape decode_shape_;
   std::vector<DecodeShare> shares_;

@@ -58,5 +58,25 @@ TEST_CASE("a step is built from slots and new blocks, and recorded calls follow 
   CHECK(first != second);
 }
 
+TEST_CASE("a sequence of one row whose blocks another may be filling waits for all of them") {
+  const auto ops = NewCudaOps();
+  const auto step =
+      *ops->NewStepInputs({.max_tokens = 32, .max_slots = 4, .max_blocks = 4, .windows = {0}});
+  // Slot 0 fills a block, which slot 1 adopts; slot 2 adopted in an earlier step; slot 3 grows.
+  const std::vector<NewBlock> blocks = {
+      {0, 0, 0, 5}, {0, 0, 1, 6}, {0, 1, 0, 5}, {0, 1, 1, 7}, {0, 3, 2, 8}};
+  const std::vector<StepSeq> seqs = {{0, 0, 17}, {1, 16, 1}, {2, 20, 1}, {3, 32, 1}};
+  const std::vector<int32_t> ids(20, 1);
+  ops->BuildStep({.seqs = seqs, .token_ids = ids, .new_blocks = blocks, .n_tokens = 20},
+                 step.get());
+  std::vector<cuda::PlannedDecode> decodes(3);
+  ops->Download(static_cast<cuda::CudaStepInputs&>(*step).plans[0].decodes, decodes.data(),
+                decodes.size() * sizeof(decodes[0]));
+  REQUIRE(ops->Synchronize().ok());
+  CHECK(decodes[0].n_earlier == 0);
+  CHECK(decodes[1].n_earlier == 20);
+  CHECK(decodes[2].n_earlier == 32);
+}
+
 }  // namespace
 }  // namespace stagecoach::kernels
