@@ -437,9 +437,13 @@ cudaError_t DecodeAttention(const Stream& stream, const AttentionParams& params,
                             int32_t head_dim) {
   return WithHead(dtype, head_dim, [&]<typename T, int kDim>() {
     const bool has_one_tile = DecodeRowTiles(params.n_heads, params.n_kv_heads) == 1;
-    if (params.plan.decode_shape.n_warps != kManyTilesWarps) {
-      return has_one_tile ? LaunchDecode<T, kDim, 1, FewTilesWarps(kDim)>(stream, params)
-                          : LaunchDecode<T, kDim, 2, FewTilesWarps(kDim)>(stream, params);
+    constexpr int kFew = FewTilesWarps(kDim);
+    // Shares do not depend on the number of warps: where there is no room for so many, fewer.
+    const bool has_room = has_one_tile || sizeof(typename DecodeBlock<T, kDim, 2, kFew>::Memory) <=
+                                              stream.block_shared_bytes;
+    if (params.plan.decode_shape.n_warps != kManyTilesWarps && has_room) {
+      return has_one_tile ? LaunchDecode<T, kDim, 1, kFew>(stream, params)
+                          : LaunchDecode<T, kDim, 2, kFew>(stream, params);
     }
     return has_one_tile ? LaunchDecode<T, kDim, 1, kManyTilesWarps>(stream, params)
                         : LaunchDecode<T, kDim, 2, kManyTilesWarps>(stream, params);

@@ -29,5 +29,11 @@ TEST_CASE("Attention: the same bits where a block may have less shared memory") 
   CHECK(results[0] == results[1]);
 }
 
+TEST_CASE("Attention: large heads of many queries where a block may have less shared memory") {
+  simt::SetBlockSharedBytes(size_t{99} << 10);
+  const absl::Cleanup back = [] { simt::SetBlockSharedBytes(simt::kUsualBlockSharedBytes); };
+  CheckSequence({.n_heads = 10, .n_kv_heads = 1, .head_dim = 256}, 20, {20, 1});
+}
+
 }  // namespace
 }  // namespace stagecoach::kernels
