@@ -120,9 +120,9 @@ struct RopeTable {
   int32_t rotary_dim;  // the head's first so many values are rotated; even, at most head_dim
 };
 
-// Paged KV cache of one layer: [n_blocks, n_kv_heads, kBlockTokens, head_dim] each. Within a block
-// and head the order of the kBlockTokens * head_dim elements is the device's own: whole blocks may
-// be copied, single tokens not.
+// Paged KV cache of one layer: [n_blocks, n_kv_heads, kBlockTokens, head_dim] each, of
+// Ops::AllocateKv. Within a block the order of its elements is the device's own, and may be another
+// in each block: only operations read and write it.
 struct KvLayer {
   void* k;
   void* v;

@@ -103,6 +103,8 @@ class Ops {
   virtual std::string Describe() const = 0;
 
   virtual absl::StatusOr<Buffer> Allocate(size_t bytes) = 0;
+  // For the keys and values of KvLayers, which begin at multiples of 256 bytes of it.
+  virtual absl::StatusOr<Buffer> AllocateKv(size_t bytes) { return Allocate(bytes); }
   // Host memory that the device reaches: for what comes back from it later.
   virtual absl::StatusOr<Buffer> AllocateHost(size_t bytes) { return Allocate(bytes); }
   // Host <-> device; plain copies on the CPU. Ordered with the ops; the host memory is free to

@@ -29,13 +29,16 @@ AttentionNeeds NeedsOf(const Stream& stream, const AttentionSetup& setup, int32_
 
 cudaError_t TileAttention(const Stream& stream, const AttentionArgs& args,
                           const AttentionPlan& plan, const AttentionSetup& setup,
-                          const AttentionMemory& memory, const GatheredKeys& gathered) {
+                          const AttentionMemory& memory, const GatheredKeys& gathered,
+                          const KvSides& sides) {
   SC_CHECK(args.qkv.dtype == args.kv.dtype && args.out.dtype == args.kv.dtype);
   const StepInputs& step = *args.step;
   const AttentionParams params{
       .qkv = args.qkv.data,
       .k = args.kv.k,
       .v = args.kv.v,
+      .sides = sides,
+      .l2 = stream.l2,
       .out = args.out.data,
       .seq_starts = step.seq_starts,
       .seq_positions = step.seq_positions,
@@ -51,7 +54,7 @@ cudaError_t TileAttention(const Stream& stream, const AttentionArgs& args,
       .unit_blocks = setup.unit_blocks,
       .fixed_units = setup.fixed_units};
   if (plan.hopper.n_works > 0) {
-    const cudaError_t error = HopperPrefill(stream, args, plan.hopper, gathered);
+    const cudaError_t error = HopperPrefill(stream, args, plan.hopper, gathered, sides);
     if (error != cudaSuccess) return error;
   }
   if (plan.n_tiles > 0) {

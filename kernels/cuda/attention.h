@@ -75,6 +75,7 @@ inline int32_t DecodePasses(int32_t n_heads, int32_t n_kv_heads) {
 struct AttentionMemory {
   float* states;      // results of parts of the keys
   int32_t* counters;  // zero between calls
+  uint32_t* tickets;  // [1], likewise: how many shares each side has taken, 16 bits each
 };
 
 struct AttentionSetup {
@@ -97,10 +98,11 @@ AttentionNeeds NeedsOf(const Stream& stream, const AttentionSetup& setup, int32_
 bool HasAttentionTile(DType dtype, int32_t head_dim);
 
 // Decode and prefill of one call on the tensor cores. REQUIRES: HasAttentionTile; `gathered`, room
-// for the keys of plan.hopper, where there is one.
+// for the keys of plan.hopper, where there is one; no sides with fixed units.
 cudaError_t TileAttention(const Stream& stream, const AttentionArgs& args,
                           const AttentionPlan& plan, const AttentionSetup& setup,
-                          const AttentionMemory& memory, const GatheredKeys& gathered);
+                          const AttentionMemory& memory, const GatheredKeys& gathered,
+                          const KvSides& sides);
 
 // Any type and head size; a warp a row and query head. A row's result depends on its position
 // alone.

@@ -5,6 +5,7 @@
 //
 // T. Dao, D. Haziza, F. Massa, G. Sizov, "Flash-Decoding for long-context inference", 2023.
 #include "kernels/cuda/attention_kernels.h"
+#include "kernels/cuda/kv_rows.h"
 
 namespace stagecoach::kernels::cuda {
 namespace {
@@ -88,23 +89,29 @@ struct DecodeBlock {
   struct Memory {
     Shared results[kWarps];
     DecodeShare share;
+    int32_t index;    // of the share
     int32_t query;    // of the segment that is merged
     int32_t is_last;  // whether this block merges
   };
 
   // A KV block of the share, with its segment's query.
   struct Unit {
-    int32_t cache_row;  // block * n_kv_heads + KV head
+    int32_t cache_row;  // of its keys: block * n_kv_heads + KV head, less what KvSides exchanges
     int32_t query;      // row * n_passes + pass
-    uint32_t where;     // segment of the share, keys seen from the block's first on, keys before
+    // Segment of the share, whether the values' row is another, keys seen from the block's first on,
+    // keys before.
+    uint32_t where;
 
-    static constexpr int kSeenShift = 4, kSegmentShift = 9;
+    static constexpr int kSeenShift = 4, kValuesShift = 9, kSegmentShift = 10;
     __device__ __forceinline__ int32_t segment() const {
       return static_cast<int32_t>(where >> kSegmentShift);
     }
     // One more than there are where earlier steps wrote all of them.
     __device__ __forceinline__ int32_t n_seen() const {
       return static_cast<int32_t>(where >> kSeenShift & 31);
+    }
+    __device__ __forceinline__ int32_t value_row(int32_t chunk_rows_log2) const {
+      return cache_row ^ static_cast<int32_t>((where >> kValuesShift & 1) << chunk_rows_log2);
     }
     // Behind the window.
     __device__ __forceinline__ int32_t n_behind() const { return static_cast<int32_t>(where & 15); }
@@ -118,6 +125,7 @@ struct DecodeBlock {
   const int warp = static_cast<int>(threadIdx.x) / kWarpThreads;
   const int32_t passes_of_head = (p.n_heads / p.n_kv_heads + Shape::kRows - 1) / Shape::kRows;
   const int32_t n_passes = p.n_kv_heads * passes_of_head;
+  const int32_t n_side_passes = n_passes / p.plan.decode_shape.n_sides;
 
   // Units of this warp, a lane each: the lane's is `first` + lane.
   __device__ __forceinline__ Unit UnitsFrom(int32_t first) const {
@@ -129,11 +137,11 @@ struct DecodeBlock {
     // Counted from the first sequence's first pass on.
     const int32_t place = unit + share.first_pass * (end - start) + share.first_block;
     const int32_t first_start = start;
-    int32_t behind = decode + (share.first_pass + share.n_segments - 1) / n_passes + 1;
+    int32_t behind = decode + (share.first_pass + share.n_segments - 1) / n_side_passes + 1;
     if (behind - decode > 1) {
       while (behind - decode > 1) {
         const int32_t middle = (decode + behind) / 2;
-        if ((LoadPlan(starts + middle) - first_start) * n_passes <= place) {
+        if ((LoadPlan(starts + middle) - first_start) * n_side_passes <= place) {
           decode = middle;
         } else {
           behind = middle;
@@ -143,21 +151,34 @@ struct DecodeBlock {
       end = LoadPlan(starts + decode + 1);
     }
     const PlannedDecode seq = LoadPlan(p.plan.decodes + decode);
-    const int32_t in_seq = place - (start - first_start) * n_passes;
-    const int32_t pass = in_seq / (end - start);
+    const int32_t in_seq = place - (start - first_start) * n_side_passes;
+    const int32_t pass_of_side = in_seq / (end - start), pass = PassOf(pass_of_side);
     const int32_t index = FirstUnitBlock(seq.position, p.window, 1) + in_seq % (end - start);
     const int32_t first_key = index * kBlockTokens;
     const int32_t block =
         LoadPlan(p.block_tables + int64_t{seq.slot} * p.block_table_stride + index);
-    const int32_t segment = (decode - share.first_decode) * n_passes + pass - share.first_pass;
+    const int32_t segment =
+        (decode - share.first_decode) * n_side_passes + pass_of_side - share.first_pass;
     const int32_t n_seen = first_key + kBlockTokens <= seq.n_earlier
                                ? kBlockTokens + 1
                                : min(seq.position - first_key + 1, kBlockTokens);
     const int32_t n_behind = max(Visible{p.window}.First(seq.position) - first_key, 0);
-    return {.cache_row = block * p.n_kv_heads + pass / passes_of_head,
+    const int32_t row = block * p.n_kv_heads + pass / passes_of_head;
+    const int32_t key_row = CacheRowOf(p.sides, p.sides.k, row);
+    const bool has_other_values = CacheRowOf(p.sides, p.sides.v, row) != key_row;
+    return {.cache_row = key_row,
             .query = seq.row * n_passes + pass,
             .where = static_cast<uint32_t>(segment << Unit::kSegmentShift |
+                                           (has_other_values ? 1 << Unit::kValuesShift : 0) |
                                            n_seen << Unit::kSeenShift | n_behind)};
+  }
+  // Of all heads, the pass that is so many'th of those of the share's side.
+  __device__ __forceinline__ int32_t PassOf(int32_t of_side) const {
+    const DecodeShape& shape = p.plan.decode_shape;
+    if (shape.n_sides == 1) return of_side;
+    const int32_t side = memory.index < shape.n_first_side() ? 0 : 1;
+    return HeadOfSide(side, of_side / passes_of_head, shape.chunk_rows_log2) * passes_of_head +
+           of_side % passes_of_head;
   }
   __device__ __forceinline__ static Unit Of(const Unit& units, int32_t at) {
     return {.cache_row = __shfl_sync(kAllLanes, units.cache_row, at),
@@ -165,24 +186,28 @@ struct DecodeBlock {
             .where = __shfl_sync(kAllLanes, units.where, at)};
   }
 
-  __device__ __forceinline__ const T* BlockOf(const void* cache, const Unit& unit) const {
-    return static_cast<const T*>(cache) + int64_t{unit.cache_row} * kBlockTokens * kDim;
+  __device__ __forceinline__ const T* KeysOf(const Unit& unit) const {
+    return static_cast<const T*>(p.k) + int64_t{unit.cache_row} * kBlockTokens * kDim;
+  }
+  __device__ __forceinline__ const T* ValuesOf(const Unit& unit) const {
+    return static_cast<const T*>(p.v) +
+           int64_t{unit.value_row(p.sides.chunk_rows_log2)} * kBlockTokens * kDim;
   }
   __device__ __forceinline__ void LoadKeys(const Unit& unit, KeyBlock<kDim>& keys) const {
-    const T* const from = BlockOf(p.k, unit);
+    const T* const from = KeysOf(unit);
     keys.rows[0].Load(GlobalRow<T>{from + KeyRow(0) * kDim});
     keys.rows[1].Load(GlobalRow<T>{from + KeyRow(1) * kDim});
   }
   __device__ __forceinline__ void LoadValues(const Unit& unit, ValueBlock<kDim>& values) const {
-    const T* const from = BlockOf(p.v, unit);
+    const T* const from = ValuesOf(unit);
     values.Load([from](int i) { return GlobalRow<T>{from + ValueRow(i) * kDim}; });
   }
   // Into L2.
   __device__ __forceinline__ void Announce(const Unit& unit) const {
     constexpr int kLines = kBlockTokens * kDim * static_cast<int>(sizeof(T)) / 128;
     for (int line = lane; line < kLines; line += kWarpThreads) {
-      PrefetchLine(reinterpret_cast<const unsigned char*>(BlockOf(p.k, unit)) + line * 128);
-      PrefetchLine(reinterpret_cast<const unsigned char*>(BlockOf(p.v, unit)) + line * 128);
+      PrefetchLine(reinterpret_cast<const unsigned char*>(KeysOf(unit)) + line * 128);
+      PrefetchLine(reinterpret_cast<const unsigned char*>(ValuesOf(unit)) + line * 128);
     }
   }
 
@@ -300,8 +325,7 @@ struct DecodeBlock {
 
   // What the warps left of a segment: to where it goes, with what other blocks have of it.
   __device__ __forceinline__ void Merge(int32_t segment) const {
-    const auto block = static_cast<int32_t>(blockIdx.x);
-    const int32_t query = memory.query;
+    const int32_t block = memory.index, query = memory.query;
     const bool is_first = segment == 0, is_last = segment == share.n_segments - 1;
     const int32_t n_parts = is_first ? share.first_parts : is_last ? share.last_parts : 1;
     const int32_t first_owner = is_first ? share.first_owner : block;
@@ -407,16 +431,44 @@ constexpr int BlocksOfMultiprocessor(int warps, int dim) {
   return warps == kManyTilesWarps ? ManyTilesBlocks(dim) : 1;
 }
 
+// The number of a share for this block: the next one of the side whose memory is near, or where
+// that has none left, from the end, of the other. Which blocks are on which multiprocessors is not
+// known before.
+__device__ __forceinline__ int32_t TakeShare(const AttentionParams& p, int32_t* shared) {
+  if (threadIdx.x == 0) {
+    const int32_t n = p.plan.decode_shape.n_blocks;
+    const int32_t n_first = p.plan.decode_shape.n_first_side();
+    const bool is_first = p.l2.SideOf(Multiprocessor()) == 0;
+    const uint32_t before = atomicAdd(p.memory.tickets, is_first ? 1u : 1u << 16);
+    const auto first = static_cast<int32_t>(before & 0xffff);
+    const auto second = static_cast<int32_t>(before >> 16);
+    if (first + second == n - 1) atomicExch(p.memory.tickets, 0u);
+    if (is_first) {
+      *shared = first < n_first ? first : n - 1 - (first - n_first);
+    } else {
+      *shared = second < n - n_first ? n_first + second : n - 1 - second;
+    }
+  }
+  __syncthreads();
+  return *shared;
+}
+
 template <typename T, int kDim, int kRowTiles, int kWarps>
 __global__ void __launch_bounds__(kWarps* kWarpThreads, BlocksOfMultiprocessor(kWarps, kDim))
     DecodeKernel(const AttentionParams p) {
   using Block = DecodeBlock<T, kDim, kRowTiles, kWarps>;
+  auto& memory = *reinterpret_cast<typename Block::Memory*>(DynamicShared());
+  auto index = static_cast<int32_t>(blockIdx.x);
+  if (p.plan.decode_shape.n_sides > 1) index = TakeShare(p, &memory.index);
   // The plan is there: the kernel that makes it lets no other start before it ends.
-  const DecodeShare share = LoadPlan(p.plan.shares + blockIdx.x);
+  const DecodeShare share = LoadPlan(p.plan.shares + index);
   if (share.n_kv_blocks == 0) return WaitForPrevious();
-  const Block block{p, *reinterpret_cast<typename Block::Memory*>(DynamicShared())};
+  const Block block{p, memory};
   // The same from every warp, so that none waits for another.
-  if (block.lane == 0) block.memory.share = share;
+  if (block.lane == 0) {
+    block.memory.share = share;
+    block.memory.index = index;
+  }
   __syncwarp();
   block.Run();
 }

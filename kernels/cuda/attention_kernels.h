@@ -11,6 +11,8 @@ namespace stagecoach::kernels::cuda {
 struct AttentionParams {
   const void* qkv;
   const void *k, *v;
+  KvSides sides;  // none with fixed units
+  L2Sides l2;
   void* out;
   const int32_t *seq_starts, *seq_positions, *seq_slots, *block_tables;
   AttentionPlan plan;

@@ -1,6 +1,7 @@
 // Prefill: sequences of several rows. A few blocks of keys and values at a time are brought into
 // shared memory, while the warps of a block, each with its own rows, work on the few before.
 #include "kernels/cuda/attention_kernels.h"
+#include "kernels/cuda/kv_rows.h"
 
 namespace stagecoach::kernels::cuda {
 namespace {
@@ -82,15 +83,18 @@ struct PrefillBlock : PrefillItem {
       const int32_t key = index * kTileKeys + row;
       const bool wanted = b >= first_block && key <= last_key;
       const int32_t block = wanted ? table[b] : 0;
-      const int64_t from =
-          ((int64_t{block} * p.n_kv_heads + kv_head) * kBlockTokens + row % kBlockTokens) * kDim *
-              static_cast<int64_t>(sizeof(T)) +
-          byte;
+      const auto from = [&](const void* cache, const KvSides::Place& place) {
+        const int32_t cache_row = CacheRowOf(p.sides, place, block * p.n_kv_heads + kv_head);
+        return static_cast<const unsigned char*>(cache) +
+               (int64_t{cache_row} * kBlockTokens + row % kBlockTokens) * kDim *
+                   static_cast<int64_t>(sizeof(T)) +
+               byte;
+      };
       const int to = row * RowBytesOf(kDim);
       CopyAsync16(stage + to + SwappedKey(row % kBlockTokens, byte),
-                  static_cast<const unsigned char*>(p.k) + from, wanted);
+                  from(p.k, p.sides.k), wanted);
       CopyAsync16(stage + kHalfBytes + to + SwappedValue(row % kBlockTokens, byte),
-                  static_cast<const unsigned char*>(p.v) + from, wanted);
+                  from(p.v, p.sides.v), wanted);
     }
     CommitCopies();
   }

@@ -20,6 +20,7 @@
 #include "kernels/cuda/experts.h"
 #include "kernels/cuda/gemm.h"
 #include "kernels/cuda/host_ring.h"
+#include "kernels/cuda/l2_measure.h"
 #include "kernels/cuda/norm.h"
 #include "kernels/cuda/parallel_copy.h"
 #include "kernels/cuda/rope_append.h"
@@ -93,6 +94,8 @@ class CudaOps final : public Ops {
           ToStatus(cudaEventCreateWithFlags(&event, cudaEventBlockingSync | cudaEventDisableTiming),
                    "no event"));
     }
+    // Fixed units are for the same bits, not for speed.
+    if (!options_.batch_invariant) stream_.l2 = cuda::MeasureL2Sides(stream_);
     SC_RETURN_IF_ERROR(ring_.Init(&stream_));
     SC_RETURN_IF_ERROR(sample_rows_.Init());
     SC_ASSIGN_OR_RETURN(convert_scratch_, cuda::AllocateDevice(cuda::HostRing::kSegmentBytes));
@@ -102,9 +105,10 @@ class CudaOps final : public Ops {
   }
 
   std::string Describe() const override {
-    return fmt::format("cuda:{} ({}, compute capability {}.{}{})", options_.device,
+    return fmt::format("cuda:{} ({}, compute capability {}.{}{}{})", options_.device,
                        properties_.name, properties_.major, properties_.minor,
-                       options_.batch_invariant ? ", batch-invariant" : "");
+                       options_.batch_invariant ? ", batch-invariant" : "",
+                       stream_.l2.known() ? ", keys near in L2" : "");
   }
 
   // An illegal address or instruction, a kernel's assertion or timeout, an uncorrectable error of
@@ -132,6 +136,16 @@ class CudaOps final : public Ops {
     SC_ASSIGN_OR_RETURN(Buffer buffer, cuda::AllocateDevice(bytes));
     SC_RETURN_IF_ERROR(
         ToStatus(disturbance_.Fill(stream_, buffer.data.get(), bytes), "cannot clear memory"));
+    return buffer;
+  }
+  absl::StatusOr<Buffer> AllocateKv(size_t bytes) override {
+    SC_ASSIGN_OR_RETURN(Buffer buffer, Allocate(bytes));
+    const auto* const begin = buffer.As<unsigned char>();
+    kv_memory_.erase(begin);
+    if (stream_.l2.known()) {
+      SC_ASSIGN_OR_RETURN(Buffer pages, cuda::MeasurePageSides(stream_, stream_.l2, buffer));
+      kv_memory_[begin] = {buffer.bytes, std::move(pages)};
+    }
     return buffer;
   }
   absl::StatusOr<Buffer> AllocateHost(size_t bytes) override {
@@ -264,7 +278,9 @@ class CudaOps final : public Ops {
     if (disturbance_.is_on()) {
       Launch("RopeAppend", [&] { return disturbance_.FillNewBlocks(stream_, args); });
     }
-    Launch("RopeAppend", [&] { return cuda::RopeAppend(stream_, args); });
+    Launch("RopeAppend", [&] {
+      return cuda::RopeAppend(stream_, args, SidesOf(args.kv, args.n_kv_heads, args.head_dim));
+    });
   }
   void Attention(const AttentionArgs& args) override {
     Launch("Attention", [&] {
@@ -274,7 +290,7 @@ class CudaOps final : public Ops {
         return cuda::GenericAttention(stream_, args, plan);
       }
       return cuda::TileAttention(stream_, args, plan, inputs.setup, inputs.attention_memory,
-                                 inputs.gathered);
+                                 inputs.gathered, SidesOf(args.kv, args.n_kv_heads, args.head_dim));
     });
   }
   void Activate(const ActivationArgs& args) override {
@@ -361,6 +377,23 @@ class CudaOps final : public Ops {
   }
 
  private:
+  // Of memory that AllocateKv gave.
+  cuda::KvSides::Place PlaceOf(const void* rows) const {
+    const auto behind = kv_memory_.upper_bound(static_cast<const unsigned char*>(rows));
+    if (behind == kv_memory_.begin()) return {};
+    const auto& [begin, memory] = *std::prev(behind);
+    const auto offset = static_cast<size_t>(static_cast<const unsigned char*>(rows) - begin);
+    if (offset >= memory.bytes || offset % (2 * cuda::kChunkBytes) != 0) return {};
+    return {memory.pages.As<uint32_t>(), static_cast<uint32_t>(offset / cuda::kChunkBytes)};
+  }
+  cuda::KvSides SidesOf(const KvLayer& kv, int32_t n_kv_heads, int32_t head_dim) const {
+    const int32_t chunk_rows_log2 = cuda::ChunkRowsLog2(kv.dtype, n_kv_heads, head_dim);
+    if (chunk_rows_log2 < 0 || !cuda::HasAttentionTile(kv.dtype, head_dim)) return {};
+    return {.k = PlaceOf(kv.k),
+            .v = PlaceOf(kv.v),
+            .chunk_mask = stream_.l2.chunk_mask & ~1u,
+            .chunk_rows_log2 = chunk_rows_log2};
+  }
   absl::Status Failure() {
     const std::lock_guard lock(mutex_);
     return status_;
@@ -412,6 +445,11 @@ class CudaOps final : public Ops {
   std::unique_ptr<cuda::Gemms> gemms_;
   cuda::StepBuilder step_builder_;
   cuda::SampleRowStager sample_rows_;
+  struct KvMemory {
+    size_t bytes;
+    Buffer pages;  // MeasurePageSides
+  };
+  std::map<const unsigned char*, KvMemory> kv_memory_;  // by where it begins
   // By all addresses: those of a model that is gone may come back in another order.
   std::map<std::vector<const void*>, Buffer> matrix_tables_;
   std::array<cudaEvent_t, kMarks> marks_{};

@@ -73,6 +73,17 @@ int32_t MaxDecodeBlocks(const Stream& stream) { return stream.n_all_multiprocess
 void ShareDecodes(std::span<const int32_t> starts, int32_t n_passes, const DecodeShape& shape,
                   std::span<DecodeShare> shares) {
   SC_CHECK(static_cast<int32_t>(shares.size()) == shape.n_blocks);
+  if (shape.n_sides > 1) {
+    const int32_t n_first = shape.n_first_side();
+    const auto share_side = [&](int32_t first, int32_t n) {
+      const auto of_side = shares.subspan(static_cast<size_t>(first), static_cast<size_t>(n));
+      ShareDecodes(starts, n_passes / 2, {.n_blocks = n, .n_warps = shape.n_warps}, of_side);
+      for (DecodeShare& share : of_side) share.first_owner += first;
+    };
+    share_side(0, n_first);
+    share_side(n_first, shape.n_blocks - n_first);
+    return;
+  }
   std::fill(shares.begin(), shares.end(), DecodeShare{});
   if (starts.size() < 2) return;
   const std::vector<int64_t> cuts = Cuts(starts, n_passes, shape);

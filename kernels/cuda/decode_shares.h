@@ -13,6 +13,13 @@ namespace stagecoach::kernels::cuda {
 struct DecodeShape {
   int32_t n_blocks = 0;
   int32_t n_warps = 4;  // of a block
+  // 2: the heads of each side of L2 (HeadOfSide) are shared out by themselves, to half of the
+  // blocks each.
+  int32_t n_sides = 1;
+  int32_t chunk_rows_log2 = 0;
+
+  // Whose shares come first.
+  __host__ __device__ int32_t n_first_side() const { return (n_blocks + n_sides - 1) / n_sides; }
 };
 // With few query tiles blocks are large: as many warps as possible then meet in shared memory.
 inline constexpr int32_t kManyTilesWarps = 4;
@@ -29,9 +36,9 @@ DecodeShape DecodeShapeFor(const Stream& stream, int32_t max_decodes, int32_t n_
 // The most that there are in any shape, however many multiprocessors are left to others.
 int32_t MaxDecodeBlocks(const Stream& stream);
 
-// One block's share. A segment is one tile of query heads of one sequence with all KV blocks that
-// it sees; a sequence's segments (its passes) follow one another. A share is consecutive KV blocks
-// of consecutive segments.
+// One block's share; passes are counted among those of its side's heads. A segment is one tile of
+// query heads of one sequence with all KV blocks that it sees; a sequence's segments (its passes)
+// follow one another. A share is consecutive KV blocks of consecutive segments.
 struct alignas(16) DecodeShare {
   int32_t first_decode, first_pass;
   int32_t first_block;  // of the first segment's, from 0

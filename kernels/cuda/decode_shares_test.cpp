@@ -98,6 +98,25 @@ TEST_CASE("decode shares: of few sequences segments are whole, or cut alike") {
   CHECK(*std::max_element(even.begin(), even.end()) == 130);
 }
 
+TEST_CASE("decode shares: the heads of each side of L2 have half of the blocks") {
+  const std::vector<int32_t> lengths = {7, 40, 1, 90};
+  const int32_t n_blocks = GENERATE(396, 9);
+  const auto shares = SharesOf(lengths, 8, {.n_blocks = n_blocks, .n_warps = 4, .n_sides = 2});
+  const int32_t n_first = (n_blocks + 1) / 2;
+  for (const int32_t side : {0, 1}) {
+    const int32_t first = side * n_first, n = side == 0 ? n_first : n_blocks - n_first;
+    const auto expected = SharesOf(lengths, 4, {.n_blocks = n, .n_warps = 4});
+    for (int32_t i = 0; i < n; ++i) {
+      const DecodeShare& share = shares[static_cast<size_t>(first + i)];
+      const DecodeShare& alone = expected[static_cast<size_t>(i)];
+      CHECK(share.n_kv_blocks == alone.n_kv_blocks);
+      CHECK(share.first_decode == alone.first_decode);
+      CHECK(share.first_pass == alone.first_pass);
+      CHECK(share.first_owner == alone.first_owner + first);
+    }
+  }
+}
+
 TEST_CASE("decode shares: nothing to decode") {
   for (const DecodeShare& share : SharesOf({}, 8, {.n_blocks = 5, .n_warps = 4})) {
     CHECK(share.n_kv_blocks == 0);

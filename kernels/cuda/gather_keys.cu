@@ -1,5 +1,6 @@
 #include "common/check.h"
 #include "kernels/cuda/gather_keys.h"
+#include "kernels/cuda/kv_rows.h"
 #include "kernels/cuda/last_start.h"
 #include "kernels/cuda/numbers.h"
 
@@ -13,6 +14,7 @@ constexpr int kUnroll = 4;       // pieces of keys, and as many of values, on th
 
 struct GatherParams {
   const unsigned char *k, *v;  // the cache
+  KvSides sides;
   unsigned char *to_k, *to_v;
   const int32_t* block_tables;
   GatherPlan plan;
@@ -30,11 +32,14 @@ __global__ void __launch_bounds__(kThreads) GatherKernel(const GatherParams p) {
   const int32_t pieces_of_row = p.row_bytes / kPieceBytes;
   const int32_t pieces_of_head = kBlockTokens * pieces_of_row;
   const int32_t n_pieces = pieces_of_head * p.n_kv_heads;
-  int64_t from = 0;
+  int32_t from = 0;  // the first head's row of the cache
   if (n_keys > 0) {
-    from = int64_t{LoadPlan(p.block_tables + LoadPlan(p.plan.first_entries + s) + index)} *
-           n_pieces * kPieceBytes;
+    from = LoadPlan(p.block_tables + LoadPlan(p.plan.first_entries + s) + index) * p.n_kv_heads;
   }
+  const auto piece_of = [&](const KvSides::Place& place, int32_t piece) {
+    const int32_t row = CacheRowOf(p.sides, place, from + piece / pieces_of_head);
+    return (int64_t{row} * pieces_of_head + piece % pieces_of_head) * kPieceBytes;
+  };
   const int64_t to = int64_t{block} * kBlockTokens * p.row_bytes;
   const int64_t to_head = p.capacity * p.row_bytes;
   WaitForPrevious();
@@ -46,9 +51,8 @@ __global__ void __launch_bounds__(kThreads) GatherKernel(const GatherParams p) {
       const int32_t piece = first + u * kThreads;
       k[u] = v[u] = uint4{};
       if (piece < n_pieces && piece % pieces_of_head / pieces_of_row < n_keys) {
-        const int64_t at = from + int64_t{piece} * kPieceBytes;
-        k[u] = *reinterpret_cast<const uint4*>(p.k + at);
-        v[u] = *reinterpret_cast<const uint4*>(p.v + at);
+        k[u] = *reinterpret_cast<const uint4*>(p.k + piece_of(p.sides.k, piece));
+        v[u] = *reinterpret_cast<const uint4*>(p.v + piece_of(p.sides.v, piece));
       }
     }
 #pragma unroll
@@ -79,12 +83,13 @@ GatheredKeys GatheredIn(void* memory, size_t bytes, int32_t n_kv_heads, int32_t 
 }
 
 cudaError_t GatherKeys(const Stream& stream, const AttentionArgs& args, const GatherPlan& plan,
-                       const GatheredKeys& to) {
+                       const GatheredKeys& to, const KvSides& sides) {
   SC_CHECK(int64_t{plan.n_blocks} * kBlockTokens <= to.capacity);
   SC_CHECK(args.head_dim * kElementBytes % kPieceBytes == 0);
   const GatherParams params{
       .k = static_cast<const unsigned char*>(args.kv.k),
       .v = static_cast<const unsigned char*>(args.kv.v),
+      .sides = sides,
       .to_k = static_cast<unsigned char*>(to.k),
       .to_v = static_cast<unsigned char*>(to.v),
       .block_tables = args.step->groups[static_cast<size_t>(args.group)].block_tables,

@@ -32,6 +32,6 @@ GatheredKeys GatheredIn(void* memory, size_t bytes, int32_t n_kv_heads, int32_t 
 
 // REQUIRES: a cache of 16 bits, plan.n_blocks * kBlockTokens <= to.capacity.
 cudaError_t GatherKeys(const Stream& stream, const AttentionArgs& args, const GatherPlan& plan,
-                       const GatheredKeys& to);
+                       const GatheredKeys& to, const KvSides& sides);
 
 }  // namespace stagecoach::kernels::cuda

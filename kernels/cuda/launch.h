@@ -13,6 +13,7 @@
 #include <cstdint>
 
 #include "kernels/cuda/cuda_api.h"
+#include "kernels/cuda/l2_sides.h"
 
 namespace stagecoach::kernels::cuda {
 
@@ -23,6 +24,7 @@ struct Stream {
   bool is_hopper = false;                         // and the instructions of compute capability 9.0a
   int32_t n_all_multiprocessors = 1;              // of the device
   size_t block_shared_bytes = size_t{227} << 10;  // that a block may have there
+  L2Sides l2;
 };
 
 struct LaunchShape {

@@ -1,5 +1,6 @@
 #include "common/check.h"
 #include "kernels/cuda/dispatch.h"
+#include "kernels/cuda/kv_rows.h"
 #include "kernels/cuda/rope_append.h"
 #include "kernels/cuda/warp.h"
 
@@ -17,6 +18,7 @@ struct RopeParams {
   const float *cos, *sin;  // null: no rotation
   const float *q_norm, *k_norm;
   void *k, *v;
+  KvSides sides;
   int64_t n_items;  // tokens times heads
   int32_t n_heads, n_kv_heads, head_dim, rotary_dim;
   NormKind norm_kind;
@@ -89,9 +91,12 @@ __device__ void NormParts(H (&parts)[3], const int (&sizes)[3], const int (&firs
 }
 
 // Where a head's element goes in the cache.
-__device__ __forceinline__ int64_t CacheRow(const RopeParams& p, int32_t slot, int kv_head) {
-  return (int64_t{slot / kBlockTokens} * p.n_kv_heads + kv_head) * kBlockTokens +
-         slot % kBlockTokens;
+template <typename T>
+__device__ __forceinline__ T* CacheRow(const RopeParams& p, bool is_v, int32_t slot, int kv_head) {
+  const int32_t row = CacheRowOf(p.sides, is_v ? p.sides.v : p.sides.k,
+                                 slot / kBlockTokens * p.n_kv_heads + kv_head);
+  return static_cast<T*>(is_v ? p.v : p.k) +
+         (int64_t{row} * kBlockTokens + slot % kBlockTokens) * p.head_dim;
 }
 
 // Over the kLanes lanes of a head.
@@ -188,7 +193,7 @@ __global__ void __launch_bounds__(kWideThreads) WideRopeKernel(const RopeParams 
       T* to = row + int64_t{head} * kDim;
       if (!is_q) {
         const int kv_head = is_v ? head - p.n_heads - p.n_kv_heads : head - p.n_heads;
-        to = static_cast<T*>(is_v ? p.v : p.k) + CacheRow(p, slot, kv_head) * kDim + of_lane;
+        to = CacheRow<T>(p, is_v, slot, kv_head) + of_lane;
       }
       StoreFloats<kVector>(parts[i].low, to);
       StoreFloats<kVector>(parts[i].high, to + kHalf);
@@ -251,7 +256,7 @@ __global__ void __launch_bounds__(kWarpsPerBlock* kWarpThreads) RopeKernel(const
   T* to = at;
   if (!is_q) {
     const int kv_head = is_v ? head - p.n_heads - p.n_kv_heads : head - p.n_heads;
-    to = static_cast<T*>(is_v ? p.v : p.k) + CacheRow(p, slot, kv_head) * p.head_dim;
+    to = CacheRow<T>(p, is_v, slot, kv_head);
   }
 #pragma unroll
   for (int part = 0; part < 3; ++part) parts[part].Store(to, firsts[part], sizes[part]);
@@ -259,7 +264,7 @@ __global__ void __launch_bounds__(kWarpsPerBlock* kWarpThreads) RopeKernel(const
 
 }  // namespace
 
-cudaError_t RopeAppend(const Stream& stream, const RopeAppendArgs& args) {
+cudaError_t RopeAppend(const Stream& stream, const RopeAppendArgs& args, const KvSides& sides) {
   SC_CHECK(args.qkv.dtype == args.kv.dtype && args.head_dim <= kMaxHeadDim);
   const RopeTable* const rope = args.rope;
   // Without rotation the halves are just halves.
@@ -273,6 +278,7 @@ cudaError_t RopeAppend(const Stream& stream, const RopeAppendArgs& args) {
                     .k_norm = args.k_norm,
                     .k = args.kv.k,
                     .v = args.kv.v,
+                    .sides = sides,
                     .n_items = int64_t{args.n_tokens} * (args.n_heads + 2 * args.n_kv_heads),
                     .n_heads = args.n_heads,
                     .n_kv_heads = args.n_kv_heads,

@@ -6,8 +6,8 @@
 namespace stagecoach::kernels::cuda {
 
 // As Ops::RopeAppend; qkv has the cache's dtype. The cache is row-major: [n_blocks, n_kv_heads,
-// kBlockTokens, head_dim]. A row whose kv_slot is negative is padding: nothing is kept of it.
-// k is not rewritten.
-cudaError_t RopeAppend(const Stream& stream, const RopeAppendArgs& args);
+// kBlockTokens, head_dim], less what KvSides exchanges. A row whose kv_slot is negative is padding:
+// nothing is kept of it. k is not rewritten.
+cudaError_t RopeAppend(const Stream& stream, const RopeAppendArgs& args, const KvSides& sides);
 
 }  // namespace stagecoach::kernels::cuda

@@ -106,7 +106,8 @@ size_t LayOut(const Stream& stream, const StepLimits& limits, const AttentionNee
   }
   inputs->attention_memory = {
       .states = parts.Take<float>(static_cast<size_t>(needs.n_floats)),
-      .counters = parts.Take<int32_t>(static_cast<size_t>(needs.n_counters))};
+      .counters = parts.Take<int32_t>(static_cast<size_t>(needs.n_counters)),
+      .tickets = parts.Take<uint32_t>(1)};
   inputs->sampled = sampled;
   return parts.n_bytes();
 }
@@ -338,6 +339,12 @@ void StepBuilder::Plan(const StepBatch& batch, const CudaStepInputs& inputs) {
           ? DecodeShape{}
           : DecodeShapeFor(*stream_, static_cast<int32_t>(decodes_.size()) + batch.n_padding,
                            n_passes, limits.head_dim);
+  const int32_t chunk_rows_log2 =
+      ChunkRowsLog2(limits.kv_dtype, limits.n_kv_heads, limits.head_dim);
+  if (stream_->l2.known() && chunk_rows_log2 >= 0 && decode_shape_.n_warps == kManyTilesWarps) {
+    decode_shape_.n_sides = 2;
+    decode_shape_.chunk_rows_log2 = chunk_rows_log2;
+  }
   for (const int32_t window : limits.windows) {
     int32_t n_units = 0;
     const size_t first = unit_starts_.size();

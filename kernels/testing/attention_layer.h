@@ -39,8 +39,9 @@ class AttentionLayer {
         sin_(ops, Waves(config, max_positions, true)) {
     const size_t bytes = static_cast<size_t>(n_blocks) * config.n_kv_heads * kBlockTokens *
                          config.head_dim * DTypeBytes(config.dtype);
-    k_ = *ops.Allocate(bytes);
-    v_ = *ops.Allocate(bytes);
+    // A GPU knows the sides of its L2 of whole pages.
+    k_ = *ops.AllocateKv(std::max(bytes, size_t{2} << 20));
+    v_ = *ops.AllocateKv(std::max(bytes, size_t{2} << 20));
     const std::vector<unsigned char> nan(bytes, 0xff);
     ops.Upload(nan.data(), k_.data.get(), bytes);
     ops.Upload(nan.data(), v_.data.get(), bytes);

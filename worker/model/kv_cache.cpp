@@ -52,7 +52,7 @@ absl::Status KvCache::Allocate(std::span<const uint64_t> n_blocks, kernels::Ops*
     const uint64_t n = n_blocks[static_cast<size_t>(layer.kv_group)] * layer_block_bytes();
     starts.push_back({.k = take(n), .v = take(n)});
   }
-  SC_ASSIGN_OR_RETURN(memory_, ops->Allocate(bytes));
+  SC_ASSIGN_OR_RETURN(memory_, ops->AllocateKv(bytes));
   starts_ = std::move(starts);
   return absl::OkStatus();
 }

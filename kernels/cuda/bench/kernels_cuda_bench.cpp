@@ -49,14 +49,11 @@ class Bench {
 
   // Random values, not zeros: those are faster.
   Buffer Random(size_t n_elements, DType dtype) {
-    constexpr size_t kPiece = size_t{1} << 20;
-    const std::vector<float> noise = Noise(kPiece);
-    Matrix matrix =
-        *ops_->NewMatrix(static_cast<int32_t>((n_elements + kPiece - 1) / kPiece), kPiece, dtype);
-    for (int32_t row = 0; row < matrix.rows; ++row) {
-      ops_->PackRows(matrix, row, 1, noise.data(), DType::kF32);
-    }
-    return matrix.buffer;
+    return Filled(*ops_->NewMatrix(NPieces(n_elements), kPiece, dtype));
+  }
+  Buffer RandomKv(size_t n_elements) {
+    const int32_t n = NPieces(n_elements);
+    return Filled({*ops_->AllocateKv(ops_->MatrixBytes(n, kPiece, kType)), kType, n, kPiece});
   }
   Matrix RandomMatrix(int32_t rows, int32_t cols) {
     return {Random(static_cast<size_t>(rows) * static_cast<size_t>(cols), kType), kType, rows,
@@ -140,6 +137,17 @@ class Bench {
   }
 
  private:
+  static constexpr int32_t kPiece = 1 << 20;  // elements
+  static int32_t NPieces(size_t n_elements) {
+    return static_cast<int32_t>((n_elements + kPiece - 1) / kPiece);
+  }
+  Buffer Filled(Matrix matrix) {
+    const std::vector<float> noise = Noise(kPiece);
+    for (int32_t row = 0; row < matrix.rows; ++row) {
+      ops_->PackRows(matrix, row, 1, noise.data(), DType::kF32);
+    }
+    return matrix.buffer;
+  }
   std::unique_ptr<Ops> ops_;
   cuda::Occupier occupier_;
   int32_t n_taken_ = 0;
@@ -232,8 +240,8 @@ void BenchAttention(Bench& bench, const Heads& heads, int32_t n_seqs, int32_t co
   const size_t n_layers = std::clamp<size_t>(kColdBytes / (elements * 4), 1, 16);
   std::vector<Buffer> k, v;
   for (size_t i = 0; i < n_layers; ++i) {
-    k.push_back(bench.Random(elements, kType));
-    v.push_back(bench.Random(elements, kType));
+    k.push_back(bench.RandomKv(elements));
+    v.push_back(bench.RandomKv(elements));
   }
   StepLimits limits{.max_tokens = n_seqs * n_tokens,
                     .max_slots = n_seqs,

@@ -35,8 +35,8 @@ int32_t HopperTileRows(DType dtype, int32_t head_dim, bool with_softcap) {
 }
 
 cudaError_t HopperPrefill(const Stream& stream, const AttentionArgs& args, const HopperPlan& plan,
-                          const GatheredKeys& keys) {
-  const cudaError_t error = GatherKeys(stream, args, plan.gather, keys);
+                          const GatheredKeys& keys, const KvSides& sides) {
+  const cudaError_t error = GatherKeys(stream, args, plan.gather, keys, sides);
   if (error != cudaSuccess) return error;
   return Find(args.head_dim, args.softcap > 0)->run(stream, args, plan, keys);
 }

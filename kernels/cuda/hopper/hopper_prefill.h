@@ -29,6 +29,6 @@ int32_t HopperTileRows(DType dtype, int32_t head_dim, bool with_softcap);
 
 // The sequences that the plan names. REQUIRES: HopperTileRows, compute capability 9.0, no window.
 cudaError_t HopperPrefill(const Stream& stream, const AttentionArgs& args, const HopperPlan& plan,
-                          const GatheredKeys& keys);
+                          const GatheredKeys& keys, const KvSides& sides);
 
 }  // namespace stagecoach::kernels::cuda

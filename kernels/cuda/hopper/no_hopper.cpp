@@ -8,7 +8,7 @@ namespace stagecoach::kernels::cuda {
 int32_t HopperTileRows(DType, int32_t, bool) { return 0; }
 
 cudaError_t HopperPrefill(const Stream&, const AttentionArgs&, const HopperPlan&,
-                          const GatheredKeys&) {
+                          const GatheredKeys&, const KvSides&) {
   return cudaErrorInvalidValue;
 }
 
