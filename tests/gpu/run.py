@@ -8,7 +8,8 @@ as far as there are GPUs. A check that fails or hangs has its server killed and 
 device time ends early, `--resume FILE` goes on where FILE ends. Without GPUs, `--device cpu --smoke` runs all of it with tiny
 models, to test these scripts.
 
-PART: a name, or a pattern of a check's name, such as "speed/4_stages/*". Checks with the same server share its start.
+PART: a name, or a pattern of a check's name, such as "speed/4_stages/*"; those of --only are run in its order. Checks with the
+same server share its start.
 """
 import argparse
 import collections
@@ -126,8 +127,15 @@ def options_of(args, found):
                    speed_flags=tuple(args.speed_flags.split()), gpu_bytes=min((size for _, size in found), default=None))
 
 
-def matches(check, patterns):
-    return any(check.part == pattern or fnmatch.fnmatchcase(check.name, pattern) for pattern in patterns)
+def chosen(checks, only, skip):
+    """In the order of `only`."""
+    def place(check, patterns):
+        return next((i for i, pattern in enumerate(patterns) if check.part == pattern or fnmatch.fnmatchcase(check.name, pattern)), None)
+
+    checks = [check for check in checks if place(check, skip) is None]
+    if not only:
+        return checks
+    return sorted((check for check in checks if place(check, only) is not None), key=lambda check: place(check, only))
 
 
 class Runner:
@@ -254,8 +262,7 @@ def main():
     done = results.ended(("ok",) if args.retry_failed else ("ok", "failed"))
     left_out = results.ended(("left out",))
 
-    checks = [check for part in PARTS.values() for check in part.checks(options)]
-    checks = [check for check in checks if (not args.only or matches(check, args.only)) and not matches(check, args.skip)]
+    checks = chosen([check for part in PARTS.values() for check in part.checks(options)], args.only, args.skip)
     if args.list:
         for name, part in PARTS.items():
             print(f"{name}: {part.__doc__}")

@@ -7,9 +7,10 @@ import client
 import gpus
 import pytest
 import shapes
-from checks import Options
-from parts import gemma2_27b, kill, speed, waves
+from checks import Check, Options
+from parts import PARTS, gemma2_27b, kill, speed, waves
 from results import Results
+from run import chosen
 from servers import Server, ServerError, Spec
 
 COMMON = dict(machine="a machine", commit="0123456", gpu="NVIDIA H200")
@@ -58,6 +59,17 @@ def test_a_client_must_hear_of_a_killed_stage(monkeypatch, results, events, fail
         else:
             kill.run(server, results, 1)
             assert results.find("nccl/killed_stage/client_hears_after_s")["met"]
+
+
+def test_what_is_named_first_runs_first():
+    checks = [Check(name, None, None, 1) for name in ("hop/2_gpus", "speed/1_stages/start", "speed/4_stages/start", "waves/a")]
+
+    def names(only, skip=()):
+        return [check.name for check in chosen(checks, only, skip)]
+
+    assert names([]) == [check.name for check in checks]
+    assert names(["waves", "speed/4_stages/*", "speed"], ["hop"]) == ["waves/a", "speed/4_stages/start", "speed/1_stages/start"]
+    assert list(PARTS).index("waves") > list(PARTS).index("speed"), "they take longest"
 
 
 def waves_summed(results, n_ended, n_wrong=0, reference=waves.REFERENCE):
