@@ -76,7 +76,7 @@ def waves_summed(results, n_ended, n_wrong=0, reference=waves.REFERENCE):
     """Of four starts."""
     for start in range(n_ended):
         results.add(waves.name_of(1, 0.5, "plain", start), n_wrong, "waves", "stagecoach serve", reference=reference, n_stages=1,
-                    waves=200, wave_ms=80)
+                    waves=200, wave_ms=80, one_microbatch=False)
     waves.summarize(Options("cuda", [1], False, None, None, starts=4, waves=200, fractions=[0.5], speed_flags=(), gpu_bytes=None),
                     results)
     return results.find("nccl/opt_6.7b/waves_with_other_tokens")

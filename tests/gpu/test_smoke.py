@@ -79,6 +79,19 @@ def test_a_run_that_was_cut_off_goes_on(whole, tmp_path):
     assert all(line["reference"] == "one stage's tokens where launches block" for line in again if "sequences_that_differ" in line)
 
 
+def test_the_last_starts_of_waves_have_one_microbatch(tmp_path):
+    out = tmp_path / "out.jsonl"
+    done = run(tmp_path, "--out", out, "--only", *(f"waves/{stages}_stages/*/plain/start_{start}"
+                                                   for stages, start in ((1, 4), (2, 3), (2, 4))), "--starts", 4)
+    assert done.returncode == 0, done.stdout + done.stderr
+    found = {line["name"].removeprefix("smoke/"): line for line in read(out) if "start_" in line.get("name", "")}
+    several = "nccl/opt_6.7b/2_stages/fraction_0.5/plain/start_4/waves_with_other_tokens"
+    assert [name for name, line in found.items() if "--microbatches 1" in line["command"]] == [several]
+    assert found[several]["one_microbatch"] and "in one microbatch" in found[several]["unit"]
+    # One for the prompts, at least, which gives the first token of each.
+    assert all(line["steps_a_wave"] >= 6 for line in found.values())
+
+
 def test_lines_of_another_commit_or_gpu_do_not_count(whole, tmp_path):
     _, _, lines = whole
     other = dict(commit=[dict(line, commit="0123456") for line in lines], gpu=[dict(line, gpu="NVIDIA H100") for line in lines])

@@ -1,6 +1,7 @@
 """OPT-6.7B's shape: waves of 131 sequences, 2,040 tokens at once, at every number of stages and several memory fractions, in
 several starts each: no error, and the tokens of a server whose launches block (CUDA_LAUNCH_BLOCKING=1, one stage); the same
-with delays on every stream and NaN in what nobody has written (--disturb)."""
+with delays on every stream and NaN in what nobody has written (--disturb). At several stages the router cuts a wave's prompts
+into steps of a few hundred tokens; the last two starts have one microbatch, and a step takes all that have come."""
 import random
 import statistics
 import time
@@ -13,6 +14,8 @@ from servers import Spec
 N_TOKENS = 6
 N_DIFFERENT = 4  # waves, sent in turn
 DISTURB = ("--disturb", "20261122")
+ONE_MICROBATCH = ("--microbatches", "1")  # then a step takes all that --max-batched-tokens allows
+FIRST_WITH_ONE = 3  # start, counted from 0
 REFERENCE = "one stage's tokens where launches block"
 NO_REFERENCE = "its own first waves"
 
@@ -36,11 +39,15 @@ def name_of(stages, fraction, how, start):
 REFERENCE_NAME = f"{of_stages('opt_6.7b', 1)}/launch_blocking/waves_with_other_tokens"
 
 
+def steps(server):
+    return max(client.by_stage(client.metrics(server), "stagecoach_stage_steps_total").values())
+
+
 def run(server, results, name, n_waves, waves):
     n_sequences, n_prompt = len(waves[0]), sum(map(len, waves[0]))
     first = results.find(REFERENCE_NAME)
     expected = first and first["digests"]
-    found, differing, times_ms = {}, [], []
+    found, differing, times_ms, steps_before = {}, [], [], steps(server)
     for i in range(n_waves):
         began = time.perf_counter()
         answers = client.complete(server, waves[i % len(waves)], N_TOKENS, limit_s=120, temperature=0)
@@ -54,8 +61,11 @@ def run(server, results, name, n_waves, waves):
             differing.append(sum(one != other for one, other in zip(seen, right)))
     command = f"{server.command}; /v1/completions, {n_sequences} prompts of {n_prompt:,} tokens, {N_TOKENS} tokens each"
     reference = REFERENCE if expected else NO_REFERENCE
-    results.add(name, len(differing), f"of {n_waves} waves of {n_sequences} sequences, {n_prompt:,} tokens, with other tokens",
-                command, reference=reference, n_stages=server.spec.stages, waves=n_waves,
+    in_one = ONE_MICROBATCH[0] in server.spec.flags
+    results.add(name, len(differing), f"of {n_waves} waves of {n_sequences} sequences, {n_prompt:,} tokens"
+                f"{' in one microbatch' if in_one else ''}, with other tokens",
+                command, reference=reference, n_stages=server.spec.stages, waves=n_waves, one_microbatch=in_one,
+                steps_a_wave=round((steps(server) - steps_before) / n_waves, 2),
                 wave_ms=round(statistics.median(times_ms), 1), sequences_that_differ=differing[:20],
                 **({"digests": [found[i] for i in sorted(found)]} if name == REFERENCE_NAME else {}))
     if differing:
@@ -80,8 +90,9 @@ def checks(options):
         for start in range(options.starts):
             for stages in options.stages:
                 for fraction in options.fractions:
+                    in_one = ONE_MICROBATCH if stages > 1 and start >= FIRST_WITH_ONE else ()
                     add(f"{stages}_stages/fraction_{fraction:g}/{how}/start_{start + 1}", name_of(stages, fraction, how, start),
-                        options.waves, stages, fraction, more, start=start)
+                        options.waves, stages, fraction, (*more, *in_one), start=start)
     return found
 
 
@@ -103,7 +114,8 @@ def summarize(options, results):
                     starts=len(names), starts_ended=len(lines), starts_without_reference=alone)
     for stages in options.several:
         alone, here = ([line["wave_ms"] for fraction in options.fractions
-                        for line in results.named(f"{variant(n, fraction, 'plain')}/")] for n in (1, stages))
+                        for line in results.named(f"{variant(n, fraction, 'plain')}/") if not line["one_microbatch"]]
+                       for n in (1, stages))
         if alone and here:
             results.add("nccl/opt_6.7b/wave_ms" if stages == 2 else f"nccl/opt_6.7b/{stages}_stages/wave_ms",
                         statistics.median(here),
