@@ -1,7 +1,7 @@
 """Result lines: each is printed and appended to the output file the moment it is known.
 
 A line with a "name" is a result, as those of tests/bench/results; one with a "state" says how a check ended, and is what
---resume looks at. Each names its commit and the model of its GPUs: lines of others count for nothing.
+--resume looks at. Each names its commit, the model of its GPUs and how its stages were placed: lines of others count for nothing.
 """
 import dataclasses
 import datetime
@@ -46,11 +46,13 @@ def short(value):
 
 
 class Results:
-    def __init__(self, path, known, common, smoke=False):
-        """`known`: lines of runs before; `common`: fields of every line (machine, commit, gpu). A smoke run's names begin with
-        "smoke/", and its values, of other models, are compared with nothing."""
+    def __init__(self, path, known, common, smoke=False, placed=lambda n_stages: {}):
+        """`known`: lines of runs before; `common`: fields of every line (machine, commit, gpu); `placed(n_stages)`: of those of a
+        server with so many stages. A smoke run's names begin with "smoke/", and its values, of other models, are compared with
+        nothing."""
         self._path = path and pathlib.Path(path)
         self._common = common
+        self._placed = placed
         self._smoke = smoke
         self._prefix = "smoke/" if smoke else ""
         self._lines = [line for line in known if self._counts(line)]
@@ -62,8 +64,10 @@ class Results:
                 out.write("\n")  # what was cut off stays alone on its line
 
     def _counts(self, line):
-        """It is of this commit, this model of GPU and this kind of run, which a result's name says."""
-        return (all(line.get(key) == self._common[key] for key in ("commit", "gpu"))
+        """It is of this commit, this model of GPU, stages placed as here and this kind of run, which a result's name says."""
+        placed = self._placed(line["n_stages"]) if "n_stages" in line else {}
+        return (all(line.get(key) == value for key, value in placed.items())
+                and all(line.get(key) == self._common[key] for key in ("commit", "gpu"))
                 and ("name" in line or line.get("smoke") == self._smoke))
 
     def add(self, name, value, unit, command, goal=None, reference=None, reference_value=None, **more):
@@ -80,12 +84,18 @@ class Results:
         print(self.row(line), flush=True)
         return line
 
-    def end(self, check, state, seconds, error=None):
-        self._append(dict(check=check, state=state, seconds=round(seconds, 1), **({"error": error} if error else {}),
+    def of_server(self, n_stages):
+        """Fields of each line that tells of such a server."""
+        return {"n_stages": n_stages, **self._placed(n_stages)}
+
+    def end(self, check, state, seconds, error=None, **more):
+        self._append(dict(check=check, state=state, seconds=round(seconds, 1), **({"error": error} if error else {}), **more,
                           smoke=self._smoke, commit=self._common["commit"], gpu=self._common["gpu"]))
 
-    def ended(self, states):
-        return {line["check"] for line in self._lines if line.get("state") in states}
+    def has_ended(self, check, states):
+        """With its sizes."""
+        return any(line.get("check") == check.name and line["state"] in states and check.sizes.items() <= line.items()
+                   for line in self._lines)
 
     def failures(self):
         """{check: error} of those that failed the last time."""
@@ -103,9 +113,10 @@ class Results:
             with open(self._path, "a") as out:
                 out.write(json.dumps(line) + "\n")
 
-    def find(self, name):
-        """The newest line of that name, or None."""
-        return next((line for line in reversed(self._lines) if line.get("name") == self._prefix + name), None)
+    def find(self, name, **fields):
+        """The newest line of that name and with those fields, or None."""
+        wanted = {"name": self._prefix + name, **fields}
+        return next((line for line in reversed(self._lines) if wanted.items() <= line.items()), None)
 
     def value(self, name):
         line = self.find(name)

@@ -27,7 +27,7 @@ import gpus
 import servers
 import shapes
 from checks import Options
-from parts import PARTS
+from parts import PARTS, waves
 from results import Results, read_lines
 
 MODEL_LIMIT_S = 400  # to write a checkpoint
@@ -122,8 +122,9 @@ def options_of(args, found):
     return Options(device=args.device, smoke=args.smoke, stages=args.stages or [n for n in (1, 2, 4) if n <= max(1, n_gpus)],
                    bin_dir=(args.bin or default_bin(args.device)).resolve(),
                    models=shapes.Models(args.work, args.smoke, args.tokens_model),
-                   starts=args.starts or (1 if args.smoke else 5), waves=args.waves or (5 if args.smoke else 200),
-                   fractions=args.fractions or ([0.5] if args.smoke else [0.3, 0.5, 0.9]),
+                   starts=args.starts or (1 if args.smoke else waves.ALL_STARTS),
+                   waves=args.waves or (5 if args.smoke else waves.ALL_WAVES),
+                   fractions=args.fractions or ([0.5] if args.smoke else list(waves.ALL_FRACTIONS)),
                    speed_flags=tuple(args.speed_flags.split()), gpu_bytes=min((size for _, size in found), default=None))
 
 
@@ -138,6 +139,13 @@ def chosen(checks, only, skip):
     return sorted((check for check in checks if place(check, only) is not None), key=lambda check: place(check, only))
 
 
+def placed(args, n_stages):
+    """What tells the servers of this run from others with so many stages."""
+    devices = (args.devices or list(range(n_stages)))[:n_stages]
+    gpus_of_stages = [list(dict.fromkeys(devices)).index(device) for device in devices]  # which ones does not matter
+    return dict(gpus_of_stages=gpus_of_stages, **({"wanted_transport": args.transport or "auto"} if n_stages > 1 else {}))
+
+
 class Runner:
     def __init__(self, args, options, results):
         self._args, self._options, self._results = args, options, results
@@ -146,15 +154,20 @@ class Runner:
         self.n_failed = 0
         self._server = None
 
-    def end(self, check, error, began, server=None):
+    def state(self, check, state, seconds, error=None, during=""):
+        of_server = self._results.of_server(check.spec.stages) if check.spec else {}
+        self._results.end(during + check.name, state, seconds, error, **of_server, **check.sizes)
+
+    def end(self, check, error, began, server=None, during=""):
+        """`during`: "stop/" where that is what has ended."""
         seconds = time.monotonic() - began
         if error is None:
-            self._results.end(check, "ok", seconds)
+            self.state(check, "ok", seconds, during=during)
             return
         self.n_failed += 1
         text = str(error) or type(error).__name__
-        self._results.end(check, "failed", seconds, text[:1000])
-        print(f"FAILED {check} after {seconds:.0f} s: {text}", flush=True)
+        self.state(check, "failed", seconds, text[:1000], during)
+        print(f"FAILED {during}{check.name} after {seconds:.0f} s: {text}", flush=True)
         if not isinstance(error, (client.CheckFailed, servers.ServerError, OutOfTime)):
             traceback.print_exception(error)
         if server is not None:
@@ -182,7 +195,8 @@ class Runner:
                                       wants_nccl=on_gpus and self._args.transport != "host")
         print(f"--- {self._server.command}", flush=True)
         self._server.start(self._args.start_limit)
-        self._results.beside = {"transport": self._server.transport()} if spec.stages > 1 else {}
+        self._results.beside = (self._results.of_server(spec.stages)
+                                | ({"transport": self._server.transport()} if spec.stages > 1 else {}))
 
     def run_check(self, check):
         began = time.monotonic()
@@ -190,11 +204,11 @@ class Runner:
             with Limit(min(check.limit_s, self._args.check_limit)):
                 check.run(self._server, self._results)
         except Exception as error:
-            self.end(check.name, error, began, self._server)
+            self.end(check, error, began, self._server)
             if self._server is not None and not isinstance(error, client.CheckFailed):
                 self._server.kill()
         else:
-            self.end(check.name, None, began)
+            self.end(check, None, began)
 
     def run_without_server(self, checks):
         self._server = None
@@ -210,7 +224,7 @@ class Runner:
                 self.start(spec)
             except Exception as error:
                 for check in checks:
-                    self.end(check.name, error, began, self._server if check is checks[0] else None)
+                    self.end(check, error, began, self._server if check is checks[0] else None)
                 return
             check = None
             # The first one also where the server has died since, so that it gets on.
@@ -223,17 +237,17 @@ class Runner:
             try:
                 self._server.stop()
             except servers.ServerError as error:
-                self.end(f"stop/{check.name}", error, began, self._server)
+                self.end(check, error, began, self._server, during="stop/")
             else:
                 if f"stop/{check.name}" in self._results.failures():
-                    self.end(f"stop/{check.name}", None, began)
+                    self.end(check, None, began, during="stop/")
 
     def run(self, checks):
         groups = {}
         for check in checks:
             if check.why_not:
                 print(f"left out: {check.name}: {check.why_not}", flush=True)
-                self._results.end(check.name, "left out", 0, check.why_not)
+                self.state(check, "left out", 0, check.why_not)
             else:
                 groups.setdefault(check.spec, []).append(check)
         try:
@@ -258,11 +272,9 @@ def main():
     options = options_of(args, found)
     common = dict(machine=args.machine or machine_of(args.device, found), commit=args.commit or commit_of(),
                   gpu=model_of(args.device, found))
-    results = Results(out, read_lines(args.resume), common, smoke=args.smoke)
-    done = results.ended(("ok",) if args.retry_failed else ("ok", "failed"))
-    left_out = results.ended(("left out",))
-
+    results = Results(out, read_lines(args.resume), common, args.smoke, lambda n_stages: placed(args, n_stages))
     checks = chosen([check for part in PARTS.values() for check in part.checks(options)], args.only, args.skip)
+    done = {check.name for check in checks if results.has_ended(check, ("ok",) if args.retry_failed else ("ok", "failed"))}
     if args.list:
         for name, part in PARTS.items():
             print(f"{name}: {part.__doc__}")
@@ -274,9 +286,10 @@ def main():
         done -= {name.removeprefix("stop/") for name in results.failures()}
     if results.n_of_others:
         print(f"{results.n_of_others} lines of {args.resume} do not count: another commit or GPU than {common['commit']}, "
-              f"{common['gpu']}", flush=True)
+              f"{common['gpu']}, or stages placed otherwise", flush=True)
     # What could not run elsewhere may run here.
-    checks = [check for check in checks if check.name not in done and not (check.why_not and check.name in left_out)]
+    checks = [check for check in checks
+              if check.name not in done and not (check.why_not and results.has_ended(check, ("left out",)))]
     for stop in (signal.SIGTERM, signal.SIGHUP):
         signal.signal(stop, lambda number, _: sys.exit(128 + number))
     runner = Runner(args, options, results)

@@ -10,7 +10,7 @@ import shapes
 from checks import Check, Options
 from parts import PARTS, gemma2_27b, kill, speed, waves
 from results import Results
-from run import chosen
+from run import chosen, placed
 from servers import Server, ServerError, Spec
 
 COMMON = dict(machine="a machine", commit="0123456", gpu="NVIDIA H200")
@@ -72,21 +72,43 @@ def test_what_is_named_first_runs_first():
     assert list(PARTS).index("waves") > list(PARTS).index("speed"), "they take longest"
 
 
-def waves_summed(results, n_ended, n_wrong=0, reference=waves.REFERENCE):
-    """Of four starts."""
+@pytest.mark.parametrize("devices, gpus_of_stages", [(None, [0, 1, 2, 3]), ([4, 5, 6, 7], [0, 1, 2, 3]),
+                                                     ([0, 1, 0, 1], [0, 1, 0, 1]), ([2, 2, 0, 0, 1], [0, 0, 1, 1])])
+def test_servers_are_told_apart_by_the_gpus_that_stages_share(devices, gpus_of_stages):
+    args = types.SimpleNamespace(devices=devices, transport="host")
+    assert placed(args, 4) == dict(gpus_of_stages=gpus_of_stages, wanted_transport="host")
+    assert placed(args, 1) == dict(gpus_of_stages=[0])
+
+
+def waves_summed(results, n_ended, n_wrong=0, reference=waves.REFERENCE, starts=5, n_waves=200, fractions=waves.ALL_FRACTIONS):
+    """`n_ended`: of the starts with each fraction."""
     for start in range(n_ended):
-        results.add(waves.name_of(1, 0.5, "plain", start), n_wrong, "waves", "stagecoach serve", reference=reference, n_stages=1,
-                    waves=200, wave_ms=80, one_microbatch=False)
-    waves.summarize(Options("cuda", [1], False, None, None, starts=4, waves=200, fractions=[0.5], speed_flags=(), gpu_bytes=None),
-                    results)
+        for fraction in fractions:
+            results.add(waves.name_of(1, fraction, "plain", start), n_wrong, "waves", "stagecoach serve", reference=reference,
+                        n_stages=1, waves=n_waves, wave_ms=80, one_microbatch=False)
+    waves.summarize(Options("cuda", [1], False, None, None, starts=starts, waves=n_waves, fractions=fractions, speed_flags=(),
+                            gpu_bytes=None), results)
     return results.find("nccl/opt_6.7b/waves_with_other_tokens")
 
 
 def test_waves_are_right_only_when_all_starts_have_ended(results):
-    line = waves_summed(results, 3)
-    assert "met" not in line and "3 of 4 starts ended" in line["unit"]
     line = waves_summed(results, 4)
-    assert line["met"] and "4 of 4 starts ended" in line["unit"] and "own first waves" not in line["reference"]
+    assert "met" not in line and "12 of 15 starts ended" in line["unit"]
+    line = waves_summed(results, 5)
+    assert line["met"] and "15 of 15 starts ended" in line["unit"] and "own first waves" not in line["reference"]
+
+
+@pytest.mark.parametrize("fewer", [dict(starts=4), dict(n_waves=100), dict(fractions=[0.3, 0.9])])
+def test_fewer_waves_meet_no_goal(results, fewer):
+    n_ended = fewer.get("starts", 5)
+    assert "met" not in waves_summed(results, n_ended, **fewer)
+    assert waves_summed(results, n_ended, n_wrong=1, **fewer)["met"] is False
+
+
+def test_starts_with_another_number_of_waves_have_not_ended(results):
+    waves_summed(results, 5, n_waves=100)
+    assert "3 of 15 starts ended" in waves_summed(results, 1)["unit"]
+    assert "15 of 15 starts ended" in waves_summed(results, 0, n_waves=100)["unit"]
 
 
 def test_wrong_waves_are_said_however_many_starts_have_ended(results):
@@ -94,7 +116,7 @@ def test_wrong_waves_are_said_however_many_starts_have_ended(results):
 
 
 def test_waves_without_a_reference_are_said(results):
-    assert "in 4 starts only its own first waves" in waves_summed(results, 4, reference=waves.NO_REFERENCE)["reference"]
+    assert "in 12 starts only its own first waves" in waves_summed(results, 4, reference=waves.NO_REFERENCE)["reference"]
 
 
 def test_a_checkpoint_that_was_cut_off_takes_no_room(monkeypatch, tmp_path):

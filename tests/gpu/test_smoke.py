@@ -92,18 +92,31 @@ def test_the_last_starts_of_waves_have_one_microbatch(tmp_path):
     assert all(line["steps_a_wave"] >= 6 for line in found.values())
 
 
-def test_lines_of_another_commit_or_gpu_do_not_count(whole, tmp_path):
+@pytest.mark.parametrize("what, value", [("commit", "0123456"), ("gpu", "NVIDIA H100"), ("gpus_of_stages", [0, 0]),
+                                         ("wanted_transport", "host")])
+def test_lines_of_another_commit_gpu_or_place_do_not_count(whole, tmp_path, what, value):
     _, _, lines = whole
-    other = dict(commit=[dict(line, commit="0123456") for line in lines], gpu=[dict(line, gpu="NVIDIA H100") for line in lines])
-    for what, changed in other.items():
-        out = tmp_path / f"{what}.jsonl"
-        out.write_text("".join(json.dumps(line) + "\n" for line in changed))
-        done = run(tmp_path, "--resume", out, "--only", "kv_blocks/2_stages")
-        assert done.returncode == 0, done.stdout + done.stderr
-        assert f"{len(lines)} lines of {out} do not count" in done.stdout
-        again = read(out)[len(lines):]
-        assert states(again) == {"kv_blocks/2_stages": "ok"}
-        assert not any("growth" in line for line in again), "one stage's value is another commit's or GPU's"
+    changed = [line | {what: value} if what in line else line for line in lines]
+    out = tmp_path / "out.jsonl"
+    out.write_text("".join(json.dumps(line) + "\n" for line in changed))
+    done = run(tmp_path, "--resume", out, "--only", "kv_blocks/2_stages")
+    assert done.returncode == 0, done.stdout + done.stderr
+    n_changed = sum(what in line for line in lines)
+    assert n_changed > len(lines) / 4 and f"{n_changed} lines of {out} do not count" in done.stdout
+    again = read(out)[len(lines):]
+    assert states(again) == {"kv_blocks/2_stages": "ok"}
+    # One stage has no transport: its value counts as before.
+    assert any("growth" in line for line in again) == (what == "wanted_transport")
+
+
+def test_another_number_of_waves_is_another_check(whole, tmp_path):
+    _, _, lines = whole
+    out = tmp_path / "out.jsonl"
+    out.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    for n_waves, again in ((5, {}), (3, {"waves/1_stages/fraction_0.5/plain/start_1": "ok"}), (3, {})):
+        n_before = len(read(out))
+        done = run(tmp_path, "--resume", out, "--only", "waves/1_stages/*/plain/*", "--waves", n_waves)
+        assert (done.returncode, states(read(out)[n_before:])) == (0, again), done.stdout + done.stderr
 
 
 def test_what_could_not_run_elsewhere_runs_here(tmp_path):

@@ -11,6 +11,7 @@ from checks import Check, of_stages
 from results import at_most
 from servers import Spec
 
+ALL_STARTS, ALL_WAVES, ALL_FRACTIONS = 5, 200, (0.3, 0.5, 0.9)  # with fewer, no goal is met
 N_TOKENS = 6
 N_DIFFERENT = 4  # waves, sent in turn
 DISTURB = ("--disturb", "20261122")
@@ -64,7 +65,7 @@ def run(server, results, name, n_waves, waves):
     in_one = ONE_MICROBATCH[0] in server.spec.flags
     results.add(name, len(differing), f"of {n_waves} waves of {n_sequences} sequences, {n_prompt:,} tokens"
                 f"{' in one microbatch' if in_one else ''}, with other tokens",
-                command, reference=reference, n_stages=server.spec.stages, waves=n_waves, one_microbatch=in_one,
+                command, reference=reference, waves=n_waves, one_microbatch=in_one,
                 steps_a_wave=round((steps(server) - steps_before) / n_waves, 2),
                 wave_ms=round(statistics.median(times_ms), 1), sequences_that_differ=differing[:20],
                 **({"digests": [found[i] for i in sorted(found)]} if name == REFERENCE_NAME else {}))
@@ -80,7 +81,7 @@ def checks(options):
 
     def add(what, name, n_waves, stages, fraction, more=(), env=(), start=0):
         spec = Spec("opt-6.7b", stages, options.flags(*flags, "--memory-fraction", fraction, *more), env, start)
-        found.append(Check(f"waves/{what}", spec, limit_s=120 + 2 * n_waves,
+        found.append(Check(f"waves/{what}", spec, limit_s=120 + 2 * n_waves, sizes={"waves": n_waves},
                            run=lambda server, results: run(server, results, name, n_waves, waves)))
 
     if 1 in options.stages:
@@ -97,17 +98,18 @@ def checks(options):
 
 
 def summarize(options, results):
+    enough = options.starts >= ALL_STARTS and options.waves >= ALL_WAVES and set(ALL_FRACTIONS) <= set(options.fractions)
     for how in ("plain", "disturbed"):
         names = [name_of(stages, fraction, how, start) for stages in options.stages for fraction in options.fractions
                  for start in range(options.starts)]
-        lines = [line for name in names if (line := results.find(name))]
+        lines = [line for name in names if (line := results.find(name, waves=options.waves))]
         if not lines:
             continue
         n_waves, n_wrong = sum(line["waves"] for line in lines), sum(line["value"] for line in lines)
         alone = sum(line["reference"] == NO_REFERENCE for line in lines)
         reference = "; ".join(filter(None, (alone < len(lines) and REFERENCE, alone and f"in {alone} starts only {NO_REFERENCE}")))
         # What a start that did not end would have shown is not known.
-        goal = at_most(0) if n_wrong or len(lines) == len(names) else None
+        goal = at_most(0) if n_wrong or enough and len(lines) == len(names) else None
         results.add("nccl/opt_6.7b/waves_with_other_tokens" + ("" if how == "plain" else f"/{how}"),
                     n_wrong, f"of {n_waves:,} waves, {len(lines)} of {len(names)} starts ended, at "
                     f"{sorted({line['n_stages'] for line in lines})} stages", lines[-1]["command"], goal=goal, reference=reference,
