@@ -287,6 +287,7 @@ def main():
     if results.n_of_others:
         print(f"{results.n_of_others} lines of {args.resume} do not count: another commit or GPU than {common['commit']}, "
               f"{common['gpu']}, or stages placed otherwise", flush=True)
+    parts = dict.fromkeys(check.part for check in checks)
     # What could not run elsewhere may run here.
     checks = [check for check in checks
               if check.name not in done and not (check.why_not and results.has_ended(check, ("left out",)))]
@@ -296,7 +297,7 @@ def main():
     try:
         runner.run(checks)
     finally:
-        for name in dict.fromkeys(check.part for check in checks):
+        for name in parts:  # also where nothing was left to run: a run before may have come no further, or to another file
             PARTS[name].summarize(options, results)
         before = results.failures_before()
         print(f"\n{results.table()}\n")

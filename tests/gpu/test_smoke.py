@@ -92,6 +92,25 @@ def test_the_last_starts_of_waves_have_one_microbatch(tmp_path):
     assert all(line["steps_a_wave"] >= 6 for line in found.values())
 
 
+def test_sums_are_made_where_no_check_is_left(whole, tmp_path):
+    """The run was killed before, or its lines are those of several files."""
+    _, _, lines = whole
+    own = [line for line in lines if "state" in line or "n_stages" in line]
+    out = tmp_path / "out.jsonl"
+    out.write_text("".join(json.dumps(line) + "\n" for line in own))
+    done = run(tmp_path, "--resume", out, "--only", "waves", "tokens")
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "0 checks, 0 failures" in done.stdout
+
+    def values(lines):
+        return {line["name"]: line["value"] for line in lines if "name" in line and "n_stages" not in line}
+
+    assert values(read(out)) == values(lines)
+    waves = {f"smoke/{model}/waves_with_other_tokens{how}" for model in ("opt_6.7b", "nccl/opt_6.7b/2_stages", "nccl/opt_6.7b")
+             for how in ("", "/disturbed")}
+    assert waves <= values(lines).keys()
+
+
 @pytest.mark.parametrize("what, value", [("commit", "0123456"), ("gpu", "NVIDIA H100"), ("gpus_of_stages", [0, 0]),
                                          ("wanted_transport", "host")])
 def test_lines_of_another_commit_gpu_or_place_do_not_count(whole, tmp_path, what, value):

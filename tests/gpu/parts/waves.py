@@ -97,23 +97,29 @@ def checks(options):
     return found
 
 
-def summarize(options, results):
+def add_sum(options, results, model, stages, how):
+    """`stages`: those that it is of."""
+    names = [name_of(n, fraction, how, start) for n in stages for fraction in options.fractions for start in range(options.starts)]
+    lines = [line for name in names if (line := results.find(name, waves=options.waves))]
+    if not lines:
+        return
+    n_waves, n_wrong = sum(line["waves"] for line in lines), sum(line["value"] for line in lines)
+    alone = sum(line["reference"] == NO_REFERENCE for line in lines)
+    reference = "; ".join(filter(None, (alone < len(lines) and REFERENCE, alone and f"in {alone} starts only {NO_REFERENCE}")))
     enough = options.starts >= ALL_STARTS and options.waves >= ALL_WAVES and set(ALL_FRACTIONS) <= set(options.fractions)
+    # What a start that did not end would have shown is not known.
+    goal = at_most(0) if n_wrong or enough and len(lines) == len(names) else None
+    results.add(f"{model}/waves_with_other_tokens" + ("" if how == "plain" else f"/{how}"),
+                n_wrong, f"of {n_waves:,} waves, {len(lines)} of {len(names)} starts ended, at "
+                f"{sorted({line['n_stages'] for line in lines})} stages", lines[-1]["command"], goal=goal, reference=reference,
+                starts=len(names), starts_ended=len(lines), starts_without_reference=alone)
+
+
+def summarize(options, results):
     for how in ("plain", "disturbed"):
-        names = [name_of(stages, fraction, how, start) for stages in options.stages for fraction in options.fractions
-                 for start in range(options.starts)]
-        lines = [line for name in names if (line := results.find(name, waves=options.waves))]
-        if not lines:
-            continue
-        n_waves, n_wrong = sum(line["waves"] for line in lines), sum(line["value"] for line in lines)
-        alone = sum(line["reference"] == NO_REFERENCE for line in lines)
-        reference = "; ".join(filter(None, (alone < len(lines) and REFERENCE, alone and f"in {alone} starts only {NO_REFERENCE}")))
-        # What a start that did not end would have shown is not known.
-        goal = at_most(0) if n_wrong or enough and len(lines) == len(names) else None
-        results.add("nccl/opt_6.7b/waves_with_other_tokens" + ("" if how == "plain" else f"/{how}"),
-                    n_wrong, f"of {n_waves:,} waves, {len(lines)} of {len(names)} starts ended, at "
-                    f"{sorted({line['n_stages'] for line in lines})} stages", lines[-1]["command"], goal=goal, reference=reference,
-                    starts=len(names), starts_ended=len(lines), starts_without_reference=alone)
+        for stages in options.stages:
+            add_sum(options, results, of_stages("opt_6.7b", stages), [stages], how)
+        add_sum(options, results, "nccl/opt_6.7b", options.stages, how)
     for stages in options.several:
         alone, here = ([line["wave_ms"] for fraction in options.fractions
                         for line in results.named(f"{variant(n, fraction, 'plain')}/") if not line["one_microbatch"]]
