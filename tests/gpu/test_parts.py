@@ -115,8 +115,21 @@ def test_wrong_waves_are_said_however_many_starts_have_ended(results):
     assert waves_summed(results, 2, n_wrong=1)["met"] is False
 
 
-def test_waves_without_a_reference_are_said(results):
-    assert "in 12 starts only its own first waves" in waves_summed(results, 4, reference=waves.NO_REFERENCE)["reference"]
+def test_waves_without_a_reference_are_said_and_meet_no_goal(results):
+    line = waves_summed(results, 5, reference=waves.NO_REFERENCE)
+    assert "met" not in line and "in 15 starts only its own first waves" in line["reference"]
+
+
+def test_a_reference_with_one_answer_to_all_is_none(monkeypatch, results):
+    monkeypatch.setattr(client, "metrics", lambda _: {("stagecoach_stage_steps_total", (("stage", "0"),)): 7})
+    for n_distinct, is_one in (1, False), (5, False), (6, True):
+        monkeypatch.setattr(client, "complete", lambda _, prompts, n, **__: [[i % n_distinct] * n for i in range(len(prompts))])
+        if is_one:
+            waves.run(SERVER, results, waves.REFERENCE_NAME, 2, [[[3]] * 12])
+        else:
+            with pytest.raises(client.CheckFailed, match=f"{n_distinct} different answers to 12 prompts"):
+                waves.run(SERVER, results, waves.REFERENCE_NAME, 2, [[[3]] * 12])
+        assert (results.find(waves.REFERENCE_NAME) is not None) == is_one
 
 
 def test_a_checkpoint_that_was_cut_off_takes_no_room(monkeypatch, tmp_path):
