@@ -15,6 +15,7 @@ class Check:
     limit_s: float
     ends_server: bool = False  # it is no good afterwards
     why_not: str = ""  # it cannot run here
+    mode: str = ""  # those with the same one fail alike: not all are tried
     sizes: dict = dataclasses.field(default_factory=dict)  # numbers of this run: with others it is another check
 
     @property

@@ -31,6 +31,7 @@ from parts import PARTS, waves
 from results import Results, read_lines
 
 MODEL_LIMIT_S = 400  # to write a checkpoint
+ALIKE = 2  # failures of one mode, after which the rest of it is left out
 MEMORY_FRACTION = 0.9  # of a GPU, for all stages on it
 
 
@@ -152,6 +153,7 @@ class Runner:
         self._n_servers = 0
         self._deadline = time.monotonic() + 60 * args.minutes if args.minutes else None
         self.n_failed = 0
+        self._failures = collections.Counter()  # by mode and kind
         self._server = None
 
     def state(self, check, state, seconds, error=None, during=""):
@@ -165,6 +167,7 @@ class Runner:
             self.state(check, "ok", seconds, during=during)
             return
         self.n_failed += 1
+        self._failures[check.mode, type(error)] += 1
         text = str(error) or type(error).__name__
         self.state(check, "failed", seconds, text[:1000], during)
         print(f"FAILED {during}{check.name} after {seconds:.0f} s: {text}", flush=True)
@@ -172,6 +175,15 @@ class Runner:
             traceback.print_exception(error)
         if server is not None:
             print(f"  the end of the log of {server.command}:\n{server.tail()}", flush=True)
+
+    def leave_out(self, check, why):
+        print(f"left out: {check.name}: {why}", flush=True)
+        self.state(check, "left out", 0, why)
+
+    def why_leave(self, check):
+        """What others of its mode did; empty: nothing speaks against it."""
+        kinds = [kind.__name__ for (mode, kind), n in self._failures.items() if mode and mode == check.mode and n >= ALIKE]
+        return f"{ALIKE} of {check.mode} have failed alike ({kinds[0]})" if kinds else ""
 
     def is_late(self):
         return self._deadline is not None and time.monotonic() > self._deadline
@@ -219,6 +231,9 @@ class Runner:
     def run_group(self, spec, checks):
         """All checks of one kind of server, on as few starts as failures allow."""
         while checks and not self.is_late():
+            if why := self.why_leave(checks[0]):
+                self.leave_out(checks.pop(0), why)
+                continue
             began = time.monotonic()
             try:
                 self.start(spec)
@@ -246,8 +261,7 @@ class Runner:
         groups = {}
         for check in checks:
             if check.why_not:
-                print(f"left out: {check.name}: {check.why_not}", flush=True)
-                self.state(check, "left out", 0, check.why_not)
+                self.leave_out(check, check.why_not)
             else:
                 groups.setdefault(check.spec, []).append(check)
         try:

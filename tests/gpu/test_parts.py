@@ -120,6 +120,11 @@ def test_waves_without_a_reference_are_said_and_meet_no_goal(results):
     assert "met" not in line and "in 15 starts only its own first waves" in line["reference"]
 
 
+def test_waves_have_as_long_as_they_need(tmp_path):
+    options = Options("cuda", [1, 2], False, None, shapes.Models(tmp_path, smoke=True), 5, 200, [0.5], (), None)
+    assert {check.limit_s for check in waves.checks(options) if check.mode} == {130}
+
+
 def test_a_reference_with_one_answer_to_all_is_none(monkeypatch, results):
     monkeypatch.setattr(client, "metrics", lambda _: {("stagecoach_stage_steps_total", (("stage", "0"),)): 7})
     for n_distinct, is_one in (1, False), (5, False), (6, True):

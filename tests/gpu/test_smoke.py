@@ -281,6 +281,32 @@ exit 1
     assert [line["state"] for line in read(out)[-4:] if "state" in line] == ["ok", "ok"], retried.stdout + retried.stderr
 
 
+def test_what_failed_twice_is_left_out(tmp_path):
+    """But not what differs from it."""
+    programs = tmp_path / "bin"
+    programs.mkdir()
+    (programs / "stagecoach").write_text(f"""#!/bin/sh
+case "$*" in *--disturb*) echo "error: out of luck" >&2; exit 1 ;; esac
+exec '{BIN_DIR}/stagecoach' "$@"
+""")
+    (programs / "stagecoach").chmod(0o755)
+    (programs / "stagecoach-worker").symlink_to(BIN_DIR / "stagecoach-worker")
+    out = tmp_path / "out.jsonl"
+    flags = ("--only", "waves/*/start_*", "--starts", 3)
+    done = run(tmp_path, "--out", out, *flags, bin_dir=programs)
+    assert done.returncode == 1
+
+    def expected(third):
+        return {f"waves/{stages}_stages/fraction_0.5/{how}/start_{start}":
+                "ok" if how == "plain" else "failed" if start < 3 else third
+                for stages in (1, 2) for how in ("plain", "disturbed") for start in (1, 2, 3)}
+
+    assert states(read(out)) == expected("left out")
+    assert "2 of waves/1_stages/disturbed have failed alike (ServerError)" in done.stdout
+    done = run(tmp_path, "--resume", out, *flags)
+    assert states(read(out)) == expected("ok"), done.stdout + done.stderr
+
+
 def test_the_bundle_is_all_it_takes(tmp_path):
     """But for the system's own libraries."""
     packed = subprocess.run([ROOT / "tests" / "gpu" / "bundle.sh", "--bin", BIN_DIR, "--out", tmp_path / "gpu.tar.gz"],

@@ -14,6 +14,7 @@ from servers import Spec
 ALL_STARTS, ALL_WAVES, ALL_FRACTIONS = 5, 200, (0.3, 0.5, 0.9)  # with fewer, no goal is met
 N_TOKENS = 6
 N_DIFFERENT = 4  # waves, sent in turn
+WAVE_LIMIT_S = 20  # on an H200 one takes less than 1, a start of 200 of them up to 41
 DISTURB = ("--disturb", "20261122")
 ONE_MICROBATCH = ("--microbatches", "1")  # then a step takes all that --max-batched-tokens allows
 FIRST_WITH_ONE = 3  # start, counted from 0
@@ -51,7 +52,7 @@ def run(server, results, name, n_waves, waves):
     found, differing, times_ms, steps_before = {}, [], [], steps(server)
     for i in range(n_waves):
         began = time.perf_counter()
-        answers = client.complete(server, waves[i % len(waves)], N_TOKENS, limit_s=120, temperature=0)
+        answers = client.complete(server, waves[i % len(waves)], N_TOKENS, limit_s=WAVE_LIMIT_S, temperature=0)
         times_ms.append((time.perf_counter() - began) * 1e3)
         if any(len(answer) != N_TOKENS for answer in answers):
             raise client.CheckFailed(f"wave {i}: an answer has not its {N_TOKENS} tokens")
@@ -82,21 +83,21 @@ def checks(options):
     flags = ("--batch-invariant", "--load-format", "dummy", "--max-batched-tokens", 2048)
     found = []
 
-    def add(what, name, n_waves, stages, fraction, more=(), env=(), start=0):
+    def add(mode, what, name, n_waves, stages, fraction, more=(), env=(), start=0):
         spec = Spec("opt-6.7b", stages, options.flags(*flags, "--memory-fraction", fraction, *more), env, start)
-        found.append(Check(f"waves/{what}", spec, limit_s=120 + 2 * n_waves, sizes={"waves": n_waves},
+        found.append(Check(f"waves/{stages}_stages/{what}", spec, limit_s=30 + 0.5 * n_waves, sizes={"waves": n_waves}, mode=mode,
                            run=lambda server, results: run(server, results, name, n_waves, waves)))
 
     if 1 in options.stages:
-        add("1_stages/launch_blocking", REFERENCE_NAME, 2 * N_DIFFERENT, 1, options.fractions[0],
+        add("", "launch_blocking", REFERENCE_NAME, 2 * N_DIFFERENT, 1, options.fractions[0],
             env=(("CUDA_LAUNCH_BLOCKING", "1"),))
     for how, more in (("plain", ()), ("disturbed", DISTURB)):
         for start in range(options.starts):
             for stages in options.stages:
                 for fraction in options.fractions:
                     in_one = ONE_MICROBATCH if stages > 1 and start >= FIRST_WITH_ONE else ()
-                    add(f"{stages}_stages/fraction_{fraction:g}/{how}/start_{start + 1}", name_of(stages, fraction, how, start),
-                        options.waves, stages, fraction, (*more, *in_one), start=start)
+                    add(f"waves/{stages}_stages/{how}", f"fraction_{fraction:g}/{how}/start_{start + 1}",
+                        name_of(stages, fraction, how, start), options.waves, stages, fraction, (*more, *in_one), start=start)
     return found
 
 
