@@ -2,7 +2,8 @@
 # One file with all that tests/gpu/run.py needs on a bare machine with GPUs (Ubuntu 24.04 with Python 3, a driver, and CUDA's and
 # NCCL's libraries): stripped programs, their shared libraries, golden models, the demo model and the scripts.
 #   tests/gpu/bundle.sh [--bin DIR] [--out FILE.tar.gz] [PROGRAM...]
-# PROGRAM: further ones of DIR, such as transport_nccl_bench. There: tar xzf FILE.tar.gz && stagecoach-gpu/tests/gpu/run.py
+# PROGRAM: further ones of DIR; transport_nccl_bench comes along where it is there. On the machine:
+#   tar xzf FILE.tar.gz && stagecoach-gpu/tests/gpu/run.py
 set -euo pipefail
 
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/../.." && pwd)
@@ -22,6 +23,7 @@ while [ $# -gt 0 ]; do
   esac
   shift
 done
+if [ -x "$bin/transport_nccl_bench" ]; then programs+=(transport_nccl_bench); fi
 for program in "${programs[@]}"; do [ -x "$bin/$program" ] || die "no $bin/$program: build it first"; done
 scratch=$(mktemp -d)
 trap 'rm -rf "$scratch"' EXIT

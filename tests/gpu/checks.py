@@ -36,6 +36,7 @@ class Options:
     fractions: list
     speed_flags: tuple  # for the servers of `speed`, beside its own
     gpu_bytes: int | None  # memory of one
+    n_gpus: int = 0  # of the machine
 
     def small(self, full, smoke):
         """A count, or the one that will do for a smoke run."""

@@ -126,7 +126,8 @@ def options_of(args, found):
                    starts=args.starts or (1 if args.smoke else waves.ALL_STARTS),
                    waves=args.waves or (5 if args.smoke else waves.ALL_WAVES),
                    fractions=args.fractions or ([0.5] if args.smoke else list(waves.ALL_FRACTIONS)),
-                   speed_flags=tuple(args.speed_flags.split()), gpu_bytes=min((size for _, size in found), default=None))
+                   speed_flags=tuple(args.speed_flags.split()), gpu_bytes=min((size for _, size in found), default=None),
+                   n_gpus=len(found))
 
 
 def chosen(checks, only, skip):

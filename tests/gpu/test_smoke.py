@@ -232,6 +232,13 @@ def test_no_results_of_nccl_by_another_transport(on_gpus):
     assert {line["transport"] for line in lines if "name" in line} == {"host"}
 
 
+def test_two_gpus_have_hops(on_gpus):
+    done, lines = on_gpus("--only", "hop", "speed/1_stages/start")
+    assert done.returncode == 1
+    assert {line["check"]: line["error"] for line in lines if "error" in line} == {
+        check: "transport_nccl_bench is not among the programs" for check in ("hop/2_gpus", "hop/2_gpus_overlapping")}
+
+
 def test_what_fails_or_hangs_stops_nothing_else(tmp_path):
     """One server dies, one never is ready, one never answers; those that are sound serve all the same."""
     with socket.create_server(("127.0.0.1", 0)) as listener:
@@ -309,10 +316,16 @@ exec '{BIN_DIR}/stagecoach' "$@"
 
 def test_the_bundle_is_all_it_takes(tmp_path):
     """But for the system's own libraries."""
-    packed = subprocess.run([ROOT / "tests" / "gpu" / "bundle.sh", "--bin", BIN_DIR, "--out", tmp_path / "gpu.tar.gz"],
+    programs = tmp_path / "bin"
+    programs.mkdir()
+    for name in ("stagecoach", "stagecoach-router", "stagecoach-worker"):
+        (programs / name).symlink_to(BIN_DIR / name)
+    (programs / "transport_nccl_bench").symlink_to("/bin/true")
+    packed = subprocess.run([ROOT / "tests" / "gpu" / "bundle.sh", "--bin", programs, "--out", tmp_path / "gpu.tar.gz"],
                             capture_output=True, text=True)
     assert packed.returncode == 0, packed.stderr
     subprocess.run(["tar", "-C", tmp_path, "-xzf", tmp_path / "gpu.tar.gz"], check=True)
+    assert (tmp_path / "stagecoach-gpu" / "bin" / "transport_nccl_bench").exists()
     done = subprocess.run([tmp_path / "stagecoach-gpu" / "tests" / "gpu" / "run.py", "--device", "cpu", "--smoke", "--only", "kill",
                            "gemma2_27b/2_stages/*", "constrained/1_stages", "--out", tmp_path / "out.jsonl"],
                           capture_output=True, text=True, env={"PATH": os.environ["PATH"]})

@@ -1,10 +1,10 @@
 """What a hop between two GPUs takes, by transport_nccl_bench: hidden states there and tokens back, between stages that let
-nothing start before they end, and between those whose kernels overlap with their neighbours, as layers' do. Left out where that
-program is not among the others."""
+nothing start before they end, and between those whose kernels overlap with their neighbours, as layers' do."""
 import json
 import subprocess
 import tempfile
 
+import client
 import servers
 from checks import Check
 from processes import ends_with_us
@@ -15,6 +15,8 @@ HOP_US = 20  # for one row
 
 
 def run(results, bin_dir, how="", flags=()):
+    if not (bin_dir / PROGRAM).exists():
+        raise client.CheckFailed(f"{PROGRAM} is not among the programs")
     env = servers.environment(bin_dir, wants_nccl=True)
     with (tempfile.TemporaryFile("w+") as errors,  # a pipe would have to be read meanwhile
           subprocess.Popen([bin_dir / PROGRAM, *flags], env=env, stdout=subprocess.PIPE, stderr=errors, text=True,
@@ -40,8 +42,9 @@ def run(results, bin_dir, how="", flags=()):
 
 
 def checks(options):
-    there = (options.bin_dir / PROGRAM).exists()
-    why_not = "" if there and options.several else f"no {PROGRAM}, or no two GPUs"
+    # On two GPUs it must be there.
+    wanted = options.n_gpus > 1 or (options.bin_dir / PROGRAM).exists()
+    why_not = "" if wanted and options.several else f"no {PROGRAM}, or no two GPUs"
     return [Check("hop/2_gpus", None, lambda _, results: run(results, options.bin_dir), limit_s=120, why_not=why_not),
             Check("hop/2_gpus_overlapping", None, limit_s=120, why_not=why_not,
                   run=lambda _, results: run(results, options.bin_dir, "overlapping/", ["--copies"]))]
