@@ -41,6 +41,9 @@ def read_lines(path):
     return lines
 
 
+NO_ONE_STAGE = "no 1-stage line"
+
+
 def short(value):
     return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.4g}"
 
@@ -70,10 +73,10 @@ class Results:
                 and all(line.get(key) == self._common[key] for key in ("commit", "gpu"))
                 and ("name" in line or line.get("smoke") == self._smoke))
 
-    def add(self, name, value, unit, command, goal=None, reference=None, reference_value=None, **more):
-        """The ratio is that to the goal, else to `reference_value`, which `reference` describes."""
+    def add(self, name, value, unit, command, goal=None, reference=None, reference_value=None, no_goal=None, **more):
+        """The ratio is that to the goal, else to `reference_value`, which `reference` describes; `no_goal`: why there is none."""
         other = goal.number if goal else reference_value
-        said = [f"goal: {goal}"] if goal else []
+        said = [f"goal: {goal}"] if goal else [f"no goal: {no_goal}"] if no_goal else []
         if reference is not None or reference_value is not None:
             said.append(": ".join(s for s in (reference, reference_value is not None and f"{reference_value:,.6g}") if s))
         line = dict(name=self._prefix + name, value=round(value, 4), unit=unit, reference="; ".join(said) or None,
@@ -117,6 +120,10 @@ class Results:
         """The newest line of that name and with those fields, or None."""
         wanted = {"name": self._prefix + name, **fields}
         return next((line for line in reversed(self._lines) if wanted.items() <= line.items()), None)
+
+    def missed(self):
+        """The newest lines that miss their goal."""
+        return [line for line in {line["name"]: line for line in self._lines if "name" in line}.values() if line.get("met") is False]
 
     def value(self, name):
         line = self.find(name)

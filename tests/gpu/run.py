@@ -316,6 +316,8 @@ def main():
             PARTS[name].summarize(options, results)
         before = results.failures_before()
         print(f"\n{results.table()}\n")
+        for line in results.missed():
+            print(f"missed: {line['name']}: {line['value']:,.6g} {line['unit']}; {line['reference']}")
         for name, error in before.items():
             print(f"failed in a run before: {name}: {error}")
         print(f"{len(checks)} checks, {runner.n_failed} failures" + (f", {len(before)} of runs before" if before else "")

@@ -8,7 +8,7 @@ import gpus
 import pytest
 import shapes
 from checks import Check, Options
-from parts import PARTS, gemma2_27b, kill, speed, waves
+from parts import PARTS, gemma2_27b, kill, kv_blocks, speed, waves
 from results import Results
 from run import chosen, placed
 from servers import Server, ServerError, Spec
@@ -39,6 +39,23 @@ def test_failed_requests_give_no_line(monkeypatch, results, run, report):
     with pytest.raises(client.CheckFailed, match=report["error"] or "no error is said"):
         run(results)
     assert results.named("") == []
+
+
+def test_goals_that_need_one_stage_say_so(monkeypatch, results):
+    ms = dict(mean=4.0, p50=4.0)
+    monkeypatch.setattr(client, "bench", lambda *_: dict(requests=dict(ok=1, failed=0), error="", tpot_ms=ms, ttft_ms=ms, itl_ms=ms))
+    monkeypatch.setattr(client, "StageWatch", lambda _: types.SimpleNamespace(read=lambda: dict(metadata_early=None)))
+
+    def run():
+        for stages in (4, 1):
+            server = types.SimpleNamespace(spec=Spec("a model", stages), command="stagecoach serve", kv_blocks=700)
+            speed.run_load(server, results, speed.ITL, smoke=False)
+            kv_blocks.run(server, results)
+        return [results.find(name) for name in (speed.name_of(speed.ITL, 4), kv_blocks.name_of(4))]
+
+    assert all("no goal: no 1-stage line" in line["reference"] and "met" not in line for line in run())
+    assert [line["met"] for line in run()] == [True, False]
+    assert {line["name"] for line in results.missed()} == {speed.name_of(speed.ITL, 1), kv_blocks.name_of(4)}
 
 
 @pytest.mark.parametrize("events, fails", [

@@ -1,6 +1,6 @@
 """OPT-13B's shape: the KV blocks at each number of stages, and how they grow."""
 from checks import Check, of_stages
-from results import at_least
+from results import NO_ONE_STAGE, at_least
 from servers import Spec
 
 
@@ -10,8 +10,11 @@ def name_of(stages):
 
 def run(server, results):
     stages, alone = server.spec.stages, results.value(name_of(1))
-    more = dict(growth=round(server.kv_blocks / alone, 3), goal=at_least(stages * alone, f"{stages} times one stage's")) \
-        if stages > 1 and alone else {}
+    more = {}
+    if stages > 1 and alone:
+        more = dict(growth=round(server.kv_blocks / alone, 3), goal=at_least(stages * alone, f"{stages} times one stage's"))
+    elif stages > 1:
+        more = dict(no_goal=NO_ONE_STAGE)
     results.add(name_of(stages), server.kv_blocks, "blocks of 16 tokens", server.command, **more)
 
 

@@ -6,7 +6,7 @@ import typing
 
 import client
 from checks import Check, of_stages
-from results import at_least, at_most
+from results import NO_ONE_STAGE, at_least, at_most
 from servers import Spec
 
 MODEL = "mistral_7b_v0.3"
@@ -89,10 +89,11 @@ def measure(server, load, smoke):
 
 
 def goal_of(load, stages, results):
+    """As Results.add takes it."""
+    if load is not ITL or stages != 4:
+        return dict(goal=load.goals.get(stages))
     alone = results.value(name_of(load, 1))
-    if load is ITL and stages == 4 and alone:
-        return at_most(STAGES_LIMIT * alone, f"{STAGES_LIMIT} times one stage's")
-    return load.goals.get(stages)
+    return dict(goal=at_most(STAGES_LIMIT * alone, f"{STAGES_LIMIT} times one stage's")) if alone else dict(no_goal=NO_ONE_STAGE)
 
 
 def run_load(server, results, load, smoke):
@@ -100,7 +101,7 @@ def run_load(server, results, load, smoke):
     report, watched, command = measure(server, load, smoke)
     name = name_of(load, stages)
     alone = stages > 1 and results.value(name_of(load, 1)) or None
-    results.add(name, load.value(report), load.unit, command, goal=goal_of(load, stages, results), reference=PEER,
+    results.add(name, load.value(report), load.unit, command, **goal_of(load, stages, results), reference=PEER,
                 reference_value=load.peers.get(stages), itl_ms=report["itl_ms"], ttft_ms=report["ttft_ms"],
                 one_stage=alone, **watched)
     if load is ITL:
@@ -120,7 +121,8 @@ def run_invariant(server, results, load, smoke):
         goal = at_least(usual / INVARIANT_LIMIT, f"{usual:,.6g} without the flag; {INVARIANT_LIMIT} times slower")
     elif usual:
         goal = at_most(usual * INVARIANT_LIMIT, f"{usual:,.6g} without the flag; {INVARIANT_LIMIT} times slower")
-    results.add(f"{MODEL}/batch_invariant/{load.invariant}", load.value(report), load.unit, command, goal=goal, **watched)
+    results.add(f"{MODEL}/batch_invariant/{load.invariant}", load.value(report), load.unit, command, goal=goal,
+                no_goal=NO_ONE_STAGE, **watched)
 
 
 def run_start(server, results):
