@@ -8,7 +8,7 @@ import gpus
 import pytest
 import shapes
 from checks import Check, Options
-from parts import PARTS, gemma2_27b, kill, kv_blocks, speed, waves
+from parts import PARTS, gemma2_27b, kill, kv_blocks, preemption, speed, waves
 from results import Results
 from run import chosen, placed
 from servers import Server, ServerError, Spec
@@ -56,6 +56,20 @@ def test_goals_that_need_one_stage_say_so(monkeypatch, results):
     assert all("no goal: no 1-stage line" in line["reference"] and "met" not in line for line in run())
     assert [line["met"] for line in run()] == [True, False]
     assert {line["name"] for line in results.missed()} == {speed.name_of(speed.ITL, 1), kv_blocks.name_of(4)}
+
+
+@pytest.mark.parametrize("preempted", [0, 35])
+def test_without_preemptions_nothing_is_shown(monkeypatch, results, preempted):
+    pages = iter([{(preemption.PREEMPTIONS, ()): 7}, {(preemption.PREEMPTIONS, ()): 7 + preempted}])
+    monkeypatch.setattr(client, "metrics", lambda _: next(pages))
+    monkeypatch.setattr(client, "bench", lambda *_: dict(requests=dict(ok=2, failed=0), output_tokens=6, output_tokens_per_s=1))
+    server = types.SimpleNamespace(spec=Spec("opt-6.7b", 2), command="stagecoach serve", kv_blocks=1)
+    if preempted:
+        preemption.run(server, results, 2, 5, 3)
+    else:
+        with pytest.raises(client.CheckFailed, match="no sequence was preempted"):
+            preemption.run(server, results, 2, 5, 3)
+    assert [line.get("met") for line in results.named("")] == [True if preempted else None]
 
 
 @pytest.mark.parametrize("events, fails", [

@@ -3,7 +3,7 @@ time between tokens. The files stay in the page cache, where memory allows."""
 import client
 import shapes
 from checks import Check, of_stages
-from results import at_least, at_most
+from results import at_least
 from servers import Spec
 
 COPY_BYTES_PER_S = 4.3e12  # what a copy on an H200 reaches: the floor of a token's time
@@ -20,8 +20,7 @@ def run_load(server, results):
                 f"GB/s: {files / 1e9:.1f} GB in 12 files, to {stages} devices in {seconds:.1f} s, the slowest stage's",
                 f"tests/bench/random_checkpoint.py tests/golden/data/gemma2 DIR --shape gemma2-27b; {server.command}",
                 goal=at_least(8), weights_bytes=n_bytes)
-    results.add(f"{name}/ready_after_s/start_{start}", server.ready_after_s, "s", server.command,
-                goal=at_most(15, "the 7B shape's"))
+    results.add(f"{name}/ready_after_s/start_{start}", server.ready_after_s, "s", server.command)
 
 
 def run_itl(server, results, arguments):
