@@ -19,6 +19,7 @@ import pathlib
 import platform
 import signal
 import sys
+import tempfile
 import time
 import traceback
 
@@ -97,7 +98,8 @@ def parse():
     parser.add_argument("--skip", nargs="+", default=[], metavar="PART")
     parser.add_argument("--list", action="store_true", help="parts and checks; runs nothing")
     parser.add_argument("--bin", type=pathlib.Path, metavar="DIR", help="folder of the programs")
-    parser.add_argument("--work", type=pathlib.Path, metavar="DIR", default=shapes.ROOT / "build" / "gpu", help="models and logs")
+    parser.add_argument("--work", type=pathlib.Path, metavar="DIR", default=shapes.ROOT / "build" / "gpu",
+                        help="models and logs; of runs side by side each needs its own")
     parser.add_argument("--device", choices=("cuda", "cpu"), default="cuda")
     parser.add_argument("--smoke", action="store_true", help="tiny models and small counts")
     parser.add_argument("--stages", type=numbers(int), metavar="N,N...", help="default: those of 1,2,4 that there are GPUs for")
@@ -193,7 +195,7 @@ class Runner:
         with Limit(MODEL_LIMIT_S):
             model_dir = self._options.models.folder(spec.model)
         self._n_servers += 1
-        log = self._args.work / "logs" / f"{self._n_servers:03}_{spec.model}_{spec.stages}.log"
+        log = self._args.work / "logs" / f"{os.getpid()}_{self._n_servers:03}_{spec.model}_{spec.stages}.log"
         log.parent.mkdir(parents=True, exist_ok=True)
         more = ["--transport", self._args.transport] if self._args.transport else []
         if self._args.devices:
@@ -276,32 +278,45 @@ class Runner:
                 self._server.kill()
 
 
-def main():
-    args = parse()
-    found = gpus.all_gpus() if args.device == "cuda" else []
-    if args.device == "cuda" and not found and not args.list:
-        sys.exit("nvidia-smi names no GPU here; without one: --device cpu --smoke")
-    args.work = args.work.resolve()
-    out = pathlib.Path(args.resume or args.out or args.work / "gpu_results.jsonl")
-    out.parent.mkdir(parents=True, exist_ok=True)
+def plan(args, found, out):
+    """What there is to run, and the names of what has ended before."""
     options = options_of(args, found)
     common = dict(machine=args.machine or machine_of(args.device, found), commit=args.commit or commit_of(),
                   gpu=model_of(args.device, found))
     results = Results(out, read_lines(args.resume), common, args.smoke, lambda n_stages: placed(args, n_stages))
     checks = chosen([check for part in PARTS.values() for check in part.checks(options)], args.only, args.skip)
     done = {check.name for check in checks if results.has_ended(check, ("ok",) if args.retry_failed else ("ok", "failed"))}
-    if args.list:
-        for name, part in PARTS.items():
-            print(f"{name}: {part.__doc__}")
-            for check in (check for check in checks if check.part == name):
-                print(f"  {check.name:<56} at most {check.limit_s:.0f} s{', left out: ' + check.why_not if check.why_not else ''}"
-                      f"{', done' if check.name in done else ''}")
-        return
     if args.retry_failed:
         done -= {name.removeprefix("stop/") for name in results.failures()}
     if results.n_of_others:
         print(f"{results.n_of_others} lines of {args.resume} do not count: another commit or GPU than {common['commit']}, "
               f"{common['gpu']}, or stages placed otherwise", flush=True)
+    return options, results, checks, done
+
+
+def print_list(args, found):
+    with tempfile.TemporaryDirectory() as scratch:  # for the large shapes' configurations
+        args.work = pathlib.Path(scratch)
+        _, _, checks, done = plan(args, found, out=None)
+    for name, part in PARTS.items():
+        print(f"{name}: {part.__doc__}")
+        for check in (check for check in checks if check.part == name):
+            print(f"  {check.name:<56} at most {check.limit_s:.0f} s{', left out: ' + check.why_not if check.why_not else ''}"
+                  f"{', done' if check.name in done else ''}")
+
+
+def main():
+    args = parse()
+    found = gpus.all_gpus() if args.device == "cuda" else []
+    if args.list:
+        print_list(args, found)
+        return
+    if args.device == "cuda" and not found:
+        sys.exit("nvidia-smi names no GPU here; without one: --device cpu --smoke")
+    args.work = args.work.resolve()
+    out = pathlib.Path(args.resume or args.out or args.work / "gpu_results.jsonl")
+    out.parent.mkdir(parents=True, exist_ok=True)
+    options, results, checks, done = plan(args, found, out)
     parts = dict.fromkeys(check.part for check in checks)
     # What could not run elsewhere may run here.
     checks = [check for check in checks

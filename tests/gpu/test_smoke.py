@@ -138,6 +138,17 @@ def test_another_number_of_waves_is_another_check(whole, tmp_path):
         assert (done.returncode, states(read(out)[n_before:])) == (0, again), done.stdout + done.stderr
 
 
+def test_the_list_leaves_nothing_behind(tmp_path):
+    out = tmp_path / "out.jsonl"
+    out.write_text('{"cut of')
+    for flags in ((), ("--resume", out)):
+        done = subprocess.run([sys.executable, ROOT / "tests" / "gpu" / "run.py", "--list", "--device", "cpu", "--stages", "1,2",
+                               "--work", tmp_path / "work", *flags], capture_output=True, text=True)
+        assert done.returncode == 0, done.stdout + done.stderr
+        assert "waves/2_stages/fraction_0.9/disturbed/start_5" in done.stdout
+    assert [path.name for path in tmp_path.rglob("*")] == ["out.jsonl"] and out.read_text() == '{"cut of'
+
+
 def test_what_could_not_run_elsewhere_runs_here(tmp_path):
     out = tmp_path / "out.jsonl"
     done = run(tmp_path, "--out", out, "--only", "preemption", "--stages", "1")
@@ -160,6 +171,12 @@ def test_a_failure_stays_one_until_it_is_run_again(whole, tmp_path):
     done = run(tmp_path, "--resume", out, "--retry-failed")
     assert done.returncode == 0, done.stdout + done.stderr
     assert "of runs before" not in done.stdout
+
+
+def test_runs_side_by_side_have_logs_of_their_own(tmp_path):
+    for _ in range(2):
+        assert run(tmp_path, "--only", "kv_blocks/1_stages").returncode == 0
+    assert len(list(tmp_path.glob("logs/*.log"))) == 2
 
 
 def all_below(pid):
