@@ -73,9 +73,9 @@ def test_a_run_that_was_cut_off_goes_on(whole, tmp_path):
     text = out.read_text()
     assert text.startswith(kept)
     again = [json.loads(line) for line in text[len(kept):].splitlines()[1:]]
-    assert list(states(again)) == [f"waves/{stages}_stages/fraction_0.5/{how}/start_1"
-                                   for stages, how in ((2, "plain"), (1, "disturbed"), (2, "disturbed"))]
-    assert "launch_blocking" not in "".join(check for check in states(lines) if "2_stages" in check)
+    assert list(states(again)) == [*(f"waves/{stages}_stages/fraction_0.5/{how}/start_1"
+                                     for stages, how in ((2, "plain"), (1, "disturbed"), (2, "disturbed"))),
+                                   "waves/2_stages/launch_blocking"]
     assert all(line["reference"] == "one stage's tokens where launches block" for line in again if "sequences_that_differ" in line)
 
 

@@ -1,7 +1,8 @@
 """OPT-6.7B's shape: waves of 131 sequences, 2,040 tokens at once, at every number of stages and several memory fractions, in
-several starts each: no error, and the tokens of a server whose launches block (CUDA_LAUNCH_BLOCKING=1, one stage); the same
-with delays on every stream and NaN in what nobody has written (--disturb). At several stages the router cuts a wave's prompts
-into steps of a few hundred tokens; the last two starts have one microbatch, and a step takes all that have come."""
+several starts each: no error, and the tokens of a server whose launches block (CUDA_LAUNCH_BLOCKING=1, one stage; a few waves
+also at several); the same with delays on every stream and NaN in what nobody has written (--disturb). At several stages the
+router cuts a wave's prompts into steps of a few hundred tokens; the last two starts have one microbatch, and a step takes all
+that have come."""
 import random
 import statistics
 import time
@@ -38,7 +39,11 @@ def name_of(stages, fraction, how, start):
     return f"{variant(stages, fraction, how)}/start_{start + 1}/waves_with_other_tokens"
 
 
-REFERENCE_NAME = f"{of_stages('opt_6.7b', 1)}/launch_blocking/waves_with_other_tokens"
+def blocking_name(stages):
+    return f"{of_stages('opt_6.7b', stages)}/launch_blocking/waves_with_other_tokens"
+
+
+REFERENCE_NAME = blocking_name(1)
 
 
 def steps(server):
@@ -88,9 +93,12 @@ def checks(options):
         found.append(Check(f"waves/{stages}_stages/{what}", spec, limit_s=30 + 0.5 * n_waves, sizes={"waves": n_waves}, mode=mode,
                            run=lambda server, results: run(server, results, name, n_waves, waves)))
 
-    if 1 in options.stages:
-        add("", "launch_blocking", REFERENCE_NAME, 2 * N_DIFFERENT, 1, options.fractions[0],
+    def add_blocking(stages):
+        add("", "launch_blocking", blocking_name(stages), 2 * N_DIFFERENT, stages, options.fractions[0],
             env=(("CUDA_LAUNCH_BLOCKING", "1"),))
+
+    if 1 in options.stages:
+        add_blocking(1)
     for how, more in (("plain", ()), ("disturbed", DISTURB)):
         for start in range(options.starts):
             for stages in options.stages:
@@ -98,6 +106,9 @@ def checks(options):
                     in_one = ONE_MICROBATCH if stages > 1 and start >= FIRST_WITH_ONE else ()
                     add(f"waves/{stages}_stages/{how}", f"fraction_{fraction:g}/{how}/start_{start + 1}",
                         name_of(stages, fraction, how, start), options.waves, stages, fraction, (*more, *in_one), start=start)
+    # Last: their starts take long, and may never end if a launch waits for another one of the same thread.
+    for stages in options.several:
+        add_blocking(stages)
     return found
 
 
