@@ -5,10 +5,14 @@ import typing
 from servers import Spec
 
 
+class LeftOut(Exception):
+    """It turned out that a check cannot run here."""
+
+
 @dataclasses.dataclass(frozen=True)
 class Check:
     """One look at one server. `run(server, results)` adds its lines; an exception is its failure, CheckFailed one that leaves
-    the server fit for the next."""
+    the server fit for the next; LeftOut is none."""
     name: str  # part/what
     spec: Spec | None  # None: it needs no server
     run: typing.Callable

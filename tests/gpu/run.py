@@ -27,7 +27,7 @@ import client
 import gpus
 import servers
 import shapes
-from checks import Options
+from checks import LeftOut, Options
 from parts import PARTS, waves
 from results import Results, read_lines
 
@@ -218,6 +218,8 @@ class Runner:
         try:
             with Limit(min(check.limit_s, self._args.check_limit)):
                 check.run(self._server, self._results)
+        except LeftOut as why:
+            self.leave_out(check, str(why))
         except Exception as error:
             self.end(check, error, began, self._server)
             if self._server is not None and not isinstance(error, client.CheckFailed):
@@ -266,12 +268,12 @@ class Runner:
             if check.why_not:
                 self.leave_out(check, check.why_not)
             else:
-                groups.setdefault(check.spec, []).append(check)
+                groups.setdefault(check.spec or check.part, []).append(check)
         try:
-            for spec, group in groups.items():
+            for group in groups.values():
                 if self.is_late():
                     break
-                self.run_group(spec, group) if spec else self.run_without_server(group)
+                self.run_group(group[0].spec, group) if group[0].spec else self.run_without_server(group)
                 self._results.beside = {}
         finally:
             if self._server is not None:

@@ -1,5 +1,7 @@
 """What parts do with servers that answer wrongly, and folders that were half made: no server is needed."""
 import collections
+import fnmatch
+import re
 import subprocess
 import types
 
@@ -7,8 +9,8 @@ import client
 import gpus
 import pytest
 import shapes
-from checks import Check, Options
-from parts import PARTS, gemma2_27b, kill, kv_blocks, preemption, speed, waves
+from checks import Check, LeftOut, Options
+from parts import PARTS, gemma2_27b, kernels, kill, kv_blocks, preemption, speed, waves
 from results import Results
 from run import chosen, placed
 from servers import Server, ServerError, Spec
@@ -90,6 +92,34 @@ def test_a_client_must_hear_of_a_killed_stage(monkeypatch, results, events, fail
         else:
             kill.run(server, results, 1)
             assert results.find("nccl/killed_stage/client_hears_after_s")["met"]
+
+
+@pytest.mark.parametrize("said, code, fails", [
+    ("All tests passed (217706 assertions in 3 test cases)", 0, None),
+    ("test cases: 3 | 2 passed | 1 failed\nassertions: 7 | 6 passed | 1 failed", 1, "exit code 1: assertions: 7 | 6 passed"),
+    ("error: no device", 0, "error: no device"),
+    ("  filesystem error: directory iterator cannot open directory: No such file or\n  directory [/a b/tests/golden/data]\n", 6,
+     "was built to find the golden models in /a b/tests/golden/data"),
+])
+def test_kernels_hold_as_their_programs_say(results, tmp_path, said, code, fails):
+    program = tmp_path / "golden_cuda_test"
+    program.write_text(f"#!/bin/sh\necho '{said}'\nexit {code}\n")
+    program.chmod(0o755)
+    (tmp_path / "stagecoach-worker").symlink_to("/bin/true")
+    if fails:
+        error = LeftOut if "built" in fails else client.CheckFailed
+        with pytest.raises(error, match=re.escape(fails)):
+            kernels.run(results, tmp_path, "golden", program.name)
+        assert results.named("") == []
+    else:
+        kernels.run(results, tmp_path, "golden", program.name)
+        assert results.value("kernels/golden/assertions") == 217706
+
+
+def test_what_is_checked_for_memory_is_there():
+    names = re.findall(r'^TEST_CASE\("(.*)"\)', "".join(path.read_text() for path in shapes.ROOT.glob("kernels/cuda/*_test.cpp")), re.M)
+    for pattern in kernels.MEMCHECKED:
+        assert fnmatch.filter(names, pattern), pattern
 
 
 def test_what_is_named_first_runs_first():

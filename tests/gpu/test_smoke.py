@@ -13,7 +13,7 @@ import pytest
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 BIN_DIR = pathlib.Path(os.environ.get("STAGECOACH_BIN_DIR", ROOT / "build" / "cpu" / "bin"))
-PARTS = {"hop", "tokens", "waves", "kv_blocks", "speed", "constrained", "prefix_cache", "preemption", "gemma2_27b", "kill"}
+PARTS = {"hop", "tokens", "waves", "kv_blocks", "speed", "constrained", "prefix_cache", "preemption", "gemma2_27b", "kill", "kernels"}
 
 
 def command(work, *flags, bin_dir=BIN_DIR, device="cpu"):
@@ -43,7 +43,7 @@ def test_every_part_runs(whole):
     _, done, lines = whole
     assert done.returncode == 0, done.stdout + done.stderr
     ended = states(lines)
-    left_out = {"hop/2_gpus", "hop/2_gpus_overlapping"}
+    left_out = {"hop/2_gpus", "hop/2_gpus_overlapping", "kernels/operations", "kernels/golden", "kernels/memcheck"}
     assert {check for check, state in ended.items() if state != "ok"} == left_out, ended
     assert {check.split("/")[0] for check in ended} == PARTS
     found = {line["name"]: line for line in lines if "name" in line}
@@ -303,6 +303,33 @@ exit 1
     retried = run(tmp_path, "--resume", out, "--only", "tokens/demo/*", "--retry-failed")
     assert retried.returncode == 1, "others failed before"
     assert [line["state"] for line in read(out)[-4:] if "state" in line] == ["ok", "ok"], retried.stdout + retried.stderr
+
+
+def test_kernels_run_where_their_programs_are(tmp_path):
+    programs = tmp_path / "bin"
+    programs.mkdir()
+    (programs / "kernels_cuda_test").write_text("#!/bin/sh\necho 'All tests passed (12 assertions in 3 test cases)'\n")
+    (programs / "golden_cuda_test").write_text("""#!/bin/sh
+echo 'cannot open directory: No such file or directory [/elsewhere/tests/golden/data]'
+exit 1
+""")
+    (programs / "compute-sanitizer").write_text("""#!/bin/sh
+shift 4
+exec "$@"
+""")
+    for program in programs.iterdir():
+        program.chmod(0o755)
+    (programs / "stagecoach-worker").symlink_to(BIN_DIR / "stagecoach-worker")
+    out = tmp_path / "out.jsonl"
+    done = run(tmp_path, "--out", out, "--only", "kernels", bin_dir=programs,
+               env=dict(os.environ, PATH=f"{programs}:{os.environ['PATH']}"))
+    assert done.returncode == 0, done.stdout + done.stderr
+    lines = read(out)
+    assert states(lines) == {"kernels/operations": "ok", "kernels/golden": "left out", "kernels/memcheck": "ok"}
+    assert "built to find the golden models in /elsewhere/tests/golden/data" in done.stdout
+    assert [line["value"] for line in lines if "name" in line] == [12, 12]
+    memcheck = next(line["command"] for line in lines if "memcheck" in line.get("name", ""))
+    assert memcheck.startswith("compute-sanitizer --tool memcheck --error-exitcode 9 kernels_cuda_test 'a step is built*,Attention: ")
 
 
 def test_what_failed_twice_is_left_out(tmp_path):
