@@ -39,6 +39,7 @@ absl::Status MetaSender::Send(uint64_t step, const std::string& message) {
     {
       const std::lock_guard lock(mutex_);
       index = n_sent_;
+      sending_ = true;
     }
     const size_t at = index % kMetaSlots;
     SC_RETURN_IF_ERROR(left_[at].Wait());
@@ -53,6 +54,7 @@ absl::Status MetaSender::Send(uint64_t step, const std::string& message) {
     SC_RETURN_IF_ERROR(link_->Send(device, kMetaSlotBytes));
     SC_RETURN_IF_ERROR(left_[at].Record(link_->stream()));
     const std::lock_guard lock(mutex_);
+    sending_ = false;
     ++n_sent_;
     ++counters_.sent_frames;
     counters_.sent_bytes += kMetaSlotBytes;
@@ -64,7 +66,7 @@ absl::Status MetaSender::CheckProgress(std::chrono::milliseconds timeout) {
   const std::lock_guard lock(mutex_);
   const uint64_t n_done = Progress::CountDone(
       n_sent_, kMetaSlots, [this](uint64_t slot) { return left_[slot].IsReached(); });
-  if (progress_.Stalled(n_sent_, n_done, Progress::Clock::now()) < timeout) {
+  if (progress_.Stalled(n_sent_ + sending_, n_done, Progress::Clock::now()) < timeout) {
     return absl::OkStatus();
   }
   return absl::DeadlineExceededError(

@@ -60,7 +60,8 @@ class MetaSender {
   CudaEvent copied_;
   std::vector<CudaEvent> left_;  // [kMetaSlots]
   mutable std::mutex mutex_;
-  uint64_t n_sent_ = 0;  // slots; the rest: guarded by mutex_
+  uint64_t n_sent_ = 0;   // slots; the rest: guarded by mutex_
+  bool sending_ = false;  // one more: it may take until the peer receives
   ChannelCounters counters_;
   Progress progress_;
 };

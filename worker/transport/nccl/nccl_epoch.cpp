@@ -62,7 +62,6 @@ absl::Status NcclEpoch::MakeLink(const NcclUniqueId& id, NcclLink::Role role, st
                                              .name = std::move(name),
                                              .id = id,
                                              .role = role,
-                                             .call_timeout = options_.longest_step,
                                              .disturbance_seed = own_seed}));
   return absl::OkStatus();
 }

@@ -1,6 +1,8 @@
 // What goes wrong between stages, on a fake of NCCL.
 #include <catch2/catch_test_macros.hpp>
+#include <catch2/generators/catch_generators.hpp>
 #include <string>
+#include <thread>
 
 #include "worker/transport/nccl/testing/fake_nccl.h"
 #include "worker/transport/nccl/testing/nccl_pipeline.h"
@@ -12,6 +14,7 @@ namespace {
 struct Restore {
   ~Restore() {
     FreezeFakeNccl(false);
+    BlockFakeNcclLaunches(false);
     FailFakeNcclSends(false);
     DelayFakeNccl(0);
   }
@@ -35,6 +38,7 @@ absl::Status AwaitEnd(NcclPipeline& pipeline, int32_t stage) {
 
 TEST_CASE("nccl faults: a neighbour that stands still is found by the deadline") {
   const Restore restore;
+  BlockFakeNcclLaunches(GENERATE(false, true));
   NcclPipeline pipeline(2, std::chrono::milliseconds(200));
   Start(pipeline);
   FreezeFakeNccl(true);
@@ -45,6 +49,27 @@ TEST_CASE("nccl faults: a neighbour that stands still is found by the deadline")
   CHECK(Contains(end, "step 1"));
   // The neighbour hears of it over the host.
   CHECK(absl::IsUnavailable(AwaitEnd(pipeline, 0)));
+}
+
+TEST_CASE("nccl faults: where launches block an idle pipeline lives on") {
+  const Restore restore;
+  BlockFakeNcclLaunches(true);
+  constexpr std::chrono::milliseconds kLongestStep(200);
+  NcclPipeline pipeline(2, kLongestStep);
+  Start(pipeline);
+  absl::StatusOr<Message> received;
+  std::thread receiver([&] { received = pipeline.transport(1).Receive(Channel::kMetadata); });
+  std::this_thread::sleep_for(2 * kLongestStep);  // nothing is to happen
+  const absl::Status sent = pipeline.transport(0).Send(Channel::kMetadata, 1, "plan");
+  receiver.join();
+  INFO(sent.ToString() << ", " << received.status().ToString());
+  REQUIRE(received.ok());
+  CHECK(received->payload == "plan");
+  // What is due is still missed.
+  REQUIRE(pipeline.device(0).Expect(1, 0, true).ok());
+  const absl::Status end = AwaitEnd(pipeline, 1);
+  CHECK(absl::IsUnavailable(end));
+  CHECK(Contains(end, "tokens from stage 1 to stage 0: nothing has come"));
 }
 
 TEST_CASE("nccl faults: a failed call ends the epoch on both sides and aborts all links") {

@@ -88,7 +88,7 @@ absl::Status NcclLink::Connect(Clock::time_point deadline) {
 absl::StatusOr<double> NcclLink::Exchange(void* data, size_t bytes, Clock::time_point deadline) {
   cudaSetDevice(options_.device);
   SC_RETURN_IF_ERROR(begun_.Record(stream_));
-  SC_RETURN_IF_ERROR(is_sender() ? Send(data, bytes) : Receive(data, bytes));
+  SC_RETURN_IF_ERROR(is_sender() ? Send(data, bytes, deadline) : Receive(data, bytes, deadline));
   SC_RETURN_IF_ERROR(done_.Record(stream_));
   while (!done_.IsReached()) {
     if (aborted_) return Aborted();
@@ -101,22 +101,22 @@ absl::StatusOr<double> NcclLink::Exchange(void* data, size_t bytes, Clock::time_
   return done_.MsSince(begun_);
 }
 
-absl::Status NcclLink::Send(const void* data, size_t bytes) {
+absl::Status NcclLink::Send(const void* data, size_t bytes, Clock::time_point deadline) {
   SC_RETURN_IF_ERROR(ToStatus(disturbance_.Delay({.handle = stream_}), "the GPU failed"));
   const std::lock_guard lock(calls_);
   if (aborted_) return Aborted();
   const NcclResult result =
       options_.api->send(data, bytes, kNcclInt8, static_cast<int>(Role::kReceiver), comm_, stream_);
-  return Settle(result, Clock::now() + options_.call_timeout, "send");
+  return Settle(result, deadline, "send");
 }
 
-absl::Status NcclLink::Receive(void* data, size_t bytes) {
+absl::Status NcclLink::Receive(void* data, size_t bytes, Clock::time_point deadline) {
   SC_RETURN_IF_ERROR(ToStatus(disturbance_.Delay({.handle = stream_}), "the GPU failed"));
   const std::lock_guard lock(calls_);
   if (aborted_) return Aborted();
   const NcclResult result =
       options_.api->recv(data, bytes, kNcclInt8, static_cast<int>(Role::kSender), comm_, stream_);
-  return Settle(result, Clock::now() + options_.call_timeout, "receive");
+  return Settle(result, deadline, "receive");
 }
 
 void NcclLink::Abort() {

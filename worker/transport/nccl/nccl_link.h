@@ -26,8 +26,7 @@ class NcclLink {
     std::string name;  // "hidden states from stage 0 to stage 1"
     NcclUniqueId id{};
     Role role = Role::kSender;
-    std::chrono::milliseconds call_timeout{30'000};  // of a call that NCCL puts off
-    uint64_t disturbance_seed = 0;                   // not 0: delays before messages, for tests
+    uint64_t disturbance_seed = 0;  // not 0: delays before messages, for tests
   };
   using Clock = std::chrono::steady_clock;
 
@@ -43,9 +42,13 @@ class NcclLink {
   // The value: how long it took on the device, in ms, the wait for the peer included.
   absl::StatusOr<double> Exchange(void* data, size_t bytes, Clock::time_point deadline);
 
-  // Queue the message on stream(); one thread a link. ABORTED after Abort.
-  absl::Status Send(const void* data, size_t bytes);
-  absl::Status Receive(void* data, size_t bytes);
+  // Queue the message on stream(); one thread a link. ABORTED after Abort. Where launches are
+  // blocking they wait for the peer, who may have nothing to say for hours: what is due and does
+  // not come is the caller's to find.
+  absl::Status Send(const void* data, size_t bytes,
+                    Clock::time_point deadline = Clock::time_point::max());
+  absl::Status Receive(void* data, size_t bytes,
+                       Clock::time_point deadline = Clock::time_point::max());
 
   // ABORTED after Abort.
   absl::Status Alive() const { return aborted_ ? Aborted() : absl::OkStatus(); }

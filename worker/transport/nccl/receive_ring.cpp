@@ -60,6 +60,7 @@ void ReceiveRing::Run() {
       expected_.pop_front();
       index = n_queued_;
       slots_[index % options_.n_slots].step = 0;
+      queueing_ = expected.step;
     }
     if (const absl::Status received = ReceiveNext(expected, index); !received.ok()) {
       options_.on_failure(received);
@@ -82,6 +83,7 @@ absl::Status ReceiveRing::ReceiveNext(const Expected& expected, uint64_t index) 
   slot.step = expected.step;
   slot.was_taken = false;
   ++n_queued_;
+  queueing_ = 0;
   ++counters_.received_frames;
   counters_.received_bytes += expected.bytes;
   changed_.notify_all();
@@ -145,12 +147,12 @@ absl::Status ReceiveRing::CheckProgress(std::chrono::milliseconds timeout) {
   const std::lock_guard lock(mutex_);
   const uint64_t n_done = Progress::CountDone(
       n_queued_, options_.n_slots, [this](uint64_t slot) { return slots_[slot].full.IsReached(); });
-  if (progress_.Stalled(n_queued_, n_done, Progress::Clock::now()) < timeout) {
-    return absl::OkStatus();
-  }
+  const uint64_t n_due = n_queued_ + (queueing_ != 0);
+  if (progress_.Stalled(n_due, n_done, Progress::Clock::now()) < timeout) return absl::OkStatus();
+  const uint64_t step = n_done < n_queued_ ? slots_[n_done % options_.n_slots].step : queueing_;
   return absl::DeadlineExceededError(
       fmt::format("{}: nothing has come for {} ms, though step {} is under way",
-                  options_.link->name(), timeout.count(), slots_[n_done % options_.n_slots].step));
+                  options_.link->name(), timeout.count(), step));
 }
 
 ChannelCounters ReceiveRing::counters() const {

@@ -78,6 +78,7 @@ class ReceiveRing {
   std::vector<Slot> slots_;        // all below: guarded by mutex_
   std::deque<Expected> expected_;  // not queued on the link yet
   uint64_t n_queued_ = 0;          // receives
+  uint64_t queueing_ = 0;          // step whose receive is next: it may take until it is sent; or 0
   uint64_t n_taken_ = 0;           // in order
   ChannelCounters counters_;
   Progress progress_;

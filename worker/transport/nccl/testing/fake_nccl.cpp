@@ -32,7 +32,7 @@ namespace {
 
 constexpr int kPollMs = 2;
 
-std::atomic<bool> frozen{false}, failing{false};
+std::atomic<bool> frozen{false}, failing{false}, blocking{false};
 std::atomic<uint32_t> delay_seed{0};
 
 struct Registry {
@@ -164,28 +164,38 @@ void Transfer(NcclCommunicator* comm, char* data, size_t n, short events, const 
   }
 }
 
-std::shared_ptr<NcclCommunicator> Find(NcclComm comm) {
-  const std::lock_guard lock(TheRegistry().mutex);
-  return TheRegistry().comms.at(comm);
+// Queues a transfer. Where launches block, the call is under way until the transfer is done.
+template <typename Work>
+NcclResult Launch(NcclComm handle, cudaStream_t stream, const Work& work) {
+  std::shared_ptr<NcclCommunicator> comm;
+  {
+    const std::lock_guard lock(TheRegistry().mutex);
+    comm = TheRegistry().comms.at(handle);
+  }
+  if (blocking) comm->state = kNcclInProgress;
+  const NcclResult result = comm->state;
+  simt::Enqueue(stream, [comm = std::move(comm), work] {
+    work(comm.get());
+    comm->state = kNcclSuccess;
+  });
+  return result;
 }
 
 NcclResult Send(const void* data, size_t n, int, int, NcclComm comm, cudaStream_t stream) {
   if (failing) return kNcclInternalError;
-  simt::Enqueue(stream, [comm = Find(comm), data, n] {
-    Transfer(comm.get(), static_cast<char*>(const_cast<void*>(data)), n, POLLOUT,
+  return Launch(comm, stream, [data, n](NcclCommunicator* to) {
+    Transfer(to, static_cast<char*>(const_cast<void*>(data)), n, POLLOUT,
              [](int fd, char* at, size_t left) {
                return send(fd, at, left, MSG_NOSIGNAL | MSG_DONTWAIT);
              });
   });
-  return kNcclSuccess;
 }
 
 NcclResult Receive(void* data, size_t n, int, int, NcclComm comm, cudaStream_t stream) {
-  simt::Enqueue(stream, [comm = Find(comm), data, n] {
-    Transfer(comm.get(), static_cast<char*>(data), n, POLLIN,
+  return Launch(comm, stream, [data, n](NcclCommunicator* from) {
+    Transfer(from, static_cast<char*>(data), n, POLLIN,
              [](int fd, char* at, size_t left) { return recv(fd, at, left, MSG_DONTWAIT); });
   });
-  return kNcclSuccess;
 }
 
 }  // namespace
@@ -205,6 +215,7 @@ const NcclApi* FakeNccl() {
 }
 
 void FreezeFakeNccl(bool value) { frozen = value; }
+void BlockFakeNcclLaunches(bool value) { blocking = value; }
 void FailFakeNcclSends(bool value) { failing = value; }
 void DelayFakeNccl(uint32_t seed) { delay_seed = seed; }
 int64_t FakeNcclCommunicators() {

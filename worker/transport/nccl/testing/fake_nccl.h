@@ -13,8 +13,9 @@ const NcclApi* FakeNccl();
 
 // Of this process, all communicators. Thread-safe.
 void FreezeFakeNccl(bool frozen);  // messages stay where they are until it is undone, or aborted
-void FailFakeNcclSends(bool failing);  // calls fail
-void DelayFakeNccl(uint32_t seed);     // messages take up to a millisecond; 0: they do not
-int64_t FakeNcclCommunicators();       // that are not aborted
+void BlockFakeNcclLaunches(bool blocking);  // as CUDA_LAUNCH_BLOCKING=1; before communicators
+void FailFakeNcclSends(bool failing);       // calls fail
+void DelayFakeNccl(uint32_t seed);          // messages take up to a millisecond; 0: they do not
+int64_t FakeNcclCommunicators();            // that are not aborted
 
 }  // namespace stagecoach::worker
