@@ -2,6 +2,7 @@
 // states add up to the time elapsed. Thread-safe.
 #pragma once
 
+#include <algorithm>
 #include <array>
 #include <chrono>
 #include <cstddef>
@@ -47,6 +48,28 @@ class StageClock {
   StageState state_ = StageState::kIdle;  // the rest: guarded by mutex_
   Clock::time_point since_ = Clock::now();
   Times times_;
+};
+
+// How long a device had nothing to do, where a step's times are known only once it has finished: a
+// step under way counts for nothing until then, so that what was told is never taken back. Not
+// thread-safe.
+class IdleTime {
+ public:
+  using Clock = StageClock::Clock;
+
+  // Of the time since the last call all was idle, but for busy_ms.
+  void Settle(Clock::time_point now, double busy_ms = 0) {
+    settled_ms_ += std::chrono::duration<double, std::milli>(now - since_).count() - busy_ms;
+    since_ = now;
+    // The host hears late of a step's end: the next one's time may reach back behind it.
+    ms_ = std::max(ms_, settled_ms_);
+  }
+  double ms() const { return ms_; }
+
+ private:
+  Clock::time_point since_ = Clock::now();
+  double settled_ms_ = 0;
+  double ms_ = 0;
 };
 
 }  // namespace stagecoach::worker

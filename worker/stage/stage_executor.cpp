@@ -120,9 +120,13 @@ absl::Status StageExecutor::Submit(v1::StepPlan plan) {
       return absl::ResourceExhaustedError(
           absl::StrCat("more than ", kMaxPlansAhead, " plans are not computed yet"));
     }
-    ++n_taken_;
+    TakeLocked();
   }
   return plans_.Push(std::move(plan));
+}
+
+void StageExecutor::TakeLocked() {
+  if (n_taken_++ == n_computed_) counted_.idle.Settle(StageClock::Clock::now());
 }
 
 absl::Status StageExecutor::Drain() {
@@ -188,8 +192,8 @@ v1::StatsResponse StageExecutor::Stats(bool reset) {
     stats.set_wait_input_ms(device.wait_input_ms);
     stats.set_wait_mask_ms(0);
     stats.set_wait_send_ms(device.wait_send_ms);
-    stats.set_idle_ms(std::max(
-        0.0, times.elapsed_ms() - device.compute_ms - device.wait_input_ms - device.wait_send_ms));
+    if (n_taken_ == n_computed_) counted_.idle.Settle(StageClock::Clock::now());
+    stats.set_idle_ms(counted_.idle.ms());
   }
   stats.set_steps(counted_.steps);
   stats.set_tokens(counted_.tokens);

@@ -155,6 +155,7 @@ class StageExecutor {
 
   Time Record(uint64_t step, FlightTime what);  // the time now
   void Trace(const StartedStep& step, Time computed);
+  void TakeLocked();  // a step
   absl::Status NextMetadata(std::string* bytes);
   absl::Status RunStep(const KnownStep& step);
   void CountBubble();
@@ -221,6 +222,7 @@ class StageExecutor {
     uint64_t bubbles = 0;
     HopHistogram hops;
     StepTimes on_device;
+    IdleTime idle;  // of the device
     std::array<ChannelCounters, kChannels> channels_at_reset{};
   } counted_;
 

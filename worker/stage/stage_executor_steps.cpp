@@ -59,7 +59,7 @@ absl::Status StageExecutor::NextMetadata(std::string* bytes) {
   SC_ASSIGN_OR_RETURN(Message message, transport_->Receive(Channel::kMetadata));
   *bytes = std::move(message.payload);
   std::lock_guard lock(mutex_);
-  ++n_taken_;
+  TakeLocked();
   return absl::OkStatus();
 }
 
@@ -255,6 +255,8 @@ absl::Status StageExecutor::Finish(const StartedStep& step) {
     counted_.on_device.wait_input_ms += times.wait_input_ms;
     counted_.on_device.compute_ms += times.compute_ms;
     counted_.on_device.wait_send_ms += times.wait_send_ms;
+    counted_.idle.Settle(StageClock::Clock::now(),
+                         times.wait_input_ms + times.compute_ms + times.wait_send_ms);
     if (times.wait_input_ms > kBubbleMs) ++counted_.bubbles;
   }
   if (config_.is_last()) {

@@ -327,6 +327,22 @@ TEST_CASE("stats add up and can be reset") {
   CHECK(after.elapsed_ms() <= stats.elapsed_ms() + 1000);
 }
 
+TEST_CASE("a device's idle time does not go down when a step's times become known") {
+  ToyPipeline pipeline(2, ToyPipeline::Kind::kDeviceChannels);
+  pipeline.Start(1);
+  double idle_ms = 0;
+  while (idle_ms < 50) idle_ms = pipeline.first().Stats(false).idle_ms();
+  auto sequences = RandomSequences(1, 21);
+  ToyPlanner planner(1, &sequences, {.max_in_flight = 1});
+  while (const auto plan = planner.Next()) {
+    REQUIRE(pipeline.first().Submit(*plan).ok());
+    REQUIRE(pipeline.results().Next().ok());
+    const double idle_now_ms = pipeline.first().Stats(false).idle_ms();
+    CHECK(idle_now_ms >= idle_ms);
+    idle_ms = idle_now_ms;
+  }
+}
+
 TEST_CASE("a draining stage finishes what it took and refuses more") {
   ToyPipeline pipeline(1);
   pipeline.Start(1);
