@@ -87,23 +87,37 @@ void AddCounts(Page& page) {
   counter("stagecoach_stage_metadata_late_steps_total",
           "Steps whose hidden states came before their metadata was ready",
           [](const Stats& s) { return static_cast<double>(s.metadata_late_steps()); });
-  page.Begin("stagecoach_stage_channel_bytes_total", "Passed on to neighbours and got from them",
-             MetricType::Counter);
-  const auto channel = [&](const char* name, const auto& of) {
-    page.Add([&](const Stats& s) { return static_cast<double>(of(s).sent_bytes()); },
-             {{"channel", name}, {"direction", "sent"}});
-    page.Add([&](const Stats& s) { return static_cast<double>(of(s).received_bytes()); },
-             {{"channel", name}, {"direction", "received"}});
+}
+
+void AddChannels(Page& page) {
+  const auto family = [&](const char* name, const char* help, const auto& sent,
+                          const auto& received) {
+    page.Begin(name, help, MetricType::Counter);
+    const auto channel = [&](const char* channel_name, const auto& of) {
+      page.Add([&](const Stats& s) { return static_cast<double>(sent(of(s))); },
+               {{"channel", channel_name}, {"direction", "sent"}});
+      page.Add([&](const Stats& s) { return static_cast<double>(received(of(s))); },
+               {{"channel", channel_name}, {"direction", "received"}});
+    };
+    channel("metadata", [](const Stats& s) -> const v1::ChannelStats& { return s.metadata(); });
+    channel("hidden", [](const Stats& s) -> const v1::ChannelStats& { return s.hidden(); });
+    channel("tokens", [](const Stats& s) -> const v1::ChannelStats& { return s.tokens_channel(); });
   };
-  channel("metadata", [](const Stats& s) -> const v1::ChannelStats& { return s.metadata(); });
-  channel("hidden", [](const Stats& s) -> const v1::ChannelStats& { return s.hidden(); });
-  channel("tokens", [](const Stats& s) -> const v1::ChannelStats& { return s.tokens_channel(); });
+  family(
+      "stagecoach_stage_channel_bytes_total", "Passed on to neighbours and got from them",
+      [](const v1::ChannelStats& c) { return c.sent_bytes(); },
+      [](const v1::ChannelStats& c) { return c.received_bytes(); });
+  family(
+      "stagecoach_stage_channel_messages_total",
+      "Messages in which those bytes went; between GPUs each is a call of NCCL",
+      [](const v1::ChannelStats& c) { return c.sent_frames(); },
+      [](const v1::ChannelStats& c) { return c.received_frames(); });
 }
 
 void AddHops(Page& page, const std::vector<std::optional<Stats>>& stages) {
   page.Begin("stagecoach_stage_hop_seconds",
-             "From a stage's hand to the next stage, hidden states; between machines as true as "
-             "their clocks agree",
+             "From a stage's hand to the next stage, hidden states that pass through the host; "
+             "between machines as true as their clocks agree",
              MetricType::Histogram);
   for (size_t i = 0; i < stages.size(); ++i) {
     if (!stages[i] || !stages[i]->has_hop_seconds()) continue;
@@ -159,6 +173,7 @@ std::vector<MetricFamily> StageCollector::Collect() const {
   for (size_t i = 0; i < stages.size(); ++i) page.NewMetric(i).gauge.value = stages[i] ? 1 : 0;
   AddTimes(page);
   AddCounts(page);
+  AddChannels(page);
   AddHops(page, stages);
   AddState(page);
   return page.Take();

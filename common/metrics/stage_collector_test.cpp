@@ -14,6 +14,7 @@ v1::StatsResponse Stats() {
   stats.set_bubbles(3);
   stats.set_stage(4);
   stats.mutable_hidden()->set_received_bytes(99);
+  stats.mutable_tokens_channel()->set_sent_frames(6);
   stats.mutable_load()->set_read_ms(250);
   stats.mutable_memory()->set_kv_bytes(1 << 20);
   v1::Histogram& hops = *stats.mutable_hop_seconds();
@@ -40,6 +41,8 @@ TEST_CASE("every stage that answers is on the page, and that one does not") {
            "stagecoach_stage_bubbles_total{model_name=\"m\",stage=\"1\"} 3",
            "stagecoach_stage_channel_bytes_total{model_name=\"m\",stage=\"1\",channel=\"hidden\","
            "direction=\"received\"} 99",
+           "stagecoach_stage_channel_messages_total{model_name=\"m\",stage=\"1\","
+           "channel=\"tokens\",direction=\"sent\"} 6",
            "stagecoach_stage_hop_seconds_bucket{model_name=\"m\",stage=\"1\",le=\"0.01\"} 5",
            "stagecoach_stage_hop_seconds_bucket{model_name=\"m\",stage=\"1\",le=\"+Inf\"} 6",
            "stagecoach_stage_hop_seconds_sum{model_name=\"m\",stage=\"1\"} 0.5",

@@ -199,7 +199,10 @@ v1::StatsResponse StageExecutor::Stats(bool reset) {
   stats.set_tokens(counted_.tokens);
   stats.set_metadata_late_steps(counted_.metadata_late_steps);
   stats.set_bubbles(counted_.bubbles);
-  if (!config_.is_first()) counted_.hops.FillIn(stats.mutable_hop_seconds());
+  // From device to device they are not timed.
+  if (!config_.is_first() && device_ == nullptr) {
+    counted_.hops.FillIn(stats.mutable_hop_seconds());
+  }
   stats.set_slots_in_use(closed_.ok() ? slots_.n_in_use() : 0);
   v1::ChannelStats* const channels[kChannels] = {stats.mutable_metadata(), stats.mutable_hidden(),
                                                  stats.mutable_tokens_channel()};

@@ -131,6 +131,7 @@ TEST_CASE("messages from device to device give the same tokens as those through 
   CHECK(stats.compute_ms() == 2.0 * static_cast<double>(stats.steps()));
   CHECK(stats.wait_send_ms() == 3.0 * static_cast<double>(stats.steps()));
   CHECK(stats.bubbles() == stats.steps());  // each waited for a millisecond
+  CHECK_FALSE(stats.has_hop_seconds());
 }
 
 TEST_CASE("a sequence preempted and registered again goes on with the same tokens") {
