@@ -1,6 +1,9 @@
 // What goes wrong between stages, on a fake of NCCL.
+#include <atomic>
 #include <catch2/catch_test_macros.hpp>
 #include <catch2/generators/catch_generators.hpp>
+#include <functional>
+#include <memory>
 #include <string>
 #include <thread>
 
@@ -35,6 +38,27 @@ absl::Status AwaitEnd(NcclPipeline& pipeline, int32_t stage) {
   // Of a step that never was.
   return pipeline.device(0).ReceiveTokens(uint64_t{1} << 40, pipeline.sampled(0));
 }
+
+// Whose neighbours hear of its end late.
+class SlowHost final : public Transport {
+ public:
+  SlowHost(std::unique_ptr<Transport> inner, std::function<void()> before_close)
+      : inner_(std::move(inner)), before_close_(std::move(before_close)) {}
+  absl::Status Join(const Neighbours& neighbours) override { return inner_->Join(neighbours); }
+  absl::Status Send(Channel channel, uint64_t step, std::string payload) override {
+    return inner_->Send(channel, step, std::move(payload));
+  }
+  absl::StatusOr<Message> Receive(Channel channel) override { return inner_->Receive(channel); }
+  ChannelCounters Counters(Channel channel) const override { return inner_->Counters(channel); }
+  void Close(absl::Status reason) override {
+    before_close_();
+    inner_->Close(std::move(reason));
+  }
+
+ private:
+  const std::unique_ptr<Transport> inner_;
+  const std::function<void()> before_close_;
+};
 
 TEST_CASE("nccl faults: a neighbour that stands still is found by the deadline") {
   const Restore restore;
@@ -86,6 +110,26 @@ TEST_CASE("nccl faults: a failed call ends the epoch on both sides and aborts al
   CHECK(FakeNcclCommunicators() == 0);
 }
 
+TEST_CASE("nccl faults: neighbours hear of the end before messages are cut off") {
+  std::atomic<bool> armed = false;
+  std::atomic<int64_t> n_left = 0;
+  const auto before_close = [&] {
+    if (!armed.exchange(false)) return;
+    // Long enough for aborts that have begun.
+    for (int i = 0; i < 50 && FakeNcclCommunicators() == 6; ++i) {
+      std::this_thread::sleep_for(std::chrono::milliseconds(2));
+    }
+    n_left = FakeNcclCommunicators();
+  };
+  NcclPipeline pipeline(2, std::chrono::seconds(30), [&](std::unique_ptr<Transport> host) {
+    return std::make_unique<SlowHost>(std::move(host), before_close);
+  });
+  Start(pipeline);
+  armed = true;
+  pipeline.transport(0).Close(absl::CancelledError("enough"));
+  CHECK(n_left == 6);
+}
+
 TEST_CASE("nccl faults: a failure on a ring's thread ends the epoch") {
   const Restore restore;
   NcclPipeline pipeline(2);
@@ -93,7 +137,7 @@ TEST_CASE("nccl faults: a failure on a ring's thread ends the epoch") {
   FailFakeNcclSends(true);
   REQUIRE(pipeline.device(0).SendHidden(1, pipeline.hidden(0), 64).ok());
   CHECK(absl::IsUnavailable(AwaitEnd(pipeline, 1)));
-  CHECK(Contains(pipeline.device(0).Expect(1, 0, true), "hidden states from stage 0 to stage 1"));
+  CHECK(Contains(AwaitEnd(pipeline, 0), "hidden states from stage 0 to stage 1"));
 }
 
 TEST_CASE(

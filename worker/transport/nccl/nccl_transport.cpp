@@ -204,14 +204,14 @@ void NcclTransport::EndEpoch() {
 }
 
 void NcclTransport::Close(absl::Status reason) {
-  {
-    const std::lock_guard lock(mutex_);
-    if (!closed_.ok()) return;
-    closed_ = reason;
-    if (epoch_ != nullptr) epoch_->Abort(closed_);
-    changed_.notify_all();
-  }
+  const std::lock_guard lock(mutex_);
+  if (!closed_.ok()) return;
+  closed_ = reason;
+  // The neighbours hear first: to NCCL a message that is cut off is done, and who had not heard
+  // would take it for a whole one.
   host_->Close(std::move(reason));
+  if (epoch_ != nullptr) epoch_->Abort(closed_);
+  changed_.notify_all();
 }
 
 absl::Status NcclTransport::Closed() const {

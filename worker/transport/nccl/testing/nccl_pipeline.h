@@ -4,6 +4,7 @@
 
 #include <chrono>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <thread>
 #include <vector>
@@ -30,8 +31,12 @@ class NcclPipeline {
     cudaStreamSynchronize(stream);
   }
 
+  // What stands around a stage's host transport.
+  using WrapHost = std::function<std::unique_ptr<Transport>(std::unique_ptr<Transport>)>;
+
   explicit NcclPipeline(int32_t n_stages,
-                        std::chrono::milliseconds longest_step = std::chrono::seconds(30))
+                        std::chrono::milliseconds longest_step = std::chrono::seconds(30),
+                        const WrapHost& wrap_host = {})
       : stages_(static_cast<size_t>(n_stages)) {
     auto hosts = MakeMemoryTransports(n_stages);
     for (int32_t i = 0; i < n_stages; ++i) {
@@ -40,6 +45,7 @@ class NcclPipeline {
       cudaSetDevice(stage.device);
       cudaStreamCreateWithFlags(&stage.compute, cudaStreamNonBlocking);
       stage.host = std::move(hosts[static_cast<size_t>(i)]);
+      if (wrap_host) stage.host = wrap_host(std::move(stage.host));
       stage.hidden = kernels::cuda::AllocateDevice(kHiddenFloats * sizeof(float)).value();
       stage.sampled = kernels::cuda::AllocateDevice(kSlots * sizeof(int32_t)).value();
       WarmUp(stage.hidden.data.get(), stage.compute);
