@@ -212,6 +212,10 @@ class Ops {
   // many blocks as there are multiprocessors leaves them out. Before NewStepInputs.
   virtual void LeaveMultiprocessors(int32_t n) { static_cast<void>(n); }
 
+  // As Wait's, but waits for nothing: the first failure so far of a call, if any. What was called
+  // after it is not done.
+  virtual absl::Status Failure() const { return absl::OkStatus(); }
+
   // Whether calls return before the work is done. If not, Wait returns at once.
   virtual bool runs_ahead() const { return false; }
   // A place in the queue: the work of all calls before this one.

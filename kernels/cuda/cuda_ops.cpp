@@ -362,6 +362,10 @@ class CudaOps final : public Ops {
     stream_.n_multiprocessors = std::max(1, properties_.multiProcessorCount - n);
   }
 
+  absl::Status Failure() const override {
+    const std::lock_guard lock(mutex_);
+    return status_;
+  }
   bool runs_ahead() const override { return true; }
   uint64_t Mark() override {
     const uint64_t mark = ++n_marks_;
@@ -393,10 +397,6 @@ class CudaOps final : public Ops {
             .v = PlaceOf(kv.v),
             .chunk_mask = stream_.l2.chunk_mask & ~1u,
             .chunk_rows_log2 = chunk_rows_log2};
-  }
-  absl::Status Failure() {
-    const std::lock_guard lock(mutex_);
-    return status_;
   }
   template <typename Call>
   void Do(const Call& call) {
@@ -455,7 +455,7 @@ class CudaOps final : public Ops {
   std::array<cudaEvent_t, kMarks> marks_{};
   uint64_t n_marks_ = 0;
 
-  std::mutex mutex_;
+  mutable std::mutex mutex_;
   absl::Status status_;  // guarded by mutex_; the first failure since the last Synchronize
 };
 

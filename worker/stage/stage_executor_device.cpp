@@ -58,6 +58,8 @@ absl::Status StageExecutor::StartEndOnDevice(const KnownStep& step) {
         sampler_->Start(meta, slots_, model_->hidden_buffer(), ends_[started.end].samples.get()));
   }
   SC_RETURN_IF_ERROR(device_->Stamp(meta.step, StepPoint::kComputed));
+  // What a call that failed has left would be a message like any other.
+  SC_RETURN_IF_ERROR(ops_->Failure());
   if (!config_.is_last() && meta.n_rows > 0) {
     SC_RETURN_IF_ERROR(
         device_->SendHidden(meta.step, model_->hidden_buffer(), HiddenBytes(meta.n_rows)));

@@ -134,6 +134,16 @@ TEST_CASE("messages from device to device give the same tokens as those through 
   CHECK_FALSE(stats.has_hop_seconds());
 }
 
+TEST_CASE("what a failed call left behind is not sent on") {
+  ToyPipeline pipeline(2, ToyPipeline::Kind::kDeviceChannels);
+  pipeline.Start(1);
+  pipeline.FailDevice(0);
+  auto sequences = RandomSequences(1, 7);
+  REQUIRE(pipeline.first().Submit(*ToyPlanner(1, &sequences, {}).Next()).ok());
+  CHECK(Mentions(pipeline.results().AwaitClosed(), "the device is lost"));
+  CHECK(pipeline.transport(0).Counters(Channel::kHidden).sent_frames == 0);
+}
+
 TEST_CASE("a sequence preempted and registered again goes on with the same tokens") {
   auto sequences = RandomSequences(1, 3);
   ToySequence& sequence = sequences[0];

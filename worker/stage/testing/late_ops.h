@@ -9,7 +9,7 @@
 
 namespace stagecoach::worker {
 
-// lost: outlives them, if it is not null; true: CheckDevice says so.
+// lost: outlives them, if it is not null; true: CheckDevice says so, and calls have failed.
 std::unique_ptr<kernels::Ops> MakeLateOps(const std::atomic<bool>* lost = nullptr);
 
 }  // namespace stagecoach::worker

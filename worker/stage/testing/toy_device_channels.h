@@ -2,6 +2,7 @@
 // as NCCL's channels seem to a stage, around a transport that carries the rest. For tests.
 #pragma once
 
+#include <atomic>
 #include <cstring>
 #include <memory>
 #include <utility>
@@ -33,7 +34,10 @@ class ToyDeviceTransport final : public Transport, private DeviceChannels {
     return host_->Send(channel, step, std::move(payload));
   }
   absl::StatusOr<Message> Receive(Channel channel) override { return host_->Receive(channel); }
-  ChannelCounters Counters(Channel channel) const override { return host_->Counters(channel); }
+  ChannelCounters Counters(Channel channel) const override {
+    if (channel == Channel::kHidden) return {.sent_frames = n_hidden_sent_};
+    return host_->Counters(channel);
+  }
   DeviceChannels* device() override { return this; }
   void Close(absl::Status reason) override {
     for (const auto& queue :
@@ -69,6 +73,7 @@ class ToyDeviceTransport final : public Transport, private DeviceChannels {
     return absl::OkStatus();
   }
   absl::Status SendHidden(uint64_t step, const float* hidden, size_t bytes) override {
+    ++n_hidden_sent_;
     return Push(*queues_.hidden_out, step, hidden, bytes);
   }
   absl::Status SendTokens(uint64_t step, const int32_t* sampled) override {
@@ -86,6 +91,7 @@ class ToyDeviceTransport final : public Transport, private DeviceChannels {
   const Queues queues_;
   const size_t token_bytes_;
   Message latest_;  // compute thread
+  std::atomic<uint64_t> n_hidden_sent_ = 0;
 };
 
 }  // namespace stagecoach::worker

@@ -96,7 +96,8 @@ ToyPipeline::ToyPipeline(int32_t n_stages, Kind kind) : stages_(n_stages) {
   }
   for (int32_t i = 0; i < n_stages; ++i) {
     const int32_t first = kToyLayers * i / n_stages;
-    stages_[i].ops = kind == Kind::kRunsAhead ? MakeLateOps() : kernels::MakeReferenceOps();
+    stages_[i].ops =
+        kind == Kind::kHost ? kernels::MakeReferenceOps() : MakeLateOps(&stages_[i].lost);
     stages_[i].model = std::make_unique<ToyModel>(
         ToyModelOptions{.first_layer = first, .n_layers = kToyLayers * (i + 1) / n_stages - first});
     stages_[i].transport = std::make_unique<FaultTransport>(std::move(transports[i]));

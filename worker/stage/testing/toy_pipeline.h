@@ -2,6 +2,7 @@
 // end, chunked and ahead of the tokens. For tests.
 #pragma once
 
+#include <atomic>
 #include <condition_variable>
 #include <cstdint>
 #include <deque>
@@ -63,9 +64,12 @@ class ToyPipeline {
   StageExecutor& first() { return stage(0); }
   ResultQueue& results() { return heard(stages_.size() - 1); }
   size_t size() const { return stages_.size(); }
+  // Where they pass as between GPUs: the stage's calls fail from now on.
+  void FailDevice(size_t i) { stages_[i].lost = true; }
 
  private:
   struct Stage {
+    std::atomic<bool> lost = false;
     std::unique_ptr<kernels::Ops> ops;
     std::unique_ptr<ToyModel> model;
     std::unique_ptr<FaultTransport> transport;
