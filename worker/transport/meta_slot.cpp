@@ -71,8 +71,8 @@ absl::StatusOr<std::optional<Message>> MetaSlotReader::Take(std::span<const char
   if (h.sequence != next_sequence_) {
     return absl::DataLossError(
         absl::StrCat("metadata slot ", h.sequence, " came where ", next_sequence_,
-                     " was due: this stage needs a full snapshot of its sequences, which a new "
-                     "epoch brings"));
+                     " was due: this stage needs a full snapshot of its sequences, which the "
+                     "router gives when it is started again"));
   }
   const bool follows = h.part == next_part_ && h.n_parts == MetaSlotCount(h.total_bytes) &&
                        h.part < h.n_parts &&

@@ -49,8 +49,9 @@ class MetaSlotReader {
   explicit MetaSlotReader(uint64_t epoch) : epoch_(epoch) {}
 
   // The message that ends with this slot; none if it goes on. DATA_LOSS for a gap: only a full
-  // snapshot of the stage's sequences helps, which a new epoch brings. FAILED_PRECONDITION for
-  // another epoch or version, INVALID_ARGUMENT for bytes that are no slot. slot: [kMetaSlotBytes]
+  // snapshot of the stage's sequences helps, with which each router's epoch begins.
+  // FAILED_PRECONDITION for another epoch or version, INVALID_ARGUMENT for bytes that are no slot.
+  // slot: [kMetaSlotBytes]
   absl::StatusOr<std::optional<Message>> Take(std::span<const char> slot);
 
  private:
