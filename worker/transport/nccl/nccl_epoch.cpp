@@ -197,15 +197,16 @@ void NcclEpoch::Abort(const absl::Status& reason) {
   const std::lock_guard lock(mutex_);
   if (!aborted_.ok()) return;
   aborted_ = reason;
+  // First: what holds a ring may itself wait for what an abort ends.
+  for (NcclLink* link : links_.All()) {
+    abort_threads_.emplace_back([link] { link->Abort(); });
+  }
   if (meta_in_ != nullptr) meta_in_->Close(reason);
   for (SendRing* ring : {hidden_out_.get(), tokens_out_.get()}) {
     if (ring != nullptr) ring->Close(reason);
   }
   for (ReceiveRing* ring : {hidden_in_.get(), tokens_in_.get()}) {
     if (ring != nullptr) ring->Close(reason);
-  }
-  for (NcclLink* link : links_.All()) {
-    abort_threads_.emplace_back([link] { link->Abort(); });
   }
 }
 
