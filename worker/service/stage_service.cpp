@@ -7,8 +7,11 @@
 
 #include <algorithm>
 #include <chrono>
+#include <condition_variable>
 #include <new>
+#include <stop_token>
 #include <string_view>
+#include <thread>
 #include <utility>
 
 #include "common/kv_block.h"
@@ -31,6 +34,7 @@ using Clock = std::chrono::steady_clock;
 // A message a tensor would be thousands on a large checkpoint.
 constexpr auto kProgressInterval = std::chrono::milliseconds(100);
 constexpr auto kPrepareLineInterval = std::chrono::seconds(1);
+constexpr auto kWantedInterval = std::chrono::milliseconds(100);
 
 double MsSince(Clock::time_point start) {
   return std::chrono::duration<double, std::milli>(Clock::now() - start).count();
@@ -250,13 +254,13 @@ grpc::Status StageService::OfferLinks(grpc::ServerContext*, const v1::OfferLinks
   return grpc::Status::OK;
 }
 
-grpc::Status StageService::Join(grpc::ServerContext*, const v1::JoinRequest* request,
+grpc::Status StageService::Join(grpc::ServerContext* context, const v1::JoinRequest* request,
                                 v1::JoinResponse* response) {
   if (absl::Status status = Enter({State::kLoaded, State::kJoined}, State::kJoining, "Join");
       !status.ok()) {
     return ToGrpc(status);
   }
-  const absl::Status status = Caught([&] { return DoJoin(*request); });
+  const absl::Status status = Caught([&] { return DoJoin(*context, *request); });
   if (!status.ok()) CheckDevice();
   response->set_transport(transport_->Description());
   Leave(status.ok() ? State::kJoined : State::kLoaded);
@@ -285,7 +289,23 @@ absl::Status StageService::PrepareModel() {
   return absl::OkStatus();
 }
 
-absl::Status StageService::DoJoin(const v1::JoinRequest& request) {
+absl::Status StageService::JoinTransport(const grpc::ServerContext& context,
+                                         const Neighbours& neighbours) {
+  // Again and again, as the transport may have begun to join only after it was closed.
+  const std::jthread watch([&](const std::stop_token& joined) {
+    std::mutex mutex;
+    std::condition_variable_any ended;
+    std::unique_lock lock(mutex);
+    while (!joined.stop_requested()) {
+      if (absl::Status wanted = StillWanted(context); !wanted.ok()) transport_->Close(wanted);
+      ended.wait_for(lock, joined, kWantedInterval, [] { return false; });
+    }
+  });
+  return transport_->Join(neighbours);
+}
+
+absl::Status StageService::DoJoin(const grpc::ServerContext& context,
+                                  const v1::JoinRequest& request) {
   if (request.stage() != loaded_.stage() || request.n_stages() != loaded_.n_stages()) {
     return absl::FailedPreconditionError(
         fmt::format("Join as stage {} of {}, but stage {} of {} was loaded", request.stage(),
@@ -308,14 +328,14 @@ absl::Status StageService::DoJoin(const v1::JoinRequest& request) {
   SC_RETURN_IF_ERROR(PrepareModel());
   SetPhase(&v1::LoadPhases::set_prepare_ms, MsSince(preparing));
   const Clock::time_point connecting = Clock::now();
-  SC_RETURN_IF_ERROR(transport_->Join({.epoch = request.epoch(),
-                                       .stage = static_cast<int32_t>(request.stage()),
-                                       .n_stages = static_cast<int32_t>(request.n_stages()),
-                                       .next_address = request.next_address(),
-                                       .first_address = request.first_address(),
-                                       .next_link = request.next_link(),
-                                       .previous_link = request.previous_link(),
-                                       .tokens_link = request.tokens_link()}));
+  SC_RETURN_IF_ERROR(JoinTransport(context, {.epoch = request.epoch(),
+                                             .stage = static_cast<int32_t>(request.stage()),
+                                             .n_stages = static_cast<int32_t>(request.n_stages()),
+                                             .next_address = request.next_address(),
+                                             .first_address = request.first_address(),
+                                             .next_link = request.next_link(),
+                                             .previous_link = request.previous_link(),
+                                             .tokens_link = request.tokens_link()}));
   SetPhase(&v1::LoadPhases::set_connect_ms, MsSince(connecting));
   const StageLimits limits{.max_batched_tokens = static_cast<int32_t>(loaded_.max_batched_tokens()),
                            .max_sequences = static_cast<int32_t>(loaded_.max_sequences()),

@@ -75,7 +75,9 @@ class StageService final : public v1::Stage::WithCallbackMethod_Step<v1::Stage::
   absl::Status StillWanted(const grpc::ServerContext& context) const;
   absl::Status DoLoad(const grpc::ServerContext& context, const v1::LoadRequest& request,
                       grpc::ServerWriter<v1::LoadProgress>* writer);
-  absl::Status DoJoin(const v1::JoinRequest& request);
+  absl::Status DoJoin(const grpc::ServerContext& context, const v1::JoinRequest& request);
+  // CANCELLED if the router gives up meanwhile: neighbours may be long in coming.
+  absl::Status JoinTransport(const grpc::ServerContext& context, const Neighbours& neighbours);
   absl::Status PrepareModel();
   // After a failure.
   void CheckDevice();

@@ -171,6 +171,36 @@ TEST_CASE("a load that nobody waits for ends, and the next router has the worker
   CHECK(Load(worker, LoadRequestFor(0, 1)).status.ok());
 }
 
+TEST_CASE("a join that nobody waits for ends, and the next router has the worker") {
+  std::vector<std::unique_ptr<ToyWorker>> workers;
+  for (uint32_t stage : {0, 1}) {
+    workers.push_back(std::make_unique<ToyWorker>(
+        kernels::MakeReferenceOps(), GrpcTransportOptions{.join_timeout = std::chrono::hours(1)}));
+    REQUIRE(Load(*workers[stage], LoadRequestFor(stage, 2)).status.ok());
+  }
+  grpc::ClientContext context;
+  grpc::Status joined;
+  std::thread router([&] {
+    v1::JoinResponse response;
+    // The other stage never does.
+    joined = workers[0]->stub().Join(&context, JoinRequestFor(workers, 0, 1), &response);
+  });
+  const auto is_joining = [&] {
+    return StepStream(*workers[0], 1).Wait().error_message().find("is joining") !=
+           std::string::npos;
+  };
+  while (!is_joining()) {
+  }
+  context.TryCancel();
+  router.join();
+  CHECK(joined.error_code() == grpc::StatusCode::CANCELLED);
+  while (is_joining()) {
+  }
+  JoinAll(workers, 3);
+  auto streams = OpenAll(workers, 3);
+  RequireServes(streams, 3);
+}
+
 TEST_CASE("a worker that shuts down does not load to the end") {
   ToyWorker worker;
   EndlessLoad endless(worker);

@@ -40,9 +40,10 @@ inline absl::StatusOr<std::unique_ptr<StageModel>> LoadToy(const StageModelOptio
 // A worker with a toy model, behind a real server.
 class ToyWorker {
  public:
-  explicit ToyWorker(std::unique_ptr<kernels::Ops> ops = kernels::MakeReferenceOps())
+  explicit ToyWorker(std::unique_ptr<kernels::Ops> ops = kernels::MakeReferenceOps(),
+                     const GrpcTransportOptions& transport = {})
       : ops_(std::move(ops)),
-        transport_(),
+        transport_(transport),
         service_(ops_.get(), 1, &transport_, LoadToy, {},
                  [this](const absl::Status&) { device_lost_.Notify(); }) {
     grpc::ServerBuilder builder;
@@ -128,9 +129,9 @@ struct EndlessLoad {
   std::unique_ptr<grpc::ClientReader<v1::LoadProgress>> reader;
 };
 
-inline grpc::Status Join(std::vector<std::unique_ptr<ToyWorker>>& workers, size_t stage,
-                         uint64_t epoch, uint64_t kv_blocks = ToyPipeline::kBlocks) {
-  grpc::ClientContext context;
+inline v1::JoinRequest JoinRequestFor(std::vector<std::unique_ptr<ToyWorker>>& workers,
+                                      size_t stage, uint64_t epoch,
+                                      uint64_t kv_blocks = ToyPipeline::kBlocks) {
   v1::JoinRequest request;
   request.set_epoch(epoch);
   request.set_stage(static_cast<uint32_t>(stage));
@@ -141,8 +142,15 @@ inline grpc::Status Join(std::vector<std::unique_ptr<ToyWorker>>& workers, size_
     request.set_first_address(workers[0]->address());
   }
   for (int g = 0; g < 2; ++g) request.add_kv_blocks(kv_blocks);
+  return request;
+}
+
+inline grpc::Status Join(std::vector<std::unique_ptr<ToyWorker>>& workers, size_t stage,
+                         uint64_t epoch, uint64_t kv_blocks = ToyPipeline::kBlocks) {
+  grpc::ClientContext context;
   v1::JoinResponse response;
-  return workers[stage]->stub().Join(&context, request, &response);
+  return workers[stage]->stub().Join(&context, JoinRequestFor(workers, stage, epoch, kv_blocks),
+                                     &response);
 }
 
 inline std::vector<std::unique_ptr<ToyWorker>> LoadedWorkers(uint32_t n_stages) {

@@ -152,6 +152,21 @@ TEST_CASE(
   CHECK(FakeNcclCommunicators() == 0);
 }
 
+TEST_CASE("nccl faults: a stage that waits for the others' hosts can be called off") {
+  NcclPipeline pipeline(2);
+  REQUIRE(pipeline.Prepare().ok());
+  std::atomic<bool> ended = false;
+  absl::Status joined;
+  std::thread join([&] {
+    joined = pipeline.transport(0).Join({.epoch = 1, .stage = 0, .n_stages = 2});
+    ended = true;
+  });
+  // It may not have begun to wait.
+  while (!ended) pipeline.transport(0).Close(absl::CancelledError("enough"));
+  join.join();
+  CHECK(joined.message() == "enough");
+}
+
 TEST_CASE("nccl faults: terms of another epoch are no use") {
   NcclPipeline pipeline(2);
   REQUIRE(pipeline.Prepare().ok());

@@ -205,11 +205,11 @@ void NcclTransport::EndEpoch() {
 
 void NcclTransport::Close(absl::Status reason) {
   const std::lock_guard lock(mutex_);
-  if (!closed_.ok()) return;
-  closed_ = reason;
   // The neighbours hear first: to NCCL a message that is cut off is done, and who had not heard
-  // would take it for a whole one.
-  host_->Close(std::move(reason));
+  // would take it for a whole one. Of a Join there may be only the host's part yet.
+  host_->Close(reason);
+  if (!closed_.ok()) return;
+  closed_ = std::move(reason);
   if (epoch_ != nullptr) epoch_->Abort(closed_);
   changed_.notify_all();
 }
