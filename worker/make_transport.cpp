@@ -47,6 +47,7 @@ std::unique_ptr<Transport> MakeDeviceTransport(const TransportFlags& flags, cons
                            .load_api = [] { return FakeNccl(); },
                            .longest_step = std::chrono::seconds(flags.link_timeout_s),
                            .reserved_bytes = 0,
+                           .reserved_again_bytes = 0,
 #else
                            .load_api = [library = flags.nccl_library] { return LoadNccl(library); },
                            .longest_step = std::chrono::seconds(flags.link_timeout_s),

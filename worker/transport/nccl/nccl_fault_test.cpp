@@ -167,6 +167,23 @@ TEST_CASE("nccl faults: a stage that waits for the others' hosts can be called o
   CHECK(joined.message() == "enough");
 }
 
+size_t FreeBytes() {
+  size_t free = 0, total = 0;
+  cudaMemGetInfo(&free, &total);
+  return free;
+}
+
+TEST_CASE("nccl: a second load leaves out what NCCL has kept of the first") {
+  NcclPipeline pipeline(2);
+  const size_t at_first = FreeBytes();
+  REQUIRE(pipeline.Prepare().ok());
+  const size_t messages = at_first - FreeBytes() - 2 * NcclPipeline::kReservedBytes;
+  for (const absl::Status& joined : pipeline.Join(1)) REQUIRE(joined.ok());
+  CHECK(at_first - FreeBytes() == messages);
+  REQUIRE(pipeline.Prepare().ok());
+  CHECK(at_first - FreeBytes() == messages + 2 * NcclPipeline::kReservedAgainBytes);
+}
+
 TEST_CASE("nccl faults: terms of another epoch are no use") {
   NcclPipeline pipeline(2);
   REQUIRE(pipeline.Prepare().ok());

@@ -65,7 +65,8 @@ absl::Status NcclTransport::Prepare(const LinkSizes& sizes) {
   if (is_last) {
     SC_ASSIGN_OR_RETURN(memory_.tokens_out, AllocateDevice(kTokensOutSlots * sizes.token_bytes));
   }
-  SC_ASSIGN_OR_RETURN(reserve_, AllocateDevice(options_.reserved_bytes));
+  SC_ASSIGN_OR_RETURN(reserve_, AllocateDevice(nccl_has_memory_ ? options_.reserved_again_bytes
+                                                                : options_.reserved_bytes));
   return absl::OkStatus();
 }
 
@@ -154,6 +155,7 @@ absl::Status NcclTransport::ConnectLinks(const Neighbours& neighbours) {
                        : message.status());
   });
   SC_RETURN_IF_ERROR(epoch_->Connect(NcclLink::Clock::now() + options_.join_timeout));
+  nccl_has_memory_ = true;
   {
     const std::lock_guard lock(mutex_);
     description_ = fmt::format("NCCL {} ({}), {:.3g} GB/s", NcclVersionName(version),

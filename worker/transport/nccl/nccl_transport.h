@@ -29,9 +29,10 @@ struct NcclTransportOptions {
   // Longer than any step takes a stage. Without progress for as long as a few (StallLimit), while a
   // message is due, a neighbour gets nowhere.
   std::chrono::milliseconds longest_step{20'000};
-  // Taken from Prepare to Join, so that nobody plans with it: what a process's first communicators
-  // were seen to take of a GPU.
+  // Taken from Prepare to Join, so that nobody plans with it: what communicators were seen to take
+  // of a GPU. Most of it a process takes for its first ones and never gives back.
   size_t reserved_bytes = size_t{512} << 20;
+  size_t reserved_again_bytes = size_t{64} << 20;
   // For tests: 0 or delays before messages; NaN in slots that are free.
   uint64_t disturbance_seed = 0;
   bool poison = false;
@@ -73,7 +74,8 @@ class NcclTransport final : public Transport, private DeviceChannels {
   const NcclTransportOptions options_;
   Transport* const host_;
   LinkMemory memory_;
-  kernels::Buffer reserve_;  // from Prepare to Join: what NCCL will take
+  kernels::Buffer reserve_;       // from Prepare to Join: what NCCL will take
+  bool nccl_has_memory_ = false;  // that it keeps
 
   mutable std::mutex mutex_;
   std::condition_variable changed_;

@@ -20,6 +20,8 @@ class NcclPipeline {
  public:
   static constexpr size_t kHiddenFloats = 4096;
   static constexpr size_t kSlots = 16;
+  static constexpr size_t kReservedBytes = size_t{1} << 20;
+  static constexpr size_t kReservedAgainBytes = size_t{1} << 10;
 
   // What a stage's rehearsal does: nothing is launched for the first time while a receive waits.
   static void WarmUp(void* memory, cudaStream_t stream) {
@@ -55,7 +57,8 @@ class NcclPipeline {
                                .load_api = TestNccl,
                                .join_timeout = std::chrono::seconds(60),
                                .longest_step = longest_step,
-                               .reserved_bytes = 0,
+                               .reserved_bytes = kReservedBytes,
+                               .reserved_again_bytes = kReservedAgainBytes,
                                .disturbance_seed = 20261122,
                                .poison = true},
           stage.host.get());
