@@ -20,11 +20,17 @@ struct EmulatedGraph {
 };
 
 struct EmulatedStream {
+  static constexpr size_t kQueued = 1024;
+
   EmulatedStream();
   ~EmulatedStream();
 
   void Push(std::optional<std::function<void()>> work) {
-    const std::lock_guard lock(mutex);
+    std::unique_lock lock(mutex);
+    // Who launches more than a GPU's queue holds waits; not a stream's own thread.
+    changed.wait(lock, [this] {
+      return queue.size() < kQueued || thread.get_id() == std::this_thread::get_id();
+    });
     queue.push_back(std::move(work));
     changed.notify_all();
   }
@@ -38,6 +44,7 @@ struct EmulatedStream {
         changed.wait(lock, [this] { return !queue.empty(); });
         work = std::move(queue.front());
         queue.pop_front();
+        if (queue.size() + 1 == kQueued) changed.notify_all();
       }
       if (!work) return;
       // Now and then another stream, or the host, gets ahead.

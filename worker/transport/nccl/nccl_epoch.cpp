@@ -197,7 +197,7 @@ void NcclEpoch::Abort(const absl::Status& reason) {
   const std::lock_guard lock(mutex_);
   if (!aborted_.ok()) return;
   aborted_ = reason;
-  // First: what holds a ring may itself wait for what an abort ends.
+  // First: whatever waits on the GPU now may hold up what comes next.
   for (NcclLink* link : links_.All()) {
     abort_threads_.emplace_back([link] { link->Abort(); });
   }

@@ -75,6 +75,23 @@ TEST_CASE("nccl faults: a neighbour that stands still is found by the deadline")
   CHECK(absl::IsUnavailable(AwaitEnd(pipeline, 0)));
 }
 
+TEST_CASE("nccl faults: a neighbour that stands still is found while launches wait for it") {
+  const Restore restore;
+  NcclPipeline pipeline(2, std::chrono::milliseconds(200));
+  Start(pipeline);
+  FreezeFakeNccl(true);
+  REQUIRE(pipeline.device(1).Expect(1, 16, false).ok());
+  REQUIRE(pipeline.device(1).ReceiveHidden(1, pipeline.hidden(1), 16).ok());
+  // More than the queue of the compute stream takes, which waits for the neighbour.
+  std::thread launches([&] {
+    while (pipeline.device(1).SendTokens(1, pipeline.sampled(1)).ok()) {
+    }
+  });
+  const absl::Status end = AwaitEnd(pipeline, 1);
+  CHECK(absl::IsDeadlineExceeded(end));
+  launches.join();
+}
+
 TEST_CASE("nccl faults: where launches block an idle pipeline lives on") {
   const Restore restore;
   BlockFakeNcclLaunches(true);

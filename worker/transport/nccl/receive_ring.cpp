@@ -52,8 +52,9 @@ void ReceiveRing::Run() {
     {
       std::unique_lock lock(mutex_);
       changed_.wait(lock, [&] {
-        return !closed_.ok() || (!expected_.empty() &&
-                                 (options_.overwrites || n_taken_ + options_.n_slots > n_queued_));
+        const bool is_free = options_.overwrites ? &slots_[n_queued_ % options_.n_slots] != copied_
+                                                 : n_taken_ + options_.n_slots > n_queued_;
+        return !closed_.ok() || (!expected_.empty() && is_free);
       });
       if (!closed_.ok()) return;
       expected = expected_.front();
@@ -108,13 +109,16 @@ absl::StatusOr<bool> ReceiveRing::Take(uint64_t step, void* to, size_t bytes) {
   std::unique_lock lock(mutex_);
   changed_.wait(lock, [&] { return !closed_.ok() || n_queued_ > n_taken_; });
   if (!closed_.ok()) return closed_;
-  const Slot& slot = slots_[n_taken_ % options_.n_slots];
+  const uint64_t index = n_taken_;
+  const Slot& slot = slots_[index % options_.n_slots];
   if (slot.step != step) {
     return absl::InternalError(fmt::format("{}: the message of step {} came for step {}",
                                            options_.link->name(), slot.step, step));
   }
+  lock.unlock();
   const bool arrived = slot.full.IsReached();
-  SC_RETURN_IF_ERROR(Copy(n_taken_, to, bytes));
+  SC_RETURN_IF_ERROR(Copy(index, to, bytes));
+  lock.lock();
   ++n_taken_;
   changed_.notify_all();
   return arrived;
@@ -134,7 +138,13 @@ absl::Status ReceiveRing::TakeLatest(uint64_t step, void* to, size_t bytes) {
   };
   changed_.wait(lock, find);
   if (!closed_.ok()) return closed_;
-  return Copy(found, to, bytes);
+  copied_ = &slots_[found % options_.n_slots];
+  lock.unlock();
+  absl::Status copied = Copy(found, to, bytes);
+  lock.lock();
+  copied_ = nullptr;
+  changed_.notify_all();
+  return copied;
 }
 
 void ReceiveRing::Close(const absl::Status& reason) {

@@ -66,7 +66,8 @@ class ReceiveRing {
   explicit ReceiveRing(Options options) : options_(std::move(options)) {}
   void Run();
   absl::Status ReceiveNext(const Expected& expected, uint64_t index);
-  // REQUIRES: mutex_ held
+  // Compute thread, not locked: a launch waits while the stream's queue is full, and the watchdog
+  // must get in. Nothing is received into the slot meanwhile.
   absl::Status Copy(uint64_t index, void* to, size_t bytes);
   char* Memory(uint64_t index) const {
     return options_.memory.As<char>() + index % options_.n_slots * options_.slot_bytes;
@@ -80,6 +81,7 @@ class ReceiveRing {
   uint64_t n_queued_ = 0;          // receives
   uint64_t queueing_ = 0;          // step whose receive is next: it may take until it is sent; or 0
   uint64_t n_taken_ = 0;           // in order
+  const Slot* copied_ = nullptr;   // where they overwrite: the one that is being copied
   ChannelCounters counters_;
   Progress progress_;
   absl::Status closed_;

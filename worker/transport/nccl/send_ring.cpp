@@ -28,15 +28,20 @@ SendRing::~SendRing() {
 
 absl::Status SendRing::Put(const void* from, size_t bytes) {
   SC_CHECK(bytes <= options_.slot_bytes && bytes % sizeof(float) == 0);
-  std::unique_lock lock(mutex_);
-  const uint64_t index = n_put_;
-  // Until the slot's message before is queued, its event says nothing.
-  changed_.wait(lock, [&] { return !closed_.ok() || n_queued_ + options_.n_slots > index; });
-  if (!closed_.ok()) return closed_;
+  uint64_t index = 0;
+  {
+    std::unique_lock lock(mutex_);
+    index = n_put_;
+    // Until the slot's message before is queued, its event says nothing.
+    changed_.wait(lock, [&] { return !closed_.ok() || n_queued_ + options_.n_slots > index; });
+    if (!closed_.ok()) return closed_;
+  }
+  // Not locked: a launch waits while the stream's queue is full, and the watchdog must get in.
   const Slot& slot = slots_[index % options_.n_slots];
   if (index >= options_.n_slots) SC_RETURN_IF_ERROR(slot.free.Precede(options_.compute));
   SC_RETURN_IF_ERROR(CopyOnDevice(Memory(index), from, bytes, options_.compute));
   SC_RETURN_IF_ERROR(slot.full.Record(options_.compute));
+  const std::lock_guard lock(mutex_);
   ++n_put_;
   waiting_.push_back(bytes);
   changed_.notify_all();
