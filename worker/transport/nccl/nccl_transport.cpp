@@ -1,7 +1,6 @@
 #include "worker/transport/nccl/nccl_transport.h"
 
 #include <fmt/format.h>
-#include <fmt/ranges.h>
 #include <spdlog/spdlog.h>
 #include <unistd.h>
 
@@ -123,7 +122,7 @@ absl::Status NcclTransport::Join(const Neighbours& neighbours) {
     EndEpoch();
     return connected;
   }
-  Report();
+  Report(neighbours);
   return absl::OkStatus();
 }
 
@@ -158,28 +157,20 @@ absl::Status NcclTransport::ConnectLinks(const Neighbours& neighbours) {
   nccl_has_memory_ = true;
   {
     const std::lock_guard lock(mutex_);
-    description_ = fmt::format("NCCL {} ({}), {:.3g} GB/s", NcclVersionName(version),
-                               fmt::join(NcclLog::Paths(), ", "), epoch_->hidden_gb_per_s());
+    std::string paths = NcclLog::Paths().Names();
+    if (paths.empty()) paths = fmt::format("path not known: {}", NcclLog::WhyUnknown());
+    description_ = fmt::format("NCCL {} ({}), {:.3g} GB/s", NcclVersionName(version), paths,
+                               epoch_->hidden_gb_per_s());
   }
   progress_watch_ = std::thread([this] { WatchProgress(); });
   return absl::OkStatus();
 }
 
-void NcclTransport::Report() const {
+void NcclTransport::Report(const Neighbours& place) const {
   spdlog::info("links: {}", Description());
-  const auto leads = [](const std::set<std::string>& paths, const char* prefix) {
-    return std::any_of(paths.begin(), paths.end(),
-                       [&](const std::string& path) { return path.starts_with(prefix); });
-  };
-  const std::set<std::string> paths = NcclLog::Paths();
-  if (epoch_->previous_is_here() && (leads(paths, "SHM") || leads(paths, "NET"))) {
-    spdlog::warn(
-        "a neighbour on this machine is reached through host memory or the network: peer access "
-        "between the GPUs would be faster (is NCCL_P2P_DISABLE set, or the IOMMU on?)");
-  } else if (leads(paths, "NET/Socket")) {
-    spdlog::warn(
-        "a neighbour on another machine is reached over TCP: InfiniBand or RoCE would be faster "
-        "(is its NCCL network plugin installed, or the wrong --nccl-interface given?)");
+  for (const std::string& slow :
+       SlowLinks(NcclLog::Paths(), place.stage, place.n_stages, epoch_->previous_is_here())) {
+    spdlog::warn("{}", slow);
   }
 }
 

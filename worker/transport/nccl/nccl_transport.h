@@ -66,7 +66,7 @@ class NcclTransport final : public Transport, private DeviceChannels {
   absl::Status ConnectLinks(const Neighbours& neighbours);
   void EndEpoch();
   void WatchProgress();
-  void Report() const;
+  void Report(const Neighbours& place) const;
   absl::Status Closed() const;
   // The reason why the epoch ended rather than what a link says of its end.
   absl::Status OrReason(absl::Status status);

@@ -154,6 +154,7 @@ TEST_CASE("nccl transport: metadata, hidden states and tokens of many steps, on 
     CHECK(pipeline.transport(0).Counters(Channel::kTokens).received_frames == kSteps / 3 * 2);
     CHECK(pipeline.transport(0).Counters(Channel::kMetadata).sent_frames == kSteps + kSteps / 8);
     CHECK(pipeline.transport(0).Description().starts_with("NCCL 2."));
+    CHECK(pipeline.transport(0).Description().find("()") == std::string::npos);
   }
 }
 
