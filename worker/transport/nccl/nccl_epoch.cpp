@@ -15,6 +15,7 @@ namespace {
 
 constexpr size_t kFirstBytes = sizeof(int32_t);
 constexpr size_t kMeasuredBytes = size_t{8} << 20;  // at most
+constexpr int kMeasured = 4;                        // messages, of which the last one is timed
 
 bool IsThisHost(const std::string& name) {
   char host[64] = "";
@@ -109,11 +110,12 @@ const kernels::Buffer& NcclEpoch::MemoryOf(const NcclLink* link) const {
 absl::Status NcclEpoch::FirstExchange(NcclLink* link, NcclLink::Clock::time_point deadline) {
   SC_RETURN_IF_ERROR(link->Connect(deadline));
   const kernels::Buffer& memory = MemoryOf(link);
-  SC_RETURN_IF_ERROR(link->Exchange(memory.data.get(), kFirstBytes, deadline).status());
+  SC_RETURN_IF_ERROR(link->Exchange(memory.data.get(), kFirstBytes, 1, deadline).status());
   const bool is_hidden = link == links_.hidden_in.get() || link == links_.hidden_out.get();
   if (!is_hidden) return absl::OkStatus();
   const size_t n_bytes = std::min(options_.memory.sizes.hidden_bytes, kMeasuredBytes);
-  SC_ASSIGN_OR_RETURN(const double ms, link->Exchange(memory.data.get(), n_bytes, deadline));
+  SC_ASSIGN_OR_RETURN(const double ms,
+                      link->Exchange(memory.data.get(), n_bytes, kMeasured, deadline));
   if (ms > 0) {
     const std::lock_guard lock(mutex_);
     hidden_gb_per_s_ = std::max(hidden_gb_per_s_, static_cast<double>(n_bytes) / ms / 1e6);

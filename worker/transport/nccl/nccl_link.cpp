@@ -85,10 +85,13 @@ absl::Status NcclLink::Connect(Clock::time_point deadline) {
   return Settle(result, deadline, "connect");
 }
 
-absl::StatusOr<double> NcclLink::Exchange(void* data, size_t bytes, Clock::time_point deadline) {
+absl::StatusOr<double> NcclLink::Exchange(void* data, size_t bytes, int n,
+                                          Clock::time_point deadline) {
   cudaSetDevice(options_.device);
-  SC_RETURN_IF_ERROR(begun_.Record(stream_));
-  SC_RETURN_IF_ERROR(is_sender() ? Send(data, bytes, deadline) : Receive(data, bytes, deadline));
+  for (int i = 0; i < n; ++i) {
+    SC_RETURN_IF_ERROR(begun_.Record(stream_));
+    SC_RETURN_IF_ERROR(is_sender() ? Send(data, bytes, deadline) : Receive(data, bytes, deadline));
+  }
   SC_RETURN_IF_ERROR(done_.Record(stream_));
   while (!done_.IsReached()) {
     if (aborted_) return Aborted();

@@ -38,9 +38,10 @@ class NcclLink {
 
   // Waits for the peer. DEADLINE_EXCEEDED names the link.
   absl::Status Connect(Clock::time_point deadline);
-  // One message of `bytes` to the peer's Exchange, waited for: NCCL connects with the first one.
-  // The value: how long it took on the device, in ms, the wait for the peer included.
-  absl::StatusOr<double> Exchange(void* data, size_t bytes, Clock::time_point deadline);
+  // n messages of `bytes` to the peer's Exchange of as many, waited for: NCCL connects with the
+  // first one. The value: how long the last one took on the device, in ms; of several, the peer is
+  // there by then.
+  absl::StatusOr<double> Exchange(void* data, size_t bytes, int n, Clock::time_point deadline);
 
   // Queue the message on stream(); one thread a link. ABORTED after Abort. Where launches are
   // blocking they wait for the peer, who may have nothing to say for hours: what is due and does
