@@ -2,11 +2,11 @@
 
 #include <fmt/format.h>
 
-#include <boost/json.hpp>
 #include <utility>
 
 #include "common/status.h"
 #include "router/text/chat_messages.h"
+#include "router/text/client_json.h"
 
 namespace stagecoach::router {
 namespace {
@@ -28,7 +28,7 @@ absl::StatusOr<text::ChatTemplate::Options> RenderOptions(const v1::ChatRequest&
   options.kwargs_json = request.chat_template_kwargs();
   if (!options.kwargs_json.empty()) {
     boost::system::error_code error;
-    const boost::json::value kwargs = boost::json::parse(options.kwargs_json, error);
+    const boost::json::value kwargs = ParseClientJson(options.kwargs_json, error);
     if (error || !kwargs.is_object()) {
       return absl::InvalidArgumentError("chat_template_kwargs: is not a JSON object");
     }

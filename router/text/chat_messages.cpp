@@ -3,9 +3,11 @@
 #include <fmt/format.h>
 
 #include <boost/json.hpp>
+#include <new>
 
 #include "common/status.h"
 #include "common/text/utf8.h"
+#include "router/text/client_json.h"
 
 namespace stagecoach::router {
 namespace {
@@ -22,30 +24,32 @@ absl::Status CheckText(const std::string& place, std::string_view field, const s
 }
 
 absl::StatusOr<json::object> CallJson(const v1::ToolCall& call, ToolFamily family,
-                                      const std::string& place) {
+                                      const std::string& place, const json::storage_ptr& memory) {
   SC_RETURN_IF_ERROR(CheckText(place, "id", call.id()));
   SC_RETURN_IF_ERROR(CheckText(place, "name", call.name()));
   if (call.name().empty()) return Bad(place + ".name", "is empty");
-  json::value arguments = json::object();
+  json::value arguments(json::object_kind, memory);
   if (!call.arguments().empty()) {
     boost::system::error_code error;
-    arguments = json::parse(call.arguments(), error);
+    arguments = json::parse(call.arguments(), error, memory);
     if (error || !arguments.is_object()) return Bad(place + ".arguments", "is not a JSON object");
   }
-  return json::object{{"id", ToolCallIdForTemplate(family, call.id())},
-                      {"type", "function"},
-                      {"function", {{"name", call.name()}, {"arguments", std::move(arguments)}}}};
+  return json::object({{"id", ToolCallIdForTemplate(family, call.id())},
+                       {"type", "function"},
+                       {"function", {{"name", call.name()}, {"arguments", std::move(arguments)}}}},
+                      memory);
 }
 
 absl::StatusOr<json::object> MessageJson(const v1::ChatMessage& message, ToolFamily family,
-                                         const std::string& place) {
+                                         const std::string& place,
+                                         const json::storage_ptr& memory) {
   if (message.role().empty()) return Bad(place + ".role", "is empty");
   SC_RETURN_IF_ERROR(CheckText(place, "role", message.role()));
   SC_RETURN_IF_ERROR(CheckText(place, "content", message.content()));
   SC_RETURN_IF_ERROR(CheckText(place, "name", message.name()));
   SC_RETURN_IF_ERROR(CheckText(place, "reasoning", message.reasoning()));
   SC_RETURN_IF_ERROR(CheckText(place, "tool_call_id", message.tool_call_id()));
-  json::object out{{"role", message.role()}};
+  json::object out({{"role", message.role()}}, memory);
   if (message.has_content()) {
     out["content"] = message.content();
   } else if (message.tool_calls().empty()) {
@@ -58,10 +62,11 @@ absl::StatusOr<json::object> MessageJson(const v1::ChatMessage& message, ToolFam
   if (!message.tool_call_id().empty()) {
     out["tool_call_id"] = ToolCallIdForTemplate(family, message.tool_call_id());
   }
-  json::array calls;
+  json::array calls(memory);
   for (int i = 0; i < message.tool_calls_size(); ++i) {
-    SC_ASSIGN_OR_RETURN(json::object call, CallJson(message.tool_calls(i), family,
-                                                    fmt::format("{}.tool_calls[{}]", place, i)));
+    SC_ASSIGN_OR_RETURN(json::object call,
+                        CallJson(message.tool_calls(i), family,
+                                 fmt::format("{}.tool_calls[{}]", place, i), memory));
     calls.push_back(std::move(call));
   }
   if (!calls.empty()) out["tool_calls"] = std::move(calls);
@@ -70,15 +75,19 @@ absl::StatusOr<json::object> MessageJson(const v1::ChatMessage& message, ToolFam
 
 }  // namespace
 
-absl::StatusOr<std::string> MessagesJson(const v1::ChatRequest& request, ToolFamily family) {
+absl::StatusOr<std::string> MessagesJson(const v1::ChatRequest& request, ToolFamily family) try {
   if (request.messages().empty()) return absl::InvalidArgumentError("messages: is empty");
-  json::array messages;
+  const json::storage_ptr memory = ClientJsonMemory();
+  json::array messages(memory);
   for (int i = 0; i < request.messages_size(); ++i) {
-    SC_ASSIGN_OR_RETURN(json::object message,
-                        MessageJson(request.messages(i), family, fmt::format("messages[{}]", i)));
+    SC_ASSIGN_OR_RETURN(json::object message, MessageJson(request.messages(i), family,
+                                                          fmt::format("messages[{}]", i), memory));
     messages.push_back(std::move(message));
   }
   return json::serialize(messages);
+} catch (const std::bad_alloc&) {
+  return absl::InvalidArgumentError(fmt::format(
+      "messages: have too many values: they take more than {} bytes", kMaxJsonMemoryBytes));
 }
 
 }  // namespace stagecoach::router

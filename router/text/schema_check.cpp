@@ -9,6 +9,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "common/status.h"
+#include "router/text/client_json.h"
 
 namespace stagecoach::router {
 namespace {
@@ -93,6 +94,7 @@ absl::Status CheckLark(std::string_view text, bool may_be_lenient) {
        at = text.find(kJsonKeyword, at + kJsonKeyword.size())) {
     const std::string_view rest = text.substr(at + kJsonKeyword.size());
     json::stream_parser parser({}, ParseOptions());
+    parser.reset(ClientJsonMemory());
     boost::system::error_code error;
     parser.write_some(rest.data(), rest.size(), error);
     if (!error && !parser.done()) parser.finish(error);
@@ -114,7 +116,7 @@ absl::Status CheckSchemas(const text::GrammarSource& source, bool may_be_lenient
   if (source.kind == text::GrammarKind::kLark) return CheckLark(source.text, may_be_lenient);
   if (source.kind != text::GrammarKind::kJsonSchema) return absl::OkStatus();
   boost::system::error_code error;
-  const json::value schema = json::parse(source.text, error, {}, ParseOptions());
+  const json::value schema = ParseClientJson(source.text, error, ParseOptions());
   return error ? absl::OkStatus() : CheckCounts(schema);
 }
 

@@ -6,6 +6,7 @@
 #include <optional>
 
 #include "common/check.h"
+#include "router/text/client_json.h"
 
 namespace stagecoach::router {
 namespace {
@@ -24,11 +25,12 @@ std::string Marker(const text::Tokenizer& tokenizer, std::string_view marker) {
 }
 
 std::string Arguments(const ToolSpec& tool) {
-  json::object schema;
+  // Of a part of what was read before.
+  json::object schema(ClientJsonMemory(/*max_bytes=*/SIZE_MAX));
   if (tool.parameters.empty()) {
     schema["additionalProperties"] = false;
   } else {
-    schema = json::parse(tool.parameters).as_object();
+    schema = json::parse(tool.parameters, schema.storage()).as_object();
   }
   if (!schema.contains("type")) schema["type"] = "object";
   // Spaces as models have learnt them; options of the client's own are not heard.

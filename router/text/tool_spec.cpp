@@ -7,6 +7,7 @@
 #include <cctype>
 
 #include "common/status.h"
+#include "router/text/client_json.h"
 
 namespace stagecoach::router {
 namespace {
@@ -62,7 +63,7 @@ absl::StatusOr<ToolSpec> ParseTool(const json::value& tool, const std::string& p
 
 absl::StatusOr<std::vector<ToolSpec>> ParseTools(std::string_view text) {
   boost::system::error_code error;
-  const json::value tools = json::parse(text, error);
+  const json::value tools = ParseClientJson(text, error);
   if (error) return Bad("tools", fmt::format("is not valid JSON: {}", error.message()));
   if (!tools.is_array()) return Bad("tools", "is not a JSON array");
   if (tools.get_array().size() > kMaxTools) {

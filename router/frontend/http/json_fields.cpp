@@ -6,34 +6,12 @@
 #include <cmath>
 #include <new>
 
-#include "common/check.h"
+#include "router/text/client_json.h"
 
 namespace stagecoach::router::http {
 namespace json = boost::json;
-namespace {
-
-class BoundedMemory final : public json::memory_resource {
- private:
-  void* do_allocate(size_t n_bytes, size_t alignment) override {
-    if (n_bytes > left_bytes_) throw std::bad_alloc();
-    SC_CHECK(alignment <= __STDCPP_DEFAULT_NEW_ALIGNMENT__);
-    left_bytes_ -= n_bytes;
-    return ::operator new(n_bytes);
-  }
-  // Boost 1.81 names another alignment for an object's key here than it asked for.
-  void do_deallocate(void* pointer, size_t n_bytes, size_t) override {
-    left_bytes_ += n_bytes;
-    ::operator delete(pointer);
-  }
-  bool do_is_equal(const memory_resource& other) const noexcept override { return this == &other; }
-
-  size_t left_bytes_ = kMaxJsonMemoryBytes;
-};
-
-}  // namespace
-
 absl::StatusOr<json::object> ParseObject(std::string_view text) try {
-  const json::storage_ptr memory = json::make_shared_resource<BoundedMemory>();
+  const json::storage_ptr memory = ClientJsonMemory();
   json::parse_options options;
   options.max_depth = kMaxJsonDepth;
   json::stream_parser parser(memory, options);

@@ -13,11 +13,9 @@
 namespace stagecoach::router::http {
 
 inline constexpr size_t kMaxJsonDepth = 100;
-// A value of two bytes, as in "[1,1,1", takes 24 in memory, and twice that while its array grows.
-inline constexpr size_t kMaxJsonMemoryBytes = 128 << 20;
 
 // INVALID_ARGUMENT unless `text` is one JSON object in UTF-8 of no more than kMaxJsonDepth levels
-// that fits into kMaxJsonMemoryBytes.
+// that fits into ClientJsonMemory.
 absl::StatusOr<boost::json::object> ParseObject(std::string_view text);
 
 // The fields of one object. Null is as good as absent. The first problem stays: every getter
