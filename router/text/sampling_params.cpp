@@ -163,6 +163,19 @@ absl::StatusOr<int32_t> ResolveLogprobs(const ServedModel& model, std::string_vi
   return std::min<int32_t>(n, model.spec.vocab_size);
 }
 
+absl::Status BoundLogprobs(size_t n_prompt_tokens, ResolvedSampling& resolved) {
+  const uint64_t of_new = resolved.slot.n_logprobs() + 1;  // 0: not asked for
+  const uint64_t of_prompt = resolved.slot.n_prompt_logprobs() + 1;
+  resolved.n_logprobs = resolved.n * (resolved.max_tokens * of_new + n_prompt_tokens * of_prompt);
+  if (resolved.n_logprobs <= kMaxLogprobs) return absl::OkStatus();
+  return Bad(
+      of_new > 0 ? "logprobs" : "prompt_logprobs",
+      "{} choices of up to {} new tokens after a prompt of {} may have {} log-probabilities; "
+      "at most {} are allowed in an answer: ask for fewer of n, max_tokens, logprobs or "
+      "prompt_logprobs",
+      resolved.n, resolved.max_tokens, n_prompt_tokens, resolved.n_logprobs, kMaxLogprobs);
+}
+
 uint64_t DrawSeed() {
   thread_local std::mt19937_64 generator([] {
     std::random_device device;
@@ -195,6 +208,7 @@ absl::StatusOr<ResolvedSampling> ResolveSampling(const ServedModel& model,
                       ResolveLogprobs(model, "prompt_logprobs", params.has_prompt_logprobs(),
                                       params.prompt_logprobs()));
   slot.set_n_prompt_logprobs(n_prompt_logprobs);
+  SC_RETURN_IF_ERROR(BoundLogprobs(n_prompt_tokens, resolved));
   slot.set_seed(params.has_seed() ? params.seed() : DrawSeed());
   // Last: it takes the longest.
   if (params.has_grammar()) {

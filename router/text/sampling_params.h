@@ -18,12 +18,17 @@ inline constexpr int kMaxStopStrings = 16;
 inline constexpr size_t kMaxStopStringBytes = 256;
 inline constexpr int kMaxBiases = 1024;
 inline constexpr int kMaxStopTokens = 256;
+// In one answer: 131,072 positions with 31 alternatives each. One takes some 100 bytes of memory.
+inline constexpr uint64_t kMaxLogprobs = 4 << 20;
 
 struct ResolvedSampling {
   v1::SlotSampling slot;  // of choice 0; every value final
   uint32_t n = 1;
   uint32_t max_tokens = 0;
   std::vector<std::string> stop;
+  // That the answer may have: of each choice's new tokens, and of the prompt's, which OpenAI's API
+  // gives with each choice.
+  uint64_t n_logprobs = 0;
 };
 
 // Absent fields take generation_config.json's value, then the protocol's default. INVALID_ARGUMENT

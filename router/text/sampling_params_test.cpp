@@ -113,6 +113,36 @@ TEST_CASE("too many new tokens are refused with the numbers") {
   CHECK(ResolveSampling(TestModel(), {}, 255)->max_tokens == 1);
 }
 
+TEST_CASE("an answer's log-probabilities are bounded over its choices") {
+  ServedModel model = TestModel();
+  model.max_model_len = 10'000;
+  const auto refusal = [&](const v1::SamplingParams& params, size_t n_prompt_tokens) {
+    return std::string(ResolveSampling(model, params, n_prompt_tokens).status().message());
+  };
+  v1::SamplingParams params;
+  params.set_n(128);
+  params.set_max_tokens(8192);
+  params.set_logprobs(3);
+  CHECK(refusal(params, 10).empty());
+  params.set_max_tokens(8193);
+  CHECK(refusal(params, 10) ==
+        "sampling.logprobs: 128 choices of up to 8193 new tokens after a prompt of 10 may have "
+        "4194816 log-probabilities; at most 4194304 are allowed in an answer: ask for fewer of n, "
+        "max_tokens, logprobs or prompt_logprobs");
+  params.set_n(1);
+  CHECK(refusal(params, 10).empty());
+
+  params.set_n(128);
+  params.set_max_tokens(1);
+  params.clear_logprobs();
+  params.set_prompt_logprobs(3);
+  CHECK(refusal(params, 8192).empty());
+  CHECK(refusal(params, 8193).starts_with("sampling.prompt_logprobs: "));
+  params.clear_prompt_logprobs();
+  params.set_max_tokens(9000);
+  CHECK(refusal(params, 10).empty());
+}
+
 TEST_CASE("values at the ends of their ranges are taken") {
   v1::SamplingParams params;
   params.set_temperature(0);

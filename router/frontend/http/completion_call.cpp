@@ -83,11 +83,19 @@ void CompletionCall::RefuseAll(const absl::Status& status) {
 void CompletionCall::StartGenerations(const ApiRequest& request) {
   absl::Status refusal;
   if (generations_.front()->cancelled()) refusal = absl::CancelledError("the client is gone");
+  uint64_t n_logprobs = 0;
   for (size_t i = 0; i < generations_.size(); ++i) {
     absl::StatusOr<GenerationInput> input = absl::CancelledError("another prompt was refused");
     if (refusal.ok()) {
       input = request.is_chat ? BuildGeneration(frontend_->model(), request.chat)
                               : BuildGeneration(frontend_->model(), request.prompts[i]);
+      if (input.ok()) n_logprobs += input->sampling.n_logprobs;
+      if (n_logprobs > kMaxLogprobs) {
+        input = absl::InvalidArgumentError(
+            fmt::format("prompt: with those before it may have {} log-probabilities; at most {} "
+                        "are allowed in an answer: send fewer prompts in one request",
+                        n_logprobs, kMaxLogprobs));
+      }
       refusal = input.status();
       if (input.ok()) KeepToOwner(owner_, *input);
     }

@@ -173,6 +173,19 @@ TEST_CASE("a stream that waits shows that it lives, and what a refused one gets 
   CHECK(rest.find(R"(data: {"error":{"message":"stage 1 is lost")") != std::string::npos);
 }
 
+TEST_CASE("the log-probabilities of all prompts of a request are bounded together") {
+  HttpHouse http({.hold_results = true});
+  std::string prompts = "[\"one\"";
+  for (int i = 0; i < 24; ++i) prompts += R"(, "one more")";
+  Client client(http);
+  client.Ask(R"({"prompt": )" + prompts +
+             R"(], "n": 128, "max_tokens": 240, "logprobs": 5, "stream": true})");
+  CHECK(client.Until("\r\n\r\n").starts_with("HTTP/1.1 400"));
+  CHECK(client.Until("\"param\":\"prompt[").find("log-probabilities") != std::string::npos);
+  client.Close();
+  http.house.WaitUntilIdle();
+}
+
 TEST_CASE("addresses and files that cannot be used are named") {
   FrontHouse house;
   HttpOptions options;
