@@ -174,6 +174,7 @@ SchedulerConfig MakeSchedulerConfig(const ServeFlags& serve, const ModelSpec& sp
   config.break_even_rows = pipeline.on_gpus ? kGpuBreakEvenRows : kCpuBreakEvenRows;
   config.max_model_len = pipeline.kv.max_model_len;
   config.max_waiting = static_cast<int32_t>(serve.max_waiting);
+  config.max_waiting_tokens = serve.max_waiting_tokens;
   config.plan_ahead = serve.plan_ahead;
   config.prefix_cache = serve.prefix_cache;
   for (size_t g = 0; g < spec.kv_groups.size(); ++g) {

@@ -176,6 +176,11 @@ void AddSchedulerFlags(CLI::App& app, ServeFlags& flags) {
                  "Requests that may wait; more are refused with RESOURCE_EXHAUSTED")
       ->type_name("N")
       ->capture_default_str();
+  app.add_option("--max-waiting-tokens", flags.max_waiting_tokens,
+                 "Tokens that their prompts may have together, those of all choices; more are "
+                 "refused, unless nothing else waits")
+      ->type_name("N")
+      ->capture_default_str();
   app.add_option("--max-logprobs", flags.max_logprobs,
                  "Most likely tokens that a request may ask for at each position")
       ->type_name("N")
@@ -281,6 +286,7 @@ std::vector<std::string> ToArgs(const ServeFlags& flags) {
   add("--prefix-cache", flags.prefix_cache ? "on" : "off", std::string_view("on"));
   add("--microbatches", flags.microbatches, defaults.microbatches);
   add("--max-waiting", flags.max_waiting, defaults.max_waiting);
+  add("--max-waiting-tokens", flags.max_waiting_tokens, defaults.max_waiting_tokens);
   add("--max-logprobs", flags.max_logprobs, defaults.max_logprobs);
   add("--chat-template", flags.chat_template, defaults.chat_template);
   add("--layer-split", fmt::format("{}", fmt::join(flags.layer_split, ",")), std::string());

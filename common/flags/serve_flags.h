@@ -40,8 +40,9 @@ struct ServeFlags {
   std::string merge_adapter;         // folder of a LoRA adapter; empty: none
   bool plan_ahead = true;
   bool prefix_cache = true;
-  uint32_t microbatches = 0;    // that compute at once; 0: one a stage
-  uint32_t max_waiting = 4096;  // requests
+  uint32_t microbatches = 0;               // that compute at once; 0: one a stage
+  uint32_t max_waiting = 4096;             // requests
+  uint64_t max_waiting_tokens = 16 << 20;  // of their prompts
   uint32_t max_logprobs = 20;
   std::string chat_template;             // a Jinja file; empty: the checkpoint's own
   std::vector<uint32_t> layer_split;     // layers by stage; empty: balanced by the router

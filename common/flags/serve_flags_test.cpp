@@ -50,6 +50,7 @@ TEST_CASE("Every flag survives the way from the launcher to the router") {
   flags.prefix_cache = false;
   flags.microbatches = 3;
   flags.max_waiting = 0;
+  flags.max_waiting_tokens = 12345;
   flags.max_logprobs = 5;
   flags.chat_template = "/proc/self/exe";  // a file that exists
   flags.layer_split = {3, 5};

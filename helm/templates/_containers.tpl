@@ -63,6 +63,7 @@ args:
   - --max-batched-tokens={{ . | int }}
   {{- end }}
   - --max-waiting={{ .maxWaiting | int }}
+  - --max-waiting-tokens={{ .maxWaitingTokens | int64 }}
   {{- with .microbatches }}
   - --microbatches={{ . | int }}
   {{- end }}

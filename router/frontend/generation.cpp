@@ -97,7 +97,7 @@ void Generation::Submit(absl::StatusOr<GenerationInput> input) {
   if (!failure_.ok()) return Pump();
 
   input_ = *std::move(input);
-  prompt_.mutable_token_ids()->Add(input_.prompt.begin(), input_.prompt.end());
+  prompt_.mutable_token_ids()->Add(input_.prompt->begin(), input_.prompt->end());
   prompt_.set_text(input_.prompt_text);
   auto sequences = MakeSequences(input_);
   for (uint32_t i = 0; i < sequences.size(); ++i) {
@@ -182,7 +182,7 @@ void Generation::FinishChoice(Choice& choice, v1::FinishReason reason, std::stri
   ++n_finished_;
   if (n_finished_ < choices_.size()) return;
   const LogRequest about(request_id_);
-  spdlog::debug("{} prompt tokens, {} completion tokens in {} choices", input_.prompt.size(),
+  spdlog::debug("{} prompt tokens, {} completion tokens in {} choices", input_.prompt->size(),
                 n_completion_tokens_, choices_.size());
   EndTrace("");
   services_.metrics->ObserveEnd(
@@ -193,8 +193,9 @@ void Generation::FinishChoice(Choice& choice, v1::FinishReason reason, std::stri
 void Generation::TakePromptLogprobs(const std::vector<v1::Logprobs>& logprobs) {
   for (const v1::Logprobs& one : logprobs) {
     const size_t position = prompt_.logprobs_size() + 1;
-    if (position >= input_.prompt.size()) return;
-    FillLogprobs(*services_.model->tokenizer, input_.prompt[position], one, prompt_.add_logprobs());
+    if (position >= input_.prompt->size()) return;
+    FillLogprobs(*services_.model->tokenizer, (*input_.prompt)[position], one,
+                 prompt_.add_logprobs());
   }
 }
 
@@ -254,7 +255,7 @@ bool Generation::WriteNext() {
 
 bool Generation::PromptIsComplete() const {
   return prompt_sent_ || input_.sampling.slot.n_prompt_logprobs() < 0 ||
-         prompt_.logprobs_size() + 1 == static_cast<int>(input_.prompt.size());
+         prompt_.logprobs_size() + 1 == static_cast<int>(input_.prompt->size());
 }
 
 Generation::Choice* Generation::NextPending() {
@@ -273,13 +274,13 @@ void Generation::EndTrace(std::string error) {
                                      std::chrono::duration<double, std::milli>(queue_ms_));
   }
   trace_->End(request_id_, services_.model->name, arrival_, scheduled, first_token_at_,
-              {.n_prompt_tokens = input_.prompt.size(),
+              {.n_prompt_tokens = input_.prompt == nullptr ? 0 : input_.prompt->size(),
                .n_completion_tokens = n_completion_tokens_,
                .error = std::move(error)});
 }
 
 void Generation::FillUsage(v1::GenerateResponse& message) const {
-  message.mutable_usage()->set_prompt_tokens(input_.prompt.size());
+  message.mutable_usage()->set_prompt_tokens(input_.prompt->size());
   message.mutable_usage()->set_completion_tokens(n_completion_tokens_);
   message.mutable_usage()->set_cached_tokens(n_cached_tokens_);
   v1::Timing& timing = *message.mutable_timing();

@@ -63,10 +63,10 @@ absl::Status SchedulerCore::Admissible(
   if (!refused_.ok()) return refused_;
   const SchedulerConfig& config = state_.config();
   for (const auto& request : requests) {
-    if (request->prompt.empty() || request->max_tokens == 0 ||
-        std::cmp_greater_equal(request->prompt.size(), config.max_model_len)) {
+    if (request->prompt->empty() || request->max_tokens == 0 ||
+        std::cmp_greater_equal(request->prompt->size(), config.max_model_len)) {
       return absl::InvalidArgumentError(
-          absl::StrCat("a prompt of ", request->prompt.size(), " tokens with max_tokens ",
+          absl::StrCat("a prompt of ", request->prompt->size(), " tokens with max_tokens ",
                        request->max_tokens, " does not fit: there must be at least one of each, ",
                        "and a token after the prompt within ", config.max_model_len, " tokens"));
     }
@@ -77,12 +77,22 @@ absl::Status SchedulerCore::Admissible(
                                                      " sequences wait and at most ",
                                                      config.max_waiting, " may; try again later"));
   }
+  uint64_t n_tokens = 0;
+  for (const auto& request : requests) n_tokens += request->prompt->size();
+  const uint64_t n_tokens_waiting = state_.waiting().n_new_tokens();
+  if (n_tokens_waiting > 0 && n_tokens_waiting + n_tokens > config.max_waiting_tokens) {
+    return absl::ResourceExhaustedError(absl::StrCat(
+        "the queue is full: prompts of ", n_tokens_waiting, " tokens wait and at most ",
+        config.max_waiting_tokens, " may; try again later"));
+  }
   return absl::OkStatus();
 }
 
 void SchedulerCore::Submit(std::vector<std::unique_ptr<SequenceRequest>> requests,
                            std::chrono::steady_clock::time_point submitted) {
-  for (const auto& request : requests) SC_CHECK(request != nullptr && request->sink != nullptr);
+  for (const auto& request : requests) {
+    SC_CHECK(request != nullptr && request->prompt != nullptr && request->sink != nullptr);
+  }
   const absl::Status admissible = Admissible(requests);
   for (size_t i = 0; i < requests.size(); ++i) {
     auto& request = requests[i];

@@ -279,7 +279,7 @@ bool Planner::HasRoom(const Sequence& newcomer, int32_t worst_kept_priority) con
   if (fits([&](int g) { return kv.MostHeld(g, n_tokens); })) return true;
   if (!SchedulerState::MayAdopt(newcomer)) return false;
   const std::vector<uint32_t> most_taken =
-      kv.MostTakenOfNew(newcomer.request->cache_salt, newcomer.tokens, n_tokens, gone);
+      kv.MostTakenOfNew(newcomer.request->cache_salt, newcomer.tokens(), n_tokens, gone);
   return fits([&](int g) { return most_taken[g]; });
 }
 
@@ -298,7 +298,7 @@ bool Planner::MakeRoom(Sequence* sequence, uint32_t end, Shortage shortage) {
 void Planner::AddRegistration(const Sequence& sequence) {
   v1::SlotRegistration& registration = *plan_->add_registrations();
   registration.set_slot(sequence.slot);
-  registration.mutable_tokens()->Add(sequence.tokens.begin(), sequence.tokens.end());
+  registration.mutable_tokens()->Add(sequence.tokens().begin(), sequence.tokens().end());
   registration.set_n_prompt(sequence.n_prompt);
   *registration.mutable_sampling() = sequence.request->sampling;
   if (sequence.next_prompt_logprob >= sequence.n_prompt) {

@@ -13,8 +13,7 @@ namespace {
 std::unique_ptr<SequenceRequest> LikeFirst(SequenceId id, int n_common, int n_prompt,
                                            int max_tokens) {
   auto request = MakeRequest(id, n_prompt, max_tokens);
-  const auto first = MakeRequest(1, n_common, 1);
-  std::copy(first->prompt.begin(), first->prompt.end(), request->prompt.begin());
+  BeginLike(*MakeRequest(1, n_common, 1), n_common, *request);
   return request;
 }
 

@@ -18,6 +18,8 @@ namespace stagecoach::router {
 
 using SequenceId = uint64_t;
 
+using SharedTokens = std::shared_ptr<const std::vector<int32_t>>;
+
 enum class Finish : uint8_t { kNone, kStopToken, kLength };
 
 // What became of a sequence in one step.
@@ -61,7 +63,7 @@ class SequenceSink {
 
 struct SequenceRequest {
   SequenceId id = 0;                // unique
-  std::vector<int32_t> prompt;      // at least one token, all inside the vocabulary
+  SharedTokens prompt;              // at least one token, all inside the vocabulary
   v1::SlotSampling sampling;        // final values
   uint32_t max_tokens = 0;          // at least 1; prompt + max_tokens <= max_model_len
   int32_t priority = 0;             // lower is served first

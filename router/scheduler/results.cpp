@@ -21,7 +21,7 @@ Finish FinishOf(const Sequence& sequence, int32_t max_model_len) {
   const v1::SlotSampling& sampling = sequence.request->sampling;
   const bool may_stop = sequence.n_generated() > sampling.min_tokens();
   const auto last_is_in = [&](const auto& ids) {
-    return std::find(ids.begin(), ids.end(), sequence.tokens.back()) != ids.end();
+    return std::find(ids.begin(), ids.end(), sequence.tokens().back()) != ids.end();
   };
   if (may_stop && last_is_in(sampling.stop_ids())) return Finish::kStopToken;
   // Before min_tokens it comes only where the grammar allows nothing else.

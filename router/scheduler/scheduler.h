@@ -45,8 +45,10 @@ struct SchedulerConfig {
   int32_t break_even_rows = kCpuBreakEvenRows;
   int32_t max_model_len = 2048;  // tokens
   int32_t max_waiting = 4096;    // sequences not yet admitted; one more is RESOURCE_EXHAUSTED
-  bool plan_ahead = true;        // off: one microbatch in flight
-  bool prefix_cache = true;      // sequences that begin alike share KV blocks
+  // Of their prompts, those of all choices. More is RESOURCE_EXHAUSTED, unless nothing else waits.
+  uint64_t max_waiting_tokens = 16 << 20;
+  bool plan_ahead = true;    // off: one microbatch in flight
+  bool prefix_cache = true;  // sequences that begin alike share KV blocks
   struct KvGroup {
     int32_t window = 0;  // tokens; 0: full attention
     uint64_t n_blocks = 0;

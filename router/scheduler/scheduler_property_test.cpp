@@ -64,7 +64,7 @@ std::unique_ptr<SequenceRequest> RandomRequest(std::mt19937_64& random, Sequence
   if (Pick(random, 0, 2) > 0) {
     // One of few beginnings.
     const auto like = MakeRequest(static_cast<SequenceId>(Pick(random, 1, 2)), n_prompt, 1);
-    std::copy_n(like->prompt.begin(), Pick(random, 0, n_prompt), request->prompt.begin());
+    BeginLike(*like, Pick(random, 0, n_prompt), *request);
   }
   if (Pick(random, 0, 3) == 0) request->cache_salt = "a";
   request->priority = Pick(random, 0, 3) == 0 ? Pick(random, -1, 2) : 0;
@@ -81,7 +81,7 @@ Expected Expect(SequenceRequest& request, const SchedulerConfig& config) {
   auto sink = std::make_shared<RecordingSink>();
   request.sink = sink;
   return {sink, TokensAlone(request, config.max_model_len),
-          static_cast<uint32_t>(request.prompt.size()), request.sampling.n_prompt_logprobs() >= 0,
+          static_cast<uint32_t>(request.prompt->size()), request.sampling.n_prompt_logprobs() >= 0,
           request.sampling.n_logprobs() >= 0};
 }
 

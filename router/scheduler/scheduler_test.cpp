@@ -115,6 +115,27 @@ TEST_CASE("The queue is bounded and a request's choices are taken or refused tog
   REQUIRE(running->WaitForEnd().error.ok());
 }
 
+TEST_CASE("The queue is bounded by the tokens of the prompts that wait, too") {
+  SchedulerConfig config = SmallConfig(1, 64);
+  config.max_sequences = 1;
+  config.max_waiting_tokens = 100;
+  Fixture fixture(config, {.hold_results = true});
+  auto running = fixture.Submit(MakeRequest(1, 200, 5));
+  REQUIRE(fixture.Snapshot().running == 1);
+  auto first = fixture.Submit(MakeRequest(2, 150, 5));  // alone
+  auto refused = fixture.Submit(MakeRequest(3, 1, 5));
+  REQUIRE(fixture.Snapshot().waiting == 1);
+  REQUIRE(refused->record().error.code() == absl::StatusCode::kResourceExhausted);
+  fixture.scheduler->Cancel(2);
+  auto second = fixture.Submit(MakeRequest(4, 60, 5));
+  auto third = fixture.Submit(MakeRequest(5, 40, 5));
+  auto late = fixture.Submit(MakeRequest(6, 1, 5));
+  REQUIRE(fixture.Snapshot().waiting == 2);
+  REQUIRE(late->record().error.code() == absl::StatusCode::kResourceExhausted);
+  fixture.client.ReleaseAll();
+  for (auto& sink : {running, second, third}) REQUIRE(sink->WaitForEnd().error.ok());
+}
+
 TEST_CASE("What cannot be served at all is INVALID_ARGUMENT") {
   Fixture fixture(SmallConfig(1, 64));
   for (auto [n_prompt, max_tokens] : {std::pair{0, 5}, {256, 5}, {10, 0}}) {

@@ -9,7 +9,11 @@ Sequence::Sequence(std::unique_ptr<SequenceRequest> request_in, uint64_t arrival
     : request(std::move(request_in)),
       arrival(arrival_in),
       submitted(submitted_in),
-      tokens(std::move(request->prompt)),
-      n_prompt(static_cast<uint32_t>(tokens.size())) {}
+      prompt(std::move(request->prompt)),
+      n_prompt(static_cast<uint32_t>(prompt->size())) {}
+
+void Sequence::OwnTokens() {
+  if (prompt != nullptr) own_tokens = *std::exchange(prompt, nullptr);
+}
 
 }  // namespace stagecoach::router

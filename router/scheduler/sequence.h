@@ -4,6 +4,7 @@
 #include <chrono>
 #include <cstdint>
 #include <memory>
+#include <span>
 #include <vector>
 
 #include "router/scheduler/kv_blocks.h"
@@ -22,19 +23,25 @@ struct Sequence : std::enable_shared_from_this<Sequence> {
            std::chrono::steady_clock::time_point submitted);
 
   SequenceId id() const { return request->id; }
-  uint32_t n_tokens() const { return static_cast<uint32_t>(tokens.size()); }
+  // The prompt, then what was generated.
+  std::span<const int32_t> tokens() const { return prompt != nullptr ? *prompt : own_tokens; }
+  uint32_t n_tokens() const { return static_cast<uint32_t>(tokens().size()); }
   uint32_t n_generated() const { return n_tokens() - n_prompt; }
   bool running() const { return state == State::kRunning; }
   // Every registered token is planned: from here on it computes one sampled token a step.
   bool decoding() const { return next_position >= n_registered; }
 
-  std::unique_ptr<SequenceRequest> request;  // its prompt has moved to `tokens`
+  // At its admission: its tokens are its own from here on, and not those of all choices.
+  void OwnTokens();
+
+  std::unique_ptr<SequenceRequest> request;
   const uint64_t arrival;
   const std::chrono::steady_clock::time_point submitted;
   State state = State::kWaiting;
   bool was_admitted = false;
 
-  std::vector<int32_t> tokens;  // the prompt, then what was generated
+  SharedTokens prompt;              // until OwnTokens
+  std::vector<int32_t> own_tokens;  // afterwards
   const uint32_t n_prompt;
   uint32_t next_prompt_logprob = 1;  // prompt token whose logprobs the sink gets next
   SequenceTimes times;

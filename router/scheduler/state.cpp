@@ -44,7 +44,7 @@ void SchedulerState::Queue(Sequence* sequence, bool has_twin) {
                                  ? (sequence->n_tokens() - 1) / kBlockTokens * kBlockTokens
                                  : 0;
     sequence->n_to_prefill -=
-        std::max(of_twin, kv_.NAdoptable(sequence->request->cache_salt, sequence->tokens));
+        std::max(of_twin, kv_.NAdoptable(sequence->request->cache_salt, sequence->tokens()));
   }
   waiting_.Add(sequence);
 }
@@ -53,13 +53,14 @@ void SchedulerState::Admit(Sequence* sequence) {
   SC_CHECK(sequence->state == Sequence::State::kWaiting && sequence->n_in_flight == 0);
   SC_CHECK(has_free_slot());
   waiting_.Remove(sequence);
+  sequence->OwnTokens();
   sequence->state = Sequence::State::kRunning;
   sequence->slot = free_slots_.back();
   free_slots_.pop_back();
   sequence->n_registered = sequence->n_tokens();
   sequence->next_position = 0;
   if (MayAdopt(*sequence)) {
-    sequence->next_position = kv_.Adopt(sequence->request->cache_salt, sequence->tokens,
+    sequence->next_position = kv_.Adopt(sequence->request->cache_salt, sequence->tokens(),
                                         sequence->tables, sequence->prefix);
   }
   sequence->n_to_prefill = sequence->n_registered - sequence->next_position;
@@ -80,9 +81,9 @@ bool SchedulerState::MayAdopt(const Sequence& sequence) {
 }
 
 void SchedulerState::Remember(Sequence* sequence) {
-  const size_t n_known = std::min<size_t>(sequence->next_position, sequence->tokens.size());
-  kv_.Remember(sequence->request->cache_salt, std::span(sequence->tokens).first(n_known),
-               sequence->tables, sequence->prefix);
+  const size_t n_known = std::min<size_t>(sequence->next_position, sequence->n_tokens());
+  kv_.Remember(sequence->request->cache_salt, sequence->tokens().first(n_known), sequence->tables,
+               sequence->prefix);
 }
 
 void SchedulerState::Vacate(Sequence* sequence) {
@@ -115,7 +116,7 @@ void SchedulerState::End(Sequence* sequence) {
 void SchedulerState::AppendToken(Sequence* sequence, int32_t token) {
   const bool waits = sequence->state == Sequence::State::kWaiting;
   if (waits) waiting_.Remove(sequence);
-  sequence->tokens.push_back(token);
+  sequence->own_tokens.push_back(token);
   if (waits) {
     ++sequence->n_to_prefill;
     waiting_.Add(sequence);

@@ -17,7 +17,10 @@ void WaitingQueue::Remove(Sequence* sequence) {
 }
 
 void WaitingQueue::Count(const Sequence& sequence, int sign) {
-  if (!sequence.was_admitted) n_new_ += sign;
+  if (!sequence.was_admitted) {
+    n_new_ += sign;
+    n_new_tokens_ += sign * uint64_t{sequence.n_prompt};
+  }
   const int32_t priority = sequence.request->priority;
   if (priority < 0) n_high_ += sign;
   if (priority > 0) n_low_ += sign;

@@ -19,6 +19,8 @@ class WaitingQueue {
   int32_t size() const { return static_cast<int32_t>(sequences_.size()); }
   // Those that never had a slot: what max_waiting bounds.
   int32_t n_new() const { return n_new_; }
+  // Of their prompts: what max_waiting_tokens bounds.
+  uint64_t n_new_tokens() const { return n_new_tokens_; }
   // Tokens; with what the prefix cache has of them where nothing asks for the number.
   uint64_t n_to_prefill() const { return n_to_prefill_; }
   // With a priority below, or above, 0.
@@ -32,6 +34,7 @@ class WaitingQueue {
 
   absl::btree_set<Sequence*, ServedFirst> sequences_;
   int32_t n_new_ = 0;
+  uint64_t n_new_tokens_ = 0;
   int32_t n_high_ = 0;
   int32_t n_low_ = 0;
   uint64_t n_to_prefill_ = 0;

@@ -20,6 +20,7 @@ TEST_CASE("The queue is in order of priority, then arrival") {
   for (size_t i : {3, 1, 2, 0}) queue.Add(sequences[i].get());
   REQUIRE(queue.size() == 4);
   REQUIRE(queue.n_new() == 3);
+  REQUIRE(queue.n_new_tokens() == 80);
   REQUIRE(queue.n_to_prefill() == 100);
   REQUIRE(queue.n_high() == 1);
   REQUIRE(queue.n_low() == 1);
@@ -30,6 +31,7 @@ TEST_CASE("The queue is in order of priority, then arrival") {
   }
   REQUIRE(order == std::vector<SequenceId>{3, 1, 4, 2});
   REQUIRE(queue.n_new() == 0);
+  REQUIRE(queue.n_new_tokens() == 0);
   REQUIRE(queue.n_to_prefill() == 0);
   REQUIRE(queue.n_high() + queue.n_low() == 0);
 }

@@ -50,7 +50,7 @@ absl::StatusOr<GenerationInput> Complete(const ServedModel& model, std::vector<i
   if (prompt.empty()) return absl::InvalidArgumentError("prompt: is empty");
   GenerationInput input;
   SC_ASSIGN_OR_RETURN(input.sampling, ResolveSampling(model, sampling, prompt.size(), grammar_use));
-  input.prompt = std::move(prompt);
+  input.prompt = std::make_shared<const std::vector<int32_t>>(std::move(prompt));
   return input;
 }
 
@@ -73,7 +73,7 @@ absl::StatusOr<GenerationInput> BuildGeneration(const ServedModel& model,
       input.prompt_text = request.text();
     } else {
       SC_ASSIGN_OR_RETURN(input.prompt_text,
-                          model.tokenizer->Decode(input.prompt, input.skip_special_tokens));
+                          model.tokenizer->Decode(*input.prompt, input.skip_special_tokens));
     }
   }
   return input;

@@ -20,7 +20,7 @@ inline constexpr size_t kMaxRequestIdBytes = 256, kMaxCacheSaltBytes = 256;
 
 // A request that was found good, in the router's own terms.
 struct GenerationInput {
-  std::vector<int32_t> prompt;
+  SharedTokens prompt;
   std::string prompt_text;  // with echo only
   ResolvedSampling sampling;
   int32_t priority = 0;

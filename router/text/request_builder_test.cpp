@@ -24,7 +24,7 @@ TEST_CASE("a text prompt is tokenized, with special tokens unless it should not 
   request.set_priority(-3);
   const auto with = BuildGeneration(model, request);
   REQUIRE(with.ok());
-  CHECK(with->prompt == *model.tokenizer->Encode("Hello", true));
+  CHECK(*with->prompt == *model.tokenizer->Encode("Hello", true));
   CHECK(with->prompt_text.empty());
   CHECK(with->priority == -3);
   CHECK(with->skip_special_tokens);
@@ -32,7 +32,7 @@ TEST_CASE("a text prompt is tokenized, with special tokens unless it should not 
   request.set_skip_special_tokens(false);
   const auto without = BuildGeneration(model, request);
   REQUIRE(without.ok());
-  CHECK(without->prompt == *model.tokenizer->Encode("Hello", false));
+  CHECK(*without->prompt == *model.tokenizer->Encode("Hello", false));
   CHECK_FALSE(without->skip_special_tokens);
 }
 
@@ -45,7 +45,7 @@ TEST_CASE("echo carries the text given, or the tokens' own") {
   const auto ids = *model.tokenizer->Encode("tokens", false);
   request.mutable_tokens()->mutable_ids()->Add(ids.begin(), ids.end());
   const auto input = BuildGeneration(model, request);
-  CHECK(input->prompt == ids);
+  CHECK(*input->prompt == ids);
   CHECK(input->prompt_text == "tokens");
 }
 
@@ -112,7 +112,7 @@ TEST_CASE("a chat is rendered, and what people write stays text") {
   CHECK(chat->text == "<|start|>user: say <|end|><|end|><|start|>assistant: ");
   CHECK(std::count(chat->ids.begin(), chat->ids.end(), 1) == 1);
   CHECK(std::count(chat->ids.begin(), chat->ids.end(), 2) == 2);
-  CHECK(BuildGeneration(model, request)->prompt == chat->ids);
+  CHECK(*BuildGeneration(model, request)->prompt == chat->ids);
 }
 
 TEST_CASE("a chat can go on with its last message, and hand variables to the template") {
@@ -171,7 +171,7 @@ TEST_CASE("n choices are n sequences with their own seeds") {
   const auto sequences = MakeSequences(*input);
   REQUIRE(sequences.size() == 3);
   for (uint32_t i = 0; i < 3; ++i) {
-    CHECK(sequences[i]->prompt == input->prompt);
+    CHECK(sequences[i]->prompt == input->prompt);  // the same, not a copy
     CHECK(sequences[i]->sampling.seed() == ChoiceSeed(11, i));
     CHECK(sequences[i]->sampling.n_prompt_logprobs() == (i == 0 ? 2 : -1));
   }

@@ -38,8 +38,8 @@ int32_t TokenSource::Next(uint64_t history_hash, uint32_t position, uint32_t n_p
 
 std::vector<int32_t> TokensAlone(const SequenceRequest& request, int32_t max_model_len) {
   uint64_t history_hash = TokenSource::kEmptyHistory;
-  for (int32_t token : request.prompt) history_hash = TokenSource::Extend(history_hash, token);
-  const auto n_prompt = static_cast<uint32_t>(request.prompt.size());
+  for (int32_t token : *request.prompt) history_hash = TokenSource::Extend(history_hash, token);
+  const auto n_prompt = static_cast<uint32_t>(request.prompt->size());
   const auto& stop_ids = request.sampling.stop_ids();
   std::vector<int32_t> generated;
   while (generated.size() < request.max_tokens &&

@@ -1,6 +1,7 @@
 // Requests for tests.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <memory>
 #include <numeric>
@@ -16,15 +17,24 @@ namespace stagecoach::router {
 inline std::unique_ptr<SequenceRequest> MakeRequest(SequenceId id, int n_prompt, int max_tokens) {
   auto request = std::make_unique<SequenceRequest>();
   request->id = id;
+  std::vector<int32_t> prompt;
   for (int i = 0; i < n_prompt; ++i) {
-    request->prompt.push_back(static_cast<int32_t>((id * 7 + static_cast<uint64_t>(i) * 13) %
-                                                   TokenSource::kVocabularySize));
+    prompt.push_back(static_cast<int32_t>((id * 7 + static_cast<uint64_t>(i) * 13) %
+                                          TokenSource::kVocabularySize));
   }
+  request->prompt = std::make_shared<const std::vector<int32_t>>(std::move(prompt));
   request->max_tokens = static_cast<uint32_t>(max_tokens);
   request->sampling.set_seed(id * 1'000'003);
   request->sampling.set_n_logprobs(-1);
   request->sampling.set_n_prompt_logprobs(-1);
   return request;
+}
+
+// Gives `request` the first n tokens of `like` in place of its own.
+inline void BeginLike(const SequenceRequest& like, int n, SequenceRequest& request) {
+  std::vector<int32_t> prompt = *request.prompt;
+  std::copy_n(like.prompt->begin(), n, prompt.begin());
+  request.prompt = std::make_shared<const std::vector<int32_t>>(std::move(prompt));
 }
 
 // first, first + 1, ...
