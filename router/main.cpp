@@ -190,9 +190,11 @@ std::chrono::milliseconds Milliseconds(double seconds) {
   return std::chrono::milliseconds(std::llround(seconds * 1000));
 }
 
-FrontendOptions MakeFrontendOptions(const ServeFlags& serve, SpanSink* spans) {
+FrontendOptions MakeFrontendOptions(const ServeFlags& serve, const Pipeline& pipeline,
+                                    SpanSink* spans) {
   FrontendOptions options;
   options.max_prompts = serve.max_waiting;
+  options.max_choices = size_t{serve.max_waiting} + pipeline.limits.max_sequences;
   options.streams = {.keep = Milliseconds(serve.resume_time_s),
                      .max_streams = serve.resume_streams,
                      .max_bytes = serve.resume_memory_bytes};
@@ -274,7 +276,7 @@ absl::Status Serve(const Flags& flags, StopRequest& stop) {
       Scheduler::Start(MakeSchedulerConfig(flags.serve, model.spec, pipeline, epoch),
                        client.get()));
   const std::string name = model.name;
-  Frontend frontend(MakeFrontendOptions(flags.serve, spans.get()), std::move(model),
+  Frontend frontend(MakeFrontendOptions(flags.serve, pipeline, spans.get()), std::move(model),
                     StageStatuses(pipeline), scheduler.get());
   // Its sinks post to the frontend's threads, which call it in turn: it stops before they end, and
   // is destroyed after.

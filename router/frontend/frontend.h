@@ -23,7 +23,9 @@ struct FrontendOptions {
   int n_grammar_threads = 2;  // requests with a grammar, which may take seconds to compile
   int n_output_threads = 2;   // detokenizing, messages; a stream stays on one of them
   size_t max_prompts = 4096;  // waiting to be tokenized; one more is RESOURCE_EXHAUSTED
-  StreamLimits streams;       // of those that are resumable
+  // Of one request, over its prompts: more never fit in the queue and the slots.
+  size_t max_choices = 4096 + 256;
+  StreamLimits streams;  // of those that are resumable
   TraceOptions traces;
 };
 
@@ -36,6 +38,7 @@ class Frontend {
 
   const ServedModel& model() const { return model_; }
   const RouterMetrics& metrics() const { return metrics_; }
+  size_t max_choices() const { return max_choices_; }
 
   StreamStore& streams() { return streams_; }
   // One of the text threads.
@@ -78,6 +81,7 @@ class Frontend {
   const ServedModel model_;
   const std::vector<v1::StageStatus> stages_;
   const size_t max_prompts_;
+  const size_t max_choices_;
   const TraceOptions traces_;
   Scheduler* const scheduler_;
   const RouterMetrics metrics_;

@@ -226,17 +226,26 @@ TEST_CASE("a full queue is refused with the time to wait") {
   grpc::ClientContext running_context;
   const auto running = house.stub->Generate(&running_context, Request("one", 5));
   house.WaitUntilRunning(1);
+  grpc::ClientContext waiting_context;
+  const auto waiting = house.stub->Generate(&waiting_context, Request("one more", 5));
+  while (house.scheduler->Snapshot().get().waiting < 1) {
+  }
   grpc::ClientContext context;
   v1::GenerateRequest request = Request("two", 5);
-  request.mutable_sampling()->set_n(3);
+  request.mutable_sampling()->set_n(2);
   const auto refused = house.stub->Generate(&context, request);
   CHECK(ReadAll(*refused).status.error_code() == grpc::StatusCode::RESOURCE_EXHAUSTED);
   const auto& trailer = context.GetServerTrailingMetadata();
   const auto retry = trailer.find("retry-after-ms");
   REQUIRE(retry != trailer.end());
   CHECK(std::stoi(std::string(retry->second.data(), retry->second.size())) > 0);
+  request.mutable_sampling()->set_n(3);
+  const Outcome never = Generate(house, request);
+  CHECK(never.status.error_code() == grpc::StatusCode::INVALID_ARGUMENT);
+  CHECK(never.status.error_message().starts_with("sampling.n: 3 choices never fit"));
   house.pipeline.ReleaseAll();
   CHECK(ReadAll(*running).status.ok());
+  CHECK(ReadAll(*waiting).status.ok());
 }
 
 TEST_CASE("bad requests name the field, other models are not found") {

@@ -71,6 +71,11 @@ absl::Status SchedulerCore::Admissible(
                        "and a token after the prompt within ", config.max_model_len, " tokens"));
     }
   }
+  if (std::cmp_greater(requests.size(), config.max_waiting)) {
+    return absl::InvalidArgumentError(absl::StrCat("sampling.n: ", requests.size(),
+                                                   " choices never fit in the queue, which takes ",
+                                                   config.max_waiting));
+  }
   const auto n_waiting = static_cast<size_t>(state_.waiting().n_new());
   if (n_waiting + requests.size() > static_cast<size_t>(config.max_waiting)) {
     return absl::ResourceExhaustedError(absl::StrCat("the queue is full: ", n_waiting,

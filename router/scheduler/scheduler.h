@@ -93,7 +93,8 @@ class Scheduler {
   // must not be called any more. Not thread-safe.
   virtual void Stop() = 0;
 
-  // RESOURCE_EXHAUSTED and UNAVAILABLE come through the sink's OnError.
+  // RESOURCE_EXHAUSTED and UNAVAILABLE come through the sink's OnError, and INVALID_ARGUMENT where
+  // it never fits.
   // All of `requests` (the n choices of one request) are admitted to the queue, or none.
   virtual void Submit(std::vector<std::unique_ptr<SequenceRequest>> requests) = 0;
   // Drops a sequence wherever it is; its blocks are free before the next step is planned. The sink

@@ -101,10 +101,14 @@ TEST_CASE("The queue is bounded and a request's choices are taken or refused tog
     fixture.scheduler->Submit(std::move(requests));
     return sinks;
   };
+  auto never = submit_choices(6, 4);
   auto refused = submit_choices(10, 3);
   auto taken = submit_choices(20, 2);
   auto late = fixture.Submit(MakeRequest(30, 10, 5));
   REQUIRE(fixture.Snapshot().waiting == 3);
+  for (auto& sink : never) {
+    REQUIRE(sink->record().error.code() == absl::StatusCode::kInvalidArgument);
+  }
   for (auto& sink : refused) {
     REQUIRE(sink->record().error.code() == absl::StatusCode::kResourceExhausted);
   }

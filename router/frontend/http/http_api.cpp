@@ -57,6 +57,14 @@ std::string StatusWord(const char* word) {
   return boost::json::serialize(boost::json::object{{"status", word}});
 }
 
+// Before an answer is made with a place for each of them.
+absl::Status CheckChoices(const ApiRequest& request, size_t most) {
+  if (request.n_prompts() * request.n() <= most) return absl::OkStatus();
+  return absl::InvalidArgumentError(
+      fmt::format("n: {} choices for each of {} prompts never fit in the queue, which takes {}",
+                  request.n(), request.n_prompts(), most));
+}
+
 int64_t StartedAt() {
   static const int64_t started = std::time(nullptr);
   return started;
@@ -234,7 +242,9 @@ void HttpApi::BeginCompletion(Call call, ParseFunction parse) {
   const std::shared_ptr<Exchange> exchange = call.exchange;
   const absl::Status posted = frontend_->Post([this, parse, call = std::move(call)]() mutable {
     absl::StatusOr<ApiRequest> request = parse(call.request.body);
-    if (!request.ok()) return call.exchange->Respond(ErrorResponse(request.status()));
+    const absl::Status good =
+        request.ok() ? CheckChoices(*request, frontend_->max_choices()) : request.status();
+    if (!good.ok()) return call.exchange->Respond(ErrorResponse(good));
     request->traceparent = call.request.traceparent;
     std::string id = request->request_id();
     if (id.empty()) id = call.request_id;

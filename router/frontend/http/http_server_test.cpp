@@ -173,6 +173,17 @@ TEST_CASE("a stream that waits shows that it lives, and what a refused one gets 
   CHECK(rest.find(R"(data: {"error":{"message":"stage 1 is lost")") != std::string::npos);
 }
 
+TEST_CASE("more choices than the queue ever takes are refused at once") {
+  HttpHouse http({.hold_results = true});
+  std::string prompts = "[\"one\"";
+  for (int i = 0; i < 40; ++i) prompts += R"(, "one more")";
+  Client client(http);
+  client.Ask(R"({"prompt": )" + prompts + R"(], "n": 128})");
+  CHECK(client.Until("\r\n\r\n").starts_with("HTTP/1.1 400"));
+  CHECK(client.Until("\"param\":\"n\"").find("128 choices for each of 41 prompts") !=
+        std::string::npos);
+}
+
 TEST_CASE("the log-probabilities of all prompts of a request are bounded together") {
   HttpHouse http({.hold_results = true});
   std::string prompts = "[\"one\"";
