@@ -82,10 +82,10 @@ void CompletionCall::RefuseAll(const absl::Status& status) {
 
 void CompletionCall::StartGenerations(const ApiRequest& request) {
   absl::Status refusal;
-  if (generations_.front()->cancelled()) refusal = absl::CancelledError("the client is gone");
   uint64_t n_logprobs = 0;
   for (size_t i = 0; i < generations_.size(); ++i) {
     absl::StatusOr<GenerationInput> input = absl::CancelledError("another prompt was refused");
+    if (generations_[i]->cancelled()) refusal = absl::CancelledError("the client is gone");
     if (refusal.ok()) {
       input = request.is_chat ? BuildGeneration(frontend_->model(), request.chat)
                               : BuildGeneration(frontend_->model(), request.prompts[i]);

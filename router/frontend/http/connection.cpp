@@ -1,6 +1,7 @@
 #include "router/frontend/http/connection.h"
 
 #include <array>
+#include <atomic>
 #include <boost/asio/buffer.hpp>
 #include <boost/asio/dispatch.hpp>
 #include <boost/asio/ssl/stream.hpp>
@@ -114,6 +115,7 @@ class Connection final : public Exchange,
       self.on_gone_ = std::move(action);
     });
   }
+  bool is_gone() const override { return is_gone_; }
   void CloseIfIdle() override {
     OnStrand([](Connection& self) {
       if (self.phase_ == Phase::kHandshake) self.Close();
@@ -367,6 +369,7 @@ class Connection final : public Exchange,
   void Close() {
     if (phase_ == Phase::kClosed) return;
     phase_ = Phase::kClosed;
+    is_gone_ = true;
     deadline_.Clear();
     error_code ignored;
     socket().close(ignored);
@@ -405,6 +408,7 @@ class Connection final : public Exchange,
   Stream stream_;
   Deadline deadline_;
   Phase phase_ = Phase::kHandshake;
+  std::atomic<bool> is_gone_{false};  // phase_ is kClosed
 
   RequestParser parser_;
   std::array<char, kReadBytes> read_;

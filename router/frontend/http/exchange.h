@@ -37,6 +37,8 @@ class Exchange {
   // Runs `action` once if the client goes before the end, at once if it is gone already; never
   // after the end. At most one.
   virtual void OnGone(absl::AnyInvocable<void() &&> action) = 0;
+  // The client is known to be gone: nobody will have an answer.
+  virtual bool is_gone() const = 0;
 };
 
 }  // namespace stagecoach::router::http

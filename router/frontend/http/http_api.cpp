@@ -245,6 +245,8 @@ void HttpApi::BeginCompletion(Call call, ParseFunction parse) {
     const absl::Status good =
         request.ok() ? CheckChoices(*request, frontend_->max_choices()) : request.status();
     if (!good.ok()) return call.exchange->Respond(ErrorResponse(good));
+    // A resumable stream is for a client that comes back.
+    if (call.exchange->is_gone() && !request->resumable) return;
     request->traceparent = call.request.traceparent;
     std::string id = request->request_id();
     if (id.empty()) id = call.request_id;
@@ -278,6 +280,7 @@ void HttpApi::CancelStream(Call call) {
 void HttpApi::AnswerText(Call call, AnswerFunction answer) {
   const std::shared_ptr<Exchange> exchange = call.exchange;
   const absl::Status posted = frontend_->Post([this, answer, call = std::move(call)] {
+    if (call.exchange->is_gone()) return;
     const absl::StatusOr<std::string> body = answer(*frontend_, call.request.body);
     call.exchange->Respond(body.ok() ? Json(*body) : ErrorResponse(body.status()));
   });

@@ -1,12 +1,14 @@
 // What the server's parts owe each other at a request's end.
 #include "router/frontend/http/http_api.h"
 
+#include <atomic>
 #include <future>
 #include <memory>
 #include <optional>
 #include <string>
 #include <utility>
 
+#include "router/frontend/http/stream_request.h"
 #include "router/frontend/testing/front_house.h"
 
 namespace stagecoach::router::http {
@@ -30,11 +32,51 @@ class LastExchange final : public Exchange {
   void EndStream(std::string) override {}
   void FailStream(HttpResponse, std::string) override {}
   void OnGone(absl::AnyInvocable<void() &&>) override {}
+  bool is_gone() const override { return false; }
 
  private:
   MemoryBudget* const budget_;
   std::promise<bool> all_given_back_;
 };
+
+// Its client is gone. Says at its end how often it was told something.
+class LostExchange final : public Exchange {
+ public:
+  explicit LostExchange(std::promise<int> n_told) : n_told_promise_(std::move(n_told)) {}
+  ~LostExchange() override { n_told_promise_.set_value(n_told_); }
+  void AddFields(HeaderFields) override {}
+  void Respond(HttpResponse) override { ++n_told_; }
+  void StartStream(HttpResponse, bool) override { ++n_told_; }
+  bool Write(std::string, Done) override { return true; }
+  void EndStream(std::string) override { ++n_told_; }
+  void FailStream(HttpResponse, std::string) override { ++n_told_; }
+  void OnGone(absl::AnyInvocable<void() &&> action) override { std::move(action)(); }
+  bool is_gone() const override { return true; }
+
+ private:
+  std::atomic<int> n_told_{0};
+  std::promise<int> n_told_promise_;
+};
+
+TEST_CASE("a request whose client has left is not worked on, unless its stream is resumable") {
+  FrontHouse house;
+  HttpApi api(house.frontend.get(), std::nullopt, {}, {}, nullptr);
+  const auto n_told = [&](const char* path, const char* body) {
+    HttpRequest request;
+    request.method = "POST";
+    request.path = path;
+    request.body = body;
+    std::promise<int> promise;
+    std::future<int> future = promise.get_future();
+    api.Handle(std::move(request), std::make_shared<LostExchange>(std::move(promise)));
+    return future.get();
+  };
+  CHECK(n_told("/tokenize", R"({"prompt": "x"})") == 0);
+  CHECK(n_told("/v1/completions", R"({"prompt": "x", "max_tokens": 2})") == 0);
+  n_told("/v1/completions", R"({"prompt": "x", "max_tokens": 2, "request_id": "kept",
+                                "stream": true, "stream_options": {"resumable": true}})");
+  CHECK(house.frontend->streams().Read(StreamOwner(""), "kept", 0).ok());
+}
 
 TEST_CASE("a request's body is given back before its exchange, which the server's end waits for") {
   FrontHouse house;
