@@ -56,13 +56,13 @@ std::string Frontend::RequestId(const std::string& given) {
 std::shared_ptr<Generation> Frontend::NewGeneration(const std::string& request_id,
                                                     ResponseWriter* writer,
                                                     const Generation* beside,
-                                                    std::string_view traceparent) {
+                                                    const Arrival& arrival) {
   WorkQueue* lane = beside != nullptr ? beside->lane() : NextLane();
   const Generation::Services services = {
       .model = &model_, .scheduler = scheduler_, .metrics = &metrics_, .lane = lane};
   return std::make_shared<Generation>(services, RequestId(request_id),
-                                      next_id_.fetch_add(kMaxChoices), writer,
-                                      RequestTrace::Begin(traces_, traceparent));
+                                      next_id_.fetch_add(kMaxChoices), writer, arrival.time,
+                                      RequestTrace::Begin(traces_, arrival.traceparent));
 }
 
 template <typename Request>
@@ -97,7 +97,13 @@ absl::Status Frontend::PostTo(WorkQueue& queue, WorkQueue::Task task) {
     return absl::ResourceExhaustedError(
         fmt::format("{} requests wait to be tokenized; try again later", max_prompts_));
   }
-  queue.Post(std::move(task));
+  const auto kind =
+      &queue == &grammars_ ? RouterMetrics::Queue::kGrammars : RouterMetrics::Queue::kPrompts;
+  metrics_.AddQueued(kind, 1);
+  queue.Post([this, kind, task = std::move(task)]() mutable {
+    metrics_.AddQueued(kind, -1);
+    std::move(task)();
+  });
   return absl::OkStatus();
 }
 

@@ -5,11 +5,11 @@
 #include <cstdint>
 #include <memory>
 #include <string>
-#include <string_view>
 #include <utility>
 #include <vector>
 
 #include "common/work_queue.h"
+#include "router/frontend/arrival.h"
 #include "router/frontend/generation.h"
 #include "router/frontend/router_metrics.h"
 #include "router/frontend/stream_store.h"
@@ -47,11 +47,10 @@ class Frontend {
   static std::string RequestId(const std::string& given);
 
   // A generation that waits for its Begin, or Start. `request_id` may be empty: one is made. It
-  // shares the text thread of `beside`, if there is one. `traceparent`: W3C's, as the client gave
-  // it.
+  // shares the text thread of `beside`, if there is one.
   std::shared_ptr<Generation> NewGeneration(const std::string& request_id, ResponseWriter* writer,
                                             const Generation* beside = nullptr,
-                                            std::string_view traceparent = "");
+                                            const Arrival& arrival = {});
   // Tokenizes, checks and submits on another thread. `request` lives until the stream's end.
   void Begin(std::shared_ptr<Generation> generation, const v1::GenerateRequest* request);
   void Begin(std::shared_ptr<Generation> generation, const v1::ChatRequest* request);

@@ -60,11 +60,13 @@ class Generation::Sink final : public SequenceSink {
 };
 
 Generation::Generation(const Services& services, std::string request_id, SequenceId first_id,
-                       ResponseWriter* writer, std::optional<RequestTrace> trace)
+                       ResponseWriter* writer, Clock::time_point arrival,
+                       std::optional<RequestTrace> trace)
     : services_(services),
       request_id_(std::move(request_id)),
       first_id_(first_id),
       writer_(writer),
+      arrival_(arrival),
       trace_(std::move(trace)) {}
 
 void Generation::Start(absl::StatusOr<GenerationInput> input) {

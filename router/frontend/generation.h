@@ -44,6 +44,8 @@ class ResponseWriter {
 // any thread. While a write is under way, what comes is merged into one message a choice.
 class Generation final : public std::enable_shared_from_this<Generation> {
  public:
+  using Clock = std::chrono::steady_clock;
+
   struct Services {
     const ServedModel* model = nullptr;
     Scheduler* scheduler = nullptr;
@@ -52,9 +54,11 @@ class Generation final : public std::enable_shared_from_this<Generation> {
   };
 
   // Everything in `services` and the writer outlive the stream's end; the lane also outlives the
-  // scheduler. `first_id` and the n - 1 ids after it are this request's alone.
+  // scheduler. `first_id` and the n - 1 ids after it are this request's alone. `arrival`: what its
+  // latencies count from.
   Generation(const Services& services, std::string request_id, SequenceId first_id,
-             ResponseWriter* writer, std::optional<RequestTrace> trace = std::nullopt);
+             ResponseWriter* writer, Clock::time_point arrival = Clock::now(),
+             std::optional<RequestTrace> trace = std::nullopt);
 
   // The request was found good and is submitted, or was not and fails. Once.
   void Start(absl::StatusOr<GenerationInput> input);
@@ -67,8 +71,6 @@ class Generation final : public std::enable_shared_from_this<Generation> {
   WorkQueue* lane() const { return services_.lane; }
 
  private:
-  using Clock = std::chrono::steady_clock;
-
   // One step's outcome for one choice, copied off the scheduler's thread.
   struct Event {
     std::optional<int32_t> token;
@@ -113,7 +115,7 @@ class Generation final : public std::enable_shared_from_this<Generation> {
   const std::string request_id_;
   const SequenceId first_id_;
   ResponseWriter* const writer_;
-  const Clock::time_point arrival_ = Clock::now();
+  const Clock::time_point arrival_;
   const std::optional<RequestTrace> trace_;
   std::atomic<bool> cancelled_{false};
 

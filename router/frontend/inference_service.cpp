@@ -21,8 +21,8 @@ class StreamReactor final : public grpc::ServerWriteReactor<v1::GenerateResponse
 
   template <typename Request>
   void Begin(Frontend* frontend, const Request* request) {
-    generation_ =
-        frontend->NewGeneration(request->request_id(), this, nullptr, Traceparent(*context_));
+    generation_ = frontend->NewGeneration(request->request_id(), this, nullptr,
+                                          {.traceparent = Traceparent(*context_)});
     frontend->Begin(generation_, request);
   }
 

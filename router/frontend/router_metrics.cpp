@@ -73,6 +73,15 @@ RouterMetrics::RouterMetrics(const std::string& model_name)
   for (const char* reason : {"stop", "length", "abort"}) {
     ends_[i++] = &ends.Add({{"finished_reason", reason}});
   }
+  auto& queued = prometheus::BuildGauge()
+                     .Name("stagecoach_preparing_requests")
+                     .Help(
+                         "Requests that wait for a thread to make tokens of their text, or to "
+                         "compile their grammar")
+                     .Labels(labels)
+                     .Register(*registry_);
+  i = 0;
+  for (const char* queue : {"prompts", "grammars"}) queued_[i++] = &queued.Add({{"queue", queue}});
   const auto gauge = [&](const char* name, const char* help) {
     return &prometheus::BuildGauge()
                 .Name(name)
@@ -96,6 +105,10 @@ RouterMetrics::RouterMetrics(const std::string& model_name)
   streams_dropped_ =
       counter("stagecoach_streams_dropped_total",
               "Times that a resumable stream or its beginning was dropped for want of room");
+}
+
+void RouterMetrics::AddQueued(Queue queue, int n) const {
+  queued_[static_cast<int>(queue)]->Increment(n);
 }
 
 void RouterMetrics::SetStreams(size_t n_streams, size_t n_bytes) const {

@@ -31,10 +31,15 @@ class RouterMetrics {
 
   explicit RouterMetrics(const std::string& model_name);
 
+  // Of work that waits for a thread: text to be made tokens, and grammars to be compiled.
+  enum class Queue : uint8_t { kPrompts, kGrammars };
+
   void ObserveFirstToken(double seconds) const;
   void ObserveQueue(double seconds) const;
   void ObserveInterToken(double seconds) const;
   void ObserveEnd(End end, double e2e_seconds) const;
+
+  void AddQueued(Queue queue, int n) const;
 
   // Resumable streams that are kept, and what they have said.
   void SetStreams(size_t n_streams, size_t n_bytes) const;
@@ -52,6 +57,7 @@ class RouterMetrics {
   prometheus::Histogram* queue_;
   prometheus::Histogram* e2e_;
   prometheus::Counter* ends_[3];
+  prometheus::Gauge* queued_[2];
   prometheus::Gauge* streams_;
   prometheus::Gauge* stream_bytes_;
   prometheus::Counter* streams_resumed_;

@@ -61,5 +61,17 @@ TEST_CASE("latencies and ends are counted") {
            "vllm:request_success_total{engine=\"0\",model_name=\"m\",finished_reason=\"stop\"} 1");
 }
 
+TEST_CASE("what waits for a thread is shown by queue") {
+  const RouterMetrics metrics("m");
+  metrics.AddQueued(RouterMetrics::Queue::kPrompts, 1);
+  metrics.AddQueued(RouterMetrics::Queue::kGrammars, 1);
+  metrics.AddQueued(RouterMetrics::Queue::kGrammars, 1);
+  metrics.AddQueued(RouterMetrics::Queue::kPrompts, -1);
+  const std::string page = prometheus::TextSerializer().Serialize(metrics.collectable()->Collect());
+  const std::string name = "stagecoach_preparing_requests{engine=\"0\",model_name=\"m\",queue=";
+  Contains(page, name + "\"prompts\"} 0");
+  Contains(page, name + "\"grammars\"} 2");
+}
+
 }  // namespace
 }  // namespace stagecoach::router

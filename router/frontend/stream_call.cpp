@@ -23,7 +23,8 @@ class KeptRequest final : public ResponseWriter {
                                                              const std::string& traceparent) {
     auto kept = std::make_shared<KeptRequest>(request);
     const std::string id = Frontend::RequestId(request.request_id());
-    const auto generation = frontend->NewGeneration(id, kept.get(), nullptr, traceparent);
+    const auto generation =
+        frontend->NewGeneration(id, kept.get(), nullptr, {.traceparent = traceparent});
     auto stream = frontend->streams().Create(
         kGrpcOwner, id, [generation](const absl::Status& status) { generation->Cancel(status); });
     if (!stream.ok()) return stream.status();

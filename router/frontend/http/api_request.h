@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "router/frontend/arrival.h"
 #include "stagecoach/v1/inference.pb.h"
 
 namespace stagecoach::router::http {
@@ -30,7 +31,7 @@ struct ApiRequest {
   bool without_completion = false;  // max_tokens 0: the prompt alone, one token is thrown away
   bool prompt_logprobs = false;     // as a field of its own
   bool return_token_ids = false;
-  std::string traceparent;                    // of the header; empty: none
+  Arrival arrival;
   std::optional<v1::JsonEvents> json_events;  // in place of the text, as is in the requests too
 
   // How the client named what the router calls otherwise.

@@ -72,7 +72,7 @@ void CompletionCall::CreateGenerations(const std::string& request_id) {
     generations_.push_back(frontend_->NewGeneration(
         request_.n_prompts() == 1 ? request_id : fmt::format("{}-{}", request_id, i),
         &writers_.back(), generations_.empty() ? nullptr : generations_.front().get(),
-        request_.traceparent));
+        request_.arrival));
   }
 }
 

@@ -4,6 +4,7 @@
 #include <prometheus/collectable.h>
 
 #include <atomic>
+#include <chrono>
 #include <memory>
 #include <optional>
 #include <string>
@@ -50,6 +51,7 @@ class HttpApi {
     HttpRequest request;
     std::string request_id;
     std::string tenant;  // empty without keys
+    std::chrono::steady_clock::time_point arrived = std::chrono::steady_clock::now();
   };
   struct Route {
     const char* method;

@@ -1,11 +1,15 @@
 // What the server's parts owe each other at a request's end.
 #include "router/frontend/http/http_api.h"
 
+#include <prometheus/text_serializer.h>
+
 #include <atomic>
+#include <chrono>
 #include <future>
 #include <memory>
 #include <optional>
 #include <string>
+#include <thread>
 #include <utility>
 
 #include "router/frontend/http/stream_request.h"
@@ -76,6 +80,58 @@ TEST_CASE("a request whose client has left is not worked on, unless its stream i
   n_told("/v1/completions", R"({"prompt": "x", "max_tokens": 2, "request_id": "kept",
                                 "stream": true, "stream_options": {"resumable": true}})");
   CHECK(house.frontend->streams().Read(StreamOwner(""), "kept", 0).ok());
+}
+
+// Has the answer.
+class WholeExchange final : public Exchange {
+ public:
+  explicit WholeExchange(std::promise<std::string> body) : body_(std::move(body)) {}
+  void AddFields(HeaderFields) override {}
+  void Respond(HttpResponse response) override { body_.set_value(std::move(response.body)); }
+  void StartStream(HttpResponse, bool) override {}
+  bool Write(std::string, Done) override { return true; }
+  void EndStream(std::string) override {}
+  void FailStream(HttpResponse response, std::string) override { Respond(std::move(response)); }
+  void OnGone(absl::AnyInvocable<void() &&>) override {}
+  bool is_gone() const override { return false; }
+
+ private:
+  std::promise<std::string> body_;
+};
+
+TEST_CASE("a request's latencies have its wait for a prompt thread in them") {
+  FrontHouse house({}, FrontHouse::Config(), {.n_prompt_threads = 1});
+  HttpApi api(house.frontend.get(), std::nullopt, {}, {}, nullptr);
+  const auto page = [&] {
+    return prometheus::TextSerializer().Serialize(
+        house.frontend->metrics().collectable()->Collect());
+  };
+  std::promise<void> begun, go_on;
+  const auto hold = [&] {
+    begun.set_value();
+    go_on.get_future().wait();
+  };
+  REQUIRE(house.frontend->Post(hold).ok());
+  begun.get_future().wait();
+  HttpRequest request;
+  request.method = "POST";
+  request.path = "/v1/completions";
+  request.body = R"({"prompt": "x", "max_tokens": 2})";
+  std::promise<std::string> promise;
+  std::future<std::string> body = promise.get_future();
+  api.Handle(std::move(request), std::make_shared<WholeExchange>(std::move(promise)));
+  CHECK(page().find("queue=\"prompts\"} 1\n") != std::string::npos);
+  constexpr auto kWait = std::chrono::milliseconds(20);
+  std::this_thread::sleep_for(kWait);
+  go_on.set_value();
+  CHECK(body.get().find("\"choices\"") != std::string::npos);
+  CHECK(page().find("queue=\"prompts\"} 0\n") != std::string::npos);
+  const std::string name =
+      "vllm:time_to_first_token_seconds_sum{engine=\"0\",model_name=\"test-model\"} ";
+  const std::string shown = page();
+  const size_t at = shown.find(name);
+  REQUIRE(at != std::string::npos);
+  CHECK(std::stod(shown.substr(at + name.size())) >= 0.02);
 }
 
 TEST_CASE("a request's body is given back before its exchange, which the server's end waits for") {
