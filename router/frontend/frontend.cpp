@@ -91,9 +91,11 @@ absl::Status Frontend::Post(WorkQueue::Task task) { return PostTo(prompts_, std:
 
 absl::Status Frontend::PostTo(WorkQueue& queue, WorkQueue::Task task) {
   if (!accepting_) {
+    metrics_.CountRefused(absl::StatusCode::kUnavailable);
     return absl::UnavailableError("the server is shutting down; send the request to another one");
   }
   if (queue.n_queued() >= max_prompts_) {
+    metrics_.CountRefused(absl::StatusCode::kResourceExhausted);
     return absl::ResourceExhaustedError(
         fmt::format("{} requests wait to be tokenized; try again later", max_prompts_));
   }

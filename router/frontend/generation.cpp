@@ -51,7 +51,7 @@ class Generation::Sink final : public SequenceSink {
 
   void OnError(const absl::Status& status) override {
     generation_->services_.lane->Post(
-        [generation = generation_, status] { generation->Abort(status); });
+        [generation = generation_, status] { generation->OnError(status); });
   }
 
  private:
@@ -118,7 +118,13 @@ void Generation::Submit(absl::StatusOr<GenerationInput> input) {
 }
 
 void Generation::OnQueued() {
+  queued_ = true;
   if (!ended_) writer_->OnQueued();
+}
+
+void Generation::OnError(absl::Status status) {
+  refused_ = !queued_;
+  Abort(std::move(status));
 }
 
 void Generation::OnEvent(uint32_t index, Event event) {
@@ -211,8 +217,12 @@ void Generation::Abort(absl::Status status) {
   }
   if (n_finished_ < choices_.size() || choices_.empty()) {
     EndTrace(std::string(failure_.message()));
-    services_.metrics->ObserveEnd(RouterMetrics::End::kAbort,
-                                  Seconds(Clock::now() - arrival_).count());
+    if (refused_) {
+      services_.metrics->CountRefused(failure_.code());
+    } else {
+      services_.metrics->ObserveEnd(RouterMetrics::End::kAbort,
+                                    Seconds(Clock::now() - arrival_).count());
+    }
   }
   for (const Choice& choice : choices_) {
     if (!choice.finished) services_.scheduler->Cancel(choice.id);

@@ -96,6 +96,7 @@ class Generation final : public std::enable_shared_from_this<Generation> {
 
   void Submit(absl::StatusOr<GenerationInput> input);
   void OnQueued();
+  void OnError(absl::Status status);
   void OnEvent(uint32_t index, Event event);
   void AddToken(Choice& choice, const Event& event);
   void FinishChoice(Choice& choice, v1::FinishReason reason, std::string stop_reason);
@@ -122,6 +123,8 @@ class Generation final : public std::enable_shared_from_this<Generation> {
   // Of the lane's thread.
   GenerationInput input_;
   bool submitted_ = false;
+  bool queued_ = false;
+  bool refused_ = false;        // by the scheduler
   std::deque<Choice> choices_;  // by index; stable, as assemblers refer to input_
   size_t next_choice_ = 0;      // whose turn it is to write
   size_t n_finished_ = 0;

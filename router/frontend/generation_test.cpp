@@ -1,6 +1,8 @@
 // What a generation does with a slow reader, without gRPC.
 #include "router/frontend/generation.h"
 
+#include <prometheus/text_serializer.h>
+
 #include <condition_variable>
 #include <future>
 #include <mutex>
@@ -138,6 +140,18 @@ TEST_CASE("a failed write cancels the sequences and ends the stream once") {
   fixture.generation->Cancel(absl::CancelledError("again"));
   fixture.FinishPipeline();
   CHECK(fixture.writer.n_calls() == 2);
+}
+
+TEST_CASE("a request that is not taken is a refusal, not an abort") {
+  Fixture fixture;
+  const auto page = [&] {
+    return prometheus::TextSerializer().Serialize(fixture.metrics.collectable()->Collect());
+  };
+  fixture.scheduler->Drain();
+  fixture.Start(2, 5);
+  CHECK(absl::IsUnavailable(fixture.writer.WaitForCall(0).status));
+  CHECK(page().find("finished_reason=\"abort\"} 0") != std::string::npos);
+  CHECK(page().find("reason=\"ending\"} 1") != std::string::npos);
 }
 
 TEST_CASE("a cancel before the request is ready waits for it") {

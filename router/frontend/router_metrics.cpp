@@ -73,6 +73,15 @@ RouterMetrics::RouterMetrics(const std::string& model_name)
   for (const char* reason : {"stop", "length", "abort"}) {
     ends_[i++] = &ends.Add({{"finished_reason", reason}});
   }
+  auto& refused = prometheus::BuildCounter()
+                      .Name("stagecoach_requests_refused_total")
+                      .Help(
+                          "Requests that were not taken, by reason: too many wait, or the server "
+                          "ends")
+                      .Labels(labels)
+                      .Register(*registry_);
+  refused_full_ = &refused.Add({{"reason", "full"}});
+  refused_ending_ = &refused.Add({{"reason", "ending"}});
   auto& queued = prometheus::BuildGauge()
                      .Name("stagecoach_preparing_requests")
                      .Help(
@@ -105,6 +114,11 @@ RouterMetrics::RouterMetrics(const std::string& model_name)
   streams_dropped_ =
       counter("stagecoach_streams_dropped_total",
               "Times that a resumable stream or its beginning was dropped for want of room");
+}
+
+void RouterMetrics::CountRefused(absl::StatusCode code) const {
+  if (code == absl::StatusCode::kResourceExhausted) refused_full_->Increment();
+  if (code == absl::StatusCode::kUnavailable) refused_ending_->Increment();
 }
 
 void RouterMetrics::AddQueued(Queue queue, int n) const {

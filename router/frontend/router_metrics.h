@@ -11,6 +11,8 @@
 #include <string>
 #include <vector>
 
+#include "absl/status/status.h"
+
 namespace prometheus {
 class Counter;
 class Gauge;
@@ -39,6 +41,10 @@ class RouterMetrics {
   void ObserveInterToken(double seconds) const;
   void ObserveEnd(End end, double e2e_seconds) const;
 
+  // Of requests that were good, but not taken: kResourceExhausted as too many wait, kUnavailable as
+  // the server ends. Others are not counted.
+  void CountRefused(absl::StatusCode code) const;
+
   void AddQueued(Queue queue, int n) const;
 
   // Resumable streams that are kept, and what they have said.
@@ -58,6 +64,8 @@ class RouterMetrics {
   prometheus::Histogram* e2e_;
   prometheus::Counter* ends_[3];
   prometheus::Gauge* queued_[2];
+  prometheus::Counter* refused_full_;
+  prometheus::Counter* refused_ending_;
   prometheus::Gauge* streams_;
   prometheus::Gauge* stream_bytes_;
   prometheus::Counter* streams_resumed_;

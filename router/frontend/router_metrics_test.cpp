@@ -61,6 +61,19 @@ TEST_CASE("latencies and ends are counted") {
            "vllm:request_success_total{engine=\"0\",model_name=\"m\",finished_reason=\"stop\"} 1");
 }
 
+TEST_CASE("refusals are counted by reason, and not as ends") {
+  const RouterMetrics metrics("m");
+  metrics.CountRefused(absl::StatusCode::kResourceExhausted);
+  metrics.CountRefused(absl::StatusCode::kUnavailable);
+  metrics.CountRefused(absl::StatusCode::kInvalidArgument);
+  const std::string page = prometheus::TextSerializer().Serialize(metrics.collectable()->Collect());
+  const std::string name =
+      "stagecoach_requests_refused_total{engine=\"0\",model_name=\"m\",reason=";
+  Contains(page, name + "\"full\"} 1");
+  Contains(page, name + "\"ending\"} 1");
+  Contains(page, "finished_reason=\"abort\"} 0");
+}
+
 TEST_CASE("what waits for a thread is shown by queue") {
   const RouterMetrics metrics("m");
   metrics.AddQueued(RouterMetrics::Queue::kPrompts, 1);
