@@ -1,8 +1,10 @@
 #include "router/frontend/http/http_server.h"
 
 #include <fmt/format.h>
+#include <netinet/tcp.h>
 #include <spdlog/spdlog.h>
 #include <sys/resource.h>
+#include <sys/socket.h>
 
 #include <boost/asio/executor_work_guard.hpp>
 #include <boost/asio/io_context.hpp>
@@ -30,6 +32,8 @@ using boost::system::error_code;
 constexpr std::chrono::milliseconds kAcceptPause(100);
 // What the kernel holds for a client that does not read; by itself it would take megabytes.
 constexpr int kSendBufferBytes = 256 << 10;
+constexpr int kKeepAliveIdleS = 15;
+constexpr int kKeepAliveIntervalS = 5;
 constexpr std::string_view kFull =
     "HTTP/1.1 503 Service Unavailable\r\nConnection: close\r\nRetry-After: 1\r\n"
     "Content-Length: 0\r\n\r\n";
@@ -40,6 +44,18 @@ void RaiseFileLimit() {
   if (getrlimit(RLIMIT_NOFILE, &limit) != 0 || limit.rlim_cur == limit.rlim_max) return;
   limit.rlim_cur = limit.rlim_max;
   setrlimit(RLIMIT_NOFILE, &limit);
+}
+
+// A client whose host vanishes sends no reset. So silence is asked about, and what it does not
+// acknowledge in the time that it may take to read ends the connection.
+void NoticeLostHost(tcp::socket& socket, std::chrono::milliseconds write_timeout) {
+  const auto set = [fd = socket.native_handle()](int level, int option, int value) {
+    setsockopt(fd, level, option, &value, sizeof value);
+  };
+  set(SOL_SOCKET, SO_KEEPALIVE, 1);
+  set(IPPROTO_TCP, TCP_KEEPIDLE, kKeepAliveIdleS);
+  set(IPPROTO_TCP, TCP_KEEPINTVL, kKeepAliveIntervalS);
+  set(IPPROTO_TCP, TCP_USER_TIMEOUT, static_cast<int>(write_timeout.count()));
 }
 
 class HttpServerImpl final : public HttpServer {
@@ -150,6 +166,7 @@ class HttpServerImpl final : public HttpServer {
     error_code ignored;
     socket.set_option(tcp::no_delay(true), ignored);
     socket.set_option(asio::socket_base::send_buffer_size(kSendBufferBytes), ignored);
+    NoticeLostHost(socket, options_.limits.write_timeout);
     if (context_.open.size() < options_.limits.max_connections) {
       StartConnection(std::move(socket), tls_.get(), &context_);
     } else if (tls_ == nullptr) {

@@ -2,7 +2,12 @@
 // clients do to each other. What answers say is tested in answer_json_test and by real clients.
 #include "router/frontend/http/http_server.h"
 
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <sys/socket.h>
+
 #include <boost/json.hpp>
+#include <filesystem>
 #include <string>
 #include <thread>
 #include <vector>
@@ -195,6 +200,36 @@ TEST_CASE("the log-probabilities of all prompts of a request are bounded togethe
   CHECK(client.Until("\"param\":\"prompt[").find("log-probabilities") != std::string::npos);
   client.Close();
   http.house.WaitUntilIdle();
+}
+
+// The server's end of a client's connection: it is of this process.
+int ServersEnd(const Client& client) {
+  for (const auto& entry : std::filesystem::directory_iterator("/proc/self/fd")) {
+    const int fd = std::stoi(entry.path().filename());
+    sockaddr_in peer{};
+    socklen_t length = sizeof peer;
+    if (getpeername(fd, reinterpret_cast<sockaddr*>(&peer), &length) != 0) continue;
+    if (peer.sin_family == AF_INET && ntohs(peer.sin_port) == client.port()) return fd;
+  }
+  FAIL("the server has no such connection");
+  return -1;
+}
+
+TEST_CASE("a client whose host vanishes is noticed") {
+  HttpHouse http({}, 1, FrontHouse::Config(), {.write_timeout = milliseconds(12'345)});
+  Client client(http);
+  client.Get("/health");
+  client.Until("\r\n\r\n");
+  const int fd = ServersEnd(client);
+  const auto option = [fd](int level, int name) {
+    int value = 0;
+    socklen_t length = sizeof value;
+    CHECK(getsockopt(fd, level, name, &value, &length) == 0);
+    return value;
+  };
+  CHECK(option(SOL_SOCKET, SO_KEEPALIVE) == 1);
+  CHECK(option(IPPROTO_TCP, TCP_KEEPIDLE) <= 60);
+  CHECK(option(IPPROTO_TCP, TCP_USER_TIMEOUT) == 12'345);
 }
 
 TEST_CASE("addresses and files that cannot be used are named") {

@@ -63,6 +63,7 @@ class Client {
     return text;
   }
 
+  uint16_t port() const { return socket_.local_endpoint().port(); }
   void HalfClose() { socket_.shutdown(boost::asio::ip::tcp::socket::shutdown_send); }
   void Close() { socket_.close(); }
 
