@@ -17,14 +17,14 @@ namespace {
 using Clock = std::chrono::steady_clock;
 
 constexpr auto kPatience = std::chrono::milliseconds(100);
-constexpr auto kMostAge = std::chrono::seconds(2);
 // A stage that is stopped for a while answers late.
 constexpr auto kCallTimeout = std::chrono::seconds(10);
 
 // A call that takes long is left alone: its answer serves who asks next.
 class Asker {
  public:
-  explicit Asker(const std::vector<std::string>& addresses) : stages_(addresses.size()) {
+  Asker(const std::vector<std::string>& addresses, std::chrono::milliseconds most_age)
+      : most_age_(most_age), stages_(addresses.size()) {
     for (size_t i = 0; i < addresses.size(); ++i) {
       stages_[i].stub = v1::Stage::NewStub(MakeChannel(addresses[i], kMaxInternalMessageBytes));
     }
@@ -45,9 +45,11 @@ class Asker {
     }
     answered_.wait_for(lock, kPatience, [this] { return AllAnswered(); });
     std::vector<std::optional<v1::StatsResponse>> stats;
-    for (const Stage& stage : stages_) {
-      const bool fresh = stage.last && Clock::now() - stage.last_time < kMostAge;
-      stats.push_back(fresh ? stage.last : std::nullopt);
+    for (Stage& stage : stages_) {
+      const bool fresh = stage.last && Clock::now() - stage.last_time < most_age_;
+      // Of one that always takes long there is only what it said to the call before.
+      const bool is_news = std::exchange(stage.has_news, false);
+      stats.push_back(fresh || is_news ? stage.last : std::nullopt);
     }
     return stats;
   }
@@ -59,6 +61,7 @@ class Asker {
     v1::StatsResponse response;                    // the call's, until it ends
     std::optional<v1::StatsResponse> last;
     Clock::time_point last_time;
+    bool has_news = false;  // nobody was told of `last`
   };
 
   bool AllAnswered() const {
@@ -73,6 +76,7 @@ class Asker {
     stage->stub->async()->Stats(stage->context.get(), &request_, &stage->response,
                                 [this, stage](const grpc::Status& status) {
                                   std::lock_guard lock(mutex_);
+                                  stage->has_news = status.ok();
                                   if (status.ok()) {
                                     stage->last = std::move(stage->response);
                                     stage->last_time = Clock::now();
@@ -83,6 +87,7 @@ class Asker {
   }
 
   const v1::StatsRequest request_;
+  const std::chrono::milliseconds most_age_;
   std::mutex mutex_;
   std::condition_variable answered_;
   std::vector<Stage> stages_;  // guarded by mutex_; never moves
@@ -90,8 +95,9 @@ class Asker {
 
 }  // namespace
 
-StageStats MakeStageStats(const std::vector<std::string>& addresses) {
-  return [asker = std::make_shared<Asker>(addresses)] { return asker->Ask(); };
+StageStats MakeStageStats(const std::vector<std::string>& addresses,
+                          std::chrono::milliseconds most_age) {
+  return [asker = std::make_shared<Asker>(addresses, most_age)] { return asker->Ask(); };
 }
 
 StageLoads MakeStageLoads(StageStats stats) {

@@ -1,6 +1,7 @@
 #include "router/dispatch/stage_stats.h"
 
 #include <catch2/catch_test_macros.hpp>
+#include <semaphore>
 
 #include "router/dispatch/testing/fake_stage.h"
 
@@ -28,6 +29,17 @@ TEST_CASE("stages are asked side by side, and one that is gone is absent after a
   second.Die();
   answer = AskUntil(stats, [](const auto& last) { return !last.has_value(); });
   CHECK(answer.size() == 2);
+}
+
+TEST_CASE("a stage that always takes long is shown with what it said to the call before") {
+  std::counting_semaphore<> answers(0);
+  FakeStage stage({.on_stats = [&answers] { answers.acquire(); }});
+  const StageStats stats = MakeStageStats({stage.address()}, std::chrono::milliseconds(0));
+  CHECK_FALSE(stats()[0].has_value());
+  answers.release();
+  AskUntil(stats, [](const auto& last) { return last.has_value(); });
+  CHECK_FALSE(stats()[0].has_value());  // it has said nothing since
+  answers.release(10);
 }
 
 }  // namespace

@@ -114,6 +114,7 @@ grpc::Status FakeStage::Step(grpc::ServerContext*, Stream* stream) {
 
 grpc::Status FakeStage::Stats(grpc::ServerContext*, const v1::StatsRequest*,
                               v1::StatsResponse* response) {
+  if (options_.on_stats) options_.on_stats();
   response->set_compute_ms(5);
   return grpc::Status::OK;
 }

@@ -30,6 +30,8 @@ class FakeStage final : public v1::Stage::Service {
     std::vector<uint64_t> kv_block_bytes = {10};
     // Called with each plan, on the stream's own thread. A status that is not OK ends the stream.
     std::function<grpc::Status(const v1::StepPlan&)> on_plan;
+    // Called before Stats is answered.
+    std::function<void()> on_stats;
   };
 
   FakeStage() : FakeStage(Options()) {}
