@@ -60,9 +60,10 @@ std::shared_ptr<Generation> Frontend::NewGeneration(const std::string& request_i
   WorkQueue* lane = beside != nullptr ? beside->lane() : NextLane();
   const Generation::Services services = {
       .model = &model_, .scheduler = scheduler_, .metrics = &metrics_, .lane = lane};
-  return std::make_shared<Generation>(services, RequestId(request_id),
-                                      next_id_.fetch_add(kMaxChoices), writer, arrival.time,
-                                      RequestTrace::Begin(traces_, arrival.traceparent));
+  return std::make_shared<Generation>(
+      services, RequestId(request_id), next_id_.fetch_add(kMaxChoices), writer, arrival.time,
+      RequestTrace::Begin(traces_, arrival.traceparent),
+      beside != nullptr ? beside->call() : std::make_shared<ClientCall>());
 }
 
 template <typename Request>

@@ -47,7 +47,7 @@ class Frontend {
   static std::string RequestId(const std::string& given);
 
   // A generation that waits for its Begin, or Start. `request_id` may be empty: one is made. It
-  // shares the text thread of `beside`, if there is one.
+  // is of the same call as `beside`, if there is one, and shares its text thread.
   std::shared_ptr<Generation> NewGeneration(const std::string& request_id, ResponseWriter* writer,
                                             const Generation* beside = nullptr,
                                             const Arrival& arrival = {});

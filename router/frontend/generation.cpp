@@ -61,13 +61,14 @@ class Generation::Sink final : public SequenceSink {
 
 Generation::Generation(const Services& services, std::string request_id, SequenceId first_id,
                        ResponseWriter* writer, Clock::time_point arrival,
-                       std::optional<RequestTrace> trace)
+                       std::optional<RequestTrace> trace, std::shared_ptr<ClientCall> call)
     : services_(services),
       request_id_(std::move(request_id)),
       first_id_(first_id),
       writer_(writer),
       arrival_(arrival),
-      trace_(std::move(trace)) {}
+      trace_(std::move(trace)),
+      call_(std::move(call)) {}
 
 void Generation::Start(absl::StatusOr<GenerationInput> input) {
   services_.lane->Post([self = shared_from_this(), input = std::move(input)]() mutable {
@@ -111,6 +112,7 @@ void Generation::Submit(absl::StatusOr<GenerationInput> input) {
                .channels = OutputChannels(&input_.output)});
     sequences[i]->id = choices_.back().id;
     sequences[i]->sink = std::make_shared<Sink>(shared_from_this(), i);
+    sequences[i]->call = call_;
     if (trace_) sequences[i]->trace_id = trace_->trace_id();
   }
   submitted_at_ = Clock::now();

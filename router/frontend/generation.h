@@ -55,10 +55,11 @@ class Generation final : public std::enable_shared_from_this<Generation> {
 
   // Everything in `services` and the writer outlive the stream's end; the lane also outlives the
   // scheduler. `first_id` and the n - 1 ids after it are this request's alone. `arrival`: what its
-  // latencies count from.
+  // latencies count from. `call`: of which this may be one of several prompts.
   Generation(const Services& services, std::string request_id, SequenceId first_id,
              ResponseWriter* writer, Clock::time_point arrival = Clock::now(),
-             std::optional<RequestTrace> trace = std::nullopt);
+             std::optional<RequestTrace> trace = std::nullopt,
+             std::shared_ptr<ClientCall> call = std::make_shared<ClientCall>());
 
   // The request was found good and is submitted, or was not and fails. Once.
   void Start(absl::StatusOr<GenerationInput> input);
@@ -69,6 +70,7 @@ class Generation final : public std::enable_shared_from_this<Generation> {
   bool cancelled() const { return cancelled_; }
 
   WorkQueue* lane() const { return services_.lane; }
+  const std::shared_ptr<ClientCall>& call() const { return call_; }
 
  private:
   // One step's outcome for one choice, copied off the scheduler's thread.
@@ -118,6 +120,7 @@ class Generation final : public std::enable_shared_from_this<Generation> {
   ResponseWriter* const writer_;
   const Clock::time_point arrival_;
   const std::optional<RequestTrace> trace_;
+  const std::shared_ptr<ClientCall> call_;
   std::atomic<bool> cancelled_{false};
 
   // Of the lane's thread.

@@ -95,8 +95,10 @@ absl::Status SchedulerCore::Admissible(
 
 void SchedulerCore::Submit(std::vector<std::unique_ptr<SequenceRequest>> requests,
                            std::chrono::steady_clock::time_point submitted) {
+  const auto call = std::make_shared<ClientCall>();
   for (const auto& request : requests) {
     SC_CHECK(request != nullptr && request->prompt != nullptr && request->sink != nullptr);
+    if (request->call == nullptr) request->call = call;
   }
   const absl::Status admissible = Admissible(requests);
   for (size_t i = 0; i < requests.size(); ++i) {
@@ -119,8 +121,9 @@ void SchedulerCore::Result(const v1::StepResult& result) {
   if (absl::Status status = ApplyResult(state_, result); !status.ok()) Down(status);
 }
 
-void SchedulerCore::Refuse(const absl::Status& reason) {
+void SchedulerCore::Drain(const absl::Status& reason) {
   if (refused_.ok()) refused_ = reason;
+  drains_ = true;
 }
 
 void SchedulerCore::Down(const absl::Status& reason) {
@@ -137,6 +140,9 @@ void SchedulerCore::Down(const absl::Status& reason) {
 std::unique_ptr<v1::StepPlan> SchedulerCore::NextPlan() {
   if (down_) return nullptr;
   std::unique_ptr<v1::StepPlan> plan = planner_.Plan();
+  if (plan != nullptr && std::exchange(drains_, false)) {
+    for (const auto& sequence : state_.EndNotBegun()) sequence->request->sink->OnError(refused_);
+  }
 #ifndef NDEBUG
   state_.CheckConsistency();
 #endif

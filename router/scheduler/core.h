@@ -26,8 +26,9 @@ class SchedulerCore {
               std::chrono::steady_clock::time_point submitted);
   void Cancel(SequenceId id);
   void Result(const v1::StepResult& result);
-  // Refuses submissions from now on, for the first reason given.
-  void Refuse(const absl::Status& reason);
+  // Refuses submissions from now on, for the first reason given, and with the next plan ends calls
+  // that have not begun by then.
+  void Drain(const absl::Status& reason);
   // The pipeline is lost: ends every sequence with UNAVAILABLE and refuses new ones.
   void Down(const absl::Status& reason);
 
@@ -46,6 +47,7 @@ class SchedulerCore {
   SchedulerState state_;
   Planner planner_;
   absl::Status refused_;  // not OK: why nothing is accepted any more
+  bool drains_ = false;   // until the next plan
   bool down_ = false;
 };
 

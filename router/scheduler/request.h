@@ -61,14 +61,20 @@ class SequenceSink {
   virtual void OnError(const absl::Status& status) = 0;
 };
 
+// What a client asked for at once: choices, of several prompts as well.
+struct ClientCall {
+  bool begun = false;  // one of its sequences was admitted; of the scheduler's thread
+};
+
 struct SequenceRequest {
-  SequenceId id = 0;                // unique
-  SharedTokens prompt;              // at least one token, all inside the vocabulary
-  v1::SlotSampling sampling;        // final values
-  uint32_t max_tokens = 0;          // at least 1; prompt + max_tokens <= max_model_len
-  int32_t priority = 0;             // lower is served first
-  std::string cache_salt;           // KV is shared with sequences of the same only
-  std::optional<TraceId> trace_id;  // of a traced request
+  SequenceId id = 0;                 // unique
+  SharedTokens prompt;               // at least one token, all inside the vocabulary
+  v1::SlotSampling sampling;         // final values
+  uint32_t max_tokens = 0;           // at least 1; prompt + max_tokens <= max_model_len
+  int32_t priority = 0;              // lower is served first
+  std::string cache_salt;            // KV is shared with sequences of the same only
+  std::optional<TraceId> trace_id;   // of a traced request
+  std::shared_ptr<ClientCall> call;  // null: of what is submitted with it
   std::shared_ptr<SequenceSink> sink;
 };
 

@@ -116,7 +116,7 @@ class SchedulerThread final : public Scheduler {
   void Handle(ResultMessage& m) { core_.Result(*m.result); }
   void Handle(DownMessage& m) { core_.Down(m.reason); }
   void Handle(DrainMessage& m) {
-    core_.Refuse(absl::UnavailableError("the server is shutting down"));
+    core_.Drain(absl::UnavailableError("the server is shutting down"));
     drains_.push_back(std::move(m.done));
   }
   void Handle(SnapshotMessage& m) { snapshots_.push_back(std::move(m.snapshot)); }

@@ -100,7 +100,8 @@ class Scheduler {
   // Drops a sequence wherever it is; its blocks are free before the next step is planned. The sink
   // hears no more.
   virtual void Cancel(SequenceId id) = 0;
-  // Refuses new sequences from now on; the future is ready when none is left.
+  // From now on new sequences get UNAVAILABLE, and those that still wait after the next plan do,
+  // unless one of their call was admitted; the future is ready when none is left.
   virtual std::future<void> Drain() = 0;
   virtual std::future<SchedulerSnapshot> Snapshot() = 0;
 };

@@ -173,10 +173,12 @@ void RunThreaded(uint64_t seed) {
   auto scheduler = Scheduler::Start(config, &client);
   REQUIRE(scheduler.ok());
   std::vector<Expected> expected;
+  const auto call = std::make_shared<ClientCall>();  // one, which a drain finishes
   const auto n_sequences = static_cast<SequenceId>(Pick(random, 50, 150));
   for (SequenceId id = 1; id <= n_sequences; ++id) {
     std::vector<std::unique_ptr<SequenceRequest>> requests;
     requests.push_back(RandomRequest(random, id, config));
+    requests.back()->call = call;
     expected.push_back(Expect(*requests.back(), config));
     (*scheduler)->Submit(std::move(requests));
     if (Pick(random, 0, 9) == 0) {

@@ -148,6 +148,29 @@ TEST_CASE("What cannot be served at all is INVALID_ARGUMENT") {
   }
 }
 
+TEST_CASE("Drain ends what waits, but for choices of a call that has begun") {
+  SchedulerConfig config = SmallConfig(1, 64);
+  config.max_sequences = 1;
+  Fixture fixture(config, {.hold_results = true});
+  std::vector<std::unique_ptr<SequenceRequest>> choices;
+  std::vector<std::shared_ptr<RecordingSink>> sinks;
+  for (SequenceId id : {1, 2}) {
+    choices.push_back(MakeRequest(id, 10, 5));
+    sinks.push_back(std::make_shared<RecordingSink>());
+    choices.back()->sink = sinks.back();
+  }
+  fixture.scheduler->Submit(std::move(choices));
+  auto waiting = fixture.Submit(MakeRequest(3, 10, 5));
+  REQUIRE(fixture.Snapshot().running == 1);
+  std::future<void> drained = fixture.scheduler->Drain();
+  fixture.client.Release(1);
+  REQUIRE(waiting->WaitForEnd().error.code() == absl::StatusCode::kUnavailable);
+  REQUIRE(fixture.Snapshot().waiting == 1);
+  fixture.client.ReleaseAll();
+  drained.wait();
+  for (auto& sink : sinks) REQUIRE(sink->WaitForEnd().error.ok());
+}
+
 TEST_CASE("Drain refuses new sequences and waits for the last one") {
   Fixture fixture(SmallConfig(2, 64), {.hold_results = true});
   auto sink = fixture.Submit(MakeRequest(1, 10, 20));
@@ -166,7 +189,12 @@ TEST_CASE("When a stage is lost every sequence hears why, and so do later ones")
   config.max_sequences = 2;
   Fixture fixture(config, {.hold_results = true});
   std::vector<std::shared_ptr<RecordingSink>> sinks;
-  for (SequenceId id = 1; id <= 5; ++id) sinks.push_back(fixture.Submit(MakeRequest(id, 40, 50)));
+  const auto call = std::make_shared<ClientCall>();
+  for (SequenceId id = 1; id <= 5; ++id) {
+    auto request = MakeRequest(id, 40, 50);
+    request->call = call;
+    sinks.push_back(fixture.Submit(std::move(request)));
+  }
   fixture.client.Release(6);
   sinks[0]->WaitForTokens(2);
   std::future<void> drained = fixture.scheduler->Drain();

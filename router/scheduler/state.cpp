@@ -30,6 +30,7 @@ Sequence* SchedulerState::Find(SequenceId id) const {
 void SchedulerState::Add(std::unique_ptr<SequenceRequest> request, Clock::time_point submitted,
                          bool has_twin) {
   const SequenceId id = request->id;
+  if (request->call == nullptr) request->call = std::make_shared<ClientCall>();
   auto sequence = std::make_shared<Sequence>(std::move(request), next_arrival_++, submitted);
   sequence->tables.resize(kv_.n_groups());
   Queue(sequence.get(), has_twin);
@@ -66,6 +67,7 @@ void SchedulerState::Admit(Sequence* sequence) {
   sequence->n_to_prefill = sequence->n_registered - sequence->next_position;
   if (!sequence->was_admitted) {
     sequence->was_admitted = true;
+    sequence->request->call->begun = true;
     const std::chrono::duration<double, std::milli> queued = Clock::now() - sequence->submitted;
     sequence->times.queue_ms = queued.count();
     sequence->times.n_cached_tokens = sequence->next_position;
@@ -124,14 +126,28 @@ void SchedulerState::AppendToken(Sequence* sequence, int32_t token) {
   ++n_generated_tokens_;
 }
 
-std::vector<std::shared_ptr<Sequence>> SchedulerState::EndAll() {
-  std::vector<std::shared_ptr<Sequence>> ended;
-  for (const auto& [id, sequence] : sequences_) ended.push_back(sequence);
-  std::sort(ended.begin(), ended.end(),
+std::vector<std::shared_ptr<Sequence>> SchedulerState::EndEach(
+    std::vector<std::shared_ptr<Sequence>> sequences) {
+  std::sort(sequences.begin(), sequences.end(),
             [](const auto& a, const auto& b) { return ServedFirst()(a.get(), b.get()); });
-  for (const auto& sequence : ended) End(sequence.get());
+  for (const auto& sequence : sequences) End(sequence.get());
+  return sequences;
+}
+
+std::vector<std::shared_ptr<Sequence>> SchedulerState::EndNotBegun() {
+  std::vector<std::shared_ptr<Sequence>> not_begun;
+  for (const auto& [id, sequence] : sequences_) {
+    if (!sequence->request->call->begun) not_begun.push_back(sequence);
+  }
+  return EndEach(std::move(not_begun));
+}
+
+std::vector<std::shared_ptr<Sequence>> SchedulerState::EndAll() {
+  std::vector<std::shared_ptr<Sequence>> all;
+  for (const auto& [id, sequence] : sequences_) all.push_back(sequence);
+  all = EndEach(std::move(all));
   while (!in_flight_.empty()) PopInFlight();
-  return ended;
+  return all;
 }
 
 std::vector<uint32_t> SchedulerState::TakeReleases() { return std::exchange(releases_, {}); }

@@ -68,6 +68,8 @@ class SchedulerState {
   void End(Sequence* sequence);
   // A token of it has come.
   void AppendToken(Sequence* sequence, int32_t token);
+  // Ends those of calls that have not begun. Returns what was ended, in order of service.
+  std::vector<std::shared_ptr<Sequence>> EndNotBegun();
   // Ends all, and forgets what is in flight. Returns what was ended, in order of service.
   std::vector<std::shared_ptr<Sequence>> EndAll();
 
@@ -94,6 +96,8 @@ class SchedulerState {
   // Into the queue, with what its prefill is to compute as far as is known.
   void Queue(Sequence* sequence, bool has_twin = false);
   void Vacate(Sequence* sequence);
+  // In order of service, which is returned.
+  std::vector<std::shared_ptr<Sequence>> EndEach(std::vector<std::shared_ptr<Sequence>> sequences);
   void CheckSequence(const Sequence& sequence, uint32_t n_rows, uint32_t n_samples) const;
 
   const SchedulerConfig config_;

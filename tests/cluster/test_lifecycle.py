@@ -25,6 +25,21 @@ def test_sigterm_finishes_what_runs():
         assert cluster.process.wait(timeout=30) == 0
 
 
+def test_sigterm_refuses_what_waits():
+    with Cluster(MODEL, stages=1, flags=[*FLAGS, "--max-sequences", "1"]) as cluster:
+        running = cluster.stub.Generate(LONG)
+        next(running)
+        waiting = cluster.stub.Generate(LONG)
+        while cluster.stub.GetModel(pb.GetModelRequest()).scheduler.waiting == 0:
+            pass
+        cluster.process.send_signal(signal.SIGTERM)
+        with pytest.raises(grpc.RpcError) as error:
+            next(waiting)
+        assert error.value.code() == grpc.StatusCode.UNAVAILABLE
+        assert sum(len(message.token_ids) for message in running) == 399
+        assert cluster.process.wait(timeout=30) == 0
+
+
 def test_a_new_request_while_draining_is_unavailable():
     with Cluster(MODEL, stages=1, flags=FLAGS) as cluster:
         stream = cluster.stub.Generate(LONG)
