@@ -177,21 +177,23 @@ absl::StatusOr<ApiRequest> ParseChatRequest(std::string_view body) {
 }
 
 ApiRequest WithoutInput(const ApiRequest& request) {
-  const auto without_grammar = [](v1::SamplingParams* sampling) {
-    if (sampling->has_grammar()) sampling->mutable_grammar()->Clear();
-    sampling->clear_logit_bias();
+  ApiRequest rest{request, {}, {}};
+  const auto keep = [&request](const auto& from, auto& to) {
+    to.set_request_id(request.request_id());
+    if (from.has_skip_special_tokens()) to.set_skip_special_tokens(from.skip_special_tokens());
+    v1::SamplingParams& sampling = *to.mutable_sampling();
+    sampling.set_n(request.n());
+    *sampling.mutable_stop() = request.sampling().stop();
+    *sampling.mutable_stop_token_ids() = request.sampling().stop_token_ids();
+    if (request.sampling().has_grammar()) sampling.mutable_grammar();
   };
-  ApiRequest rest = request;
-  rest.chat.clear_messages();
-  rest.chat.clear_tools();
-  rest.chat.clear_chat_template_kwargs();
-  without_grammar(rest.chat.mutable_sampling());
-  for (v1::GenerateRequest& one : rest.prompts) {
-    one.clear_prompt();
-    without_grammar(one.mutable_sampling());
+  if (request.is_chat) {
+    keep(request.chat, rest.chat);
+  } else {
+    rest.prompts.resize(request.prompts.size());
+    keep(request.prompts.front(), rest.prompts.front());
   }
-  // What is cleared keeps its memory, which a copy does not.
-  return ApiRequest(rest);
+  return rest;
 }
 
 absl::Status InClientTerms(const ApiRequest& request, size_t i, const absl::Status& status) {

@@ -17,11 +17,9 @@ namespace stagecoach::router::http {
 // Prompts of one /v1/completions; each is scheduled by itself.
 inline constexpr size_t kMaxPrompts = 1024;
 
-struct ApiRequest {
+// How a client asked, and wants to be answered.
+struct ApiForm {
   bool is_chat = false;
-  v1::ChatRequest chat;                      // is_chat
-  std::vector<v1::GenerateRequest> prompts;  // else: one or more, alike but for the prompt
-
   bool stream = false;
   bool include_usage = false;       // a last chunk with the usage
   bool continuous_usage = false;    // every chunk has the usage so far
@@ -39,6 +37,11 @@ struct ApiRequest {
   std::string grammar_field;  // "guided_json"; empty: none
   bool stop_is_string = false;
   bool prompt_is_list = false;
+};
+
+struct ApiRequest : ApiForm {
+  v1::ChatRequest chat;                      // is_chat
+  std::vector<v1::GenerateRequest> prompts;  // else: one or more, alike but for the prompt
 
   size_t n_prompts() const { return is_chat ? 1 : prompts.size(); }
   const v1::SamplingParams& sampling() const {
@@ -55,8 +58,8 @@ struct ApiRequest {
 absl::StatusOr<ApiRequest> ParseCompletionRequest(std::string_view body);
 absl::StatusOr<ApiRequest> ParseChatRequest(std::string_view body);
 
-// The request without what becomes tokens and grammars, which may be large: enough for its answers
-// and for InClientTerms.
+// What of a request is enough for its answers and for InClientTerms: not what becomes tokens and
+// grammars, which may be large.
 ApiRequest WithoutInput(const ApiRequest& request);
 
 // An error of the router's own about prompt `i`, with the field named as the client did.
