@@ -37,6 +37,7 @@ __global__ void ChunkLatencyKernel(const ChunkParams p) {
   WaitForPrevious();
   if (threadIdx.x != 0) return;
   const int32_t m = Multiprocessor();
+  if (m >= kMaxSidedMultiprocessors) return;
   for (int i = 0; i < kPageChunks; ++i) {
     const int chunk = (i + 31 * static_cast<int>(blockIdx.x)) % kPageChunks;
     p.latencies[m * kPageChunks + chunk] = Latency(p.page + chunk * kChunkBytes);
@@ -61,8 +62,7 @@ LaunchShape ShapeFor(const Stream& stream) {
 }  // namespace
 
 bool HasL2Latencies(const Stream& stream, const void* memory) {
-  return stream.is_hopper && stream.n_all_multiprocessors <= kMaxSidedMultiprocessors &&
-         reinterpret_cast<uintptr_t>(memory) % kPageBytes == 0;
+  return stream.is_hopper && reinterpret_cast<uintptr_t>(memory) % kPageBytes == 0;
 }
 
 cudaError_t ChunkLatencies(const Stream& stream, void* page, uint16_t* latencies) {

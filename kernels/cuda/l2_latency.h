@@ -12,7 +12,7 @@ namespace stagecoach::kernels::cuda {
 bool HasL2Latencies(const Stream& stream, const void* memory);
 
 // From every multiprocessor to every chunk of a page. latencies: zeros,
-// [n_all_multiprocessors, kPageChunks], in cycles.
+// [kMaxSidedMultiprocessors, kPageChunks], in cycles.
 cudaError_t ChunkLatencies(const Stream& stream, void* page, uint16_t* latencies);
 
 struct PageLatencyArgs {

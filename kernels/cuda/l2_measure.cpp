@@ -2,6 +2,7 @@
 
 #include <bit>
 #include <cmath>
+#include <utility>
 #include <vector>
 
 #include "common/status.h"
@@ -53,12 +54,11 @@ absl::StatusOr<L2Sides> Measured(const Stream& stream) {
   SC_ASSIGN_OR_RETURN(const Buffer page, Zeros(stream, 2 * kPageBytes));
   if (!HasL2Latencies(stream, page.data.get())) return L2Sides{};
   SC_ASSIGN_OR_RETURN(const Buffer latencies,
-                      Zeros(stream, sizeof(uint16_t) * kPageChunks *
-                                        static_cast<size_t>(stream.n_all_multiprocessors)));
+                      Zeros(stream, sizeof(uint16_t) * kPageChunks * kMaxSidedMultiprocessors));
   SC_RETURN_IF_ERROR(
       ToStatus(ChunkLatencies(stream, page.data.get(), latencies.As<uint16_t>()), "latencies"));
   SC_ASSIGN_OR_RETURN(const std::vector<uint16_t> values, Downloaded(stream, latencies));
-  return SidesOf(values);
+  return SidesOf(values, stream.n_all_multiprocessors);
 }
 
 }  // namespace
@@ -74,11 +74,12 @@ absl::StatusOr<Buffer> MeasurePageSides(const Stream& stream, const L2Sides& sid
   PageLatencyArgs args{.memory = memory.As<unsigned char>(),
                        .n_pages = static_cast<int32_t>(n_pages),
                        .sides = sides,
-                       .n_multiprocessors = {0, 0},
+                       .n_multiprocessors = {stream.n_all_multiprocessors, 0},
                        .tickets = tickets.As<int32_t>(),
                        .latencies = latencies.As<uint16_t>()};
-  for (int32_t m = 0; m < stream.n_all_multiprocessors; ++m) {
-    ++args.n_multiprocessors[sides.SideOf(m)];
+  for (const uint32_t word : sides.multiprocessors) {
+    args.n_multiprocessors[0] -= std::popcount(word);
+    args.n_multiprocessors[1] += std::popcount(word);
   }
   SC_RETURN_IF_ERROR(ToStatus(PageLatencies(stream, args), "latencies"));
   SC_ASSIGN_OR_RETURN(const std::vector<uint16_t> values, Downloaded(stream, latencies));
@@ -96,24 +97,29 @@ absl::StatusOr<Buffer> MeasurePageSides(const Stream& stream, const L2Sides& sid
   return pages;
 }
 
-L2Sides SidesOf(std::span<const uint16_t> latencies) {
-  const size_t n = latencies.size() / kPageChunks;
-  if (n < 2 || n > kMaxSidedMultiprocessors) return {};
-  const auto row = [&](size_t m) { return latencies.subspan(m * kPageChunks, kPageChunks); };
+L2Sides SidesOf(std::span<const uint16_t> latencies, int32_t n_multiprocessors) {
+  const auto row = [&](int32_t m) {
+    return latencies.subspan(static_cast<size_t>(m) * kPageChunks, kPageChunks);
+  };
+  std::vector<int32_t> found;
+  for (int32_t m = 0; m < kMaxSidedMultiprocessors; ++m) {
+    if (row(m)[0] != 0) found.push_back(m);
+  }
+  if (found.size() < 2 || std::cmp_not_equal(found.size(), n_multiprocessors)) return {};
   L2Sides sides;
   size_t n_of[2] = {0, 0};
-  for (size_t m = 0; m < n; ++m) {
-    const double like_first = Correlation(row(0), row(m));
+  for (const int32_t m : found) {
+    const double like_first = Correlation(row(found[0]), row(m));
     if (std::abs(like_first) < kClear) return {};
     const uint32_t side = like_first < 0 ? 1 : 0;
     sides.multiprocessors[m / 32] |= side << m % 32;
     ++n_of[side];
   }
-  if (n_of[0] < n / 4 || n_of[1] < n / 4) return {};
+  if (n_of[0] < found.size() / 4 || n_of[1] < found.size() / 4) return {};
   // Of the mean latencies from both sides.
   std::vector<double> differences(kPageChunks);
-  for (size_t m = 0; m < n; ++m) {
-    const int32_t side = sides.SideOf(static_cast<int32_t>(m));
+  for (const int32_t m : found) {
+    const int32_t side = sides.SideOf(m);
     for (size_t c = 0; c < kPageChunks; ++c) {
       differences[c] += (side == 0 ? 1.0 : -1.0) * row(m)[c] / static_cast<double>(n_of[side]);
     }

@@ -18,7 +18,8 @@ L2Sides MeasureL2Sides(const Stream& stream);
 absl::StatusOr<Buffer> MeasurePageSides(const Stream& stream, const L2Sides& sides,
                                         const Buffer& memory);
 
-// What latencies say, in cycles: [n_multiprocessors, kPageChunks]
-L2Sides SidesOf(std::span<const uint16_t> latencies);
+// What latencies say, in cycles: [kMaxSidedMultiprocessors, kPageChunks]. Multiprocessors of which
+// there are none are not among n, and have zeros.
+L2Sides SidesOf(std::span<const uint16_t> latencies, int32_t n_multiprocessors);
 
 }  // namespace stagecoach::kernels::cuda

@@ -19,6 +19,7 @@ namespace stagecoach::kernels::cuda {
 
 inline constexpr size_t kChunkBytes = 4096, kPageBytes = size_t{2} << 20;
 inline constexpr int kPageChunks = static_cast<int>(kPageBytes / kChunkBytes);
+// By their numbers, of which there may be more than multiprocessors.
 inline constexpr int kMaxSidedMultiprocessors = 256;
 
 struct L2Sides {
@@ -30,6 +31,7 @@ struct L2Sides {
 
   bool known() const { return chunk_mask != 0; }
   __host__ __device__ int32_t SideOf(int32_t multiprocessor) const {
+    if (multiprocessor >= kMaxSidedMultiprocessors) return 0;
     return static_cast<int32_t>(multiprocessors[multiprocessor / 32] >> multiprocessor % 32 & 1);
   }
 };

@@ -21,31 +21,37 @@ std::vector<uint16_t> Latencies(int n_multiprocessors, uint32_t mask, int far) {
                                                 static_cast<int>(random() % 50)));
     }
   }
+  latencies.resize(kMaxSidedMultiprocessors * kPageChunks);
   return latencies;
 }
 
 TEST_CASE("L2: sides of multiprocessors and of a page's chunks by latencies") {
-  const L2Sides sides = SidesOf(Latencies(132, 0xab, 200));
+  std::vector<uint16_t> latencies = Latencies(132, 0xab, 200);
+  L2Sides sides = SidesOf(latencies, 132);
   REQUIRE(sides.known());
   CHECK(sides.chunk_mask == 0xab);
   for (int32_t m = 0; m < 132; ++m) CHECK(sides.SideOf(m) == m / 2 % 2);
+  CHECK(sides.SideOf(kMaxSidedMultiprocessors) == 0);
+  // Numbers that no multiprocessor has, as where parts of a GPU are another's.
+  std::fill_n(latencies.begin(), 6 * kPageChunks, uint16_t{0});
+  sides = SidesOf(latencies, 126);
+  REQUIRE(sides.known());
+  for (int32_t m = 6; m < 132; ++m) CHECK(sides.SideOf(m) == (m / 2 + 1) % 2);
 }
 
 TEST_CASE("L2: nothing is known where latencies say nothing, or something else") {
-  CHECK_FALSE(SidesOf(Latencies(132, 0xab, 0)).known());
+  CHECK_FALSE(SidesOf(Latencies(132, 0xab, 0), 132).known());
   // The sides of neighbouring chunks are the same.
-  CHECK_FALSE(SidesOf(Latencies(132, 0xaa, 200)).known());
+  CHECK_FALSE(SidesOf(Latencies(132, 0xaa, 200), 132).known());
   // All on one side, one that was not measured, and a chunk unlike the others.
-  CHECK_FALSE(SidesOf(Latencies(2, 0xab, 200)).known());
+  CHECK_FALSE(SidesOf(Latencies(2, 0xab, 200), 2).known());
+  CHECK_FALSE(SidesOf(Latencies(131, 0xab, 200), 132).known());
   std::vector<uint16_t> latencies = Latencies(132, 0xab, 200);
-  std::fill_n(latencies.begin() + 5 * kPageChunks, kPageChunks, uint16_t{0});
-  CHECK_FALSE(SidesOf(latencies).known());
-  latencies = Latencies(132, 0xab, 200);
   for (size_t m = 0; m < 132; ++m) {
     uint16_t& one = latencies[m * kPageChunks + 100];
     one = one > 400 ? 270 : 480;
   }
-  CHECK_FALSE(SidesOf(latencies).known());
+  CHECK_FALSE(SidesOf(latencies, 132).known());
 }
 
 TEST_CASE("L2: heads whose rows are chunks, or whole parts of chunks, have sides") {
