@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <array>
 #include <cstring>
+#include <iterator>
 #include <map>
 #include <mutex>
 #include <utility>
@@ -140,11 +141,11 @@ class CudaOps final : public Ops {
   }
   absl::StatusOr<Buffer> AllocateKv(size_t bytes) override {
     SC_ASSIGN_OR_RETURN(Buffer buffer, Allocate(bytes));
-    const auto* const begin = buffer.As<unsigned char>();
-    kv_memory_.erase(begin);
+    // Its addresses may have been those of memory that is gone.
+    std::erase_if(kv_memory_, [](const auto& entry) { return entry.second.memory.expired(); });
     if (stream_.l2.known()) {
       SC_ASSIGN_OR_RETURN(Buffer pages, cuda::MeasurePageSides(stream_, stream_.l2, buffer));
-      kv_memory_[begin] = {buffer.bytes, std::move(pages)};
+      kv_memory_[buffer.As<unsigned char>()] = {buffer.data, buffer.bytes, std::move(pages)};
     }
     return buffer;
   }
@@ -446,6 +447,7 @@ class CudaOps final : public Ops {
   cuda::StepBuilder step_builder_;
   cuda::SampleRowStager sample_rows_;
   struct KvMemory {
+    std::weak_ptr<void> memory;
     size_t bytes;
     Buffer pages;  // MeasurePageSides
   };

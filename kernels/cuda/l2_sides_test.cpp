@@ -76,6 +76,23 @@ TEST_CASE("L2: heads whose rows are chunks, or whole parts of chunks, have sides
   }
 }
 
+// A GPU's count of what is free is coarser, and others' too.
+#ifdef STAGECOACH_EMULATED_CUDA
+TEST_CASE("L2: nothing is kept of KV memory that is gone") {
+  const auto ops = NewCudaOps();
+  const auto with_one = [&] {
+    const Buffer kv = *ops->AllocateKv(kPageBytes);
+    return ops->Memory().free_bytes;
+  };
+  const uint64_t free_bytes = with_one();
+  {
+    std::vector<Buffer> at_once;
+    for (size_t i = 1; i <= 8; ++i) at_once.push_back(*ops->AllocateKv(i * kPageBytes));
+  }
+  CHECK(with_one() == free_bytes);
+}
+#endif
+
 TEST_CASE("L2: the same sides whenever they are measured") {
   const auto ops = NewCudaOps();
   const bool known = ops->Describe().find("near in L2") != std::string::npos;
