@@ -3,6 +3,7 @@ import ctypes
 import os
 import pathlib
 import signal
+import subprocess
 
 PR_SET_PDEATHSIG = 1
 _libc = ctypes.CDLL(None)
@@ -19,6 +20,16 @@ def ends_with_us():
             os._exit(1)
 
     return ask
+
+
+def code_of(command, **more):
+    """Its exit code; ended with all that it has started, should it not come so far."""
+    with subprocess.Popen(command, start_new_session=True, preexec_fn=ends_with_us(), **more) as process:
+        try:
+            return process.wait()
+        except BaseException:
+            os.killpg(process.pid, signal.SIGKILL)
+            raise
 
 
 def stat_fields(pid):

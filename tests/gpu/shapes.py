@@ -4,14 +4,11 @@ A large shape is a config.json and a golden model's tokenizer, enough for `--loa
 weights in 12 files (54.5 GB).
 """
 import json
-import os
 import pathlib
 import shutil
-import signal
-import subprocess
 import sys
 
-from processes import ends_with_us
+from processes import code_of
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 GOLDEN = ROOT / "tests" / "golden" / "data"
@@ -31,14 +28,7 @@ def config_of(folder):
 
 
 def run_to_the_end(command):
-    """With its own children, should it not come so far."""
-    process = subprocess.Popen(command, start_new_session=True, preexec_fn=ends_with_us())
-    try:
-        code = process.wait()
-    except BaseException:
-        os.killpg(process.pid, signal.SIGKILL)
-        process.wait()
-        raise
+    code = code_of(command)
     if code != 0:
         raise RuntimeError(f"{command[1].name} ended with exit code {code}")
 

@@ -1,17 +1,15 @@
 """The kernels' own tests, as far as their programs are among the others: each operation against the reference, the golden models,
 and some operations under memcheck. They need one GPU and no server."""
-import os
 import re
 import shlex
 import shutil
-import signal
 import subprocess
 import tempfile
 
 import client
 import servers
 from checks import Check, LeftOut
-from processes import ends_with_us
+from processes import code_of
 
 OPERATIONS, GOLDEN = "kernels_cuda_test", "golden_cuda_test"
 NO_MODELS = re.compile(r"cannot open directory: No such file or directory \[([^]]*tests/golden/data)[^]]*\]")
@@ -22,15 +20,9 @@ MEMCHECKED = ("a step is built*", "Attention: sequences of all kinds*", "Attenti
 
 
 def output_of(command, env):
-    """Its exit code and what it says; ended with all that it has started, should it not come so far."""
-    with (tempfile.TemporaryFile("w+", errors="replace") as said,
-          subprocess.Popen(command, env=env, stdout=said, stderr=subprocess.STDOUT, start_new_session=True,
-                           preexec_fn=ends_with_us()) as process):
-        try:
-            code = process.wait()
-        except BaseException:
-            os.killpg(process.pid, signal.SIGKILL)
-            raise
+    """Its exit code and what it says."""
+    with tempfile.TemporaryFile("w+", errors="replace") as said:
+        code = code_of(command, env=env, stdout=said, stderr=subprocess.STDOUT)
         said.seek(0)
         return code, said.read()
 
