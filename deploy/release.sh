@@ -40,9 +40,7 @@ rm -rf "$out"
 mkdir -p "$out" "$scratch/$name/bin"
 out=$(cd "$out" && pwd)
 for program in "${programs[@]}"; do install -m 755 "$bin/$program" "$scratch/$name/bin/"; done
-for folder in systemd compose grafana prometheus docs; do
-  if [ -d "$root/deploy/$folder" ]; then cp -r "$root/deploy/$folder" "$scratch/$name/"; fi
-done
+for folder in deploy/{systemd,compose,grafana,prometheus} docs; do cp -r "$root/$folder" "$scratch/$name/"; done
 cp "$root"/{README.md,CHANGELOG.md,LICENSE,NOTICE} "$scratch/$name/"
 pack "$name.tar.gz" "$name"
 

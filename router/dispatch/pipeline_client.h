@@ -9,7 +9,7 @@
 
 #include "absl/status/status.h"
 #include "common/flight/flight_recorder.h"
-#include "router/dispatch/stage_client.h"
+#include "router/scheduler/stage_client.h"
 
 namespace stagecoach::router {
 

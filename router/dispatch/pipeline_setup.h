@@ -9,9 +9,9 @@
 #include "absl/status/statusor.h"
 #include "common/dtype.h"
 #include "common/model/model_spec.h"
-#include "router/dispatch/kv_sizing.h"
-#include "router/dispatch/layer_split.h"
-#include "router/dispatch/step_limits.h"
+#include "router/sizing/kv_sizing.h"
+#include "router/sizing/layer_split.h"
+#include "router/sizing/step_limits.h"
 #include "stagecoach/v1/stage.pb.h"
 
 namespace stagecoach::router {

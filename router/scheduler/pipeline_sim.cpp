@@ -13,8 +13,8 @@
 #include <string>
 #include <vector>
 
-#include "router/dispatch/step_limits.h"
 #include "router/scheduler/testing/pipeline_simulator.h"
+#include "router/sizing/step_limits.h"
 
 namespace stagecoach::router {
 namespace {

@@ -10,9 +10,9 @@
 
 #include "common/check.h"
 #include "common/status.h"
-#include "router/dispatch/stage_client.h"
 #include "router/scheduler/core.h"
 #include "router/scheduler/mailbox.h"
+#include "router/scheduler/stage_client.h"
 
 namespace stagecoach::router {
 namespace {

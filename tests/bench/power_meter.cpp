@@ -3,7 +3,7 @@
 #include <dlfcn.h>
 
 #include "common/check.h"
-#include "kernels/cuda/cuda_api.h"
+#include "kernels/cuda/device/cuda_api.h"
 
 namespace stagecoach {
 namespace {

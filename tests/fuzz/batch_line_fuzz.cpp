@@ -1,5 +1,5 @@
 // One line of a batch file.
-#include "deploy/cli/batch_line.h"
+#include "cli/batch_line.h"
 #include "tests/fuzz/fuzz.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {

@@ -14,57 +14,61 @@ ALLOWED = {
     "common": [],
     "common/flags": ["common"],
     "common/flight": ["common"],
+    "common/gguf": ["common"],
     "common/metrics": ["common", "proto"],
-    "common/model": ["common"],
-    "common/rpc": ["common", "proto"],
-    "common/text": ["common"],
+    "common/model": ["common", "common/gguf"],
+    "common/rpc": ["proto"],
+    "common/text": ["common", "common/gguf"],
     "common/trace": ["common", "common/rpc", "proto"],
-    "kernels": ["common", "common/model"],
-    "kernels/reference": ["kernels", "common", "common/model"],
-    "kernels/cpu": ["kernels", "common", "common/model", "kernels/reference"],
-    "kernels/cuda": ["kernels", "common", "common/model", "kernels/reference"],
-    "worker/loader": ["common", "common/model"],
-    "worker/model": ["worker/loader", "kernels", "common", "common/model"],
+    "kernels": ["common", "common/model", "common/gguf"],
+    "kernels/reference": ["kernels", "common", "common/gguf"],
+    "kernels/cpu": ["kernels", "common", "common/model", "kernels/reference", "common/gguf"],
+    "kernels/cuda": ["kernels", "common", "common/model"],
+    "worker/loader": ["common", "common/model", "common/gguf"],
+    "worker/model": ["worker/loader", "kernels", "common", "common/model", "common/gguf"],
     "worker/transport": ["common", "common/rpc", "proto"],
     "worker/transport/nccl": ["worker/transport", "kernels", "kernels/cuda", "common"],
-    "worker/stage": ["worker/model", "worker/transport", "kernels", "common", "common/flight", "common/model",
-                     "common/text", "common/trace", "proto"],
-    "worker/service": ["worker/stage", "worker/model", "worker/transport", "worker/loader", "kernels",
-                       "kernels/cpu", "common", "common/flight", "common/model", "common/rpc", "common/text", "proto"],
-    "worker": ["worker/service", "worker/transport", "worker/transport/nccl", "kernels", "kernels/cpu", "kernels/cuda", "common", "common/flight",
-               "common/metrics", "common/rpc", "common/trace"],
-    "router/dispatch": ["common", "common/flight", "common/model", "common/rpc", "proto"],
-    "router/scheduler": ["router/dispatch", "common", "common/trace", "proto"],
+    "worker/stage": ["worker/model", "worker/transport", "kernels", "common", "common/flight", "common/text",
+                     "common/trace", "proto"],
+    "worker/service": ["worker/stage", "worker/model", "worker/transport", "kernels", "common", "common/rpc",
+                       "common/text", "proto"],
+    "worker": ["worker/service", "worker/transport", "worker/transport/nccl", "kernels", "kernels/cpu",
+               "kernels/cuda", "common", "common/flight", "common/metrics", "common/rpc", "common/trace"],
+    "router/sizing": ["common", "common/model"],
+    "router/scheduler": ["common", "common/trace", "proto"],
+    "router/dispatch": ["router/scheduler", "router/sizing", "common", "common/flight", "common/model",
+                        "common/rpc", "proto"],
     "router/text": ["router/scheduler", "common", "common/model", "common/text", "proto"],
-    "router/frontend": ["router/text", "router/scheduler", "common", "common/metrics", "common/model", "common/rpc",
-                        "common/text", "common/trace", "proto"],
+    "router/frontend": ["router/text", "router/scheduler", "common", "common/rpc", "common/text",
+                        "common/trace", "proto"],
     "router/frontend/http": ["router/frontend", "router/text", "common", "common/text", "common/trace", "proto"],
-    "router": ["router/frontend", "router/frontend/http", "router/text", "router/scheduler", "router/dispatch", "common", "common/flags",
-               "common/flight", "common/metrics", "common/model", "common/rpc", "common/text", "common/trace", "proto"],
-    "deploy/launch": ["common", "common/flags"],
-    "deploy/check": ["router/dispatch", "worker/model", "worker/loader", "kernels", "common", "common/model",
-                     "common/text"],
-    "deploy/doctor": ["deploy/check", "kernels/cpu", "common"],
-    "deploy/plan": ["deploy/check", "router/dispatch", "worker/model", "kernels", "kernels/cuda", "common", "common/model"],
-    "deploy/timeline": ["common", "common/flight"],
-    "deploy/bench": ["common/rpc", "proto"],
-    "deploy/cli": ["deploy/bench", "deploy/check", "deploy/doctor", "deploy/launch", "deploy/plan", "deploy/timeline", "common",
-                   "common/flags", "common/flight",
-                   "common/model", "common/rpc", "proto"],
+    "router": ["router/frontend", "router/frontend/http", "router/text", "router/scheduler", "router/dispatch",
+               "common", "common/flags", "common/flight", "common/metrics", "common/trace"],
+    "cli/launch": ["common", "common/flags"],
+    "cli/check": ["router/sizing", "worker/model", "worker/loader", "kernels", "common", "common/model",
+                  "common/text", "common/gguf"],
+    "cli/doctor": ["cli/check", "kernels/cpu", "common"],
+    "cli/plan": ["cli/check", "router/sizing", "worker/model", "kernels/cuda", "common", "common/model"],
+    "cli/timeline": ["common/flight"],
+    "cli/bench": ["common/rpc", "proto"],
+    "cli": ["cli/bench", "cli/check", "cli/doctor", "cli/launch", "cli/plan", "cli/timeline", "common",
+            "common/flags", "common/flight", "common/model", "common/rpc", "proto"],
 }
 # Tests may also use these fakes and seams of folders below them.
 ALLOWED_IN_TESTS = {
-    "worker/model": ["kernels/cpu", "kernels/reference"],
-    "worker/stage": ["kernels/cpu", "kernels/reference"],
+    "worker/model": ["kernels/reference"],
+    "worker/transport/nccl": ["worker/transport/testing"],
+    "worker/stage": ["kernels/reference", "worker/transport/testing"],
     "worker/service": ["kernels/reference"],
-    "router/scheduler": ["router/scheduler/testing"],
-    "deploy/doctor": ["common/model"],
-    "router/frontend": ["router/scheduler/testing", "router/dispatch"],
-    "router/scheduler/testing": ["router/scheduler", "router/dispatch", "common", "proto"],
+    "router/scheduler": ["router/scheduler/testing", "router/sizing"],
+    "router/frontend": ["router/scheduler/testing"],
+    "router/scheduler/testing": ["router/scheduler", "proto"],
+    "worker/transport/testing": ["worker/transport", "common"],
+    "kernels/cuda": ["kernels/reference"],
 }
 SOURCES = {".h", ".cpp", ".cc", ".cu", ".cuh", ".inc"}
 INCLUDE = re.compile(r'^\s*#\s*include\s+["<]([^">]+)[">]', re.M)
-ROOTS = ("proto", "common", "kernels", "worker", "router", "deploy")
+ROOTS = ("proto", "common", "kernels", "worker", "router", "cli")
 
 
 def folder_of(path):
@@ -82,7 +86,7 @@ def included_folder(include):
     return folder_of(include) if include.startswith(tuple(root + "/" for root in ROOTS)) else None
 
 
-def check_file(path, text):
+def check_file(path, text, used=None):
     here = folder_of(path)
     if here is None:
         return [f"{path}: no folder of the plan holds it; add the folder to {sys.argv[0]}"]
@@ -91,8 +95,22 @@ def check_file(path, text):
     problems = []
     for include in INCLUDE.findall(text):
         there = included_folder(include)
+        if used is not None and there:
+            used.add((here, there, is_test))
         if there and there not in allowed:
             problems.append(f"{path}: includes {include}: no arrow from {here} to {there}")
+    return problems
+
+
+def unused(used):
+    """The plan's arrows that no include takes: the plan is as tight as the code."""
+    problems = []
+    for here, folders in ALLOWED.items():
+        problems += [f"the plan allows {here} -> {there}, which nothing includes" for there in folders
+                     if (here, there, False) not in used]
+    for here, folders in ALLOWED_IN_TESTS.items():
+        problems += [f"the plan allows tests of {here} -> {there}, which none includes" for there in folders
+                     if (here, there, True) not in used]
     return problems
 
 
@@ -115,11 +133,11 @@ def cycles(graph):
 
 def self_test():
     """A turned arrow, a hop between the two halves of the house and a cycle must all be found."""
-    assert check_file("router/dispatch/x.cpp", '#include "router/scheduler/scheduler.h"\n')
+    assert check_file("router/scheduler/x.cpp", '#include "router/dispatch/pipeline_client.h"\n')
     assert check_file("router/text/x.h", '#include "worker/stage/step_meta.h"\n')
     assert check_file("common/x.cpp", '#include "common/rpc/status.h"\n')
     assert check_file("elsewhere/x.cpp", "")
-    assert not check_file("router/scheduler/x.cpp", '#include "router/dispatch/stage_client.h"\n#include <vector>\n')
+    assert not check_file("router/scheduler/x.cpp", '#include "router/scheduler/stage_client.h"\n#include <vector>\n')
     assert not check_file("worker/stage/x.h", '#include "stagecoach/v1/step.pb.h"\n')
     assert cycles({"a": ["b"], "b": ["c"], "c": ["a"]}) == ["a -> b -> c -> a"]
 
@@ -128,11 +146,13 @@ def main(root):
     self_test()
     problems = [f"the plan itself has a cycle: {cycle}" for cycle in cycles(ALLOWED)]
     n_files = 0
+    used = set()
     for top in ROOTS:
         for file in sorted((root / top).rglob("*")):
             if file.suffix in SOURCES and file.is_file():
                 n_files += 1
-                problems += check_file(file.relative_to(root).as_posix(), file.read_text())
+                problems += check_file(file.relative_to(root).as_posix(), file.read_text(), used)
+    problems += unused(used)
     print("\n".join(problems) or f"{n_files} files, every arrow points one way")
     return 1 if problems or not n_files else 0
 

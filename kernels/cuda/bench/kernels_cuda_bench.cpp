@@ -16,9 +16,9 @@
 #include <vector>
 
 #include "common/check.h"
-#include "kernels/cuda/cuda_api.h"
 #include "kernels/cuda/cuda_ops.h"
-#include "kernels/cuda/occupier.h"
+#include "kernels/cuda/device/cuda_api.h"
+#include "kernels/cuda/device/occupier.h"
 
 namespace stagecoach::kernels {
 namespace {

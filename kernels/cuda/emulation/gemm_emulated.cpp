@@ -1,8 +1,8 @@
 // Products by plain loops, where there is no cuBLASLt.
 #include "common/float_convert.h"
-#include "kernels/cuda/device_buffer.h"
-#include "kernels/cuda/gemm.h"
-#include "kernels/cuda/skinny_gemm.h"
+#include "kernels/cuda/device/device_buffer.h"
+#include "kernels/cuda/gemm/gemm.h"
+#include "kernels/cuda/gemm/skinny_gemm.h"
 
 namespace stagecoach::kernels::cuda {
 namespace {

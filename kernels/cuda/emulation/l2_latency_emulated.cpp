@@ -2,7 +2,7 @@
 // with rows exchanged.
 #include <bit>
 
-#include "kernels/cuda/l2_latency.h"
+#include "kernels/cuda/l2/l2_latency.h"
 
 namespace stagecoach::kernels::cuda {
 namespace {

@@ -5,7 +5,7 @@
 
 #include <cstdint>
 
-#include "kernels/cuda/launch.h"
+#include "kernels/cuda/device/launch.h"
 #include "kernels/op_args.h"
 
 namespace stagecoach::kernels::cuda {

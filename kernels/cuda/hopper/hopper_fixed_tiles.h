@@ -1,7 +1,7 @@
 // Keys and values on their way from the cache to where wgmma takes them, for HopperFixedPrefill.
 #pragma once
 
-#include "kernels/cuda/attention_kernels.h"
+#include "kernels/cuda/attention/attention_kernels.h"
 #include "kernels/cuda/hopper/hopper_fixed_prefill.h"
 
 namespace stagecoach::kernels::cuda::hopper_fixed {

@@ -17,10 +17,10 @@
 #include <type_traits>
 #include <utility>
 
+#include "kernels/cuda/device/launch.h"
 #include "kernels/cuda/hopper/hopper_gemm_store.h"
 #include "kernels/cuda/hopper/hopper_ptx.h"
 #include "kernels/cuda/hopper/wgmma.h"
-#include "kernels/cuda/launch.h"
 
 namespace stagecoach::kernels::cuda {
 

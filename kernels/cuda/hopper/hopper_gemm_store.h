@@ -6,9 +6,9 @@
 
 #include <utility>
 
-#include "kernels/cuda/activated.h"
-#include "kernels/cuda/launch.h"
-#include "kernels/cuda/warp.h"
+#include "kernels/cuda/device/launch.h"
+#include "kernels/cuda/device/warp.h"
+#include "kernels/cuda/elementwise/activated.h"
 
 namespace stagecoach::kernels::cuda {
 

@@ -5,7 +5,7 @@
 #include <catch2/generators/catch_generators.hpp>
 #include <cstring>
 
-#include "kernels/cuda/cuda_api.h"
+#include "kernels/cuda/device/cuda_api.h"
 #include "kernels/cuda/testing/device_values.h"
 
 namespace stagecoach::kernels {

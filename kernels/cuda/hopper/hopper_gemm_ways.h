@@ -3,7 +3,7 @@
 
 #include <span>
 
-#include "kernels/cuda/launch.h"
+#include "kernels/cuda/device/launch.h"
 #include "kernels/op_args.h"
 
 namespace stagecoach::kernels::cuda {

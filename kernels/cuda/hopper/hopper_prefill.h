@@ -7,8 +7,8 @@
 
 #include <cstdint>
 
-#include "kernels/cuda/gather_keys.h"
-#include "kernels/cuda/launch.h"
+#include "kernels/cuda/attention/gather_keys.h"
+#include "kernels/cuda/device/launch.h"
 #include "kernels/op_args.h"
 
 namespace stagecoach::kernels::cuda {

@@ -4,7 +4,7 @@
 
 #include <cstdint>
 
-#include "kernels/cuda/cuda_api.h"
+#include "kernels/cuda/device/cuda_api.h"
 
 namespace stagecoach::kernels::cuda::ptx {
 

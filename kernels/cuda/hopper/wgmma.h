@@ -12,7 +12,7 @@
 #include <cute/arch/mma_sm90_gmma.hpp>
 #include <utility>
 
-#include "kernels/cuda/numbers.h"
+#include "kernels/cuda/device/numbers.h"
 
 namespace stagecoach::kernels::cuda {
 

@@ -12,7 +12,7 @@
 #include <thread>
 #include <vector>
 
-#include "router/dispatch/stage_client.h"
+#include "router/scheduler/stage_client.h"
 #include "router/scheduler/testing/strict_stage.h"
 
 namespace stagecoach::router {

@@ -10,7 +10,7 @@
 #include "kernels/reference/reference_ops.h"
 #include "worker/stage/testing/late_ops.h"
 #include "worker/stage/testing/toy_device_channels.h"
-#include "worker/transport/memory_transport.h"
+#include "worker/transport/testing/memory_transport.h"
 
 namespace stagecoach::worker {
 

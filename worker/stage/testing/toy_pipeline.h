@@ -18,7 +18,7 @@
 #include "stagecoach/v1/step.pb.h"
 #include "worker/stage/stage_executor.h"
 #include "worker/stage/testing/toy_model.h"
-#include "worker/transport/fault_transport.h"
+#include "worker/transport/testing/fault_transport.h"
 
 namespace stagecoach::worker {
 

@@ -4,8 +4,8 @@
 #include <utility>
 
 #include "absl/status/statusor.h"
-#include "kernels/cuda/cuda_api.h"
-#include "kernels/cuda/device_buffer.h"
+#include "kernels/cuda/device/cuda_api.h"
+#include "kernels/cuda/device/device_buffer.h"
 
 namespace stagecoach::worker {
 

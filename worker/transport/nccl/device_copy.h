@@ -6,8 +6,8 @@
 #include <cstdint>
 
 #include "absl/status/status.h"
-#include "kernels/cuda/device_buffer.h"
-#include "kernels/cuda/elementwise.h"
+#include "kernels/cuda/device/device_buffer.h"
+#include "kernels/cuda/elementwise/elementwise.h"
 
 namespace stagecoach::worker {
 

@@ -8,7 +8,7 @@
 #include <string>
 
 #include "absl/status/statusor.h"
-#include "kernels/cuda/cuda_api.h"
+#include "kernels/cuda/device/cuda_api.h"
 
 namespace stagecoach::worker {
 

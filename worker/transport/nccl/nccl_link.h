@@ -11,7 +11,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include "kernels/cuda/disturbance.h"
+#include "kernels/cuda/device/disturbance.h"
 #include "worker/transport/nccl/cuda_event.h"
 #include "worker/transport/nccl/nccl_api.h"
 

@@ -12,10 +12,10 @@
 #include <vector>
 
 #include "common/status.h"
-#include "kernels/cuda/device_buffer.h"
-#include "kernels/cuda/elementwise.h"
-#include "worker/transport/memory_transport.h"
+#include "kernels/cuda/device/device_buffer.h"
+#include "kernels/cuda/elementwise/elementwise.h"
 #include "worker/transport/nccl/nccl_transport.h"
+#include "worker/transport/testing/memory_transport.h"
 
 namespace stagecoach::worker {
 namespace {

@@ -9,10 +9,10 @@
 #include <thread>
 #include <vector>
 
-#include "kernels/cuda/device_buffer.h"
-#include "worker/transport/memory_transport.h"
+#include "kernels/cuda/device/device_buffer.h"
 #include "worker/transport/nccl/nccl_transport.h"
 #include "worker/transport/nccl/testing/test_backend.h"
+#include "worker/transport/testing/memory_transport.h"
 
 namespace stagecoach::worker {
 

@@ -1,0 +1,87 @@
+#include "cli/batch_line.h"
+
+#include <fmt/format.h>
+
+#include <boost/json.hpp>
+#include <string>
+
+#include "cli/json_fields.h"
+#include "common/status.h"
+
+namespace stagecoach::cli {
+namespace {
+
+namespace json = boost::json;
+
+absl::Status SetMessages(const json::value& value, v1::ChatRequest& request) {
+  if (!value.is_array() || value.get_array().empty()) {
+    return absl::InvalidArgumentError("messages: expected a list of {\"role\", \"content\"}");
+  }
+  for (const json::value& message : value.get_array()) {
+    if (!message.is_object()) {
+      return absl::InvalidArgumentError("messages: expected a list of {\"role\", \"content\"}");
+    }
+    v1::ChatMessage& added = *request.add_messages();
+    for (const auto& [key, field] : message.get_object()) {
+      const absl::Status status = SetField(added, key, field);
+      if (!status.ok()) {
+        return absl::InvalidArgumentError(
+            fmt::format("messages: {}{}", absl::IsNotFound(status) ? "unknown field " : "",
+                        std::string(status.message())));
+      }
+    }
+  }
+  return absl::OkStatus();
+}
+
+// Fields beside the prompt: the request's own, or those of its sampling parameters.
+template <typename Request>
+absl::Status SetOptions(const json::object& line, std::string_view prompt_key, Request& request) {
+  for (const auto& [key, value] : line) {
+    if (std::string_view(key) == prompt_key || value.is_null()) continue;
+    absl::Status status = SetField(*request.mutable_sampling(), key, value);
+    // "prompt" is the one name for a prompt's text.
+    if (std::string_view(key) == "text") return absl::InvalidArgumentError("unknown field text");
+    if (absl::IsNotFound(status)) status = SetField(request, key, value);
+    if (absl::IsNotFound(status)) {
+      return absl::InvalidArgumentError(fmt::format("unknown field {}", std::string(key)));
+    }
+    SC_RETURN_IF_ERROR(status);
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+absl::StatusOr<BatchRequest> ParseBatchLine(std::string_view text) {
+  json::error_code error;
+  const json::value parsed = json::parse(text, error);
+  if (error.failed() || !parsed.is_object()) {
+    return absl::InvalidArgumentError(
+        fmt::format("not a JSON object{}", error.failed() ? ": " + error.message() : ""));
+  }
+  const json::object& line = parsed.get_object();
+  if (line.contains("prompt") + line.contains("prompt_ids") + line.contains("messages") != 1) {
+    return absl::InvalidArgumentError("needs one of prompt, prompt_ids and messages");
+  }
+  if (const json::value* messages = line.if_contains("messages")) {
+    v1::ChatRequest request;
+    request.set_separate_reasoning(false);
+    SC_RETURN_IF_ERROR(SetMessages(*messages, request));
+    SC_RETURN_IF_ERROR(SetOptions(line, "messages", request));
+    return request;
+  }
+  v1::GenerateRequest request;
+  if (const json::value* prompt = line.if_contains("prompt")) {
+    if (!prompt->is_string()) return absl::InvalidArgumentError("prompt: expected a string");
+    SC_RETURN_IF_ERROR(SetField(request, "text", *prompt));
+    SC_RETURN_IF_ERROR(SetOptions(line, "prompt", request));
+  } else {
+    const absl::Status status = SetField(*request.mutable_tokens(), "ids", line.at("prompt_ids"));
+    if (!status.ok()) return absl::InvalidArgumentError("prompt_ids: expected a list of token ids");
+    SC_RETURN_IF_ERROR(SetOptions(line, "prompt_ids", request));
+  }
+  return request;
+}
+
+}  // namespace stagecoach::cli

@@ -1,0 +1,63 @@
+// Many requests at a time over one connection.
+#pragma once
+
+#include <chrono>
+#include <condition_variable>
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <mutex>
+#include <string>
+#include <vector>
+
+#include "cli/client.h"
+#include "cli/completion.h"
+
+namespace stagecoach::cli {
+
+// Sends lines of a batch file and hands out their results in the lines' order. A line that does not
+// parse or that the server refuses is a result with an error; a full queue (RESOURCE_EXHAUSTED) is
+// asked again, later and later.
+class BatchRunner {
+ public:
+  // A JSON object, serialized.
+  using ResultFn = std::function<void(const std::string&)>;
+  using ProgressFn = std::function<void(size_t n_done, uint64_t n_tokens)>;
+
+  BatchRunner(const Client& client, std::vector<std::string> lines, size_t concurrency);
+
+  // Calls `on_result` for each line in order, as soon as it and all before it are done, and
+  // `on_progress` from time to time, both on this thread. Returns how many failed. Call once.
+  size_t Run(const ResultFn& on_result, const ProgressFn& on_progress);
+
+ private:
+  class Call;
+  using Clock = std::chrono::steady_clock;
+
+  void Start(size_t index, uint32_t attempt);
+  // From a call's thread.
+  void CountTokens(size_t n);
+  void Finish(size_t index, uint32_t attempt, const Completion& completion,
+              const grpc::Status& status);
+  void StoreResult(size_t index, std::string result, bool failed);
+
+  const Client& client_;
+  const std::vector<std::string> lines_;
+  const size_t concurrency_;
+
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  // All below: guarded by mutex_.
+  struct Retry {
+    size_t index;
+    uint32_t attempt;
+  };
+  std::multimap<Clock::time_point, Retry> retries_;
+  std::map<size_t, std::string> results_;  // finished, not handed out
+  size_t n_in_flight_ = 0;
+  size_t n_done_ = 0;
+  size_t n_failed_ = 0;
+  uint64_t n_tokens_ = 0;
+};
+
+}  // namespace stagecoach::cli

@@ -1,0 +1,132 @@
+#include "cli/bench/load_runner.h"
+
+#include <grpcpp/client_context.h>
+
+#include <algorithm>
+#include <random>
+#include <utility>
+
+#include "common/rpc/status.h"
+
+namespace stagecoach::bench {
+namespace {
+
+constexpr std::chrono::milliseconds kProgressInterval(200);
+
+class Run {
+ public:
+  Run(v1::Inference::Stub& stub, std::span<const Request> requests)
+      : stub_(stub), requests_(requests), records_(requests.size()) {}
+
+  LoadResult Go(const Load& load, const ProgressFn& on_progress);
+
+ private:
+  class Call;
+
+  v1::Inference::Stub& stub_;
+  const std::span<const Request> requests_;
+  std::vector<RequestRecord> records_;  // each is its call's own until the call is done
+
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  // Guarded by mutex_.
+  size_t n_in_flight_ = 0;
+  size_t n_done_ = 0;
+  uint64_t n_tokens_ = 0;
+};
+
+// One stream. Deletes itself when it is done.
+class Run::Call final : public grpc::ClientReadReactor<v1::GenerateResponse> {
+ public:
+  Call(Run& run, size_t index) : run_(run), record_(run.records_[index]) {
+    v1::Inference::Stub::async_interface* async = run.stub_.async();
+    const Request& request = run.requests_[index];
+    record_.sent = Clock::now();
+    if (const auto* generate = std::get_if<v1::GenerateRequest>(&request)) {
+      async->Generate(&context_, generate, this);
+    } else {
+      async->Chat(&context_, &std::get<v1::ChatRequest>(request), this);
+    }
+    StartRead(&piece_);
+    StartCall();
+  }
+
+ private:
+  void OnReadDone(bool ok) override {
+    if (!ok) return;
+    const auto n_tokens = static_cast<uint32_t>(piece_.token_ids_size());
+    if (n_tokens > 0) record_.arrivals.push_back({Clock::now(), n_tokens});
+    if (piece_.has_usage()) record_.prompt_tokens = piece_.usage().prompt_tokens();
+    {
+      const std::lock_guard lock(run_.mutex_);
+      run_.n_tokens_ += n_tokens;
+    }
+    StartRead(&piece_);
+  }
+
+  void OnDone(const grpc::Status& status) override {
+    record_.done = Clock::now();
+    record_.status = FromGrpc(status);
+    Run& run = run_;
+    // Before Go() can return: the context holds the channel, which must not meet its end on gRPC's
+    // own thread.
+    delete this;
+    const std::lock_guard lock(run.mutex_);
+    --run.n_in_flight_;
+    ++run.n_done_;
+    run.changed_.notify_all();
+  }
+
+  Run& run_;
+  RequestRecord& record_;
+  grpc::ClientContext context_;
+  v1::GenerateResponse piece_;
+};
+
+LoadResult Run::Go(const Load& load, const ProgressFn& on_progress) {
+  const size_t room = load.concurrency == 0 ? requests_.size() : load.concurrency;
+  std::mt19937_64 rng(load.seed);
+  std::exponential_distribution<double> gap_s(load.request_rate > 0 ? load.request_rate : 1.0);
+  const Clock::time_point start = Clock::now();
+  Clock::time_point next_send = start;
+  size_t n_sent = 0;
+
+  std::unique_lock lock(mutex_);
+  while (n_done_ < requests_.size()) {
+    while (n_sent < requests_.size() && n_in_flight_ < room && next_send <= Clock::now()) {
+      ++n_in_flight_;
+      lock.unlock();
+      new Call(*this, n_sent++);
+      if (load.request_rate > 0) {
+        next_send +=
+            std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double>(gap_s(rng)));
+      }
+      lock.lock();
+    }
+    const size_t n_done = n_done_;
+    const uint64_t n_tokens = n_tokens_;
+    lock.unlock();
+    on_progress(n_done, n_tokens);
+    lock.lock();
+    if (n_done_ != n_done) continue;
+    Clock::time_point wake = Clock::now() + kProgressInterval;
+    if (n_sent < requests_.size() && n_in_flight_ < room) wake = std::min(wake, next_send);
+    changed_.wait_until(lock, wake);
+  }
+  lock.unlock();
+
+  LoadResult result{.records = std::move(records_)};
+  Clock::time_point end = start;
+  for (const RequestRecord& record : result.records) end = std::max(end, record.done);
+  result.duration = end - start;
+  return result;
+}
+
+}  // namespace
+
+LoadResult RunLoad(v1::Inference::Stub& stub, std::span<const Request> requests, const Load& load,
+                   const ProgressFn& on_progress) {
+  return Run(stub, requests).Go(load, on_progress);
+}
+
+}  // namespace stagecoach::bench

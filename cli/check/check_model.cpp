@@ -1,0 +1,179 @@
+#include "cli/check/check_model.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cstdint>
+#include <filesystem>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "absl/strings/str_replace.h"
+#include "cli/check/merge_lines.h"
+#include "cli/check/model_facts.h"
+#include "common/model/model_spec.h"
+#include "common/text/chat_template.h"
+#include "common/text/embedding_rows.h"
+#include "common/text/tokenizer.h"
+#include "worker/loader/check_checkpoint.h"
+#include "worker/loader/weight_source.h"
+
+namespace stagecoach::check {
+namespace {
+
+struct TokenizerKind {
+  const char* file;
+  const char* text;
+};
+// In the order in which text::Tokenizer looks for them.
+constexpr TokenizerKind kTokenizers[] = {{"tokenizer.json", "tokenizer.json"},
+                                         {"tokenizer.model", "SentencePiece (tokenizer.model)"},
+                                         {"tekken.json", "tekken.json"},
+                                         {"vocab.json", "BPE (vocab.json, merges.txt)"}};
+
+constexpr uintmax_t kSmallTokenizerBytes = 2 << 20;  // read in about 0.2 s
+
+// 0: there is no such file.
+uintmax_t FileBytes(const std::string& path) {
+  std::error_code none;
+  const uintmax_t bytes = std::filesystem::file_size(path, none);
+  return none ? 0 : bytes;
+}
+
+class Checker {
+ public:
+  explicit Checker(const CheckOptions& options) : options_(options) {
+    report_.model = options.model;
+  }
+
+  ModelReport Run() {
+    absl::StatusOr<std::string> dir = ResolveModelDir(options_.model);
+    if (!dir.ok()) {
+      Problem(Part::kModel, dir.status());
+      return std::move(report_);
+    }
+    report_.model = dir_ = *std::move(dir);
+    Config();
+    if (spec_) Tensors();
+    Template();
+    if (options_.read_large_tokenizer || TokenizerIsSmall()) Tokenizer();
+    return std::move(report_);
+  }
+
+ private:
+  void Problem(Part part, const absl::Status& status) {
+    Problem(part, std::string(status.message()));
+  }
+  void Problem(Part part, std::string text) {
+    text = WithoutFolder(std::move(text));
+    // A .gguf file that is cut short is that for its config, its tensors and its tokenizer.
+    const bool is_known = std::any_of(report_.problems.begin(), report_.problems.end(),
+                                      [&](const Finding& f) { return f.text == text; });
+    if (!is_known) report_.problems.push_back({part, std::move(text)});
+  }
+  void Note(Part part, std::string text) {
+    report_.notes.push_back({part, WithoutFolder(std::move(text))});
+  }
+  // The report names the folder, or the only file, once.
+  std::string WithoutFolder(std::string text) const {
+    if (!dir_.empty()) absl::StrReplaceAll({{dir_ + "/", ""}, {dir_ + ": ", ""}}, &text);
+    return text;
+  }
+
+  void Config() {
+    absl::StatusOr<ModelSpec> spec = ReadModelSpec(dir_);
+    if (!spec.ok()) {
+      Problem(Part::kConfig, spec.status());
+      return;
+    }
+    spec_ = *std::move(spec);
+    if (const auto defaults = ReadGenerationDefaults(dir_); !defaults.ok()) {
+      Problem(Part::kConfig, defaults.status());
+    }
+  }
+
+  void Tensors() {
+    std::vector<Storage> stored;
+    if (options_.read_weights) {
+      worker::StageWeights targets;
+      const worker::WeightPlan plan = PlanWholeModel(*spec_, &targets);
+      const worker::CheckpointOptions checkpoint(dir_, options_.adapter_dir);
+      const worker::CheckpointVerdict verdict =
+          worker::CheckCheckpoint(checkpoint, *spec_, plan.requests);
+      for (const std::string& line : MergeLines(verdict.problems)) Problem(Part::kTensors, line);
+      for (const std::string& line : MergeLines(verdict.notes)) Note(Part::kTensors, line);
+      if (const auto source = worker::OpenCheckpoint(checkpoint, plan.requests); source.ok()) {
+        for (size_t i = 0; i < plan.requests.size(); ++i) {
+          stored.push_back({(*source)->dtype(i), (*source)->encoding(i)});
+        }
+      }
+    }
+    absl::StatusOr<ModelFacts> facts =
+        DescribeModel(*spec_, options_.dtype, stored, options_.n_stages);
+    if (facts.ok()) {
+      report_.facts = *std::move(facts);
+    } else {
+      Problem(Part::kModel, facts.status());
+    }
+  }
+
+  void Template() {
+    const auto loaded = text::ChatTemplate::Load(dir_, options_.chat_template);
+    if (!loaded.ok()) {
+      const bool has_none = absl::IsNotFound(loaded.status()) && options_.chat_template.empty();
+      if (!has_none) Problem(Part::kTemplate, loaded.status());
+      return;
+    }
+    report_.has_template = true;
+    // Not a problem: some templates want parts of content, or a system message.
+    const auto rendered = (*loaded)->Render(R"([{"role": "user", "content": "Hello"}])", "", {});
+    if (!rendered.ok()) {
+      Note(Part::kTemplate, fmt::format("refuses a conversation of one user message: {}",
+                                        std::string(rendered.status().message())));
+    }
+  }
+
+  bool TokenizerIsSmall() const {
+    uintmax_t bytes = FileBytes(dir_);  // a model in one file
+    for (const TokenizerKind& kind : kTokenizers) bytes += FileBytes(dir_ + "/" + kind.file);
+    return bytes <= kSmallTokenizerBytes;
+  }
+
+  std::string TokenizerName() const {
+    for (const TokenizerKind& kind : kTokenizers) {
+      if (FileBytes(dir_ + "/" + kind.file) > 0) return kind.text;
+    }
+    return "in the .gguf file";
+  }
+
+  void Tokenizer() {
+    const auto tokenizer = text::Tokenizer::Load(dir_);
+    if (!tokenizer.ok()) {
+      Problem(Part::kTokenizer, tokenizer.status());
+      return;
+    }
+    report_.tokenizer = {.kind = TokenizerName(), .n_tokens = (*tokenizer)->vocab_size()};
+    if (!spec_ || EmbeddingIsWrong()) return;
+    if (absl::Status rows = text::CheckEmbeddingRows(**tokenizer, spec_->vocab_size); !rows.ok()) {
+      Problem(Part::kTokenizer, rows);
+    }
+  }
+
+  // config.json's vocab_size then says nothing about its rows.
+  bool EmbeddingIsWrong() const {
+    return std::any_of(report_.problems.begin(), report_.problems.end(), [&](const Finding& f) {
+      return f.part == Part::kTensors && f.text.find(spec_->names.embed) != std::string::npos;
+    });
+  }
+
+  const CheckOptions& options_;
+  std::string dir_;
+  std::optional<ModelSpec> spec_;
+  ModelReport report_;
+};
+
+}  // namespace
+
+ModelReport CheckModel(const CheckOptions& options) { return Checker(options).Run(); }
+
+}  // namespace stagecoach::check

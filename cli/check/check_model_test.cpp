@@ -1,0 +1,170 @@
+#include "cli/check/check_model.h"
+
+#include <algorithm>
+#include <boost/json.hpp>
+#include <catch2/catch_test_macros.hpp>
+#include <catch2/matchers/catch_matchers_string.hpp>
+#include <filesystem>
+#include <fstream>
+#include <string_view>
+
+#include "common/temp_dir.h"
+
+namespace stagecoach::check {
+namespace {
+
+using Catch::Matchers::ContainsSubstring;
+
+// A copy of a golden model, to be broken.
+class Checkpoint {
+ public:
+  explicit Checkpoint(const std::string& name) {
+    const std::filesystem::path from = std::filesystem::path(STAGECOACH_GOLDEN_DATA) / name;
+    for (const auto& file : std::filesystem::directory_iterator(from)) {
+      std::filesystem::copy(file.path(), dir_.File(file.path().filename().string()));
+    }
+  }
+  std::string path() const { return dir_.path(); }
+  void Write(const std::string& name, std::string_view text) {
+    dir_.Write(name, std::string(text));
+  }
+  void Remove(const std::string& name) { std::filesystem::remove(dir_.File(name)); }
+  // Replaces one value of a JSON file.
+  void Set(const std::string& name, std::string_view key, boost::json::value value) {
+    std::ifstream file(dir_.File(name));
+    std::string text{std::istreambuf_iterator<char>(file), {}};
+    boost::json::value parsed = boost::json::parse(text);
+    parsed.as_object()[key] = std::move(value);
+    Write(name, boost::json::serialize(parsed));
+  }
+
+ private:
+  TempDir dir_;
+};
+
+std::vector<Part> Parts(const ModelReport& report) {
+  std::vector<Part> parts;
+  for (const Finding& finding : report.problems) parts.push_back(finding.part);
+  return parts;
+}
+
+TEST_CASE("a good checkpoint's numbers") {
+  const Checkpoint model("gemma2");
+  const ModelReport report = CheckModel({.model = model.path(), .n_stages = 2});
+  INFO(ToText(report, 100));
+  REQUIRE(report.ok());
+  CHECK(report.notes.empty());
+  REQUIRE(report.facts);
+  CHECK(report.facts->architecture == "Gemma2ForCausalLM");
+  CHECK(report.facts->n_layers() == 4);
+  CHECK(report.facts->stages.size() == 2);
+  CHECK(report.tokenizer);
+  CHECK(report.has_template);
+  uint64_t kv = 0;
+  for (const WindowFacts& group : report.facts->windows) kv += group.n_layers;
+  CHECK(kv == 4);
+  const boost::json::object json = ToJson(report);
+  CHECK(json.at("ok").as_bool());
+  CHECK(json.at("layers").as_int64() == 4);
+  CHECK(json.at("problems").as_array().empty());
+}
+
+TEST_CASE("parameters and KV bytes are those of the formula") {
+  const Checkpoint model("mistral");
+  std::ifstream file(model.path() + "/config.json");
+  const std::string text{std::istreambuf_iterator<char>(file), {}};
+  const boost::json::object config = boost::json::parse(text).as_object();
+  const auto number = [&](const char* key) { return config.at(key).to_number<uint64_t>(); };
+  const uint64_t layers = number("num_hidden_layers"), hidden = number("hidden_size");
+  const uint64_t head = number("head_dim"), kv_heads = number("num_key_value_heads");
+  const uint64_t heads = number("num_attention_heads"), width = number("intermediate_size");
+  const ModelReport report = CheckModel({.model = model.path()});
+  REQUIRE(report.facts);
+  const ModelFacts& facts = *report.facts;
+  CHECK(facts.kv_bytes_per_token == 2 * layers * kv_heads * head * DTypeBytes(facts.kv_dtype));
+  const bool tied =
+      config.contains("tie_word_embeddings") && config.at("tie_word_embeddings").as_bool();
+  CHECK(facts.n_parameters == number("vocab_size") * hidden * (tied ? 1 : 2) + hidden +
+                                  layers * (hidden * head * (2 * heads + 2 * kv_heads) +
+                                            3 * hidden * width + 2 * hidden));
+  REQUIRE(facts.stages.size() == 1);
+  CHECK(facts.stages[0].n_layers == static_cast<int32_t>(layers));
+  const ModelReport wide = CheckModel({.model = model.path(), .dtype = DType::kF32});
+  CHECK(wide.facts->stages[0].weights_bytes == 4 * facts.n_parameters);
+}
+
+TEST_CASE("problems of all parts are reported at once") {
+  Checkpoint model("llama3");
+  model.Set("config.json", "intermediate_size", 7);
+  model.Remove("tokenizer.json");
+  model.Write("chat_template.jinja", "{% if %}");
+  const ModelReport report = CheckModel({.model = model.path()});
+  INFO(ToText(report, 100));
+  // Gate and up have one shape, down another.
+  CHECK(Parts(report) ==
+        std::vector{Part::kTensors, Part::kTensors, Part::kTemplate, Part::kTokenizer});
+  CHECK_THAT(report.problems[0].text, ContainsSubstring("mlp.up_proj.weight"));
+  CHECK_THAT(report.problems[2].text, ContainsSubstring("chat_template.jinja"));
+  CHECK_THAT(report.problems[3].text, ContainsSubstring("tokenizer.json"));
+  CHECK_FALSE(ToJson(report).at("ok").as_bool());
+}
+
+TEST_CASE("a broken config does not hide the tokenizer") {
+  Checkpoint model("opt");
+  model.Set("config.json", "architectures", {"QwertyForCausalLM"});
+  model.Remove("tokenizer.json");
+  CHECK(Parts(CheckModel({.model = model.path()})) == std::vector{Part::kConfig, Part::kTokenizer});
+}
+
+TEST_CASE("what a start does without is not looked at") {
+  Checkpoint model("opt");
+  model.Write("tokenizer.json", std::string(3 << 20, ' '));  // large, and no JSON
+  model.Remove("model.safetensors");
+  model.Remove("chat_template.jinja");
+  const ModelReport report =
+      CheckModel({.model = model.path(), .read_weights = false, .read_large_tokenizer = false});
+  INFO(ToText(report, 100));
+  CHECK(report.ok());
+  CHECK_FALSE(report.has_template);
+  CHECK_FALSE(report.tokenizer);
+  model.Write("tokenizer.json", "no JSON");
+  CHECK(Parts(CheckModel(
+            {.model = model.path(), .read_weights = false, .read_large_tokenizer = false})) ==
+        std::vector{Part::kTokenizer});
+}
+
+TEST_CASE("more stages than layers; no such model; no such template") {
+  const Checkpoint model("opt");
+  CHECK(Parts(CheckModel({.model = model.path(), .n_stages = 99})) == std::vector{Part::kModel});
+  CHECK(Parts(CheckModel({.model = "/no/such/folder"})) == std::vector{Part::kModel});
+  CHECK(Parts(CheckModel({.model = model.path(), .chat_template = "/no/such.jinja"})) ==
+        std::vector{Part::kTemplate});
+}
+
+TEST_CASE("a token without a row in the embedding; a template that refuses") {
+  Checkpoint model("mistral");
+  std::ifstream file(model.path() + "/tokenizer.json");
+  const std::string text{std::istreambuf_iterator<char>(file), {}};
+  boost::json::value tokenizer = boost::json::parse(text);
+  const int32_t n = CheckModel({.model = model.path()}).facts->vocab_size;
+  tokenizer.at("added_tokens")
+      .as_array()
+      .push_back({{"id", n},
+                  {"content", "<|turn|>"},
+                  {"single_word", false},
+                  {"lstrip", false},
+                  {"rstrip", false},
+                  {"normalized", false},
+                  {"special", true}});
+  model.Write("tokenizer.json", boost::json::serialize(tokenizer));
+  model.Write("chat_template.jinja", "{{ raise_exception('a system message first') }}");
+  const ModelReport report = CheckModel({.model = model.path()});
+  INFO(ToText(report, 100));
+  CHECK(Parts(report) == std::vector{Part::kTokenizer});
+  CHECK_THAT(report.problems[0].text, ContainsSubstring("<|turn|>"));
+  REQUIRE(report.notes.size() == 1);
+  CHECK_THAT(report.notes[0].text, ContainsSubstring("a system message first"));
+}
+
+}  // namespace
+}  // namespace stagecoach::check

@@ -1,0 +1,139 @@
+#include "cli/check/model_facts.h"
+
+#include <algorithm>
+#include <map>
+#include <string>
+#include <string_view>
+
+#include "common/gguf/blocks.h"
+#include "common/status.h"
+#include "kernels/ops.h"
+#include "router/sizing/layer_split.h"
+#include "worker/model/kv_cache.h"
+
+namespace stagecoach::check {
+namespace {
+
+uint64_t Elements(const worker::TensorRequest& request) {
+  return static_cast<uint64_t>(request.rows) * static_cast<uint64_t>(request.cols);
+}
+
+worker::StageModelOptions Layers(int32_t first, int32_t count, const ModelSpec& spec) {
+  return {.first_layer = first,
+          .n_layers = count,
+          .is_first = first == 0,
+          .is_last = first + count == spec.n_layers()};
+}
+
+// How each tensor is stored, by its name, where that is known.
+using Stored = std::map<std::string_view, Storage>;
+
+// What a tensor takes in memory: vectors float32, quantized matrices as they are stored unless a
+// dtype is asked for.
+uint64_t TensorBytes(const worker::TensorRequest& request, std::optional<DType> wanted,
+                     const Stored& stored, DType or_else) {
+  const uint64_t n = Elements(request);
+  if (request.is_vector) return n * sizeof(float);
+  const auto found = stored.find(request.name);
+  if (wanted || found == stored.end()) return n * DTypeBytes(wanted.value_or(or_else));
+  if (!found->second.is_quantized()) return n * DTypeBytes(found->second.dtype);
+  const gguf::BlockLayout block = *gguf::LayoutOf(*found->second.encoding);
+  return n / block.elements * block.bytes;
+}
+
+uint64_t KvBytesOfOneSequence(const ModelSpec& spec, const worker::KvCache& kv) {
+  const std::vector<uint64_t> block_bytes = kv.block_bytes();
+  uint64_t bytes = 0;
+  for (size_t g = 0; g < block_bytes.size(); ++g) {
+    bytes += block_bytes[g] * BlocksOfOneSequence(spec.kv_groups[g].window, spec.max_positions);
+  }
+  return bytes;
+}
+
+// What most bytes are stored as.
+std::string MostBytes(const worker::WeightPlan& plan, const Stored& stored, DType or_else) {
+  std::map<std::string_view, uint64_t> bytes;
+  for (const worker::TensorRequest& request : plan.requests) {
+    const auto found = stored.find(request.name);
+    if (found == stored.end() || request.is_vector) continue;
+    const Storage& storage = found->second;
+    bytes[storage.is_quantized() ? gguf::TensorTypeName(*storage.encoding)
+                                 : DTypeName(storage.dtype)] +=
+        TensorBytes(request, std::nullopt, stored, or_else);
+  }
+  const auto most = std::max_element(bytes.begin(), bytes.end(),
+                                     [](auto& a, auto& b) { return a.second < b.second; });
+  return std::string(most == bytes.end() ? DTypeName(or_else) : most->first);
+}
+
+std::vector<WindowFacts> Windows(const ModelSpec& spec) {
+  std::vector<WindowFacts> windows;
+  for (size_t g = 0; g < spec.kv_groups.size(); ++g) {
+    const auto n = std::count_if(spec.layers.begin(), spec.layers.end(), [&](const LayerSpec& l) {
+      return static_cast<size_t>(l.kv_group) == g;
+    });
+    windows.push_back({spec.kv_groups[g].window, static_cast<int32_t>(n)});
+  }
+  return windows;
+}
+
+}  // namespace
+
+uint64_t BlocksOfOneSequence(int32_t window, int32_t n_tokens) {
+  const auto blocks = [](int32_t n) {
+    return static_cast<uint64_t>((n + kernels::kBlockTokens - 1) / kernels::kBlockTokens);
+  };
+  return window == 0 ? blocks(n_tokens) : std::min(blocks(n_tokens), blocks(window) + 2);
+}
+
+bool Storage::is_quantized() const { return encoding && gguf::IsQuantized(*encoding); }
+
+int32_t ModelFacts::n_layers() const {
+  int32_t n = 0;
+  for (const WindowFacts& group : windows) n += group.n_layers;
+  return n;
+}
+
+worker::WeightPlan PlanWholeModel(const ModelSpec& spec, worker::StageWeights* weights) {
+  return worker::PlanWeights(Layers(0, spec.n_layers(), spec), spec, weights);
+}
+
+absl::StatusOr<ModelFacts> DescribeModel(const ModelSpec& spec, std::optional<DType> dtype,
+                                         std::span<const Storage> storage, int32_t n_stages) {
+  worker::StageWeights targets;
+  const worker::WeightPlan plan = PlanWholeModel(spec, &targets);
+  Stored stored;
+  for (size_t i = 0; i < storage.size(); ++i) stored.emplace(plan.requests[i].name, storage[i]);
+
+  ModelFacts facts;
+  facts.architecture = spec.architecture;
+  facts.windows = Windows(spec);
+  for (const worker::TensorRequest& request : plan.requests)
+    facts.n_parameters += Elements(request);
+  facts.stored_dtype = MostBytes(plan, stored, spec.stored_dtype);
+  facts.kv_dtype = dtype.value_or(spec.stored_dtype);
+  facts.context_tokens = spec.max_positions;
+  facts.vocab_size = spec.vocab_size;
+  const worker::KvCache whole(spec, 0, spec.n_layers(), facts.kv_dtype);
+  for (const uint64_t bytes : whole.block_bytes()) {
+    facts.kv_bytes_per_token += bytes / kernels::kBlockTokens;
+  }
+
+  SC_ASSIGN_OR_RETURN(const std::vector<router::LayerRange> ranges,
+                      router::BalanceLayers(spec, n_stages));
+  for (const router::LayerRange& range : ranges) {
+    worker::StageWeights stage_targets;
+    const worker::WeightPlan stage =
+        worker::PlanWeights(Layers(range.first, range.count, spec), spec, &stage_targets);
+    const worker::KvCache kv(spec, range.first, range.count, facts.kv_dtype);
+    uint64_t weights_bytes = 0;
+    for (const worker::TensorRequest& request : stage.requests) {
+      weights_bytes += TensorBytes(request, dtype, stored, spec.stored_dtype);
+    }
+    facts.stages.push_back(
+        {range.first, range.count, weights_bytes, KvBytesOfOneSequence(spec, kv)});
+  }
+  return facts;
+}
+
+}  // namespace stagecoach::check

@@ -1,0 +1,41 @@
+#include "cli/checked_start.h"
+
+#include "cli/check/check_model.h"
+#include "cli/serve_options.h"
+
+namespace stagecoach::cli {
+namespace {
+
+absl::Status CheckModel(const launch::ClusterOptions& options, bool read_large_tokenizer) {
+  check::CheckOptions check{.model = options.model,
+                            .chat_template = options.serve.chat_template,
+                            .adapter_dir = options.serve.merge_adapter,
+                            .dtype = ParseDTypeFlag(options.serve.dtype),
+                            .n_stages = static_cast<int32_t>(options.n_stages),
+                            .read_weights = options.serve.load_format != "dummy",
+                            .read_large_tokenizer = read_large_tokenizer};
+  check::ModelReport report = check::CheckModel(check);
+  if (report.ok()) return absl::OkStatus();
+  if (!read_large_tokenizer) {
+    check.read_large_tokenizer = true;
+    report = check::CheckModel(check);
+  }
+  return absl::InvalidArgumentError(ProblemsText(report, kReportColumns));
+}
+
+}  // namespace
+
+absl::StatusOr<launch::Endpoints> CheckedStart(launch::Cluster& cluster,
+                                               const launch::ClusterOptions& options) {
+  if (absl::Status status = CheckModel(options, /*read_large_tokenizer=*/false); !status.ok()) {
+    return status;
+  }
+  absl::StatusOr<launch::Endpoints> endpoints = cluster.Start();
+  if (endpoints.ok() || absl::IsCancelled(endpoints.status())) return endpoints;
+  if (absl::Status status = CheckModel(options, /*read_large_tokenizer=*/true); !status.ok()) {
+    return status;
+  }
+  return endpoints;
+}
+
+}  // namespace stagecoach::cli

@@ -1,0 +1,34 @@
+#include "cli/completion.h"
+
+namespace stagecoach::cli {
+
+void Completion::Add(const v1::GenerateResponse& piece) {
+  if (!piece.request_id().empty()) request_id_ = piece.request_id();
+  if (piece.has_prompt()) prompt_.MergeFrom(piece.prompt());
+  if (piece.has_usage()) usage_ = piece.usage();
+  if (piece.has_timing()) timing_ = piece.timing();
+
+  if (choices_.size() <= piece.index()) choices_.resize(piece.index() + 1);
+  Choice& choice = choices_[piece.index()];
+  choice.text += piece.text();
+  choice.token_ids.insert(choice.token_ids.end(), piece.token_ids().begin(),
+                          piece.token_ids().end());
+  choice.logprobs.insert(choice.logprobs.end(), piece.logprobs().begin(), piece.logprobs().end());
+  if (piece.finish_reason() != v1::FINISH_REASON_UNSPECIFIED) {
+    choice.finish_reason = piece.finish_reason();
+    choice.stop_reason = piece.stop_reason();
+  }
+}
+
+std::string FinishReasonName(v1::FinishReason reason) {
+  switch (reason) {
+    case v1::FINISH_REASON_STOP:
+      return "stop";
+    case v1::FINISH_REASON_LENGTH:
+      return "length";
+    default:
+      return "";
+  }
+}
+
+}  // namespace stagecoach::cli

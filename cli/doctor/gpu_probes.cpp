@@ -1,0 +1,239 @@
+#include "cli/doctor/gpu_probes.h"
+
+#include <dlfcn.h>
+#include <fmt/format.h>
+
+#include <cstdint>
+#include <filesystem>
+#include <fstream>
+#include <memory>
+#include <optional>
+#include <string_view>
+
+#include "common/proc_file.h"
+#include "common/size.h"
+
+namespace stagecoach::doctor {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr int kCuda12 = 12080;  // the least of an installed toolkit that workers build with
+constexpr int kCuda13 = 13000;  // deploy/cuda-toolkit.sh's, and that of the images
+// That this build's workers have; 0: none have kernels for GPUs, and another build's may serve
+// here.
+#ifdef STAGECOACH_CUDA_VERSION
+constexpr int kBuiltCuda = STAGECOACH_CUDA_VERSION;
+#else
+constexpr int kBuiltCuda = 0;
+#endif
+constexpr int kLeastNccl = 21800;  // 2.18: non-blocking communicators that can be aborted
+
+struct CloseLibrary {
+  void operator()(void* handle) const { dlclose(handle); }
+};
+
+// A library that may not be there.
+class Library {
+ public:
+  explicit Library(std::initializer_list<const char*> names) {
+    for (const char* name : names) {
+      handle_.reset(dlopen(name, RTLD_LAZY | RTLD_LOCAL));
+      if (handle_ != nullptr) return;
+    }
+  }
+  bool found() const { return handle_ != nullptr; }
+  // Null where the library has no such function.
+  template <typename Function>
+  Function* Find(const char* name) const {
+    return handle_ == nullptr ? nullptr : reinterpret_cast<Function*>(dlsym(handle_.get(), name));
+  }
+
+ private:
+  std::unique_ptr<void, CloseLibrary> handle_;
+};
+
+// 13000 -> "13.0"
+std::string CudaVersion(int version) {
+  return fmt::format("{}.{}", version / 1000, version % 1000 / 10);
+}
+
+// Before 2.9 the numbers were of another form.
+std::string NcclVersion(int version) {
+  if (version < 10000) {
+    return fmt::format("{}.{}.{}", version / 1000, version % 1000 / 100, version % 100);
+  }
+  return fmt::format("{}.{}.{}", version / 10000, version % 10000 / 100, version % 100);
+}
+
+// Graphics and compute devices of the vendor on the PCI bus, which shows them without a driver too.
+int NvidiaDevicesOnPci(const std::string& root) {
+  int n = 0;
+  std::error_code error;
+  for (const auto& device : fs::directory_iterator(root + "/sys/bus/pci/devices", error)) {
+    const std::string vendor = ReadFirstLine(device.path() / "vendor").value_or("");
+    const std::string device_class = ReadFirstLine(device.path() / "class").value_or("");
+    if (vendor == "0x10de" && device_class.starts_with("0x03")) ++n;
+  }
+  return n;
+}
+
+struct Gpus {
+  std::string driver;
+  std::vector<std::string> devices;  // "NVIDIA H100, 80.0 GiB"
+};
+
+// The management library: it needs no CUDA context and sees what this process may use.
+std::optional<Gpus> AskNvml() {
+  struct Memory {
+    unsigned long long total, free, used;
+  };
+  const Library nvml{"libnvidia-ml.so.1"};
+  auto* const init = nvml.Find<int()>("nvmlInit_v2");
+  auto* const shutdown = nvml.Find<int()>("nvmlShutdown");
+  auto* const driver = nvml.Find<int(char*, unsigned)>("nvmlSystemGetDriverVersion");
+  auto* const count = nvml.Find<int(unsigned*)>("nvmlDeviceGetCount_v2");
+  auto* const handle = nvml.Find<int(unsigned, void**)>("nvmlDeviceGetHandleByIndex_v2");
+  auto* const name = nvml.Find<int(void*, char*, unsigned)>("nvmlDeviceGetName");
+  auto* const memory = nvml.Find<int(void*, Memory*)>("nvmlDeviceGetMemoryInfo");
+  if (!init || !shutdown || !driver || !count || !handle || !name || !memory) return std::nullopt;
+  if (init() != 0) return std::nullopt;
+  Gpus gpus;
+  char text[96] = "";
+  if (driver(text, sizeof(text)) == 0) gpus.driver = text;
+  unsigned n = 0;
+  if (count(&n) != 0) n = 0;
+  for (unsigned i = 0; i < n; ++i) {
+    void* device = nullptr;
+    Memory bytes{};
+    if (handle(i, &device) != 0 || name(device, text, sizeof(text)) != 0) continue;
+    const bool has_memory = memory(device, &bytes) == 0;
+    gpus.devices.push_back(has_memory ? fmt::format("{}, {}", text, FormatBytes(bytes.total))
+                                      : std::string(text));
+  }
+  shutdown();
+  return gpus;
+}
+
+// "8 x NVIDIA H100, 80.0 GiB" for equal ones.
+std::string Devices(const std::vector<std::string>& devices) {
+  std::string text;
+  for (size_t i = 0; i < devices.size();) {
+    size_t end = i + 1;
+    while (end < devices.size() && devices[end] == devices[i]) ++end;
+    if (!text.empty()) text += "; ";
+    text += end - i == 1 ? devices[i] : fmt::format("{} x {}", end - i, devices[i]);
+    i = end;
+  }
+  return text;
+}
+
+Line GpuLine(const std::string& root, const std::optional<Gpus>& gpus) {
+  Line line{.name = "GPUs", .found = "none; everything runs on the CPU"};
+  if (gpus && !gpus->devices.empty()) {
+    line.found = Devices(gpus->devices);
+    return line;
+  }
+  const int n_on_pci = NvidiaDevicesOnPci(root);
+  if (n_on_pci == 0) return line;
+  line.level = Level::kWarning;
+  line.found = fmt::format("{} on the PCI bus, none that this process can use", n_on_pci);
+  line.advice = fs::exists(root + "/proc/driver/nvidia/version")
+                    ? "the driver is loaded: start the container with its GPUs (docker --gpus all)"
+                    : "install the NVIDIA driver, and look into dmesg if it is installed";
+  return line;
+}
+
+Line DriverLine(const std::optional<Gpus>& gpus) {
+  Line line{.name = "driver"};
+  const Library cuda{"libcuda.so.1"};
+  auto* const version = cuda.Find<int(int*)>("cuDriverGetVersion");
+  int number = 0;
+  if (version == nullptr || version(&number) != 0) number = 0;
+  line.found = gpus && !gpus->driver.empty() ? gpus->driver : "of unknown version";
+  if (number == 0) {
+    line.level = Level::kWarning;
+    line.found += ", libcuda.so.1 cannot be loaded";
+    line.advice =
+        "in a container, ask for the compute capability: "
+        "NVIDIA_DRIVER_CAPABILITIES=compute,utility";
+    return line;
+  }
+  line.found += fmt::format(", for CUDA up to {}", CudaVersion(number));
+  line.advice = DriverAdvice(number, kBuiltCuda);
+  if (!line.advice.empty()) line.level = Level::kWarning;
+  return line;
+}
+
+// All that is loaded of the toolkit, by the number that it was built with; the runtime is linked
+// in.
+Line CublasLtLine() {
+  Line line{.name = "cuBLASLt"};
+  constexpr bool kHas12 = kBuiltCuda > 0 && kBuiltCuda < kCuda13;
+  constexpr const char* kName = kHas12 ? "libcublasLt.so.12" : "libcublasLt.so.13";
+  const Library cublas{kName, kBuiltCuda > 0 ? kName : "libcublasLt.so.12"};
+  auto* const version = cublas.Find<size_t()>("cublasLtGetCudartVersion");
+  if (version == nullptr) {
+    line.level = Level::kWarning;
+    line.found = fmt::format("{} not found", kName);
+    line.advice = fmt::format(
+        "GPUs multiply with it: install CUDA's libcublas (pip: {}), or name its folder in "
+        "LD_LIBRARY_PATH",
+        kHas12 ? "nvidia-cublas-cu12" : "nvidia-cublas");
+    return line;
+  }
+  line.found = fmt::format("of CUDA {}", CudaVersion(static_cast<int>(version())));
+  return line;
+}
+
+Line NcclLine() {
+  Line line{.name = "NCCL"};
+  const Library nccl{"libnccl.so.2", "libnccl.so"};
+  auto* const version = nccl.Find<int(int*)>("ncclGetVersion");
+  int number = 0;
+  if (version == nullptr || version(&number) != 0) {
+    line.level = Level::kWarning;
+    line.found = "libnccl.so.2 not found";
+    line.advice = fmt::format(
+        "GPUs pass hidden states with it: install libnccl2 (pip: {}), or name its folder in "
+        "LD_LIBRARY_PATH",
+        kBuiltCuda > 0 && kBuiltCuda < kCuda13 ? "nvidia-nccl-cu12" : "nvidia-nccl-cu13");
+    return line;
+  }
+  line.found = NcclVersion(number);
+  if (number < kLeastNccl) {
+    line.level = Level::kWarning;
+    line.advice = fmt::format("NCCL {} or later is needed", NcclVersion(kLeastNccl));
+  }
+  return line;
+}
+
+}  // namespace
+
+std::string DriverAdvice(int driver, int built) {
+  // What is built with a later CUDA of the same number before the point runs on the same drivers.
+  const bool is_for_13 = built == 0 || built >= kCuda13;
+  if (driver >= (is_for_13 ? kCuda13 : kCuda12)) return "";
+  const std::string of_12 = fmt::format("CUDA {} needs driver 570 or later", CudaVersion(kCuda12));
+  const std::string of_13 = fmt::format("CUDA {} needs driver 580 or later", CudaVersion(kCuda13));
+  if (built > 0) {
+    return fmt::format("this build's workers have CUDA {}: {}", CudaVersion(built),
+                       is_for_13 ? of_13 : of_12);
+  }
+  const std::string pinned = of_13 + ": that of the images and of deploy/cuda-toolkit.sh";
+  return driver >= kCuda12 ? pinned : fmt::format("{}; {}", of_12, pinned);
+}
+
+std::vector<Line> ProbeGpus(const std::string& root) {
+  const std::optional<Gpus> gpus = AskNvml();
+  std::vector<Line> lines{GpuLine(root, gpus)};
+  // Their libraries matter only where there are GPUs.
+  if (gpus && !gpus->devices.empty()) {
+    lines.push_back(DriverLine(gpus));
+    lines.push_back(CublasLtLine());
+    lines.push_back(NcclLine());
+  }
+  return lines;
+}
+
+}  // namespace stagecoach::doctor

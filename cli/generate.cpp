@@ -1,0 +1,151 @@
+#include <fmt/format.h>
+
+#include <CLI/CLI.hpp>
+#include <boost/json.hpp>
+#include <cstdio>
+#include <memory>
+
+#include "cli/client.h"
+#include "cli/command.h"
+#include "cli/completion.h"
+#include "cli/json_out.h"
+#include "cli/own_server.h"
+#include "cli/sampling_flags.h"
+
+namespace stagecoach::cli {
+namespace {
+
+struct Options {
+  ServerChoice server;
+  std::string prompt;
+  std::vector<int32_t> prompt_ids;
+  std::string chat;
+  std::string system;
+  int32_t priority = 0;
+  bool echo = false;
+  bool json = false;
+  v1::SamplingParams sampling;
+};
+
+v1::GenerateRequest MakeGenerateRequest(const Options& options) {
+  v1::GenerateRequest request;
+  if (options.prompt_ids.empty()) {
+    request.set_text(options.prompt);
+  } else {
+    request.mutable_tokens()->mutable_ids()->Add(options.prompt_ids.begin(),
+                                                 options.prompt_ids.end());
+  }
+  *request.mutable_sampling() = options.sampling;
+  request.set_priority(options.priority);
+  request.set_echo(options.echo);
+  return request;
+}
+
+v1::ChatRequest MakeChatRequest(const Options& options) {
+  v1::ChatRequest request;
+  const auto add = [&request](const char* role, const std::string& content) {
+    v1::ChatMessage& message = *request.add_messages();
+    message.set_role(role);
+    message.set_content(content);
+  };
+  if (!options.system.empty()) add("system", options.system);
+  add("user", options.chat);
+  *request.mutable_sampling() = options.sampling;
+  request.set_priority(options.priority);
+  request.set_separate_reasoning(false);
+  return request;
+}
+
+// Text as it comes; several choices one after the other, since they arrive interleaved.
+class TextPrinter {
+ public:
+  explicit TextPrinter(bool one_choice) : one_choice_(one_choice) {}
+
+  void Print(const v1::GenerateResponse& piece) {
+    if (piece.has_prompt()) Write(piece.prompt().text());
+    if (one_choice_) Write(piece.text());
+  }
+  void End(const Completion& completion) {
+    for (size_t i = 0; !one_choice_ && i < completion.choices().size(); ++i) {
+      Write(fmt::format("[{}]\n{}\n", i, completion.choices()[i].text));
+    }
+    if (one_choice_) Write("\n");
+  }
+
+ private:
+  static void Write(const std::string& text) {
+    std::fwrite(text.data(), 1, text.size(), stdout);
+    std::fflush(stdout);
+  }
+  const bool one_choice_;
+};
+
+absl::Status Run(const Options& options, const std::string& server) {
+  const Client client(server);
+  Completion completion;
+  TextPrinter printer(options.sampling.n() <= 1);
+  const auto on_piece = [&](const v1::GenerateResponse& piece) {
+    completion.Add(piece);
+    if (!options.json) printer.Print(piece);
+  };
+  grpc::ClientContext context;
+  const absl::Status status = options.chat.empty()
+                                  ? client.Stream(context, MakeGenerateRequest(options), on_piece)
+                                  : client.Stream(context, MakeChatRequest(options), on_piece);
+  if (!options.json) {
+    printer.End(completion);
+  } else if (status.ok()) {
+    fmt::print("{}\n", boost::json::serialize(ToJson(completion)));
+  }
+  return status;
+}
+
+int Generate(const Options& options) {
+  const absl::Status status =
+      WithServer(options.server, [&](const std::string& address) { return Run(options, address); });
+  if (status.ok()) return kExitOk;
+  fmt::print(stderr, "error: {}\n", std::string(status.message()));
+  return kExitError;
+}
+
+void AddPromptFlags(CLI::App& generate, Options& options) {
+  CLI::Option_group* prompt = generate.add_option_group("Prompt", "One of these");
+  prompt->add_option("--prompt", options.prompt, "Text to go on with")->type_name("TEXT");
+  prompt->add_option("--prompt-ids", options.prompt_ids, "The same as token ids")
+      ->type_name("N,N...")
+      ->delimiter(',')
+      ->allow_extra_args(false);
+  CLI::Option* chat = prompt
+                          ->add_option("--chat", options.chat,
+                                       "Message to answer, through the model's chat template")
+                          ->type_name("TEXT");
+  prompt->require_option(1);
+  generate.add_option("--system", options.system, "System message before --chat")
+      ->type_name("TEXT")
+      ->needs(chat);
+  generate.add_flag("--echo", options.echo, "Give the prompt's text back before the answer")
+      ->excludes(chat);
+}
+
+}  // namespace
+
+void AddGenerate(CLI::App& app, Command& command) {
+  auto options = std::make_shared<Options>();
+  CLI::App* generate = app.add_subcommand("generate", "Completes one prompt; the text streams");
+  AddServerFlags(*generate, options->server);
+  AddPromptFlags(*generate, *options);
+  generate->add_option("--priority", options->priority, "Lower is served first")
+      ->type_name("N")
+      ->capture_default_str();
+  CLI::Option* json = generate->add_flag(
+      "--json", options->json,
+      "Print one JSON object at the end: prompt_ids, token_ids, text, finish_reason, logprobs, "
+      "prompt_logprobs, usage, timing; with --n above 1 a list \"choices\"");
+  AddSamplingFlags(*generate, options->sampling);
+  AddLogprobFlags(*generate, options->sampling);
+  generate->get_option("--logprobs")->needs(json);
+  generate->get_option("--prompt-logprobs")->needs(json);
+  generate->callback([options, &command] { command = [options] { return Generate(*options); }; });
+}
+
+}  // namespace stagecoach::cli

@@ -1,0 +1,43 @@
+#include "cli/launch/child_log.h"
+
+#include <fmt/format.h>
+
+#include <cstdio>
+
+namespace stagecoach::launch {
+namespace {
+
+constexpr std::string_view kErrorPrefix = "error: ";
+
+bool IsIndented(std::string_view line) { return line.starts_with(' ') || line.starts_with('\t'); }
+
+}  // namespace
+
+ChildLog::ChildLog(std::string name, bool echo) : name_(std::move(name)), echo_(echo) {}
+
+void ChildLog::Add(std::string_view line) {
+  const std::lock_guard lock(mutex_);
+  if (line.starts_with(kErrorPrefix)) {
+    error_ = line.substr(kErrorPrefix.size());
+    return;
+  }
+  if (!error_.empty() && IsIndented(line)) {
+    error_.append("\n").append(line);
+    return;
+  }
+  last_lines_.emplace_back(line);
+  if (last_lines_.size() > kKeptLines) last_lines_.pop_front();
+  // One write a line, so that lines of several children do not mix.
+  if (echo_) std::fputs(fmt::format("[{}] {}\n", name_, line).c_str(), stderr);
+}
+
+std::string ChildLog::Cause(const ChildExit& exit) const {
+  const std::lock_guard lock(mutex_);
+  if (!error_.empty()) return fmt::format("{}: {}", name_, error_);
+  std::string cause = fmt::format("{} {}", name_, exit.Describe());
+  if (!last_lines_.empty()) cause += "; it last wrote:";
+  for (const std::string& line : last_lines_) cause += fmt::format("\n  {}", line);
+  return cause;
+}
+
+}  // namespace stagecoach::launch

@@ -1,0 +1,36 @@
+// What one child writes to its standard error: passed on with a prefix, the end of it kept to
+// explain a failure.
+#pragma once
+
+#include <deque>
+#include <mutex>
+#include <string>
+#include <string_view>
+
+#include "cli/launch/child_process.h"
+
+namespace stagecoach::launch {
+
+// Thread-safe.
+class ChildLog {
+ public:
+  static constexpr size_t kKeptLines = 8;
+
+  // `echo`: write the lines to our standard error, as "[name] line".
+  ChildLog(std::string name, bool echo);
+
+  const std::string& name() const { return name_; }
+  void Add(std::string_view line);
+  // Why the child ended, in one line and perhaps indented ones: its own "error: ..." message if it
+  // gave one, else how it ended and what it wrote last.
+  std::string Cause(const ChildExit& exit) const;
+
+ private:
+  const std::string name_;
+  const bool echo_;
+  mutable std::mutex mutex_;
+  std::deque<std::string> last_lines_;  // guarded by mutex_; at most kKeptLines
+  std::string error_;  // guarded by mutex_; not echoed: the launcher reports it once
+};
+
+}  // namespace stagecoach::launch

@@ -1,0 +1,28 @@
+#include "cli/launch/child_log.h"
+
+#include <catch2/catch_test_macros.hpp>
+
+namespace stagecoach::launch {
+namespace {
+
+TEST_CASE("A child's own error is the cause, with its indented lines") {
+  ChildLog log("router", false);
+  log.Add("loading");
+  log.Add("error: /m/config.json: no such file");
+  log.Add("  pass the model's folder");
+  log.Add("bye");
+  CHECK(log.Cause({.code = 1, .signal = 0}) ==
+        "router: /m/config.json: no such file\n  pass the model's folder");
+}
+
+TEST_CASE("Without one, the cause is how the child ended and what it wrote last") {
+  ChildLog log("worker 1", false);
+  CHECK(log.Cause({.code = 0, .signal = 9}) == "worker 1 was killed by signal 9 (Killed)");
+  for (int i = 0; i < 20; ++i) log.Add("line " + std::to_string(i));
+  const std::string cause = log.Cause({.code = 3, .signal = 0});
+  CHECK(cause.starts_with("worker 1 exited with code 3; it last wrote:\n  line 12\n"));
+  CHECK(cause.ends_with("\n  line 19"));
+}
+
+}  // namespace
+}  // namespace stagecoach::launch

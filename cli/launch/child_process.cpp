@@ -1,0 +1,177 @@
+#include "cli/launch/child_process.h"
+
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <poll.h>
+#include <spawn.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <array>
+#include <cerrno>
+#include <csignal>
+#include <cstring>
+#include <utility>
+
+#include "cli/launch/line_splitter.h"
+#include "common/check.h"
+
+extern char** environ;
+
+namespace stagecoach::launch {
+namespace {
+
+struct Pipe {
+  int read = -1;
+  int write = -1;
+
+  Pipe() {
+    int fds[2];
+    if (pipe2(fds, O_CLOEXEC) == 0) {
+      read = fds[0];
+      write = fds[1];
+    }
+  }
+  ~Pipe() {
+    CloseWrite();
+    if (read >= 0) close(read);
+  }
+  Pipe(const Pipe&) = delete;
+  Pipe& operator=(const Pipe&) = delete;
+
+  bool ok() const { return read >= 0; }
+  void CloseWrite() {
+    if (write >= 0) close(write);
+    write = -1;
+  }
+  int TakeRead() { return std::exchange(read, -1); }
+};
+
+class SpawnSettings {
+ public:
+  SpawnSettings(int stdout_fd, int stderr_fd) {
+    SC_CHECK(posix_spawn_file_actions_init(&actions_) == 0);
+    SC_CHECK(posix_spawnattr_init(&attributes_) == 0);
+    posix_spawn_file_actions_addopen(&actions_, STDIN_FILENO, "/dev/null", O_RDONLY, 0);
+    posix_spawn_file_actions_adddup2(&actions_, stdout_fd, STDOUT_FILENO);
+    posix_spawn_file_actions_adddup2(&actions_, stderr_fd, STDERR_FILENO);
+    posix_spawn_file_actions_addclosefrom_np(&actions_, STDERR_FILENO + 1);
+
+    sigset_t none;
+    sigemptyset(&none);
+    sigset_t all;
+    sigfillset(&all);
+    posix_spawnattr_setsigmask(&attributes_, &none);
+    posix_spawnattr_setsigdefault(&attributes_, &all);
+    posix_spawnattr_setpgroup(&attributes_, 0);
+    posix_spawnattr_setflags(
+        &attributes_, POSIX_SPAWN_SETSIGMASK | POSIX_SPAWN_SETSIGDEF | POSIX_SPAWN_SETPGROUP);
+  }
+  ~SpawnSettings() {
+    posix_spawn_file_actions_destroy(&actions_);
+    posix_spawnattr_destroy(&attributes_);
+  }
+  SpawnSettings(const SpawnSettings&) = delete;
+  SpawnSettings& operator=(const SpawnSettings&) = delete;
+
+  const posix_spawn_file_actions_t* actions() const { return &actions_; }
+  const posix_spawnattr_t* attributes() const { return &attributes_; }
+
+ private:
+  posix_spawn_file_actions_t actions_;
+  posix_spawnattr_t attributes_;
+};
+
+}  // namespace
+
+std::string ChildExit::Describe() const {
+  if (signal == 0) return fmt::format("exited with code {}", code);
+  return fmt::format("was killed by signal {} ({})", signal, strsignal(signal));
+}
+
+absl::StatusOr<std::unique_ptr<ChildProcess>> ChildProcess::Spawn(const ChildSpec& spec,
+                                                                  ChildCallbacks callbacks) {
+  Pipe out, err;
+  if (!out.ok() || !err.ok()) {
+    return absl::ResourceExhaustedError(
+        fmt::format("cannot make a pipe for {}: {}", spec.program, std::strerror(errno)));
+  }
+  std::vector<char*> argv{const_cast<char*>(spec.program.c_str())};
+  for (const std::string& arg : spec.args) argv.push_back(const_cast<char*>(arg.c_str()));
+  argv.push_back(nullptr);
+
+  const SpawnSettings settings(out.write, err.write);
+  pid_t pid = 0;
+  const int error = posix_spawn(&pid, spec.program.c_str(), settings.actions(),
+                                settings.attributes(), argv.data(), environ);
+  if (error != 0) {
+    const std::string message =
+        fmt::format("cannot start {}: {}", spec.program, std::strerror(error));
+    return error == ENOENT ? absl::NotFoundError(message) : absl::InternalError(message);
+  }
+  out.CloseWrite();
+  err.CloseWrite();
+  return std::unique_ptr<ChildProcess>(
+      new ChildProcess(pid, out.TakeRead(), err.TakeRead(), std::move(callbacks)));
+}
+
+ChildProcess::ChildProcess(pid_t pid, int stdout_fd, int stderr_fd, ChildCallbacks callbacks)
+    : pid_(pid),
+      stdout_fd_(stdout_fd),
+      stderr_fd_(stderr_fd),
+      callbacks_(std::move(callbacks)),
+      reader_([this] { ReadUntilExit(); }) {}
+
+ChildProcess::~ChildProcess() {
+  Signal(SIGKILL);
+  reader_.join();
+}
+
+void ChildProcess::Signal(int signal) {
+  const std::lock_guard lock(mutex_);
+  if (!reaped_) kill(pid_, signal);
+}
+
+void ChildProcess::ReadUntilExit() {
+  LineSplitter out(callbacks_.on_stdout);
+  LineSplitter err(callbacks_.on_stderr);
+  std::array<pollfd, 2> streams{{{stdout_fd_, POLLIN, 0}, {stderr_fd_, POLLIN, 0}}};
+  std::array<LineSplitter*, 2> splitters{&out, &err};
+  char buffer[16384];
+  while (streams[0].fd >= 0 || streams[1].fd >= 0) {
+    if (poll(streams.data(), streams.size(), -1) < 0) {
+      SC_CHECK(errno == EINTR);
+      continue;
+    }
+    for (size_t i = 0; i < streams.size(); ++i) {
+      if (streams[i].fd < 0 || streams[i].revents == 0) continue;
+      const ssize_t n = read(streams[i].fd, buffer, sizeof buffer);
+      if (n > 0) {
+        splitters[i]->Push({buffer, static_cast<size_t>(n)});
+      } else if (n == 0 || errno != EINTR) {
+        splitters[i]->Flush();
+        close(streams[i].fd);
+        streams[i].fd = -1;
+      }
+    }
+  }
+
+  // Waits without reaping first: Signal() must never hit a process that took over the number.
+  siginfo_t info{};
+  while (waitid(P_PID, pid_, &info, WEXITED | WNOWAIT) < 0) SC_CHECK(errno == EINTR);
+  {
+    const std::lock_guard lock(mutex_);
+    int status = 0;
+    SC_CHECK(waitpid(pid_, &status, 0) == pid_);
+    reaped_ = true;
+  }
+  ChildExit exit;
+  if (info.si_code == CLD_EXITED) {
+    exit.code = info.si_status;
+  } else {
+    exit.signal = info.si_status;
+  }
+  callbacks_.on_exit(exit);
+}
+
+}  // namespace stagecoach::launch

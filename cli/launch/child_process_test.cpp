@@ -1,0 +1,125 @@
+#include "cli/launch/child_process.h"
+
+#include <fcntl.h>
+#include <signal.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <catch2/catch_test_macros.hpp>
+#include <future>
+#include <string>
+
+namespace stagecoach::launch {
+namespace {
+
+// Runs `script` in a shell and gathers what it says.
+class Shell {
+ public:
+  explicit Shell(const std::string& script) {
+    child_ = *ChildProcess::Spawn(
+        {.program = "/bin/sh", .args = {"-c", script}},
+        {.on_stdout =
+             [this](std::string_view line) {
+               out_ += std::string(line) + "\n";
+               if (line == "up") up_.set_value();
+             },
+         .on_stderr = [this](std::string_view line) { err_ += std::string(line) + "\n"; },
+         .on_exit = [this](const ChildExit& exit) { exit_.set_value(exit); }});
+  }
+
+  ChildProcess& child() { return *child_; }
+  void AwaitUp() { up_.get_future().get(); }
+  ChildExit AwaitExit() { return exit_.get_future().get(); }
+  void Destroy() { child_.reset(); }
+  const std::string& out() const { return out_; }
+  const std::string& err() const { return err_; }
+
+ private:
+  std::string out_, err_;
+  std::promise<void> up_;
+  std::promise<ChildExit> exit_;
+  std::unique_ptr<ChildProcess> child_;
+};
+
+// Neither running nor waiting to be reaped.
+bool IsGone(pid_t pid) { return waitpid(pid, nullptr, WNOHANG) == -1 && kill(pid, 0) == -1; }
+
+TEST_CASE("A program that is not there is an error that names it") {
+  const auto child = ChildProcess::Spawn({.program = "/no/such/program", .args = {}}, {});
+  REQUIRE(child.status().code() == absl::StatusCode::kNotFound);
+  CHECK(child.status().message() == "cannot start /no/such/program: No such file or directory");
+}
+
+TEST_CASE("A file that cannot be executed is an error as well") {
+  CHECK(ChildProcess::Spawn({.program = "/dev/null", .args = {}}, {}).status().code() ==
+        absl::StatusCode::kInternal);
+}
+
+TEST_CASE("Both streams and the exit code arrive, in this order") {
+  Shell shell("echo out; echo err >&2; printf unended; exit 7");
+  const ChildExit exit = shell.AwaitExit();
+  CHECK(exit.code == 7);
+  CHECK(exit.signal == 0);
+  CHECK(exit.Describe() == "exited with code 7");
+  CHECK(shell.out() == "out\nunended\n");
+  CHECK(shell.err() == "err\n");
+  CHECK(IsGone(shell.child().pid()));
+}
+
+TEST_CASE("A death by signal is told apart") {
+  Shell shell("kill -SEGV $$");
+  const ChildExit exit = shell.AwaitExit();
+  CHECK(exit.signal == SIGSEGV);
+  CHECK_FALSE(exit.Clean());
+  CHECK(exit.Describe() == "was killed by signal 11 (Segmentation fault)");
+}
+
+TEST_CASE("A child hears signals, and none after its end") {
+  // Not a shell's trap: a shell that has just forked still catches, in the child, what is sent
+  // there.
+  Shell shell(
+      "exec python3 -c 'import signal; signal.pthread_sigmask(signal.SIG_BLOCK, {15});"
+      "print(\"up\", flush=True); signal.sigwait({15}); raise SystemExit(3)'");
+  shell.AwaitUp();
+  shell.child().Signal(SIGTERM);
+  CHECK(shell.AwaitExit().code == 3);
+  shell.child().Signal(SIGTERM);
+}
+
+TEST_CASE("Blocked and ignored signals are not handed down") {
+  sigset_t term;
+  sigemptyset(&term);
+  sigaddset(&term, SIGTERM);
+  pthread_sigmask(SIG_BLOCK, &term, nullptr);
+  const auto previous = signal(SIGPIPE, SIG_IGN);
+  Shell shell("echo up; exec sleep 1000");
+  pthread_sigmask(SIG_UNBLOCK, &term, nullptr);
+  shell.AwaitUp();
+  shell.child().Signal(SIGPIPE);
+  CHECK(shell.AwaitExit().signal == SIGPIPE);
+  signal(SIGPIPE, previous);
+}
+
+TEST_CASE("A child has its own process group, no input and none of our descriptors") {
+  const int leak = open("/dev/null", O_RDONLY);
+  Shell shell("cat; echo up; exec sleep 1000");
+  shell.AwaitUp();
+  CHECK(getpgid(shell.child().pid()) == shell.child().pid());
+  shell.Destroy();
+  Shell fds("ls /proc/self/fd | tr '\\n' ' '");
+  fds.AwaitExit();
+  close(leak);
+  CHECK(fds.out() == "0 1 2 3 \n");  // 3 is ls's own view of the folder
+}
+
+TEST_CASE("Destruction kills and reaps") {
+  Shell shell("trap '' TERM INT; echo up; exec sleep 1000");
+  shell.AwaitUp();
+  const pid_t pid = shell.child().pid();
+  shell.Destroy();
+  CHECK(IsGone(pid));
+  CHECK(shell.AwaitExit().signal == SIGKILL);
+}
+
+}  // namespace
+}  // namespace stagecoach::launch

@@ -1,0 +1,284 @@
+#include "cli/launch/cluster.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <csignal>
+#include <thread>
+
+#include "cli/launch/fields.h"
+#include "common/check.h"
+#include "common/status.h"
+
+namespace stagecoach::launch {
+namespace {
+
+using std::chrono::milliseconds;
+using std::chrono::seconds;
+
+// A worker's death ends the router as well; which of the two is seen first is chance.
+constexpr milliseconds kCauseGrace(300);
+// For the router to tell its clients which stage was lost.
+constexpr seconds kRouterFailGrace(5);
+constexpr seconds kWorkerStopGrace(10);
+
+// With few cores a stage, all stages use all cores, one after the other: a single request has the
+// whole machine on every stage, and many are decoded in one microbatch, which reads the weights
+// once.
+bool SharesCores(const ClusterOptions& options) {
+  constexpr uint32_t kFew = 4;
+  return options.device == "cpu" && options.threads_per_worker == 0 && options.n_stages > 1 &&
+         std::thread::hardware_concurrency() < kFew * options.n_stages;
+}
+
+// Where every node gets as many stages, a stage's threads and memory are on one.
+std::optional<int> NumaNodeOf(uint32_t stage, const ClusterOptions& options) {
+  const size_t n_nodes = options.numa_nodes.size();
+  if (options.device != "cpu" || n_nodes < 2 || options.n_stages % n_nodes != 0 ||
+      SharesCores(options)) {
+    return std::nullopt;
+  }
+  return options.numa_nodes[stage / (options.n_stages / n_nodes)];
+}
+
+uint32_t ThreadsPerWorker(const ClusterOptions& options) {
+  if (options.threads_per_worker > 0) return options.threads_per_worker;
+  const uint32_t n_cores = std::max(1u, std::thread::hardware_concurrency());
+  return SharesCores(options) ? n_cores : std::max(1u, n_cores / options.n_stages);
+}
+
+// "cpu", or "cuda:N" with the stage's GPU.
+std::string DeviceOf(const ClusterOptions& options, uint32_t stage) {
+  if (options.device != "cuda") return options.device;
+  return fmt::format("cuda:{}", options.devices.empty() ? stage : options.devices[stage]);
+}
+
+void AddLinkArgs(const ClusterOptions& options, std::vector<std::string>* args) {
+  if (options.device != "cuda" || options.n_stages < 2) return;
+  args->insert(args->end(), {"--transport", options.transport, "--link-timeout",
+                             fmt::format("{}", options.link_timeout_s)});
+  if (!options.nccl_library.empty()) {
+    args->insert(args->end(), {"--nccl-library", options.nccl_library});
+  }
+  if (!options.nccl_interface.empty()) {
+    args->insert(args->end(), {"--nccl-interface", options.nccl_interface});
+  }
+  for (const std::string& setting : options.nccl_settings) {
+    args->insert(args->end(), {"--nccl-setting", setting});
+  }
+}
+
+}  // namespace
+
+Cluster::Cluster(ClusterOptions options) : options_(std::move(options)) {
+  SC_CHECK(options_.n_stages > 0);
+  // Reader threads hold indices, never references, but the children themselves must not move under
+  // Signal().
+  children_.reserve(options_.n_stages + 1);
+}
+
+Cluster::~Cluster() { KillAll(); }
+
+absl::StatusOr<Endpoints> Cluster::Start() {
+  if (!options_.devices.empty() && options_.devices.size() != options_.n_stages) {
+    return absl::InvalidArgumentError(fmt::format("--devices names {} GPUs for {} stages",
+                                                  options_.devices.size(), options_.n_stages));
+  }
+  SC_RETURN_IF_ERROR(SpawnWorkers());
+  SC_ASSIGN_OR_RETURN(const std::vector<std::string> listening, AwaitLines(0, "listening "));
+  std::vector<std::string> stages;
+  for (const std::string& line : listening) {
+    SC_ASSIGN_OR_RETURN(stages.emplace_back(), Field(line, "grpc"));
+  }
+  SC_RETURN_IF_ERROR(SpawnRouter(stages));
+  SC_ASSIGN_OR_RETURN(const std::vector<std::string> ready, AwaitLines(router(), "ready "));
+  Endpoints endpoints{.ready_line = ready.front(), .grpc = ""};
+  SC_ASSIGN_OR_RETURN(endpoints.grpc, Field(endpoints.ready_line, "grpc"));
+  return endpoints;
+}
+
+absl::Status Cluster::SpawnWorkers() {
+  for (uint32_t stage = 0; stage < options_.n_stages; ++stage) {
+    std::vector<std::string> args{"--listen",  "127.0.0.1:0",
+                                  "--device",  DeviceOf(options_, stage),
+                                  "--threads", fmt::format("{}", ThreadsPerWorker(options_))};
+    if (options_.serve.flight_recorder != ServeFlags().flight_recorder) {
+      args.insert(args.end(), {"--flight-recorder", options_.serve.flight_recorder});
+    }
+    if (options_.serve.log_format != ServeFlags().log_format) {
+      args.insert(args.end(), {"--log-format", options_.serve.log_format});
+    }
+    if (!options_.serve.otlp_endpoint.empty()) {
+      args.insert(args.end(), {"--otlp-endpoint", options_.serve.otlp_endpoint});
+    }
+    if (options_.batch_invariant) args.push_back("--batch-invariant");
+    if (options_.disturbance_seed != 0) {
+      args.insert(args.end(), {"--disturb", fmt::format("{}", options_.disturbance_seed)});
+    }
+    AddLinkArgs(options_, &args);
+    if (const std::optional<int> node = NumaNodeOf(stage, options_)) {
+      args.insert(args.end(), {"--numa-node", fmt::format("{}", *node)});
+    }
+    SC_RETURN_IF_ERROR(
+        Spawn(fmt::format("worker {}", stage), "stagecoach-worker", std::move(args)));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status Cluster::SpawnRouter(const std::vector<std::string>& stages) {
+  std::vector<std::string> args{"--model", options_.model, "--stages",
+                                fmt::format("{}", fmt::join(stages, ","))};
+  ServeFlags serve = options_.serve;
+  if (serve.microbatches == 0 && SharesCores(options_)) serve.microbatches = 1;
+  const std::vector<std::string> serve_args = ToArgs(serve);
+  args.insert(args.end(), serve_args.begin(), serve_args.end());
+  return Spawn("router", "stagecoach-router", std::move(args));
+}
+
+absl::Status Cluster::Spawn(const std::string& name, const std::string& program,
+                            std::vector<std::string> args) {
+  args.insert(args.end(),
+              {"--log-level", options_.log_level, "--exit-with-parent", std::to_string(getpid())});
+  const size_t index = children_.size();
+  Child& child = children_.emplace_back();
+  child.log = std::make_unique<ChildLog>(name, options_.echo_logs);
+  ChildLog* log = child.log.get();
+  auto process = ChildProcess::Spawn(
+      {.program = options_.program_dir + "/" + program, .args = std::move(args)},
+      {.on_stdout =
+           [this, index](std::string_view line) {
+             Post({.kind = Event::kLine, .child = index, .line = std::string(line)});
+           },
+       .on_stderr = [log](std::string_view line) { log->Add(line); },
+       .on_exit =
+           [this, index](const ChildExit& exit) {
+             const std::lock_guard lock(mutex_);
+             children_[index].exit = exit;
+             events_.push_back({.kind = Event::kExit, .child = index, .line = ""});
+             posted_.notify_all();
+           }});
+  if (!process.ok()) {
+    children_.pop_back();
+    KillAll();
+    return std::move(process).status();
+  }
+  child.process = *std::move(process);
+  return absl::OkStatus();
+}
+
+absl::StatusOr<std::vector<std::string>> Cluster::AwaitLines(size_t first,
+                                                             const std::string& prefix) {
+  std::vector<std::string> lines(children_.size() - first);
+  while (std::any_of(lines.begin(), lines.end(), [](const auto& line) { return line.empty(); })) {
+    const Event event = NextEvent();
+    if (event.kind == Event::kStop) {
+      KillAll();
+      return absl::CancelledError("stopped before it was ready");
+    }
+    if (event.kind == Event::kExit) return Fail(event.child);
+    if (event.child >= first && event.line.starts_with(prefix)) {
+      lines[event.child - first] = event.line;
+    }
+  }
+  return lines;
+}
+
+absl::Status Cluster::Wait() {
+  while (true) {
+    const Event event = NextEvent();
+    if (event.kind == Event::kStop) return StopInOrder();
+    if (event.kind == Event::kExit) return Fail(event.child);
+    if (event.kind == Event::kFlight) SignalAll(0, children_.size(), SIGUSR1);
+  }
+}
+
+void Cluster::RequestStop() { Post({.kind = Event::kStop, .child = 0, .line = ""}); }
+void Cluster::RequestFlight() { Post({.kind = Event::kFlight, .child = 0, .line = ""}); }
+
+absl::Status Cluster::StopInOrder() {
+  SignalAll(router(), children_.size(), SIGTERM);
+  if (!AwaitEnd(router(), children_.size())) {
+    KillAll();
+    return absl::CancelledError("killed before all requests had ended");
+  }
+  SignalAll(0, router(), SIGTERM);
+  AwaitEnd(0, router(), Clock::now() + kWorkerStopGrace);
+  KillAll();
+  const ChildExit& router_exit = *children_[router()].exit;
+  if (!router_exit.Clean()) {
+    return absl::InternalError(children_[router()].log->Cause(router_exit));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status Cluster::Fail(size_t dead) {
+  size_t cause = dead;
+  if (dead == router()) {
+    AwaitEnd(0, router(), Clock::now() + kCauseGrace);
+    const std::lock_guard lock(mutex_);
+    for (size_t i = 0; i < router(); ++i) {
+      if (children_[i].exit.has_value()) cause = i;
+    }
+  } else if (children_.size() > router()) {
+    AwaitEnd(router(), children_.size(), Clock::now() + kRouterFailGrace);
+  }
+  std::string message;
+  {
+    const std::lock_guard lock(mutex_);
+    message = children_[cause].log->Cause(*children_[cause].exit);
+  }
+  KillAll();
+  return absl::UnavailableError(message);
+}
+
+void Cluster::KillAll() {
+  // Each waits for its child and its reader thread; all are told first, so that they end side by
+  // side.
+  SignalAll(0, children_.size(), SIGKILL);
+  for (Child& child : children_) child.process.reset();
+}
+
+void Cluster::SignalAll(size_t first, size_t last, int signal) {
+  for (size_t i = first; i < last; ++i) {
+    if (children_[i].process != nullptr) children_[i].process->Signal(signal);
+  }
+}
+
+bool Cluster::AllEnded(size_t first, size_t last) const {
+  return std::all_of(children_.begin() + first, children_.begin() + last,
+                     [](const Child& child) { return child.exit.has_value(); });
+}
+
+bool Cluster::AwaitEnd(size_t first, size_t last, Clock::time_point deadline) {
+  while (true) {
+    {
+      const std::lock_guard lock(mutex_);
+      if (AllEnded(first, last)) return true;
+    }
+    const Event event = NextEvent(deadline);
+    if (event.kind == Event::kTimeout || event.kind == Event::kStop) return false;
+  }
+}
+
+void Cluster::Post(Event event) {
+  const std::lock_guard lock(mutex_);
+  events_.push_back(std::move(event));
+  posted_.notify_all();
+}
+
+Cluster::Event Cluster::NextEvent(Clock::time_point deadline) {
+  std::unique_lock lock(mutex_);
+  const auto posted = [this] { return !events_.empty(); };
+  if (deadline == Clock::time_point::max()) {
+    posted_.wait(lock, posted);
+  } else if (!posted_.wait_until(lock, deadline, posted)) {
+    return {.kind = Event::kTimeout, .child = 0, .line = ""};
+  }
+  Event event = std::move(events_.front());
+  events_.pop_front();
+  return event;
+}
+
+}  // namespace stagecoach::launch

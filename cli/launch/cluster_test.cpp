@@ -1,0 +1,181 @@
+#include "cli/launch/cluster.h"
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <catch2/catch_test_macros.hpp>
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <sstream>
+
+namespace stagecoach::launch {
+namespace {
+
+// A folder with shell scripts in the place of worker and router. They append what they do to the
+// file `log`. `hold` waits in the shell's `wait`, which no signal can slip past; `read` would block
+// with a signal that came just before it. What it waits for ends with the shell, however that ends.
+class Programs {
+ public:
+  Programs() {
+    char name[] = "/tmp/stagecoach-launch-XXXXXX";
+    dir_ = mkdtemp(name);
+  }
+  ~Programs() { std::filesystem::remove_all(dir_); }
+
+  void Write(const std::string& name, const std::string& script) const {
+    const std::filesystem::path path = dir_ / name;
+    std::ofstream(path)
+        << "#!/bin/sh\ncd " << dir_.string() << "\n"
+        << "say() { echo \"$*\" >>log; }\n"
+        << "hold() { mkfifo $$; exec 3<>$$; cat <$$ >/dev/null 2>&1 3>&- & wait; }\n"
+        << script << "\n";
+    std::filesystem::permissions(path, std::filesystem::perms::owner_all);
+  }
+  std::string Log() const {
+    std::stringstream text;
+    text << std::ifstream(dir_ / "log").rdbuf();
+    return text.str();
+  }
+  ClusterOptions Options(uint32_t n_stages) const {
+    ClusterOptions options;
+    options.program_dir = dir_.string();
+    options.model = "some/model";
+    options.n_stages = n_stages;
+    options.threads_per_worker = 3;
+    options.echo_logs = false;
+    return options;
+  }
+
+ private:
+  std::filesystem::path dir_;
+};
+
+constexpr char kWorker[] =
+    "trap 'say worker stops; exit 0' TERM; say worker $*; echo listening grpc=127.0.0.1:1; hold";
+constexpr char kRouter[] =
+    "trap 'say router stops; exit 0' TERM; say router $*;"
+    "echo ready grpc=127.0.0.1:2 metrics=127.0.0.1:3 kv_blocks=4; hold";
+
+TEST_CASE("Programs get their arguments, and stop in order") {
+  Programs programs;
+  programs.Write("stagecoach-worker", kWorker);
+  programs.Write("stagecoach-router", kRouter);
+  ClusterOptions options = programs.Options(1);
+  options.serve.max_sequences = 5;
+  Cluster cluster(options);
+  const auto endpoints = cluster.Start();
+  REQUIRE(endpoints.ok());
+  CHECK(endpoints->grpc == "127.0.0.1:2");
+  CHECK(endpoints->ready_line == "ready grpc=127.0.0.1:2 metrics=127.0.0.1:3 kv_blocks=4");
+  cluster.RequestStop();
+  CHECK(cluster.Wait().ok());
+  const std::string of_all = "--log-level info --exit-with-parent " + std::to_string(getpid());
+  CHECK(programs.Log() == "worker --listen 127.0.0.1:0 --device cpu --threads 3 " + of_all +
+                              "\n"
+                              "router --model some/model --stages 127.0.0.1:1 --max-sequences 5 " +
+                              of_all +
+                              "\n"
+                              "router stops\n"
+                              "worker stops\n");
+}
+
+TEST_CASE("Every worker is disturbed, or none") {
+  for (const uint64_t seed : {0u, 7u}) {
+    Programs programs;
+    programs.Write("stagecoach-worker", "say \"$*\"; echo listening grpc=127.0.0.1:1; hold");
+    programs.Write("stagecoach-router", kRouter);
+    ClusterOptions options = programs.Options(2);
+    options.disturbance_seed = seed;
+    Cluster cluster(options);
+    REQUIRE(cluster.Start().ok());
+    std::istringstream log(programs.Log());
+    int n_disturbed = 0;
+    for (std::string line; std::getline(log, line);) {
+      n_disturbed += line.find("--disturb 7") != std::string::npos ? 1 : 0;
+    }
+    CHECK(n_disturbed == (seed == 0 ? 0 : 2));
+  }
+}
+
+TEST_CASE("Stages are shared out over NUMA nodes where that comes out even") {
+  for (const uint32_t n_stages : {1u, 3u, 4u}) {
+    Programs programs;
+    programs.Write("stagecoach-worker",
+                   "echo \"$*\" | grep -o -e '--numa-node [0-9]*' >>log; echo listening "
+                   "grpc=127.0.0.1:1; hold");
+    programs.Write("stagecoach-router", kRouter);
+    ClusterOptions options = programs.Options(n_stages);
+    options.numa_nodes = {0, 3};
+    Cluster cluster(options);
+    REQUIRE(cluster.Start().ok());
+    std::istringstream log(programs.Log());
+    std::vector<std::string> lines;
+    for (std::string line; std::getline(log, line);) {
+      if (line.starts_with("--numa-node")) lines.push_back(line);
+    }
+    std::sort(lines.begin(), lines.end());
+    if (n_stages == 4) {
+      CHECK(lines == std::vector<std::string>{"--numa-node 0", "--numa-node 0", "--numa-node 3",
+                                              "--numa-node 3"});
+    } else {
+      CHECK(lines.empty());
+    }
+  }
+}
+
+TEST_CASE("A missing program is the one cause") {
+  Programs programs;
+  programs.Write("stagecoach-worker", kWorker);
+  Cluster cluster(programs.Options(2));
+  const absl::Status status = cluster.Start().status();
+  CHECK(status.message().find("stagecoach-router: No such file") != std::string::npos);
+}
+
+TEST_CASE("A failed start is told in the child's own words") {
+  Programs programs;
+  programs.Write("stagecoach-worker", kWorker);
+  programs.Write("stagecoach-router", "echo 'error: config.json is not there' >&2; exit 1");
+  Cluster cluster(programs.Options(2));
+  CHECK(cluster.Start().status().message() == "router: config.json is not there");
+}
+
+TEST_CASE("A worker's death is the cause, though the router dies of it first") {
+  Programs programs;
+  programs.Write("stagecoach-worker", "echo $$ >pid; echo listening grpc=127.0.0.1:1; hold");
+  programs.Write("stagecoach-router",
+                 "kill -9 $(cat pid); echo 'error: stage 0 was lost' >&2; exit 1");
+  Cluster cluster(programs.Options(1));
+  CHECK(cluster.Start().status().message() == "worker 0 was killed by signal 9 (Killed)");
+}
+
+TEST_CASE("A death while serving ends everything") {
+  Programs programs;
+  programs.Write("stagecoach-worker", kWorker);
+  programs.Write("stagecoach-router", "echo ready grpc=127.0.0.1:2; echo last words >&2; exit 4");
+  Cluster cluster(programs.Options(2));
+  REQUIRE(cluster.Start().ok());
+  CHECK(cluster.Wait().message() == "router exited with code 4; it last wrote:\n  last words");
+}
+
+TEST_CASE("A stop during the start ends it") {
+  Programs programs;
+  programs.Write("stagecoach-worker", "hold");
+  Cluster cluster(programs.Options(2));
+  cluster.RequestStop();
+  CHECK(absl::IsCancelled(cluster.Start().status()));
+}
+
+TEST_CASE("A second stop does not wait for the router") {
+  Programs programs;
+  programs.Write("stagecoach-worker", kWorker);
+  programs.Write("stagecoach-router", "trap '' TERM; echo ready grpc=127.0.0.1:2; hold");
+  Cluster cluster(programs.Options(1));
+  REQUIRE(cluster.Start().ok());
+  cluster.RequestStop();
+  cluster.RequestStop();
+  CHECK(absl::IsCancelled(cluster.Wait()));
+}
+
+}  // namespace
+}  // namespace stagecoach::launch

@@ -1,0 +1,37 @@
+#include <fmt/format.h>
+
+#include <CLI/CLI.hpp>
+
+#include "cli/command.h"
+#include "common/version.h"
+
+int main(int argc, char** argv) {
+  using namespace stagecoach::cli;
+  CLI::App app("stagecoach serves large language models over pipeline stages.");
+  app.require_subcommand(1);
+  app.set_version_flag("--version", std::string("stagecoach ") + stagecoach::kVersion);
+
+  Command command;
+  AddServe(app, command);
+  AddGenerate(app, command);
+  AddChat(app, command);
+  AddBatch(app, command);
+  AddBench(app, command);
+  AddCheck(app, command);
+  AddPlan(app, command);
+  AddDoctor(app, command);
+  AddTimeline(app, command);
+  app.add_subcommand("version", "Prints the version")->callback([&command] {
+    command = [] {
+      fmt::print("stagecoach {}\n", stagecoach::kVersion);
+      return kExitOk;
+    };
+  });
+
+  try {
+    app.parse(argc, argv);
+  } catch (const CLI::ParseError& error) {
+    return app.exit(error) == 0 ? kExitOk : kExitUsage;
+  }
+  return command();
+}

@@ -1,0 +1,48 @@
+#include "cli/own_server.h"
+
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <CLI/CLI.hpp>
+#include <cstdio>
+
+#include "cli/checked_start.h"
+#include "cli/client.h"
+#include "cli/serve_options.h"
+
+namespace stagecoach::cli {
+
+ServerChoice::ServerChoice() : server(kDefaultServer) {
+  cluster.program_dir = ProgramDir();
+  cluster.log_level = "warning";
+  cluster.echo_logs = false;
+  cluster.serve.grpc = "127.0.0.1:0";
+  cluster.serve.metrics = "127.0.0.1:0";
+  cluster.serve.http = "off";
+}
+
+void AddServerFlags(CLI::App& app, ServerChoice& choice) {
+  CLI::Option* server = app.add_option("--server", choice.server, "Router to ask")
+                            ->type_name("HOST:PORT")
+                            ->capture_default_str();
+  app.add_option("--model", choice.cluster.model,
+                 "Model to serve just for this command, in place of a server")
+      ->type_name("MODEL")
+      ->excludes(server);
+  AddStageFlags(app, choice.cluster);
+}
+
+absl::Status WithServer(const ServerChoice& choice,
+                        const std::function<absl::Status(const std::string& address)>& use) {
+  if (choice.cluster.model.empty()) return use(choice.server);
+  if (isatty(STDERR_FILENO)) fmt::print(stderr, "starting {} ...\n", choice.cluster.model);
+  launch::Cluster cluster(choice.cluster);
+  const absl::StatusOr<launch::Endpoints> endpoints = CheckedStart(cluster, choice.cluster);
+  if (!endpoints.ok()) return endpoints.status();
+  const absl::Status used = use(endpoints->grpc);
+  cluster.RequestStop();
+  const absl::Status ended = cluster.Wait();
+  return ended.ok() ? used : ended;
+}
+
+}  // namespace stagecoach::cli

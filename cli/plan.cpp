@@ -1,0 +1,106 @@
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <CLI/CLI.hpp>
+#include <boost/json.hpp>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "cli/check/check_model.h"
+#include "cli/command.h"
+#include "cli/plan/plan_model.h"
+#include "cli/serve_options.h"
+#include "common/flags/serve_flags.h"
+#include "common/model/model_spec.h"
+
+namespace stagecoach::cli {
+namespace {
+
+struct Options {
+  check::CheckOptions check;
+  plan::PlanOptions plan;
+  std::string gpu = "H200";
+  std::string dtype = "auto";
+  bool json = false;
+};
+
+std::string GpuNames() {
+  std::vector<std::string_view> names;
+  for (const plan::Gpu& gpu : plan::KnownGpus()) names.push_back(gpu.name);
+  return fmt::format("{}", fmt::join(names, ", "));
+}
+
+int Plan(Options options) {
+  const absl::StatusOr<std::string> dir = ResolveModelDir(options.check.model);
+  const absl::StatusOr<ModelSpec> spec = dir.ok() ? ReadModelSpec(*dir) : dir.status();
+  options.check.dtype = ParseDTypeFlag(options.dtype);
+  // A GPU keeps all weights in one type, however they are stored.
+  if (!options.check.dtype && spec.ok()) options.check.dtype = spec->stored_dtype;
+  options.check.read_large_tokenizer = false;
+  const check::ModelReport report = check::CheckModel(options.check);
+  if (!report.facts) {
+    fmt::print(stderr, "{}\n", ProblemsText(report, kReportColumns));
+    return kExitError;
+  }
+  if (!spec.ok()) {
+    fmt::print(stderr, "{}\n", std::string(spec.status().message()));
+    return kExitError;
+  }
+  options.plan.gpu = *plan::FindGpu(options.gpu);
+  const plan::ServingPlan plan = PlanServing(*spec, *report.facts, options.plan);
+  if (options.json) {
+    fmt::print("{}\n", boost::json::serialize(ToJson(plan)));
+  } else {
+    fmt::print("{}\n", ToText(plan, *report.facts));
+  }
+  return plan.fits() ? kExitOk : kExitError;
+}
+
+}  // namespace
+
+void AddPlan(CLI::App& app, Command& command) {
+  auto options = std::make_shared<Options>();
+  CLI::App* plan = app.add_subcommand(
+      "plan",
+      "Estimates what a model takes and gives on GPUs that need not be here: layers by stage, "
+      "memory, KV cache, speed. A folder with config.json alone will do; exits 1 if the model does "
+      "not fit");
+  plan->add_option("model", options->check.model, kModelHelp)->type_name("MODEL")->required();
+  plan->add_option("--stages", options->check.n_stages, "Pipeline stages, a GPU each")
+      ->type_name("N")
+      ->check(CLI::Range(1, 256))
+      ->capture_default_str();
+  plan->add_option("--gpu", options->gpu, "One of " + GpuNames())
+      ->type_name("NAME")
+      ->check([](const std::string& name) {
+        return plan::FindGpu(name) ? "" : fmt::format("unknown GPU: one of {}", GpuNames());
+      })
+      ->capture_default_str();
+  plan->add_option("--context", options->plan.context_tokens,
+                   "Tokens of a sequence, prompt and answer [the model's]")
+      ->type_name("N")
+      ->check(CLI::PositiveNumber);
+  plan->add_option("--memory-fraction", options->plan.memory_fraction, "Of the GPU's memory, used")
+      ->check(CLI::Range(0.1, 1.0))
+      ->capture_default_str();
+  AddSize(*plan, "--kv-memory", options->plan.kv_memory_bytes,
+          "Memory for the KV cache of each stage, as `serve` takes it [what is left]");
+  plan->add_option("--max-batched-tokens", options->plan.max_batched_tokens, "Tokens of a step")
+      ->type_name("N")
+      ->check(CLI::PositiveNumber)
+      ->capture_default_str();
+  plan->add_option("--max-sequences", options->plan.max_sequences,
+                   "Sequences that run at once [256; on several GPUs 1024, or 256 a stage]")
+      ->type_name("N")
+      ->check(CLI::PositiveNumber);
+  plan->add_option("--dtype", options->dtype,
+                   "Type of weights and KV cache in memory; auto: as the checkpoint says")
+      ->type_name("TYPE")
+      ->check(CLI::IsMember({"auto", "float32", "bfloat16"}))
+      ->capture_default_str();
+  plan->add_flag("--json", options->json, "Print one JSON object");
+  plan->callback([options, &command] { command = [options] { return Plan(*options); }; });
+}
+
+}  // namespace stagecoach::cli

@@ -1,0 +1,218 @@
+#include "cli/plan/plan_model.h"
+
+#include <algorithm>
+#include <cmath>
+#include <optional>
+#include <span>
+
+#include "cli/check/model_facts.h"
+#include "kernels/cuda/step/scratch_layout.h"
+#include "router/sizing/kv_sizing.h"
+#include "router/sizing/step_limits.h"
+#include "worker/model/kv_cache.h"
+#include "worker/model/reserved_memory.h"
+#include "worker/model/scratch_sizes.h"
+
+namespace stagecoach::plan {
+namespace {
+
+// Measured with a 7B shape on an H200 (tests/bench/results).
+constexpr double kBandwidthShare = 0.83;
+constexpr double kFlopsShare = 0.6;
+constexpr double kHopSeconds = 34e-6;  // of two that a step of one row takes with two stages
+// CUDA's context, cuBLAS's workspaces, recorded graphs.
+constexpr uint64_t kRuntimeBytes = uint64_t{1200} << 20;
+
+worker::StageModelOptions StageOptions(const ModelSpec& spec, const check::ModelFacts& facts,
+                                       size_t stage, const router::StepLimits& limits) {
+  const check::StageFacts& layers = facts.stages[stage];
+  return {.first_layer = layers.first_layer,
+          .n_layers = layers.n_layers,
+          .is_first = stage == 0,
+          .is_last = stage + 1 == facts.stages.size(),
+          .dtype = facts.kv_dtype,
+          .max_batched_tokens = limits.max_batched_tokens,
+          .max_sequences = limits.max_sequences,
+          .max_logit_rows = worker::SequencesAtOnce(static_cast<uint32_t>(limits.max_sequences),
+                                                    static_cast<uint32_t>(facts.stages.size())),
+          .max_model_len = spec.max_positions};
+}
+
+// What kernels/cuda asks for; on GPUs before Hopper attention asks for nothing.
+worker::ScratchDevice GpuScratch(const ModelSpec& spec, const worker::StageModelOptions& options) {
+  namespace cuda = kernels::cuda;
+  const int64_t n_keys = std::min<int64_t>(options.max_model_len, cuda::kMostGathered);
+  return {.act_dtype = *options.dtype,
+          .runs_ahead = true,
+          .attention_bytes = cuda::GatheredBytes(n_keys, spec.n_kv_heads, spec.head_dim),
+          .expert_bytes =
+              spec.experts.n_experts == 0
+                  ? 0
+                  : cuda::ExpertScratch(worker::ExpertShapeOf(options, spec), DType::kF32).bytes};
+}
+
+// Block tables and rows, which are most of StepInputs.
+uint64_t StepInputBytes(const kernels::StepLimits& limits) {
+  const uint64_t rows = static_cast<uint64_t>(limits.max_tokens);
+  const uint64_t table = static_cast<uint64_t>(limits.max_slots) * uint64_t(limits.max_blocks);
+  return (2 * rows + limits.windows.size() * (rows + table)) * sizeof(int32_t);
+}
+
+// Elements of a stage's matrices.
+struct Elements {
+  double all = 0;
+  double of_many = 0;  // that a large batch is multiplied with
+  double of_one = 0;   // that one row is
+};
+
+Elements CountElements(const ModelSpec& spec, const check::StageFacts& stage) {
+  const double hidden = spec.hidden_size;
+  const double attention = hidden * spec.head_dim * (2.0 * spec.n_heads + 2.0 * spec.n_kv_heads);
+  double dense = 0, experts = 0;
+  for (int32_t i = 0; i < stage.n_layers; ++i) {
+    dense += attention;
+    if (spec.layers[static_cast<size_t>(stage.first_layer + i)].has_experts) {
+      experts += 3.0 * hidden * spec.experts.intermediate_size * spec.experts.n_experts;
+    } else {
+      dense += hidden * spec.intermediate_size * (spec.gated_mlp ? 3 : 2);
+    }
+  }
+  const double embedding = static_cast<double>(spec.vocab_size) * spec.embed_size;
+  const bool is_first = stage.first_layer == 0;
+  const bool is_last = stage.first_layer + stage.n_layers == spec.n_layers();
+  if (is_last) dense += embedding;  // the head
+  const double looked_up = is_first && !(is_last && spec.tied_embedding) ? embedding : 0;
+  const double used =
+      experts == 0 ? 0
+                   : experts * spec.experts.n_used / static_cast<double>(spec.experts.n_experts);
+  return {dense + experts + looked_up, dense + experts, dense + used};
+}
+
+uint64_t BytesOfSequence(const ModelSpec& spec, const worker::KvCache& kv, int32_t n_tokens) {
+  const std::vector<uint64_t> block_bytes = kv.block_bytes();
+  uint64_t bytes = 0;
+  for (size_t g = 0; g < block_bytes.size(); ++g) {
+    bytes += block_bytes[g] * check::BlocksOfOneSequence(spec.kv_groups[g].window, n_tokens);
+  }
+  return bytes;
+}
+
+StagePlan PlanStage(const ModelSpec& spec, const check::ModelFacts& facts, size_t stage,
+                    const PlanOptions& options, const router::StepLimits& limits) {
+  const check::StageFacts& layers = facts.stages[stage];
+  StagePlan plan{.facts = layers};
+  const worker::StageModelOptions model = StageOptions(spec, facts, stage, limits);
+  plan.step_bytes = kRuntimeBytes +
+                    worker::ReservedBytes(worker::NLinks(
+                        static_cast<int32_t>(stage), static_cast<int32_t>(facts.stages.size()))) +
+                    worker::SizeScratch(model, spec, GpuScratch(spec, model)).total() +
+                    StepInputBytes(worker::StepLimitsOf(model, spec));
+  const double usable = static_cast<double>(options.gpu.memory_bytes) * options.memory_fraction;
+  plan.kv_bytes =
+      static_cast<int64_t>(usable) - static_cast<int64_t>(layers.weights_bytes + plan.step_bytes);
+  // A given size is a cache's, or else lacks what is not left for it.
+  if (const auto given = static_cast<int64_t>(options.kv_memory_bytes); given > 0) {
+    plan.kv_bytes = plan.kv_bytes >= given ? given : plan.kv_bytes - given;
+  }
+  const worker::KvCache kv(spec, layers.first_layer, layers.n_layers, facts.kv_dtype);
+  plan.block_bytes = kv.block_bytes();
+  plan.bytes_a_sequence = BytesOfSequence(spec, kv, options.context_tokens);
+  const Elements elements = CountElements(spec, layers);
+  const double weights = static_cast<double>(layers.weights_bytes);
+  plan.read_by_many = static_cast<uint64_t>(weights * elements.of_many / elements.all);
+  plan.read_by_one = static_cast<uint64_t>(weights * elements.of_one / elements.all);
+  plan.flops_a_token = 2 * elements.of_one;
+  return plan;
+}
+
+// The pools that a router would make of what the stages have; none where it would refuse to.
+std::optional<router::KvPlan> SizePools(const ModelSpec& spec, std::span<const StagePlan> stages,
+                                        const router::StepLimits& limits, int32_t context_tokens) {
+  std::vector<router::StageKvMemory> memory;
+  for (const StagePlan& stage : stages) {
+    if (stage.kv_bytes < 0) return std::nullopt;
+    memory.push_back({.name = "",
+                      .kv_bytes = static_cast<uint64_t>(stage.kv_bytes),
+                      .block_bytes = stage.block_bytes});
+  }
+  absl::StatusOr<router::KvPlan> kv =
+      router::SizeKv(spec.kv_groups, memory,
+                     {.max_sequences = limits.max_sequences,
+                      .max_batched_tokens = limits.max_batched_tokens,
+                      .max_prefill_chunk = limits.max_prefill_chunk,
+                      .max_model_len = context_tokens});
+  if (!kv.ok()) return std::nullopt;
+  return *std::move(kv);
+}
+
+// The stage whose memory makes the fewest blocks, or lacks the most.
+size_t Tightest(const ModelSpec& spec, std::span<const StagePlan> stages,
+                const router::StepLimits& limits, int32_t context_tokens) {
+  const auto room = [&](const StagePlan& stage) {
+    if (stage.kv_bytes < 0) return stage.kv_bytes;
+    const auto kv = SizePools(spec, {&stage, 1}, limits, context_tokens);
+    return kv ? static_cast<int64_t>(kv->kv_blocks) : 0;
+  };
+  const auto least =
+      std::min_element(stages.begin(), stages.end(),
+                       [&](const auto& a, const auto& b) { return room(a) < room(b); });
+  return static_cast<size_t>(least - stages.begin());
+}
+
+// Of so many tokens, for which every group has blocks.
+int64_t SequencesAtOnce(const ModelSpec& spec, const router::KvPlan& kv, int32_t max_sequences,
+                        int32_t context_tokens) {
+  if (kv.max_model_len < context_tokens) return 0;
+  auto n = static_cast<uint64_t>(max_sequences);
+  for (size_t g = 0; g < spec.kv_groups.size(); ++g) {
+    n = std::min(
+        n, kv.n_blocks[g] / check::BlocksOfOneSequence(spec.kv_groups[g].window, context_tokens));
+  }
+  return static_cast<int64_t>(n);
+}
+
+}  // namespace
+
+ServingPlan PlanServing(const ModelSpec& spec, const check::ModelFacts& facts,
+                        const PlanOptions& options) {
+  ServingPlan plan{.options = options};
+  if (plan.options.context_tokens == 0) plan.options.context_tokens = facts.context_tokens;
+  const router::StepLimits limits = router::WithDefaults(
+      {.max_batched_tokens = options.max_batched_tokens, .max_sequences = options.max_sequences},
+      /*on_gpus=*/true, facts.stages.size());
+  plan.options.max_sequences = limits.max_sequences;
+  for (size_t stage = 0; stage < facts.stages.size(); ++stage) {
+    plan.stages.push_back(PlanStage(spec, facts, stage, plan.options, limits));
+  }
+  const int32_t context_tokens = plan.options.context_tokens;
+  plan.tightest = Tightest(spec, plan.stages, limits, context_tokens);
+  if (const auto kv = SizePools(spec, plan.stages, limits, context_tokens)) {
+    plan.n_kv_blocks = static_cast<int64_t>(kv->kv_blocks);
+    plan.n_sequences = SequencesAtOnce(spec, *kv, limits.max_sequences, context_tokens);
+  }
+  if (!plan.fits()) return plan;
+
+  const double bandwidth = options.gpu.bytes_per_s * kBandwidthShare;
+  const double flops = options.gpu.bf16_flops_per_s * kFlopsShare;
+  const double hop = plan.stages.size() > 1 ? kHopSeconds : 0;
+  // Half of the batch's context has been written, on average.
+  plan.n_batch = static_cast<int32_t>(
+      std::min<int64_t>(plan.options.max_sequences, std::max<int64_t>(1, 2 * plan.n_sequences)));
+  const double rows = std::ceil(plan.n_batch / static_cast<double>(plan.stages.size()));
+  double one = 0, slowest_decode = 0, slowest_prefill = 0;
+  for (const StagePlan& stage : plan.stages) {
+    one += static_cast<double>(stage.read_by_one) / bandwidth + hop;
+    const double kv = rows * static_cast<double>(stage.bytes_a_sequence) / 2;
+    const double decode = std::max(static_cast<double>(stage.read_by_many) / bandwidth,
+                                   rows * stage.flops_a_token / flops) +
+                          kv / bandwidth + hop;
+    slowest_decode = std::max(slowest_decode, decode);
+    slowest_prefill = std::max(slowest_prefill, stage.flops_a_token / flops);
+  }
+  plan.one_ms_a_token = one * 1e3;
+  plan.batch_tokens_per_s = rows / slowest_decode;
+  plan.prompt_tokens_per_s = 1 / slowest_prefill;
+  return plan;
+}
+
+}  // namespace stagecoach::plan

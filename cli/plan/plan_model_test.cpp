@@ -1,0 +1,138 @@
+#include "cli/plan/plan_model.h"
+
+#include <boost/json.hpp>
+#include <catch2/catch_test_macros.hpp>
+#include <catch2/matchers/catch_matchers_floating_point.hpp>
+#include <catch2/matchers/catch_matchers_string.hpp>
+
+#include "cli/check/model_facts.h"
+#include "common/temp_dir.h"
+#include "router/sizing/kv_sizing.h"
+
+namespace stagecoach::plan {
+namespace {
+
+using Catch::Matchers::ContainsSubstring;
+using Catch::Matchers::WithinRel;
+
+constexpr const char* kMistral7B =
+    R"({"architectures": ["MistralForCausalLM"], "model_type": "mistral",
+    "hidden_size": 4096, "intermediate_size": 14336, "num_hidden_layers": 32, "num_attention_heads": 32,
+    "num_key_value_heads": 8, "vocab_size": 32768, "max_position_embeddings": 32768, "rms_norm_eps": 1e-5,
+    "rope_theta": 1000000.0, "hidden_act": "silu", "tie_word_embeddings": false, "sliding_window": null,
+    "torch_dtype": "bfloat16"})";
+
+constexpr const char* kMixtral =
+    R"({"architectures": ["MixtralForCausalLM"], "model_type": "mixtral",
+    "hidden_size": 4096, "intermediate_size": 14336, "num_hidden_layers": 32, "num_attention_heads": 32,
+    "num_key_value_heads": 8, "vocab_size": 32000, "max_position_embeddings": 32768, "rms_norm_eps": 1e-5,
+    "rope_theta": 1000000.0, "hidden_act": "silu", "num_local_experts": 8, "num_experts_per_tok": 2,
+    "tie_word_embeddings": false, "torch_dtype": "bfloat16"})";
+
+constexpr const char* kGemma3 =
+    R"({"architectures": ["Gemma3ForCausalLM"], "model_type": "gemma3_text",
+    "hidden_size": 2560, "intermediate_size": 10240, "num_hidden_layers": 34, "num_attention_heads": 8,
+    "num_key_value_heads": 4, "head_dim": 256, "vocab_size": 262208, "max_position_embeddings": 131072,
+    "rms_norm_eps": 1e-6, "sliding_window": 1024, "sliding_window_pattern": 6,
+    "hidden_activation": "gelu_pytorch_tanh", "query_pre_attn_scalar": 256, "torch_dtype": "bfloat16"})";
+
+struct Planned {
+  check::ModelFacts facts;
+  ServingPlan plan;
+};
+
+Planned Plan(const char* config, int32_t n_stages, std::string_view gpu, int32_t context = 0) {
+  TempDir dir;
+  dir.Write("config.json", config);
+  const ModelSpec spec = *ReadModelSpec(dir.path());
+  check::ModelFacts facts = *check::DescribeModel(spec, std::nullopt, {}, n_stages);
+  ServingPlan plan = PlanServing(spec, facts, {.gpu = *FindGpu(gpu), .context_tokens = context});
+  return {std::move(facts), std::move(plan)};
+}
+
+TEST_CASE("a plan's KV cache is what a server on that GPU has") {
+  const ServingPlan plan = Plan(kMistral7B, 1, "h200").plan;
+  REQUIRE(plan.fits());
+  CHECK_THAT(double(plan.n_kv_tokens()), WithinRel(902'320.0, 0.02));  // measured
+  CHECK(plan.n_sequences == plan.n_kv_tokens() / 32768);
+  // 14.2 GB at most of 4.8 TB/s.
+  CHECK(plan.one_ms_a_token > 14.2 / 4.8);
+  CHECK(plan.one_ms_a_token < 2 * 14.2 / 4.8);
+}
+
+TEST_CASE("more stages leave more KV cache and give more tokens, one request waits for hops") {
+  const Planned one = Plan(kMistral7B, 1, "H200", 4096), four = Plan(kMistral7B, 4, "H200", 4096);
+  REQUIRE(four.plan.stages.size() == 4);
+  CHECK(four.plan.n_kv_tokens() > 4 * one.plan.n_kv_tokens());
+  CHECK(four.plan.batch_tokens_per_s > 2 * one.plan.batch_tokens_per_s);
+  CHECK(four.plan.prompt_tokens_per_s > 3 * one.plan.prompt_tokens_per_s);
+  CHECK(four.plan.one_ms_a_token > one.plan.one_ms_a_token);
+  CHECK_THAT(ToText(four.plan, four.facts), ContainsSubstring("4 stages on H200"));
+}
+
+TEST_CASE("what does not fit is said, with what is short") {
+  TempDir dir;
+  dir.Write("config.json", kMistral7B);
+  const ModelSpec spec = *ReadModelSpec(dir.path());
+  const check::ModelFacts facts = *check::DescribeModel(spec, DType::kF32, {}, 1);
+  const ServingPlan plan = PlanServing(spec, facts, {.gpu = *FindGpu("A10")});
+  CHECK_FALSE(plan.fits());
+  CHECK_THAT(ToText(plan, facts),
+             ContainsSubstring(" short") && ContainsSubstring("It does not fit: stage 0"));
+  CHECK(ToJson(plan).at("fits").as_bool() == false);
+}
+
+TEST_CASE("layers with a window have pools of their own, as of a router") {
+  TempDir dir;
+  dir.Write("config.json", kGemma3);
+  const ModelSpec spec = *ReadModelSpec(dir.path());
+  REQUIRE(spec.kv_groups.size() == 2);
+  const check::ModelFacts facts = *check::DescribeModel(spec, std::nullopt, {}, 2);
+  const ServingPlan plan = PlanServing(spec, facts, {.gpu = *FindGpu("H200")});
+  std::vector<router::StageKvMemory> memory;
+  for (const StagePlan& stage : plan.stages) {
+    memory.push_back({"", static_cast<uint64_t>(stage.kv_bytes), stage.block_bytes});
+  }
+  const router::KvPlan served = *router::SizeKv(spec.kv_groups, memory,
+                                                {.max_sequences = 1024,
+                                                 .max_batched_tokens = 8192,
+                                                 .max_prefill_chunk = 8192,
+                                                 .max_model_len = 131072});
+  CHECK(plan.n_kv_blocks == static_cast<int64_t>(served.kv_blocks));
+  // Full attention, a layer of six, has far more than if all layers had as many.
+  CHECK(plan.n_kv_tokens() > 3'000'000);
+  CHECK(plan.n_sequences == plan.n_kv_blocks / (131072 / kKvBlockTokens));
+}
+
+TEST_CASE("no more sequences are promised than run at once") {
+  CHECK(Plan(kGemma3, 4, "H200", 4096).plan.n_sequences == 1024);
+}
+
+TEST_CASE("with a size for the KV cache, what is left must hold it") {
+  TempDir dir;
+  dir.Write("config.json", kMistral7B);
+  const ModelSpec spec = *ReadModelSpec(dir.path());
+  const check::ModelFacts facts = *check::DescribeModel(spec, std::nullopt, {}, 1);
+  const auto plan = [&](uint64_t gib) {
+    return PlanServing(spec, facts, {.gpu = *FindGpu("H100"), .kv_memory_bytes = gib << 30});
+  };
+  CHECK(plan(16).n_kv_tokens() == (int64_t{16} << 30) / (2 * 8 * 128 * 32 * 2));
+  CHECK_FALSE(plan(70).fits());
+}
+
+TEST_CASE("a step of a model with experts takes scratch for all that its rows are routed to") {
+  const ServingPlan plan = Plan(kMixtral, 2, "H200").plan;
+  // Up, activated and what comes out, float32.
+  const uint64_t of_pair = (3 * 14336 + 4096) * sizeof(float);
+  for (const StagePlan& stage : plan.stages) CHECK(stage.step_bytes > 8192 * 2 * of_pair);
+}
+
+TEST_CASE("a row of a model with experts reads those that it is routed to") {
+  const ServingPlan plan = Plan(kMixtral, 2, "H200").plan;
+  for (const StagePlan& stage : plan.stages) {
+    CHECK_THAT(double(stage.read_by_one) / double(stage.read_by_many), WithinRel(0.277, 0.03));
+  }
+}
+
+}  // namespace
+}  // namespace stagecoach::plan

@@ -1,0 +1,97 @@
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <CLI/CLI.hpp>
+#include <atomic>
+#include <csignal>
+#include <cstdio>
+#include <memory>
+#include <thread>
+
+#include "cli/checked_start.h"
+#include "cli/command.h"
+#include "cli/launch/cluster.h"
+#include "cli/serve_options.h"
+#include "common/process.h"
+
+namespace stagecoach::cli {
+namespace {
+
+// Passes SIGTERM, SIGINT and SIGUSR1 on to a cluster for as long as it lives.
+class StopOnSignal {
+ public:
+  StopOnSignal(ShutdownSignals& signals, launch::Cluster& cluster)
+      : signals_(signals), thread_([this, &cluster] {
+          bool is_first = true;
+          while (const int signal = signals_.Wait()) {
+            if (signal == SIGUSR1) {
+              cluster.RequestFlight();
+              continue;
+            }
+            if (is_first && isatty(STDERR_FILENO)) {
+              fmt::print(stderr,
+                         "\nstopping when running requests have ended; ctrl-C again stops now\n");
+            }
+            if (!is_first) second_ = signal;
+            is_first = false;
+            cluster.RequestStop();
+          }
+        }) {}
+  ~StopOnSignal() {
+    signals_.Interrupt();
+    thread_.join();
+  }
+
+  // The signal that cut short what the first one began; 0: none has.
+  int second() const { return second_; }
+
+ private:
+  ShutdownSignals& signals_;
+  std::atomic<int> second_{0};
+  std::thread thread_;
+};
+
+int Serve(const launch::ClusterOptions& options) {
+  ShutdownSignals signals(SIGUSR1);
+  launch::Cluster cluster(options);
+  const StopOnSignal stop_on_signal(signals, cluster);
+
+  const absl::StatusOr<launch::Endpoints> endpoints = CheckedStart(cluster, options);
+  if (absl::IsCancelled(endpoints.status())) return kExitOk;
+  if (!endpoints.ok()) {
+    fmt::print(stderr, "error: {}\n", std::string(endpoints.status().message()));
+    return kExitError;
+  }
+  fmt::print("{}\n", endpoints->ready_line);
+  std::fflush(stdout);
+
+  const absl::Status status = cluster.Wait();
+  if (const int signal = stop_on_signal.second(); signal != 0) return kExitBySignal + signal;
+  if (status.ok()) return kExitOk;
+  fmt::print(stderr, "error: {}\n", std::string(status.message()));
+  return kExitError;
+}
+
+}  // namespace
+
+void AddServe(CLI::App& app, Command& command) {
+  auto options = std::make_shared<launch::ClusterOptions>();
+  CLI::App* serve = app.add_subcommand(
+      "serve",
+      "Serves a model: starts one worker process a stage and a router in front of them, and prints "
+      "\"ready grpc=HOST:PORT http=HOST:PORT metrics=HOST:PORT kv_blocks=N\" when requests can be "
+      "served");
+  serve->add_option("model", options->model, kModelHelp)->type_name("MODEL")->required();
+  AddStageFlags(*serve, *options);
+  serve->add_option("--log-level", options->log_level, "How much the programs log")
+      ->type_name("LEVEL")
+      ->check(CLI::IsMember({"trace", "debug", "info", "warning", "error"}))
+      ->capture_default_str();
+  AddServeFlags(*serve, options->serve);
+  serve->callback([options, &command] {
+    options->program_dir = ProgramDir();
+    command = [options] { return Serve(*options); };
+  });
+}
+
+}  // namespace stagecoach::cli

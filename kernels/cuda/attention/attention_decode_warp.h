@@ -1,0 +1,114 @@
+// Decode by fixed units, a warp a unit.
+#pragma once
+
+#include "kernels/cuda/attention/attention_fixed_units.h"
+
+namespace stagecoach::kernels::cuda {
+
+template <typename T, int kDim, int kRowTiles>
+struct DecodeWarp {
+  using Memory = UnitMemory<T, kDim, kRowTiles>;
+  using Tile = typename Memory::Tile;
+
+  const AttentionParams& p;
+  const Unit& unit;
+  const Memory memory{p, unit};
+
+  __device__ __forceinline__ void LoadKeys(int32_t block, KeyBlock<kDim>& keys) const {
+    const T* const from = memory.BlockOf(p.k, block);
+    keys.rows[0].Load(GlobalRow<T>{from + KeyRow(0) * kDim});
+    keys.rows[1].Load(GlobalRow<T>{from + KeyRow(1) * kDim});
+  }
+  __device__ __forceinline__ void LoadValues(int32_t block, ValueBlock<kDim>& values) const {
+    const T* const from = memory.BlockOf(p.v, block);
+    values.Load([from](int i) { return GlobalRow<T>{from + ValueRow(i) * kDim}; });
+  }
+
+  // The unit's blocks. What earlier steps wrote is on its way before the kernel before this one is
+  // done; the queries and this step's key are its results.
+  __device__ __forceinline__ void Walk(Tile& tile) const {
+    const int32_t begin = unit.first_block, end = unit.end_block, position = unit.position;
+    const int lane = static_cast<int>(threadIdx.x) % kWarpThreads;
+    const Visible visible{p.window};
+    const int32_t* const table = memory.Table();
+    // A lane an entry of the table, for the next 32 blocks.
+    int32_t entries = begin + lane < end ? LoadPlan(table + begin + lane) : 0;
+    KeyBlock<kDim> keys;
+    ValueBlock<kDim> values;
+    int32_t block = __shfl_sync(kAllLanes, entries, 0);
+    const bool is_earlier = (begin + 1) * kBlockTokens <= unit.n_earlier;
+    if (!is_earlier) WaitForPrevious();
+    LoadKeys(block, keys);
+    LoadValues(block, values);
+    if (is_earlier) WaitForPrevious();
+    memory.LoadQueries(tile);
+    for (int32_t b = begin; b < end; ++b) {
+      if (b > begin) LoadValues(block, values);
+      // Not before: the next kernel's weights would come first, and all that is read here is waited
+      // for.
+      if (b + 1 == end) LetNextStart();
+      float scores[kRowTiles][4];
+      tile.Scores(keys, scores);
+      if (b + 1 < end) {
+        const int32_t next = (b + 1 - begin) % kWarpThreads;
+        if (next == 0) entries = b + 1 + lane < end ? LoadPlan(table + b + 1 + lane) : 0;
+        block = __shfl_sync(kAllLanes, entries, next);
+        LoadKeys(block, keys);
+      }
+      const int32_t first_key = b * kBlockTokens;
+      const bool all_visible =
+          first_key >= visible.First(position) && first_key + kBlockTokens - 1 <= position;
+      uint32_t weights[kRowTiles][2];
+      tile.Weigh(
+          p.scale, all_visible,
+          [&](int h, int, int) { return visible(first_key + KeyRow(h), position); }, scores,
+          weights);
+      if (position - first_key < kBlockTokens - 1) values.ClearFrom(position - first_key + 1);
+      tile.AddValues(values, weights);
+    }
+    tile.SumLanes();
+  }
+
+  __device__ __forceinline__ void Run() const {
+    Tile tile;
+    tile.Clear();
+    Walk(tile);
+    if (unit.n_of_seq == 1) return memory.Write(tile);
+    tile.Save(memory.State(unit.of_seq));
+    __threadfence();
+    __syncwarp();
+    const int lane = static_cast<int>(threadIdx.x) % kWarpThreads;
+    int32_t n_before = 0;
+    if (lane == 0) n_before = atomicAdd(memory.Counter(), 1);
+    if (__shfl_sync(kAllLanes, n_before, 0) != unit.n_of_seq - 1) return;
+    __threadfence();
+    if (lane == 0) *memory.Counter() = 0;
+    tile.MergeAll(unit.n_of_seq, [&](int32_t i) { return memory.State(i); });
+    memory.Write(tile);
+  }
+};
+
+// Of n_units that are shared out over n_warps.
+__device__ __forceinline__ int32_t FirstUnitOf(int32_t warp, int32_t n_units, int32_t n_warps) {
+  return static_cast<int32_t>(int64_t{warp} * n_units / n_warps);
+}
+
+// All units, by the kWarps warps of each of the grid's blocks.
+template <typename T, int kDim, int kRowTiles, int kWarps>
+__device__ __forceinline__ void DecodeByWarps(const AttentionParams& p, const Units& units) {
+  using Warp = DecodeWarp<T, kDim, kRowTiles>;
+  const int32_t n_units = units.Number();
+  const auto n_blocks = static_cast<int32_t>(gridDim.x);
+  const int32_t n_warps = min(n_units, n_blocks * kWarps);
+  // Neighbouring warps in different blocks: few of them still reach all multiprocessors.
+  const int32_t warp = static_cast<int32_t>(threadIdx.x) / kWarpThreads * n_blocks +
+                       static_cast<int32_t>(blockIdx.x);
+  if (warp >= n_warps) return WaitForPrevious();
+  const int32_t end = FirstUnitOf(warp + 1, n_units, n_warps);
+  for (int32_t i = FirstUnitOf(warp, n_units, n_warps); i < end; ++i) {
+    const Unit unit = units.At(i);
+    Warp{p, unit}.Run();
+  }
+}
+
+}  // namespace stagecoach::kernels::cuda

@@ -1,0 +1,127 @@
+// Attention for what the tensor cores do not take: float32, and head sizes of other models.
+#include "common/check.h"
+#include "kernels/cuda/attention/attention_kernels.h"
+#include "kernels/cuda/device/dispatch.h"
+#include "kernels/cuda/device/last_start.h"
+#include "kernels/cuda/device/warp.h"
+
+namespace stagecoach::kernels::cuda {
+namespace {
+
+constexpr int kMaxHeadDim = 512;
+constexpr int kWarps = 4;  // of a block
+constexpr int kPieces = kMaxHeadDim / kWarpThreads;
+
+struct GenericParams {
+  const void* qkv;
+  const void *k, *v;
+  void* out;
+  const int32_t *seq_starts, *seq_positions, *seq_slots, *block_tables;
+  int32_t block_table_stride;
+  const int32_t* n_seqs;
+  int32_t n_tokens;
+  int32_t n_heads, n_kv_heads, head_dim, window;
+  float scale, softcap;
+};
+
+// A warp a row and query head: a lane a key for the scores, a lane every 32nd element for the sums.
+template <typename T>
+__global__ void __launch_bounds__(kWarps* kWarpThreads) GenericKernel(const GenericParams p) {
+  __shared__ float queries[kWarps][kMaxHeadDim];
+  LetNextStart();
+  WaitForPrevious();
+  const int lane = threadIdx.x % kWarpThreads, warp = threadIdx.x / kWarpThreads;
+  const int64_t item = int64_t{blockIdx.x} * kWarps + warp;
+  if (item >= int64_t{p.n_tokens} * p.n_heads) return;
+  const int32_t row = static_cast<int32_t>(item / p.n_heads);
+  const int32_t head = static_cast<int32_t>(item % p.n_heads);
+  const int32_t kv_head = head / (p.n_heads / p.n_kv_heads);
+  // Rows after the last sequence are padding.
+  const int32_t n_seqs = *p.n_seqs;
+  if (row >= p.seq_starts[n_seqs]) return;
+  const int32_t seq = LastStart(p.seq_starts, n_seqs, row);
+  const int32_t position = p.seq_positions[seq] + row - p.seq_starts[seq];
+  const int32_t first = Visible{p.window}.First(position);
+  const int32_t* const table = p.block_tables + int64_t{p.seq_slots[seq]} * p.block_table_stride;
+  const auto cache_row = [&](const void* cache, int32_t key) {
+    const int64_t block = table[key / kBlockTokens];
+    return static_cast<const T*>(cache) +
+           ((block * p.n_kv_heads + kv_head) * kBlockTokens + key % kBlockTokens) * p.head_dim;
+  };
+
+  float* const q = queries[warp];
+  const T* const from = static_cast<const T*>(p.qkv) +
+                        (int64_t{row} * (p.n_heads + 2 * p.n_kv_heads) + head) * p.head_dim;
+  for (int i = lane; i < p.head_dim; i += kWarpThreads) q[i] = ToFloat(from[i]) * p.scale;
+  __syncwarp();
+
+  float max = MinusInfinity(), total = 0;
+  float sums[kPieces] = {};
+  for (int32_t start = first; start <= position; start += kWarpThreads) {
+    const int32_t key = start + lane;
+    float score = MinusInfinity();
+    if (key <= position) {
+      const T* const k = cache_row(p.k, key);
+      score = 0;
+      for (int i = 0; i < p.head_dim; ++i) score += q[i] * ToFloat(k[i]);
+      if (p.softcap > 0) score = p.softcap * tanhf(score / p.softcap);
+    }
+    const float most = fmaxf(max, WarpMax(score));
+    const float kept = expf(max - most), weight = expf(score - most);
+    max = most;
+    total = total * kept + WarpSum(weight);
+#pragma unroll
+    for (int i = 0; i < kPieces; ++i) sums[i] *= kept;
+    const int n_keys = min(position - start + 1, kWarpThreads);
+    for (int j = 0; j < n_keys; ++j) {
+      const float w = __shfl_sync(kAllLanes, weight, j);
+      const T* const v = cache_row(p.v, start + j);
+#pragma unroll
+      for (int i = 0; i < kPieces; ++i) {
+        const int element = i * kWarpThreads + lane;
+        if (element < p.head_dim) sums[i] += w * ToFloat(v[element]);
+      }
+    }
+  }
+  T* const out = static_cast<T*>(p.out) + (int64_t{row} * p.n_heads + head) * p.head_dim;
+#pragma unroll
+  for (int i = 0; i < kPieces; ++i) {
+    const int element = i * kWarpThreads + lane;
+    if (element < p.head_dim) out[element] = FromFloat<T>(sums[i] / total);
+  }
+}
+
+}  // namespace
+
+cudaError_t GenericAttention(const Stream& stream, const AttentionArgs& args,
+                             const AttentionPlan& plan) {
+  SC_CHECK(args.head_dim <= kMaxHeadDim);
+  SC_CHECK(args.qkv.dtype == args.kv.dtype && args.out.dtype == args.kv.dtype);
+  const StepInputs& step = *args.step;
+  const GenericParams params{
+      .qkv = args.qkv.data,
+      .k = args.kv.k,
+      .v = args.kv.v,
+      .out = args.out.data,
+      .seq_starts = step.seq_starts,
+      .seq_positions = step.seq_positions,
+      .seq_slots = step.seq_slots,
+      .block_tables = step.groups[static_cast<size_t>(args.group)].block_tables,
+      .block_table_stride = step.block_table_stride,
+      .n_seqs = plan.n_seqs,
+      .n_tokens = step.n_tokens,
+      .n_heads = args.n_heads,
+      .n_kv_heads = args.n_kv_heads,
+      .head_dim = args.head_dim,
+      .window = args.window,
+      .scale = args.scale,
+      .softcap = args.softcap};
+  const int64_t n_items = int64_t{step.n_tokens} * args.n_heads;
+  const LaunchShape shape{.grid = dim3(static_cast<unsigned>(CeilDiv(n_items, kWarps))),
+                          .block = kWarps * kWarpThreads};
+  return WithType(args.kv.dtype, [&](auto type) {
+    return Launch<&GenericKernel<decltype(type)>>(stream, shape, params);
+  });
+}
+
+}  // namespace stagecoach::kernels::cuda

@@ -1,0 +1,104 @@
+#include "common/check.h"
+#include "kernels/cuda/attention/gather_keys.h"
+#include "kernels/cuda/attention/kv_rows.h"
+#include "kernels/cuda/device/last_start.h"
+#include "kernels/cuda/device/numbers.h"
+
+namespace stagecoach::kernels::cuda {
+namespace {
+
+constexpr int kThreads = 256;
+constexpr int kElementBytes = 2;
+constexpr int kPieceBytes = 16;  // that a thread copies at once
+constexpr int kUnroll = 4;       // pieces of keys, and as many of values, on their way at once
+
+struct GatherParams {
+  const unsigned char *k, *v;  // the cache
+  KvSides sides;
+  unsigned char *to_k, *to_v;
+  const int32_t* block_tables;
+  GatherPlan plan;
+  int64_t capacity;
+  int32_t n_kv_heads, row_bytes;
+};
+
+// A block of threads a KV block, whose keys of one head lie together here and there.
+__global__ void __launch_bounds__(kThreads) GatherKernel(const GatherParams p) {
+  LetNextStart();
+  const auto block = static_cast<int32_t>(blockIdx.x);
+  const int32_t s = LastStart(p.plan.block_starts, p.plan.n_seqs, block);
+  const int32_t index = block - LoadPlan(p.plan.block_starts + s);
+  const int32_t n_keys = LoadPlan(p.plan.n_keys + s) - index * kBlockTokens;
+  const int32_t pieces_of_row = p.row_bytes / kPieceBytes;
+  const int32_t pieces_of_head = kBlockTokens * pieces_of_row;
+  const int32_t n_pieces = pieces_of_head * p.n_kv_heads;
+  int32_t from = 0;  // the first head's row of the cache
+  if (n_keys > 0) {
+    from = LoadPlan(p.block_tables + LoadPlan(p.plan.first_entries + s) + index) * p.n_kv_heads;
+  }
+  const auto piece_of = [&](const KvSides::Place& place, int32_t piece) {
+    const int32_t row = CacheRowOf(p.sides, place, from + piece / pieces_of_head);
+    return (int64_t{row} * pieces_of_head + piece % pieces_of_head) * kPieceBytes;
+  };
+  const int64_t to = int64_t{block} * kBlockTokens * p.row_bytes;
+  const int64_t to_head = p.capacity * p.row_bytes;
+  WaitForPrevious();
+  for (int32_t first = static_cast<int32_t>(threadIdx.x); first < n_pieces;
+       first += kThreads * kUnroll) {
+    uint4 k[kUnroll], v[kUnroll];
+#pragma unroll
+    for (int u = 0; u < kUnroll; ++u) {
+      const int32_t piece = first + u * kThreads;
+      k[u] = v[u] = uint4{};
+      if (piece < n_pieces && piece % pieces_of_head / pieces_of_row < n_keys) {
+        k[u] = *reinterpret_cast<const uint4*>(p.k + piece_of(p.sides.k, piece));
+        v[u] = *reinterpret_cast<const uint4*>(p.v + piece_of(p.sides.v, piece));
+      }
+    }
+#pragma unroll
+    for (int u = 0; u < kUnroll; ++u) {
+      const int32_t piece = first + u * kThreads;
+      if (piece >= n_pieces) break;
+      const int64_t at =
+          to + piece / pieces_of_head * to_head + int64_t{piece % pieces_of_head} * kPieceBytes;
+      *reinterpret_cast<uint4*>(p.to_k + at) = k[u];
+      *reinterpret_cast<uint4*>(p.to_v + at) = v[u];
+    }
+  }
+}
+
+}  // namespace
+
+int64_t GatheredCapacity(size_t bytes, int32_t n_kv_heads, int32_t head_dim) {
+  return static_cast<int64_t>(bytes) / BytesOfGatheredKey(n_kv_heads, head_dim) / kGatheredTile *
+         kGatheredTile;
+}
+
+GatheredKeys GatheredIn(void* memory, size_t bytes, int32_t n_kv_heads, int32_t head_dim) {
+  const int64_t capacity = GatheredCapacity(bytes, n_kv_heads, head_dim);
+  return {.k = memory,
+          .v = static_cast<unsigned char*>(memory) +
+               capacity * BytesOfGatheredKey(n_kv_heads, head_dim) / 2,
+          .capacity = capacity};
+}
+
+cudaError_t GatherKeys(const Stream& stream, const AttentionArgs& args, const GatherPlan& plan,
+                       const GatheredKeys& to, const KvSides& sides) {
+  SC_CHECK(int64_t{plan.n_blocks} * kBlockTokens <= to.capacity);
+  SC_CHECK(args.head_dim * kElementBytes % kPieceBytes == 0);
+  const GatherParams params{
+      .k = static_cast<const unsigned char*>(args.kv.k),
+      .v = static_cast<const unsigned char*>(args.kv.v),
+      .sides = sides,
+      .to_k = static_cast<unsigned char*>(to.k),
+      .to_v = static_cast<unsigned char*>(to.v),
+      .block_tables = args.step->groups[static_cast<size_t>(args.group)].block_tables,
+      .plan = plan,
+      .capacity = to.capacity,
+      .n_kv_heads = args.n_kv_heads,
+      .row_bytes = args.head_dim * kElementBytes};
+  return Launch<&GatherKernel>(
+      stream, {.grid = dim3(static_cast<unsigned>(plan.n_blocks)), .block = kThreads}, params);
+}
+
+}  // namespace stagecoach::kernels::cuda

@@ -1,0 +1,33 @@
+// Where kernels find a row of the KV cache, and themselves.
+#pragma once
+
+#include "kernels/cuda/l2/l2_sides.h"
+
+namespace stagecoach::kernels::cuda {
+
+// place: the sides' k or v
+__device__ __forceinline__ int32_t CacheRowOf(const KvSides& sides, const KvSides::Place& place,
+                                              int32_t cache_row) {
+  if (place.pages == nullptr) return cache_row;
+  const uint32_t chunk =
+      place.first_chunk + (static_cast<uint32_t>(cache_row) >> sides.chunk_rows_log2);
+  const uint32_t page = chunk / kPageChunks;
+  const uint32_t side = static_cast<uint32_t>(__popc(chunk & sides.chunk_mask)) +
+                        (__ldg(place.pages + page / 32) >> page % 32);
+  return cache_row ^ static_cast<int32_t>((side & 1) << sides.chunk_rows_log2);
+}
+
+// The multiprocessor that this thread runs on.
+__device__ __forceinline__ int32_t Multiprocessor() {
+#if defined(__CUDA_ARCH__)
+  uint32_t id;
+  asm("mov.u32 %0, %%smid;" : "=r"(id));
+  return static_cast<int32_t>(id);
+#elif defined(STAGECOACH_EMULATED_CUDA)
+  return blockIdx.x % 5 == 4 ? 1 : 0;  // not as many of each side as there are shares
+#else
+  return 0;
+#endif
+}
+
+}  // namespace stagecoach::kernels::cuda

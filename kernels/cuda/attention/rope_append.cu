@@ -1,0 +1,302 @@
+#include "common/check.h"
+#include "kernels/cuda/device/dispatch.h"
+#include "kernels/cuda/attention/kv_rows.h"
+#include "kernels/cuda/attention/rope_append.h"
+#include "kernels/cuda/device/warp.h"
+
+namespace stagecoach::kernels::cuda {
+namespace {
+
+constexpr int kMaxHeadDim = 512;
+constexpr int kWarpsPerBlock = 8;
+constexpr int kVector = 8;  // elements of a half, a lane's in WideRopeKernel
+constexpr int kWideThreads = 128;
+
+struct RopeParams {
+  void* qkv;
+  const int32_t *positions, *kv_slots;
+  const float *cos, *sin;  // null: no rotation
+  const float *q_norm, *k_norm;
+  void *k, *v;
+  KvSides sides;
+  int64_t n_items;  // tokens times heads
+  int32_t n_heads, n_kv_heads, head_dim, rotary_dim;
+  NormKind norm_kind;
+  float norm_eps;
+};
+
+// A part of a head in a warp's registers: piece i of a lane starts at element (i * 32 + lane) * kN.
+template <typename T, int kN, int kMaxElements>
+struct Head {
+  static constexpr int kPieces = kMaxElements / (kWarpThreads * kN);
+  float x[kPieces][kN];
+
+  __device__ static int Element(int piece) {
+    return (piece * kWarpThreads + static_cast<int>(threadIdx.x) % kWarpThreads) * kN;
+  }
+
+  __device__ void Load(const T* from, int first, int n) {
+#pragma unroll
+    for (int i = 0; i < kPieces; ++i) {
+      if (Element(i) < n) LoadFloats<kN>(from + first + Element(i), x[i]);
+    }
+  }
+  __device__ void Store(T* to, int first, int n) const {
+#pragma unroll
+    for (int i = 0; i < kPieces; ++i) {
+      if (Element(i) < n) StoreFloats<kN>(x[i], to + first + Element(i));
+    }
+  }
+  template <typename Each>
+  __device__ void ForEach(int n, const Each& each) {
+#pragma unroll
+    for (int i = 0; i < kPieces; ++i) {
+      if (Element(i) >= n) continue;
+#pragma unroll
+      for (int e = 0; e < kN; ++e) each(i, e, Element(i) + e);
+    }
+  }
+};
+
+// LayerNorm or RMS over the head's parts: [0, half), [half, 2 half), [2 half, head_dim)
+template <typename H>
+__device__ void NormParts(H (&parts)[3], const int (&sizes)[3], const int (&firsts)[3],
+                          const float* weight, const RopeParams& p) {
+  float sum = 0, square = 0;
+  if (p.norm_kind == NormKind::kLayerNorm) {
+#pragma unroll
+    for (int part = 0; part < 3; ++part) {
+      parts[part].ForEach(sizes[part], [&](int i, int e, int) { sum += parts[part].x[i][e]; });
+    }
+    sum = WarpSum(sum);
+  }
+  const float mean = sum / static_cast<float>(p.head_dim);
+#pragma unroll
+  for (int part = 0; part < 3; ++part) {
+    parts[part].ForEach(sizes[part], [&](int i, int e, int) {
+      const float x = parts[part].x[i][e] - mean;
+      square += x * x;
+    });
+  }
+  const float variance = WarpSum(square) / static_cast<float>(p.head_dim);
+  const float scale = 1.0f / sqrtf(variance + p.norm_eps);
+  const float weight_offset = p.norm_kind == NormKind::kRmsPlusOne ? 1.0f : 0.0f;
+#pragma unroll
+  for (int part = 0; part < 3; ++part) {
+    parts[part].ForEach(sizes[part], [&](int i, int e, int at) {
+      float& x = parts[part].x[i][e];
+      x = (x - mean) * scale * (weight[firsts[part] + at] + weight_offset);
+    });
+  }
+}
+
+// Where a head's element goes in the cache.
+template <typename T>
+__device__ __forceinline__ T* CacheRow(const RopeParams& p, bool is_v, int32_t slot, int kv_head) {
+  const int32_t row = CacheRowOf(p.sides, is_v ? p.sides.v : p.sides.k,
+                                 slot / kBlockTokens * p.n_kv_heads + kv_head);
+  return static_cast<T*>(is_v ? p.v : p.k) +
+         (int64_t{row} * kBlockTokens + slot % kBlockTokens) * p.head_dim;
+}
+
+// Over the kLanes lanes of a head.
+template <int kLanes>
+__device__ __forceinline__ float HeadSum(float value) {
+#pragma unroll
+  for (int mask = kLanes / 2; mask > 0; mask /= 2) {
+    value += __shfl_xor_sync(kAllLanes, value, mask);
+  }
+  return value;
+}
+
+// A lane's part of a head that is rotated whole: a vector of each half.
+struct HeadPart {
+  float low[kVector], high[kVector];
+
+  // LayerNorm or RMS; norm: the lane's weights, null: the head has none, but all lanes take part.
+  template <int kLanes>
+  __device__ __forceinline__ void Norm(const float* norm, const RopeParams& p) {
+    constexpr int kHalf = kLanes * kVector;
+    float mean = 0, square = 0;
+    if (p.norm_kind == NormKind::kLayerNorm) {
+#pragma unroll
+      for (int e = 0; e < kVector; ++e) mean += low[e] + high[e];
+      mean = HeadSum<kLanes>(mean) / static_cast<float>(2 * kHalf);
+    }
+#pragma unroll
+    for (int e = 0; e < kVector; ++e) {
+      const float a = low[e] - mean, b = high[e] - mean;
+      square += a * a + b * b;
+    }
+    const float variance = HeadSum<kLanes>(square) / static_cast<float>(2 * kHalf);
+    if (norm == nullptr) return;
+    const float scale = 1.0f / sqrtf(variance + p.norm_eps);
+    const float offset = p.norm_kind == NormKind::kRmsPlusOne ? 1.0f : 0.0f;
+#pragma unroll
+    for (int e = 0; e < kVector; ++e) {
+      low[e] = (low[e] - mean) * scale * (norm[e] + offset);
+      high[e] = (high[e] - mean) * scale * (norm[kHalf + e] + offset);
+    }
+  }
+  __device__ __forceinline__ void Rotate(const float (&cos)[kVector], const float (&sin)[kVector]) {
+#pragma unroll
+    for (int e = 0; e < kVector; ++e) {
+      const float a = low[e], b = high[e];
+      low[e] = a * cos[e] - b * sin[e];
+      high[e] = b * cos[e] + a * sin[e];
+    }
+  }
+};
+
+// Heads that are rotated whole, kLanes lanes a head, a block a token: a lane's angles are the same
+// in every head, and several heads are on their way at once.
+template <typename T, int kLanes>
+__global__ void __launch_bounds__(kWideThreads) WideRopeKernel(const RopeParams p) {
+  constexpr int kHeads = kWideThreads / kLanes;  // at a time
+  constexpr int kAhead = 3;
+  constexpr int kHalf = kLanes * kVector, kDim = 2 * kHalf;
+  LetNextStart();
+  WaitForPrevious();
+  const int64_t token = blockIdx.x;
+  const int first = static_cast<int>(threadIdx.x) / kLanes;
+  const int of_lane = static_cast<int>(threadIdx.x) % kLanes * kVector;
+  const int n_all = p.n_heads + 2 * p.n_kv_heads;
+  T* const row = static_cast<T*>(p.qkv) + token * n_all * kDim + of_lane;
+  const int32_t slot = p.kv_slots[token];
+  const int n_kept = slot < 0 ? p.n_heads : n_all;  // nothing is kept of padding
+  const bool has_norms = p.q_norm != nullptr || p.k_norm != nullptr;
+  float cos[kVector], sin[kVector];
+  const int64_t angles = int64_t{p.positions[token]} * kHalf + of_lane;
+  LoadFloats<kVector>(p.cos + angles, cos);
+  LoadFloats<kVector>(p.sin + angles, sin);
+
+  for (int begin = 0; begin < n_kept; begin += kAhead * kHeads) {
+    HeadPart parts[kAhead] = {};
+#pragma unroll
+    for (int i = 0; i < kAhead; ++i) {
+      const int head = begin + i * kHeads + first;
+      if (head >= n_kept) continue;
+      LoadFloats<kVector>(row + int64_t{head} * kDim, parts[i].low);
+      LoadFloats<kVector>(row + int64_t{head} * kDim + kHalf, parts[i].high);
+    }
+#pragma unroll
+    for (int i = 0; i < kAhead; ++i) {
+      const int head = begin + i * kHeads + first;
+      const bool is_q = head < p.n_heads;
+      const bool is_v = head >= p.n_heads + p.n_kv_heads;
+      if (has_norms) {
+        const float* const norm = is_q ? p.q_norm : is_v ? nullptr : p.k_norm;
+        parts[i].template Norm<kLanes>(norm != nullptr ? norm + of_lane : nullptr, p);
+      }
+      if (head >= n_kept) continue;
+      if (!is_v) parts[i].Rotate(cos, sin);
+      T* to = row + int64_t{head} * kDim;
+      if (!is_q) {
+        const int kv_head = is_v ? head - p.n_heads - p.n_kv_heads : head - p.n_heads;
+        to = CacheRow<T>(p, is_v, slot, kv_head) + of_lane;
+      }
+      StoreFloats<kVector>(parts[i].low, to);
+      StoreFloats<kVector>(parts[i].high, to + kHalf);
+    }
+  }
+}
+
+template <typename T>
+cudaError_t LaunchWide(const Stream& stream, const RopeParams& params, int32_t n_tokens) {
+  const LaunchShape shape{.grid = dim3(static_cast<unsigned>(n_tokens)), .block = kWideThreads};
+  switch (params.head_dim) {
+    case 64:
+      return Launch<&WideRopeKernel<T, 4>>(stream, shape, params);
+    case 128:
+      return Launch<&WideRopeKernel<T, 8>>(stream, shape, params);
+    default:
+      return Launch<&WideRopeKernel<T, 16>>(stream, shape, params);
+  }
+}
+
+// Whether there is a WideRopeKernel.
+bool IsWide(const RopeParams& p) {
+  return p.cos != nullptr && p.rotary_dim == p.head_dim &&
+         (p.head_dim == 64 || p.head_dim == 128 || p.head_dim == 256);
+}
+
+template <typename T, int kN, int kMaxElements>
+__global__ void __launch_bounds__(kWarpsPerBlock* kWarpThreads) RopeKernel(const RopeParams p) {
+  LetNextStart();
+  WaitForPrevious();
+  const int64_t item = int64_t{blockIdx.x} * kWarpsPerBlock + threadIdx.x / kWarpThreads;
+  if (item >= p.n_items) return;
+  const int n_all = p.n_heads + 2 * p.n_kv_heads;
+  const int64_t token = item / n_all;
+  const int head = static_cast<int>(item % n_all);
+  const bool is_q = head < p.n_heads;
+  const bool is_v = head >= p.n_heads + p.n_kv_heads;
+  const float* const norm = is_q ? p.q_norm : is_v ? nullptr : p.k_norm;
+  if (is_q && norm == nullptr && p.cos == nullptr) return;
+  const int32_t slot = p.kv_slots[token];
+  if (!is_q && slot < 0) return;
+
+  T* const at = static_cast<T*>(p.qkv) + (token * n_all + head) * p.head_dim;
+  const int half = p.rotary_dim / 2;
+  const int sizes[3] = {half, half, p.head_dim - p.rotary_dim};
+  const int firsts[3] = {0, half, p.rotary_dim};
+  Head<T, kN, kMaxElements> parts[3];
+#pragma unroll
+  for (int part = 0; part < 3; ++part) parts[part].Load(at, firsts[part], sizes[part]);
+  if (norm != nullptr) NormParts(parts, sizes, firsts, norm, p);
+  if (p.cos != nullptr && !is_v) {
+    const int64_t row = int64_t{p.positions[token]} * half;
+    parts[0].ForEach(half, [&](int i, int e, int element) {
+      const float cos = p.cos[row + element], sin = p.sin[row + element];
+      const float a = parts[0].x[i][e], b = parts[1].x[i][e];
+      parts[0].x[i][e] = a * cos - b * sin;
+      parts[1].x[i][e] = b * cos + a * sin;
+    });
+  }
+  T* to = at;
+  if (!is_q) {
+    const int kv_head = is_v ? head - p.n_heads - p.n_kv_heads : head - p.n_heads;
+    to = CacheRow<T>(p, is_v, slot, kv_head);
+  }
+#pragma unroll
+  for (int part = 0; part < 3; ++part) parts[part].Store(to, firsts[part], sizes[part]);
+}
+
+}  // namespace
+
+cudaError_t RopeAppend(const Stream& stream, const RopeAppendArgs& args, const KvSides& sides) {
+  SC_CHECK(args.qkv.dtype == args.kv.dtype && args.head_dim <= kMaxHeadDim);
+  const RopeTable* const rope = args.rope;
+  // Without rotation the halves are just halves.
+  const int32_t rotary_dim = rope != nullptr ? rope->rotary_dim : args.head_dim / 2 * 2;
+  RopeParams params{.qkv = args.qkv.data,
+                    .positions = args.positions,
+                    .kv_slots = args.kv_slots,
+                    .cos = rope != nullptr ? rope->cos : nullptr,
+                    .sin = rope != nullptr ? rope->sin : nullptr,
+                    .q_norm = args.q_norm,
+                    .k_norm = args.k_norm,
+                    .k = args.kv.k,
+                    .v = args.kv.v,
+                    .sides = sides,
+                    .n_items = int64_t{args.n_tokens} * (args.n_heads + 2 * args.n_kv_heads),
+                    .n_heads = args.n_heads,
+                    .n_kv_heads = args.n_kv_heads,
+                    .head_dim = args.head_dim,
+                    .rotary_dim = rotary_dim,
+                    .norm_kind = args.norm_kind,
+                    .norm_eps = args.norm_eps};
+  const LaunchShape shape{
+      .grid = dim3(static_cast<unsigned>(CeilDiv(params.n_items, kWarpsPerBlock))),
+      .block = kWarpsPerBlock * kWarpThreads};
+  const bool by_two = rotary_dim % 4 == 0 && args.head_dim % 2 == 0;
+  return WithType(args.kv.dtype, [&](auto type) {
+    using T = decltype(type);
+    if (IsWide(params)) return LaunchWide<T>(stream, params, args.n_tokens);
+    if (!by_two) return Launch<&RopeKernel<T, 1, kMaxHeadDim>>(stream, shape, params);
+    return args.head_dim <= 128 ? Launch<&RopeKernel<T, 2, 128>>(stream, shape, params)
+                                : Launch<&RopeKernel<T, 2, kMaxHeadDim>>(stream, shape, params);
+  });
+}
+
+}  // namespace stagecoach::kernels::cuda

@@ -1,0 +1,83 @@
+// The tensor cores' 16-bit products: m16n8k16, float32 accumulation. A warp's collective.
+//
+// With g = lane / 4 and c = lane % 4 a lane holds of
+//   A [16 x 16]  a0: (g, 2c..2c+1)  a1: (g + 8, 2c..)  a2: (g, 2c + 8..)  a3: (g + 8, 2c + 8..)
+//   B [16 x 8]   b0: (2c..2c+1, g)  b1: (2c + 8.., g)
+//   C [16 x 8]   c0, c1: (g, 2c..2c+1)  c2, c3: (g + 8, 2c..2c+1)
+// where two values of a row (A), or of a column (B), share a register. The order of the 16 inner
+// indices is free as long as A and B agree: kernels use it to read 16 bytes at a time.
+#pragma once
+
+#include <cstdint>
+
+#include "kernels/cuda/device/numbers.h"
+
+namespace stagecoach::kernels::cuda {
+
+#ifdef STAGECOACH_EMULATED_CUDA
+
+template <typename T>
+inline void Mma(float (&d)[4], const uint32_t (&a)[4], uint32_t b0, uint32_t b1) {
+  struct Fragments {
+    uint32_t a[4], b[2];
+  };
+  const simt::Exchange& all = simt::Collect(Fragments{{a[0], a[1], a[2], a[3]}, {b0, b1}});
+  const auto value = [](uint32_t pair, unsigned i) {
+    return ToFloat(T{static_cast<uint16_t>(i % 2 == 0 ? pair : pair >> 16)});
+  };
+  const unsigned lane = simt::Lane(), g = lane / 4, c = lane % 4;
+  for (unsigned i = 0; i < 4; ++i) {
+    const unsigned row = g + i / 2 * 8, col = 2 * c + i % 2;
+    for (unsigned k = 0; k < 16; ++k) {
+      const unsigned pair_of_k = k % 8 / 2, second = k / 8;
+      const auto of_a = all.Of<Fragments>(row % 8 * 4 + pair_of_k);
+      const auto of_b = all.Of<Fragments>(col * 4 + pair_of_k);
+      d[i] += value(of_a.a[second * 2 + row / 8], k) * value(of_b.b[second], k);
+    }
+  }
+}
+
+// The transpose of an 8 x 8 matrix of 16-bit values: a lane holds (g, 2c..2c+1), before and after.
+inline uint32_t Transpose8x8(uint32_t pair) {
+  const simt::Exchange& all = simt::Collect(pair);
+  const unsigned lane = simt::Lane(), g = lane / 4, c = lane % 4;
+  const auto element = [&](unsigned row, unsigned col) {
+    const uint32_t held = all.Of<uint32_t>(row * 4 + col / 2);
+    return col % 2 == 0 ? held & 0xffffu : held >> 16;
+  };
+  return element(2 * c, g) | (element(2 * c + 1, g) << 16);
+}
+
+#else
+
+template <typename T>
+__device__ __forceinline__ void Mma(float (&d)[4], const uint32_t (&a)[4], uint32_t b0,
+                                    uint32_t b1);
+template <>
+__device__ __forceinline__ void Mma<BF16>(float (&d)[4], const uint32_t (&a)[4], uint32_t b0,
+                                          uint32_t b1) {
+  asm volatile(
+      "mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 "
+      "{%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"
+      : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
+      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
+}
+template <>
+__device__ __forceinline__ void Mma<F16>(float (&d)[4], const uint32_t (&a)[4], uint32_t b0,
+                                         uint32_t b1) {
+  asm volatile(
+      "mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 "
+      "{%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"
+      : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
+      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
+}
+
+__device__ __forceinline__ uint32_t Transpose8x8(uint32_t pair) {
+  uint32_t transposed;
+  asm volatile("movmatrix.sync.aligned.m8n8.trans.b16 %0, %1;" : "=r"(transposed) : "r"(pair));
+  return transposed;
+}
+
+#endif
+
+}  // namespace stagecoach::kernels::cuda

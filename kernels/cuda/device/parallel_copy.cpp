@@ -1,0 +1,63 @@
+#include "kernels/cuda/device/parallel_copy.h"
+
+#include <cstring>
+
+namespace stagecoach::kernels::cuda {
+namespace {
+
+constexpr size_t kWorthHelp = size_t{1} << 20;
+
+}  // namespace
+
+ParallelCopy::~ParallelCopy() {
+  {
+    const std::lock_guard lock(mutex_);
+    stopping_ = true;
+    changed_.notify_all();
+  }
+  for (std::thread& helper : helpers_) helper.join();
+}
+
+void ParallelCopy::Start() {
+  for (size_t i = 0; i < kHelpers; ++i) helpers_.emplace_back([this, i] { Help(i); });
+}
+
+void ParallelCopy::Copy(const void* from, void* to, size_t bytes) {
+  if (bytes < kWorthHelp) {
+    std::memcpy(to, from, bytes);
+    return;
+  }
+  if (helpers_.empty()) Start();
+  {
+    const std::lock_guard lock(mutex_);
+    from_ = static_cast<const char*>(from);
+    to_ = static_cast<char*>(to);
+    bytes_ = bytes;
+    n_working_ = kHelpers;
+    ++n_copies_;
+    changed_.notify_all();
+  }
+  std::memcpy(to, from, bytes / (kHelpers + 1));
+  std::unique_lock lock(mutex_);
+  changed_.wait(lock, [this] { return n_working_ == 0; });
+}
+
+void ParallelCopy::Help(size_t helper) {
+  size_t n_seen = 0;
+  std::unique_lock lock(mutex_);
+  for (;;) {
+    changed_.wait(lock, [&] { return stopping_ || n_copies_ > n_seen; });
+    if (stopping_) return;
+    n_seen = n_copies_;
+    const size_t begin = bytes_ * (helper + 1) / (kHelpers + 1);
+    const size_t end = bytes_ * (helper + 2) / (kHelpers + 1);
+    const char* const from = from_;
+    char* const to = to_;
+    lock.unlock();
+    std::memcpy(to + begin, from + begin, end - begin);
+    lock.lock();
+    if (--n_working_ == 0) changed_.notify_all();
+  }
+}
+
+}  // namespace stagecoach::kernels::cuda

@@ -1,0 +1,51 @@
+// Reductions over the threads of a warp and of a block. Every thread gets the result; the order of
+// the additions is always the same.
+#pragma once
+
+#include "kernels/cuda/device/cuda_api.h"
+
+namespace stagecoach::kernels::cuda {
+
+inline constexpr unsigned kAllLanes = 0xffffffffu;
+inline constexpr int kWarpThreads = 32;
+
+template <typename T>
+__device__ __forceinline__ T WarpSum(T value) {
+#pragma unroll
+  for (int mask = 16; mask > 0; mask /= 2) value += __shfl_xor_sync(kAllLanes, value, mask);
+  return value;
+}
+
+template <typename T>
+__device__ __forceinline__ T WarpMax(T value) {
+#pragma unroll
+  for (int mask = 16; mask > 0; mask /= 2) {
+    const T other = __shfl_xor_sync(kAllLanes, value, mask);
+    value = other > value ? other : value;
+  }
+  return value;
+}
+
+// shared: [32] of the block's shared memory, free to reuse after the next __syncthreads. blockDim.x
+// is a multiple of 32, the only dimension.
+template <typename T>
+__device__ __forceinline__ T BlockSum(T value, T* shared) {
+  value = WarpSum(value);
+  const int lane = threadIdx.x % kWarpThreads, warp = threadIdx.x / kWarpThreads;
+  const int n_warps = blockDim.x / kWarpThreads;
+  if (lane == 0) shared[warp] = value;
+  __syncthreads();
+  return WarpSum(lane < n_warps ? shared[lane] : T(0));
+}
+
+template <typename T>
+__device__ __forceinline__ T BlockMax(T value, T* shared) {
+  value = WarpMax(value);
+  const int lane = threadIdx.x % kWarpThreads, warp = threadIdx.x / kWarpThreads;
+  const int n_warps = blockDim.x / kWarpThreads;
+  if (lane == 0) shared[warp] = value;
+  __syncthreads();
+  return WarpMax(lane < n_warps ? shared[lane] : shared[0]);
+}
+
+}  // namespace stagecoach::kernels::cuda

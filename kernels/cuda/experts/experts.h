@@ -1,0 +1,21 @@
+// Mixture of experts: routing, and the experts' MLPs over rows grouped by expert on the device.
+#pragma once
+
+#include <cstddef>
+
+#include "kernels/cuda/device/launch.h"
+#include "kernels/op_args.h"
+
+namespace stagecoach::kernels::cuda {
+
+cudaError_t Route(const Stream& stream, const RouteArgs& args);
+
+inline constexpr int32_t kMaxExperts = 1024;
+
+size_t ExpertScratchBytes(const ExpertShape& shape, DType dtype);
+
+// weights: device arrays of the experts' matrices, [n_experts] each.
+cudaError_t ExpertMlp(const Stream& stream, const ExpertMlpArgs& args, const void* const* up,
+                      const void* const* down);
+
+}  // namespace stagecoach::kernels::cuda

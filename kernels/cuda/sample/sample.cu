@@ -1,0 +1,176 @@
+// A block a row.
+#include "kernels/cuda/sample/row_sampler.h"
+#include "kernels/cuda/sample/sample.h"
+#include "kernels/cuda/device/shared_memory.h"
+#include "kernels/philox.h"
+
+namespace stagecoach::kernels::cuda {
+namespace {
+
+// Bias, forbidden ids and penalties, in place; `originals` keeps what was there.
+__device__ void Edit(const SampleRows& p, const DeviceSampleRow& row, float* logits) {
+  const auto in_range = [&](int32_t id) { return id >= 0 && id < p.vocab; };
+  const int32_t first = static_cast<int32_t>(threadIdx.x);
+  float* const of_forbidden = p.originals + p.n_counts;
+  float* const of_bias = of_forbidden + p.n_forbidden;
+  for (int32_t i = row.first_count + first; i < row.first_count + row.n_counts;
+       i += kSampleThreads) {
+    if (in_range(p.counts[i].id)) p.originals[i] = logits[p.counts[i].id];
+  }
+  for (int32_t i = row.first_forbidden + first; i < row.first_forbidden + row.n_forbidden;
+       i += kSampleThreads) {
+    if (in_range(p.forbidden[i])) of_forbidden[i] = logits[p.forbidden[i]];
+  }
+  for (int32_t i = row.first_bias + first; i < row.first_bias + row.n_bias; i += kSampleThreads) {
+    if (in_range(p.bias_ids[i])) of_bias[i] = logits[p.bias_ids[i]];
+  }
+  __syncthreads();
+  for (int32_t i = row.first_bias + first; i < row.first_bias + row.n_bias; i += kSampleThreads) {
+    if (in_range(p.bias_ids[i])) atomicAdd(&logits[p.bias_ids[i]], p.bias_values[i]);
+  }
+  __syncthreads();
+  for (int32_t i = row.first_forbidden + first; i < row.first_forbidden + row.n_forbidden;
+       i += kSampleThreads) {
+    if (in_range(p.forbidden[i])) logits[p.forbidden[i]] = __uint_as_float(0xff800000u);
+  }
+  __syncthreads();
+  for (int32_t i = row.first_count + first; i < row.first_count + row.n_counts;
+       i += kSampleThreads) {
+    const TokenCount count = p.counts[i];
+    if (!in_range(count.id)) continue;
+    float value = logits[count.id];
+    value = value > 0 ? value / row.repetition_penalty : value * row.repetition_penalty;
+    // No fused multiply-add: as everywhere else.
+    value -= __fmul_rn(row.frequency_penalty, static_cast<float>(count.n_generated));
+    if (count.n_generated > 0) value -= row.presence_penalty;
+    logits[count.id] = value;
+  }
+  __syncthreads();
+}
+
+// The logit of `token` before Edit, into *value of the block.
+__device__ void FindOriginal(const SampleRows& p, const DeviceSampleRow& row, const float* logits,
+                             int32_t token, float* value) {
+  const int32_t first = static_cast<int32_t>(threadIdx.x);
+  const float* const of_forbidden = p.originals + p.n_counts;
+  const float* const of_bias = of_forbidden + p.n_forbidden;
+  if (threadIdx.x == 0) *value = logits[token];
+  __syncthreads();
+  for (int32_t i = row.first_count + first; i < row.first_count + row.n_counts;
+       i += kSampleThreads) {
+    if (p.counts[i].id == token) *value = p.originals[i];
+  }
+  for (int32_t i = row.first_forbidden + first; i < row.first_forbidden + row.n_forbidden;
+       i += kSampleThreads) {
+    if (p.forbidden[i] == token) *value = of_forbidden[i];
+  }
+  for (int32_t i = row.first_bias + first; i < row.first_bias + row.n_bias; i += kSampleThreads) {
+    if (p.bias_ids[i] == token) *value = of_bias[i];
+  }
+  __syncthreads();
+}
+
+__device__ int32_t Draw(const DeviceSampleRow& row, int32_t vocab, RowSampler& sampler) {
+  sampler.Weigh(row.temperature);
+  unsigned long long mass = sampler.TotalMass();
+  Place last = ~Place{0};
+  if (row.top_k > 0 && row.top_k < vocab) {
+    const Found found = sampler.ByCount(static_cast<uint32_t>(row.top_k));
+    last = found.place;
+    mass = found.mass;
+  }
+  if (row.top_p < 1) {
+    const double share = static_cast<double>(row.top_p) * static_cast<double>(mass);
+    const auto wanted = static_cast<unsigned long long>(ceil(share));
+    const Found found = sampler.ByMass(min(max(wanted, 1ull), mass));
+    last = found.place;
+    mass = found.mass;
+  }
+  if (row.min_p > 0) {
+    const double least = log(static_cast<double>(row.min_p));
+    mass = sampler.MassOf(last, [&](float value) {
+      return static_cast<double>(sampler.Below(value)) / static_cast<double>(row.temperature) >=
+             least;
+    });
+  }
+  const double target = UniformDraw(row.seed, row.position) * static_cast<double>(mass);
+  const auto before = static_cast<unsigned long long>(target);
+  const Found found = sampler.ByMass(min(before + 1, mass));
+  return static_cast<int32_t>(found.place & 0xffffffffu);
+}
+
+__global__ void __launch_bounds__(kSampleThreads) SampleKernel(const SampleRows p) {
+  SampleShared& shared = *reinterpret_cast<SampleShared*>(DynamicShared());
+  __shared__ DeviceSampleRow row;
+  __shared__ float raw;
+  LetNextStart();
+  WaitForPrevious();
+  constexpr int kWords = sizeof(DeviceSampleRow) / sizeof(uint32_t);
+  if (threadIdx.x < kWords) {
+    reinterpret_cast<uint32_t*>(&row)[threadIdx.x] =
+        reinterpret_cast<const uint32_t*>(p.rows + blockIdx.x)[threadIdx.x];
+  }
+  __syncthreads();
+  float* const logits = p.logits + int64_t{blockIdx.x} * p.vocab;
+  RowSampler sampler(logits, p.vocab, &shared);
+  const bool with_logprobs = row.n_logprobs >= 0;
+  const bool edited = row.n_counts + row.n_forbidden + row.n_bias > 0;
+  const bool changed = row.given_token < 0 && (edited || row.allowed != nullptr);
+  if (with_logprobs || !changed) sampler.Scan();
+
+  const float raw_max = sampler.largest();
+  const float minus_infinity = __uint_as_float(0xff800000u);
+  const float log_sum = with_logprobs && raw_max != minus_infinity ? sampler.LogSum() : 0.0f;
+  const auto logprob = [&](float value) {
+    if (raw_max == minus_infinity || value != value) return minus_infinity;
+    return (value == raw_max ? 0.0f : value - raw_max) - log_sum;
+  };
+  if (row.n_logprobs > 0) {
+    SampledToken* const out = row.out;
+    const int32_t n = min(row.n_logprobs, p.vocab);
+    sampler.Weigh(1.0f);
+    sampler.ForFirst(static_cast<uint32_t>(n), [&](uint32_t rank, int32_t id, float value) {
+      out->top_ids[rank] = id;
+      out->top_logprobs[rank] = logprob(value);
+    });
+    for (int32_t i = n + static_cast<int32_t>(threadIdx.x); i < row.n_logprobs;
+         i += kSampleThreads) {
+      out->top_ids[i] = -1;
+      out->top_logprobs[i] = minus_infinity;
+    }
+  }
+
+  int32_t token = row.given_token;
+  if (token < 0) {
+    if (edited) Edit(p, row, logits);
+    if (changed) {
+      sampler.Allow(row.allowed);
+      sampler.Scan();
+    }
+    token = row.temperature <= 0 || sampler.largest() == minus_infinity
+                ? sampler.largest_id()
+                : Draw(row, p.vocab, sampler);
+  }
+  if (with_logprobs) {
+    if (edited && row.given_token < 0) {
+      FindOriginal(p, row, logits, token, &raw);
+    } else if (threadIdx.x == 0) {
+      raw = logits[token];
+    }
+  }
+  if (threadIdx.x != 0) return;
+  row.out->token = token;
+  if (with_logprobs) row.out->logprob = logprob(raw);
+  if (p.sampled != nullptr && row.given_token < 0 && row.slot >= 0) p.sampled[row.slot] = token;
+}
+
+}  // namespace
+
+cudaError_t Sample(const Stream& stream, const SampleRows& rows) {
+  const LaunchShape shape{.grid = dim3(static_cast<unsigned>(rows.n_rows)),
+                          .block = kSampleThreads,
+                          .shared_bytes = sizeof(SampleShared)};
+  return Launch<&SampleKernel>(stream, shape, rows);
+}
+
+}  // namespace stagecoach::kernels::cuda

@@ -1,0 +1,45 @@
+// Sampling on the device: nothing about a row's logits goes to the host but what was drawn.
+#pragma once
+
+#include <cstdint>
+
+#include "kernels/cuda/device/launch.h"
+#include "kernels/ops.h"
+
+namespace stagecoach::kernels::cuda {
+
+// A SampleRow as the kernel reads it; its lists are part of the arrays of SampleRows.
+struct DeviceSampleRow {
+  uint64_t seed, position;
+  SampledToken* out;
+  const uint32_t* allowed;  // [(vocab + 31) / 32] as in SampleRow, in device memory; null: all
+  float temperature, top_p, min_p;
+  float presence_penalty, frequency_penalty, repetition_penalty;
+  int32_t top_k;
+  int32_t first_count, n_counts;
+  int32_t first_forbidden, n_forbidden;
+  int32_t first_bias, n_bias;
+  int32_t given_token, slot, n_logprobs;
+};
+
+// Memory that the device reaches.
+struct SampleRows {
+  float* logits;  // [R, vocab]; edited in place
+  int32_t vocab;
+  int32_t n_rows;               // R
+  const DeviceSampleRow* rows;  // [R]
+  const TokenCount* counts;
+  const int32_t* forbidden;
+  const int32_t* bias_ids;
+  const float* bias_values;
+  float* originals;  // logits before they were edited: [counts], [forbidden], [bias], as many as
+                     // the arrays above have
+  int32_t n_counts, n_forbidden;  // of the arrays
+  int32_t* sampled;               // StepInputs::sampled, or null
+};
+
+// n_logprobs up to kMaxTop.
+cudaError_t Sample(const Stream& stream, const SampleRows& rows);
+inline constexpr int32_t kMaxTop = 4096;
+
+}  // namespace stagecoach::kernels::cuda

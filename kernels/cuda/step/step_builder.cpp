@@ -1,0 +1,433 @@
+#include "kernels/cuda/step/step_builder.h"
+
+#include <algorithm>
+#include <cstring>
+#include <functional>
+#include <span>
+#include <utility>
+
+#include "common/check.h"
+#include "common/status.h"
+#include "kernels/cuda/device/device_buffer.h"
+#include "kernels/cuda/hopper/hopper_fixed_prefill.h"
+
+namespace stagecoach::kernels::cuda {
+namespace {
+
+// Partial results of fixed units take no more than this with so many slots. How many there are does
+// not count: the order of additions would depend on it.
+constexpr int64_t kMaxStateBytes = int64_t{256} << 20;
+constexpr int32_t kUsualSlots = 256;
+// Fixed units are not smaller: 512 tokens.
+constexpr int32_t kLeastFixedBlocks = 32;
+
+AttentionSetup SetupFor(const Stream& stream, const StepLimits& limits, bool fixed_units) {
+  if (!fixed_units) return {.fixed_units = false, .unit_blocks = 1};
+  AttentionSetup setup{.fixed_units = true, .unit_blocks = kLeastFixedBlocks};
+  const auto bytes = [&] {
+    return NeedsOf(stream, setup, limits.n_heads, limits.n_kv_heads, limits.head_dim, kUsualSlots,
+                   limits.max_blocks)
+               .n_floats *
+           static_cast<int64_t>(sizeof(float));
+  };
+  while (bytes() > kMaxStateBytes && setup.unit_blocks < limits.max_blocks) setup.unit_blocks *= 2;
+  if (stream.is_hopper &&
+      HasHopperFixedPrefill(limits.kv_dtype, limits.head_dim, limits.has_softcap)) {
+    setup.prefill_rows = kHopperFixedRows;
+  }
+  return setup;
+}
+
+// Rows of a tile of Hopper's kernel; 0: it is not used.
+int32_t HopperRowsFor(const Stream& stream, const StepLimits& limits, bool fixed_units) {
+  const bool entries_fit = int64_t{limits.max_slots} * limits.max_blocks <= INT32_MAX;
+  if (!stream.is_hopper || fixed_units || !entries_fit) return 0;
+  return HopperTileRows(limits.kv_dtype, limits.head_dim, limits.has_softcap);
+}
+
+// Hands out parts of memory that starts at a multiple of 64 bytes.
+class Parts {
+ public:
+  explicit Parts(void* memory) : memory_(static_cast<unsigned char*>(memory)) {}
+  template <typename T>
+  T* Take(size_t n) {
+    T* const taken = memory_ == nullptr ? nullptr : reinterpret_cast<T*>(memory_ + n_bytes_);
+    n_bytes_ += (n * sizeof(T) + 63) / 64 * 64;
+    return taken;
+  }
+  // Takes a copy of `values`.
+  template <typename T>
+  T* Put(std::span<const T> values) {
+    T* const to = Take<T>(values.size());
+    if (to != nullptr && !values.empty()) std::memcpy(to, values.data(), values.size_bytes());
+    return to;
+  }
+  size_t n_bytes() const { return n_bytes_; }
+
+ private:
+  unsigned char* const memory_;
+  size_t n_bytes_ = 0;
+};
+
+// Lays the arrays out; the number of bytes that takes.
+size_t LayOut(const Stream& stream, const StepLimits& limits, const AttentionNeeds& needs,
+              void* memory, CudaStepInputs* inputs) {
+  const size_t tokens = static_cast<size_t>(limits.max_tokens);
+  const size_t slots = static_cast<size_t>(limits.max_slots);
+  const size_t tiles =
+      tokens * static_cast<size_t>(limits.n_heads / limits.n_kv_heads) / kPrefillRows + slots;
+  Parts parts(memory);
+  StepParams& p = inputs->params;
+  p.token_ids = parts.Take<int32_t>(tokens);
+  p.positions = parts.Take<int32_t>(tokens);
+  p.seq_starts = parts.Take<int32_t>(slots + 1);
+  p.seq_positions = parts.Take<int32_t>(slots);
+  p.seq_slots = parts.Take<int32_t>(slots);
+  p.n_seqs_out = parts.Take<int32_t>(1);
+  p.n_decodes_out = parts.Take<int32_t>(1);
+  p.decodes = parts.Take<PlannedDecode>(slots);
+  p.tiles = parts.Take<PrefillTile>(tiles);
+  if (inputs->hopper_rows > 0) {
+    const size_t works = (tokens / static_cast<size_t>(inputs->hopper_rows) + slots) *
+                         static_cast<size_t>(limits.n_heads);
+    p.hopper = parts.Take<int32_t>(static_cast<size_t>(stream.n_all_multiprocessors) + 1 +
+                                   7 * works + 3 * slots + 1);
+  }
+  int32_t* const sampled = parts.Take<int32_t>(slots);
+  const size_t shares =
+      inputs->setup.fixed_units ? 0 : static_cast<size_t>(MaxDecodeBlocks(stream));
+  p.sampled = sampled;
+  for (size_t g = 0; g < limits.windows.size(); ++g) {
+    p.groups[g] = {
+        .kv_slots = parts.Take<int32_t>(tokens),
+        .block_tables = parts.Take<int32_t>(slots * static_cast<size_t>(limits.max_blocks)),
+        .unit_starts = parts.Take<int32_t>(slots + 1),
+        .shares = parts.Take<DecodeShare>(shares)};
+  }
+  inputs->attention_memory = {
+      .states = parts.Take<float>(static_cast<size_t>(needs.n_floats)),
+      .counters = parts.Take<int32_t>(static_cast<size_t>(needs.n_counters)),
+      .tickets = parts.Take<uint32_t>(1)};
+  inputs->sampled = sampled;
+  return parts.n_bytes();
+}
+
+}  // namespace
+
+size_t WantedScratchBytes(const Stream& stream, const StepLimits& limits, bool fixed_units) {
+  if (HopperRowsFor(stream, limits, fixed_units) == 0) return 0;
+  const int64_t max_keys = int64_t{limits.max_blocks} * kBlockTokens;
+  return GatheredBytes(std::min(max_keys, kMostGathered), limits.n_kv_heads, limits.head_dim);
+}
+
+absl::StatusOr<std::unique_ptr<CudaStepInputs>> NewCudaStepInputs(const Stream& stream,
+                                                                  const StepLimits& limits,
+                                                                  bool fixed_units) {
+  if (limits.windows.size() > static_cast<size_t>(kMaxKvGroups)) {
+    return absl::UnimplementedError("a model with more than 16 attention windows");
+  }
+  auto inputs = std::make_unique<CudaStepInputs>();
+  inputs->limits = limits;
+  inputs->setup = SetupFor(stream, limits, fixed_units);
+  inputs->hopper_rows = HopperRowsFor(stream, limits, fixed_units);
+  if (inputs->hopper_rows > 0) {
+    inputs->gathered = GatheredIn(limits.attention_scratch, limits.attention_scratch_bytes,
+                                  limits.n_kv_heads, limits.head_dim);
+  }
+  const AttentionNeeds needs = NeedsOf(stream, inputs->setup, limits.n_heads, limits.n_kv_heads,
+                                       limits.head_dim, limits.max_slots, limits.max_blocks);
+  const size_t n_bytes = LayOut(stream, limits, needs, nullptr, inputs.get());
+  SC_ASSIGN_OR_RETURN(inputs->memory, AllocateDevice(n_bytes));
+  SC_RETURN_IF_ERROR(ToStatus(cudaMemsetAsync(inputs->memory.data.get(), 0, n_bytes, stream.handle),
+                              "cannot clear memory"));
+  LayOut(stream, limits, needs, inputs->memory.data.get(), inputs.get());
+  StepParams& p = inputs->params;
+  p.n_groups = static_cast<int32_t>(limits.windows.size());
+  p.block_table_stride = limits.max_blocks;
+  inputs->token_ids = p.token_ids;
+  inputs->positions = p.positions;
+  inputs->seq_starts = p.seq_starts;
+  inputs->seq_positions = p.seq_positions;
+  inputs->seq_slots = p.seq_slots;
+  inputs->block_table_stride = limits.max_blocks;
+  inputs->n_bytes = n_bytes;
+  for (size_t g = 0; g < limits.windows.size(); ++g) {
+    inputs->groups.push_back({p.groups[g].kv_slots, p.groups[g].block_tables});
+    inputs->plans.push_back({.n_seqs = p.n_seqs_out,
+                             .n_decodes = p.n_decodes_out,
+                             .decodes = p.decodes,
+                             .unit_starts = p.groups[g].unit_starts,
+                             .shares = p.groups[g].shares,
+                             .decode_shape = {},
+                             .max_decodes = 0,
+                             .tiles = p.tiles,
+                             .n_tiles = 0,
+                             .hopper = {}});
+  }
+  return inputs;
+}
+
+absl::Status StepBuilder::ApplyBlocks(const StepBatch& batch, CudaStepInputs* inputs) {
+  constexpr size_t kMostAtOnce = HostRing::kSegmentBytes / sizeof(NewBlock);
+  for (size_t first = 0; first < batch.new_blocks.size(); first += kMostAtOnce) {
+    const auto entries =
+        batch.new_blocks.subspan(first, std::min(kMostAtOnce, batch.new_blocks.size() - first));
+    SC_ASSIGN_OR_RETURN(void* const staged, ring_->Take(entries.size_bytes()));
+    std::memcpy(staged, entries.data(), entries.size_bytes());
+    StepParams params = inputs->params;
+    params.new_blocks = static_cast<const NewBlock*>(staged);
+    params.n_new_blocks = static_cast<int32_t>(entries.size());
+    SC_RETURN_IF_ERROR(ToStatus(ApplyNewBlocks(*stream_, params), "a step's blocks"));
+  }
+  return absl::OkStatus();
+}
+
+// Those with rows enough for its tiles, as far as there is room for their keys.
+void StepBuilder::ChooseForHopper(const StepBatch& batch, const CudaStepInputs& inputs) {
+  first_keys_.assign(batch.seqs.size(), -1);
+  n_gathered_seqs_ = n_gathered_blocks_ = 0;
+  if (inputs.hopper_rows == 0) return;
+  constexpr int32_t kTileBlocks = kGatheredTile / kBlockTokens;
+  for (size_t s = 0; s < batch.seqs.size(); ++s) {
+    const StepSeq& seq = batch.seqs[s];
+    if (seq.n_tokens < inputs.hopper_rows / 2) continue;
+    const auto n_blocks =
+        static_cast<int32_t>(CeilDiv(seq.position + seq.n_tokens, kGatheredTile) * kTileBlocks);
+    if (int64_t{n_gathered_blocks_ + n_blocks} * kBlockTokens > inputs.gathered.capacity) continue;
+    first_keys_[s] = n_gathered_blocks_ * kBlockTokens;
+    n_gathered_blocks_ += n_blocks;
+    ++n_gathered_seqs_;
+  }
+}
+
+void StepBuilder::PlanTiles(const StepBatch& batch, const CudaStepInputs& inputs, bool for_hopper) {
+  const int32_t heads = inputs.limits.n_heads / inputs.limits.n_kv_heads;
+  const auto begin = static_cast<std::ptrdiff_t>(tiles_.size());
+  for (size_t s = 0; s < batch.seqs.size(); ++s) {
+    const int32_t n_tokens = batch.seqs[s].n_tokens;
+    if (n_tokens == 1 || (first_keys_[s] >= 0) != for_hopper) continue;
+    for (int32_t first = 0; first < n_tokens * heads; first += inputs.setup.prefill_rows) {
+      tiles_.push_back({static_cast<int32_t>(s), first});
+    }
+  }
+  // The longest first, so that no block is left alone with one at the end.
+  const auto n_keys = [&](const PrefillTile& tile) {
+    return batch.seqs[static_cast<size_t>(tile.seq)].position + tile.first_row / heads;
+  };
+  std::stable_sort(
+      tiles_.begin() + begin, tiles_.end(),
+      [&](const PrefillTile& a, const PrefillTile& b) { return n_keys(a) > n_keys(b); });
+}
+
+void StepBuilder::PlanHopper(const StepBatch& batch, const CudaStepInputs& inputs) {
+  struct Tile {
+    int32_t seq, index, n_keys;
+  };
+  struct Work {
+    int32_t head;
+    const Tile* tile;
+  };
+  std::vector<Tile> tiles;
+  for (size_t s = 0; s < batch.seqs.size(); ++s) {
+    const StepSeq& seq = batch.seqs[s];
+    if (first_keys_[s] < 0) continue;
+    for (int32_t index = 0; index * inputs.hopper_rows < seq.n_tokens; ++index) {
+      tiles.push_back({static_cast<int32_t>(s), index,
+                       seq.position + std::min((index + 1) * inputs.hopper_rows, seq.n_tokens)});
+    }
+  }
+  std::stable_sort(tiles.begin(), tiles.end(),
+                   [](const Tile& a, const Tile& b) { return a.n_keys > b.n_keys; });
+  // Each to the block with the least so far, the longest first.
+  const auto n_blocks = static_cast<size_t>(stream_->n_multiprocessors);
+  std::vector<std::vector<Work>> by_block(n_blocks);
+  std::vector<std::pair<int64_t, size_t>> heap;
+  for (size_t b = 0; b < n_blocks; ++b) heap.emplace_back(0, b);
+  const auto more = std::greater<std::pair<int64_t, size_t>>();
+  for (const Tile& tile : tiles) {
+    for (int32_t head = 0; head < inputs.limits.n_heads; ++head) {
+      std::pop_heap(heap.begin(), heap.end(), more);
+      by_block[heap.back().second].push_back({head, &tile});
+      heap.back().first += tile.n_keys + inputs.hopper_rows;
+      std::push_heap(heap.begin(), heap.end(), more);
+    }
+  }
+  n_hopper_works_ = static_cast<int32_t>(tiles.size()) * inputs.limits.n_heads;
+
+  hopper_.clear();
+  int32_t start = 0;
+  for (const std::vector<Work>& of_block : by_block) {
+    hopper_.push_back(start);
+    start += static_cast<int32_t>(of_block.size());
+  }
+  // The rest have nothing to do.
+  hopper_.resize(static_cast<size_t>(stream_->n_all_multiprocessors) + 1, start);
+  const auto for_all = [&](const auto& value) {
+    for (const std::vector<Work>& of_block : by_block) {
+      for (const Work& work : of_block) {
+        hopper_.push_back(value(work, static_cast<size_t>(work.tile->seq)));
+      }
+    }
+  };
+  for_all([](const Work& work, size_t) { return work.head; });
+  for_all([](const Work& work, size_t) { return work.tile->index; });
+  for_all([&](const Work&, size_t s) { return starts_[s]; });
+  for_all([&](const Work&, size_t s) { return first_keys_[s]; });
+  for_all([&](const Work&, size_t s) { return batch.seqs[s].n_tokens; });
+  for_all([&](const Work&, size_t s) { return batch.seqs[s].position + batch.seqs[s].n_tokens; });
+  for_all([](const Work& work, size_t) { return work.tile->seq; });
+
+  const auto for_gathered = [&](const auto& value) {
+    for (size_t s = 0; s < batch.seqs.size(); ++s) {
+      if (first_keys_[s] >= 0) hopper_.push_back(value(s));
+    }
+  };
+  for_gathered([&](size_t s) { return first_keys_[s] / kBlockTokens; });
+  hopper_.push_back(n_gathered_blocks_);
+  for_gathered([&](size_t s) { return batch.seqs[s].slot * inputs.limits.max_blocks; });
+  for_gathered([&](size_t s) { return batch.seqs[s].position + batch.seqs[s].n_tokens; });
+}
+
+// Blocks that a sequence is given behind its position are another's, who may be filling them in
+// this very step.
+void StepBuilder::FindAdopters(const StepBatch& batch, int32_t max_slots) {
+  first_new_blocks_.assign(static_cast<size_t>(max_slots), INT32_MAX);
+  for (const NewBlock& entry : batch.new_blocks) {
+    int32_t& first = first_new_blocks_[static_cast<size_t>(entry.slot)];
+    if (entry.block >= 0) first = std::min(first, entry.index);
+  }
+}
+
+void StepBuilder::Plan(const StepBatch& batch, const CudaStepInputs& inputs) {
+  const StepLimits& limits = inputs.limits;
+  starts_.clear();
+  row_seqs_.clear();
+  decodes_.clear();
+  FindAdopters(batch, limits.max_slots);
+  int32_t row = 0;
+  for (size_t s = 0; s < batch.seqs.size(); ++s) {
+    const StepSeq& seq = batch.seqs[s];
+    SC_CHECK(seq.slot >= 0 && seq.slot < limits.max_slots && seq.n_tokens > 0);
+    SC_CHECK((seq.position + seq.n_tokens - 1) / kBlockTokens < limits.max_blocks);
+    starts_.push_back(row);
+    row_seqs_.insert(row_seqs_.end(), static_cast<size_t>(seq.n_tokens), static_cast<int32_t>(s));
+    if (seq.n_tokens == 1) {
+      const int32_t first_new = first_new_blocks_[static_cast<size_t>(seq.slot)];
+      const bool adopts = first_new < seq.position / kBlockTokens;
+      decodes_.push_back({row, seq.slot, seq.position, adopts ? 0 : seq.position});
+    }
+    row += seq.n_tokens;
+  }
+  SC_CHECK(row == batch.n_tokens);
+  starts_.push_back(row);
+
+  tiles_.clear();
+  hopper_.clear();
+  n_hopper_works_ = 0;
+  ChooseForHopper(batch, inputs);
+  PlanTiles(batch, inputs, /*for_hopper=*/true);
+  n_hopper_tiles_ = tiles_.size();
+  PlanTiles(batch, inputs, /*for_hopper=*/false);
+  if (n_hopper_tiles_ > 0) PlanHopper(batch, inputs);
+
+  unit_starts_.clear();
+  shares_.clear();
+  const int32_t n_passes = limits.n_kv_heads * DecodePasses(limits.n_heads, limits.n_kv_heads);
+  // A recording for more rows has as many decodes at most.
+  decode_shape_ =
+      inputs.setup.fixed_units || decodes_.empty()
+          ? DecodeShape{}
+          : DecodeShapeFor(*stream_, static_cast<int32_t>(decodes_.size()) + batch.n_padding,
+                           n_passes, limits.head_dim);
+  const int32_t chunk_rows_log2 =
+      ChunkRowsLog2(limits.kv_dtype, limits.n_kv_heads, limits.head_dim);
+  if (stream_->l2.known() && chunk_rows_log2 >= 0 && decode_shape_.n_warps == kManyTilesWarps) {
+    decode_shape_.n_sides = 2;
+    decode_shape_.chunk_rows_log2 = chunk_rows_log2;
+  }
+  for (const int32_t window : limits.windows) {
+    int32_t n_units = 0;
+    const size_t first = unit_starts_.size();
+    for (const PlannedDecode& decode : decodes_) {
+      unit_starts_.push_back(n_units);
+      n_units += NUnits(decode.position, window, inputs.setup.unit_blocks);
+    }
+    unit_starts_.push_back(n_units);
+    const auto n_shares = static_cast<size_t>(decode_shape_.n_blocks);
+    shares_.resize(shares_.size() + n_shares);
+    if (n_shares == 0) continue;
+    ShareDecodes(std::span(unit_starts_).subspan(first), n_passes, decode_shape_,
+                 std::span(shares_).last(n_shares));
+  }
+}
+
+HopperPlan StepBuilder::HopperPlanAt(const int32_t* arrays) const {
+  const int32_t* const of_works = arrays + stream_->n_all_multiprocessors + 1;
+  const auto array = [&](int i) { return of_works + int64_t{i} * n_hopper_works_; };
+  const int32_t* const of_gathered = array(7);
+  return {.gather = {.block_starts = of_gathered,
+                     .first_entries = of_gathered + n_gathered_seqs_ + 1,
+                     .n_keys = of_gathered + 2 * n_gathered_seqs_ + 1,
+                     .n_seqs = n_gathered_seqs_,
+                     .n_blocks = n_gathered_blocks_},
+          .block_starts = arrays,
+          .heads = array(0),
+          .tiles = array(1),
+          .first_rows = array(2),
+          .first_keys = array(3),
+          .n_rows = array(4),
+          .n_keys = array(5),
+          .seqs = array(6),
+          .n_works = n_hopper_works_};
+}
+
+absl::Status StepBuilder::Build(const StepBatch& batch, CudaStepInputs* inputs) {
+  const StepLimits& limits = inputs->limits;
+  SC_CHECK(batch.n_tokens + batch.n_padding <= limits.max_tokens);
+  SC_CHECK(batch.seqs.size() <= static_cast<size_t>(limits.max_slots));
+  SC_CHECK(batch.token_ids.empty() ||
+           batch.token_ids.size() == static_cast<size_t>(batch.n_tokens));
+  SC_RETURN_IF_ERROR(ApplyBlocks(batch, inputs));
+  Plan(batch, *inputs);
+
+  const auto put_all = [&](void* memory, StepParams* params) {
+    Parts parts(memory);
+    params->new_seqs = parts.Put(batch.seqs);
+    params->new_starts = parts.Put(std::span<const int32_t>(starts_));
+    params->row_seqs = parts.Put(std::span<const int32_t>(row_seqs_));
+    params->new_token_ids = batch.token_ids.empty() ? nullptr : parts.Put(batch.token_ids);
+    params->new_decodes = parts.Put(std::span<const PlannedDecode>(decodes_));
+    params->new_unit_starts = parts.Put(std::span<const int32_t>(unit_starts_));
+    params->new_shares = parts.Put(std::span<const DecodeShare>(shares_));
+    params->new_tiles = parts.Put(std::span<const PrefillTile>(tiles_));
+    params->new_hopper = parts.Put(std::span<const int32_t>(hopper_));
+    return parts.n_bytes();
+  };
+  StepParams params = inputs->params;
+  SC_ASSIGN_OR_RETURN(void* const staged, ring_->Take(put_all(nullptr, &params)));
+  put_all(staged, &params);
+  params.n_seqs = static_cast<int32_t>(batch.seqs.size());
+  params.n_tokens = batch.n_tokens;
+  params.n_rows = batch.n_tokens + batch.n_padding;
+  params.n_decodes = static_cast<int32_t>(decodes_.size());
+  params.n_shares = decode_shape_.n_blocks;
+  params.n_tiles = static_cast<int32_t>(tiles_.size());
+  params.n_hopper = static_cast<int32_t>(hopper_.size());
+  SC_RETURN_IF_ERROR(ToStatus(BuildRows(*stream_, params), "a step's rows"));
+
+  inputs->n_tokens = params.n_rows;
+  inputs->n_seqs = params.n_seqs;
+  for (size_t g = 0; g < inputs->plans.size(); ++g) {
+    AttentionPlan& plan = inputs->plans[g];
+    // Hopper's kernel reads a little behind a window, where blocks may be another's by now.
+    const size_t n_left_out = limits.windows[g] == 0 ? n_hopper_tiles_ : 0;
+    plan.tiles = inputs->params.tiles + n_left_out;
+    plan.n_tiles = params.n_tiles - static_cast<int32_t>(n_left_out);
+    plan.hopper = n_left_out > 0 ? HopperPlanAt(inputs->params.hopper) : HopperPlan{};
+    plan.decode_shape = decode_shape_;
+    plan.max_decodes = params.n_decodes == 0 ? 0 : params.n_decodes + batch.n_padding;
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace stagecoach::kernels::cuda

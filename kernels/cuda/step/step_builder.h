@@ -1,0 +1,70 @@
+// Step inputs on the GPU: the host says what is new and how attention is cut up, kernels do the
+// rest.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "kernels/cuda/attention/attention.h"
+#include "kernels/cuda/device/host_ring.h"
+#include "kernels/cuda/device/launch.h"
+#include "kernels/cuda/step/step_kernels.h"
+#include "kernels/step_inputs.h"
+
+namespace stagecoach::kernels::cuda {
+
+struct CudaStepInputs final : StepInputs {
+  StepLimits limits;
+  AttentionSetup setup;
+  int32_t hopper_rows = 0;  // of a tile of HopperPrefill; 0: not used
+  GatheredKeys gathered{};  // for it
+  AttentionMemory attention_memory{};
+  std::vector<AttentionPlan> plans;  // by KV group
+  Buffer memory;
+  StepParams params{};  // where everything is
+};
+
+// fixed_units: as in AttentionSetup
+absl::StatusOr<std::unique_ptr<CudaStepInputs>> NewCudaStepInputs(const Stream& stream,
+                                                                  const StepLimits& limits,
+                                                                  bool fixed_units);
+
+// As Ops::AttentionScratchBytes.
+size_t WantedScratchBytes(const Stream& stream, const StepLimits& limits, bool fixed_units);
+
+class StepBuilder {
+ public:
+  // Both outlive it.
+  StepBuilder(const Stream* stream, HostRing* ring) : stream_(stream), ring_(ring) {}
+
+  absl::Status Build(const StepBatch& batch, CudaStepInputs* inputs);
+
+ private:
+  absl::Status ApplyBlocks(const StepBatch& batch, CudaStepInputs* inputs);
+  void FindAdopters(const StepBatch& batch, int32_t max_slots);
+  void Plan(const StepBatch& batch, const CudaStepInputs& inputs);
+  void ChooseForHopper(const StepBatch& batch, const CudaStepInputs& inputs);
+  void PlanTiles(const StepBatch& batch, const CudaStepInputs& inputs, bool for_hopper);
+  void PlanHopper(const StepBatch& batch, const CudaStepInputs& inputs);
+  HopperPlan HopperPlanAt(const int32_t* arrays) const;  // hopper_ in device memory
+
+  const Stream* const stream_;
+  HostRing* const ring_;
+  // Of the step; kept for their memory.
+  std::vector<int32_t> starts_, row_seqs_, unit_starts_;
+  std::vector<int32_t> first_new_blocks_;  // by slot: the least index given; INT32_MAX: none
+  std::vector<PlannedDecode> decodes_;
+  DecodeShape decode_shape_;
+  std::vector<DecodeShare> shares_;
+  std::vector<PrefillTile>
+      tiles_;                  // first those of sequences that Hopper's kernel may take instead
+  size_t n_hopper_tiles_ = 0;  // so many
+  std::vector<int32_t> first_keys_;  // by sequence: its first gathered key; -1: not for Hopper's
+  int32_t n_gathered_seqs_ = 0, n_gathered_blocks_ = 0, n_hopper_works_ = 0;
+  std::vector<int32_t> hopper_;
+};
+
+}  // namespace stagecoach::kernels::cuda

@@ -1,0 +1,121 @@
+#include <algorithm>
+
+#include "kernels/cuda/step/step_kernels.h"
+
+namespace stagecoach::kernels::cuda {
+namespace {
+
+constexpr int kThreads = 256;
+
+// The index of this thread among all, and their number.
+__device__ __forceinline__ int32_t GlobalThread() {
+  return static_cast<int32_t>(blockIdx.x * blockDim.x + threadIdx.x);
+}
+__device__ __forceinline__ int32_t AllThreads() {
+  return static_cast<int32_t>(gridDim.x * blockDim.x);
+}
+
+__global__ void NewBlocksKernel(const StepParams p) {
+  LetNextStart();
+  WaitForPrevious();
+  for (int32_t i = GlobalThread(); i < p.n_new_blocks; i += AllThreads()) {
+    const NewBlock entry = p.new_blocks[i];
+    p.groups[entry.group].block_tables[int64_t{entry.slot} * p.block_table_stride + entry.index] =
+        entry.block;
+  }
+}
+
+template <typename T>
+__device__ __forceinline__ void Copy(const T* from, T* to, int32_t n) {
+  for (int32_t i = GlobalThread(); i < n; i += AllThreads()) to[i] = from[i];
+}
+
+__device__ __forceinline__ void CopySeqs(const StepParams& p) {
+  for (int32_t s = GlobalThread(); s < p.n_seqs; s += AllThreads()) {
+    p.seq_positions[s] = p.new_seqs[s].position;
+    p.seq_slots[s] = p.new_seqs[s].slot;
+  }
+  if (GlobalThread() == 0) {
+    *p.n_seqs_out = p.n_seqs;
+    *p.n_decodes_out = p.n_decodes;
+  }
+}
+
+__device__ __forceinline__ void MakeRows(const StepParams& p) {
+  for (int32_t row = GlobalThread(); row < p.n_rows; row += AllThreads()) {
+    if (row >= p.n_tokens) {
+      p.token_ids[row] = 0;
+      p.positions[row] = 0;
+      for (int32_t g = 0; g < p.n_groups; ++g) p.groups[g].kv_slots[row] = -1;
+      continue;
+    }
+    const int32_t s = p.row_seqs[row];
+    const int32_t id = p.new_token_ids != nullptr ? p.new_token_ids[row] : 0;
+    const StepSeq seq = p.new_seqs[s];
+    const int32_t position = seq.position + row - p.new_starts[s];
+    p.positions[row] = position;
+    for (int32_t g = 0; g < p.n_groups; ++g) {
+      const int32_t* const table =
+          p.groups[g].block_tables + int64_t{seq.slot} * p.block_table_stride;
+      p.groups[g].kv_slots[row] =
+          table[position / kBlockTokens] * kBlockTokens + position % kBlockTokens;
+    }
+    if (p.new_token_ids != nullptr) {
+      p.token_ids[row] = id == kSampledToken ? p.sampled[seq.slot] : id;
+    }
+  }
+}
+
+// What is new lies in the host's memory, a microsecond or two away: blocks in y do different
+// things, so that those times do not add up.
+constexpr unsigned kParts = 7;
+
+// Does not let the next kernel start: all that follow find the plan when they start, and may read
+// it before the kernel before them is done.
+__global__ void RowsKernel(const StepParams p) {
+  WaitForPrevious();
+  switch (blockIdx.y) {
+    case 0:
+      return MakeRows(p);
+    case 1:
+      return CopySeqs(p);
+    case 2:
+      return Copy(p.new_starts, p.seq_starts, p.n_seqs + 1);
+    case 3:
+      return Copy(p.new_decodes, p.decodes, p.n_decodes);
+    case 4:
+      for (int32_t g = 0; g < p.n_groups; ++g) {
+        Copy(p.new_unit_starts + g * (p.n_decodes + 1), p.groups[g].unit_starts, p.n_decodes + 1);
+      }
+      return;
+    case 5:
+      for (int32_t g = 0; g < p.n_groups; ++g) {
+        Copy(p.new_shares + g * p.n_shares, p.groups[g].shares, p.n_shares);
+      }
+      return;
+    default:
+      Copy(p.new_tiles, p.tiles, p.n_tiles);
+      Copy(p.new_hopper, p.hopper, p.n_hopper);
+  }
+}
+
+LaunchShape ShapeFor(int64_t n) {
+  return {.grid = dim3(static_cast<unsigned>(std::min<int64_t>(CeilDiv(n, kThreads), 256))),
+          .block = kThreads};
+}
+
+}  // namespace
+
+cudaError_t ApplyNewBlocks(const Stream& stream, const StepParams& params) {
+  return Launch<&NewBlocksKernel>(stream, ShapeFor(params.n_new_blocks), params);
+}
+
+cudaError_t BuildRows(const Stream& stream, const StepParams& params) {
+  const int32_t n = std::max(
+      {params.n_rows, params.n_seqs + 1, params.n_tiles, params.n_hopper, params.n_shares});
+  LaunchShape shape = ShapeFor(n);
+  shape.grid.y = kParts;
+  return Launch<&RowsKernel>(stream, shape, params);
+}
+
+}  // namespace stagecoach::kernels::cuda

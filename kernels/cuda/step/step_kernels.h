@@ -1,0 +1,48 @@
+// A step's rows, built on the device from what it keeps of the sequences and what is new.
+#pragma once
+
+#include <cstdint>
+
+#include "kernels/cuda/attention/attention.h"
+#include "kernels/cuda/device/launch.h"
+#include "kernels/step_inputs.h"
+
+namespace stagecoach::kernels::cuda {
+
+inline constexpr int32_t kMaxKvGroups = 16;
+
+// All pointers are to memory that the device reaches.
+struct StepParams {
+  // What is new. [n_seqs], [n_seqs + 1], [n_tokens]: rows' sequences, [n_tokens] or null
+  const StepSeq* new_seqs;
+  const int32_t *new_starts, *row_seqs, *new_token_ids;
+  const NewBlock* new_blocks;        // [n_new_blocks]
+  const PlannedDecode* new_decodes;  // [n_decodes]
+  const int32_t* new_unit_starts;    // [n_groups, n_decodes + 1]
+  const DecodeShare* new_shares;     // [n_groups, n_shares]
+  const PrefillTile* new_tiles;      // [n_tiles]
+  const int32_t* new_hopper;         // [n_hopper]: the arrays of HopperPlan one after another
+  int32_t n_hopper;
+  int32_t n_shares;  // 0: units are fixed
+  int32_t n_new_blocks, n_seqs, n_tokens, n_decodes, n_tiles, n_groups;
+  int32_t n_rows;  // n_tokens, and padding: rows without a place in the cache
+  // What is built and kept, as in StepInputs and AttentionPlan.
+  int32_t *token_ids, *positions, *seq_starts, *seq_positions, *seq_slots;
+  int32_t *n_seqs_out, *n_decodes_out;
+  PlannedDecode* decodes;
+  PrefillTile* tiles;
+  int32_t* hopper;
+  struct Group {
+    int32_t *kv_slots, *block_tables, *unit_starts;
+    DecodeShare* shares;
+  } groups[kMaxKvGroups];
+  const int32_t* sampled;
+  int32_t block_table_stride;
+};
+
+// new_blocks into the tables.
+cudaError_t ApplyNewBlocks(const Stream& stream, const StepParams& params);
+// Everything else, after them.
+cudaError_t BuildRows(const Stream& stream, const StepParams& params);
+
+}  // namespace stagecoach::kernels::cuda

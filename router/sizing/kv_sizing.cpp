@@ -1,0 +1,132 @@
+#include "router/sizing/kv_sizing.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+
+#include "common/check.h"
+#include "common/kv_block.h"
+#include "common/size.h"
+
+namespace stagecoach::router {
+namespace {
+
+uint64_t BlocksFor(uint64_t n_tokens) { return (n_tokens + kKvBlockTokens - 1) / kKvBlockTokens; }
+
+// Blocks that one sequence can hold at once behind a window: the window itself, the chunk being
+// computed, and one more at either end where the two do not begin on a block's border.
+uint64_t WindowBlocks(int32_t window, const KvSizingLimits& limits) {
+  return BlocksFor(uint64_t(window) + uint64_t(limits.max_prefill_chunk)) + 2;
+}
+
+size_t WidestGroup(std::span<const KvGroupSpec> groups) {
+  size_t widest = 0;
+  for (size_t g = 0; g < groups.size(); ++g) {
+    if (groups[g].window == 0) return g;
+    if (groups[g].window > groups[widest].window) widest = g;
+  }
+  return widest;
+}
+
+std::vector<uint64_t> BlocksByGroup(std::span<const KvGroupSpec> groups, uint64_t n,
+                                    const KvSizingLimits& limits) {
+  const size_t widest = WidestGroup(groups);
+  std::vector<uint64_t> blocks(groups.size(), n);
+  for (size_t g = 0; g < groups.size(); ++g) {
+    if (g == widest || groups[g].window == 0) continue;
+    // Not all can be in a chunk at once; at the least, one sequence has all it may need.
+    const auto window = uint64_t(groups[g].window);
+    const uint64_t most = uint64_t(limits.max_sequences) * (BlocksFor(window) + 2) +
+                          std::max(BlocksFor(uint64_t(limits.max_batched_tokens)),
+                                   WindowBlocks(groups[g].window, limits));
+    blocks[g] = std::min(n, most);
+  }
+  return blocks;
+}
+
+unsigned __int128 BytesOf(std::span<const uint64_t> blocks, const StageKvMemory& stage) {
+  unsigned __int128 bytes = 0;
+  for (size_t g = 0; g < blocks.size(); ++g) {
+    bytes += static_cast<unsigned __int128>(blocks[g]) * stage.block_bytes[g];
+  }
+  return bytes;
+}
+
+bool Fits(std::span<const uint64_t> blocks, const StageKvMemory& stage) {
+  return BytesOf(blocks, stage) <= stage.kv_bytes;
+}
+
+// The flag that decides what KV caches may take where `tightest` is, with a value that is enough
+// for these blocks on every stage; empty where none is.
+std::string FlagFor(std::span<const uint64_t> blocks, std::span<const StageKvMemory> stages,
+                    const StageKvMemory& tightest) {
+  double most_bytes = 0, most_fraction = 0;
+  for (const StageKvMemory& stage : stages) {
+    const auto bytes = static_cast<double>(BytesOf(blocks, stage));
+    most_bytes = std::max(most_bytes, bytes);
+    if (stage.device_bytes == 0) continue;
+    most_fraction = std::max(most_fraction, (static_cast<double>(stage.taken_bytes) + bytes) /
+                                                static_cast<double>(stage.device_bytes));
+  }
+  if (tightest.device_bytes == 0) return fmt::format("raise --kv-memory to {:.0f}, ", most_bytes);
+  if (most_fraction > 1) return "";
+  return fmt::format("raise --memory-fraction to {:.3f}, ", std::ceil(most_fraction * 1000) / 1000);
+}
+
+// Largest n at which every group's blocks fit into the stage's memory.
+uint64_t LargestPool(std::span<const KvGroupSpec> groups, const StageKvMemory& stage,
+                     const KvSizingLimits& limits) {
+  uint64_t fits = 0;
+  uint64_t too_many = kMaxKvBlocks + 1;
+  while (too_many - fits > 1) {
+    const uint64_t n = fits + (too_many - fits) / 2;
+    (Fits(BlocksByGroup(groups, n, limits), stage) ? fits : too_many) = n;
+  }
+  return fits;
+}
+
+}  // namespace
+
+absl::StatusOr<KvPlan> SizeKv(std::span<const KvGroupSpec> groups,
+                              std::span<const StageKvMemory> stages, const KvSizingLimits& limits) {
+  SC_CHECK(!groups.empty() && !stages.empty());
+  uint64_t n = kMaxKvBlocks;
+  const StageKvMemory* tightest = &stages[0];
+  for (const StageKvMemory& stage : stages) {
+    SC_CHECK(stage.block_bytes.size() == groups.size());
+    const uint64_t here = LargestPool(groups, stage, limits);
+    if (here < n) {
+      n = here;
+      tightest = &stage;
+    }
+  }
+  if (n == 0) {
+    return absl::ResourceExhaustedError(
+        fmt::format("{}: {} for the KV cache do not hold a single block; give it more memory, "
+                    "raise --kv-memory or split the model over more stages",
+                    tightest->name, FormatBytes(tightest->kv_bytes)));
+  }
+
+  // With a window in every layer a sequence needs no more than the window's blocks, however long it
+  // is.
+  const int32_t widest_window = groups[WidestGroup(groups)].window;
+  uint64_t n_needed = BlocksFor(uint64_t(limits.max_model_len));
+  if (widest_window > 0) n_needed = std::min(n_needed, WindowBlocks(widest_window, limits));
+  KvPlan plan{.n_blocks = BlocksByGroup(groups, n, limits),
+              .kv_blocks = n,
+              .max_model_len = limits.max_model_len};
+  if (n_needed <= n) return plan;
+  if (limits.max_model_len_is_fixed) {
+    return absl::ResourceExhaustedError(fmt::format(
+        "--max-model-len {} needs {} KV blocks of {} tokens, but {} has room for {} in {}; lower "
+        "--max-model-len to {}, {}or split the model over more stages",
+        limits.max_model_len, n_needed, kKvBlockTokens, tightest->name, n,
+        FormatBytes(tightest->kv_bytes), n * kKvBlockTokens,
+        FlagFor(BlocksByGroup(groups, n_needed, limits), stages, *tightest)));
+  }
+  plan.max_model_len = static_cast<int32_t>(n * kKvBlockTokens);
+  return plan;
+}
+
+}  // namespace stagecoach::router

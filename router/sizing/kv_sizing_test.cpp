@@ -1,0 +1,156 @@
+#include "router/sizing/kv_sizing.h"
+
+#include <random>
+
+#include "catch2/catch_test_macros.hpp"
+#include "common/kv_block.h"
+
+namespace stagecoach::router {
+namespace {
+
+constexpr KvSizingLimits kLimits = {
+    .max_sequences = 4, .max_batched_tokens = 48, .max_prefill_chunk = 32, .max_model_len = 1024};
+
+KvPlan Size(const std::vector<KvGroupSpec>& groups, const std::vector<StageKvMemory>& stages,
+            const KvSizingLimits& limits = kLimits) {
+  const auto plan = SizeKv(groups, stages, limits);
+  INFO(plan.status().ToString());
+  REQUIRE(plan.ok());
+  return *plan;
+}
+
+std::string Refusal(const std::vector<KvGroupSpec>& groups,
+                    const std::vector<StageKvMemory>& stages, const KvSizingLimits& limits) {
+  const auto plan = SizeKv(groups, stages, limits);
+  REQUIRE(absl::IsResourceExhausted(plan.status()));
+  return std::string(plan.status().message());
+}
+
+TEST_CASE("the stage with the least room decides") {
+  const KvPlan plan = Size({{0}}, {{"stage 0", 100'000, {100}}, {"stage 1", 50'050, {100}}});
+  CHECK(plan.n_blocks == std::vector<uint64_t>{500});
+  CHECK(plan.kv_blocks == 500);
+  CHECK(plan.max_model_len == 1024);
+}
+
+TEST_CASE("blocks grow with the number of stages") {
+  // 12 layers of 10 bytes a block each.
+  uint64_t last = 0;
+  for (const int n_stages : {1, 2, 4}) {
+    std::vector<StageKvMemory> stages(n_stages, {"stage", 120'000, {120u / n_stages}});
+    const uint64_t n = Size({{0}}, stages).kv_blocks;
+    CHECK(n == 1000u * n_stages);
+    CHECK(n > last);
+    last = n;
+  }
+}
+
+TEST_CASE(
+    "a window group takes what all sequences can hold at once, the rest is the full group's") {
+  // ceil((64 + 32) / 16) + 2 = 8 blocks a sequence.
+  const KvPlan plan = Size({{64}, {0}}, {{"stage 0", 100'000, {100, 50}}});
+  CHECK(plan.n_blocks == std::vector<uint64_t>{32, (100'000 - 3200) / 50});
+  CHECK(plan.kv_blocks == plan.n_blocks[1]);
+}
+
+TEST_CASE("no group has more blocks than the widest") {
+  KvSizingLimits limits = kLimits;
+  limits.max_model_len = 128;
+  const KvPlan plan = Size({{64}, {0}}, {{"stage 0", 1500, {50, 50}}}, limits);
+  CHECK(plan.n_blocks == std::vector<uint64_t>{15, 15});
+}
+
+TEST_CASE("large steps do not take the full group's blocks for windows that chunks rarely pass") {
+  const KvSizingLimits limits = {.max_sequences = 1024,
+                                 .max_batched_tokens = 8192,
+                                 .max_prefill_chunk = 8192,
+                                 .max_model_len = 131072};
+  const KvPlan plan = Size({{0}, {1024}}, {{"stage", 10'000'000, {10, 50}}}, limits);
+  CHECK(plan.n_blocks[1] == 1024 * (1024 / 16 + 2) + (1024 + 8192) / 16 + 2);
+}
+
+TEST_CASE("a group without layers on a stage costs it nothing") {
+  const KvPlan plan =
+      Size({{0}, {64}}, {{"stage 0", 10'000, {0, 50}}, {"stage 1", 10'000, {100, 0}}});
+  CHECK(plan.n_blocks == std::vector<uint64_t>{100, 32});
+}
+
+TEST_CASE("with windows only, the longest is the widest and length is no matter") {
+  KvSizingLimits limits = kLimits;
+  limits.max_model_len = 100'000;
+  const KvPlan plan = Size({{128}, {64}}, {{"stage 0", 10'000, {100, 100}}}, limits);
+  CHECK(plan.n_blocks == std::vector<uint64_t>{68, 32});
+  CHECK(plan.max_model_len == 100'000);
+}
+
+TEST_CASE("a length from config.json is lowered to what fits, a user's is refused") {
+  KvSizingLimits limits = kLimits;
+  const std::vector<StageKvMemory> stages = {{"stage 0 (a:1)", 1000, {10}},
+                                             {"stage 1 (b:2)", 319, {10}}};
+  CHECK(Size({{0}}, stages, limits).max_model_len == 31 * 16);
+  limits.max_model_len_is_fixed = true;
+  const std::string message = Refusal({{0}}, stages, limits);
+  INFO(message);
+  CHECK(message.find("needs 64 KV blocks") != std::string::npos);
+  CHECK(message.find("stage 1 (b:2)") != std::string::npos);
+  CHECK(message.find("room for 31") != std::string::npos);
+  CHECK(message.find("raise --kv-memory to 640,") != std::string::npos);
+  limits.max_model_len = 31 * 16;
+  CHECK(Size({{0}}, stages, limits).max_model_len == 31 * 16);
+}
+
+TEST_CASE("where a fraction of the memory decided, the one that would do is named") {
+  KvSizingLimits limits = kLimits;
+  limits.max_model_len_is_fixed = true;
+  std::vector<StageKvMemory> stages = {{"stage 0", 1000, {10}, 4000, 1001},
+                                       {"stage 1", 400, {10}, 2000, 499}};
+  CHECK(Refusal({{0}}, stages, limits).find("raise --memory-fraction to 0.570,") !=
+        std::string::npos);
+  stages[1].kv_bytes = 570 * 2000 / 1000 - 499;
+  CHECK(Size({{0}}, stages, limits).max_model_len == limits.max_model_len);
+  // More than there is.
+  stages[1] = {"stage 1", 400, {10}, 1000, 499};
+  CHECK(Refusal({{0}}, stages, limits).find("--memory-fraction") == std::string::npos);
+}
+
+TEST_CASE("memory for more blocks than a stage takes gives as many as it takes") {
+  CHECK(Size({{0}}, {{"stage", kMaxKvBlocks * 20, {10}}}).kv_blocks == kMaxKvBlocks);
+}
+
+TEST_CASE("a stage without room for a block is named") {
+  const std::string message =
+      Refusal({{0}}, {{"stage 0 (a:1)", 1000, {10}}, {"stage 1 (b:2)", 9, {10}}}, kLimits);
+  CHECK(message.starts_with("stage 1 (b:2): "));
+}
+
+TEST_CASE("the pool is the largest that fits, whatever the numbers") {
+  std::mt19937_64 random(3);
+  for (int round = 0; round < 500; ++round) {
+    std::vector<KvGroupSpec> groups = {{0}};
+    for (int g = random() % 3; g > 0; --g) groups.push_back({int32_t(random() % 500 + 1)});
+    std::vector<StageKvMemory> stages(random() % 4 + 1);
+    for (StageKvMemory& stage : stages) {
+      stage.kv_bytes = random() % 1'000'000 + 5000;
+      for (size_t g = 0; g < groups.size(); ++g) stage.block_bytes.push_back(random() % 1000 + 1);
+    }
+    const KvPlan plan = Size(groups, stages);
+    const auto fits = [&](uint64_t n) {
+      for (const StageKvMemory& stage : stages) {
+        uint64_t bytes = 0;
+        for (size_t g = 0; g < groups.size(); ++g) {
+          const auto window = uint64_t(groups[g].window);
+          const uint64_t chunks = std::max<uint64_t>(48 / 16, (window + 32 + 15) / 16 + 2);
+          const uint64_t by_window = 4 * ((window + 15) / 16 + 2) + chunks;
+          bytes += stage.block_bytes[g] * (g == 0 ? n : std::min(n, by_window));
+        }
+        if (bytes > stage.kv_bytes) return false;
+      }
+      return true;
+    };
+    REQUIRE(fits(plan.kv_blocks));
+    REQUIRE_FALSE(fits(plan.kv_blocks + 1));
+  }
+}
+
+}  // namespace
+}  // namespace stagecoach::router
