@@ -193,6 +193,7 @@ void PipelineClient::Read(size_t i) {
       if (hooks_.on_draining) hooks_.on_draining(link.name);
       continue;
     }
+    if (response.has_progress()) continue;
     if (i + 1 != links_.size() || !response.has_result()) {
       Down(link, absl::UnavailableError(link.name + " sent what only the last stage sends"));
       break;
