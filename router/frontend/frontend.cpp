@@ -4,12 +4,12 @@
 
 #include <chrono>
 #include <future>
-#include <random>
 #include <span>
 #include <utility>
 
 #include "common/status.h"
 #include "common/text/utf8.h"
+#include "router/frontend/request_id.h"
 #include "router/frontend/stream_call.h"
 #include "router/scheduler/kv_blocks.h"
 #include "router/scheduler/scheduler.h"
@@ -19,14 +19,6 @@ namespace stagecoach::router {
 namespace {
 
 constexpr auto kSnapshotTimeout = std::chrono::seconds(5);
-
-std::string MakeRequestId() {
-  thread_local std::mt19937_64 generator([] {
-    std::random_device device;
-    return uint64_t(device()) << 32 | device();
-  }());
-  return fmt::format("req-{:016x}", generator());
-}
 
 }  // namespace
 
@@ -50,7 +42,7 @@ Frontend::Frontend(const FrontendOptions& options, ServedModel model,
 Frontend::~Frontend() { streams_.StopWaiting(); }
 
 std::string Frontend::RequestId(const std::string& given) {
-  return given.empty() ? MakeRequestId() : given;
+  return given.empty() ? NewRequestId() : given;
 }
 
 std::shared_ptr<Generation> Frontend::NewGeneration(const std::string& request_id,

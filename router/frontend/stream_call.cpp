@@ -26,7 +26,8 @@ class KeptRequest final : public ResponseWriter {
     const auto generation =
         frontend->NewGeneration(id, kept.get(), nullptr, {.traceparent = traceparent});
     auto stream = frontend->streams().Create(
-        kGrpcOwner, id, [generation](const absl::Status& status) { generation->Cancel(status); });
+        kGrpcOwner, {}, id,
+        [generation](const absl::Status& status) { generation->Cancel(status); });
     if (!stream.ok()) return stream.status();
     kept->writer_ = std::move(stream->writer);
     kept->self_ = kept;

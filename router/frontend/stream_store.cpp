@@ -7,6 +7,7 @@
 #include <optional>
 #include <vector>
 
+#include "router/frontend/request_id.h"
 #include "router/frontend/router_metrics.h"
 #include "router/text/error_code.h"
 
@@ -16,6 +17,7 @@ namespace {
 // What keeping one piece of data takes beside it.
 constexpr size_t kEntryOverheadBytes = 64;
 constexpr char kStreamNotFound[] = "stream_not_found";
+constexpr char kStreamOnOtherReplica[] = "stream_on_other_replica";
 
 }  // namespace
 
@@ -28,7 +30,10 @@ struct StreamStore::Stream {
   };
 
   Key key;
-  bool is_kept = true;  // in streams_
+  Account account;
+  uint64_t number = 0;    // in the order of their making
+  bool is_kept = true;    // in streams_
+  bool has_place = true;  // counts among those that may be; without, it goes with its last reader
   bool started = false;
   std::deque<Entry> entries;
   uint64_t n_dropped = 0;  // entries that were before these
@@ -71,15 +76,22 @@ void StreamStore::StopWaiting() {
 }
 
 absl::Status StreamStore::NoStream(const std::string& id) const {
+  if (IsOfAnotherInstance(id)) {
+    return WithErrorCode(
+        absl::NotFoundError(fmt::format("stream '{}' is another replica's, and this is {}: send "
+                                        "what is about a stream to the server that began it",
+                                        id, InstanceId())),
+        kStreamOnOtherReplica);
+  }
   return WithErrorCode(
       absl::NotFoundError(fmt::format("no stream '{}' is kept: there was none that is resumable, "
-                                      "or nobody has read it for {} s",
+                                      "nobody has read it for {} s, or another replica has it",
                                       id, std::chrono::duration<double>(limits_.keep).count())),
       kStreamNotFound);
 }
 
 absl::StatusOr<NewStream> StreamStore::Create(
-    const std::string& owner, const std::string& id,
+    const std::string& owner, const Account& account, const std::string& id,
     absl::AnyInvocable<void(const absl::Status&) &&> cancel) {
   if (limits_.keep.count() == 0) {
     return absl::InvalidArgumentError("resumable: this server keeps no streams (--resume-time 0)");
@@ -93,19 +105,15 @@ absl::StatusOr<NewStream> StreamStore::Create(
       return absl::AlreadyExistsError(fmt::format(
           "request_id: there is a stream '{}' already; read it, or choose another id", id));
     }
-    if (streams_.size() >= limits_.max_streams) {
-      const auto ended = OldestEnded(nullptr);
-      if (ended == nullptr) {
-        return absl::ResourceExhaustedError(
-            fmt::format("{} resumable streams run, as many as may; try again later, or without "
-                        "resumable",
-                        streams_.size()));
-      }
-      metrics_->CountStreamDropped();
-      Remove(ended, after);
+    if (n_places_ >= limits_.max_streams) {
+      if (absl::Status place = MakePlace(account, after); !place.ok()) return place;
     }
     auto stream = std::make_shared<Stream>();
     stream->key = key;
+    stream->account = account;
+    stream->number = n_created_++;
+    ++HeldBy(*stream).n_streams;
+    ++n_places_;
     stream->cancel = std::move(cancel);
     streams_.emplace(key, stream);
     Report();
@@ -174,9 +182,7 @@ void StreamStore::Append(Stream& stream, uint64_t n_tokens, std::string data) {
     stream.entries.push_back(std::move(entry));
     WakeReaders(stream, after);
     if (stream.is_kept) {
-      stream.n_bytes += n_bytes;
-      n_bytes_ += n_bytes;
-      bytes_by_owner_[stream.key.first] += n_bytes;
+      AddBytes(stream, n_bytes, 1);
       MakeRoom(after);
       Report();
     }
@@ -209,11 +215,9 @@ void StreamStore::EndLocked(Stream& stream, absl::Status status, Aftermath& afte
 void StreamStore::Remove(const std::shared_ptr<Stream>& stream, Aftermath& after) {
   EndLocked(*stream, absl::CancelledError("nobody has come to read the stream"), after);
   stream->is_kept = false;
-  n_bytes_ -= stream->n_bytes;
-  const auto of_owner = bytes_by_owner_.find(stream->key.first);
-  if (of_owner != bytes_by_owner_.end() && (of_owner->second -= stream->n_bytes) == 0) {
-    bytes_by_owner_.erase(of_owner);
-  }
+  AddBytes(*stream, stream->n_bytes, -1);
+  if (stream->has_place) GiveUpPlace(*stream);
+  ForgetIfNone(stream->account.tenant);
   if (stream->readers.empty()) unread_.erase(stream->unread);
   streams_.erase(stream->key);
   Report();
@@ -224,30 +228,95 @@ void StreamStore::MakeRoom(Aftermath& after) {
   // Some more, so that not every token has to look for room.
   while (n_bytes_ > limits_.max_bytes - limits_.max_bytes / 8) {
     const auto most =
-        std::max_element(bytes_by_owner_.begin(), bytes_by_owner_.end(),
-                         [](const auto& a, const auto& b) { return a.second < b.second; });
-    const std::string owner = most->first;
+        std::max_element(by_tenant_.begin(), by_tenant_.end(), [](const auto& a, const auto& b) {
+          return a.second.n_bytes * b.second.weight < b.second.n_bytes * a.second.weight;
+        });
+    const std::string tenant = most->first;
     metrics_->CountStreamDropped();
-    if (const auto ended = OldestEnded(&owner)) {
+    if (const auto ended = OldestEnded(tenant)) {
       Remove(ended, after);
     } else {
-      CutLargest(owner, after);
+      CutLargest(tenant, after);
     }
   }
 }
 
-std::shared_ptr<StreamStore::Stream> StreamStore::OldestEnded(const std::string* owner) const {
+absl::Status StreamStore::MakePlace(const Account& account, Aftermath& after) {
+  const auto own = by_tenant_.find(account.tenant);
+  const size_t n_own = own == by_tenant_.end() ? 0 : own->second.n_streams;
+  std::string most = account.tenant;
+  size_t n_most = n_own + 1, weight = account.weight;
+  for (const auto& [name, held] : by_tenant_) {
+    if (held.n_streams * weight <= n_most * held.weight) continue;
+    most = name;
+    n_most = held.n_streams;
+    weight = held.weight;
+  }
+  if (const auto ended = OldestEnded(most)) {
+    metrics_->CountStreamDropped();
+    Remove(ended, after);
+    return absl::OkStatus();
+  }
+  if (most == account.tenant) {
+    return absl::ResourceExhaustedError(fmt::format(
+        "{} resumable streams run, {} of them yours, and no more may (--resume-streams);"
+        " try again later, or without resumable",
+        n_places_, n_own));
+  }
+  metrics_->CountStreamDropped();
+  TakePlace(most, after);
+  return absl::OkStatus();
+}
+
+void StreamStore::TakePlace(const std::string& tenant, Aftermath& after) {
+  std::shared_ptr<Stream> youngest;
+  for (const auto& [key, stream] : streams_) {
+    if (stream->account.tenant != tenant || !stream->has_place || stream->readers.empty()) continue;
+    if (youngest == nullptr || youngest->number < stream->number) youngest = stream;
+  }
+  if (youngest != nullptr) return GiveUpPlace(*youngest);
+  // Nobody reads any of them: the one that has waited the longest for it.
   for (const std::shared_ptr<Stream>& stream : unread_) {
-    if (stream->ended && (owner == nullptr || stream->key.first == *owner)) return stream;
+    if (stream->account.tenant == tenant) return Remove(std::shared_ptr<Stream>(stream), after);
+  }
+}
+
+StreamStore::Held& StreamStore::HeldBy(const Stream& stream) {
+  Held& held = by_tenant_[stream.account.tenant];
+  held.weight = stream.account.weight;
+  return held;
+}
+
+void StreamStore::GiveUpPlace(Stream& stream) {
+  stream.has_place = false;
+  --HeldBy(stream).n_streams;
+  --n_places_;
+}
+
+void StreamStore::AddBytes(Stream& stream, size_t n_bytes, int sign) {
+  stream.n_bytes += sign * n_bytes;
+  n_bytes_ += sign * n_bytes;
+  HeldBy(stream).n_bytes += sign * n_bytes;
+}
+
+void StreamStore::ForgetIfNone(const std::string& tenant) {
+  const auto found = by_tenant_.find(tenant);
+  if (found == by_tenant_.end()) return;
+  if (found->second.n_streams == 0 && found->second.n_bytes == 0) by_tenant_.erase(found);
+}
+
+std::shared_ptr<StreamStore::Stream> StreamStore::OldestEnded(const std::string& tenant) const {
+  for (const std::shared_ptr<Stream>& stream : unread_) {
+    if (stream->ended && stream->account.tenant == tenant) return stream;
   }
   return nullptr;
 }
 
-void StreamStore::CutLargest(const std::string& owner, Aftermath& after) {
+void StreamStore::CutLargest(const std::string& tenant, Aftermath& after) {
   Stream* largest = nullptr;
-  for (auto one = streams_.lower_bound({owner, ""});
-       one != streams_.end() && one->first.first == owner; ++one) {
-    if (largest == nullptr || one->second->n_bytes > largest->n_bytes) largest = one->second.get();
+  for (const auto& [key, stream] : streams_) {
+    if (stream->account.tenant != tenant) continue;
+    if (largest == nullptr || stream->n_bytes > largest->n_bytes) largest = stream.get();
   }
   size_t to_drop = (largest->entries.size() + 1) / 2;
   size_t n_bytes = 0;
@@ -257,9 +326,7 @@ void StreamStore::CutLargest(const std::string& owner, Aftermath& after) {
     largest->entries.pop_front();
     ++largest->n_dropped;
   }
-  largest->n_bytes -= n_bytes;
-  n_bytes_ -= n_bytes;
-  if ((bytes_by_owner_[owner] -= n_bytes) == 0) bytes_by_owner_.erase(owner);
+  AddBytes(*largest, n_bytes, -1);
   WakeReaders(*largest, after);
 }
 
@@ -269,7 +336,11 @@ void StreamStore::WakeReaders(Stream& stream, Aftermath& after) {
   }
 }
 
-void StreamStore::Unread(const std::shared_ptr<Stream>& stream) {
+void StreamStore::Unread(const std::shared_ptr<Stream>& stream, Aftermath& after) {
+  if (!stream->has_place) {
+    stream->unread = unread_.insert(unread_.end(), stream);
+    return Remove(stream, after);
+  }
   stream->expires = Clock::now() + limits_.keep;
   stream->unread = unread_.insert(unread_.end(), stream);
   if (unread_.size() == 1) changed_.notify_one();
@@ -322,9 +393,13 @@ StreamReader::StreamReader(StreamStore* store, std::shared_ptr<StreamStore::Stre
     : store_(store), stream_(std::move(stream)), next_(next) {}
 
 StreamReader::~StreamReader() {
-  std::lock_guard lock(store_->mutex_);
-  std::erase(stream_->readers, this);
-  if (stream_->readers.empty() && stream_->is_kept) store_->Unread(stream_);
+  StreamStore::Aftermath after;
+  {
+    std::lock_guard lock(store_->mutex_);
+    std::erase(stream_->readers, this);
+    if (stream_->readers.empty() && stream_->is_kept) store_->Unread(stream_, after);
+  }
+  after.Do();
 }
 
 void StreamReader::OnNews(std::function<void()> wake) {

@@ -17,6 +17,7 @@
 
 #include "absl/functional/any_invocable.h"
 #include "absl/status/statusor.h"
+#include "router/scheduler/request.h"
 
 namespace stagecoach::router {
 
@@ -38,19 +39,23 @@ struct NewStream {
   std::unique_ptr<StreamReader> reader;  // the first
 };
 
-// Memory is bounded as a whole. When it is short, the owner that has most of it loses first: its
-// streams that have ended, oldest first, then the beginnings of those that run. Thread-safe;
-// outlives its writers and readers.
+// Memory and the number of streams are bounded as a whole, and shared between tenants. When memory
+// is short, the tenant that has most of it for its weight loses first: its streams that have ended,
+// oldest first, then the beginnings of those that run. When streams are too many, the one that has
+// most of them for its weight, with the new one, loses one: the oldest that has ended; if another
+// tenant comes, one that runs, which is then kept for as long only as somebody reads it.
+// Thread-safe; outlives its writers and readers.
 class StreamStore {
  public:
   StreamStore(const StreamLimits& limits, const RouterMetrics* metrics);
   ~StreamStore();
 
-  // A stream of `owner`, who alone can find it. `cancel` is called once, from any thread, when
-  // nobody comes to read it, or somebody cancels it, before its End.
-  // ALREADY_EXISTS; RESOURCE_EXHAUSTED when there are too many that run; INVALID_ARGUMENT when none
-  // can be kept.
-  absl::StatusOr<NewStream> Create(const std::string& owner, const std::string& id,
+  // A stream of `owner`, who alone can find it, on `account`. `cancel` is called once, from any
+  // thread, when nobody comes to read it, or somebody cancels it, before its End.
+  // ALREADY_EXISTS; RESOURCE_EXHAUSTED when too many of the tenant's run; INVALID_ARGUMENT when
+  // none can be kept.
+  absl::StatusOr<NewStream> Create(const std::string& owner, const Account& account,
+                                   const std::string& id,
                                    absl::AnyInvocable<void(const absl::Status&) &&> cancel);
 
   // From behind the stream's first `from` tokens on. Any number of readers at a time, each of which
@@ -72,6 +77,11 @@ class StreamStore {
   using Key = std::pair<std::string, std::string>;  // owner, id
   using Wake = std::shared_ptr<std::function<void()>>;
   struct Stream;
+  struct Held {
+    uint32_t weight = 1;
+    size_t n_streams = 0;  // that have a place
+    size_t n_bytes = 0;
+  };
   // What is to be done once the lock is released.
   struct Aftermath;
 
@@ -83,10 +93,18 @@ class StreamStore {
   void EndLocked(Stream& stream, absl::Status status, Aftermath& after);
   void Remove(const std::shared_ptr<Stream>& stream, Aftermath& after);
   void MakeRoom(Aftermath& after);
-  std::shared_ptr<Stream> OldestEnded(const std::string* owner) const;
-  void CutLargest(const std::string& owner, Aftermath& after);
+  // A place for one more. RESOURCE_EXHAUSTED.
+  absl::Status MakePlace(const Account& account, Aftermath& after);
+  // One that runs no longer counts, and goes with its last reader.
+  void TakePlace(const std::string& tenant, Aftermath& after);
+  void GiveUpPlace(Stream& stream);
+  Held& HeldBy(const Stream& stream);
+  void AddBytes(Stream& stream, size_t n_bytes, int sign);
+  void ForgetIfNone(const std::string& tenant);
+  std::shared_ptr<Stream> OldestEnded(const std::string& tenant) const;
+  void CutLargest(const std::string& tenant, Aftermath& after);
   static void WakeReaders(Stream& stream, Aftermath& after);
-  void Unread(const std::shared_ptr<Stream>& stream);
+  void Unread(const std::shared_ptr<Stream>& stream, Aftermath& after);
   void Report() const;
   void WaitForReaders();
 
@@ -95,8 +113,10 @@ class StreamStore {
   mutable std::mutex mutex_;
   // All guarded by mutex_.
   std::map<Key, std::shared_ptr<Stream>> streams_;
-  std::map<std::string, size_t> bytes_by_owner_;
+  std::map<std::string, Held> by_tenant_;  // of those that have streams
   size_t n_bytes_ = 0;
+  size_t n_places_ = 0;  // that are taken
+  uint64_t n_created_ = 0;
   std::list<std::shared_ptr<Stream>> unread_;  // those without a reader, the longest so first
   bool stopping_ = false;
   std::condition_variable changed_;

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "catch2/catch_test_macros.hpp"
+#include "router/frontend/request_id.h"
 #include "router/frontend/router_metrics.h"
 #include "router/text/error_code.h"
 
@@ -52,7 +53,7 @@ struct Fixture {
     return CreateAndRead(id, owner, cancelled).writer;
   }
   NewStream CreateAndRead(const std::string& id, const std::string& owner, Signal* cancelled) {
-    auto stream = store.Create(owner, id, [cancelled](const absl::Status& status) {
+    auto stream = store.Create(owner, {owner}, id, [cancelled](const absl::Status& status) {
       if (cancelled != nullptr) cancelled->Tell(status);
     });
     REQUIRE(stream.ok());
@@ -162,12 +163,12 @@ TEST_CASE("streams belong to their owner, and an id to one stream at a time") {
   CHECK(absl::IsNotFound(fixture.ReadAll("s", 0, "c").status));
   CHECK(ErrorCode(fixture.ReadAll("t").status) == "stream_not_found");
   CHECK(absl::IsNotFound(fixture.store.Cancel("c", "s")));
-  CHECK(absl::IsAlreadyExists(fixture.store.Create("a", "s", [](auto&) {}).status()));
+  CHECK(absl::IsAlreadyExists(fixture.store.Create("a", {}, "s", [](auto&) {}).status()));
 }
 
 TEST_CASE("a stream that is refused leaves no trace, and its reader hears why") {
   Fixture fixture;
-  auto stream = fixture.store.Create("a", "s", [](const absl::Status&) { FAIL(); });
+  auto stream = fixture.store.Create("a", {}, "s", [](const absl::Status&) { FAIL(); });
   REQUIRE(stream.ok());
   CHECK_FALSE(stream->reader->Next(1).started);
   stream->writer->End(absl::ResourceExhaustedError("full"));
@@ -230,7 +231,7 @@ TEST_CASE("what a stream's cancel holds may be its writer") {
   Signal dropped;
   auto request = std::make_shared<Request>();
   auto stream = fixture.store.Create(
-      "a", "s", [request, &dropped](const absl::Status& status) { dropped.Tell(status); });
+      "a", {}, "s", [request, &dropped](const absl::Status& status) { dropped.Tell(status); });
   REQUIRE(stream.ok());
   request->writer = std::move(stream->writer);
   request->writer->Start();
@@ -283,14 +284,75 @@ TEST_CASE("of too many streams those that have ended go; more than may run are r
   fixture.Create("second")->End(absl::OkStatus());
   const auto third = fixture.Create("third");
   CHECK(absl::IsNotFound(fixture.ReadAll("second").status));
-  CHECK(absl::IsResourceExhausted(fixture.store.Create("b", "fourth", [](auto&) {}).status()));
+  CHECK(
+      absl::IsResourceExhausted(fixture.store.Create("b", {"a"}, "fourth", [](auto&) {}).status()));
   third->End(absl::OkStatus());
   fixture.Create("fourth");
 }
 
+TEST_CASE("of too many streams whose tenant has most of them loses one") {
+  Fixture fixture({.keep = kLong, .max_streams = 4});
+  fixture.Create("old", "modest")->End(absl::OkStatus());
+  for (const char* id : {"1", "2", "3"}) fixture.Create(id, "greedy")->End(absl::OkStatus());
+  fixture.Create("4", "greedy")->End(absl::OkStatus());
+  CHECK(absl::IsNotFound(fixture.ReadAll("1", 0, "greedy").status));
+  CHECK(fixture.ReadAll("old", 0, "modest").ended);
+  // Places go by weight.
+  REQUIRE(fixture.store.Create("heavy", {"heavy", 3}, "1", [](auto&) {}).ok());
+  REQUIRE(fixture.store.Create("heavy", {"heavy", 3}, "2", [](auto&) {}).ok());
+  CHECK(absl::IsNotFound(fixture.ReadAll("3", 0, "greedy").status));
+  CHECK(fixture.ReadAll("4", 0, "greedy").ended);
+  CHECK(fixture.ReadAll("old", 0, "modest").ended);
+}
+
+TEST_CASE("places are another tenant's due where all of one's streams run") {
+  Fixture fixture({.keep = kLong, .max_streams = 3});
+  Signal lost;
+  const auto first = fixture.Create("first", "greedy", &lost);
+  auto second = fixture.CreateAndRead("second", "greedy", nullptr);
+  const auto third = fixture.Create("third", "greedy");
+  CHECK(absl::IsResourceExhausted(
+      fixture.store.Create("greedy", {"greedy"}, "fourth", [](auto&) {}).status()));
+
+  // One that is read goes on, and can be read for as long as somebody does.
+  const auto mine = fixture.Create("mine", "modest");
+  second.writer->Append(1, "on");
+  CHECK(second.reader->Next(1).data == "on");
+  CHECK(fixture.ReadAll("second", 0, "greedy").data == "on");
+  second.reader = nullptr;
+  CHECK(absl::IsNotFound(fixture.ReadAll("second", 0, "greedy").status));
+  CHECK_FALSE(lost.told());
+
+  // One that nobody reads is cancelled, where nothing else is left to take.
+  const auto another = fixture.Create("another", "third");
+  CHECK(absl::IsCancelled(lost.Wait()));
+  CHECK(absl::IsResourceExhausted(
+      fixture.store.Create("greedy", {"greedy"}, "fifth", [](auto&) {}).status()));
+  mine->Append(1, "mine");
+  CHECK(fixture.ReadAll("mine", 0, "modest").data == "mine");
+}
+
+TEST_CASE("who asks the wrong replica is told so") {
+  Fixture fixture;
+  const auto code = [&](const std::string& id) {
+    return std::string(ErrorCode(fixture.ReadAll(id).status));
+  };
+  const std::string mine = NewRequestId();
+  std::string other = mine;
+  other[0] = other[0] == '0' ? '1' : '0';
+  CHECK(code(mine) == "stream_not_found");
+  CHECK(code(other) == "stream_on_other_replica");
+  CHECK(code(other + "0") == "stream_not_found");
+  CHECK(code("mine") == "stream_not_found");
+  const absl::Status status = fixture.ReadAll(other).status;
+  CHECK(std::string(status.message()).find("another replica") != std::string::npos);
+  fixture.Create(other);  // an id that a client chose
+  CHECK(fixture.ReadAll(other).status.ok());
+}
+
 TEST_CASE("a store that keeps nothing says so") {
   Fixture fixture({.keep = milliseconds(0)});
-  CHECK(absl::IsInvalidArgument(fixture.store.Create("a", "s", [](auto&) {}).status()));
+  CHECK(absl::IsInvalidArgument(fixture.store.Create("a", {}, "s", [](auto&) {}).status()));
 }
 
 }  // namespace

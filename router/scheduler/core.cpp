@@ -6,6 +6,7 @@
 #include "absl/strings/str_cat.h"
 #include "common/check.h"
 #include "common/status.h"
+#include "router/scheduler/queue_shares.h"
 #include "router/scheduler/results.h"
 #include "spdlog/spdlog.h"
 
@@ -76,21 +77,22 @@ absl::Status SchedulerCore::Admissible(
                                                    " choices never fit in the queue, which takes ",
                                                    config.max_waiting));
   }
-  const auto n_waiting = static_cast<size_t>(state_.waiting().n_new());
-  if (n_waiting + requests.size() > static_cast<size_t>(config.max_waiting)) {
-    return absl::ResourceExhaustedError(absl::StrCat("the queue is full: ", n_waiting,
-                                                     " sequences wait and at most ",
-                                                     config.max_waiting, " may; try again later"));
-  }
+  return absl::OkStatus();
+}
+
+absl::Status SchedulerCore::MakeRoomInQueue(
+    const std::vector<std::unique_ptr<SequenceRequest>>& requests) {
   uint64_t n_tokens = 0;
   for (const auto& request : requests) n_tokens += request->prompt->size();
-  const uint64_t n_tokens_waiting = state_.waiting().n_new_tokens();
-  if (n_tokens_waiting > 0 && n_tokens_waiting + n_tokens > config.max_waiting_tokens) {
-    return absl::ResourceExhaustedError(absl::StrCat(
-        "the queue is full: prompts of ", n_tokens_waiting, " tokens wait and at most ",
-        config.max_waiting_tokens, " may; try again later"));
+  std::vector<std::shared_ptr<Sequence>> evicted;
+  const absl::Status status =
+      MakeQueueRoom(state_, requests.front()->account, requests.size(), n_tokens, evicted);
+  n_evicted_ += evicted.size();
+  for (const auto& sequence : evicted) {
+    sequence->request->sink->OnError(absl::ResourceExhaustedError(
+        "the queue is full and another tenant is due its share of it; try again later"));
   }
-  return absl::OkStatus();
+  return status;
 }
 
 void SchedulerCore::Submit(std::vector<std::unique_ptr<SequenceRequest>> requests,
@@ -100,7 +102,8 @@ void SchedulerCore::Submit(std::vector<std::unique_ptr<SequenceRequest>> request
     SC_CHECK(request != nullptr && request->prompt != nullptr && request->sink != nullptr);
     if (request->call == nullptr) request->call = call;
   }
-  const absl::Status admissible = Admissible(requests);
+  absl::Status admissible = Admissible(requests);
+  if (admissible.ok() && !requests.empty()) admissible = MakeRoomInQueue(requests);
   for (size_t i = 0; i < requests.size(); ++i) {
     auto& request = requests[i];
     if (admissible.ok()) {
@@ -158,6 +161,15 @@ SchedulerSnapshot SchedulerCore::Snapshot() const {
   snapshot.in_flight = static_cast<int32_t>(state_.in_flight().size());
   snapshot.steps = state_.n_steps();
   snapshot.preemptions = state_.n_preemptions();
+  snapshot.share_preemptions = state_.n_share_preemptions();
+  snapshot.evicted = n_evicted_;
+  for (const auto& tenant : state_.tenants().all()) {
+    snapshot.tenants.push_back({.name = tenant->name,
+                                .weight = tenant->weight,
+                                .running = tenant->n_running,
+                                .waiting = static_cast<uint32_t>(tenant->waiting.size()),
+                                .computed_tokens = tenant->n_computed});
+  }
   snapshot.prompt_tokens = state_.n_prompt_tokens();
   snapshot.prefix_cache = state_.config().prefix_cache;
   snapshot.prefix_queries = state_.n_prefix_queries();

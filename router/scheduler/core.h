@@ -43,11 +43,13 @@ class SchedulerCore {
 
  private:
   absl::Status Admissible(const std::vector<std::unique_ptr<SequenceRequest>>& requests) const;
+  absl::Status MakeRoomInQueue(const std::vector<std::unique_ptr<SequenceRequest>>& requests);
 
   SchedulerState state_;
   Planner planner_;
   absl::Status refused_;  // not OK: why nothing is accepted any more
-  bool drains_ = false;   // until the next plan
+  uint64_t n_evicted_ = 0;
+  bool drains_ = false;  // until the next plan
   bool down_ = false;
 };
 

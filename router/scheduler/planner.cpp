@@ -1,7 +1,6 @@
 #include "router/scheduler/planner.h"
 
 #include <algorithm>
-#include <limits>
 #include <utility>
 
 #include "common/check.h"
@@ -9,7 +8,6 @@
 namespace stagecoach::router {
 namespace {
 
-constexpr int32_t kKeepAll = std::numeric_limits<int32_t>::max();
 // Of a traced sequence's decodes, one in so many; every prefill chunk is.
 constexpr uint32_t kTracedDecodes = 64;
 constexpr int kMostStepTraces = 16;
@@ -18,6 +16,7 @@ constexpr int kMostStepTraces = 16;
 
 Planner::Planner(SchedulerState* state)
     : state_(*state),
+      room_(state),
       microbatches_{state_.config().n_microbatches, state_.config().plan_ahead,
                     state_.config().break_even_rows},
       in_flight_limit_{state_.config().plan_ahead},
@@ -38,11 +37,16 @@ std::unique_ptr<v1::StepPlan> Planner::Plan() {
   admitting_ = true;
 
   PreemptForTesting();
+  state_.BeginTurn();
+  preempts_ = Room::Preempts::kByShare;
   const Sequences decodes = ChooseDecodes();
   n_prefill_left_ = NPrefillTokens(NTokensToPrefill(), decodes.size());
   PlanRows(decodes, /*keeps_tokens=*/true);
   // Those chosen may all lack blocks while others do not.
-  if (step_.rows.empty()) PlanRows(Idle(), /*keeps_tokens=*/false);
+  if (step_.rows.empty()) {
+    if (state_.in_flight().empty()) preempts_ = Room::Preempts::kLastResort;
+    PlanRows(Idle(), /*keeps_tokens=*/false);
+  }
   if (step_.rows.empty()) PlanAheadOldest();
   if (step_.rows.empty()) {
     SC_CHECK(!state_.in_flight().empty());  // else nothing would ever come to be planned
@@ -119,7 +123,6 @@ Planner::Sequences Planner::ChooseDecodes() {
     const Sequences ahead = AheadOf(state_.in_flight().front(), share - chosen.size());
     chosen.insert(chosen.end(), ahead.begin(), ahead.end());
   }
-  std::sort(chosen.begin(), chosen.end(), ServedFirst());
   return chosen;
 }
 
@@ -150,24 +153,32 @@ void Planner::PlanAheadOldest() {
   }
 }
 
-// What a prefill may take: no decode of the same priority, or a better one, waits for it.
+// What a prefill may take: no decode of another tenant waits for it, and of its own none of the
+// same priority or a better one.
 int32_t Planner::NTokensFor(const Sequence& prefill) const {
-  const auto end = std::partition_point(
-      decodes_kept_for_.begin(), decodes_kept_for_.end(), [&](const Sequence* decode) {
+  const auto others = std::partition_point(
+      decodes_kept_for_.begin(), decodes_kept_for_.end(),
+      [&](const Sequence* decode) { return decode->tenant == prefill.tenant; });
+  const auto worse =
+      std::partition_point(decodes_kept_for_.begin(), others, [&](const Sequence* decode) {
         return decode->request->priority <= prefill.request->priority;
       });
-  return n_tokens_left_ - static_cast<int32_t>(end - decodes_kept_for_.begin());
+  const auto n_kept = (worse - decodes_kept_for_.begin()) + (decodes_kept_for_.end() - others);
+  return n_tokens_left_ - static_cast<int32_t>(n_kept);
 }
 
-void Planner::PlanRows(const Sequences& decodes, bool keeps_tokens) {
-  decodes_kept_for_ = keeps_tokens ? std::span(decodes) : std::span<Sequence* const>();
+void Planner::PlanRows(Sequences decodes, bool keeps_tokens) {
+  const InTurn before;
+  std::sort(decodes.begin(), decodes.end(), before);
+  decodes_kept_for_ =
+      keeps_tokens ? std::span<Sequence* const>(decodes) : std::span<Sequence* const>();
   Sequences prefills;
   for (Sequence* sequence : state_.running()) {
     if (!sequence->decoding()) prefills.push_back(sequence);
   }
+  std::sort(prefills.begin(), prefills.end(), before);
   auto decode = decodes.begin();
   auto prefill = prefills.begin();
-  const ServedFirst before;
   // Merges three ordered lists; the queue's first may change under way, when somebody is preempted.
   while (n_tokens_left_ > 0) {
     Sequence* waiting =
@@ -192,6 +203,7 @@ void Planner::PlanRows(const Sequences& decodes, bool keeps_tokens) {
       PlanPrefill(running);
     }
   }
+  decodes_kept_for_ = {};
 }
 
 // It may have been preempted, and even admitted again, since it was chosen.
@@ -201,7 +213,7 @@ void Planner::PlanDecode(Sequence* sequence) {
   const uint32_t end = sequence->next_position + 1;
   // Planning ahead is not worth anybody's blocks.
   const bool ahead = sequence->n_in_flight > 0;
-  if (MakeRoom(sequence, end, ahead ? Shortage::kSkip : Shortage::kPreempt)) {
+  if (room_.ForRow(sequence, end, ahead ? Room::Preempts::kNobody : preempts_)) {
     AddRow(sequence, end, /*sample=*/true);
   } else if (!ahead) {
     admitting_ = false;
@@ -213,7 +225,7 @@ void Planner::PlanPrefill(Sequence* sequence) {
   const int32_t budget =
       std::min({n_prefill_left_, NTokensFor(*sequence), state_.config().max_prefill_chunk});
   if (budget <= 0) return;
-  if (!MakeRoom(sequence, sequence->next_position + 1, Shortage::kPreempt)) {
+  if (!room_.ForRow(sequence, sequence->next_position + 1, preempts_)) {
     admitting_ = false;
     return;
   }
@@ -228,70 +240,12 @@ void Planner::PlanPrefill(Sequence* sequence) {
 bool Planner::TryAdmit(Sequence* sequence) {
   if (sequence->n_in_flight > 0 || n_registered_left_ <= 0) return false;
   if (std::min(n_prefill_left_, NTokensFor(*sequence)) <= 0) return false;
-  const int32_t priority = sequence->request->priority;
-  const auto fits = [&] { return state_.has_free_slot() && HasRoom(*sequence, kKeepAll); };
-  if (!fits()) {
-    const auto& running = state_.running();
-    if (running.empty() || (*running.rbegin())->request->priority <= priority) return false;
-    if (!HasRoom(*sequence, priority)) return false;
-    do {
-      SC_CHECK(!running.empty() && (*running.rbegin())->request->priority > priority);
-      state_.Preempt(*running.rbegin());
-    } while (!fits());
-  }
+  if (!room_.ForNewcomer(sequence)) return false;
   state_.Admit(sequence);
   AddRegistration(*sequence);
   n_registered_left_ -= sequence->n_registered;
   PlanPrefill(sequence);
   SC_CHECK(sequence->last_step == StepNumber());
-  return true;
-}
-
-// Whether the newcomer's tokens and one more fit beside those that run, with what their prefills
-// still need. Running sequences of a priority worse than `worst_kept_priority` count as gone.
-bool Planner::HasRoom(const Sequence& newcomer, int32_t worst_kept_priority) const {
-  const KvBlocks& kv = state_.kv();
-  KvBlocks::Holds gone;
-  uint32_t n_decoding = 0;
-  for (const Sequence* sequence : state_.running()) {
-    if (sequence->request->priority > worst_kept_priority) {
-      kv.CountHolds(sequence->tables, gone);
-    } else if (sequence->decoding()) {
-      ++n_decoding;
-    }
-  }
-  std::vector<int64_t> n_left;  // for the newcomer
-  for (int g = 0; g < kv.n_groups(); ++g) {
-    n_left.push_back(int64_t{kv.n_free(g)} + kv.NFreed(g, gone) - AdmissionHeadroom()(n_decoding));
-    for (const Sequence* sequence : state_.running()) {
-      if (sequence->decoding() || sequence->request->priority > worst_kept_priority) continue;
-      n_left[g] -= kv.MostTaken(g, sequence->tables[g], sequence->n_registered + 1);
-    }
-  }
-  const uint32_t n_tokens = newcomer.n_tokens() + 1;
-  const auto fits = [&](const auto& most_taken) {
-    for (int g = 0; g < kv.n_groups(); ++g) {
-      if (n_left[g] < most_taken(g)) return false;
-    }
-    return true;
-  };
-  // What it may adopt is looked up where that matters.
-  if (fits([&](int g) { return kv.MostHeld(g, n_tokens); })) return true;
-  if (!SchedulerState::MayAdopt(newcomer)) return false;
-  const std::vector<uint32_t> most_taken =
-      kv.MostTakenOfNew(newcomer.request->cache_salt, newcomer.tokens(), n_tokens, gone);
-  return fits([&](int g) { return most_taken[g]; });
-}
-
-bool Planner::MakeRoom(Sequence* sequence, uint32_t end, Shortage shortage) {
-  while (state_.kv().Reach(sequence->tables) < end) {
-    Sequence* last = *state_.running().rbegin();
-    // The last in the order of service keeps what it has and waits: somebody before it takes its
-    // blocks or ends.
-    if (shortage == Shortage::kSkip || last == sequence) return false;
-    SC_CHECK(last->last_step != StepNumber());
-    state_.Preempt(last);
-  }
   return true;
 }
 
@@ -323,6 +277,7 @@ SpanId Planner::AddTrace(const TraceId& trace_id) {
 void Planner::AddRow(Sequence* sequence, uint32_t end, bool sample) {
   SC_CHECK(sequence->last_step != StepNumber() && end > sequence->next_position);
   const uint32_t n_tokens = end - sequence->next_position;
+  const bool was_decoding = sequence->decoding();
   v1::SlotDelta& delta = *plan_->add_slots();
   delta.set_slot(sequence->slot);
   delta.set_start(sequence->next_position);
@@ -338,6 +293,7 @@ void Planner::AddRow(Sequence* sequence, uint32_t end, bool sample) {
   sequence->n_in_flight_samples += sample ? 1 : 0;
   // At once: the choices of one request are often planned together.
   state_.Remember(sequence);
+  state_.Charge(sequence, n_tokens, /*at_once=*/!was_decoding);
   n_tokens_left_ -= static_cast<int32_t>(n_tokens);
   SC_CHECK(n_tokens_left_ >= 0);
 }

@@ -1,9 +1,9 @@
 // Turns state into the next step.
 //
 // Decodes are chosen first (an even share of those that run, in turns), then all rows are planned
-// best first: in order of service, decodes, prefill chunks and admissions alike. So whoever must
-// give up its blocks to a row being planned comes later in that order and has no row in this step
-// yet.
+// in turn, decodes, prefill chunks and admissions alike: first those of the tenant that had the
+// least service, of one tenant in its order of service. So a step's prefill tokens, and slots and
+// blocks that are free, go to who is behind.
 #pragma once
 
 #include <cstdint>
@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "router/scheduler/policies.h"
+#include "router/scheduler/room.h"
 #include "router/scheduler/state.h"
 
 namespace stagecoach::router {
@@ -31,11 +32,9 @@ class Planner {
 
  private:
   using Sequences = std::vector<Sequence*>;
-  enum class Shortage : uint8_t { kPreempt, kSkip };
-
   void PreemptForTesting();
   Sequences ChooseDecodes();
-  void PlanRows(const Sequences& decodes, bool keeps_tokens);
+  void PlanRows(Sequences decodes, bool keeps_tokens);
   int32_t NTokensFor(const Sequence& prefill) const;
   void PlanAheadOldest();
   Sequences AheadOf(const InFlightStep& step, size_t n_most) const;
@@ -43,7 +42,6 @@ class Planner {
   void PlanDecode(Sequence* sequence);
   void PlanPrefill(Sequence* sequence);
   bool TryAdmit(Sequence* sequence);
-  bool MakeRoom(Sequence* sequence, uint32_t end, Shortage shortage);
   // The stages are to make spans of this row's step.
   SpanId AddTrace(const TraceId& trace_id);
   bool IsTraced(const Sequence& sequence) const;
@@ -57,10 +55,10 @@ class Planner {
   size_t NDecodes() const;
   uint64_t NTokensToPrefill() const;
   int32_t NPrefillTokens(uint64_t n_to_prefill, size_t n_decodes) const;
-  bool HasRoom(const Sequence& newcomer, int32_t worst_kept_priority) const;
   uint64_t StepNumber() const { return state_.n_steps() + 1; }
 
   SchedulerState& state_;
+  Room room_;
   const Microbatches microbatches_;
   const InFlightLimit in_flight_limit_;
   const DecodeShare decode_share_;
@@ -74,8 +72,9 @@ class Planner {
   int32_t n_tokens_left_ = 0;
   int32_t n_prefill_left_ = 0;
   int64_t n_registered_left_ = 0;  // tokens; the last newcomer may exceed it
-  // Those chosen that come later in the order, each of which has a token of n_tokens_left_ kept.
+  // Those chosen that come later in turn, each of which has a token of n_tokens_left_ kept.
   std::span<Sequence* const> decodes_kept_for_;
+  Room::Preempts preempts_ = Room::Preempts::kByShare;
   bool admitting_ = true;  // false once somebody lacks blocks: a newcomer would take them
 };
 

@@ -63,15 +63,25 @@ class SequenceSink {
 
 // What a client asked for at once: choices, of several prompts as well.
 struct ClientCall {
-  bool begun = false;  // one of its sequences was admitted; of the scheduler's thread
+  // Of the scheduler's thread.
+  bool begun = false;                   // one of its sequences was admitted
+  std::vector<SequenceId> sequences{};  // all that were queued, those that have ended too
 };
 
+// On whose account a request is served: tenants share the pipeline by their weights.
+struct Account {
+  std::string tenant;   // empty: one for all who do not say who they are
+  uint32_t weight = 1;  // at least 1, at most kMaxWeight
+};
+inline constexpr uint32_t kMaxWeight = 1000;
+
 struct SequenceRequest {
-  SequenceId id = 0;                 // unique
-  SharedTokens prompt;               // at least one token, all inside the vocabulary
-  v1::SlotSampling sampling;         // final values
-  uint32_t max_tokens = 0;           // at least 1; prompt + max_tokens <= max_model_len
-  int32_t priority = 0;              // lower is served first
+  SequenceId id = 0;          // unique
+  SharedTokens prompt;        // at least one token, all inside the vocabulary
+  v1::SlotSampling sampling;  // final values
+  uint32_t max_tokens = 0;    // at least 1; prompt + max_tokens <= max_model_len
+  Account account;
+  int32_t priority = 0;              // lower is served first, of its tenant's
   std::string cache_salt;            // KV is shared with sequences of the same only
   std::optional<TraceId> trace_id;   // of a traced request
   std::shared_ptr<ClientCall> call;  // null: of what is submitted with it

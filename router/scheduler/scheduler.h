@@ -1,5 +1,5 @@
 // Decides what every step of the pipeline computes: continuous batching, chunked prefill, paged KV,
-// preemption by recompute, priorities, plan-ahead.
+// preemption by recompute, shares between tenants, priorities within one, plan-ahead.
 //
 // One thread owns all state and blocks on one mailbox (Submit, Cancel, StepResult, StageDown, ...);
 // it never polls and takes no lock but the mailbox's. Public methods post to the mailbox and may be
@@ -20,6 +20,7 @@
 #include <cstdint>
 #include <future>
 #include <memory>
+#include <string>
 #include <vector>
 
 #include "absl/status/statusor.h"
@@ -67,7 +68,9 @@ struct SchedulerSnapshot {
   int32_t in_flight = 0;     // microbatches
   uint64_t steps = 0;
   uint64_t preemptions = 0;
-  uint64_t prompt_tokens = 0;  // computed
+  uint64_t share_preemptions = 0;  // of these, those for a tenant that waited below its share
+  uint64_t evicted = 0;            // sequences sent out of a full queue for another tenant's
+  uint64_t prompt_tokens = 0;      // computed
   // Of admitted prompts the tokens, and those that the prefix cache had.
   uint64_t prefix_queries = 0, prefix_hits = 0;
   bool prefix_cache = false;
@@ -79,6 +82,13 @@ struct SchedulerSnapshot {
     uint64_t free_blocks = 0;
   };
   std::vector<KvGroup> kv;
+  struct Tenant {
+    std::string name;
+    uint32_t weight = 1;
+    uint32_t running = 0, waiting = 0;  // sequences
+    uint64_t computed_tokens = 0;       // prefilled and decoded
+  };
+  std::vector<Tenant> tenants;  // that have come since the start
   bool down = false;
 };
 
@@ -94,7 +104,8 @@ class Scheduler {
   virtual void Stop() = 0;
 
   // RESOURCE_EXHAUSTED and UNAVAILABLE come through the sink's OnError, and INVALID_ARGUMENT where
-  // it never fits.
+  // it never fits. RESOURCE_EXHAUSTED may also come later, to who waits beyond its tenant's share
+  // of a full queue.
   // All of `requests` (the n choices of one request) are admitted to the queue, or none.
   virtual void Submit(std::vector<std::unique_ptr<SequenceRequest>> requests) = 0;
   // Drops a sequence wherever it is; its blocks are free before the next step is planned. The sink

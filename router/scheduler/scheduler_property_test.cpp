@@ -67,6 +67,8 @@ std::unique_ptr<SequenceRequest> RandomRequest(std::mt19937_64& random, Sequence
     BeginLike(*like, Pick(random, 0, n_prompt), *request);
   }
   if (Pick(random, 0, 3) == 0) request->cache_salt = "a";
+  const int tenant = Pick(random, 0, 5);
+  if (tenant < 3) request->account = {std::string(1, static_cast<char>('a' + tenant)), 1u + tenant};
   request->priority = Pick(random, 0, 3) == 0 ? Pick(random, -1, 2) : 0;
   if (Pick(random, 0, 1) == 1) request->sampling.add_stop_ids(Pick(random, 0, 63));
   if (Pick(random, 0, 3) == 0) {

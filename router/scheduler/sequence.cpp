@@ -4,9 +4,10 @@
 
 namespace stagecoach::router {
 
-Sequence::Sequence(std::unique_ptr<SequenceRequest> request_in, uint64_t arrival_in,
-                   std::chrono::steady_clock::time_point submitted_in)
+Sequence::Sequence(std::unique_ptr<SequenceRequest> request_in, Tenant* tenant_in,
+                   uint64_t arrival_in, std::chrono::steady_clock::time_point submitted_in)
     : request(std::move(request_in)),
+      tenant(tenant_in),
       arrival(arrival_in),
       submitted(submitted_in),
       prompt(std::move(request->prompt)),

@@ -12,6 +12,8 @@
 
 namespace stagecoach::router {
 
+struct Tenant;
+
 struct Sequence : std::enable_shared_from_this<Sequence> {
   enum class State : uint8_t {
     kWaiting,  // in the queue; rows of before a preemption may still be in flight
@@ -19,7 +21,7 @@ struct Sequence : std::enable_shared_from_this<Sequence> {
     kEnded,    // rows planned before the end may still be in flight
   };
 
-  Sequence(std::unique_ptr<SequenceRequest> request, uint64_t arrival,
+  Sequence(std::unique_ptr<SequenceRequest> request, Tenant* tenant, uint64_t arrival,
            std::chrono::steady_clock::time_point submitted);
 
   SequenceId id() const { return request->id; }
@@ -35,6 +37,7 @@ struct Sequence : std::enable_shared_from_this<Sequence> {
   void OwnTokens();
 
   std::unique_ptr<SequenceRequest> request;
+  Tenant* const tenant;
   const uint64_t arrival;
   const std::chrono::steady_clock::time_point submitted;
   State state = State::kWaiting;
@@ -62,8 +65,7 @@ struct Sequence : std::enable_shared_from_this<Sequence> {
   RememberedPrefix prefix;     // of the tables
 };
 
-// The order of service: priority, then arrival. Total, so whoever is first in it always gets on:
-// blocks are only ever taken from a sequence by one that comes before it.
+// The order of service of one tenant's sequences: priority, then arrival.
 struct ServedFirst {
   bool operator()(const Sequence* a, const Sequence* b) const {
     if (a->request->priority != b->request->priority) {

@@ -31,8 +31,12 @@ void SchedulerState::Add(std::unique_ptr<SequenceRequest> request, Clock::time_p
                          bool has_twin) {
   const SequenceId id = request->id;
   if (request->call == nullptr) request->call = std::make_shared<ClientCall>();
-  auto sequence = std::make_shared<Sequence>(std::move(request), next_arrival_++, submitted);
+  Tenant* tenant = tenants_.Of(request->account);
+  auto sequence =
+      std::make_shared<Sequence>(std::move(request), tenant, next_arrival_++, submitted);
   sequence->tables.resize(kv_.n_groups());
+  sequence->request->call->sequences.push_back(id);
+  tenants_.Enter(tenant);
   Queue(sequence.get(), has_twin);
   SC_CHECK(sequences_.emplace(id, std::move(sequence)).second);
 }
@@ -75,6 +79,21 @@ void SchedulerState::Admit(Sequence* sequence) {
     n_prefix_hits_ += sequence->next_position;
   }
   running_.insert(sequence);
+  ++sequence->tenant->n_running;
+  sequence->tenant->refused_at.reset();
+}
+
+void SchedulerState::Charge(Sequence* sequence, uint64_t n_tokens, bool at_once) {
+  if (at_once) {
+    waiting_.Charge(sequence->tenant, n_tokens);
+  } else {
+    sequence->tenant->n_uncharged += n_tokens;
+  }
+}
+
+void SchedulerState::BeginTurn() {
+  if (tenants_.n_active() < 2) return;
+  for (Sequence* sequence : running_) sequence->tenant->turn = sequence->tenant->service;
 }
 
 bool SchedulerState::MayAdopt(const Sequence& sequence) {
@@ -91,6 +110,7 @@ void SchedulerState::Remember(Sequence* sequence) {
 void SchedulerState::Vacate(Sequence* sequence) {
   SC_CHECK(sequence->running());
   running_.erase(sequence);
+  if (--sequence->tenant->n_running == 0) sequence->tenant->turn = sequence->tenant->service;
   Remember(sequence);
   kv_.ReturnAll(sequence->tables, sequence->prefix);
   free_slots_.push_back(sequence->slot);
@@ -112,17 +132,13 @@ void SchedulerState::End(Sequence* sequence) {
     waiting_.Remove(sequence);
   }
   sequence->state = Sequence::State::kEnded;
+  tenants_.Leave(sequence->tenant);
   sequences_.erase(sequence->id());
 }
 
 void SchedulerState::AppendToken(Sequence* sequence, int32_t token) {
-  const bool waits = sequence->state == Sequence::State::kWaiting;
-  if (waits) waiting_.Remove(sequence);
   sequence->own_tokens.push_back(token);
-  if (waits) {
-    ++sequence->n_to_prefill;
-    waiting_.Add(sequence);
-  }
+  if (sequence->state == Sequence::State::kWaiting) waiting_.AddToken(sequence);
   ++n_generated_tokens_;
 }
 
@@ -132,6 +148,16 @@ std::vector<std::shared_ptr<Sequence>> SchedulerState::EndEach(
             [](const auto& a, const auto& b) { return ServedFirst()(a.get(), b.get()); });
   for (const auto& sequence : sequences) End(sequence.get());
   return sequences;
+}
+
+std::vector<std::shared_ptr<Sequence>> SchedulerState::EndCall(const ClientCall& call) {
+  std::vector<std::shared_ptr<Sequence>> left;
+  for (const SequenceId id : call.sequences) {
+    if (const auto found = sequences_.find(id); found != sequences_.end()) {
+      left.push_back(found->second);
+    }
+  }
+  return EndEach(std::move(left));
 }
 
 std::vector<std::shared_ptr<Sequence>> SchedulerState::EndNotBegun() {
@@ -156,6 +182,14 @@ void SchedulerState::PushInFlight(InFlightStep step) {
   SC_CHECK(step.step == n_steps_ + 1 && !step.rows.empty());
   if (in_flight_.empty()) busy_since_ = Clock::now();
   n_steps_ = step.step;
+  uint64_t n_tokens = 0;
+  for (const InFlightStep::Row& row : step.rows) {
+    Tenant* tenant = row.sequence->tenant;
+    n_tokens += row.n_tokens;
+    if (tenant->n_uncharged == 0) continue;
+    waiting_.Charge(tenant, std::exchange(tenant->n_uncharged, 0));
+  }
+  clock_ += std::max<uint64_t>(n_tokens, config_.break_even_rows);
   in_flight_.push_back(std::move(step));
 }
 
@@ -214,6 +248,13 @@ void SchedulerState::CheckConsistency() const {
     }
   }
   size_t n_running = 0;
+  uint32_t n_present = 0;
+  for (const auto& tenant : tenants_.all()) {
+    SC_CHECK(tenant->n_present == tenant->n_running + tenant->waiting.size());
+    SC_CHECK(waiting_.tenants().contains(tenant.get()) == !tenant->waiting.empty());
+    n_present += tenant->n_present;
+  }
+  SC_CHECK(n_present == sequences_.size());
   KvBlocks::Holds holds(kv_.n_groups());
   absl::flat_hash_set<uint32_t> slots(free_slots_.begin(), free_slots_.end());
   SC_CHECK(slots.size() == free_slots_.size());

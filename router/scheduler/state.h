@@ -14,6 +14,7 @@
 #include "router/scheduler/kv_blocks.h"
 #include "router/scheduler/scheduler.h"
 #include "router/scheduler/sequence.h"
+#include "router/scheduler/tenant.h"
 #include "router/scheduler/waiting_queue.h"
 
 namespace stagecoach::router {
@@ -43,6 +44,9 @@ class SchedulerState {
   KvBlocks& kv() { return kv_; }
   const KvBlocks& kv() const { return kv_; }
   const WaitingQueue& waiting() const { return waiting_; }
+  Tenants& tenants() { return tenants_; }
+  const Tenants& tenants() const { return tenants_; }
+  // Of all tenants, by priority, then arrival.
   using RunningSet = absl::btree_set<Sequence*, ServedFirst>;
   const RunningSet& running() const { return running_; }
   bool empty() const { return sequences_.empty(); }
@@ -62,12 +66,19 @@ class SchedulerState {
   static bool MayAdopt(const Sequence& sequence);
   // Its blocks that are full, with tokens that are known, may be adopted by others from now on.
   void Remember(Sequence* sequence);
+  // Its tenant has this many tokens of the step that is being planned. Rows that prefill count at
+  // once, so that the next sequence to be admitted is another tenant's; decodes with the step.
+  void Charge(Sequence* sequence, uint64_t n_tokens, bool at_once);
+  // The next step is planned from here on: whoever had least so far comes first.
+  void BeginTurn();
   // Running -> waiting: its slot and the blocks that nobody shares are free at once.
   void Preempt(Sequence* sequence);
   // Waiting or running -> ended: forgotten but for its rows in flight.
   void End(Sequence* sequence);
   // A token of it has come.
   void AppendToken(Sequence* sequence, int32_t token);
+  // Ends what is left of a call. Returns what was ended.
+  std::vector<std::shared_ptr<Sequence>> EndCall(const ClientCall& call);
   // Ends those of calls that have not begun. Returns what was ended, in order of service.
   std::vector<std::shared_ptr<Sequence>> EndNotBegun();
   // Ends all, and forgets what is in flight. Returns what was ended, in order of service.
@@ -83,7 +94,14 @@ class SchedulerState {
   double InFlightMs() const;
 
   uint64_t n_steps() const { return n_steps_; }
+  // How far the pipeline got, in tokens: of a step as many as it holds, and at least those that
+  // take as long as reading the weights does. Decisions that wait go by it and not by time, so that
+  // they come out the same again.
+  uint64_t clock() const { return clock_; }
   uint64_t n_preemptions() const { return n_preemptions_; }
+  // Of these, those for a tenant that waited below its share.
+  uint64_t n_share_preemptions() const { return n_share_preemptions_; }
+  void CountSharePreemption() { ++n_share_preemptions_; }
   uint64_t n_generated_tokens() const { return n_generated_tokens_; }
   uint64_t n_prompt_tokens() const { return n_prompt_tokens_; }
   uint64_t n_prefix_queries() const { return n_prefix_queries_; }
@@ -103,6 +121,7 @@ class SchedulerState {
   const SchedulerConfig config_;
   KvBlocks kv_;
   absl::flat_hash_map<SequenceId, std::shared_ptr<Sequence>> sequences_;  // that have not ended
+  Tenants tenants_;
   WaitingQueue waiting_;
   RunningSet running_;
   std::vector<uint32_t> free_slots_;
@@ -112,7 +131,9 @@ class SchedulerState {
   std::chrono::steady_clock::duration busy_{};
   uint64_t next_arrival_ = 0;
   uint64_t n_steps_ = 0;
+  uint64_t clock_ = 0;
   uint64_t n_preemptions_ = 0;
+  uint64_t n_share_preemptions_ = 0;
   uint64_t n_generated_tokens_ = 0;
   uint64_t n_prompt_tokens_ = 0;
   uint64_t n_prefix_queries_ = 0, n_prefix_hits_ = 0;

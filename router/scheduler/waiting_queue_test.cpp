@@ -7,11 +7,13 @@ namespace stagecoach::router {
 namespace {
 
 TEST_CASE("The queue is in order of priority, then arrival") {
+  Tenant tenant({}, 0);
   std::vector<std::unique_ptr<Sequence>> sequences;
   for (auto [id, priority] : {std::pair{1, 0}, {2, 1}, {3, -1}, {4, 0}}) {
     auto request = MakeRequest(static_cast<SequenceId>(id), 10 * id, 1);
     request->priority = priority;
-    sequences.push_back(std::make_unique<Sequence>(std::move(request), static_cast<uint64_t>(id),
+    sequences.push_back(std::make_unique<Sequence>(std::move(request), &tenant,
+                                                   static_cast<uint64_t>(id),
                                                    std::chrono::steady_clock::time_point{}));
     sequences.back()->n_to_prefill = sequences.back()->n_tokens();
   }
@@ -34,6 +36,40 @@ TEST_CASE("The queue is in order of priority, then arrival") {
   REQUIRE(queue.n_new_tokens() == 0);
   REQUIRE(queue.n_to_prefill() == 0);
   REQUIRE(queue.n_high() + queue.n_low() == 0);
+}
+
+TEST_CASE("The tenant with the least service for its weight comes first") {
+  Tenant one({"one", 1}, 0), three({"three", 3}, 1), late({"late", 1}, 2);
+  std::vector<std::unique_ptr<Sequence>> sequences;
+  const auto make = [&](Tenant* tenant) {
+    const SequenceId id = sequences.size() + 1;
+    sequences.push_back(std::make_unique<Sequence>(MakeRequest(id, 10, 1), tenant, id,
+                                                   std::chrono::steady_clock::time_point{}));
+    return sequences.back().get();
+  };
+  WaitingQueue queue;
+  queue.Add(make(&one));
+  queue.Add(make(&one));
+  queue.Add(make(&three));
+  REQUIRE(queue.first()->id() == 1);
+  queue.Charge(&one, 100);
+  REQUIRE(queue.first()->id() == 3);
+  queue.Charge(&three, 299);
+  REQUIRE(queue.first()->id() == 3);
+  queue.Charge(&three, 2);
+  REQUIRE(queue.first()->id() == 1);
+
+  // Who comes late is where the least served is that waits.
+  queue.Add(make(&late));
+  REQUIRE(late.service == one.service);
+  queue.Charge(&late, 1);
+  REQUIRE(queue.first()->id() == 1);
+
+  // Where nobody waits nobody is owed anything.
+  for (const auto& sequence : sequences) queue.Remove(sequence.get());
+  queue.Charge(&three, 3000);
+  queue.Add(sequences[0].get());
+  REQUIRE(one.service == three.service);
 }
 
 }  // namespace

@@ -56,6 +56,13 @@ def test_every_pod_has_policy_budget_and_service(any_variant):
         assert len(services) == 1 and "metrics" in [port["name"] for port in services[0]["spec"]["ports"]]
 
 
+def test_a_client_keeps_to_one_replica_unless_a_gateway_sees_to_it():
+    spec = Manifests(render()).one("Service", ROUTER)["spec"]
+    assert spec["sessionAffinity"] == "ClientIP" and spec["sessionAffinityConfig"]["clientIP"]["timeoutSeconds"] == 10800
+    spec = Manifests(render(**{"service.sessionAffinity": "None"})).one("Service", ROUTER)["spec"]
+    assert spec["sessionAffinity"] == "None" and "sessionAffinityConfig" not in spec
+
+
 def test_router_knows_all_stages_in_order(any_variant):
     manifests = any_variant
     router = next(c for _, spec, _ in manifests.pods() for c in containers(spec) if c["name"] == "router")

@@ -6,7 +6,6 @@
 
 #include <boost/json.hpp>
 #include <ctime>
-#include <random>
 #include <utility>
 
 #include "common/version.h"
@@ -20,6 +19,7 @@
 #include "router/frontend/http/stream_relay.h"
 #include "router/frontend/http/stream_request.h"
 #include "router/frontend/http/tokenize_api.h"
+#include "router/frontend/request_id.h"
 
 namespace stagecoach::router::http {
 namespace {
@@ -29,14 +29,6 @@ constexpr char kStreamsPrefix[] = "/v1/streams/";
 // Waiting for /metrics and /status; more than a few are not an operator's.
 constexpr size_t kMaxBeside = 64;
 constexpr size_t kMaxRequestIdLength = 128;
-
-std::string NewRequestId() {
-  thread_local std::mt19937_64 generator([] {
-    std::random_device device;
-    return uint64_t(device()) << 32 | device();
-  }());
-  return fmt::format("{:016x}{:016x}", generator(), generator());
-}
 
 // Fit for a log line and a header field.
 bool IsFitRequestId(std::string_view id) {
