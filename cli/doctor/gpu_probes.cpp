@@ -10,6 +10,7 @@
 #include <optional>
 #include <string_view>
 
+#include "common/nccl_version.h"
 #include "common/proc_file.h"
 #include "common/size.h"
 
@@ -27,7 +28,6 @@ constexpr int kBuiltCuda = STAGECOACH_CUDA_VERSION;
 #else
 constexpr int kBuiltCuda = 0;
 #endif
-constexpr int kLeastNccl = 21800;  // 2.18: non-blocking communicators that can be aborted
 
 struct CloseLibrary {
   void operator()(void* handle) const { dlclose(handle); }
@@ -56,14 +56,6 @@ class Library {
 // 13000 -> "13.0"
 std::string CudaVersion(int version) {
   return fmt::format("{}.{}", version / 1000, version % 1000 / 10);
-}
-
-// Before 2.9 the numbers were of another form.
-std::string NcclVersion(int version) {
-  if (version < 10000) {
-    return fmt::format("{}.{}.{}", version / 1000, version % 1000 / 100, version % 100);
-  }
-  return fmt::format("{}.{}.{}", version / 10000, version % 10000 / 100, version % 100);
 }
 
 // Graphics and compute devices of the vendor on the PCI bus, which shows them without a driver too.
@@ -200,10 +192,10 @@ Line NcclLine() {
         kBuiltCuda > 0 && kBuiltCuda < kCuda13 ? "nvidia-nccl-cu12" : "nvidia-nccl-cu13");
     return line;
   }
-  line.found = NcclVersion(number);
-  if (number < kLeastNccl) {
+  line.found = NcclVersionName(number);
+  if (number < kOldestNccl) {
     line.level = Level::kWarning;
-    line.advice = fmt::format("NCCL {} or later is needed", NcclVersion(kLeastNccl));
+    line.advice = fmt::format("NCCL {} or later is needed", NcclVersionName(kOldestNccl));
   }
   return line;
 }

@@ -11,7 +11,7 @@
 namespace stagecoach::worker {
 namespace {
 
-constexpr size_t kPayloadBytes = kMetaSlotBytes - kMetaSlotHeaderBytes;
+constexpr size_t kPayloadBytes = kMetaSlotBytes - kMetaSlotHeaderBytes - kMetaSlotSealBytes;
 
 struct Header {
   uint32_t magic;
@@ -26,6 +26,13 @@ struct Header {
   uint64_t zero[2];
 };
 static_assert(sizeof(Header) == kMetaSlotHeaderBytes && std::is_trivially_copyable_v<Header>);
+
+struct Seal {
+  uint64_t epoch;
+  uint64_t sequence;
+  bool operator==(const Seal&) const = default;
+};
+static_assert(sizeof(Seal) == kMetaSlotSealBytes && std::is_trivially_copyable_v<Seal>);
 
 }  // namespace
 
@@ -49,7 +56,9 @@ size_t WriteMetaSlot(uint64_t epoch, uint64_t step, uint64_t sequence, std::stri
                       .zero = {}};
   std::memcpy(slot, &header, sizeof(header));
   piece.copy(slot + kMetaSlotHeaderBytes, piece.size());
-  return kMetaSlotHeaderBytes + piece.size();
+  const Seal seal{.epoch = epoch, .sequence = sequence};
+  std::memcpy(slot + kMetaSlotHeaderBytes + piece.size(), &seal, sizeof(seal));
+  return kMetaSlotHeaderBytes + piece.size() + kMetaSlotSealBytes;
 }
 
 absl::StatusOr<std::optional<Message>> MetaSlotReader::Take(std::span<const char> slot) {
@@ -82,6 +91,12 @@ absl::StatusOr<std::optional<Message>> MetaSlotReader::Take(std::span<const char
     return absl::InvalidArgumentError(absl::StrCat("metadata slot ", h.sequence, ": part ", h.part,
                                                    " of ", h.n_parts, " with ", h.payload_bytes,
                                                    " bytes does not follow"));
+  }
+  Seal seal;
+  std::memcpy(&seal, slot.data() + kMetaSlotHeaderBytes + h.payload_bytes, sizeof(seal));
+  if (seal != Seal{.epoch = h.epoch, .sequence = h.sequence}) {
+    return absl::DataLossError(
+        absl::StrCat("metadata slot ", h.sequence, " of step ", h.step, " was cut off"));
   }
   ++next_sequence_;
   if (h.part == 0) {

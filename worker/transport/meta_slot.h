@@ -7,7 +7,7 @@
 //
 //   offset  type    header field
 //        0  u32     magic          "SCMS"
-//        4  u32     version        1
+//        4  u32     version        2
 //        8  u64     epoch
 //       16  u64     step
 //       24  u64     sequence       of the slot in its channel: 0, 1, 2, ...
@@ -16,6 +16,9 @@
 //       40  u32     n_parts
 //       44  u32     payload_bytes  in this slot
 //       48  u64[2]  zero
+//
+// Behind the payload, at any alignment: a seal of 16 bytes, the epoch and the sequence once more.
+// It arrives last, so that a slot that an abort has cut off is told from a whole one.
 #pragma once
 
 #include <cstddef>
@@ -32,8 +35,9 @@ namespace stagecoach::worker {
 
 inline constexpr size_t kMetaSlotBytes = size_t{64} << 10;
 inline constexpr size_t kMetaSlotHeaderBytes = 64;
+inline constexpr size_t kMetaSlotSealBytes = 16;
 inline constexpr uint32_t kMetaSlotMagic = 0x534D4353;  // "SCMS"
-inline constexpr uint32_t kMetaSlotVersion = 1;
+inline constexpr uint32_t kMetaSlotVersion = 2;
 
 // At least 1.
 size_t MetaSlotCount(size_t message_bytes);
@@ -48,7 +52,8 @@ class MetaSlotReader {
  public:
   explicit MetaSlotReader(uint64_t epoch) : epoch_(epoch) {}
 
-  // The message that ends with this slot; none if it goes on. DATA_LOSS for a gap: only a full
+  // The message that ends with this slot; none if it goes on. DATA_LOSS for a gap or a slot that
+  // was cut off: only a full
   // snapshot of the stage's sequences helps, with which each router's epoch begins.
   // FAILED_PRECONDITION for another epoch or version, INVALID_ARGUMENT for bytes that are no slot.
   // slot: [kMetaSlotBytes]

@@ -7,7 +7,7 @@
 namespace stagecoach::worker {
 namespace {
 
-constexpr size_t kPayload = kMetaSlotBytes - kMetaSlotHeaderBytes;
+constexpr size_t kPayload = kMetaSlotBytes - kMetaSlotHeaderBytes - kMetaSlotSealBytes;
 
 std::string Bytes(size_t n) {
   std::string bytes(n, '\0');
@@ -55,17 +55,33 @@ TEST_CASE("meta slot: messages of every size come back, over as many slots as th
   }
 }
 
+TEST_CASE("meta slot: a slot that was cut off is no message, whatever lay there before") {
+  Writer writer(3);
+  MetaSlotReader reader(3);
+  const std::string first = Bytes(1000), second(1000, 'x');
+  std::vector<char> slot = writer.Write(1, first).front();
+  REQUIRE(reader.Take(slot).ok());
+  // The second message comes into the same slot, and ends after some of its bytes.
+  const std::vector<char> whole = writer.Write(2, second).front();
+  for (const size_t n_bytes : {kMetaSlotHeaderBytes, kMetaSlotHeaderBytes + 999,
+                               kMetaSlotHeaderBytes + 1000, kMetaSlotHeaderBytes + 1008}) {
+    std::copy_n(whole.begin(), n_bytes, slot.begin());
+    CHECK(absl::IsDataLoss(reader.Take(slot).status()));
+  }
+  REQUIRE(reader.Take(whole).ok());
+}
+
 TEST_CASE("meta slot: the layout is what its header says") {
   std::vector<char> slot(kMetaSlotBytes);
   const std::string message = Bytes(100);
-  CHECK(WriteMetaSlot(0x1122334455667788, 9, 7, message, 0, slot.data()) == 164);
+  CHECK(WriteMetaSlot(0x1122334455667788, 9, 7, message, 0, slot.data()) == 180);
   const auto word = [&](size_t at) {
     uint32_t value = 0;
     std::memcpy(&value, slot.data() + at, 4);
     return value;
   };
   CHECK(std::memcmp(slot.data(), "SCMS", 4) == 0);
-  CHECK(word(4) == 1);
+  CHECK(word(4) == kMetaSlotVersion);
   CHECK(word(8) == 0x55667788);
   CHECK(word(12) == 0x11223344);
   CHECK(word(16) == 9);
@@ -75,6 +91,8 @@ TEST_CASE("meta slot: the layout is what its header says") {
   CHECK(word(40) == 1);
   CHECK(word(44) == 100);
   CHECK(std::memcmp(slot.data() + 64, message.data(), message.size()) == 0);
+  CHECK(std::memcmp(slot.data() + 164, slot.data() + 8, 8) == 0);
+  CHECK(word(172) == 7);
 }
 
 TEST_CASE("meta slot: a gap is data loss that asks for a snapshot") {
@@ -94,7 +112,7 @@ TEST_CASE("meta slot: a lost part, another epoch and another version are told ap
   MetaSlotReader reader(5);
   CHECK(reader.Take(slots[1]).status().code() == absl::StatusCode::kDataLoss);
   CHECK(MetaSlotReader(6).Take(slots[0]).status().code() == absl::StatusCode::kFailedPrecondition);
-  slots[0][4] = 2;
+  slots[0][4] = kMetaSlotVersion - 1;
   CHECK(MetaSlotReader(5).Take(slots[0]).status().code() == absl::StatusCode::kFailedPrecondition);
   slots[0][0] = 0;
   CHECK(MetaSlotReader(5).Take(slots[0]).status().code() == absl::StatusCode::kInvalidArgument);

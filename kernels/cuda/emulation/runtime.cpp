@@ -15,6 +15,8 @@
 #include <thread>
 #include <vector>
 
+#include "kernels/cuda/emulation/devices.h"
+
 struct EmulatedGraph {
   std::vector<std::function<void()>> calls;
 };
@@ -123,6 +125,8 @@ void SynchronizeDevice() {
   for (const auto& end : ends) end->Await(1);
 }
 
+std::atomic<int> n_devices{1};
+thread_local int current_device = 0;
 std::atomic<bool> device_is_lost{false};
 std::atomic<size_t> block_shared_bytes{simt::kUsualBlockSharedBytes};
 
@@ -167,6 +171,7 @@ void Enqueue(cudaStream_t stream, std::function<void()> work) {
 }
 
 void LoseDevice(bool is_lost) { device_is_lost = is_lost; }
+void SetDeviceCount(int n) { n_devices = n; }
 void SetBlockSharedBytes(size_t bytes) { block_shared_bytes = bytes; }
 
 }  // namespace simt
@@ -177,10 +182,18 @@ const char* cudaGetErrorString(cudaError_t error) {
 cudaError_t cudaGetLastError() { return Answer(); }
 
 cudaError_t cudaGetDeviceCount(int* n) {
-  *n = 1;
+  *n = n_devices;
   return cudaSuccess;
 }
-cudaError_t cudaSetDevice(int device) { return device == 0 ? cudaSuccess : cudaErrorInvalidValue; }
+cudaError_t cudaSetDevice(int device) {
+  if (device < 0 || device >= n_devices) return cudaErrorInvalidValue;
+  current_device = device;
+  return cudaSuccess;
+}
+cudaError_t cudaGetDevice(int* device) {
+  *device = current_device;
+  return cudaSuccess;
+}
 cudaError_t cudaGetDeviceProperties(cudaDeviceProp* properties, int) {
   *properties = {};
   std::snprintf(properties->name, sizeof(properties->name), "emulated");

@@ -5,6 +5,8 @@
 #include <algorithm>
 #include <cstring>
 
+#include "common/nccl_version.h"
+
 namespace stagecoach::worker {
 namespace {
 

@@ -7,6 +7,8 @@
 #include <mutex>
 #include <optional>
 
+#include "common/nccl_version.h"
+
 namespace stagecoach::worker {
 namespace {
 
@@ -40,18 +42,17 @@ absl::StatusOr<const NcclApi*> Load(const std::string& path) {
   }
   int version = 0;
   api.get_version(&version);
-  constexpr int kOldest = 21800;
-  if (version < kOldest) {
-    return absl::UnavailableError(fmt::format("{} is NCCL {}; {} or later is needed", name,
-                                              NcclVersionName(version), NcclVersionName(kOldest)));
-  }
+  if (absl::Status status = CheckNcclVersion(name, version); !status.ok()) return status;
   return &api;
 }
 
 }  // namespace
 
-std::string NcclVersionName(int version) {
-  return fmt::format("{}.{}.{}", version / 10000, version / 100 % 100, version % 100);
+absl::Status CheckNcclVersion(const std::string& name, int version) {
+  if (version >= kOldestNccl) return absl::OkStatus();
+  return absl::UnavailableError(fmt::format("{} is NCCL {}; {} or later is needed", name,
+                                            NcclVersionName(version),
+                                            NcclVersionName(kOldestNccl)));
 }
 
 absl::StatusOr<const NcclApi*> LoadNccl(const std::string& path) {

@@ -1,6 +1,7 @@
 // The few functions of NCCL that stages use, from a library that is loaded when stages first meet:
 // a worker on a CPU, or alone, needs none. Declared here by NCCL's ABI, which is the same from 2.18
-// on, so that nothing of NCCL is needed to build; tests put their own functions in.
+// on, so that nothing of NCCL is needed to build; tests put their own functions in. What a library
+// has to be: common/nccl_version.h.
 #pragma once
 
 #include <climits>
@@ -50,8 +51,8 @@ struct NcclApi {
 };
 inline constexpr int kNcclInt8 = 0;  // ncclDataType_t
 
-// "2.28.9"
-std::string NcclVersionName(int version);
+// OK, or UNAVAILABLE where the release is too old for links. name: of the library, for the message.
+absl::Status CheckNcclVersion(const std::string& name, int version);
 
 // path: of the library; empty: libnccl.so.2 where the system finds it. Once a process; never
 // unloaded. UNAVAILABLE says what is missing.

@@ -4,6 +4,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <atomic>
 #include <utility>
 
 #include "common/check.h"
@@ -27,7 +28,7 @@ bool IsThisHost(const std::string& name) {
 
 std::vector<NcclLink*> NcclEpoch::Links::All() const {
   std::vector<NcclLink*> links;
-  for (const auto* link : {&meta_out, &meta_in, &hidden_out, &hidden_in, &tokens_out, &tokens_in}) {
+  for (const auto* link : {&meta_in, &hidden_in, &meta_out, &hidden_out, &tokens_in, &tokens_out}) {
     if (*link != nullptr) links.push_back(link->get());
   }
   return links;
@@ -37,7 +38,14 @@ absl::StatusOr<std::unique_ptr<NcclEpoch>> NcclEpoch::Make(Options options) {
   std::unique_ptr<NcclEpoch> epoch(new NcclEpoch(std::move(options)));
   SC_RETURN_IF_ERROR(epoch->MakeLinks());
   SC_RETURN_IF_ERROR(epoch->timer_.Init());
+  SC_RETURN_IF_ERROR(epoch->ForgetBroken());
   return epoch;
+}
+
+absl::Status NcclEpoch::ForgetBroken() {
+  *Broken().host = 0;
+  return kernels::cuda::ToStatus(
+      cudaMemsetAsync(Broken().device, 0, sizeof(uint64_t), options_.compute), "no memset");
 }
 
 NcclEpoch::~NcclEpoch() {
@@ -108,7 +116,6 @@ const kernels::Buffer& NcclEpoch::MemoryOf(const NcclLink* link) const {
 }
 
 absl::Status NcclEpoch::FirstExchange(NcclLink* link, NcclLink::Clock::time_point deadline) {
-  SC_RETURN_IF_ERROR(link->Connect(deadline));
   const kernels::Buffer& memory = MemoryOf(link);
   SC_RETURN_IF_ERROR(link->Exchange(memory.data.get(), kFirstBytes, 1, deadline).status());
   const bool is_hidden = link == links_.hidden_in.get() || link == links_.hidden_out.get();
@@ -123,41 +130,70 @@ absl::Status NcclEpoch::FirstExchange(NcclLink* link, NcclLink::Clock::time_poin
   return absl::OkStatus();
 }
 
-absl::Status NcclEpoch::Connect(NcclLink::Clock::time_point deadline) {
+absl::Status NcclEpoch::ConnectAll(NcclLink::Clock::time_point deadline) {
   std::vector<std::thread> threads;
   for (NcclLink* link : links_.All()) {
     threads.emplace_back([this, link, deadline] {
       // The first failure is the reason; the other links need not wait for their peers.
-      if (const absl::Status status = FirstExchange(link, deadline); !status.ok()) Abort(status);
+      if (const absl::Status status = link->Connect(deadline); !status.ok()) Abort(status);
     });
   }
   for (std::thread& thread : threads) thread.join();
+  const std::lock_guard lock(mutex_);
+  return aborted_;
+}
+
+absl::Status NcclEpoch::Connect(NcclLink::Clock::time_point deadline) {
+  SC_RETURN_IF_ERROR(ConnectAll(deadline));
+  for (NcclLink* link : links_.All()) {
+    if (const absl::Status status = FirstExchange(link, deadline); !status.ok()) {
+      Abort(status);
+      break;
+    }
+  }
   const std::lock_guard lock(mutex_);
   if (!aborted_.ok()) return aborted_;
   return StartRings();
 }
 
+kernels::cuda::BrokenStep NcclEpoch::Broken() const {
+  return {.device = options_.memory.broken_step.As<uint64_t>(),
+          .host = options_.memory.broken_step_host.As<uint64_t>()};
+}
+
+absl::Status NcclEpoch::CheckMessages() const {
+  // Written by a kernel; who asks has waited for an event behind it.
+  const uint64_t step = std::atomic_ref(*Broken().host).load(std::memory_order_acquire);
+  if (step == 0) return absl::OkStatus();
+  return absl::DataLossError(
+      fmt::format("stage {}: the message of step {} was cut off", options_.place.stage, step));
+}
+
 absl::Status NcclEpoch::StartRings() {
   const LinkMemory& memory = options_.memory;
   const LinkSizes& sizes = memory.sizes;
-  const auto send_options = [&](NcclLink* link, const kernels::Buffer& buffer, size_t slot_bytes,
+  const auto send_options = [&](NcclLink* link, const kernels::Buffer& buffer, size_t payload_bytes,
                                 size_t n_slots) {
     return SendRing::Options{.link = link,
                              .device = options_.device,
                              .compute = options_.compute,
                              .memory = buffer,
-                             .slot_bytes = slot_bytes,
+                             .slot_bytes = MessageBytes(payload_bytes),
                              .n_slots = n_slots,
+                             .epoch = options_.place.epoch,
+                             .broken = Broken(),
                              .on_failure = options_.on_failure};
   };
-  const auto receive_options = [&](NcclLink* link, const kernels::Buffer& buffer, size_t slot_bytes,
-                                   size_t n_slots) {
+  const auto receive_options = [&](NcclLink* link, const kernels::Buffer& buffer,
+                                   size_t payload_bytes, size_t n_slots) {
     return ReceiveRing::Options{.link = link,
                                 .device = options_.device,
                                 .compute = options_.compute,
                                 .memory = buffer,
-                                .slot_bytes = slot_bytes,
+                                .slot_bytes = MessageBytes(payload_bytes),
                                 .n_slots = n_slots,
+                                .epoch = options_.place.epoch,
+                                .broken = Broken(),
                                 .overwrites = link == links_.tokens_in.get(),
                                 .poison = options_.poison,
                                 .on_failure = options_.on_failure};

@@ -16,6 +16,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "kernels/cuda/device/message_copy.h"
 #include "kernels/op_args.h"
 #include "worker/transport/nccl/meta_channel.h"
 #include "worker/transport/nccl/nccl_link.h"
@@ -29,11 +30,16 @@ namespace stagecoach::worker {
 // Rings of all links, kept from epoch to epoch.
 struct LinkMemory {
   LinkSizes sizes;
-  kernels::Buffer hidden_out, hidden_in;  // [kHiddenSlots, hidden_bytes]
-  kernels::Buffer tokens_out, tokens_in;  // [kTokensOutSlots or kTokensInSlots, token_bytes]
+  kernels::Buffer hidden_out, hidden_in;  // [kHiddenSlots, MessageBytes(hidden_bytes)]
+  kernels::Buffer tokens_out, tokens_in;  // [kTokensOutSlots or kTokensInSlots, MessageBytes(...)]
   kernels::Buffer meta_out, meta_in;      // [kMetaSlots, kMetaSlotBytes], as the next two
   kernels::Buffer meta_out_host, meta_in_host;
+  kernels::Buffer broken_step, broken_step_host;  // one uint64: kernels::cuda::BrokenStep
 };
+// A message as it travels: the payload and its seal.
+inline constexpr size_t MessageBytes(size_t payload_bytes) {
+  return payload_bytes + kernels::cuda::kMessageSealBytes;
+}
 inline constexpr size_t kHiddenSlots = 2;
 inline constexpr size_t kTokensOutSlots = 4;
 // A step finds its tokens here although later steps have had theirs.
@@ -59,12 +65,17 @@ class NcclEpoch {
   // Aborts if nobody did; waits until all of it has ended.
   ~NcclEpoch();
 
-  // All links at once, each with a first exchange; then the rings' threads begin.
+  // Connects all links at once; then a first exchange on each, one after another in an order that
+  // all stages share; then the rings' threads begin. NCCL allocates memory when a link is connected
+  // and again with its first message. An allocation may wait for what runs on the GPU, so no
+  // message waits for its peer meanwhile: with three stages such waits could form a ring.
   absl::Status Connect(NcclLink::Clock::time_point deadline);
   // Returns at once: every call ends with `reason`, and all links are aborted together in the
   // background, a thread each. Any thread.
   void Abort(const absl::Status& reason);
 
+  // DATA_LOSS: a message that the device has copied so far was cut off. Any thread.
+  absl::Status CheckMessages() const;
   // DEADLINE_EXCEEDED: something that is under way does not get on.
   absl::Status CheckProgress();
   ChannelCounters Counters(Channel channel) const;
@@ -84,13 +95,18 @@ class NcclEpoch {
  private:
   struct Links {
     std::unique_ptr<NcclLink> meta_out, meta_in, hidden_out, hidden_in, tokens_out, tokens_in;
+    // In the pipeline's order, which any two stages have alike: from the previous stage, to the
+    // next one, tokens.
     std::vector<NcclLink*> All() const;
   };
   explicit NcclEpoch(Options options) : options_(std::move(options)) {}
   absl::Status MakeLinks();
   absl::Status MakeLink(const NcclUniqueId& id, NcclLink::Role role, std::string name,
                         std::unique_ptr<NcclLink>* link);
+  absl::Status ConnectAll(NcclLink::Clock::time_point deadline);
   absl::Status FirstExchange(NcclLink* link, NcclLink::Clock::time_point deadline);
+  kernels::cuda::BrokenStep Broken() const;
+  absl::Status ForgetBroken();
   absl::Status StartRings();
   const kernels::Buffer& MemoryOf(const NcclLink* link) const;
 

@@ -20,6 +20,8 @@ struct Restore {
     BlockFakeNcclLaunches(false);
     FailFakeNcclSends(false);
     DelayFakeNccl(0);
+    CutFakeNcclReceives(0);
+    AllocateInFakeNccl(false);
   }
 };
 
@@ -100,7 +102,8 @@ TEST_CASE("nccl faults: where launches block an idle pipeline lives on") {
   Start(pipeline);
   absl::StatusOr<Message> received;
   std::thread receiver([&] { received = pipeline.transport(1).Receive(Channel::kMetadata); });
-  std::this_thread::sleep_for(2 * kLongestStep);  // nothing is to happen
+  // Four looks a stage in kLongestStep: nothing is to happen in many times as long.
+  pipeline.AwaitProgressChecks(64);
   const absl::Status sent = pipeline.transport(0).Send(Channel::kMetadata, 1, "plan");
   receiver.join();
   INFO(sent.ToString() << ", " << received.status().ToString());
@@ -145,6 +148,92 @@ TEST_CASE("nccl faults: neighbours hear of the end before messages are cut off")
   armed = true;
   pipeline.transport(0).Close(absl::CancelledError("enough"));
   CHECK(n_left == 6);
+}
+
+TEST_CASE("nccl faults: what comes of a message that was cut off counts at no stage") {
+  const Restore restore;
+  const int32_t broken_stage = GENERATE(1, 2);
+  NcclPipeline pipeline(3);
+  Start(pipeline);
+  const auto expect = [&](int32_t stage, uint64_t step) {
+    REQUIRE(pipeline.device(stage).Expect(step, 64, false).ok());
+  };
+  const auto run = [&](int32_t stage, uint64_t step) {
+    DeviceChannels& device = pipeline.device(stage);
+    for (const StepPoint point : {StepPoint::kBegun, StepPoint::kInputHere, StepPoint::kComputed}) {
+      REQUIRE(device.Stamp(step, point).ok());
+    }
+    if (stage > 0) REQUIRE(device.ReceiveHidden(step, pipeline.hidden(stage), 64).ok());
+    if (stage < 2) REQUIRE(device.SendHidden(step, pipeline.hidden(stage), 64).ok());
+    REQUIRE(device.Stamp(step, StepPoint::kEnded).ok());
+    cudaStreamSynchronize(pipeline.compute(stage));
+    return device.Finish(step).status();
+  };
+  // More steps than a ring has slots: what lies there is an older message, whole and sealed.
+  for (uint64_t step = 1; step <= 5; ++step) {
+    for (const int32_t stage : {1, 2}) expect(stage, step);
+    for (const int32_t stage : {0, 1, 2}) REQUIRE(run(stage, step).ok());
+  }
+  for (int32_t stage = 0; stage < broken_stage; ++stage) {
+    if (stage > 0) expect(stage, 6);
+    REQUIRE(run(stage, 6).ok());
+  }
+  CutFakeNcclReceives(1);
+  expect(broken_stage, 6);
+  const absl::Status broken = run(broken_stage, 6);
+  INFO(broken.ToString());
+  CHECK(absl::IsDataLoss(broken));
+  CHECK(Contains(broken, "step 6 was cut off"));
+}
+
+TEST_CASE("nccl faults: a stage that computed from a cut-off message seals its own as broken") {
+  // Not ended by the stage before, as where an abort overtakes the news of it.
+  auto device = kernels::cuda::AllocateDevice(sizeof(uint64_t)).value();
+  auto host = kernels::cuda::AllocatePinned(sizeof(uint64_t)).value();
+  auto message = kernels::cuda::AllocateDevice(64 + kernels::cuda::kMessageSealBytes).value();
+  auto payload = kernels::cuda::AllocateDevice(64).value();
+  const kernels::cuda::BrokenStep state{device.As<uint64_t>(), host.As<uint64_t>()};
+  cudaStream_t stream = nullptr;
+  cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking);
+  cudaMemsetAsync(device.data.get(), 0, sizeof(uint64_t), stream);
+  *host.As<uint64_t>() = 0;
+  const auto pass = [&](uint64_t sealed, uint64_t expected) {
+    kernels::cuda::SealMessage(stream, payload.data.get(), message.data.get(), 64,
+                               {.epoch = 9, .step = sealed}, state);
+    kernels::cuda::OpenMessage(stream, message.data.get(), payload.data.get(), 64,
+                               {.epoch = 9, .step = expected}, state);
+    cudaStreamSynchronize(stream);
+    return *host.As<uint64_t>();
+  };
+  CHECK(pass(1, 1) == 0);
+  CHECK(pass(1, 2) == 2);  // an older message lies there
+  // The next message has the right step, but its contents come from a broken one.
+  *host.As<uint64_t>() = 0;
+  auto other = kernels::cuda::AllocateDevice(sizeof(uint64_t)).value();
+  cudaMemsetAsync(other.data.get(), 0, sizeof(uint64_t), stream);
+  kernels::cuda::SealMessage(stream, payload.data.get(), message.data.get(), 64,
+                             {.epoch = 9, .step = 3}, state);
+  kernels::cuda::OpenMessage(stream, message.data.get(), payload.data.get(), 64,
+                             {.epoch = 9, .step = 3}, {other.As<uint64_t>(), host.As<uint64_t>()});
+  cudaStreamSynchronize(stream);
+  CHECK(*host.As<uint64_t>() == 3);
+  cudaStreamDestroy(stream);
+}
+
+TEST_CASE("nccl faults: no allocation of a first message waits for a message of another link") {
+  const Restore restore;
+  AllocateInFakeNccl(true);
+  for (const int32_t n_stages : {2, 3, 4}) {
+    NcclPipeline pipeline(n_stages);
+    Start(pipeline);
+  }
+}
+
+TEST_CASE("nccl: releases before 2.24.3 are refused") {
+  const absl::Status old = CheckNcclVersion("libnccl.so.2", 22304);
+  CHECK(absl::IsUnavailable(old));
+  CHECK(Contains(old, "NCCL 2.23.4; 2.24.3 or later is needed"));
+  CHECK(CheckNcclVersion("libnccl.so.2", 22403).ok());
 }
 
 TEST_CASE("nccl faults: a failure on a ring's thread ends the epoch") {

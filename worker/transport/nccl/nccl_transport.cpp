@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "common/check.h"
+#include "common/nccl_version.h"
 #include "common/status.h"
 #include "worker/transport/nccl/link_offer.h"
 #include "worker/transport/nccl/nccl_log.h"
@@ -49,21 +50,27 @@ absl::Status NcclTransport::Prepare(const LinkSizes& sizes) {
   cudaSetDevice(options_.device);
   const bool is_first = sizes.stage == 0, is_last = sizes.stage + 1 == sizes.n_stages;
   if (!is_last) {
-    SC_ASSIGN_OR_RETURN(memory_.hidden_out, AllocateDevice(kHiddenSlots * sizes.hidden_bytes));
+    SC_ASSIGN_OR_RETURN(memory_.hidden_out,
+                        AllocateDevice(kHiddenSlots * MessageBytes(sizes.hidden_bytes)));
     SC_ASSIGN_OR_RETURN(memory_.meta_out, AllocateDevice(kMetaSlots * kMetaSlotBytes));
     SC_ASSIGN_OR_RETURN(memory_.meta_out_host, AllocatePinned(kMetaSlots * kMetaSlotBytes));
   }
   if (!is_first) {
-    SC_ASSIGN_OR_RETURN(memory_.hidden_in, AllocateDevice(kHiddenSlots * sizes.hidden_bytes));
+    SC_ASSIGN_OR_RETURN(memory_.hidden_in,
+                        AllocateDevice(kHiddenSlots * MessageBytes(sizes.hidden_bytes)));
     SC_ASSIGN_OR_RETURN(memory_.meta_in, AllocateDevice(kMetaSlots * kMetaSlotBytes));
     SC_ASSIGN_OR_RETURN(memory_.meta_in_host, AllocatePinned(kMetaSlots * kMetaSlotBytes));
   }
   if (is_first) {
-    SC_ASSIGN_OR_RETURN(memory_.tokens_in, AllocateDevice(kTokensInSlots * sizes.token_bytes));
+    SC_ASSIGN_OR_RETURN(memory_.tokens_in,
+                        AllocateDevice(kTokensInSlots * MessageBytes(sizes.token_bytes)));
   }
   if (is_last) {
-    SC_ASSIGN_OR_RETURN(memory_.tokens_out, AllocateDevice(kTokensOutSlots * sizes.token_bytes));
+    SC_ASSIGN_OR_RETURN(memory_.tokens_out,
+                        AllocateDevice(kTokensOutSlots * MessageBytes(sizes.token_bytes)));
   }
+  SC_ASSIGN_OR_RETURN(memory_.broken_step, AllocateDevice(sizeof(uint64_t)));
+  SC_ASSIGN_OR_RETURN(memory_.broken_step_host, AllocatePinned(sizeof(uint64_t)));
   SC_ASSIGN_OR_RETURN(reserve_, AllocateDevice(nccl_has_memory_ ? options_.reserved_again_bytes
                                                                 : options_.reserved_bytes));
   return absl::OkStatus();
@@ -183,6 +190,7 @@ void NcclTransport::WatchProgress() {
       if (changed_.wait_for(lock, interval, [&] { return !closed_.ok(); })) return;
     }
     if (absl::Status status = epoch_->CheckProgress(); !status.ok()) Close(std::move(status));
+    if (options_.on_progress_checked) options_.on_progress_checked();
   }
 }
 
@@ -267,17 +275,18 @@ absl::Status NcclTransport::ReceiveTokens(uint64_t step, int32_t* sampled) {
   return OrReason(epoch_->tokens_in()->TakeLatest(step, sampled, memory_.sizes.token_bytes));
 }
 
-absl::Status NcclTransport::SendHidden(uint64_t, const float* hidden, size_t bytes) {
-  return OrReason(epoch_->hidden_out()->Put(hidden, bytes));
+absl::Status NcclTransport::SendHidden(uint64_t step, const float* hidden, size_t bytes) {
+  return OrReason(epoch_->hidden_out()->Put(step, hidden, bytes));
 }
 
-absl::Status NcclTransport::SendTokens(uint64_t, const int32_t* sampled) {
-  return OrReason(epoch_->tokens_out()->Put(sampled, memory_.sizes.token_bytes));
+absl::Status NcclTransport::SendTokens(uint64_t step, const int32_t* sampled) {
+  return OrReason(epoch_->tokens_out()->Put(step, sampled, memory_.sizes.token_bytes));
 }
 
 absl::StatusOr<StepTimes> NcclTransport::Finish(uint64_t step) {
   // Work that ended because the links were aborted counts for nothing.
   SC_RETURN_IF_ERROR(Closed());
+  SC_RETURN_IF_ERROR(OrReason(epoch_->CheckMessages()));
   cudaSetDevice(options_.device);
   absl::StatusOr<StepTimes> times = epoch_->timer().Times(step);
   if (!times.ok()) return OrReason(times.status());

@@ -36,6 +36,7 @@ struct NcclTransportOptions {
   // For tests: 0 or delays before messages; NaN in slots that are free.
   uint64_t disturbance_seed = 0;
   bool poison = false;
+  std::function<void()> on_progress_checked;  // after each look of the watchdog
 };
 
 class NcclTransport final : public Transport, private DeviceChannels {

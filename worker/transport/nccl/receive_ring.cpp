@@ -7,7 +7,6 @@
 
 #include "common/check.h"
 #include "common/status.h"
-#include "worker/transport/nccl/device_copy.h"
 
 namespace stagecoach::worker {
 namespace {
@@ -36,7 +35,7 @@ ReceiveRing::~ReceiveRing() {
 }
 
 absl::Status ReceiveRing::Expect(uint64_t step, size_t bytes) {
-  SC_CHECK(step > 0 && bytes <= options_.slot_bytes);
+  SC_CHECK(step > 0 && bytes + kernels::cuda::kMessageSealBytes <= options_.slot_bytes);
   const std::lock_guard lock(mutex_);
   if (!closed_.ok()) return closed_;
   expected_.push_back({step, bytes});
@@ -78,7 +77,8 @@ absl::Status ReceiveRing::ReceiveNext(const Expected& expected, uint64_t index) 
     SC_RETURN_IF_ERROR(slots_[(index - kMostQueued) % options_.n_slots].full.Wait());
   }
   if (slot.was_taken) SC_RETURN_IF_ERROR(slot.free.Precede(stream));
-  SC_RETURN_IF_ERROR(options_.link->Receive(Memory(index), expected.bytes));
+  SC_RETURN_IF_ERROR(
+      options_.link->Receive(Memory(index), expected.bytes + kernels::cuda::kMessageSealBytes));
   SC_RETURN_IF_ERROR(slot.full.Record(stream));
   const std::lock_guard lock(mutex_);
   slot.step = expected.step;
@@ -95,7 +95,10 @@ absl::Status ReceiveRing::Copy(uint64_t index, void* to, size_t bytes) {
   Slot& slot = slots_[index % options_.n_slots];
   const cudaStream_t compute = options_.compute;
   SC_RETURN_IF_ERROR(slot.full.Precede(compute));
-  SC_RETURN_IF_ERROR(CopyOnDevice(to, Memory(index), bytes, compute));
+  SC_RETURN_IF_ERROR(ToStatus(
+      kernels::cuda::OpenMessage(compute, Memory(index), to, bytes,
+                                 {.epoch = options_.epoch, .step = slot.step}, options_.broken),
+      "cannot copy a message"));
   if (options_.poison && !options_.overwrites) {
     SC_RETURN_IF_ERROR(
         ToStatus(cudaMemsetAsync(Memory(index), 0xff, options_.slot_bytes, compute), "no memset"));

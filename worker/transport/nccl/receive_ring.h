@@ -17,6 +17,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "kernels/cuda/device/message_copy.h"
 #include "kernels/op_args.h"
 #include "worker/transport/nccl/nccl_link.h"
 #include "worker/transport/nccl/progress.h"
@@ -31,8 +32,10 @@ class ReceiveRing {
     int32_t device = 0;
     cudaStream_t compute = nullptr;
     kernels::Buffer memory;  // [n_slots, slot_bytes]
-    size_t slot_bytes = 0;
+    size_t slot_bytes = 0;   // the longest message's payload and its seal
     size_t n_slots = 2;
+    uint64_t epoch = 0;
+    kernels::cuda::BrokenStep broken;  // outlives the ring
     bool overwrites = false;
     bool poison = false;  // slots are filled with NaN when they are free: for tests
     std::function<void(absl::Status)> on_failure;  // of the ring's thread
@@ -43,8 +46,8 @@ class ReceiveRing {
   // In step order, from one thread: `step` will bring a message of this size.
   absl::Status Expect(uint64_t step, size_t bytes);
   // Compute thread: the message of `step`, the next in order, is copied to `to` after what is
-  // queued and before what will be. Waits on the host only until its receive is queued. The value:
-  // whether it had arrived.
+  // queued and before what will be, and its seal is checked. Waits on the host only until its
+  // receive is queued. The value: whether it had arrived.
   absl::StatusOr<bool> Take(uint64_t step, void* to, size_t bytes);
   // Where messages overwrite: that of `step`, or of the next step that is still there.
   absl::Status TakeLatest(uint64_t step, void* to, size_t bytes);

@@ -6,7 +6,6 @@
 
 #include "common/check.h"
 #include "common/status.h"
-#include "worker/transport/nccl/device_copy.h"
 
 namespace stagecoach::worker {
 
@@ -26,8 +25,9 @@ SendRing::~SendRing() {
   if (thread_.joinable()) thread_.join();
 }
 
-absl::Status SendRing::Put(const void* from, size_t bytes) {
-  SC_CHECK(bytes <= options_.slot_bytes && bytes % sizeof(float) == 0);
+absl::Status SendRing::Put(uint64_t step, const void* from, size_t bytes) {
+  SC_CHECK(bytes + kernels::cuda::kMessageSealBytes <= options_.slot_bytes &&
+           bytes % sizeof(uint32_t) == 0);
   uint64_t index = 0;
   {
     std::unique_lock lock(mutex_);
@@ -39,7 +39,10 @@ absl::Status SendRing::Put(const void* from, size_t bytes) {
   // Not locked: a launch waits while the stream's queue is full, and the watchdog must get in.
   const Slot& slot = slots_[index % options_.n_slots];
   if (index >= options_.n_slots) SC_RETURN_IF_ERROR(slot.free.Precede(options_.compute));
-  SC_RETURN_IF_ERROR(CopyOnDevice(Memory(index), from, bytes, options_.compute));
+  SC_RETURN_IF_ERROR(kernels::cuda::ToStatus(
+      kernels::cuda::SealMessage(options_.compute, from, Memory(index), bytes,
+                                 {.epoch = options_.epoch, .step = step}, options_.broken),
+      "cannot copy a message"));
   SC_RETURN_IF_ERROR(slot.full.Record(options_.compute));
   const std::lock_guard lock(mutex_);
   ++n_put_;
@@ -72,7 +75,7 @@ absl::Status SendRing::SendNext(uint64_t index, size_t bytes) {
   const Slot& slot = slots_[index % options_.n_slots];
   const cudaStream_t stream = options_.link->stream();
   SC_RETURN_IF_ERROR(slot.full.Precede(stream));
-  SC_RETURN_IF_ERROR(options_.link->Send(Memory(index), bytes));
+  SC_RETURN_IF_ERROR(options_.link->Send(Memory(index), bytes + kernels::cuda::kMessageSealBytes));
   SC_RETURN_IF_ERROR(slot.free.Record(stream));
   const std::lock_guard lock(mutex_);
   ++n_queued_;

@@ -14,6 +14,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "kernels/cuda/device/message_copy.h"
 #include "kernels/op_args.h"
 #include "worker/transport/nccl/nccl_link.h"
 #include "worker/transport/nccl/progress.h"
@@ -28,15 +29,18 @@ class SendRing {
     int32_t device = 0;
     cudaStream_t compute = nullptr;
     kernels::Buffer memory;  // [n_slots, slot_bytes]
-    size_t slot_bytes = 0;
+    size_t slot_bytes = 0;   // the longest message's payload and its seal
     size_t n_slots = 2;
+    uint64_t epoch = 0;
+    kernels::cuda::BrokenStep broken;              // outlives the ring
     std::function<void(absl::Status)> on_failure;  // of the ring's thread
   };
   static absl::StatusOr<std::unique_ptr<SendRing>> Start(Options options);
   ~SendRing();
 
-  // Compute thread. Waits on the host only for the ring's own thread.
-  absl::Status Put(const void* from, size_t bytes);
+  // Compute thread: the message of `step`, sealed. Waits on the host only for the ring's own
+  // thread.
+  absl::Status Put(uint64_t step, const void* from, size_t bytes);
   // Waiters get the reason; the thread ends.
   void Close(const absl::Status& reason);
   // DEADLINE_EXCEEDED: a message has not left for `timeout`, though those before it have.
@@ -58,7 +62,7 @@ class SendRing {
   std::vector<Slot> slots_;
   mutable std::mutex mutex_;
   std::condition_variable changed_;
-  std::deque<size_t> waiting_;  // sizes of messages to send; all below: guarded by mutex_
+  std::deque<size_t> waiting_;  // payload sizes of messages to send; all below: guarded by mutex_
   uint64_t n_put_ = 0;
   uint64_t n_queued_ = 0;  // on the link
   ChannelCounters counters_;

@@ -6,6 +6,7 @@
 #include <sys/un.h>
 #include <unistd.h>
 
+#include <array>
 #include <atomic>
 #include <chrono>
 #include <cstring>
@@ -15,16 +16,23 @@
 #include <random>
 #include <string>
 #include <thread>
+#include <utility>
+
+#include "kernels/cuda/emulation/devices.h"
 
 struct stagecoach::worker::NcclCommunicator {
   ~NcclCommunicator() {
     if (init.joinable()) init.join();
+    if (first.joinable()) first.join();
     if (fd >= 0) close(fd);
   }
   std::atomic<bool> aborted{false};
   std::atomic<int> fd{-1};  // once connected
   std::atomic<stagecoach::worker::NcclResult> state{stagecoach::worker::kNcclInProgress};
   std::thread init;
+  std::thread first;  // the first message's allocations
+  int device = 0;
+  bool is_used = false;  // by its one calling thread
 };
 
 namespace stagecoach::worker {
@@ -32,7 +40,10 @@ namespace {
 
 constexpr int kPollMs = 2;
 
-std::atomic<bool> frozen{false}, failing{false}, blocking{false};
+std::atomic<bool> frozen{false}, failing{false}, blocking{false}, allocating{false};
+std::atomic<int> n_to_cut{0};
+constexpr int kMostDevices = 16;
+std::array<std::atomic<int>, kMostDevices> n_under_way{};  // messages, by device
 std::atomic<uint32_t> delay_seed{0};
 
 struct Registry {
@@ -119,6 +130,7 @@ void Connect(NcclCommunicator* comm, const std::string& name, int rank) {
 NcclResult Init(NcclComm* out, int, NcclUniqueId id, int rank, NcclConfig* config) {
   if (config->magic != 0xcafebeef || config->blocking != 0) return kNcclInternalError;
   auto comm = std::make_shared<NcclCommunicator>();
+  cudaGetDevice(&comm->device);
   comm->init = std::thread(
       [comm = comm.get(), name = std::string(id.bytes), rank] { Connect(comm, name, rank); });
   *out = comm.get();
@@ -166,24 +178,43 @@ void Transfer(NcclCommunicator* comm, char* data, size_t n, short events, const 
 
 // Queues a transfer. Where launches block, the call is under way until the transfer is done.
 template <typename Work>
-NcclResult Launch(NcclComm handle, cudaStream_t stream, const Work& work) {
+NcclResult Launch(NcclComm handle, cudaStream_t stream, bool comes_later, const Work& work) {
   std::shared_ptr<NcclCommunicator> comm;
   {
     const std::lock_guard lock(TheRegistry().mutex);
     comm = TheRegistry().comms.at(handle);
   }
+  const auto queue = [stream, work](std::shared_ptr<NcclCommunicator> of) {
+    simt::Enqueue(stream, [comm = std::move(of), work] {
+      std::atomic<int>& n = n_under_way.at(static_cast<size_t>(comm->device));
+      ++n;
+      work(comm.get());
+      --n;
+      comm->state = kNcclSuccess;
+    });
+  };
+  if (allocating && !std::exchange(comm->is_used, true)) {
+    comm->state = kNcclInProgress;
+    NcclCommunicator* const self = comm.get();
+    comm->first = std::thread([comm = self, shared = std::weak_ptr(comm), queue, comes_later] {
+      if (comes_later) std::this_thread::sleep_for(std::chrono::milliseconds(10 * kPollMs));
+      while (n_under_way.at(static_cast<size_t>(comm->device)) > 0 && !comm->aborted) {
+        std::this_thread::sleep_for(std::chrono::milliseconds(kPollMs));
+      }
+      if (auto held = shared.lock()) queue(std::move(held));
+      if (!blocking) comm->state = kNcclSuccess;
+    });
+    return self->state;
+  }
   if (blocking) comm->state = kNcclInProgress;
   const NcclResult result = comm->state;
-  simt::Enqueue(stream, [comm = std::move(comm), work] {
-    work(comm.get());
-    comm->state = kNcclSuccess;
-  });
+  queue(std::move(comm));
   return result;
 }
 
 NcclResult Send(const void* data, size_t n, int, int, NcclComm comm, cudaStream_t stream) {
   if (failing) return kNcclInternalError;
-  return Launch(comm, stream, [data, n](NcclCommunicator* to) {
+  return Launch(comm, stream, /*comes_later=*/true, [data, n](NcclCommunicator* to) {
     Transfer(to, static_cast<char*>(const_cast<void*>(data)), n, POLLOUT,
              [](int fd, char* at, size_t left) {
                return send(fd, at, left, MSG_NOSIGNAL | MSG_DONTWAIT);
@@ -192,7 +223,8 @@ NcclResult Send(const void* data, size_t n, int, int, NcclComm comm, cudaStream_
 }
 
 NcclResult Receive(void* data, size_t n, int, int, NcclComm comm, cudaStream_t stream) {
-  return Launch(comm, stream, [data, n](NcclCommunicator* from) {
+  return Launch(comm, stream, /*comes_later=*/false, [data, n](NcclCommunicator* from) {
+    if (n_to_cut > 0 && n_to_cut-- > 0) return;
     Transfer(from, static_cast<char*>(data), n, POLLIN,
              [](int fd, char* at, size_t left) { return recv(fd, at, left, MSG_DONTWAIT); });
   });
@@ -217,6 +249,8 @@ const NcclApi* FakeNccl() {
 void FreezeFakeNccl(bool value) { frozen = value; }
 void BlockFakeNcclLaunches(bool value) { blocking = value; }
 void FailFakeNcclSends(bool value) { failing = value; }
+void CutFakeNcclReceives(int n) { n_to_cut = n; }
+void AllocateInFakeNccl(bool allocates) { allocating = allocates; }
 void DelayFakeNccl(uint32_t seed) { delay_seed = seed; }
 int64_t FakeNcclCommunicators() {
   const std::lock_guard lock(TheRegistry().mutex);

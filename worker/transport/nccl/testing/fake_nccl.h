@@ -16,6 +16,10 @@ void FreezeFakeNccl(bool frozen);  // messages stay where they are until it is u
 void BlockFakeNcclLaunches(bool blocking);  // as CUDA_LAUNCH_BLOCKING=1; before communicators
 void FailFakeNcclSends(bool failing);       // calls fail
 void DelayFakeNccl(uint32_t seed);          // messages take up to a millisecond; 0: they do not
-int64_t FakeNcclCommunicators();            // that are not aborted
+void CutFakeNcclReceives(int n);            // the next n end with nothing received, as by an abort
+// As NCCL does with a communicator's first message, it allocates memory, which waits until no
+// message is under way on the device. Senders come to it later than receivers.
+void AllocateInFakeNccl(bool allocates);
+int64_t FakeNcclCommunicators();  // that are not aborted
 
 }  // namespace stagecoach::worker

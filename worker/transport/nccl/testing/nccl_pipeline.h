@@ -2,6 +2,7 @@
 // For tests.
 #pragma once
 
+#include <atomic>
 #include <chrono>
 #include <cstdint>
 #include <functional>
@@ -60,7 +61,12 @@ class NcclPipeline {
                                .reserved_bytes = kReservedBytes,
                                .reserved_again_bytes = kReservedAgainBytes,
                                .disturbance_seed = 20261122,
-                               .poison = true},
+                               .poison = true,
+                               .on_progress_checked =
+                                   [this] {
+                                     ++n_progress_checks_;
+                                     n_progress_checks_.notify_all();
+                                   }},
           stage.host.get());
     }
   }
@@ -118,6 +124,13 @@ class NcclPipeline {
   float* hidden(int32_t i) { return stages_[static_cast<size_t>(i)].hidden.As<float>(); }
   int32_t* sampled(int32_t i) { return stages_[static_cast<size_t>(i)].sampled.As<int32_t>(); }
   cudaStream_t compute(int32_t i) { return stages_[static_cast<size_t>(i)].compute; }
+  // Returns when the stages' watchdogs have looked `n` times more, together.
+  void AwaitProgressChecks(int64_t n) {
+    const int64_t until = n_progress_checks_ + n;
+    for (int64_t seen = n_progress_checks_; seen < until; seen = n_progress_checks_) {
+      n_progress_checks_.wait(seen);
+    }
+  }
   void Use(int32_t i) { cudaSetDevice(stages_[static_cast<size_t>(i)].device); }
 
  private:
@@ -128,6 +141,7 @@ class NcclPipeline {
     kernels::Buffer hidden, sampled;
     std::unique_ptr<Transport> transport;
   };
+  std::atomic<int64_t> n_progress_checks_{0};
   std::vector<Stage> stages_;
 };
 
