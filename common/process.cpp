@@ -2,6 +2,7 @@
 
 #include <pthread.h>
 #include <sys/prctl.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
 #include <cstdlib>
@@ -20,6 +21,13 @@ void ExitWithParent(pid_t parent) {
   prctl(PR_SET_PDEATHSIG, SIGKILL);
   // It may have died before the call above: then init, or a subreaper, is the parent by now.
   if (getppid() != parent) std::_Exit(1);
+}
+
+void RaiseFileLimit() {
+  rlimit limit{};
+  if (getrlimit(RLIMIT_NOFILE, &limit) != 0) return;
+  limit.rlim_cur = limit.rlim_max;
+  setrlimit(RLIMIT_NOFILE, &limit);
 }
 
 void StopTrackingLockOrder() {

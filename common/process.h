@@ -13,6 +13,10 @@ namespace stagecoach {
 // that did so ends. Exits at once if it is gone already.
 void ExitWithParent(pid_t parent);
 
+// Lets this process have as many open files as it may: gRPC 1.51 never accepts a connection again
+// once there was no room for one.
+void RaiseFileLimit();
+
 // Debian builds Abseil with its checks, and gRPC locks Abseil's mutexes: without this call every
 // lock of the process enters its order into one global graph, under one spin lock. Call it first
 // thing in a program that serves.

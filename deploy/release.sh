@@ -41,7 +41,7 @@ mkdir -p "$out" "$scratch/$name/bin"
 out=$(cd "$out" && pwd)
 for program in "${programs[@]}"; do install -m 755 "$bin/$program" "$scratch/$name/bin/"; done
 for folder in deploy/{systemd,compose,grafana,prometheus} docs; do cp -r "$root/$folder" "$scratch/$name/"; done
-cp "$root"/{README.md,CHANGELOG.md,LICENSE,NOTICE} "$scratch/$name/"
+cp "$root"/{README.md,CHANGELOG.md,LICENSE,NOTICE,SECURITY.md} "$scratch/$name/"
 pack "$name.tar.gz" "$name"
 
 # What `helm package` writes, but for the dates in it.

@@ -20,12 +20,14 @@
 #include <vector>
 
 #include "absl/cleanup/cleanup.h"
+#include "common/flags/internal_flags.h"
 #include "common/flags/serve_flags.h"
 #include "common/flight/flight_recorder.h"
 #include "common/log.h"
 #include "common/metrics/metrics_server.h"
 #include "common/metrics/stage_collector.h"
 #include "common/process.h"
+#include "common/rpc/internal_access.h"
 #include "common/status.h"
 #include "common/trace/otlp_exporter.h"
 #include "router/dispatch/grammar_client.h"
@@ -47,6 +49,7 @@ constexpr auto kWriteGrace = std::chrono::seconds(10);
 struct Flags {
   std::string model;
   std::vector<std::string> stages;
+  InternalFlags internal;
   std::string log_level = "info";
   pid_t parent = 0;  // 0: not tied to it
   ServeFlags serve;
@@ -133,19 +136,13 @@ std::optional<DType> ParseDType(const std::string& text) {
   return std::nullopt;
 }
 
-uint64_t MakeEpoch() {
-  using std::chrono::system_clock;
-  return std::chrono::duration_cast<std::chrono::milliseconds>(
-             system_clock::now().time_since_epoch())
-      .count();
-}
-
-PipelineOptions MakePipelineOptions(const Flags& flags, const std::string& model_dir,
-                                    v1::TokenTable token_table, uint64_t epoch) {
+PipelineOptions MakePipelineOptions(const Flags& flags, const InternalAccess& access,
+                                    const std::string& model_dir, v1::TokenTable token_table) {
   const ServeFlags& serve = flags.serve;
   return {.model_dir = model_dir,
           .adapter_dir = serve.merge_adapter,
           .addresses = flags.stages,
+          .access = access,
           .dtype = ParseDType(serve.dtype),
           .dummy_weights = serve.load_format == "dummy",
           .limits = {.max_batched_tokens = static_cast<int32_t>(serve.max_batched_tokens),
@@ -157,12 +154,11 @@ PipelineOptions MakePipelineOptions(const Flags& flags, const std::string& model
           .memory_fraction = serve.memory_fraction,
           .layer_split = serve.layer_split,
           .token_table = std::move(token_table),
-          .epoch = epoch,
           .terminal = isatty(STDERR_FILENO) == 1};
 }
 
 SchedulerConfig MakeSchedulerConfig(const ServeFlags& serve, const ModelSpec& spec,
-                                    const Pipeline& pipeline, uint64_t epoch) {
+                                    const Pipeline& pipeline) {
   SchedulerConfig config;
   // More microbatches than stages would only wait for each other.
   const size_t n_stages = pipeline.stages.size();
@@ -181,7 +177,7 @@ SchedulerConfig MakeSchedulerConfig(const ServeFlags& serve, const ModelSpec& sp
     config.kv_groups.push_back(
         {.window = spec.kv_groups[g].window, .n_blocks = pipeline.kv.n_blocks[g]});
   }
-  config.epoch = epoch;
+  config.epoch = pipeline.lease.epoch();
   config.preempt_every = static_cast<int32_t>(serve.preempt_every);
   return config;
 }
@@ -239,23 +235,25 @@ absl::Status Serve(const Flags& flags, StopRequest& stop) {
   static FlightRecorder* const flight = new FlightRecorder(FlightRole::kRouter);
   SC_RETURN_IF_ERROR(
       WriteFlightOnSignals(flight, flags.serve.flight_recorder, "stagecoach-router"));
+  SC_ASSIGN_OR_RETURN(const InternalAccess access, ReadInternalAccess(flags.internal));
   SC_ASSIGN_OR_RETURN(const std::string model_dir, ResolveModelDir(flags.model));
   SC_ASSIGN_OR_RETURN(ServedModel model,
                       ReadServedModel(model_dir, ServedName(flags), flags.serve.chat_template));
-  const uint64_t epoch = MakeEpoch();
   v1::TokenTable token_table;
   if (model.grammars.ok()) {
     token_table = ToProto(model.token_table);
-    model.grammars =
-        MakeGrammarCache((*model.grammars)->vocabulary(), MakeGrammarClient(flags.stages.back()));
   } else {
     spdlog::warn("requests with a grammar are refused: {}",
                  std::string(model.grammars.status().message()));
   }
-  SC_ASSIGN_OR_RETURN(
-      const Pipeline pipeline,
-      SetUpPipeline(model.spec,
-                    MakePipelineOptions(flags, model_dir, std::move(token_table), epoch)));
+  SC_ASSIGN_OR_RETURN(const Pipeline pipeline,
+                      SetUpPipeline(model.spec, MakePipelineOptions(flags, access, model_dir,
+                                                                    std::move(token_table))));
+  if (model.grammars.ok()) {
+    model.grammars =
+        MakeGrammarCache((*model.grammars)->vocabulary(),
+                         MakeGrammarClient(flags.stages.back(), pipeline.lease, access));
+  }
   model.max_model_len = pipeline.kv.max_model_len;
   model.max_logprobs = static_cast<int32_t>(flags.serve.max_logprobs);
   model.dtype = DTypeName(ParseDType(flags.serve.dtype).value_or(model.spec.stored_dtype));
@@ -267,14 +265,15 @@ absl::Status Serve(const Flags& flags, StopRequest& stop) {
         OtlpOptions{.endpoint = flags.serve.otlp_endpoint, .service = "stagecoach-router"});
   }
   const auto client = MakePipelineClient(
-      flags.stages, epoch,
+      flags.stages, pipeline.lease,
       {.on_lost = [&stop](const absl::Status& status) { stop.Lost(status); },
        .on_draining = [&stop](const std::string& stage) { stop.StageDrains(stage); },
-       .flight = flight});
+       .flight = flight,
+       .vocab_size = model.spec.vocab_size},
+      access);
   SC_ASSIGN_OR_RETURN(
       std::unique_ptr<Scheduler> scheduler,
-      Scheduler::Start(MakeSchedulerConfig(flags.serve, model.spec, pipeline, epoch),
-                       client.get()));
+      Scheduler::Start(MakeSchedulerConfig(flags.serve, model.spec, pipeline), client.get()));
   const std::string name = model.name;
   Frontend frontend(MakeFrontendOptions(flags.serve, pipeline, spans.get()), std::move(model),
                     StageStatuses(pipeline), scheduler.get());
@@ -285,7 +284,7 @@ absl::Status Serve(const Flags& flags, StopRequest& stop) {
     scheduler->Stop();
   };
   const auto scheduler_metrics = std::make_shared<SchedulerCollector>(scheduler.get(), name);
-  const StageStats stage_stats = MakeStageStats(flags.stages);
+  const StageStats stage_stats = MakeStageStats(flags.stages, std::chrono::seconds(2), access);
   const auto stage_metrics = std::make_shared<StageCollector>(
       stage_stats, StageCollector::Labels{{"model_name", name}, {"engine", kEngine}});
   std::vector<std::shared_ptr<prometheus::Collectable>> sources = {
@@ -346,6 +345,7 @@ std::string ErrorText(const absl::Status& status) {
 int main(int argc, char** argv) {
   using namespace stagecoach;
   StopTrackingLockOrder();
+  RaiseFileLimit();
   ShutdownSignals signals;
   router::Flags flags;
   CLI::App app("Serves a model over the workers that hold its pipeline stages.",
@@ -363,6 +363,7 @@ int main(int argc, char** argv) {
   app.add_option("--exit-with-parent", flags.parent,
                  "End when the process that started this one ends, whose number this is")
       ->type_name("PID");
+  AddInternalFlags(app, flags.internal);
   AddServeFlags(app, flags.serve);
   CLI11_PARSE(app, argc, argv);
 

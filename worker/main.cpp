@@ -16,13 +16,15 @@
 #include <vector>
 
 #include "absl/synchronization/notification.h"
+#include "common/flags/internal_flags.h"
 #include "common/flight/flight_recorder.h"
 #include "common/log.h"
 #include "common/metrics/metrics_server.h"
 #include "common/metrics/stage_collector.h"
 #include "common/numa.h"
 #include "common/process.h"
-#include "common/rpc/health.h"
+#include "common/rpc/internal_access.h"
+#include "common/rpc/probe_service.h"
 #include "common/rpc/server.h"
 #include "common/trace/otlp_exporter.h"
 #include "common/version.h"
@@ -45,6 +47,8 @@ struct Flags {
   std::string flight_recorder = "/tmp";
   std::string metrics = "off";
   std::string otlp_endpoint;
+  InternalFlags internal;
+  bool insecure_no_secret = false;
   int32_t n_threads = 0;
   int32_t numa_node = -1;
   bool batch_invariant = false;
@@ -109,6 +113,13 @@ int Serve(const Flags& flags, ShutdownSignals& signals) {
     spdlog::warn("{}; weights may be read from another socket's memory",
                  std::string(status.message()));
   }
+  const absl::StatusOr<InternalAccess> access = ReadInternalAccess(flags.internal);
+  absl::Status reach = access.status();
+  if (reach.ok()) reach = CheckListen(flags.listen, *access, flags.insecure_no_secret);
+  if (!reach.ok()) {
+    fmt::print(stderr, "error: {}\n", std::string(reach.message()));
+    return 2;
+  }
   if (const absl::Status status = ApplyTransportFlags(flags.transport); !status.ok()) {
     fmt::print(stderr, "error: {}\n", std::string(status.message()));
     return 2;
@@ -123,7 +134,7 @@ int Serve(const Flags& flags, ShutdownSignals& signals) {
     fmt::print(stderr, "error: {}\n", std::string(ops.status().message()));
     return 1;
   }
-  GrpcTransport host_transport;
+  GrpcTransport host_transport({.access = *access});
   const std::unique_ptr<Transport> device_transport =
       MakeDeviceTransport(flags.transport, **ops, &host_transport);
   Transport* const transport = device_transport ? device_transport.get() : &host_transport;
@@ -144,19 +155,19 @@ int Serve(const Flags& flags, ShutdownSignals& signals) {
   StageService service(ops->get(), n_threads, transport, StageModel::Load,
                        {.flight = flight, .spans = spans.get()},
                        [&loss](absl::Status status) { loss.Tell(std::move(status)); });
-  HealthService health;
+  ProbeService probe;
   const auto stage_metrics = std::make_shared<StageCollector>(
       [&service] { return std::vector{std::optional(service.ReadStats())}; },
       StageCollector::Labels{});
 
   grpc::ServerBuilder builder;
   int port = 0;
-  builder.AddListeningPort(flags.listen, grpc::InsecureServerCredentials(), &port);
+  AddInternalPort(builder, flags.listen, *access, &port);
   ApplyServerDefaults(builder, kMaxInternalMessageBytes);
   NoticeLostClients(builder);
   builder.RegisterService(&service);
   builder.RegisterService(host_transport.service());
-  builder.RegisterService(&health);
+  builder.RegisterCallbackGenericService(&probe);
   const std::unique_ptr<grpc::Server> server = builder.BuildAndStart();
   if (server == nullptr || port == 0) {
     fmt::print(stderr,
@@ -164,8 +175,11 @@ int Serve(const Flags& flags, ShutdownSignals& signals) {
                flags.listen);
     return 1;
   }
-  health.SetServing("", true);
-  health.SetServing(v1::Stage::service_full_name(), true);
+  if (access->secret.empty()) {
+    spdlog::warn("no --secret-file: everyone who reaches {} has this worker",
+                 WithPort(flags.listen, port));
+  }
+  probe.SetServing(true);
   std::string metrics_field;
   if (flags.metrics != "off") {
     const absl::StatusOr<std::string> address = ServeMetrics(flags.metrics, {stage_metrics});
@@ -188,7 +202,7 @@ int Serve(const Flags& flags, ShutdownSignals& signals) {
     released.WaitForNotification();
   }
   if (signal != 0) spdlog::info("signal {}: stopping", signal);
-  health.Shutdown();
+  probe.SetServing(false);
   service.Shutdown();
   host_transport.Shutdown();
   if (const absl::Status lost = loss.Get(); !lost.ok()) {
@@ -205,6 +219,7 @@ int Serve(const Flags& flags, ShutdownSignals& signals) {
 
 int Main(int argc, char** argv) {
   StopTrackingLockOrder();
+  RaiseFileLimit();
   ShutdownSignals signals;
   Flags flags;
   CLI::App app(
@@ -214,6 +229,10 @@ int Main(int argc, char** argv) {
   app.set_version_flag("--version", std::string("stagecoach-worker ") + kVersion);
   app.add_option("--listen", flags.listen, "HOST:PORT to serve gRPC on; port 0 picks a free one")
       ->capture_default_str();
+  AddInternalFlags(app, flags.internal);
+  app.add_flag("--insecure-no-secret", flags.insecure_no_secret,
+               "Listen beyond this machine without a --secret-file: everyone who reaches the port "
+               "has the worker");
   app.add_option("--device", flags.device, "What computes: cpu, cuda or cuda:N")
       ->capture_default_str();
   app.add_flag("--batch-invariant", flags.batch_invariant,

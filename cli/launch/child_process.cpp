@@ -9,6 +9,7 @@
 
 #include <array>
 #include <cerrno>
+#include <climits>
 #include <csignal>
 #include <cstring>
 #include <utility>
@@ -49,10 +50,15 @@ struct Pipe {
 
 class SpawnSettings {
  public:
-  SpawnSettings(int stdout_fd, int stderr_fd) {
+  // stdin_fd: -1: nothing to read.
+  SpawnSettings(int stdin_fd, int stdout_fd, int stderr_fd) {
     SC_CHECK(posix_spawn_file_actions_init(&actions_) == 0);
     SC_CHECK(posix_spawnattr_init(&attributes_) == 0);
-    posix_spawn_file_actions_addopen(&actions_, STDIN_FILENO, "/dev/null", O_RDONLY, 0);
+    if (stdin_fd < 0) {
+      posix_spawn_file_actions_addopen(&actions_, STDIN_FILENO, "/dev/null", O_RDONLY, 0);
+    } else {
+      posix_spawn_file_actions_adddup2(&actions_, stdin_fd, STDIN_FILENO);
+    }
     posix_spawn_file_actions_adddup2(&actions_, stdout_fd, STDOUT_FILENO);
     posix_spawn_file_actions_adddup2(&actions_, stderr_fd, STDERR_FILENO);
     posix_spawn_file_actions_addclosefrom_np(&actions_, STDERR_FILENO + 1);
@@ -91,8 +97,8 @@ std::string ChildExit::Describe() const {
 
 absl::StatusOr<std::unique_ptr<ChildProcess>> ChildProcess::Spawn(const ChildSpec& spec,
                                                                   ChildCallbacks callbacks) {
-  Pipe out, err;
-  if (!out.ok() || !err.ok()) {
+  Pipe in, out, err;
+  if (!in.ok() || !out.ok() || !err.ok()) {
     return absl::ResourceExhaustedError(
         fmt::format("cannot make a pipe for {}: {}", spec.program, std::strerror(errno)));
   }
@@ -100,7 +106,14 @@ absl::StatusOr<std::unique_ptr<ChildProcess>> ChildProcess::Spawn(const ChildSpe
   for (const std::string& arg : spec.args) argv.push_back(const_cast<char*>(arg.c_str()));
   argv.push_back(nullptr);
 
-  const SpawnSettings settings(out.write, err.write);
+  // It fits into the pipe, so nobody waits for the child to read it.
+  SC_CHECK(spec.input.size() <= PIPE_BUF);
+  if (write(in.write, spec.input.data(), spec.input.size()) < 0) {
+    return absl::InternalError(
+        fmt::format("cannot write to a pipe for {}: {}", spec.program, std::strerror(errno)));
+  }
+  in.CloseWrite();
+  const SpawnSettings settings(spec.input.empty() ? -1 : in.read, out.write, err.write);
   pid_t pid = 0;
   const int error = posix_spawn(&pid, spec.program.c_str(), settings.actions(),
                                 settings.attributes(), argv.data(), environ);

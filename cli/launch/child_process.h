@@ -18,6 +18,7 @@ namespace stagecoach::launch {
 struct ChildSpec {
   std::string program;            // a path
   std::vector<std::string> args;  // without the program's own name
+  std::string input;              // its standard input, 4 KiB at most
 };
 
 struct ChildExit {
@@ -37,8 +38,8 @@ struct ChildCallbacks {
   std::function<void(const ChildExit&)> on_exit;
 };
 
-// The child has its own process group (a terminal's ctrl-C does not reach it), no standard input,
-// default signal dispositions and none of our descriptors. Thread-safe.
+// The child has its own process group (a terminal's ctrl-C does not reach it), no more standard
+// input than it is given, default signal dispositions and none of our descriptors. Thread-safe.
 class ChildProcess {
  public:
   // NOT_FOUND or INTERNAL when the program cannot be executed. A child that ties its life to its

@@ -10,6 +10,7 @@
 
 #include "cli/launch/fields.h"
 #include "common/check.h"
+#include "common/secret.h"
 #include "common/status.h"
 
 namespace stagecoach::launch {
@@ -72,7 +73,7 @@ void AddLinkArgs(const ClusterOptions& options, std::vector<std::string>* args) 
 
 }  // namespace
 
-Cluster::Cluster(ClusterOptions options) : options_(std::move(options)) {
+Cluster::Cluster(ClusterOptions options) : options_(std::move(options)), secret_(MakeSecret()) {
   SC_CHECK(options_.n_stages > 0);
   // Reader threads hold indices, never references, but the children themselves must not move under
   // Signal().
@@ -140,13 +141,15 @@ absl::Status Cluster::SpawnRouter(const std::vector<std::string>& stages) {
 absl::Status Cluster::Spawn(const std::string& name, const std::string& program,
                             std::vector<std::string> args) {
   args.insert(args.end(),
-              {"--log-level", options_.log_level, "--exit-with-parent", std::to_string(getpid())});
+              {"--log-level", options_.log_level, "--exit-with-parent", std::to_string(getpid()),
+               // Not as an argument, which everyone on this machine could read.
+               "--secret-file", "/dev/stdin"});
   const size_t index = children_.size();
   Child& child = children_.emplace_back();
   child.log = std::make_unique<ChildLog>(name, options_.echo_logs);
   ChildLog* log = child.log.get();
   auto process = ChildProcess::Spawn(
-      {.program = options_.program_dir + "/" + program, .args = std::move(args)},
+      {.program = options_.program_dir + "/" + program, .args = std::move(args), .input = secret_},
       {.on_stdout =
            [this, index](std::string_view line) {
              Post({.kind = Event::kLine, .child = index, .line = std::string(line)});

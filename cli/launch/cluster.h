@@ -101,6 +101,7 @@ class Cluster {
   size_t router() const { return options_.n_stages; }
 
   const ClusterOptions options_;
+  const std::string secret_;     // of this start: between its router and workers
   std::vector<Child> children_;  // workers by stage, then the router
   std::mutex mutex_;
   std::condition_variable posted_;

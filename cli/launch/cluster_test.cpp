@@ -7,6 +7,7 @@
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
+#include <set>
 #include <sstream>
 
 namespace stagecoach::launch {
@@ -70,7 +71,8 @@ TEST_CASE("Programs get their arguments, and stop in order") {
   CHECK(endpoints->ready_line == "ready grpc=127.0.0.1:2 metrics=127.0.0.1:3 kv_blocks=4");
   cluster.RequestStop();
   CHECK(cluster.Wait().ok());
-  const std::string of_all = "--log-level info --exit-with-parent " + std::to_string(getpid());
+  const std::string of_all = "--log-level info --exit-with-parent " + std::to_string(getpid()) +
+                             " --secret-file /dev/stdin";
   CHECK(programs.Log() == "worker --listen 127.0.0.1:0 --device cpu --threads 3 " + of_all +
                               "\n"
                               "router --model some/model --stages 127.0.0.1:1 --max-sequences 5 " +
@@ -122,6 +124,29 @@ TEST_CASE("Stages are shared out over NUMA nodes where that comes out even") {
       CHECK(lines.empty());
     }
   }
+}
+
+TEST_CASE("Programs of a start share a secret that no other start has, and no argument shows it") {
+  const auto secrets = [] {
+    Programs programs;
+    programs.Write("stagecoach-worker", "say secret=$(cat); echo listening grpc=127.0.0.1:1; hold");
+    programs.Write("stagecoach-router", "say secret=$(cat); echo ready grpc=127.0.0.1:2; hold");
+    Cluster cluster(programs.Options(2));
+    REQUIRE(cluster.Start().ok());
+    std::istringstream log(programs.Log());
+    std::set<std::string> all;
+    for (std::string line; std::getline(log, line);) {
+      if (const size_t at = line.find("secret="); at != std::string::npos) {
+        all.insert(line.substr(at));
+      }
+    }
+    return all;
+  };
+  const std::set<std::string> first = secrets(), second = secrets();
+  REQUIRE(first.size() == 1);
+  REQUIRE(second.size() == 1);
+  CHECK(first != second);
+  CHECK(first.begin()->size() == std::string("secret=").size() + 64);
 }
 
 TEST_CASE("A missing program is the one cause") {

@@ -30,7 +30,7 @@ void NoticeLostClients(grpc::ServerBuilder& builder) {
   builder.AddChannelArgument(GRPC_ARG_HTTP2_MAX_PINGS_WITHOUT_DATA, 0);  // no limit
 }
 
-std::shared_ptr<grpc::Channel> MakeChannel(const std::string& address, int max_message_bytes) {
+grpc::ChannelArguments ClientDefaults(int max_message_bytes) {
   grpc::ChannelArguments args;
   args.SetMaxReceiveMessageSize(max_message_bytes);
   args.SetInt(GRPC_ARG_KEEPALIVE_TIME_MS, kKeepaliveMs);
@@ -40,7 +40,12 @@ std::shared_ptr<grpc::Channel> MakeChannel(const std::string& address, int max_m
   // One process may hold several channels to one worker; sharing a connection would make them wait
   // for each other.
   args.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);
-  return grpc::CreateCustomChannel(address, grpc::InsecureChannelCredentials(), args);
+  return args;
+}
+
+std::shared_ptr<grpc::Channel> MakeChannel(const std::string& address, int max_message_bytes) {
+  return grpc::CreateCustomChannel(address, grpc::InsecureChannelCredentials(),
+                                   ClientDefaults(max_message_bytes));
 }
 
 }  // namespace stagecoach

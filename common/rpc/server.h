@@ -6,6 +6,7 @@
 
 namespace grpc {
 class Channel;
+class ChannelArguments;
 class ServerBuilder;
 }  // namespace grpc
 
@@ -24,8 +25,11 @@ void ApplyServerDefaults(grpc::ServerBuilder& builder, int max_message_bytes);
 // nothing is on its way to it. Likewise.
 void NoticeLostClients(grpc::ServerBuilder& builder);
 
-// A channel with the same limits and a keepalive that notices a dead host within 20 s. Never goes
-// through a proxy.
+// Of a channel with the same limits and a keepalive that notices a dead host within 20 s. Never
+// goes through a proxy.
+grpc::ChannelArguments ClientDefaults(int max_message_bytes);
+
+// A channel with those, to a public port.
 std::shared_ptr<grpc::Channel> MakeChannel(const std::string& address, int max_message_bytes);
 
 }  // namespace stagecoach

@@ -29,6 +29,28 @@ securityContext:
 {{- divf (addf .Values.startupSeconds $load) 10 | ceil | int }}
 {{- end }}
 
+{{/* How router and workers know each other. */}}
+{{- define "stagecoach.internal" -}}
+- --secret-file=/etc/stagecoach/internal/secret
+{{- with .Values.internal.tls }}
+{{- if .existingSecret }}
+- --internal-tls-cert=/etc/stagecoach/internal-tls/tls.crt
+- --internal-tls-key=/etc/stagecoach/internal-tls/tls.key
+- --internal-tls-ca=/etc/stagecoach/internal-tls/ca.crt
+{{- with .name }}
+- --internal-tls-name={{ . }}
+{{- end }}
+{{- end }}
+{{- end }}
+{{- end }}
+
+{{- define "stagecoach.internalMounts" -}}
+- {name: internal, mountPath: /etc/stagecoach/internal, readOnly: true}
+{{- if .Values.internal.tls.existingSecret }}
+- {name: internal-tls, mountPath: /etc/stagecoach/internal-tls, readOnly: true}
+{{- end }}
+{{- end }}
+
 {{/* Flags that router and workers share. */}}
 {{- define "stagecoach.observing" -}}
 - --log-format={{ .Values.logFormat }}
@@ -50,6 +72,7 @@ args:
   - --grpc=0.0.0.0:{{ .grpcPort }}
   - --metrics=0.0.0.0:{{ .metricsPort }}
   - --log-level={{ .logLevel }}
+  {{- include "stagecoach.internal" $ | nindent 2 }}
   {{- include "stagecoach.observing" $ | nindent 2 }}
   {{- with $.Values.tracing.endpoint }}
   - --trace-sample-ratio={{ $.Values.tracing.sampleRatio }}
@@ -120,6 +143,7 @@ resources:
 volumeMounts:
   - {name: model, mountPath: {{ $.Values.model.mountPath }}, readOnly: true}
   - {name: tmp, mountPath: /tmp}
+  {{- include "stagecoach.internalMounts" $ | nindent 2 }}
   {{- if $.Values.auth.existingSecret }}
   - {name: auth, mountPath: /etc/stagecoach/auth, readOnly: true}
   {{- end }}
@@ -144,6 +168,7 @@ args:
   - --device={{ eq $root.Values.device "cuda" | ternary (printf "cuda:%d" (int $i)) "cpu" }}
   - --threads=$(THREADS)
   - --log-level={{ .logLevel }}
+  {{- include "stagecoach.internal" $root | nindent 2 }}
   {{- include "stagecoach.observing" $root | nindent 2 }}
   {{- with .extraArgs }}
   {{- toYaml . | nindent 2 }}
@@ -178,6 +203,7 @@ resources:
 volumeMounts:
   - {name: model, mountPath: {{ $root.Values.model.mountPath }}, readOnly: true}
   - {name: tmp, mountPath: /tmp}
+  {{- include "stagecoach.internalMounts" $root | nindent 2 }}
   - {name: shm, mountPath: /dev/shm}
 {{- end }}
 {{- end }}

@@ -21,6 +21,10 @@
 {{ include "stagecoach.fullname" . }}-groups
 {{- end }}
 
+{{- define "stagecoach.internalSecret" -}}
+{{- default (printf "%s-internal" (include "stagecoach.fullname" .)) .Values.internal.existingSecret }}
+{{- end }}
+
 {{- define "stagecoach.serviceAccount" -}}
 {{- default (ternary (include "stagecoach.fullname" .) "default" .Values.serviceAccount.create) .Values.serviceAccount.name }}
 {{- end }}

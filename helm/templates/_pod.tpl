@@ -75,6 +75,12 @@ volumes:
     {{- end }}
   - name: tmp
     emptyDir: {sizeLimit: 64Mi}
+  - name: internal
+    secret: {secretName: {{ include "stagecoach.internalSecret" $root }}, defaultMode: 0440}
+  {{- with .internal.tls.existingSecret }}
+  - name: internal-tls
+    secret: {secretName: {{ . }}, defaultMode: 0440}
+  {{- end }}
   {{- if $has_stages }}
   - name: shm
     emptyDir: {medium: Memory, sizeLimit: {{ .sharedMemory }}}

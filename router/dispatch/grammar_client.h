@@ -5,7 +5,8 @@
 #include <string>
 
 #include "absl/status/status.h"
-#include "stagecoach/v1/step.pb.h"
+#include "common/rpc/internal_access.h"
+#include "stagecoach/v1/stage.pb.h"
 
 namespace stagecoach::router {
 
@@ -13,6 +14,7 @@ namespace stagecoach::router {
 // does not answer.
 using PrepareGrammar = std::function<absl::Status(const v1::SlotGrammar&)>;
 
-PrepareGrammar MakeGrammarClient(const std::string& last_stage_address);
+PrepareGrammar MakeGrammarClient(const std::string& last_stage_address, const v1::Lease& lease,
+                                 const InternalAccess& access = {});
 
 }  // namespace stagecoach::router

@@ -15,18 +15,22 @@ v1::SlotGrammar Grammar() {
 
 TEST_CASE("a grammar reaches the last stage") {
   FakeStage stage;
-  const PrepareGrammar prepare = MakeGrammarClient(stage.address());
+  v1::Lease lease;
+  lease.set_epoch(7);
+  const PrepareGrammar prepare = MakeGrammarClient(stage.address(), lease);
   REQUIRE(prepare(Grammar()).ok());
   REQUIRE(stage.grammars().size() == 1);
-  CHECK(stage.grammars()[0].source() == "a+");
+  CHECK(stage.grammars()[0].lease().epoch() == 7);
+  CHECK(stage.grammars()[0].grammar().source() == "a+");
 }
 
 TEST_CASE("what the stage says against a grammar is the client's to hear, all else is not") {
   FakeStage refuses(
       {.prepare_status = grpc::Status(grpc::StatusCode::INVALID_ARGUMENT, "too large")});
-  CHECK(MakeGrammarClient(refuses.address())(Grammar()) == absl::InvalidArgumentError("too large"));
+  CHECK(MakeGrammarClient(refuses.address(), {})(Grammar()) ==
+        absl::InvalidArgumentError("too large"));
   FakeStage broken({.prepare_status = grpc::Status(grpc::StatusCode::INTERNAL, "a panic")});
-  const absl::Status status = MakeGrammarClient(broken.address())(Grammar());
+  const absl::Status status = MakeGrammarClient(broken.address(), {})(Grammar());
   CHECK(absl::IsUnavailable(status));
   CHECK(status.message().find(broken.address()) != std::string::npos);
 }

@@ -3,9 +3,11 @@
 #include <fmt/format.h>
 #include <grpcpp/grpcpp.h>
 
+#include <array>
 #include <condition_variable>
 #include <deque>
 #include <mutex>
+#include <optional>
 #include <thread>
 #include <utility>
 
@@ -36,12 +38,13 @@ struct StageLink {
 
 class PipelineClient final : public StageClient {
  public:
-  PipelineClient(std::vector<std::string> addresses, uint64_t epoch, PipelineHooks hooks)
-      : epoch_(epoch), hooks_(std::move(hooks)), links_(addresses.size()) {
+  PipelineClient(std::vector<std::string> addresses, v1::Lease lease, PipelineHooks hooks,
+                 const InternalAccess& access)
+      : lease_(std::move(lease)), hooks_(std::move(hooks)), links_(addresses.size()) {
     SC_CHECK(!addresses.empty());
     for (size_t i = 0; i < links_.size(); ++i) {
       links_[i].name = fmt::format("stage {} ({})", i, addresses[i]);
-      links_[i].channel = MakeChannel(addresses[i], kMaxInternalMessageBytes);
+      links_[i].channel = MakeInternalChannel(addresses[i], access, kMaxInternalMessageBytes);
       links_[i].stub = v1::Stage::NewStub(links_[i].channel);
     }
   }
@@ -67,7 +70,7 @@ class PipelineClient final : public StageClient {
   absl::Status Blame(const StageLink& link, absl::Status status);
   void CancelStreams();
 
-  const uint64_t epoch_;
+  const v1::Lease lease_;
   const PipelineHooks hooks_;
   std::vector<StageLink> links_;
   StageClientEvents events_;
@@ -78,7 +81,28 @@ class PipelineClient final : public StageClient {
   std::condition_variable wake_writer_;
   std::deque<std::unique_ptr<v1::StepPlan>> plans_;  // guarded by mutex_
   bool closed_ = false;                              // guarded by mutex_: down or stopping
+  std::optional<absl::Status> taken_;  // guarded by mutex_: another router has a stage
 };
+
+// A token that the model does not have; absent: there is none.
+std::optional<int32_t> StrangeToken(const v1::StepResult& result, int32_t vocab_size) {
+  const auto strange = [&](const auto& ids) -> std::optional<int32_t> {
+    for (const int32_t id : ids) {
+      if (id < 0 || id >= vocab_size) return id;
+    }
+    return std::nullopt;
+  };
+  for (const v1::SlotResult& slot : result.slots()) {
+    std::optional<int32_t> token;
+    if (slot.sampled() && slot.failure().empty()) token = strange(std::array{slot.token()});
+    if (!token) token = strange(slot.logprobs().top_ids());
+    for (int i = 0; !token && i < slot.prompt_logprobs_size(); ++i) {
+      token = strange(slot.prompt_logprobs(i).top_ids());
+    }
+    if (token) return token;
+  }
+  return std::nullopt;
+}
 
 absl::Status Named(const StageLink& link, std::string_view what, const grpc::Status& status) {
   return absl::UnavailableError(fmt::format(
@@ -94,7 +118,7 @@ absl::Status PipelineClient::Start(StageClientEvents events) {
     link.context = std::make_unique<grpc::ClientContext>();
     link.stream = link.stub->Step(link.context.get());
     v1::StepRequest hello;
-    hello.mutable_hello()->set_epoch(epoch_);
+    *hello.mutable_hello()->mutable_lease() = lease_;
     link.stream->Write(hello);  // a failure shows when the answer is read
   }
   absl::Status status;
@@ -137,11 +161,11 @@ absl::Status PipelineClient::Greet(StageLink& link) {
   if (!link.stream->Read(&ready)) {
     return Named(link, "did not open its step stream", link.stream->Finish());
   }
-  if (!ready.has_ready() || ready.ready().epoch() != epoch_) {
+  if (!ready.has_ready() || ready.ready().lease().epoch() != lease_.epoch()) {
     return absl::FailedPreconditionError(
         fmt::format("{} answered the hello of epoch {} with something else; is it a worker of "
                     "another version, or in use by another router?",
-                    link.name, epoch_));
+                    link.name, lease_.epoch()));
   }
   return absl::OkStatus();
 }
@@ -152,7 +176,8 @@ void PipelineClient::Record(const v1::StepPlan& plan) {
   for (const v1::SlotDelta& slot : plan.slots()) {
     (slot.n_tokens() == 1 ? n_decode : n_prefill) += slot.n_tokens();
   }
-  hooks_.flight->Begin(epoch_, plan.step(), n_prefill, n_decode, FlightRecorder::Clock::now());
+  hooks_.flight->Begin(lease_.epoch(), plan.step(), n_prefill, n_decode,
+                       FlightRecorder::Clock::now());
 }
 
 void PipelineClient::Record(uint64_t step, FlightTime what) {
@@ -198,16 +223,31 @@ void PipelineClient::Read(size_t i) {
       Down(link, absl::UnavailableError(link.name + " sent what only the last stage sends"));
       break;
     }
+    if (const auto token = StrangeToken(response.result(), hooks_.vocab_size)) {
+      Down(link, absl::UnavailableError(
+                     fmt::format("{} sent token {} in step {}, of a model that has {} of them",
+                                 link.name, *token, response.result().step(), hooks_.vocab_size)));
+      break;
+    }
     Record(response.result().step(), kFlightResult);
     events_.on_result(std::unique_ptr<v1::StepResult>(response.release_result()));
   }
   const grpc::Status status = link.stream->Finish();
+  if (status.error_code() == grpc::StatusCode::ABORTED) {
+    std::lock_guard lock(mutex_);
+    if (!taken_) taken_ = Named(link, "is lost", status);
+  }
   Down(link, Named(link, "is lost", status));
 }
 
 // When a worker dies its neighbours notice too and end their streams, perhaps before its own end is
-// seen here. Then the one to name is the stage whose connection broke.
+// seen here. Then the one to name is the stage whose connection broke, or that another router took.
 absl::Status PipelineClient::Blame(const StageLink& link, absl::Status status) {
+  const auto taken = [this] {
+    std::lock_guard lock(mutex_);
+    return taken_;
+  };
+  if (const auto by_other = taken()) return *by_other;
   if (link.channel->GetState(false) != GRPC_CHANNEL_READY) return status;
   const auto deadline = std::chrono::system_clock::now() + kSettleTime;
   for (const StageLink& other : links_) {
@@ -217,7 +257,7 @@ absl::Status PipelineClient::Blame(const StageLink& link, absl::Status status) {
     return absl::UnavailableError(fmt::format("{} is lost: its connection broke ({})", other.name,
                                               std::string(status.message())));
   }
-  return status;
+  return taken().value_or(status);  // it may have come meanwhile
 }
 
 void PipelineClient::Down(const StageLink& link, absl::Status status) {
@@ -260,9 +300,10 @@ void PipelineClient::Stop() {
 
 }  // namespace
 
-std::unique_ptr<StageClient> MakePipelineClient(std::vector<std::string> addresses, uint64_t epoch,
-                                                PipelineHooks hooks) {
-  return std::make_unique<PipelineClient>(std::move(addresses), epoch, std::move(hooks));
+std::unique_ptr<StageClient> MakePipelineClient(std::vector<std::string> addresses, v1::Lease lease,
+                                                PipelineHooks hooks, const InternalAccess& access) {
+  return std::make_unique<PipelineClient>(std::move(addresses), std::move(lease), std::move(hooks),
+                                          access);
 }
 
 }  // namespace stagecoach::router

@@ -3,21 +3,24 @@
 
 #include <cstdint>
 #include <functional>
+#include <limits>
 #include <memory>
 #include <string>
 #include <vector>
 
 #include "absl/status/status.h"
 #include "common/flight/flight_recorder.h"
+#include "common/rpc/internal_access.h"
 #include "router/scheduler/stage_client.h"
+#include "stagecoach/v1/stage.pb.h"
 
 namespace stagecoach::router {
 
 // Plans go to the first address, results come from the last; on the others the stream only tells
 // that the stage lives. One thread writes plans and one thread a stage reads. A stage whose stream
 // ends, whatever the reason, takes the pipeline down; the status is UNAVAILABLE and names stage,
-// address and cause. A host that vanishes without a word is noticed by keepalive.
-//
+// address and cause. A host that vanishes without a word is noticed by keepalive. Another router's
+// word is the cause where it took a stage: what else breaks then follows from it.
 struct PipelineHooks {
   // Hears the same status right after the events' on_down.
   std::function<void(const absl::Status&)> on_lost;
@@ -25,9 +28,12 @@ struct PipelineHooks {
   // stage's name; from the client's threads.
   std::function<void(const std::string&)> on_draining;
   FlightRecorder* flight = nullptr;  // gets every plan; outlives the client
+  // Of the model: a stage that sends other tokens is as one that is lost.
+  int32_t vocab_size = std::numeric_limits<int32_t>::max();
 };
 
-std::unique_ptr<StageClient> MakePipelineClient(std::vector<std::string> addresses, uint64_t epoch,
-                                                PipelineHooks hooks = {});
+std::unique_ptr<StageClient> MakePipelineClient(std::vector<std::string> addresses, v1::Lease lease,
+                                                PipelineHooks hooks = {},
+                                                const InternalAccess& access = {});
 
 }  // namespace stagecoach::router

@@ -14,6 +14,13 @@ namespace {
 
 constexpr uint64_t kEpoch = 77;
 
+v1::Lease TestLease() {
+  v1::Lease lease;
+  lease.set_epoch(kEpoch);
+  lease.set_holder("router");
+  return lease;
+}
+
 // What a client reported.
 class Events {
  public:
@@ -76,7 +83,7 @@ TEST_CASE("plans reach the first stage and results come from the last, in order"
   }});
   Events events;
   const auto client =
-      MakePipelineClient({first.address(), middle.address(), last.address()}, kEpoch);
+      MakePipelineClient({first.address(), middle.address(), last.address()}, TestLease());
   REQUIRE(client->Start(events.Callbacks()).ok());
   for (uint64_t step = 1; step <= 500; ++step) client->Send(Plan(step));
   CHECK(events.WaitForSteps(500) == UpTo(500));
@@ -94,10 +101,62 @@ TEST_CASE("one stage is first and last") {
   }});
   self = &only;
   Events events;
-  const auto client = MakePipelineClient({only.address()}, kEpoch);
+  const auto client = MakePipelineClient({only.address()}, TestLease());
   REQUIRE(client->Start(events.Callbacks()).ok());
   client->Send(Plan(1));
   CHECK(events.WaitForSteps(1) == UpTo(1));
+}
+
+TEST_CASE("a token that the model does not have is not passed on, and its stage is named") {
+  const auto sends = [](auto change) {
+    FakeStage* self = nullptr;
+    FakeStage only({.on_plan = [&](const v1::StepPlan& plan) {
+      v1::StepResponse response;
+      response.mutable_result()->set_epoch(plan.epoch());
+      response.mutable_result()->set_step(plan.step());
+      change(*response.mutable_result()->add_slots());
+      self->Send(response);
+      return grpc::Status::OK;
+    }});
+    self = &only;
+    Events events;
+    const auto client = MakePipelineClient({only.address()}, TestLease(), {.vocab_size = 1000});
+    REQUIRE(client->Start(events.Callbacks()).ok());
+    client->Send(Plan(1));
+    const std::string message = events.WaitForDown();
+    INFO(message);
+    CHECK(message.starts_with("stage 0 (" + only.address() + ") sent token"));
+    client->Stop();
+    CHECK(events.WaitForSteps(0).empty());
+  };
+  for (const int32_t token : {-1, 1000, 1'000'000'000}) {
+    sends([&](v1::SlotResult& slot) {
+      slot.set_sampled(true);
+      slot.set_token(token);
+    });
+    sends([&](v1::SlotResult& slot) { slot.mutable_logprobs()->add_top_ids(token); });
+    sends([&](v1::SlotResult& slot) { slot.add_prompt_logprobs()->add_top_ids(token); });
+  }
+}
+
+TEST_CASE("another router's word is the cause, also when a neighbour's stream ends first") {
+  FakeStage last({.on_plan = {}});
+  FakeStage* neighbour = &last;
+  FakeStage first({.on_plan = [&](const v1::StepPlan&) {
+    v1::StepResponse odd;
+    odd.mutable_draining();
+    neighbour->Send(odd);
+    return grpc::Status(grpc::StatusCode::ABORTED,
+                        "router b of epoch 9 has taken this worker over");
+  }});
+  Events events;
+  const auto client = MakePipelineClient({first.address(), last.address()}, TestLease());
+  REQUIRE(client->Start(events.Callbacks()).ok());
+  client->Send(Plan(1));
+  const std::string message = events.WaitForDown();
+  INFO(message);
+  CHECK(message.find("router b of epoch 9") != std::string::npos);
+  CHECK(message.starts_with("stage 0 ("));
 }
 
 TEST_CASE("a stage that dies takes the pipeline down once, by name") {
@@ -106,8 +165,8 @@ TEST_CASE("a stage that dies takes the pipeline down once, by name") {
     Events events;
     std::promise<std::string> lost;
     const auto client =
-        MakePipelineClient({stages[0].address(), stages[1].address(), stages[2].address()}, kEpoch,
-                           {.on_lost = [&](const absl::Status& status) {
+        MakePipelineClient({stages[0].address(), stages[1].address(), stages[2].address()},
+                           TestLease(), {.on_lost = [&](const absl::Status& status) {
                              lost.set_value(std::string(status.message()));
                            }});
     REQUIRE(client->Start(events.Callbacks()).ok());
@@ -129,7 +188,7 @@ TEST_CASE("a pipeline of no more use ends as one that lost a stage") {
   FakeStage first, last;
   Events events;
   std::promise<std::string> lost;
-  const auto client = MakePipelineClient({first.address(), last.address()}, kEpoch,
+  const auto client = MakePipelineClient({first.address(), last.address()}, TestLease(),
                                          {.on_lost = [&](const absl::Status& status) {
                                            lost.set_value(std::string(status.message()));
                                          }});
@@ -150,7 +209,7 @@ TEST_CASE("a stage that is to end says so, and steps go on meanwhile") {
   Events events;
   std::promise<std::string> draining;
   const auto client = MakePipelineClient(
-      {first.address(), last.address()}, kEpoch,
+      {first.address(), last.address()}, TestLease(),
       {.on_draining = [&](const std::string& stage) { draining.set_value(stage); }});
   REQUIRE(client->Start(events.Callbacks()).ok());
   v1::StepResponse response;
@@ -169,7 +228,7 @@ TEST_CASE("a stage that ends its stream gives the reason") {
   }});
   FakeStage last;
   Events events;
-  const auto client = MakePipelineClient({first.address(), last.address()}, kEpoch);
+  const auto client = MakePipelineClient({first.address(), last.address()}, TestLease());
   REQUIRE(client->Start(events.Callbacks()).ok());
   client->Send(Plan(7));
   CHECK(events.WaitForDown() == "stage 0 (" + first.address() + ") is lost: step 7 after step 5");
@@ -179,7 +238,7 @@ TEST_CASE("results from a stage that is not the last are not believed") {
   FakeStage first;
   FakeStage last;
   Events events;
-  const auto client = MakePipelineClient({first.address(), last.address()}, kEpoch);
+  const auto client = MakePipelineClient({first.address(), last.address()}, TestLease());
   REQUIRE(client->Start(events.Callbacks()).ok());
   first.SendResult(kEpoch, 1);
   CHECK(events.WaitForDown().starts_with("stage 0 "));
@@ -192,12 +251,12 @@ TEST_CASE("a stage that cannot be reached or does not answer fails the start by 
   gone.Die();
   Events events;
   absl::Status status =
-      MakePipelineClient({first.address(), gone_address}, kEpoch)->Start(events.Callbacks());
+      MakePipelineClient({first.address(), gone_address}, TestLease())->Start(events.Callbacks());
   REQUIRE(absl::IsUnavailable(status));
   CHECK(status.message().find("stage 1 (" + gone_address + ")") != std::string::npos);
 
   FakeStage wrong({.answers_hello = false});
-  status = MakePipelineClient({wrong.address()}, kEpoch)->Start(events.Callbacks());
+  status = MakePipelineClient({wrong.address()}, TestLease())->Start(events.Callbacks());
   REQUIRE(absl::IsFailedPrecondition(status));
   CHECK(status.message().find("stage 0 (" + wrong.address() + ")") != std::string::npos);
   CHECK(events.n_downs() == 0);
@@ -207,7 +266,7 @@ TEST_CASE("Stop ends the streams and no callback follows") {
   FakeStage first;
   FakeStage last;
   Events events;
-  const auto client = MakePipelineClient({first.address(), last.address()}, kEpoch);
+  const auto client = MakePipelineClient({first.address(), last.address()}, TestLease());
   REQUIRE(client->Start(events.Callbacks()).ok());
   for (uint64_t step = 1; step <= 100; ++step) client->Send(Plan(step));
   client->Stop();

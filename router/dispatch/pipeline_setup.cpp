@@ -17,6 +17,7 @@
 #include "common/rpc/status.h"
 #include "common/size.h"
 #include "common/status.h"
+#include "router/dispatch/lease.h"
 #include "router/dispatch/load_progress.h"
 #include "stagecoach/v1/stage.grpc.pb.h"
 
@@ -80,14 +81,16 @@ v1::DType ToProto(std::optional<DType> dtype) {
   return v1::DTYPE_UNSPECIFIED;
 }
 
-std::vector<Worker> Connect(const std::vector<std::string>& addresses) {
+std::vector<Worker> Connect(const std::vector<std::string>& addresses,
+                            const InternalAccess& access) {
   std::vector<Worker> workers;
   for (const std::string& address : addresses) {
     Worker worker;
     worker.stage = static_cast<int32_t>(workers.size());
     worker.address = address;
     worker.name = fmt::format("stage {} ({})", worker.stage, address);
-    worker.stub = v1::Stage::NewStub(MakeChannel(address, kMaxInternalMessageBytes));
+    worker.stub =
+        v1::Stage::NewStub(MakeInternalChannel(address, access, kMaxInternalMessageBytes));
     workers.push_back(std::move(worker));
   }
   return workers;
@@ -123,10 +126,20 @@ absl::Status Describe(std::vector<Worker>& workers) {
   return absl::OkStatus();
 }
 
+// Above all that the workers have seen.
+v1::Lease TakeLease(const std::vector<Worker>& workers) {
+  uint64_t highest = 0;
+  for (const Worker& worker : workers) {
+    highest = std::max(highest, worker.description.lease().epoch());
+  }
+  return MakeLease(highest);
+}
+
 v1::LoadRequest MakeLoadRequest(const ModelSpec& spec, const PipelineOptions& options,
-                                const std::vector<Worker>& workers, const Worker& worker,
-                                const LayerRange& layers) {
+                                const v1::Lease& lease, const std::vector<Worker>& workers,
+                                const Worker& worker, const LayerRange& layers) {
   v1::LoadRequest request;
+  *request.mutable_lease() = lease;
   request.set_model_dir(options.model_dir);
   request.set_adapter_dir(options.adapter_dir);
   request.set_stage(worker.stage);
@@ -151,12 +164,12 @@ v1::LoadRequest MakeLoadRequest(const ModelSpec& spec, const PipelineOptions& op
   return request;
 }
 
-absl::Status Load(const ModelSpec& spec, const PipelineOptions& options,
+absl::Status Load(const ModelSpec& spec, const PipelineOptions& options, const v1::Lease& lease,
                   const std::vector<LayerRange>& layers, std::vector<Worker>& workers) {
   LoadProgressDisplay display(workers.size(), options.terminal);
   return OnAll(workers, "cannot load", [&](Worker& worker, auto& context) {
     const auto stream = worker.stub->Load(
-        &context, MakeLoadRequest(spec, options, workers, worker, layers[worker.stage]));
+        &context, MakeLoadRequest(spec, options, lease, workers, worker, layers[worker.stage]));
     v1::LoadProgress progress;
     bool reported = false;
     while (stream->Read(&progress)) {
@@ -207,11 +220,11 @@ absl::StatusOr<KvPlan> Size(const ModelSpec& spec, const PipelineOptions& option
   return plan;
 }
 
-absl::Status OfferLinks(const PipelineOptions& options, std::vector<Worker>& workers) {
+absl::Status OfferLinks(const v1::Lease& lease, std::vector<Worker>& workers) {
   if (workers.size() < 2) return absl::OkStatus();
   SC_RETURN_IF_ERROR(OnAll(workers, "offers no links", [&](Worker& worker, auto& context) {
     v1::OfferLinksRequest request;
-    request.set_epoch(options.epoch);
+    *request.mutable_lease() = lease;
     request.set_stage(worker.stage);
     request.set_n_stages(workers.size());
     context.set_deadline(std::chrono::system_clock::now() + kJoinTimeout);
@@ -225,11 +238,11 @@ absl::Status OfferLinks(const PipelineOptions& options, std::vector<Worker>& wor
   return absl::OkStatus();
 }
 
-absl::Status Join(const PipelineOptions& options, const KvPlan& kv, std::vector<Worker>& workers) {
+absl::Status Join(const v1::Lease& lease, const KvPlan& kv, std::vector<Worker>& workers) {
   return OnAll(workers, "cannot join the pipeline", [&](Worker& worker, auto& context) {
     const bool is_last = worker.stage + 1 == static_cast<int32_t>(workers.size());
     v1::JoinRequest request;
-    request.set_epoch(options.epoch);
+    *request.mutable_lease() = lease;
     request.set_stage(worker.stage);
     request.set_n_stages(workers.size());
     if (!is_last) request.set_next_address(workers[worker.stage + 1].address);
@@ -267,17 +280,21 @@ absl::StatusOr<Pipeline> SetUpPipeline(const ModelSpec& spec, PipelineOptions op
                       options.layer_split.empty()
                           ? BalanceLayers(spec, n_stages)
                           : SplitLayers(options.layer_split, spec, n_stages));
-  std::vector<Worker> workers = Connect(options.addresses);
+  std::vector<Worker> workers = Connect(options.addresses, options.access);
   SC_RETURN_IF_ERROR(Describe(workers));
+  const v1::Lease lease = TakeLease(workers);
   const bool on_gpus = workers.front().description.device() != "cpu";
   options.limits = WithDefaults(options.limits, on_gpus, workers.size());
-  SC_RETURN_IF_ERROR(Load(spec, options, layers, workers));
+  SC_RETURN_IF_ERROR(Load(spec, options, lease, layers, workers));
   SC_ASSIGN_OR_RETURN(KvPlan kv, Size(spec, options, workers));
-  SC_RETURN_IF_ERROR(OfferLinks(options, workers));
-  SC_RETURN_IF_ERROR(Join(options, kv, workers));
+  SC_RETURN_IF_ERROR(OfferLinks(lease, workers));
+  SC_RETURN_IF_ERROR(Join(lease, kv, workers));
 
-  Pipeline pipeline{
-      .stages = {}, .on_gpus = on_gpus, .limits = options.limits, .kv = std::move(kv)};
+  Pipeline pipeline{.lease = lease,
+                    .stages = {},
+                    .on_gpus = on_gpus,
+                    .limits = options.limits,
+                    .kv = std::move(kv)};
   for (const Worker& worker : workers) {
     const auto& d = worker.description;
     pipeline.stages.push_back(

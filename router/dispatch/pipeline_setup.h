@@ -9,6 +9,7 @@
 #include "absl/status/statusor.h"
 #include "common/dtype.h"
 #include "common/model/model_spec.h"
+#include "common/rpc/internal_access.h"
 #include "router/sizing/kv_sizing.h"
 #include "router/sizing/layer_split.h"
 #include "router/sizing/step_limits.h"
@@ -20,6 +21,7 @@ struct PipelineOptions {
   std::string model_dir;               // on the workers' machines
   std::string adapter_dir;             // there too: a LoRA adapter to merge; empty: none
   std::vector<std::string> addresses;  // by stage
+  InternalAccess access;               // to all of them
   std::optional<DType> dtype;          // absent: as stored
   bool dummy_weights = false;
   StepLimits limits;
@@ -29,8 +31,7 @@ struct PipelineOptions {
   double memory_fraction = 0;         // of a GPU's memory; 0: the workers decide
   std::vector<uint32_t> layer_split;  // layers by stage; empty: balanced
   v1::TokenTable token_table;         // for the last stage's grammars; empty: none
-  uint64_t epoch = 1;
-  bool terminal = false;  // standard error is one: show a progress bar
+  bool terminal = false;              // standard error is one: show a progress bar
 };
 
 struct PipelineStage {
@@ -40,15 +41,16 @@ struct PipelineStage {
 };
 
 struct Pipeline {
+  v1::Lease lease;  // of all its workers
   std::vector<PipelineStage> stages;
   bool on_gpus = false;
   StepLimits limits;  // with defaults
   KvPlan kv;
 };
 
-// Each phase runs on all workers at once. Fails with the first phase that fails anywhere: every
-// line of the message names a stage, its address and the cause. Blocks for as long as loading
-// takes.
+// Takes all workers, from another router too if one has them, and loads them. Each phase runs on
+// all workers at once. Fails with the first phase that fails anywhere: every line of the message
+// names a stage, its address and the cause. Blocks for as long as loading takes.
 absl::StatusOr<Pipeline> SetUpPipeline(const ModelSpec& spec, PipelineOptions options);
 
 }  // namespace stagecoach::router

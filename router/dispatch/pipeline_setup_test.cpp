@@ -23,14 +23,17 @@ ModelSpec Spec() {
 }
 
 PipelineOptions Options(const std::vector<const FakeStage*>& stages) {
-  PipelineOptions options{.model_dir = "/models/m", .max_logprobs = 7, .epoch = 9};
+  PipelineOptions options{.model_dir = "/models/m", .max_logprobs = 7};
   for (const FakeStage* stage : stages) options.addresses.push_back(stage->address());
   return options;
 }
 
 TEST_CASE("every worker is told its layers, its neighbours and the pool") {
+  constexpr uint64_t kAhead = uint64_t{1} << 60;  // of a router whose clock was wrong
+  v1::Lease last_lease;
+  last_lease.set_epoch(kAhead);
   FakeStage first({.kv_bytes = 5000});
-  FakeStage middle({.kv_bytes = 700});
+  FakeStage middle({.lease = last_lease, .kv_bytes = 700});
   FakeStage last({.kv_bytes = 5000});
   PipelineOptions options = Options({&first, &middle, &last});
   options.dtype = DType::kBF16;
@@ -63,7 +66,9 @@ TEST_CASE("every worker is told its layers, its neighbours and the pool") {
   CHECK(last.join_request()->next_address().empty());
   CHECK(last.join_request()->first_address() == first.address());
   for (FakeStage* stage : {&first, &middle, &last}) {
-    CHECK(stage->join_request()->epoch() == 9);
+    CHECK(stage->load_request()->lease().epoch() == kAhead + 1);
+    CHECK(stage->join_request()->lease().epoch() == kAhead + 1);
+    CHECK(stage->join_request()->lease().holder() == pipeline->lease.holder());
     REQUIRE(stage->join_request()->kv_blocks_size() == 1);
     CHECK(stage->join_request()->kv_blocks(0) == 70);
   }

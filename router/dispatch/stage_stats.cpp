@@ -23,10 +23,12 @@ constexpr auto kCallTimeout = std::chrono::seconds(10);
 // A call that takes long is left alone: its answer serves who asks next.
 class Asker {
  public:
-  Asker(const std::vector<std::string>& addresses, std::chrono::milliseconds most_age)
+  Asker(const std::vector<std::string>& addresses, std::chrono::milliseconds most_age,
+        const InternalAccess& access)
       : most_age_(most_age), stages_(addresses.size()) {
     for (size_t i = 0; i < addresses.size(); ++i) {
-      stages_[i].stub = v1::Stage::NewStub(MakeChannel(addresses[i], kMaxInternalMessageBytes));
+      stages_[i].stub =
+          v1::Stage::NewStub(MakeInternalChannel(addresses[i], access, kMaxInternalMessageBytes));
     }
   }
 
@@ -96,8 +98,8 @@ class Asker {
 }  // namespace
 
 StageStats MakeStageStats(const std::vector<std::string>& addresses,
-                          std::chrono::milliseconds most_age) {
-  return [asker = std::make_shared<Asker>(addresses, most_age)] { return asker->Ask(); };
+                          std::chrono::milliseconds most_age, const InternalAccess& access) {
+  return [asker = std::make_shared<Asker>(addresses, most_age, access)] { return asker->Ask(); };
 }
 
 StageLoads MakeStageLoads(StageStats stats) {

@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "common/rpc/internal_access.h"
 #include "stagecoach/v1/stage.pb.h"
 
 namespace stagecoach::router {
@@ -18,7 +19,8 @@ using StageStats = std::function<std::vector<std::optional<v1::StatsResponse>>()
 
 // `most_age`: in place of the 2 s.
 StageStats MakeStageStats(const std::vector<std::string>& addresses,
-                          std::chrono::milliseconds most_age = std::chrono::seconds(2));
+                          std::chrono::milliseconds most_age = std::chrono::seconds(2),
+                          const InternalAccess& access = {});
 
 // The milliseconds that each stage has computed since the epoch's start.
 using StageLoads = std::function<std::vector<std::optional<double>>()>;

@@ -1,6 +1,7 @@
 #include "router/scheduler/results.h"
 
 #include <algorithm>
+#include <cmath>
 #include <utility>
 #include <vector>
 
@@ -15,6 +16,39 @@ absl::Status BadResult(const v1::StepResult& result, std::string_view what) {
   return absl::InternalError(absl::StrCat("the last stage's result of step ", result.step(), " ",
                                           absl::string_view(what.data(), what.size()),
                                           "; the programs may be of different versions"));
+}
+
+// Of a position for which `n_top` tokens were asked for.
+absl::Status CheckLogprobs(const v1::StepResult& result, const v1::Logprobs& logprobs,
+                           int32_t n_top) {
+  if (logprobs.top_ids_size() != logprobs.top_size() || logprobs.top_size() > n_top) {
+    return BadResult(result, "has other logprobs than were asked for");
+  }
+  const auto is_number = [](float logprob) { return !std::isnan(logprob); };
+  if (!is_number(logprobs.chosen()) ||
+      !std::all_of(logprobs.top().begin(), logprobs.top().end(), is_number)) {
+    return BadResult(result, "has logprobs that are no numbers");
+  }
+  return absl::OkStatus();
+}
+
+// What was asked for, and nothing else, goes on to clients.
+absl::Status CheckAnswer(const v1::StepResult& result, const v1::SlotSampling& sampling,
+                         const v1::SlotResult& slot) {
+  if (sampling.n_prompt_logprobs() >= 0) {
+    for (const v1::Logprobs& logprobs : slot.prompt_logprobs()) {
+      absl::Status status = CheckLogprobs(result, logprobs, sampling.n_prompt_logprobs());
+      if (!status.ok()) return status;
+    }
+  }
+  if (!slot.failure().empty()) {
+    return sampling.has_grammar() ? absl::OkStatus()
+                                  : BadResult(result, "fails a sequence that has no grammar");
+  }
+  if (!slot.sampled()) return absl::OkStatus();
+  if (sampling.n_logprobs() < 0) return absl::OkStatus();
+  if (!slot.has_logprobs()) return BadResult(result, "lacks logprobs");
+  return CheckLogprobs(result, slot.logprobs(), sampling.n_logprobs());
 }
 
 Finish FinishOf(const Sequence& sequence, int32_t max_model_len) {
@@ -55,6 +89,8 @@ absl::StatusOr<std::vector<const v1::Logprobs*>> NewPromptLogprobs(const InFligh
 absl::Status ApplyRow(SchedulerState& state, const InFlightStep::Row& row,
                       const v1::StepResult& result, const v1::SlotResult& slot) {
   Sequence* sequence = row.sequence.get();
+  absl::Status status = CheckAnswer(result, sequence->request->sampling, slot);
+  if (!status.ok()) return status;
   SequenceOutput output;
   auto prompt_logprobs = NewPromptLogprobs(row, result, slot);
   if (!prompt_logprobs.ok()) return prompt_logprobs.status();
@@ -69,7 +105,7 @@ absl::Status ApplyRow(SchedulerState& state, const InFlightStep::Row& row,
   if (slot.sampled()) {
     state.AppendToken(sequence, token);
     output.tokens = {&token, 1};
-    if (sequence->request->sampling.n_logprobs() >= 0 && slot.has_logprobs()) {
+    if (sequence->request->sampling.n_logprobs() >= 0) {
       output.logprobs = &slot.logprobs();
     }
     output.finish = FinishOf(*sequence, state.config().max_model_len);

@@ -2,6 +2,7 @@
 #include "router/scheduler/scheduler.h"
 
 #include <chrono>
+#include <cmath>
 #include <thread>
 
 #include "catch2/catch_test_macros.hpp"
@@ -297,6 +298,8 @@ TEST_CASE("A result that answers no plan takes the pipeline down instead of the 
     auto sink = std::make_shared<RecordingSink>();
     auto request = MakeRequest(1, 10, 50);
     request->sink = sink;
+    request->sampling.set_n_logprobs(1);
+    request->sampling.set_n_prompt_logprobs(1);
     core.Submit(Alone(std::move(request)), std::chrono::steady_clock::now());
     v1::StepResult result = stage.Apply(*core.NextPlan());
     change(result);
@@ -309,6 +312,21 @@ TEST_CASE("A result that answers no plan takes the pipeline down instead of the 
   broken([](v1::StepResult& result) { result.clear_slots(); });
   broken([](v1::StepResult& result) { result.mutable_slots(0)->set_slot(9); });
   broken([](v1::StepResult& result) { *result.add_slots() = result.slots(0); });
+  // What nobody asked for.
+  const auto broken_slot = [&](auto change) {
+    broken([&](v1::StepResult& result) { change(*result.mutable_slots(0)); });
+  };
+  broken_slot([](v1::SlotResult& slot) { slot.clear_logprobs(); });
+  broken_slot([](v1::SlotResult& slot) { slot.mutable_logprobs()->add_top_ids(1); });
+  broken_slot([](v1::SlotResult& slot) {
+    for (int i = 0; i < 2; ++i) {
+      slot.mutable_logprobs()->add_top_ids(i);
+      slot.mutable_logprobs()->add_top(-1);
+    }
+  });
+  broken_slot([](v1::SlotResult& slot) { slot.mutable_logprobs()->set_chosen(std::nanf("")); });
+  broken_slot([](v1::SlotResult& slot) { slot.mutable_prompt_logprobs(0)->add_top_ids(1); });
+  broken_slot([](v1::SlotResult& slot) { slot.set_failure("a grammar that nobody gave"); });
 }
 
 }  // namespace

@@ -21,11 +21,9 @@ import time
 ROOT = pathlib.Path(__file__).parents[2]
 sys.path.insert(0, str(ROOT / "tests" / "cluster"))
 
-import grpc  # noqa: E402
 from grammar_schema import SCHEMA  # noqa: E402
-from harness import Cluster  # noqa: E402
+from harness import Cluster, stage_seconds  # noqa: E402
 from stagecoach.v1 import inference_pb2 as pb  # noqa: E402
-from stagecoach.v1 import stage_pb2, stage_pb2_grpc  # noqa: E402
 from workload import run_all  # noqa: E402
 
 
@@ -39,15 +37,15 @@ def requests(n, max_tokens, n_prompt, grammar):
 
 def run(cluster, load):
     """Answers, tokens a second, and the share of time that the last stage waited for masks."""
-    stage = cluster.stub.GetModel(pb.GetModelRequest()).stages[-1]
-    worker = stage_pb2_grpc.StageStub(grpc.insecure_channel(stage.address))
-    worker.Stats(stage_pb2.StatsRequest(reset=True))
+    before = stage_seconds(cluster.metrics)
     started = time.perf_counter()
     answers = asyncio.run(run_all(cluster.grpc, load, len(load)))
     seconds = time.perf_counter() - started
-    stats = worker.Stats(stage_pb2.StatsRequest())
+    after = stage_seconds(cluster.metrics)
+    last = max(stage for stage, _ in after)
+    spent = {state: after[stage, state] - before[stage, state] for stage, state in after if stage == last}
     tokens = sum(len(choice.token_ids) for answer in answers for choice in answer)
-    return answers, tokens / seconds, stats.wait_mask_ms / stats.elapsed_ms
+    return answers, tokens / seconds, spent["wait_mask"] / sum(spent.values())
 
 
 def main():

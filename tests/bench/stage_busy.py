@@ -20,10 +20,8 @@ import sys
 ROOT = pathlib.Path(__file__).parents[2]
 sys.path.insert(0, str(ROOT / "tests" / "cluster"))
 
-import grpc  # noqa: E402
-from harness import Cluster  # noqa: E402
+from harness import Cluster, stage_seconds  # noqa: E402
 from stagecoach.v1 import inference_pb2 as pb  # noqa: E402
-from stagecoach.v1 import stage_pb2, stage_pb2_grpc  # noqa: E402
 from workload import run_all  # noqa: E402
 
 
@@ -31,16 +29,15 @@ def run(model, stages, plan_ahead, requests):
     with Cluster(model, stages=stages, flags=["--plan-ahead", plan_ahead, "--prefix-cache", "off"]) as cluster:
         asyncio.run(run_all(cluster.grpc, requests[:8], 8))  # first touches of memory are not what is asked
         status = cluster.stub.GetModel(pb.GetModelRequest())
-        workers = [stage_pb2_grpc.StageStub(grpc.insecure_channel(stage.address)) for stage in status.stages]
-        for worker in workers:
-            worker.Stats(stage_pb2.StatsRequest(reset=True))
+        began = stage_seconds(cluster.metrics)
         before = status.scheduler.in_flight_ms
         answers = asyncio.run(run_all(cluster.grpc, requests, len(requests)))
         after = cluster.stub.GetModel(pb.GetModelRequest()).scheduler.in_flight_ms
-        stats = [worker.Stats(stage_pb2.StatsRequest()) for worker in workers]
+        ended = stage_seconds(cluster.metrics)
+        compute_ms = [(ended[i, "compute"] - began[i, "compute"]) * 1e3 for i in range(stages)]
         tokens = sum(len(choice.token_ids) for answer in answers for choice in answer)
         in_flight_ms = after - before
-        return answers, [s.compute_ms / in_flight_ms for s in stats], tokens / in_flight_ms * 1e3
+        return answers, [ms / in_flight_ms for ms in compute_ms], tokens / in_flight_ms * 1e3
 
 
 def main():

@@ -9,12 +9,14 @@ take, for builds that are slow on purpose.
 import os
 import pathlib
 import random
+import re
 import selectors
 import signal
 import socket
 import subprocess
 import sys
 import tempfile
+import urllib.request
 
 import protos
 
@@ -78,6 +80,16 @@ def start(stack, program, *arguments, stderr=subprocess.PIPE):
     stack.callback(process.wait)
     stack.callback(process.kill)
     return process
+
+
+def stage_seconds(metrics_address):
+    """{(stage, state): seconds} of the router's metrics page: what each stage did since it joined."""
+    page = urllib.request.build_opener(urllib.request.ProxyHandler({})).open(f"http://{metrics_address}/metrics").read().decode()
+    times = {}
+    for labels, value in re.findall(r"^stagecoach_stage_seconds_total\{(.*)\} (\S+)$", page, re.M):
+        of = dict(re.findall(r'(\w+)="([^"]*)"', labels))
+        times[int(of["stage"]), of["state"]] = float(value)
+    return times
 
 
 def parse_ready(line, word="ready"):

@@ -30,13 +30,15 @@ def can_confine():
 
 
 class Container:
-    """A process in place of a container. `hosts` replaces host names, since nothing here resolves them."""
+    """A process in place of a container. `hosts` replaces host names, since nothing here resolves them, and `files` paths,
+    since nothing here is mounted."""
 
-    def __init__(self, spec, pod, host="127.0.0.1", hosts=None):
+    def __init__(self, spec, pod, host="127.0.0.1", hosts=None, files=None):
         self.spec = spec
         self.host = host
         self._pod = pod
         self._hosts = hosts or {}
+        self._files = files or {}
         self.process = None
 
     def command(self):
@@ -46,6 +48,8 @@ class Container:
             argument = argument.replace("$(THREADS)", "1").replace("0.0.0.0", self.host)
             for name, address in self._hosts.items():
                 argument = re.sub(rf"\b{re.escape(name)}\b", address, argument)
+            for path, here in self._files.items():
+                argument = argument.replace(path, here)
             arguments.append(argument)
         return [str(BIN_DIR / program), *arguments]
 

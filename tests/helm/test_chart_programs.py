@@ -1,5 +1,8 @@
 """The programs under the flags, probes, users and order of ends that the chart gives them, on the demo model."""
+import base64
 import contextlib
+import pathlib
+import tempfile
 import threading
 
 import grpc
@@ -30,15 +33,26 @@ class Release:
         self.manifests = manifests
         deployment = manifests.one("Deployment", ROUTER)["spec"]["template"]["spec"]
         hosts = {}
-        self.stages = [Container(spec, deployment) for spec in deployment.get("initContainers", [])]
+        self._folder = tempfile.TemporaryDirectory()
+        files = self._mount(manifests.one("Secret", f"{ROUTER}-internal")["data"])
+        self.stages = [Container(spec, deployment, files=files) for spec in deployment.get("initContainers", [])]
         for workers in manifests.kind("StatefulSet"):
             spec = workers["spec"]["template"]["spec"]
             for node in range(workers["spec"]["replicas"]):
                 address = f"127.0.0.{node + 1}"
                 hosts[f"{WORKERS}-{node}.{WORKERS}.serving.svc"] = address
-                self.stages += [Container(one, spec, address) for one in spec["containers"]]
-        self.router = Container(deployment["containers"][0], deployment, hosts=hosts)
+                self.stages += [Container(one, spec, address, files=files) for one in spec["containers"]]
+        self.router = Container(deployment["containers"][0], deployment, hosts=hosts, files=files)
         self.hosts = hosts
+
+    def _mount(self, data):
+        """{path in a container: path here}; for whatever user the containers run as."""
+        folder = pathlib.Path(self._folder.name)
+        folder.chmod(0o755)
+        for key, value in data.items():
+            (folder / key).write_bytes(base64.b64decode(value))
+            (folder / key).chmod(0o644)
+        return {f"/etc/stagecoach/internal/{key}": str(folder / key) for key in data}
 
     def __enter__(self):
         try:
@@ -53,6 +67,7 @@ class Release:
     def __exit__(self, *_):
         for container in [self.router, *self.stages]:
             container.kill()
+        self._folder.cleanup()
 
     @contextlib.contextmanager
     def stub(self):

@@ -1,4 +1,6 @@
 """What every render promises, whatever the values, and what some values change."""
+import base64
+
 import pytest
 from chart import VARIANTS, Manifests, containers, needs_helm, render, selects, variant_name
 
@@ -85,6 +87,39 @@ def test_router_knows_all_stages_in_order(any_variant):
         else:
             listening += [f"127.0.0.1:{port}" for port in own]
     assert stages == listening
+
+
+def test_router_and_stages_have_one_secret_and_nobody_listens_without(any_variant):
+    sources = set()
+    for name, spec, _ in any_variant.pods():
+        for container in containers(spec):
+            if not container.get("args") or name.startswith("Pod "):
+                continue
+            assert "--secret-file=/etc/stagecoach/internal/secret" in container["args"], (name, container["name"])
+            mount = next(m for m in container["volumeMounts"] if m["mountPath"] == "/etc/stagecoach/internal")
+            source = next(v for v in spec["volumes"] if v["name"] == mount["name"])["secret"]
+            assert source["defaultMode"] == 0o440
+            sources.add(source["secretName"])
+    assert len(sources) == 1
+    own = [one["metadata"]["name"] for one in any_variant.kind("Secret")]
+    assert own == [f"{ROUTER}-internal"] if sources == {f"{ROUTER}-internal"} else own == []
+
+
+def test_the_secret_is_made_for_each_release_and_long():
+    secrets = [base64.b64decode(Manifests(render()).one("Secret", f"{ROUTER}-internal")["data"]["secret"]) for _ in range(2)]
+    assert secrets[0] != secrets[1]
+    assert all(len(secret) >= 32 for secret in secrets)
+
+
+def test_internal_tls_is_mutual():
+    values = {"internal.tls.existingSecret": "certs", "internal.tls.name": "stagecoach.internal"}
+    for _, spec, _ in Manifests(render(nodes=2, **values)).pods():
+        for container in containers(spec):
+            if "volumeMounts" not in container:
+                continue
+            assert {f"--internal-tls-{what}=/etc/stagecoach/internal-tls/{file}" for what, file in
+                    (("cert", "tls.crt"), ("key", "tls.key"), ("ca", "ca.crt"))} <= set(container["args"])
+            assert "--internal-tls-name=stagecoach.internal" in container["args"]
 
 
 def test_grace_is_longer_than_the_longest_stream():

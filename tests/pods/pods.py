@@ -1,6 +1,10 @@
 """Network namespaces that stand for pods: addresses of their own on one bridge, and a Service in front as kube-proxy makes
 it. All of it lives in namespaces and ends with them."""
+import atexit
+import functools
 import os
+import pathlib
+import secrets
 import shutil
 import signal
 import subprocess
@@ -123,12 +127,23 @@ class Program:
         return self.process.wait(timeout=TIMEOUT_S)
 
 
+@functools.cache
+def secret_file():
+    """One for all pipelines."""
+    folder = tempfile.mkdtemp()
+    atexit.register(shutil.rmtree, folder)
+    file = pathlib.Path(folder) / "secret"
+    file.write_text(secrets.token_hex(32))
+    return file
+
+
 def stage(pod, i=0):
-    return Program(pod, "stagecoach-worker", f"--listen={pod.address}:{STAGE_PORT + i}", "--threads=1")
+    return Program(pod, "stagecoach-worker", f"--listen={pod.address}:{STAGE_PORT + i}", "--threads=1", f"--secret-file={secret_file()}")
 
 
 def router(pod, stage_addresses):
     return Program(pod, "stagecoach-router", f"--model={DEMO_MODEL}", f"--stages={','.join(stage_addresses)}", "--kv-memory=64MiB",
+                   f"--secret-file={secret_file()}",
                    f"--http={pod.address}:{HTTP_PORT}", f"--grpc={pod.address}:{GRPC_PORT}", f"--metrics={pod.address}:{METRICS_PORT}")
 
 

@@ -35,6 +35,8 @@ using Clock = std::chrono::steady_clock;
 constexpr auto kProgressInterval = std::chrono::milliseconds(100);
 constexpr auto kPrepareLineInterval = std::chrono::seconds(1);
 constexpr auto kWantedInterval = std::chrono::milliseconds(100);
+// For a router that has lost the worker to hear of it.
+constexpr auto kRevokeGrace = std::chrono::seconds(1);
 
 double MsSince(Clock::time_point start) {
   return std::chrono::duration<double, std::milli>(Clock::now() - start).count();
@@ -87,20 +89,70 @@ const char* StageService::Name(State state) {
   return "?";
 }
 
-absl::Status StageService::Enter(std::initializer_list<State> from, State to, const char* what) {
-  std::lock_guard lock(mutex_);
+absl::Status StageService::CheckStateLocked(std::initializer_list<State> possible,
+                                            const char* what) const {
   if (shut_down_) return absl::UnavailableError("the worker is shutting down");
-  if (std::find(from.begin(), from.end(), state_) == from.end()) {
+  if (std::find(possible.begin(), possible.end(), state_) == possible.end()) {
     return absl::FailedPreconditionError(
         fmt::format("{} is not possible now: this worker {}", what, Name(state_)));
   }
-  state_ = to;
   return absl::OkStatus();
+}
+
+void StageService::SetStateLocked(State state) {
+  state_ = state;
+  state_changed_.notify_all();
 }
 
 void StageService::Leave(State to) {
   std::lock_guard lock(mutex_);
-  state_ = to;
+  SetStateLocked(to);
+}
+
+absl::Status StageService::EnterLoad(const grpc::ServerContext& context, const v1::Lease& lease) {
+  // From kJoined as well: a router may have died before it opened its step stream.
+  static constexpr std::initializer_list<State> kFree = {State::kEmpty, State::kLoaded,
+                                                         State::kJoined};
+  std::unique_lock lock(mutex_);
+  if (shut_down_) return absl::UnavailableError("the worker is shutting down");
+  const v1::Lease before = lease_.lease();
+  SC_RETURN_IF_ERROR(lease_.Take(lease));
+  const absl::Status taken = lease_.StillHeld(before);
+  if (!taken.ok() && !CheckStateLocked(kFree, "Load").ok()) {
+    spdlog::warn("{} takes this worker from {}, which {}", LeaseTable::Name(lease),
+                 LeaseTable::Name(before), state_ == State::kStepping ? "serves" : "loads");
+    if (session_ != nullptr) session_->Revoke(taken);
+    const Clock::time_point end_of_grace = Clock::now() + kRevokeGrace;
+    while (!CheckStateLocked(kFree, "Load").ok() && lease_.StillHeld(lease).ok()) {
+      if (shut_down_) return absl::UnavailableError("the worker is shutting down");
+      if (context.IsCancelled()) return absl::CancelledError("the router is gone");
+      if (session_ != nullptr && Clock::now() > end_of_grace) session_->Cancel();
+      state_changed_.wait_for(lock, kWantedInterval);
+    }
+  }
+  SC_RETURN_IF_ERROR(lease_.StillHeld(lease));
+  SC_RETURN_IF_ERROR(CheckStateLocked(kFree, "Load"));
+  SetStateLocked(State::kLoading);
+  return absl::OkStatus();
+}
+
+absl::Status StageService::EnterJoin(const v1::Lease& lease) {
+  std::lock_guard lock(mutex_);
+  SC_RETURN_IF_ERROR(lease_.Check(lease, LeaseTable::kEpochMayRise));
+  SC_RETURN_IF_ERROR(CheckStateLocked({State::kLoaded, State::kJoined}, "Join"));
+  lease_.Renew(lease);
+  SetStateLocked(State::kJoining);
+  return absl::OkStatus();
+}
+
+absl::StatusOr<std::shared_ptr<StageExecutor>> StageService::EnterStep(StepSession* session,
+                                                                       const v1::Lease& lease) {
+  std::lock_guard lock(mutex_);
+  SC_RETURN_IF_ERROR(lease_.Check(lease));
+  SC_RETURN_IF_ERROR(CheckStateLocked({State::kJoined}, "Step"));
+  SetStateLocked(State::kStepping);
+  session_ = session;
+  return executor_;
 }
 
 void StageService::Shutdown() {
@@ -134,16 +186,15 @@ grpc::Status StageService::Describe(grpc::ServerContext*, const v1::DescribeRequ
   response->set_memory_available_bytes(memory.free_bytes);
   response->set_host(host);
   response->set_pid(getpid());
+  std::lock_guard lock(mutex_);
+  if (lease_.lease().epoch() > 0) *response->mutable_lease() = lease_.lease();
   return grpc::Status::OK;
 }
 
 grpc::Status StageService::Load(grpc::ServerContext* context, const v1::LoadRequest* request,
                                 grpc::ServerWriter<v1::LoadProgress>* writer) {
   if (absl::Status status = CheckLoad(*request); !status.ok()) return ToGrpc(status);
-  // From kJoined as well: a router may have died before it opened its step stream.
-  if (absl::Status status =
-          Enter({State::kEmpty, State::kLoaded, State::kJoined}, State::kLoading, "Load");
-      !status.ok()) {
+  if (absl::Status status = EnterLoad(*context, request->lease()); !status.ok()) {
     return ToGrpc(status);
   }
   const absl::Status status = Caught([&] { return DoLoad(*context, *request, writer); });
@@ -166,10 +217,12 @@ void StageService::CheckDevice() {
   if (on_device_lost) on_device_lost(std::move(device));
 }
 
-absl::Status StageService::StillWanted(const grpc::ServerContext& context) const {
+absl::Status StageService::StillWanted(const grpc::ServerContext& context,
+                                       const v1::Lease& lease) const {
   if (context.IsCancelled()) return absl::CancelledError("the router is gone");
   std::lock_guard lock(mutex_);
-  return shut_down_ ? absl::UnavailableError("the worker is shutting down") : absl::OkStatus();
+  if (shut_down_) return absl::UnavailableError("the worker is shutting down");
+  return lease_.StillHeld(lease);
 }
 
 absl::Status StageService::DoLoad(const grpc::ServerContext& context,
@@ -191,7 +244,7 @@ absl::Status StageService::DoLoad(const grpc::ServerContext& context,
     progress.set_bytes_done(done);
     progress.set_bytes_total(total);
     writer->Write(progress);
-    return StillWanted(context);
+    return StillWanted(context, request.lease());
   };
   const auto n_stages = static_cast<int32_t>(request.n_stages());
   // A receive that waits for its message takes one: of tokens, or of metadata and hidden states.
@@ -244,8 +297,15 @@ absl::Status StageService::DoLoad(const grpc::ServerContext& context,
 
 grpc::Status StageService::OfferLinks(grpc::ServerContext*, const v1::OfferLinksRequest* request,
                                       v1::OfferLinksResponse* response) {
+  {
+    std::lock_guard lock(mutex_);
+    absl::Status status = lease_.Check(request->lease(), LeaseTable::kEpochMayRise);
+    if (status.ok()) status = CheckStateLocked({State::kLoaded, State::kJoined}, "OfferLinks");
+    if (!status.ok()) return ToGrpc(status);
+    lease_.Renew(request->lease());
+  }
   absl::StatusOr<LinkOffer> offer =
-      transport_->OfferLinks(request->epoch(), static_cast<int32_t>(request->stage()),
+      transport_->OfferLinks(request->lease().epoch(), static_cast<int32_t>(request->stage()),
                              static_cast<int32_t>(request->n_stages()));
   if (!offer.ok()) return ToGrpc(offer.status());
   response->set_ready(offer->ready);
@@ -256,10 +316,7 @@ grpc::Status StageService::OfferLinks(grpc::ServerContext*, const v1::OfferLinks
 
 grpc::Status StageService::Join(grpc::ServerContext* context, const v1::JoinRequest* request,
                                 v1::JoinResponse* response) {
-  if (absl::Status status = Enter({State::kLoaded, State::kJoined}, State::kJoining, "Join");
-      !status.ok()) {
-    return ToGrpc(status);
-  }
+  if (absl::Status status = EnterJoin(request->lease()); !status.ok()) return ToGrpc(status);
   const absl::Status status = Caught([&] { return DoJoin(*context, *request); });
   if (!status.ok()) CheckDevice();
   response->set_transport(transport_->Description());
@@ -289,7 +346,7 @@ absl::Status StageService::PrepareModel() {
   return absl::OkStatus();
 }
 
-absl::Status StageService::JoinTransport(const grpc::ServerContext& context,
+absl::Status StageService::JoinTransport(const grpc::ServerContext& context, const v1::Lease& lease,
                                          const Neighbours& neighbours) {
   // Again and again, as the transport may have begun to join only after it was closed.
   const std::jthread watch([&](const std::stop_token& joined) {
@@ -297,7 +354,8 @@ absl::Status StageService::JoinTransport(const grpc::ServerContext& context,
     std::condition_variable_any ended;
     std::unique_lock lock(mutex);
     while (!joined.stop_requested()) {
-      if (absl::Status wanted = StillWanted(context); !wanted.ok()) transport_->Close(wanted);
+      absl::Status wanted = StillWanted(context, lease);
+      if (!wanted.ok()) transport_->Close(std::move(wanted));
       ended.wait_for(lock, joined, kWantedInterval, [] { return false; });
     }
   });
@@ -328,14 +386,15 @@ absl::Status StageService::DoJoin(const grpc::ServerContext& context,
   SC_RETURN_IF_ERROR(PrepareModel());
   SetPhase(&v1::LoadPhases::set_prepare_ms, MsSince(preparing));
   const Clock::time_point connecting = Clock::now();
-  SC_RETURN_IF_ERROR(JoinTransport(context, {.epoch = request.epoch(),
-                                             .stage = static_cast<int32_t>(request.stage()),
-                                             .n_stages = static_cast<int32_t>(request.n_stages()),
-                                             .next_address = request.next_address(),
-                                             .first_address = request.first_address(),
-                                             .next_link = request.next_link(),
-                                             .previous_link = request.previous_link(),
-                                             .tokens_link = request.tokens_link()}));
+  SC_RETURN_IF_ERROR(JoinTransport(context, request.lease(),
+                                   {.epoch = request.lease().epoch(),
+                                    .stage = static_cast<int32_t>(request.stage()),
+                                    .n_stages = static_cast<int32_t>(request.n_stages()),
+                                    .next_address = request.next_address(),
+                                    .first_address = request.first_address(),
+                                    .next_link = request.next_link(),
+                                    .previous_link = request.previous_link(),
+                                    .tokens_link = request.tokens_link()}));
   SetPhase(&v1::LoadPhases::set_connect_ms, MsSince(connecting));
   const StageLimits limits{.max_batched_tokens = static_cast<int32_t>(loaded_.max_batched_tokens()),
                            .max_sequences = static_cast<int32_t>(loaded_.max_sequences()),
@@ -343,7 +402,7 @@ absl::Status StageService::DoJoin(const grpc::ServerContext& context,
                            .max_logprobs = static_cast<int32_t>(loaded_.max_logprobs()),
                            .vocab_size = model_->spec().vocab_size,
                            .n_kv_groups = static_cast<int32_t>(kv_blocks.size())};
-  const StageExecutor::Config config{.epoch = request.epoch(),
+  const StageExecutor::Config config{.epoch = request.lease().epoch(),
                                      .stage = static_cast<int32_t>(request.stage()),
                                      .n_stages = static_cast<int32_t>(request.n_stages()),
                                      .limits = limits,
@@ -368,7 +427,6 @@ absl::Status StageService::DoJoin(const grpc::ServerContext& context,
   }
   std::lock_guard lock(mutex_);
   executor_ = *std::move(executor);
-  epoch_ = request.epoch();
   return absl::OkStatus();
 }
 
@@ -382,62 +440,53 @@ std::shared_ptr<text::GrammarCache> StageService::Grammars() {
   return grammars_;
 }
 
-grpc::Status StageService::PrepareGrammar(grpc::ServerContext*, const v1::SlotGrammar* request,
+grpc::Status StageService::PrepareGrammar(grpc::ServerContext*,
+                                          const v1::PrepareGrammarRequest* request,
                                           v1::PrepareGrammarResponse*) {
-  const std::shared_ptr<text::GrammarCache> grammars = Grammars();
+  std::shared_ptr<text::GrammarCache> grammars;
+  {
+    std::lock_guard lock(mutex_);
+    if (absl::Status status = lease_.Check(request->lease()); !status.ok()) return ToGrpc(status);
+    grammars = grammars_;
+  }
   if (grammars == nullptr) {
     return ToGrpc(absl::FailedPreconditionError("this worker was given no vocabulary"));
   }
-  if (!v1::GrammarKind_IsValid(request->kind())) {
+  const v1::SlotGrammar& grammar = request->grammar();
+  if (!v1::GrammarKind_IsValid(grammar.kind())) {
     return ToGrpc(absl::InvalidArgumentError("an unknown kind of grammar"));
   }
   return ToGrpc(grammars
-                    ->Get({.kind = static_cast<text::GrammarKind>(request->kind()),
-                           .text = request->source(),
-                           .any_whitespace = request->any_whitespace(),
-                           .begins_after = request->begins_after()})
+                    ->Get({.kind = static_cast<text::GrammarKind>(grammar.kind()),
+                           .text = grammar.source(),
+                           .any_whitespace = grammar.any_whitespace(),
+                           .begins_after = grammar.begins_after()})
                     .status());
 }
 
 grpc::ServerBidiReactor<v1::StepRequest, v1::StepResponse>* StageService::Step(
-    grpc::CallbackServerContext*) {
-  class Refusal final : public grpc::ServerBidiReactor<v1::StepRequest, v1::StepResponse> {
-   public:
-    explicit Refusal(const absl::Status& status) { Finish(ToGrpc(status)); }
-    void OnDone() override { delete this; }
-  };
-  if (absl::Status status = Enter({State::kJoined}, State::kStepping, "Step"); !status.ok()) {
-    return new Refusal(status);
-  }
-  std::lock_guard lock(mutex_);
-  session_ = new StepSession(executor_, epoch_, [this] {
-    spdlog::info("the step stream has ended");
-    CheckDevice();
-    std::function<void()> on_released;
-    {
-      std::lock_guard end_lock(mutex_);
-      session_ = nullptr;
-      state_ = State::kLoaded;
-      on_released = std::move(on_released_);
-    }
-    if (on_released) on_released();
-  });
-  return session_;
+    grpc::CallbackServerContext* context) {
+  return new StepSession(
+      context, {.on_hello = [this](StepSession* session,
+                                   const v1::Lease& lease) { return EnterStep(session, lease); },
+                .on_end =
+                    [this] {
+                      spdlog::info("the step stream has ended");
+                      CheckDevice();
+                      std::function<void()> on_released;
+                      {
+                        std::lock_guard lock(mutex_);
+                        session_ = nullptr;
+                        SetStateLocked(State::kLoaded);
+                        on_released = std::move(on_released_);
+                      }
+                      if (on_released) on_released();
+                    }});
 }
 
-grpc::Status StageService::Drain(grpc::ServerContext*, const v1::DrainRequest*,
-                                 v1::DrainResponse*) {
-  std::shared_ptr<StageExecutor> executor;
-  {
-    std::lock_guard lock(mutex_);
-    executor = executor_;
-  }
-  return executor == nullptr ? grpc::Status::OK : ToGrpc(executor->Drain());
-}
-
-grpc::Status StageService::Stats(grpc::ServerContext*, const v1::StatsRequest* request,
+grpc::Status StageService::Stats(grpc::ServerContext*, const v1::StatsRequest*,
                                  v1::StatsResponse* response) {
-  *response = ReadStats(request->reset());
+  *response = ReadStats();
   return grpc::Status::OK;
 }
 
@@ -450,14 +499,14 @@ bool StageService::BeginDrain(std::function<void()> on_released) {
   return true;
 }
 
-v1::StatsResponse StageService::ReadStats(bool reset) {
+v1::StatsResponse StageService::ReadStats() {
   std::shared_ptr<StageExecutor> executor;
   {
     std::lock_guard lock(mutex_);
     executor = executor_;
   }
   v1::StatsResponse stats;
-  if (executor != nullptr) stats = executor->Stats(reset);
+  if (executor != nullptr) stats = executor->Stats(false);
   stats.set_started_unix_s(static_cast<double>(started_unix_ns_) / 1e9);
   std::lock_guard lock(mutex_);
   stats.set_stage(stage_);

@@ -1,6 +1,8 @@
-// The Stage service: a worker's life from Load to Join to the step stream, one router at a time.
+// The Stage service: a worker's life from Load to Join to the step stream, for the router that has
+// the worker's lease.
 #pragma once
 
+#include <condition_variable>
 #include <cstdint>
 #include <functional>
 #include <initializer_list>
@@ -11,6 +13,7 @@
 #include "kernels/ops.h"
 #include "stagecoach/v1/stage.grpc.pb.h"
 #include "worker/model/stage_model.h"
+#include "worker/service/lease_table.h"
 #include "worker/stage/stage_executor.h"
 #include "worker/transport/transport.h"
 
@@ -41,8 +44,8 @@ class StageService final : public v1::Stage::WithCallbackMethod_Step<v1::Stage::
   // `on_released` is called when it has: true. False: nobody uses it. Once.
   bool BeginDrain(std::function<void()> on_released);
 
-  // As the RPC; since the epoch's start or the last reset.
-  v1::StatsResponse ReadStats(bool reset = false);
+  // As the RPC; since the epoch's start.
+  v1::StatsResponse ReadStats();
 
  private:
   grpc::Status Describe(grpc::ServerContext* context, const v1::DescribeRequest* request,
@@ -55,10 +58,9 @@ class StageService final : public v1::Stage::WithCallbackMethod_Step<v1::Stage::
                     v1::JoinResponse* response) override;
   grpc::ServerBidiReactor<v1::StepRequest, v1::StepResponse>* Step(
       grpc::CallbackServerContext* context) override;
-  grpc::Status PrepareGrammar(grpc::ServerContext* context, const v1::SlotGrammar* request,
+  grpc::Status PrepareGrammar(grpc::ServerContext* context,
+                              const v1::PrepareGrammarRequest* request,
                               v1::PrepareGrammarResponse* response) override;
-  grpc::Status Drain(grpc::ServerContext* context, const v1::DrainRequest* request,
-                     v1::DrainResponse* response) override;
   grpc::Status Stats(grpc::ServerContext* context, const v1::StatsRequest* request,
                      v1::StatsResponse* response) override;
 
@@ -67,17 +69,25 @@ class StageService final : public v1::Stage::WithCallbackMethod_Step<v1::Stage::
   enum class State : uint8_t { kEmpty, kLoading, kLoaded, kJoining, kJoined, kStepping };
   static const char* Name(State state);
 
-  // Moves from one of the states `from` to `to`; FAILED_PRECONDITION says what is going on instead.
-  absl::Status Enter(std::initializer_list<State> from, State to, const char* what);
+  // FAILED_PRECONDITION says what is going on instead of one of these. REQUIRES: mutex_ held.
+  absl::Status CheckStateLocked(std::initializer_list<State> possible, const char* what) const;
+  void SetStateLocked(State state);
   void Leave(State to);
+  // Takes the lease and kLoading. From a router that has it already it waits until what that one
+  // has under way has ended, which it is told to.
+  absl::Status EnterLoad(const grpc::ServerContext& context, const v1::Lease& lease);
+  absl::Status EnterJoin(const v1::Lease& lease);
+  absl::StatusOr<std::shared_ptr<StageExecutor>> EnterStep(StepSession* session,
+                                                           const v1::Lease& lease);
 
   // Not OK: whoever asked for something that takes long will not have it.
-  absl::Status StillWanted(const grpc::ServerContext& context) const;
+  absl::Status StillWanted(const grpc::ServerContext& context, const v1::Lease& lease) const;
   absl::Status DoLoad(const grpc::ServerContext& context, const v1::LoadRequest& request,
                       grpc::ServerWriter<v1::LoadProgress>* writer);
   absl::Status DoJoin(const grpc::ServerContext& context, const v1::JoinRequest& request);
   // CANCELLED if the router gives up meanwhile: neighbours may be long in coming.
-  absl::Status JoinTransport(const grpc::ServerContext& context, const Neighbours& neighbours);
+  absl::Status JoinTransport(const grpc::ServerContext& context, const v1::Lease& lease,
+                             const Neighbours& neighbours);
   absl::Status PrepareModel();
   // After a failure.
   void CheckDevice();
@@ -94,6 +104,8 @@ class StageService final : public v1::Stage::WithCallbackMethod_Step<v1::Stage::
   const uint64_t started_unix_ns_;
 
   mutable std::mutex mutex_;
+  std::condition_variable state_changed_;
+  LeaseTable lease_;                         // guarded by mutex_
   uint32_t stage_ = 0;                       // guarded by mutex_; of the last load
   State state_ = State::kEmpty;              // guarded by mutex_
   bool shut_down_ = false;                   // guarded by mutex_
@@ -101,7 +113,6 @@ class StageService final : public v1::Stage::WithCallbackMethod_Step<v1::Stage::
   StepSession* session_ = nullptr;           // guarded by mutex_; of the stream that is open
   std::function<void()> on_released_;        // guarded by mutex_, as the next
   std::function<void(absl::Status)> on_device_lost_;
-  uint64_t epoch_ = 0;          // guarded by mutex_; of that executor
   v1::LoadPhases load_phases_;  // guarded by mutex_; of the last load
   v1::MemoryReport memory_;     // guarded by mutex_; absent: empty
   // Guarded by mutex_; of the last stage loaded, null on others.

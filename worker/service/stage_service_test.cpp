@@ -28,12 +28,13 @@ v1::TokenTable Table(int32_t n_logits) {
 TEST_CASE("a grammar is compiled ahead by the stage that was given a vocabulary") {
   ToyWorker worker;
   const auto prepare = [&](const std::string& regex) {
-    v1::SlotGrammar grammar;
-    grammar.set_kind(v1::GRAMMAR_KIND_REGEX);
-    grammar.set_source(regex);
+    v1::PrepareGrammarRequest request;
+    *request.mutable_lease() = LeaseFor(1);
+    request.mutable_grammar()->set_kind(v1::GRAMMAR_KIND_REGEX);
+    request.mutable_grammar()->set_source(regex);
     grpc::ClientContext context;
     v1::PrepareGrammarResponse response;
-    return worker.stub().PrepareGrammar(&context, grammar, &response).error_code();
+    return worker.stub().PrepareGrammar(&context, request, &response).error_code();
   };
   CHECK(prepare("a+") == grpc::StatusCode::FAILED_PRECONDITION);
   v1::LoadRequest request = LoadRequestFor(0, 1);
@@ -143,6 +144,7 @@ TEST_CASE("a failure is told apart from the loss of the device") {
   JoinAll(workers, 2);  // when the worker has noticed
   SECTION("while it loads") {
     lost = true;
+    *broken.mutable_lease() = LeaseFor(2);
     CHECK_FALSE(Load(worker, broken).status.ok());
   }
   SECTION("while it joins") {
@@ -225,7 +227,7 @@ TEST_CASE("calls out of order are failed preconditions that say what comes first
 
   JoinAll(workers, 3);
   auto streams = OpenAll(workers, 3);
-  CHECK(Load(*workers[0], LoadRequestFor(0, 1)).status.error_code() ==
+  CHECK(Load(*workers[0], LoadRequestFor(0, 1, LeaseFor(3))).status.error_code() ==
         grpc::StatusCode::FAILED_PRECONDITION);
   CHECK(StepStream(*workers[0], 3).Wait().error_code() == grpc::StatusCode::FAILED_PRECONDITION);
   RequireServes(streams, 3);
@@ -263,21 +265,105 @@ TEST_CASE("two workers serve, end with their stream, and serve the next epoch") 
   }
 }
 
-TEST_CASE("stats and drain reach the stage") {
+TEST_CASE("stats reach the stage") {
   auto workers = LoadedWorkers(1);
   JoinAll(workers, 1);
   auto streams = OpenAll(workers, 1);
   RequireServes(streams, 1);
-  grpc::ClientContext drain_context, stats_context;
-  v1::DrainResponse drained;
-  REQUIRE(workers[0]->stub().Drain(&drain_context, {}, &drained).ok());
+  grpc::ClientContext context;
   v1::StatsResponse stats;
-  REQUIRE(workers[0]->stub().Stats(&stats_context, {}, &stats).ok());
+  REQUIRE(workers[0]->stub().Stats(&context, {}, &stats).ok());
   CHECK(stats.steps() > 0);
   CHECK(stats.tokens() == 18 + 11);
-  v1::StepPlan plan;
-  streams[0]->Send(plan);
-  CHECK(streams[0]->Wait().error_code() == grpc::StatusCode::FAILED_PRECONDITION);
+}
+
+v1::Lease LeaseOf(ToyWorker& worker) {
+  grpc::ClientContext context;
+  v1::DescribeResponse response;
+  REQUIRE(worker.stub().Describe(&context, {}, &response).ok());
+  return response.lease();
+}
+
+TEST_CASE("a router of a higher epoch has a worker that serves at once; the older one is told") {
+  auto workers = LoadedWorkers(2);
+  JoinAll(workers, 1);
+  auto streams = OpenAll(workers, 1);
+  RequireServes(streams, 1);
+  const v1::Lease second = LeaseFor(2, "second");
+  REQUIRE(Load(*workers[0], LoadRequestFor(0, 2, second)).status.ok());
+  const grpc::Status told = streams[0]->Wait();
+  CHECK(told.error_code() == grpc::StatusCode::ABORTED);
+  CHECK(told.error_message().find("router second of epoch 2") != std::string::npos);
+  CHECK_FALSE(streams[1]->Wait().ok());  // its neighbour is gone
+  // Nothing of the older one goes on: no pipeline has layers of both.
+  const grpc::Status join = Join(workers, 0, 1);
+  CHECK(join.error_code() == grpc::StatusCode::FAILED_PRECONDITION);
+  CHECK(join.error_message().find("router second of epoch 2") != std::string::npos);
+  CHECK(Load(*workers[0], LoadRequestFor(0, 2)).status.error_code() ==
+        grpc::StatusCode::FAILED_PRECONDITION);
+  CHECK(LeaseOf(*workers[0]).holder() == "second");
+  CHECK(LeaseOf(*workers[1]).holder() == "router");
+}
+
+TEST_CASE("two routers that load one set of workers never serve layers of both") {
+  auto workers = LoadedWorkers(2);  // by the first
+  REQUIRE(Load(*workers[0], LoadRequestFor(0, 2, LeaseFor(2, "second"))).status.ok());
+  const grpc::Status status = Join(workers, 0, 1);
+  CHECK(status.error_code() == grpc::StatusCode::FAILED_PRECONDITION);
+  CHECK(status.error_message().find("second") != std::string::npos);
+}
+
+TEST_CASE("a load and a join under way end for a router of a higher epoch") {
+  const v1::Lease second = LeaseFor(2, "second");
+  std::vector<std::unique_ptr<ToyWorker>> workers;
+  workers.push_back(std::make_unique<ToyWorker>(
+      kernels::MakeReferenceOps(), GrpcTransportOptions{.join_timeout = std::chrono::hours(1)}));
+  SECTION("a load") {
+    EndlessLoad endless(*workers[0]);
+    REQUIRE(Load(*workers[0], LoadRequestFor(0, 1, second)).status.ok());
+    CHECK(endless.End() == grpc::StatusCode::ABORTED);
+  }
+  SECTION("a join") {
+    workers.push_back(std::make_unique<ToyWorker>());
+    REQUIRE(Load(*workers[0], LoadRequestFor(0, 2)).status.ok());
+    auto joined = std::async(std::launch::async, [&] { return Join(workers, 0, 1); });
+    while (StepStream(*workers[0], 1).Wait().error_message().find("is joining") ==
+           std::string::npos) {
+    }
+    REQUIRE(Load(*workers[0], LoadRequestFor(0, 1, second)).status.ok());
+    CHECK(joined.get().error_code() == grpc::StatusCode::ABORTED);
+  }
+}
+
+TEST_CASE("a router that takes no word of its end does not keep the worker") {
+  auto workers = LoadedWorkers(1);
+  JoinAll(workers, 1);
+  auto streams = OpenAll(workers, 1);
+  RequireServes(streams, 1);  // and from here on it reads nothing
+  REQUIRE(Load(*workers[0], LoadRequestFor(0, 1, LeaseFor(2, "second"))).status.ok());
+}
+
+TEST_CASE("calls without the lease change nothing") {
+  auto workers = LoadedWorkers(1);
+  JoinAll(workers, 1);
+  const auto refused = [](const grpc::Status& status) {
+    return status.error_code() == grpc::StatusCode::FAILED_PRECONDITION;
+  };
+  const v1::Lease other = LeaseFor(1, "other");
+  CHECK(refused(StepStream(*workers[0], other).Wait()));
+  CHECK(refused(Load(*workers[0], LoadRequestFor(0, 1, other)).status));
+  v1::OfferLinksRequest offer;
+  *offer.mutable_lease() = LeaseFor(9, "other");
+  v1::OfferLinksResponse links;
+  grpc::ClientContext offer_context;
+  CHECK(refused(workers[0]->stub().OfferLinks(&offer_context, offer, &links)));
+  v1::PrepareGrammarRequest grammar;
+  *grammar.mutable_lease() = other;
+  v1::PrepareGrammarResponse prepared;
+  grpc::ClientContext grammar_context;
+  CHECK(refused(workers[0]->stub().PrepareGrammar(&grammar_context, grammar, &prepared)));
+  auto streams = OpenAll(workers, 1);
+  RequireServes(streams, 1);
 }
 
 TEST_CASE("a malformed plan ends the streams with a status; the workers serve on") {

@@ -1,6 +1,6 @@
 #include "worker/service/step_session.h"
 
-#include <fmt/format.h>
+#include <grpcpp/server_context.h>
 
 #include <utility>
 
@@ -9,21 +9,29 @@
 
 namespace stagecoach::worker {
 
-StepSession::StepSession(std::shared_ptr<StageExecutor> executor, uint64_t epoch,
-                         std::function<void()> on_end)
-    : executor_(std::move(executor)), epoch_(epoch), on_end_(std::move(on_end)) {
+StepSession::StepSession(grpc::CallbackServerContext* context, Callbacks callbacks)
+    : context_(context), callbacks_(std::move(callbacks)) {
   StartRead(&request_);
+}
+
+void StepSession::CloseExecutor(const absl::Status& reason) {
+  std::shared_ptr<StageExecutor> executor;
+  {
+    std::lock_guard lock(mutex_);
+    executor = executor_;
+  }
+  if (executor != nullptr) executor->Close(reason);
 }
 
 void StepSession::OnReadDone(bool ok) {
   if (!ok) {
     // In this order: an orderly end is OK, not the CANCELLED that the epoch ends with.
     End(absl::OkStatus());
-    executor_->Close(absl::CancelledError("the router ended the step stream"));
+    CloseExecutor(absl::CancelledError("the router ended the step stream"));
     return;
   }
   if (absl::Status status = Take(request_); !status.ok()) {
-    executor_->Close(status);
+    CloseExecutor(status);
     End(status);
     return;
   }
@@ -37,22 +45,24 @@ absl::Status StepSession::Take(v1::StepRequest& request) {
     return executor_->Submit(std::move(*request.mutable_plan()));
   }
   if (!request.has_hello()) return absl::InvalidArgumentError("a step stream begins with a hello");
-  if (request.hello().epoch() != epoch_) {
-    return absl::FailedPreconditionError(fmt::format(
-        "a hello of epoch {}, but this worker joined epoch {}", request.hello().epoch(), epoch_));
-  }
+  SC_RETURN_IF_ERROR(Greet(request.hello().lease()));
+  attached_ = true;
+  return absl::OkStatus();
+}
+
+absl::Status StepSession::Greet(const v1::Lease& lease) {
+  SC_ASSIGN_OR_RETURN(std::shared_ptr<StageExecutor> executor, callbacks_.on_hello(this, lease));
   {
     std::lock_guard lock(mutex_);
+    executor_ = executor;
     v1::StepResponse ready;
-    ready.mutable_ready()->set_epoch(epoch_);
+    *ready.mutable_ready()->mutable_lease() = lease;
     responses_.push_back(std::move(ready));
     greeted_ = true;
     if (draining_) QueueDraining();
     WriteNext();
   }
-  SC_RETURN_IF_ERROR(executor_->Attach(this));
-  attached_ = true;
-  return absl::OkStatus();
+  return executor->Attach(this);
 }
 
 void StepSession::TellDraining() {
@@ -61,6 +71,17 @@ void StepSession::TellDraining() {
   if (greeted_) QueueDraining();
   WriteNext();
 }
+
+void StepSession::Revoke(const absl::Status& reason) {
+  {
+    std::lock_guard lock(mutex_);
+    responses_.clear();
+  }
+  End(reason);
+  CloseExecutor(reason);
+}
+
+void StepSession::Cancel() { context_->TryCancel(); }
 
 void StepSession::QueueDraining() {
   v1::StepResponse response;
@@ -79,7 +100,7 @@ void StepSession::OnResult(v1::StepResult result) {
 void StepSession::OnClosed(const absl::Status& reason) { End(reason); }
 
 void StepSession::OnCancel() {
-  executor_->Close(absl::CancelledError("the router is gone"));
+  CloseExecutor(absl::CancelledError("the router is gone"));
   End(absl::CancelledError("the router is gone"));
 }
 
@@ -93,7 +114,7 @@ void StepSession::OnWriteDone(bool ok) {
     }
     responses_.clear();
   }
-  executor_->Close(absl::CancelledError("the router is gone"));
+  CloseExecutor(absl::CancelledError("the router is gone"));
   End(absl::CancelledError("the router is gone"));
 }
 
@@ -121,7 +142,7 @@ void StepSession::WriteNext() {
 
 void StepSession::OnDone() {
   if (attached_) executor_->Detach(this);
-  on_end_();
+  if (executor_ != nullptr) callbacks_.on_end();
   delete this;
 }
 

@@ -9,21 +9,32 @@
 #include <memory>
 #include <mutex>
 
+#include "absl/status/statusor.h"
 #include "stagecoach/v1/stage.pb.h"
 #include "worker/stage/stage_executor.h"
 
 namespace stagecoach::worker {
 
-// Owns itself: deletes itself when gRPC is done with it, after calling `on_end`.
+// Owns itself: deletes itself when gRPC is done with it.
 class StepSession final : public grpc::ServerBidiReactor<v1::StepRequest, v1::StepResponse>,
                           private StepListener {
  public:
-  // `executor` of epoch `epoch`.
-  StepSession(std::shared_ptr<StageExecutor> executor, uint64_t epoch,
-              std::function<void()> on_end);
+  struct Callbacks {
+    // With the first message: the executor of the pipeline that was joined under this lease.
+    std::function<absl::StatusOr<std::shared_ptr<StageExecutor>>(StepSession*, const v1::Lease&)>
+        on_hello;
+    // Last, if on_hello gave one.
+    std::function<void()> on_end;
+  };
+  // `context` is the stream's.
+  StepSession(grpc::CallbackServerContext* context, Callbacks callbacks);
 
   // Tells the router that this worker is to end, once it has been greeted.
   void TellDraining();
+  // Ends the stream and its epoch with `reason`; what is queued is not written.
+  void Revoke(const absl::Status& reason);
+  // Ends the stream without a word, for a router that takes none.
+  void Cancel();
 
  private:
   void OnReadDone(bool ok) override;
@@ -41,15 +52,18 @@ class StepSession final : public grpc::ServerBidiReactor<v1::StepRequest, v1::St
   void WriteNext();
   void QueueDraining();
 
-  const std::shared_ptr<StageExecutor> executor_;
-  const uint64_t epoch_;
-  const std::function<void()> on_end_;
+  absl::Status Greet(const v1::Lease& lease);
+  void CloseExecutor(const absl::Status& reason);
+
+  grpc::CallbackServerContext* const context_;
+  const Callbacks callbacks_;
   v1::StepRequest request_;    // the read under way
   v1::StepResponse response_;  // the write under way
   bool attached_ = false;      // reads only
 
   std::mutex mutex_;
-  std::deque<v1::StepResponse> responses_;  // the rest: guarded by mutex_
+  std::shared_ptr<StageExecutor> executor_;  // guarded by mutex_; null before the hello
+  std::deque<v1::StepResponse> responses_;   // the rest: guarded by mutex_
   bool writing_ = false;
   bool greeted_ = false;
   bool draining_ = false;

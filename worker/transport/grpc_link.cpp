@@ -3,7 +3,6 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "common/rpc/server.h"
 #include "common/unix_time.h"
 
 namespace stagecoach::worker {
@@ -20,10 +19,10 @@ const char* ChannelName(Channel channel) {
   return "?";
 }
 
-GrpcLink::GrpcLink(Target target, size_t queue_frames, int max_message_bytes, Events events)
+GrpcLink::GrpcLink(Target target, std::shared_ptr<grpc::Channel> channel, size_t queue_frames,
+                   Events events)
     : target_(std::move(target)), queue_frames_(queue_frames), events_(std::move(events)) {
-  // A connection of its own: small metadata never waits behind megabytes of hidden states.
-  stub_ = v1::StageLink::NewStub(MakeChannel(target_.address, max_message_bytes));
+  stub_ = v1::StageLink::NewStub(std::move(channel));
   context_.set_wait_for_ready(true);
   switch (target_.channel) {
     case Channel::kMetadata:

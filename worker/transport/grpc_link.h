@@ -42,7 +42,9 @@ class GrpcLink {
     std::function<void(absl::Status)> on_lost;
   };
 
-  GrpcLink(Target target, size_t queue_frames, int max_message_bytes, Events events);
+  // `channel`: to the target's address, for this link alone.
+  GrpcLink(Target target, std::shared_ptr<grpc::Channel> channel, size_t queue_frames,
+           Events events);
   ~GrpcLink();  // cancels what is under way; not from the link's own thread
   GrpcLink(const GrpcLink&) = delete;
   GrpcLink& operator=(const GrpcLink&) = delete;

@@ -109,8 +109,10 @@ std::array<std::shared_ptr<GrpcLink>, kChannels> GrpcTransport::MakeLinks(const 
       Lost(generation, std::move(status));
     };
     links[Index(channel)] = std::make_shared<GrpcLink>(
-        GrpcLink::Target{channel, address, peer, place.stage, place.epoch}, options_.queue_frames,
-        options_.max_message_bytes, std::move(events));
+        GrpcLink::Target{channel, address, peer, place.stage, place.epoch},
+        // A connection of its own: small metadata never waits behind megabytes of hidden states.
+        MakeInternalChannel(address, options_.access, options_.max_message_bytes),
+        options_.queue_frames, std::move(events));
   };
   connect(Channel::kMetadata, place.next_address, place.stage + 1);
   connect(Channel::kHidden, place.next_address, place.stage + 1);

@@ -11,6 +11,7 @@
 #include <mutex>
 #include <string>
 
+#include "common/rpc/internal_access.h"
 #include "worker/transport/closable_queue.h"
 #include "worker/transport/grpc_link.h"
 #include "worker/transport/transport.h"
@@ -21,6 +22,7 @@ struct GrpcTransportOptions {
   std::chrono::milliseconds join_timeout{30'000};
   size_t queue_frames = 8;  // on either side of each channel
   int max_message_bytes = 1 << 30;
+  InternalAccess access;  // to the neighbours
 };
 
 // Register service() with the worker's server. Order at the end: Shutdown(), the server's

@@ -30,6 +30,7 @@ grpc::Status FakeStage::Describe(grpc::ServerContext*, const v1::DescribeRequest
                                  v1::DescribeResponse* response) {
   response->set_device(options_.device);
   response->set_host("host");
+  if (options_.lease.epoch() > 0) *response->mutable_lease() = options_.lease;
   return grpc::Status::OK;
 }
 
@@ -74,14 +75,15 @@ grpc::Status FakeStage::Join(grpc::ServerContext*, const v1::JoinRequest* reques
   return options_.join_status;
 }
 
-grpc::Status FakeStage::PrepareGrammar(grpc::ServerContext*, const v1::SlotGrammar* request,
+grpc::Status FakeStage::PrepareGrammar(grpc::ServerContext*,
+                                       const v1::PrepareGrammarRequest* request,
                                        v1::PrepareGrammarResponse*) {
   std::lock_guard lock(mutex_);
   grammars_.push_back(*request);
   return options_.prepare_status;
 }
 
-std::vector<v1::SlotGrammar> FakeStage::grammars() {
+std::vector<v1::PrepareGrammarRequest> FakeStage::grammars() {
   std::lock_guard lock(mutex_);
   return grammars_;
 }
@@ -90,7 +92,8 @@ grpc::Status FakeStage::Step(grpc::ServerContext*, Stream* stream) {
   v1::StepRequest request;
   if (!stream->Read(&request) || !request.has_hello()) return grpc::Status::CANCELLED;
   v1::StepResponse ready;
-  ready.mutable_ready()->set_epoch(options_.answers_hello ? request.hello().epoch() : 0);
+  ready.mutable_ready();
+  if (options_.answers_hello) *ready.mutable_ready()->mutable_lease() = request.hello().lease();
   stream->Write(ready);
   {
     std::lock_guard lock(mutex_);

@@ -20,6 +20,7 @@ class FakeStage final : public v1::Stage::Service {
  public:
   struct Options {
     std::string device = "cpu";
+    v1::Lease lease;  // that it tells of
     grpc::Status load_status;
     grpc::Status join_status;
     grpc::Status prepare_status;
@@ -50,8 +51,8 @@ class FakeStage final : public v1::Stage::Service {
 
   std::optional<v1::LoadRequest> load_request();
   std::optional<v1::JoinRequest> join_request();
-  std::vector<v1::SlotGrammar> grammars();  // that were prepared
-  std::vector<uint64_t> steps();            // of the plans that came
+  std::vector<v1::PrepareGrammarRequest> grammars();  // that were prepared
+  std::vector<uint64_t> steps();                      // of the plans that came
 
  private:
   using Stream = grpc::ServerReaderWriter<v1::StepResponse, v1::StepRequest>;
@@ -64,7 +65,7 @@ class FakeStage final : public v1::Stage::Service {
                           v1::OfferLinksResponse* response) override;
   grpc::Status Join(grpc::ServerContext*, const v1::JoinRequest* request,
                     v1::JoinResponse*) override;
-  grpc::Status PrepareGrammar(grpc::ServerContext*, const v1::SlotGrammar* request,
+  grpc::Status PrepareGrammar(grpc::ServerContext*, const v1::PrepareGrammarRequest* request,
                               v1::PrepareGrammarResponse*) override;
   grpc::Status Step(grpc::ServerContext*, Stream* stream) override;
   grpc::Status Stats(grpc::ServerContext*, const v1::StatsRequest*,
@@ -78,7 +79,7 @@ class FakeStage final : public v1::Stage::Service {
   std::condition_variable changed_;
   std::optional<v1::LoadRequest> load_request_;
   std::optional<v1::JoinRequest> join_request_;
-  std::vector<v1::SlotGrammar> grammars_;
+  std::vector<v1::PrepareGrammarRequest> grammars_;
   std::vector<uint64_t> steps_;
   Stream* stream_ = nullptr;  // while it is open
   bool step_ended_ = false;

@@ -79,8 +79,17 @@ class ToyWorker {
   std::unique_ptr<v1::Stage::Stub> stub_;
 };
 
-inline v1::LoadRequest LoadRequestFor(uint32_t stage, uint32_t n_stages) {
+inline v1::Lease LeaseFor(uint64_t epoch, const std::string& holder = "router") {
+  v1::Lease lease;
+  lease.set_epoch(epoch);
+  lease.set_holder(holder);
+  return lease;
+}
+
+inline v1::LoadRequest LoadRequestFor(uint32_t stage, uint32_t n_stages,
+                                      const v1::Lease& lease = LeaseFor(1)) {
   v1::LoadRequest request;
+  *request.mutable_lease() = lease;
   request.set_model_dir("toy");
   request.set_stage(stage);
   request.set_n_stages(n_stages);
@@ -133,7 +142,7 @@ inline v1::JoinRequest JoinRequestFor(std::vector<std::unique_ptr<ToyWorker>>& w
                                       size_t stage, uint64_t epoch,
                                       uint64_t kv_blocks = ToyPipeline::kBlocks) {
   v1::JoinRequest request;
-  request.set_epoch(epoch);
+  *request.mutable_lease() = LeaseFor(epoch);
   request.set_stage(static_cast<uint32_t>(stage));
   request.set_n_stages(static_cast<uint32_t>(workers.size()));
   if (stage + 1 < workers.size()) {
@@ -183,9 +192,10 @@ inline void JoinAll(std::vector<std::unique_ptr<ToyWorker>>& workers, uint64_t e
 // A router's step stream to one stage.
 class StepStream {
  public:
-  StepStream(ToyWorker& worker, uint64_t epoch) : stream_(worker.stub().Step(&context_)) {
+  StepStream(ToyWorker& worker, uint64_t epoch) : StepStream(worker, LeaseFor(epoch)) {}
+  StepStream(ToyWorker& worker, const v1::Lease& lease) : stream_(worker.stub().Step(&context_)) {
     v1::StepRequest request;
-    request.mutable_hello()->set_epoch(epoch);
+    *request.mutable_hello()->mutable_lease() = lease;
     stream_->Write(request);
   }
 

@@ -1,0 +1,21 @@
+#include "router/dispatch/lease.h"
+
+#include "catch2/catch_test_macros.hpp"
+
+namespace stagecoach::router {
+namespace {
+
+TEST_CASE("an epoch is above those of routers whose clock is ahead, and rises with the time") {
+  const v1::Lease by_time = MakeLease(0);
+  CHECK(by_time.epoch() > 1'700'000'000'000);
+  CHECK(MakeLease(5).epoch() >= by_time.epoch());
+  const uint64_t ahead = by_time.epoch() + 3'600'000;
+  CHECK(MakeLease(ahead).epoch() == ahead + 1);
+}
+
+TEST_CASE("two routers on one machine are told apart") {
+  CHECK(MakeLease(0).holder() != MakeLease(0).holder());
+}
+
+}  // namespace
+}  // namespace stagecoach::router
