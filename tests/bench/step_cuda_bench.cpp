@@ -22,7 +22,7 @@
 namespace stagecoach::worker {
 namespace {
 
-constexpr int32_t kMaxTokens = 8192, kMaxSequences = 256, kMaxLength = 8192;
+constexpr int32_t kMaxTokens = 8192, kMaxSequences = 256, kMaxLength = 32768;
 constexpr int64_t kBlocks = 9000;
 
 double Now() {

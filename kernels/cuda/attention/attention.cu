@@ -3,14 +3,41 @@
 #include "common/check.h"
 #include "kernels/cuda/attention/attention.h"
 #include "kernels/cuda/attention/attention_kernels.h"
-#include "kernels/cuda/hopper/hopper_fixed_prefill.h"
+#include "kernels/cuda/hopper/hopper_packed_prefill.h"
 
 namespace stagecoach::kernels::cuda {
+namespace {
+
+// In front of the parts' states: of PrefillAttention's blocks, one each of the units before.
+int64_t FloatsOfUnits(const Stream& stream, const AttentionSetup& setup, int32_t head_dim) {
+  if (!setup.fixed_units || setup.prefill_rows == kHopperPackedRows) return 0;
+  return int64_t{MaxPrefillBlocks(stream)} * kPrefillRows * (head_dim + 16);
+}
+
+int64_t FloatsOfPart(const AttentionSetup& setup, int32_t head_dim) {
+  return int64_t{setup.prefill_rows} * (head_dim + 2);
+}
+
+}  // namespace
 
 bool HasAttentionTile(DType dtype, int32_t head_dim) {
   constexpr int32_t kDims[] = {STAGECOACH_CUDA_HEAD_DIMS};
   return dtype != DType::kF32 &&
          std::find(std::begin(kDims), std::end(kDims), head_dim) != std::end(kDims);
+}
+
+int32_t NPrefillBlocks(const Stream& stream, const AttentionSetup& setup, int32_t head_dim) {
+  // As shared memory and registers allow, of a multiprocessor.
+  const bool is_alone = setup.prefill_rows == kHopperPackedRows || head_dim > 128;
+  return stream.n_multiprocessors * (is_alone ? 1 : 2);
+}
+
+int32_t MaxPrefillBlocks(const Stream& stream) { return 2 * stream.n_all_multiprocessors; }
+
+int32_t MaxPartStates(const Stream& stream, const AttentionSetup& setup,
+                      const AttentionNeeds& needs, int32_t head_dim) {
+  return static_cast<int32_t>((needs.n_floats - FloatsOfUnits(stream, setup, head_dim)) /
+                              FloatsOfPart(setup, head_dim));
 }
 
 AttentionNeeds NeedsOf(const Stream& stream, const AttentionSetup& setup, int32_t n_heads,
@@ -22,7 +49,10 @@ AttentionNeeds NeedsOf(const Stream& stream, const AttentionSetup& setup, int32_
       setup.fixed_units ? n_units * max_slots * passes : 2 * int64_t{MaxDecodeBlocks(stream)};
   const auto floats = [&](int64_t rows) { return rows * (head_dim + 16); };
   const int64_t decode = n_decode_states * floats(8 * DecodeRowTiles(n_heads, n_kv_heads));
-  const int64_t prefill = setup.fixed_units ? NPrefillBlocks(stream) * floats(kPrefillRows) : 0;
+  // Keys can be cut evenly with two states a block; of kept units there are more.
+  const int64_t n_part_states = (setup.fixed_units ? 8 : 2) * int64_t{MaxPrefillBlocks(stream)};
+  const int64_t prefill =
+      FloatsOfUnits(stream, setup, head_dim) + n_part_states * FloatsOfPart(setup, head_dim);
   return {.n_floats = std::max(decode, prefill),
           .n_counters = n_decode_states * (setup.fixed_units ? 1 : kMergeLevels)};
 }
@@ -52,15 +82,20 @@ cudaError_t TileAttention(const Stream& stream, const AttentionArgs& args,
       .n_kv_heads = args.n_kv_heads,
       .window = args.window,
       .unit_blocks = setup.unit_blocks,
-      .fixed_units = setup.fixed_units};
+      .fixed_units = setup.fixed_units,
+      .prefill_rows = setup.prefill_rows,
+      .part_states = memory.states + FloatsOfUnits(stream, setup, args.head_dim)};
   if (plan.hopper.n_works > 0) {
     const cudaError_t error = HopperPrefill(stream, args, plan.hopper, gathered, sides);
     if (error != cudaSuccess) return error;
   }
-  if (plan.n_tiles > 0) {
-    const cudaError_t error = setup.prefill_rows == kHopperFixedRows
-                                  ? HopperFixedPrefill(stream, params, args.kv.dtype)
-                                  : PrefillAttention(stream, params, args.kv.dtype, args.head_dim);
+  if (plan.n_prefill_blocks > 0) {
+    cudaError_t error = setup.prefill_rows == kHopperPackedRows
+                            ? HopperPackedPrefill(stream, params, args.kv.dtype, args.head_dim)
+                            : PrefillAttention(stream, params, args.kv.dtype, args.head_dim);
+    if (error == cudaSuccess && plan.n_merges > 0) {
+      error = MergeParts(stream, params, args.kv.dtype, args.head_dim);
+    }
     if (error != cudaSuccess) return error;
   }
   if (plan.max_decodes == 0) return cudaSuccess;

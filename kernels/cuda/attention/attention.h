@@ -3,26 +3,22 @@
 //
 // Three kernels: decode (sequences of one row), prefill (all others; keys and values in shared
 // memory) and one that takes any type and head size (float32 models). The first two share
-// AttentionTile; Hopper has prefill kernels of its own, for fixed units one with the same bits.
+// AttentionTile; Hopper has prefill kernels of its own, one of them with the same bits.
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
 
 #include "kernels/cuda/attention/decode_shares.h"
+#include "kernels/cuda/attention/prefill_parts.h"
 #include "kernels/cuda/device/launch.h"
 #include "kernels/cuda/hopper/hopper_prefill.h"
 #include "kernels/op_args.h"
 
 namespace stagecoach::kernels::cuda {
 
-// A sequence's rows with the query heads of one KV head are counted in the order (token, head) and
-// prefilled AttentionSetup::prefill_rows at a time.
-inline constexpr int32_t kPrefillRows = 96;  // of the kernel that any GPU has
-struct PrefillTile {
-  int32_t seq;
-  int32_t first_row;
-};
+// Packed rows (PrefillTile) of a tile, of the kernel that any GPU has.
+inline constexpr int32_t kPrefillRows = 96;
 
 // A sequence of one row.
 struct alignas(16) PlannedDecode {
@@ -42,17 +38,22 @@ struct AttentionPlan {
   const DecodeShare* shares;  // [decode_shape.n_blocks]
   DecodeShape decode_shape;   // on the host, as all that follows
   int32_t max_decodes;        // no more than this many; 0: none
-  // All others are prefilled.
-  const PrefillTile* tiles;  // [n_tiles]
-  int32_t n_tiles;
-  HopperPlan hopper;  // of the sequences that `tiles` leaves out
+  // All others are prefilled, by n_prefill_blocks blocks; 0: there are none. PrefillShares.
+  const int32_t* part_starts;  // [n_prefill_blocks + 1]
+  const PrefillPart* parts;    // [part_starts[n_prefill_blocks]]
+  const PrefillMerge* merges;  // [n_merges]
+  int32_t n_prefill_blocks, n_merges;
+  HopperPlan hopper;  // of the sequences that `parts` leaves out
 };
 
+// The first key that a row sees; window 0: all.
+__host__ __device__ constexpr int32_t FirstSeen(int32_t position, int32_t window) {
+  return window > 0 && position >= window ? position - window + 1 : 0;
+}
 // The first block of a decoded sequence's units. Fixed ones are counted from position 0.
 __host__ __device__ constexpr int32_t FirstUnitBlock(int32_t position, int32_t window,
                                                      int32_t unit_blocks) {
-  const int32_t first = window > 0 && position >= window ? position - window + 1 : 0;
-  return first / kBlockTokens / unit_blocks * unit_blocks;
+  return FirstSeen(position, window) / kBlockTokens / unit_blocks * unit_blocks;
 }
 __host__ __device__ constexpr int32_t NUnits(int32_t position, int32_t window,
                                              int32_t unit_blocks) {
@@ -82,8 +83,8 @@ struct AttentionSetup {
   // Every unit's result is kept apart and merged in their order, so that a row's result depends on
   // its own position alone. Else units are shared out and merged as they fall (DecodeShare).
   bool fixed_units = false;
-  int32_t unit_blocks = 1;              // fixed: a multiple of 4
-  int32_t prefill_rows = kPrefillRows;  // of a tile; kHopperFixedRows: HopperFixedPrefill's
+  int32_t unit_blocks = 1;              // fixed: a multiple of kKeyTileBlocks
+  int32_t prefill_rows = kPrefillRows;  // of a tile; kHopperPackedRows: HopperPackedPrefill's
 };
 
 // Sizes of AttentionMemory for a model of these heads.
@@ -93,6 +94,13 @@ struct AttentionNeeds {
 };
 AttentionNeeds NeedsOf(const Stream& stream, const AttentionSetup& setup, int32_t n_heads,
                        int32_t n_kv_heads, int32_t head_dim, int32_t max_slots, int32_t max_blocks);
+
+// Blocks of the prefill kernel that work at once.
+int32_t NPrefillBlocks(const Stream& stream, const AttentionSetup& setup, int32_t head_dim);
+int32_t MaxPrefillBlocks(const Stream& stream);  // however many multiprocessors are left to others
+// How many states prefill's parts may leave in AttentionMemory of these needs.
+int32_t MaxPartStates(const Stream& stream, const AttentionSetup& setup,
+                      const AttentionNeeds& needs, int32_t head_dim);
 
 // Whether the tensor-core kernels have this type and head size.
 bool HasAttentionTile(DType dtype, int32_t head_dim);

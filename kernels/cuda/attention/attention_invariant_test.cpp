@@ -55,15 +55,19 @@ TEST_CASE("Attention: batch-invariant prefill and decode have the same bits") {
   const DType dtype = GENERATE(DType::kBF16, DType::kF16);
   const float deviation = GENERATE(0.3f, 1.0f, 2.0f, 6.0f);
   struct Shape {
-    int32_t n_heads, n_kv_heads, window, n_tokens, stride;
+    int32_t n_heads, n_kv_heads, window, n_tokens, stride, head_dim = 128;
+    float softcap = 0;
   };
   // Decoded by teams; by warps; with growing contexts by teams in one turn, in several, by warps.
   const Shape shape = GENERATE(Shape{16, 4, 0, 1300, 1}, Shape{16, 4, 200, 1300, 1},
-                               Shape{420, 420, 0, 50, 1}, Shape{130, 130, 0, 1600, 61});
+                               Shape{420, 420, 0, 50, 1}, Shape{130, 130, 0, 1600, 61},
+                               Shape{16, 4, 0, 1300, 7, 64}, Shape{16, 4, 200, 1300, 7, 80},
+                               Shape{16, 4, 0, 1300, 7, 96}, Shape{16, 4, 0, 1300, 7, 128, 3.0f});
   const AttentionConfig config{.n_heads = shape.n_heads,
                                .n_kv_heads = shape.n_kv_heads,
-                               .head_dim = 128,
+                               .head_dim = shape.head_dim,
                                .window = shape.window,
+                               .softcap = shape.softcap,
                                .dtype = dtype};
   const auto ops = NewCudaOps(/*batch_invariant=*/true);
   const std::vector<float> qkv = RandomQkv(config, shape.n_tokens, 7, deviation);
@@ -78,7 +82,8 @@ TEST_CASE("Attention: batch-invariant prefill and decode have the same bits") {
     }
   }
   INFO(DTypeName(dtype) << " deviation " << deviation << " heads " << shape.n_heads << "/"
-                        << shape.n_kv_heads << " window " << shape.window);
+                        << shape.n_kv_heads << " x " << shape.head_dim << " window " << shape.window
+                        << " cap " << shape.softcap);
   CHECK(n_different == 0);
 }
 #endif

@@ -3,6 +3,7 @@
 
 #include "kernels/cuda/attention/attention.h"
 #include "kernels/cuda/attention/attention_tile.h"
+#include "kernels/cuda/attention/part_state.h"
 #include "kernels/cuda/device/shared_memory.h"
 #include "kernels/cuda/head_dims.h"
 
@@ -22,8 +23,14 @@ struct AttentionParams {
   int32_t n_heads, n_kv_heads, window;
   int32_t unit_blocks;
   bool fixed_units;
-  int32_t team_blocks = 0;  // of TeamDecodeKernel: KV blocks that a team takes at once
+  int32_t prefill_rows;          // of a tile
+  float* part_states = nullptr;  // of prefill's parts, PartState
+  int32_t team_blocks = 0;       // of TeamDecodeKernel: KV blocks that a team takes at once
   __host__ __device__ int32_t group() const { return n_heads / n_kv_heads; }
+  template <int kDim>
+  __device__ __forceinline__ PartState<kDim> StateOf(int32_t index) const {
+    return {part_states + index * PartState<kDim>::Floats(prefill_rows), prefill_rows};
+  }
 };
 
 // A row of elements in global memory.
@@ -42,13 +49,22 @@ struct GlobalRow {
   }
 };
 
-// A tile of a prefill plan with one KV head. Its rows are packed: query heads of a token follow one
-// another.
-struct PrefillItem {
+// A sequence's rows with one KV head, packed: query heads of a token follow one another.
+struct PrefillRows {
   const int32_t* table;
-  int32_t kv_head, group, first_row, n_rows;  // packed rows: of the item's first, of the sequence
+  int32_t kv_head, group, n_rows;
   int32_t first_token_row, seq_position;
 
+  __device__ __forceinline__ static PrefillRows Of(const AttentionParams& p, int32_t seq,
+                                                   int32_t kv_head) {
+    const int32_t row = p.seq_starts[seq], group = p.group();
+    return {.table = p.block_tables + int64_t{p.seq_slots[seq]} * p.block_table_stride,
+            .kv_head = kv_head,
+            .group = group,
+            .n_rows = (p.seq_starts[seq + 1] - row) * group,
+            .first_token_row = row,
+            .seq_position = p.seq_positions[seq]};
+  }
   __device__ __forceinline__ int32_t PositionOf(int32_t row) const {
     return seq_position + row / group;
   }
@@ -60,26 +76,51 @@ struct PrefillItem {
   }
 };
 
-// run(PrefillItem) for those of this block.
+// A part of a prefill plan. Units are counted from the sequence's first token on.
+struct PrefillItem : PrefillRows {
+  PrefillPart part;
+
+  // Of tiles of `rows`.
+  __device__ __forceinline__ int32_t EndRow(int32_t rows) const {
+    return min(part.first_row + rows, n_rows);
+  }
+  // The last key that any row up to end_row sees of the part's.
+  __device__ __forceinline__ int32_t LastKey(int32_t end_row) const {
+    return min(PositionOf(end_row - 1), part.end_key_tile * kKeyTile - 1);
+  }
+  // The first block that any row sees of the part's.
+  __device__ __forceinline__ int32_t FirstBlock(const Visible& visible) const {
+    return max(visible.First(PositionOf(part.first_row)) / kBlockTokens,
+               part.first_key_tile * kKeyTileBlocks);
+  }
+  __device__ __forceinline__ int32_t UnitOf(const AttentionParams& p, int32_t key_tile) const {
+    return key_tile * kKeyTileBlocks / p.unit_blocks;
+  }
+  // Where the result of a kept unit goes.
+  template <int kDim>
+  __device__ __forceinline__ PartState<kDim> StateOfUnit(const AttentionParams& p,
+                                                         int32_t unit) const {
+    return p.StateOf<kDim>(part.state + unit - UnitOf(p, part.first_key_tile));
+  }
+  // leave(state): of the kept units before `first_seen` and after `last_seen`.
+  template <int kDim, typename Leave>
+  __device__ __forceinline__ void ForUnseenStates(const AttentionParams& p, int32_t first_seen,
+                                                  int32_t last_seen, const Leave& leave) const {
+    const int32_t end = UnitOf(p, part.end_key_tile - 1) + 1;
+    for (int32_t unit = UnitOf(p, part.first_key_tile); unit < end; ++unit) {
+      if (unit < first_seen || unit > last_seen) leave(StateOfUnit<kDim>(p, unit));
+    }
+  }
+};
+
+// run(PrefillItem) for the parts of this block.
 template <typename Run>
 __device__ __forceinline__ void ForEachPrefillItem(const AttentionParams& p, const Run& run) {
-  const int32_t n_items = p.plan.n_tiles * p.n_kv_heads;
-  const auto n_blocks = static_cast<int32_t>(gridDim.x);
-  for (int32_t turn = 0; turn * n_blocks < n_items; ++turn) {
-    // To and fro, as the first items of a turn are the longest.
-    const auto place = static_cast<int32_t>(blockIdx.x);
-    const int32_t item = turn * n_blocks + (turn % 2 == 0 ? place : n_blocks - 1 - place);
-    if (item >= n_items) continue;
-    const PrefillTile tile = p.plan.tiles[item / p.n_kv_heads];
-    const int32_t row = p.seq_starts[tile.seq];
-    const int32_t group = p.group();
-    run(PrefillItem{.table = p.block_tables + int64_t{p.seq_slots[tile.seq]} * p.block_table_stride,
-                    .kv_head = item % p.n_kv_heads,
-                    .group = group,
-                    .first_row = tile.first_row,
-                    .n_rows = (p.seq_starts[tile.seq + 1] - row) * group,
-                    .first_token_row = row,
-                    .seq_position = p.seq_positions[tile.seq]});
+  const int32_t* const starts = p.plan.part_starts + blockIdx.x;
+  const int32_t end = LoadPlan(starts + 1);
+  for (int32_t i = LoadPlan(starts); i < end; ++i) {
+    const PrefillPart part = LoadPlan(p.plan.parts + i);
+    run(PrefillItem{PrefillRows::Of(p, part.seq, part.kv_head), part});
   }
 }
 
@@ -89,11 +130,13 @@ cudaError_t FixedDecodeAttention(const Stream& stream, const AttentionParams& pa
                                  int32_t head_dim);
 cudaError_t PrefillAttention(const Stream& stream, const AttentionParams& params, DType dtype,
                              int32_t head_dim);
+// plan.merges
+cudaError_t MergeParts(const Stream& stream, const AttentionParams& params, DType dtype,
+                       int32_t head_dim);
 
 // Blocks of the decode kernel may leave two partial results each, merged in no more than so many
-// levels; those of the prefill kernel have one state of their rows each.
+// levels.
 inline constexpr int64_t kMergeLevels = 4;
-int64_t NPrefillBlocks(const Stream& stream);
 
 // call.operator()<T, kDim>() for a 16-bit dtype and a head size that there is.
 template <typename Call>

@@ -8,7 +8,7 @@ namespace {
 
 // Blocks of keys that come together. Of wide heads fewer where a block may not have as much shared
 // memory (99 KB: 8.6, 8.9, 12.0); they are added one by one, so that the numbers are the same.
-constexpr int kUsualTileBlocks = 4, kFewerTileBlocks = 2;
+constexpr int kUsualTileBlocks = kKeyTileBlocks, kFewerTileBlocks = 2;
 constexpr size_t kLeastBlockSharedBytes = size_t{99} << 10;
 constexpr int kStages = 2;
 
@@ -91,8 +91,7 @@ struct PrefillBlock : PrefillItem {
                byte;
       };
       const int to = row * RowBytesOf(kDim);
-      CopyAsync16(stage + to + SwappedKey(row % kBlockTokens, byte),
-                  from(p.k, p.sides.k), wanted);
+      CopyAsync16(stage + to + SwappedKey(row % kBlockTokens, byte), from(p.k, p.sides.k), wanted);
       CopyAsync16(stage + kHalfBytes + to + SwappedValue(row % kBlockTokens, byte),
                   from(p.v, p.sides.v), wanted);
     }
@@ -112,19 +111,19 @@ struct PrefillBlock : PrefillItem {
   __device__ __forceinline__ void Run() {
     const int warp = static_cast<int>(threadIdx.x) / kWarpThreads;
     const int c = static_cast<int>(threadIdx.x) % 4;
-    const int32_t end_row = min(first_row + kPrefillRows, n_rows);
-    const int32_t last_key = PositionOf(end_row - 1);
+    const int32_t end_row = EndRow(kPrefillRows);
+    const int32_t last_key = LastKey(end_row);
     const Visible visible{p.window};
-    first_block = visible.First(PositionOf(first_row)) / kBlockTokens;
+    first_block = FirstBlock(visible);
     last_block = last_key / kBlockTokens;
 
     // Of this warp's rows; a warp past the end has none, but helps to fetch.
-    const int32_t warp_row = first_row + warp * 8 * kRowTiles;
+    const int32_t warp_row = part.first_row + warp * 8 * kRowTiles;
     const bool has_rows = warp_row < end_row;
     const int32_t earliest = PositionOf(min(warp_row, n_rows - 1));
     const int32_t latest = PositionOf(min(warp_row + 8 * kRowTiles, n_rows) - 1);
-    const int32_t warp_first = visible.First(earliest) / kBlockTokens;
-    const int32_t warp_last = latest / kBlockTokens;
+    const int32_t warp_first = max(visible.First(earliest) / kBlockTokens, first_block);
+    const int32_t warp_last = min(latest / kBlockTokens, last_block);
     int32_t positions[kRowTiles][2];
 #pragma unroll
     for (int n = 0; n < kRowTiles; ++n) {
@@ -154,7 +153,13 @@ struct PrefillBlock : PrefillItem {
         const int32_t block = index * kTileBlocks + b;
         if (block < warp_first || block > warp_last) continue;
         if (p.fixed_units && block % p.unit_blocks == 0 && block > warp_first) {
-          EndUnit(tile, state, &has_state);
+          if (part.keeps_units != 0) {
+            tile.SumLanes();
+            Leave(tile, StateOfUnit<kDim>(p, block / p.unit_blocks - 1), warp_row, end_row);
+            tile.Clear();
+          } else {
+            EndUnit(tile, state, &has_state);
+          }
         }
         const unsigned char* const rows = stage + b * kBlockTokens * RowBytesOf(kDim);
         const int32_t first_key = block * kBlockTokens;
@@ -172,16 +177,34 @@ struct PrefillBlock : PrefillItem {
       __syncthreads();
     }
     if (!has_rows) return;
+    if (part.keeps_units != 0) {
+      tile.SumLanes();
+      const int32_t last_unit = warp_last / p.unit_blocks;
+      if (warp_first <= warp_last) {
+        Leave(tile, StateOfUnit<kDim>(p, last_unit), warp_row, end_row);
+      }
+      tile.Clear();
+      ForUnseenStates<kDim>(p, warp_first / p.unit_blocks, warp_first <= warp_last ? last_unit : -1,
+                            [&](const PartState<kDim>& to) { Leave(tile, to, warp_row, end_row); });
+      return;
+    }
     if (has_state) {
       EndUnit(tile, state, &has_state);
       tile.Load(state);
     } else {
       tile.SumLanes();
     }
+    if (part.state >= 0) return Leave(tile, p.StateOf<kDim>(part.state), warp_row, end_row);
     tile.Write([&](int r) {
       const int32_t row = warp_row + r;
       return row < end_row ? RowOf<kDim>(static_cast<T*>(p.out), row, p.n_heads) : nullptr;
     });
+  }
+
+  __device__ __forceinline__ void Leave(const Tile& tile, const PartState<kDim>& to,
+                                        int32_t warp_row, int32_t end_row) const {
+    tile.Leave([&](int r) { return warp_row + r < end_row ? warp_row + r - part.first_row : -1; },
+               to);
   }
 
   __device__ __forceinline__ void EndUnit(Tile& tile, float* state, bool* has_state) const {
@@ -209,17 +232,13 @@ __global__ void __launch_bounds__(PrefillBlock<T, kDim, kTileBlocks>::kThreads, 
 template <typename T, int kDim, int kTileBlocks>
 cudaError_t LaunchPrefill(const Stream& stream, const AttentionParams& params) {
   using Block = PrefillBlock<T, kDim, kTileBlocks>;
-  const int64_t n_items = int64_t{params.plan.n_tiles} * params.n_kv_heads;
-  const int64_t most = NPrefillBlocks(stream);
-  const LaunchShape shape{.grid = dim3(static_cast<unsigned>(n_items < most ? n_items : most)),
+  const LaunchShape shape{.grid = dim3(static_cast<unsigned>(params.plan.n_prefill_blocks)),
                           .block = Block::kThreads,
                           .shared_bytes = Block::kSharedBytes};
   return Launch<&PrefillKernel<T, kDim, kTileBlocks>>(stream, shape, params);
 }
 
 }  // namespace
-
-int64_t NPrefillBlocks(const Stream& stream) { return int64_t{stream.n_multiprocessors} * 2; }
 
 cudaError_t PrefillAttention(const Stream& stream, const AttentionParams& params, DType dtype,
                              int32_t head_dim) {

@@ -55,6 +55,93 @@ TEST_CASE("Attention: chunks of many rows after a long context") {
   CheckSequence(config, 333, {333, 96, 200});
 }
 
+// Their keys are shared out to several blocks.
+TEST_CASE("Attention: few rows behind a long context") {
+  const int32_t head_dim = GENERATE(64, 80, 96, 128, 256);
+  const int32_t group = GENERATE(1, 4);
+  CheckLastRows({.n_heads = group, .n_kv_heads = 1, .head_dim = head_dim}, 400, {2, 33});
+}
+
+TEST_CASE("Attention: few rows behind a long context, of all types, windows and soft caps") {
+  const DType dtype = GENERATE(DType::kF32, DType::kBF16, DType::kF16);
+  const int32_t window = GENERATE(0, 9, 333);
+  const float softcap = GENERATE(0.0f, 2.0f);
+  CheckLastRows({.n_heads = 8, .window = window, .softcap = softcap, .dtype = dtype}, 410, {15});
+}
+
+TEST_CASE("Attention: more query heads a KV head than a tile has rows, behind a long context") {
+  CheckLastRows({.n_heads = 150, .n_kv_heads = 1, .head_dim = 64}, 500, {3});
+}
+
+TEST_CASE("Attention: decodes, few rows behind long contexts and prompts in one step") {
+  const AttentionConfig config{
+      .n_heads = 4, .n_kv_heads = 2, .head_dim = 64, .window = GENERATE(0, 300)};
+  struct Sequence {
+    int32_t n_context, n_new;
+  };
+  const std::vector<Sequence> sequences = {{400, 1}, {610, 20}, {0, 130}, {300, 2}, {33, 1}};
+  constexpr int32_t kBlocksEach = 41;
+  std::vector<std::vector<float>> qkv;
+  std::vector<AttentionLayer::Chunk> contexts, chunks;
+  for (const Sequence& sequence : sequences) {
+    const auto index = static_cast<int32_t>(qkv.size());
+    qkv.push_back(
+        RandomQkv(config, sequence.n_context + sequence.n_new, static_cast<uint32_t>(index)));
+    if (sequence.n_context > 0) {
+      contexts.push_back({index * kBlocksEach, 0, sequence.n_context, nullptr});
+    }
+    chunks.push_back({index * kBlocksEach, sequence.n_context, sequence.n_new, nullptr});
+  }
+  const auto from = [&](AttentionLayer::Chunk chunk) {
+    chunk.qkv = qkv[static_cast<size_t>(chunk.first_block / kBlocksEach)].data() +
+                int64_t{chunk.position} * config.qkv_width();
+    return chunk;
+  };
+  std::transform(contexts.begin(), contexts.end(), contexts.begin(), from);
+  std::transform(chunks.begin(), chunks.end(), chunks.begin(), from);
+  const auto n_sequences = static_cast<int32_t>(sequences.size());
+  const auto reference = MakeReferenceOps();
+  AttentionLayer theirs(*reference, config, 2000, n_sequences * kBlocksEach);
+  theirs.Step(contexts);
+  const std::vector<float> expected = theirs.Step(chunks);
+  for (const bool batch_invariant : {false, true}) {
+    const auto ops = NewCudaOps(batch_invariant);
+    AttentionLayer ours(*ops, config, 2000, n_sequences * kBlocksEach);
+    ours.Step(contexts);
+    CHECK(WorstError(ours.Step(chunks), expected, 0.3) < 2 * Step(config.dtype));
+  }
+}
+
+#ifndef STAGECOACH_EMULATED_CUDA  // takes long there
+TEST_CASE("Attention: few rows behind a context whose keys go to all multiprocessors") {
+  const bool batch_invariant = GENERATE(false, true);
+  const DType dtype = GENERATE(DType::kBF16, DType::kF16);
+  const int32_t head_dim = GENERATE(64, 80, 96, 128, 256);
+  CheckLastRows({.n_heads = 4, .n_kv_heads = 1, .head_dim = head_dim, .dtype = dtype}, 1500,
+                {16, 100}, batch_invariant);
+}
+
+// Some of Hopper's dense kernel, over parts of the heads, as the keys of all do not fit.
+TEST_CASE("Attention: long prompts at once, whose keys do not all fit the scratch") {
+  const AttentionConfig config{
+      .n_heads = 32, .n_kv_heads = 8, .head_dim = 128, .softcap = GENERATE(0.0f, 2.0f)};
+  constexpr int32_t kTokens = 1100, kBlocksEach = kTokens / 16 + 1;
+  std::vector<std::vector<float>> qkv;
+  std::vector<AttentionLayer::Chunk> chunks;
+  for (const int32_t n : {kTokens, 900, 70}) {
+    qkv.push_back(RandomQkv(config, n, static_cast<uint32_t>(n)));
+    chunks.push_back({static_cast<int32_t>(chunks.size()) * kBlocksEach, 0, n, nullptr});
+  }
+  for (size_t i = 0; i < chunks.size(); ++i) chunks[i].qkv = qkv[i].data();
+  const auto reference = MakeReferenceOps();
+  const auto ops = NewCudaOps();
+  const std::vector<float> expected =
+      AttentionLayer(*reference, config, kTokens, 3 * kBlocksEach).Step(chunks);
+  CHECK(WorstError(AttentionLayer(*ops, config, kTokens, 3 * kBlocksEach).Step(chunks), expected,
+                   0.3) < 2 * Step(config.dtype));
+}
+#endif
+
 TEST_CASE("Attention: several prompts at once, whose keys do not all fit the scratch") {
   const AttentionConfig config{
       .n_heads = 8, .n_kv_heads = 2, .head_dim = 128, .rope_and_norm = true};

@@ -373,6 +373,27 @@ struct AttentionTile {
     }
   }
 
+  // To a PartState. row_of(row): of the state, or -1. REQUIRES: SumLanes().
+  template <typename RowOf, typename State>
+  __device__ __forceinline__ void Leave(const RowOf& row_of, const State& to) const {
+    const int lane = static_cast<int>(threadIdx.x) % kWarpThreads, g = lane / 4, c = lane % 4;
+#pragma unroll
+    for (int n = 0; n < kRowTiles; ++n) {
+#pragma unroll
+      for (int j = 0; j < 2; ++j) {
+        const int32_t row = row_of(8 * n + 2 * c + j);
+        if (row < 0) continue;
+        if (g == 0) *to.BaseAndSum(row) = float2{base[n][j], sum[n][j]};
+        float* const elements = to.Row(row);
+#pragma unroll
+        for (int t = 0; t < kDimTiles; ++t) {
+          *reinterpret_cast<float2*>(elements + ValueElement<kDim>(t, g)) =
+              float2{out[n][t][j], out[n][t][2 + j]};
+        }
+      }
+    }
+  }
+
  private:
   __device__ __forceinline__ void ScoreStep(int step, const uint32_t (&a)[4],
                                             float (&scores)[kRowTiles][4]) const {

@@ -20,6 +20,7 @@ struct GatherParams {
   GatherPlan plan;
   int64_t capacity;
   int32_t n_kv_heads, row_bytes;
+  KvHeads heads;
 };
 
 // A block of threads a KV block, whose keys of one head lie together here and there.
@@ -31,10 +32,11 @@ __global__ void __launch_bounds__(kThreads) GatherKernel(const GatherParams p) {
   const int32_t n_keys = LoadPlan(p.plan.n_keys + s) - index * kBlockTokens;
   const int32_t pieces_of_row = p.row_bytes / kPieceBytes;
   const int32_t pieces_of_head = kBlockTokens * pieces_of_row;
-  const int32_t n_pieces = pieces_of_head * p.n_kv_heads;
+  const int32_t n_pieces = pieces_of_head * p.heads.n;
   int32_t from = 0;  // the first head's row of the cache
   if (n_keys > 0) {
-    from = LoadPlan(p.block_tables + LoadPlan(p.plan.first_entries + s) + index) * p.n_kv_heads;
+    from = LoadPlan(p.block_tables + LoadPlan(p.plan.first_entries + s) + index) * p.n_kv_heads +
+           p.heads.first;
   }
   const auto piece_of = [&](const KvSides::Place& place, int32_t piece) {
     const int32_t row = CacheRowOf(p.sides, place, from + piece / pieces_of_head);
@@ -83,7 +85,7 @@ GatheredKeys GatheredIn(void* memory, size_t bytes, int32_t n_kv_heads, int32_t 
 }
 
 cudaError_t GatherKeys(const Stream& stream, const AttentionArgs& args, const GatherPlan& plan,
-                       const GatheredKeys& to, const KvSides& sides) {
+                       const KvHeads& heads, const GatheredKeys& to, const KvSides& sides) {
   SC_CHECK(int64_t{plan.n_blocks} * kBlockTokens <= to.capacity);
   SC_CHECK(args.head_dim * kElementBytes % kPieceBytes == 0);
   const GatherParams params{
@@ -96,7 +98,8 @@ cudaError_t GatherKeys(const Stream& stream, const AttentionArgs& args, const Ga
       .plan = plan,
       .capacity = to.capacity,
       .n_kv_heads = args.n_kv_heads,
-      .row_bytes = args.head_dim * kElementBytes};
+      .row_bytes = args.head_dim * kElementBytes,
+      .heads = heads};
   return Launch<&GatherKernel>(
       stream, {.grid = dim3(static_cast<unsigned>(plan.n_blocks)), .block = kThreads}, params);
 }

@@ -24,14 +24,21 @@ struct GatherPlan {
 struct GatheredKeys {
   void *k, *v;
   int64_t capacity;  // in keys; a multiple of kGatheredTile
+
+  // The same memory for a part of the KV heads, with room for so many times as many keys.
+  GatheredKeys OfPart(int32_t n_parts) const { return {k, v, capacity * n_parts}; }
+};
+// A part of the KV heads.
+struct KvHeads {
+  int32_t first, n;
 };
 
 // What so many bytes hold. A type of 16 bits.
 int64_t GatheredCapacity(size_t bytes, int32_t n_kv_heads, int32_t head_dim);
 GatheredKeys GatheredIn(void* memory, size_t bytes, int32_t n_kv_heads, int32_t head_dim);
 
-// REQUIRES: a cache of 16 bits, plan.n_blocks * kBlockTokens <= to.capacity.
+// Of `heads` alone. REQUIRES: a cache of 16 bits, plan.n_blocks * kBlockTokens <= to.capacity.
 cudaError_t GatherKeys(const Stream& stream, const AttentionArgs& args, const GatherPlan& plan,
-                       const GatheredKeys& to, const KvSides& sides);
+                       const KvHeads& heads, const GatheredKeys& to, const KvSides& sides);
 
 }  // namespace stagecoach::kernels::cuda

@@ -69,7 +69,7 @@ TEST_CASE("GatherKeys: sequences one after another, zeros up to a whole tile") {
                             .n_keys = n_keys.As<int32_t>(),
                             .n_seqs = 2,
                             .n_blocks = 24},
-                           to, cuda::KvSides{}) == cudaSuccess);
+                           {.first = 0, .n = kHeads}, to, cuda::KvSides{}) == cudaSuccess);
   std::vector<uint16_t> found(bytes / sizeof(uint16_t));
   ops->Download(scratch.data.get(), found.data(), bytes);
   REQUIRE(ops->Synchronize().ok());

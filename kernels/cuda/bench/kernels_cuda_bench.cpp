@@ -2,7 +2,7 @@
 // memory-bound ones of its copy bandwidth, compute-bound ones of its largest product's rate.
 // Shapes: Mistral-7B.
 //
-//   kernels_cuda_bench [--device N] [--only gemm|gated|attention|rest] [--batch-invariant]
+//   kernels_cuda_bench [--device N] [--only gemm|gated|attention|cliff|rest] [--batch-invariant]
 //                      [--taken N [--sized-for-all]]
 #include <fmt/format.h>
 
@@ -24,7 +24,8 @@ namespace stagecoach::kernels {
 namespace {
 
 constexpr DType kType = DType::kBF16;
-constexpr double kElement = 2;  // bytes
+constexpr double kElement = 2;          // bytes
+constexpr int32_t kUsualBlocks = 2048;  // 32,768 tokens
 // More than the caches hold: what is measured again is then somewhere else.
 constexpr size_t kColdBytes = size_t{400} << 20;
 
@@ -51,9 +52,9 @@ class Bench {
   Buffer Random(size_t n_elements, DType dtype) {
     return Filled(*ops_->NewMatrix(NPieces(n_elements), kPiece, dtype));
   }
-  Buffer RandomKv(size_t n_elements) {
+  Buffer RandomKv(size_t n_elements, DType dtype) {
     const int32_t n = NPieces(n_elements);
-    return Filled({*ops_->AllocateKv(ops_->MatrixBytes(n, kPiece, kType)), kType, n, kPiece});
+    return Filled({*ops_->AllocateKv(ops_->MatrixBytes(n, kPiece, dtype)), dtype, n, kPiece});
   }
   Matrix RandomMatrix(int32_t rows, int32_t cols) {
     return {Random(static_cast<size_t>(rows) * static_cast<size_t>(cols), kType), kType, rows,
@@ -228,11 +229,21 @@ void BenchGated(Bench& bench, int32_t width, int32_t k) {
 
 struct Heads {
   int32_t n_heads, n_kv_heads, head_dim;
+  DType dtype = kType;
+  int32_t window = 0;
+
+  std::string Name() const {
+    std::string name = fmt::format("attention {}/{} x {}", n_heads, n_kv_heads, head_dim);
+    if (dtype != kType) name += fmt::format(" {}", DTypeName(dtype));
+    if (window > 0) name += fmt::format(" window {}", window);
+    return name;
+  }
 };
 
 // n_seqs sequences of `context` positions, of which the last n_tokens attend.
 void BenchAttention(Bench& bench, const Heads& heads, int32_t n_seqs, int32_t context,
                     int32_t n_tokens) {
+  const DType dtype = heads.dtype;
   const int32_t blocks_each = (context + 15) / 16, n_blocks = n_seqs * blocks_each;
   const int32_t width = (heads.n_heads + 2 * heads.n_kv_heads) * heads.head_dim;
   const size_t elements =
@@ -240,19 +251,21 @@ void BenchAttention(Bench& bench, const Heads& heads, int32_t n_seqs, int32_t co
   const size_t n_layers = std::clamp<size_t>(kColdBytes / (elements * 4), 1, 16);
   std::vector<Buffer> k, v;
   for (size_t i = 0; i < n_layers; ++i) {
-    k.push_back(bench.RandomKv(elements));
-    v.push_back(bench.RandomKv(elements));
+    k.push_back(bench.RandomKv(elements, dtype));
+    v.push_back(bench.RandomKv(elements, dtype));
   }
   StepLimits limits{.max_tokens = n_seqs * n_tokens,
                     .max_slots = n_seqs,
                     .max_blocks = blocks_each,
-                    .windows = {0},
+                    .windows = {heads.window},
                     .n_heads = heads.n_heads,
                     .n_kv_heads = heads.n_kv_heads,
                     .head_dim = heads.head_dim,
-                    .kv_dtype = kType};
-  limits.attention_scratch_bytes =
-      static_cast<size_t>(n_seqs) * bench.ops().AttentionScratchBytes(limits);
+                    .kv_dtype = dtype};
+  // As in a stage, where a sequence may be as long as any.
+  StepLimits of_stage = limits;
+  of_stage.max_blocks = std::max(limits.max_blocks, kUsualBlocks);
+  limits.attention_scratch_bytes = bench.ops().AttentionScratchBytes(of_stage);
   Buffer scratch;
   if (limits.attention_scratch_bytes > 0) {
     scratch = *bench.ops().Allocate(limits.attention_scratch_bytes);
@@ -272,31 +285,57 @@ void BenchAttention(Bench& bench, const Heads& heads, int32_t n_seqs, int32_t co
   bench.ops().BuildStep({.seqs = seqs, .new_blocks = blocks, .n_tokens = n_seqs * n_tokens},
                         step.get());
   const size_t rows = static_cast<size_t>(n_seqs * n_tokens);
-  const Buffer qkv = bench.Random(rows * static_cast<size_t>(width), kType);
+  const Buffer qkv = bench.Random(rows * static_cast<size_t>(width), dtype);
   const Buffer out =
-      bench.Random(rows * static_cast<size_t>(heads.n_heads * heads.head_dim), kType);
+      bench.Random(rows * static_cast<size_t>(heads.n_heads * heads.head_dim), dtype);
   std::vector<std::function<void()>> calls;
   for (size_t i = 0; i < n_layers; ++i) {
     calls.push_back([&, i] {
-      bench.ops().Attention({.qkv = {qkv.data.get(), kType},
-                             .kv = {k[i].data.get(), v[i].data.get(), kType},
+      bench.ops().Attention({.qkv = {qkv.data.get(), dtype},
+                             .kv = {k[i].data.get(), v[i].data.get(), dtype},
                              .step = step.get(),
                              .group = 0,
-                             .out = {out.data.get(), kType},
+                             .out = {out.data.get(), dtype},
                              .n_heads = heads.n_heads,
                              .n_kv_heads = heads.n_kv_heads,
                              .head_dim = heads.head_dim,
                              .scale = 1 / std::sqrt(static_cast<float>(heads.head_dim)),
                              .softcap = 0,
-                             .window = 0});
+                             .window = heads.window});
     });
   }
+  const auto seen = [&](int32_t position) {
+    return heads.window > 0 ? std::min(position + 1, heads.window) : position + 1;
+  };
   double visible = 0;  // query-key pairs
-  for (int32_t t = context - n_tokens; t < context; ++t) visible += t + 1;
-  bench.Line(fmt::format("attention {}/{} x {}: {} x {} of {}", heads.n_heads, heads.n_kv_heads,
-                         heads.head_dim, n_seqs, n_tokens, context),
-             bench.Seconds(calls), 2 * kElement * static_cast<double>(elements),
+  for (int32_t t = context - n_tokens; t < context; ++t) visible += seen(t);
+  const double keys = heads.window > 0 ? std::min(context, heads.window + n_tokens) : context;
+  bench.Line(fmt::format("{}: {} x {} of {}", heads.Name(), n_seqs, n_tokens, context),
+             bench.Seconds(calls), 2 * kElement * n_seqs * keys * heads.n_kv_heads * heads.head_dim,
              4.0 * n_seqs * heads.n_heads * heads.head_dim * visible);
+}
+
+// New tokens behind a context: none is to take longer than a few more.
+void BenchCliff(Bench& bench, const Heads& heads, int32_t context,
+                const std::vector<int32_t>& sizes) {
+  for (const int32_t n : sizes) BenchAttention(bench, heads, 1, context + n, n);
+}
+void BenchCliffs(Bench& bench) {
+  constexpr Heads kMistral{32, 8, 128};
+  BenchCliff(bench, kMistral, 30000, {1,  2,  4,   8,   15,  16,  17,  31,  32,  48,  63,   64,
+                                      65, 96, 128, 192, 256, 257, 320, 384, 512, 768, 1024, 2048});
+  BenchCliff(bench, kMistral, 8000, {1, 2, 15, 16, 32, 63, 64, 128, 256, 512, 1024});
+  BenchCliff(bench, kMistral, 1000, {1, 2, 15, 16, 32, 63, 64, 128, 256, 512, 1024});
+  const std::vector<int32_t> kSizes = {1, 2, 16, 63, 64, 128, 256, 512, 1024, 4096};
+  for (const Heads& heads :
+       {Heads{32, 8, 128, DType::kF16}, Heads{32, 8, 128, kType, 4096}, Heads{32, 32, 128},
+        Heads{32, 8, 64}, Heads{32, 8, 64, DType::kF16}, Heads{32, 32, 80}, Heads{16, 8, 256},
+        Heads{16, 8, 256, kType, 4096}}) {
+    BenchCliff(bench, heads, 30000, kSizes);
+  }
+  // More keys than there is room for at once, where they are gathered.
+  BenchAttention(bench, kMistral, 3, 31024, 1024);
+  BenchAttention(bench, kMistral, 1, 100000, 4096);
 }
 
 void BenchRest(Bench& bench, int32_t rows) {
@@ -356,7 +395,7 @@ int Main(int argc, char** argv) {
   std::string only;
   app.add_option("--device", options.device, "GPU by CUDA's count")->capture_default_str();
   app.add_flag("--batch-invariant", options.batch_invariant, "rows do not depend on each other");
-  app.add_option("--only", only, "gemm, gated, attention or rest");
+  app.add_option("--only", only, "gemm, gated, attention, cliff or rest");
   int32_t n_taken = 0;
   bool sized_for_all = false;
   app.add_option("--taken", n_taken, "multiprocessors that others hold, as receives do in a stage");
@@ -395,6 +434,7 @@ int Main(int argc, char** argv) {
       BenchAttention(bench, heads, 64, 128, 128);
     }
   }
+  if (only.empty() || only == "cliff") BenchCliffs(bench);
   if (only.empty() || only == "rest") {
     for (const int32_t rows : {1, 64, 256, 8192}) BenchRest(bench, rows);
   }

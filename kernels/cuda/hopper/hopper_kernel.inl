@@ -41,14 +41,17 @@ struct DenseParams {
 
 template <int kDim, bool kWithSoftcap>
 cudaError_t RunHopperPrefill(const Stream& stream, const AttentionArgs& args,
-                             const HopperPlan& plan, const GatheredKeys& keys) {
+                             const HopperPlan& plan, const KvHeads& heads,
+                             const GatheredKeys& keys) {
   using Element = cutlass::bfloat16_t;
   const auto mutable_ids = [](const int32_t* ids) { return const_cast<int32_t*>(ids); };
   DenseParams params{};
-  params.q_ptr = static_cast<Element*>(const_cast<void*>(args.qkv.data));
+  const int32_t group = args.n_heads / args.n_kv_heads;
+  const int64_t first_element = int64_t{heads.first} * group * kDim;
+  params.q_ptr = static_cast<Element*>(const_cast<void*>(args.qkv.data)) + first_element;
   params.k_ptr = static_cast<Element*>(keys.k);
   params.v_ptr = static_cast<Element*>(keys.v);
-  params.o_ptr = static_cast<Element*>(args.out.data);
+  params.o_ptr = static_cast<Element*>(args.out.data) + first_element;
   params.qo_tile_indices = mutable_ids(plan.tiles);
   params.qo_indptr = mutable_ids(plan.first_rows);
   params.kv_indptr = mutable_ids(plan.first_keys);
@@ -65,8 +68,8 @@ cudaError_t RunHopperPrefill(const Stream& stream, const AttentionArgs& args,
   params.k_stride_h = params.v_stride_h = keys.capacity * kDim;
   params.nnz_qo = args.step->n_tokens;
   params.nnz_kv = keys.capacity;
-  params.num_qo_heads = args.n_heads;
-  params.num_kv_heads = args.n_kv_heads;
+  params.num_qo_heads = heads.n * group;
+  params.num_kv_heads = heads.n;
   params.window_left = -1;
   using Variant =
       std::conditional_t<kWithSoftcap, flashinfer::LogitsSoftCap, flashinfer::StandardAttention>;

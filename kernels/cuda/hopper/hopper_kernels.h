@@ -5,11 +5,14 @@
 
 namespace stagecoach::kernels::cuda {
 
+// Of some of the KV heads, whose keys have been gathered, with their query heads.
 using HopperKernel = cudaError_t (*)(const Stream& stream, const AttentionArgs& args,
-                                     const HopperPlan& plan, const GatheredKeys& keys);
+                                     const HopperPlan& plan, const KvHeads& heads,
+                                     const GatheredKeys& keys);
 
 template <int kDim, bool kWithSoftcap>
 cudaError_t RunHopperPrefill(const Stream& stream, const AttentionArgs& args,
-                             const HopperPlan& plan, const GatheredKeys& keys);
+                             const HopperPlan& plan, const KvHeads& heads,
+                             const GatheredKeys& keys);
 
 }  // namespace stagecoach::kernels::cuda

@@ -36,9 +36,15 @@ int32_t HopperTileRows(DType dtype, int32_t head_dim, bool with_softcap) {
 
 cudaError_t HopperPrefill(const Stream& stream, const AttentionArgs& args, const HopperPlan& plan,
                           const GatheredKeys& keys, const KvSides& sides) {
-  const cudaError_t error = GatherKeys(stream, args, plan.gather, keys, sides);
-  if (error != cudaSuccess) return error;
-  return Find(args.head_dim, args.softcap > 0)->run(stream, args, plan, keys);
+  const GatheredKeys gathered = keys.OfPart(plan.n_passes);
+  const HopperKernel run = Find(args.head_dim, args.softcap > 0)->run;
+  KvHeads heads{.first = 0, .n = args.n_kv_heads / plan.n_passes};
+  for (; heads.first < args.n_kv_heads; heads.first += heads.n) {
+    cudaError_t error = GatherKeys(stream, args, plan.gather, heads, gathered, sides);
+    if (error == cudaSuccess) error = run(stream, args, plan, heads, gathered);
+    if (error != cudaSuccess) return error;
+  }
+  return cudaSuccess;
 }
 
 }  // namespace stagecoach::kernels::cuda

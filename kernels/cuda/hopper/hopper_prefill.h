@@ -21,13 +21,15 @@ struct HopperPlan {
   // [n_works]: head, which of its sequence's tiles it is, the sequence's first row, its first
   // gathered key, its rows, its keys, its number
   const int32_t *heads, *tiles, *first_rows, *first_keys, *n_rows, *n_keys, *seqs;
-  int32_t n_works;  // on the host
+  int32_t n_works;   // on the host, as the next
+  int32_t n_passes;  // one after another, each over so many'th part of the heads, with these works
 };
 
 // Tokens of a tile; 0: there is no such kernel in this build.
 int32_t HopperTileRows(DType dtype, int32_t head_dim, bool with_softcap);
 
 // The sequences that the plan names. REQUIRES: HopperTileRows, compute capability 9.0, no window.
+// keys: room for those of all, or with several passes of as large a part of the KV heads.
 cudaError_t HopperPrefill(const Stream& stream, const AttentionArgs& args, const HopperPlan& plan,
                           const GatheredKeys& keys, const KvSides& sides);
 

@@ -1,6 +1,6 @@
 // In builds without FlashInfer.
-#include "kernels/cuda/hopper/hopper_fixed_prefill.h"
 #include "kernels/cuda/hopper/hopper_gemm.h"
+#include "kernels/cuda/hopper/hopper_packed_prefill.h"
 #include "kernels/cuda/hopper/hopper_prefill.h"
 
 namespace stagecoach::kernels::cuda {
@@ -12,9 +12,9 @@ cudaError_t HopperPrefill(const Stream&, const AttentionArgs&, const HopperPlan&
   return cudaErrorInvalidValue;
 }
 
-bool HasHopperFixedPrefill(DType, int32_t, bool) { return false; }
+bool HasHopperPackedPrefill(DType, int32_t) { return false; }
 
-cudaError_t HopperFixedPrefill(const Stream&, const AttentionParams&, DType) {
+cudaError_t HopperPackedPrefill(const Stream&, const AttentionParams&, DType, int32_t) {
   return cudaErrorInvalidValue;
 }
 

@@ -38,24 +38,21 @@ STAGECOACH_WGMMA(224)
 STAGECOACH_WGMMA(256)
 #undef STAGECOACH_WGMMA
 
-template <typename T, bool kRows>
+template <typename T, int kN, bool kRows>
 struct FromRegisters;
-template <>
-struct FromRegisters<BF16, true> {
-  using Op = cute::SM90::GMMA::MMA_64x128x16_F32BF16BF16_RS<Major::K, Major::MN>;
-};
-template <>
-struct FromRegisters<F16, true> {
-  using Op = cute::SM90::GMMA::MMA_64x128x16_F32F16F16_RS<Major::K, Major::MN>;
-};
-template <>
-struct FromRegisters<BF16, false> {
-  using Op = cute::SM90::GMMA::MMA_64x64x16_F32BF16BF16_RS<Major::K, Major::K>;
-};
-template <>
-struct FromRegisters<F16, false> {
-  using Op = cute::SM90::GMMA::MMA_64x64x16_F32F16F16_RS<Major::K, Major::K>;
-};
+#define STAGECOACH_WGMMA(n, rows, major)                                                 \
+  template <>                                                                            \
+  struct FromRegisters<BF16, n, rows> {                                                  \
+    using Op = cute::SM90::GMMA::MMA_64x##n##x16_F32BF16BF16_RS<Major::K, Major::major>; \
+  };                                                                                     \
+  template <>                                                                            \
+  struct FromRegisters<F16, n, rows> {                                                   \
+    using Op = cute::SM90::GMMA::MMA_64x##n##x16_F32F16F16_RS<Major::K, Major::major>;   \
+  };
+STAGECOACH_WGMMA(64, false, K)
+STAGECOACH_WGMMA(64, true, MN)
+STAGECOACH_WGMMA(128, true, MN)
+#undef STAGECOACH_WGMMA
 }  // namespace wgmma_detail
 
 // Where a matrix lies, as the instruction wants it: the address, 1024 bytes from 8 rows to the
@@ -82,13 +79,13 @@ __device__ __forceinline__ void WgmmaFromRegisters(float (&d)[32], const uint32_
                                                    uint64_t b, bool adds) {
   using Scale = cute::SM90::GMMA::ScaleOut;
   [&]<size_t... kI>(std::index_sequence<kI...>) __attribute__((always_inline)) {
-    wgmma_detail::FromRegisters<T, false>::Op::fma(a[0], a[1], a[2], a[3], b, d[kI]...,
-                                                   adds ? Scale::One : Scale::Zero);
+    wgmma_detail::FromRegisters<T, 64, false>::Op::fma(a[0], a[1], a[2], a[3], b, d[kI]...,
+                                                       adds ? Scale::One : Scale::Zero);
   }(std::make_index_sequence<32>{});
 }
 
-// Where b [16 x 128] lies: two matrices of rows of 64 columns each, as above, the second
-// `half_bytes` after the first. Plus kWgmmaRowsStep: 16 rows on.
+// Where b [16 x kN] lies: a matrix of rows of 64 columns, as above, or two, the second `half_bytes`
+// after the first. Plus kWgmmaRowsStep: 16 rows on.
 __device__ __forceinline__ uint64_t WgmmaRows(uint32_t shared_address, uint32_t half_bytes) {
   constexpr uint64_t kSwizzle128 = uint64_t{1} << 62, kEightRows = uint64_t{1024 >> 4} << 32;
   return kSwizzle128 | kEightRows | (uint64_t{half_bytes >> 4} << 16) |
@@ -97,12 +94,12 @@ __device__ __forceinline__ uint64_t WgmmaRows(uint32_t shared_address, uint32_t 
 inline constexpr uint64_t kWgmmaRowsStep = 16 * 128 >> 4;
 
 // Begins d += a b, likewise.
-template <typename T>
-__device__ __forceinline__ void WgmmaRowsFromRegisters(float (&d)[64], const uint32_t (&a)[4],
+template <typename T, int kN>
+__device__ __forceinline__ void WgmmaRowsFromRegisters(float (&d)[kN / 2], const uint32_t (&a)[4],
                                                        uint64_t b) {
   [&]<size_t... kI>(std::index_sequence<kI...>) __attribute__((always_inline)) {
-    wgmma_detail::FromRegisters<T, true>::Op::fma(a[0], a[1], a[2], a[3], b, d[kI]...);
-  }(std::make_index_sequence<64>{});
+    wgmma_detail::FromRegisters<T, kN, true>::Op::fma(a[0], a[1], a[2], a[3], b, d[kI]...);
+  }(std::make_index_sequence<kN / 2>{});
 }
 
 // Accumulators are not moved past this.

@@ -2,14 +2,12 @@
 
 #include <algorithm>
 #include <cstring>
-#include <functional>
 #include <span>
-#include <utility>
 
 #include "common/check.h"
 #include "common/status.h"
 #include "kernels/cuda/device/device_buffer.h"
-#include "kernels/cuda/hopper/hopper_fixed_prefill.h"
+#include "kernels/cuda/hopper/hopper_packed_prefill.h"
 
 namespace stagecoach::kernels::cuda {
 namespace {
@@ -22,8 +20,12 @@ constexpr int32_t kUsualSlots = 256;
 constexpr int32_t kLeastFixedBlocks = 32;
 
 AttentionSetup SetupFor(const Stream& stream, const StepLimits& limits, bool fixed_units) {
-  if (!fixed_units) return {.fixed_units = false, .unit_blocks = 1};
-  AttentionSetup setup{.fixed_units = true, .unit_blocks = kLeastFixedBlocks};
+  const bool is_packed =
+      stream.is_hopper && HasHopperPackedPrefill(limits.kv_dtype, limits.head_dim);
+  AttentionSetup setup{.fixed_units = fixed_units,
+                       .unit_blocks = fixed_units ? kLeastFixedBlocks : 1,
+                       .prefill_rows = is_packed ? kHopperPackedRows : kPrefillRows};
+  if (!fixed_units) return setup;
   const auto bytes = [&] {
     return NeedsOf(stream, setup, limits.n_heads, limits.n_kv_heads, limits.head_dim, kUsualSlots,
                    limits.max_blocks)
@@ -31,17 +33,15 @@ AttentionSetup SetupFor(const Stream& stream, const StepLimits& limits, bool fix
            static_cast<int64_t>(sizeof(float));
   };
   while (bytes() > kMaxStateBytes && setup.unit_blocks < limits.max_blocks) setup.unit_blocks *= 2;
-  if (stream.is_hopper &&
-      HasHopperFixedPrefill(limits.kv_dtype, limits.head_dim, limits.has_softcap)) {
-    setup.prefill_rows = kHopperFixedRows;
-  }
   return setup;
 }
 
-// Rows of a tile of Hopper's kernel; 0: it is not used.
+// Rows of a tile of Hopper's dense kernel; 0: it is not used.
 int32_t HopperRowsFor(const Stream& stream, const StepLimits& limits, bool fixed_units) {
   const bool entries_fit = int64_t{limits.max_slots} * limits.max_blocks <= INT32_MAX;
-  if (!stream.is_hopper || fixed_units || !entries_fit) return 0;
+  const bool has_full =
+      std::find(limits.windows.begin(), limits.windows.end(), 0) != limits.windows.end();
+  if (!stream.is_hopper || fixed_units || !entries_fit || !has_full) return 0;
   return HopperTileRows(limits.kv_dtype, limits.head_dim, limits.has_softcap);
 }
 
@@ -74,8 +74,10 @@ size_t LayOut(const Stream& stream, const StepLimits& limits, const AttentionNee
               void* memory, CudaStepInputs* inputs) {
   const size_t tokens = static_cast<size_t>(limits.max_tokens);
   const size_t slots = static_cast<size_t>(limits.max_slots);
-  const size_t tiles =
-      tokens * static_cast<size_t>(limits.n_heads / limits.n_kv_heads) / kPrefillRows + slots;
+  const size_t tiles = tokens * static_cast<size_t>(limits.n_heads / limits.n_kv_heads) /
+                           static_cast<size_t>(inputs->setup.prefill_rows) +
+                       slots;
+  const auto prefill_blocks = static_cast<size_t>(MaxPrefillBlocks(stream));
   Parts parts(memory);
   StepParams& p = inputs->params;
   p.token_ids = parts.Take<int32_t>(tokens);
@@ -86,13 +88,7 @@ size_t LayOut(const Stream& stream, const StepLimits& limits, const AttentionNee
   p.n_seqs_out = parts.Take<int32_t>(1);
   p.n_decodes_out = parts.Take<int32_t>(1);
   p.decodes = parts.Take<PlannedDecode>(slots);
-  p.tiles = parts.Take<PrefillTile>(tiles);
-  if (inputs->hopper_rows > 0) {
-    const size_t works = (tokens / static_cast<size_t>(inputs->hopper_rows) + slots) *
-                         static_cast<size_t>(limits.n_heads);
-    p.hopper = parts.Take<int32_t>(static_cast<size_t>(stream.n_all_multiprocessors) + 1 +
-                                   7 * works + 3 * slots + 1);
-  }
+  p.hopper = parts.Take<int32_t>(HopperWorks::MaxArrays(stream, limits, inputs->works));
   int32_t* const sampled = parts.Take<int32_t>(slots);
   const size_t shares =
       inputs->setup.fixed_units ? 0 : static_cast<size_t>(MaxDecodeBlocks(stream));
@@ -102,7 +98,11 @@ size_t LayOut(const Stream& stream, const StepLimits& limits, const AttentionNee
         .kv_slots = parts.Take<int32_t>(tokens),
         .block_tables = parts.Take<int32_t>(slots * static_cast<size_t>(limits.max_blocks)),
         .unit_starts = parts.Take<int32_t>(slots + 1),
-        .shares = parts.Take<DecodeShare>(shares)};
+        .shares = parts.Take<DecodeShare>(shares),
+        .part_starts = parts.Take<int32_t>(prefill_blocks + 1),
+        .parts = parts.Take<PrefillPart>(tiles * static_cast<size_t>(limits.n_kv_heads) +
+                                         prefill_blocks),
+        .merges = parts.Take<PrefillMerge>(prefill_blocks)};
   }
   inputs->attention_memory = {
       .states = parts.Take<float>(static_cast<size_t>(needs.n_floats)),
@@ -129,13 +129,17 @@ absl::StatusOr<std::unique_ptr<CudaStepInputs>> NewCudaStepInputs(const Stream& 
   auto inputs = std::make_unique<CudaStepInputs>();
   inputs->limits = limits;
   inputs->setup = SetupFor(stream, limits, fixed_units);
-  inputs->hopper_rows = HopperRowsFor(stream, limits, fixed_units);
-  if (inputs->hopper_rows > 0) {
+  inputs->works = {.tile_rows = HopperRowsFor(stream, limits, fixed_units),
+                   .others_packed = inputs->setup.prefill_rows == kHopperPackedRows,
+                   .other_tile_rows = inputs->setup.prefill_rows};
+  if (inputs->works.tile_rows > 0) {
     inputs->gathered = GatheredIn(limits.attention_scratch, limits.attention_scratch_bytes,
                                   limits.n_kv_heads, limits.head_dim);
+    inputs->works.capacity = inputs->gathered.capacity;
   }
   const AttentionNeeds needs = NeedsOf(stream, inputs->setup, limits.n_heads, limits.n_kv_heads,
                                        limits.head_dim, limits.max_slots, limits.max_blocks);
+  inputs->max_part_states = MaxPartStates(stream, inputs->setup, needs, limits.head_dim);
   const size_t n_bytes = LayOut(stream, limits, needs, nullptr, inputs.get());
   SC_ASSIGN_OR_RETURN(inputs->memory, AllocateDevice(n_bytes));
   SC_RETURN_IF_ERROR(ToStatus(cudaMemsetAsync(inputs->memory.data.get(), 0, n_bytes, stream.handle),
@@ -160,8 +164,11 @@ absl::StatusOr<std::unique_ptr<CudaStepInputs>> NewCudaStepInputs(const Stream& 
                              .shares = p.groups[g].shares,
                              .decode_shape = {},
                              .max_decodes = 0,
-                             .tiles = p.tiles,
-                             .n_tiles = 0,
+                             .part_starts = p.groups[g].part_starts,
+                             .parts = p.groups[g].parts,
+                             .merges = p.groups[g].merges,
+                             .n_prefill_blocks = 0,
+                             .n_merges = 0,
                              .hopper = {}});
   }
   return inputs;
@@ -182,110 +189,34 @@ absl::Status StepBuilder::ApplyBlocks(const StepBatch& batch, CudaStepInputs* in
   return absl::OkStatus();
 }
 
-// Those with rows enough for its tiles, as far as there is room for their keys.
-void StepBuilder::ChooseForHopper(const StepBatch& batch, const CudaStepInputs& inputs) {
-  first_keys_.assign(batch.seqs.size(), -1);
-  n_gathered_seqs_ = n_gathered_blocks_ = 0;
-  if (inputs.hopper_rows == 0) return;
-  constexpr int32_t kTileBlocks = kGatheredTile / kBlockTokens;
+void StepBuilder::PlanPrefill(const StepBatch& batch, const CudaStepInputs& inputs,
+                              int32_t window) {
+  const StepLimits& limits = inputs.limits;
+  const int32_t heads = limits.n_heads / limits.n_kv_heads, rows = inputs.setup.prefill_rows;
+  tiles_.clear();
   for (size_t s = 0; s < batch.seqs.size(); ++s) {
     const StepSeq& seq = batch.seqs[s];
-    if (seq.n_tokens < inputs.hopper_rows / 2) continue;
-    const auto n_blocks =
-        static_cast<int32_t>(CeilDiv(seq.position + seq.n_tokens, kGatheredTile) * kTileBlocks);
-    if (int64_t{n_gathered_blocks_ + n_blocks} * kBlockTokens > inputs.gathered.capacity) continue;
-    first_keys_[s] = n_gathered_blocks_ * kBlockTokens;
-    n_gathered_blocks_ += n_blocks;
-    ++n_gathered_seqs_;
-  }
-}
-
-void StepBuilder::PlanTiles(const StepBatch& batch, const CudaStepInputs& inputs, bool for_hopper) {
-  const int32_t heads = inputs.limits.n_heads / inputs.limits.n_kv_heads;
-  const auto begin = static_cast<std::ptrdiff_t>(tiles_.size());
-  for (size_t s = 0; s < batch.seqs.size(); ++s) {
-    const int32_t n_tokens = batch.seqs[s].n_tokens;
-    if (n_tokens == 1 || (first_keys_[s] >= 0) != for_hopper) continue;
-    for (int32_t first = 0; first < n_tokens * heads; first += inputs.setup.prefill_rows) {
-      tiles_.push_back({static_cast<int32_t>(s), first});
+    // Hopper's dense kernel knows no windows.
+    if (seq.n_tokens == 1 || (window == 0 && works_.Has(s))) continue;
+    for (int32_t first = 0; first < seq.n_tokens * heads; first += rows) {
+      const int32_t last = std::min(first + rows, seq.n_tokens * heads) - 1;
+      const int32_t first_key = FirstSeen(seq.position + first / heads, window);
+      tiles_.push_back({.seq = static_cast<int32_t>(s),
+                        .first_row = first,
+                        .first_key_tile = first_key / kKeyTile,
+                        .end_key_tile = (seq.position + last / heads) / kKeyTile + 1});
     }
   }
-  // The longest first, so that no block is left alone with one at the end.
-  const auto n_keys = [&](const PrefillTile& tile) {
-    return batch.seqs[static_cast<size_t>(tile.seq)].position + tile.first_row / heads;
-  };
-  std::stable_sort(
-      tiles_.begin() + begin, tiles_.end(),
-      [&](const PrefillTile& a, const PrefillTile& b) { return n_keys(a) > n_keys(b); });
-}
-
-void StepBuilder::PlanHopper(const StepBatch& batch, const CudaStepInputs& inputs) {
-  struct Tile {
-    int32_t seq, index, n_keys;
-  };
-  struct Work {
-    int32_t head;
-    const Tile* tile;
-  };
-  std::vector<Tile> tiles;
-  for (size_t s = 0; s < batch.seqs.size(); ++s) {
-    const StepSeq& seq = batch.seqs[s];
-    if (first_keys_[s] < 0) continue;
-    for (int32_t index = 0; index * inputs.hopper_rows < seq.n_tokens; ++index) {
-      tiles.push_back({static_cast<int32_t>(s), index,
-                       seq.position + std::min((index + 1) * inputs.hopper_rows, seq.n_tokens)});
-    }
-  }
-  std::stable_sort(tiles.begin(), tiles.end(),
-                   [](const Tile& a, const Tile& b) { return a.n_keys > b.n_keys; });
-  // Each to the block with the least so far, the longest first.
-  const auto n_blocks = static_cast<size_t>(stream_->n_multiprocessors);
-  std::vector<std::vector<Work>> by_block(n_blocks);
-  std::vector<std::pair<int64_t, size_t>> heap;
-  for (size_t b = 0; b < n_blocks; ++b) heap.emplace_back(0, b);
-  const auto more = std::greater<std::pair<int64_t, size_t>>();
-  for (const Tile& tile : tiles) {
-    for (int32_t head = 0; head < inputs.limits.n_heads; ++head) {
-      std::pop_heap(heap.begin(), heap.end(), more);
-      by_block[heap.back().second].push_back({head, &tile});
-      heap.back().first += tile.n_keys + inputs.hopper_rows;
-      std::push_heap(heap.begin(), heap.end(), more);
-    }
-  }
-  n_hopper_works_ = static_cast<int32_t>(tiles.size()) * inputs.limits.n_heads;
-
-  hopper_.clear();
-  int32_t start = 0;
-  for (const std::vector<Work>& of_block : by_block) {
-    hopper_.push_back(start);
-    start += static_cast<int32_t>(of_block.size());
-  }
-  // The rest have nothing to do.
-  hopper_.resize(static_cast<size_t>(stream_->n_all_multiprocessors) + 1, start);
-  const auto for_all = [&](const auto& value) {
-    for (const std::vector<Work>& of_block : by_block) {
-      for (const Work& work : of_block) {
-        hopper_.push_back(value(work, static_cast<size_t>(work.tile->seq)));
-      }
-    }
-  };
-  for_all([](const Work& work, size_t) { return work.head; });
-  for_all([](const Work& work, size_t) { return work.tile->index; });
-  for_all([&](const Work&, size_t s) { return starts_[s]; });
-  for_all([&](const Work&, size_t s) { return first_keys_[s]; });
-  for_all([&](const Work&, size_t s) { return batch.seqs[s].n_tokens; });
-  for_all([&](const Work&, size_t s) { return batch.seqs[s].position + batch.seqs[s].n_tokens; });
-  for_all([](const Work& work, size_t) { return work.tile->seq; });
-
-  const auto for_gathered = [&](const auto& value) {
-    for (size_t s = 0; s < batch.seqs.size(); ++s) {
-      if (first_keys_[s] >= 0) hopper_.push_back(value(s));
-    }
-  };
-  for_gathered([&](size_t s) { return first_keys_[s] / kBlockTokens; });
-  hopper_.push_back(n_gathered_blocks_);
-  for_gathered([&](size_t s) { return batch.seqs[s].slot * inputs.limits.max_blocks; });
-  for_gathered([&](size_t s) { return batch.seqs[s].position + batch.seqs[s].n_tokens; });
+  prefill_.push_back(
+      tiles_.empty()
+          ? PrefillShares{}
+          : SharePrefill(
+                tiles_,
+                {.n_blocks = NPrefillBlocks(*stream_, inputs.setup, limits.head_dim),
+                 .n_kv_heads = limits.n_kv_heads,
+                 .unit_tiles =
+                     inputs.setup.fixed_units ? inputs.setup.unit_blocks / kKeyTileBlocks : 0,
+                 .max_states = inputs.max_part_states}));
 }
 
 // Blocks that a sequence is given behind its position are another's, who may be filling them in
@@ -321,14 +252,10 @@ void StepBuilder::Plan(const StepBatch& batch, const CudaStepInputs& inputs) {
   SC_CHECK(row == batch.n_tokens);
   starts_.push_back(row);
 
-  tiles_.clear();
-  hopper_.clear();
-  n_hopper_works_ = 0;
-  ChooseForHopper(batch, inputs);
-  PlanTiles(batch, inputs, /*for_hopper=*/true);
-  n_hopper_tiles_ = tiles_.size();
-  PlanTiles(batch, inputs, /*for_hopper=*/false);
-  if (n_hopper_tiles_ > 0) PlanHopper(batch, inputs);
+  works_.Choose(*stream_, limits, inputs.works, batch.seqs);
+  if (!works_.empty()) works_.Plan(*stream_, limits, batch.seqs, starts_);
+  prefill_.clear();
+  for (const int32_t window : limits.windows) PlanPrefill(batch, inputs, window);
 
   unit_starts_.clear();
   shares_.clear();
@@ -361,26 +288,6 @@ void StepBuilder::Plan(const StepBatch& batch, const CudaStepInputs& inputs) {
   }
 }
 
-HopperPlan StepBuilder::HopperPlanAt(const int32_t* arrays) const {
-  const int32_t* const of_works = arrays + stream_->n_all_multiprocessors + 1;
-  const auto array = [&](int i) { return of_works + int64_t{i} * n_hopper_works_; };
-  const int32_t* const of_gathered = array(7);
-  return {.gather = {.block_starts = of_gathered,
-                     .first_entries = of_gathered + n_gathered_seqs_ + 1,
-                     .n_keys = of_gathered + 2 * n_gathered_seqs_ + 1,
-                     .n_seqs = n_gathered_seqs_,
-                     .n_blocks = n_gathered_blocks_},
-          .block_starts = arrays,
-          .heads = array(0),
-          .tiles = array(1),
-          .first_rows = array(2),
-          .first_keys = array(3),
-          .n_rows = array(4),
-          .n_keys = array(5),
-          .seqs = array(6),
-          .n_works = n_hopper_works_};
-}
-
 absl::Status StepBuilder::Build(const StepBatch& batch, CudaStepInputs* inputs) {
   const StepLimits& limits = inputs->limits;
   SC_CHECK(batch.n_tokens + batch.n_padding <= limits.max_tokens);
@@ -399,8 +306,13 @@ absl::Status StepBuilder::Build(const StepBatch& batch, CudaStepInputs* inputs) 
     params->new_decodes = parts.Put(std::span<const PlannedDecode>(decodes_));
     params->new_unit_starts = parts.Put(std::span<const int32_t>(unit_starts_));
     params->new_shares = parts.Put(std::span<const DecodeShare>(shares_));
-    params->new_tiles = parts.Put(std::span<const PrefillTile>(tiles_));
-    params->new_hopper = parts.Put(std::span<const int32_t>(hopper_));
+    params->new_hopper = parts.Put(std::span<const int32_t>(works_.arrays()));
+    for (size_t g = 0; g < prefill_.size(); ++g) {
+      StepParams::Group& group = params->groups[g];
+      group.new_part_starts = parts.Put(std::span<const int32_t>(prefill_[g].starts));
+      group.new_parts = parts.Put(std::span<const PrefillPart>(prefill_[g].parts));
+      group.new_merges = parts.Put(std::span<const PrefillMerge>(prefill_[g].merges));
+    }
     return parts.n_bytes();
   };
   StepParams params = inputs->params;
@@ -411,19 +323,23 @@ absl::Status StepBuilder::Build(const StepBatch& batch, CudaStepInputs* inputs) 
   params.n_rows = batch.n_tokens + batch.n_padding;
   params.n_decodes = static_cast<int32_t>(decodes_.size());
   params.n_shares = decode_shape_.n_blocks;
-  params.n_tiles = static_cast<int32_t>(tiles_.size());
-  params.n_hopper = static_cast<int32_t>(hopper_.size());
+  params.n_hopper = works_.empty() ? 0 : static_cast<int32_t>(works_.arrays().size());
+  for (size_t g = 0; g < prefill_.size(); ++g) {
+    params.groups[g].n_part_starts = static_cast<int32_t>(prefill_[g].starts.size());
+    params.groups[g].n_parts = static_cast<int32_t>(prefill_[g].parts.size());
+    params.groups[g].n_merges = static_cast<int32_t>(prefill_[g].merges.size());
+  }
   SC_RETURN_IF_ERROR(ToStatus(BuildRows(*stream_, params), "a step's rows"));
 
   inputs->n_tokens = params.n_rows;
   inputs->n_seqs = params.n_seqs;
   for (size_t g = 0; g < inputs->plans.size(); ++g) {
     AttentionPlan& plan = inputs->plans[g];
-    // Hopper's kernel reads a little behind a window, where blocks may be another's by now.
-    const size_t n_left_out = limits.windows[g] == 0 ? n_hopper_tiles_ : 0;
-    plan.tiles = inputs->params.tiles + n_left_out;
-    plan.n_tiles = params.n_tiles - static_cast<int32_t>(n_left_out);
-    plan.hopper = n_left_out > 0 ? HopperPlanAt(inputs->params.hopper) : HopperPlan{};
+    plan.n_prefill_blocks = std::max(params.groups[g].n_part_starts - 1, 0);
+    plan.n_merges = params.groups[g].n_merges;
+    plan.hopper = limits.windows[g] == 0 && !works_.empty()
+                      ? works_.At(*stream_, inputs->params.hopper)
+                      : HopperPlan{};
     plan.decode_shape = decode_shape_;
     plan.max_decodes = params.n_decodes == 0 ? 0 : params.n_decodes + batch.n_padding;
   }

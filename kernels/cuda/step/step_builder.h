@@ -11,6 +11,7 @@
 #include "kernels/cuda/attention/attention.h"
 #include "kernels/cuda/device/host_ring.h"
 #include "kernels/cuda/device/launch.h"
+#include "kernels/cuda/step/hopper_works.h"
 #include "kernels/cuda/step/step_kernels.h"
 #include "kernels/step_inputs.h"
 
@@ -19,9 +20,10 @@ namespace stagecoach::kernels::cuda {
 struct CudaStepInputs final : StepInputs {
   StepLimits limits;
   AttentionSetup setup;
-  int32_t hopper_rows = 0;  // of a tile of HopperPrefill; 0: not used
-  GatheredKeys gathered{};  // for it
+  HopperWorks::Setup works;
+  GatheredKeys gathered{};  // for those
   AttentionMemory attention_memory{};
+  int32_t max_part_states = 0;       // that it holds
   std::vector<AttentionPlan> plans;  // by KV group
   Buffer memory;
   StepParams params{};  // where everything is
@@ -46,10 +48,7 @@ class StepBuilder {
   absl::Status ApplyBlocks(const StepBatch& batch, CudaStepInputs* inputs);
   void FindAdopters(const StepBatch& batch, int32_t max_slots);
   void Plan(const StepBatch& batch, const CudaStepInputs& inputs);
-  void ChooseForHopper(const StepBatch& batch, const CudaStepInputs& inputs);
-  void PlanTiles(const StepBatch& batch, const CudaStepInputs& inputs, bool for_hopper);
-  void PlanHopper(const StepBatch& batch, const CudaStepInputs& inputs);
-  HopperPlan HopperPlanAt(const int32_t* arrays) const;  // hopper_ in device memory
+  void PlanPrefill(const StepBatch& batch, const CudaStepInputs& inputs, int32_t window);
 
   const Stream* const stream_;
   HostRing* const ring_;
@@ -59,12 +58,9 @@ class StepBuilder {
   std::vector<PlannedDecode> decodes_;
   DecodeShape decode_shape_;
   std::vector<DecodeShare> shares_;
-  std::vector<PrefillTile>
-      tiles_;                  // first those of sequences that Hopper's kernel may take instead
-  size_t n_hopper_tiles_ = 0;  // so many
-  std::vector<int32_t> first_keys_;  // by sequence: its first gathered key; -1: not for Hopper's
-  int32_t n_gathered_seqs_ = 0, n_gathered_blocks_ = 0, n_hopper_works_ = 0;
-  std::vector<int32_t> hopper_;
+  std::vector<PrefillTile> tiles_;
+  std::vector<PrefillShares> prefill_;  // by KV group
+  HopperWorks works_;
 };
 
 }  // namespace stagecoach::kernels::cuda

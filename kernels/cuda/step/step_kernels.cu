@@ -68,7 +68,7 @@ __device__ __forceinline__ void MakeRows(const StepParams& p) {
 
 // What is new lies in the host's memory, a microsecond or two away: blocks in y do different
 // things, so that those times do not add up.
-constexpr unsigned kParts = 7;
+constexpr unsigned kParts = 8;
 
 // Does not let the next kernel start: all that follow find the plan when they start, and may read
 // it before the kernel before them is done.
@@ -93,9 +93,15 @@ __global__ void RowsKernel(const StepParams p) {
         Copy(p.new_shares + g * p.n_shares, p.groups[g].shares, p.n_shares);
       }
       return;
+    case 6:
+      return Copy(p.new_hopper, p.hopper, p.n_hopper);
     default:
-      Copy(p.new_tiles, p.tiles, p.n_tiles);
-      Copy(p.new_hopper, p.hopper, p.n_hopper);
+      for (int32_t g = 0; g < p.n_groups; ++g) {
+        const StepParams::Group& group = p.groups[g];
+        Copy(group.new_part_starts, group.part_starts, group.n_part_starts);
+        Copy(group.new_parts, group.parts, group.n_parts);
+        Copy(group.new_merges, group.merges, group.n_merges);
+      }
   }
 }
 
@@ -111,8 +117,10 @@ cudaError_t ApplyNewBlocks(const Stream& stream, const StepParams& params) {
 }
 
 cudaError_t BuildRows(const Stream& stream, const StepParams& params) {
-  const int32_t n = std::max(
-      {params.n_rows, params.n_seqs + 1, params.n_tiles, params.n_hopper, params.n_shares});
+  int32_t n = std::max({params.n_rows, params.n_seqs + 1, params.n_hopper, params.n_shares});
+  for (int32_t g = 0; g < params.n_groups; ++g) {
+    n = std::max({n, params.groups[g].n_part_starts, params.groups[g].n_parts});
+  }
   LaunchShape shape = ShapeFor(n);
   shape.grid.y = kParts;
   return Launch<&RowsKernel>(stream, shape, params);

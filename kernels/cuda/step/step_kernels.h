@@ -20,21 +20,27 @@ struct StepParams {
   const PlannedDecode* new_decodes;  // [n_decodes]
   const int32_t* new_unit_starts;    // [n_groups, n_decodes + 1]
   const DecodeShare* new_shares;     // [n_groups, n_shares]
-  const PrefillTile* new_tiles;      // [n_tiles]
   const int32_t* new_hopper;         // [n_hopper]: the arrays of HopperPlan one after another
   int32_t n_hopper;
   int32_t n_shares;  // 0: units are fixed
-  int32_t n_new_blocks, n_seqs, n_tokens, n_decodes, n_tiles, n_groups;
+  int32_t n_new_blocks, n_seqs, n_tokens, n_decodes, n_groups;
   int32_t n_rows;  // n_tokens, and padding: rows without a place in the cache
   // What is built and kept, as in StepInputs and AttentionPlan.
   int32_t *token_ids, *positions, *seq_starts, *seq_positions, *seq_slots;
   int32_t *n_seqs_out, *n_decodes_out;
   PlannedDecode* decodes;
-  PrefillTile* tiles;
   int32_t* hopper;
   struct Group {
     int32_t *kv_slots, *block_tables, *unit_starts;
     DecodeShare* shares;
+    int32_t* part_starts;
+    PrefillPart* parts;
+    PrefillMerge* merges;
+    // What is new.
+    const int32_t* new_part_starts;  // [n_part_starts]
+    const PrefillPart* new_parts;    // [n_parts]
+    const PrefillMerge* new_merges;  // [n_merges]
+    int32_t n_part_starts, n_parts, n_merges;
   } groups[kMaxKvGroups];
   const int32_t* sampled;
   int32_t block_table_stride;

@@ -35,6 +35,31 @@ inline void CheckSequence(const AttentionConfig& config, int32_t n,
   }
 }
 
+// The last rows of a sequence whose others are computed first, in one chunk.
+inline void CheckLastRows(const AttentionConfig& config, int32_t n_context,
+                          const std::vector<int32_t>& sizes, bool batch_invariant = false) {
+  const auto reference = MakeReferenceOps();
+  const auto ops = NewCudaOps(batch_invariant);
+  for (const int32_t size : sizes) {
+    INFO("heads " << config.n_heads << "/" << config.n_kv_heads << " dim " << config.head_dim
+                  << " window " << config.window << " cap " << config.softcap << " "
+                  << DTypeName(config.dtype) << ", " << size << " behind " << n_context);
+    const int32_t n = n_context + size;
+    const std::vector<float> qkv = RandomQkv(config, n, 5);
+    int32_t n_blocks = n / 16 + 2;
+    if (n_blocks % 7 == 0) ++n_blocks;  // the order of an AttentionLayer's blocks wants that
+    AttentionLayer theirs(*reference, config, n, n_blocks), ours(*ops, config, n, n_blocks);
+    const std::vector<float> all = theirs.Step({{0, 0, n, qkv.data()}});
+    ours.Step({{0, 0, n_context, qkv.data()}});
+    const std::vector<float> out =
+        ours.Step({{0, n_context, size, qkv.data() + int64_t{n_context} * config.qkv_width()}});
+    const std::vector<float> expected(all.end() - static_cast<std::ptrdiff_t>(out.size()),
+                                      all.end());
+    CHECK(WorstError(out, expected, 0.3) <
+          (config.dtype == DType::kF32 ? 1e-4 : 2 * Step(config.dtype)));
+  }
+}
+
 // Prefill of one beside decodes and a chunk of others.
 struct MixedSteps {
   explicit MixedSteps(const AttentionConfig& config)

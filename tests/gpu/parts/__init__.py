@@ -3,6 +3,6 @@ adds the lines that need more than one check; it may be called more than once.""
 import importlib
 
 # What is long comes late: a machine may be gone before the end.
-NAMES = ("hop", "speed", "tokens", "kv_blocks", "kill", "preemption", "gemma2_27b", "waves", "constrained", "prefix_cache",
+NAMES = ("hop", "speed", "tokens", "kv_blocks", "kill", "preemption", "gemma2_27b", "waves", "constrained", "prefix_cache", "cliff",
          "kernels")
 PARTS = {name: importlib.import_module(f"parts.{name}") for name in NAMES}

@@ -4,20 +4,20 @@
 // within those, and all goes at once; else 16 keys after another.
 #include <algorithm>
 
-#include "kernels/cuda/hopper/hopper_fixed_prefill.h"
-#include "kernels/cuda/hopper/hopper_fixed_tiles.h"
-#include "kernels/cuda/hopper/hopper_fixed_unit.h"
+#include "kernels/cuda/hopper/hopper_packed_prefill.h"
+#include "kernels/cuda/hopper/hopper_packed_tiles.h"
+#include "kernels/cuda/hopper/hopper_packed_unit.h"
 #include "kernels/cuda/hopper/hopper_ptx.h"
 
 namespace stagecoach::kernels::cuda {
-namespace hopper_fixed {
+namespace hopper_packed {
 namespace {
 
-template <typename T>
+template <typename T, int kDim>
 struct Item : PrefillItem {
   const AttentionParams& p;
   const uint32_t shared;  // of TileRings
-  float* const states;    // kHopperFixedRows * kDim
+  float* const states;    // kHopperPackedRows * kDim
 
   // A lane's elements of the j'th of its rows, in the order that FactorPlace gives to keys.
   __device__ __forceinline__ static void LoadQuery(const T* row, int j,
@@ -25,9 +25,11 @@ struct Item : PrefillItem {
     const int c = Thread() % 4;
 #pragma unroll
     for (int step = 0; step < kDim / 16; ++step) {
-      const T* const from = row + step / 2 * 32 + step % 2 * 4 + c / 2 * 8 + c % 2 * 2;
+      const bool is_last = step >= kDim / 32 * 2;
+      const T* const from = is_last ? row + step * 16 + c * 2
+                                    : row + step / 2 * 32 + step % 2 * 4 + c / 2 * 8 + c % 2 * 2;
       queries[step][j] = *reinterpret_cast<const uint32_t*>(from);
-      queries[step][2 + j] = *reinterpret_cast<const uint32_t*>(from + 16);
+      queries[step][2 + j] = *reinterpret_cast<const uint32_t*>(from + (is_last ? 8 : 16));
     }
   }
 
@@ -35,29 +37,29 @@ struct Item : PrefillItem {
     const int warpgroup = __shfl_sync(kAllLanes, Thread() / kWarpgroupThreads, 0);  // of all lanes
     const int g = Thread() % kWarpThreads / 4, c = Thread() % 4;
     const Visible visible{p.window};
-    const int32_t end_row = min(first_row + kHopperFixedRows, n_rows);
-    const int32_t last_key = PositionOf(end_row - 1);
-    const int32_t first_block = visible.First(PositionOf(first_row)) / kBlockTokens;
-    const TileRings tiles{p, table, kv_head, first_block, last_key, shared};
+    const int32_t end_row = EndRow(kHopperPackedRows), last_key = LastKey(end_row);
+    const int32_t first_block = FirstBlock(visible);
+    const TileRings<kDim> tiles{p, table, kv_head, first_block, last_key, shared};
     const int32_t first_tile = first_block / kTileBlocks, last_tile = last_key / kTileKeys;
 
     // Of this warpgroup's rows; one past the end has none, but helps to fetch.
-    const int32_t group_row = first_row + warpgroup * kWarpgroupRows;
+    const int32_t group_row = part.first_row + warpgroup * kWarpgroupRows;
     const bool has_rows = group_row < end_row;
     const int32_t earliest = PositionOf(min(group_row, n_rows - 1));
     const int32_t latest = PositionOf(min(group_row + kWarpgroupRows, end_row) - 1);
-    const int32_t group_first = visible.First(earliest) / kTileKeys,
-                  group_last = latest / kTileKeys;
+    const int32_t group_first = max(visible.First(earliest) / kTileKeys, first_tile);
+    const int32_t group_last = min(latest / kTileKeys, last_tile);
     const int32_t row = group_row + Thread() % kWarpgroupThreads / kWarpThreads * 16 + g;
     const int32_t positions[2] = {PositionOf(row), PositionOf(row + 8)};
-    const float to_exponent = p.scale.factor;
+    const int32_t state_row = row - part.first_row, end_state_row = end_row - part.first_row;
+    const float to_exponent = p.scale.FactorOfCapped();
 
     // The item before is done with all of it.
     __syncthreads();
     for (int32_t index = first_tile; index < first_tile + 2; ++index) {
       tiles.Fetch(index, tiles.EntryOf(index));
     }
-    int32_t entry = tiles.EntryOf(first_tile + 2);
+    Entry entry = tiles.EntryOf(first_tile + 2);
     // Until tile index + 1 is there, and all are done with index - 1. What to fetch then.
     const auto advance = [&](int32_t index) {
       WaitForCopies<1>();
@@ -74,6 +76,20 @@ struct Item : PrefillItem {
       for (; index < end; ++index) fetch(advance(index));
     };
     if (!has_rows) return pass(last_tile + 1);
+    const int32_t first_unit = part.keeps_units != 0 ? UnitOf(p, group_first) : 0;
+    const int32_t last_unit = part.keeps_units != 0 ? UnitOf(p, group_last) : 0;
+    const bool sees_keys = group_first <= group_last;
+    if (part.keeps_units != 0) {
+      ForUnseenStates<kDim>(
+          p, first_unit, sees_keys ? last_unit : -1,
+          [&](const PartState<kDim>& to) { LeaveNothing(to, state_row, end_state_row); });
+    }
+    if (!sees_keys) {
+      if (part.keeps_units == 0) {
+        LeaveNothing(p.StateOf<kDim>(part.state), state_row, end_state_row);
+      }
+      return pass(last_tile + 1);
+    }
 
     uint32_t queries[kDim / 16][4];
 #pragma unroll
@@ -83,7 +99,7 @@ struct Item : PrefillItem {
                             p.n_heads + 2 * p.n_kv_heads),
                 j, queries);
     }
-    UnitState<T> unit;
+    UnitState<T, kDim> unit;
     unit.Clear();
     RowState state{.at = states + Thread()};
     float scores[kTileKeys / 2];
@@ -98,11 +114,20 @@ struct Item : PrefillItem {
       CommitWgmma();
     };
     const auto weigh = [&](int32_t tile) __attribute__((always_inline)) {
-      const bool is_start = tile * kTileBlocks % p.unit_blocks == 0;
+      const bool is_start = p.fixed_units && tile * kTileBlocks % p.unit_blocks == 0;
       if (is_start && tile > group_first) {
         WaitForWgmma<0>();
         FenceAccumulators(unit.out);
-        unit.EndInto(state);
+        if (part.keeps_units != 0) {
+          unit.Leave(StateOfUnit<kDim>(p, UnitOf(p, tile) - 1), state_row, end_state_row);
+          unit.Clear();
+        } else {
+          unit.EndInto(state);
+        }
+      }
+      if (p.scale.cap != 0) {
+#pragma unroll
+        for (float& score : scores) score = p.scale.Capped(score);
       }
       const int32_t first_key = tile * kTileKeys;
       if (first_key < visible.First(latest) || first_key + kTileKeys - 1 > earliest) {
@@ -154,13 +179,23 @@ struct Item : PrefillItem {
     ++index;
     pass(last_tile + 1);
 
+    if (part.keeps_units != 0) {
+      return unit.Leave(StateOfUnit<kDim>(p, last_unit), state_row, end_state_row);
+    }
     if (state.has_keys) {
       unit.EndInto(state);
 #pragma unroll
       for (int i = 0; i < kDim / 2; ++i) unit.out[i] = state.at[i * kThreads];
     } else {
-      state.sum[0] = unit.Sum(0);
-      state.sum[1] = unit.Sum(1);
+#pragma unroll
+      for (int j = 0; j < 2; ++j) {
+        state.base[j] = unit.base[j];
+        state.sum[j] = unit.Sum(j);
+      }
+    }
+    if (part.state >= 0) {
+      return Leave(unit.out, state.base, state.sum, p.StateOf<kDim>(part.state), state_row,
+                   end_state_row);
     }
 #pragma unroll
     for (int j = 0; j < 2; ++j) {
@@ -176,39 +211,45 @@ struct Item : PrefillItem {
   }
 };
 
-template <typename T>
-__global__ void __launch_bounds__(kThreads, 1) HopperFixedKernel(const AttentionParams p) {
+template <typename T, int kDim>
+__global__ void __launch_bounds__(kThreads, 1) HopperPackedKernel(const AttentionParams p) {
   LetNextStart();
   WaitForPrevious();
   unsigned char* const dynamic = DynamicShared();
   const uint32_t to_aligned = (1024 - ptx::SharedAddress(dynamic) % 1024) % 1024;
   ForEachPrefillItem(p, [&](const PrefillItem& item) {
-    Item<T>{item, p, ptx::SharedAddress(dynamic) + to_aligned,
-            reinterpret_cast<float*>(dynamic + to_aligned + (kKeyTiles + kValueTiles) * kTile)}
+    Item<T, kDim>{item, p, ptx::SharedAddress(dynamic) + to_aligned,
+                  reinterpret_cast<float*>(dynamic + to_aligned + kRings<kDim>)}
         .Run();
   });
 }
 
-template <typename T>
-cudaError_t LaunchFixedPrefill(const Stream& stream, const AttentionParams& params) {
-  const int32_t n_items = params.plan.n_tiles * params.n_kv_heads;
-  const LaunchShape shape{
-      .grid = dim3(static_cast<unsigned>(std::min(n_items, stream.n_multiprocessors))),
-      .block = kThreads,
-      .shared_bytes = kSharedBytes};
-  return Launch<&HopperFixedKernel<T>>(stream, shape, params);
+template <typename T, int kDim>
+cudaError_t LaunchPacked(const Stream& stream, const AttentionParams& params) {
+  const LaunchShape shape{.grid = dim3(static_cast<unsigned>(params.plan.n_prefill_blocks)),
+                          .block = kThreads,
+                          .shared_bytes = kSharedBytes<kDim>};
+  return Launch<&HopperPackedKernel<T, kDim>>(stream, shape, params);
 }
+
+constexpr bool IsPacked(int head_dim) { return head_dim <= 128; }
 
 }  // namespace
-}  // namespace hopper_fixed
+}  // namespace hopper_packed
 
-bool HasHopperFixedPrefill(DType dtype, int32_t head_dim, bool with_softcap) {
-  return dtype != DType::kF32 && head_dim == hopper_fixed::kDim && !with_softcap;
+bool HasHopperPackedPrefill(DType dtype, int32_t head_dim) {
+  return HasAttentionTile(dtype, head_dim) && hopper_packed::IsPacked(head_dim);
 }
 
-cudaError_t HopperFixedPrefill(const Stream& stream, const AttentionParams& params, DType dtype) {
-  return dtype == DType::kBF16 ? hopper_fixed::LaunchFixedPrefill<BF16>(stream, params)
-                               : hopper_fixed::LaunchFixedPrefill<F16>(stream, params);
+cudaError_t HopperPackedPrefill(const Stream& stream, const AttentionParams& params, DType dtype,
+                                int32_t head_dim) {
+  return WithHead(dtype, head_dim, [&]<typename T, int kDim>() {
+    if constexpr (hopper_packed::IsPacked(kDim)) {
+      return hopper_packed::LaunchPacked<T, kDim>(stream, params);
+    } else {
+      return cudaErrorInvalidValue;
+    }
+  });
 }
 
 }  // namespace stagecoach::kernels::cuda

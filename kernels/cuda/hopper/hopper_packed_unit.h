@@ -1,11 +1,11 @@
-// What a warpgroup of HopperFixedPrefill has of its 64 rows, in registers: of the unit it is at,
+// What a warpgroup of HopperPackedPrefill has of its 64 rows, in registers: of the unit it is at,
 // and of those before.
 #pragma once
 
-#include "kernels/cuda/hopper/hopper_fixed_tiles.h"
+#include "kernels/cuda/hopper/hopper_packed_tiles.h"
 #include "kernels/cuda/hopper/wgmma.h"
 
-namespace stagecoach::kernels::cuda::hopper_fixed {
+namespace stagecoach::kernels::cuda::hopper_packed {
 
 // A warpgroup's collective.
 __device__ __forceinline__ bool AnyOfWarpgroup(int warpgroup, bool mine) {
@@ -35,16 +35,46 @@ struct RowState {
   bool has_keys = false;
 };
 
+// Elements, bases and sums to where others find them.
+template <int kDim>
+__device__ __forceinline__ void Leave(const float (&out)[kMatrices<kDim> * 32],
+                                      const float (&base)[2], const float (&sum)[2],
+                                      const PartState<kDim>& to, int32_t row, int32_t n_rows) {
+  const int c = Thread() % 4;
+#pragma unroll
+  for (int j = 0; j < 2; ++j) {
+    if (row + 8 * j >= n_rows) continue;
+    if (c == 0) *to.BaseAndSum(row + 8 * j) = float2{base[j], sum[j]};
+    float* const elements = to.Row(row + 8 * j) + 2 * c;
+#pragma unroll
+    for (int i = 0; i < kDim / 8; ++i) {
+      *reinterpret_cast<float2*>(elements + 8 * i) =
+          float2{out[4 * i + 2 * j], out[4 * i + 2 * j + 1]};
+    }
+  }
+}
+// Rows that see no key.
+template <int kDim>
+__device__ __forceinline__ void LeaveNothing(const PartState<kDim>& to, int32_t row,
+                                             int32_t n_rows) {
+#pragma unroll
+  for (int j = 0; j < 2; ++j) {
+    if (Thread() % 4 != 0 || row + 8 * j >= n_rows) continue;
+    *to.BaseAndSum(row + 8 * j) = float2{MinusInfinity(), 0};
+  }
+}
+
 // A unit's, of the rows g and g + 8 of a warp's 16, g = lane / 4.
-template <typename T>
+template <typename T, int kDim>
 struct UnitState {
-  float out[kDim / 2];  // [4 i + 2 j + e]: element 8 i + 2 c + e of row g + 8 j
+  static constexpr int kOutputs = kMatrices<kDim> * 64;
+  float out[kOutputs / 2];  // [4 i + 2 j + e]: element 8 i + 2 c + e of row g + 8 j
   float base[2];
   float sums[2][2];  // [j][e]: of the keys 2 c + e of each 8
 
   __device__ __forceinline__ void Clear() {
 #pragma unroll
-    for (int i = 0; i < kDim / 2; ++i) out[i] = 0;
+    for (int i = 0; i < kOutputs / 2; ++i) out[i] = 0;
 #pragma unroll
     for (int j = 0; j < 2; ++j) {
       base[j] = MinusInfinity();
@@ -103,7 +133,7 @@ struct UnitState {
       }
     }
 #pragma unroll
-    for (int i = 0; i < kDim / 2; ++i) out[i] *= factor[i / 2 % 2];
+    for (int i = 0; i < kOutputs / 2; ++i) out[i] *= factor[i / 2 % 2];
   }
   template <int kStep>
   __device__ __forceinline__ void MoveAndAdd(float to_exponent, float (&scores)[kTileKeys / 2],
@@ -115,7 +145,7 @@ struct UnitState {
     Pack<kStep>(scores, weights);
     FenceAccumulators(out);
     BeginWgmma();
-    WgmmaRowsFromRegisters<T>(out, weights, values + kStep * kWgmmaRowsStep);
+    WgmmaRowsFromRegisters<T, kOutputs>(out, weights, values + kStep * kWgmmaRowsStep);
     CommitWgmma();
     WaitForWgmma<0>();
     FenceAccumulators(out);
@@ -157,7 +187,7 @@ struct UnitState {
   __device__ __forceinline__ void BeginAdd(uint64_t values, const uint32_t (&weights)[4][4]) {
 #pragma unroll
     for (int step = 0; step < 4; ++step) {
-      WgmmaRowsFromRegisters<T>(out, weights[step], values + step * kWgmmaRowsStep);
+      WgmmaRowsFromRegisters<T, kOutputs>(out, weights[step], values + step * kWgmmaRowsStep);
     }
     CommitWgmma();
   }
@@ -169,7 +199,15 @@ struct UnitState {
     return sum + __shfl_xor_sync(kAllLanes, sum, 2);
   }
 
-  // The unit is over: to those before.
+  // The unit is over: its part of the rows `row` and row + 8 of a tile, where those are below
+  // n_rows. A lane's.
+  __device__ __forceinline__ void Leave(const PartState<kDim>& to, int32_t row,
+                                        int32_t n_rows) const {
+    const float all[2] = {Sum(0), Sum(1)};
+    hopper_packed::Leave(out, base, all, to, row, n_rows);
+  }
+
+  // Likewise: to those before.
   __device__ __forceinline__ void EndInto(RowState& state) {
     MergeFactors factors;
 #pragma unroll
@@ -193,4 +231,4 @@ struct UnitState {
   }
 };
 
-}  // namespace stagecoach::kernels::cuda::hopper_fixed
+}  // namespace stagecoach::kernels::cuda::hopper_packed

@@ -1,0 +1,80 @@
+// What the parts of prefill's tiles left becomes output. A kernel of its own, not the last block of
+// each tile: all multiprocessors have a share of it.
+#include "kernels/cuda/attention/attention_kernels.h"
+#include "kernels/cuda/attention/part_state.h"
+
+namespace stagecoach::kernels::cuda {
+namespace {
+
+constexpr int kWarps = 8;  // of a block, a row each
+
+template <typename T, int kDim>
+__global__ void __launch_bounds__(kWarps* kWarpThreads) MergePartsKernel(const AttentionParams p) {
+  constexpr int kPairs = (kDim + 2 * kWarpThreads - 1) / (2 * kWarpThreads);  // of a lane
+  constexpr int kAtOnce = 8 / kPairs > 1 ? 8 / kPairs : 2;  // states on their way together
+  LetNextStart();
+  WaitForPrevious();
+  const int lane = static_cast<int>(threadIdx.x) % kWarpThreads;
+  const int32_t row_of_tile =
+      static_cast<int32_t>(blockIdx.x) * kWarps + static_cast<int32_t>(threadIdx.x) / kWarpThreads;
+  const PrefillMerge merge = LoadPlan(p.plan.merges + blockIdx.y);
+  const PrefillRows rows = PrefillRows::Of(p, merge.seq, merge.kv_head);
+  const int32_t row = merge.first_row + row_of_tile;
+  if (row_of_tile >= p.prefill_rows || row >= rows.n_rows) return;
+  const auto state = [&](int32_t i) { return p.StateOf<kDim>(merge.first_state + i); };
+  const auto is_there = [&](int i) { return 2 * (lane + i * kWarpThreads) < kDim; };
+
+  // In the order of the keys, as a block adds the units of its own: from nothing, which changes
+  // none of the first state's bits.
+  float base = MinusInfinity(), sum = 0;
+  float2 pairs[kPairs] = {};
+  for (int32_t first = 0; first < merge.n_states; first += kAtOnce) {
+    float2 later[kAtOnce][kPairs] = {}, base_and_sum[kAtOnce];
+#pragma unroll
+    for (int k = 0; k < kAtOnce; ++k) {
+      base_and_sum[k] = float2{MinusInfinity(), 0};
+      if (first + k >= merge.n_states) continue;
+      const PartState<kDim> part = state(first + k);
+      base_and_sum[k] = LoadFresh(reinterpret_cast<const float*>(part.BaseAndSum(row_of_tile)));
+#pragma unroll
+      for (int i = 0; i < kPairs; ++i) {
+        if (!is_there(i)) continue;
+        later[k][i] = LoadFresh(part.Row(row_of_tile) + 2 * (lane + i * kWarpThreads));
+      }
+    }
+#pragma unroll
+    for (int k = 0; k < kAtOnce; ++k) {
+      if (base_and_sum[k].y == 0) continue;
+      MergeFactors factors;
+      base = factors.Set(0, base, base_and_sum[k].x);
+      sum = factors.Merged(0, sum, base_and_sum[k].y);
+#pragma unroll
+      for (int i = 0; i < kPairs; ++i) {
+        pairs[i].x = factors.Merged(0, pairs[i].x, later[k][i].x);
+        pairs[i].y = factors.Merged(0, pairs[i].y, later[k][i].y);
+      }
+    }
+  }
+  T* const out = rows.RowOf<kDim>(static_cast<T*>(p.out), row, p.n_heads);
+  const float inverse = 1.0f / sum;
+#pragma unroll
+  for (int i = 0; i < kPairs; ++i) {
+    if (!is_there(i)) continue;
+    *reinterpret_cast<uint32_t*>(out + 2 * (lane + i * kWarpThreads)) =
+        PackPair<T>(pairs[i].x * inverse, pairs[i].y * inverse);
+  }
+}
+
+}  // namespace
+
+cudaError_t MergeParts(const Stream& stream, const AttentionParams& params, DType dtype,
+                       int32_t head_dim) {
+  const LaunchShape shape{.grid = dim3(static_cast<unsigned>(CeilDiv(params.prefill_rows, kWarps)),
+                                       static_cast<unsigned>(params.plan.n_merges)),
+                          .block = kWarps * kWarpThreads};
+  return WithHead(dtype, head_dim, [&]<typename T, int kDim>() {
+    return Launch<&MergePartsKernel<T, kDim>>(stream, shape, params);
+  });
+}
+
+}  // namespace stagecoach::kernels::cuda
