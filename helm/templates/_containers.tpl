@@ -153,6 +153,11 @@ volumeMounts:
 {{- end }}
 {{- end }}
 
+{{/* (root, port): a kubelet has no certificate, so where the port wants one it asks only whether somebody listens. */}}
+{{- define "stagecoach.stageProbe" -}}
+{{ (index . 0).Values.internal.tls.existingSecret | empty | ternary "grpc" "tcpSocket" }}: {port: {{ index . 1 }}}
+{{- end }}
+
 {{/* (root, i): the container of a node's i-th stage. */}}
 {{- define "stagecoach.stageContainer" -}}
 {{- $root := index . 0 }}
@@ -181,16 +186,16 @@ ports:
   - {name: stage-{{ $i }}, containerPort: {{ $port }}}
 # A worker listens at once and loads when a router tells it to: all three ask only whether the process answers.
 startupProbe:
-  grpc: {port: {{ $port }}}
+  {{- include "stagecoach.stageProbe" (list $root $port) | nindent 2 }}
   periodSeconds: 2
   timeoutSeconds: 5
   failureThreshold: 60
 readinessProbe:
-  grpc: {port: {{ $port }}}
+  {{- include "stagecoach.stageProbe" (list $root $port) | nindent 2 }}
   periodSeconds: 10
   timeoutSeconds: 5
 livenessProbe:
-  grpc: {port: {{ $port }}}
+  {{- include "stagecoach.stageProbe" (list $root $port) | nindent 2 }}
   periodSeconds: 20
   timeoutSeconds: 10
   failureThreshold: 6

@@ -1,6 +1,8 @@
 """Strangers at the workers' ports, while a stream runs: all their calls are refused, cost next to nothing, and change nothing."""
 import contextlib
 import pathlib
+import resource
+import socket
 import threading
 
 import grpc
@@ -144,6 +146,18 @@ def test_two_thousand_wrong_hellos_take_no_threads_and_no_memory(cluster):
             method = stack.enter_context(channel_to(address)).stream_unary("/stagecoach.v1.StageLink/Metadata")
             streams += [method.future(frames()) for _ in range(100)]
         assert {stream.code() for stream in streams} == {grpc.StatusCode.UNAUTHENTICATED}
+        usage.check()
+
+
+def test_two_thousand_connections_that_say_nothing(cluster):
+    resource.setrlimit(resource.RLIMIT_NOFILE, (resource.getrlimit(resource.RLIMIT_NOFILE)[1],) * 2)
+    with unchanged_stream(cluster), contextlib.ExitStack() as stack:
+        usage = Usage(cluster)
+        host, port = worker_addresses(cluster)[1].rsplit(":", 1)
+        for _ in range(2000):
+            stack.enter_context(socket.create_connection((host, int(port))))
+        with channel_to(f"{host}:{port}") as channel:
+            assert call(channel, CHECK, False, False, []) == b"\x08\x01"
         usage.check()
 
 

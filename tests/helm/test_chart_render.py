@@ -38,7 +38,7 @@ def test_mounts_have_their_volumes_and_probes_their_ports(any_variant):
         for container in containers(spec):
             own = {port["containerPort"] for port in container.get("ports", [])}
             for probe in (container.get(kind + "Probe") for kind in ("startup", "readiness", "liveness")):
-                assert probe is None or "httpGet" in probe or probe["grpc"]["port"] in own, name
+                assert probe is None or "httpGet" in probe or probe.get("grpc", probe.get("tcpSocket"))["port"] in own, name
 
 
 def test_every_pod_has_policy_budget_and_service(any_variant):
@@ -120,6 +120,9 @@ def test_internal_tls_is_mutual():
             assert {f"--internal-tls-{what}=/etc/stagecoach/internal-tls/{file}" for what, file in
                     (("cert", "tls.crt"), ("key", "tls.key"), ("ca", "ca.crt"))} <= set(container["args"])
             assert "--internal-tls-name=stagecoach.internal" in container["args"]
+            # A kubelet has no certificate to show.
+            is_stage = container["name"].startswith("stage-")
+            assert all(("grpc" in container[f"{kind}Probe"]) != is_stage for kind in ("startup", "readiness"))
 
 
 def test_grace_is_longer_than_the_longest_stream():
