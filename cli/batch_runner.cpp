@@ -10,6 +10,7 @@
 
 #include "cli/batch_line.h"
 #include "cli/json_out.h"
+#include "common/json_text.h"
 #include "common/rpc/server.h"
 
 namespace stagecoach::cli {
@@ -27,11 +28,10 @@ milliseconds Backoff(uint32_t attempt) {
 }
 
 std::string ErrorLine(size_t index, const absl::Status& status) {
-  return boost::json::serialize(
-      boost::json::object{{"index", index},
-                          {"error",
-                           {{"code", absl::StatusCodeToString(status.code())},
-                            {"message", ToValidUtf8(std::string(status.message()))}}}});
+  return JsonText(boost::json::object{{"index", index},
+                                      {"error",
+                                       {{"code", absl::StatusCodeToString(status.code())},
+                                        {"message", ToValidUtf8(std::string(status.message()))}}}});
 }
 
 }  // namespace
@@ -171,7 +171,7 @@ void BatchRunner::Finish(size_t index, uint32_t attempt, const Completion& compl
   }
   boost::json::object result{{"index", index}};
   for (auto& [key, value] : ToJson(completion)) result[key] = std::move(value);
-  StoreResult(index, boost::json::serialize(result), /*failed=*/false);
+  StoreResult(index, JsonText(result), /*failed=*/false);
 }
 
 void BatchRunner::StoreResult(size_t index, std::string result, bool failed) {

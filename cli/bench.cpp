@@ -13,6 +13,7 @@
 #include "cli/client.h"
 #include "cli/command.h"
 #include "cli/progress.h"
+#include "common/json_text.h"
 
 namespace stagecoach::cli {
 namespace {
@@ -105,7 +106,7 @@ absl::Status Run(const BenchOptions& options, const std::string& address) {
   if (options.json) {
     boost::json::object json{{"load", DescribeLoad(options, *model)}};
     for (auto& [key, value] : bench::ToJson(report)) json[key] = std::move(value);
-    fmt::print("{}\n", boost::json::serialize(json));
+    fmt::print("{}\n", JsonText(json));
   } else {
     fmt::print("{}", bench::ToTable(report));
   }

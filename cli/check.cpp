@@ -7,6 +7,7 @@
 #include "cli/check/check_model.h"
 #include "cli/command.h"
 #include "cli/serve_options.h"
+#include "common/json_text.h"
 
 namespace stagecoach::cli {
 namespace {
@@ -21,7 +22,7 @@ int Check(Options options) {
   options.check.dtype = ParseDTypeFlag(options.dtype);
   const check::ModelReport report = check::CheckModel(options.check);
   if (options.json) {
-    fmt::print("{}\n", boost::json::serialize(ToJson(report)));
+    fmt::print("{}\n", JsonText(ToJson(report)));
   } else {
     fmt::print("{}\n", ToText(report, kReportColumns));
   }

@@ -8,6 +8,7 @@
 
 #include "cli/command.h"
 #include "cli/serve_options.h"
+#include "common/json_text.h"
 
 namespace stagecoach::cli {
 namespace {
@@ -15,7 +16,7 @@ namespace {
 int Doctor(bool json) {
   const std::vector<doctor::Line> lines = doctor::Examine(ProgramDir());
   if (json) {
-    fmt::print("{}\n", boost::json::serialize(ToJson(lines)));
+    fmt::print("{}\n", JsonText(ToJson(lines)));
   } else {
     fmt::print("{}\n", ToText(lines, kReportColumns));
   }

@@ -11,6 +11,7 @@
 #include "cli/json_out.h"
 #include "cli/own_server.h"
 #include "cli/sampling_flags.h"
+#include "common/json_text.h"
 
 namespace stagecoach::cli {
 namespace {
@@ -95,7 +96,7 @@ absl::Status Run(const Options& options, const std::string& server) {
   if (!options.json) {
     printer.End(completion);
   } else if (status.ok()) {
-    fmt::print("{}\n", boost::json::serialize(ToJson(completion)));
+    fmt::print("{}\n", JsonText(ToJson(completion)));
   }
   return status;
 }

@@ -8,6 +8,7 @@
 #include <string>
 #include <type_traits>
 
+#include "common/json_text.h"
 #include "common/status.h"
 
 namespace stagecoach::cli {
@@ -20,7 +21,7 @@ using pb::FieldDescriptor;
 absl::Status Mismatch(const FieldDescriptor& field, std::string_view wanted,
                       const json::value& value) {
   return absl::InvalidArgumentError(
-      fmt::format("{}: expected {}, got {}", field.name(), wanted, json::serialize(value)));
+      fmt::format("{}: expected {}, got {}", field.name(), wanted, JsonText(value)));
 }
 
 // The value as a T, without loss.

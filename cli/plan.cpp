@@ -12,6 +12,7 @@
 #include "cli/plan/plan_model.h"
 #include "cli/serve_options.h"
 #include "common/flags/serve_flags.h"
+#include "common/json_text.h"
 #include "common/model/model_spec.h"
 
 namespace stagecoach::cli {
@@ -50,7 +51,7 @@ int Plan(Options options) {
   options.plan.gpu = *plan::FindGpu(options.gpu);
   const plan::ServingPlan plan = PlanServing(*spec, *report.facts, options.plan);
   if (options.json) {
-    fmt::print("{}\n", boost::json::serialize(ToJson(plan)));
+    fmt::print("{}\n", JsonText(ToJson(plan)));
   } else {
     fmt::print("{}\n", ToText(plan, *report.facts));
   }

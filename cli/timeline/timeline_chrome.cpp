@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "cli/timeline/timeline.h"
+#include "common/json_text.h"
 
 namespace stagecoach::timeline {
 namespace {
@@ -72,7 +73,7 @@ std::string ToChromeTrace(const Timeline& timeline) {
   json::object trace;
   trace["displayTimeUnit"] = "ms";
   trace["traceEvents"] = std::move(events);
-  return json::serialize(trace);
+  return JsonText(std::move(trace));
 }
 
 }  // namespace stagecoach::timeline

@@ -9,6 +9,8 @@
 #include <fstream>
 #include <iterator>
 
+#include "common/json_text.h"
+
 namespace stagecoach {
 namespace {
 
@@ -17,7 +19,7 @@ namespace json = boost::json;
 constexpr size_t kMaxFileBytes = 16 << 20;
 
 std::string Excerpt(const json::value& value) {
-  std::string text = json::serialize(value);
+  std::string text = JsonText(value);
   return text.size() <= 60 ? text : text.substr(0, 57) + "...";
 }
 

@@ -5,6 +5,8 @@
 
 #include <mutex>
 
+#include "common/rpc/unreadable.h"
+
 namespace stagecoach {
 namespace {
 
@@ -13,6 +15,7 @@ constexpr int kKeepaliveMs = 10'000;
 }  // namespace
 
 void ApplyServerDefaults(grpc::ServerBuilder& builder, int max_message_bytes) {
+  TameProtobufLog();
   static std::once_flag reflection;
   std::call_once(reflection, [] { grpc::reflection::InitProtoReflectionServerBuilderPlugin(); });
   builder.SetMaxReceiveMessageSize(max_message_bytes);
@@ -31,6 +34,7 @@ void NoticeLostClients(grpc::ServerBuilder& builder) {
 }
 
 grpc::ChannelArguments ClientDefaults(int max_message_bytes) {
+  TameProtobufLog();
   grpc::ChannelArguments args;
   args.SetMaxReceiveMessageSize(max_message_bytes);
   args.SetInt(GRPC_ARG_KEEPALIVE_TIME_MS, kKeepaliveMs);

@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include <boost/json.hpp>
+
 #include "common/text/abi_status.h"
 
 namespace stagecoach::text {
@@ -11,6 +13,17 @@ namespace {
 const uint32_t* Unsigned(const int32_t* ids) { return reinterpret_cast<const uint32_t*>(ids); }
 
 }  // namespace
+
+GrammarSource CallsOrForm(std::string_view calls, const GrammarSource& form) {
+  namespace json = boost::json;
+  const json::object parts = {
+      {"calls", json::string(calls.data(), calls.size())},
+      {"form", json::object{{"kind", static_cast<int>(form.kind)}, {"text", form.text}}}};
+  GrammarSource source = form;
+  source.kind = GrammarKind::kCallsOrForm;
+  source.text = json::serialize(parts);
+  return source;
+}
 
 absl::StatusOr<std::shared_ptr<const GrammarVocabulary>> GrammarVocabulary::Make(
     const TokenTable& table) {

@@ -5,6 +5,7 @@
 #include <memory>
 #include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "absl/status/status.h"
@@ -22,6 +23,7 @@ enum class GrammarKind : uint8_t {
   kRegex = SC_GRAMMAR_REGEX,    // Rust's syntax; the whole text matches
   kChoice = SC_GRAMMAR_CHOICE,  // one of a JSON array of strings
   kLark = SC_GRAMMAR_LARK,
+  kCallsOrForm = SC_GRAMMAR_CALLS_OR_FORM,  // made by CallsOrForm
 };
 
 struct GrammarSource {
@@ -36,6 +38,9 @@ struct GrammarSource {
 
   friend bool operator==(const GrammarSource&, const GrammarSource&) = default;
 };
+
+// Of texts that are either of `calls`, in Lark, or of `form`, whose own settings are the whole's.
+GrammarSource CallsOrForm(std::string_view calls, const GrammarSource& form);
 
 class Grammar;
 

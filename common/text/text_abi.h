@@ -178,6 +178,8 @@ enum {
   SC_GRAMMAR_REGEX = 2,
   SC_GRAMMAR_CHOICE = 3, /* a JSON array of strings */
   SC_GRAMMAR_LARK = 4,
+  /* {"calls": Lark, "form": {"kind": one of those above, "text": source}}: one or the other */
+  SC_GRAMMAR_CALLS_OR_FORM = 5,
 };
 
 /* Takes up to a second for a vocabulary of 262k tokens. */

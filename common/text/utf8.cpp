@@ -1,6 +1,7 @@
 #include "common/text/utf8.h"
 
-#include <cstddef>
+#include <fmt/format.h>
+
 #include <cstdint>
 
 namespace stagecoach::text {
@@ -57,13 +58,23 @@ void TakeUtf8(std::string& pending, std::string& out) {
   pending.erase(0, pending.size() - rest.size());
 }
 
-bool IsUtf8(std::string_view text) {
-  while (!text.empty()) {
-    const Character next = Next(text);
-    if (next.kind != Kind::kWhole) return false;
-    text.remove_prefix(next.n_bytes);
+bool IsUtf8(std::string_view text) { return !FirstBrokenByte(text); }
+
+std::optional<size_t> FirstBrokenByte(std::string_view text) {
+  std::string_view rest = text;
+  while (!rest.empty()) {
+    const Character next = Next(rest);
+    if (next.kind != Kind::kWhole) return text.size() - rest.size();
+    rest.remove_prefix(next.n_bytes);
   }
-  return true;
+  return std::nullopt;
+}
+
+absl::Status CheckUtf8(std::string_view field, std::string_view text) {
+  const std::optional<size_t> broken = FirstBrokenByte(text);
+  if (!broken) return absl::OkStatus();
+  return absl::InvalidArgumentError(
+      fmt::format("{}: is not valid UTF-8 at byte {}", field, *broken));
 }
 
 }  // namespace stagecoach::text

@@ -1,8 +1,12 @@
 // Cutting a stream of bytes into UTF-8 characters.
 #pragma once
 
+#include <cstddef>
+#include <optional>
 #include <string>
 #include <string_view>
+
+#include "absl/status/status.h"
 
 namespace stagecoach::text {
 
@@ -15,5 +19,11 @@ inline constexpr std::string_view kReplacement = "\xEF\xBF\xBD";
 void TakeUtf8(std::string& pending, std::string& out);
 
 bool IsUtf8(std::string_view text);
+
+// Where the first byte stands that is no part of a character; nothing: all are.
+std::optional<size_t> FirstBrokenByte(std::string_view text);
+
+// INVALID_ARGUMENT "field: is not valid UTF-8 at byte N".
+absl::Status CheckUtf8(std::string_view field, std::string_view text);
 
 }  // namespace stagecoach::text

@@ -15,6 +15,8 @@ pub enum Kind {
     Regex,
     Choice,
     Lark,
+    /// `{"calls": lark, "form": {"kind": code, "text": text}}`: one or the other.
+    CallsOrForm,
 }
 
 impl Kind {
@@ -25,6 +27,7 @@ impl Kind {
             2 => Self::Regex,
             3 => Self::Choice,
             4 => Self::Lark,
+            5 => Self::CallsOrForm,
             other => return Err(invalid(format!("{other} is no kind of grammar"))),
         })
     }
@@ -57,22 +60,61 @@ fn parse<T: serde::de::DeserializeOwned>(text: &str, what: &str) -> Result<T> {
 
 impl Source<'_> {
     pub fn to_grammar(self, vocabulary: &TokTrie) -> Result<TopLevelGrammar> {
-        let mut body = self.body()?;
+        let mut bodies = self.bodies()?;
+        if self.begins_after.is_empty() && bodies.len() == 1 {
+            return Ok(TopLevelGrammar::from_grammar(bodies.remove(0)));
+        }
+        let mut names = Vec::new();
+        for (i, body) in bodies.iter_mut().enumerate() {
+            let name = format!("{BODY}{i}");
+            names.push(format!("@{name}"));
+            body.name = Some(name);
+        }
+        let rules = self.head(vocabulary)? + &format!("{BODY}: {}\n", names.join(" | "));
+        bodies.insert(0, GrammarWithLexer::from_lark(rules));
+        Ok(TopLevelGrammar {
+            grammars: bodies,
+            max_tokens: None,
+        })
+    }
+
+    /// Rules from `start` to `BODY`.
+    fn head(self, vocabulary: &TokTrie) -> Result<String> {
         if self.begins_after.is_empty() {
-            return Ok(TopLevelGrammar::from_grammar(body));
+            return Ok(format!("start: {BODY}\n"));
         }
         let marker =
             serde_json::to_string(self.begins_after).map_err(|e| invalid(e.to_string()))?;
         let rules = match vocabulary.get_special_token(self.begins_after) {
-            Some(id) => format!("start: before <[{id}]> blanks @{BODY}\nbefore: /(?s:.*)/\n"),
-            None => format!("start: before blanks @{BODY}\nbefore[suffix={marker}]: /(?s:.*)/\n"),
+            Some(id) => format!("start: before <[{id}]> blanks {BODY}\nbefore: /(?s:.*)/\n"),
+            None => format!("start: before blanks {BODY}\nbefore[suffix={marker}]: /(?s:.*)/\n"),
         };
-        body.name = Some(BODY.to_string());
-        let head = GrammarWithLexer::from_lark(rules + "blanks: /[ \\n]{0,4}/\n");
-        Ok(TopLevelGrammar {
-            grammars: vec![head, body],
-            max_tokens: None,
-        })
+        Ok(rules + "blanks: /[ \\n]{0,4}/\n")
+    }
+
+    /// The text is of one of these.
+    fn bodies(self) -> Result<Vec<GrammarWithLexer>> {
+        if self.kind != Kind::CallsOrForm {
+            return Ok(vec![self.body()?]);
+        }
+        let parts: Value = parse(self.text, "not valid JSON")?;
+        let text = |value: &Value| {
+            let text = value.as_str().map(str::to_string);
+            text.ok_or_else(|| invalid("calls and form are texts"))
+        };
+        let form = text(&parts["form"]["text"])?;
+        let code = parts["form"]["kind"].as_i64().unwrap_or(-1);
+        let kind = Kind::from_code(i32::try_from(code).unwrap_or(-1))?;
+        if kind == Kind::CallsOrForm {
+            return Err(invalid("a form is none of calls"));
+        }
+        let form = Source {
+            kind,
+            text: &form,
+            ..self
+        };
+        let calls = GrammarWithLexer::from_lark(text(&parts["calls"])?);
+        Ok(vec![calls, form.body()?])
     }
 
     fn body(self) -> Result<GrammarWithLexer> {
@@ -85,6 +127,7 @@ impl Source<'_> {
                 "not a JSON array of strings",
             )?)?,
             Kind::Lark => GrammarWithLexer::from_lark(self.text.to_string()),
+            Kind::CallsOrForm => return Err(invalid("two grammars are no single one")),
         })
     }
 
