@@ -61,11 +61,18 @@ absl::StatusOr<ChatPrompt> RenderChat(const ServedModel& model, const v1::ChatRe
                     model.name));
   }
   ChatPrompt prompt{.family = DetectToolFamily(*model.chat_template)};
-  SC_ASSIGN_OR_RETURN(const std::string messages, MessagesJson(request, prompt.family));
+  SC_ASSIGN_OR_RETURN(const MessagesForTemplate messages, MessagesJson(request, prompt.family));
   SC_ASSIGN_OR_RETURN(prompt.tools, OfferedTools(model, request));
   SC_ASSIGN_OR_RETURN(const text::ChatTemplate::Options options, RenderOptions(request));
-  auto rendered = model.chat_template->Render(
-      messages, prompt.tools.empty() ? std::string() : request.tools(), options);
+  const std::string tools = prompt.tools.empty() ? std::string() : request.tools();
+  auto rendered = model.chat_template->Render(messages.json, tools, options);
+  if (!rendered.ok() && messages.has_odd_arguments) {
+    // A template that goes through the members of arguments cannot read a text.
+    SC_ASSIGN_OR_RETURN(const MessagesForTemplate again,
+                        MessagesJson(request, prompt.family, OddArguments::kMember));
+    auto rendered_again = model.chat_template->Render(again.json, tools, options);
+    if (rendered_again.ok()) rendered = std::move(rendered_again);
+  }
   if (!rendered.ok()) return WithField(rendered.status(), "messages");
   auto ids = model.tokenizer->EncodeRendered(*rendered);
   if (!ids.ok()) return WithField(ids.status(), "messages");

@@ -14,42 +14,67 @@ namespace {
 
 namespace json = boost::json;
 
-absl::Status Bad(std::string_view field, std::string_view what) {
-  return absl::InvalidArgumentError(fmt::format("{}: {}", field, what));
+// With the levels around it, less than what the template's reader of JSON takes.
+constexpr size_t kMaxArgumentsDepth = 100;
+
+// One conversation's messages. One thread at a time.
+class MessageWriter {
+ public:
+  MessageWriter(ToolFamily family, OddArguments odd, const json::storage_ptr& memory)
+      : family_(family), odd_(odd), memory_(memory) {}
+
+  absl::StatusOr<json::object> Message(const v1::ChatMessage& message, const std::string& place);
+  bool has_odd_arguments() const { return has_odd_arguments_; }
+
+ private:
+  json::value Arguments(const std::string& text);
+  absl::StatusOr<json::object> Call(const v1::ToolCall& call, const std::string& place);
+
+  const ToolFamily family_;
+  const OddArguments odd_;
+  const json::storage_ptr memory_;
+  bool has_odd_arguments_ = false;
+};
+
+json::value MessageWriter::Arguments(const std::string& text) {
+  if (text.find_first_not_of(" \t\r\n") == std::string::npos)
+    return json::value(json::object_kind, memory_);
+  json::parse_options options;
+  options.max_depth = kMaxArgumentsDepth;
+  boost::system::error_code error;
+  json::value arguments = json::parse(text, error, memory_, options);
+  if (!error && arguments.is_object()) return arguments;
+  has_odd_arguments_ = true;
+  if (odd_ == OddArguments::kText) return json::value(text, memory_);
+  return json::object({{"arguments", text}}, memory_);
 }
 
-absl::Status CheckText(const std::string& place, std::string_view field, const std::string& text) {
-  if (text::IsUtf8(text)) return absl::OkStatus();
-  return Bad(fmt::format("{}.{}", place, field), "is not valid UTF-8");
-}
-
-absl::StatusOr<json::object> CallJson(const v1::ToolCall& call, ToolFamily family,
-                                      const std::string& place, const json::storage_ptr& memory) {
-  SC_RETURN_IF_ERROR(CheckText(place, "id", call.id()));
-  SC_RETURN_IF_ERROR(CheckText(place, "name", call.name()));
-  if (call.name().empty()) return Bad(place + ".name", "is empty");
-  json::value arguments(json::object_kind, memory);
-  if (!call.arguments().empty()) {
-    boost::system::error_code error;
-    arguments = json::parse(call.arguments(), error, memory);
-    if (error || !arguments.is_object()) return Bad(place + ".arguments", "is not a JSON object");
+absl::StatusOr<json::object> MessageWriter::Call(const v1::ToolCall& call,
+                                                 const std::string& place) {
+  SC_RETURN_IF_ERROR(text::CheckUtf8(place + ".id", call.id()));
+  SC_RETURN_IF_ERROR(text::CheckUtf8(place + ".name", call.name()));
+  SC_RETURN_IF_ERROR(text::CheckUtf8(place + ".arguments", call.arguments()));
+  if (call.name().empty()) {
+    return absl::InvalidArgumentError(fmt::format("{}.name: is empty", place));
   }
-  return json::object({{"id", ToolCallIdForTemplate(family, call.id())},
-                       {"type", "function"},
-                       {"function", {{"name", call.name()}, {"arguments", std::move(arguments)}}}},
-                      memory);
+  return json::object(
+      {{"id", ToolCallIdForTemplate(family_, call.id())},
+       {"type", "function"},
+       {"function", {{"name", call.name()}, {"arguments", Arguments(call.arguments())}}}},
+      memory_);
 }
 
-absl::StatusOr<json::object> MessageJson(const v1::ChatMessage& message, ToolFamily family,
-                                         const std::string& place,
-                                         const json::storage_ptr& memory) {
-  if (message.role().empty()) return Bad(place + ".role", "is empty");
-  SC_RETURN_IF_ERROR(CheckText(place, "role", message.role()));
-  SC_RETURN_IF_ERROR(CheckText(place, "content", message.content()));
-  SC_RETURN_IF_ERROR(CheckText(place, "name", message.name()));
-  SC_RETURN_IF_ERROR(CheckText(place, "reasoning", message.reasoning()));
-  SC_RETURN_IF_ERROR(CheckText(place, "tool_call_id", message.tool_call_id()));
-  json::object out({{"role", message.role()}}, memory);
+absl::StatusOr<json::object> MessageWriter::Message(const v1::ChatMessage& message,
+                                                    const std::string& place) {
+  if (message.role().empty()) {
+    return absl::InvalidArgumentError(fmt::format("{}.role: is empty", place));
+  }
+  SC_RETURN_IF_ERROR(text::CheckUtf8(place + ".role", message.role()));
+  SC_RETURN_IF_ERROR(text::CheckUtf8(place + ".content", message.content()));
+  SC_RETURN_IF_ERROR(text::CheckUtf8(place + ".name", message.name()));
+  SC_RETURN_IF_ERROR(text::CheckUtf8(place + ".reasoning", message.reasoning()));
+  SC_RETURN_IF_ERROR(text::CheckUtf8(place + ".tool_call_id", message.tool_call_id()));
+  json::object out({{"role", message.role()}}, memory_);
   if (message.has_content()) {
     out["content"] = message.content();
   } else if (message.tool_calls().empty()) {
@@ -60,13 +85,12 @@ absl::StatusOr<json::object> MessageJson(const v1::ChatMessage& message, ToolFam
   if (!message.name().empty()) out["name"] = message.name();
   if (!message.reasoning().empty()) out["reasoning_content"] = message.reasoning();
   if (!message.tool_call_id().empty()) {
-    out["tool_call_id"] = ToolCallIdForTemplate(family, message.tool_call_id());
+    out["tool_call_id"] = ToolCallIdForTemplate(family_, message.tool_call_id());
   }
-  json::array calls(memory);
+  json::array calls(memory_);
   for (int i = 0; i < message.tool_calls_size(); ++i) {
     SC_ASSIGN_OR_RETURN(json::object call,
-                        CallJson(message.tool_calls(i), family,
-                                 fmt::format("{}.tool_calls[{}]", place, i), memory));
+                        Call(message.tool_calls(i), fmt::format("{}.tool_calls[{}]", place, i)));
     calls.push_back(std::move(call));
   }
   if (!calls.empty()) out["tool_calls"] = std::move(calls);
@@ -75,16 +99,19 @@ absl::StatusOr<json::object> MessageJson(const v1::ChatMessage& message, ToolFam
 
 }  // namespace
 
-absl::StatusOr<std::string> MessagesJson(const v1::ChatRequest& request, ToolFamily family) try {
+absl::StatusOr<MessagesForTemplate> MessagesJson(const v1::ChatRequest& request, ToolFamily family,
+                                                 OddArguments odd) try {
   if (request.messages().empty()) return absl::InvalidArgumentError("messages: is empty");
   const json::storage_ptr memory = ClientJsonMemory();
+  MessageWriter writer(family, odd, memory);
   json::array messages(memory);
   for (int i = 0; i < request.messages_size(); ++i) {
-    SC_ASSIGN_OR_RETURN(json::object message, MessageJson(request.messages(i), family,
-                                                          fmt::format("messages[{}]", i), memory));
+    SC_ASSIGN_OR_RETURN(json::object message,
+                        writer.Message(request.messages(i), fmt::format("messages[{}]", i)));
     messages.push_back(std::move(message));
   }
-  return json::serialize(messages);
+  return MessagesForTemplate{.json = json::serialize(messages),
+                             .has_odd_arguments = writer.has_odd_arguments()};
 } catch (const std::bad_alloc&) {
   return absl::InvalidArgumentError(fmt::format(
       "messages: have too many values: they take more than {} bytes", kMaxJsonMemoryBytes));

@@ -8,6 +8,9 @@
 #include <vector>
 
 #include "common/status.h"
+#include "router/text/grammar_params.h"
+#include "router/text/schema_check.h"
+#include "router/text/schema_words.h"
 #include "router/text/tool_grammar.h"
 
 namespace stagecoach::router {
@@ -39,37 +42,50 @@ bool EndsInside(std::string_view text, std::string_view tag) {
 
 }  // namespace
 
-absl::Status ApplyToolChoice(const ServedModel& model, const v1::ChatRequest& request,
-                             const ChatPrompt& prompt, v1::SamplingParams& sampling) {
+absl::StatusOr<ToolUse> ReadToolUse(const ServedModel& model, const v1::ChatRequest& request,
+                                    const ChatPrompt& prompt) {
   const v1::ToolChoice& choice = request.tool_choice();
   if (!v1::ToolChoice::Mode_IsValid(choice.mode())) {
     return absl::InvalidArgumentError("tool_choice.mode: is unknown");
   }
   const bool named = choice.mode() == v1::ToolChoice::NAMED;
-  if (!named && choice.mode() != v1::ToolChoice::REQUIRED) return absl::OkStatus();
-  if (prompt.tools.empty()) return absl::InvalidArgumentError("tool_choice: there are no tools");
-  if (sampling.has_grammar()) {
-    return absl::InvalidArgumentError(
-        "tool_choice: excludes another form of the text, as calls have one of their own");
+  ToolUse use{.tools = prompt.tools};
+  use.calls_alone = named || choice.mode() == v1::ToolChoice::REQUIRED;
+  if (use.calls_alone && use.tools.empty()) {
+    return absl::InvalidArgumentError("tool_choice: there are no tools");
   }
-  std::vector<ToolSpec> tools = prompt.tools;
   if (named) {
-    std::erase_if(tools, [&](const ToolSpec& tool) { return tool.name != choice.name(); });
-    if (tools.empty()) {
+    std::erase_if(use.tools, [&](const ToolSpec& tool) { return tool.name != choice.name(); });
+    if (use.tools.empty()) {
       return absl::InvalidArgumentError(
           fmt::format("tool_choice.name: no tool is named '{}'", choice.name()));
     }
   }
+  if (use.tools.empty() || (!use.calls_alone && !request.sampling().has_grammar())) return use;
+  // Calls that a model may make or not are not held to a schema otherwise.
+  for (ToolSpec& tool : use.tools) tool.strict = tool.strict.value_or(use.calls_alone);
   const bool parallel = !request.has_parallel_tool_calls() || request.parallel_tool_calls();
-  sampling.mutable_grammar()->set_lark(
-      ToolGrammar(prompt.family, tools, parallel && !named, *model.tokenizer));
-  return absl::OkStatus();
+  use.calls = ToolGrammar(prompt.family, use.tools, parallel && !named, *model.tokenizer);
+  return use;
 }
 
-absl::Status InTermsOfTools(const absl::Status& status) {
-  const std::string message(status.message());
-  if (!message.starts_with(kLarkField)) return status;
-  return absl::Status(status.code(), "tools: " + message.substr(kLarkField.size()));
+absl::Status InTermsOfTools(const ServedModel& model, const ToolUse& use,
+                            const absl::Status& status) {
+  std::string_view message(status.message().data(), status.message().size());
+  const std::string_view field = use.calls_alone ? kLarkField : kCallsField;
+  if (!message.starts_with(field) || !model.grammars.ok()) return status;
+  message.remove_prefix(field.size());
+  for (const ToolSpec& tool : use.tools) {
+    const text::GrammarSource alone{.kind = text::GrammarKind::kLark,
+                                    .text = ArgumentsGrammar(tool)};
+    absl::Status wrong = CheckSchemas(alone, /*may_be_lenient=*/true);
+    if (wrong.ok()) wrong = (*model.grammars)->Get(alone).status();
+    if (wrong.ok()) continue;
+    const std::string_view words(wrong.message().data(), wrong.message().size());
+    return absl::Status(wrong.code(), fmt::format("{}.function.parameters: {}", tool.place,
+                                                  InSchemaTerms(tool.parameters, words)));
+  }
+  return absl::Status(status.code(), fmt::format("{}{}", kCallsField, message));
 }
 
 absl::StatusOr<OutputFormat> ChatOutput(const ServedModel& model, const v1::ChatRequest& request,

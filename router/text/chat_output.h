@@ -1,6 +1,9 @@
 // What a chat request wants of its answers, beside their text.
 #pragma once
 
+#include <string>
+#include <vector>
+
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "router/text/chat.h"
@@ -10,12 +13,20 @@
 
 namespace stagecoach::router {
 
-// Where tool_choice leaves the model no choice, adds the grammar of its calls to `sampling`.
+// What a request's tools say of the text's grammar.
+struct ToolUse {
+  std::vector<ToolSpec> tools;  // that may be called; `strict` as is kept to
+  std::string calls;            // Lark; empty: no grammar speaks of calls
+  bool calls_alone = false;     // tool_choice demands them: they come before any other form
+};
+
 // INVALID_ARGUMENT names the field.
-absl::Status ApplyToolChoice(const ServedModel& model, const v1::ChatRequest& request,
-                             const ChatPrompt& prompt, v1::SamplingParams& sampling);
-// An error about that grammar in terms of the request.
-absl::Status InTermsOfTools(const absl::Status& status);
+absl::StatusOr<ToolUse> ReadToolUse(const ServedModel& model, const v1::ChatRequest& request,
+                                    const ChatPrompt& prompt);
+// An error about a grammar of calls in terms of the tools: "tools[1].function.parameters: at
+// #/properties/a: ...". Takes as long as compiling them.
+absl::Status InTermsOfTools(const ServedModel& model, const ToolUse& use,
+                            const absl::Status& status);
 
 absl::StatusOr<OutputFormat> ChatOutput(const ServedModel& model, const v1::ChatRequest& request,
                                         const ChatPrompt& prompt);

@@ -75,14 +75,81 @@ TEST_CASE("a template gets calls with their arguments as objects, and answers to
   const std::string id = ToolCallIdForTemplate(ToolFamily::kMistral, "call_1");
   CHECK(RenderChat(mistral, request)->text.find("[TOOL_CALLS]" + id) != std::string::npos);
 
-  one.set_arguments("[1]");
-  CHECK(Refusal(model, request).starts_with("messages[1].tool_calls[0].arguments: "));
-  one.set_arguments("{");
-  CHECK(Refusal(model, request).starts_with("messages[1].tool_calls[0].arguments: "));
   one.set_arguments("");
   CHECK(BuildGeneration(model, request).ok());
+  one.set_arguments("{\"a\": \"\xFF");
+  CHECK(Refusal(model, request) ==
+        "messages[1].tool_calls[0].arguments: is not valid UTF-8 at byte 7");
+  one.set_arguments("");
   one.set_name("");
   CHECK(Refusal(model, request).starts_with("messages[1].tool_calls[0].name: "));
+}
+
+// What public templates write for a call: Qwen 3, Hermes and Qwen 2.5, Mistral 7B v0.3, Mistral
+// Small 3, Llama 3.1, and Qwen 3 Coder and GLM 4.5, which go through the arguments' members.
+constexpr const char* kQwen3 =
+    "{{- '<tool_call>\n{\"name\": \"' }}{{- f.name }}{{- '\", \"arguments\": ' }}"
+    "{%- if f.arguments is string %}{{- f.arguments }}{%- else %}{{- f.arguments | tojson }}"
+    "{%- endif %}{{- '}\n</tool_call>' }}";
+constexpr const char* kHermes =
+    "{{- '<tool_call>\n{\"name\": \"' }}{{- f.name }}{{- '\", \"arguments\": ' }}"
+    "{{- f.arguments | tojson }}{{- '}\n</tool_call>' }}";
+constexpr const char* kMistral =
+    "{{- '[TOOL_CALLS] [' }}{%- set out = f | tojson %}{{- out[:-1] }}"
+    "{{- ', \"id\": \"' + c.id + '\"}]' }}";
+constexpr const char* kMistralArgs =
+    "{{- '[TOOL_CALLS]' + f.name + '[ARGS]' }}{%- if f.arguments is not string %}"
+    "{{- f.arguments | tojson }}{%- else %}{{- f.arguments }}{%- endif %}";
+constexpr const char* kLlama =
+    "{{- '{\"name\": \"' + f.name + '\", ' }}{{- '\"parameters\": ' }}"
+    "{{- f.arguments | tojson }}{{- '}' }}";
+constexpr const char* kMembers =
+    "{{- '<function=' + f.name + '>' }}{%- for name, value in f.arguments | items %}"
+    "{{- '<' + name + '>' + value | string }}{%- endfor %}";
+constexpr const char* kMembersByMethod =
+    "{{- f.name }}{%- for name, value in f.arguments.items() %}{{- ' ' + name + '=' + "
+    "(value | string) }}{%- endfor %}";
+
+TEST_CASE("arguments that are no JSON object come back as the text that the model wrote") {
+  const auto render = [](const char* call, const std::string& arguments) {
+    const ServedModel model =
+        Model(std::string("{%- for m in messages %}{%- for c in m.tool_calls or [] %}"
+                          "{%- set f = c.function %}") +
+              call + "{%- endfor %}{%- endfor %}");
+    v1::ChatRequest request = Request();
+    v1::ChatMessage& message = *request.add_messages();
+    message.set_role("assistant");
+    v1::ToolCall& one = *message.add_tool_calls();
+    one.set_id("abc123def");
+    one.set_name("f");
+    one.set_arguments(arguments);
+    const auto chat = RenderChat(model, request);
+    INFO(chat.status().ToString());
+    REQUIRE(chat.ok());
+    return chat->text;
+  };
+  // Cut off by max_tokens; what is JSON but no object; what is no JSON at all.
+  const std::string cut = R"({"a": "x)";
+  CHECK(render(kQwen3, cut) ==
+        "<tool_call>\n{\"name\": \"f\", \"arguments\": {\"a\": \"x}\n</tool_call>");
+  CHECK(render(kHermes, cut) ==
+        "<tool_call>\n{\"name\": \"f\", \"arguments\": "
+        "\"{\\\"a\\\": \\\"x\"}\n</tool_call>");
+  CHECK(render(kMistral, cut) == R"([TOOL_CALLS] [{"name": "f", "arguments": "{\"a\": \"x")"
+                                 R"(, "id": "abc123def"}])");
+  CHECK(render(kMistralArgs, cut) == R"([TOOL_CALLS]f[ARGS]{"a": "x)");
+  CHECK(render(kLlama, cut) == R"({"name": "f", "parameters": "{\"a\": \"x"})");
+  CHECK(render(kMembers, cut) == R"(<function=f><arguments>{"a": "x)");
+  CHECK(render(kMembersByMethod, cut) == R"(f arguments={"a": "x)");
+  CHECK(render(kMistralArgs, "[1]") == "[TOOL_CALLS]f[ARGS][1]");
+  CHECK(render(kMistralArgs, "call me") == "[TOOL_CALLS]f[ARGS]call me");
+  const std::string deep(1000, '[');
+  CHECK(render(kMistralArgs, deep) == "[TOOL_CALLS]f[ARGS]" + deep);
+  // Objects and empty arguments as ever.
+  for (const char* call : {kQwen3, kHermes, kMistral, kMistralArgs, kLlama, kMembers}) {
+    CHECK(render(call, R"({"a":2.5})").find("2.5") != std::string::npos);
+    CHECK(render(call, " \n") == render(call, "{}"));
+  }
 }
 
 TEST_CASE("tool_choice decides what the model may write") {
@@ -116,24 +183,78 @@ TEST_CASE("tool_choice decides what the model may write") {
 
   named.mutable_tool_choice()->set_name("h");
   CHECK(Refusal(model, named).starts_with("tool_choice.name: "));
+  // What tool_choice demands comes before another form.
   required.mutable_sampling()->mutable_grammar()->set_regex("a");
-  CHECK(Refusal(model, required).starts_with("tool_choice: "));
+  CHECK(build(required).sampling.slot.grammar().kind() == v1::GRAMMAR_KIND_LARK);
+  v1::ChatRequest either = WithTools();
+  either.mutable_sampling()->mutable_grammar()->set_regex("a");
+  CHECK(build(either).sampling.slot.grammar().kind() == v1::GRAMMAR_KIND_CALLS_OR_FORM);
+  either.mutable_sampling()->mutable_grammar()->set_regex("(");
+  CHECK(Refusal(model, either).starts_with("sampling.grammar.regex: "));
+  either.mutable_sampling()->mutable_grammar()->set_lark("start: nothing");
+  CHECK(Refusal(model, either).starts_with("sampling.grammar.lark: "));
+  either.mutable_tool_choice()->set_mode(v1::ToolChoice::NONE);
+  either.mutable_sampling()->mutable_grammar()->set_regex("a");
+  CHECK(build(either).sampling.slot.grammar().kind() == v1::GRAMMAR_KIND_REGEX);
   required.clear_sampling();
   required.set_tools("[]");
   CHECK(Refusal(model, required).starts_with("tool_choice: "));
   required.set_tools(R"([{"type": "function", "function": {"name": "f",
       "parameters": {"type": "nonsense"}}}])");
-  CHECK(Refusal(model, required).starts_with("tools: "));
-  required.set_tools(R"([{"type": "function", "function": {"name": "f",
-      "parameters": {"minProperties": 2}}}])");
-  CHECK(build(required).sampling.slot.has_grammar());
-  required.set_tools(R"([{"type": "function", "function": {"name": "f", "strict": true,
-      "parameters": {"minProperties": 2}}}])");
-  CHECK(Refusal(model, required).starts_with("tools: minProperties"));
+  CHECK(Refusal(model, required) ==
+        "tools[0].function.parameters: at #: there is no type \"nonsense\"");
   required.set_tools("nonsense");
   CHECK(Refusal(model, required).starts_with("tools: "));
   CHECK(Refusal(Model("{% for m in messages %}{{ m.content }}{% endfor %}"), WithTools())
             .starts_with("tools: the chat template"));
+}
+
+TEST_CASE("what of a tool's schema cannot be kept to is refused by its place, or said to be free") {
+  const ServedModel model = Model();
+  const auto tools = [](const std::string& strict, const std::string& schema) {
+    return R"([{"type": "function", "function": {"name": "f"}},
+               {"type": "function", "function": {"name": "g", )" +
+           strict + R"("parameters": )" + schema + "}}]";
+  };
+  const struct {
+    const char* schema;
+    const char* words;
+  } kCases[] = {
+      {R"({"type": "object", "properties": {"a": {"type": "string", "not": {"const": "x"}}}})",
+       "at #/properties/a: the keyword \"not\" is not supported"},
+      {R"({"properties": {"not": {"items": {"uniqueItems": true}}}})",
+       "at #/properties/not/items: the keyword \"uniqueItems\" is not supported"},
+      {R"({"properties": {"a": {"type": "string", "format": "colour"}}})",
+       "at #/properties/a: the format \"colour\" is not supported"},
+      {R"({"properties": {"a": {"oneOf": [{"type": "string"}, {"const": "x"}]}}})",
+       "at #/properties/a: oneOf is supported only where no value fits two of its schemas; anyOf "
+       "is"},
+      {R"({"minProperties": 2})", "minProperties of members that are not listed cannot be kept to"},
+  };
+  for (const auto& [schema, words] : kCases) {
+    INFO(schema);
+    v1::ChatRequest request = WithTools(v1::ToolChoice::REQUIRED);
+    request.set_tools(tools("", schema));
+    CHECK(
+        Refusal(model, request).starts_with(std::string("tools[1].function.parameters: ") + words));
+    request.set_tools(tools(R"("strict": true, )", schema));
+    CHECK(
+        Refusal(model, request).starts_with(std::string("tools[1].function.parameters: ") + words));
+    request.set_tools(tools(R"("strict": false, )", schema));
+    CHECK(BuildGeneration(model, request).ok());
+    // A model that may answer without a call is held to what is strict alone.
+    request.mutable_tool_choice()->set_mode(v1::ToolChoice::AUTO);
+    request.mutable_sampling()->mutable_grammar()->set_json_object(true);
+    request.set_tools(tools("", schema));
+    CHECK(BuildGeneration(model, request).ok());
+    request.set_tools(tools(R"("strict": true, )", schema));
+    CHECK(
+        Refusal(model, request).starts_with(std::string("tools[1].function.parameters: ") + words));
+  }
+  // The same words for a form.
+  v1::ChatRequest form = Request();
+  form.mutable_sampling()->mutable_grammar()->set_json_schema(kCases[0].schema);
+  CHECK(Refusal(model, form) == std::string("sampling.grammar.json_schema: ") + kCases[0].words);
 }
 
 TEST_CASE("thinking is kept apart in models that think") {

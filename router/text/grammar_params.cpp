@@ -11,6 +11,7 @@
 #include "common/status.h"
 #include "common/text/utf8.h"
 #include "router/text/schema_check.h"
+#include "router/text/schema_words.h"
 
 namespace stagecoach::router {
 namespace {
@@ -33,9 +34,8 @@ absl::StatusOr<Named> ReadChoice(const v1::GrammarChoice& choice) {
   if (choice.texts().empty()) return Bad(named.field, "names no texts");
   boost::json::array texts;
   for (int i = 0; i < choice.texts_size(); ++i) {
-    if (!text::IsUtf8(choice.texts(i))) {
-      return Bad(fmt::format("{}.texts[{}]", named.field, i), "is not valid UTF-8");
-    }
+    SC_RETURN_IF_ERROR(
+        text::CheckUtf8(fmt::format("{}.texts[{}]", named.field, i), choice.texts(i)));
     texts.emplace_back(choice.texts(i));
   }
   named.source.text = boost::json::serialize(texts);
@@ -79,25 +79,42 @@ std::vector<int32_t> EndIds(const ServedModel& model, const v1::SamplingParams& 
   return ids;
 }
 
+absl::Status OfCalls(const absl::Status& status) {
+  return absl::Status(status.code(),
+                      fmt::format("{}{}", kCallsField, std::string(status.message())));
+}
+
+absl::Status CheckCalls(const std::string& calls) {
+  const absl::Status status = CheckSchemas({.kind = GrammarKind::kLark, .text = calls},
+                                           /*may_be_lenient=*/true);
+  return status.ok() ? status : OfCalls(status);
+}
+
 }  // namespace
 
 absl::Status ResolveGrammar(const ServedModel& model, const v1::SamplingParams& params,
                             const GrammarUse& use, v1::SlotSampling& slot) {
   SC_ASSIGN_OR_RETURN(Named named, ReadSource(params.grammar()));
   const auto refuse = [&](const absl::Status& status) {
-    return absl::Status(status.code(),
-                        fmt::format("{}: {}", named.field, std::string(status.message())));
+    std::string message(status.message());
+    if (named.source.kind == GrammarKind::kJsonSchema) {
+      message = InSchemaTerms(params.grammar().json_schema(), message);
+    }
+    return absl::Status(status.code(), fmt::format("{}: {}", named.field, message));
   };
-  if (!text::IsUtf8(named.source.text)) return Bad(named.field, "is not valid UTF-8");
+  SC_RETURN_IF_ERROR(text::CheckUtf8(named.field, named.source.text));
   if (!model.grammars.ok()) return refuse(model.grammars.status());
   if (absl::Status status = CheckSchemas(named.source, use.may_be_lenient); !status.ok()) {
     return refuse(status);
   }
+  named.source.any_whitespace = params.grammar().any_whitespace();
+  named.source.begins_after = use.begins_after;
+  const text::GrammarSource source =
+      use.or_calls.empty() ? named.source : text::CallsOrForm(use.or_calls, named.source);
   const uint64_t n_choices = params.has_n() ? params.n() : 1;
-  if (n_choices * named.source.text.size() > kMaxGrammarBytesOfChoices) {
-    return Bad(named.field,
-               fmt::format("{} bytes for each of {} choices; at most {} in all",
-                           named.source.text.size(), n_choices, kMaxGrammarBytesOfChoices));
+  if (n_choices * source.text.size() > kMaxGrammarBytesOfChoices) {
+    return Bad(named.field, fmt::format("{} bytes for each of {} choices; at most {} in all",
+                                        source.text.size(), n_choices, kMaxGrammarBytesOfChoices));
   }
   const std::vector<int32_t> end_ids = EndIds(model, params);
   if (end_ids.empty()) {
@@ -105,14 +122,16 @@ absl::Status ResolveGrammar(const ServedModel& model, const v1::SamplingParams& 
                "the checkpoint names no EOS token to end with: give special tokens as "
                "stop_token_ids");
   }
-  named.source.any_whitespace = params.grammar().any_whitespace();
-  named.source.begins_after = use.begins_after;
-  if (auto grammar = (*model.grammars)->Get(named.source); !grammar.ok()) {
-    return refuse(grammar.status());
+  if (!use.or_calls.empty()) SC_RETURN_IF_ERROR(CheckCalls(use.or_calls));
+  if (auto compiled = (*model.grammars)->Get(source); !compiled.ok()) {
+    if (use.or_calls.empty()) return refuse(compiled.status());
+    // Which of the two is it?
+    auto form = (*model.grammars)->Get(named.source);
+    return form.ok() ? OfCalls(compiled.status()) : refuse(form.status());
   }
 
   v1::SlotGrammar& grammar = *slot.mutable_grammar();
-  grammar = ToProto(named.source);
+  grammar = ToProto(source);
   grammar.mutable_end_ids()->Add(end_ids.begin(), end_ids.end());
   grammar.set_end_late(params.ignore_eos());
 

@@ -1,6 +1,7 @@
 // A client's grammar, compiled and ready for the last stage.
 #pragma once
 
+#include <string>
 #include <string_view>
 
 #include "absl/status/status.h"
@@ -15,11 +16,16 @@ namespace stagecoach::router {
 // A step may register all choices of a request at once, each with the grammar.
 inline constexpr size_t kMaxGrammarBytesOfChoices = 8 << 20;
 
+// What an error of GrammarUse::or_calls begins with.
+inline constexpr std::string_view kCallsField = "tools: ";
+
 // What a request's grammar is besides its source; no client says it.
 struct GrammarUse {
   std::string_view begins_after = {};  // as in text::GrammarSource
   // Made here, of tools of which some are not strict.
   bool may_be_lenient = false;
+  // Calls of tools, in Lark, which the text may be in place of what the client's grammar says.
+  std::string or_calls = {};
 };
 
 // Fills in slot.grammar and adds what ends it to slot.stop_ids. Compiles, which takes up to some

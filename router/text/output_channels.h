@@ -36,6 +36,8 @@ class OutputChannels {
   // No text follows.
   void End(v1::GenerateResponse* message);
 
+  // The text so far ends inside the thinking that is kept apart.
+  bool is_reasoning() const { return reasoning_ && reasoning_->is_open(); }
   bool called_tools() const { return tools_ && tools_->n_calls() > 0; }
   // What follows is of no interest: the one call allowed is whole.
   bool done() const { return tools_ && tools_->done(); }

@@ -24,6 +24,9 @@ class ReasoningSplitter {
   void Push(std::string_view text, Output* out);
   void End(Output* out);  // no text follows
 
+  // Behind "<think>" and before "</think>".
+  bool is_open() const { return state_ == State::kThinking; }
+
  private:
   enum class State : uint8_t { kBeginning, kThinking, kBehind, kContent };
 

@@ -34,9 +34,7 @@ absl::StatusOr<std::vector<int32_t>> PromptIds(const ServedModel& model,
     return std::vector<int32_t>(ids.begin(), ids.end());
   }
   if (!request.has_text()) return std::vector<int32_t>();
-  if (!text::IsUtf8(request.text())) {
-    return absl::InvalidArgumentError("text: is not valid UTF-8");
-  }
+  SC_RETURN_IF_ERROR(text::CheckUtf8("text", request.text()));
   const bool add_special = !request.has_add_special_tokens() || request.add_special_tokens();
   SC_ASSIGN_OR_RETURN(std::vector<int32_t> ids,
                       model.tokenizer->Encode(request.text(), add_special));
@@ -85,15 +83,20 @@ absl::StatusOr<GenerationInput> BuildGeneration(const ServedModel& model,
   SC_RETURN_IF_ERROR(CheckNames(request));
   SC_ASSIGN_OR_RETURN(ChatPrompt chat, RenderChat(model, request));
   SC_ASSIGN_OR_RETURN(OutputFormat output, ChatOutput(model, request, chat));
+  SC_ASSIGN_OR_RETURN(const ToolUse tools, ReadToolUse(model, request, chat));
   v1::SamplingParams sampling = request.sampling();
-  SC_RETURN_IF_ERROR(ApplyToolChoice(model, request, chat, sampling));
   // A model that is thinking finishes that first.
-  const GrammarUse grammar_use{.begins_after = output.reasoning_is_open ? kEndOfReasoning : "",
-                               .may_be_lenient = !request.sampling().has_grammar()};
+  GrammarUse grammar_use{.begins_after = output.reasoning_is_open ? kEndOfReasoning : ""};
+  if (tools.calls_alone) {
+    sampling.mutable_grammar()->set_lark(tools.calls);
+    grammar_use.may_be_lenient = true;
+  } else {
+    grammar_use.or_calls = tools.calls;
+  }
   auto completed = Complete(model, std::move(chat.ids), sampling, grammar_use);
   if (!completed.ok()) {
-    return request.sampling().has_grammar() ? completed.status()
-                                            : InTermsOfTools(completed.status());
+    return tools.calls.empty() ? completed.status()
+                               : InTermsOfTools(model, tools, completed.status());
   }
   GenerationInput input = *std::move(completed);
   input.output = std::move(output);

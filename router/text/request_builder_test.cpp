@@ -64,7 +64,7 @@ TEST_CASE("bad prompts are refused by name") {
   request.mutable_tokens()->set_ids(1, -1);
   CHECK(Refusal(model, request).starts_with("tokens.ids[1]: "));
   request.set_text("broken \xF0\x9F");
-  CHECK(Refusal(model, request) == "text: is not valid UTF-8");
+  CHECK(Refusal(model, request) == "text: is not valid UTF-8 at byte 7");
   request.set_text("fine");
   request.set_request_id(std::string(257, 'i'));
   CHECK(Refusal(model, request).starts_with("request_id: "));
@@ -147,7 +147,7 @@ TEST_CASE("bad chats are refused by name") {
   CHECK(Refusal(model, request) == "messages[0].role: is empty");
   request.mutable_messages(0)->set_role("user");
   request.mutable_messages(0)->set_content("\xFF");
-  CHECK(Refusal(model, request) == "messages[0].content: is not valid UTF-8");
+  CHECK(Refusal(model, request) == "messages[0].content: is not valid UTF-8 at byte 0");
   request.mutable_messages(0)->set_content("x");
   request.mutable_sampling()->set_n(500);
   CHECK(Refusal(model, request).starts_with("sampling.n: "));

@@ -113,7 +113,7 @@ absl::Status ResolveStopStrings(const v1::SamplingParams& params, std::vector<st
     if (text.size() > kMaxStopStringBytes) {
       return Bad(field, "{} bytes; at most {} are allowed", text.size(), kMaxStopStringBytes);
     }
-    if (!text::IsUtf8(text)) return Bad(field, "is not valid UTF-8");
+    SC_RETURN_IF_ERROR(text::CheckUtf8("sampling." + field, text));
     stop.push_back(text);
   }
   return absl::OkStatus();
@@ -131,7 +131,7 @@ absl::Status ResolveLengths(const ServedModel& model, const v1::SamplingParams& 
   }
   const uint64_t room = context - n_prompt_tokens;
   if (params.has_max_tokens()) {
-    if (params.max_tokens() == 0) return Bad("max_tokens", "0 is not >= 1");
+    if (params.max_tokens() == 0) return Bad("max_tokens", "0 {}", kMaxTokensRange);
     if (params.max_tokens() > room) {
       return WithErrorCode(
           Bad("max_tokens",

@@ -21,6 +21,10 @@ inline constexpr int kMaxStopTokens = 256;
 // In one answer: 131,072 positions with 31 alternatives each. One takes some 100 bytes of memory.
 inline constexpr uint64_t kMaxLogprobs = 4 << 20;
 
+// What is said of a max_tokens that is none, after its value.
+inline constexpr char kMaxTokensRange[] =
+    "is not an integer from 1 to what the prompt leaves of the model's context";
+
 struct ResolvedSampling {
   v1::SlotSampling slot;  // of choice 0; every value final
   uint32_t n = 1;

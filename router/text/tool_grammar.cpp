@@ -37,11 +37,31 @@ std::string Arguments(const ToolSpec& tool) {
   schema["x-guidance"] = {{"item_separator", ", "},
                           {"key_separator", ": "},
                           {"whitespace_flexible", false},
-                          {"lenient", !tool.strict}};
+                          {"lenient", !tool.strict.value()}};
   return "%json " + json::serialize(schema);
 }
 
+// The beginning of an object with `name`, up to its arguments under `key`. In pieces where another
+// form of the text may begin with an object as well: a literal for all of it would shut that out
+// from its first quote on.
+std::string ObjectHead(ToolFamily family, const std::string& name, const char* key) {
+  if (family != ToolFamily::kJson) {
+    return Quoted(fmt::format(R"({{"name": {}, "{}": )", Quoted(name), key));
+  }
+  std::string pieces;
+  for (const std::string& piece :
+       {std::string("{"), Quoted("name"), std::string(": "), Quoted(name), std::string(", "),
+        Quoted(key), std::string(": ")}) {
+    pieces += Quoted(piece) + " ";
+  }
+  return pieces;
+}
+
 }  // namespace
+
+std::string ArgumentsGrammar(const ToolSpec& tool) {
+  return fmt::format("start: {}\n", Arguments(tool));
+}
 
 std::string ToolGrammar(ToolFamily family, std::span<const ToolSpec> tools, bool parallel,
                         const text::Tokenizer& tokenizer) {
@@ -53,7 +73,7 @@ std::string ToolGrammar(ToolFamily family, std::span<const ToolSpec> tools, bool
     calls += fmt::format("{}call_{}", i > 0 ? " | " : "", i);
     const std::string head =
         args ? fmt::format("{} {}", Quoted(tools[i].name), Marker(tokenizer, "[ARGS]"))
-             : Quoted(fmt::format(R"({{"name": {}, "{}": )", Quoted(tools[i].name), key));
+             : ObjectHead(family, tools[i].name, key);
     rules += fmt::format("call_{0}: {1} args_{0}{2}\nargs_{0}: {3}\n", i, head,
                          args ? "" : " \"}\"", Arguments(tools[i]));
   }

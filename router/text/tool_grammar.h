@@ -11,9 +11,12 @@
 namespace stagecoach::router {
 
 // Lark, for calls of `tools` as the family spells them: one, or with `parallel` one after another.
-// Arguments are objects of a tool's schema, as far as it can be followed; with strict in full, or
-// the grammar will not compile. REQUIRES: at least one tool.
+// Arguments are objects of a tool's schema: in full, or the grammar will not compile, where the
+// tool is strict. REQUIRES: at least one tool, each with `strict`.
 std::string ToolGrammar(ToolFamily family, std::span<const ToolSpec> tools, bool parallel,
                         const text::Tokenizer& tokenizer);
+
+// Lark, for the arguments of one tool alone.
+std::string ArgumentsGrammar(const ToolSpec& tool);
 
 }  // namespace stagecoach::router

@@ -14,17 +14,18 @@
 namespace stagecoach::router {
 namespace {
 
-const std::vector<ToolSpec> kTools = {
-    {.name = "weather", .parameters = R"({"type": "object", "required": ["city"],
+const std::vector<ToolSpec> kTools = {{.name = "weather",
+                                       .parameters = R"({"type": "object", "required": ["city"],
        "additionalProperties": false, "properties": {"city": {"$ref": "#/$defs/city"},
        "days": {"type": "integer", "minimum": 1, "maximum": 9}},
-       "$defs": {"city": {"enum": ["Åre", "a \"b\""]}}})"},
-    {.name = "time-now"}};
+       "$defs": {"city": {"enum": ["Åre", "a \"b\""]}}})",
+                                       .strict = true},
+                                      {.name = "time-now", .strict = true}};
 
 // What a model of random weights writes when it is held to `lark`.
-std::string Write(const ServedModel& model, const std::string& lark, uint32_t seed) {
-  const auto grammar = (*model.grammars)->Get({.kind = text::GrammarKind::kLark, .text = lark});
-  INFO(lark << grammar.status().ToString());
+std::string Write(const ServedModel& model, const text::GrammarSource& source, uint32_t seed) {
+  const auto grammar = (*model.grammars)->Get(source);
+  INFO(source.text << grammar.status().ToString());
   REQUIRE(grammar.ok());
   const auto matcher = (*grammar)->NewMatcher().value();
   text::TokenStream stream(model.tokenizer, true, SpelledSpecials(*model.tokenizer));
@@ -44,6 +45,10 @@ std::string Write(const ServedModel& model, const std::string& lark, uint32_t se
     REQUIRE(matcher->Consume({&id, 1}).ok());
   }
   return written + stream.Flush();
+}
+
+std::string Write(const ServedModel& model, const std::string& lark, uint32_t seed) {
+  return Write(model, text::GrammarSource{.kind = text::GrammarKind::kLark, .text = lark}, seed);
 }
 
 ToolCallParser::Output Parse(ToolFamily family, const std::string& text) {
@@ -87,11 +92,62 @@ TEST_CASE("what the grammar of calls lets through are calls of the tools") {
   }
 }
 
+TEST_CASE("an answer is calls of the tools or the form asked for, whatever the form") {
+  const ServedModel model = TestModel();
+  using Kind = text::GrammarKind;
+  const text::GrammarSource forms[] = {
+      {.kind = Kind::kJsonSchema,
+       .text = R"({"type": "object", "required": ["answer"], "additionalProperties": false,
+                   "properties": {"answer": {"enum": ["yes", "no"]}}})"},
+      // Begins as a call does.
+      {.kind = Kind::kJsonSchema,
+       .text = R"({"type": "object", "required": ["name"], "additionalProperties": false,
+                   "properties": {"name": {"enum": ["yes", "weathered"]}}})"},
+      {.kind = Kind::kJsonSchema,
+       .text = R"({"type": "object", "required": ["answer"], "additionalProperties": false,
+                   "properties": {"answer": {"type": "integer"}}})",
+       .any_whitespace = true},
+      {.kind = Kind::kRegex, .text = "[a-c]{2,4}"},
+      {.kind = Kind::kChoice, .text = R"(["yes", "no"])"},
+      {.kind = Kind::kLark, .text = "start: call\ncall: \"<\" /[xy]{1,3}/ \">\"\n"}};
+  for (const ToolFamily family :
+       {ToolFamily::kMistral, ToolFamily::kMistralArgs, ToolFamily::kHermes, ToolFamily::kJson}) {
+    const std::string calls = ToolGrammar(family, kTools, true, *model.tokenizer);
+    for (text::GrammarSource form : forms) {
+      const text::GrammarSource both = text::CallsOrForm(calls, form);
+      size_t n_calls = 0, n_forms = 0;
+      for (uint32_t seed = 0; seed < 60; ++seed) {
+        const std::string text = Write(model, both, seed);
+        INFO(form.text << "\n" << text);
+        const ToolCallParser::Output out = Parse(family, text);
+        if (!out.calls.empty()) {
+          ++n_calls;
+          for (const ToolCallPiece& call : out.calls) {
+            CHECK(boost::json::parse(call.arguments).is_object());
+          }
+          continue;
+        }
+        ++n_forms;
+        CHECK(out.content == text);
+        if (form.kind == Kind::kJsonSchema) {
+          CHECK(boost::json::parse(text).as_object().size() == 1);
+        } else {
+          CHECK(text.size() <= 5);
+        }
+      }
+      CHECK(n_calls > 0);
+      CHECK(n_forms > 0);
+    }
+  }
+}
+
 TEST_CASE("a schema is followed as far as it can be, in full when it is strict") {
   const ServedModel model = TestModel();
   std::vector<ToolSpec> tools = {
-      {.name = "f", .parameters = R"({"properties": {"a": {"type": "array", "uniqueItems": true,
-         "items": {"const": 1}, "maxItems": 2}}, "additionalProperties": false})"}};
+      {.name = "f",
+       .parameters = R"({"properties": {"a": {"type": "array", "uniqueItems": true,
+         "items": {"const": 1}, "maxItems": 2}}, "additionalProperties": false})",
+       .strict = false}};
   const std::string text =
       Write(model, ToolGrammar(ToolFamily::kJson, tools, false, *model.tokenizer), 1);
   CHECK(Parse(ToolFamily::kJson, text).calls.empty());  // "f" is none of its names

@@ -38,6 +38,7 @@ absl::StatusOr<ToolSpec> ParseTool(const json::value& tool, const std::string& p
   }
   const json::object& inner = function->get_object();
   ToolSpec spec;
+  spec.place = place;
   const json::value* const name = inner.if_contains("name");
   if (name == nullptr || !name->is_string() || !IsName(name->get_string())) {
     return Bad(place + ".function.name",

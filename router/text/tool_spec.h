@@ -1,6 +1,7 @@
 // The tools that a client offers to the model, as in OpenAI's API.
 #pragma once
 
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -14,7 +15,10 @@ inline constexpr size_t kMaxTools = 128;
 struct ToolSpec {
   std::string name;        // [A-Za-z0-9_.-]{1,64}
   std::string parameters;  // a JSON Schema; "" when there are none
-  bool strict = false;     // the schema is kept to in full
+  // The schema is kept to in full, or the request refused; false: as far as it can be. Absent: as
+  // the request's tool_choice has it.
+  std::optional<bool> strict = std::nullopt;
+  std::string place = "tools";  // of the tool in the request: "tools[1]"
 };
 
 // `json`: [{"type": "function", "function": {"name", "description", "parameters", "strict"}}].

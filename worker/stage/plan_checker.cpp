@@ -102,7 +102,7 @@ absl::Status PlanChecker::CheckRegistration(const StepMetaView& meta, const Slot
 
 absl::Status PlanChecker::CheckGrammar(const StepMetaView& meta, const SlotRecord& r) {
   const uint32_t kind = (r.grammar_flags & kGrammarKindMask) - 1;
-  if (kind > static_cast<uint32_t>(text::GrammarKind::kLark) ||
+  if (kind > static_cast<uint32_t>(text::GrammarKind::kCallsOrForm) ||
       (r.grammar_flags & ~(kGrammarKindMask | kAnyWhitespaceFlag | kEndLateFlag)) != 0) {
     return Invalid(r.slot, "an unknown kind of grammar");
   }
