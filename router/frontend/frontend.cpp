@@ -111,9 +111,7 @@ absl::Status Frontend::Tokenize(const v1::TokenizeRequest& request,
     response->set_text(std::move(chat.text));
     return absl::OkStatus();
   }
-  if (!text::IsUtf8(request.text())) {
-    return absl::InvalidArgumentError("text: is not valid UTF-8");
-  }
+  SC_RETURN_IF_ERROR(text::CheckUtf8("text", request.text()));
   const bool add_special = !request.has_add_special_tokens() || request.add_special_tokens();
   SC_ASSIGN_OR_RETURN(const std::vector<int32_t> ids,
                       model_.tokenizer->Encode(request.text(), add_special));

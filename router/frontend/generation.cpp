@@ -176,8 +176,13 @@ void Generation::AddToken(Choice& choice, const Event& event) {
                  choice.pending.add_logprobs());
   }
   // A stop token ends the text; it is not part of it.
-  if (event.finish != Finish::kStopToken) {
-    choice.channels.Push(choice.assembler.Push(*event.token), &choice.pending);
+  if (event.finish == Finish::kStopToken) return;
+  const bool was_reasoning = choice.channels.is_reasoning();
+  choice.channels.Push(choice.assembler.Push(*event.token), &choice.pending);
+  // The marks count as well: one token opens the thinking, another closes it.
+  if (was_reasoning || choice.channels.is_reasoning()) {
+    choice.pending.set_reasoning_tokens(choice.pending.reasoning_tokens() + 1);
+    ++n_reasoning_tokens_;
   }
 }
 
@@ -297,6 +302,7 @@ void Generation::FillUsage(v1::GenerateResponse& message) const {
   message.mutable_usage()->set_prompt_tokens(input_.prompt->size());
   message.mutable_usage()->set_completion_tokens(n_completion_tokens_);
   message.mutable_usage()->set_cached_tokens(n_cached_tokens_);
+  message.mutable_usage()->set_reasoning_tokens(n_reasoning_tokens_);
   v1::Timing& timing = *message.mutable_timing();
   timing.set_queue_ms(queue_ms_);
   timing.set_ttft_ms(ttft_ms_);

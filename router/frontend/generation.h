@@ -138,6 +138,7 @@ class Generation final : public std::enable_shared_from_this<Generation> {
   bool ended_ = false;
   absl::Status failure_;
   uint32_t n_completion_tokens_ = 0;
+  uint32_t n_reasoning_tokens_ = 0;  // of those
   std::optional<Clock::time_point> submitted_at_;
   std::optional<Clock::time_point> first_token_at_;
   bool trace_ended_ = false;

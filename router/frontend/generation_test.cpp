@@ -113,6 +113,29 @@ TEST_CASE("while a write is under way what comes is merged") {
   CHECK(last.message.usage().completion_tokens() == 50);
 }
 
+TEST_CASE("tokens of thinking are counted") {
+  for (const bool is_open : {false, true}) {
+    Fixture fixture;
+    v1::GenerateRequest request;
+    request.set_text("Hello");
+    request.mutable_sampling()->set_max_tokens(20);
+    request.mutable_sampling()->set_ignore_eos(true);
+    auto input = BuildGeneration(fixture.model, request);
+    REQUIRE(input.ok());
+    input->output.separate_reasoning = true;
+    input->output.reasoning_is_open = is_open;
+    fixture.generation->Start(std::move(input));
+    fixture.pipeline.Release(1);
+    CHECK(fixture.writer.WaitForCall(0).message.reasoning_tokens() == (is_open ? 1 : 0));
+    fixture.FinishPipeline();
+    fixture.generation->WriteDone(true);
+    // The pipeline's tokens spell no "</think>": what is begun is not ended.
+    const v1::GenerateResponse last = fixture.writer.WaitForCall(1).message;
+    CHECK(last.reasoning_tokens() == (is_open ? 19 : 0));
+    CHECK(last.usage().reasoning_tokens() == (is_open ? 20 : 0));
+  }
+}
+
 TEST_CASE("merged choices take turns and the last message of all has the usage") {
   Fixture fixture;
   fixture.Start(3, 20);

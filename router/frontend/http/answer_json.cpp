@@ -3,10 +3,10 @@
 #include <fmt/format.h>
 
 #include <array>
-#include <type_traits>
 #include <utility>
 
 #include "common/check.h"
+#include "common/json_text.h"
 #include "router/frontend/http/output_json.h"
 
 namespace stagecoach::router::http {
@@ -37,15 +37,9 @@ std::string Open(const json::object& object) {
   return text;
 }
 
-// `value`: what a serializer takes: an array, a string.
-template <typename Value>
-void AppendJson(const Value& value, std::string& to) {
+void AppendJson(json::string_view text, std::string& to) {
   json::serializer serializer;
-  if constexpr (std::is_same_v<Value, json::string_view>) {
-    serializer.reset(value);
-  } else {
-    serializer.reset(&value);
-  }
+  serializer.reset(text);
   std::array<char, 512> piece;
   while (!serializer.done()) to += std::string_view(serializer.read(piece.data(), piece.size()));
 }
@@ -90,6 +84,7 @@ size_t AnswerJson::Add(size_t i, const v1::GenerateResponse& message) {
   if (!choice.begun && request_.echo) AddEcho(prompt, choice);
   if (!request_.without_completion) {
     choice.n_tokens += static_cast<uint32_t>(message.token_ids_size());
+    choice.n_reasoning_tokens += message.reasoning_tokens();
     choice.text += message.text();
     choice.reasoning += message.reasoning();
     MergeToolCalls(message.tool_calls(), choice.tool_calls);
@@ -198,7 +193,7 @@ void AnswerJson::AppendEvent(std::string& events, const json::array& choices,
   if (request_.continuous_usage) more.emplace("usage", Usage());
   events += event_head_;
   events += ",\"choices\":";
-  AppendJson(choices, events);
+  AppendJsonText(choices, events);
   AppendEnd(events, more);
 }
 
@@ -295,7 +290,7 @@ std::string AnswerJson::Whole() {
   whole.emplace("choices", std::move(choices));
   whole.emplace("usage", Usage());
   if (request_.is_chat) AddPromptFields(prompts_.front(), whole);
-  return json::serialize(whole);
+  return JsonText(std::move(whole));
 }
 
 void AnswerJson::AddPromptFields(const Prompt& prompt, json::object& target) const {
@@ -317,11 +312,19 @@ json::object AnswerJson::Usage() const {
     n_prompt += prompt.n_tokens;
     n_cached += prompt.n_cached_tokens;
   }
-  for (const Choice& choice : choices_) n_completion += choice.n_tokens;
-  return {{"prompt_tokens", n_prompt},
-          {"completion_tokens", n_completion},
-          {"total_tokens", n_prompt + n_completion},
-          {"prompt_tokens_details", json::object{{"cached_tokens", n_cached}}}};
+  uint64_t n_reasoning = 0;
+  for (const Choice& choice : choices_) {
+    n_completion += choice.n_tokens;
+    n_reasoning += choice.n_reasoning_tokens;
+  }
+  json::object usage = {{"prompt_tokens", n_prompt},
+                        {"completion_tokens", n_completion},
+                        {"total_tokens", n_prompt + n_completion},
+                        {"prompt_tokens_details", json::object{{"cached_tokens", n_cached}}}};
+  if (request_.is_chat) {
+    usage.emplace("completion_tokens_details", json::object{{"reasoning_tokens", n_reasoning}});
+  }
+  return usage;
 }
 
 }  // namespace stagecoach::router::http

@@ -49,7 +49,8 @@ class AnswerJson {
     boost::json::array chat_logprobs;
     boost::json::value finish_reason;
     boost::json::value stop_reason;
-    uint32_t n_tokens = 0;  // over all
+    uint32_t n_tokens = 0;            // over all
+    uint32_t n_reasoning_tokens = 0;  // of those
   };
 
   // Adds a message to its choice, behind the echoed prompt; returns the choice's index.

@@ -93,7 +93,8 @@ TEST_CASE("a chat's chunks: role, text, end, usage, done") {
   CHECK(usage.at("choices").as_array().empty());
   CHECK(usage.at("usage") ==
         json::parse(R"({"prompt_tokens": 2, "completion_tokens": 4, "total_tokens": 6,
-                        "prompt_tokens_details": {"cached_tokens": 0}})"));
+                        "prompt_tokens_details": {"cached_tokens": 0},
+                        "completion_tokens_details": {"reasoning_tokens": 0}})"));
 }
 
 TEST_CASE("a chunk of text alone is as any other") {
@@ -116,6 +117,34 @@ TEST_CASE("a chunk of text alone is as any other") {
   check(second(Chat(usage + R"(, "n": 2)")), second(Chat(with_ids + R"(, "n": 2)")));
   const std::string prompt = R"("prompt": "x", "n": 2)";
   check(second(Completion(prompt + usage)), second(Completion(prompt + with_ids)));
+}
+
+TEST_CASE("usage tells how many tokens were thinking") {
+  const ServedModel model = TestModel();
+  const ApiRequest request = Chat(
+      R"(, "stream": true, "stream_options": {"include_usage": true, "continuous_usage_stats": true})");
+  AnswerJson answer(request, model, "id", 0);
+  v1::GenerateResponse thinking = First(Message("", {5, 6}));
+  thinking.set_reasoning("hm");
+  thinking.set_reasoning_tokens(2);
+  const auto reasoning_tokens = [](const std::string& event) {
+    return json::parse(event)
+        .at("usage")
+        .at("completion_tokens_details")
+        .at("reasoning_tokens")
+        .to_number<int>();
+  };
+  CHECK(reasoning_tokens(Events(answer.Chunks(0, thinking)).back()) == 2);
+  v1::GenerateResponse last = Message("x", {7, 8});
+  last.set_reasoning_tokens(1);
+  answer.Chunks(0, last);
+  CHECK(reasoning_tokens(Events(answer.LastChunks()).front()) == 3);
+
+  const ApiRequest unary = Chat("");
+  AnswerJson whole(unary, model, "id", 0);
+  whole.Collect(0, thinking);
+  whole.Collect(0, last);
+  CHECK(reasoning_tokens(whole.Whole()) == 3);
 }
 
 TEST_CASE("without include_usage no chunk speaks of it; continuous_usage_stats is in every one") {

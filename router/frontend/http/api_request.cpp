@@ -9,9 +9,11 @@
 
 #include "common/status.h"
 #include "router/frontend/http/api_error.h"
+#include "router/frontend/http/foreign_fields.h"
 #include "router/frontend/http/json_fields.h"
 #include "router/frontend/http/message_fields.h"
 #include "router/frontend/http/sampling_fields.h"
+#include "router/text/client_json.h"
 #include "router/text/request_builder.h"
 
 namespace stagecoach::router::http {
@@ -96,6 +98,26 @@ void ReadChatLogprobs(JsonFields& fields, ApiRequest& request, v1::SamplingParam
   }
 }
 
+// chat_template_kwargs, and the variables of templates that have a field of their own.
+void ReadTemplateVariables(JsonFields& fields, v1::ChatRequest& chat) {
+  const json::object* given = fields.Object("chat_template_kwargs");
+  json::object variables(ClientJsonMemory());
+  if (given != nullptr) variables = *given;
+  const auto add = [&](const char* name, json::value value) {
+    const auto [at, is_new] = variables.emplace(name, value);
+    if (!is_new && at->value() != value) {
+      fields.Refuse(name, "is another one in chat_template_kwargs");
+    }
+  };
+  if (const auto think = fields.Bool("enable_thinking")) add("enable_thinking", *think);
+  if (const auto effort = fields.String("reasoning_effort")) {
+    add("reasoning_effort", json::value(*effort));
+  }
+  if (given != nullptr || !variables.empty()) {
+    chat.set_chat_template_kwargs(json::serialize(variables));
+  }
+}
+
 // The rest of a field's name behind `begin`.
 std::optional<std::string_view> Behind(std::string_view field, std::string_view begin) {
   if (!field.starts_with(begin)) return std::nullopt;
@@ -108,15 +130,12 @@ absl::StatusOr<ApiRequest> ParseCompletionRequest(std::string_view body) {
   SC_ASSIGN_OR_RETURN(const json::object object, ParseObject(body));
   JsonFields fields(object);
   ApiRequest request;
-  RefuseUnserved(fields);
+  RefuseForeign(fields, Endpoint::kCompletions);
   v1::GenerateRequest common;
   ReadCommon(fields, common);
   v1::SamplingParams sampling = ReadSampling(fields, request);
   ReadStreaming(fields, request);
   if (const auto add = fields.Bool("add_special_tokens")) common.set_add_special_tokens(*add);
-  if (const json::array* tools = fields.Array("tools"); tools != nullptr && !tools->empty()) {
-    fields.Refuse("tools", "are for chat");
-  }
   request.echo = fields.Bool("echo").value_or(false);
   if (const auto logprobs = fields.Integer("logprobs", 0, kMaxInt32)) {
     request.logprobs = true;
@@ -125,8 +144,11 @@ absl::StatusOr<ApiRequest> ParseCompletionRequest(std::string_view body) {
       sampling.set_prompt_logprobs(static_cast<uint32_t>(*logprobs));
     }
   }
-  if (!sampling.has_max_tokens()) sampling.set_max_tokens(kDefaultCompletionTokens);
-  request.without_completion = request.echo && sampling.max_tokens() == 0;
+  if (!sampling.has_max_tokens() && !request.is_unlimited) {
+    sampling.set_max_tokens(kDefaultCompletionTokens);
+  }
+  request.without_completion =
+      request.echo && sampling.has_max_tokens() && sampling.max_tokens() == 0;
   if (request.without_completion) sampling.set_max_tokens(1);
   common.set_echo(request.echo);
   *common.mutable_sampling() = std::move(sampling);
@@ -148,14 +170,10 @@ absl::StatusOr<ApiRequest> ParseChatRequest(std::string_view body) {
   JsonFields fields(object);
   ApiRequest request;
   request.is_chat = true;
-  RefuseUnserved(fields);
+  RefuseForeign(fields, Endpoint::kChat);
   ReadCommon(fields, request.chat);
   v1::SamplingParams sampling = ReadSampling(fields, request);
   ReadStreaming(fields, request);
-  if (const auto most = fields.Integer("max_completion_tokens", 0, UINT32_MAX)) {
-    request.max_tokens_name = "max_completion_tokens";
-    sampling.set_max_tokens(static_cast<uint32_t>(*most));
-  }
   if (fields.Bool("echo").value_or(false)) fields.Refuse("echo", "is not offered for chat");
   ReadChatLogprobs(fields, request, sampling);
   *request.chat.mutable_sampling() = std::move(sampling);
@@ -163,9 +181,7 @@ absl::StatusOr<ApiRequest> ParseChatRequest(std::string_view body) {
     request.chat.set_add_generation_prompt(*add);
   }
   request.chat.set_continue_final_message(fields.Bool("continue_final_message").value_or(false));
-  if (const json::object* kwargs = fields.Object("chat_template_kwargs")) {
-    request.chat.set_chat_template_kwargs(json::serialize(*kwargs));
-  }
+  ReadTemplateVariables(fields, request.chat);
   if (const auto separate = fields.Bool("separate_reasoning")) {
     request.chat.set_separate_reasoning(*separate);
   }

@@ -34,6 +34,7 @@ struct ApiForm {
 
   // How the client named what the router calls otherwise.
   const char* max_tokens_name = "max_tokens";
+  bool is_unlimited = false;  // said so: no max_tokens
   std::string grammar_field;  // "guided_json"; empty: none
   bool stop_is_string = false;
   bool prompt_is_list = false;

@@ -50,7 +50,8 @@ TEST_CASE("a completion's fields become the router's own") {
     "repetition_penalty": 1.5, "logit_bias": {"5": -100, "6": 2.5}, "logprobs": 4, "priority": -2,
     "skip_special_tokens": false, "add_special_tokens": false, "stream": true,
     "stream_options": {"include_usage": true}, "user": "someone", "unknown": {"deep": [1]},
-    "best_of": 2, "tools": [], "suffix": null, "use_beam_search": false})");
+    "best_of": 2, "tools": [], "suffix": null, "use_beam_search": false, "mirostat": 0,
+    "typical_p": 1.0, "no_repeat_ngram_size": 0, "lora_request": null, "do_sample": true})");
   REQUIRE(request.ok());
   CHECK_FALSE(request->is_chat);
   CHECK(request->stream);
@@ -164,6 +165,7 @@ TEST_CASE("a chat's messages are roles and text") {
   CHECK(problem("[1]") == "messages[0]: must be an object");
   CHECK(problem(R"([{"role": 1}])") == "messages[0].role: must be a string, not a number");
   CHECK(problem(R"([{"role": "user"}])") == "messages[0].content: is missing");
+  CHECK(problem(R"([{"role": "system", "content": null}])") == "messages[0].content: is missing");
   CHECK(problem(R"([{"role": "user", "content": 1}])").starts_with("messages[0].content: must"));
   CHECK(problem(R"([{"role": "user", "content": [{"type": "image_url"}]}])")
             .starts_with("messages[0].content[0].type: 'image_url'"));
@@ -221,15 +223,133 @@ TEST_CASE("what does not go together is refused by name") {
   CHECK(ChatProblem(R"("best_of": 3)").starts_with("best_of: "));
 }
 
-TEST_CASE("what is not served is refused by name, not left out of account") {
-  for (const char* field :
-       {R"("functions": [{"name": "f"}])", R"("guided_whitespace_pattern": " ?")",
-        R"("use_beam_search": true)", R"("allowed_token_ids": [1])", R"("bad_words": ["x"])",
-        R"("chat_template": "{{ x }}")", R"("include_stop_str_in_output": true)"}) {
+TEST_CASE("an assistant may have said nothing, as when max_tokens ended its thinking") {
+  const auto request = ParseChatRequest(R"({"messages": [
+      {"role": "user", "content": "x"},
+      {"role": "assistant", "content": null, "reasoning_content": "hm", "refusal": null},
+      {"role": "assistant", "thinking": "hm"},
+      {"role": "assistant", "content": null, "tool_calls": [
+        {"id": "a", "type": "function", "function": {"name": "f", "arguments": "{\"a\": "}},
+        {"id": "b", "function": {"name": "f", "arguments": {"a": 2.5}}},
+        {"id": "c", "function": {"name": "f", "arguments": null}},
+        {"id": "d", "function": {"name": "f"}}]},
+      {"role": "tool", "tool_call_id": "a", "content": null}]})");
+  INFO(std::string(request.status().message()));
+  REQUIRE(request.ok());
+  const v1::ChatRequest& chat = request->chat;
+  CHECK_FALSE(chat.messages(1).has_content());
+  CHECK(chat.messages(1).reasoning() == "hm");
+  CHECK(chat.messages(2).reasoning() == "hm");
+  CHECK(chat.messages(3).tool_calls(0).arguments() == R"({"a": )");
+  CHECK(chat.messages(3).tool_calls(1).arguments() == R"({"a":2.5})");
+  CHECK(chat.messages(3).tool_calls(2).arguments().empty());
+  CHECK(chat.messages(3).tool_calls(3).arguments().empty());
+  CHECK_FALSE(chat.messages(4).has_content());
+}
+
+TEST_CASE("fields of other servers that would change the answer are refused by name") {
+  for (const char* field : {R"("guided_whitespace_pattern": " ?")",
+                            R"("use_beam_search": true)",
+                            R"("allowed_token_ids": [1])",
+                            R"("bad_words": ["x"])",
+                            R"("include_stop_str_in_output": true)",
+                            R"("ebnf": "root ::= x")",
+                            R"("grammar": "root ::= x")",
+                            R"("mirostat": 2)",
+                            R"("typical_p": 0.9)",
+                            R"("dry_multiplier": 0.8)",
+                            R"("xtc_probability": 0.5)",
+                            R"("no_repeat_ngram_size": 3)",
+                            R"("top_n_sigma": 1.5)",
+                            R"("repeat_penalty": 1.1)",
+                            R"("length_penalty": 2)",
+                            R"("num_beams": 4)",
+                            R"("lora_request": {"name": "a"})",
+                            R"("lora_path": "a")",
+                            R"("do_sample": false)",
+                            R"("stop_regex": "x")",
+                            R"("truncate_prompt_tokens": 5)",
+                            R"("watermark": true)",
+                            R"("options": {"num_predict": 1})",
+                            R"("logits_processors": ["x"])"}) {
     const std::string name(field + 1, std::string(field).find('"', 1) - 1);
-    CHECK(ChatProblem(field) == name + ": is not offered by this server");
+    const std::string wanted = name + ": is not offered by this server";
+    CHECK(ChatProblem(field).starts_with(wanted));
+    CHECK(CompletionProblem(std::string(R"("prompt": "x", )") + field).starts_with(wanted));
   }
-  CHECK(CompletionProblem(R"("prompt": "x", "tools": [{}])") == "tools: are for chat");
+  for (const char* field : {R"("functions": [{"name": "f"}])", R"("chat_template": "{{ x }}")",
+                            R"("thinking": false)", R"("thinking": {"type": "disabled"})",
+                            R"("think": true)", R"("reasoning": {"effort": "low"})",
+                            R"("documents": [{}])", R"("prompt": "x")", R"("system": "x")"}) {
+    const std::string name(field + 1, std::string(field).find('"', 1) - 1);
+    CHECK(ChatProblem(field).starts_with(name + ": is not offered by this server"));
+  }
+  for (const char* field : {R"("tools": [{}])", R"("messages": [{}])", R"("enable_thinking": true)",
+                            R"("top_logprobs": 2)"}) {
+    const std::string name(field + 1, std::string(field).find('"', 1) - 1);
+    CHECK(CompletionProblem(std::string(R"("prompt": "x", )") + field)
+              .starts_with(name + ": is not offered by this server; "));
+  }
+  CHECK(ChatProblem(R"("repeat_penalty": 1.1)") ==
+        "repeat_penalty: is not offered by this server; use repetition_penalty");
+}
+
+TEST_CASE("fields inside others are not left out of account either") {
+  CHECK(ChatProblem(R"("stream": true, "stream_options": {"include_usages": true})") ==
+        "stream_options.include_usages: is not offered by this server");
+  CHECK(ChatProblem(R"("response_format": {"type": "json_object", "pattern": "x"})") ==
+        "response_format.pattern: is not offered by this server");
+  CHECK(ChatProblem(R"("response_format": {"type": "json_object", "json_schema": {}})")
+            .starts_with("response_format.json_schema: "));
+  CHECK(
+      ChatProblem(R"("structured_outputs": {"ebnf": "x"})").starts_with("structured_outputs.ebnf"));
+  for (const char* field : {"images", "audio", "prefix", "partial", "function_call"}) {
+    const auto status =
+        ParseChatRequest(
+            fmt::format(R"({{"messages": [{{"role": "assistant", "content": "x", "{}": [1]}}]}})",
+                        field))
+            .status();
+    CHECK(std::string(status.message()).starts_with(fmt::format("messages[0].{}: is not", field)));
+  }
+}
+
+TEST_CASE("other servers' names for the same thing are understood") {
+  for (const char* name : {"max_tokens", "max_completion_tokens", "max_new_tokens",
+                           "max_output_tokens", "n_predict", "num_predict"}) {
+    const auto request = ParseCompletionRequest(fmt::format(R"({{"prompt": "x", "{}": 7}})", name));
+    REQUIRE(request.ok());
+    CHECK(request->sampling().max_tokens() == 7);
+    CHECK(request->max_tokens_name == std::string(name));
+    for (const char* none : {"-3", "1.5", "99999999999"}) {
+      CHECK(ChatProblem(fmt::format(R"("{}": {})", name, none)) ==
+            fmt::format("{}: {} is not an integer from 1 to what the prompt leaves of the model's "
+                        "context",
+                        name, none));
+    }
+  }
+  const auto unlimited = ParseCompletionRequest(R"({"prompt": "x", "n_predict": -1})");
+  REQUIRE(unlimited.ok());
+  CHECK_FALSE(unlimited->sampling().has_max_tokens());
+
+  const auto kwargs = [](const std::string& fields) {
+    const auto request =
+        ParseChatRequest(R"({"messages": [{"role": "user", "content": "x"}], )" + fields + "}");
+    INFO(std::string(request.status().message()));
+    REQUIRE(request.ok());
+    return request->chat.chat_template_kwargs();
+  };
+  CHECK(kwargs(R"("enable_thinking": false)") == R"({"enable_thinking":false})");
+  CHECK(kwargs(R"("chat_template_kwargs": {"a": 1, "enable_thinking": true},
+                  "enable_thinking": true, "reasoning_effort": "low")") ==
+        R"({"a":1,"enable_thinking":true,"reasoning_effort":"low"})");
+  CHECK(kwargs(R"("enable_thinking": null)").empty());
+  CHECK(ChatProblem(R"("enable_thinking": "yes")").starts_with("enable_thinking: "));
+  CHECK(
+      ChatProblem(R"("enable_thinking": true, "chat_template_kwargs": {"enable_thinking": false})")
+          .starts_with("enable_thinking: is another one"));
+  const auto any =
+      ParseChatRequest(R"({"messages": [{"role": "user", "content": "x"}], "tool_choice": "any"})");
+  CHECK(any->chat.tool_choice().mode() == v1::ToolChoice::REQUIRED);
 }
 
 v1::Grammar GrammarOf(const std::string& fields, std::string* name = nullptr) {
@@ -258,6 +378,28 @@ TEST_CASE("the form of a text, under every name it has") {
   CHECK(GrammarOf(R"("structured_outputs": {"regex": "a"})", &name).regex() == "a");
   CHECK(name == "structured_outputs.regex");
   CHECK(GrammarOf(R"("structured_outputs": {"json_object": true})").json_object());
+  // Other servers' names.
+  CHECK(GrammarOf(R"("regex": "a+")", &name).regex() == "a+");
+  CHECK(name == "regex");
+  CHECK(GrammarOf(R"("json_schema": {"type": "null"})").json_schema() == R"({"type":"null"})");
+  CHECK(GrammarOf(R"("format": "json")").json_object());
+  CHECK(GrammarOf(R"("format": {"type": "null"})", &name).json_schema() == R"({"type":"null"})");
+  CHECK(name == "format");
+  CHECK(
+      GrammarOf(R"("grammar": {"type": "json", "value": {"type": "null"}})", &name).json_schema() ==
+      R"({"type":"null"})");
+  CHECK(name == "grammar.value");
+  CHECK(GrammarOf(R"("grammar": {"type": "regex", "value": "a"})").regex() == "a");
+  CHECK(GrammarOf(R"("grammar": "%llguidance {}\nstart: \"a\"")").has_lark());
+  CHECK(
+      GrammarOf(R"("response_format": {"type": "json_object", "schema": {"type": "null"}})", &name)
+          .json_schema() == R"({"type":"null"})");
+  CHECK(name == "response_format.schema");
+  CHECK(GrammarOf(R"("response_format": {"type": "json_schema", "name": "n", "strict": true,
+            "schema": {"type": "null"}})")
+            .has_json_schema());
+  CHECK(GrammarOf(R"("response_format": {"type": "json", "value": {"type": "null"}})")
+            .has_json_schema());
   const v1::Grammar spaced = GrammarOf(
       R"("structured_outputs": {"json": true, "disable_any_whitespace": false, "regex": null})");
   CHECK(spaced.any_whitespace());
@@ -354,7 +496,7 @@ TEST_CASE("tools, the choice among them, and calls that come back") {
   CHECK(mode("\"none\"") == v1::ToolChoice::NONE);
   CHECK(mode("\"required\"") == v1::ToolChoice::REQUIRED);
   CHECK(ChatProblem(R"("tools": {})").starts_with("tools: must be an array"));
-  CHECK(ChatProblem(R"("tool_choice": "any")").starts_with("tool_choice: is neither"));
+  CHECK(ChatProblem(R"("tool_choice": "maybe")").starts_with("tool_choice: is neither"));
   CHECK(ChatProblem(R"("tool_choice": 1)").starts_with("tool_choice: must be an object"));
   CHECK(ChatProblem(R"("tool_choice": {"type": "x"})").starts_with("tool_choice.type: "));
   CHECK(

@@ -6,6 +6,8 @@
 #include <string>
 #include <utility>
 
+#include "router/frontend/http/foreign_fields.h"
+
 namespace stagecoach::router::http {
 namespace {
 
@@ -20,6 +22,7 @@ class GrammarReader {
     ReadResponseFormat();
     ReadForms(fields_, "", {"guided_json", "guided_regex", "guided_choice", "guided_grammar"});
     ReadStructuredOutputs();
+    ReadForeignForms();
   }
 
  private:
@@ -45,17 +48,27 @@ class GrammarReader {
     if (format == nullptr) return;
     const std::string path = "response_format.";
     JsonFields inner(*format, path);
+    RefuseUnknown(inner, *format,
+                  {"type", "json_schema", "schema", "value", "name", "description", "strict"});
     const std::string type = inner.String("type").value_or("");
-    if (type == "json_object") {
-      Begin(fields_, "", "response_format")->set_json_object(true);
-    } else if (type == "json_schema") {
+    const bool has_outer = inner.Any("json_schema") != nullptr;
+    if (has_outer && type != "json_schema") {
+      inner.Refuse("json_schema", "is for the type \"json_schema\"");
+    } else if (has_outer) {
       const json::object* outer = inner.Object("json_schema");
-      if (outer == nullptr) inner.Refuse("json_schema", "is missing");
       if (outer != nullptr) {
         JsonFields schema(*outer, path + "json_schema.");
         if (schema.Any("schema") == nullptr) schema.Refuse("schema", "is missing");
         ReadSchema(schema, path + "json_schema.", "schema");
         inner.Adopt(schema.status());
+      }
+    } else if (type == "json_object" || type == "json_schema" || type == "json") {
+      // The schema beside the type: "schema" of llama.cpp and others, "value" of TGI.
+      for (const char* name : {"schema", "value"}) ReadSchema(inner, path, name);
+      if (!sampling_.has_grammar() && type == "json_schema") {
+        inner.Refuse("json_schema", "is missing");
+      } else if (!sampling_.has_grammar()) {
+        Begin(fields_, "", "response_format")->set_json_object(true);
       }
     } else if (type != "text") {
       inner.Refuse("type", type.empty() ? "is missing"
@@ -69,6 +82,9 @@ class GrammarReader {
     if (outputs == nullptr) return;
     const std::string path = "structured_outputs.";
     JsonFields inner(*outputs, path);
+    RefuseUnknown(inner, *outputs,
+                  {"json", "regex", "choice", "grammar", "json_object", "disable_any_whitespace",
+                   "disable_fallback"});
     ReadForms(inner, path, {"json", "regex", "choice", "grammar"});
     if (inner.Bool("json_object").value_or(false)) {
       Begin(inner, path, "json_object")->set_json_object(true);
@@ -76,13 +92,67 @@ class GrammarReader {
     if (const auto compact = inner.Bool("disable_any_whitespace"); compact && !*compact) {
       sampling_.mutable_grammar()->set_any_whitespace(true);
     }
-    for (const char* name : {"whitespace_pattern", "structural_tag"}) {
-      if (inner.Any(name) != nullptr) inner.Refuse(name, "is not offered by this server");
-    }
     fields_.Adopt(inner.status());
     if (sampling_.has_grammar() && request_.grammar_field.empty()) {
       fields_.Refuse("structured_outputs", "names no form");
     }
+  }
+
+  // Other servers' names for the same forms: SGLang's, llama.cpp's, Ollama's and TGI's.
+  void ReadForeignForms() {
+    if (const json::value* schema = fields_.Any("json_schema");
+        schema != nullptr && schema->is_object() && schema->get_object().contains("schema")) {
+      return fields_.Refuse("json_schema",
+                            "is a schema itself; with a name it is for "
+                            "response_format");
+    }
+    ReadSchema(fields_, "", "json_schema");
+    if (const auto regex = fields_.String("regex")) {
+      Begin(fields_, "", "regex")->set_regex(*regex);
+    }
+    ReadFormat();
+    ReadTypedGrammar();
+  }
+
+  // "json", or a schema.
+  void ReadFormat() {
+    const json::value* format = fields_.Any("format");
+    if (format == nullptr) return;
+    if (format->is_object()) return ReadSchema(fields_, "", "format");
+    const auto word = fields_.String("format");
+    if (!word || word->empty()) return;
+    if (*word != "json") return fields_.Refuse("format", "is neither \"json\" nor a JSON Schema");
+    Begin(fields_, "", "format")->set_json_object(true);
+  }
+
+  // {"type": "json" | "regex", "value"}, or a text: of the languages that one may be in, only one
+  // says so itself.
+  void ReadTypedGrammar() {
+    const json::value* grammar = fields_.Any("grammar");
+    if (grammar == nullptr) return;
+    if (!grammar->is_object()) {
+      const auto text = fields_.String("grammar");
+      if (!text || text->empty()) return;
+      if (!text->starts_with("%llguidance")) {
+        return fields_.Refuse("grammar",
+                              "is not offered by this server unless it begins with %llguidance; "
+                              "write it in Lark, as guided_grammar");
+      }
+      Begin(fields_, "", "grammar")->set_lark(*text);
+      return;
+    }
+    JsonFields inner(grammar->get_object(), "grammar.");
+    const std::string type = inner.String("type").value_or("");
+    if (inner.Any("value") == nullptr) inner.Refuse("value", "is missing");
+    if (type == "json") {
+      ReadSchema(inner, "grammar.", "value");
+    } else if (type == "regex") {
+      const auto regex = inner.String("value");
+      if (regex) Begin(inner, "grammar.", "value")->set_regex(*regex);
+    } else {
+      inner.Refuse("type", "is neither \"json\" nor \"regex\"");
+    }
+    fields_.Adopt(inner.status());
   }
 
   void ReadForms(JsonFields& fields, const std::string& path, const Names& names) {

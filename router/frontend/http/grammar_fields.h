@@ -7,7 +7,8 @@
 
 namespace stagecoach::router::http {
 
-// response_format, structured_outputs and guided_*, of which there may be one, as sampling.grammar;
+// response_format, structured_outputs, guided_* and other servers' names for the same, of which
+// there may be one, as sampling.grammar;
 // the field it came from as request.grammar_field. Problems are in fields.status(); what is wrong
 // with the grammar itself is found when it is compiled.
 void ReadGrammar(JsonFields& fields, v1::SamplingParams& sampling, ApiRequest& request);

@@ -239,7 +239,7 @@ void HttpApi::BeginCompletion(Call call, ParseFunction parse) {
     if (!good.ok()) return call.exchange->Respond(ErrorResponse(good));
     // A resumable stream is for a client that comes back.
     if (call.exchange->is_gone() && !request->resumable) return;
-    request->arrival = {.time = call.arrived, .traceparent = call.request.traceparent};
+    request->arrival = {.time = call.request.arrived, .traceparent = call.request.traceparent};
     std::string id = request->request_id();
     if (id.empty()) id = call.request_id;
     CompletionCall::Begin(frontend_, *std::move(request), id, StreamOwner(call.tenant),

@@ -51,7 +51,6 @@ class HttpApi {
     HttpRequest request;
     std::string request_id;
     std::string tenant;  // empty without keys
-    std::chrono::steady_clock::time_point arrived = std::chrono::steady_clock::now();
   };
   struct Route {
     const char* method;

@@ -1,6 +1,7 @@
 // HTTP requests and responses as the handlers see them: no sockets, no parser.
 #pragma once
 
+#include <chrono>
 #include <string>
 #include <utility>
 #include <vector>
@@ -10,6 +11,7 @@
 namespace stagecoach::router::http {
 
 struct HttpRequest {
+  std::chrono::steady_clock::time_point arrived = std::chrono::steady_clock::now();
   std::string method;   // "GET"
   std::string path;     // before the '?', as sent
   std::string query;    // behind it

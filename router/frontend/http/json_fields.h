@@ -28,6 +28,7 @@ class JsonFields {
 
   std::optional<bool> Bool(std::string_view name);
   std::optional<double> Number(std::string_view name);
+  // Of a bound that is only its type's own nothing is said: the range proper is checked elsewhere.
   std::optional<int64_t> Integer(std::string_view name, int64_t low, int64_t high);
   std::optional<std::string> String(std::string_view name);
   const boost::json::array* Array(std::string_view name);
@@ -51,6 +52,9 @@ class JsonFields {
 
 // An integer in [low, high]; 2.0 is one as well. Nothing for anything else.
 std::optional<int64_t> ToInteger(const boost::json::value& value, int64_t low, int64_t high);
+
+// A number as people write it: 2.5.
+std::string NumberText(const boost::json::value& value);
 
 // What a value is, for messages: "a string".
 std::string_view KindName(const boost::json::value& value);

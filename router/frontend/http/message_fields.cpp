@@ -6,6 +6,9 @@
 #include <string>
 #include <utility>
 
+#include "common/json_text.h"
+#include "router/frontend/http/foreign_fields.h"
+
 namespace stagecoach::router::http {
 namespace {
 
@@ -15,8 +18,9 @@ namespace json = boost::json;
 void ReadContent(JsonFields& fields, v1::ChatMessage& message) {
   const json::value* content = fields.Any("content");
   if (content == nullptr) {
-    // Calls may stand alone.
-    if (message.tool_calls().empty()) fields.Refuse("content", "is missing");
+    // An assistant may have called tools, or was cut off while thinking; a tool may have no result.
+    const bool may_be_silent = message.role() == "assistant" || message.role() == "tool";
+    if (!may_be_silent) fields.Refuse("content", "is missing");
     return;
   }
   if (content->is_string()) return message.set_content(std::string(content->get_string()));
@@ -54,7 +58,7 @@ void ReadToolCall(JsonFields& fields, const std::string& path, v1::ToolCall& cal
   call.set_name(inner.String("name").value_or(""));
   const json::value* arguments = inner.Any("arguments");
   if (arguments != nullptr && arguments->is_object()) {  // as some clients send them
-    call.set_arguments(json::serialize(*arguments));
+    call.set_arguments(JsonText(*arguments));
   } else {
     call.set_arguments(inner.String("arguments").value_or(""));
   }
@@ -79,12 +83,10 @@ void ReadMessage(JsonFields& fields, const std::string& path, v1::ChatMessage& m
   // OpenAI's newer name, which templates do not know.
   message.set_role(role == "developer" ? "system" : role);
   if (role == "function") fields.Refuse("role", "is not offered by this server; \"tool\" is");
-  if (fields.Any("function_call") != nullptr) {
-    fields.Refuse("function_call", "is not offered by this server; tool_calls are");
-  }
+  RefuseForeignOfMessage(fields);
   message.set_name(fields.String("name").value_or(""));
   message.set_tool_call_id(fields.String("tool_call_id").value_or(""));
-  for (const char* name : {"reasoning", "reasoning_content"}) {
+  for (const char* name : {"thinking", "reasoning", "reasoning_content"}) {
     if (const auto reasoning = fields.String(name)) message.set_reasoning(*reasoning);
   }
   ReadToolCalls(fields, path, message);
@@ -98,7 +100,7 @@ void ReadToolChoice(JsonFields& fields, v1::ToolChoice& choice) {
     const json::string& mode = value->get_string();
     if (mode == "none") {
       choice.set_mode(v1::ToolChoice::NONE);
-    } else if (mode == "required") {
+    } else if (mode == "required" || mode == "any") {  // Mistral's word
       choice.set_mode(v1::ToolChoice::REQUIRED);
     } else if (mode != "auto") {
       fields.Refuse("tool_choice", "is neither \"auto\", \"none\", \"required\" nor a function");

@@ -6,6 +6,7 @@
 #include <charconv>
 #include <limits>
 
+#include "router/frontend/http/foreign_fields.h"
 #include "router/frontend/http/grammar_fields.h"
 #include "router/text/sampling_params.h"
 
@@ -18,29 +19,32 @@ constexpr int64_t kMaxInt32 = std::numeric_limits<int32_t>::max();
 constexpr int64_t kMinInt32 = std::numeric_limits<int32_t>::min();
 constexpr int64_t kMaxUint32 = std::numeric_limits<uint32_t>::max();
 
-constexpr const char* kUnserved[] = {
-    // Older or other forms of structured output and tools.
-    "guided_whitespace_pattern", "functions", "function_call",
-    // Other ways to choose tokens.
-    "use_beam_search", "allowed_token_ids", "bad_words", "include_stop_str_in_output",
-    "truncate_prompt_tokens", "thinking_token_budget", "suffix", "prompt_embeds",
-    "return_tokens_as_token_ids",
-    // Chat.
-    "chat_template", "documents", "audio", "web_search_options"};
+// OpenAI's names for the most tokens of an answer, and those of other servers. The first one that
+// is given counts.
+struct MaxTokensName {
+  const char* name;
+  int64_t unlimited = 0;  // down from -1: no limit but the context's
+};
+constexpr MaxTokensName kMaxTokensNames[] = {{"max_completion_tokens"}, {"max_tokens"},
+                                             {"max_new_tokens"},        {"max_output_tokens"},
+                                             {"n_predict", -1},         {"num_predict", -2}};
 
-// What a client may send to say "not this".
-bool IsNeutral(const json::value& value) {
-  switch (value.kind()) {
-    case json::kind::bool_:
-      return !value.get_bool();
-    case json::kind::string:
-      return value.get_string().empty() || value.get_string() == "none";
-    case json::kind::array:
-      return value.get_array().empty();
-    case json::kind::object:
-      return value.get_object().empty();
-    default:
-      return false;
+void ReadMaxTokens(JsonFields& fields, v1::SamplingParams& sampling, ApiRequest& request) {
+  for (const MaxTokensName& one : kMaxTokensNames) {
+    const json::value* value = fields.Any(one.name);
+    if (value == nullptr) continue;
+    if (!value->is_number()) {
+      return fields.Refuse(one.name, fmt::format("must be an integer, not {}", KindName(*value)));
+    }
+    request.max_tokens_name = one.name;
+    if (const auto most = ToInteger(*value, 0, kMaxUint32)) {
+      sampling.set_max_tokens(static_cast<uint32_t>(*most));
+    } else if (one.unlimited < 0 && ToInteger(*value, one.unlimited, -1)) {
+      request.is_unlimited = true;
+    } else {
+      fields.Refuse(one.name, fmt::format("{} {}", NumberText(*value), kMaxTokensRange));
+    }
+    return;
   }
 }
 
@@ -148,7 +152,8 @@ v1::SamplingParams ReadSampling(JsonFields& fields, ApiRequest& request) {
   if (const auto n = fields.Integer("n", 1, kMaxChoices)) {
     sampling.set_n(static_cast<uint32_t>(*n));
   }
-  count("max_tokens", [&](uint32_t v) { sampling.set_max_tokens(v); });
+  ReadMaxTokens(fields, sampling, request);
+  count("min_new_tokens", [&](uint32_t v) { sampling.set_min_tokens(v); });
   count("min_tokens", [&](uint32_t v) { sampling.set_min_tokens(v); });
   count("prompt_logprobs", [&](uint32_t v) { sampling.set_prompt_logprobs(v); });
   if (const auto k = fields.Integer("top_k", kMinInt32, kMaxInt32)) sampling.set_top_k(*k);
@@ -176,20 +181,14 @@ void ReadStreaming(JsonFields& fields, ApiRequest& request) {
   if (options == nullptr) return;
   if (!request.stream) return fields.Refuse("stream_options", "is only for stream: true");
   JsonFields inner(*options, "stream_options.");
+  RefuseUnknown(inner, *options,
+                {"include_usage", "continuous_usage_stats", "resumable", "json_events",
+                 "include_obfuscation"});
   request.include_usage = inner.Bool("include_usage").value_or(false);
   request.continuous_usage = inner.Bool("continuous_usage_stats").value_or(false);
   request.resumable = inner.Bool("resumable").value_or(false);
   ReadJsonEvents(inner, request);
   fields.Adopt(inner.status());
-}
-
-void RefuseUnserved(JsonFields& fields) {
-  for (const char* name : kUnserved) {
-    const json::value* value = fields.Any(name);
-    if (value != nullptr && !IsNeutral(*value)) {
-      return fields.Refuse(name, "is not offered by this server");
-    }
-  }
 }
 
 }  // namespace stagecoach::router::http

@@ -13,8 +13,4 @@ v1::SamplingParams ReadSampling(JsonFields& fields, ApiRequest& request);
 // stream, stream_options, return_token_ids.
 void ReadStreaming(JsonFields& fields, ApiRequest& request);
 
-// Refuses what other servers know, this one does not, and would change the answer if it were left
-// out of account.
-void RefuseUnserved(JsonFields& fields);
-
 }  // namespace stagecoach::router::http
