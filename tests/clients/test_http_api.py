@@ -1,6 +1,7 @@
 """What the paths answer, against what gRPC answers and what OpenAI's API promises."""
 import json
 import os
+import re
 import signal
 
 import pytest
@@ -171,7 +172,7 @@ def test_openapi_lists_what_is_served(cluster):
             assert ask(cluster.http, "PUT", path).status == 405
     properties = document["components"]["schemas"]["Common"]["properties"]
     for name in properties:  # each is known: of a wrong type it is refused by name
-        if name in ("request_id", "cache_salt", "model", "guided_regex", "guided_grammar"):
+        if name in ("request_id", "cache_salt", "model", "guided_regex", "guided_grammar", "regex"):
             wrong = 5
         else:
             wrong = {"x": {}} if name in ("logit_bias", "stream_options") else "wrong"
@@ -213,6 +214,15 @@ BAD = [
     ({"prompt": "x", "guided_json": {"type": 5}}, "guided_json"),
     ({"prompt": "x", "tools": [{}]}, "tools"),
     ({"prompt": "x", "functions": [{}]}, "functions"),
+    ({"prompt": "x", "n_predict": 0}, "n_predict"),
+    ({"prompt": "x", "regex": "("}, "regex"),
+    ({"prompt": "x", "response_format": {"type": "json_object", "schema": {"type": 5}}}, "response_format.schema"),
+    ({"prompt": "x", "stream": True, "stream_options": {"include_usages": True}}, "stream_options.include_usages"),
+    *(({"prompt": "x", name: value}, name) for name, value in {
+        "grammar": "root ::= x", "ebnf": "root ::= x", "mirostat": 2, "typical_p": 0.9, "dry_multiplier": 0.8,
+        "xtc_probability": 0.5, "no_repeat_ngram_size": 3, "lora_request": {"name": "a"}, "length_penalty": 2, "num_beams": 2,
+        "top_n_sigma": 1, "repeat_penalty": 1.1, "do_sample": False, "options": {"num_predict": 5}, "messages": [{}],
+        "enable_thinking": False, "watermark": True, "stop_regex": "x"}.items()),
 ]
 
 
@@ -237,12 +247,54 @@ def test_bad_fields_are_named(cluster, body, param):
     ({"messages": MESSAGES, "max_tokens": 9999}, "max_tokens", "context_length_exceeded"),
     ({"messages": [{"role": "user", "content": "word " * 5000}]}, "messages", "context_length_exceeded"),
     ({"messages": MESSAGES, "response_format": {"type": "xml"}}, "response_format", None),
+    ({"messages": MESSAGES, "thinking": {"type": "enabled"}}, "thinking", None),
+    ({"messages": MESSAGES, "think": False}, "think", None),
+    ({"messages": MESSAGES, "enable_thinking": 1}, "enable_thinking", None),
+    ({"messages": [{**MESSAGES[0], "images": ["x"]}]}, "messages[0].images", None),
     ({"messages": MESSAGES, "continue_final_message": True, "add_generation_prompt": True}, "continue_final_message", None),
 ])
 def test_bad_chats_are_named(cluster, body, param, code):
     error = refused(cluster, "/v1/chat/completions", **body)
     assert error["param"].startswith(param)
     assert error["code"] == code
+
+
+def test_values_that_ask_for_nothing_are_accepted(cluster):
+    nothing = {"mirostat": 0, "typical_p": 1, "typical": 1.0, "dry_multiplier": 0, "xtc_probability": 0.0,
+               "no_repeat_ngram_size": 0, "length_penalty": 1.0, "lora_request": None, "grammar": None, "ebnf": "",
+               "use_beam_search": False, "do_sample": True, "logits_processors": [], "thinking": None, "options": {}}
+    body = {"messages": MESSAGES, "max_tokens": 1, **nothing}
+    assert ask(cluster.http, "POST", "/v1/chat/completions", body).status == 200
+
+
+def test_names_of_other_servers(cluster):
+    for name in ("max_tokens", "max_completion_tokens", "max_new_tokens", "max_output_tokens", "n_predict", "num_predict"):
+        answer = ask(cluster.http, "POST", "/v1/completions", {"prompt": "x", "ignore_eos": True, name: 3})
+        assert answer.json["usage"]["completion_tokens"] == 3, name
+    for fields in ({"regex": "[xy]{3}"}, {"grammar": {"type": "regex", "value": "[xy]{3}"}}, {"json_schema": {"const": 7}},
+                   {"format": {"const": 7}}, {"response_format": {"type": "json_object", "schema": {"const": 7}}}):
+        answer = ask(cluster.http, "POST", "/v1/completions", {"prompt": "x", "max_tokens": 20, **fields})
+        assert re.fullmatch("[xy]{3}|7", answer.json["choices"][0]["text"]), fields
+
+
+@pytest.mark.parametrize("value", [0, -1, 2.5, 10**11])
+def test_max_tokens_has_one_range_in_one_message(cluster, value):
+    for name in ("max_tokens", "max_completion_tokens", "n_predict"):
+        if name == "n_predict" and value == -1:
+            continue
+        message = refused(cluster, prompt="x", **{name: value})["message"]
+        assert message == f"{name}: {value} is not an integer from 1 to what the prompt leaves of the model's context"
+
+
+def test_text_that_is_not_utf8_is_refused_by_field_and_byte(cluster):
+    def message(body):
+        answer = ask(cluster.http, "POST", "/v1/completions", body)
+        assert answer.status == 400
+        return answer.error["message"]
+    assert message(b'{"prompt": "ab\xff"}') == "prompt: is not valid UTF-8 at byte 2"
+    assert message(b'{"prompt": "x", "stop": ["a", "\xc3"]}') == "stop[1]: is not valid UTF-8 at byte 0"
+    assert "half of a surrogate pair" in message(b'{"prompt": "\\ud800"}')
+    assert "byte order mark" in message(b'\xef\xbb\xbf{"prompt": "x"}')
 
 
 def test_bodies_that_are_no_json(cluster):

@@ -225,13 +225,66 @@ def test_calls_come_back(tool_client, tool_cluster):
     assert answer.usage.prompt_tokens == rendered["count"]
     text = ask(tool_cluster.http, "POST", "/detokenize", {"tokens": rendered["tokens"]}).json["prompt"]
     assert "<tool_call>weather Rome call_x</tool_call>" in text and "tool: sunny" in text and '"name": "now"' in text
-    call["function"]["arguments"] = '{"city": '
-    with pytest.raises(openai.BadRequestError) as error:
-        tool_client.chat.completions.create(**ASK | {"messages": messages})
-    assert error.value.param == "messages[1].tool_calls[0].function.arguments"
     with pytest.raises(openai.BadRequestError) as error:
         tool_client.chat.completions.create(tool_choice={"type": "function", "function": {"name": "f"}}, **ASK)
     assert error.value.param == "tool_choice"
+
+
+def test_an_answer_that_was_cut_off_can_be_sent_back(tool_client):
+    named = {"type": "function", "function": {"name": "weather"}}
+    cut = tool_client.chat.completions.create(tool_choice=named, seed=5, **ASK | {"max_tokens": 14}).choices[0]
+    (call,) = cut.message.tool_calls
+    assert cut.finish_reason == "length" and cut.message.content is None
+    with pytest.raises(json.JSONDecodeError):
+        json.loads(call.function.arguments)
+    messages = [*ASK["messages"], cut.message.to_dict(), {"role": "tool", "tool_call_id": call.id, "content": "no city"}]
+    assert tool_client.chat.completions.create(**ASK | {"messages": messages, "max_tokens": 4}).usage.completion_tokens
+    for arguments in ("", "[1]", "call me", "null", '{"city": "R'):
+        messages[1]["tool_calls"][0]["function"]["arguments"] = arguments
+        assert tool_client.chat.completions.create(**ASK | {"messages": messages, "max_tokens": 1}).choices
+
+
+def test_thinking_that_was_cut_off_can_be_sent_back(tool_client):
+    fields = dict(model="qwen2", messages=ASK["messages"], seed=1, extra_body={"guided_regex": "<think>\n[a-z]{90}\n</think>\n\n[A-Z]{2}"})
+    cut = tool_client.chat.completions.create(max_tokens=12, **fields)
+    message = cut.choices[0].message
+    assert cut.choices[0].finish_reason == "length" and message.content is None and message.reasoning_content.islower()
+    assert cut.usage.completion_tokens_details.reasoning_tokens > 0
+    for back in (message.to_dict(), {"role": "assistant"}, {"role": "assistant", "reasoning_content": "hm"}):
+        answer = tool_client.chat.completions.create(**ASK | {"messages": [*ASK["messages"], back, *ASK["messages"]], "max_tokens": 1})
+        assert answer.choices
+    *_, last = tool_client.chat.completions.create(stream=True, stream_options={"include_usage": True}, max_tokens=12, **fields)
+    assert last.usage.completion_tokens_details.reasoning_tokens == cut.usage.completion_tokens_details.reasoning_tokens
+
+
+def test_tools_with_a_form_are_calls_or_the_form(tool_client):
+    kinds = set()
+    for seed in range(16):
+        fields = dict(seed=seed, response_format=RESPONSE_FORMAT, **ASK)
+        (choice,) = tool_client.chat.completions.create(**fields).choices
+        if choice.finish_reason == "length":
+            continue
+        kinds.add(choice.finish_reason)
+        if choice.finish_reason == "tool_calls":
+            check_calls(choice.message.tool_calls)
+        else:
+            jsonschema.validate(json.loads(choice.message.content), RESPONSE_FORMAT["json_schema"]["schema"])
+    assert kinds <= {"stop", "tool_calls"} and kinds
+    (choice,) = tool_client.chat.completions.create(tool_choice="required", seed=1, response_format=RESPONSE_FORMAT, **ASK).choices
+    assert choice.message.tool_calls
+
+
+def test_a_tool_whose_schema_cannot_be_kept_to(tool_client):
+    parameters = {"type": "object", "properties": {"city": {"type": "string", "not": {"const": "Rome"}}}}
+    function = {"name": "weather", "parameters": parameters}
+    fields = ASK | {"tools": [TOOLS[1], {"type": "function", "function": function}], "tool_choice": "required"}
+    with pytest.raises(openai.BadRequestError) as error:
+        tool_client.chat.completions.create(**fields)
+    assert error.value.param == "tools[1].function.parameters"
+    assert error.value.body["message"] == \
+        'tools[1].function.parameters: at #/properties/city: the keyword "not" is not supported'
+    function["strict"] = False
+    assert tool_client.chat.completions.create(**fields).choices[0].message.tool_calls
 
 
 def test_thinking_is_apart(tool_client):

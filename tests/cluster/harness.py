@@ -16,6 +16,7 @@ import socket
 import subprocess
 import sys
 import tempfile
+import time
 import urllib.request
 
 import protos
@@ -30,6 +31,15 @@ STAGECOACH = str(BIN_DIR / "stagecoach")
 DEMO_MODEL = protos.ROOT / "deploy" / "demo-model"
 START_TIMEOUT_S = float(os.environ.get("STAGECOACH_START_TIMEOUT_S", 120))
 STOP_TIMEOUT_S = 60
+
+
+def wait_until(condition, what, timeout_s=60):
+    """Asks again and again, for what no program tells of by itself."""
+    deadline = time.monotonic() + timeout_s
+    while not (value := condition()):
+        assert time.monotonic() < deadline, f"{what}: not within {timeout_s} s"
+        time.sleep(0.01)
+    return value
 
 
 def children_of(pid):

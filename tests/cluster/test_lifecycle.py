@@ -6,7 +6,7 @@ import subprocess
 
 import grpc
 import pytest
-from harness import STAGECOACH, Cluster, children_of
+from harness import STAGECOACH, Cluster, children_of, wait_until
 from stagecoach.v1 import inference_pb2 as pb
 from workload import GOLDEN
 
@@ -30,8 +30,7 @@ def test_sigterm_refuses_what_waits():
         running = cluster.stub.Generate(LONG)
         next(running)
         waiting = cluster.stub.Generate(LONG)
-        while cluster.stub.GetModel(pb.GetModelRequest()).scheduler.waiting == 0:
-            pass
+        wait_until(lambda: cluster.stub.GetModel(pb.GetModelRequest()).scheduler.waiting, "a request waits")
         cluster.process.send_signal(signal.SIGTERM)
         with pytest.raises(grpc.RpcError) as error:
             next(waiting)

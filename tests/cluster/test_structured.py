@@ -8,7 +8,7 @@ import grpc
 import jsonschema
 import pytest
 import structured
-from harness import Cluster
+from harness import Cluster, wait_until
 from stagecoach.v1 import inference_pb2 as pb
 from workload import GOLDEN, free_blocks, generate, golden_cases, run_all
 
@@ -218,5 +218,4 @@ def test_clients_that_vanish(cluster):
             next(stream)
         stream.cancel()
     assert ask(cluster, structured.sampling(grammar=pb.Grammar(regex="ok")))[0].text == "ok"
-    while not all(free == total for _, free, total in free_blocks(cluster.stub)):
-        pass
+    wait_until(lambda: all(free == total for _, free, total in free_blocks(cluster.stub)), "all blocks are free")

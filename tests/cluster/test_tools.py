@@ -87,9 +87,38 @@ def test_auto_is_what_the_model_writes(tmp_path):
         chat = request(mode=pb.ToolChoice.AUTO)
         chat.sampling.grammar.lark = (r'start: "One moment.\n<tool_call>\n{\"name\": \"now\", \"arguments\": {\"a\": " '
                                       r'/[0-9]{1,3}/ "}}\n</tool_call>"')
-        calls, text, _, finish = read(cluster.stub, chat)
+        for seed in range(20):  # beside that form stand calls alone
+            chat.sampling.seed = seed
+            calls, text, _, finish = read(cluster.stub, chat)
+            if text:
+                break
         assert text == "One moment." and finish == pb.FINISH_REASON_TOOL_CALLS
         assert calls[0][1] == "now" and 0 <= json.loads(calls[0][2])["a"] <= 999
+
+
+@pytest.mark.parametrize("spelling", SPELLINGS)
+def test_with_a_form_an_answer_is_calls_or_of_that_form(tmp_path, spelling):
+    with start(tmp_path, spelling) as cluster:
+        for seed in range(12):
+            chat = request(seed, pb.ToolChoice.AUTO)
+            chat.sampling.grammar.choice.texts.extend(["yes", "no"])
+            calls, text, _, finish = read(cluster.stub, chat)
+            if finish == pb.FINISH_REASON_STOP:
+                assert text in ("yes", "no") and not calls
+            elif finish == pb.FINISH_REASON_TOOL_CALLS:
+                assert calls and not text
+                for _, name, arguments in calls:
+                    jsonschema.validate(json.loads(arguments), PARAMETERS if name == "weather" else {"maxProperties": 0})
+        chat.tool_choice.mode = pb.ToolChoice.REQUIRED
+        calls, text, _, _ = read(cluster.stub, chat)
+        assert calls and not text
+        # What was cut off goes back as it is.
+        chat = request(mode=pb.ToolChoice.NONE)
+        chat.sampling.max_tokens = 2
+        chat.messages.add(role="assistant", tool_calls=[pb.ToolCall(id="call_x", name="weather", arguments='{"city": "R')])
+        chat.messages.add(role="tool", tool_call_id="call_x", content="no city")
+        chat.messages.add(role="assistant", reasoning="hm")
+        read(cluster.stub, chat)
 
 
 def test_thinking_is_apart(tmp_path):

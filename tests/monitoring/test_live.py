@@ -1,6 +1,7 @@
 """A real Prometheus scrapes a real cluster of two stages: under load every panel has data; each alert's fault is staged, and it
 fires and resolves."""
 import contextlib
+import itertools
 import json
 import os
 import signal
@@ -53,6 +54,12 @@ class Load:
         self._stop.set()
         for thread in self._threads:
             thread.join()
+
+
+def now(prometheus):
+    """Prometheus' clock, in seconds."""
+    (_, seconds), = prometheus.query("vector(time())")
+    return seconds
 
 
 @pytest.fixture(scope="module")
@@ -154,16 +161,12 @@ def test_a_full_kv_cache_fires_and_resolves(prometheus):
 
 def test_slow_first_tokens_fire_and_resolve(prometheus, cluster):
     """A stage stands still for longer than the alert's threshold."""
-    def now():
-        (_, seconds), = prometheus.query("vector(time())")
-        return seconds
-
     worker = last_worker(cluster)
     os.kill(worker, signal.SIGSTOP)
     try:
         streams = [cluster.stub.Generate(SHORT) for _ in range(2)]
-        began = now()
-        prometheus.wait_for("7 s", lambda: now() > began + 7)
+        began = now(prometheus)
+        prometheus.wait_for("7 s", lambda: now(prometheus) > began + 7)
     finally:
         os.kill(worker, signal.SIGCONT)
     prometheus.wait_for("StagecoachFirstTokenSlow", lambda: "StagecoachFirstTokenSlow" in prometheus.firing())
@@ -188,21 +191,21 @@ def test_no_pipeline_fires_and_resolves(prometheus):
 
 def test_slow_tokens_fire_and_resolve(prometheus, cluster):
     """A stage that stands still after every few tokens, however fast it is: one token in 20 is to be slow."""
-    began = time.monotonic()
-    n_tokens = len(list(cluster.stub.Generate(SHORT)))
-    a_few_s = 4 * (time.monotonic() - began) / n_tokens
     worker = last_worker(cluster)
-    with Load(cluster, 1):
-        def fires():
-            os.kill(worker, signal.SIGCONT)
-            time.sleep(a_few_s)
-            os.kill(worker, signal.SIGSTOP)
-            time.sleep(0.8)  # the fault itself: longer than the alert's threshold
-            return "StagecoachTokensSlow" in prometheus.firing()
-        try:
-            prometheus.wait_for("StagecoachTokensSlow", fires)
-        finally:
-            os.kill(worker, signal.SIGCONT)
+    streams = (message for _ in itertools.count() for message in cluster.stub.Generate(SHORT))
+
+    def fires():
+        os.kill(worker, signal.SIGCONT)
+        for _ in range(4):
+            next(streams)
+        os.kill(worker, signal.SIGSTOP)
+        stopped = now(prometheus)
+        prometheus.wait_for("the fault, longer than the alert's threshold", lambda: now(prometheus) > stopped + 0.8)
+        return "StagecoachTokensSlow" in prometheus.firing()
+    try:
+        prometheus.wait_for("StagecoachTokensSlow", fires)
+    finally:
+        os.kill(worker, signal.SIGCONT)
     prometheus.wait_for("its end", lambda: "StagecoachTokensSlow" not in prometheus.firing())
 
 
