@@ -20,6 +20,7 @@ constexpr double PackedRate(int32_t head_dim) { return head_dim <= 64 ? 218e12 :
 constexpr double OtherRate(int32_t head_dim) { return head_dim <= 128 ? 95e12 : 62e12; }
 constexpr double kGatherRate = 4.0e12;                           // bytes a second
 constexpr double kDenseSeconds = 10e-6, kOthersSeconds = 15e-6;  // that any take
+constexpr double kWorkSeconds = 3e-6, kTileSeconds = 8e-6;       // to begin and end each
 // Of fewer rows most of a tile of HopperPrefill's is empty, whatever is beside them.
 constexpr int32_t kLeastRows = 32;
 
@@ -38,18 +39,19 @@ Costs CostsOf(const Stream& stream, const StepLimits& limits, const HopperWorks:
   const double per_pair = 4.0 * limits.head_dim;  // of a row, head and key
   const double keys = seq.position + 0.5 * seq.n_tokens;
   const double tiles = static_cast<double>(CeilDiv(seq.n_tokens, setup.tile_rows));
-  const double work = setup.tile_rows * keys * per_pair / DenseRate(limits.head_dim);
+  const double work = setup.tile_rows * keys * per_pair / DenseRate(limits.head_dim) + kWorkSeconds;
   const double gather =
       static_cast<double>(GatheredBlocks(seq)) * kBlockTokens * 2 *
       static_cast<double>(BytesOfGatheredKey(limits.n_kv_heads, limits.head_dim)) / kGatherRate;
   const double rate =
       setup.others_packed ? PackedRate(limits.head_dim) : OtherRate(limits.head_dim);
   const int32_t group = limits.n_heads / limits.n_kv_heads;
-  const auto rows = static_cast<double>(
-      CeilDiv(int64_t{seq.n_tokens} * group, setup.other_tile_rows) * setup.other_tile_rows);
+  const auto other_tiles = static_cast<double>(
+      limits.n_kv_heads * CeilDiv(int64_t{seq.n_tokens} * group, setup.other_tile_rows));
   return {.dense = tiles * limits.n_heads * work / stream.n_multiprocessors + gather,
           .longest_work = work + gather,
-          .others = rows * limits.n_kv_heads * keys * per_pair / rate};
+          .others = other_tiles * (setup.other_tile_rows * keys * per_pair / rate +
+                                   kTileSeconds / stream.n_multiprocessors)};
 }
 
 // The fewest passes over parts of the KV heads with which so many keys fit; 0: none.

@@ -25,10 +25,12 @@ StepLimits Limits() {
           .kv_dtype = DType::kBF16};
 }
 
-HopperWorks Chosen(const std::vector<StepSeq>& seqs) {
+HopperWorks Chosen(const std::vector<StepSeq>& seqs, int32_t n_kv_heads = 8) {
   HopperWorks works;
+  StepLimits limits = Limits();
+  limits.n_kv_heads = n_kv_heads;
   works.Choose(
-      H200(), Limits(),
+      H200(), limits,
       {.tile_rows = 128, .capacity = kCapacity, .others_packed = true, .other_tile_rows = 128},
       seqs);
   return works;
@@ -45,6 +47,15 @@ TEST_CASE("Hopper's dense prefill takes prompts, and no few rows behind a long c
   CHECK(mixed.Has(0));
   CHECK_FALSE(mixed.Has(1));
   CHECK_FALSE(mixed.Has(2));
+}
+
+TEST_CASE("Hopper's dense prefill takes many short prompts") {
+  std::vector<StepSeq> seqs;
+  for (int32_t s = 0; s < 64; ++s) seqs.push_back({s, 0, 128});
+  for (const int32_t n_kv_heads : {8, 16, 32}) {
+    const HopperWorks works = Chosen(seqs, n_kv_heads);
+    for (size_t s = 0; s < seqs.size(); ++s) CHECK(works.Has(s));
+  }
 }
 
 TEST_CASE("Hopper's dense prefill goes over parts of the heads where keys do not all fit") {
