@@ -13,7 +13,8 @@ import pytest
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 BIN_DIR = pathlib.Path(os.environ.get("STAGECOACH_BIN_DIR", ROOT / "build" / "cpu" / "bin"))
-PARTS = {"hop", "tokens", "waves", "kv_blocks", "speed", "constrained", "prefix_cache", "preemption", "gemma2_27b", "kill", "kernels"}
+PARTS = {"hop", "tokens", "waves", "kv_blocks", "speed", "constrained", "prefix_cache", "cliff", "preemption", "gemma2_27b", "kill",
+         "kernels"}
 
 
 def command(work, *flags, bin_dir=BIN_DIR, device="cpu"):
@@ -54,6 +55,7 @@ def test_every_part_runs(whole):
     assert found["smoke/nccl/opt_6.7b/2_stages/preemption/lost_requests"]["value"] == 0
     for model in ("mistral_7b_v0.3", "nccl/mistral_7b_v0.3/2_stages"):
         assert found[f"smoke/{model}/prefix_cache/same_tokens"]["cached_tokens"] > 0
+        assert found[f"smoke/{model}/cliff/different_tokens"]["value"] == 0
     itl = found["smoke/nccl/mistral_7b_v0.3/2_stages/itl_ms/batch_1"]
     assert len(itl["stages"]) == 2 and itl["transport"] == "host"
     assert found["smoke/nccl/opt_6.7b/waves_with_other_tokens"]["starts_ended"] == 2
