@@ -80,7 +80,7 @@ struct PrefillRows {
 struct PrefillItem : PrefillRows {
   PrefillPart part;
 
-  // Of tiles of `rows`.
+  // The end of a tile of `rows`.
   __device__ __forceinline__ int32_t EndRow(int32_t rows) const {
     return min(part.first_row + rows, n_rows);
   }

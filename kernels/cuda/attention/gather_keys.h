@@ -37,7 +37,7 @@ struct KvHeads {
 int64_t GatheredCapacity(size_t bytes, int32_t n_kv_heads, int32_t head_dim);
 GatheredKeys GatheredIn(void* memory, size_t bytes, int32_t n_kv_heads, int32_t head_dim);
 
-// Of `heads` alone. REQUIRES: a cache of 16 bits, plan.n_blocks * kBlockTokens <= to.capacity.
+// Takes `heads` alone. REQUIRES: a cache of 16 bits, plan.n_blocks * kBlockTokens <= to.capacity.
 cudaError_t GatherKeys(const Stream& stream, const AttentionArgs& args, const GatherPlan& plan,
                        const KvHeads& heads, const GatheredKeys& to, const KvSides& sides);
 

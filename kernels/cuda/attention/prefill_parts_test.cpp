@@ -11,7 +11,7 @@
 namespace stagecoach::kernels::cuda {
 namespace {
 
-// That each tile's keys are in parts once with each head, cut where they may be, and that merges
+// Each tile's keys must be in parts once with each head, cut where they may be, and merges must
 // name the states that parts leave, in the order of their keys.
 PrefillShares Checked(const std::vector<PrefillTile>& tiles, const PrefillShape& shape) {
   PrefillShares shares = SharePrefill(tiles, shape);

@@ -5,7 +5,7 @@
 
 namespace stagecoach::kernels::cuda {
 
-// Of some of the KV heads, whose keys have been gathered, with their query heads.
+// Takes some of the KV heads, whose keys have been gathered, with their query heads.
 using HopperKernel = cudaError_t (*)(const Stream& stream, const AttentionArgs& args,
                                      const HopperPlan& plan, const KvHeads& heads,
                                      const GatheredKeys& keys);

@@ -11,8 +11,8 @@ namespace stagecoach::kernels::cuda {
 namespace {
 
 // Speeds of an H200, in operations a second. They decide which kernel is faster, and nothing else.
-// Of HopperPrefill a multiprocessor's, as it may have few works; of the kernels that share out
-// keys, too, all that they use together.
+// HopperPrefill's is a multiprocessor's, as it may have few works; the others share out keys, too,
+// and theirs is that of all multiprocessors.
 constexpr double DenseRate(int32_t head_dim) {
   return head_dim <= 64 ? 4.0e12 : head_dim <= 128 ? 5.7e12 : 6.4e12;
 }
@@ -21,7 +21,7 @@ constexpr double OtherRate(int32_t head_dim) { return head_dim <= 128 ? 95e12 : 
 constexpr double kGatherRate = 4.0e12;                           // bytes a second
 constexpr double kDenseSeconds = 10e-6, kOthersSeconds = 15e-6;  // that any take
 constexpr double kWorkSeconds = 3e-6, kTileSeconds = 8e-6;       // to begin and end each
-// Of fewer rows most of a tile of HopperPrefill's is empty, whatever is beside them.
+// With fewer rows most of a tile of HopperPrefill's is empty, whatever is beside them.
 constexpr int32_t kLeastRows = 32;
 
 int32_t GatheredBlocks(const StepSeq& seq) {

@@ -18,7 +18,7 @@ class HopperWorks {
   struct Setup {
     int32_t tile_rows = 0;  // of HopperPrefill; 0: it is not used
     int64_t capacity = 0;   // keys that are gathered at once, of all KV heads
-    // Of those left out: they are HopperPackedPrefill's, packed rows of a tile.
+    // Who takes those left out: HopperPackedPrefill or PrefillAttention; packed rows of its tiles.
     bool others_packed = false;
     int32_t other_tile_rows = 96;
   };
@@ -38,7 +38,7 @@ class HopperWorks {
   // With the arrays in memory of the device.
   HopperPlan At(const Stream& stream, const int32_t* arrays) const;
 
-  // Of arrays(), at most.
+  // The most elements that arrays() can have.
   static size_t MaxArrays(const Stream& stream, const StepLimits& limits, const Setup& setup);
 
  private:
