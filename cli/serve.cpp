@@ -3,6 +3,7 @@
 
 #include <CLI/CLI.hpp>
 #include <atomic>
+#include <chrono>
 #include <csignal>
 #include <cstdio>
 #include <memory>
@@ -12,10 +13,14 @@
 #include "cli/command.h"
 #include "cli/launch/cluster.h"
 #include "cli/serve_options.h"
+#include "common/log_writer.h"
 #include "common/process.h"
 
 namespace stagecoach::cli {
 namespace {
+
+// For the second signal to kill the children in order; they die with this process in any case.
+constexpr std::chrono::seconds kKillGrace(3);
 
 // Passes SIGTERM, SIGINT and SIGUSR1 on to a cluster for as long as it lives.
 class StopOnSignal {
@@ -29,8 +34,7 @@ class StopOnSignal {
               continue;
             }
             if (is_first && isatty(STDERR_FILENO)) {
-              fmt::print(stderr,
-                         "\nstopping when running requests have ended; ctrl-C again stops now\n");
+              WriteStderr("\nstopping when running requests have ended; ctrl-C again stops now\n");
             }
             if (!is_first) second_ = signal;
             is_first = false;
@@ -53,13 +57,14 @@ class StopOnSignal {
 
 int Serve(const launch::ClusterOptions& options) {
   ShutdownSignals signals(SIGUSR1);
+  signals.SecondEnds(kKillGrace);
   launch::Cluster cluster(options);
   const StopOnSignal stop_on_signal(signals, cluster);
 
   const absl::StatusOr<launch::Endpoints> endpoints = CheckedStart(cluster, options);
   if (absl::IsCancelled(endpoints.status())) return kExitOk;
   if (!endpoints.ok()) {
-    fmt::print(stderr, "error: {}\n", std::string(endpoints.status().message()));
+    WriteStderr(fmt::format("error: {}\n", std::string(endpoints.status().message())));
     return kExitError;
   }
   fmt::print("{}\n", endpoints->ready_line);
@@ -68,7 +73,7 @@ int Serve(const launch::ClusterOptions& options) {
   const absl::Status status = cluster.Wait();
   if (const int signal = stop_on_signal.second(); signal != 0) return kExitBySignal + signal;
   if (status.ok()) return kExitOk;
-  fmt::print(stderr, "error: {}\n", std::string(status.message()));
+  WriteStderr(fmt::format("error: {}\n", std::string(status.message())));
   return kExitError;
 }
 

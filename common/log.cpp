@@ -2,16 +2,20 @@
 
 #include <fmt/format.h>
 #include <spdlog/pattern_formatter.h>
-#include <spdlog/sinks/stdout_color_sinks.h>
+#include <spdlog/sinks/base_sink.h>
 #include <spdlog/spdlog.h>
+#include <unistd.h>
 
 #include <boost/json/serialize.hpp>
 #include <chrono>
 #include <ctime>
 #include <memory>
+#include <mutex>
 #include <string_view>
+#include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "common/log_writer.h"
 
 namespace stagecoach {
 namespace {
@@ -54,6 +58,34 @@ class JsonFormatter final : public spdlog::formatter {
   }
 };
 
+// Lines are made on the thread that logs, which knows the request, and written by another.
+class StderrSink final : public spdlog::sinks::base_sink<std::mutex> {
+ protected:
+  void sink_it_(const spdlog::details::log_msg& message) override {
+    spdlog::memory_buf_t line;
+    formatter_->format(message, line);
+    const std::string_view text(line.data(), line.size());
+    if (!is_terminal_ || message.color_range_end <= message.color_range_start) {
+      WriteStderr(std::string(text));
+      return;
+    }
+    const size_t begin = message.color_range_start, end = message.color_range_end;
+    WriteStderr(absl::StrCat(absl::string_view(text.data(), begin), Color(message.level),
+                             absl::string_view(text.data() + begin, end - begin), "\033[m",
+                             absl::string_view(text.data() + end, text.size() - end)));
+  }
+  void flush_() override {}  // nobody waits for who reads
+
+ private:
+  static const char* Color(spdlog::level::level_enum level) {
+    if (level >= spdlog::level::err) return "\033[31m\033[1m";
+    if (level == spdlog::level::warn) return "\033[33m\033[1m";
+    return level == spdlog::level::info ? "\033[32m" : "\033[36m";
+  }
+
+  const bool is_terminal_ = isatty(STDERR_FILENO) == 1;
+};
+
 // "req-17: ", or nothing.
 class RequestFlag final : public spdlog::custom_flag_formatter {
  public:
@@ -80,16 +112,23 @@ absl::Status InitLog(const std::string& program, const std::string& level,
     return absl::InvalidArgumentError(absl::StrCat(
         "log level \"", level, "\" is not one of trace, debug, info, warning, error, off"));
   }
-  auto logger = spdlog::stderr_color_mt(program);
+  std::unique_ptr<spdlog::formatter> formatter;
   if (format == "json") {
-    logger->set_formatter(std::make_unique<JsonFormatter>());
+    formatter = std::make_unique<JsonFormatter>();
   } else {
-    auto formatter = std::make_unique<spdlog::pattern_formatter>();
-    formatter->add_flag<RequestFlag>('*').set_pattern("%Y-%m-%d %H:%M:%S.%e %^%L%$ %n: %*%v");
-    logger->set_formatter(std::move(formatter));
+    auto pattern = std::make_unique<spdlog::pattern_formatter>();
+    pattern->add_flag<RequestFlag>('*').set_pattern("%Y-%m-%d %H:%M:%S.%e %^%L%$ %n: %*%v");
+    formatter = std::move(pattern);
   }
+  SetLostStderrText([program, lost = std::shared_ptr(formatter->clone())](uint64_t n) {
+    const std::string text = absl::StrCat(n, " log lines are lost: nobody read standard error");
+    spdlog::memory_buf_t line;
+    lost->format(spdlog::details::log_msg(program, spdlog::level::warn, text), line);
+    return std::string(line.data(), line.size());
+  });
+  auto logger = std::make_shared<spdlog::logger>(program, std::make_shared<StderrSink>());
+  logger->set_formatter(std::move(formatter));
   logger->set_level(parsed);
-  logger->flush_on(spdlog::level::info);
   spdlog::set_default_logger(std::move(logger));
   return absl::OkStatus();
 }

@@ -1,4 +1,5 @@
-// Log set-up; after it, call spdlog::info("...", ...) and its like directly.
+// Log set-up; after it, call spdlog::info("...", ...) and its like directly. They never block:
+// lines that nobody reads are dropped, and counted (log_writer.h).
 #pragma once
 
 #include <string>

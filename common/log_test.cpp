@@ -4,8 +4,11 @@
 #include <unistd.h>
 
 #include <catch2/catch_test_macros.hpp>
+#include <chrono>
 #include <cstdio>
 #include <string>
+
+#include "common/log_writer.h"
 
 namespace stagecoach {
 namespace {
@@ -26,9 +29,11 @@ template <typename Log>
 std::string Written(const Log& log) {
   std::FILE* const file = std::tmpfile();
   REQUIRE(file != nullptr);
+  REQUIRE(FlushStderr(std::chrono::seconds(60)));
   const int saved = dup(STDERR_FILENO);
   dup2(fileno(file), STDERR_FILENO);
   log();
+  REQUIRE(FlushStderr(std::chrono::seconds(60)));
   dup2(saved, STDERR_FILENO);
   close(saved);
   std::rewind(file);

@@ -2,14 +2,21 @@
 
 #include <fcntl.h>
 #include <fmt/format.h>
+#include <poll.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
+#include <array>
+#include <atomic>
 #include <cerrno>
+#include <csignal>
 #include <cstring>
+#include <mutex>
+#include <set>
 #include <string_view>
+#include <utility>
 
 namespace stagecoach {
 namespace {
@@ -24,7 +31,97 @@ void Advise(std::span<const std::byte> bytes, uint64_t begin, uint64_t end, int 
   madvise(const_cast<std::byte*>(bytes.data()) + begin, end - begin, advice);
 }
 
+// What is mapped, for a signal handler: it may neither lock nor allocate.
+struct Mapping {
+  std::atomic<const std::byte*> begin{nullptr};  // null: the place is free
+  std::atomic<const std::byte*> end{nullptr};
+  std::atomic<const char*> path{nullptr};
+};
+// More files than that at a time go unnamed.
+std::array<Mapping, 4096> mappings;
+std::atomic<const char*> being_read{nullptr};
+struct sigaction before_us;
+
+const char* PathAt(const void* address) {
+  for (const Mapping& mapping : mappings) {
+    const std::byte* const begin = mapping.begin;
+    if (begin != nullptr && address >= begin && address < mapping.end) return mapping.path;
+  }
+  return nullptr;
+}
+
+void Say(const char* text) {
+  // A pipe that nobody reads must not keep the process from its end.
+  pollfd ready{STDERR_FILENO, POLLOUT, 0};
+  if (poll(&ready, 1, 200) != 1) return;
+  [[maybe_unused]] const ssize_t written = write(STDERR_FILENO, text, std::strlen(text));
+}
+
+void OnBusError(int signal, siginfo_t* info, void*) {
+  const char* const path = info->si_code > 0 ? PathAt(info->si_addr) : nullptr;
+  if (path == nullptr) {
+    sigaction(signal, &before_us, nullptr);
+    // An instruction that faults does so again on return; what was sent does not come again.
+    if (info->si_code <= 0) raise(signal);
+    return;
+  }
+  Say("error: ");
+  Say(path);
+  Say(": was cut short, or its disk failed, while it was read\n");
+  _exit(1);
+}
+
+// A copy that is never freed: the same one for the same path.
+const char* KnownPath(const std::string& path) {
+  static std::mutex mutex;
+  static auto* const paths = new std::set<std::string>;
+  const std::lock_guard lock(mutex);
+  return paths->insert(path).first->c_str();
+}
+
+void Enter(std::span<const std::byte> bytes, const char* path) {
+  static std::once_flag handled;
+  std::call_once(handled, [] {
+    struct sigaction action{};
+    action.sa_sigaction = OnBusError;
+    action.sa_flags = SA_SIGINFO | SA_NODEFER | SA_ONSTACK;
+    sigaction(SIGBUS, &action, &before_us);
+  });
+  static std::mutex mutex;
+  const std::lock_guard lock(mutex);
+  for (Mapping& mapping : mappings) {
+    if (mapping.begin != nullptr) continue;
+    mapping.path = path;
+    mapping.end = bytes.data() + bytes.size();
+    mapping.begin = bytes.data();
+    return;
+  }
+}
+
+void Leave(std::span<const std::byte> bytes) {
+  for (Mapping& mapping : mappings) {
+    const std::byte* expected = bytes.data();
+    if (mapping.begin.compare_exchange_strong(expected, nullptr)) return;
+  }
+}
+
 }  // namespace
+
+std::string FileBeingRead() {
+  const char* const path = being_read;
+  return path == nullptr ? "" : path;
+}
+
+MappedFile::MappedFile(std::string path, std::span<const std::byte> bytes)
+    : path_(std::move(path)), bytes_(bytes), known_path_(KnownPath(path_)) {
+  if (!bytes_.empty()) Enter(bytes_, known_path_);
+  being_read = known_path_;
+}
+
+std::span<const std::byte> MappedFile::bytes() const {
+  being_read = known_path_;
+  return bytes_;
+}
 
 absl::StatusOr<std::shared_ptr<const MappedFile>> MappedFile::Open(const std::string& path) {
   // O_NONBLOCK: a named pipe must not hold the program up; for regular files it means nothing.
@@ -60,7 +157,9 @@ absl::StatusOr<std::shared_ptr<const MappedFile>> MappedFile::Open(const std::st
 }
 
 MappedFile::~MappedFile() {
-  if (!bytes_.empty()) munmap(const_cast<std::byte*>(bytes_.data()), bytes_.size());
+  if (bytes_.empty()) return;
+  Leave(bytes_);
+  munmap(const_cast<std::byte*>(bytes_.data()), bytes_.size());
 }
 
 void MappedFile::WillNeed(uint64_t begin, uint64_t end) const {

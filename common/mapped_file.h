@@ -11,8 +11,9 @@
 
 namespace stagecoach {
 
-// Thread-safe. A file that shrinks while it is mapped ends the process (SIGBUS); nothing guards
-// against that.
+// Thread-safe. A file that shrinks while it is mapped, or whose disk fails, ends the process: the
+// kernel has no other way to say so (SIGBUS) once a page is touched that is not there. A handler
+// then writes "error: PATH: ..." and exits with code 1.
 class MappedFile {
  public:
   // NOT_FOUND: no such file; PERMISSION_DENIED; INVALID_ARGUMENT: not a regular file, or a Git LFS
@@ -23,18 +24,22 @@ class MappedFile {
   MappedFile& operator=(const MappedFile&) = delete;
 
   const std::string& path() const { return path_; }
-  std::span<const std::byte> bytes() const { return bytes_; }
+  std::span<const std::byte> bytes() const;
 
   // Hints about bytes [begin, end): will be read soon; will not be read again.
   void WillNeed(uint64_t begin, uint64_t end) const;
   void DontNeed(uint64_t begin, uint64_t end) const;
 
  private:
-  MappedFile(std::string path, std::span<const std::byte> bytes)
-      : path_(std::move(path)), bytes_(bytes) {}
+  MappedFile(std::string path, std::span<const std::byte> bytes);
 
-  std::string path_;
-  std::span<const std::byte> bytes_;
+  const std::string path_;
+  const std::span<const std::byte> bytes_;
+  const char* const known_path_;  // never freed
 };
+
+// The path of the mapped file that was asked for its bytes last, in the whole process; empty: none
+// was. What a read that does not return is likely to be of.
+std::string FileBeingRead();
 
 }  // namespace stagecoach

@@ -3,9 +3,9 @@
 
 #include <sys/types.h>
 
-#include <atomic>
+#include <chrono>
 #include <csignal>
-#include <thread>
+#include <string>
 
 namespace stagecoach {
 
@@ -24,7 +24,7 @@ void StopTrackingLockOrder();
 
 // Takes SIGTERM and SIGINT out of their asynchronous life: construct one first thing in main,
 // before any thread, and Wait() for them where it suits. SIGPIPE is ignored as well: a vanished
-// peer is an error code, not a death.
+// peer is an error code, not a death. One in a process at a time.
 class ShutdownSignals {
  public:
   // Takes `other`, if it is not 0, along with them.
@@ -32,32 +32,23 @@ class ShutdownSignals {
   ShutdownSignals(const ShutdownSignals&) = delete;
   ShutdownSignals& operator=(const ShutdownSignals&) = delete;
 
+  // The second SIGTERM or SIGINT of the process ends it with kExitBySignal and its number, after
+  // `grace` (whole seconds; 0: at once), whatever holds the process up, and whichever of its
+  // threads: the signals have two threads of their own.
+  void SecondEnds(std::chrono::seconds grace = {});
+
   // Blocks until a signal (returned) or Interrupt() (returns 0).
   int Wait();
   // Ends a Wait() from another thread.
   void Interrupt();
-
- private:
-  sigset_t signals_;
 };
 
 // What a program ends with that a signal ends at once, as a shell reports it: and the signal's
 // number.
 inline constexpr int kExitBySignal = 128;
 
-// While it lives, a signal ends the process at once: for the time in which it ends already, and may
-// be held up. Nobody else waits for `signals` meanwhile.
-class EndAtOnceOnSignal {
- public:
-  explicit EndAtOnceOnSignal(ShutdownSignals* signals);
-  ~EndAtOnceOnSignal();
-  EndAtOnceOnSignal(const EndAtOnceOnSignal&) = delete;
-  EndAtOnceOnSignal& operator=(const EndAtOnceOnSignal&) = delete;
-
- private:
-  ShutdownSignals* const signals_;
-  std::atomic<bool> finished_{false};
-  std::thread watcher_;
-};
+// From a thread of its own: a process that has not ended after `grace` says "error: WHY" and exits
+// with code 1. For ends that may be held up.
+void EndWithin(std::chrono::seconds grace, std::string why);
 
 }  // namespace stagecoach

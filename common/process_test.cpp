@@ -19,6 +19,44 @@ TEST_CASE("signals and interrupts end a wait") {
   CHECK(signals.Wait() == SIGTERM);
 }
 
+// What a child exits with that is sent two signals, as `second` says.
+int ExitAfterTwo(int first, int second, bool ends) {
+  const pid_t child = fork();
+  if (child == 0) {
+    ShutdownSignals signals;
+    if (ends) signals.SecondEnds();
+    kill(getpid(), first);
+    if (signals.Wait() != first) std::_Exit(1);
+    kill(getpid(), second);
+    // Nobody waits for it: as if all else were held up.
+    if (ends) {
+      while (true) pause();
+    }
+    std::_Exit(signals.Wait() == second ? 42 : 2);
+  }
+  int status = 0;
+  REQUIRE(waitpid(child, &status, 0) == child);
+  return WIFEXITED(status) ? WEXITSTATUS(status) : -1;
+}
+
+TEST_CASE("the second signal ends a process that nobody waits for signals in") {
+  CHECK(ExitAfterTwo(SIGTERM, SIGTERM, true) == kExitBySignal + SIGTERM);
+  CHECK(ExitAfterTwo(SIGTERM, SIGINT, true) == kExitBySignal + SIGINT);
+  CHECK(ExitAfterTwo(SIGINT, SIGTERM, false) == 42);
+}
+
+TEST_CASE("an end that is held up comes all the same, and says why") {
+  const pid_t child = fork();
+  if (child == 0) {
+    EndWithin(std::chrono::seconds(0), "a thread is held up");
+    while (true) pause();
+  }
+  int status = 0;
+  REQUIRE(waitpid(child, &status, 0) == child);
+  CHECK(WIFEXITED(status));
+  CHECK(WEXITSTATUS(status) == 1);
+}
+
 // What a child exits with that is told that `parent` is its parent.
 int ExitOfChildOf(pid_t parent) {
   const pid_t child = fork();

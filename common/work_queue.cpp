@@ -1,49 +1,81 @@
 #include "common/work_queue.h"
 
+#include <pthread.h>
+
+#include <condition_variable>
+#include <deque>
+#include <mutex>
 #include <utility>
 
 namespace stagecoach {
 
-WorkQueue::WorkQueue(int n_threads) {
-  for (int i = 0; i < n_threads; ++i) threads_.emplace_back([this] { Run(); });
+struct WorkQueue::State {
+  std::mutex mutex;
+  std::condition_variable wake;
+  std::deque<Task> tasks;  // all below: guarded by mutex
+  int n_idle = 0;
+  bool stopping = false;
+  bool abandoned = false;
+};
+
+WorkQueue::WorkQueue(int n_threads, const char* name) : state_(std::make_shared<State>()) {
+  for (int i = 0; i < n_threads; ++i) {
+    threads_.emplace_back([state = state_, name] {
+      pthread_setname_np(pthread_self(), name);
+      Run(*state);
+    });
+  }
 }
 
 WorkQueue::~WorkQueue() {
   {
-    std::lock_guard lock(mutex_);
-    stopping_ = true;
+    const std::lock_guard lock(state_->mutex);
+    state_->stopping = true;
   }
-  wake_.notify_all();
+  state_->wake.notify_all();
   for (std::thread& thread : threads_) thread.join();
 }
 
 void WorkQueue::Post(Task task) {
   bool wake;
   {
-    std::lock_guard lock(mutex_);
-    tasks_.push_back(std::move(task));
-    wake = n_idle_ > 0;  // a busy thread looks again by itself: no system call
+    const std::lock_guard lock(state_->mutex);
+    if (state_->abandoned) return;
+    state_->tasks.push_back(std::move(task));
+    wake = state_->n_idle > 0;  // a busy thread looks again by itself: no system call
   }
-  if (wake) wake_.notify_one();
+  if (wake) state_->wake.notify_one();
 }
 
 size_t WorkQueue::n_queued() const {
-  std::lock_guard lock(mutex_);
-  return tasks_.size();
+  const std::lock_guard lock(state_->mutex);
+  return state_->tasks.size();
 }
 
-void WorkQueue::Run() {
-  std::unique_lock lock(mutex_);
+void WorkQueue::Abandon() {
+  std::deque<Task> dropped;  // goes outside the lock
+  {
+    const std::lock_guard lock(state_->mutex);
+    state_->stopping = state_->abandoned = true;
+    dropped.swap(state_->tasks);
+  }
+  state_->wake.notify_all();
+  for (std::thread& thread : threads_) thread.detach();
+  threads_.clear();
+}
+
+void WorkQueue::Run(State& state) {
+  std::unique_lock lock(state.mutex);
   while (true) {
-    if (tasks_.empty()) {
-      if (stopping_) return;
-      ++n_idle_;
-      wake_.wait(lock, [this] { return stopping_ || !tasks_.empty(); });
-      --n_idle_;
+    if (state.tasks.empty()) {
+      if (state.stopping) return;
+      ++state.n_idle;
+      state.wake.wait(lock, [&state] { return state.stopping || !state.tasks.empty(); });
+      --state.n_idle;
       continue;
     }
-    Task task = std::move(tasks_.front());
-    tasks_.pop_front();
+    Task task = std::move(state.tasks.front());
+    state.tasks.pop_front();
     lock.unlock();
     std::move(task)();
     task = nullptr;  // what it holds goes outside the lock

@@ -1,10 +1,8 @@
 // Threads for work beside the main path.
 #pragma once
 
-#include <condition_variable>
 #include <cstddef>
-#include <deque>
-#include <mutex>
+#include <memory>
 #include <thread>
 #include <vector>
 
@@ -17,20 +15,22 @@ class WorkQueue {
  public:
   using Task = absl::AnyInvocable<void() &&>;
 
-  explicit WorkQueue(int n_threads);
-  ~WorkQueue();  // runs what is queued
+  explicit WorkQueue(int n_threads, const char* name = "work");  // of the threads: 15 characters
+  ~WorkQueue();  // runs what is queued, unless it is abandoned
+  WorkQueue(const WorkQueue&) = delete;
+  WorkQueue& operator=(const WorkQueue&) = delete;
 
   void Post(Task task);
   size_t n_queued() const;
+  // Drops what is queued; tasks under way go on, and nobody waits for them: they must own all that
+  // they use. Nothing is run that is posted later.
+  void Abandon();
 
  private:
-  void Run();
+  struct State;
+  static void Run(State& state);
 
-  mutable std::mutex mutex_;
-  std::condition_variable wake_;
-  std::deque<Task> tasks_;  // guarded by mutex_
-  int n_idle_ = 0;          // guarded by mutex_
-  bool stopping_ = false;   // guarded by mutex_
+  const std::shared_ptr<State> state_;
   std::vector<std::thread> threads_;
 };
 

@@ -2,7 +2,7 @@
 
 #include <fmt/format.h>
 
-#include <cstdio>
+#include "common/log_writer.h"
 
 namespace stagecoach::launch {
 namespace {
@@ -28,7 +28,11 @@ void ChildLog::Add(std::string_view line) {
   last_lines_.emplace_back(line);
   if (last_lines_.size() > kKeptLines) last_lines_.pop_front();
   // One write a line, so that lines of several children do not mix.
-  if (echo_) std::fputs(fmt::format("[{}] {}\n", name_, line).c_str(), stderr);
+  if (echo_) WriteStderr(fmt::format("[{}] {}\n", name_, line));
+}
+
+void ChildLog::Say(std::string_view line) const {
+  WriteStderr(fmt::format("[{}] {}\n", name_, line));
 }
 
 std::string ChildLog::Cause(const ChildExit& exit) const {

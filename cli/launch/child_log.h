@@ -21,6 +21,8 @@ class ChildLog {
 
   const std::string& name() const { return name_; }
   void Add(std::string_view line);
+  // What the launcher knows of the child, whether its own lines are echoed or not.
+  void Say(std::string_view line) const;
   // Why the child ended, in one line and perhaps indented ones: its own "error: ..." message if it
   // gave one, else how it ended and what it wrote last.
   std::string Cause(const ChildExit& exit) const;

@@ -22,6 +22,9 @@ extern char** environ;
 namespace stagecoach::launch {
 namespace {
 
+// Between looks whether the child is stopped.
+constexpr int kStopIntervalMs = 500;
+
 struct Pipe {
   int read = -1;
   int write = -1;
@@ -145,6 +148,14 @@ void ChildProcess::Signal(int signal) {
   if (!reaped_) kill(pid_, signal);
 }
 
+void ChildProcess::TellStops() {
+  siginfo_t info{};
+  while (waitid(P_PID, pid_, &info, WSTOPPED | WCONTINUED | WNOHANG) == 0 && info.si_pid != 0) {
+    if (callbacks_.on_stopped) callbacks_.on_stopped(info.si_code != CLD_CONTINUED);
+    info.si_pid = 0;
+  }
+}
+
 void ChildProcess::ReadUntilExit() {
   LineSplitter out(callbacks_.on_stdout);
   LineSplitter err(callbacks_.on_stderr);
@@ -152,7 +163,8 @@ void ChildProcess::ReadUntilExit() {
   std::array<LineSplitter*, 2> splitters{&out, &err};
   char buffer[16384];
   while (streams[0].fd >= 0 || streams[1].fd >= 0) {
-    if (poll(streams.data(), streams.size(), -1) < 0) {
+    TellStops();
+    if (poll(streams.data(), streams.size(), kStopIntervalMs) < 0) {
       SC_CHECK(errno == EINTR);
       continue;
     }

@@ -30,12 +30,14 @@ struct ChildExit {
   std::string Describe() const;
 };
 
+// on_stopped: the process is stopped (by SIGSTOP, say), or goes on.
 // Called on the child's own reader thread; on_exit comes last, when both streams have ended and the
 // process is reaped. Lines come without their end.
 struct ChildCallbacks {
   std::function<void(std::string_view)> on_stdout;
   std::function<void(std::string_view)> on_stderr;
   std::function<void(const ChildExit&)> on_exit;
+  std::function<void(bool stopped)> on_stopped;
 };
 
 // The child has its own process group (a terminal's ctrl-C does not reach it), no more standard
@@ -58,6 +60,7 @@ class ChildProcess {
  private:
   ChildProcess(pid_t pid, int stdout_fd, int stderr_fd, ChildCallbacks callbacks);
   void ReadUntilExit();
+  void TellStops();
 
   const pid_t pid_;
   int stdout_fd_;

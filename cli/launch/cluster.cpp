@@ -24,6 +24,9 @@ constexpr milliseconds kCauseGrace(300);
 // For the router to tell its clients which stage was lost.
 constexpr seconds kRouterFailGrace(5);
 constexpr seconds kWorkerStopGrace(10);
+// For a stopped process to go on, once all is to end: the routers' own default limit.
+constexpr seconds kStoppedGrace(10);
+constexpr milliseconds kLook(500);
 
 // With few cores a stage, all stages use all cores, one after the other: a single request has the
 // whole machine on every stage, and many are decoded in one microbatch, which reads the weights
@@ -161,7 +164,8 @@ absl::Status Cluster::Spawn(const std::string& name, const std::string& program,
              children_[index].exit = exit;
              events_.push_back({.kind = Event::kExit, .child = index, .line = ""});
              posted_.notify_all();
-           }});
+           },
+       .on_stopped = [this, index](bool stopped) { OnStopped(index, stopped); }});
   if (!process.ok()) {
     children_.pop_back();
     KillAll();
@@ -169,6 +173,19 @@ absl::Status Cluster::Spawn(const std::string& name, const std::string& program,
   }
   child.process = *std::move(process);
   return absl::OkStatus();
+}
+
+void Cluster::OnStopped(size_t index, bool stopped) {
+  const std::lock_guard lock(mutex_);
+  Child& child = children_[index];
+  if (stopped == child.stopped_since.has_value()) return;
+  child.stopped_since = stopped ? std::optional(Clock::now()) : std::nullopt;
+  child.log->Say(stopped
+                     ? fmt::format("process {} is stopped, as by SIGSTOP; SIGCONT lets it go on",
+                                   child.process == nullptr ? 0 : child.process->pid())
+                     : "the process goes on");
+  events_.push_back({.kind = Event::kStopped, .child = index, .line = ""});
+  posted_.notify_all();
 }
 
 absl::StatusOr<std::vector<std::string>> Cluster::AwaitLines(size_t first,
@@ -202,16 +219,27 @@ void Cluster::RequestFlight() { Post({.kind = Event::kFlight, .child = 0, .line 
 
 absl::Status Cluster::StopInOrder() {
   SignalAll(router(), children_.size(), SIGTERM);
-  if (!AwaitEnd(router(), children_.size())) {
-    KillAll();
-    return absl::CancelledError("killed before all requests had ended");
+  switch (AwaitEnd(router(), children_.size(), Clock::time_point::max())) {
+    case Awaited::kEnded:
+      break;
+    case Awaited::kHeldUp:
+      KillAll();
+      return absl::UnavailableError(
+          fmt::format("the router was stopped, and did not go on for {} s", kStoppedGrace.count()));
+    default:
+      KillAll();
+      return absl::CancelledError("killed before all requests had ended");
   }
   SignalAll(0, router(), SIGTERM);
-  AwaitEnd(0, router(), Clock::now() + kWorkerStopGrace);
+  const bool ended = AwaitEnd(0, router(), Clock::now() + kWorkerStopGrace) == Awaited::kEnded;
   KillAll();
-  const ChildExit& router_exit = *children_[router()].exit;
-  if (!router_exit.Clean()) {
-    return absl::InternalError(children_[router()].log->Cause(router_exit));
+  // The router first: it knows of what its streams were told.
+  for (size_t i = 0; i < children_.size(); ++i) {
+    const Child& child = children_[(router() + i) % children_.size()];
+    if (!child.exit->Clean()) {
+      return absl::InternalError(child.log->Cause(*child.exit) +
+                                 (ended ? "" : "; not all workers ended in time"));
+    }
   }
   return absl::OkStatus();
 }
@@ -254,14 +282,22 @@ bool Cluster::AllEnded(size_t first, size_t last) const {
                      [](const Child& child) { return child.exit.has_value(); });
 }
 
-bool Cluster::AwaitEnd(size_t first, size_t last, Clock::time_point deadline) {
+bool Cluster::IsHeldUp(size_t first, size_t last) const {
+  return std::any_of(children_.begin() + first, children_.begin() + last, [](const Child& child) {
+    return child.stopped_since && Clock::now() - *child.stopped_since > kStoppedGrace;
+  });
+}
+
+Cluster::Awaited Cluster::AwaitEnd(size_t first, size_t last, Clock::time_point deadline) {
   while (true) {
     {
       const std::lock_guard lock(mutex_);
-      if (AllEnded(first, last)) return true;
+      if (AllEnded(first, last)) return Awaited::kEnded;
+      if (IsHeldUp(first, last)) return Awaited::kHeldUp;
     }
-    const Event event = NextEvent(deadline);
-    if (event.kind == Event::kTimeout || event.kind == Event::kStop) return false;
+    const Event event = NextEvent(std::min(deadline, Clock::now() + kLook));
+    if (event.kind == Event::kStop) return Awaited::kStop;
+    if (Clock::now() >= deadline) return Awaited::kTimeout;
   }
 }
 

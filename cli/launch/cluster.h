@@ -68,7 +68,7 @@ class Cluster {
   using Clock = std::chrono::steady_clock;
 
   struct Event {
-    enum Kind { kLine, kExit, kStop, kFlight, kTimeout } kind;
+    enum Kind { kLine, kExit, kStop, kFlight, kStopped, kTimeout } kind;
     size_t child = 0;
     std::string line;
   };
@@ -76,6 +76,8 @@ class Cluster {
     std::unique_ptr<ChildLog> log;
     std::unique_ptr<ChildProcess> process;
     std::optional<ChildExit> exit;
+    // Not a loss by itself: who stopped it may let it go on.
+    std::optional<Clock::time_point> stopped_since;
   };
 
   absl::Status SpawnWorkers();
@@ -85,12 +87,16 @@ class Cluster {
   // The first line on the standard output of each child from `first` on that begins with `prefix`.
   absl::StatusOr<std::vector<std::string>> AwaitLines(size_t first, const std::string& prefix);
 
+  void OnStopped(size_t index, bool stopped);
   void Post(Event event);
   Event NextEvent(Clock::time_point deadline = Clock::time_point::max());
   bool AllEnded(size_t first, size_t last) const;
-  // Waits until the children [first, last) have ended; false when `deadline` or a stop request
-  // comes first.
-  bool AwaitEnd(size_t first, size_t last, Clock::time_point deadline = Clock::time_point::max());
+  // A child of [first, last) has been stopped for so long that nobody waits for it any more.
+  bool IsHeldUp(size_t first, size_t last) const;
+  enum class Awaited : uint8_t { kEnded, kHeldUp, kStop, kTimeout };
+  // Waits until the children [first, last) have ended, or what else comes first: one is stopped and
+  // does not go on, a stop request, `deadline`.
+  Awaited AwaitEnd(size_t first, size_t last, Clock::time_point deadline);
   void SignalAll(size_t first, size_t last, int signal);
 
   // Ends all that runs after the unexpected end of `dead`, and says what caused it.

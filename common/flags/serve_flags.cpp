@@ -165,9 +165,9 @@ void AddSchedulerFlags(CLI::App& app, ServeFlags& flags) {
       ->type_name("N")
       ->check(CLI::PositiveNumber);
   app.add_option("--max-batched-tokens", flags.max_batched_tokens,
-                 "Tokens in one step, at most (default: 512; on GPUs 8192)")
+                 "Tokens in one step, at most; 262144 are possible (default: 512; on GPUs 8192)")
       ->type_name("N")
-      ->check(CLI::PositiveNumber);
+      ->check(CLI::Range(1, 262'144));
   app.add_option("--prefill-chunk", flags.prefill_chunk,
                  "Prompt tokens of one sequence in one step, at most (default: "
                  "--max-batched-tokens)")
@@ -198,6 +198,22 @@ void AddSchedulerFlags(CLI::App& app, ServeFlags& flags) {
          "cores)")
       ->type_name("N");
   app.add_option("--preempt-every", flags.preempt_every)->group("");
+}
+
+void AddStallFlags(CLI::App& app, ServeFlags& flags) {
+  app.add_option("--stall-limit", flags.stall_limit_s,
+                 "Seconds that a stage may go on saying nothing, or not finishing a step that is "
+                 "overdue, before the pipeline ends with an error that names it; both are told at "
+                 "once")
+      ->type_name("S")
+      ->check(CLI::Range(1, 86'400))
+      ->capture_default_str();
+  app.add_option("--load-stall-limit", flags.load_stall_limit_s,
+                 "Seconds that a worker's load may not get on, as where a file system does not "
+                 "answer, before the start ends with an error that names the file")
+      ->type_name("S")
+      ->check(CLI::Range(1, 86'400))
+      ->capture_default_str();
 }
 
 void AddObservationFlags(CLI::App& app, ServeFlags& flags) {
@@ -247,6 +263,7 @@ void AddServeFlags(CLI::App& app, ServeFlags& flags) {
   AddResumeFlags(app, flags);
   AddModelFlags(app, flags);
   AddSchedulerFlags(app, flags);
+  AddStallFlags(app, flags);
   AddObservationFlags(app, flags);
   app.option_defaults()->group(outer_group);
 }
@@ -290,6 +307,8 @@ std::vector<std::string> ToArgs(const ServeFlags& flags) {
   add("--max-logprobs", flags.max_logprobs, defaults.max_logprobs);
   add("--chat-template", flags.chat_template, defaults.chat_template);
   add("--layer-split", fmt::format("{}", fmt::join(flags.layer_split, ",")), std::string());
+  add("--stall-limit", flags.stall_limit_s, defaults.stall_limit_s);
+  add("--load-stall-limit", flags.load_stall_limit_s, defaults.load_stall_limit_s);
   add("--flight-recorder", flags.flight_recorder, defaults.flight_recorder);
   add("--otlp-endpoint", flags.otlp_endpoint, defaults.otlp_endpoint);
   add("--trace-sample-ratio", flags.trace_sample_ratio, defaults.trace_sample_ratio);

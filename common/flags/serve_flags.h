@@ -46,6 +46,8 @@ struct ServeFlags {
   uint32_t max_logprobs = 20;
   std::string chat_template;             // a Jinja file; empty: the checkpoint's own
   std::vector<uint32_t> layer_split;     // layers by stage; empty: balanced by the router
+  uint32_t stall_limit_s = 10;           // a stage that does not get on ends the pipeline
+  uint32_t load_stall_limit_s = 120;     // a load that does not get on ends the start
   std::string flight_recorder = "/tmp";  // a folder; "off"
   std::string otlp_endpoint;             // HOST:PORT; empty: no traces
   double trace_sample_ratio = 1;         // of requests whose client does not say

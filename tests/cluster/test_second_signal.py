@@ -7,6 +7,7 @@ import signal
 import grpc
 import pytest
 from harness import STOP_TIMEOUT_S, Cluster, parse_ready, start
+from stopped_thread import stopped_thread
 from stagecoach.v1 import inference_pb2 as pb
 from stagecoach.v1 import inference_pb2_grpc as pb_grpc
 from workload import GOLDEN
@@ -34,26 +35,41 @@ def is_pending(process, number):
     return bool(pending >> number - 1 & 1)
 
 
-@pytest.mark.parametrize("second", SIGNALS)
-def test_of_a_worker_that_cannot_end(second):
-    """Who takes its log has stopped reading, and so it waits where it says that it ends."""
+def worker_with_log(stack):
+    """(process, its log to read, the log's other end)."""
+    read_end, write_end = os.pipe()
+    log = stack.enter_context(open(read_end))
+    stack.callback(os.close, write_end)
+    worker = start(stack, "stagecoach-worker", "--listen", "127.0.0.1:0", "--threads", "1", stderr=write_end)
+    while "listening on" not in log.readline():
+        pass
+    return worker, log, write_end
+
+
+def test_one_is_enough_for_a_worker_whose_log_nobody_reads():
     with contextlib.ExitStack() as stack:
-        read_end, write_end = os.pipe()
-        log = stack.enter_context(open(read_end))
-        stack.callback(os.close, write_end)
-        worker = start(stack, "stagecoach-worker", "--listen", "127.0.0.1:0", "--threads", "1", stderr=write_end)
-        while "listening on" not in log.readline():
-            pass
+        worker, _, write_end = worker_with_log(stack)
         filler = os.open(f"/proc/self/fd/{write_end}", os.O_WRONLY | os.O_NONBLOCK)
         stack.callback(os.close, filler)
         with contextlib.suppress(BlockingIOError):
             while True:
                 os.write(filler, b"x")
         worker.send_signal(signal.SIGTERM)
-        while is_pending(worker, signal.SIGTERM):
+        assert worker.wait(timeout=STOP_TIMEOUT_S) == 0
+
+
+@pytest.mark.parametrize("second", SIGNALS)
+def test_of_a_worker_that_cannot_end(second):
+    """Its main thread stands still."""
+    with contextlib.ExitStack() as stack:
+        worker, *_ = worker_with_log(stack)
+        with stopped_thread(worker.pid, "stagecoach-work"):
+            worker.send_signal(signal.SIGTERM)
+            while is_pending(worker, signal.SIGTERM):
+                pass
             assert worker.poll() is None
-        worker.send_signal(second)
-        assert worker.wait(timeout=STOP_TIMEOUT_S) == 128 + second
+            worker.send_signal(second)
+            assert worker.wait(timeout=STOP_TIMEOUT_S) == 128 + second
 
 
 def test_of_a_router():

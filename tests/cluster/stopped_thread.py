@@ -27,7 +27,8 @@ def _thread_of(process, name):
 
 @contextlib.contextmanager
 def stopped_thread(process, name):
-    """To be left in the thread that entered it: that is what the kernel knows as the tracer."""
+    """To be left in the thread that entered it: that is what the kernel knows as the tracer. A process that is killed
+    meanwhile ends when this is left."""
     thread = _thread_of(process, name)
     _ptrace(_PTRACE_SEIZE, thread)
     try:
@@ -35,4 +36,8 @@ def stopped_thread(process, name):
         os.waitpid(thread, _WALL)
         yield
     finally:
-        _ptrace(_PTRACE_DETACH, thread)
+        try:
+            _ptrace(_PTRACE_DETACH, thread)
+        except ProcessLookupError:  # killed meanwhile: its process ends once the tracer has looked
+            with contextlib.suppress(ChildProcessError):
+                os.waitpid(thread, _WALL)
