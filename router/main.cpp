@@ -12,6 +12,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <filesystem>
+#include <functional>
 #include <mutex>
 #include <optional>
 #include <string>
@@ -24,6 +25,7 @@
 #include "common/flags/serve_flags.h"
 #include "common/flight/flight_recorder.h"
 #include "common/log.h"
+#include "common/log_writer.h"
 #include "common/metrics/metrics_server.h"
 #include "common/metrics/stage_collector.h"
 #include "common/process.h"
@@ -33,7 +35,9 @@
 #include "router/dispatch/grammar_client.h"
 #include "router/dispatch/pipeline_client.h"
 #include "router/dispatch/pipeline_setup.h"
+#include "router/dispatch/pipeline_watch.h"
 #include "router/dispatch/stage_stats.h"
+#include "router/dispatch/stall_metrics.h"
 #include "router/frontend/frontend.h"
 #include "router/frontend/grpc_server.h"
 #include "router/frontend/http/http_server.h"
@@ -56,8 +60,8 @@ struct Flags {
 };
 
 // Waits for signals from the start to the end of the process. While the pipeline comes up a signal
-// ends the process: there is nothing to undo. While it serves, the first one starts the drain and a
-// second one cuts it short.
+// ends the process: there is nothing to undo. While it serves, the first one starts the drain; a
+// second one ends the process (ShutdownSignals::SecondEnds).
 class StopRequest {
  public:
   explicit StopRequest(ShutdownSignals* signals)
@@ -70,15 +74,20 @@ class StopRequest {
 
   void ServingBegins() { serving_ = true; }
 
-  // The pipeline is lost, or for OK, is to end. Later calls change nothing.
+  // The pipeline is lost, or for OK, is to end. The first loss counts.
   void Lost(const absl::Status& status) {
     {
       std::lock_guard lock(mutex_);
-      if (stopped_) return;
       stopped_ = true;
-      cause_ = status;
+      if (cause_.ok()) cause_ = status;
     }
     changed_.notify_one();
+  }
+
+  // Not OK: the pipeline is lost, also where a signal has come first.
+  absl::Status loss() {
+    const std::lock_guard lock(mutex_);
+    return cause_;
   }
 
   // A stage is to end: as a signal to this process.
@@ -100,10 +109,12 @@ class StopRequest {
       const int signal = signals_->Wait();
       if (finished_) return;
       if (signal == 0) continue;
-      if (!serving_) std::_Exit(0);
+      if (!serving_) {
+        FlushStderr();
+        std::_Exit(0);
+      }
       {
         std::lock_guard lock(mutex_);
-        if (std::exchange(signalled_, true)) std::_Exit(kExitBySignal + signal);
         stopped_ = true;
       }
       changed_.notify_one();
@@ -115,10 +126,9 @@ class StopRequest {
   std::atomic<bool> finished_{false};
   std::mutex mutex_;
   std::condition_variable changed_;
-  bool stopped_ = false;    // guarded by mutex_
-  bool signalled_ = false;  // guarded by mutex_
-  absl::Status cause_;      // guarded by mutex_
-  std::thread watcher_;     // last: uses all above
+  bool stopped_ = false;  // guarded by mutex_
+  absl::Status cause_;    // guarded by mutex_
+  std::thread watcher_;   // last: uses all above
 };
 
 std::string ServedName(const Flags& flags) {
@@ -154,7 +164,8 @@ PipelineOptions MakePipelineOptions(const Flags& flags, const InternalAccess& ac
           .memory_fraction = serve.memory_fraction,
           .layer_split = serve.layer_split,
           .token_table = std::move(token_table),
-          .terminal = isatty(STDERR_FILENO) == 1};
+          .terminal = isatty(STDERR_FILENO) == 1,
+          .load_stall_limit = std::chrono::seconds(serve.load_stall_limit_s)};
 }
 
 SchedulerConfig MakeSchedulerConfig(const ServeFlags& serve, const ModelSpec& spec,
@@ -186,9 +197,26 @@ std::chrono::milliseconds Milliseconds(double seconds) {
   return std::chrono::milliseconds(std::llround(seconds * 1000));
 }
 
+// What a stage's largest step took at the load, for the first ones.
+std::vector<StallWatch::Stage> WatchedStages(const Pipeline& pipeline) {
+  const auto n_rows = static_cast<uint64_t>(pipeline.limits.max_batched_tokens);
+  const StepSize largest{.n_rows = n_rows,
+                         .n_pairs = n_rows,
+                         .n_logits = static_cast<uint64_t>(pipeline.limits.max_sequences)};
+  std::vector<StallWatch::Stage> stages;
+  for (size_t i = 0; i < pipeline.stages.size(); ++i) {
+    const PipelineStage& stage = pipeline.stages[i];
+    stages.push_back({.name = fmt::format("stage {} ({})", i, stage.address),
+                      .cost = StepCost(largest, std::chrono::duration_cast<StepCost::Duration>(
+                                                    stage.largest_step))});
+  }
+  return stages;
+}
+
 FrontendOptions MakeFrontendOptions(const ServeFlags& serve, const Pipeline& pipeline,
-                                    SpanSink* spans) {
+                                    SpanSink* spans, const PipelineWatch* watch) {
   FrontendOptions options;
+  options.stalled = [watch] { return watch->Read().stalled; };
   options.max_prompts = serve.max_waiting;
   options.max_choices = size_t{serve.max_waiting} + pipeline.limits.max_sequences;
   options.streams = {.keep = Milliseconds(serve.resume_time_s),
@@ -229,6 +257,42 @@ std::vector<v1::StageStatus> StageStatuses(const Pipeline& pipeline) {
   return statuses;
 }
 
+// Passes on whether a stage stalls to a server that lives for a part of the watch's time.
+class StallSwitch {
+ public:
+  using Listener = std::function<void(bool stalled)>;
+
+  void Set(bool stalled) {
+    const std::lock_guard lock(mutex_);
+    stalled_ = stalled;
+    if (listener_) listener_(stalled);
+  }
+
+  // Hears of it while it lives, and first how it is.
+  class Listening {
+   public:
+    Listening(StallSwitch* owner, Listener listener) : owner_(owner) {
+      const std::lock_guard lock(owner_->mutex_);
+      owner_->listener_ = std::move(listener);
+      owner_->listener_(owner_->stalled_);
+    }
+    ~Listening() {
+      const std::lock_guard lock(owner_->mutex_);
+      owner_->listener_ = nullptr;
+    }
+    Listening(const Listening&) = delete;
+    Listening& operator=(const Listening&) = delete;
+
+   private:
+    StallSwitch* const owner_;
+  };
+
+ private:
+  std::mutex mutex_;
+  Listener listener_;  // guarded by mutex_, as the next
+  bool stalled_ = false;
+};
+
 // Returns after an orderly end, or with the reason why serving did not begin or could not go on.
 absl::Status Serve(const Flags& flags, StopRequest& stop) {
   // To the process's end: a handler may come as late.
@@ -264,19 +328,24 @@ absl::Status Serve(const Flags& flags, StopRequest& stop) {
     spans = std::make_shared<OtlpExporter>(
         OtlpOptions{.endpoint = flags.serve.otlp_endpoint, .service = "stagecoach-router"});
   }
+  PipelineWatch watch(WatchedStages(pipeline),
+                      {.end = std::chrono::seconds(flags.serve.stall_limit_s)});
+  StallSwitch stall_switch;
   const auto client = MakePipelineClient(
       flags.stages, pipeline.lease,
       {.on_lost = [&stop](const absl::Status& status) { stop.Lost(status); },
        .on_draining = [&stop](const std::string& stage) { stop.StageDrains(stage); },
        .flight = flight,
-       .vocab_size = model.spec.vocab_size},
+       .vocab_size = model.spec.vocab_size,
+       .watch = &watch,
+       .on_stall = [&stall_switch](bool stalled) { stall_switch.Set(stalled); }},
       access);
   SC_ASSIGN_OR_RETURN(
       std::unique_ptr<Scheduler> scheduler,
       Scheduler::Start(MakeSchedulerConfig(flags.serve, model.spec, pipeline), client.get()));
   const std::string name = model.name;
-  Frontend frontend(MakeFrontendOptions(flags.serve, pipeline, spans.get()), std::move(model),
-                    StageStatuses(pipeline), scheduler.get());
+  Frontend frontend(MakeFrontendOptions(flags.serve, pipeline, spans.get(), &watch),
+                    std::move(model), StageStatuses(pipeline), scheduler.get());
   // Its sinks post to the frontend's threads, which call it in turn: it stops before they end, and
   // is destroyed after.
   const absl::Cleanup stop_scheduler = [&] {
@@ -287,8 +356,11 @@ absl::Status Serve(const Flags& flags, StopRequest& stop) {
   const StageStats stage_stats = MakeStageStats(flags.stages, std::chrono::seconds(2), access);
   const auto stage_metrics = std::make_shared<StageCollector>(
       stage_stats, StageCollector::Labels{{"model_name", name}, {"engine", kEngine}});
+  const auto stall_metrics = std::make_shared<StallCollector>(
+      [&watch] { return watch.Read(); },
+      StallCollector::Labels{{"model_name", name}, {"engine", kEngine}});
   std::vector<std::shared_ptr<prometheus::Collectable>> sources = {
-      scheduler_metrics, frontend.metrics().collectable(), stage_metrics};
+      scheduler_metrics, frontend.metrics().collectable(), stage_metrics, stall_metrics};
   if (spans != nullptr) sources.push_back(MakeTraceMetrics(spans));
   absl::Status reason;
   {
@@ -301,6 +373,8 @@ absl::Status Serve(const Flags& flags, StopRequest& stop) {
     }
     SC_ASSIGN_OR_RETURN(const std::string metrics_address,
                         ServeMetrics(flags.serve.metrics, sources));
+    const StallSwitch::Listening listening(
+        &stall_switch, [&server](bool stalled) { server->SetStalled(stalled); });
     stop.ServingBegins();
     spdlog::info(
         "serving {} on {}, max_model_len {}, {} stages, {} sequences, {} tokens a step at most",
@@ -318,12 +392,18 @@ absl::Status Serve(const Flags& flags, StopRequest& stop) {
     if (reason.ok()) {
       spdlog::info("stopping: running requests are finished first");
       scheduler->Drain().wait();
+      // What still ran then has ended with an error.
+      reason = stop.loss();
     }
-    if (http != nullptr) http->Shutdown(kWriteGrace);
+    // Side by side: one client that does not read costs one grace.
+    std::thread http_end;
+    if (http != nullptr) http_end = std::thread([&http] { http->Shutdown(kWriteGrace); });
     server->Shutdown(kWriteGrace);
+    if (http_end.joinable()) http_end.join();
   }
   scheduler_metrics->Detach();
   stage_metrics->Detach();
+  stall_metrics->Detach();
   scheduler->Stop();
   if (spans != nullptr) spans->Stop();  // the metrics' server keeps it alive
   return reason;
@@ -347,6 +427,7 @@ int main(int argc, char** argv) {
   StopTrackingLockOrder();
   RaiseFileLimit();
   ShutdownSignals signals;
+  signals.SecondEnds();
   router::Flags flags;
   CLI::App app("Serves a model over the workers that hold its pipeline stages.",
                "stagecoach-router");
@@ -374,6 +455,6 @@ int main(int argc, char** argv) {
     status = router::Serve(flags, stop);
   }
   if (status.ok()) return 0;
-  fmt::print(stderr, "{}\n", router::ErrorText(status));
+  WriteStderr(router::ErrorText(status) + "\n");
   return 1;
 }

@@ -12,13 +12,16 @@
 #include <mutex>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
 #include "absl/synchronization/notification.h"
+#include "absl/time/time.h"
 #include "common/flags/internal_flags.h"
 #include "common/flight/flight_recorder.h"
 #include "common/log.h"
+#include "common/log_writer.h"
 #include "common/metrics/metrics_server.h"
 #include "common/metrics/stage_collector.h"
 #include "common/numa.h"
@@ -38,6 +41,10 @@ namespace {
 
 // For calls under way to end when the device is lost.
 constexpr auto kLostGrace = std::chrono::seconds(5);
+// For an orderly end; the launcher waits a little longer.
+constexpr auto kEndGrace = std::chrono::seconds(8);
+// For the router to let go while nothing gets on: it has its own limits, which come first.
+constexpr auto kDrainStall = std::chrono::seconds(40);
 
 struct Flags {
   std::string listen = "127.0.0.1:0";
@@ -103,11 +110,30 @@ std::string WithPort(const std::string& address, int port) {
   return fmt::format("{}:{}", address.substr(0, address.rfind(':')), port);
 }
 
+void SayError(std::string_view text) { WriteStderr(fmt::format("error: {}\n", text)); }
+
+// Until the router has let go; false: it does not, and nothing gets on.
+bool AwaitRelease(const StageService& service, const absl::Notification& released) {
+  std::string last;
+  auto moved = std::chrono::steady_clock::now();
+  while (!released.WaitForNotificationWithTimeout(absl::Milliseconds(100))) {
+    const auto now = std::chrono::steady_clock::now();
+    const std::optional<v1::StepProgress> progress = service.Progress();
+    std::string state = progress ? progress->SerializeAsString() : "";
+    if (state != last) {
+      last = std::move(state);
+      moved = now;
+    }
+    if (now - moved > kDrainStall) return false;
+  }
+  return true;
+}
+
 int Serve(const Flags& flags, ShutdownSignals& signals) {
-  std::optional<EndAtOnceOnSignal> on_second_signal;  // outlives all that may be held up
+  signals.SecondEnds();
   if (const absl::Status status = PlaceOnNumaNodes(flags.numa_node);
       absl::IsInvalidArgument(status)) {
-    fmt::print(stderr, "error: {}\n", std::string(status.message()));
+    SayError(std::string(status.message()));
     return 2;
   } else if (!status.ok()) {
     spdlog::warn("{}; weights may be read from another socket's memory",
@@ -121,7 +147,7 @@ int Serve(const Flags& flags, ShutdownSignals& signals) {
     return 2;
   }
   if (const absl::Status status = ApplyTransportFlags(flags.transport); !status.ok()) {
-    fmt::print(stderr, "error: {}\n", std::string(status.message()));
+    SayError(std::string(status.message()));
     return 2;
   }
   const int32_t n_threads = flags.n_threads > 0 ? flags.n_threads : NCores();
@@ -131,7 +157,7 @@ int Serve(const Flags& flags, ShutdownSignals& signals) {
                .batch_invariant = flags.batch_invariant,
                .disturbance_seed = flags.transport.disturbance_seed});
   if (!ops.ok()) {
-    fmt::print(stderr, "error: {}\n", std::string(ops.status().message()));
+    SayError(std::string(ops.status().message()));
     return 1;
   }
   GrpcTransport host_transport({.access = *access});
@@ -148,7 +174,7 @@ int Serve(const Flags& flags, ShutdownSignals& signals) {
   if (const absl::Status status =
           WriteFlightOnSignals(flight, flags.flight_recorder, "stagecoach-worker");
       !status.ok()) {
-    fmt::print(stderr, "error: {}\n", std::string(status.message()));
+    SayError(std::string(status.message()));
     return 2;
   }
   DeviceLoss loss(&signals);
@@ -170,9 +196,8 @@ int Serve(const Flags& flags, ShutdownSignals& signals) {
   builder.RegisterCallbackGenericService(&probe);
   const std::unique_ptr<grpc::Server> server = builder.BuildAndStart();
   if (server == nullptr || port == 0) {
-    fmt::print(stderr,
-               "error: cannot listen on {}: is the port in use, the host one of this machine?\n",
-               flags.listen);
+    SayError(fmt::format("cannot listen on {}: is the port in use, the host one of this machine?",
+                         flags.listen));
     return 1;
   }
   if (access->secret.empty()) {
@@ -184,7 +209,7 @@ int Serve(const Flags& flags, ShutdownSignals& signals) {
   if (flags.metrics != "off") {
     const absl::StatusOr<std::string> address = ServeMetrics(flags.metrics, {stage_metrics});
     if (!address.ok()) {
-      fmt::print(stderr, "error: {}\n", std::string(address.status().message()));
+      SayError(std::string(address.status().message()));
       return 1;
     }
     metrics_field = fmt::format(" metrics={}", *address);
@@ -195,22 +220,28 @@ int Serve(const Flags& flags, ShutdownSignals& signals) {
                WithPort(flags.listen, port));
 
   const int signal = signals.Wait();  // 0: the device is lost
-  on_second_signal.emplace(&signals);
   absl::Notification released;
+  bool let_go = true;
   if (signal != 0 && service.BeginDrain([&released] { released.Notify(); })) {
     spdlog::info("signal {}: the router finishes what runs; a second signal stops at once", signal);
-    released.WaitForNotification();
+    let_go = AwaitRelease(service, released);
   }
-  if (signal != 0) spdlog::info("signal {}: stopping", signal);
+  if (signal != 0) {
+    spdlog::info("signal {}: stopping", signal);
+    EndWithin(let_go ? kEndGrace : std::chrono::seconds(0),
+              let_go ? "the worker could not end in order: a thread is held up"
+                     : "the router has not let go, and no step gets on");
+  }
   probe.SetServing(false);
   service.Shutdown();
   host_transport.Shutdown();
   if (const absl::Status lost = loss.Get(); !lost.ok()) {
     // The router still hears of it.
+    EndWithin(2 * kLostGrace, std::string(lost.message()));
     server->Shutdown(std::chrono::system_clock::now() + kLostGrace);
-    fmt::print(stderr, "error: {}; a new process may have it again\n", std::string(lost.message()));
-    std::fflush(stderr);
-    std::_Exit(1);  // destructors would call the device
+    SayError(fmt::format("{}; a new process may do better", std::string(lost.message())));
+    FlushStderr();
+    std::_Exit(1);  // destructors would call the device, or wait for what is held up
   }
   server->Shutdown();
   stage_metrics->Detach();
@@ -259,7 +290,8 @@ int Main(int argc, char** argv) {
                  "A setting of NCCL, NCCL_NAME=VALUE; can be given again");
   app.add_option("--link-timeout", flags.transport.link_timeout_s,
                  "Seconds that no step takes a stage: without progress on a link for as long as it "
-                 "takes all stages, and two more, the pipeline ends")
+                 "takes all stages, and two more, the pipeline ends (the router's --stall-limit "
+                 "comes first, where there is a router)")
       ->check(CLI::Range(1, 3600))
       ->capture_default_str();
   app.add_option("--log-level", flags.log_level, "trace, debug, info, warning or error")
@@ -289,7 +321,7 @@ int Main(int argc, char** argv) {
   CLI11_PARSE(app, argc, argv);
   if (flags.parent != 0) ExitWithParent(flags.parent);
   if (absl::Status status = InitLog("worker", flags.log_level, flags.log_format); !status.ok()) {
-    fmt::print(stderr, "error: {}\n", std::string(status.message()));
+    SayError(std::string(status.message()));
     return 2;
   }
   return Serve(flags, signals);

@@ -4,8 +4,8 @@
 #include <spdlog/spdlog.h>
 
 #include <algorithm>
-#include <cstdio>
 
+#include "common/log_writer.h"
 #include "common/size.h"
 
 namespace stagecoach::router {
@@ -39,7 +39,7 @@ LoadProgressDisplay::~LoadProgressDisplay() {
   const Progress last = Sum();
   if (is_terminal_ && shown_) {
     Show(last.done, last.total);
-    std::fputc('\n', stderr);
+    WriteStderr("\n");
   }
 }
 
@@ -75,8 +75,7 @@ void LoadProgressDisplay::Show(uint64_t done, uint64_t total) {
   shown_ = true;
   const std::string line = ProgressLine(done, total, stages_.size());
   if (is_terminal_) {
-    fmt::print(stderr, "\r{}\033[K", line);
-    std::fflush(stderr);
+    WriteStderr(fmt::format("\r{}\033[K", line));
   } else {
     spdlog::info("{}", line);
   }

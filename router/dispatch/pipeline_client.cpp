@@ -149,6 +149,10 @@ absl::Status PipelineClient::Start(StageClientEvents events) {
     closed_ = true;
     return status;
   }
+  if (hooks_.watch != nullptr) {
+    hooks_.watch->Begin({.on_change = hooks_.on_stall,
+                         .on_lost = [this](const absl::Status& status) { Fail(status); }});
+  }
   for (size_t i = 0; i < links_.size(); ++i) {
     links_[i].reader = std::thread([this, i] { Read(i); });
   }
@@ -186,6 +190,7 @@ void PipelineClient::Record(uint64_t step, FlightTime what) {
 
 void PipelineClient::Send(std::unique_ptr<v1::StepPlan> plan) {
   Record(*plan);
+  if (hooks_.watch != nullptr) hooks_.watch->Sent(*plan);
   {
     std::lock_guard lock(mutex_);
     if (closed_) return;
@@ -218,7 +223,10 @@ void PipelineClient::Read(size_t i) {
       if (hooks_.on_draining) hooks_.on_draining(link.name);
       continue;
     }
-    if (response.has_progress()) continue;
+    if (response.has_progress()) {
+      if (hooks_.watch != nullptr) hooks_.watch->Heard(i, response.progress());
+      continue;
+    }
     if (i + 1 != links_.size() || !response.has_result()) {
       Down(link, absl::UnavailableError(link.name + " sent what only the last stage sends"));
       break;
@@ -230,6 +238,7 @@ void PipelineClient::Read(size_t i) {
       break;
     }
     Record(response.result().step(), kFlightResult);
+    if (hooks_.watch != nullptr) hooks_.watch->Result(response.result().step());
     events_.on_result(std::unique_ptr<v1::StepResult>(response.release_result()));
   }
   const grpc::Status status = link.stream->Finish();
@@ -290,6 +299,7 @@ void PipelineClient::CancelStreams() {
 
 void PipelineClient::Stop() {
   if (!started_) return;
+  if (hooks_.watch != nullptr) hooks_.watch->End();
   Close();
   CancelStreams();
   for (StageLink& link : links_) {

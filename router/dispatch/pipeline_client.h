@@ -11,6 +11,7 @@
 #include "absl/status/status.h"
 #include "common/flight/flight_recorder.h"
 #include "common/rpc/internal_access.h"
+#include "router/dispatch/pipeline_watch.h"
 #include "router/scheduler/stage_client.h"
 #include "stagecoach/v1/stage.pb.h"
 
@@ -30,6 +31,9 @@ struct PipelineHooks {
   FlightRecorder* flight = nullptr;  // gets every plan; outlives the client
   // Of the model: a stage that sends other tokens is as one that is lost.
   int32_t vocab_size = std::numeric_limits<int32_t>::max();
+  PipelineWatch* watch = nullptr;  // begins when all stages have answered, ends with Stop; outlives
+                                   // the client
+  std::function<void(bool stalled)> on_stall;  // as PipelineWatchHooks::on_change
 };
 
 std::unique_ptr<StageClient> MakePipelineClient(std::vector<std::string> addresses, v1::Lease lease,

@@ -19,6 +19,7 @@
 #include "common/status.h"
 #include "router/dispatch/lease.h"
 #include "router/dispatch/load_progress.h"
+#include "router/dispatch/load_watch.h"
 #include "stagecoach/v1/stage.grpc.pb.h"
 
 namespace stagecoach::router {
@@ -170,9 +171,11 @@ absl::Status Load(const ModelSpec& spec, const PipelineOptions& options, const v
   return OnAll(workers, "cannot load", [&](Worker& worker, auto& context) {
     const auto stream = worker.stub->Load(
         &context, MakeLoadRequest(spec, options, lease, workers, worker, layers[worker.stage]));
+    LoadWatch watch(worker.name, options.load_stall_limit, [&context] { context.TryCancel(); });
     v1::LoadProgress progress;
     bool reported = false;
     while (stream->Read(&progress)) {
+      watch.Heard(progress);
       display.Update(worker.stage, progress.bytes_done(), progress.bytes_total());
       if (progress.has_report()) {
         worker.memory = progress.report();
@@ -180,6 +183,7 @@ absl::Status Load(const ModelSpec& spec, const PipelineOptions& options, const v
       }
     }
     const grpc::Status status = stream->Finish();
+    if (const absl::Status stalled = watch.End(); !stalled.ok()) return ToGrpc(stalled);
     if (!status.ok()) return status;
     if (!reported || worker.memory.kv_block_bytes_size() != int(spec.kv_groups.size())) {
       return grpc::Status(grpc::StatusCode::INTERNAL,
@@ -300,7 +304,8 @@ absl::StatusOr<Pipeline> SetUpPipeline(const ModelSpec& spec, PipelineOptions op
     pipeline.stages.push_back(
         {.address = worker.address,
          .device = d.device_name().empty() ? d.device() : d.device() + ": " + d.device_name(),
-         .layers = layers[worker.stage]});
+         .layers = layers[worker.stage],
+         .largest_step = std::chrono::duration<double, std::milli>(worker.memory.profile_ms())});
   }
   return pipeline;
 }

@@ -1,6 +1,7 @@
 // Brings a pipeline up: Describe, Load and Join on all workers.
 #pragma once
 
+#include <chrono>
 #include <cstdint>
 #include <optional>
 #include <string>
@@ -32,12 +33,16 @@ struct PipelineOptions {
   std::vector<uint32_t> layer_split;  // layers by stage; empty: balanced
   v1::TokenTable token_table;         // for the last stage's grammars; empty: none
   bool terminal = false;              // standard error is one: show a progress bar
+  // A load that does not get on for so long is given up.
+  std::chrono::steady_clock::duration load_stall_limit = std::chrono::seconds(120);
 };
 
 struct PipelineStage {
   std::string address;
   std::string device;  // "cpu: AMD EPYC ..., AVX2"
   LayerRange layers;
+  // What the largest step took at the load.
+  std::chrono::duration<double, std::milli> largest_step{0};
 };
 
 struct Pipeline {

@@ -28,6 +28,18 @@ PipelineOptions Options(const std::vector<const FakeStage*>& stages) {
   return options;
 }
 
+TEST_CASE("A load that does not get on ends the start, with the stage's name") {
+  FakeStage::Options blocked;
+  blocked.load_blocks = true;
+  FakeStage stage(blocked);
+  PipelineOptions options = Options({&stage});
+  options.load_stall_limit = std::chrono::milliseconds(300);
+  const absl::Status status = SetUpPipeline(Spec(), options).status();
+  CHECK(absl::IsDeadlineExceeded(status));
+  CHECK(status.message().find(stage.address()) != absl::string_view::npos);
+  CHECK(status.message().find("has not got on") != absl::string_view::npos);
+}
+
 TEST_CASE("every worker is told its layers, its neighbours and the pool") {
   constexpr uint64_t kAhead = uint64_t{1} << 60;  // of a router whose clock was wrong
   v1::Lease last_lease;

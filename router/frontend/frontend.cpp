@@ -29,6 +29,7 @@ Frontend::Frontend(const FrontendOptions& options, ServedModel model,
       max_prompts_(options.max_prompts),
       max_choices_(options.max_choices),
       traces_(options.traces),
+      stalled_(options.stalled),
       scheduler_(scheduler),
       metrics_(model_.name),
       streams_(options.streams, &metrics_),
@@ -135,6 +136,15 @@ absl::Status Frontend::Detokenize(const v1::DetokenizeRequest& request,
   return absl::OkStatus();
 }
 
+std::string Frontend::Stalled() const {
+  if (!stalled_) return "";
+  const std::vector<std::string> stalled = stalled_();
+  for (size_t i = 0; i < stalled.size(); ++i) {
+    if (!stalled[i].empty()) return fmt::format("stage {} {}", i, stalled[i]);
+  }
+  return "";
+}
+
 absl::Status Frontend::GetModel(const v1::GetModelRequest& request, v1::Model* model) const {
   SC_RETURN_IF_ERROR(CheckModelName(model_, request.model()));
   return DescribeModel(model);
@@ -153,7 +163,12 @@ absl::Status Frontend::DescribeModel(v1::Model* model) const {
   model->set_max_model_len(model_.max_model_len);
   model->set_dtype(model_.dtype);
   model->set_has_chat_template(model_.chat_template != nullptr);
-  for (const v1::StageStatus& stage : stages_) *model->add_stages() = stage;
+  const std::vector<std::string> stalled = stalled_ ? stalled_() : std::vector<std::string>();
+  for (size_t i = 0; i < stages_.size(); ++i) {
+    v1::StageStatus& stage = *model->add_stages();
+    stage = stages_[i];
+    if (i < stalled.size()) stage.set_stalled(stalled[i]);
+  }
   v1::KvStatus& kv = *model->mutable_kv();
   kv.set_block_tokens(kBlockTokens);
   for (const auto& group : snapshot.kv) {

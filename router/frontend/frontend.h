@@ -3,6 +3,7 @@
 
 #include <atomic>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <string>
 #include <utility>
@@ -27,6 +28,8 @@ struct FrontendOptions {
   size_t max_choices = 4096 + 256;
   StreamLimits streams;  // of those that are resumable
   TraceOptions traces;
+  // By stage: in what way it stalls, in words; empty: it does not. Null: nobody watches.
+  std::function<std::vector<std::string>()> stalled;
 };
 
 // Thread-safe. Outlives every stream's end and the scheduler.
@@ -63,6 +66,9 @@ class Frontend {
   absl::Status DescribeModel(v1::Model* model) const;
   absl::Status GetModel(const v1::GetModelRequest& request, v1::Model* model) const;
 
+  // In what way the pipeline stalls; empty: it does not. Never waits.
+  std::string Stalled() const;
+
   // Runs `task` on a prompt thread. RESOURCE_EXHAUSTED when too many wait, UNAVAILABLE when
   // draining; then the task is dropped.
   absl::Status Post(WorkQueue::Task task);
@@ -82,6 +88,7 @@ class Frontend {
   const size_t max_prompts_;
   const size_t max_choices_;
   const TraceOptions traces_;
+  const std::function<std::vector<std::string>()> stalled_;
   Scheduler* const scheduler_;
   const RouterMetrics metrics_;
   std::atomic<bool> accepting_{true};

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 #include <grpcpp/grpcpp.h>
 
+#include <mutex>
 #include <utility>
 
 #include "common/rpc/health.h"
@@ -26,7 +27,7 @@ class GrpcServerImpl final : public GrpcServer {
     builder.AddListeningPort(address, grpc::InsecureServerCredentials(), &port);
     builder.RegisterService(&inference_);
     builder.RegisterService(&health_);
-    SetServing(true);
+    SetStalled(false);
     server_ = builder.BuildAndStart();
     if (server_ == nullptr || port == 0) {
       return absl::UnavailableError(fmt::format(
@@ -38,11 +39,20 @@ class GrpcServerImpl final : public GrpcServer {
 
   const std::string& address() const override { return address_; }
 
-  void SetNotServing() override { SetServing(false); }
+  void SetNotServing() override {
+    const std::lock_guard lock(mutex_);
+    draining_ = true;
+    SetServing();
+  }
+  void SetStalled(bool stalled) override {
+    const std::lock_guard lock(mutex_);
+    stalled_ = stalled;
+    SetServing();
+  }
 
   void Shutdown(std::chrono::milliseconds grace) override {
     if (server_ == nullptr) return;
-    SetServing(false);
+    SetNotServing();
     health_.Shutdown();
     server_->Shutdown(std::chrono::system_clock::now() + grace);
     server_->Wait();
@@ -50,7 +60,9 @@ class GrpcServerImpl final : public GrpcServer {
   }
 
  private:
-  void SetServing(bool serving) {
+  // REQUIRES: mutex_ held.
+  void SetServing() {
+    const bool serving = !draining_ && !stalled_;
     health_.SetServing("", serving);
     health_.SetServing(kServiceName, serving);
   }
@@ -59,6 +71,9 @@ class GrpcServerImpl final : public GrpcServer {
   HealthService health_;
   std::unique_ptr<grpc::Server> server_;
   std::string address_;
+  std::mutex mutex_;
+  bool draining_ = false;  // guarded by mutex_, as the next
+  bool stalled_ = false;
 };
 
 }  // namespace

@@ -23,6 +23,8 @@ class GrpcServer {
   virtual const std::string& address() const = 0;
   // Health becomes NOT_SERVING.
   virtual void SetNotServing() = 0;
+  // Health is NOT_SERVING while it is so.
+  virtual void SetStalled(bool stalled) = 0;
   // Takes no more calls, gives open ones `grace` to end, then cancels them; returns when none is
   // left. Needs the scheduler.
   virtual void Shutdown(std::chrono::milliseconds grace) = 0;

@@ -104,10 +104,11 @@ class StageModelImpl final : public StageModel {
 
   void Forward(const kernels::StepBatch& batch, float* hidden, LogitRows logit_rows) override {
     SC_CHECK(!options_.is_first || batch.token_ids.size() == static_cast<size_t>(batch.n_tokens));
+    if (batch.n_tokens == 0) return;  // the step tells of ends alone
     last_rows_.ChooseAll();
     if (options_.is_last && logit_rows) last_rows_.Choose(batch, *logit_rows);
     const bool is_decode = static_cast<size_t>(batch.n_tokens) == batch.seqs.size();
-    const auto recording = is_decode && batch.n_tokens > 0 && hidden == hidden_buffer()
+    const auto recording = is_decode && hidden == hidden_buffer()
                                ? recordings_.lower_bound(batch.n_tokens)
                                : recordings_.end();
     if (recording != recordings_.end()) {
@@ -118,7 +119,7 @@ class StageModelImpl final : public StageModel {
       return;
     }
     ops_->BuildStep(batch, step_.get());
-    if (batch.n_tokens > 0) RunLayers(hidden);
+    RunLayers(hidden);
   }
 
   float* Logits(const float* hidden, std::span<const int32_t> rows) override {
@@ -178,6 +179,7 @@ class StageModelImpl final : public StageModel {
       } else {
         RunLayer(spec_, inputs, *step_, layer_scratch_, hidden, ops_);
       }
+      ++*options_.work;
     }
   }
 

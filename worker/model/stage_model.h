@@ -14,6 +14,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "common/model/model_spec.h"
+#include "common/work_counter.h"
 #include "kernels/ops.h"
 
 namespace stagecoach::worker {
@@ -32,6 +33,7 @@ struct StageModelOptions {
   int32_t max_sequences = 64;
   int32_t max_logit_rows = 0;    // whose logits are taken at once, at most; 0: max_sequences
   int32_t max_model_len = 2048;  // tokens
+  std::shared_ptr<WorkCounter> work = std::make_shared<WorkCounter>();  // grows with each layer
 };
 
 // Of max_sequences those that decode at once: there is a microbatch a stage.

@@ -10,8 +10,9 @@
 namespace stagecoach::worker {
 namespace {
 
-constexpr uint32_t kMostTokens = 1 << 20;     // of a step, and of a sequence
-constexpr uint32_t kMostSequences = 1 << 16;  // slots
+constexpr uint32_t kMostBatchedTokens = 1 << 18;  // what is told of a step fits one upload
+constexpr uint32_t kMostTokens = 1 << 20;         // of a sequence
+constexpr uint32_t kMostSequences = 1 << 16;      // slots
 constexpr uint32_t kMostLogprobs = 1 << 12;
 constexpr size_t kKeptGrammars = 128;  // more than the router keeps
 
@@ -45,7 +46,8 @@ text::TokenTable FromProto(const v1::TokenTable& table) {
 }  // namespace
 
 absl::Status CheckLoad(const v1::LoadRequest& request) {
-  SC_RETURN_IF_ERROR(CheckRange("max_batched_tokens", request.max_batched_tokens(), kMostTokens));
+  SC_RETURN_IF_ERROR(
+      CheckRange("max_batched_tokens", request.max_batched_tokens(), kMostBatchedTokens));
   SC_RETURN_IF_ERROR(CheckRange("max_sequences", request.max_sequences(), kMostSequences));
   SC_RETURN_IF_ERROR(CheckRange("max_model_len", request.max_model_len(), kMostTokens));
   if (request.max_logprobs() > kMostLogprobs) {
@@ -59,7 +61,7 @@ absl::Status CheckLoad(const v1::LoadRequest& request) {
   return absl::OkStatus();
 }
 
-StageModelOptions ModelOptions(const v1::LoadRequest& request) {
+StageModelOptions ModelOptions(const v1::LoadRequest& request, std::shared_ptr<WorkCounter> work) {
   return {.model_dir = request.model_dir(),
           .adapter_dir = request.adapter_dir(),
           .first_layer = static_cast<int32_t>(request.first_layer()),
@@ -71,7 +73,8 @@ StageModelOptions ModelOptions(const v1::LoadRequest& request) {
           .max_batched_tokens = static_cast<int32_t>(request.max_batched_tokens()),
           .max_sequences = static_cast<int32_t>(request.max_sequences()),
           .max_logit_rows = SequencesAtOnce(request.max_sequences(), request.n_stages()),
-          .max_model_len = static_cast<int32_t>(request.max_model_len())};
+          .max_model_len = static_cast<int32_t>(request.max_model_len()),
+          .work = std::move(work)};
 }
 
 absl::StatusOr<std::shared_ptr<text::GrammarCache>> MakeGrammars(const v1::LoadRequest& request,

@@ -16,7 +16,7 @@ namespace stagecoach::worker {
 absl::Status CheckLoad(const v1::LoadRequest& request);
 
 // REQUIRES of both: CheckLoad.
-StageModelOptions ModelOptions(const v1::LoadRequest& request);
+StageModelOptions ModelOptions(const v1::LoadRequest& request, std::shared_ptr<WorkCounter> work);
 // Without a table there are no grammars; one that does not suit is an error.
 absl::StatusOr<std::shared_ptr<text::GrammarCache>> MakeGrammars(const v1::LoadRequest& request,
                                                                  int32_t vocab_size);

@@ -8,6 +8,7 @@
 #include <algorithm>
 #include <chrono>
 #include <condition_variable>
+#include <future>
 #include <new>
 #include <stop_token>
 #include <string_view>
@@ -22,6 +23,7 @@
 #include "common/unix_time.h"
 #include "common/version.h"
 #include "worker/model/reserved_memory.h"
+#include "worker/service/load_beat.h"
 #include "worker/service/load_request.h"
 #include "worker/service/memory_profile.h"
 #include "worker/service/step_session.h"
@@ -31,8 +33,9 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-// A message a tensor would be thousands on a large checkpoint.
-constexpr auto kProgressInterval = std::chrono::milliseconds(100);
+// For threads of an epoch that has ended: without movement.
+constexpr auto kHeldLimit = std::chrono::seconds(10);
+constexpr auto kEndedInterval = std::chrono::milliseconds(2);
 constexpr auto kPrepareLineInterval = std::chrono::seconds(1);
 constexpr auto kWantedInterval = std::chrono::milliseconds(100);
 // For a router that has lost the worker to hear of it.
@@ -58,17 +61,18 @@ absl::Status Caught(const Call& call) {
 
 StageService::StageService(kernels::Ops* ops, int32_t n_threads, Transport* transport,
                            ModelLoader load, StepObservers observers,
-                           std::function<void(absl::Status)> on_device_lost)
+                           std::function<void(absl::Status)> on_lost)
     : ops_(ops),
       n_threads_(n_threads),
       transport_(transport),
       load_(std::move(load)),
       observers_(observers),
       started_unix_ns_(UnixNanoseconds()),
-      on_device_lost_(std::move(on_device_lost)) {}
+      on_lost_(std::move(on_lost)) {}
 
 StageService::~StageService() {
-  StopExecutor(absl::UnavailableError("the worker is shutting down"));
+  compiling_.Abandon();
+  StopExecutor(absl::UnavailableError("the worker is shutting down")).IgnoreError();
 }
 
 const char* StageService::Name(State state) {
@@ -161,16 +165,42 @@ void StageService::Shutdown() {
   if (executor_ != nullptr) executor_->Close(absl::UnavailableError("the worker is shutting down"));
 }
 
-void StageService::StopExecutor(const absl::Status& reason) {
+absl::Status StageService::StopExecutor(const absl::Status& reason) {
   std::shared_ptr<StageExecutor> executor;
   {
     std::lock_guard lock(mutex_);
     executor = std::move(executor_);
   }
-  if (executor == nullptr) return;
+  if (executor == nullptr) return absl::OkStatus();
   // Its receivers may wait on the transport, its sender for a neighbour.
   transport_->Close(reason);
+  executor->Close(reason);
+  uint64_t work = *work_;
+  Clock::time_point moved = Clock::now();
+  while (!executor->has_ended()) {
+    if (const uint64_t now = *work_; now != work) {
+      work = now;
+      moved = Clock::now();
+    }
+    if (Clock::now() - moved > kHeldLimit) {
+      const absl::Status held = absl::UnavailableError(
+          fmt::format("step {} of the last epoch has been held up for {} s and does not end",
+                      executor->Progress().begun(), kHeldLimit.count()));
+      // Never destroyed: that would wait for the thread.
+      new std::shared_ptr<StageExecutor>(std::move(executor));
+      Lose(held);
+      return held;
+    }
+    std::this_thread::sleep_for(kEndedInterval);
+  }
   executor->Stop(reason);
+  return absl::OkStatus();
+}
+
+std::optional<v1::StepProgress> StageService::Progress() const {
+  const std::lock_guard lock(mutex_);
+  if (executor_ == nullptr) return std::nullopt;
+  return executor_->Progress();
 }
 
 grpc::Status StageService::Describe(grpc::ServerContext*, const v1::DescribeRequest*,
@@ -208,13 +238,16 @@ grpc::Status StageService::Load(grpc::ServerContext* context, const v1::LoadRequ
 
 void StageService::CheckDevice() {
   absl::Status device = ops_->CheckDevice();
-  if (device.ok()) return;
-  std::function<void(absl::Status)> on_device_lost;
+  if (!device.ok()) Lose(std::move(device));
+}
+
+void StageService::Lose(absl::Status status) {
+  std::function<void(absl::Status)> on_lost;
   {
     std::lock_guard lock(mutex_);
-    on_device_lost = std::exchange(on_device_lost_, nullptr);
+    on_lost = std::exchange(on_lost_, nullptr);
   }
-  if (on_device_lost) on_device_lost(std::move(device));
+  if (on_lost) on_lost(std::move(status));
 }
 
 absl::Status StageService::StillWanted(const grpc::ServerContext& context,
@@ -225,10 +258,21 @@ absl::Status StageService::StillWanted(const grpc::ServerContext& context,
   return lease_.StillHeld(lease);
 }
 
-absl::Status StageService::DoLoad(const grpc::ServerContext& context,
-                                  const v1::LoadRequest& request,
+absl::Status StageService::DoLoad(grpc::ServerContext& context, const v1::LoadRequest& request,
                                   grpc::ServerWriter<v1::LoadProgress>* writer) {
-  StopExecutor(absl::CancelledError("the worker is loading other layers"));
+  SC_ASSIGN_OR_RETURN(const v1::LoadProgress last, LoadModel(context, request, writer));
+  writer->Write(last);
+  return absl::OkStatus();
+}
+
+absl::StatusOr<v1::LoadProgress> StageService::LoadModel(
+    grpc::ServerContext& context, const v1::LoadRequest& request,
+    grpc::ServerWriter<v1::LoadProgress>* writer) {
+  LoadBeat beat(&context, writer, work_, [this](const std::string& doing) {
+    Lose(absl::UnavailableError(
+        fmt::format("a load that nobody wants any more does not end: it is held up {}", doing)));
+  });
+  SC_RETURN_IF_ERROR(StopExecutor(absl::CancelledError("the worker is loading other layers")));
   model_.reset();  // before the new one takes memory
   {
     std::lock_guard lock(mutex_);
@@ -236,20 +280,14 @@ absl::Status StageService::DoLoad(const grpc::ServerContext& context,
     memory_.Clear();
   }
   const Clock::time_point started = Clock::now();
-  Clock::time_point next_message = started;
   const auto on_progress = [&](uint64_t done, uint64_t total) {
-    if (Clock::now() < next_message && done < total) return absl::OkStatus();
-    next_message = Clock::now() + kProgressInterval;
-    v1::LoadProgress progress;
-    progress.set_bytes_done(done);
-    progress.set_bytes_total(total);
-    writer->Write(progress);
+    beat.SetBytes(done, total);
     return StillWanted(context, request.lease());
   };
   const auto n_stages = static_cast<int32_t>(request.n_stages());
   // A receive that waits for its message takes one: of tokens, or of metadata and hidden states.
   ops_->LeaveMultiprocessors(n_stages < 2 ? 0 : request.stage() == 0 ? 1 : 2);
-  SC_ASSIGN_OR_RETURN(model_, load_(ModelOptions(request), ops_, on_progress));
+  SC_ASSIGN_OR_RETURN(model_, load_(ModelOptions(request, work_), ops_, on_progress));
   const double load_ms = MsSince(started);
   SetPhase(&v1::LoadPhases::set_read_ms, load_ms);
   SC_RETURN_IF_ERROR(transport_->Prepare(
@@ -266,6 +304,7 @@ absl::Status StageService::DoLoad(const grpc::ServerContext& context,
   }
 
   const Clock::time_point profiling = Clock::now();
+  beat.SetDoing("trying the largest step");
   v1::LoadProgress last;
   SC_ASSIGN_OR_RETURN(
       *last.mutable_report(),
@@ -291,8 +330,7 @@ absl::Status StageService::DoLoad(const grpc::ServerContext& context,
                request.n_stages(), request.first_layer(),
                request.first_layer() + request.n_layers() - 1, FormatBytes(model_->weights_bytes()),
                load_ms / 1e3);
-  writer->Write(last);
-  return absl::OkStatus();
+  return last;
 }
 
 grpc::Status StageService::OfferLinks(grpc::ServerContext*, const v1::OfferLinksRequest* request,
@@ -380,7 +418,7 @@ absl::Status StageService::DoJoin(const grpc::ServerContext& context,
     return absl::InvalidArgumentError(fmt::format(
         "{} KV blocks in a group; {} are possible: lower --kv-memory", *most, kMaxKvBlocks));
   }
-  StopExecutor(absl::CancelledError("the worker is joining a new pipeline"));
+  SC_RETURN_IF_ERROR(StopExecutor(absl::CancelledError("the worker is joining a new pipeline")));
   const Clock::time_point preparing = Clock::now();
   SC_RETURN_IF_ERROR(model_->AllocateKv(kv_blocks));
   SC_RETURN_IF_ERROR(PrepareModel());
@@ -408,7 +446,8 @@ absl::Status StageService::DoJoin(const grpc::ServerContext& context,
                                      .limits = limits,
                                      .kv_blocks = kv_blocks,
                                      .grammars = Grammars(),
-                                     .observers = observers_};
+                                     .observers = observers_,
+                                     .work = work_};
   if (observers_.flight != nullptr) {
     observers_.flight->SetStage(request.stage(), request.n_stages());
   }
@@ -440,7 +479,7 @@ std::shared_ptr<text::GrammarCache> StageService::Grammars() {
   return grammars_;
 }
 
-grpc::Status StageService::PrepareGrammar(grpc::ServerContext*,
+grpc::Status StageService::PrepareGrammar(grpc::ServerContext* context,
                                           const v1::PrepareGrammarRequest* request,
                                           v1::PrepareGrammarResponse*) {
   std::shared_ptr<text::GrammarCache> grammars;
@@ -456,12 +495,23 @@ grpc::Status StageService::PrepareGrammar(grpc::ServerContext*,
   if (!v1::GrammarKind_IsValid(grammar.kind())) {
     return ToGrpc(absl::InvalidArgumentError("an unknown kind of grammar"));
   }
-  return ToGrpc(grammars
-                    ->Get({.kind = static_cast<text::GrammarKind>(grammar.kind()),
-                           .text = grammar.source(),
-                           .any_whitespace = grammar.any_whitespace(),
-                           .begins_after = grammar.begins_after()})
-                    .status());
+  // On a thread that nobody waits for: a compilation does not end when it is not wanted any more.
+  const auto compiled = std::make_shared<std::promise<absl::Status>>();
+  std::future<absl::Status> status = compiled->get_future();
+  compiling_.Post(
+      [compiled, grammars,
+       source = text::GrammarSource{.kind = static_cast<text::GrammarKind>(grammar.kind()),
+                                    .text = grammar.source(),
+                                    .any_whitespace = grammar.any_whitespace(),
+                                    .begins_after = grammar.begins_after()}] {
+        compiled->set_value(grammars->Get(source).status());
+      });
+  while (status.wait_for(kWantedInterval) != std::future_status::ready) {
+    if (absl::Status wanted = StillWanted(*context, request->lease()); !wanted.ok()) {
+      return ToGrpc(wanted);
+    }
+  }
+  return ToGrpc(status.get());
 }
 
 grpc::ServerBidiReactor<v1::StepRequest, v1::StepResponse>* StageService::Step(

@@ -8,8 +8,11 @@
 #include <initializer_list>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <string>
 
+#include "common/work_counter.h"
+#include "common/work_queue.h"
 #include "kernels/ops.h"
 #include "stagecoach/v1/stage.grpc.pb.h"
 #include "worker/model/stage_model.h"
@@ -30,11 +33,12 @@ using ModelLoader = std::function<absl::StatusOr<std::unique_ptr<StageModel>>(
 class StageService final : public v1::Stage::WithCallbackMethod_Step<v1::Stage::Service> {
  public:
   // All outlive the service. `load` is StageModel::Load but in tests. `observers` hear of the
-  // steps. `on_device_lost` is called, once, from any thread, when something has failed and
-  // Ops::CheckDevice says that all else will: the process is of no more use.
+  // steps. `on_lost` is called, once, from any thread, when the process is of no more use:
+  // something has failed and Ops::CheckDevice says that all else will, or a thread is held up for
+  // good.
   StageService(kernels::Ops* ops, int32_t n_threads, Transport* transport,
                ModelLoader load = StageModel::Load, StepObservers observers = {},
-               std::function<void(absl::Status)> on_device_lost = {});
+               std::function<void(absl::Status)> on_lost = {});
   ~StageService() override;
 
   // Ends the step stream, if any; call before the server's Shutdown.
@@ -43,6 +47,9 @@ class StageService final : public v1::Stage::WithCallbackMethod_Step<v1::Stage::
   // Takes no new router. If one uses the worker, it is told to finish what runs and to let go, and
   // `on_released` is called when it has: true. False: nobody uses it. Once.
   bool BeginDrain(std::function<void()> on_released);
+
+  // How far the epoch's steps are; nothing: there is no epoch. Never waits for a step.
+  std::optional<v1::StepProgress> Progress() const;
 
   // As the RPC; since the epoch's start.
   v1::StatsResponse ReadStats();
@@ -82,8 +89,12 @@ class StageService final : public v1::Stage::WithCallbackMethod_Step<v1::Stage::
 
   // Not OK: whoever asked for something that takes long will not have it.
   absl::Status StillWanted(const grpc::ServerContext& context, const v1::Lease& lease) const;
-  absl::Status DoLoad(const grpc::ServerContext& context, const v1::LoadRequest& request,
+  absl::Status DoLoad(grpc::ServerContext& context, const v1::LoadRequest& request,
                       grpc::ServerWriter<v1::LoadProgress>* writer);
+  // Returns the last message.
+  absl::StatusOr<v1::LoadProgress> LoadModel(grpc::ServerContext& context,
+                                             const v1::LoadRequest& request,
+                                             grpc::ServerWriter<v1::LoadProgress>* writer);
   absl::Status DoJoin(const grpc::ServerContext& context, const v1::JoinRequest& request);
   // CANCELLED if the router gives up meanwhile: neighbours may be long in coming.
   absl::Status JoinTransport(const grpc::ServerContext& context, const v1::Lease& lease,
@@ -92,8 +103,10 @@ class StageService final : public v1::Stage::WithCallbackMethod_Step<v1::Stage::
   // After a failure.
   void CheckDevice();
   void SetPhase(void (v1::LoadPhases::*set)(double), double ms);
-  // Ends the epoch, if there is one, and waits for its threads.
-  void StopExecutor(const absl::Status& reason);
+  // Ends the epoch, if there is one, and waits for its threads for as long as they get on.
+  // UNAVAILABLE: one is held up, and so the process is of no more use.
+  absl::Status StopExecutor(const absl::Status& reason);
+  void Lose(absl::Status status);  // the process is of no more use
   std::shared_ptr<text::GrammarCache> Grammars();
 
   kernels::Ops* const ops_;
@@ -102,6 +115,7 @@ class StageService final : public v1::Stage::WithCallbackMethod_Step<v1::Stage::
   const ModelLoader load_;
   const StepObservers observers_;
   const uint64_t started_unix_ns_;
+  const std::shared_ptr<WorkCounter> work_ = std::make_shared<WorkCounter>();
 
   mutable std::mutex mutex_;
   std::condition_variable state_changed_;
@@ -112,7 +126,7 @@ class StageService final : public v1::Stage::WithCallbackMethod_Step<v1::Stage::
   std::shared_ptr<StageExecutor> executor_;  // guarded by mutex_; of the epoch last joined
   StepSession* session_ = nullptr;           // guarded by mutex_; of the stream that is open
   std::function<void()> on_released_;        // guarded by mutex_, as the next
-  std::function<void(absl::Status)> on_device_lost_;
+  std::function<void(absl::Status)> on_lost_;
   v1::LoadPhases load_phases_;  // guarded by mutex_; of the last load
   v1::MemoryReport memory_;     // guarded by mutex_; absent: empty
   // Guarded by mutex_; of the last stage loaded, null on others.
@@ -121,6 +135,7 @@ class StageService final : public v1::Stage::WithCallbackMethod_Step<v1::Stage::
   // Touched only in the state that the call holds.
   v1::LoadRequest loaded_;
   std::unique_ptr<StageModel> model_;
+  WorkQueue compiling_{2, "prepare"};  // as many as a router asks for at a time
 };
 
 }  // namespace stagecoach::worker

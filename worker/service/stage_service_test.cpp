@@ -68,6 +68,27 @@ TEST_CASE("a worker that leaves tells its router, serves on, and is released wit
   when_released.wait();
 }
 
+TEST_CASE("every stage tells how far it is, whether there is something to do or not") {
+  auto workers = LoadedWorkers(2);
+  JoinAll(workers, 1);
+  auto streams = OpenAll(workers, 1);
+  for (auto& stream : streams) {
+    const auto progress = stream->NextProgress();
+    REQUIRE(progress);
+    CHECK(progress->begun() == 0);
+    CHECK(progress->activity() == v1::STEP_ACTIVITY_IDLE);
+  }
+  RequireServes(streams, 1);
+  for (auto& stream : streams) {
+    std::optional<v1::StepProgress> progress;
+    do progress = stream->NextProgress();
+    while (progress && progress->done() == 0);
+    REQUIRE(progress);
+    CHECK(progress->begun() >= progress->done());
+    CHECK(stream->NextProgress());
+  }
+}
+
 TEST_CASE("a worker tells what it is") {
   ToyWorker worker;
   grpc::ClientContext context;

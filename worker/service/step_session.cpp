@@ -1,13 +1,21 @@
 #include "worker/service/step_session.h"
 
 #include <grpcpp/server_context.h>
+#include <pthread.h>
 
+#include <chrono>
+#include <condition_variable>
 #include <utility>
 
 #include "common/rpc/status.h"
 #include "common/status.h"
 
 namespace stagecoach::worker {
+namespace {
+
+constexpr auto kProgressInterval = std::chrono::milliseconds(100);
+
+}  // namespace
 
 StepSession::StepSession(grpc::CallbackServerContext* context, Callbacks callbacks)
     : context_(context), callbacks_(std::move(callbacks)) {
@@ -62,7 +70,26 @@ absl::Status StepSession::Greet(const v1::Lease& lease) {
     if (draining_) QueueDraining();
     WriteNext();
   }
-  return executor->Attach(this);
+  SC_RETURN_IF_ERROR(executor->Attach(this));
+  teller_ = std::jthread(
+      [this, executor](const std::stop_token& stop) { TellProgress(*executor, stop); });
+  return absl::OkStatus();
+}
+
+void StepSession::TellProgress(const StageExecutor& executor, const std::stop_token& stop) {
+  pthread_setname_np(pthread_self(), "progress");
+  std::mutex mutex;
+  std::condition_variable_any stopped;
+  std::unique_lock wait(mutex);
+  while (!stop.stop_requested()) {
+    {
+      const v1::StepProgress progress = executor.Progress();
+      const std::lock_guard lock(mutex_);
+      if (!ending_) progress_ = progress;
+      WriteNext();
+    }
+    stopped.wait_for(wait, stop, kProgressInterval, [] { return false; });
+  }
 }
 
 void StepSession::TellDraining() {
@@ -134,6 +161,10 @@ void StepSession::WriteNext() {
     response_ = std::move(responses_.front());
     responses_.pop_front();
     StartWrite(&response_);
+  } else if (progress_ && !ending_) {
+    writing_ = true;
+    *response_.mutable_progress() = *std::exchange(progress_, std::nullopt);
+    StartWrite(&response_);
   } else if (ending_) {
     finished_ = true;
     Finish(ToGrpc(status_));
@@ -141,6 +172,7 @@ void StepSession::WriteNext() {
 }
 
 void StepSession::OnDone() {
+  teller_ = {};
   if (attached_) executor_->Detach(this);
   if (executor_ != nullptr) callbacks_.on_end();
   delete this;

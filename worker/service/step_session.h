@@ -8,6 +8,9 @@
 #include <functional>
 #include <memory>
 #include <mutex>
+#include <optional>
+#include <stop_token>
+#include <thread>
 
 #include "absl/status/statusor.h"
 #include "stagecoach/v1/stage.pb.h"
@@ -46,6 +49,8 @@ class StepSession final : public grpc::ServerBidiReactor<v1::StepRequest, v1::St
   void OnClosed(const absl::Status& reason) override;
 
   absl::Status Take(v1::StepRequest& request);
+  // On a thread of its own, from the greeting on.
+  void TellProgress(const StageExecutor& executor, const std::stop_token& stop);
   // Ends the stream with `status` once what is queued is written. The first status stays.
   void End(const absl::Status& status);
   // REQUIRES: mutex_ held, as do the next.
@@ -62,14 +67,16 @@ class StepSession final : public grpc::ServerBidiReactor<v1::StepRequest, v1::St
   bool attached_ = false;      // reads only
 
   std::mutex mutex_;
-  std::shared_ptr<StageExecutor> executor_;  // guarded by mutex_; null before the hello
-  std::deque<v1::StepResponse> responses_;   // the rest: guarded by mutex_
+  std::shared_ptr<StageExecutor> executor_;   // guarded by mutex_; null before the hello
+  std::deque<v1::StepResponse> responses_;    // the rest: guarded by mutex_
+  std::optional<v1::StepProgress> progress_;  // the newest that is to be told
   bool writing_ = false;
   bool greeted_ = false;
   bool draining_ = false;
   bool ending_ = false;
   bool finished_ = false;
   absl::Status status_;
+  std::jthread teller_;  // not guarded: of the first read and of the end
 };
 
 }  // namespace stagecoach::worker

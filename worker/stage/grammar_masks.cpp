@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <bit>
+#include <chrono>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -10,6 +11,9 @@
 
 namespace stagecoach::worker {
 namespace {
+
+// Within which a wait that nobody wants any more ends.
+constexpr auto kCloseInterval = std::chrono::milliseconds(50);
 
 std::vector<int32_t> Generated(const StepMetaView& meta, const SlotRecord& record) {
   const auto generated = meta.tokens(record).subspan(record.n_prompt);
@@ -31,8 +35,11 @@ GrammarSequence::GrammarSequence(const StepMetaView& meta, const SlotRecord& rec
       end_late_((record.grammar_flags & kEndLateFlag) != 0),
       generated_(Generated(meta, record)) {}
 
-void GrammarSequence::Begin(text::GrammarCache& grammars) {
-  mask_.status = Compile(grammars);
+void GrammarSequence::Begin(text::GrammarCache* grammars) {
+  mask_.status = grammars != nullptr
+                     ? Compile(*grammars)
+                     : absl::FailedPreconditionError(
+                           "this worker was given no vocabulary to follow grammars with");
   Advance(generated_);
 }
 
@@ -89,27 +96,28 @@ bool GrammarSequence::IsEnd(int32_t token) const {
 }
 
 GrammarMasks::GrammarMasks(std::shared_ptr<text::GrammarCache> grammars, int32_t n_slots,
-                           int n_threads)
-    : grammars_(std::move(grammars)), slots_(n_slots), computing_(n_threads) {}
+                           int n_threads, std::shared_ptr<WorkCounter> work)
+    : grammars_(std::move(grammars)),
+      work_(std::move(work)),
+      slots_(n_slots),
+      computing_(n_threads, "masks") {}
 
-GrammarMasks::~GrammarMasks() { stopping_ = true; }
+GrammarMasks::~GrammarMasks() {
+  compiling_.Abandon();
+  computing_.Abandon();
+}
 
 std::vector<std::shared_ptr<GrammarSequence>> GrammarMasks::Begin(const StepMetaView& meta) {
   std::vector<std::shared_ptr<GrammarSequence>> begun(meta.registrations.size());
   for (size_t i = 0; i < begun.size(); ++i) {
     if (!meta.registrations[i].has_grammar()) continue;
     begun[i] = std::make_shared<GrammarSequence>(meta, meta.registrations[i]);
-    compiling_.Post([this, sequence = begun[i]] { BeginOne(*sequence); });
+    compiling_.Post([grammars = grammars_, work = work_, sequence = begun[i]] {
+      sequence->Begin(grammars.get());
+      ++*work;
+    });
   }
   return begun;
-}
-
-void GrammarMasks::BeginOne(GrammarSequence& sequence) {
-  if (stopping_) return;  // nobody waits any more
-  if (grammars_ != nullptr) return sequence.Begin(*grammars_);
-  sequence.mask_.status =
-      absl::FailedPreconditionError("this worker was given no vocabulary to follow grammars with");
-  sequence.Advance({});
 }
 
 void GrammarMasks::Apply(const StepMetaView& meta,
@@ -127,19 +135,26 @@ bool GrammarMasks::IsReady(uint32_t slot) const {
 const TokenMask& GrammarMasks::Await(uint32_t slot) {
   GrammarSequence& sequence = *slots_[slot];
   std::unique_lock lock(sequence.mutex_);
-  sequence.changed_.wait(lock, [&] { return sequence.ready_; });
+  while (!sequence.changed_.wait_for(lock, kCloseInterval, [&] { return sequence.ready_; })) {
+    if (!closed_) continue;
+    static const auto* const kClosed = new TokenMask{absl::CancelledError("the epoch has ended")};
+    return *kClosed;
+  }
   return sequence.mask_;
 }
 
 void GrammarMasks::Accept(uint32_t slot, int32_t token) {
   const std::shared_ptr<GrammarSequence>& sequence = slots_[slot];
-  if (sequence == nullptr) return;
+  if (sequence == nullptr || closed_) return;
   {
     std::lock_guard lock(sequence->mutex_);
     SC_CHECK(sequence->ready_);  // a token is sampled with the mask before it
     sequence->ready_ = false;
   }
-  computing_.Post([sequence, token] { sequence->Advance({&token, 1}); });
+  computing_.Post([work = work_, sequence, token] {
+    sequence->Advance({&token, 1});
+    ++*work;
+  });
 }
 
 }  // namespace stagecoach::worker

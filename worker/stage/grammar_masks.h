@@ -14,6 +14,7 @@
 
 #include "absl/status/status.h"
 #include "common/text/grammar_cache.h"
+#include "common/work_counter.h"
 #include "common/work_queue.h"
 #include "worker/stage/step_meta.h"
 
@@ -35,7 +36,7 @@ class GrammarSequence {
   friend class GrammarMasks;
 
   // On a mask thread, one call at a time. Errors are left in mask_.
-  void Begin(text::GrammarCache& grammars);
+  void Begin(text::GrammarCache* grammars);
   void Advance(std::span<const int32_t> tokens);
 
   absl::Status Compile(text::GrammarCache& grammars);
@@ -59,8 +60,10 @@ class GrammarSequence {
 class GrammarMasks {
  public:
   // `grammars` may be null: every grammar then fails. `n_threads`: of those that compute masks; one
-  // more compiles, so that a large grammar keeps nobody else waiting.
-  GrammarMasks(std::shared_ptr<text::GrammarCache> grammars, int32_t n_slots, int n_threads);
+  // more compiles, so that a large grammar keeps nobody else waiting. `work` grows with each mask.
+  GrammarMasks(std::shared_ptr<text::GrammarCache> grammars, int32_t n_slots, int n_threads,
+               std::shared_ptr<WorkCounter> work = std::make_shared<WorkCounter>());
+  // Waits for no grammar and no mask: what is under way goes on by itself, for nobody.
   ~GrammarMasks();
 
   // The grammars of a step's registrations, in their order, null where there is none. Begins to
@@ -74,19 +77,22 @@ class GrammarMasks {
   bool Has(uint32_t slot) const { return slots_[slot] != nullptr; }
   // The slot's mask is computed; Await does not block.
   bool IsReady(uint32_t slot) const;
-  // Blocks until it is; valid until the slot's next Accept or Apply. REQUIRES: Has(slot).
+  // Blocks until it is, or all is closed: then it is an error. Valid until the slot's next Accept
+  // or Apply. REQUIRES: Has(slot).
   const TokenMask& Await(uint32_t slot);
   // The slot's next token; does nothing for a slot without a grammar.
   void Accept(uint32_t slot, int32_t token);
 
- private:
-  void BeginOne(GrammarSequence& sequence);
+  // Nobody waits for a mask any more. Any thread.
+  void Close() { closed_ = true; }
 
+ private:
   const std::shared_ptr<text::GrammarCache> grammars_;
+  const std::shared_ptr<WorkCounter> work_;
   std::vector<std::shared_ptr<GrammarSequence>> slots_;
-  std::atomic<bool> stopping_{false};
-  // Last: their tasks use the rest.
-  WorkQueue compiling_{1};
+  std::atomic<bool> closed_{false};
+  // Their tasks own all that they use.
+  WorkQueue compiling_{1, "grammars"};
   WorkQueue computing_;
 };
 

@@ -1,6 +1,8 @@
 #include "worker/stage/grammar_masks.h"
 
 #include <catch2/catch_test_macros.hpp>
+#include <future>
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -71,6 +73,25 @@ TEST_CASE("each token's mask follows from the tokens before it") {
   CHECK(one.Allowed().size() == 2);
   one.masks().Accept(0, kTwelve);
   CHECK(one.Allowed() == Ids{kEnd});
+}
+
+TEST_CASE("a grammar that is being compiled delays no end") {
+  std::promise<void> begun, may_go_on;
+  const auto gate = std::make_shared<std::shared_future<void>>(may_go_on.get_future().share());
+  const auto grammars = std::make_shared<text::GrammarCache>(
+      ToyGrammars()->vocabulary(), 1, [&begun, gate](const text::GrammarSource&) {
+        begun.set_value();
+        gate->wait();
+        return absl::OkStatus();
+      });
+  {
+    One one(Regex("ab", {kEnd}), {}, grammars);
+    begun.get_future().wait();
+    one.masks().Close();
+    CHECK(absl::IsCancelled(one.masks().Await(0).status));
+    one.masks().Accept(0, kA);  // a row that was sampled without a mask
+  }
+  may_go_on.set_value();
 }
 
 TEST_CASE("every end id ends a grammar, where it may end, and nothing comes after it") {

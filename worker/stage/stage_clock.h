@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <array>
+#include <atomic>
 #include <chrono>
 #include <cstddef>
 #include <mutex>
@@ -27,6 +28,8 @@ class StageClock {
     Settle(Clock::now());
     state_ = state;
   }
+  // Never waits, whatever holds a thread inside Enter.
+  StageState state() const { return state_; }
 
   // Since the start or the last reset.
   Times Read(bool reset) {
@@ -39,13 +42,14 @@ class StageClock {
 
  private:
   void Settle(Clock::time_point now) {
-    times_.ms[static_cast<size_t>(state_)] +=
+    times_.ms[static_cast<size_t>(state_.load())] +=
         std::chrono::duration<double, std::milli>(now - since_).count();
     since_ = now;
   }
 
   std::mutex mutex_;
-  StageState state_ = StageState::kIdle;  // the rest: guarded by mutex_
+  std::atomic<StageState> state_ =
+      StageState::kIdle;  // written under mutex_, which guards the rest
   Clock::time_point since_ = Clock::now();
   Times times_;
 };

@@ -1,5 +1,7 @@
 #include "worker/stage/stage_executor.h"
 
+#include <pthread.h>
+
 #include <algorithm>
 #include <utility>
 
@@ -37,7 +39,7 @@ StageExecutor::StageExecutor(const Config& config, StageModel* model, kernels::O
       started_(kStartedSteps) {
   if (config_.is_last()) {
     masks_ = std::make_unique<GrammarMasks>(config_.grammars, config_.limits.max_sequences,
-                                            MaskThreads());
+                                            MaskThreads(), config_.work);
     sampler_ = std::make_unique<Sampler>(config_.limits, model_, ops_, masks_.get(), &clock_);
   }
 }
@@ -68,15 +70,23 @@ absl::Status StageExecutor::AllocateEnds() {
 }
 
 void StageExecutor::StartThreads() {
-  const auto start = [this](absl::Status (StageExecutor::*loop)()) {
-    threads_.emplace_back([this, loop] { RunThread(loop); });
+  // Names are for `top -H` and debuggers.
+  const auto start = [this](const char* name, absl::Status (StageExecutor::*loop)()) {
+    ++n_running_;
+    threads_.emplace_back([this, name, loop] {
+      pthread_setname_np(pthread_self(), name);
+      RunThread(loop);
+      --n_running_;
+    });
   };
-  start(&StageExecutor::MetadataLoop);
+  start("metadata", &StageExecutor::MetadataLoop);
   const bool from_host = device_ == nullptr;
-  if (from_host && !config_.is_first()) start(&StageExecutor::HiddenLoop);
-  if (from_host && config_.is_first() && !config_.is_last()) start(&StageExecutor::TokensLoop);
-  if (ops_->runs_ahead()) start(&StageExecutor::FinishLoop);
-  start(&StageExecutor::ComputeLoop);
+  if (from_host && !config_.is_first()) start("hidden", &StageExecutor::HiddenLoop);
+  if (from_host && config_.is_first() && !config_.is_last()) {
+    start("tokens", &StageExecutor::TokensLoop);
+  }
+  if (ops_->runs_ahead()) start("finish", &StageExecutor::FinishLoop);
+  start("compute", &StageExecutor::ComputeLoop);
 }
 
 StageExecutor::~StageExecutor() { Stop(absl::CancelledError("the stage has ended")); }
@@ -143,6 +153,7 @@ void StageExecutor::Close(absl::Status reason) {
     closed_ = reason;
     changed_.notify_all();
   }
+  if (masks_ != nullptr) masks_->Close();
   plans_.Close(reason);
   steps_.Close(reason);
   hidden_.Close(reason);
@@ -168,6 +179,32 @@ void StageExecutor::Deliver(v1::StepResult result) {
   } else {
     listener_->OnResult(std::move(result));
   }
+}
+
+v1::StepProgress StageExecutor::Progress() const {
+  v1::StepProgress progress;
+  progress.set_done(done_);
+  progress.set_begun(begun_);
+  progress.set_work(*config_.work);
+  const auto activity = [&] {
+    if (progress.begun() <= progress.done()) return v1::STEP_ACTIVITY_IDLE;
+    switch (clock_.state()) {
+      case StageState::kWaitMask:
+        return v1::STEP_ACTIVITY_WAIT_MASK;
+      case StageState::kWaitSend:
+        return v1::STEP_ACTIVITY_WAIT_SEND;
+      case StageState::kWaitInput:
+        // Where steps are queued ahead, the thread may wait for the next one's.
+        if (device_ == nullptr && progress.begun() == progress.done() + 1) {
+          return v1::STEP_ACTIVITY_WAIT_INPUT;
+        }
+        [[fallthrough]];
+      default:
+        return device_ == nullptr ? v1::STEP_ACTIVITY_COMPUTE : v1::STEP_ACTIVITY_ON_DEVICE;
+    }
+  };
+  progress.set_activity(activity());
+  return progress;
 }
 
 v1::StatsResponse StageExecutor::Stats(bool reset) {

@@ -18,6 +18,7 @@
 #pragma once
 
 #include <array>
+#include <atomic>
 #include <condition_variable>
 #include <cstdint>
 #include <memory>
@@ -76,6 +77,7 @@ class StageExecutor {
     // Last stage; null: sequences with a grammar fail.
     std::shared_ptr<text::GrammarCache> grammars;
     StepObservers observers;
+    std::shared_ptr<WorkCounter> work = std::make_shared<WorkCounter>();  // the model's, too
 
     bool is_first() const { return stage == 0; }
     bool is_last() const { return stage + 1 == n_stages; }
@@ -111,6 +113,11 @@ class StageExecutor {
   void Stop(absl::Status reason);
 
   v1::StatsResponse Stats(bool reset);
+
+  // How far it is, now. Takes no lock and so never waits, whatever holds the other threads.
+  v1::StepProgress Progress() const;
+  // All threads have ended. Of use after Close.
+  bool has_ended() const { return n_running_ == 0; }
 
  private:
   StageExecutor(const Config& config, StageModel* model, kernels::Ops* ops, Transport* transport);
@@ -190,7 +197,9 @@ class StageExecutor {
   std::unique_ptr<GrammarMasks> masks_;  // last stage, as the next
   std::unique_ptr<Sampler> sampler_;
   std::vector<ArrivedToken> taken_tokens_;
-  Time began_, input_;  // of the step that is computed
+  Time began_, input_;                        // of the step that is computed
+  std::atomic<uint64_t> begun_{0}, done_{0};  // the last steps
+  std::atomic<int> n_running_{0};             // threads
   std::vector<StepEnd> ends_;
   // First stage, by slot: the step that sampled last. Its token is on the device.
   std::vector<uint64_t> sampled_in_;

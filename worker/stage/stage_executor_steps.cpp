@@ -124,6 +124,7 @@ absl::Status StageExecutor::ComputeLoop() {
     SC_ASSIGN_OR_RETURN(const KnownStep step, steps_.Pop());
     clock_.Enter(StageState::kCompute);
     began_ = Record(step.view.step, FlightTime::kBegan);
+    begun_ = step.view.step;
     if (absl::Status status = RunStep(step); !status.ok()) {
       clock_.Enter(StageState::kIdle);
       return status;
@@ -276,6 +277,7 @@ absl::Status StageExecutor::Finish(const StartedStep& step) {
 
 void StageExecutor::Count(const StartedStep& step) {
   std::lock_guard lock(mutex_);
+  done_ = step.step;
   ++counted_.steps;
   counted_.tokens += step.n_rows;
   ++n_computed_;

@@ -174,8 +174,13 @@ void HttpApi::OpenApi(Call call) { call.exchange->Respond(Json(std::string(kOpen
 void HttpApi::Health(Call call) { call.exchange->Respond(Json(StatusWord("ok"))); }
 
 void HttpApi::Ready(Call call) {
+  const std::string stalled = frontend_->Stalled();
   HttpResponse response = Json(StatusWord(draining_ ? "draining" : "ready"));
-  if (draining_) response.status = 503;
+  if (!draining_ && !stalled.empty()) {
+    response = Json(
+        boost::json::serialize(boost::json::object{{"status", "stalled"}, {"reason", stalled}}));
+  }
+  if (draining_ || !stalled.empty()) response.status = 503;
   call.exchange->Respond(std::move(response));
 }
 

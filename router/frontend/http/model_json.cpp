@@ -38,6 +38,7 @@ std::string StatusJson(const v1::Model& model,
                                   {"device", stage.device()},
                                   {"first_layer", stage.first_layer()},
                                   {"n_layers", stage.n_layers()},
+                                  {"stalled", stage.stalled()},
                                   {"compute_ms", known ? json::value(*compute_ms[i]) : nullptr}});
   }
   json::array groups;

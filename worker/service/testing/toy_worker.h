@@ -201,7 +201,7 @@ class StepStream {
 
   bool Ready() {
     v1::StepResponse response;
-    return stream_->Read(&response) && response.has_ready();
+    return Read(&response) && response.has_ready();
   }
   bool Send(const v1::StepPlan& plan) {
     v1::StepRequest request;
@@ -210,12 +210,19 @@ class StepStream {
   }
   std::optional<v1::StepResult> Next() {
     v1::StepResponse response;
-    if (!stream_->Read(&response) || !response.has_result()) return std::nullopt;
+    if (!Read(&response) || !response.has_result()) return std::nullopt;
     return response.result();
   }
   bool HearsDraining() {
     v1::StepResponse response;
-    return stream_->Read(&response) && response.has_draining();
+    return Read(&response) && response.has_draining();
+  }
+  std::optional<v1::StepProgress> NextProgress() {
+    v1::StepResponse response;
+    while (stream_->Read(&response)) {
+      if (response.has_progress()) return response.progress();
+    }
+    return std::nullopt;
   }
   void HangUp() { context_.TryCancel(); }
   // Ends our side, then waits for the worker's word.
@@ -231,6 +238,14 @@ class StepStream {
   }
 
  private:
+  // Anything but progress.
+  bool Read(v1::StepResponse* response) {
+    while (stream_->Read(response)) {
+      if (!response->has_progress()) return true;
+    }
+    return false;
+  }
+
   grpc::ClientContext context_;
   std::unique_ptr<grpc::ClientReaderWriter<v1::StepRequest, v1::StepResponse>> stream_;
 };

@@ -1,0 +1,87 @@
+#include "router/dispatch/pipeline_watch.h"
+
+#include <pthread.h>
+#include <spdlog/spdlog.h>
+
+#include <algorithm>
+#include <chrono>
+#include <utility>
+
+#include "common/check.h"
+
+namespace stagecoach::router {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+}  // namespace
+
+PipelineWatch::PipelineWatch(std::vector<StallWatch::Stage> stages, const StallLimits& limits)
+    : limits_(limits), stages_(std::move(stages)), counts_(stages_.size()) {}
+
+PipelineWatch::~PipelineWatch() { End(); }
+
+void PipelineWatch::Begin(PipelineWatchHooks hooks) {
+  SC_CHECK(watch_ == nullptr);
+  hooks_ = std::move(hooks);
+  watch_ = std::make_unique<StallWatch>(std::move(stages_), limits_, Clock::now());
+  thread_ = std::thread([this] { Run(); });
+}
+
+void PipelineWatch::End() {
+  {
+    const std::lock_guard lock(mutex_);
+    ending_ = true;
+  }
+  ended_.notify_one();
+  if (thread_.joinable()) thread_.join();
+}
+
+void PipelineWatch::Sent(const v1::StepPlan& plan) {
+  const std::lock_guard lock(mutex_);
+  watch_->Sent(plan.step(), sizer_(plan), Clock::now());
+}
+
+void PipelineWatch::Heard(size_t stage, const v1::StepProgress& progress) {
+  const std::lock_guard lock(mutex_);
+  watch_->Heard(stage, progress, Clock::now());
+}
+
+void PipelineWatch::Result(uint64_t step) {
+  const std::lock_guard lock(mutex_);
+  watch_->Result(step, Clock::now());
+}
+
+PipelineWatch::Report PipelineWatch::Read() const {
+  const std::lock_guard lock(mutex_);
+  if (watch_ == nullptr) return {std::vector<std::string>(counts_.size()), counts_};
+  return {watch_->Stalled(), counts_};
+}
+
+void PipelineWatch::Run() {
+  pthread_setname_np(pthread_self(), "watch");
+  bool was_stalled = false;
+  std::unique_lock lock(mutex_);
+  while (!ended_.wait_for(lock, StallWatch::kTick, [this] { return ending_; })) {
+    const std::vector<StallWatch::Change> changes = watch_->Tick(Clock::now());
+    for (const StallWatch::Change& change : changes) {
+      if (change.kind == StallKind::kSilent) ++counts_[change.stage].silent;
+      if (change.kind == StallKind::kStep) ++counts_[change.stage].step;
+    }
+    const std::vector<std::string> stalled = watch_->Stalled();
+    const bool is_stalled = std::any_of(stalled.begin(), stalled.end(),
+                                        [](const std::string& text) { return !text.empty(); });
+    const absl::Status lost = watch_->Verdict(Clock::now());
+    lock.unlock();
+    for (const StallWatch::Change& change : changes) spdlog::warn("{}", change.text);
+    if (is_stalled != was_stalled && hooks_.on_change) hooks_.on_change(is_stalled);
+    was_stalled = is_stalled;
+    if (!lost.ok()) {
+      if (hooks_.on_lost) hooks_.on_lost(lost);
+      return;
+    }
+    lock.lock();
+  }
+}
+
+}  // namespace stagecoach::router

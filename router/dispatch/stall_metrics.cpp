@@ -1,0 +1,45 @@
+#include "router/dispatch/stall_metrics.h"
+
+#include <prometheus/metric_family.h>
+
+namespace stagecoach::router {
+
+std::vector<prometheus::MetricFamily> StallCollector::Collect() const {
+  const std::lock_guard lock(mutex_);
+  if (source_ == nullptr) return {};
+  const PipelineWatch::Report report = source_();
+  prometheus::MetricFamily stalled, stalls;
+  stalled.name = "stagecoach_stage_stalled";
+  stalled.help = "1 while the stage says nothing or does not finish a step in time";
+  stalled.type = prometheus::MetricType::Gauge;
+  stalls.name = "stagecoach_stage_stalls_total";
+  stalls.help =
+      "Times that the stage said nothing (silent) or did not finish a step in time (step)";
+  stalls.type = prometheus::MetricType::Counter;
+  const auto labelled = [this](size_t stage) {
+    prometheus::ClientMetric metric;
+    for (const auto& [name, value] : labels_) metric.label.push_back({name, value});
+    metric.label.push_back({"stage", std::to_string(stage)});
+    return metric;
+  };
+  for (size_t i = 0; i < report.counts.size(); ++i) {
+    prometheus::ClientMetric now = labelled(i);
+    now.gauge.value = report.stalled[i].empty() ? 0 : 1;
+    stalled.metric.push_back(std::move(now));
+    for (const auto& [reason, count] :
+         {std::pair("silent", report.counts[i].silent), std::pair("step", report.counts[i].step)}) {
+      prometheus::ClientMetric times = labelled(i);
+      times.label.push_back({"reason", reason});
+      times.counter.value = static_cast<double>(count);
+      stalls.metric.push_back(std::move(times));
+    }
+  }
+  return {std::move(stalled), std::move(stalls)};
+}
+
+void StallCollector::Detach() {
+  const std::lock_guard lock(mutex_);
+  source_ = nullptr;
+}
+
+}  // namespace stagecoach::router

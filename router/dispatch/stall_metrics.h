@@ -1,0 +1,36 @@
+// What the watch knows, as metrics.
+#pragma once
+
+#include <prometheus/collectable.h>
+
+#include <functional>
+#include <mutex>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "router/dispatch/pipeline_watch.h"
+
+namespace stagecoach::router {
+
+// Thread-safe.
+class StallCollector final : public prometheus::Collectable {
+ public:
+  using Source = std::function<PipelineWatch::Report()>;
+  using Labels = std::vector<std::pair<std::string, std::string>>;
+
+  // `labels` stand on every metric, with the stage's number.
+  StallCollector(Source source, Labels labels)
+      : source_(std::move(source)), labels_(std::move(labels)) {}
+
+  std::vector<prometheus::MetricFamily> Collect() const override;
+  // What the source asks may be destroyed afterwards.
+  void Detach();
+
+ private:
+  mutable std::mutex mutex_;
+  Source source_;  // guarded by mutex_; null once detached
+  const Labels labels_;
+};
+
+}  // namespace stagecoach::router

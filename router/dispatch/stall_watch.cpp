@@ -1,0 +1,198 @@
+#include "router/dispatch/stall_watch.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <utility>
+
+namespace stagecoach::router {
+namespace {
+
+using std::chrono::milliseconds;
+
+// Between two ticks: the watch itself was held up.
+constexpr auto kLateTick = milliseconds(500);
+
+double Seconds(StallWatch::Duration duration) {
+  return std::chrono::duration<double>(duration).count();
+}
+
+std::string_view Words(v1::StepActivity activity) {
+  switch (activity) {
+    case v1::STEP_ACTIVITY_WAIT_INPUT:
+      return "it waits for what the stage before has sent";
+    case v1::STEP_ACTIVITY_COMPUTE:
+      return "it computes";
+    case v1::STEP_ACTIVITY_WAIT_MASK:
+      return "it waits for a grammar's mask";
+    case v1::STEP_ACTIVITY_WAIT_SEND:
+      return "it cannot send what came of it";
+    case v1::STEP_ACTIVITY_ON_DEVICE:
+      return "its device has not finished it";
+    default:
+      return "it has not begun it";
+  }
+}
+
+}  // namespace
+
+StallWatch::StallWatch(std::vector<Stage> stages, const StallLimits& limits, Time now)
+    : limits_(limits), last_tick_(now) {
+  for (Stage& stage : stages) {
+    stages_.push_back({.about = std::move(stage), .last = {}, .heard = now, .moved = now});
+  }
+}
+
+void StallWatch::Sent(uint64_t step, const StepSize& size, Time now) {
+  steps_[step] = size;
+  SettleHeld(now);
+}
+
+void StallWatch::Heard(size_t stage, const v1::StepProgress& progress, Time now) {
+  State& state = stages_[stage];
+  state.heard = now;
+  if (progress.work() != state.last.work() || progress.begun() > state.last.begun()) {
+    state.moved = now;
+  }
+  state.last.set_begun(std::max(state.last.begun(), progress.begun()));
+  state.last.set_activity(progress.activity());
+  state.last.set_work(progress.work());
+  SetDone(stage, progress.done(), now);
+}
+
+void StallWatch::Result(uint64_t step, Time now) { SetDone(stages_.size() - 1, step, now); }
+
+void StallWatch::SetDone(size_t stage, uint64_t done, Time now) {
+  State& state = stages_[stage];
+  if (done > state.last.done()) {
+    // A stage that was silent may have been stopped: that time is not the step's.
+    if (state.held_step != 0 && state.stalled != StallKind::kSilent) {
+      for (uint64_t step = state.held_step; step <= done; ++step) {
+        if (const auto size = steps_.find(step); size != steps_.end()) {
+          state.about.cost.Learn(size->second, now - state.held_since);
+        }
+      }
+    }
+    state.last.set_done(done);
+    state.moved = now;
+    state.held_step = 0;
+    if (stage + 1 == stages_.size()) steps_.erase(steps_.begin(), steps_.upper_bound(done));
+  }
+  SettleHeld(now);
+}
+
+bool StallWatch::CouldFinish(size_t stage, uint64_t step) const {
+  const State& state = stages_[stage];
+  if (!steps_.contains(step)) return false;
+  if (stage > 0 && stages_[stage - 1].last.done() < step) return false;
+  const v1::StepActivity activity = state.last.activity();
+  const bool on_device = activity == v1::STEP_ACTIVITY_ON_DEVICE;
+  // Tokens come round from the last stage.
+  if (stage == 0 && (on_device || activity == v1::STEP_ACTIVITY_WAIT_INPUT) &&
+      stages_.back().last.done() + 1 < step) {
+    return false;
+  }
+  // The next stage takes no more.
+  return !(stage + 1 < stages_.size() && (on_device || activity == v1::STEP_ACTIVITY_WAIT_SEND) &&
+           stages_[stage + 1].last.done() + 1 < step);
+}
+
+void StallWatch::SettleHeld(Time now) {
+  for (size_t i = 0; i < stages_.size(); ++i) {
+    State& state = stages_[i];
+    const uint64_t next = state.last.done() + 1;
+    if (!CouldFinish(i, next)) {
+      state.held_step = 0;
+    } else if (state.held_step != next) {
+      state.held_step = next;
+      state.held_since = now;
+    }
+  }
+}
+
+void StallWatch::ShiftBy(Duration gap, Time now) {
+  for (State& state : stages_) {
+    for (Time* time : {&state.heard, &state.moved, &state.held_since, &state.stalled_since}) {
+      *time = std::min(*time + gap, now);
+    }
+  }
+}
+
+StallWatch::Duration StallWatch::Expected(const State& state) const {
+  const auto size = steps_.find(state.held_step);
+  return size == steps_.end() ? Duration(0) : state.about.cost.Expect(size->second);
+}
+
+StallKind StallWatch::Judge(const State& state, Time now) const {
+  if (now - state.heard > limits_.silence) return StallKind::kSilent;
+  if (state.held_step == 0) return StallKind::kNone;
+  const auto due =
+      std::max(limits_.least_step,
+               std::chrono::duration_cast<Duration>(Expected(state) * limits_.step_times));
+  return now - state.held_since > due ? StallKind::kStep : StallKind::kNone;
+}
+
+std::string StallWatch::Describe(const State& state, StallKind kind, Time now) const {
+  if (kind == StallKind::kSilent) {
+    const std::string doing = state.last.begun() > state.last.done()
+                                  ? fmt::format("in step {}, where {}", state.last.done() + 1,
+                                                std::string(Words(state.last.activity())))
+                                  : fmt::format("after step {}", state.last.done());
+    return fmt::format(
+        "has said nothing for {:.1f} s, since it was {}: its process is stopped, or its host is "
+        "gone",
+        Seconds(now - state.heard), doing);
+  }
+  const auto size = steps_.find(state.held_step);
+  return fmt::format(
+      "has not finished step {}, of {} tokens, for {:.1f} s: {}; such a step takes {:.3f} s",
+      state.held_step, size == steps_.end() ? 0 : size->second.n_rows,
+      Seconds(now - state.held_since), std::string(Words(state.last.activity())),
+      Seconds(Expected(state)));
+}
+
+std::vector<StallWatch::Change> StallWatch::Tick(Time now) {
+  if (now - last_tick_ > kLateTick) ShiftBy(now - last_tick_ - kTick, now);
+  last_tick_ = now;
+  std::vector<Change> changes;
+  for (size_t i = 0; i < stages_.size(); ++i) {
+    State& state = stages_[i];
+    const StallKind kind = Judge(state, now);
+    if (kind != StallKind::kNone) state.why = Describe(state, kind, now);
+    if (kind == state.stalled) continue;
+    if (kind == StallKind::kNone) {
+      state.why.clear();
+      changes.push_back({i, kind,
+                         fmt::format("{} goes on after {:.1f} s", state.about.name,
+                                     Seconds(now - state.stalled_since))});
+    } else {
+      if (state.stalled == StallKind::kNone) {
+        state.stalled_since = kind == StallKind::kSilent ? state.heard : state.held_since;
+      }
+      changes.push_back({i, kind, fmt::format("{} {}", state.about.name, state.why)});
+    }
+    state.stalled = kind;
+  }
+  return changes;
+}
+
+std::vector<std::string> StallWatch::Stalled() const {
+  std::vector<std::string> texts;
+  for (const State& state : stages_) texts.push_back(state.why);
+  return texts;
+}
+
+absl::Status StallWatch::Verdict(Time now) const {
+  for (const State& state : stages_) {
+    if (state.stalled == StallKind::kNone) continue;
+    const Time due = state.stalled == StallKind::kSilent
+                         ? state.heard
+                         : std::max(state.held_since + Expected(state), state.moved);
+    if (now - due <= limits_.end) continue;
+    return absl::UnavailableError(
+        fmt::format("{} is lost: it {}", state.about.name, Describe(state, state.stalled, now)));
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace stagecoach::router

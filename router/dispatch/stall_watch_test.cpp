@@ -1,0 +1,205 @@
+#include "router/dispatch/stall_watch.h"
+
+#include <catch2/catch_test_macros.hpp>
+#include <catch2/matchers/catch_matchers_string.hpp>
+#include <optional>
+
+namespace stagecoach::router {
+namespace {
+
+using Catch::Matchers::ContainsSubstring;
+using std::chrono::milliseconds;
+using std::chrono::seconds;
+
+constexpr StepSize kDecode{.n_rows = 1, .n_pairs = 10, .n_logits = 1};
+
+// A watch over stages whose largest step took 100 ms, and its clock.
+class Watched {
+ public:
+  explicit Watched(size_t n_stages, milliseconds largest = milliseconds(100))
+      : watch_(Stages(n_stages, largest), {}, now_), said_(n_stages), silent_(n_stages) {}
+
+  void Send(uint64_t step, const StepSize& size = kDecode) { watch_.Sent(step, size, now_); }
+  // From now on the stage says so every 100 ms.
+  void Say(size_t stage, uint64_t begun, uint64_t done, v1::StepActivity activity,
+           uint64_t work = 0) {
+    said_[stage].set_begun(begun);
+    said_[stage].set_done(done);
+    said_[stage].set_activity(activity);
+    if (work > 0) said_[stage].set_work(work);
+    watch_.Heard(stage, said_[stage], now_);
+  }
+  void Silence(size_t stage) { silent_[stage] = true; }
+  // A step that all stages finish at once.
+  void Finish(uint64_t step) {
+    Send(step);
+    for (size_t i = 0; i < said_.size(); ++i) Say(i, step, step, v1::STEP_ACTIVITY_IDLE);
+  }
+  // The first change within `most`, if there is one.
+  std::optional<StallWatch::Change> Next(milliseconds most, bool works = false) {
+    for (const auto end = now_ + most; now_ < end;) {
+      now_ += StallWatch::kTick;
+      for (size_t i = 0; i < said_.size(); ++i) {
+        if (works) said_[i].set_work(said_[i].work() + 1);
+        if (!silent_[i]) watch_.Heard(i, said_[i], now_);
+      }
+      const auto changes = watch_.Tick(now_);
+      if (!changes.empty()) return changes.front();
+    }
+    return std::nullopt;
+  }
+  void Sleep(milliseconds time) { now_ += time; }
+  absl::Status Verdict() const { return watch_.Verdict(now_); }
+  StallWatch& watch() { return watch_; }
+  StallWatch::Time now() const { return now_; }
+
+ private:
+  static std::vector<StallWatch::Stage> Stages(size_t n, milliseconds largest) {
+    std::vector<StallWatch::Stage> stages;
+    for (size_t i = 0; i < n; ++i) {
+      stages.push_back({"stage " + std::to_string(i),
+                        StepCost({.n_rows = 512, .n_pairs = 512, .n_logits = 64}, largest)});
+    }
+    return stages;
+  }
+
+  StallWatch::Time now_{seconds(1000)};
+  StallWatch watch_;
+  std::vector<v1::StepProgress> said_;
+  std::vector<bool> silent_;
+};
+
+TEST_CASE("an idle pipeline never stalls") {
+  Watched stages(3);
+  stages.Finish(1);
+  CHECK_FALSE(stages.Next(seconds(3600)));
+  CHECK(stages.Verdict().ok());
+}
+
+TEST_CASE("a stage that says nothing is noticed in little more than a second, and ends it later") {
+  Watched stages(2);
+  stages.Finish(1);
+  stages.Silence(1);
+  const auto before = stages.now();
+  const auto change = stages.Next(seconds(60));
+  REQUIRE(change);
+  CHECK(change->stage == 1);
+  CHECK(change->kind == StallKind::kSilent);
+  CHECK_THAT(change->text, ContainsSubstring("stage 1") && ContainsSubstring("stopped"));
+  CHECK(stages.now() - before <= milliseconds(1200));
+  CHECK(stages.Verdict().ok());
+  CHECK_FALSE(stages.Next(milliseconds(8700)));
+  CHECK(stages.Verdict().ok());
+  stages.Next(milliseconds(300));
+  CHECK(absl::IsUnavailable(stages.Verdict()));
+  CHECK_THAT(std::string(stages.Verdict().message()), ContainsSubstring("stage 1"));
+}
+
+TEST_CASE("a step that is not finished in time is noticed, and what holds it is said") {
+  Watched stages(1);
+  stages.Finish(1);
+  stages.Send(2);
+  stages.Say(0, 2, 1, v1::STEP_ACTIVITY_WAIT_MASK);
+  const auto before = stages.now();
+  const auto change = stages.Next(seconds(60));
+  REQUIRE(change);
+  CHECK(change->kind == StallKind::kStep);
+  CHECK_THAT(change->text, ContainsSubstring("step 2") && ContainsSubstring("grammar's mask"));
+  CHECK(stages.now() - before <= milliseconds(1200));
+
+  // It goes on.
+  stages.Say(0, 2, 2, v1::STEP_ACTIVITY_IDLE);
+  const auto back = stages.Next(seconds(1));
+  REQUIRE(back);
+  CHECK(back->kind == StallKind::kNone);
+  CHECK(stages.watch().Stalled()[0].empty());
+}
+
+TEST_CASE("a long step is given three times what it takes, and a stage that computes its time") {
+  Watched stages(1, /*largest=*/seconds(20));
+  stages.Send(1, {.n_rows = 512, .n_pairs = 512, .n_logits = 1});
+  stages.Say(0, 1, 0, v1::STEP_ACTIVITY_COMPUTE);
+  CHECK_FALSE(stages.Next(seconds(59)));
+  const auto change = stages.Next(seconds(2));
+  REQUIRE(change);
+  CHECK(change->kind == StallKind::kStep);
+  // Overdue, but layer after layer is computed: slow is not lost.
+  CHECK_FALSE(stages.Next(seconds(600), /*works=*/true));
+  CHECK(stages.Verdict().ok());
+  CHECK_FALSE(stages.Next(milliseconds(9900)));
+  CHECK(stages.Verdict().ok());
+  CHECK_FALSE(stages.Next(milliseconds(300)));
+  CHECK_FALSE(stages.Verdict().ok());
+}
+
+TEST_CASE("only the stage that holds a step is to blame, not those that wait for it") {
+  Watched stages(3);
+  stages.Finish(1);
+  for (uint64_t step = 2; step <= 5; ++step) stages.Send(step);
+  // Stage 1 is wedged in step 2: stage 0 cannot send, stage 2 gets nothing.
+  stages.Say(0, 4, 3, v1::STEP_ACTIVITY_WAIT_SEND);
+  stages.Say(1, 2, 1, v1::STEP_ACTIVITY_COMPUTE);
+  stages.Say(2, 1, 1, v1::STEP_ACTIVITY_WAIT_INPUT);
+  const auto change = stages.Next(seconds(60));
+  REQUIRE(change);
+  CHECK(change->stage == 1);
+  CHECK_FALSE(stages.Next(seconds(60)));
+}
+
+TEST_CASE("the first stage may wait for tokens for as long as the last one takes") {
+  Watched stages(2);
+  stages.Finish(1);
+  stages.Send(2);
+  stages.Send(3);
+  stages.Say(0, 3, 2, v1::STEP_ACTIVITY_WAIT_INPUT);
+  stages.Say(1, 2, 1, v1::STEP_ACTIVITY_COMPUTE);
+  const auto change = stages.Next(seconds(60));
+  REQUIRE(change);
+  CHECK(change->stage == 1);
+  CHECK_FALSE(stages.Next(seconds(5)));
+
+  // Once step 2 is through its tokens are there: now the wait is the first stage's own.
+  stages.Say(1, 2, 2, v1::STEP_ACTIVITY_IDLE);
+  REQUIRE(stages.Next(seconds(1)));
+  const auto own = stages.Next(seconds(60));
+  REQUIRE(own);
+  CHECK(own->stage == 0);
+}
+
+TEST_CASE("a device says nothing of what it waits for: the oldest step decides") {
+  Watched stages(2);
+  stages.Finish(1);
+  stages.Send(2);
+  stages.Send(3);
+  stages.Say(0, 3, 2, v1::STEP_ACTIVITY_ON_DEVICE);
+  stages.Say(1, 3, 1, v1::STEP_ACTIVITY_ON_DEVICE);
+  const auto change = stages.Next(seconds(60));
+  REQUIRE(change);
+  CHECK(change->stage == 1);
+  CHECK_FALSE(stages.Next(seconds(60)));
+}
+
+TEST_CASE("a plan that a stage never takes up is its stall") {
+  Watched stages(1);
+  stages.Finish(1);
+  stages.Send(2);
+  const auto change = stages.Next(seconds(60));
+  REQUIRE(change);
+  CHECK_THAT(change->text, ContainsSubstring("has not begun it"));
+}
+
+TEST_CASE("a watch that was stopped itself blames nobody for that time") {
+  Watched stages(2);
+  stages.Finish(1);
+  stages.Send(2);
+  stages.Say(0, 2, 1, v1::STEP_ACTIVITY_COMPUTE);
+  stages.Sleep(seconds(100));
+  CHECK(stages.watch().Tick(stages.now()).empty());
+  CHECK(stages.Verdict().ok());
+  // The step's time counts on from where it was.
+  CHECK_FALSE(stages.Next(milliseconds(800)));
+  CHECK(stages.Next(milliseconds(600)));
+}
+
+}  // namespace
+}  // namespace stagecoach::router
