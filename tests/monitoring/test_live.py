@@ -70,7 +70,7 @@ def prometheus():
 
 @pytest.fixture
 def cluster(prometheus):
-    with Cluster(DEMO_MODEL, stages=2, flags=["--max-sequences", "2"]) as cluster:
+    with Cluster(DEMO_MODEL, stages=2, flags=["--max-sequences", "2", "--stall-limit", "3600"]) as cluster:
         prometheus.set_target(cluster.metrics)
         prometheus.wait_for("a scrape", lambda: prometheus.query('up{job="stagecoach"} == 1'))
         yield cluster
@@ -187,6 +187,27 @@ def test_no_pipeline_fires_and_resolves(prometheus):
         prometheus.wait_for("their end",
                             lambda: not {"StagecoachDown", "StagecoachRouterDown"} & prometheus.firing())
         prometheus.set_target(None)
+
+
+def test_a_stage_that_stalls_again_and_again_fires_and_resolves():
+    flags = ["--stall-limit", "3600"]
+    with Prometheus(quick_rules(hour_s=30)) as prometheus, Cluster(DEMO_MODEL, stages=2, flags=flags) as cluster:
+        worker = last_worker(cluster)
+        prometheus.set_target(cluster.metrics)
+
+        def stalled(value):
+            return prometheus.query(f'stagecoach_stage_stalled{{stage="1"}} == {value}')
+
+        prometheus.wait_for("a scrape", lambda: stalled(0))
+        for _ in range(2):
+            os.kill(worker, signal.SIGSTOP)
+            try:
+                prometheus.wait_for("the stall", lambda: stalled(1))
+            finally:
+                os.kill(worker, signal.SIGCONT)
+            prometheus.wait_for("its end", lambda: stalled(0))
+        prometheus.wait_for("StagecoachStageStalling", lambda: "StagecoachStageStalling" in prometheus.firing())
+        prometheus.wait_for("its end", lambda: "StagecoachStageStalling" not in prometheus.firing())
 
 
 def test_slow_tokens_fire_and_resolve(prometheus, cluster):

@@ -1,0 +1,103 @@
+"""Load, and what to see while a process or a thread of a cluster stands still."""
+import pathlib
+import re
+import threading
+import time
+import urllib.error
+import urllib.request
+
+import protos
+
+protos.make_importable()
+
+import grpc  # noqa: E402
+from harness import children_of  # noqa: E402
+from stagecoach.v1 import inference_pb2 as pb  # noqa: E402
+
+PLAIN = pb.GenerateRequest(text="The next train", sampling=pb.SamplingParams(max_tokens=200, ignore_eos=True, n=2))
+FORMED = pb.GenerateRequest(text="The next train", sampling=pb.SamplingParams(
+    max_tokens=200, ignore_eos=True, grammar=pb.Grammar(regex="[a-z ]{1000}")))
+
+
+class Load:
+    """Streams that are asked for again and again until one fails; `errors` holds (time, RpcError) of each stream's end."""
+
+    def __init__(self, stub, requests=(PLAIN, PLAIN, FORMED)):
+        self.n_tokens = 0
+        self.errors = []
+        self._stub = stub
+        self._stopping = False
+        self._lock = threading.Lock()
+        self._threads = [threading.Thread(target=self._run, args=(request,)) for request in requests]
+
+    def __enter__(self):
+        for thread in self._threads:
+            thread.start()
+        self.await_tokens(len(self._threads) * 4)
+        return self
+
+    def __exit__(self, *_):
+        self._stopping = True
+        self.await_end()
+
+    def _run(self, request):
+        try:
+            while not self._stopping:
+                for message in self._stub.Generate(request, timeout=300):
+                    with self._lock:
+                        self.n_tokens += len(message.token_ids)
+        except grpc.RpcError as error:
+            self.errors.append((time.monotonic(), error))
+
+    def await_tokens(self, n):
+        """Until there are n more; they must come."""
+        wanted = self.n_tokens + n
+        while self.n_tokens < wanted:
+            assert not self.errors, self.errors[0][1]
+            time.sleep(0.005)
+
+    def await_end(self):
+        for thread in self._threads:
+            thread.join()
+
+
+def pids(cluster):
+    """(router, [worker by stage]); the workers are started first, in their order."""
+    children = children_of(cluster.process.pid)
+    workers = [pid for pid, name in children if name == "stagecoach-work"]
+    (router,) = [pid for pid, name in children if name == "stagecoach-rout"]
+    return router, workers
+
+
+def thread_names(pid):
+    return sorted({(task / "comm").read_text().strip() for task in pathlib.Path(f"/proc/{pid}/task").iterdir()})
+
+
+def is_ready(cluster):
+    try:
+        with urllib.request.urlopen(f"http://{cluster.http}/ready", timeout=10) as answer:
+            return answer.status == 200
+    except urllib.error.HTTPError as error:
+        assert error.code == 503
+        return False
+
+
+def seconds_until(condition, most):
+    """How long it took; None: longer than `most`."""
+    began = time.monotonic()
+    while not condition():
+        if time.monotonic() - began > most:
+            return None
+        time.sleep(0.01)
+    return time.monotonic() - began
+
+
+def metric(cluster, name):
+    """{stage: value}, summed over other labels."""
+    with urllib.request.urlopen(f"http://{cluster.metrics}/metrics", timeout=10) as answer:
+        page = answer.read().decode()
+    values = {}
+    for labels, value in re.findall(rf"^{name}{{(.*)}} (\S+)$", page, re.MULTILINE):
+        stage = int(re.search(r'stage="(\d+)"', labels)[1])
+        values[stage] = values.get(stage, 0) + float(value)
+    return values

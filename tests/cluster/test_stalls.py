@@ -1,0 +1,187 @@
+"""Processes and threads that stand still under load: noticed at once, ended at the limit, forgiven in between.
+
+STAGECOACH_ALL_STALLS=1 stops every process and every class of thread at 1, 2 and 4 stages (some minutes); else a few stand for
+all. Bounds are those of the documents and SLACK_S for a busy machine.
+"""
+import os
+import signal
+import subprocess
+import time
+
+import grpc
+import pytest
+from faults import Load, is_ready, metric, pids, seconds_until, thread_names
+from harness import DEMO_MODEL, Cluster
+from stopped_thread import stopped_thread
+
+ALL = os.environ.get("STAGECOACH_ALL_STALLS") == "1"
+SLACK_S = float(os.environ.get("STAGECOACH_SLACK_S", 2))
+LIMIT_S = 2
+NOTICE_S = 1.3  # a second, and a tick or two
+FLAGS = ["--stall-limit", LIMIT_S, "--threads-per-worker", 1]
+# What a worker's threads are named; of those that gRPC makes some are alike.
+CLASSES = {"compute", "metadata", "hidden", "tokens", "progress", "masks", "grammars", "log", "signals", "stagecoach-work"}
+
+
+@pytest.fixture(scope="module")
+def figures():
+    """Seconds until a stall was noticed, by what stood still."""
+    noticed = []
+    yield noticed
+    for what, seconds in noticed:
+        print(f"noticed after {seconds:.2f} s: {what}")
+
+
+def victims():
+    for stages in (1, 2, 4) if ALL else (2,):
+        for victim in range(stages):
+            yield stages, victim
+
+
+@pytest.mark.parametrize("stages,victim", victims())
+def test_a_stopped_worker_is_noticed_and_may_go_on(stages, victim, figures):
+    with Cluster(DEMO_MODEL, stages=stages, flags=FLAGS) as cluster, Load(cluster.stub) as load:
+        _, workers = pids(cluster)
+        os.kill(workers[victim], signal.SIGSTOP)
+        took = seconds_until(lambda: not is_ready(cluster), NOTICE_S + SLACK_S)
+        stalled = metric(cluster, "stagecoach_stage_stalled")
+        os.kill(workers[victim], signal.SIGCONT)
+        assert took is not None
+        figures.append((f"process of stage {victim} of {stages}", took))
+        assert stalled == {stage: float(stage == victim) for stage in range(stages)}
+        assert seconds_until(lambda: is_ready(cluster), 1 + SLACK_S) is not None
+        load.await_tokens(50)
+        assert metric(cluster, "stagecoach_stage_stalls_total")[victim] == 1
+        assert f"stage {victim} (" in cluster.log() and "its process is stopped" in cluster.log()
+        assert f"[worker {victim}] process {workers[victim]} is stopped" in cluster.log()
+
+
+def await_errors(load, began, stage):
+    """All streams end in time, with an error that names the stage: after how many seconds."""
+    load.await_end()
+    assert len(load.errors) == 3
+    for at, error in load.errors:
+        assert error.code() == grpc.StatusCode.UNAVAILABLE
+        assert f"stage {stage} (" in error.details(), error.details()
+        assert at - began < NOTICE_S + LIMIT_S + 1 + SLACK_S
+    return max(at for at, _ in load.errors) - began
+
+
+def assert_failed(cluster):
+    assert cluster.process.wait(timeout=30) == 1
+    cluster.assert_nothing_left()
+    cluster.channel.close()
+
+
+@pytest.mark.parametrize("stages,victim", [pair for pair in victims() if ALL or pair[1] == 1])
+def test_a_stopped_worker_ends_the_pipeline(stages, victim):
+    with Cluster(DEMO_MODEL, stages=stages, flags=FLAGS) as cluster:
+        _, workers = pids(cluster)
+        with Load(cluster.stub) as load:
+            began = time.monotonic()
+            os.kill(workers[victim], signal.SIGSTOP)
+            print(f"ended after {await_errors(load, began, victim):.2f} s")
+        assert_failed(cluster)
+        assert "has said nothing" in cluster.log()
+
+
+@pytest.mark.parametrize("stages", [1, 2, 4] if ALL else [1])
+def test_a_held_compute_thread_ends_the_pipeline(stages):
+    with Cluster(DEMO_MODEL, stages=stages, flags=FLAGS) as cluster:
+        _, workers = pids(cluster)
+        with Load(cluster.stub) as load:
+            began = time.monotonic()
+            with stopped_thread(workers[-1], "compute"):
+                print(f"ended after {await_errors(load, began, stages - 1):.2f} s")
+        assert_failed(cluster)
+
+
+@pytest.mark.parametrize("stages", [1, 2, 4] if ALL else [2])
+def test_each_thread_of_a_worker_is_noticed_or_missed_by_nobody(stages, figures):
+    flags = ["--stall-limit", 30, "--threads-per-worker", 1]
+    with Cluster(DEMO_MODEL, stages=stages, flags=flags) as cluster, Load(cluster.stub) as load:
+        _, workers = pids(cluster)
+        for stage, worker in enumerate(workers):
+            names = set(thread_names(worker))
+            assert {"compute", "metadata", "progress"} <= names
+            for name in sorted(names if ALL else names & CLASSES):
+                with stopped_thread(worker, name):
+                    took = seconds_until(lambda: not is_ready(cluster), NOTICE_S + SLACK_S)
+                    if took is None:
+                        load.await_tokens(3)  # nobody needs it now: the streams go on
+                if took is not None:
+                    figures.append((f"thread {name} of stage {stage} of {stages}", took))
+                assert seconds_until(lambda: is_ready(cluster), 1 + SLACK_S) is not None, (stage, name)
+                load.await_tokens(30)
+                assert took is not None or name not in ("compute", "metadata", "progress"), (stage, name)
+
+
+def test_a_stopped_router_is_said_by_serve_and_blames_no_stage():
+    with Cluster(DEMO_MODEL, stages=2, flags=FLAGS) as cluster, Load(cluster.stub) as load:
+        router, _ = pids(cluster)
+        os.kill(router, signal.SIGSTOP)
+        said = seconds_until(lambda: f"[router] process {router} is stopped" in cluster.log(), 1 + SLACK_S)
+        time.sleep(2 * LIMIT_S)  # the fault itself: longer than the limit
+        os.kill(router, signal.SIGCONT)
+        assert said is not None
+        load.await_tokens(50)
+        assert metric(cluster, "stagecoach_stage_stalls_total") == {0: 0.0, 1: 0.0}
+        assert "[router] the process goes on" in cluster.log()
+
+
+def test_sigterm_ends_a_cluster_whose_router_is_stopped():
+    with Cluster(DEMO_MODEL, stages=2, flags=FLAGS) as cluster:
+        router, _ = pids(cluster)
+        os.kill(router, signal.SIGSTOP)
+        assert seconds_until(lambda: "is stopped" in cluster.log(), 1 + SLACK_S) is not None
+        cluster.process.send_signal(signal.SIGTERM)
+        assert cluster.process.wait(timeout=12 + SLACK_S) == 1
+        assert "the router was stopped" in cluster.log()
+        cluster.assert_nothing_left()
+        cluster.channel.close()
+
+
+@pytest.mark.parametrize("fault", [signal.SIGSTOP, signal.SIGKILL])
+def test_a_stage_that_is_lost_during_the_drain_is_an_error(fault):
+    with Cluster(DEMO_MODEL, stages=2, flags=FLAGS) as cluster:
+        _, workers = pids(cluster)
+        with Load(cluster.stub) as load:
+            cluster.process.send_signal(signal.SIGTERM)
+            assert seconds_until(lambda: not is_ready(cluster), 10) is not None
+            began = time.monotonic()
+            os.kill(workers[1], fault)
+            load.await_end()
+        assert time.monotonic() - began < NOTICE_S + LIMIT_S + 1 + SLACK_S
+        assert {error.code() for _, error in load.errors} == {grpc.StatusCode.UNAVAILABLE}
+        assert any("stage 1 (" in error.details() for _, error in load.errors)
+        assert cluster.process.wait(timeout=30) == 1
+        cluster.assert_nothing_left()
+        cluster.channel.close()
+
+
+def test_a_log_that_nobody_reads_holds_nothing_up():
+    """The launcher's log is a pipe that is full from the start."""
+    read_end, write_end = os.pipe()
+    os.set_blocking(write_end, False)
+    try:
+        while True:
+            os.write(write_end, b"x" * 4096)
+    except BlockingIOError:
+        pass
+    os.set_blocking(write_end, True)
+    cluster = Cluster(DEMO_MODEL, stages=2, flags=[*FLAGS, "--log-level", "trace"])
+    popen = subprocess.Popen
+    try:
+        subprocess.Popen = lambda *arguments, **options: popen(*arguments, **{**options, "stderr": write_end})
+        cluster.start()
+    finally:
+        subprocess.Popen = popen
+    try:
+        with Load(cluster.stub) as load:
+            load.await_tokens(200)
+            assert is_ready(cluster)
+        cluster.stop()
+    finally:
+        cluster.kill()
+        os.close(read_end)
+        os.close(write_end)
