@@ -19,7 +19,8 @@ def _ptrace(request, thread):
 
 
 def _thread_of(process, name):
-    for task in pathlib.Path(f"/proc/{process}/task").iterdir():
+    # The oldest: threads that it starts have its name, too.
+    for task in sorted(pathlib.Path(f"/proc/{process}/task").iterdir(), key=lambda task: int(task.name)):
         if (task / "comm").read_text().strip() == name:
             return int(task.name)
     raise AssertionError(f"process {process} has no thread {name!r}")

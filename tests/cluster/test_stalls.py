@@ -67,6 +67,13 @@ def await_errors(load, began, stage):
     return max(at for at, _ in load.errors) - began
 
 
+class Doomed(Cluster):
+    """One that is to end with an error."""
+
+    def __exit__(self, *_):
+        self.kill()
+
+
 def assert_failed(cluster):
     assert cluster.process.wait(timeout=30) == 1
     cluster.assert_nothing_left()
@@ -75,7 +82,7 @@ def assert_failed(cluster):
 
 @pytest.mark.parametrize("stages,victim", [pair for pair in victims() if ALL or pair[1] == 1])
 def test_a_stopped_worker_ends_the_pipeline(stages, victim):
-    with Cluster(DEMO_MODEL, stages=stages, flags=FLAGS) as cluster:
+    with Doomed(DEMO_MODEL, stages=stages, flags=FLAGS) as cluster:
         _, workers = pids(cluster)
         with Load(cluster.stub) as load:
             began = time.monotonic()
@@ -87,7 +94,7 @@ def test_a_stopped_worker_ends_the_pipeline(stages, victim):
 
 @pytest.mark.parametrize("stages", [1, 2, 4] if ALL else [1])
 def test_a_held_compute_thread_ends_the_pipeline(stages):
-    with Cluster(DEMO_MODEL, stages=stages, flags=FLAGS) as cluster:
+    with Doomed(DEMO_MODEL, stages=stages, flags=FLAGS) as cluster:
         _, workers = pids(cluster)
         with Load(cluster.stub) as load:
             began = time.monotonic()
@@ -130,7 +137,7 @@ def test_a_stopped_router_is_said_by_serve_and_blames_no_stage():
 
 
 def test_sigterm_ends_a_cluster_whose_router_is_stopped():
-    with Cluster(DEMO_MODEL, stages=2, flags=FLAGS) as cluster:
+    with Doomed(DEMO_MODEL, stages=2, flags=FLAGS) as cluster:
         router, _ = pids(cluster)
         os.kill(router, signal.SIGSTOP)
         assert seconds_until(lambda: "is stopped" in cluster.log(), 1 + SLACK_S) is not None
@@ -143,7 +150,7 @@ def test_sigterm_ends_a_cluster_whose_router_is_stopped():
 
 @pytest.mark.parametrize("fault", [signal.SIGSTOP, signal.SIGKILL])
 def test_a_stage_that_is_lost_during_the_drain_is_an_error(fault):
-    with Cluster(DEMO_MODEL, stages=2, flags=FLAGS) as cluster:
+    with Doomed(DEMO_MODEL, stages=2, flags=FLAGS) as cluster:
         _, workers = pids(cluster)
         with Load(cluster.stub) as load:
             cluster.process.send_signal(signal.SIGTERM)
