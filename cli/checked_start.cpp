@@ -2,6 +2,9 @@
 
 #include "cli/check/check_model.h"
 #include "cli/serve_options.h"
+#include "common/flags/serve_flags.h"
+#include "common/status.h"
+#include "router/access/access.h"
 
 namespace stagecoach::cli {
 namespace {
@@ -27,6 +30,12 @@ absl::Status CheckModel(const launch::ClusterOptions& options, bool read_large_t
 
 absl::StatusOr<launch::Endpoints> CheckedStart(launch::Cluster& cluster,
                                                const launch::ClusterOptions& options) {
+  // The router looks again, but only when the workers are up.
+  SC_RETURN_IF_ERROR(CheckServeFlags(options.serve));
+  SC_RETURN_IF_ERROR(router::Access::Read({.api_keys = options.serve.api_keys,
+                                           .tls_cert = options.serve.tls_cert,
+                                           .tls_key = options.serve.tls_key})
+                         .status());
   if (absl::Status status = CheckModel(options, /*read_large_tokenizer=*/false); !status.ok()) {
     return status;
   }

@@ -32,6 +32,7 @@
 #include "common/rpc/internal_access.h"
 #include "common/status.h"
 #include "common/trace/otlp_exporter.h"
+#include "router/access/access.h"
 #include "router/dispatch/grammar_client.h"
 #include "router/dispatch/pipeline_client.h"
 #include "router/dispatch/pipeline_setup.h"
@@ -229,18 +230,17 @@ FrontendOptions MakeFrontendOptions(const ServeFlags& serve, const Pipeline& pip
 http::HttpOptions MakeHttpOptions(const ServeFlags& serve) {
   http::HttpOptions options;
   options.address = serve.http;
-  options.api_keys_path = serve.api_keys;
-  options.tls_cert_path = serve.tls_cert;
-  options.tls_key_path = serve.tls_key;
   options.cors_origins = serve.cors;
   http::HttpLimits& limits = options.limits;
   limits.max_body_bytes = serve.http_max_body_bytes;
   limits.max_bodies_bytes = std::max(limits.max_bodies_bytes, 4 * limits.max_body_bytes);
   limits.max_header_bytes = serve.http_max_header_bytes;
   limits.max_connections = serve.http_max_connections;
+  limits.max_client_connections = serve.http_max_client_connections;
   limits.header_timeout = std::chrono::seconds(serve.http_timeout_s);
   limits.body_timeout = 2 * limits.header_timeout;
   limits.write_timeout = limits.header_timeout;
+  limits.idle_timeout = std::chrono::seconds(serve.http_idle_timeout_s);
   limits.keep_alive_interval = Milliseconds(serve.sse_keep_alive_s);
   return options;
 }
@@ -299,7 +299,13 @@ absl::Status Serve(const Flags& flags, StopRequest& stop) {
   static FlightRecorder* const flight = new FlightRecorder(FlightRole::kRouter);
   SC_RETURN_IF_ERROR(
       WriteFlightOnSignals(flight, flags.serve.flight_recorder, "stagecoach-router"));
-  SC_ASSIGN_OR_RETURN(const InternalAccess access, ReadInternalAccess(flags.internal));
+  // Before the load, which may take minutes.
+  SC_RETURN_IF_ERROR(CheckServeFlags(flags.serve));
+  SC_ASSIGN_OR_RETURN(const std::shared_ptr<Access> access,
+                      Access::Read({.api_keys = flags.serve.api_keys,
+                                    .tls_cert = flags.serve.tls_cert,
+                                    .tls_key = flags.serve.tls_key}));
+  SC_ASSIGN_OR_RETURN(const InternalAccess internal, ReadInternalAccess(flags.internal));
   SC_ASSIGN_OR_RETURN(const std::string model_dir, ResolveModelDir(flags.model));
   SC_ASSIGN_OR_RETURN(ServedModel model,
                       ReadServedModel(model_dir, ServedName(flags), flags.serve.chat_template));
@@ -311,12 +317,12 @@ absl::Status Serve(const Flags& flags, StopRequest& stop) {
                  std::string(model.grammars.status().message()));
   }
   SC_ASSIGN_OR_RETURN(const Pipeline pipeline,
-                      SetUpPipeline(model.spec, MakePipelineOptions(flags, access, model_dir,
+                      SetUpPipeline(model.spec, MakePipelineOptions(flags, internal, model_dir,
                                                                     std::move(token_table))));
   if (model.grammars.ok()) {
     model.grammars =
         MakeGrammarCache((*model.grammars)->vocabulary(),
-                         MakeGrammarClient(flags.stages.back(), pipeline.lease, access));
+                         MakeGrammarClient(flags.stages.back(), pipeline.lease, internal));
   }
   model.max_model_len = pipeline.kv.max_model_len;
   model.max_logprobs = static_cast<int32_t>(flags.serve.max_logprobs);
@@ -339,7 +345,7 @@ absl::Status Serve(const Flags& flags, StopRequest& stop) {
        .vocab_size = model.spec.vocab_size,
        .watch = &watch,
        .on_stall = [&stall_switch](bool stalled) { stall_switch.Set(stalled); }},
-      access);
+      internal);
   SC_ASSIGN_OR_RETURN(
       std::unique_ptr<Scheduler> scheduler,
       Scheduler::Start(MakeSchedulerConfig(flags.serve, model.spec, pipeline), client.get()));
@@ -353,7 +359,7 @@ absl::Status Serve(const Flags& flags, StopRequest& stop) {
     scheduler->Stop();
   };
   const auto scheduler_metrics = std::make_shared<SchedulerCollector>(scheduler.get(), name);
-  const StageStats stage_stats = MakeStageStats(flags.stages, std::chrono::seconds(2), access);
+  const StageStats stage_stats = MakeStageStats(flags.stages, std::chrono::seconds(2), internal);
   const auto stage_metrics = std::make_shared<StageCollector>(
       stage_stats, StageCollector::Labels{{"model_name", name}, {"engine", kEngine}});
   const auto stall_metrics = std::make_shared<StallCollector>(
@@ -364,29 +370,35 @@ absl::Status Serve(const Flags& flags, StopRequest& stop) {
   if (spans != nullptr) sources.push_back(MakeTraceMetrics(spans));
   absl::Status reason;
   {
-    SC_ASSIGN_OR_RETURN(const std::unique_ptr<GrpcServer> server,
-                        GrpcServer::Start(flags.serve.grpc, &frontend));
+    std::unique_ptr<GrpcServer> grpc;
+    if (flags.serve.grpc != "off") {
+      SC_ASSIGN_OR_RETURN(grpc, GrpcServer::Start(flags.serve.grpc, access, &frontend));
+    }
     std::unique_ptr<http::HttpServer> http;
     if (flags.serve.http != "off") {
-      SC_ASSIGN_OR_RETURN(http, http::HttpServer::Start(MakeHttpOptions(flags.serve), &frontend,
-                                                        sources, MakeStageLoads(stage_stats)));
+      SC_ASSIGN_OR_RETURN(
+          http, http::HttpServer::Start(MakeHttpOptions(flags.serve), access, &frontend, sources,
+                                        MakeStageLoads(stage_stats)));
     }
     SC_ASSIGN_OR_RETURN(const std::string metrics_address,
                         ServeMetrics(flags.serve.metrics, sources));
-    const StallSwitch::Listening listening(
-        &stall_switch, [&server](bool stalled) { server->SetStalled(stalled); });
+    const StallSwitch::Listening listening(&stall_switch, [&grpc](bool stalled) {
+      if (grpc != nullptr) grpc->SetStalled(stalled);
+    });
     stop.ServingBegins();
+    std::string addresses;
+    if (grpc != nullptr) addresses += " grpc=" + grpc->address();
+    if (http != nullptr) addresses += " http=" + http->address();
     spdlog::info(
-        "serving {} on {}, max_model_len {}, {} stages, {} sequences, {} tokens a step at most",
-        name, server->address(), pipeline.kv.max_model_len, pipeline.stages.size(),
-        pipeline.limits.max_sequences, pipeline.limits.max_batched_tokens);
-    const std::string http_field = http == nullptr ? "" : " http=" + http->address();
-    fmt::print("ready grpc={}{} metrics={} kv_blocks={}\n", server->address(), http_field,
-               metrics_address, pipeline.kv.kv_blocks);
+        "serving {},{}, max_model_len {}, {} stages, {} sequences, {} tokens a step at most", name,
+        addresses, pipeline.kv.max_model_len, pipeline.stages.size(), pipeline.limits.max_sequences,
+        pipeline.limits.max_batched_tokens);
+    fmt::print("ready{} metrics={} kv_blocks={}\n", addresses, metrics_address,
+               pipeline.kv.kv_blocks);
     std::fflush(stdout);
 
     reason = stop.Wait();
-    server->SetNotServing();
+    if (grpc != nullptr) grpc->SetNotServing();
     frontend.StopAccepting();
     if (http != nullptr) http->SetDraining();
     if (reason.ok()) {
@@ -398,7 +410,7 @@ absl::Status Serve(const Flags& flags, StopRequest& stop) {
     // Side by side: one client that does not read costs one grace.
     std::thread http_end;
     if (http != nullptr) http_end = std::thread([&http] { http->Shutdown(kWriteGrace); });
-    server->Shutdown(kWriteGrace);
+    if (grpc != nullptr) grpc->Shutdown(kWriteGrace);
     if (http_end.joinable()) http_end.join();
   }
   scheduler_metrics->Detach();

@@ -99,7 +99,9 @@ absl::StatusOr<Endpoints> Cluster::Start() {
   SC_RETURN_IF_ERROR(SpawnRouter(stages));
   SC_ASSIGN_OR_RETURN(const std::vector<std::string> ready, AwaitLines(router(), "ready "));
   Endpoints endpoints{.ready_line = ready.front(), .grpc = ""};
-  SC_ASSIGN_OR_RETURN(endpoints.grpc, Field(endpoints.ready_line, "grpc"));
+  if (options_.serve.grpc != "off") {
+    SC_ASSIGN_OR_RETURN(endpoints.grpc, Field(endpoints.ready_line, "grpc"));
+  }
   return endpoints;
 }
 

@@ -40,7 +40,7 @@ struct ClusterOptions {
 
 struct Endpoints {
   std::string ready_line;  // the router's own: "ready grpc=... metrics=... kv_blocks=N"
-  std::string grpc;        // HOST:PORT
+  std::string grpc;        // HOST:PORT; empty: it is off
 };
 
 // Start, then Wait, on one thread that lives as long as the cluster: the children die with it.

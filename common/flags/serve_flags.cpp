@@ -22,22 +22,26 @@ std::string CheckAddress(const std::string& text) {
   return "";
 }
 
+std::string CheckAddressOrOff(const std::string& text) {
+  return text == "off" ? "" : CheckAddress(text);
+}
+
 void AddHttpFlags(CLI::App& app, ServeFlags& flags) {
   app.add_option(
          "--http", flags.http,
          "Address of the OpenAI-compatible HTTP API and the web page; port 0 takes any free "
          "one, \"off\" none")
       ->type_name("HOST:PORT")
-      ->check(CLI::Validator(
-          [](const std::string& text) { return text == "off" ? "" : CheckAddress(text); }, ""))
+      ->check(CLI::Validator(CheckAddressOrOff, ""))
       ->capture_default_str();
   app.add_option("--api-keys", flags.api_keys,
-                 "File of the keys that HTTP clients must have, one a line: KEY [tenant=NAME] "
+                 "File of the keys that clients must have, over HTTP and gRPC, one a line: KEY "
+                 "[tenant=NAME] "
                  "[requests_per_minute=N] (default: everyone may come in)")
       ->type_name("FILE")
       ->check(CLI::ExistingFile);
   CLI::Option* cert = app.add_option("--tls-cert", flags.tls_cert,
-                                     "HTTPS in place of HTTP: the certificate's chain, PEM")
+                                     "TLS, for HTTP and gRPC: the certificate's chain, PEM")
                           ->type_name("FILE")
                           ->check(CLI::ExistingFile);
   CLI::Option* key = app.add_option("--tls-key", flags.tls_key, "The certificate's key, PEM")
@@ -60,9 +64,23 @@ void AddHttpFlags(CLI::App& app, ServeFlags& flags) {
       ->type_name("N")
       ->check(CLI::PositiveNumber)
       ->capture_default_str();
-  app.add_option("--http-timeout", flags.http_timeout_s,
-                 "Seconds in which an HTTP client must send its request's header, in twice as many "
-                 "its body, and in which it must take some of its answer")
+  app.add_option(
+         "--http-max-client-connections", flags.http_max_client_connections,
+         "HTTP connections of one client, by its address, open at the same time; a proxy in "
+         "front is one client")
+      ->type_name("N")
+      ->check(CLI::PositiveNumber)
+      ->capture_default_str();
+  app.add_option(
+         "--http-timeout", flags.http_timeout_s,
+         "Seconds in which an HTTP client must begin, and send a request's header, in twice "
+         "as many its body, and in which it must take some of its answer")
+      ->type_name("S")
+      ->check(CLI::PositiveNumber)
+      ->capture_default_str();
+  app.add_option("--http-idle-timeout", flags.http_idle_timeout_s,
+                 "Seconds for which an HTTP connection is kept between two requests; more than a "
+                 "proxy in front keeps it")
       ->type_name("S")
       ->check(CLI::PositiveNumber)
       ->capture_default_str();
@@ -92,9 +110,10 @@ void AddResumeFlags(CLI::App& app, ServeFlags& flags) {
 
 void AddNetworkFlags(CLI::App& app, ServeFlags& flags) {
   const CLI::Validator address(CheckAddress, "");
-  app.add_option("--grpc", flags.grpc, "Address clients connect to; port 0 takes any free one")
+  app.add_option("--grpc", flags.grpc,
+                 "Address of the gRPC API; port 0 takes any free one, \"off\" none")
       ->type_name("HOST:PORT")
-      ->check(address)
+      ->check(CLI::Validator(CheckAddressOrOff, ""))
       ->capture_default_str();
   app.add_option("--metrics", flags.metrics,
                  "Address of the Prometheus page /metrics; port 0 takes any free one")
@@ -268,6 +287,12 @@ void AddServeFlags(CLI::App& app, ServeFlags& flags) {
   app.option_defaults()->group(outer_group);
 }
 
+absl::Status CheckServeFlags(const ServeFlags& flags) {
+  if (flags.grpc != "off" || flags.http != "off") return absl::OkStatus();
+  return absl::InvalidArgumentError(
+      "--grpc off leaves no way in: give --http HOST:PORT, or leave gRPC on");
+}
+
 std::vector<std::string> ToArgs(const ServeFlags& flags) {
   const ServeFlags defaults;
   std::vector<std::string> args;
@@ -285,6 +310,9 @@ std::vector<std::string> ToArgs(const ServeFlags& flags) {
   add("--http-max-body", flags.http_max_body_bytes, defaults.http_max_body_bytes);
   add("--http-max-header", flags.http_max_header_bytes, defaults.http_max_header_bytes);
   add("--http-max-connections", flags.http_max_connections, defaults.http_max_connections);
+  add("--http-max-client-connections", flags.http_max_client_connections,
+      defaults.http_max_client_connections);
+  add("--http-idle-timeout", flags.http_idle_timeout_s, defaults.http_idle_timeout_s);
   add("--http-timeout", flags.http_timeout_s, defaults.http_timeout_s);
   add("--sse-keep-alive-interval", flags.sse_keep_alive_s, defaults.sse_keep_alive_s);
   add("--resume-time", flags.resume_time_s, defaults.resume_time_s);

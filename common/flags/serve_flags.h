@@ -6,6 +6,8 @@
 #include <string>
 #include <vector>
 
+#include "absl/status/status.h"
+
 namespace CLI {
 class App;
 }
@@ -14,18 +16,20 @@ namespace stagecoach {
 
 struct ServeFlags {
   std::string dtype = "auto";              // auto | float32 | bfloat16
-  std::string grpc = "127.0.0.1:9000";     // HOST:PORT; port 0: any free one
+  std::string grpc = "127.0.0.1:9000";     // HOST:PORT; port 0: any free one; "off"
   std::string metrics = "127.0.0.1:9001";  // HOST:PORT; port 0: any free one
   std::string http = "off";                // HOST:PORT; port 0: any free one; "off"
   std::string api_keys;                    // a file of keys; empty: everyone may come in
   std::string tls_cert;                    // PEM files; both or none
   std::string tls_key;
-  std::vector<std::string> cors;              // origins of web pages; "*": all
-  uint64_t http_max_body_bytes = 16 << 20;    // of a request
-  uint64_t http_max_header_bytes = 32 << 10;  // of a request
-  uint32_t http_max_connections = 4096;       // open at the same time
-  uint32_t http_timeout_s = 30;               // for a client to go on sending or reading
-  double sse_keep_alive_s = 15;               // of silence in a stream; 0: never
+  std::vector<std::string> cors;                // origins of web pages; "*": all
+  uint64_t http_max_body_bytes = 16 << 20;      // of a request
+  uint64_t http_max_header_bytes = 32 << 10;    // of a request
+  uint32_t http_max_connections = 4096;         // open at the same time
+  uint32_t http_max_client_connections = 1024;  // of them from one address
+  uint32_t http_timeout_s = 30;                 // for a client to go on sending or reading
+  uint32_t http_idle_timeout_s = 75;            // between two requests of a connection
+  double sse_keep_alive_s = 15;                 // of silence in a stream; 0: never
   double resume_time_s = 60;                // a resumable stream is kept unread; 0: there are none
   uint64_t resume_memory_bytes = 64 << 20;  // for what resumable streams have said
   uint32_t resume_streams = 1024;           // at the same time
@@ -62,6 +66,9 @@ void AddServeFlags(CLI::App& app, ServeFlags& flags);
 
 // An option for a size as people write it, "512MiB".
 void AddSize(CLI::App& app, const std::string& name, uint64_t& bytes, const std::string& help);
+
+// INVALID_ARGUMENT for flags that leave no way in.
+absl::Status CheckServeFlags(const ServeFlags& flags);
 
 // The command-line arguments that give `flags`; what has its default value is left out.
 std::vector<std::string> ToArgs(const ServeFlags& flags);

@@ -33,7 +33,9 @@ TEST_CASE("Every flag survives the way from the launcher to the router") {
   flags.http_max_body_bytes = 12345;
   flags.http_max_header_bytes = 2345;
   flags.http_max_connections = 77;
+  flags.http_max_client_connections = 76;
   flags.http_timeout_s = 5;
+  flags.http_idle_timeout_s = 6;
   flags.sse_keep_alive_s = 0.25;
   flags.resume_time_s = 0.5;
   flags.resume_memory_bytes = 12346;
@@ -81,6 +83,12 @@ TEST_CASE("What a flag cannot mean is refused") {
   CHECK_THROWS_AS(Parse({"--max-sequences", "0"}), CLI::ParseError);
   CHECK_THROWS_AS(Parse({"--layer-split", "3,0"}), CLI::ParseError);
   CHECK_THROWS_AS(Parse({"--chat-template", "/no/such/file"}), CLI::ParseError);
+}
+
+TEST_CASE("Either way in may be off, not both") {
+  CHECK(CheckServeFlags(Parse({})).ok());
+  CHECK(CheckServeFlags(Parse({"--grpc", "off", "--http", "127.0.0.1:0"})).ok());
+  CHECK(absl::IsInvalidArgument(CheckServeFlags(Parse({"--grpc", "off"}))));
 }
 
 TEST_CASE("A layer split does not swallow the argument after it") {

@@ -1,31 +1,33 @@
 #include "common/metrics/metrics_server.h"
 
-#include <fmt/format.h>
-#include <prometheus/exposer.h>
+#include <prometheus/collectable.h>
+#include <prometheus/metric_family.h>
+#include <prometheus/text_serializer.h>
 
-#include <exception>
+#include <utility>
 
-#include "common/check.h"
+#include "common/metrics/page_server.h"
+#include "common/status.h"
 
 namespace stagecoach {
 
 absl::StatusOr<std::string> ServeMetrics(
     const std::string& address,
     const std::vector<std::shared_ptr<prometheus::Collectable>>& sources) {
-  // Never destroyed: its web server takes 2 s to stop, which no process should wait for at its end.
-  static prometheus::Exposer* exposer = nullptr;
-  SC_CHECK(exposer == nullptr);
-  try {
-    exposer = new prometheus::Exposer(address);
-  } catch (const std::exception& error) {
-    return absl::UnavailableError(fmt::format(
-        "cannot serve metrics on {}: is the port in use, or the host not this machine's? ({})",
-        address, error.what()));
-  }
-  for (const auto& source : sources) exposer->RegisterCollectable(source);
-  const std::vector<int> ports = exposer->GetListeningPorts();
-  SC_CHECK(!ports.empty());
-  return fmt::format("{}:{}", address.substr(0, address.rfind(':')), ports.front());
+  const std::vector<std::weak_ptr<prometheus::Collectable>> weak(sources.begin(), sources.end());
+  SC_ASSIGN_OR_RETURN(
+      std::unique_ptr<PageServer> server,
+      PageServer::Start(address, "/metrics", "text/plain; version=0.0.4; charset=utf-8", [weak] {
+        std::vector<prometheus::MetricFamily> families;
+        for (const auto& one : weak) {
+          const auto source = one.lock();
+          if (source == nullptr) continue;
+          for (auto& family : source->Collect()) families.push_back(std::move(family));
+        }
+        return prometheus::TextSerializer().Serialize(families);
+      }));
+  // Never destroyed: a source may wait for others, which no process should at its end.
+  return server.release()->address();
 }
 
 }  // namespace stagecoach

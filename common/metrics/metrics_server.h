@@ -14,7 +14,7 @@ class Collectable;
 namespace stagecoach {
 
 // Serves /metrics on HOST:PORT (port 0: any free one) from now to the process's end and returns the
-// real HOST:PORT. Once a process. A source that is destroyed is left out from then on.
+// real HOST:PORT. A source that is destroyed is left out from then on.
 // UNAVAILABLE when the address cannot be bound.
 absl::StatusOr<std::string> ServeMetrics(
     const std::string& address,

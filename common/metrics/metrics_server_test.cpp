@@ -6,7 +6,9 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include <memory>
 #include <string>
+#include <vector>
 
 #include "catch2/catch_test_macros.hpp"
 
@@ -30,10 +32,15 @@ class Socket {
     return ntohs(address.sin_port);
   }
 
-  std::string Get(int port, const std::string& path) {
+  void Connect(int port) {
     sockaddr_in address = Loopback(port);
     REQUIRE(connect(fd_, reinterpret_cast<sockaddr*>(&address), sizeof(address)) == 0);
-    const std::string request = "GET " + path + " HTTP/1.0\r\n\r\n";
+  }
+
+  std::string Get(int port, const std::string& path, const std::string& fields = "",
+                  const std::string& method = "GET") {
+    Connect(port);
+    const std::string request = method + " " + path + " HTTP/1.1\r\n" + fields + "\r\n";
     REQUIRE(send(fd_, request.data(), request.size(), 0) == ssize_t(request.size()));
     std::string answer;
     char buffer[4096];
@@ -70,6 +77,31 @@ TEST_CASE("an address in use is refused, any free port is told, and the page has
   CHECK(Socket().Get(port, "/metrics").find("answer 42") != std::string::npos);
   registry.reset();
   CHECK(Socket().Get(port, "/metrics").find("answer 42") == std::string::npos);
+}
+
+int PortOf(const std::string& address) { return std::stoi(address.substr(address.rfind(':') + 1)); }
+
+TEST_CASE("connections that ask nothing do not keep the page from others") {
+  const auto address = ServeMetrics("127.0.0.1:0", {});
+  REQUIRE(address.ok());
+  std::vector<std::unique_ptr<Socket>> idle;
+  for (int i = 0; i < 200; ++i) {
+    idle.push_back(std::make_unique<Socket>());
+    idle.back()->Connect(PortOf(*address));
+  }
+  CHECK(Socket().Get(PortOf(*address), "/metrics").starts_with("HTTP/1.1 200 OK\r\n"));
+}
+
+TEST_CASE("what is no question for the page is refused") {
+  const auto address = ServeMetrics("127.0.0.1:0", {});
+  REQUIRE(address.ok());
+  const int port = PortOf(*address);
+  CHECK(Socket().Get(port, "/").starts_with("HTTP/1.1 404 "));
+  CHECK(Socket().Get(port, "/metrics", "", "DELETE").starts_with("HTTP/1.1 405 "));
+  CHECK(Socket().Get(port, "/metrics", "Host: localhost:1\r\n").starts_with("HTTP/1.1 200 "));
+  CHECK(Socket().Get(port, "/metrics", "Host: evil.example\r\n").starts_with("HTTP/1.1 403 "));
+  CHECK(Socket().Get(port, "/metrics", "X: " + std::string(20'000, 'x') + "\r\n").empty());
+  CHECK(Socket().Get(port, "/metrics?x=y", "", "HEAD").ends_with("\r\n\r\n"));
 }
 
 }  // namespace

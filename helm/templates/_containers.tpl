@@ -59,6 +59,11 @@ securityContext:
 {{- end }}
 {{- end }}
 
+{{/* The kubelet asks gRPC without TLS alone, and HTTPS without a look at the certificate. */}}
+{{- define "stagecoach.probeScheme" -}}
+{{- if .Values.tls.existingSecret }}, scheme: HTTPS{{ end }}
+{{- end }}
+
 {{- define "stagecoach.routerContainer" -}}
 {{- with .Values.router -}}
 name: router
@@ -69,7 +74,7 @@ args:
   - --model={{ $.Values.model.mountPath }}{{ with $.Values.model.path }}/{{ . }}{{ end }}
   - --stages={{ include "stagecoach.stages" $ }}
   - --http=0.0.0.0:{{ .httpPort }}
-  - --grpc=0.0.0.0:{{ .grpcPort }}
+  - --grpc={{ ternary (printf "0.0.0.0:%v" .grpcPort) "off" $.Values.service.grpc }}
   - --metrics=0.0.0.0:{{ .metricsPort }}
   - --log-level={{ .logLevel }}
   {{- include "stagecoach.internal" $ | nindent 2 }}
@@ -114,17 +119,20 @@ env:
 {{- end }}
 ports:
   - {name: http, containerPort: {{ .httpPort }}}
+  {{- if $.Values.service.grpc }}
   - {name: grpc, containerPort: {{ .grpcPort }}}
+  {{- end }}
   - {name: metrics, containerPort: {{ .metricsPort }}}
 # Nothing listens before every stage is loaded and joined.
 startupProbe:
-  grpc: {port: {{ .grpcPort }}}
+  httpGet: {path: /ready, port: http{{ include "stagecoach.probeScheme" $ }}}
   periodSeconds: 10
   timeoutSeconds: 5
   failureThreshold: {{ include "stagecoach.startupProbes" $ }}
-# SERVING: every stage's stream is up. Losing one ends the router, whose next start brings the stages together again.
+# Every stage's stream is up, and the router takes requests. Losing one ends the router, whose next start brings the stages
+# together again.
 readinessProbe:
-  grpc: {port: {{ .grpcPort }}, service: stagecoach.v1.Inference}
+  httpGet: {path: /ready, port: http{{ include "stagecoach.probeScheme" $ }}}
   periodSeconds: 5
   timeoutSeconds: 5
   failureThreshold: 2

@@ -1,14 +1,17 @@
-// How a request came.
+// How a request came, and from whom.
 #pragma once
 
 #include <chrono>
 #include <string>
+
+#include "router/access/caller.h"
 
 namespace stagecoach::router {
 
 struct Arrival {
   std::chrono::steady_clock::time_point time = std::chrono::steady_clock::now();
   std::string traceparent;  // W3C's, as the client gave it; empty: none
+  Caller caller;
 };
 
 }  // namespace stagecoach::router

@@ -9,11 +9,15 @@
 
 namespace stagecoach::router {
 
-// Empty: none.
-inline std::string Traceparent(const grpc::CallbackServerContext& context) {
-  const auto found = context.client_metadata().find(kTraceparent);
+// The first value of `name`; empty: none.
+inline std::string Metadata(const grpc::CallbackServerContext& context, const char* name) {
+  const auto found = context.client_metadata().find(name);
   if (found == context.client_metadata().end()) return "";
   return {found->second.data(), found->second.size()};
+}
+
+inline std::string Traceparent(const grpc::CallbackServerContext& context) {
+  return Metadata(context, kTraceparent);
 }
 
 }  // namespace stagecoach::router

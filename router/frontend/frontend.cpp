@@ -10,7 +10,6 @@
 #include "common/status.h"
 #include "common/text/utf8.h"
 #include "router/frontend/request_id.h"
-#include "router/frontend/stream_call.h"
 #include "router/scheduler/kv_blocks.h"
 #include "router/scheduler/scheduler.h"
 #include "router/text/chat.h"
@@ -54,7 +53,7 @@ std::shared_ptr<Generation> Frontend::NewGeneration(const std::string& request_i
   const Generation::Services services = {
       .model = &model_, .scheduler = scheduler_, .metrics = &metrics_, .lane = lane};
   return std::make_shared<Generation>(
-      services, RequestId(request_id), next_id_.fetch_add(kMaxChoices), writer, arrival.time,
+      services, RequestId(request_id), next_id_.fetch_add(kMaxChoices), writer, arrival,
       RequestTrace::Begin(traces_, arrival.traceparent),
       beside != nullptr ? beside->call() : std::make_shared<ClientCall>());
 }
@@ -67,7 +66,6 @@ void Frontend::BeginAny(std::shared_ptr<Generation> generation, const Request* r
     auto input = generation->cancelled()
                      ? absl::StatusOr<GenerationInput>(absl::CancelledError("cancelled"))
                      : BuildGeneration(model_, *request);
-    if (input.ok()) KeepToOwner(kGrpcOwner, *input);
     generation->Start(std::move(input));
   });
   if (!posted.ok()) generation->Start(posted);

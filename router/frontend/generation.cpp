@@ -60,13 +60,13 @@ class Generation::Sink final : public SequenceSink {
 };
 
 Generation::Generation(const Services& services, std::string request_id, SequenceId first_id,
-                       ResponseWriter* writer, Clock::time_point arrival,
-                       std::optional<RequestTrace> trace, std::shared_ptr<ClientCall> call)
+                       ResponseWriter* writer, Arrival arrival, std::optional<RequestTrace> trace,
+                       std::shared_ptr<ClientCall> call)
     : services_(services),
       request_id_(std::move(request_id)),
       first_id_(first_id),
       writer_(writer),
-      arrival_(arrival),
+      arrival_(std::move(arrival)),
       trace_(std::move(trace)),
       call_(std::move(call)) {}
 
@@ -100,6 +100,7 @@ void Generation::Submit(absl::StatusOr<GenerationInput> input) {
   if (!failure_.ok()) return Pump();
 
   input_ = *std::move(input);
+  KeepToOwner(arrival_.caller.tenant, input_);
   prompt_.mutable_token_ids()->Add(input_.prompt->begin(), input_.prompt->end());
   prompt_.set_text(input_.prompt_text);
   auto sequences = MakeSequences(input_);
@@ -158,7 +159,7 @@ void Generation::OnEvent(uint32_t index, Event event) {
 
 void Generation::AddToken(Choice& choice, const Event& event) {
   if (n_completion_tokens_ == 0) {
-    ttft_ms_ = Milliseconds(event.time - arrival_).count();
+    ttft_ms_ = Milliseconds(event.time - arrival_.time).count();
     first_token_at_ = event.time;
     services_.metrics->ObserveFirstToken(ttft_ms_ / 1000);
     services_.metrics->ObserveQueue(event.times.queue_ms / 1000);
@@ -202,7 +203,7 @@ void Generation::FinishChoice(Choice& choice, v1::FinishReason reason, std::stri
   EndTrace("");
   services_.metrics->ObserveEnd(
       reason == v1::FINISH_REASON_LENGTH ? RouterMetrics::End::kLength : RouterMetrics::End::kStop,
-      Seconds(Clock::now() - arrival_).count());
+      Seconds(Clock::now() - arrival_.time).count());
 }
 
 void Generation::TakePromptLogprobs(const std::vector<v1::Logprobs>& logprobs) {
@@ -228,7 +229,7 @@ void Generation::Abort(absl::Status status) {
       services_.metrics->CountRefused(failure_.code());
     } else {
       services_.metrics->ObserveEnd(RouterMetrics::End::kAbort,
-                                    Seconds(Clock::now() - arrival_).count());
+                                    Seconds(Clock::now() - arrival_.time).count());
     }
   }
   for (const Choice& choice : choices_) {
@@ -292,7 +293,7 @@ void Generation::EndTrace(std::string error) {
     scheduled = *submitted_at_ + std::chrono::duration_cast<Clock::duration>(
                                      std::chrono::duration<double, std::milli>(queue_ms_));
   }
-  trace_->End(request_id_, services_.model->name, arrival_, scheduled, first_token_at_,
+  trace_->End(request_id_, services_.model->name, arrival_.time, scheduled, first_token_at_,
               {.n_prompt_tokens = input_.prompt == nullptr ? 0 : input_.prompt->size(),
                .n_completion_tokens = n_completion_tokens_,
                .error = std::move(error)});
@@ -306,7 +307,7 @@ void Generation::FillUsage(v1::GenerateResponse& message) const {
   v1::Timing& timing = *message.mutable_timing();
   timing.set_queue_ms(queue_ms_);
   timing.set_ttft_ms(ttft_ms_);
-  timing.set_total_ms(Milliseconds(Clock::now() - arrival_).count());
+  timing.set_total_ms(Milliseconds(Clock::now() - arrival_.time).count());
   uint32_t preemptions = 0;
   for (const Choice& choice : choices_) preemptions += choice.preemptions;
   timing.set_preemptions(preemptions);

@@ -13,6 +13,7 @@
 
 #include "absl/status/statusor.h"
 #include "common/work_queue.h"
+#include "router/frontend/arrival.h"
 #include "router/frontend/request_trace.h"
 #include "router/scheduler/request.h"
 #include "router/text/output_assembler.h"
@@ -54,10 +55,11 @@ class Generation final : public std::enable_shared_from_this<Generation> {
   };
 
   // Everything in `services` and the writer outlive the stream's end; the lane also outlives the
-  // scheduler. `first_id` and the n - 1 ids after it are this request's alone. `arrival`: what its
-  // latencies count from. `call`: of which this may be one of several prompts.
+  // scheduler. `first_id` and the n - 1 ids after it are this request's alone. `arrival`: its
+  // latencies count from there, and what it computes is kept for its caller. `call`: of which this
+  // may be one of several prompts.
   Generation(const Services& services, std::string request_id, SequenceId first_id,
-             ResponseWriter* writer, Clock::time_point arrival = Clock::now(),
+             ResponseWriter* writer, Arrival arrival = {},
              std::optional<RequestTrace> trace = std::nullopt,
              std::shared_ptr<ClientCall> call = std::make_shared<ClientCall>());
 
@@ -118,7 +120,7 @@ class Generation final : public std::enable_shared_from_this<Generation> {
   const std::string request_id_;
   const SequenceId first_id_;
   ResponseWriter* const writer_;
-  const Clock::time_point arrival_;
+  const Arrival arrival_;
   const std::optional<RequestTrace> trace_;
   const std::shared_ptr<ClientCall> call_;
   std::atomic<bool> cancelled_{false};

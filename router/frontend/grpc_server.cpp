@@ -14,17 +14,31 @@ namespace stagecoach::router {
 namespace {
 
 constexpr char kServiceName[] = "stagecoach.v1.Inference";
+constexpr int kHandshakeTimeoutMs = 10'000;
+
+// `tls`: null for none.
+std::shared_ptr<grpc::ServerCredentials> Credentials(const TlsFiles* tls) {
+  if (tls == nullptr) return grpc::InsecureServerCredentials();
+  grpc::SslServerCredentialsOptions options;
+  options.pem_key_cert_pairs.push_back(
+      {.private_key = tls->key_pem, .cert_chain = tls->cert_chain_pem});
+  return grpc::SslServerCredentials(options);
+}
 
 class GrpcServerImpl final : public GrpcServer {
  public:
-  explicit GrpcServerImpl(Frontend* frontend) : inference_(frontend) {}
+  GrpcServerImpl(Frontend* frontend, std::shared_ptr<Access> access)
+      : access_(std::move(access)), inference_(frontend, access_) {}
   ~GrpcServerImpl() override { Shutdown(std::chrono::milliseconds(0)); }
 
   absl::Status Listen(const std::string& address) {
     grpc::ServerBuilder builder;
     ApplyServerDefaults(builder, kMaxClientMessageBytes);
+    NoticeLostClients(builder);
+    // A connection that says nothing holds memory and a file.
+    builder.AddChannelArgument(GRPC_ARG_SERVER_HANDSHAKE_TIMEOUT_MS, kHandshakeTimeoutMs);
     int port = 0;
-    builder.AddListeningPort(address, grpc::InsecureServerCredentials(), &port);
+    builder.AddListeningPort(address, Credentials(access_->tls()), &port);
     builder.RegisterService(&inference_);
     builder.RegisterService(&health_);
     SetStalled(false);
@@ -67,6 +81,7 @@ class GrpcServerImpl final : public GrpcServer {
     health_.SetServing(kServiceName, serving);
   }
 
+  const std::shared_ptr<Access> access_;
   InferenceService inference_;
   HealthService health_;
   std::unique_ptr<grpc::Server> server_;
@@ -79,8 +94,9 @@ class GrpcServerImpl final : public GrpcServer {
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<GrpcServer>> GrpcServer::Start(const std::string& address,
+                                                              std::shared_ptr<Access> access,
                                                               Frontend* frontend) {
-  auto server = std::make_unique<GrpcServerImpl>(frontend);
+  auto server = std::make_unique<GrpcServerImpl>(frontend, std::move(access));
   if (absl::Status status = server->Listen(address); !status.ok()) return status;
   return server;
 }

@@ -1,4 +1,5 @@
-// The router's gRPC server: Inference, Health and reflection on one port.
+// The router's gRPC server: Inference, Health and reflection on one port. Keys are needed for
+// Inference alone.
 #pragma once
 
 #include <chrono>
@@ -6,6 +7,7 @@
 #include <string>
 
 #include "absl/status/statusor.h"
+#include "router/access/access.h"
 
 namespace stagecoach::router {
 
@@ -16,6 +18,7 @@ class GrpcServer {
   // Listens on HOST:PORT (port 0: any free one). `frontend` outlives the server. UNAVAILABLE when
   // the address cannot be bound.
   static absl::StatusOr<std::unique_ptr<GrpcServer>> Start(const std::string& address,
+                                                           std::shared_ptr<Access> access,
                                                            Frontend* frontend);
   virtual ~GrpcServer() = default;  // shuts down at once if that was not done
 

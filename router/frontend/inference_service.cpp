@@ -1,125 +1,191 @@
 #include "router/frontend/inference_service.h"
 
-#include <memory>
+#include <grpcpp/impl/rpc_service_method.h>
+#include <grpcpp/support/method_handler.h>
+
+#include <mutex>
 #include <utility>
 
-#include "common/rpc/status.h"
+#include "router/access/request_id.h"
 #include "router/frontend/call_metadata.h"
 #include "router/frontend/frontend.h"
-#include "router/frontend/retry_after.h"
 #include "router/frontend/stream_call.h"
+#include "stagecoach/v1/inference.grpc.pb.h"
 
 namespace stagecoach::router {
 namespace {
 
-// Lives from the call's start to OnDone, which comes after WriteLast or Fail and after the last
-// reaction; the generation lets go of it before that.
-class StreamReactor final : public grpc::ServerWriteReactor<v1::GenerateResponse>,
-                            public ResponseWriter {
+constexpr char kAuthorization[] = "authorization";
+
+template <typename Response>
+class RefusedCall final : public grpc::ServerBidiReactor<grpc::ByteBuffer, Response> {
  public:
-  explicit StreamReactor(grpc::CallbackServerContext* context) : context_(context) {}
-
-  template <typename Request>
-  void Begin(Frontend* frontend, const Request* request) {
-    generation_ = frontend->NewGeneration(request->request_id(), this, nullptr,
-                                          {.traceparent = Traceparent(*context_)});
-    frontend->Begin(generation_, request);
+  RefusedCall(grpc::CallbackServerContext* context, const absl::Status& status) {
+    AddRetryAfter(context, status);
+    this->Finish(ToGrpc(status));
   }
+  void OnDone() override { delete this; }
+};
 
-  bool Write(const v1::GenerateResponse& message) override {
-    StartWrite(&message);
-    return false;
-  }
+// Lives from the call's start to OnDone, which comes after the end and after the last reaction; the
+// source lets go of it before that.
+template <typename Request>
+class StreamCall final : public ServerCall<Request, v1::GenerateResponse>, public ResponseStream {
+  using Base = ServerCall<Request, v1::GenerateResponse>;
+
+ public:
+  StreamCall(Frontend* frontend, grpc::CallbackServerContext* context, Caller caller)
+      : Base(context, std::move(caller)), frontend_(frontend) {}
+
+  void Write(const v1::GenerateResponse& message) override { this->StartWrite(&message); }
   void WriteLast(const v1::GenerateResponse& message) override {
-    StartWriteAndFinish(&message, grpc::WriteOptions(), grpc::Status::OK);
+    this->StartWriteAndFinish(&message, grpc::WriteOptions(), grpc::Status::OK);
   }
-  void Fail(const absl::Status& status) override {
-    AddRetryAfter(context_, status);
-    Finish(ToGrpc(status));
-  }
+  void End(const absl::Status& status) override { Base::End(status); }
 
-  void OnWriteDone(bool ok) override { generation_->WriteDone(ok); }
+  void OnWriteDone(bool ok) override { source_->WriteDone(ok); }
   void OnCancel() override {
-    generation_->Cancel(absl::CancelledError("cancelled by the client, or past its deadline"));
+    std::shared_ptr<StreamSource> source;
+    {
+      std::lock_guard lock(mutex_);
+      cancelled_ = true;
+      source = source_;
+    }
+    if (source != nullptr) source->Cancel();
   }
   void OnDone() override { delete this; }
 
  private:
-  grpc::CallbackServerContext* const context_;
-  std::shared_ptr<Generation> generation_;
+  void Begin() override {
+    if (const absl::Status status = CheckRequestId(this->request().request_id()); !status.ok()) {
+      return End(status);
+    }
+    const auto source =
+        MakeSource(frontend_, this->request(),
+                   {.traceparent = Traceparent(*this->context()), .caller = this->caller()}, this);
+    bool cancelled;
+    {
+      std::lock_guard lock(mutex_);
+      source_ = source;
+      cancelled = cancelled_;
+    }
+    source->Start();
+    if (cancelled) source->Cancel();
+  }
+
+  Frontend* const frontend_;
+  std::mutex mutex_;
+  std::shared_ptr<StreamSource> source_;  // guarded by mutex_ until it is there
+  bool cancelled_ = false;                // guarded by mutex_
 };
 
-// Runs `work` on a prompt thread and ends the call with its status.
-grpc::ServerUnaryReactor* Unary(Frontend* frontend, grpc::CallbackServerContext* context,
-                                absl::AnyInvocable<absl::Status()> work) {
-  grpc::ServerUnaryReactor* reactor = context->DefaultReactor();
-  const auto finish = [context, reactor](const absl::Status& status) {
-    AddRetryAfter(context, status);
-    reactor->Finish(ToGrpc(status));
-  };
-  const absl::Status posted =
-      frontend->Post([finish, work = std::move(work)]() mutable { finish(work()); });
-  if (!posted.ok()) finish(posted);
-  return reactor;
-}
+template <typename Request, typename Response>
+class UnaryCall final : public ServerCall<Request, Response> {
+ public:
+  using Work = std::function<absl::Status(const Caller&, const Request&, Response*)>;
+
+  // `queue`: whose prompt threads do the work; null: it is done at once.
+  UnaryCall(grpc::CallbackServerContext* context, Caller caller, Frontend* queue, Work work)
+      : ServerCall<Request, Response>(context, std::move(caller)),
+        queue_(queue),
+        work_(std::move(work)) {}
+
+  void OnDone() override { delete this; }
+
+ private:
+  void Begin() override {
+    if (queue_ == nullptr) return Run();
+    const absl::Status posted = queue_->Post([this] { Run(); });
+    if (!posted.ok()) this->End(posted);
+  }
+  void Run() {
+    const absl::Status status = work_(this->caller(), this->request(), &response_);
+    if (!status.ok()) return this->End(status);
+    this->StartWriteAndFinish(&response_, grpc::WriteOptions(), grpc::Status::OK);
+  }
+
+  Frontend* const queue_;
+  const Work work_;
+  Response response_;
+};
 
 }  // namespace
 
-grpc::ServerWriteReactor<v1::GenerateResponse>* InferenceService::Generate(
-    grpc::CallbackServerContext* context, const v1::GenerateRequest* request) {
-  if (request->resumable()) return BeginKept(frontend_, context, *request);
-  auto* reactor = new StreamReactor(context);
-  reactor->Begin(frontend_, request);
-  return reactor;
+InferenceService::InferenceService(Frontend* frontend, std::shared_ptr<Access> access)
+    : frontend_(frontend), access_(std::move(access)) {
+  using Kind = Access::Kind;
+  AddStream<v1::GenerateRequest>("Generate", Kind::kWork);
+  AddStream<v1::ChatRequest>("Chat", Kind::kWork);
+  AddStream<v1::ResumeRequest>("Resume", Kind::kLook);
+  AddUnary<v1::CancelRequest, v1::CancelResponse>(
+      "Cancel", Kind::kLook, /*on_prompt_thread=*/false,
+      [frontend](const Caller& caller, const v1::CancelRequest& request, v1::CancelResponse*) {
+        return frontend->streams().Cancel(GrpcOwner(caller), request.request_id());
+      });
+  AddUnary<v1::TokenizeRequest, v1::TokenizeResponse>(
+      "Tokenize", Kind::kWork, /*on_prompt_thread=*/true,
+      [frontend](const Caller&, const v1::TokenizeRequest& request,
+                 v1::TokenizeResponse* response) { return frontend->Tokenize(request, response); });
+  AddUnary<v1::DetokenizeRequest, v1::DetokenizeResponse>(
+      "Detokenize", Kind::kWork, /*on_prompt_thread=*/true,
+      [frontend](const Caller&, const v1::DetokenizeRequest& request,
+                 v1::DetokenizeResponse* response) {
+        return frontend->Detokenize(request, response);
+      });
+  AddUnary<v1::ListModelsRequest, v1::ListModelsResponse>(
+      "ListModels", Kind::kLook, /*on_prompt_thread=*/true,
+      [frontend](const Caller&, const v1::ListModelsRequest&, v1::ListModelsResponse* response) {
+        return frontend->DescribeModel(response->add_models());
+      });
+  AddUnary<v1::GetModelRequest, v1::Model>(
+      "GetModel", Kind::kLook, /*on_prompt_thread=*/true,
+      [frontend](const Caller&, const v1::GetModelRequest& request, v1::Model* response) {
+        return frontend->GetModel(request, response);
+      });
 }
 
-grpc::ServerWriteReactor<v1::GenerateResponse>* InferenceService::Chat(
-    grpc::CallbackServerContext* context, const v1::ChatRequest* request) {
-  if (request->resumable()) return BeginKept(frontend_, context, *request);
-  auto* reactor = new StreamReactor(context);
-  reactor->Begin(frontend_, request);
-  return reactor;
+absl::StatusOr<Caller> InferenceService::Admit(const grpc::CallbackServerContext& context,
+                                               Access::Kind kind) {
+  absl::StatusOr<Caller> caller = access_->Admit(Metadata(context, kAuthorization), kind);
+  if (caller.ok() && access_->has_keys()) frontend_->metrics().CountTenantRequest(caller->tenant);
+  return caller;
 }
 
-grpc::ServerWriteReactor<v1::GenerateResponse>* InferenceService::Resume(
-    grpc::CallbackServerContext* context, const v1::ResumeRequest* request) {
-  return ResumeKept(frontend_, context, *request);
+template <typename Response>
+void InferenceService::Add(
+    const char* method, Access::Kind kind,
+    std::function<Reactor<Response>*(grpc::CallbackServerContext*, Caller)> make) {
+  const std::string& path =
+      paths_.emplace_back(std::string("/") + v1::Inference::service_full_name() + "/" + method);
+  AddMethod(new grpc::internal::RpcServiceMethod(
+      path.c_str(), grpc::internal::RpcMethod::BIDI_STREAMING, nullptr));
+  MarkMethodCallback(
+      static_cast<int>(paths_.size()) - 1,
+      new grpc::internal::CallbackBidiHandler<grpc::ByteBuffer, Response>(
+          [this, kind, make](grpc::CallbackServerContext* context) -> Reactor<Response>* {
+            absl::StatusOr<Caller> caller = Admit(*context, kind);
+            if (!caller.ok()) return new RefusedCall<Response>(context, caller.status());
+            return make(context, *std::move(caller));
+          }));
 }
 
-grpc::ServerUnaryReactor* InferenceService::Cancel(grpc::CallbackServerContext* context,
-                                                   const v1::CancelRequest* request,
-                                                   v1::CancelResponse*) {
-  grpc::ServerUnaryReactor* reactor = context->DefaultReactor();
-  reactor->Finish(ToGrpc(frontend_->streams().Cancel(kGrpcOwner, request->request_id())));
-  return reactor;
+template <typename Request>
+void InferenceService::AddStream(const char* method, Access::Kind kind) {
+  Add<v1::GenerateResponse>(method, kind,
+                            [this](grpc::CallbackServerContext* context, Caller caller) {
+                              return new StreamCall<Request>(frontend_, context, std::move(caller));
+                            });
 }
 
-grpc::ServerUnaryReactor* InferenceService::Tokenize(grpc::CallbackServerContext* context,
-                                                     const v1::TokenizeRequest* request,
-                                                     v1::TokenizeResponse* response) {
-  return Unary(frontend_, context,
-               [this, request, response] { return frontend_->Tokenize(*request, response); });
-}
-
-grpc::ServerUnaryReactor* InferenceService::Detokenize(grpc::CallbackServerContext* context,
-                                                       const v1::DetokenizeRequest* request,
-                                                       v1::DetokenizeResponse* response) {
-  return Unary(frontend_, context,
-               [this, request, response] { return frontend_->Detokenize(*request, response); });
-}
-
-grpc::ServerUnaryReactor* InferenceService::ListModels(grpc::CallbackServerContext* context,
-                                                       const v1::ListModelsRequest*,
-                                                       v1::ListModelsResponse* response) {
-  return Unary(frontend_, context,
-               [this, response] { return frontend_->DescribeModel(response->add_models()); });
-}
-
-grpc::ServerUnaryReactor* InferenceService::GetModel(grpc::CallbackServerContext* context,
-                                                     const v1::GetModelRequest* request,
-                                                     v1::Model* response) {
-  return Unary(frontend_, context,
-               [this, request, response] { return frontend_->GetModel(*request, response); });
+template <typename Request, typename Response>
+void InferenceService::AddUnary(const char* method, Access::Kind kind, bool on_prompt_thread,
+                                Work<Request, Response> work) {
+  Frontend* const queue = on_prompt_thread ? frontend_ : nullptr;
+  Add<Response>(
+      method, kind,
+      [queue, work = std::move(work)](grpc::CallbackServerContext* context, Caller caller) {
+        return new UnaryCall<Request, Response>(context, std::move(caller), queue, work);
+      });
 }
 
 }  // namespace stagecoach::router

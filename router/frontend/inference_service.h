@@ -1,42 +1,50 @@
-// stagecoach.v1.Inference over gRPC's callback API: a stream is an object, not a thread.
+// stagecoach.v1.Inference over gRPC's callback API: a call is an object, not a thread.
 #pragma once
 
-#include "stagecoach/v1/inference.grpc.pb.h"
+#include <grpcpp/impl/service_type.h>
+#include <grpcpp/support/server_callback.h>
+
+#include <deque>
+#include <functional>
+#include <memory>
+#include <string>
+
+#include "router/access/access.h"
+#include "router/frontend/server_call.h"
 
 namespace stagecoach::router {
 
 class Frontend;
 
-// Thread-safe.
-class InferenceService final : public v1::Inference::CallbackService {
+// Not the generated class, which would have messages read before their callers are let in. Thread-
+// safe.
+class InferenceService final : public grpc::Service {
  public:
   // `frontend` outlives the server that the service is registered with.
-  explicit InferenceService(Frontend* frontend) : frontend_(frontend) {}
-
-  grpc::ServerWriteReactor<v1::GenerateResponse>* Generate(
-      grpc::CallbackServerContext* context, const v1::GenerateRequest* request) override;
-  grpc::ServerWriteReactor<v1::GenerateResponse>* Chat(grpc::CallbackServerContext* context,
-                                                       const v1::ChatRequest* request) override;
-  grpc::ServerWriteReactor<v1::GenerateResponse>* Resume(grpc::CallbackServerContext* context,
-                                                         const v1::ResumeRequest* request) override;
-  grpc::ServerUnaryReactor* Cancel(grpc::CallbackServerContext* context,
-                                   const v1::CancelRequest* request,
-                                   v1::CancelResponse* response) override;
-  grpc::ServerUnaryReactor* Tokenize(grpc::CallbackServerContext* context,
-                                     const v1::TokenizeRequest* request,
-                                     v1::TokenizeResponse* response) override;
-  grpc::ServerUnaryReactor* Detokenize(grpc::CallbackServerContext* context,
-                                       const v1::DetokenizeRequest* request,
-                                       v1::DetokenizeResponse* response) override;
-  grpc::ServerUnaryReactor* ListModels(grpc::CallbackServerContext* context,
-                                       const v1::ListModelsRequest* request,
-                                       v1::ListModelsResponse* response) override;
-  grpc::ServerUnaryReactor* GetModel(grpc::CallbackServerContext* context,
-                                     const v1::GetModelRequest* request,
-                                     v1::Model* response) override;
+  InferenceService(Frontend* frontend, std::shared_ptr<Access> access);
 
  private:
+  template <typename Response>
+  using Reactor = grpc::ServerBidiReactor<grpc::ByteBuffer, Response>;
+
+  // `make` gives the call of a caller who has been let in.
+  template <typename Response>
+  void Add(const char* method, Access::Kind kind,
+           std::function<Reactor<Response>*(grpc::CallbackServerContext*, Caller)> make);
+  template <typename Request>
+  void AddStream(const char* method, Access::Kind kind);
+  template <typename Request, typename Response>
+  using Work = std::function<absl::Status(const Caller&, const Request&, Response*)>;
+  // `on_prompt_thread`: `work` takes as long as a text is long.
+  template <typename Request, typename Response>
+  void AddUnary(const char* method, Access::Kind kind, bool on_prompt_thread,
+                Work<Request, Response> work);
+
+  absl::StatusOr<Caller> Admit(const grpc::CallbackServerContext& context, Access::Kind kind);
+
   Frontend* const frontend_;
+  const std::shared_ptr<Access> access_;
+  std::deque<std::string> paths_;  // of the methods
 };
 
 }  // namespace stagecoach::router

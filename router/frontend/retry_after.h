@@ -3,16 +3,16 @@
 
 #include <grpcpp/server_context.h>
 
+#include <string>
+
 #include "absl/status/status.h"
+#include "router/access/retry_after.h"
 
 namespace stagecoach::router {
 
-// About the time in which a full queue moves on.
-inline constexpr char kRetryAfterMs[] = "1000";
-
 inline void AddRetryAfter(grpc::CallbackServerContext* context, const absl::Status& status) {
   if (absl::IsResourceExhausted(status)) {
-    context->AddTrailingMetadata("retry-after-ms", kRetryAfterMs);
+    context->AddTrailingMetadata("retry-after-ms", std::to_string(1000 * RetryAfterS(status)));
   }
 }
 

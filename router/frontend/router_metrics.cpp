@@ -73,6 +73,10 @@ RouterMetrics::RouterMetrics(const std::string& model_name)
   for (const char* reason : {"stop", "length", "abort"}) {
     ends_[i++] = &ends.Add({{"finished_reason", reason}});
   }
+  tenant_requests_ = &prometheus::BuildCounter()
+                          .Name("stagecoach_tenant_requests_total")
+                          .Help("Requests that were let in, by the tenant of their key")
+                          .Register(*registry_);
   auto& refused = prometheus::BuildCounter()
                       .Name("stagecoach_requests_refused_total")
                       .Help(
@@ -119,6 +123,10 @@ RouterMetrics::RouterMetrics(const std::string& model_name)
 void RouterMetrics::CountRefused(absl::StatusCode code) const {
   if (code == absl::StatusCode::kResourceExhausted) refused_full_->Increment();
   if (code == absl::StatusCode::kUnavailable) refused_ending_->Increment();
+}
+
+void RouterMetrics::CountTenantRequest(const std::string& tenant) const {
+  tenant_requests_->Add({{"tenant", tenant}}).Increment();
 }
 
 void RouterMetrics::AddQueued(Queue queue, int n) const {

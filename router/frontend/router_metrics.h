@@ -47,6 +47,9 @@ class RouterMetrics {
 
   void AddQueued(Queue queue, int n) const;
 
+  // A request that was let in with a key, whatever protocol it came by.
+  void CountTenantRequest(const std::string& tenant) const;
+
   // Resumable streams that are kept, and what they have said.
   void SetStreams(size_t n_streams, size_t n_bytes) const;
   void CountStreamResumed() const;
@@ -66,6 +69,7 @@ class RouterMetrics {
   prometheus::Gauge* queued_[2];
   prometheus::Counter* refused_full_;
   prometheus::Counter* refused_ending_;
+  prometheus::Family<prometheus::Counter>* tenant_requests_;
   prometheus::Gauge* streams_;
   prometheus::Gauge* stream_bytes_;
   prometheus::Counter* streams_resumed_;

@@ -1,32 +1,58 @@
 #include "router/frontend/stream_call.h"
 
-#include <memory>
 #include <string>
 #include <utility>
 
 #include "common/check.h"
-#include "common/rpc/status.h"
-#include "router/frontend/call_metadata.h"
 #include "router/frontend/frontend.h"
-#include "router/frontend/retry_after.h"
 
 namespace stagecoach::router {
 namespace {
+
+// Passes a request's messages on as they come.
+template <typename Request>
+class LiveSource final : public StreamSource, public ResponseWriter {
+ public:
+  LiveSource(Frontend* frontend, const Request& request, const Arrival& arrival,
+             ResponseStream* out)
+      : frontend_(frontend),
+        request_(request),
+        out_(out),
+        generation_(frontend->NewGeneration(request.request_id(), this, nullptr, arrival)) {}
+
+  void Start() override { frontend_->Begin(generation_, &request_); }
+  void WriteDone(bool ok) override { generation_->WriteDone(ok); }
+  void Cancel() override {
+    generation_->Cancel(absl::CancelledError("cancelled by the client, or past its deadline"));
+  }
+
+  bool Write(const v1::GenerateResponse& message) override {
+    out_->Write(message);
+    return false;
+  }
+  void WriteLast(const v1::GenerateResponse& message) override { out_->WriteLast(message); }
+  void Fail(const absl::Status& status) override { out_->End(status); }
+
+ private:
+  Frontend* const frontend_;
+  const Request& request_;
+  ResponseStream* const out_;
+  const std::shared_ptr<Generation> generation_;
+};
 
 // Puts a request's messages into the store. Lives until its stream's end.
 template <typename Request>
 class KeptRequest final : public ResponseWriter {
  public:
-  // Gives a reader of all of it.
+  // Starts a copy of `request`, and gives a reader of all of it.
   static absl::StatusOr<std::unique_ptr<StreamReader>> Begin(Frontend* frontend,
                                                              const Request& request,
-                                                             const std::string& traceparent) {
+                                                             const Arrival& arrival) {
     auto kept = std::make_shared<KeptRequest>(request);
     const std::string id = Frontend::RequestId(request.request_id());
-    const auto generation =
-        frontend->NewGeneration(id, kept.get(), nullptr, {.traceparent = traceparent});
+    const auto generation = frontend->NewGeneration(id, kept.get(), nullptr, arrival);
     auto stream = frontend->streams().Create(
-        kGrpcOwner, {}, id,
+        GrpcOwner(arrival.caller), {.tenant = arrival.caller.tenant}, id,
         [generation](const absl::Status& status) { generation->Cancel(status); });
     if (!stream.ok()) return stream.status();
     kept->writer_ = std::move(stream->writer);
@@ -69,43 +95,37 @@ class KeptRequest final : public ResponseWriter {
   std::shared_ptr<KeptRequest> self_;  // until the end
 };
 
-// Carries a stream from the store to one client. State belongs to a text thread; lives until OnDone
-// and the last task that knows it.
-class ReadingCall final : public GenerateReactor, public std::enable_shared_from_this<ReadingCall> {
+// Carries a stream from the store to one client. State belongs to a text thread.
+class ReadingSource final : public StreamSource,
+                            public std::enable_shared_from_this<ReadingSource> {
  public:
-  static GenerateReactor* Begin(Frontend* frontend, grpc::CallbackServerContext* context,
-                                absl::StatusOr<std::unique_ptr<StreamReader>> reader) {
-    auto call = std::make_shared<ReadingCall>(frontend->NextLane(), context);
-    call->self_ = call;
-    if (!reader.ok()) {
-      call->End(reader.status());
-      return call.get();
+  ReadingSource(Frontend* frontend, absl::StatusOr<std::unique_ptr<StreamReader>> reader,
+                ResponseStream* out)
+      : lane_(frontend->NextLane()), out_(out), reader_(std::move(reader)) {}
+
+  void Start() override {
+    if (reader_.ok()) {
+      (*reader_)->OnNews([weak = weak_from_this()] {
+        if (const auto alive = weak.lock()) {
+          alive->Post([](ReadingSource& self) { self.Pump(); });
+        }
+      });
     }
-    call->reader_ = *std::move(reader);
-    call->reader_->OnNews([weak = std::weak_ptr(call)] {
-      if (const auto alive = weak.lock()) alive->Post([](ReadingCall& self) { self.Pump(); });
-    });
-    call->Post([](ReadingCall& self) { self.Pump(); });
-    return call.get();
+    Post([](ReadingSource& self) { self.Pump(); });
   }
-
-  ReadingCall(WorkQueue* lane, grpc::CallbackServerContext* context)
-      : lane_(lane), context_(context) {}
-
-  void OnWriteDone(bool ok) override {
-    Post([ok](ReadingCall& self) {
+  void WriteDone(bool ok) override {
+    Post([ok](ReadingSource& self) {
       self.is_writing_ = false;
       self.is_gone_ = self.is_gone_ || !ok;
       self.Pump();
     });
   }
-  void OnCancel() override {
-    Post([](ReadingCall& self) {
+  void Cancel() override {
+    Post([](ReadingSource& self) {
       self.is_gone_ = true;
       self.Pump();
     });
   }
-  void OnDone() override { const std::shared_ptr<ReadingCall> self = std::move(self_); }
 
  private:
   template <typename Action>
@@ -114,57 +134,66 @@ class ReadingCall final : public GenerateReactor, public std::enable_shared_from
   }
 
   void Pump() {
-    if (reader_ == nullptr || is_writing_) return;
+    if (ended_ || is_writing_) return;
+    if (!reader_.ok()) return End(reader_.status());
     if (is_gone_) return End(absl::CancelledError("the client is gone"));
-    const StreamReader::Piece piece = reader_->Next(/*max_bytes=*/0);
+    const StreamReader::Piece piece = (*reader_)->Next(/*max_bytes=*/0);
     if (!piece.data.empty()) {
       SC_CHECK(message_.ParseFromString(piece.data));
       is_writing_ = true;
       // The last message's end is seen after it.
-      return StartWrite(&message_);
+      return out_->Write(message_);
     }
     if (piece.ended) End(piece.status);
   }
 
+  // Nothing uses `out` afterwards.
   void End(const absl::Status& status) {
-    reader_ = nullptr;
-    AddRetryAfter(context_, status);
-    Finish(ToGrpc(status));
+    ended_ = true;
+    const absl::Status last = status;
+    reader_ = absl::CancelledError("the stream has ended");
+    out_->End(last);
   }
 
   WorkQueue* const lane_;
-  grpc::CallbackServerContext* const context_;
-  std::shared_ptr<ReadingCall> self_;  // until OnDone
-  std::unique_ptr<StreamReader> reader_;
+  ResponseStream* const out_;
+  absl::StatusOr<std::unique_ptr<StreamReader>> reader_;
   v1::GenerateResponse message_;
   bool is_writing_ = false;
   bool is_gone_ = false;
+  bool ended_ = false;
 };
 
 template <typename Request>
-GenerateReactor* BeginAny(Frontend* frontend, grpc::CallbackServerContext* context,
-                          const Request& request) {
-  return ReadingCall::Begin(frontend, context,
-                            KeptRequest<Request>::Begin(frontend, request, Traceparent(*context)));
+std::shared_ptr<StreamSource> MakeAny(Frontend* frontend, const Request& request,
+                                      const Arrival& arrival, ResponseStream* out) {
+  if (!request.resumable()) {
+    return std::make_shared<LiveSource<Request>>(frontend, request, arrival, out);
+  }
+  return std::make_shared<ReadingSource>(
+      frontend, KeptRequest<Request>::Begin(frontend, request, arrival), out);
 }
 
 }  // namespace
 
-GenerateReactor* BeginKept(Frontend* frontend, grpc::CallbackServerContext* context,
-                           const v1::GenerateRequest& request) {
-  return BeginAny(frontend, context, request);
+std::shared_ptr<StreamSource> MakeSource(Frontend* frontend, const v1::GenerateRequest& request,
+                                         const Arrival& arrival, ResponseStream* out) {
+  return MakeAny(frontend, request, arrival, out);
 }
 
-GenerateReactor* BeginKept(Frontend* frontend, grpc::CallbackServerContext* context,
-                           const v1::ChatRequest& request) {
-  return BeginAny(frontend, context, request);
+std::shared_ptr<StreamSource> MakeSource(Frontend* frontend, const v1::ChatRequest& request,
+                                         const Arrival& arrival, ResponseStream* out) {
+  return MakeAny(frontend, request, arrival, out);
 }
 
-GenerateReactor* ResumeKept(Frontend* frontend, grpc::CallbackServerContext* context,
-                            const v1::ResumeRequest& request) {
-  return ReadingCall::Begin(
-      frontend, context,
-      frontend->streams().Read(kGrpcOwner, request.request_id(), request.from()));
+std::shared_ptr<StreamSource> MakeSource(Frontend* frontend, const v1::ResumeRequest& request,
+                                         const Arrival& arrival, ResponseStream* out) {
+  return std::make_shared<ReadingSource>(
+      frontend,
+      frontend->streams().Read(GrpcOwner(arrival.caller), request.request_id(), request.from()),
+      out);
 }
+
+std::string GrpcOwner(const Caller& caller) { return "grpc/" + caller.tenant; }
 
 }  // namespace stagecoach::router

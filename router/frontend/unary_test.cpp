@@ -119,7 +119,8 @@ TEST_CASE("health follows the server") {
 
 TEST_CASE("an address in use is refused") {
   FrontHouse house;
-  const auto second = GrpcServer::Start(house.server->address(), house.frontend.get());
+  const auto second =
+      GrpcServer::Start(house.server->address(), house.access, house.frontend.get());
   REQUIRE(absl::IsUnavailable(second.status()));
   CHECK(second.status().message().find(house.server->address()) != std::string::npos);
 }

@@ -6,6 +6,7 @@
 
 #include "common/status.h"
 #include "common/text/utf8.h"
+#include "router/access/request_id.h"
 #include "router/text/chat.h"
 #include "router/text/chat_output.h"
 
@@ -22,7 +23,7 @@ absl::Status CheckBytes(const char* field, const std::string& value, size_t most
 
 template <typename Request>
 absl::Status CheckNames(const Request& request) {
-  SC_RETURN_IF_ERROR(CheckBytes("request_id", request.request_id(), kMaxRequestIdBytes));
+  SC_RETURN_IF_ERROR(CheckRequestId(request.request_id()));
   return CheckBytes("cache_salt", request.cache_salt(), kMaxCacheSaltBytes);
 }
 

@@ -16,7 +16,7 @@
 
 namespace stagecoach::router {
 
-inline constexpr size_t kMaxRequestIdBytes = 256, kMaxCacheSaltBytes = 256;
+inline constexpr size_t kMaxCacheSaltBytes = 256;
 
 // A request that was found good, in the router's own terms.
 struct GenerationInput {

@@ -1,4 +1,5 @@
 """Clients that are slow, greedy or broken: memory stays bounded, and others are answered as ever."""
+import contextlib
 import json
 import pathlib
 import re
@@ -25,7 +26,8 @@ def patient():
 
 @pytest.fixture(scope="module")
 def strict():
-    flags = ["--http-timeout", "1", "--http-max-connections", "40", "--http-max-body", "1MiB", "--http-max-header", "4KiB"]
+    flags = ["--http-timeout", "1", "--http-max-connections", "40", "--http-max-body", "1MiB", "--http-max-header", "4KiB",
+             "--http-idle-timeout", "3"]
     with Cluster(DEMO_MODEL, stages=2, flags=flags) as cluster:
         yield cluster
 
@@ -91,7 +93,7 @@ def test_a_reader_that_reads_late_gets_all(patient, undisturbed):
 
 
 def test_bodies_that_are_announced_and_never_come(patient, undisturbed):
-    head = b"POST /v1/completions HTTP/1.1\r\nHost: x\r\nContent-Length: 16000000\r\n\r\n"
+    head = b"POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nContent-Length: 16000000\r\n\r\n"
     socks = [socket.create_connection(split(patient.http)) for _ in range(200)]
     for sock in socks:
         sock.sendall(head + b'{"prompt": "')
@@ -102,7 +104,7 @@ def test_bodies_that_are_announced_and_never_come(patient, undisturbed):
 
 def test_large_bodies_together_are_bounded(patient, undisturbed):
     """Some of them are told to come again later; small requests are not."""
-    head = b"POST /v1/completions HTTP/1.1\r\nHost: x\r\nContent-Length: 16000000\r\n\r\n"
+    head = b"POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nContent-Length: 16000000\r\n\r\n"
     part = b"x" * 15_000_000
     socks = []
     for _ in range(24):
@@ -130,7 +132,7 @@ def test_one_byte_chunks(patient, undisturbed):
     """A byte of body costs six on the wire, and no more memory than it is."""
     body = json.dumps({"prompt": "x" * 20_000}).encode()
     chunks = b"".join(b"1\r\n%c\r\n" % byte for byte in body) + b"0\r\n\r\n"
-    head = b"POST /tokenize HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n"
+    head = b"POST /tokenize HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n\r\n"
     with connection(patient.http) as sock:
         reader = Reader(sock)
         for _ in range(5):
@@ -172,15 +174,48 @@ def test_json_bombs(patient, undisturbed):
 
 
 def test_slow_headers_and_bodies_are_given_up(strict):
-    with connection(strict.http) as silent, connection(strict.http) as slow_header, connection(strict.http) as slow_body:
+    with connection(strict.http) as idle, connection(strict.http) as slow_header, connection(strict.http) as slow_body:
+        idle.sendall(request_bytes("GET", "/health"))
+        idle_reader = Reader(idle)
+        assert idle_reader.response().status == 200
         slow_header.sendall(b"GET /health HTTP/1.1\r\nHost:")
-        slow_body.sendall(b"POST /tokenize HTTP/1.1\r\nHost: x\r\nContent-Length: 100\r\n\r\n{")
+        slow_body.sendall(b"POST /tokenize HTTP/1.1\r\nHost: localhost\r\nContent-Length: 100\r\n\r\n{")
         for sock in (slow_header, slow_body):
             reader = Reader(sock)
             assert reader.response().status == 408
             assert reader.at_end()
-        silent.sendall(request_bytes("GET", "/health"))  # between requests there is more time
-        assert Reader(silent).response().status == 200
+        assert idle_reader.at_end()  # between requests there is more time, but an end
+
+
+def test_who_says_nothing_is_given_up(strict):
+    with connection(strict.http) as silent:
+        assert Reader(silent).at_end()
+
+
+def test_a_client_has_its_share_of_the_connections():
+    with Cluster(DEMO_MODEL, flags=["--http-max-client-connections", "5"]) as cluster, contextlib.ExitStack() as stack:
+        held = []
+        for _ in range(5):
+            held.append(stack.enter_context(connection(cluster.http)))
+            held[-1].sendall(request_bytes("GET", "/health"))
+            assert Reader(held[-1]).response().status == 200
+        refused = stack.enter_context(connection(cluster.http))
+        assert Reader(refused).rest().startswith(b"HTTP/1.1 503 ")
+        assert "--http-max-client-connections" in cluster.log()
+        host, port = split(cluster.http)
+        neighbour = stack.enter_context(socket.create_connection((host, port), source_address=("127.0.0.2", 0)))
+        neighbour.sendall(request_bytes("GET", "/health"))
+        assert Reader(neighbour).response().status == 200
+        held.pop().close()
+        wait_for(lambda: _health(cluster) == 200)
+
+
+def test_idle_connections_do_not_silence_the_metrics(patient):
+    with contextlib.ExitStack() as stack:
+        for _ in range(100):
+            stack.enter_context(connection(patient.metrics))
+        answer = ask(patient.metrics, "GET", "/metrics")
+        assert answer.status == 200 and b"stagecoach_stage_up" in answer.body
 
 
 def test_a_reader_that_never_reads_is_given_up(strict):

@@ -1,10 +1,12 @@
 """Who is let in: keys and rates, TLS, pages of other origins."""
+import contextlib
 import ssl
 import subprocess
+import threading
 import urllib.request
 
 import pytest
-from harness import DEMO_MODEL, Cluster
+from harness import BIN_DIR, DEMO_MODEL, Cluster
 from wire import Reader, ask, connection, metric, request_bytes
 
 BODY = {"prompt": "The train", "max_tokens": 2}
@@ -108,13 +110,103 @@ def test_tls_streams_and_large_bodies(guarded):
     assert refused.error["code"] == "context_length_exceeded"
 
 
-@pytest.mark.parametrize("flags, word", [
+BAD_FILES = [
     (["--api-keys", "/dev/null"], "no key"),
     (["--tls-cert", str(DEMO_MODEL / "config.json"), "--tls-key", str(DEMO_MODEL / "config.json")], "--tls-cert"),
-])
+]
+
+
+@pytest.mark.parametrize("flags, word", BAD_FILES)
 def test_files_that_cannot_be_used_are_named(flags, word):
+    """Before any process is there."""
+    cluster = Cluster(DEMO_MODEL, flags=flags)
     with pytest.raises(AssertionError, match=word):
-        Cluster(DEMO_MODEL, flags=flags).start()
+        cluster.start()
+    assert "worker" not in cluster.log()
+
+
+@pytest.mark.parametrize("flags, word", [*BAD_FILES, (["--grpc", "off"], "--grpc off")])
+def test_files_are_read_before_the_load(flags, word):
+    """The router does not even look for its worker, which is not there."""
+    router = subprocess.run([BIN_DIR / "stagecoach-router", "--model", DEMO_MODEL, "--stages", "127.0.0.1:1", *flags],
+                            stderr=subprocess.PIPE, text=True, timeout=60)
+    assert router.returncode == 1
+    assert word in router.stderr and "127.0.0.1:1" not in router.stderr
+
+
+@pytest.fixture(scope="module")
+def keyed(tmp_path_factory):
+    """Without TLS, for what is said byte by byte."""
+    keys = tmp_path_factory.mktemp("keyed") / "keys"
+    keys.write_text("sk-web\nsk-other\n")
+    with Cluster(DEMO_MODEL, flags=["--api-keys", keys, "--resume-time", "600"]) as cluster:
+        yield cluster
+
+
+WEB = {"Authorization": "Bearer sk-web"}
+OTHER = {"Authorization": "Bearer sk-other"}
+
+
+@pytest.mark.parametrize("fields", ["Content-Length: 16000000", "Transfer-Encoding: chunked",
+                                    "Content-Length: 100\r\nExpect: 100-continue"])
+def test_who_may_not_come_in_hears_so_before_the_body(keyed, fields):
+    with connection(keyed.http) as sock:
+        sock.sendall(f"POST /v1/completions HTTP/1.1\r\nHost: localhost\r\n{fields}\r\n\r\n".encode())
+        reader = Reader(sock)
+        status, headers = reader.head()
+        assert status == 401 and headers["connection"] == "close" and headers["x-request-id"]
+        assert b"invalid_api_key" in reader.rest()
+
+
+def test_a_refusal_keeps_the_connection_where_that_is_cheap(keyed):
+    with connection(keyed.http) as sock:
+        reader = Reader(sock)
+        refused = request_bytes("POST", "/v1/completions", BODY)
+        for body_first in (False, True):
+            sock.sendall(refused if body_first else refused[:-10])
+            assert reader.response().status == 401
+            sock.sendall((b"" if body_first else refused[-10:]) + request_bytes("POST", "/v1/completions", BODY, WEB))
+            assert reader.response().json["usage"]["completion_tokens"] == 2
+
+
+def test_bodies_of_strangers_do_not_keep_out_those_of_others(keyed):
+    head = b"POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nContent-Length: 16000000\r\n\r\n"
+    with contextlib.ExitStack() as stack:
+        socks = [stack.enter_context(connection(keyed.http)) for _ in range(40)]
+        senders = [threading.Thread(target=send_quietly, args=(sock, head + b"x" * 15_900_000)) for sock in socks]
+        for sender in senders:
+            sender.start()
+        for _ in range(20):
+            answer = ask(keyed.http, "POST", "/tokenize", {"prompt": "x " * 50_000}, WEB)
+            assert answer.status == 200, answer.body
+        for sender in senders:
+            sender.join(timeout=60)
+
+
+def send_quietly(sock, data):
+    with contextlib.suppress(OSError):
+        sock.sendall(data)
+
+
+def test_keys_in_a_trailer_do_not_count(keyed):
+    body = b'{"prompt": "x"}'
+    request = (b"POST /tokenize HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n\r\n"
+               b"%x\r\n%s\r\n0\r\nAuthorization: Bearer sk-web\r\n\r\n" % (len(body), body))
+    with connection(keyed.http) as sock:
+        sock.sendall(request)
+        assert Reader(sock).response().status == 401
+
+
+def test_keys_without_a_tenant_are_one_each(keyed):
+    body = dict(BODY, stream=True, request_id="mine", stream_options={"resumable": True})
+    assert ask(keyed.http, "POST", "/v1/completions", body, WEB).status == 200
+    assert ask(keyed.http, "GET", "/v1/streams/mine", headers=OTHER).status == 404
+    assert ask(keyed.http, "DELETE", "/v1/streams/mine", headers=OTHER).status == 404
+    assert ask(keyed.http, "GET", "/v1/streams/mine", headers=WEB).status == 200
+    prompt = {"prompt": "The train " * 40, "max_tokens": 1}
+    cached = [ask(keyed.http, "POST", "/v1/completions", prompt, key).json["usage"]["prompt_tokens_details"]["cached_tokens"]
+              for key in (WEB, WEB, OTHER)]
+    assert cached[0] == 0 and cached[1] > 0 and cached[2] == 0
 
 
 def test_pages_of_other_origins():
@@ -131,12 +223,49 @@ def test_pages_of_other_origins():
                 answer = ask(cluster.http, "POST" if body is not None else "GET", path, body, headers)
                 assert ("access-control-allow-origin" in answer.headers) == allowed
         with connection(cluster.http) as sock:  # sent by a browser without asking
-            sock.sendall(b"POST /v1/completions HTTP/1.1\r\nHost: x\r\nOrigin: https://elsewhere.example.org\r\n"
+            sock.sendall(b"POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nOrigin: https://elsewhere.example.org\r\n"
                          b"Content-Length: 2\r\n\r\n{}")
             assert Reader(sock).response().status == 403
 
 
 def test_without_cors_no_page_is_let_in(cluster):
-    answer = ask(cluster.http, "GET", "/v1/models", headers={"Origin": "https://chat.example.org"})
-    assert "access-control-allow-origin" not in answer.headers
+    for method, body in (("GET", None), ("POST", BODY)):
+        answer = ask(cluster.http, method, "/v1/completions", body, {"Origin": "https://chat.example.org"})
+        assert answer.status == 403 and "access-control-allow-origin" not in answer.headers
+
+
+def asked_as(address, host, origin=None, path="/v1/models"):
+    fields = f"Origin: {origin}\r\n" if origin else ""
+    with connection(address) as sock:
+        sock.sendall(f"GET {path} HTTP/1.1\r\nHost: {host}\r\n{fields}\r\n".encode())
+        return Reader(sock).response().status
+
+
+def test_a_site_whose_name_leads_here_is_not_let_in(cluster):
+    """DNS rebinding: the browser takes such a page's requests for those of the page's own server."""
+    port = cluster.http.rpartition(":")[2]
+    for path in ("/v1/models", "/", "/metrics"):
+        assert asked_as(cluster.http, f"evil.example:{port}", path=path) == 403
+    assert asked_as(cluster.http, f"evil.example:{port}", f"http://evil.example:{port}") == 403
+    assert asked_as(cluster.http, f"localhost:{port}", "null") == 403
+    for host in (f"localhost:{port}", cluster.http, f"[::1]:{port}"):
+        assert asked_as(cluster.http, host) == 200
+    assert asked_as(cluster.http, f"localhost:{port}", f"http://localhost:{port}") == 200
+    assert asked_as(cluster.metrics, "evil.example", path="/metrics") == 403
+    assert asked_as(cluster.metrics, f"localhost:{port}", path="/metrics") == 200
+
+
+def test_names_that_are_listed_lead_here():
+    with Cluster(DEMO_MODEL, flags=["--cors", "https://chat.example.org"]) as cluster:
+        assert asked_as(cluster.http, "chat.example.org", "https://chat.example.org") == 200
+        assert asked_as(cluster.http, "evil.example") == 403
+
+
+def test_keys_let_in_whatever_the_name(keyed):
+    with connection(keyed.http) as sock:
+        sock.sendall(b"GET /v1/models HTTP/1.1\r\nHost: llm.example.org\r\nAuthorization: Bearer sk-web\r\n\r\n")
+        assert Reader(sock).response().status == 200
+
+
+def test_connections_are_counted(cluster):
     assert metric(cluster.http, "stagecoach_http_connections") >= 1

@@ -3,8 +3,10 @@ import json
 import signal
 import socket
 
+import grpc
 import pytest
 from harness import DEMO_MODEL, Cluster
+from stagecoach.v1 import inference_pb2 as pb
 from wire import Reader, ask, connection, metric, request_bytes, wait_for
 
 CHAT = {"messages": [{"role": "user", "content": "Hello!"}], "temperature": 0, "max_tokens": 8}
@@ -74,7 +76,7 @@ def test_expect_100_continue(cluster):
 
 def test_a_body_that_is_too_large_is_refused_before_it_is_sent(cluster):
     with connection(cluster.http) as sock:
-        sock.sendall(b"POST /v1/completions HTTP/1.1\r\nHost: x\r\nExpect: 100-continue\r\nContent-Length: 99999999\r\n\r\n")
+        sock.sendall(b"POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nExpect: 100-continue\r\nContent-Length: 99999999\r\n\r\n")
         reader = Reader(sock)
         assert reader.head()[0] == 413
 
@@ -84,7 +86,7 @@ def test_chunked_bodies(cluster, piece):
     body = json.dumps(CHAT).encode()
     pieces = [body[i:i + piece] for i in range(0, len(body), piece)]
     with connection(cluster.http) as sock:
-        sock.sendall(b"POST /v1/chat/completions HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n"
+        sock.sendall(b"POST /v1/chat/completions HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n"
                      b"Content-Type: application/json; charset=utf-8\r\n\r\n")
         for one in pieces:
             sock.sendall(b"%x\r\n%s\r\n" % (len(one), one))
@@ -147,7 +149,7 @@ def test_content_types(cluster):
         body = b'{"prompt": "x"}'
         with connection(cluster.http) as sock:
             header = f"Content-Type: {content_type}\r\n" if content_type else ""
-            sock.sendall(f"POST /tokenize HTTP/1.1\r\nHost: x\r\n{header}Content-Length: {len(body)}\r\n\r\n".encode() + body)
+            sock.sendall(f"POST /tokenize HTTP/1.1\r\nHost: localhost\r\n{header}Content-Length: {len(body)}\r\n\r\n".encode() + body)
             return Reader(sock).response().status
 
     assert tokenize("application/json") == 200
@@ -169,18 +171,29 @@ def test_request_ids(cluster):
     assert ask(cluster.http, "GET", "/health", headers={"X-Request-Id": "x" * 500}).headers["x-request-id"] != "x" * 500
 
 
+@pytest.mark.parametrize("request_id", ["two\nlines", "a b", "\u00e9", "x" * 300])
+def test_request_ids_that_would_forge_a_line_are_refused(cluster, request_id):
+    refused = ask(cluster.http, "POST", "/v1/completions", {"prompt": "x", "max_tokens": 1, "request_id": request_id})
+    assert refused.status == 400 and refused.error["param"] == "request_id"
+    with pytest.raises(grpc.RpcError) as error:
+        list(cluster.stub.Generate(pb.GenerateRequest(text="x", request_id=request_id, resumable=True)))
+    assert error.value.code() == grpc.StatusCode.INVALID_ARGUMENT and "request_id" in error.value.details()
+
+
 BAD = {
     "not HTTP": (b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03\r\n\r\n", 400),
     "no host": (b"GET /health HTTP/1.1\r\n\r\n", 400),
-    "two lengths": (b"POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 1\r\nContent-Length: 2\r\n\r\nab", 400),
-    "length and chunked": (b"POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 1\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n", 400),
-    "unknown coding": (b"POST / HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: gzip\r\n\r\n", 501),
-    "compressed": (b"POST / HTTP/1.1\r\nHost: x\r\nContent-Encoding: gzip\r\nContent-Length: 1\r\n\r\nx", 415),
+    "two lengths": (b"POST / HTTP/1.1\r\nHost: localhost\r\nContent-Length: 1\r\nContent-Length: 2\r\n\r\nab", 400),
+    "length and chunked": (b"POST / HTTP/1.1\r\nHost: localhost\r\nContent-Length: 1\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n", 400),
+    "unknown coding": (b"POST / HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: gzip\r\n\r\n", 501),
+    "two codings": (b"POST / HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: gzip, chunked\r\n\r\n0\r\n\r\n", 501),
+    "coding in 1.0": (b"POST / HTTP/1.0\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n", 400),
+    "compressed": (b"POST / HTTP/1.1\r\nHost: localhost\r\nContent-Encoding: gzip\r\nContent-Length: 1\r\n\r\nx", 415),
     "HTTP/2": (b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n", 505),
-    "bad chunk": (b"POST / HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\nxyz\r\n", 400),
-    "giant header": (b"GET / HTTP/1.1\r\nHost: x\r\nX: " + b"a" * 70_000, 431),
+    "bad chunk": (b"POST /tokenize HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n\r\nxyz\r\n", 400),
+    "giant header": (b"GET / HTTP/1.1\r\nHost: localhost\r\nX: " + b"a" * 70_000, 431),
     "giant target": (b"GET /" + b"a" * 70_000, 431),
-    "giant length": (b"POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 99999999999\r\n\r\n", 413),
+    "giant length": (b"POST / HTTP/1.1\r\nHost: localhost\r\nContent-Length: 99999999999\r\n\r\n", 413),
 }
 
 

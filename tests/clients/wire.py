@@ -139,7 +139,7 @@ def request_bytes(method, path, body=None, headers=(), version="1.1"):
     """`body`: bytes, or what becomes JSON."""
     if body is not None and not isinstance(body, bytes):
         body = json.dumps(body).encode()
-    lines = [f"{method} {path} HTTP/{version}", "Host: test"]
+    lines = [f"{method} {path} HTTP/{version}", "Host: localhost"]
     if body is not None:
         lines += ["Content-Type: application/json", f"Content-Length: {len(body)}"]
     lines += [f"{name}: {value}" for name, value in dict(headers).items()]

@@ -113,8 +113,8 @@ class Cluster:
     """`process` is the launcher, `grpc`, `http` and `metrics` are addresses, `kv_blocks` a count, `channel` and `stub` are
     connected to the router."""
 
-    def __init__(self, model, stages=1, flags=()):
-        self.command = [STAGECOACH, "serve", str(model), "--stages", str(stages), "--grpc", "127.0.0.1:0",
+    def __init__(self, model, stages=1, flags=(), grpc_address="127.0.0.1:0"):
+        self.command = [STAGECOACH, "serve", str(model), "--stages", str(stages), "--grpc", grpc_address,
                         "--http", "127.0.0.1:0", "--metrics", "127.0.0.1:0", *map(str, flags)]
         self.process = None
 
@@ -139,13 +139,14 @@ class Cluster:
             self.kill()
             raise
         self._children = [pid for pid, _ in children_of(self.process.pid)]
-        self.grpc = ready["grpc"]
+        self.grpc = ready.get("grpc")
         self.http = ready.get("http")
         self.metrics = ready["metrics"]
         self.kv_blocks = int(ready["kv_blocks"])
-        self.channel = grpc.insecure_channel(self.grpc, options=[("grpc.max_receive_message_length", -1),
-                                                                 ("grpc.enable_http_proxy", 0)])
-        self.stub = pb_grpc.InferenceStub(self.channel)
+        if self.grpc:
+            self.channel = grpc.insecure_channel(self.grpc, options=[("grpc.max_receive_message_length", -1),
+                                                                     ("grpc.enable_http_proxy", 0)])
+            self.stub = pb_grpc.InferenceStub(self.channel)
 
     def _read_line(self):
         with selectors.DefaultSelector() as selector:
@@ -164,7 +165,8 @@ class Cluster:
 
     def stop(self):
         """Ends the cluster in order, if it still runs; it must leave with code 0 and nothing behind."""
-        self.channel.close()
+        if self.grpc:
+            self.channel.close()
         if self.process.poll() is None:
             self.process.send_signal(signal.SIGTERM)
         code = self.process.wait(timeout=STOP_TIMEOUT_S)

@@ -71,7 +71,7 @@ class Release:
 
     @contextlib.contextmanager
     def stub(self):
-        port = self.router.spec["startupProbe"]["grpc"]["port"]
+        (port,) = [port["containerPort"] for port in self.router.spec["ports"] if port["name"] == "grpc"]
         with grpc.insecure_channel(f"127.0.0.1:{port}", options=[("grpc.enable_http_proxy", 0)]) as channel:
             yield pb_grpc.InferenceStub(channel)
 

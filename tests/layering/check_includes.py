@@ -38,11 +38,12 @@ ALLOWED = {
     "router/scheduler": ["common", "common/trace", "proto"],
     "router/dispatch": ["router/scheduler", "router/sizing", "common", "common/flight", "common/model",
                         "common/rpc", "proto"],
-    "router/text": ["router/scheduler", "common", "common/model", "common/text", "proto"],
-    "router/frontend": ["router/text", "router/scheduler", "common", "common/rpc", "common/text",
+    "router/text": ["router/access", "router/scheduler", "common", "common/model", "common/text", "proto"],
+    "router/access": ["common"],
+    "router/frontend": ["router/access", "router/text", "router/scheduler", "common", "common/rpc", "common/text",
                         "common/trace", "proto"],
-    "router/frontend/http": ["router/frontend", "router/text", "common", "common/text", "common/trace", "proto"],
-    "router": ["router/frontend", "router/frontend/http", "router/text", "router/scheduler", "router/dispatch",
+    "router/frontend/http": ["router/access", "router/frontend", "router/text", "common", "common/text", "common/trace", "proto"],
+    "router": ["router/access", "router/frontend", "router/frontend/http", "router/text", "router/scheduler", "router/dispatch",
                "common", "common/flags", "common/flight", "common/metrics", "common/rpc", "common/trace"],
     "cli/launch": ["common", "common/flags"],
     "cli/check": ["router/sizing", "worker/model", "worker/loader", "kernels", "common", "common/model",
@@ -52,7 +53,7 @@ ALLOWED = {
     "cli/timeline": ["common", "common/flight"],
     "cli/bench": ["common/rpc", "proto"],
     "cli": ["cli/bench", "cli/check", "cli/doctor", "cli/launch", "cli/plan", "cli/timeline", "common",
-            "common/flags", "common/flight", "common/model", "common/rpc", "proto"],
+            "common/flags", "common/flight", "common/model", "common/rpc", "proto", "router/access"],
 }
 # Tests may also use these fakes and seams of folders below them.
 ALLOWED_IN_TESTS = {

@@ -5,6 +5,7 @@
 #include <boost/json.hpp>
 #include <iterator>
 
+#include "router/access/retry_after.h"
 #include "router/text/error_code.h"
 
 namespace stagecoach::router::http {
@@ -14,7 +15,6 @@ namespace json = boost::json;
 
 constexpr char kInvalidRequest[] = "invalid_request_error";
 constexpr char kServerError[] = "server_error";
-constexpr char kRetryAfterPayload[] = "stagecoach/retry-after-s";
 
 struct Kind {
   absl::StatusCode status;
@@ -57,19 +57,7 @@ std::string Body(std::string_view message, std::string_view type, std::string_vi
                                                              {"code", TextOrNull(code)}}}});
 }
 
-std::string RetryAfter(const absl::Status& status) {
-  const auto seconds = status.GetPayload(kRetryAfterPayload);
-  return seconds.has_value() ? std::string(*seconds) : fmt::format("{}", kRetryAfterS);
-}
-
 }  // namespace
-
-absl::Status WithRetryAfter(absl::Status status, int seconds) {
-  const std::string text = fmt::format("{}", seconds);
-  // A view: clang spells the constructor from a string otherwise than the library, which gcc built.
-  status.SetPayload(kRetryAfterPayload, absl::Cord(absl::string_view(text)));
-  return status;
-}
 
 std::string_view FieldOf(std::string_view message) {
   size_t end = 0;
@@ -105,7 +93,7 @@ HttpResponse ErrorResponse(const absl::Status& status) {
   response.status = KindOf(status).http_status;
   response.body = ErrorJson(status);
   if (response.status == 429 || response.status == 503) {
-    response.fields.emplace_back("Retry-After", RetryAfter(status));
+    response.fields.emplace_back("Retry-After", fmt::format("{}", RetryAfterS(status)));
   }
   if (response.status == 401) response.fields.emplace_back("WWW-Authenticate", "Bearer");
   return response;

@@ -9,13 +9,6 @@
 
 namespace stagecoach::router::http {
 
-// What a client that was refused for now should wait: about the time in which a full queue moves
-// on.
-inline constexpr int kRetryAfterS = 1;
-
-// For a refusal that knows better. The status says it in Retry-After.
-absl::Status WithRetryAfter(absl::Status status, int seconds);
-
 // The field that a message of ours is about: "sampling.top_p" of "sampling.top_p: 7 is not ...",
 // "messages" of "messages, as tokens[3]: ...". Empty when it is about none.
 std::string_view FieldOf(std::string_view message);

@@ -3,6 +3,7 @@
 #include <boost/json.hpp>
 
 #include "catch2/catch_test_macros.hpp"
+#include "router/access/retry_after.h"
 #include "router/text/error_code.h"
 
 namespace stagecoach::router::http {

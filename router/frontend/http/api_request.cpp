@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "common/status.h"
+#include "router/access/request_id.h"
 #include "router/frontend/http/api_error.h"
 #include "router/frontend/http/foreign_fields.h"
 #include "router/frontend/http/json_fields.h"
@@ -31,7 +32,9 @@ template <typename Request>
 void ReadCommon(JsonFields& fields, Request& request) {
   request.set_model(fields.String("model").value_or(""));
   if (const auto id = fields.String("request_id")) {
-    if (id->size() > kMaxRequestIdBytes) fields.Refuse("request_id", "is too long");
+    if (!IsFitRequestId(*id)) {
+      fields.Refuse("request_id", "is not printable ASCII without spaces, of 256 bytes at most");
+    }
     request.set_request_id(*id);
   }
   if (const auto priority = fields.Integer("priority", kMinInt32, kMaxInt32)) {

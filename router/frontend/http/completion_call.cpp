@@ -10,6 +10,7 @@
 #include "router/frontend/http/api_error.h"
 #include "router/frontend/http/event_stream.h"
 #include "router/frontend/http/stream_relay.h"
+#include "router/frontend/http/stream_request.h"
 #include "router/text/request_builder.h"
 
 namespace stagecoach::router::http {
@@ -23,18 +24,15 @@ bool NeedsGrammar(const ApiRequest& request) {
 }  // namespace
 
 CompletionCall::CompletionCall(Frontend* frontend, const ApiRequest& request,
-                               const std::string& request_id, const std::string& owner,
-                               std::shared_ptr<Exchange> exchange)
+                               const std::string& request_id, std::shared_ptr<Exchange> exchange)
     : frontend_(frontend),
       request_(WithoutInput(request)),
-      owner_(owner),
       exchange_(std::move(exchange)),
       answer_(request_, frontend->model(), request_id, std::time(nullptr)) {}
 
 void CompletionCall::Begin(Frontend* frontend, ApiRequest request, const std::string& request_id,
-                           const std::string& owner, std::shared_ptr<Exchange> exchange,
-                           MemoryBudget::Lease body) {
-  auto call = std::make_shared<CompletionCall>(frontend, request, request_id, owner, exchange);
+                           std::shared_ptr<Exchange> exchange, MemoryBudget::Lease body) {
+  auto call = std::make_shared<CompletionCall>(frontend, request, request_id, exchange);
   call->CreateGenerations(request_id);
   if (call->request_.resumable) {
     const absl::Status kept = call->KeepStream(request_id);
@@ -59,7 +57,8 @@ absl::Status CompletionCall::KeepStream(const std::string& request_id) {
   SC_ASSIGN_OR_RETURN(
       NewStream stream,
       frontend_->streams().Create(
-          owner_, {}, request_id,
+          StreamOwner(request_.arrival.caller), {.tenant = request_.arrival.caller.tenant},
+          request_id,
           [call = shared_from_this()](const absl::Status& status) { call->CancelAll(status); }));
   kept_ = std::move(stream.writer);
   StreamRelay::Start(std::move(stream.reader), std::move(exchange_), generations_.front()->lane());
@@ -97,7 +96,6 @@ void CompletionCall::StartGenerations(const ApiRequest& request) {
                         n_logprobs, kMaxLogprobs));
       }
       refusal = input.status();
-      if (input.ok()) KeepToOwner(owner_, *input);
     }
     generations_[i]->Start(std::move(input));
   }

@@ -26,14 +26,13 @@ namespace stagecoach::router::http {
 class CompletionCall final : public std::enable_shared_from_this<CompletionCall> {
  public:
   // Submits the request; takes as long as its text is long, so not on the event loop. `frontend`
-  // outlives the call. A resumable stream belongs to `owner`. `body`: of what `request` was read
+  // outlives the call. A resumable stream belongs to its caller. `body`: of what `request` was read
   // from; given back, as `request` is, when it has been tokenized, which may be later.
   static void Begin(Frontend* frontend, ApiRequest request, const std::string& request_id,
-                    const std::string& owner, std::shared_ptr<Exchange> exchange,
-                    MemoryBudget::Lease body);
+                    std::shared_ptr<Exchange> exchange, MemoryBudget::Lease body);
 
   CompletionCall(Frontend* frontend, const ApiRequest& request, const std::string& request_id,
-                 const std::string& owner, std::shared_ptr<Exchange> exchange);
+                 std::shared_ptr<Exchange> exchange);
 
  private:
   // The messages of one prompt.
@@ -73,7 +72,6 @@ class CompletionCall final : public std::enable_shared_from_this<CompletionCall>
 
   Frontend* const frontend_;
   const ApiRequest request_;  // without its input
-  const std::string owner_;   // of what is kept of the request
   // Null where the stream is kept: its first reader's connection does not live for it.
   std::shared_ptr<Exchange> exchange_;
   // Where a resumable stream goes, for whoever reads it; null: it goes to the exchange.

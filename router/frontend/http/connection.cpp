@@ -1,11 +1,14 @@
 #include "router/frontend/http/connection.h"
 
+#include <algorithm>
 #include <array>
 #include <atomic>
 #include <boost/asio/buffer.hpp>
 #include <boost/asio/dispatch.hpp>
 #include <boost/asio/ssl/stream.hpp>
 #include <chrono>
+#include <cstdint>
+#include <optional>
 #include <string>
 #include <type_traits>
 #include <utility>
@@ -41,8 +44,9 @@ class Connection final : public Exchange,
   static constexpr bool kTls = !std::is_same_v<Stream, tcp::socket>;
 
  public:
-  Connection(Stream stream, ConnectionContext* context)
+  Connection(Stream stream, ClientCounts::Place place, ConnectionContext* context)
       : context_(*context),
+        place_(std::move(place)),
         entry_{context, this},
         stream_(std::move(stream)),
         deadline_(stream_.get_executor()),
@@ -60,10 +64,10 @@ class Connection final : public Exchange,
         self.deadline_.Set(self.context_.limits.header_timeout);
         self.stream_.async_handshake(asio::ssl::stream_base::server,
                                      self.Bound([](Connection& me, const error_code& error) {
-                                       error ? me.Close() : me.AwaitRequest();
+                                       error ? me.Close() : me.AwaitFirst();
                                      }));
       } else {
-        self.AwaitRequest();
+        self.AwaitFirst();
       }
     });
   }
@@ -156,6 +160,13 @@ class Connection final : public Exchange,
 
   // --- Requests ---
 
+  // Who has asked nothing yet is not waited for as a client that comes back.
+  void AwaitFirst() {
+    phase_ = Phase::kIdle;
+    deadline_.Set(context_.limits.header_timeout);
+    Parse();
+  }
+
   void AwaitRequest() {
     phase_ = Phase::kIdle;
     deadline_.Set(context_.limits.idle_timeout);
@@ -164,6 +175,9 @@ class Connection final : public Exchange,
 
   void Parse() {
     while (true) {
+      const size_t n_skipped = std::min<uint64_t>(n_to_skip_, inbox_.size());
+      inbox_.erase(0, n_skipped);
+      n_to_skip_ -= n_skipped;
       if (!inbox_.empty()) {
         if (phase_ == Phase::kIdle) {
           phase_ = Phase::kHeader;
@@ -175,9 +189,11 @@ class Connection final : public Exchange,
         case RequestParser::State::kFailed:
           return Refuse(parser_.failure());
         case RequestParser::State::kComplete:
+          if (phase_ == Phase::kHeader && !Admit()) return;
           return Answer();
         case RequestParser::State::kBody:
           if (phase_ == Phase::kHeader) {
+            if (!Admit()) return;
             phase_ = Phase::kBody;
             deadline_.Set(context_.limits.body_timeout);
             if (!inbox_.empty()) continue;
@@ -193,14 +209,38 @@ class Connection final : public Exchange,
     }
   }
 
-  void Answer() {
+  // Whether the body is wanted. Else the header is answered, and a body that is to come is passed
+  // over, or the connection ends where that could take long.
+  bool Admit() {
+    admission_ = context_.admit(parser_.head());
+    if (!admission_.answer) return true;
+    BeginAnswer(parser_.head());
+    const std::optional<uint64_t> left = parser_.body_left();
+    keep_alive_ = keep_alive_ && left && *left <= context_.limits.small_body_bytes &&
+                  !(*left > 0 && parser_.expects_continue());
+    n_to_skip_ = keep_alive_ ? *left : 0;
+    parser_.Drop();
+    GiveResponse(*std::exchange(admission_.answer, std::nullopt));
+    AwaitMore();
+    return false;
+  }
+
+  void BeginAnswer(const HttpRequest& request) {
     phase_ = Phase::kAnswering;
     deadline_.Clear();
     keep_alive_ = parser_.keep_alive();
     http_1_0_ = parser_.is_http_1_0();
-    HttpRequest request = parser_.Take();
     out_.Begin(http_1_0_, /*bodiless=*/request.method == "HEAD");
-    context_.handle(std::move(request), this->shared_from_this());
+    out_.AddFields(std::move(admission_.fields));
+  }
+
+  void Answer() {
+    BeginAnswer(parser_.head());
+    context_.handle(parser_.Take(), std::move(admission_), this->shared_from_this());
+    AwaitMore();
+  }
+
+  void AwaitMore() {
     if (half_closed_) {
       Probe();
     } else {
@@ -404,6 +444,7 @@ class Connection final : public Exchange,
   };
 
   ConnectionContext& context_;
+  const ClientCounts::Place place_;
   const Entry entry_;  // before all that uses the event loop
   Stream stream_;
   Deadline deadline_;
@@ -412,7 +453,9 @@ class Connection final : public Exchange,
 
   RequestParser parser_;
   std::array<char, kReadBytes> read_;
-  std::string inbox_;  // read, not yet parsed
+  std::string inbox_;       // read, not yet parsed
+  uint64_t n_to_skip_ = 0;  // of it, and of what follows: a refused request's body
+  Admission admission_;     // of the request that is received
   bool reading_ = false;
   bool half_closed_ = false;  // the client has sent all it will
   bool awaiting_reset_ = false;
@@ -428,12 +471,15 @@ class Connection final : public Exchange,
 
 }  // namespace
 
-void StartConnection(tcp::socket socket, asio::ssl::context* tls, ConnectionContext* context) {
+void StartConnection(tcp::socket socket, ClientCounts::Place place, asio::ssl::context* tls,
+                     ConnectionContext* context) {
   if (tls == nullptr) {
-    std::make_shared<Connection<tcp::socket>>(std::move(socket), context)->Run();
+    std::make_shared<Connection<tcp::socket>>(std::move(socket), std::move(place), context)->Run();
   } else {
     using TlsStream = asio::ssl::stream<tcp::socket>;
-    std::make_shared<Connection<TlsStream>>(TlsStream(std::move(socket), *tls), context)->Run();
+    std::make_shared<Connection<TlsStream>>(TlsStream(std::move(socket), *tls), std::move(place),
+                                            context)
+        ->Run();
   }
 }
 

@@ -7,6 +7,8 @@
 #include <functional>
 #include <memory>
 
+#include "router/frontend/http/admission.h"
+#include "router/frontend/http/client_counts.h"
 #include "router/frontend/http/connection_registry.h"
 #include "router/frontend/http/exchange.h"
 #include "router/frontend/http/http_options.h"
@@ -22,14 +24,17 @@ struct ConnectionContext {
   MemoryBudget* bodies = nullptr;
   HttpMetrics* metrics = nullptr;
   // Called on the event loop: must not block.
-  std::function<void(HttpRequest request, std::shared_ptr<Exchange> exchange)> handle;
+  std::function<void(HttpRequest request, Admission admission, std::shared_ptr<Exchange> exchange)>
+      handle;
+  // By the header alone, which comes first. Likewise.
+  std::function<Admission(const HttpRequest& head)> admit;
   std::atomic<bool> draining{false};
   ConnectionRegistry open;
 };
 
 // Serves the client of `socket`, whose executor runs one handler at a time, with TLS if `tls` is
-// not null.
-void StartConnection(boost::asio::ip::tcp::socket socket, boost::asio::ssl::context* tls,
-                     ConnectionContext* context);
+// not null. `place` is given back at the connection's end.
+void StartConnection(boost::asio::ip::tcp::socket socket, ClientCounts::Place place,
+                     boost::asio::ssl::context* tls, ConnectionContext* context);
 
 }  // namespace stagecoach::router::http

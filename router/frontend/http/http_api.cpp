@@ -8,7 +8,10 @@
 #include <ctime>
 #include <utility>
 
+#include "common/check.h"
+#include "common/status.h"
 #include "common/version.h"
+#include "router/access/request_id.h"
 #include "router/frontend/frontend.h"
 #include "router/frontend/http/api_error.h"
 #include "router/frontend/http/api_request.h"
@@ -28,16 +31,6 @@ constexpr char kModelsPrefix[] = "/v1/models/";
 constexpr char kStreamsPrefix[] = "/v1/streams/";
 // Waiting for /metrics and /status; more than a few are not an operator's.
 constexpr size_t kMaxBeside = 64;
-constexpr size_t kMaxRequestIdLength = 128;
-
-// Fit for a log line and a header field.
-bool IsFitRequestId(std::string_view id) {
-  if (id.empty() || id.size() > kMaxRequestIdLength) return false;
-  for (const char c : id) {
-    if (c <= ' ' || c > '~') return false;
-  }
-  return true;
-}
 
 HttpResponse Json(std::string body) {
   HttpResponse response;
@@ -64,10 +57,10 @@ int64_t StartedAt() {
 
 }  // namespace
 
-HttpApi::HttpApi(Frontend* frontend, std::optional<ApiKeys> keys,
+HttpApi::HttpApi(Frontend* frontend, std::shared_ptr<Access> access,
                  std::vector<std::string> cors_origins, Sources sources, StageLoads stage_loads)
     : frontend_(frontend),
-      keys_(std::move(keys)),
+      access_(std::move(access)),
       cors_(std::move(cors_origins)),
       sources_(std::move(sources)),
       stage_loads_(std::move(stage_loads)) {
@@ -106,59 +99,68 @@ const HttpApi::Route* HttpApi::FindRoute(const HttpRequest& request, std::string
   return nullptr;
 }
 
-absl::StatusOr<std::string> HttpApi::Admit(const HttpRequest& request) {
-  const bool is_post = request.method == "POST";
-  if (is_post) {
-    if (absl::Status allowed = cors_.CheckPost(request); !allowed.ok()) return allowed;
-  }
-  if (!keys_.has_value()) return std::string();
-  absl::StatusOr<std::string> tenant =
-      is_post ? keys_->TakeRequest(request.authorization, ApiKeys::Clock::now())
-              : keys_->Find(request.authorization);
-  if (tenant.ok()) metrics_.CountTenantRequest(*tenant);
-  return tenant;
+absl::StatusOr<Caller> HttpApi::FindCaller(const HttpRequest& head) {
+  const bool is_post = head.method == "POST";
+  if (is_post) SC_RETURN_IF_ERROR(cors_.CheckPost(head));
+  absl::StatusOr<Caller> caller =
+      access_->Admit(head.authorization, is_post ? Access::Kind::kWork : Access::Kind::kLook);
+  if (caller.ok() && access_->has_keys()) frontend_->metrics().CountTenantRequest(caller->tenant);
+  return caller;
 }
 
-void HttpApi::Handle(HttpRequest request, std::shared_ptr<Exchange> exchange) {
-  const bool has_id = IsFitRequestId(request.request_id);
-  Call call{.exchange = std::move(exchange),
-            .request = std::move(request),
-            .request_id = "",
-            .tenant = ""};
-  call.request_id = has_id ? call.request.request_id : NewRequestId();
-  HeaderFields fields = cors_.Fields(call.request.origin);
-  fields.emplace_back("X-Request-Id", call.request_id);
-  call.exchange->AddFields(std::move(fields));
-  spdlog::debug("http {}: {} {}", call.request_id, call.request.method, call.request.path);
-
-  if (call.request.method == "OPTIONS") {
+std::optional<HttpResponse> HttpApi::AnswerToHead(const HttpRequest& head, Caller& caller) {
+  if (const absl::Status status = cors_.CheckSource(head); !status.ok()) {
+    return ErrorResponse(status);
+  }
+  if (head.method == "OPTIONS") {
     HttpResponse response;
     response.status = 204;
     response.fields = Cors::PreflightFields();
-    return call.exchange->Respond(std::move(response));
+    return response;
   }
   std::string methods;
-  const Route* route = FindRoute(call.request, methods);
+  const Route* route = FindRoute(head, methods);
   if (route == nullptr) {
-    const std::string what = fmt::format("{} {}", call.request.method, call.request.path);
+    const std::string what = fmt::format("{} {}", head.method, head.path);
     HttpResponse response =
         methods.empty()
             ? HttpErrorResponse(404, "unknown URL: " + what + "; see /openapi.json", "unknown_url")
             : HttpErrorResponse(405, "not a method of this path: " + what, "method_not_allowed");
     if (!methods.empty()) response.fields.emplace_back("Allow", methods);
-    return call.exchange->Respond(std::move(response));
+    return response;
   }
   if (route->needs_key) {
-    absl::StatusOr<std::string> tenant = Admit(call.request);
-    if (!tenant.ok()) return call.exchange->Respond(ErrorResponse(tenant.status()));
-    call.tenant = *std::move(tenant);
+    absl::StatusOr<Caller> found = FindCaller(head);
+    if (!found.ok()) return ErrorResponse(found.status());
+    caller = *std::move(found);
   }
-  const std::string& type = call.request.content_type;
-  if (call.request.method == "POST" && !type.empty() && !type.starts_with("application/json")) {
-    return call.exchange->Respond(HttpErrorResponse(
-        415, "the body must be JSON: send it with Content-Type: application/json", ""));
+  const std::string& type = head.content_type;
+  if (head.method == "POST" && !type.empty() && !type.starts_with("application/json")) {
+    return HttpErrorResponse(
+        415, "the body must be JSON: send it with Content-Type: application/json", "");
   }
-  (this->*route->handler)(std::move(call));
+  return std::nullopt;
+}
+
+Admission HttpApi::Admit(const HttpRequest& head) {
+  Admission admission;
+  const bool has_id = !head.request_id.empty() && IsFitRequestId(head.request_id);
+  admission.request_id = has_id ? head.request_id : NewRequestId();
+  admission.fields = cors_.Fields(head.origin);
+  admission.fields.emplace_back("X-Request-Id", admission.request_id);
+  spdlog::debug("http {}: {} {}", admission.request_id, head.method, head.path);
+  admission.answer = AnswerToHead(head, admission.caller);
+  return admission;
+}
+
+void HttpApi::Handle(HttpRequest request, Admission admission, std::shared_ptr<Exchange> exchange) {
+  std::string methods;
+  const Route* route = FindRoute(request, methods);
+  SC_CHECK(route != nullptr);  // let in
+  (this->*route->handler)({.exchange = std::move(exchange),
+                           .request = std::move(request),
+                           .request_id = std::move(admission.request_id),
+                           .caller = std::move(admission.caller)});
 }
 
 void HttpApi::Page(Call call) {
@@ -244,11 +246,13 @@ void HttpApi::BeginCompletion(Call call, ParseFunction parse) {
     if (!good.ok()) return call.exchange->Respond(ErrorResponse(good));
     // A resumable stream is for a client that comes back.
     if (call.exchange->is_gone() && !request->resumable) return;
-    request->arrival = {.time = call.request.arrived, .traceparent = call.request.traceparent};
+    request->arrival = {.time = call.request.arrived,
+                        .traceparent = call.request.traceparent,
+                        .caller = call.caller};
     std::string id = request->request_id();
     if (id.empty()) id = call.request_id;
-    CompletionCall::Begin(frontend_, *std::move(request), id, StreamOwner(call.tenant),
-                          call.exchange, std::move(call.request.body_lease));
+    CompletionCall::Begin(frontend_, *std::move(request), id, call.exchange,
+                          std::move(call.request.body_lease));
   });
   if (!posted.ok()) exchange->Respond(ErrorResponse(posted));
 }
@@ -261,14 +265,14 @@ void HttpApi::ReadStream(Call call) {
   const std::string id = StreamId(call.request.path.substr(sizeof kStreamsPrefix - 1));
   const absl::StatusOr<uint64_t> from = ReadFrom(call.request);
   if (!from.ok()) return call.exchange->Respond(ErrorResponse(from.status()));
-  auto reader = frontend_->streams().Read(StreamOwner(call.tenant), id, *from);
+  auto reader = frontend_->streams().Read(StreamOwner(call.caller), id, *from);
   if (!reader.ok()) return call.exchange->Respond(ErrorResponse(reader.status()));
   StreamRelay::Start(*std::move(reader), std::move(call.exchange), frontend_->NextLane());
 }
 
 void HttpApi::CancelStream(Call call) {
   const std::string id = StreamId(call.request.path.substr(sizeof kStreamsPrefix - 1));
-  const absl::Status cancelled = frontend_->streams().Cancel(StreamOwner(call.tenant), id);
+  const absl::Status cancelled = frontend_->streams().Cancel(StreamOwner(call.caller), id);
   if (!cancelled.ok()) return call.exchange->Respond(ErrorResponse(cancelled));
   call.exchange->Respond(Json(boost::json::serialize(
       boost::json::object{{"id", id}, {"object", "stream"}, {"deleted", true}})));

@@ -13,7 +13,8 @@
 
 #include "absl/status/statusor.h"
 #include "common/work_queue.h"
-#include "router/frontend/http/api_keys.h"
+#include "router/access/access.h"
+#include "router/frontend/http/admission.h"
 #include "router/frontend/http/api_request.h"
 #include "router/frontend/http/cors.h"
 #include "router/frontend/http/exchange.h"
@@ -33,11 +34,18 @@ class HttpApi {
 
   // `frontend` outlives this. `sources` are what /metrics shows, `stage_loads` (null: unknown) what
   // /status tells of each stage.
-  HttpApi(Frontend* frontend, std::optional<ApiKeys> keys, std::vector<std::string> cors_origins,
+  HttpApi(Frontend* frontend, std::shared_ptr<Access> access, std::vector<std::string> cors_origins,
           Sources sources, StageLoads stage_loads);
 
-  // On the event loop: what takes time goes to other threads.
-  void Handle(HttpRequest request, std::shared_ptr<Exchange> exchange);
+  // Both on the event loop: what takes time goes to other threads.
+  // By the request's header, `head`: who may come in, and whether it is worth receiving. Takes from
+  // the key's rate.
+  Admission Admit(const HttpRequest& head);
+  // Of a request that was let in.
+  void Handle(HttpRequest request, Admission admission, std::shared_ptr<Exchange> exchange);
+
+  // See Cors. Before the first request.
+  void GuardLoopback(std::string own_name) { cors_.GuardLoopback(std::move(own_name)); }
 
   // /ready says no from now on.
   void SetDraining() { draining_ = true; }
@@ -50,7 +58,7 @@ class HttpApi {
     std::shared_ptr<Exchange> exchange;  // first, to go last: the server's end waits for it
     HttpRequest request;
     std::string request_id;
-    std::string tenant;  // empty without keys
+    Caller caller;
   };
   struct Route {
     const char* method;
@@ -62,8 +70,10 @@ class HttpApi {
 
   // Null when there is none; `methods` are then those that the path has, if any: "GET, HEAD".
   static const Route* FindRoute(const HttpRequest& request, std::string& methods);
-  // The tenant of a request that may come in. Takes from its key's rate.
-  absl::StatusOr<std::string> Admit(const HttpRequest& request);
+  // What is answered without the body; absent: it is to be received.
+  std::optional<HttpResponse> AnswerToHead(const HttpRequest& head, Caller& caller);
+  // Who sends a request that may come in.
+  absl::StatusOr<Caller> FindCaller(const HttpRequest& head);
 
   void Page(Call call);
   void OpenApi(Call call);
@@ -90,8 +100,8 @@ class HttpApi {
   void Beside(const Call& call, WorkQueue::Task task);
 
   Frontend* const frontend_;
-  std::optional<ApiKeys> keys_;
-  const Cors cors_;
+  const std::shared_ptr<Access> access_;
+  Cors cors_;
   HttpMetrics metrics_;
   Sources sources_;
   const StageLoads stage_loads_;

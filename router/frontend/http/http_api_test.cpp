@@ -64,7 +64,7 @@ class LostExchange final : public Exchange {
 
 TEST_CASE("a request whose client has left is not worked on, unless its stream is resumable") {
   FrontHouse house;
-  HttpApi api(house.frontend.get(), std::nullopt, {}, {}, nullptr);
+  HttpApi api(house.frontend.get(), house.access, {}, {}, nullptr);
   const auto n_told = [&](const char* path, const char* body) {
     HttpRequest request;
     request.method = "POST";
@@ -72,14 +72,16 @@ TEST_CASE("a request whose client has left is not worked on, unless its stream i
     request.body = body;
     std::promise<int> promise;
     std::future<int> future = promise.get_future();
-    api.Handle(std::move(request), std::make_shared<LostExchange>(std::move(promise)));
+    Admission admission = api.Admit(request);
+    api.Handle(std::move(request), std::move(admission),
+               std::make_shared<LostExchange>(std::move(promise)));
     return future.get();
   };
   CHECK(n_told("/tokenize", R"({"prompt": "x"})") == 0);
   CHECK(n_told("/v1/completions", R"({"prompt": "x", "max_tokens": 2})") == 0);
   n_told("/v1/completions", R"({"prompt": "x", "max_tokens": 2, "request_id": "kept",
                                 "stream": true, "stream_options": {"resumable": true}})");
-  CHECK(house.frontend->streams().Read(StreamOwner(""), "kept", 0).ok());
+  CHECK(house.frontend->streams().Read(StreamOwner(Caller{}), "kept", 0).ok());
 }
 
 // Has the answer.
@@ -101,7 +103,7 @@ class WholeExchange final : public Exchange {
 
 TEST_CASE("a request's latencies count from its arrival, and its wait for a thread is shown") {
   FrontHouse house({}, FrontHouse::Config(), {.n_prompt_threads = 1});
-  HttpApi api(house.frontend.get(), std::nullopt, {}, {}, nullptr);
+  HttpApi api(house.frontend.get(), house.access, {}, {}, nullptr);
   const auto page = [&] {
     return prometheus::TextSerializer().Serialize(
         house.frontend->metrics().collectable()->Collect());
@@ -120,7 +122,9 @@ TEST_CASE("a request's latencies count from its arrival, and its wait for a thre
   request.body = R"({"prompt": "x", "max_tokens": 2})";
   std::promise<std::string> promise;
   std::future<std::string> body = promise.get_future();
-  api.Handle(std::move(request), std::make_shared<WholeExchange>(std::move(promise)));
+  Admission admission = api.Admit(request);
+  api.Handle(std::move(request), std::move(admission),
+             std::make_shared<WholeExchange>(std::move(promise)));
   CHECK(page().find("queue=\"prompts\"} 1\n") != std::string::npos);
   go_on.set_value();
   CHECK(body.get().find("\"choices\"") != std::string::npos);
@@ -135,7 +139,7 @@ TEST_CASE("a request's latencies count from its arrival, and its wait for a thre
 
 TEST_CASE("a request's body is given back before its exchange, which the server's end waits for") {
   FrontHouse house;
-  HttpApi api(house.frontend.get(), std::nullopt, {}, {}, nullptr);
+  HttpApi api(house.frontend.get(), house.access, {}, {}, nullptr);
   for (const char* path : {"/v1/completions", "/v1/chat/completions", "/tokenize", "/nowhere"}) {
     CAPTURE(path);
     MemoryBudget budget(kBudgetBytes);
@@ -147,7 +151,8 @@ TEST_CASE("a request's body is given back before its exchange, which the server'
     REQUIRE(request.body_lease.GrowTo(1));
     std::promise<bool> all_given_back;
     std::future<bool> given_back = all_given_back.get_future();
-    api.Handle(std::move(request),
+    Admission admission = api.Admit(request);
+    api.Handle(std::move(request), std::move(admission),
                std::make_shared<LastExchange>(&budget, std::move(all_given_back)));
     CHECK(given_back.get());
   }

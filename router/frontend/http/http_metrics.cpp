@@ -16,11 +16,7 @@ HttpMetrics::HttpMetrics()
       responses_(&prometheus::BuildCounter()
                       .Name("stagecoach_http_responses_total")
                       .Help("HTTP responses, by status")
-                      .Register(*registry_)),
-      tenant_requests_(&prometheus::BuildCounter()
-                            .Name("stagecoach_tenant_requests_total")
-                            .Help("HTTP requests that were let in, by the tenant of their key")
-                            .Register(*registry_)) {}
+                      .Register(*registry_)) {}
 
 void HttpMetrics::ConnectionOpened() { connections_->Increment(); }
 
@@ -31,10 +27,6 @@ void HttpMetrics::CountResponse(int status) {
   prometheus::Counter*& counter = by_status_[status];
   if (counter == nullptr) counter = &responses_->Add({{"status", fmt::format("{}", status)}});
   counter->Increment();
-}
-
-void HttpMetrics::CountTenantRequest(const std::string& tenant) {
-  tenant_requests_->Add({{"tenant", tenant}}).Increment();
 }
 
 }  // namespace stagecoach::router::http

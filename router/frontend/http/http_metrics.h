@@ -25,7 +25,6 @@ class HttpMetrics {
   void ConnectionOpened();
   void ConnectionClosed();
   void CountResponse(int status);
-  void CountTenantRequest(const std::string& tenant);
 
   std::shared_ptr<prometheus::Collectable> collectable() const { return registry_; }
 
@@ -33,7 +32,6 @@ class HttpMetrics {
   std::shared_ptr<prometheus::Registry> registry_;
   prometheus::Gauge* connections_;
   prometheus::Family<prometheus::Counter>* responses_;
-  prometheus::Family<prometheus::Counter>* tenant_requests_;
   std::mutex mutex_;
   std::unordered_map<int, prometheus::Counter*> by_status_;  // guarded by mutex_
 };

@@ -12,7 +12,9 @@
 #include <boost/asio/post.hpp>
 #include <boost/asio/steady_timer.hpp>
 #include <boost/asio/strand.hpp>
+#include <chrono>
 #include <future>
+#include <optional>
 #include <thread>
 #include <utility>
 
@@ -30,6 +32,7 @@ using boost::system::error_code;
 
 // When accepting fails, as for want of file descriptors.
 constexpr std::chrono::milliseconds kAcceptPause(100);
+constexpr std::chrono::minutes kWarnInterval(1);
 // What the kernel holds for a client that does not read; by itself it would take megabytes.
 constexpr int kSendBufferBytes = 256 << 10;
 constexpr int kKeepAliveIdleS = 15;
@@ -60,13 +63,15 @@ void NoticeLostHost(tcp::socket& socket, std::chrono::milliseconds write_timeout
 
 class HttpServerImpl final : public HttpServer {
  public:
-  HttpServerImpl(const HttpOptions& options, Frontend* frontend, std::optional<ApiKeys> keys,
+  HttpServerImpl(const HttpOptions& options, Frontend* frontend, std::shared_ptr<Access> access,
                  std::unique_ptr<asio::ssl::context> tls, HttpApi::Sources sources,
                  StageLoads stage_loads)
       : options_(options),
+        is_open_(!access->has_keys() && access->tls() == nullptr),
         tls_(std::move(tls)),
         bodies_(options.limits.max_bodies_bytes),
-        api_(frontend, std::move(keys), options.cors_origins, std::move(sources),
+        clients_(options.limits.max_client_connections),
+        api_(frontend, std::move(access), options.cors_origins, std::move(sources),
              std::move(stage_loads)),
         loop_(options.n_threads),
         acceptor_(Serial()),
@@ -75,8 +80,10 @@ class HttpServerImpl final : public HttpServer {
     context_.limits = options.limits;
     context_.bodies = &bodies_;
     context_.metrics = &api_.metrics();
-    context_.handle = [this](HttpRequest request, std::shared_ptr<Exchange> exchange) {
-      api_.Handle(std::move(request), std::move(exchange));
+    context_.admit = [this](const HttpRequest& head) { return api_.Admit(head); };
+    context_.handle = [this](HttpRequest request, Admission admission,
+                             std::shared_ptr<Exchange> exchange) {
+      api_.Handle(std::move(request), std::move(admission), std::move(exchange));
     };
   }
   ~HttpServerImpl() override { Shutdown(std::chrono::milliseconds(0)); }
@@ -90,6 +97,7 @@ class HttpServerImpl final : public HttpServer {
     const auto found = tcp::resolver(loop_).resolve(host, port, tcp::resolver::passive, error);
     if (!error) {
       const tcp::endpoint endpoint = found.begin()->endpoint();
+      if (is_open_ && endpoint.address().is_loopback()) api_.GuardLoopback(host);
       acceptor_.open(endpoint.protocol(), error);
       if (!error) acceptor_.set_option(tcp::acceptor::reuse_address(true), error);
       if (!error) acceptor_.bind(endpoint, error);
@@ -167,25 +175,53 @@ class HttpServerImpl final : public HttpServer {
     socket.set_option(tcp::no_delay(true), ignored);
     socket.set_option(asio::socket_base::send_buffer_size(kSendBufferBytes), ignored);
     NoticeLostHost(socket, options_.limits.write_timeout);
-    if (context_.open.size() < options_.limits.max_connections) {
-      StartConnection(std::move(socket), tls_.get(), &context_);
-    } else if (tls_ == nullptr) {
-      socket.non_blocking(true, ignored);
-      socket.write_some(asio::buffer(kFull), ignored);
-      socket.shutdown(tcp::socket::shutdown_send, ignored);
-    }
+    Begin(std::move(socket));
     Accept();
   }
 
+  void Begin(tcp::socket socket) {
+    error_code error;
+    const tcp::endpoint client = socket.remote_endpoint(error);
+    if (error) return;  // gone
+    if (context_.open.size() >= options_.limits.max_connections) return Refuse(std::move(socket));
+    auto place = clients_.Take(client.address());
+    if (!place) {
+      WarnOfClient(client.address());
+      return Refuse(std::move(socket));
+    }
+    StartConnection(std::move(socket), *std::move(place), tls_.get(), &context_);
+  }
+
+  void Refuse(tcp::socket socket) {
+    if (tls_ != nullptr) return;  // nothing can be said before its handshake
+    error_code ignored;
+    socket.non_blocking(true, ignored);
+    socket.write_some(asio::buffer(kFull), ignored);
+    socket.shutdown(tcp::socket::shutdown_send, ignored);
+  }
+
+  void WarnOfClient(const asio::ip::address& address) {
+    const auto now = std::chrono::steady_clock::now();
+    if (warned_at_ && now - *warned_at_ < kWarnInterval) return;
+    warned_at_ = now;
+    spdlog::warn(
+        "http: {} has {} connections, the most one client may have "
+        "(--http-max-client-connections); further ones are refused",
+        address.to_string(), options_.limits.max_client_connections);
+  }
+
   const HttpOptions options_;
+  const bool is_open_;  // to whoever reaches it
   const std::unique_ptr<asio::ssl::context> tls_;
   MemoryBudget bodies_;
+  ClientCounts clients_;
   HttpApi api_;
   ConnectionContext context_;
   asio::io_context loop_;
   tcp::acceptor acceptor_;
   asio::steady_timer pause_;
   asio::executor_work_guard<asio::io_context::executor_type> work_;
+  std::optional<std::chrono::steady_clock::time_point> warned_at_;  // of the acceptor
   std::string address_;
   std::vector<std::thread> threads_;
 };
@@ -193,24 +229,18 @@ class HttpServerImpl final : public HttpServer {
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<HttpServer>> HttpServer::Start(const HttpOptions& options,
+                                                              std::shared_ptr<Access> access,
                                                               Frontend* frontend,
                                                               HttpApi::Sources sources,
                                                               StageLoads stage_loads) {
-  std::optional<ApiKeys> keys;
-  if (!options.api_keys_path.empty()) {
-    SC_ASSIGN_OR_RETURN(ApiKeys read, ApiKeys::Read(options.api_keys_path));
-    keys.emplace(std::move(read));
-  }
   std::unique_ptr<asio::ssl::context> tls;
-  if (options.tls_cert_path.empty() != options.tls_key_path.empty()) {
-    return absl::InvalidArgumentError("--tls-cert and --tls-key need each other");
-  }
-  if (!options.tls_cert_path.empty()) {
-    SC_ASSIGN_OR_RETURN(tls, ReadTlsContext(options.tls_cert_path, options.tls_key_path));
+  if (access->tls() != nullptr) {
+    SC_ASSIGN_OR_RETURN(tls, MakeTlsContext(*access->tls()));
   }
   RaiseFileLimit();
-  auto server = std::make_unique<HttpServerImpl>(options, frontend, std::move(keys), std::move(tls),
-                                                 std::move(sources), std::move(stage_loads));
+  auto server =
+      std::make_unique<HttpServerImpl>(options, frontend, std::move(access), std::move(tls),
+                                       std::move(sources), std::move(stage_loads));
   if (absl::Status status = server->Listen(); !status.ok()) return status;
   return server;
 }

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "router/access/access.h"
 #include "router/frontend/http/http_options.h"
 
 namespace stagecoach::router {
@@ -25,11 +26,10 @@ using StageLoads = std::function<std::vector<std::optional<double>>()>;
 class HttpServer {
  public:
   // Listens and serves. `frontend` outlives the server; /metrics shows `sources`, and /status what
-  // `stage_loads` (may be null) says. INVALID_ARGUMENT
-  // for a certificate or a file of keys that cannot be used, UNAVAILABLE when the address cannot be
-  // bound.
+  // `stage_loads` (may be null) says. UNAVAILABLE when the
+  // address cannot be bound.
   static absl::StatusOr<std::unique_ptr<HttpServer>> Start(
-      const HttpOptions& options, Frontend* frontend,
+      const HttpOptions& options, std::shared_ptr<Access> access, Frontend* frontend,
       std::vector<std::shared_ptr<prometheus::Collectable>> sources, StageLoads stage_loads);
   virtual ~HttpServer() = default;  // shuts down at once if that was not done
 

@@ -6,6 +6,7 @@
 #include <boost/asio/buffer.hpp>
 #include <boost/beast/http/parser.hpp>
 #include <boost/beast/http/string_body.hpp>
+#include <chrono>
 #include <limits>
 #include <utility>
 
@@ -52,6 +53,7 @@ void RequestParser::Reset() {
   message_->parser.header_limit(static_cast<uint32_t>(std::min(limits_.max_header_bytes, most)));
   message_->parser.body_limit(limits_.max_body_bytes);
   lease_ = MemoryBudget::Lease(budget_);
+  request_ = HttpRequest();
   state_ = State::kHeader;
 }
 
@@ -96,6 +98,7 @@ size_t RequestParser::Feed(std::string_view data) {
     }
     if (state_ == State::kHeader && parser.is_header_done()) {
       if (!CheckHeader()) return 0;
+      ReadHeader();
       state_ = parser.is_done() ? State::kComplete : State::kBody;
       break;
     }
@@ -116,8 +119,12 @@ bool RequestParser::CheckHeader() {
   if (request.version() == 11 && request.count(field::host) != 1) {
     return fail(400, "one Host header field is needed");
   }
-  if (request.count(field::transfer_encoding) > 0 && !message_->parser.chunked()) {
-    return fail(501, "of transfer codings only chunked is known here");
+  if (const size_t n_codings = request.count(field::transfer_encoding); n_codings > 0) {
+    if (request.version() == 10) return fail(400, "HTTP/1.0 knows no Transfer-Encoding");
+    if (n_codings > 1 ||
+        !beast::iequals(request.find(field::transfer_encoding)->value(), "chunked")) {
+      return fail(501, "of transfer codings only chunked is known here");
+    }
   }
   const auto encoding = request.find(field::content_encoding);
   if (encoding != request.end() && !beast::iequals(encoding->value(), "identity")) {
@@ -130,32 +137,38 @@ bool RequestParser::CheckHeader() {
   return true;
 }
 
-bool RequestParser::expects_continue() const {
-  return !is_http_1_0() && message_->parser.get().count(field::expect) > 0;
+// Now, and not with the body: a trailer's fields would be among the header's then.
+void RequestParser::ReadHeader() {
+  const auto& message = message_->parser.get();
+  is_http_1_0_ = message.version() == 10;
+  keep_alive_ = message_->parser.keep_alive();
+  expects_continue_ = !is_http_1_0_ && message.count(field::expect) > 0;
+  request_.method = std::string(message.method_string());
+  const std::string_view target(message.target().data(), message.target().size());
+  const size_t query = target.find('?');
+  request_.path = std::string(target.substr(0, query));
+  if (query != std::string_view::npos) request_.query = std::string(target.substr(query + 1));
+  request_.version = is_http_1_0_ ? "1.0" : "1.1";
+  request_.host = Value(message, field::host);
+  request_.authorization = Value(message, field::authorization);
+  request_.content_type = Value(message, field::content_type);
+  request_.origin = Value(message, field::origin);
+  request_.request_id = Value(message, "X-Request-Id");
+  request_.last_event_id = Value(message, "Last-Event-ID");
+  request_.traceparent = Value(message, kTraceparent);
 }
 
-bool RequestParser::keep_alive() const { return message_->parser.keep_alive(); }
-
-bool RequestParser::is_http_1_0() const { return message_->parser.get().version() == 10; }
+std::optional<uint64_t> RequestParser::body_left() const {
+  if (state_ == State::kComplete) return 0;
+  const auto left = message_->parser.content_length_remaining();
+  return left ? std::optional<uint64_t>(*left) : std::nullopt;
+}
 
 HttpRequest RequestParser::Take() {
   SC_CHECK(state_ == State::kComplete);
-  auto& message = message_->parser.get();
-  HttpRequest request;
-  request.method = std::string(message.method_string());
-  const std::string_view target(message.target().data(), message.target().size());
-  const size_t query = target.find('?');
-  request.path = std::string(target.substr(0, query));
-  if (query != std::string_view::npos) request.query = std::string(target.substr(query + 1));
-  request.version = is_http_1_0() ? "1.0" : "1.1";
-  request.host = Value(message, field::host);
-  request.authorization = Value(message, field::authorization);
-  request.content_type = Value(message, field::content_type);
-  request.origin = Value(message, field::origin);
-  request.request_id = Value(message, "X-Request-Id");
-  request.last_event_id = Value(message, "Last-Event-ID");
-  request.traceparent = Value(message, kTraceparent);
-  request.body = std::move(message.body());
+  HttpRequest request = std::move(request_);
+  request.arrived = std::chrono::steady_clock::now();
+  request.body = std::move(message_->parser.get().body());
   request.body_lease = std::move(lease_);
   Reset();
   return request;

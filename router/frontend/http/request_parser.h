@@ -2,7 +2,9 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 
@@ -35,13 +37,18 @@ class RequestParser {
   State state() const { return state_; }
   const Failure& failure() const { return failure_; }  // when kFailed
 
-  // From kBody on:
-  bool expects_continue() const;  // the client waits for "100 Continue" with its body
-  bool keep_alive() const;        // the client may send another request after this one
-  bool is_http_1_0() const;
+  // From kBody on, as the header says; what comes behind the body changes none of it.
+  const HttpRequest& head() const { return request_; }         // without its body
+  bool expects_continue() const { return expects_continue_; }  // before it sends its body
+  bool keep_alive() const { return keep_alive_; }  // the client may send another request after this
+  bool is_http_1_0() const { return is_http_1_0_; }
+  // Bytes of the body that are still to come; absent when only the body itself will tell.
+  std::optional<uint64_t> body_left() const;
 
   // When kComplete. The parser is then ready for the next request.
   HttpRequest Take();
+  // From kBody on: nobody wants the request. What is left of its body is the caller's to skip.
+  void Drop() { Reset(); }
 
  private:
   struct Message;  // hides the HTTP library
@@ -49,12 +56,17 @@ class RequestParser {
   void Reset();
   size_t Fail(int status, std::string message);
   bool CheckHeader();
+  void ReadHeader();
 
   const HttpLimits limits_;
   MemoryBudget* const budget_;
   std::unique_ptr<Message> message_;
   MemoryBudget::Lease lease_;
   State state_ = State::kHeader;
+  HttpRequest request_;
+  bool expects_continue_ = false;
+  bool keep_alive_ = false;
+  bool is_http_1_0_ = false;
   Failure failure_;
 };
 

@@ -114,6 +114,9 @@ TEST_CASE("what two readers could understand differently is refused") {
   CHECK(FailureOf(start + "Content-Length: -1\r\n\r\n") == 400);
   CHECK(FailureOf(start + "Transfer-Encoding: gzip\r\n\r\n") == 501);
   CHECK(FailureOf(start + "Transfer-Encoding: chunked, identity\r\n\r\n") == 501);
+  CHECK(FailureOf(start + "Transfer-Encoding: gzip, chunked\r\n\r\n0\r\n\r\n") == 501);
+  CHECK(FailureOf(start + "Transfer-Encoding: gzip\r\nTransfer-Encoding: chunked\r\n\r\n") == 501);
+  CHECK(FailureOf("POST / HTTP/1.0\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n") == 400);
   CHECK(FailureOf(start + "Transfer-Encoding: chunked\r\n\r\nzz\r\n") == 400);
   CHECK(FailureOf(start + "Content-Encoding: gzip\r\nContent-Length: 1\r\n\r\nx") == 415);
   CHECK(FailureOf(start + "Expect: magic\r\n\r\n") == 417);
@@ -121,6 +124,42 @@ TEST_CASE("what two readers could understand differently is refused") {
   CHECK(FailureOf("POST / HTTP/1.1\r\nHost: a\r\nHost: b\r\n\r\n") == 400);
   CHECK(FailureOf("GET / HTTP/3.0\r\nHost: a\r\n\r\n") == 505);
   CHECK(FailureOf("\x16\x03\x01\x02\x01garbage\r\n\r\n") == 400);
+}
+
+TEST_CASE("a trailer is no part of the header") {
+  MemoryBudget budget(1 << 20);
+  for (const size_t piece : {1, 1000}) {
+    RequestParser parser(SmallLimits(), &budget);
+    std::string bytes =
+        "POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n1\r\nx\r\n0\r\n"
+        "Authorization: Bearer k\r\nOrigin: http://a\r\nX-Request-Id: forged\r\nConnection: "
+        "close\r\nExpect: 100-continue\r\n\r\n";
+    REQUIRE(FeedAll(parser, bytes, piece) == State::kComplete);
+    CHECK(parser.keep_alive());
+    CHECK_FALSE(parser.expects_continue());
+    const HttpRequest request = parser.Take();
+    CHECK(request.body == "x");
+    CHECK(request.authorization.empty());
+    CHECK(request.origin.empty());
+    CHECK(request.request_id.empty());
+  }
+}
+
+TEST_CASE("a header tells what is needed to refuse a request, and what is left of its body") {
+  MemoryBudget budget(1 << 20);
+  RequestParser parser(SmallLimits(), &budget);
+  const std::string sized =
+      "POST /v1 HTTP/1.1\r\nHost: a\r\nContent-Length: 5\r\nAuthorization: k\r\n\r\n";
+  CHECK(parser.Feed(sized + "he") == sized.size());
+  REQUIRE(parser.state() == State::kBody);
+  CHECK(parser.head().path == "/v1");
+  CHECK(parser.head().authorization == "k");
+  CHECK(parser.body_left() == 5);
+  parser.Drop();
+  CHECK(parser.state() == State::kHeader);
+  parser.Feed("POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n");
+  REQUIRE(parser.state() == State::kBody);
+  CHECK_FALSE(parser.body_left());
 }
 
 TEST_CASE("a body's share of the budget lasts as long as the request") {

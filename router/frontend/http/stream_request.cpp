@@ -43,7 +43,7 @@ std::string PercentDecoded(std::string_view text) {
   return decoded;
 }
 
-std::string StreamOwner(const std::string& tenant) { return "http/" + tenant; }
+std::string StreamOwner(const Caller& caller) { return "http/" + caller.tenant; }
 
 std::string StreamId(std::string_view name) {
   std::string id = PercentDecoded(name);

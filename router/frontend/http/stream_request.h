@@ -6,6 +6,7 @@
 #include <string_view>
 
 #include "absl/status/statusor.h"
+#include "router/access/caller.h"
 #include "router/frontend/http/http_message.h"
 
 namespace stagecoach::router::http {
@@ -13,8 +14,8 @@ namespace stagecoach::router::http {
 // Text with %XX in place of some characters; what is not such a place stays as it is.
 std::string PercentDecoded(std::string_view text);
 
-// Whose streams those of a tenant are in the store; an empty one's: of all who come without a key.
-std::string StreamOwner(const std::string& tenant);
+// In whose name HTTP's streams of a tenant are kept.
+std::string StreamOwner(const Caller& caller);
 
 // The request's id, of a stream's as it is in its chunks, "chatcmpl-…"; percent-encoded.
 std::string StreamId(std::string_view name);

@@ -1,7 +1,8 @@
 #include "router/frontend/http/tls_context.h"
 
-#include <fmt/format.h>
 #include <openssl/ssl.h>
+
+#include <boost/asio/buffer.hpp>
 
 namespace stagecoach::router::http {
 namespace {
@@ -21,8 +22,7 @@ int SelectProtocol(SSL*, const unsigned char** out, unsigned char* out_size,
 
 }  // namespace
 
-absl::StatusOr<std::unique_ptr<ssl::context>> ReadTlsContext(const std::string& cert_path,
-                                                             const std::string& key_path) {
+absl::StatusOr<std::unique_ptr<ssl::context>> MakeTlsContext(const TlsFiles& files) {
   auto context = std::make_unique<ssl::context>(ssl::context::tls_server);
   context->set_options(ssl::context::default_workarounds | ssl::context::no_tlsv1 |
                        ssl::context::no_tlsv1_1 | ssl::context::single_dh_use);
@@ -31,20 +31,11 @@ absl::StatusOr<std::unique_ptr<ssl::context>> ReadTlsContext(const std::string& 
   SSL_CTX_set_mode(context->native_handle(), SSL_MODE_RELEASE_BUFFERS);
   SSL_CTX_set_alpn_select_cb(context->native_handle(), SelectProtocol, nullptr);
   boost::system::error_code error;
-  context->use_certificate_chain_file(cert_path, error);
-  if (error) {
-    return absl::InvalidArgumentError(fmt::format(
-        "--tls-cert {}: is not a chain of certificates in PEM: {}", cert_path, error.message()));
+  context->use_certificate_chain(boost::asio::buffer(files.cert_chain_pem), error);
+  if (!error) {
+    context->use_private_key(boost::asio::buffer(files.key_pem), ssl::context::pem, error);
   }
-  // OpenSSL would ask for a password on the terminal.
-  context->set_password_callback(
-      [](size_t, ssl::context::password_purpose) { return std::string(); });
-  context->use_private_key_file(key_path, ssl::context::pem, error);
-  if (error) {
-    return absl::InvalidArgumentError(
-        fmt::format("--tls-key {}: is not the certificate's key in PEM, without a password: {}",
-                    key_path, error.message()));
-  }
+  if (error) return absl::InternalError("the certificate: " + error.message());
   return context;
 }
 

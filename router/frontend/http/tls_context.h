@@ -3,15 +3,13 @@
 
 #include <boost/asio/ssl/context.hpp>
 #include <memory>
-#include <string>
 
 #include "absl/status/statusor.h"
+#include "router/access/tls_files.h"
 
 namespace stagecoach::router::http {
 
-// TLS 1.2 and later. INVALID_ARGUMENT names the file that cannot be used: PEM, the certificate's
-// whole chain, and its key without a password.
-absl::StatusOr<std::unique_ptr<boost::asio::ssl::context>> ReadTlsContext(
-    const std::string& cert_path, const std::string& key_path);
+// TLS 1.2 and later.
+absl::StatusOr<std::unique_ptr<boost::asio::ssl::context>> MakeTlsContext(const TlsFiles& files);
 
 }  // namespace stagecoach::router::http

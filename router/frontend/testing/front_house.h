@@ -35,8 +35,9 @@ class FrontHouse {
 
   explicit FrontHouse(const FakeStageClient::Options& pipeline_options = {},
                       const SchedulerConfig& config = Config(),
-                      const FrontendOptions& frontend_options = {})
-      : pipeline(config, pipeline_options) {
+                      const FrontendOptions& frontend_options = {},
+                      std::shared_ptr<Access> access_in = std::make_shared<Access>())
+      : access(std::move(access_in)), pipeline(config, pipeline_options) {
     auto started = Scheduler::Start(config, &pipeline);
     REQUIRE(started.ok());
     scheduler = *std::move(started);
@@ -45,7 +46,7 @@ class FrontHouse {
     stage.set_n_layers(4);
     frontend = std::make_unique<Frontend>(frontend_options, TestModel(), std::vector{stage},
                                           scheduler.get());
-    auto listening = GrpcServer::Start("127.0.0.1:0", frontend.get());
+    auto listening = GrpcServer::Start("127.0.0.1:0", access, frontend.get());
     REQUIRE(listening.ok());
     server = *std::move(listening);
     stub = v1::Inference::NewStub(MakeChannel(server->address(), kMaxClientMessageBytes));
@@ -73,6 +74,7 @@ class FrontHouse {
     }
   }
 
+  const std::shared_ptr<Access> access;
   FakeStageClient pipeline;
   std::unique_ptr<Scheduler> scheduler;
   std::unique_ptr<Frontend> frontend;

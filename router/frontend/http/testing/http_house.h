@@ -23,7 +23,7 @@ struct HttpHouse {
     options.address = "127.0.0.1:0";
     options.n_threads = n_threads;
     options.limits = limits;
-    auto started = HttpServer::Start(options, house.frontend.get(), {}, nullptr);
+    auto started = HttpServer::Start(options, house.access, house.frontend.get(), {}, nullptr);
     REQUIRE(started.ok());
     server = *std::move(started);
   }
@@ -44,13 +44,15 @@ class Client {
 
   void Ask(const std::string& body, const std::string& path = "/v1/completions") {
     boost::asio::write(
-        socket_, boost::asio::buffer("POST " + path + " HTTP/1.1\r\nHost: x\r\nContent-Length: " +
-                                     std::to_string(body.size()) + "\r\n\r\n" + body));
+        socket_,
+        boost::asio::buffer("POST " + path + " HTTP/1.1\r\nHost: localhost\r\nContent-Length: " +
+                            std::to_string(body.size()) + "\r\n\r\n" + body));
   }
 
   void Get(const std::string& path, const std::string& fields = "") {
     boost::asio::write(
-        socket_, boost::asio::buffer("GET " + path + " HTTP/1.1\r\nHost: x\r\n" + fields + "\r\n"));
+        socket_,
+        boost::asio::buffer("GET " + path + " HTTP/1.1\r\nHost: localhost\r\n" + fields + "\r\n"));
   }
 
   // What the server says up to and with `mark`; all it says if it never does.

@@ -1,4 +1,4 @@
-#include "router/frontend/http/api_keys.h"
+#include "router/access/api_keys.h"
 
 #include <fmt/format.h>
 #include <openssl/crypto.h>
@@ -7,18 +7,20 @@
 #include <algorithm>
 #include <charconv>
 #include <cmath>
-#include <fstream>
-#include <iterator>
+#include <map>
 #include <optional>
 
 #include "common/status.h"
-#include "router/frontend/http/api_error.h"
+#include "router/access/read_text.h"
+#include "router/access/retry_after.h"
 
-namespace stagecoach::router::http {
+namespace stagecoach::router {
 namespace {
 
 constexpr std::string_view kDigestPrefix = "sha256:";
 constexpr std::string_view kBearer = "Bearer ";
+// Begins the names of tenants that no line names.
+constexpr std::string_view kOwnTenant = "key:";
 
 ApiKeys::Digest Sha256(std::string_view text) {
   ApiKeys::Digest digest;
@@ -45,17 +47,47 @@ std::string_view NextWord(std::string_view& line) {
   return word;
 }
 
+// Fit for logs, metrics and the keys of what is kept.
+bool IsTenantName(std::string_view name) {
+  return !name.empty() && !name.starts_with(kOwnTenant) &&
+         std::all_of(name.begin(), name.end(), [](char c) { return c > ' ' && c <= '~'; });
+}
+
 }  // namespace
 
 absl::StatusOr<ApiKeys> ApiKeys::Read(const std::string& path) {
-  std::ifstream file(path, std::ios::binary);
-  const std::string text((std::istreambuf_iterator<char>(file)), std::istreambuf_iterator<char>());
-  if (!file) return absl::InvalidArgumentError(fmt::format("{}: cannot be read", path));
+  SC_ASSIGN_OR_RETURN(const std::string text, ReadText("--api-keys", path));
   return Parse(text, path);
+}
+
+absl::Status ApiKeys::ParseOption(std::string_view option, Key& key) {
+  const size_t equals = std::min(option.find('='), option.size());
+  const std::string_view name = option.substr(0, equals);
+  const std::string_view value = option.substr(std::min(equals + 1, option.size()));
+  if (name == "tenant") {
+    if (!IsTenantName(value)) {
+      return absl::InvalidArgumentError(fmt::format(
+          "tenant is not a name of printable ASCII that begins otherwise than {}", kOwnTenant));
+    }
+    key.caller.tenant = std::string(value);
+    return absl::OkStatus();
+  }
+  if (name == "requests_per_minute") {
+    const auto [end, error] =
+        std::from_chars(value.data(), value.data() + value.size(), key.requests_per_minute);
+    if (error == std::errc() && end == value.data() + value.size() && key.requests_per_minute > 0 &&
+        key.requests_per_minute < 1e9) {
+      return absl::OkStatus();
+    }
+    return absl::InvalidArgumentError("requests_per_minute is not a number above 0");
+  }
+  return absl::InvalidArgumentError(
+      "behind the key only tenant=NAME and requests_per_minute=N are understood");
 }
 
 absl::StatusOr<ApiKeys> ApiKeys::Parse(std::string_view text, std::string_view path) {
   std::vector<Key> keys;
+  std::map<Digest, size_t> lines;
   size_t line_number = 0;
   while (!text.empty()) {
     std::string_view line = text.substr(0, text.find('\n'));
@@ -75,24 +107,15 @@ absl::StatusOr<ApiKeys> ApiKeys::Parse(std::string_view text, std::string_view p
     } else {
       key.digest = Sha256(word);
     }
+    key.caller.tenant = fmt::format("{}{}", kOwnTenant, line_number);
     for (std::string_view option = NextWord(line); !option.empty(); option = NextWord(line)) {
       if (option.front() == '#') break;
-      const size_t equals = std::min(option.find('='), option.size());
-      const std::string_view name = option.substr(0, equals);
-      const std::string_view value = option.substr(std::min(equals + 1, option.size()));
-      if (name == "tenant" && !value.empty()) {
-        key.tenant = std::string(value);
-      } else if (name == "requests_per_minute") {
-        const auto [end, error] =
-            std::from_chars(value.data(), value.data() + value.size(), key.requests_per_minute);
-        if (error != std::errc() || end != value.data() + value.size() ||
-            !(key.requests_per_minute > 0 && key.requests_per_minute < 1e9)) {
-          return bad("requests_per_minute is not a number above 0");
-        }
-      } else {
-        return bad("behind the key only tenant=NAME and requests_per_minute=N are understood");
+      if (absl::Status status = ParseOption(option, key); !status.ok()) {
+        return bad(std::string_view(status.message().data(), status.message().size()));
       }
     }
+    const auto [first, is_new] = lines.emplace(key.digest, line_number);
+    if (!is_new) return bad(fmt::format("the key of line {} again", first->second));
     key.saved = std::max(1.0, key.requests_per_minute);
     keys.push_back(std::move(key));
   }
@@ -113,19 +136,18 @@ size_t ApiKeys::IndexOf(std::string_view authorization) const {
   return found;
 }
 
-absl::StatusOr<std::string> ApiKeys::Find(std::string_view authorization) const {
+absl::StatusOr<Caller> ApiKeys::Find(std::string_view authorization) const {
   const size_t index = IndexOf(authorization);
-  if (index < keys_.size()) return keys_[index].tenant;
+  if (index < keys_.size()) return keys_[index].caller;
   return absl::UnauthenticatedError(authorization.empty()
                                         ? "no API key: send it as \"Authorization: Bearer KEY\""
                                         : "the API key is not known here");
 }
 
-absl::StatusOr<std::string> ApiKeys::TakeRequest(std::string_view authorization,
-                                                 Clock::time_point now) {
-  SC_ASSIGN_OR_RETURN(std::string tenant, Find(authorization));
+absl::StatusOr<Caller> ApiKeys::TakeRequest(std::string_view authorization, Clock::time_point now) {
+  SC_ASSIGN_OR_RETURN(Caller caller, Find(authorization));
   Key& key = keys_[IndexOf(authorization)];
-  if (key.requests_per_minute == 0) return tenant;
+  if (key.requests_per_minute == 0) return caller;
   std::lock_guard lock(mutex_);
   const double per_second = key.requests_per_minute / 60;
   const double most = std::max(1.0, key.requests_per_minute);
@@ -142,7 +164,7 @@ absl::StatusOr<std::string> ApiKeys::TakeRequest(std::string_view authorization,
                           wait_s);
   }
   key.saved -= 1;
-  return tenant;
+  return caller;
 }
 
-}  // namespace stagecoach::router::http
+}  // namespace stagecoach::router

@@ -1,4 +1,4 @@
-// Who may use the server, and how often.
+// The keys that clients need, and how often each may be used.
 #pragma once
 
 #include <array>
@@ -10,16 +10,18 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "router/access/caller.h"
 
-namespace stagecoach::router::http {
+namespace stagecoach::router {
 
 // A file of keys, one a line, with blank lines and # comments:
 //
 //   sk-2f6d…            tenant=chatbot  requests_per_minute=600
 //   sha256:9f86d081…    tenant=batch
 //
-// `sha256:` and 64 hexadecimal digits stand for a key that the file does not tell. Without a tenant
-// it is "default", without a rate there is no limit; keys of one tenant do not share a rate.
+// `sha256:` and 64 hexadecimal digits stand for a key that the file does not tell. Keys without a
+// tenant are a tenant each, named after their line: "key:7". Without a rate there is no limit; keys
+// of one tenant do not share a rate.
 //
 // Thread-safe.
 class ApiKeys {
@@ -32,24 +34,27 @@ class ApiKeys {
 
   ApiKeys(ApiKeys&& other) noexcept : keys_(std::move(other.keys_)) {}
 
-  // `authorization`: the header field's value, "Bearer KEY". Gives the tenant; UNAUTHENTICATED for
-  // no key or a wrong one. Takes as long whatever the key: all are compared, by digests.
-  absl::StatusOr<std::string> Find(std::string_view authorization) const;
+  // `authorization`: "Bearer KEY", a header field's value or a gRPC call's metadata.
+  // UNAUTHENTICATED for no key or a wrong one. Takes as long whatever the key: all are compared, by
+  // digests.
+  absl::StatusOr<Caller> Find(std::string_view authorization) const;
 
   // The same, and takes one request from the key's rate: RESOURCE_EXHAUSTED, with the seconds to
-  // wait in the message, when it has none left. A key may save up a minute's worth.
-  absl::StatusOr<std::string> TakeRequest(std::string_view authorization, Clock::time_point now);
+  // wait, when it has none left. A key may save up a minute's worth.
+  absl::StatusOr<Caller> TakeRequest(std::string_view authorization, Clock::time_point now);
 
  private:
   struct Key {
     Digest digest;
-    std::string tenant = "default";
+    Caller caller;
     double requests_per_minute = 0;  // 0: no limit
     double saved = 0;                // requests; guarded by mutex_
     Clock::time_point saved_at{};    // guarded by mutex_
   };
 
   explicit ApiKeys(std::vector<Key> keys) : keys_(std::move(keys)) {}
+  // INVALID_ARGUMENT for what `option`, NAME=VALUE behind a key, cannot mean; says no key.
+  static absl::Status ParseOption(std::string_view option, Key& key);
   // keys_.size() when it is none of them.
   size_t IndexOf(std::string_view authorization) const;
 
@@ -57,4 +62,4 @@ class ApiKeys {
   std::mutex mutex_;
 };
 
-}  // namespace stagecoach::router::http
+}  // namespace stagecoach::router

@@ -1,8 +1,8 @@
-#include "router/frontend/http/api_keys.h"
+#include "router/access/api_keys.h"
 
 #include "catch2/catch_test_macros.hpp"
 
-namespace stagecoach::router::http {
+namespace stagecoach::router {
 namespace {
 
 using std::chrono::seconds;
@@ -19,9 +19,9 @@ TEST_CASE("a key is found in clear or by its digest, and tells its tenant") {
       "sha256:9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08 tenant=batch",
       "keys");
   REQUIRE(keys.ok());
-  CHECK(*keys->Find("Bearer sk-one") == "chatbot");
-  CHECK(*keys->Find("Bearer sk-two") == "default");
-  CHECK(*keys->Find("Bearer test") == "batch");
+  CHECK(keys->Find("Bearer sk-one")->tenant == "chatbot");
+  CHECK(keys->Find("Bearer sk-two")->tenant == "key:4");
+  CHECK(keys->Find("Bearer test")->tenant == "batch");
   for (const char* wrong : {"", "sk-one", "Bearer ", "Bearer sk-on", "Bearer sk-one ", "Bearer #",
                             "Basic sk-one", "Bearer sha256:9f86d081"}) {
     INFO(wrong);
@@ -29,12 +29,22 @@ TEST_CASE("a key is found in clear or by its digest, and tells its tenant") {
   }
 }
 
+TEST_CASE("keys without a tenant are a tenant each") {
+  const auto keys = ApiKeys::Parse("sk-one\nsk-two requests_per_minute=3\n", "keys");
+  REQUIRE(keys.ok());
+  CHECK(keys->Find("Bearer sk-one")->tenant != keys->Find("Bearer sk-two")->tenant);
+}
+
 TEST_CASE("what a file of keys cannot say is refused by line, without telling the key") {
   CHECK(Refusal("") == "keys: holds no key: nobody could come in");
   CHECK(Refusal("# none\n") == "keys: holds no key: nobody could come in");
   CHECK(Refusal("secret\nsecret limit=3\n").starts_with("keys: line 2: "));
   CHECK(Refusal("secret limit=3\n").find("secret") == std::string::npos);
-  CHECK(Refusal("secret tenant=\n").starts_with("keys: line 1: "));
+  for (const char* tenant : {"", "key:1", "a\x01", "\xc3\xa9"}) {
+    INFO(tenant);
+    CHECK(Refusal(std::string("secret tenant=") + tenant).starts_with("keys: line 1: tenant"));
+  }
+  CHECK(Refusal("a\nb\na tenant=x\n") == "keys: line 3: the key of line 1 again");
   CHECK(Refusal("sha256:abc\n").starts_with("keys: line 1: "));
   for (const char* rate : {"0", "-1", "x", "1x", "inf", "nan", ""}) {
     INFO(rate);
@@ -62,4 +72,4 @@ TEST_CASE("a key's rate is a minute's worth at once and then as time passes") {
 }
 
 }  // namespace
-}  // namespace stagecoach::router::http
+}  // namespace stagecoach::router

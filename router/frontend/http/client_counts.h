@@ -1,0 +1,48 @@
+// How many connections each client has.
+#pragma once
+
+#include <boost/asio/ip/address.hpp>
+#include <cstddef>
+#include <map>
+#include <mutex>
+#include <optional>
+#include <utility>
+
+namespace stagecoach::router::http {
+
+// A client is an IPv4 address, or a /64 of IPv6, of which everyone has all addresses. Thread-safe;
+// outlives its places.
+class ClientCounts {
+ public:
+  using Address = boost::asio::ip::address;
+
+  // One connection's place among its client's, given back at its end.
+  class Place {
+   public:
+    Place(ClientCounts* counts, Address client) : counts_(counts), client_(std::move(client)) {}
+    Place(Place&& other) noexcept
+        : counts_(std::exchange(other.counts_, nullptr)), client_(other.client_) {}
+    Place& operator=(Place&&) = delete;
+    ~Place() {
+      if (counts_ != nullptr) counts_->GiveBack(client_);
+    }
+
+   private:
+    ClientCounts* counts_;
+    Address client_;
+  };
+
+  explicit ClientCounts(size_t most) : most_(most) {}
+
+  // Absent when the client of `address` has the most it may have.
+  std::optional<Place> Take(const Address& address);
+
+ private:
+  void GiveBack(const Address& client);
+
+  const size_t most_;
+  std::mutex mutex_;
+  std::map<Address, size_t> counts_;  // guarded by mutex_
+};
+
+}  // namespace stagecoach::router::http
