@@ -50,6 +50,7 @@ void StallWatch::Sent(uint64_t step, const StepSize& size, Time now) {
 
 void StallWatch::Heard(size_t stage, const v1::StepProgress& progress, Time now) {
   State& state = stages_[stage];
+  const Time moved = state.moved;
   state.heard = now;
   if (progress.work() != state.last.work() || progress.begun() > state.last.begun()) {
     state.moved = now;
@@ -57,19 +58,24 @@ void StallWatch::Heard(size_t stage, const v1::StepProgress& progress, Time now)
   state.last.set_begun(std::max(state.last.begun(), progress.begun()));
   state.last.set_activity(progress.activity());
   state.last.set_work(progress.work());
-  SetDone(stage, progress.done(), now);
+  SetDone(stage, progress.done(), moved, now);
 }
 
-void StallWatch::Result(uint64_t step, Time now) { SetDone(stages_.size() - 1, step, now); }
+void StallWatch::Result(uint64_t step, Time now) {
+  SetDone(stages_.size() - 1, step, stages_.back().moved, now);
+}
 
-void StallWatch::SetDone(size_t stage, uint64_t done, Time now) {
+void StallWatch::SetDone(size_t stage, uint64_t done, Time moved, Time now) {
   State& state = stages_[stage];
   if (done > state.last.done()) {
-    // A stage that was silent may have been stopped: that time is not the step's.
-    if (state.held_step != 0 && state.stalled != StallKind::kSilent) {
+    // What held a stage up is not what a step takes: of one that stalled only work says otherwise.
+    const Duration took = now - state.held_since;
+    const bool worked = state.stalled == StallKind::kNone ||
+                        (state.stalled == StallKind::kStep && moved - state.held_since > took / 2);
+    if (state.held_step != 0 && worked) {
       for (uint64_t step = state.held_step; step <= done; ++step) {
         if (const auto size = steps_.find(step); size != steps_.end()) {
-          state.about.cost.Learn(size->second, now - state.held_since);
+          state.about.cost.Learn(size->second, took);
         }
       }
     }

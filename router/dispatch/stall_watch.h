@@ -83,7 +83,8 @@ class StallWatch {
   };
 
   bool CouldFinish(size_t stage, uint64_t step) const;
-  void SetDone(size_t stage, uint64_t done, Time now);
+  // `moved`: the stage's last movement before.
+  void SetDone(size_t stage, uint64_t done, Time moved, Time now);
   // What has become possible or impossible for each.
   void SettleHeld(Time now);
   void ShiftBy(Duration gap, Time now);

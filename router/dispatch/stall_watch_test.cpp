@@ -179,6 +179,22 @@ TEST_CASE("a device says nothing of what it waits for: the oldest step decides")
   CHECK_FALSE(stages.Next(seconds(60)));
 }
 
+TEST_CASE("what held a stage up is not what a step takes; what it worked is") {
+  for (const bool works : {false, true}) {
+    Watched stages(1);
+    stages.Finish(1);
+    stages.Send(2);
+    stages.Say(0, 2, 1, v1::STEP_ACTIVITY_COMPUTE);
+    REQUIRE(stages.Next(seconds(60), works));
+    CHECK_FALSE(stages.Next(seconds(8), works));
+    stages.Say(0, 2, 2, v1::STEP_ACTIVITY_IDLE);
+    REQUIRE(stages.Next(seconds(1)));
+    stages.Send(3);
+    stages.Say(0, 3, 2, v1::STEP_ACTIVITY_COMPUTE);
+    CHECK(stages.Next(milliseconds(1500)).has_value() == !works);
+  }
+}
+
 TEST_CASE("a plan that a stage never takes up is its stall") {
   Watched stages(1);
   stages.Finish(1);

@@ -7,7 +7,7 @@ namespace stagecoach::router {
 namespace {
 
 // Of a size's longest time, what remains with each step of the size.
-constexpr double kKept = 0.98;
+constexpr double kKept = 0.9;
 
 double Ratio(uint64_t wanted, uint64_t known) {
   return static_cast<double>(wanted) / static_cast<double>(std::max<uint64_t>(known, 1));

@@ -49,7 +49,7 @@ TEST_CASE("the longest of late counts, and is forgotten in time") {
   cost.Learn(decode, milliseconds(900));
   cost.Learn(decode, milliseconds(10));
   CHECK(cost.Expect(decode) > milliseconds(800));
-  for (int i = 0; i < 400; ++i) cost.Learn(decode, milliseconds(10));
+  for (int i = 0; i < 100; ++i) cost.Learn(decode, milliseconds(10));
   CHECK(cost.Expect(decode) < milliseconds(20));
 }
 
