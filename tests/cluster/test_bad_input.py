@@ -177,3 +177,23 @@ def test_cancel_in_the_queue(cluster, undisturbed):
             assert all(len(task.result()[0].token_ids) == 200 for task in done)
 
     asyncio.run(main())
+
+
+@pytest.mark.parametrize("method, good, field, streams", [
+    ("Generate", pb.GenerateRequest(text="ab?", sampling=S(max_tokens=1)), "text", True),
+    ("Chat", pb.ChatRequest(messages=[pb.ChatMessage(role="user", content="ab?")]), "messages[0].content", True),
+    ("Tokenize", pb.TokenizeRequest(text="ab?"), "text", False),
+])
+def test_text_that_is_not_utf8(cluster, method, good, field, streams):
+    """A client of another language can send it; the answer says where it stands."""
+    wire = good.SerializeToString().replace(b"ab?", b"ab\xff")
+    with grpc.insecure_channel(cluster.grpc) as channel:
+        make = channel.unary_stream if streams else channel.unary_unary
+        call = make(f"/stagecoach.v1.Inference/{method}", request_serializer=lambda message: message,
+                    response_deserializer=lambda message: message)
+        with pytest.raises(grpc.RpcError) as error:
+            answer = call(wire, timeout=60)
+            if streams:
+                list(answer)
+    assert error.value.code() == INVALID
+    assert error.value.details() == f"{field}: is not valid UTF-8 at byte 2"

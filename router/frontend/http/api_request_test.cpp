@@ -507,7 +507,7 @@ TEST_CASE("tools, the choice among them, and calls that come back") {
     return std::string(ParseChatRequest(R"({"messages": [)" + message + "]}").status().message());
   };
   CHECK(problem(R"({"role": "function", "content": "x"})").starts_with("messages[0].role: "));
-  CHECK(problem(R"({"role": "assistant", "function_call": {}})")
+  CHECK(problem(R"({"role": "assistant", "function_call": {"name": "f"}})")
             .starts_with("messages[0].function_call: "));
   CHECK(problem(R"({"role": "assistant", "tool_calls": [1]})") ==
         "messages[0].tool_calls[0]: must be an object");
