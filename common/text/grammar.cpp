@@ -70,6 +70,8 @@ absl::StatusOr<std::shared_ptr<const Grammar>> GrammarVocabulary::Compile(
 
 Grammar::~Grammar() { sc_grammar_free(handle_); }
 
+size_t Grammar::n_bytes() const { return sc_grammar_bytes(handle_); }
+
 absl::StatusOr<std::unique_ptr<GrammarMatcher>> Grammar::NewMatcher() const {
   ErrorBuffer error{};
   ScGrammarMatcher* handle = nullptr;

@@ -17,6 +17,10 @@ namespace stagecoach::text {
 
 inline constexpr size_t kMaxGrammarBytes = 256 << 10;
 
+// A kLark source that the router wrote itself begins with it, a client's may not: rules that cannot
+// be ambiguous may have more items (rust/src/grammar/limits.rs).
+inline constexpr std::string_view kOwnGrammarMark = "// made by the router\n";
+
 enum class GrammarKind : uint8_t {
   kJsonSchema = SC_GRAMMAR_JSON_SCHEMA,
   kJsonObject = SC_GRAMMAR_JSON_OBJECT,
@@ -104,6 +108,9 @@ class Grammar {
   Grammar(const Grammar&) = delete;
   Grammar& operator=(const Grammar&) = delete;
   ~Grammar();
+
+  // Memory that it holds now: what its sequences met adds to it.
+  size_t n_bytes() const;
 
   // At the beginning. Takes some 10 us.
   absl::StatusOr<std::unique_ptr<GrammarMatcher>> NewMatcher() const;

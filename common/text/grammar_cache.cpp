@@ -1,13 +1,18 @@
 #include "common/text/grammar_cache.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
+#include <iterator>
 #include <utility>
 
 namespace stagecoach::text {
 
-GrammarCache::GrammarCache(std::shared_ptr<const GrammarVocabulary> vocabulary, size_t n_kept,
+GrammarCache::GrammarCache(std::shared_ptr<const GrammarVocabulary> vocabulary, size_t max_bytes,
                            OnCompiled on_compiled)
-    : vocabulary_(std::move(vocabulary)), n_kept_(n_kept), on_compiled_(std::move(on_compiled)) {}
+    : vocabulary_(std::move(vocabulary)),
+      max_bytes_(max_bytes),
+      on_compiled_(std::move(on_compiled)) {}
 
 absl::StatusOr<std::shared_ptr<const Grammar>> GrammarCache::Get(const GrammarSource& source) {
   std::promise<Result> promise;
@@ -23,19 +28,58 @@ absl::StatusOr<std::shared_ptr<const Grammar>> GrammarCache::Get(const GrammarSo
       return result.get();
     }
     number = ++n_entries_made_;
-    entries_.push_front({number, source, promise.get_future().share()});
-    if (entries_.size() > n_kept_) entries_.pop_back();
+    entries_.push_front({number, source, promise.get_future().share(), {}});
   }
   Result result = vocabulary_->Compile(source);
   if (result.ok() && on_compiled_) {
     if (absl::Status status = on_compiled_(source); !status.ok()) result = status;
   }
-  if (!result.ok()) {
+  {
     std::lock_guard lock(mutex_);
-    entries_.remove_if([&](const Entry& entry) { return entry.number == number; });
+    const auto entry = std::find_if(entries_.begin(), entries_.end(),
+                                    [&](const Entry& one) { return one.number == number; });
+    if (result.ok()) {
+      entry->grammar = *result;
+      if (!MakeRoom(number)) result = NoRoom();
+    }
+    if (!result.ok()) entries_.erase(entry);
   }
   promise.set_value(result);
   return result;
+}
+
+absl::Status GrammarCache::CheckRoom() {
+  std::lock_guard lock(mutex_);
+  return MakeRoom(/*number=*/0) ? absl::OkStatus() : NoRoom();
+}
+
+absl::Status GrammarCache::NoRoom() const {
+  return absl::ResourceExhaustedError(fmt::format(
+      "the grammars in use have no room in the {} MiB for all; try again later", max_bytes_ >> 20));
+}
+
+bool GrammarCache::MakeRoom(uint64_t number) {
+  for (auto at = entries_.end(); HeldBytes() > max_bytes_;) {
+    // The longest unused that is compiled.
+    do {
+      if (at == entries_.begin()) return false;
+      --at;
+    } while (at->number == number || at->grammar.expired());
+    dropped_.push_back(at->grammar);
+    at = entries_.erase(at);
+  }
+  return true;
+}
+
+size_t GrammarCache::HeldBytes() {
+  std::erase_if(dropped_, [](const auto& grammar) { return grammar.expired(); });
+  size_t n_bytes = 0;
+  const auto add = [&n_bytes](const std::weak_ptr<const Grammar>& grammar) {
+    if (const auto held = grammar.lock()) n_bytes += held->n_bytes();
+  };
+  for (const Entry& entry : entries_) add(entry.grammar);
+  for (const auto& grammar : dropped_) add(grammar);
+  return n_bytes;
 }
 
 }  // namespace stagecoach::text

@@ -8,6 +8,7 @@
 #include <list>
 #include <memory>
 #include <mutex>
+#include <vector>
 
 #include "absl/status/statusor.h"
 #include "common/text/grammar.h"
@@ -19,16 +20,20 @@ class GrammarCache {
  public:
   using OnCompiled = std::function<absl::Status(const GrammarSource&)>;
 
-  // Keeps the `n_kept` grammars that were used last; each takes from some 100 KB to some 10 MB.
-  // `on_compiled` may be empty; what it refuses is refused.
-  GrammarCache(std::shared_ptr<const GrammarVocabulary> vocabulary, size_t n_kept,
+  // Keeps the grammars that were used last. `max_bytes`: of all that it keeps and all that others
+  // still hold of what it gave. `on_compiled` may be empty; what it refuses is refused.
+  GrammarCache(std::shared_ptr<const GrammarVocabulary> vocabulary, size_t max_bytes,
                OnCompiled on_compiled = {});
 
   const std::shared_ptr<const GrammarVocabulary>& vocabulary() const { return vocabulary_; }
 
   // Compiles (and runs on_compiled), waits for another thread that compiles the same source, or
-  // finds it done. Errors as of GrammarVocabulary::Compile and of on_compiled; they are not kept.
+  // finds it done. Errors as of GrammarVocabulary::Compile and of on_compiled, and
+  // RESOURCE_EXHAUSTED when those in use leave no room; they are not kept.
   absl::StatusOr<std::shared_ptr<const Grammar>> Get(const GrammarSource& source);
+
+  // Grammars grow in use: RESOURCE_EXHAUSTED once those in use alone take more than `max_bytes`.
+  absl::Status CheckRoom();
 
  private:
   using Result = absl::StatusOr<std::shared_ptr<const Grammar>>;
@@ -36,13 +41,22 @@ class GrammarCache {
     uint64_t number;  // of this entry alone
     GrammarSource source;
     std::shared_future<Result> result;
+    std::weak_ptr<const Grammar> grammar;  // once compiled
   };
 
+  // The following hold the lock. False: there is no room, but for what is in use and the entry of
+  // this number.
+  bool MakeRoom(uint64_t number);
+  absl::Status NoRoom() const;
+  size_t HeldBytes();
+
   const std::shared_ptr<const GrammarVocabulary> vocabulary_;
-  const size_t n_kept_;
+  const size_t max_bytes_;
   const OnCompiled on_compiled_;
   std::mutex mutex_;
   std::list<Entry> entries_;  // guarded by mutex_, as the next; last used first
+  // No longer kept, but in use.
+  std::vector<std::weak_ptr<const Grammar>> dropped_;
   uint64_t n_entries_made_ = 0;
 };
 

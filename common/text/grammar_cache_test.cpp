@@ -1,5 +1,7 @@
 #include "common/text/grammar_cache.h"
 
+#include <fmt/format.h>
+
 #include <catch2/catch_test_macros.hpp>
 #include <string>
 #include <thread>
@@ -19,19 +21,39 @@ std::shared_ptr<const GrammarVocabulary> Vocabulary() {
 
 GrammarSource Regex(std::string text) { return {.kind = GrammarKind::kRegex, .text = text}; }
 
-TEST_CASE("A grammar is compiled once while it is in use, and forgotten when others are used") {
-  GrammarCache cache(Vocabulary(), 2);
-  const auto a = cache.Get(Regex("a")).value();
-  const auto b = cache.Get(Regex("b")).value();
-  CHECK(a != b);
-  CHECK(cache.Get(Regex("a")).value() == a);
-  REQUIRE(cache.Get(Regex("c")).ok());  // b was used least lately
-  CHECK(cache.Get(Regex("a")).value() == a);
-  CHECK(cache.Get(Regex("b")).value() != b);
+constexpr size_t kPlenty = size_t{1} << 30;
+
+// A grammar of the same size for each i.
+GrammarSource Numbered(int i) { return Regex(fmt::format("a{}", i % 10)); }
+size_t BytesOfOne() { return Vocabulary()->Compile(Numbered(0)).value()->n_bytes(); }
+
+TEST_CASE("A grammar is compiled once while there is room, and the longest unused goes first") {
+  int n_compiled = 0;
+  GrammarCache cache(Vocabulary(), BytesOfOne() * 5 / 2, [&](const GrammarSource&) {
+    ++n_compiled;
+    return absl::OkStatus();
+  });
+  for (const int i : {0, 1, 0, 1}) REQUIRE(cache.Get(Numbered(i)).ok());
+  CHECK(n_compiled == 2);
+  for (const int i : {0, 2, 0}) REQUIRE(cache.Get(Numbered(i)).ok());  // 1 was used least lately
+  CHECK(n_compiled == 3);
+  REQUIRE(cache.Get(Numbered(1)).ok());
+  CHECK(n_compiled == 4);
+}
+
+TEST_CASE("Grammars in use count, whether they are kept or not") {
+  GrammarCache cache(Vocabulary(), BytesOfOne() * 5 / 2);
+  auto first = cache.Get(Numbered(0)).value();
+  const auto second = cache.Get(Numbered(1)).value();
+  for (int i = 2; i < 5; ++i) {
+    CHECK(absl::IsResourceExhausted(cache.Get(Numbered(i)).status()));
+  }
+  first = nullptr;
+  CHECK(cache.Get(Numbered(2)).ok());
 }
 
 TEST_CASE("The kind and the whitespace belong to a grammar's name") {
-  GrammarCache cache(Vocabulary(), 8);
+  GrammarCache cache(Vocabulary(), kPlenty);
   const auto regex = cache.Get(Regex("[\"a\"]")).value();
   const auto choice = cache.Get({.kind = GrammarKind::kChoice, .text = "[\"a\"]"}).value();
   CHECK(regex != choice);
@@ -42,7 +64,7 @@ TEST_CASE("The kind and the whitespace belong to a grammar's name") {
 }
 
 TEST_CASE("A refused grammar is refused every time") {
-  GrammarCache cache(Vocabulary(), 2);
+  GrammarCache cache(Vocabulary(), kPlenty);
   for (int i = 0; i < 3; ++i) {
     CHECK(cache.Get(Regex("(")).status().code() == absl::StatusCode::kInvalidArgument);
   }
@@ -50,7 +72,7 @@ TEST_CASE("A refused grammar is refused every time") {
 
 TEST_CASE("What comes after compiling is done once, and may refuse") {
   int n_called = 0;
-  GrammarCache cache(Vocabulary(), 4, [&](const GrammarSource& source) {
+  GrammarCache cache(Vocabulary(), kPlenty, [&](const GrammarSource& source) {
     ++n_called;
     return source.text == "b" ? absl::UnavailableError("no b today") : absl::OkStatus();
   });
@@ -63,7 +85,7 @@ TEST_CASE("What comes after compiling is done once, and may refuse") {
 }
 
 TEST_CASE("Threads that ask for one grammar at once get the same") {
-  GrammarCache cache(Vocabulary(), 4);
+  GrammarCache cache(Vocabulary(), kPlenty);
   std::vector<std::shared_ptr<const Grammar>> found(8);
   {
     std::vector<std::jthread> threads;

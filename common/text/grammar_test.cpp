@@ -128,6 +128,68 @@ TEST_CASE("Whatever is drawn, a schema's document comes out") {
   }
 }
 
+// Follows `source` with the longest tokens, as it takes the most work; how many tokens it took.
+int FollowToItsEnd(const House& house, const GrammarSource& source, int max_tokens,
+                   absl::Status& end) {
+  const auto matcher = house.Matcher(source);
+  std::vector<uint32_t> words(house.vocabulary->n_mask_words());
+  for (int n = 0; n < max_tokens; ++n) {
+    if (end = matcher->Mask(words).status(); !end.ok()) return n;
+    const std::vector<int32_t> ids = Mask{.words = words}.Ids(false);
+    const int32_t longest = *std::max_element(ids.begin(), ids.end(), [&](int32_t a, int32_t b) {
+      return house.tokenizer->TokenBytes(a).size() < house.tokenizer->TokenBytes(b).size();
+    });
+    if (end = matcher->Consume(std::span(&longest, 1)); !end.ok()) return n;
+  }
+  return max_tokens;
+}
+
+TEST_CASE("An ambiguous grammar ends with an error before its masks take long, at the same place") {
+  const GrammarSource source = Lark("start: e\ne: e e e | e e | \"a\" | \"b\"\n");
+  absl::Status end;
+  const int n_tokens = FollowToItsEnd(ByteLevel(), source, 200, end);
+  CHECK(n_tokens < 100);
+  CHECK(absl::IsResourceExhausted(end));
+  CHECK_THAT(std::string(end.message()), ContainsSubstring("items"));
+  absl::Status again;
+  CHECK(FollowToItsEnd(ByteLevel(), source, 200, again) == n_tokens);
+  CHECK(again == end);
+}
+
+TEST_CASE("Many texts to choose from are no more work than few") {
+  boost::json::array texts;
+  for (int i = 0; i < 4000; ++i) texts.emplace_back(fmt::format("text number {}", i));
+  GrammarSource source{.kind = GrammarKind::kChoice, .text = boost::json::serialize(texts)};
+  const std::string text = Write(ByteLevel(), source, 1);
+  CHECK(std::any_of(texts.begin(), texts.end(),
+                    [&](const auto& one) { return one.as_string() == text; }));
+}
+
+TEST_CASE("A schema that would take seconds to compile is refused, one of 2000 properties is not") {
+  const auto schema = [](int n, bool required) {
+    boost::json::object properties;
+    boost::json::array names;
+    for (int i = 0; i < n; ++i) {
+      properties[fmt::format("property_{}", i)] = {{"type", "string"}};
+      names.emplace_back(fmt::format("property_{}", i));
+    }
+    boost::json::object schema{{"type", "object"}, {"properties", properties}};
+    if (required) schema["required"] = names;
+    return Schema(boost::json::serialize(schema));
+  };
+  CHECK(ByteLevel().vocabulary->Compile(schema(2000, true)).ok());
+  CHECK(ByteLevel().vocabulary->Compile(schema(450, false)).ok());
+  CHECK(absl::IsInvalidArgument(ByteLevel().vocabulary->Compile(schema(5000, false)).status()));
+}
+
+TEST_CASE("A grammar knows what it holds") {
+  const auto small = ByteLevel().vocabulary->Compile(Regex("ab")).value();
+  const auto large =
+      ByteLevel().vocabulary->Compile(Regex("[0-9a-f]{8}" + std::string(20'000, 'x'))).value();
+  CHECK(small->n_bytes() > 1000);
+  CHECK(large->n_bytes() > small->n_bytes() + 100'000);
+}
+
 TEST_CASE("JSON is compact unless whitespace is asked for, and then its runs are bounded") {
   GrammarSource source = Schema(R"({"type": "array", "items": {"type": "object",
       "required": ["a", "b"], "additionalProperties": false,

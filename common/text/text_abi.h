@@ -195,6 +195,9 @@ int32_t sc_grammar_compile(const ScGrammarVocabulary* vocabulary, int32_t kind, 
                            size_t n_begins_after, ScGrammar** out, char* error, size_t error_bytes);
 void sc_grammar_free(ScGrammar* grammar);
 
+/* Memory that the grammar holds now: what its sequences met adds to it. */
+size_t sc_grammar_bytes(const ScGrammar* grammar);
+
 /* A place in the grammar, at its beginning. Used by one thread at a time; keeps what it needs of
  * the grammar. After an error of consume or mask nothing but free is left to do with it. */
 int32_t sc_grammar_matcher_new(const ScGrammar* grammar, ScGrammarMatcher** out, char* error,

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "common/status.h"
+#include "common/text/grammar.h"
 #include "router/text/grammar_params.h"
 #include "router/text/schema_check.h"
 #include "router/text/schema_words.h"
@@ -65,7 +66,8 @@ absl::StatusOr<ToolUse> ReadToolUse(const ServedModel& model, const v1::ChatRequ
   // Calls that a model may make or not are not held to a schema otherwise.
   for (ToolSpec& tool : use.tools) tool.strict = tool.strict.value_or(use.calls_alone);
   const bool parallel = !request.has_parallel_tool_calls() || request.parallel_tool_calls();
-  use.calls = ToolGrammar(prompt.family, use.tools, parallel && !named, *model.tokenizer);
+  use.calls = std::string(text::kOwnGrammarMark) +
+              ToolGrammar(prompt.family, use.tools, parallel && !named, *model.tokenizer);
   return use;
 }
 

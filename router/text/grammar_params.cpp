@@ -103,6 +103,9 @@ absl::Status ResolveGrammar(const ServedModel& model, const v1::SamplingParams& 
     return absl::Status(status.code(), fmt::format("{}: {}", named.field, message));
   };
   SC_RETURN_IF_ERROR(text::CheckUtf8(named.field, named.source.text));
+  if (!use.may_be_lenient && named.source.text.starts_with(text::kOwnGrammarMark)) {
+    return Bad(named.field, "begins like one of the router's own");
+  }
   if (!model.grammars.ok()) return refuse(model.grammars.status());
   if (absl::Status status = CheckSchemas(named.source, use.may_be_lenient); !status.ok()) {
     return refuse(status);

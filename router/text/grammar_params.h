@@ -22,7 +22,7 @@ inline constexpr std::string_view kCallsField = "tools: ";
 // What a request's grammar is besides its source; no client says it.
 struct GrammarUse {
   std::string_view begins_after = {};  // as in text::GrammarSource
-  // Made here, of tools of which some are not strict.
+  // Made here, of tools, some of which may not be strict.
   bool may_be_lenient = false;
   // Calls of tools, in Lark, which the text may be in place of what the client's grammar says.
   std::string or_calls = {};

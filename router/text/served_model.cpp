@@ -14,7 +14,7 @@ namespace stagecoach::router {
 namespace {
 
 // What no longer is among them is compiled again when it comes.
-constexpr size_t kKeptGrammars = 64;
+constexpr size_t kMaxGrammarMemory = 64 << 20;
 
 // A tokenizer that grammars cannot be followed with serves all other requests.
 void AddGrammars(ServedModel& model) {
@@ -44,7 +44,7 @@ std::shared_ptr<text::GrammarCache> MakeGrammarCache(
       return prepare(ToProto(source));
     };
   }
-  return std::make_shared<text::GrammarCache>(std::move(vocabulary), kKeptGrammars,
+  return std::make_shared<text::GrammarCache>(std::move(vocabulary), kMaxGrammarMemory,
                                               std::move(on_compiled));
 }
 

@@ -14,7 +14,8 @@ constexpr uint32_t kMostBatchedTokens = 1 << 18;  // what is told of a step fits
 constexpr uint32_t kMostTokens = 1 << 20;         // of a sequence
 constexpr uint32_t kMostSequences = 1 << 16;      // slots
 constexpr uint32_t kMostLogprobs = 1 << 12;
-constexpr size_t kKeptGrammars = 128;  // more than the router keeps
+// Of grammars, those that sequences use and those kept for the next: more than the router keeps.
+constexpr size_t kMaxGrammarMemory = 256 << 20;
 
 std::optional<DType> FromProto(v1::DType dtype) {
   switch (dtype) {
@@ -86,7 +87,7 @@ absl::StatusOr<std::shared_ptr<text::GrammarCache>> MakeGrammars(const v1::LoadR
   }
   SC_ASSIGN_OR_RETURN(auto vocabulary,
                       text::GrammarVocabulary::Make(FromProto(request.token_table())));
-  return std::make_shared<text::GrammarCache>(std::move(vocabulary), kKeptGrammars);
+  return std::make_shared<text::GrammarCache>(std::move(vocabulary), kMaxGrammarMemory);
 }
 
 }  // namespace stagecoach::worker

@@ -15,6 +15,9 @@ namespace {
 // Within which a wait that nobody wants any more ends.
 constexpr auto kCloseInterval = std::chrono::milliseconds(50);
 
+// A mask adds few states to a lexer.
+constexpr int kMasksPerCheck = 64;
+
 std::vector<int32_t> Generated(const StepMetaView& meta, const SlotRecord& record) {
   const auto generated = meta.tokens(record).subspan(record.n_prompt);
   return {generated.begin(), generated.end()};
@@ -35,18 +38,19 @@ GrammarSequence::GrammarSequence(const StepMetaView& meta, const SlotRecord& rec
       end_late_((record.grammar_flags & kEndLateFlag) != 0),
       generated_(Generated(meta, record)) {}
 
-void GrammarSequence::Begin(text::GrammarCache* grammars) {
-  mask_.status = grammars != nullptr
-                     ? Compile(*grammars)
+void GrammarSequence::Begin(std::shared_ptr<text::GrammarCache> grammars) {
+  grammars_ = std::move(grammars);
+  mask_.status = grammars_ != nullptr
+                     ? Compile()
                      : absl::FailedPreconditionError(
                            "this worker was given no vocabulary to follow grammars with");
   Advance(generated_);
 }
 
-absl::Status GrammarSequence::Compile(text::GrammarCache& grammars) {
-  mask_.words.resize(grammars.vocabulary()->n_mask_words());
-  SC_ASSIGN_OR_RETURN(const std::shared_ptr<const text::Grammar> grammar, grammars.Get(source_));
-  SC_ASSIGN_OR_RETURN(matcher_, grammar->NewMatcher());
+absl::Status GrammarSequence::Compile() {
+  mask_.words.resize(grammars_->vocabulary()->n_mask_words());
+  SC_ASSIGN_OR_RETURN(grammar_, grammars_->Get(source_));
+  SC_ASSIGN_OR_RETURN(matcher_, grammar_->NewMatcher());
   return absl::OkStatus();
 }
 
@@ -69,6 +73,10 @@ absl::Status GrammarSequence::Follow(std::span<const int32_t> tokens) {
   } else {
     SC_RETURN_IF_ERROR(matcher_->Consume(tokens));
     SC_ASSIGN_OR_RETURN(may_end, matcher_->Mask(mask_.words));
+    if (++n_unchecked_ >= kMasksPerCheck) {
+      n_unchecked_ = 0;
+      SC_RETURN_IF_ERROR(grammars_->CheckRoom());
+    }
   }
   AllowEnd(may_end);
   if (mask_.n_allowed == 0) return absl::InternalError("the grammar allows no token");
@@ -113,7 +121,7 @@ std::vector<std::shared_ptr<GrammarSequence>> GrammarMasks::Begin(const StepMeta
     if (!meta.registrations[i].has_grammar()) continue;
     begun[i] = std::make_shared<GrammarSequence>(meta, meta.registrations[i]);
     compiling_.Post([grammars = grammars_, work = work_, sequence = begun[i]] {
-      sequence->Begin(grammars.get());
+      sequence->Begin(grammars);
       ++*work;
     });
   }

@@ -36,10 +36,10 @@ class GrammarSequence {
   friend class GrammarMasks;
 
   // On a mask thread, one call at a time. Errors are left in mask_.
-  void Begin(text::GrammarCache* grammars);
+  void Begin(std::shared_ptr<text::GrammarCache> grammars);
   void Advance(std::span<const int32_t> tokens);
 
-  absl::Status Compile(text::GrammarCache& grammars);
+  absl::Status Compile();
   absl::Status Follow(std::span<const int32_t> tokens);
   void AllowEnd(bool may_end);
   bool IsEnd(int32_t token) const;
@@ -47,7 +47,10 @@ class GrammarSequence {
   const text::GrammarSource source_;
   const std::vector<int32_t> end_ids_;
   const bool end_late_;
-  const std::vector<int32_t> generated_;  // before the registration
+  const std::vector<int32_t> generated_;          // before the registration
+  std::shared_ptr<text::GrammarCache> grammars_;  // once begun; null: there are none
+  std::shared_ptr<const text::Grammar> grammar_;  // so that it counts as in use
+  int n_unchecked_ = 0;                           // masks since room for grammars was checked
   std::unique_ptr<text::GrammarMatcher> matcher_;
   bool ended_ = false;
   TokenMask mask_;

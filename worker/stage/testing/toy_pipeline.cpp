@@ -40,7 +40,8 @@ std::shared_ptr<text::GrammarCache> ToyGrammars() {
   for (const char c : std::string_view("{}[]\":,.-+ 0123456789abcdefghijklmnopqrstu")) {
     add({&c, 1}, SC_GRAMMAR_TOKEN_TEXT);
   }
-  return std::make_shared<text::GrammarCache>(text::GrammarVocabulary::Make(table).value(), 4);
+  return std::make_shared<text::GrammarCache>(text::GrammarVocabulary::Make(table).value(),
+                                              64 << 20);
 }
 
 v1::SlotSampling Greedy() {

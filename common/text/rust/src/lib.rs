@@ -5,6 +5,7 @@ mod checkpoint;
 mod error;
 mod files;
 mod grammar;
+mod memory;
 mod pieces;
 mod rendered;
 mod template;

@@ -81,6 +81,11 @@ pub unsafe extern "C" fn sc_grammar_free(grammar: *mut Grammar) {
 }
 
 #[no_mangle]
+pub unsafe extern "C" fn sc_grammar_bytes(grammar: *const Grammar) -> usize {
+    (*grammar).n_bytes()
+}
+
+#[no_mangle]
 pub unsafe extern "C" fn sc_grammar_matcher_new(
     grammar: *const Grammar,
     out: *mut *mut Sequence,

@@ -2,6 +2,7 @@
 //! work; what is here binds it to a byte table of our own and keeps hostile grammars away from it.
 
 mod abi;
+mod limits;
 mod matcher;
 mod source;
 mod vocabulary;
@@ -10,9 +11,13 @@ use std::panic::{self, AssertUnwindSafe};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
 
-use llguidance::{Matcher, ParserFactory, TokenParser};
+use llguidance::api::GrammarInit;
+use llguidance::{Logger, Matcher, ParserFactory, TokenParser};
+
+use llguidance::toktrie::InferenceCapabilities;
 
 use crate::error::{catch, Code, Error, Result};
+use crate::memory::held_bytes;
 use source::Source;
 pub use vocabulary::{Table, Vocabulary};
 
@@ -20,8 +25,10 @@ pub use vocabulary::{Table, Vocabulary};
 /// which the longest source has some ten thousand. Pages are backed by memory when touched.
 const COMPILE_STACK_BYTES: usize = 512 << 20;
 
-/// States of a lexer are shared by all sequences of a grammar and only ever added; one takes about
-/// 1 KB. With this many the next sequence starts with a lexer of its own.
+/// States of a lexer are shared by all sequences of a grammar and only ever added.
+const LEXER_STATE_BYTES: usize = 1536;
+
+/// With this many the next sequence starts with a lexer of its own.
 const WORN_LEXER_STATES: usize = 20_000;
 
 pub struct Grammar {
@@ -29,6 +36,8 @@ pub struct Grammar {
     fresh: TokenParser,
     /// What new sequences are cloned from.
     shared: Mutex<TokenParser>,
+    /// Held once it was compiled.
+    compiled_bytes: usize,
 }
 
 impl Grammar {
@@ -49,19 +58,46 @@ impl Grammar {
     }
 
     fn compile_here(factory: &Arc<ParserFactory>, source: Source<'_>) -> Result<Self> {
+        let limits = limits::of(&source);
+        let held_before = held_bytes();
         let fresh = factory
-            .create_parser(source.to_grammar(factory.tok_env().tok_trie())?)
+            .create_parser_from_init_ext(
+                GrammarInit::Serialized(source.to_grammar(factory.tok_env().tok_trie())?),
+                Logger::new(0, 0),
+                InferenceCapabilities::default(),
+                limits,
+            )
             .map_err(refused)?;
-        let grammar = Self {
+        let mut grammar = Self {
             shared: Mutex::new(fresh.deep_clone()),
             fresh,
+            compiled_bytes: 0,
         };
         // A schema of 2,000 properties fails only here.
         grammar
             .new_matcher()
             .compute_mask_or_eos()
             .map_err(refused)?;
+        grammar.compiled_bytes = usize::try_from(held_bytes() - held_before).unwrap_or(0);
+        if grammar.compiled_bytes > limits::MAX_GRAMMAR_BYTES {
+            return Err(Error::new(
+                Code::InvalidArgument,
+                format!(
+                    "takes {} bytes once compiled; at most {} are allowed",
+                    grammar.compiled_bytes,
+                    limits::MAX_GRAMMAR_BYTES
+                ),
+            ));
+        }
         Ok(grammar)
+    }
+
+    /// What it holds now: its lexer has learnt states since.
+    pub fn n_bytes(&self) -> usize {
+        let shared = self.shared.lock().unwrap_or_else(PoisonError::into_inner);
+        let n_states = panic::catch_unwind(AssertUnwindSafe(|| shared.parser.lexer_stats()))
+            .map_or(0, |stats| stats.num_states);
+        self.compiled_bytes + n_states * LEXER_STATE_BYTES
     }
 
     pub fn new_matcher(&self) -> Matcher {

@@ -195,8 +195,9 @@ fn choice(texts: &[String]) -> Result<GrammarWithLexer> {
     }
     let quoted = |text: &String| serde_json::to_string(text).map_err(|e| invalid(e.to_string()));
     let alternatives: Vec<String> = texts.iter().map(quoted).collect::<Result<_>>()?;
+    // A terminal is one regex, however many texts it has.
     Ok(GrammarWithLexer::from_lark(format!(
-        "start: {}",
+        "start: TEXT\nTEXT: {}",
         alternatives.join(" | ")
     )))
 }

@@ -51,9 +51,6 @@ impl Vocabulary {
         )
         .map_err(|e| Error::new(Code::InvalidArgument, e.to_string()))?;
         factory.quiet();
-        let limits = factory.limits_mut();
-        limits.verbose_errors = false;
-        limits.max_lexer_states = 50_000;
         Ok(Self {
             factory: Arc::new(factory),
         })
