@@ -38,7 +38,7 @@ def victims():
             yield stages, victim
 
 
-@pytest.mark.parametrize("stages,victim", victims())
+@pytest.mark.parametrize("stages,victim", list(victims()))
 def test_a_stopped_worker_is_noticed_and_may_go_on(stages, victim, figures):
     with Cluster(DEMO_MODEL, stages=stages, flags=FLAGS) as cluster, Load(cluster.stub) as load:
         _, workers = pids(cluster)
