@@ -222,7 +222,7 @@ BAD = [
         "grammar": "root ::= x", "ebnf": "root ::= x", "mirostat": 2, "typical_p": 0.9, "dry_multiplier": 0.8,
         "xtc_probability": 0.5, "no_repeat_ngram_size": 3, "lora_request": {"name": "a"}, "length_penalty": 2, "num_beams": 2,
         "top_n_sigma": 1, "repeat_penalty": 1.1, "do_sample": False, "options": {"num_predict": 5}, "messages": [{}],
-        "enable_thinking": False, "watermark": True, "stop_regex": "x"}.items()),
+        "enable_thinking": True, "watermark": True, "stop_regex": "x"}.items()),
 ]
 
 
