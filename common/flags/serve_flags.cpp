@@ -36,8 +36,8 @@ void AddHttpFlags(CLI::App& app, ServeFlags& flags) {
       ->capture_default_str();
   app.add_option("--api-keys", flags.api_keys,
                  "File of the keys that clients must have, over HTTP and gRPC, one a line: KEY "
-                 "[tenant=NAME] "
-                 "[requests_per_minute=N] (default: everyone may come in)")
+                 "[tenant=NAME] [weight=N] [max_priority=N] [requests_per_minute=N] (default: "
+                 "everyone may come in)")
       ->type_name("FILE")
       ->check(CLI::ExistingFile);
   CLI::Option* cert = app.add_option("--tls-cert", flags.tls_cert,

@@ -18,6 +18,7 @@ namespace stagecoach::router {
 namespace {
 
 constexpr std::string_view kDigestPrefix = "sha256:";
+constexpr uint32_t kMostWeight = 1000;
 constexpr std::string_view kBearer = "Bearer ";
 // Begins the names of tenants that no line names.
 constexpr std::string_view kOwnTenant = "key:";
@@ -37,6 +38,13 @@ std::optional<ApiKeys::Digest> ParseDigest(std::string_view hex) {
     if (error != std::errc() || end != pair + 2) return std::nullopt;
   }
   return digest;
+}
+
+template <typename Number>
+bool ParseNumber(std::string_view text, Number& number) {
+  const char* const last = text.data() + text.size();
+  const auto [end, error] = std::from_chars(text.data(), last, number);
+  return error == std::errc() && end == last;
 }
 
 std::string_view NextWord(std::string_view& line) {
@@ -73,16 +81,46 @@ absl::Status ApiKeys::ParseOption(std::string_view option, Key& key) {
     return absl::OkStatus();
   }
   if (name == "requests_per_minute") {
-    const auto [end, error] =
-        std::from_chars(value.data(), value.data() + value.size(), key.requests_per_minute);
-    if (error == std::errc() && end == value.data() + value.size() && key.requests_per_minute > 0 &&
-        key.requests_per_minute < 1e9) {
+    double per_minute = 0;
+    if (ParseNumber(value, per_minute) && per_minute > 0 && per_minute < 1e9) {
+      key.caller.rate = std::make_shared<RateLimit>(per_minute);
       return absl::OkStatus();
     }
     return absl::InvalidArgumentError("requests_per_minute is not a number above 0");
   }
+  if (name == "weight") {
+    uint32_t weight = 0;
+    if (ParseNumber(value, weight) && weight >= 1 && weight <= kMostWeight) {
+      key.weight = weight;
+      return absl::OkStatus();
+    }
+    return absl::InvalidArgumentError(
+        fmt::format("weight is not an integer from 1 to {}", kMostWeight));
+  }
+  if (name == "max_priority") {
+    if (ParseNumber(value, key.caller.max_priority)) return absl::OkStatus();
+    return absl::InvalidArgumentError("max_priority is not an integer");
+  }
   return absl::InvalidArgumentError(
-      "behind the key only tenant=NAME and requests_per_minute=N are understood");
+      "behind the key only tenant=NAME, weight=N, max_priority=N and requests_per_minute=N are "
+      "understood");
+}
+
+absl::Status ApiKeys::ShareWeights(std::vector<Key>& keys) {
+  std::map<std::string, const Key*> with_weight;  // by tenant
+  for (const Key& key : keys) {
+    if (!key.weight) continue;
+    const auto [first, is_new] = with_weight.emplace(key.caller.tenant, &key);
+    if (is_new || first->second->weight == key.weight) continue;
+    return absl::InvalidArgumentError(
+        fmt::format("line {}: weight is {}, but line {} gives the same tenant {}", key.line,
+                    *key.weight, first->second->line, *first->second->weight));
+  }
+  for (Key& key : keys) {
+    const auto found = with_weight.find(key.caller.tenant);
+    if (found != with_weight.end()) key.caller.weight = *found->second->weight;
+  }
+  return absl::OkStatus();
 }
 
 absl::StatusOr<ApiKeys> ApiKeys::Parse(std::string_view text, std::string_view path) {
@@ -100,6 +138,8 @@ absl::StatusOr<ApiKeys> ApiKeys::Parse(std::string_view text, std::string_view p
     const std::string_view word = NextWord(line);
     if (word.empty() || word.front() == '#') continue;
     Key key;
+    key.line = line_number;
+    key.caller.max_priority = kDefaultMaxPriority;
     if (word.starts_with(kDigestPrefix)) {
       const auto digest = ParseDigest(word.substr(kDigestPrefix.size()));
       if (!digest) return bad("sha256: is not followed by 64 hexadecimal digits");
@@ -116,11 +156,13 @@ absl::StatusOr<ApiKeys> ApiKeys::Parse(std::string_view text, std::string_view p
     }
     const auto [first, is_new] = lines.emplace(key.digest, line_number);
     if (!is_new) return bad(fmt::format("the key of line {} again", first->second));
-    key.saved = std::max(1.0, key.requests_per_minute);
     keys.push_back(std::move(key));
   }
   if (keys.empty()) {
     return absl::InvalidArgumentError(fmt::format("{}: holds no key: nobody could come in", path));
+  }
+  if (absl::Status weights = ShareWeights(keys); !weights.ok()) {
+    return absl::InvalidArgumentError(fmt::format("{}: {}", path, std::string(weights.message())));
   }
   return ApiKeys(std::move(keys));
 }
@@ -144,26 +186,10 @@ absl::StatusOr<Caller> ApiKeys::Find(std::string_view authorization) const {
                                         : "the API key is not known here");
 }
 
-absl::StatusOr<Caller> ApiKeys::TakeRequest(std::string_view authorization, Clock::time_point now) {
+absl::StatusOr<Caller> ApiKeys::TakeRequest(std::string_view authorization,
+                                            Clock::time_point now) const {
   SC_ASSIGN_OR_RETURN(Caller caller, Find(authorization));
-  Key& key = keys_[IndexOf(authorization)];
-  if (key.requests_per_minute == 0) return caller;
-  std::lock_guard lock(mutex_);
-  const double per_second = key.requests_per_minute / 60;
-  const double most = std::max(1.0, key.requests_per_minute);
-  const std::chrono::duration<double> passed = now - key.saved_at;
-  if (key.saved_at != Clock::time_point{}) {
-    key.saved = std::min(most, key.saved + passed.count() * per_second);
-  }
-  key.saved_at = now;
-  if (key.saved < 1) {
-    const int wait_s = static_cast<int>(std::ceil((1 - key.saved) / per_second));
-    return WithRetryAfter(absl::ResourceExhaustedError(fmt::format(
-                              "this key's {} requests a minute are used up; try again in {} s",
-                              key.requests_per_minute, wait_s)),
-                          wait_s);
-  }
-  key.saved -= 1;
+  if (caller.rate != nullptr) SC_RETURN_IF_ERROR(caller.rate->Take(1, now));
   return caller;
 }
 

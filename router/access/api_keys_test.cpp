@@ -35,6 +35,51 @@ TEST_CASE("keys without a tenant are a tenant each") {
   CHECK(keys->Find("Bearer sk-one")->tenant != keys->Find("Bearer sk-two")->tenant);
 }
 
+TEST_CASE("weights are a tenant's, priorities a key's") {
+  const auto keys = ApiKeys::Parse(
+      "a tenant=one weight=3\nb tenant=one max_priority=7\nc weight=3 "
+      "max_priority=-2000000000\nd\n",
+      "keys");
+  REQUIRE(keys.ok());
+  CHECK(keys->Find("Bearer a")->weight == 3);
+  CHECK(keys->Find("Bearer a")->max_priority == -100);
+  CHECK(keys->Find("Bearer b")->weight == 3);
+  CHECK(keys->Find("Bearer b")->max_priority == 7);
+  CHECK(keys->Find("Bearer c")->max_priority == -2000000000);
+  CHECK(keys->Find("Bearer d")->weight == 1);
+  for (const char* weight : {"0", "-1", "1.5", "1001", "x", ""}) {
+    CHECK(Refusal(std::string("k weight=") + weight).starts_with("keys: line 1: weight"));
+  }
+  for (const char* priority : {"x", "3000000000", ""}) {
+    CHECK(Refusal(std::string("k max_priority=") + priority).starts_with("keys: line 1: max_"));
+  }
+  CHECK(Refusal("a tenant=t weight=2\nb tenant=t weight=3\n") ==
+        "keys: line 2: weight is 3, but line 1 gives the same tenant 2");
+}
+
+TEST_CASE("a priority is bounded, with a key and without") {
+  const Caller nobody;
+  CHECK(nobody.CheckPriority(0).ok());
+  CHECK(nobody.CheckPriority(5).ok());
+  CHECK(absl::IsInvalidArgument(nobody.CheckPriority(-1)));
+  const auto keys = ApiKeys::Parse("k max_priority=3\n", "keys");
+  CHECK(keys->Find("Bearer k")->CheckPriority(3).ok());
+  CHECK(absl::IsInvalidArgument(keys->Find("Bearer k")->CheckPriority(2)));
+}
+
+TEST_CASE("every choice is a request") {
+  const auto keys = ApiKeys::Parse("slow requests_per_minute=6\nfast\n", "keys");
+  const auto slow = keys->TakeRequest("Bearer slow", ApiKeys::Clock::now());
+  CHECK(slow->TakeChoices(4).ok());
+  CHECK(absl::IsResourceExhausted(slow->TakeChoices(4)));
+  CHECK(slow->TakeChoices(3).ok());
+  CHECK(slow->TakeChoices(1).ok());
+  CHECK(
+      absl::IsResourceExhausted(keys->TakeRequest("Bearer slow", ApiKeys::Clock::now()).status()));
+  CHECK(absl::IsInvalidArgument(slow->TakeChoices(100)));
+  CHECK(keys->Find("Bearer fast")->TakeChoices(100).ok());
+}
+
 TEST_CASE("what a file of keys cannot say is refused by line, without telling the key") {
   CHECK(Refusal("") == "keys: holds no key: nobody could come in");
   CHECK(Refusal("# none\n") == "keys: holds no key: nobody could come in");

@@ -5,6 +5,7 @@
 #include <string>
 
 #include "router/access/caller.h"
+#include "router/scheduler/request.h"
 
 namespace stagecoach::router {
 
@@ -13,5 +14,9 @@ struct Arrival {
   std::string traceparent;  // W3C's, as the client gave it; empty: none
   Caller caller;
 };
+
+inline Account AccountOf(const Caller& caller) {
+  return {.tenant = caller.tenant, .weight = caller.weight};
+}
 
 }  // namespace stagecoach::router

@@ -9,7 +9,7 @@
 
 #include "common/status.h"
 #include "common/text/utf8.h"
-#include "router/frontend/request_id.h"
+#include "router/frontend/new_request_id.h"
 #include "router/scheduler/kv_blocks.h"
 #include "router/scheduler/scheduler.h"
 #include "router/text/chat.h"
@@ -63,10 +63,10 @@ void Frontend::BeginAny(std::shared_ptr<Generation> generation, const Request* r
   WorkQueue& queue = NeedsGrammar(*request) ? grammars_ : prompts_;
   const absl::Status posted = PostTo(queue, [this, generation, request] {
     // Nobody is to wait behind the grammars of those who have left.
-    auto input = generation->cancelled()
-                     ? absl::StatusOr<GenerationInput>(absl::CancelledError("cancelled"))
-                     : BuildGeneration(model_, *request);
-    generation->Start(std::move(input));
+    if (generation->cancelled()) return generation->Start(absl::CancelledError("cancelled"));
+    const absl::Status rate = generation->caller().TakeChoices(request->sampling().n());
+    if (!rate.ok()) return generation->Start(rate);
+    generation->Start(BuildGeneration(model_, *request));
   });
   if (!posted.ok()) generation->Start(posted);
 }

@@ -93,8 +93,10 @@ void Generation::Cancel(absl::Status status) {
 void Generation::Submit(absl::StatusOr<GenerationInput> input) {
   SC_CHECK(!submitted_);
   submitted_ = true;
-  if (!input.ok() && failure_.ok()) {
-    failure_ = input.status();
+  absl::Status good = input.status();
+  if (good.ok()) good = arrival_.caller.CheckPriority(input->priority);
+  if (!good.ok() && failure_.ok()) {
+    failure_ = good;
     EndTrace(std::string(failure_.message()));
   }
   if (!failure_.ok()) return Pump();
@@ -114,6 +116,7 @@ void Generation::Submit(absl::StatusOr<GenerationInput> input) {
     sequences[i]->id = choices_.back().id;
     sequences[i]->sink = std::make_shared<Sink>(shared_from_this(), i);
     sequences[i]->call = call_;
+    sequences[i]->account = AccountOf(arrival_.caller);
     if (trace_) sequences[i]->trace_id = trace_->trace_id();
   }
   submitted_at_ = Clock::now();
@@ -126,7 +129,8 @@ void Generation::OnQueued() {
 }
 
 void Generation::OnError(absl::Status status) {
-  refused_ = !queued_;
+  // Also one that waited, and was sent out of a full queue for another tenant's.
+  refused_ = !queued_ || absl::IsResourceExhausted(status);
   Abort(std::move(status));
 }
 

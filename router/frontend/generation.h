@@ -72,6 +72,7 @@ class Generation final : public std::enable_shared_from_this<Generation> {
   bool cancelled() const { return cancelled_; }
 
   WorkQueue* lane() const { return services_.lane; }
+  const Caller& caller() const { return arrival_.caller; }
   const std::shared_ptr<ClientCall>& call() const { return call_; }
 
  private:

@@ -224,6 +224,19 @@ std::vector<prometheus::MetricFamily> SchedulerCollector::Collect() const {
           snapshot.prefix_hits);
   counter("vllm:generation_tokens_total", "Tokens generated", snapshot.generated_tokens);
   counter("vllm:num_preemptions_total", "Sequences preempted", snapshot.preemptions);
+  counter("stagecoach_share_preemptions_total",
+          "Of these, those for a tenant that waited below its share", snapshot.share_preemptions);
+  counter("stagecoach_queue_evictions_total",
+          "Sequences sent out of a full queue for those of a tenant below its share",
+          snapshot.evicted);
+  families.push_back(
+      Family("stagecoach_tenant_tokens_total",
+             "Tokens prefilled and decoded, by the tenant of the key; \"\": those without a key",
+             prometheus::MetricType::Counter));
+  for (const auto& tenant : snapshot.tenants) {
+    families.back().metric.push_back(metric({{"tenant", tenant.name}}));
+    families.back().metric.back().counter.value = static_cast<double>(tenant.computed_tokens);
+  }
   gauge("stagecoach_microbatches_in_flight", "Steps sent to stage 0 and not answered",
         snapshot.in_flight);
   counter("stagecoach_steps_total", "Steps planned", snapshot.steps);

@@ -36,6 +36,9 @@ TEST_CASE("the scheduler's numbers are on the page until it goes") {
         "# TYPE vllm:prompt_tokens_total counter",
         "vllm:generation_tokens_total{model_name=\"m\",engine=\"0\"} 0",
         "vllm:num_preemptions_total{model_name=\"m\",engine=\"0\"} 0",
+        "stagecoach_share_preemptions_total{model_name=\"m\",engine=\"0\"} 0",
+        "stagecoach_queue_evictions_total{model_name=\"m\",engine=\"0\"} 0",
+        "# TYPE stagecoach_tenant_tokens_total counter",
         "stagecoach_kv_blocks{model_name=\"m\",engine=\"0\",window=\"64\",state=\"free\"} 100"}) {
     Contains(page, line);
   }

@@ -7,7 +7,7 @@
 #include <optional>
 #include <vector>
 
-#include "router/frontend/request_id.h"
+#include "router/frontend/new_request_id.h"
 #include "router/frontend/router_metrics.h"
 #include "router/text/error_code.h"
 

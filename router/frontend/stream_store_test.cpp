@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "catch2/catch_test_macros.hpp"
-#include "router/frontend/request_id.h"
+#include "router/frontend/new_request_id.h"
 #include "router/frontend/router_metrics.h"
 #include "router/text/error_code.h"
 

@@ -71,9 +71,8 @@ struct ClientCall {
 // On whose account a request is served: tenants share the pipeline by their weights.
 struct Account {
   std::string tenant;   // empty: one for all who do not say who they are
-  uint32_t weight = 1;  // at least 1, at most kMaxWeight
+  uint32_t weight = 1;  // at least 1
 };
-inline constexpr uint32_t kMaxWeight = 1000;
 
 struct SequenceRequest {
   SequenceId id = 0;          // unique

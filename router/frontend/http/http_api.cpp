@@ -22,7 +22,7 @@
 #include "router/frontend/http/stream_relay.h"
 #include "router/frontend/http/stream_request.h"
 #include "router/frontend/http/tokenize_api.h"
-#include "router/frontend/request_id.h"
+#include "router/frontend/new_request_id.h"
 
 namespace stagecoach::router::http {
 namespace {
@@ -241,8 +241,9 @@ void HttpApi::BeginCompletion(Call call, ParseFunction parse) {
   const std::shared_ptr<Exchange> exchange = call.exchange;
   const absl::Status posted = frontend_->Post([this, parse, call = std::move(call)]() mutable {
     absl::StatusOr<ApiRequest> request = parse(call.request.body);
-    const absl::Status good =
+    absl::Status good =
         request.ok() ? CheckChoices(*request, frontend_->max_choices()) : request.status();
+    if (good.ok()) good = call.caller.TakeChoices(request->n_prompts() * request->n());
     if (!good.ok()) return call.exchange->Respond(ErrorResponse(good));
     // A resumable stream is for a client that comes back.
     if (call.exchange->is_gone() && !request->resumable) return;

@@ -1,4 +1,4 @@
-#include "router/frontend/request_id.h"
+#include "router/frontend/new_request_id.h"
 
 #include <fmt/format.h>
 

@@ -1,0 +1,20 @@
+#include "router/access/caller.h"
+
+#include <fmt/format.h>
+
+namespace stagecoach::router {
+
+absl::Status Caller::CheckPriority(int32_t priority) const {
+  if (priority >= max_priority) return absl::OkStatus();
+  return absl::InvalidArgumentError(fmt::format(
+      "priority: {} is before {}, the best that {} may ask for{}; lower is served first", priority,
+      max_priority, tenant.empty() ? "who has no key" : "this key",
+      tenant.empty() ? "" : " (max_priority)"));
+}
+
+absl::Status Caller::TakeChoices(size_t n) const {
+  if (rate == nullptr || n < 2) return absl::OkStatus();
+  return rate->Take(static_cast<double>(n - 1), RateLimit::Clock::now());
+}
+
+}  // namespace stagecoach::router

@@ -1,0 +1,30 @@
+// How often a key may be used.
+#pragma once
+
+#include <chrono>
+#include <mutex>
+
+#include "absl/status/status.h"
+
+namespace stagecoach::router {
+
+// A token bucket of choices: a minute's worth may be saved up. Thread-safe.
+class RateLimit {
+ public:
+  using Clock = std::chrono::steady_clock;
+
+  explicit RateLimit(double per_minute);
+
+  // RESOURCE_EXHAUSTED, with the seconds to wait, when so many are not left; INVALID_ARGUMENT when
+  // they never are.
+  absl::Status Take(double n, Clock::time_point now);
+
+ private:
+  const double per_minute_;
+  const double most_;
+  std::mutex mutex_;
+  double saved_;                  // guarded by mutex_
+  Clock::time_point saved_at_{};  // guarded by mutex_
+};
+
+}  // namespace stagecoach::router

@@ -1,0 +1,52 @@
+"""Two tenants of a real server: one floods it from 300 connections with the best priority that its key allows, the other gets
+its share of the tokens that are computed."""
+import asyncio
+
+import pytest
+from harness import DEMO_MODEL, Cluster
+from tenants import Load, ask_for_metrics, tokens_computed
+
+KEYS = "sk-flood tenant=flood weight={}\nsk-quiet tenant=quiet weight={}\n"
+TOP_PRIORITY = -100  # a key's, where it says nothing else
+
+
+def serve(folder, weights, *flags):
+    keys = folder / "keys"
+    keys.write_text(KEYS.format(*weights))
+    return Cluster(DEMO_MODEL, flags=["--api-keys", keys, *flags])
+
+
+async def tokens_while_both_wait(cluster, quiet_connections, n_served):
+    """{tenant: computed tokens} from where both have more requests than slots to where the quiet one was served so often."""
+    async with Load(cluster.http, "sk-flood", 300, priority=TOP_PRIORITY) as flood:
+        await flood.served(30)
+        async with Load(cluster.http, "sk-quiet", quiet_connections) as quiet:
+            await quiet.served(quiet_connections)
+            before = tokens_computed(await ask_for_metrics(cluster.metrics))
+            await quiet.served(quiet_connections + n_served)
+            after = tokens_computed(await ask_for_metrics(cluster.metrics))
+            assert quiet.n_refused == 0
+    return {tenant: after[tenant] - before[tenant] for tenant in after}
+
+
+@pytest.mark.parametrize("weights", [(1, 1), (1, 3), (3, 1)])
+def test_a_flood_leaves_the_other_its_share(tmp_path, weights):
+    with serve(tmp_path, weights, "--max-sequences", "8") as cluster:
+        tokens = asyncio.run(tokens_while_both_wait(cluster, quiet_connections=24, n_served=60))
+    share = weights[1] / sum(weights)
+    assert tokens["quiet"] >= 0.8 * share * sum(tokens.values()), tokens
+    # Nor does the quiet one take the flood's.
+    assert tokens["flood"] >= 0.8 * (1 - share) * sum(tokens.values()), tokens
+
+
+def test_a_full_queue_turns_the_flood_away_and_not_the_other(tmp_path):
+    flags = ["--max-sequences", "4", "--max-waiting", "40"]
+    with serve(tmp_path, (1, 1), *flags) as cluster:
+        async def run():
+            async with Load(cluster.http, "sk-flood", 300, priority=TOP_PRIORITY) as flood:
+                await flood.served(5)
+                async with Load(cluster.http, "sk-quiet", 15) as quiet:
+                    await quiet.served(40)
+                    return flood.n_refused, quiet.n_refused
+        flood_refused, quiet_refused = asyncio.run(run())
+    assert flood_refused > 0 and quiet_refused == 0
