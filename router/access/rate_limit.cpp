@@ -26,11 +26,10 @@ absl::Status RateLimit::Take(double n, Clock::time_point now) {
   saved_at_ = now;
   if (saved_ < n) {
     const int wait_s = static_cast<int>(std::ceil((n - saved_) / per_second));
-    return WithRetryAfter(absl::ResourceExhaustedError(fmt::format(
-                              "this key's {} requests a minute, of which every choice is one, are "
-                              "used up; try again in {} s",
-                              per_minute_, wait_s)),
-                          wait_s);
+    return WithRetryAfter(
+        absl::ResourceExhaustedError(fmt::format(
+            "this key's {} requests a minute are used up; try again in {} s", per_minute_, wait_s)),
+        wait_s);
   }
   saved_ -= n;
   return absl::OkStatus();

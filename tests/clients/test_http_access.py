@@ -16,7 +16,8 @@ BODY = {"prompt": "The train", "max_tokens": 2}
 def guarded(tmp_path_factory):
     folder = tmp_path_factory.mktemp("access")
     keys = folder / "keys"
-    keys.write_text("# of the tests\nsk-web tenant=web\nsk-slow tenant=slow requests_per_minute=2\nsk-batch tenant=batch\n")
+    keys.write_text("# of the tests\nsk-web tenant=web\nsk-slow tenant=slow requests_per_minute=2\n"
+                    "sk-choices requests_per_minute=6 max_priority=5\nsk-batch tenant=batch\n")
     subprocess.run(["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes",
                     "-keyout", folder / "key.pem", "-out", folder / "cert.pem", "-days", "2", "-subj", "/CN=localhost",
                     "-addext", "subjectAltName=DNS:localhost,IP:127.0.0.1"], check=True, capture_output=True)
@@ -83,6 +84,22 @@ def test_a_rate_by_key(guarded):
     assert statuses[2].error["code"] == "rate_limit_exceeded"
     assert ask_securely(guarded, "GET", "/v1/models", key="sk-slow").status == 200  # looking is free
     assert ask_securely(guarded, "POST", "/tokenize", {"prompt": "x"}, "sk-web").status == 200
+
+
+def test_every_choice_counts(guarded):
+    def status(**more):
+        return ask_securely(guarded, "POST", "/v1/completions", dict(BODY, priority=5, **more), "sk-choices").status
+    assert status(n=7) == 400  # never
+    assert status(n=2, prompt=["The train", "The bus"]) == 200
+    assert status(n=6) == 429
+
+
+def test_priorities_are_bounded_by_the_key(guarded):
+    for key, best in (("sk-web", -100), ("sk-batch", -100)):  # whatever another key of the file says
+        assert ask_securely(guarded, "POST", "/v1/completions", dict(BODY, priority=best), key).status == 200
+        refused = ask_securely(guarded, "POST", "/v1/completions", dict(BODY, priority=best - 1), key)
+        assert refused.status == 400 and refused.error["param"] == "priority", refused.error
+        assert ask_securely(guarded, "POST", "/v1/completions", dict(BODY, priority=-2147483648), key).status == 400
 
 
 def test_tls(guarded):
