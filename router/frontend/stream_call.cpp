@@ -52,7 +52,7 @@ class KeptRequest final : public ResponseWriter {
     const std::string id = Frontend::RequestId(request.request_id());
     const auto generation = frontend->NewGeneration(id, kept.get(), nullptr, arrival);
     auto stream = frontend->streams().Create(
-        GrpcOwner(arrival.caller), {.tenant = arrival.caller.tenant}, id,
+        GrpcOwner(arrival.caller), AccountOf(arrival.caller), id,
         [generation](const absl::Status& status) { generation->Cancel(status); });
     if (!stream.ok()) return stream.status();
     kept->writer_ = std::move(stream->writer);

@@ -40,7 +40,7 @@ def test_a_flood_leaves_the_other_its_share(tmp_path, weights):
 
 
 def test_a_full_queue_turns_the_flood_away_and_not_the_other(tmp_path):
-    flags = ["--max-sequences", "4", "--max-waiting", "40"]
+    flags = ["--max-sequences", "4", "--max-waiting", "200"]
     with serve(tmp_path, (1, 1), *flags) as cluster:
         async def run():
             async with Load(cluster.http, "sk-flood", 300, priority=TOP_PRIORITY) as flood:
