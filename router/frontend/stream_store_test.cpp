@@ -298,8 +298,10 @@ TEST_CASE("of too many streams whose tenant has most of them loses one") {
   CHECK(absl::IsNotFound(fixture.ReadAll("1", 0, "greedy").status));
   CHECK(fixture.ReadAll("old", 0, "modest").ended);
   // Places go by weight.
-  REQUIRE(fixture.store.Create("heavy", {"heavy", 3}, "1", [](auto&) {}).ok());
-  REQUIRE(fixture.store.Create("heavy", {"heavy", 3}, "2", [](auto&) {}).ok());
+  const auto first = fixture.store.Create("heavy", {"heavy", 3}, "1", [](auto&) {});
+  const auto second = fixture.store.Create("heavy", {"heavy", 3}, "2", [](auto&) {});
+  REQUIRE(first.ok());
+  REQUIRE(second.ok());
   CHECK(absl::IsNotFound(fixture.ReadAll("3", 0, "greedy").status));
   CHECK(fixture.ReadAll("4", 0, "greedy").ended);
   CHECK(fixture.ReadAll("old", 0, "modest").ended);
