@@ -7,23 +7,26 @@
 #include <memory>
 
 #include "cli/batch_runner.h"
-#include "cli/client.h"
 #include "cli/command.h"
+#include "cli/grpc_client.h"
 #include "cli/progress.h"
+#include "common/flags/checks.h"
 
 namespace stagecoach::cli {
 namespace {
 
 struct Options {
-  std::string server = kDefaultServer;
+  Connection connection;
   std::string file;
   size_t concurrency = 256;
 };
 
-std::vector<std::string> ReadLines(std::istream& file) {
-  std::vector<std::string> lines;
-  for (std::string line; std::getline(file, line);) {
-    if (line.find_first_not_of(" \t\r") != std::string::npos) lines.push_back(std::move(line));
+std::vector<BatchInput> ReadLines(std::istream& file) {
+  std::vector<BatchInput> lines;
+  size_t index = 0;
+  for (std::string line; std::getline(file, line); ++index) {
+    if (line.find_first_not_of(" \t\r") == std::string::npos) continue;
+    lines.push_back({.index = index, .text = std::move(line)});
   }
   return lines;
 }
@@ -34,16 +37,17 @@ int Batch(const Options& options) {
     fmt::print(stderr, "error: cannot read {}\n", options.file);
     return kExitError;
   }
-  std::vector<std::string> lines = ReadLines(options.file == "-" ? std::cin : file);
-  const Client client(options.server);
-  if (const absl::Status status = client.GetModel().status(); !status.ok()) {
-    fmt::print(stderr, "error: {}\n", std::string(status.message()));
+  std::vector<BatchInput> lines = ReadLines(options.file == "-" ? std::cin : file);
+  const absl::StatusOr<std::unique_ptr<GrpcClient>> client = GrpcClient::Make(options.connection);
+  const absl::StatusOr<v1::Model> model = client.ok() ? (*client)->GetModel() : client.status();
+  if (!model.ok()) {
+    fmt::print(stderr, "error: {}\n", std::string(model.status().message()));
     return kExitError;
   }
 
   const size_t n_lines = lines.size();
   Progress progress(n_lines);
-  BatchRunner runner(client, std::move(lines), options.concurrency);
+  BatchRunner runner(**client, model->id(), std::move(lines), options.concurrency);
   const size_t n_failed = runner.Run(
       [&](const std::string& result) {
         progress.Clear();
@@ -70,16 +74,16 @@ void AddBatch(CLI::App& app, Command& command) {
       "\"messages\", and sampling fields as the protocol names them. Each result is a line on "
       "standard output, in input order: what `generate --json` prints, with \"index\", or "
       "\"index\" "
-      "and \"error\"");
+      "and \"error\", and the line's \"id\" or \"custom_id\". Lines of OpenAI's batch files "
+      "(custom_id, method, url, body) have results of its form. \"index\" counts the file's lines "
+      "from 0");
   batch->add_option("file", options->file, "Requests, one a line; -: standard input")
       ->type_name("FILE.jsonl")
       ->required();
-  batch->add_option("--server", options->server, "Router to ask")
-      ->type_name("HOST:PORT")
-      ->capture_default_str();
+  AddConnectionFlags(*batch, options->connection);
   batch->add_option("--concurrency", options->concurrency, "Requests sent at the same time")
       ->type_name("N")
-      ->check(CLI::PositiveNumber)
+      ->check(MoreThanZero())
       ->capture_default_str();
   batch->callback([options, &command] { command = [options] { return Batch(*options); }; });
 }

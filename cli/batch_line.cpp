@@ -6,12 +6,34 @@
 #include <string>
 
 #include "cli/json_fields.h"
+#include "cli/openai_batch.h"
 #include "common/status.h"
 
 namespace stagecoach::cli {
 namespace {
 
 namespace json = boost::json;
+
+absl::StatusOr<json::object> ParseObject(std::string_view text) {
+  json::error_code error;
+  json::value parsed = json::parse(text, error);
+  if (error.failed() || !parsed.is_object()) {
+    return absl::InvalidArgumentError(
+        fmt::format("not a JSON object{}", error.failed() ? ": " + error.message() : ""));
+  }
+  return std::move(parsed.get_object());
+}
+
+LineName NameOf(const json::object& line) {
+  LineName name{.key = "", .name = nullptr, .is_openai = IsOpenAiLine(line)};
+  for (const char* key : {"custom_id", "id"}) {
+    const json::value* value = line.if_contains(key);
+    if (value == nullptr || !name.key.empty()) continue;
+    name.key = key;
+    name.name = *value;
+  }
+  return name;
+}
 
 absl::Status SetMessages(const json::value& value, v1::ChatRequest& request) {
   if (!value.is_array() || value.get_array().empty()) {
@@ -38,29 +60,25 @@ absl::Status SetMessages(const json::value& value, v1::ChatRequest& request) {
 template <typename Request>
 absl::Status SetOptions(const json::object& line, std::string_view prompt_key, Request& request) {
   for (const auto& [key, value] : line) {
-    if (std::string_view(key) == prompt_key || value.is_null()) continue;
+    const std::string_view name = key;
+    if (name == prompt_key || name == "id" || name == "custom_id" || value.is_null()) continue;
+    if (name == "response_format") {
+      SC_RETURN_IF_ERROR(SetResponseFormat(value, *request.mutable_sampling()));
+      continue;
+    }
     absl::Status status = SetField(*request.mutable_sampling(), key, value);
     // "prompt" is the one name for a prompt's text.
-    if (std::string_view(key) == "text") return absl::InvalidArgumentError("unknown field text");
+    if (name == "text") return absl::InvalidArgumentError("unknown field text");
     if (absl::IsNotFound(status)) status = SetField(request, key, value);
     if (absl::IsNotFound(status)) {
-      return absl::InvalidArgumentError(fmt::format("unknown field {}", std::string(key)));
+      return absl::InvalidArgumentError(fmt::format("unknown field {}", name));
     }
     SC_RETURN_IF_ERROR(status);
   }
   return absl::OkStatus();
 }
 
-}  // namespace
-
-absl::StatusOr<BatchRequest> ParseBatchLine(std::string_view text) {
-  json::error_code error;
-  const json::value parsed = json::parse(text, error);
-  if (error.failed() || !parsed.is_object()) {
-    return absl::InvalidArgumentError(
-        fmt::format("not a JSON object{}", error.failed() ? ": " + error.message() : ""));
-  }
-  const json::object& line = parsed.get_object();
+absl::StatusOr<BatchRequest> ParseOwn(const json::object& line) {
   if (line.contains("prompt") + line.contains("prompt_ids") + line.contains("messages") != 1) {
     return absl::InvalidArgumentError("needs one of prompt, prompt_ids and messages");
   }
@@ -82,6 +100,30 @@ absl::StatusOr<BatchRequest> ParseBatchLine(std::string_view text) {
     SC_RETURN_IF_ERROR(SetOptions(line, "prompt_ids", request));
   }
   return request;
+}
+
+}  // namespace
+
+absl::StatusOr<BatchLine> ParseBatchLine(std::string_view text) {
+  SC_ASSIGN_OR_RETURN(const json::object line, ParseObject(text));
+  BatchLine parsed{.request = {}, .name = NameOf(line)};
+  if (!parsed.name.key.empty() && !parsed.name.name.is_string() && !parsed.name.name.is_number()) {
+    return absl::InvalidArgumentError(
+        fmt::format("{}: expected a string or a number", parsed.name.key));
+  }
+  SC_ASSIGN_OR_RETURN(parsed.request,
+                      parsed.name.is_openai ? ParseOpenAiLine(line) : ParseOwn(line));
+  return parsed;
+}
+
+LineName NameOfLine(std::string_view text) {
+  const absl::StatusOr<json::object> line = ParseObject(text);
+  return line.ok() ? NameOf(*line) : LineName{};
+}
+
+const v1::SamplingParams& SamplingOf(const BatchRequest& request) {
+  return std::visit([](const auto& one) -> const v1::SamplingParams& { return one.sampling(); },
+                    request);
 }
 
 }  // namespace stagecoach::cli

@@ -6,9 +6,10 @@ namespace stagecoach::cli {
 namespace {
 
 std::string Parsed(std::string_view line) {
-  const absl::StatusOr<BatchRequest> request = ParseBatchLine(line);
-  REQUIRE(request.ok());
-  return std::visit([](const auto& message) { return message.ShortDebugString(); }, *request);
+  const absl::StatusOr<BatchLine> parsed = ParseBatchLine(line);
+  REQUIRE(parsed.ok());
+  return std::visit([](const auto& message) { return message.ShortDebugString(); },
+                    parsed->request);
 }
 
 std::string Problem(std::string_view line) {

@@ -10,6 +10,7 @@
 
 #include "cli/batch_line.h"
 #include "cli/json_out.h"
+#include "cli/openai_batch.h"
 #include "common/json_text.h"
 #include "common/rpc/server.h"
 
@@ -27,11 +28,11 @@ milliseconds Backoff(uint32_t attempt) {
   return std::min(kFirstBackoff * (1 << std::min(attempt, 10u)), kLongestBackoff);
 }
 
-std::string ErrorLine(size_t index, const absl::Status& status) {
-  return JsonText(boost::json::object{{"index", index},
-                                      {"error",
-                                       {{"code", absl::StatusCodeToString(status.code())},
-                                        {"message", ToValidUtf8(std::string(status.message()))}}}});
+// {"index", "id" or "custom_id"}: how every result of our own form begins.
+boost::json::object BeginResult(size_t index, const LineName& name) {
+  boost::json::object result{{"index", index}};
+  if (!name.key.empty()) result[name.key] = name.name;
+  return result;
 }
 
 }  // namespace
@@ -39,15 +40,15 @@ std::string ErrorLine(size_t index, const absl::Status& status) {
 // One stream. Deletes itself when it is done.
 class BatchRunner::Call final : public grpc::ClientReadReactor<v1::GenerateResponse> {
  public:
-  Call(BatchRunner& runner, size_t index, uint32_t attempt, BatchRequest request)
-      : runner_(runner), index_(index), attempt_(attempt), request_(std::move(request)) {}
+  Call(BatchRunner& runner, size_t index, uint32_t attempt, BatchLine line)
+      : runner_(runner), index_(index), attempt_(attempt), line_(std::move(line)) {}
 
   void Begin() {
     v1::Inference::Stub::async_interface* async = runner_.client_.stub().async();
-    if (const auto* generate = std::get_if<v1::GenerateRequest>(&request_)) {
+    if (const auto* generate = std::get_if<v1::GenerateRequest>(&line_.request)) {
       async->Generate(&context_, generate, this);
     } else {
-      async->Chat(&context_, &std::get<v1::ChatRequest>(request_), this);
+      async->Chat(&context_, &std::get<v1::ChatRequest>(line_.request), this);
     }
     StartRead(&piece_);
     StartCall();
@@ -65,24 +66,29 @@ class BatchRunner::Call final : public grpc::ClientReadReactor<v1::GenerateRespo
     BatchRunner& runner = runner_;
     const size_t index = index_;
     const uint32_t attempt = attempt_;
+    const BatchLine line = std::move(line_);
     const Completion completion = std::move(completion_);
     // Before Run() can return: the context holds the channel, which must not meet its end on gRPC's
     // own thread.
     delete this;
-    runner.Finish(index, attempt, completion, status);
+    runner.Finish(index, attempt, line, completion, status);
   }
 
   BatchRunner& runner_;
   const size_t index_;
   const uint32_t attempt_;
-  const BatchRequest request_;
+  BatchLine line_;
   grpc::ClientContext context_;
   v1::GenerateResponse piece_;
   Completion completion_;
 };
 
-BatchRunner::BatchRunner(const Client& client, std::vector<std::string> lines, size_t concurrency)
-    : client_(client), lines_(std::move(lines)), concurrency_(concurrency) {}
+BatchRunner::BatchRunner(const GrpcClient& client, std::string model, std::vector<BatchInput> lines,
+                         size_t concurrency)
+    : client_(client),
+      model_(std::move(model)),
+      lines_(std::move(lines)),
+      concurrency_(concurrency) {}
 
 size_t BatchRunner::Run(const ResultFn& on_result, const ProgressFn& on_progress) {
   size_t next_line = 0;
@@ -133,22 +139,24 @@ size_t BatchRunner::Run(const ResultFn& on_result, const ProgressFn& on_progress
 }
 
 void BatchRunner::Start(size_t index, uint32_t attempt) {
-  absl::StatusOr<BatchRequest> request = ParseBatchLine(lines_[index]);
-  if (!request.ok()) {
-    StoreResult(index, ErrorLine(index, request.status()), /*failed=*/true);
-    return;
-  }
-  const size_t n_bytes = std::visit([](const auto& r) { return r.ByteSizeLong(); }, *request);
-  if (n_bytes > kMaxClientMessageBytes) {
-    // The transport would refuse it as RESOURCE_EXHAUSTED, like a full queue, each time.
-    StoreResult(index,
-                ErrorLine(index, absl::InvalidArgumentError(
-                                     fmt::format("a request of {} bytes; {} are allowed", n_bytes,
-                                                 kMaxClientMessageBytes))),
+  absl::StatusOr<BatchLine> line = ParseBatchLine(lines_[index].text);
+  if (!line.ok()) {
+    StoreResult(index, ErrorResult(index, NameOfLine(lines_[index].text), line.status()),
                 /*failed=*/true);
     return;
   }
-  (new Call(*this, index, attempt, *std::move(request)))->Begin();
+  const size_t n_bytes = std::visit([](const auto& r) { return r.ByteSizeLong(); }, line->request);
+  if (n_bytes > kMaxClientMessageBytes) {
+    // The transport would refuse it as RESOURCE_EXHAUSTED, like a full queue, each time.
+    StoreResult(
+        index,
+        ErrorResult(index, line->name,
+                    absl::InvalidArgumentError(fmt::format("a request of {} bytes; {} are allowed",
+                                                           n_bytes, kMaxClientMessageBytes))),
+        /*failed=*/true);
+    return;
+  }
+  (new Call(*this, index, attempt, *std::move(line)))->Begin();
 }
 
 void BatchRunner::CountTokens(size_t n) {
@@ -156,8 +164,19 @@ void BatchRunner::CountTokens(size_t n) {
   n_tokens_ += n;
 }
 
-void BatchRunner::Finish(size_t index, uint32_t attempt, const Completion& completion,
-                         const grpc::Status& status) {
+std::string BatchRunner::ErrorResult(size_t index, const LineName& name,
+                                     const absl::Status& status) const {
+  if (name.is_openai) {
+    return JsonText(OpenAiError(lines_[index].index, name, status));
+  }
+  boost::json::object result = BeginResult(lines_[index].index, name);
+  result["error"] = {{"code", absl::StatusCodeToString(status.code())},
+                     {"message", ToValidUtf8(std::string(status.message()))}};
+  return JsonText(result);
+}
+
+void BatchRunner::Finish(size_t index, uint32_t attempt, const BatchLine& line,
+                         const Completion& completion, const grpc::Status& status) {
   if (status.error_code() == grpc::StatusCode::RESOURCE_EXHAUSTED && attempt < kMaxAttempts) {
     const std::lock_guard lock(mutex_);
     retries_.emplace(Clock::now() + Backoff(attempt), Retry{index, attempt + 1});
@@ -166,11 +185,17 @@ void BatchRunner::Finish(size_t index, uint32_t attempt, const Completion& compl
     return;
   }
   if (!status.ok()) {
-    StoreResult(index, ErrorLine(index, client_.Explain(status)), /*failed=*/true);
+    StoreResult(index, ErrorResult(index, line.name, client_.Explain(status)), /*failed=*/true);
     return;
   }
-  boost::json::object result{{"index", index}};
-  for (auto& [key, value] : ToJson(completion)) result[key] = std::move(value);
+  boost::json::object result = line.name.is_openai ? OpenAiResult(lines_[index].index, line.name,
+                                                                  line.request, completion, model_)
+                                                   : BeginResult(lines_[index].index, line.name);
+  if (!line.name.is_openai) {
+    for (auto& [key, value] : ToJson(completion, SamplingOf(line.request))) {
+      result[key] = std::move(value);
+    }
+  }
   StoreResult(index, JsonText(result), /*failed=*/false);
 }
 

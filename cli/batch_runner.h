@@ -10,10 +10,16 @@
 #include <string>
 #include <vector>
 
-#include "cli/client.h"
+#include "cli/batch_line.h"
 #include "cli/completion.h"
+#include "cli/grpc_client.h"
 
 namespace stagecoach::cli {
+
+struct BatchInput {
+  size_t index = 0;  // in its file
+  std::string text;
+};
 
 // Sends lines of a batch file and hands out their results in the lines' order. A line that does not
 // parse or that the server refuses is a result with an error; a full queue (RESOURCE_EXHAUSTED) is
@@ -24,7 +30,9 @@ class BatchRunner {
   using ResultFn = std::function<void(const std::string&)>;
   using ProgressFn = std::function<void(size_t n_done, uint64_t n_tokens)>;
 
-  BatchRunner(const Client& client, std::vector<std::string> lines, size_t concurrency);
+  // `model`: its name, for results that tell it.
+  BatchRunner(const GrpcClient& client, std::string model, std::vector<BatchInput> lines,
+              size_t concurrency);
 
   // Calls `on_result` for each line in order, as soon as it and all before it are done, and
   // `on_progress` from time to time, both on this thread. Returns how many failed. Call once.
@@ -37,12 +45,14 @@ class BatchRunner {
   void Start(size_t index, uint32_t attempt);
   // From a call's thread.
   void CountTokens(size_t n);
-  void Finish(size_t index, uint32_t attempt, const Completion& completion,
+  void Finish(size_t index, uint32_t attempt, const BatchLine& line, const Completion& completion,
               const grpc::Status& status);
+  std::string ErrorResult(size_t index, const LineName& name, const absl::Status& status) const;
   void StoreResult(size_t index, std::string result, bool failed);
 
-  const Client& client_;
-  const std::vector<std::string> lines_;
+  const GrpcClient& client_;
+  const std::string model_;
+  const std::vector<BatchInput> lines_;
   const size_t concurrency_;
 
   std::mutex mutex_;

@@ -17,8 +17,15 @@ struct Outcome {
 };
 
 Outcome Run(const FakeServer& server, std::vector<std::string> lines, size_t concurrency) {
-  const Client client(server.address());
-  BatchRunner runner(client, std::move(lines), concurrency);
+  Connection connection;
+  connection.server = server.address();
+  const auto client = GrpcClient::Make(connection);
+  REQUIRE(client.ok());
+  std::vector<BatchInput> inputs;
+  for (std::string& line : lines) {
+    inputs.push_back({.index = inputs.size(), .text = std::move(line)});
+  }
+  BatchRunner runner(**client, "served", std::move(inputs), concurrency);
   Outcome outcome;
   outcome.n_failed = runner.Run(
       [&](const std::string& line) {
@@ -94,6 +101,23 @@ TEST_CASE("A full queue is asked again, other refusals are not") {
 TEST_CASE("An empty file has no results") {
   const FakeServer server(Echo);
   CHECK(Run(server, {}, 4).results.empty());
+}
+
+TEST_CASE("Results are known by what their lines say, in either form") {
+  const FakeServer server(Echo);
+  const Outcome outcome = Run(
+      server,
+      {R"({"id": 7, "prompt": "a"})", R"({"custom_id": "x", "prompt": "a", "zz": 1})",
+       R"({"custom_id": "y", "method": "POST", "url": "/v1/completions", "body": {"prompt": "b"}})"},
+      4);
+  CHECK(outcome.n_failed == 1);
+  CHECK(outcome.results[0].at("id") == 7);
+  CHECK(outcome.results[0].at("stop_reason").is_null());
+  CHECK(outcome.results[1].at("custom_id") == "x");
+  CHECK(outcome.results[1].at("error").at("message") == "unknown field zz");
+  CHECK(outcome.results[2].at("custom_id") == "y");
+  CHECK(outcome.results[2].at("response").at("body").at("choices").at(0).at("text") == "b");
+  CHECK(outcome.results[2].at("response").at("body").at("model") == "served");
 }
 
 }  // namespace

@@ -10,10 +10,12 @@
 #include "cli/bench/load_runner.h"
 #include "cli/bench/report.h"
 #include "cli/bench_flags.h"
-#include "cli/client.h"
 #include "cli/command.h"
+#include "cli/grpc_client.h"
+#include "cli/interrupt.h"
 #include "cli/progress.h"
 #include "common/json_text.h"
+#include "common/status.h"
 
 namespace stagecoach::cli {
 namespace {
@@ -27,12 +29,12 @@ absl::StatusOr<std::vector<bench::Request>> ReadRequests(const std::string& path
   for (std::string line; in_file.size() < n && std::getline(file, line);) {
     ++n_lines;
     if (line.find_first_not_of(" \t\r") == std::string::npos) continue;
-    absl::StatusOr<BatchRequest> request = ParseBatchLine(line);
+    absl::StatusOr<BatchLine> request = ParseBatchLine(line);
     if (!request.ok()) {
       return absl::InvalidArgumentError(
           fmt::format("{}, line {}: {}", path, n_lines, std::string(request.status().message())));
     }
-    in_file.push_back(*std::move(request));
+    in_file.push_back(std::move(request->request));
   }
   if (in_file.empty()) return absl::InvalidArgumentError(path + ": no request in it");
   std::vector<bench::Request> requests;
@@ -75,9 +77,11 @@ boost::json::object DescribeLoad(const BenchOptions& options, const v1::Model& m
   return load;
 }
 
-absl::Status Run(const BenchOptions& options, const std::string& address) {
-  const Client client(address);
-  const absl::StatusOr<v1::Model> model = client.GetModel();
+// What is measured counts from here on: what came before the first signal is told all the same.
+absl::Status Run(const BenchOptions& options, const Connection& connection, Interrupt& interrupt) {
+  interrupt.NoteFirst();
+  SC_ASSIGN_OR_RETURN(const std::unique_ptr<GrpcClient> client, GrpcClient::Make(connection));
+  const absl::StatusOr<v1::Model> model = client->GetModel();
   if (!model.ok()) return model.status();
 
   const uint32_t n_runs = options.warmup + options.repeat;
@@ -85,15 +89,16 @@ absl::Status Run(const BenchOptions& options, const std::string& address) {
   Progress progress(n_runs * n_per_run);
   std::vector<bench::LoadResult> results;
   uint64_t n_tokens_before = 0;
-  for (uint32_t run = 0; run < n_runs; ++run) {
+  for (uint32_t run = 0; run < n_runs && interrupt.signal() == 0; ++run) {
     const absl::StatusOr<std::vector<bench::Request>> requests = MakeRequests(options, *model, run);
     if (!requests.ok()) return requests.status();
     const bench::Load load{.concurrency = options.concurrency,
                            .request_rate = options.request_rate,
-                           .seed = options.random.seed + run};
+                           .seed = options.random.seed + run,
+                           .stopped = [&interrupt] { return interrupt.signal() != 0; }};
     uint64_t n_tokens_of_run = 0;
     bench::LoadResult result =
-        bench::RunLoad(client.stub(), *requests, load, [&](size_t n_done, uint64_t n_tokens) {
+        bench::RunLoad(client->stub(), *requests, load, [&](size_t n_done, uint64_t n_tokens) {
           n_tokens_of_run = n_tokens;
           progress.Show(run * n_per_run + n_done, n_tokens_before + n_tokens);
         });
@@ -103,6 +108,10 @@ absl::Status Run(const BenchOptions& options, const std::string& address) {
   progress.Clear();
 
   const bench::Report report = bench::Summarize(results);
+  if (interrupt.signal() != 0) {
+    fmt::print(stderr, "interrupted: {} of {} requests had ended\n", report.n_ok + report.n_failed,
+               options.repeat * n_per_run);
+  }
   if (options.json) {
     boost::json::object json{{"load", DescribeLoad(options, *model)}};
     for (auto& [key, value] : bench::ToJson(report)) json[key] = std::move(value);
@@ -116,8 +125,11 @@ absl::Status Run(const BenchOptions& options, const std::string& address) {
 }
 
 int Bench(const BenchOptions& options) {
-  const absl::Status status =
-      WithServer(options.server, [&](const std::string& address) { return Run(options, address); });
+  Interrupt interrupt;  // before gRPC starts its threads
+  const absl::Status status = WithServer(options.server, [&](const Connection& connection) {
+    return Run(options, connection, interrupt);
+  });
+  if (interrupt.signal() != 0) return kExitBySignal + interrupt.signal();
   if (status.ok()) return kExitOk;
   fmt::print(stderr, "error: {}\n", std::string(status.message()));
   return kExitError;

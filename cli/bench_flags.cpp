@@ -2,6 +2,7 @@
 
 #include <CLI/CLI.hpp>
 
+#include "common/flags/checks.h"
 #include "common/flags/serve_flags.h"
 
 namespace stagecoach::cli {
@@ -13,7 +14,7 @@ template <typename T>
 CLI::Option* AddCount(CLI::App& app, const char* name, T& value, const char* help) {
   return app.add_option(name, value, help)
       ->type_name("N")
-      ->check(CLI::PositiveNumber)
+      ->check(MoreThanZero())
       ->capture_default_str();
 }
 
@@ -30,7 +31,7 @@ void AddWorkloadFlags(CLI::App& app, BenchOptions& options) {
   app.add_option("--spread", random.spread,
                  "Draw both lengths uniformly from within this share of them, up and down")
       ->type_name("0..1")
-      ->check(CLI::Range(0.0, 1.0))
+      ->check(Between(0.0, 1.0))
       ->excludes(file)
       ->capture_default_str();
   app.add_option("--prefix-tokens", random.prefix_tokens,
@@ -55,7 +56,7 @@ void AddLoadFlags(CLI::App& app, BenchOptions& options) {
     app.add_option("--request-rate", options.request_rate,
                    "Mean requests a second, arriving at random (Poisson); 0: no limit")
         ->type_name("R")
-        ->check(CLI::NonNegativeNumber)
+        ->check(ZeroOrMore())
         ->capture_default_str();
     app.add_option("--concurrency", options.concurrency,
                    "Requests under way at the same time, at most; 0: no limit")

@@ -5,39 +5,55 @@
 #include <csignal>
 #include <cstdio>
 #include <functional>
-#include <iostream>
 #include <memory>
 #include <mutex>
+#include <string_view>
 #include <thread>
 #include <utility>
 
 #include "cli/client.h"
 #include "cli/command.h"
 #include "cli/completion.h"
+#include "cli/conversation.h"
+#include "cli/line_editor.h"
 #include "cli/sampling_flags.h"
+#include "cli/style.h"
 #include "common/process.h"
+#include "common/status.h"
 
 namespace stagecoach::cli {
 namespace {
 
+constexpr char kHelp[] =
+    "/reset          a new conversation\n"
+    "/system TEXT    another system message; without TEXT none\n"
+    "/save FILE      keeps the conversation; /load FILE goes on with it\n"
+    "/exit           ends, as ctrl-D does\n"
+    "A line that begins with // is sent with one / less. Alt-Enter begins a new line, and what is\n"
+    "pasted is one message. ctrl-C stops an answer.";
+
 struct Options {
-  std::string server = kDefaultServer;
+  Connection connection;
   std::string system;
   v1::SamplingParams sampling;
 };
 
-// ctrl-C ends the answer being written; without one, it says how to leave. SIGTERM leaves.
+// ctrl-C stops the answer being written; without one it gives up the line that is being typed.
+// SIGTERM leaves.
 class Interrupts {
  public:
-  explicit Interrupts(std::function<void()> when_idle)
-      : thread_([this, when_idle = std::move(when_idle)] {
+  // Both may be called from another thread.
+  Interrupts()
+      : thread_([this] {
           while (const int signal = signals_.Wait()) {
-            if (signal == SIGTERM) std::_Exit(128 + SIGTERM);
             const std::lock_guard lock(mutex_);
-            if (answer_ == nullptr) {
-              when_idle();
+            if (signal == SIGTERM || (answer_ == nullptr && !when_idle_)) {
+              std::_Exit(kExitBySignal + signal);
+            }
+            if (answer_ != nullptr) {
+              answer_->Cancel();
             } else {
-              answer_->TryCancel();
+              when_idle_();
             }
           }
         }) {}
@@ -46,8 +62,13 @@ class Interrupts {
     thread_.join();
   }
 
+  // Nothing: ctrl-C leaves.
+  void SetWhenIdle(std::function<void()> when_idle) {
+    const std::lock_guard lock(mutex_);
+    when_idle_ = std::move(when_idle);
+  }
   // nullptr: no answer is being written.
-  void SetAnswer(grpc::ClientContext* answer) {
+  void SetAnswer(Canceller* answer) {
     const std::lock_guard lock(mutex_);
     answer_ = answer;
   }
@@ -55,24 +76,21 @@ class Interrupts {
  private:
   ShutdownSignals signals_;
   std::mutex mutex_;
-  grpc::ClientContext* answer_ = nullptr;  // guarded by mutex_
+  Canceller* answer_ = nullptr;      // guarded by mutex_
+  std::function<void()> when_idle_;  // guarded by mutex_
   std::thread thread_;
 };
 
-class Conversation {
+class Chat {
  public:
-  Conversation(const Options& options)
-      : on_terminal_(isatty(STDIN_FILENO) && isatty(STDOUT_FILENO)),
-        system_(options.system),
-        interrupts_([this] {
-          fmt::print("\n");
-          Dim("/exit or ctrl-D ends");
-          Prompt();
-        }),
-        client_(options.server) {
-    *request_.mutable_sampling() = options.sampling;
-    Reset();
-  }
+  Chat(const Options& options, const Client& client, Interrupts& interrupts)
+      : on_terminal_(isatty(STDIN_FILENO) == 1 && isatty(STDOUT_FILENO) == 1),
+        has_style_(HasStyle(STDOUT_FILENO)),
+        sampling_(options.sampling),
+        conversation_(options.system),
+        interrupts_(interrupts),
+        client_(client),
+        lines_(on_terminal_ ? MakeTerminalEditor("> ") : MakePlainReader()) {}
 
   int Run() {
     const absl::StatusOr<v1::Model> model = client_.GetModel();
@@ -80,19 +98,21 @@ class Conversation {
       fmt::print(stderr, "error: {}\n", std::string(model.status().message()));
       return kExitError;
     }
-    Dim(
-        fmt::format("{}, context {} tokens; /reset starts anew, /exit or ctrl-D ends, ctrl-C stops "
-                    "an answer",
-                    model->id(), model->max_model_len()));
+    std::string greeting = model->id();
+    if (model->max_model_len() > 0) {
+      greeting += fmt::format(", context {} tokens", model->max_model_len());
+    }
+    Dim(greeting + "; /help tells what there is, ctrl-D ends");
+    if (on_terminal_) interrupts_.SetWhenIdle([this] { lines_->Interrupt(); });
     int exit_code = kExitOk;
-    Prompt();
-    for (std::string line; std::getline(std::cin, line); Prompt()) {
-      if (line == "/exit") return exit_code;
-      if (line == "/reset") {
-        Reset();
-        Dim("a new conversation");
-      } else if (line.find_first_not_of(" \t\r") != std::string::npos) {
-        exit_code = Answer(line) ? kExitOk : kExitError;
+    while (const std::optional<LineEditor::Line> line = lines_->Read()) {
+      if (line->interrupted) {
+        fmt::print("\n");
+        Dim("/exit or ctrl-D ends");
+      } else if (line->text == "/exit") {
+        return exit_code;
+      } else if (line->text.find_first_not_of(" \t\r\n") != std::string::npos) {
+        exit_code = Take(line->text) ? kExitOk : kExitError;
       }
     }
     if (on_terminal_) fmt::print("\n");
@@ -100,47 +120,105 @@ class Conversation {
   }
 
  private:
-  void Reset() {
-    request_.clear_messages();
-    if (!system_.empty()) AddMessage("system", system_);
-  }
-
-  void AddMessage(const char* role, const std::string& content) {
-    v1::ChatMessage& message = *request_.add_messages();
-    message.set_role(role);
-    message.set_content(content);
+  // A command, or a question. False: it failed.
+  bool Take(const std::string& line) {
+    if (line == "/reset") {
+      conversation_.Reset();
+      Dim("a new conversation");
+      return true;
+    }
+    // For other programs every other line is a question.
+    if (!on_terminal_ || !line.starts_with('/')) return Answer(line);
+    if (line.starts_with("//")) return Answer(line.substr(1));
+    const size_t space = std::min(line.find(' '), line.size());
+    const std::string_view command = std::string_view(line).substr(0, space);
+    const std::string argument = line.substr(std::min(space + 1, line.size()));
+    if (command == "/help") {
+      Dim(kHelp);
+    } else if (command == "/system") {
+      conversation_.SetSystem(argument);
+      Dim(argument.empty() ? "no system message" : "the system message is set");
+    } else if (command == "/save" || command == "/load") {
+      const absl::Status status =
+          command == "/save" ? conversation_.Save(argument) : conversation_.Load(argument);
+      Dim(status.ok() ? fmt::format("{} messages", conversation_.n_messages())
+                      : std::string(status.message()));
+    } else {
+      Dim(fmt::format("there is no {}; /help tells what there is", command));
+    }
+    return true;
   }
 
   // False when there is no answer; the question is then taken back.
   bool Answer(const std::string& question) {
-    AddMessage("user", question);
-    grpc::ClientContext context;
-    interrupts_.SetAnswer(&context);
+    conversation_.Ask(question);
     Completion completion;
-    bool thinking = false;
-    const absl::Status status =
-        client_.Stream(context, request_, [&](const v1::GenerateResponse& piece) {
-          completion.Add(piece);
-          // It is shown; templates want the answer alone back.
-          fmt::print("{}", piece.reasoning());
-          thinking = thinking || !piece.reasoning().empty();
-          if (!piece.text().empty() && std::exchange(thinking, false)) fmt::print("\n\n");
-          fmt::print("{}", piece.text());
-          std::fflush(stdout);
-        });
-    interrupts_.SetAnswer(nullptr);
+    const absl::Status status = AskUntilItFits(completion);
+    EndThinking();
     fmt::print("\n");
     const std::string text = completion.choices().empty() ? "" : completion.choices()[0].text;
     if (!status.ok() && !absl::IsCancelled(status)) {
       fmt::print(stderr, "error: {}\n", std::string(status.message()));
     }
     if (text.empty() && !status.ok()) {
-      request_.mutable_messages()->RemoveLast();
+      conversation_.TakeBackLast();
       return absl::IsCancelled(status);
     }
-    AddMessage("assistant", text);
+    conversation_.Answer(text);
     if (status.ok()) ShowSpeed(completion);
     return status.ok() || absl::IsCancelled(status);
+  }
+
+  // Without the oldest messages where all together are too long.
+  absl::Status AskUntilItFits(Completion& completion) {
+    int n_forgotten = 0;
+    while (true) {
+      const int n_before = conversation_.n_messages();
+      const absl::Status status = AskOnce(completion);
+      const bool is_too_long =
+          status.message().find("maximum context length") != absl::string_view::npos;
+      if (!is_too_long || !conversation_.ForgetOldest()) {
+        if (n_forgotten > 0 && status.ok()) {
+          fmt::print("\n");
+          Dim(fmt::format("the oldest {} messages no longer fit and were left out", n_forgotten));
+        }
+        return status;
+      }
+      n_forgotten += n_before - conversation_.n_messages();
+    }
+  }
+
+  absl::Status AskOnce(Completion& completion) {
+    v1::ChatRequest request;
+    *request.mutable_messages() = conversation_.messages();
+    *request.mutable_sampling() = sampling_;
+    Canceller canceller;
+    interrupts_.SetAnswer(&canceller);
+    const absl::Status status = client_.Stream(
+        request, [&](const v1::GenerateResponse& piece) { Show(piece, completion); }, &canceller);
+    interrupts_.SetAnswer(nullptr);
+    return status;
+  }
+
+  // Thinking is shown to people alone, and not as the answer; templates want the answer alone back.
+  void Show(const v1::GenerateResponse& piece, Completion& completion) {
+    completion.Add(piece);
+    if (on_terminal_ && !piece.reasoning().empty()) {
+      if (!std::exchange(is_thinking_, true))
+        fmt::print("{}", has_style_ ? "\x1b[2m" : "[thinking]\n");
+      fmt::print("{}", piece.reasoning());
+    }
+    if (!piece.text().empty()) {
+      EndThinking();
+      fmt::print("{}", piece.text());
+    }
+    std::fflush(stdout);
+  }
+
+  void EndThinking() {
+    if (std::exchange(is_thinking_, false)) {
+      fmt::print("{}\n\n", has_style_ ? "\x1b[0m" : "\n[answer]");
+    }
   }
 
   void ShowSpeed(const Completion& completion) {
@@ -154,36 +232,53 @@ class Conversation {
     Dim(line);
   }
 
-  void Prompt() const {
+  // A word of the program's own, on a terminal.
+  void Dim(const std::string& line) const {
     if (!on_terminal_) return;
-    fmt::print("> ");
+    fmt::print("{}{}{}\n", has_style_ ? "\x1b[2m" : "", line, has_style_ ? "\x1b[0m" : "");
     std::fflush(stdout);
   }
 
-  void Dim(const std::string& line) const {
-    if (on_terminal_) fmt::print("\x1b[2m{}\x1b[0m\n", line);
-  }
-
   const bool on_terminal_;
-  const std::string system_;
-  v1::ChatRequest request_;
-  Interrupts interrupts_;  // before client_: signals are blocked before gRPC starts its threads
-  const Client client_;
+  const bool has_style_;
+  const v1::SamplingParams sampling_;
+  Conversation conversation_;
+  Interrupts& interrupts_;
+  const Client& client_;
+  const std::unique_ptr<LineEditor> lines_;
+  bool is_thinking_ = false;
 };
 
-int Chat(const Options& options) { return Conversation(options).Run(); }
+int RunChat(const Options& options) {
+  if (options.sampling.n() > 1) {
+    fmt::print(stderr, "error: --n {}: a conversation goes on with one answer\n",
+               options.sampling.n());
+    return kExitUsage;
+  }
+  Interrupts interrupts;  // signals are blocked before gRPC starts its threads
+  const absl::StatusOr<std::unique_ptr<Client>> client = Connect(options.connection);
+  if (!client.ok()) {
+    fmt::print(stderr, "error: {}\n", std::string(client.status().message()));
+    return kExitError;
+  }
+  Chat chat(options, **client, interrupts);
+  const int exit_code = chat.Run();
+  interrupts.SetWhenIdle(nullptr);
+  return exit_code;
+}
 
 }  // namespace
 
 void AddChat(CLI::App& app, Command& command) {
   auto options = std::make_shared<Options>();
-  CLI::App* chat = app.add_subcommand("chat", "A conversation in the terminal");
-  chat->add_option("--server", options->server, "Router to ask")
-      ->type_name("HOST:PORT")
-      ->capture_default_str();
+  CLI::App* chat = app.add_subcommand(
+      "chat",
+      "A conversation in the terminal; without one each line of standard input is a question, but "
+      "for /reset and /exit");
+  AddConnectionFlags(*chat, options->connection);
   chat->add_option("--system", options->system, "System message")->type_name("TEXT");
   AddSamplingFlags(*chat, options->sampling);
-  chat->callback([options, &command] { command = [options] { return Chat(*options); }; });
+  chat->callback([options, &command] { command = [options] { return RunChat(*options); }; });
 }
 
 }  // namespace stagecoach::cli

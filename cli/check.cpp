@@ -7,6 +7,7 @@
 #include "cli/check/check_model.h"
 #include "cli/command.h"
 #include "cli/serve_options.h"
+#include "common/flags/checks.h"
 #include "common/json_text.h"
 
 namespace stagecoach::cli {
@@ -40,7 +41,7 @@ void AddCheck(CLI::App& app, Command& command) {
   check->add_option("model", options->check.model, kModelHelp)->type_name("MODEL")->required();
   check->add_option("--stages", options->check.n_stages, "Pipeline stages to split the layers over")
       ->type_name("N")
-      ->check(CLI::Range(1, 256))
+      ->check(Between(1, 256))
       ->capture_default_str();
   check
       ->add_option("--dtype", options->dtype,

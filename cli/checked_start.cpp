@@ -10,13 +10,20 @@ namespace stagecoach::cli {
 namespace {
 
 absl::Status CheckModel(const launch::ClusterOptions& options, bool read_large_tokenizer) {
-  check::CheckOptions check{.model = options.model,
-                            .chat_template = options.serve.chat_template,
-                            .adapter_dir = options.serve.merge_adapter,
-                            .dtype = ParseDTypeFlag(options.serve.dtype),
-                            .n_stages = static_cast<int32_t>(options.n_stages),
-                            .read_weights = options.serve.load_format != "dummy",
-                            .read_large_tokenizer = read_large_tokenizer};
+  check::CheckOptions check{
+      .model = options.model,
+      .chat_template = options.serve.chat_template,
+      .adapter_dir = options.serve.merge_adapter,
+      .dtype = ParseDTypeFlag(options.serve.dtype),
+      .n_stages = static_cast<int32_t>(options.n_stages),
+      .kv_memory_bytes = options.serve.kv_memory_bytes,
+      .max_model_len = static_cast<int32_t>(options.serve.max_model_len),
+      .limits = {.max_batched_tokens = static_cast<int32_t>(options.serve.max_batched_tokens),
+                 .max_sequences = static_cast<int32_t>(options.serve.max_sequences),
+                 .max_prefill_chunk = static_cast<int32_t>(options.serve.prefill_chunk)},
+      .on_gpus = options.device == "cuda",
+      .read_weights = options.serve.load_format != "dummy",
+      .read_large_tokenizer = read_large_tokenizer};
   check::ModelReport report = check::CheckModel(check);
   if (report.ok()) return absl::OkStatus();
   if (!read_large_tokenizer) {

@@ -1,42 +1,51 @@
-// A connection to a router, with errors in words that help at a terminal.
+// A connection to a server, with errors in words that help at a terminal.
 #pragma once
-
-#include <grpcpp/client_context.h>
 
 #include <functional>
 #include <memory>
-#include <string>
+#include <mutex>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include "stagecoach/v1/inference.grpc.pb.h"
+#include "cli/connection.h"
+#include "stagecoach/v1/inference.pb.h"
 
 namespace stagecoach::cli {
 
-inline constexpr char kDefaultServer[] = "127.0.0.1:9000";
-
 using PieceFn = std::function<void(const v1::GenerateResponse&)>;
+
+// Cuts an answer short from another thread. Thread-safe.
+class Canceller {
+ public:
+  void Cancel();
+
+  // For clients: what cancels the call that runs now; nothing: none runs. At once where Cancel came
+  // before.
+  void Set(std::function<void()> action);
+
+ private:
+  std::mutex mutex_;
+  bool is_cancelled_ = false;     // guarded by mutex_
+  std::function<void()> action_;  // guarded by mutex_
+};
 
 // Thread-safe.
 class Client {
  public:
-  explicit Client(std::string server);
+  virtual ~Client() = default;
 
-  // Calls `on_piece` for every message of the stream, on the caller's thread.
-  absl::Status Stream(grpc::ClientContext& context, const v1::GenerateRequest& request,
-                      const PieceFn& on_piece) const;
-  absl::Status Stream(grpc::ClientContext& context, const v1::ChatRequest& request,
-                      const PieceFn& on_piece) const;
-  // The one model served. UNAVAILABLE when no server answers within some seconds.
-  absl::StatusOr<v1::Model> GetModel() const;
-
-  v1::Inference::Stub& stub() const { return *stub_; }
-  // The same code; a connection that fails is told as such, with the way to start a server.
-  absl::Status Explain(const grpc::Status& status) const;
-
- private:
-  const std::string server_;
-  std::unique_ptr<v1::Inference::Stub> stub_;
+  // Calls `on_piece` for every message of the stream, on the caller's thread. CANCELLED after
+  // `canceller` (may be null) was asked to.
+  virtual absl::Status Stream(const v1::GenerateRequest& request, const PieceFn& on_piece,
+                              Canceller* canceller = nullptr) const = 0;
+  virtual absl::Status Stream(const v1::ChatRequest& request, const PieceFn& on_piece,
+                              Canceller* canceller = nullptr) const = 0;
+  // The one model served: `id` and `max_model_len` at least. UNAVAILABLE when no server answers
+  // within some seconds.
+  virtual absl::StatusOr<v1::Model> GetModel() const = 0;
 };
+
+// By gRPC or HTTP, as the address says. INVALID_ARGUMENT for one that cannot be.
+absl::StatusOr<std::unique_ptr<Client>> Connect(const Connection& connection);
 
 }  // namespace stagecoach::cli

@@ -1,11 +1,18 @@
-#include "cli/client.h"
-
 #include <catch2/catch_test_macros.hpp>
 
 #include "cli/fake_server.h"
+#include "cli/grpc_client.h"
 
 namespace stagecoach::cli {
 namespace {
+
+std::unique_ptr<GrpcClient> ClientOf(const std::string& address) {
+  Connection connection;
+  connection.server = address;
+  auto client = GrpcClient::Make(connection);
+  REQUIRE(client.ok());
+  return *std::move(client);
+}
 
 TEST_CASE("A stream arrives piece by piece") {
   FakeServer server([](const v1::GenerateRequest& request, FakeServer::Writer& writer) {
@@ -15,13 +22,13 @@ TEST_CASE("A stream arrives piece by piece") {
     writer.Write(LastPiece("!"));
     return grpc::Status::OK;
   });
-  const Client client(server.address());
+  const auto client = ClientOf(server.address());
   v1::GenerateRequest request;
   request.set_text("hello");
   std::string text;
-  grpc::ClientContext context;
-  CHECK(
-      client.Stream(context, request, [&](const auto& piece) { text += piece.text() + "|"; }).ok());
+  CHECK(client->Stream(
+                  request, [&](const auto& piece) { text += piece.text() + "|"; }, nullptr)
+            .ok());
   CHECK(text == "hello|!|");
 }
 
@@ -29,9 +36,8 @@ TEST_CASE("What the server says is passed on") {
   FakeServer server([](const v1::GenerateRequest&, FakeServer::Writer&) {
     return grpc::Status(grpc::StatusCode::UNAVAILABLE, "stage 1 was lost");
   });
-  grpc::ClientContext context;
   const absl::Status status =
-      Client(server.address()).Stream(context, v1::GenerateRequest(), [](const auto&) {});
+      ClientOf(server.address())->Stream(v1::GenerateRequest(), [](const auto&) {}, nullptr);
   CHECK(absl::IsUnavailable(status));
   CHECK(status.message() == "stage 1 was lost");
 }
@@ -42,10 +48,27 @@ TEST_CASE("An address where nobody answers is named, with the way to a server") 
     FakeServer server([](const auto&, auto&) { return grpc::Status::OK; });
     address = server.address();
   }
-  const absl::Status status = Client(address).GetModel().status();
+  const absl::Status status = ClientOf(address)->GetModel().status();
   CHECK(absl::IsUnavailable(status));
   CHECK(status.message().find(address) != std::string::npos);
   CHECK(status.message().find("stagecoach serve MODEL") != std::string::npos);
+}
+
+TEST_CASE("The key goes along with every call, and what is cancelled ends") {
+  FakeServer server([](const auto&, auto&) { return grpc::Status::OK; });
+  Connection connection;
+  connection.server = server.address();
+  connection.api_key = "secret";
+  const auto client = GrpcClient::Make(connection);
+  REQUIRE(client.ok());
+  Canceller canceller;
+  const absl::Status status =
+      (*client)->Stream(v1::GenerateRequest(), [](const auto&) {}, &canceller);
+  CHECK(status.ok());
+  CHECK(server.authorization() == "Bearer secret");
+  canceller.Cancel();
+  CHECK(
+      absl::IsCancelled((*client)->Stream(v1::GenerateRequest(), [](const auto&) {}, &canceller)));
 }
 
 }  // namespace

@@ -8,9 +8,15 @@ void Completion::Add(const v1::GenerateResponse& piece) {
   if (piece.has_usage()) usage_ = piece.usage();
   if (piece.has_timing()) timing_ = piece.timing();
 
+  // A piece of usage alone belongs to none.
+  const bool has_choice = !piece.text().empty() || !piece.reasoning().empty() ||
+                          piece.token_ids_size() > 0 ||
+                          piece.finish_reason() != v1::FINISH_REASON_UNSPECIFIED;
+  if (!has_choice) return;
   if (choices_.size() <= piece.index()) choices_.resize(piece.index() + 1);
   Choice& choice = choices_[piece.index()];
   choice.text += piece.text();
+  choice.reasoning += piece.reasoning();
   choice.token_ids.insert(choice.token_ids.end(), piece.token_ids().begin(),
                           piece.token_ids().end());
   choice.logprobs.insert(choice.logprobs.end(), piece.logprobs().begin(), piece.logprobs().end());
@@ -26,6 +32,8 @@ std::string FinishReasonName(v1::FinishReason reason) {
       return "stop";
     case v1::FINISH_REASON_LENGTH:
       return "length";
+    case v1::FINISH_REASON_TOOL_CALLS:
+      return "tool_calls";
     default:
       return "";
   }

@@ -10,6 +10,7 @@ namespace stagecoach::cli {
 
 struct Choice {
   std::string text;
+  std::string reasoning;
   std::vector<int32_t> token_ids;
   std::vector<v1::PositionLogprobs> logprobs;  // one for each of token_ids, or empty
   v1::FinishReason finish_reason = v1::FINISH_REASON_UNSPECIFIED;
@@ -34,7 +35,7 @@ class Completion {
   v1::Timing timing_;
 };
 
-// "stop", "length"; empty while unfinished.
+// "stop", "length", "tool_calls"; empty while unfinished.
 std::string FinishReasonName(v1::FinishReason reason);
 
 }  // namespace stagecoach::cli

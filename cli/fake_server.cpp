@@ -19,11 +19,15 @@ FakeServer::FakeServer(Answer answer) : answer_(std::move(answer)) {
 
 FakeServer::~FakeServer() { server_->Shutdown(); }
 
-grpc::Status FakeServer::Generate(grpc::ServerContext*, const v1::GenerateRequest* request,
+grpc::Status FakeServer::Generate(grpc::ServerContext* context, const v1::GenerateRequest* request,
                                   Writer* writer) {
   const int n_running = ++n_running_;
   for (int most = most_at_once_; most < n_running;) {
     if (most_at_once_.compare_exchange_weak(most, n_running)) break;
+  }
+  if (const auto found = context->client_metadata().find("authorization");
+      found != context->client_metadata().end()) {
+    authorization_.assign(found->second.data(), found->second.size());
   }
   const grpc::Status status = answer_(*request, *writer);
   --n_running_;

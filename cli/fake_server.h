@@ -23,6 +23,8 @@ class FakeServer final : public v1::Inference::Service {
   // HOST:PORT
   const std::string& address() const { return address_; }
   int most_at_once() const { return most_at_once_; }
+  // Of the last call; read it when that has ended.
+  const std::string& authorization() const { return authorization_; }
 
   grpc::Status Generate(grpc::ServerContext* context, const v1::GenerateRequest* request,
                         Writer* writer) override;
@@ -30,6 +32,7 @@ class FakeServer final : public v1::Inference::Service {
  private:
   const Answer answer_;
   std::string address_;
+  std::string authorization_;
   std::atomic<int> n_running_ = 0;
   std::atomic<int> most_at_once_ = 0;
   std::unique_ptr<grpc::Server> server_;

@@ -12,6 +12,7 @@
 #include "cli/own_server.h"
 #include "cli/sampling_flags.h"
 #include "common/json_text.h"
+#include "common/status.h"
 
 namespace stagecoach::cli {
 namespace {
@@ -81,29 +82,28 @@ class TextPrinter {
   const bool one_choice_;
 };
 
-absl::Status Run(const Options& options, const std::string& server) {
-  const Client client(server);
+absl::Status Run(const Options& options, const Connection& connection) {
+  SC_ASSIGN_OR_RETURN(const std::unique_ptr<Client> client, Connect(connection));
   Completion completion;
   TextPrinter printer(options.sampling.n() <= 1);
   const auto on_piece = [&](const v1::GenerateResponse& piece) {
     completion.Add(piece);
     if (!options.json) printer.Print(piece);
   };
-  grpc::ClientContext context;
   const absl::Status status = options.chat.empty()
-                                  ? client.Stream(context, MakeGenerateRequest(options), on_piece)
-                                  : client.Stream(context, MakeChatRequest(options), on_piece);
+                                  ? client->Stream(MakeGenerateRequest(options), on_piece)
+                                  : client->Stream(MakeChatRequest(options), on_piece);
   if (!options.json) {
     printer.End(completion);
   } else if (status.ok()) {
-    fmt::print("{}\n", JsonText(ToJson(completion)));
+    fmt::print("{}\n", JsonText(ToJson(completion, options.sampling)));
   }
   return status;
 }
 
 int Generate(const Options& options) {
-  const absl::Status status =
-      WithServer(options.server, [&](const std::string& address) { return Run(options, address); });
+  const absl::Status status = WithServer(
+      options.server, [&](const Connection& connection) { return Run(options, connection); });
   if (status.ok()) return kExitOk;
   fmt::print(stderr, "error: {}\n", std::string(status.message()));
   return kExitError;

@@ -1,6 +1,7 @@
 #include "cli/json_out.h"
 
 #include <boost/json.hpp>
+#include <string>
 
 namespace stagecoach::cli {
 namespace {
@@ -54,11 +55,11 @@ json::array ToJsonArray(const Positions& positions) {
   return array;
 }
 
-void AddChoice(const Choice& choice, json::object& object) {
+void AddChoice(const Choice& choice, const v1::SamplingParams& sampling, json::object& object) {
   object["token_ids"] = json::value_from(choice.token_ids);
   object["text"] = ToValidUtf8(choice.text);
   object["finish_reason"] = FinishReasonName(choice.finish_reason);
-  if (!choice.stop_reason.empty()) object["stop_reason"] = choice.stop_reason;
+  object["stop_reason"] = StopReasonJson(sampling, choice.stop_reason);
   if (!choice.logprobs.empty()) object["logprobs"] = ToJsonArray(choice.logprobs);
 }
 
@@ -74,7 +75,17 @@ std::string ToValidUtf8(std::string_view bytes) {
   return text;
 }
 
-json::object ToJson(const Completion& completion) {
+json::value StopReasonJson(const v1::SamplingParams& sampling, const std::string& reason) {
+  for (const std::string& stop : sampling.stop()) {
+    if (stop == reason) return json::value(reason);
+  }
+  for (const int32_t id : sampling.stop_token_ids()) {
+    if (std::to_string(id) == reason) return json::value(id);
+  }
+  return nullptr;
+}
+
+json::object ToJson(const Completion& completion, const v1::SamplingParams& sampling) {
   json::object object;
   if (!completion.request_id().empty()) object["request_id"] = completion.request_id();
   const v1::Prompt& prompt = completion.prompt();
@@ -86,12 +97,12 @@ json::object ToJson(const Completion& completion) {
     object["prompt_logprobs"] = std::move(positions);
   }
   if (completion.choices().size() == 1) {
-    AddChoice(completion.choices().front(), object);
+    AddChoice(completion.choices().front(), sampling, object);
   } else {
     json::array& choices = object["choices"].emplace_array();
     for (const Choice& choice : completion.choices()) {
       json::object one{{"index", choices.size()}};
-      AddChoice(choice, one);
+      AddChoice(choice, sampling, one);
       choices.push_back(std::move(one));
     }
   }

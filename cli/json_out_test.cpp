@@ -7,7 +7,7 @@ namespace stagecoach::cli {
 namespace {
 
 std::string Serialize(const Completion& completion) {
-  return boost::json::serialize(ToJson(completion));
+  return boost::json::serialize(ToJson(completion, {}));
 }
 
 TEST_CASE("One choice stands in the object itself") {
@@ -25,7 +25,7 @@ TEST_CASE("One choice stands in the object itself") {
   completion.Add(piece);
   CHECK(boost::json::parse(Serialize(completion)) == boost::json::parse(R"({
     "prompt_ids": [1, 2], "token_ids": [3], "text": "hi \"you\"", "finish_reason": "length",
-    "usage": {"prompt_tokens": 2, "completion_tokens": 1, "cached_tokens": 1},
+    "stop_reason": null, "usage": {"prompt_tokens": 2, "completion_tokens": 1, "cached_tokens": 1},
     "timing": {"queue_ms": 0.0, "ttft_ms": 1.5, "total_ms": 0.0, "preemptions": 0}})"));
 }
 
@@ -36,7 +36,7 @@ TEST_CASE("Several choices stand in a list") {
   piece.set_text("b");
   piece.set_finish_reason(v1::FINISH_REASON_STOP);
   completion.Add(piece);
-  const boost::json::object object = ToJson(completion);
+  const boost::json::object object = ToJson(completion, {});
   CHECK_FALSE(object.contains("text"));
   CHECK(object.at("choices").as_array().size() == 2);
   CHECK(object.at("choices").at(1).at("index") == 1);
@@ -55,12 +55,22 @@ TEST_CASE("Log-probabilities carry tokens that are not whole characters as bytes
   prompt.set_token("a");
   Completion completion;
   completion.Add(piece);
-  const boost::json::object object = ToJson(completion);
+  const boost::json::object object = ToJson(completion, {});
   CHECK(object.at("logprobs") == boost::json::parse(R"([{
     "token_id": 5, "token": "��", "bytes": [226, 130], "logprob": -0.5,
     "top": [{"token_id": 5, "token": "��", "bytes": [226, 130], "logprob": -0.5}]}])"));
   CHECK(object.at("prompt_logprobs") == boost::json::parse(R"([null, {
     "token_id": 0, "token": "a", "logprob": 0.0, "top": []}])"));
+}
+
+TEST_CASE("What ended a choice is told as over HTTP") {
+  v1::SamplingParams sampling;
+  sampling.add_stop("x");
+  sampling.add_stop_token_ids(7);
+  CHECK(StopReasonJson(sampling, "x") == "x");
+  CHECK(StopReasonJson(sampling, "7") == 7);
+  CHECK(StopReasonJson(sampling, "2").is_null());  // EOS
+  CHECK(StopReasonJson(sampling, "").is_null());
 }
 
 TEST_CASE("Only whole UTF-8 characters pass") {

@@ -1,8 +1,11 @@
 #include <fmt/format.h>
 
 #include <CLI/CLI.hpp>
+#include <string>
+#include <vector>
 
 #include "cli/command.h"
+#include "cli/suggest.h"
 #include "common/version.h"
 
 int main(int argc, char** argv) {
@@ -31,6 +34,11 @@ int main(int argc, char** argv) {
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& error) {
+    const std::string unknown = UnknownWords(app, std::vector<std::string>(argv + 1, argv + argc));
+    if (error.get_exit_code() != 0 && !unknown.empty()) {
+      fmt::print(stderr, "error: {}\nRun with --help for more information.\n", unknown);
+      return kExitUsage;
+    }
     return app.exit(error) == 0 ? kExitOk : kExitUsage;
   }
   return command();

@@ -7,12 +7,11 @@
 #include <cstdio>
 
 #include "cli/checked_start.h"
-#include "cli/client.h"
 #include "cli/serve_options.h"
 
 namespace stagecoach::cli {
 
-ServerChoice::ServerChoice() : server(kDefaultServer) {
+ServerChoice::ServerChoice() {
   cluster.program_dir = ProgramDir();
   cluster.log_level = "warning";
   cluster.echo_logs = false;
@@ -22,9 +21,7 @@ ServerChoice::ServerChoice() : server(kDefaultServer) {
 }
 
 void AddServerFlags(CLI::App& app, ServerChoice& choice) {
-  CLI::Option* server = app.add_option("--server", choice.server, "Router to ask")
-                            ->type_name("HOST:PORT")
-                            ->capture_default_str();
+  CLI::Option* server = AddConnectionFlags(app, choice.connection);
   app.add_option("--model", choice.cluster.model,
                  "Model to serve just for this command, in place of a server")
       ->type_name("MODEL")
@@ -33,13 +30,15 @@ void AddServerFlags(CLI::App& app, ServerChoice& choice) {
 }
 
 absl::Status WithServer(const ServerChoice& choice,
-                        const std::function<absl::Status(const std::string& address)>& use) {
-  if (choice.cluster.model.empty()) return use(choice.server);
+                        const std::function<absl::Status(const Connection& connection)>& use) {
+  if (choice.cluster.model.empty()) return use(choice.connection);
   if (isatty(STDERR_FILENO)) fmt::print(stderr, "starting {} ...\n", choice.cluster.model);
   launch::Cluster cluster(choice.cluster);
   const absl::StatusOr<launch::Endpoints> endpoints = CheckedStart(cluster, choice.cluster);
   if (!endpoints.ok()) return endpoints.status();
-  const absl::Status used = use(endpoints->grpc);
+  Connection own;
+  own.server = endpoints->grpc;
+  const absl::Status used = use(own);
   cluster.RequestStop();
   const absl::Status ended = cluster.Wait();
   return ended.ok() ? used : ended;

@@ -5,6 +5,7 @@
 #include <string>
 
 #include "absl/status/status.h"
+#include "cli/connection.h"
 #include "cli/launch/cluster.h"
 
 namespace CLI {
@@ -14,17 +15,17 @@ class App;
 namespace stagecoach::cli {
 
 struct ServerChoice {
-  std::string server;              // HOST:PORT; used when cluster.model is empty
+  Connection connection;           // used when cluster.model is empty
   launch::ClusterOptions cluster;  // quiet, on free ports
   ServerChoice();
 };
 
-// --server, or --model with the launcher's flags.
+// --server with what belongs to it, or --model with the launcher's flags.
 void AddServerFlags(CLI::App& app, ServerChoice& choice);
 
-// Calls `use` with the address. A cluster ends with it; interrupted, its processes go down with
-// this one.
+// Calls `use` with what to connect to. A cluster ends with it; interrupted, its processes go down
+// with this one.
 absl::Status WithServer(const ServerChoice& choice,
-                        const std::function<absl::Status(const std::string& address)>& use);
+                        const std::function<absl::Status(const Connection& connection)>& use);
 
 }  // namespace stagecoach::cli

@@ -11,6 +11,7 @@
 #include "cli/command.h"
 #include "cli/plan/plan_model.h"
 #include "cli/serve_options.h"
+#include "common/flags/checks.h"
 #include "common/flags/serve_flags.h"
 #include "common/json_text.h"
 #include "common/model/model_spec.h"
@@ -70,7 +71,7 @@ void AddPlan(CLI::App& app, Command& command) {
   plan->add_option("model", options->check.model, kModelHelp)->type_name("MODEL")->required();
   plan->add_option("--stages", options->check.n_stages, "Pipeline stages, a GPU each")
       ->type_name("N")
-      ->check(CLI::Range(1, 256))
+      ->check(Between(1, 256))
       ->capture_default_str();
   plan->add_option("--gpu", options->gpu, "One of " + GpuNames())
       ->type_name("NAME")
@@ -81,20 +82,20 @@ void AddPlan(CLI::App& app, Command& command) {
   plan->add_option("--context", options->plan.context_tokens,
                    "Tokens of a sequence, prompt and answer [the model's]")
       ->type_name("N")
-      ->check(CLI::PositiveNumber);
+      ->check(MoreThanZero());
   plan->add_option("--memory-fraction", options->plan.memory_fraction, "Of the GPU's memory, used")
-      ->check(CLI::Range(0.1, 1.0))
+      ->check(Between(0.1, 1.0))
       ->capture_default_str();
   AddSize(*plan, "--kv-memory", options->plan.kv_memory_bytes,
           "Memory for the KV cache of each stage, as `serve` takes it [what is left]");
   plan->add_option("--max-batched-tokens", options->plan.max_batched_tokens, "Tokens of a step")
       ->type_name("N")
-      ->check(CLI::PositiveNumber)
+      ->check(MoreThanZero())
       ->capture_default_str();
   plan->add_option("--max-sequences", options->plan.max_sequences,
                    "Sequences that run at once [256; on several GPUs 1024, or 256 a stage]")
       ->type_name("N")
-      ->check(CLI::PositiveNumber);
+      ->check(MoreThanZero());
   plan->add_option("--dtype", options->dtype,
                    "Type of weights and KV cache in memory; auto: as the checkpoint says")
       ->type_name("TYPE")

@@ -3,6 +3,8 @@
 #include <CLI/CLI.hpp>
 #include <limits>
 
+#include "common/flags/checks.h"
+
 namespace stagecoach::cli {
 namespace {
 
@@ -27,12 +29,12 @@ void AddSamplingFlags(CLI::App& app, v1::SamplingParams& sampling) {
       "New tokens, at most (default: to the context's end)");
   add("--min-tokens", &Params::set_min_tokens, "No end before this many new tokens");
   add("--temperature", &Params::set_temperature, "0 is greedy (default: the model's, else 1)")
-      ->check(CLI::NonNegativeNumber);
+      ->check(ZeroOrMore());
   add("--top-p", &Params::set_top_p, "Smallest set of tokens with this much probability, (0, 1]");
   add("--top-k", &Params::set_top_k, "The K most likely tokens; 0: all");
   add("--min-p", &Params::set_min_p, "Tokens at least this probable, relative to the likeliest");
   add("--seed", &Params::set_seed, "The same seed gives the same tokens");
-  add("--n", &Params::set_n, "Choices for the one prompt")->check(CLI::PositiveNumber);
+  add("--n", &Params::set_n, "Choices for the one prompt")->check(MoreThanZero());
   app.add_option_function<std::vector<std::string>>(
          "--stop",
          [&sampling](const std::vector<std::string>& stops) {

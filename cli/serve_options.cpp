@@ -3,6 +3,7 @@
 #include <CLI/CLI.hpp>
 #include <filesystem>
 
+#include "common/flags/checks.h"
 #include "common/numa.h"
 
 namespace stagecoach::cli {
@@ -12,7 +13,7 @@ void AddStageFlags(CLI::App& app, launch::ClusterOptions& options) {
   app.add_option("--stages", options.n_stages,
                  "Pipeline stages: the model's layers are split over this many worker processes")
       ->type_name("N")
-      ->check(CLI::Range(1, 256))
+      ->check(Between(1, 256))
       ->capture_default_str();
   app.add_option("--device", options.device,
                  "What the workers compute on: cpu, or cuda, a GPU each")
@@ -48,14 +49,14 @@ void AddStageFlags(CLI::App& app, launch::ClusterOptions& options) {
                  "Seconds that no step takes a stage on a GPU: without progress between stages for "
                  "as long as it takes all of them, and two more, the pipeline ends")
       ->type_name("N")
-      ->check(CLI::Range(1, 3600))
+      ->check(Between(1, 3600))
       ->capture_default_str();
   app.add_option("--threads-per-worker", options.threads_per_worker,
                  "Compute threads of each worker (default: the cores shared out; all of them where "
                  "there are "
                  "fewer than four a stage)")
       ->type_name("N")
-      ->check(CLI::PositiveNumber);
+      ->check(MoreThanZero());
   app.add_option("--disturb", options.disturbance_seed)->group("");
 }
 

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "cli/command.h"
+#include "common/flags/checks.h"
 #include "common/flight/flight_file.h"
 #include "common/status.h"
 
@@ -67,7 +68,7 @@ void AddTimeline(CLI::App& app, Command& command) {
       ->capture_default_str();
   timeline->add_option("--steps", flags->n_steps, "How many steps, the last ones")
       ->type_name("N")
-      ->check(CLI::PositiveNumber)
+      ->check(MoreThanZero())
       ->capture_default_str();
   timeline->add_option("-o,--output", flags->output, "Where to; -: standard output")
       ->type_name("FILE")

@@ -10,7 +10,7 @@ readonly RUST_MINIMUM=1.89
 packages=(
   g++ make cmake ninja-build pkg-config ccache mold python3
   libgrpc++-dev protobuf-compiler-grpc protobuf-compiler libprotobuf-dev libabsl-dev libre2-dev
-  prometheus-cpp-dev libspdlog-dev libfmt-dev libhwy-dev libcli11-dev libbenchmark-dev libssl-dev catch2
+  prometheus-cpp-dev libspdlog-dev libfmt-dev libhwy-dev libcli11-dev libbenchmark-dev libedit-dev libssl-dev catch2
 )
 test_packages=(git python3-venv clang-format-19 curl openssl iproute2 iptables)
 # For the web page's tests: 124 MB to fetch. Ubuntu has it as a snap alone.

@@ -3,6 +3,8 @@
 #include <grpcpp/client_context.h>
 
 #include <algorithm>
+#include <map>
+#include <memory>
 #include <random>
 #include <utility>
 
@@ -23,6 +25,8 @@ class Run {
  private:
   class Call;
 
+  void CancelAll();
+
   v1::Inference::Stub& stub_;
   const std::span<const Request> requests_;
   std::vector<RequestRecord> records_;  // each is its call's own until the call is done
@@ -30,7 +34,7 @@ class Run {
   std::mutex mutex_;
   std::condition_variable changed_;
   // Guarded by mutex_.
-  size_t n_in_flight_ = 0;
+  std::map<const Call*, std::shared_ptr<grpc::ClientContext>> in_flight_;
   size_t n_done_ = 0;
   uint64_t n_tokens_ = 0;
 };
@@ -42,10 +46,14 @@ class Run::Call final : public grpc::ClientReadReactor<v1::GenerateResponse> {
     v1::Inference::Stub::async_interface* async = run.stub_.async();
     const Request& request = run.requests_[index];
     record_.sent = Clock::now();
+    {
+      const std::lock_guard lock(run_.mutex_);
+      run_.in_flight_.emplace(this, context_);
+    }
     if (const auto* generate = std::get_if<v1::GenerateRequest>(&request)) {
-      async->Generate(&context_, generate, this);
+      async->Generate(context_.get(), generate, this);
     } else {
-      async->Chat(&context_, &std::get<v1::ChatRequest>(request), this);
+      async->Chat(context_.get(), &std::get<v1::ChatRequest>(request), this);
     }
     StartRead(&piece_);
     StartCall();
@@ -68,20 +76,35 @@ class Run::Call final : public grpc::ClientReadReactor<v1::GenerateResponse> {
     record_.done = Clock::now();
     record_.status = FromGrpc(status);
     Run& run = run_;
+    std::shared_ptr<grpc::ClientContext> context;  // freed below, not under the lock
+    {
+      const std::lock_guard lock(run.mutex_);
+      context = std::move(run.in_flight_.extract(this).mapped());
+    }
     // Before Go() can return: the context holds the channel, which must not meet its end on gRPC's
     // own thread.
     delete this;
+    context.reset();
     const std::lock_guard lock(run.mutex_);
-    --run.n_in_flight_;
     ++run.n_done_;
     run.changed_.notify_all();
   }
 
   Run& run_;
   RequestRecord& record_;
-  grpc::ClientContext context_;
+  const std::shared_ptr<grpc::ClientContext> context_ = std::make_shared<grpc::ClientContext>();
   v1::GenerateResponse piece_;
 };
+
+// Cancels what is on its way, without the lock: a call may end within it.
+void Run::CancelAll() {
+  std::vector<std::shared_ptr<grpc::ClientContext>> contexts;
+  {
+    const std::lock_guard lock(mutex_);
+    for (const auto& [call, context] : in_flight_) contexts.push_back(context);
+  }
+  for (const auto& context : contexts) context->TryCancel();
+}
 
 LoadResult Run::Go(const Load& load, const ProgressFn& on_progress) {
   const size_t room = load.concurrency == 0 ? requests_.size() : load.concurrency;
@@ -90,11 +113,12 @@ LoadResult Run::Go(const Load& load, const ProgressFn& on_progress) {
   const Clock::time_point start = Clock::now();
   Clock::time_point next_send = start;
   size_t n_sent = 0;
+  size_t n_all = requests_.size();
+  bool is_stopped = false;
 
   std::unique_lock lock(mutex_);
-  while (n_done_ < requests_.size()) {
-    while (n_sent < requests_.size() && n_in_flight_ < room && next_send <= Clock::now()) {
-      ++n_in_flight_;
+  while (n_done_ < n_all) {
+    while (n_sent < n_all && n_sent - n_done_ < room && next_send <= Clock::now()) {
       lock.unlock();
       new Call(*this, n_sent++);
       if (load.request_rate > 0) {
@@ -107,15 +131,25 @@ LoadResult Run::Go(const Load& load, const ProgressFn& on_progress) {
     const uint64_t n_tokens = n_tokens_;
     lock.unlock();
     on_progress(n_done, n_tokens);
+    if (!is_stopped && load.stopped && load.stopped()) {
+      is_stopped = true;
+      n_all = n_sent;
+      CancelAll();
+    }
     lock.lock();
     if (n_done_ != n_done) continue;
     Clock::time_point wake = Clock::now() + kProgressInterval;
-    if (n_sent < requests_.size() && n_in_flight_ < room) wake = std::min(wake, next_send);
+    if (n_sent < n_all && n_sent - n_done_ < room) wake = std::min(wake, next_send);
     changed_.wait_until(lock, wake);
   }
   lock.unlock();
 
   LoadResult result{.records = std::move(records_)};
+  result.records.resize(n_all);
+  if (is_stopped) {
+    std::erase_if(result.records,
+                  [](const RequestRecord& record) { return absl::IsCancelled(record.status); });
+  }
   Clock::time_point end = start;
   for (const RequestRecord& record : result.records) end = std::max(end, record.done);
   result.duration = end - start;

@@ -36,13 +36,17 @@ struct Load {
   // Mean requests a second, as a Poisson process (exponential gaps); 0: as soon as there is room.
   double request_rate = 0;
   uint64_t seed = 0;
+  // Asked several times a second; once it says yes, nothing more is sent and what is on its way is
+  // cancelled. May be empty.
+  std::function<bool()> stopped;
 };
 
 using ProgressFn = std::function<void(size_t n_done, uint64_t n_tokens)>;
 
 // One record for each request, in order; `duration` is from the first sent to the last done.
 // `on_progress` is called on this thread several times a second. A request that fails is a record
-// with its status; nothing is sent twice.
+// with its status; nothing is sent twice. Of a load that was stopped there are the records of what
+// had ended by then.
 struct LoadResult {
   std::vector<RequestRecord> records;
   Clock::duration duration{};

@@ -16,6 +16,9 @@ namespace {
 // Answers each prompt of k tokens with k messages of one token; an empty prompt is refused.
 class CountingServer final : public v1::Inference::Service {
  public:
+  // Tokens of a prompt whose answer ends when its client cancels.
+  static constexpr int kEndless = 1000;
+
   CountingServer() {
     grpc::ServerBuilder builder;
     int port = 0;
@@ -27,13 +30,13 @@ class CountingServer final : public v1::Inference::Service {
   }
   ~CountingServer() override { server_->Shutdown(); }
 
-  grpc::Status Generate(grpc::ServerContext*, const v1::GenerateRequest* request,
+  grpc::Status Generate(grpc::ServerContext* context, const v1::GenerateRequest* request,
                         grpc::ServerWriter<v1::GenerateResponse>* writer) override {
     const int n_now = ++n_running_;
     for (int most = most_; n_now > most && !most_.compare_exchange_weak(most, n_now);) {
     }
     const int n = request->tokens().ids_size();
-    for (int i = 0; i < n; ++i) {
+    for (int i = 0; i < n || (n == kEndless && !context->IsCancelled()); ++i) {
       v1::GenerateResponse piece;
       piece.add_token_ids(i);
       if (i + 1 == n) piece.mutable_usage()->set_prompt_tokens(static_cast<uint32_t>(n));
@@ -105,6 +108,17 @@ TEST_CASE("a rate spaces the requests out") {
 TEST_CASE("nothing to send is done at once") {
   CountingServer server;
   CHECK(RunLoad(server.stub(), {}, {}, NoProgress).records.empty());
+}
+
+TEST_CASE("a load that is stopped sends no more, cancels the rest and keeps what had ended") {
+  CountingServer server;
+  const std::vector<Request> requests = Prompts({2, 2, CountingServer::kEndless, 2, 2});
+  size_t n_done = 0;
+  const LoadResult result =
+      RunLoad(server.stub(), requests, {.concurrency = 1, .stopped = [&] { return n_done == 2; }},
+              [&](size_t done, uint64_t) { n_done = done; });
+  REQUIRE(result.records.size() == 2);
+  for (const RequestRecord& record : result.records) CHECK(record.status.ok());
 }
 
 }  // namespace

@@ -9,12 +9,16 @@
 
 #include "absl/status/statusor.h"
 #include "absl/strings/str_replace.h"
+#include "absl/strings/strip.h"
 #include "cli/check/merge_lines.h"
 #include "cli/check/model_facts.h"
+#include "common/host_memory.h"
 #include "common/model/model_spec.h"
+#include "common/size.h"
 #include "common/text/chat_template.h"
 #include "common/text/embedding_rows.h"
 #include "common/text/tokenizer.h"
+#include "router/sizing/kv_sizing.h"
 #include "worker/loader/check_checkpoint.h"
 #include "worker/loader/weight_source.h"
 
@@ -55,6 +59,7 @@ class Checker {
     report_.model = dir_ = *std::move(dir);
     Config();
     if (spec_) Tensors();
+    if (report_.facts && options_.kv_memory_bytes > 0) KvMemory();
     Template();
     if (options_.read_large_tokenizer || TokenizerIsSmall()) Tokenizer();
     return std::move(report_);
@@ -76,8 +81,10 @@ class Checker {
   }
   // The report names the folder, or the only file, once.
   std::string WithoutFolder(std::string text) const {
-    if (!dir_.empty()) absl::StrReplaceAll({{dir_ + "/", ""}, {dir_ + ": ", ""}}, &text);
-    return text;
+    if (dir_.empty()) return text;
+    absl::StrReplaceAll({{dir_ + "/", ""}}, &text);
+    // In the middle of a sentence the folder is a word of it.
+    return std::string(absl::StripPrefix(text, dir_ + ": "));
   }
 
   void Config() {
@@ -115,6 +122,34 @@ class Checker {
     } else {
       Problem(Part::kModel, facts.status());
     }
+  }
+
+  void KvMemory() {
+    if (options_.max_model_len > spec_->max_positions) return;  // the router says so
+    const uint64_t all_bytes = options_.kv_memory_bytes * report_.facts->stages.size();
+    const uint64_t there_is = ReadHostMemory().total_bytes;
+    if (!options_.on_gpus && all_bytes > there_is) {
+      Problem(Part::kMemory, fmt::format("--kv-memory: {} are more than the {} of this machine",
+                                         FormatBytes(all_bytes), FormatBytes(there_is)));
+      return;
+    }
+    std::vector<router::StageKvMemory> stages;
+    for (const StageFacts& stage : report_.facts->stages) {
+      stages.push_back({.name = fmt::format("stage {}", stages.size()),
+                        .kv_bytes = options_.kv_memory_bytes,
+                        .block_bytes = stage.kv_block_bytes});
+    }
+    const router::StepLimits limits =
+        router::WithDefaults(options_.limits, options_.on_gpus, stages.size());
+    const bool fixed = options_.max_model_len > 0;
+    const auto plan =
+        router::SizeKv(spec_->kv_groups, stages,
+                       {.max_sequences = limits.max_sequences,
+                        .max_batched_tokens = limits.max_batched_tokens,
+                        .max_prefill_chunk = limits.max_prefill_chunk,
+                        .max_model_len = fixed ? options_.max_model_len : spec_->max_positions,
+                        .max_model_len_is_fixed = fixed});
+    if (!plan.ok()) Problem(Part::kMemory, plan.status());
   }
 
   void Template() {

@@ -166,5 +166,29 @@ TEST_CASE("a token without a row in the embedding; a template that refuses") {
   CHECK_THAT(report.notes[0].text, ContainsSubstring("a system message first"));
 }
 
+TEST_CASE("KV memory that cannot be is a problem before anything is started") {
+  const Checkpoint model("gemma2");
+  const auto problem = [&](uint64_t kv_memory_bytes, int32_t max_model_len) {
+    const ModelReport report = CheckModel({.model = model.path(),
+                                           .kv_memory_bytes = kv_memory_bytes,
+                                           .max_model_len = max_model_len});
+    REQUIRE(Parts(report) == std::vector{Part::kMemory});
+    return report.problems.front().text;
+  };
+  CHECK_THAT(problem(10, 0), ContainsSubstring("do not hold a single block"));
+  CHECK_THAT(problem(uint64_t{1} << 60, 0), ContainsSubstring("of this machine"));
+  CHECK_THAT(problem(40'000, 128), ContainsSubstring("--max-model-len 128 needs"));
+  CHECK(CheckModel({.model = model.path(), .kv_memory_bytes = 2 << 20}).ok());
+}
+
+TEST_CASE("a folder in the middle of a sentence stays there") {
+  Checkpoint model("gemma2");
+  model.Remove("tokenizer.json");
+  const ModelReport report = CheckModel({.model = model.path()});
+  REQUIRE(Parts(report) == std::vector{Part::kTokenizer});
+  CHECK_THAT(report.problems.front().text,
+             ContainsSubstring("no tokenizer in " + model.path() + ": looked for"));
+}
+
 }  // namespace
 }  // namespace stagecoach::check

@@ -50,8 +50,9 @@ uint64_t KvBytesOfOneSequence(const ModelSpec& spec, const worker::KvCache& kv) 
   return bytes;
 }
 
-// What most bytes are stored as.
-std::string MostBytes(const worker::WeightPlan& plan, const Stored& stored, DType or_else) {
+// By bytes, the most first.
+std::vector<EncodingFacts> Encodings(const worker::WeightPlan& plan, const Stored& stored,
+                                     DType or_else) {
   std::map<std::string_view, uint64_t> bytes;
   for (const worker::TensorRequest& request : plan.requests) {
     const auto found = stored.find(request.name);
@@ -61,9 +62,12 @@ std::string MostBytes(const worker::WeightPlan& plan, const Stored& stored, DTyp
                                  : DTypeName(storage.dtype)] +=
         TensorBytes(request, std::nullopt, stored, or_else);
   }
-  const auto most = std::max_element(bytes.begin(), bytes.end(),
-                                     [](auto& a, auto& b) { return a.second < b.second; });
-  return std::string(most == bytes.end() ? DTypeName(or_else) : most->first);
+  std::vector<EncodingFacts> encodings;
+  for (const auto& [name, n] : bytes) encodings.push_back({std::string(name), n});
+  std::stable_sort(encodings.begin(), encodings.end(),
+                   [](const auto& a, const auto& b) { return a.bytes > b.bytes; });
+  if (encodings.empty()) encodings.push_back({std::string(DTypeName(or_else)), 0});
+  return encodings;
 }
 
 std::vector<WindowFacts> Windows(const ModelSpec& spec) {
@@ -110,7 +114,7 @@ absl::StatusOr<ModelFacts> DescribeModel(const ModelSpec& spec, std::optional<DT
   facts.windows = Windows(spec);
   for (const worker::TensorRequest& request : plan.requests)
     facts.n_parameters += Elements(request);
-  facts.stored_dtype = MostBytes(plan, stored, spec.stored_dtype);
+  facts.encodings = Encodings(plan, stored, spec.stored_dtype);
   facts.kv_dtype = dtype.value_or(spec.stored_dtype);
   facts.context_tokens = spec.max_positions;
   facts.vocab_size = spec.vocab_size;
@@ -130,8 +134,8 @@ absl::StatusOr<ModelFacts> DescribeModel(const ModelSpec& spec, std::optional<DT
     for (const worker::TensorRequest& request : stage.requests) {
       weights_bytes += TensorBytes(request, dtype, stored, spec.stored_dtype);
     }
-    facts.stages.push_back(
-        {range.first, range.count, weights_bytes, KvBytesOfOneSequence(spec, kv)});
+    facts.stages.push_back({range.first, range.count, weights_bytes, KvBytesOfOneSequence(spec, kv),
+                            kv.block_bytes()});
   }
   return facts;
 }

@@ -26,6 +26,8 @@ std::string_view PartName(Part part) {
       return "tokenizer";
     case Part::kTemplate:
       return "template";
+    case Part::kMemory:
+      return "memory";
   }
   return "?";
 }
@@ -59,11 +61,27 @@ std::string Layers(const ModelFacts& facts) {
   return text;
 }
 
+// "bfloat16"; "Q4_K 72%, Q6_K 28%" where there are several.
+std::string Encodings(const ModelFacts& facts) {
+  if (facts.encodings.size() == 1) return facts.encodings.front().name;
+  uint64_t all_bytes = 0;
+  for (const EncodingFacts& encoding : facts.encodings) all_bytes += encoding.bytes;
+  std::string text;
+  for (const EncodingFacts& encoding : facts.encodings) {
+    const double percent =
+        100.0 * static_cast<double>(encoding.bytes) / static_cast<double>(all_bytes);
+    if (!text.empty()) text += ", ";
+    text += percent < 1 ? encoding.name + " under 1%"
+                        : fmt::format("{} {:.0f}%", encoding.name, percent);
+  }
+  return text;
+}
+
 void AddFacts(const ModelFacts& facts, Columns& columns) {
   columns.Add("architecture", facts.architecture);
   columns.Add("layers", Layers(facts));
   columns.Add("parameters", LargeNumber(facts.n_parameters));
-  columns.Add("dtype", facts.stored_dtype);
+  columns.Add("dtype", Encodings(facts));
   columns.Add("context", fmt::format("{} tokens", facts.context_tokens));
   columns.Add("KV cache", fmt::format("{} bytes a token in {}", facts.kv_bytes_per_token,
                                       DTypeName(facts.kv_dtype)));
@@ -99,7 +117,11 @@ void AddJson(const ModelFacts& facts, json::object& object) {
     windows.push_back(json::object{{"window", group.window}, {"layers", group.n_layers}});
   }
   object["parameters"] = facts.n_parameters;
-  object["dtype"] = facts.stored_dtype;
+  object["dtype"] = facts.encodings.front().name;
+  json::array& encodings = object["encodings"].emplace_array();
+  for (const EncodingFacts& encoding : facts.encodings) {
+    encodings.push_back(json::object{{"name", encoding.name}, {"bytes", encoding.bytes}});
+  }
   object["context_tokens"] = facts.context_tokens;
   object["vocab_size"] = facts.vocab_size;
   object["kv_dtype"] = DTypeName(facts.kv_dtype);

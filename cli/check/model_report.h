@@ -12,7 +12,7 @@
 
 namespace stagecoach::check {
 
-enum class Part : uint8_t { kModel, kConfig, kTensors, kTokenizer, kTemplate };
+enum class Part : uint8_t { kModel, kConfig, kTensors, kTokenizer, kTemplate, kMemory };
 
 struct Finding {
   Part part;
@@ -28,15 +28,22 @@ struct StageFacts {
   int32_t first_layer = 0;
   int32_t n_layers = 0;
   uint64_t weights_bytes = 0;
-  uint64_t kv_bytes = 0;  // for one sequence of the whole context
+  uint64_t kv_bytes = 0;                 // for one sequence of the whole context
+  std::vector<uint64_t> kv_block_bytes;  // by KV group, as in windows; 0: the stage has none of it
 };
 
 // What config.json makes of the model, and the tensors' dtype where they could be read.
+// How matrices are stored; vectors are float32 in memory, however that is.
+struct EncodingFacts {
+  std::string name;  // "Q4_K", "bfloat16"
+  uint64_t bytes = 0;
+};
+
 struct ModelFacts {
   std::string architecture;
   std::vector<WindowFacts> windows;  // together all layers
   uint64_t n_parameters = 0;
-  std::string stored_dtype;  // of the most bytes
+  std::vector<EncodingFacts> encodings;  // the most bytes first; never empty
   DType kv_dtype = DType::kF32;
   uint64_t kv_bytes_per_token = 0;  // over all layers
   int32_t context_tokens = 0;

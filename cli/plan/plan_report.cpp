@@ -44,7 +44,7 @@ std::string ToText(const ServingPlan& plan, const check::ModelFacts& facts) {
       "TFLOP/s; "
       "{:g} of the memory is used\n\n{}",
       facts.architecture, facts.n_layers(), static_cast<double>(facts.n_parameters) * 1e-9,
-      facts.stored_dtype,
+      facts.encodings.front().name,
       plan.stages.size() == 1 ? "1 stage" : fmt::format("{} stages", plan.stages.size()), gpu.name,
       FormatBytes(gpu.memory_bytes), gpu.bytes_per_s * 1e-12, gpu.bf16_flops_per_s * 1e-12,
       plan.options.memory_fraction, Table(plan));

@@ -27,26 +27,34 @@ constexpr double kMostWidth = 12'000;
 constexpr double kPerStep = 26;     // so that a step's number fits on its bar
 constexpr double kLabelWidth = 26;  // a bar as wide has its number on it
 
+// Colours as literals: programs other than browsers know no CSS variables, and few know @media.
 constexpr char kStyle[] = R"(
-text { font: 12px system-ui, sans-serif; fill: var(--ink); }
-.small { font-size: 10.5px; fill: var(--faint); }
-.on { font-size: 10.5px; fill: var(--on); text-anchor: middle; pointer-events: none; }
+text { font: 12px system-ui, sans-serif; fill: #1f2328; }
+.small { font-size: 10.5px; fill: #59636e; }
+.on { font-size: 10.5px; fill: #ffffff; text-anchor: middle; pointer-events: none; }
 .title { font-size: 14px; font-weight: 600; }
-.grid { stroke: var(--grid); stroke-width: 1; }
-.page { fill: var(--page); }
-.prefill { fill: var(--prefill); }
-.decode { fill: var(--decode); }
-.mixed { fill: var(--mixed); }
-.wait { fill: var(--wait); }
-.send { fill: var(--send); }
-.dispatch { fill: var(--send); }
-.flight { fill: var(--flight); }
-.open { stroke: var(--open); stroke-width: 2; stroke-dasharray: 4 2; }
-svg { --page: #ffffff; --ink: #1f2328; --faint: #59636e; --grid: #d8dee4; --on: #ffffff; --prefill: #8250df;
-  --decode: #0969da; --mixed: #0e7a7a; --wait: #e6b450; --send: #bc4c00; --flight: #b6c2cf; --open: #cf222e; }
+.grid { stroke: #d8dee4; stroke-width: 1; }
+.page { fill: #ffffff; }
+.prefill { fill: #8250df; }
+.decode { fill: #0969da; }
+.mixed { fill: #0e7a7a; }
+.wait { fill: #e6b450; }
+.send, .dispatch { fill: #bc4c00; }
+.flight { fill: #b6c2cf; }
+.open { stroke: #cf222e; stroke-width: 2; stroke-dasharray: 4 2; }
 @media (prefers-color-scheme: dark) {
-  svg { --page: #0d1117; --ink: #e6edf3; --faint: #9198a1; --grid: #2d333b; --on: #ffffff; --prefill: #8957e5;
-    --decode: #1f6feb; --mixed: #12807f; --wait: #9e7a1f; --send: #db6d28; --flight: #465363; --open: #ff7b72; }
+  text { fill: #e6edf3; }
+  .small { fill: #9198a1; }
+  .on { fill: #ffffff; }
+  .grid { stroke: #2d333b; }
+  .page { fill: #0d1117; }
+  .prefill { fill: #8957e5; }
+  .decode { fill: #1f6feb; }
+  .mixed { fill: #12807f; }
+  .wait { fill: #9e7a1f; }
+  .send, .dispatch { fill: #db6d28; }
+  .flight { fill: #465363; }
+  .open { stroke: #ff7b72; }
 }
 )";
 

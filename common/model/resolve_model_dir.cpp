@@ -82,12 +82,26 @@ absl::StatusOr<std::string> WeightsOf(const std::string& folder) {
                                                 fmt::join(gguf_files, ", ")));
 }
 
+// A file that is no model by itself.
+absl::Status NotAModel(const std::string& path) {
+  std::error_code error;
+  const fs::path folder = fs::path(path).parent_path();
+  const std::string shown = folder.empty() ? "." : folder.string();
+  if (fs::exists(folder / "config.json", error)) {
+    return absl::InvalidArgumentError(fmt::format(
+        "model {}: is a file inside a model's folder; give the folder: {}", path, shown));
+  }
+  return absl::InvalidArgumentError(fmt::format(
+      "model {}: is a file, and not a GGUF one; give a model's folder, or a .gguf file", path));
+}
+
 }  // namespace
 
 absl::StatusOr<std::string> ResolveModelDir(const std::string& model) {
   std::error_code error;
   if (IsGgufModel(model)) return model;
   if (fs::is_directory(model, error)) return WeightsOf(model);
+  if (fs::is_regular_file(model, error)) return NotAModel(model);
   std::vector<std::string> looked_at = {model};
   if (IsRepoId(model)) {
     std::string folder = "models--" + model;
@@ -106,6 +120,13 @@ absl::StatusOr<std::string> ResolveModelDir(const std::string& model) {
           "`hf download {}`",
           model, repo.string(), model));
     }
+  }
+  if (!IsRepoId(model)) {
+    return absl::NotFoundError(
+        fmt::format("model {}: there is no such folder or file; give a folder, a .gguf file, or "
+                    "org/name in the "
+                    "local Hugging Face cache",
+                    model));
   }
   return absl::NotFoundError(
       fmt::format("model {}: not found; looked at {}; give a folder or a .gguf file, or run `hf "

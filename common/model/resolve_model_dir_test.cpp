@@ -16,6 +16,26 @@ TEST_CASE("a folder is its own answer") {
   CHECK(*ResolveModelDir(dir.path()) == dir.path());
 }
 
+TEST_CASE("a file that is no model is told what it is") {
+  TempDir dir;
+  dir.Write("other.txt", "x");
+  const auto message = [&](const std::string& model) {
+    const absl::Status status = ResolveModelDir(model).status();
+    CHECK(absl::IsInvalidArgument(status));
+    return std::string(status.message());
+  };
+  CHECK_THAT(message(dir.File("other.txt")), ContainsSubstring("not a GGUF one"));
+  dir.Write("config.json", "{}");
+  CHECK_THAT(message(dir.File("config.json")),
+             ContainsSubstring("a file inside a model's folder; give the folder: " + dir.path()));
+}
+
+TEST_CASE("only what can be a name on the hub is to be downloaded") {
+  const std::string message(ResolveModelDir("/no/such/folder").status().message());
+  CHECK(message.find("hf download") == std::string::npos);
+  CHECK_THAT(message, ContainsSubstring("no such folder or file"));
+}
+
 TEST_CASE("org/name is found in the cache") {
   TempDir cache;
   setenv("HF_HUB_CACHE", cache.path().c_str(), 1);

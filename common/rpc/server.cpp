@@ -5,6 +5,7 @@
 
 #include <mutex>
 
+#include "common/rpc/grpc_log.h"
 #include "common/rpc/unreadable.h"
 
 namespace stagecoach {
@@ -18,6 +19,7 @@ void ApplyServerDefaults(grpc::ServerBuilder& builder, int max_message_bytes) {
   TameProtobufLog();
   static std::once_flag reflection;
   std::call_once(reflection, [] { grpc::reflection::InitProtoReflectionServerBuilderPlugin(); });
+  QuietGrpcLog();
   builder.SetMaxReceiveMessageSize(max_message_bytes);
   // Without these a client that pings an idle connection is sent away with "too_many_pings".
   builder.AddChannelArgument(GRPC_ARG_HTTP2_MIN_RECV_PING_INTERVAL_WITHOUT_DATA_MS,
@@ -35,6 +37,7 @@ void NoticeLostClients(grpc::ServerBuilder& builder) {
 
 grpc::ChannelArguments ClientDefaults(int max_message_bytes) {
   TameProtobufLog();
+  QuietGrpcLog();
   grpc::ChannelArguments args;
   args.SetMaxReceiveMessageSize(max_message_bytes);
   args.SetInt(GRPC_ARG_KEEPALIVE_TIME_MS, kKeepaliveMs);

@@ -7,6 +7,7 @@ import signal
 import socket
 import subprocess
 
+import httpx
 import pytest
 from harness import DEMO_MODEL, STAGECOACH
 
@@ -145,19 +146,172 @@ def read_until(terminal, text, timeout_s=60):
     return seen
 
 
-def test_chat_on_a_terminal(cluster):
-    pid, terminal = pty.fork()
-    if pid == 0:
-        os.execv(STAGECOACH, [STAGECOACH, "chat", "--server", cluster.grpc, "--temperature", "0", "--ignore-eos",
-                              "--max-tokens", "20"])
-    read_until(terminal, "> ")
-    os.write(terminal, b"Hello!\n")
-    assert "tokens/s" in read_until(terminal, "\n> ")
-    os.write(terminal, b"\x03")
-    read_until(terminal, "ends")
-    os.write(terminal, b"\x04")
-    assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0
-    os.close(terminal)
+class Terminal:
+    """`stagecoach chat` at a terminal of its own."""
+
+    def __init__(self, *arguments, **environment):
+        self.pid, self.fd = pty.fork()
+        if self.pid == 0:
+            os.execve(STAGECOACH, [STAGECOACH, "chat", *arguments], {**os.environ, "TERM": "xterm", **environment})
+        self.read_until("> ")
+
+    def type(self, text):
+        os.write(self.fd, text.encode())
+
+    def read_until(self, text):
+        return read_until(self.fd, text)
+
+    def end(self):
+        self.type("\x04")
+        assert os.waitstatus_to_exitcode(os.waitpid(self.pid, 0)[1]) == 0
+        os.close(self.fd)
+
+    def conversation(self, path):
+        """The messages so far."""
+        self.type(f"/save {path}\r")
+        self.read_until(" messages")
+        return [(message["role"], message["content"]) for message in json.loads(path.read_text())]
+
+
+@pytest.fixture
+def chat(cluster):
+    return Terminal("--server", cluster.grpc, "--temperature", "0", "--ignore-eos", "--max-tokens", "20")
+
+
+def test_chat_on_a_terminal(chat):
+    chat.type("Hello!\r")
+    chat.read_until("tokens/s")
+    chat.read_until("> ")
+    chat.type("half a li\x03")
+    chat.read_until("ends")
+    chat.read_until("> ")
+    chat.end()
+
+
+def test_a_line_can_be_edited_and_had_again(chat, tmp_path):
+    chat.type("Helo!\x1b[D\x1b[Dl\r")  # two to the left
+    chat.read_until("tokens/s")
+    chat.type("\x1b[A\r")  # the line before
+    chat.read_until("tokens/s")
+    said = [content for role, content in chat.conversation(tmp_path / "said.json") if role == "user"]
+    assert said == ["Hello!", "Hello!"]
+    chat.end()
+
+
+def test_a_paste_is_one_message(chat, tmp_path):
+    chat.type("\x1b[200~one\rtwo\rthree\r\x1b[201~")
+    chat.type(" four\r")
+    chat.read_until("tokens/s")
+    said = [content for role, content in chat.conversation(tmp_path / "said.json") if role == "user"]
+    assert said == ["one\ntwo\nthree four"]
+    chat.end()
+
+
+def test_commands_are_no_questions(chat, tmp_path):
+    chat.type("/help\r")
+    chat.read_until("/system TEXT")
+    chat.type("/hlep\r")
+    chat.read_until("there is no /hlep")
+    chat.type("/system Be brief.\r")
+    chat.read_until("is set")
+    chat.type("//help\r")
+    chat.read_until("tokens/s")
+    messages = chat.conversation(tmp_path / "said.json")
+    assert messages[:2] == [("system", "Be brief."), ("user", "/help")]
+    chat.type("/reset\r")
+    chat.read_until("a new conversation")
+    assert chat.conversation(tmp_path / "said.json") == [("system", "Be brief.")]
+    chat.end()
+
+
+def test_no_color_is_honoured(cluster):
+    chat = Terminal("--server", cluster.grpc, NO_COLOR="1")
+    chat.type("/help\r")
+    assert "\x1b[2m" not in chat.read_until("stops an answer")
+    chat.end()
+
+
+def test_a_full_conversation_goes_on_without_its_oldest_messages(cluster, tmp_path):
+    long = "word " * 900
+    lines = "".join(f"{n} {long}\n" for n in range(3))
+    result = run("chat", "--server", cluster.grpc, "--temperature", "0", "--max-tokens", "4", stdin=lines)
+    assert result.stderr == ""
+
+
+def test_chat_gives_one_answer(cluster):
+    assert "--n 2" in run("chat", "--server", cluster.grpc, "--n", 2, code=2).stderr
+
+
+def test_chat_and_generate_over_http(cluster):
+    arguments = ["--temperature", "0", "--max-tokens", "16"]
+    url = f"http://{cluster.http}"
+    for command in (["generate", "--chat", "Hello!"], ["generate", "--prompt", "The train"]):
+        assert run(*command, *arguments, "--server", url).stdout == run(*command, *arguments, "--server", cluster.grpc).stdout
+    assert run("chat", *arguments, "--server", url + "/v1", stdin="Hello!\n").stdout == \
+        run("chat", *arguments, "--server", cluster.grpc, stdin="Hello!\n").stdout
+    assert "top_p" in run("generate", "--prompt", "a", "--top-p", 7, "--server", url, code=1).stderr
+    assert "gRPC alone" in run("batch", "/dev/null", "--server", url, code=1).stderr
+
+
+def test_the_http_port_is_told_apart_from_no_server(cluster):
+    for command in (["generate", "--prompt", "a"], ["chat"], ["batch", "/dev/null"], ["bench", "serve"]):
+        assert "speaks HTTP, not gRPC" in run(*command, "--server", cluster.http, code=1).stderr
+    assert "without TLS" in run("generate", "--prompt", "a", "--tls", "--server", cluster.grpc, code=1).stderr
+
+
+@pytest.mark.parametrize("arguments, said", [
+    (["sreve", "m"], ["unknown command sreve; did you mean serve?"]),
+    (["serve", "m", "--port", "8000", "--tensor-parallel-size", "2"],
+     ["unknown flag --port; the address is --http HOST:PORT", "unknown flag --tensor-parallel-size; models are split"]),
+    (["serve", "--model", "m"], ["unknown flag --model; the model is given without a flag"]),
+    (["generate", "--prompt", "a", "--temp", "1"], ["unknown flag --temp; here it is --temperature"]),
+    (["serve", "m", "--stages", "0"], ["--stages: must be from 1 to 256, not 0"]),
+    (["batch", "f", "--concurrency", "0"], ["--concurrency: must be more than 0, not 0"]),
+])
+def test_a_wrong_word_is_told_the_right_one(arguments, said):
+    stderr = run(*arguments, code=2).stderr
+    places = [stderr.index(text) for text in said]
+    assert places == sorted(places)
+
+
+def test_a_file_inside_a_model_is_told_the_folder():
+    stderr = run("serve", DEMO_MODEL / "config.json", code=1).stderr
+    assert f"is a file inside a model's folder; give the folder: {DEMO_MODEL}" in " ".join(stderr.split())
+    assert "hf download" not in run("serve", "/etc/passwd", code=1).stderr
+
+
+def test_batch_lines_are_known_by_number_and_name(cluster, tmp_path):
+    path = tmp_path / "batch.jsonl"
+    request = {"max_tokens": 4, "temperature": 0}
+    body = {"messages": [{"role": "user", "content": "Hello!"}], "max_completion_tokens": 4, "temperature": 0}
+    lines = [{"id": "own", "prompt": "The train", **request}, None,
+             {"custom_id": "theirs", "method": "POST", "url": "/v1/chat/completions", "body": body},
+             {"prompt": "x", "response_format": {"type": "json_object"}, "max_tokens": 40}]
+    path.write_text("".join((json.dumps(line) if line else "") + "\n" for line in lines))
+    own, theirs, form = map(json.loads, run("batch", path, "--server", cluster.grpc).stdout.splitlines())
+    assert (own["index"], own["id"], own["stop_reason"]) == (0, "own", None)
+    assert theirs["custom_id"] == "theirs" and theirs["error"] is None
+    completion = theirs["response"]["body"]
+    assert completion["object"] == "chat.completion" and completion["choices"][0]["message"]["content"]
+    assert form["index"] == 3 and form["text"].startswith("{")
+
+
+def test_ctrl_c_in_bench_prints_what_there_is(cluster):
+    process = subprocess.Popen([STAGECOACH, "bench", "serve", "--server", cluster.grpc, "--requests", "100000", "--concurrency",
+                                "1", "--output-tokens", "2", "--input-tokens", "8", "--json"],
+                               stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    with httpx.Client(base_url=f"http://{cluster.http}") as http:
+        def finished():
+            page = http.get("/metrics").text
+            return sum(float(line.split()[-1]) for line in page.splitlines() if line.startswith("vllm:request_success_total"))
+        begun = finished()
+        while finished() < begun + 3:
+            assert process.poll() is None
+    process.send_signal(signal.SIGINT)
+    stdout, stderr = process.communicate(timeout=60)
+    assert process.returncode == 130, stderr
+    assert json.loads(stdout)["requests"]["ok"] >= 1
+    assert "interrupted" in stderr
 
 
 def test_ctrl_c_stops_a_cluster_in_order():

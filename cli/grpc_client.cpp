@@ -1,0 +1,191 @@
+#include "cli/grpc_client.h"
+
+#include <fmt/format.h>
+#include <grpcpp/channel.h>
+#include <grpcpp/client_context.h>
+#include <grpcpp/create_channel.h>
+#include <grpcpp/security/credentials.h>
+#include <grpcpp/support/client_interceptor.h>
+
+#include <chrono>
+#include <filesystem>
+#include <fstream>
+#include <iterator>
+#include <utility>
+#include <vector>
+
+#include "cli/probe.h"
+#include "common/rpc/server.h"
+#include "common/rpc/status.h"
+#include "common/status.h"
+
+namespace stagecoach::cli {
+namespace {
+
+constexpr std::chrono::seconds kConnectTimeout(10);
+
+// gRPC's own list of authorities is not where every distribution has it.
+constexpr const char* kSystemAuthorities[] = {"/etc/ssl/certs/ca-certificates.crt",
+                                              "/etc/pki/tls/certs/ca-bundle.crt"};
+
+// Says who calls in every call's metadata, also where there is no TLS.
+class KeyBearer final : public grpc::experimental::Interceptor {
+ public:
+  explicit KeyBearer(std::string value) : value_(std::move(value)) {}
+  void Intercept(grpc::experimental::InterceptorBatchMethods* methods) override {
+    using grpc::experimental::InterceptionHookPoints;
+    if (methods->QueryInterceptionHookPoint(InterceptionHookPoints::PRE_SEND_INITIAL_METADATA)) {
+      methods->GetSendInitialMetadata()->emplace("authorization", value_);
+    }
+    methods->Proceed();
+  }
+
+ private:
+  const std::string value_;
+};
+
+class KeyBearerFactory final : public grpc::experimental::ClientInterceptorFactoryInterface {
+ public:
+  explicit KeyBearerFactory(std::string key) : value_("Bearer " + std::move(key)) {}
+  grpc::experimental::Interceptor* CreateClientInterceptor(
+      grpc::experimental::ClientRpcInfo*) override {
+    return new KeyBearer(value_);
+  }
+
+ private:
+  const std::string value_;
+};
+
+absl::StatusOr<std::string> ReadFile(const std::string& path) {
+  std::ifstream file(path);
+  std::string text{std::istreambuf_iterator<char>(file), {}};
+  if (file.is_open() && !text.empty()) return text;
+  return absl::InvalidArgumentError(fmt::format("--tls-ca {}: cannot be read, or is empty", path));
+}
+
+absl::StatusOr<std::shared_ptr<grpc::ChannelCredentials>> MakeCredentials(
+    const Connection& connection) {
+  if (!connection.tls && connection.tls_ca.empty()) return grpc::InsecureChannelCredentials();
+  grpc::SslCredentialsOptions options;
+  std::string path = connection.tls_ca;
+  for (const char* authorities : kSystemAuthorities) {
+    std::error_code none;
+    if (path.empty() && std::filesystem::exists(authorities, none)) path = authorities;
+  }
+  if (!path.empty()) {
+    SC_ASSIGN_OR_RETURN(options.pem_root_certs, ReadFile(path));
+  }
+  return grpc::SslCredentials(options);
+}
+
+bool IsConnectFailure(const grpc::Status& status) {
+  if (status.error_code() != grpc::StatusCode::UNAVAILABLE) return false;
+  for (const char* sign : {"failed to connect", "DNS resolution failed",
+                           "connections to all backends", "Socket closed", "GOAWAY", "http1.x"}) {
+    if (status.error_message().find(sign) != std::string::npos) return true;
+  }
+  return false;
+}
+
+template <typename Start>
+absl::Status ReadAll(const GrpcClient& client, const Start& start, const PieceFn& on_piece,
+                     Canceller* canceller) {
+  grpc::ClientContext context;
+  if (canceller != nullptr) canceller->Set([&context] { context.TryCancel(); });
+  const auto reader = start(&context);
+  for (v1::GenerateResponse piece; reader->Read(&piece);) on_piece(piece);
+  const grpc::Status status = reader->Finish();
+  if (canceller != nullptr) canceller->Set(nullptr);
+  return client.Explain(status);
+}
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<GrpcClient>> GrpcClient::Make(const Connection& connection) {
+  if (connection.is_url()) {
+    return absl::InvalidArgumentError(
+        fmt::format("--server {}: this command speaks gRPC alone; give the HOST:PORT that the "
+                    "server's ready line has as grpc=",
+                    connection.server));
+  }
+  SC_ASSIGN_OR_RETURN(const auto credentials, MakeCredentials(connection));
+  std::vector<std::unique_ptr<grpc::experimental::ClientInterceptorFactoryInterface>> interceptors;
+  if (!connection.api_key.empty()) {
+    interceptors.push_back(std::make_unique<KeyBearerFactory>(connection.api_key));
+  }
+  const auto channel = grpc::experimental::CreateCustomChannelWithInterceptors(
+      connection.server, credentials, ClientDefaults(kMaxInternalMessageBytes),
+      std::move(interceptors));
+  return std::unique_ptr<GrpcClient>(new GrpcClient(connection, v1::Inference::NewStub(channel)));
+}
+
+GrpcClient::GrpcClient(Connection connection, std::unique_ptr<v1::Inference::Stub> stub)
+    : connection_(std::move(connection)), stub_(std::move(stub)) {}
+
+absl::Status GrpcClient::Stream(const v1::GenerateRequest& request, const PieceFn& on_piece,
+                                Canceller* canceller) const {
+  return ReadAll(
+      *this, [&](grpc::ClientContext* context) { return stub_->Generate(context, request); },
+      on_piece, canceller);
+}
+
+absl::Status GrpcClient::Stream(const v1::ChatRequest& request, const PieceFn& on_piece,
+                                Canceller* canceller) const {
+  return ReadAll(
+      *this, [&](grpc::ClientContext* context) { return stub_->Chat(context, request); }, on_piece,
+      canceller);
+}
+
+absl::StatusOr<v1::Model> GrpcClient::GetModel() const {
+  grpc::ClientContext context;
+  context.set_deadline(std::chrono::system_clock::now() + kConnectTimeout);
+  v1::Model model;
+  const grpc::Status status = stub_->GetModel(&context, {}, &model);
+  if (!status.ok()) return Explain(status);
+  return model;
+}
+
+absl::Status GrpcClient::Explain(const grpc::Status& status) const {
+  const std::string& server = connection_.server;
+  if (status.error_code() == grpc::StatusCode::UNAUTHENTICATED) {
+    return absl::UnauthenticatedError(fmt::format(
+        "{}; give the key with --api-key, or as STAGECOACH_API_KEY", status.error_message()));
+  }
+  if (!IsConnectFailure(status)) return FromGrpc(status);
+  const bool tls = connection_.tls || !connection_.tls_ca.empty();
+  switch (Probe(server)) {
+    case Spoken::kHttp:
+      return absl::UnavailableError(fmt::format(
+          "{0} speaks HTTP, not gRPC: give the address that the server's ready line has "
+          "as grpc=, or for chat and generate --server http://{0}",
+          server));
+    case Spoken::kTls:
+      if (!tls) {
+        return absl::UnavailableError(fmt::format(
+            "{} wants TLS: add --tls, or --tls-ca FILE for a certificate of your own; if it is the "
+            "HTTPS port, give its URL, https://{}",
+            server, server));
+      }
+      return absl::UnavailableError(
+          fmt::format("no TLS connection to {}: is its certificate one of --tls-ca, and for this "
+                      "name? ({})",
+                      server, status.error_message()));
+    case Spoken::kHttp2:
+      if (tls) {
+        return absl::UnavailableError(
+            fmt::format("{} speaks gRPC without TLS: leave out --tls and --tls-ca", server));
+      }
+      break;
+    case Spoken::kOther:
+      return absl::UnavailableError(fmt::format("what answers at {} is no stagecoach server ({})",
+                                                server, status.error_message()));
+    case Spoken::kNothing:
+      break;
+  }
+  return absl::UnavailableError(fmt::format(
+      "no server answers at {}; start one with `stagecoach serve MODEL`, or name its address with "
+      "--server HOST:PORT",
+      server));
+}
+
+}  // namespace stagecoach::cli

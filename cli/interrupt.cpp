@@ -1,0 +1,20 @@
+#include "cli/interrupt.h"
+
+#include <cstdlib>
+
+namespace stagecoach::cli {
+
+Interrupt::Interrupt()
+    : watcher_([this] {
+        while (const int signal = signals_.Wait()) {
+          if (!notes_first_ || signal_ != 0) std::_Exit(kExitBySignal + signal);
+          signal_ = signal;
+        }
+      }) {}
+
+Interrupt::~Interrupt() {
+  signals_.Interrupt();
+  watcher_.join();
+}
+
+}  // namespace stagecoach::cli

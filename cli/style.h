@@ -1,0 +1,19 @@
+// Whether what is written may have colours and weights.
+#pragma once
+
+#include <unistd.h>
+
+#include <cstdlib>
+#include <string_view>
+
+namespace stagecoach::cli {
+
+// As no-color.org has it: never where NO_COLOR is set to something, or TERM is "dumb".
+inline bool HasStyle(int fd) {
+  const char* no_color = std::getenv("NO_COLOR");
+  const char* term = std::getenv("TERM");
+  return isatty(fd) == 1 && (no_color == nullptr || *no_color == '\0') &&
+         (term == nullptr || std::string_view(term) != "dumb");
+}
+
+}  // namespace stagecoach::cli

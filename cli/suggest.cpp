@@ -1,0 +1,188 @@
+#include "cli/suggest.h"
+
+#include <fmt/format.h>
+
+#include <CLI/CLI.hpp>
+#include <algorithm>
+#include <numeric>
+#include <optional>
+
+namespace stagecoach::cli {
+namespace {
+
+// How other servers call what we have: vLLM, SGLang, llama.cpp, Ollama, TGI.
+struct Foreign {
+  std::string_view theirs;  // names, with spaces between
+  std::string_view flag;    // that must be there for the advice to fit; empty: always
+  std::string_view advice;
+};
+constexpr Foreign kForeign[] = {
+    {"--model -m --model-path --model-id --hf-repo -hf", "",
+     "the model is given without a flag: stagecoach serve MODEL"},
+    {"--port --host --hostname --listen", "--http", "the address is --http HOST:PORT, and --grpc"},
+    {"--port --host --url --base-url", "--server", "the address is --server HOST:PORT"},
+    {"--tensor-parallel-size -tp --tp --tp-size --tensor-split -ts --num-shard", "--stages",
+     "models are split by layers: --stages N"},
+    {"--pipeline-parallel-size -pp --pp --pp-size", "--stages", "here it is --stages N"},
+    {"--data-parallel-size -dp --dp --dp-size", "--stages",
+     "start a server for each copy of the model"},
+    {"--quantization -q --quantize --load-in-4bit --torchao-config", "",
+     "weights stay as the checkpoint stores them: give a .gguf file with quantized ones"},
+    {"--gpu-memory-utilization --mem-fraction-static --cuda-memory-fraction", "--memory-fraction",
+     "here it is --memory-fraction F"},
+    {"--kv-cache-memory-bytes --max-total-tokens", "--kv-memory", "here it is --kv-memory SIZE"},
+    {"--max-model-length --context-length --ctx-size -c --max-seq-len --max-total-length",
+     "--max-model-len", "here it is --max-model-len N"},
+    {"--max-num-seqs --max-running-requests --parallel -np --max-concurrent-requests",
+     "--max-sequences", "here it is --max-sequences N"},
+    {"--max-num-batched-tokens --batch-size -b --max-batch-prefill-tokens", "--max-batched-tokens",
+     "here it is --max-batched-tokens N"},
+    {"--chunked-prefill-size --ubatch-size -ub --long-prefill-token-threshold", "--prefill-chunk",
+     "here it is --prefill-chunk N"},
+    {"--enable-chunked-prefill --no-enable-chunked-prefill", "--prefill-chunk",
+     "prompts are always computed in chunks: --prefill-chunk N says how large"},
+    {"--enable-prefix-caching --no-enable-prefix-caching --disable-radix-cache --cache-prompt",
+     "--prefix-cache", "here it is --prefix-cache on|off"},
+    {"--served-model-name --alias -a", "--served-name", "here it is --served-name NAME"},
+    {"--api-key --api-key-file", "--api-keys", "keys are in a file: --api-keys FILE"},
+    {"--ssl-keyfile --ssl-key-file", "--tls-key", "here it is --tls-key FILE"},
+    {"--ssl-certfile --ssl-cert-file", "--tls-cert", "here it is --tls-cert FILE"},
+    {"--allowed-origins --cors-allow-origin", "--cors", "here it is --cors ORIGIN"},
+    {"--n-gpu-layers -ngl --gpu-layers", "--device",
+     "a stage is on one device whole: --device cuda"},
+    {"--threads -t --threads-http", "--threads-per-worker", "here it is --threads-per-worker N"},
+    {"--lora --lora-modules --lora-paths --enable-lora", "--merge-adapter",
+     "one adapter is merged into the weights: --merge-adapter DIR"},
+    {"--trust-remote-code", "", "leave it out: no code of a checkpoint is run"},
+    {"--swap-space --cpu-offload-gb", "", "leave it out: nothing is swapped or offloaded"},
+    {"--disable-log-requests --no-enable-log-requests --enable-log-requests", "--request-log",
+     "here it is --request-log on|off"},
+    {"--disable-log-stats --decode-log-interval", "--stats-log-interval",
+     "here it is --stats-log-interval S, 0 for none"},
+    {"--uvicorn-log-level --verbosity -v --verbose", "--log-level", "here it is --log-level LEVEL"},
+    {"--max-new-tokens --n-predict --max-length", "--max-tokens", "here it is --max-tokens N"},
+    {"--temp", "--temperature", "here it is --temperature X"},
+    {"--repeat-penalty", "--repetition-penalty", "here it is --repetition-penalty X"},
+    {"--num-prompts", "--requests", "here it is --requests N"},
+    {"--max-concurrency", "--concurrency", "here it is --concurrency N"},
+    {"--random-input-len --input-len", "--input-tokens", "here it is --input-tokens N"},
+    {"--random-output-len --output-len", "--output-tokens", "here it is --output-tokens N"},
+};
+
+// Insertions, deletions, changes and swaps of neighbours that make `b` of `a`.
+size_t Distance(std::string_view a, std::string_view b) {
+  std::vector<std::vector<size_t>> cost(a.size() + 1, std::vector<size_t>(b.size() + 1));
+  for (size_t i = 0; i <= a.size(); ++i) cost[i][0] = i;
+  for (size_t j = 0; j <= b.size(); ++j) cost[0][j] = j;
+  for (size_t i = 1; i <= a.size(); ++i) {
+    for (size_t j = 1; j <= b.size(); ++j) {
+      cost[i][j] = std::min({cost[i - 1][j] + 1, cost[i][j - 1] + 1,
+                             cost[i - 1][j - 1] + (a[i - 1] == b[j - 1] ? 0 : 1)});
+      if (i > 1 && j > 1 && a[i - 1] == b[j - 2] && a[i - 2] == b[j - 1]) {
+        cost[i][j] = std::min(cost[i][j], cost[i - 2][j - 2] + 1);
+      }
+    }
+  }
+  return cost[a.size()][b.size()];
+}
+
+bool HasWord(std::string_view words, std::string_view word) {
+  for (size_t at = words.find(word); at != words.npos; at = words.find(word, at + 1)) {
+    const size_t end = at + word.size();
+    if ((at == 0 || words[at - 1] == ' ') && (end == words.size() || words[end] == ' ')) {
+      return true;
+    }
+  }
+  return false;
+}
+
+// The innermost command that was named.
+const CLI::App& Innermost(const CLI::App& app) {
+  const std::vector<CLI::App*> named = app.get_subcommands();
+  return named.empty() ? app : Innermost(*named.front());
+}
+
+std::vector<std::string> CommandsOf(const CLI::App& app) {
+  std::vector<std::string> names;
+  for (const CLI::App* command : app.get_subcommands({})) {
+    if (!command->get_name().empty()) names.push_back(command->get_name());
+  }
+  return names;
+}
+
+std::vector<std::string> FlagsOf(const CLI::App& app) {
+  std::vector<std::string> names;
+  for (const CLI::Option* option : app.get_options()) {
+    if (option->get_group().empty()) continue;
+    for (const std::string& name : option->get_lnames()) names.push_back("--" + name);
+  }
+  // Groups of options are commands without a name.
+  for (const CLI::App* group : app.get_subcommands({})) {
+    if (!group->get_name().empty()) continue;
+    for (std::string& name : FlagsOf(*group)) names.push_back(std::move(name));
+  }
+  return names;
+}
+
+std::string Advice(const std::string& flag, const std::vector<std::string>& flags) {
+  for (const Foreign& foreign : kForeign) {
+    if (!HasWord(foreign.theirs, flag)) continue;
+    const bool fits =
+        foreign.flag.empty() || std::find(flags.begin(), flags.end(), foreign.flag) != flags.end();
+    if (fits) return fmt::format("; {}", foreign.advice);
+  }
+  const std::string nearest = Nearest(flag, flags);
+  return nearest.empty() ? "" : fmt::format("; did you mean {}?", nearest);
+}
+
+}  // namespace
+
+std::string Nearest(std::string_view word, std::span<const std::string> known) {
+  std::string nearest;
+  size_t least = std::max<size_t>(1, word.size() / 3) + 1;
+  for (const std::string& candidate : known) {
+    const size_t distance = Distance(word, candidate);
+    if (distance >= least) continue;
+    least = distance;
+    nearest = candidate;
+  }
+  return nearest;
+}
+
+std::string UnknownWords(const CLI::App& app, std::span<const std::string> arguments) {
+  const CLI::App& command = Innermost(app);
+  const std::vector<std::string> left = app.remaining(true);
+  std::string text;
+  const auto add = [&text](const std::string& line) {
+    if (!text.empty()) text += '\n';
+    text += line;
+  };
+  const std::vector<std::string> flags = FlagsOf(command);
+  std::vector<std::string> told;
+  for (const std::string& argument : arguments) {
+    if (!argument.starts_with('-') || argument == "--") continue;
+    const std::string flag = argument.substr(0, argument.find('='));
+    const bool is_left = std::any_of(left.begin(), left.end(), [&](const std::string& word) {
+      return word.substr(0, word.find('=')) == flag;
+    });
+    if (!is_left || std::find(told.begin(), told.end(), flag) != told.end()) continue;
+    told.push_back(flag);
+    add(fmt::format("unknown flag {}{}", flag, Advice(flag, flags)));
+  }
+  if (!text.empty()) return text;
+  const std::vector<std::string> commands = CommandsOf(command);
+  for (const std::string& argument : arguments) {
+    if (std::find(left.begin(), left.end(), argument) == left.end()) continue;
+    if (commands.empty()) {
+      add(fmt::format("unexpected argument {}", argument));
+      continue;
+    }
+    const std::string nearest = Nearest(argument, commands);
+    add(fmt::format("unknown command {}{}", argument,
+                    nearest.empty() ? "" : fmt::format("; did you mean {}?", nearest)));
+    break;  // what follows belonged to it
+  }
+  return text;
+}
+
+}  // namespace stagecoach::cli

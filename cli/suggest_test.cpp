@@ -1,0 +1,54 @@
+#include "cli/suggest.h"
+
+#include <CLI/CLI.hpp>
+#include <catch2/catch_test_macros.hpp>
+
+namespace stagecoach::cli {
+namespace {
+
+TEST_CASE("a typing error is understood, another word is not") {
+  const std::vector<std::string> known = {"serve", "generate", "chat", "check"};
+  CHECK(Nearest("sreve", known) == "serve");
+  CHECK(Nearest("genrate", known) == "generate");
+  CHECK(Nearest("chekc", known) == "check");
+  CHECK(Nearest("fly", known).empty());
+  CHECK(Nearest("", known).empty());
+}
+
+// What is said of a command line.
+std::string Said(const std::vector<std::string>& arguments) {
+  CLI::App app;
+  app.require_subcommand(1);
+  CLI::App* serve = app.add_subcommand("serve");
+  std::string model, http, length;
+  serve->add_option("model", model);
+  serve->add_option("--http", http);
+  serve->add_option("--max-model-len", length);
+  try {
+    app.parse(std::vector<std::string>(arguments.rbegin(), arguments.rend()));
+  } catch (const CLI::ParseError&) {
+  }
+  return UnknownWords(app, arguments);
+}
+
+TEST_CASE("flags of other servers are told ours, in the order given") {
+  CHECK(
+      Said({"serve", "m", "--port", "8000", "--quantization", "awq", "--max-model-lne=7"}) ==
+      "unknown flag --port; the address is --http HOST:PORT, and --grpc\n"
+      "unknown flag --quantization; weights stay as the checkpoint stores them: give a .gguf file "
+      "with quantized ones\n"
+      "unknown flag --max-model-lne; did you mean --max-model-len?");
+  CHECK(Said({"serve", "--model", "m"}) ==
+        "unknown flag --model; the model is given without a flag: stagecoach serve MODEL");
+  CHECK(Said({"serve", "m", "--zzz"}) == "unknown flag --zzz");
+}
+
+TEST_CASE("an unknown command is told the nearest one") {
+  CHECK(Said({"sreve", "m"}) == "unknown command sreve; did you mean serve?");
+  CHECK(Said({"fly"}) == "unknown command fly");
+  CHECK(Said({"serve", "m", "n"}) == "unexpected argument n");
+  CHECK(Said({"serve", "m"}).empty());
+}
+
+}  // namespace
+}  // namespace stagecoach::cli
