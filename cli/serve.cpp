@@ -64,7 +64,7 @@ int Serve(const launch::ClusterOptions& options) {
   const absl::StatusOr<launch::Endpoints> endpoints = CheckedStart(cluster, options);
   if (absl::IsCancelled(endpoints.status())) return kExitOk;
   if (!endpoints.ok()) {
-    WriteStderr(fmt::format("error: {}\n", std::string(endpoints.status().message())));
+    WriteStderr(launch::FatalLine(options.log_format(), std::string(endpoints.status().message())));
     return kExitError;
   }
   fmt::print("{}\n", endpoints->ready_line);
@@ -73,7 +73,7 @@ int Serve(const launch::ClusterOptions& options) {
   const absl::Status status = cluster.Wait();
   if (const int signal = stop_on_signal.second(); signal != 0) return kExitBySignal + signal;
   if (status.ok()) return kExitOk;
-  WriteStderr(fmt::format("error: {}\n", std::string(status.message())));
+  WriteStderr(launch::FatalLine(options.log_format(), std::string(status.message())));
   return kExitError;
 }
 

@@ -13,7 +13,8 @@ bool IsIndented(std::string_view line) { return line.starts_with(' ') || line.st
 
 }  // namespace
 
-ChildLog::ChildLog(std::string name, bool echo) : name_(std::move(name)), echo_(echo) {}
+ChildLog::ChildLog(std::string name, bool echo, LogFormat format)
+    : name_(std::move(name)), echo_(echo), format_(format) {}
 
 void ChildLog::Add(std::string_view line) {
   const std::lock_guard lock(mutex_);
@@ -28,12 +29,10 @@ void ChildLog::Add(std::string_view line) {
   last_lines_.emplace_back(line);
   if (last_lines_.size() > kKeptLines) last_lines_.pop_front();
   // One write a line, so that lines of several children do not mix.
-  if (echo_) WriteStderr(fmt::format("[{}] {}\n", name_, line));
+  if (echo_) WriteStderr(ChildLine(format_, name_, line));
 }
 
-void ChildLog::Say(std::string_view line) const {
-  WriteStderr(fmt::format("[{}] {}\n", name_, line));
-}
+void ChildLog::Say(std::string_view line) const { WriteStderr(ChildLine(format_, name_, line)); }
 
 std::string ChildLog::Cause(const ChildExit& exit) const {
   const std::lock_guard lock(mutex_);

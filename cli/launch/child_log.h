@@ -1,4 +1,4 @@
-// What one child writes to its standard error: passed on with a prefix, the end of it kept to
+// What one child writes to its standard error: passed on under its name, the end of it kept to
 // explain a failure.
 #pragma once
 
@@ -8,6 +8,7 @@
 #include <string_view>
 
 #include "cli/launch/child_process.h"
+#include "cli/launch/log_line.h"
 
 namespace stagecoach::launch {
 
@@ -16,8 +17,8 @@ class ChildLog {
  public:
   static constexpr size_t kKeptLines = 8;
 
-  // `echo`: write the lines to our standard error, as "[name] line".
-  ChildLog(std::string name, bool echo);
+  // `echo`: write the lines to our standard error, under the name.
+  ChildLog(std::string name, bool echo, LogFormat format = LogFormat::kText);
 
   const std::string& name() const { return name_; }
   void Add(std::string_view line);
@@ -30,6 +31,7 @@ class ChildLog {
  private:
   const std::string name_;
   const bool echo_;
+  const LogFormat format_;
   mutable std::mutex mutex_;
   std::deque<std::string> last_lines_;  // guarded by mutex_; at most kKeptLines
   std::string error_;  // guarded by mutex_; not echoed: the launcher reports it once

@@ -151,7 +151,7 @@ absl::Status Cluster::Spawn(const std::string& name, const std::string& program,
                "--secret-file", "/dev/stdin"});
   const size_t index = children_.size();
   Child& child = children_.emplace_back();
-  child.log = std::make_unique<ChildLog>(name, options_.echo_logs);
+  child.log = std::make_unique<ChildLog>(name, options_.echo_logs, options_.log_format());
   ChildLog* log = child.log.get();
   auto process = ChildProcess::Spawn(
       {.program = options_.program_dir + "/" + program, .args = std::move(args), .input = secret_},

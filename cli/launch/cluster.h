@@ -36,6 +36,10 @@ struct ClusterOptions {
   std::string log_level = "info";
   bool echo_logs = true;  // the children's logs go to our standard error
   ServeFlags serve;
+
+  LogFormat log_format() const {
+    return serve.log_format == "json" ? LogFormat::kJson : LogFormat::kText;
+  }
 };
 
 struct Endpoints {

@@ -53,7 +53,7 @@ def test_a_stopped_worker_is_noticed_and_may_go_on(stages, victim, figures):
         load.await_tokens(50)
         assert metric(cluster, "stagecoach_stage_stalls_total")[victim] == 1
         assert f"stage {victim} (" in cluster.log() and "its process is stopped" in cluster.log()
-        assert f"[worker {victim}] process {workers[victim]} is stopped" in cluster.log()
+        assert f" I worker {victim}: process {workers[victim]} is stopped" in cluster.log()
 
 
 def await_errors(load, began, stage):
@@ -127,13 +127,13 @@ def test_a_stopped_router_is_said_by_serve_and_blames_no_stage():
     with Cluster(DEMO_MODEL, stages=2, flags=FLAGS) as cluster, Load(cluster.stub) as load:
         router, _ = pids(cluster)
         os.kill(router, signal.SIGSTOP)
-        said = seconds_until(lambda: f"[router] process {router} is stopped" in cluster.log(), 1 + SLACK_S)
+        said = seconds_until(lambda: f" I router: process {router} is stopped" in cluster.log(), 1 + SLACK_S)
         time.sleep(2 * LIMIT_S)  # the fault itself: longer than the limit
         os.kill(router, signal.SIGCONT)
         assert said is not None
         load.await_tokens(50)
         assert metric(cluster, "stagecoach_stage_stalls_total") == {0: 0.0, 1: 0.0}
-        assert seconds_until(lambda: "[router] the process goes on" in cluster.log(), 1 + SLACK_S) is not None
+        assert seconds_until(lambda: " I router: the process goes on" in cluster.log(), 1 + SLACK_S) is not None
 
 
 def test_sigterm_ends_a_cluster_whose_router_is_stopped():

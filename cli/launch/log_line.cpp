@@ -1,0 +1,73 @@
+#include "cli/launch/log_line.h"
+
+#include <fmt/format.h>
+
+#include <boost/json.hpp>
+#include <chrono>
+#include <ctime>
+
+namespace stagecoach::launch {
+namespace {
+
+namespace json = boost::json;
+
+std::string Now(LogFormat format) {
+  const auto now = std::chrono::system_clock::now();
+  const std::time_t seconds = std::chrono::system_clock::to_time_t(now);
+  const auto ms =
+      std::chrono::duration_cast<std::chrono::milliseconds>(now.time_since_epoch()).count() % 1000;
+  const bool is_json = format == LogFormat::kJson;
+  std::tm parts{};
+  is_json ? gmtime_r(&seconds, &parts) : localtime_r(&seconds, &parts);
+  char text[32];
+  std::strftime(text, sizeof text, is_json ? "%Y-%m-%dT%H:%M:%S" : "%Y-%m-%d %H:%M:%S", &parts);
+  return fmt::format("{}.{:03}{}", text, ms, is_json ? "Z" : "");
+}
+
+// "2026-01-31 12:00:00.123 I program: ": where the program's name begins; 0: the line is another.
+size_t ProgramOf(std::string_view line) {
+  constexpr std::string_view kShape = "0000-00-00 00:00:00.000 A ";
+  if (line.size() < kShape.size()) return 0;
+  for (size_t i = 0; i < kShape.size(); ++i) {
+    if (kShape[i] == 'A') continue;
+    const bool is_digit = line[i] >= '0' && line[i] <= '9';
+    if (kShape[i] == '0' ? !is_digit : line[i] != kShape[i]) return 0;
+  }
+  return kShape.size();
+}
+
+}  // namespace
+
+std::string OwnLine(LogFormat format, std::string_view level, std::string_view program,
+                    std::string_view message) {
+  if (format == LogFormat::kText) {
+    return fmt::format("{} {} {}: {}\n", Now(format), level == "info" ? 'I' : 'E', program,
+                       message);
+  }
+  const json::object line{
+      {"time", Now(format)}, {"level", level}, {"program", program}, {"message", message}};
+  return json::serialize(line) + '\n';
+}
+
+std::string ChildLine(LogFormat format, std::string_view child, std::string_view line) {
+  if (format == LogFormat::kText) {
+    const size_t program = ProgramOf(line);
+    const size_t colon = program == 0 ? line.npos : line.find(": ", program);
+    if (colon == line.npos) return OwnLine(format, "info", child, line);
+    return fmt::format("{}{}{}\n", line.substr(0, program), child, line.substr(colon));
+  }
+  boost::system::error_code error;
+  json::value parsed = json::parse({line.data(), line.size()}, error);
+  if (error || !parsed.is_object() || !parsed.get_object().contains("message")) {
+    return OwnLine(format, "info", child, line);
+  }
+  parsed.get_object()["program"] = child;
+  return json::serialize(parsed) + '\n';
+}
+
+std::string FatalLine(LogFormat format, std::string_view message) {
+  if (format == LogFormat::kText) return fmt::format("error: {}\n", message);
+  return OwnLine(format, "critical", "stagecoach", message);
+}
+
+}  // namespace stagecoach::launch
