@@ -18,9 +18,14 @@ def _ptrace(request, thread):
         raise OSError(code, os.strerror(code))
 
 
+def _age(task):
+    """Numbers are no order: they begin anew."""
+    return int((task / "stat").read_text().rpartition(")")[2].split()[19]), int(task.name)
+
+
 def _thread_of(process, name):
     # The oldest: threads that it starts have its name, too.
-    for task in sorted(pathlib.Path(f"/proc/{process}/task").iterdir(), key=lambda task: int(task.name)):
+    for task in sorted(pathlib.Path(f"/proc/{process}/task").iterdir(), key=_age):
         if (task / "comm").read_text().strip() == name:
             return int(task.name)
     raise AssertionError(f"process {process} has no thread {name!r}")
