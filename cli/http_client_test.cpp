@@ -98,7 +98,7 @@ TEST_CASE("an answer over HTTP comes as pieces") {
 
 TEST_CASE("what an HTTP server refuses is told in its words") {
   const HttpPeer peer(
-      "HTTP/1.1 401 Unauthorized\r\nContent-Length: 32\r\n\r\n"
+      "HTTP/1.1 401 Unauthorized\r\nContent-Length: 33\r\n\r\n"
       "{\"error\":{\"message\":\"wrong key\"}}");
   const auto client = HttpClient::Make(To(peer));
   REQUIRE(client.ok());

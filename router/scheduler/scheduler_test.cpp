@@ -255,6 +255,7 @@ TEST_CASE("A sequence that the last stage cannot go on with ends with the reason
   std::vector<std::shared_ptr<RecordingSink>> sinks;
   for (SequenceId id : {1, 2}) {
     auto request = MakeRequest(id, 10, 50);
+    request->sampling.mutable_grammar()->add_end_ids(0);  // only a grammar can fail
     sinks.push_back(std::make_shared<RecordingSink>());
     request->sink = sinks.back();
     core.Submit(Alone(std::move(request)), std::chrono::steady_clock::now());

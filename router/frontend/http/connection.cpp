@@ -46,8 +46,8 @@ class Connection final : public Exchange,
  public:
   Connection(Stream stream, ClientCounts::Place place, ConnectionContext* context)
       : context_(*context),
-        place_(std::move(place)),
         entry_{context, this},
+        place_(std::move(place)),
         stream_(std::move(stream)),
         deadline_(stream_.get_executor()),
         parser_(context_.limits, context_.bodies) {}
@@ -444,8 +444,9 @@ class Connection final : public Exchange,
   };
 
   ConnectionContext& context_;
+  // Before all that uses the server: with its end the server may end as well.
+  const Entry entry_;
   const ClientCounts::Place place_;
-  const Entry entry_;  // before all that uses the event loop
   Stream stream_;
   Deadline deadline_;
   Phase phase_ = Phase::kHandshake;
