@@ -82,7 +82,11 @@ void StallWatch::SetDone(size_t stage, uint64_t done, Time moved, Time now) {
     state.last.set_done(done);
     state.moved = now;
     state.held_step = 0;
-    if (stage + 1 == stages_.size()) steps_.erase(steps_.begin(), steps_.upper_bound(done));
+    // A stage may be held between the sending of a step and its end: the others finish it first.
+    const auto last = std::min_element(
+        stages_.begin(), stages_.end(),
+        [](const State& a, const State& b) { return a.last.done() < b.last.done(); });
+    steps_.erase(steps_.begin(), steps_.upper_bound(last->last.done()));
   }
   SettleHeld(now);
 }
