@@ -51,6 +51,8 @@ void StallWatch::Sent(uint64_t step, const StepSize& size, Time now) {
 void StallWatch::Heard(size_t stage, const v1::StepProgress& progress, Time now) {
   State& state = stages_[stage];
   const Time moved = state.moved;
+  // A process that was stopped had no time for its step.
+  if (state.stalled == StallKind::kSilent) state.held_since += now - state.heard;
   state.heard = now;
   if (progress.work() != state.last.work() || progress.begun() > state.last.begun()) {
     state.moved = now;

@@ -193,6 +193,20 @@ TEST_CASE("a device says nothing of what it waits for: the oldest step decides")
   CHECK_FALSE(stages.Next(seconds(60)));
 }
 
+TEST_CASE("a process that goes on has its step's time before it") {
+  Watched stages(1);
+  stages.Finish(1);
+  stages.Send(2);
+  stages.Say(0, 2, 1, v1::STEP_ACTIVITY_COMPUTE);
+  stages.Silence(0);
+  REQUIRE(stages.Next(seconds(60)));
+  CHECK_FALSE(stages.Next(seconds(5)));
+  stages.Say(0, 2, 1, v1::STEP_ACTIVITY_COMPUTE);
+  const auto back = stages.Next(milliseconds(200));
+  REQUIRE(back);
+  CHECK(back->kind == StallKind::kNone);
+}
+
 TEST_CASE("what held a stage up is not what a step takes; what it worked is") {
   for (const bool works : {false, true}) {
     Watched stages(1);
