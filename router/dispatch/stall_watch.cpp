@@ -51,6 +51,8 @@ void StallWatch::Sent(uint64_t step, const StepSize& size, Time now) {
 void StallWatch::Heard(size_t stage, const v1::StepProgress& progress, Time now) {
   State& state = stages_[stage];
   const Time moved = state.moved;
+  // A process that was stopped had no time for its step.
+  if (state.stalled == StallKind::kSilent) state.held_since += now - state.heard;
   state.heard = now;
   if (progress.work() != state.last.work() || progress.begun() > state.last.begun()) {
     state.moved = now;
@@ -82,7 +84,11 @@ void StallWatch::SetDone(size_t stage, uint64_t done, Time moved, Time now) {
     state.last.set_done(done);
     state.moved = now;
     state.held_step = 0;
-    if (stage + 1 == stages_.size()) steps_.erase(steps_.begin(), steps_.upper_bound(done));
+    // A stage may be held between the sending of a step and its end: the others finish it first.
+    const auto last = std::min_element(
+        stages_.begin(), stages_.end(),
+        [](const State& a, const State& b) { return a.last.done() < b.last.done(); });
+    steps_.erase(steps_.begin(), steps_.upper_bound(last->last.done()));
   }
   SettleHeld(now);
 }

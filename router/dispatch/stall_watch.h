@@ -94,7 +94,7 @@ class StallWatch {
 
   const StallLimits limits_;
   std::vector<State> stages_;
-  std::map<uint64_t, StepSize> steps_;  // that the last stage has not finished
+  std::map<uint64_t, StepSize> steps_;  // that some stage has not finished
   Time last_tick_;
 };
 

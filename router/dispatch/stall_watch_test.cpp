@@ -166,6 +166,20 @@ TEST_CASE("the first stage may wait for tokens for as long as the last one takes
   CHECK(own->stage == 0);
 }
 
+TEST_CASE(
+    "a stage that is held after it has sent a step stalls, though the others finish the step") {
+  Watched stages(3);
+  stages.Finish(1);
+  stages.Send(2);
+  stages.Say(0, 2, 2, v1::STEP_ACTIVITY_IDLE);
+  stages.Say(1, 2, 1, v1::STEP_ACTIVITY_WAIT_SEND);
+  stages.Say(2, 2, 2, v1::STEP_ACTIVITY_IDLE);
+  const auto change = stages.Next(seconds(60));
+  REQUIRE(change);
+  CHECK(change->stage == 1);
+  CHECK(change->kind == StallKind::kStep);
+}
+
 TEST_CASE("a device says nothing of what it waits for: the oldest step decides") {
   Watched stages(2);
   stages.Finish(1);
@@ -177,6 +191,20 @@ TEST_CASE("a device says nothing of what it waits for: the oldest step decides")
   REQUIRE(change);
   CHECK(change->stage == 1);
   CHECK_FALSE(stages.Next(seconds(60)));
+}
+
+TEST_CASE("a process that goes on has its step's time before it") {
+  Watched stages(1);
+  stages.Finish(1);
+  stages.Send(2);
+  stages.Say(0, 2, 1, v1::STEP_ACTIVITY_COMPUTE);
+  stages.Silence(0);
+  REQUIRE(stages.Next(seconds(60)));
+  CHECK_FALSE(stages.Next(seconds(5)));
+  stages.Say(0, 2, 1, v1::STEP_ACTIVITY_COMPUTE);
+  const auto back = stages.Next(milliseconds(200));
+  REQUIRE(back);
+  CHECK(back->kind == StallKind::kNone);
 }
 
 TEST_CASE("what held a stage up is not what a step takes; what it worked is") {
