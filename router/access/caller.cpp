@@ -14,7 +14,7 @@ absl::Status Caller::CheckPriority(int32_t priority) const {
 
 absl::Status Caller::TakeChoices(size_t n) const {
   if (rate == nullptr || n < 2) return absl::OkStatus();
-  return rate->Take(static_cast<double>(n - 1), RateLimit::Clock::now());
+  return rate->Take(static_cast<double>(n - 1), RateLimit::Clock::now(), /*n_taken=*/1);
 }
 
 }  // namespace stagecoach::router

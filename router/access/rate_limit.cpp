@@ -12,10 +12,10 @@ namespace stagecoach::router {
 RateLimit::RateLimit(double per_minute)
     : per_minute_(per_minute), most_(std::max(1.0, per_minute)), saved_(most_) {}
 
-absl::Status RateLimit::Take(double n, Clock::time_point now) {
-  if (n > most_) {
-    return absl::InvalidArgumentError(
-        fmt::format("n: {} choices are more than this key's {} requests a minute", n, per_minute_));
+absl::Status RateLimit::Take(double n, Clock::time_point now, double n_taken) {
+  if (n_taken + n > most_) {
+    return absl::InvalidArgumentError(fmt::format(
+        "n: {} choices are more than this key's {} requests a minute", n_taken + n, per_minute_));
   }
   std::lock_guard lock(mutex_);
   const double per_second = per_minute_ / 60;

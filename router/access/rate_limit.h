@@ -16,8 +16,8 @@ class RateLimit {
   explicit RateLimit(double per_minute);
 
   // RESOURCE_EXHAUSTED, with the seconds to wait, when so many are not left; INVALID_ARGUMENT when
-  // they never are.
-  absl::Status Take(double n, Clock::time_point now);
+  // they never are, together with the n_taken that the same request has taken before.
+  absl::Status Take(double n, Clock::time_point now, double n_taken = 0);
 
  private:
   const double per_minute_;

@@ -137,9 +137,8 @@ def test_chat_remembers(cluster):
     assert twice == first * 2
 
 
-def read_until(terminal, text, timeout_s=60):
-    """What a program writes to its terminal up to and with `text`."""
-    seen = ""
+def read_until(terminal, text, seen="", timeout_s=60):
+    """What a program writes to its terminal until there is `text`, behind what was `seen` before."""
     while text not in seen:
         assert select.select([terminal], [], [], timeout_s)[0], seen
         seen += os.read(terminal, 4096).decode(errors="replace")
@@ -153,15 +152,21 @@ class Terminal:
         self.pid, self.fd = pty.fork()
         if self.pid == 0:
             os.execve(STAGECOACH, [STAGECOACH, "chat", *arguments], {**os.environ, "TERM": "xterm", **environment})
+        self._unread = ""
         self.read_until("> ")
 
     def type(self, text):
         os.write(self.fd, text.encode())
 
     def read_until(self, text):
-        return read_until(self.fd, text)
+        """Up to and with `text`; what has come behind it is for the next call."""
+        seen = read_until(self.fd, text, self._unread)
+        end = seen.index(text) + len(text)
+        self._unread = seen[end:]
+        return seen[:end]
 
     def end(self):
+        """REQUIRES: the prompt was read. What is typed before it may be taken for another line's."""
         self.type("\x04")
         assert os.waitstatus_to_exitcode(os.waitpid(self.pid, 0)[1]) == 0
         os.close(self.fd)
@@ -170,6 +175,7 @@ class Terminal:
         """The messages so far."""
         self.type(f"/save {path}\r")
         self.read_until(" messages")
+        self.read_until("> ")
         return [(message["role"], message["content"]) for message in json.loads(path.read_text())]
 
 
@@ -228,11 +234,12 @@ def test_no_color_is_honoured(cluster):
     chat = Terminal("--server", cluster.grpc, NO_COLOR="1")
     chat.type("/help\r")
     assert "\x1b[2m" not in chat.read_until("stops an answer")
+    chat.read_until("> ")
     chat.end()
 
 
 def test_a_full_conversation_goes_on_without_its_oldest_messages(cluster, tmp_path):
-    long = "word " * 900
+    long = "word " * 250  # each fits, all do not
     lines = "".join(f"{n} {long}\n" for n in range(3))
     result = run("chat", "--server", cluster.grpc, "--temperature", "0", "--max-tokens", "4", stdin=lines)
     assert result.stderr == ""

@@ -117,7 +117,7 @@ def test_kernels_hold_as_their_programs_say(results, tmp_path, said, code, fails
 
 
 def test_what_is_checked_for_memory_is_there():
-    names = re.findall(r'^TEST_CASE\("(.*)"\)', "".join(path.read_text() for path in shapes.ROOT.glob("kernels/cuda/*_test.cpp")), re.M)
+    names = re.findall(r'^TEST_CASE\("(.*)"\)', "".join(path.read_text() for path in shapes.ROOT.glob("kernels/cuda/**/*_test.cpp")), re.M)
     for pattern in kernels.MEMCHECKED:
         assert fnmatch.filter(names, pattern), pattern
 
