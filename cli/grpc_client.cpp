@@ -78,11 +78,14 @@ absl::StatusOr<std::shared_ptr<grpc::ChannelCredentials>> MakeCredentials(
   return grpc::SslCredentials(options);
 }
 
+// Whether the status is gRPC's own. A server that has lost a stage may quote the same words behind
+// the stage's name, so only the beginning counts.
 bool IsConnectFailure(const grpc::Status& status) {
   if (status.error_code() != grpc::StatusCode::UNAVAILABLE) return false;
-  for (const char* sign : {"failed to connect", "DNS resolution failed",
-                           "connections to all backends", "Socket closed", "GOAWAY", "http1.x"}) {
-    if (status.error_message().find(sign) != std::string::npos) return true;
+  for (const char* sign :
+       {"failed to connect", "DNS resolution failed", "connections to all backends",
+        "Socket closed", "GOAWAY", "Trying to connect an http1.x server"}) {
+    if (status.error_message().starts_with(sign)) return true;
   }
   return false;
 }

@@ -122,7 +122,7 @@ def test_internal_tls_is_mutual():
             assert "--internal-tls-name=stagecoach.internal" in container["args"]
             # A kubelet has no certificate to show.
             is_stage = container["name"].startswith("stage-")
-            assert all(("grpc" in container[f"{kind}Probe"]) != is_stage for kind in ("startup", "readiness"))
+            assert all(("tcpSocket" in container[f"{kind}Probe"]) == is_stage for kind in ("startup", "readiness"))
 
 
 def test_grace_is_longer_than_the_longest_stream():
