@@ -23,7 +23,7 @@ class FakeServer final : public v1::Inference::Service {
   // HOST:PORT
   const std::string& address() const { return address_; }
   int most_at_once() const { return most_at_once_; }
-  // Of the last call; read it when that has ended.
+  // The last call's; read it when that has ended.
   const std::string& authorization() const { return authorization_; }
 
   grpc::Status Generate(grpc::ServerContext* context, const v1::GenerateRequest* request,

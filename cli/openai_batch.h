@@ -14,8 +14,8 @@ namespace stagecoach::cli {
 
 bool IsOpenAiLine(const boost::json::object& line);
 
-// Of /v1/chat/completions and /v1/completions. INVALID_ARGUMENT names a field that is not known
-// here.
+// Takes lines of /v1/chat/completions and /v1/completions. INVALID_ARGUMENT names a field that is
+// not known here.
 absl::StatusOr<BatchRequest> ParseOpenAiLine(const boost::json::object& line);
 
 // OpenAI's field of that name. INVALID_ARGUMENT for a form that there is not.

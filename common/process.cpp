@@ -23,7 +23,7 @@ namespace {
 constexpr int kThreads = 2;
 constexpr int kNever = -1;
 
-// Of the handler, which may do little: read and write, and atomics.
+// The signal handler's state. A handler may do little: read and write, and atomics.
 int heard[2];  // a pipe of signals' numbers
 std::atomic<int> second_grace_s = kNever;
 std::atomic<int> n_stops = 0;

@@ -25,7 +25,7 @@ class CallHead {
 
   // "/stagecoach.v1.Stage/Load"
   std::string_view path() const { return Find(":path").value_or(""); }
-  // Of several values the first; `key` in lower case.
+  // The first value of `key`, which is in lower case.
   std::optional<std::string_view> Find(std::string_view key) const;
 
  private:

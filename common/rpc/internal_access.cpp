@@ -20,7 +20,7 @@ namespace {
 constexpr char kSecretKey[] = "stagecoach-secret";
 // A peer that connects and says nothing.
 constexpr int kHandshakeMs = 10'000;
-// Of a connection; the router has a few streams and calls to a worker.
+// Streams a connection may have; the router has a few streams and calls to a worker.
 constexpr int kMaxStreams = 256;
 
 class AddSecret final : public grpc::experimental::Interceptor {

@@ -25,8 +25,8 @@ void ApplyServerDefaults(grpc::ServerBuilder& builder, int max_message_bytes);
 // nothing is on its way to it. Likewise.
 void NoticeLostClients(grpc::ServerBuilder& builder);
 
-// Of a channel with the same limits and a keepalive that notices a dead host within 20 s. Never
-// goes through a proxy.
+// Arguments of a channel with the same limits and a keepalive that notices a dead host within 20 s.
+// The channel never goes through a proxy.
 grpc::ChannelArguments ClientDefaults(int max_message_bytes);
 
 // A channel with those, to a public port.

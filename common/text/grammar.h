@@ -43,7 +43,7 @@ struct GrammarSource {
   friend bool operator==(const GrammarSource&, const GrammarSource&) = default;
 };
 
-// Of texts that are either of `calls`, in Lark, or of `form`, whose own settings are the whole's.
+// Accepts texts of `calls`, in Lark, and texts of `form`, whose own settings are the whole's.
 GrammarSource CallsOrForm(std::string_view calls, const GrammarSource& form);
 
 class Grammar;

@@ -29,7 +29,7 @@ struct PipelineHooks {
   // stage's name; from the client's threads.
   std::function<void(const std::string&)> on_draining;
   FlightRecorder* flight = nullptr;  // gets every plan; outlives the client
-  // Of the model: a stage that sends other tokens is as one that is lost.
+  // The model's: a stage that sends other tokens counts as lost.
   int32_t vocab_size = std::numeric_limits<int32_t>::max();
   PipelineWatch* watch = nullptr;  // begins when all stages have answered, ends with Stop; outlives
                                    // the client

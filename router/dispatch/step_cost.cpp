@@ -6,7 +6,7 @@
 namespace stagecoach::router {
 namespace {
 
-// Of a size's longest time, what remains with each step of the size.
+// Share of a size's longest time that remains with each step of the size.
 constexpr double kKept = 0.9;
 
 double Ratio(uint64_t wanted, uint64_t known) {

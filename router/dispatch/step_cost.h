@@ -28,7 +28,7 @@ class PlanSizer {
   std::vector<bool> tells_prompt_;  // by slot: logits of the prompt's rows as well
 };
 
-// Of one stage. Not thread-safe.
+// What one stage's steps take. Not thread-safe.
 class StepCost {
  public:
   using Duration = std::chrono::steady_clock::duration;

@@ -7,7 +7,7 @@
 
 namespace stagecoach::router {
 
-// Of this process: random, the same as long as it runs.
+// This process's: random, the same as long as it runs.
 const std::string& InstanceId();
 
 // "INSTANCE-RANDOM", in hexadecimal digits.

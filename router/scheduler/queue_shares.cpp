@@ -60,7 +60,7 @@ Sequence* LastNotBegun(const Tenant& tenant) {
   return nullptr;
 }
 
-// Of the tenant with the most times its share, above 1. Null: none.
+// The first to go of the tenant with the most times its share, above 1. Null: none.
 Sequence* FirstToGo(const SchedulerState& state, const Tenant& but_for, const Bound& bound) {
   Sequence* first = nullptr;
   double times_share = 1;

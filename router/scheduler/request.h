@@ -63,7 +63,7 @@ class SequenceSink {
 
 // What a client asked for at once: choices, of several prompts as well.
 struct ClientCall {
-  // Of the scheduler's thread.
+  // The scheduler's thread alone uses these.
   bool begun = false;                   // one of its sequences was admitted
   std::vector<SequenceId> sequences{};  // all that were queued, those that have ended too
 };

@@ -18,7 +18,7 @@ absl::Status BadResult(const v1::StepResult& result, std::string_view what) {
                                           "; the programs may be of different versions"));
 }
 
-// Of a position for which `n_top` tokens were asked for.
+// Checks a position for which `n_top` tokens were asked for.
 absl::Status CheckLogprobs(const v1::StepResult& result, const v1::Logprobs& logprobs,
                            int32_t n_top) {
   if (logprobs.top_ids_size() != logprobs.top_size() || logprobs.top_size() > n_top) {

@@ -46,7 +46,7 @@ class SchedulerState {
   const WaitingQueue& waiting() const { return waiting_; }
   Tenants& tenants() { return tenants_; }
   const Tenants& tenants() const { return tenants_; }
-  // Of all tenants, by priority, then arrival.
+  // All tenants' sequences, by priority, then arrival.
   using RunningSet = absl::btree_set<Sequence*, ServedFirst>;
   const RunningSet& running() const { return running_; }
   bool empty() const { return sequences_.empty(); }
@@ -99,7 +99,7 @@ class SchedulerState {
   // they come out the same again.
   uint64_t clock() const { return clock_; }
   uint64_t n_preemptions() const { return n_preemptions_; }
-  // Of these, those for a tenant that waited below its share.
+  // Preemptions for a tenant that waited below its share; counted above as well.
   uint64_t n_share_preemptions() const { return n_share_preemptions_; }
   void CountSharePreemption() { ++n_share_preemptions_; }
   uint64_t n_generated_tokens() const { return n_generated_tokens_; }

@@ -42,7 +42,7 @@ struct Tenant {
   uint32_t n_present = 0;  // sequences that wait or run
   uint32_t n_running = 0;
   absl::btree_set<Sequence*, ServedFirst> waiting;
-  // Of these, those that never had a slot: what its part of the queue counts.
+  // Those that never had a slot, counted above as well: what its part of the queue counts.
   uint32_t n_new = 0;
   uint64_t n_new_tokens = 0;
 };

@@ -65,7 +65,7 @@ TEST_CASE("The tenant with the least service for its weight comes first") {
   queue.Charge(&late, 1);
   REQUIRE(queue.first()->id() == 1);
 
-  // Where nobody waits nobody is owed anything.
+  // Nobody is owed anything when nobody waits.
   for (const auto& sequence : sequences) queue.Remove(sequence.get());
   queue.Charge(&three, 3000);
   queue.Add(sequences[0].get());

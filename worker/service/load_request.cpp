@@ -14,7 +14,7 @@ constexpr uint32_t kMostBatchedTokens = 1 << 18;  // what is told of a step fits
 constexpr uint32_t kMostTokens = 1 << 20;         // of a sequence
 constexpr uint32_t kMostSequences = 1 << 16;      // slots
 constexpr uint32_t kMostLogprobs = 1 << 12;
-// Of grammars, those that sequences use and those kept for the next: more than the router keeps.
+// Bytes of grammars that sequences use or that are kept for the next: more than the router keeps.
 constexpr size_t kMaxGrammarMemory = 256 << 20;
 
 std::optional<DType> FromProto(v1::DType dtype) {

@@ -29,7 +29,7 @@ class Cors {
   // In addition, for the OPTIONS request by which a browser asks first.
   static HeaderFields PreflightFields();
 
-  // Of a guarded server: PERMISSION_DENIED for a Host that is neither an address nor a name of this
+  // A guarded server: PERMISSION_DENIED for a Host that is neither an address nor a name of this
   // machine, nor the host of an origin that is allowed; and for an Origin of neither this machine
   // nor the Host, that is not allowed.
   absl::Status CheckSource(const HttpRequest& request) const;

@@ -22,7 +22,8 @@ struct Foreign {
   std::optional<double> neutral = std::nullopt;
 };
 
-// Of both endpoints. vLLM, SGLang, llama.cpp's server, TGI, Ollama, and text-generation-webui.
+// Fields of both endpoints: vLLM, SGLang, llama.cpp's server, TGI, Ollama, and
+// text-generation-webui.
 constexpr Foreign kForeign[] = {
     // The form of the text.
     {"guided_whitespace_pattern"},
@@ -136,14 +137,14 @@ constexpr Foreign kForeignOfChat[] = {
     {"add_special_tokens", "the chat template writes them"},
 };
 
-// Of a chat: false asks for something as well.
+// Fields of a chat in which false asks for something as well.
 constexpr Foreign kForeignWhateverValue[] = {
     {"thinking", "use enable_thinking, or the template's own variable in chat_template_kwargs"},
     {"think", "use enable_thinking, or the template's own variable in chat_template_kwargs"},
     {"reasoning", "use reasoning_effort, or the template's own variable in chat_template_kwargs"},
 };
 
-// Of which false asks for something.
+// Fields in which false asks for something.
 constexpr Foreign kForeignWhenFalse[] = {
     {"do_sample", "use temperature: 0"},
     {"include_reasoning"},

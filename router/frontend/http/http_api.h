@@ -41,7 +41,7 @@ class HttpApi {
   // By the request's header, `head`: who may come in, and whether it is worth receiving. Takes from
   // the key's rate.
   Admission Admit(const HttpRequest& head);
-  // Of a request that was let in.
+  // REQUIRES: Admit let the request in.
   void Handle(HttpRequest request, Admission admission, std::shared_ptr<Exchange> exchange);
 
   // See Cors. Before the first request.

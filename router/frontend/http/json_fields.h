@@ -28,7 +28,7 @@ class JsonFields {
 
   std::optional<bool> Bool(std::string_view name);
   std::optional<double> Number(std::string_view name);
-  // Of a bound that is only its type's own nothing is said: the range proper is checked elsewhere.
+  // The error is silent on a bound that is only its type's: the range proper is checked elsewhere.
   std::optional<int64_t> Integer(std::string_view name, int64_t low, int64_t high);
   std::optional<std::string> String(std::string_view name);
   const boost::json::array* Array(std::string_view name);

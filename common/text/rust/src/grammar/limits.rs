@@ -18,7 +18,7 @@ pub const OWN_MARK: &str = "// made by the router\n";
 const MAX_ROW_ITEMS: usize = 2_000;
 const MAX_MASK_ITEMS: usize = 2_000; // [300]
 
-/// Of rules that a client writes: they may be ambiguous. A row then grows with the text, and the
+/// Bounds rules that a client writes: they may be ambiguous. A row then grows with the text, and the
 /// time for it with the third power of its items, which the library does not count.
 const MAX_AMBIGUOUS_ROW_ITEMS: usize = 300; // [100]
 const MAX_AMBIGUOUS_MASK_ITEMS: usize = 3_000; // [1,000]
