@@ -133,7 +133,7 @@ py() { # ARGS...
 }
 
 clang_format() {
-  git ls-files -z '*.h' '*.cpp' | xargs -0 clang-format-19 --dry-run --Werror
+  git ls-files -z '*.h' '*.cpp' '*.cu' | xargs -0 clang-format-19 --dry-run --Werror
 }
 
 shell_syntax() {

@@ -1,7 +1,8 @@
+#include "kernels/cuda/attention/attention.h"
+
 #include <algorithm>
 
 #include "common/check.h"
-#include "kernels/cuda/attention/attention.h"
 #include "kernels/cuda/attention/attention_kernels.h"
 #include "kernels/cuda/hopper/hopper_packed_prefill.h"
 

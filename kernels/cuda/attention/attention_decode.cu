@@ -33,8 +33,8 @@ struct DecodeBlock {
   struct Unit {
     int32_t cache_row;  // of its keys: block * n_kv_heads + KV head, less what KvSides exchanges
     int32_t query;      // row * n_passes + pass
-    // Segment of the share, whether the values' row is another, keys seen from the block's first on,
-    // keys before.
+    // Segment of the share, whether the values' row is another, keys seen from the block's first
+    // on, keys before.
     uint32_t where;
 
     static constexpr int kSeenShift = 4, kValuesShift = 9, kSegmentShift = 10;

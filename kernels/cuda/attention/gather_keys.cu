@@ -1,5 +1,6 @@
-#include "common/check.h"
 #include "kernels/cuda/attention/gather_keys.h"
+
+#include "common/check.h"
 #include "kernels/cuda/attention/kv_rows.h"
 #include "kernels/cuda/device/last_start.h"
 #include "kernels/cuda/device/numbers.h"

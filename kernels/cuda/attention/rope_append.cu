@@ -1,7 +1,8 @@
-#include "common/check.h"
-#include "kernels/cuda/device/dispatch.h"
-#include "kernels/cuda/attention/kv_rows.h"
 #include "kernels/cuda/attention/rope_append.h"
+
+#include "common/check.h"
+#include "kernels/cuda/attention/kv_rows.h"
+#include "kernels/cuda/device/dispatch.h"
 #include "kernels/cuda/device/warp.h"
 
 namespace stagecoach::kernels::cuda {

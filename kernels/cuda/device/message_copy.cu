@@ -1,5 +1,6 @@
-#include "kernels/cuda/device/launch.h"
 #include "kernels/cuda/device/message_copy.h"
+
+#include "kernels/cuda/device/launch.h"
 
 namespace stagecoach::kernels::cuda {
 namespace {

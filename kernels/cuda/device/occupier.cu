@@ -1,8 +1,9 @@
+#include "kernels/cuda/device/occupier.h"
+
 #include <algorithm>
 
 #include "common/status.h"
 #include "kernels/cuda/device/device_buffer.h"
-#include "kernels/cuda/device/occupier.h"
 
 namespace stagecoach::kernels::cuda {
 namespace {

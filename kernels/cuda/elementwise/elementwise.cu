@@ -1,9 +1,10 @@
+#include "kernels/cuda/elementwise/elementwise.h"
+
 #include <type_traits>
 
 #include "common/check.h"
-#include "kernels/cuda/elementwise/activated.h"
 #include "kernels/cuda/device/dispatch.h"
-#include "kernels/cuda/elementwise/elementwise.h"
+#include "kernels/cuda/elementwise/activated.h"
 
 namespace stagecoach::kernels::cuda {
 namespace {

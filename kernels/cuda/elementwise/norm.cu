@@ -1,6 +1,7 @@
+#include "kernels/cuda/elementwise/norm.h"
+
 #include "common/check.h"
 #include "kernels/cuda/device/dispatch.h"
-#include "kernels/cuda/elementwise/norm.h"
 #include "kernels/cuda/device/warp.h"
 
 namespace stagecoach::kernels::cuda {

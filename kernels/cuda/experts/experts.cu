@@ -1,11 +1,12 @@
+#include "kernels/cuda/experts/experts.h"
+
 #include <algorithm>
 
 #include "common/check.h"
-#include "kernels/cuda/elementwise/elementwise.h"
-#include "kernels/cuda/experts/experts.h"
-#include "kernels/cuda/step/scratch_layout.h"
-#include "kernels/cuda/gemm/skinny_gemm.h"
 #include "kernels/cuda/device/warp.h"
+#include "kernels/cuda/elementwise/elementwise.h"
+#include "kernels/cuda/gemm/skinny_gemm.h"
+#include "kernels/cuda/step/scratch_layout.h"
 
 namespace stagecoach::kernels::cuda {
 namespace {

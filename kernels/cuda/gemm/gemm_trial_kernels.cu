@@ -1,5 +1,6 @@
-#include "kernels/cuda/device/dispatch.h"
 #include "kernels/cuda/gemm/gemm_trial_kernels.h"
+
+#include "kernels/cuda/device/dispatch.h"
 
 namespace stagecoach::kernels::cuda {
 namespace {

@@ -1,12 +1,13 @@
+#include "kernels/cuda/gemm/skinny_gemm.h"
+
 #include <algorithm>
 
 #include "common/check.h"
-#include "kernels/cuda/elementwise/activated.h"
 #include "kernels/cuda/device/dispatch.h"
 #include "kernels/cuda/device/mma.h"
 #include "kernels/cuda/device/shared_memory.h"
-#include "kernels/cuda/gemm/skinny_gemm.h"
 #include "kernels/cuda/device/warp.h"
+#include "kernels/cuda/elementwise/activated.h"
 
 namespace stagecoach::kernels::cuda {
 namespace {

@@ -2,9 +2,10 @@
 // keys at a time an output, and what a row's weights are relative to is decided every 16 keys. Here
 // a warpgroup has 64 rows and takes 64 keys at a time: nearly always none of its rows' bases moves
 // within those, and all goes at once; else 16 keys after another.
+#include "kernels/cuda/hopper/hopper_packed_prefill.h"
+
 #include <algorithm>
 
-#include "kernels/cuda/hopper/hopper_packed_prefill.h"
 #include "kernels/cuda/hopper/hopper_packed_tiles.h"
 #include "kernels/cuda/hopper/hopper_packed_unit.h"
 #include "kernels/cuda/hopper/hopper_ptx.h"

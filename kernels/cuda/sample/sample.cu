@@ -1,7 +1,8 @@
 // A block a row.
-#include "kernels/cuda/sample/row_sampler.h"
 #include "kernels/cuda/sample/sample.h"
+
 #include "kernels/cuda/device/shared_memory.h"
+#include "kernels/cuda/sample/row_sampler.h"
 #include "kernels/philox.h"
 
 namespace stagecoach::kernels::cuda {

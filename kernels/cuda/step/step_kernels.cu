@@ -1,6 +1,6 @@
-#include <algorithm>
-
 #include "kernels/cuda/step/step_kernels.h"
+
+#include <algorithm>
 
 namespace stagecoach::kernels::cuda {
 namespace {
