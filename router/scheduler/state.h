@@ -93,6 +93,9 @@ class SchedulerState {
   InFlightStep PopInFlight();
   double InFlightMs() const;
 
+  // Stages do not know yet that some slot is free.
+  bool has_releases() const { return !releases_.empty(); }
+
   uint64_t n_steps() const { return n_steps_; }
   // How far the pipeline got, in tokens: of a step as many as it holds, and at least those that
   // take as long as reading the weights does. Decisions that wait go by it and not by time, so that

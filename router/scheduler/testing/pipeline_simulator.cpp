@@ -110,6 +110,11 @@ class Simulation {
   // Every earlier step's times are known, so this one's are, too.
   void Send(const v1::StepPlan& plan) {
     v1::StepResult result = checker_.Apply(plan);
+    if (plan.slots().empty()) {
+      // It only tells of ends, so it takes no time. Nothing else is in flight.
+      results_.push_back({now_s_, std::move(result)});
+      return;
+    }
     SimulatedStep step{.work = WorkOf(plan), .planned_s = now_s_};
     // A decode that was planned ahead waits at stage 0 for its token; the last token of a prompt
     // does not, as none of its slot is on the way.
