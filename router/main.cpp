@@ -306,6 +306,7 @@ absl::Status Serve(const Flags& flags, StopRequest& stop) {
                                     .tls_cert = flags.serve.tls_cert,
                                     .tls_key = flags.serve.tls_key}));
   SC_ASSIGN_OR_RETURN(const InternalAccess internal, ReadInternalAccess(flags.internal));
+  SC_RETURN_IF_ERROR(CheckAddresses(flags.serve));
   SC_ASSIGN_OR_RETURN(const std::string model_dir, ResolveModelDir(flags.model));
   SC_ASSIGN_OR_RETURN(ServedModel model,
                       ReadServedModel(model_dir, ServedName(flags), flags.serve.chat_template));

@@ -70,6 +70,10 @@ void AddSize(CLI::App& app, const std::string& name, uint64_t& bytes, const std:
 // INVALID_ARGUMENT for flags that leave no way in.
 absl::Status CheckServeFlags(const ServeFlags& flags);
 
+// To be asked before a model is loaded. INVALID_ARGUMENT when two servers have the same address,
+// UNAVAILABLE when one of them cannot listen on its own; the message names flag and address.
+absl::Status CheckAddresses(const ServeFlags& flags);
+
 // The command-line arguments that give `flags`; what has its default value is left out.
 std::vector<std::string> ToArgs(const ServeFlags& flags);
 
