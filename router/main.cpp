@@ -42,6 +42,7 @@
 #include "router/frontend/frontend.h"
 #include "router/frontend/grpc_server.h"
 #include "router/frontend/http/http_server.h"
+#include "router/frontend/throughput_log.h"
 #include "router/scheduler/scheduler.h"
 #include "router/text/grammar_params.h"
 
@@ -398,7 +399,10 @@ absl::Status Serve(const Flags& flags, StopRequest& stop) {
                pipeline.kv.kv_blocks);
     std::fflush(stdout);
 
-    reason = stop.Wait();
+    {
+      const ThroughputLog throughput(scheduler.get());
+      reason = stop.Wait();
+    }
     if (grpc != nullptr) grpc->SetNotServing();
     frontend.StopAccepting();
     if (http != nullptr) http->SetDraining();
