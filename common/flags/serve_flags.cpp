@@ -305,9 +305,8 @@ absl::Status CheckAddresses(const ServeFlags& flags) {
     if (*address == "off") continue;
     for (size_t j = 0; j < i && !address->ends_with(":0"); ++j) {
       if (*address != *all[j].second) continue;
-      return absl::InvalidArgumentError(
-          fmt::format("{} and {} are both {}: give each an address of its own", all[j].first, flag,
-                      *address));
+      return absl::InvalidArgumentError(fmt::format(
+          "{} and {} are both {}: give each an address of its own", all[j].first, flag, *address));
     }
     SC_RETURN_IF_ERROR(CheckCanListen(flag, *address));
   }

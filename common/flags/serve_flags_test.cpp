@@ -91,9 +91,10 @@ TEST_CASE("Either way in may be off, not both") {
   CHECK(absl::IsInvalidArgument(CheckServeFlags(Parse({"--grpc", "off"}))));
 }
 
-TEST_CASE("Addresses are tried before anything is loaded, and the one that cannot be had is named") {
-  const std::vector<std::string> free = {"--grpc", "127.0.0.1:0", "--http", "127.0.0.1:0",
-                                         "--metrics", "127.0.0.1:0"};
+TEST_CASE(
+    "Addresses are tried before anything is loaded, and the one that cannot be had is named") {
+  const std::vector<std::string> free = {"--grpc",      "127.0.0.1:0", "--http",
+                                         "127.0.0.1:0", "--metrics",   "127.0.0.1:0"};
   CHECK(CheckAddresses(Parse(free)).ok());
   CHECK(CheckAddresses(Parse({"--grpc", "off", "--http", "off", "--metrics", "127.0.0.1:0"})).ok());
   const absl::Status elsewhere = CheckAddresses(
