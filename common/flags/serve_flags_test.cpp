@@ -81,6 +81,9 @@ TEST_CASE("What a flag cannot mean is refused") {
   CHECK_THROWS_AS(Parse({"--dtype", "int3"}), CLI::ValidationError);
   CHECK_THROWS_AS(Parse({"--plan-ahead", "maybe"}), CLI::ValidationError);
   CHECK_THROWS_AS(Parse({"--max-sequences", "0"}), CLI::ParseError);
+  // A GPU's step is told through a ring of fixed size.
+  CHECK(Parse({"--max-batched-tokens", "262144"}).max_batched_tokens == 262'144);
+  CHECK_THROWS_AS(Parse({"--max-batched-tokens", "1048576"}), CLI::ParseError);
   CHECK_THROWS_AS(Parse({"--layer-split", "3,0"}), CLI::ParseError);
   CHECK_THROWS_AS(Parse({"--chat-template", "/no/such/file"}), CLI::ParseError);
 }
