@@ -42,6 +42,7 @@
 #include "router/frontend/frontend.h"
 #include "router/frontend/grpc_server.h"
 #include "router/frontend/http/http_server.h"
+#include "router/frontend/scheduler_watch.h"
 #include "router/frontend/throughput_log.h"
 #include "router/scheduler/scheduler.h"
 #include "router/text/grammar_params.h"
@@ -216,9 +217,11 @@ std::vector<StallWatch::Stage> WatchedStages(const Pipeline& pipeline) {
 }
 
 FrontendOptions MakeFrontendOptions(const ServeFlags& serve, const Pipeline& pipeline,
-                                    SpanSink* spans, const PipelineWatch* watch) {
+                                    SpanSink* spans, const PipelineWatch* watch,
+                                    const SchedulerWatch* scheduler_watch) {
   FrontendOptions options;
   options.stalled = [watch] { return watch->Read().stalled; };
+  options.scheduler_stalled = [scheduler_watch] { return scheduler_watch->Stalled(); };
   options.max_prompts = serve.max_waiting;
   options.max_choices = size_t{serve.max_waiting} + pipeline.limits.max_sequences;
   options.streams = {.keep = Milliseconds(serve.resume_time_s),
@@ -258,16 +261,14 @@ std::vector<v1::StageStatus> StageStatuses(const Pipeline& pipeline) {
   return statuses;
 }
 
-// Passes on whether a stage stalls to a server that lives for a part of the watch's time.
+// Passes on whether a stage or the scheduler stalls to a server that lives for a part of the
+// watches' time.
 class StallSwitch {
  public:
   using Listener = std::function<void(bool stalled)>;
 
-  void Set(bool stalled) {
-    const std::lock_guard lock(mutex_);
-    stalled_ = stalled;
-    if (listener_) listener_(stalled);
-  }
+  void SetStages(bool stalled) { Set(&StallSwitch::stages_, stalled); }
+  void SetScheduler(bool stalled) { Set(&StallSwitch::scheduler_, stalled); }
 
   // Hears of it while it lives, and first how it is.
   class Listening {
@@ -275,7 +276,7 @@ class StallSwitch {
     Listening(StallSwitch* owner, Listener listener) : owner_(owner) {
       const std::lock_guard lock(owner_->mutex_);
       owner_->listener_ = std::move(listener);
-      owner_->listener_(owner_->stalled_);
+      owner_->listener_(owner_->stages_ || owner_->scheduler_);
     }
     ~Listening() {
       const std::lock_guard lock(owner_->mutex_);
@@ -289,10 +290,25 @@ class StallSwitch {
   };
 
  private:
+  void Set(bool StallSwitch::* which, bool stalled) {
+    const std::lock_guard lock(mutex_);
+    this->*which = stalled;
+    if (listener_) listener_(stages_ || scheduler_);
+  }
+
   std::mutex mutex_;
-  Listener listener_;  // guarded by mutex_, as the next
-  bool stalled_ = false;
+  Listener listener_;  // guarded by mutex_, as the next two
+  bool stages_ = false;
+  bool scheduler_ = false;
 };
+
+// Clients hear of it by the end of their connections: what would tell them needs the scheduler's
+// thread, and so does an orderly end.
+void EndForScheduler(const std::string& why) {
+  WriteStderr(fmt::format("error: {}, and does not get on\n", why));
+  FlushStderr();
+  std::_Exit(1);
+}
 
 // Returns after an orderly end, or with the reason why serving did not begin or could not go on.
 absl::Status Serve(const Flags& flags, StopRequest& stop) {
@@ -346,18 +362,25 @@ absl::Status Serve(const Flags& flags, StopRequest& stop) {
        .flight = flight,
        .vocab_size = model.spec.vocab_size,
        .watch = &watch,
-       .on_stall = [&stall_switch](bool stalled) { stall_switch.Set(stalled); }},
+       .on_stall = [&stall_switch](bool stalled) { stall_switch.SetStages(stalled); }},
       internal);
   SC_ASSIGN_OR_RETURN(
       std::unique_ptr<Scheduler> scheduler,
       Scheduler::Start(MakeSchedulerConfig(flags.serve, model.spec, pipeline), client.get()));
+  SchedulerWatch scheduler_watch(
+      SchedulerWatch::ForSnapshots(scheduler.get()),
+      {.end = std::chrono::seconds(flags.serve.stall_limit_s)},
+      {.on_change = [&stall_switch](bool stalled) { stall_switch.SetScheduler(stalled); },
+       .on_lost = EndForScheduler});
   const std::string name = model.name;
-  Frontend frontend(MakeFrontendOptions(flags.serve, pipeline, spans.get(), &watch),
-                    std::move(model), StageStatuses(pipeline), scheduler.get());
+  Frontend frontend(
+      MakeFrontendOptions(flags.serve, pipeline, spans.get(), &watch, &scheduler_watch),
+      std::move(model), StageStatuses(pipeline), scheduler.get());
   // Its sinks post to the frontend's threads, which call it in turn: it stops before they end, and
   // is destroyed after.
   const absl::Cleanup stop_scheduler = [&] {
     frontend.StopAccepting();
+    scheduler_watch.End();
     scheduler->Stop();
   };
   const auto scheduler_metrics = std::make_shared<SchedulerCollector>(scheduler.get(), name);
@@ -421,6 +444,7 @@ absl::Status Serve(const Flags& flags, StopRequest& stop) {
   scheduler_metrics->Detach();
   stage_metrics->Detach();
   stall_metrics->Detach();
+  scheduler_watch.End();
   scheduler->Stop();
   if (spans != nullptr) spans->Stop();  // the metrics' server keeps it alive
   return reason;

@@ -30,6 +30,8 @@ struct FrontendOptions {
   TraceOptions traces;
   // By stage: in what way it stalls, in words; empty: it does not. Null: nobody watches.
   std::function<std::vector<std::string>()> stalled;
+  // How the scheduler stalls, in words; empty: it does not. May be null.
+  std::function<std::string()> scheduler_stalled;
 };
 
 // Thread-safe. Outlives every stream's end and the scheduler.
@@ -89,6 +91,7 @@ class Frontend {
   const size_t max_choices_;
   const TraceOptions traces_;
   const std::function<std::vector<std::string>()> stalled_;
+  const std::function<std::string()> scheduler_stalled_;
   Scheduler* const scheduler_;
   const RouterMetrics metrics_;
   std::atomic<bool> accepting_{true};
