@@ -6,7 +6,6 @@
 
 #include <cerrno>
 #include <cstring>
-#include <string_view>
 
 #include "absl/strings/str_cat.h"
 #include "common/local_host.h"
@@ -32,7 +31,7 @@ int TryToListen(const addrinfo& at) {
 }  // namespace
 
 absl::Status CheckCanListen(const std::string& flag, const std::string& address) {
-  const auto refused = [&](std::string_view why) {
+  const auto refused = [&](const char* why) {
     return absl::UnavailableError(
         absl::StrCat("cannot listen on ", address, " (", flag,
                      "): is the port in use, or the host not this machine's? (", why, ")"));
