@@ -38,9 +38,9 @@ def test_weights_are_counted_in_the_type_that_a_gpu_keeps_them_in(tmp_path):
     assert sizes["float32"] > 1.9 * sizes["bfloat16"]
 
 
-def test_the_readme_prints_what_its_command_does():
-    readme = (ROOT / "README.md").read_text()
-    block = next(block for block in readme.split("```") if "$ stagecoach plan " in block)
+def test_the_document_prints_what_its_command_does():
+    document = (ROOT / "docs" / "sizing.md").read_text()
+    block = next(block for block in document.split("```") if "$ stagecoach plan " in block)
     command, printed = block.strip().split("\n", 1)
     said = subprocess.run([STAGECOACH, *command.split()[2:]], check=True, capture_output=True, text=True, cwd=ROOT)
     assert said.stdout == printed + "\n"
