@@ -9,7 +9,6 @@ using Ways = std::set<std::string>;
 TEST_CASE("nccl log: how connections go is read out of it, for each of a stage's sides") {
   CHECK(NcclLog::PathsIn("").Names().empty());
   // An incoming link from a GPU on this machine, and lines of both directions to another machine.
-  // directions.
   const std::string text =
       "host:77:79 [0] NCCL INFO Using network Socket\n"
       "host:77:81 [1] NCCL INFO Channel 00/1 : 1[1] -> 0[0] via P2P/CUMEM\n"

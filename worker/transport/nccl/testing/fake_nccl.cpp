@@ -60,8 +60,8 @@ Registry& TheRegistry() {
 sockaddr_un AddressOf(const std::string& name, socklen_t* size) {
   sockaddr_un address{};
   address.sun_family = AF_UNIX;
-  name.copy(address.sun_path + 1,
-            sizeof(address.sun_path) - 2);  // abstract: begins with a NUL
+  // An abstract address: it begins with a NUL.
+  name.copy(address.sun_path + 1, sizeof(address.sun_path) - 2);
   *size = static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + 1 + name.size());
   return address;
 }
