@@ -40,7 +40,7 @@ class MappedFile {
   const char* const known_path_;  // never freed
 };
 
-// Path of the mapped file whose bytes were requested last in this process, or empty. If a read does
+// Path of the mapped file from which this process last requested bytes, or empty. If a read does
 // not return, this is probably the file it reads.
 std::string FileBeingRead();
 

@@ -1,5 +1,6 @@
-// Row counts for which GEMM algorithms are chosen: 2^n and 3 * 2^n. A step's row count is rounded
-// up to the next of these sizes, so a step is most efficient when it has exactly that many rows.
+// Row counts for which GEMM algorithms are chosen: 2^n and 3 * 2^n. A step uses the algorithms of
+// the next size at or above its row count, so it is most efficient when it has exactly that many
+// rows.
 #pragma once
 
 #include <bit>

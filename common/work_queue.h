@@ -16,9 +16,8 @@ class WorkQueue {
  public:
   using Task = absl::AnyInvocable<void() &&>;
 
-  explicit WorkQueue(int n_threads,
-                     const char* name = "work");  // name: of the threads, at most 15 characters
-  ~WorkQueue();                                   // runs all queued tasks first, unless abandoned
+  explicit WorkQueue(int n_threads, const char* name = "work");  // name: at most 15 characters
+  ~WorkQueue();  // runs all queued tasks first, unless abandoned
   WorkQueue(const WorkQueue&) = delete;
   WorkQueue& operator=(const WorkQueue&) = delete;
 

@@ -54,9 +54,9 @@ struct ServeFlags {
   uint32_t load_stall_limit_s = 120;     // a load without progress for this long ends the start
   std::string flight_recorder = "/tmp";  // a folder; "off"
   std::string otlp_endpoint;             // HOST:PORT; empty: no traces
-  double trace_sample_ratio = 1;         // share of the requests whose client does not decide
-  std::string log_format = "text";       // text | json
-  uint32_t preempt_every = 0;            // steps; 0: never. Tests force preemptions with it.
+  double trace_sample_ratio = 1;    // share of requests to trace, if the client does not decide
+  std::string log_format = "text";  // text | json
+  uint32_t preempt_every = 0;       // steps; 0: never. Tests force preemptions with it.
 
   bool operator==(const ServeFlags&) const = default;
 };

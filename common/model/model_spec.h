@@ -32,7 +32,7 @@ struct RopeSpec {
   double high_freq_factor = 4.0;          // kLlama3
   int32_t original_max_positions = 8192;  // kLlama3, kYarn, kLongRope
   double attention_factor = 1.0;          // kYarn, kLongRope: multiplies cos and sin
-  double beta_fast = 32.0;                // kYarn, as the two below
+  double beta_fast = 32.0;                // kYarn, like the two below
   double beta_slow = 1.0;
   bool truncate = true;
   // kLongRope: divisors of the frequencies, [rotary_dim / 2] each. The long factors apply if the
@@ -55,8 +55,8 @@ struct ExpertSpec {
   bool weights_over_used = true;  // the weights of the used experts sum to 1
 };
 
-// Layers whose KV blocks are allocated and freed together. There is one block table per sequence
-// and group.
+// Layers that allocate and free KV blocks together. There is one block table per sequence and
+// group.
 struct KvGroupSpec {
   int32_t window = 0;  // a position attends to itself and window - 1 before it; 0: all
 };

@@ -124,8 +124,7 @@ TEST_CASE("health may be asked without the secret, and is all that is told") {
   worker.probe().SetServing(true);
   CHECK(check("") == HealthCheckResponse::SERVING);
   CHECK(check("stagecoach.v1.Stage") == HealthCheckResponse::SERVING);
-  CHECK(check(std::string(8 << 20, 'a')) ==
-        HealthCheckResponse::SERVING);  // the request is not read
+  CHECK(check(std::string(8 << 20, 'a')) == HealthCheckResponse::SERVING);  // it is not read
   grpc::ClientContext context;
   HealthCheckResponse response;
   const auto watch = stub->Watch(&context, {});

@@ -21,8 +21,8 @@ inline constexpr int kMaxInternalMessageBytes = 1 << 30;
 // service. Call it before the builder's BuildAndStart.
 void ApplyServerDefaults(grpc::ServerBuilder& builder, int max_message_bytes);
 
-// Pings clients, so that a client whose host vanished is detected within 20 s even if the server
-// sends it nothing. Call it before the builder's BuildAndStart.
+// Pings clients, so that the server detects a client on a dead host within 20 s even if it sends
+// the client nothing. Call it before the builder's BuildAndStart.
 void NoticeLostClients(grpc::ServerBuilder& builder);
 
 // Arguments of a channel with the same limits and with a keepalive that detects a dead host within

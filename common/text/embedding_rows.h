@@ -8,8 +8,8 @@
 
 namespace stagecoach::text {
 
-// INVALID_ARGUMENT names the tokens whose ids have no row in an embedding of `n_rows`, and the fix.
-// A fine-tune that added a token without resizing the embedding would otherwise read past its end.
+// INVALID_ARGUMENT names the tokens that have no row in an embedding of `n_rows`, and the fix. A
+// fine-tune that added a token without resizing the embedding would otherwise read past its end.
 // More rows than tokens are padding and are accepted.
 //
 // One kind of token may lack its row: a special token to which tokenizer_config.json gives a role

@@ -200,8 +200,7 @@ void sc_grammar_free(ScGrammar* grammar);
 size_t sc_grammar_bytes(const ScGrammar* grammar);
 
 /* Makes a matcher at the grammar's beginning. Only one thread may use it at a time. It keeps alive
- * the parts of the grammar that it needs. After an error of consume or mask, only free is allowed.
- */
+ * the parts of the grammar that it needs. After an error of consume or mask, only call free. */
 int32_t sc_grammar_matcher_new(const ScGrammar* grammar, ScGrammarMatcher** out, char* error,
                                size_t error_bytes);
 void sc_grammar_matcher_free(ScGrammarMatcher* matcher);

@@ -1,4 +1,4 @@
-// peft's adapter_config.json.
+// The file adapter_config.json of peft.
 #pragma once
 
 #include <string>

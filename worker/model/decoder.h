@@ -38,7 +38,7 @@ void RunLayer(const ModelSpec& spec, const LayerInputs& inputs, const kernels::S
 
 // The two halves of RunLayer. AppendKeys ends when the keys and values of all rows are in the KV
 // cache and their queries are in scratch.qkv. FinishLayer does the rest for the rows of its own
-// `step`, whose queries must be in scratch.qkv.
+// `step`; their queries must be in scratch.qkv.
 void AppendKeys(const ModelSpec& spec, const LayerInputs& inputs, const kernels::StepInputs& step,
                 const LayerScratch& scratch, float* hidden, kernels::Ops* ops);
 void FinishLayer(const ModelSpec& spec, const LayerInputs& inputs, const kernels::StepInputs& step,

@@ -1,6 +1,6 @@
-// The rows of a step whose logits are needed, as a step of their own. Once the last layer's keys
-// and values are in the KV cache, nothing reads the other rows. Of a long prompt one row remains;
-// of a chunk in the middle of a prompt none.
+// The rows of a step that need logits, as a separate step. Once the last layer's keys and values
+// are in the KV cache, nothing reads the other rows. Of a long prompt one row remains; of a chunk
+// in the middle of a prompt none.
 #pragma once
 
 #include <cstdint>

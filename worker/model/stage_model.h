@@ -28,7 +28,7 @@ struct StageModelOptions {
   bool is_first = false;       // computes the embedding
   bool is_last = false;        // computes the final norm and logits
   std::optional<DType> dtype;  // of weights and KV cache; absent: as stored
-  bool dummy_weights = false;  // from config.json only; the same for every split into stages
+  bool dummy_weights = false;  // random, from config.json only; same for every split into stages
   int32_t max_batched_tokens = 512;
   int32_t max_sequences = 64;
   int32_t max_logit_rows = 0;    // largest number of rows with logits per call; 0: max_sequences

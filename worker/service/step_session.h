@@ -69,7 +69,7 @@ class StepSession final : public grpc::ServerBidiReactor<v1::StepRequest, v1::St
   std::mutex mutex_;
   std::shared_ptr<StageExecutor> executor_;   // guarded by mutex_; null before the hello
   std::deque<v1::StepResponse> responses_;    // the rest: guarded by mutex_
-  std::optional<v1::StepProgress> progress_;  // the newest that is to be told
+  std::optional<v1::StepProgress> progress_;  // the newest progress to report
   bool writing_ = false;
   bool greeted_ = false;
   bool draining_ = false;

@@ -56,7 +56,7 @@ absl::Status GrammarSequence::Compile() {
 
 void GrammarSequence::Advance(std::span<const int32_t> tokens) {
   if (mask_.status.ok()) mask_.status = Follow(tokens);
-  // Take the lock alone: usually nobody waits for the mask yet.
+  // Only ready_ needs the lock: nobody reads mask_ before ready_ is set.
   std::lock_guard lock(mutex_);
   ready_ = true;
   changed_.notify_all();

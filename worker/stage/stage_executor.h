@@ -144,7 +144,7 @@ class StageExecutor {
     std::unique_ptr<PendingSamples> samples;  // last stage
     kernels::Buffer hidden;                   // [max_batched_tokens, hidden_size] float32
   };
-  // A step whose work is queued on the device.
+  // A step that is queued on the device.
   struct StartedStep {
     uint64_t step = 0;
     size_t n_rows = 0;
@@ -165,7 +165,7 @@ class StageExecutor {
 
   Time Record(uint64_t step, FlightTime what);  // returns the current time
   void Trace(const StartedStep& step, Time computed);
-  void TakeLocked();  // counts a plan as taken
+  void TakeLocked();  // counts a step as taken
   absl::Status NextMetadata(std::string* bytes);
   absl::Status RunStep(const KnownStep& step);
   void CountBubble();

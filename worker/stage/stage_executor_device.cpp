@@ -1,4 +1,4 @@
-// Steps whose hidden states and tokens pass from device to device. All work is queued; only the
+// Steps that pass hidden states and tokens from device to device. All work is queued; only the
 // finish thread waits.
 #include <algorithm>
 

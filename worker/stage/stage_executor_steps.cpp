@@ -14,7 +14,7 @@ namespace {
 // If the device waits longer than a hop takes, it had no work.
 constexpr double kBubbleMs = 0.1;
 
-// An error for a channel whose message does not belong to the step of the metadata channel.
+// An error for a channel with a message of another step than the metadata channel's.
 absl::Status OutOfStep(std::string_view what, uint64_t got, uint64_t wanted) {
   return absl::InternalError(absl::StrCat(absl::string_view(what.data(), what.size()), " of step ",
                                           got, " came for step ", wanted));

@@ -1,4 +1,4 @@
-// For tests: device channels in host memory whose work is done when a call returns. A stage sees
+// For tests: device channels in host memory. Their work is done when a call returns. A stage sees
 // them like NCCL's channels. They wrap a transport that carries everything else.
 #pragma once
 

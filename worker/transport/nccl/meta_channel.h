@@ -61,13 +61,13 @@ class MetaSender {
   std::vector<CudaEvent> left_;  // [kMetaSlots]
   mutable std::mutex mutex_;
   uint64_t n_sent_ = 0;   // slots; the rest: guarded by mutex_
-  bool sending_ = false;  // one more: it may take until the peer receives
+  bool sending_ = false;  // one more is being sent, which may block until the peer receives
   ChannelCounters counters_;
   Progress progress_;
 };
 
 // A thread receives one slot after the other, and queues a receive only when the previous slot has
-// arrived: with blocking launches, a receive queued ahead of its message would block the link. The
+// arrived: with blocking launches, a receive queued early would hold back the slot before it. The
 // thread starts with the first Receive. From then on work is always waiting on the device, so no
 // allocation may wait for the device to become idle.
 class MetaReceiver {

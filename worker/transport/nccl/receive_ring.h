@@ -83,9 +83,9 @@ class ReceiveRing {
   std::vector<Slot> slots_;        // all below: guarded by mutex_
   std::deque<Expected> expected_;  // not queued on the link yet
   uint64_t n_queued_ = 0;          // receives
-  uint64_t queueing_ = 0;          // step whose receive is next: it may take until it is sent; or 0
-  uint64_t n_taken_ = 0;           // in order
-  const Slot* copied_ = nullptr;   // where they overwrite: the one that is being copied
+  uint64_t queueing_ = 0;          // step of the receive being queued, which may block; 0: none
+  uint64_t n_taken_ = 0;           // messages taken in order
+  const Slot* copied_ = nullptr;   // if messages overwrite: the slot being copied
   ChannelCounters counters_;
   Progress progress_;
   absl::Status closed_;

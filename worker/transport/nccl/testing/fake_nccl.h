@@ -20,6 +20,6 @@ void CutFakeNcclReceives(int n);  // the next n receives end without data, like 
 // Allocates memory with a communicator's first message, like NCCL. The allocation waits until no
 // message is in progress on the device. Senders allocate later than receivers.
 void AllocateInFakeNccl(bool allocates);
-int64_t FakeNcclCommunicators();  // that are not aborted
+int64_t FakeNcclCommunicators();  // number of communicators not aborted
 
 }  // namespace stagecoach::worker
