@@ -3,8 +3,7 @@
 //
 // Each thread has one job, so that a step's metadata reaches every stage before its hidden states:
 //   metadata  takes plans (first stage) or metadata frames, checks them, forwards them at once,
-//   then
-//             queues them for compute
+//             then queues them for compute
 //   hidden    receives hidden states (not on the first stage)
 //   tokens    receives sampled tokens (first stage, if there are several stages)
 //             hidden and tokens do not exist if messages pass from device to device: compute then
