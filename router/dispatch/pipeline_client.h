@@ -17,11 +17,7 @@
 
 namespace stagecoach::router {
 
-// Plans go to the first address; results come from the last. The other streams only show that their
-// stage is alive. One thread writes plans; one thread per stage reads. If any stream ends, for any
-// reason, the pipeline goes down; the status is UNAVAILABLE and names stage, address and cause.
-// Keepalive detects a host that vanishes silently. If another router took a stage, that is the
-// reported cause, since other failures follow from it.
+// Callbacks and observers of a pipeline client.
 struct PipelineHooks {
   // Called with the same status right after the events' on_down.
   std::function<void(const absl::Status&)> on_lost;
@@ -36,6 +32,11 @@ struct PipelineHooks {
   std::function<void(bool stalled)> on_stall;  // see PipelineWatchHooks::on_change
 };
 
+// Plans go to the first address; results come from the last. The other streams only show that their
+// stage is alive. One thread writes plans; one thread per stage reads. If any stream ends, for any
+// reason, the pipeline goes down; the status is UNAVAILABLE and names stage, address and cause.
+// Keepalive detects a host that vanishes silently. If another router took a stage, that is the
+// reported cause, since other failures follow from it.
 std::unique_ptr<StageClient> MakePipelineClient(std::vector<std::string> addresses, v1::Lease lease,
                                                 PipelineHooks hooks = {},
                                                 const InternalAccess& access = {});

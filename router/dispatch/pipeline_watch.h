@@ -18,7 +18,8 @@
 namespace stagecoach::router {
 
 struct PipelineWatchHooks {
-  // The first stage has stalled, or no stage is stalled any more. Runs on the watch's thread.
+  // True: at least one stage is stalled now, after none was. False: no stage is stalled any more.
+  // Runs on the watch's thread.
   std::function<void(bool stalled)> on_change;
   // A stage has been stalled for too long: the pipeline is lost. Called once, on the watch's
   // thread.
@@ -57,7 +58,7 @@ class PipelineWatch {
   PipelineWatchHooks hooks_;
   mutable std::mutex mutex_;
   std::condition_variable ended_;
-  std::vector<StallWatch::Stage> stages_;  // moved out by Begin; all below: guarded by mutex_
+  std::vector<StallWatch::Stage> stages_;  // until Begin; all below: guarded by mutex_
   std::unique_ptr<StallWatch> watch_;      // null before Begin
   PlanSizer sizer_;
   std::vector<Report::Counts> counts_;

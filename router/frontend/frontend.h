@@ -24,7 +24,9 @@ struct FrontendOptions {
   int n_prompt_threads = 2;   // tokenizing, chat templates
   int n_grammar_threads = 2;  // requests with a grammar, whose compilation may take seconds
   int n_output_threads = 2;   // detokenizing, messages; each stream stays on one of them
-  size_t max_prompts = 4096;  // waiting to be tokenized; more are RESOURCE_EXHAUSTED
+  // Requests that may wait for a prompt thread, and as many for a grammar thread; more are
+  // RESOURCE_EXHAUSTED.
+  size_t max_prompts = 4096;
   // Limit per request, over all of its prompts: more never fit in the queue and the slots.
   size_t max_choices = 4096 + 256;
   StreamLimits streams;  // limits of resumable streams

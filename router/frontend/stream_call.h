@@ -13,7 +13,7 @@ namespace stagecoach::router {
 
 class Frontend;
 
-// The connection to one client. Any thread may call Write and Finish, one call at a time.
+// The connection to one client. Any thread may call the methods, one call at a time.
 class ResponseStream {
  public:
   virtual ~ResponseStream() = default;

@@ -3,6 +3,7 @@
 // not measurements.
 //
 //   pipeline_sim [--stages 1,2,4] [--load NAME]... [--max-sequences N] [--device gpu|cpu] [--dump]
+//                [--max-batched-tokens N] [--microbatches N] [--break-even-rows N] [--router-us US]
 #include <fmt/format.h>
 
 #include <CLI/CLI.hpp>

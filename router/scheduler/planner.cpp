@@ -8,7 +8,7 @@
 namespace stagecoach::router {
 namespace {
 
-// A traced sequence traces every prefill chunk, but only one decode in this many.
+// Every prefill chunk of a traced sequence is traced, but only one decode in this many.
 constexpr uint32_t kTracedDecodes = 64;
 constexpr int kMostStepTraces = 16;
 

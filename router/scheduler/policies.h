@@ -16,9 +16,10 @@ namespace stagecoach::router {
 // costs nothing while prompts fill the steps. (pipeline_sim: 1,000 prompts of 1,024 tokens at once
 // finish 1.6% sooner with 2 stages, 3.4% with 4.)
 struct Microbatches {
-  static constexpr int32_t kFilled = 6;  // multiple of break_even_rows: prefill fills a step
+  // Prefill tokens that fill a step, as a multiple of break_even_rows.
+  static constexpr int32_t kFilled = 6;
 
-  int32_t n_stages;  // or the configured n_microbatches
+  int32_t n_stages;  // stages, or the configured n_microbatches
   bool plan_ahead;
   int32_t break_even_rows;
 

@@ -53,9 +53,9 @@ struct TracedStep {
 class SequenceSink {
  public:
   virtual ~SequenceSink() = default;
-  // The sequence is accepted and waits or runs. From now on it fails only if it is cancelled,
-  // evicted from a full queue or its grammar becomes too complex, or if the pipeline drains or is
-  // lost.
+  // The sequence is accepted and waits or runs. From now on it ends early only if it is cancelled,
+  // if it is evicted from a full queue, if its grammar becomes too complex, or if the pipeline
+  // drains or is lost.
   virtual void OnQueued() {}
   // Called before the step's output.
   virtual void OnTracedStep(const TracedStep& step) { static_cast<void>(step); }

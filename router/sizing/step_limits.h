@@ -21,8 +21,8 @@ inline int32_t DefaultGpuSequences(size_t n_stages) {
 // rows; on CPUs larger steps only delay decodes. On GPUs, sequences decode in one microbatch per
 // stage, each with as many rows as a single stage would have. If several stages have KV memory for
 // more, more concurrent sequences fill and drain the pipeline less often (two H200s, 1,000 requests
-// at once: 1,024 sequences are 1.9% faster than 512). Stages on CPUs often share cores; they then
-// use one microbatch.
+// at once: 1,024 sequences are 1.9% faster than 512). On CPUs, max_sequences does not grow with the
+// stages: these often share cores, and then use one microbatch.
 inline StepLimits WithDefaults(StepLimits limits, bool on_gpus, size_t n_stages) {
   if (limits.max_batched_tokens == 0) limits.max_batched_tokens = on_gpus ? 8192 : 512;
   if (limits.max_sequences == 0) {

@@ -20,8 +20,8 @@ struct ToolCallPiece {
 };
 
 // Separates tool calls from content in a text that may be cut anywhere; the result does not depend
-// on where. Text that looked like a call but is none becomes content, as written. One thread at a
-// time.
+// on where. Text that looked like a call but is none becomes content, as written. Except for
+// kHermes, text after the first call that is not a call is dropped. One thread at a time.
 class ToolCallParser {
  public:
   struct Options {

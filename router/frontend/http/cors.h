@@ -15,8 +15,8 @@ class Cors {
   // Allowed origins: "https://chat.example.org", or "*" for every page.
   explicit Cors(std::vector<std::string> origins) : origins_(std::move(origins)) {}
 
-  // Guards a server without keys that only this machine reaches, as `own_name`. Without the guard,
-  // a page of any site can make a local browser send requests to it, through a DNS name that
+  // Guards a server without keys and TLS that only this machine reaches, as `own_name`. Without the
+  // guard, a page of any site can make a local browser send requests to it, through a DNS name that
   // resolves to a loopback address (DNS rebinding). Call it before all other methods.
   void GuardLoopback(std::string own_name) {
     is_guarded_ = true;

@@ -24,7 +24,7 @@ class FakeStageClient final : public StageClient {
     bool hold_results = false;  // until Release or ReleaseAll
     int32_t max_delay_us = 0;   // results are delayed by a random time up to this
     uint64_t delay_seed = 1;
-    absl::Status start_status;  // what Start returns
+    absl::Status start_status;  // the status that Start returns
     // The result of this step carries the number of the next one; 0: none.
     uint64_t wrong_step = 0;
   };
