@@ -129,7 +129,7 @@ absl::StatusOr<std::shared_ptr<const MappedFile>> MappedFile::Open(const std::st
   const int fd = open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
   if (fd < 0) {
     const std::string message = fmt::format("{}: {}", path, std::strerror(errno));
-    return errno == ENOENT ? absl::NotFoundError(message) : absl::PermissionDeniedError(message);
+    return absl::Status(absl::ErrnoToStatusCode(errno), message);
   }
   struct stat info{};
   if (fstat(fd, &info) != 0 || !S_ISREG(info.st_mode)) {

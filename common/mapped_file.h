@@ -16,7 +16,7 @@ namespace stagecoach {
 // code 1.
 class MappedFile {
  public:
-  // NOT_FOUND if the file does not exist. PERMISSION_DENIED if it cannot be opened.
+  // NOT_FOUND if the file does not exist; other failures to open it have the status of their errno.
   // INVALID_ARGUMENT if it is not a regular file, or is a Git LFS pointer instead of the content.
   // RESOURCE_EXHAUSTED if it cannot be mapped. The bytes of an empty file are an empty span.
   static absl::StatusOr<std::shared_ptr<const MappedFile>> Open(const std::string& path);

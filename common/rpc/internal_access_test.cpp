@@ -200,14 +200,15 @@ TEST_CASE("a certificate's name is the address's host, or the one that is asked 
 
 TEST_CASE("what is reached from elsewhere needs a secret or a word that it does not") {
   const InternalAccess secret = WithSecret(MakeSecret());
-  for (const char* address : {"0.0.0.0:9100", "[::]:9100", "10.0.0.1:9100", "worker-0:9100"}) {
+  for (const char* address :
+       {"0.0.0.0:9100", "[::]:9100", "10.0.0.1:9100", "worker-0:9100", "127.example.com:9100"}) {
     const absl::Status status = CheckListen(address, {}, false);
     CHECK(absl::IsFailedPrecondition(status));
     CHECK(status.message().find("--secret-file") != std::string::npos);
     CHECK(CheckListen(address, secret, false).ok());
     CHECK(CheckListen(address, {}, true).ok());
   }
-  for (const char* address : {"127.0.0.1:0", "localhost:9100", "[::1]:9100"}) {
+  for (const char* address : {"127.0.0.1:0", "localhost:9100", "[::1]:9100", "unix:/tmp/worker"}) {
     CHECK(CheckListen(address, {}, false).ok());
   }
 }

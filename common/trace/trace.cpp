@@ -28,14 +28,6 @@ bool ParseHex(std::string_view text, std::span<uint8_t> out) {
   return true;
 }
 
-void AppendHex(std::span<const uint8_t> bytes, std::string* out) {
-  constexpr char kDigits[] = "0123456789abcdef";
-  for (const uint8_t byte : bytes) {
-    *out += kDigits[byte >> 4];
-    *out += kDigits[byte & 15];
-  }
-}
-
 bool IsZero(std::span<const uint8_t> bytes) {
   return std::all_of(bytes.begin(), bytes.end(), [](uint8_t byte) { return byte == 0; });
 }
@@ -74,15 +66,6 @@ std::optional<TraceContext> ParseTraceparent(std::string_view text) {
   if (IsZero(context.trace_id) || IsZero(context.span_id)) return std::nullopt;
   context.sampled = (flags[0] & kSampledFlag) != 0;
   return context;
-}
-
-std::string FormatTraceparent(const TraceContext& context) {
-  std::string text = "00-";
-  AppendHex(context.trace_id, &text);
-  text += '-';
-  AppendHex(context.span_id, &text);
-  text += context.sampled ? "-01" : "-00";
-  return text;
 }
 
 TraceId NewTraceId() { return RandomId<TraceId>(); }

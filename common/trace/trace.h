@@ -27,7 +27,6 @@ inline constexpr char kTraceparent[] = "traceparent";
 
 // Empty if the text is malformed. As W3C's specification requires, a new trace then begins here.
 std::optional<TraceContext> ParseTraceparent(std::string_view text);
-std::string FormatTraceparent(const TraceContext& context);
 
 // Random and never zero. Thread-safe.
 TraceId NewTraceId();
