@@ -14,7 +14,7 @@ inline constexpr int32_t kMaxExperts = 1024;
 
 size_t ExpertScratchBytes(const ExpertShape& shape, DType dtype);
 
-// weights: device arrays of the experts' matrices, [n_experts] each.
+// up, down: device arrays with the addresses of the experts' matrices, [n_experts] each.
 cudaError_t ExpertMlp(const Stream& stream, const ExpertMlpArgs& args, const void* const* up,
                       const void* const* down);
 
