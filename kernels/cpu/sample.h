@@ -1,4 +1,4 @@
-// Ops::Sample on the CPU: each row by one thread, without sorting the vocabulary.
+// Ops::Sample on the CPU: one thread per row, without sorting the vocabulary.
 #pragma once
 
 #include "absl/status/status.h"
