@@ -9,7 +9,7 @@
 
 namespace stagecoach::kernels {
 
-// The OS maps pages of the block tables on first use, so long sequences that never come cost no
+// The OS maps pages of the block tables on first use, so the unused part of a table costs no
 // memory. RESOURCE_EXHAUSTED states the size.
 absl::StatusOr<std::unique_ptr<StepInputs>> NewHostStepInputs(const StepLimits& limits);
 

@@ -83,9 +83,9 @@ struct Act {
 };
 
 struct EmbedArgs {
-  const int32_t* ids;   // [T]; read only if table is set
-  const Matrix* table;  // [vocab, hidden], or null: only position rows
-  float scale;
+  const int32_t* ids;            // [T]; read only if table is set
+  const Matrix* table;           // [vocab, hidden], or null: only position rows
+  float scale;                   // factor of the token row
   const int32_t* positions;      // [T]; read only if position_table is set
   const Matrix* position_table;  // [max_positions + offset, hidden], or null
   int32_t position_offset;
@@ -123,7 +123,8 @@ struct RopeTable {
 
 // Paged KV cache of one layer: k and v are [n_blocks, n_kv_heads, kBlockTokens, head_dim] each,
 // from Ops::AllocateKv. The device chooses the order of elements within a block, and the order may
-// differ between blocks. Only operations may read or write the contents.
+// differ between blocks. Only operations may read or write the contents. Source: W. Kwon et al.,
+// "Efficient Memory Management for Large Language Model Serving with PagedAttention", 2023.
 struct KvLayer {
   void* k;
   void* v;
@@ -156,9 +157,9 @@ struct AttentionArgs {
   int32_t group;  // KV group of the layer: selects the block tables
   Act out;        // [T, n_heads * head_dim]
   int32_t n_heads, n_kv_heads, head_dim;
-  float scale;
-  float softcap;   // 0: off
-  int32_t window;  // 0: full
+  float scale;     // score = scale * (q . k)
+  float softcap;   // score = softcap * tanh(score / softcap); 0: off
+  int32_t window;  // a row at position p sees keys (p - window, p]; 0: full attention
 };
 
 struct ActivationArgs {
@@ -182,9 +183,9 @@ struct RouteArgs {
   bool over_used;  // softmax over the n_used experts: the weights of a row sum to 1
 };
 
-// out[t] += sum over the row's experts, in ascending order of expert id, of weight *
-// down(act(gate(x[t])) * up(x[t])). Implementations group rows by expert. A step then reads an
-// expert's weights once for hundreds of rows, and does not read the weights of unused experts.
+// out[t] += the sum of weight * down(act(gate(x[t])) * up(x[t])) over the row's experts, in
+// ascending order of expert id. Implementations group rows by expert. A step then reads an expert's
+// weights once for hundreds of rows, and does not read the weights of unused experts.
 struct ExpertMlpArgs {
   ConstAct x;                    // [T, hidden]
   const int32_t* experts;        // [T, n_used]; distinct within a row

@@ -1,10 +1,10 @@
 // The interface between the models and the hardware. It lists every operation that a decoder needs,
 // with shapes and dtypes.
 //
-// An Ops is bound to one device and behaves like one stream. Calls run in order. A call may return
-// before its work is done, and it never returns an error. The first failure latches: later calls
-// then do nothing, and Synchronize(), Wait() and Failure() report the failure. Only one thread at a
-// time may use an Ops; a method that any thread may call says so.
+// An Ops is bound to one device and behaves like one stream. Calls run in order. A call without a
+// status result may return before its work is done. If such a call fails, the failure latches:
+// later calls then do nothing, and Synchronize(), Wait() and Failure() report it. Only one thread
+// at a time may use an Ops; a method that another thread may call says so.
 //
 // Batch invariance: every output row depends only on its own inputs, never on how many rows the
 // batch has. On the CPU this holds bit for bit: one row and many rows use the same packed layout
@@ -42,6 +42,11 @@ struct TokenCount {
 // temperature; top-k; top-p over the tokens that top-k keeps; min-p; the random draw. A NaN logit
 // counts as -inf. If every logit is -inf, the result is the first allowed id, else token 0. Ids
 // outside the vocabulary are ignored.
+//
+// Penalties, for each id in `counts`: the repetition penalty divides a positive logit and
+// multiplies a negative one; the frequency penalty is subtracted n_generated times; the presence
+// penalty is subtracted once if n_generated > 0. Sources: repetition penalty, N. Keskar et al.,
+// "CTRL", 2019; top-p, A. Holtzman et al., "The Curious Case of Neural Text Degeneration", 2019.
 struct SampleRow {
   float temperature = 0;  // 0: greedy, the largest logit; the lowest id on a tie
   int32_t top_k = 0;      // 0: off
@@ -145,6 +150,7 @@ class Ops {
     return stored;
   }
 
+  // Allocates a matrix of one dtype for PackRows. RESOURCE_EXHAUSTED if there is not enough memory.
   virtual absl::StatusOr<Matrix> NewMatrix(int32_t rows, int32_t cols, DType dtype) = 0;
   // Bytes that NewMatrix allocates for the same arguments.
   virtual size_t MatrixBytes(int32_t rows, int32_t cols, DType dtype) const = 0;
@@ -174,6 +180,7 @@ class Ops {
   virtual absl::StatusOr<std::unique_ptr<StepInputs>> NewStepInputs(const StepLimits& limits) = 0;
   virtual void BuildStep(const StepBatch& batch, StepInputs* inputs) = 0;
 
+  // The operations. Their argument structs (op_args.h) document shapes, dtypes and formulas.
   virtual void Embed(const EmbedArgs& args) = 0;
   virtual void Gemm(const GemmArgs& args) = 0;
   // Gemm, then Activate on its result. activation.x is gemm.y; its contents are undefined

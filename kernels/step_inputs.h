@@ -72,7 +72,7 @@ struct StepInputs {
   int32_t* seq_slots = nullptr;      // [S]
   struct Group {
     int32_t* kv_slots = nullptr;  // [T]: block * kBlockTokens + offset
-    // [max_slots, block_table_stride], kept between steps. Entries behind the window and after the
+    // [max_slots, block_table_stride], kept between steps. Entries before the window and after the
     // end of a sequence may hold any value.
     int32_t* block_tables = nullptr;
   };

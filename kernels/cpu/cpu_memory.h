@@ -12,7 +12,7 @@ namespace stagecoach::kernels {
 // reads 20% faster; the OS maps their pages on first write. RESOURCE_EXHAUSTED states the size.
 absl::StatusOr<Buffer> AllocateCpu(size_t bytes);
 
-// Scratch memory that only grows: a use that needs more than ever before allocates, others do not.
+// Scratch memory that only grows: only a use that exceeds all earlier ones allocates.
 // Only one thread at a time may use it.
 class Scratch {
  public:

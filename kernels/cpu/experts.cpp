@@ -70,8 +70,8 @@ struct ExpertScratch {
   size_t x, up, activation, y;  // [R, hidden], [R, 2 * width], [R, width], [R, hidden]
 };
 
-// Groups rows by expert with a counting sort. starts: [n_experts + 1]; tokens, weights: [T *
-// n_used].
+// Groups rows by expert with a counting sort.
+// starts: [n_experts + 1]; tokens, weights: [T * n_used]
 void GroupByExpert(const ExpertMlpArgs& args, int32_t* starts, int32_t* tokens, float* weights) {
   const size_t n_experts = args.up.size();
   const int32_t n_pairs = args.n_tokens * args.n_used;

@@ -1,9 +1,9 @@
 // Packed layout of weights, and of the KV cache within a block.
 //
 // A panel has 16 outputs and `cols` inputs, stored input after input. So every output sums its
-// products in input order for any vector size: 4, 8 or 16 lanes. bfloat16 stores inputs 2i and 2i +
-// 1 of an output side by side: a 32-bit lane then yields both as float, one by a shift, the other
-// by a mask.
+// products in input order for any vector size: 4, 8 or 16 lanes. bfloat16 stores each even input
+// and the next one of an output side by side: a 32-bit lane then yields both as float, one by a
+// shift, the other by a mask.
 //   float32, float16: [cols, 16]        bfloat16: [ceil(cols / 2), 16, 2]
 // Panels start at multiples of 64 bytes. Padding outside the matrix is zero.
 #pragma once

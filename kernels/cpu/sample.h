@@ -7,6 +7,7 @@
 
 namespace stagecoach::kernels {
 
+// Returns RESOURCE_EXHAUSTED if the scratch cannot grow.
 absl::Status CpuSample(const SampleArgs& args, const SampleVector& vector, CpuContext& context);
 
 }  // namespace stagecoach::kernels

@@ -25,9 +25,10 @@ struct SampleVector {
   // Sum of exp(values - max). REQUIRES: no NaN, max finite.
   double (*sum_exp)(const float* values, size_t n, float max);
 
-  // weights: [n] = exp((values - max) / temperature) bins: [n] = (max - values) * bins_per_unit, at
-  // most kSampleBins - 1. A smaller value never gets a smaller bin. REQUIRES: no NaN; max is
-  // finite.
+  // weights: [n] = exp((values - max) / temperature)
+  // bins: [n] = (max - values) * bins_per_unit, at most kSampleBins - 1. A smaller value never gets
+  // a smaller bin.
+  // REQUIRES: no NaN; max is finite.
   void (*weigh)(const float* values, size_t n, float max, double temperature, float bins_per_unit,
                 double* weights, uint16_t* bins);
 };

@@ -52,9 +52,9 @@ class ThreadPool {
   TaskFn call_ = nullptr;
   size_t n_tasks_ = 0;
 
-  // A worker that wakes up late finds the job closed and sleeps again. So nobody waits for a thread
-  // that the OS has not scheduled yet. Bits 31..16: job number; bit 15: open; bits 14..0: workers
-  // inside.
+  // A worker that wakes up late finds the job closed and sleeps again. So the caller never waits
+  // for a thread that the OS has not scheduled yet. Bits 31..16: job number; bit 15: open;
+  // bits 14..0: workers inside.
   alignas(64) std::atomic<uint32_t> door_{0};
   alignas(64) std::atomic<size_t> next_task_{0};
   alignas(64) std::atomic<uint32_t> left_{0};  // changes when the last worker leaves a closed job

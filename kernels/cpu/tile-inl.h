@@ -1,5 +1,5 @@
 // Multiplication with many rows: a tile of rows times a group of panels, with the sums in
-// registers. Both factors are copied into the order of use, and the copies stay in the caches.
+// registers. Both factors are packed in the order of use, and the copies stay in the caches.
 // Source: packing as in K. Goto, R. van de Geijn, "Anatomy of High-Performance Matrix
 // Multiplication", 2008. Each c[row][output] is the same chain of multiply-adds as in panel-inl.h,
 // so few rows and many rows give the same bits. Included once per instruction set.

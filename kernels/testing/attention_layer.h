@@ -17,7 +17,7 @@ struct AttentionConfig {
   DType dtype = DType::kBF16;
   bool rope_and_norm = false;
   int32_t rotary_dim = 0;       // 0: head_dim
-  bool forgets_blocks = false;  // no block ids for positions behind the window
+  bool forgets_blocks = false;  // no block ids for positions before the window
 
   int32_t qkv_width() const { return (n_heads + 2 * n_kv_heads) * head_dim; }
   int32_t out_width() const { return n_heads * head_dim; }

@@ -124,6 +124,8 @@ __device__ __forceinline__ void ForEachPrefillItem(const AttentionParams& p, con
   }
 }
 
+// Launch the kernels for a step's decodes and prefills. They return launch errors, and
+// cudaErrorInvalidValue for a head size without a kernel.
 cudaError_t DecodeAttention(const Stream& stream, const AttentionParams& params, DType dtype,
                             int32_t head_dim);
 cudaError_t FixedDecodeAttention(const Stream& stream, const AttentionParams& params, DType dtype,

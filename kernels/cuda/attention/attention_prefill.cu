@@ -14,7 +14,7 @@ constexpr int kUsualTileBlocks = kKeyTileBlocks, kFewerTileBlocks = 2;
 constexpr size_t kLeastBlockSharedBytes = size_t{99} << 10;
 constexpr int kStages = 2;
 
-// As many rows per warp as registers hold: all of them share each read of keys from shared memory.
+// Rows per warp, as many as registers hold: all of them share each read of keys from shared memory.
 constexpr int RowTilesOf(int dim) { return dim <= 128 ? 3 : 2; }
 constexpr int WarpsOf(int dim) { return kPrefillRows / (8 * RowTilesOf(dim)); }
 static_assert(kPrefillRows % 48 == 0);

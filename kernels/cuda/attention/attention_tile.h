@@ -143,8 +143,8 @@ struct AttentionTile {
     }
   }
 
-  // visible(h, n, j): whether row 2c + j of tile n sees key g + 8 h. weights[n] returns the block's
-  // weights, as the B operand of AddValues.
+  // visible(h, n, j): whether row 2c + j of tile n sees key g + 8 h.
+  // weights[n] returns the block's weights, as the B operand of AddValues.
   template <typename IsVisible>
   __device__ __forceinline__ void Weigh(const ScoreScale& scale, bool all_visible,
                                         const IsVisible& visible, float (&scores)[kRowTiles][4],

@@ -63,7 +63,7 @@ DecodeShape DecodeShapeFor(const Stream& stream, int32_t max_decodes, int32_t n_
   if (HasFewTiles(stream, max_decodes, n_passes)) {
     return {.n_blocks = stream.n_multiprocessors, .n_warps = FewTilesWarps(head_dim)};
   }
-  // As many CTAs as fit at once.
+  // The number of CTAs that fit on the GPU at once.
   return {.n_blocks = stream.n_multiprocessors * ManyTilesBlocks(head_dim),
           .n_warps = kManyTilesWarps};
 }

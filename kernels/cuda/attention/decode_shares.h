@@ -52,7 +52,9 @@ struct alignas(16) DecodeShare {
 
 // Fills `shares` ([n_blocks]). starts: [n_decodes + 1], prefix sum of the KV blocks that each
 // sequence sees. If there are enough CTAs, every CTA gets a part of one segment only, so that few
-// results need a merge. Otherwise the KV blocks are cut evenly.
+// results need a merge. Otherwise the KV blocks are cut evenly, which is the decomposition of
+// Stream-K: M. Osama et al., "Stream-K: Work-Centric Parallel Decomposition for Dense Matrix-Matrix
+// Multiplication on the GPU", 2023.
 void ShareDecodes(std::span<const int32_t> starts, int32_t n_passes, const DecodeShape& shape,
                   std::span<DecodeShare> shares);
 

@@ -50,8 +50,8 @@ class Sharing {
   }
 
  private:
-  // Longest processing time first: assigns each whole segment to the CTA with the least work.
-  // Returns the CTA of each segment and sets most_ to the work of the busiest CTA.
+  // Longest processing time first (R. Graham, 1969): assigns each whole segment to the CTA with the
+  // least work. Returns the CTA of each segment and sets most_ to the work of the busiest CTA.
   std::vector<size_t> LongestFirst() {
     std::vector<std::pair<int64_t, size_t>> heap;
     for (size_t b = 0; b < of_block_.size(); ++b) heap.emplace_back(0, b);

@@ -106,7 +106,7 @@ TEST_CASE("prefill parts: few rows behind a long context are shared out to all b
 }
 
 TEST_CASE("prefill parts: tiles stay whole where that is about as fast") {
-  // As many segments as CTAs; and many short segments.
+  // The first case has as many segments as CTAs, the second has short segments.
   for (const int32_t n_keys : {470, 3}) {
     std::vector<PrefillTile> tiles;
     for (int32_t t = 0; t < (n_keys == 3 ? 20 : 33); ++t) tiles.push_back({t, 0, 0, n_keys});

@@ -22,9 +22,10 @@ class Occupier {
   absl::Status Init();
   // In stream order: later work on `stream` finds `n` SMs occupied, each by a CTA that leaves no
   // room for another CTA with much shared memory. They stay occupied until Release, or for at most
-  // 0.1 s: this limit prevents a deadlock with work that needs the whole device. REQUIRES: Init; n
-  // > 0; not taken.
+  // 0.1 s: this limit prevents a deadlock with work that needs the whole device.
+  // REQUIRES: Init; n > 0; not taken. Errors are those of CUDA.
   absl::Status Take(const Stream& stream, int32_t n);
+  // Frees the SMs, in stream order.
   absl::Status Release(const Stream& stream);
 
  private:

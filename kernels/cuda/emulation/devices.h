@@ -1,5 +1,5 @@
-// Number of emulated devices; all are alike. It has its own header because few tests need several
-// devices.
+// Emulated devices, which differ only in their ordinal. They have their own header because few
+// tests need more than one.
 #pragma once
 
 #include "kernels/cuda/emulation/runtime.h"

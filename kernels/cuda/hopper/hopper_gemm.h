@@ -22,7 +22,8 @@ std::vector<int> HopperGemmWays(const Stream& stream, const GemmArgs& args, Addi
 // is not empty.
 int32_t NHopperGemmWays(const GemmArgs& args);
 Additions HopperGemmAdditions(const GemmArgs& args, int way);
-// See Ops::Gemm. REQUIRES: `way` is from HopperGemmWays, for any number of rows.
+// See Ops::Gemm. REQUIRES: `way` is from HopperGemmWays, for any number of rows. Returns launch
+// errors, and cudaErrorNotSupported if the driver cannot encode tensor maps.
 cudaError_t HopperGemm(const Stream& stream, const GemmArgs& args, int way);
 
 // The same for Ops::GemmActivate with a gated kSilu or kGeluTanh activation; all shapes are

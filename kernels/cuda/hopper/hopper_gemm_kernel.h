@@ -378,8 +378,8 @@ __global__ void __cluster_dims__(Tile::kBlocks, 1, 1) __launch_bounds__(Tile::kT
       }
     }
   }
-  // Other CTAs of the cluster may still write to this CTA's shared memory. With split-K, the
-  // consumer warps have already passed this barrier.
+  // Other CTAs of the cluster may still write to this CTA's shared memory. With split-K, this is
+  // the barrier at which the consumer warps wait after they have sent their sums.
   if constexpr (kCluster) {
     __syncwarp();
     ptx::SyncCluster();

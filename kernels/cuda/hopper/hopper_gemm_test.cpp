@@ -32,7 +32,7 @@ Matrix RandomMatrix(Ops& ops, const Shape& shape, DType dtype) {
                                    1 / std::sqrt(static_cast<float>(shape.cols))));
 }
 
-constexpr size_t kBeyond = 64;  // values after y that nobody may write
+constexpr size_t kBeyond = 64;  // values after y that a kernel must not write
 
 // Runs `run` with y as output and checks that the values after y do not change.
 template <typename Run>

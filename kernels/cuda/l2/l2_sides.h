@@ -1,4 +1,4 @@
-// Which L2 partition is near an SM. The code calls a partition a side. Hopper's L2 has two
+// L2 partitions and the SMs near them. The code calls a partition a side. Hopper's L2 has two
 // partitions, each next to half of the memory and half of the SMs. Data from the far partition
 // crosses the chip. An H200 reads memory with 11% less energy if all of it is near, and under load
 // the power limit sets the speed. Memory changes the partition every 4 KiB. Within a 2 MiB page the

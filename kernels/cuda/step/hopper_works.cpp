@@ -134,7 +134,8 @@ void HopperWorks::Plan(const Stream& stream, const StepLimits& limits,
   }
   std::stable_sort(tiles.begin(), tiles.end(),
                    [](const Tile& a, const Tile& b) { return a.n_keys > b.n_keys; });
-  // Longest processing time first: each work item goes to the CTA with the least work so far.
+  // Longest processing time first (R. Graham, 1969): each work item goes to the CTA with the least
+  // work so far.
   const auto n_blocks = static_cast<size_t>(stream.n_multiprocessors);
   const int32_t n_heads = limits.n_heads / n_passes_;
   std::vector<std::vector<Work>> by_block(n_blocks);
