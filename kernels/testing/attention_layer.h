@@ -39,7 +39,8 @@ class AttentionLayer {
         sin_(ops, Waves(config, max_positions, true)) {
     const size_t bytes = static_cast<size_t>(n_blocks) * config.n_kv_heads * kBlockTokens *
                          config.head_dim * DTypeBytes(config.dtype);
-    // A GPU measures the L2 partition of whole 2 MiB pages only.
+    // At least 2 MiB: a GPU only measures the L2 partitions of memory that is aligned to a 2 MiB
+    // page.
     k_ = *ops.AllocateKv(std::max(bytes, size_t{2} << 20));
     v_ = *ops.AllocateKv(std::max(bytes, size_t{2} << 20));
     const std::vector<unsigned char> nan(bytes, 0xff);

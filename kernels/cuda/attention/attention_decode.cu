@@ -31,9 +31,9 @@ struct DecodeBlock {
 
   // A KV block of the share, with the query of its segment.
   struct Unit {
-    int32_t cache_row;  // cache row of its keys (see KvSides): block * n_kv_heads + KV head, or its
-                        // swap partner
-    int32_t query;      // row * n_passes + pass
+    // Cache row of its keys (see KvSides): block * n_kv_heads + KV head, or its swap partner.
+    int32_t cache_row;
+    int32_t query;  // row * n_passes + pass
     // Bit fields: segment of the share; whether the values are in the swap partner of cache_row;
     // number of keys that the row sees, counted from the block's first key; number of keys before
     // the window.
