@@ -18,9 +18,9 @@ namespace stagecoach {
 namespace {
 
 constexpr char kSecretKey[] = "stagecoach-secret";
-// A peer that connects and says nothing.
+// Closes connections from peers that connect but send nothing.
 constexpr int kHandshakeMs = 10'000;
-// Streams a connection may have; the router has a few streams and calls to a worker.
+// Streams per connection. A router needs only a few streams and calls to a worker.
 constexpr int kMaxStreams = 256;
 
 class AddSecret final : public grpc::experimental::Interceptor {

@@ -15,7 +15,7 @@ constexpr uint8_t kSampledFlag = 1;
 
 int HexValue(char c) {
   if (c >= '0' && c <= '9') return c - '0';
-  if (c >= 'a' && c <= 'f') return c - 'a' + 10;  // capitals are not allowed
+  if (c >= 'a' && c <= 'f') return c - 'a' + 10;  // W3C forbids upper case
   return -1;
 }
 
@@ -67,7 +67,7 @@ std::optional<TraceContext> ParseTraceparent(std::string_view text) {
       !ParseHex(text.substr(36), context.span_id) || !ParseHex(text.substr(53), flags)) {
     return std::nullopt;
   }
-  // Later versions may append to what this one knows.
+  // Later versions may append fields after the ones that this version has.
   if (version[0] == 0xff) return std::nullopt;
   if (version[0] == 0 && text.size() != kTraceparentBytes) return std::nullopt;
   if (text.size() > kTraceparentBytes && text[kTraceparentBytes] != '-') return std::nullopt;

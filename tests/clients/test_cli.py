@@ -145,6 +145,19 @@ def read_until(terminal, text, seen="", timeout_s=60):
     return seen
 
 
+def read_to_the_end(terminal, seen="", timeout_s=60):
+    """Everything that a program writes to its terminal until it closes it. An unread terminal could block its exit."""
+    while True:
+        assert select.select([terminal], [], [], timeout_s)[0], seen
+        try:
+            data = os.read(terminal, 4096)
+        except OSError:  # EIO: the last process has closed the terminal
+            return seen
+        if not data:
+            return seen
+        seen += data.decode(errors="replace")
+
+
 class Terminal:
     """`stagecoach chat` at a terminal of its own."""
 
@@ -166,9 +179,10 @@ class Terminal:
         return seen[:end]
 
     def end(self):
-        """REQUIRES: the prompt was read. What is typed before it may be taken for another line's."""
+        """REQUIRES: the prompt was read. A key typed before it may count for another line."""
         self.type("\x04")
-        assert os.waitstatus_to_exitcode(os.waitpid(self.pid, 0)[1]) == 0
+        rest = read_to_the_end(self.fd, self._unread)
+        assert os.waitstatus_to_exitcode(os.waitpid(self.pid, 0)[1]) == 0, rest
         os.close(self.fd)
 
     def conversation(self, path):
