@@ -42,7 +42,7 @@ absl::StatusOr<std::vector<bench::Request>> ReadRequests(const std::string& path
   return requests;
 }
 
-// A run after the first must not find the last one's prompts cached.
+// Each run uses other prompts, so that a later run does not hit the prefix cache.
 absl::StatusOr<std::vector<bench::Request>> MakeRequests(const BenchOptions& options,
                                                          const v1::Model& model, uint64_t run) {
   if (!options.file.empty()) return ReadRequests(options.file, options.random.n_requests);
@@ -77,7 +77,8 @@ boost::json::object DescribeLoad(const BenchOptions& options, const v1::Model& m
   return load;
 }
 
-// What is measured counts from here on: what came before the first signal is told all the same.
+// From here on the first signal does not end the process: results measured before it are still
+// printed.
 absl::Status Run(const BenchOptions& options, const Connection& connection, Interrupt& interrupt) {
   interrupt.NoteFirst();
   SC_ASSIGN_OR_RETURN(const std::unique_ptr<GrpcClient> client, GrpcClient::Make(connection));

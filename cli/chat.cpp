@@ -38,11 +38,12 @@ struct Options {
   v1::SamplingParams sampling;
 };
 
-// ctrl-C stops the answer being written; without one it gives up the line that is being typed.
-// SIGTERM leaves.
+// ctrl-C stops the answer that is being printed; if there is none, it discards the line being
+// typed. SIGTERM ends the program.
 class Interrupts {
  public:
-  // Both may be called from another thread.
+  // answer_->Cancel() and when_idle_() are called on this object's thread, so they must be
+  // thread-safe.
   Interrupts()
       : thread_([this] {
           while (const int signal = signals_.Wait()) {
@@ -62,7 +63,7 @@ class Interrupts {
     thread_.join();
   }
 
-  // Nothing: ctrl-C leaves.
+  // An empty function: ctrl-C ends the program.
   void SetWhenIdle(std::function<void()> when_idle) {
     const std::lock_guard lock(mutex_);
     when_idle_ = std::move(when_idle);
@@ -120,14 +121,14 @@ class Chat {
   }
 
  private:
-  // A command, or a question. False: it failed.
+  // Handles a command or a question. Returns false if it failed.
   bool Take(const std::string& line) {
     if (line == "/reset") {
       conversation_.Reset();
       Dim("a new conversation");
       return true;
     }
-    // For other programs every other line is a question.
+    // If a program writes the input, every line except /reset and /exit is a question.
     if (!on_terminal_ || !line.starts_with('/')) return Answer(line);
     if (line.starts_with("//")) return Answer(line.substr(1));
     const size_t space = std::min(line.find(' '), line.size());
@@ -149,7 +150,7 @@ class Chat {
     return true;
   }
 
-  // False when there is no answer; the question is then taken back.
+  // Returns false on failure. If there is no answer, the question is removed from the conversation.
   bool Answer(const std::string& question) {
     conversation_.Ask(question);
     Completion completion;
@@ -169,7 +170,7 @@ class Chat {
     return status.ok() || absl::IsCancelled(status);
   }
 
-  // Without the oldest messages where all together are too long.
+  // Drops the oldest messages as long as the conversation exceeds the model's context.
   absl::Status AskUntilItFits(Completion& completion) {
     int n_forgotten = 0;
     while (true) {
@@ -200,7 +201,8 @@ class Chat {
     return status;
   }
 
-  // Thinking is shown to people alone, and not as the answer; templates want the answer alone back.
+  // The reasoning is shown only on a terminal and is not part of the stored answer: chat templates
+  // expect earlier answers without reasoning.
   void Show(const v1::GenerateResponse& piece, Completion& completion) {
     completion.Add(piece);
     if (on_terminal_ && !piece.reasoning().empty()) {
@@ -232,7 +234,7 @@ class Chat {
     Dim(line);
   }
 
-  // A word of the program's own, on a terminal.
+  // A message of this program, shown only on a terminal.
   void Dim(const std::string& line) const {
     if (!on_terminal_) return;
     fmt::print("{}{}{}\n", has_style_ ? "\x1b[2m" : "", line, has_style_ ? "\x1b[0m" : "");
@@ -255,7 +257,7 @@ int RunChat(const Options& options) {
                options.sampling.n());
     return kExitUsage;
   }
-  Interrupts interrupts;  // signals are blocked before gRPC starts its threads
+  Interrupts interrupts;  // blocks signals before gRPC starts its threads
   const absl::StatusOr<std::unique_ptr<Client>> client = Connect(options.connection);
   if (!client.ok()) {
     fmt::print(stderr, "error: {}\n", std::string(client.status().message()));

@@ -58,7 +58,8 @@ v1::ChatRequest MakeChatRequest(const Options& options) {
   return request;
 }
 
-// Text as it comes; several choices one after the other, since they arrive interleaved.
+// Prints text as it arrives. Choices arrive interleaved, so several choices are printed one after
+// the other.
 class TextPrinter {
  public:
   explicit TextPrinter(bool one_choice) : one_choice_(one_choice) {}

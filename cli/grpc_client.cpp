@@ -24,11 +24,11 @@ namespace {
 
 constexpr std::chrono::seconds kConnectTimeout(10);
 
-// gRPC's own list of authorities is not where every distribution has it.
+// gRPC's built-in path of the system's CA bundle does not exist on every distribution.
 constexpr const char* kSystemAuthorities[] = {"/etc/ssl/certs/ca-certificates.crt",
                                               "/etc/pki/tls/certs/ca-bundle.crt"};
 
-// Says who calls in every call's metadata, also where there is no TLS.
+// Adds the API key to each call's metadata. gRPC's own call credentials would work only with TLS.
 class KeyBearer final : public grpc::experimental::Interceptor {
  public:
   explicit KeyBearer(std::string value) : value_(std::move(value)) {}
@@ -78,8 +78,8 @@ absl::StatusOr<std::shared_ptr<grpc::ChannelCredentials>> MakeCredentials(
   return grpc::SslCredentials(options);
 }
 
-// Whether the status is gRPC's own. A server that has lost a stage may quote the same words behind
-// the stage's name, so only the beginning counts.
+// Whether gRPC itself reports a failed connection. A server that has lost a stage may quote the
+// same words after the stage's name, so the message must begin with them.
 bool IsConnectFailure(const grpc::Status& status) {
   if (status.error_code() != grpc::StatusCode::UNAVAILABLE) return false;
   for (const char* sign :

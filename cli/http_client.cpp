@@ -54,7 +54,7 @@ absl::Status ConnectTo(asio::io_context& loop, const std::string& host, const st
   return absl::UnavailableError(error.message());
 }
 
-// What an answer that is no success says.
+// The error message of a response whose status is not a success.
 absl::Status ErrorOf(unsigned status, const std::string& body) {
   std::string message = fmt::format("HTTP status {}", status);
   error_code error;
@@ -118,7 +118,7 @@ absl::StatusOr<std::unique_ptr<HttpClient>> HttpClient::Make(const Connection& c
   const size_t slash = std::min(rest.find('/'), rest.size());
   url.base = rest.substr(slash);
   while (url.base.ends_with('/')) url.base.pop_back();
-  // The base URL as clients of OpenAI's API have it.
+  // Accepts a base URL that ends with /v1, the form used by OpenAI clients.
   if (url.base.ends_with("/v1")) url.base.resize(url.base.size() - 3);
   const HostPort place = SplitHostPort(rest.substr(0, slash));
   url.host = place.host;
@@ -175,7 +175,7 @@ absl::Status HttpClient::Ask(const std::string& path, const std::string& body,
                     "HOST:PORT`, or name its address with --server",
                     connection_.server, std::string(status.message())));
   }
-  bool is_cancelled = false;  // written under the canceller's lock, read behind Set(nullptr)
+  bool is_cancelled = false;  // written under the canceller's lock, read after Set(nullptr)
   if (canceller != nullptr) {
     canceller->Set([&is_cancelled, fd = socket.native_handle()] {
       is_cancelled = true;

@@ -18,7 +18,7 @@ namespace json = boost::json;
 
 constexpr std::string_view kChatUrl = "/v1/chat/completions";
 constexpr std::string_view kCompletionsUrl = "/v1/completions";
-// They change nothing about an answer.
+// These fields do not change the answer.
 constexpr std::array<std::string_view, 6> kIgnored = {"user",         "metadata", "store",
                                                       "service_tier", "stream",   "stream_options"};
 
@@ -26,7 +26,7 @@ absl::Status Wrong(std::string_view field, std::string_view what) {
   return absl::InvalidArgumentError(fmt::format("{}: {}", field, what));
 }
 
-// A text, or a list of {"type": "text", "text"}.
+// Content is a string or a list of {"type": "text", "text"}.
 absl::StatusOr<std::string> ContentText(const json::value& content) {
   if (content.is_string()) return std::string(content.get_string());
   std::string text;
@@ -63,7 +63,7 @@ absl::Status SetMessages(const json::value& messages, v1::ChatRequest& request) 
   return absl::OkStatus();
 }
 
-// One field of a body beside its prompt.
+// Sets one field of a body other than its prompt.
 template <typename Request>
 absl::Status SetBodyField(std::string_view key, const json::value& value, const json::object& body,
                           Request& request) {

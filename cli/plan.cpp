@@ -37,7 +37,7 @@ int Plan(Options options) {
   const absl::StatusOr<std::string> dir = ResolveModelDir(options.check.model);
   const absl::StatusOr<ModelSpec> spec = dir.ok() ? ReadModelSpec(*dir) : dir.status();
   options.check.dtype = ParseDTypeFlag(options.dtype);
-  // A GPU keeps all weights in one type, however they are stored.
+  // A GPU worker holds all weights in one dtype, whatever their stored encoding.
   if (!options.check.dtype && spec.ok()) options.check.dtype = spec->stored_dtype;
   options.check.read_large_tokenizer = false;
   const check::ModelReport report = check::CheckModel(options.check);

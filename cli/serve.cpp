@@ -19,10 +19,11 @@
 namespace stagecoach::cli {
 namespace {
 
-// For the second signal to kill the children in order; they die with this process in any case.
+// Time for the second signal to kill the children in order; they are killed with this process in
+// any case.
 constexpr std::chrono::seconds kKillGrace(3);
 
-// Passes SIGTERM, SIGINT and SIGUSR1 on to a cluster for as long as it lives.
+// Forwards SIGTERM, SIGINT and SIGUSR1 to a cluster as long as this object lives.
 class StopOnSignal {
  public:
   StopOnSignal(ShutdownSignals& signals, launch::Cluster& cluster)
@@ -46,7 +47,7 @@ class StopOnSignal {
     thread_.join();
   }
 
-  // The signal that cut short what the first one began; 0: none has.
+  // The second signal, which cut the orderly stop short; 0: none yet.
   int second() const { return second_; }
 
  private:

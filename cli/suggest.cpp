@@ -10,10 +10,10 @@
 namespace stagecoach::cli {
 namespace {
 
-// How other servers call what we have: vLLM, SGLang, llama.cpp, Ollama, TGI.
+// Names that other servers use for our flags: vLLM, SGLang, llama.cpp, Ollama, TGI.
 struct Foreign {
-  std::string_view theirs;  // names, with spaces between
-  std::string_view flag;    // that must be there for the advice to fit; empty: always
+  std::string_view theirs;  // names, separated by spaces
+  std::string_view flag;    // flag that the command must have for this advice; empty: none
   std::string_view advice;
 };
 constexpr Foreign kForeign[] = {
@@ -69,7 +69,8 @@ constexpr Foreign kForeign[] = {
     {"--random-output-len --output-len", "--output-tokens", "here it is --output-tokens N"},
 };
 
-// Insertions, deletions, changes and swaps of neighbours that make `b` of `a`.
+// Edit distance: the number of insertions, deletions, changes and swaps of neighbouring characters
+// that turn `a` into `b`.
 size_t Distance(std::string_view a, std::string_view b) {
   std::vector<std::vector<size_t>> cost(a.size() + 1, std::vector<size_t>(b.size() + 1));
   for (size_t i = 0; i <= a.size(); ++i) cost[i][0] = i;
@@ -96,7 +97,7 @@ bool HasWord(std::string_view words, std::string_view word) {
   return false;
 }
 
-// The innermost command that was named.
+// The innermost subcommand named on the command line.
 const CLI::App& Innermost(const CLI::App& app) {
   const std::vector<CLI::App*> named = app.get_subcommands();
   return named.empty() ? app : Innermost(*named.front());
@@ -116,7 +117,7 @@ std::vector<std::string> FlagsOf(const CLI::App& app) {
     if (option->get_group().empty()) continue;
     for (const std::string& name : option->get_lnames()) names.push_back("--" + name);
   }
-  // Groups of options are commands without a name.
+  // CLI11 represents an option group as a subcommand without a name.
   for (const CLI::App* group : app.get_subcommands({})) {
     if (!group->get_name().empty()) continue;
     for (std::string& name : FlagsOf(*group)) names.push_back(std::move(name));
@@ -180,7 +181,7 @@ std::string UnknownWords(const CLI::App& app, std::span<const std::string> argum
     const std::string nearest = Nearest(argument, commands);
     add(fmt::format("unknown command {}{}", argument,
                     nearest.empty() ? "" : fmt::format("; did you mean {}?", nearest)));
-    break;  // what follows belonged to it
+    break;  // the words after it were its arguments
   }
   return text;
 }

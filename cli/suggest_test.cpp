@@ -15,7 +15,7 @@ TEST_CASE("a typing error is understood, another word is not") {
   CHECK(Nearest("", known).empty());
 }
 
-// What is said of a command line.
+// The error message for a command line.
 std::string Said(const std::vector<std::string>& arguments) {
   CLI::App app;
   app.require_subcommand(1);

@@ -61,7 +61,7 @@ std::string Layers(const ModelFacts& facts) {
   return text;
 }
 
-// "bfloat16"; "Q4_K 72%, Q6_K 28%" where there are several.
+// "bfloat16"; "Q4_K 72%, Q6_K 28%" if there are several.
 std::string Encodings(const ModelFacts& facts) {
   if (facts.encodings.size() == 1) return facts.encodings.front().name;
   uint64_t all_bytes = 0;

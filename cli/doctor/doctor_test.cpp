@@ -104,7 +104,7 @@ TEST_CASE("the driver is the one that this build's CUDA needs") {
   CHECK(DriverAdvice(13000, 12080).empty());
   CHECK_THAT(DriverAdvice(12040, 12080),
              ContainsSubstring("CUDA 12.8 needs driver 570") && !ContainsSubstring("580"));
-  // Workers may be of another build.
+  // `built` 0: the workers may come from another build.
   CHECK(DriverAdvice(13000, 0).empty());
   CHECK_THAT(DriverAdvice(12080, 0),
              ContainsSubstring("580 or later: that of the images") && !ContainsSubstring("570"));

@@ -32,13 +32,13 @@ namespace fs = std::filesystem;
 
 constexpr uint64_t kMiB = uint64_t{1} << 20;
 constexpr uint64_t kGiB = uint64_t{1} << 30;
-constexpr uint64_t kLeastMemory = 256 * kMiB;  // the demo model with its caches
+constexpr uint64_t kLeastMemory = 256 * kMiB;  // enough for the demo model and its caches
 constexpr uint64_t kLittleMemory = 4 * kGiB;
 constexpr uint64_t kNcclSharedMemory = kGiB;
-constexpr uint64_t kFewFiles = 4096;  // a connection takes one
+constexpr uint64_t kFewFiles = 4096;  // each connection uses one
 constexpr uint64_t kTooFewFiles = 64;
 
-// "model name : Intel(R) Xeon(R)" of /proc/cpuinfo.
+// Reads "model name : Intel(R) Xeon(R)" in /proc/cpuinfo.
 std::string CpuName(const std::string& root) {
   std::ifstream file(root + "/proc/cpuinfo");
   for (std::string line; std::getline(file, line);) {
@@ -55,7 +55,7 @@ int32_t CoresOfThisProcess() {
   return static_cast<int32_t>(std::max(1u, std::thread::hardware_concurrency()));
 }
 
-// Cores' worth of time that the cgroup allows; absent: no limit.
+// CPU time that the cgroup allows, in cores; absent: no limit.
 std::optional<double> CpuQuota(const std::string& root) {
   const CgroupDirs dirs = FindCgroupDirs(root, "cpu");
   for (const std::string& dir : dirs.v2) {
