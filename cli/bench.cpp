@@ -148,12 +148,12 @@ void AddMode(CLI::App& bench, const char* name, Mode mode, const char* help, Com
 void AddBench(CLI::App& app, Command& command) {
   CLI::App* bench = app.add_subcommand(
       "bench",
-      "Measures a server, or a cluster of its own: throughput, time to first token (TTFT), between "
-      "tokens (ITL, TPOT) and to the end (E2E)");
+      "Measures a server, or a cluster started for it: throughput, time to first token (TTFT), "
+      "time between tokens (ITL, TPOT) and time to the end (E2E)");
   bench->require_subcommand(1);
-  AddMode(*bench, "latency", Mode::kLatency, "One batch of requests, again and again", command);
+  AddMode(*bench, "latency", Mode::kLatency, "One batch of requests, repeated", command);
   AddMode(*bench, "throughput", Mode::kThroughput, "All requests at once", command);
-  AddMode(*bench, "serve", Mode::kServe, "Requests at a rate, or so many at a time", command);
+  AddMode(*bench, "serve", Mode::kServe, "Requests at a given rate or concurrency", command);
 }
 
 }  // namespace stagecoach::cli

@@ -25,12 +25,12 @@ namespace stagecoach::cli {
 namespace {
 
 constexpr char kHelp[] =
-    "/reset          a new conversation\n"
-    "/system TEXT    another system message; without TEXT none\n"
-    "/save FILE      keeps the conversation; /load FILE goes on with it\n"
-    "/exit           ends, as ctrl-D does\n"
-    "A line that begins with // is sent with one / less. Alt-Enter begins a new line, and what is\n"
-    "pasted is one message. ctrl-C stops an answer.";
+    "/reset          starts a new conversation\n"
+    "/system TEXT    replaces the system message; without TEXT removes it\n"
+    "/save FILE      saves the conversation; /load FILE continues it\n"
+    "/exit           ends the program, like ctrl-D\n"
+    "A line that begins with // is sent with one / less. Alt-Enter starts a new line, and pasted\n"
+    "text is one message. ctrl-C stops an answer.";
 
 struct Options {
   Connection connection;
@@ -103,7 +103,7 @@ class Chat {
     if (model->max_model_len() > 0) {
       greeting += fmt::format(", context {} tokens", model->max_model_len());
     }
-    Dim(greeting + "; /help tells what there is, ctrl-D ends");
+    Dim(greeting + "; /help lists the commands, ctrl-D ends");
     if (on_terminal_) interrupts_.SetWhenIdle([this] { lines_->Interrupt(); });
     int exit_code = kExitOk;
     while (const std::optional<LineEditor::Line> line = lines_->Read()) {
@@ -145,7 +145,7 @@ class Chat {
       Dim(status.ok() ? fmt::format("{} messages", conversation_.n_messages())
                       : std::string(status.message()));
     } else {
-      Dim(fmt::format("there is no {}; /help tells what there is", command));
+      Dim(fmt::format("unknown command {}; /help lists the commands", command));
     }
     return true;
   }
@@ -253,7 +253,7 @@ class Chat {
 
 int RunChat(const Options& options) {
   if (options.sampling.n() > 1) {
-    fmt::print(stderr, "error: --n {}: a conversation goes on with one answer\n",
+    fmt::print(stderr, "error: --n {}: a conversation can continue with only one answer\n",
                options.sampling.n());
     return kExitUsage;
   }
@@ -273,10 +273,10 @@ int RunChat(const Options& options) {
 
 void AddChat(CLI::App& app, Command& command) {
   auto options = std::make_shared<Options>();
-  CLI::App* chat = app.add_subcommand(
-      "chat",
-      "A conversation in the terminal; without one each line of standard input is a question, but "
-      "for /reset and /exit");
+  CLI::App* chat =
+      app.add_subcommand("chat",
+                         "A conversation in the terminal. If standard input is not a terminal, "
+                         "each of its lines is a question, except /reset and /exit");
   AddConnectionFlags(*chat, options->connection);
   chat->add_option("--system", options->system, "System message")->type_name("TEXT");
   AddSamplingFlags(*chat, options->sampling);

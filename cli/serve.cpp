@@ -84,12 +84,13 @@ void AddServe(CLI::App& app, Command& command) {
   auto options = std::make_shared<launch::ClusterOptions>();
   CLI::App* serve = app.add_subcommand(
       "serve",
-      "Serves a model: starts one worker process a stage and a router in front of them, and prints "
-      "\"ready grpc=HOST:PORT http=HOST:PORT metrics=HOST:PORT kv_blocks=N\" when requests can be "
-      "served");
+      "Serves a model: starts one worker process per stage and a router. When requests can be "
+      "served, it prints \"ready grpc=HOST:PORT http=HOST:PORT metrics=HOST:PORT kv_blocks=N\"");
   serve->add_option("model", options->model, kModelHelp)->type_name("MODEL")->required();
   AddStageFlags(*serve, *options);
-  serve->add_option("--log-level", options->log_level, "How much the programs log")
+  serve
+      ->add_option("--log-level", options->log_level,
+                   "Least severe level that router and workers log")
       ->type_name("LEVEL")
       ->check(CLI::IsMember({"trace", "debug", "info", "warning", "error"}))
       ->capture_default_str();

@@ -18,8 +18,7 @@ namespace stagecoach::cli {
 
 inline constexpr const char* kModelHelp =
     "Folder with config.json, weights and tokenizer, a .gguf file, or org/name in the local "
-    "Hugging "
-    "Face cache";
+    "Hugging Face cache";
 
 // Adds the flags for stages, devices, links between stages and compute threads.
 void AddStageFlags(CLI::App& app, launch::ClusterOptions& options);

@@ -218,7 +218,7 @@ def test_commands_are_no_questions(chat, tmp_path):
     chat.type("/help\r")
     chat.read_until("/system TEXT")
     chat.type("/hlep\r")
-    chat.read_until("there is no /hlep")
+    chat.read_until("unknown command /hlep")
     chat.type("/system Be brief.\r")
     chat.read_until("is set")
     chat.type("//help\r")
