@@ -80,7 +80,7 @@ absl::Status SetOptions(const json::object& line, std::string_view prompt_key, R
 
 absl::StatusOr<BatchRequest> ParseOwn(const json::object& line) {
   if (line.contains("prompt") + line.contains("prompt_ids") + line.contains("messages") != 1) {
-    return absl::InvalidArgumentError("needs one of prompt, prompt_ids and messages");
+    return absl::InvalidArgumentError("exactly one of prompt, prompt_ids and messages is needed");
   }
   if (const json::value* messages = line.if_contains("messages")) {
     v1::ChatRequest request;

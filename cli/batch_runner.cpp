@@ -149,12 +149,12 @@ void BatchRunner::Start(size_t index, uint32_t attempt) {
   if (n_bytes > kMaxClientMessageBytes) {
     // The transport would refuse such a request each time with RESOURCE_EXHAUSTED, like a full
     // queue.
-    StoreResult(
-        index,
-        ErrorResult(index, line->name,
-                    absl::InvalidArgumentError(fmt::format("a request of {} bytes; {} are allowed",
-                                                           n_bytes, kMaxClientMessageBytes))),
-        /*failed=*/true);
+    StoreResult(index,
+                ErrorResult(index, line->name,
+                            absl::InvalidArgumentError(
+                                fmt::format("the request has {} bytes; the limit is {}", n_bytes,
+                                            kMaxClientMessageBytes))),
+                /*failed=*/true);
     return;
   }
   (new Call(*this, index, attempt, *std::move(line)))->Begin();

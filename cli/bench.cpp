@@ -36,7 +36,7 @@ absl::StatusOr<std::vector<bench::Request>> ReadRequests(const std::string& path
     }
     in_file.push_back(std::move(request->request));
   }
-  if (in_file.empty()) return absl::InvalidArgumentError(path + ": no request in it");
+  if (in_file.empty()) return absl::InvalidArgumentError(path + ": it contains no requests");
   std::vector<bench::Request> requests;
   for (size_t i = 0; i < n; ++i) requests.push_back(in_file[i % in_file.size()]);
   return requests;

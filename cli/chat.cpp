@@ -109,7 +109,7 @@ class Chat {
     while (const std::optional<LineEditor::Line> line = lines_->Read()) {
       if (line->interrupted) {
         fmt::print("\n");
-        Dim("/exit or ctrl-D ends");
+        Dim("use /exit or ctrl-D to end");
       } else if (line->text == "/exit") {
         return exit_code;
       } else if (line->text.find_first_not_of(" \t\r\n") != std::string::npos) {

@@ -107,8 +107,8 @@ absl::Status ReadAll(const GrpcClient& client, const Start& start, const PieceFn
 absl::StatusOr<std::unique_ptr<GrpcClient>> GrpcClient::Make(const Connection& connection) {
   if (connection.is_url()) {
     return absl::InvalidArgumentError(
-        fmt::format("--server {}: this command speaks gRPC alone; give the HOST:PORT that the "
-                    "server's ready line has as grpc=",
+        fmt::format("--server {}: this command supports only gRPC; give the HOST:PORT after grpc= "
+                    "in the server's ready line",
                     connection.server));
   }
   SC_ASSIGN_OR_RETURN(const auto credentials, MakeCredentials(connection));
@@ -158,37 +158,37 @@ absl::Status GrpcClient::Explain(const grpc::Status& status) const {
   const bool tls = connection_.tls || !connection_.tls_ca.empty();
   switch (Probe(server)) {
     case Spoken::kHttp:
-      return absl::UnavailableError(fmt::format(
-          "{0} speaks HTTP, not gRPC: give the address that the server's ready line has "
-          "as grpc=, or for chat and generate --server http://{0}",
-          server));
+      return absl::UnavailableError(
+          fmt::format("{0} speaks HTTP, not gRPC: give the HOST:PORT after grpc= in the server's "
+                      "ready line, or for chat and generate --server http://{0}",
+                      server));
     case Spoken::kTls:
       if (!tls) {
-        return absl::UnavailableError(fmt::format(
-            "{} wants TLS: add --tls, or --tls-ca FILE for a certificate of your own; if it is the "
-            "HTTPS port, give its URL, https://{}",
-            server, server));
+        return absl::UnavailableError(
+            fmt::format("{} requires TLS: add --tls, or --tls-ca FILE for your own certificate; if "
+                        "it is the HTTPS port, give its URL, https://{}",
+                        server, server));
       }
       return absl::UnavailableError(
-          fmt::format("no TLS connection to {}: is its certificate one of --tls-ca, and for this "
-                      "name? ({})",
+          fmt::format("no TLS connection to {}: check that an authority in --tls-ca has signed its "
+                      "certificate, and that the certificate has this name ({})",
                       server, status.error_message()));
     case Spoken::kHttp2:
       if (tls) {
         return absl::UnavailableError(
-            fmt::format("{} speaks gRPC without TLS: leave out --tls and --tls-ca", server));
+            fmt::format("{} speaks gRPC without TLS: omit --tls and --tls-ca", server));
       }
       break;
     case Spoken::kOther:
-      return absl::UnavailableError(fmt::format("what answers at {} is no stagecoach server ({})",
+      return absl::UnavailableError(fmt::format("the program at {} is not a stagecoach server ({})",
                                                 server, status.error_message()));
     case Spoken::kNothing:
       break;
   }
-  return absl::UnavailableError(fmt::format(
-      "no server answers at {}; start one with `stagecoach serve MODEL`, or name its address with "
-      "--server HOST:PORT",
-      server));
+  return absl::UnavailableError(
+      fmt::format("no server answers at {}; start one with `stagecoach serve MODEL`, or give its "
+                  "address with --server HOST:PORT",
+                  server));
 }
 
 }  // namespace stagecoach::cli

@@ -125,7 +125,7 @@ absl::StatusOr<std::unique_ptr<HttpClient>> HttpClient::Make(const Connection& c
   url.port = !place.port.empty() ? place.port : url.tls ? "443" : "80";
   if (url.host.empty() || url.port.find_first_not_of("0123456789") != std::string::npos) {
     return absl::InvalidArgumentError(
-        fmt::format("--server {}: is no URL such as http://127.0.0.1:8000", connection.server));
+        fmt::format("--server {}: not a URL such as http://127.0.0.1:8000", connection.server));
   }
   return std::unique_ptr<HttpClient>(new HttpClient(connection, std::move(url)));
 }
@@ -172,7 +172,7 @@ absl::Status HttpClient::Ask(const std::string& path, const std::string& body,
   if (absl::Status status = ConnectTo(loop, url_.host, url_.port, socket); !status.ok()) {
     return absl::UnavailableError(
         fmt::format("no server answers at {} ({}); start one with `stagecoach serve MODEL --http "
-                    "HOST:PORT`, or name its address with --server",
+                    "HOST:PORT`, or give its address with --server",
                     connection_.server, std::string(status.message())));
   }
   bool is_cancelled = false;  // written under the canceller's lock, read after Set(nullptr)
@@ -187,8 +187,8 @@ absl::Status HttpClient::Ask(const std::string& path, const std::string& body,
     SSL_set_tlsext_host_name(stream.native_handle(), url_.host.c_str());
     stream.handshake(asio::ssl::stream_base::client, error);
     status = error ? absl::UnavailableError(fmt::format(
-                         "no TLS connection to {}: {}; is its certificate one of --tls-ca, and for "
-                         "this name?",
+                         "no TLS connection to {}: {}; check that an authority in --tls-ca has "
+                         "signed its certificate, and that the certificate has this name",
                          connection_.server, error.message()))
                    : Exchange(stream, request, on_body);
   } else {

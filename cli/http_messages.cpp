@@ -168,7 +168,7 @@ absl::StatusOr<v1::Model> ModelOf(std::string_view models) {
       !error && parsed.is_object() ? parsed.get_object().if_contains("data") : nullptr;
   if (data == nullptr || !data->is_array() || data->get_array().empty() ||
       !data->get_array().front().is_object()) {
-    return absl::UnavailableError("what answers there is no server of OpenAI's API");
+    return absl::UnavailableError("the server there does not have OpenAI's API");
   }
   const json::object& first = data->get_array().front().get_object();
   v1::Model model;

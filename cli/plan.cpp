@@ -76,7 +76,7 @@ void AddPlan(CLI::App& app, Command& command) {
   plan->add_option("--gpu", options->gpu, "One of " + GpuNames())
       ->type_name("NAME")
       ->check([](const std::string& name) {
-        return plan::FindGpu(name) ? "" : fmt::format("unknown GPU: one of {}", GpuNames());
+        return plan::FindGpu(name) ? "" : fmt::format("unknown GPU; known are {}", GpuNames());
       })
       ->capture_default_str();
   plan->add_option("--context", options->plan.context_tokens,

@@ -35,7 +35,8 @@ class StopOnSignal {
               continue;
             }
             if (is_first && isatty(STDERR_FILENO)) {
-              WriteStderr("\nstopping when running requests have ended; ctrl-C again stops now\n");
+              WriteStderr(
+                  "\nstopping after the running requests; press ctrl-C again to stop at once\n");
             }
             if (!is_first) second_ = signal;
             is_first = false;

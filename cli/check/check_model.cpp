@@ -130,7 +130,7 @@ class Checker {
     const uint64_t all_bytes = options_.kv_memory_bytes * report_.facts->stages.size();
     const uint64_t there_is = ReadHostMemory().total_bytes;
     if (!options_.on_gpus && all_bytes > there_is) {
-      Problem(Part::kMemory, fmt::format("--kv-memory: {} are more than the {} of this machine",
+      Problem(Part::kMemory, fmt::format("--kv-memory: {} is more than the {} of this machine",
                                          FormatBytes(all_bytes), FormatBytes(there_is)));
       return;
     }

@@ -130,10 +130,11 @@ Line GpuLine(const std::string& root, const std::optional<Gpus>& gpus) {
   const int n_on_pci = NvidiaDevicesOnPci(root);
   if (n_on_pci == 0) return line;
   line.level = Level::kWarning;
-  line.found = fmt::format("{} on the PCI bus, none that this process can use", n_on_pci);
-  line.advice = fs::exists(root + "/proc/driver/nvidia/version")
-                    ? "the driver is loaded: start the container with its GPUs (docker --gpus all)"
-                    : "install the NVIDIA driver, and look into dmesg if it is installed";
+  line.found = fmt::format("{} on the PCI bus, but this process can use none", n_on_pci);
+  line.advice =
+      fs::exists(root + "/proc/driver/nvidia/version")
+          ? "the driver is loaded: give the container access to the GPUs (docker --gpus all)"
+          : "install the NVIDIA driver; if it is installed, check dmesg";
   return line;
 }
 
@@ -143,12 +144,12 @@ Line DriverLine(const std::optional<Gpus>& gpus) {
   auto* const version = cuda.Find<int(int*)>("cuDriverGetVersion");
   int number = 0;
   if (version == nullptr || version(&number) != 0) number = 0;
-  line.found = gpus && !gpus->driver.empty() ? gpus->driver : "of unknown version";
+  line.found = gpus && !gpus->driver.empty() ? gpus->driver : "unknown version";
   if (number == 0) {
     line.level = Level::kWarning;
     line.found += ", libcuda.so.1 cannot be loaded";
     line.advice =
-        "in a container, ask for the compute capability: "
+        "in a container, request the compute capability: "
         "NVIDIA_DRIVER_CAPABILITIES=compute,utility";
     return line;
   }
@@ -170,7 +171,7 @@ Line CublasLtLine() {
     line.level = Level::kWarning;
     line.found = fmt::format("{} not found", kName);
     line.advice = fmt::format(
-        "GPUs multiply with it: install CUDA's libcublas (pip: {}), or name its folder in "
+        "GPU workers need it for GEMMs: install CUDA's libcublas (pip: {}), or add its folder to "
         "LD_LIBRARY_PATH",
         kHas12 ? "nvidia-cublas-cu12" : "nvidia-cublas");
     return line;
@@ -188,8 +189,8 @@ Line NcclLine() {
     line.level = Level::kWarning;
     line.found = "libnccl.so.2 not found";
     line.advice = fmt::format(
-        "GPUs pass hidden states with it: install libnccl2 (pip: {}), or name its folder in "
-        "LD_LIBRARY_PATH",
+        "GPU stages exchange hidden states through it: install libnccl2 (pip: {}), or add its "
+        "folder to LD_LIBRARY_PATH",
         kBuiltCuda > 0 && kBuiltCuda < kCuda13 ? "nvidia-nccl-cu12" : "nvidia-nccl-cu13");
     return line;
   }
@@ -214,7 +215,7 @@ std::string DriverAdvice(int driver, int built) {
     return fmt::format("this build's workers have CUDA {}: {}", CudaVersion(built),
                        is_for_13 ? of_13 : of_12);
   }
-  const std::string pinned = of_13 + ": that of the images and of deploy/cuda-toolkit.sh";
+  const std::string pinned = of_13 + "; the images and deploy/cuda-toolkit.sh use this version";
   return driver >= kCuda12 ? pinned : fmt::format("{}; {}", of_12, pinned);
 }
 

@@ -183,10 +183,10 @@ void Cluster::OnStopped(size_t index, bool stopped) {
   Child& child = children_[index];
   if (stopped == child.stopped_since.has_value()) return;
   child.stopped_since = stopped ? std::optional(Clock::now()) : std::nullopt;
-  child.log->Say(stopped
-                     ? fmt::format("process {} is stopped, as by SIGSTOP; SIGCONT lets it go on",
-                                   child.process == nullptr ? 0 : child.process->pid())
-                     : "the process goes on");
+  child.log->Say(
+      stopped ? fmt::format("process {} is stopped, for example by SIGSTOP; SIGCONT continues it",
+                            child.process == nullptr ? 0 : child.process->pid())
+              : "the process continues");
   events_.push_back({.kind = Event::kStopped, .child = index, .line = ""});
   posted_.notify_all();
 }
@@ -227,8 +227,8 @@ absl::Status Cluster::StopInOrder() {
       break;
     case Awaited::kHeldUp:
       KillAll();
-      return absl::UnavailableError(
-          fmt::format("the router was stopped, and did not go on for {} s", kStoppedGrace.count()));
+      return absl::UnavailableError(fmt::format(
+          "the router was stopped and did not continue within {} s", kStoppedGrace.count()));
     default:
       KillAll();
       return absl::CancelledError("killed before all requests had ended");
@@ -241,7 +241,7 @@ absl::Status Cluster::StopInOrder() {
     const Child& child = children_[(router() + i) % children_.size()];
     if (!child.exit->Clean()) {
       return absl::InternalError(child.log->Cause(*child.exit) +
-                                 (ended ? "" : "; not all workers ended in time"));
+                                 (ended ? "" : "; not all workers exited in time"));
     }
   }
   return absl::OkStatus();

@@ -71,7 +71,7 @@ absl::StatusOr<Timeline> MakeTimeline(const std::vector<FlightLog>& logs, uint64
     if (place == nullptr || place->written_unix_ns < log.written_unix_ns) place = &log;
     timeline.last_step = std::max(timeline.last_step, log.steps.back().step);
   }
-  if (chosen.empty()) return absl::InvalidArgumentError("the files hold no step");
+  if (chosen.empty()) return absl::InvalidArgumentError("the files contain no steps");
   timeline.first_step = timeline.last_step - std::min(timeline.last_step, n_steps) + 1;
 
   const auto wanted = [&](const FlightStep& step) {

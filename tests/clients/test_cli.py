@@ -270,9 +270,9 @@ def test_the_http_port_is_told_apart_from_no_server(cluster):
 @pytest.mark.parametrize("arguments, said", [
     (["sreve", "m"], ["unknown command sreve; did you mean serve?"]),
     (["serve", "m", "--port", "8000", "--tensor-parallel-size", "2"],
-     ["unknown flag --port; the address is --http HOST:PORT", "unknown flag --tensor-parallel-size; models are split"]),
-    (["serve", "--model", "m"], ["unknown flag --model; the model is given without a flag"]),
-    (["generate", "--prompt", "a", "--temp", "1"], ["unknown flag --temp; here it is --temperature"]),
+     ["unknown flag --port; use --http HOST:PORT", "unknown flag --tensor-parallel-size; a model is split"]),
+    (["serve", "--model", "m"], ["unknown flag --model; give the model without a flag"]),
+    (["generate", "--prompt", "a", "--temp", "1"], ["unknown flag --temp; use --temperature"]),
     (["serve", "m", "--stages", "0"], ["--stages: must be from 1 to 256, not 0"]),
     (["batch", "f", "--concurrency", "0"], ["--concurrency: must be more than 0, not 0"]),
 ])

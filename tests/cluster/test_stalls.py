@@ -134,7 +134,7 @@ def test_a_stopped_router_is_said_by_serve_and_blames_no_stage():
         assert said is not None
         load.await_tokens(50)
         assert metric(cluster, "stagecoach_stage_stalls_total") == {0: 0.0, 1: 0.0}
-        assert seconds_until(lambda: " I router: the process goes on" in cluster.log(), 1 + SLACK_S) is not None
+        assert seconds_until(lambda: " I router: the process continues" in cluster.log(), 1 + SLACK_S) is not None
 
 
 def test_sigterm_ends_a_cluster_whose_router_is_stopped():
