@@ -442,20 +442,22 @@ int main(int argc, char** argv) {
   ShutdownSignals signals;
   signals.SecondEnds();
   router::Flags flags;
-  CLI::App app("Serves a model over the workers that hold its pipeline stages.",
+  CLI::App app("Serves a model with the workers that run its pipeline stages.",
                "stagecoach-router");
   app.add_option("--model", flags.model,
-                 "Model folder, .gguf file, or org/name in the Hugging Face cache")
+                 "Folder with config.json, weights and tokenizer, a .gguf file, or org/name in the "
+                 "local Hugging Face cache")
       ->required()
       ->type_name("DIR");
-  app.add_option("--stages", flags.stages, "Addresses of the workers, first stage first")
+  app.add_option("--stages", flags.stages, "Addresses of the workers, in stage order")
       ->required()
       ->delimiter(',')
       ->type_name("HOST:PORT,...");
-  app.add_option("--log-level", flags.log_level, "trace, debug, info, warning or error")
+  app.add_option("--log-level", flags.log_level,
+                 "Least severe level to log: trace, debug, info, warning or error")
       ->capture_default_str();
   app.add_option("--exit-with-parent", flags.parent,
-                 "End when the process that started this one ends, whose number this is")
+                 "Exit when the process with this id, the one that started this program, exits")
       ->type_name("PID");
   AddInternalFlags(app, flags.internal);
   AddServeFlags(app, flags.serve);

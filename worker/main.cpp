@@ -255,69 +255,72 @@ int Main(int argc, char** argv) {
   ShutdownSignals signals;
   Flags flags;
   CLI::App app(
-      "One pipeline stage of a stagecoach cluster: waits for a router to tell it which layers to "
-      "load.",
+      "One pipeline stage of a stagecoach cluster. It waits for a router, which tells it the "
+      "layers to load.",
       "stagecoach-worker");
   app.set_version_flag("--version", std::string("stagecoach-worker ") + kVersion);
-  app.add_option("--listen", flags.listen, "HOST:PORT to serve gRPC on; port 0 picks a free one")
+  app.add_option("--listen", flags.listen,
+                 "Address HOST:PORT of the gRPC server. Port 0 picks a free port")
       ->capture_default_str();
   AddInternalFlags(app, flags.internal);
   app.add_flag("--insecure-no-secret", flags.insecure_no_secret,
-               "Listen beyond this machine without a --secret-file: everyone who reaches the port "
-               "has the worker");
-  app.add_option("--device", flags.device, "What computes: cpu, cuda or cuda:N")
+               "Allow --listen on an address that other machines can reach without a "
+               "--secret-file. Everyone who can reach the port then controls the worker");
+  app.add_option("--device", flags.device, "Compute device: cpu, cuda or cuda:N")
       ->capture_default_str();
   app.add_flag("--batch-invariant", flags.batch_invariant,
-               "On a GPU: rows do not depend on what is computed beside them; slower");
-  app.add_option("--threads", flags.n_threads, "Threads that compute; 0: one a core")
+               "On a GPU: a row's result does not depend on the other rows of a step. Slower");
+  app.add_option("--threads", flags.n_threads, "Compute threads; 0: one per core")
       ->check(CLI::Range(0, 1024))
       ->capture_default_str();
-  app.add_option(
-         "--numa-node", flags.numa_node,
-         "Node whose cores and memory are used; -1: all cores, and memory of all nodes in turn")
+  app.add_option("--numa-node", flags.numa_node,
+                 "NUMA node whose cores and memory are used; -1: all cores, with memory "
+                 "interleaved over all nodes")
       ->check(CLI::Range(-1, 1023))
       ->capture_default_str();
-  app.add_option(
-         "--transport", flags.transport.transport,
-         "How messages pass between stages on GPUs: auto (NCCL where all stages have it) or "
-         "host")
+  app.add_option("--transport", flags.transport.transport,
+                 "Transport between stages on GPUs: auto (NCCL if all stages have it, else host) "
+                 "or host, which is slower")
       ->check(CLI::IsMember({"auto", "host"}))
       ->capture_default_str();
   app.add_option("--nccl-library", flags.transport.nccl_library,
-                 "NCCL's library (default: libnccl.so.2 where the system finds it)");
-  app.add_option("--nccl-interface", flags.transport.nccl_interface,
-                 "Network interface that NCCL uses between machines, such as eth0");
+                 "Path of NCCL's library (default: libnccl.so.2 on the system's search path)");
+  app.add_option(
+      "--nccl-interface", flags.transport.nccl_interface,
+      "Network interface for NCCL between machines, such as eth0 (default: NCCL chooses)");
   app.add_option("--nccl-setting", flags.transport.nccl_settings,
-                 "A setting of NCCL, NCCL_NAME=VALUE; can be given again");
+                 "Setting of NCCL in the form NCCL_NAME=VALUE. Can be given several times");
   app.add_option("--link-timeout", flags.transport.link_timeout_s,
-                 "Seconds that no step takes a stage: without progress on a link for as long as it "
-                 "takes all stages, and two more, the pipeline ends (the router's --stall-limit "
-                 "comes first, where there is a router)")
+                 "Longest time in seconds that one step takes on one stage. If a link between "
+                 "stages makes no progress for this time multiplied by the number of stages plus "
+                 "two, the pipeline ends. A router's --stall-limit usually ends it earlier")
       ->check(CLI::Range(1, 3600))
       ->capture_default_str();
-  app.add_option("--log-level", flags.log_level, "trace, debug, info, warning or error")
+  app.add_option("--log-level", flags.log_level,
+                 "Least severe level to log: trace, debug, info, warning or error")
       ->capture_default_str();
-  app.add_option("--log-format", flags.log_format, "text: lines for people; json: an object a line")
+  app.add_option("--log-format", flags.log_format,
+                 "text: lines for people; json: one JSON object per line")
       ->check(CLI::IsMember({"text", "json"}))
       ->capture_default_str();
   app.add_option("--metrics", flags.metrics,
-                 "HOST:PORT of a Prometheus page /metrics of this stage alone, beside the router's "
-                 "of all stages; port 0 takes any free one; \"off\": none")
+                 "Address HOST:PORT of a Prometheus page /metrics of only this stage; the router's "
+                 "page has all stages. Port 0 picks a free port; \"off\": no page")
       ->capture_default_str();
   app.add_option("--otlp-endpoint", flags.otlp_endpoint,
-                 "HOST:PORT of an OpenTelemetry receiver (OTLP over gRPC) for the spans of traced "
-                 "requests' steps (default: none)");
+                 "Address HOST:PORT of an OpenTelemetry receiver (OTLP over gRPC) for the spans of "
+                 "traced requests' steps (default: no traces)");
   app.add_option("--flight-recorder", flags.flight_recorder,
-                 "Folder that the last steps are written to on SIGUSR1, and when the program "
-                 "crashes; \"off\": nowhere")
+                 "Folder to which the last steps are written on SIGUSR1 and when the program "
+                 "crashes; \"off\" disables it")
       ->capture_default_str();
   app.add_option("--disturb", flags.transport.disturbance_seed,
-                 "For tests of a GPU: a seed of delays on every stream; memory, KV blocks and link "
-                 "slots that nobody has written are full of NaN; 0: off")
+                 "For tests on a GPU: seed of random delays on every stream; unwritten memory, KV "
+                 "blocks and link slots are filled with NaN. 0: off")
       ->type_name("SEED")
       ->capture_default_str();
   app.add_option("--exit-with-parent", flags.parent,
-                 "End when the process that started this one ends, whose number this is")
+                 "Exit when the process with this id, the one that started this program, exits")
       ->type_name("PID");
   CLI11_PARSE(app, argc, argv);
   if (flags.parent != 0) ExitWithParent(flags.parent);

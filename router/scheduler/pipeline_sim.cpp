@@ -178,16 +178,18 @@ void Print(const Load& load, int32_t n_stages, const SimulatedRun& run) {
 
 int Main(int argc, char** argv) {
   Flags flags;
-  CLI::App app("Simulates the scheduler on a pipeline; no figure of it is a measurement");
+  CLI::App app("Simulates the scheduler on a pipeline; none of its numbers is a measurement");
   app.add_option("--stages", flags.stages)->delimiter(',')->check(CLI::Range(1, 32));
-  app.add_option("--load", flags.loads, "Part of a load's name; can be given again");
+  app.add_option("--load", flags.loads,
+                 "Only loads with this text in their names. Can be given several times");
   app.add_option("--device", flags.device)->check(CLI::IsMember({"gpu", "cpu"}));
   app.add_option("--max-sequences", flags.max_sequences);
   app.add_option("--max-batched-tokens", flags.max_batched_tokens);
   app.add_option("--microbatches", flags.microbatches);
   app.add_option("--break-even-rows", flags.break_even_rows);
-  app.add_option("--router-us", flags.router_us, "Between router and stages, one way");
-  app.add_flag("--dump", flags.dump, "A line a step");
+  app.add_option("--router-us", flags.router_us,
+                 "One-way latency between router and stages in microseconds");
+  app.add_flag("--dump", flags.dump, "Print one line per step");
   CLI11_PARSE(app, argc, argv);
   fmt::print(
       "simulated                  stages   seconds   out/s    in/s  ttft_p50 ttft_p99 itl_p50 "

@@ -162,11 +162,13 @@ int main(int argc, char** argv) {
   int32_t hidden_size = 4096;
   std::vector<int32_t> rows = {1, 16, 64, 256, 2048};
   bool copies = false, stamps = false;
-  CLI::App app("How long a hop between two GPUs takes.", "transport_nccl_bench");
-  app.add_option("--hidden-size", hidden_size, "Floats of a row")->capture_default_str();
-  app.add_option("--rows", rows, "Rows of a step")->delimiter(',');
-  app.add_flag("--copies", copies, "Stages copy memory in place of clearing it");
-  app.add_flag("--stamps", stamps, "Steps tell when they are where, as a stage's do");
+  CLI::App app("Measures the time of a hop between two GPUs.", "transport_nccl_bench");
+  app.add_option("--hidden-size", hidden_size, "Floats per row")->capture_default_str();
+  app.add_option("--rows", rows, "Rows per step")->delimiter(',');
+  app.add_flag("--copies", copies, "Stages copy memory instead of clearing it");
+  app.add_flag(
+      "--stamps", stamps,
+      "Steps record the time at which they reach each point, as the steps of a real stage do");
   CLI11_PARSE(app, argc, argv);
   const absl::Status status = stagecoach::worker::Bench(hidden_size, rows, copies, stamps);
   if (!status.ok()) fmt::print(stderr, "error: {}\n", std::string(status.message()));
