@@ -47,9 +47,10 @@ class TerminalEditor final : public LineEditor {
     el_set(edit_, EL_HIST, history, history_);
     el_set(edit_, EL_PROMPT, &TerminalEditor::Prompt);
     el_set(edit_, EL_GETCFN, &TerminalEditor::GetCharacter);
-    el_set(edit_, EL_ADDFN, "sc-paste", "insert what is pasted", &TerminalEditor::Paste);
-    el_set(edit_, EL_ADDFN, "sc-newline", "begin a new line", &TerminalEditor::NewLine);
-    el_set(edit_, EL_ADDFN, "sc-interrupt", "give up the line", &TerminalEditor::GiveUp);
+    // The wide calls keep these pointers. The narrow ones keep copies that libedit never frees.
+    el_wset(edit_, EL_ADDFN, L"sc-paste", L"insert pasted text", &TerminalEditor::Paste);
+    el_wset(edit_, EL_ADDFN, L"sc-newline", L"begin a new line", &TerminalEditor::NewLine);
+    el_wset(edit_, EL_ADDFN, L"sc-interrupt", L"give up the line", &TerminalEditor::GiveUp);
     el_set(edit_, EL_BIND, "\\e[200~", "sc-paste", nullptr);
     el_set(edit_, EL_BIND, "\\e\\r", "sc-newline", nullptr);
     el_set(edit_, EL_BIND, "^C", "sc-interrupt", nullptr);

@@ -1,4 +1,4 @@
-// stagecoach-worker: one pipeline stage in a process of its own.
+// stagecoach-worker: runs one pipeline stage in a separate process.
 #include <fmt/format.h>
 #include <grpcpp/grpcpp.h>
 #include <spdlog/spdlog.h>
@@ -39,11 +39,11 @@
 namespace stagecoach::worker {
 namespace {
 
-// For calls under way to end when the device is lost.
+// Time for running calls to end when the device is lost.
 constexpr auto kLostGrace = std::chrono::seconds(5);
-// For an orderly end; the launcher waits a little longer.
+// Time for a normal exit. The launcher waits a little longer.
 constexpr auto kEndGrace = std::chrono::seconds(8);
-// For the router to let go while nothing gets on: it has its own limits, which come first.
+// Time without progress after which draining is given up. The router's own limits come first.
 constexpr auto kDrainStall = std::chrono::seconds(40);
 
 struct Flags {
@@ -59,7 +59,7 @@ struct Flags {
   int32_t n_threads = 0;
   int32_t numa_node = -1;
   bool batch_invariant = false;
-  pid_t parent = 0;  // 0: not tied to it
+  pid_t parent = 0;  // 0: not tied to a parent
   TransportFlags transport;
 };
 
@@ -68,8 +68,8 @@ int32_t NCores() {
   return CPU_COUNT(&cores);
 }
 
-// Threads and memory near each other, for what is started after it. INVALID_ARGUMENT for a node
-// that is not there.
+// Places threads and memory near each other. Affects everything started later. INVALID_ARGUMENT if
+// the node does not exist.
 absl::Status PlaceOnNumaNodes(int32_t node_id) {
   const std::vector<NumaNode> nodes = NumaNodes();
   if (node_id < 0) return nodes.size() > 1 ? InterleaveMemory(nodes) : absl::OkStatus();
@@ -105,14 +105,15 @@ class DeviceLoss {
   absl::Status status_;  // guarded by mutex_; OK: it is there
 };
 
-// The host part of HOST:PORT as it was given, the port as it came to be.
+// Returns the host part of HOST:PORT as given, with the actual port.
 std::string WithPort(const std::string& address, int port) {
   return fmt::format("{}:{}", address.substr(0, address.rfind(':')), port);
 }
 
 void SayError(std::string_view text) { WriteStderr(fmt::format("error: {}\n", text)); }
 
-// Until the router has let go; false: it does not, and nothing gets on.
+// Waits until the router has released the worker. Returns false if it does not and nothing makes
+// progress.
 bool AwaitRelease(const StageService& service, const absl::Notification& released) {
   std::string last;
   auto moved = std::chrono::steady_clock::now();
@@ -169,7 +170,7 @@ int Serve(const Flags& flags, ShutdownSignals& signals) {
     spans = std::make_unique<OtlpExporter>(
         OtlpOptions{.endpoint = flags.otlp_endpoint, .service = "stagecoach-worker"});
   }
-  // To the process's end: a handler may come as late.
+  // Never destroyed, because a signal handler may run until the process ends.
   static FlightRecorder* const flight = new FlightRecorder(FlightRole::kStage);
   if (const absl::Status status =
           WriteFlightOnSignals(flight, flags.flight_recorder, "stagecoach-worker");
@@ -236,12 +237,12 @@ int Serve(const Flags& flags, ShutdownSignals& signals) {
   service.Shutdown();
   host_transport.Shutdown();
   if (const absl::Status lost = loss.Get(); !lost.ok()) {
-    // The router still hears of it.
+    // Give the router time to receive the error.
     EndWithin(2 * kLostGrace, std::string(lost.message()));
     server->Shutdown(std::chrono::system_clock::now() + kLostGrace);
     SayError(fmt::format("{}; a new process may do better", std::string(lost.message())));
     FlushStderr();
-    std::_Exit(1);  // destructors would call the device, or wait for what is held up
+    std::_Exit(1);  // destructors would call the device or wait for a blocked thread
   }
   server->Shutdown();
   stage_metrics->Detach();

@@ -10,7 +10,7 @@
 namespace stagecoach {
 namespace {
 
-// "[::1]:9000", "0.0.0.0:0", "localhost:9000"
+// Accepts "[::1]:9000", "0.0.0.0:0", "localhost:9000".
 std::string CheckAddress(const std::string& text) {
   const size_t colon = text.rfind(':');
   const std::string port = colon == std::string::npos ? "" : text.substr(colon + 1);

@@ -146,6 +146,19 @@ def read_until(terminal, text, seen="", timeout_s=60):
     return seen
 
 
+def read_to_the_end(terminal, seen="", timeout_s=60):
+    """Everything that a program writes to its terminal until it closes it. An unread terminal could block its exit."""
+    while True:
+        assert select.select([terminal], [], [], timeout_s)[0], seen
+        try:
+            data = os.read(terminal, 4096)
+        except OSError:  # EIO: the last process has closed the terminal
+            return seen
+        if not data:
+            return seen
+        seen += data.decode(errors="replace")
+
+
 class Terminal:
     """`stagecoach chat` on its own pseudo-terminal."""
 
@@ -169,7 +182,8 @@ class Terminal:
     def end(self):
         """REQUIRES: the prompt was read. Input typed earlier may be taken as part of another line."""
         self.type("\x04")
-        assert os.waitstatus_to_exitcode(os.waitpid(self.pid, 0)[1]) == 0
+        rest = read_to_the_end(self.fd, self._unread)
+        assert os.waitstatus_to_exitcode(os.waitpid(self.pid, 0)[1]) == 0, rest
         os.close(self.fd)
 
     def conversation(self, path):

@@ -1,7 +1,8 @@
-// How long a hop takes: two stages in one process, hidden states one way, tokens back, each step
-// waiting for the last one's tokens, as a decode of one sequence does. In place of layers each
-// stage clears memory, for so long that the host is ahead, as it is in a pipeline that serves; or
-// copies it, by a kernel that overlaps with its neighbours as layers' kernels do.
+// Measures the latency of a hop: two stages in one process send hidden states one way and tokens
+// back. Each step waits for the tokens of the last one, as in the decode of a single sequence.
+// Instead of layers, each stage clears memory for long enough that the host runs ahead, as in a
+// serving pipeline. Optionally it copies memory with a kernel that overlaps with its neighbours, as
+// the layers' kernels do.
 #include <fmt/format.h>
 
 #include <CLI/CLI.hpp>
@@ -155,7 +156,7 @@ absl::Status Bench(int32_t hidden_size, std::vector<int32_t> rows, bool copies, 
 }  // namespace stagecoach::worker
 
 int main(int argc, char** argv) {
-  // As a worker does.
+  // The same settings as in a worker.
   setenv("CUDA_MODULE_LOADING", "EAGER", /*overwrite=*/0);
   setenv("CUDA_DEVICE_MAX_CONNECTIONS", "32", /*overwrite=*/0);
   int32_t hidden_size = 4096;
