@@ -340,11 +340,13 @@ class CudaOps final : public Ops {
     cudaGraphExec_t executable = nullptr;
     const cudaError_t made = cudaGraphInstantiate(&executable, graph, 0);
     SC_RETURN_IF_ERROR(ToStatus(made, "cannot record"));
+    std::unique_ptr<Recording> recording =
+        std::make_unique<CudaRecording>(executable, [this](cudaGraphExec_t recorded) {
+          Launch("a recorded step", [&] { return cudaGraphLaunch(recorded, stream_.handle); });
+        });
     // Without the upload, the first replay allocates, and that may wait for all work on the GPU.
     SC_RETURN_IF_ERROR(ToStatus(cudaGraphUpload(executable, stream_.handle), "cannot record"));
-    return std::make_unique<CudaRecording>(executable, [this](cudaGraphExec_t recorded) {
-      Launch("a recorded step", [&] { return cudaGraphLaunch(recorded, stream_.handle); });
-    });
+    return recording;
   }
   absl::Status Rehearse(bool on) override {
     cudaSetDevice(options_.device);

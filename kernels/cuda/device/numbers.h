@@ -108,20 +108,6 @@ __device__ __forceinline__ void StoreFloats(const float (&from)[kN], T* to) {
   *reinterpret_cast<Values<T, kN>*>(to) = values;
 }
 
-// Loads 16 bytes that are read only once, so without allocation in L1. The data must be constant:
-// no running kernel writes it. So this may run before WaitForPrevious().
-__device__ __forceinline__ uint4 LoadConstantOnce(const void* from) {
-#if defined(__CUDA_ARCH__)
-  uint4 value;
-  asm volatile("ld.global.nc.L1::no_allocate.v4.u32 {%0, %1, %2, %3}, [%4];"
-               : "=r"(value.x), "=r"(value.y), "=r"(value.z), "=r"(value.w)
-               : "l"(from));
-  return value;
-#else
-  return *static_cast<const uint4*>(from);
-#endif
-}
-
 // Loads plan data that an earlier, completed kernel wrote. Bypasses L1, which may hold a stale
 // line.
 __device__ __forceinline__ int32_t LoadPlan(const int32_t* from) {

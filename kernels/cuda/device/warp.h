@@ -38,14 +38,4 @@ __device__ __forceinline__ T BlockSum(T value, T* shared) {
   return WarpSum(lane < n_warps ? shared[lane] : T(0));
 }
 
-template <typename T>
-__device__ __forceinline__ T BlockMax(T value, T* shared) {
-  value = WarpMax(value);
-  const int lane = threadIdx.x % kWarpThreads, warp = threadIdx.x / kWarpThreads;
-  const int n_warps = blockDim.x / kWarpThreads;
-  if (lane == 0) shared[warp] = value;
-  __syncthreads();
-  return WarpMax(lane < n_warps ? shared[lane] : shared[0]);
-}
-
 }  // namespace stagecoach::kernels::cuda

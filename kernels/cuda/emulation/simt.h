@@ -19,7 +19,6 @@
 #define __global__
 #define __device__
 #define __host__
-#define __constant__
 #define __forceinline__ inline
 #define __launch_bounds__(...)
 #define __shared__ static
@@ -114,9 +113,6 @@ inline unsigned __ballot_sync(unsigned, int predicate) {
   return bits;
 }
 inline int __any_sync(unsigned mask, int predicate) { return __ballot_sync(mask, predicate) != 0; }
-inline int __all_sync(unsigned mask, int predicate) {
-  return __ballot_sync(mask, predicate) == ~0u;
-}
 
 template <typename T>
 T atomicAdd(T* address, T value) {
@@ -150,7 +146,6 @@ T __ldg(const T* address) {
 inline float __uint_as_float(uint32_t bits) { return std::bit_cast<float>(bits); }
 inline uint32_t __float_as_uint(float value) { return std::bit_cast<uint32_t>(value); }
 inline int __popc(uint32_t x) { return std::popcount(x); }
-inline int __clz(uint32_t x) { return std::countl_zero(x); }
 inline int __ffs(uint32_t x) { return x == 0 ? 0 : std::countr_zero(x) + 1; }
 inline uint32_t __byte_perm(uint32_t low, uint32_t high, uint32_t selector) {
   const uint64_t both = (uint64_t{high} << 32) | low;
@@ -161,7 +156,6 @@ inline uint32_t __byte_perm(uint32_t low, uint32_t high, uint32_t selector) {
   }
   return result;
 }
-inline float rsqrtf(float x) { return 1.0f / std::sqrt(x); }
 inline float __fmul_rn(float a, float b) { return a * b; }
 inline float __fdividef(float a, float b) { return a / b; }
 inline float __expf(float x) { return std::exp(x); }
