@@ -214,7 +214,7 @@ def test_the_documents_commands(cluster, tmp_path):
     config["contexts"][0]["context"]["namespace"] = "documents"
     (tmp_path / "kubeconfig").write_text(json.dumps(config))
     (tmp_path / "small.json").write_text(json.dumps({"worker": {"resources": SMALL, "kvMemory": "64MiB"}, "router": {"resources": SMALL}}))
-    blocks = [block for name in ("kubernetes", "upgrades") for block in cluster_blocks(CHART.parent / "deploy" / "docs" / f"{name}.md")]
+    blocks = [block for name in ("kubernetes", "upgrades") for block in cluster_blocks(CHART.parent / "docs" / f"{name}.md")]
     assert len(blocks) == 5
     text = "\n".join(blocks).replace("kubectl port-forward", "forwarded port-forward")
     for name, value in {"REGISTRY": "docker.io", "NEW": NEXT, "NODE": "real"}.items():
