@@ -33,7 +33,7 @@ class Run {
 
   std::mutex mutex_;
   std::condition_variable changed_;
-  // Guarded by mutex_, like all members below. The maps hold calls in flight.
+  // Guarded by mutex_, like all members below.
   std::map<const Call*, std::shared_ptr<grpc::ClientContext>> in_flight_;
   size_t n_done_ = 0;
   uint64_t n_tokens_ = 0;

@@ -8,7 +8,7 @@ class PowerMeter {
   // `device`: CUDA's device number. Ends the program if NVML is missing.
   explicit PowerMeter(int device);
 
-  // Energy consumed since the driver was loaded. The counter advances about every 0.1 s.
+  // Energy consumed since the driver was loaded. The counter advances in steps of up to 0.1 s.
   double Joules() const;
   double ClockGhz() const;  // clock of the SMs
 
