@@ -43,6 +43,7 @@ absl::StatusOr<launch::Endpoints> CheckedStart(launch::Cluster& cluster,
                                            .tls_cert = options.serve.tls_cert,
                                            .tls_key = options.serve.tls_key})
                          .status());
+  SC_RETURN_IF_ERROR(CheckAddresses(options.serve));
   if (absl::Status status = CheckModel(options, /*read_large_tokenizer=*/false); !status.ok()) {
     return status;
   }

@@ -42,6 +42,7 @@
 #include "router/frontend/frontend.h"
 #include "router/frontend/grpc_server.h"
 #include "router/frontend/http/http_server.h"
+#include "router/frontend/throughput_log.h"
 #include "router/scheduler/scheduler.h"
 #include "router/text/grammar_params.h"
 
@@ -307,6 +308,7 @@ absl::Status Serve(const Flags& flags, StopRequest& stop) {
                                     .tls_cert = flags.serve.tls_cert,
                                     .tls_key = flags.serve.tls_key}));
   SC_ASSIGN_OR_RETURN(const InternalAccess internal, ReadInternalAccess(flags.internal));
+  SC_RETURN_IF_ERROR(CheckAddresses(flags.serve));
   SC_ASSIGN_OR_RETURN(const std::string model_dir, ResolveModelDir(flags.model));
   SC_ASSIGN_OR_RETURN(ServedModel model,
                       ReadServedModel(model_dir, ServedName(flags), flags.serve.chat_template));
@@ -398,7 +400,10 @@ absl::Status Serve(const Flags& flags, StopRequest& stop) {
                pipeline.kv.kv_blocks);
     std::fflush(stdout);
 
-    reason = stop.Wait();
+    {
+      const ThroughputLog throughput(scheduler.get());
+      reason = stop.Wait();
+    }
     if (grpc != nullptr) grpc->SetNotServing();
     frontend.StopAccepting();
     if (http != nullptr) http->SetDraining();

@@ -4,8 +4,12 @@
 #include <fmt/ranges.h>
 
 #include <CLI/CLI.hpp>
+#include <array>
+#include <utility>
 
+#include "common/listen_check.h"
 #include "common/size.h"
+#include "common/status.h"
 
 namespace stagecoach {
 namespace {
@@ -298,6 +302,22 @@ absl::Status CheckServeFlags(const ServeFlags& flags) {
   if (flags.grpc != "off" || flags.http != "off") return absl::OkStatus();
   return absl::InvalidArgumentError(
       "--grpc off leaves no way in: give --http HOST:PORT, or leave gRPC on");
+}
+
+absl::Status CheckAddresses(const ServeFlags& flags) {
+  const std::array<std::pair<const char*, const std::string*>, 3> all = {
+      {{"--grpc", &flags.grpc}, {"--http", &flags.http}, {"--metrics", &flags.metrics}}};
+  for (size_t i = 0; i < all.size(); ++i) {
+    const auto& [flag, address] = all[i];
+    if (*address == "off") continue;
+    for (size_t j = 0; j < i && !address->ends_with(":0"); ++j) {
+      if (*address != *all[j].second) continue;
+      return absl::InvalidArgumentError(fmt::format(
+          "{} and {} are both {}: give each an address of its own", all[j].first, flag, *address));
+    }
+    SC_RETURN_IF_ERROR(CheckCanListen(flag, *address));
+  }
+  return absl::OkStatus();
 }
 
 std::vector<std::string> ToArgs(const ServeFlags& flags) {

@@ -70,6 +70,10 @@ void AddSize(CLI::App& app, const std::string& name, uint64_t& bytes, const std:
 // INVALID_ARGUMENT if the flags leave no address that clients can reach.
 absl::Status CheckServeFlags(const ServeFlags& flags);
 
+// Call it before a model is loaded. INVALID_ARGUMENT if two servers have the same address,
+// UNAVAILABLE if one of them cannot listen. The message names the flag and the address.
+absl::Status CheckAddresses(const ServeFlags& flags);
+
 // Returns the command-line arguments that give `flags`. Flags with their default value are left
 // out.
 std::vector<std::string> ToArgs(const ServeFlags& flags);

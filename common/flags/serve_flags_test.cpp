@@ -81,6 +81,9 @@ TEST_CASE("What a flag cannot mean is refused") {
   CHECK_THROWS_AS(Parse({"--dtype", "int3"}), CLI::ValidationError);
   CHECK_THROWS_AS(Parse({"--plan-ahead", "maybe"}), CLI::ValidationError);
   CHECK_THROWS_AS(Parse({"--max-sequences", "0"}), CLI::ParseError);
+  // A GPU's step is told through a ring of fixed size.
+  CHECK(Parse({"--max-batched-tokens", "262144"}).max_batched_tokens == 262'144);
+  CHECK_THROWS_AS(Parse({"--max-batched-tokens", "1048576"}), CLI::ParseError);
   CHECK_THROWS_AS(Parse({"--layer-split", "3,0"}), CLI::ParseError);
   CHECK_THROWS_AS(Parse({"--chat-template", "/no/such/file"}), CLI::ParseError);
 }
@@ -89,6 +92,18 @@ TEST_CASE("Either way in may be off, not both") {
   CHECK(CheckServeFlags(Parse({})).ok());
   CHECK(CheckServeFlags(Parse({"--grpc", "off", "--http", "127.0.0.1:0"})).ok());
   CHECK(absl::IsInvalidArgument(CheckServeFlags(Parse({"--grpc", "off"}))));
+}
+
+TEST_CASE(
+    "Addresses are tried before anything is loaded, and the one that cannot be had is named") {
+  const std::vector<std::string> free = {"--grpc",      "127.0.0.1:0", "--http",
+                                         "127.0.0.1:0", "--metrics",   "127.0.0.1:0"};
+  CHECK(CheckAddresses(Parse(free)).ok());
+  CHECK(CheckAddresses(Parse({"--grpc", "off", "--http", "off", "--metrics", "127.0.0.1:0"})).ok());
+  const absl::Status elsewhere = CheckAddresses(
+      Parse({"--grpc", "127.0.0.1:0", "--http", "192.0.2.1:80", "--metrics", "127.0.0.1:0"}));
+  CHECK(absl::IsUnavailable(elsewhere));
+  CHECK(std::string(elsewhere.message()).find("192.0.2.1:80 (--http)") != std::string::npos);
 }
 
 TEST_CASE("A layer split does not swallow the argument after it") {

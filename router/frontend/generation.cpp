@@ -202,8 +202,11 @@ void Generation::FinishChoice(Choice& choice, v1::FinishReason reason, std::stri
   ++n_finished_;
   if (n_finished_ < choices_.size()) return;
   const LogRequest about(request_id_);
-  spdlog::debug("{} prompt tokens, {} completion tokens in {} choices", input_.prompt->size(),
-                n_completion_tokens_, choices_.size());
+  spdlog::info(
+      "{} prompt tokens, {} of them cached, {} completion tokens in {} choices; first token after "
+      "{:.0f} ms, last after {:.0f} ms",
+      input_.prompt->size(), n_cached_tokens_, n_completion_tokens_, choices_.size(), ttft_ms_,
+      Milliseconds(Clock::now() - arrival_.time).count());
   EndTrace("");
   services_.metrics->ObserveEnd(
       reason == v1::FINISH_REASON_LENGTH ? RouterMetrics::End::kLength : RouterMetrics::End::kStop,
@@ -224,8 +227,10 @@ void Generation::Abort(absl::Status status) {
   failure_ = std::move(status);
   {
     const LogRequest about(request_id_);
-    spdlog::debug("ends after {} completion tokens: {}", n_completion_tokens_,
-                  std::string(failure_.message()));
+    // Refusals are counted; a line for each would be a flood's to write.
+    spdlog::log(refused_ ? spdlog::level::debug : spdlog::level::info,
+                "ends after {} completion tokens: {}", n_completion_tokens_,
+                std::string(failure_.message()));
   }
   if (n_finished_ < choices_.size() || choices_.empty()) {
     EndTrace(std::string(failure_.message()));

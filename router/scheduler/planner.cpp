@@ -25,7 +25,8 @@ Planner::Planner(SchedulerState* state)
                       state_.config().max_batched_tokens, state_.config().break_even_rows} {}
 
 std::unique_ptr<v1::StepPlan> Planner::Plan() {
-  if (state_.empty()) return nullptr;
+  // The next request may be hours away; until then stages would hold grammars of ended sequences.
+  if (state_.empty()) return PlanReleases();
   ChooseMicrobatches();
   if (std::cmp_greater_equal(state_.in_flight().size(), in_flight_limit_(n_microbatches_))) {
     return nullptr;
@@ -52,6 +53,13 @@ std::unique_ptr<v1::StepPlan> Planner::Plan() {
     SC_CHECK(!state_.in_flight().empty());  // otherwise no event would ever trigger another plan
     return nullptr;
   }
+  return Finish();
+}
+
+std::unique_ptr<v1::StepPlan> Planner::PlanReleases() {
+  if (!state_.in_flight().empty() || !state_.has_releases()) return nullptr;
+  plan_ = std::make_unique<v1::StepPlan>();
+  step_ = {.step = StepNumber(), .planned = std::chrono::steady_clock::now()};
   return Finish();
 }
 

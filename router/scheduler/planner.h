@@ -33,6 +33,9 @@ class Planner {
 
  private:
   using Sequences = std::vector<Sequence*>;
+  // A step without rows that tells stages which slots are free. Null while a step is in flight: the
+  // plan that follows its result tells them.
+  std::unique_ptr<v1::StepPlan> PlanReleases();
   void PreemptForTesting();
   Sequences ChooseDecodes();
   void PlanRows(Sequences decodes, bool keeps_tokens);

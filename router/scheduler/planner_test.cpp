@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <set>
 
+#include "catch2/generators/catch_generators.hpp"
 #include "router/scheduler/testing/core_pipeline.h"
 
 namespace stagecoach::router {
@@ -26,7 +27,9 @@ TEST_CASE("A sequence alone has one unknown token at most") {
     pipeline.Turn(1);
     REQUIRE(pipeline.plans.size() == 3);
     pipeline.RunToEnd();
-    REQUIRE(pipeline.plans.size() == 20);
+    // The last plan only tells of the end.
+    REQUIRE(pipeline.plans.size() == 21);
+    REQUIRE(pipeline.plans.back().slots_size() == 0);
     pipeline.RequireAllAsAlone();
   }
 }
@@ -197,6 +200,36 @@ TEST_CASE("A stop token drops the row planned ahead and releases the slot in the
   pipeline.RunToEnd();
   pipeline.RequireAllAsAlone();
   REQUIRE(sink->record().n_after_end == 0);
+}
+
+TEST_CASE("Stages hear of the last end although no row follows it") {
+  const bool cancelled = GENERATE(false, true);
+  CorePipeline pipeline(SmallConfig(2, 64));
+  const auto released = [&pipeline] {
+    int n = 0;
+    for (const v1::StepPlan& plan : pipeline.plans) n += plan.release_size();
+    return n;
+  };
+  for (SequenceId id : {1, 2}) pipeline.Submit(MakeRequest(id, 10, 5));
+  pipeline.Fill();
+  if (cancelled) {
+    for (SequenceId id : {1, 2}) pipeline.core.Cancel(id);
+    // Steps are in flight, so nothing is sent for the ends alone.
+    REQUIRE_FALSE(pipeline.PlanOne());
+  }
+  pipeline.RunToEnd();
+  REQUIRE(released() == 2);
+  REQUIRE(pipeline.plans.back().slots_size() == 0);
+  REQUIRE(pipeline.core.Snapshot().in_flight == 0);
+  // Nothing more to tell.
+  REQUIRE_FALSE(pipeline.PlanOne());
+  if (!cancelled) pipeline.RequireAllAsAlone();
+  const size_t n_plans = pipeline.plans.size();
+  const auto late = pipeline.Submit(MakeRequest(3, 10, 5));
+  pipeline.RunToEnd();
+  REQUIRE(late->record().tokens.size() == 5);
+  REQUIRE(released() == 3);
+  REQUIRE(pipeline.plans.size() > n_plans);
 }
 
 TEST_CASE("min_tokens keeps a stop token from ending a sequence") {

@@ -179,7 +179,7 @@ std::vector<std::shared_ptr<Sequence>> SchedulerState::EndAll() {
 std::vector<uint32_t> SchedulerState::TakeReleases() { return std::exchange(releases_, {}); }
 
 void SchedulerState::PushInFlight(InFlightStep step) {
-  SC_CHECK(step.step == n_steps_ + 1 && !step.rows.empty());
+  SC_CHECK(step.step == n_steps_ + 1);
   if (in_flight_.empty()) busy_since_ = Clock::now();
   n_steps_ = step.step;
   uint64_t n_tokens = 0;
@@ -189,7 +189,7 @@ void SchedulerState::PushInFlight(InFlightStep step) {
     if (tenant->n_uncharged == 0) continue;
     waiting_.Charge(tenant, std::exchange(tenant->n_uncharged, 0));
   }
-  clock_ += std::max<uint64_t>(n_tokens, config_.break_even_rows);
+  if (n_tokens > 0) clock_ += std::max<uint64_t>(n_tokens, config_.break_even_rows);
   in_flight_.push_back(std::move(step));
 }
 

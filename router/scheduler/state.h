@@ -95,6 +95,9 @@ class SchedulerState {
   InFlightStep PopInFlight();
   double InFlightMs() const;
 
+  // Stages do not know yet that some slot is free.
+  bool has_releases() const { return !releases_.empty(); }
+
   uint64_t n_steps() const { return n_steps_; }
   // Progress of the pipeline in tokens. Each step counts its tokens, but at least break_even_rows:
   // reading the weights takes as long as computing that many rows. Waiting is measured on this

@@ -1,12 +1,13 @@
 """Starting, stopping and losing the programs of a cluster."""
 import itertools
 import os
+import re
 import signal
 import subprocess
 
 import grpc
 import pytest
-from harness import STAGECOACH, Cluster, children_of, wait_until
+from harness import BIN_DIR, STAGECOACH, Cluster, children_of, free_ports, wait_until
 from stagecoach.v1 import inference_pb2 as pb
 from workload import GOLDEN
 
@@ -95,12 +96,25 @@ def test_failed_starts_name_one_cause(tmp_path):
 
 def test_a_port_in_use_is_the_cause():
     with Cluster(MODEL, stages=1, flags=FLAGS) as cluster:
-        for taken, address in (("--grpc", cluster.grpc), ("--http", cluster.http)):
+        for taken, address in (("--grpc", cluster.grpc), ("--http", cluster.http), ("--metrics", cluster.metrics)):
             addresses = {"--grpc": "127.0.0.1:0", "--http": "127.0.0.1:0", "--metrics": "127.0.0.1:0", taken: address}
             run = subprocess.run([STAGECOACH, "serve", str(MODEL), *itertools.chain(*addresses.items())],
                                  capture_output=True, text=True, timeout=60)
             assert run.returncode != 0
-            assert address in [line for line in run.stderr.splitlines() if line.startswith("error:")][0]
+            # Nothing else: no process was started, no weight read.
+            assert re.fullmatch(rf"error: cannot listen on {address} \({taken}\): [^\n]*\n", run.stderr), run.stderr
+            router = subprocess.run([BIN_DIR / "stagecoach-router", "--model", str(MODEL), "--stages", "127.0.0.1:1",
+                                     *itertools.chain(*addresses.items())], capture_output=True, text=True, timeout=60)
+            assert router.returncode == 1 and f"cannot listen on {address} ({taken})" in router.stderr
+            assert "127.0.0.1:1:" not in router.stderr  # it does not look for its worker
+
+
+def test_two_servers_of_one_address_are_refused():
+    address = f"127.0.0.1:{free_ports(1)}"
+    run = subprocess.run([STAGECOACH, "serve", str(MODEL), "--grpc", address, "--http", address, "--metrics", "127.0.0.1:0"],
+                         capture_output=True, text=True, timeout=60)
+    assert run.returncode == 1
+    assert run.stderr == f"error: --grpc and --http are both {address}: give each an address of its own\n"
 
 
 def test_dummy_weights_from_config_alone(tmp_path):

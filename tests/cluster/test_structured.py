@@ -209,6 +209,33 @@ def test_bad_grammars_disturb_nobody(cluster):
     assert all(free == total for _, free, total in free_blocks(cluster.stub))
 
 
+def test_a_grammar_that_becomes_too_complex_ends_its_own_stream(cluster):
+    """44 bytes whose masks take longer with each token: its stream ends at the same token each time, others say what they say."""
+    ordinary = [request(pb.SamplingParams(temperature=0, max_tokens=200, ignore_eos=True)) for _ in range(8)]
+    expected = asyncio.run(run_all(cluster.grpc, ordinary[:1], 1))[0]
+    grammar = pb.Grammar(lark='start: e\ne: e e e | e e | "a" | "b"\n')
+    ambiguous = pb.SamplingParams(max_tokens=400, seed=7, ignore_eos=True, grammar=grammar)
+    ends = []
+
+    def bombs():
+        for _ in range(3):
+            n_tokens = 0
+            with pytest.raises(grpc.RpcError) as error:
+                for message in cluster.stub.Generate(request(ambiguous)):
+                    n_tokens += len(message.token_ids)
+            ends.append((n_tokens, error.value.code(), error.value.details()))
+
+    thread = threading.Thread(target=bombs)
+    thread.start()
+    answers = asyncio.run(run_all(cluster.grpc, ordinary, 4))
+    thread.join()
+    assert all(answer == expected for answer in answers)
+    n_tokens, code, details = ends[0]
+    assert 0 < n_tokens < 100 and code == grpc.StatusCode.INVALID_ARGUMENT
+    assert details.startswith("sampling.grammar: ") and "items" in details
+    assert ends == [ends[0]] * 3
+
+
 def test_clients_that_vanish(cluster):
     """Streams with grammars, cancelled during compilation and during generation."""
     for i in range(24):

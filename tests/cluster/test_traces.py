@@ -150,10 +150,10 @@ def test_a_receiver_that_is_away_changes_nothing():
 
 
 def test_json_logs_name_the_request():
-    with Cluster(MODEL, stages=2, flags=[*FLAGS, "--log-format", "json", "--log-level", "debug"]) as cluster:
+    with Cluster(MODEL, stages=2, flags=[*FLAGS, "--log-format", "json"]) as cluster:
         list(cluster.stub.Generate(REQUEST))
     lines = [json.loads(line) for line in cluster.log().splitlines()]
     assert {"router", "worker 0", "worker 1"} <= {line["program"] for line in lines}
     assert all({"time", "level", "program", "message"} <= line.keys() for line in lines)
     about = [line for line in lines if line.get("request_id") == "visit-17"]
-    assert about and "6 completion tokens" in about[0]["message"]
+    assert len(about) == 1 and about[0]["level"] == "info" and "6 completion tokens" in about[0]["message"]

@@ -1,0 +1,59 @@
+#include "common/listen_check.h"
+
+#include <netdb.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstring>
+#include <string_view>
+
+#include "absl/strings/str_cat.h"
+#include "common/local_host.h"
+
+namespace stagecoach {
+namespace {
+
+// 0, or an errno.
+int TryToListen(const addrinfo& at) {
+  const int fd = socket(at.ai_family, at.ai_socktype | SOCK_CLOEXEC, at.ai_protocol);
+  if (fd < 0) return errno;
+  // As the servers do: connections of a server that has just ended are not in the way.
+  const int yes = 1;
+  int error = 0;
+  if (setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &yes, sizeof(yes)) != 0 ||
+      bind(fd, at.ai_addr, at.ai_addrlen) != 0 || listen(fd, 1) != 0) {
+    error = errno;
+  }
+  close(fd);
+  return error;
+}
+
+}  // namespace
+
+absl::Status CheckCanListen(const std::string& flag, const std::string& address) {
+  const auto refused = [&](std::string_view why) {
+    return absl::UnavailableError(
+        absl::StrCat("cannot listen on ", address, " (", flag,
+                     "): is the port in use, or the host not this machine's? (", why, ")"));
+  };
+  const std::string host(HostName(address));
+  const std::string port = address.substr(address.rfind(':') + 1);
+  addrinfo hints{};
+  hints.ai_flags = AI_PASSIVE;
+  hints.ai_socktype = SOCK_STREAM;
+  addrinfo* found = nullptr;
+  if (const int error = getaddrinfo(host.c_str(), port.c_str(), &hints, &found); error != 0) {
+    return refused(gai_strerror(error));
+  }
+  // A name may stand for several addresses, of which some may not be there: one is enough.
+  int error = 0;
+  for (const addrinfo* at = found; at != nullptr; at = at->ai_next) {
+    error = TryToListen(*at);
+    if (error == 0) break;
+  }
+  freeaddrinfo(found);
+  return error == 0 ? absl::OkStatus() : refused(std::strerror(error));
+}
+
+}  // namespace stagecoach

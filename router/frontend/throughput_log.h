@@ -1,0 +1,48 @@
+// A line in the log every ten seconds: tokens per second, requests, KV cache.
+#pragma once
+
+#include <chrono>
+#include <condition_variable>
+#include <functional>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <thread>
+
+#include "router/scheduler/scheduler.h"
+
+namespace stagecoach::router {
+
+// What happened in the `seconds` between two snapshots, in words. Empty: nothing did, and nothing
+// waits for something to happen.
+std::string ThroughputLine(const SchedulerSnapshot& before, const SchedulerSnapshot& now,
+                           double seconds);
+
+// Logs such lines from a thread of its own, from construction to destruction.
+class ThroughputLog {
+ public:
+  // nullopt: the scheduler does not answer; the next interval is then longer.
+  using Read = std::function<std::optional<SchedulerSnapshot>()>;
+  using Say = std::function<void(const std::string& line)>;
+
+  // `read` and `say` are called on the thread. `say` gets no empty line.
+  ThroughputLog(Read read, Say say, std::chrono::milliseconds interval);
+  // Asks `scheduler`, which outlives it, and logs at the level info.
+  explicit ThroughputLog(Scheduler* scheduler);
+  ~ThroughputLog();
+  ThroughputLog(const ThroughputLog&) = delete;
+  ThroughputLog& operator=(const ThroughputLog&) = delete;
+
+ private:
+  void Run();
+
+  const Read read_;
+  const Say say_;
+  const std::chrono::milliseconds interval_;
+  std::mutex mutex_;
+  std::condition_variable ending_changed_;
+  bool ending_ = false;  // guarded by mutex_
+  std::thread thread_;   // last: uses all above
+};
+
+}  // namespace stagecoach::router
