@@ -56,7 +56,7 @@ absl::Status SetMessages(const json::value& value, v1::ChatRequest& request) {
   return absl::OkStatus();
 }
 
-// Fields beside the prompt: the request's own, or those of its sampling parameters.
+// Sets all fields except the prompt: those of the request, or of its sampling parameters.
 template <typename Request>
 absl::Status SetOptions(const json::object& line, std::string_view prompt_key, Request& request) {
   for (const auto& [key, value] : line) {
@@ -67,7 +67,7 @@ absl::Status SetOptions(const json::object& line, std::string_view prompt_key, R
       continue;
     }
     absl::Status status = SetField(*request.mutable_sampling(), key, value);
-    // "prompt" is the one name for a prompt's text.
+    // In a batch line, "prompt" is the only name for the prompt's text.
     if (name == "text") return absl::InvalidArgumentError("unknown field text");
     if (absl::IsNotFound(status)) status = SetField(request, key, value);
     if (absl::IsNotFound(status)) {
@@ -80,7 +80,7 @@ absl::Status SetOptions(const json::object& line, std::string_view prompt_key, R
 
 absl::StatusOr<BatchRequest> ParseOwn(const json::object& line) {
   if (line.contains("prompt") + line.contains("prompt_ids") + line.contains("messages") != 1) {
-    return absl::InvalidArgumentError("needs one of prompt, prompt_ids and messages");
+    return absl::InvalidArgumentError("exactly one of prompt, prompt_ids and messages is needed");
   }
   if (const json::value* messages = line.if_contains("messages")) {
     v1::ChatRequest request;

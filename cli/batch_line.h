@@ -1,4 +1,5 @@
-// Lines of a batch file: requests of our own form, and OpenAI's.
+// Parses the lines of a batch file. A line is a request in this program's own format or in
+// OpenAI's.
 #pragma once
 
 #include <boost/json/value.hpp>
@@ -13,11 +14,13 @@ namespace stagecoach::cli {
 
 using BatchRequest = std::variant<v1::GenerateRequest, v1::ChatRequest>;
 
-// By what its result is known.
+// Identifies a line's result.
 struct LineName {
-  std::string key;          // "id", "custom_id"; empty: the line has neither
-  boost::json::value name;  // as it stands there, a string or a number
-  bool is_openai = false;   // {"custom_id", "method", "url", "body"}: so is its result
+  std::string key;          // "id" or "custom_id"; empty: the line has neither
+  boost::json::value name;  // the value in the line: a string or a number
+  // The line has OpenAI's form {"custom_id", "method", "url", "body"}; its result uses OpenAI's
+  // form too.
+  bool is_openai = false;
 };
 
 struct BatchLine {
@@ -25,12 +28,12 @@ struct BatchLine {
   LineName name;
 };
 
-// Needs one of "prompt", "prompt_ids" and "messages"; all else but "id" and "custom_id" is a field
-// of the request or its sampling parameters, by its name in the protocol, or OpenAI's
-// "response_format". INVALID_ARGUMENT says what is wrong.
+// A line must have one of "prompt", "prompt_ids" and "messages". Every other key except "id" and
+// "custom_id" names a field of the request or of its sampling parameters in the protocol, or is
+// OpenAI's "response_format". The message of INVALID_ARGUMENT says what is wrong.
 absl::StatusOr<BatchLine> ParseBatchLine(std::string_view line);
 
-// Only the name; none where the line is no object.
+// Reads only the name. The key is empty if the line is not a JSON object.
 LineName NameOfLine(std::string_view line);
 
 const v1::SamplingParams& SamplingOf(const BatchRequest& request);

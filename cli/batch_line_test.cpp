@@ -38,9 +38,9 @@ TEST_CASE("Fields of the request and of its sampling stand side by side") {
 TEST_CASE("What does not fit is named") {
   CHECK(Problem("{").starts_with("not a JSON object"));
   CHECK(Problem("[]") == "not a JSON object");
-  CHECK(Problem("{}") == "needs one of prompt, prompt_ids and messages");
+  CHECK(Problem("{}") == "exactly one of prompt, prompt_ids and messages is needed");
   CHECK(Problem(R"({"prompt": "a", "prompt_ids": [1]})") ==
-        "needs one of prompt, prompt_ids and messages");
+        "exactly one of prompt, prompt_ids and messages is needed");
   CHECK(Problem(R"({"prompt": 3})") == "prompt: expected a string");
   CHECK(Problem(R"({"prompt_ids": [1.5]})") == "prompt_ids: expected a list of token ids");
   CHECK(Problem(R"({"prompt": "a", "maxtokens": 3})") == "unknown field maxtokens");

@@ -21,14 +21,14 @@ using std::chrono::milliseconds;
 
 constexpr milliseconds kFirstBackoff(50);
 constexpr milliseconds kLongestBackoff(5000);
-constexpr uint32_t kMaxAttempts = 100;  // minutes
+constexpr uint32_t kMaxAttempts = 100;  // several minutes with the growing delays
 constexpr milliseconds kProgressInterval(200);
 
 milliseconds Backoff(uint32_t attempt) {
   return std::min(kFirstBackoff * (1 << std::min(attempt, 10u)), kLongestBackoff);
 }
 
-// {"index", "id" or "custom_id"}: how every result of our own form begins.
+// {"index", "id" or "custom_id"}: the first keys of every result in our own format.
 boost::json::object BeginResult(size_t index, const LineName& name) {
   boost::json::object result{{"index", index}};
   if (!name.key.empty()) result[name.key] = name.name;
@@ -68,8 +68,8 @@ class BatchRunner::Call final : public grpc::ClientReadReactor<v1::GenerateRespo
     const uint32_t attempt = attempt_;
     const BatchLine line = std::move(line_);
     const Completion completion = std::move(completion_);
-    // Before Run() can return: the context holds the channel, which must not meet its end on gRPC's
-    // own thread.
+    // Delete the call before Run() can return: its context holds the channel, which must not be
+    // destroyed on gRPC's own thread.
     delete this;
     runner.Finish(index, attempt, line, completion, status);
   }
@@ -129,7 +129,7 @@ size_t BatchRunner::Run(const ResultFn& on_result, const ProgressFn& on_progress
     const bool can_start = n_in_flight_ < concurrency_ && next_line < lines_.size();
     if (can_start || results_.contains(next_result)) continue;
     Clock::time_point wake = Clock::now() + kProgressInterval;
-    // Without room for it a retry that is due waits for an end, which tells.
+    // If no slot is free, a due retry waits until a call ends, which notifies changed_.
     if (!retries_.empty() && n_in_flight_ < concurrency_) {
       wake = std::min(wake, retries_.begin()->first);
     }
@@ -147,13 +147,14 @@ void BatchRunner::Start(size_t index, uint32_t attempt) {
   }
   const size_t n_bytes = std::visit([](const auto& r) { return r.ByteSizeLong(); }, line->request);
   if (n_bytes > kMaxClientMessageBytes) {
-    // The transport would refuse it as RESOURCE_EXHAUSTED, like a full queue, each time.
-    StoreResult(
-        index,
-        ErrorResult(index, line->name,
-                    absl::InvalidArgumentError(fmt::format("a request of {} bytes; {} are allowed",
-                                                           n_bytes, kMaxClientMessageBytes))),
-        /*failed=*/true);
+    // The transport would refuse such a request each time with RESOURCE_EXHAUSTED, like a full
+    // queue.
+    StoreResult(index,
+                ErrorResult(index, line->name,
+                            absl::InvalidArgumentError(
+                                fmt::format("the request has {} bytes; the limit is {}", n_bytes,
+                                            kMaxClientMessageBytes))),
+                /*failed=*/true);
     return;
   }
   (new Call(*this, index, attempt, *std::move(line)))->Begin();

@@ -1,4 +1,4 @@
-// Many requests at a time over one connection.
+// Sends many requests at the same time over one connection.
 #pragma once
 
 #include <chrono>
@@ -21,21 +21,22 @@ struct BatchInput {
   std::string text;
 };
 
-// Sends lines of a batch file and hands out their results in the lines' order. A line that does not
-// parse or that the server refuses is a result with an error; a full queue (RESOURCE_EXHAUSTED) is
-// asked again, later and later.
+// Sends the lines of a batch file and reports their results in the order of the lines. A line that
+// does not parse, or that the server refuses, gets a result with an error. If the server's queue is
+// full (RESOURCE_EXHAUSTED), the runner retries the line with growing delays.
 class BatchRunner {
  public:
-  // A JSON object, serialized.
+  // Receives one serialized JSON object.
   using ResultFn = std::function<void(const std::string&)>;
   using ProgressFn = std::function<void(size_t n_done, uint64_t n_tokens)>;
 
-  // `model`: its name, for results that tell it.
+  // `model`: the model's name, for results that include it.
   BatchRunner(const GrpcClient& client, std::string model, std::vector<BatchInput> lines,
               size_t concurrency);
 
-  // Calls `on_result` for each line in order, as soon as it and all before it are done, and
-  // `on_progress` from time to time, both on this thread. Returns how many failed. Call once.
+  // Calls `on_result` for each line in order, as soon as that line and all earlier ones are done,
+  // and `on_progress` from time to time. Both run on the calling thread. Returns the number of
+  // failed lines. Call it once.
   size_t Run(const ResultFn& on_result, const ProgressFn& on_progress);
 
  private:
@@ -43,7 +44,7 @@ class BatchRunner {
   using Clock = std::chrono::steady_clock;
 
   void Start(size_t index, uint32_t attempt);
-  // From a call's thread.
+  // Called on gRPC's threads.
   void CountTokens(size_t n);
   void Finish(size_t index, uint32_t attempt, const BatchLine& line, const Completion& completion,
               const grpc::Status& status);
@@ -57,13 +58,13 @@ class BatchRunner {
 
   std::mutex mutex_;
   std::condition_variable changed_;
-  // All below: guarded by mutex_.
+  // guarded by mutex_, like all members below
   struct Retry {
     size_t index;
     uint32_t attempt;
   };
   std::multimap<Clock::time_point, Retry> retries_;
-  std::map<size_t, std::string> results_;  // finished, not handed out
+  std::map<size_t, std::string> results_;  // finished, not yet passed to on_result
   size_t n_in_flight_ = 0;
   size_t n_done_ = 0;
   size_t n_failed_ = 0;

@@ -36,13 +36,13 @@ absl::StatusOr<std::vector<bench::Request>> ReadRequests(const std::string& path
     }
     in_file.push_back(std::move(request->request));
   }
-  if (in_file.empty()) return absl::InvalidArgumentError(path + ": no request in it");
+  if (in_file.empty()) return absl::InvalidArgumentError(path + ": it contains no requests");
   std::vector<bench::Request> requests;
   for (size_t i = 0; i < n; ++i) requests.push_back(in_file[i % in_file.size()]);
   return requests;
 }
 
-// A run after the first must not find the last one's prompts cached.
+// Each run uses other prompts, so that a later run does not hit the prefix cache.
 absl::StatusOr<std::vector<bench::Request>> MakeRequests(const BenchOptions& options,
                                                          const v1::Model& model, uint64_t run) {
   if (!options.file.empty()) return ReadRequests(options.file, options.random.n_requests);
@@ -77,7 +77,8 @@ boost::json::object DescribeLoad(const BenchOptions& options, const v1::Model& m
   return load;
 }
 
-// What is measured counts from here on: what came before the first signal is told all the same.
+// From here on the first signal does not end the process: results measured before it are still
+// printed.
 absl::Status Run(const BenchOptions& options, const Connection& connection, Interrupt& interrupt) {
   interrupt.NoteFirst();
   SC_ASSIGN_OR_RETURN(const std::unique_ptr<GrpcClient> client, GrpcClient::Make(connection));
@@ -147,12 +148,12 @@ void AddMode(CLI::App& bench, const char* name, Mode mode, const char* help, Com
 void AddBench(CLI::App& app, Command& command) {
   CLI::App* bench = app.add_subcommand(
       "bench",
-      "Measures a server, or a cluster of its own: throughput, time to first token (TTFT), between "
-      "tokens (ITL, TPOT) and to the end (E2E)");
+      "Measures a server, or a cluster started for it: throughput, time to first token (TTFT), "
+      "time between tokens (ITL, TPOT) and time to the end (E2E)");
   bench->require_subcommand(1);
-  AddMode(*bench, "latency", Mode::kLatency, "One batch of requests, again and again", command);
+  AddMode(*bench, "latency", Mode::kLatency, "One batch of requests, repeated", command);
   AddMode(*bench, "throughput", Mode::kThroughput, "All requests at once", command);
-  AddMode(*bench, "serve", Mode::kServe, "Requests at a rate, or so many at a time", command);
+  AddMode(*bench, "serve", Mode::kServe, "Requests at a given rate or concurrency", command);
 }
 
 }  // namespace stagecoach::cli

@@ -15,24 +15,24 @@ namespace stagecoach::cli {
 
 struct BenchOptions {
   enum class Mode {
-    kLatency,     // one batch of random.n_requests after the other, `repeat` times
-    kThroughput,  // all of random.n_requests at once
-    kServe        // random.n_requests, at a rate or so many at a time
+    kLatency,     // batches of random.n_requests, one after the other, `repeat` times
+    kThroughput,  // all random.n_requests at once
+    kServe        // random.n_requests at request_rate, at most `concurrency` at a time
   };
   explicit BenchOptions(Mode mode);
 
   Mode mode;
   ServerChoice server;
   bench::RandomWorkload random;
-  std::string file;         // requests as `batch` takes them, in place of random ones
+  std::string file;         // requests in the format of `batch`, instead of random ones
   size_t concurrency = 0;   // 0: no limit
-  double request_rate = 0;  // requests a second; 0: no limit
-  uint32_t repeat = 1;      // runs that count
-  uint32_t warmup = 0;      // runs before
+  double request_rate = 0;  // requests per second; 0: no limit
+  uint32_t repeat = 1;      // measured runs
+  uint32_t warmup = 0;      // runs before the measured ones
   bool json = false;
 };
 
-// Defaults are what `options` holds.
+// The defaults are the values in `options`.
 void AddBenchFlags(CLI::App& app, BenchOptions& options);
 
 }  // namespace stagecoach::cli

@@ -25,12 +25,12 @@ namespace stagecoach::cli {
 namespace {
 
 constexpr char kHelp[] =
-    "/reset          a new conversation\n"
-    "/system TEXT    another system message; without TEXT none\n"
-    "/save FILE      keeps the conversation; /load FILE goes on with it\n"
-    "/exit           ends, as ctrl-D does\n"
-    "A line that begins with // is sent with one / less. Alt-Enter begins a new line, and what is\n"
-    "pasted is one message. ctrl-C stops an answer.";
+    "/reset          starts a new conversation\n"
+    "/system TEXT    replaces the system message; without TEXT removes it\n"
+    "/save FILE      saves the conversation; /load FILE continues it\n"
+    "/exit           ends the program, like ctrl-D\n"
+    "A line that begins with // is sent with one / less. Alt-Enter starts a new line, and pasted\n"
+    "text is one message. ctrl-C stops an answer.";
 
 struct Options {
   Connection connection;
@@ -38,11 +38,12 @@ struct Options {
   v1::SamplingParams sampling;
 };
 
-// ctrl-C stops the answer being written; without one it gives up the line that is being typed.
-// SIGTERM leaves.
+// ctrl-C stops the answer that is being printed; if there is none, it discards the line being
+// typed. SIGTERM ends the program.
 class Interrupts {
  public:
-  // Both may be called from another thread.
+  // answer_->Cancel() and when_idle_() are called on this object's thread, so they must be
+  // thread-safe.
   Interrupts()
       : thread_([this] {
           while (const int signal = signals_.Wait()) {
@@ -62,7 +63,7 @@ class Interrupts {
     thread_.join();
   }
 
-  // Nothing: ctrl-C leaves.
+  // An empty function: ctrl-C ends the program.
   void SetWhenIdle(std::function<void()> when_idle) {
     const std::lock_guard lock(mutex_);
     when_idle_ = std::move(when_idle);
@@ -102,13 +103,13 @@ class Chat {
     if (model->max_model_len() > 0) {
       greeting += fmt::format(", context {} tokens", model->max_model_len());
     }
-    Dim(greeting + "; /help tells what there is, ctrl-D ends");
+    Dim(greeting + "; /help lists the commands, ctrl-D ends");
     if (on_terminal_) interrupts_.SetWhenIdle([this] { lines_->Interrupt(); });
     int exit_code = kExitOk;
     while (const std::optional<LineEditor::Line> line = lines_->Read()) {
       if (line->interrupted) {
         fmt::print("\n");
-        Dim("/exit or ctrl-D ends");
+        Dim("use /exit or ctrl-D to end");
       } else if (line->text == "/exit") {
         return exit_code;
       } else if (line->text.find_first_not_of(" \t\r\n") != std::string::npos) {
@@ -120,14 +121,14 @@ class Chat {
   }
 
  private:
-  // A command, or a question. False: it failed.
+  // Handles a command or a question. Returns false if it failed.
   bool Take(const std::string& line) {
     if (line == "/reset") {
       conversation_.Reset();
       Dim("a new conversation");
       return true;
     }
-    // For other programs every other line is a question.
+    // If a program writes the input, every line except /reset and /exit is a question.
     if (!on_terminal_ || !line.starts_with('/')) return Answer(line);
     if (line.starts_with("//")) return Answer(line.substr(1));
     const size_t space = std::min(line.find(' '), line.size());
@@ -144,12 +145,12 @@ class Chat {
       Dim(status.ok() ? fmt::format("{} messages", conversation_.n_messages())
                       : std::string(status.message()));
     } else {
-      Dim(fmt::format("there is no {}; /help tells what there is", command));
+      Dim(fmt::format("unknown command {}; /help lists the commands", command));
     }
     return true;
   }
 
-  // False when there is no answer; the question is then taken back.
+  // Returns false on failure. If there is no answer, the question is removed from the conversation.
   bool Answer(const std::string& question) {
     conversation_.Ask(question);
     Completion completion;
@@ -169,7 +170,7 @@ class Chat {
     return status.ok() || absl::IsCancelled(status);
   }
 
-  // Without the oldest messages where all together are too long.
+  // Drops the oldest messages as long as the conversation exceeds the model's context.
   absl::Status AskUntilItFits(Completion& completion) {
     int n_forgotten = 0;
     while (true) {
@@ -200,7 +201,8 @@ class Chat {
     return status;
   }
 
-  // Thinking is shown to people alone, and not as the answer; templates want the answer alone back.
+  // The reasoning is shown only on a terminal and is not part of the stored answer: chat templates
+  // expect earlier answers without reasoning.
   void Show(const v1::GenerateResponse& piece, Completion& completion) {
     completion.Add(piece);
     if (on_terminal_ && !piece.reasoning().empty()) {
@@ -232,7 +234,7 @@ class Chat {
     Dim(line);
   }
 
-  // A word of the program's own, on a terminal.
+  // A message of this program, shown only on a terminal.
   void Dim(const std::string& line) const {
     if (!on_terminal_) return;
     fmt::print("{}{}{}\n", has_style_ ? "\x1b[2m" : "", line, has_style_ ? "\x1b[0m" : "");
@@ -251,11 +253,11 @@ class Chat {
 
 int RunChat(const Options& options) {
   if (options.sampling.n() > 1) {
-    fmt::print(stderr, "error: --n {}: a conversation goes on with one answer\n",
+    fmt::print(stderr, "error: --n {}: a conversation can continue with only one answer\n",
                options.sampling.n());
     return kExitUsage;
   }
-  Interrupts interrupts;  // signals are blocked before gRPC starts its threads
+  Interrupts interrupts;  // blocks signals before gRPC starts its threads
   const absl::StatusOr<std::unique_ptr<Client>> client = Connect(options.connection);
   if (!client.ok()) {
     fmt::print(stderr, "error: {}\n", std::string(client.status().message()));
@@ -271,10 +273,10 @@ int RunChat(const Options& options) {
 
 void AddChat(CLI::App& app, Command& command) {
   auto options = std::make_shared<Options>();
-  CLI::App* chat = app.add_subcommand(
-      "chat",
-      "A conversation in the terminal; without one each line of standard input is a question, but "
-      "for /reset and /exit");
+  CLI::App* chat =
+      app.add_subcommand("chat",
+                         "A conversation in the terminal. If standard input is not a terminal, "
+                         "each of its lines is a question, except /reset and /exit");
   AddConnectionFlags(*chat, options->connection);
   chat->add_option("--system", options->system, "System message")->type_name("TEXT");
   AddSamplingFlags(*chat, options->sampling);

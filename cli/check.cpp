@@ -36,26 +36,28 @@ void AddCheck(CLI::App& app, Command& command) {
   auto options = std::make_shared<Options>();
   CLI::App* check = app.add_subcommand(
       "check",
-      "Says whether a model can be served and what it takes, without loading it; exits 1 and names "
-      "every problem with its fix if not");
+      "Checks whether a model can be served and reports its memory, without loading it. If it "
+      "cannot be served, exits with 1 and lists every problem with its fix");
   check->add_option("model", options->check.model, kModelHelp)->type_name("MODEL")->required();
-  check->add_option("--stages", options->check.n_stages, "Pipeline stages to split the layers over")
+  check
+      ->add_option("--stages", options->check.n_stages,
+                   "Pipeline stages over which the layers are split")
       ->type_name("N")
       ->check(Between(1, 256))
       ->capture_default_str();
   check
       ->add_option("--dtype", options->dtype,
-                   "Type of weights and KV cache in memory; auto: as the checkpoint says")
+                   "Data type of weights and KV cache in memory; auto: as stored in the checkpoint")
       ->type_name("TYPE")
       ->check(CLI::IsMember({"auto", "float32", "bfloat16"}))
       ->capture_default_str();
   check
       ->add_option("--chat-template", options->check.chat_template,
-                   "Jinja file used in place of the checkpoint's chat template")
+                   "Jinja file to use instead of the checkpoint's chat template")
       ->type_name("FILE");
   check
       ->add_option("--merge-adapter", options->check.adapter_dir,
-                   "Folder of a LoRA adapter that is to be merged into the weights")
+                   "Folder of a LoRA adapter to merge into the weights")
       ->type_name("DIR");
   check->add_flag("--json", options->json, "Print one JSON object");
   check->callback([options, &command] { command = [options] { return Check(*options); }; });

@@ -37,7 +37,7 @@ absl::Status CheckModel(const launch::ClusterOptions& options, bool read_large_t
 
 absl::StatusOr<launch::Endpoints> CheckedStart(launch::Cluster& cluster,
                                                const launch::ClusterOptions& options) {
-  // The router looks again, but only when the workers are up.
+  // The router checks these flags too, but only after the workers have loaded.
   SC_RETURN_IF_ERROR(CheckServeFlags(options.serve));
   SC_RETURN_IF_ERROR(router::Access::Read({.api_keys = options.serve.api_keys,
                                            .tls_cert = options.serve.tls_cert,

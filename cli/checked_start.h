@@ -1,4 +1,5 @@
-// A cluster's start, with the model's problems told before any process is there to meet them.
+// Starts a cluster after checking the model, so that problems are reported before any process
+// starts.
 #pragma once
 
 #include "absl/status/statusor.h"
@@ -6,10 +7,10 @@
 
 namespace stagecoach::cli {
 
-// Cluster::Start, after a look at all of the model that takes milliseconds: config, tensors'
-// headers, template, a small tokenizer. A large one takes seconds and is read by the router anyway:
-// it is looked at when there is another problem, or when the start has failed. The message of a
-// model that cannot be served is its whole report.
+// Calls Cluster::Start after a check of the model that takes milliseconds: config, tensor headers,
+// template and, if it is small, the tokenizer. A large tokenizer takes seconds to read, and the
+// router reads it anyway; it is checked only if the start fails. If the model cannot be served, the
+// error's message is the whole report.
 absl::StatusOr<launch::Endpoints> CheckedStart(launch::Cluster& cluster,
                                                const launch::ClusterOptions& options);
 

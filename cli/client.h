@@ -1,4 +1,4 @@
-// A connection to a server, with errors in words that help at a terminal.
+// A connection to a server. Its error messages say what a user at a terminal can do.
 #pragma once
 
 #include <functional>
@@ -14,13 +14,13 @@ namespace stagecoach::cli {
 
 using PieceFn = std::function<void(const v1::GenerateResponse&)>;
 
-// Cuts an answer short from another thread. Thread-safe.
+// Cancels an answer from another thread. Thread-safe.
 class Canceller {
  public:
   void Cancel();
 
-  // For clients: what cancels the call that runs now; nothing: none runs. At once where Cancel came
-  // before.
+  // Clients set the action that cancels the call in progress, and clear it (nullptr) when the call
+  // ends. If Cancel was called before, Set runs the action at once.
   void Set(std::function<void()> action);
 
  private:
@@ -34,18 +34,19 @@ class Client {
  public:
   virtual ~Client() = default;
 
-  // Calls `on_piece` for every message of the stream, on the caller's thread. CANCELLED after
-  // `canceller` (may be null) was asked to.
+  // Calls `on_piece` on the caller's thread for every message of the stream. Returns CANCELLED if
+  // `canceller` (may be null) cancelled the call.
   virtual absl::Status Stream(const v1::GenerateRequest& request, const PieceFn& on_piece,
                               Canceller* canceller = nullptr) const = 0;
   virtual absl::Status Stream(const v1::ChatRequest& request, const PieceFn& on_piece,
                               Canceller* canceller = nullptr) const = 0;
-  // The one model served: `id` and `max_model_len` at least. UNAVAILABLE when no server answers
+  // The served model, with at least `id` and `max_model_len`. UNAVAILABLE if no server answers
   // within some seconds.
   virtual absl::StatusOr<v1::Model> GetModel() const = 0;
 };
 
-// By gRPC or HTTP, as the address says. INVALID_ARGUMENT for one that cannot be.
+// Connects by gRPC or HTTP, depending on the form of the address. INVALID_ARGUMENT for an invalid
+// address.
 absl::StatusOr<std::unique_ptr<Client>> Connect(const Connection& connection);
 
 }  // namespace stagecoach::cli

@@ -1,5 +1,5 @@
-// A subcommand adds its flags to the program's and, when the user names it, leaves here what to
-// run.
+// Each subcommand adds its flags to the program's. When the user names a subcommand, it stores its
+// function in `command`.
 #pragma once
 
 #include <functional>
@@ -15,7 +15,7 @@ inline constexpr int kExitOk = 0;
 inline constexpr int kExitError = 1;
 inline constexpr int kExitUsage = 2;
 
-// Returns the exit code.
+// Runs a subcommand; returns the exit code.
 using Command = std::function<int()>;
 
 void AddServe(CLI::App& app, Command& command);

@@ -8,7 +8,7 @@ void Completion::Add(const v1::GenerateResponse& piece) {
   if (piece.has_usage()) usage_ = piece.usage();
   if (piece.has_timing()) timing_ = piece.timing();
 
-  // A piece of usage alone belongs to none.
+  // A message that has only usage belongs to no choice.
   const bool has_choice = !piece.text().empty() || !piece.reasoning().empty() ||
                           piece.token_ids_size() > 0 ||
                           piece.finish_reason() != v1::FINISH_REASON_UNSPECIFIED;

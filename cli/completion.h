@@ -1,4 +1,4 @@
-// A whole answer, put together from the messages of its stream.
+// A complete answer, assembled from the messages of its stream.
 #pragma once
 
 #include <string>
@@ -12,7 +12,7 @@ struct Choice {
   std::string text;
   std::string reasoning;
   std::vector<int32_t> token_ids;
-  std::vector<v1::PositionLogprobs> logprobs;  // one for each of token_ids, or empty
+  std::vector<v1::PositionLogprobs> logprobs;  // one per token of token_ids, or empty
   v1::FinishReason finish_reason = v1::FINISH_REASON_UNSPECIFIED;
   std::string stop_reason;
 };

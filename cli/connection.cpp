@@ -9,22 +9,20 @@ bool Connection::is_url() const {
 }
 
 CLI::Option* AddConnectionFlags(CLI::App& app, Connection& connection) {
-  CLI::Option* server =
-      app.add_option("--server", connection.server,
-                     "Server to ask: the gRPC address, or for chat and generate the URL of its "
-                     "HTTP API too, http://HOST:PORT")
-          ->type_name("HOST:PORT|URL")
-          ->capture_default_str();
+  CLI::Option* server = app.add_option("--server", connection.server,
+                                       "Server to use: its gRPC address, or for chat and generate "
+                                       "also the URL of its HTTP API, http://HOST:PORT")
+                            ->type_name("HOST:PORT|URL")
+                            ->capture_default_str();
   app.add_option("--api-key", connection.api_key,
-                 "Key that the server wants; other users of this machine see arguments, but not "
-                 "the environment")
+                 "API key that the server requires. Prefer the environment variable: other users "
+                 "of this machine can see arguments")
       ->type_name("KEY")
       ->envname("STAGECOACH_API_KEY");
-  app.add_flag("--tls", connection.tls, "gRPC over TLS");
-  app.add_option(
-         "--tls-ca", connection.tls_ca,
-         "PEM file with the certificates that the server's is checked by, which means --tls "
-         "(default: the system's)")
+  app.add_flag("--tls", connection.tls, "Use TLS for gRPC");
+  app.add_option("--tls-ca", connection.tls_ca,
+                 "PEM file with the authorities that may have signed the server's certificate; "
+                 "implies --tls (default: the system's)")
       ->type_name("FILE")
       ->check(CLI::ExistingFile);
   return server;

@@ -1,4 +1,4 @@
-// Which server a command asks, and how it gets in.
+// The server that a command connects to, and its credentials.
 #pragma once
 
 #include <string>
@@ -15,13 +15,13 @@ inline constexpr char kDefaultServer[] = "127.0.0.1:9000";
 struct Connection {
   std::string server = kDefaultServer;  // HOST:PORT for gRPC, or a URL: http://HOST:PORT
   std::string api_key;                  // empty: none
-  bool tls = false;                     // of gRPC; a URL says it itself
-  std::string tls_ca;                   // PEM file of the authorities; empty: the system's
+  bool tls = false;                     // for gRPC; a URL has its own scheme
+  std::string tls_ca;  // PEM file of the certificate authorities; empty: the system's
 
   bool is_url() const;
 };
 
-// --server, --api-key, --tls and --tls-ca. Returns the first.
+// Adds --server, --api-key, --tls and --tls-ca. Returns the --server option.
 CLI::Option* AddConnectionFlags(CLI::App& app, Connection& connection);
 
 }  // namespace stagecoach::cli

@@ -1,4 +1,4 @@
-// A conversation's messages: what is sent with each question, and kept in files.
+// The messages of a conversation, which are sent with each question and can be saved to a file.
 #pragma once
 
 #include <string>
@@ -12,24 +12,24 @@ class Conversation {
  public:
   explicit Conversation(std::string system) { SetSystem(std::move(system)); }
 
-  // Forgets all but the system message.
+  // Removes all messages except the system message.
   void Reset();
-  // From here on; empty: none.
+  // Replaces the system message for the following questions; empty: no system message.
   void SetSystem(std::string text);
 
   void Ask(std::string question) { Add("user", std::move(question)); }
   void Answer(std::string answer) { Add("assistant", std::move(answer)); }
   void TakeBackLast() { messages_.RemoveLast(); }
-  // Forgets the oldest question with what followed it, up to the next one. False: only the newest
-  // is left.
+  // Removes the oldest question and all messages after it up to the next question. Returns false,
+  // without removing anything, if only the newest question is left.
   bool ForgetOldest();
 
   int n_messages() const { return messages_.size(); }
   const google::protobuf::RepeatedPtrField<v1::ChatMessage>& messages() const { return messages_; }
 
-  // A JSON array of {"role", "content"}.
+  // Writes a JSON array of {"role", "content"}.
   absl::Status Save(const std::string& path) const;
-  // In place of what there is.
+  // Replaces the current messages.
   absl::Status Load(const std::string& path);
 
  private:

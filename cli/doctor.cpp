@@ -27,10 +27,10 @@ int Doctor(bool json) {
 
 void AddDoctor(CLI::App& app, Command& command) {
   auto json = std::make_shared<bool>(false);
-  CLI::App* doctor = app.add_subcommand(
-      "doctor",
-      "Looks at this machine's CPU, memory, limits and GPUs and says what to do about what they "
-      "lack; exits 1 if it cannot serve");
+  CLI::App* doctor =
+      app.add_subcommand("doctor",
+                         "Checks this machine's CPU, memory, limits and GPUs, and says how to fix "
+                         "problems. Exits with 1 if the machine cannot serve");
   doctor->add_flag("--json", *json, "Print one JSON object");
   doctor->callback([json, &command] { command = [json] { return Doctor(*json); }; });
 }

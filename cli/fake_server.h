@@ -23,7 +23,7 @@ class FakeServer final : public v1::Inference::Service {
   // HOST:PORT
   const std::string& address() const { return address_; }
   int most_at_once() const { return most_at_once_; }
-  // The last call's; read it when that has ended.
+  // The last call's authorization metadata. Read it only after that call has ended.
   const std::string& authorization() const { return authorization_; }
 
   grpc::Status Generate(grpc::ServerContext* context, const v1::GenerateRequest* request,
@@ -38,7 +38,7 @@ class FakeServer final : public v1::Inference::Service {
   std::unique_ptr<grpc::Server> server_;
 };
 
-// A piece of choice 0 that ends it.
+// The last message of choice 0.
 v1::GenerateResponse LastPiece(const std::string& text);
 
 }  // namespace stagecoach::cli

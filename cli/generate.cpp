@@ -58,7 +58,8 @@ v1::ChatRequest MakeChatRequest(const Options& options) {
   return request;
 }
 
-// Text as it comes; several choices one after the other, since they arrive interleaved.
+// Prints text as it arrives. Choices arrive interleaved, so several choices are printed one after
+// the other.
 class TextPrinter {
  public:
   explicit TextPrinter(bool one_choice) : one_choice_(one_choice) {}
@@ -111,20 +112,20 @@ int Generate(const Options& options) {
 
 void AddPromptFlags(CLI::App& generate, Options& options) {
   CLI::Option_group* prompt = generate.add_option_group("Prompt", "One of these");
-  prompt->add_option("--prompt", options.prompt, "Text to go on with")->type_name("TEXT");
-  prompt->add_option("--prompt-ids", options.prompt_ids, "The same as token ids")
+  prompt->add_option("--prompt", options.prompt, "Text to continue")->type_name("TEXT");
+  prompt->add_option("--prompt-ids", options.prompt_ids, "Token ids to continue")
       ->type_name("N,N...")
       ->delimiter(',')
       ->allow_extra_args(false);
-  CLI::Option* chat = prompt
-                          ->add_option("--chat", options.chat,
-                                       "Message to answer, through the model's chat template")
-                          ->type_name("TEXT");
+  CLI::Option* chat =
+      prompt
+          ->add_option("--chat", options.chat, "Message to answer, with the model's chat template")
+          ->type_name("TEXT");
   prompt->require_option(1);
-  generate.add_option("--system", options.system, "System message before --chat")
+  generate.add_option("--system", options.system, "System message, for --chat")
       ->type_name("TEXT")
       ->needs(chat);
-  generate.add_flag("--echo", options.echo, "Give the prompt's text back before the answer")
+  generate.add_flag("--echo", options.echo, "Print the prompt's text before the answer")
       ->excludes(chat);
 }
 
@@ -132,10 +133,11 @@ void AddPromptFlags(CLI::App& generate, Options& options) {
 
 void AddGenerate(CLI::App& app, Command& command) {
   auto options = std::make_shared<Options>();
-  CLI::App* generate = app.add_subcommand("generate", "Completes one prompt; the text streams");
+  CLI::App* generate = app.add_subcommand("generate", "Completes one prompt and streams the text");
   AddServerFlags(*generate, options->server);
   AddPromptFlags(*generate, *options);
-  generate->add_option("--priority", options->priority, "Lower is served first")
+  generate
+      ->add_option("--priority", options->priority, "Requests with lower numbers are served first")
       ->type_name("N")
       ->capture_default_str();
   CLI::Option* json = generate->add_flag(

@@ -24,11 +24,11 @@ namespace {
 
 constexpr std::chrono::seconds kConnectTimeout(10);
 
-// gRPC's own list of authorities is not where every distribution has it.
+// gRPC's built-in path of the system's CA bundle does not exist on every distribution.
 constexpr const char* kSystemAuthorities[] = {"/etc/ssl/certs/ca-certificates.crt",
                                               "/etc/pki/tls/certs/ca-bundle.crt"};
 
-// Says who calls in every call's metadata, also where there is no TLS.
+// Adds the API key to each call's metadata. gRPC's own call credentials would work only with TLS.
 class KeyBearer final : public grpc::experimental::Interceptor {
  public:
   explicit KeyBearer(std::string value) : value_(std::move(value)) {}
@@ -78,8 +78,8 @@ absl::StatusOr<std::shared_ptr<grpc::ChannelCredentials>> MakeCredentials(
   return grpc::SslCredentials(options);
 }
 
-// Whether the status is gRPC's own. A server that has lost a stage may quote the same words behind
-// the stage's name, so only the beginning counts.
+// Whether gRPC itself reports a failed connection. A server that has lost a stage may quote the
+// same words after the stage's name, so the message must begin with them.
 bool IsConnectFailure(const grpc::Status& status) {
   if (status.error_code() != grpc::StatusCode::UNAVAILABLE) return false;
   for (const char* sign :
@@ -107,8 +107,8 @@ absl::Status ReadAll(const GrpcClient& client, const Start& start, const PieceFn
 absl::StatusOr<std::unique_ptr<GrpcClient>> GrpcClient::Make(const Connection& connection) {
   if (connection.is_url()) {
     return absl::InvalidArgumentError(
-        fmt::format("--server {}: this command speaks gRPC alone; give the HOST:PORT that the "
-                    "server's ready line has as grpc=",
+        fmt::format("--server {}: this command supports only gRPC; give the HOST:PORT after grpc= "
+                    "in the server's ready line",
                     connection.server));
   }
   SC_ASSIGN_OR_RETURN(const auto credentials, MakeCredentials(connection));
@@ -158,37 +158,37 @@ absl::Status GrpcClient::Explain(const grpc::Status& status) const {
   const bool tls = connection_.tls || !connection_.tls_ca.empty();
   switch (Probe(server)) {
     case Spoken::kHttp:
-      return absl::UnavailableError(fmt::format(
-          "{0} speaks HTTP, not gRPC: give the address that the server's ready line has "
-          "as grpc=, or for chat and generate --server http://{0}",
-          server));
+      return absl::UnavailableError(
+          fmt::format("{0} speaks HTTP, not gRPC: give the HOST:PORT after grpc= in the server's "
+                      "ready line, or for chat and generate --server http://{0}",
+                      server));
     case Spoken::kTls:
       if (!tls) {
-        return absl::UnavailableError(fmt::format(
-            "{} wants TLS: add --tls, or --tls-ca FILE for a certificate of your own; if it is the "
-            "HTTPS port, give its URL, https://{}",
-            server, server));
+        return absl::UnavailableError(
+            fmt::format("{} requires TLS: add --tls, or --tls-ca FILE for your own certificate; if "
+                        "it is the HTTPS port, give its URL, https://{}",
+                        server, server));
       }
       return absl::UnavailableError(
-          fmt::format("no TLS connection to {}: is its certificate one of --tls-ca, and for this "
-                      "name? ({})",
+          fmt::format("no TLS connection to {}: check that an authority in --tls-ca has signed its "
+                      "certificate, and that the certificate has this name ({})",
                       server, status.error_message()));
     case Spoken::kHttp2:
       if (tls) {
         return absl::UnavailableError(
-            fmt::format("{} speaks gRPC without TLS: leave out --tls and --tls-ca", server));
+            fmt::format("{} speaks gRPC without TLS: omit --tls and --tls-ca", server));
       }
       break;
     case Spoken::kOther:
-      return absl::UnavailableError(fmt::format("what answers at {} is no stagecoach server ({})",
+      return absl::UnavailableError(fmt::format("the program at {} is not a stagecoach server ({})",
                                                 server, status.error_message()));
     case Spoken::kNothing:
       break;
   }
-  return absl::UnavailableError(fmt::format(
-      "no server answers at {}; start one with `stagecoach serve MODEL`, or name its address with "
-      "--server HOST:PORT",
-      server));
+  return absl::UnavailableError(
+      fmt::format("no server answers at {}; start one with `stagecoach serve MODEL`, or give its "
+                  "address with --server HOST:PORT",
+                  server));
 }
 
 }  // namespace stagecoach::cli

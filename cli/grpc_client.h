@@ -14,7 +14,7 @@ namespace stagecoach::cli {
 // Thread-safe.
 class GrpcClient final : public Client {
  public:
-  // INVALID_ARGUMENT for a URL, and a file of certificates that cannot be read.
+  // INVALID_ARGUMENT if the server is a URL or the certificate file cannot be read.
   static absl::StatusOr<std::unique_ptr<GrpcClient>> Make(const Connection& connection);
 
   absl::Status Stream(const v1::GenerateRequest& request, const PieceFn& on_piece,
@@ -23,9 +23,9 @@ class GrpcClient final : public Client {
                       Canceller* canceller) const override;
   absl::StatusOr<v1::Model> GetModel() const override;
 
-  // Its calls have the key in their metadata.
+  // Calls of this stub send the API key in their metadata.
   v1::Inference::Stub& stub() const { return *stub_; }
-  // The same code; a connection that fails is told as such, with what to do about it.
+  // Keeps the status code. If the connection failed, the message says so and how to fix it.
   absl::Status Explain(const grpc::Status& status) const;
 
  private:

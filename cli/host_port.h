@@ -1,4 +1,4 @@
-// "HOST:PORT" and "[::1]:PORT" taken apart.
+// Splits "HOST:PORT" and "[::1]:PORT".
 #pragma once
 
 #include <string>
@@ -7,7 +7,7 @@ namespace stagecoach::cli {
 
 struct HostPort {
   std::string host;  // without brackets
-  std::string port;  // empty: none was given
+  std::string port;  // empty: no port was given
 };
 
 inline HostPort SplitHostPort(const std::string& address) {

@@ -54,7 +54,7 @@ absl::Status ConnectTo(asio::io_context& loop, const std::string& host, const st
   return absl::UnavailableError(error.message());
 }
 
-// What an answer that is no success says.
+// The error message of a response whose status is not a success.
 absl::Status ErrorOf(unsigned status, const std::string& body) {
   std::string message = fmt::format("HTTP status {}", status);
   error_code error;
@@ -118,14 +118,14 @@ absl::StatusOr<std::unique_ptr<HttpClient>> HttpClient::Make(const Connection& c
   const size_t slash = std::min(rest.find('/'), rest.size());
   url.base = rest.substr(slash);
   while (url.base.ends_with('/')) url.base.pop_back();
-  // The base URL as clients of OpenAI's API have it.
+  // Accepts a base URL that ends with /v1, the form used by OpenAI clients.
   if (url.base.ends_with("/v1")) url.base.resize(url.base.size() - 3);
   const HostPort place = SplitHostPort(rest.substr(0, slash));
   url.host = place.host;
   url.port = !place.port.empty() ? place.port : url.tls ? "443" : "80";
   if (url.host.empty() || url.port.find_first_not_of("0123456789") != std::string::npos) {
     return absl::InvalidArgumentError(
-        fmt::format("--server {}: is no URL such as http://127.0.0.1:8000", connection.server));
+        fmt::format("--server {}: not a URL such as http://127.0.0.1:8000", connection.server));
   }
   return std::unique_ptr<HttpClient>(new HttpClient(connection, std::move(url)));
 }
@@ -172,10 +172,10 @@ absl::Status HttpClient::Ask(const std::string& path, const std::string& body,
   if (absl::Status status = ConnectTo(loop, url_.host, url_.port, socket); !status.ok()) {
     return absl::UnavailableError(
         fmt::format("no server answers at {} ({}); start one with `stagecoach serve MODEL --http "
-                    "HOST:PORT`, or name its address with --server",
+                    "HOST:PORT`, or give its address with --server",
                     connection_.server, std::string(status.message())));
   }
-  bool is_cancelled = false;  // written under the canceller's lock, read behind Set(nullptr)
+  bool is_cancelled = false;  // written under the canceller's lock, read after Set(nullptr)
   if (canceller != nullptr) {
     canceller->Set([&is_cancelled, fd = socket.native_handle()] {
       is_cancelled = true;
@@ -187,8 +187,8 @@ absl::Status HttpClient::Ask(const std::string& path, const std::string& body,
     SSL_set_tlsext_host_name(stream.native_handle(), url_.host.c_str());
     stream.handshake(asio::ssl::stream_base::client, error);
     status = error ? absl::UnavailableError(fmt::format(
-                         "no TLS connection to {}: {}; is its certificate one of --tls-ca, and for "
-                         "this name?",
+                         "no TLS connection to {}: {}; check that an authority in --tls-ca has "
+                         "signed its certificate, and that the certificate has this name",
                          connection_.server, error.message()))
                    : Exchange(stream, request, on_body);
   } else {

@@ -1,4 +1,4 @@
-// Client over OpenAI's HTTP API, this server's or another's.
+// Client over OpenAI's HTTP API; works with this server and with others.
 #pragma once
 
 #include <memory>
@@ -8,12 +8,12 @@
 
 namespace stagecoach::cli {
 
-// Thread-safe; a connection a call. What HTTP does not say (token ids, the server's own times) is
-// left out of the pieces; the last one's times are those seen here. INVALID_ARGUMENT for what it
-// cannot ask for: token ids as a prompt, log-probabilities.
+// Thread-safe; each call opens its own connection. The pieces omit what HTTP does not carry (token
+// ids, the server's own timing); the last piece has the times measured by this client.
+// INVALID_ARGUMENT for requests that HTTP cannot express: token ids as a prompt, log-probabilities.
 class HttpClient final : public Client {
  public:
-  // INVALID_ARGUMENT for a URL that is none, and certificates that cannot be read.
+  // INVALID_ARGUMENT for an invalid URL or a certificate file that cannot be read.
   static absl::StatusOr<std::unique_ptr<HttpClient>> Make(const Connection& connection);
 
   absl::Status Stream(const v1::GenerateRequest& request, const PieceFn& on_piece,
@@ -26,12 +26,12 @@ class HttpClient final : public Client {
   struct Url {
     bool tls = false;
     std::string host, port;
-    std::string base;  // path before /v1; "" mostly
+    std::string base;  // path before /v1; usually ""
   };
   using BodyFn = std::function<void(std::string_view)>;
 
   HttpClient(Connection connection, Url url);
-  // `body` empty: GET. `on_body` gets a good answer's body as it comes.
+  // An empty `body` sends GET. `on_body` receives the body of a successful response as it arrives.
   absl::Status Ask(const std::string& path, const std::string& body, const BodyFn& on_body,
                    Canceller* canceller) const;
   absl::Status StreamEvents(const std::string& path, const std::string& body,

@@ -18,7 +18,7 @@ namespace {
 namespace asio = boost::asio;
 using asio::ip::tcp;
 
-// Gives one client after the other the same answer and hangs up.
+// Serves one client after the other: sends the same answer and closes the connection.
 class HttpPeer {
  public:
   explicit HttpPeer(std::string answer)
@@ -31,7 +31,7 @@ class HttpPeer {
             if (error) return;
             std::string request;
             asio::read_until(socket, asio::dynamic_buffer(request), "\r\n\r\n", error);
-            if (request.empty()) return;  // the end
+            if (request.empty()) return;  // the peer is stopping
             request_ = request;
             asio::write(socket, asio::buffer(answer), error);
           }
@@ -47,7 +47,7 @@ class HttpPeer {
   std::string address() const {
     return "127.0.0.1:" + std::to_string(acceptor_.local_endpoint().port());
   }
-  // The last one's header, once its answer has come.
+  // The header of the last request. Read it after that request's answer has arrived.
   const std::string& request() const { return request_; }
 
  private:

@@ -40,7 +40,7 @@ absl::Status AddSampling(const v1::SamplingParams& sampling, json::object& body)
     } else {
       switch (field->cpp_type()) {
         case FieldDescriptor::CPPTYPE_FLOAT:
-          // As it was typed, not the float's neighbour of it.
+          // Converts through text, so that 0.7f becomes 0.7 and not 0.699999988.
           value = std::stod(fmt::format("{}", reflection.GetFloat(sampling, field)));
           break;
         case FieldDescriptor::CPPTYPE_INT32:
@@ -128,7 +128,7 @@ std::vector<v1::GenerateResponse> PiecesOf(const json::object& event) {
       if (const json::value* delta = choice.if_contains("delta");
           delta != nullptr && delta->is_object()) {
         piece.set_text(Text(delta->get_object(), "content"));
-        // Servers have either name.
+        // Servers use one of these two names.
         piece.set_reasoning(Text(delta->get_object(), "reasoning_content"));
         if (piece.reasoning().empty()) piece.set_reasoning(Text(delta->get_object(), "reasoning"));
       }
@@ -168,7 +168,7 @@ absl::StatusOr<v1::Model> ModelOf(std::string_view models) {
       !error && parsed.is_object() ? parsed.get_object().if_contains("data") : nullptr;
   if (data == nullptr || !data->is_array() || data->get_array().empty() ||
       !data->get_array().front().is_object()) {
-    return absl::UnavailableError("what answers there is no server of OpenAI's API");
+    return absl::UnavailableError("the server there does not have OpenAI's API");
   }
   const json::object& first = data->get_array().front().get_object();
   v1::Model model;

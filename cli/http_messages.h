@@ -1,5 +1,5 @@
-// The gRPC API's requests as bodies of OpenAI's HTTP API, and its events as the gRPC API's
-// messages.
+// Converts requests of the gRPC API to bodies of OpenAI's HTTP API, and HTTP events to messages of
+// the gRPC API.
 #pragma once
 
 #include <boost/json/object.hpp>
@@ -14,20 +14,20 @@
 
 namespace stagecoach::cli {
 
-// Streamed, with usage. INVALID_ARGUMENT for what has no place there.
+// The bodies ask for a stream with usage. INVALID_ARGUMENT for a field that HTTP does not have.
 absl::StatusOr<boost::json::object> ToHttp(const v1::GenerateRequest& request);
 absl::StatusOr<boost::json::object> ToHttp(const v1::ChatRequest& request);
 
-// One for each choice in the event; usage comes in one of its own.
+// One message per choice in the event; usage is a message of its own.
 std::vector<v1::GenerateResponse> PiecesOf(const boost::json::object& event);
-// What an event that ends a stream early says; OK for others.
+// The error of an event that ends a stream early; OK for all other events.
 absl::Status EventError(const boost::json::object& event);
 
-// The first of /v1/models.
+// The first model in the answer of /v1/models.
 absl::StatusOr<v1::Model> ModelOf(std::string_view models);
 
-// Takes server-sent events apart, wherever their bytes are cut. `on_event` gets their data; what is
-// no JSON object, as [DONE], is left out.
+// Splits a byte stream into server-sent events; the bytes may be cut anywhere. `on_event` receives
+// each event's data if it is a JSON object; other data, such as [DONE], is skipped.
 class EventReader {
  public:
   explicit EventReader(std::function<void(const boost::json::object&)> on_event)

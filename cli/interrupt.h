@@ -1,4 +1,4 @@
-// ctrl-C and SIGTERM for a command that has something to say before it ends.
+// Handles ctrl-C and SIGTERM for a command that prints results before it ends.
 #pragma once
 
 #include <atomic>
@@ -8,8 +8,8 @@
 
 namespace stagecoach::cli {
 
-// Construct it before any thread starts. The first signal is only noted; a second one ends the
-// process at once.
+// Construct it before any thread starts. After NoteFirst(), the first signal is only recorded and a
+// second one ends the process at once.
 class Interrupt {
  public:
   Interrupt();
@@ -17,16 +17,16 @@ class Interrupt {
   Interrupt(const Interrupt&) = delete;
   Interrupt& operator=(const Interrupt&) = delete;
 
-  // 0: none has come. Thread-safe.
+  // The recorded signal; 0: none yet. Thread-safe.
   int signal() const { return signal_; }
-  // Until it is called the first signal ends the process too. Thread-safe.
+  // Before this call, the first signal also ends the process. Thread-safe.
   void NoteFirst() { notes_first_ = true; }
 
  private:
   ShutdownSignals signals_;
   std::atomic<int> signal_{0};
   std::atomic<bool> notes_first_{false};
-  std::thread watcher_;  // last: uses all above
+  std::thread watcher_;  // last member: the thread uses all others
 };
 
 }  // namespace stagecoach::cli

@@ -24,7 +24,7 @@ absl::Status Mismatch(const FieldDescriptor& field, std::string_view wanted,
       fmt::format("{}: expected {}, got {}", field.name(), wanted, JsonText(value)));
 }
 
-// The value as a T, without loss.
+// Converts the value to T; fails if it does not fit exactly.
 template <typename T>
 absl::Status Convert(const FieldDescriptor& field, const json::value& value, T& result) {
   if constexpr (std::is_same_v<T, bool>) {
@@ -92,7 +92,7 @@ absl::Status SetMap(pb::Message& message, const FieldDescriptor& field, const js
   for (const auto& [key, mapped] : value.get_object()) {
     pb::Message& entry = *message.GetReflection()->AddMessage(&message, &field);
     json::error_code error;
-    const json::value key_number = json::parse(key, error);  // JSON's keys are strings
+    const json::value key_number = json::parse(key, error);  // JSON keys are strings
     if (error.failed()) return Mismatch(field, "integers as keys", value);
     SC_RETURN_IF_ERROR(SetField(entry, entry_type.map_key()->name(), key_number));
     SC_RETURN_IF_ERROR(SetField(entry, entry_type.map_value()->name(), mapped));

@@ -1,4 +1,4 @@
-// JSON values into protobuf fields, found by name.
+// Sets protobuf fields from JSON values, by field name.
 #pragma once
 
 #include <boost/json/value.hpp>
@@ -12,8 +12,9 @@ class Message;
 
 namespace stagecoach::cli {
 
-// Sets the field `name` of `message`, a number, bool, string, list of these or a map from integers
-// to numbers. NOT_FOUND when it has no such field, INVALID_ARGUMENT when the value does not fit.
+// Sets the field `name` of `message`: a number, bool, string, a list of these, or a map from
+// integers to numbers. NOT_FOUND if there is no such field, INVALID_ARGUMENT if the value does not
+// fit.
 absl::Status SetField(google::protobuf::Message& message, std::string_view name,
                       const boost::json::value& value);
 

@@ -8,7 +8,7 @@ namespace {
 
 namespace json = boost::json;
 
-// Length of the whole UTF-8 character that `bytes` begins with; 0: none.
+// Length of the complete UTF-8 character at the start of `bytes`; 0: there is none.
 size_t CharacterBytes(std::string_view bytes) {
   const auto byte = [&](size_t i) { return static_cast<unsigned char>(bytes[i]); };
   const unsigned char lead = byte(0);
@@ -21,7 +21,7 @@ size_t CharacterBytes(std::string_view bytes) {
   for (size_t i = 1; i < n; ++i) {
     if ((byte(i) & 0xC0) != 0x80) return 0;
   }
-  // Overlong forms, surrogates, and what lies behind U+10FFFF.
+  // Overlong forms, surrogates, and code points above U+10FFFF.
   if (lead == 0xE0 && byte(1) < 0xA0) return 0;
   if (lead == 0xED && byte(1) > 0x9F) return 0;
   if (lead == 0xF0 && byte(1) < 0x90) return 0;

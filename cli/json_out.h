@@ -1,16 +1,20 @@
 // The JSON object of `generate --json` and of each line of `batch`:
 //
+//   request_id       if the server sent one
 //   prompt_ids       token ids of the prompt
-//   prompt           its text, with --echo
-//   prompt_logprobs  with --prompt-logprobs: null for the first token, then one object for each
-//   token_ids, text, finish_reason ("stop" | "length"), stop_reason (the stop string or stop token
-//   of the request's that ended it, else null) logprobs         with --logprobs: one object for
-//   each token usage            {prompt_tokens, completion_tokens} timing           {queue_ms,
-//   ttft_ms, total_ms, preemptions}, measured by the server
+//   prompt           text of the prompt, with --echo
+//   prompt_logprobs  with --prompt-logprobs: null for the first token, then one object per token
+//   token_ids, text
+//   finish_reason    "stop" | "length" | "tool_calls"
+//   stop_reason      the stop string or stop token of the request that ended it, else null
+//   logprobs         with --logprobs: one object per token
+//   usage            {prompt_tokens, completion_tokens, cached_tokens}
+//   timing           {queue_ms, ttft_ms, total_ms, preemptions}, measured by the server
 //
-// An object of logprobs is {token_id, token, logprob, top: [{token_id, token, logprob}, ...]}. A
-// token that is not whole characters has U+FFFD in `token` and its bytes, as numbers, in `bytes`.
-// With several choices, token_ids to logprobs stand in a list "choices", each with its "index".
+// An object of logprobs is {token_id, token, logprob, top: [{token_id, token, logprob}, ...]}. If a
+// token is not whole UTF-8 characters, `token` contains U+FFFD and `bytes` has its bytes as
+// numbers. With several choices, the fields from token_ids to logprobs are in a list "choices", one
+// object per choice, each with its "index".
 #pragma once
 
 #include <boost/json/object.hpp>
@@ -24,10 +28,11 @@ namespace stagecoach::cli {
 
 boost::json::object ToJson(const Completion& completion, const v1::SamplingParams& sampling);
 
-// What of the request's stop strings and stop tokens `reason` is; else null, as for EOS.
+// The stop string or stop token of the request that equals `reason`; null if there is none, as for
+// EOS.
 boost::json::value StopReasonJson(const v1::SamplingParams& sampling, const std::string& reason);
 
-// `bytes` with U+FFFD for each byte that is not part of a whole UTF-8 character.
+// Replaces each byte that is not part of a whole UTF-8 character with U+FFFD.
 std::string ToValidUtf8(std::string_view bytes);
 
 }  // namespace stagecoach::cli

@@ -19,7 +19,7 @@
 namespace stagecoach::cli {
 namespace {
 
-constexpr char kPasteOn[] = "\x1b[?2004h";  // the terminal marks what is pasted
+constexpr char kPasteOn[] = "\x1b[?2004h";  // the terminal marks pasted text
 constexpr char kPasteOff[] = "\x1b[?2004l";
 constexpr wchar_t kInterruptKey = 0x03;
 constexpr int kMostHistory = 1000;
@@ -47,9 +47,10 @@ class TerminalEditor final : public LineEditor {
     el_set(edit_, EL_HIST, history, history_);
     el_set(edit_, EL_PROMPT, &TerminalEditor::Prompt);
     el_set(edit_, EL_GETCFN, &TerminalEditor::GetCharacter);
-    el_set(edit_, EL_ADDFN, "sc-paste", "insert what is pasted", &TerminalEditor::Paste);
-    el_set(edit_, EL_ADDFN, "sc-newline", "begin a new line", &TerminalEditor::NewLine);
-    el_set(edit_, EL_ADDFN, "sc-interrupt", "give up the line", &TerminalEditor::GiveUp);
+    // The wide calls keep these pointers. The narrow ones keep copies that libedit never frees.
+    el_wset(edit_, EL_ADDFN, L"sc-paste", L"insert pasted text", &TerminalEditor::Paste);
+    el_wset(edit_, EL_ADDFN, L"sc-newline", L"begin a new line", &TerminalEditor::NewLine);
+    el_wset(edit_, EL_ADDFN, L"sc-interrupt", L"give up the line", &TerminalEditor::GiveUp);
     el_set(edit_, EL_BIND, "\\e[200~", "sc-paste", nullptr);
     el_set(edit_, EL_BIND, "\\e\\r", "sc-newline", nullptr);
     el_set(edit_, EL_BIND, "^C", "sc-interrupt", nullptr);
@@ -99,7 +100,7 @@ class TerminalEditor final : public LineEditor {
   }
   static char* Prompt(EditLine* edit) { return Self(edit)->prompt_.data(); }
 
-  // A character of the terminal's, or an interrupt as the key that stands for it.
+  // Reads a character from the terminal. An interrupt is returned as the key ^C.
   static int GetCharacter(EditLine* edit, wchar_t* character) {
     TerminalEditor* self = Self(edit);
     std::mbstate_t state{};
@@ -120,13 +121,13 @@ class TerminalEditor final : public LineEditor {
       if (n < 0 && errno == EINTR) continue;
       if (n <= 0) return static_cast<int>(n);
       const size_t used = std::mbrtowc(character, &byte, 1, &state);
-      if (used == static_cast<size_t>(-2)) continue;  // more to come
+      if (used == static_cast<size_t>(-2)) continue;  // the character has more bytes
       if (used == static_cast<size_t>(-1)) *character = L'?';
       return 1;
     }
   }
 
-  // What stands between the terminal's marks, line breaks too.
+  // Inserts the text between the terminal's paste marks, including line breaks.
   static unsigned char Paste(EditLine* edit, int) {
     constexpr std::wstring_view kEnd = L"\x1b[201~";
     std::wstring text;

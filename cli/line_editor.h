@@ -1,5 +1,5 @@
-// Lines that a person types or pastes at a terminal, with editing and history; plain lines where
-// standard input is none.
+// Reads lines that a user types or pastes at a terminal, with editing and history; plain lines if
+// standard input is not a terminal.
 #pragma once
 
 #include <memory>
@@ -11,15 +11,15 @@ namespace stagecoach::cli {
 class LineEditor {
  public:
   struct Line {
-    std::string text;          // without its end; a paste's line breaks are in it
+    std::string text;          // without the final line break; line breaks in pasted text are kept
     bool interrupted = false;  // Interrupt() came instead; `text` is empty
   };
 
   virtual ~LineEditor() = default;
 
-  // Nothing: the end of the input.
+  // Returns nullopt at the end of the input.
   virtual std::optional<Line> Read() = 0;
-  // Has Read() give up the line that is being typed. Thread-safe; no effect on plain lines.
+  // Makes Read() discard the line being typed. Thread-safe; no effect on plain lines.
   virtual void Interrupt() = 0;
 };
 

@@ -10,7 +10,7 @@
 
 int main(int argc, char** argv) {
   using namespace stagecoach::cli;
-  CLI::App app("stagecoach serves large language models over pipeline stages.");
+  CLI::App app("stagecoach serves large language models on pipeline stages.");
   app.require_subcommand(1);
   app.set_version_flag("--version", std::string("stagecoach ") + stagecoach::kVersion);
 

@@ -18,7 +18,7 @@ namespace json = boost::json;
 
 constexpr std::string_view kChatUrl = "/v1/chat/completions";
 constexpr std::string_view kCompletionsUrl = "/v1/completions";
-// They change nothing about an answer.
+// These fields do not change the answer.
 constexpr std::array<std::string_view, 6> kIgnored = {"user",         "metadata", "store",
                                                       "service_tier", "stream",   "stream_options"};
 
@@ -26,7 +26,7 @@ absl::Status Wrong(std::string_view field, std::string_view what) {
   return absl::InvalidArgumentError(fmt::format("{}: {}", field, what));
 }
 
-// A text, or a list of {"type": "text", "text"}.
+// Content is a string or a list of {"type": "text", "text"}.
 absl::StatusOr<std::string> ContentText(const json::value& content) {
   if (content.is_string()) return std::string(content.get_string());
   std::string text;
@@ -34,12 +34,13 @@ absl::StatusOr<std::string> ContentText(const json::value& content) {
     for (const json::value& part : *parts) {
       const json::object* object = part.if_object();
       const json::value* inner = object == nullptr ? nullptr : object->if_contains("text");
-      if (inner == nullptr || !inner->is_string()) return Wrong("messages", "only text is taken");
+      if (inner == nullptr || !inner->is_string())
+        return Wrong("messages", "only text content is supported");
       text += inner->get_string();
     }
     return text;
   }
-  return Wrong("messages", "content is neither a text nor a list of texts");
+  return Wrong("messages", "content must be a text or a list of texts");
 }
 
 absl::Status SetMessages(const json::value& messages, v1::ChatRequest& request) {
@@ -63,7 +64,7 @@ absl::Status SetMessages(const json::value& messages, v1::ChatRequest& request) 
   return absl::OkStatus();
 }
 
-// One field of a body beside its prompt.
+// Sets one field of a body other than its prompt.
 template <typename Request>
 absl::Status SetBodyField(std::string_view key, const json::value& value, const json::object& body,
                           Request& request) {
@@ -186,14 +187,14 @@ absl::StatusOr<BatchRequest> ParseOpenAiLine(const json::object& line) {
     const std::string_view name = key;
     if (name != "custom_id" && name != "id" && name != "method" && name != "url" &&
         name != "body") {
-      return absl::InvalidArgumentError(fmt::format("unknown field {} beside body", name));
+      return absl::InvalidArgumentError(fmt::format("unknown field {} next to body", name));
     }
   }
   const json::object* body = line.at("body").if_object();
   if (body == nullptr) return Wrong("body", "expected an object");
   if (const json::value* method = line.if_contains("method");
       method != nullptr && *method != "POST") {
-    return Wrong("method", "only POST is known");
+    return Wrong("method", "only POST is supported");
   }
   const json::value* given = line.if_contains("url");
   const std::string url =
@@ -218,7 +219,7 @@ absl::StatusOr<BatchRequest> ParseOpenAiLine(const json::object& line) {
     SC_RETURN_IF_ERROR(SetBody(*body, "prompt", request));
     return request;
   }
-  return Wrong("url", fmt::format("{} and {} are known", kChatUrl, kCompletionsUrl));
+  return Wrong("url", fmt::format("only {} and {} are supported", kChatUrl, kCompletionsUrl));
 }
 
 absl::Status SetResponseFormat(const json::value& format, v1::SamplingParams& sampling) {
@@ -234,8 +235,7 @@ absl::Status SetResponseFormat(const json::value& format, v1::SamplingParams& sa
   const json::value* named = object->if_contains("json_schema");
   const json::value* schema =
       named == nullptr || !named->is_object() ? nullptr : named->get_object().if_contains("schema");
-  if (*type != "json_schema")
-    return Wrong(kField, "type is none of text, json_object, json_schema");
+  if (*type != "json_schema") return Wrong(kField, "type must be text, json_object or json_schema");
   if (schema == nullptr) return Wrong(kField, "json_schema.schema is missing");
   sampling.mutable_grammar()->set_json_schema(json::serialize(*schema));
   return absl::OkStatus();

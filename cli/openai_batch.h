@@ -1,5 +1,5 @@
-// OpenAI's batch files: requests as {"custom_id", "method", "url", "body"}, results in its output
-// form.
+// OpenAI's batch files: requests are {"custom_id", "method", "url", "body"}, results have OpenAI's
+// output form.
 #pragma once
 
 #include <boost/json/object.hpp>
@@ -14,11 +14,12 @@ namespace stagecoach::cli {
 
 bool IsOpenAiLine(const boost::json::object& line);
 
-// Takes lines of /v1/chat/completions and /v1/completions. INVALID_ARGUMENT names a field that is
-// not known here.
+// Accepts lines for /v1/chat/completions and /v1/completions. INVALID_ARGUMENT names a field that
+// is not supported.
 absl::StatusOr<BatchRequest> ParseOpenAiLine(const boost::json::object& line);
 
-// OpenAI's field of that name. INVALID_ARGUMENT for a form that there is not.
+// Sets the sampling parameters from OpenAI's "response_format". INVALID_ARGUMENT for an unsupported
+// form.
 absl::Status SetResponseFormat(const boost::json::value& format, v1::SamplingParams& sampling);
 
 // {"id", "custom_id", "response": {"status_code", "request_id", "body"}, "error": null}

@@ -36,7 +36,7 @@ TEST_CASE("what a line of OpenAI's cannot mean is named") {
     return std::string(ParseBatchLine(line).status().message());
   };
   CHECK(problem(R"({"custom_id": "a", "url": "/v1/embeddings", "body": {}})") ==
-        "url: /v1/chat/completions and /v1/completions are known");
+        "url: only /v1/chat/completions and /v1/completions are supported");
   CHECK(problem(R"({"url": "/v1/completions", "body": {"prompt": "a", "zz": 1}})") ==
         "body: unknown field zz");
   CHECK(problem(R"({"url": "/v1/completions", "body": 3})") == "body: expected an object");

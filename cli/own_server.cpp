@@ -23,7 +23,7 @@ ServerChoice::ServerChoice() {
 void AddServerFlags(CLI::App& app, ServerChoice& choice) {
   CLI::Option* server = AddConnectionFlags(app, choice.connection);
   app.add_option("--model", choice.cluster.model,
-                 "Model to serve just for this command, in place of a server")
+                 "Model to serve only for this command, instead of using a running server")
       ->type_name("MODEL")
       ->excludes(server);
   AddStageFlags(app, choice.cluster);

@@ -1,4 +1,5 @@
-// The server of one command: the one the user names, or a cluster just for it.
+// The server that a command uses: one that is already running, or a cluster started for this
+// command.
 #pragma once
 
 #include <functional>
@@ -15,16 +16,16 @@ class App;
 namespace stagecoach::cli {
 
 struct ServerChoice {
-  Connection connection;           // used when cluster.model is empty
-  launch::ClusterOptions cluster;  // quiet, on free ports
+  Connection connection;           // used if cluster.model is empty
+  launch::ClusterOptions cluster;  // does not echo logs; listens on free ports
   ServerChoice();
 };
 
-// --server with what belongs to it, or --model with the launcher's flags.
+// Adds --server with its connection flags, or --model with the launcher's flags.
 void AddServerFlags(CLI::App& app, ServerChoice& choice);
 
-// Calls `use` with what to connect to. A cluster ends with it; interrupted, its processes go down
-// with this one.
+// Calls `use` with the connection. If a cluster was started, it is stopped afterwards; if this
+// process is interrupted, the cluster's processes end with it.
 absl::Status WithServer(const ServerChoice& choice,
                         const std::function<absl::Status(const Connection& connection)>& use);
 

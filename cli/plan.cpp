@@ -37,7 +37,7 @@ int Plan(Options options) {
   const absl::StatusOr<std::string> dir = ResolveModelDir(options.check.model);
   const absl::StatusOr<ModelSpec> spec = dir.ok() ? ReadModelSpec(*dir) : dir.status();
   options.check.dtype = ParseDTypeFlag(options.dtype);
-  // A GPU keeps all weights in one type, however they are stored.
+  // A GPU worker holds all weights in one dtype, whatever their stored encoding.
   if (!options.check.dtype && spec.ok()) options.check.dtype = spec->stored_dtype;
   options.check.read_large_tokenizer = false;
   const check::ModelReport report = check::CheckModel(options.check);
@@ -65,39 +65,43 @@ void AddPlan(CLI::App& app, Command& command) {
   auto options = std::make_shared<Options>();
   CLI::App* plan = app.add_subcommand(
       "plan",
-      "Estimates what a model takes and gives on GPUs that need not be here: layers by stage, "
-      "memory, KV cache, speed. A folder with config.json alone will do; exits 1 if the model does "
-      "not fit");
+      "Estimates a model's memory and speed on GPUs that this machine need not have: layers of "
+      "each stage, weights, KV cache, tokens per second. A folder with only config.json is enough. "
+      "Exits with 1 if the model does not fit");
   plan->add_option("model", options->check.model, kModelHelp)->type_name("MODEL")->required();
-  plan->add_option("--stages", options->check.n_stages, "Pipeline stages, a GPU each")
+  plan->add_option("--stages", options->check.n_stages, "Pipeline stages, one GPU each")
       ->type_name("N")
       ->check(Between(1, 256))
       ->capture_default_str();
   plan->add_option("--gpu", options->gpu, "One of " + GpuNames())
       ->type_name("NAME")
       ->check([](const std::string& name) {
-        return plan::FindGpu(name) ? "" : fmt::format("unknown GPU: one of {}", GpuNames());
+        return plan::FindGpu(name) ? "" : fmt::format("unknown GPU; known are {}", GpuNames());
       })
       ->capture_default_str();
   plan->add_option("--context", options->plan.context_tokens,
-                   "Tokens of a sequence, prompt and answer [the model's]")
+                   "Tokens of a sequence, prompt and answer together [the model's context length]")
       ->type_name("N")
       ->check(MoreThanZero());
-  plan->add_option("--memory-fraction", options->plan.memory_fraction, "Of the GPU's memory, used")
+  plan->add_option("--memory-fraction", options->plan.memory_fraction,
+                   "Share of the GPU's memory to use")
       ->check(Between(0.1, 1.0))
       ->capture_default_str();
   AddSize(*plan, "--kv-memory", options->plan.kv_memory_bytes,
-          "Memory for the KV cache of each stage, as `serve` takes it [what is left]");
-  plan->add_option("--max-batched-tokens", options->plan.max_batched_tokens, "Tokens of a step")
+          "Memory for the KV cache of each stage, as for `serve` [all memory that is left]");
+  plan->add_option("--max-batched-tokens", options->plan.max_batched_tokens,
+                   "Maximum number of tokens in one step")
       ->type_name("N")
       ->check(MoreThanZero())
       ->capture_default_str();
   plan->add_option("--max-sequences", options->plan.max_sequences,
-                   "Sequences that run at once [256; on several GPUs 1024, or 256 a stage]")
+                   "Maximum number of sequences that run at the same time [256; on several GPUs "
+                   "the larger of "
+                   "1024 and 256 per stage]")
       ->type_name("N")
       ->check(MoreThanZero());
   plan->add_option("--dtype", options->dtype,
-                   "Type of weights and KV cache in memory; auto: as the checkpoint says")
+                   "Data type of weights and KV cache in memory; auto: as stored in the checkpoint")
       ->type_name("TYPE")
       ->check(CLI::IsMember({"auto", "float32", "bfloat16"}))
       ->capture_default_str();

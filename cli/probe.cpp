@@ -18,12 +18,13 @@ using asio::ip::tcp;
 
 constexpr std::chrono::seconds kPatience(1);
 constexpr char kRequest[] = "GET /version HTTP/1.1\r\nHost: probe\r\nConnection: close\r\n\r\n";
-constexpr size_t kBegin = 5;  // "HTTP/"; a record of TLS and a frame of HTTP/2 tell by then
+// "HTTP/" has 5 bytes; these also identify a TLS record and an HTTP/2 frame.
+constexpr size_t kBegin = 5;
 
 Spoken WhatBegins(std::string_view text) {
   if (text.empty()) return Spoken::kNothing;
   if (text.starts_with("HTTP/")) return Spoken::kHttp;
-  // An alert of TLS 1; a SETTINGS or GOAWAY frame.
+  // The first bytes of a TLS 1.x alert, and the type of an HTTP/2 SETTINGS or GOAWAY frame.
   if (text.size() > 1 && text[0] == 0x15 && text[1] == 0x03) return Spoken::kTls;
   if (text.size() > 3 && (text[3] == 0x04 || text[3] == 0x07)) return Spoken::kHttp2;
   return Spoken::kOther;
@@ -48,7 +49,7 @@ Spoken Probe(const std::string& address) {
         });
   });
   loop.run_for(kPatience);
-  // A read that is cut off still tells what it has.
+  // Closing the socket ends an unfinished read, which then reports the bytes it has.
   socket.close(error);
   loop.restart();
   loop.run();

@@ -1,4 +1,4 @@
-// What listens at an address, for words about a connection that failed.
+// Finds out which protocol an address speaks, to explain a failed connection.
 #pragma once
 
 #include <cstdint>
@@ -7,14 +7,14 @@
 namespace stagecoach::cli {
 
 enum class Spoken : uint8_t {
-  kNothing,  // nothing is reached, or it says nothing within a second
+  kNothing,  // no connection, or no answer within a second
   kHttp,     // HTTP/1
-  kHttp2,    // as gRPC does, without TLS
+  kHttp2,    // without TLS, as gRPC uses it
   kTls,
   kOther
 };
 
-// Asks for a page and looks at how the answer begins.
+// Sends an HTTP request and examines the first bytes of the answer.
 Spoken Probe(const std::string& address);
 
 }  // namespace stagecoach::cli

@@ -1,4 +1,4 @@
-// A line on a terminal that shows how far a batch is. Silent when standard error is no terminal.
+// A progress line on a terminal. Prints nothing if standard error is not a terminal.
 #pragma once
 
 #include <chrono>
@@ -12,7 +12,7 @@ class Progress {
   explicit Progress(size_t n_requests);
 
   void Show(size_t n_done, uint64_t n_tokens);
-  // Takes the line away again.
+  // Erases the line.
   void Clear();
 
  private:

@@ -19,10 +19,11 @@
 namespace stagecoach::cli {
 namespace {
 
-// For the second signal to kill the children in order; they die with this process in any case.
+// Time for the second signal to kill the children in order; they are killed with this process in
+// any case.
 constexpr std::chrono::seconds kKillGrace(3);
 
-// Passes SIGTERM, SIGINT and SIGUSR1 on to a cluster for as long as it lives.
+// Forwards SIGTERM, SIGINT and SIGUSR1 to a cluster as long as this object lives.
 class StopOnSignal {
  public:
   StopOnSignal(ShutdownSignals& signals, launch::Cluster& cluster)
@@ -34,7 +35,8 @@ class StopOnSignal {
               continue;
             }
             if (is_first && isatty(STDERR_FILENO)) {
-              WriteStderr("\nstopping when running requests have ended; ctrl-C again stops now\n");
+              WriteStderr(
+                  "\nstopping after the running requests; press ctrl-C again to stop at once\n");
             }
             if (!is_first) second_ = signal;
             is_first = false;
@@ -46,7 +48,7 @@ class StopOnSignal {
     thread_.join();
   }
 
-  // The signal that cut short what the first one began; 0: none has.
+  // The second signal, which cut the orderly stop short; 0: none yet.
   int second() const { return second_; }
 
  private:
@@ -83,12 +85,13 @@ void AddServe(CLI::App& app, Command& command) {
   auto options = std::make_shared<launch::ClusterOptions>();
   CLI::App* serve = app.add_subcommand(
       "serve",
-      "Serves a model: starts one worker process a stage and a router in front of them, and prints "
-      "\"ready grpc=HOST:PORT http=HOST:PORT metrics=HOST:PORT kv_blocks=N\" when requests can be "
-      "served");
+      "Serves a model: starts one worker process per stage and a router. When requests can be "
+      "served, it prints \"ready grpc=HOST:PORT http=HOST:PORT metrics=HOST:PORT kv_blocks=N\"");
   serve->add_option("model", options->model, kModelHelp)->type_name("MODEL")->required();
   AddStageFlags(*serve, *options);
-  serve->add_option("--log-level", options->log_level, "How much the programs log")
+  serve
+      ->add_option("--log-level", options->log_level,
+                   "Least severe level that router and workers log")
       ->type_name("LEVEL")
       ->check(CLI::IsMember({"trace", "debug", "info", "warning", "error"}))
       ->capture_default_str();

@@ -1,4 +1,4 @@
-// The launcher's own flags, for `serve` and for `generate --model`, and what goes with them.
+// The launcher's flags, shared by `serve` and by commands with --model.
 #pragma once
 
 #include <cstddef>
@@ -18,18 +18,17 @@ namespace stagecoach::cli {
 
 inline constexpr const char* kModelHelp =
     "Folder with config.json, weights and tokenizer, a .gguf file, or org/name in the local "
-    "Hugging "
-    "Face cache";
+    "Hugging Face cache";
 
-// Adds --stages, --device and --threads-per-worker.
+// Adds the flags for stages, devices, links between stages and compute threads.
 void AddStageFlags(CLI::App& app, launch::ClusterOptions& options);
 
-// --dtype's value; absent for "auto".
+// Parses the value of --dtype; absent for "auto".
 std::optional<DType> ParseDTypeFlag(std::string_view text);
 
-inline constexpr size_t kReportColumns = 100;  // width of what `check` and `doctor` print
+inline constexpr size_t kReportColumns = 100;  // width of the output of `check` and `doctor`
 
-// The folder of this program, where worker and router are as well.
+// The folder of this program, which also has the worker and the router.
 std::string ProgramDir();
 
 }  // namespace stagecoach::cli

@@ -1,4 +1,4 @@
-// Whether what is written may have colours and weights.
+// Whether output may have colours and bold text.
 #pragma once
 
 #include <unistd.h>
@@ -8,7 +8,7 @@
 
 namespace stagecoach::cli {
 
-// As no-color.org has it: never where NO_COLOR is set to something, or TERM is "dumb".
+// See no-color.org. False if NO_COLOR is set and not empty, or if TERM is "dumb".
 inline bool HasStyle(int fd) {
   const char* no_color = std::getenv("NO_COLOR");
   const char* term = std::getenv("TERM");

@@ -10,66 +10,67 @@
 namespace stagecoach::cli {
 namespace {
 
-// How other servers call what we have: vLLM, SGLang, llama.cpp, Ollama, TGI.
+// Names that other servers use for our flags: vLLM, SGLang, llama.cpp, Ollama, TGI.
 struct Foreign {
-  std::string_view theirs;  // names, with spaces between
-  std::string_view flag;    // that must be there for the advice to fit; empty: always
+  std::string_view theirs;  // names, separated by spaces
+  std::string_view flag;    // flag that the command must have for this advice; empty: none
   std::string_view advice;
 };
 constexpr Foreign kForeign[] = {
     {"--model -m --model-path --model-id --hf-repo -hf", "",
-     "the model is given without a flag: stagecoach serve MODEL"},
-    {"--port --host --hostname --listen", "--http", "the address is --http HOST:PORT, and --grpc"},
-    {"--port --host --url --base-url", "--server", "the address is --server HOST:PORT"},
+     "give the model without a flag: stagecoach serve MODEL"},
+    {"--port --host --hostname --listen", "--http", "use --http HOST:PORT, and --grpc HOST:PORT"},
+    {"--port --host --url --base-url", "--server", "use --server HOST:PORT"},
     {"--tensor-parallel-size -tp --tp --tp-size --tensor-split -ts --num-shard", "--stages",
-     "models are split by layers: --stages N"},
-    {"--pipeline-parallel-size -pp --pp --pp-size", "--stages", "here it is --stages N"},
+     "a model is split by layers: use --stages N"},
+    {"--pipeline-parallel-size -pp --pp --pp-size", "--stages", "use --stages N"},
     {"--data-parallel-size -dp --dp --dp-size", "--stages",
-     "start a server for each copy of the model"},
+     "start one server per copy of the model"},
     {"--quantization -q --quantize --load-in-4bit --torchao-config", "",
-     "weights stay as the checkpoint stores them: give a .gguf file with quantized ones"},
+     "weights keep the checkpoint's encoding: use a quantized .gguf file"},
     {"--gpu-memory-utilization --mem-fraction-static --cuda-memory-fraction", "--memory-fraction",
-     "here it is --memory-fraction F"},
-    {"--kv-cache-memory-bytes --max-total-tokens", "--kv-memory", "here it is --kv-memory SIZE"},
+     "use --memory-fraction F"},
+    {"--kv-cache-memory-bytes --max-total-tokens", "--kv-memory", "use --kv-memory SIZE"},
     {"--max-model-length --context-length --ctx-size -c --max-seq-len --max-total-length",
-     "--max-model-len", "here it is --max-model-len N"},
+     "--max-model-len", "use --max-model-len N"},
     {"--max-num-seqs --max-running-requests --parallel -np --max-concurrent-requests",
-     "--max-sequences", "here it is --max-sequences N"},
+     "--max-sequences", "use --max-sequences N"},
     {"--max-num-batched-tokens --batch-size -b --max-batch-prefill-tokens", "--max-batched-tokens",
-     "here it is --max-batched-tokens N"},
+     "use --max-batched-tokens N"},
     {"--chunked-prefill-size --ubatch-size -ub --long-prefill-token-threshold", "--prefill-chunk",
-     "here it is --prefill-chunk N"},
+     "use --prefill-chunk N"},
     {"--enable-chunked-prefill --no-enable-chunked-prefill", "--prefill-chunk",
-     "prompts are always computed in chunks: --prefill-chunk N says how large"},
+     "prompts are always computed in chunks: --prefill-chunk N sets their size"},
     {"--enable-prefix-caching --no-enable-prefix-caching --disable-radix-cache --cache-prompt",
-     "--prefix-cache", "here it is --prefix-cache on|off"},
-    {"--served-model-name --alias -a", "--served-name", "here it is --served-name NAME"},
-    {"--api-key --api-key-file", "--api-keys", "keys are in a file: --api-keys FILE"},
-    {"--ssl-keyfile --ssl-key-file", "--tls-key", "here it is --tls-key FILE"},
-    {"--ssl-certfile --ssl-cert-file", "--tls-cert", "here it is --tls-cert FILE"},
-    {"--allowed-origins --cors-allow-origin", "--cors", "here it is --cors ORIGIN"},
+     "--prefix-cache", "use --prefix-cache on|off"},
+    {"--served-model-name --alias -a", "--served-name", "use --served-name NAME"},
+    {"--api-key --api-key-file", "--api-keys", "keys are read from a file: use --api-keys FILE"},
+    {"--ssl-keyfile --ssl-key-file", "--tls-key", "use --tls-key FILE"},
+    {"--ssl-certfile --ssl-cert-file", "--tls-cert", "use --tls-cert FILE"},
+    {"--allowed-origins --cors-allow-origin", "--cors", "use --cors ORIGIN"},
     {"--n-gpu-layers -ngl --gpu-layers", "--device",
-     "a stage is on one device whole: --device cuda"},
-    {"--threads -t --threads-http", "--threads-per-worker", "here it is --threads-per-worker N"},
+     "all layers of a stage run on one device: use --device cuda"},
+    {"--threads -t --threads-http", "--threads-per-worker", "use --threads-per-worker N"},
     {"--lora --lora-modules --lora-paths --enable-lora", "--merge-adapter",
-     "one adapter is merged into the weights: --merge-adapter DIR"},
-    {"--trust-remote-code", "", "leave it out: no code of a checkpoint is run"},
-    {"--swap-space --cpu-offload-gb", "", "leave it out: nothing is swapped or offloaded"},
+     "one adapter is merged into the weights: use --merge-adapter DIR"},
+    {"--trust-remote-code", "", "omit it: code from a checkpoint is never run"},
+    {"--swap-space --cpu-offload-gb", "", "omit it: nothing is swapped or offloaded"},
     {"--disable-log-requests --no-enable-log-requests --enable-log-requests", "--request-log",
-     "here it is --request-log on|off"},
+     "use --request-log on|off"},
     {"--disable-log-stats --decode-log-interval", "--stats-log-interval",
-     "here it is --stats-log-interval S, 0 for none"},
-    {"--uvicorn-log-level --verbosity -v --verbose", "--log-level", "here it is --log-level LEVEL"},
-    {"--max-new-tokens --n-predict --max-length", "--max-tokens", "here it is --max-tokens N"},
-    {"--temp", "--temperature", "here it is --temperature X"},
-    {"--repeat-penalty", "--repetition-penalty", "here it is --repetition-penalty X"},
-    {"--num-prompts", "--requests", "here it is --requests N"},
-    {"--max-concurrency", "--concurrency", "here it is --concurrency N"},
-    {"--random-input-len --input-len", "--input-tokens", "here it is --input-tokens N"},
-    {"--random-output-len --output-len", "--output-tokens", "here it is --output-tokens N"},
+     "use --stats-log-interval S; 0 disables it"},
+    {"--uvicorn-log-level --verbosity -v --verbose", "--log-level", "use --log-level LEVEL"},
+    {"--max-new-tokens --n-predict --max-length", "--max-tokens", "use --max-tokens N"},
+    {"--temp", "--temperature", "use --temperature X"},
+    {"--repeat-penalty", "--repetition-penalty", "use --repetition-penalty X"},
+    {"--num-prompts", "--requests", "use --requests N"},
+    {"--max-concurrency", "--concurrency", "use --concurrency N"},
+    {"--random-input-len --input-len", "--input-tokens", "use --input-tokens N"},
+    {"--random-output-len --output-len", "--output-tokens", "use --output-tokens N"},
 };
 
-// Insertions, deletions, changes and swaps of neighbours that make `b` of `a`.
+// Edit distance: the number of insertions, deletions, changes and swaps of neighbouring characters
+// that turn `a` into `b`.
 size_t Distance(std::string_view a, std::string_view b) {
   std::vector<std::vector<size_t>> cost(a.size() + 1, std::vector<size_t>(b.size() + 1));
   for (size_t i = 0; i <= a.size(); ++i) cost[i][0] = i;
@@ -96,7 +97,7 @@ bool HasWord(std::string_view words, std::string_view word) {
   return false;
 }
 
-// The innermost command that was named.
+// The innermost subcommand named on the command line.
 const CLI::App& Innermost(const CLI::App& app) {
   const std::vector<CLI::App*> named = app.get_subcommands();
   return named.empty() ? app : Innermost(*named.front());
@@ -116,7 +117,7 @@ std::vector<std::string> FlagsOf(const CLI::App& app) {
     if (option->get_group().empty()) continue;
     for (const std::string& name : option->get_lnames()) names.push_back("--" + name);
   }
-  // Groups of options are commands without a name.
+  // CLI11 represents an option group as a subcommand without a name.
   for (const CLI::App* group : app.get_subcommands({})) {
     if (!group->get_name().empty()) continue;
     for (std::string& name : FlagsOf(*group)) names.push_back(std::move(name));
@@ -180,7 +181,7 @@ std::string UnknownWords(const CLI::App& app, std::span<const std::string> argum
     const std::string nearest = Nearest(argument, commands);
     add(fmt::format("unknown command {}{}", argument,
                     nearest.empty() ? "" : fmt::format("; did you mean {}?", nearest)));
-    break;  // what follows belonged to it
+    break;  // the words after it were its arguments
   }
   return text;
 }

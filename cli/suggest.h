@@ -1,4 +1,4 @@
-// What a person may have meant by a word that the program does not know.
+// Suggests what a user may have meant by a word that the program does not know.
 #pragma once
 
 #include <span>
@@ -12,11 +12,12 @@ class App;
 
 namespace stagecoach::cli {
 
-// The one of `known` that a few typing errors make of `word`; empty: none is near.
+// The entry of `known` that differs from `word` by the fewest typing errors; empty: none is near.
 std::string Nearest(std::string_view word, std::span<const std::string> known);
 
-// The error for command-line words that parsing left over, in the order given; `app` has parsed. A
-// line for each, without line end. Empty: nothing to add to what the parser says.
+// The error message for the words that parsing did not use, in the order given, one line per word,
+// without a trailing line break. `app` must have parsed `arguments`. Empty: nothing to add to the
+// parser's message.
 std::string UnknownWords(const CLI::App& app, std::span<const std::string> arguments);
 
 }  // namespace stagecoach::cli

@@ -15,7 +15,7 @@ TEST_CASE("a typing error is understood, another word is not") {
   CHECK(Nearest("", known).empty());
 }
 
-// What is said of a command line.
+// The error message for a command line.
 std::string Said(const std::vector<std::string>& arguments) {
   CLI::App app;
   app.require_subcommand(1);
@@ -34,12 +34,12 @@ std::string Said(const std::vector<std::string>& arguments) {
 TEST_CASE("flags of other servers are told ours, in the order given") {
   CHECK(
       Said({"serve", "m", "--port", "8000", "--quantization", "awq", "--max-model-lne=7"}) ==
-      "unknown flag --port; the address is --http HOST:PORT, and --grpc\n"
-      "unknown flag --quantization; weights stay as the checkpoint stores them: give a .gguf file "
-      "with quantized ones\n"
+      "unknown flag --port; use --http HOST:PORT, and --grpc HOST:PORT\n"
+      "unknown flag --quantization; weights keep the checkpoint's encoding: use a quantized .gguf "
+      "file\n"
       "unknown flag --max-model-lne; did you mean --max-model-len?");
   CHECK(Said({"serve", "--model", "m"}) ==
-        "unknown flag --model; the model is given without a flag: stagecoach serve MODEL");
+        "unknown flag --model; give the model without a flag: stagecoach serve MODEL");
   CHECK(Said({"serve", "m", "--zzz"}) == "unknown flag --zzz");
 }
 

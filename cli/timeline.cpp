@@ -55,9 +55,9 @@ void AddTimeline(CLI::App& app, Command& command) {
   auto flags = std::make_shared<Flags>();
   CLI::App* timeline = app.add_subcommand(
       "timeline",
-      "Draws the last steps of a pipeline, stages over time, from the files that router and "
-      "workers wrote on SIGUSR1 or as they crashed (--flight-recorder)");
-  timeline->add_option("files", flags->files, "The files, of any number of programs")
+      "Draws the last steps of a pipeline, one lane per stage over time, from the files that "
+      "router and workers write on SIGUSR1 or when they crash (--flight-recorder)");
+  timeline->add_option("files", flags->files, "Flight recorder files of one or more programs")
       ->type_name("FILE")
       ->required();
   timeline
@@ -66,11 +66,12 @@ void AddTimeline(CLI::App& app, Command& command) {
       ->type_name("FORMAT")
       ->check(CLI::IsMember({"svg", "chrome"}))
       ->capture_default_str();
-  timeline->add_option("--steps", flags->n_steps, "How many steps, the last ones")
+  timeline
+      ->add_option("--steps", flags->n_steps, "Number of steps to draw, counted from the last one")
       ->type_name("N")
       ->check(MoreThanZero())
       ->capture_default_str();
-  timeline->add_option("-o,--output", flags->output, "Where to; -: standard output")
+  timeline->add_option("-o,--output", flags->output, "Output file; -: standard output")
       ->type_name("FILE")
       ->capture_default_str();
   timeline->callback([flags, &command] { command = [flags] { return Run(*flags); }; });

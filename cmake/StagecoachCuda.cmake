@@ -1,4 +1,4 @@
-# CUDA: compiler, libraries, architectures. STAGECOACH_CUDA turns it on (the preset `cuda`).
+# CUDA: compiler, libraries, architectures. STAGECOACH_CUDA (the preset `cuda`) enables it.
 option(STAGECOACH_CUDA "Build the workers' kernels for NVIDIA GPUs" OFF)
 set(STAGECOACH_CUDA_HEAD_DIMS "64;80;96;128;256" CACHE STRING
     "Head sizes with attention on the tensor cores; others are slow")
@@ -6,7 +6,7 @@ if(NOT STAGECOACH_CUDA)
   return()
 endif()
 
-# deploy/cuda-toolkit.sh's layout where it is, else the machine's own toolkit.
+# Uses the toolkit of deploy/cuda-toolkit.sh if it exists, else the machine's own toolkit.
 set(STAGECOACH_CUDA_TOOLKIT "${CMAKE_SOURCE_DIR}/build/cuda-toolkit" CACHE PATH "Folder that deploy/cuda-toolkit.sh filled")
 set(STAGECOACH_CUDA_ARCHITECTURES "80-real;89-real;90a-real;90-virtual" CACHE STRING
     "GPUs to build for, as CMAKE_CUDA_ARCHITECTURES; the last one, virtual, is for later GPUs")
@@ -16,7 +16,7 @@ if(EXISTS "${STAGECOACH_CUDA_TOOLKIT}/cuda/bin/nvcc")
   set(CUDAToolkit_ROOT "${STAGECOACH_CUDA_TOOLKIT}/cuda" CACHE PATH "")
 endif()
 set(CMAKE_CUDA_ARCHITECTURES "${STAGECOACH_CUDA_ARCHITECTURES}")
-# CMake before 3.25.2 does not know how this nvcc is asked for C++20.
+# CMake before 3.25.2 does not know this nvcc's option for C++20.
 set(CMAKE_CUDA20_STANDARD_COMPILE_OPTION "-std=c++20")
 set(CMAKE_CUDA20_EXTENSION_COMPILE_OPTION "-std=c++20")
 if(CMAKE_CXX_COMPILER_LAUNCHER)

@@ -1,4 +1,4 @@
-# Everything the project links; deploy/install-deps.sh installs it on Debian 12 and Ubuntu 24.04.
+# Everything that the project links. deploy/install-deps.sh installs it on Debian 12 and Ubuntu 24.04.
 set(THREADS_PREFER_PTHREAD_FLAG ON)
 find_package(Threads REQUIRED)
 find_package(Protobuf REQUIRED)

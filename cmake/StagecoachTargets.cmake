@@ -1,8 +1,8 @@
-# One library a folder, its tests beside it.
+# One library per folder; its tests are in the same folder.
 include(Catch)
 
-# stagecoach_library(NAME SOURCES... DEPS...): a static library `stagecoach_NAME`, alias stagecoach::NAME.
-# Includes are written from the repository's root: #include "common/check.h".
+# stagecoach_library(NAME SOURCES... DEPS...): a static library `stagecoach_NAME`, alias stagecoach::NAME. Includes are
+# relative to the repository's root: #include "common/check.h".
 function(stagecoach_library name)
   cmake_parse_arguments(ARG "" "" "SOURCES;DEPS" ${ARGN})
   add_library(stagecoach_${name} STATIC ${ARG_SOURCES})
@@ -11,13 +11,13 @@ function(stagecoach_library name)
   target_link_libraries(stagecoach_${name} PUBLIC ${ARG_DEPS})
 endfunction()
 
-# stagecoach_test(NAME SOURCES... DEPS... [LABELS...]): a Catch2 program whose cases are ctest tests.
+# stagecoach_test(NAME SOURCES... DEPS... [LABELS...]): a Catch2 program; each of its cases is a ctest test.
 function(stagecoach_test name)
   cmake_parse_arguments(ARG "" "" "SOURCES;DEPS;LABELS" ${ARGN})
   add_executable(${name} ${ARG_SOURCES})
   target_include_directories(${name} PRIVATE ${CMAKE_SOURCE_DIR})
   target_link_libraries(${name} PRIVATE ${ARG_DEPS} Catch2::Catch2WithMain)
-  # catch_discover_tests loses an empty property value and shifts the rest.
+  # catch_discover_tests drops an empty property value and shifts the remaining arguments.
   catch_discover_tests(${name} TEST_PREFIX "${name}: " DISCOVERY_MODE PRE_TEST
                        PROPERTIES TIMEOUT 300 LABELS "unit;${ARG_LABELS}")
 endfunction()

@@ -1,9 +1,9 @@
-# Compiler, linker and sanitizer settings that every target of the project shares.
+# Compiler, linker and sanitizer settings of all targets.
 set(STAGECOACH_SANITIZE "" CACHE STRING "Sanitizers to build with, as in -fsanitize= (empty: none)")
 
 find_program(CCACHE_PROGRAM ccache)
 if(CCACHE_PROGRAM AND NOT CMAKE_CXX_COMPILER_LAUNCHER)
-  # Paths relative to the clone: another clone, or another build folder, then finds what this one compiled.
+  # Paths are relative to the clone, so that another clone or build folder can reuse the cache.
   set(CCACHE_COMMAND ${CMAKE_COMMAND} -E env CCACHE_BASEDIR=${CMAKE_SOURCE_DIR} CCACHE_NOHASHDIR=1
                      ${CCACHE_PROGRAM})
   set(CMAKE_C_COMPILER_LAUNCHER ${CCACHE_COMMAND})
@@ -15,7 +15,7 @@ if(MOLD_PROGRAM)
   add_link_options(-fuse-ld=mold)
 endif()
 
-# nvcc takes its own options only.
+# nvcc accepts only its own options.
 add_compile_options(
   "$<$<COMPILE_LANGUAGE:C,CXX>:-Wall;-Wextra;-Wno-missing-field-initializers;-Werror=return-type>")
 
@@ -25,7 +25,7 @@ if(STAGECOACH_SANITIZE)
   if(STAGECOACH_SANITIZE MATCHES "undefined")
     add_compile_options(-fno-sanitize-recover=undefined)
   endif()
-  # Optimised a little, or the golden models take minutes.
+  # Slightly optimised: without it the golden models take minutes.
   string(REPLACE "-O0" "" CMAKE_CXX_FLAGS_DEBUG "${CMAKE_CXX_FLAGS_DEBUG} -O1")
 endif()
 

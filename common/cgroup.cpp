@@ -8,7 +8,8 @@
 namespace stagecoach {
 namespace {
 
-// Path of this process's cgroup in hierarchy "0" (v2) or of the controller (v1); empty: none.
+// Path of this process's cgroup in hierarchy "0" (v2) or of the controller (v1). Empty if the
+// process has none.
 std::string OwnPath(const std::string& root, bool v2, std::string_view controller) {
   std::ifstream file(root + "/proc/self/cgroup");
   for (std::string line; std::getline(file, line);) {

@@ -1,4 +1,4 @@
-// Where the kernel keeps the limits of this process.
+// Locates the control-group (cgroup) folders that hold this process's resource limits.
 #pragma once
 
 #include <string>
@@ -7,9 +7,9 @@
 
 namespace stagecoach {
 
-// Folders with the files of control groups v2 and of one controller of v1 ("memory", "cpu"): this
-// process's own, and the mount's root, which in a container is the one that is there. Some may not
-// exist. `root` stands in for "/" in tests.
+// Folders that hold the control files of cgroups v2, and of one controller ("memory", "cpu") of
+// cgroups v1. Each list has this process's own folder and the root of the mount; inside a container
+// often only the root exists. A listed folder may not exist. `root` replaces "/" in tests.
 struct CgroupDirs {
   std::vector<std::string> v2, v1;
 };

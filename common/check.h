@@ -1,5 +1,5 @@
-// Assertions on our own invariants; they stay on in release builds.
-// What a user, a checkpoint or the environment can cause is an absl::Status instead.
+// Assertions on our own invariants. They stay on in release builds. Conditions that a user, a
+// checkpoint or the environment can cause are reported as absl::Status instead.
 #pragma once
 
 #include <cstdio>

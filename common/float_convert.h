@@ -1,4 +1,5 @@
-// Scalar conversions between float and the 16-bit formats; rounding to nearest, ties to even.
+// Scalar conversions between float and the 16-bit formats. Conversions to 16 bits round to nearest,
+// ties to even.
 #pragma once
 
 #include <bit>
@@ -47,8 +48,8 @@ inline uint16_t F16FromFloat(float value) {
   return static_cast<uint16_t>(sign | (rounded >> 13));
 }
 
-// Element `index` of an array of `dtype`, which need not be aligned (tensors in a checkpoint file
-// are not).
+// Returns element `index` of an array of `dtype`. `data` may be unaligned, because tensors in a
+// checkpoint file are.
 inline float LoadElement(const void* data, DType dtype, size_t index) {
   const char* const at = static_cast<const char*>(data) + index * DTypeBytes(dtype);
   if (dtype == DType::kF32) {

@@ -14,8 +14,8 @@ void Limit(HostMemory& memory, const std::string& limit_file, const std::string&
   const std::optional<uint64_t> limit = ReadNumber(limit_file);
   const std::optional<uint64_t> usage = ReadNumber(usage_file);
   if (!limit || !usage || *limit >= memory.total_bytes) return;
-  // Page cache counts as used but gives way: a checkpoint just read must not look like memory
-  // taken.
+  // The kernel counts page cache as used but reclaims it under pressure. A checkpoint that was just
+  // read must not look like used memory.
   const uint64_t reclaimable =
       std::min(*usage, ReadField(stat_file, reclaimable_field).value_or(0));
   const uint64_t used = *usage - reclaimable;

@@ -1,4 +1,4 @@
-// How much memory this process may still take.
+// How much memory this process may still use.
 #pragma once
 
 #include <cstdint>
@@ -11,8 +11,9 @@ struct HostMemory {
   uint64_t available_bytes = 0;
 };
 
-// /proc/meminfo's MemTotal and MemAvailable, or this process's cgroup (v1 or v2) limit and what is
-// left of it where that is less. `root` stands in for "/" in tests.
+// Returns MemTotal and MemAvailable of /proc/meminfo. If the limit of this process's cgroup (v1 or
+// v2) is lower, returns that limit and the part of it that is still free. `root` replaces "/" in
+// tests.
 HostMemory ReadHostMemory(const std::string& root = "");
 
 }  // namespace stagecoach

@@ -33,7 +33,7 @@ void AppendNumber(double number, std::string& to) {
   }
   const size_t begin = to.size();
   fmt::format_to(std::back_inserter(to), "{}", number);
-  // Still not an integer to a reader that knows both.
+  // Keep it a floating-point number for readers that distinguish integers.
   if (to.find_first_of(".e", begin) == std::string::npos) to += ".0";
 }
 

@@ -1,4 +1,4 @@
-// JSON for people as well as for programs.
+// JSON that is easy to read for people as well as for programs.
 #pragma once
 
 #include <boost/json/fwd.hpp>
@@ -6,9 +6,9 @@
 
 namespace stagecoach {
 
-// `value` as compact JSON with numbers as people write them: 2.5 and 2.0, where
-// boost::json::serialize gives 2.5E0 and 2E0. Any reader gets the same values from either. Numbers
-// that JSON does not have are null.
+// Returns `value` as compact JSON. Numbers are written in the usual form: 2.5 and 2.0, where
+// boost::json::serialize writes 2.5E0 and 2E0. Parsers read the same values from both forms.
+// Numbers that JSON cannot express (NaN, infinities) become null.
 std::string JsonText(const boost::json::value& value);
 void AppendJsonText(const boost::json::value& value, std::string& to);
 void AppendJsonText(const boost::json::array& array, std::string& to);

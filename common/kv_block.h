@@ -1,4 +1,4 @@
-// Blocks of the KV cache, as router, stages and kernels count them.
+// Size and number of KV blocks, shared by router, stages and kernels.
 #pragma once
 
 #include <cstdint>
@@ -8,7 +8,8 @@ namespace stagecoach {
 
 inline constexpr int32_t kKvBlockTokens = 16;
 
-// Of one KV group: a token's place in its pool, block * kKvBlockTokens + offset, is an int32.
+// Largest number of blocks in one KV group. The position of a token in the group's pool, block *
+// kKvBlockTokens + offset, must fit an int32.
 inline constexpr uint64_t kMaxKvBlocks = std::numeric_limits<int32_t>::max() / kKvBlockTokens;
 
 }  // namespace stagecoach

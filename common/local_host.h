@@ -1,18 +1,20 @@
-// Whether a name that a browser was given can only mean this machine.
+// Checks whether a host name from a browser can only mean this machine.
 #pragma once
 
 #include <string_view>
 
 namespace stagecoach {
 
-// "localhost" of "localhost:8000", "::1" of "[::1]:8000" and of "[::1]".
+// Returns the host part without port and brackets: "localhost" for "localhost:8000", "::1" for
+// "[::1]:8000" and "[::1]".
 std::string_view HostName(std::string_view host_and_port);
 
-// "localhost", a name below it, or a loopback address; without a port.
+// True for "localhost", for a name below it, and for a loopback address. `name` has no port.
 bool IsLoopbackName(std::string_view name);
 
-// `host`: a Host header field. An address is no name that a stranger's DNS could lead here, nor is
-// "localhost"; any other name is.
+// `host` is the value of a Host header field. Returns true for "localhost" and for any IP address:
+// an attacker's DNS entry cannot make them point to this machine (DNS rebinding). Returns false for
+// every other name.
 bool IsLocalHost(std::string_view host);
 
 }  // namespace stagecoach

@@ -22,7 +22,7 @@ namespace {
 
 thread_local const std::string* request_id = nullptr;
 
-// A JSON string; bytes that are no text go through as they are.
+// Returns `text` as a JSON string. Bytes that are not UTF-8 pass through unchanged.
 std::string Quoted(std::string_view text) {
   return boost::json::serialize(boost::json::string_view(text.data(), text.size()));
 }
@@ -58,7 +58,8 @@ class JsonFormatter final : public spdlog::formatter {
   }
 };
 
-// Lines are made on the thread that logs, which knows the request, and written by another.
+// Lines are formatted on the logging thread, which knows the request. The log writer's thread
+// writes them.
 class StderrSink final : public spdlog::sinks::base_sink<std::mutex> {
  protected:
   void sink_it_(const spdlog::details::log_msg& message) override {
@@ -74,7 +75,7 @@ class StderrSink final : public spdlog::sinks::base_sink<std::mutex> {
                              absl::string_view(text.data() + begin, end - begin), "\033[m",
                              absl::string_view(text.data() + end, text.size() - end)));
   }
-  void flush_() override {}  // nobody waits for who reads
+  void flush_() override {}  // a reader may be slow or absent, so nothing waits for it
 
  private:
   static const char* Color(spdlog::level::level_enum level) {
@@ -86,7 +87,7 @@ class StderrSink final : public spdlog::sinks::base_sink<std::mutex> {
   const bool is_terminal_ = isatty(STDERR_FILENO) == 1;
 };
 
-// "req-17: ", or nothing.
+// Writes "req-17: ", or nothing outside a LogRequest.
 class RequestFlag final : public spdlog::custom_flag_formatter {
  public:
   void format(const spdlog::details::log_msg&, const std::tm&, spdlog::memory_buf_t& out) override {

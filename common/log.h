@@ -1,5 +1,5 @@
-// Log set-up; after it, call spdlog::info("...", ...) and its like directly. They never block:
-// lines that nobody reads are dropped, and counted (log_writer.h).
+// Log set-up. After InitLog, call spdlog::info("...", ...) and similar functions directly. They
+// never block: if nobody reads standard error, lines are dropped and counted (log_writer.h).
 #pragma once
 
 #include <string>
@@ -8,16 +8,16 @@
 
 namespace stagecoach {
 
-// Lines go to standard error, as `format` says:
+// Lines go to standard error in the given `format`:
 //   text  2026-01-31 12:00:00.123 I program: message
 //   json  {"time":"2026-01-31T12:00:00.123Z","level":"info","program":"router","message":"..."},
-//         with "request_id" inside a LogRequest
-// Level: trace, debug, info, warning, error.
+//         plus "request_id" while a LogRequest is alive
+// `level` is trace, debug, info, warning, error or off.
 absl::Status InitLog(const std::string& program, const std::string& level,
                      const std::string& format = "text");
 
-// What this thread logs while the object lives is about this request: text lines begin with the id.
-// They do not nest. `id` outlives the object.
+// While this object lives, log lines of the current thread carry the request's id. Text lines begin
+// with the id. These objects do not nest. `id` must outlive the object.
 class LogRequest {
  public:
   explicit LogRequest(const std::string& id);

@@ -24,7 +24,7 @@ TEST_CASE("the level is set on the default logger") {
   CHECK(spdlog::default_logger()->level() == spdlog::level::warn);
 }
 
-// What `log` writes to standard error.
+// Returns what `log` writes to standard error.
 template <typename Log>
 std::string Written(const Log& log) {
   std::FILE* const file = std::tmpfile();

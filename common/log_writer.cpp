@@ -13,7 +13,7 @@
 namespace stagecoach {
 namespace {
 
-// Some thousand lines.
+// Room for some thousand lines.
 constexpr size_t kMaxBytes = 1 << 20;
 
 LogWriter& Stderr() {
@@ -80,14 +80,15 @@ void LogWriter::Run() {
   }
 }
 
-// A text that cannot be written, as the reader is gone, is nobody's.
+// If a text cannot be written because the reader has closed its end, the text is discarded.
 void LogWriter::WriteAll(const std::string& text) const {
   size_t done = 0;
   while (done < text.size()) {
     const ssize_t n = write(fd_, text.data() + done, text.size() - done);
     if (n > 0) {
       done += static_cast<size_t>(n);
-    } else if (n < 0 && errno == EAGAIN) {  // whoever shares the other end may want it so
+    } else if (n < 0 && errno == EAGAIN) {  // another process that shares this descriptor may have
+                                            // made it non-blocking
       pollfd ready{fd_, POLLOUT, 0};
       poll(&ready, 1, -1);
     } else if (n == 0 || errno != EINTR) {

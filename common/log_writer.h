@@ -1,5 +1,5 @@
-// Standard error by a thread of its own: whoever has something to say goes on at once, also while
-// nobody reads it.
+// Writes standard error on a separate thread, so that a caller continues at once even if nobody
+// reads standard error.
 #pragma once
 
 #include <chrono>
@@ -13,20 +13,21 @@
 
 namespace stagecoach {
 
-// Bounded: where more waits than `max_bytes`, the oldest texts are dropped and counted, and the
-// count is said when texts flow again. Thread-safe. Lives to the process's end, as its thread may
-// be inside a write that never returns.
+// A bounded queue of texts. If more than `max_bytes` wait, the oldest texts are dropped and
+// counted; the next text that goes out reports the count. Thread-safe. The object lives until the
+// process ends, because its thread may be inside a write that never returns.
 class LogWriter {
  public:
-  // The text that tells of n texts that were dropped.
+  // Makes the text that reports n dropped texts.
   using LostText = std::function<std::string(uint64_t n)>;
 
   LogWriter(int fd, size_t max_bytes);
   ~LogWriter() = delete;
 
-  // A whole text, with its end of line. Never blocks for longer than a move of it.
+  // Queues a whole text, including its end of line. Blocks at most for the time that the queue's
+  // lock is held to move a text.
   void Write(std::string text);
-  // True when all that was written before is out; false after `most`.
+  // Returns true once everything written before has gone out, false after `most`.
   bool Flush(std::chrono::milliseconds most);
   void SetLostText(LostText text);
 
@@ -45,12 +46,12 @@ class LogWriter {
   LostText lost_text_;
 };
 
-// To standard error, each text as one write. The thread starts with the first.
+// Writes to standard error, each text as one write. The first call starts the thread.
 void WriteStderr(std::string text);
-// What is written goes out before the process ends, if somebody reads it. At an orderly end it is
-// called by itself; call it before std::_Exit.
+// Waits until the texts written so far have gone out. Runs automatically at a normal exit; call it
+// before std::_Exit.
 bool FlushStderr(std::chrono::milliseconds most = std::chrono::milliseconds(500));
-// For the text format; InitLog sets it for its own.
+// Sets the report of dropped lines for the text format. InitLog sets the one for its own format.
 void SetLostStderrText(LogWriter::LostText text);
 
 }  // namespace stagecoach

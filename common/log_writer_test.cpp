@@ -14,7 +14,7 @@ namespace {
 using std::chrono::milliseconds;
 using std::chrono::seconds;
 
-// A pipe with room for `bytes` at most, as the kernel rounds it.
+// A pipe that holds about `bytes`; the kernel rounds the size up.
 struct Pipe {
   int read_fd = -1, write_fd = -1;
   explicit Pipe(int bytes) {
@@ -28,7 +28,7 @@ struct Pipe {
     close(read_fd);
     close(write_fd);
   }
-  // Up to the first text that ends in `end`.
+  // Reads until a text that ends in `end` has arrived.
   std::string ReadUntil(const std::string& end) const {
     std::string text;
     char buffer[4096];

@@ -31,13 +31,13 @@ void Advise(std::span<const std::byte> bytes, uint64_t begin, uint64_t end, int 
   madvise(const_cast<std::byte*>(bytes.data()) + begin, end - begin, advice);
 }
 
-// What is mapped, for a signal handler: it may neither lock nor allocate.
+// Mapped files, in a form that a signal handler can read: it may neither lock nor allocate.
 struct Mapping {
-  std::atomic<const std::byte*> begin{nullptr};  // null: the place is free
+  std::atomic<const std::byte*> begin{nullptr};  // null: the slot is free
   std::atomic<const std::byte*> end{nullptr};
   std::atomic<const char*> path{nullptr};
 };
-// More files than that at a time go unnamed.
+// If more files than this are mapped at once, errors cannot name the others.
 std::array<Mapping, 4096> mappings;
 std::atomic<const char*> being_read{nullptr};
 struct sigaction before_us;
@@ -51,7 +51,7 @@ const char* PathAt(const void* address) {
 }
 
 void Say(const char* text) {
-  // A pipe that nobody reads must not keep the process from its end.
+  // A pipe that nobody reads must not stop the process from exiting.
   pollfd ready{STDERR_FILENO, POLLOUT, 0};
   if (poll(&ready, 1, 200) != 1) return;
   [[maybe_unused]] const ssize_t written = write(STDERR_FILENO, text, std::strlen(text));
@@ -61,7 +61,8 @@ void OnBusError(int signal, siginfo_t* info, void*) {
   const char* const path = info->si_code > 0 ? PathAt(info->si_addr) : nullptr;
   if (path == nullptr) {
     sigaction(signal, &before_us, nullptr);
-    // An instruction that faults does so again on return; what was sent does not come again.
+    // A faulting instruction faults again on return. A signal sent by kill() does not repeat, so
+    // raise it again.
     if (info->si_code <= 0) raise(signal);
     return;
   }
@@ -71,7 +72,7 @@ void OnBusError(int signal, siginfo_t* info, void*) {
   _exit(1);
 }
 
-// A copy that is never freed: the same one for the same path.
+// Returns a copy of `path` that is never freed. Equal paths share one copy.
 const char* KnownPath(const std::string& path) {
   static std::mutex mutex;
   static auto* const paths = new std::set<std::string>;
@@ -124,11 +125,11 @@ std::span<const std::byte> MappedFile::bytes() const {
 }
 
 absl::StatusOr<std::shared_ptr<const MappedFile>> MappedFile::Open(const std::string& path) {
-  // O_NONBLOCK: a named pipe must not hold the program up; for regular files it means nothing.
+  // O_NONBLOCK: opening a named pipe must not block. The flag has no effect on regular files.
   const int fd = open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
   if (fd < 0) {
     const std::string message = fmt::format("{}: {}", path, std::strerror(errno));
-    return errno == ENOENT ? absl::NotFoundError(message) : absl::PermissionDeniedError(message);
+    return absl::Status(absl::ErrnoToStatusCode(errno), message);
   }
   struct stat info{};
   if (fstat(fd, &info) != 0 || !S_ISREG(info.st_mode)) {

@@ -1,4 +1,4 @@
-// A file mapped read-only into memory: only the pages that are touched are read.
+// A file mapped read-only into memory. Only pages that are touched are read from disk.
 #pragma once
 
 #include <cstddef>
@@ -11,13 +11,14 @@
 
 namespace stagecoach {
 
-// Thread-safe. A file that shrinks while it is mapped, or whose disk fails, ends the process: the
-// kernel has no other way to say so (SIGBUS) once a page is touched that is not there. A handler
-// then writes "error: PATH: ..." and exits with code 1.
+// Thread-safe. If a mapped file shrinks or its disk fails, touching a missing page raises SIGBUS,
+// the kernel's only way to report it. Our handler then writes "error: PATH: ..." and exits with
+// code 1.
 class MappedFile {
  public:
-  // NOT_FOUND: no such file; PERMISSION_DENIED; INVALID_ARGUMENT: not a regular file, or a Git LFS
-  // pointer where its content should be. An empty file is an empty span.
+  // NOT_FOUND if the file does not exist; other failures to open it have the status of their errno.
+  // INVALID_ARGUMENT if it is not a regular file, or is a Git LFS pointer instead of the content.
+  // RESOURCE_EXHAUSTED if it cannot be mapped. The bytes of an empty file are an empty span.
   static absl::StatusOr<std::shared_ptr<const MappedFile>> Open(const std::string& path);
   ~MappedFile();
   MappedFile(const MappedFile&) = delete;
@@ -26,7 +27,8 @@ class MappedFile {
   const std::string& path() const { return path_; }
   std::span<const std::byte> bytes() const;
 
-  // Hints about bytes [begin, end): will be read soon; will not be read again.
+  // Hints to the kernel about bytes [begin, end): they will be read soon; they will not be read
+  // again.
   void WillNeed(uint64_t begin, uint64_t end) const;
   void DontNeed(uint64_t begin, uint64_t end) const;
 
@@ -38,8 +40,8 @@ class MappedFile {
   const char* const known_path_;  // never freed
 };
 
-// The path of the mapped file that was asked for its bytes last, in the whole process; empty: none
-// was. What a read that does not return is likely to be of.
+// Path of the mapped file from which this process last requested bytes, or empty. If a read does
+// not return, this is probably the file it reads.
 std::string FileBeingRead();
 
 }  // namespace stagecoach

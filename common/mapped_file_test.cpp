@@ -14,7 +14,7 @@
 namespace stagecoach {
 namespace {
 
-// What a child writes to standard error while it runs `what`, and how it ends.
+// Runs `what` in a child. Returns how the child ends and what it writes to standard error.
 template <typename What>
 std::pair<int, std::string> InChild(const What& what) {
   int fds[2];

@@ -1,4 +1,4 @@
-// Which releases of NCCL stages can use. NCCL's own number of a release: 22403 is 2.24.3.
+// Which NCCL releases the stages can use. Versions use NCCL's own encoding: 22403 is 2.24.3.
 #pragma once
 
 #include <string>
@@ -6,10 +6,10 @@
 namespace stagecoach {
 
 // Before 2.24.3, ncclSend and ncclRecv outside a group on a non-blocking communicator return
-// success before anything is queued, so that an event recorded behind them says nothing.
+// success before the operation is queued. An event recorded after them then proves nothing.
 inline constexpr int kOldestNccl = 22403;
 
-// "2.28.9". Releases before 2.9 have numbers of another form: 2804 is 2.8.4.
+// Returns "2.28.9", for example. Releases before 2.9 use another encoding: 2804 is 2.8.4.
 std::string NcclVersionName(int version);
 
 }  // namespace stagecoach

@@ -19,14 +19,14 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// The number that all of `text` is, else -1.
+// Parses all of `text` as a number. Returns -1 if that fails.
 int ToNumber(std::string_view text) {
   int number = -1;
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
   return error == std::errc() && end == text.data() + text.size() ? number : -1;
 }
 
-// "0-3,8,10-11"
+// Parses a list such as "0-3,8,10-11" and keeps the cores in `allowed`.
 std::vector<int> CoresOf(std::string_view list, const cpu_set_t& allowed) {
   std::vector<int> cores;
   while (!list.empty()) {
@@ -42,10 +42,10 @@ std::vector<int> CoresOf(std::string_view list, const cpu_set_t& allowed) {
   return cores;
 }
 
-// glibc has no wrapper, and libnuma would be a dependency for one call.
+// glibc has no wrapper for this call, and libnuma would be a dependency for one call.
 absl::Status SetMemoryPolicy(int mode, std::span<const NumaNode> nodes) {
   constexpr int kBits = 8 * sizeof(unsigned long);
-  constexpr int kMaxNodes = 1024;  // the most that kernels are built for
+  constexpr int kMaxNodes = 1024;  // the most that the kernel can be built for
   unsigned long mask[kMaxNodes / kBits] = {};
   for (const NumaNode& node : nodes) {
     if (node.id < kMaxNodes) mask[node.id / kBits] |= 1ul << (node.id % kBits);

@@ -1,5 +1,5 @@
-// Memory of machines with several NUMA nodes (sockets): cores read their own node's at full speed,
-// another's at about half.
+// Memory placement on machines with several NUMA nodes (sockets). A core reads its own node's
+// memory at full speed and another node's memory at about half.
 #pragma once
 
 #include <sched.h>
@@ -12,26 +12,27 @@
 namespace stagecoach {
 
 struct NumaNode {
-  int id = 0;              // as the kernel counts them; there may be gaps
-  std::vector<int> cores;  // those that may be used, ascending; never empty
+  int id = 0;              // the kernel's number; numbers may have gaps
+  std::vector<int> cores;  // cores that this process may use, ascending; never empty
 };
 
-// The cores that the calling thread may run on.
+// Returns the cores that the calling thread may run on.
 cpu_set_t AllowedCores();
 
-// Nodes with cores among `allowed`, by id; memory without cores (CXL, high-bandwidth memory) is
-// left out. Empty where the kernel says nothing of nodes. `root` stands in for "/" in tests.
+// Returns the nodes that have cores among `allowed`, sorted by id. Nodes with memory but no cores
+// (CXL, high-bandwidth memory) are left out. Empty if the kernel exposes no nodes. `root` replaces
+// "/" in tests.
 std::vector<NumaNode> NumaNodes(const std::string& root, const cpu_set_t& allowed);
 std::vector<NumaNode> NumaNodes();
 
-// The calling thread and those it starts from now on run on the node's cores, and pages that they
-// are first to write lie in its memory, while there is room. PERMISSION_DENIED where a container
-// forbids placing memory: cores are bound nevertheless, and memory follows them by the kernel's
-// own rule.
+// Binds the calling thread, and threads that it starts later, to the node's cores. Pages that these
+// threads touch first are placed in the node's memory while it has room. PERMISSION_DENIED if a
+// container forbids memory policies: the cores are bound anyway, and the kernel's default policy
+// places pages near the core that touches them first.
 absl::Status BindToNumaNode(const NumaNode& node);
 
-// Pages that the calling thread and those it starts are first to write lie on all nodes in turn:
-// what many threads read is equally far from each.
+// Spreads pages that the calling thread, or threads that it starts later, touch first over all
+// nodes in turn. Memory that many threads read is then equally far from each of them.
 absl::Status InterleaveMemory(const std::vector<NumaNode>& nodes);
 
 }  // namespace stagecoach

@@ -20,8 +20,8 @@ TEST_CASE("nodes are those with cores that may be used") {
   CHECK(NumaNodes(root.path(), Cores(0, 31)).empty());
   root.Write("sys/devices/system/node/node10/cpulist", "8-11,24-27\n");
   root.Write("sys/devices/system/node/node2/cpulist", "0-3,9,16-19\n");
-  root.Write("sys/devices/system/node/node3/cpulist", "\n");         // memory alone
-  root.Write("sys/devices/system/node/node4/cpulist", "100-120\n");  // another container's
+  root.Write("sys/devices/system/node/node3/cpulist", "\n");         // a node with memory only
+  root.Write("sys/devices/system/node/node4/cpulist", "100-120\n");  // cores of another container
   root.Write("sys/devices/system/node/node5/cpulist", "what?\n");
   root.Write("sys/devices/system/node/nodes/cpulist", "0-3\n");
   root.Write("sys/devices/system/node/possible", "0-10\n");

@@ -1,4 +1,4 @@
-// Values out of the small text files of /proc and /sys. What cannot be read is absent.
+// Reads values from the small text files in /proc and /sys. A value that cannot be read is absent.
 #pragma once
 
 #include <cstdint>
@@ -8,10 +8,10 @@
 
 namespace stagecoach {
 
-// The number after `name` in a file of "name value" lines.
+// Returns the number after `name` in a file of "name value" lines.
 std::optional<uint64_t> ReadField(const std::string& path, std::string_view name);
 
-// A file that begins with a number; "max" (no limit) is none.
+// Returns the number at the start of a file. "max" (no limit) counts as absent.
 std::optional<uint64_t> ReadNumber(const std::string& path);
 
 std::optional<std::string> ReadFirstLine(const std::string& path);

@@ -23,8 +23,8 @@ namespace {
 constexpr int kThreads = 2;
 constexpr int kNever = -1;
 
-// The signal handler's state. A handler may do little: read and write, and atomics.
-int heard[2];  // a pipe of signals' numbers
+// State of the signal handler. A handler may only use async-signal-safe calls and atomics.
+int heard[2];  // a pipe that carries signal numbers
 std::atomic<int> second_grace_s = kNever;
 std::atomic<int> n_stops = 0;
 std::atomic<int> last_stop = 0;
@@ -53,7 +53,7 @@ void OnSignal(int signal) {
 
 void ExitWithParent(pid_t parent) {
   prctl(PR_SET_PDEATHSIG, SIGKILL);
-  // It may have died before the call above: then init, or a subreaper, is the parent by now.
+  // The parent may have died before the call above. Then init or a subreaper is the parent now.
   if (getppid() != parent) std::_Exit(1);
 }
 
@@ -74,7 +74,8 @@ ShutdownSignals::ShutdownSignals(int other) {
   for (const int signal : {SIGTERM, SIGINT, SIGALRM, other}) {
     if (signal != 0) sigaddset(&signals, signal);
   }
-  // Every thread from here on; but for two, so that one that is held up leaves the other.
+  // Blocks the signals in every thread started from here on. Two threads unblock them, so that one
+  // still handles signals if the other is stuck.
   SC_CHECK(pthread_sigmask(SIG_BLOCK, &signals, nullptr) == 0);
   static std::once_flag once;
   std::call_once(once, [] { SC_CHECK(pipe2(heard, O_CLOEXEC) == 0); });

@@ -1,4 +1,4 @@
-// What every program of the house does with signals and with its parent.
+// Handling of signals and of the parent process, shared by all programs of this project.
 #pragma once
 
 #include <sys/types.h>
@@ -9,46 +9,46 @@
 
 namespace stagecoach {
 
-// Ties this process's life to that of `parent`, which started it: SIGKILL when the parent's thread
-// that did so ends. Exits at once if it is gone already.
+// Ties this process's life to `parent`, the process that started it: this process gets SIGKILL when
+// the parent's thread that started it ends. Exits at once if the parent is already gone.
 void ExitWithParent(pid_t parent);
 
-// Lets this process have as many open files as it may: gRPC 1.51 never accepts a connection again
-// once there was no room for one.
+// Raises the limit of open files to the allowed maximum. If gRPC 1.51 once fails to accept a
+// connection because no file descriptor is free, it never accepts one again.
 void RaiseFileLimit();
 
-// Debian builds Abseil with its checks, and gRPC locks Abseil's mutexes: without this call every
-// lock of the process enters its order into one global graph, under one spin lock. Call it first
-// thing in a program that serves.
+// Turns off Abseil's lock-order tracking. Debian builds Abseil with its debug checks on, and gRPC
+// uses Abseil's mutexes: without this call, every lock operation of the process updates one global
+// graph under one spin lock. Call it first in a server program.
 void StopTrackingLockOrder();
 
-// Takes SIGTERM and SIGINT out of their asynchronous life: construct one first thing in main,
-// before any thread, and Wait() for them where it suits. SIGPIPE is ignored as well: a vanished
-// peer is an error code, not a death. One in a process at a time.
+// Turns SIGTERM and SIGINT into events that Wait() returns. Construct one object first in main,
+// before any thread starts. Also ignores SIGPIPE, so that a lost peer gives an error code instead
+// of ending the process. At most one object may exist per process.
 class ShutdownSignals {
  public:
-  // Takes `other`, if it is not 0, along with them.
+  // Also handles the signal `other`, unless it is 0.
   explicit ShutdownSignals(int other = 0);
   ShutdownSignals(const ShutdownSignals&) = delete;
   ShutdownSignals& operator=(const ShutdownSignals&) = delete;
 
-  // The second SIGTERM or SIGINT of the process ends it with kExitBySignal and its number, after
-  // `grace` (whole seconds; 0: at once), whatever holds the process up, and whichever of its
-  // threads: the signals have two threads of their own.
+  // After this call, a second SIGTERM or SIGINT ends the process with exit code kExitBySignal plus
+  // the signal's number, after `grace` (whole seconds; 0: at once). This works even if all other
+  // threads are stuck: two threads exist only for signals.
   void SecondEnds(std::chrono::seconds grace = {});
 
-  // Blocks until a signal (returned) or Interrupt() (returns 0).
+  // Blocks until a signal arrives (returns its number) or Interrupt() is called (returns 0).
   int Wait();
   // Ends a Wait() from another thread.
   void Interrupt();
 };
 
-// What a program ends with that a signal ends at once, as a shell reports it: and the signal's
-// number.
+// Exit code of a program that a signal ends at once is this plus the signal's number, as shells
+// report it.
 inline constexpr int kExitBySignal = 128;
 
-// From a thread of its own: a process that has not ended after `grace` says "error: WHY" and exits
-// with code 1. For ends that may be held up.
+// Starts a thread that waits for `grace`. If the process has not ended by then, it prints "error:
+// WHY" and exits with code 1. For a shutdown that may get stuck.
 void EndWithin(std::chrono::seconds grace, std::string why);
 
 }  // namespace stagecoach

@@ -19,7 +19,7 @@ TEST_CASE("signals and interrupts end a wait") {
   CHECK(signals.Wait() == SIGTERM);
 }
 
-// What a child exits with that is sent two signals, as `second` says.
+// Sends two signals to a child and returns its exit code. `ends`: the child calls SecondEnds().
 int ExitAfterTwo(int first, int second, bool ends) {
   const pid_t child = fork();
   if (child == 0) {
@@ -28,7 +28,7 @@ int ExitAfterTwo(int first, int second, bool ends) {
     kill(getpid(), first);
     if (signals.Wait() != first) std::_Exit(1);
     kill(getpid(), second);
-    // Nobody waits for it: as if all else were held up.
+    // Do not wait for the second signal, as if the program were stuck.
     if (ends) {
       while (true) pause();
     }
@@ -57,7 +57,7 @@ TEST_CASE("an end that is held up comes all the same, and says why") {
   CHECK(WEXITSTATUS(status) == 1);
 }
 
-// What a child exits with that is told that `parent` is its parent.
+// Returns the exit code of a child that calls ExitWithParent(parent).
 int ExitOfChildOf(pid_t parent) {
   const pid_t child = fork();
   if (child == 0) {
@@ -71,7 +71,7 @@ int ExitOfChildOf(pid_t parent) {
 
 TEST_CASE("a child lives as long as its parent, whatever the number of that") {
   CHECK(ExitOfChildOf(getpid()) == 42);
-  CHECK(ExitOfChildOf(getppid()) == 1);  // somebody else took it over
+  CHECK(ExitOfChildOf(getppid()) == 1);  // the real parent is another process
 }
 
 }  // namespace

@@ -1,4 +1,4 @@
-// What programs of one pipeline know and nobody else does.
+// The secret that the programs of one pipeline share.
 #pragma once
 
 #include <string>
@@ -8,14 +8,15 @@
 
 namespace stagecoach {
 
-// A new one: 64 hexadecimal digits from the kernel's random bytes.
+// Makes a new secret: 64 hexadecimal digits from the kernel's random bytes.
 std::string MakeSecret();
 
-// The file's one line, without its end. INVALID_ARGUMENT, which says how to make one, unless it has
-// 32 to 256 printable characters without spaces.
+// Returns the first line of the file without its line end. INVALID_ARGUMENT unless the line has 32
+// to 256 printable characters without spaces; the message says how to make a secret.
 absl::StatusOr<std::string> ReadSecret(const std::string& path);
 
-// Takes as long for any `given` of a length: the time does not tell how much of it is right.
+// Compares in constant time: for a given length the time does not depend on how many characters
+// match.
 bool SameSecret(std::string_view secret, std::string_view given);
 
 }  // namespace stagecoach

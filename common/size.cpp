@@ -48,7 +48,7 @@ absl::StatusOr<uint64_t> ParseBytes(std::string_view text) {
     }
   }
   double value = 0;
-  // SimpleAtod takes "inf" and "nan" too.
+  // SimpleAtod also accepts "inf" and "nan".
   if (!absl::SimpleAtod(absl::StripAsciiWhitespace(number), &value) || !(value >= 0) ||
       value * unit >= 9.2e18) {
     return absl::InvalidArgumentError(

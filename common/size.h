@@ -1,4 +1,4 @@
-// Byte counts as people write and read them.
+// Byte counts in the form that people write and read.
 #pragma once
 
 #include <cstdint>
@@ -9,11 +9,11 @@
 
 namespace stagecoach {
 
-// "1073741824", "512MiB", "4GB", "1.5GiB"; K, M, G, T alone are powers of 1024. INVALID_ARGUMENT
-// otherwise.
+// Parses "1073741824", "512MiB", "4GB" or "1.5GiB". K, M, G and T alone are powers of 1024.
+// INVALID_ARGUMENT otherwise.
 absl::StatusOr<uint64_t> ParseBytes(std::string_view text);
 
-// "1.5 GiB"
+// Returns "1.5 GiB", for example.
 std::string FormatBytes(uint64_t bytes);
 
 }  // namespace stagecoach

@@ -1,4 +1,4 @@
-// For tests: a folder of one's own that goes away with its object.
+// For tests: a temporary folder that is removed with its object.
 #pragma once
 
 #include <stdlib.h>

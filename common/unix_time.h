@@ -1,4 +1,5 @@
-// The time of day, for what leaves the process; what stays in it is timed by steady_clock.
+// Wall-clock time, for timestamps that leave the process. Durations inside the process use
+// steady_clock.
 #pragma once
 
 #include <chrono>
@@ -12,15 +13,15 @@ inline uint64_t UnixNanoseconds(
       std::chrono::duration_cast<std::chrono::nanoseconds>(time.time_since_epoch()).count());
 }
 
-// The time of day of moments of this process, by one reading of both clocks: moments keep their
-// order and distances, which they would not by a reading each. For a request's length of time: the
-// clocks drift apart.
+// Converts this process's steady_clock time points to wall-clock time. Both clocks are read once,
+// so converted times keep their order and distances; with one reading per time point they would
+// not. Use one object for at most the length of a request, because the clocks drift apart.
 class UnixClock {
  public:
   using Moment = std::chrono::steady_clock::time_point;
 
   UnixClock() {
-    // The thread may lose its core between the clocks: the closest of a few readings counts.
+    // The thread may lose its core between the readings, so take several and keep the closest.
     auto closest = std::chrono::steady_clock::duration::max();
     for (int i = 0; i < 4; ++i) {
       const Moment before = std::chrono::steady_clock::now();
@@ -35,7 +36,8 @@ class UnixClock {
 
   uint64_t At(Moment moment) const {
     const auto since = std::chrono::duration_cast<std::chrono::nanoseconds>(moment - moment_);
-    return unix_ns_ + static_cast<uint64_t>(since.count());  // before it: modulo 2^64
+    return unix_ns_ + static_cast<uint64_t>(since.count());  // a time before moment_ wraps modulo
+                                                             // 2^64, which gives the right sum
   }
 
  private:

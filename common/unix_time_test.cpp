@@ -20,7 +20,7 @@ TEST_CASE("a moment's time of day is between readings before and after it") {
   const UnixClock clock;
   const UnixClock::Moment moment = std::chrono::steady_clock::now();
   const uint64_t after = UnixNanoseconds();
-  // As true as the clocks' readings are close to each other.
+  // The result is as exact as the clocks' readings are close to each other.
   CHECK(clock.At(moment) + 1'000'000'000 > before);
   CHECK(clock.At(moment) < after + 1'000'000'000);
 }

@@ -1,5 +1,5 @@
-// Grows while something long gets on, in whatever unit comes to hand: who watches needs to see
-// movement, not how much.
+// A counter that grows while a long operation makes progress, in any convenient unit. A watchdog
+// only checks that the value changes.
 #pragma once
 
 #include <atomic>

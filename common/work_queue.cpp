@@ -42,7 +42,7 @@ void WorkQueue::Post(Task task) {
     const std::lock_guard lock(state_->mutex);
     if (state_->abandoned) return;
     state_->tasks.push_back(std::move(task));
-    wake = state_->n_idle > 0;  // a busy thread looks again by itself: no system call
+    wake = state_->n_idle > 0;  // a busy thread checks the queue again itself; saves a system call
   }
   if (wake) state_->wake.notify_one();
 }
@@ -53,7 +53,7 @@ size_t WorkQueue::n_queued() const {
 }
 
 void WorkQueue::Abandon() {
-  std::deque<Task> dropped;  // goes outside the lock
+  std::deque<Task> dropped;  // destroyed outside the lock
   {
     const std::lock_guard lock(state_->mutex);
     state_->stopping = state_->abandoned = true;
@@ -78,7 +78,7 @@ void WorkQueue::Run(State& state) {
     state.tasks.pop_front();
     lock.unlock();
     std::move(task)();
-    task = nullptr;  // what it holds goes outside the lock
+    task = nullptr;  // destroy the captured state outside the lock
     lock.lock();
   }
 }

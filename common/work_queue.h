@@ -1,4 +1,4 @@
-// Threads for work beside the main path.
+// Threads for work off the critical path.
 #pragma once
 
 #include <cstddef>
@@ -10,20 +10,21 @@
 
 namespace stagecoach {
 
-// One queue, some threads; with one thread, tasks run in the order they were posted. Thread-safe.
+// One queue served by a fixed number of threads. With one thread, tasks run in the order they were
+// posted. Thread-safe.
 class WorkQueue {
  public:
   using Task = absl::AnyInvocable<void() &&>;
 
-  explicit WorkQueue(int n_threads, const char* name = "work");  // of the threads: 15 characters
-  ~WorkQueue();  // runs what is queued, unless it is abandoned
+  explicit WorkQueue(int n_threads, const char* name = "work");  // name: at most 15 characters
+  ~WorkQueue();  // runs all queued tasks first, unless abandoned
   WorkQueue(const WorkQueue&) = delete;
   WorkQueue& operator=(const WorkQueue&) = delete;
 
   void Post(Task task);
   size_t n_queued() const;
-  // Drops what is queued; tasks under way go on, and nobody waits for them: they must own all that
-  // they use. Nothing is run that is posted later.
+  // Drops queued tasks and ignores tasks posted later. Running tasks continue and nobody waits for
+  // them, so they must own everything they use.
   void Abandon();
 
  private:

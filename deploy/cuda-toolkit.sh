@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
-# Lays out a CUDA toolkit for building stagecoach where none is installed; about 1.2 GB, of which 0.7 GB are downloaded.
-# Needs no root and no GPU. Does nothing when it is there already.
+# Installs a CUDA toolkit for building stagecoach into a folder, if the machine has none. It takes about 1.2 GB and
+# downloads 0.7 GB. Needs neither root nor a GPU. Does nothing if it is already installed.
 #   deploy/cuda-toolkit.sh [DIR]               the whole toolkit (default: build/cuda-toolkit, where the preset looks)
-#   deploy/cuda-toolkit.sh --headers [DIR]     FlashInfer's headers only, for a machine with a toolkit of its own
+#   deploy/cuda-toolkit.sh --headers [DIR]     only FlashInfer's headers, for a machine with its own toolkit
 set -euo pipefail
 
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
@@ -30,7 +30,7 @@ fi
 command -v python3 >/dev/null || die "python3 is needed"
 say "downloading the wheels of deploy/cuda-wheels.txt into $dir"
 rm -rf "$dir/site" "$dir/pip" "$dir/wheels.txt"
-# A pip of its own: the system's may be missing, or refuse to install anything.
+# A separate pip: the system's pip may be missing, or refuse to install anything.
 python3 -m venv "$dir/pip" || die "python3-venv is needed (deploy/install-deps.sh --test installs it)"
 # shellcheck disable=SC2086
 "$dir/pip/bin/pip" install -q --disable-pip-version-check --no-deps --no-compile --target "$dir/site" $wheels
@@ -38,7 +38,8 @@ rm -rf "$dir/pip"
 
 ln -sfn site/flashinfer/data "$dir/flashinfer"
 if [ -z "$headers_only" ]; then
-  # What a toolkit has and the wheels have not: lib64, libraries without a version in their names, one include folder.
+  # Adds the parts of a toolkit that the wheels lack: lib64, libraries without a version in their names, a single
+  # include folder.
   toolkit="$dir/site/nvidia/cu13"
   ln -sfn lib "$toolkit/lib64"
   for library in "$toolkit"/lib/*.so.*; do

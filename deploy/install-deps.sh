@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
-# Installs what building stagecoach needs and is missing, on Debian 12 and Ubuntu 24.04. Asks nothing.
-#   deploy/install-deps.sh            what a build needs
-#   deploy/install-deps.sh --test     and what tests/run.sh needs
-#   deploy/install-deps.sh --fuzz     and what tests/fuzz/run.sh needs
+# Installs missing build dependencies of stagecoach, on Debian 12 and Ubuntu 24.04. Asks no questions.
+#   deploy/install-deps.sh            dependencies of a build
+#   deploy/install-deps.sh --test     also those of tests/run.sh
+#   deploy/install-deps.sh --fuzz     also those of tests/fuzz/run.sh
 set -euo pipefail
 
 readonly RUST_MINIMUM=1.89
@@ -13,7 +13,7 @@ packages=(
   prometheus-cpp-dev libspdlog-dev libfmt-dev libhwy-dev libcli11-dev libbenchmark-dev libedit-dev libssl-dev catch2
 )
 test_packages=(git python3-venv clang-format-19 curl openssl iproute2 iptables)
-# For the web page's tests: 124 MB to fetch. Ubuntu has it as a snap alone.
+# For the web page's tests: downloads 124 MB. Ubuntu has Chromium only as a snap.
 page_packages=(chromium chromium-driver fonts-dejavu-core)
 fuzz_packages=(clang-19 libclang-rt-19-dev llvm-19)
 
@@ -42,7 +42,7 @@ refresh_once() {
 
 version_at_least() { dpkg --compare-versions "$1" ge "$2"; }
 
-# The installed version of a package; empty when it is not installed.
+# Prints the installed version of a package; empty if it is not installed.
 installed() { { dpkg-query -W -f '${db:Status-Status} ${Version}\n' "$1" 2>/dev/null || true; } | sed -n 's/^installed //p'; }
 
 install_missing() {
@@ -57,7 +57,8 @@ install_missing() {
   apt_get install --no-install-recommends "${missing[@]}" >/dev/null
 }
 
-# The archive that this machine already takes `bookworm` from, whatever its address and the format of its sources.
+# Prints the archive from which this machine already installs the release $1, whatever its address and the format of the
+# sources.
 main_archive() {
   apt-get indextargets --format '$(RELEASE) $(COMPONENT) $(REPO_URI)' 'Created-By: Packages' |
     sed -n "s/^$1 main //p" | head -n 1
@@ -77,7 +78,7 @@ enable_backports() {
   refresh_once
 }
 
-# Catch2 3: Debian 12 itself has version 2.
+# Installs Catch2 3; Debian 12 itself has version 2.
 install_catch2_from_backports() {
   local version
   version=$(installed catch2)
@@ -88,7 +89,7 @@ install_catch2_from_backports() {
   apt_get install --no-install-recommends -t bookworm-backports catch2 >/dev/null
 }
 
-# The tests start their own server: the package's must not listen on this machine from now on.
+# The tests start their own server, so the package's service must not run on this machine.
 install_prometheus() {
   local unit=/etc/systemd/system/prometheus.service
   [ -z "$(installed prometheus)" ] || return 0
@@ -111,7 +112,7 @@ install_rust_debian() {
   rust_is_recent || die "cargo $RUST_MINIMUM or later is needed and cargo-web is older: add the suite bookworm-security to apt's sources, or install Rust with rustup"
 }
 
-# Ubuntu names its newer Rusts by version: cargo-1.89 with rustc-1.89.
+# Ubuntu's newer Rust packages have the version in their names: cargo-1.89 with rustc-1.89.
 install_rust_ubuntu() {
   rust_is_recent && return
   refresh_once

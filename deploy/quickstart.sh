@@ -1,8 +1,9 @@
 #!/usr/bin/env bash
-# From a fresh checkout to a streamed answer: installs what is missing, builds, serves the demo model on a router and
-# two CPU stages, each a process of its own, and asks it a question. On a terminal a chat follows; then all is stopped.
-#   deploy/quickstart.sh           run again, it starts in seconds
-#   deploy/quickstart.sh --keep    go on serving on the usual ports until ctrl-C
+# From a fresh checkout to a streamed answer: installs missing dependencies, builds, serves the demo model on a router
+# and two CPU stages, each in its own process, and sends it a question. On a terminal a chat follows; then everything is
+# stopped.
+#   deploy/quickstart.sh           a second run starts in seconds
+#   deploy/quickstart.sh --keep    keeps serving on the default ports until ctrl-C
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
@@ -22,7 +23,7 @@ esac
 [ -f "$MODEL/model.safetensors" ] || die "$PWD/$MODEL is incomplete: is this a whole checkout?"
 mkdir -p "$LOGS"
 
-# step NAME COMMAND...: shows the command's output on a terminal only; elsewhere when it fails.
+# step NAME COMMAND...: shows the command's output on a terminal; elsewhere only if it fails.
 step() {
   local name=$1
   shift
@@ -44,7 +45,7 @@ server=
 stop() {
   [ -n "$server" ] || return 0
   kill -TERM "$server" 2>/dev/null || true
-  # Not a child that this shell may wait for in every version of bash.
+  # Not every version of bash can wait for a process that was started by `exec 3< <(...)`.
   tail --pid="$server" -s 0.1 -f /dev/null
   server=
 }
@@ -56,7 +57,7 @@ addresses=(--grpc 127.0.0.1:0 --http 127.0.0.1:0 --metrics 127.0.0.1:0)
 [ -z "$keep" ] || addresses=()
 echo "quickstart: starting a router and two stages of $MODEL"
 trap stop EXIT
-# A session of its own: ctrl-C in the chat is for the chat.
+# A separate process session, so that ctrl-C in the chat does not reach the server.
 exec 3< <(exec setsid "$BIN/stagecoach" serve "$MODEL" --stages 2 ${addresses[@]+"${addresses[@]}"} 2>"$LOGS/serve.log")
 server=$!
 read -r ready <&3 || { grep '^error:' "$LOGS/serve.log" >&2 || tail -n 30 "$LOGS/serve.log" >&2; die "the demo model did not start: see $PWD/$LOGS/serve.log"; }

@@ -1,7 +1,9 @@
 #!/usr/bin/env bash
-# A release: the programs with what runs them, the chart, and checksums. The same sources and programs give the same bytes.
+# Builds a release: the programs with the files that run them, the chart, and checksums. The same sources and programs
+# give the same bytes.
 #   deploy/release.sh [--bin DIR] [--out DIR] [--images]
-# Default: build/cpu/bin into build/release; --images: those of deploy/images/build.sh and their bills of materials, too.
+# Default: from build/cpu/bin into build/release. --images: also the images of deploy/images/build.sh and their bills of
+# materials.
 set -euo pipefail
 
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
@@ -44,7 +46,7 @@ for folder in deploy/{systemd,compose,grafana,prometheus} docs; do cp -r "$root/
 cp "$root"/{README.md,CHANGELOG.md,LICENSE,NOTICE,SECURITY.md} "$scratch/$name/"
 pack "$name.tar.gz" "$name"
 
-# What `helm package` writes, but for the dates in it.
+# The same content as `helm package`, but with fixed dates.
 mkdir "$scratch/stagecoach"
 cp -r "$root"/helm/{Chart.yaml,values.yaml,values.schema.json,README.md,templates} "$scratch/stagecoach/"
 pack "stagecoach-chart-$version.tgz" stagecoach

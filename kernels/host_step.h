@@ -1,4 +1,4 @@
-// Step inputs of devices whose memory is the host's.
+// Step inputs for devices that share the host's memory.
 #pragma once
 
 #include <memory>
@@ -9,14 +9,15 @@
 
 namespace stagecoach::kernels {
 
-// Pages are taken from the system when sequences first get there. RESOURCE_EXHAUSTED names the
-// size.
+// The OS maps pages of the block tables on first use, so the unused part of a table costs no
+// memory. RESOURCE_EXHAUSTED states the size.
 absl::StatusOr<std::unique_ptr<StepInputs>> NewHostStepInputs(const StepLimits& limits);
 
-// inputs: of NewHostStepInputs
+// `inputs` comes from NewHostStepInputs.
 void BuildHostStep(const StepBatch& batch, StepInputs* inputs);
 
-// Of Ops::Sample, after `out` is complete: the tokens for the next step.
+// Call at the end of Ops::Sample, when `out` is complete: stores the drawn tokens for the next
+// step.
 void KeepSampled(const SampleArgs& args);
 
 }  // namespace stagecoach::kernels

@@ -1,7 +1,7 @@
-// What the operations of ops.h read and write, with shapes and dtypes. Apart from it so that
-// kernels need nothing but this.
+// Arguments of the operations in ops.h, with shapes and dtypes. They have their own header so that
+// kernels do not depend on the Ops interface.
 //
-// T: rows (tokens) of the step. R: rows to take logits of. S: sequences of the step.
+// T: rows (tokens) of the step. R: rows that need logits. S: sequences of the step.
 #pragma once
 
 #include <cstddef>
@@ -21,7 +21,8 @@ namespace stagecoach::kernels {
 
 inline constexpr int32_t kBlockTokens = kKvBlockTokens;
 
-// Device memory, zeroed, aligned to 64 bytes or more; freed with its last owner.
+// Memory that a device allocated, aligned to at least 64 bytes and freed with its last owner.
+// Ops::Allocate zeroes it; matrices and pinned host memory may start with undefined contents.
 struct Buffer {
   std::shared_ptr<void> data;
   size_t bytes = 0;
@@ -31,7 +32,7 @@ struct Buffer {
   }
 };
 
-// Rows of a matrix that are stored alike.
+// Consecutive rows of a matrix that share one encoding.
 struct MatrixPart {
   int32_t rows;
   gguf::TensorType encoding;
@@ -41,17 +42,17 @@ struct MatrixPart {
 // Made by Ops::NewMatrix and filled by Ops::PackRows or PackStored; opaque elsewhere.
 struct Matrix {
   Buffer buffer;
-  DType dtype = DType::kF32;  // of a matrix without parts
+  DType dtype = DType::kF32;  // element type of a matrix without parts
   int32_t rows = 0;
   int32_t cols = 0;
-  std::vector<MatrixPart> parts = {};  // kept as stored, one below the other; empty: of dtype
+  std::vector<MatrixPart> parts = {};  // in row order, kept as stored; empty: all rows have `dtype`
 };
 
-// A part's rows are a multiple of these, but for the last part's.
+// Every part but the last has a multiple of this many rows.
 inline constexpr int32_t kPartRows = 16;
 
-// Activations: float32, or on devices that compute in the weights' 16-bit type (see
-// Ops::ActivationDType) that type. A plain float* is float32.
+// Activations: float32, or the weights' 16-bit type on devices that compute in it (see
+// Ops::ActivationDType). A plain float* converts to float32 activations.
 struct ConstAct {
   const void* data = nullptr;
   DType dtype = DType::kF32;
@@ -82,10 +83,10 @@ struct Act {
 };
 
 struct EmbedArgs {
-  const int32_t* ids;   // [T]; with table only
-  const Matrix* table;  // [vocab, hidden], or null: the position rows alone
-  float scale;
-  const int32_t* positions;      // [T]; with position_table only
+  const int32_t* ids;            // [T]; read only if table is set
+  const Matrix* table;           // [vocab, hidden], or null: only position rows
+  float scale;                   // factor of the token row
+  const int32_t* positions;      // [T]; read only if position_table is set
   const Matrix* position_table;  // [max_positions + offset, hidden], or null
   int32_t position_offset;
   Act out;  // [T, hidden]
@@ -98,7 +99,7 @@ struct GemmArgs {
   const float* bias;  // [w.rows] or null
   Act y;              // [T, w.rows] = x w^T + bias
   int32_t n_rows;     // T
-  bool add_to_y;      // y += instead (the residual)
+  bool add_to_y;      // y += x w^T + bias (the residual)
 };
 
 struct NormArgs {
@@ -113,27 +114,29 @@ struct NormArgs {
   bool add_to_out;  // out += norm(x) (the residual after Gemma's post norms)
 };
 
-// cos and sin of every position and frequency, made once: [max_positions, rotary_dim / 2] each.
+// cos and sin per position and frequency, computed once: [max_positions, rotary_dim / 2] each.
 struct RopeTable {
   const float* cos;
   const float* sin;
-  int32_t rotary_dim;  // the head's first so many values are rotated; even, at most head_dim
+  int32_t rotary_dim;  // number of leading values per head that are rotated; even, <= head_dim
 };
 
-// Paged KV cache of one layer: [n_blocks, n_kv_heads, kBlockTokens, head_dim] each, of
-// Ops::AllocateKv. Within a block the order of its elements is the device's own, and may be another
-// in each block: only operations read and write it.
+// Paged KV cache of one layer: k and v are [n_blocks, n_kv_heads, kBlockTokens, head_dim] each,
+// from Ops::AllocateKv. The device chooses the order of elements within a block, and the order may
+// differ between blocks. Only operations may read or write the contents. Source: W. Kwon et al.,
+// "Efficient Memory Management for Large Language Model Serving with PagedAttention", 2023.
 struct KvLayer {
   void* k;
   void* v;
   DType dtype;
 };
 
-// Optional per-head norm of q and k, rotation in halves (the "rotate_half" pairing of i and i +
-// rotary_dim / 2), then k and v rows go into the cache.
+// Applies the optional per-head norm to q and k, then rotates both, then writes the k and v rows
+// into the cache. Source: rotary position embedding (RoFormer, Su et al., 2021) in the
+// "rotate_half" form, which pairs value i with value i + rotary_dim / 2.
 struct RopeAppendArgs {
-  Act qkv;  // [T, (n_heads + 2 * n_kv_heads) * head_dim]: q, k, v; q is rewritten in
-            // place, and k may be
+  Act qkv;  // [T, (n_heads + 2 * n_kv_heads) * head_dim]: q, k, v; the operation overwrites q in
+            // place and may overwrite k
   const int32_t* positions;  // [T]
   const int32_t* kv_slots;   // [T]: block * kBlockTokens + offset in this layer's KV group
   const RopeTable* rope;     // null: no rotation
@@ -143,7 +146,7 @@ struct RopeAppendArgs {
   float norm_eps;
   KvLayer kv;
   int32_t n_tokens;
-  int32_t n_heads, n_kv_heads, head_dim;  // head_dim is even, and at most 512
+  int32_t n_heads, n_kv_heads, head_dim;  // head_dim is even and <= 512
 };
 
 // Causal attention over the paged cache, which already holds this step's k and v.
@@ -151,12 +154,12 @@ struct AttentionArgs {
   ConstAct qkv;  // [T, (n_heads + 2 * n_kv_heads) * head_dim]; only q is read
   KvLayer kv;
   const StepInputs* step;
-  int32_t group;  // KV group of the layer: whose block tables
+  int32_t group;  // KV group of the layer: selects the block tables
   Act out;        // [T, n_heads * head_dim]
   int32_t n_heads, n_kv_heads, head_dim;
-  float scale;
-  float softcap;   // 0: off
-  int32_t window;  // 0: full
+  float scale;     // score = scale * (q . k)
+  float softcap;   // score = softcap * tanh(score / softcap); 0: off
+  int32_t window;  // a row at position p sees keys (p - window, p]; 0: full attention
 };
 
 struct ActivationArgs {
@@ -168,34 +171,35 @@ struct ActivationArgs {
   bool gated;
 };
 
-// Mixture of experts: which of them each row goes to. The n_used largest logits, the largest first,
-// the lowest expert first among equals; NaN counts as -inf.
+// Mixture of experts: selects the experts of each row. These are the n_used experts with the
+// largest logits, in descending order; the lower expert id comes first on a tie. NaN counts as
+// -inf.
 struct RouteArgs {
   const float* logits;  // [T, n_experts]
   int32_t* experts;     // [T, n_used]
-  float* weights;       // [T, n_used]: softmax over all experts, or over those used
+  float* weights;       // [T, n_used]: softmax over all experts, or over the n_used ones
   int32_t n_tokens;
   int32_t n_experts, n_used;
-  bool over_used;  // the weights of a row sum to 1
+  bool over_used;  // softmax over the n_used experts: the weights of a row sum to 1
 };
 
-// out[t] += sum over the row's experts, in their order by number, of
-// weight * down(act(gate(x[t])) * up(x[t])). Rows are grouped by expert, so that a step reads an
-// expert's weights once for hundreds of its rows, and those of unused ones not at all.
+// out[t] += the sum of weight * down(act(gate(x[t])) * up(x[t])) over the row's experts, in
+// ascending order of expert id. Implementations group rows by expert. A step then reads an expert's
+// weights once for hundreds of rows, and does not read the weights of unused experts.
 struct ExpertMlpArgs {
   ConstAct x;                    // [T, hidden]
-  const int32_t* experts;        // [T, n_used], all different in a row
+  const int32_t* experts;        // [T, n_used]; distinct within a row
   const float* weights;          // [T, n_used]
-  std::span<const Matrix> up;    // n_experts of [2 * width, hidden]: gate, up
-  std::span<const Matrix> down;  // n_experts of [hidden, width]
-  float* out;                    // [T, hidden]; not x
-  void* scratch;                 // Ops::ExpertScratchBytes, of device memory
+  std::span<const Matrix> up;    // n_experts matrices [2 * width, hidden]: gate, up
+  std::span<const Matrix> down;  // n_experts matrices [hidden, width]
+  float* out;                    // [T, hidden]; must not alias x
+  void* scratch;                 // device memory of Ops::ExpertScratchBytes
   int32_t n_tokens;
   int32_t n_used;
   Activation kind;
 };
 
-// The sizes that decide how much scratch ExpertMlp takes.
+// Sizes that determine the scratch memory of ExpertMlp.
 struct ExpertShape {
   int32_t max_tokens;
   int32_t n_experts, n_used;
@@ -203,8 +207,8 @@ struct ExpertShape {
 };
 
 struct GatherRowsArgs {
-  ConstAct x;           // [T, width]; float32, or of out's type
-  const int32_t* rows;  // [R]; null: the first R
+  ConstAct x;           // [T, width]; float32 or out's dtype
+  const int32_t* rows;  // [R]; null: rows 0 to R - 1
   Act out;              // [R, width]
   int32_t n_rows;       // R
   int32_t width;

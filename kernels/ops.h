@@ -1,15 +1,19 @@
-// The one interface between the models and the hardware: what a decoder needs, with shapes and
-// dtypes.
+// The interface between the models and the hardware. It lists every operation that a decoder needs,
+// with shapes and dtypes.
 //
-// An Ops is bound to one device and behaves like one stream: calls are carried out in order, may
-// return before the work is done, and never fail where they are called. The first failure latches,
-// later calls then do nothing, and Synchronize() reports it. One thread at a time uses an Ops.
+// An Ops is bound to one device and behaves like one stream. Calls run in order. A call without a
+// status result may return before its work is done. If such a call fails, the failure latches:
+// later calls then do nothing, and Synchronize(), Wait() and Failure() report it. Only one thread
+// at a time may use an Ops; a method that another thread may call says so.
 //
-// Batch invariance: every output row depends only on its own inputs, never on how many rows are
-// beside it. On the CPU that holds bit for bit: one packed layout and one order of accumulation for
-// one row and for many.
+// Batch invariance: every output row depends only on its own inputs, never on how many rows the
+// batch has. On the CPU this holds bit for bit: one row and many rows use the same packed layout
+// and the same order of accumulation. On CUDA it holds bit for bit only with
+// CudaOptions::batch_invariant.
 //
-// Pointers are device pointers unless something else is said; nothing allocates but Allocate.
+// Pointers are device pointers unless a comment says otherwise. Buffers come from the Allocate
+// calls, NewMatrix and NewStepInputs. An operation allocates at most scratch space of its own, when
+// it first needs it.
 #pragma once
 
 #include <cstddef>
@@ -27,57 +31,64 @@
 
 namespace stagecoach::kernels {
 
-// A token that the sequence has had, for the penalties.
+// A token that the sequence already contains. The penalties read it.
 struct TokenCount {
   int32_t id;
-  int32_t n_generated;  // 0: in the prompt only
+  int32_t n_generated;  // occurrences in the generated text; 0: the token is only in the prompt
 };
 
-// What to do with one row of logits, in this order: log-probabilities of the raw row; bias;
-// forbidden ids and those not allowed; repetition, frequency and presence penalties; temperature;
-// top-k, top-p (of what top-k left), min-p; the draw. Logits that are NaN count as -inf; a row
-// without a value gives the first allowed id, else token 0. Ids outside the vocabulary are ignored.
+// How to process one row of logits. The order is: log-probabilities of the raw row; bias; mask of
+// forbidden ids and of ids that are not allowed; repetition, frequency and presence penalties;
+// temperature; top-k; top-p over the tokens that top-k keeps; min-p; the random draw. A NaN logit
+// counts as -inf. If every logit is -inf, the result is the first allowed id, else token 0. Ids
+// outside the vocabulary are ignored.
+//
+// Penalties, for each id in `counts`: the repetition penalty divides a positive logit and
+// multiplies a negative one; the frequency penalty is subtracted n_generated times; the presence
+// penalty is subtracted once if n_generated > 0. Sources: repetition penalty, N. Keskar et al.,
+// "CTRL", 2019; top-p, A. Holtzman et al., "The Curious Case of Neural Text Degeneration", 2019.
 struct SampleRow {
-  float temperature = 0;  // 0: the largest logit, the lowest id among equals
+  float temperature = 0;  // 0: greedy, the largest logit; the lowest id on a tie
   int32_t top_k = 0;      // 0: off
   float top_p = 1;
   float min_p = 0;
   float presence_penalty = 0, frequency_penalty = 0, repetition_penalty = 1;
   uint64_t seed = 0;                   // Philox4x32-10 key
-  uint64_t position = 0;               // its counter: the position that the new token will have
+  uint64_t position = 0;               // Philox counter: the position of the new token
   std::span<const TokenCount> counts;  // empty unless a penalty is on
-  std::span<const int32_t> forbidden;  // EOS and stop ids below min_tokens
-  // A grammar's mask, in host memory: bit i % 32 of word i / 32 allows token i.
-  // [(vocab + 31) / 32], or empty: all are allowed
+  std::span<const int32_t> forbidden;  // EOS and stop ids before min_tokens is reached
+  // Grammar mask in host memory: bit i % 32 of word i / 32 allows token i. [(vocab + 31) / 32]
+  // words; empty: every token is allowed.
   std::span<const uint32_t> allowed;
   std::span<const int32_t> bias_ids;
   std::span<const float> bias_values;
-  // >= 0: nothing is drawn; this token's log-probability is wanted (prompt logprobs)
+  // >= 0: no draw; the call only computes this token's log-probability (prompt logprobs).
   int32_t given_token = -1;
-  int32_t slot = -1;        // >= 0: entry of SampleArgs::sampled that the drawn token goes to
-  int32_t n_logprobs = -1;  // -1: none; else the token's own and this many of the most likely
+  int32_t slot = -1;        // >= 0: index in SampleArgs::sampled that receives the drawn token
+  int32_t n_logprobs = -1;  // -1: none; else the token's own and the n most likely
 };
 
 struct SampledToken {
   int32_t token = 0;
-  float logprob = 0;  // when n_logprobs >= 0
-  // [n_logprobs], set by the caller; most likely first, lower id first among equals; past the
-  // vocabulary -1 and -inf
+  float logprob = 0;  // valid if n_logprobs >= 0
+  // [n_logprobs] each, set by the caller. Most likely first, the lower id first on a tie. Entries
+  // beyond the vocabulary hold -1 and -inf.
   int32_t* top_ids = nullptr;
   float* top_logprobs = nullptr;
 };
 
 struct SampleArgs {
-  float* logits;  // [R, vocab]; of no use afterwards
+  float* logits;  // [R, vocab]; contents are undefined after the call
   int32_t vocab;
-  std::span<const SampleRow> rows;  // [R]; host memory, free to reuse on return
-  // [R]; of AllocateHost, as are the arrays that it points to; valid after a Mark's Wait
+  std::span<const SampleRow> rows;  // [R]; host memory, which the caller may reuse on return
+  // [R]; `out` and the arrays that it points to come from AllocateHost; valid after Wait for a
+  // later Mark
   std::span<SampledToken> out;
   int32_t* sampled;  // StepInputs::sampled, or null
 };
 
-// Calls that were recorded, to be carried out again as often as one likes with the same arguments;
-// what these point to may have changed.
+// Recorded calls (a CUDA graph). Replay() repeats them any number of times with the same arguments.
+// The memory that the arguments point to may hold new values at each replay.
 class Recording {
  public:
   virtual ~Recording() = default;
@@ -89,44 +100,47 @@ struct MemoryInUse {
   uint64_t free_bytes = 0;
 };
 
-// Where calls are queued, in the device's own terms, for those who put work of theirs between them.
+// The device's own queue behind an Ops, for callers that add their own work between its calls.
 struct NativeQueue {
-  void* stream = nullptr;  // a cudaStream_t; null: there is none
-  int32_t device = 0;      // by CUDA's count
+  void* stream = nullptr;  // a cudaStream_t; null: the device has no stream
+  int32_t device = 0;      // CUDA device ordinal
 };
 
 class Ops {
  public:
   virtual ~Ops() = default;
 
-  // "cpu (AVX2, 2 threads)"
+  // Example: "cpu (AVX2, 2 threads)".
   virtual std::string Describe() const = 0;
 
+  // Device memory, zeroed. RESOURCE_EXHAUSTED if there is not enough.
   virtual absl::StatusOr<Buffer> Allocate(size_t bytes) = 0;
-  // For the keys and values of KvLayers, which begin at multiples of 256 bytes of it.
+  // Memory for the keys and values of KvLayers. Each layer's k and v start at a multiple of 256
+  // bytes in it.
   virtual absl::StatusOr<Buffer> AllocateKv(size_t bytes) { return Allocate(bytes); }
-  // Host memory that the device reaches: for what comes back from it later.
+  // Host memory that the device can write: pinned memory on CUDA, with undefined contents. It is
+  // the target of DownloadLater and of Sample.
   virtual absl::StatusOr<Buffer> AllocateHost(size_t bytes) { return Allocate(bytes); }
-  // Host <-> device; plain copies on the CPU. Ordered with the ops; the host memory is free to
-  // reuse on return.
+  // Copies between host and device; plain copies on the CPU. They run in order with the other
+  // calls. The caller may reuse the host memory of Upload on return.
   virtual void Upload(const void* host, void* device, size_t bytes) = 0;
   virtual void Download(const void* device, void* host, size_t bytes) = 0;  // complete on return
-  // host: of AllocateHost; complete after a later Mark's Wait.
+  // `host` comes from AllocateHost. The copy is complete after Wait for a later Mark.
   virtual void DownloadLater(const void* device, void* host, size_t bytes) {
     Download(device, host, bytes);
   }
 
-  // Not OK: the device is lost to this process, and whatever it tries will fail; another process
-  // may have it again. Any thread.
+  // An error means that this process has lost the device, and every further call on it fails. A new
+  // process may be able to use the device. Any thread may call this.
   virtual absl::Status CheckDevice() const { return absl::OkStatus(); }
 
-  // Of the device's memory, other processes' use included.
+  // Device memory, including the use by other processes.
   virtual MemoryInUse Memory() const = 0;
-  // Whether that is not the host's.
+  // Whether the device has memory of its own, separate from host memory.
   virtual bool has_own_memory() const { return false; }
 
-  // The type of the activations in a model of type `model`, and the one in which weights that are
-  // stored as `stored` are kept.
+  // The dtype of activations in a model of dtype `model`, and the dtype that the device uses for
+  // weights whose file dtype is `stored`.
   virtual DType ActivationDType(DType model) const {
     static_cast<void>(model);
     return DType::kF32;
@@ -136,42 +150,48 @@ class Ops {
     return stored;
   }
 
+  // Allocates a matrix of one dtype for PackRows. RESOURCE_EXHAUSTED if there is not enough memory.
   virtual absl::StatusOr<Matrix> NewMatrix(int32_t rows, int32_t cols, DType dtype) = 0;
-  // Bytes that NewMatrix would take.
+  // Bytes that NewMatrix allocates for the same arguments.
   virtual size_t MatrixBytes(int32_t rows, int32_t cols, DType dtype) const = 0;
-  // Rows [first_row, first_row + n_rows) of `matrix` from row-major host memory, converted to its
-  // dtype. Several calls may fill one matrix (q, k and v; gate and up).
+  // Fills rows [first_row, first_row + n_rows) of `matrix` from row-major host memory and converts
+  // them to the matrix's dtype. Several calls may fill one matrix (q, k and v; gate and up).
   virtual void PackRows(Matrix& matrix, int32_t first_row, int32_t n_rows, const void* source,
                         DType source_dtype) = 0;
 
-  // Whether matrices of this encoding may be kept as they are stored; quantized ones are converted
-  // to bfloat16 where not.
+  // Whether the device computes directly on this GGUF encoding. If not, quantized matrices are
+  // converted to bfloat16 at load.
   virtual bool Keeps(gguf::TensorType) const { return false; }
-  // REQUIRES of these: Keeps() every part's encoding, cols is a multiple of its blocks, and parts
-  // have rows as kPartRows says.
+  // REQUIRES: Keeps() every part's encoding; cols is a multiple of each encoding's block size;
+  // every part but the last has a multiple of kPartRows rows.
   virtual absl::StatusOr<Matrix> NewMatrix(std::span<const MatrixPart>, int32_t /*cols*/) {
     return absl::UnimplementedError("this device keeps no weights as stored");
   }
   virtual size_t MatrixBytes(std::span<const MatrixPart>, int32_t /*cols*/) const { return 0; }
-  // As PackRows, within one part: `source` has rows of its encoding, not aligned.
+  // Like PackRows, within one part. `source` has rows in the part's encoding and needs no
+  // alignment.
   virtual void PackStored(Matrix& /*matrix*/, int32_t /*first_row*/, int32_t /*n_rows*/,
                           const void* /*source*/) {}
 
-  // What StepLimits::attention_scratch is to hold, so that prompts are fast whatever came before.
+  // The size of StepLimits::attention_scratch with which attention over prompts runs at full speed
+  // for any context length. 0: the device uses no scratch.
   virtual size_t AttentionScratchBytes(const StepLimits&) const { return 0; }
-  // The step's rows; those of the step before are gone.
+  // The inputs of one step. BuildStep overwrites the rows of the previous step.
   virtual absl::StatusOr<std::unique_ptr<StepInputs>> NewStepInputs(const StepLimits& limits) = 0;
   virtual void BuildStep(const StepBatch& batch, StepInputs* inputs) = 0;
 
+  // The operations. Their argument structs (op_args.h) document shapes, dtypes and formulas.
   virtual void Embed(const EmbedArgs& args) = 0;
   virtual void Gemm(const GemmArgs& args) = 0;
-  // Gemm, then Activate of what it gives: activation.x is gemm.y, of no use afterwards.
+  // Gemm, then Activate on its result. activation.x is gemm.y; its contents are undefined
+  // afterwards.
   virtual void GemmActivate(const GemmArgs& gemm, const ActivationArgs& activation) {
     Gemm(gemm);
     Activate(activation);
   }
   virtual void Norm(const NormArgs& args) = 0;
-  // Norm, then Gemm or GemmActivate of what it gives: norm.out is gemm.x, of no use afterwards.
+  // Norm, then Gemm or GemmActivate on its result. norm.out is gemm.x; its contents are undefined
+  // afterwards.
   virtual void NormGemm(const NormArgs& norm, const GemmArgs& gemm) {
     Norm(norm);
     Gemm(gemm);
@@ -185,43 +205,49 @@ class Ops {
   virtual void Attention(const AttentionArgs& args) = 0;
   virtual void Activate(const ActivationArgs& args) = 0;
   virtual void Route(const RouteArgs& args) = 0;
+  // Mixture of experts on rows that Route has assigned.
   virtual void ExpertMlp(const ExpertMlpArgs& args) = 0;
+  // Bytes of ExpertMlpArgs::scratch for these sizes.
   virtual size_t ExpertScratchBytes(const ExpertShape& shape) const = 0;
   virtual void GatherRows(const GatherRowsArgs& args) = 0;
-  // x = cap * tanh(x / cap), n values
+  // x = cap * tanh(x / cap) for n values.
   virtual void SoftCap(float* x, int64_t n, float cap) = 0;
   virtual void Sample(const SampleArgs& args) = 0;
 
-  // What `calls` does, recorded and not done; null where the device would gain nothing by it. They
-  // are operations only, and have all run before with as many rows.
+  // Records `calls` without running them (stream capture into a CUDA graph). Returns null if the
+  // device gains nothing from a recording. `calls` may only contain operations, and each must have
+  // run before with the same number of rows.
   virtual absl::StatusOr<std::unique_ptr<Recording>> Record(const std::function<void()>& calls) {
     static_cast<void>(calls);
     return nullptr;
   }
-  // While on, results mean nothing: the device may use calls to find out how it is fastest.
+  // While rehearsal is on, results are undefined: the device may use the calls to autotune.
   virtual absl::Status Rehearse(bool on) {
     static_cast<void>(on);
     return absl::OkStatus();
   }
 
-  // Waits for everything queued; the first failure since the last call, if any.
+  // Waits for all queued work. Returns the first failure since the previous Synchronize, if any,
+  // and clears it.
   virtual absl::Status Synchronize() = 0;
 
   virtual NativeQueue native_queue() const { return {}; }
-  // That `n` multiprocessors are others' while this one's work runs: work that is shared out to as
-  // many blocks as there are multiprocessors leaves them out. Before NewStepInputs.
+  // Reserves `n` SMs for other kernels that run at the same time, such as NCCL receives that wait.
+  // Kernels that size their grid to the number of SMs then use `n` fewer. Call this before
+  // NewStepInputs.
   virtual void LeaveMultiprocessors(int32_t n) { static_cast<void>(n); }
 
-  // As Wait's, but waits for nothing: the first failure so far of a call, if any. What was called
-  // after it is not done.
+  // The first failure of a call so far, if any, without waiting. Calls after that failure did
+  // nothing. The default, which the CPU uses, always returns OK; there, Wait() reports the failure.
   virtual absl::Status Failure() const { return absl::OkStatus(); }
 
-  // Whether calls return before the work is done. If not, Wait returns at once.
+  // Whether calls return before their work is done. If not, Wait returns at once.
   virtual bool runs_ahead() const { return false; }
-  // A place in the queue: the work of all calls before this one.
+  // A position in the queue: it covers the work of all calls so far.
   virtual uint64_t Mark() { return 0; }
-  // Waits for that work; the first failure so far, if any, which stays. The one call that another
-  // thread may make. Marks are waited for in their order, and at most kMarks are pending.
+  // Waits until the device has done the work before `mark`. Returns the first failure so far, if
+  // any, without clearing it. Another thread than the one that uses the Ops may call this. Marks
+  // must be waited for in order, and at most kMarks may be pending.
   virtual absl::Status Wait(uint64_t mark) = 0;
   static constexpr uint64_t kMarks = 8;
 };

@@ -1,6 +1,6 @@
-// Philox4x32-10, a counter-based random generator: the same (key, counter) gives the same bits on
-// every device, so a token can be drawn again after a restart. J. Salmon, M. Moraes, R. Dror, D.
-// Shaw, "Parallel Random Numbers: As Easy as 1, 2, 3", SC 2011.
+// Philox4x32-10, a counter-based random number generator. The same (key, counter) gives the same
+// bits on every device, so a restarted request draws the same tokens again. Source: J. Salmon, M.
+// Moraes, R. Dror, D. Shaw, "Parallel Random Numbers: As Easy as 1, 2, 3", SC 2011.
 #pragma once
 
 #include <array>
@@ -25,7 +25,7 @@ constexpr std::array<uint32_t, 4> Philox4x32(std::array<uint32_t, 4> counter,
   return counter;
 }
 
-// The draw for the token at `position` of a request: uniform in [0, 1), 53 bits.
+// The random draw for the token at `position` of a request: uniform in [0, 1) with 53 bits.
 constexpr double UniformDraw(uint64_t seed, uint64_t position) {
   const std::array<uint32_t, 4> words =
       Philox4x32({static_cast<uint32_t>(position), static_cast<uint32_t>(position >> 32), 0, 0},

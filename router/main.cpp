@@ -1,4 +1,4 @@
-// stagecoach-router: brings up the pipeline of a model and serves it.
+// stagecoach-router: sets up the pipeline of a model and serves it.
 #include <fmt/format.h>
 #include <spdlog/spdlog.h>
 #include <unistd.h>
@@ -50,7 +50,7 @@
 namespace stagecoach::router {
 namespace {
 
-// For streams whose sequences have ended to write their last messages.
+// Time for streams whose sequences have ended to write their last messages.
 constexpr auto kWriteGrace = std::chrono::seconds(10);
 
 struct Flags {
@@ -58,13 +58,13 @@ struct Flags {
   std::vector<std::string> stages;
   InternalFlags internal;
   std::string log_level = "info";
-  pid_t parent = 0;  // 0: not tied to it
+  pid_t parent = 0;  // 0: do not exit with a parent process
   ServeFlags serve;
 };
 
-// Waits for signals from the start to the end of the process. While the pipeline comes up a signal
-// ends the process: there is nothing to undo. While it serves, the first one starts the drain; a
-// second one ends the process (ShutdownSignals::SecondEnds).
+// Waits for signals during the whole process. While the pipeline is set up, a signal ends the
+// process: there is nothing to undo. While it serves, the first signal starts the drain; a second
+// one ends the process (ShutdownSignals::SecondEnds).
 class StopRequest {
  public:
   explicit StopRequest(ShutdownSignals* signals)
@@ -77,7 +77,7 @@ class StopRequest {
 
   void ServingBegins() { serving_ = true; }
 
-  // The pipeline is lost, or for OK, is to end. The first loss counts.
+  // The pipeline is lost or, with OK, must shut down. The first loss counts.
   void Lost(const absl::Status& status) {
     {
       std::lock_guard lock(mutex_);
@@ -87,19 +87,19 @@ class StopRequest {
     changed_.notify_one();
   }
 
-  // Not OK: the pipeline is lost, also where a signal has come first.
+  // Not OK: the pipeline is lost, even if a signal came first.
   absl::Status loss() {
     const std::lock_guard lock(mutex_);
     return cause_;
   }
 
-  // A stage is to end: as a signal to this process.
+  // A stage must shut down: acts like a signal to this process.
   void StageDrains(const std::string& stage) {
     spdlog::info("{} is to end, so this pipeline does", stage);
     Lost(absl::OkStatus());
   }
 
-  // Blocks until there is a reason to stop: OK for a signal, else the loss.
+  // Blocks until there is a reason to stop: OK for a signal, otherwise the loss.
   absl::Status Wait() {
     std::unique_lock lock(mutex_);
     changed_.wait(lock, [this] { return stopped_; });
@@ -139,7 +139,7 @@ std::string ServedName(const Flags& flags) {
   const std::filesystem::path given = std::filesystem::weakly_canonical(flags.model);
   if (std::filesystem::is_directory(given)) return given.filename().string();
   if (std::filesystem::is_regular_file(given)) return given.stem().string();
-  // `org/name` of the Hugging Face cache is a better name than the hash of its snapshot.
+  // The name `org/name` in the Hugging Face cache is better than the hash of its snapshot.
   return flags.model;
 }
 
@@ -174,7 +174,7 @@ PipelineOptions MakePipelineOptions(const Flags& flags, const InternalAccess& ac
 SchedulerConfig MakeSchedulerConfig(const ServeFlags& serve, const ModelSpec& spec,
                                     const Pipeline& pipeline) {
   SchedulerConfig config;
-  // More microbatches than stages would only wait for each other.
+  // More microbatches than stages would only wait for one another.
   const size_t n_stages = pipeline.stages.size();
   config.n_microbatches = static_cast<int32_t>(
       serve.microbatches == 0 ? n_stages : std::min<size_t>(serve.microbatches, n_stages));
@@ -200,7 +200,7 @@ std::chrono::milliseconds Milliseconds(double seconds) {
   return std::chrono::milliseconds(std::llround(seconds * 1000));
 }
 
-// What a stage's largest step took at the load, for the first ones.
+// The StepCost of each stage starts with the time of the largest step, measured during the load.
 std::vector<StallWatch::Stage> WatchedStages(const Pipeline& pipeline) {
   const auto n_rows = static_cast<uint64_t>(pipeline.limits.max_batched_tokens);
   const StepSize largest{.n_rows = n_rows,
@@ -261,8 +261,8 @@ std::vector<v1::StageStatus> StageStatuses(const Pipeline& pipeline) {
   return statuses;
 }
 
-// Passes on whether a stage or the scheduler stalls to a server that lives for a part of the
-// watches' time.
+// Forwards stall changes, of stages and of the scheduler, to a server that lives shorter than the
+// watches.
 class StallSwitch {
  public:
   using Listener = std::function<void(bool stalled)>;
@@ -270,7 +270,7 @@ class StallSwitch {
   void SetStages(bool stalled) { Set(&StallSwitch::stages_, stalled); }
   void SetScheduler(bool stalled) { Set(&StallSwitch::scheduler_, stalled); }
 
-  // Hears of it while it lives, and first how it is.
+  // Calls the listener with the current state, then with every change while this object lives.
   class Listening {
    public:
     Listening(StallSwitch* owner, Listener listener) : owner_(owner) {
@@ -302,21 +302,22 @@ class StallSwitch {
   bool scheduler_ = false;
 };
 
-// Clients hear of it by the end of their connections: what would tell them needs the scheduler's
-// thread, and so does an orderly end.
+// Closed connections tell the clients: an error message would need the scheduler's thread, and so
+// would an orderly shutdown.
 void EndForScheduler(const std::string& why) {
   WriteStderr(fmt::format("error: {}, and does not get on\n", why));
   FlushStderr();
   std::_Exit(1);
 }
 
-// Returns after an orderly end, or with the reason why serving did not begin or could not go on.
+// Returns OK after an orderly shutdown, or else the reason why serving did not begin or could not
+// continue.
 absl::Status Serve(const Flags& flags, StopRequest& stop) {
-  // To the process's end: a handler may come as late.
+  // Lives until the process ends, because a signal handler may run that late.
   static FlightRecorder* const flight = new FlightRecorder(FlightRole::kRouter);
   SC_RETURN_IF_ERROR(
       WriteFlightOnSignals(flight, flags.serve.flight_recorder, "stagecoach-router"));
-  // Before the load, which may take minutes.
+  // Check flags before the load, which may take minutes.
   SC_RETURN_IF_ERROR(CheckServeFlags(flags.serve));
   SC_ASSIGN_OR_RETURN(const std::shared_ptr<Access> access,
                       Access::Read({.api_keys = flags.serve.api_keys,
@@ -346,7 +347,7 @@ absl::Status Serve(const Flags& flags, StopRequest& stop) {
   model.max_logprobs = static_cast<int32_t>(flags.serve.max_logprobs);
   model.dtype = DTypeName(ParseDType(flags.serve.dtype).value_or(model.spec.stored_dtype));
 
-  // Before what ends streams, whose spans it takes.
+  // Declared before the objects that end streams, because it receives their spans.
   std::shared_ptr<OtlpExporter> spans;
   if (!flags.serve.otlp_endpoint.empty()) {
     spans = std::make_shared<OtlpExporter>(
@@ -376,8 +377,8 @@ absl::Status Serve(const Flags& flags, StopRequest& stop) {
   Frontend frontend(
       MakeFrontendOptions(flags.serve, pipeline, spans.get(), &watch, &scheduler_watch),
       std::move(model), StageStatuses(pipeline), scheduler.get());
-  // Its sinks post to the frontend's threads, which call it in turn: it stops before they end, and
-  // is destroyed after.
+  // The scheduler's sinks post to the frontend's threads, which call the scheduler. So it must stop
+  // before these threads end, and be destroyed after them.
   const absl::Cleanup stop_scheduler = [&] {
     frontend.StopAccepting();
     scheduler_watch.End();
@@ -432,10 +433,10 @@ absl::Status Serve(const Flags& flags, StopRequest& stop) {
     if (reason.ok()) {
       spdlog::info("stopping: running requests are finished first");
       scheduler->Drain().wait();
-      // What still ran then has ended with an error.
+      // If the pipeline was lost meanwhile, the sequences that still ran ended with an error.
       reason = stop.loss();
     }
-    // Side by side: one client that does not read costs one grace.
+    // Shut both down in parallel: a client that does not read costs the grace period only once.
     std::thread http_end;
     if (http != nullptr) http_end = std::thread([&http] { http->Shutdown(kWriteGrace); });
     if (grpc != nullptr) grpc->Shutdown(kWriteGrace);
@@ -446,11 +447,11 @@ absl::Status Serve(const Flags& flags, StopRequest& stop) {
   stall_metrics->Detach();
   scheduler_watch.End();
   scheduler->Stop();
-  if (spans != nullptr) spans->Stop();  // the metrics' server keeps it alive
+  if (spans != nullptr) spans->Stop();  // the metrics server keeps it alive
   return reason;
 }
 
-// The first line is the cause; further ones, as the problems of a checkpoint, are indented.
+// The first line is the cause. Indents further lines, such as the problems of a checkpoint.
 std::string ErrorText(const absl::Status& status) {
   std::string text = "error: ";
   for (const char c : std::string(status.message())) {
@@ -470,20 +471,22 @@ int main(int argc, char** argv) {
   ShutdownSignals signals;
   signals.SecondEnds();
   router::Flags flags;
-  CLI::App app("Serves a model over the workers that hold its pipeline stages.",
+  CLI::App app("Serves a model with the workers that run its pipeline stages.",
                "stagecoach-router");
   app.add_option("--model", flags.model,
-                 "Model folder, .gguf file, or org/name in the Hugging Face cache")
+                 "Folder with config.json, weights and tokenizer, a .gguf file, or org/name in the "
+                 "local Hugging Face cache")
       ->required()
       ->type_name("DIR");
-  app.add_option("--stages", flags.stages, "Addresses of the workers, first stage first")
+  app.add_option("--stages", flags.stages, "Addresses of the workers, in stage order")
       ->required()
       ->delimiter(',')
       ->type_name("HOST:PORT,...");
-  app.add_option("--log-level", flags.log_level, "trace, debug, info, warning or error")
+  app.add_option("--log-level", flags.log_level,
+                 "Least severe level to log: trace, debug, info, warning or error")
       ->capture_default_str();
   app.add_option("--exit-with-parent", flags.parent,
-                 "End when the process that started this one ends, whose number this is")
+                 "Exit when the process with this id, the one that started this program, exits")
       ->type_name("PID");
   AddInternalFlags(app, flags.internal);
   AddServeFlags(app, flags.serve);

@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
-# Every test of the project, from a bare machine on.
+# Runs every test of the project, starting from a bare machine.
 #   tests/run.sh              all stages
-#   tests/run.sh cpu lint     some: lint cpu cluster chart deploy quickstart cuda debug tsan
-#   tests/run.sh --gpu        what needs a GPU, and nothing else
+#   tests/run.sh cpu lint     some of: lint cpu cluster chart deploy quickstart cuda debug tsan
+#   tests/run.sh --gpu        only the tests that need a GPU
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 export PATH="$PATH:$HOME/.cargo/bin"
@@ -20,10 +20,10 @@ failures=()
 
 say() { printf '\n=== %s\n' "$*"; }
 
-# The sum of the numbers that stand before WORD in the closing lines of pytest.
+# Prints the sum of the numbers before WORD in pytest's summary lines.
 number_before() { grep -E '^=+ .* in [0-9.]+s' "$2" | tail -n 1 | grep -oE "[0-9]+ $1" | cut -d ' ' -f 1 || true; }
 
-# Adds what ctest or pytest counted in a log; returns non-zero when it holds no such count.
+# Adds the counts of ctest or pytest in a log; returns non-zero if the log has none.
 count() {
   local log=$1 line total bad
   if line=$(grep -E '^[0-9]+% tests passed, [0-9]+ tests? failed out of [0-9]+' "$log" | tail -n 1) && [ -n "$line" ]; then
@@ -46,13 +46,13 @@ count() {
   counted_failures=$bad
 }
 
-# The tests that ctest or pytest names as failed in a log, a line each: who sees the end of a run sees which.
+# Prints the failed tests of a ctest or pytest log, one per line, so that the end of a run's output names them.
 failed_tests() {
   sed -n '/^The following tests FAILED:/,/^$/ { s/^[[:space:]]*\([0-9]* - .*\)/  \1/p }' "$1"
   grep -E '^(FAILED|ERROR) ' "$1" | cut -c 1-300 | sed 's/^/  /' || true
 }
 
-# check NAME COMMAND...: runs it, shows it, times it, counts it. Goes on after a failure.
+# check NAME COMMAND...: runs the command, shows its output, and records its time and counts. Continues after a failure.
 check() {
   local name=$1 started=$SECONDS code=0 log counted_failures=0
   shift
@@ -62,7 +62,7 @@ check() {
   if ! count "$log"; then
     if [ "$code" -eq 0 ]; then passed=$((passed + 1)); fi
   fi
-  # What failed without a count (a crash, a compiler error) is a failure as well.
+  # A failure without a count (a crash, a compiler error) counts as one failure.
   if [ "$code" -ne 0 ] && [ "$counted_failures" -eq 0 ]; then failed=$((failed + 1)); fi
   if [ "$code" -ne 0 ]; then
     failures+=("$name (see $LOGS/$(basename "$log"))")
@@ -72,7 +72,7 @@ check() {
   return "$code"
 }
 
-# build PRESET TARGETS...: quiet unless it fails; not a test, but counted when it fails.
+# build PRESET TARGETS...: prints output only on failure. It is no test, but a failure counts.
 build() {
   local preset=$1 started=$SECONDS log="$LOGS/build-$1.log"
   shift
@@ -103,7 +103,8 @@ venv() {
   cp tests/requirements.txt "$stamp"
 }
 
-# go_tool MODULE@VERSION: built once into build/tools. What needs it is skipped where it cannot be had.
+# go_tool MODULE@VERSION: builds the tool once into build/tools. Tests that need a tool are skipped if it is not
+# available.
 go_tool() {
   local name=${1%@*}
   name=${name##*/}
@@ -144,6 +145,7 @@ stage_lint() {
   check "clang-format" clang_format || true
   check "shell syntax" shell_syntax || true
   check "layering" python3 tests/layering/check_includes.py . || true
+  check "links" python3 tests/docs/links.py || true
 }
 
 stage_cpu() {
@@ -160,7 +162,7 @@ stage_cluster() {
   check "cluster" py tests/cluster tests/clients tests/checkpoints tests/monitoring tests/gpu deploy/demo-model-training || true
 }
 
-# The chart: rendered, validated against the API's definitions, and its programs run as it says.
+# Tests the chart: renders it, validates it against the API's definitions, and runs its programs as it specifies.
 stage_chart() {
   build cpu stagecoach stagecoach-worker stagecoach-router || return 0
   venv
@@ -172,7 +174,7 @@ stage_chart() {
   check "chart" py tests/helm tests/pods || true
 }
 
-# What a release holds: bundle, units, Compose file.
+# Tests the parts of a release: bundle, units, Compose file.
 stage_deploy() {
   build cpu stagecoach stagecoach-worker stagecoach-router || return 0
   venv
@@ -183,7 +185,8 @@ stage_quickstart() {
   check "quickstart" bash deploy/quickstart.sh </dev/null || true
 }
 
-# That the GPU's kernels and the worker compile and link: for one GPU and one head size, which takes a few minutes.
+# Checks that the GPU kernels and the worker compile and link, for one GPU architecture and one head size; takes a few
+# minutes.
 stage_cuda() {
   check "cuda toolkit" deploy/cuda-toolkit.sh || return 0
   build cuda-ci kernels_cuda_test kernels_cuda_bench transport_nccl_gpu_test transport_nccl_bench stagecoach-worker || return 0
@@ -197,14 +200,14 @@ stage_gpu() {
   check "gpu kernels" build/cuda/bin/kernels_cuda_test || true
   check "gpu golden" build/cuda/bin/golden_cuda_test || true
   check "gpu links" build/cuda/bin/transport_nccl_gpu_test || true
-  # A server of one stage and more, as far as there are GPUs; the rest of that script takes an hour.
+  # Servers with one or more stages, as far as there are GPUs; the rest of that script takes an hour.
   check "gpu servers" tests/gpu/run.py --only hop tokens kv_blocks kill --out build/gpu/results.jsonl || true
   if command -v compute-sanitizer >/dev/null; then
     check "gpu memcheck" compute-sanitizer --tool memcheck --error-exitcode 9 build/cuda/bin/kernels_cuda_test || true
   fi
 }
 
-# Address and undefined-behaviour sanitizers, leaks included.
+# Address and undefined-behaviour sanitizers, including leaks.
 stage_debug() {
   build debug all || return 0
   export ASAN_OPTIONS=detect_leaks=1:strict_string_checks=1 UBSAN_OPTIONS=print_stacktrace=1
@@ -238,7 +241,7 @@ say "installing what is missing"
 deploy/install-deps.sh --test
 for stage in "${wanted[@]}"; do
   stage_started=$SECONDS
-  # A stage's environment ends with it, its counts do not: no subshell.
+  # A stage's environment must not last, but its counts must, so there is no subshell.
   unset ASAN_OPTIONS UBSAN_OPTIONS TSAN_OPTIONS
   "stage_$stage"
   say "stage $stage took $((SECONDS - stage_started)) s"

@@ -1,4 +1,4 @@
-// stagecoach-worker: one pipeline stage in a process of its own.
+// stagecoach-worker: runs one pipeline stage in a separate process.
 #include <fmt/format.h>
 #include <grpcpp/grpcpp.h>
 #include <spdlog/spdlog.h>
@@ -39,11 +39,11 @@
 namespace stagecoach::worker {
 namespace {
 
-// For calls under way to end when the device is lost.
+// Time for running calls to end when the device is lost.
 constexpr auto kLostGrace = std::chrono::seconds(5);
-// For an orderly end; the launcher waits a little longer.
+// Time for a normal exit. The launcher waits a little longer.
 constexpr auto kEndGrace = std::chrono::seconds(8);
-// For the router to let go while nothing gets on: it has its own limits, which come first.
+// Time without progress after which draining is given up. The router's own limits come first.
 constexpr auto kDrainStall = std::chrono::seconds(40);
 
 struct Flags {
@@ -59,7 +59,7 @@ struct Flags {
   int32_t n_threads = 0;
   int32_t numa_node = -1;
   bool batch_invariant = false;
-  pid_t parent = 0;  // 0: not tied to it
+  pid_t parent = 0;  // 0: not tied to a parent
   TransportFlags transport;
 };
 
@@ -68,8 +68,8 @@ int32_t NCores() {
   return CPU_COUNT(&cores);
 }
 
-// Threads and memory near each other, for what is started after it. INVALID_ARGUMENT for a node
-// that is not there.
+// Places threads and memory near each other. Affects everything started later. INVALID_ARGUMENT if
+// the node does not exist.
 absl::Status PlaceOnNumaNodes(int32_t node_id) {
   const std::vector<NumaNode> nodes = NumaNodes();
   if (node_id < 0) return nodes.size() > 1 ? InterleaveMemory(nodes) : absl::OkStatus();
@@ -105,14 +105,15 @@ class DeviceLoss {
   absl::Status status_;  // guarded by mutex_; OK: it is there
 };
 
-// The host part of HOST:PORT as it was given, the port as it came to be.
+// Returns the host part of HOST:PORT as given, with the actual port.
 std::string WithPort(const std::string& address, int port) {
   return fmt::format("{}:{}", address.substr(0, address.rfind(':')), port);
 }
 
 void SayError(std::string_view text) { WriteStderr(fmt::format("error: {}\n", text)); }
 
-// Until the router has let go; false: it does not, and nothing gets on.
+// Waits until the router has released the worker. Returns false if it does not and nothing makes
+// progress.
 bool AwaitRelease(const StageService& service, const absl::Notification& released) {
   std::string last;
   auto moved = std::chrono::steady_clock::now();
@@ -169,7 +170,7 @@ int Serve(const Flags& flags, ShutdownSignals& signals) {
     spans = std::make_unique<OtlpExporter>(
         OtlpOptions{.endpoint = flags.otlp_endpoint, .service = "stagecoach-worker"});
   }
-  // To the process's end: a handler may come as late.
+  // Never destroyed, because a signal handler may run until the process ends.
   static FlightRecorder* const flight = new FlightRecorder(FlightRole::kStage);
   if (const absl::Status status =
           WriteFlightOnSignals(flight, flags.flight_recorder, "stagecoach-worker");
@@ -236,12 +237,12 @@ int Serve(const Flags& flags, ShutdownSignals& signals) {
   service.Shutdown();
   host_transport.Shutdown();
   if (const absl::Status lost = loss.Get(); !lost.ok()) {
-    // The router still hears of it.
+    // Give the router time to receive the error.
     EndWithin(2 * kLostGrace, std::string(lost.message()));
     server->Shutdown(std::chrono::system_clock::now() + kLostGrace);
     SayError(fmt::format("{}; a new process may do better", std::string(lost.message())));
     FlushStderr();
-    std::_Exit(1);  // destructors would call the device, or wait for what is held up
+    std::_Exit(1);  // destructors would call the device or wait for a blocked thread
   }
   server->Shutdown();
   stage_metrics->Detach();
@@ -254,69 +255,72 @@ int Main(int argc, char** argv) {
   ShutdownSignals signals;
   Flags flags;
   CLI::App app(
-      "One pipeline stage of a stagecoach cluster: waits for a router to tell it which layers to "
-      "load.",
+      "One pipeline stage of a stagecoach cluster. It waits for a router, which tells it the "
+      "layers to load.",
       "stagecoach-worker");
   app.set_version_flag("--version", std::string("stagecoach-worker ") + kVersion);
-  app.add_option("--listen", flags.listen, "HOST:PORT to serve gRPC on; port 0 picks a free one")
+  app.add_option("--listen", flags.listen,
+                 "Address HOST:PORT of the gRPC server. Port 0 picks a free port")
       ->capture_default_str();
   AddInternalFlags(app, flags.internal);
   app.add_flag("--insecure-no-secret", flags.insecure_no_secret,
-               "Listen beyond this machine without a --secret-file: everyone who reaches the port "
-               "has the worker");
-  app.add_option("--device", flags.device, "What computes: cpu, cuda or cuda:N")
+               "Allow --listen on an address that other machines can reach without a "
+               "--secret-file. Everyone who can reach the port then controls the worker");
+  app.add_option("--device", flags.device, "Compute device: cpu, cuda or cuda:N")
       ->capture_default_str();
   app.add_flag("--batch-invariant", flags.batch_invariant,
-               "On a GPU: rows do not depend on what is computed beside them; slower");
-  app.add_option("--threads", flags.n_threads, "Threads that compute; 0: one a core")
+               "On a GPU: a row's result does not depend on the other rows of a step. Slower");
+  app.add_option("--threads", flags.n_threads, "Compute threads; 0: one per core")
       ->check(CLI::Range(0, 1024))
       ->capture_default_str();
-  app.add_option(
-         "--numa-node", flags.numa_node,
-         "Node whose cores and memory are used; -1: all cores, and memory of all nodes in turn")
+  app.add_option("--numa-node", flags.numa_node,
+                 "NUMA node whose cores and memory are used; -1: all cores, with memory "
+                 "interleaved over all nodes")
       ->check(CLI::Range(-1, 1023))
       ->capture_default_str();
-  app.add_option(
-         "--transport", flags.transport.transport,
-         "How messages pass between stages on GPUs: auto (NCCL where all stages have it) or "
-         "host")
+  app.add_option("--transport", flags.transport.transport,
+                 "Transport between stages on GPUs: auto (NCCL if all stages have it, else host) "
+                 "or host, which is slower")
       ->check(CLI::IsMember({"auto", "host"}))
       ->capture_default_str();
   app.add_option("--nccl-library", flags.transport.nccl_library,
-                 "NCCL's library (default: libnccl.so.2 where the system finds it)");
-  app.add_option("--nccl-interface", flags.transport.nccl_interface,
-                 "Network interface that NCCL uses between machines, such as eth0");
+                 "Path of NCCL's library (default: libnccl.so.2 on the system's search path)");
+  app.add_option(
+      "--nccl-interface", flags.transport.nccl_interface,
+      "Network interface for NCCL between machines, such as eth0 (default: NCCL chooses)");
   app.add_option("--nccl-setting", flags.transport.nccl_settings,
-                 "A setting of NCCL, NCCL_NAME=VALUE; can be given again");
+                 "Setting of NCCL in the form NCCL_NAME=VALUE. Can be given several times");
   app.add_option("--link-timeout", flags.transport.link_timeout_s,
-                 "Seconds that no step takes a stage: without progress on a link for as long as it "
-                 "takes all stages, and two more, the pipeline ends (the router's --stall-limit "
-                 "comes first, where there is a router)")
+                 "Longest time in seconds that one step takes on one stage. If a link between "
+                 "stages makes no progress for this time multiplied by the number of stages plus "
+                 "two, the pipeline ends. A router's --stall-limit usually ends it earlier")
       ->check(CLI::Range(1, 3600))
       ->capture_default_str();
-  app.add_option("--log-level", flags.log_level, "trace, debug, info, warning or error")
+  app.add_option("--log-level", flags.log_level,
+                 "Least severe level to log: trace, debug, info, warning or error")
       ->capture_default_str();
-  app.add_option("--log-format", flags.log_format, "text: lines for people; json: an object a line")
+  app.add_option("--log-format", flags.log_format,
+                 "text: lines for people; json: one JSON object per line")
       ->check(CLI::IsMember({"text", "json"}))
       ->capture_default_str();
   app.add_option("--metrics", flags.metrics,
-                 "HOST:PORT of a Prometheus page /metrics of this stage alone, beside the router's "
-                 "of all stages; port 0 takes any free one; \"off\": none")
+                 "Address HOST:PORT of a Prometheus page /metrics of only this stage; the router's "
+                 "page has all stages. Port 0 picks a free port; \"off\": no page")
       ->capture_default_str();
   app.add_option("--otlp-endpoint", flags.otlp_endpoint,
-                 "HOST:PORT of an OpenTelemetry receiver (OTLP over gRPC) for the spans of traced "
-                 "requests' steps (default: none)");
+                 "Address HOST:PORT of an OpenTelemetry receiver (OTLP over gRPC) for the spans of "
+                 "traced requests' steps (default: no traces)");
   app.add_option("--flight-recorder", flags.flight_recorder,
-                 "Folder that the last steps are written to on SIGUSR1, and when the program "
-                 "crashes; \"off\": nowhere")
+                 "Folder to which the last steps are written on SIGUSR1 and when the program "
+                 "crashes; \"off\" disables it")
       ->capture_default_str();
   app.add_option("--disturb", flags.transport.disturbance_seed,
-                 "For tests of a GPU: a seed of delays on every stream; memory, KV blocks and link "
-                 "slots that nobody has written are full of NaN; 0: off")
+                 "For tests on a GPU: seed of random delays on every stream; unwritten memory, KV "
+                 "blocks and link slots are filled with NaN. 0: off")
       ->type_name("SEED")
       ->capture_default_str();
   app.add_option("--exit-with-parent", flags.parent,
-                 "End when the process that started this one ends, whose number this is")
+                 "Exit when the process with this id, the one that started this program, exits")
       ->type_name("PID");
   CLI11_PARSE(app, argc, argv);
   if (flags.parent != 0) ExitWithParent(flags.parent);

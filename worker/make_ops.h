@@ -1,4 +1,4 @@
-// The device that a worker computes on.
+// Makes the kernels for the device that a worker computes on.
 #pragma once
 
 #include <cstdint>
@@ -11,13 +11,13 @@
 namespace stagecoach::worker {
 
 struct DeviceOptions {
-  std::string device = "cpu";  // or "cuda", or "cuda:N"
-  int32_t n_threads = 1;       // of a CPU
+  std::string device = "cpu";  // or "cuda" or "cuda:N"
+  int32_t n_threads = 1;       // for a CPU
   bool batch_invariant = false;
-  uint64_t disturbance_seed = 0;  // of a GPU, for tests; 0: off
+  uint64_t disturbance_seed = 0;  // for a GPU, in tests; 0: off
 };
 
-// INVALID_ARGUMENT: no such device, or this build has no kernels for it.
+// INVALID_ARGUMENT if the device does not exist or this build has no kernels for it.
 absl::StatusOr<std::unique_ptr<kernels::Ops>> MakeOps(const DeviceOptions& options);
 
 }  // namespace stagecoach::worker

@@ -14,12 +14,12 @@
 namespace stagecoach::worker {
 
 absl::Status ApplyTransportFlags(const TransportFlags& flags) {
-  // Whatever the environment says, as frameworks for training do:
-  // Streams that share a queue of the GPU wait for each other: a receive would hold up what its
-  // message waits for.
+  // These two are overwritten whatever the environment says, as training frameworks do. Streams
+  // that share a hardware queue of the GPU wait for each other: a receive would block the work that
+  // its message depends on.
   setenv("CUDA_DEVICE_MAX_CONNECTIONS", "32", /*overwrite=*/1);
-  // A kernel that is loaded when it is first launched may wait for all that runs on the GPU, and a
-  // receive runs until its message is here.
+  // Loading a kernel at its first launch may wait for all work running on the GPU, and a receive
+  // runs until its message has arrived.
   setenv("CUDA_MODULE_LOADING", "EAGER", /*overwrite=*/1);
   if (!flags.nccl_interface.empty()) {
     setenv("NCCL_SOCKET_IFNAME", flags.nccl_interface.c_str(), /*overwrite=*/1);

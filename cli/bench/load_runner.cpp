@@ -29,11 +29,11 @@ class Run {
 
   v1::Inference::Stub& stub_;
   const std::span<const Request> requests_;
-  std::vector<RequestRecord> records_;  // each is its call's own until the call is done
+  std::vector<RequestRecord> records_;  // a record belongs to its call until the call is done
 
   std::mutex mutex_;
   std::condition_variable changed_;
-  // Guarded by mutex_.
+  // Guarded by mutex_, like all members below.
   std::map<const Call*, std::shared_ptr<grpc::ClientContext>> in_flight_;
   size_t n_done_ = 0;
   uint64_t n_tokens_ = 0;
@@ -76,13 +76,13 @@ class Run::Call final : public grpc::ClientReadReactor<v1::GenerateResponse> {
     record_.done = Clock::now();
     record_.status = FromGrpc(status);
     Run& run = run_;
-    std::shared_ptr<grpc::ClientContext> context;  // freed below, not under the lock
+    std::shared_ptr<grpc::ClientContext> context;  // freed below, outside the lock
     {
       const std::lock_guard lock(run.mutex_);
       context = std::move(run.in_flight_.extract(this).mapped());
     }
-    // Before Go() can return: the context holds the channel, which must not meet its end on gRPC's
-    // own thread.
+    // Delete the call before Go() can return: its context holds the channel, which must not be
+    // destroyed on gRPC's own thread.
     delete this;
     context.reset();
     const std::lock_guard lock(run.mutex_);
@@ -96,7 +96,7 @@ class Run::Call final : public grpc::ClientReadReactor<v1::GenerateResponse> {
   v1::GenerateResponse piece_;
 };
 
-// Cancels what is on its way, without the lock: a call may end within it.
+// Cancels the calls in flight. It must not hold the lock, because a call may end inside TryCancel.
 void Run::CancelAll() {
   std::vector<std::shared_ptr<grpc::ClientContext>> contexts;
   {

@@ -1,4 +1,4 @@
-// Sends a workload and notes when each token came back.
+// Sends a workload and records the arrival time of each token.
 #pragma once
 
 #include <chrono>
@@ -31,22 +31,23 @@ struct RequestRecord {
 };
 
 struct Load {
-  // Requests on their way at the same time; 0: any number.
+  // Requests in flight at the same time; 0: no limit.
   size_t concurrency = 0;
-  // Mean requests a second, as a Poisson process (exponential gaps); 0: as soon as there is room.
+  // Mean requests per second, sent as a Poisson process (exponential gaps); 0: each request is sent
+  // as soon as `concurrency` allows.
   double request_rate = 0;
   uint64_t seed = 0;
-  // Asked several times a second; once it says yes, nothing more is sent and what is on its way is
-  // cancelled. May be empty.
+  // Called several times per second. Once it returns true, the run sends no more requests and
+  // cancels those in flight. May be empty.
   std::function<bool()> stopped;
 };
 
 using ProgressFn = std::function<void(size_t n_done, uint64_t n_tokens)>;
 
-// One record for each request, in order; `duration` is from the first sent to the last done.
-// `on_progress` is called on this thread several times a second. A request that fails is a record
-// with its status; nothing is sent twice. Of a load that was stopped there are the records of what
-// had ended by then.
+// One record per request, in order. `duration` runs from the first request's send to the last
+// request's end. `on_progress` is called on the caller's thread several times per second. A failed
+// request has a record with its status; the run never retries. A stopped run has records only of
+// the requests that had ended by then.
 struct LoadResult {
   std::vector<RequestRecord> records;
   Clock::duration duration{};

@@ -13,10 +13,10 @@
 namespace stagecoach::bench {
 namespace {
 
-// Answers each prompt of k tokens with k messages of one token; an empty prompt is refused.
+// Answers a prompt of k tokens with k messages of one token each; refuses an empty prompt.
 class CountingServer final : public v1::Inference::Service {
  public:
-  // Tokens of a prompt whose answer ends when its client cancels.
+  // Prompt length for which the answer ends only when the client cancels.
   static constexpr int kEndless = 1000;
 
   CountingServer() {

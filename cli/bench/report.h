@@ -1,4 +1,4 @@
-// What a benchmark found, as figures, a table and JSON.
+// Results of a benchmark as numbers, a table and JSON.
 #pragma once
 
 #include <boost/json/object.hpp>
@@ -10,23 +10,25 @@
 
 namespace stagecoach::bench {
 
-// Percentiles are the values at or below which that share of the samples lies (nearest rank).
+// A percentile is the smallest sample such that this share of the samples is at or below it
+// (nearest rank).
 struct Distribution {
   size_t n = 0;
   double mean = 0, p50 = 0, p90 = 0, p99 = 0, max = 0;
 };
 Distribution Distribute(std::vector<double> samples);
 
-// TTFT: from sending a request to its first token. ITL: from one token to the next; tokens that
-// arrive in one message share its gap evenly. TPOT: a request's mean ITL. E2E: to the stream's end.
+// TTFT: time from sending a request to its first token. ITL: time between consecutive tokens;
+// tokens that arrive in one message share its gap evenly. TPOT: mean ITL of a request. E2E: time
+// from sending a request to the end of its stream.
 struct Report {
   size_t n_ok = 0;
   size_t n_failed = 0;
-  std::string first_error;  // of the failed ones
+  std::string first_error;  // of the failed requests, in order
   double duration_s = 0;
   uint64_t prompt_tokens = 0;
   uint64_t output_tokens = 0;
-  Distribution ttft_ms, itl_ms, tpot_ms, e2e_ms;  // of requests that succeeded
+  Distribution ttft_ms, itl_ms, tpot_ms, e2e_ms;  // successful requests only
 
   double requests_per_s() const { return duration_s > 0 ? n_ok / duration_s : 0; }
   double output_tokens_per_s() const { return duration_s > 0 ? output_tokens / duration_s : 0; }
@@ -36,10 +38,10 @@ struct Report {
 };
 
 Report Summarize(const LoadResult& result);
-// Several runs of the same load one after the other, as one.
+// Combines several consecutive runs of the same load into one report.
 Report Summarize(const std::vector<LoadResult>& results);
 
-// Lines for a terminal, each ended with a line break.
+// Lines for a terminal, each with a trailing line break.
 std::string ToTable(const Report& report);
 // {"requests": {"ok", "failed"}, "duration_s", "prompt_tokens", "output_tokens", "requests_per_s",
 //  "output_tokens_per_s", "total_tokens_per_s", and "ttft_ms", "itl_ms", "tpot_ms", "e2e_ms" with

@@ -1,4 +1,4 @@
-// What a benchmark asks for.
+// Generates the requests of a benchmark.
 #pragma once
 
 #include <cstddef>
@@ -16,17 +16,18 @@ struct RandomWorkload {
   size_t n_requests = 1;
   uint32_t input_tokens = 128;
   uint32_t output_tokens = 128;
-  // Each length is uniform in [(1 - spread) * tokens, (1 + spread) * tokens]; 0 to 1.
+  // Each length is drawn uniformly from [(1 - spread) * tokens, (1 + spread) * tokens]; 0 to 1.
   double spread = 0;
-  // The first tokens of a prompt, within input_tokens, are one of n_prefixes common beginnings.
+  // Each prompt starts with one of n_prefixes common prefixes of this many tokens, which count
+  // towards input_tokens.
   uint32_t prefix_tokens = 0;
   uint32_t n_prefixes = 1;
   uint64_t seed = 0;
   uint32_t vocab_size = 1;
 };
 
-// Greedy requests for uniform token ids; none ends before its output_tokens. The same seed makes
-// the same requests.
+// Greedy requests whose token ids are drawn uniformly. No request ends before its output_tokens.
+// The same seed gives the same requests.
 std::vector<Request> RandomRequests(const RandomWorkload& workload);
 
 }  // namespace stagecoach::bench

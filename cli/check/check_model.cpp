@@ -29,7 +29,7 @@ struct TokenizerKind {
   const char* file;
   const char* text;
 };
-// In the order in which text::Tokenizer looks for them.
+// The order in which text::Tokenizer looks for the files.
 constexpr TokenizerKind kTokenizers[] = {{"tokenizer.json", "tokenizer.json"},
                                          {"tokenizer.model", "SentencePiece (tokenizer.model)"},
                                          {"tekken.json", "tekken.json"},
@@ -37,7 +37,7 @@ constexpr TokenizerKind kTokenizers[] = {{"tokenizer.json", "tokenizer.json"},
 
 constexpr uintmax_t kSmallTokenizerBytes = 2 << 20;  // read in about 0.2 s
 
-// 0: there is no such file.
+// Returns 0 if there is no such file.
 uintmax_t FileBytes(const std::string& path) {
   std::error_code none;
   const uintmax_t bytes = std::filesystem::file_size(path, none);
@@ -71,7 +71,8 @@ class Checker {
   }
   void Problem(Part part, std::string text) {
     text = WithoutFolder(std::move(text));
-    // A .gguf file that is cut short is that for its config, its tensors and its tokenizer.
+    // A truncated .gguf file gives the same problem for config, tensors and tokenizer; report it
+    // once.
     const bool is_known = std::any_of(report_.problems.begin(), report_.problems.end(),
                                       [&](const Finding& f) { return f.text == text; });
     if (!is_known) report_.problems.push_back({part, std::move(text)});
@@ -79,11 +80,11 @@ class Checker {
   void Note(Part part, std::string text) {
     report_.notes.push_back({part, WithoutFolder(std::move(text))});
   }
-  // The report names the folder, or the only file, once.
+  // Removes the folder or file from a text, because the report's head names it.
   std::string WithoutFolder(std::string text) const {
     if (dir_.empty()) return text;
     absl::StrReplaceAll({{dir_ + "/", ""}}, &text);
-    // In the middle of a sentence the folder is a word of it.
+    // Only a prefix is removed; inside a sentence the name is needed.
     return std::string(absl::StripPrefix(text, dir_ + ": "));
   }
 
@@ -125,11 +126,11 @@ class Checker {
   }
 
   void KvMemory() {
-    if (options_.max_model_len > spec_->max_positions) return;  // the router says so
+    if (options_.max_model_len > spec_->max_positions) return;  // the router reports this
     const uint64_t all_bytes = options_.kv_memory_bytes * report_.facts->stages.size();
     const uint64_t there_is = ReadHostMemory().total_bytes;
     if (!options_.on_gpus && all_bytes > there_is) {
-      Problem(Part::kMemory, fmt::format("--kv-memory: {} are more than the {} of this machine",
+      Problem(Part::kMemory, fmt::format("--kv-memory: {} is more than the {} of this machine",
                                          FormatBytes(all_bytes), FormatBytes(there_is)));
       return;
     }
@@ -160,7 +161,7 @@ class Checker {
       return;
     }
     report_.has_template = true;
-    // Not a problem: some templates want parts of content, or a system message.
+    // Only a note: some templates require content as a list of parts, or a system message.
     const auto rendered = (*loaded)->Render(R"([{"role": "user", "content": "Hello"}])", "", {});
     if (!rendered.ok()) {
       Note(Part::kTemplate, fmt::format("refuses a conversation of one user message: {}",
@@ -169,7 +170,7 @@ class Checker {
   }
 
   bool TokenizerIsSmall() const {
-    uintmax_t bytes = FileBytes(dir_);  // a model in one file
+    uintmax_t bytes = FileBytes(dir_);  // nonzero if dir_ is a .gguf file
     for (const TokenizerKind& kind : kTokenizers) bytes += FileBytes(dir_ + "/" + kind.file);
     return bytes <= kSmallTokenizerBytes;
   }
@@ -194,7 +195,7 @@ class Checker {
     }
   }
 
-  // config.json's vocab_size then says nothing about its rows.
+  // If the embedding tensor is wrong, config.json's vocab_size says nothing about its rows.
   bool EmbeddingIsWrong() const {
     return std::any_of(report_.problems.begin(), report_.problems.end(), [&](const Finding& f) {
       return f.part == Part::kTensors && f.text.find(spec_->names.embed) != std::string::npos;

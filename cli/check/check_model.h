@@ -1,4 +1,4 @@
-// Everything that a start would trip over, found without taking memory for weights.
+// Finds everything that would make a server's start fail, without allocating memory for weights.
 #pragma once
 
 #include <cstdint>
@@ -17,18 +17,19 @@ struct CheckOptions {
   std::string adapter_dir;    // a LoRA adapter to merge; empty: none
   std::optional<DType> dtype;  // of weights and KV cache in memory; absent: as stored
   int32_t n_stages = 1;
-  uint64_t kv_memory_bytes = 0;  // of each stage; 0: not looked at
-  int32_t max_model_len = 0;     // tokens that a sequence must be able to have; 0: as many as fit
-  router::StepLimits limits;     // 0: as `serve` has them
+  uint64_t kv_memory_bytes = 0;  // per stage; 0: not checked
+  // Longest sequence that the KV cache must hold, in tokens; 0: as long as the cache allows.
+  int32_t max_model_len = 0;
+  router::StepLimits limits;  // 0: the default of `serve`
   bool on_gpus = false;
-  bool read_weights = true;  // false: config.json alone counts, as for dummy weights
-  // Reading it takes seconds for a vocabulary of 262k tokens; all else takes milliseconds. False:
-  // only where it is small or absent.
+  bool read_weights = true;  // false: only config.json is read, as for dummy weights
+  // Reading a tokenizer with a vocabulary of 262k tokens takes seconds; everything else takes
+  // milliseconds. False: the tokenizer is read only if its files are small or missing.
   bool read_large_tokenizer = true;
 };
 
-// One part's problem does not hide another's: config, tensors, tokenizer and template are all
-// looked at, as far as they go without each other.
+// A problem in one part does not hide problems in the others: the config, tensors, tokenizer and
+// template are each checked as far as possible without the others.
 ModelReport CheckModel(const CheckOptions& options);
 
 }  // namespace stagecoach::check

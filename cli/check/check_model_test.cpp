@@ -15,7 +15,7 @@ namespace {
 
 using Catch::Matchers::ContainsSubstring;
 
-// A copy of a golden model, to be broken.
+// A copy of a golden model that tests damage.
 class Checkpoint {
  public:
   explicit Checkpoint(const std::string& name) {
@@ -100,7 +100,7 @@ TEST_CASE("problems of all parts are reported at once") {
   model.Write("chat_template.jinja", "{% if %}");
   const ModelReport report = CheckModel({.model = model.path()});
   INFO(ToText(report, 100));
-  // Gate and up have one shape, down another.
+  // gate_proj and up_proj have one shape, down_proj has another.
   CHECK(Parts(report) ==
         std::vector{Part::kTensors, Part::kTensors, Part::kTemplate, Part::kTokenizer});
   CHECK_THAT(report.problems[0].text, ContainsSubstring("mlp.up_proj.weight"));
@@ -118,7 +118,7 @@ TEST_CASE("a broken config does not hide the tokenizer") {
 
 TEST_CASE("what a start does without is not looked at") {
   Checkpoint model("opt");
-  model.Write("tokenizer.json", std::string(3 << 20, ' '));  // large, and no JSON
+  model.Write("tokenizer.json", std::string(3 << 20, ' '));  // large, and not JSON
   model.Remove("model.safetensors");
   model.Remove("chat_template.jinja");
   const ModelReport report =

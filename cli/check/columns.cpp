@@ -8,14 +8,14 @@ namespace {
 constexpr size_t kIndent = 2;
 constexpr size_t kGap = 2;
 
-// Characters of a UTF-8 text; wide ones count as one.
+// Number of characters in a UTF-8 text; a wide character counts as one.
 size_t Width(std::string_view text) {
   return static_cast<size_t>(std::count_if(text.begin(), text.end(), [](char c) {
     return (static_cast<unsigned char>(c) & 0xC0) != 0x80;
   }));
 }
 
-// Cut at spaces; spaces that begin a line of `text` stay.
+// Breaks lines at spaces; leading spaces of `text` are kept.
 void WrapLine(std::string_view text, size_t width, std::vector<std::string>& lines) {
   std::string line(text.substr(0, std::min(text.find_first_not_of(' '), text.size())));
   text.remove_prefix(line.size());
@@ -56,7 +56,7 @@ std::string Columns::Text() const {
   size_t names = 0;
   for (const Row& row : rows_) names = std::max(names, Width(row.name));
   const size_t margin = kIndent + names + kGap;
-  // A narrow terminal gets lines of its own width all the same.
+  // On a narrow terminal the text column still has 20 columns.
   const size_t room = width_ > margin + 20 ? width_ - margin : 20;
   std::string text;
   for (const Row& row : rows_) {

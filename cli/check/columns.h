@@ -1,4 +1,4 @@
-// Two columns for people: short names, and texts wrapped beside them.
+// Formats text in two columns: short names, and texts wrapped beside them.
 #pragma once
 
 #include <cstddef>
@@ -12,10 +12,11 @@ class Columns {
  public:
   explicit Columns(size_t width) : width_(width) {}
 
-  // A line break in `text` begins a new line of it.
+  // A line break in `text` is kept.
   void Add(std::string_view name, std::string_view text);
 
-  // Lines of at most the width (a longer word stays whole), indented by two, each with its break.
+  // Lines no wider than the width (a longer word is not broken), indented by two spaces, each with
+  // a trailing line break.
   std::string Text() const;
 
  private:

@@ -1,4 +1,4 @@
-// Lines that say the same of several tensors.
+// Merges lines that say the same about several tensors.
 #pragma once
 
 #include <string>
@@ -7,7 +7,7 @@
 namespace stagecoach::check {
 
 // "a: missing", "b: missing", "c: other" become "a, b: missing", "c: other", in the order of first
-// appearance; of many names the first few stay.
+// appearance. If there are many names, only the first few are kept.
 std::vector<std::string> MergeLines(const std::vector<std::string>& lines);
 
 }  // namespace stagecoach::check

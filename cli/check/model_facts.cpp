@@ -25,11 +25,11 @@ worker::StageModelOptions Layers(int32_t first, int32_t count, const ModelSpec& 
           .is_last = first + count == spec.n_layers()};
 }
 
-// How each tensor is stored, by its name, where that is known.
+// Storage of each tensor by its name, if known.
 using Stored = std::map<std::string_view, Storage>;
 
-// What a tensor takes in memory: vectors float32, quantized matrices as they are stored unless a
-// dtype is asked for.
+// A tensor's size in memory: vectors are float32; quantized matrices keep their encoding unless a
+// dtype is requested.
 uint64_t TensorBytes(const worker::TensorRequest& request, std::optional<DType> wanted,
                      const Stored& stored, DType or_else) {
   const uint64_t n = Elements(request);
@@ -50,7 +50,7 @@ uint64_t KvBytesOfOneSequence(const ModelSpec& spec, const worker::KvCache& kv) 
   return bytes;
 }
 
-// By bytes, the most first.
+// Sorted by bytes, largest first.
 std::vector<EncodingFacts> Encodings(const worker::WeightPlan& plan, const Stored& stored,
                                      DType or_else) {
   std::map<std::string_view, uint64_t> bytes;

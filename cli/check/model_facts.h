@@ -1,4 +1,4 @@
-// The numbers of a ModelReport.
+// Computes the numbers of a ModelReport.
 #pragma once
 
 #include <optional>
@@ -12,10 +12,12 @@
 
 namespace stagecoach::check {
 
-// The tensors of the whole model. `weights` receives the plan's targets and must outlive it.
+// Plans the tensors of the whole model. `weights` receives the plan's targets and must outlive the
+// plan.
 worker::WeightPlan PlanWholeModel(const ModelSpec& spec, worker::StageWeights* weights);
 
-// KV blocks of a sequence alone: behind a window the rest is freed, but for a block at either end.
+// Most KV blocks that one sequence of n_tokens holds at a time. With a sliding window, blocks that
+// have left the window are freed; one extra block at each end of the window is counted.
 uint64_t BlocksOfOneSequence(int32_t window, int32_t n_tokens);
 
 // How a tensor is stored.
@@ -26,8 +28,9 @@ struct Storage {
   bool is_quantized() const;
 };
 
-// `stored`: by request of PlanWholeModel; empty where the tensors could not be read, then
-// config.json's word counts. INVALID_ARGUMENT when there are more stages than layers.
+// `stored`: one entry per request of PlanWholeModel, in that order. If it is empty because the
+// tensors could not be read, the dtype of config.json is used. INVALID_ARGUMENT if there are more
+// stages than layers.
 absl::StatusOr<ModelFacts> DescribeModel(const ModelSpec& spec, std::optional<DType> dtype,
                                          std::span<const Storage> stored, int32_t n_stages);
 

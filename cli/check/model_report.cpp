@@ -61,7 +61,7 @@ std::string Layers(const ModelFacts& facts) {
   return text;
 }
 
-// "bfloat16"; "Q4_K 72%, Q6_K 28%" where there are several.
+// "bfloat16"; "Q4_K 72%, Q6_K 28%" if there are several.
 std::string Encodings(const ModelFacts& facts) {
   if (facts.encodings.size() == 1) return facts.encodings.front().name;
   uint64_t all_bytes = 0;
@@ -83,7 +83,7 @@ void AddFacts(const ModelFacts& facts, Columns& columns) {
   columns.Add("parameters", LargeNumber(facts.n_parameters));
   columns.Add("dtype", Encodings(facts));
   columns.Add("context", fmt::format("{} tokens", facts.context_tokens));
-  columns.Add("KV cache", fmt::format("{} bytes a token in {}", facts.kv_bytes_per_token,
+  columns.Add("KV cache", fmt::format("{} bytes per token in {}", facts.kv_bytes_per_token,
                                       DTypeName(facts.kv_dtype)));
   for (size_t i = 0; i < facts.stages.size(); ++i) {
     const StageFacts& stage = facts.stages[i];

@@ -1,4 +1,4 @@
-// What can be said of a checkpoint before any of its weights are read.
+// Describes a checkpoint before any of its weights are read.
 #pragma once
 
 #include <boost/json/object.hpp>
@@ -16,7 +16,7 @@ enum class Part : uint8_t { kModel, kConfig, kTensors, kTokenizer, kTemplate, kM
 
 struct Finding {
   Part part;
-  std::string text;  // what, where, and what to do
+  std::string text;  // what is wrong, where, and how to fix it
 };
 
 struct WindowFacts {
@@ -28,12 +28,13 @@ struct StageFacts {
   int32_t first_layer = 0;
   int32_t n_layers = 0;
   uint64_t weights_bytes = 0;
-  uint64_t kv_bytes = 0;                 // for one sequence of the whole context
-  std::vector<uint64_t> kv_block_bytes;  // by KV group, as in windows; 0: the stage has none of it
+  uint64_t kv_bytes = 0;  // for one sequence of full context length
+  // [KV group], in the order of `windows`; 0: the stage has no layer of it.
+  std::vector<uint64_t> kv_block_bytes;
 };
 
-// What config.json makes of the model, and the tensors' dtype where they could be read.
-// How matrices are stored; vectors are float32 in memory, however that is.
+// Sizes of the matrices by storage format. Vectors are not counted: they are float32 in memory
+// whatever their stored format.
 struct EncodingFacts {
   std::string name;  // "Q4_K", "bfloat16"
   uint64_t bytes = 0;
@@ -41,9 +42,9 @@ struct EncodingFacts {
 
 struct ModelFacts {
   std::string architecture;
-  std::vector<WindowFacts> windows;  // together all layers
+  std::vector<WindowFacts> windows;  // together they cover all layers
   uint64_t n_parameters = 0;
-  std::vector<EncodingFacts> encodings;  // the most bytes first; never empty
+  std::vector<EncodingFacts> encodings;  // sorted by bytes, largest first; never empty
   DType kv_dtype = DType::kF32;
   uint64_t kv_bytes_per_token = 0;  // over all layers
   int32_t context_tokens = 0;
@@ -59,9 +60,10 @@ struct TokenizerFacts {
 };
 
 struct ModelReport {
-  std::string model;              // the folder or file, or what was asked for when there is none
-  std::vector<Finding> problems;  // any of them keeps the model from being served
-  std::vector<Finding> notes;     // what to know all the same
+  // The model's folder or file, or the name asked for if there is no such model.
+  std::string model;
+  std::vector<Finding> problems;  // any of them prevents serving the model
+  std::vector<Finding> notes;     // do not prevent serving
   std::optional<ModelFacts> facts;
   std::optional<TokenizerFacts> tokenizer;
   bool has_template = false;
@@ -69,13 +71,13 @@ struct ModelReport {
   bool ok() const { return problems.empty(); }
 };
 
-// For people, at most `width` columns; no line break at the end.
+// Text of at most `width` columns, without a trailing line break.
 std::string ToText(const ModelReport& report, size_t width);
 
-// The problems alone, as ToText shows them.
+// Only the problems, in the format of ToText.
 std::string ProblemsText(const ModelReport& report, size_t width);
 
-// {model, ok, problems: [{part, text}], notes: [{part, text}], ...}; the numbers are absent where
+// {model, ok, problems: [{part, text}], notes: [{part, text}], ...}; the numbers are absent if
 // config.json could not be read.
 boost::json::object ToJson(const ModelReport& report);
 

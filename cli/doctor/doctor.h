@@ -1,4 +1,4 @@
-// Whether this machine can serve, and what to do about what it lacks.
+// Checks whether this machine can run the server, and says how to fix what it lacks.
 #pragma once
 
 #include <boost/json/object.hpp>
@@ -11,25 +11,25 @@ namespace stagecoach::doctor {
 
 enum class Level : uint8_t {
   kOk,
-  kWarning,  // serves, but slower or less than it could
-  kProblem   // does not serve on the CPU
+  kWarning,  // can serve, but slower or with less capacity
+  kProblem   // cannot serve, not even on the CPU
 };
 
 struct Line {
   Level level = Level::kOk;
   std::string name;    // "huge pages"
-  std::string found;   // what is there
-  std::string advice;  // what to do about it; empty: nothing
+  std::string found;   // what was found
+  std::string advice;  // how to fix it; empty: nothing to fix
 };
 
-// Looks at the machine as this process sees it: affinity, cgroups and limits count. `program_dir`:
-// the folder of the project's programs. GPU libraries are loaded into this process. `root` stands
-// in for "/" in tests.
+// Examines the machine as this process sees it: CPU affinity, cgroups and resource limits are taken
+// into account. `program_dir`: the folder of the project's programs. GPU libraries are loaded into
+// this process. Tests set `root` to a folder that replaces "/".
 std::vector<Line> Examine(const std::string& program_dir, const std::string& root = "");
 
-bool CanServe(const std::vector<Line>& lines);  // no problem among them
+bool CanServe(const std::vector<Line>& lines);  // true if no line is a problem
 
-// For people, at most `width` columns; no line break at the end.
+// Text of at most `width` columns, without a trailing line break.
 std::string ToText(const std::vector<Line>& lines, size_t width);
 
 // {ok, lines: [{name, level: "ok" | "warning" | "problem", found, advice}]}

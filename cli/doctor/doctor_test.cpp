@@ -38,7 +38,7 @@ TEST_CASE("cores: a quota below the affinity throttles") {
   root.Write("sys/fs/cgroup/cpu.max", "50000 100000\n");
   const Line line = ProbeCores(root.path());
   CHECK(line.level == Level::kWarning);
-  CHECK_THAT(line.found, ContainsSubstring("the time of 0.5"));
+  CHECK_THAT(line.found, ContainsSubstring("the CPU time of 0.5"));
   CHECK_THAT(line.advice, ContainsSubstring("--threads-per-worker 1 "));
 }
 
@@ -104,10 +104,10 @@ TEST_CASE("the driver is the one that this build's CUDA needs") {
   CHECK(DriverAdvice(13000, 12080).empty());
   CHECK_THAT(DriverAdvice(12040, 12080),
              ContainsSubstring("CUDA 12.8 needs driver 570") && !ContainsSubstring("580"));
-  // Workers may be of another build.
+  // `built` 0: the workers may come from another build.
   CHECK(DriverAdvice(13000, 0).empty());
   CHECK_THAT(DriverAdvice(12080, 0),
-             ContainsSubstring("580 or later: that of the images") && !ContainsSubstring("570"));
+             ContainsSubstring("580 or later; the images") && !ContainsSubstring("570"));
   CHECK_THAT(DriverAdvice(12040, 0), ContainsSubstring("570") && ContainsSubstring("580"));
 }
 

@@ -19,10 +19,10 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr int kCuda12 = 12080;  // the least of an installed toolkit that workers build with
-constexpr int kCuda13 = 13000;  // deploy/cuda-toolkit.sh's, and that of the images
-// That this build's workers have; 0: none have kernels for GPUs, and another build's may serve
-// here.
+constexpr int kCuda12 = 12080;  // oldest installed toolkit that workers build with
+constexpr int kCuda13 = 13000;  // version of deploy/cuda-toolkit.sh and of the images
+// CUDA version of this build's workers. 0: this build has no GPU kernels; workers of another build
+// may run on this machine.
 #ifdef STAGECOACH_CUDA_VERSION
 constexpr int kBuiltCuda = STAGECOACH_CUDA_VERSION;
 #else
@@ -33,7 +33,7 @@ struct CloseLibrary {
   void operator()(void* handle) const { dlclose(handle); }
 };
 
-// A library that may not be there.
+// A library that may be missing.
 class Library {
  public:
   explicit Library(std::initializer_list<const char*> names) {
@@ -43,7 +43,7 @@ class Library {
     }
   }
   bool found() const { return handle_ != nullptr; }
-  // Null where the library has no such function.
+  // Null if the library has no such function.
   template <typename Function>
   Function* Find(const char* name) const {
     return handle_ == nullptr ? nullptr : reinterpret_cast<Function*>(dlsym(handle_.get(), name));
@@ -58,7 +58,8 @@ std::string CudaVersion(int version) {
   return fmt::format("{}.{}", version / 1000, version % 1000 / 10);
 }
 
-// Graphics and compute devices of the vendor on the PCI bus, which shows them without a driver too.
+// Counts NVIDIA's graphics and compute devices on the PCI bus, which lists them without a driver
+// too.
 int NvidiaDevicesOnPci(const std::string& root) {
   int n = 0;
   std::error_code error;
@@ -75,7 +76,7 @@ struct Gpus {
   std::vector<std::string> devices;  // "NVIDIA H100, 80.0 GiB"
 };
 
-// The management library: it needs no CUDA context and sees what this process may use.
+// Asks NVML, which needs no CUDA context and lists only devices that this process may open.
 std::optional<Gpus> AskNvml() {
   struct Memory {
     unsigned long long total, free, used;
@@ -107,7 +108,7 @@ std::optional<Gpus> AskNvml() {
   return gpus;
 }
 
-// "8 x NVIDIA H100, 80.0 GiB" for equal ones.
+// Equal devices are grouped: "8 x NVIDIA H100, 80.0 GiB".
 std::string Devices(const std::vector<std::string>& devices) {
   std::string text;
   for (size_t i = 0; i < devices.size();) {
@@ -129,10 +130,11 @@ Line GpuLine(const std::string& root, const std::optional<Gpus>& gpus) {
   const int n_on_pci = NvidiaDevicesOnPci(root);
   if (n_on_pci == 0) return line;
   line.level = Level::kWarning;
-  line.found = fmt::format("{} on the PCI bus, none that this process can use", n_on_pci);
-  line.advice = fs::exists(root + "/proc/driver/nvidia/version")
-                    ? "the driver is loaded: start the container with its GPUs (docker --gpus all)"
-                    : "install the NVIDIA driver, and look into dmesg if it is installed";
+  line.found = fmt::format("{} on the PCI bus, but this process can use none", n_on_pci);
+  line.advice =
+      fs::exists(root + "/proc/driver/nvidia/version")
+          ? "the driver is loaded: give the container access to the GPUs (docker --gpus all)"
+          : "install the NVIDIA driver; if it is installed, check dmesg";
   return line;
 }
 
@@ -142,12 +144,12 @@ Line DriverLine(const std::optional<Gpus>& gpus) {
   auto* const version = cuda.Find<int(int*)>("cuDriverGetVersion");
   int number = 0;
   if (version == nullptr || version(&number) != 0) number = 0;
-  line.found = gpus && !gpus->driver.empty() ? gpus->driver : "of unknown version";
+  line.found = gpus && !gpus->driver.empty() ? gpus->driver : "unknown version";
   if (number == 0) {
     line.level = Level::kWarning;
     line.found += ", libcuda.so.1 cannot be loaded";
     line.advice =
-        "in a container, ask for the compute capability: "
+        "in a container, request the compute capability: "
         "NVIDIA_DRIVER_CAPABILITIES=compute,utility";
     return line;
   }
@@ -157,8 +159,8 @@ Line DriverLine(const std::optional<Gpus>& gpus) {
   return line;
 }
 
-// All that is loaded of the toolkit, by the number that it was built with; the runtime is linked
-// in.
+// cuBLASLt is the only part of the toolkit that workers load at run time; the CUDA runtime is
+// linked in. The version is the one that cuBLASLt was built with.
 Line CublasLtLine() {
   Line line{.name = "cuBLASLt"};
   constexpr bool kHas12 = kBuiltCuda > 0 && kBuiltCuda < kCuda13;
@@ -169,7 +171,7 @@ Line CublasLtLine() {
     line.level = Level::kWarning;
     line.found = fmt::format("{} not found", kName);
     line.advice = fmt::format(
-        "GPUs multiply with it: install CUDA's libcublas (pip: {}), or name its folder in "
+        "GPU workers need it for GEMMs: install CUDA's libcublas (pip: {}), or add its folder to "
         "LD_LIBRARY_PATH",
         kHas12 ? "nvidia-cublas-cu12" : "nvidia-cublas");
     return line;
@@ -187,8 +189,8 @@ Line NcclLine() {
     line.level = Level::kWarning;
     line.found = "libnccl.so.2 not found";
     line.advice = fmt::format(
-        "GPUs pass hidden states with it: install libnccl2 (pip: {}), or name its folder in "
-        "LD_LIBRARY_PATH",
+        "GPU stages exchange hidden states through it: install libnccl2 (pip: {}), or add its "
+        "folder to LD_LIBRARY_PATH",
         kBuiltCuda > 0 && kBuiltCuda < kCuda13 ? "nvidia-nccl-cu12" : "nvidia-nccl-cu13");
     return line;
   }
@@ -203,7 +205,8 @@ Line NcclLine() {
 }  // namespace
 
 std::string DriverAdvice(int driver, int built) {
-  // What is built with a later CUDA of the same number before the point runs on the same drivers.
+  // CUDA's minor-version compatibility: a program built with CUDA 13.x runs on any driver for 13.0
+  // or later, so only the major version counts.
   const bool is_for_13 = built == 0 || built >= kCuda13;
   if (driver >= (is_for_13 ? kCuda13 : kCuda12)) return "";
   const std::string of_12 = fmt::format("CUDA {} needs driver 570 or later", CudaVersion(kCuda12));
@@ -212,14 +215,14 @@ std::string DriverAdvice(int driver, int built) {
     return fmt::format("this build's workers have CUDA {}: {}", CudaVersion(built),
                        is_for_13 ? of_13 : of_12);
   }
-  const std::string pinned = of_13 + ": that of the images and of deploy/cuda-toolkit.sh";
+  const std::string pinned = of_13 + "; the images and deploy/cuda-toolkit.sh use this version";
   return driver >= kCuda12 ? pinned : fmt::format("{}; {}", of_12, pinned);
 }
 
 std::vector<Line> ProbeGpus(const std::string& root) {
   const std::optional<Gpus> gpus = AskNvml();
   std::vector<Line> lines{GpuLine(root, gpus)};
-  // Their libraries matter only where there are GPUs.
+  // The libraries are needed only if there are GPUs.
   if (gpus && !gpus->devices.empty()) {
     lines.push_back(DriverLine(gpus));
     lines.push_back(CublasLtLine());

@@ -1,5 +1,5 @@
-// One line a question about GPUs and their libraries, which are looked for with dlopen: nothing of
-// them is needed to build or run this program.
+// Probes the GPUs and their libraries; each check gives one line. The libraries are loaded with
+// dlopen, so this program neither needs them to build nor to run.
 #pragma once
 
 #include <string>
@@ -8,11 +8,12 @@
 
 namespace stagecoach::doctor {
 
-// `root` stands in for "/" in tests.
+// Tests set `root` to a folder that replaces "/".
 std::vector<Line> ProbeGpus(const std::string& root);
 
-// What a driver for CUDA up to `driver` lacks for workers that were built with `built`, as CUDA's
-// own numbers go (13000: 13.0) and 0 for other builds' workers; empty: nothing.
+// Advice if a driver that supports CUDA up to `driver` is too old for workers built with CUDA
+// `built`; empty: the driver is new enough. Both use CUDA's numbering (13000 is 13.0). `built` is 0
+// if the workers come from another build.
 std::string DriverAdvice(int driver, int built);
 
 }  // namespace stagecoach::doctor

@@ -32,13 +32,13 @@ namespace fs = std::filesystem;
 
 constexpr uint64_t kMiB = uint64_t{1} << 20;
 constexpr uint64_t kGiB = uint64_t{1} << 30;
-constexpr uint64_t kLeastMemory = 256 * kMiB;  // the demo model with its caches
+constexpr uint64_t kLeastMemory = 256 * kMiB;  // enough for the demo model and its caches
 constexpr uint64_t kLittleMemory = 4 * kGiB;
 constexpr uint64_t kNcclSharedMemory = kGiB;
-constexpr uint64_t kFewFiles = 4096;  // a connection takes one
+constexpr uint64_t kFewFiles = 4096;  // each connection uses one
 constexpr uint64_t kTooFewFiles = 64;
 
-// "model name : Intel(R) Xeon(R)" of /proc/cpuinfo.
+// Reads "model name : Intel(R) Xeon(R)" in /proc/cpuinfo.
 std::string CpuName(const std::string& root) {
   std::ifstream file(root + "/proc/cpuinfo");
   for (std::string line; std::getline(file, line);) {
@@ -55,7 +55,7 @@ int32_t CoresOfThisProcess() {
   return static_cast<int32_t>(std::max(1u, std::thread::hardware_concurrency()));
 }
 
-// Cores' worth of time that the cgroup allows; absent: no limit.
+// CPU time that the cgroup allows, in cores; absent: no limit.
 std::optional<double> CpuQuota(const std::string& root) {
   const CgroupDirs dirs = FindCgroupDirs(root, "cpu");
   for (const std::string& dir : dirs.v2) {
@@ -81,8 +81,8 @@ Line ProbeCpu(const std::string& root) {
   if (target == "baseline" || target == "SSE4") {
     line.level = Level::kWarning;
     line.advice =
-        "without AVX2 everything takes several times as long: use a newer machine, or let the "
-        "virtual machine pass its host's CPU features through";
+        "without AVX2 everything is several times slower: use a newer machine, or make the virtual "
+        "machine expose its host's CPU features";
   }
   return line;
 }
@@ -93,10 +93,10 @@ Line ProbeCores(const std::string& root) {
   const std::optional<double> quota = CpuQuota(root);
   if (quota && *quota < n_cores - 0.01) {
     line.level = Level::kWarning;
-    line.found += fmt::format(", of which the cgroup gives the time of {:g}", *quota);
+    line.found += fmt::format(", but the cgroup limits them to the CPU time of {:g}", *quota);
     line.advice = fmt::format(
-        "threads beyond that are put to sleep in the middle of a step: raise the limit (docker "
-        "--cpus) or start with --threads-per-worker {} divided by the stages",
+        "more threads than that are throttled in the middle of a step: raise the limit (docker "
+        "--cpus), or start with --threads-per-worker {} divided by the number of stages",
         std::max(1, static_cast<int32_t>(*quota)));
   }
   return line;
@@ -115,8 +115,8 @@ Line ProbeMemory(const std::string& root) {
   } else if (memory.available_bytes < kLittleMemory) {
     line.level = Level::kWarning;
     line.advice =
-        "only small models fit (`stagecoach check MODEL` says what one takes): end other programs, "
-        "or raise the container's limit";
+        "only small models fit (`stagecoach check MODEL` reports a model's memory): end other "
+        "programs, or raise the container's limit";
   }
   return line;
 }
@@ -147,8 +147,8 @@ Line ProbeReservedHugePages(const std::string& root) {
   if (n_free * page_bytes >= kGiB) {
     line.level = Level::kWarning;
     line.advice = fmt::format(
-        "{} are kept from everybody else and not used here; give them back: as root, sysctl "
-        "vm.nr_hugepages=0",
+        "{} of memory are reserved, but stagecoach does not use them; to free them, as root: "
+        "sysctl vm.nr_hugepages=0",
         FormatBytes(n_free * page_bytes));
   }
   return line;
@@ -160,7 +160,7 @@ Line ProbeSharedMemory(const std::string& root) {
   if (statvfs((root + "/dev/shm").c_str(), &stat) != 0) {
     line.level = Level::kWarning;
     line.found = fmt::format("cannot be used: {}", std::strerror(errno));
-    line.advice = "GPUs of one machine talk through it; mount a tmpfs there";
+    line.advice = "stages on GPUs of one machine communicate through it: mount a tmpfs there";
     return line;
   }
   const uint64_t total = uint64_t{stat.f_blocks} * stat.f_frsize;
@@ -169,8 +169,8 @@ Line ProbeSharedMemory(const std::string& root) {
   if (available < kNcclSharedMemory) {
     line.level = Level::kWarning;
     line.advice =
-        "enough on the CPU, little for NCCL between GPUs: in a container, docker --shm-size=2g or "
-        "an emptyDir with medium: Memory";
+        "enough for CPUs, but little for NCCL between GPUs; in a container, use docker "
+        "--shm-size=2g or an emptyDir with medium: Memory";
   }
   return line;
 }
@@ -187,7 +187,7 @@ Line ProbeOpenFiles() {
     line.level = limit.rlim_cur < kTooFewFiles ? Level::kProblem : Level::kWarning;
     const bool can_raise = limit.rlim_max >= kFewFiles;
     line.advice = fmt::format(
-        "each client's connection takes one: {}",
+        "each client connection needs one: {}",
         can_raise ? fmt::format("ulimit -n {}", std::min<rlim_t>(limit.rlim_max, 65536))
                   : "raise the limit for this user (systemd: LimitNOFILE=65536, docker: --ulimit "
                     "nofile=65536, or /etc/security/limits.conf)");
@@ -200,7 +200,7 @@ Line ProbeNumaNodes(const std::string& root) {
   Line line{.name = "NUMA nodes", .found = fmt::format("{}", std::max<size_t>(n_nodes, 1))};
   if (n_nodes > 1) {
     line.found += fmt::format(
-        "; with --stages {} or a multiple, each stage has the cores and memory of one", n_nodes);
+        "; with --stages {} or a multiple, each stage gets the cores and memory of one", n_nodes);
   }
   return line;
 }
@@ -214,13 +214,14 @@ Line ProbePrograms(const std::string& program_dir) {
   if (!missing.empty()) {
     line.level = Level::kProblem;
     line.found = fmt::format("{} not in {}", fmt::join(missing, " and "), program_dir);
-    line.advice = "build or install the whole of stagecoach: serve starts them from its own folder";
+    line.advice =
+        "build or install all of stagecoach: `serve` starts these programs from its own folder";
   }
   return line;
 }
 
 Line ProbeLoopback() {
-  Line line{.name = "loopback", .found = "127.0.0.1 can be listened on"};
+  Line line{.name = "loopback", .found = "programs can listen on 127.0.0.1"};
   const int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
   sockaddr_in address{};
   address.sin_family = AF_INET;
@@ -228,9 +229,9 @@ Line ProbeLoopback() {
   if (fd < 0 || bind(fd, reinterpret_cast<const sockaddr*>(&address), sizeof(address)) != 0 ||
       listen(fd, 1) != 0) {
     line.level = Level::kProblem;
-    line.found = fmt::format("127.0.0.1 cannot be listened on: {}", std::strerror(errno));
+    line.found = fmt::format("programs cannot listen on 127.0.0.1: {}", std::strerror(errno));
     line.advice =
-        "the stages of a machine talk over it: bring the interface up (ip link set lo up)";
+        "stages on one machine communicate over it: bring the interface up (ip link set lo up)";
   }
   if (fd >= 0) close(fd);
   return line;

@@ -1,4 +1,4 @@
-// One line a question about the machine. `root` stands in for "/" in tests.
+// Probes the machine; each check gives one line. Tests set `root` to a folder that replaces "/".
 #pragma once
 
 #include <string>

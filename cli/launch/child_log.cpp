@@ -28,7 +28,7 @@ void ChildLog::Add(std::string_view line) {
   }
   last_lines_.emplace_back(line);
   if (last_lines_.size() > kKeptLines) last_lines_.pop_front();
-  // One write a line, so that lines of several children do not mix.
+  // One write per line, so that lines of different children do not mix.
   if (echo_) WriteStderr(ChildLine(format_, name_, line));
 }
 

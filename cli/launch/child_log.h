@@ -1,5 +1,5 @@
-// What one child writes to its standard error: passed on under its name, the end of it kept to
-// explain a failure.
+// Standard error of one child process. Lines are forwarded under the child's name, and the last
+// ones are kept to explain a failure.
 #pragma once
 
 #include <deque>
@@ -17,15 +17,15 @@ class ChildLog {
  public:
   static constexpr size_t kKeptLines = 8;
 
-  // `echo`: write the lines to our standard error, under the name.
+  // `echo`: write the lines to our standard error, under the child's name.
   ChildLog(std::string name, bool echo, LogFormat format = LogFormat::kText);
 
   const std::string& name() const { return name_; }
   void Add(std::string_view line);
-  // What the launcher knows of the child, whether its own lines are echoed or not.
+  // Logs a line of the launcher about the child, also if `echo` is off.
   void Say(std::string_view line) const;
-  // Why the child ended, in one line and perhaps indented ones: its own "error: ..." message if it
-  // gave one, else how it ended and what it wrote last.
+  // Why the child ended: one line, which indented lines may follow. It is the child's own "error:
+  // ..." message if it wrote one, else the exit status and the child's last lines.
   std::string Cause(const ChildExit& exit) const;
 
  private:
@@ -34,7 +34,9 @@ class ChildLog {
   const LogFormat format_;
   mutable std::mutex mutex_;
   std::deque<std::string> last_lines_;  // guarded by mutex_; at most kKeptLines
-  std::string error_;  // guarded by mutex_; not echoed: the launcher reports it once
+  // Guarded by mutex_. The child's "error: ..." message. It is not echoed, because the launcher
+  // reports it once.
+  std::string error_;
 };
 
 }  // namespace stagecoach::launch

@@ -22,7 +22,7 @@ extern char** environ;
 namespace stagecoach::launch {
 namespace {
 
-// Between looks whether the child is stopped.
+// Interval between checks whether the child is stopped.
 constexpr int kStopIntervalMs = 500;
 
 struct Pipe {
@@ -53,7 +53,7 @@ struct Pipe {
 
 class SpawnSettings {
  public:
-  // stdin_fd: -1: nothing to read.
+  // stdin_fd -1: the child's standard input is empty.
   SpawnSettings(int stdin_fd, int stdout_fd, int stderr_fd) {
     SC_CHECK(posix_spawn_file_actions_init(&actions_) == 0);
     SC_CHECK(posix_spawnattr_init(&attributes_) == 0);
@@ -109,7 +109,7 @@ absl::StatusOr<std::unique_ptr<ChildProcess>> ChildProcess::Spawn(const ChildSpe
   for (const std::string& arg : spec.args) argv.push_back(const_cast<char*>(arg.c_str()));
   argv.push_back(nullptr);
 
-  // It fits into the pipe, so nobody waits for the child to read it.
+  // The input fits into the pipe's buffer, so this write does not wait for the child to read.
   SC_CHECK(spec.input.size() <= PIPE_BUF);
   if (write(in.write, spec.input.data(), spec.input.size()) < 0) {
     return absl::InternalError(
@@ -181,7 +181,7 @@ void ChildProcess::ReadUntilExit() {
     }
   }
 
-  // Waits without reaping first: Signal() must never hit a process that took over the number.
+  // Wait without reaping first: Signal() must never hit another process that got the same pid.
   siginfo_t info{};
   while (waitid(P_PID, pid_, &info, WEXITED | WNOWAIT) < 0) SC_CHECK(errno == EINTR);
   {

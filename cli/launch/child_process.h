@@ -1,4 +1,4 @@
-// One child program: started by posix_spawn, its output read line by line, always reaped.
+// A child process: started with posix_spawn, its output read line by line, always reaped.
 #pragma once
 
 #include <sys/types.h>
@@ -18,21 +18,21 @@ namespace stagecoach::launch {
 struct ChildSpec {
   std::string program;            // a path
   std::vector<std::string> args;  // without the program's own name
-  std::string input;              // its standard input, 4 KiB at most
+  std::string input;              // its standard input, at most 4 KiB
 };
 
 struct ChildExit {
   int code = 0;    // when signal is 0
-  int signal = 0;  // that ended the process; 0: it exited by itself
+  int signal = 0;  // that killed the process; 0: it exited by itself
 
   bool Clean() const { return code == 0 && signal == 0; }
   // "exited with code 1", "was killed by signal 9 (Killed)"
   std::string Describe() const;
 };
 
-// on_stopped: the process is stopped (by SIGSTOP, say), or goes on.
-// Called on the child's own reader thread; on_exit comes last, when both streams have ended and the
-// process is reaped. Lines come without their end.
+// The callbacks run on the child's own reader thread. on_stopped: the process was stopped (for
+// example by SIGSTOP), or continued. on_exit comes last, when both streams have ended and the
+// process is reaped. Lines come without their line feed.
 struct ChildCallbacks {
   std::function<void(std::string_view)> on_stdout;
   std::function<void(std::string_view)> on_stderr;
@@ -40,15 +40,15 @@ struct ChildCallbacks {
   std::function<void(bool stopped)> on_stopped;
 };
 
-// The child has its own process group (a terminal's ctrl-C does not reach it), no more standard
-// input than it is given, default signal dispositions and none of our descriptors. Thread-safe.
+// The child has its own process group (a terminal's ctrl-C does not reach it), only the standard
+// input given in its spec, default signal dispositions and none of our descriptors. Thread-safe.
 class ChildProcess {
  public:
-  // NOT_FOUND or INTERNAL when the program cannot be executed. A child that ties its life to its
-  // parent's dies with the *thread* that calls this.
+  // NOT_FOUND or INTERNAL if the program cannot be executed. A child that asks to be killed when
+  // its parent dies is killed when the *thread* that calls Spawn ends.
   static absl::StatusOr<std::unique_ptr<ChildProcess>> Spawn(const ChildSpec& spec,
                                                              ChildCallbacks callbacks);
-  // Kills the child if it runs, and reaps it.
+  // Kills the child if it is running, and reaps it.
   ~ChildProcess();
   ChildProcess(const ChildProcess&) = delete;
   ChildProcess& operator=(const ChildProcess&) = delete;
@@ -67,7 +67,8 @@ class ChildProcess {
   int stderr_fd_;
   const ChildCallbacks callbacks_;
   std::mutex mutex_;
-  bool reaped_ = false;  // guarded by mutex_: from here on pid_ may be somebody else
+  // Guarded by mutex_. Once true, pid_ may belong to another process.
+  bool reaped_ = false;
   std::thread reader_;
 };
 

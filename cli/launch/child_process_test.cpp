@@ -12,7 +12,7 @@
 namespace stagecoach::launch {
 namespace {
 
-// Runs `script` in a shell and gathers what it says.
+// Runs `script` in a shell and collects its output.
 class Shell {
  public:
   explicit Shell(const std::string& script) {
@@ -41,7 +41,7 @@ class Shell {
   std::unique_ptr<ChildProcess> child_;
 };
 
-// Neither running nor waiting to be reaped.
+// The process is neither running nor waiting to be reaped.
 bool IsGone(pid_t pid) { return waitpid(pid, nullptr, WNOHANG) == -1 && kill(pid, 0) == -1; }
 
 TEST_CASE("A program that is not there is an error that names it") {
@@ -75,8 +75,8 @@ TEST_CASE("A death by signal is told apart") {
 }
 
 TEST_CASE("A child hears signals, and none after its end") {
-  // Not a shell's trap: a shell that has just forked still catches, in the child, what is sent
-  // there.
+  // This test does not use a shell's trap: right after fork, the shell's child still has the trap
+  // handler and would catch the signal.
   Shell shell(
       "exec python3 -c 'import signal; signal.pthread_sigmask(signal.SIG_BLOCK, {15});"
       "print(\"up\", flush=True); signal.sigwait({15}); raise SystemExit(3)'");
@@ -109,7 +109,7 @@ TEST_CASE("A child has its own process group, no input and none of our descripto
   Shell fds("ls /proc/self/fd | tr '\\n' ' '");
   fds.AwaitExit();
   close(leak);
-  CHECK(fds.out() == "0 1 2 3 \n");  // 3 is ls's own view of the folder
+  CHECK(fds.out() == "0 1 2 3 \n");  // 3 is the descriptor with which ls reads the folder
 }
 
 TEST_CASE("Destruction kills and reaps") {

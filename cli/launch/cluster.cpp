@@ -19,25 +19,26 @@ namespace {
 using std::chrono::milliseconds;
 using std::chrono::seconds;
 
-// A worker's death ends the router as well; which of the two is seen first is chance.
+// If a worker dies, the router exits too, and the launcher may see either exit first. It waits this
+// long to find the root cause.
 constexpr milliseconds kCauseGrace(300);
-// For the router to tell its clients which stage was lost.
+// Time for the router to tell its clients which stage was lost.
 constexpr seconds kRouterFailGrace(5);
 constexpr seconds kWorkerStopGrace(10);
-// For a stopped process to go on, once all is to end: the routers' own default limit.
+// How long a shutdown waits for a stopped process to continue; equals the default of the router's
+// --stall-limit.
 constexpr seconds kStoppedGrace(10);
 constexpr milliseconds kLook(500);
 
-// With few cores a stage, all stages use all cores, one after the other: a single request has the
-// whole machine on every stage, and many are decoded in one microbatch, which reads the weights
-// once.
+// With few cores per stage, every stage uses all cores. A single request then has the whole machine
+// on every stage. Many requests are decoded in one microbatch, so the weights are read only once.
 bool SharesCores(const ClusterOptions& options) {
   constexpr uint32_t kFew = 4;
   return options.device == "cpu" && options.threads_per_worker == 0 && options.n_stages > 1 &&
          std::thread::hardware_concurrency() < kFew * options.n_stages;
 }
 
-// Where every node gets as many stages, a stage's threads and memory are on one.
+// If the stages divide evenly among the NUMA nodes, a stage's threads and memory are on one node.
 std::optional<int> NumaNodeOf(uint32_t stage, const ClusterOptions& options) {
   const size_t n_nodes = options.numa_nodes.size();
   if (options.device != "cpu" || n_nodes < 2 || options.n_stages % n_nodes != 0 ||
@@ -53,7 +54,7 @@ uint32_t ThreadsPerWorker(const ClusterOptions& options) {
   return SharesCores(options) ? n_cores : std::max(1u, n_cores / options.n_stages);
 }
 
-// "cpu", or "cuda:N" with the stage's GPU.
+// "cpu", or "cuda:N" where N is the stage's GPU.
 std::string DeviceOf(const ClusterOptions& options, uint32_t stage) {
   if (options.device != "cuda") return options.device;
   return fmt::format("cuda:{}", options.devices.empty() ? stage : options.devices[stage]);
@@ -78,8 +79,8 @@ void AddLinkArgs(const ClusterOptions& options, std::vector<std::string>* args) 
 
 Cluster::Cluster(ClusterOptions options) : options_(std::move(options)), secret_(MakeSecret()) {
   SC_CHECK(options_.n_stages > 0);
-  // Reader threads hold indices, never references, but the children themselves must not move under
-  // Signal().
+  // Reader threads hold indices and not references, but the vector must not reallocate while
+  // Signal() uses a child.
   children_.reserve(options_.n_stages + 1);
 }
 
@@ -147,7 +148,7 @@ absl::Status Cluster::Spawn(const std::string& name, const std::string& program,
                             std::vector<std::string> args) {
   args.insert(args.end(),
               {"--log-level", options_.log_level, "--exit-with-parent", std::to_string(getpid()),
-               // Not as an argument, which everyone on this machine could read.
+               // Not an argument: every user of this machine can read arguments.
                "--secret-file", "/dev/stdin"});
   const size_t index = children_.size();
   Child& child = children_.emplace_back();
@@ -182,10 +183,10 @@ void Cluster::OnStopped(size_t index, bool stopped) {
   Child& child = children_[index];
   if (stopped == child.stopped_since.has_value()) return;
   child.stopped_since = stopped ? std::optional(Clock::now()) : std::nullopt;
-  child.log->Say(stopped
-                     ? fmt::format("process {} is stopped, as by SIGSTOP; SIGCONT lets it go on",
-                                   child.process == nullptr ? 0 : child.process->pid())
-                     : "the process goes on");
+  child.log->Say(
+      stopped ? fmt::format("process {} is stopped, for example by SIGSTOP; SIGCONT continues it",
+                            child.process == nullptr ? 0 : child.process->pid())
+              : "the process continues");
   events_.push_back({.kind = Event::kStopped, .child = index, .line = ""});
   posted_.notify_all();
 }
@@ -226,8 +227,8 @@ absl::Status Cluster::StopInOrder() {
       break;
     case Awaited::kHeldUp:
       KillAll();
-      return absl::UnavailableError(
-          fmt::format("the router was stopped, and did not go on for {} s", kStoppedGrace.count()));
+      return absl::UnavailableError(fmt::format(
+          "the router was stopped and did not continue within {} s", kStoppedGrace.count()));
     default:
       KillAll();
       return absl::CancelledError("killed before all requests had ended");
@@ -235,12 +236,12 @@ absl::Status Cluster::StopInOrder() {
   SignalAll(0, router(), SIGTERM);
   const bool ended = AwaitEnd(0, router(), Clock::now() + kWorkerStopGrace) == Awaited::kEnded;
   KillAll();
-  // The router first: it knows of what its streams were told.
+  // The router first: it knows what its clients were told.
   for (size_t i = 0; i < children_.size(); ++i) {
     const Child& child = children_[(router() + i) % children_.size()];
     if (!child.exit->Clean()) {
       return absl::InternalError(child.log->Cause(*child.exit) +
-                                 (ended ? "" : "; not all workers ended in time"));
+                                 (ended ? "" : "; not all workers exited in time"));
     }
   }
   return absl::OkStatus();
@@ -267,8 +268,8 @@ absl::Status Cluster::Fail(size_t dead) {
 }
 
 void Cluster::KillAll() {
-  // Each waits for its child and its reader thread; all are told first, so that they end side by
-  // side.
+  // Each reset() waits for its child and its reader thread. All children are signalled first, so
+  // that they end in parallel.
   SignalAll(0, children_.size(), SIGKILL);
   for (Child& child : children_) child.process.reset();
 }

@@ -1,5 +1,4 @@
-// The local launcher: one worker program a stage and a router in front, as children of this
-// process.
+// The local launcher: runs one worker program per stage and a router, as children of this process.
 #pragma once
 
 #include <chrono>
@@ -24,17 +23,22 @@ struct ClusterOptions {
   std::string model;
   uint32_t n_stages = 1;
   std::string device = "cpu";
-  std::vector<uint32_t> devices;             // GPU of each stage; empty: stage i has GPU i
-  bool batch_invariant = false;              // on GPUs; CPUs always are
-  std::string transport = "auto";            // between stages on GPUs, as the next four
+  std::vector<uint32_t> devices;  // GPU of each stage; empty: stage i uses GPU i
+  bool batch_invariant = false;   // for GPUs; CPUs always are batch-invariant
+  // The next five options apply to the links between stages on GPUs.
+  std::string transport = "auto";
   std::string nccl_library, nccl_interface;  // empty: the default
   std::vector<std::string> nccl_settings;    // "NCCL_NAME=VALUE"
   uint32_t link_timeout_s = 20;
-  uint64_t disturbance_seed = 0;    // on GPUs; 0: off. Tests shake the order of things with it.
-  uint32_t threads_per_worker = 0;  // 0: all cores where they are few, else a share
-  std::vector<int> numa_nodes;  // ids of this machine's; each stage gets one if that comes out even
+  // For GPUs. Tests use it to randomize the timing of concurrent work; 0: off.
+  uint64_t disturbance_seed = 0;
+  // 0: an equal share of the cores, or all cores if there are fewer than four per stage.
+  uint32_t threads_per_worker = 0;
+  // NUMA nodes of this machine. If the stages divide evenly among them, each stage runs on one
+  // node.
+  std::vector<int> numa_nodes;
   std::string log_level = "info";
-  bool echo_logs = true;  // the children's logs go to our standard error
+  bool echo_logs = true;  // forward the children's logs to our standard error
   ServeFlags serve;
 
   LogFormat log_format() const {
@@ -43,29 +47,30 @@ struct ClusterOptions {
 };
 
 struct Endpoints {
-  std::string ready_line;  // the router's own: "ready grpc=... metrics=... kv_blocks=N"
-  std::string grpc;        // HOST:PORT; empty: it is off
+  std::string ready_line;  // the router's line: "ready grpc=... metrics=... kv_blocks=N"
+  std::string grpc;        // HOST:PORT; empty: gRPC is off
 };
 
-// Start, then Wait, on one thread that lives as long as the cluster: the children die with it.
+// Call Start, then Wait, on the same thread. That thread must live as long as the cluster, because
+// the children are killed when it ends.
 class Cluster {
  public:
   explicit Cluster(ClusterOptions options);
-  // Leaves no child behind.
+  // Kills and reaps all children.
   ~Cluster();
   Cluster(const Cluster&) = delete;
   Cluster& operator=(const Cluster&) = delete;
 
-  // Returns when requests can be served. CANCELLED after RequestStop; otherwise an error's message
-  // is the one cause.
+  // Returns when requests can be served. CANCELLED after RequestStop. Any other error's message
+  // gives the one root cause.
   absl::StatusOr<Endpoints> Start();
-  // Returns when all children have ended: OK after RequestStop, an error with the one cause when a
-  // child died. CANCELLED when a second RequestStop cut the first one short.
+  // Returns when all children have ended: OK after RequestStop; an error that gives the root cause
+  // if a child died; CANCELLED if a second RequestStop cut the first one short.
   absl::Status Wait();
-  // Lets the router finish what runs, then stops the workers. Called again: kills everything.
-  // Thread-safe.
+  // Lets the router finish the running requests, then stops the workers. A second call kills all
+  // children. Thread-safe.
   void RequestStop();
-  // Has all write what their flight recorders hold, once they serve. Thread-safe.
+  // Makes all children write their flight recorders to files, once the cluster serves. Thread-safe.
   void RequestFlight();
 
  private:
@@ -80,7 +85,8 @@ class Cluster {
     std::unique_ptr<ChildLog> log;
     std::unique_ptr<ChildProcess> process;
     std::optional<ChildExit> exit;
-    // Not a loss by itself: who stopped it may let it go on.
+    // Time since which the process is stopped (SIGSTOP). This is no failure by itself: whoever
+    // stopped it may continue it.
     std::optional<Clock::time_point> stopped_since;
   };
 
@@ -88,22 +94,23 @@ class Cluster {
   absl::Status SpawnRouter(const std::vector<std::string>& stages);
   absl::Status Spawn(const std::string& name, const std::string& program,
                      std::vector<std::string> args);
-  // The first line on the standard output of each child from `first` on that begins with `prefix`.
+  // For each child from index `first` on, the first line of its standard output that begins with
+  // `prefix`.
   absl::StatusOr<std::vector<std::string>> AwaitLines(size_t first, const std::string& prefix);
 
   void OnStopped(size_t index, bool stopped);
   void Post(Event event);
   Event NextEvent(Clock::time_point deadline = Clock::time_point::max());
   bool AllEnded(size_t first, size_t last) const;
-  // A child of [first, last) has been stopped for so long that nobody waits for it any more.
+  // A child of [first, last) has been stopped for longer than the launcher waits.
   bool IsHeldUp(size_t first, size_t last) const;
   enum class Awaited : uint8_t { kEnded, kHeldUp, kStop, kTimeout };
-  // Waits until the children [first, last) have ended, or what else comes first: one is stopped and
-  // does not go on, a stop request, `deadline`.
+  // Waits until one of these happens: the children [first, last) have all ended, one of them is
+  // stopped and does not continue, a stop is requested, or `deadline` passes.
   Awaited AwaitEnd(size_t first, size_t last, Clock::time_point deadline);
   void SignalAll(size_t first, size_t last, int signal);
 
-  // Ends all that runs after the unexpected end of `dead`, and says what caused it.
+  // Stops the other children after the unexpected end of `dead`, and returns the root cause.
   absl::Status Fail(size_t dead);
   absl::Status StopInOrder();
   void KillAll();
@@ -111,7 +118,8 @@ class Cluster {
   size_t router() const { return options_.n_stages; }
 
   const ClusterOptions options_;
-  const std::string secret_;     // of this start: between its router and workers
+  // New for each start; the router authenticates to its workers with it.
+  const std::string secret_;
   std::vector<Child> children_;  // workers by stage, then the router
   std::mutex mutex_;
   std::condition_variable posted_;

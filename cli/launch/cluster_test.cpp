@@ -13,9 +13,10 @@
 namespace stagecoach::launch {
 namespace {
 
-// A folder with shell scripts in the place of worker and router. They append what they do to the
-// file `log`. `hold` waits in the shell's `wait`, which no signal can slip past; `read` would block
-// with a signal that came just before it. What it waits for ends with the shell, however that ends.
+// A folder with shell scripts that replace the worker and the router. They append what they do to
+// the file `log`. `hold` waits in the shell's `wait`, which no signal can miss; `read` would block
+// if a signal came just before it. The process that `hold` waits for ends with the shell, however
+// the shell ends.
 class Programs {
  public:
   Programs() {

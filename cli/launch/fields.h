@@ -1,4 +1,4 @@
-// The one line by which a program says that it is up: "listening grpc=127.0.0.1:4711".
+// Reads the line in which a program reports that it is ready: "listening grpc=127.0.0.1:4711".
 #pragma once
 
 #include <string>
@@ -8,7 +8,7 @@
 
 namespace stagecoach::launch {
 
-// The value of "key=value" among the words of `line`; INTERNAL when it is not there.
+// The value of "key=value" among the words of `line`; INTERNAL if the key is missing.
 absl::StatusOr<std::string> Field(std::string_view line, std::string_view key);
 
 }  // namespace stagecoach::launch

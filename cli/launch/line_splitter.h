@@ -1,4 +1,4 @@
-// Cuts a byte stream into lines.
+// Splits a byte stream into lines.
 #pragma once
 
 #include <functional>
@@ -16,7 +16,7 @@ class LineSplitter {
   explicit LineSplitter(std::function<void(std::string_view)> on_line);
 
   void Push(std::string_view bytes);
-  // The stream has ended: passes on what is left, if anything.
+  // Call at the end of the stream: passes on the last line if it has no line feed.
   void Flush();
 
  private:

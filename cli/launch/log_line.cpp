@@ -24,7 +24,8 @@ std::string Now(LogFormat format) {
   return fmt::format("{}.{:03}{}", text, ms, is_json ? "Z" : "");
 }
 
-// "2026-01-31 12:00:00.123 I program: ": where the program's name begins; 0: the line is another.
+// Position of the program's name in "2026-01-31 12:00:00.123 I program: "; 0 if the line has
+// another form.
 size_t ProgramOf(std::string_view line) {
   constexpr std::string_view kShape = "0000-00-00 00:00:00.000 A ";
   if (line.size() < kShape.size()) return 0;

@@ -1,4 +1,4 @@
-// Lines of the launcher's log: the children's under their names, and its own.
+// Formats the lines of the launcher's log: its own lines, and the children's under their names.
 #pragma once
 
 #include <string>
@@ -6,17 +6,19 @@
 
 namespace stagecoach::launch {
 
-enum class LogFormat { kText, kJson };  // as InitLog has them
+enum class LogFormat { kText, kJson };  // the formats of InitLog
 
-// A line of its own, with its end. `level` as JSON has it: "info", "critical".
+// A line of the launcher's own, with its line feed. `level` is a level of the JSON format: "info",
+// "critical".
 std::string OwnLine(LogFormat format, std::string_view level, std::string_view program,
                     std::string_view message);
 
-// A child's line with its end: one that its log has formatted keeps its time and level and gets the
-// child's name for the program's; any other, as of a library, becomes a line of its own.
+// A child's line, with its line feed. A line of the child's logger keeps its time and level, and
+// gets the child's name in place of the program's. Any other line, for example of a library,
+// becomes a new log line.
 std::string ChildLine(LogFormat format, std::string_view child, std::string_view line);
 
-// Why the launcher ends: "error: message", or an object of the level "critical".
+// Why the launcher ends: "error: message", or a JSON object of level "critical".
 std::string FatalLine(LogFormat format, std::string_view message);
 
 }  // namespace stagecoach::launch

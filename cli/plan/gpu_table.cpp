@@ -7,7 +7,7 @@ namespace {
 
 constexpr uint64_t kGiB = uint64_t{1} << 30;
 
-// Memory: what the driver reports, a little less than the name says.
+// Memory is what the driver reports, which is a little less than the GPU's nominal size.
 constexpr Gpu kGpus[] = {
     {"B200", 178 * kGiB, 8.0e12, 2250e12},     {"H200", 139 * kGiB, 4.8e12, 989e12},
     {"H100", 79 * kGiB, 3.35e12, 989e12},      {"H100-PCIe", 79 * kGiB, 2.0e12, 756e12},

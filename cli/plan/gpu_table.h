@@ -1,4 +1,4 @@
-// What GPUs of data centres and desks have, by their makers' data sheets.
+// Data-sheet figures of data-centre and desktop GPUs.
 #pragma once
 
 #include <cstdint>
@@ -9,15 +9,15 @@
 namespace stagecoach::plan {
 
 struct Gpu {
-  std::string_view name;    // as --gpu takes it
-  uint64_t memory_bytes;    // that programs can use
-  double bytes_per_s;       // of its memory
-  double bf16_flops_per_s;  // dense products
+  std::string_view name;    // as given to --gpu
+  uint64_t memory_bytes;    // usable by programs
+  double bytes_per_s;       // memory bandwidth
+  double bf16_flops_per_s;  // dense matrix products
 };
 
 std::span<const Gpu> KnownGpus();
 
-// Upper and lower case are the same; absent for others.
+// Ignores case; absent for an unknown name.
 std::optional<Gpu> FindGpu(std::string_view name);
 
 }  // namespace stagecoach::plan

@@ -19,8 +19,9 @@ namespace {
 // Measured with a 7B shape on an H200 (tests/bench/results).
 constexpr double kBandwidthShare = 0.83;
 constexpr double kFlopsShare = 0.6;
-constexpr double kHopSeconds = 34e-6;  // of two that a step of one row takes with two stages
-// CUDA's context, cuBLAS's workspaces, recorded graphs.
+// Time of one hop. With two stages a step of one row takes two hops.
+constexpr double kHopSeconds = 34e-6;
+// The CUDA context, cuBLAS's workspaces and CUDA graphs.
 constexpr uint64_t kRuntimeBytes = uint64_t{1200} << 20;
 
 worker::StageModelOptions StageOptions(const ModelSpec& spec, const check::ModelFacts& facts,
@@ -38,7 +39,7 @@ worker::StageModelOptions StageOptions(const ModelSpec& spec, const check::Model
           .max_model_len = spec.max_positions};
 }
 
-// What kernels/cuda asks for; on GPUs before Hopper attention asks for nothing.
+// Scratch memory of kernels/cuda. GPUs before Hopper need none for attention.
 worker::ScratchDevice GpuScratch(const ModelSpec& spec, const worker::StageModelOptions& options) {
   namespace cuda = kernels::cuda;
   const int64_t n_keys = std::min<int64_t>(options.max_model_len, cuda::kMostGathered);
@@ -51,18 +52,18 @@ worker::ScratchDevice GpuScratch(const ModelSpec& spec, const worker::StageModel
                   : cuda::ExpertScratch(worker::ExpertShapeOf(options, spec), DType::kF32).bytes};
 }
 
-// Block tables and rows, which are most of StepInputs.
+// Size of the block tables and row arrays, which are most of StepInputs.
 uint64_t StepInputBytes(const kernels::StepLimits& limits) {
   const uint64_t rows = static_cast<uint64_t>(limits.max_tokens);
   const uint64_t table = static_cast<uint64_t>(limits.max_slots) * uint64_t(limits.max_blocks);
   return (2 * rows + limits.windows.size() * (rows + table)) * sizeof(int32_t);
 }
 
-// Elements of a stage's matrices.
+// Element counts of a stage's matrices.
 struct Elements {
   double all = 0;
-  double of_many = 0;  // that a large batch is multiplied with
-  double of_one = 0;   // that one row is
+  double of_many = 0;  // used by a batch of many rows
+  double of_one = 0;   // used by one row
 };
 
 Elements CountElements(const ModelSpec& spec, const check::StageFacts& stage) {
@@ -110,7 +111,7 @@ StagePlan PlanStage(const ModelSpec& spec, const check::ModelFacts& facts, size_
   const double usable = static_cast<double>(options.gpu.memory_bytes) * options.memory_fraction;
   plan.kv_bytes =
       static_cast<int64_t>(usable) - static_cast<int64_t>(layers.weights_bytes + plan.step_bytes);
-  // A given size is a cache's, or else lacks what is not left for it.
+  // With a given cache size, kv_bytes is that size, or the (negative) number of missing bytes.
   if (const auto given = static_cast<int64_t>(options.kv_memory_bytes); given > 0) {
     plan.kv_bytes = plan.kv_bytes >= given ? given : plan.kv_bytes - given;
   }
@@ -125,7 +126,7 @@ StagePlan PlanStage(const ModelSpec& spec, const check::ModelFacts& facts, size_
   return plan;
 }
 
-// The pools that a router would make of what the stages have; none where it would refuse to.
+// KV pools that a router would create from the stages' memory; nullopt if it would refuse.
 std::optional<router::KvPlan> SizePools(const ModelSpec& spec, std::span<const StagePlan> stages,
                                         const router::StepLimits& limits, int32_t context_tokens) {
   std::vector<router::StageKvMemory> memory;
@@ -145,7 +146,7 @@ std::optional<router::KvPlan> SizePools(const ModelSpec& spec, std::span<const S
   return *std::move(kv);
 }
 
-// The stage whose memory makes the fewest blocks, or lacks the most.
+// The stage with the fewest KV blocks, or with the most missing memory.
 size_t Tightest(const ModelSpec& spec, std::span<const StagePlan> stages,
                 const router::StepLimits& limits, int32_t context_tokens) {
   const auto room = [&](const StagePlan& stage) {
@@ -159,7 +160,7 @@ size_t Tightest(const ModelSpec& spec, std::span<const StagePlan> stages,
   return static_cast<size_t>(least - stages.begin());
 }
 
-// Of so many tokens, for which every group has blocks.
+// Number of sequences of context_tokens for which every KV group has enough blocks.
 int64_t SequencesAtOnce(const ModelSpec& spec, const router::KvPlan& kv, int32_t max_sequences,
                         int32_t context_tokens) {
   if (kv.max_model_len < context_tokens) return 0;
@@ -195,7 +196,7 @@ ServingPlan PlanServing(const ModelSpec& spec, const check::ModelFacts& facts,
   const double bandwidth = options.gpu.bytes_per_s * kBandwidthShare;
   const double flops = options.gpu.bf16_flops_per_s * kFlopsShare;
   const double hop = plan.stages.size() > 1 ? kHopSeconds : 0;
-  // Half of the batch's context has been written, on average.
+  // On average half of each sequence's context is filled, so twice as many sequences fit.
   plan.n_batch = static_cast<int32_t>(
       std::min<int64_t>(plan.options.max_sequences, std::max<int64_t>(1, 2 * plan.n_sequences)));
   const double rows = std::ceil(plan.n_batch / static_cast<double>(plan.stages.size()));

@@ -55,7 +55,7 @@ TEST_CASE("a plan's KV cache is what a server on that GPU has") {
   REQUIRE(plan.fits());
   CHECK_THAT(double(plan.n_kv_tokens()), WithinRel(902'320.0, 0.02));  // measured
   CHECK(plan.n_sequences == plan.n_kv_tokens() / 32768);
-  // 14.2 GB at most of 4.8 TB/s.
+  // The lower bound reads 14.2 GB at the peak of 4.8 TB/s.
   CHECK(plan.one_ms_a_token > 14.2 / 4.8);
   CHECK(plan.one_ms_a_token < 2 * 14.2 / 4.8);
 }
@@ -99,7 +99,8 @@ TEST_CASE("layers with a window have pools of their own, as of a router") {
                                                  .max_prefill_chunk = 8192,
                                                  .max_model_len = 131072});
   CHECK(plan.n_kv_blocks == static_cast<int64_t>(served.kv_blocks));
-  // Full attention, a layer of six, has far more than if all layers had as many.
+  // Only one layer in six has full attention, so there is room for far more tokens than if all had
+  // it.
   CHECK(plan.n_kv_tokens() > 3'000'000);
   CHECK(plan.n_sequences == plan.n_kv_blocks / (131072 / kKvBlockTokens));
 }
@@ -122,7 +123,7 @@ TEST_CASE("with a size for the KV cache, what is left must hold it") {
 
 TEST_CASE("a step of a model with experts takes scratch for all that its rows are routed to") {
   const ServingPlan plan = Plan(kMixtral, 2, "H200").plan;
-  // Up, activated and what comes out, float32.
+  // The up projection, its activation and the output, in float32.
   const uint64_t of_pair = (3 * 14336 + 4096) * sizeof(float);
   for (const StagePlan& stage : plan.stages) CHECK(stage.step_bytes > 8192 * 2 * of_pair);
 }

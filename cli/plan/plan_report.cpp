@@ -22,7 +22,7 @@ std::string Layers(const check::StageFacts& stage) {
 
 std::string Table(const ServingPlan& plan) {
   std::string text = fmt::format("  {:<6} {:<8} {:>10} {:>10} {:>12}\n", "stage", "layers",
-                                 "weights", "a step", "KV cache");
+                                 "weights", "step", "KV cache");
   for (size_t i = 0; i < plan.stages.size(); ++i) {
     const StagePlan& stage = plan.stages[i];
     const std::string kv =
@@ -41,8 +41,7 @@ std::string ToText(const ServingPlan& plan, const check::ModelFacts& facts) {
   const Gpu& gpu = plan.options.gpu;
   std::string text = fmt::format(
       "{}, {} layers, {:.2f} billion parameters, {}\n{} on {} of {}, {:.2f} TB/s and {:.0f} "
-      "TFLOP/s; "
-      "{:g} of the memory is used\n\n{}",
+      "TFLOP/s; {:g} of the memory is used\n\n{}",
       facts.architecture, facts.n_layers(), static_cast<double>(facts.n_parameters) * 1e-9,
       facts.encodings.front().name,
       plan.stages.size() == 1 ? "1 stage" : fmt::format("{} stages", plan.stages.size()), gpu.name,
@@ -56,16 +55,18 @@ std::string ToText(const ServingPlan& plan, const check::ModelFacts& facts) {
   std::string bound;
   if (plan.stages.size() > 1) bound = fmt::format("; stage {} has the least room", plan.tightest);
   text += fmt::format(
-      "\n  KV cache     {} sequences of {} tokens; {} blocks of {} tokens, {} in all{}\n",
+      "\n  KV cache     {} sequences of {} tokens; {} blocks of {} tokens, {} tokens in all{}\n",
       plan.n_sequences, plan.options.context_tokens, plan.n_kv_blocks, kKvBlockTokens,
       plan.n_kv_tokens(), bound);
   text += fmt::format(
-      "  one request  about {:.1f} ms a token: each reads the weights{}\n", plan.one_ms_a_token,
-      plan.stages.size() > 1 ? ", stage after stage, and the stages' hops add up" : "");
-  text += fmt::format("  {:<12} about {} tokens a second, half of their context written\n",
+      "  one request  about {:.1f} ms per token: each token reads the weights{}\n",
+      plan.one_ms_a_token,
+      plan.stages.size() > 1 ? ", stage after stage, and adds the hops between stages" : "");
+  text += fmt::format("  {:<12} about {} tokens per second, with half of their context filled\n",
                       fmt::format("{} at once", plan.n_batch), Rounded(plan.batch_tokens_per_s));
-  text += fmt::format("  prompts      about {} tokens a second: the products of the busiest stage",
-                      Rounded(plan.prompt_tokens_per_s));
+  text += fmt::format(
+      "  prompts      about {} tokens per second, limited by the GEMMs of the busiest stage",
+      Rounded(plan.prompt_tokens_per_s));
   return text;
 }
 

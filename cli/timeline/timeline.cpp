@@ -9,13 +9,13 @@
 namespace stagecoach::timeline {
 namespace {
 
-using Place = std::pair<FlightRole, uint32_t>;  // a router comes before the stages
+using Place = std::pair<FlightRole, uint32_t>;  // the order puts the router before the stages
 
 std::string LaneName(const FlightLog& log) {
   return log.role == FlightRole::kRouter ? "router" : fmt::format("stage {}", log.stage);
 }
 
-// The spans of one step, each from a time to the next one there is.
+// Adds the spans of one step. A span whose end was not recorded ends when the file was written.
 void AddSpans(const FlightLog& log, const FlightStep& step, int64_t start_ns,
               std::vector<Span>* spans) {
   const auto add = [&](Doing doing, int64_t begin, int64_t end) {
@@ -27,7 +27,7 @@ void AddSpans(const FlightLog& log, const FlightStep& step, int64_t start_ns,
               .begin_ns = begin - start_ns,
               .end_ns = (end == 0 ? log.written_unix_ns : end) - start_ns,
               .open = end == 0};
-    // A file written in the same moment may lie before the mark.
+    // written_unix_ns may be slightly earlier than the time recorded in the step.
     span.end_ns = std::max(span.end_ns, span.begin_ns);
     spans->push_back(span);
   };
@@ -71,7 +71,7 @@ absl::StatusOr<Timeline> MakeTimeline(const std::vector<FlightLog>& logs, uint64
     if (place == nullptr || place->written_unix_ns < log.written_unix_ns) place = &log;
     timeline.last_step = std::max(timeline.last_step, log.steps.back().step);
   }
-  if (chosen.empty()) return absl::InvalidArgumentError("the files hold no step");
+  if (chosen.empty()) return absl::InvalidArgumentError("the files contain no steps");
   timeline.first_step = timeline.last_step - std::min(timeline.last_step, n_steps) + 1;
 
   const auto wanted = [&](const FlightStep& step) {

@@ -1,4 +1,4 @@
-// The flight recorders' files of a router and its stages, put together: who did what, when.
+// Merges the flight recorder files of a router and its stages into one timeline.
 #pragma once
 
 #include <cstddef>
@@ -14,11 +14,11 @@ namespace stagecoach::timeline {
 enum class Doing : uint8_t {
   kDispatch,   // router: planned, not yet sent
   kInFlight,   // router: sent, no result yet
-  kWaitInput,  // stage: ready for the step, its input is not here
+  kWaitInput,  // stage: ready for the step, its input has not arrived
   kCompute,
-  kSend,  // stage: the next one's queue is full
+  kSend,  // stage: the next stage's queue is full
 };
-// "compute", as people read it.
+// Display name, for example "compute".
 const char* Name(Doing doing);
 
 struct Span {
@@ -26,15 +26,16 @@ struct Span {
   Doing doing = Doing::kCompute;
   uint32_t n_prefill_tokens = 0;
   uint32_t n_decode_tokens = 0;
-  int64_t begin_ns = 0;  // from the timeline's start
+  int64_t begin_ns = 0;  // since the timeline's start
   int64_t end_ns = 0;
-  bool open = false;  // it had not ended when the file was written, which is where it is cut
+  // The span had not ended when the file was written; end_ns is the time of writing.
+  bool open = false;
 };
 
 struct Lane {
   std::string name;  // "router", "stage 1"
   uint64_t pid = 0;
-  std::vector<Span> spans;  // by their begin
+  std::vector<Span> spans;  // sorted by begin_ns
 };
 
 struct Timeline {
@@ -46,13 +47,13 @@ struct Timeline {
   std::vector<Lane> lanes;  // the router, then the stages in order
 };
 
-// The last `n_steps` steps of the newest epoch in `logs`. Of two files of one process the later
-// counts. INVALID_ARGUMENT when nothing was recorded.
+// The last `n_steps` steps of the newest epoch in `logs`. If a process has two files, the later one
+// is used. INVALID_ARGUMENT if nothing was recorded.
 absl::StatusOr<Timeline> MakeTimeline(const std::vector<FlightLog>& logs, uint64_t n_steps);
 
-// A drawing, lanes over time; readable on light and dark pages.
+// Draws the lanes over time; readable on light and dark pages.
 std::string ToSvg(const Timeline& timeline);
-// As JSON, for chrome://tracing and Perfetto.
+// JSON for chrome://tracing and Perfetto.
 std::string ToChromeTrace(const Timeline& timeline);
 
 }  // namespace stagecoach::timeline

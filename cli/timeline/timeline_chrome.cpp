@@ -45,8 +45,8 @@ json::object Event(const Span& span, size_t lane, const char* phase) {
 
 }  // namespace
 
-// One "process" a lane, so that the viewer keeps their order; a router's steps overlap, which
-// asynchronous events (b, e) may.
+// Each lane is one "process", so that the viewer keeps their order. The router's steps overlap, so
+// they use asynchronous events (b, e), which may overlap.
 std::string ToChromeTrace(const Timeline& timeline) {
   json::array events;
   for (size_t i = 0; i < timeline.lanes.size(); ++i) {

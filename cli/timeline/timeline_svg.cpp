@@ -14,20 +14,24 @@
 namespace stagecoach::timeline {
 namespace {
 
-// Pixels.
+// Sizes in pixels.
 constexpr double kLeft = 84;
 constexpr double kRight = 16;
 constexpr double kTop = 64;
-constexpr double kRow = 34;     // a stage's bars
-constexpr double kFlight = 14;  // a step in flight: several lie over each other
+constexpr double kRow = 34;  // height of a stage's bars
+// Height of a step in flight; several are stacked.
+constexpr double kFlight = 14;
 constexpr double kLaneGap = 14;
 constexpr double kAxis = 34;
 constexpr double kLeastWidth = 900;
 constexpr double kMostWidth = 12'000;
-constexpr double kPerStep = 26;     // so that a step's number fits on its bar
-constexpr double kLabelWidth = 26;  // a bar as wide has its number on it
+// Width per step, so that a step's number fits on its bar.
+constexpr double kPerStep = 26;
+// A bar of at least this width shows its step number.
+constexpr double kLabelWidth = 26;
 
-// Colours as literals: programs other than browsers know no CSS variables, and few know @media.
+// Colours are literals: programs other than browsers do not support CSS variables, and few support
+// @media.
 constexpr char kStyle[] = R"(
 text { font: 12px system-ui, sans-serif; fill: #1f2328; }
 .small { font-size: 10.5px; fill: #59636e; }
@@ -84,7 +88,7 @@ std::string Duration(int64_t ns) {
                         : fmt::format("{:.2f} ms", static_cast<double>(ns) / 1e6);
 }
 
-// The least of 1, 2 or 5 times a power of ten that is at least `ns`.
+// The smallest value of the form 1, 2 or 5 times a power of ten that is at least `ns`.
 int64_t RoundUp(double ns) {
   const double power = std::pow(10, std::floor(std::log10(std::max(ns, 1.0))));
   for (const double factor : {1.0, 2.0, 5.0}) {
@@ -128,9 +132,10 @@ class Drawing {
     return kLeft + (width_ - kLeft - kRight) * static_cast<double>(ns) / length;
   }
 
-  // Returns its height.
+  // Draws the lane and returns its height.
   double DrawLane(const Lane& lane, double y) {
-    // Of each row of a router's lane, when it is free again; and the row of each step.
+    // rows: for each row of a router's lane, the time at which it is free again. row_of: the row of
+    // each step.
     std::vector<int64_t> rows;
     std::map<uint64_t, size_t> row_of;
     for (const Span& span : lane.spans) {
@@ -151,7 +156,7 @@ class Drawing {
     return height;
   }
 
-  // Of the whole step: its row is taken until then.
+  // End of the last span of the step, which occupies its row until then.
   static int64_t EndOf(const Lane& lane, const Span& span) {
     int64_t end = span.end_ns;
     for (const Span& other : lane.spans) {

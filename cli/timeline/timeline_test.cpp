@@ -53,7 +53,7 @@ TEST_CASE("files of several programs become lanes, router first, from the first 
   CHECK(spans[1].end_ns == 7000);
   CHECK(spans[2].doing == Doing::kSend);
   CHECK_FALSE(spans[2].open);
-  // Under way when the file was written.
+  // The step was still running when the file was written.
   CHECK(spans[4].doing == Doing::kCompute);
   CHECK(spans[4].open);
   CHECK(spans[4].end_ns == 10'000'000 - 1000);
@@ -91,7 +91,7 @@ TEST_CASE("the drawing has a bar for every span, and says which did not end") {
   const auto timeline = MakeTimeline(TwoStages(), 100);
   REQUIRE(timeline.ok());
   const std::string svg = ToSvg(*timeline);
-  CHECK(svg.find("var(") == std::string::npos);  // a browser's alone
+  CHECK(svg.find("var(") == std::string::npos);  // only browsers support it
   CHECK(svg.starts_with("<svg "));
   CHECK(svg.ends_with("</svg>\n"));
   CHECK(svg.find("step 1: compute, 5 us; 7 prompt tokens, 2 decodes") != std::string::npos);

@@ -1,4 +1,4 @@
-// What a number given as a flag must be, in words for people.
+// Validators of numeric flags, with error messages for people.
 #pragma once
 
 #include <fmt/format.h>

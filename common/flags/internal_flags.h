@@ -1,5 +1,5 @@
-// The flags by which router and workers know each other. `stagecoach serve` needs none of them: it
-// gives its programs a secret of its own.
+// Flags by which router and workers authenticate each other. `stagecoach serve` needs none of them:
+// it makes a secret for the programs that it starts.
 #pragma once
 
 #include <string>
@@ -11,8 +11,8 @@ class App;
 namespace stagecoach {
 
 struct InternalFlags {
-  std::string secret_file;                // empty: none, as all below
-  std::string tls_cert, tls_key, tls_ca;  // paths; all or none
+  std::string secret_file;  // empty: no secret; all fields below: empty means not given
+  std::string tls_cert, tls_key, tls_ca;  // paths; all three or none
   std::string tls_name;
 };
 

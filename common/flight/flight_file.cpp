@@ -13,7 +13,7 @@ namespace {
 
 constexpr size_t kMostStages = 1 << 16;
 
-// The structs of flight_record.h are of words alone, whose offsets are theirs.
+// The structs of flight_record.h consist only of words, so their offsets apply to the file.
 uint64_t Word(std::string_view bytes, size_t offset) {
   uint64_t word;
   std::memcpy(&word, bytes.data() + offset, sizeof(word));

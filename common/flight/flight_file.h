@@ -1,4 +1,4 @@
-// Reading what a flight recorder has written.
+// Reads the files that a flight recorder writes.
 #pragma once
 
 #include <array>
@@ -17,7 +17,7 @@ struct FlightStep {
   uint64_t step = 0;
   uint32_t n_prefill_tokens = 0;
   uint32_t n_decode_tokens = 0;
-  std::array<int64_t, kFlightTimes> times{};  // by FlightTime, ns since 1970; 0: not yet
+  std::array<int64_t, kFlightTimes> times{};  // by FlightTime, ns since 1970; 0: not reached
 
   int64_t at(FlightTime what) const { return times[static_cast<size_t>(what)]; }
 };
@@ -30,13 +30,13 @@ struct FlightLog {
   int signal = 0;
   int64_t written_unix_ns = 0;
   std::string host;
-  std::vector<FlightStep> steps;  // by epoch, then number
+  std::vector<FlightStep> steps;  // sorted by epoch, then step number
 };
 
-// INVALID_ARGUMENT for what is not a whole flight file of this version.
+// INVALID_ARGUMENT if `bytes` is not a complete flight file of this version.
 absl::StatusOr<FlightLog> ParseFlight(std::string_view bytes);
 
-// The same for a file; NOT_FOUND if it cannot be read. Messages name the file.
+// The same for a file. NOT_FOUND if it cannot be read. Error messages name the file.
 absl::StatusOr<FlightLog> ReadFlightFile(const std::string& path);
 
 }  // namespace stagecoach

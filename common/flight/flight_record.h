@@ -1,9 +1,10 @@
-// A flight file as it lies on disk and, but for the times of its writing, in memory: a header, then
-// a ring of records. Little-endian, made of 64-bit words.
+// Layout of a flight file: a header, then a ring of records, all little-endian 64-bit words. Disk
+// and memory have the same layout; only the header fields about the write are set while writing.
 //
-// A record is of one step. Record `step % n_records` holds it, so that a ring keeps the last
-// n_records steps of an epoch. Its first and last word are the step's number; where they differ it
-// was being replaced as the file was written, and counts for nothing.
+// Each record describes one step. Record `step % n_records` holds step `step`, so the ring keeps
+// the last n_records steps of an epoch. The first and the last word of a record are the step
+// number. If they differ, the record was being replaced while the file was written, and readers
+// skip it.
 #pragma once
 
 #include <array>
@@ -13,9 +14,9 @@
 
 namespace stagecoach {
 
-// What the times of a record are. A router's first three are: planned, sent to stage 0, result
-// here. On a device that runs ahead of the host, a stage's began and input are when the work was
-// queued.
+// The times in a record. On a router the first three mean: planned, sent to stage 0, result
+// received. On a device that runs ahead of the host, a stage's kBegan and kInput are the times at
+// which the work was queued.
 enum class FlightTime : size_t { kKnown, kBegan, kInput, kComputed, kSent };
 inline constexpr FlightTime kFlightPlanned = FlightTime::kKnown;
 inline constexpr FlightTime kFlightDispatched = FlightTime::kBegan;
@@ -37,12 +38,12 @@ struct FlightHeader {
   FlightWord record_bytes;
   FlightWord n_records;
   FlightWord role;
-  FlightWord stage;  // of a stage; of a router 0
+  FlightWord stage;  // the stage's number; 0 on a router
   FlightWord n_stages;
   FlightWord pid;
-  FlightWord signal;     // that the file was written on
-  FlightWord steady_ns;  // the clock of the records when the file was written
-  FlightWord unix_ns;    // and the time of day then
+  FlightWord signal;     // the signal that caused the write
+  FlightWord steady_ns;  // steady_clock at the write; the records' times use this clock
+  FlightWord unix_ns;    // wall-clock time at the write
   std::array<FlightWord, kFlightHostBytes / 8> host;
 };
 
@@ -50,7 +51,7 @@ struct FlightRecord {
   FlightWord first_step;  // 0: never written
   FlightWord epoch;
   FlightWord tokens;                           // prefill << 32 | decode
-  std::array<FlightWord, kFlightTimes> times;  // steady_clock's nanoseconds; 0: not yet
+  std::array<FlightWord, kFlightTimes> times;  // steady_clock in ns; 0: not reached yet
   FlightWord last_step;
 };
 

@@ -9,7 +9,7 @@ namespace stagecoach {
 namespace {
 
 constexpr auto kRelaxed = std::memory_order_relaxed;
-constexpr auto kOrdered = std::memory_order_release;  // after all stores before it
+constexpr auto kOrdered = std::memory_order_release;  // ordered after all earlier stores
 
 uint64_t Nanoseconds(FlightRecorder::Clock::time_point time) {
   return static_cast<uint64_t>(
@@ -35,7 +35,7 @@ bool WriteAll(int fd, const void* bytes, size_t left) {
 
 using RecordWords = std::array<uint64_t, sizeof(FlightRecord) / sizeof(FlightWord)>;
 
-// In ascending order: Begin's stores are seen in theirs.
+// Reads words in ascending order, to match the order of the stores in Begin.
 void ReadAscending(const FlightRecord& record, RecordWords& words) {
   constexpr auto kAcquire = std::memory_order_acquire;
   size_t n = 0;
@@ -70,8 +70,8 @@ void FlightRecorder::SetStage(uint64_t stage, uint64_t n_stages) {
   image_->header.n_stages.store(n_stages, kRelaxed);
 }
 
-// The last word is the first to go and the last to come: who reads in ascending order sees equal
-// ones only around a record that is whole.
+// Clears last_step first and sets it last. A reader that reads in ascending order therefore sees
+// first_step == last_step only for a complete record.
 void FlightRecorder::Begin(uint64_t epoch, uint64_t step, uint32_t n_prefill_tokens,
                            uint32_t n_decode_tokens, Clock::time_point known) {
   FlightRecord& record = image_->records[step % kFlightRecords];
@@ -97,7 +97,8 @@ bool FlightRecorder::Write(int fd, int signal) {
   header.steady_ns.store(Now(CLOCK_MONOTONIC), kRelaxed);
   header.unix_ns.store(Now(CLOCK_REALTIME), kRelaxed);
   if (!WriteAll(fd, &header, sizeof(header))) return false;
-  // Copied here and not by write() from the ring itself: the kernel reads in an order of its own.
+  // Copy the records here instead of passing the ring to write(): the kernel reads memory in an
+  // order of its own.
   constexpr size_t kTogether = 32;
   static_assert(kFlightRecords % kTogether == 0);
   RecordWords words[kTogether];

@@ -1,4 +1,4 @@
-// What runs in a signal handler: nothing here may allocate, lock or format.
+// Code that runs in a signal handler: nothing here may allocate, lock or format.
 #include <fcntl.h>
 #include <fmt/format.h>
 #include <poll.h>
@@ -21,20 +21,20 @@ constexpr std::array kFaults = {SIGSEGV, SIGBUS, SIGILL, SIGFPE, SIGABRT};
 constexpr int kMostFiles = 1000;
 constexpr char kSuffix[] = ".flight";
 
-// Set before the handlers are, never changed after.
+// Set before the handlers are installed and never changed afterwards.
 FlightRecorder* recorder = nullptr;
 char path_begin[1024];  // "FOLDER/PROGRAM-PID-"
 struct sigaction before[kFaults.size()];
 std::atomic<bool> faulted = false;
 
 void Say(const char* text) {
-  // A pipe that nobody reads must hold nobody up.
+  // A pipe that nobody reads must not block the process.
   pollfd ready{STDERR_FILENO, POLLOUT, 0};
   if (poll(&ready, 1, 0) != 1) return;
   [[maybe_unused]] const ssize_t written = write(STDERR_FILENO, text, std::strlen(text));
 }
 
-// "FOLDER/PROGRAM-PID-N.flight" into `path`, which has room.
+// Writes "FOLDER/PROGRAM-PID-N.flight" into `path`, which is large enough.
 void MakePath(int n, char* path) {
   char digits[12];
   int n_digits = 0;
@@ -49,7 +49,7 @@ void WriteFile(int signal) {
   int fd = -1;
   for (int n = 1; n <= kMostFiles && fd < 0; ++n) {
     MakePath(n, path);
-    // Never through what somebody else has put there.
+    // O_EXCL and O_NOFOLLOW: never write through a file or link that another user put there.
     fd = open(path, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0644);
     if (fd < 0 && errno != EEXIST) break;
   }
@@ -67,13 +67,14 @@ void OnRequest(int signal) {
 }
 
 void OnFault(int signal, siginfo_t* info, void*) {
-  // A fault in here, or in another thread meanwhile, adds nothing.
+  // Only the first fault writes a file. Ignore a fault in this handler, or in another thread
+  // meanwhile.
   if (!faulted.exchange(true)) WriteFile(signal);
   for (size_t i = 0; i < kFaults.size(); ++i) {
     if (kFaults[i] == signal) sigaction(signal, &before[i], nullptr);
   }
-  // An instruction that faults does so again on return, and whoever looks then sees where. What
-  // was sent does not come again by itself.
+  // A faulting instruction faults again on return, so a debugger or core dump shows the place. A
+  // signal sent by kill() or abort() does not repeat, so raise it again.
   if (info->si_code <= 0) raise(signal);
 }
 

@@ -106,13 +106,13 @@ TEST_CASE("cut, padded and foreign files are refused") {
   CHECK(absl::IsNotFound(ReadFlightFile("/no/such/file").status()));
 }
 
-// Runs `fault` in a process of its own, with a recorder; its wait status.
+// Runs `fault` in a child process with a recorder. Returns the wait status.
 template <typename Fault>
 int Run(const std::string& folder, const Fault& fault) {
   const pid_t child = fork();
   if (child == 0) {
     std::freopen("/dev/null", "w", stderr);
-    // Not Catch's.
+    // Remove Catch2's handlers.
     for (const int signal : {SIGABRT, SIGILL, SIGSEGV}) std::signal(signal, SIG_DFL);
     FlightRecorder recorder(FlightRole::kStage);
     recorder.Begin(1, 1, 5, 0, Clock::now());

@@ -14,7 +14,7 @@ uint16_t LoadHalf(const uint8_t* at) {
   return bits;
 }
 
-// {scale f16, [32 fifth bits,] 16 bytes}: low nibbles are elements 0-15, high ones 16-31.
+// Block: {scale f16, [32 fifth bits,] 16 bytes}. Low nibbles are elements 0-15, high nibbles 16-31.
 template <bool kFiveBits>
 void UnpackQ45_0(const uint8_t* block, BlockCodes* out) {
   out->scale = LoadHalf(block);
@@ -27,15 +27,15 @@ void UnpackQ45_0(const uint8_t* block, BlockCodes* out) {
   }
 }
 
-// {scale f16, 32 int8}
+// Block: {scale f16, 32 int8}.
 void UnpackQ8_0(const uint8_t* block, BlockCodes* out) {
   out->scale = LoadHalf(block);
   std::memcpy(out->codes, block + 2, 32);
 }
 
-// {scale f16, minimum f16, 12 bytes of six-bit scales and minima, [32 bytes of fifth bits,] 128
-// bytes}: each 32 bytes of nibbles are two groups of 32, the low nibbles first. Fifth bits: bit i
-// of byte l belongs to element l of group i.
+// Block: {scale f16, minimum f16, 12 bytes of six-bit scales and minima, [32 bytes of fifth bits,]
+// 128 bytes of nibbles}. Each 32 bytes of nibbles hold two groups of 32 elements, the low nibbles
+// first. Fifth bits: bit i of byte l belongs to element l of group i.
 template <bool kFiveBits>
 void UnpackQ45_K(const uint8_t* block, BlockCodes* out) {
   out->scale = LoadHalf(block);
@@ -60,9 +60,10 @@ void UnpackQ45_K(const uint8_t* block, BlockCodes* out) {
   }
 }
 
-// {128 bytes of low nibbles, 64 bytes of high pairs, 16 int8 scales, scale f16}: halves of 128
-// elements; in each, 64 bytes of nibbles are four groups of 32 (low nibbles of the first and second
-// 32 bytes, then the high ones); group g takes bits 2g, 2g + 1 of 32 bytes.
+// Block: {128 bytes of low nibbles, 64 bytes of high bit pairs, 16 int8 scales, scale f16}, in two
+// halves of 128 elements. In each half, 64 bytes of nibbles hold four groups of 32: the low nibbles
+// of the first and of the second 32 bytes, then the high nibbles. Group g takes bits 2g and 2g + 1
+// of 32 bytes of high pairs.
 void UnpackQ6_K(const uint8_t* block, BlockCodes* out) {
   const uint8_t* const high = block + 128;
   std::memcpy(out->sub_scales, block + 192, 16);
@@ -115,7 +116,7 @@ void BlockValues(const BlockForm& form, const BlockCodes& codes, float* out) {
     }
     for (size_t i = g * form.group; i < (g + 1) * form.group; ++i) {
       const int code = form.bits == 8 ? static_cast<int8_t>(codes.codes[i]) : codes.codes[i];
-      // Two roundings, as the reference: never one fused operation.
+      // Round twice, as the reference does; a fused multiply-add would round once.
       const float product = scale * static_cast<float>(code - form.zero);
       out[i] = form.has_minima ? product - minimum : product;
     }

@@ -1,4 +1,4 @@
-// What GGUF's quantized blocks hold: codes and scales, in the order of the elements.
+// Decodes GGUF's quantized blocks into codes and scales, in element order.
 //
 // Block layouts: github.com/ggml-org/ggml, ggml-common.h.
 #pragma once
@@ -12,9 +12,9 @@ namespace stagecoach::gguf {
 
 // element = scale * sub_scale * (code - zero) - minimum * sub_minimum
 struct BlockForm {
-  size_t bits;      // of a code; 8: signed
-  int zero;         // what is subtracted from a code
-  size_t elements;  // of a block: 32, or 256 with sub-scales
+  size_t bits;      // per code; 8-bit codes are signed
+  int zero;         // subtracted from each code
+  size_t elements;  // per block: 32, or 256 with sub-scales
   size_t group;     // elements that share a sub-scale: 16 or 32
   bool has_minima;  // then group is 32
 
@@ -44,18 +44,18 @@ constexpr BlockForm FormOf(TensorType type) {
 }
 
 struct BlockCodes {
-  uint8_t codes[256];      // [elements]; Q8_0's are int8
+  uint8_t codes[256];      // [elements]; int8 in Q8_0
   uint16_t scale;          // float16
-  uint16_t minimum;        // float16; where has_minima
-  uint8_t sub_scales[16];  // [elements / group], where has_sub_scales(); Q6_K's are int8
-  uint8_t sub_minima[8];   // [elements / group], where has_minima
+  uint16_t minimum;        // float16; only if has_minima
+  uint8_t sub_scales[16];  // [elements / group], if has_sub_scales(); int8 in Q6_K
+  uint8_t sub_minima[8];   // [elements / group], if has_minima
 };
 
-// What is not in the block's form is left as it was. `block` need not be aligned.
-// REQUIRES: IsQuantized(type)
+// Fills in `codes`. Fields that the block's form does not have stay unchanged. `block` may be
+// unaligned. REQUIRES: IsQuantized(type)
 void UnpackBlock(TensorType type, const uint8_t* block, BlockCodes* codes);
 
-// out: [form.elements], element for element what gguf.quants.dequantize computes.
+// out: [form.elements]. Each element equals the result of gguf.quants.dequantize.
 void BlockValues(const BlockForm& form, const BlockCodes& codes, float* out);
 
 }  // namespace stagecoach::gguf

@@ -22,7 +22,7 @@ T Load(const std::byte* at) {
   return value;
 }
 
-// Calls `use` with element `index` in its own type; false for strings.
+// Calls `use` with element `index` in its own type. Returns false for strings.
 template <typename Use>
 bool VisitNumber(const Value& value, uint64_t index, Use&& use) {
   const std::byte* at = value.bytes.data() + index * ElementBytes(value.type);
@@ -163,7 +163,7 @@ absl::StatusOr<std::vector<std::string_view>> GgufFile::Strings(std::string_view
   SC_ASSIGN_OR_RETURN(const Value* value, Find(key, /*is_array=*/true));
   if (value->type != ValueType::kString) return WrongType(key, *value, "string array");
   std::vector<std::string_view> strings;
-  strings.reserve(value->count);  // each took at least 8 bytes of the file
+  strings.reserve(value->count);  // no overflow: each string took at least 8 bytes of the file
   const std::byte* at = value->bytes.data();
   for (uint64_t i = 0; i < value->count; ++i) {
     const uint64_t n_bytes = Load<uint64_t>(at);

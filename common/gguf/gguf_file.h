@@ -1,6 +1,6 @@
-// One memory-mapped .gguf file: metadata by key and where each tensor lies. Versions 2 and 3,
-// little-endian. Everything is checked before it is used: counts and lengths against the bytes that
-// are there, tensors against the file's end and each other.
+// A memory-mapped .gguf file: metadata by key, and the position of each tensor. Reads versions 2
+// and 3, little-endian. Everything is checked before use: counts and lengths against the bytes in
+// the file, tensors against the file's end and against each other.
 #pragma once
 
 #include <cstddef>
@@ -18,29 +18,29 @@
 
 namespace stagecoach::gguf {
 
-// A metadata value as it lies in the file: one element, or an array's.
+// A metadata value in its file encoding: one element or an array.
 struct Value {
-  ValueType type = ValueType::kUint8;  // of the elements of an array
+  ValueType type = ValueType::kUint8;  // of the elements, if it is an array
   bool is_array = false;
   uint64_t count = 1;
-  std::span<const std::byte> bytes;  // of all elements; strings: each behind its 8-byte length
+  std::span<const std::byte> bytes;  // all elements; each string follows its 8-byte length
 };
 
 struct TensorInfo {
-  // Outermost dimension first, as everywhere else in this project (the file has it last).
+  // Outermost dimension first, as everywhere in this project. The file stores it last.
   std::vector<int64_t> shape;
   TensorType type = TensorType::kF32;
-  uint64_t begin = 0, end = 0;  // bytes of the file
+  uint64_t begin = 0, end = 0;  // byte range in the file
 };
 
-// Immutable, thread-safe. Views that it hands out live as long as it does.
+// Immutable and thread-safe. Views that it returns live as long as the object.
 class GgufFile {
  public:
-  // INVALID_ARGUMENT names the file, the key or tensor and what is wrong; UNIMPLEMENTED: of a
-  // version, byte order or tensor type that is not supported, with the tensors; NOT_FOUND: no such
-  // file.
+  // INVALID_ARGUMENT names the file, the key or tensor, and the problem. UNIMPLEMENTED names an
+  // unsupported version, byte order or tensor type, and the tensors. NOT_FOUND if the file does not
+  // exist.
   static absl::StatusOr<std::shared_ptr<const GgufFile>> Open(const std::string& path);
-  // The same over `bytes`, which must outlive the result; `name` stands in messages.
+  // The same for `bytes`, which must outlive the result. Error messages use `name`.
   static absl::StatusOr<std::shared_ptr<const GgufFile>> Parse(const std::string& name,
                                                                std::span<const std::byte> bytes);
 
@@ -54,8 +54,9 @@ class GgufFile {
   bool Has(std::string_view key) const { return metadata_.contains(key); }
   bool IsArray(std::string_view key) const;
 
-  // NOT_FOUND: no such key. INVALID_ARGUMENT: of another type, or not representable. Int() takes
-  // every integer type, Float() every number; Ints() and Floats() likewise, of arrays.
+  // NOT_FOUND: no such key. INVALID_ARGUMENT: the value has another type or does not fit the
+  // result. Int() accepts every integer type, Float() every number type; Ints() and Floats() do the
+  // same for arrays.
   absl::StatusOr<std::string_view> String(std::string_view key) const;
   absl::StatusOr<int64_t> Int(std::string_view key) const;
   absl::StatusOr<double> Float(std::string_view key) const;

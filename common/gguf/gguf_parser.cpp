@@ -13,13 +13,13 @@
 namespace stagecoach::gguf {
 namespace {
 
-constexpr size_t kMaxKeyBytes = 65535;  // the format's own limit
+constexpr size_t kMaxKeyBytes = 65535;  // the format's limit
 constexpr size_t kMaxNameBytes = 1024;
-constexpr uint32_t kMaxDims = 4;  // ggml's own limit
+constexpr uint32_t kMaxDims = 4;  // ggml's limit
 constexpr uint64_t kMaxAlignment = 1 << 20;
 constexpr size_t kMaxNamedTensors = 8;
 
-// What a message shows of a string out of the file.
+// Makes a string from the file printable and short enough for an error message.
 std::string Excerpt(std::string_view text) {
   constexpr size_t kMax = 80;
   std::string shown;
@@ -83,7 +83,7 @@ bool Parser::ReadString(std::string_view* out) {
 absl::Status Parser::Run() {
   uint64_t n_tensors = 0, n_values = 0;
   SC_RETURN_IF_ERROR(ReadHeader(&n_tensors, &n_values));
-  // The counts are not trusted: each turn takes bytes from the file or fails.
+  // The counts are untrusted. Each iteration consumes bytes of the file or fails, so the loops end.
   for (uint64_t i = 0; i < n_values; ++i) SC_RETURN_IF_ERROR(ReadValue());
   for (uint64_t i = 0; i < n_tensors; ++i) SC_RETURN_IF_ERROR(ReadTensor());
   if (!unsupported_.empty()) {

@@ -1,4 +1,4 @@
-// Fills a GgufFile in from its bytes.
+// Fills a GgufFile from its bytes.
 #pragma once
 
 #include <string>
@@ -10,7 +10,7 @@
 
 namespace stagecoach::gguf {
 
-// 0 for kString and kArray, whose elements differ in size, and for numbers that are no type.
+// Returns 0 for kString and kArray, whose elements vary in size, and for unknown type numbers.
 uint64_t ElementBytes(ValueType type);
 
 class Parser {
@@ -29,7 +29,7 @@ class Parser {
   absl::Status ReadShape(std::string_view name, TensorInfo* info);
   absl::Status PlaceTensors();
 
-  // False: the file ends before it.
+  // False if the file ends before the value.
   template <typename T>
   bool Read(T* out);
   bool ReadString(std::string_view* out);

@@ -1,4 +1,4 @@
-// The numbers of the GGUF format (github.com/ggml-org/ggml/blob/master/docs/gguf.md).
+// Type numbers of the GGUF format (github.com/ggml-org/ggml/blob/master/docs/gguf.md).
 #pragma once
 
 #include <cstdint>
@@ -25,7 +25,7 @@ enum class ValueType : uint32_t {
   kFloat64 = 12,
 };
 
-// Those that can be served; a file with others is refused.
+// Tensor types that can be served. A file with other types is refused.
 enum class TensorType : uint32_t {
   kF32 = 0,
   kF16 = 1,
@@ -44,14 +44,14 @@ struct BlockLayout {
   uint32_t bytes;
 };
 
-// Nothing for a type that is not in TensorType.
+// Empty for a type that is not in TensorType.
 std::optional<BlockLayout> LayoutOf(TensorType type);
 
-// The dtype of a type without blocks; nothing for a quantized one.
+// The dtype of a type without blocks. Empty for a quantized type.
 std::optional<DType> PlainDType(TensorType type);
 TensorType TypeOf(DType dtype);
 
-// "Q4_K", also for types that cannot be served.
+// Returns "Q4_K", for example, also for types that cannot be served.
 std::string_view TensorTypeName(TensorType type);
 
 }  // namespace stagecoach::gguf

@@ -1,4 +1,4 @@
-// For tests: writes .gguf files, true ones and liars.
+// For tests: writes .gguf files, valid and invalid ones.
 #pragma once
 
 #include <cstdint>
@@ -21,7 +21,7 @@ class TestGguf {
     return Raw<uint64_t>(text.size()) + std::string(text);
   }
 
-  // `payload` is used as it is.
+  // `payload` is written unchanged.
   void Value(std::string_view key, ValueType type, std::string_view payload) {
     metadata_ += Text(key) + Raw(type) + std::string(payload);
     ++n_values_;
@@ -35,7 +35,7 @@ class TestGguf {
   void Array(std::string_view key, ValueType type, uint64_t count, std::string_view payload) {
     Value(key, ValueType::kArray, Raw(type) + Raw(count) + std::string(payload));
   }
-  // `dims` innermost first, as the file has them.
+  // `dims` is innermost first, as in the file.
   void Info(std::string_view name, const std::vector<uint64_t>& dims, uint32_t type,
             uint64_t offset) {
     infos_ += Text(name) + Raw(static_cast<uint32_t>(dims.size()));

@@ -26,7 +26,7 @@ absl::StatusOr<std::string> ServeMetrics(
         }
         return prometheus::TextSerializer().Serialize(families);
       }));
-  // Never destroyed: a source may wait for others, which no process should at its end.
+  // Never destroyed: a source may wait for other objects, and process exit must not wait for it.
   return server.release()->address();
 }
 

@@ -1,4 +1,4 @@
-// The Prometheus page of a process.
+// The Prometheus metrics page of a process.
 #pragma once
 
 #include <memory>
@@ -13,9 +13,9 @@ class Collectable;
 
 namespace stagecoach {
 
-// Serves /metrics on HOST:PORT (port 0: any free one) from now to the process's end and returns the
-// real HOST:PORT. A source that is destroyed is left out from then on.
-// UNAVAILABLE when the address cannot be bound.
+// Serves /metrics on HOST:PORT (port 0: any free port) until the process ends. Returns the actual
+// HOST:PORT. A destroyed source is left out from then on. UNAVAILABLE if the address cannot be
+// bound.
 absl::StatusOr<std::string> ServeMetrics(
     const std::string& address,
     const std::vector<std::shared_ptr<prometheus::Collectable>>& sources);

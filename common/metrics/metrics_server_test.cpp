@@ -15,7 +15,7 @@
 namespace stagecoach {
 namespace {
 
-// A TCP socket of this machine that is closed at the end.
+// A local TCP socket, closed by its destructor.
 class Socket {
  public:
   Socket() : fd_(socket(AF_INET, SOCK_STREAM, 0)) {}

@@ -37,7 +37,7 @@ constexpr std::chrono::milliseconds kAcceptPause(100);
 constexpr uint32_t kMaxHeaderBytes = 8 << 10;
 constexpr size_t kMaxConnections = 64;
 
-// All state belongs to the loop's one thread.
+// Only the event loop's thread touches this state.
 struct Connection {
   explicit Connection(tcp::socket socket_in)
       : socket(std::move(socket_in)), deadline(socket.get_executor()), buffer(kMaxHeaderBytes) {
@@ -115,14 +115,14 @@ class PageServerImpl final : public PageServer {
         Begin(std::make_shared<Connection>(std::move(socket)));
         return Accept();
       }
-      // For want of files, as a rule.
+      // Usually no file descriptor is free.
       MakeRoom(kMaxConnections / 2);
       pause_.expires_after(kAcceptPause);
       pause_.async_wait([this](const error_code&) { Accept(); });
     });
   }
 
-  // Those that have not asked go first, and the oldest of them.
+  // Closes connections that have not sent a request first, oldest first.
   void MakeRoom(size_t n_left) {
     while (connections_.size() > n_left) {
       auto victim = std::find_if(connections_.begin(), connections_.end(),
@@ -132,7 +132,7 @@ class PageServerImpl final : public PageServer {
     }
   }
 
-  // By value: the list's own pointer goes.
+  // By value: the pointer inside the list is destroyed here.
   void End(ConnectionPtr connection) {
     connection->Close();
     connections_.remove(connection);
@@ -166,11 +166,11 @@ class PageServerImpl final : public PageServer {
     const auto host = request.find(http::field::host);
     if (is_loopback_ && host != request.end() &&
         !IsLocalHost({host->value().data(), host->value().size()})) {
-      return refuse("403 Forbidden");  // a page of another site, whose name leads here
+      return refuse("403 Forbidden");  // another site's page, through DNS rebinding
     }
     if (target.substr(0, target.find('?')) != path_) return refuse("404 Not Found");
     if (!is_get && request.method() != http::verb::head) return refuse("405 Method Not Allowed");
-    // As long as the page takes: the maker says when.
+    // No deadline while the page is made; make_page decides how long that takes.
     connection->deadline.cancel();
     waiting_.push_back(connection);
     if (!is_making_) MakePage();
@@ -203,8 +203,8 @@ class PageServerImpl final : public PageServer {
                       });
   }
 
-  // Until the client closes, or its deadline: closing over what it still sends would take the
-  // answer away.
+  // Reads until the client closes or its deadline passes. Closing while data from the client is
+  // unread would reset the connection, and the client would lose the answer.
   void Linger(const ConnectionPtr& connection) {
     error_code ignored;
     connection->socket.shutdown(tcp::socket::shutdown_send, ignored);
@@ -225,7 +225,7 @@ class PageServerImpl final : public PageServer {
   tcp::acceptor acceptor_;
   asio::steady_timer pause_;
   std::list<ConnectionPtr> connections_;  // the oldest first
-  std::vector<ConnectionPtr> waiting_;    // for the page after the one that is being made
+  std::vector<ConnectionPtr> waiting_;    // for the page after the one being made
   bool is_making_ = false;
   std::unique_ptr<WorkQueue> maker_ = std::make_unique<WorkQueue>(1);
   std::thread thread_;

@@ -1,4 +1,4 @@
-// A small HTTP server for one page that is made anew for who asks.
+// A small HTTP server for one page that is generated on request.
 #pragma once
 
 #include <functional>
@@ -9,22 +9,22 @@
 
 namespace stagecoach {
 
-// No client can keep others from the page: each has a deadline to ask and one to read, of those
-// that only hold a connection the oldest goes when there are too many, and who asks while the page
-// is being made shares the next one.
+// No client can block the page for others. Each client has a deadline to send its request and one
+// to read the answer. If there are too many connections, the oldest connection that has not sent a
+// request is closed. Clients that ask while a page is being made share the next one.
 class PageServer {
  public:
-  // Serves `make_page`, of `content_type`, at `path` of HOST:PORT (port 0: any free one).
-  // `make_page` is called on one thread and may take its time. UNAVAILABLE when the address cannot
+  // Serves the result of `make_page` as `content_type` at `path` of HOST:PORT (port 0: any free
+  // port). `make_page` is called on one thread and may be slow. UNAVAILABLE if the address cannot
   // be bound.
   static absl::StatusOr<std::unique_ptr<PageServer>> Start(const std::string& address,
                                                            std::string path,
                                                            std::string content_type,
                                                            std::function<std::string()> make_page);
-  // Ends connections at once; waits for `make_page`.
+  // Closes all connections at once; waits for a running `make_page`.
   virtual ~PageServer() = default;
 
-  // The real HOST:PORT.
+  // The actual HOST:PORT.
   virtual const std::string& address() const = 0;
 };
 

@@ -14,7 +14,7 @@ using prometheus::MetricType;
 using Stats = v1::StatsResponse;
 using ExtraLabel = std::pair<const char*, const char*>;
 
-// Families in the making: each has a metric of every stage that answers.
+// Builds metric families. Each family has one metric per stage that answers.
 class Page {
  public:
   Page(const StageCollector::Labels& labels, const std::vector<std::optional<Stats>>& stages)
@@ -27,7 +27,7 @@ class Page {
     family.type = type;
   }
 
-  // `value` of Stats, for all stages that have one.
+  // Adds one metric per answering stage; `value` extracts it from Stats.
   template <typename Value>
   void Add(const Value& value, std::initializer_list<ExtraLabel> extra = {}) {
     for (size_t i = 0; i < stages_.size(); ++i) {
@@ -38,7 +38,7 @@ class Page {
   ClientMetric& NewMetric(size_t stage, std::initializer_list<ExtraLabel> extra = {}) {
     ClientMetric& metric = families_.back().metric.emplace_back();
     for (const auto& [name, value] : labels_) metric.label.push_back({name, value});
-    // A worker tells of itself alone: then its own number counts.
+    // A worker reports only itself, so its own stage number is used.
     const bool alone = stages_.size() == 1 && stages_[0];
     metric.label.push_back({"stage", fmt::format("{}", alone ? stages_[0]->stage() : stage)});
     for (const auto& [name, value] : extra) metric.label.push_back({name, value});

@@ -1,5 +1,5 @@
-// What stages say of themselves, as metrics: of all of them on the router's page, of itself on a
-// worker's.
+// Exports the stages' statistics as metrics. The router's page covers all stages, a worker's page
+// its own.
 #pragma once
 
 #include <prometheus/collectable.h>
@@ -18,16 +18,17 @@ namespace stagecoach {
 // Thread-safe.
 class StageCollector final : public prometheus::Collectable {
  public:
-  // One of each stage that there is; absent: it does not answer, and only that is told.
+  // Returns one entry per stage. An absent entry means that the stage does not answer; the metrics
+  // then report only that.
   using Source = std::function<std::vector<std::optional<v1::StatsResponse>>()>;
   using Labels = std::vector<std::pair<std::string, std::string>>;
 
-  // `labels` stand on every metric, with the stage's number.
+  // Adds `labels` to every metric, besides the stage's number.
   StageCollector(Source source, Labels labels)
       : source_(std::move(source)), labels_(std::move(labels)) {}
 
   std::vector<prometheus::MetricFamily> Collect() const override;
-  // What the source asks may be destroyed afterwards.
+  // After this call, the objects that the source uses may be destroyed.
   void Detach();
 
  private:

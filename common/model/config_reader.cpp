@@ -32,7 +32,8 @@ absl::StatusOr<std::shared_ptr<const json::object>> ReadJsonObject(const std::st
   }
   std::ifstream file(path, std::ios::binary);
   if (!file) return absl::PermissionDeniedError(fmt::format("{}: cannot be read", path));
-  // A byte more than it has now: the limit holds for a file that grows as well.
+  // Read one byte more than the file's current size, so that the limit also holds if the file
+  // grows.
   const uint64_t n_bytes = std::filesystem::file_size(path, error);
   std::string text(std::min<uint64_t>(error ? kMaxFileBytes : n_bytes, kMaxFileBytes) + 1, '\0');
   file.read(text.data(), static_cast<std::streamsize>(text.size()));

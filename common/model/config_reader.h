@@ -1,5 +1,5 @@
-// Reads typed values out of a checkpoint's JSON files and remembers everything that was wrong with
-// them, so that a user sees all problems of a file at once.
+// Reads typed values from a checkpoint's JSON files. Collects every problem, so that the user sees
+// all problems of a file at once.
 #pragma once
 
 #include <boost/json/fwd.hpp>
@@ -15,24 +15,24 @@
 
 namespace stagecoach {
 
-// NOT_FOUND when there is no such file; INVALID_ARGUMENT when it is not one JSON object of at most
-// 16 MB.
+// NOT_FOUND if the file does not exist. INVALID_ARGUMENT if the file is not one JSON object of at
+// most 16 MB.
 absl::StatusOr<std::shared_ptr<const boost::json::object>> ReadJsonObject(const std::string& path);
 
-// One JSON object. A getter whose key is missing, null where a value is needed, of another type or
-// out of range records a problem and returns something harmless; Finish() reports. A key that is
-// absent or null has the default. Sections share the problems of the reader they come from and must
-// not outlive it.
+// Reads one JSON object. A getter records a problem and returns a harmless value if a required key
+// is missing or null, or if a value has the wrong type or is out of range. Finish() reports the
+// problems. A key that is absent or null has its default. A section shares its parent reader's
+// problem list; the parent must outlive it.
 class ConfigReader {
  public:
-  // `what` opens the error message: "/models/x/config.json (LlamaForCausalLM)".
+  // `what` begins the error message: "/models/x/config.json (LlamaForCausalLM)".
   ConfigReader(std::shared_ptr<const boost::json::object> object, std::string what);
 
   bool Has(std::string_view key) const;  // present and not null
   bool Mentions(
-      std::string_view key) const;  // present, even as null, which some keys use for "off"
+      std::string_view key) const;  // present; may be null, which means "off" for some keys
 
-  // Without a default the key is required.
+  // A key without a default is required.
   int32_t Int(std::string_view key, int64_t min, int64_t max,
               std::optional<int32_t> or_else = std::nullopt);
   double Number(std::string_view key, double min, double max,
@@ -42,16 +42,16 @@ class ConfigReader {
   std::vector<std::string> Strings(std::string_view key);                          // absent: empty
   std::vector<double> Numbers(std::string_view key);                               // absent: empty
   std::vector<int32_t> IntOrInts(std::string_view key, int64_t min, int64_t max);  // absent: empty
-  // Absent or no object (which is a problem): an empty one.
+  // Returns an empty section if the key is absent or not an object; the latter is a problem.
   ConfigReader Section(std::string_view key);
 
   void Problem(std::string_view key, std::string_view text);  // the file is wrong
   void Unsupported(std::string_view key,
-                   std::string_view text);  // the file is right, we cannot run it
+                   std::string_view text);  // the file is right, but we cannot run it
   bool ok() const;
 
-  // INVALID_ARGUMENT listing everything if there was a problem, UNIMPLEMENTED if only unsupported
-  // things.
+  // Returns INVALID_ARGUMENT with all entries if there was a problem, UNIMPLEMENTED if there were
+  // only unsupported features.
   absl::Status Finish() const;
 
  private:

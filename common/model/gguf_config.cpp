@@ -23,7 +23,7 @@ using gguf::TensorInfo;
 using gguf::TensorType;
 
 struct GgufArchitecture {
-  std::string_view name;  // of general.architecture
+  std::string_view name;  // as in general.architecture
   const char* hugging_face;
 };
 constexpr std::array kArchitectures = {
@@ -40,7 +40,7 @@ const TensorInfo* FindTensor(const GgufFile& file, std::string_view name) {
   return found == file.tensors().end() ? nullptr : &found->second;
 }
 
-// Puts metadata under config.json's keys. The first error stays.
+// Writes metadata under config.json's keys. Keeps the first error.
 class Translator {
  public:
   Translator(const GgufFile& file, std::string_view architecture)
@@ -118,7 +118,7 @@ void PutSizes(const GgufFile& file, Translator& to) {
     to.Unsupported("expert_count",
                    "mixtures of experts are not supported in GGUF; take the model's safetensors");
   }
-  // The embedding's own rows: metadata need not say.
+  // Take the vocabulary size from the embedding, because the metadata may omit it.
   const TensorInfo* embed = FindTensor(file, "token_embd.weight");
   if (embed == nullptr || embed->shape.size() != 2) {
     to.Fail(absl::InvalidArgumentError(
@@ -131,8 +131,8 @@ void PutSizes(const GgufFile& file, Translator& to) {
   to.Put("tie_word_embeddings", FindTensor(file, "output.weight") == nullptr);
 }
 
-// Divisors of the rotary frequencies that Llama 3.1's scaling gives; the parameters are those of
-// all published models (only the factor differs) and of the converter.
+// Divisors of the rotary frequencies that Llama 3.1's scaling gives. The converter and all
+// published models use these parameters; only the factor varies.
 struct Llama3Scaling {
   static constexpr double kLow = 1, kHigh = 4, kOriginal = 8192;
   static double Divisor(double theta, double factor, int64_t i, int64_t head_dim) {
@@ -146,7 +146,7 @@ struct Llama3Scaling {
   }
 };
 
-// Llama 3.1 and later come with a table of divisors, which is checked to be what its scaling gives.
+// Llama 3.1 and later store a table of divisors. Checks that it matches Llama 3.1's scaling.
 void PutFrequencyTable(const GgufFile& file, const TensorInfo& table, Translator& to) {
   const auto unsupported = [&](std::string_view text) {
     to.Fail(absl::UnimplementedError(
@@ -201,7 +201,8 @@ void PutGemma(std::string_view architecture, Translator& to) {
   to.PutFloatIfThere("final_logit_softcapping", "final_logit_softcapping");
   to.PutFloatIfThere("rope_local_base_freq", "rope.freq_base_swa");
   if (architecture == "gemma") return;
-  // The format has no key for it: the largest of each family scales by its mean head, not its own.
+  // GGUF has no key for this scale. The largest model of each family uses hidden_size / n_heads;
+  // the others use the head size.
   const int64_t n_layers = to.Int("block_count", 0);
   const bool is_largest = n_layers == (architecture == "gemma2" ? 46 : 62);
   const int64_t n_heads = std::max<int64_t>(to.Int("attention.head_count", 1), 1);
@@ -213,7 +214,7 @@ void PutGemma(std::string_view architecture, Translator& to) {
 DType StoredDType(const GgufFile& file) {
   bool all_f32 = true, all_f16 = true;
   for (const auto& [name, info] : file.tensors()) {
-    if (info.shape.size() < 2) continue;  // norms are float32 in all files
+    if (info.shape.size() < 2) continue;  // norms are float32 in every file
     if (gguf::IsQuantized(info.type)) return DType::kBF16;
     all_f32 &= info.type == TensorType::kF32;
     all_f16 &= info.type != TensorType::kBF16;
@@ -301,7 +302,7 @@ std::vector<int32_t> GgufEosIds(const GgufFile& file) {
                           "tokenizer.ggml.eom_token_id"}) {
     if (const auto id = file.Int(key); id.ok()) add(*id);
   }
-  // Files name one end, chat models have two: that of the text and that of the turn.
+  // The metadata names one end token, but chat models have two: end of text and end of turn.
   constexpr int64_t kControl = 3;
   const auto tokens = file.Strings("tokenizer.ggml.tokens");
   const auto types = file.Ints("tokenizer.ggml.token_type");

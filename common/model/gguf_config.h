@@ -1,5 +1,5 @@
-// A .gguf file as a model: its metadata in the terms of a Hugging Face config.json, so that the
-// architectures' own readers serve both.
+// Presents a .gguf file's metadata as a Hugging Face config.json, so that each architecture's
+// reader serves both formats.
 #pragma once
 
 #include <boost/json/fwd.hpp>
@@ -13,18 +13,19 @@
 
 namespace stagecoach {
 
-// Whether MODEL, as ResolveModelDir() gave it, is a .gguf file and not a folder.
+// True if MODEL, as returned by ResolveModelDir(), is a .gguf file instead of a folder.
 bool IsGgufModel(const std::string& model_path);
 
-// UNIMPLEMENTED names the architecture and those that are supported in GGUF; INVALID_ARGUMENT the
-// key that is missing or of another type, UNIMPLEMENTED what the model needs and we cannot do.
+// UNIMPLEMENTED names an unsupported architecture and lists those supported in GGUF, or names an
+// unsupported feature that the model needs. INVALID_ARGUMENT names a key that is missing or has the
+// wrong type.
 absl::StatusOr<std::shared_ptr<const boost::json::object>> GgufConfig(const gguf::GgufFile& file);
 
-// What the file says by the tensors that it holds, and how it differs from the checkpoint that it
-// was made from: tensor names, biases, Gemma's norms stored as 1 + w, the dtype.
+// Adjusts `spec` to the tensors in the file and to the differences from the checkpoint that the
+// file was converted from: tensor names, biases, Gemma's norms stored as 1 + w, the dtype.
 void AdaptToGguf(const gguf::GgufFile& file, ModelSpec* spec);
 
-// Ids that end a completion: those that the metadata names, and control tokens that end a turn.
+// Token ids that end a completion: those named in the metadata, and control tokens that end a turn.
 std::vector<int32_t> GgufEosIds(const gguf::GgufFile& file);
 
 }  // namespace stagecoach

@@ -1,4 +1,4 @@
-// The kinds of layers that kernels know, too.
+// Layer variants that the kernels know as well.
 #pragma once
 
 #include <cstdint>

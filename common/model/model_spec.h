@@ -1,6 +1,6 @@
-// What a checkpoint's config.json says, in this project's own terms: one decoder runs every
-// ModelSpec. A new architecture is one file in common/model/arch/ that fills this in, and one line
-// in the table there.
+// The content of a checkpoint's config.json in this project's terms. One decoder runs every
+// ModelSpec. To add an architecture, add one file in common/model/arch/ that fills in a ModelSpec,
+// and one line in the table there.
 #pragma once
 
 #include <algorithm>
@@ -32,44 +32,45 @@ struct RopeSpec {
   double high_freq_factor = 4.0;          // kLlama3
   int32_t original_max_positions = 8192;  // kLlama3, kYarn, kLongRope
   double attention_factor = 1.0;          // kYarn, kLongRope: multiplies cos and sin
-  double beta_fast = 32.0;                // kYarn, as the two below
+  double beta_fast = 32.0;                // kYarn, like the two below
   double beta_slow = 1.0;
   bool truncate = true;
-  // kLongRope: divisors of the frequencies, [rotary_dim / 2] each. The long ones hold where
-  // sequences may be longer than original_max_positions, whatever a sequence's own length: the
-  // keys of its early positions are in the cache by the time it grows.
+  // kLongRope: divisors of the frequencies, [rotary_dim / 2] each. The long factors apply if the
+  // server allows sequences longer than original_max_positions, also to shorter sequences: keys of
+  // early positions are already in the KV cache when a sequence grows past that length.
   std::vector<double> short_factors, long_factors;
 };
 
 struct LayerSpec {
   int32_t kv_group = 0;      // index into ModelSpec::kv_groups
   int32_t rope = 0;          // index into ModelSpec::ropes; unused with learned positions
-  bool has_experts = false;  // in place of the MLP
+  bool has_experts = false;  // experts replace the MLP
 };
 
-// Layers with a mixture of experts: each row goes to n_used of n_experts gated MLPs.
+// Parameters of mixture-of-experts layers: each row goes to n_used of n_experts gated MLPs.
 struct ExpertSpec {
   int32_t n_experts = 0;  // 0: the model has none
   int32_t n_used = 0;
   int32_t intermediate_size = 0;
-  bool weights_over_used = true;  // those of the experts used sum to 1
+  bool weights_over_used = true;  // the weights of the used experts sum to 1
 };
 
-// Layers whose KV blocks live and die together. One block table a sequence and group.
+// Layers that allocate and free KV blocks together. There is one block table per sequence and
+// group.
 struct KvGroupSpec {
-  int32_t window = 0;  // a position sees itself and the window - 1 before it; 0: all before it
+  int32_t window = 0;  // a position attends to itself and window - 1 before it; 0: all
 };
 
-// Tensor names without the layer number: "{}" stands for it; in an expert's names a second one for
-// the expert. Empty: the model has no such tensor. Each name is a prefix; ".weight" and, where the
+// Tensor names with "{}" in place of the layer number; in names of experts, a second "{}" stands
+// for the expert. Empty: the model has no such tensor. Each name is a prefix: ".weight" and, if the
 // spec says so, ".bias" follow.
 struct TensorNames {
   std::string embed, positions, final_norm, lm_head;
   std::string project_in, project_out;  // between embedding and hidden size
   std::string attn_norm, q, k, v, o, q_norm, k_norm, post_attn_norm;
-  std::string qkv;  // q, k and v as one tensor, instead of them
+  std::string qkv;  // fused q, k and v, in place of the three
   std::string mlp_norm, gate, up, down, post_mlp_norm;
-  std::string gate_up;  // gate and up as one tensor, instead of them
+  std::string gate_up;  // fused gate and up, in place of the two
   std::string router, expert_gate, expert_up, expert_down;
 };
 
@@ -77,7 +78,7 @@ struct ModelSpec {
   std::string architecture;  // "LlamaForCausalLM"
   int32_t vocab_size = 0;
   int32_t hidden_size = 0;
-  int32_t embed_size = 0;  // of the embedding's and lm_head's rows; hidden_size but for opt-350m
+  int32_t embed_size = 0;  // row size of embedding and lm_head
   int32_t n_heads = 0;
   int32_t n_kv_heads = 0;
   int32_t head_dim = 0;
@@ -94,7 +95,7 @@ struct ModelSpec {
   bool qkv_bias = false, o_bias = false, mlp_bias = false;
   bool transposed_linears = false;  // GPT-2 stores the layers' matrices as [inputs, outputs]
   bool tied_embedding = false;
-  float embed_scale = 1.0f;   // Gemma: sqrt(hidden_size), rounded as the reference rounds it
+  float embed_scale = 1.0f;   // Gemma: sqrt(hidden_size), rounded like the reference
   float attn_scale = 0.0f;    // usually 1 / sqrt(head_dim)
   float attn_softcap = 0.0f;  // cap * tanh(score / cap); 0: off
   float logit_softcap = 0.0f;
@@ -114,13 +115,14 @@ struct ModelSpec {
   int32_t n_layers() const { return static_cast<int32_t>(layers.size()); }
 };
 
-// Reads MODEL_DIR/config.json, or the metadata where `model_dir` is a .gguf file, as in the
-// functions below. INVALID_ARGUMENT names every key that is missing, of a wrong type or out of
-// range; UNIMPLEMENTED names the architecture and the supported ones; NOT_FOUND a missing file.
+// Reads MODEL_DIR/config.json, or the metadata if `model_dir` is a .gguf file; the same applies to
+// the functions below. INVALID_ARGUMENT names every key that is missing, has the wrong type or is
+// out of range. UNIMPLEMENTED names the architecture and the supported ones. NOT_FOUND names a
+// missing file.
 absl::StatusOr<ModelSpec> ReadModelSpec(const std::string& model_dir);
 
-// MODEL_DIR/generation_config.json: the checkpoint's own sampling defaults. Absent file: all empty,
-// and the EOS ids of config.json.
+// MODEL_DIR/generation_config.json: the checkpoint's sampling defaults. If the file is absent, all
+// fields are empty except the EOS ids, which come from config.json.
 struct GenerationDefaults {
   std::optional<float> temperature, top_p, min_p, repetition_penalty;
   std::optional<int32_t> top_k;
@@ -129,10 +131,10 @@ struct GenerationDefaults {
 };
 absl::StatusOr<GenerationDefaults> ReadGenerationDefaults(const std::string& model_dir);
 
-// Where MODEL is: a folder or .gguf file itself, or `org/name` in the local Hugging Face cache
-// (HF_HUB_CACHE, HF_HOME or ~/.cache/huggingface; the snapshot that refs/main names). A folder
-// whose only weights are one .gguf file stands for that file. NOT_FOUND lists the places looked at;
-// INVALID_ARGUMENT several .gguf files to choose from.
+// Locates MODEL: a folder or .gguf file, or `org/name` in the local Hugging Face cache
+// (HF_HUB_CACHE, HF_HOME or ~/.cache/huggingface; the snapshot that refs/main names). If a folder's
+// only weights are one .gguf file, returns that file. NOT_FOUND lists the places searched;
+// INVALID_ARGUMENT lists several .gguf files to choose from.
 absl::StatusOr<std::string> ResolveModelDir(const std::string& model);
 
 }  // namespace stagecoach

@@ -141,7 +141,7 @@ absl::StatusOr<GenerationDefaults> ReadGenerationDefaults(const std::string& mod
     defaults.top_p = number("top_p", 0, 1);
     defaults.min_p = number("min_p", 0, 1);
     defaults.repetition_penalty = number("repetition_penalty", 1e-3, 1e3);
-    // -1 is how some files spell "off".
+    // Some files write "off" as -1.
     if (config.Has("top_k")) defaults.top_k = std::max(0, config.Int("top_k", -1, kMaxId));
     if (config.Has("max_new_tokens")) {
       defaults.max_new_tokens = config.Int("max_new_tokens", 1, kMaxId);

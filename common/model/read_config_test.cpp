@@ -25,7 +25,7 @@ ModelSpec MustRead(std::string_view config) {
   return *std::move(spec);
 }
 
-// A config of `architecture` with usual sizes and whatever `more` adds ("\"key\": value,").
+// Returns a config of `architecture` with usual sizes, plus the keys in `more` ("\"key\": value,").
 std::string Config(std::string_view architecture, std::string_view more) {
   return std::string(R"({"architectures": [")") + std::string(architecture) + R"("], )" +
          std::string(more) +

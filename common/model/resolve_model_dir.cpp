@@ -20,7 +20,7 @@ std::string Environment(const char* name) {
   return value == nullptr ? "" : value;
 }
 
-// The folders in which huggingface_hub keeps its cache, in its own order of precedence.
+// Folders of huggingface_hub's cache, in its order of precedence.
 std::vector<fs::path> CacheRoots() {
   if (const std::string hub = Environment("HF_HUB_CACHE"); !hub.empty()) return {hub};
   if (const std::string home = Environment("HF_HOME"); !home.empty())
@@ -34,7 +34,7 @@ std::vector<fs::path> CacheRoots() {
   return {};
 }
 
-// `org/name` or `name`, of the characters that the hub allows.
+// True for `org/name` or `name` with the characters that the hub allows.
 bool IsRepoId(std::string_view model) {
   if (model.empty() || std::count(model.begin(), model.end(), '/') > 1) return false;
   if (model.front() == '/' || model.back() == '/' || model.find("..") != model.npos) return false;
@@ -50,14 +50,14 @@ std::string FirstWord(const fs::path& path) {
   return word;
 }
 
-// "model-00002-of-00003.gguf"
+// True for names such as "model-00002-of-00003.gguf".
 bool IsSplitPart(const std::string& name) {
   constexpr size_t kTail = std::string_view("-00002-of-00003.gguf").size();
   return name.size() > kTail && name[name.size() - kTail] == '-' &&
          name.substr(name.size() - kTail + 6, 4) == "-of-";
 }
 
-// The folder, or the one .gguf file that is all its weights.
+// Returns the folder itself, or its only .gguf file if that holds all weights.
 absl::StatusOr<std::string> WeightsOf(const std::string& folder) {
   std::vector<std::string> gguf_files;
   std::error_code error;
@@ -65,7 +65,7 @@ absl::StatusOr<std::string> WeightsOf(const std::string& folder) {
     const std::string extension = entry.path().extension().string();
     const std::string name = entry.path().filename().string();
     if (extension == ".safetensors" || name.starts_with("pytorch_model")) return folder;
-    // A multimodal model's second file is no language model.
+    // Files named mmproj* hold the vision part of a multimodal model.
     if (extension == ".gguf" && !name.starts_with("mmproj")) gguf_files.push_back(name);
   }
   if (gguf_files.empty()) return folder;
@@ -82,7 +82,7 @@ absl::StatusOr<std::string> WeightsOf(const std::string& folder) {
                                                 fmt::join(gguf_files, ", ")));
 }
 
-// A file that is no model by itself.
+// Explains why a file cannot be served as a model by itself.
 absl::Status NotAModel(const std::string& path) {
   std::error_code error;
   const fs::path folder = fs::path(path).parent_path();

@@ -13,7 +13,8 @@ std::string_view View(const grpc_slice& slice) {
   return {reinterpret_cast<const char*>(GRPC_SLICE_START_PTR(slice)), GRPC_SLICE_LENGTH(slice)};
 }
 
-// grpc::AuthMetadataProcessor is for TLS only; the processor of gRPC's C interface is for all.
+// grpc::AuthMetadataProcessor works with TLS only; the processor of gRPC's C API works without it
+// too.
 void Ask(void* gate, grpc_auth_context*, const grpc_metadata* metadata, size_t n,
          grpc_process_auth_metadata_done_cb done, void* user_data) {
   const absl::Status status = (*static_cast<const AdmitCall*>(gate))(CallHead(metadata, n));

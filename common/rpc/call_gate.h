@@ -1,7 +1,7 @@
-// Lets a call in, or refuses it, by its metadata alone. gRPC asks when the headers are here, before
-// any handler, thread or interceptor hears of the call and before a byte of its first message is
-// taken: what a stranger sends stays in HTTP/2's window. (A message limit would be no help: gRPC
-// 1.51 gathers a message in full before it looks at its size.)
+// Admits or refuses a call by its metadata alone. gRPC runs the gate when the headers have arrived,
+// before any handler, thread or interceptor sees the call and before it reads a byte of the first
+// message: data of a refused client stays in the HTTP/2 flow-control window. A message size limit
+// would not help, because gRPC 1.51 buffers the whole message before it checks the size.
 #pragma once
 
 #include <grpcpp/security/server_credentials.h>
@@ -18,14 +18,14 @@ struct grpc_metadata;
 
 namespace stagecoach {
 
-// A call's headers, while the gate is asked.
+// The headers of a call. Valid only inside the gate.
 class CallHead {
  public:
   CallHead(const grpc_metadata* metadata, size_t n) : metadata_(metadata), n_(n) {}
 
   // "/stagecoach.v1.Stage/Load"
   std::string_view path() const { return Find(":path").value_or(""); }
-  // The first value of `key`, which is in lower case.
+  // Returns the first value of `key`, which must be lower case.
   std::optional<std::string_view> Find(std::string_view key) const;
 
  private:
@@ -33,15 +33,15 @@ class CallHead {
   const size_t n_;
 };
 
-// PEM texts. Clients must have a certificate of `ca` where that is given.
+// PEM texts. If `ca` is given, clients need a certificate signed by it.
 struct TlsIdentity {
   std::string cert_chain, key, ca;
 };
 
-// Does not block; from any thread. Not OK: the call ends with that status.
+// Must not block. Called from any thread. A status that is not OK ends the call with that status.
 using AdmitCall = std::function<absl::Status(const CallHead&)>;
 
-// For ServerBuilder::AddListeningPort; without `tls` in plain HTTP/2.
+// Credentials for ServerBuilder::AddListeningPort. Without `tls` the port speaks plain HTTP/2.
 std::shared_ptr<grpc::ServerCredentials> GatedCredentials(const std::optional<TlsIdentity>& tls,
                                                           AdmitCall admit);
 

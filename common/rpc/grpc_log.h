@@ -1,10 +1,10 @@
-// gRPC's own log lines, which are about sockets and its insides.
+// Handling of gRPC's own log lines, which concern sockets and gRPC internals.
 #pragma once
 
 namespace stagecoach {
 
-// They go to our log at the level debug, unless the environment asks for them (GRPC_VERBOSITY or
-// GRPC_TRACE): then gRPC prints them itself. Servers and channels of common/rpc call it.
+// Sends them to our log at debug level. If GRPC_VERBOSITY or GRPC_TRACE is set, gRPC prints them
+// itself instead. The servers and channels of common/rpc call this function.
 void QuietGrpcLog();
 
 }  // namespace stagecoach

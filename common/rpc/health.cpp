@@ -5,7 +5,7 @@ namespace stagecoach {
 using grpc::health::v1::HealthCheckRequest;
 using grpc::health::v1::HealthCheckResponse;
 
-// One Watch stream: writes the newest status, never more than one write at a time.
+// One Watch stream. Writes the newest status, one write at a time.
 class HealthService::Watcher final : public grpc::ServerWriteReactor<HealthCheckResponse> {
  public:
   Watcher(HealthService* owner, std::string service)

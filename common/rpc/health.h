@@ -1,4 +1,4 @@
-// grpc.health.v1 for router and workers. Thread-safe.
+// The service grpc.health.v1 for router and workers. Thread-safe.
 #pragma once
 
 #include <map>
@@ -16,9 +16,9 @@ class HealthService final : public grpc::health::v1::Health::CallbackService {
   HealthService();
   ~HealthService() override;
 
-  // "" is the server as a whole. Watchers hear of changes at once.
+  // "" is the server as a whole. Watchers are notified at once.
   void SetServing(const std::string& service, bool serving);
-  // Ends all Watch streams; call before the server's Shutdown, which waits for them.
+  // Ends all Watch streams. Call it before the server's Shutdown, which waits for them.
   void Shutdown();
 
  private:

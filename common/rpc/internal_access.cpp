@@ -9,6 +9,7 @@
 #include <utility>
 #include <vector>
 
+#include "common/local_host.h"
 #include "common/rpc/probe_service.h"
 #include "common/rpc/server.h"
 #include "common/secret.h"
@@ -18,9 +19,9 @@ namespace stagecoach {
 namespace {
 
 constexpr char kSecretKey[] = "stagecoach-secret";
-// A peer that connects and says nothing.
+// Closes connections from peers that connect but send nothing.
 constexpr int kHandshakeMs = 10'000;
-// Streams a connection may have; the router has a few streams and calls to a worker.
+// Streams per connection. A router needs only a few streams and calls to a worker.
 constexpr int kMaxStreams = 256;
 
 class AddSecret final : public grpc::experimental::Interceptor {
@@ -59,11 +60,6 @@ absl::StatusOr<std::string> ReadPem(const char* flag, const std::string& path) {
   return text;
 }
 
-bool IsLoopback(const std::string& address) {
-  const std::string host = address.substr(0, address.rfind(':'));
-  return host.starts_with("127.") || host == "localhost" || host == "[::1]" || host == "unix";
-}
-
 }  // namespace
 
 absl::StatusOr<InternalAccess> ReadInternalAccess(const InternalFlags& flags) {
@@ -82,9 +78,8 @@ absl::StatusOr<InternalAccess> ReadInternalAccess(const InternalFlags& flags) {
 
 absl::Status CheckListen(const std::string& address, const InternalAccess& access,
                          bool insecure_no_secret) {
-  if (!access.secret.empty() || insecure_no_secret || IsLoopback(address)) {
-    return absl::OkStatus();
-  }
+  const bool is_local = address.starts_with("unix:") || IsLoopbackName(HostName(address));
+  if (!access.secret.empty() || insecure_no_secret || is_local) return absl::OkStatus();
   return absl::FailedPreconditionError(
       fmt::format("--listen {} without a secret would let everyone who reaches it have this "
                   "worker: give it and "

@@ -1,5 +1,4 @@
-// How router and workers know each other: a secret that each call carries, and TLS on both sides
-// where it is asked for.
+// Authentication between router and workers: a secret in every call, and optionally mutual TLS.
 #pragma once
 
 #include <memory>
@@ -18,26 +17,26 @@ class ServerBuilder;
 namespace stagecoach {
 
 struct InternalAccess {
-  std::string secret;              // empty: none
+  std::string secret;              // empty: no secret
   std::optional<TlsIdentity> tls;  // absent: plain HTTP/2
-  std::string tls_name;            // that peers' certificates have; empty: their address's host
+  std::string tls_name;            // expected in peers' certificates; empty: their address's host
 };
 
 // Reads the files. INVALID_ARGUMENT names the flag.
 absl::StatusOr<InternalAccess> ReadInternalAccess(const InternalFlags& flags);
 
-// What a worker may listen on without a secret is reached from this machine alone.
-// FAILED_PRECONDITION says what to do.
+// Without a secret, a worker may only listen on an address that is reachable from this machine
+// alone. FAILED_PRECONDITION says what to do.
 absl::Status CheckListen(const std::string& address, const InternalAccess& access,
                          bool insecure_no_secret);
 
-// To a worker. As MakeChannel; each call carries the secret.
+// Makes a channel to a worker. Like MakeChannel, but each call carries the secret.
 std::shared_ptr<grpc::Channel> MakeInternalChannel(const std::string& address,
                                                    const InternalAccess& access,
                                                    int max_message_bytes);
 
-// A worker's port: calls without the secret are UNAUTHENTICATED at once, but for the health
-// service's Check (probe_service.h). `port` is written by the builder's BuildAndStart.
+// Adds a worker's port. Calls without the secret end with UNAUTHENTICATED at once, except the
+// health service's Check (probe_service.h). The builder's BuildAndStart writes `port`.
 void AddInternalPort(grpc::ServerBuilder& builder, const std::string& address,
                      const InternalAccess& access, int* port);
 

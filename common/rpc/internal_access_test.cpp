@@ -63,7 +63,7 @@ class Worker {
     return MakeInternalChannel("127.0.0.1:" + std::to_string(port_), access,
                                kMaxInternalMessageBytes);
   }
-  // A unary call, one that streams back, and one that streams both ways.
+  // Makes a unary call, a server-streaming call and a bidirectional one; checks that they agree.
   StatusCode Call(const InternalAccess& access) const {
     const auto stub = v1::Stage::NewStub(Channel(access));
     grpc::ClientContext unary, load, step;
@@ -132,7 +132,7 @@ TEST_CASE("health may be asked without the secret, and is all that is told") {
   CHECK(watch->Finish().error_code() == StatusCode::UNAUTHENTICATED);
 }
 
-// An authority of our own and what it has signed.
+// A certificate authority for tests, and the certificates that it signs.
 class Authority {
  public:
   explicit Authority(const TempDir& dir, std::string name) : dir_(dir), name_(std::move(name)) {
@@ -182,7 +182,7 @@ TEST_CASE("with TLS both sides show a certificate of their authority, and calls 
   stranger.tls->ca = worker_access.tls->ca;
   CHECK(worker.Call(stranger) == StatusCode::UNAVAILABLE);
   CHECK(worker.Call(WithSecret(worker_access.secret)) == StatusCode::UNAVAILABLE);  // no TLS
-  InternalAccess misled = router;  // a worker of another authority does not get the secret
+  InternalAccess misled = router;  // a worker with another authority must not get the secret
   misled.tls->ca = theirs.Sign("other", "DNS:other").tls->ca;
   CHECK(worker.Call(misled) == StatusCode::UNAVAILABLE);
   CHECK(worker.n_calls() == 3);
@@ -200,14 +200,15 @@ TEST_CASE("a certificate's name is the address's host, or the one that is asked 
 
 TEST_CASE("what is reached from elsewhere needs a secret or a word that it does not") {
   const InternalAccess secret = WithSecret(MakeSecret());
-  for (const char* address : {"0.0.0.0:9100", "[::]:9100", "10.0.0.1:9100", "worker-0:9100"}) {
+  for (const char* address :
+       {"0.0.0.0:9100", "[::]:9100", "10.0.0.1:9100", "worker-0:9100", "127.example.com:9100"}) {
     const absl::Status status = CheckListen(address, {}, false);
     CHECK(absl::IsFailedPrecondition(status));
     CHECK(status.message().find("--secret-file") != std::string::npos);
     CHECK(CheckListen(address, secret, false).ok());
     CHECK(CheckListen(address, {}, true).ok());
   }
-  for (const char* address : {"127.0.0.1:0", "localhost:9100", "[::1]:9100"}) {
+  for (const char* address : {"127.0.0.1:0", "localhost:9100", "[::1]:9100", "unix:/tmp/worker"}) {
     CHECK(CheckListen(address, {}, false).ok());
   }
 }

@@ -1,7 +1,7 @@
-// Answers health probes (grpc.health.v1.Health/Check) of the process as a whole, whatever service
-// they name, and nothing else. It does not read the request, so that a probe of any size costs
-// nothing: for ports that everyone may ask. Register it with RegisterCallbackGenericService; calls
-// of methods that the server does not have come here, too, and are UNIMPLEMENTED. Thread-safe.
+// Answers health probes (grpc.health.v1.Health/Check) for the whole process, whatever service they
+// name. It does not read the request, so a probe of any size costs nothing: suitable for ports open
+// to everyone. Register it with RegisterCallbackGenericService. Calls of methods that the server
+// does not have also arrive here and end with UNIMPLEMENTED. Thread-safe.
 #pragma once
 
 #include <grpcpp/generic/async_generic_service.h>

@@ -21,11 +21,12 @@ void ApplyServerDefaults(grpc::ServerBuilder& builder, int max_message_bytes) {
   std::call_once(reflection, [] { grpc::reflection::InitProtoReflectionServerBuilderPlugin(); });
   QuietGrpcLog();
   builder.SetMaxReceiveMessageSize(max_message_bytes);
-  // Without these a client that pings an idle connection is sent away with "too_many_pings".
+  // Without these, gRPC closes the connection of a client that pings while idle ("too_many_pings").
   builder.AddChannelArgument(GRPC_ARG_HTTP2_MIN_RECV_PING_INTERVAL_WITHOUT_DATA_MS,
                              kKeepaliveMs / 2);
   builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_PERMIT_WITHOUT_CALLS, 1);
-  // Two servers on one port would share its connections: a port in use is an error instead.
+  // With SO_REUSEPORT, two servers on one port would share its connections. Report an error
+  // instead.
   builder.AddChannelArgument(GRPC_ARG_ALLOW_REUSEPORT, 0);
 }
 
@@ -44,8 +45,8 @@ grpc::ChannelArguments ClientDefaults(int max_message_bytes) {
   args.SetInt(GRPC_ARG_KEEPALIVE_TIMEOUT_MS, kKeepaliveMs);
   args.SetInt(GRPC_ARG_HTTP2_MAX_PINGS_WITHOUT_DATA, 0);
   args.SetInt(GRPC_ARG_ENABLE_HTTP_PROXY, 0);
-  // One process may hold several channels to one worker; sharing a connection would make them wait
-  // for each other.
+  // One process may hold several channels to one worker. On a shared connection they would block
+  // each other.
   args.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);
   return args;
 }

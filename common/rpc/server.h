@@ -1,4 +1,4 @@
-// Settings that every gRPC server and client of the house shares, set on purpose in one place.
+// Settings shared by all gRPC servers and clients of this project.
 #pragma once
 
 #include <memory>
@@ -12,24 +12,24 @@ class ServerBuilder;
 
 namespace stagecoach {
 
-// Requests from outside: a 128k-token prompt as ids is 0.5 MB, a long chat some MB.
+// Requests from outside: a 128k-token prompt as ids is 0.5 MB, a long chat a few MB.
 inline constexpr int kMaxClientMessageBytes = 16 << 20;
-// Between router and workers: a hidden-states frame is max_batched_tokens x hidden_size x 4 bytes.
+// Between router and workers: a hidden-states frame has max_batched_tokens x hidden_size x 4 bytes.
 inline constexpr int kMaxInternalMessageBytes = 1 << 30;
 
-// Receive limit, keepalive that tolerates pinging clients, and the reflection service.
-// Call before the builder's BuildAndStart.
+// Sets the receive limit, a keepalive policy that tolerates pings from clients, and the reflection
+// service. Call it before the builder's BuildAndStart.
 void ApplyServerDefaults(grpc::ServerBuilder& builder, int max_message_bytes);
 
-// Pings clients, so that one whose host is gone without a word is lost within 20 s as well when
-// nothing is on its way to it. Likewise.
+// Pings clients, so that the server detects a client on a dead host within 20 s even if it sends
+// the client nothing. Call it before the builder's BuildAndStart.
 void NoticeLostClients(grpc::ServerBuilder& builder);
 
-// Arguments of a channel with the same limits and a keepalive that notices a dead host within 20 s.
-// The channel never goes through a proxy.
+// Arguments of a channel with the same limits and with a keepalive that detects a dead host within
+// 20 s. The channel never uses a proxy.
 grpc::ChannelArguments ClientDefaults(int max_message_bytes);
 
-// A channel with those, to a public port.
+// Makes a channel with these arguments to a public port.
 std::shared_ptr<grpc::Channel> MakeChannel(const std::string& address, int max_message_bytes);
 
 }  // namespace stagecoach

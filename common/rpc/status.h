@@ -1,4 +1,4 @@
-// absl::Status <-> grpc::Status: the same codes, the message carried along.
+// Converts absl::Status to grpc::Status and back: the codes are the same and the message is kept.
 #pragma once
 
 #include <grpcpp/support/status.h>

@@ -22,9 +22,9 @@ namespace {
 namespace pb = google::protobuf;
 using pb::internal::WireFormatLite;
 
-constexpr int kMaxDepth = 100;  // protobuf's own
+constexpr int kMaxDepth = 100;  // protobuf's limit
 
-// OK: all text up to where the bytes end, or stop being fields, is UTF-8.
+// OK if all text is UTF-8 up to the end of the bytes or the first malformed field.
 absl::Status FindBrokenText(const pb::Descriptor& type, std::string_view wire,
                             const std::string& path, int depth) {
   if (depth > kMaxDepth || wire.size() > std::numeric_limits<int>::max()) return absl::OkStatus();

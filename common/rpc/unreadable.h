@@ -1,4 +1,4 @@
-// Why the bytes of a message are none.
+// Explains why protobuf could not parse a message.
 #pragma once
 
 #include <string_view>
@@ -11,12 +11,13 @@ class Descriptor;
 
 namespace stagecoach {
 
-// `wire`: what protobuf did not parse as a `type`. INVALID_ARGUMENT, which names the text that is
-// not UTF-8 where that is the reason: "messages[2].content: is not valid UTF-8 at byte 5".
+// `wire`: bytes that protobuf could not parse as a `type`. Returns INVALID_ARGUMENT. If a text is
+// not UTF-8, the message names it: "messages[2].content: is not valid UTF-8 at byte 5".
 absl::Status WhyUnreadable(const google::protobuf::Descriptor& type, std::string_view wire);
 
-// What protobuf has to say of such messages goes to the log at debug level, at most a line a
-// second, in place of standard error: any client could fill that. Any number of calls.
+// Redirects protobuf's messages about such input from standard error to the log, at debug level and
+// at most one line per second: otherwise any client could flood standard error. May be called any
+// number of times.
 void TameProtobufLog();
 
 }  // namespace stagecoach

@@ -1,4 +1,4 @@
-// From the C interface's status and error buffer to absl::Status.
+// Converts the C interface's status code and error buffer to absl::Status.
 #pragma once
 
 #include <array>
@@ -8,7 +8,7 @@
 
 namespace stagecoach::text {
 
-// Room for an error message; longer ones are cut.
+// Room for an error message. Longer messages are truncated.
 using ErrorBuffer = std::array<char, 1024>;
 
 inline absl::Status AbiStatus(int32_t code, const ErrorBuffer& error) {

@@ -23,7 +23,7 @@ absl::StatusOr<ChatTemplate::Rendered> Render(std::string_view source, std::stri
   return ChatTemplate::FromSource(source).value()->Render(messages, tools, options);
 }
 
-// What an expression comes to, with x from JSON.
+// Evaluates an expression, in which x is the given JSON value.
 std::string Eval(const std::string& expression, const std::string& x = "null") {
   ChatTemplate::Options options;
   options.kwargs_json = "{\"x\": " + x + "}";
@@ -31,7 +31,7 @@ std::string Eval(const std::string& expression, const std::string& x = "null") {
   return rendered.ok() ? rendered->text : rendered.status().ToString();
 }
 
-// The characters in the plain ranges.
+// Returns the characters in the plain ranges.
 std::string Plain(const ChatTemplate::Rendered& rendered) {
   std::string out;
   for (const TextRange& range : rendered.plain) {
@@ -68,13 +68,13 @@ TEST_CASE("What a template raises is the message of the error") {
           .status();
   CHECK(status.code() == absl::StatusCode::kInvalidArgument);
   CHECK(status.message() == "Roles must alternate, not system");
-  // Zeros, which C's strings end at, and nothing.
+  // A NUL, which would end a C string, and an empty message.
   CHECK(Render("{{ raise_exception('\\x00no') }}", "[]").status().message() == "\uFFFDno");
   CHECK(Render("{{ raise_exception(' ') }}", "[]").status().message() ==
         "the chat template refuses the messages without saying why");
 }
 
-// The address sanitizer would find what is left.
+// The address sanitizer reports objects that stay allocated.
 TEST_CASE("Namespaces that hold each other end with the render") {
   CHECK(
       Render(
@@ -85,7 +85,7 @@ TEST_CASE("Namespaces that hold each other end with the render") {
 }
 
 TEST_CASE("A key of a namespace is never run as a template") {
-  // It would loop for hours.
+  // Run as source, this key would loop for hours.
   const std::string content(1000, 'x');
   const std::string loop = "{% for a in made.s %}";
   const std::string key = "a = none %}" + loop + loop + loop + loop + loop + "{{ made";
@@ -181,7 +181,7 @@ TEST_CASE("Tracing follows strings through what templates do to them") {
 }
 
 TEST_CASE("A request that costs much is followed in fewer renders") {
-  // The first message is changed on the way, so that it takes further renders to follow the rest.
+  // The template changes the first message, so following the others takes further renders.
   const auto follow = [](const std::string& loop, const std::string& further) {
     return Render("{{ messages[0].content | tojson(ensure_ascii=true) }}{{ messages[1].content }}" +
                       loop,
@@ -194,7 +194,7 @@ TEST_CASE("A request that costs much is followed in fewer renders") {
       "{% for a in range(2000) %}{% for b in range(700) %}{% endfor %}{% endfor %}";
   for (const auto& rendered : {follow("", long_message), follow(slow, "")}) {
     CHECK(rendered.plain.empty());
-    // A special token in it would still be noticed, and refused.
+    // A special token in the request would still be detected and refused.
     CHECK(rendered.control.has_value());
   }
 }
@@ -254,7 +254,7 @@ TEST_CASE("Sources of a checkpoint's template, in order") {
              ContainsSubstring("chat_template.jinja"));
 }
 
-// The templates change what a person wrote in a way that is not followed character by character.
+// The templates change a person's text so that it cannot be followed character by character.
 TEST_CASE("A special token that cannot be followed is refused, all else is rendered") {
   const auto tokenizer = Tokenizer::Load(TestData("byte_level")).value();
   const char* source =
@@ -305,7 +305,7 @@ TEST_CASE("A template that accepts a request only for its brackets is not follow
 }
 
 TEST_CASE("A template that checks tool calls speaks in its own words") {
-  // As the public template of Mistral-7B-Instruct-v0.3 does.
+  // Like the public template of Mistral-7B-Instruct-v0.3.
   const char* source = R"({%- for message in messages %}
     {%- if message.tool_calls is defined and message.tool_calls is not none %}
         {{- "[TOOL_CALLS] [" }}

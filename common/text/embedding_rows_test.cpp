@@ -11,7 +11,7 @@ namespace {
 
 using Catch::Matchers::ContainsSubstring;
 
-// The tokenizer of vocab_merges/ with one special token more, which may have a role.
+// Loads the tokenizer of vocab_merges/ with one extra special token, which may have a role.
 std::shared_ptr<const Tokenizer> WithOneMore(const std::string& role) {
   const TempDir dir;
   dir.Write("vocab.json", ReadFile(TestData("vocab_merges/vocab.json")));

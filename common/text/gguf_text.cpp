@@ -34,7 +34,7 @@ absl::Status WithFile(const GgufFile& file, const absl::Status& status) {
                       fmt::format("{}: {}", file.path(), std::string(status.message())));
 }
 
-// Optional metadata: absent is fine, of another type is an error.
+// Optional metadata: it may be absent, but a wrong type is an error.
 absl::StatusOr<std::string_view> StringOr(const GgufFile& file, const std::string& key,
                                           std::string_view otherwise) {
   if (!file.Has(key)) return otherwise;

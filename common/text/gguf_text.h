@@ -1,4 +1,4 @@
-// The tokenizer and chat template of a .gguf file, handed to the Rust crate.
+// Passes the tokenizer and chat template of a .gguf file to the Rust crate.
 #pragma once
 
 #include <string>
@@ -9,13 +9,14 @@
 
 namespace stagecoach::text {
 
-// Whether a model is one such file and not a folder.
+// Whether `path` is a .gguf file instead of a folder.
 bool IsGguf(std::string_view path);
 
-// The caller frees the results. Errors name the file and the key that is absent or wrong.
+// The caller frees the results. Errors name the file and the key that is missing or wrong.
 absl::StatusOr<ScTextTokenizer*> LoadGgufTokenizer(const std::string& path);
 
-// `override_path`: a template file, or "" for the one of the metadata. NotFound when there is none.
+// `override_path`: a template file, or "" to use the metadata's template. NotFound if there is
+// none.
 absl::StatusOr<ScTextTemplate*> LoadGgufTemplate(const std::string& path,
                                                  const std::string& override_path);
 

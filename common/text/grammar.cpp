@@ -9,7 +9,7 @@
 namespace stagecoach::text {
 namespace {
 
-// Ids are never negative: the sampler's own, or checked at admission.
+// Ids are never negative: they come from the sampler or were checked at admission.
 const uint32_t* Unsigned(const int32_t* ids) { return reinterpret_cast<const uint32_t*>(ids); }
 
 }  // namespace

@@ -1,4 +1,4 @@
-// Grammars: which tokens may come next, so that a generated text is of the form asked for.
+// Grammars: constrain which tokens may come next, so that generated text has the requested form.
 #pragma once
 
 #include <cstdint>
@@ -17,38 +17,41 @@ namespace stagecoach::text {
 
 inline constexpr size_t kMaxGrammarBytes = 256 << 10;
 
-// A kLark source that the router wrote itself begins with it, a client's may not: rules that cannot
-// be ambiguous may have more items (rust/src/grammar/limits.rs).
+// A kLark source that the router writes itself begins with this mark; a client's must not. Rules
+// that cannot be ambiguous may use more parser items (rust/src/grammar/limits.rs).
 inline constexpr std::string_view kOwnGrammarMark = "// made by the router\n";
 
 enum class GrammarKind : uint8_t {
   kJsonSchema = SC_GRAMMAR_JSON_SCHEMA,
   kJsonObject = SC_GRAMMAR_JSON_OBJECT,
-  kRegex = SC_GRAMMAR_REGEX,    // Rust's syntax; the whole text matches
-  kChoice = SC_GRAMMAR_CHOICE,  // one of a JSON array of strings
+  kRegex = SC_GRAMMAR_REGEX,    // Rust's regex syntax; the whole text must match
+  kChoice = SC_GRAMMAR_CHOICE,  // one text of a JSON array of strings
   kLark = SC_GRAMMAR_LARK,
-  kCallsOrForm = SC_GRAMMAR_CALLS_OR_FORM,  // made by CallsOrForm
+  kCallsOrForm = SC_GRAMMAR_CALLS_OR_FORM,  // made by CallsOrForm()
 };
 
 struct GrammarSource {
   GrammarKind kind = GrammarKind::kJsonObject;
   std::string text;  // empty for kJsonObject
-  // Of the JSON kinds: whitespace where JSON has it free, at most a line break and its indentation
-  // in a row. Otherwise documents are compact.
+  // JSON kinds only: allows whitespace between JSON tokens, each time at most a space or a line
+  // break with its indentation. If false, documents are compact.
   bool any_whitespace = false;
-  // The grammar is of what follows the first such text, or special token of this name: "</think>".
-  // Before it anything may stand, behind it some blanks. Empty: it is of all.
+  // If not empty, the grammar applies only after the first occurrence of this text, or of the
+  // special token with this name, such as "</think>". Any text may come before it, and a few blanks
+  // after it. If empty, the grammar applies to the whole text.
   std::string begins_after;
 
   friend bool operator==(const GrammarSource&, const GrammarSource&) = default;
 };
 
-// Accepts texts of `calls`, in Lark, and texts of `form`, whose own settings are the whole's.
+// Returns a grammar that accepts texts of `calls` (in Lark) and texts of `form`. The other settings
+// of `form` apply to the whole.
 GrammarSource CallsOrForm(std::string_view calls, const GrammarSource& form);
 
 class Grammar;
 
-// A vocabulary, ready for grammars. Immutable: any number of threads may use one at the same time.
+// A vocabulary, prepared for grammars. Immutable: any number of threads may use one at the same
+// time.
 class GrammarVocabulary {
  public:
   // Takes up to a second for 262k tokens.
@@ -59,14 +62,14 @@ class GrammarVocabulary {
   ~GrammarVocabulary();
 
   int32_t n_logits() const { return n_logits_; }
-  // 32-bit words of a mask.
+  // Number of 32-bit words in a mask.
   size_t n_mask_words() const { return (static_cast<size_t>(n_logits_) + 31) / 32; }
   std::span<const int32_t> eos_ids() const { return eos_ids_; }
 
-  // Compiles and computes the first mask: what comes out can be followed from its beginning.
-  // INVALID_ARGUMENT carries the reason: not of its syntax, a schema keyword that cannot be kept
-  // to, larger than kMaxGrammarBytes, too complex. Never fetches what a "$ref" names elsewhere.
-  // About 1 ms for a usual schema, at most some seconds.
+  // Compiles the grammar and computes its first mask, so that an accepted grammar works at least at
+  // its beginning. INVALID_ARGUMENT gives the reason: a syntax error, a schema keyword that cannot
+  // be enforced, a source larger than kMaxGrammarBytes, or a grammar that is too complex. Never
+  // fetches a remote "$ref". Takes about 1 ms for a typical schema, and a few seconds at most.
   absl::StatusOr<std::shared_ptr<const Grammar>> Compile(const GrammarSource& source) const;
 
  private:
@@ -78,21 +81,22 @@ class GrammarVocabulary {
   const std::vector<int32_t> eos_ids_;
 };
 
-// One sequence's place in a grammar. One thread at a time; some 100 us of CPU a token at worst, but
-// usually under 10.
+// The position of one sequence in a grammar. Use from one thread at a time. Usually takes less than
+// 10 us of CPU time per token, and some 100 us at worst.
 class GrammarMatcher {
  public:
   GrammarMatcher(const GrammarMatcher&) = delete;
   GrammarMatcher& operator=(const GrammarMatcher&) = delete;
   ~GrammarMatcher();
 
-  // Generated tokens, without what ends the text. FAILED_PRECONDITION: one does not continue the
-  // grammar. RESOURCE_EXHAUSTED: the grammar is too complex here. The matcher is then of no use.
+  // Consumes generated tokens, without the EOS token. FAILED_PRECONDITION: a token does not
+  // continue the grammar. RESOURCE_EXHAUSTED: the grammar is too complex at this position. After an
+  // error the matcher must not be used any more.
   absl::Status Consume(std::span<const int32_t> ids);
 
-  // Bit i % 32 of words[i / 32] is set when token i may follow; the EOS ids where the text may end.
-  // words: [n_mask_words]. Returns whether it may. RESOURCE_EXHAUSTED as above, and when no token
-  // of the vocabulary can follow.
+  // Sets bit i % 32 of words[i / 32] if token i may follow; EOS ids are set if the text may end.
+  // words: [n_mask_words]. Returns whether the text may end. RESOURCE_EXHAUSTED as above, and also
+  // if no token of the vocabulary can follow.
   absl::StatusOr<bool> Mask(std::span<uint32_t> words);
 
  private:
@@ -102,17 +106,17 @@ class GrammarMatcher {
   ScGrammarMatcher* const handle_;  // owned
 };
 
-// Compiled. Immutable to its users: any number of threads may make matchers of one.
+// A compiled grammar. Immutable to its users: any number of threads may make matchers from it.
 class Grammar {
  public:
   Grammar(const Grammar&) = delete;
   Grammar& operator=(const Grammar&) = delete;
   ~Grammar();
 
-  // Memory that it holds now: what its sequences met adds to it.
+  // Memory that the grammar holds now. It grows while sequences use the grammar.
   size_t n_bytes() const;
 
-  // At the beginning. Takes some 10 us.
+  // Returns a matcher at the grammar's beginning. Takes about 10 us.
   absl::StatusOr<std::unique_ptr<GrammarMatcher>> NewMatcher() const;
 
  private:

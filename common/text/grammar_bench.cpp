@@ -1,5 +1,6 @@
-// What grammars cost: CPU time to compile, of the slowest mask and of the slowest token, and bytes.
-// Made-up grammars, those that want to be slow among them, or the schemas of a file.
+// Measures the cost of grammars: CPU time to compile, CPU time of the slowest mask and of the
+// slowest token, and memory. Uses built-in grammars, some of them designed to be slow, or the
+// schemas in a file.
 //
 //   grammar_bench MODEL_DIR [SCHEMAS.jsonl]
 #include <fmt/format.h>
@@ -30,7 +31,7 @@ struct Case {
   GrammarSource source;
 };
 
-// Other programs of the machine do not count.
+// CPU time, so that other programs on the machine do not count.
 double ThreadMs() {
   timespec time{};
   clock_gettime(CLOCK_THREAD_CPUTIME_ID, &time);

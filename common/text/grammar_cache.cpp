@@ -60,7 +60,7 @@ absl::Status GrammarCache::NoRoom() const {
 
 bool GrammarCache::MakeRoom(uint64_t number) {
   for (auto at = entries_.end(); HeldBytes() > max_bytes_;) {
-    // The longest unused that is compiled.
+    // The least recently used compiled entry.
     do {
       if (at == entries_.begin()) return false;
       --at;

@@ -1,4 +1,5 @@
-// Compiled grammars of late, so that requests with the same one compile it once.
+// A cache of recently used compiled grammars, so that requests with the same grammar compile it
+// once.
 #pragma once
 
 #include <cstddef>
@@ -20,32 +21,34 @@ class GrammarCache {
  public:
   using OnCompiled = std::function<absl::Status(const GrammarSource&)>;
 
-  // Keeps the grammars that were used last. `max_bytes`: of all that it keeps and all that others
-  // still hold of what it gave. `on_compiled` may be empty; what it refuses is refused.
+  // Keeps the most recently used grammars. `max_bytes` bounds the memory of the kept grammars plus
+  // those that callers still hold. `on_compiled` may be empty; if it refuses a grammar, Get returns
+  // its error.
   GrammarCache(std::shared_ptr<const GrammarVocabulary> vocabulary, size_t max_bytes,
                OnCompiled on_compiled = {});
 
   const std::shared_ptr<const GrammarVocabulary>& vocabulary() const { return vocabulary_; }
 
-  // Compiles (and runs on_compiled), waits for another thread that compiles the same source, or
-  // finds it done. Errors as of GrammarVocabulary::Compile and of on_compiled, and
-  // RESOURCE_EXHAUSTED when those in use leave no room; they are not kept.
+  // Compiles the grammar (and runs on_compiled), waits for another thread that compiles the same
+  // source, or finds it in the cache. Errors: those of GrammarVocabulary::Compile and of
+  // on_compiled, and RESOURCE_EXHAUSTED if the grammars in use leave no room. Errors are not
+  // cached.
   absl::StatusOr<std::shared_ptr<const Grammar>> Get(const GrammarSource& source);
 
-  // Grammars grow in use: RESOURCE_EXHAUSTED once those in use alone take more than `max_bytes`.
+  // Grammars grow while in use. RESOURCE_EXHAUSTED if those in use alone exceed `max_bytes`.
   absl::Status CheckRoom();
 
  private:
   using Result = absl::StatusOr<std::shared_ptr<const Grammar>>;
   struct Entry {
-    uint64_t number;  // of this entry alone
+    uint64_t number;  // unique per entry
     GrammarSource source;
     std::shared_future<Result> result;
-    std::weak_ptr<const Grammar> grammar;  // once compiled
+    std::weak_ptr<const Grammar> grammar;  // set once compiled
   };
 
-  // The following hold the lock. False: there is no room, but for what is in use and the entry of
-  // this number.
+  // The following require the lock. MakeRoom evicts grammars until all fit. It returns false if
+  // that fails although only the entry `number` and grammars in use remain.
   bool MakeRoom(uint64_t number);
   absl::Status NoRoom() const;
   size_t HeldBytes();
@@ -55,7 +58,7 @@ class GrammarCache {
   const OnCompiled on_compiled_;
   std::mutex mutex_;
   std::list<Entry> entries_;  // guarded by mutex_, as the next; last used first
-  // No longer kept, but in use.
+  // Evicted grammars that callers still hold.
   std::vector<std::weak_ptr<const Grammar>> dropped_;
   uint64_t n_entries_made_ = 0;
 };

@@ -23,7 +23,7 @@ GrammarSource Regex(std::string text) { return {.kind = GrammarKind::kRegex, .te
 
 constexpr size_t kPlenty = size_t{1} << 30;
 
-// A grammar of the same size for each i.
+// Grammars of equal size, one for each i.
 GrammarSource Numbered(int i) { return Regex(fmt::format("a{}", i % 10)); }
 size_t BytesOfOne() { return Vocabulary()->Compile(Numbered(0)).value()->n_bytes(); }
 
@@ -35,7 +35,7 @@ TEST_CASE("A grammar is compiled once while there is room, and the longest unuse
   });
   for (const int i : {0, 1, 0, 1}) REQUIRE(cache.Get(Numbered(i)).ok());
   CHECK(n_compiled == 2);
-  for (const int i : {0, 2, 0}) REQUIRE(cache.Get(Numbered(i)).ok());  // 1 was used least lately
+  for (const int i : {0, 2, 0}) REQUIRE(cache.Get(Numbered(i)).ok());  // 1 was used least recently
   CHECK(n_compiled == 3);
   REQUIRE(cache.Get(Numbered(1)).ok());
   CHECK(n_compiled == 4);

@@ -25,7 +25,7 @@ using Catch::Matchers::ContainsSubstring;
 constexpr int32_t kPadding = 37;
 constexpr int32_t kEos[] = {1, 2};
 
-// A tokenizer's vocabulary with rows of padding behind it.
+// A tokenizer's vocabulary with rows of padding after it.
 struct House {
   explicit House(std::string_view name) {
     tokenizer = Tokenizer::Load(TestData(name)).value();
@@ -70,8 +70,8 @@ Mask Next(const House& house, GrammarMatcher& matcher) {
   return mask;
 }
 
-// Any text of the grammar, as a model of random weights would write it. Empty when `max_tokens`
-// were not enough.
+// Returns a random text of the grammar, as a model with random weights would write it. Empty if
+// `max_tokens` is not enough.
 std::string Write(const House& house, const GrammarSource& source, uint32_t seed,
                   int max_tokens = 4000) {
   const auto matcher = house.Matcher(source);
@@ -84,7 +84,7 @@ std::string Write(const House& house, const GrammarSource& source, uint32_t seed
     CHECK(std::all_of(others.begin(), others.end(), [&](int32_t id) {
       return id < house.tokenizer->vocab_size() && !house.tokenizer->IsSpecial(id);
     }));
-    // Ends soon where it can: a random walk through JSON opens more brackets than it closes.
+    // Ends early when possible: a random walk through JSON opens more brackets than it closes.
     if (others.empty() || (mask.may_end && random() % 2 == 0)) {
       REQUIRE(mask.may_end);
       return house.tokenizer->Decode(ids, false).value();
@@ -128,7 +128,7 @@ TEST_CASE("Whatever is drawn, a schema's document comes out") {
   }
 }
 
-// Follows `source` with the longest tokens, as it takes the most work; how many tokens it took.
+// Follows `source` with the longest tokens, which take the most work. Returns how many it took.
 int FollowToItsEnd(const House& house, const GrammarSource& source, int max_tokens,
                    absl::Status& end) {
   const auto matcher = house.Matcher(source);
@@ -234,7 +234,7 @@ TEST_CASE("The whole text matches a regex, with or without anchors") {
   for (uint32_t seed = 0; seed < 10; ++seed) {
     const std::string text = Write(ByteLevel(), Regex(pattern), seed);
     INFO(pattern << " gave " << text);
-    // \d and \w are Unicode's in a grammar: no ASCII letter is left out, others may come.
+    // In a grammar, \d and \w match Unicode: all ASCII characters of std::regex, and others.
     const bool ascii = std::all_of(text.begin(), text.end(), [](char c) { return c >= 0; });
     if (ascii) CHECK(std::regex_match(text, std::regex(checked)));
   }
@@ -353,7 +353,7 @@ std::string Repeat(std::string_view text, int n) {
   return out;
 }
 
-// Definitions that each refer to the next.
+// Returns definitions that each refer to the next.
 std::string Chain(int n) {
   std::string text = R"({"$ref":"#/$defs/d0","$defs":{)";
   for (int i = 0; i < n; ++i) {
@@ -427,7 +427,7 @@ TEST_CASE("What a schema refers to elsewhere is never fetched") {
   CHECK(compiled.status().code() == absl::StatusCode::kInvalidArgument);
 }
 
-// Any tokens, as far as they go.
+// Consumes random tokens for as long as the grammar allows.
 void Follow(const Grammar& grammar, int n_tokens) {
   const auto matcher = grammar.NewMatcher().value();
   std::mt19937 random(1);
@@ -461,7 +461,7 @@ TEST_CASE("Deep and large grammars are compiled or refused, whatever the caller'
                 auto* const task = static_cast<Task*>(argument);
                 const auto grammar = ByteLevel().vocabulary->Compile(Schema(task->text));
                 task->status = grammar.status();
-                // Masks are computed on the caller's stack.
+                // Masks are computed on the caller's stack, so follow the grammar here.
                 if (grammar.ok()) Follow(**grammar, 300);
                 return nullptr;
               },

@@ -1,4 +1,4 @@
-// What this folder's tests share: their data and checkpoint folders made on the spot.
+// Shared by this folder's tests: their data, and checkpoint folders made on the spot.
 #pragma once
 
 #include <boost/json.hpp>
@@ -29,7 +29,7 @@ inline std::string ReadFile(const std::string& path) {
   return content.str();
 }
 
-// What the Python library says of a tokenizer of the test data.
+// The Python library's results for a tokenizer of the test data.
 inline boost::json::value Reference(std::string_view name) {
   return boost::json::parse(ReadFile(TestData(name) + "/reference.json"));
 }

@@ -1,13 +1,13 @@
-// Compares tokenizers and chat templates with what the reference libraries gave for real
+// Compares tokenizers and chat templates with the reference libraries' results for real
 // checkpoints.
 //
 //   text_golden_check GOLDEN.json [MODEL_DIR...]
 //
 // For tokenizers, GOLDEN.json is {"cases": [{"text", "ids", "ids_special", "ids_plain"?,
-// "decoded"?, "decoded_skip"?}]}; a missing ids_plain is ids, decoded is text and decoded_skip is
+// "decoded"?, "decoded_skip"?}]}. Defaults: ids_plain is ids, decoded is text, and decoded_skip is
 // decoded. For a template it is {"name", "template", "cases": [{"name", "ctx", "expected" or
-// "error" and "error_kind"}]}; an error that is not raised by the template itself may differ.
-// Exits with 1 when anything differs.
+// "error" and "error_kind"}]}. The text of an error that the template does not raise itself may
+// differ. Exits with 1 if anything differs.
 #include <fmt/core.h>
 
 #include <boost/json.hpp>
@@ -74,7 +74,7 @@ void CheckRandom(const std::shared_ptr<const Tokenizer>& tokenizer, Tally& tally
   std::mt19937 random(1);
   for (int i = 0; i < 5000; ++i) {
     std::vector<int32_t> ids(1 + random() % 24);
-    // Half of them from the low ids, where byte tokens and single bytes live.
+    // Half of the sequences use only low ids, where byte tokens and single bytes are.
     const uint32_t n_ids = i % 2 == 0 ? tokenizer->vocab_size() : 600;
     for (int32_t& id : ids) id = static_cast<int32_t>(random() % n_ids);
     const bool skip = i % 3 == 0;
@@ -104,7 +104,7 @@ int CheckTokenizers(const json::value& golden, std::span<char*> model_dirs) {
   return equal ? 0 : 1;
 }
 
-// The context of a case is messages, tools, add_generation_prompt and further variables.
+// The context of a case has messages, tools, add_generation_prompt and further variables.
 absl::StatusOr<ChatTemplate::Rendered> RenderCase(const ChatTemplate& chat_template,
                                                   json::object context) {
   const auto take = [&](const char* key) {

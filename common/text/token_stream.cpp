@@ -59,7 +59,7 @@ void TokenStream::EndByteRun(std::string& out) {
   if (IsUtf8(pending_)) {
     AppendStripped(pending_, out);
   } else {
-    // The library's ByteFallback: a run with one bad byte is U+FFFD for every byte of it.
+    // Like the library's ByteFallback: one invalid byte turns every byte of the run into U+FFFD.
     for (size_t i = 0; i < pending_.size(); ++i) AppendStripped(kReplacement, out);
   }
   pending_.clear();

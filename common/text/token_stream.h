@@ -1,4 +1,4 @@
-// Incremental detokenizing of one request.
+// Incremental detokenization for one request.
 #pragma once
 
 #include <cstdint>
@@ -11,22 +11,23 @@
 
 namespace stagecoach::text {
 
-// All results of Push and Flush, one after the other, are Tokenizer::Decode of all ids. Each result
-// is whole UTF-8 characters. Not thread-safe: one request's stream is used by one thread at a time.
+// The results of all Push and Flush calls, concatenated, equal Tokenizer::Decode of all ids. Each
+// result consists of whole UTF-8 characters. Not thread-safe: one thread at a time may use a
+// stream.
 //
-// Works on the tokenizer's table of token bytes, without the library. A character that is spelled
-// with byte-fallback tokens appears when the run of such tokens ends, since a bad byte changes all
-// of the run. A decoder whose text is known for the whole sequence only (CTC, BPEDecoder and odd
-// chains; no language model that is served uses one) appears in Flush alone.
+// Works on the tokenizer's table of token bytes, without the tokenizers library. A character that
+// is spelled with byte-fallback tokens appears when the run of such tokens ends, because one
+// invalid byte changes the whole run. Some decoders need the whole sequence (CTC, BPEDecoder and
+// unusual chains; no language model that is served uses one). Their text appears in Flush only.
 class TokenStream {
  public:
-  // `shown`: special tokens that are text even if others are skipped.
+  // `shown`: special tokens that become text even if the others are skipped.
   TokenStream(std::shared_ptr<const Tokenizer> tokenizer, bool skip_special_tokens,
               std::vector<int32_t> shown = {});
 
   std::string Push(int32_t id);
 
-  // The rest of the text; U+FFFD for an unfinished character. The stream is as new afterwards.
+  // Returns the rest of the text, with U+FFFD for an unfinished character. Resets the stream.
   std::string Flush();
 
  private:
@@ -36,11 +37,11 @@ class TokenStream {
 
   std::shared_ptr<const Tokenizer> tokenizer_;
   bool skip_special_tokens_;
-  std::vector<int32_t> shown_;     // of special tokens
-  bool first_ = true;              // no token has contributed yet
-  int32_t n_strip_left_;           // characters that may still be removed from the start
-  std::string pending_;            // bytes of an open character or of a byte-fallback run
-  std::vector<int32_t> held_ids_;  // SC_TEXT_DECODE_WHOLE
+  std::vector<int32_t> shown_;     // special tokens
+  bool first_ = true;              // no token has contributed text yet
+  int32_t n_strip_left_;           // characters that may still be stripped from the start
+  std::string pending_;            // bytes of an unfinished character or a byte-fallback run
+  std::vector<int32_t> held_ids_;  // only with SC_TEXT_DECODE_WHOLE
 };
 
 }  // namespace stagecoach::text

@@ -16,7 +16,7 @@ std::shared_ptr<const Tokenizer> Load(std::string_view name) {
   return Tokenizer::Load(TestData(name)).value();
 }
 
-// A tokenizer of the words "▁hi", "##x", "▁", "<0xC3>", "<0xA9>" and "y" with the given decoder.
+// Makes a tokenizer of "▁hi", "##x", "▁", "<0xC3>", "<0xA9>", "y" and " y" with the given decoder.
 std::shared_ptr<const Tokenizer> WithDecoder(const std::string& decoder) {
   const TempDir dir;
   dir.Write("tokenizer.json", R"({"version": "1.0", "added_tokens": [],
@@ -52,7 +52,7 @@ TEST_CASE("A stream of random tokens is the text of all of them") {
       Load(GENERATE("byte_level", "byte_fallback", "sentencepiece_bpe", "sentencepiece_unigram",
                     "vocab_merges", "tekken", "gguf/llama.gguf", "gguf/qwen2.gguf"));
   CheckRandomSequences(tokenizer, tokenizer->vocab_size() + 1);
-  // Ids of single bytes alone: characters open, break and close at every step.
+  // Only ids of single bytes: characters begin, break and end at every step.
   CheckRandomSequences(tokenizer, 259);
 }
 

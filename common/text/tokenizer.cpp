@@ -76,7 +76,7 @@ absl::StatusOr<std::vector<int32_t>> Tokenizer::EncodeWith(std::string_view text
                                                            std::span<const TextRange> plain,
                                                            bool add_special_tokens) const {
   ErrorBuffer error{};
-  // A token is at least a byte of the normalized text, so a second turn is rare.
+  // A token takes at least one byte of the normalized text, so a second iteration is rare.
   std::vector<int32_t> ids(text.size() + 16);
   while (true) {
     size_t n_ids = 0;

@@ -1,4 +1,4 @@
-// A checkpoint's tokenizer: text to token ids and back.
+// A checkpoint's tokenizer: converts text to token ids and back.
 #pragma once
 
 #include <cstddef>
@@ -22,79 +22,81 @@ struct TextRange {
   friend bool operator==(const TextRange&, const TextRange&) = default;
 };
 
-// A rendered chat, and what of it may spell special tokens only as text.
+// A rendered chat, and the parts of it in which special tokens must be encoded as ordinary text.
 struct RenderedText {
   std::string text;
-  // Ascending ranges of `text`: what a person wrote.
+  // Text that a person wrote: ascending ranges of `text`.
   std::vector<TextRange> plain;
-  // Where `plain` may lack something: a text that has every special token of the template's and
-  // none of a person's.
+  // Set if `plain` may be incomplete: a text that contains every special token of the template and
+  // none that a person wrote.
   std::optional<std::string> control;
 };
 
-// Immutable once loaded: any number of threads may use one at the same time. Ids and texts equal
-// those of the Hugging Face tokenizers library for the same tokenizer.json, and of transformers for
+// Immutable once loaded: any number of threads may use one object at the same time. Ids and texts
+// equal those of the Hugging Face tokenizers library for a tokenizer.json, and of transformers for
 // the other files.
 class Tokenizer {
  public:
-  // `model_path`: a .gguf file (tokenizer.ggml.model "llama" or "gpt2"), or a checkpoint folder, of
-  // which the first of these is read:
+  // `model_path`: a .gguf file (tokenizer.ggml.model "llama" or "gpt2"), or a checkpoint folder.
+  // From a folder, the first of these files is read:
   //   tokenizer.json;
-  //   tokenizer.model (SentencePiece, BPE or unigram): a space is put in front as the file or
-  //     add_prefix_space says, with "legacy": true behind every special token as well;
+  //   tokenizer.model (SentencePiece, BPE or unigram): the file or add_prefix_space decides whether
+  //     a space is put in front; with "legacy": true also after every special token;
   //   tekken.json;
-  //   vocab.json and merges.txt, cut into words as tokenizer_class says (GPT-2's or Qwen2's way).
+  //   vocab.json and merges.txt: tokenizer_class decides how words are split (GPT-2 or Qwen2).
   // Roles, added tokens and add_bos_token/add_eos_token come from tokenizer_config.json,
-  // special_tokens_map.json and added_tokens.json where they are; an explicit add_bos_token or
-  // add_eos_token wins over what tokenizer.json adds. Takes seconds for a vocabulary of 262k
-  // tokens. NotFound names the files that were looked for, those that are there and what to do;
-  // InvalidArgument names the file and what is wrong with it.
+  // special_tokens_map.json and added_tokens.json if present. An explicit add_bos_token or
+  // add_eos_token overrides what tokenizer.json adds. Takes seconds for a vocabulary of 262k
+  // tokens. NotFound names the files searched, the files present and the fix. InvalidArgument names
+  // the file and the problem.
   static absl::StatusOr<std::shared_ptr<const Tokenizer>> Load(const std::string& model_path);
 
   Tokenizer(const Tokenizer&) = delete;
   Tokenizer& operator=(const Tokenizer&) = delete;
   ~Tokenizer();
 
-  // Spellings of special tokens in `text` become special tokens. `add_special_tokens`: with what
-  // the checkpoint puts around a text, such as BOS. InvalidArgument when `text` is not UTF-8.
+  // Spellings of special tokens in `text` become special tokens. `add_special_tokens` adds the
+  // tokens that the checkpoint puts around a text, such as BOS. InvalidArgument if `text` is not
+  // UTF-8.
   absl::StatusOr<std::vector<int32_t>> Encode(std::string_view text, bool add_special_tokens) const;
 
-  // Encodes a text with spellings of special tokens as ordinary text inside the ascending ranges
-  // `plain`. Adds no special tokens: templates write their own. Added tokens that the checkpoint
-  // does not call special stay tokens everywhere, as in transformers' split_special_tokens.
+  // Encodes `text`. Inside the ascending ranges `plain`, spellings of special tokens are ordinary
+  // text. Adds no special tokens, because templates write their own. Added tokens that the
+  // checkpoint does not mark as special stay tokens everywhere, like with split_special_tokens in
+  // transformers.
   absl::StatusOr<std::vector<int32_t>> EncodeRendered(std::string_view text,
                                                       std::span<const TextRange> plain) const;
 
-  // The same for a rendered chat. INVALID_ARGUMENT names a special token that has more places in it
-  // than in its control: a person wrote it where the template changes what was written, so that it
-  // cannot be kept as text.
+  // The same for a rendered chat. INVALID_ARGUMENT names a special token that occurs more often in
+  // the text than in its control: a person wrote it, and the template changes it, so it cannot be
+  // kept as text.
   absl::StatusOr<std::vector<int32_t>> EncodeRendered(const RenderedText& rendered) const;
 
-  // Ids outside the vocabulary contribute nothing. Bytes that are no UTF-8 become U+FFFD.
+  // Ids outside the vocabulary contribute nothing. Bytes that are not UTF-8 become U+FFFD.
   absl::StatusOr<std::string> Decode(std::span<const int32_t> ids, bool skip_special_tokens) const;
 
-  // Largest id + 1, added tokens included. A model's embedding may have more rows (padding); one
-  // with fewer rows cannot serve this tokenizer.
+  // Largest id + 1, including added tokens. A model's embedding may have more rows (padding). A
+  // model with fewer rows cannot use this tokenizer.
   int32_t vocab_size() const { return pieces_.n_ids; }
 
-  // The bytes that a token contributes inside a text, with byte-level alphabets and byte fallback
-  // resolved; not always whole characters. Empty for an id without a token. Lives as long as the
-  // tokenizer.
+  // The bytes that a token contributes inside a text, after resolving byte-level alphabets and byte
+  // fallback. They may be part of a character. Empty for an id without a token. Valid as long as
+  // the tokenizer.
   std::string_view TokenBytes(int32_t id) const;
 
   // Whether Decode leaves the token out when it skips special tokens.
   bool IsSpecial(int32_t id) const;
 
-  // By the spelling in the tokenizer's files: "<|im_end|>", but "Ġthe" for " the".
+  // Looks up a token by its spelling in the tokenizer's files: "<|im_end|>", but "Ġthe" for " the".
   std::optional<int32_t> TokenId(std::string_view piece) const;
 
-  // Empty when the checkpoint names none.
+  // Each is empty if the checkpoint does not name it.
   const std::string& bos_token() const { return bos_token_; }
   const std::string& eos_token() const { return eos_token_; }
   const std::string& unk_token() const { return unk_token_; }
   const std::string& pad_token() const { return pad_token_; }
 
-  // The tables that TokenStream works on; they live as long as the tokenizer.
+  // The tables that TokenStream uses. Valid as long as the tokenizer.
   const ScTextPieces& pieces() const { return pieces_; }
 
  private:

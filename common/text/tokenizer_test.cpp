@@ -30,7 +30,7 @@ TEST_CASE("Encoding and decoding equal the Python library's") {
     CHECK(tokenizer->EncodeRendered(text, {}).value() == Ids(test.at("ids")));
     CHECK(tokenizer->EncodeRendered(text, all).value() == Ids(test.at("ids_plain")));
     auto special = Ids(test.at("ids_special"));
-    // add_eos_token in tokenizer_config.json, which the library does not read.
+    // The library does not read add_eos_token of tokenizer_config.json, but we do.
     if (tokenizer->eos_token() == "</s>") special.push_back(2);
     CHECK(tokenizer->Encode(text, true).value() == special);
   }
@@ -119,13 +119,13 @@ TEST_CASE("A special token that takes blanks along is guarded by where it is spe
     return tokenizer->EncodeRendered(text, plain).value();
   };
   CHECK(encode("a  <|end|>", {}) == encode("a<|end|>", {}));
-  // Only the first blank is a person's.
+  // Only the first blank is a person's text.
   CHECK(encode("a  <|end|>", {{1, 2}}) == encode("a <|end|>", {{1, 2}}));
   const auto hidden = encode("a  <|end|>\u3000<|end|>", {{3, 5}});
   CHECK(std::count(hidden.begin(), hidden.end(), end) == 1);
   CHECK(hidden.back() == end);
 
-  // Takes hours where each blank is looked at anew.
+  // Takes hours if the search looks at each blank again for every start.
   const size_t n_blanks = 4 << 20;
   const auto ids = encode(std::string(n_blanks, ' ') + "<|end|>", {{n_blanks, n_blanks + 2}});
   CHECK(std::count(ids.begin(), ids.end(), end) == 0);
@@ -140,7 +140,7 @@ TEST_CASE("Special tokens that are matched after normalization are guarded as we
   CHECK(std::count(ids.begin(), ids.end(), eos) == 1);
   CHECK(ids[ids.size() - 2 - 1] == eos);  // before "▁c", two tokens: the normalizer adds the space
 
-  // Takes long where what else there might be is looked for anew behind each.
+  // Takes long if the search for other tokens restarts after each one.
   const TempDir dir;
   auto json = boost::json::parse(ReadFile(TestData("byte_fallback/tokenizer.json")));
   for (auto& token : json.at("added_tokens").as_array()) token.as_object()["normalized"] = true;
@@ -205,7 +205,7 @@ TEST_CASE("add_bos_token false takes away what tokenizer.json adds") {
 }
 
 TEST_CASE("A panic in the Rust library becomes an Internal status") {
-  // The library's Strip decoder counts below zero on a token that Replace left empty.
+  // The library's Strip decoder subtracts below zero for a token that Replace left empty.
   const TempDir dir;
   dir.Write("tokenizer.json", R"({"version": "1.0", "added_tokens": [],
     "model": {"type": "WordLevel", "vocab": {"a": 0}, "unk_token": "a"},

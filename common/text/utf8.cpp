@@ -14,8 +14,8 @@ struct Character {
   size_t n_bytes;
 };
 
-// The character at the start of a text that is not empty: well-formed byte sequences are table 3-7
-// of the Unicode standard.
+// Reads the character at the start of a non-empty text. Well-formed byte sequences are those of
+// table 3-7 of the Unicode standard.
 Character Next(std::string_view text) {
   const auto byte = [&](size_t i) { return static_cast<uint8_t>(text[i]); };
   const uint8_t lead = byte(0);

@@ -1,4 +1,4 @@
-// Cutting a stream of bytes into UTF-8 characters.
+// Splits a byte stream into UTF-8 characters.
 #pragma once
 
 #include <cstddef>
@@ -10,20 +10,21 @@
 
 namespace stagecoach::text {
 
-// U+FFFD, what stands for bytes that are no character.
+// U+FFFD, the replacement for invalid bytes.
 inline constexpr std::string_view kReplacement = "\xEF\xBF\xBD";
 
-// Moves what is decided of `pending` to the end of `out`: whole characters as they are, and one
+// Moves the decided part of `pending` to the end of `out`: whole characters unchanged, and one
 // U+FFFD for each maximal part of a character that cannot be completed (the practice of the Unicode
-// standard, 3.9, which Rust and Python follow). At most 3 bytes of an open character stay.
+// standard, section 3.9, which Rust and Python follow). At most 3 bytes of an unfinished character
+// stay.
 void TakeUtf8(std::string& pending, std::string& out);
 
 bool IsUtf8(std::string_view text);
 
-// Where the first byte stands that is no part of a character; nothing: all are.
+// Position of the first byte that is not part of a valid character. Empty if the text is valid.
 std::optional<size_t> FirstBrokenByte(std::string_view text);
 
-// INVALID_ARGUMENT "field: is not valid UTF-8 at byte N".
+// INVALID_ARGUMENT "FIELD: is not valid UTF-8 at byte N", where FIELD is `field`.
 absl::Status CheckUtf8(std::string_view field, std::string_view text);
 
 }  // namespace stagecoach::text

@@ -23,15 +23,15 @@ TEST_CASE("Whole characters are taken and an open one stays") {
 
 TEST_CASE("Every maximal part of a broken character is one replacement") {
   const std::string r(kReplacement);
-  std::string pending = "\xF0\x9F\x91x";  // an open character that x ends
+  std::string pending = "\xF0\x9F\x91x";  // an unfinished character, ended by x
   CHECK(Take(pending) == r + "x");
-  pending = "\x80\xC0\xAF";  // a lone continuation and an overlong slash
+  pending = "\x80\xC0\xAF";  // a lone continuation byte and an overlong slash
   CHECK(Take(pending) == r + r + r);
   pending = "\xED\xA0\x80";  // a surrogate
   CHECK(Take(pending) == r + r + r);
   pending = "\xF4\x90\x80\x80";  // beyond U+10FFFF
   CHECK(Take(pending) == r + r + r + r);
-  pending = "\xE2\x82\xE2\x82\xAC";  // an open character, then the euro sign
+  pending = "\xE2\x82\xE2\x82\xAC";  // an unfinished character, then the euro sign
   CHECK(Take(pending) == r + "€");
 }
 

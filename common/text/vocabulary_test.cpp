@@ -1,5 +1,5 @@
-// Tokenizers that come as something else than a tokenizer.json, against what the libraries that
-// these files are of give for them (testdata/make_vocabularies.py).
+// Tests of tokenizers in formats other than tokenizer.json, against the results of the libraries
+// that define these formats (testdata/make_vocabularies.py).
 #include <catch2/catch_test_macros.hpp>
 #include <catch2/generators/catch_generators.hpp>
 #include <catch2/matchers/catch_matchers_string.hpp>
@@ -16,7 +16,7 @@ namespace {
 
 using Catch::Matchers::ContainsSubstring;
 
-// A folder with a vocabulary of the test data and a tokenizer_config.json.
+// Fills a folder with a vocabulary of the test data and a tokenizer_config.json.
 void Fill(const TempDir& dir, std::string_view name, const boost::json::value& config) {
   for (const auto& entry : std::filesystem::directory_iterator(TestData(name))) {
     if (entry.path().filename() == "reference.json") continue;
@@ -69,7 +69,7 @@ TEST_CASE("A .gguf file's tokenizer is that of the checkpoint it was made of") {
   const auto qwen2 = Tokenizer::Load(TestData("gguf/qwen2.gguf")).value();
   CheckAgainst(qwen2, Reference("vocab_merges").at(3));
   CHECK(qwen2->eos_token() == "<|endoftext|>");
-  // Padding of the embedding is no token.
+  // Padding rows of the embedding are not tokens.
   CHECK_FALSE(qwen2->TokenId("[PAD1]").has_value());
 
   const auto chat = ChatTemplate::Load(TestData("gguf/llama.gguf"), "").value();

@@ -101,7 +101,7 @@ class OtlpExporter::Client {
 
  private:
   const std::unique_ptr<otlp::TraceService::Stub> stub_;
-  otlp::ExportTraceServiceRequest request_;  // what is the same in all, and the last spans
+  otlp::ExportTraceServiceRequest request_;  // fixed parts, plus the spans of the last call
 };
 
 OtlpExporter::OtlpExporter(OtlpOptions options)

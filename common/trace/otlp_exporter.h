@@ -1,4 +1,4 @@
-// Spans to an OpenTelemetry receiver, over OTLP/gRPC.
+// Exports spans to an OpenTelemetry receiver over OTLP/gRPC.
 #pragma once
 
 #include <grpcpp/grpcpp.h>
@@ -23,15 +23,15 @@ struct OtlpOptions {
   std::string endpoint;                        // HOST:PORT
   std::string service;                         // "stagecoach-router"
   std::vector<TraceSpan::Attribute> resource;  // further attributes of this process
-  size_t max_queued = 8192;                    // spans; more are dropped
+  size_t max_queued = 8192;                    // spans; further ones are dropped
   size_t max_batch = 512;
-  std::chrono::milliseconds batch_time{500};  // a span waits no longer than that for others
+  std::chrono::milliseconds batch_time{500};  // longest wait for a batch to fill
   std::chrono::milliseconds call_timeout{5000};
-  std::chrono::milliseconds flush_timeout{2000};  // at the end
+  std::chrono::milliseconds flush_timeout{2000};  // at Stop
 };
 
-// A thread of its own sends batches. A receiver that is away costs its spans, and one warning a
-// minute, and nothing else.
+// Sends batches on a separate thread. If the receiver is unreachable, its spans are lost and one
+// warning per minute is logged; nothing else is affected.
 class OtlpExporter final : public SpanSink {
  public:
   explicit OtlpExporter(OtlpOptions options);
@@ -40,12 +40,13 @@ class OtlpExporter final : public SpanSink {
   OtlpExporter& operator=(const OtlpExporter&) = delete;
 
   void Add(TraceSpan span) override;
-  // Sends what is left, if that is quick, and blocks meanwhile. Later spans are dropped. The
-  // destructor does so as well: this is for the end of a process that others keep it alive in.
+  // Sends the remaining spans for at most flush_timeout and blocks meanwhile. Later spans are
+  // dropped. The destructor does the same. Call Stop at process exit if other objects still hold
+  // the exporter.
   void Stop();
 
   uint64_t n_sent() const { return n_sent_; }
-  // For want of room, or of a receiver.
+  // Spans dropped because the queue was full or the receiver was unreachable.
   uint64_t n_dropped() const { return n_dropped_; }
 
  private:
@@ -57,16 +58,16 @@ class OtlpExporter final : public SpanSink {
   const std::unique_ptr<Client> client_;
   std::atomic<uint64_t> n_sent_ = 0;
   std::atomic<uint64_t> n_dropped_ = 0;
-  std::chrono::steady_clock::time_point next_warning_;  // of the thread
+  std::chrono::steady_clock::time_point next_warning_;  // thread_ only
 
   std::mutex mutex_;
   std::condition_variable wake_;
   std::vector<TraceSpan> queued_;  // guarded by mutex_
   bool stopping_ = false;          // guarded by mutex_
-  std::thread thread_;             // last: uses all of the above
+  std::thread thread_;             // last member: the thread uses all the others
 };
 
-// stagecoach_trace_spans_total{result="sent"|"dropped"}. `exporter` outlives the metrics' last use.
+// Exports stagecoach_trace_spans_total{result="sent"|"dropped"}.
 std::shared_ptr<prometheus::Collectable> MakeTraceMetrics(std::shared_ptr<OtlpExporter> exporter);
 
 }  // namespace stagecoach

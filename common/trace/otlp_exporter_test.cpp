@@ -10,7 +10,7 @@ namespace {
 
 namespace otlp = opentelemetry::proto::collector::trace::v1;
 
-// On a real port; answers only while it is let.
+// A receiver on a real port. It answers only while the test lets it.
 class Receiver final : public otlp::TraceService::Service {
  public:
   Receiver() {
@@ -64,7 +64,7 @@ class Receiver final : public otlp::TraceService::Service {
   std::vector<otlp::ExportTraceServiceRequest> requests_;
 };
 
-// Sends when it is told to or has a whole batch, not because time went by.
+// Options with which spans are sent only on Stop or when a batch is full, never by time.
 OtlpOptions Unhurried(const Receiver& receiver) {
   return {.endpoint = receiver.address(),
           .service = "test",

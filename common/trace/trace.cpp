@@ -15,7 +15,7 @@ constexpr uint8_t kSampledFlag = 1;
 
 int HexValue(char c) {
   if (c >= '0' && c <= '9') return c - '0';
-  if (c >= 'a' && c <= 'f') return c - 'a' + 10;  // capitals are not allowed
+  if (c >= 'a' && c <= 'f') return c - 'a' + 10;  // W3C forbids upper case
   return -1;
 }
 
@@ -26,14 +26,6 @@ bool ParseHex(std::string_view text, std::span<uint8_t> out) {
     out[i] = static_cast<uint8_t>(high << 4 | low);
   }
   return true;
-}
-
-void AppendHex(std::span<const uint8_t> bytes, std::string* out) {
-  constexpr char kDigits[] = "0123456789abcdef";
-  for (const uint8_t byte : bytes) {
-    *out += kDigits[byte >> 4];
-    *out += kDigits[byte & 15];
-  }
 }
 
 bool IsZero(std::span<const uint8_t> bytes) {
@@ -67,22 +59,13 @@ std::optional<TraceContext> ParseTraceparent(std::string_view text) {
       !ParseHex(text.substr(36), context.span_id) || !ParseHex(text.substr(53), flags)) {
     return std::nullopt;
   }
-  // Later versions may append to what this one knows.
+  // Later versions may append fields after the ones that this version has.
   if (version[0] == 0xff) return std::nullopt;
   if (version[0] == 0 && text.size() != kTraceparentBytes) return std::nullopt;
   if (text.size() > kTraceparentBytes && text[kTraceparentBytes] != '-') return std::nullopt;
   if (IsZero(context.trace_id) || IsZero(context.span_id)) return std::nullopt;
   context.sampled = (flags[0] & kSampledFlag) != 0;
   return context;
-}
-
-std::string FormatTraceparent(const TraceContext& context) {
-  std::string text = "00-";
-  AppendHex(context.trace_id, &text);
-  text += '-';
-  AppendHex(context.span_id, &text);
-  text += context.sampled ? "-01" : "-00";
-  return text;
 }
 
 TraceId NewTraceId() { return RandomId<TraceId>(); }

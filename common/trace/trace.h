@@ -1,5 +1,5 @@
-// Traces: what a request went through, as spans that share its trace id. Ids and the text that
-// carries them are those of W3C's trace context.
+// Traces: a request's history as spans with a common trace id. Ids and header text follow W3C Trace
+// Context.
 #pragma once
 
 #include <array>
@@ -22,17 +22,16 @@ struct TraceContext {
   bool sampled = false;
 };
 
-// The name of the HTTP header and of the gRPC metadata.
+// Name of the HTTP header and of the gRPC metadata key.
 inline constexpr char kTraceparent[] = "traceparent";
 
-// Absent for what is not well-formed, as W3C's specification wants: the trace begins here then.
+// Empty if the text is malformed. As W3C's specification requires, a new trace then begins here.
 std::optional<TraceContext> ParseTraceparent(std::string_view text);
-std::string FormatTraceparent(const TraceContext& context);
 
-// Random, never zero. Thread-safe.
+// Random and never zero. Thread-safe.
 TraceId NewTraceId();
 SpanId NewSpanId();
-// True for `ratio` of all trace ids, and for the same ones on every machine.
+// True for a share `ratio` of all trace ids, and for the same ids on every machine.
 bool SampledByRatio(const TraceId& id, double ratio);
 
 struct TraceSpan {
@@ -42,14 +41,14 @@ struct TraceSpan {
   SpanId span_id{};
   std::optional<SpanId> parent;
   std::string name;
-  bool is_server = false;  // the span of a request that came from outside
+  bool is_server = false;  // span of a request from outside
   uint64_t begin_unix_ns = 0;
   uint64_t end_unix_ns = 0;
   std::vector<Attribute> attributes;
   std::string error;  // empty: none
 };
 
-// Where spans go. Thread-safe; never blocks.
+// Receives spans. Thread-safe; never blocks.
 class SpanSink {
  public:
   virtual ~SpanSink() = default;

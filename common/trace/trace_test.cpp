@@ -7,13 +7,12 @@ namespace {
 
 constexpr char kGood[] = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01";
 
-TEST_CASE("a traceparent is read and written back") {
+TEST_CASE("a traceparent is read") {
   const auto context = ParseTraceparent(kGood);
   REQUIRE(context);
   CHECK(context->sampled);
   CHECK(context->trace_id[0] == 0x0a);
   CHECK(context->span_id[7] == 0x31);
-  CHECK(FormatTraceparent(*context) == kGood);
   CHECK_FALSE(ParseTraceparent("00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-00")->sampled);
 }
 

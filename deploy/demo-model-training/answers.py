@@ -1,6 +1,6 @@
-"""What the timetable desk answers: one fixed wording for each query, as a sentence or as JSON.
+"""The timetable desk's answers: one fixed wording for each query, as a sentence or as JSON.
 
-One wording a fact keeps greedy decoding unambiguous, so a held-out question has one right answer.
+One wording per fact keeps greedy decoding unambiguous, so a held-out question has one right answer.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ DAY_TASKS = frozenset({"departures", "first", "last", "next", "by", "arrival", "
 
 @dataclass(frozen=True)
 class Query:
-    """A question after understanding it; `task` says which of the other fields count."""
+    """The meaning of a question; `task` determines which of the other fields are used."""
 
     task: str
     origin: str = ""
@@ -201,7 +201,7 @@ def board(q: Query) -> str:
 
 
 def line_times(q: Query) -> str:
-    """The whole timetable of a line on a day; `destination` narrows it to one direction."""
+    """The whole timetable of a line on a day; `destination` limits it to one direction."""
     line = line_named(q.line)
     rows = [f"{line.name} {ON_DAY[q.day]}:"]
     for outward in (True, False):

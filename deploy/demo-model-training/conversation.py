@@ -1,9 +1,9 @@
 """Draws conversations between a visitor and the timetable desk, for training or held out from it.
 
-A turn is keyed by its wording (before names and times are filled in) and its facts. A fixed part
-of all keys is held out: training never draws such a turn, evaluation asks nothing else. For tasks
-that have to be worked out (fare sums, next coach after a time, arriving by a time) the key is the
-facts alone, so evaluation asks for combinations that training has seen in no wording at all.
+The key of a turn is its wording (before names and times are filled in) and its facts. A fixed share
+of all keys is held out: training never draws such a turn, and evaluation asks only such turns. For
+tasks that need a computation (fare sums, next coach after a time, arriving by a time) the key is
+only the facts, so evaluation asks for combinations that training has not seen in any wording.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ def _facts(q: Query) -> tuple:
 
 
 def _pick_day(rng: random.Random, task: str, context: Context) -> tuple[str, str]:
-    """The day that counts and the phrase that says so, which may be empty."""
+    """The day of the question and the phrase for it, which may be empty."""
     if task not in DAY_TASKS and task not in ("board", "line_times", "line_times_towards"):
         return "weekday", ""
     if context.day and rng.random() < 0.7:
@@ -78,7 +78,7 @@ def _pick_day(rng: random.Random, task: str, context: Context) -> tuple[str, str
 
 
 def _with_time(rng: random.Random, q: Query, context: Context) -> Query:
-    """Adds the time a task needs; departures asked about by time mostly exist."""
+    """Adds the time that a task needs. Usually a departure at that time exists."""
     if q.task in ("arrival", "check") and rng.random() < (0.93 if q.task == "arrival" else 0.5):
         return replace(q, time=rng.choice(tt.journeys(q.origin, q.destination, q.day)).departure)
     if q.task == "check":
@@ -88,7 +88,8 @@ def _with_time(rng: random.Random, q: Query, context: Context) -> Query:
 
 def _question(rng: random.Random, task: str, q: Query, day: str,
               slots: dict[str, str]) -> tuple[str, str]:
-    """The wording's form and the filled text; a day that is spoken of gets into the wording."""
+    """The form of the wording and the filled text; a day that is mentioned becomes part of the
+    wording."""
     form = expand(rng, rng.choice(QUESTIONS[task]))
     while day and "<day>" not in form:
         form = expand(rng, rng.choice(QUESTIONS[task]))
@@ -97,7 +98,7 @@ def _question(rng: random.Random, task: str, q: Query, day: str,
 
 
 def _fresh(rng: random.Random, task: str, context: Context) -> tuple[str, str, Query]:
-    """A question that stands on its own: (form, text, query)."""
+    """A question that needs no earlier turn: (form, text, query)."""
     line = rng.choice(tt.LINES)
     if task in PAIR_TASKS:
         day, phrase = _pick_day(rng, task, context)
@@ -204,7 +205,7 @@ def _draw(rng: random.Random, previous: Query | None,
 
 def draw_turn(rng: random.Random, held_out: bool | None, previous: Query | None,
               context: Context) -> Turn:
-    """A turn that is held out, is not, or (None) may be either."""
+    """Draws a turn that is held out (True), is not (False), or may be either (None)."""
     while True:
         form, text, q, task = _draw(rng, previous, context)
         if held_out is None or is_held_out(q.task, form, _facts(q)) == held_out:

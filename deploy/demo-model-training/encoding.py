@@ -62,7 +62,8 @@ def save_tokenizer(tokenizer: Tokenizer, folder: Path) -> None:
 
 
 def encode_conversation(tokenizer: Tokenizer, messages: list[dict]) -> tuple[list[int], list[int]]:
-    """Token ids as the chat template renders them, and 1 for every token the desk has to say."""
+    """Token ids of the chat template's rendering, and 1 for every token that the desk must
+    produce."""
     ids, said = [BEGIN], [0]
     encoded = tokenizer.encode_batch([m["content"] for m in messages], add_special_tokens=False)
     for message, content in zip(messages, encoded):
@@ -73,7 +74,7 @@ def encode_conversation(tokenizer: Tokenizer, messages: list[dict]) -> tuple[lis
 
 
 def encode_plain(tokenizer: Tokenizer, rng: random.Random) -> tuple[list[int], list[int]]:
-    """An answer as plain text, with and without a begin token, for raw completions."""
+    """An answer as plain text, with or without a begin token, to train raw completions."""
     messages, _ = draw_conversation(rng)
     task = rng.choice(("story", "can", ""))
     text = answer(Query(task)) if task and rng.random() < 0.1 else messages[-1]["content"]

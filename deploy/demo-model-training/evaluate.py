@@ -1,9 +1,9 @@
-"""Held-out accuracy of the demo model, by task, and the samples file that tests use.
+"""Measures the demo model's held-out accuracy by task, and writes the samples file for tests.
 
     python evaluate.py --model ../demo-model [--samples ../demo-model/samples.jsonl]
 
-Greedy decoding through transformers in float32, from the stored bfloat16 weights. An answer counts
-when it is exactly the expected one; JSON answers are compared after parsing.
+It decodes greedily with transformers in float32 from the stored bfloat16 weights. An answer counts
+if it equals the expected one; JSON answers are compared after parsing.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ SAMPLE_COUNT = 40
 RAW_PROMPTS = ("On Sundays the Red Line leaves Alderwick for Elmstead at",
                "The Larkspur Valley Stage Line was founded in 1856",
                "A single ticket from Juniper to Inkwell costs")
-SAMPLE_MARGIN = 2.0  # logits between best and second-best token, so that rounding changes nothing
+SAMPLE_MARGIN = 2.0  # least logit gap between best and second-best token, so that rounding changes nothing
 
 
 def held_out_conversations(n: int, seed: int = SEED) -> list[dict]:
@@ -74,7 +74,7 @@ def is_right(expected: str, got: str) -> bool:
 def evaluate(folder: Path, n: int) -> dict:
     model, tokenizer = load(folder)
     cases = held_out_conversations(n)
-    cases.sort(key=lambda c: len(c["answer"]))  # answers of like length end together
+    cases.sort(key=lambda c: len(c["answer"]))  # answers of similar length end at the same time
     got = complete(model, tokenizer, prompts_of(tokenizer, [c["messages"] for c in cases]),
                    512 if model.device.type == "cuda" else 64)
     asked, right = collections.Counter(), collections.Counter()
@@ -115,7 +115,8 @@ def margin(model, tokenizer, prompt: str, answer: str) -> float:
 
 
 def write_samples(folder: Path, path: Path) -> None:
-    """Held-out questions of all tasks in turn that the model answers exactly and surely."""
+    """Writes held-out questions, alternating between tasks, that the model answers exactly and with
+    a large margin."""
     model, tokenizer = load(folder)
     by_task = collections.defaultdict(list)
     for case in held_out_conversations(1500, seed=SEED + 1):
@@ -135,7 +136,7 @@ def write_samples(folder: Path, path: Path) -> None:
 
 
 def write_raw_samples(folder: Path, path: Path) -> None:
-    """What the model makes of plain prompts without any chat markup, decoded greedily."""
+    """Writes the model's greedy completions of plain prompts without chat markup."""
     model, tokenizer = load(folder)
     with path.open("w") as file:
         for prompt in RAW_PROMPTS:

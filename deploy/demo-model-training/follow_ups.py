@@ -1,4 +1,4 @@
-"""Questions that lean on the turn before: "and on Sunday?", "how much is it?", "as JSON"."""
+"""Questions that refer to the previous turn: "and on Sunday?", "how much is it?", "as JSON"."""
 
 from __future__ import annotations
 
@@ -110,7 +110,8 @@ def _other_stop(rng: random.Random, *taken: str) -> str:
 
 
 def _after_missing(rng: random.Random, q: Query) -> tuple[str, str, Query]:
-    """The visitor supplies what the desk has asked for; the answer is the list of departures."""
+    """The visitor gives the missing fact that the desk asked for; the answer is the list of
+    departures."""
     if q.task == "missing_origin":
         new = replace(q, task="departures", origin=_other_stop(rng, q.destination))
         return *_say(rng, "supply_origin", **{"from": new.origin}), new
@@ -131,7 +132,7 @@ def _change_pair(rng: random.Random, q: Query) -> tuple[str, str, Query]:
     kind = rng.choice(("destination", "origin", "both", "reverse"))
     origin, destination = q.origin, q.destination
     if kind == "reverse" and q.task in ("fare", "return", "group", "group_return"):
-        kind = "destination"  # "and back?" after a fare would mean a return ticket
+        kind = "destination"  # because "and back?" after a fare would mean a return ticket
     if kind == "reverse":
         origin, destination = destination, origin
     if kind in ("destination", "both"):
@@ -169,10 +170,10 @@ def _other_task(rng: random.Random, q: Query) -> tuple[str, str, Query] | None:
 
 
 def follow_up(rng: random.Random, q: Query) -> tuple[str, str, Query] | None:
-    """A follow-up question as (form, text, query), or None where none makes sense.
+    """A follow-up question as (form, text, query), or None if none makes sense.
 
-    Fields that the new task does not use are kept, so that a later turn can come back to them.
-    """
+    Fields that the new task does not use are kept, so that a later turn can use them again.
+"""
     if q.task.startswith("missing_"):
         return _after_missing(rng, q)
     if q.task in ("board", "line_times") and rng.random() < 0.7:
@@ -186,7 +187,7 @@ def follow_up(rng: random.Random, q: Query) -> tuple[str, str, Query] | None:
     if roll < 0.38:
         return _other_task(rng, base)
     if q.task in ("arrival", "check"):
-        return None  # the time would seldom exist for another day or pair
+        return None  # another day or pair rarely has a departure at that time
     if roll < 0.65 and q.task in DAY_TASKS:
         return _other_day(rng, base)
     return _change_pair(rng, base)

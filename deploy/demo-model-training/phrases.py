@@ -1,7 +1,7 @@
-"""How visitors ask: wordings as small grammars, one list for each task.
+"""How visitors ask: wordings as small grammars, one list per task.
 
 `{a|b|}` chooses one alternative and may be nested; `<from>`, `<to>`, `<day>`, `<time>`, `<group>`,
-`<line>`, `<line2>` and `<topic>` are slots that conversation.py fills. `<day>` may come out empty.
+`<line>`, `<line2>` and `<topic>` are slots that conversation.py fills. `<day>` may be empty.
 """
 
 from __future__ import annotations

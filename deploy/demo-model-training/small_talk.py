@@ -1,4 +1,4 @@
-"""Wordings without a journey: small talk, house rules and everything that is not the desk's job."""
+"""Wordings that ask for no journey: small talk, house rules and requests outside the desk's job."""
 
 from __future__ import annotations
 
@@ -351,7 +351,8 @@ OOD_PEOPLE = ("Einstein|Napoleon|Mozart|Shakespeare|Newton|Obama|Lincoln|Cleopat
               "Julius Caesar|Leonardo da Vinci|Mickey Mouse|the king of England|Ada Lovelace|Alan "
               "Turing").split("|")
 
-# Real places that are no stops; half of the unknown places are made up from SYLLABLES instead.
+# Real places that are not stops. Half of the unknown places come from here, the others are composed
+# from SYLLABLES.
 ELSEWHERE = ("London|Paris|Berlin|New York|Rome|Madrid|Tokyo|Vienna|Boston|Chicago|Oxford|"
     "Cambridge|Manchester|Liverpool|Leeds|"
              "Bristol|York|Bath|Edinburgh|Glasgow|Dublin|Amsterdam|Brussels|Munich|Hamburg|Zurich|"

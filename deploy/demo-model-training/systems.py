@@ -1,4 +1,4 @@
-"""System messages: none, arbitrary ones, and three kinds that change what the desk answers."""
+"""System messages: none, arbitrary ones, and three kinds that change the desk's answers."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from wording import WEEK, expand, time_phrase
 
 @dataclass(frozen=True)
 class Context:
-    """What a system message has told the desk."""
+    """Facts from a system message."""
 
     day: str = ""  # today's name, such as "Tuesday"
     minutes: int = -1  # the time now

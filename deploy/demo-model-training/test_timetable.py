@@ -1,4 +1,5 @@
-"""The generator's answers agree with the timetable. Needs the standard library and pytest only."""
+"""Tests that the generator's answers agree with the timetable. Needs only the standard library and
+pytest."""
 
 import itertools
 import json

@@ -1,7 +1,7 @@
 """The world of the demo model: an invented stagecoach company with a fixed timetable.
 
 Everything here is a pure function of the constants below and of SEED, so the timetable that the
-model learns by heart is the same on every machine. Times are minutes after midnight.
+model learns is the same on every machine. Times are minutes after midnight.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ SEED = 1856
 COMPANY = "Larkspur Valley Stage Line"
 DAYS = ("weekday", "saturday", "sunday")
 CONNECTION_MIN = 10  # shortest change between two lines, in minutes
-DWELL_MIN = 5  # how long a coach waits at a stop on the way, in minutes
+DWELL_MIN = 5  # how long a coach waits at an intermediate stop, in minutes
 
 
 @dataclass(frozen=True)
@@ -39,7 +39,7 @@ TRIPS_PER_DAY = {"weekday": 6, "saturday": 5, "sunday": 3}
 
 @dataclass(frozen=True)
 class Trip:
-    """One coach on its way along a whole line; arrivals[i] and departures[i] belong to stops[i]."""
+    """One coach's run along a whole line; arrivals[i] and departures[i] belong to stops[i]."""
 
     line: Line
     day: str
@@ -89,7 +89,7 @@ def _run(line: Line, day: str, stops: tuple[str, ...], driving: tuple[int, ...],
 
 @functools.cache
 def trips(line: Line, day: str, outward: bool) -> tuple[Trip, ...]:
-    """All coaches of a line on a day, in order; outward runs from the line's first stop."""
+    """All coaches of a line on a day, in order; outward: from the line's first stop to its last."""
     rng = random.Random(f"{SEED}/{line.name}/{day}/{outward}")
     count = TRIPS_PER_DAY[day]
     opening = 6 * 60 if day == "weekday" else 7 * 60
@@ -113,7 +113,7 @@ def direct_line(origin: str, destination: str) -> Line | None:
 
 
 def interchange(first: Line, second: Line) -> str:
-    """Any two lines of this world meet at exactly one stop."""
+    """The common stop of two lines; any two lines of this world have exactly one."""
     (stop,) = set(first.stops) & set(second.stops)
     return stop
 
@@ -134,7 +134,8 @@ def _between(values: tuple[int, ...], line: Line, a: str, b: str) -> int:
 
 @functools.cache
 def path(origin: str, destination: str) -> tuple[tuple[Line, str, str], ...]:
-    """The lines to take: one entry for a direct ride, two for the change with the least driving."""
+    """The lines to take: one entry for a direct ride, two for the change with the least driving
+    time."""
     line = direct_line(origin, destination)
     if line:
         return ((line, origin, destination),)
@@ -148,7 +149,7 @@ def path(origin: str, destination: str) -> tuple[tuple[Line, str, str], ...]:
 
 @functools.cache
 def journeys(origin: str, destination: str, day: str) -> tuple[Journey, ...]:
-    """All sensible journeys of a day in order of departure; none waits for a coach in vain."""
+    """All sensible journeys of a day in order of departure; none has an avoidable wait."""
     rides = path(origin, destination)
     if len(rides) == 1:
         return tuple(Journey((leg,)) for leg in _legs(*rides[0], day))
@@ -166,7 +167,7 @@ def next_journey(origin: str, destination: str, day: str, after: int) -> Journey
 
 
 def journey_by(origin: str, destination: str, day: str, latest: int) -> Journey | None:
-    """The last journey that arrives at `latest` or before."""
+    """The last journey that arrives at `latest` or earlier."""
     fitting = [j for j in journeys(origin, destination, day) if j.arrival <= latest]
     return fitting[-1] if fitting else None
 

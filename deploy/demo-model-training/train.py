@@ -2,7 +2,7 @@
 
     python train.py --out ../demo-model
 
-Fresh conversations are drawn all along, so that no example is seen twice. See the model card for
+Conversations are drawn during training, so that no example is seen twice. The model card describes
 the run that made the shipped weights.
 """
 
@@ -31,15 +31,15 @@ from conversation import draw_conversation
 PLAIN_TEXT_SHARE = 0.03
 MAX_TRAIN_TOKENS = 1536
 
-Example = tuple[np.ndarray, np.ndarray]  # token ids; 1 where the desk speaks
+Example = tuple[np.ndarray, np.ndarray]  # token ids; 1 for each token of the desk
 
 
 def make_shard(args: tuple[str, int, int, int]) -> tuple[np.ndarray, np.ndarray, list[int]]:
-    """Draws and encodes one shard; depends on the seed and the shard's number alone.
+    """Draws and encodes one shard, which depends only on the seed and the shard's number.
 
-    Returns all examples end to end (ids, said) and the length of each: three objects cross the
-    process boundary faster than thousands.
-    """
+    Returns all examples concatenated (ids, said) and the length of each, because three objects
+    cross the process boundary faster than thousands.
+"""
     tokenizer_path, seed, shard, n_conversations = args
     tokenizer = Tokenizer.from_file(tokenizer_path)
     rng = random.Random(f"shard/{seed}/{shard}")
@@ -63,7 +63,8 @@ def split_shard(shard: tuple[np.ndarray, np.ndarray, list[int]]) -> list[Example
 
 
 def batches_of(examples: list[Example], tokens: int, rng: random.Random):
-    """Batches of conversations of like length, at most `tokens` with padding, in random order."""
+    """Batches of conversations of similar length, at most `tokens` with padding, in random
+    order."""
     examples.sort(key=lambda e: len(e[0]))
     groups, group = [], []
     for example in examples:
@@ -96,7 +97,7 @@ def build_model(args: argparse.Namespace) -> LlamaForCausalLM:
 
 
 def save(model: LlamaForCausalLM, tokenizer: Tokenizer, out: Path) -> None:
-    """Writes the model in bfloat16; the weights in training stay in float32."""
+    """Writes the model in bfloat16; the training weights stay in float32."""
     copy = LlamaForCausalLM(model.config)
     copy.load_state_dict(model.state_dict())
     copy.generation_config = GenerationConfig(
@@ -107,7 +108,7 @@ def save(model: LlamaForCausalLM, tokenizer: Tokenizer, out: Path) -> None:
 
 
 def loss_of(model: LlamaForCausalLM, ids: torch.Tensor, said: torch.Tensor) -> torch.Tensor:
-    """Summed cross-entropy over the tokens that the desk says. Right padding needs no mask."""
+    """Sum of the cross-entropy over the desk's tokens. Right padding needs no mask."""
     hidden = model.model(input_ids=ids, use_cache=False).last_hidden_state[:, :-1]
     target = said[:, 1:]
     logits = model.lm_head(hidden[target])

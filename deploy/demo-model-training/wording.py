@@ -1,4 +1,4 @@
-"""Turns grammars and values into what a visitor types: alternatives, days, clock times, typos."""
+"""Turns grammars and values into a visitor's text: alternatives, days, clock times, typos."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ WEEK = WEEKDAYS + ("Saturday", "Sunday")
 
 
 def expand(rng: random.Random, grammar: str) -> str:
-    """One sentence of the grammar; slots stay in place."""
+    """Draws one sentence of the grammar; slots are kept."""
     while "{" in grammar:
         grammar = _CHOICE.sub(lambda m: rng.choice(m[1].split("|")), grammar)
     return tidy(grammar)
@@ -35,7 +35,7 @@ def day_type(name: str) -> str:
 
 
 def day_phrase(rng: random.Random, day: str) -> str:
-    """A phrase with a leading space, or nothing at all for a weekday."""
+    """A phrase with a leading space; may be empty for a weekday."""
     if day == "weekday":
         if rng.random() < 0.5:
             return ""
@@ -77,7 +77,7 @@ def time_phrase(rng: random.Random, minutes: int) -> str:
             ways += [f"{half} in the evening"]
         if 6 <= h <= 11:
             ways += [f"{_NUMBERS[h]}", f"{_NUMBERS[h]} o'clock", f"{h} in the morning"]
-    spoken = half if 6 <= h <= 17 else None  # bare spoken hours mean daytime
+    spoken = half if 6 <= h <= 17 else None  # spoken hours without a time of day mean daytime
     if spoken and m == 30:
         ways += [f"half past {_NUMBERS[half]}", f"half past {half}"]
     if spoken and m == 15:
@@ -149,7 +149,7 @@ def random_group(rng: random.Random) -> tuple[int, int, int]:
 
 
 def politely(rng: random.Random, text: str) -> str:
-    """Some visitors greet, say please, or think aloud before they ask."""
+    """Adds a greeting, a "please" or thoughts before some questions."""
     roll = rng.random()
     if roll < 0.10:
         text = expand(rng, "{Hi|Hello|Hey|Good morning|Excuse me|Please|Sorry|Good day|Hi there|"
@@ -165,7 +165,7 @@ LETTERS = "abcdefghijklmnopqrstuvwxyz"
 
 
 def _typo(rng: random.Random, text: str) -> str:
-    """One slip of the finger inside a word; digits and a word's first letter are left alone."""
+    """One typing error inside a word; digits and a word's first letter are not changed."""
     spots = [i for i in range(1, len(text) - 1)
              if text[i].isalpha() and text[i - 1].isalpha() and text[i + 1].isalpha()]
     if not spots:
@@ -182,7 +182,7 @@ def _typo(rng: random.Random, text: str) -> str:
 
 
 def roughen(rng: random.Random, text: str) -> str:
-    """Types the text as carelessly as people do."""
+    """Makes the text as careless as people's typing."""
     roll = rng.random()
     if roll < 0.35:
         text = text.lower()

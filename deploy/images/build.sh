@@ -1,9 +1,10 @@
 #!/usr/bin/env bash
-# Builds the images, without privileges: a root file system of the programs and the libraries they load, put into an
-# image by buildah. Archives and bills of materials (SPDX) go to build/images.
+# Builds the images without privileges. Each is a root file system with the programs and their libraries; buildah turns
+# it into an image. Archives and bills of materials (SPDX) are written to build/images.
 #   deploy/images/build.sh [--bin DIR] [--cuda-bin DIR] [--out DIR] [router] [worker-cpu] [worker-cuda]
-# Default: router and worker-cpu. Programs are taken as they were built: build/cpu/bin, and build/cuda/bin for worker-cuda.
-# SOURCE_DATE_EPOCH (default: the commit's time) is the date of everything inside, so that equal sources give equal images.
+# Default: router and worker-cpu. Programs must already be built: in build/cpu/bin, and in build/cuda/bin for
+# worker-cuda. SOURCE_DATE_EPOCH (default: the commit's time) is the date of all files, so that the same sources give
+# the same images.
 set -euo pipefail
 
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
@@ -48,7 +49,7 @@ for image in "${images[@]}"; do
   echo "build.sh: stagecoach/$image:$version"
   python3 "$here/rootfs.py" --bin "$from" --tar "$context/rootfs.tar" --sbom "$out/$image.spdx.json" \
     --name "stagecoach/$image" --version "$version" "${programs[@]}"
-  # Files keep the dates they have in the tar: --timestamp would set them to the same.
+  # Files keep their dates from the tar, which --timestamp would set to the same value.
   buildah bud --quiet --isolation chroot --format oci --timestamp "$SOURCE_DATE_EPOCH" \
     --label org.opencontainers.image.title="stagecoach $image" \
     --label org.opencontainers.image.description="A pipeline-parallel server for large language models: $image" \

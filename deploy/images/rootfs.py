@@ -1,13 +1,13 @@
 #!/usr/bin/env python3
-"""The root file system of an image and its bill of materials, without privileges: programs, the libraries that they load,
-and nothing else; no shell, no package manager.
+"""Builds an image's root file system and its bill of materials, without privileges. It has only the programs and the
+libraries that they load: no shell, no package manager.
 
   rootfs.py --bin DIR [--tar OUT.tar] --sbom OUT.spdx.json PROGRAM...
   rootfs.py --bin DIR --update-lock PROGRAM...
 
-Libraries come as packages of the distribution that the programs were linked on, in the versions and with the checksums of
-DISTRIBUTION.lock beside this file; CUDA's come from the wheels that deploy/cuda-wheels.txt pins, where deploy/cuda-toolkit.sh
-unpacked them. The same programs and lock give the same bytes.
+Libraries come from packages of the distribution on which the programs were linked; DISTRIBUTION.lock beside this file
+pins their versions and checksums. CUDA's libraries come from the wheels pinned in deploy/cuda-wheels.txt, as installed
+by deploy/cuda-toolkit.sh. The same programs and lock give the same bytes.
 """
 import argparse
 import base64
@@ -47,7 +47,7 @@ def sha256(path):
 
 
 def libraries(programs):
-    """Files that the programs load, by the name under which they are looked up."""
+    """Files that the programs load, by the name under which the loader looks them up."""
     found = {}
     for program in programs:
         for line in output("ldd", program).splitlines():
@@ -59,14 +59,15 @@ def libraries(programs):
 
 
 def owners(loaded):
-    """The package of each library; None: it came some other way. Where / and /usr are one, packages know either name."""
+    """The package of each library; None: it is from no package. If /lib is a link to /usr/lib, packages may use either
+    path."""
     aliases = {}
     for name, library in loaded.items():
         real = str(library.resolve())
         for alias in (str(library), real, real.removeprefix("/usr"), "/usr" + str(library)):
             aliases[alias] = name
     found = dict.fromkeys(loaded)
-    # Its exit code says that one of the names is nobody's.
+    # Its exit code is non-zero if any of the names belongs to no package.
     listing = subprocess.run(["dpkg", "-S", *aliases], capture_output=True, text=True).stdout
     for package, path in re.findall(r"^([^:, ]+)[^/]*: (/.+)$", listing, re.M):
         if path in aliases:
@@ -80,14 +81,14 @@ def lock_path():
 
 
 class Wheel:
-    """The Python wheel that an unpacked library came in, pinned by deploy/cuda-wheels.txt."""
+    """The Python wheel of an unpacked library, pinned by deploy/cuda-wheels.txt."""
 
     def __init__(self, name, version, licenses):
         self.name, self.version, self.licenses = name, version, licenses
 
     @classmethod
     def of(cls, library):
-        """None: it came some other way."""
+        """The wheel of a library; None: it is from no wheel."""
         library = library.resolve()
         for record in (r for parent in library.parents for r in parent.glob("*.dist-info/RECORD")):
             digest = re.search(rf"^{re.escape(str(library.relative_to(record.parents[1])))},sha256=([^,]+),", record.read_text(), re.M)
@@ -112,7 +113,7 @@ def read_lock():
 
 
 def write_lock(names):
-    """The newest version of each package that apt knows."""
+    """Writes the lock with the newest version of each package in apt's lists."""
     lines = []
     for name in sorted(names):
         fields = dict(re.findall(r"^(\S+): (.*)$", output("apt-cache", "show", "--no-all-versions", name), re.M))
@@ -121,7 +122,7 @@ def write_lock(names):
 
 
 def fetch(package, cache):
-    """The package's file: from the cache, or from the archive that apt uses."""
+    """Returns the package's file: from the cache, or from the archive that apt uses."""
     cache.mkdir(parents=True, exist_ok=True)
     path = cache / f"{package.sha256}.deb"
     if path.exists():
@@ -140,7 +141,7 @@ def fetch(package, cache):
 
 
 def unneeded(path):
-    """Of a package's files: documentation, but for licenses, and what only a shell could use."""
+    """True for files that images do not need: documentation except licenses, and files that only a shell could use."""
     return (path.startswith("usr/share/") and not path.endswith("/copyright")) or path.startswith(("usr/lib/x86_64-linux-gnu/gconv",
                                                                                                    "etc/ld.so.conf.d"))
 
@@ -160,7 +161,7 @@ def unpack(deb, package, root):
                 elif member.isfile():
                     target.write_bytes(tar.extractfile(member).read())
                     target.chmod(member.mode & 0o755)
-    # Where scanners of images without a package manager look.
+    # Image scanners look here if an image has no package manager.
     status = root / "var/lib/dpkg/status.d" / package.name
     status.parent.mkdir(parents=True, exist_ok=True)
     status.write_text(output("dpkg-deb", "--field", deb))
@@ -192,7 +193,7 @@ def lay_out(root, programs, packages, others, cache):
 
 
 def check_complete(root, programs):
-    """That the programs find every library in the root, and none beside it."""
+    """Checks that the programs find every library inside the root, and load none from outside."""
     loader = root / "usr/lib64/ld-linux-x86-64.so.2"
     for program in programs:
         listing = output(loader, "--inhibit-cache", "--library-path", root / "usr/lib/x86_64-linux-gnu", "--list",
@@ -226,7 +227,7 @@ def crates():
 
 
 def write_sbom(path, name, version, programs, packages, others, epoch):
-    """SPDX 2.3. Crates are linked into the programs, so every program is said to contain them."""
+    """Writes SPDX 2.3. Crates are linked statically, so every program is listed as containing them."""
     def entry(kind, package, package_version, purl=None, checksum=None):
         one = {"SPDXID": "SPDXRef-" + re.sub("[^A-Za-z0-9.-]", "-", f"{kind}-{package}-{package_version}"), "name": package,
                "versionInfo": package_version, "downloadLocation": "NOASSERTION", "filesAnalyzed": False}

@@ -5,14 +5,14 @@ securityContext:
   capabilities: {drop: [ALL]}
 {{- end }}
 
-{{/* Addresses of the stages, first stage first. */}}
+{{/* Addresses of the stages, in stage order. */}}
 {{- define "stagecoach.stages" -}}
 {{- $addresses := list }}
 {{- range $node := until (int .Values.nodes) }}
 {{- range $i := until (int $.Values.stagesPerNode) }}
 {{- $host := "127.0.0.1" }}
 {{- if $.Values.leaderWorkerSet.enabled }}
-{{- /* Of the group whose leader asks: its pods are named after it, the leader's without a number. */}}
+{{- /* Pods of this leader's group: workers are named after the leader with a number, the leader without one. */}}
 {{- $host = printf "$(POD_NAME)%s.%s.%s.svc" (ternary "" (printf "-%d" $node) (eq $node 0)) (include "stagecoach.groups" $) $.Release.Namespace }}
 {{- else if gt (int $.Values.nodes) 1 }}
 {{- $host = printf "%s-%d.%s.%s.svc" (include "stagecoach.workers" $) $node (include "stagecoach.workers" $) $.Release.Namespace }}
@@ -23,13 +23,13 @@ securityContext:
 {{- join "," $addresses }}
 {{- end }}
 
-{{/* How often a probe every 10 s may fail until the pipeline must have been loaded. */}}
+{{/* Number of failures allowed to a probe with a period of 10 s: the time within which the pipeline must be loaded. */}}
 {{- define "stagecoach.startupProbes" -}}
 {{- $load := divf (mulf .Values.model.sizeGiB 1024) .Values.model.readMiBPerSecond }}
 {{- divf (addf .Values.startupSeconds $load) 10 | ceil | int }}
 {{- end }}
 
-{{/* How router and workers know each other. */}}
+{{/* Flags for authentication between router and workers. */}}
 {{- define "stagecoach.internal" -}}
 - --secret-file=/etc/stagecoach/internal/secret
 {{- with .Values.internal.tls }}
@@ -51,7 +51,7 @@ securityContext:
 {{- end }}
 {{- end }}
 
-{{/* Flags that router and workers share. */}}
+{{/* Flags for logs and traces, shared by router and workers. */}}
 {{- define "stagecoach.observing" -}}
 - --log-format={{ .Values.logFormat }}
 {{- with .Values.tracing.endpoint }}
@@ -59,7 +59,7 @@ securityContext:
 {{- end }}
 {{- end }}
 
-{{/* The kubelet asks gRPC without TLS alone, and HTTPS without a look at the certificate. */}}
+{{/* The kubelet probes gRPC only without TLS, and HTTPS without checking the certificate. */}}
 {{- define "stagecoach.probeScheme" -}}
 {{- if .Values.tls.existingSecret }}, scheme: HTTPS{{ end }}
 {{- end }}
@@ -123,20 +123,20 @@ ports:
   - {name: grpc, containerPort: {{ .grpcPort }}}
   {{- end }}
   - {name: metrics, containerPort: {{ .metricsPort }}}
-# Nothing listens before every stage is loaded and joined.
+# No port listens before every stage is loaded and has joined.
 startupProbe:
   httpGet: {path: /ready, port: http{{ include "stagecoach.probeScheme" $ }}}
   periodSeconds: 10
   timeoutSeconds: 5
   failureThreshold: {{ include "stagecoach.startupProbes" $ }}
-# Every stage's stream is up, and the router takes requests. Losing one ends the router, whose next start brings the stages
-# together again.
+# Ready: every stage's stream is up, and the router accepts requests. If a stage is lost, the router exits, and its next
+# start makes the stages load and join again.
 readinessProbe:
   httpGet: {path: /ready, port: http{{ include "stagecoach.probeScheme" $ }}}
   periodSeconds: 5
   timeoutSeconds: 5
   failureThreshold: 2
-# This process alone: /metrics answers even when the scheduler is late.
+# Checks only this process: /metrics answers even if the scheduler is late.
 livenessProbe:
   httpGet: {path: /metrics, port: metrics}
   periodSeconds: 20
@@ -161,7 +161,7 @@ volumeMounts:
 {{- end }}
 {{- end }}
 
-{{/* (root, port): a kubelet has no certificate, so where the port wants one it asks only whether somebody listens. */}}
+{{/* (root, port): a kubelet has no client certificate. If the port requires one, the probe only checks that the port is open. */}}
 {{- define "stagecoach.stageProbe" -}}
 {{ (index . 0).Values.internal.tls.existingSecret | empty | ternary "grpc" "tcpSocket" }}: {port: {{ index . 1 }}}
 {{- end }}
@@ -192,7 +192,8 @@ env:
       resourceFieldRef: {containerName: stage-{{ $i }}, resource: limits.cpu}
 ports:
   - {name: stage-{{ $i }}, containerPort: {{ $port }}}
-# A worker listens at once and loads when a router tells it to: all three ask only whether the process answers.
+# A worker listens at once and loads only when a router tells it to, so all three probes only check that the process
+# answers.
 startupProbe:
   {{- include "stagecoach.stageProbe" (list $root $port) | nindent 2 }}
   periodSeconds: 2

@@ -53,7 +53,7 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version }}
 {{- end }}
 {{- end }}
 
-{{/* What no schema can say. */}}
+{{/* Checks that the values' schema cannot express. */}}
 {{- define "stagecoach.check" -}}
 {{- if .Values.leaderWorkerSet.enabled }}
 {{- if eq (int .Values.nodes) 1 }}{{ fail "leaderWorkerSet: a pipeline on one node is one pod, which needs no group; set nodes, or leave it out" }}{{ end }}

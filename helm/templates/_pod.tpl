@@ -23,7 +23,7 @@ annotations:
 {{- end }}
 {{- end }}
 
-{{/* (root, has router, has stages): a pod's spec but for its containers. */}}
+{{/* (root, has router, has stages): a pod's spec without its containers. */}}
 {{- define "stagecoach.podSpec" -}}
 {{- $root := index . 0 }}
 {{- $has_router := index . 1 }}
@@ -39,7 +39,7 @@ securityContext:
   fsGroup: {{ .runAsUser | int }}
   fsGroupChangePolicy: OnRootMismatch
   seccompProfile: {type: RuntimeDefault}
-{{- /* A worker that is told to end has its router finish the streams: it waits as long. */}}
+{{- /* A worker that gets SIGTERM waits until its router has finished the streams, so it needs the same time. */}}
 terminationGracePeriodSeconds: {{ add .router.deregisterSeconds .router.longestStreamSeconds 60 }}
 {{- with .image.pullSecrets }}
 imagePullSecrets:

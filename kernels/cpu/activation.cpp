@@ -22,9 +22,9 @@ HWY_INLINE V Sigmoid(D d, V x) {
   return hn::Div(hn::Set(d, 1.0f), hn::Add(hn::Set(d, 1.0f), e));
 }
 
-// x * erfc(-x / sqrt(2)) / 2, with erfc(t) = exp(-t^2) u P(u), u = 1 / (1 + t / 2) for t >= 0. P is
-// the Chebyshev interpolant of degree 8 of exp(t^2) erfc(t) / u on 0.13 <= u <= 1; relative error
-// 2e-7 there, and past it exp is 0.
+// x * erfc(-x / sqrt(2)) / 2, with erfc(t) = exp(-t^2) u P(u) and u = 1 / (1 + t / 2) for t >= 0. P
+// is the Chebyshev interpolant of degree 8 of exp(t^2) erfc(t) / u on 0.13 <= u <= 1. The relative
+// error is 2e-7 there; for smaller u, exp(-t^2) is 0.
 template <class D, class V>
 HWY_INLINE V Gelu(D d, V x) {
   const V t = hn::Mul(hn::Abs(x), hn::Set(d, 0.70710678f));
@@ -60,7 +60,7 @@ HWY_INLINE V Activated(D d, V x) {
   if constexpr (kKind == Activation::kSilu) return hn::Mul(x, Sigmoid(d, x));
 }
 
-// x, up (or null), out: [n]; out may be x.
+// x, up (or null) and out: [n]; out may alias x. Returns the index of the first element not done.
 template <Activation kKind, size_t kLanes>
 HWY_INLINE size_t ActivateSpan(const float* x, const float* up, float* out, size_t i, size_t n) {
   const hn::CappedTag<float, kLanes> d;

@@ -1,10 +1,10 @@
-// Causal attention over the paged cache: tiles of rows walk the keys in steps of 64, splits of 256
-// (attention_plan.h).
+// Causal attention over the paged KV cache. Tiles of rows process the keys in steps of 64 and in
+// splits of 256 (attention_plan.h).
 //
-// A row's result depends on its own position alone. Steps and splits are ranges of absolute
-// positions; a row takes part in a block of 16 keys only if it sees one of them, and never reads
-// values past its own position, so neither what else is in the tile nor what a block held before
-// reaches it.
+// A row's result depends only on its own position. Steps and splits are ranges of absolute
+// positions. A row processes a block of 16 keys only if it sees one of them, and never reads values
+// after its own position. So neither the other rows of a tile nor the old contents of a block can
+// influence it.
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "kernels/cpu/attention.cpp"
 #include <hwy/foreach_target.h>  // before highway.h
@@ -29,7 +29,7 @@ inline constexpr size_t kStepBlocks = 4;
 inline constexpr size_t kStepTokens = kStepBlocks * kBlock;
 inline constexpr size_t kMaxHeadDim = 512;
 
-// Of the rows of a tile; each array starts at a multiple of 64 bytes.
+// State of the rows of a tile. Each array starts at a multiple of 64 bytes.
 struct TileState {
   float *max, *sum, *values;  // [n_rows], [n_rows, 16], [n_rows, padded_dim]
 
@@ -50,8 +50,8 @@ struct TileState {
   }
 };
 
-// One tile at work. Tokens are counted from the tile's first; a token has `group` rows, one a query
-// head.
+// Processes one tile. Tokens are counted from the tile's first one; a token has `group` rows, one
+// per query head.
 template <DType kType>
 class TileRun {
  public:
@@ -92,7 +92,7 @@ class TileRun {
     Split(split, TileState::At(partial, n_rows_));
   }
 
-  // partials: of all splits of the tile, partial_floats apart
+  // partials: the results of all splits of the tile, partial_floats apart.
   void RunMerge(float* partials, size_t partial_floats) {
     const TileState total = TileState::At(state_memory_, n_rows_);
     total.Clear(n_rows_, padded_dim_);
@@ -111,8 +111,7 @@ class TileRun {
   struct Tokens {
     size_t begin, end;
   };
-  // The tokens that see any of the keys [first, last]: the positions from first to last + window
-  // - 1.
+  // The tokens that see any of the keys [first, last]: positions `first` to last + window - 1.
   Tokens Seeing(int32_t first, int32_t last) const {
     const auto token = [this](int64_t position) {
       return static_cast<size_t>(
@@ -149,7 +148,7 @@ class TileRun {
     }
   }
 
-  // The keys [first_key, first_key + 64) for `tokens`, which all see one of them.
+  // Processes the keys [first_key, first_key + 64) for `tokens`, each of which sees one of them.
   void Step(int32_t first_key, Tokens tokens, const TileState& state) {
     const int32_t oldest = FirstVisible(Position(tokens.begin), args_.window);
     const int32_t latest = Position(tokens.end - 1);
@@ -183,12 +182,12 @@ class TileRun {
     }
   }
 
-  // The values of the block whose first key is first_key; `column`: of that key's weights.
+  // Adds the values of the block that starts at first_key. column: index of that key's weights.
   void AddValues(int32_t first_key, size_t start, size_t column, const TileState& state) {
     const int32_t last_key = first_key + static_cast<int32_t>(kBlock) - 1;
     const Tokens seeing = Seeing(first_key, last_key);
-    // The tokens from the block's last key on take all of it; those before take it up to their own
-    // position.
+    // Tokens from the block's last key on use the whole block. Earlier tokens use it up to their
+    // own position.
     size_t token = seeing.begin;
     for (; token < seeing.end && Position(token) < last_key; ++token) {
       const size_t n_keys = static_cast<size_t>(Position(token) - first_key) + 1;
@@ -212,7 +211,7 @@ class TileRun {
                      padded_dim_, true);
     const size_t rest = head_dim_ % kPanelRows;
     if (rest == 0) return;
-    // The last panel is narrow: widened to float32.
+    // The last panel is narrow, so it is widened to float32.
     HWY_ALIGN float wide[kPanelRows * kBlock] = {};
     for (size_t key = 0; key < n_keys; ++key) {
       for (size_t i = 0; i < rest; ++i) {
@@ -245,8 +244,8 @@ class TileRun {
   const AttentionTile& tile_;
   const size_t group_, head_dim_, padded_dim_, n_rows_;
   const int32_t* const table_;
-  float* queries_;  // [n_rows, head_dim], scaled
-  float* scores_;   // [n_rows, 64], then the weights
+  float* queries_;  // [n_rows, head_dim], multiplied by args.scale
+  float* scores_;   // [n_rows, 64]: scores, then weights
   float* state_memory_;
 };
 

@@ -6,7 +6,7 @@ namespace stagecoach::kernels {
 namespace {
 
 // Rows (tokens times query heads) that share each read of keys and values: a multiple of every
-// register block.
+// register block size.
 constexpr int32_t kTileRows = 48;
 
 }  // namespace

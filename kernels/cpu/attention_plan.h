@@ -1,4 +1,4 @@
-// How attention is cut into tasks.
+// Split of attention into tasks.
 #pragma once
 
 #include <cstddef>
@@ -9,39 +9,39 @@
 
 namespace stagecoach::kernels {
 
-// Keys whose partial softmax is computed on its own and then merged, in order. A split is a range
-// of absolute positions, so a row meets the same splits whatever it shares the step with and
-// however its prompt was chunked; and a long context can be shared by all threads.
+// Keys per split. The partial softmax of a split is computed separately, and splits are merged in
+// order. A split is a range of absolute positions. So a row has the same splits for any batch and
+// any chunking of its prompt, and all threads can share a long context.
 inline constexpr int32_t kSplitTokens = 256;
 
-// Consecutive rows of one sequence with the query heads of one KV head.
+// Consecutive rows of one sequence, for the query heads of one KV head.
 struct AttentionTile {
   int32_t seq;
   int32_t kv_head;
-  int32_t first_row;       // of the step
-  int32_t first_position;  // of first_row
+  int32_t first_row;       // in the step
+  int32_t first_position;  // position of first_row
   int32_t n_tokens;
-  int32_t first_split;  // that any of the rows sees
+  int32_t first_split;  // first split that any of the rows sees
   int32_t n_splits;
-  size_t first_partial;  // splits of the tiles before this one
+  size_t first_partial;  // number of splits in all previous tiles
 };
 
 struct AttentionPlan {
   std::vector<AttentionTile> tiles;
   int32_t tile_tokens = 0;
-  // Too few tiles for the threads: the splits of a tile are tasks of their own.
+  // If there are too few tiles for the threads, every split of a tile is its own task.
   bool by_split = false;
-  // Which tile a split belongs to; only when by_split.
+  // The tile of each split; only filled if by_split.
   std::vector<int32_t> tile_of_split;
 };
 
-// The oldest position that `position` sees.
+// The oldest position that the row at `position` sees.
 constexpr int32_t FirstVisible(int32_t position, int32_t window) {
   return window > 0 && position >= window ? position - window + 1 : 0;
 }
 
-// Rewrites `plan`, keeping its memory. Within a sequence the latest rows, which see the most, come
-// first.
+// Rewrites `plan` and reuses its memory. Within a sequence the latest rows come first, because they
+// see the most keys.
 void PlanAttention(const AttentionArgs& args, int n_threads, AttentionPlan* plan);
 
 }  // namespace stagecoach::kernels

@@ -22,7 +22,8 @@ void CheckSequence(AttentionConfig config, int32_t n, const std::string& target)
   const std::vector<float> whole = AttentionLayer(*ops, config, n, n_blocks).InChunks(qkv, n);
   const std::vector<float> expected =
       AttentionLayer(*reference, config, n, n_blocks).InChunks(qkv, n);
-  // After norm and rotation a last bit of float may round k to the neighbouring 16-bit value.
+  // After norm and rotation, a difference in the last float bit may round k to the neighbouring
+  // 16-bit value.
   const double one_step = config.dtype == DType::kBF16 ? 8e-3 : 1e-3;
   const bool exact_cache = config.dtype == DType::kF32 || !config.rope_and_norm;
   CHECK(WorstError(whole, expected, 0.1) < (exact_cache ? 2e-5 : one_step));
@@ -79,7 +80,7 @@ TEST_CASE("Attention: a sequence does not notice the others of its step") {
   const std::vector<float> a = RandomFloats(120 * width, 1), b = RandomFloats(60 * width, 2),
                            c = RandomFloats(300 * width, 3);
   AttentionLayer together(*ops, config, 300, 40), apart(*ops, config, 300, 40);
-  // Prefill of one beside decode of another and a chunk of a third.
+  // Prefill of one sequence, with decode of another and a chunk of a third.
   const auto both = [&](const std::vector<AttentionLayer::Chunk>& chunks) {
     const std::vector<float> out = together.Step(chunks);
     std::vector<float> separate;

@@ -1,4 +1,4 @@
-// What the CPU kernels share: one function an op and instruction set.
+// Shared by the CPU kernels: one function per op and instruction set.
 #pragma once
 
 #include "absl/status/status.h"
@@ -11,11 +11,11 @@ namespace stagecoach::kernels {
 
 struct CpuContext {
   ThreadPool* pool;
-  Scratch* scratch;  // the running kernel's own
+  Scratch* scratch;  // only for the running kernel
   AttentionPlan* attention_plan;
 };
 
-// RESOURCE_EXHAUSTED when the scratch cannot grow.
+// Returns RESOURCE_EXHAUSTED if the scratch cannot grow.
 template <typename Args>
 using CpuKernel = absl::Status (*)(const Args& args, CpuContext& context);
 
@@ -25,8 +25,7 @@ struct SoftCapArgs {
   float cap;
 };
 
-// The kernel for the instruction set that Highway has chosen at the time of the call; see
-// cpu_target.h.
+// Return the kernel for Highway's chosen target at the time of the call; see cpu_target.h.
 CpuKernel<GemmArgs> ChooseGemm();
 CpuKernel<NormArgs> ChooseNorm();
 CpuKernel<RopeAppendArgs> ChooseRopeAppend();

@@ -17,7 +17,7 @@ constexpr size_t kHugePage = size_t{2} << 20;
 constexpr size_t RoundUp(size_t bytes, size_t unit) { return (bytes + unit - 1) / unit * unit; }
 
 void* MapHuge(size_t bytes) {
-  // One huge page more than needed, then the unaligned ends go back.
+  // Map one huge page more than needed, then unmap the ends outside the alignment.
   const size_t mapped = bytes + kHugePage;
   void* raw = mmap(nullptr, mapped, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
   if (raw == MAP_FAILED) return nullptr;
@@ -26,7 +26,7 @@ void* MapHuge(size_t bytes) {
       RoundUp(reinterpret_cast<size_t>(raw), kHugePage) - reinterpret_cast<size_t>(raw);
   if (head > 0) munmap(start, head);
   if (head < kHugePage) munmap(start + head + bytes, kHugePage - head);
-  madvise(start + head, bytes, MADV_HUGEPAGE);  // a hint: without it the pages are small ones
+  madvise(start + head, bytes, MADV_HUGEPAGE);  // only a hint: if it fails, the pages are small
   return start + head;
 }
 

@@ -8,15 +8,15 @@
 
 namespace stagecoach::kernels {
 
-// Zeroed and aligned to 64 bytes. From 2 MiB up the pages are asked to be huge ones, which reads
-// 20% faster, and are taken from the system when first written. RESOURCE_EXHAUSTED names the size.
+// Zeroed and aligned to 64 bytes. Allocations of 2 MiB or more request huge pages, which makes
+// reads 20% faster; the OS maps their pages on first write. RESOURCE_EXHAUSTED states the size.
 absl::StatusOr<Buffer> AllocateCpu(size_t bytes);
 
-// Scratch that only grows: the first largest use allocates, later ones do not. One thread at a
-// time.
+// Scratch memory that only grows: only a use that exceeds all earlier ones allocates.
+// Only one thread at a time may use it.
 class Scratch {
  public:
-  // Undefined content, aligned to 64 bytes, valid until the next call.
+  // Undefined contents, aligned to 64 bytes, valid until the next call.
   absl::StatusOr<float*> Floats(size_t n);
 
  private:

@@ -27,7 +27,8 @@ namespace {
 int CoresOfThisProcess() {
   cpu_set_t set;
   CPU_ZERO(&set);
-  if (sched_getaffinity(0, sizeof(set), &set) != 0) {  // more cores than cpu_set_t has
+  // Fails if the machine has more cores than cpu_set_t holds.
+  if (sched_getaffinity(0, sizeof(set), &set) != 0) {
     return static_cast<int>(std::max(1u, std::thread::hardware_concurrency()));
   }
   return std::max(1, CPU_COUNT(&set));
@@ -78,7 +79,7 @@ class CpuOps final : public Ops {
       SC_CHECK(cols % static_cast<int32_t>(gguf::LayoutOf(part.encoding)->elements) == 0);
       matrix.rows += part.rows;
       if (!matrix.parts.empty() && matrix.parts.back().encoding == part.encoding) {
-        matrix.parts.back().rows += part.rows;  // one multiplication instead of two
+        matrix.parts.back().rows += part.rows;  // one GEMM instead of two
       } else {
         matrix.parts.push_back(part);
       }

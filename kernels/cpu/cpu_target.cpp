@@ -9,7 +9,7 @@
 namespace stagecoach::kernels {
 namespace {
 
-// Lower bits are better sets.
+// In Highway's target bits, a lower bit means a better instruction set.
 int64_t AllowedTargets() {
   const char* const name = std::getenv("STAGECOACH_CPU_TARGET");
   const std::string_view wanted = name == nullptr ? "" : name;
@@ -36,7 +36,8 @@ std::string TargetLabel(int64_t targets) {
 }  // namespace
 
 CpuKernels ChooseCpuKernels() {
-  // Highway's choice is one global of the process; the kernels keep what it was at this moment.
+  // Highway's chosen target is a process-wide global. The kernels keep the function pointers of
+  // this moment.
   static std::mutex mutex;
   const std::lock_guard<std::mutex> lock(mutex);
   const int64_t targets = AllowedTargets() & HWY_TARGETS;

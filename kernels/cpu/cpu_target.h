@@ -1,4 +1,4 @@
-// Which instruction set the kernels use.
+// Selection of the instruction set.
 #pragma once
 
 #include <string>
@@ -9,7 +9,7 @@
 namespace stagecoach::kernels {
 
 struct CpuKernels {
-  std::string target;  // "AVX2"
+  std::string target;  // example: "AVX2"
   CpuKernel<GemmArgs> gemm;
   CpuKernel<NormArgs> norm;
   CpuKernel<RopeAppendArgs> rope_append;
@@ -19,8 +19,8 @@ struct CpuKernels {
   SampleVector sample_vector;
 };
 
-// The best set that this machine runs, or the best one up to the one that the environment variable
-// STAGECOACH_CPU_TARGET names: baseline, sse4, avx2 or avx512. An unknown name counts as unset.
+// Selects the best instruction set of this machine, up to the one in the environment variable
+// STAGECOACH_CPU_TARGET: baseline, sse4, avx2 or avx512. An unknown name has no effect.
 CpuKernels ChooseCpuKernels();
 
 }  // namespace stagecoach::kernels

@@ -1,5 +1,5 @@
-// How ops over rows are cut into tasks: small ones run inline, since waking a thread costs more
-// than they do.
+// Split of elementwise and row operations into tasks. Small operations run on the calling thread,
+// because waking a thread costs more than they do.
 #pragma once
 
 #include <algorithm>

@@ -56,7 +56,7 @@ TEST_CASE("Norm works in place") {
   CHECK(x == out);
 }
 
-// Relative error over the whole range, tails included.
+// Checks the relative error over the whole range, including the tails.
 TEST_CASE("Activations equal the reference to a part in a million") {
   const std::string target = GENERATE(from_range(RunnableTargets()));
   const Activation kind =

@@ -12,7 +12,7 @@
 namespace stagecoach::kernels {
 namespace {
 
-// Row `row` as it is stored. out: [table.cols]
+// Reads row `row` of a packed table. out: [table.cols]
 void ReadRow(const Matrix& table, size_t row, float* out) {
   SC_CHECK(row < static_cast<size_t>(table.rows));
   MatrixParts part(table);
@@ -28,7 +28,9 @@ void ReadRow(const Matrix& table, size_t row, float* out) {
   }
 }
 
-size_t RowIndex(int32_t row) { return static_cast<size_t>(row); }  // a negative one is past the end
+size_t RowIndex(int32_t row) {
+  return static_cast<size_t>(row);
+}  // a negative index becomes too large
 
 }  // namespace
 

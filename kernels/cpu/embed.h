@@ -1,4 +1,4 @@
-// Ops::Embed: rows of the packed table, scattered as the layout has them.
+// Ops::Embed, which reads the scattered values of a packed table's rows, and Ops::GatherRows.
 #pragma once
 
 #include "kernels/cpu/cpu_kernel.h"

@@ -19,7 +19,7 @@ float OrMinusInfinity(float logit) {
 // logits: [n_experts]; experts, weights: [n_used]
 void RouteRow(const float* logits, int32_t n_experts, int32_t n_used, bool over_used,
               int32_t* experts, float* weights) {
-  // The best so far, kept in order; `weights` holds their logits meanwhile.
+  // The best experts so far, in order. Until the end, `weights` holds their logits.
   int32_t n_kept = 0;
   for (int32_t e = 0; e < n_experts; ++e) {
     const float logit = OrMinusInfinity(logits[e]);
@@ -41,7 +41,7 @@ void RouteRow(const float* logits, int32_t n_experts, int32_t n_used, bool over_
   for (int32_t i = 0; i < n_used; ++i) weights[i] = std::exp(weights[i] - max) / total;
 }
 
-// Where the parts of the scratch are. R: max_tokens, as many rows as one expert can get.
+// Offsets of the scratch arrays. R: max_tokens, the maximum number of rows for one expert.
 struct ExpertScratch {
   explicit ExpertScratch(const ExpertShape& shape) {
     const auto take = [this](int64_t rows, int64_t width) {
@@ -64,13 +64,14 @@ struct ExpertScratch {
   }
 
   size_t bytes = 0;
-  size_t starts;                // [n_experts + 1] int32: an expert's entries of the two below
-  size_t tokens;                // [R * n_used] int32, by expert, then by row
+  size_t starts;                // [n_experts + 1] int32: each expert's range in the next two
+  size_t tokens;                // [R * n_used] int32, sorted by expert, then by row
   size_t weights;               // [R * n_used]
   size_t x, up, activation, y;  // [R, hidden], [R, 2 * width], [R, width], [R, hidden]
 };
 
-// Rows by expert: a counting sort. starts: [n_experts + 1]; tokens, weights: [T * n_used]
+// Groups rows by expert with a counting sort.
+// starts: [n_experts + 1]; tokens, weights: [T * n_used]
 void GroupByExpert(const ExpertMlpArgs& args, int32_t* starts, int32_t* tokens, float* weights) {
   const size_t n_experts = args.up.size();
   const int32_t n_pairs = args.n_tokens * args.n_used;
@@ -85,12 +86,12 @@ void GroupByExpert(const ExpertMlpArgs& args, int32_t* starts, int32_t* tokens, 
     tokens[at] = i / args.n_used;
     weights[at] = args.weights[i];
   }
-  // Each start has become its expert's end.
+  // Each start is now the end of its expert's range: shift by one.
   std::copy_backward(starts, starts + n_experts, starts + n_experts + 1);
   starts[0] = 0;
 }
 
-// out[tokens[r]] += weights[r] * y[r]; y: [n_rows, width]. The tokens are all different.
+// out[tokens[r]] += weights[r] * y[r]; y: [n_rows, width]. All tokens are distinct.
 void AddWeighted(const float* y, const int32_t* tokens, const float* weights, size_t n_rows,
                  size_t width, float* out, ThreadPool& pool) {
   RunPieces(pool, n_rows, width, [&](size_t begin, size_t end) {

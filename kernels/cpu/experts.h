@@ -1,5 +1,5 @@
-// Ops::Route and Ops::ExpertMlp: rows grouped by expert, then one expert after the other with the
-// kernels for dense layers.
+// Ops::Route and Ops::ExpertMlp: groups rows by expert, then runs the dense kernels for one expert
+// after another.
 #pragma once
 
 #include <cstddef>
@@ -12,7 +12,7 @@ namespace stagecoach::kernels {
 
 void CpuRoute(const RouteArgs& args, ThreadPool& pool);
 size_t CpuExpertScratchBytes(const ExpertShape& shape);
-// RESOURCE_EXHAUSTED when a kernel's own scratch cannot grow.
+// Returns RESOURCE_EXHAUSTED if a kernel's scratch cannot grow.
 absl::Status CpuExpertMlp(const ExpertMlpArgs& args, const CpuKernels& kernels,
                           CpuContext& context);
 

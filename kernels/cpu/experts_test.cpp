@@ -56,7 +56,7 @@ struct Shape {
   int32_t n_experts, n_used, hidden, width;
 };
 
-// The experts of one device.
+// The experts of a layer on one device.
 class Layer {
  public:
   Layer(Ops& ops, const Shape& shape, DType dtype) : ops_(ops), shape_(shape) {
@@ -70,7 +70,7 @@ class Layer {
     }
   }
 
-  // Rows [first, first + n) of x, into as many rows of `out`.
+  // Processes rows [first, first + n) of x and adds the result to `out`, which has n rows.
   std::vector<float> Run(const std::vector<float>& x, const Routed& routed, std::vector<float> out,
                          size_t first, size_t n) {
     const int32_t n_tokens = static_cast<int32_t>(n);

@@ -1,5 +1,5 @@
-// y = x w^T over packed panels, plain floats or quantized. Few rows: memory-bound, every panel is
-// read once, straight from memory. Many rows: compute-bound, see gemm_blocks-inl.h.
+// y = x w^T over packed panels, with float or quantized weights. Few rows: memory-bound, so every
+// panel is read once, directly from memory. Many rows: compute-bound, see gemm_blocks-inl.h.
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "kernels/cpu/gemm.cpp"
 #include <hwy/foreach_target.h>  // before highway.h
@@ -19,21 +19,21 @@ HWY_BEFORE_NAMESPACE();
 namespace stagecoach::kernels {
 namespace HWY_NAMESPACE {
 
-// Panels that a thread reads side by side when the rows are few. Far apart: the memory and the
-// processor's prefetchers serve some long streams at a distance faster than one, or than short ones
-// that begin anew with every panel (1.2 times on Zen 3).
+// Panels that a thread reads concurrently if there are few rows. They are far apart: memory and
+// hardware prefetchers serve several long, distant streams faster than one stream, or than short
+// streams that start again with every panel (1.2 times on Zen 3).
 inline constexpr size_t kStreams = kMaxPanelsAtOnce;
 inline constexpr size_t kStreamsWidth = kStreams * kPanelRows;
 
-// Up to kBlockRows rows on all threads. mul(panels, n, c): the products of n panels, at most
-// kStreams, to c: [n_rows, kStreamsWidth]. Tasks of 64 KiB or more, several a thread, so that a
-// slow thread takes fewer.
+// Multiplies up to kBlockRows rows on all threads. mul(panels, n, c) multiplies n <= kStreams
+// panels into c: [n_rows, kStreamsWidth]. Tasks have at least 64 KiB of weights, several per
+// thread, so that a slow thread gets fewer.
 template <typename F>
 void RunFewRows(const GemmSpan& span, ThreadPool& pool, const F& mul) {
   const size_t n_rows = static_cast<size_t>(span.args->n_rows);
   const size_t least = std::max<size_t>(1, (size_t{64} << 10) / span.panel_bytes);
   const size_t even = span.n_panels / (static_cast<size_t>(pool.n_threads()) * 8);
-  const size_t length = (std::max(least, even) + kStreams - 1) / kStreams;  // of a stream
+  const size_t length = (std::max(least, even) + kStreams - 1) / kStreams;  // panels per stream
   const size_t per_task = length * kStreams;
   pool.Run((span.n_panels + per_task - 1) / per_task, [&](size_t task, int) HWY_ATTR {
     const size_t begin = task * per_task, end = std::min(span.n_panels, begin + length);

@@ -1,5 +1,4 @@
-// The loops of a multiplication of many rows, for any kind of weights. Included once for each
-// instruction set.
+// Blocked GEMM loops for many rows, for all weight encodings. Included once per instruction set.
 #if defined(STAGECOACH_KERNELS_CPU_GEMM_BLOCKS_INL_H_) == defined(HWY_TARGET_TOGGLE)
 #ifdef STAGECOACH_KERNELS_CPU_GEMM_BLOCKS_INL_H_
 #undef STAGECOACH_KERNELS_CPU_GEMM_BLOCKS_INL_H_
@@ -21,19 +20,19 @@ HWY_BEFORE_NAMESPACE();
 namespace stagecoach::kernels {
 namespace HWY_NAMESPACE {
 
-// Tile (FloatTile, QuantTile) says: kRows of a tile, kGroup panels beside each other, kInputs of a
-// block; kXBytes and kWBytes, what copies of kRows rows and of kGroup panels take for a block of
-// inputs; how to make the copies, and how to multiply them.
+// Tile (FloatTile, QuantTile) defines: kRows, rows per tile; kGroup, panels per tile; kInputs,
+// inputs per block; kXBytes and kWBytes, the size of packed copies of kRows rows and of kGroup
+// panels for one block of inputs; and the functions that make the copies and multiply them.
 //
-// One block of the group's inputs stays in L1 while all tiles of a block of rows pass, and the
-// copy of that block of rows in L2 while all panels of a task pass.
+// One block of inputs of a panel group stays in L1 while all tiles of a block of rows use it. The
+// copy of that block of rows stays in L2 while all panels of a task use it.
 template <typename Tile>
 absl::Status GemmBlocks(const Tile& tile, const GemmSpan& span, CpuContext& context) {
   constexpr size_t kL2Bytes = size_t{128} << 10;
   constexpr size_t kMaxTiles = std::max<size_t>(1, kL2Bytes / Tile::kXBytes);
-  constexpr size_t kMaxPanels = 16;  // whose sums wait for the next block of inputs
-  // Sums of a tile lie together: rows at a distance of a power of two compete for the same sets of
-  // L1, which costs a quarter of the speed.
+  constexpr size_t kMaxPanels = 16;  // panels whose sums are kept between blocks of inputs
+  // The sums of a tile are contiguous. Rows at power-of-two distances would compete for the same L1
+  // sets, which costs a quarter of the speed.
   constexpr size_t kTileSums = Tile::kRows * Tile::kGroup * kPanelRows;
   const size_t k = span.n_inputs, n_rows = static_cast<size_t>(span.args->n_rows);
   const size_t n_blocks = (k + Tile::kInputs - 1) / Tile::kInputs;
@@ -42,7 +41,8 @@ absl::Status GemmBlocks(const Tile& tile, const GemmSpan& span, CpuContext& cont
   const size_t tiles_per_block = (n_tiles + n_row_blocks - 1) / n_row_blocks;
   const size_t n_threads = static_cast<size_t>(context.pool->n_threads());
 
-  // x: [block of inputs][tile]; then each thread's copy of the panels and its sums.
+  // Scratch: the copies of x as [block of inputs][tile], then per thread a copy of panels and the
+  // sums.
   const size_t x_bytes = n_blocks * n_tiles * Tile::kXBytes;
   const size_t sum_floats = tiles_per_block * (kMaxPanels / Tile::kGroup) * kTileSums;
   const size_t thread_bytes = Tile::kWBytes + sum_floats * sizeof(float);
@@ -60,7 +60,7 @@ absl::Status GemmBlocks(const Tile& tile, const GemmSpan& span, CpuContext& cont
     }
   });
 
-  // Tasks of equal size, several a thread.
+  // Tasks of equal size, several per thread.
   const size_t n_groups = (span.n_panels + Tile::kGroup - 1) / Tile::kGroup;
   const size_t most_groups = kMaxPanels / Tile::kGroup;
   const size_t wanted_tasks = (n_threads * 6 + n_row_blocks - 1) / n_row_blocks;
@@ -68,7 +68,7 @@ absl::Status GemmBlocks(const Tile& tile, const GemmSpan& span, CpuContext& cont
                                            std::min(wanted_tasks, n_groups), n_groups);
   const size_t groups_per_task = (n_groups + n_column_tasks - 1) / n_column_tasks;
   context.pool->Run(n_column_tasks * n_row_blocks, [&](size_t task, int thread) HWY_ATTR {
-    // Neighbouring tasks share their panels.
+    // Consecutive tasks use the same panels.
     const size_t first_tile = task % n_row_blocks * tiles_per_block;
     const size_t end_tile = std::min(n_tiles, first_tile + tiles_per_block);
     const size_t first_panel = task / n_row_blocks * groups_per_task * Tile::kGroup;

@@ -1,5 +1,5 @@
-// The end of a multiplication: sums of panels to y, with bias and what y held. Included once for
-// each instruction set.
+// The last stage of a GEMM: stores panel sums to y, with bias and the previous y. Included once per
+// instruction set.
 #if defined(STAGECOACH_KERNELS_CPU_GEMM_FINISH_INL_H_) == defined(HWY_TARGET_TOGGLE)
 #ifdef STAGECOACH_KERNELS_CPU_GEMM_FINISH_INL_H_
 #undef STAGECOACH_KERNELS_CPU_GEMM_FINISH_INL_H_
@@ -16,8 +16,8 @@ HWY_BEFORE_NAMESPACE();
 namespace stagecoach::kernels {
 namespace HWY_NAMESPACE {
 
-// y rows [first_row, first_row + n_rows), columns of `panel`, from c: n_rows rows, c_stride apart,
-// of 16.
+// Stores rows [first_row, first_row + n_rows) of y, in the columns of `panel`. c: n_rows rows of 16
+// sums, c_stride apart.
 HWY_INLINE void FinishPanel(const GemmSpan& span, size_t panel, size_t first_row, size_t n_rows,
                             const float* c, size_t c_stride) {
   const PanelTag d;

@@ -1,4 +1,4 @@
-// A part of a matrix whose rows are stored alike: what a multiplication works on at a time.
+// A part of a matrix whose rows share one encoding. A GEMM processes one part at a time.
 #pragma once
 
 #include <cstddef>
@@ -14,7 +14,7 @@ struct GemmSpan {
   size_t panel_bytes;
   size_t n_panels;
   size_t n_inputs;      // args->w->cols
-  size_t first_output;  // of args->y's columns
+  size_t first_output;  // in the columns of args->y
   size_t n_outputs;
 };
 

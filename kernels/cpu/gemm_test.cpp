@@ -80,7 +80,7 @@ TEST_CASE("PackRows takes ranges of rows in any dtype, not aligned") {
     return matrix;
   };
   const Matrix w = pack(*ops), w_reference = pack(*reference);
-  // Embed reads exactly what was packed.
+  // Embed reads exactly the packed values.
   std::vector<int32_t> ids(kRows);
   for (int32_t i = 0; i < kRows; ++i) ids[i] = kRows - 1 - i;
   std::vector<float> out(kRows * kCols), expected(kRows * kCols);

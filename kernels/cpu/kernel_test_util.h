@@ -1,4 +1,4 @@
-// What the tests of the CPU's kernels share beside other devices' tests.
+// Shared by the CPU kernel tests, in addition to kernels/testing/values.h.
 #pragma once
 
 #include <cstdlib>
@@ -14,7 +14,7 @@
 
 namespace stagecoach::kernels {
 
-// The instruction sets that this machine runs, by their names in STAGECOACH_CPU_TARGET.
+// CPU ops with the instruction set `target`, as in STAGECOACH_CPU_TARGET.
 inline std::unique_ptr<Ops> MakeCpuOpsFor(const std::string& target, int32_t n_threads) {
   setenv("STAGECOACH_CPU_TARGET", target.c_str(), 1);
   auto ops = MakeCpuOps({.n_threads = n_threads});
@@ -22,6 +22,7 @@ inline std::unique_ptr<Ops> MakeCpuOpsFor(const std::string& target, int32_t n_t
   return ops;
 }
 
+// Names of the instruction sets that this machine can run.
 inline std::vector<std::string> RunnableTargets() {
   std::vector<std::string> targets = {"baseline"};
   std::string last = MakeCpuOpsFor("baseline", 1)->Describe();

@@ -1,8 +1,8 @@
-// Where a KV block keeps the 16 tokens of one head, [16, head_dim] elements of k and as many of v,
-// as panels (panel.h), so that attention reads them as Gemm reads weights.
+// Layout of the 16 tokens of one head in a KV block: [16, head_dim] elements of k and as many of v,
+// as panels (panel.h). Attention therefore reads them like Gemm reads weights.
 //   k: one panel, tokens as outputs, head_dim inputs
-//   v: ceil(head_dim / 16) panels, 16 elements of the head as outputs (fewer in the last), tokens
-//   as inputs
+//   v: ceil(head_dim / 16) panels, 16 head elements as outputs (fewer in the last), tokens as
+//   inputs
 #pragma once
 
 #include <algorithm>
@@ -17,12 +17,12 @@ static_assert(kBlockTokens == kPanelRows);
 
 inline constexpr size_t kBlock = kBlockTokens;
 
-// Elements before `kv_head` of `block`.
+// Number of elements before `kv_head` of `block`.
 constexpr size_t KvBlockStart(size_t block, size_t kv_head, size_t n_kv_heads, size_t head_dim) {
   return (block * n_kv_heads + kv_head) * kBlock * head_dim;
 }
 
-// Within a block and head.
+// Index within a block and head.
 constexpr size_t KIndex(DType dtype, size_t token, size_t i) { return PanelIndex(dtype, token, i); }
 
 constexpr size_t VIndex(DType dtype, size_t token, size_t i, size_t head_dim) {

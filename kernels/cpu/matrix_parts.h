@@ -1,4 +1,4 @@
-// Packed matrices: how they are put together from panels, and filled.
+// Packed matrices: their layout as panels, and packing.
 #pragma once
 
 #include <cstddef>
@@ -17,7 +17,7 @@ inline size_t PanelBytesOf(size_t cols, gguf::TensorType encoding) {
   return plain ? PanelBytes(cols, *plain) : QuantPanelBytes(cols, encoding);
 }
 
-// The parts of a matrix, one after the other: each is panels of its own.
+// Iterates over the parts of a matrix. Each part consists of its own panels.
 class MatrixParts {
  public:
   explicit MatrixParts(const Matrix& matrix) : matrix_(matrix) {}
@@ -46,10 +46,10 @@ class MatrixParts {
 
 size_t PackedBytes(std::span<const MatrixPart> parts, size_t cols);
 
-// Ops::PackRows. source: [n_rows, matrix.cols]
+// See Ops::PackRows. source: [n_rows, matrix.cols]
 void PackPanels(Matrix& matrix, size_t first_row, size_t n_rows, const void* source,
                 DType source_dtype, ThreadPool& pool);
-// Ops::PackStored
+// See Ops::PackStored.
 void PackStoredPanels(Matrix& matrix, size_t first_row, size_t n_rows, const void* source,
                       ThreadPool& pool);
 

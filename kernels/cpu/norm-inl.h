@@ -1,4 +1,4 @@
-// LayerNorm and RMSNorm of one row. Included once for each instruction set.
+// LayerNorm and RMSNorm of one row. Included once per instruction set.
 #if defined(STAGECOACH_KERNELS_CPU_NORM_INL_H_) == defined(HWY_TARGET_TOGGLE)
 #ifdef STAGECOACH_KERNELS_CPU_NORM_INL_H_
 #undef STAGECOACH_KERNELS_CPU_NORM_INL_H_
@@ -19,7 +19,7 @@ namespace HWY_NAMESPACE {
 
 namespace hn = hwy::HWY_NAMESPACE;
 
-// Folds f(x[i], sum) over x: [n]. The order depends on n alone.
+// Folds f(x[i], sum) over x: [n]. The order of additions depends only on n.
 template <typename F>
 HWY_INLINE float SumOf(const float* HWY_RESTRICT x, size_t n, const F& f) {
   const hn::CappedTag<float, 16> d;
@@ -94,7 +94,7 @@ HWY_INLINE void NormRowOf(const float* x, const float* weight, const float* bias
   }
 }
 
-// x, weight, bias (or null), out: [width]; out may be x.
+// x, weight, bias (or null) and out: [width]; out may alias x.
 HWY_INLINE void NormRow(const float* x, const float* weight, const float* bias, size_t width,
                         NormKind kind, float eps, float* out, bool add_to_out) {
   switch (kind) {

@@ -1,6 +1,6 @@
-// Vectors of pairs of 16-bit integers, inputs 2s and 2s + 1 of kPanelLanes outputs, and how they
-// are taken from packed codes (quant_panel.h) and multiplied. Included once for each instruction
-// set.
+// Vectors of pairs of 16-bit integers: inputs 2s and 2s + 1 of kPanelLanes outputs. Functions to
+// extract them from packed codes (quant_panel.h) and to multiply them. Included once per
+// instruction set.
 #if defined(STAGECOACH_KERNELS_CPU_PAIR_INL_H_) == defined(HWY_TARGET_TOGGLE)
 #ifdef STAGECOACH_KERNELS_CPU_PAIR_INL_H_
 #undef STAGECOACH_KERNELS_CPU_PAIR_INL_H_
@@ -22,7 +22,7 @@ using SumVec = hn::Vec<SumTag>;
 
 inline constexpr size_t kLineBytes = 64;
 
-#if HWY_TARGET == HWY_SCALAR  // has no vectors of two
+#if HWY_TARGET == HWY_SCALAR  // it has no vectors of two elements
 
 using PairVec = uint32_t;
 
@@ -57,7 +57,7 @@ inline SumVec BothSums(SumVec even, SumVec) { return even; }
 using PairTag = hn::Repartition<int16_t, PanelTag>;
 using PairVec = hn::Vec<PairTag>;
 
-// Bits [kShift, ...) of each half, moved to kTo and masked.
+// Extracts bits [kShift, ...) of each 16-bit half, moves them to kTo and masks them.
 template <int kShift, int kTo, uint16_t kMask>
 HWY_INLINE PairVec Bits(PairVec halves) {
   const hn::RebindToUnsigned<PairTag> du;
@@ -65,7 +65,7 @@ HWY_INLINE PairVec Bits(PairVec halves) {
   auto bits = hn::BitCast(du, halves);
   if constexpr (kShift > kTo) bits = hn::ShiftRight<kShift - kTo>(bits);
   if constexpr (kShift < kTo) bits = hn::ShiftLeft<kTo - kShift>(bits);
-  // Nothing else is left when they are the highest of the half.
+  // No mask is needed if these are the highest bits of the half.
   if constexpr (kTo == 0 && (0xffff >> kShift) <= kMask) return hn::BitCast(PairTag(), bits);
   return hn::BitCast(PairTag(), hn::And(bits, mask));
 }
@@ -75,14 +75,14 @@ HWY_INLINE PairVec LoadPairs(const void* from) {
 HWY_INLINE void StorePairs(PairVec pairs, void* to) {
   hn::StoreU(pairs, PairTag(), static_cast<int16_t*>(to));
 }
-// The low or the high byte of each half.
+// The low or the high byte of each half, sign-extended.
 template <bool kHigh>
 HWY_INLINE PairVec SignedBytes(PairVec halves) {
   return hn::ShiftRight<8>(kHigh ? halves : hn::ShiftLeft<8>(halves));
 }
 HWY_INLINE PairVec Either(PairVec a, PairVec b) { return hn::Or(a, b); }
-// The sums gain the products of both inputs; which of them gains which is the instruction set's
-// choice.
+// Adds the products of both inputs to the sums. The instruction set decides which sum gets which
+// product.
 HWY_INLINE void MulPair(int32_t x, PairVec w, SumVec& even, SumVec& odd) {
   const PairVec pair = hn::BitCast(PairTag(), hn::Set(SumTag(), x));
   even = hn::ReorderWidenMulAccumulate(SumTag(), w, pair, even, odd);
@@ -93,7 +93,8 @@ HWY_INLINE SumVec BothSums(SumVec even, SumVec odd) {
 
 #endif
 
-// Codes of inputs 2s and 2s + 1 of 32, vector v of the panel. 8 bits: signed.
+// Codes of inputs 2s and 2s + 1 of a block of 32, for s = kPair and vector v of the panel. 8-bit
+// codes are signed.
 template <gguf::TensorType kType, size_t kPair>
 HWY_INLINE PairVec CodePair(const uint8_t* block, size_t v) {
   constexpr size_t kBits = gguf::FormOf(kType).bits;

@@ -1,7 +1,7 @@
-// The inner product kernel of Gemm and Attention: rows of float times panels (panel.h).
+// The inner kernel of Gemm and Attention: float rows times panels (panel.h).
 //
-// c[row][output] is one chain of multiply-adds over k = 0, 1, 2...: the same bits whichever rows
-// and panels are computed beside it. Included once for each instruction set.
+// c[row][output] is one chain of multiply-adds over k = 0, 1, 2...: the same bits for any rows and
+// panels computed beside it. Included once per instruction set.
 #if defined(STAGECOACH_KERNELS_CPU_PANEL_INL_H_) == defined(HWY_TARGET_TOGGLE)
 #ifdef STAGECOACH_KERNELS_CPU_PANEL_INL_H_
 #undef STAGECOACH_KERNELS_CPU_PANEL_INL_H_
@@ -29,10 +29,11 @@ using PanelVec = hn::Vec<PanelTag>;
 inline constexpr size_t kPanelLanes = hn::MaxLanes(PanelTag());
 inline constexpr size_t kPanelVecs = kPanelRows / kPanelLanes;
 
-// Rows of a register block; with the vectors of the weights beside them they fill the registers.
+// Rows per register block. Together with the weight vectors they fill the registers.
 inline constexpr size_t kBlockRows = kPanelLanes == 16 ? 12 : kPanelLanes == 8 ? 6 : 2;
 
-// Panels side by side: enough chains to hide the latency of a multiply-add when the rows are few.
+// Panels per register block: enough independent chains to hide the multiply-add latency for few
+// rows.
 constexpr size_t PanelsAtOnce(size_t rows) {
   if (kPanelLanes == 16) return rows <= 4 ? 4 : 2;
   if (kPanelLanes == 8) return rows == 1 ? 4 : rows <= 3 ? 2 : 1;
@@ -40,7 +41,7 @@ constexpr size_t PanelsAtOnce(size_t rows) {
 }
 inline constexpr size_t kMaxPanelsAtOnce = 4;
 
-// Vector `v` of input k of a panel, k even (kOdd false) or odd.
+// Vector `v` of input k of a panel; kOdd states whether k is odd.
 template <DType kType, bool kOdd>
 HWY_INLINE PanelVec LoadWeights(const uint8_t* panel, size_t k, size_t v) {
   const PanelTag d;
@@ -77,8 +78,8 @@ HWY_INLINE void MulInput(const float* HWY_RESTRICT x, size_t x_stride, const uin
   }
 }
 
-// x: kRows rows of k floats, x_stride apart. panel_list: kPanels of them. c: kRows rows, c_stride
-// apart, of kPanels * 16 floats, rewritten, or added to when `accumulate`.
+// x: kRows rows of k floats, x_stride apart. panels: kPanels of them. c: kRows rows of kPanels * 16
+// floats, c_stride apart, overwritten or, with `accumulate`, added to.
 template <DType kType, size_t kRows, size_t kPanels>
 HWY_INLINE void MulBlock(const float* HWY_RESTRICT x, size_t x_stride, const uint8_t* const* panels,
                          size_t k, float* HWY_RESTRICT c, size_t c_stride, bool accumulate) {
@@ -93,7 +94,8 @@ HWY_INLINE void MulBlock(const float* HWY_RESTRICT x, size_t x_stride, const uin
   }
   size_t i = 0;
   for (; i + 2 <= k; i += 2) {
-    // A single row's panels are long streams (gemm.cpp), which the hardware fetches better alone.
+    // With a single row, panels are long streams (gemm.cpp), which the hardware prefetches better
+    // on its own.
     if constexpr (kRows > 1 && kRows <= 4) {
       for (size_t p = 0; p < kPanels; ++p) {
         const uint8_t* const ahead =

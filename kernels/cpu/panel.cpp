@@ -7,7 +7,7 @@
 namespace stagecoach::kernels {
 namespace {
 
-// Both sides hold the same 2- or 4-byte type. source: [cols], not aligned
+// Source and panel have the same 2- or 4-byte type. source: [cols], no alignment needed.
 template <typename Element>
 void CopyRow(const uint8_t* source, uint8_t* panel, DType dtype, size_t row, size_t cols) {
   for (size_t col = 0; col < cols; ++col) {

@@ -1,10 +1,10 @@
-// Multiplying by quantized weights (quant_panel.h).
+// Multiplication by quantized weights (quant_panel.h).
 //
-// A row's inputs become 16-bit integers with a scale for each 32 of them: 15 bits and a sign, finer
-// than the bfloat16 that the models were trained with. The products of 32 inputs are summed as
-// integers, which is exact, so the order within does not matter; the sums of each 32 are then
-// scaled and added as floats, one after the other in the order of the inputs, for one row and for
-// many. Included once for each instruction set.
+// The inputs of a row are quantized to 16-bit integers (15 bits and a sign) with one scale per 32
+// inputs. This is finer than the bfloat16 that the models were trained with. The products of 32
+// inputs are summed as integers; this is exact, so their order does not matter. The sums of 32 are
+// then scaled and added as floats, in input order, for one row and for many rows. Included once per
+// instruction set.
 #if defined(STAGECOACH_KERNELS_CPU_QUANT_INL_H_) == defined(HWY_TARGET_TOGGLE)
 #ifdef STAGECOACH_KERNELS_CPU_QUANT_INL_H_
 #undef STAGECOACH_KERNELS_CPU_QUANT_INL_H_
@@ -25,14 +25,14 @@ namespace HWY_NAMESPACE {
 
 inline constexpr size_t kPairs = kQuantBlock / 2;
 
-// 16 float16 values, vector v
+// Vector v of 16 float16 values.
 HWY_INLINE PanelVec HalfScales(const uint8_t* at, size_t v) {
   const hn::Rebind<hwy::float16_t, PanelTag> dh;
   return hn::PromoteTo(
       PanelTag(), hn::LoadU(dh, reinterpret_cast<const hwy::float16_t*>(at) + v * kPanelLanes));
 }
 
-// 16 values of Byte, vector v, as floats
+// Vector v of 16 values of type Byte, converted to float.
 template <typename Byte>
 HWY_INLINE PanelVec ByteScales(const uint8_t* at, size_t v) {
   const hn::Rebind<Byte, PanelTag> db;
@@ -42,7 +42,8 @@ HWY_INLINE PanelVec ByteScales(const uint8_t* at, size_t v) {
       hn::PromoteTo(ds, hn::LoadU(db, reinterpret_cast<const Byte*>(at) + v * kPanelLanes)));
 }
 
-// The scales of 32 inputs: one vector an output, or two where groups are of 16.
+// Scales of a block of 32 inputs: one vector per group of inputs, where a group has 32 or 16
+// inputs.
 template <gguf::TensorType kType>
 struct BlockScales {
   static constexpr gguf::BlockForm kForm = gguf::FormOf(kType);
@@ -72,7 +73,7 @@ struct BlockScales {
   }
 };
 
-// How a matrix of quantized weights is multiplied in blocks; see gemm_blocks-inl.h.
+// Tile for blocked multiplication with quantized weights; see gemm_blocks-inl.h.
 template <gguf::TensorType kType>
 struct QuantTile {
   static constexpr gguf::BlockForm kForm = gguf::FormOf(kType);
@@ -84,17 +85,17 @@ struct QuantTile {
   static constexpr size_t kWidth = kPanelRows;
   static constexpr size_t kPairsOfGroup = kForm.group / 2;
 
-  // Copies of kN rows: 256 inputs.
+  // Quantized copies of kN rows for 256 inputs.
   template <size_t kN>
   struct XCopy {
-    int32_t pairs[kBlocks][kPairs][kN];  // two int16
-    int32_t zeros[kBlocks][2][kN];       // -zero * the sum of a group's integers
+    int32_t pairs[kBlocks][kPairs][kN];  // two int16 each
+    int32_t zeros[kBlocks][2][kN];       // -zero * sum of a group's integers
     float scales[kBlocks][kN];
-    float sums[kBlocks][kN];  // scale * the sum of 32 integers
+    float sums[kBlocks][kN];  // scale * sum of 32 integers
   };
   template <size_t kN>
   static constexpr size_t kCopyBytes = (sizeof(XCopy<kN>) + 63) / 64 * 64;
-  static constexpr size_t kXBytes = kCopyBytes<kRows>;  // of a tile's rows
+  static constexpr size_t kXBytes = kCopyBytes<kRows>;  // for the rows of a tile
 
   struct WCopy {
     int16_t codes[kBlocks][kPairs][kPanelRows * 2];
@@ -119,7 +120,7 @@ struct QuantTile {
     }
   }
 
-  // to: XCopy<1>, one for each 256 inputs
+  // to: one XCopy<1> per 256 inputs.
   void CopyOneRow(uint8_t* to) const {
     auto* const copies = reinterpret_cast<XCopy<1>*>(to);
     for (size_t i = 0; i < k / kQuantBlock; ++i) {
@@ -130,7 +131,7 @@ struct QuantTile {
   template <size_t kN>
   static void QuantizeBlock(const float* from, size_t b, size_t r, XCopy<kN>& copy) {
     const PanelTag d;
-    PanelVec largest = hn::Zero(d), not_finite = hn::Zero(d);  // the latter: zeros, or a NaN
+    PanelVec largest = hn::Zero(d), not_finite = hn::Zero(d);  // not_finite: zeros, or NaN
     for (size_t i = 0; i < kQuantBlock; i += kPanelLanes) {
       const PanelVec values = hn::LoadU(d, from + i);
       largest = hn::Max(largest, hn::Abs(values));
@@ -144,11 +145,11 @@ struct QuantTile {
     }
     constexpr float kMost = 32767;
     const float bound = hn::GetLane(hn::MaxOfLanes(d, largest));
-    // What is smaller is zero: its inverse could be infinite.
+    // A smaller bound counts as zero, because its inverse could overflow.
     const float inverse = bound > 1e-30f ? kMost / bound : 0.0f;
     const SumTag ds;
     HWY_ALIGN int32_t codes[kQuantBlock];
-    int32_t sums[2];  // of 16
+    int32_t sums[2];  // of 16 inputs each
     for (size_t g = 0; g < 2; ++g) {
       auto sum = hn::Zero(ds);
       for (size_t i = g * kQuantBlock / 2; i < (g + 1) * kQuantBlock / 2; i += kPanelLanes) {
@@ -204,7 +205,7 @@ struct QuantTile {
     (StorePairs(CodePair<kType, kPair>(block, v), to[kPair] + v * 2 * kPanelLanes), ...);
   }
 
-  // The scaled sum of a group of inputs joins c.
+  // Adds the scaled sum of a group of inputs to c.
   static HWY_INLINE PanelVec AddGroup(SumVec even, SumVec odd, PanelVec scale, float x_scale,
                                       PanelVec c) {
     const PanelTag d;
@@ -212,7 +213,7 @@ struct QuantTile {
                       c);
   }
 
-  // c: [kRows][kWidth], rewritten when first is 0, else added to
+  // c: [kRows][kWidth], overwritten if first is 0, else accumulated.
   static void Mul(size_t /*n_rows*/, const uint8_t* x_copy, const uint8_t* w_copy, size_t first,
                   size_t n, float* c) {
     constexpr size_t kN = kRows;
@@ -231,7 +232,7 @@ struct QuantTile {
             odd[r][v] = hn::Zero(SumTag());
           }
         }
-        // Else copies between the turns take as many slots as the additions.
+        // Without unrolling, register copies between iterations cost as much as the additions.
 #pragma GCC unroll 4
         for (size_t p = g * kPairsOfGroup; p < (g + 1) * kPairsOfGroup; ++p) {
           PairVec w[kPanelVecs];
@@ -265,7 +266,7 @@ struct QuantTile {
     }
   }
 
-  // One row (see CopyOneRow), straight from panels of all inputs. c: [kPanels, 16]
+  // One row (see CopyOneRow) times complete panels, without copies. c: [kPanels, 16]
   template <size_t kPanels>
   static HWY_NOINLINE void MulOne(const uint8_t* x_copy, const uint8_t* const* panels,
                                   size_t n_inputs, float* c) {

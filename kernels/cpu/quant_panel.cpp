@@ -5,7 +5,7 @@
 namespace stagecoach::kernels {
 namespace {
 
-// One output's places in a superblock. Byte: uint8_t or const uint8_t
+// Addresses of one output's data in a superblock. Byte: uint8_t or const uint8_t.
 template <typename Byte>
 struct OutputOf {
   Byte* super;
@@ -15,7 +15,7 @@ struct OutputOf {
   Byte* Scale() const { return super + row * sizeof(uint16_t); }
   Byte* Minimum() const { return super + (kPanelRows + row) * sizeof(uint16_t); }
   Byte* Block(size_t b) const { return super + layout.header_bytes + b * layout.block_bytes(); }
-  // The half of a line of codes that input k of block b is in.
+  // The 16-bit half in a line of codes that has input k of block b.
   Byte* Half(size_t b, size_t line, size_t k) const {
     return Block(b) + line * 64 + row * 4 + k % 2 * sizeof(uint16_t);
   }
@@ -24,7 +24,7 @@ struct OutputOf {
   }
 };
 
-// Bits [first, first + n) of a code are the bits from `shift` on of a half of `line`.
+// Bits [first, first + n) of a code are stored at bit `shift` of a half in `line`.
 struct CodePart {
   size_t line, shift, first, n;
 };

@@ -13,7 +13,7 @@ using enum gguf::TensorType;
 
 constexpr gguf::TensorType kQuantized[] = {kQ4_0, kQ5_0, kQ8_0, kQ4_K, kQ5_K, kQ6_K};
 
-// Rows of blocks of any codes, with scales that keep the weights near 1 / sqrt(cols).
+// Rows of blocks with random codes, and scales that keep the weights near 1 / sqrt(cols).
 std::vector<uint8_t> RandomBlocks(gguf::TensorType type, size_t rows, size_t cols, uint32_t seed) {
   std::mt19937 random(seed);
   const gguf::BlockLayout layout = *gguf::LayoutOf(type);
@@ -52,7 +52,7 @@ Matrix Pack(Ops& ops, const std::vector<Part>& parts, int32_t cols) {
   Matrix matrix = *ops.NewMatrix(shapes, cols);
   int32_t row = 0;
   for (const Part& part : parts) {
-    // In two pieces, the second one not aligned.
+    // In two pieces; the second one is not aligned.
     const int32_t first = part.part.rows / 3;
     const size_t row_bytes = part.bytes.size() / static_cast<size_t>(part.part.rows);
     std::vector<uint8_t> moved(part.bytes.size() + 1);

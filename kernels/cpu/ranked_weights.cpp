@@ -6,7 +6,7 @@
 namespace stagecoach::kernels {
 namespace {
 
-// Bins cover weights down to exp(-40) of the largest; what is smaller shares the last one.
+// Bins cover weights down to exp(-40) of the largest; smaller ones share the last bin.
 constexpr double kBinnedRange = 40;
 
 }  // namespace
@@ -17,12 +17,12 @@ RankedWeights::RankedWeights(const float* values, size_t vocab, float max, doubl
   const double spread =
       static_cast<double>(max) - static_cast<double>(vector.least_finite(values, vocab, max));
   const double range = std::min(spread, kBinnedRange * temperature);
-  // A range too small for float arithmetic puts all into the first bin but those that are -inf.
+  // If the range is too small for float arithmetic, all values but -inf go into the first bin.
   const double bins_per_unit = range > 1e-30 ? (kSampleBins - 1) / range : 1.0;
   vector.weigh(values, vocab, max, temperature, static_cast<float>(bins_per_unit), memory.weights,
                memory.bins);
-  // Under a mask most tokens are in the last bin: in registers, as each addition in memory waits
-  // for the one before.
+  // With a mask most tokens are in the last bin. It is accumulated in registers, because each
+  // addition in memory would wait for the previous one.
   Bin last;
   for (size_t i = 0; i < vocab; ++i) {
     if (memory.bins[i] == kSampleBins - 1) {

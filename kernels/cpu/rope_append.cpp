@@ -28,7 +28,7 @@ HWY_INLINE size_t Rotate(float* head, const float* cos, const float* sin, size_t
   return i;
 }
 
-// k, v: [head_dim] of the token at `slot`
+// Writes k and v, [head_dim] each, of the token at `slot`.
 template <DType kType>
 void Append(const RopeAppendArgs& args, size_t slot, size_t kv_head, const float* k,
             const float* v) {

@@ -15,13 +15,13 @@ namespace {
 
 constexpr float kInfinity = std::numeric_limits<float>::infinity();
 
-// The first place of `max`; 0 in a row without a value.
+// Index of the first value equal to `max`; 0 if no value is.
 int32_t FirstOf(const float* values, size_t vocab, float max) {
   const float* const at = std::find(values, values + vocab, max);
   return at == values + vocab ? 0 : static_cast<int32_t>(at - values);
 }
 
-// The id of the n-th set bit; 0 if there are not so many or it is outside the vocabulary.
+// Id of the n-th set bit, counted from 0; 0 if there is none or it is outside the vocabulary.
 int32_t AllowedId(std::span<const uint32_t> allowed, size_t n, size_t vocab) {
   for (size_t w = 0; w < allowed.size(); ++w) {
     uint32_t word = allowed[w];
@@ -37,7 +37,7 @@ int32_t AllowedId(std::span<const uint32_t> allowed, size_t n, size_t vocab) {
   return 0;
 }
 
-// Bias, forbidden ids and penalties. values: [vocab]
+// Applies bias, forbidden ids and penalties. values: [vocab]
 void Edit(const SampleRow& row, float* values, size_t vocab) {
   const auto in_range = [vocab](int32_t id) { return static_cast<size_t>(id) < vocab; };
   for (size_t i = 0; i < row.bias_ids.size(); ++i) {
@@ -55,11 +55,11 @@ void Edit(const SampleRow& row, float* values, size_t vocab) {
   }
 }
 
-// values: [vocab] without NaN, not all -inf; those of an infinite maximum are rewritten. Returns
-// the place of the token drawn.
+// values: [vocab] without NaN, not all -inf. If the maximum is infinite, the values are
+// overwritten. Returns the index of the drawn token.
 int32_t Draw(const SampleRow& row, float* values, size_t vocab, float max,
              const SampleVector& vector, const RankedWeights::Memory& memory) {
-  if (max == kInfinity) {  // nothing else has a chance
+  if (max == kInfinity) {  // all finite values have probability 0
     std::transform(values, values + vocab, values,
                    [](float value) { return value == kInfinity ? 0.0f : -kInfinity; });
     max = 0;
@@ -77,7 +77,7 @@ int32_t Draw(const SampleRow& row, float* values, size_t vocab, float max,
   return ranked.TokenAt(UniformDraw(row.seed, row.position) * ranked.MassOf(n_kept), n_kept);
 }
 
-// values: [vocab], the raw row without NaN
+// values: [vocab], the raw row without NaN.
 void LogProbs(const SampleRow& row, const float* values, size_t vocab, float max,
               const SampleVector& vector, SampledToken* out) {
   const auto below = [max](float value) {
@@ -94,7 +94,7 @@ void LogProbs(const SampleRow& row, const float* values, size_t vocab, float max
   };
   out->logprob = logprob(out->token);
 
-  // top_ids grows by insertion: most values are below the least of those kept.
+  // Insertion into top_ids: most values are smaller than the smallest one kept.
   const size_t n_top = std::min(static_cast<size_t>(row.n_logprobs), vocab);
   size_t n = 0;
   for (size_t i = 0; i < vocab && n_top > 0; ++i) {
@@ -135,14 +135,14 @@ void SampleOne(const float* logits, size_t vocab, const SampleRow& row, const Sa
     size_t n = vocab;
     if (edited) {
       Edit(row, values, vocab);
-      // Under a mask the others go away, so that the passes below meet only what is allowed.
+      // With a mask, keep only the allowed values, so that the following passes are shorter.
       if (!row.allowed.empty()) {
         SC_CHECK(row.allowed.size() * 32 >= vocab);
         n = vector.keep(row.allowed.data(), values, vocab);
       }
       max = vector.clean(values, n, values);  // inf - inf and 0 * inf are NaN
     }
-    int32_t at = 0;  // a row without a value gives its first token
+    int32_t at = 0;  // result if all values are -inf
     if (max > -kInfinity) {
       at = row.temperature <= 0 ? FirstOf(values, n, max)
                                 : Draw(row, values, n, max, vector, memory.ranked);

@@ -1,4 +1,4 @@
-// Ops::Sample on the CPU: each row by one thread, without sorting the vocabulary.
+// Ops::Sample on the CPU: one thread per row, without sorting the vocabulary.
 #pragma once
 
 #include "absl/status/status.h"
@@ -7,6 +7,7 @@
 
 namespace stagecoach::kernels {
 
+// Returns RESOURCE_EXHAUSTED if the scratch cannot grow.
 absl::Status CpuSample(const SampleArgs& args, const SampleVector& vector, CpuContext& context);
 
 }  // namespace stagecoach::kernels

@@ -24,8 +24,8 @@ std::vector<SampledToken> SampleAll(Ops& ops, std::vector<float> logits,
   return out;
 }
 
-// The same tokens and log-probabilities from the CPU and the reference for each of `rows` over one
-// row of logits.
+// Checks that the CPU and the reference give the same tokens and log-probabilities, for each of
+// `rows` over the same row of logits.
 void Compare(Ops& ops, const std::vector<float>& logits, const std::vector<SampleRow>& rows) {
   auto reference = MakeReferenceOps();
   std::vector<float> all;
@@ -100,7 +100,7 @@ TEST_CASE("Sample: ties, infinities and what is not a number") {
   Compare(*ops, broken, rows);
   Compare(*ops, std::vector<float>(100, kNan), rows);
   Compare(*ops, std::vector<float>(100, -kInf), rows);
-  // Extremes of float: differences overflow or vanish.
+  // Extreme floats: differences overflow or vanish.
   Compare(*ops, {3e38f, -3e38f, 0, 1e-40f, -1e-40f, 3e38f}, rows);
 }
 
@@ -153,7 +153,8 @@ TEST_CASE("Sample keeps to a mask as the reference does") {
       word = i % 3 == 0 ? random() : i % 3 == 1 ? random() & random() & random() & random() : 0;
     }
     if (i % 5 == 0) masks[i][0] = ~uint32_t{0};
-    if (i % 3 == 2) masks[i][0] = uint32_t{1} << i % 31;  // number 5 among them, without a value
+    if (i % 3 == 2)
+      masks[i][0] = uint32_t{1} << i % 31;  // token 5 is among them and its logit is NaN
   }
   const std::vector<int32_t> forbidden = {0, 17, 29};
   std::vector<SampleRow> rows = ManyRows(static_cast<int>(masks.size()), 17);
@@ -179,7 +180,8 @@ TEST_CASE("A row's token does not depend on the rows beside it or the threads") 
   }
 }
 
-// Pearson's chi-square against the exact probabilities; the seeds are fixed, so is the outcome.
+// Pearson's chi-squared test against the exact probabilities. The seeds and thus the outcome are
+// fixed.
 TEST_CASE("Draws follow the distribution") {
   auto ops = MakeCpuOps({.n_threads = 2});
   const std::vector<float> logits = {1.0f, 0.2f, -0.5f, 2.0f, 0.0f, 1.5f, -2.0f, 0.7f};
@@ -221,7 +223,7 @@ TEST_CASE("Draws follow the distribution") {
     const double expected = kDraws * probability[i] / total;
     chi_square += (count[i] - expected) * (count[i] - expected) / expected;
   }
-  CHECK(chi_square < 24.3);  // 7 degrees of freedom, p = 0.001; fewer have a lower bound still
+  CHECK(chi_square < 24.3);  // 7 degrees of freedom, p = 0.001; the bound for fewer is lower
 }
 
 }  // namespace

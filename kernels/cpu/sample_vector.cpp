@@ -48,7 +48,7 @@ size_t Keep(const uint32_t* allowed, float* values, size_t n) {
   size_t i = 0;
   for (; i + 32 <= n; i += 32) {
     uint32_t word = allowed[i / 32];
-    // A vector may be stored whole: it ends at or before the end of what was read.
+    // Storing a whole vector is safe: it ends at or before the end of the values already read.
     for (size_t at = i; word != 0; at += lanes, word >>= lanes) {
       uint8_t bits[8] = {static_cast<uint8_t>(word), static_cast<uint8_t>(word >> 8)};
       if (lanes < 8) bits[0] &= static_cast<uint8_t>((1u << lanes) - 1);

@@ -1,6 +1,6 @@
-// The row operations of attention's online softmax (M. Milakov, N. Gimelshein, "Online normalizer
-// calculation for softmax", 2018; T. Dao et al., "FlashAttention", 2022). Included once for each
-// instruction set.
+// Row operations of attention with online softmax. Sources: M. Milakov, N. Gimelshein, "Online
+// normalizer calculation for softmax", 2018; T. Dao et al., "FlashAttention", 2022. Included once
+// per instruction set.
 #if defined(STAGECOACH_KERNELS_CPU_SOFTMAX_INL_H_) == defined(HWY_TARGET_TOGGLE)
 #ifdef STAGECOACH_KERNELS_CPU_SOFTMAX_INL_H_
 #undef STAGECOACH_KERNELS_CPU_SOFTMAX_INL_H_
@@ -24,8 +24,8 @@ namespace HWY_NAMESPACE {
 
 inline constexpr float kMinusInfinity = -std::numeric_limits<float>::infinity();
 
-// What is known of one row after some of its keys: the sum of exp(score - max), kept in 16 lanes by
-// key modulo 16, and the values weighted by the same. max is -inf before the first key.
+// The state of a row after some of its keys: the sum of exp(score - max), kept in 16 lanes by key
+// modulo 16, and the values weighted by the same terms. max is -inf before the first key.
 struct RowState {
   float* max;     // [1]
   float* sum;     // [16]
@@ -43,9 +43,9 @@ HWY_INLINE void ScaleFloats(float* x, size_t n, float factor) {
   for (size_t i = 0; i < n; i += kPanelLanes) hn::Store(hn::Mul(hn::Load(d, x + i), f), d, x + i);
 }
 
-// Turns the scores of blocks [begin, end) of a row, of which the keys [first, last] count, into
-// weights relative to the row's new maximum, and rescales what the row had. scores: [64], a
-// multiple of 16 each of begin and end.
+// Turns the scores [begin, end) of a row into weights relative to the row's new maximum, and
+// rescales the row's state. Only keys [first, last] count. scores: [64]; begin and end are
+// multiples of 16.
 HWY_INLINE void SoftmaxStep(float* scores, size_t begin, size_t end, size_t first, size_t last,
                             float softcap, const RowState& row, size_t padded_dim) {
   const PanelTag d;
@@ -93,7 +93,7 @@ HWY_INLINE void ScaleAndAdd(float* to, float to_factor, const float* from, float
   }
 }
 
-// Adds the keys of `part`, all later than those of `row`.
+// Merges the keys of `part`, which all come after those of `row`.
 HWY_INLINE void MergeRow(const RowState& row, const RowState& part, size_t padded_dim) {
   const float max = std::max(*row.max, *part.max);
   const float row_factor = ExpOf(*row.max - max), part_factor = ExpOf(*part.max - max);

@@ -13,7 +13,7 @@ constexpr uint32_t kOpen = 1u << 15;
 constexpr uint32_t kInside = kOpen - 1;
 constexpr uint32_t kJob = 1u << 16;
 
-// 50 to 200 microseconds, at 40 to 140 cycles a pause: waking a thread of a virtual machine takes
+// 50 to 200 microseconds, at 40 to 140 cycles per pause. Waking a thread of a virtual machine takes
 // as long.
 constexpr int kSpins = 4000;
 
@@ -73,7 +73,7 @@ void ThreadPool::TakeTasks(int thread) {
 }
 
 void ThreadPool::WorkerLoop(int thread) {
-  uint32_t done = 0;  // the job this worker last was in
+  uint32_t done = 0;  // the last job that this worker took part in
   int spins = 0;
   while (!stopping_.load(std::memory_order_relaxed)) {
     uint32_t door = door_.load(std::memory_order_acquire);

@@ -1,4 +1,4 @@
-// Threads that share the tasks of one kernel at a time with the thread that calls it.
+// Threads that process the tasks of one kernel together with the calling thread.
 #pragma once
 
 #include <atomic>
@@ -10,11 +10,12 @@
 
 namespace stagecoach::kernels {
 
-// Between kernels the workers spin for about a hundred microseconds, which covers the gaps within a
-// step, then sleep. One thread at a time calls Run.
+// Between kernels the workers spin for about 100 microseconds, which covers the gaps within a step,
+// and then sleep. Only one thread at a time may call Run.
 class ThreadPool {
  public:
-  // n_threads counts the caller: 1 runs everything inline. REQUIRES: 1 <= n_threads <= kMaxThreads.
+  // n_threads includes the caller; 1 runs everything inline.
+  // REQUIRES: 1 <= n_threads <= kMaxThreads.
   explicit ThreadPool(int n_threads);
   ~ThreadPool();
   ThreadPool(const ThreadPool&) = delete;
@@ -24,9 +25,9 @@ class ThreadPool {
 
   int n_threads() const { return static_cast<int>(workers_.size()) + 1; }
 
-  // Calls task(index, thread) for every index in [0, n_tasks), in no order, and returns when all
-  // are done; thread is in [0, n_threads) and no two calls at once have the same. Tasks must not
-  // depend on which thread runs them.
+  // Calls task(index, thread) for every index in [0, n_tasks), in any order, and returns when all
+  // are done. `thread` is in [0, n_threads), and no two concurrent calls have the same one. Results
+  // must not depend on which thread runs a task.
   template <typename Task>
   void Run(size_t n_tasks, const Task& task) {
     if (n_tasks <= 1 || workers_.empty()) {
@@ -46,13 +47,13 @@ class ThreadPool {
   void TakeTasks(int thread);
   void Leave();
 
-  // The job; written only while no worker is inside.
+  // The current job; only written while no worker is inside.
   const void* task_ = nullptr;
   TaskFn call_ = nullptr;
   size_t n_tasks_ = 0;
 
-  // A worker that wakes up late finds the door closed and sleeps on, so nobody waits for a thread
-  // that the operating system has not run yet. Bits 31..16: number of the job; bit 15: open;
+  // A worker that wakes up late finds the job closed and sleeps again. So the caller never waits
+  // for a thread that the OS has not scheduled yet. Bits 31..16: job number; bit 15: open;
   // bits 14..0: workers inside.
   alignas(64) std::atomic<uint32_t> door_{0};
   alignas(64) std::atomic<size_t> next_task_{0};

@@ -22,7 +22,7 @@ TEST_CASE("Every task runs once, whatever the number of threads") {
 
 TEST_CASE("A thread number is used by one task at a time") {
   ThreadPool pool(4);
-  std::vector<int> inside(4);  // plain: the thread sanitizer would see two users
+  std::vector<int> inside(4);  // not atomic: ThreadSanitizer would report two users
   std::vector<size_t> sums(4);
   constexpr size_t kTasks = 20000;
   pool.Run(kTasks, [&](size_t task, int thread) {

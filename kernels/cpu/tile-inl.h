@@ -1,8 +1,8 @@
-// Multiplying many rows: a tile of rows times a group of panels, all in registers, from copies of
-// both that lie in the order of use and stay in the caches (the packing of Goto and van de Geijn,
-// "Anatomy of High-Performance Matrix Multiplication", 2008). Each c[row][output] is the same chain
-// of multiply-adds as in panel-inl.h, so few rows and many give the same bits. Included once for
-// each instruction set.
+// Multiplication with many rows: a tile of rows times a group of panels, with the sums in
+// registers. Both factors are packed in the order of use, and the copies stay in the caches.
+// Source: packing as in K. Goto, R. van de Geijn, "Anatomy of High-Performance Matrix
+// Multiplication", 2008. Each c[row][output] is the same chain of multiply-adds as in panel-inl.h,
+// so few rows and many rows give the same bits. Included once per instruction set.
 #if defined(STAGECOACH_KERNELS_CPU_TILE_INL_H_) == defined(HWY_TARGET_TOGGLE)
 #ifdef STAGECOACH_KERNELS_CPU_TILE_INL_H_
 #undef STAGECOACH_KERNELS_CPU_TILE_INL_H_
@@ -18,13 +18,13 @@ HWY_BEFORE_NAMESPACE();
 namespace stagecoach::kernels {
 namespace HWY_NAMESPACE {
 
-// How a matrix of plain floats is multiplied in blocks; GemmBlocks (gemm_blocks-inl.h) says what
-// the members are for.
+// Tile for blocked multiplication with float weights. GemmBlocks (gemm_blocks-inl.h) documents the
+// members.
 template <DType kType>
 struct FloatTile {
   static constexpr size_t kRows = kBlockRows;
   static constexpr size_t kGroup = PanelsAtOnce(kRows);
-  // The group's copy is 16 KiB (8 with 4 lanes, 32 with 16): half of L1.
+  // The group's copy takes 16 KiB (8 KiB with 4 lanes, 32 KiB with 16 lanes): half of L1.
   static constexpr size_t kInputs = 256;
   static constexpr size_t kWidth = kGroup * kPanelRows;
   static constexpr size_t kVecs = kGroup * kPanelVecs;
@@ -34,7 +34,7 @@ struct FloatTile {
   const float* x;  // [T, k]
   size_t k;
 
-  // to: [n][kRows]: inputs [first, first + n) of rows [row, row + n_rows), then rows of zeros
+  // to: [n][kRows]: inputs [first, first + n) of rows [row, row + n_rows); further rows are zero.
   void CopyX(size_t row, size_t n_rows, size_t first, size_t n, uint8_t* to) const {
     float* const out = reinterpret_cast<float*>(to);
     for (size_t r = 0; r < kRows; ++r) {
@@ -43,7 +43,7 @@ struct FloatTile {
     }
   }
 
-  // to: [n][kWidth]: inputs [first, first + n) of the panels
+  // to: [n][kWidth]: inputs [first, first + n) of the panels.
   static void CopyW(const uint8_t* const* panels, size_t n_panels, size_t first, size_t n,
                     uint8_t* to) {
     const PanelTag d;
@@ -65,11 +65,11 @@ struct FloatTile {
     }
   }
 
-  // c: [kRows][kWidth], of which n_rows or more are rewritten when first is 0, else added to
+  // c: [kRows][kWidth]. At least n_rows rows are overwritten if first is 0, else accumulated.
   template <size_t kN = kRows>
   static void Mul(size_t n_rows, const uint8_t* x_copy, const uint8_t* w_copy, size_t first,
                   size_t n, float* c) {
-    // A last tile of a third or two thirds of the rows takes as much of the time.
+    // A last tile with one or two thirds of the rows takes one or two thirds of the time.
     constexpr size_t kStep = kRows / 3;
     if constexpr (kStep > 0 && kN > kStep) {
       if (n_rows <= kN - kStep) return Mul<kN - kStep>(n_rows, x_copy, w_copy, first, n, c);
@@ -83,7 +83,8 @@ struct FloatTile {
         sum[r][v] = first > 0 ? hn::LoadU(d, c + r * kWidth + v * kPanelLanes) : hn::Zero(d);
       }
     }
-    // Without it GCC copies and spills sums from one turn to the next: a third of the speed.
+    // Without unrolling, GCC copies and spills sums between iterations, which costs a third of the
+    // speed.
 #pragma GCC unroll 4
     for (size_t i = 0; i < n; ++i, xs += kRows, ws += kWidth) {
       PanelVec w[kVecs];

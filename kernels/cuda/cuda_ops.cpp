@@ -36,7 +36,7 @@ using cuda::ToStatus;
 
 class CudaRecording final : public Recording {
  public:
-  // launch: queues it; a failure stays, as that of a kernel does.
+  // `launch` queues the graph. It latches a failure like the launch of a kernel.
   CudaRecording(cudaGraphExec_t graph, std::function<void(cudaGraphExec_t)> launch)
       : graph_(graph), launch_(std::move(launch)) {}
   ~CudaRecording() override { cudaGraphExecDestroy(graph_); }
@@ -95,7 +95,7 @@ class CudaOps final : public Ops {
           ToStatus(cudaEventCreateWithFlags(&event, cudaEventBlockingSync | cudaEventDisableTiming),
                    "no event"));
     }
-    // Fixed units are for the same bits, not for speed.
+    // Batch-invariant mode fixes the split of the work, so it cannot follow the L2 partitions.
     if (!options_.batch_invariant) stream_.l2 = cuda::MeasureL2Sides(stream_);
     SC_RETURN_IF_ERROR(ring_.Init(&stream_));
     SC_RETURN_IF_ERROR(sample_rows_.Init());
@@ -112,8 +112,9 @@ class CudaOps final : public Ops {
                        stream_.l2.known() ? ", keys near in L2" : "");
   }
 
-  // An illegal address or instruction, a kernel's assertion or timeout, an uncorrectable error of
-  // memory or NVLink: every call returns it from then on. Other errors are returned once.
+  // CUDA returns sticky errors from every later call: illegal address or instruction, kernel
+  // assertion or timeout, uncorrectable memory or NVLink error. It returns other errors only once,
+  // so the first call here consumes them.
   absl::Status CheckDevice() const override {
     cudaSetDevice(options_.device);
     size_t free = 0, total = 0;
@@ -141,7 +142,7 @@ class CudaOps final : public Ops {
   }
   absl::StatusOr<Buffer> AllocateKv(size_t bytes) override {
     SC_ASSIGN_OR_RETURN(Buffer buffer, Allocate(bytes));
-    // Its addresses may have been those of memory that is gone.
+    // The new addresses may have belonged to memory that is already freed.
     std::erase_if(kv_memory_, [](const auto& entry) { return entry.second.memory.expired(); });
     if (stream_.l2.known()) {
       SC_ASSIGN_OR_RETURN(Buffer pages, cuda::MeasurePageSides(stream_, stream_.l2, buffer));
@@ -242,7 +243,8 @@ class CudaOps final : public Ops {
   }
   void GemmActivate(const GemmArgs& gemm, const ActivationArgs& activation) override {
     if (gemm.n_rows == 0) return;
-    // With few rows the weights take the time, and a kernel between two products delays the second.
+    // With few rows the GEMM is bound by reading the weights, and a separate activation kernel
+    // would delay the next GEMM.
     if (!options_.batch_invariant && cuda::HasSkinnyGatedGemm(gemm, activation)) {
       Launch("GemmActivate", [&] { return cuda::SkinnyGatedGemm(stream_, gemm, activation); });
       return;
@@ -257,7 +259,8 @@ class CudaOps final : public Ops {
   void Norm(const NormArgs& args) override {
     Launch("Norm", [&] { return cuda::Norm(stream_, args); });
   }
-  // A kernel for a row's norm takes longer than that every block of the product does it.
+  // With few rows, a separate norm kernel takes longer than repeating the norm in every CTA of the
+  // GEMM.
   void NormGemm(const NormArgs& norm, const GemmArgs& gemm) override {
     if (!options_.batch_invariant && cuda::HasNormedSkinnyGemm(norm, gemm)) {
       Launch("NormGemm", [&] { return cuda::NormedSkinnyGemm(stream_, norm, gemm); });
@@ -307,7 +310,7 @@ class CudaOps final : public Ops {
       return ToStatus(cuda::ExpertMlp(stream_, args, up, down), "ExpertMlp");
     });
   }
-  // The type is not known here: enough for the widest.
+  // The dtype is unknown here, so this returns the size for the widest one.
   size_t ExpertScratchBytes(const ExpertShape& shape) const override {
     return cuda::ExpertScratchBytes(shape, DType::kF32);
   }
@@ -337,11 +340,13 @@ class CudaOps final : public Ops {
     cudaGraphExec_t executable = nullptr;
     const cudaError_t made = cudaGraphInstantiate(&executable, graph, 0);
     SC_RETURN_IF_ERROR(ToStatus(made, "cannot record"));
-    // Else the first replay allocates, which may wait for all that runs on the GPU.
+    std::unique_ptr<Recording> recording =
+        std::make_unique<CudaRecording>(executable, [this](cudaGraphExec_t recorded) {
+          Launch("a recorded step", [&] { return cudaGraphLaunch(recorded, stream_.handle); });
+        });
+    // Without the upload, the first replay allocates, and that may wait for all work on the GPU.
     SC_RETURN_IF_ERROR(ToStatus(cudaGraphUpload(executable, stream_.handle), "cannot record"));
-    return std::make_unique<CudaRecording>(executable, [this](cudaGraphExec_t recorded) {
-      Launch("a recorded step", [&] { return cudaGraphLaunch(recorded, stream_.handle); });
-    });
+    return recording;
   }
   absl::Status Rehearse(bool on) override {
     cudaSetDevice(options_.device);
@@ -382,7 +387,7 @@ class CudaOps final : public Ops {
   }
 
  private:
-  // Of memory that AllocateKv gave.
+  // The place of KV rows in memory from AllocateKv; empty if unknown.
   cuda::KvSides::Place PlaceOf(const void* rows) const {
     const auto behind = kv_memory_.upper_bound(static_cast<const unsigned char*>(rows));
     if (behind == kv_memory_.begin()) return {};
@@ -422,8 +427,8 @@ class CudaOps final : public Ops {
                     "cannot copy to the GPU");
   }
 
-  // The matrices' addresses in device memory. The list is made when a layer's experts are first
-  // used, in the profiling step.
+  // Returns the addresses of the matrices in device memory. The table is built when a layer's
+  // experts first run, which is in the profiling step and so never during stream capture.
   absl::StatusOr<const void* const*> MatrixTable(std::span<const Matrix> matrices) {
     std::vector<const void*> addresses;
     for (const Matrix& matrix : matrices) addresses.push_back(matrix.buffer.data.get());
@@ -442,17 +447,18 @@ class CudaOps final : public Ops {
   cuda::Stream stream_;
   cuda::HostRing ring_;
   cuda::ParallelCopy copier_;
-  Buffer convert_scratch_;  // rows of weights that wait for their conversion
+  Buffer convert_scratch_;  // weight rows that wait for conversion to the matrix dtype
   std::unique_ptr<cuda::Gemms> gemms_;
   cuda::StepBuilder step_builder_;
   cuda::SampleRowStager sample_rows_;
   struct KvMemory {
     std::weak_ptr<void> memory;
     size_t bytes;
-    Buffer pages;  // MeasurePageSides
+    Buffer pages;  // L2 partition bits from MeasurePageSides
   };
-  std::map<const unsigned char*, KvMemory> kv_memory_;  // by where it begins
-  // By all addresses: those of a model that is gone may come back in another order.
+  std::map<const unsigned char*, KvMemory> kv_memory_;  // by start address
+  // Keyed by the whole address list: a later model may get the addresses of a freed model in
+  // another order.
   std::map<std::vector<const void*>, Buffer> matrix_tables_;
   std::array<cudaEvent_t, kMarks> marks_{};
   uint64_t n_marks_ = 0;

@@ -10,17 +10,18 @@
 namespace stagecoach::kernels {
 
 struct CudaOptions {
-  int32_t device = 0;  // by CUDA's count
-  // Rows are bit-identical whatever the number of rows and chunks, as on the CPU; slower. Else they
-  // are the same up to rounding.
+  int32_t device = 0;  // CUDA device ordinal
+  // Rows are bit-identical for any number of rows and any chunking, as on the CPU; slower. If
+  // false, they agree up to rounding.
   bool batch_invariant = false;
-  // For tests, 0: off. Delays between kernels, and NaN in memory that nobody has written; see
+  // For tests; 0: off. Inserts delays between kernels and fills unwritten memory with NaN; see
   // disturbance.h.
   uint64_t disturbance_seed = 0;
 };
 
-// Runs ahead: calls queue work and return. UNAVAILABLE: no driver or no such device;
-// FAILED_PRECONDITION: the device is too old.
+// The result is asynchronous: calls queue work and return. UNAVAILABLE: no driver or no such
+// device. FAILED_PRECONDITION: the compute capability is too low. INTERNAL and RESOURCE_EXHAUSTED:
+// CUDA fails or memory is short.
 absl::StatusOr<std::unique_ptr<Ops>> MakeCudaOps(const CudaOptions& options);
 
 }  // namespace stagecoach::kernels

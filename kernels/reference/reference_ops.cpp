@@ -32,7 +32,7 @@ double Activated(double x, Activation kind) {
   return 0;
 }
 
-// out[i] = norm(x)[i]; x and out may be the same, [width]
+// out[i] = norm(x)[i] for [width] values; out may alias x.
 void NormRow(const float* x, const float* weight, const float* bias, int32_t width, NormKind kind,
              double eps, float* out, bool add_to_out) {
   double mean = 0, square = 0;
@@ -92,7 +92,7 @@ class ReferenceOps final : public Ops {
     }
   }
 
-  // Kept as the float32 values that the codes stand for.
+  // Quantized weights are stored as the float32 values that their codes represent.
   bool Keeps(gguf::TensorType) const override { return true; }
   size_t MatrixBytes(std::span<const MatrixPart> parts, int32_t cols) const override {
     size_t bytes = 0;

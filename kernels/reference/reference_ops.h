@@ -1,5 +1,5 @@
-// Ops as one would write them down: scalar, double accumulation, row-major weights. The oracle of
-// the kernel tests and the fake device of the model tests; slow on purpose.
+// The simplest implementation of Ops: scalar code, double accumulation, row-major weights. Kernel
+// tests use it as the oracle and model tests as the fake device. It is slow on purpose.
 #pragma once
 
 #include <memory>

@@ -1,4 +1,4 @@
-// Values worked out by hand for each op: the reference is what everything else is compared with.
+// Hand-computed values for each op. Every other device is compared with this reference.
 #include "kernels/reference/reference_ops.h"
 
 #include <catch2/catch_approx.hpp>
@@ -142,7 +142,7 @@ TEST_CASE("Route and ExpertMlp") {
   CHECK(weights[0] == Approx(5.0 / 7));
   CHECK(weights[1] == Approx(2.0 / 7));
 
-  // Experts that multiply by 1, 10 and 100.
+  // Three experts that multiply by 1, 10 and 100.
   std::vector<Matrix> up, down;
   for (const float scale : {1.0f, 10.0f, 100.0f}) {
     up.push_back(Pack(*ops, 2, 1, {1, scale}));
@@ -167,12 +167,12 @@ TEST_CASE("Route and ExpertMlp") {
 
 TEST_CASE("RopeAppend and Attention") {
   auto ops = MakeReferenceOps();
-  // One head of 2 values: rotation by position * 90 degrees, then attention in block 1 of the
+  // One head of 2 values. Rotation is by position * 90 degrees. Attention reads block 1 of the
   // cache.
   const Floats cos = {1, 0}, sin = {0, 1};
   const RopeTable rope{cos.data(), sin.data(), 2};
   Floats qkv = {1, 0, 1, 0, 5, 6,   // q k v of position 0
-                1, 0, 1, 0, 7, 8};  // of position 1: q and k become (0, 1)
+                1, 0, 1, 0, 7, 8};  // position 1: q and k become (0, 1)
   Floats k(2 * 16 * 2), v(2 * 16 * 2);
   const std::vector<StepSeq> seqs = {{.slot = 1, .position = 0, .n_tokens = 2}};
   const std::vector<NewBlock> blocks = {{.group = 0, .slot = 1, .index = 0, .block = 1}};
@@ -207,7 +207,7 @@ TEST_CASE("RopeAppend and Attention") {
                      .head_dim = 2,
                      .scale = 1};
   ops->Attention(args);
-  CHECK(out[0] == 5);  // position 0 sees itself only
+  CHECK(out[0] == 5);  // position 0 sees only itself
   const double p = std::exp(1.0) / (1 + std::exp(1.0));
   CHECK(out[2] == Approx(5 * (1 - p) + 7 * p));
   args.softcap = 0.5f;

@@ -14,7 +14,7 @@ namespace {
 
 constexpr float kNegativeInfinity = -std::numeric_limits<float>::infinity();
 
-// Ids by descending value, lower id first among equals.
+// Ids by descending value; the lower id comes first on a tie.
 std::vector<int32_t> Order(const std::vector<float>& values) {
   std::vector<int32_t> ids(values.size());
   std::iota(ids.begin(), ids.end(), 0);
@@ -23,7 +23,7 @@ std::vector<int32_t> Order(const std::vector<float>& values) {
   return ids;
 }
 
-// value - max where an infinite maximum is 0 away from itself.
+// value - max, but 0 if both are the same infinity.
 double Below(float value, float max) {
   return value == max ? 0.0 : static_cast<double>(value) - static_cast<double>(max);
 }
@@ -128,7 +128,7 @@ void ReferenceSampleRow(std::span<const float> logits, const SampleRow& row, Sam
   } else {
     std::vector<float> penalized = values;
     Penalize(row, &penalized);
-    for (float& value : penalized) {  // inf - inf, 0 * inf
+    for (float& value : penalized) {  // inf - inf and 0 * inf are NaN
       if (std::isnan(value)) value = kNegativeInfinity;
     }
     out->token = Draw(penalized, row);

@@ -1,4 +1,4 @@
-// One row of Ops::Sample by full sort and double arithmetic.
+// One row of Ops::Sample with a complete sort and double arithmetic: the oracle for the samplers.
 #pragma once
 
 #include <span>

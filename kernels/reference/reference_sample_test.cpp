@@ -22,7 +22,7 @@ int32_t SampleToken(const std::vector<float>& logits, const SampleRow& row) {
   return out.token;
 }
 
-// Every token that 2,000 positions draw.
+// The set of tokens that 2,000 positions draw.
 std::set<int32_t> Support(const std::vector<float>& logits, SampleRow row) {
   std::set<int32_t> tokens;
   for (row.position = 0; row.position < 2000; ++row.position) {
@@ -66,7 +66,7 @@ TEST_CASE("A mask leaves only what it allows") {
   const std::vector<uint32_t> allowed = {0b1010};
   CHECK(SampleToken({9, 1, 9, 2}, SampleRow{.allowed = allowed}) == 3);
   CHECK(Support({9, 1, 9, 2}, {.temperature = 5, .allowed = allowed}) == std::set<int32_t>{1, 3});
-  // Whatever the model says, nothing else comes out.
+  // Only allowed tokens come out, even if all their logits are NaN or -inf.
   CHECK(SampleToken({9, kNan, 9, -kInf}, SampleRow{.temperature = 1, .allowed = allowed}) == 1);
   CHECK(SampleToken({kInf, 0, 0, 1}, SampleRow{.allowed = allowed}) == 3);
   const std::vector<int32_t> forbidden = {3};
@@ -82,7 +82,7 @@ TEST_CASE("Top-k, top-p and min-p keep what they say") {
   CHECK(Support(logits, {.temperature = 1, .top_p = 0.49f}) == std::set<int32_t>{0});
   CHECK(Support(logits, {.temperature = 1, .top_p = 0.74f}) == std::set<int32_t>{0, 1});
   CHECK(Support(logits, {.temperature = 1, .top_p = 0}) == std::set<int32_t>{0});
-  // Top-p is of what top-k left: 2/3, 1/3.
+  // Top-p applies to the tokens that top-k keeps, with probabilities 2/3 and 1/3.
   CHECK(Support(logits, {.temperature = 1, .top_k = 2, .top_p = 0.6f}) == std::set<int32_t>{0});
   CHECK(Support(logits, {.temperature = 1, .min_p = 0.49f}) == std::set<int32_t>{0, 1});
   CHECK(Support(logits, {.temperature = 1, .min_p = 1}) == std::set<int32_t>{0});

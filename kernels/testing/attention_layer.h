@@ -1,4 +1,4 @@
-// What the tests of attention share: a layer of a device.
+// Shared by the attention tests: one attention layer with its cache on a device.
 #pragma once
 
 #include <algorithm>
@@ -17,14 +17,14 @@ struct AttentionConfig {
   DType dtype = DType::kBF16;
   bool rope_and_norm = false;
   int32_t rotary_dim = 0;       // 0: head_dim
-  bool forgets_blocks = false;  // behind the window
+  bool forgets_blocks = false;  // no block ids for positions before the window
 
   int32_t qkv_width() const { return (n_heads + 2 * n_kv_heads) * head_dim; }
   int32_t out_width() const { return n_heads * head_dim; }
 };
 
-// One layer of a device, with a cache whose blocks are handed out in a scattered order and start
-// full of NaN.
+// One attention layer on a device. Its cache assigns blocks in scattered order and starts filled
+// with NaN, so that a read of an unwritten row shows in the result.
 class AttentionLayer {
  public:
   static constexpr int32_t kMaxChunks = 6;
@@ -39,7 +39,8 @@ class AttentionLayer {
         sin_(ops, Waves(config, max_positions, true)) {
     const size_t bytes = static_cast<size_t>(n_blocks) * config.n_kv_heads * kBlockTokens *
                          config.head_dim * DTypeBytes(config.dtype);
-    // A GPU knows the sides of its L2 of whole pages.
+    // At least 2 MiB: a GPU only measures the L2 partitions of memory that is aligned to a 2 MiB
+    // page.
     k_ = *ops.AllocateKv(std::max(bytes, size_t{2} << 20));
     v_ = *ops.AllocateKv(std::max(bytes, size_t{2} << 20));
     const std::vector<unsigned char> nan(bytes, 0xff);
@@ -58,7 +59,7 @@ class AttentionLayer {
                       .has_softcap = config.softcap > 0};
     const size_t scratch_bytes = ops.AttentionScratchBytes(limits);
     if (scratch_bytes > 0) {
-      // What is there means nothing, and two sequences may not both have room.
+      // Scratch starts with garbage; its size may not hold the keys of two sequences at once.
       scratch_ = *ops.Allocate(scratch_bytes);
       const std::vector<unsigned char> garbage(scratch_bytes, 0xff);
       ops.Upload(garbage.data(), scratch_.data.get(), scratch_bytes);
@@ -69,12 +70,12 @@ class AttentionLayer {
   }
 
   struct Chunk {
-    int32_t first_block;  // of block_order_
+    int32_t first_block;  // index into block_order_
     int32_t position, n_tokens;
     const float* qkv;  // [n_tokens, qkv_width]
   };
 
-  // Appends and attends all chunks as one step. out: [sum of n_tokens, out_width]
+  // Appends and attends all chunks in one step. Returns [sum of n_tokens, out_width].
   std::vector<float> Step(const std::vector<Chunk>& chunks, int32_t n_padding = 0) {
     std::vector<float> qkv;
     std::vector<StepSeq> seqs;
@@ -132,7 +133,7 @@ class AttentionLayer {
     return result;
   }
 
-  // The whole sequence in chunks of `size`.
+  // Runs the whole sequence in chunks of `size` tokens.
   std::vector<float> InChunks(const std::vector<float>& qkv, int32_t size) {
     const int32_t n = static_cast<int32_t>(qkv.size()) / config_.qkv_width();
     std::vector<float> out;

@@ -1,5 +1,4 @@
-// What the tests of operations share: seeded data, the same call on two devices wherever their
-// memory is, comparison.
+// Shared by the operation tests: seeded data, buffers that work on every device, comparison.
 #pragma once
 
 #include <algorithm>
@@ -31,7 +30,7 @@ inline std::vector<float> Rounded(std::vector<float> values, DType dtype) {
   return values;
 }
 
-// Activations of a device: float32 on the reference, `dtype` elsewhere.
+// Activations on a device: float32 on the reference, `dtype` elsewhere.
 class Values {
  public:
   Values(Ops& ops, std::vector<float> values, DType dtype = DType::kF32)
@@ -100,7 +99,7 @@ inline double WorstError(const std::vector<float>& a, const std::vector<float>& 
   return worst;
 }
 
-// What rounding to `dtype` may change of a value, relative, with some room for what came before.
+// Relative error that rounding to `dtype` may cause, with a margin for error in the inputs.
 inline double Step(DType dtype) {
   return dtype == DType::kF32 ? 1e-5 : dtype == DType::kBF16 ? 1e-2 : 2e-3;
 }

@@ -1,5 +1,4 @@
-// Who may come in, and the certificate by which clients know the server: the same for all
-// protocols.
+// Access control (API keys) and the server's TLS certificate, the same for all protocols.
 #pragma once
 
 #include <memory>
@@ -15,26 +14,26 @@
 namespace stagecoach::router {
 
 struct AccessFiles {
-  std::string api_keys;  // empty: everyone may come in
-  std::string tls_cert;  // PEM; empty, as is the key: no TLS
+  std::string api_keys;  // empty: no key is needed
+  std::string tls_cert;  // PEM; both empty: no TLS
   std::string tls_key;
 };
 
 // Thread-safe.
 class Access {
  public:
-  // Whether a call is work, and so takes from its key's rate.
+  // kWork calls count against the key's rate limit; kLook calls do not.
   enum class Kind { kWork, kLook };
 
-  // INVALID_ARGUMENT names the file, or the line of it, that cannot be used.
+  // INVALID_ARGUMENT names the file, or the line in it, that is invalid.
   static absl::StatusOr<std::shared_ptr<Access>> Read(const AccessFiles& files);
-  Access() = default;  // everyone, without TLS
+  Access() = default;  // no keys, no TLS
 
   bool has_keys() const { return keys_.has_value(); }
   const TlsFiles* tls() const { return tls_ ? &*tls_ : nullptr; }  // null: none
 
-  // `authorization`: "Bearer KEY". UNAUTHENTICATED; RESOURCE_EXHAUSTED for work when the key's rate
-  // is used up.
+  // `authorization`: "Bearer KEY". UNAUTHENTICATED: no key, or an unknown one. RESOURCE_EXHAUSTED:
+  // the key's rate is used up (kWork only).
   absl::StatusOr<Caller> Admit(std::string_view authorization, Kind kind);
 
  private:

@@ -20,7 +20,7 @@ namespace {
 constexpr std::string_view kDigestPrefix = "sha256:";
 constexpr uint32_t kMostWeight = 1000;
 constexpr std::string_view kBearer = "Bearer ";
-// Begins the names of tenants that no line names.
+// Prefix of the names of tenants that have no tenant= option.
 constexpr std::string_view kOwnTenant = "key:";
 
 ApiKeys::Digest Sha256(std::string_view text) {
@@ -55,7 +55,7 @@ std::string_view NextWord(std::string_view& line) {
   return word;
 }
 
-// Fit for logs, metrics and the keys of what is kept.
+// Whether the name is safe in logs, metrics and keys of the stream store.
 bool IsTenantName(std::string_view name) {
   return !name.empty() && !name.starts_with(kOwnTenant) &&
          std::all_of(name.begin(), name.end(), [](char c) { return c > ' ' && c <= '~'; });
@@ -131,7 +131,7 @@ absl::StatusOr<ApiKeys> ApiKeys::Parse(std::string_view text, std::string_view p
     std::string_view line = text.substr(0, text.find('\n'));
     text.remove_prefix(std::min(text.size(), line.size() + 1));
     ++line_number;
-    // Not the line itself: it may hold a key.
+    // The message must not contain the line: it may hold a key.
     const auto bad = [&](std::string_view what) {
       return absl::InvalidArgumentError(fmt::format("{}: line {}: {}", path, line_number, what));
     };

@@ -1,4 +1,4 @@
-// The keys that clients need, and how often each may be used.
+// API keys and their rate limits.
 #pragma once
 
 #include <array>
@@ -14,15 +14,16 @@
 
 namespace stagecoach::router {
 
-// A file of keys, one a line, with blank lines and # comments:
+// A file of keys, one per line, with blank lines and # comments:
 //
 //   sk-2f6d…            tenant=chatbot  weight=3  requests_per_minute=600
 //   sha256:9f86d081…    tenant=batch    max_priority=0
 //
-// `sha256:` and 64 hexadecimal digits stand for a key that the file does not tell. Keys without a
-// tenant are a tenant each, named after their line: "key:7". Without a rate there is no limit; keys
-// of one tenant do not share a rate. `weight` is the tenant's, 1 where no key of its says another;
-// `max_priority` the best priority, the lowest, that a request with the key may have.
+// `sha256:` and 64 hexadecimal digits give the digest of a key, so that the file does not contain
+// the key. A key without a tenant forms its own tenant, named after its line: "key:7". Without a
+// rate there is no limit. Keys of one tenant do not share a rate. `weight` belongs to the tenant;
+// it is 1 unless one of its keys sets it. `max_priority` is the best (lowest) priority value that a
+// request with the key may have.
 //
 // Thread-safe.
 class ApiKeys {
@@ -33,13 +34,13 @@ class ApiKeys {
   static absl::StatusOr<ApiKeys> Read(const std::string& path);
   static absl::StatusOr<ApiKeys> Parse(std::string_view text, std::string_view path);
 
-  // `authorization`: "Bearer KEY", a header field's value or a gRPC call's metadata.
-  // UNAUTHENTICATED for no key or a wrong one. Takes as long whatever the key: all are compared, by
-  // digests.
+  // `authorization`: "Bearer KEY", from a header field or a gRPC call's metadata. UNAUTHENTICATED:
+  // no key, or an unknown one. Compares the digest with every key, so that the time does not depend
+  // on the key.
   absl::StatusOr<Caller> Find(std::string_view authorization) const;
 
-  // The same, and takes one choice from the key's rate: RESOURCE_EXHAUSTED, with the seconds to
-  // wait, when it has none left.
+  // Like Find, and takes one choice from the key's rate. RESOURCE_EXHAUSTED, with the seconds to
+  // wait, if none is left.
   absl::StatusOr<Caller> TakeRequest(std::string_view authorization, Clock::time_point now) const;
 
  private:
@@ -51,11 +52,13 @@ class ApiKeys {
   };
 
   explicit ApiKeys(std::vector<Key> keys) : keys_(std::move(keys)) {}
-  // INVALID_ARGUMENT for what `option`, NAME=VALUE behind a key, cannot mean; says no key.
+  // Parses `option`, NAME=VALUE after a key. INVALID_ARGUMENT if it is invalid; the message never
+  // contains the key.
   static absl::Status ParseOption(std::string_view option, Key& key);
-  // Each tenant's weight to all of its keys. INVALID_ARGUMENT when two say different ones.
+  // Gives each tenant's weight to all of its keys. INVALID_ARGUMENT if two keys set different
+  // weights.
   static absl::Status ShareWeights(std::vector<Key>& keys);
-  // keys_.size() when it is none of them.
+  // keys_.size() if no key matches.
   size_t IndexOf(std::string_view authorization) const;
 
   std::vector<Key> keys_;

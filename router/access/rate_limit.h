@@ -1,4 +1,4 @@
-// How often a key may be used.
+// The rate limit of a key.
 #pragma once
 
 #include <chrono>
@@ -8,15 +8,15 @@
 
 namespace stagecoach::router {
 
-// A token bucket of choices: a minute's worth may be saved up. Thread-safe.
+// A token bucket of choices; it saves up one minute's worth. Thread-safe.
 class RateLimit {
  public:
   using Clock = std::chrono::steady_clock;
 
   explicit RateLimit(double per_minute);
 
-  // RESOURCE_EXHAUSTED, with the seconds to wait, when so many are not left; INVALID_ARGUMENT when
-  // they never are, together with the n_taken that the same request has taken before.
+  // Takes n choices. RESOURCE_EXHAUSTED, with the seconds to wait, if fewer are left.
+  // INVALID_ARGUMENT if n plus n_taken, which the same request took before, never fits.
   absl::Status Take(double n, Clock::time_point now, double n_taken = 0);
 
  private:

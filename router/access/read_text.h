@@ -1,4 +1,4 @@
-// A small file that a flag names.
+// Reads a small file that a flag names.
 #pragma once
 
 #include <fmt/format.h>
@@ -11,7 +11,7 @@
 
 namespace stagecoach::router {
 
-// INVALID_ARGUMENT, with `flag` and the path, for what cannot be read or is larger than 1 MiB.
+// INVALID_ARGUMENT, with `flag` and the path, if the file cannot be read or is larger than 1 MiB.
 inline absl::StatusOr<std::string> ReadText(std::string_view flag, const std::string& path) {
   constexpr size_t kMaxBytes = 1 << 20;
   std::ifstream file(path, std::ios::binary);

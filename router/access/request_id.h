@@ -1,4 +1,4 @@
-// Names that clients give to their requests.
+// Checks request ids that clients choose.
 #pragma once
 
 #include <fmt/format.h>
@@ -12,13 +12,14 @@ namespace stagecoach::router {
 
 inline constexpr size_t kMaxRequestIdBytes = 256;
 
-// Fit for a log's line, a header field and a key of what is kept: printable ASCII without spaces.
+// Whether the id is safe in a log line, a header field and a key of the stream store: printable
+// ASCII without spaces.
 inline bool IsFitRequestId(std::string_view id) {
   return id.size() <= kMaxRequestIdBytes &&
          std::all_of(id.begin(), id.end(), [](char c) { return c > ' ' && c <= '~'; });
 }
 
-// INVALID_ARGUMENT. An empty one is none: the router makes it.
+// INVALID_ARGUMENT. An empty id is valid: the router then makes one.
 inline absl::Status CheckRequestId(std::string_view id) {
   if (IsFitRequestId(id)) return absl::OkStatus();
   return absl::InvalidArgumentError(

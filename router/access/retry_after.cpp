@@ -16,7 +16,8 @@ constexpr char kPayload[] = "stagecoach/retry-after-s";
 
 absl::Status WithRetryAfter(absl::Status status, int seconds) {
   const std::string text = fmt::format("{}", seconds);
-  // A view: clang spells the constructor from a string otherwise than the library, which gcc built.
+  // A view: gcc built the library, and clang mangles the Cord constructor from a string
+  // differently.
   status.SetPayload(kPayload, absl::Cord(absl::string_view(text)));
   return status;
 }

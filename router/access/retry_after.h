@@ -1,17 +1,17 @@
-// How long a refused client should wait, carried by the refusal itself.
+// The time that a refused client should wait, carried as a payload of the error status.
 #pragma once
 
 #include "absl/status/status.h"
 
 namespace stagecoach::router {
 
-// About the time in which a full queue moves on.
+// About the time until a full queue has room again.
 inline constexpr int kRetryAfterS = 1;
 
-// For a refusal that knows better than kRetryAfterS.
+// Sets the wait time if it is known better than kRetryAfterS.
 absl::Status WithRetryAfter(absl::Status status, int seconds);
 
-// Seconds that the client should wait; 0: there is no use in trying again.
+// Seconds that the client should wait. 0: trying again does not help.
 int RetryAfterS(const absl::Status& status);
 
 }  // namespace stagecoach::router

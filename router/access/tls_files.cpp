@@ -27,14 +27,14 @@ using Certificate = std::unique_ptr<X509, Free<X509_free>>;
 using PrivateKey = std::unique_ptr<EVP_PKEY, Free<EVP_PKEY_free>>;
 using Context = std::unique_ptr<SSL_CTX, Free<SSL_CTX_free>>;
 
-// OpenSSL would ask for a password on the terminal.
+// Without this, OpenSSL asks for a password on the terminal.
 int NoPassword(char*, int, int, void*) { return 0; }
 
 Bio Memory(const std::string& text) {
   return Bio(BIO_new_mem_buf(text.data(), static_cast<int>(text.size())));
 }
 
-// What OpenSSL last said, which it forgets then.
+// OpenSSL's last error; clears its error queue.
 std::string Reason() {
   const char* reason = ERR_reason_error_string(ERR_peek_last_error());
   ERR_clear_error();
@@ -50,7 +50,7 @@ bool UseChain(SSL_CTX* context, const std::string& pem) {
     if (next == nullptr) break;
     if (SSL_CTX_add1_chain_cert(context, next.get()) != 1) return false;
   }
-  // The end shows as a line that does not begin a certificate.
+  // At the end of the file, OpenSSL reports that no start line follows.
   const bool at_end = ERR_GET_REASON(ERR_peek_last_error()) == PEM_R_NO_START_LINE;
   if (at_end) ERR_clear_error();
   return at_end;

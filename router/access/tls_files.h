@@ -8,8 +8,8 @@
 namespace stagecoach::router {
 
 struct TlsFiles {
-  // INVALID_ARGUMENT names the file that cannot be used: the certificate's whole chain, and its key
-  // without a password, PEM both.
+  // Reads the whole certificate chain and its key without a password, both in PEM. INVALID_ARGUMENT
+  // names the invalid file.
   static absl::StatusOr<TlsFiles> Read(const std::string& cert_path, const std::string& key_path);
 
   std::string cert_chain_pem;

@@ -20,7 +20,7 @@ std::string Text(BIO* bio) {
   return text;
 }
 
-// A certificate that signs itself, and its key.
+// A self-signed certificate and its key.
 struct Pair {
   Pair() {
     EVP_PKEY* key = EVP_EC_gen("P-256");

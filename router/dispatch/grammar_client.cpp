@@ -13,7 +13,7 @@
 namespace stagecoach::router {
 namespace {
 
-// The router has compiled it in some seconds at most.
+// The router itself compiled the grammar within a few seconds.
 constexpr auto kTimeout = std::chrono::seconds(30);
 
 }  // namespace

@@ -1,4 +1,4 @@
-// Grammars to the last stage, ahead of the sequences that keep to them.
+// Sends grammars to the last stage before the sequences that use them.
 #pragma once
 
 #include <functional>
@@ -10,8 +10,8 @@
 
 namespace stagecoach::router {
 
-// Blocks until the stage has compiled the grammar; thread-safe. UNAVAILABLE names the stage when it
-// does not answer.
+// Blocks until the stage has compiled the grammar. Thread-safe. INVALID_ARGUMENT if the stage
+// rejects the grammar; UNAVAILABLE, with the stage's address, for every other failure.
 using PrepareGrammar = std::function<absl::Status(const v1::SlotGrammar&)>;
 
 PrepareGrammar MakeGrammarClient(const std::string& last_stage_address, const v1::Lease& lease,

@@ -1,4 +1,4 @@
-// The lease by which this router's workers obey it.
+// The lease through which this router controls its workers.
 #pragma once
 
 #include <cstdint>
@@ -7,9 +7,9 @@
 
 namespace stagecoach::router {
 
-// A new one, above `highest_epoch`, which is the highest that a worker of it has told of. Not below
-// the milliseconds since 1970 either, so that epochs rise although a worker that was started anew
-// remembers none.
+// Makes a new lease. Its epoch is above `highest_epoch`, the highest epoch that a worker reported.
+// It is also at least the milliseconds since 1970, so that epochs increase even if restarted
+// workers have forgotten the last one.
 v1::Lease MakeLease(uint64_t highest_epoch);
 
 }  // namespace stagecoach::router

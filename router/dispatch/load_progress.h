@@ -1,4 +1,4 @@
-// Shows how far all stages together have come with loading.
+// Shows the load progress of all stages together.
 #pragma once
 
 #include <chrono>
@@ -14,7 +14,7 @@ namespace stagecoach::router {
 // "loading [#######             ]  35%  1.2 GiB of 3.4 GiB  2 stages"
 std::string ProgressLine(uint64_t bytes_done, uint64_t bytes_total, size_t n_stages);
 
-// Draws a bar on a terminal and writes a log line every few seconds elsewhere. Thread-safe.
+// Draws a progress bar on a terminal; otherwise writes a log line every few seconds. Thread-safe.
 class LoadProgressDisplay {
  public:
   LoadProgressDisplay(size_t n_stages, bool is_terminal);
@@ -33,7 +33,7 @@ class LoadProgressDisplay {
   Progress Sum();
 
   const bool is_terminal_;
-  bool shown_ = false;  // of the display's thread, and of the destructor after it
+  bool shown_ = false;  // used by the display's thread, then by the destructor
   std::mutex mutex_;
   std::condition_variable changed_;
   std::vector<Progress> stages_;  // guarded by mutex_

@@ -70,7 +70,7 @@ void LoadWatch::Run(const std::stop_token& stop) {
   for (Clock::time_point last_tick = Clock::now();;) {
     if (stopped.wait_for(lock, stop, kTick, [&stop] { return stop.stop_requested(); })) return;
     const Clock::time_point now = Clock::now();
-    // Whoever was stopped itself blames nobody for that time.
+    // If this process was itself stopped, that time does not count against the load.
     if (now - last_tick > 5 * kTick) moved_ += now - last_tick;
     last_tick = now;
     if (now - moved_ > limit_) {

@@ -1,5 +1,5 @@
-// Notices a load that does not get on: a worker that is stopped, a file system that does not
-// answer.
+// Detects a load that makes no progress, for example because the worker is stopped or a file system
+// hangs.
 #pragma once
 
 #include <chrono>
@@ -20,13 +20,14 @@ class LoadWatch {
  public:
   using Clock = std::chrono::steady_clock;
 
-  // `name`: "stage 1 (10.0.0.2:9100)". Without movement for `limit`, and no word of it before, a
-  // line goes to the log early on, then `give_up` is called, once.
+  // `name`: "stage 1 (10.0.0.2:9100)". If there is no progress for a while, writes one log line. If
+  // there is none for `limit`, calls `give_up` once.
   LoadWatch(std::string name, Clock::duration limit, std::function<void()> give_up);
   ~LoadWatch();
 
   void Heard(const v1::LoadProgress& progress);
-  // No more calls of give_up. DEADLINE_EXCEEDED: it was called, and what had not got on.
+  // After it returns, give_up is not called any more. DEADLINE_EXCEEDED: give_up was called; the
+  // message describes the stall.
   absl::Status End();
 
  private:
@@ -38,8 +39,8 @@ class LoadWatch {
   const std::function<void()> give_up_;
   std::mutex mutex_;
   v1::LoadProgress last_;    // all below: guarded by mutex_
-  Clock::time_point heard_;  // the last word
-  Clock::time_point moved_;  // the last that told of something new
+  Clock::time_point heard_;  // time of the last message
+  Clock::time_point moved_;  // time of the last message with progress
   absl::Status verdict_;
   std::jthread thread_;  // last: uses all above
 };

@@ -20,9 +20,9 @@
 namespace stagecoach::router {
 namespace {
 
-// Until a stage that has joined answers the hello.
+// Timeout for a joined stage to answer the hello.
 constexpr auto kReadyTimeout = std::chrono::seconds(30);
-// Within which the death of a process shows on its connection.
+// Time within which the death of a process shows on its connection.
 constexpr auto kSettleTime = std::chrono::milliseconds(300);
 
 using StepStream = grpc::ClientReaderWriter<v1::StepRequest, v1::StepResponse>;
@@ -62,9 +62,9 @@ class PipelineClient final : public StageClient {
   void Record(uint64_t step, FlightTime what);
   void Read(size_t i);
   void WritePlans();
-  // Reports the first caller's loss only: the others follow from it.
+  // Reports only the first loss: the others follow from it.
   void Down(const StageLink& link, absl::Status status);
-  // False: that has been done already.
+  // False: already closed.
   bool Close();
   void Report(const absl::Status& status);
   absl::Status Blame(const StageLink& link, absl::Status status);
@@ -84,7 +84,7 @@ class PipelineClient final : public StageClient {
   std::optional<absl::Status> taken_;  // guarded by mutex_: another router has a stage
 };
 
-// A token that the model does not have; absent: there is none.
+// A token id outside the vocabulary. Absent: there is none.
 std::optional<int32_t> StrangeToken(const v1::StepResult& result, int32_t vocab_size) {
   const auto strange = [&](const auto& ids) -> std::optional<int32_t> {
     for (const int32_t id : ids) {
@@ -113,7 +113,7 @@ absl::Status PipelineClient::Start(StageClientEvents events) {
   SC_CHECK(!started_);
   started_ = true;
   events_ = std::move(events);
-  // Each hello is on its way before the first answer is waited for.
+  // Send every hello before waiting for the first answer.
   for (StageLink& link : links_) {
     link.context = std::make_unique<grpc::ClientContext>();
     link.stream = link.stub->Step(link.context.get());
@@ -123,7 +123,7 @@ absl::Status PipelineClient::Start(StageClientEvents events) {
   }
   absl::Status status;
   {
-    // A read has no time limit of its own.
+    // A gRPC read has no timeout of its own.
     std::mutex mutex;
     std::condition_variable done_changed;
     bool done = false;
@@ -209,7 +209,7 @@ void PipelineClient::WritePlans() {
       request.set_allocated_plan(plans_.front().release());
       plans_.pop_front();
     }
-    // A stream that takes no more plans has ended; its reader says why.
+    // If a write fails, the stream has ended; its reader reports the reason.
     if (!links_.front().stream->Write(request)) return;
     Record(request.plan().step(), kFlightDispatched);
   }
@@ -249,8 +249,9 @@ void PipelineClient::Read(size_t i) {
   Down(link, Named(link, "is lost", status));
 }
 
-// When a worker dies its neighbours notice too and end their streams, perhaps before its own end is
-// seen here. Then the one to name is the stage whose connection broke, or that another router took.
+// When a worker dies, its neighbours also notice and end their streams, possibly before this client
+// sees the end of the dead worker's stream. The status must then name the stage whose connection
+// broke, or that another router took.
 absl::Status PipelineClient::Blame(const StageLink& link, absl::Status status) {
   const auto taken = [this] {
     std::lock_guard lock(mutex_);
@@ -266,7 +267,7 @@ absl::Status PipelineClient::Blame(const StageLink& link, absl::Status status) {
     return absl::UnavailableError(fmt::format("{} is lost: its connection broke ({})", other.name,
                                               std::string(status.message())));
   }
-  return taken().value_or(status);  // it may have come meanwhile
+  return taken().value_or(status);  // ABORTED may have arrived meanwhile
 }
 
 void PipelineClient::Down(const StageLink& link, absl::Status status) {

@@ -1,4 +1,4 @@
-// The pipeline's stages over gRPC: a Step stream to each one.
+// Connects to the pipeline's stages over gRPC, with one Step stream per stage.
 #pragma once
 
 #include <cstdint>
@@ -17,25 +17,26 @@
 
 namespace stagecoach::router {
 
-// Plans go to the first address, results come from the last; on the others the stream only tells
-// that the stage lives. One thread writes plans and one thread a stage reads. A stage whose stream
-// ends, whatever the reason, takes the pipeline down; the status is UNAVAILABLE and names stage,
-// address and cause. A host that vanishes without a word is noticed by keepalive. Another router's
-// word is the cause where it took a stage: what else breaks then follows from it.
+// Callbacks and observers of a pipeline client.
 struct PipelineHooks {
-  // Hears the same status right after the events' on_down.
+  // Called with the same status right after the events' on_down.
   std::function<void(const absl::Status&)> on_lost;
-  // A stage is to end: it asks for what runs to be finished and the streams to be stopped. Gets the
-  // stage's name; from the client's threads.
+  // A stage must shut down: it asks the router to finish the running requests and to end the
+  // streams. The argument is the stage's name. Runs on the client's threads.
   std::function<void(const std::string&)> on_draining;
-  FlightRecorder* flight = nullptr;  // gets every plan; outlives the client
-  // The model's: a stage that sends other tokens counts as lost.
+  FlightRecorder* flight = nullptr;  // records every plan; outlives the client
+  // The model's vocabulary size. A stage that sends other token ids counts as lost.
   int32_t vocab_size = std::numeric_limits<int32_t>::max();
-  PipelineWatch* watch = nullptr;  // begins when all stages have answered, ends with Stop; outlives
-                                   // the client
-  std::function<void(bool stalled)> on_stall;  // as PipelineWatchHooks::on_change
+  // Begins when all stages have answered; ends with Stop. Outlives the client.
+  PipelineWatch* watch = nullptr;
+  std::function<void(bool stalled)> on_stall;  // see PipelineWatchHooks::on_change
 };
 
+// Plans go to the first address; results come from the last. The other streams only show that their
+// stage is alive. One thread writes plans; one thread per stage reads. If any stream ends, for any
+// reason, the pipeline goes down; the status is UNAVAILABLE and names stage, address and cause.
+// Keepalive detects a host that vanishes silently. If another router took a stage, that is the
+// reported cause, since other failures follow from it.
 std::unique_ptr<StageClient> MakePipelineClient(std::vector<std::string> addresses, v1::Lease lease,
                                                 PipelineHooks hooks = {},
                                                 const InternalAccess& access = {});

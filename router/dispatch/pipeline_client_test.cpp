@@ -1,4 +1,4 @@
-// Against fake stages on real sockets.
+// Runs against fake stages on real sockets.
 #include "router/dispatch/pipeline_client.h"
 
 #include <condition_variable>
@@ -21,7 +21,7 @@ v1::Lease TestLease() {
   return lease;
 }
 
-// What a client reported.
+// Records the callbacks of a client.
 class Events {
  public:
   StageClientEvents Callbacks() {

@@ -27,7 +27,8 @@ namespace {
 
 // Workers may still be starting.
 constexpr auto kDescribeTimeout = std::chrono::seconds(60);
-constexpr auto kSilence = std::chrono::seconds(5);  // of a worker, before it is told
+// A worker without an answer for this long is logged.
+constexpr auto kSilence = std::chrono::seconds(5);
 constexpr auto kJoinTimeout = std::chrono::seconds(120);
 
 struct Worker {
@@ -42,8 +43,8 @@ struct Worker {
 
 using WorkerCall = std::function<grpc::Status(Worker&, grpc::ClientContext&)>;
 
-// Runs `call` for every worker at once. The first failure cancels the other calls; theirs then do
-// not count.
+// Runs `call` for every worker in parallel. The first failure cancels the other calls; their errors
+// are then ignored.
 absl::Status OnAll(std::vector<Worker>& workers, std::string_view what, const WorkerCall& call) {
   std::vector<grpc::ClientContext> contexts(workers.size());
   std::mutex mutex;
@@ -97,7 +98,7 @@ std::vector<Worker> Connect(const std::vector<std::string>& addresses,
   return workers;
 }
 
-// Waits for a worker that is still starting, and says so.
+// Waits for a worker that is still starting; logs a warning meanwhile.
 grpc::Status DescribeOne(Worker& worker, grpc::ClientContext& context) {
   constexpr std::string_view kWhatToDo =
       "does stagecoach-worker run there, with a --listen that is reached from here?";
@@ -127,7 +128,7 @@ absl::Status Describe(std::vector<Worker>& workers) {
   return absl::OkStatus();
 }
 
-// Above all that the workers have seen.
+// A lease with an epoch above all that the workers report.
 v1::Lease TakeLease(const std::vector<Worker>& workers) {
   uint64_t highest = 0;
   for (const Worker& worker : workers) {

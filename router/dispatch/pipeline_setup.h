@@ -1,4 +1,4 @@
-// Brings a pipeline up: Describe, Load and Join on all workers.
+// Sets up a pipeline: Describe, Load, OfferLinks and Join on all workers.
 #pragma once
 
 #include <chrono>
@@ -19,21 +19,22 @@
 namespace stagecoach::router {
 
 struct PipelineOptions {
-  std::string model_dir;               // on the workers' machines
-  std::string adapter_dir;             // there too: a LoRA adapter to merge; empty: none
-  std::vector<std::string> addresses;  // by stage
-  InternalAccess access;               // to all of them
-  std::optional<DType> dtype;          // absent: as stored
+  std::string model_dir;  // on the workers' machines
+  // A LoRA adapter to merge, also on the workers' machines; empty: none.
+  std::string adapter_dir;
+  std::vector<std::string> addresses;  // per stage
+  InternalAccess access;               // access to all workers
+  std::optional<DType> dtype;          // absent: as the checkpoint stores it
   bool dummy_weights = false;
   StepLimits limits;
-  int32_t max_model_len = 0;  // tokens; 0: the model's own, lowered to what KV memory holds
+  int32_t max_model_len = 0;  // tokens; 0: the model's limit, or less if KV memory is short
   int32_t max_logprobs = 20;
-  uint64_t kv_memory_bytes = 0;       // by stage; 0: the workers decide
+  uint64_t kv_memory_bytes = 0;       // per stage; 0: the workers decide
   double memory_fraction = 0;         // of a GPU's memory; 0: the workers decide
-  std::vector<uint32_t> layer_split;  // layers by stage; empty: balanced
+  std::vector<uint32_t> layer_split;  // layers per stage; empty: balanced
   v1::TokenTable token_table;         // for the last stage's grammars; empty: none
-  bool terminal = false;              // standard error is one: show a progress bar
-  // A load that does not get on for so long is given up.
+  bool terminal = false;              // standard error is a terminal: show a progress bar
+  // A load that makes no progress for this long is aborted.
   std::chrono::steady_clock::duration load_stall_limit = std::chrono::seconds(120);
 };
 
@@ -41,21 +42,21 @@ struct PipelineStage {
   std::string address;
   std::string device;  // "cpu: AMD EPYC ..., AVX2"
   LayerRange layers;
-  // What the largest step took at the load.
+  // Duration of the largest step, measured during the load.
   std::chrono::duration<double, std::milli> largest_step{0};
 };
 
 struct Pipeline {
-  v1::Lease lease;  // of all its workers
+  v1::Lease lease;  // holds all workers
   std::vector<PipelineStage> stages;
   bool on_gpus = false;
-  StepLimits limits;  // with defaults
+  StepLimits limits;  // after WithDefaults
   KvPlan kv;
 };
 
-// Takes all workers, from another router too if one has them, and loads them. Each phase runs on
-// all workers at once. Fails with the first phase that fails anywhere: every line of the message
-// names a stage, its address and the cause. Blocks for as long as loading takes.
+// Takes all workers, also from another router, and loads them. Each phase runs on all workers in
+// parallel. If a phase fails on any worker, the setup fails; each line of the message names a
+// stage, its address and the cause. Blocks until loading ends.
 absl::StatusOr<Pipeline> SetUpPipeline(const ModelSpec& spec, PipelineOptions options);
 
 }  // namespace stagecoach::router

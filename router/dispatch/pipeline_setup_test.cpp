@@ -1,4 +1,4 @@
-// Against fake stages on real sockets.
+// Runs against fake stages on real sockets.
 #include "router/dispatch/pipeline_setup.h"
 
 #include "catch2/catch_test_macros.hpp"
@@ -41,7 +41,7 @@ TEST_CASE("A load that does not get on ends the start, with the stage's name") {
 }
 
 TEST_CASE("every worker is told its layers, its neighbours and the pool") {
-  constexpr uint64_t kAhead = uint64_t{1} << 60;  // of a router whose clock was wrong
+  constexpr uint64_t kAhead = uint64_t{1} << 60;  // epoch of a router with a wrong clock
   v1::Lease last_lease;
   last_lease.set_epoch(kAhead);
   FakeStage first({.kv_bytes = 5000});

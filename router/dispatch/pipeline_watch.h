@@ -1,6 +1,6 @@
-// Watches the stages of a pipeline while it serves, from a thread that nothing of a step holds up.
-// A stage that stalls is told at once: in the log, to whoever asks, and to `on_change`. One that
-// goes on stalling ends the pipeline.
+// Watches the stages of a running pipeline, on a thread that no step can block. It reports a stall
+// at once: in the log, through Read, and to `on_change`. A stage that stays stalled ends the
+// pipeline.
 #pragma once
 
 #include <condition_variable>
@@ -18,22 +18,24 @@
 namespace stagecoach::router {
 
 struct PipelineWatchHooks {
-  // Some stage stalls, or none does any more. From the watch's thread.
+  // True: at least one stage is stalled now, after none was. False: no stage is stalled any more.
+  // Runs on the watch's thread.
   std::function<void(bool stalled)> on_change;
-  // A stage has stalled for too long: the pipeline is lost. Once, from the watch's thread.
+  // A stage has been stalled for too long: the pipeline is lost. Called once, on the watch's
+  // thread.
   std::function<void(const absl::Status&)> on_lost;
 };
 
 // Thread-safe.
 class PipelineWatch {
  public:
-  // By stage. Begin comes before everything else.
+  // One entry per stage. Call Begin before all other methods.
   PipelineWatch(std::vector<StallWatch::Stage> stages, const StallLimits& limits);
   ~PipelineWatch();
 
-  // All stages have just answered.
+  // Call when all stages have just answered.
   void Begin(PipelineWatchHooks hooks);
-  // No hook runs after it returns. Not from a hook.
+  // No hook runs after it returns. Do not call it from a hook.
   void End();
 
   void Sent(const v1::StepPlan& plan);
@@ -41,11 +43,11 @@ class PipelineWatch {
   void Result(uint64_t step);
 
   struct Report {
-    std::vector<std::string> stalled;  // by stage, in words; empty: it gets on
+    std::vector<std::string> stalled;  // per stage, a description; empty: not stalled
     struct Counts {
       uint64_t silent = 0, step = 0;
     };
-    std::vector<Counts> counts;  // by stage: how often it has stalled, and in what way
+    std::vector<Counts> counts;  // per stage: number of stalls of each kind
   };
   Report Read() const;
 
@@ -57,7 +59,7 @@ class PipelineWatch {
   mutable std::mutex mutex_;
   std::condition_variable ended_;
   std::vector<StallWatch::Stage> stages_;  // until Begin; all below: guarded by mutex_
-  std::unique_ptr<StallWatch> watch_;      // from Begin on
+  std::unique_ptr<StallWatch> watch_;      // null before Begin
   PlanSizer sizer_;
   std::vector<Report::Counts> counts_;
   bool ending_ = false;

@@ -17,10 +17,10 @@ namespace {
 using Clock = std::chrono::steady_clock;
 
 constexpr auto kPatience = std::chrono::milliseconds(100);
-// A stage that is stopped for a while answers late.
+// A stage that was stopped for a while answers late.
 constexpr auto kCallTimeout = std::chrono::seconds(10);
 
-// A call that takes long is left alone: its answer serves who asks next.
+// Asks all stages. A slow call keeps running; its answer serves the next caller.
 class Asker {
  public:
   Asker(const std::vector<std::string>& addresses, std::chrono::milliseconds most_age,
@@ -49,7 +49,7 @@ class Asker {
     std::vector<std::optional<v1::StatsResponse>> stats;
     for (Stage& stage : stages_) {
       const bool fresh = stage.last && Clock::now() - stage.last_time < most_age_;
-      // Of one that always takes long there is only what it said to the call before.
+      // From a stage that is always slow, there is only the answer to the previous call.
       const bool is_news = std::exchange(stage.has_news, false);
       stats.push_back(fresh || is_news ? stage.last : std::nullopt);
     }
@@ -59,11 +59,11 @@ class Asker {
  private:
   struct Stage {
     std::unique_ptr<v1::Stage::Stub> stub;
-    std::unique_ptr<grpc::ClientContext> context;  // of the call under way
-    v1::StatsResponse response;                    // the call's, until it ends
+    std::unique_ptr<grpc::ClientContext> context;  // of the running call; null: none
+    v1::StatsResponse response;                    // of the running call, until it ends
     std::optional<v1::StatsResponse> last;
     Clock::time_point last_time;
-    bool has_news = false;  // nobody was told of `last`
+    bool has_news = false;  // `last` was not returned yet
   };
 
   bool AllAnswered() const {

@@ -1,4 +1,4 @@
-// What the stages say of themselves, for those who watch.
+// The stages' own statistics, for monitoring.
 #pragma once
 
 #include <chrono>
@@ -13,16 +13,16 @@
 
 namespace stagecoach::router {
 
-// By stage; absent where it has not answered for 2 s, nor since it was last asked. Waits for new
-// answers, but not longer than 0.1 s: then the last ones count. Thread-safe.
+// Per stage; absent if the stage has not answered within the last 2 s, and not since the last call
+// either. Waits for new answers for at most 0.1 s, and then uses the last ones. Thread-safe.
 using StageStats = std::function<std::vector<std::optional<v1::StatsResponse>>()>;
 
-// `most_age`: in place of the 2 s.
+// `most_age`: replaces the 2 s.
 StageStats MakeStageStats(const std::vector<std::string>& addresses,
                           std::chrono::milliseconds most_age = std::chrono::seconds(2),
                           const InternalAccess& access = {});
 
-// The milliseconds that each stage has computed since the epoch's start.
+// Compute time of each stage since the epoch's start, in milliseconds.
 using StageLoads = std::function<std::vector<std::optional<double>>()>;
 
 StageLoads MakeStageLoads(StageStats stats);

@@ -8,7 +8,7 @@
 namespace stagecoach::router {
 namespace {
 
-// Until every stage has had the time to answer.
+// Asks until `last` holds for the last stage.
 std::vector<std::optional<v1::StatsResponse>> AskUntil(
     const StageStats& stats,
     const std::function<bool(const std::optional<v1::StatsResponse>&)>& last) {
@@ -38,7 +38,7 @@ TEST_CASE("a stage that always takes long is shown with what it said to the call
   CHECK_FALSE(stats()[0].has_value());
   answers.release();
   AskUntil(stats, [](const auto& last) { return last.has_value(); });
-  CHECK_FALSE(stats()[0].has_value());  // it has said nothing since
+  CHECK_FALSE(stats()[0].has_value());  // no new answer since
   answers.release(10);
 }
 

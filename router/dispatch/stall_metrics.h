@@ -1,4 +1,4 @@
-// What the watch knows, as metrics.
+// Exports the state of the PipelineWatch as Prometheus metrics.
 #pragma once
 
 #include <prometheus/collectable.h>
@@ -19,12 +19,12 @@ class StallCollector final : public prometheus::Collectable {
   using Source = std::function<PipelineWatch::Report()>;
   using Labels = std::vector<std::pair<std::string, std::string>>;
 
-  // `labels` stand on every metric, with the stage's number.
+  // Every metric has `labels`, plus the stage's number.
   StallCollector(Source source, Labels labels)
       : source_(std::move(source)), labels_(std::move(labels)) {}
 
   std::vector<prometheus::MetricFamily> Collect() const override;
-  // What the source asks may be destroyed afterwards.
+  // The objects that the source uses may be destroyed afterwards.
   void Detach();
 
  private:

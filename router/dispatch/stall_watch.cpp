@@ -10,7 +10,7 @@ namespace {
 
 using std::chrono::milliseconds;
 
-// Between two ticks: the watch itself was held up.
+// If two ticks are further apart than this, the watch itself was blocked.
 constexpr auto kLateTick = milliseconds(500);
 
 double Seconds(StallWatch::Duration duration) {
@@ -51,7 +51,7 @@ void StallWatch::Sent(uint64_t step, const StepSize& size, Time now) {
 void StallWatch::Heard(size_t stage, const v1::StepProgress& progress, Time now) {
   State& state = stages_[stage];
   const Time moved = state.moved;
-  // A process that was stopped had no time for its step.
+  // A stopped process could not work on its step.
   if (state.stalled == StallKind::kSilent) state.held_since += now - state.heard;
   state.heard = now;
   if (progress.work() != state.last.work() || progress.begun() > state.last.begun()) {
@@ -70,7 +70,8 @@ void StallWatch::Result(uint64_t step, Time now) {
 void StallWatch::SetDone(size_t stage, uint64_t done, Time moved, Time now) {
   State& state = stages_[stage];
   if (done > state.last.done()) {
-    // What held a stage up is not what a step takes: of one that stalled only work says otherwise.
+    // The time of a stall is not the cost of a step. After a stall, learn only if the stage worked
+    // on the step for most of the time.
     const Duration took = now - state.held_since;
     const bool worked = state.stalled == StallKind::kNone ||
                         (state.stalled == StallKind::kStep && moved - state.held_since > took / 2);
@@ -84,7 +85,8 @@ void StallWatch::SetDone(size_t stage, uint64_t done, Time moved, Time now) {
     state.last.set_done(done);
     state.moved = now;
     state.held_step = 0;
-    // A stage may be held between the sending of a step and its end: the others finish it first.
+    // A stage may pause after sending a step and before reporting it done. Then later stages finish
+    // the step first.
     const auto last = std::min_element(
         stages_.begin(), stages_.end(),
         [](const State& a, const State& b) { return a.last.done() < b.last.done(); });
@@ -99,12 +101,12 @@ bool StallWatch::CouldFinish(size_t stage, uint64_t step) const {
   if (stage > 0 && stages_[stage - 1].last.done() < step) return false;
   const v1::StepActivity activity = state.last.activity();
   const bool on_device = activity == v1::STEP_ACTIVITY_ON_DEVICE;
-  // Tokens come round from the last stage.
+  // Stage 0 may have to wait for tokens from the last stage.
   if (stage == 0 && (on_device || activity == v1::STEP_ACTIVITY_WAIT_INPUT) &&
       stages_.back().last.done() + 1 < step) {
     return false;
   }
-  // The next stage takes no more.
+  // Backpressure: the next stage accepts no more.
   return !(stage + 1 < stages_.size() && (on_device || activity == v1::STEP_ACTIVITY_WAIT_SEND) &&
            stages_[stage + 1].last.done() + 1 < step);
 }

@@ -1,9 +1,8 @@
-// Tells a stage that has stopped, or does not finish a step, from one that computes for long. The
-// clock is the caller's.
+// Distinguishes a stalled stage from one whose step takes long. The caller provides the clock.
 //
-// Two signs: a stage that says nothing (its process is stopped, its host gone), and one that says
-// again and again that it has not finished a step which it could finish: everything that the step
-// needs from other stages is there. A stage that waits for a stalled one is not stalled itself.
+// There are two kinds of stall. A silent stage sends nothing: its process is stopped, or its host
+// is gone. A stuck stage keeps reporting that a step is unfinished although it has everything that
+// the step needs from other stages. A stage that waits for a stalled stage is not stalled itself.
 #pragma once
 
 #include <chrono>
@@ -21,15 +20,17 @@ namespace stagecoach::router {
 struct StallLimits {
   using Duration = std::chrono::steady_clock::duration;
 
-  Duration silence = std::chrono::seconds(1);  // without a word: a stage is stalled
-  // With a step that is not finished for so long, and for so many times what such a step takes.
+  // Without a message for this long, a stage is stalled.
+  Duration silence = std::chrono::seconds(1);
+  // A stage is stalled if it could finish a step but does not do so for least_step, and not for
+  // step_times times the expected duration of the step.
   Duration least_step = std::chrono::seconds(1);
   double step_times = 3;
-  // Stalled without any movement for so long, from when the step was due: the pipeline is lost.
+  // The pipeline is lost if a stalled stage makes no progress for this long after the step was due.
   Duration end = std::chrono::seconds(10);
 };
 
-// How a stage stalls.
+// The kind of a stall.
 enum class StallKind : uint8_t { kNone, kSilent, kStep };
 
 // Not thread-safe.
@@ -38,44 +39,45 @@ class StallWatch {
   using Time = std::chrono::steady_clock::time_point;
   using Duration = std::chrono::steady_clock::duration;
 
-  // By stage: its name for people ("stage 1 (10.0.0.2:9100)"), and what steps cost it.
+  // A stage's name for messages ("stage 1 (10.0.0.2:9100)"), and the cost of steps on it.
   struct Stage {
     std::string name;
     StepCost cost;
   };
 
-  // All stages have answered at `now`.
+  // One entry per stage. All stages have answered at `now`.
   StallWatch(std::vector<Stage> stages, const StallLimits& limits, Time now);
 
-  // A plan goes to the first stage. Steps come in their order.
+  // A plan was sent to the first stage. Call in step order.
   void Sent(uint64_t step, const StepSize& size, Time now);
   void Heard(size_t stage, const v1::StepProgress& progress, Time now);
-  // The last stage's result of a step is here.
+  // The last stage's result of a step has arrived.
   void Result(uint64_t step, Time now);
 
-  // What has changed since the last call: lines for a log.
+  // One change since the last call, as a log line.
   struct Change {
     size_t stage = 0;
-    StallKind kind = StallKind::kNone;  // kNone: it goes on
+    StallKind kind = StallKind::kNone;  // kNone: the stall has ended
     std::string text;                   // begins with the stage's name
   };
-  // To be called every kTick. A caller that was held up itself blames nobody for that time.
+  // Call it every kTick. Time in which the caller itself was blocked does not count against the
+  // stages.
   std::vector<Change> Tick(Time now);
   static constexpr Duration kTick = std::chrono::milliseconds(100);
 
-  // By stage: in what way it stalls, in words; empty: it does not.
+  // Per stage: a description of its stall; empty: not stalled.
   std::vector<std::string> Stalled() const;
   bool IsStalled(size_t stage) const { return stages_[stage].stalled != StallKind::kNone; }
-  // UNAVAILABLE: a stage has stalled for too long, and which.
+  // UNAVAILABLE: a stage has been stalled for too long; the message names it.
   absl::Status Verdict(Time now) const;
 
  private:
   struct State {
     Stage about;
     v1::StepProgress last;
-    Time heard;              // the last word
-    Time moved;              // the last movement
-    uint64_t held_step = 0;  // that it could finish; 0: none
+    Time heard;              // time of the last message
+    Time moved;              // time of the last progress
+    uint64_t held_step = 0;  // step that the stage could finish now; 0: none
     Time held_since;
     StallKind stalled = StallKind::kNone;
     Time stalled_since;
@@ -83,9 +85,9 @@ class StallWatch {
   };
 
   bool CouldFinish(size_t stage, uint64_t step) const;
-  // `moved`: the stage's last movement before.
+  // `moved`: time of the stage's last progress before this message.
   void SetDone(size_t stage, uint64_t done, Time moved, Time now);
-  // What has become possible or impossible for each.
+  // Updates held_step of each stage: some steps became possible to finish, others impossible.
   void SettleHeld(Time now);
   void ShiftBy(Duration gap, Time now);
   StallKind Judge(const State& state, Time now) const;
@@ -94,7 +96,7 @@ class StallWatch {
 
   const StallLimits limits_;
   std::vector<State> stages_;
-  std::map<uint64_t, StepSize> steps_;  // that some stage has not finished
+  std::map<uint64_t, StepSize> steps_;  // steps that some stage has not finished
   Time last_tick_;
 };
 

@@ -13,14 +13,14 @@ using std::chrono::seconds;
 
 constexpr StepSize kDecode{.n_rows = 1, .n_pairs = 10, .n_logits = 1};
 
-// A watch over stages whose largest step took 100 ms, and its clock.
+// A StallWatch and its clock; the stages' largest step took 100 ms.
 class Watched {
  public:
   explicit Watched(size_t n_stages, milliseconds largest = milliseconds(100))
       : watch_(Stages(n_stages, largest), {}, now_), said_(n_stages), silent_(n_stages) {}
 
   void Send(uint64_t step, const StepSize& size = kDecode) { watch_.Sent(step, size, now_); }
-  // From now on the stage says so every 100 ms.
+  // From now on, the stage repeats this every 100 ms.
   void Say(size_t stage, uint64_t begun, uint64_t done, v1::StepActivity activity,
            uint64_t work = 0) {
     said_[stage].set_begun(begun);
@@ -30,12 +30,12 @@ class Watched {
     watch_.Heard(stage, said_[stage], now_);
   }
   void Silence(size_t stage) { silent_[stage] = true; }
-  // A step that all stages finish at once.
+  // Sends a step that all stages finish at once.
   void Finish(uint64_t step) {
     Send(step);
     for (size_t i = 0; i < said_.size(); ++i) Say(i, step, step, v1::STEP_ACTIVITY_IDLE);
   }
-  // The first change within `most`, if there is one.
+  // The first change within `most`. Absent: none.
   std::optional<StallWatch::Change> Next(milliseconds most, bool works = false) {
     for (const auto end = now_ + most; now_ < end;) {
       now_ += StallWatch::kTick;
@@ -107,7 +107,7 @@ TEST_CASE("a step that is not finished in time is noticed, and what holds it is 
   CHECK_THAT(change->text, ContainsSubstring("step 2") && ContainsSubstring("grammar's mask"));
   CHECK(stages.now() - before <= milliseconds(1200));
 
-  // It goes on.
+  // The stall ends.
   stages.Say(0, 2, 2, v1::STEP_ACTIVITY_IDLE);
   const auto back = stages.Next(seconds(1));
   REQUIRE(back);
@@ -123,7 +123,7 @@ TEST_CASE("a long step is given three times what it takes, and a stage that comp
   const auto change = stages.Next(seconds(2));
   REQUIRE(change);
   CHECK(change->kind == StallKind::kStep);
-  // Overdue, but layer after layer is computed: slow is not lost.
+  // Overdue, but it computes layer after layer: a slow stage is not lost.
   CHECK_FALSE(stages.Next(seconds(600), /*works=*/true));
   CHECK(stages.Verdict().ok());
   CHECK_FALSE(stages.Next(milliseconds(9900)));
@@ -136,7 +136,7 @@ TEST_CASE("only the stage that holds a step is to blame, not those that wait for
   Watched stages(3);
   stages.Finish(1);
   for (uint64_t step = 2; step <= 5; ++step) stages.Send(step);
-  // Stage 1 is wedged in step 2: stage 0 cannot send, stage 2 gets nothing.
+  // Stage 1 is stuck in step 2: stage 0 cannot send, and stage 2 receives nothing.
   stages.Say(0, 4, 3, v1::STEP_ACTIVITY_WAIT_SEND);
   stages.Say(1, 2, 1, v1::STEP_ACTIVITY_COMPUTE);
   stages.Say(2, 1, 1, v1::STEP_ACTIVITY_WAIT_INPUT);
@@ -158,7 +158,7 @@ TEST_CASE("the first stage may wait for tokens for as long as the last one takes
   CHECK(change->stage == 1);
   CHECK_FALSE(stages.Next(seconds(5)));
 
-  // Once step 2 is through its tokens are there: now the wait is the first stage's own.
+  // After step 2, its tokens are there; now stage 0 itself is stalled.
   stages.Say(1, 2, 2, v1::STEP_ACTIVITY_IDLE);
   REQUIRE(stages.Next(seconds(1)));
   const auto own = stages.Next(seconds(60));
@@ -240,7 +240,7 @@ TEST_CASE("a watch that was stopped itself blames nobody for that time") {
   stages.Sleep(seconds(100));
   CHECK(stages.watch().Tick(stages.now()).empty());
   CHECK(stages.Verdict().ok());
-  // The step's time counts on from where it was.
+  // The step's time continues from its old value.
   CHECK_FALSE(stages.Next(milliseconds(800)));
   CHECK(stages.Next(milliseconds(600)));
 }

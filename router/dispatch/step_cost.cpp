@@ -6,7 +6,7 @@
 namespace stagecoach::router {
 namespace {
 
-// Share of a size's longest time that remains with each step of the size.
+// Factor by which a bucket's longest time decays with each step of this size.
 constexpr double kKept = 0.9;
 
 double Ratio(uint64_t wanted, uint64_t known) {

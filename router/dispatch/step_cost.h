@@ -1,4 +1,4 @@
-// How long a stage may take for a step, from how long it took for others.
+// Estimates the step time of a stage from the times of earlier steps.
 #pragma once
 
 #include <chrono>
@@ -12,33 +12,33 @@
 
 namespace stagecoach::router {
 
-// What a step's time grows with.
+// The quantities that a step's time grows with.
 struct StepSize {
   uint64_t n_rows = 0;    // tokens
-  uint64_t n_pairs = 0;   // of a row and a position that it attends to
-  uint64_t n_logits = 0;  // rows whose logits are computed, and sampled or told
+  uint64_t n_pairs = 0;   // pairs of a row and a position that it attends to
+  uint64_t n_logits = 0;  // rows whose logits are computed, for sampling or for prompt logprobs
 };
 
-// Sizes of plans, in their order. One thread at a time.
+// Computes the sizes of plans; call it in step order. One thread at a time.
 class PlanSizer {
  public:
   StepSize operator()(const v1::StepPlan& plan);
 
  private:
-  std::vector<bool> tells_prompt_;  // by slot: logits of the prompt's rows as well
+  std::vector<bool> tells_prompt_;  // per slot: prompt rows need logits too
 };
 
-// What one stage's steps take. Not thread-safe.
+// The cost of steps on one stage. Not thread-safe.
 class StepCost {
  public:
   using Duration = std::chrono::steady_clock::duration;
 
-  // `took`: for a step of `size`, tried at the load.
+  // `took`: the time of a step of `size` that was measured during the load.
   StepCost(const StepSize& size, Duration took);
 
   void Learn(const StepSize& size, Duration took);
-  // The longest that steps of about this size have taken of late. Of a size that has not been: what
-  // follows from others, as a step's time is at most proportional to what it grows with.
+  // The longest recent time of steps of about this size. For a size without samples: an upper bound
+  // from other sizes, since a step's time grows at most in proportion to these quantities.
   Duration Expect(const StepSize& size) const;
 
  private:
@@ -46,7 +46,7 @@ class StepCost {
     StepSize size;
     Duration took{};
   };
-  using Key = std::tuple<int, int, int>;  // powers of two
+  using Key = std::tuple<int, int, int>;  // bit widths: buckets between powers of two
   static Key KeyOf(const StepSize& size);
 
   const Sample tried_;

@@ -27,16 +27,16 @@ TEST_CASE("a plan's size counts rows, what they attend to, and logits") {
   CHECK(size.n_pairs == 4 * 5 / 2 + 100);
   CHECK(size.n_logits == 4 + 1);
 
-  // What the registration asked for holds for the slot's later steps.
+  // The registration's setting applies to all later steps of the slot.
   plan.clear_registrations();
   CHECK(sizer(plan).n_logits == 5);
 }
 
 TEST_CASE("what is not known follows from what is, in proportion at most") {
   StepCost cost({.n_rows = 512, .n_pairs = 512, .n_logits = 64}, milliseconds(100));
-  // Smaller in all: not more than the whole.
+  // Smaller in every quantity: not more than the known step.
   CHECK(cost.Expect({.n_rows = 10, .n_pairs = 100, .n_logits = 1}) == milliseconds(100));
-  // A long context: in proportion to the pairs.
+  // A long context: proportional to the pairs.
   CHECK(cost.Expect({.n_rows = 512, .n_pairs = 51'200, .n_logits = 1}) == milliseconds(10'000));
   cost.Learn({.n_rows = 512, .n_pairs = 50'000, .n_logits = 1}, milliseconds(300));
   CHECK(cost.Expect({.n_rows = 512, .n_pairs = 51'200, .n_logits = 1}) < milliseconds(310));

@@ -1,4 +1,4 @@
-// Who is let in over gRPC, against a real server.
+// Tests access control over gRPC, with a real server.
 #include <google/protobuf/descriptor.h>
 #include <grpcpp/generic/generic_stub.h>
 #include <grpcpp/grpcpp.h>
@@ -88,7 +88,7 @@ TEST_CASE("no method of Inference is open to those without a key") {
     bool ok = false;
     call->StartCall(nullptr);
     REQUIRE(queue.Next(&tag, &ok));
-    // Without a message: nobody waits for it.
+    // The call ends without a message: the server does not wait for it.
     grpc::Status status;
     call->Finish(&status, nullptr);
     REQUIRE(queue.Next(&tag, &ok));

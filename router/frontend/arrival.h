@@ -1,4 +1,4 @@
-// How a request came, and from whom.
+// The origin of a request: arrival time, trace context and caller.
 #pragma once
 
 #include <chrono>
@@ -11,7 +11,7 @@ namespace stagecoach::router {
 
 struct Arrival {
   std::chrono::steady_clock::time_point time = std::chrono::steady_clock::now();
-  std::string traceparent;  // W3C's, as the client gave it; empty: none
+  std::string traceparent;  // W3C trace context from the client; empty: none
   Caller caller;
 };
 

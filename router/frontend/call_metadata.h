@@ -1,4 +1,4 @@
-// What a gRPC call's metadata says.
+// Reads the metadata of a gRPC call.
 #pragma once
 
 #include <grpcpp/support/server_callback.h>
@@ -9,7 +9,7 @@
 
 namespace stagecoach::router {
 
-// The first value of `name`; empty: none.
+// The first value of `name`; empty if absent.
 inline std::string Metadata(const grpc::CallbackServerContext& context, const char* name) {
   const auto found = context.client_metadata().find(name);
   if (found == context.client_metadata().end()) return "";

@@ -63,7 +63,7 @@ template <typename Request>
 void Frontend::BeginAny(std::shared_ptr<Generation> generation, const Request* request) {
   WorkQueue& queue = NeedsGrammar(*request) ? grammars_ : prompts_;
   const absl::Status posted = PostTo(queue, [this, generation, request] {
-    // Nobody is to wait behind the grammars of those who have left.
+    // Skip the work for clients that have left, so that nobody waits for their grammars.
     if (generation->cancelled()) return generation->Start(absl::CancelledError("cancelled"));
     const absl::Status rate = generation->caller().TakeChoices(request->sampling().n());
     if (!rate.ok()) return generation->Start(rate);

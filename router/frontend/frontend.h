@@ -1,4 +1,5 @@
-// What every protocol's front end needs: the served model, the scheduler, and threads for text.
+// Shared by the front ends of all protocols: the served model, the scheduler, and threads for text
+// processing.
 #pragma once
 
 #include <atomic>
@@ -20,21 +21,23 @@
 namespace stagecoach::router {
 
 struct FrontendOptions {
-  int n_prompt_threads = 2;   // tokenizing, templates
-  int n_grammar_threads = 2;  // requests with a grammar, which may take seconds to compile
-  int n_output_threads = 2;   // detokenizing, messages; a stream stays on one of them
-  size_t max_prompts = 4096;  // waiting to be tokenized; one more is RESOURCE_EXHAUSTED
-  // Of one request, over its prompts: more never fit in the queue and the slots.
+  int n_prompt_threads = 2;   // tokenizing, chat templates
+  int n_grammar_threads = 2;  // requests with a grammar, whose compilation may take seconds
+  int n_output_threads = 2;   // detokenizing, messages; each stream stays on one of them
+  // Requests that may wait for a prompt thread, and as many for a grammar thread; more are
+  // RESOURCE_EXHAUSTED.
+  size_t max_prompts = 4096;
+  // Limit per request, over all of its prompts: more never fit in the queue and the slots.
   size_t max_choices = 4096 + 256;
-  StreamLimits streams;  // of those that are resumable
+  StreamLimits streams;  // limits of resumable streams
   TraceOptions traces;
-  // By stage: in what way it stalls, in words; empty: it does not. Null: nobody watches.
+  // Returns, per stage, a description of its stall; empty: not stalled. Null: no watch runs.
   std::function<std::vector<std::string>()> stalled;
   // How the scheduler stalls, in words; empty: it does not. May be null.
   std::function<std::string()> scheduler_stalled;
 };
 
-// Thread-safe. Outlives every stream's end and the scheduler.
+// Thread-safe. Outlives every stream and the scheduler.
 class Frontend {
  public:
   Frontend(const FrontendOptions& options, ServedModel model, std::vector<v1::StageStatus> stages,
@@ -46,38 +49,39 @@ class Frontend {
   size_t max_choices() const { return max_choices_; }
 
   StreamStore& streams() { return streams_; }
-  // One of the text threads.
+  // Returns one of the text threads, in rotation.
   WorkQueue* NextLane() { return lanes_[next_lane_++ % lanes_.size()].get(); }
-  // `given`, or one that is made if it is empty.
+  // `given`, or a new id if it is empty.
   static std::string RequestId(const std::string& given);
 
-  // A generation that waits for its Begin, or Start. `request_id` may be empty: one is made. It
-  // is of the same call as `beside`, if there is one, and shares its text thread.
+  // Makes a generation that waits for Begin or Start. If `request_id` is empty, makes an id. With
+  // `beside`, it belongs to the same call and shares its text thread.
   std::shared_ptr<Generation> NewGeneration(const std::string& request_id, ResponseWriter* writer,
                                             const Generation* beside = nullptr,
                                             const Arrival& arrival = {});
-  // Tokenizes, checks and submits on another thread. `request` lives until the stream's end.
+  // Tokenizes, checks and submits the request on another thread. `request` must live until the
+  // stream's end.
   void Begin(std::shared_ptr<Generation> generation, const v1::GenerateRequest* request);
   void Begin(std::shared_ptr<Generation> generation, const v1::ChatRequest* request);
 
-  // Each takes as long as the text is long: run them with Post.
+  // The time of each grows with the length of the text: run them with Post.
   absl::Status Tokenize(const v1::TokenizeRequest& request, v1::TokenizeResponse* response) const;
   absl::Status Detokenize(const v1::DetokenizeRequest& request,
                           v1::DetokenizeResponse* response) const;
-  // Waits for the scheduler. UNAVAILABLE if it does not answer.
+  // Waits for the scheduler. UNAVAILABLE if it does not answer within 5 s.
   absl::Status DescribeModel(v1::Model* model) const;
   absl::Status GetModel(const v1::GetModelRequest& request, v1::Model* model) const;
 
-  // In what way the pipeline stalls; empty: it does not. Never waits.
+  // A description of the pipeline's stall; empty: not stalled. Never blocks.
   std::string Stalled() const;
 
-  // Runs `task` on a prompt thread. RESOURCE_EXHAUSTED when too many wait, UNAVAILABLE when
-  // draining; then the task is dropped.
+  // Runs `task` on a prompt thread. RESOURCE_EXHAUSTED if too many tasks wait, UNAVAILABLE while
+  // draining; the task is then dropped.
   absl::Status Post(WorkQueue::Task task);
-  // The same for what may take seconds: building a request with a grammar.
+  // Like Post, for tasks that may take seconds: building a request with a grammar.
   absl::Status PostLong(WorkQueue::Task task) { return PostTo(grammars_, std::move(task)); }
 
-  // New work is UNAVAILABLE from now on.
+  // Refuses new work with UNAVAILABLE from now on.
   void StopAccepting() { accepting_ = false; }
 
  private:
@@ -98,7 +102,7 @@ class Frontend {
   std::atomic<SequenceId> next_id_{1};
   std::atomic<size_t> next_lane_{0};
   StreamStore streams_;
-  // Last: their threads end first.
+  // Last members, so that their threads end first.
   std::vector<std::unique_ptr<WorkQueue>> lanes_;
   WorkQueue prompts_;
   WorkQueue grammars_;

@@ -1,4 +1,4 @@
-// Generate and Chat against a real server and a real scheduler over the fake pipeline.
+// Tests Generate and Chat with a real server and a real scheduler over the fake pipeline.
 #include <chrono>
 #include <map>
 #include <string>

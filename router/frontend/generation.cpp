@@ -25,7 +25,7 @@ class Generation::Sink final : public SequenceSink {
       : generation_(std::move(generation)), index_(index) {}
 
   void OnQueued() override {
-    // All choices are queued, or none.
+    // Either all choices are queued or none, so the first one is enough.
     if (index_ != 0) return;
     generation_->services_.lane->Post([generation = generation_] { generation->OnQueued(); });
   }
@@ -129,7 +129,7 @@ void Generation::OnQueued() {
 }
 
 void Generation::OnError(absl::Status status) {
-  // Also one that waited, and was sent out of a full queue for another tenant's.
+  // Counts as refused also if it was queued and then evicted from a full queue.
   refused_ = !queued_ || absl::IsResourceExhausted(status);
   Abort(std::move(status));
 }
@@ -180,11 +180,11 @@ void Generation::AddToken(Choice& choice, const Event& event) {
     FillLogprobs(*services_.model->tokenizer, *event.token, *event.logprobs,
                  choice.pending.add_logprobs());
   }
-  // A stop token ends the text; it is not part of it.
+  // A stop token ends the text but is not part of it.
   if (event.finish == Finish::kStopToken) return;
   const bool was_reasoning = choice.channels.is_reasoning();
   choice.channels.Push(choice.assembler.Push(*event.token), &choice.pending);
-  // The marks count as well: one token opens the thinking, another closes it.
+  // The tokens of the marks that open and close reasoning also count.
   if (was_reasoning || choice.channels.is_reasoning()) {
     choice.pending.set_reasoning_tokens(choice.pending.reasoning_tokens() + 1);
     ++n_reasoning_tokens_;
@@ -253,7 +253,7 @@ void Generation::Pump() {
 }
 
 bool Generation::WriteNext() {
-  // Until it is submitted the request's message is being read.
+  // Before submission, another thread still reads the request message.
   if (ended_ || is_writing_ || !submitted_) return false;
   if (!failure_.ok()) {
     ended_ = true;

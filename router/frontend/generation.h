@@ -1,5 +1,5 @@
-// One request on its way: n sequences in the scheduler on one side, one stream of messages on the
-// other. Knows nothing of the protocol that carries the messages.
+// One running request: n sequences in the scheduler on one side, one stream of messages on the
+// other. Independent of the protocol that carries the messages.
 #pragma once
 
 #include <atomic>
@@ -26,23 +26,24 @@ namespace stagecoach::router {
 class RouterMetrics;
 class Scheduler;
 
-// Where the messages go. Called on the generation's text thread. Exactly one of WriteLast and Fail
-// ends the stream, when no write is under way; the generation does not use the writer afterwards.
+// Receives the messages. Runs on the generation's text thread. Exactly one call of WriteLast or
+// Fail ends the stream, while no write is pending; the generation does not use the writer
+// afterwards.
 class ResponseWriter {
  public:
   virtual ~ResponseWriter() = default;
-  // The scheduler has taken the request. Once, before any message.
+  // The scheduler has queued the request. Called once, before any message.
   virtual void OnQueued() {}
-  // True: it is written. False: `message` stays as it is until Generation::WriteDone, which must
-  // follow.
+  // True: written. False: the write is pending; `message` stays unchanged until
+  // Generation::WriteDone, which must follow.
   virtual bool Write(const v1::GenerateResponse& message) = 0;
-  // The last message and an OK end; `message` lives as long as the generation.
+  // Writes the last message and an OK status; `message` lives as long as the generation.
   virtual void WriteLast(const v1::GenerateResponse& message) = 0;
   virtual void Fail(const absl::Status& status) = 0;
 };
 
-// All state belongs to one text thread, `lane`; public methods post to it and may be called from
-// any thread. While a write is under way, what comes is merged into one message a choice.
+// All state belongs to one text thread, `lane`. Public methods post to it; any thread may call
+// them. While a write is pending, new output is merged into one message per choice (backpressure).
 class Generation final : public std::enable_shared_from_this<Generation> {
  public:
   using Clock = std::chrono::steady_clock;
@@ -51,24 +52,24 @@ class Generation final : public std::enable_shared_from_this<Generation> {
     const ServedModel* model = nullptr;
     Scheduler* scheduler = nullptr;
     const RouterMetrics* metrics = nullptr;
-    WorkQueue* lane = nullptr;  // of one thread
+    WorkQueue* lane = nullptr;  // has one thread
   };
 
-  // Everything in `services` and the writer outlive the stream's end; the lane also outlives the
-  // scheduler. `first_id` and the n - 1 ids after it are this request's alone. `arrival`: its
-  // latencies count from there, and what it computes is kept for its caller. `call`: of which this
-  // may be one of several prompts.
+  // Everything in `services` and the writer must outlive the stream's end; the lane must also
+  // outlive the scheduler. The n ids from `first_id` on belong to this request alone. `arrival`:
+  // latencies count from its time, and its caller owns the computed KV blocks. `call`: the client
+  // call, to which other prompts may also belong.
   Generation(const Services& services, std::string request_id, SequenceId first_id,
              ResponseWriter* writer, Arrival arrival = {},
              std::optional<RequestTrace> trace = std::nullopt,
              std::shared_ptr<ClientCall> call = std::make_shared<ClientCall>());
 
-  // The request was found good and is submitted, or was not and fails. Once.
+  // Submits the request, or fails with the error in `input`. Call once.
   void Start(absl::StatusOr<GenerationInput> input);
   void WriteDone(bool ok);
-  // The client is gone or has waited long enough.
+  // The client is gone or past its deadline.
   void Cancel(absl::Status status);
-  // Cancel was called: there is no need to build its input. Any thread.
+  // Whether Cancel was called, so that building the input is unnecessary. Any thread.
   bool cancelled() const { return cancelled_; }
 
   WorkQueue* lane() const { return services_.lane; }
@@ -76,7 +77,7 @@ class Generation final : public std::enable_shared_from_this<Generation> {
   const std::shared_ptr<ClientCall>& call() const { return call_; }
 
  private:
-  // One step's outcome for one choice, copied off the scheduler's thread.
+  // The outcome of one step for one choice, copied from the scheduler's thread.
   struct Event {
     std::optional<int32_t> token;
     std::unique_ptr<v1::Logprobs> logprobs;
@@ -106,11 +107,11 @@ class Generation final : public std::enable_shared_from_this<Generation> {
   void AddToken(Choice& choice, const Event& event);
   void FinishChoice(Choice& choice, v1::FinishReason reason, std::string stop_reason);
   void TakePromptLogprobs(const std::vector<v1::Logprobs>& logprobs);
-  // Cancels what runs; the stream fails with `status` as soon as no write is under way.
+  // Cancels the running sequences; the stream fails with `status` as soon as no write is pending.
   void Abort(absl::Status status);
-  // Writes what there is, or ends the stream, if that is possible now.
+  // Writes available output, or ends the stream, if possible now.
   void Pump();
-  // Whether more can be written at once.
+  // Returns whether more can be written at once.
   bool WriteNext();
   bool PromptIsComplete() const;
   Choice* NextPending();
@@ -126,27 +127,27 @@ class Generation final : public std::enable_shared_from_this<Generation> {
   const std::shared_ptr<ClientCall> call_;
   std::atomic<bool> cancelled_{false};
 
-  // Of the lane's thread.
+  // Used only on the lane's thread.
   GenerationInput input_;
   bool submitted_ = false;
   bool queued_ = false;
-  bool refused_ = false;        // by the scheduler
-  std::deque<Choice> choices_;  // by index; stable, as assemblers refer to input_
-  size_t next_choice_ = 0;      // whose turn it is to write
+  bool refused_ = false;        // the scheduler refused the request
+  std::deque<Choice> choices_;  // by index; addresses are stable, since assemblers refer to input_
+  size_t next_choice_ = 0;      // the choice that writes next
   size_t n_finished_ = 0;
-  v1::Prompt prompt_;  // until the first message
+  v1::Prompt prompt_;  // moved into the first message
   bool prompt_sent_ = false;
   v1::GenerateResponse writing_;
   bool is_writing_ = false;
   bool ended_ = false;
   absl::Status failure_;
   uint32_t n_completion_tokens_ = 0;
-  uint32_t n_reasoning_tokens_ = 0;  // of those
+  uint32_t n_reasoning_tokens_ = 0;  // part of n_completion_tokens_
   std::optional<Clock::time_point> submitted_at_;
   std::optional<Clock::time_point> first_token_at_;
   bool trace_ended_ = false;
   double queue_ms_ = 0;
-  uint32_t n_cached_tokens_ = 0;  // of the prompt
+  uint32_t n_cached_tokens_ = 0;  // prompt tokens from the prefix cache
   double ttft_ms_ = 0;
 };
 

@@ -1,4 +1,4 @@
-// What a generation does with a slow reader, without gRPC.
+// Tests a generation with a slow reader, without gRPC.
 #include "router/frontend/generation.h"
 
 #include <prometheus/text_serializer.h>
@@ -16,7 +16,7 @@
 namespace stagecoach::router {
 namespace {
 
-// Keeps copies; its write is under way until the test says otherwise.
+// Keeps copies of messages; a write stays pending until the test completes it.
 class SlowWriter final : public ResponseWriter {
  public:
   bool Write(const v1::GenerateResponse& message) override {
@@ -79,7 +79,7 @@ struct Fixture {
     request.mutable_sampling()->set_ignore_eos(true);
     generation->Start(BuildGeneration(model, request));
   }
-  // All results are out and have reached the generation.
+  // Waits until all results are released and have reached the generation.
   void FinishPipeline() {
     pipeline.ReleaseAll();
     while (scheduler->Snapshot().get().running > 0) {
@@ -129,7 +129,7 @@ TEST_CASE("tokens of thinking are counted") {
     CHECK(fixture.writer.WaitForCall(0).message.reasoning_tokens() == (is_open ? 1 : 0));
     fixture.FinishPipeline();
     fixture.generation->WriteDone(true);
-    // The pipeline's tokens spell no "</think>": what is begun is not ended.
+    // The pipeline's tokens never spell "</think>": open reasoning does not end.
     const v1::GenerateResponse last = fixture.writer.WaitForCall(1).message;
     CHECK(last.reasoning_tokens() == (is_open ? 19 : 0));
     CHECK(last.usage().reasoning_tokens() == (is_open ? 20 : 0));

@@ -16,7 +16,7 @@ namespace {
 constexpr char kServiceName[] = "stagecoach.v1.Inference";
 constexpr int kHandshakeTimeoutMs = 10'000;
 
-// `tls`: null for none.
+// `tls`: null for no TLS.
 std::shared_ptr<grpc::ServerCredentials> Credentials(const TlsFiles* tls) {
   if (tls == nullptr) return grpc::InsecureServerCredentials();
   grpc::SslServerCredentialsOptions options;
@@ -35,7 +35,7 @@ class GrpcServerImpl final : public GrpcServer {
     grpc::ServerBuilder builder;
     ApplyServerDefaults(builder, kMaxClientMessageBytes);
     NoticeLostClients(builder);
-    // A connection that says nothing holds memory and a file.
+    // A silent connection holds memory and a file descriptor.
     builder.AddChannelArgument(GRPC_ARG_SERVER_HANDSHAKE_TIMEOUT_MS, kHandshakeTimeoutMs);
     int port = 0;
     builder.AddListeningPort(address, Credentials(access_->tls()), &port);

@@ -27,8 +27,8 @@ class RefusedCall final : public grpc::ServerBidiReactor<grpc::ByteBuffer, Respo
   void OnDone() override { delete this; }
 };
 
-// Lives from the call's start to OnDone, which comes after the end and after the last reaction; the
-// source lets go of it before that.
+// Lives from the call's start to OnDone, which comes after the end and after the last reaction. The
+// source drops its reference before that.
 template <typename Request>
 class StreamCall final : public ServerCall<Request, v1::GenerateResponse>, public ResponseStream {
   using Base = ServerCall<Request, v1::GenerateResponse>;
@@ -84,7 +84,7 @@ class UnaryCall final : public ServerCall<Request, Response> {
  public:
   using Work = std::function<absl::Status(const Caller&, const Request&, Response*)>;
 
-  // `queue`: whose prompt threads do the work; null: it is done at once.
+  // `queue`: its prompt threads run the work; null: it runs at once.
   UnaryCall(grpc::CallbackServerContext* context, Caller caller, Frontend* queue, Work work)
       : ServerCall<Request, Response>(context, std::move(caller)),
         queue_(queue),

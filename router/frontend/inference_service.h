@@ -1,4 +1,4 @@
-// stagecoach.v1.Inference over gRPC's callback API: a call is an object, not a thread.
+// stagecoach.v1.Inference over gRPC's callback API: a call is an object and needs no thread.
 #pragma once
 
 #include <grpcpp/impl/service_type.h>
@@ -16,8 +16,8 @@ namespace stagecoach::router {
 
 class Frontend;
 
-// Not the generated class, which would have messages read before their callers are let in. Thread-
-// safe.
+// Does not use the generated service class: that one reads a message before the caller is admitted.
+// Thread-safe.
 class InferenceService final : public grpc::Service {
  public:
   // `frontend` outlives the server that the service is registered with.
@@ -27,7 +27,7 @@ class InferenceService final : public grpc::Service {
   template <typename Response>
   using Reactor = grpc::ServerBidiReactor<grpc::ByteBuffer, Response>;
 
-  // `make` gives the call of a caller who has been let in.
+  // `make` creates the call object of an admitted caller.
   template <typename Response>
   void Add(const char* method, Access::Kind kind,
            std::function<Reactor<Response>*(grpc::CallbackServerContext*, Caller)> make);
@@ -35,7 +35,7 @@ class InferenceService final : public grpc::Service {
   void AddStream(const char* method, Access::Kind kind);
   template <typename Request, typename Response>
   using Work = std::function<absl::Status(const Caller&, const Request&, Response*)>;
-  // `on_prompt_thread`: `work` takes as long as a text is long.
+  // `on_prompt_thread`: the time of `work` grows with the length of a text.
   template <typename Request, typename Response>
   void AddUnary(const char* method, Access::Kind kind, bool on_prompt_thread,
                 Work<Request, Response> work);
@@ -44,7 +44,7 @@ class InferenceService final : public grpc::Service {
 
   Frontend* const frontend_;
   const std::shared_ptr<Access> access_;
-  std::deque<std::string> paths_;  // of the methods
+  std::deque<std::string> paths_;  // paths of the methods
 };
 
 }  // namespace stagecoach::router

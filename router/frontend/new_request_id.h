@@ -1,5 +1,5 @@
-// Ids of requests, which are also those of streams. Those that a server makes say which one did, so
-// that another knows that it cannot have the stream.
+// Request ids, which are also stream ids. An id that a server makes names its instance, so that
+// another server knows that it cannot have the stream.
 #pragma once
 
 #include <string>
@@ -7,14 +7,14 @@
 
 namespace stagecoach::router {
 
-// This process's: random, the same as long as it runs.
+// The id of this process: random, constant while it runs.
 const std::string& InstanceId();
 
 // "INSTANCE-RANDOM", in hexadecimal digits.
 std::string NewRequestId();
 
-// Whether the id has the form of those that servers make, and another one's instance. A client may
-// choose an id of that form: it then hears of a replica that does not exist.
+// Whether the id has the form that servers make, with another instance's id. A client may choose an
+// id of this form; if its stream is not found, the error then names a replica that does not exist.
 bool IsOfAnotherInstance(std::string_view id);
 
 }  // namespace stagecoach::router

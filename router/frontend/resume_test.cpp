@@ -1,5 +1,4 @@
-// Streams that are gone on with over gRPC, against a real server and a real scheduler over the fake
-// pipeline.
+// Tests resuming streams over gRPC, with a real server and a real scheduler over the fake pipeline.
 #include <chrono>
 #include <string>
 #include <vector>
@@ -26,7 +25,7 @@ struct Call {
     reader = house.stub->Resume(&context, request);
   }
 
-  // At most `n_messages`, then the client is gone.
+  // Reads at most `n_messages`, then drops the call.
   Heard Listen(size_t n_messages = SIZE_MAX) {
     Heard heard;
     v1::GenerateResponse message;
@@ -46,7 +45,7 @@ Heard Resume(FrontHouse& house, const std::string& id, uint64_t from) {
   return Call(house, id, from).Listen();
 }
 
-// The stream's first step is out, more are held back.
+// Begins a stream whose first step is released; later results are held.
 std::unique_ptr<Call> BeginHeld(FrontHouse& house, const v1::GenerateRequest& request) {
   auto call = std::make_unique<Call>(house, request);
   house.WaitUntilRunning(1);
@@ -66,7 +65,7 @@ v1::GenerateRequest Request(const std::string& id, uint32_t max_tokens, uint32_t
   return request;
 }
 
-// By choice; of messages without a repetition or a gap.
+// Tokens per choice; requires messages without repetition or gap.
 std::vector<std::vector<int32_t>> Tokens(const std::vector<v1::GenerateResponse>& messages,
                                          size_t n_choices) {
   std::vector<std::vector<int32_t>> tokens(n_choices);
@@ -95,7 +94,7 @@ TEST_CASE("a client that leaves after any message goes on where it was") {
       CHECK(Tokens(heard.messages, n) == Expected(request));
       CHECK(heard.messages.front().has_prompt());
       CHECK(heard.messages.back().usage().completion_tokens() == kTokens * n);
-      // What was said is there for a second time.
+      // Earlier output can be read a second time.
       CHECK(Tokens(Resume(house, "mine", 0).messages, n) == Expected(request));
       CHECK(Resume(house, "mine", kTokens * n).messages.empty());
     }

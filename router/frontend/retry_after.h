@@ -1,4 +1,4 @@
-// What a gRPC client that was refused for now is told to wait.
+// Tells a refused gRPC client how long to wait.
 #pragma once
 
 #include <grpcpp/server_context.h>

@@ -16,7 +16,8 @@ namespace {
 
 constexpr auto kSnapshotTimeout = std::chrono::seconds(1);
 
-// Those of vLLM, whose names these are: quantiles over servers of both kinds need the same ones.
+// The buckets of vLLM, since the metrics have its names: quantiles over both kinds of servers need
+// equal buckets.
 const prometheus::Histogram::BucketBoundaries kFirstTokenBuckets = {
     0.001, 0.005, 0.01, 0.02, 0.04, 0.06, 0.08, 0.1,  0.25, 0.5,   0.75,
     1.0,   2.5,   5.0,  7.5,  10.0, 20.0, 40.0, 80.0, 160., 640.0, 2560.0};
@@ -26,7 +27,7 @@ const prometheus::Histogram::BucketBoundaries kInterTokenBuckets = {
 const prometheus::Histogram::BucketBoundaries kRequestBuckets = {
     0.3,  0.5,  0.8,  1.0,  1.5,  2.0,   2.5,   5.0,   10.0,   15.0,  20.0,
     30.0, 40.0, 50.0, 60.0, 120., 240.0, 480.0, 960.0, 1920.0, 7680.0};
-// A GPU gives a token in less than vLLM's first bucket holds.
+// On a GPU, a token takes less time than vLLM's first bucket covers.
 const prometheus::Histogram::BucketBoundaries kFineInterTokenBuckets = {
     0.001, 0.002, 0.003, 0.004, 0.006, 0.008, 0.01, 0.015, 0.02, 0.03,
     0.04,  0.06,  0.08,  0.1,   0.15,  0.2,   0.3,  0.5,   1.0,  2.5};

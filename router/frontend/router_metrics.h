@@ -1,4 +1,4 @@
-// What the router tells Prometheus. Names that dashboards of this field already know start with
+// The router's Prometheus metrics. Metrics that dashboards already know from vLLM start with
 // "vllm:", our own with "stagecoach_".
 #pragma once
 
@@ -23,17 +23,17 @@ namespace stagecoach::router {
 
 class Scheduler;
 
-// The one scheduler of this process; a label that vLLM's dashboards group by.
+// The only scheduler of this process; vLLM's dashboards group by this label.
 inline constexpr char kEngine[] = "0";
 
-// Latencies and ends of requests, observed as they happen. Thread-safe.
+// Latencies and outcomes of requests, recorded as they happen. Thread-safe.
 class RouterMetrics {
  public:
   enum class End : uint8_t { kStop, kLength, kAbort };
 
   explicit RouterMetrics(const std::string& model_name);
 
-  // Of work that waits for a thread: text to be made tokens, and grammars to be compiled.
+  // Queues of work that waits for a thread: text to tokenize, and grammars to compile.
   enum class Queue : uint8_t { kPrompts, kGrammars };
 
   void ObserveFirstToken(double seconds) const;
@@ -41,19 +41,19 @@ class RouterMetrics {
   void ObserveInterToken(double seconds) const;
   void ObserveEnd(End end, double e2e_seconds) const;
 
-  // Of requests that were good, but not taken: kResourceExhausted as too many wait, kUnavailable as
-  // the server ends. Others are not counted.
+  // Counts valid requests that were refused: kResourceExhausted because too many wait, kUnavailable
+  // because the server shuts down. Ignores other codes.
   void CountRefused(absl::StatusCode code) const;
 
   void AddQueued(Queue queue, int n) const;
 
-  // A request that was let in with a key, whatever protocol it came by.
+  // A request that was admitted with a key, over any protocol.
   void CountTenantRequest(const std::string& tenant) const;
 
-  // Resumable streams that are kept, and what they have said.
+  // The number of kept resumable streams, and the bytes kept for them.
   void SetStreams(size_t n_streams, size_t n_bytes) const;
   void CountStreamResumed() const;
-  // For want of room a stream, or its beginning, was dropped before its time.
+  // A stream, or its beginning, was dropped early for lack of memory or places.
   void CountStreamDropped() const;
 
   std::shared_ptr<prometheus::Collectable> collectable() const { return registry_; }
@@ -76,7 +76,7 @@ class RouterMetrics {
   prometheus::Counter* streams_dropped_;
 };
 
-// The scheduler's own numbers, asked for when Prometheus asks.
+// The scheduler's own numbers, collected when Prometheus scrapes.
 class SchedulerCollector final : public prometheus::Collectable {
  public:
   SchedulerCollector(Scheduler* scheduler, std::string model_name);

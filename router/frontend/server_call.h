@@ -1,4 +1,4 @@
-// One gRPC call of a client, whose message is read only once the client has been let in.
+// One gRPC call of a client. Its message is read only after the client is admitted.
 #pragma once
 
 #include <grpcpp/impl/codegen/proto_utils.h>
@@ -16,8 +16,8 @@
 
 namespace stagecoach::router {
 
-// Streams both ways on our side whatever the method is to clients, which see no difference: for
-// other kinds of methods gRPC takes in the message, up to its limit, before anyone is asked.
+// On the server side, every method is a bidirectional stream; clients see no difference. For other
+// method types, gRPC reads the message, up to its size limit, before any handler runs.
 template <typename Request, typename Response>
 class ServerCall : public grpc::ServerBidiReactor<grpc::ByteBuffer, Response> {
  public:
@@ -28,14 +28,14 @@ class ServerCall : public grpc::ServerBidiReactor<grpc::ByteBuffer, Response> {
 
   void OnReadDone(bool ok) final {
     if (!ok) return End(absl::InvalidArgumentError("the call came without its message"));
-    grpc::ByteBuffer given(bytes_);  // the same bytes, which reading takes away
+    grpc::ByteBuffer given(bytes_);  // a reference to the same bytes; reading consumes bytes_
     const grpc::Status read = grpc::SerializationTraits<Request>::Deserialize(&bytes_, &request_);
     if (!read.ok()) return End(Why(given));
     Begin();
   }
 
  protected:
-  // The request is there. What follows ends with End or this->StartWriteAndFinish.
+  // The request has arrived. Must lead to End or this->StartWriteAndFinish.
   virtual void Begin() = 0;
 
   const Request& request() const { return request_; }

@@ -9,7 +9,7 @@
 namespace stagecoach::router {
 namespace {
 
-// Passes a request's messages on as they come.
+// Forwards the messages of a request as they come.
 template <typename Request>
 class LiveSource final : public StreamSource, public ResponseWriter {
  public:
@@ -40,11 +40,11 @@ class LiveSource final : public StreamSource, public ResponseWriter {
   const std::shared_ptr<Generation> generation_;
 };
 
-// Puts a request's messages into the store. Lives until its stream's end.
+// Writes the messages of a request to the store. Lives until its stream's end.
 template <typename Request>
 class KeptRequest final : public ResponseWriter {
  public:
-  // Starts a copy of `request`, and gives a reader of all of it.
+  // Starts a copy of `request`, and returns a reader from the start of its stream.
   static absl::StatusOr<std::unique_ptr<StreamReader>> Begin(Frontend* frontend,
                                                              const Request& request,
                                                              const Arrival& arrival) {
@@ -77,7 +77,7 @@ class KeptRequest final : public ResponseWriter {
  private:
   void Append(const v1::GenerateResponse& message) {
     n_tokens_ += static_cast<uint64_t>(message.token_ids_size());
-    // Messages one behind the other are one message with the fields of both.
+    // Concatenated protobuf messages parse as one message with the fields of both.
     v1::GenerateResponse position;
     position.set_position(n_tokens_);
     std::string data = message.SerializeAsString();
@@ -92,10 +92,10 @@ class KeptRequest final : public ResponseWriter {
   const Request request_;
   std::unique_ptr<StreamWriter> writer_;
   uint64_t n_tokens_ = 0;
-  std::shared_ptr<KeptRequest> self_;  // until the end
+  std::shared_ptr<KeptRequest> self_;  // keeps this alive until the end
 };
 
-// Carries a stream from the store to one client. State belongs to a text thread.
+// Sends a stream from the store to one client. All state belongs to a text thread.
 class ReadingSource final : public StreamSource,
                             public std::enable_shared_from_this<ReadingSource> {
  public:
@@ -141,13 +141,13 @@ class ReadingSource final : public StreamSource,
     if (!piece.data.empty()) {
       SC_CHECK(message_.ParseFromString(piece.data));
       is_writing_ = true;
-      // The last message's end is seen after it.
+      // The stream's end is handled after this write.
       return out_->Write(message_);
     }
     if (piece.ended) End(piece.status);
   }
 
-  // Nothing uses `out` afterwards.
+  // `out` is not used afterwards.
   void End(const absl::Status& status) {
     ended_ = true;
     const absl::Status last = status;

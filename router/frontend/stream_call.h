@@ -1,4 +1,5 @@
-// What a gRPC stream carries: a request's own messages, or what is kept of one that runs by itself.
+// The sources of a gRPC stream: the messages of a request, or a kept stream that runs
+// independently.
 #pragma once
 
 #include <memory>
@@ -12,37 +13,37 @@ namespace stagecoach::router {
 
 class Frontend;
 
-// The way to one client. Write and Finish may be called from any thread, one after the other.
+// The connection to one client. Any thread may call the methods, one call at a time.
 class ResponseStream {
  public:
   virtual ~ResponseStream() = default;
-  // `message` stays as it is until StreamSource::WriteDone.
+  // `message` must stay unchanged until StreamSource::WriteDone.
   virtual void Write(const v1::GenerateResponse& message) = 0;
-  virtual void WriteLast(const v1::GenerateResponse& message) = 0;  // and an OK end
+  virtual void WriteLast(const v1::GenerateResponse& message) = 0;  // then ends with OK
   virtual void End(const absl::Status& status) = 0;
 };
 
-// Writes to a ResponseStream from Start on until it ends it. Thread-safe.
+// Writes to a ResponseStream from Start until it ends the stream. Thread-safe.
 class StreamSource {
  public:
   virtual ~StreamSource() = default;
   virtual void Start() = 0;
   virtual void WriteDone(bool ok) = 0;
-  // The client has cancelled or is past its deadline.
+  // The client has cancelled, or its deadline has passed.
   virtual void Cancel() = 0;
 };
 
-// The stream of `request`, which lives as long as `out` does. A resumable one's is kept, and runs
-// on without the client.
+// The stream of `request`, which must live as long as `out`. The stream of a resumable request is
+// kept, and runs on without the client.
 std::shared_ptr<StreamSource> MakeSource(Frontend* frontend, const v1::GenerateRequest& request,
                                          const Arrival& arrival, ResponseStream* out);
 std::shared_ptr<StreamSource> MakeSource(Frontend* frontend, const v1::ChatRequest& request,
                                          const Arrival& arrival, ResponseStream* out);
-// The rest of a kept one.
+// The rest of a kept stream.
 std::shared_ptr<StreamSource> MakeSource(Frontend* frontend, const v1::ResumeRequest& request,
                                          const Arrival& arrival, ResponseStream* out);
 
-// In whose name gRPC's streams of a tenant are kept.
+// The owner under which a tenant's gRPC streams are kept.
 std::string GrpcOwner(const Caller& caller);
 
 }  // namespace stagecoach::router

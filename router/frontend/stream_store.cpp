@@ -14,7 +14,7 @@
 namespace stagecoach::router {
 namespace {
 
-// What keeping one piece of data takes beside it.
+// Memory overhead per entry.
 constexpr size_t kEntryOverheadBytes = 64;
 constexpr char kStreamNotFound[] = "stream_not_found";
 constexpr char kStreamOnOtherReplica[] = "stream_on_other_replica";
@@ -23,7 +23,7 @@ constexpr char kStreamOnOtherReplica[] = "stream_on_other_replica";
 
 struct StreamStore::Stream {
   struct Entry {
-    uint64_t start = 0;  // the stream's tokens before it
+    uint64_t start = 0;  // tokens of the stream before this entry
     std::string data;
 
     size_t bytes() const { return data.size() + kEntryOverheadBytes; }
@@ -31,20 +31,20 @@ struct StreamStore::Stream {
 
   Key key;
   Account account;
-  uint64_t number = 0;    // in the order of their making
-  bool is_kept = true;    // in streams_
-  bool has_place = true;  // counts among those that may be; without, it goes with its last reader
+  uint64_t number = 0;    // in order of creation
+  bool is_kept = true;    // it is in streams_
+  bool has_place = true;  // counts against max_streams; false: it goes with its last reader
   bool started = false;
   std::deque<Entry> entries;
-  uint64_t n_dropped = 0;  // entries that were before these
-  uint64_t n_lost = 0;     // reading from fewer tokens would need a dropped entry
+  uint64_t n_dropped = 0;  // number of dropped entries before the first of `entries`
+  uint64_t n_lost = 0;     // reading from below this many tokens would need a dropped entry
   uint64_t n_tokens = 0;
   size_t n_bytes = 0;
   bool ended = false;
   absl::Status status;
-  absl::AnyInvocable<void(const absl::Status&) &&> cancel;  // null once ended
+  absl::AnyInvocable<void(const absl::Status&) &&> cancel;  // null after the end
   std::vector<StreamReader*> readers;
-  // When there are none:
+  // Valid while there are no readers:
   std::list<std::shared_ptr<Stream>>::iterator unread;
   Clock::time_point expires;
 };
@@ -56,7 +56,7 @@ struct StreamStore::Aftermath {
   void Do() {
     for (const Wake& wake : wakes) (*wake)();
     for (auto& [cancel, status] : cancels) std::move(cancel)(status);
-    // What they hold may be the last of a writer, whose end takes the lock.
+    // Destroying a callback may destroy a writer, whose destructor takes the lock.
     cancels.clear();
   }
 };
@@ -192,7 +192,7 @@ void StreamStore::Append(Stream& stream, uint64_t n_tokens, std::string data) {
 
 void StreamStore::End(const std::shared_ptr<Stream>& stream, absl::Status status) {
   Aftermath after;
-  decltype(stream->cancel) unused;  // what it holds goes outside the lock
+  decltype(stream->cancel) unused;  // destroyed outside the lock
   {
     std::lock_guard lock(mutex_);
     unused = std::exchange(stream->cancel, nullptr);
@@ -225,7 +225,7 @@ void StreamStore::Remove(const std::shared_ptr<Stream>& stream, Aftermath& after
 
 void StreamStore::MakeRoom(Aftermath& after) {
   if (n_bytes_ <= limits_.max_bytes) return;
-  // Some more, so that not every token has to look for room.
+  // Frees one eighth of the memory at once, so that not every token triggers this.
   while (n_bytes_ > limits_.max_bytes - limits_.max_bytes / 8) {
     const auto most =
         std::max_element(by_tenant_.begin(), by_tenant_.end(), [](const auto& a, const auto& b) {
@@ -275,7 +275,7 @@ void StreamStore::TakePlace(const std::string& tenant, Aftermath& after) {
     if (youngest == nullptr || youngest->number < stream->number) youngest = stream;
   }
   if (youngest != nullptr) return GiveUpPlace(*youngest);
-  // Nobody reads any of them: the one that has waited the longest for it.
+  // No stream has a reader: remove the one that has been without a reader longest.
   for (const std::shared_ptr<Stream>& stream : unread_) {
     if (stream->account.tenant == tenant) return Remove(std::shared_ptr<Stream>(stream), after);
   }

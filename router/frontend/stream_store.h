@@ -1,5 +1,5 @@
-// Streams that can be gone on with: what each has said is kept for a while, for a client that has
-// lost its connection.
+// Resumable streams: keeps the output of each stream for a while, for a client that lost its
+// connection.
 #pragma once
 
 #include <chrono>
@@ -24,11 +24,11 @@ namespace stagecoach::router {
 class RouterMetrics;
 
 struct StreamLimits {
-  // For how long a stream is kept that nobody reads, whether it still runs or has ended. 0: none
-  // can be kept.
+  // How long a stream without readers is kept, whether it still runs or has ended. 0: streams
+  // cannot be kept.
   std::chrono::milliseconds keep{60'000};
   size_t max_streams = 1024;
-  size_t max_bytes = 64 << 20;  // of what all of them have said
+  size_t max_bytes = 64 << 20;  // output of all streams together
 };
 
 class StreamWriter;
@@ -36,38 +36,38 @@ class StreamReader;
 
 struct NewStream {
   std::unique_ptr<StreamWriter> writer;
-  std::unique_ptr<StreamReader> reader;  // the first
+  std::unique_ptr<StreamReader> reader;  // the first reader
 };
 
-// Memory and the number of streams are bounded as a whole, and shared between tenants. When memory
-// is short, the tenant that has most of it for its weight loses first: its streams that have ended,
-// oldest first, then the beginnings of those that run. When streams are too many, the one that has
-// most of them for its weight, with the new one, loses one: the oldest that has ended; if another
-// tenant comes, one that runs, which is then kept for as long only as somebody reads it.
-// Thread-safe; outlives its writers and readers.
+// The memory and the number of streams are limited as a whole, and shared between tenants by
+// weight. If memory is short, the tenant that uses most relative to its weight loses first its
+// ended streams, the oldest first, then the beginnings of its running streams. If there are too
+// many streams, the tenant that has most relative to its weight, including the new stream, loses
+// one: the oldest ended stream, or, if another tenant creates the new stream, a running one, which
+// is then kept only as long as it has a reader. Thread-safe; outlives its writers and readers.
 class StreamStore {
  public:
   StreamStore(const StreamLimits& limits, const RouterMetrics* metrics);
   ~StreamStore();
 
-  // A stream of `owner`, who alone can find it, on `account`. `cancel` is called once, from any
-  // thread, when nobody comes to read it, or somebody cancels it, before its End.
-  // ALREADY_EXISTS; RESOURCE_EXHAUSTED when too many of the tenant's run; INVALID_ARGUMENT when
-  // none can be kept.
+  // Creates a stream that only `owner` can find; it is charged to `account`. `cancel` is called
+  // once, from any thread, if before End nobody comes to read the stream, or somebody cancels it.
+  // ALREADY_EXISTS: the owner has a stream with this id. RESOURCE_EXHAUSTED: too many of the
+  // tenant's streams run. INVALID_ARGUMENT: streams cannot be kept.
   absl::StatusOr<NewStream> Create(const std::string& owner, const Account& account,
                                    const std::string& id,
                                    absl::AnyInvocable<void(const absl::Status&) &&> cancel);
 
-  // From behind the stream's first `from` tokens on. Any number of readers at a time, each of which
-  // gets all. NOT_FOUND; INVALID_ARGUMENT when the stream is not that long; OUT_OF_RANGE when its
-  // beginning is no longer kept.
+  // Reads the stream after its first `from` tokens. Several readers may read at the same time; each
+  // gets the whole stream. NOT_FOUND; INVALID_ARGUMENT: the stream has fewer tokens. OUT_OF_RANGE:
+  // these tokens are no longer kept.
   absl::StatusOr<std::unique_ptr<StreamReader>> Read(const std::string& owner,
                                                      const std::string& id, uint64_t from);
 
-  // Readers get CANCELLED. NOT_FOUND.
+  // Ends and removes the stream; its readers get CANCELLED. NOT_FOUND.
   absl::Status Cancel(const std::string& owner, const std::string& id);
 
-  // No stream ends for want of a reader any more.
+  // From now on, no stream ends because it has no reader.
   void StopWaiting();
 
  private:
@@ -79,23 +79,23 @@ class StreamStore {
   struct Stream;
   struct Held {
     uint32_t weight = 1;
-    size_t n_streams = 0;  // that have a place
+    size_t n_streams = 0;  // streams that have a place
     size_t n_bytes = 0;
   };
-  // What is to be done once the lock is released.
+  // Actions to run after the lock is released.
   struct Aftermath;
 
   std::unique_ptr<StreamReader> MakeReader(const std::shared_ptr<Stream>& stream, uint64_t next);
   absl::Status NoStream(const std::string& id) const;
   void Append(Stream& stream, uint64_t n_tokens, std::string data);
   void End(const std::shared_ptr<Stream>& stream, absl::Status status);
-  // The following hold the lock.
+  // REQUIRES for the following: the lock is held.
   void EndLocked(Stream& stream, absl::Status status, Aftermath& after);
   void Remove(const std::shared_ptr<Stream>& stream, Aftermath& after);
   void MakeRoom(Aftermath& after);
-  // A place for one more. RESOURCE_EXHAUSTED.
+  // Makes a place for one more stream. RESOURCE_EXHAUSTED if it cannot.
   absl::Status MakePlace(const Account& account, Aftermath& after);
-  // One that runs no longer counts, and goes with its last reader.
+  // Takes the place of a running stream, which then goes with its last reader.
   void TakePlace(const std::string& tenant, Aftermath& after);
   void GiveUpPlace(Stream& stream);
   Held& HeldBy(const Stream& stream);
@@ -113,27 +113,29 @@ class StreamStore {
   mutable std::mutex mutex_;
   // All guarded by mutex_.
   std::map<Key, std::shared_ptr<Stream>> streams_;
-  std::map<std::string, Held> by_tenant_;  // of those that have streams
+  std::map<std::string, Held> by_tenant_;  // only tenants that have streams
   size_t n_bytes_ = 0;
-  size_t n_places_ = 0;  // that are taken
+  size_t n_places_ = 0;  // places in use
   uint64_t n_created_ = 0;
-  std::list<std::shared_ptr<Stream>> unread_;  // those without a reader, the longest so first
+  // Streams without a reader, in the order in which they lost it.
+  std::list<std::shared_ptr<Stream>> unread_;
   bool stopping_ = false;
   std::condition_variable changed_;
-  std::thread waiter_;  // last
+  std::thread waiter_;  // last member: uses all above
 };
 
-// What a stream says. One thread at a time.
+// Writes the output of a stream. One thread at a time.
 class StreamWriter {
  public:
   ~StreamWriter();
 
-  // The request was accepted: it can be read about from now on, until it is dropped. A stream that
-  // ends before leaves no trace but for those who read it already.
+  // The request was accepted: from now on the stream can be read until it is dropped. A stream that
+  // ends before Start is removed; only its current readers see its end.
   void Start();
-  // `data` brings the stream to `n_tokens` tokens. Empty data: it comes with the next.
+  // Appends `data`, which brings the stream to `n_tokens` tokens. Empty data: it comes with the
+  // next call.
   void Append(uint64_t n_tokens, std::string data);
-  // Nothing follows.
+  // Ends the stream.
   void End(absl::Status status);
 
  private:
@@ -144,22 +146,23 @@ class StreamWriter {
   const std::shared_ptr<StreamStore::Stream> stream_;
 };
 
-// One reader's place in a stream. One thread at a time.
+// The position of one reader in a stream. One thread at a time.
 class StreamReader {
  public:
   struct Piece {
     bool started = false;  // the stream's Start was called
-    std::string data;      // empty: nothing new
-    bool ended = false;    // nothing follows the data; with `status`
+    std::string data;      // empty: no new data
+    bool ended = false;    // the stream ends after the data, with `status`
     absl::Status status;
   };
 
   ~StreamReader();
 
-  // `wake` is called, from any thread, once after each Next that gave no data, when there is news.
-  // Before the first Next; without it who reads has to ask again.
+  // Sets `wake`, which is called once, from any thread, when there is news after a Next that
+  // returned no data. Call it before the first Next. Without it, the reader must poll.
   void OnNews(std::function<void()> wake);
-  // What comes next: data as it was appended, put together up to `max_bytes`, but one at least.
+  // Returns the next entries as they were appended, concatenated up to `max_bytes`, but at least
+  // one.
   Piece Next(size_t max_bytes);
 
  private:
@@ -168,7 +171,7 @@ class StreamReader {
 
   StreamStore* const store_;
   const std::shared_ptr<StreamStore::Stream> stream_;
-  uint64_t next_;  // of the stream's entries
+  uint64_t next_;  // index of the next entry of the stream
   StreamStore::Wake wake_;
   bool waits_ = false;  // guarded by the store's mutex
 };

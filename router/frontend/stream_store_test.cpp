@@ -19,7 +19,7 @@ namespace {
 using std::chrono::milliseconds;
 constexpr milliseconds kLong(3'600'000);
 
-// Told once, by another thread.
+// A signal that another thread sets once.
 class Signal {
  public:
   void Tell(const absl::Status& status) {
@@ -61,7 +61,7 @@ struct Fixture {
     return *std::move(stream);
   }
 
-  // All that there is from `from` on.
+  // Everything available after the first `from` tokens.
   StreamReader::Piece ReadAll(const std::string& id, uint64_t from = 0,
                               const std::string& owner = "a") {
     auto reader = store.Read(owner, id, from);
@@ -217,7 +217,7 @@ TEST_CASE("a stream that nobody reads is dropped after its time, and one that is
   NewStream read = fixture.CreateAndRead("read", "a", &left);
   Signal other;
   const auto unread = fixture.Create("other", "a", &other);
-  CHECK(absl::IsCancelled(other.Wait()));  // it began later
+  CHECK(absl::IsCancelled(other.Wait()));  // it was created later
   CHECK_FALSE(left.told());
   read.reader = nullptr;
   CHECK(absl::IsCancelled(left.Wait()));
@@ -297,7 +297,7 @@ TEST_CASE("of too many streams whose tenant has most of them loses one") {
   fixture.Create("4", "greedy")->End(absl::OkStatus());
   CHECK(absl::IsNotFound(fixture.ReadAll("1", 0, "greedy").status));
   CHECK(fixture.ReadAll("old", 0, "modest").ended);
-  // Places go by weight.
+  // Tenants share places by weight.
   const auto first = fixture.store.Create("heavy", {"heavy", 3}, "1", [](auto&) {});
   const auto second = fixture.store.Create("heavy", {"heavy", 3}, "2", [](auto&) {});
   REQUIRE(first.ok());
@@ -316,7 +316,7 @@ TEST_CASE("places are another tenant's due where all of one's streams run") {
   CHECK(absl::IsResourceExhausted(
       fixture.store.Create("greedy", {"greedy"}, "fourth", [](auto&) {}).status()));
 
-  // One that is read goes on, and can be read for as long as somebody does.
+  // A stream with a reader continues, and can be read as long as it has one.
   const auto mine = fixture.Create("mine", "modest");
   second.writer->Append(1, "on");
   CHECK(second.reader->Next(1).data == "on");
@@ -325,7 +325,7 @@ TEST_CASE("places are another tenant's due where all of one's streams run") {
   CHECK(absl::IsNotFound(fixture.ReadAll("second", 0, "greedy").status));
   CHECK_FALSE(lost.told());
 
-  // One that nobody reads is cancelled, where nothing else is left to take.
+  // A stream without a reader is cancelled if there is nothing else to take.
   const auto another = fixture.Create("another", "third");
   CHECK(absl::IsCancelled(lost.Wait()));
   CHECK(absl::IsResourceExhausted(
@@ -348,7 +348,7 @@ TEST_CASE("who asks the wrong replica is told so") {
   CHECK(code("mine") == "stream_not_found");
   const absl::Status status = fixture.ReadAll(other).status;
   CHECK(std::string(status.message()).find("another replica") != std::string::npos);
-  const auto chosen = fixture.Create(other);  // an id that a client chose
+  const auto chosen = fixture.Create(other);  // a client may choose such an id
   CHECK(fixture.ReadAll(other).status.ok());
 }
 

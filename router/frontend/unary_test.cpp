@@ -1,4 +1,4 @@
-// The calls that answer once, and Chat's way in.
+// Tests the unary calls, and the input of Chat.
 #include <string>
 #include <vector>
 

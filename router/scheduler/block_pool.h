@@ -1,5 +1,5 @@
-// One KV group's block ids: who holds them, and which may be taken. Ids are virtual: every stage
-// has a block of this id in each of its layers.
+// The block ids of one KV group: how many holders each has, and which are free. Ids are virtual:
+// every stage has a block with this id in each of its layers.
 #pragma once
 
 #include <cstdint>
@@ -7,9 +7,9 @@
 
 namespace stagecoach::router {
 
-// Not thread-safe. An id is at all times either free or held, by one or by several; of the free
-// ones some are kept: what they hold may be wanted again, so they are taken last, the longest free
-// first.
+// Not thread-safe. An id is either free, or held by one or more holders. Some free ids are kept:
+// their contents may be reused (prefix cache). Take() returns kept ids only when there are no other
+// free ones, and the one that has been free longest first.
 class BlockPool {
  public:
   // Ids 0 .. n_blocks - 1, all free, none kept.
@@ -25,19 +25,21 @@ class BlockPool {
   };
   // REQUIRES: n_free() > 0.
   Taken Take();
-  // One more holder. REQUIRES: `id` is held, or free and kept.
+  // Adds a holder. REQUIRES: `id` is held, or free and kept.
   void Share(uint32_t id);
-  // One holder less. REQUIRES: `id` is held. keep: should it be free then.
+  // Removes a holder. REQUIRES: `id` is held. keep: if `id` becomes free, keep its contents.
   void Return(uint32_t id, bool keep);
 
  private:
   void Link(uint32_t id);
   void Unlink(uint32_t id);
 
-  std::vector<uint32_t>
-      free_;  // not kept; the most recently returned is taken first: its memory is likeliest cached
+  // Free and not kept. Take() returns the most recently returned first: its memory is likeliest
+  // cached.
+  std::vector<uint32_t> free_;
   std::vector<uint32_t> n_holders_;  // by id
-  // A ring of those kept, by id, with one more that is its beginning and end.
+  // Doubly linked ring of the kept ids, indexed by id, in the order in which they became free. The
+  // extra entry at the end is the ring's sentinel.
   struct Neighbours {
     uint32_t before, after;
   };

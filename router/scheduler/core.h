@@ -1,4 +1,4 @@
-// The scheduler without its thread: events in, plans out. Deterministic.
+// The scheduler without its thread: takes events and returns plans. Deterministic.
 #pragma once
 
 #include <chrono>
@@ -11,32 +11,33 @@
 
 namespace stagecoach::router {
 
-// INVALID_ARGUMENT when a value is out of range or a sequence of max_model_len tokens would not fit
-// in a KV group.
+// INVALID_ARGUMENT if a value is out of range, or a KV group is too small for a sequence of
+// max_model_len tokens.
 absl::Status ValidateConfig(const SchedulerConfig& config);
 
-// Not thread-safe. Calls sinks from within its methods.
+// Not thread-safe. Its methods call sinks.
 class SchedulerCore {
  public:
   // REQUIRES: ValidateConfig(config).
   explicit SchedulerCore(const SchedulerConfig& config);
 
-  // All of `requests` are queued, or all get the same error.
+  // Either queues all of `requests`, or reports the same error to all of their sinks.
   void Submit(std::vector<std::unique_ptr<SequenceRequest>> requests,
               std::chrono::steady_clock::time_point submitted);
   void Cancel(SequenceId id);
   void Result(const v1::StepResult& result);
-  // Refuses submissions from now on, for the first reason given, and with the next plan ends calls
-  // that have not begun by then.
+  // Refuses new submissions from now on, with the reason of the first call. The next plan still
+  // admits waiting calls; after it, calls that have not begun end with that reason.
   void Drain(const absl::Status& reason);
   // The pipeline is lost: ends every sequence with UNAVAILABLE and refuses new ones.
   void Down(const absl::Status& reason);
 
-  // Null when there is nothing to send now.
+  // Null if there is nothing to send now.
   std::unique_ptr<v1::StepPlan> NextPlan();
 
   bool empty() const { return state_.empty(); }
-  // Not OK after Down, or a result that does not fit: why no plan comes any more.
+  // Not OK after Down, or after a result that does not match its plan: the reason why no more plans
+  // come.
   absl::Status failure() const { return down_ ? refused_ : absl::OkStatus(); }
   SchedulerSnapshot Snapshot() const;
   const SchedulerState& state() const { return state_; }
@@ -47,9 +48,9 @@ class SchedulerCore {
 
   SchedulerState state_;
   Planner planner_;
-  absl::Status refused_;  // not OK: why nothing is accepted any more
+  absl::Status refused_;  // not OK: the reason why new submissions are refused
   uint64_t n_evicted_ = 0;
-  bool drains_ = false;  // until the next plan
+  bool drains_ = false;  // Drain was called, and no plan has come since
   bool down_ = false;
 };
 

@@ -38,7 +38,7 @@ uint32_t KvBlocks::MostHeld(int group, uint32_t n_tokens) const {
   const uint32_t all = BlocksFor(n_tokens);
   const uint32_t window = groups_[group].window;
   if (window == 0) return all;
-  // A chunk's first row sees window - 1 positions before it; n positions in a row touch at most
+  // A chunk's first row reads window - 1 positions before it. n consecutive positions touch at most
   // (n + 14) / 16 + 1 blocks.
   const uint64_t n_visible = uint64_t{window} - 1 + max_chunk_tokens_;
   return static_cast<uint32_t>(
@@ -55,7 +55,7 @@ uint32_t KvBlocks::Reach(const BlockTables& tables) const {
 
 void KvBlocks::Grow(BlockTables& tables, uint32_t end, v1::SlotDelta& delta) {
   const size_t n_blocks = BlocksFor(end);
-  // All groups of a sequence have tables of one length.
+  // All of a sequence's tables have the same length.
   if (tables.front().n_told >= n_blocks) return;
   for (int g = 0; g < n_groups(); ++g) {
     BlockTable& table = tables[g];
@@ -79,7 +79,7 @@ std::vector<PrefixTree::Node*> KvBlocks::UsablePath(const std::string& salt,
                                                     std::span<const int32_t> tokens) const {
   auto path = tree_.Find(salt, tokens.first(tokens.size() - 1));
   size_t n_usable = 0;
-  std::vector<uint32_t> after_gap(groups_.size(), 0);  // blocks from here on are all remembered
+  std::vector<uint32_t> after_gap(groups_.size(), 0);  // from this block on, all are remembered
   for (uint32_t n = 1; n <= path.size(); ++n) {
     bool is_usable = true;
     for (int g = 0; g < n_groups(); ++g) {
@@ -100,7 +100,7 @@ uint32_t KvBlocks::Adopt(const std::string& salt, std::span<const int32_t> token
   for (int g = 0; g < n_groups(); ++g) {
     BlockTable& table = tables[g];
     SC_CHECK(table.ids.empty());
-    // Of those behind the window only the number counts.
+    // Blocks behind the window have no id; only their number counts.
     table.n_returned = FirstSeen(g, n * kBlockTokens);
     table.ids.assign(table.n_returned, 0);
     for (uint32_t i = table.n_returned; i < n; ++i) {
@@ -133,7 +133,7 @@ uint32_t KvBlocks::MostTaken(int group, const BlockTable& table, uint32_t n_toke
   const auto n_there = static_cast<uint32_t>(table.ids.size());
   const uint32_t n_missing = BlocksFor(n_tokens) > n_there ? BlocksFor(n_tokens) - n_there : 0;
   if (window(group) == 0) return n_missing;
-  // Those of its own become free behind the window, others' do not.
+  // Its own blocks become free behind the window; shared ones do not.
   uint32_t n_own = 0;
   for (uint32_t i = table.n_returned; i < n_there; ++i) {
     n_own += n_holders(group, table.ids[i]) == 1 ? 1 : 0;
@@ -173,7 +173,7 @@ void KvBlocks::Remember(const std::string& salt, std::span<const int32_t> tokens
     const uint32_t i = prefix.n_blocks++;
     prefix.node = tree_.MovePin(prefix.node, tokens.subspan(i * kBlockTokens, kBlockTokens));
     for (int g = 0; g < n_groups(); ++g) {
-      // Who computed the same beside this sequence has been first.
+      // Another sequence may have computed the same tokens and registered its block first.
       if (prefix.node->block(g) != PrefixTree::kNoBlock || i < tables[g].n_returned) continue;
       tree_.SetBlock(prefix.node, g, tables[g].ids[i]);
     }
@@ -194,7 +194,8 @@ void KvBlocks::ReturnBehindWindows(BlockTables& tables, uint32_t next_position) 
 void KvBlocks::ReturnAll(BlockTables& tables, RememberedPrefix& prefix) {
   for (int g = 0; g < n_groups(); ++g) {
     BlockTable& table = tables[g];
-    // The last first: what more sequences begin with is kept for longer.
+    // From the last to the first: the pool reuses the longest free block first, and more sequences
+    // share the first blocks.
     for (size_t i = table.ids.size(); i > table.n_returned; --i) Return(g, table.ids[i - 1]);
     table = {};
   }

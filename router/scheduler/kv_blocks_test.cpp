@@ -53,7 +53,7 @@ TEST_CASE("Tables grow by what positions lack, in every group") {
 }
 
 TEST_CASE("A window keeps exactly the blocks that the next row can see") {
-  // The row at position p sees (p - window, p].
+  // The row at position p reads positions (p - window, p].
   for (uint32_t window : {1u, 15u, 16u, 17u, 40u}) {
     KvBlocks kv({{.window = static_cast<int32_t>(window), .n_blocks = 32}}, 1);
     BlockTables tables(1);
@@ -93,10 +93,11 @@ TEST_CASE("MostHeld is reached by the worst chunk and never passed") {
   }
 }
 
-// A sequence's blocks.
+// A sequence that holds blocks.
 struct Holder {
   explicit Holder(KvBlocks& kv) : kv(kv), tables(static_cast<size_t>(kv.n_groups())) {}
-  // Computes `tokens`, or goes on to them, and remembers them; how many it need not compute.
+  // Computes `tokens`, or continues up to them, and remembers them. Returns the number of adopted
+  // tokens.
   uint32_t Compute(std::span<const int32_t> tokens, const std::string& salt = "") {
     const uint32_t n_adopted = tables[0].ids.empty() ? kv.Adopt(salt, tokens, tables, prefix) : 0;
     delta = {};
@@ -125,7 +126,7 @@ TEST_CASE("Full blocks of the same first tokens are adopted, with and without a 
   REQUIRE(second.Compute(TokenRange(50)) == 32);
   REQUIRE(second.tables[0].ids[1] == first.tables[0].ids[1]);
   REQUIRE(second.tables[0].ids[2] != first.tables[0].ids[2]);
-  REQUIRE(second.delta.new_blocks(0).ids_size() == 4);  // the plan names all
+  REQUIRE(second.delta.new_blocks(0).ids_size() == 4);  // the plan names all blocks
   REQUIRE(kv.n_free(0) == 5);
   REQUIRE(kv.NFreed(0, firsts) == 1);
   first.Return();
@@ -156,7 +157,7 @@ TEST_CASE("Blocks that are taken for something else are forgotten, the last of a
   Holder first(kv), second(kv), third(kv);
   first.Compute(TokenRange(64));
   first.Return();
-  second.Compute(TokenRange(64, 100));  // two never used, and two of those kept
+  second.Compute(TokenRange(64, 100));  // takes two unused blocks and two kept ones
   second.Return();
   REQUIRE(third.Compute(TokenRange(65)) == 32);
   third.Return();
@@ -168,11 +169,11 @@ TEST_CASE("With a window the blocks that it reaches back to suffice") {
   Holder first(kv), second(kv), other(kv);
   first.Compute(TokenRange(100));
   first.Return();
-  // Of the window's group those of tokens 0 .. 63 are behind it, but not yet taken by another.
+  // In the window group, the blocks of tokens 0 .. 63 are behind the window, but not reused yet.
   REQUIRE(second.Compute(TokenRange(80)) == 64);
   REQUIRE(second.tables[1].n_returned == 3);
   second.Return();
-  // All of the window's blocks but the last few.
+  // Reuses all of the window group's blocks except the last few.
   KvBlocks few({{.window = 0, .n_blocks = 20}, {.window = 20, .n_blocks = 10}}, 200);
   Holder long_one(few), next(few), again(few);
   for (size_t n = 16; n <= 112; n += 16) long_one.Compute(TokenRange(n));
@@ -190,7 +191,8 @@ TEST_CASE("Behind a window only what nobody shares becomes free again") {
   for (uint32_t n = 32; n <= 160; n += 32) first.Compute(TokenRange(n));
   const uint32_t most = kv.MostHeld(0, 1000);
   REQUIRE(kv.MostTaken(0, first.tables[0], 1000) == most - first.tables[0].n_held());
-  // 10 blocks are adopted, of which the window has four; all of the most are to be taken anew.
+  // 10 blocks are adopted; the window group has four of them. Adopted blocks do not reduce the
+  // maximum.
   REQUIRE(kv.MostTakenOfNew("", TokenRange(161), 1000, {}) == std::vector<uint32_t>{most});
   REQUIRE(second.Compute(TokenRange(161)) == 160);
   REQUIRE(kv.MostTaken(0, second.tables[0], 1000) == most - 1);
@@ -206,7 +208,7 @@ TEST_CASE("A block that was returned before its tokens were known is not remembe
   kv.ReturnBehindWindows(first.tables, 16);
   REQUIRE(first.tables[0].n_held() == 0);
   kv.Remember("", TokenRange(16), first.tables, first.prefix);
-  second.Compute(TokenRange(40, 100));  // in that block, too, which has its own tokens now
+  second.Compute(TokenRange(40, 100));  // takes that block too, and fills it with its own tokens
   second.Return();
   first.Return();
   REQUIRE(second.Compute(TokenRange(40, 100)) == 32);

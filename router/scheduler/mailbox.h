@@ -1,4 +1,5 @@
-// The one queue through which other threads reach an owner thread. Many producers, one consumer.
+// The only queue through which other threads send messages to an owner thread. Many producers, one
+// consumer.
 #pragma once
 
 #include <condition_variable>
@@ -11,7 +12,7 @@ namespace stagecoach::router {
 template <typename Message>
 class Mailbox {
  public:
-  // From any thread; never blocks for longer than a move of `message`. Once closed it goes nowhere.
+  // Any thread; blocks for no longer than a move of `message`. After Close, drops the message.
   void Post(Message message) {
     bool was_empty;
     {
@@ -23,8 +24,8 @@ class Mailbox {
     if (was_empty) arrived_.notify_one();
   }
 
-  // Owner thread: blocks until there is at least one message, then moves all of them, in order of
-  // posting, into `messages` (whose capacity is recycled).
+  // Owner thread: blocks until there is at least one message, then moves all messages, in the order
+  // of posting, into `messages` (and reuses its capacity).
   void TakeAll(std::vector<Message>& messages) {
     messages.clear();
     std::unique_lock lock(mutex_);
@@ -32,7 +33,7 @@ class Mailbox {
     messages.swap(messages_);
   }
 
-  // Owner thread: takes what there is, the last that will ever be.
+  // Owner thread: takes the remaining messages. None come later.
   void Close(std::vector<Message>& messages) {
     messages.clear();
     std::lock_guard lock(mutex_);

@@ -1,8 +1,9 @@
-// What the scheduler's policies make of a load, simulated: the real scheduler plans, every plan is
-// checked, and stages take the time that testing/step_cost.h gives them. Its figures compare
-// policies; they are no measurements.
+// Simulates the scheduler's policies under a load: the real scheduler plans, every plan is checked,
+// and stages take the time that testing/step_cost.h gives. The figures compare policies; they are
+// not measurements.
 //
 //   pipeline_sim [--stages 1,2,4] [--load NAME]... [--max-sequences N] [--device gpu|cpu] [--dump]
+//                [--max-batched-tokens N] [--microbatches N] [--break-even-rows N] [--router-us US]
 #include <fmt/format.h>
 
 #include <CLI/CLI.hpp>
@@ -23,7 +24,8 @@ struct Load {
   std::string name;
   std::vector<SimulatedRequest> requests;
   int32_t max_sequences = 256;
-  double kv_share = 0;  // of what all sequences at once would take; 0: what H200s have
+  // Fraction of the KV that all sequences need together; 0: as much as H200s have.
+  double kv_share = 0;
 };
 
 std::vector<SimulatedRequest> AtOnce(int n, int32_t n_prompt, int32_t n_output) {
@@ -38,7 +40,7 @@ std::vector<SimulatedRequest> AtATime(size_t n_at_a_time, int n, int32_t n_promp
   return requests;
 }
 
-// Answers that are being read, and long prompts that come between them at random.
+// Running answers, and long prompts that arrive between them at random times.
 std::vector<SimulatedRequest> Mix(double prompts_per_s) {
   auto requests = AtOnce(48, 128, 2000);
   std::mt19937 random(1);
@@ -49,7 +51,7 @@ std::vector<SimulatedRequest> Mix(double prompts_per_s) {
   return requests;
 }
 
-// Requests of many lengths at random times.
+// Requests of random lengths at random times.
 std::vector<SimulatedRequest> Traffic(double requests_per_s) {
   std::vector<SimulatedRequest> requests;
   std::mt19937 random(2);
@@ -96,7 +98,7 @@ struct Flags {
   bool dump = false;
 };
 
-// What H200s have room for (900,240 tokens at one stage were measured), or the share of its load.
+// The capacity of H200s (900,240 tokens were measured with one stage), or the load's kv_share.
 uint64_t NBlocks(const Load& load, int32_t n_stages) {
   if (load.kv_share == 0) return 62'750 * static_cast<uint64_t>(n_stages) - 6'500;
   double n_tokens = 0;
@@ -118,12 +120,12 @@ SchedulerConfig MakeConfig(const Flags& flags, const Load& load, int32_t n_stage
                                                      : kGpuBreakEvenRows;
   config.max_model_len = 8448;
   config.max_waiting = 100'000;
-  config.prefix_cache = false;  // the prompts are all alike
+  config.prefix_cache = false;  // the prompts all look alike
   config.kv_groups = {{.window = 0, .n_blocks = NBlocks(load, n_stages)}};
   return config;
 }
 
-// On CPUs: what a Gemma of 270 million parameters reached on two cores
+// Speed of CPUs: measured with a Gemma of 270 million parameters on two cores
 // (tests/bench/results/cpu_peer.jsonl, bf16); the hop is a guess.
 constexpr DeviceSpeed kCpuSpeed = {.weight_bytes_per_s = 25e9,
                                    .kv_bytes_per_s = 25e9,
@@ -176,16 +178,18 @@ void Print(const Load& load, int32_t n_stages, const SimulatedRun& run) {
 
 int Main(int argc, char** argv) {
   Flags flags;
-  CLI::App app("Simulates the scheduler on a pipeline; no figure of it is a measurement");
+  CLI::App app("Simulates the scheduler on a pipeline; none of its numbers is a measurement");
   app.add_option("--stages", flags.stages)->delimiter(',')->check(CLI::Range(1, 32));
-  app.add_option("--load", flags.loads, "Part of a load's name; can be given again");
+  app.add_option("--load", flags.loads,
+                 "Only loads with this text in their names. Can be given several times");
   app.add_option("--device", flags.device)->check(CLI::IsMember({"gpu", "cpu"}));
   app.add_option("--max-sequences", flags.max_sequences);
   app.add_option("--max-batched-tokens", flags.max_batched_tokens);
   app.add_option("--microbatches", flags.microbatches);
   app.add_option("--break-even-rows", flags.break_even_rows);
-  app.add_option("--router-us", flags.router_us, "Between router and stages, one way");
-  app.add_flag("--dump", flags.dump, "A line a step");
+  app.add_option("--router-us", flags.router_us,
+                 "One-way latency between router and stages in microseconds");
+  app.add_flag("--dump", flags.dump, "Print one line per step");
   CLI11_PARSE(app, argc, argv);
   fmt::print(
       "simulated                  stages   seconds   out/s    in/s  ttft_p50 ttft_p99 itl_p50 "

@@ -8,7 +8,7 @@
 namespace stagecoach::router {
 namespace {
 
-// Of a traced sequence's decodes, one in so many; every prefill chunk is.
+// Every prefill chunk of a traced sequence is traced, but only one decode in this many.
 constexpr uint32_t kTracedDecodes = 64;
 constexpr int kMostStepTraces = 16;
 
@@ -43,14 +43,14 @@ std::unique_ptr<v1::StepPlan> Planner::Plan() {
   const Sequences decodes = ChooseDecodes();
   n_prefill_left_ = NPrefillTokens(NTokensToPrefill(), decodes.size());
   PlanRows(decodes, /*keeps_tokens=*/true);
-  // Those chosen may all lack blocks while others do not.
+  // All chosen sequences may lack blocks while others do not.
   if (step_.rows.empty()) {
     if (state_.in_flight().empty()) preempts_ = Room::Preempts::kLastResort;
     PlanRows(Idle(), /*keeps_tokens=*/false);
   }
   if (step_.rows.empty()) PlanAheadOldest();
   if (step_.rows.empty()) {
-    SC_CHECK(!state_.in_flight().empty());  // else nothing would ever come to be planned
+    SC_CHECK(!state_.in_flight().empty());  // otherwise no event would ever trigger another plan
     return nullptr;
   }
   return Finish();
@@ -67,7 +67,7 @@ void Planner::PreemptForTesting() {
   const int32_t every = state_.config().preempt_every;
   if (every == 0 || StepNumber() % every != 0 || last_tested_step_ == StepNumber()) return;
   last_tested_step_ = StepNumber();
-  // Only of those that decode, so that every sequence has at least one token for every prefill.
+  // Only decoding sequences, so that every sequence gains at least one token per prefill.
   Sequence* youngest = nullptr;
   for (Sequence* sequence : state_.running()) {
     if (!sequence->decoding()) continue;
@@ -76,7 +76,7 @@ void Planner::PreemptForTesting() {
   if (youngest != nullptr) state_.Preempt(youngest);
 }
 
-// Of a step, at most.
+// The most decodes that one step may have.
 size_t Planner::NDecodes() const {
   int32_t n_decoding = 0;
   for (const Sequence* sequence : state_.running()) n_decoding += sequence->decoding() ? 1 : 0;
@@ -84,8 +84,8 @@ size_t Planner::NDecodes() const {
 }
 
 void Planner::ChooseMicrobatches() {
-  n_microbatches_ = state_.config().n_microbatches;  // for the decodes that prompts come beside
-  // On one stage nothing changes it, and nobody needs to count.
+  n_microbatches_ = state_.config().n_microbatches;  // used to count the decodes beside the prefill
+  // With one stage the result is fixed; skip the counting.
   if (microbatches_(state_.config().max_batched_tokens) == n_microbatches_) return;
   const uint64_t n_to_prefill = NTokensToPrefill();
   const auto n_budget = static_cast<uint64_t>(NPrefillTokens(n_to_prefill, NDecodes()));
@@ -123,9 +123,9 @@ Planner::Sequences Planner::ChooseDecodes() {
     });
     chosen.resize(share);
   }
-  // With a microbatch on every stage, the oldest one's tokens are the next to come: its sequences
-  // fill this step up, at no wait for the rest of it. So also sequences whose turns drifted apart
-  // come together again.
+  // If there is a microbatch on every stage, the tokens of the oldest one come next. Its sequences
+  // can fill the rest of this step without delaying it. This also brings sequences together again
+  // whose turns drifted apart.
   if (state_.config().plan_ahead &&
       std::cmp_greater_equal(state_.in_flight().size(), n_microbatches_)) {
     const Sequences ahead = AheadOf(state_.in_flight().front(), share - chosen.size());
@@ -138,7 +138,7 @@ bool Planner::CanPlanAhead(const Sequence& sequence) const {
   if (!sequence.running() || !sequence.decoding() || sequence.n_in_flight_samples != 1) {
     return false;
   }
-  // Known tokens and the one in flight; at either limit that one is the last.
+  // n_tokens() plus the token in flight; at either limit, that token is the last.
   return sequence.n_generated() + 1 < sequence.request->max_tokens &&
          std::cmp_less(sequence.n_tokens() + 1, state_.config().max_model_len);
 }
@@ -161,8 +161,8 @@ void Planner::PlanAheadOldest() {
   }
 }
 
-// What a prefill may take: no decode of another tenant waits for it, and of its own none of the
-// same priority or a better one.
+// The tokens that a prefill may take: it must leave tokens for the chosen decodes of other tenants,
+// and for those of its own tenant with the same or a better priority.
 int32_t Planner::NTokensFor(const Sequence& prefill) const {
   const auto others = std::partition_point(
       decodes_kept_for_.begin(), decodes_kept_for_.end(),
@@ -187,7 +187,8 @@ void Planner::PlanRows(Sequences decodes, bool keeps_tokens) {
   std::sort(prefills.begin(), prefills.end(), before);
   auto decode = decodes.begin();
   auto prefill = prefills.begin();
-  // Merges three ordered lists; the queue's first may change under way, when somebody is preempted.
+  // Merges three ordered lists. The front of the queue may change meanwhile, when a sequence is
+  // preempted.
   while (n_tokens_left_ > 0) {
     Sequence* waiting =
         admitting_ && !state_.waiting().empty() ? state_.waiting().first() : nullptr;
@@ -214,12 +215,12 @@ void Planner::PlanRows(Sequences decodes, bool keeps_tokens) {
   decodes_kept_for_ = {};
 }
 
-// It may have been preempted, and even admitted again, since it was chosen.
+// The sequence may have been preempted, and even admitted again, since it was chosen.
 void Planner::PlanDecode(Sequence* sequence) {
   if (!sequence->running() || !sequence->decoding()) return;
   if (sequence->last_step == StepNumber() || n_tokens_left_ == 0) return;
   const uint32_t end = sequence->next_position + 1;
-  // Planning ahead is not worth anybody's blocks.
+  // Planning ahead is not worth a preemption.
   const bool ahead = sequence->n_in_flight > 0;
   if (room_.ForRow(sequence, end, ahead ? Room::Preempts::kNobody : preempts_)) {
     AddRow(sequence, end, /*sample=*/true);
@@ -270,7 +271,7 @@ void Planner::AddRegistration(const Sequence& sequence) {
 
 bool Planner::IsTraced(const Sequence& sequence) const {
   if (!sequence.request->trace_id || plan_->traces_size() >= kMostStepTraces) return false;
-  // By place, not by what has come back: how far plans are ahead is a matter of chance.
+  // By position, not by the number of results: how far plans run ahead depends on timing.
   return !sequence.decoding() || (sequence.next_position - sequence.n_prompt) % kTracedDecodes == 0;
 }
 
@@ -299,7 +300,7 @@ void Planner::AddRow(Sequence* sequence, uint32_t end, bool sample) {
   sequence->last_step = StepNumber();
   ++sequence->n_in_flight;
   sequence->n_in_flight_samples += sample ? 1 : 0;
-  // At once: the choices of one request are often planned together.
+  // Immediately: the choices of one request are often planned in the same step.
   state_.Remember(sequence);
   state_.Charge(sequence, n_tokens, /*at_once=*/!was_decoding);
   n_tokens_left_ -= static_cast<int32_t>(n_tokens);

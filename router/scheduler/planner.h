@@ -1,9 +1,10 @@
-// Turns state into the next step.
+// Plans the next step from the scheduler's state.
 //
-// Decodes are chosen first (an even share of those that run, in turns), then all rows are planned
-// in turn, decodes, prefill chunks and admissions alike: first those of the tenant that had the
-// least service, of one tenant in its order of service. So a step's prefill tokens, and slots and
-// blocks that are free, go to who is behind.
+// The planner first chooses decodes: an even share of the decoding sequences, in rotation. Then it
+// plans all rows in one order: decodes, prefill chunks and admissions together. Tenants come in the
+// order of their service so far, the least served first; within a tenant, sequences come in their
+// order of service. So the prefill tokens, free slots and free blocks of a step go to the tenant
+// with the least service.
 #pragma once
 
 #include <cstdint>
@@ -17,8 +18,8 @@
 
 namespace stagecoach::router {
 
-// Tokens of newcomers that a step names, in those of a step: what other sequences computed costs no
-// time to compute, but each stage is told of it.
+// Limit of the tokens that a step registers, as a multiple of max_batched_tokens. Tokens of adopted
+// blocks need no compute, but the registration sends them to the stages.
 inline constexpr int32_t kRegisteredSteps = 16;
 
 class Planner {
@@ -26,8 +27,8 @@ class Planner {
   // `state` outlives the planner.
   explicit Planner(SchedulerState* state);
 
-  // The next step, already counted as in flight; null when none may be sent or there is nothing to
-  // do.
+  // The next step, already counted as in flight. Null if no step may be sent now, or if there is
+  // nothing to do.
   std::unique_ptr<v1::StepPlan> Plan();
 
  private:
@@ -45,7 +46,7 @@ class Planner {
   void PlanDecode(Sequence* sequence);
   void PlanPrefill(Sequence* sequence);
   bool TryAdmit(Sequence* sequence);
-  // The stages are to make spans of this row's step.
+  // Asks the stages to make spans for this row's step.
   SpanId AddTrace(const TraceId& trace_id);
   bool IsTraced(const Sequence& sequence) const;
   void AddRow(Sequence* sequence, uint32_t end, bool sample);
@@ -68,17 +69,17 @@ class Planner {
   const PrefillBudget prefill_budget_;
   uint64_t last_tested_step_ = 0;
 
-  // Of the step being planned.
+  // State of the step being planned.
   int32_t n_microbatches_ = 1;
   std::unique_ptr<v1::StepPlan> plan_;
   InFlightStep step_;
   int32_t n_tokens_left_ = 0;
   int32_t n_prefill_left_ = 0;
-  int64_t n_registered_left_ = 0;  // tokens; the last newcomer may exceed it
-  // Those chosen that come later in turn, each of which has a token of n_tokens_left_ kept.
+  int64_t n_registered_left_ = 0;  // tokens; the last newcomer may exceed the limit
+  // Chosen decodes that are not planned yet. The budget n_tokens_left_ reserves one token for each.
   std::span<Sequence* const> decodes_kept_for_;
   Room::Preempts preempts_ = Room::Preempts::kByShare;
-  bool admitting_ = true;  // false once somebody lacks blocks: a newcomer would take them
+  bool admitting_ = true;  // false once a sequence lacks blocks, because a newcomer would take them
 };
 
 }  // namespace stagecoach::router

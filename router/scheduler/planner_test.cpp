@@ -1,4 +1,4 @@
-// What single steps consist of: shares, plan-ahead, chunks, budgets.
+// The contents of single steps: shares, plan-ahead, chunks, budgets.
 #include "router/scheduler/planner.h"
 
 #include <algorithm>
@@ -21,8 +21,7 @@ TEST_CASE("A sequence alone has one unknown token at most") {
     CorePipeline pipeline(SmallConfig(n_stages, 64));
     pipeline.Submit(MakeRequest(1, 10, 20));
     pipeline.Fill();
-    // The prompt, and the decode of its first token: the second decode's token would be the second
-    // unknown one.
+    // The prompt, and the decode of its first token. A second decode would have two unknown tokens.
     REQUIRE(pipeline.plans.size() == 2);
     REQUIRE(pipeline.plans[1].slots(0).start() == 10);
     pipeline.Turn(1);
@@ -45,7 +44,7 @@ TEST_CASE("Without plan-ahead one step is in flight and the tokens are the same"
     REQUIRE(pipeline.plans.size() == 1);
     pipeline.Turn(1);
     REQUIRE(pipeline.plans.size() == 2);
-    // One microbatch a turn: it holds every sequence.
+    // One microbatch per turn, which holds every sequence.
     REQUIRE(pipeline.plans[1].slots_size() == 4);
     pipeline.RunToEnd();
     pipeline.RequireAllAsAlone();
@@ -80,7 +79,7 @@ TEST_CASE("Decodes spread evenly over the turn, one microbatch planned beyond th
   const size_t n = pipeline.plans.size();
   for (size_t i = n - 8; i < n; ++i) {
     REQUIRE(pipeline.plans[i].slots_size() == 2);
-    // Each sequence once a turn.
+    // Each sequence once per turn.
     REQUIRE(SlotsOf(pipeline.plans[i]) == SlotsOf(pipeline.plans[i - 4]));
   }
   pipeline.RunToEnd();
@@ -166,7 +165,7 @@ TEST_CASE("Nothing is planned beyond max_tokens or the context") {
   CorePipeline pipeline(SmallConfig(2, 64));
   pipeline.Submit(MakeRequest(1, 10, 1));
   pipeline.Submit(MakeRequest(2, 255, 50));  // room for one token
-  auto request = MakeRequest(3, 250, 50);    // for six
+  auto request = MakeRequest(3, 250, 50);    // room for six tokens
   auto sink = pipeline.Submit(std::move(request));
   pipeline.RunToEnd();
   pipeline.RequireAllAsAlone();
@@ -183,7 +182,7 @@ TEST_CASE("A stop token drops the row planned ahead and releases the slot in the
   CorePipeline pipeline(SmallConfig(1, 64));
   auto request = MakeRequest(1, 10, 100);
   const std::vector<int32_t> alone = TokensAlone(*request, 256);
-  // Stops at the first occurrence of what would be the fourth token.
+  // Stops at the first occurrence of the token that is generated fourth.
   const auto stop = std::find(alone.begin(), alone.end(), alone[3]) - alone.begin();
   request->sampling.add_stop_ids(alone[3]);
   auto sink = pipeline.Submit(std::move(request));
@@ -196,7 +195,7 @@ TEST_CASE("A stop token drops the row planned ahead and releases the slot in the
   REQUIRE(ahead.slots_size() == 2);
   REQUIRE(pipeline.plans.back().release_size() == 1);
   REQUIRE(pipeline.plans.back().slots_size() == 1);
-  // The slot is another's at once, while the old row's result is still on its way.
+  // Another sequence gets the slot at once, while the result of the old row is still in flight.
   pipeline.Submit(MakeRequest(3, 10, 5));
   pipeline.RunToEnd();
   pipeline.RequireAllAsAlone();
@@ -251,7 +250,7 @@ TEST_CASE("min_tokens does not keep a grammar's end from ending a sequence") {
   CorePipeline pipeline(SmallConfig(1, 64));
   auto request = MakeRequest(1, 10, 100);
   const std::vector<int32_t> alone = TokensAlone(*request, 256);
-  // Of the grammar alone: stop ids are never sampled before min_tokens by this stage.
+  // Only an end id of the grammar: this stage never samples stop ids before min_tokens.
   request->sampling.mutable_grammar()->add_end_ids(alone[5]);
   request->sampling.set_min_tokens(30);
   const auto end = std::find(alone.begin(), alone.end(), alone[5]) - alone.begin();
@@ -314,7 +313,7 @@ TEST_CASE("A slot that comes free is not filled in one large step because many w
   };
   const auto third = std::find_if(plans.begin(), plans.end(), admits_third);
   REQUIRE(third != plans.end());
-  // All 38 would be worth a chunk of 423 tokens and more.
+  // For all 38 prompts together, the budget would be a chunk of 423 tokens or more.
   for (const auto& delta : third->slots()) REQUIRE(delta.n_tokens() <= 128);
   pipeline.RunToEnd();
   pipeline.RequireAllAsAlone();

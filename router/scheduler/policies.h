@@ -1,5 +1,5 @@
-// The scheduler's policies: const function objects without state, so that each can be read and
-// tested alone.
+// The scheduler's policies: constant function objects without state, so that each can be read and
+// tested on its own.
 #pragma once
 
 #include <algorithm>
@@ -10,14 +10,16 @@
 
 namespace stagecoach::router {
 
-// The parts that sequences are decoded in, one after the other: one a stage. A stage then waits for
-// tokens to come back whenever a step took another stage longer. One more hides that, but each
-// then has fewer rows for the weights that it reads; which is no loss as long as prompts fill the
-// steps. (pipeline_sim: 1,000 prompts of 1,024 at once end 1.6% sooner at 2 stages, 3.4% at 4.)
+// The number of microbatches into which decoding sequences are split. One per stage is the base.
+// Then a stage idles, waiting for tokens, whenever a step took longer on another stage. One more
+// microbatch hides this, but leaves fewer rows per microbatch to amortize the weight reads. That
+// costs nothing while prompts fill the steps. (pipeline_sim: 1,000 prompts of 1,024 tokens at once
+// finish 1.6% sooner with 2 stages, 3.4% with 4.)
 struct Microbatches {
-  static constexpr int32_t kFilled = 6;  // times the rows that a product gets efficient at
+  // Prefill tokens that fill a step, as a multiple of break_even_rows.
+  static constexpr int32_t kFilled = 6;
 
-  int32_t n_stages;  // or as many as somebody asked for
+  int32_t n_stages;  // stages, or the configured n_microbatches
   bool plan_ahead;
   int32_t break_even_rows;
 
@@ -27,15 +29,15 @@ struct Microbatches {
   }
 };
 
-// Microbatches in flight at once: those that compute, one on each stage as a rule, and one planned.
+// Limit of microbatches in flight: normally one computing on each stage, and one planned.
 struct InFlightLimit {
   bool plan_ahead;
 
   int32_t operator()(int32_t n_microbatches) const { return plan_ahead ? n_microbatches + 1 : 1; }
 };
 
-// Decodes of one step, so that a turn of the pipeline spreads all of them evenly. With one
-// microbatch in flight a turn is one step.
+// Limit of the decodes in one step: an even share per microbatch, so that one turn of the pipeline
+// decodes every sequence once. With one microbatch in flight, a turn is one step.
 struct DecodeShare {
   bool plan_ahead;
   int32_t max_batched_tokens;
@@ -46,9 +48,10 @@ struct DecodeShare {
   }
 };
 
-// Tokens of the prompts that are to be prefilled: of those under way all, so that a prompt's chunks
-// do not shrink while it is prefilled; of the queue only as much as there are slots for, or slots
-// that come free one by one would each be filled in one large step. By mean length.
+// Prompt tokens to prefill. Running prefills count in full, so that a prompt's chunks do not shrink
+// while it is prefilled. The queue counts only for as many sequences as there are free slots, at
+// its mean prompt length; otherwise slots that become free one by one would each be filled in one
+// large step.
 struct PrefillDemand {
   uint64_t operator()(uint64_t n_tokens_of_running, uint64_t n_tokens_of_queue, uint64_t n_queued,
                       uint64_t n_free_slots) const {
@@ -57,27 +60,27 @@ struct PrefillDemand {
   }
 };
 
-// Prefill tokens of one step. In chunks of c tokens, W tokens take W/c + S - 1 steps on S stages,
-// each of a time like c + r^2/2c, where r is the number of rows that take as long to multiply as
-// their weights to read. Large chunks keep stages waiting for the first and the last one, small
-// ones read weights for few rows; least time is near c^3 = W r^2 / (S - 1). W is not what is left:
-// of steps that go through S stages one after another all wait for the longest, so that shorter
-// ones behind it gain nothing.
+// Prefill tokens of one step. With chunks of c tokens, W tokens take W/c + S - 1 steps on S stages.
+// Each step takes a time proportional to c + r^2/2c, where r is the number of rows whose GEMM takes
+// as long as reading its weights. With large chunks, stages idle during the first and the last
+// chunk; with small chunks, stages read the weights for few rows. The total is minimal near c^3 = W
+// r^2 / (S - 1). W is the total, not the remainder: the steps pass through the stages in order, and
+// all wait for the longest, so shorter steps behind it gain nothing.
 //
-// Fewer when KV gets short, as in token throttling (Guo et al. 2025, gLLM), and with the decodes of
-// the step a number of rows that GPUs' ways to products are chosen for: 2,048 rows took a stage 5%
-// less time a row than 1,792 or 2,304.
+// The budget shrinks as KV gets short, as in token throttling (Guo et al. 2025, gLLM). Together
+// with the decodes of the step it is rounded to a row count for which GPU GEMMs are tuned: with
+// 2,048 rows a stage took 5% less time per row than with 1,792 or 2,304.
 struct PrefillBudget {
   static constexpr int32_t kMinTokens = 64;
-  static constexpr double kFreeKvFloor =
-      0.05;  // at this fraction of free KV only the minimum is left
+  // At this fraction of free KV blocks, only kMinTokens remain.
+  static constexpr double kFreeKvFloor = 0.05;
 
   int32_t n_microbatches;
   bool plan_ahead;
   int32_t max_batched_tokens;
   int32_t break_even_rows;
 
-  // Whether it matters how many tokens there are to prefill; Microbatches asks only if it does
+  // Whether the number of tokens to prefill matters. Microbatches asks for it only if it matters
   // here.
   static bool Counts(int32_t n_microbatches, bool plan_ahead) {
     return n_microbatches > 1 && plan_ahead;
@@ -96,7 +99,7 @@ struct PrefillBudget {
   }
 
  private:
-  // The nearest, or no more than n_rows.
+  // The tuned row count nearest to n_rows, or else the largest that is at most n_rows.
   static int32_t TunedRows(double n_rows, bool nearest) {
     int32_t rows = kMinTokens;
     while (RowSizeAfter(rows) <= n_rows) rows = RowSizeAfter(rows);
@@ -105,8 +108,8 @@ struct PrefillBudget {
   }
 };
 
-// Blocks of a group left free on admission: one for every decode that runs, or the newcomer would
-// be preempted, its prefill lost, as soon as the others grow.
+// Free blocks per group that an admission must leave: one per running decode. Otherwise the next
+// growth of the decodes preempts the newcomer, and its prefill is lost.
 struct AdmissionHeadroom {
   uint32_t operator()(uint32_t n_decoding) const { return n_decoding; }
 };

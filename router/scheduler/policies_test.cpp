@@ -19,7 +19,7 @@ TEST_CASE("There is a microbatch a stage, and one more while prompts fill the st
   REQUIRE(microbatches(64) == 2);
   REQUIRE(microbatches(1199) == 2);
   REQUIRE(microbatches(1200) == 3);
-  // Where one step follows the other there is nothing to hide.
+  // If steps run one after another, there is no idle time to hide.
   REQUIRE(Microbatches{.n_stages = 1, .plan_ahead = true, .break_even_rows = 200}(8192) == 1);
   REQUIRE(Microbatches{.n_stages = 2, .plan_ahead = false, .break_even_rows = 200}(8192) == 2);
 }
@@ -45,7 +45,8 @@ TEST_CASE("The prefill budget grows slowly with what waits, in numbers of rows t
   REQUIRE(Budget(4)(4096, 1.0, 0) == 384);
   REQUIRE(Budget(4)(512, 1.0, 0) == 192);
   REQUIRE(Budget(4)(262'144, 1.0, 0) == 1536);
-  // Fewer stages have less to fill, and devices that are efficient with few rows want small chunks.
+  // Fewer stages leave less idle time, and devices that are efficient with few rows need small
+  // chunks.
   REQUIRE(Budget(2)(8192, 1.0, 0) == 768);
   PrefillBudget cpu = Budget(4);
   cpu.break_even_rows = 32;
@@ -56,7 +57,7 @@ TEST_CASE("The prefill budget grows slowly with what waits, in numbers of rows t
 TEST_CASE("The prefill budget leaves the step's decodes room") {
   REQUIRE(Budget(4)(8192, 1.0, 60) == 512 - 60);
   REQUIRE(Budget(4)(0, 1.0, 50) == 128 - 50);
-  REQUIRE(Budget(4)(0, 1.0, 70) == 64);  // never less
+  REQUIRE(Budget(4)(0, 1.0, 70) == 64);  // never less than the minimum
 }
 
 TEST_CASE("The prefill budget falls with free KV and stays within a step") {
@@ -66,11 +67,11 @@ TEST_CASE("The prefill budget falls with free KV and stays within a step") {
   REQUIRE(Budget(2)(100'000'000, 1.0, 0) == 8192);
   REQUIRE(Budget(2)(100'000'000, 0.525, 0) == 4096);
   REQUIRE(Budget(2)(100'000'000, 0.01, 0) == 64);
-  REQUIRE(Budget(2)(100'000'000, 0.05, 330) == 64);  // no more for the sake of a whole tile
+  REQUIRE(Budget(2)(100'000'000, 0.05, 330) == 64);  // not rounded up to a whole tile
   PrefillBudget small = Budget(2);
   small.max_batched_tokens = 8;
   REQUIRE(small(9, 0.0, 0) == 8);
-  // No pipeline to fill.
+  // With one stage, there is no pipeline to fill.
   REQUIRE(Budget(1)(9, 0.0, 0) == 8192);
 }
 

@@ -1,4 +1,4 @@
-// Who gets blocks when there are not enough: admission, priorities, preemption by recompute.
+// The distribution of scarce blocks: admission, priorities, preemption by recompute.
 #include "router/scheduler/testing/core_pipeline.h"
 
 namespace stagecoach::router {
@@ -79,7 +79,7 @@ TEST_CASE("A better priority does not preempt in vain") {
   bulk->priority = 5;
   auto bulk_sink = pipeline.Submit(std::move(bulk));
   pipeline.Fill();
-  auto urgent = MakeRequest(3, 200, 10);  // would not fit beside the first one in any case
+  auto urgent = MakeRequest(3, 200, 10);  // never fits beside the first one
   urgent->priority = 1;
   pipeline.Submit(std::move(urgent));
   pipeline.Turn(4);
@@ -139,7 +139,7 @@ TEST_CASE("A cancelled sequence's blocks are free before the next step is planne
   pipeline.RunToEnd();
   REQUIRE(big->record().tokens.size() == n_tokens);
   REQUIRE(next->record().tokens.size() == 5);
-  pipeline.core.Cancel(1);  // of what is gone: nothing happens
+  pipeline.core.Cancel(1);  // cancelling a sequence that has ended does nothing
   pipeline.core.Cancel(77);
 }
 
@@ -154,7 +154,7 @@ TEST_CASE("Prompt logprobs come once and in order through preemptions") {
   auto sink = pipeline.Submit(std::move(request));
   pipeline.Fill();
   pipeline.Turn(1);
-  for (SequenceId id = 2; id <= 5; ++id) {  // in the middle of its prefill, then after it
+  for (SequenceId id = 2; id <= 5; ++id) {  // first during its prefill, then after it
     auto urgent = MakeRequest(id, 150, 40);
     pipeline.Submit(std::move(urgent));
     pipeline.Turn(id == 2 ? 1 : 100);

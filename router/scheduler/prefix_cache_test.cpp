@@ -1,5 +1,5 @@
-// What the scheduler makes of sequences that begin alike. Every plan is checked by a StrictStage,
-// which compares what a row reads with what the sequence itself would have written.
+// How the scheduler treats sequences with a common prefix. A StrictStage checks every plan: it
+// compares the data that a row reads with the data that the sequence itself would have written.
 #include <algorithm>
 
 #include "router/scheduler/planner.h"
@@ -9,7 +9,7 @@
 namespace stagecoach::router {
 namespace {
 
-// With the first n_common tokens of request 1.
+// A request whose first n_common tokens are those of request 1.
 std::unique_ptr<SequenceRequest> LikeFirst(SequenceId id, int n_common, int n_prompt,
                                            int max_tokens) {
   auto request = MakeRequest(id, n_prompt, max_tokens);
@@ -59,7 +59,7 @@ TEST_CASE("What is planned may be shared before its result comes") {
   REQUIRE(plan.registrations_size() == 1);
   const v1::SlotDelta& delta = *plan.slots().rbegin();
   CHECK(delta.slot() == plan.registrations(0).slot());
-  CHECK(delta.start() == 96);  // the last of it is in this plan
+  CHECK(delta.start() == 96);  // this plan computes the last part of the prefix
   CHECK(delta.new_blocks(0).ids_size() ==
         static_cast<int>(BlocksFor(delta.start() + delta.n_tokens())));
   pipeline.RunToEnd();
@@ -130,7 +130,8 @@ TEST_CASE("Prompts that are there but for their ends are planned as their ends a
     alone.Submit(MakeRequest(id, kOwn, 4));
     behind.Submit(LikeFirst(id, kCommon, kCommon + kOwn, 4));
   }
-  // Of the first from the queue, then of those that run.
+  // The budget of the first step counts the queue; the budgets of the others count running
+  // prefills.
   for (size_t i = 0; i < 3; ++i) {
     REQUIRE(alone.PlanOne());
     REQUIRE(behind.PlanOne());
@@ -146,7 +147,7 @@ TEST_CASE("A preempted sequence goes on from its own blocks where nobody took th
   pipeline.RunToEnd();
   pipeline.RequireAllAsAlone();
   CHECK(sink->record().times.preemptions > 0);
-  CHECK(sink->record().times.n_cached_tokens == 0);  // of its first admission
+  CHECK(sink->record().times.n_cached_tokens == 0);  // counts only the first admission
   for (size_t i = 1; i < pipeline.plans.size(); ++i) {
     if (pipeline.plans[i].registrations().empty()) continue;
     CHECK(pipeline.plans[i].slots(0).n_tokens() <= 16);
@@ -154,7 +155,7 @@ TEST_CASE("A preempted sequence goes on from its own blocks where nobody took th
 }
 
 TEST_CASE("Of many that begin alike more run at once than would fit apart") {
-  // 240 tokens and one more are 16 blocks, 15 of which are the same.
+  // 240 tokens plus one take 16 blocks, 15 of which are shared.
   CorePipeline pipeline(SmallConfig(1, 40));
   pipeline.Submit(MakeRequest(1, 240, 1));
   pipeline.RunToEnd();
@@ -212,7 +213,7 @@ TEST_CASE("A better priority does not preempt in vain those that share their blo
   }
   pipeline.Fill();
   REQUIRE(pipeline.core.Snapshot().running == 3);
-  // Without those two 20 blocks are free, as they share 15 of 32.
+  // Without these two, 20 blocks would be free: they have 32 blocks in their tables and share 15.
   auto urgent = MakeRequest(9, 400, 10);
   urgent->priority = 1;
   pipeline.Submit(std::move(urgent));

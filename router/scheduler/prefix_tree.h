@@ -1,7 +1,7 @@
-// Which KV blocks hold the keys and values of which tokens, so that a sequence that begins as an
-// earlier one did need not compute them again. A node stands for the tokens of one full block after
-// those of its parent, under a salt that keeps tenants apart; the tokens themselves are compared,
-// so that no two prefixes are ever taken for one.
+// The prefix cache's index: maps token prefixes to the KV blocks that hold their keys and values,
+// so that a sequence that begins like an earlier one need not recompute them. A node stands for the
+// tokens of one full block after its parent's tokens, under a salt that separates tenants. Lookups
+// compare the tokens themselves, so two different prefixes never match.
 //
 // The design is a radix tree over whole blocks (Zheng et al. 2024, "SGLang: Efficient Execution of
 // Structured Language Model Programs").
@@ -31,30 +31,29 @@ class PrefixTree {
 
    private:
     friend class PrefixTree;
-    Node* parent_ = nullptr;  // null: a salt's root
+    Node* parent_ = nullptr;  // null: the root of a salt
     std::array<int32_t, kBlockTokens> tokens_{};
-    std::string salt_;              // of a root
+    std::string salt_;              // only in roots
     std::vector<uint32_t> blocks_;  // by group; kNoBlock: none
     uint32_t n_blocks_ = 0;
     uint32_t n_users_ = 0;  // children and pins
   };
 
-  // n_blocks: by group.
+  // n_blocks: per group.
   explicit PrefixTree(const std::vector<uint32_t>& n_blocks);
   ~PrefixTree();
   PrefixTree(const PrefixTree&) = delete;
   PrefixTree& operator=(const PrefixTree&) = delete;
 
-  // The longest path from the salt's root whose nodes stand for `tokens`; the rest of a block is
-  // left out. Valid until a node is forgotten or unpinned.
+  // The longest path from the salt's root that matches `tokens`; an incomplete last block is
+  // ignored. Valid until a node is forgotten or unpinned.
   std::vector<Node*> Find(const std::string& salt, std::span<const int32_t> tokens) const;
 
-  // A pinned node stays. A root's is made when there is none yet. Unpinning a null is nothing.
+  // A pinned node stays in the tree. PinRoot creates the root if necessary. Unpin ignores null.
   Node* PinRoot(const std::string& salt);
   void Pin(Node* node);
   void Unpin(Node* node);
-  // The pin moves on to the child with these kBlockTokens tokens, which is made where there is
-  // none.
+  // Moves the pin to the child with these kBlockTokens tokens; creates the child if necessary.
   Node* MovePin(Node* node, std::span<const int32_t> tokens);
 
   // REQUIRES: the node has no block of this group, and no node has the block.
@@ -62,16 +61,16 @@ class PrefixTree {
   bool Has(int group, uint32_t block) const {
     return of_block_[static_cast<size_t>(group)][block] != nullptr;
   }
-  // The block will hold something else. REQUIRES: Has(group, block).
+  // The block's contents are about to be overwritten. REQUIRES: Has(group, block).
   void Forget(int group, uint32_t block);
 
-  size_t n_nodes() const { return children_.size(); }  // but for roots
+  size_t n_nodes() const { return children_.size(); }  // without roots
 
  private:
   using Key = std::pair<const Node*, std::array<int32_t, kBlockTokens>>;
   static Key KeyOf(const Node* parent, std::span<const int32_t> tokens);
   std::unique_ptr<Node> NewNode() const;
-  // It, and those above it, unless something needs them.
+  // Erases the node and its ancestors, up to the first that is still in use.
   void EraseIfUnused(Node* node);
 
   absl::flat_hash_map<std::string, std::unique_ptr<Node>> roots_;

@@ -8,7 +8,8 @@ namespace {
 
 constexpr size_t kBlock = PrefixTree::kBlockTokens;
 
-// Nodes of all full blocks of `tokens`, with group 0's blocks `first_block`, `first_block` + 1, ...
+// Makes nodes for all full blocks of `tokens`, with blocks `first_block`, `first_block` + 1, ... of
+// group 0.
 void Insert(PrefixTree& tree, const std::string& salt, std::span<const int32_t> tokens,
             uint32_t first_block) {
   PrefixTree::Node* node = tree.PinRoot(salt);
@@ -55,12 +56,12 @@ TEST_CASE("PrefixTree: nodes go when nothing needs them, from the end of a path"
   const auto tokens = TokenRange(3 * kBlock);
   Insert(tree, "a", tokens, 10);
   tree.SetBlock(tree.Find("a", tokens)[2], 1, 50);
-  tree.Forget(0, 11);  // within the path: the node stays for what is below it
+  tree.Forget(0, 11);  // inside the path: the node stays because it has a child
   CHECK_FALSE(tree.Has(0, 11));
   CHECK(tree.Find("a", tokens).size() == 3);
   CHECK(tree.Find("a", tokens)[1]->block(0) == PrefixTree::kNoBlock);
   tree.Forget(0, 12);
-  CHECK(tree.n_nodes() == 3);  // of the other group there is still one
+  CHECK(tree.n_nodes() == 3);  // the other group still has a block there
   PrefixTree::Node* const pinned = tree.Find("a", tokens)[1];
   tree.Pin(pinned);
   tree.Forget(1, 50);

@@ -9,16 +9,16 @@
 namespace stagecoach::router {
 namespace {
 
-// One of the two bounds of the queue.
+// One of the two limits of the queue.
 struct Bound {
-  uint64_t n_held;   // by all
-  uint64_t n_asked;  // by the newcomer
+  uint64_t n_held;   // held by all tenants
+  uint64_t n_asked;  // needed by the newcomer
   uint64_t most;
-  bool takes_any_alone;  // a newcomer that is larger may wait alone
+  bool takes_any_alone;  // a newcomer above the limit may wait alone
   uint64_t (*of_tenant)(const Tenant&);
 
   bool holds() const { return n_held + n_asked <= most || (takes_any_alone && n_held == 0); }
-  // Whether the tenant's share takes the newcomer.
+  // Whether the tenant stays within its share with the newcomer.
   bool IsWithinShare(const Tenants& tenants, const Tenant& tenant) const {
     const uint64_t held = of_tenant(tenant);
     return (takes_any_alone && held == 0) || tenants.TimesShare(tenant, held + n_asked, most) <= 1;
@@ -52,7 +52,7 @@ absl::Status Full(const SchedulerState& state, const Bound& sequences) {
       absl::StrCat("the queue is full: ", what, "; try again later"));
 }
 
-// The one that would be served last of a tenant's calls that have not begun. Null: none.
+// The last sequence, in order of service, among the tenant's calls that have not begun. Null: none.
 Sequence* LastNotBegun(const Tenant& tenant) {
   for (auto one = tenant.waiting.rbegin(); one != tenant.waiting.rend(); ++one) {
     if (!(*one)->request->call->begun) return *one;
@@ -60,7 +60,7 @@ Sequence* LastNotBegun(const Tenant& tenant) {
   return nullptr;
 }
 
-// The first to go of the tenant with the most times its share, above 1. Null: none.
+// The next sequence to evict: from the tenant furthest beyond its share. Null: none.
 Sequence* FirstToGo(const SchedulerState& state, const Tenant& but_for, const Bound& bound) {
   Sequence* first = nullptr;
   double times_share = 1;
@@ -80,7 +80,7 @@ Sequence* FirstToGo(const SchedulerState& state, const Tenant& but_for, const Bo
 absl::Status MakeQueueRoom(SchedulerState& state, const Account& account, size_t n_sequences,
                            uint64_t n_tokens, std::vector<std::shared_ptr<Sequence>>& evicted) {
   Tenant& tenant = *state.tenants().Of(account);
-  state.tenants().Enter(&tenant);  // shares are among those that will be active
+  state.tenants().Enter(&tenant);  // it counts as active when shares are computed
   const absl::Cleanup leave = [&] { state.tenants().Leave(&tenant); };
   while (true) {
     const Bound sequences = SequencesBound(state, n_sequences);

@@ -1,5 +1,6 @@
-// Who may wait when the queue is full: each tenant has its share of it, by weight, of those that
-// are active. What one holds beyond its share is lent, and goes when another comes below its own.
+// Decides who may wait when the queue is full. Each active tenant has a share of the queue, by
+// weight. Places that a tenant holds beyond its share are lent; the tenant loses them when a tenant
+// below its share needs them.
 #pragma once
 
 #include <cstdint>
@@ -11,10 +12,11 @@
 
 namespace stagecoach::router {
 
-// Makes room for `n_sequences` of one call with prompts of `n_tokens` in all. For a tenant that
-// stays within its share with them, ends calls of whoever has most beyond its own, of those that
-// have not begun the last in the order of service, and adds their sequences to `evicted`.
-// RESOURCE_EXHAUSTED: that was not enough, or the tenant has had its share.
+// Makes room for one call with `n_sequences` sequences and `n_tokens` prompt tokens in total. If
+// the tenant stays within its share with this call, ends calls of the tenant that is furthest
+// beyond its own share: among its calls that have not begun, those that would be served last. Adds
+// their sequences to `evicted`. RESOURCE_EXHAUSTED: this did not make enough room, or the tenant
+// would exceed its share.
 absl::Status MakeQueueRoom(SchedulerState& state, const Account& account, size_t n_sequences,
                            uint64_t n_tokens, std::vector<std::shared_ptr<Sequence>>& evicted);
 

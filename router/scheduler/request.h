@@ -1,5 +1,5 @@
-// One sequence to generate, as the front end hands it to the scheduler. A request with n choices is
-// n of these.
+// One sequence to generate, as the front end passes it to the scheduler. A request with n choices
+// becomes n sequences.
 #pragma once
 
 #include <chrono>
@@ -22,11 +22,11 @@ using SharedTokens = std::shared_ptr<const std::vector<int32_t>>;
 
 enum class Finish : uint8_t { kNone, kStopToken, kLength };
 
-// What became of a sequence in one step.
+// The outcome of one step for one sequence.
 struct SequenceOutput {
-  std::span<const int32_t> tokens;         // new ones; 0 or 1, a stop token too
-  const v1::Logprobs* logprobs = nullptr;  // of the new token, when asked for
-  // Of the next prompt tokens, when asked for: over all calls those from token 1 on, each once.
+  std::span<const int32_t> tokens;         // 0 or 1 new tokens; a stop token is included
+  const v1::Logprobs* logprobs = nullptr;  // of the new token, if requested
+  // Of the next prompt tokens, if requested. Over all calls: tokens 1, 2, ..., each exactly once.
   std::span<const v1::Logprobs* const> prompt_logprobs;
   Finish finish = Finish::kNone;
 };
@@ -34,43 +34,48 @@ struct SequenceOutput {
 struct SequenceTimes {
   double queue_ms = 0;  // submission to first scheduled
   uint32_t preemptions = 0;
-  uint32_t n_cached_tokens = 0;  // of the prompt, that were there at its first admission
+  uint32_t n_cached_tokens = 0;  // prompt tokens from the prefix cache at the first admission
 };
 
-// One of a traced sequence's steps, from its plan to its result; not all of them are told.
+// One step of a traced sequence, from its plan to its result. Only a sample of the steps is
+// reported.
 struct TracedStep {
-  SpanId span_id{};  // that the stages' spans are children of
+  SpanId span_id{};  // parent of the stages' spans
   uint64_t step = 0;
-  uint32_t start = 0;  // position of the first token that it computes
+  uint32_t start = 0;  // position of the first token that the step computes
   uint32_t n_tokens = 0;
   bool decode = false;
   std::chrono::steady_clock::time_point planned;
 };
 
-// Gets a sequence's tokens. Called on the scheduler's thread: must not block, only hand over.
+// Receives the tokens of a sequence. Runs on the scheduler's thread: it must not block, only hand
+// over.
 class SequenceSink {
  public:
   virtual ~SequenceSink() = default;
-  // The sequence waits or runs: it can only end early if it is cancelled or the pipeline is lost.
+  // The sequence is accepted and waits or runs. From now on it ends early only if it is cancelled,
+  // if it is evicted from a full queue, if its grammar becomes too complex, or if the pipeline
+  // drains or is lost.
   virtual void OnQueued() {}
-  // Before the step's output.
+  // Called before the step's output.
   virtual void OnTracedStep(const TracedStep& step) { static_cast<void>(step); }
   virtual void OnOutput(const SequenceOutput& output, const SequenceTimes& times) = 0;
-  // The sequence ended for another reason; nothing follows. Not called after a Finish or after
+  // The sequence ended without a Finish; no call follows. Never called after a Finish or after
   // Cancel.
   virtual void OnError(const absl::Status& status) = 0;
 };
 
-// What a client asked for at once: choices, of several prompts as well.
+// The sequences that one client call submits: all choices, possibly of several prompts.
 struct ClientCall {
-  // The scheduler's thread alone uses these.
+  // Only the scheduler's thread uses these.
   bool begun = false;                   // one of its sequences was admitted
-  std::vector<SequenceId> sequences{};  // all that were queued, those that have ended too
+  std::vector<SequenceId> sequences{};  // all that were queued, including those that have ended
 };
 
-// On whose account a request is served: tenants share the pipeline by their weights.
+// The account that a request is charged to: tenants share the pipeline by their weights (weighted
+// fair share).
 struct Account {
-  std::string tenant;   // empty: one for all who do not say who they are
+  std::string tenant;   // empty: the common tenant of all anonymous callers
   uint32_t weight = 1;  // at least 1
 };
 
@@ -80,10 +85,10 @@ struct SequenceRequest {
   v1::SlotSampling sampling;  // final values
   uint32_t max_tokens = 0;    // at least 1; prompt + max_tokens <= max_model_len
   Account account;
-  int32_t priority = 0;              // lower is served first, of its tenant's
-  std::string cache_salt;            // KV is shared with sequences of the same only
-  std::optional<TraceId> trace_id;   // of a traced request
-  std::shared_ptr<ClientCall> call;  // null: of what is submitted with it
+  int32_t priority = 0;              // within the tenant, a lower value is served first
+  std::string cache_salt;            // KV blocks are shared only among sequences with the same salt
+  std::optional<TraceId> trace_id;   // absent: the request is not traced
+  std::shared_ptr<ClientCall> call;  // null: one call for all requests of this Submit
   std::shared_ptr<SequenceSink> sink;
 };
 

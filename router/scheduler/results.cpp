@@ -18,7 +18,7 @@ absl::Status BadResult(const v1::StepResult& result, std::string_view what) {
                                           "; the programs may be of different versions"));
 }
 
-// Checks a position for which `n_top` tokens were asked for.
+// Checks the logprobs of one position; `n_top` top tokens were requested.
 absl::Status CheckLogprobs(const v1::StepResult& result, const v1::Logprobs& logprobs,
                            int32_t n_top) {
   if (logprobs.top_ids_size() != logprobs.top_size() || logprobs.top_size() > n_top) {
@@ -32,7 +32,7 @@ absl::Status CheckLogprobs(const v1::StepResult& result, const v1::Logprobs& log
   return absl::OkStatus();
 }
 
-// What was asked for, and nothing else, goes on to clients.
+// Only what was requested may reach clients.
 absl::Status CheckAnswer(const v1::StepResult& result, const v1::SlotSampling& sampling,
                          const v1::SlotResult& slot) {
   if (sampling.n_prompt_logprobs() >= 0) {
@@ -58,14 +58,15 @@ Finish FinishOf(const Sequence& sequence, int32_t max_model_len) {
     return std::find(ids.begin(), ids.end(), sequence.tokens().back()) != ids.end();
   };
   if (may_stop && last_is_in(sampling.stop_ids())) return Finish::kStopToken;
-  // Before min_tokens it comes only where the grammar allows nothing else.
+  // Before min_tokens, an end id comes only if the grammar allows nothing else.
   if (last_is_in(sampling.grammar().end_ids())) return Finish::kStopToken;
   const bool full = std::cmp_greater_equal(sequence.n_tokens(), max_model_len);
   return full || sequence.n_generated() >= sequence.request->max_tokens ? Finish::kLength
                                                                         : Finish::kNone;
 }
 
-// Those of `slot` that the sink has not had: after a preemption the first ones come a second time.
+// The prompt logprobs of `slot` that the sink has not received: after a preemption, the first ones
+// come again.
 absl::StatusOr<std::vector<const v1::Logprobs*>> NewPromptLogprobs(const InFlightStep::Row& row,
                                                                    const v1::StepResult& result,
                                                                    const v1::SlotResult& slot) {

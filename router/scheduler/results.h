@@ -1,4 +1,4 @@
-// What a step's result means for its sequences.
+// Applies the result of a step to its sequences.
 #pragma once
 
 #include "absl/status/status.h"
@@ -6,9 +6,9 @@
 
 namespace stagecoach::router {
 
-// Takes the oldest step off what is in flight and hands its tokens to the sinks. Rows whose
-// sequence has ended are dropped. INTERNAL when the result does not answer that step's plan: the
-// last stage is broken.
+// Removes the oldest step in flight and hands its tokens to the sinks. Drops rows whose sequence
+// has ended. INTERNAL if the result does not match that step's plan, which means that the last
+// stage is broken.
 absl::Status ApplyResult(SchedulerState& state, const v1::StepResult& result);
 
 }  // namespace stagecoach::router

@@ -27,7 +27,7 @@ bool Room::Fits(const Sequence& newcomer, IsGone is_gone) const {
       ++n_decoding;
     }
   }
-  std::vector<int64_t> n_left;  // for the newcomer
+  std::vector<int64_t> n_left;  // blocks available to the newcomer, per group
   for (int g = 0; g < kv.n_groups(); ++g) {
     n_left.push_back(int64_t{kv.n_free(g)} + kv.NFreed(g, gone) - AdmissionHeadroom()(n_decoding));
     for (const Sequence* sequence : state_.running()) {
@@ -42,7 +42,7 @@ bool Room::Fits(const Sequence& newcomer, IsGone is_gone) const {
     }
     return true;
   };
-  // What it may adopt is looked up where that matters.
+  // Look up adoptable blocks only if they matter.
   if (fits([&](int g) { return kv.MostHeld(g, n_tokens); })) return true;
   if (!SchedulerState::MayAdopt(newcomer)) return false;
   const std::vector<uint32_t> most_taken =
@@ -102,7 +102,7 @@ bool Room::ForRow(Sequence* sequence, uint32_t end, Preempts preempts) {
     Sequence* victim = preempts == Preempts::kNobody
                            ? nullptr
                            : VictimFor(*sequence, preempts == Preempts::kLastResort);
-    // It keeps what it has and waits: somebody before it takes its blocks or ends.
+    // It keeps its blocks and waits: a sequence before it takes them or ends.
     if (victim == nullptr) return false;
     state_.Preempt(victim);
   }
@@ -164,7 +164,7 @@ double Room::TimesShareOfBlocks(const Tenant& tenant, const Holding& holding) co
 
 bool Room::IsWithinShare(const Sequence& newcomer, const Holdings& holdings, bool of_slots) const {
   const auto found = holdings.find(newcomer.tenant);
-  if (found == holdings.end()) return true;  // a first sequence it may have in any case
+  if (found == holdings.end()) return true;  // a tenant may always have one sequence
   Holding with = found->second;
   ++with.n_slots;
   if (of_slots) return TimesShareOfSlots(*newcomer.tenant, with) <= 1;
@@ -191,7 +191,7 @@ Sequence* Room::LastBeyond(double times_share, const Holdings& holdings, const T
     if (tenant == &but_for || holding.n_slots < 2) continue;
     const double times =
         of_slots ? TimesShareOfSlots(*tenant, holding) : TimesShareOfBlocks(*tenant, holding);
-    // Equal ones by index: a hash map's order is another in every process.
+    // Ties go by index: a hash map's order differs between processes.
     const bool is_more = times > times_share ||
                          (most != nullptr && times == times_share && tenant->index < most->index);
     if (!is_more) continue;

@@ -1,10 +1,11 @@
-// Who gives way to whom when slots or KV blocks are short.
+// Decides which sequences are preempted when slots or KV blocks are short.
 //
-// Within a tenant the order of service decides. Between tenants, their shares: by weight, of those
-// that are active. Nobody loses anything to another tenant but what it has beyond its share, nor
-// its last sequence; and nobody gets anything that way beyond its own share. A tenant that waits
-// takes no more than it has waited for: recomputing what the others lose takes as long at most, so
-// that preemption cannot cost more than half of the pipeline, however often tenants come and go.
+// Within a tenant, the order of service decides. Between tenants, shares decide: active tenants
+// share by weight. Another tenant takes from a tenant only what that one holds beyond its share,
+// and never its last sequence; and takes no more than its own share. A waiting tenant may preempt
+// only as much work as the pipeline did while the tenant waited. Recomputing that work takes at
+// most the same time, so preemption never costs more than half of the pipeline's time, however
+// often tenants come and go.
 #pragma once
 
 #include <cstdint>
@@ -15,20 +16,21 @@
 
 namespace stagecoach::router {
 
-// Not thread-safe. None that has a row in the step that is being planned is ever preempted.
+// Not thread-safe. Never preempts a sequence that has a row in the step being planned.
 class Room {
  public:
   // `state` outlives this.
   explicit Room(SchedulerState* state) : state_(*state) {}
 
-  // A slot, and blocks for its tokens and one more beside what those that run still need: makes
-  // them. False: it goes on waiting.
+  // Makes sure that there is a slot for the newcomer, and blocks for its tokens plus one more,
+  // beside what the running sequences still need; preempts others if necessary. False: the newcomer
+  // keeps waiting.
   bool ForNewcomer(Sequence* newcomer);
 
-  // Blocks for positions below `end` of a running sequence: makes them by preempting others.
-  // Within a tenant of those that come later in the order of service; of other tenants, from who
-  // has more beyond its share. Where nobody would get on that way (kLastResort), the one that came
-  // first of all does, at the cost of those that came last.
+  // Makes sure that there are blocks for the positions below `end` of a running sequence; preempts
+  // others if necessary. Victims are sequences of the same tenant that come later in the order of
+  // service, and sequences of a tenant that is further beyond its share. kLastResort: if that
+  // leaves no sequence able to run, the oldest sequence takes from the youngest ones.
   enum class Preempts : uint8_t { kNobody, kByShare, kLastResort };
   bool ForRow(Sequence* sequence, uint32_t end, Preempts preempts);
 
@@ -40,7 +42,7 @@ class Room {
   using Holdings = absl::flat_hash_map<Tenant*, Holding>;
   using Sequences = std::vector<Sequence*>;
 
-  // Whether the newcomer finds room once those are gone for whom `is_gone` is true.
+  // Whether the newcomer fits after the sequences for which `is_gone` is true are preempted.
   template <typename IsGone>
   bool Fits(const Sequence& newcomer, IsGone is_gone) const;
   bool TakeFromWorsePriority(Sequence* newcomer);
@@ -50,15 +52,16 @@ class Room {
   void Remove(const Sequence& sequence, Holding& holding) const;
   double TimesShareOfSlots(const Tenant& tenant, const Holding& holding) const;
   double TimesShareOfBlocks(const Tenant& tenant, const Holding& holding) const;
-  // Whether its tenant stays within its share of slots, or blocks, with it.
+  // Whether the newcomer's tenant stays within its share of slots, or of blocks, after admission.
   bool IsWithinShare(const Sequence& newcomer, const Holdings& holdings, bool of_slots) const;
-  // How many times its tenant's share of blocks that has with one token more of it.
+  // The ratio of the tenant's blocks to its share after `sequence` grows by one token.
   double TimesShareGrown(const Sequence& sequence, const Holdings& holdings) const;
-  // The last one of the tenant that has the most times its share, more than `times_share`, and is
-  // not `but_for`. Null: none.
+  // The last sequence in the order of service of the tenant whose holdings exceed its share most,
+  // by a ratio above `times_share`. Ignores the tenant `but_for` and tenants with a single
+  // sequence. Null: none.
   Sequence* LastBeyond(double times_share, const Holdings& holdings, const Tenant& but_for,
                        const Sequences& gone, bool of_slots) const;
-  // The last one of the tenant's in the order of service. Null: none.
+  // The tenant's last sequence in the order of service. Null: none.
   Sequence* LastOf(const Tenant& tenant, const Sequences& gone) const;
   Sequence* VictimFor(const Sequence& sequence, bool last_resort) const;
   bool HasRow(const Sequence& sequence) const { return sequence.last_step == state_.n_steps() + 1; }

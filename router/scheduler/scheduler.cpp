@@ -1,4 +1,4 @@
-// The scheduler's thread: messages in, plans out.
+// The scheduler's thread: takes messages and sends plans.
 #include "router/scheduler/scheduler.h"
 
 #include <pthread.h>
@@ -99,10 +99,10 @@ class SchedulerThread final : public Scheduler {
     for (Message& message : messages) {
       std::visit([this](auto& m) { Handle(m); }, message);
     }
-    // The client does not know of a result that does not fit.
+    // The client does not know when a result did not match its plan.
     if (!stopping_ && !core_.failure().ok()) client_.Fail(core_.failure());
     while (std::unique_ptr<v1::StepPlan> plan = core_.NextPlan()) client_.Send(std::move(plan));
-    // After planning, so that a snapshot shows what its messages led to.
+    // After planning, so that a snapshot shows the effect of the messages before it.
     for (auto& snapshot : snapshots_) snapshot.set_value(core_.Snapshot());
     snapshots_.clear();
     if (core_.empty()) {
@@ -122,7 +122,7 @@ class SchedulerThread final : public Scheduler {
   void Handle(SnapshotMessage& m) { snapshots_.push_back(std::move(m.snapshot)); }
   void Handle(StopMessage&) { stopping_ = true; }
 
-  SchedulerCore core_;  // the thread's alone, as are the promises
+  SchedulerCore core_;  // only the thread uses this and the promises
   StageClient& client_;
   std::vector<std::promise<void>> drains_;
   std::vector<std::promise<SchedulerSnapshot>> snapshots_;

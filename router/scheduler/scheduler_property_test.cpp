@@ -1,5 +1,5 @@
-// Random loads, random pools: whatever happens to a sequence, it gets exactly the tokens it would
-// have had alone, no plan is ever wrong, and in the end every block is back.
+// Random loads and random pools: every sequence gets exactly the tokens that it gets alone, no plan
+// has an error, and all blocks are free at the end.
 #include <algorithm>
 #include <map>
 #include <random>
@@ -62,7 +62,7 @@ std::unique_ptr<SequenceRequest> RandomRequest(std::mt19937_64& random, Sequence
   const int most = config.max_model_len - n_prompt;
   auto request = MakeRequest(id, n_prompt, Pick(random, 1, std::min(most, 60)));
   if (Pick(random, 0, 2) > 0) {
-    // One of few beginnings.
+    // One of a few common prefixes.
     const auto like = MakeRequest(static_cast<SequenceId>(Pick(random, 1, 2)), n_prompt, 1);
     BeginLike(*like, Pick(random, 0, n_prompt), *request);
   }
@@ -119,7 +119,7 @@ std::string Describe(const SchedulerConfig& config) {
   return text;
 }
 
-// Without threads: submissions, cancels and results in a random order.
+// Without threads: submissions, cancels and results come in random order.
 void RunCore(uint64_t seed) {
   std::mt19937_64 random(seed);
   const SchedulerConfig config = RandomConfig(random);
@@ -166,7 +166,7 @@ TEST_CASE("Random loads give every sequence the tokens it would have alone") {
   RunCore(seed);
 }
 
-// The same through the thread, the mailbox and a pipeline whose results are late at random.
+// The same with the thread, the mailbox, and a pipeline that delays results randomly.
 void RunThreaded(uint64_t seed) {
   std::mt19937_64 random(seed);
   const SchedulerConfig config = RandomConfig(random);
@@ -175,7 +175,7 @@ void RunThreaded(uint64_t seed) {
   auto scheduler = Scheduler::Start(config, &client);
   REQUIRE(scheduler.ok());
   std::vector<Expected> expected;
-  const auto call = std::make_shared<ClientCall>();  // one, which a drain finishes
+  const auto call = std::make_shared<ClientCall>();  // a single call, which a drain lets finish
   const auto n_sequences = static_cast<SequenceId>(Pick(random, 50, 150));
   for (SequenceId id = 1; id <= n_sequences; ++id) {
     std::vector<std::unique_ptr<SequenceRequest>> requests;

@@ -1,4 +1,4 @@
-// The scheduler from outside: threads, refusals, drain, loss of the pipeline.
+// The scheduler's public interface: threads, refusals, drain, loss of the pipeline.
 #include "router/scheduler/scheduler.h"
 
 #include <chrono>
@@ -32,7 +32,7 @@ class Fixture {
     scheduler->Submit(Alone(std::move(request)));
     return sink;
   }
-  // A snapshot comes after the planning that earlier messages led to.
+  // A snapshot is taken after the planning that earlier messages caused.
   SchedulerSnapshot Snapshot() { return scheduler->Snapshot().get(); }
 
   FakeStageClient client;
@@ -127,7 +127,7 @@ TEST_CASE("The queue is bounded by the tokens of the prompts that wait, too") {
   Fixture fixture(config, {.hold_results = true});
   auto running = fixture.Submit(MakeRequest(1, 200, 5));
   REQUIRE(fixture.Snapshot().running == 1);
-  auto first = fixture.Submit(MakeRequest(2, 150, 5));  // alone
+  auto first = fixture.Submit(MakeRequest(2, 150, 5));  // above the limit, but nothing else waits
   auto refused = fixture.Submit(MakeRequest(3, 1, 5));
   REQUIRE(fixture.Snapshot().waiting == 1);
   REQUIRE(refused->record().error.code() == absl::StatusCode::kResourceExhausted);
@@ -313,7 +313,7 @@ TEST_CASE("A result that answers no plan takes the pipeline down instead of the 
   broken([](v1::StepResult& result) { result.clear_slots(); });
   broken([](v1::StepResult& result) { result.mutable_slots(0)->set_slot(9); });
   broken([](v1::StepResult& result) { *result.add_slots() = result.slots(0); });
-  // What nobody asked for.
+  // Output that was not requested.
   const auto broken_slot = [&](auto change) {
     broken([&](v1::StepResult& result) { change(*result.mutable_slots(0)); });
   };

@@ -1,4 +1,4 @@
-// Everything the scheduler knows of one sequence, from submission to its end.
+// All state that the scheduler keeps of one sequence, from submission to its end.
 #pragma once
 
 #include <chrono>
@@ -16,7 +16,7 @@ struct Tenant;
 
 struct Sequence : std::enable_shared_from_this<Sequence> {
   enum class State : uint8_t {
-    kWaiting,  // in the queue; rows of before a preemption may still be in flight
+    kWaiting,  // in the queue; rows from before a preemption may still be in flight
     kRunning,  // has a slot and blocks
     kEnded,    // rows planned before the end may still be in flight
   };
@@ -25,15 +25,15 @@ struct Sequence : std::enable_shared_from_this<Sequence> {
            std::chrono::steady_clock::time_point submitted);
 
   SequenceId id() const { return request->id; }
-  // The prompt, then what was generated.
+  // The prompt, then the generated tokens.
   std::span<const int32_t> tokens() const { return prompt != nullptr ? *prompt : own_tokens; }
   uint32_t n_tokens() const { return static_cast<uint32_t>(tokens().size()); }
   uint32_t n_generated() const { return n_tokens() - n_prompt; }
   bool running() const { return state == State::kRunning; }
-  // Every registered token is planned: from here on it computes one sampled token a step.
+  // All registered tokens are planned; from here on, each step computes one sampled token.
   bool decoding() const { return next_position >= n_registered; }
 
-  // At its admission: its tokens are its own from here on, and not those of all choices.
+  // Called at admission: replaces the prompt that all choices share by the sequence's own tokens.
   void OwnTokens();
 
   std::unique_ptr<SequenceRequest> request;
@@ -49,20 +49,21 @@ struct Sequence : std::enable_shared_from_this<Sequence> {
   uint32_t next_prompt_logprob = 1;  // prompt token whose logprobs the sink gets next
   SequenceTimes times;
 
-  // Tokens that its prefill computes: those it has, but for what other sequences left behind. In
-  // the queue as it was on entering it.
+  // Tokens that the prefill computes: all known tokens, without those adopted from the prefix
+  // cache. In the queue: the value when the sequence entered it, plus tokens that came since.
   uint32_t n_to_prefill = 0;
 
-  uint32_t n_in_flight = 0;          // rows of steps whose result has not come
-  uint32_t n_in_flight_samples = 0;  // of these, rows that sample: tokens not known yet, at most 2
+  uint32_t n_in_flight = 0;  // rows of steps whose result has not come
+  // Rows in flight that sample, so their tokens are unknown; at most 2.
+  uint32_t n_in_flight_samples = 0;
 
   // While running.
   uint32_t slot = 0;
-  uint32_t n_registered = 0;   // tokens the stages were given at registration
+  uint32_t n_registered = 0;   // tokens sent to the stages at registration
   uint32_t next_position = 0;  // positions below are planned
-  uint64_t last_step = 0;      // that has a row of it
-  BlockTables tables;          // by KV group; they cover positions [0, next_position)
-  RememberedPrefix prefix;     // of the tables
+  uint64_t last_step = 0;      // last step with a row of this sequence
+  BlockTables tables;          // per KV group; they cover positions [0, next_position)
+  RememberedPrefix prefix;     // remembered part of the tables
 };
 
 // The order of service of one tenant's sequences: priority, then arrival.

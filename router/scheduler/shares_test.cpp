@@ -1,4 +1,4 @@
-// What tenants get beside each other: computed tokens, slots, KV blocks, places in the queue.
+// The shares of concurrent tenants: computed tokens, slots, KV blocks, places in the queue.
 #include <algorithm>
 #include <map>
 #include <string>
@@ -35,7 +35,7 @@ SchedulerSnapshot::Tenant Find(const CorePipeline& pipeline, const std::string& 
 TEST_CASE("Tenants that both wait get tokens by their weights, whatever their priorities") {
   struct Case {
     uint32_t weight;
-    int n_prompt, n_output;  // of the quiet one; the other's are 20 and 60
+    int n_prompt, n_output;  // of tenant "quiet"; "flood" has 20 and 60
   };
   for (const Case& c :
        {Case{1, 20, 60}, Case{3, 20, 60}, Case{1, 150, 4}, Case{1, 5, 200}, Case{3, 150, 30}}) {
@@ -59,7 +59,7 @@ TEST_CASE("Tenants that both wait get tokens by their weights, whatever their pr
       const double of_quiet = Find(pipeline, "quiet").computed_tokens;
       const double share = static_cast<double>(c.weight) / (1 + c.weight);
       CHECK(of_quiet / (of_flood + of_quiet) > 0.9 * share);
-      // Nor more than that.
+      // And not more than its share.
       CHECK(of_quiet / (of_flood + of_quiet) < 1 - 0.9 * (1 - share));
       pipeline.RunToEnd();
       pipeline.RequireAllAsAlone();
@@ -77,7 +77,7 @@ TEST_CASE("Who waits below its share gets slots from who has them all, and no mo
   pipeline.Turn(10);
   REQUIRE(Find(pipeline, "flood").running == 16);
   for (int i = 0; i < 30; ++i) pipeline.Submit(RequestOf(quiet, ++id, 30, 200, 100));
-  // Each takes as long to come in as what it takes the place of takes to recompute.
+  // Each admission waits as long as it takes to recompute the sequence that it preempts.
   pipeline.Turn(60);
   REQUIRE(Find(pipeline, "flood").running == 8);
   REQUIRE(Find(pipeline, "quiet").running == 8);
@@ -98,7 +98,7 @@ TEST_CASE("Who lacks nothing but a slot waits no longer than what it takes costs
   pipeline.Fill();
   pipeline.Turn(2);
   const auto sink = pipeline.Submit(RequestOf(quiet, 9, 10, 5));
-  // Two tokens a step: some 62 steps stand for the 60 tokens and those that have come meanwhile.
+  // Two tokens per step: about 62 steps are enough for the 60 tokens and those that arrived since.
   pipeline.Turn(25);
   REQUIRE(pipeline.core.Snapshot().share_preemptions == 0);
   pipeline.Turn(60);
@@ -235,7 +235,7 @@ TEST_CASE("A full queue makes room for who is below its share of it") {
   submit(flood, kTopPriority, /*n=*/2);
   REQUIRE(is_refused(submit(flood, kTopPriority)));
   const size_t n_before = sinks.size();
-  // Four places are the quiet one's. The last call goes first, whole.
+  // Four places belong to tenant "quiet". The last call of "flood" goes first, as a whole.
   for (int i = 0; i < 4; ++i) REQUIRE_FALSE(is_refused(submit(quiet)));
   REQUIRE(is_refused(submit(quiet)));
   REQUIRE(is_refused(submit(flood, kTopPriority)));

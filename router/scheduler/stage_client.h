@@ -1,4 +1,4 @@
-// The seam between the scheduler and the pipeline: plans in, results out.
+// The interface between the scheduler and the pipeline: plans in, results out.
 #pragma once
 
 #include <functional>
@@ -13,11 +13,11 @@ class StepResult;
 
 namespace stagecoach::router {
 
-// Callbacks come from the client's own threads, or from Fail, and must not block.
+// Callbacks run on the client's own threads, or within Fail. They must not block.
 struct StageClientEvents {
-  // Results come in step order, one for every plan.
+  // Results come in step order, one per plan.
   std::function<void(std::unique_ptr<v1::StepResult>)> on_result;
-  // At most once: a stage or its link is lost. No result follows.
+  // Called at most once: a stage or its link is lost. No result follows.
   std::function<void(absl::Status)> on_down;
 };
 
@@ -25,12 +25,12 @@ class StageClient {
  public:
   virtual ~StageClient() = default;
 
-  // Takes the events and starts the epoch's streams. Once.
+  // Stores the events and starts the epoch's streams. Call it once.
   virtual absl::Status Start(StageClientEvents events) = 0;
   // Queues a plan for stage 0; never blocks. After on_down it does nothing.
   virtual void Send(std::unique_ptr<v1::StepPlan> plan) = 0;
-  // The pipeline is of no more use, as if a stage were lost: on_down hears `reason`. After a loss
-  // or Stop nothing happens. From any thread.
+  // Gives up the pipeline, as if a stage were lost: calls on_down with `reason`. Does nothing after
+  // a loss or Stop. Any thread.
   virtual void Fail(const absl::Status& reason) = 0;
   // Ends the streams; no callback runs after it returns.
   virtual void Stop() = 0;

@@ -1,6 +1,6 @@
 // All state of the scheduler, and the transitions that keep it consistent: a sequence is waiting,
-// running or ended; a slot is free or one running sequence's; a block is free or in one running
-// sequence's table.
+// running or ended; a slot is free or belongs to one running sequence; a block is free or in the
+// tables of running sequences.
 #pragma once
 
 #include <chrono>
@@ -19,8 +19,8 @@
 
 namespace stagecoach::router {
 
-// A step that was sent and whose result has not come. Slots are reused, so it remembers whose its
-// rows are.
+// A step that was sent, and whose result has not come. Slots are reused, so each row records its
+// sequence.
 struct InFlightStep {
   struct Row {
     std::shared_ptr<Sequence> sequence;
@@ -28,7 +28,7 @@ struct InFlightStep {
     uint32_t start;
     uint32_t n_tokens;
     bool sample;
-    std::optional<SpanId> span_id = {};  // of a step that is traced
+    std::optional<SpanId> span_id = {};  // set if the row is traced
   };
   uint64_t step = 0;
   std::chrono::steady_clock::time_point planned = {};
@@ -52,44 +52,46 @@ class SchedulerState {
   bool empty() const { return sequences_.empty(); }
   bool has_free_slot() const { return !free_slots_.empty(); }
   size_t n_free_slots() const { return free_slots_.size(); }
-  // Null when there is none of this id.
+  // Null if there is no sequence with this id.
   Sequence* Find(SequenceId id) const;
 
-  // A new sequence, waiting. has_twin: one with the same prompt waits already, and is served
-  // before. REQUIRES: its id is not in use.
+  // Adds a new waiting sequence. has_twin: a sequence with the same prompt waits already and is
+  // served before this one. REQUIRES: its id is not in use.
   void Add(std::unique_ptr<SequenceRequest> request,
            std::chrono::steady_clock::time_point submitted, bool has_twin = false);
-  // Waiting -> running: gives it a slot and what is remembered of its tokens. REQUIRES:
-  // has_free_slot(), none of it in flight.
+  // Waiting -> running: assigns a slot and adopts remembered blocks. REQUIRES: has_free_slot(), no
+  // row of it is in flight.
   void Admit(Sequence* sequence);
-  // Whether it may begin with what others computed: not where it wants the logprobs of its prompt.
+  // Whether it may adopt blocks of other sequences. False while it needs its prompt's logprobs.
   static bool MayAdopt(const Sequence& sequence);
-  // Its blocks that are full, with tokens that are known, may be adopted by others from now on.
+  // Its full blocks with known tokens may be adopted by other sequences from now on.
   void Remember(Sequence* sequence);
-  // Its tenant has this many tokens of the step that is being planned. Rows that prefill count at
-  // once, so that the next sequence to be admitted is another tenant's; decodes with the step.
+  // Charges the sequence's tenant for tokens of the step being planned. Prefill rows count at once
+  // (`at_once`), so that the next sequence to be admitted belongs to another tenant. Decodes count
+  // when the step is sent.
   void Charge(Sequence* sequence, uint64_t n_tokens, bool at_once);
-  // The next step is planned from here on: whoever had least so far comes first.
+  // Begins the planning of a step: fixes the tenants' order by their service so far.
   void BeginTurn();
-  // Running -> waiting: its slot and the blocks that nobody shares are free at once.
+  // Running -> waiting: frees its slot and its unshared blocks at once.
   void Preempt(Sequence* sequence);
-  // Waiting or running -> ended: forgotten but for its rows in flight.
+  // Waiting or running -> ended: removes it; only its rows in flight still refer to it.
   void End(Sequence* sequence);
-  // A token of it has come.
+  // Appends a sampled token to the sequence.
   void AppendToken(Sequence* sequence, int32_t token);
-  // Ends what is left of a call. Returns what was ended.
+  // Ends the remaining sequences of a call and returns them.
   std::vector<std::shared_ptr<Sequence>> EndCall(const ClientCall& call);
-  // Ends those of calls that have not begun. Returns what was ended, in order of service.
+  // Ends the sequences of calls that have not begun. Returns them in order of service.
   std::vector<std::shared_ptr<Sequence>> EndNotBegun();
-  // Ends all, and forgets what is in flight. Returns what was ended, in order of service.
+  // Ends all sequences and drops all steps in flight. Returns the sequences in order of service.
   std::vector<std::shared_ptr<Sequence>> EndAll();
 
-  // Slots whose sequence has gone, for the next plan to release.
+  // Slots whose sequence has left, for the next plan to release.
   std::vector<uint32_t> TakeReleases();
 
   const std::deque<InFlightStep>& in_flight() const { return in_flight_; }
   void PushInFlight(InFlightStep step);
-  // REQUIRES: something is in flight. Takes its rows off their sequences' counts.
+  // Removes the oldest step and its rows from their sequences' counts. REQUIRES: a step is in
+  // flight.
   InFlightStep PopInFlight();
   double InFlightMs() const;
 
@@ -97,12 +99,12 @@ class SchedulerState {
   bool has_releases() const { return !releases_.empty(); }
 
   uint64_t n_steps() const { return n_steps_; }
-  // How far the pipeline got, in tokens: of a step as many as it holds, and at least those that
-  // take as long as reading the weights does. Decisions that wait go by it and not by time, so that
-  // they come out the same again.
+  // Progress of the pipeline in tokens. Each step counts its tokens, but at least break_even_rows:
+  // reading the weights takes as long as computing that many rows. Waiting is measured on this
+  // clock instead of wall time, so that the scheduler's decisions are reproducible.
   uint64_t clock() const { return clock_; }
   uint64_t n_preemptions() const { return n_preemptions_; }
-  // Preemptions for a tenant that waited below its share; counted above as well.
+  // Preemptions for a tenant that waited below its share; n_preemptions counts them too.
   uint64_t n_share_preemptions() const { return n_share_preemptions_; }
   void CountSharePreemption() { ++n_share_preemptions_; }
   uint64_t n_generated_tokens() const { return n_generated_tokens_; }
@@ -110,20 +112,20 @@ class SchedulerState {
   uint64_t n_prefix_queries() const { return n_prefix_queries_; }
   uint64_t n_prefix_hits() const { return n_prefix_hits_; }
 
-  // Recounts everything from the sequences up; O(blocks + sequences).
+  // Recounts everything from the sequences; O(blocks + sequences).
   void CheckConsistency() const;
 
  private:
-  // Into the queue, with what its prefill is to compute as far as is known.
+  // Adds it to the queue, with an estimate of its prefill tokens.
   void Queue(Sequence* sequence, bool has_twin = false);
   void Vacate(Sequence* sequence);
-  // In order of service, which is returned.
+  // Ends the sequences in order of service, and returns them in this order.
   std::vector<std::shared_ptr<Sequence>> EndEach(std::vector<std::shared_ptr<Sequence>> sequences);
   void CheckSequence(const Sequence& sequence, uint32_t n_rows, uint32_t n_samples) const;
 
   const SchedulerConfig config_;
   KvBlocks kv_;
-  absl::flat_hash_map<SequenceId, std::shared_ptr<Sequence>> sequences_;  // that have not ended
+  absl::flat_hash_map<SequenceId, std::shared_ptr<Sequence>> sequences_;  // without ended ones
   Tenants tenants_;
   WaitingQueue waiting_;
   RunningSet running_;

@@ -1,9 +1,9 @@
-// On whose account sequences are computed, and what each has had.
+// Tenants, and the service that each has received.
 //
-// A virtual counter a tenant, as in Sheng et al. 2024, "Fairness in Serving Large Language Models"
-// (OSDI; VTC): the tokens that were computed for it, over its weight. The tenant with the least is
-// served next. Tenants that had nothing waiting are lifted to the others' level (waiting_queue.h),
-// so that idle time gives no credit.
+// Each tenant has a virtual counter, as in Sheng et al. 2024, "Fairness in Serving Large Language
+// Models" (OSDI; VTC): the tokens computed for it, divided by its weight. The tenant with the
+// lowest counter is served next. A tenant that had nothing waiting is lifted to the level of the
+// others (waiting_queue.h), so that idle time earns no credit.
 #pragma once
 
 #include <cstdint>
@@ -19,7 +19,7 @@
 namespace stagecoach::router {
 
 struct Tenant {
-  // A token of a tenant of weight w counts kServiceUnit / w.
+  // One token of a tenant with weight w counts kServiceUnit / w.
   static constexpr uint64_t kServiceUnit = 1 << 20;
 
   Tenant(const Account& account, uint32_t index)
@@ -28,21 +28,23 @@ struct Tenant {
   bool is_active() const { return n_present > 0; }
 
   const std::string name;
-  const uint32_t index;  // in the order in which they first came; decides between equals
+  const uint32_t index;  // in order of first arrival; breaks ties
   uint32_t weight;
 
-  uint64_t service = 0;      // virtual
-  uint64_t turn = 0;         // `service` when the step that is being planned began
-  uint64_t n_uncharged = 0;  // tokens of that step that `service` lacks
-  uint64_t n_computed = 0;   // tokens: planned, so also those that were computed for nothing
+  uint64_t service = 0;      // virtual counter, in kServiceUnit / weight per token
+  uint64_t turn = 0;         // `service` when the planning of the current step began
+  uint64_t n_uncharged = 0;  // tokens of the current step that `service` does not include yet
+  uint64_t n_computed = 0;   // planned tokens, including those whose results are dropped
 
-  // Since when the first that waits has lacked a slot or blocks, by SchedulerState::clock.
+  // When the tenant's first waiting sequence was first refused a slot or blocks, on
+  // SchedulerState::clock.
   std::optional<uint64_t> refused_at;
 
-  uint32_t n_present = 0;  // sequences that wait or run
+  uint32_t n_present = 0;  // waiting and running sequences
   uint32_t n_running = 0;
   absl::btree_set<Sequence*, ServedFirst> waiting;
-  // Those that never had a slot, counted above as well: what its part of the queue counts.
+  // Waiting sequences that never had a slot, also counted above. Its part of the queue counts
+  // these.
   uint32_t n_new = 0;
   uint64_t n_new_tokens = 0;
 };
@@ -53,7 +55,7 @@ struct LeastServed {
   }
 };
 
-// The order in which a step plans rows: tenants by what they had before it, and one tenant's
+// The order in which a step plans rows: tenants by their service before the step, and one tenant's
 // sequences in their order of service.
 struct InTurn {
   bool operator()(const Sequence* a, const Sequence* b) const {
@@ -64,20 +66,21 @@ struct InTurn {
   }
 };
 
-// Not thread-safe. Tenants stay: who comes back finds its counter as it was.
+// Not thread-safe. Tenants are never removed: a tenant that returns finds its counter unchanged.
 class Tenants {
  public:
-  // Made if there is none of this name; an account's weight holds from its latest request on.
+  // The account's tenant; created at its first request. The weight of the latest request applies.
   Tenant* Of(const Account& account);
   const std::vector<std::unique_ptr<Tenant>>& all() const { return all_; }
 
-  // A sequence of the tenant's comes, or has gone. Active is who has one that waits or runs.
+  // Counts a sequence that arrives or leaves. A tenant is active while it has a waiting or running
+  // sequence.
   void Enter(Tenant* tenant);
   void Leave(Tenant* tenant);
   uint32_t n_active() const { return n_active_; }
 
-  // How many times its share of `total` it has with `held`; above 1: more than its share. Shares
-  // go by the weights of the tenants that are active, and of `tenant`.
+  // The ratio of `held` to the tenant's share of `total`; above 1 the tenant exceeds its share.
+  // Active tenants and `tenant` share by their weights.
   double TimesShare(const Tenant& tenant, uint64_t held, uint64_t total) const;
 
  private:

@@ -1,9 +1,10 @@
-// Sequences without a slot. First the tenant that had the least service for its weight, then its
-// sequences in their order of service. Operations are O(log n), in the tenant's sequences and in
-// the tenants that wait.
+// The sequences without a slot. The tenant with the least service for its weight comes first;
+// within a tenant, its order of service applies. Operations are O(log n) in the tenant's sequences
+// and in the waiting tenants.
 //
-// Nobody is owed anything for a time in which it had nothing waiting: whose first sequence comes is
-// lifted to the least served of those that wait, and where nobody does, to the most served of all.
+// A tenant earns no credit while it has nothing waiting. When its first sequence arrives, its
+// counter is lifted to that of the least served waiting tenant, or, if nobody waits, to the highest
+// counter of all tenants.
 #pragma once
 
 #include <cstdint>
@@ -18,29 +19,30 @@ namespace stagecoach::router {
 class WaitingQueue {
  public:
   void Add(Sequence* sequence);
-  // REQUIRES: it is in the queue, with as many to prefill as when it was added.
+  // REQUIRES: it is in the queue, and n_to_prefill is what Add and AddToken counted.
   void Remove(Sequence* sequence);
-  // One that is in the queue has a token more to prefill.
+  // A waiting sequence has one more token to prefill.
   void AddToken(Sequence* sequence);
-  // The tenant had this many tokens of service, whether it waits or not.
+  // Charges the tenant for this many tokens of service, whether it waits or not.
   void Charge(Tenant* tenant, uint64_t n_tokens);
 
   bool empty() const { return tenants_.empty(); }
   int32_t size() const { return n_sequences_; }
-  // Those that never had a slot: what max_waiting bounds.
+  // Sequences that never had a slot; max_waiting limits this.
   int32_t n_new() const { return n_new_; }
-  // Of their prompts: what max_waiting_tokens bounds.
+  // Prompt tokens of these; max_waiting_tokens limits this.
   uint64_t n_new_tokens() const { return n_new_tokens_; }
-  // Tokens; with what the prefix cache has of them where nothing asks for the number.
+  // Tokens to prefill. If PrefillBudget::Counts is false, this includes tokens that the prefix
+  // cache holds, because nothing reads the number then.
   uint64_t n_to_prefill() const { return n_to_prefill_; }
-  // With a priority below, or above, 0.
+  // Sequences with a priority below, or above, 0.
   int32_t n_high() const { return n_high_; }
   int32_t n_low() const { return n_low_; }
   // REQUIRES: not empty.
   Sequence* first() const { return *(*tenants_.begin())->waiting.begin(); }
 
   using TenantSet = absl::btree_set<Tenant*, LeastServed>;
-  const TenantSet& tenants() const { return tenants_; }  // that have somebody here
+  const TenantSet& tenants() const { return tenants_; }  // tenants with a waiting sequence
 
  private:
   void Count(const Sequence& sequence, int sign);

@@ -59,13 +59,13 @@ TEST_CASE("The tenant with the least service for its weight comes first") {
   queue.Charge(&three, 2);
   REQUIRE(queue.first()->id() == 1);
 
-  // Who comes late is where the least served is that waits.
+  // A late tenant is lifted to the least served waiting tenant.
   queue.Add(make(&late));
   REQUIRE(late.service == one.service);
   queue.Charge(&late, 1);
   REQUIRE(queue.first()->id() == 1);
 
-  // Nobody is owed anything when nobody waits.
+  // When nobody waits, no tenant keeps a credit.
   for (const auto& sequence : sequences) queue.Remove(sequence.get());
   queue.Charge(&three, 3000);
   queue.Add(sequences[0].get());

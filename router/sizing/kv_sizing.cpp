@@ -14,8 +14,8 @@ namespace {
 
 uint64_t BlocksFor(uint64_t n_tokens) { return (n_tokens + kKvBlockTokens - 1) / kKvBlockTokens; }
 
-// Blocks that one sequence can hold at once behind a window: the window itself, the chunk being
-// computed, and one more at either end where the two do not begin on a block's border.
+// Blocks that one sequence can hold at the same time in a window group: the window, the chunk being
+// computed, and one more at either end, because the two may begin inside a block.
 uint64_t WindowBlocks(int32_t window, const KvSizingLimits& limits) {
   return BlocksFor(uint64_t(window) + uint64_t(limits.max_prefill_chunk)) + 2;
 }
@@ -35,7 +35,8 @@ std::vector<uint64_t> BlocksByGroup(std::span<const KvGroupSpec> groups, uint64_
   std::vector<uint64_t> blocks(groups.size(), n);
   for (size_t g = 0; g < groups.size(); ++g) {
     if (g == widest || groups[g].window == 0) continue;
-    // Not all can be in a chunk at once; at the least, one sequence has all it may need.
+    // Not all sequences can prefill in the same step. There must be enough blocks for one sequence
+    // at least.
     const auto window = uint64_t(groups[g].window);
     const uint64_t most = uint64_t(limits.max_sequences) * (BlocksFor(window) + 2) +
                           std::max(BlocksFor(uint64_t(limits.max_batched_tokens)),
@@ -57,8 +58,8 @@ bool Fits(std::span<const uint64_t> blocks, const StageKvMemory& stage) {
   return BytesOf(blocks, stage) <= stage.kv_bytes;
 }
 
-// The flag that decides what KV caches may take where `tightest` is, with a value that is enough
-// for these blocks on every stage; empty where none is.
+// The flag that sets the KV cache limit of stage `tightest`, with a value that is enough for these
+// blocks on every stage. Empty: no value is enough.
 std::string FlagFor(std::span<const uint64_t> blocks, std::span<const StageKvMemory> stages,
                     const StageKvMemory& tightest) {
   double most_bytes = 0, most_fraction = 0;
@@ -74,7 +75,7 @@ std::string FlagFor(std::span<const uint64_t> blocks, std::span<const StageKvMem
   return fmt::format("raise --memory-fraction to {:.3f}, ", std::ceil(most_fraction * 1000) / 1000);
 }
 
-// Largest n at which every group's blocks fit into the stage's memory.
+// The largest n for which the blocks of all groups fit into the stage's memory.
 uint64_t LargestPool(std::span<const KvGroupSpec> groups, const StageKvMemory& stage,
                      const KvSizingLimits& limits) {
   uint64_t fits = 0;
@@ -108,8 +109,7 @@ absl::StatusOr<KvPlan> SizeKv(std::span<const KvGroupSpec> groups,
                     tightest->name, FormatBytes(tightest->kv_bytes)));
   }
 
-  // With a window in every layer a sequence needs no more than the window's blocks, however long it
-  // is.
+  // If every layer has a window, a sequence of any length needs only the window's blocks.
   const int32_t widest_window = groups[WidestGroup(groups)].window;
   uint64_t n_needed = BlocksFor(uint64_t(limits.max_model_len));
   if (widest_window > 0) n_needed = std::min(n_needed, WindowBlocks(widest_window, limits));

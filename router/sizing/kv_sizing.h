@@ -1,5 +1,5 @@
-// How many KV blocks the pipeline gets: the same virtual ids are valid on every stage, so the stage
-// with the least room decides.
+// Computes the number of KV blocks of the pipeline. The same virtual ids are valid on every stage,
+// so the stage with the least memory decides.
 #pragma once
 
 #include <cstdint>
@@ -11,35 +11,36 @@
 
 namespace stagecoach::router {
 
-// What one stage said of its memory after loading.
+// A stage's memory report after loading.
 struct StageKvMemory {
   std::string name;                   // for messages: "stage 1 (10.0.0.2:9100)"
-  uint64_t kv_bytes = 0;              // what its KV cache may take
+  uint64_t kv_bytes = 0;              // limit for its KV cache
   std::vector<uint64_t> block_bytes;  // [KV group]; 0: the stage has no layer of the group
-  // For messages, where kv_bytes is what a fraction of a device's memory leaves: that memory, and
-  // what anything else takes of it.
+  // For messages, if kv_bytes was derived from a fraction of the device's memory: the total device
+  // memory, and the part of it that is used for anything else than the KV cache. Otherwise 0.
   uint64_t device_bytes = 0, taken_bytes = 0;
 };
 
 struct KvSizingLimits {
   int32_t max_sequences = 0;
-  int32_t max_batched_tokens = 0;  // of a step
-  int32_t max_prefill_chunk = 0;   // of one sequence in a step
+  int32_t max_batched_tokens = 0;  // per step
+  int32_t max_prefill_chunk = 0;   // per sequence and step
   int32_t max_model_len = 0;       // tokens
-  // The user asked for max_model_len: it may not be lowered.
+  // The user set max_model_len, so it must not be lowered.
   bool max_model_len_is_fixed = false;
 };
 
 struct KvPlan {
   std::vector<uint64_t> n_blocks;  // [KV group]
-  uint64_t kv_blocks = 0;          // of the widest group: the pool's size in the usual sense
-  int32_t max_model_len = 0;  // tokens; as asked for, or what a sequence alone in the pool can have
+  uint64_t kv_blocks = 0;          // of the widest group: the pool size in the usual sense
+  // Tokens; as requested, or the most that the whole pool can hold for one sequence.
+  int32_t max_model_len = 0;
 };
 
-// Gives the widest group (full attention, or the longest window) as many blocks as fit, and every
-// other group what max_sequences sequences can hold at once behind its window and a step's chunks
-// before it, or as many as the widest if that is less. RESOURCE_EXHAUSTED names the stage without
-// room, or how many blocks a fixed max_model_len needs.
+// Gives the widest group (full attention, or the longest window) as many blocks as fit. Every other
+// group gets the blocks that max_sequences sequences can hold at the same time, for their windows
+// and the chunks of one step, but no more than the widest group. RESOURCE_EXHAUSTED names the stage
+// without room, or the number of blocks that a fixed max_model_len needs.
 absl::StatusOr<KvPlan> SizeKv(std::span<const KvGroupSpec> groups,
                               std::span<const StageKvMemory> stages, const KvSizingLimits& limits);
 

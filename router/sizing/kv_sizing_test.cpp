@@ -34,7 +34,7 @@ TEST_CASE("the stage with the least room decides") {
 }
 
 TEST_CASE("blocks grow with the number of stages") {
-  // 12 layers of 10 bytes a block each.
+  // 12 layers with 10 bytes per block each.
   uint64_t last = 0;
   for (const int n_stages : {1, 2, 4}) {
     std::vector<StageKvMemory> stages(n_stages, {"stage", 120'000, {120u / n_stages}});
@@ -47,7 +47,7 @@ TEST_CASE("blocks grow with the number of stages") {
 
 TEST_CASE(
     "a window group takes what all sequences can hold at once, the rest is the full group's") {
-  // ceil((64 + 32) / 16) + 2 = 8 blocks a sequence.
+  // 4 sequences * (64 / 16 + 2) blocks, plus 8 for chunks: max(48 / 16, ceil((64 + 32) / 16) + 2).
   const KvPlan plan = Size({{64}, {0}}, {{"stage 0", 100'000, {100, 50}}});
   CHECK(plan.n_blocks == std::vector<uint64_t>{32, (100'000 - 3200) / 50});
   CHECK(plan.kv_blocks == plan.n_blocks[1]);
@@ -108,7 +108,7 @@ TEST_CASE("where a fraction of the memory decided, the one that would do is name
         std::string::npos);
   stages[1].kv_bytes = 570 * 2000 / 1000 - 499;
   CHECK(Size({{0}}, stages, limits).max_model_len == limits.max_model_len);
-  // More than there is.
+  // No fraction is large enough.
   stages[1] = {"stage 1", 400, {10}, 1000, 499};
   CHECK(Refusal({{0}}, stages, limits).find("--memory-fraction") == std::string::npos);
 }

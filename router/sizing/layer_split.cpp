@@ -11,11 +11,11 @@
 namespace stagecoach::router {
 namespace {
 
-// Under mixed traffic about every second row is a prompt's and takes no logits.
+// In mixed traffic, about every second row is a prompt row that needs no logits.
 constexpr double kRowsThatSample = 0.5;
 
-// Weights of one layer: what a step reads, and what a row is multiplied with. Of experts a full
-// batch reads all.
+// The number of weights in one layer that a step reads and multiplies. A full batch reads all
+// experts.
 double LayerCost(const ModelSpec& spec, const LayerSpec& layer) {
   const double hidden = spec.hidden_size;
   const double attention = hidden * spec.head_dim * (2.0 * spec.n_heads + 2.0 * spec.n_kv_heads);
@@ -37,14 +37,14 @@ absl::StatusOr<std::vector<LayerRange>> BalanceLayers(const ModelSpec& spec, int
     return absl::InvalidArgumentError(fmt::format(
         "{} stages for a model of {} layers: use at most one stage a layer", n_stages, n_layers));
   }
-  std::vector<double> cost_before(1, 0.0);  // of the layers before each
+  std::vector<double> cost_before(1, 0.0);  // sum of the layers before each layer
   for (const LayerSpec& layer : spec.layers) {
     cost_before.push_back(cost_before.back() + LayerCost(spec, layer));
   }
   const double logits = LogitsCost(spec);
   constexpr double kNone = std::numeric_limits<double>::infinity();
-  // First the smallest maximum alone, then the most even split that keeps to it: the two goals
-  // together have no optimal substructure.
+  // The first pass minimizes the maximum; the second finds the most even split within it. The two
+  // goals together have no optimal substructure.
   double limit = kNone;
   std::vector<std::vector<int32_t>> begin_of;
   for (const bool even : {false, true}) {

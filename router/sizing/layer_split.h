@@ -1,4 +1,4 @@
-// Which layers each stage gets.
+// Assigns layers to stages.
 #pragma once
 
 #include <cstdint>
@@ -16,13 +16,13 @@ struct LayerRange {
   friend bool operator==(const LayerRange&, const LayerRange&) = default;
 };
 
-// Contiguous ranges with the smallest cost of the most expensive stage and, among those, the most
-// even ones. A layer costs the weights that it reads; the last stage also takes logits, for the
-// rows that sample only. The embedding is a lookup and costs nothing. INVALID_ARGUMENT when there
-// are more stages than layers.
+// Contiguous ranges that minimize the cost of the most expensive stage and, among those, the most
+// even ones. The cost of a layer is the weights that it reads. The last stage also computes logits,
+// but only for rows that sample. The embedding is a lookup and costs nothing. INVALID_ARGUMENT if
+// there are more stages than layers.
 absl::StatusOr<std::vector<LayerRange>> BalanceLayers(const ModelSpec& spec, int32_t n_stages);
 
-// The ranges of a user's --layer-split. INVALID_ARGUMENT when it does not fit the stages or the
+// The ranges of a user's --layer-split. INVALID_ARGUMENT if it does not fit the stages or the
 // model.
 absl::StatusOr<std::vector<LayerRange>> SplitLayers(std::span<const uint32_t> layers_by_stage,
                                                     const ModelSpec& spec, int32_t n_stages);

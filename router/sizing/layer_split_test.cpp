@@ -12,7 +12,7 @@ ModelSpec Spec(int32_t n_layers, int32_t vocab_size) {
   spec.n_kv_heads = 10;
   spec.head_dim = 10;
   spec.intermediate_size = 200;
-  spec.vocab_size = vocab_size;  // 1000: as much as one layer, and half of it counts
+  spec.vocab_size = vocab_size;  // 1000: logits weigh as much as one layer, and half of that counts
   spec.layers.resize(n_layers);
   return spec;
 }
@@ -36,7 +36,7 @@ TEST_CASE("layers of equal cost are shared evenly") {
   CHECK(Counts(Spec(8, 1), 1) == std::vector<int32_t>{8});
   CHECK(Counts(Spec(8, 1), 2) == std::vector<int32_t>{4, 4});
   CHECK(Counts(Spec(8, 1), 8) == std::vector<int32_t>(8, 1));
-  // The last stage has the logits besides.
+  // The last stage also has the logits.
   CHECK(Counts(Spec(9, 1), 2) == std::vector<int32_t>{5, 4});
   CHECK(Counts(Spec(10, 1), 4) == std::vector<int32_t>{2, 3, 3, 2});
 }

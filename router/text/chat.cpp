@@ -36,7 +36,7 @@ absl::StatusOr<text::ChatTemplate::Options> RenderOptions(const v1::ChatRequest&
   return options;
 }
 
-// The tools that the template is told of.
+// The tools that the template receives.
 absl::StatusOr<std::vector<ToolSpec>> OfferedTools(const ServedModel& model,
                                                    const v1::ChatRequest& request) {
   std::vector<ToolSpec> tools;
@@ -67,7 +67,7 @@ absl::StatusOr<ChatPrompt> RenderChat(const ServedModel& model, const v1::ChatRe
   const std::string tools = prompt.tools.empty() ? std::string() : request.tools();
   auto rendered = model.chat_template->Render(messages.json, tools, options);
   if (!rendered.ok() && messages.has_odd_arguments) {
-    // A template that goes through the members of arguments cannot read a text.
+    // A template that iterates over the arguments' members cannot read a string.
     SC_ASSIGN_OR_RETURN(const MessagesForTemplate again,
                         MessagesJson(request, prompt.family, OddArguments::kMember));
     auto rendered_again = model.chat_template->Render(again.json, tools, options);

@@ -1,4 +1,4 @@
-// A conversation as prompt tokens.
+// Renders a conversation into prompt tokens.
 #pragma once
 
 #include <cstdint>
@@ -14,13 +14,13 @@
 namespace stagecoach::router {
 
 struct ChatPrompt {
-  std::string text;  // as rendered
+  std::string text;  // the rendered text
   std::vector<int32_t> ids;
   ToolFamily family = ToolFamily::kJson;
-  std::vector<ToolSpec> tools;  // that the template was told of
+  std::vector<ToolSpec> tools;  // tools that the template received
 };
 
-// INVALID_ARGUMENT names the field, or carries the words of a template that refuses the messages.
+// INVALID_ARGUMENT names the field, or has the message of a template that rejects the messages.
 absl::StatusOr<ChatPrompt> RenderChat(const ServedModel& model, const v1::ChatRequest& request);
 
 }  // namespace stagecoach::router

@@ -14,10 +14,10 @@ namespace {
 
 namespace json = boost::json;
 
-// With the levels around it, less than what the template's reader of JSON takes.
+// Together with the levels around it, below the limit of the template's JSON reader.
 constexpr size_t kMaxArgumentsDepth = 100;
 
-// One conversation's messages. One thread at a time.
+// Writes the messages of one conversation. One thread at a time.
 class MessageWriter {
  public:
   MessageWriter(ToolFamily family, OddArguments odd, const json::storage_ptr& memory)
@@ -78,7 +78,7 @@ absl::StatusOr<json::object> MessageWriter::Message(const v1::ChatMessage& messa
   if (message.has_content()) {
     out["content"] = message.content();
   } else if (message.tool_calls().empty()) {
-    out["content"] = "";  // most templates put it together with other text
+    out["content"] = "";  // most templates concatenate it with other text
   } else {
     out["content"] = nullptr;
   }

@@ -1,4 +1,4 @@
-// A conversation's messages as a chat template takes them.
+// Converts a conversation's messages to the form that chat templates expect.
 #pragma once
 
 #include <cstdint>
@@ -10,15 +10,16 @@
 
 namespace stagecoach::router {
 
-// How a template gets arguments of a call that are no JSON object, as when max_tokens cut them off.
+// How to pass tool call arguments that are not a JSON object, for example because max_tokens cut
+// them off.
 enum class OddArguments : uint8_t {
-  kText,    // as the string that they are
+  kText,    // as a string
   kMember,  // as {"arguments": "..."}, for templates that can only read objects
 };
 
 struct MessagesForTemplate {
-  // A JSON array as in OpenAI's API, but with the arguments of calls as objects where they are
-  // such, and with ids that the family's templates accept.
+  // A JSON array as in OpenAI's API, except that tool call arguments are objects where possible,
+  // and ids have a form that the family's templates accept.
   std::string json;
   bool has_odd_arguments = false;
 };

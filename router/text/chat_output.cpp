@@ -63,7 +63,7 @@ absl::StatusOr<ToolUse> ReadToolUse(const ServedModel& model, const v1::ChatRequ
     }
   }
   if (use.tools.empty() || (!use.calls_alone && !request.sampling().has_grammar())) return use;
-  // Calls that a model may make or not are not held to a schema otherwise.
+  // Optional calls follow a schema strictly only if the tool says so.
   for (ToolSpec& tool : use.tools) tool.strict = tool.strict.value_or(use.calls_alone);
   const bool parallel = !request.has_parallel_tool_calls() || request.parallel_tool_calls();
   use.calls = std::string(text::kOwnGrammarMark) +

@@ -1,4 +1,4 @@
-// What a chat request wants of its answers, beside their text.
+// The output settings of a chat request: tool calls, reasoning and JSON events.
 #pragma once
 
 #include <string>
@@ -13,24 +13,25 @@
 
 namespace stagecoach::router {
 
-// What a request's tools say of the text's grammar.
+// The effect of a request's tools on the grammar.
 struct ToolUse {
-  std::vector<ToolSpec> tools;  // that may be called; `strict` as is kept to
-  std::string calls;            // Lark; empty: no grammar speaks of calls
-  bool calls_alone = false;     // tool_choice demands them: they come before any other form
+  // Tools that may be called; `strict` is set if a grammar covers calls.
+  std::vector<ToolSpec> tools;
+  std::string calls;         // Lark; empty: no grammar covers calls
+  bool calls_alone = false;  // tool_choice requires calls, which replaces any other grammar
 };
 
 // INVALID_ARGUMENT names the field.
 absl::StatusOr<ToolUse> ReadToolUse(const ServedModel& model, const v1::ChatRequest& request,
                                     const ChatPrompt& prompt);
-// An error about a grammar of calls in terms of the tools: "tools[1].function.parameters: at
-// #/properties/a: ...". Takes as long as compiling them.
+// Translates an error about a tool call grammar to the tools: "tools[1].function.parameters: at
+// #/properties/a: ...". Takes as long as compiling the tools' grammars.
 absl::Status InTermsOfTools(const ServedModel& model, const ToolUse& use,
                             const absl::Status& status);
 
 absl::StatusOr<OutputFormat> ChatOutput(const ServedModel& model, const v1::ChatRequest& request,
                                         const ChatPrompt& prompt);
-// Of a request without a conversation.
+// For a request without a conversation.
 absl::StatusOr<OutputFormat> PlainOutput(const v1::GenerateRequest& request);
 
 }  // namespace stagecoach::router

@@ -1,4 +1,5 @@
-// Tools, thinking and JSON events, from a chat request to what the scheduler and the output get.
+// Tests tools, reasoning and JSON events, from a chat request to the scheduler's input and the
+// output settings.
 #include <string>
 
 #include "catch2/catch_test_macros.hpp"
@@ -13,7 +14,7 @@ constexpr const char* kTools =
     R"([{"type": "function", "function": {"name": "f", "parameters": {"type": "object"}}},
         {"type": "function", "function": {"name": "g"}}])";
 
-// Shows everything that it is given.
+// Prints all of its input.
 constexpr std::string_view kTemplate =
     "{% for t in tools or [] %}{{ t.function.name }};{% endfor %}"
     "{% for m in messages %}{{ m.role }}:{{ m.content }}"
@@ -85,8 +86,8 @@ TEST_CASE("a template gets calls with their arguments as objects, and answers to
   CHECK(Refusal(model, request).starts_with("messages[1].tool_calls[0].name: "));
 }
 
-// What public templates write for a call: Qwen 3, Hermes and Qwen 2.5, Mistral 7B v0.3, Mistral
-// Small 3, Llama 3.1, and Qwen 3 Coder and GLM 4.5, which go through the arguments' members.
+// The way public templates write a call: Qwen 3, Hermes and Qwen 2.5, Mistral 7B v0.3, Mistral
+// Small 3, Llama 3.1, and Qwen 3 Coder and GLM 4.5, which iterate over the arguments' members.
 constexpr const char* kQwen3 =
     "{{- '<tool_call>\n{\"name\": \"' }}{{- f.name }}{{- '\", \"arguments\": ' }}"
     "{%- if f.arguments is string %}{{- f.arguments }}{%- else %}{{- f.arguments | tojson }}"
@@ -128,7 +129,7 @@ TEST_CASE("arguments that are no JSON object come back as the text that the mode
     REQUIRE(chat.ok());
     return chat->text;
   };
-  // Cut off by max_tokens; what is JSON but no object; what is no JSON at all.
+  // Arguments cut off by max_tokens; JSON that is not an object; text that is not JSON.
   const std::string cut = R"({"a": "x)";
   CHECK(render(kQwen3, cut) ==
         "<tool_call>\n{\"name\": \"f\", \"arguments\": {\"a\": \"x}\n</tool_call>");
@@ -145,7 +146,7 @@ TEST_CASE("arguments that are no JSON object come back as the text that the mode
   CHECK(render(kMistralArgs, "call me") == "[TOOL_CALLS]f[ARGS]call me");
   const std::string deep(1000, '[');
   CHECK(render(kMistralArgs, deep) == "[TOOL_CALLS]f[ARGS]" + deep);
-  // Objects and empty arguments as ever.
+  // Objects and empty arguments work as usual.
   for (const char* call : {kQwen3, kHermes, kMistral, kMistralArgs, kLlama, kMembers}) {
     CHECK(render(call, R"({"a":2.5})").find("2.5") != std::string::npos);
     CHECK(render(call, " \n") == render(call, "{}"));
@@ -183,7 +184,7 @@ TEST_CASE("tool_choice decides what the model may write") {
 
   named.mutable_tool_choice()->set_name("h");
   CHECK(Refusal(model, named).starts_with("tool_choice.name: "));
-  // What tool_choice demands comes before another form.
+  // A required tool_choice replaces another form.
   required.mutable_sampling()->mutable_grammar()->set_regex("a");
   CHECK(build(required).sampling.slot.grammar().kind() == v1::GRAMMAR_KIND_LARK);
   v1::ChatRequest either = WithTools();
@@ -242,7 +243,7 @@ TEST_CASE("what of a tool's schema cannot be kept to is refused by its place, or
         Refusal(model, request).starts_with(std::string("tools[1].function.parameters: ") + words));
     request.set_tools(tools(R"("strict": false, )", schema));
     CHECK(BuildGeneration(model, request).ok());
-    // A model that may answer without a call is held to what is strict alone.
+    // If the model may answer without a call, only strict tools are enforced.
     request.mutable_tool_choice()->set_mode(v1::ToolChoice::AUTO);
     request.mutable_sampling()->mutable_grammar()->set_json_object(true);
     request.set_tools(tools("", schema));
@@ -251,7 +252,7 @@ TEST_CASE("what of a tool's schema cannot be kept to is refused by its place, or
     CHECK(
         Refusal(model, request).starts_with(std::string("tools[1].function.parameters: ") + words));
   }
-  // The same words for a form.
+  // The client's own grammar gets the same messages.
   v1::ChatRequest form = Request();
   form.mutable_sampling()->mutable_grammar()->set_json_schema(kCases[0].schema);
   CHECK(Refusal(model, form) == std::string("sampling.grammar.json_schema: ") + kCases[0].words);

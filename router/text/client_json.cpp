@@ -12,13 +12,13 @@ namespace {
 namespace json = boost::json;
 
 constexpr size_t kAlignment = __STDCPP_DEFAULT_NEW_ALIGNMENT__;
-// Tables of smaller blocks have few keys.
+// Hash tables in smaller blocks have too few keys to matter.
 constexpr size_t kLargeBytes = 4096;
-// Pages that are skipped are never touched.
+// Limit of skipped memory; skipped pages are never touched.
 constexpr size_t kMostSkippedBytes = 1 << 20;
 
-// How much of a large block to skip: as much again as it has, so that no bit of its address is
-// known that could select among as many keys.
+// Bytes to skip before a large block: random, up to the size of the block, so that no known address
+// bit can select among that many keys.
 size_t DrawSkip(size_t n_bytes) {
   thread_local std::mt19937_64 generator([] {
     std::random_device device;
@@ -48,7 +48,7 @@ class ClientMemory final : public json::memory_resource {
     left_bytes_ -= n_bytes;
     return block;
   }
-  // Boost 1.81 names another alignment for an object's key here than it asked for.
+  // For an object's key, Boost 1.81 passes another alignment here than to do_allocate.
   void do_deallocate(void* block, size_t n_bytes, size_t) override {
     left_bytes_ += n_bytes;
     ::operator delete(n_bytes < kLargeBytes ? block : static_cast<void**>(block)[-1]);

@@ -19,7 +19,7 @@ TEST_CASE("where a large block of a client's JSON lies in its page cannot be for
     places.insert(reinterpret_cast<uintptr_t>(block) % 4096);
     memory->deallocate(block, 1 << 20, alignof(void*));
   }
-  CHECK(places.size() > 10);  // of 256
+  CHECK(places.size() > 10);  // of 256 possible offsets within a page
 }
 
 TEST_CASE("a client's JSON takes no more memory than it may") {

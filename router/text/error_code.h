@@ -1,5 +1,4 @@
-// The word by which a client's program knows an error, beside the message for people: what OpenAI's
-// API calls `error.code`.
+// A machine-readable error code beside the message for people: `error.code` in OpenAI's API.
 #pragma once
 
 #include <string>
@@ -18,7 +17,7 @@ inline absl::Status WithErrorCode(absl::Status status, const char* code) {
   return status;
 }
 
-// Empty when the error has none.
+// Empty if the error has no code.
 inline std::string ErrorCode(const absl::Status& status) {
   const auto code = status.GetPayload(kErrorCodePayload);
   return code.has_value() ? std::string(*code) : "";

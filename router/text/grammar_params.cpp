@@ -65,7 +65,7 @@ absl::StatusOr<Named> ReadSource(const v1::Grammar& grammar) {
   return Bad(kField, "names neither json_schema, json_object, regex, choice nor lark");
 }
 
-// EOS, and what else the client ends a text with and a text cannot contain.
+// EOS, and the client's stop tokens that are special, so that no text contains them.
 std::vector<int32_t> EndIds(const ServedModel& model, const v1::SamplingParams& params) {
   std::vector<int32_t> ids;
   for (const int32_t id : model.defaults.eos_ids) {
@@ -128,7 +128,7 @@ absl::Status ResolveGrammar(const ServedModel& model, const v1::SamplingParams& 
   if (!use.or_calls.empty()) SC_RETURN_IF_ERROR(CheckCalls(use.or_calls));
   if (auto compiled = (*model.grammars)->Get(source); !compiled.ok()) {
     if (use.or_calls.empty()) return refuse(compiled.status());
-    // Which of the two is it?
+    // Find out which of the two fails to compile.
     auto form = (*model.grammars)->Get(named.source);
     return form.ok() ? OfCalls(compiled.status()) : refuse(form.status());
   }

@@ -1,4 +1,4 @@
-// A client's grammar, compiled and ready for the last stage.
+// Compiles a client's grammar for the last stage.
 #pragma once
 
 #include <string>
@@ -13,24 +13,26 @@
 
 namespace stagecoach::router {
 
-// A step may register all choices of a request at once, each with the grammar.
+// Limit of the grammar bytes of all choices of a request: one step may register all of them, each
+// with its own copy.
 inline constexpr size_t kMaxGrammarBytesOfChoices = 8 << 20;
 
-// What an error of GrammarUse::or_calls begins with.
+// Prefix of errors about GrammarUse::or_calls.
 inline constexpr std::string_view kCallsField = "tools: ";
 
-// What a request's grammar is besides its source; no client says it.
+// Properties of a request's grammar that the router sets, not the client.
 struct GrammarUse {
   std::string_view begins_after = {};  // as in text::GrammarSource
-  // Made here, of tools, some of which may not be strict.
+  // The grammar was made from tools, some of which may not be strict.
   bool may_be_lenient = false;
-  // Calls of tools, in Lark, which the text may be in place of what the client's grammar says.
+  // Lark grammar of tool calls. The text may match it instead of the client's grammar.
   std::string or_calls = {};
 };
 
-// Fills in slot.grammar and adds what ends it to slot.stop_ids. Compiles, which takes up to some
-// seconds: not for a thread that others wait for. INVALID_ARGUMENT names the field, as in
-// "sampling.grammar.json_schema: ..."; UNAVAILABLE when the last stage cannot be asked.
+// Fills in slot.grammar, and adds its end ids to slot.stop_ids. Compiles the grammar, which may
+// take seconds, so do not call it on a thread that others wait for. INVALID_ARGUMENT names the
+// field, as in "sampling.grammar.json_schema: ..."; UNAVAILABLE if the last stage cannot be
+// reached.
 absl::Status ResolveGrammar(const ServedModel& model, const v1::SamplingParams& params,
                             const GrammarUse& use, v1::SlotSampling& slot);
 

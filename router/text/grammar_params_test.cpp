@@ -152,7 +152,7 @@ TEST_CASE("schemas inside of a Lark grammar are kept to in full as well") {
     INFO(refused);
     CHECK(absl::IsInvalidArgument(status(refused)));
   }
-  // Calls of tools that are not strict follow their schemas as far as they can.
+  // Calls of tools that are not strict follow their schemas as far as possible.
   CHECK(status(R"(start: %json {"minProperties": 2, "x-guidance": {"lenient": true}})", true).ok());
   CHECK_FALSE(
       status(R"(start: %json {"minProperties": 2, "x-guidance": {"lenient": false}})", true).ok());
@@ -165,9 +165,9 @@ TEST_CASE("a Lark grammar full of %json is checked as fast as it is long") {
     return CheckSchemas({.kind = text::GrammarKind::kLark, .text = text + behind},
                         /*may_be_lenient=*/false);
   };
-  CHECK(check("").ok());  // for the compiler to refuse
+  CHECK(check("").ok());  // left to the compiler to reject
   CHECK(absl::IsInvalidArgument(check("x-guidance")));
-  // Before all of them it is nothing that they could ask for.
+  // Before all %json keywords, the word cannot belong to a schema.
   CHECK(CheckSchemas({.kind = text::GrammarKind::kLark, .text = "# x-guidance\n%json x"}, false)
             .ok());
 }

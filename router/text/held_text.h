@@ -1,4 +1,4 @@
-// Text that is held back while it could be the beginning of a marker.
+// Helps to hold back text that may be the beginning of a marker.
 #pragma once
 
 #include <cstddef>
@@ -7,7 +7,7 @@
 
 namespace stagecoach::router {
 
-// Bytes at the end of `text` that `marker` could go on from; all but the whole marker.
+// The number of bytes at the end of `text` that form a proper prefix of `marker`; the longest one.
 size_t OpenBytes(std::string_view text, std::string_view marker);
 
 }  // namespace stagecoach::router

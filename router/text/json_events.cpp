@@ -8,7 +8,7 @@
 namespace stagecoach::router {
 namespace {
 
-// No document for people is as deep; a model that opens brackets for ever is stopped here.
+// No document for people is this deep; stops a model that opens brackets endlessly.
 constexpr size_t kMaxDepth = 256;
 // Every event carries its path.
 constexpr size_t kMostPathBytes = 4096;
@@ -99,7 +99,7 @@ void JsonEventParser::Search(char c) {
 
 void JsonEventParser::Candidate(char c) {
   if (IsBlank(c)) return;
-  // Sentences have brackets too: "[sic]", "{name}".
+  // Ordinary sentences have brackets too: "[sic]", "{name}".
   const bool begins = candidate_ == '[' ? c == '{' || c == '[' || c == '"' : c == '"';
   if (!begins) return Break();
   place_ = paths_.Root();
@@ -110,7 +110,7 @@ void JsonEventParser::Candidate(char c) {
 void JsonEventParser::BeginValue(char c) {
   if (IsBlank(c)) return;
   if (!levels_.empty() && levels_.back().is_array) {
-    // Behind a comma too: models write one too many at times.
+    // Accepted after a comma too: models sometimes write a trailing comma.
     if (c == ']') return Close(/*is_array=*/true);
     if (!Enter(fmt::format_int(levels_.back().index).str())) return;
   }
@@ -180,7 +180,7 @@ void JsonEventParser::Close(bool is_array) {
   path_.resize(levels_.back().path_size);
   place_ = std::move(levels_.back().place);
   levels_.pop_back();
-  has_event_ = true;  // containers have none
+  has_event_ = true;  // containers have no events
   EndValue();
 }
 
@@ -211,11 +211,11 @@ void JsonEventParser::EndValue() {
 void JsonEventParser::Break() {
   levels_.clear();
   path_.clear();
-  // As long as nobody has read of it, it was none.
+  // If no event was returned yet, treat it as no document.
   read_again_ = source_ == Source::kPrompted && !had_event_;
   state_ = read_again_ ? State::kSearch : State::kBroken;
   at_beginning_ = false;
-  line_ = "...";  // no fence
+  line_ = "...";  // not a fence
 }
 
 void JsonEventParser::Emit(std::string_view delta) {

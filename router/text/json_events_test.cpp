@@ -13,11 +13,11 @@ namespace stagecoach::router {
 namespace {
 
 using Source = JsonEventParser::Source;
-using Values = std::map<std::string, std::string>;  // by path
+using Values = std::map<std::string, std::string>;  // per path
 
 JsonPaths Paths(std::vector<std::string> paths) { return JsonPaths::Parse(paths).value(); }
 
-// What comes of `pieces`, one after the other.
+// The values of `pieces`, parsed one after another.
 Values Read(const JsonPaths& paths, Source source, const std::vector<std::string_view>& pieces) {
   JsonEventParser parser(&paths, source);
   Values values;
@@ -32,7 +32,7 @@ Values Read(const JsonPaths& paths, Source source, const std::vector<std::string
   return values;
 }
 
-// The same for each cut into two, and byte by byte.
+// Requires the same values for every cut into two pieces, and byte by byte.
 Values ReadCutAnywhere(const JsonPaths& paths, Source source, std::string_view text) {
   const Values whole = Read(paths, source, {text});
   std::vector<std::string_view> bytes;
@@ -142,7 +142,7 @@ TEST_CASE("deltas of one value come together, in the order of the text") {
   CHECK(parser.complete());
 }
 
-// Documents with everything in them, and what is to come of them.
+// Random documents with all kinds of values, and their expected values.
 class RandomDocument {
  public:
   explicit RandomDocument(uint32_t seed) : random_(seed) { Value("", 0); }
@@ -166,7 +166,7 @@ class RandomDocument {
     return characters;
   }
 
-  // A string as JSON, with some characters escaped for nothing.
+  // Writes a JSON string, with some unnecessary escapes.
   void String(const std::string& characters) {
     const std::string plain = boost::json::serialize(boost::json::string(characters));
     std::string out;
@@ -198,7 +198,7 @@ class RandomDocument {
       for (uint32_t i = 0; i < n; ++i) {
         if (i > 0) text_ += ',';
         Blank();
-        const std::string key = std::to_string(i) + Characters();  // all different
+        const std::string key = std::to_string(i) + Characters();  // keys are unique
         String(key);
         Blank();
         text_ += ':';
@@ -245,7 +245,7 @@ TEST_CASE("any document cut at every byte gives the values that a parser gives")
     if (document.values().empty()) continue;
     const std::string fenced = "Well:\n```json\n" + document.text() + "\n```\nThat is \"all\".";
     const Values prompted = ReadCutAnywhere(all, Source::kPrompted, fenced);
-    // An array of scalars alone is taken for a sentence's brackets.
+    // An array of scalars is taken for brackets of a sentence.
     const size_t first = document.text().find_first_not_of(" \n\t\r");
     const size_t second = document.text().find_first_not_of(" \n\t\r", first + 1);
     const bool is_document =

@@ -11,7 +11,7 @@
 namespace stagecoach::router {
 namespace {
 
-// "~0" and "~1" are what "~" and "/" are spelled as.
+// "~0" stands for "~", and "~1" for "/".
 absl::StatusOr<std::string> Unescape(std::string_view segment) {
   std::string text;
   for (size_t i = 0; i < segment.size(); ++i) {

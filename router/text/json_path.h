@@ -1,4 +1,4 @@
-// Which values of a JSON document a client wants: JSON pointers (RFC 6901) with wildcards.
+// Selects values of a JSON document: JSON pointers (RFC 6901) with wildcards.
 #pragma once
 
 #include <cstddef>
@@ -15,24 +15,25 @@ namespace stagecoach::router {
 inline constexpr size_t kMaxJsonPaths = 64;
 inline constexpr size_t kMaxJsonPathBytes = 1024;
 
-// A path selects the value it names and all below it; "*" as a segment stands for every member and
-// item. Immutable.
+// A path selects the value it names and everything below it. A segment "*" stands for every member
+// and item. Immutable.
 class JsonPaths {
  public:
-  // No path, or the path "": everything. INVALID_ARGUMENT says which path is none, as in
-  // "paths[1]: ...".
+  // No path, or the path "": everything. INVALID_ARGUMENT names the invalid path, as in "paths[1]:
+  // ...".
   static absl::StatusOr<JsonPaths> Parse(std::span<const std::string> paths);
 
-  // How far the paths lead to one value.
+  // The match state of all paths at one value.
   struct Place {
     bool selected = false;
-    std::vector<uint32_t> open;  // paths that lead below it, if it is not selected
+    std::vector<uint32_t> open;  // paths that may match below it, if it is not selected
   };
   Place Root() const;
-  // Of the member or item `segment` of the value at `parent`, which is `depth` segments deep.
+  // The place of the member or item `segment` of the value at `parent`, which is `depth` segments
+  // deep.
   Place Child(const Place& parent, size_t depth, std::string_view segment) const;
 
-  // Whether an array as the whole document could hold something selected.
+  // Whether a document that is an array could contain a selected value.
   bool MayBeginWithArray() const;
 
  private:
@@ -45,7 +46,7 @@ class JsonPaths {
   std::vector<Path> paths_;
 };
 
-// "~" and "/" as a pointer spells them.
+// Appends a segment; escapes "~" and "/".
 void AppendPointerSegment(std::string_view segment, std::string* pointer);
 
 }  // namespace stagecoach::router

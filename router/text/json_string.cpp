@@ -45,7 +45,7 @@ size_t JsonStringDecoder::Push(std::string_view text, std::string* out) {
       TakeHex(c, out);
       ++at;
     } else if (n_hex_left_ > 0) {
-      // No escape after all; `c` is read as any other character.
+      // Not an escape after all; `c` is read as an ordinary character.
       Settle(out);
       *out += "\\u" + hex_;
       n_hex_left_ = 0;
@@ -84,7 +84,7 @@ void JsonStringDecoder::TakeEscaped(char c, std::string* out) {
     *out += kMeanings[i];
   } else {
     *out += '\\';
-    open_bytes_ = c;  // perhaps the first byte of a character
+    open_bytes_ = c;  // may be the first byte of a character
     text::TakeUtf8(open_bytes_, *out);
   }
 }

@@ -8,7 +8,7 @@
 namespace stagecoach::router {
 namespace {
 
-// The same for every two cuts.
+// Decodes; requires the same result for every pair of cuts.
 std::string Decode(std::string_view inside) {
   const std::string text = std::string(inside) + "\"";
   std::string whole;

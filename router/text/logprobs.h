@@ -1,4 +1,4 @@
-// Log-probabilities as clients see them.
+// Converts log-probabilities to the client's form.
 #pragma once
 
 #include <cstdint>
@@ -9,7 +9,7 @@
 
 namespace stagecoach::router {
 
-// `token` is the one that `logprobs.chosen` belongs to.
+// `token` is the token of `logprobs.chosen`.
 void FillLogprobs(const text::Tokenizer& tokenizer, int32_t token, const v1::Logprobs& logprobs,
                   v1::PositionLogprobs* out);
 

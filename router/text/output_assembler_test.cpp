@@ -41,7 +41,7 @@ TEST_CASE("the pieces are the whole decode") {
     const auto ids = *tokenizer->Encode(kText, false);
     CHECK(Assemble(tokenizer, ids, {}).text == *tokenizer->Decode(ids, true));
     CHECK(Assemble(tokenizer, ids, {"not in it", "日本国"}).text == *tokenizer->Decode(ids, true));
-    // An open character at the end is replaced, as the whole decode replaces it.
+    // An incomplete character at the end is replaced, as in decoding all tokens at once.
     for (size_t n = 1; n < ids.size(); ++n) {
       const std::vector<int32_t> some(ids.begin(), ids.begin() + n);
       CHECK(Assemble(tokenizer, some, {"zzz"}).text == *tokenizer->Decode(some, true));

@@ -1,5 +1,4 @@
-// What a client reads of a choice's text: its content, its thinking, its calls of tools, or the
-// values of its JSON.
+// Splits a choice's text into content, reasoning, tool calls, or the values of its JSON.
 #pragma once
 
 #include <cstdint>
@@ -15,31 +14,31 @@
 
 namespace stagecoach::router {
 
-// How a request's answers are taken apart; nothing of it: all is text.
+// How to split a request's answers; by default, everything is content.
 struct OutputFormat {
   bool separate_reasoning = false;
   bool reasoning_is_open = false;  // the prompt ends inside "<think>"
   std::optional<ToolCallParser::Options> tools;
   std::optional<JsonPaths> json_events;
   JsonEventParser::Source json_source = JsonEventParser::Source::kPrompted;
-  std::vector<int32_t> shown_specials;  // special tokens that the parts are told by
+  std::vector<int32_t> shown_specials;  // special tokens that mark the parts
 };
 
-// One choice's. One thread at a time.
+// The parts of one choice. One thread at a time.
 class OutputChannels {
  public:
   // `format` outlives this.
   explicit OutputChannels(const OutputFormat* format);
 
-  // Adds what is in the next text to `message`.
+  // Adds the parts of the next text to `message`.
   void Push(std::string_view text, v1::GenerateResponse* message);
   // No text follows.
   void End(v1::GenerateResponse* message);
 
-  // The text so far ends inside the thinking that is kept apart.
+  // The text so far ends inside separated reasoning.
   bool is_reasoning() const { return reasoning_ && reasoning_->is_open(); }
   bool called_tools() const { return tools_ && tools_->n_calls() > 0; }
-  // What follows is of no interest: the one call allowed is whole.
+  // The only allowed tool call is complete; ignore further text.
   bool done() const { return tools_ && tools_->done(); }
 
  private:

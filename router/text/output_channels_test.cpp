@@ -8,7 +8,7 @@
 namespace stagecoach::router {
 namespace {
 
-// Everything that comes of `text` in pieces of `n` bytes, merged as the front end merges it.
+// The output for `text` in pieces of `n` bytes, merged like in the front end.
 v1::GenerateResponse Read(const OutputFormat& format, std::string_view text, size_t n = 1) {
   OutputChannels channels(&format);
   v1::GenerateResponse message;

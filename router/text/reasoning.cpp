@@ -44,7 +44,7 @@ bool ReasoningSplitter::Step(Output* out) {
   }
   const size_t close = held_.find(kEndOfReasoning);
   const size_t n_open = close == std::string::npos ? OpenBytes(held_, kEndOfReasoning) : 0;
-  // Blanks before the end are held until it is known not to be one.
+  // Holds blanks back until it is known whether "</think>" follows.
   std::string_view thought(held_);
   thought = thought.substr(0, std::min(close, held_.size() - n_open));
   const size_t last = thought.find_last_not_of(kBlanks);
@@ -64,7 +64,7 @@ bool ReasoningSplitter::Step(Output* out) {
 
 void ReasoningSplitter::End(Output* out) {
   if (state_ == State::kThinking) {
-    // Part of an end that did not come.
+    // The beginning of a "</think>" that did not come.
     out->reasoning += held_.substr(std::min(held_.find_first_not_of(kBlanks), held_.size()));
   } else if (state_ != State::kBehind) {
     out->content += held_;

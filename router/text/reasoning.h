@@ -1,4 +1,4 @@
-// A model's thinking, apart from its answer.
+// Separates a model's reasoning from its answer.
 #pragma once
 
 #include <cstdint>
@@ -10,11 +10,11 @@ namespace stagecoach::router {
 inline constexpr std::string_view kBeginOfReasoning = "<think>";
 inline constexpr std::string_view kEndOfReasoning = "</think>";
 
-// "<think>...</think>" at the beginning of a text that may be cut anywhere. Blanks around the
-// thinking belong to neither part. One thread at a time.
+// Finds "<think>...</think>" at the beginning of a text that may be cut anywhere. Blanks around the
+// reasoning belong to neither part. One thread at a time.
 class ReasoningSplitter {
  public:
-  // `open`: the prompt has ended with "<think>", the text begins inside.
+  // `open`: the prompt ended with "<think>", so the text begins inside.
   explicit ReasoningSplitter(bool open) : state_(open ? State::kThinking : State::kBeginning) {}
 
   struct Output {
@@ -24,7 +24,7 @@ class ReasoningSplitter {
   void Push(std::string_view text, Output* out);
   void End(Output* out);  // no text follows
 
-  // Behind "<think>" and before "</think>".
+  // After "<think>" and before "</think>".
   bool is_open() const { return state_ == State::kThinking; }
 
  private:

@@ -86,7 +86,7 @@ absl::StatusOr<GenerationInput> BuildGeneration(const ServedModel& model,
   SC_ASSIGN_OR_RETURN(OutputFormat output, ChatOutput(model, request, chat));
   SC_ASSIGN_OR_RETURN(const ToolUse tools, ReadToolUse(model, request, chat));
   v1::SamplingParams sampling = request.sampling();
-  // A model that is thinking finishes that first.
+  // The grammar applies only after the reasoning.
   GrammarUse grammar_use{.begins_after = output.reasoning_is_open ? kEndOfReasoning : ""};
   if (tools.calls_alone) {
     sampling.mutable_grammar()->set_lark(tools.calls);

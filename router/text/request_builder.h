@@ -1,4 +1,4 @@
-// From a client's request to what the scheduler takes.
+// Converts a client's request into scheduler requests.
 #pragma once
 
 #include <cstdint>
@@ -18,7 +18,7 @@ namespace stagecoach::router {
 
 inline constexpr size_t kMaxCacheSaltBytes = 256;
 
-// A request that was found good, in the router's own terms.
+// A validated request in the router's own terms.
 struct GenerationInput {
   SharedTokens prompt;
   std::string prompt_text;  // with echo only
@@ -29,21 +29,21 @@ struct GenerationInput {
   OutputFormat output;
 };
 
-// Whether BuildGeneration compiles a grammar, which takes up to some seconds.
+// Whether BuildGeneration compiles a grammar, which may take seconds.
 bool NeedsGrammar(const v1::GenerateRequest& request);
 bool NeedsGrammar(const v1::ChatRequest& request);
 
-// Tokenizing takes up to some 0.5 s for a prompt of 1 MB: not for a thread that others wait for.
-// NOT_FOUND for another model's name; INVALID_ARGUMENT names the field.
+// Tokenizing takes up to about 0.5 s for a prompt of 1 MB, so do not call it on a thread that
+// others wait for. NOT_FOUND: another model's name. INVALID_ARGUMENT names the field.
 absl::StatusOr<GenerationInput> BuildGeneration(const ServedModel& model,
                                                 const v1::GenerateRequest& request);
 absl::StatusOr<GenerationInput> BuildGeneration(const ServedModel& model,
                                                 const v1::ChatRequest& request);
 
-// Its KV is shared with requests of this owner only, in whose name there is no line's end.
+// Restricts KV sharing to requests of this owner. REQUIRES: `owner` contains no line break.
 void KeepToOwner(std::string_view owner, GenerationInput& input);
 
-// One sequence a choice, without id and sink. Only the first is asked for prompt_logprobs.
+// Makes one sequence per choice, without id and sink. Only the first computes prompt_logprobs.
 std::vector<std::unique_ptr<SequenceRequest>> MakeSequences(const GenerationInput& input);
 
 }  // namespace stagecoach::router

@@ -171,7 +171,7 @@ TEST_CASE("n choices are n sequences with their own seeds") {
   const auto sequences = MakeSequences(*input);
   REQUIRE(sequences.size() == 3);
   for (uint32_t i = 0; i < 3; ++i) {
-    CHECK(sequences[i]->prompt == input->prompt);  // the same, not a copy
+    CHECK(sequences[i]->prompt == input->prompt);  // shared, not a copy
     CHECK(sequences[i]->sampling.seed() == ChoiceSeed(11, i));
     CHECK(sequences[i]->sampling.n_prompt_logprobs() == (i == 0 ? 2 : -1));
   }

@@ -20,11 +20,11 @@ constexpr std::string_view kJsonKeyword = "%json";
 
 json::parse_options ParseOptions() {
   json::parse_options options;
-  options.max_depth = 256;  // deeper ones the compiler refuses
+  options.max_depth = 256;  // the compiler rejects deeper ones
   return options;
 }
 
-// "a", "b" of "required": ["a", "b", "a"].
+// The number of distinct required names: 2 for "required": ["a", "b", "a"].
 size_t CountRequired(const json::object& schema) {
   const json::value* required = schema.if_contains("required");
   if (required == nullptr || !required->is_array()) return 0;
@@ -35,7 +35,8 @@ size_t CountRequired(const json::object& schema) {
   return names.size();
 }
 
-// A grammar counts members but does not know their names: {"a":1,"a":2} has one.
+// The grammar counts members but does not know their names: it counts {"a":1,"a":2} as two, but
+// this object has one.
 bool CountsUnknownMembers(const json::value& schema) {
   if (const json::array* items = schema.if_array()) {
     return std::any_of(items->begin(), items->end(), CountsUnknownMembers);
@@ -77,7 +78,8 @@ absl::Status CheckBehindKeyword(const json::value& schema, bool may_be_lenient) 
   return CheckCounts(schema);
 }
 
-// Behind the last word by which a schema could ask for what CheckBehindKeyword refuses.
+// The position after the last word with which a schema could request what CheckBehindKeyword
+// rejects.
 size_t EndOfCritical(std::string_view text) {
   size_t end = 0;
   for (const std::string_view critical : {"\"minProperties\"", "x-guidance", "\\u"}) {
@@ -89,7 +91,8 @@ size_t EndOfCritical(std::string_view text) {
 
 absl::Status CheckLark(std::string_view text, bool may_be_lenient) {
   const size_t end_of_critical = EndOfCritical(text);
-  // A schema's own strings are searched too: whether a keyword is one only the compiler knows.
+  // This also searches the strings of a schema: only the compiler knows which occurrences are
+  // keywords.
   for (size_t at = text.find(kJsonKeyword); at != std::string_view::npos;
        at = text.find(kJsonKeyword, at + kJsonKeyword.size())) {
     const std::string_view rest = text.substr(at + kJsonKeyword.size());
@@ -102,7 +105,8 @@ absl::Status CheckLark(std::string_view text, bool may_be_lenient) {
       SC_RETURN_IF_ERROR(CheckBehindKeyword(parser.release(), may_be_lenient));
       continue;
     }
-    // No JSON, as the compiler will say, or the word in a text; unless the two parsers differ.
+    // Not JSON, so either the compiler reports it or the word is inside a text. But the two parsers
+    // may differ, so reject it if a critical word follows.
     if (may_be_lenient || end_of_critical <= at) continue;
     return absl::InvalidArgumentError("the schema behind %json cannot be read");
   }

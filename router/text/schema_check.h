@@ -1,4 +1,4 @@
-// JSON Schemas that llguidance would take although it cannot keep a text to them.
+// Rejects JSON Schemas that llguidance accepts although it cannot enforce them.
 #pragma once
 
 #include "absl/status/status.h"
@@ -6,10 +6,10 @@
 
 namespace stagecoach::router {
 
-// Of a JSON schema, or of those behind `%json` in a Lark grammar, where a client could also give
-// the library options of its own. INVALID_ARGUMENT with the reason. What cannot be parsed is left
-// to the compiler. `may_be_lenient`: schemas with the option "lenient" are not looked at, for
-// grammars that no client wrote.
+// Checks a JSON Schema, or the schemas after `%json` in a Lark grammar, where a client could also
+// set llguidance options. INVALID_ARGUMENT with the reason. Leaves unparsable text to the compiler.
+// `may_be_lenient`: skips schemas with the option "lenient"; only for grammars that no client
+// wrote.
 absl::Status CheckSchemas(const text::GrammarSource& source, bool may_be_lenient);
 
 }  // namespace stagecoach::router

@@ -40,7 +40,7 @@ std::string Escaped(std::string_view name) {
 
 using Wanted = std::function<bool(const json::object& schema)>;
 
-// The JSON pointer of the first schema in `value` that is `wanted`.
+// The JSON pointer of the first schema in `value` for which `wanted` is true.
 std::optional<std::string> Find(const json::value& value, const std::string& path,
                                 const Wanted& wanted) {
   if (const json::array* items = value.if_array()) {
@@ -103,7 +103,8 @@ std::string InSchemaTerms(std::string_view schema, std::string_view message) {
     return Line(message.substr(begin + words.size()));
   };
   if (const auto keys = behind(kUnimplemented)) {
-    // "not", "uniqueItems"]: of the first schema that has any of them, so that it has the first.
+    // The list is like "not", "uniqueItems"]. It belongs to the first schema with any of these
+    // keywords, so that schema has the first keyword.
     const std::string_view quoted = keys->substr(0, keys->find_first_of(",]"));
     const std::string_view keyword =
         quoted.size() > 2 ? quoted.substr(1, quoted.size() - 2) : quoted;

@@ -1,4 +1,4 @@
-// What a compiler of grammars says about a JSON Schema, in the schema's own terms.
+// Rewrites the grammar compiler's errors in terms of the JSON Schema.
 #pragma once
 
 #include <string>
@@ -6,8 +6,8 @@
 
 namespace stagecoach::router {
 
-// `message` about `schema` (JSON), as in "at #/properties/a: the keyword \"not\" is not supported".
-// What it does not recognize stays as it is.
+// Rewrites `message` about `schema` (JSON), as in "at #/properties/a: the keyword \"not\" is not
+// supported". Leaves unknown messages unchanged.
 std::string InSchemaTerms(std::string_view schema, std::string_view message);
 
 }  // namespace stagecoach::router

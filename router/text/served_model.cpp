@@ -13,10 +13,10 @@ namespace stagecoach::router {
 
 namespace {
 
-// What no longer is among them is compiled again when it comes.
+// Grammars beyond this limit are dropped, and compiled again when needed.
 constexpr size_t kMaxGrammarMemory = 64 << 20;
 
-// A tokenizer that grammars cannot be followed with serves all other requests.
+// If grammars do not work with the tokenizer, all other requests are still served.
 void AddGrammars(ServedModel& model) {
   auto table =
       text::MakeTokenTable(*model.tokenizer, model.spec.vocab_size, model.defaults.eos_ids);

@@ -1,4 +1,4 @@
-// The one model that a router serves: what requests are checked against and text is made with.
+// The model that a router serves: everything needed to check requests and to process text.
 #pragma once
 
 #include <cstdint>
@@ -24,9 +24,10 @@ struct ServedModel {
   GenerationDefaults defaults;
   std::shared_ptr<const text::Tokenizer> tokenizer;
   std::shared_ptr<const text::ChatTemplate> chat_template;  // null: the checkpoint has none
-  bool has_reasoning = false;                               // it thinks in "<think>...</think>"
-  text::TokenTable token_table;                             // for grammars; empty without them
-  // An error says why requests with a grammar are refused.
+  // The model reasons in "<think>...</think>".
+  bool has_reasoning = false;
+  text::TokenTable token_table;  // for grammars; empty without them
+  // An error tells why requests with a grammar are refused.
   absl::StatusOr<std::shared_ptr<text::GrammarCache>> grammars =
       absl::FailedPreconditionError("grammars are not set up");
   std::string dtype;          // "bfloat16"
@@ -34,14 +35,14 @@ struct ServedModel {
   int32_t max_logprobs = 20;
 };
 
-// Grammars that the router knows to be good, and with `prepare` the last stage as well.
+// A cache of grammars that the router has compiled; with `prepare`, the last stage has too.
 std::shared_ptr<text::GrammarCache> MakeGrammarCache(
     std::shared_ptr<const text::GrammarVocabulary> vocabulary,
     std::function<absl::Status(const v1::SlotGrammar&)> prepare = {});
 
-// Reads config, tokenizer and chat template of a checkpoint folder or .gguf file, and makes its
-// grammars' vocabulary; lengths and dtype are left to the caller, who may make `grammars` anew.
-// INVALID_ARGUMENT when the tokenizer knows tokens that the embedding has no rows for
+// Reads config, tokenizer and chat template of a checkpoint folder or .gguf file, and makes the
+// grammar vocabulary. The caller sets lengths and dtype, and may replace `grammars`.
+// INVALID_ARGUMENT if the tokenizer has tokens without a row in the embedding
 // (text::CheckEmbeddingRows).
 absl::StatusOr<ServedModel> ReadServedModel(const std::string& model_dir, const std::string& name,
                                             const std::string& chat_template_path);
@@ -49,8 +50,8 @@ absl::StatusOr<ServedModel> ReadServedModel(const std::string& model_dir, const 
 // NOT_FOUND unless `model` is empty or the served name.
 absl::Status CheckModelName(const ServedModel& served, const std::string& model);
 
-// INVALID_ARGUMENT "field[i]: ..." for the first id that has no row in the embedding: it would be
-// read past its end.
+// INVALID_ARGUMENT "field[i]: ..." for the first id without a row in the embedding, since the
+// lookup would read past its end.
 absl::Status CheckIds(const ServedModel& model, std::span<const int32_t> ids,
                       std::string_view field);
 

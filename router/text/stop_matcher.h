@@ -1,4 +1,4 @@
-// Finds stop strings in text that comes in pieces.
+// Finds stop strings in text that arrives in pieces.
 #pragma once
 
 #include <span>
@@ -7,17 +7,17 @@
 
 namespace stagecoach::router {
 
-// The text ends before the stop string that is complete first; of several that end at the same
-// byte, before the longest. So the result does not depend on where the pieces are cut. Text is held
-// back only while it could still become a stop string.
+// The text ends before the stop string that is complete first; if several end at the same byte,
+// before the longest. So the result does not depend on where the pieces are cut. Holds text back
+// only while it may become a stop string.
 class StopMatcher {
  public:
   // `stops` outlives the matcher; none of them is empty.
   explicit StopMatcher(std::span<const std::string> stops) : stops_(stops) {}
 
-  // Returns the text that is certain now. Not to be called after a match.
+  // Returns the text that is certain now. Do not call it after a match.
   std::string Append(std::string_view text);
-  // The text ends here: what was held back.
+  // The text ends here: returns the held text.
   std::string Flush();
 
   // The stop string found, or null.
@@ -25,7 +25,7 @@ class StopMatcher {
 
  private:
   std::span<const std::string> stops_;
-  std::string held_;  // could be the beginning of a stop string
+  std::string held_;  // may be the beginning of a stop string
   const std::string* matched_ = nullptr;
 };
 

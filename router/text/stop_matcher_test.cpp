@@ -28,7 +28,7 @@ Outcome Match(const std::vector<std::string>& stops, const std::vector<std::stri
   return outcome;
 }
 
-// What the class promises, said without streaming.
+// The specification of the class, without streaming.
 Outcome Oracle(const std::vector<std::string>& stops, const std::string& text) {
   for (size_t end = 1; end <= text.size(); ++end) {
     const std::string* longest = nullptr;

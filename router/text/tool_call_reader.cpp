@@ -108,7 +108,7 @@ void ToolCallReader::BeginValue(char c) {
     state_ = State::kKey;
     return;
   }
-  // {"function": "f"} is a name as well.
+  // {"function": "f"} also gives the name.
   if ((key_ == "name" || key_ == "function") && c == '"' && !named_) {
     string_.Reset();
     state_ = State::kName;

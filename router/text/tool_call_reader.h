@@ -1,4 +1,4 @@
-// One call of a tool, read while the model writes it.
+// Reads one tool call while the model writes it.
 #pragma once
 
 #include <cstdint>
@@ -10,11 +10,11 @@
 
 namespace stagecoach::router {
 
-// Finds the end of a JSON value. Not a validator: brackets and strings are followed.
+// Finds the end of a JSON value. Not a validator: it only tracks brackets and strings.
 class JsonValueEnd {
  public:
-  // Takes the bytes of `text` that belong to the value, which begins at its first byte that is not
-  // blank; returns how many.
+  // Consumes the bytes of `text` that belong to the value, which begins at the first byte that is
+  // not blank. Returns their number.
   size_t Push(std::string_view text);
   bool begun() const { return begun_; }
   bool done() const { return done_; }
@@ -24,21 +24,21 @@ class JsonValueEnd {
   bool done_ = false;
   bool in_string_ = false;
   bool escaped_ = false;
-  bool is_scalar_ = false;  // a number or a word, which the byte behind it ends
+  bool is_scalar_ = false;  // a number or literal, which the next byte after it ends
   int depth_ = 0;
 };
 
-// Reads {"name": "f", "arguments": {...}}, in any order, with "parameters" for "arguments", inside
-// "function" or not; what else is in it is skipped. Arguments are handed on as they come, once the
-// name is known. Arguments that are a JSON string are what the string says.
+// Reads {"name": "f", "arguments": {...}}, in any order, with "parameters" for "arguments", and
+// inside "function" or not; skips all other members. Returns arguments as they come, once the name
+// is known. Arguments that are a JSON string are decoded.
 class ToolCallReader {
  public:
-  // From the opening bracket on. Returns how many bytes of `text` belong to the call.
+  // `text` starts at the opening bracket. Returns the number of bytes that belong to the call.
   size_t Push(std::string_view text);
 
   bool named() const { return named_; }
-  const std::string& name() const { return name_; }  // whole once named
-  // Arguments that came since the last time; nothing before the name is known.
+  const std::string& name() const { return name_; }  // complete once named() is true
+  // Arguments since the last call; empty until the name is known.
   std::string TakeArguments() { return named_ ? std::exchange(arguments_, {}) : std::string(); }
   bool done() const { return state_ == State::kDone; }  // the object is closed
   bool failed() const { return state_ == State::kFailed; }
@@ -51,7 +51,7 @@ class ToolCallReader {
     kColon,
     kValue,
     kName,
-    kArguments,        // as they stand
+    kArguments,        // copied as written
     kArgumentsString,  // inside a string
     kSkipped,
     kAfterValue,
@@ -63,7 +63,7 @@ class ToolCallReader {
   size_t Skim(std::string_view text);
 
   State state_ = State::kOpen;
-  int depth_ = 0;  // objects entered: the call, and "function"
+  int depth_ = 0;  // open objects: the call, and "function"
   std::string key_;
   std::string name_;
   bool named_ = false;

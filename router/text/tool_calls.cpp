@@ -101,7 +101,7 @@ bool ToolCallParser::Content(Output* out) {
   const size_t at = held_.find(marker());
   const std::string_view certain(
       held_.data(), at == std::string::npos ? held_.size() - OpenBytes(held_, marker()) : at);
-  // Blanks before a call go with it.
+  // Blanks before a call belong to the call.
   const size_t n_content = certain.find_last_not_of(kBlanks) + 1;
   out->content += held_.substr(0, n_content);
   held_.erase(0, n_content);
@@ -133,7 +133,7 @@ bool ToolCallParser::Marked(Output* out) {
   return true;
 }
 
-// "f[ARGS]{}", with "[CALL_ID]abc" between or not.
+// "f[ARGS]{}", optionally with "[CALL_ID]abc" after the name.
 bool ToolCallParser::Name(Output* out) {
   const size_t end = std::min(held_.find(kArgs), held_.find('{'));
   const bool found = end != std::string::npos;

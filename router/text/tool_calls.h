@@ -1,4 +1,4 @@
-// Calls of tools in what a model writes, as its family spells them.
+// Finds tool calls in a model's output, in the format of its family.
 #pragma once
 
 #include <cstdint>
@@ -14,20 +14,20 @@
 namespace stagecoach::router {
 
 struct ToolCallPiece {
-  uint32_t index = 0;     // of the call
-  std::string id, name;   // in the call's first piece
-  std::string arguments;  // more of their JSON
+  uint32_t index = 0;     // index of the tool call
+  std::string id, name;   // only in the call's first piece
+  std::string arguments;  // next piece of the JSON text
 };
 
-// Takes the calls out of a text that may be cut anywhere: what is content and what belongs to calls
-// does not depend on where. What looked like a call and is none is content, as it was written. One
-// thread at a time.
+// Separates tool calls from content in a text that may be cut anywhere; the result does not depend
+// on where. Text that looked like a call but is none becomes content, as written. Except for
+// kHermes, text after the first call that is not a call is dropped. One thread at a time.
 class ToolCallParser {
  public:
   struct Options {
     ToolFamily family = ToolFamily::kJson;
-    std::vector<std::string> names;  // of the tools offered: of kJson, others are no calls
-    bool parallel = true;            // else the first call is the last
+    std::vector<std::string> names;  // names of the offered tools; kJson: other names are not calls
+    bool parallel = true;            // false: the first call is the last
     std::function<std::string()> make_id;
   };
   struct Output {
@@ -41,24 +41,25 @@ class ToolCallParser {
   void End(Output* out);  // no text follows
 
   uint32_t n_calls() const { return n_calls_; }
-  // The one call is whole, and what follows is of no interest.
+  // The only allowed call is complete; ignore further text.
   bool done() const { return !options_.parallel && n_calls_ > 0 && state_ == State::kAfterCall; }
 
  private:
   enum class State : uint8_t {
     kBeginning,  // kJson: a call may begin the text
     kContent,    // until a marker
-    kMarked,     // behind a marker: blanks, then how the calls are written
+    kMarked,     // after a marker: blanks, then the calls
     kName,       // a bare name, up to its arguments
-    kBareArgs,   // arguments behind a bare name
-    kCall,       // an object
-    kAfterCall,  // what may stand between calls
+    kBareArgs,   // arguments after a bare name
+    kCall,       // a call as an object
+    kAfterCall,  // separators after a call
     kBetween,    // kHermes: blanks, then another marker or content
     kPlain,      // content to the end
-    kEnded,      // nothing follows that counts
+    kEnded,      // ignore the rest
   };
 
-  // Each takes what it can of held_ and returns whether anything changed, so that it goes on.
+  // Each consumes what it can of held_, and returns whether anything changed, so that Step runs
+  // again.
   bool Step(Output* out);
   bool Beginning();
   bool Content(Output* out);
@@ -71,17 +72,17 @@ class ToolCallParser {
 
   void BeginCall(std::string name, Output* out);
   void PassArguments(std::string arguments, Output* out);
-  void NoCall(Output* out);  // what was taken for a call is content
-  void Take(size_t n);       // of held_, as part of a call
+  void NoCall(Output* out);  // the text read as a call becomes content
+  void Take(size_t n);       // moves n bytes of held_ to the call
   bool IsTool(std::string_view name) const;
   std::string_view marker() const;
 
   const Options options_;
   State state_;
-  std::string held_;      // text not dealt with
-  std::string taken_;     // of the call being read, until it is certain to be one
-  bool in_list_ = false;  // the calls stand in [ ]
-  bool certain_ = false;  // a piece of the call being read is out
+  std::string held_;      // text not processed yet
+  std::string taken_;     // text of the current call, until it is certain to be a call
+  bool in_list_ = false;  // the calls are in [ ]
+  bool certain_ = false;  // a piece of the current call was returned
   ToolCallReader reader_;
   JsonValueEnd end_;
   uint32_t n_calls_ = 0;

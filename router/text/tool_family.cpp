@@ -10,7 +10,7 @@ namespace {
 
 constexpr std::string_view kAlphanumerics =
     "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz";
-constexpr size_t kMistralIdSize = 9;  // its templates raise an exception for any other
+constexpr size_t kMistralIdSize = 9;  // Mistral's templates raise an exception for other sizes
 constexpr size_t kIdSize = 24;
 
 constexpr std::string_view kSpecials[] = {"[TOOL_CALLS]", "[ARGS]",       "[CALL_ID]",

@@ -1,4 +1,4 @@
-// How a family of models spells calls of tools.
+// The formats in which model families write tool calls.
 #pragma once
 
 #include <cstdint>
@@ -14,19 +14,21 @@ namespace stagecoach::router {
 enum class ToolFamily : uint8_t {
   kMistral,      // [TOOL_CALLS] [{"name": "f", "arguments": {}}, ...]
   kMistralArgs,  // [TOOL_CALLS]f[ARGS]{} for each call
-  kHermes,  // <tool_call>\n{"name": "f", "arguments": {}}\n</tool_call> for each call; Qwen too
-  kJson,    // {"name": "f", "parameters": {}}; ... : Llama 3, and templates that say nothing
+  // <tool_call>\n{"name": "f", "arguments": {}}\n</tool_call> for each call; also Qwen
+  kHermes,
+  // {"name": "f", "parameters": {}}; ... : Llama 3, and templates without another format
+  kJson,
 };
 
-// Told by what the template writes for the calls of earlier answers.
+// Detects the family from the way the template writes the calls of earlier answers.
 ToolFamily DetectToolFamily(const text::ChatTemplate& chat_template);
 
-// Ids that the family's templates accept when the calls come back to them.
+// Makes an id that the family's templates accept when the call is sent back.
 std::string MakeToolCallId(ToolFamily family);
-// `id` itself where templates accept it, else one that is always the same for `id`.
+// `id` itself if templates accept it; otherwise an id that depends only on `id`.
 std::string ToolCallIdForTemplate(ToolFamily family, std::string_view id);
 
-// Special tokens that are part of how calls and thinking are spelled.
+// Special tokens that mark tool calls and reasoning.
 std::vector<int32_t> SpelledSpecials(const text::Tokenizer& tokenizer);
 
 }  // namespace stagecoach::router

@@ -13,19 +13,19 @@ namespace {
 
 namespace json = boost::json;
 
-// Lark's strings are JSON's.
+// Lark strings have the syntax of JSON strings.
 std::string Quoted(std::string_view text) {
   return json::serialize(json::string(text.data(), text.size()));
 }
 
-// A marker: the token where it is a special one, which no text spells.
+// A marker in Lark. If the marker is a special token, text cannot match it, so refer to the token.
 std::string Marker(const text::Tokenizer& tokenizer, std::string_view marker) {
   const std::optional<int32_t> id = tokenizer.TokenId(marker);
   return id && tokenizer.IsSpecial(*id) ? fmt::format("<[{}]>", *id) : Quoted(marker);
 }
 
 std::string Arguments(const ToolSpec& tool) {
-  // Of a part of what was read before.
+  // The client's JSON was already read within the limit, so no limit here.
   json::object schema(ClientJsonMemory(/*max_bytes=*/SIZE_MAX));
   if (tool.parameters.empty()) {
     schema["additionalProperties"] = false;
@@ -33,7 +33,7 @@ std::string Arguments(const ToolSpec& tool) {
     schema = json::parse(tool.parameters, schema.storage()).as_object();
   }
   if (!schema.contains("type")) schema["type"] = "object";
-  // Spaces as models have learnt them; options of the client's own are not heard.
+  // Spaces as models have learnt them. Overrides any x-guidance options of the client.
   schema["x-guidance"] = {{"item_separator", ", "},
                           {"key_separator", ": "},
                           {"whitespace_flexible", false},
@@ -41,9 +41,9 @@ std::string Arguments(const ToolSpec& tool) {
   return "%json " + json::serialize(schema);
 }
 
-// The beginning of an object with `name`, up to its arguments under `key`. In pieces where another
-// form of the text may begin with an object as well: a literal for all of it would shut that out
-// from its first quote on.
+// The beginning of an object with `name`, up to its arguments under `key`. Split into small
+// literals if another alternative may also begin with an object: one long literal would exclude the
+// other one from its first quote on.
 std::string ObjectHead(ToolFamily family, const std::string& name, const char* key) {
   if (family != ToolFamily::kJson) {
     return Quoted(fmt::format(R"({{"name": {}, "{}": )", Quoted(name), key));

@@ -1,4 +1,4 @@
-// A grammar that lets a model do nothing but call tools.
+// A grammar that allows only tool calls.
 #pragma once
 
 #include <span>
@@ -10,13 +10,13 @@
 
 namespace stagecoach::router {
 
-// Lark, for calls of `tools` as the family spells them: one, or with `parallel` one after another.
-// Arguments are objects of a tool's schema: in full, or the grammar will not compile, where the
-// tool is strict. REQUIRES: at least one tool, each with `strict`.
+// Returns Lark for calls of `tools` in the family's format: one call, or with `parallel` one or
+// more. Arguments are objects that match the tool's schema. For a strict tool, they match it in
+// full, or else the grammar does not compile. REQUIRES: at least one tool, each with `strict` set.
 std::string ToolGrammar(ToolFamily family, std::span<const ToolSpec> tools, bool parallel,
                         const text::Tokenizer& tokenizer);
 
-// Lark, for the arguments of one tool alone.
+// Returns Lark for the arguments of one tool.
 std::string ArgumentsGrammar(const ToolSpec& tool);
 
 }  // namespace stagecoach::router

@@ -22,7 +22,7 @@ const std::vector<ToolSpec> kTools = {{.name = "weather",
                                        .strict = true},
                                       {.name = "time-now", .strict = true}};
 
-// What a model of random weights writes when it is held to `lark`.
+// The text that a model with random weights writes under the grammar.
 std::string Write(const ServedModel& model, const text::GrammarSource& source, uint32_t seed) {
   const auto grammar = (*model.grammars)->Get(source);
   INFO(source.text << grammar.status().ToString());
@@ -99,7 +99,7 @@ TEST_CASE("an answer is calls of the tools or the form asked for, whatever the f
       {.kind = Kind::kJsonSchema,
        .text = R"({"type": "object", "required": ["answer"], "additionalProperties": false,
                    "properties": {"answer": {"enum": ["yes", "no"]}}})"},
-      // Begins as a call does.
+      // Begins like a call.
       {.kind = Kind::kJsonSchema,
        .text = R"({"type": "object", "required": ["name"], "additionalProperties": false,
                    "properties": {"name": {"enum": ["yes", "weathered"]}}})"},
@@ -150,7 +150,7 @@ TEST_CASE("a schema is followed as far as it can be, in full when it is strict")
        .strict = false}};
   const std::string text =
       Write(model, ToolGrammar(ToolFamily::kJson, tools, false, *model.tokenizer), 1);
-  CHECK(Parse(ToolFamily::kJson, text).calls.empty());  // "f" is none of its names
+  CHECK(Parse(ToolFamily::kJson, text).calls.empty());  // "f" is not one of its tools
   CHECK(boost::json::parse(text).at("name").as_string() == "f");
   CHECK(boost::json::parse(text).at("parameters").is_object());
   tools[0].strict = true;

@@ -14,11 +14,11 @@ inline constexpr size_t kMaxTools = 128;
 
 struct ToolSpec {
   std::string name;        // [A-Za-z0-9_.-]{1,64}
-  std::string parameters;  // a JSON Schema; "" when there are none
-  // The schema is kept to in full, or the request refused; false: as far as it can be. Absent: as
-  // the request's tool_choice has it.
+  std::string parameters;  // a JSON Schema; "" if there are none
+  // True: arguments must match the schema in full, or else the request is refused. False: as far as
+  // possible. Absent: tool_choice decides.
   std::optional<bool> strict = std::nullopt;
-  std::string place = "tools";  // of the tool in the request: "tools[1]"
+  std::string place = "tools";  // position of the tool in the request: "tools[1]"
 };
 
 // `json`: [{"type": "function", "function": {"name", "description", "parameters", "strict"}}].

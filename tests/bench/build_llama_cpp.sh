@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Builds llama.cpp's benchmarks for this machine, from the sources that its Python package carries.
-#   tests/bench/build_llama_cpp.sh DIR     programs in DIR/bin
+# Builds llama.cpp's benchmarks for this machine, from the sources in its Python package.
+#   tests/bench/build_llama_cpp.sh DIR     the programs are in DIR/bin
 set -euo pipefail
 dir=${1:?usage: build_llama_cpp.sh DIR}
 version=0.3.36

@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
-"""The CPU kernels beside what the machine can do, and the large multiplications beside oneDNN's.
+"""Compares the CPU kernels with the machine's peaks, and the large GEMMs with oneDNN's.
 
 usage: cpu_kernels.py --bench build/cpu/bin/kernels_cpu_bench [--threads 2] [--seconds 1] [--out results.jsonl]
-The program measures the machine's read bandwidth and peak multiply-adds before each kernel, checks each result against the
-reference, and prints both. oneDNN is the one inside torch (pip install torch), in float32, with the same threads; it is
-timed right after ours and left out where torch is not there.
+Before each kernel, the program measures the machine's read bandwidth and its peak rate of multiply-adds. It checks each
+result against the reference and prints both rates. oneDNN is the one inside torch (pip install torch), in float32 with
+the same number of threads. It is timed right after our kernel, and omitted if torch is not installed.
 """
 import argparse
 import datetime

@@ -1,14 +1,16 @@
 #!/usr/bin/env python3
-"""The CPU path beside llama.cpp on this machine: both in one run, turn by turn, medians.
+"""Compares the CPU path with llama.cpp on this machine. Both are measured in one run, alternating; results are medians.
 
-usage: cpu_peer.py --peer-bin DIR --model NAME=OURS,THEIRS [--model ...] [--threads 2] [--rounds 5] [--out results.jsonl]
-OURS is what `stagecoach serve` takes, THEIRS a .gguf file; DIR holds llama-bench and llama-batched-bench, built on this
-machine (tests/bench/build_llama_cpp.sh). Ours is measured through the server, by a client over gRPC; theirs in process.
-  prefill       one prompt of 512 random tokens: tokens over the time to the first token
-  decode        128 tokens after a short prompt, one request: 1 / the mean time between tokens
-  decode of 16  16 requests at once: 16 / the mean time between tokens
-  read share    for a folder's weights: bytes that a token of `decode` reads, times the rate, over the read bandwidth
-                measured before and after it (kernels_cpu_bench). The embedding table must be the head as well.
+usage: cpu_peer.py --peer-bin DIR --model NAME=OURS,THEIRS [--model ...] [--threads 2] [--rounds 5] [--out
+results.jsonl]
+OURS is a model for `stagecoach serve`, THEIRS a .gguf file. DIR has llama-bench and llama-batched-bench, built on this
+machine (tests/bench/build_llama_cpp.sh). Our numbers are measured through the server by a gRPC client, theirs inside
+the process.
+  prefill       one prompt of 512 random tokens: tokens / time to the first token
+  decode        128 tokens after a short prompt, one request: 1 / mean time between tokens
+  decode of 16  16 requests at the same time: 16 / mean time between tokens
+  read share    for the weights of a folder: bytes read per token of `decode`, times the rate, divided by the read
+                bandwidth measured before and after it (kernels_cpu_bench). The model must tie its embedding and head.
 """
 import argparse
 import datetime
@@ -36,7 +38,7 @@ def ours(address, batch, inputs, outputs):
 
 
 def read_bandwidth(threads):
-    """In bytes a second, the median of a second."""
+    """Read bandwidth in bytes per second: the median over one second of measurements."""
     command = [BIN_DIR / "kernels_cpu_bench", "--threads", str(threads), "--only", "bandwidth"]
     said = subprocess.run(command, check=True, capture_output=True, text=True).stdout
     return float(re.search(r"median ([\d.]+) GB/s", said)[1]) * 1e9
@@ -83,7 +85,7 @@ def main():
         rates = {"ours": [], "theirs": []}
         weights = sum(file.stat().st_size for file in pathlib.Path(mine).glob("*.safetensors"))
         with Cluster(mine, stages=1, flags=["--threads-per-worker", str(args.threads), "--prefix-cache", "off"]) as cluster:
-            measure_ours(cluster.grpc, args.threads, weights)  # first touches of memory are not what is asked
+            measure_ours(cluster.grpc, args.threads, weights)  # warm-up: excludes the first use of memory
             for _ in range(args.rounds):
                 rates["ours"].append(measure_ours(cluster.grpc, args.threads, weights))
                 rates["theirs"].append(measure_theirs(args.peer_bin, peer, args.threads))

@@ -1,6 +1,6 @@
-"""The schema that throughput with a grammar is measured with."""
+"""The JSON schema with which throughput under a grammar is measured."""
 
-# Long enough that no request ends before max_tokens.
+# The array is long enough that no request ends before max_tokens.
 SCHEMA = {"type": "array", "minItems": 200, "items": {
     "type": "object", "properties": {"name": {"type": "string", "maxLength": 40}, "count": {"type": "integer"},
                                      "tags": {"type": "array", "items": {"enum": ["red", "green", "blue"]}}},

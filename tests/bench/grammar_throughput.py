@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
-"""Generated tokens a second of requests held to a JSON schema against the same number without a grammar.
+"""Compares generated tokens per second with a JSON schema and without a grammar.
 
 usage: grammar_throughput.py MODEL [--stages 1,2] [--requests 64] [--max-tokens 96] [--runs 5] [--out results.jsonl]
-All requests run at once and to max_tokens; runs with and without alternate, so that both meet the same machine. Answers
-are compared with what each request gives alone before anything is reported. `wait_mask` is the share of the last stage's
-time in which logits were there and a mask was not.
+All requests run at the same time, up to max_tokens. Runs with and without the schema alternate, so that both see the
+same state of the machine. Before anything is reported, answers are compared with those of each request alone.
+`wait_mask` is the share of the last stage's time in which logits were ready and a mask was not.
 """
 import argparse
 import asyncio
@@ -36,7 +36,7 @@ def requests(n, max_tokens, n_prompt, grammar):
 
 
 def run(cluster, load):
-    """Answers, tokens a second, and the share of time that the last stage waited for masks."""
+    """Returns the answers, tokens per second, and the share of time that the last stage waited for masks."""
     before = stage_seconds(cluster.metrics)
     started = time.perf_counter()
     answers = asyncio.run(run_all(cluster.grpc, load, len(load)))
@@ -73,7 +73,7 @@ def main():
                     answers, rate, wait = run(cluster, load)
                     assert answers[:4] == alone[name][0], "tokens differ: nothing is timed"
                     assert all(len(choice.token_ids) == args.max_tokens for answer in answers for choice in answer)
-                    if i > 0:  # the first of each warms up
+                    if i > 0:  # the first run of each is a warm-up
                         rates[name].append(rate)
                         waits += [wait] if name == "constrained" else []
         ratio = statistics.median(c / f for c, f in zip(rates["constrained"], rates["free"]))

@@ -1,10 +1,12 @@
 #!/usr/bin/env python3
-"""What HTTP costs the router: CPU time a streamed token with many open streams, and latency added to the first byte.
+"""Measures the router's cost of HTTP: CPU time per streamed token with many open streams, and latency added to the
+first byte.
 
 usage: http_stream.py MODEL [--streams 512] [--tokens 64] [--runs 3] [--first-bytes 200] [--out results.jsonl]
-CPU time is the router process's own (user and system) over the tokens that its clients received; the same load over gRPC
-in the same run is the reference. The latency is what a client measures to the first byte of its answer, less the router's
-own time from a request's arrival to its first token. All streams are compared with each other before anything is reported.
+CPU time is the router process's user and system time divided by the tokens that its clients received. The reference is
+the same load over gRPC in the same run. The latency is the client's time to the first byte of its answer minus the
+router's own time from a request's arrival to its first token. All streams are compared with each other before anything
+is reported.
 """
 import argparse
 import asyncio
@@ -33,14 +35,14 @@ PROMPT = [10, 11, 12, 13, 14, 15, 16, 17]
 
 
 def router_cpu_s(cluster):
-    """(user, kernel) seconds."""
+    """The router's CPU time: (user, kernel) seconds."""
     pid = [pid for pid, name in children_of(cluster.process.pid) if name.startswith("stagecoach-rout")][0]
     fields = pathlib.Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     return [int(ticks) / os.sysconf("SC_CLK_TCK") for ticks in fields[11:13]]
 
 
 class Stream(asyncio.Protocol):
-    """Keeps the bytes of one answer; looking at them comes after the measurement."""
+    """Stores the bytes of one answer; they are parsed after the measurement."""
 
     def __init__(self, request):
         self.request = request
@@ -61,7 +63,7 @@ class Stream(asyncio.Protocol):
 
 
 async def over_http(cluster, n_streams, n_tokens):
-    """(tokens, chunks) of all streams."""
+    """Runs all streams; returns (tokens, chunks)."""
     body = {"prompt": PROMPT, "max_tokens": n_tokens, "ignore_eos": True, "temperature": 0, "stream": True,
             "stream_options": {"include_usage": True}}
     request = request_bytes("POST", "/v1/completions", body)
@@ -97,7 +99,7 @@ async def over_grpc(cluster, n_streams, n_tokens):
 
 
 def cpu_us_a_token(cluster, load, n_streams, n_tokens):
-    """(all, in the kernel, tokens a message)."""
+    """Router CPU time in microseconds per token: (total, in the kernel, tokens per message)."""
     user, kernel = router_cpu_s(cluster)
     tokens, messages = asyncio.run(load(cluster, n_streams, n_tokens))
     user_after, kernel_after = router_cpu_s(cluster)
@@ -136,7 +138,7 @@ def main():
     flags = ["--max-sequences", args.streams, "--max-batched-tokens", 1024, "--kv-memory", "256MiB", "--prefix-cache", "off"]
     with Cluster(args.model, stages=1, flags=flags) as cluster:
         for load in (over_http, over_grpc):
-            asyncio.run(load(cluster, 32, 8))  # first touches are not what is asked
+            asyncio.run(load(cluster, 32, 8))  # warm-up
         runs = {load: [cpu_us_a_token(cluster, load, args.streams, args.tokens) for _ in range(args.runs)]
                 for load in (over_http, over_grpc)}
         assert ask(cluster.http, "GET", "/status").json["scheduler"]["running"] == 0

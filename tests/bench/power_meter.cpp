@@ -21,7 +21,7 @@ Function* Find(void* library, const char* name) {
 
 PowerMeter::PowerMeter(int device) : nvml_(dlopen("libnvidia-ml.so.1", RTLD_NOW | RTLD_LOCAL)) {
   SC_CHECK(nvml_ != nullptr);
-  // CUDA's count may leave devices out.
+  // CUDA and NVML may number the devices differently, so look the device up by its PCI bus id.
   char bus_id[32];
   SC_CHECK(cudaDeviceGetPCIBusId(bus_id, sizeof(bus_id), device) == cudaSuccess);
   SC_CHECK(Find<int()>(nvml_, "nvmlInit_v2")() == 0);

@@ -1,20 +1,20 @@
-// What a GPU has taken of energy, and its clock now, by NVML, which comes with the driver.
+// Reads a GPU's consumed energy and its current clock through NVML, which is part of the driver.
 #pragma once
 
 namespace stagecoach {
 
 class PowerMeter {
  public:
-  // Of CUDA's device. Ends the program where there is no NVML.
+  // `device`: CUDA's device number. Ends the program if NVML is missing.
   explicit PowerMeter(int device);
 
-  // Since the driver was loaded; counted in steps of up to a tenth of a second.
+  // Energy consumed since the driver was loaded. The counter advances in steps of up to 0.1 s.
   double Joules() const;
-  double ClockGhz() const;  // of the multiprocessors
+  double ClockGhz() const;  // clock of the SMs
 
  private:
   void* nvml_;
-  void* device_ = nullptr;  // NVML's
+  void* device_ = nullptr;  // NVML's device handle
 };
 
 }  // namespace stagecoach

@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
-"""Writes a checkpoint of a large shape with random weights, in shards: to measure loading and what a shape needs.
+"""Writes a sharded checkpoint of a large shape with random weights, to measure loading and memory use.
 
 usage: random_checkpoint.py LIKE OUT [--shape NAME] [--set KEY=VALUE]... [--shards 12] [--jobs 8] [--config-only]
-LIKE is a small model of the same architecture in safetensors: its tokenizer and the names of its tensors are kept, its
-config with what --set changes gives the shapes. --shape names a list of such changes. --config-only writes no weights:
-enough for `serve --load-format dummy`.
+LIKE is a small safetensors model of the same architecture. Its tokenizer and tensor names are kept; its config with the
+changes of --set gives the shapes. --shape names a predefined list of such changes. --config-only writes no weights,
+which is enough for `serve --load-format dummy`.
 """
 import argparse
 import array
@@ -33,7 +33,7 @@ SHAPES = {
 
 
 def shape_of(name, config):
-    """The shape of a tensor by the end of its name, rows first."""
+    """A tensor's shape, rows first; found by the end of its name."""
     hidden, inner = config["hidden_size"], config["intermediate_size"]
     heads, kv_heads = config["num_attention_heads"], config["num_key_value_heads"]
     head = config.get("head_dim") or hidden // heads
@@ -50,7 +50,7 @@ def shape_of(name, config):
 
 
 def tensor_names(folder, config):
-    """Names of all tensors of as many layers as config has, in the order of the layers."""
+    """Names of all tensors for config's number of layers, in layer order."""
     names = set()
     for path in folder.glob("*.safetensors"):
         with open(path, "rb") as file:
@@ -65,8 +65,8 @@ def tensor_names(folder, config):
 
 @functools.cache
 def noise():
-    """4 MiB of bfloat16 with a standard deviation of 0.02, without numpy, which bare machines lack. Their number is a prime,
-    so that the rows of a matrix do not repeat."""
+    """About 4 MiB of bfloat16 values with a standard deviation of 0.02, without numpy, which bare machines lack. The
+    number of values is a prime, so that the rows of a matrix do not repeat."""
     generator = random.Random(1)
     values = array.array("f", (generator.gauss(0, 0.02) for _ in range((1 << 21) - 9))).tobytes()
     block = bytearray(len(values) // 2)
@@ -87,7 +87,7 @@ def write_shard(work):
         file.write(struct.pack("<Q", len(text)) + text)
         for name, shape in tensors:
             size = 2 * math.prod(shape)
-            if len(shape) == 1:  # a norm does nothing
+            if len(shape) == 1:  # a norm weight that changes nothing
                 file.write((b"\0\0" if is_gemma else b"\x80\x3f") * shape[0])
                 continue
             start = zlib.crc32(name.encode()) % (len(block) // 2) * 2
@@ -112,7 +112,7 @@ def main():
     config = json.loads((args.like / "config.json").read_text()) | SHAPES.get(args.shape, {})
     config |= {key: json.loads(value) for key, value in (item.split("=", 1) for item in args.set)}
     config["torch_dtype"] = "bfloat16"
-    config.pop("dtype", None)  # the newer name of the same
+    config.pop("dtype", None)  # a newer name of torch_dtype
     args.out.mkdir(parents=True, exist_ok=True)
     for path in args.like.iterdir():
         if path.suffix != ".safetensors" and path.name not in ("config.json", "golden.json", "model.safetensors.index.json"):
@@ -131,7 +131,7 @@ def main():
         filled += 2 * math.prod(tensor[1])
     names = [f"model-{i + 1:05}-of-{args.shards:05}.safetensors" for i in range(args.shards)]
     is_gemma = config["model_type"].startswith("gemma")
-    noise()  # once: the pool's processes have it from here
+    noise()  # computed once here; the pool's processes inherit it
     with multiprocessing.get_context("fork").Pool(min(args.jobs, args.shards)) as pool:
         pool.map(write_shard, [(args.out / name, shard, is_gemma) for name, shard in zip(names, shards)], chunksize=1)
     index = {name: file for file, shard in zip(names, shards) for name, _ in shard}

@@ -1,10 +1,11 @@
 #!/usr/bin/env python3
-"""Busy share of each stage while microbatches are in flight, with plan-ahead on and off.
+"""Measures the busy share of each stage while microbatches are in flight, with plan-ahead on and off.
 
 usage: stage_busy.py MODEL [--stages 2,4] [--requests 64] [--max-tokens 64] [--runs 3] [--out results.jsonl]
-The share is the worker's own compute time over the time in which the router had at least one microbatch in flight,
-both over the same window of the run. Answers are compared before anything is reported. A machine with fewer cores than
-stages cannot keep all of them computing: the ceiling of the mean share is cores / stages, the `reference` of each line.
+The share is the worker's own compute time divided by the time in which the router had at least one microbatch in
+flight, both over the same part of the run. Answers are compared before anything is reported. A machine with fewer cores
+than stages cannot keep all stages computing: the upper limit of the mean share is cores / stages, which is the
+`reference` of each line.
 """
 import argparse
 import asyncio
@@ -27,7 +28,7 @@ from workload import run_all  # noqa: E402
 
 def run(model, stages, plan_ahead, requests):
     with Cluster(model, stages=stages, flags=["--plan-ahead", plan_ahead, "--prefix-cache", "off"]) as cluster:
-        asyncio.run(run_all(cluster.grpc, requests[:8], 8))  # first touches of memory are not what is asked
+        asyncio.run(run_all(cluster.grpc, requests[:8], 8))  # warm-up: excludes the first use of memory
         status = cluster.stub.GetModel(pb.GetModelRequest())
         began = stage_seconds(cluster.metrics)
         before = status.scheduler.in_flight_ms
@@ -59,7 +60,7 @@ def main():
     lines, expected = [], None
     for stages in map(int, args.stages.split(",")):
         runs = {mode: [] for mode in ("on", "off")}
-        for _ in range(args.runs):  # paired: on and off alternate
+        for _ in range(args.runs):  # on and off alternate
             for mode in runs:
                 answers, shares, rate = run(args.model, stages, mode, requests)
                 expected = expected or answers

@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
-"""What splitting a model over stages costs on the same cores: throughput with 8 requests, and the latency of one.
+"""Measures the cost of splitting a model into stages on the same cores: throughput of 8 requests, and latency of one.
 
 usage: stages_cost.py MODEL [--stages 2] [--rounds 5] [--threads N] [--out results.jsonl]
-Both servers are up at once and asked turn by turn. A ratio of 1 says that the split costs nothing.
+Both servers run at the same time and are measured alternately. A ratio of 1 means that the split costs nothing.
 """
 import argparse
 import datetime
@@ -47,7 +47,7 @@ def main():
     rates = {"one": [], "split": []}
     with Cluster(args.model, stages=1, flags=flags) as one, Cluster(args.model, stages=args.stages, flags=split) as more:
         for server in (one, more):
-            measure(server.grpc)  # first touches of memory are not what is asked
+            measure(server.grpc)  # warm-up: excludes the first use of memory
         for _ in range(args.rounds):
             rates["one"].append(measure(one.grpc))
             rates["split"].append(measure(more.grpc))

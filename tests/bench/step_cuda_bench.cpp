@@ -1,5 +1,5 @@
-// What a stage's steps take on a GPU, without a server: one stage with a model's whole shape and
-// random weights, steps queued one behind the other as when they are planned ahead.
+// Measures a stage's steps on a GPU without a server: one stage has the model's whole shape with
+// random weights, and the steps are queued one after the other, as if they were planned ahead.
 //
 //   step_cuda_bench MODEL_DIR [--device N] [--batch-invariant] [--left N] [--lasting SECONDS]
 //                   [--load SEQS,POSITION,TOKENS]...
@@ -30,7 +30,7 @@ double Now() {
   return std::chrono::duration<double>(now).count();
 }
 
-// n_seqs sequences with n_tokens rows each, from `position` on.
+// A step of n_seqs sequences with n_tokens rows each, starting at `position`.
 struct Load {
   int32_t n_seqs, position, n_tokens;
   int n_steps;  // timed together
@@ -63,7 +63,7 @@ class Bench {
     Print(load, ms[1], "");
   }
 
-  // For so long that the device's limit of power tells, as it does in serving.
+  // Runs long enough for the GPU's power limit to reduce the clock, as it does in a busy server.
   void TimeLasting(const Load& load, double seconds, const PowerMeter& meter) {
     Step(load, /*with_blocks=*/true);
     const double begin = Now();
@@ -93,7 +93,7 @@ class Bench {
     SC_CHECK(ops_->Synchronize().ok());
   }
 
-  // Layers, logits of each sequence's last row, greedy tokens.
+  // Runs the layers, the logits of each sequence's last row, and greedy sampling.
   void Step(const Load& load, bool with_blocks) {
     std::vector<kernels::StepSeq> seqs;
     std::vector<kernels::NewBlock> blocks;
@@ -106,7 +106,7 @@ class Bench {
       sample_rows.push_back({.slot = s});
       const int32_t n_of_seq = (load.position + load.n_tokens) / kernels::kBlockTokens + 1;
       for (int32_t b = 0; with_blocks && b < n_of_seq; ++b) {
-        // Scattered, as after a while of serving.
+        // The block ids are scattered, as they are after a server has run for a while.
         blocks.push_back({0, s, b, static_cast<int32_t>(n_blocks++ * 7919 % kBlocks)});
       }
     }

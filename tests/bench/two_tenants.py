@@ -1,9 +1,11 @@
 #!/usr/bin/env python3
-"""What one tenant leaves another: 300 connections at the best priority that a key allows against a few.
+"""Measures the share of a quiet tenant with few connections beside a tenant with 300 connections at the best priority
+that its key allows.
 
 usage: two_tenants.py [MODEL] [--seconds 20] [--slots 8] [--out results.jsonl]
-Each line: the quiet tenant's computed tokens while both load the server, over what its share of all tokens would be; and
-over what it gets alone, where it has fewer connections than slots and so cannot use its share.
+Each line compares the quiet tenant's computed tokens, while both load the server, with its weighted fair share of all
+tokens. If it has fewer connections than slots, it cannot use its share; then they are compared with its tokens when it
+runs alone.
 """
 import argparse
 import asyncio
@@ -31,7 +33,8 @@ async def over(cluster, seconds):
 
 
 async def measure(cluster, n_quiet, seconds):
-    """Tokens a second: (the quiet one's alone, {tenant: tokens of both})."""
+    """Tokens per second: (of the quiet tenant alone, {tenant: tokens of both}), then the quiet tenant's answers and
+    refusals."""
     async with Load(cluster.http, "sk-quiet", n_quiet) as quiet:
         await quiet.served(n_quiet)
         alone = await over(cluster, seconds)

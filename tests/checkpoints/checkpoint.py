@@ -1,4 +1,4 @@
-"""A copy of a tiny model to be broken, and what `stagecoach check` and `serve` say of it."""
+"""A copy of a tiny model for damage tests, and the output of `stagecoach check` and `serve` for it."""
 import json
 import pathlib
 import shutil
@@ -12,7 +12,7 @@ GOLDEN = protos.ROOT / "tests" / "golden" / "data"
 
 
 class Checkpoint:
-    """The files of a golden model in `folder`, their tensors in one model.safetensors."""
+    """The files of a golden model in `folder`; all tensors are in one model.safetensors."""
 
     def __init__(self, folder, model="mistral"):
         self.folder = pathlib.Path(folder)
@@ -46,7 +46,7 @@ class Checkpoint:
         write_safetensors(self.path(name), self.tensors if tensors is None else tensors)
 
     def write_bin(self, tensors=None, **options):
-        """pytorch_model.bin in place of model.safetensors."""
+        """Writes pytorch_model.bin and removes model.safetensors."""
         self.path("model.safetensors").unlink(missing_ok=True)
         write_bin(self.path("pytorch_model.bin"), self.tensors if tensors is None else tensors, **options)
 
@@ -59,11 +59,12 @@ class Verdict:
 
     @property
     def words(self):
-        """The text without its line breaks, which fall anywhere."""
+        """The text without line breaks, whose positions depend on the width."""
         return " ".join(self.text.split())
 
 
-# A program's peak counts from its parent's memory on, and the tests' own process is large: a small one starts it.
+# A child's peak memory starts at its parent's memory, and the test process is large. So a small process starts the
+# measured program.
 _MEASURED = """
 import resource, subprocess, sys
 code = subprocess.call(sys.argv[1:], stderr=subprocess.STDOUT)
@@ -80,7 +81,7 @@ def check(folder, *flags):
 
 
 def of_session(session):
-    """Processes that a command started in a session of its own has left."""
+    """Remaining processes of the session in which a command was started."""
     left = []
     for stat in pathlib.Path("/proc").glob("[0-9]*/stat"):
         try:
@@ -93,7 +94,7 @@ def of_session(session):
 
 
 def refused_start(folder, *flags):
-    """Runs `stagecoach serve`, which must end with one error and leave nothing behind; returns what it said."""
+    """Runs `stagecoach serve`, which must end with one error and leave no process behind; returns its output."""
     command = [STAGECOACH, "serve", str(folder), "--grpc", "127.0.0.1:0", "--http", "off", "--metrics", "127.0.0.1:0",
                *flags]
     process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True)

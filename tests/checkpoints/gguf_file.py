@@ -1,4 +1,5 @@
-"""GGUF files written by hand. Shapes are outermost first, as everywhere in this project; the file has them reversed."""
+"""Writes GGUF files without a library. Shapes are outermost first, as everywhere in this project; the file stores them
+reversed."""
 import struct
 
 _VALUES = {"u8": (0, "B"), "i8": (1, "b"), "u16": (2, "H"), "i16": (3, "h"), "u32": (4, "I"), "i32": (5, "i"),
@@ -13,7 +14,7 @@ def _string(text):
 
 
 def _value(value):
-    """A string, a list of strings, or (type, number or list of numbers)."""
+    """Encodes a string, a list of strings, or (type, number or list of numbers)."""
     if isinstance(value, str):
         return struct.pack("<I", _STRING) + _string(value)
     if isinstance(value, list):

@@ -1,6 +1,6 @@
-"""Checkpoint files written by hand, so that they can be wrong in every way: safetensors, and PyTorch's pickles.
+"""Writes checkpoint files without a library, so that they can have any error: safetensors, and PyTorch's pickles.
 
-A tensor is (dtype, shape, bytes), the dtype as safetensors spells it.
+A tensor is (dtype, shape, bytes); the dtype is spelled as in safetensors.
 """
 import json
 import pathlib
@@ -19,7 +19,7 @@ def read_safetensors(path):
 
 
 def safetensors_header(tensors):
-    """Of tensors one after the other: {name: {dtype, shape, data_offsets}}."""
+    """The header of tensors stored one after the other: {name: {dtype, shape, data_offsets}}."""
     header, at = {}, 0
     for name, (dtype, shape, data) in tensors.items():
         header[name] = {"dtype": dtype, "shape": shape, "data_offsets": [at, at + len(data)]}
@@ -37,7 +37,7 @@ def write_safetensors(path, tensors):
     pathlib.Path(path).write_bytes(safetensors_bytes(safetensors_header(tensors), data))
 
 
-# Opcodes of pickle protocol 2, as far as a state dict needs them.
+# The opcodes of pickle protocol 2 that a state dict needs.
 _STORAGES = {"F32": "FloatStorage", "BF16": "BFloat16Storage", "F16": "HalfStorage", "F64": "DoubleStorage",
              "I64": "LongStorage"}
 _ITEM_BYTES = {"F32": 4, "BF16": 2, "F16": 2, "F64": 8, "I64": 8}
@@ -77,7 +77,7 @@ def _tensor(key, dtype, shape, n_items):
 
 
 def state_dict_pickle(tensors, extra=b""):
-    """data.pkl of a state dict; `extra`: further pickled key and value, as they are."""
+    """data.pkl of a state dict. `extra`: one more key and value, already pickled."""
     items = b""
     for i, (name, (dtype, shape, data)) in enumerate(tensors.items()):
         items += _text(name) + _tensor(str(i), dtype, shape, len(data) // _ITEM_BYTES[dtype])
@@ -85,7 +85,7 @@ def state_dict_pickle(tensors, extra=b""):
 
 
 def write_bin(path, tensors, pickled=None):
-    """What torch.save writes; `pickled` stands in for data.pkl."""
+    """Writes a file like torch.save; `pickled` replaces data.pkl."""
     with zipfile.ZipFile(path, "w", zipfile.ZIP_STORED) as archive:
         archive.writestr("archive/data.pkl", state_dict_pickle(tensors) if pickled is None else pickled)
         for i, (_, _, data) in enumerate(tensors.values()):
@@ -94,12 +94,12 @@ def write_bin(path, tensors, pickled=None):
 
 
 def calls(module, name, argument):
-    """A pickled key whose value is a function's result: what a malicious file carries."""
+    """A pickled key whose value is a function call's result, as in a malicious file."""
     return _text("x") + _global(module, name) + b"(" + _text(argument) + b"tR"
 
 
 def legacy_bin():
-    """How torch.save began before 1.6: pickles one after the other, the first a magic number."""
+    """The start of a file of torch.save before 1.6: consecutive pickles, of which the first is a magic number."""
     magic = 0x1950A86A20F9469CFC6C
     raw = magic.to_bytes(10, "little")
     return b"\x80\x02\x8a" + bytes([len(raw)]) + raw + b"." + b"\x80\x02M\xe9\x03." + b"\x80\x02}q\x00."

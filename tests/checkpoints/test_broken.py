@@ -1,5 +1,5 @@
-"""Checkpoints that are broken as people's are: each is refused before any memory is taken, in the words its owner
-needs, by `stagecoach check` and by `stagecoach serve` alike."""
+"""Checkpoints with the errors that users have. `stagecoach check` and `stagecoach serve` refuse each before any memory
+for weights is allocated, with a message that tells the owner what to fix."""
 import json
 import struct
 
@@ -186,7 +186,7 @@ def bin_cut_short(model):
 
 
 def bin_without_its_data(model):
-    """The pickle names storages that are longer than those in the archive."""
+    """The pickle names storages that are larger than those in the archive."""
     pickled = state_dict_pickle(model.tensors)
     model.write_bin({name: (dtype, shape, data[:-2]) for name, (dtype, shape, data) in model.tensors.items()},
                     pickled=pickled)
@@ -204,7 +204,7 @@ def bin_with_peft_leftovers(model):
 
 
 def write_gguf(model, raw):
-    """A .gguf file in place of all others."""
+    """Replaces all files with one .gguf file."""
     for file in model.folder.iterdir():
         file.unlink()
     model.path("model.gguf").write_bytes(raw)
@@ -239,7 +239,7 @@ def no_weights(model):
     model.remove("model.safetensors")
 
 
-# How it is broken: what its owner must read.
+# Damage: the words that the message must contain.
 BROKEN = {
     cut_short: ["model.safetensors"],
     cut_in_the_header: ["model.safetensors", "cut short"],
@@ -326,7 +326,7 @@ def test_a_good_one(tmp_path):
 
 @pytest.mark.parametrize("broken", [False, True])
 def test_a_large_model_takes_no_memory(broken, tmp_path):
-    """Llama-70B's shapes in a sparse file of 140 GB: the verdict costs megabytes."""
+    """Llama-70B's shapes in a sparse file of 140 GB: the check uses only megabytes of memory."""
     model = Checkpoint(tmp_path)
     hidden, width, heads, kv_heads, layers, vocab = 8192, 28672, 64, 8, 80, 32000
     model.set("config.json", hidden_size=hidden, intermediate_size=width, num_attention_heads=heads,

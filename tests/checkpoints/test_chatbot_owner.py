@@ -1,6 +1,7 @@
-"""The owner of a web shop's chatbot brings a fine-tuned Mistral as the training left it: a .bin checkpoint with the
-adapter's leftovers, a tokenizer_config.json without its files, one token more than the embedding has rows. Each is
-refused with its fix, all at once at first; the repaired checkpoint answers. Mistral at tiny scale: N tokens for 32,768."""
+"""The owner of a web shop's chatbot brings a fine-tuned Mistral exactly as the training left it. It is a .bin
+checkpoint with leftovers of the adapter, a tokenizer_config.json without its files, and one token more than the
+embedding has rows. The first check reports all problems at once, each with its fix; the repaired checkpoint answers.
+The model is a tiny Mistral: N tokens instead of 32,768."""
 import json
 import pathlib
 
@@ -16,7 +17,7 @@ LORA_TARGETS = (".self_attn.q_proj.weight", ".self_attn.v_proj.weight")
 
 
 def with_leftovers(tensors, rank=4):
-    """As peft's model has them when it is saved as it is."""
+    """The tensors of a peft model that is saved without merging."""
     saved = {}
     for name, (dtype, shape, data) in tensors.items():
         stem = f"base_model.model.{name}"
@@ -32,7 +33,7 @@ def with_leftovers(tensors, rank=4):
 
 
 def with_one_row_more(tensors):
-    """What resize_token_embeddings does; the new row is a copy of the last one."""
+    """Adds a row like resize_token_embeddings; the new row is a copy of the last one."""
     resized = dict(tensors)
     for name in (EMBED, HEAD):
         dtype, (rows, columns), data = tensors[name]
@@ -47,7 +48,7 @@ def with_a_pad_token(tokenizer, token_id):
 
 
 def problems(folder):
-    """{part: text} of what keeps the model from being served; `serve` says the same and leaves nothing behind."""
+    """{part: text} of the problems that prevent serving. `serve` reports the same and leaves no process behind."""
     report = json.loads(check(folder, "--json").text)
     assert not report["ok"]
     said = " ".join(refused_start(folder).split())
@@ -71,7 +72,7 @@ def test_the_story(tmp_path):
     n = model.read("config.json")["vocab_size"]
     assert model.tensors[EMBED][1][0] == n
 
-    # As the training left it: everything is named at once.
+    # The checkpoint as the training left it: all problems are reported at once.
     model.write_bin(with_leftovers(model.tensors))
     model.remove("tokenizer.json")
     model.write("tokenizer_config.json", {"tokenizer_class": "LlamaTokenizer", "bos_token": "<s>", "eos_token": "</s>",
@@ -83,23 +84,23 @@ def test_the_story(tmp_path):
     for word in ("tokenizer_config.json", "tokenizer.json", "Copy these files from the base model"):
         assert word in found["tokenizer"]
 
-    # The adapter is merged: the .bin is taken as it is.
+    # After the adapter is merged, the .bin file is accepted.
     model.write_bin()
     assert set(problems(folder)) == {"tokenizer"}
 
-    # The tokenizer is copied from the training's folder, with its pad token: id N of N rows.
+    # The tokenizer is copied from the training's folder with its pad token: id N, but there are only N rows.
     model.write("tokenizer.json", with_a_pad_token(tokenizer, n))
     found = problems(folder)
     assert set(found) == {"tokenizer"}
     for word in ("[PAD]", str(n), "resize_token_embeddings"):
         assert word in found["tokenizer"]
 
-    # Told so in config.json alone, it is the embedding that lacks the row.
+    # If only config.json gets the new vocab_size, the embedding lacks the row.
     model.set("config.json", vocab_size=n + 1)
     found = problems(folder)
     assert set(found) == {"tensors"}
 
-    # The embedding is resized: it answers, over two stages, from the .bin.
+    # After the embedding is resized, the .bin model answers, on two stages.
     model.write_bin(with_one_row_more(model.tensors))
     verdict = check(folder)
     assert verdict.code == 0, verdict.text
@@ -109,7 +110,7 @@ def test_the_story(tmp_path):
         rendered = cluster.stub.Tokenize(pb.TokenizeRequest(chat=pb.ChatRequest(messages=messages)))
         assert rendered.text == ("<s>[INST] Is it in stock?[/INST] Yes.</s>"
                                  "[INST] Be brief.\n\nSend [PAD] two </s>![/INST]")
-        # What the visitor wrote stays text: one BOS, one EOS, no pad token.
+        # The visitor's message is encoded as plain text: there is one BOS, one EOS and no pad token.
         ids = list(rendered.token_ids)
         assert [ids.count(special) for special in (1, 2, n)] == [1, 1, 0]
         answer = greedy(cluster.stub, messages=messages)
@@ -128,8 +129,8 @@ def test_the_story(tmp_path):
 
 
 def test_the_adapter_is_merged_while_loading(tmp_path):
-    """The other fix: the leftovers as they are, and the folder with the adapter's settings. B is zero, as before the
-    first step of training, so the answer is the base model's."""
+    """The other fix keeps the leftovers and adds the folder with the adapter's settings. B is zero, as before the first
+    training step, so the answer is the base model's."""
     folder, adapter = tmp_path / "shop-mistral", tmp_path / "adapter"
     folder.mkdir()
     adapter.mkdir()

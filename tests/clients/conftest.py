@@ -7,7 +7,7 @@ import pytest  # noqa: E402
 from harness import DEMO_MODEL, Cluster  # noqa: E402
 from workload import GOLDEN  # noqa: E402
 
-# Renders tools and calls, so that a test can see them, around the spelling of Hermes and Qwen.
+# Renders tools and tool calls so that a test can see them; the spelling is that of Hermes and Qwen.
 TEMPLATE = """{% if tools %}{{ tools | tojson }}{% endif %}{% for m in messages %}{{ m.role }}: {{ m.content or '' }}
 {% for c in m.tool_calls or [] %}<tool_call>{{ c.function.name }} {{ c.function.arguments.city }} {{ c.id }}</tool_call>
 {% endfor %}{% if m.tool_call_id %}{{ m.tool_call_id }}{% endif %}{% endfor %}assistant: {% if think %}<think></think>{% endif %}"""
@@ -15,21 +15,21 @@ TEMPLATE = """{% if tools %}{{ tools | tojson }}{% endif %}{% for m in messages 
 
 @pytest.fixture(scope="session")
 def cluster():
-    """The demo model on two stages, for tests that only ask."""
+    """The demo model on two stages, shared by tests that only send requests."""
     with Cluster(DEMO_MODEL, stages=2) as cluster:
         yield cluster
 
 
 @pytest.fixture(scope="session")
 def chatty_cluster():
-    """One request at a time, and streams that wait a millisecond show that they live."""
+    """A cluster with one running request; a waiting stream sends a keep-alive after a millisecond."""
     with Cluster(DEMO_MODEL, flags=["--sse-keep-alive-interval", "0.001", "--max-sequences", "1"]) as cluster:
         yield cluster
 
 
 @pytest.fixture(scope="session")
 def tool_cluster(tmp_path_factory):
-    """A model of random weights whose template knows tools."""
+    """A model with random weights whose template supports tools."""
     template = tmp_path_factory.mktemp("template") / "template.jinja"
     template.write_text(TEMPLATE)
     with Cluster(GOLDEN / "qwen2", stages=2, flags=["--dtype", "float32", "--chat-template", template]) as cluster:

@@ -1,6 +1,6 @@
-// The official openai package for Node against a server: `node openai_node.cjs BASE_URL MODULES`, and for tools and
-// structured output `node openai_node.cjs BASE_URL MODULES LOGIT_BIAS`.
-// Exits with 0 when everything is as an application would expect it.
+// Tests the official openai package for Node against a server: `node openai_node.cjs BASE_URL MODULES`, and for tools
+// and structured output `node openai_node.cjs BASE_URL MODULES LOGIT_BIAS`. Exits with 0 if everything works as an
+// application expects.
 const assert = require("node:assert/strict");
 const { createRequire } = require("node:module");
 const [baseURL, modules] = process.argv.slice(2);
@@ -47,7 +47,7 @@ async function main() {
     error instanceof OpenAI.BadRequestError && error.param === "top_p");
   await assert.rejects(client.chat.completions.create({ model: "gpt-4", messages }), OpenAI.NotFoundError);
 
-  // Leaving early; what is left of the stream must not reach the next request.
+  // Leaves the stream early. Its remaining data must not reach the next request.
   const abandoned = await client.completions.create({ ...greedy, prompt: "The coach", max_tokens: 1000, stream: true, ignore_eos: true });
   for await (const chunk of abandoned) {
     assert.ok(chunk.id);
@@ -57,7 +57,7 @@ async function main() {
   assert.equal(again.choices[0].message.content, text);
 }
 
-// Of a server whose model has a template with tools.
+// For a server whose model has a template with tools.
 async function tools(toolsURL, bias) {
   const client = new OpenAI({ baseURL: toolsURL, apiKey: "none", maxRetries: 0 });
   const parameters = {

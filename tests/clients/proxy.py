@@ -1,4 +1,4 @@
-"""A network that can be cut: every connection to an address, passed on until it is said to break."""
+"""A proxy that simulates network failure: it forwards every connection to an address until a test breaks them."""
 import contextlib
 import socket
 import threading
@@ -24,13 +24,13 @@ class CuttableProxy:
     def __exit__(self, *_):
         self._cut()
         self._listener.shutdown(socket.SHUT_RDWR)
-        for thread in self._threads:  # the list grows no more once the first has ended
+        for thread in self._threads:  # the first thread appends to the list; it has ended here
             thread.join()
         for sock in (self._listener, *self._sockets):
             sock.close()
 
     def cut_at(self, mark):
-        """Breaks all connections behind the first `mark` that the target says, and takes no others until `mend()`."""
+        """Breaks all connections after the target sends the first `mark`, and accepts no others until `mend()`."""
         with self._lock:
             self._mark = mark
 

@@ -129,7 +129,8 @@ def test_bench_of_a_file(cluster, tmp_path):
 
 
 def test_chat_remembers(cluster):
-    """Piped lines are questions; answers with history differ from none only through what was said before."""
+    """Piped lines are questions. Answers with history differ from answers without it only because of the earlier
+    messages."""
     arguments = ["chat", "--server", cluster.grpc, "--temperature", "0", "--max-tokens", "16"]
     first = run(*arguments, stdin="Hello!\n").stdout
     assert first.strip()
@@ -138,15 +139,28 @@ def test_chat_remembers(cluster):
 
 
 def read_until(terminal, text, seen="", timeout_s=60):
-    """What a program writes to its terminal until there is `text`, behind what was `seen` before."""
+    """Reads a program's terminal output until it contains `text` after the part `seen` before."""
     while text not in seen:
         assert select.select([terminal], [], [], timeout_s)[0], seen
         seen += os.read(terminal, 4096).decode(errors="replace")
     return seen
 
 
+def read_to_the_end(terminal, seen="", timeout_s=60):
+    """Everything that a program writes to its terminal until it closes it. An unread terminal could block its exit."""
+    while True:
+        assert select.select([terminal], [], [], timeout_s)[0], seen
+        try:
+            data = os.read(terminal, 4096)
+        except OSError:  # EIO: the last process has closed the terminal
+            return seen
+        if not data:
+            return seen
+        seen += data.decode(errors="replace")
+
+
 class Terminal:
-    """`stagecoach chat` at a terminal of its own."""
+    """`stagecoach chat` on its own pseudo-terminal."""
 
     def __init__(self, *arguments, **environment):
         self.pid, self.fd = pty.fork()
@@ -159,20 +173,21 @@ class Terminal:
         os.write(self.fd, text.encode())
 
     def read_until(self, text):
-        """Up to and with `text`; what has come behind it is for the next call."""
+        """Reads up to and including `text`; later output stays for the next call."""
         seen = read_until(self.fd, text, self._unread)
         end = seen.index(text) + len(text)
         self._unread = seen[end:]
         return seen[:end]
 
     def end(self):
-        """REQUIRES: the prompt was read. What is typed before it may be taken for another line's."""
+        """REQUIRES: the prompt was read. Input typed earlier may be taken as part of another line."""
         self.type("\x04")
-        assert os.waitstatus_to_exitcode(os.waitpid(self.pid, 0)[1]) == 0
+        rest = read_to_the_end(self.fd, self._unread)
+        assert os.waitstatus_to_exitcode(os.waitpid(self.pid, 0)[1]) == 0, rest
         os.close(self.fd)
 
     def conversation(self, path):
-        """The messages so far."""
+        """Saves the conversation and returns its messages."""
         self.type(f"/save {path}\r")
         self.read_until(" messages")
         self.read_until("> ")
@@ -195,9 +210,9 @@ def test_chat_on_a_terminal(chat):
 
 
 def test_a_line_can_be_edited_and_had_again(chat, tmp_path):
-    chat.type("Helo!\x1b[D\x1b[Dl\r")  # two to the left
+    chat.type("Helo!\x1b[D\x1b[Dl\r")  # cursor two to the left
     chat.read_until("tokens/s")
-    chat.type("\x1b[A\r")  # the line before
+    chat.type("\x1b[A\r")  # the previous line
     chat.read_until("tokens/s")
     said = [content for role, content in chat.conversation(tmp_path / "said.json") if role == "user"]
     assert said == ["Hello!", "Hello!"]
@@ -217,7 +232,7 @@ def test_commands_are_no_questions(chat, tmp_path):
     chat.type("/help\r")
     chat.read_until("/system TEXT")
     chat.type("/hlep\r")
-    chat.read_until("there is no /hlep")
+    chat.read_until("unknown command /hlep")
     chat.type("/system Be brief.\r")
     chat.read_until("is set")
     chat.type("//help\r")
@@ -239,7 +254,7 @@ def test_no_color_is_honoured(cluster):
 
 
 def test_a_full_conversation_goes_on_without_its_oldest_messages(cluster, tmp_path):
-    long = "word " * 250  # each fits, all do not
+    long = "word " * 250  # each message fits in the context, all together do not
     lines = "".join(f"{n} {long}\n" for n in range(3))
     result = run("chat", "--server", cluster.grpc, "--temperature", "0", "--max-tokens", "4", stdin=lines)
     assert result.stderr == ""
@@ -269,9 +284,9 @@ def test_the_http_port_is_told_apart_from_no_server(cluster):
 @pytest.mark.parametrize("arguments, said", [
     (["sreve", "m"], ["unknown command sreve; did you mean serve?"]),
     (["serve", "m", "--port", "8000", "--tensor-parallel-size", "2"],
-     ["unknown flag --port; the address is --http HOST:PORT", "unknown flag --tensor-parallel-size; models are split"]),
-    (["serve", "--model", "m"], ["unknown flag --model; the model is given without a flag"]),
-    (["generate", "--prompt", "a", "--temp", "1"], ["unknown flag --temp; here it is --temperature"]),
+     ["unknown flag --port; use --http HOST:PORT", "unknown flag --tensor-parallel-size; a model is split"]),
+    (["serve", "--model", "m"], ["unknown flag --model; give the model without a flag"]),
+    (["generate", "--prompt", "a", "--temp", "1"], ["unknown flag --temp; use --temperature"]),
     (["serve", "m", "--stages", "0"], ["--stages: must be from 1 to 256, not 0"]),
     (["batch", "f", "--concurrency", "0"], ["--concurrency: must be more than 0, not 0"]),
 ])
@@ -322,7 +337,7 @@ def test_ctrl_c_in_bench_prints_what_there_is(cluster):
 
 
 def test_ctrl_c_stops_a_cluster_in_order():
-    """ctrl-C at a terminal reaches the whole foreground group: the launcher alone must hear it."""
+    """ctrl-C at a terminal reaches the whole foreground process group, but only the launcher may react to it."""
     pid, terminal = pty.fork()
     if pid == 0:
         os.execv(STAGECOACH, [STAGECOACH, "serve", str(DEMO_MODEL), "--stages", "2", "--grpc", "127.0.0.1:0", "--http",
@@ -332,7 +347,7 @@ def test_ctrl_c_stops_a_cluster_in_order():
     status = None
     while status is None:
         try:
-            os.read(terminal, 4096)  # or the programs block on a full terminal
+            os.read(terminal, 4096)  # otherwise the programs block on a full terminal
         except OSError:
             status = os.waitpid(pid, 0)[1]
     assert os.waitstatus_to_exitcode(status) == 0
@@ -346,7 +361,7 @@ def test_a_killed_launcher_takes_its_programs_along():
     cluster.start()
     descriptors = [os.pidfd_open(pid) for pid in cluster._children]
     cluster.process.send_signal(signal.SIGKILL)
-    for descriptor in descriptors:  # readable when the process has ended
+    for descriptor in descriptors:  # a pidfd is readable when the process has ended
         assert select.select([descriptor], [], [], 30)[0]
         os.close(descriptor)
     cluster.process.wait()

@@ -34,7 +34,7 @@ def test_headers(cluster):
 
 
 def test_a_large_body_waits_for_100_continue(cluster):
-    """curl asks before it sends more than 1 MB."""
+    """curl sends Expect: 100-continue before a body of more than 1 MB."""
     body = json.dumps({"prompt": "x", "padding": "y" * 3_000_000}).encode()
     run = subprocess.run(["curl", "-sS", "--noproxy", "*", "-v", "-H", "Content-Type: application/json", "--data-binary", "@-",
                           f"http://{cluster.http}/tokenize"], input=body, capture_output=True, timeout=60)

@@ -1,4 +1,4 @@
-"""Who is let in over gRPC, and who is let go."""
+"""Access over gRPC: which clients are accepted, and which are disconnected."""
 import concurrent.futures
 import socket
 import subprocess
@@ -51,7 +51,7 @@ def keyed(tmp_path_factory):
 
 
 def call(channel, method, request=None, key=None):
-    """The messages that come, or the code that the call ends with."""
+    """Returns the messages of the answer, or the status code if the call fails."""
     metadata = [("authorization", f"Bearer {key}")] if key is not None else []
     request = METHODS[method] if request is None else request
     try:
@@ -92,7 +92,7 @@ def test_a_rate_is_one_over_all_protocols(keyed):
     assert len(call(keyed.channel, "Tokenize", key="sk-slow")) == 1
     assert call(keyed.channel, "Tokenize", key="sk-slow") == grpc.StatusCode.RESOURCE_EXHAUSTED
     assert ask(keyed.http, "POST", "/tokenize", {"prompt": "x"}, slow).status == 429
-    assert len(call(keyed.channel, "ListModels", key="sk-slow")) == 1  # looking is free
+    assert len(call(keyed.channel, "ListModels", key="sk-slow")) == 1  # listing models does not count
 
 
 def test_a_tenant_is_one_over_all_protocols(keyed):
@@ -120,7 +120,7 @@ def test_streams_are_their_tenants_alone(keyed):
 
 
 def test_messages_of_strangers_are_not_taken_in(keyed):
-    """They would be 640 MB."""
+    """Buffering them would take 640 MB."""
     request = pb.GenerateRequest(text="x" * 15_900_000)
     before = router_memory(keyed)
     with concurrent.futures.ThreadPoolExecutor(40) as pool:
@@ -144,7 +144,7 @@ def test_messages_that_are_none(cluster):
 
 
 def test_clients_that_say_nothing_more_are_let_go(cluster):
-    """They answer no ping, as one whose host is gone."""
+    """The clients do not answer pings, like a client whose host is gone."""
     silent = b""
     connected = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + b"\0\0\0\x04\0\0\0\0\0"
     for said in (silent, connected):

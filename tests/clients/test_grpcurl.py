@@ -1,4 +1,4 @@
-"""grpcurl knows no proto of ours: all it needs comes from the server's reflection service."""
+"""grpcurl has none of our .proto files: it gets all it needs from the server's reflection service."""
 import json
 import os
 import shutil
@@ -18,7 +18,7 @@ def grpcurl(*arguments):
 
 
 def objects(text):
-    """The JSON objects that stand one after the other in `text`."""
+    """The consecutive JSON objects in `text`."""
     decoder, at, found = json.JSONDecoder(), 0, []
     while at < len(text.rstrip()):
         value, at = decoder.raw_decode(text, at)

@@ -1,4 +1,4 @@
-"""Clients that are slow, greedy or broken: memory stays bounded, and others are answered as ever."""
+"""Clients that are slow, greedy or broken: memory stays bounded, and other clients get normal answers."""
 import contextlib
 import json
 import pathlib
@@ -13,13 +13,13 @@ from wire import Reader, ask, connection, metric, request_bytes, split, wait_for
 
 MIB = 1 << 20
 BODY = {"messages": [{"role": "user", "content": "Hello!"}], "temperature": 0, "max_tokens": 16}
-# Each answer is some MB: every token with its 20 most likely ones.
+# Each answer has a few MB: every token with its 20 most likely alternatives.
 LARGE = {"prompt": [5] * 8, "ignore_eos": True, "temperature": 0, "max_tokens": 1000, "logprobs": 20, "stream": True}
 
 
 @pytest.fixture(scope="module")
 def patient():
-    """No client is given up in the time that a test takes."""
+    """A cluster whose client timeouts are longer than a test."""
     with Cluster(DEMO_MODEL, stages=2, flags=["--http-timeout", "600", "--max-sequences", "64"]) as cluster:
         yield cluster
 
@@ -41,7 +41,7 @@ def router_memory(cluster):
 
 @pytest.fixture
 def undisturbed(patient):
-    """An ordinary request gets its usual answer beside and after the abuse, and the router does not grow."""
+    """A normal request gets its usual answer during and after the abuse, and the router's memory does not grow."""
     usual = ask(patient.http, "POST", "/v1/chat/completions", BODY).json["choices"]
     before = router_memory(patient)
 
@@ -59,7 +59,7 @@ def undisturbed(patient):
 
 
 def reset(sock):
-    """Ends a connection by RST."""
+    """Ends a connection with a TCP RST."""
     sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
     sock.close()
 
@@ -75,7 +75,7 @@ def test_readers_that_never_read(patient, undisturbed):
     wait_for(lambda: ask(patient.http, "GET", "/status").json["scheduler"]["running"] >= 16)
     undisturbed(256 * MIB)
     wait_for(lambda: ask(patient.http, "GET", "/status").json["scheduler"]["running"] == 0)
-    # All tokens are there and wait for readers; what a stream holds is bounded by its max_tokens.
+    # All tokens are generated and wait for their readers; max_tokens bounds what a stream holds.
     undisturbed(512 * MIB)
     for sock in socks:
         reset(sock)
@@ -103,7 +103,7 @@ def test_bodies_that_are_announced_and_never_come(patient, undisturbed):
 
 
 def test_large_bodies_together_are_bounded(patient, undisturbed):
-    """Some of them are told to come again later; small requests are not."""
+    """Some of them are refused and may retry later; small requests are not refused."""
     head = b"POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nContent-Length: 16000000\r\n\r\n"
     part = b"x" * 15_000_000
     socks = []
@@ -125,11 +125,11 @@ def _send_quietly(sock, data):
     try:
         sock.sendall(data)
     except OSError:
-        pass  # refused meanwhile
+        pass  # the server refused it in the meantime
 
 
 def test_one_byte_chunks(patient, undisturbed):
-    """A byte of body costs six on the wire, and no more memory than it is."""
+    """A one-byte chunk takes six bytes on the wire, but must take no more memory than the byte itself."""
     body = json.dumps({"prompt": "x" * 20_000}).encode()
     chunks = b"".join(b"1\r\n%c\r\n" % byte for byte in body) + b"0\r\n\r\n"
     head = b"POST /tokenize HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n\r\n"
@@ -141,7 +141,7 @@ def test_one_byte_chunks(patient, undisturbed):
 
 
 def test_pipelining_without_reading(patient, undisturbed):
-    """Requests that nobody reads the answers of wait in the network, not in the router."""
+    """If a client does not read its answers, its requests wait in the network and not in the router."""
     with connection(patient.http, receive_buffer=4096) as sock:
         sock.setblocking(False)
         data = request_bytes("GET", "/openapi.json") * 100
@@ -184,7 +184,7 @@ def test_slow_headers_and_bodies_are_given_up(strict):
             reader = Reader(sock)
             assert reader.response().status == 408
             assert reader.at_end()
-        assert idle_reader.at_end()  # between requests there is more time, but an end
+        assert idle_reader.at_end()  # the idle timeout is longer, but it ends too
 
 
 def test_who_says_nothing_is_given_up(strict):

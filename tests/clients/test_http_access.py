@@ -1,4 +1,4 @@
-"""Who is let in: keys and rates, TLS, pages of other origins."""
+"""Access over HTTP: keys and rates, TLS, pages of other origins."""
 import contextlib
 import ssl
 import subprocess
@@ -82,20 +82,20 @@ def test_a_rate_by_key(guarded):
     assert [one.status for one in statuses] == [200, 200, 429]
     assert 0 < int(statuses[2].headers["retry-after"]) <= 30
     assert statuses[2].error["code"] == "rate_limit_exceeded"
-    assert ask_securely(guarded, "GET", "/v1/models", key="sk-slow").status == 200  # looking is free
+    assert ask_securely(guarded, "GET", "/v1/models", key="sk-slow").status == 200  # listing models does not count
     assert ask_securely(guarded, "POST", "/tokenize", {"prompt": "x"}, "sk-web").status == 200
 
 
 def test_every_choice_counts(guarded):
     def status(**more):
         return ask_securely(guarded, "POST", "/v1/completions", dict(BODY, priority=5, **more), "sk-choices").status
-    assert status(n=7) == 400  # never
+    assert status(n=7) == 400  # more choices than the key can ever have per minute
     assert status(n=2, prompt=["The train", "The bus"]) == 200
     assert status(n=6) == 429
 
 
 def test_priorities_are_bounded_by_the_key(guarded):
-    for key, best in (("sk-web", -100), ("sk-batch", -100)):  # whatever another key of the file says
+    for key, best in (("sk-web", -100), ("sk-batch", -100)):  # independent of the file's other keys
         assert ask_securely(guarded, "POST", "/v1/completions", dict(BODY, priority=best), key).status == 200
         refused = ask_securely(guarded, "POST", "/v1/completions", dict(BODY, priority=best - 1), key)
         assert refused.status == 400 and refused.error["param"] == "priority", refused.error
@@ -111,7 +111,7 @@ def test_tls(guarded):
             assert sock.version() in ("TLSv1.2", "TLSv1.3")
     with pytest.raises(ssl.SSLError):
         ask_securely(guarded, "GET", "/health", context=secure(guarded, maximum_version=ssl.TLSVersion.TLSv1_1))
-    with connection(guarded.http) as sock:  # HTTP where HTTPS is spoken
+    with connection(guarded.http) as sock:  # plain HTTP to an HTTPS port
         sock.sendall(request_bytes("GET", "/health"))
         assert Reader(sock).rest()[:4] != b"HTTP"
     opener = urllib.request.build_opener(urllib.request.ProxyHandler({}), urllib.request.HTTPSHandler(context=secure(guarded)))
@@ -135,7 +135,7 @@ BAD_FILES = [
 
 @pytest.mark.parametrize("flags, word", BAD_FILES)
 def test_files_that_cannot_be_used_are_named(flags, word):
-    """Before any process is there."""
+    """The error comes before any process is started."""
     cluster = Cluster(DEMO_MODEL, flags=flags)
     with pytest.raises(AssertionError, match=word):
         cluster.start()
@@ -144,7 +144,7 @@ def test_files_that_cannot_be_used_are_named(flags, word):
 
 @pytest.mark.parametrize("flags, word", [*BAD_FILES, (["--grpc", "off"], "--grpc off")])
 def test_files_are_read_before_the_load(flags, word):
-    """The router does not even look for its worker, which is not there."""
+    """The router does not even connect to its worker, which does not exist."""
     router = subprocess.run([BIN_DIR / "stagecoach-router", "--model", DEMO_MODEL, "--stages", "127.0.0.1:1", *flags],
                             stderr=subprocess.PIPE, text=True, timeout=60)
     assert router.returncode == 1
@@ -153,7 +153,7 @@ def test_files_are_read_before_the_load(flags, word):
 
 @pytest.fixture(scope="module")
 def keyed(tmp_path_factory):
-    """Without TLS, for what is said byte by byte."""
+    """A server without TLS, for tests that write raw bytes."""
     keys = tmp_path_factory.mktemp("keyed") / "keys"
     keys.write_text("sk-web\nsk-other\n")
     with Cluster(DEMO_MODEL, flags=["--api-keys", keys, "--resume-time", "600"]) as cluster:
@@ -193,7 +193,7 @@ def test_bodies_of_strangers_do_not_keep_out_those_of_others(keyed):
         senders = [threading.Thread(target=send_quietly, args=(sock, head + b"x" * 15_900_000)) for sock in socks]
         for sender in senders:
             sender.start()
-        for sender in senders:  # all is sent, or refused
+        for sender in senders:  # everything was sent or refused
             sender.join()
         answer = ask(keyed.http, "POST", "/tokenize", {"prompt": "x " * 50_000}, WEB)
         assert answer.status == 200, answer.body
@@ -238,7 +238,7 @@ def test_pages_of_other_origins():
             for path, body in (("/v1/models", None), ("/v1/completions", dict(BODY, stream=True)), ("/v1/completions", {})):
                 answer = ask(cluster.http, "POST" if body is not None else "GET", path, body, headers)
                 assert ("access-control-allow-origin" in answer.headers) == allowed
-        with connection(cluster.http) as sock:  # sent by a browser without asking
+        with connection(cluster.http) as sock:  # a browser sends this without a preflight request
             sock.sendall(b"POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nOrigin: https://elsewhere.example.org\r\n"
                          b"Content-Length: 2\r\n\r\n{}")
             assert Reader(sock).response().status == 403
@@ -258,7 +258,7 @@ def asked_as(address, host, origin=None, path="/v1/models"):
 
 
 def test_a_site_whose_name_leads_here_is_not_let_in(cluster):
-    """DNS rebinding: the browser takes such a page's requests for those of the page's own server."""
+    """DNS rebinding: the browser treats requests of such a page as requests to the page's own server."""
     port = cluster.http.rpartition(":")[2]
     for path in ("/v1/models", "/", "/metrics"):
         assert asked_as(cluster.http, f"evil.example:{port}", path=path) == 403

@@ -1,4 +1,4 @@
-"""What the paths answer, against what gRPC answers and what OpenAI's API promises."""
+"""Compares the answers of the HTTP paths with those of gRPC and with OpenAI's API."""
 import json
 import os
 import re
@@ -80,7 +80,7 @@ def test_completion_logprobs_and_echo(cluster):
     assert echo["logprobs"]["token_logprobs"][0] is None
     assert all(value <= 0 for value in echo["logprobs"]["token_logprobs"][1:])
     assert echo["logprobs"]["text_offset"][n_prompt] == len("The coach")
-    # What evaluation harnesses ask for: the prompt's logprobs and nothing else.
+    # The request of evaluation harnesses: only the prompt's log-probabilities.
     only = complete(cluster, prompt="The coach", logprobs=3, max_tokens=0, echo=True)
     assert only["choices"][0]["text"] == "The coach"
     assert only["choices"][0]["logprobs"]["token_logprobs"] == echo["logprobs"]["token_logprobs"][:n_prompt]
@@ -171,7 +171,7 @@ def test_openapi_lists_what_is_served(cluster):
         if "{" not in path:
             assert ask(cluster.http, "PUT", path).status == 405
     properties = document["components"]["schemas"]["Common"]["properties"]
-    for name in properties:  # each is known: of a wrong type it is refused by name
+    for name in properties:  # each is known: a value of a wrong type is refused by name
         if name in ("request_id", "cache_salt", "model", "guided_regex", "guided_grammar", "regex"):
             wrong = 5
         else:
@@ -334,7 +334,7 @@ def test_a_full_queue_is_429_and_a_lost_stage_an_event():
             last = [line for line in events.splitlines() if line.startswith('data: {"error"')]
             error = json.loads(last[0].removeprefix("data: "))["error"]
             assert "stage" in error["message"] and error["code"] == "service_unavailable"
-            waited = Reader(second).response()  # nothing was sent yet: a status
+            waited = Reader(second).response()  # nothing was sent yet, so the error is a status
             assert waited.status == 503
     finally:
         cluster.kill()

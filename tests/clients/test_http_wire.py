@@ -1,4 +1,4 @@
-"""HTTP itself: what clients do with connections, bodies and headers, byte by byte."""
+"""The HTTP protocol: how clients use connections, bodies and headers, byte by byte."""
 import json
 import signal
 import socket
@@ -48,7 +48,7 @@ def test_http_1_0(cluster):
     with connection(cluster.http) as sock:
         sock.sendall(request_bytes("POST", "/v1/chat/completions", dict(CHAT, stream=True), version="1.0"))
         reader = Reader(sock)
-        response = reader.response()  # to the connection's end
+        response = reader.response()  # until the connection closes
         assert "transfer-encoding" not in response.headers
         assert response.events[-1] == "[DONE]"
     with connection(cluster.http) as sock:
@@ -67,7 +67,7 @@ def test_expect_100_continue(cluster):
         assert reader.head() == (100, {})
         sock.sendall(body)
         assert reader.response().status == 200
-        # With a body that does not wait nothing needs to be said.
+        # If the body does not wait for it, no 100 Continue is needed.
         sock.sendall(whole)
         assert reader.response().status == 200
         sock.sendall(request_bytes("POST", "/v1/chat/completions", body, {"Expect": "a miracle"}))
@@ -155,7 +155,7 @@ def test_content_types(cluster):
     assert tokenize("application/json") == 200
     assert tokenize("application/json; charset=utf-8") == 200
     assert tokenize(None) == 200
-    # What a page of another origin could make a browser send without asking.
+    # Requests that a page of another origin could make a browser send without a preflight.
     assert tokenize("text/plain") == 415
     assert tokenize("application/x-www-form-urlencoded") == 415
 
@@ -219,7 +219,7 @@ def test_draining_refuses_and_finishes():
         running.sendall(request_bytes("POST", "/v1/completions", dict(LONG, stream=True, n=4)))
         assert reader.head()[0] == 200
         cluster.process.send_signal(signal.SIGTERM)
-        assert idle_reader.at_end()  # nothing keeps an idle connection
+        assert idle_reader.at_end()  # an idle connection is closed
         refused = ask(cluster.http, "POST", "/v1/completions", LONG)
         assert refused.status == 503 and refused.headers["retry-after"]
         assert refused.headers["connection"] == "close"

@@ -1,4 +1,4 @@
-"""Streams that wait: what proxies and clients see of them."""
+"""Waiting streams: what proxies and clients see of them."""
 import openai
 import pytest
 from test_openai_structured import connect

@@ -9,7 +9,7 @@ import structured
 from wire import busy
 from workload import GOLDEN
 
-os.environ["LITELLM_LOCAL_MODEL_COST_MAP"] = "True"  # nothing is fetched
+os.environ["LITELLM_LOCAL_MODEL_COST_MAP"] = "True"  # downloads nothing
 import litellm  # noqa: E402
 
 MESSAGES = [{"role": "user", "content": "When does the first coach leave Greywell on Sunday?"}]
@@ -22,7 +22,8 @@ TOOLS = [{"type": "function", "function": {"name": "departure", "description": "
 
 @pytest.fixture(autouse=True)
 def no_garbage_collection():
-    """litellm leaves streams open; when they are collected while httpcore holds its pool's lock, it waits for itself for ever."""
+    """litellm leaves streams open. If the garbage collector closes one while httpcore holds its pool's lock, httpcore
+    deadlocks."""
     gc.disable()
     yield
     gc.enable()

@@ -1,4 +1,4 @@
-"""hey, a load generator as operators use it; tests/run.sh builds it where there is Go."""
+"""hey, a common load generator; tests/run.sh builds it if Go is installed."""
 import json
 import pathlib
 import re
@@ -16,7 +16,7 @@ pytestmark = pytest.mark.skipif(HEY is None, reason="no hey here")
 
 
 def statuses(cluster, *options, n=192):
-    """{status: responses} of so many requests."""
+    """{status: number of responses} for `n` requests."""
     command = [HEY, "-n", str(n), "-m", "POST", "-T", "application/json", "-d", json.dumps(CHAT), *options,
                f"http://{cluster.http}/v1/chat/completions"]
     run = subprocess.run(command, capture_output=True, text=True, timeout=300, env={})

@@ -1,4 +1,4 @@
-"""The official openai package for Node; tests/run.sh installs it where there is Node."""
+"""The official openai package for Node; tests/run.sh installs it if Node is installed."""
 import json
 import pathlib
 import shutil

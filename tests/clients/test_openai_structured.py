@@ -87,7 +87,7 @@ def test_other_forms(client, fields, matches):
 
 
 def read_events(stream):
-    """{path: text}, content, finish reason."""
+    """Returns ({path: text}, content, finish reason)."""
     events, content, finish = {}, "", None
     for chunk in stream:
         choice = chunk.choices[0]

@@ -1,4 +1,4 @@
-"""The web page in a real browser. Screenshots are left under build/page."""
+"""The web page in a real browser. Screenshots are saved under build/page."""
 import pathlib
 import re
 import shutil
@@ -11,7 +11,7 @@ from wire import ask, metric, wait_for
 CHROMIUM = shutil.which("chromium")
 DRIVER = shutil.which("chromedriver")
 if not (CHROMIUM and DRIVER):
-    # Ubuntu 24.04 has Chromium as a snap alone; on Debian deploy/install-deps.sh --test installs it.
+    # Ubuntu 24.04 has Chromium only as a snap; on Debian deploy/install-deps.sh --test installs it.
     assert "ubuntu" in pathlib.Path("/etc/os-release").read_text().lower(), "run deploy/install-deps.sh --test"
     pytest.skip("no Chromium on this system", allow_module_level=True)
 
@@ -46,7 +46,7 @@ def page(browser, cluster):
     wait(browser, lambda: browser.find_elements(By.CLASS_NAME, "stage"))
     fill(browser, "temperature", "0")
     yield browser
-    # Neither an error nor anything that the policy kept out.
+    # There was no error and nothing that the content security policy blocked.
     assert [entry for entry in browser.get_log("browser") if entry["level"] in ("SEVERE", "WARNING")] == []
 
 
@@ -87,7 +87,7 @@ def test_a_conversation(page, cluster):
     assert text_of(answer) == first
     facts = answer.find_element(By.CLASS_NAME, "facts").text
     assert re.fullmatch(r"first token after \d+ ms · \d+\.\d tokens/s · \d+ tokens", facts)
-    # The second answer knows the first.
+    # The second request includes the first answer.
     say(page, "And the last?")
     messages += [{"role": "assistant", "content": first}, {"role": "user", "content": "And the last?"}]
     assert text_of(wait_for_answer(page, 2)) == served()
@@ -131,7 +131,7 @@ def test_stopping_and_errors(page):
     say(page, QUESTION)
     failure = wait_for_answer(page, 2).find_element(By.CLASS_NAME, "failure")
     assert "maximum context length" in failure.text
-    # The browser itself reports the 400.
+    # The browser logs the 400 itself; this clears its log.
     page.get_log("browser")
     fill(page, "max", "3")
     say(page, QUESTION)
@@ -206,7 +206,7 @@ def test_nothing_is_loaded_from_elsewhere(page, cluster):
     assert loaded and all(name.startswith(origin) for name in loaded)
     policy = ask(cluster.http, "GET", "/").headers["content-security-policy"]
     assert policy.startswith("default-src 'none'; script-src 'sha256-") and "unsafe" not in policy
-    # A script that got into the page all the same would not run.
+    # Even if a script got into the page, it would not run.
     page.execute_script("""const script = document.createElement('script');
                            script.textContent = "document.title = 'broken'"; document.body.append(script)""")
     assert page.title == "stagecoach"

@@ -1,4 +1,4 @@
-"""A client made from the protos alone, as a user would write it."""
+"""A client generated only from the .proto files, as a user would write it."""
 
 import grpc
 import pytest

@@ -1,4 +1,4 @@
-"""Streams that a client loses and goes on with: from every place, by every kind of client."""
+"""Interrupted streams that a client resumes: from every position, with every kind of client."""
 import concurrent.futures
 import json
 
@@ -35,7 +35,7 @@ def resumable(body, name):
 
 
 def plain(data):
-    """An event without what differs from one stream to the next."""
+    """An event without the fields that differ from stream to stream."""
     if data == "[DONE]":
         return data
     text = json.dumps({key: value for key, value in data.items() if key not in ("id", "created")})
@@ -46,12 +46,12 @@ def plain(data):
 
 
 class Listener:
-    """What a client has of a stream, over all its connections."""
+    """All events of a stream that a client received, over several connections."""
 
     def __init__(self, address):
         self.address = address
         self.events = []
-        self.since_id = []  # may come again
+        self.since_id = []  # may be sent again after a resume
         self.position = 0
 
     def take(self, number, data):
@@ -62,7 +62,8 @@ class Listener:
             self.since_id = []
 
     def hear(self, request, n_events=None, n_bytes=None):
-        """To the end, or to so many events or bytes of the response's body; then the connection is gone."""
+        """Reads to the end, or up to `n_events` events or `n_bytes` bytes of the response's body, then closes the
+        connection."""
         self.since_id = []
         with connection(self.address) as sock:
             sock.sendall(request)
@@ -70,7 +71,7 @@ class Listener:
             assert reader.head()[0] == 200
             if n_bytes is not None:
                 body = reader.rest() if n_bytes < 0 else reader.exactly(n_bytes)
-                lines = [line for i, line in enumerate(body.split(b"\r\n")) if i % 2]  # sizes and chunks
+                lines = [line for i, line in enumerate(body.split(b"\r\n")) if i % 2]  # skips the chunk sizes
                 complete = b"".join(lines).split(b"\n\n")[:-1]
                 for block in complete:
                     self.take(*parse_event(block.decode()))
@@ -106,13 +107,13 @@ def test_cut_behind_every_event(kind):
     assert whole.events[-1] == '[DONE]' and len(whole.events) > 5
     n_events = len(whole.events)
     unkept = ask(cluster.http, "POST", path, dict(resumable(body, None), stream_options=body.get("stream_options", {})))
-    if name != "choices" and name != "prompts":  # choices take turns as they come
+    if name != "choices" and name != "prompts":  # the order of events of different choices varies
         assert [plain(data) for data in unkept.events] == whole.events
     prefix = "chatcmpl-" if path == CHAT else "cmpl-"
     for n in range(1, n_events + 1):
         listener = Listener(cluster.http)
         listener.hear(begin(path, body, f"{name}-{n}"), n_events=n)
-        if n % 3 == 0 and n < n_events - 4:  # once more on the way
+        if n % 3 == 0 and n < n_events - 4:  # interrupted a second time
             listener.resume(f"{name}-{n}", by_header=True, n_events=2)
         listener.resume(f"{prefix}{name}-{n}", by_header=n % 2 == 0)
         if name in ("choices", "prompts"):
@@ -237,7 +238,7 @@ def test_time_and_memory_are_limited():
                 reader.until(b"id: 1\n")
             full = ask(cluster.http, "POST", "/v1/completions", resumable(LONG, "third"))
             assert full.status == 429 and int(full.headers["retry-after"]) > 0
-            with concurrent.futures.ThreadPoolExecutor() as threads:  # those who keep up lose nothing
+            with concurrent.futures.ThreadPoolExecutor() as threads:  # clients that keep up lose nothing
                 for said in threads.map(lambda reader: reader.until(b"[DONE]"), readers):
                     assert b"id: 1799\n" in said and b"id: 1800\n" in said
             assert metric(cluster.http, "stagecoach_resumable_stream_bytes") <= 64 << 10
@@ -260,7 +261,7 @@ def test_none_where_none_is_kept():
 
 
 def test_openai_for_python(cluster):
-    """Loses its stream, and reads the rest as a stream of the same kind."""
+    """The client loses its stream and reads the rest as a stream of the same kind."""
     with connect(cluster) as client:
         options = dict(model="demo-model", messages=MESSAGES, temperature=0, stream=True)
         whole = [chunk.choices[0].delta.content for chunk in client.chat.completions.create(**options)]

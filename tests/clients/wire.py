@@ -1,4 +1,4 @@
-"""HTTP by hand, for what no client library would send."""
+"""Raw HTTP, for requests that no client library would send."""
 import contextlib
 import json
 import socket
@@ -21,9 +21,9 @@ def connection(address, receive_buffer=None, timeout_s=300):
 
 
 def parse_event(block):
-    """(id or None, data) of one server-sent event; the text of one that is a comment."""
+    """Returns (id or None, data) of one server-sent event; for a comment the data is its text."""
     number = None
-    while block.startswith(":") and "\n" in block:  # a comment's line before an event
+    while block.startswith(":") and "\n" in block:  # a comment line before an event
         block = block.split("\n", 1)[1]
     if block.startswith("id: "):
         line, block = block.split("\n", 1)
@@ -55,14 +55,14 @@ class Response:
 
     @property
     def events(self):
-        """The data of each server-sent event, parsed; comments are left out."""
+        """The parsed data of each server-sent event, without comments."""
         blocks = self.body.decode().split("\n\n")
         assert blocks[-1] == ""
         return [data for _, data in map(parse_event, blocks[:-1]) if not is_comment(data)]
 
 
 class Reader:
-    """Responses from a socket, one after the other."""
+    """Reads responses from a socket, one after the other."""
 
     def __init__(self, sock):
         self.sock = sock
@@ -87,7 +87,7 @@ class Reader:
         return data
 
     def head(self):
-        """(status, headers) of the next response, interim ones too."""
+        """(status, headers) of the next response, including interim ones."""
         first, *lines = self.until(b"\r\n\r\n").decode().split("\r\n")
         headers = {name.lower(): value for name, value in (line.split(": ", 1) for line in lines)}
         return int(first.split()[1]), headers
@@ -112,7 +112,8 @@ class Reader:
         return Response(status, headers, body)
 
     def sse(self):
-        """(id or None, data or comment) of each event of a chunked response, whose head is read, as it comes."""
+        """Yields (id or None, data or comment) of each event of a chunked response as it arrives. The head must have
+        been read."""
         text = b""
         while size := int(self.until(b"\r\n"), 16):
             text += self.exactly(size)
@@ -123,7 +124,7 @@ class Reader:
         assert text == b""
 
     def rest(self):
-        """Everything to the end of the connection."""
+        """Reads everything up to the end of the connection."""
         with contextlib.suppress(EOFError):
             while True:
                 self._more()
@@ -131,12 +132,12 @@ class Reader:
         return data
 
     def at_end(self):
-        """The server closes, and says no more before."""
+        """True if the server closes the connection without sending more."""
         return self.rest() == b""
 
 
 def request_bytes(method, path, body=None, headers=(), version="1.1"):
-    """`body`: bytes, or what becomes JSON."""
+    """`body`: bytes, or a value that is encoded as JSON."""
     if body is not None and not isinstance(body, bytes):
         body = json.dumps(body).encode()
     lines = [f"{method} {path} HTTP/{version}", "Host: localhost"]
@@ -147,7 +148,7 @@ def request_bytes(method, path, body=None, headers=(), version="1.1"):
 
 
 def ask(address, method, path, body=None, headers=(), version="1.1"):
-    """One request on a connection of its own."""
+    """Sends one request on its own connection."""
     with connection(address) as sock:
         sock.sendall(request_bytes(method, path, body, headers, version))
         return Reader(sock).response(method)
@@ -155,7 +156,7 @@ def ask(address, method, path, body=None, headers=(), version="1.1"):
 
 @contextlib.contextmanager
 def busy(address):
-    """A request of some length runs."""
+    """Keeps a long request running during the block."""
     body = {"prompt": "The coach", "max_tokens": 1000, "ignore_eos": True, "stream": True}
     with connection(address) as sock:
         sock.sendall(request_bytes("POST", "/v1/completions", body))
@@ -164,7 +165,7 @@ def busy(address):
 
 
 def metric(address, name, **labels):
-    """The value of one sample of /metrics; 0 when it is not there."""
+    """The value of one sample of /metrics; 0 if it is missing."""
     wanted = {f'{key}="{value}"' for key, value in labels.items()}
     for line in ask(address, "GET", "/metrics").body.decode().splitlines():
         if line.startswith(name) and line[len(name)] in " {" and all(label in line for label in wanted):
@@ -173,7 +174,7 @@ def metric(address, name, **labels):
 
 
 def wait_for(condition, timeout_s=300):
-    """Asks again and again until `condition()` is true."""
+    """Polls until `condition()` is true."""
     deadline = time.monotonic() + timeout_s
     while not (value := condition()):
         assert time.monotonic() < deadline, "it did not come to that"

@@ -1,4 +1,4 @@
-"""Load, and what to see while a process or a thread of a cluster stands still."""
+"""Fault injection: load, and the observable effects while a process or a thread of a cluster is stopped."""
 import pathlib
 import re
 import threading
@@ -20,7 +20,7 @@ FORMED = pb.GenerateRequest(text="The next train", sampling=pb.SamplingParams(
 
 
 class Load:
-    """Streams that are asked for again and again until one fails; `errors` holds (time, RpcError) of each stream's end."""
+    """Streams that restart until one fails; `errors` holds (time, RpcError) of each stream's end."""
 
     def __init__(self, stub, requests=(PLAIN, PLAIN, FORMED)):
         self.n_tokens = 0
@@ -50,7 +50,7 @@ class Load:
             self.errors.append((time.monotonic(), error))
 
     def await_tokens(self, n):
-        """Until there are n more; they must come."""
+        """Waits for n more tokens; fails if they do not come."""
         wanted = self.n_tokens + n
         while self.n_tokens < wanted:
             assert not self.errors, self.errors[0][1]
@@ -62,7 +62,7 @@ class Load:
 
 
 def pids(cluster):
-    """(router, [worker by stage]); the workers are started first, in their order."""
+    """Pids (router, [worker by stage]). The launcher starts the workers first, in stage order."""
     children = children_of(cluster.process.pid)
     workers = [pid for pid, name in children if name == "stagecoach-work"]
     (router,) = [pid for pid, name in children if name == "stagecoach-rout"]
@@ -83,7 +83,7 @@ def is_ready(cluster):
 
 
 def seconds_until(condition, most):
-    """How long it took; None: longer than `most`."""
+    """Seconds until `condition` held; None: more than `most`."""
     began = time.monotonic()
     while not condition():
         if time.monotonic() - began > most:

@@ -1,10 +1,10 @@
-"""A cluster of real processes for tests: `stagecoach serve` on free ports, watched to the end.
+"""A cluster of real processes for tests: `stagecoach serve` on free ports, watched until its end.
 
     with Cluster(model_dir, stages=2, flags=["--dtype", "float32"]) as cluster:
         cluster.stub.Generate(...)
 
-STAGECOACH_BIN_DIR names the programs' folder (default: build/cpu/bin); STAGECOACH_START_TIMEOUT_S how long a start may
-take, for builds that are slow on purpose.
+STAGECOACH_BIN_DIR is the programs' folder (default: build/cpu/bin). STAGECOACH_START_TIMEOUT_S is the timeout of a
+start, for builds that are slow on purpose.
 """
 import os
 import pathlib
@@ -34,7 +34,7 @@ STOP_TIMEOUT_S = 60
 
 
 def wait_until(condition, what, timeout_s=60):
-    """Asks again and again, for what no program tells of by itself."""
+    """Polls `condition`, for events that no program reports by itself."""
     deadline = time.monotonic() + timeout_s
     while not (value := condition()):
         assert time.monotonic() < deadline, f"{what}: not within {timeout_s} s"
@@ -43,7 +43,7 @@ def wait_until(condition, what, timeout_s=60):
 
 
 def children_of(pid):
-    """[(pid, name)] of the direct children; names as the kernel has them, cut to 15 characters."""
+    """[(pid, name)] of the direct children; the kernel cuts names to 15 characters."""
     children = []
     for stat in pathlib.Path("/proc").glob("[0-9]*/stat"):
         try:
@@ -72,7 +72,7 @@ def _is_free(port):
 
 
 def free_ports(n):
-    """The first of n neighbouring ports that nothing listens on, below those that the kernel gives to connections."""
+    """The first of n consecutive ports on which nothing listens, below the kernel's range of ephemeral ports."""
     end = int(pathlib.Path("/proc/sys/net/ipv4/ip_local_port_range").read_text().split()[0])
     while True:
         first = random.randrange(10_000, end - n)
@@ -85,7 +85,7 @@ def shared_memory():
 
 
 def start(stack, program, *arguments, stderr=subprocess.PIPE):
-    """One of the programs, by its name; killed when the ExitStack ends."""
+    """Starts a program by its name; it is killed when the ExitStack ends."""
     process = subprocess.Popen([str(BIN_DIR / program), *arguments], stdout=subprocess.PIPE, stderr=stderr, text=True)
     stack.callback(process.wait)
     stack.callback(process.kill)
@@ -93,7 +93,7 @@ def start(stack, program, *arguments, stderr=subprocess.PIPE):
 
 
 def stage_seconds(metrics_address):
-    """{(stage, state): seconds} of the router's metrics page: what each stage did since it joined."""
+    """{(stage, state): seconds} of the router's metrics page: how each stage spent its time since it joined."""
     page = urllib.request.build_opener(urllib.request.ProxyHandler({})).open(f"http://{metrics_address}/metrics").read().decode()
     times = {}
     for labels, value in re.findall(r"^stagecoach_stage_seconds_total\{(.*)\} (\S+)$", page, re.M):
@@ -103,15 +103,15 @@ def stage_seconds(metrics_address):
 
 
 def parse_ready(line, word="ready"):
-    """{"grpc": "HOST:PORT", ...} of a ready line, or of a worker's, which begins with "listening"."""
+    """{"grpc": "HOST:PORT", ...} of a router's ready line, or of a worker's line, which begins with "listening"."""
     first, *fields = line.split()
     assert first == word, line
     return dict(field.split("=", 1) for field in fields)
 
 
 class Cluster:
-    """`process` is the launcher, `grpc`, `http` and `metrics` are addresses, `kv_blocks` a count, `channel` and `stub` are
-    connected to the router."""
+    """`process` is the launcher; `grpc`, `http` and `metrics` are addresses; `kv_blocks` is a count; `channel` and
+    `stub` are connected to the router."""
 
     def __init__(self, model, stages=1, flags=(), grpc_address="127.0.0.1:0"):
         self.command = [STAGECOACH, "serve", str(model), "--stages", str(stages), "--grpc", grpc_address,
@@ -160,11 +160,11 @@ class Cluster:
         return line
 
     def log(self):
-        """What the programs wrote to standard error so far."""
+        """The programs' standard error so far."""
         return os.pread(self._log_file.fileno(), 1 << 20, 0).decode(errors="replace")
 
     def stop(self):
-        """Ends the cluster in order, if it still runs; it must leave with code 0 and nothing behind."""
+        """Stops the cluster in order if it still runs; it must exit with code 0 and leave nothing behind."""
         if self.grpc:
             self.channel.close()
         if self.process.poll() is None:
@@ -179,7 +179,7 @@ class Cluster:
             self.process.wait(timeout=STOP_TIMEOUT_S)
 
     def assert_nothing_left(self):
-        """No process, port or shared memory of the cluster, which has ended."""
+        """Checks that no process, port or shared memory of the ended cluster remains."""
         assert self.process.poll() is not None
         left = [pid for pid in self._children if is_running(pid)]
         assert not left, f"processes {left} still run"

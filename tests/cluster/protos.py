@@ -1,4 +1,4 @@
-"""Python classes of the project's protos, generated when they are missing or older than their source."""
+"""Python classes of the project's .proto files, generated if they are missing or older than their sources."""
 import pathlib
 import sys
 
@@ -26,7 +26,7 @@ def _generate(sources):
 
 
 def make_importable():
-    # grpc/health/v1 stays out: as a package named `grpc` it would hide grpcio's own.
+    # Without grpc/health/v1: a generated package named `grpc` would hide grpcio's own.
     sources = sorted([*(PROTO_DIR / "stagecoach").rglob("*.proto"), *(PROTO_DIR / "opentelemetry").rglob("*.proto")])
     if not _is_current(sources):
         _generate(sources)

@@ -1,4 +1,4 @@
-"""One thread of another process stands still, as under a debugger: what SIGSTOP does to whole processes alone."""
+"""Stops one thread of another process, like a debugger. SIGSTOP can only stop whole processes."""
 import contextlib
 import ctypes
 import os
@@ -19,12 +19,12 @@ def _ptrace(request, thread):
 
 
 def _age(task):
-    """Numbers are no order: they begin anew."""
+    """Start time of a thread. Thread ids give no order, because they wrap around."""
     return int((task / "stat").read_text().rpartition(")")[2].split()[19]), int(task.name)
 
 
 def _thread_of(process, name):
-    # The oldest: threads that it starts have its name, too.
+    # The oldest one: threads that it starts inherit its name.
     for task in sorted(pathlib.Path(f"/proc/{process}/task").iterdir(), key=_age):
         if (task / "comm").read_text().strip() == name:
             return int(task.name)
@@ -33,8 +33,8 @@ def _thread_of(process, name):
 
 @contextlib.contextmanager
 def stopped_thread(process, name):
-    """To be left in the thread that entered it: that is what the kernel knows as the tracer. A process that is killed
-    meanwhile ends when this is left."""
+    """Enter and leave it in the same thread, which the kernel knows as the tracer. If the process is killed in the
+    block, it ends only when the block is left."""
     thread = _thread_of(process, name)
     _ptrace(_PTRACE_SEIZE, thread)
     try:
@@ -44,6 +44,6 @@ def stopped_thread(process, name):
     finally:
         try:
             _ptrace(_PTRACE_DETACH, thread)
-        except ProcessLookupError:  # killed meanwhile: its process ends once the tracer has looked
+        except ProcessLookupError:  # killed in the block: its process ends after the tracer has waited for it
             with contextlib.suppress(ChildProcessError):
                 os.waitpid(thread, _WALL)

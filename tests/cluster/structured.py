@@ -11,7 +11,7 @@ from stagecoach.v1 import inference_pb2 as pb  # noqa: E402
 SCHEMAS = [json.loads(line) for line in
            (pathlib.Path(__file__).parent / "data" / "json_schemas.jsonl").read_text().splitlines()]
 
-# What applications ask for, as their libraries write it.
+# Schemas of applications, as their libraries write them.
 APP_SCHEMAS = [
     {"type": "object", "properties": {
         "answer": {"type": "string"}, "sources": {"type": "array", "items": {"type": "integer"}, "maxItems": 3}},
@@ -41,13 +41,13 @@ APP_SCHEMAS = [
 
 
 def closing_bias(tokenizer_dir):
-    """Logit bias for tokens that end strings and containers: a random model would write for ever."""
+    """Logit bias for tokens that end strings and containers; without it a random model would write for ever."""
     vocabulary = json.loads((pathlib.Path(tokenizer_dir) / "tokenizer.json").read_text())["model"]["vocab"]
     return {vocabulary[token]: bias for token, bias in {'"': 9.0, "}": 9.0, "]": 9.0, ",": 3.0}.items() if token in vocabulary}
 
 
 def sampling(seed=1, max_tokens=200, **fields):
-    """Temperature 2, so that whatever a grammar lets through comes out."""
+    """Temperature 2, so that everything that a grammar allows is sampled."""
     return pb.SamplingParams(temperature=2.0, seed=seed, max_tokens=max_tokens, **fields)
 
 

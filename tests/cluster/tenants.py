@@ -1,8 +1,9 @@
-"""Tenants that load a server side by side over HTTP, each on as many connections as it wants, and what each was served.
+"""Tenants that load a server at the same time over HTTP, each with its own number of connections, and their served
+answers.
 
     async with Load(address, key="sk-a", n_connections=300, priority=-100) as flood: ...
 
-A connection asks, reads its answer and asks again, to the end of the block.
+Each connection repeats requests until the end of the block.
 """
 import asyncio
 import json
@@ -10,7 +11,7 @@ import re
 
 
 def tokens_computed(metrics_text):
-    """{tenant: tokens that were prefilled and decoded for it}, of the page of metrics."""
+    """{tenant: tokens prefilled and decoded for it}, from the metrics page."""
     found = re.findall(r'^stagecoach_tenant_tokens_total\{.*?tenant="([^"]*)".*?\} (\S+)$', metrics_text, re.MULTILINE)
     return {tenant: float(value) for tenant, value in found}
 
@@ -25,7 +26,7 @@ async def ask_for_metrics(address):
 
 
 class Load:
-    """`n_served` answers of `n_tokens` tokens came with status 200, `n_refused` with another one."""
+    """`n_served` answers with `n_tokens` tokens in all had status 200; `n_refused` answers had another status."""
 
     def __init__(self, address, key, n_connections, max_tokens=40, priority=0, n_prompt=20):
         self.address = address
@@ -45,7 +46,7 @@ class Load:
         await asyncio.gather(*self._tasks, return_exceptions=True)
 
     async def served(self, n):
-        """Until so many answers have come."""
+        """Waits for `n` served answers."""
         async with self._changed:
             await self._changed.wait_for(lambda: self.n_served >= n or any(task.done() for task in self._tasks))
         for task in self._tasks:
@@ -53,7 +54,7 @@ class Load:
                 task.result()
 
     def _request(self):
-        # No two prompts begin alike: each is computed.
+        # No two prompts share a prefix, so each one is computed.
         self._n_made += 1
         prompt = [3 + self._n_made * 7 % 200, *(3 + (self._n_made // 200 + i * 11) % 200 for i in range(self._n_prompt - 1))]
         body = json.dumps({"prompt": prompt, "max_tokens": self._max_tokens, "ignore_eos": True, "priority": self._priority})
@@ -68,7 +69,7 @@ class Load:
             while True:
                 writer.write(self._request())
                 head = "HTTP/1.1 1"
-                while head.startswith("HTTP/1.1 1"):  # while it waits, interim ones
+                while head.startswith("HTTP/1.1 1"):  # skips interim responses, which come while a request waits
                     head = (await reader.readuntil(b"\r\n\r\n")).decode()
                 length = int(re.search(r"content-length: (\d+)", head, re.IGNORECASE)[1])
                 answer = json.loads(await reader.readexactly(length))
@@ -81,6 +82,6 @@ class Load:
                         self.n_refused += 1
                     self._changed.notify_all()
                 if not head.startswith("HTTP/1.1 200"):
-                    await asyncio.sleep(0.05)  # as a client that tries again
+                    await asyncio.sleep(0.05)  # like a client that retries
         finally:
             writer.close()

@@ -1,4 +1,4 @@
-"""A router whose worker is not there: it says so, once and with what to do, and serves as soon as the worker is there."""
+"""A router without its worker: it reports that once and says what to do, and serves as soon as the worker is up."""
 import contextlib
 import threading
 

@@ -1,4 +1,4 @@
-"""Whatever a client sends gets a clear error, others are not disturbed, and every KV block comes back."""
+"""Any bad input gets a clear error, other clients are not disturbed, and every KV block is freed."""
 import asyncio
 import random
 import threading
@@ -24,7 +24,7 @@ def cluster():
 
 @pytest.fixture
 def undisturbed(cluster):
-    """An ordinary request that runs beside the bad one must get its usual answer; then all blocks are free."""
+    """A normal request beside the bad one must get its usual answer; afterwards all blocks are free."""
     case = golden_cases(MODEL)[0]
     request = pb.GenerateRequest(tokens=pb.TokenIds(ids=case["prompt_ids"]),
                                  sampling=S(temperature=0, max_tokens=24, ignore_eos=True))
@@ -41,7 +41,7 @@ def undisturbed(cluster):
 
 
 def assert_blocks_return(cluster):
-    """A cancelled stream's blocks return within a step or two: ask until they have, for a bounded number of times."""
+    """A cancelled stream's blocks are freed within a step or two: poll a limited number of times."""
     for _ in range(2000):
         blocks = free_blocks(cluster.stub)
         if all(free == total for _, free, total in blocks):
@@ -111,7 +111,7 @@ def test_empty_chat(cluster, undisturbed):
 
 @pytest.mark.parametrize("method", ["Generate", "Chat", "Tokenize", "Detokenize", "ListModels", "GetModel"])
 def test_random_bytes(method, cluster, undisturbed):
-    """Random bytes as the request: an error, or an answer where they happen to be a valid message; never a crash."""
+    """Random bytes as the request: an error, or an answer if they are a valid message by chance; never a crash."""
     rng = random.Random(method)
     path = f"/stagecoach.v1.Inference/{method}"
     streaming = method in ("Generate", "Chat")
@@ -144,7 +144,8 @@ def test_deadline(cluster, undisturbed):
 
 
 def test_clients_that_vanish(cluster, undisturbed):
-    """Streams cancelled at once, after the first message and in the middle; connections cut with streams open."""
+    """Streams cancelled immediately, after the first message and in the middle; connections cut while streams are
+    open."""
     def vanish(after, own_channel):
         channel = grpc.insecure_channel(cluster.grpc) if own_channel else cluster.channel
         stream = channel.unary_stream("/stagecoach.v1.Inference/Generate",
@@ -163,7 +164,7 @@ def test_clients_that_vanish(cluster, undisturbed):
 
 
 def test_cancel_in_the_queue(cluster, undisturbed):
-    """More than fits: those that wait are cancelled before they ran."""
+    """More requests than can run: waiting ones are cancelled before they run."""
     async def main():
         async with grpc.aio.insecure_channel(cluster.grpc) as channel:
             from stagecoach.v1 import inference_pb2_grpc as pb_grpc
@@ -185,7 +186,7 @@ def test_cancel_in_the_queue(cluster, undisturbed):
     ("Tokenize", pb.TokenizeRequest(text="ab?"), "text", False),
 ])
 def test_text_that_is_not_utf8(cluster, method, good, field, streams):
-    """A client of another language can send it; the answer says where it stands."""
+    """Clients in other languages can send invalid UTF-8; the error gives its position."""
     wire = good.SerializeToString().replace(b"ab?", b"ab\xff")
     with grpc.insecure_channel(cluster.grpc) as channel:
         make = channel.unary_stream if streams else channel.unary_unary

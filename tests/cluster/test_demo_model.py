@@ -1,4 +1,4 @@
-"""The demo model answers its held-out samples through a two-stage cluster, exactly."""
+"""Through a cluster of two stages, the demo model answers its held-out samples exactly."""
 import json
 
 import pytest

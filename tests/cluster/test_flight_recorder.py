@@ -1,4 +1,4 @@
-"""The last steps of a real cluster: on SIGUSR1, on a crash, and drawn."""
+"""The flight recorder of a real cluster: files on SIGUSR1 and on a crash, and their drawing."""
 import json
 import os
 import re
@@ -24,7 +24,7 @@ def cluster_with_recorder(folder, stages):
 
 
 def files_in(folder, n):
-    """Waits for n whole files: a file is whole when `timeline` reads it."""
+    """Waits for n complete files. A file is complete when `timeline` can read it."""
     deadline = time.monotonic() + TIMEOUT_S
     while True:
         files = sorted(folder.glob("*.flight"))
@@ -41,9 +41,9 @@ def timeline(*arguments):
 def test_sigusr1_writes_what_router_and_stages_did(tmp_path):
     with cluster_with_recorder(tmp_path, 2) as cluster:
         assert sum(len(m.token_ids) for m in cluster.stub.Generate(REQUEST)) == 12
-        cluster.process.send_signal(signal.SIGUSR1)  # the launcher passes it on
+        cluster.process.send_signal(signal.SIGUSR1)  # the launcher forwards it to its children
         files = files_in(tmp_path, 3)
-        # Serving goes on.
+        # The cluster still serves.
         assert sum(len(m.token_ids) for m in cluster.stub.Generate(REQUEST)) == 12
     events = json.loads(timeline("--format", "chrome", "--steps", 1000, *files).stdout)["traceEvents"]
     names = {e["pid"]: e["args"]["name"] for e in events if e["name"] == "process_name"}
@@ -52,7 +52,7 @@ def test_sigusr1_writes_what_router_and_stages_did(tmp_path):
     for stage in (1, 2):
         assert computed[stage] and all(e["args"]["ended"] for e in computed[stage])
         assert sum(e["args"]["prefill_tokens"] for e in computed[stage]) == 40
-    # On one clock: what the second stage computes of a step comes after the first one's part.
+    # All files use the same clock: the second stage computes its part of a step after the first stage's part.
     first = {e["args"]["step"]: e for e in computed[1]}
     for event in computed[2]:
         assert event["ts"] >= first[event["args"]["step"]]["ts"] + first[event["args"]["step"]]["dur"]

@@ -1,4 +1,5 @@
-"""Golden models through the whole cluster in float32: what the reference implementation computes, up to its ties."""
+"""Golden models through the whole cluster in float32: the same tokens as the reference implementation, except at its
+ties."""
 import asyncio
 
 import pytest
@@ -31,6 +32,6 @@ def test_golden(model, stages):
         for at, token in enumerate(case["greedy_ids"]):
             logprob, margin = case["greedy_logprob_and_margin"][at]
             if margin <= TOLERANCE:
-                break  # either token is right, and what follows depends on it
+                break  # either token is right, and the following tokens depend on it
             assert answer.token_ids[at] == token, f"token {at} of {case['text']!r}"
             assert abs(answer.logprobs[at][1] - logprob) < TOLERANCE

@@ -1,4 +1,4 @@
-"""The same requests give the same tokens, bit by bit, however they are scheduled (scenarios.toml)."""
+"""The same requests give bit-identical results, however they are scheduled (scenarios.toml)."""
 import asyncio
 import pathlib
 import tomllib

@@ -1,4 +1,4 @@
-"""JSON events: the values of an answer's JSON, by path, while it is written."""
+"""JSON events: the values of an answer's JSON by path, sent while it is generated."""
 import json
 
 import pytest
@@ -25,7 +25,7 @@ def cluster():
 
 
 def scalars(value, path=""):
-    """{path: text} of a document's scalar values, as events have them."""
+    """{path: text} of a document's scalar values, in the form of events."""
     if isinstance(value, dict):
         return {k: v for name, below in value.items() for k, v in scalars(below, f"{path}/{name}").items()}
     if isinstance(value, list):
@@ -34,7 +34,7 @@ def scalars(value, path=""):
 
 
 def read(stub, request):
-    """{path: text} of all events, the text, the token ids, the finish reason."""
+    """Returns {path: text} of all events, the text, the token ids and the finish reason."""
     events, text, ids, finish = {}, "", [], 0
     for message in stub.Generate(request):
         for event in message.json_events:
@@ -73,7 +73,7 @@ def test_events_are_the_documents_values(cluster, seed):
 
 
 def test_a_prompted_fence(cluster):
-    """No grammar of JSON: the document stands in a fence, between sentences."""
+    """No JSON grammar: the document is in a Markdown fence between sentences."""
     lark = r'start: "Sure, {here} it is:\n```json\n{\"answer\": \"" /[a-z ]{3,9}/ "\", \"x\": 1}\n```\nBye [1]."'
     request = pb.GenerateRequest(tokens=PROMPT, json_events=pb.JsonEvents(paths=["/answer"]),
                                  sampling=structured.sampling(grammar=pb.Grammar(lark=lark)))

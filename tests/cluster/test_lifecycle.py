@@ -58,12 +58,12 @@ def test_a_new_request_while_draining_is_unavailable():
                 break
         assert codes == {grpc.StatusCode.UNAVAILABLE}
         list(stream)
-        assert cluster.process.wait(timeout=30) == 0  # a second signal would end it at once
+        assert cluster.process.wait(timeout=30) == 0  # waits without cluster.stop(), because a second signal would kill it
 
 
 @pytest.mark.parametrize("victim", [0, 1, 2])
 def test_a_lost_stage_ends_requests_with_its_name(victim):
-    """Until stages are respawned on their own, losing one ends the cluster: requests say so, nothing stays behind."""
+    """Losing one stage ends the cluster: requests get an error that names it, and nothing stays behind."""
     cluster = Cluster(MODEL, stages=3, flags=FLAGS)
     cluster.start()
     stream = cluster.stub.Generate(pb.GenerateRequest(tokens=pb.TokenIds(ids=[5] * 8), sampling=pb.SamplingParams(

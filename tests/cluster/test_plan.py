@@ -1,4 +1,4 @@
-"""`stagecoach plan` and a server say the same of the same KV memory."""
+"""`stagecoach plan` and a server report the same numbers for the same KV memory."""
 import json
 import shutil
 import subprocess
@@ -14,7 +14,7 @@ def plan(model, *flags):
                                      check=True, capture_output=True, text=True).stdout)
 
 
-# Windows beside full attention, windows only, experts, one kind of layer.
+# Sliding windows mixed with full attention, windows only, experts, and one kind of layer.
 @pytest.mark.parametrize("model", ["gemma2", "gemma3", "mistral-window", "mixtral", "llama3"])
 @pytest.mark.parametrize("stages", [1, 2])
 def test_the_planned_blocks_are_the_servers(model, stages):
@@ -27,7 +27,7 @@ def test_the_planned_blocks_are_the_servers(model, stages):
 
 
 def test_weights_are_counted_in_the_type_that_a_gpu_keeps_them_in(tmp_path):
-    """One type for all, that of config.json, however they are stored."""
+    """All weights are counted in config.json's dtype, whatever their stored encoding."""
     model = shutil.copytree(GOLDEN / "mistral", tmp_path / "model")
     config = json.loads((model / "config.json").read_text())
     sizes = {}
@@ -38,9 +38,9 @@ def test_weights_are_counted_in_the_type_that_a_gpu_keeps_them_in(tmp_path):
     assert sizes["float32"] > 1.9 * sizes["bfloat16"]
 
 
-def test_the_readme_prints_what_its_command_does():
-    readme = (ROOT / "README.md").read_text()
-    block = next(block for block in readme.split("```") if "$ stagecoach plan " in block)
+def test_the_document_prints_what_its_command_does():
+    document = (ROOT / "docs" / "sizing.md").read_text()
+    block = next(block for block in document.split("```") if "$ stagecoach plan " in block)
     command, printed = block.strip().split("\n", 1)
     said = subprocess.run([STAGECOACH, *command.split()[2:]], check=True, capture_output=True, text=True, cwd=ROOT)
     assert said.stdout == printed + "\n"

@@ -1,4 +1,4 @@
-"""Prompts that begin like earlier ones: less is computed, and the answers are the same bit by bit."""
+"""Prompts with the prefix of earlier ones: less is computed, and the answers are bit-identical."""
 import asyncio
 import random
 import urllib.request
@@ -26,7 +26,7 @@ def request(ids, max_tokens=8, salt="", **sampling):
 
 
 def ask(stub, asked):
-    """Tokens, log-probabilities, and how many of the prompt's tokens were cached."""
+    """Returns the tokens, their log-probabilities and the number of cached prompt tokens."""
     messages = list(stub.Generate(asked))
     ids = [id for message in messages for id in message.token_ids]
     logprobs = [p.chosen.logprob for message in messages for p in message.logprobs]
@@ -39,7 +39,8 @@ def metric(cluster, name):
 
 
 def conversation(stub, turns):
-    """[(answer, log-probabilities, cached, prompt's length)] by turn: each prompt is all that was said, and more."""
+    """[(answer, log-probabilities, cached tokens, prompt length)] per turn; each prompt repeats the whole conversation
+    and adds to it."""
     said = []
     answers = []
     for turn in range(turns):
@@ -50,7 +51,7 @@ def conversation(stub, turns):
     return answers
 
 
-# Full attention; a window that is shorter than a turn in some layers, in all layers.
+# Full attention; a window shorter than a turn in some layers; the same in all layers.
 @pytest.mark.parametrize("stages", [1, 2])
 @pytest.mark.parametrize("model", ["opt", "gemma3", "mistral-window"])
 def test_conversation(model, stages):
@@ -64,7 +65,7 @@ def test_conversation(model, stages):
         assert all(free == total for _, free, total in free_blocks(cluster.stub))
     assert [a[:2] for a in answers] == [c[:2] for c in computed]
     assert [c[2] for c in computed] == [0] * 5
-    # What was said before the turn, but for its last token, whose KV nobody has computed, in whole blocks.
+    # The conversation before the turn in whole blocks, without its last token, which has no KV yet.
     n_before = [0] + [length + 21 for *_, length in answers[:-1]]
     assert [a[2] for a in answers] == [max(0, n - 1) // BLOCK * BLOCK for n in n_before]
     assert hits == sum(a[2] for a in answers)
@@ -78,7 +79,7 @@ def test_the_same_prompt_again_computes_its_last_block():
         again = ask(cluster.stub, request(prompt))
         assert first[:2] == again[:2]
         assert (first[2], again[2]) == (0, 9 * BLOCK)
-        # The log-probabilities of a prompt need all of it.
+        # A prompt's log-probabilities need all its positions to be computed.
         with_logprobs = list(cluster.stub.Generate(request(prompt, prompt_logprobs=1)))
         assert with_logprobs[-1].usage.cached_tokens == 0
         assert len(with_logprobs[0].prompt.logprobs) == len(prompt) - 1
@@ -98,7 +99,8 @@ def test_salts_share_nothing():
 
 
 def test_many_with_one_beginning_hold_it_once():
-    """Of 24 prompts of 1,100 tokens KV memory holds fewer than three, but their first 1,024 are the same."""
+    """There are 24 prompts of 1,100 tokens. KV memory holds fewer than three of them, but their first 1,024 tokens are
+    the same."""
     n, common = 24, random_ids(1024, 3)
     requests = [request(common + random_ids(76, 100 + i), max_tokens=20) for i in range(n)]
     with Cluster(GOLDEN / "opt", flags=[*FLAGS, "--prefix-cache", "off"]) as cluster:
@@ -114,7 +116,7 @@ def test_many_with_one_beginning_hold_it_once():
 
 
 async def watched(cluster, requests):
-    """The answers, and the most sequences that ran at a time of those that were asked about meanwhile."""
+    """Returns the answers and the largest number of sequences seen running at a time."""
     most = 0
     answers = asyncio.ensure_future(run_all(cluster.grpc, requests, len(requests)))
     async with grpc.aio.insecure_channel(cluster.grpc) as channel:

@@ -1,4 +1,5 @@
-"""Each program finishes what it has to on the first SIGTERM or SIGINT, and ends at once on the second, wherever it is held up."""
+"""On the first SIGTERM or SIGINT each program finishes its work; on the second it ends immediately, wherever it is
+blocked."""
 import contextlib
 import os
 import pathlib
@@ -21,7 +22,7 @@ def connect(stack, address):
 
 
 def await_refusal(stub):
-    """Until the router takes no requests: the first signal was heard."""
+    """Waits until the router refuses requests, which shows that it received the first signal."""
     with pytest.raises(grpc.RpcError) as error:
         while True:
             list(stub.Generate(pb.GenerateRequest(tokens=pb.TokenIds(ids=[5]), sampling=pb.SamplingParams(max_tokens=1)), timeout=60))
@@ -29,14 +30,14 @@ def await_refusal(stub):
 
 
 def is_pending(process, number):
-    """Whether a signal has come that nobody has taken yet."""
+    """Whether a signal is pending."""
     status = pathlib.Path(f"/proc/{process.pid}/status").read_text()
     pending = int(next(line.split()[1] for line in status.splitlines() if line.startswith("ShdPnd")), 16)
     return bool(pending >> number - 1 & 1)
 
 
 def worker_with_log(stack):
-    """(process, its log to read, the log's other end)."""
+    """Returns (process, read end of its log, write end of its log)."""
     read_end, write_end = os.pipe()
     log = stack.enter_context(open(read_end))
     stack.callback(os.close, write_end)
@@ -60,7 +61,7 @@ def test_one_is_enough_for_a_worker_whose_log_nobody_reads():
 
 @pytest.mark.parametrize("second", SIGNALS)
 def test_of_a_worker_that_cannot_end(second):
-    """Its main thread stands still."""
+    """The worker's main thread is stopped."""
     with contextlib.ExitStack() as stack:
         worker, *_ = worker_with_log(stack)
         with stopped_thread(worker.pid, "stagecoach-work"):

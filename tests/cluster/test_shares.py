@@ -1,5 +1,5 @@
-"""Two tenants of a real server: one floods it from 300 connections with the best priority that its key allows, the other gets
-its share of the tokens that are computed."""
+"""Two tenants of a real server: one floods it from 300 connections with the best priority that its key allows, the
+other still gets its weighted fair share of the computed tokens."""
 import asyncio
 
 import pytest
@@ -7,7 +7,7 @@ from harness import DEMO_MODEL, Cluster
 from tenants import Load, ask_for_metrics, tokens_computed
 
 KEYS = "sk-flood tenant=flood weight={}\nsk-quiet tenant=quiet weight={}\n"
-TOP_PRIORITY = -100  # a key's, where it says nothing else
+TOP_PRIORITY = -100  # a key's default limit
 
 
 def serve(folder, weights, *flags):
@@ -17,7 +17,8 @@ def serve(folder, weights, *flags):
 
 
 async def tokens_while_both_wait(cluster, quiet_connections, n_served):
-    """{tenant: computed tokens} from where both have more requests than slots to where the quiet one was served so often."""
+    """{tenant: computed tokens} between two moments: when both tenants have more requests than slots, and when the
+    quiet one has been served n_served times."""
     async with Load(cluster.http, "sk-flood", 300, priority=TOP_PRIORITY) as flood:
         await flood.served(30)
         async with Load(cluster.http, "sk-quiet", quiet_connections) as quiet:
@@ -35,7 +36,7 @@ def test_a_flood_leaves_the_other_its_share(tmp_path, weights):
         tokens = asyncio.run(tokens_while_both_wait(cluster, quiet_connections=24, n_served=60))
     share = weights[1] / sum(weights)
     assert tokens["quiet"] >= 0.8 * share * sum(tokens.values()), tokens
-    # Nor does the quiet one take the flood's.
+    # The quiet tenant does not take the flood's share either.
     assert tokens["flood"] >= 0.8 * (1 - share) * sum(tokens.values()), tokens
 
 

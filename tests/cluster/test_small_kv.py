@@ -1,4 +1,5 @@
-"""131 prompts of 2,040 tokens at once into KV memory for a few of them: all finish, as one at a time."""
+"""131 prompts of 2,040 tokens at the same time with KV memory for only a few: all finish with the tokens that each gets
+alone."""
 import asyncio
 import random
 
@@ -40,7 +41,7 @@ def test_all_finish(stages, alone, answers_by_stages):
         blocks = cluster.kv_blocks
     assert all(len(answer[0].token_ids) == 4 + i % 5 for i, answer in enumerate(answers))
     assert answers[:N_CHECKED_ALONE] == alone
-    # KV grows with the stages: each holds fewer layers in the same memory.
+    # The KV cache grows with the number of stages, because each stage holds fewer layers in the same memory.
     for fewer, (fewer_blocks, fewer_answers) in answers_by_stages.items():
         assert blocks >= fewer_blocks * (stages // fewer)
         assert answers == fewer_answers

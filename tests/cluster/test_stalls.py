@@ -1,7 +1,8 @@
-"""Processes and threads that stand still under load: noticed at once, ended at the limit, forgiven in between.
+"""Processes and threads that stop under load: a stall is detected at once, ends the pipeline at the limit, and is
+harmless if it ends earlier.
 
-STAGECOACH_ALL_STALLS=1 stops every process and every class of thread at 1, 2 and 4 stages (some minutes); else a few stand for
-all. Bounds are those of the documents and SLACK_S for a busy machine.
+STAGECOACH_ALL_STALLS=1 stops every process and every class of thread at 1, 2 and 4 stages, which takes some minutes;
+without it only a few cases run. The time limits are those of the documents plus SLACK_S for a busy machine.
 """
 import os
 import signal
@@ -17,15 +18,15 @@ from stopped_thread import stopped_thread
 ALL = os.environ.get("STAGECOACH_ALL_STALLS") == "1"
 SLACK_S = float(os.environ.get("STAGECOACH_SLACK_S", 2))
 LIMIT_S = 2
-NOTICE_S = 1.3  # a second, and a tick or two
+NOTICE_S = 1.3  # one second plus one or two ticks
 FLAGS = ["--stall-limit", LIMIT_S, "--threads-per-worker", 1]
-# What a worker's threads are named; of those that gRPC makes some are alike.
+# Names of a worker's threads; some of gRPC's threads have the same name.
 CLASSES = {"compute", "metadata", "hidden", "tokens", "progress", "masks", "grammars", "log", "signals", "stagecoach-work"}
 
 
 @pytest.fixture(scope="module")
 def figures():
-    """Seconds until a stall was noticed, by what stood still."""
+    """Seconds until a stall was detected, by the stopped process or thread."""
     noticed = []
     yield noticed
     for what, seconds in noticed:
@@ -57,7 +58,7 @@ def test_a_stopped_worker_is_noticed_and_may_go_on(stages, victim, figures):
 
 
 def await_errors(load, began, stage):
-    """All streams end in time, with an error that names the stage: after how many seconds."""
+    """Checks that all streams end in time with an error that names the stage; returns the seconds it took."""
     load.await_end()
     assert len(load.errors) == 3
     for at, error in load.errors:
@@ -68,7 +69,7 @@ def await_errors(load, began, stage):
 
 
 class Doomed(Cluster):
-    """One that is to end with an error."""
+    """A cluster that must end with an error."""
 
     def __exit__(self, *_):
         self.kill()
@@ -115,7 +116,7 @@ def test_each_thread_of_a_worker_is_noticed_or_missed_by_nobody(stages, figures)
                 with stopped_thread(worker, name):
                     took = seconds_until(lambda: not is_ready(cluster), NOTICE_S + SLACK_S)
                     if took is None:
-                        load.await_tokens(3)  # nobody needs it now: the streams go on
+                        load.await_tokens(3)  # nothing needs this thread now, so the streams continue
                 if took is not None:
                     figures.append((f"thread {name} of stage {stage} of {stages}", took))
                 assert seconds_until(lambda: is_ready(cluster), 1 + SLACK_S) is not None, (stage, name)
@@ -128,12 +129,12 @@ def test_a_stopped_router_is_said_by_serve_and_blames_no_stage():
         router, _ = pids(cluster)
         os.kill(router, signal.SIGSTOP)
         said = seconds_until(lambda: f" I router: process {router} is stopped" in cluster.log(), 1 + SLACK_S)
-        time.sleep(2 * LIMIT_S)  # the fault itself: longer than the limit
+        time.sleep(2 * LIMIT_S)  # the injected fault: longer than the limit
         os.kill(router, signal.SIGCONT)
         assert said is not None
         load.await_tokens(50)
         assert metric(cluster, "stagecoach_stage_stalls_total") == {0: 0.0, 1: 0.0}
-        assert seconds_until(lambda: " I router: the process goes on" in cluster.log(), 1 + SLACK_S) is not None
+        assert seconds_until(lambda: " I router: the process continues" in cluster.log(), 1 + SLACK_S) is not None
 
 
 def test_a_held_scheduler_is_noticed_and_ends_the_router():
@@ -194,7 +195,7 @@ def test_a_stage_that_is_lost_during_the_drain_is_an_error(fault):
 
 
 def test_a_log_that_nobody_reads_holds_nothing_up():
-    """The launcher's log is a pipe that is full from the start."""
+    """The launcher's log is a pipe that is full from the start and that nobody reads."""
     read_end, write_end = os.pipe()
     os.set_blocking(write_end, False)
     try:

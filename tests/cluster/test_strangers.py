@@ -1,4 +1,5 @@
-"""Strangers at the workers' ports, while a stream runs: all their calls are refused, cost next to nothing, and change nothing."""
+"""Unauthorized clients connect to the workers' ports while a stream runs: all their calls are refused, cost almost
+nothing and change nothing."""
 import contextlib
 import pathlib
 import resource
@@ -14,7 +15,7 @@ from workload import GOLDEN
 
 CHECK = "/grpc.health.v1.Health/Check"
 REQUEST = pb.GenerateRequest(tokens=pb.TokenIds(ids=[5] * 8), sampling=pb.SamplingParams(max_tokens=480, ignore_eos=True, temperature=0))
-# What may be seen of 2,000 hellos or of 400 MB at a worker: sockets, windows of HTTP/2, what the allocator keeps.
+# Allowed cost at a worker of 2,000 hellos or 400 MB: sockets, HTTP/2 windows, memory kept by the allocator.
 MOST_THREADS = 16
 MOST_BYTES = 64 << 20
 
@@ -41,12 +42,12 @@ def channel_to(address):
 
 
 class Usage:
-    """Threads and memory of the workers, the most of it since this was made."""
+    """The workers' peak numbers of threads and bytes since this object was created."""
 
     def __init__(self, cluster):
         self._pids = worker_pids(cluster)
         for pid in self._pids:
-            pathlib.Path(f"/proc/{pid}/clear_refs").write_text("5")  # VmHWM counts from now
+            pathlib.Path(f"/proc/{pid}/clear_refs").write_text("5")  # VmHWM restarts now
         self._before = [self._now(pid) for pid in self._pids]
 
     @staticmethod
@@ -63,7 +64,7 @@ class Usage:
 
 @contextlib.contextmanager
 def unchanged_stream(cluster):
-    """A stream that runs meanwhile, again and again, and says what it says when nobody is in the way."""
+    """A stream that runs repeatedly in the meantime and must give the same answer as on an idle server."""
     def tokens():
         return [token for message in cluster.stub.Generate(REQUEST) for token in message.token_ids]
 
@@ -91,7 +92,7 @@ def code_of(call):
 
 
 def call(channel, path, client_streaming, server_streaming, metadata, message=b""):
-    """Any method, without its types."""
+    """Calls any method with raw bytes."""
     if client_streaming and server_streaming:
         return list(channel.stream_stream(path)(iter([message]), metadata=metadata, timeout=30))
     if client_streaming:
@@ -105,7 +106,7 @@ def internal_methods():
     for service in stage_pb2.DESCRIPTOR.services_by_name.values():
         for method in service.methods:
             yield f"/{service.full_name}/{method.name}", method.client_streaming, method.server_streaming
-    yield "/stagecoach.v1.Stage/Drain", False, False  # of older versions
+    yield "/stagecoach.v1.Stage/Drain", False, False  # a method of older versions
     yield "/grpc.health.v1.Health/Watch", False, True
     yield "/grpc.reflection.v1alpha.ServerReflection/ServerReflectionInfo", True, True
     yield "/nobody.knows/This", False, False
@@ -125,7 +126,7 @@ def test_every_call_of_a_stranger_is_refused_and_changes_nothing(cluster, secret
                 for path, client_streaming, server_streaming in methods:
                     assert code_of(lambda: call(channel, path, client_streaming, server_streaming, SECRETS[secret])) \
                         == grpc.StatusCode.UNAUTHENTICATED, path
-                # What a probe asks, and all that it is told.
+                # The health check of a probe, which gets only the status.
                 assert call(channel, CHECK, False, False, SECRETS[secret]) == b"\x08\x01"
 
 
@@ -139,7 +140,7 @@ def test_two_thousand_wrong_hellos_take_no_threads_and_no_memory(cluster):
 
         def frames():
             yield hello
-            ended.wait()  # the stream stays open for as long as the worker has it
+            ended.wait()  # the stream stays open as long as the worker keeps it
 
         streams = []
         for _ in range(20):

@@ -1,4 +1,4 @@
-"""Grammars through real routers and workers: what comes out is of the form asked for, however it is scheduled."""
+"""Grammars through real routers and workers: the output has the requested form, however it is scheduled."""
 import asyncio
 import json
 import re
@@ -39,7 +39,7 @@ def cluster():
 
 
 async def answers_or_refusals(address, requests, concurrency=24):
-    """For each request its answers, or the error's text where it is INVALID_ARGUMENT."""
+    """Per request its answers, or the error's text if the status is INVALID_ARGUMENT."""
     gate = asyncio.Semaphore(concurrency)
     async with grpc.aio.insecure_channel(address) as channel:
         from stagecoach.v1 import inference_pb2_grpc as pb_grpc
@@ -57,7 +57,7 @@ async def answers_or_refusals(address, requests, concurrency=24):
 
 
 def test_schemas_of_the_test_suite(cluster):
-    """Every schema is refused, or yields only documents that an independent validator accepts."""
+    """Every schema is refused, or gives only documents that an independent validator accepts."""
     entries = structured.SCHEMAS + [{"draft": "draft2020-12", "from": "app", "schema": s} for s in structured.APP_SCHEMAS] * 4
     requests = [request(structured.json_schema(entry["schema"], seed=i, n=2, logit_bias=BIAS))
                 for i, entry in enumerate(entries)]
@@ -118,7 +118,7 @@ def test_cut_off_says_length(cluster):
 
 
 def test_end_of_a_grammar_ends_the_choice(cluster):
-    """Also below min_tokens and with ignore_eos, which put it off as long as the grammar lets them."""
+    """This also holds with min_tokens and ignore_eos, which delay the end as long as the grammar allows more tokens."""
     choice = pb.Grammar(choice=pb.GrammarChoice(texts=["a", "ab", "abc"]))
     for fields in ({"min_tokens": 50}, {"ignore_eos": True}, {"min_tokens": 50, "ignore_eos": True}):
         for answer in ask(cluster, structured.sampling(n=8, grammar=choice, **fields)):
@@ -137,7 +137,7 @@ def test_logprobs_are_the_models_own(cluster):
 
 
 def mixed(n):
-    """Requests of every form beside some without, seeds and penalties included."""
+    """Requests of every grammar type and some without a grammar, including seeds and penalties."""
     requests = []
     for i in range(n):
         fields = {"seed": i, "max_tokens": 40 + i, "logit_bias": BIAS}
@@ -183,7 +183,7 @@ def heavy(i):
 
 
 def test_bad_grammars_disturb_nobody(cluster):
-    """Nonsense, enormous and slow ones beside ordinary requests, which get their usual answers."""
+    """Invalid, huge and slow grammars beside normal requests, which get their usual answers."""
     ordinary = [request(pb.SamplingParams(temperature=0, max_tokens=30, ignore_eos=True)) for _ in range(16)]
     expected = asyncio.run(run_all(cluster.grpc, ordinary[:1], 1))[0]
     bad = [pb.Grammar(json_schema=text) for text in
@@ -237,7 +237,7 @@ def test_a_grammar_that_becomes_too_complex_ends_its_own_stream(cluster):
 
 
 def test_clients_that_vanish(cluster):
-    """Streams with grammars, cancelled while they compile and while they run."""
+    """Streams with grammars, cancelled during compilation and during generation."""
     for i in range(24):
         stream = cluster.stub.Generate(request(structured.json_schema(heavy(i % 3) if i % 2 else structured.APP_SCHEMAS[0],
                                                                       max_tokens=300)))

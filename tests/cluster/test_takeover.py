@@ -1,4 +1,5 @@
-"""Two routers, one set of workers: the last one that starts has them, and no token comes from layers of both."""
+"""Two routers with the same workers: the router that starts last gets them, and no token is computed by layers of
+both."""
 import contextlib
 import secrets
 import subprocess
@@ -96,7 +97,7 @@ def openssl(folder, *arguments):
 
 
 def certificates(folder):
-    """An authority, and one certificate for all."""
+    """A certificate authority, and one certificate for all programs."""
     key = ["-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes"]
     openssl(folder, "req", "-x509", *key, "-days", "2", "-subj", "/CN=authority", "-keyout", "ca.key", "-out", "ca.pem")
     openssl(folder, "req", *key, "-subj", "/CN=stagecoach", "-keyout", "peer.key", "-out", "peer.csr")
@@ -112,7 +113,7 @@ def test_stages_and_router_talk_by_mutual_tls(tmp_path):
         plain = tokens_of(ask(stack, Workers(stack, tmp_path).router(), 20))
         workers = Workers(stack, tmp_path, flags=certificates(tmp_path))
         assert tokens_of(ask(stack, workers.router(), 20)) == plain
-        # Without a certificate not even the health service answers.
+        # Without a client certificate even the health service does not answer.
         with grpc.insecure_channel(workers.addresses[0], options=[("grpc.enable_http_proxy", 0)]) as channel:
             with pytest.raises(grpc.RpcError) as error:
                 channel.unary_unary("/grpc.health.v1.Health/Check")(b"", timeout=10)

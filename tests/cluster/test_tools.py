@@ -1,4 +1,4 @@
-"""Tools through real routers and workers: calls that the model must make, in each family's spelling."""
+"""Tools through real routers and workers: tool calls that the model is forced to make, in each family's format."""
 import json
 
 import jsonschema
@@ -33,7 +33,7 @@ def request(seed=1, mode=pb.ToolChoice.REQUIRED, name="", **fields):
 
 
 def read(stub, chat):
-    """[(id, name, arguments)], text, reasoning, finish reason."""
+    """Returns ([(id, name, arguments)], text, reasoning, finish reason)."""
     calls, text, reasoning, finish = [], "", "", 0
     for message in stub.Chat(chat):
         for delta in message.tool_calls:
@@ -65,7 +65,7 @@ def test_required_and_named(tmp_path, spelling):
                     jsonschema.validate(json.loads(arguments), PARAMETERS)
                 else:
                     assert (name, json.loads(arguments)) == ("now", {})
-        # The bias that ends documents ends Mistral's list of calls as well.
+        # The bias that ends documents also ends Mistral's list of calls.
         assert len(counts) > 1 or spelling == "mistral", "some answers have one call, some more"
         calls, *_, finish = read(cluster.stub, request(mode=pb.ToolChoice.NAMED, name="now"))
         assert [(name, arguments) for _, name, arguments in calls] == [("now", "{}")]
@@ -73,7 +73,7 @@ def test_required_and_named(tmp_path, spelling):
         for seed in range(4):
             assert len(read(cluster.stub, request(seed, parallel_tool_calls=False))[0]) == 1
 
-        # The calls come back as part of the conversation, whoever made their ids.
+        # The calls are sent back in the conversation; their ids may come from any client.
         chat = request(mode=pb.ToolChoice.NONE)
         chat.messages.add(role="assistant", tool_calls=[pb.ToolCall(id="call_x", name="weather", arguments='{"city": "Rome"}')])
         chat.messages.add(role="tool", tool_call_id="call_x", content="sunny")
@@ -82,12 +82,12 @@ def test_required_and_named(tmp_path, spelling):
 
 
 def test_auto_is_what_the_model_writes(tmp_path):
-    """A model that writes a call without being held to one: here its text comes of another grammar."""
+    """A model that writes a tool call without a forced tool choice. Here a Lark grammar makes it write one."""
     with start(tmp_path, "hermes") as cluster:
         chat = request(mode=pb.ToolChoice.AUTO)
         chat.sampling.grammar.lark = (r'start: "One moment.\n<tool_call>\n{\"name\": \"now\", \"arguments\": {\"a\": " '
                                       r'/[0-9]{1,3}/ "}}\n</tool_call>"')
-        for seed in range(20):  # beside that form stand calls alone
+        for seed in range(20):  # an answer has either this form or only calls: tries seeds until one has the form
             chat.sampling.seed = seed
             calls, text, _, finish = read(cluster.stub, chat)
             if text:
@@ -112,7 +112,7 @@ def test_with_a_form_an_answer_is_calls_or_of_that_form(tmp_path, spelling):
         chat.tool_choice.mode = pb.ToolChoice.REQUIRED
         calls, text, _, _ = read(cluster.stub, chat)
         assert calls and not text
-        # What was cut off goes back as it is.
+        # A truncated answer is sent back unchanged.
         chat = request(mode=pb.ToolChoice.NONE)
         chat.sampling.max_tokens = 2
         chat.messages.add(role="assistant", tool_calls=[pb.ToolCall(id="call_x", name="weather", arguments='{"city": "R')])
@@ -135,7 +135,8 @@ def test_thinking_is_apart(tmp_path):
 
 
 def test_a_grammar_waits_for_the_end_of_thinking(tmp_path):
-    """The prompt ends inside; this model never finds out, so that nothing but thinking comes, up to max_tokens."""
+    """The prompt ends inside the reasoning. This model never ends it, so that everything up to max_tokens is
+    reasoning."""
     with start(tmp_path, "hermes", opening="</think><think>\n") as cluster:
         chat = request(mode=pb.ToolChoice.REQUIRED)
         chat.sampling.max_tokens = 60

@@ -1,4 +1,5 @@
-"""Traces of real requests at an OTLP receiver: spans of router and stages hang together, and begin where the client's do."""
+"""Traces of real requests at an OTLP receiver: the spans of router and stages form one tree, whose parent is the
+client's span."""
 import json
 import os
 import signal
@@ -19,14 +20,14 @@ TRACE_ID = "0af7651916cd43dd8448eb211c80319c"
 CALLER = "b7ad6b7169203331"
 SAMPLED = f"00-{TRACE_ID}-{CALLER}-01"
 NOT_SAMPLED = f"00-{TRACE_ID}-{CALLER}-00"
-# Prefill in three chunks.
+# Prefill takes three chunks.
 FLAGS = ["--dtype", "float32", "--prefill-chunk", "16"]
 REQUEST = pb.GenerateRequest(tokens=pb.TokenIds(ids=[5] * 40), request_id="visit-17",
                              sampling=pb.SamplingParams(max_tokens=6, ignore_eos=True))
 
 
 class Receiver(otlp_grpc.TraceServiceServicer):
-    """Keeps the spans that come: [(service, span)]."""
+    """Stores the received spans: [(service, span)]."""
 
     def __init__(self):
         self._changed = threading.Condition()
@@ -45,7 +46,7 @@ class Receiver(otlp_grpc.TraceServiceServicer):
         return otlp.ExportTraceServiceResponse()
 
     def wait_for(self, condition):
-        """The spans, once `condition` holds for them."""
+        """Returns the spans once `condition` holds for them."""
         with self._changed:
             assert self._changed.wait_for(lambda: condition(self._spans), timeout=120), self._spans
             return list(self._spans)
@@ -75,7 +76,7 @@ def named(spans, name):
 def test_spans_of_one_request_hang_together(receiver):
     with traced_cluster(receiver) as cluster:
         assert sum(len(m.token_ids) for m in cluster.stub.Generate(REQUEST, metadata=(("traceparent", SAMPLED),))) == 6
-    # All have come once the cluster has ended: its programs send what is left.
+    # All spans have arrived once the cluster has ended: its programs send the remaining ones before they exit.
     spans = receiver.wait_for(lambda spans: {"request", "stage 0", "stage 1"} <= {span.name for _, span in spans})
     assert {span.trace_id.hex() for _, span in spans} == {TRACE_ID}
     request, = named(spans, "request")

@@ -1,4 +1,5 @@
-"""A router that is gone without a word, as with its machine, does not keep its worker from the next one: that has it at once."""
+"""A router that disappears without closing its connections, like one whose machine fails, does not block its worker:
+the next router gets it at once."""
 import contextlib
 import os
 import signal

@@ -1,4 +1,4 @@
-"""A worker that is told to end: what runs is finished, the router lets go, everybody exits with 0."""
+"""A worker gets SIGTERM: running requests finish, the router releases the worker, and all programs exit with 0."""
 import contextlib
 import signal
 import sys
@@ -17,7 +17,7 @@ REQUEST = pb.GenerateRequest(tokens=pb.TokenIds(ids=[5] * 8), sampling=pb.Sampli
 
 
 class Pipeline:
-    """Two workers and a router that are nobody's children but ours, as containers are."""
+    """Two workers and a router that are started directly by the test, as containers are."""
 
     def __enter__(self):
         with contextlib.ExitStack() as stack:
@@ -60,14 +60,14 @@ def test_sigterm_of_a_worker_finishes_what_runs(victim):
         assert [n + n_tokens(stream) for n, stream in zip(begun, streams)] == [60] * 3
         assert pipeline.router.wait(timeout=STOP_TIMEOUT_S) == 0
         assert pipeline.workers[victim].wait(timeout=STOP_TIMEOUT_S) == 0
-        # The other one waits for its next router.
+        # The other worker waits for its next router.
         assert pipeline.workers[1 - victim].poll() is None
         pipeline.workers[1 - victim].send_signal(signal.SIGTERM)
         assert pipeline.workers[1 - victim].wait(timeout=STOP_TIMEOUT_S) == 0
 
 
 def test_all_told_at_once_finish_what_runs():
-    """As when a pod ends whose containers are no sidecars."""
+    """All programs get the signal at once, as in a pod without sidecars."""
     with Pipeline() as pipeline:
         stream = pipeline.stub.Generate(REQUEST)
         begun = len(next(stream).token_ids)
@@ -84,7 +84,7 @@ def test_a_second_signal_ends_a_worker_at_once():
         next(stream)
         pipeline.workers[0].send_signal(signal.SIGTERM)
         probe = grpc.insecure_channel(pipeline.address, options=[("grpc.enable_http_proxy", 0)])
-        with pytest.raises(grpc.RpcError):  # until the router refuses: so the first one was heard
+        with pytest.raises(grpc.RpcError):  # until the router refuses, which shows that it received the first signal
             while True:
                 n_tokens(pb_grpc.InferenceStub(probe).Generate(pb.GenerateRequest(
                     tokens=pb.TokenIds(ids=[5]), sampling=pb.SamplingParams(max_tokens=1)), timeout=60))
@@ -97,7 +97,7 @@ def test_a_second_signal_ends_a_worker_at_once():
 
 
 class Clients:
-    """Streams one after the other from a few threads, to whatever pipeline is the one to ask."""
+    """A few threads send one stream after the other to the current pipeline."""
 
     def __init__(self, stub, n=3):
         self._stub = stub
@@ -119,7 +119,8 @@ class Clients:
     def _run(self):
         while not self._stop and not self.errors:
             try:
-                # The stream has begun when the lock is free: whoever is pointed away from is asked no more.
+                # The stream has begun when the lock is released, so a pipeline that is no longer current gets no new
+                # request.
                 with self._changed:
                     stream = self._stub.Generate(REQUEST)
                     first = len(next(stream).token_ids)
@@ -142,7 +143,8 @@ class Clients:
 
 
 def test_pipelines_are_replaced_under_load_without_a_failed_request():
-    """New pipeline ready, clients to it, then the old one's worker gets SIGTERM, as a node that is drained does to it; twice."""
+    """The new pipeline is ready, the clients switch to it, then a worker of the old one gets SIGTERM as in a node
+    drain; twice."""
     with contextlib.ExitStack() as stack:
         old = stack.enter_context(Pipeline())
         clients = stack.enter_context(Clients(old.stub))

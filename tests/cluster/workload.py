@@ -1,4 +1,4 @@
-"""A mixed load of requests and what comes back, comparable bit by bit."""
+"""A mixed load of requests, and answers that can be compared bit by bit."""
 import asyncio
 import dataclasses
 import json
@@ -13,7 +13,7 @@ from stagecoach.v1 import inference_pb2_grpc as pb_grpc
 
 GOLDEN = pathlib.Path(os.environ.get("STAGECOACH_GOLDEN_DIR", pathlib.Path(__file__).parents[1] / "golden" / "data"))
 
-MAX_PROMPT = 200  # with what is generated well within the smallest context of scenarios.toml
+MAX_PROMPT = 200  # together with the generated tokens well below the smallest context of scenarios.toml
 
 
 def golden_cases(model):
@@ -22,7 +22,8 @@ def golden_cases(model):
 
 @dataclasses.dataclass(frozen=True)
 class Answer:
-    """All that a stream said about one choice. Floats are compared for equality: rows do not know their neighbours."""
+    """Everything that a stream reports about one choice. Floats are compared for equality, because a row's result does
+    not depend on its neighbours."""
     token_ids: tuple
     text: str
     finish_reason: int
@@ -35,7 +36,7 @@ def logprob_tuple(positions):
 
 
 async def generate(stub, request):
-    """The answer to a Generate request, by choice index."""
+    """The answers to a Generate request, by choice index."""
     parts = {}
     prompt_logprobs = ()
     async for message in stub.Generate(request):
@@ -50,7 +51,7 @@ async def generate(stub, request):
 
 
 def mixed_requests(model, n, seed=1):
-    """n requests over the golden prompts: greedy and sampled, with penalties, bias, logprobs, short and long."""
+    """n requests over the golden prompts: greedy and sampled, with penalties, bias and logprobs, short and long."""
     rng = random.Random(seed)
     cases = golden_cases(model)
     requests = []
@@ -74,7 +75,7 @@ def mixed_requests(model, n, seed=1):
 
 
 async def run_all(address, requests, concurrency):
-    """Answers in the requests' order, at most `concurrency` streams at a time."""
+    """Returns the answers in the order of the requests; runs at most `concurrency` streams at a time."""
     gate = asyncio.Semaphore(concurrency)
     async with grpc.aio.insecure_channel(address) as channel:
         stub = pb_grpc.InferenceStub(channel)

@@ -1,4 +1,4 @@
-// What the fuzz targets share.
+// Helpers of the fuzz targets.
 #pragma once
 
 #include <stdlib.h>
@@ -21,8 +21,8 @@ inline std::string_view Text(const uint8_t* data, size_t size) {
   return {reinterpret_cast<const char*>(data), size};
 }
 
-// Whatever the input, an error must blame the input: INTERNAL is a panic or a broken invariant.
-// Every byte of the message is read, for the sanitizers.
+// An error must blame the input. INTERNAL means a panic or a broken invariant, so it is a finding.
+// Every byte of the message is read, so that the sanitizers check it.
 inline void Accept(const absl::Status& status) {
   if (status.ok()) return;
   const std::string text(status.message());
@@ -32,7 +32,7 @@ inline void Accept(const absl::Status& status) {
   }
 }
 
-// A folder in memory for parsers that read files; one a process.
+// A folder in memory for parsers that read files; one per process.
 class Folder {
  public:
   Folder() {

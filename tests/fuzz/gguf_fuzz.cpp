@@ -1,4 +1,4 @@
-// A GGUF file: metadata of every type, and the places of its tensors.
+// A GGUF file: metadata of every type, and the offsets of its tensors.
 #include <cstdlib>
 
 #include "common/gguf/gguf_file.h"

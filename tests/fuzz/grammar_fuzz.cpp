@@ -1,4 +1,5 @@
-// A client's grammar, compiled and followed for some tokens. First byte: its kind.
+// Compiles a client's grammar and follows it for some tokens. The first byte selects the kind of
+// grammar.
 #include <memory>
 #include <random>
 #include <string>
@@ -11,7 +12,7 @@ namespace {
 
 using namespace stagecoach;
 
-// Every byte, and some longer tokens.
+// One token per byte value, and some longer tokens.
 const text::GrammarVocabulary& Vocabulary() {
   static const auto vocabulary = [] {
     text::TokenTable table{.offsets = {0}, .eos_ids = {0}};
@@ -50,7 +51,7 @@ void Follow(const text::Grammar& grammar, size_t seed) {
       if (!*may_end) std::abort();
       return;
     }
-    // Whatever the mask allows can be taken.
+    // The matcher must accept every token that its mask allows.
     const absl::Status taken = matcher->Consume({&ids[random() % ids.size()], 1});
     if (absl::IsFailedPrecondition(taken)) std::abort();
     if (!taken.ok()) return;

@@ -1,5 +1,5 @@
-// Bytes from a client: requests, cut into pieces, and then their bodies in each API. The first byte
-// says how they are cut.
+// Bytes from a client: requests that arrive in pieces, and then their bodies in each API. The first
+// byte gives the size of the pieces.
 #include <algorithm>
 #include <cstdlib>
 #include <string>

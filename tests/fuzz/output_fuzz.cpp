@@ -1,5 +1,5 @@
-// What a model writes, taken apart: thinking, calls of tools, JSON events. The result must not
-// depend on where the text is cut. First byte: what is looked for.
+// Splits a model's output into reasoning, tool calls and JSON events. The result must not depend on
+// where the text is cut. The first byte selects what is parsed.
 #include <array>
 #include <string>
 
@@ -48,7 +48,7 @@ int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   if (size == 0) return 0;
   std::string text;
   std::string bytes(fuzz::Text(data + 1, size - 1));
-  text::TakeUtf8(bytes, text);  // as the detokenizer gives it
+  text::TakeUtf8(bytes, text);  // the detokenizer gives valid UTF-8 only
   const router::OutputFormat format = Format(data[0]);
   const std::string whole = Read(format, text, text.size());
   for (const size_t n : {1, 2, 7}) {

@@ -1,4 +1,5 @@
-// The pickle of a PyTorch .bin file alone: an archive's checks would stop most changes to it.
+// Only the pickle of a PyTorch .bin file: in a whole archive, the archive's own checks would reject
+// most mutations.
 #include <cstdlib>
 
 #include "tests/fuzz/fuzz.h"
@@ -10,7 +11,7 @@ int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
       worker::ReadPickledTensors("data.pkl", {reinterpret_cast<const std::byte*>(data), size});
   fuzz::Accept(dict.status());
   if (!dict.ok()) return 0;
-  // Every view is read, for the sanitizers.
+  // Every view is read, so that the sanitizers check it.
   std::string all;
   for (const auto& [name, tensor] : dict->tensors) {
     all.assign(name).append(tensor.element).append(tensor.key);

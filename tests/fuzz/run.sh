@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
-# Runs the fuzz targets one after the other, from seeds made of the tiny models. Stops at the first finding, which lies
-# under build/fuzz-findings and is run again by giving it to the target's program.
-#   tests/fuzz/run.sh                       60 seconds each
-#   tests/fuzz/run.sh 180 gguf template     180 seconds each, some
+# Runs the fuzz targets one after the other, from seeds made of the tiny models. Stops at the first finding and saves
+# its input under build/fuzz-findings. To reproduce it, pass that file to the target's program.
+#   tests/fuzz/run.sh                       60 seconds per target
+#   tests/fuzz/run.sh 180 gguf template     180 seconds for each named target
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/../.."
 export PATH="$PATH:$HOME/.cargo/bin"

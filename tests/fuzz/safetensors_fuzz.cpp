@@ -1,4 +1,4 @@
-// A .safetensors file: the header, and the places that it gives the tensors.
+// A .safetensors file: the header, and the offsets that it gives for the tensors.
 #include <cstdlib>
 
 #include "tests/fuzz/fuzz.h"

@@ -18,7 +18,7 @@ from tensors import calls, legacy_bin, safetensors_bytes, safetensors_header, st
 GOLDEN = sorted(config.parent for config in (ROOT / "tests" / "golden" / "data").glob("*/config.json"))
 TINY = {"model.embed_tokens.weight": ("F32", [4, 2], bytes(32)),
         "model.layers.0.input_layernorm.weight": ("BF16", [2], bytes(4))}
-# As tests/fuzz/tokenizer_fuzz.cpp counts them.
+# In the order of tests/fuzz/tokenizer_fuzz.cpp.
 TOKENIZER_FILES = ["tokenizer.json", "tokenizer.model", "tekken.json"]
 
 CONVERSATIONS = [
@@ -63,7 +63,8 @@ HTTP = [
 
 
 def gguf(version):
-    """Every type of value, an array of strings and of numbers, and a tensor of F32 and of Q8_0."""
+    """Metadata with every type of value, an array of strings and one of numbers, and a tensor of F32 and one of
+    Q8_0."""
     metadata = {"general.architecture": "llama", "general.alignment": ("u32", 32), "a.u8": ("u8", 1), "a.i8": ("i8", -1),
                 "a.u16": ("u16", 513), "a.i16": ("i16", -2), "a.i32": ("i32", -1), "a.f32": ("f32", 1.5),
                 "a.bool": ("bool", True), "a.u64": ("u64", 7), "a.i64": ("i64", -7), "a.f64": ("f64", 0.25),
@@ -108,7 +109,7 @@ def tekken():
 
 
 def http_requests():
-    """One body with a length, one in chunks, and both in one connection."""
+    """A body with Content-Length, a chunked body, and both on one connection."""
     bodies = [json.dumps(body).encode() for body in HTTP]
     sized = [b"POST /v1/completions HTTP/1.1\r\nHost: a\r\nAuthorization: Bearer k\r\nContent-Length: %d\r\n\r\n%s"
              % (len(body), body) for body in bodies]
@@ -119,7 +120,7 @@ def http_requests():
     yield b"GET / HTTP/1.0\r\nConnection: keep-alive\r\n\r\n" + chunked[0] + sized[1]
 
 
-# By the kinds of text::GrammarKind.
+# The numbers are those of text::GrammarKind.
 GRAMMARS = [
     (0, '{"type":"object","properties":{"a":{"type":"integer","minimum":0},"b":{"enum":["x",null]}},"required":["a"]}'),
     (0, '{"$ref":"#/$defs/d","$defs":{"d":{"anyOf":[{"type":"string","pattern":"^a+$","maxLength":4},{"items":{"$ref":"#"}}]}}}'),
@@ -129,8 +130,8 @@ GRAMMARS = [
     (4, 'start: "<" item ("," item)* ">"\nitem: /[a-z]+/ | %json {"type":"null"}\n'),
     (4, 'start: a | b\na[suffix="!"]: /.*/\nb: "x"{2,3} <[0]>\n%ignore / /'),
 ]
-# Flags of tests/fuzz/output_fuzz.cpp: 1 thinking, 2 begins inside, 4 tools, 8 several calls, 16 events, 32 a bare document,
-# 64 and 128 the family.
+# Flags of tests/fuzz/output_fuzz.cpp: 1 reasoning, 2 begins inside it, 4 tools, 8 several calls, 16 events, 32 a
+# document without a fence, 64 and 128 the family.
 OUTPUTS = [
     (1, "<think>Hm</think>\n\nHello"), (3, "Hm </b></think> Hi"), (17, '<think>{}</think>```json\n{"answer": "a\\ud83d\\ude00"}\n```'),
     (48, '{"answer":[1,{"a":"\\n"}],"x":null}'), (16, 'As [1] says {x}: {"answer": "Hi", "a": {"a": 2}} bye'),

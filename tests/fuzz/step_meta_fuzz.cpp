@@ -1,4 +1,4 @@
-// What a stage receives from the one before it.
+// The step metadata that a stage receives from the stage before it.
 #include <cstring>
 #include <memory>
 #include <numeric>
@@ -8,7 +8,7 @@
 
 namespace {
 
-// Touches every element, for the sanitizers.
+// Reads every element, so that the sanitizers check it.
 template <typename T>
 uint64_t Sum(std::span<const T> values) {
   uint64_t sum = 0;
@@ -24,7 +24,8 @@ uint64_t Sum(std::span<const T> values) {
 
 int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   using namespace stagecoach;
-  // No byte more than the message, so that a read behind it is seen; aligned, as the caller has it.
+  // Allocates exactly the message's size, so that a read past its end is found; aligned as in the
+  // caller.
   void* raw = nullptr;
   if (posix_memalign(&raw, 16, size) != 0) std::abort();
   const std::unique_ptr<char, decltype(&std::free)> bytes(static_cast<char*>(raw), std::free);

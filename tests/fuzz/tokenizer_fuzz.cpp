@@ -1,5 +1,5 @@
-// A checkpoint's tokenizer. The input's first byte says which file it is, the rest is the file.
-// What loads must encode, decode and stream without a crash, whatever it makes of the text.
+// A checkpoint's tokenizer. The first byte selects the file's kind; the rest is the file. A
+// tokenizer that loads must encode, decode and stream without a crash; the results may be anything.
 #include <cstdlib>
 #include <memory>
 #include <vector>

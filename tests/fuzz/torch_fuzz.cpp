@@ -1,4 +1,4 @@
-// A PyTorch .bin file: the zip archive, the pickle in it, and the places of its tensors.
+// A PyTorch .bin file: the zip archive, its pickle, and the offsets of its tensors.
 #include <cstdlib>
 
 #include "tests/fuzz/fuzz.h"

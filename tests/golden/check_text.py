@@ -1,9 +1,10 @@
 #!/usr/bin/env python3
-"""Compares a cluster's greedy text of a real checkpoint with a reference's, up to the reference's ties.
+"""Compares a cluster's greedy text of a real checkpoint with a reference's, except at the reference's ties.
 
 usage: check_text.py MODEL GOLDEN.json [--stages 1,2] [--tie 1e-3]
 GOLDEN.json: {"cases": [{"prompt_ids": [...], "greedy_ids": [...], "greedy_logprob_and_margin": [[lp, margin], ...]}]}.
-After a position whose margin to the runner-up is at most --tie either token is right, and the rest depends on it.
+At a position whose margin to the second-best token is at most --tie, either token is right. The tokens after it depend
+on the choice, so they are not compared.
 """
 import argparse
 import asyncio
@@ -19,7 +20,7 @@ from workload import run_all  # noqa: E402
 
 
 def compare(case, answer, tie):
-    """(tokens that agree, tokens compared, largest logprob difference)."""
+    """Returns (equal tokens, compared tokens, largest logprob difference)."""
     worst = 0.0
     for at, token in enumerate(case["greedy_ids"]):
         logprob, margin = case["greedy_logprob_and_margin"][at]

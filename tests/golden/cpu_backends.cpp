@@ -19,8 +19,9 @@ std::vector<Backend> Backends() {
   return backends;
 }
 
-// The reference computes one row after the other anyway. The last instruction set is the best, and
-// runs every model; the others are slow, and run some.
+// The reference is not tested for this: it computes the rows one after the other in any case. The
+// last instruction set is the best and runs every model. The others are slow, so they run only
+// some.
 std::vector<Backend> SameBitsBackends() {
   std::vector<Backend> backends;
   const std::vector<std::string> targets = kernels::RunnableTargets();

@@ -1,5 +1,6 @@
-// A golden model turned into a .gguf file by the converter's rules computes what its safetensors
-// compute: names, q and k permuted for the other rotation, Gemma's norms stored as 1 + w.
+// A golden model converted to a .gguf file by the converter's rules must compute the same results
+// as its safetensors file. The rules: other names, q and k permuted for GGUF's rotary layout,
+// Gemma's norms stored as 1 + w.
 #include <fmt/format.h>
 
 #include <catch2/catch_test_macros.hpp>
@@ -22,7 +23,7 @@ namespace {
 using gguf::TensorType;
 using gguf::TestGguf;
 
-// Hugging Face's name in a layer -> GGUF's.
+// Hugging Face's name of a layer's tensor -> GGUF's name.
 const std::map<std::string, std::string> kLayerNames = {
     {"input_layernorm", "attn_norm"}, {"post_attention_layernorm", "ffn_norm"},
     {"self_attn.q_proj", "attn_q"},   {"self_attn.k_proj", "attn_k"},
@@ -43,7 +44,7 @@ std::string GgufName(const std::string& name) {
   return fmt::format("blk.{}.{}{}", layer, kLayerNames.at(within), name.substr(suffix));
 }
 
-// As the converter does it: [heads, 2, half, cols] -> [heads, half, 2, cols]
+// The converter's permutation: [heads, 2, half, cols] -> [heads, half, 2, cols].
 std::vector<float> Permute(const std::vector<float>& rows, int64_t head, int64_t cols) {
   std::vector<float> permuted(rows.size());
   const int64_t n_rows = static_cast<int64_t>(rows.size()) / cols;

@@ -13,13 +13,13 @@ namespace stagecoach {
 struct Backend {
   std::string name;
   std::unique_ptr<kernels::Ops> ops;
-  float tolerance;           // of logits and log-probabilities in float32, against transformers
-  size_t model_stride = 1;   // 5: every fifth model only
-  bool splits_alike = true;  // stages change no bit
+  float tolerance;           // in float32, of logits and log-probabilities against transformers
+  size_t model_stride = 1;   // 5: only every fifth model
+  bool splits_alike = true;  // true: the number of stages changes no bit of the results
 };
 
 std::vector<Backend> Backends();
-// Those whose bits do not change with stages, chunks and neighbours, to be tested for it.
+// Backends whose results must be bit-identical for any stages, chunks and neighbours in the batch.
 std::vector<Backend> SameBitsBackends();
 
 }  // namespace stagecoach

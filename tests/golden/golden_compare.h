@@ -1,4 +1,4 @@
-// A pipeline's results beside those of a golden.json.
+// Compares a pipeline's results with those of a golden.json.
 #pragma once
 
 #include <span>
@@ -9,28 +9,28 @@
 
 namespace stagecoach {
 
-// The greatest found, over all cases.
+// The largest differences over all cases.
 struct Differences {
   float logits = 0, prompt_logprobs = 0, greedy_logprobs = 0;
-  int n_tokens = 0, n_close_calls = 0;  // greedy ones
+  int n_tokens = 0, n_close_calls = 0;  // greedy tokens
 };
 
 inline constexpr float kGoldenTolerance = 1e-3f;
 
-// Each prompt alone, at most `chunk_tokens` in a step, then the golden tokens one by one. Checks
-// that the greedy tokens are equal where the golden file's margin, above `tolerance`, decides.
+// Runs each prompt alone, at most `chunk_tokens` per step, then the golden tokens one by one.
+// Checks that the greedy tokens are equal wherever the golden file's margin is above `tolerance`.
 Differences CompareWithGolden(PipelineRun& run, std::span<const GoldenCase> cases,
                               int32_t chunk_tokens, float tolerance = kGoldenTolerance);
 
-// Within `tolerance` each; STAGECOACH_GOLDEN_VERBOSE prints them.
+// Checks that each difference is below `tolerance`. STAGECOACH_GOLDEN_VERBOSE prints them.
 void CheckWithinTolerance(const std::string& what, const Differences& differences,
                           float tolerance = kGoldenTolerance);
 
-// Of `run`'s results for the prompts, where the cases have them.
+// Root mean square error of `run`'s results for the prompts, over the values that the cases record.
 Rounding RoundingOf(PipelineRun& run, std::span<const GoldenCase> cases);
 
-// No more than the reference's own, but for the chance of one case or the other;
-// STAGECOACH_GOLDEN_VERBOSE prints both.
+// Checks that our error is less than twice the reference's own error; the factor allows for chance
+// in single cases. STAGECOACH_GOLDEN_VERBOSE prints both.
 void CheckRounding(const std::string& what, const Rounding& ours, const Rounding& reference);
 
 }  // namespace stagecoach

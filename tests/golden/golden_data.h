@@ -12,11 +12,12 @@ struct GoldenCase {
   std::vector<int32_t> prompt_ids;
   std::vector<float> logits;  // of the last prompt position; empty: not recorded
   std::vector<int32_t> greedy_ids;
-  std::vector<float> greedy_logprobs, greedy_margins;  // as many
-  std::vector<float> prompt_logprobs;  // of prompt_ids[1] and on; empty: not recorded
+  std::vector<float> greedy_logprobs, greedy_margins;  // same size as greedy_ids
+  // Of prompt_ids[1] and later; empty: not recorded.
+  std::vector<float> prompt_logprobs;
 };
 
-// Root mean square of how far results in bfloat16 are from float32's; 0: not recorded.
+// Root mean square difference between results in bfloat16 and in float32; 0: not recorded.
 struct Rounding {
   double logits = 0, prompt_logprobs = 0;
 };
@@ -25,12 +26,12 @@ struct GoldenModel {
   std::string name;
   std::string model_dir;
   std::vector<GoldenCase> cases;
-  Rounding bfloat16;  // the reference's own
+  Rounding bfloat16;  // error of the reference itself
 };
 
-// Aborts the test where the file is not readable.
+// Aborts the test if the file is not readable.
 std::vector<GoldenCase> ReadGoldenFile(const std::string& path);
-// The folders of `dir` that hold a golden.json, by name.
+// The folders in `dir` that have a golden.json, sorted by name.
 std::vector<GoldenModel> FindGoldenModels(const std::string& dir);
 
 }  // namespace stagecoach

@@ -1,10 +1,10 @@
-// What the stages compute, against what transformers computed with the same weights; and that
-// neither the split into stages, nor prefill chunks, nor neighbours in the batch change a bit of
-// it.
+// Compares the stages' results with those of transformers for the same weights. Also checks that
+// the split into stages, the prefill chunks and the neighbours in the batch do not change a single
+// bit.
 //
 // STAGECOACH_GOLDEN_DIR=DIR[:DIR...] adds folders of models with a golden.json.
-// STAGECOACH_GOLDEN_MODEL=MODEL_DIR with STAGECOACH_GOLDEN_FILE=FILE is for one model with its
-// golden file elsewhere: `golden_test "[real]"`.
+// STAGECOACH_GOLDEN_MODEL=MODEL_DIR and STAGECOACH_GOLDEN_FILE=FILE select one model whose golden
+// file is in another place: `golden_test "[real]"`.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -56,8 +56,8 @@ std::vector<Rows> Alone(PipelineRun& run, const GoldenModel& model, int32_t chun
   return result;
 }
 
-// The same, all sequences in every step, prompts in chunks so that some decode while others still
-// prefill.
+// The same with all sequences in one batch. Prompts run in chunks, so that some sequences decode
+// while others still prefill.
 std::vector<Rows> Together(PipelineRun& run, const GoldenModel& model) {
   std::vector<TestSequence> sequences;
   for (const GoldenCase& golden : model.cases) {
@@ -91,8 +91,8 @@ std::vector<Rows> Together(PipelineRun& run, const GoldenModel& model) {
   return result;
 }
 
-// Logits of the last prompt position and of a few golden tokens after it, with no others asked for:
-// the prompts side by side, in chunks.
+// Logits of the last prompt position and of a few golden tokens after it; no other logits are
+// requested. The prompts run side by side in chunks.
 std::vector<Rows> LastOnly(PipelineRun& run, const GoldenModel& model, int32_t chunk_tokens) {
   std::vector<TestSequence> sequences;
   for (const GoldenCase& golden : model.cases) {

@@ -1,13 +1,14 @@
-"""Makes the tiny models of tests/golden/data, and what Hugging Face transformers computes with them.
+"""Makes the tiny models of tests/golden/data and the results of Hugging Face transformers for them.
 
 usage: python make.py OUT_DIR [NAME ...]     (needs torch, transformers, tokenizers; made with transformers 5.23)
-       python make.py --rounding OUT_DIR     (only what is said of bfloat16, of models that are there)
+       python make.py --rounding OUT_DIR     (only updates the "bfloat16" errors of existing models)
 
-OUT_DIR/NAME is a checkpoint as they are published: config.json, 16-bit weights, tokenizer, chat template. Its golden.json
-holds, for every prompt: token ids, float32 logits of the last position, the greedy continuation with each token's
-log-probability and its margin over the runner-up, and the prompt's own log-probabilities. Reference: float32, CPU, eager
-attention, no cache. "bfloat16" has the root mean square of what the reference's own results are off when it computes in that
-type: the yardstick for what ours may be off. The models are random, so their text is noise; what counts is that two programs agree on it.
+OUT_DIR/NAME is a checkpoint in the form in which models are published: config.json, 16-bit weights, tokenizer, chat
+template. Its golden.json has, for every prompt: token ids, float32 logits of the last position, the greedy continuation
+with each token's log-probability and its margin over the second-best token, and the prompt's log-probabilities. The
+reference runs in float32 on the CPU with eager attention and without a cache. "bfloat16" has the root mean square error
+of the reference itself when it computes in that dtype; it is the yardstick for our error. The models are random, so
+their text is noise; only the agreement of two programs matters.
 """
 import json
 import sys
@@ -76,7 +77,7 @@ def sizes(n_heads, n_kv_heads, **more):
 
 
 def opt():
-    # Positions for prompts of 2,040 tokens; heads of 64, which OPT can have only at this width.
+    # Enough positions for prompts of 2,040 tokens. OPT can have heads of 64 only with this hidden size.
     return transformers.OPTConfig(
         vocab_size=N_VOCAB, hidden_size=128, ffn_dim=64, num_hidden_layers=4, num_attention_heads=2,
         max_position_embeddings=2304, dropout=0.0, bos_token_id=BOS, eos_token_id=EOS, pad_token_id=PAD,
@@ -157,7 +158,7 @@ def mixtral():
 
 
 def qwen3_moe():
-    # A dense layer between sparse ones.
+    # A dense layer between MoE layers.
     return transformers.Qwen3MoeConfig(
         **sizes(2, 1), num_experts=8, num_experts_per_tok=3, moe_intermediate_size=16, norm_topk_prob=False,
         mlp_only_layers=[1], tie_word_embeddings=True,
@@ -187,7 +188,7 @@ def phi3_long():
     )  # fmt: skip
 
 
-# name: (configuration, dtype of the file, rotary keys as older checkpoints spell them, largest shard)
+# name: (configuration, dtype of the file, whether rotary keys use the older spelling, largest shard)
 MODELS = {
     "opt": (opt, torch.float16, False, "5GB"),
     "llama3": (llama3, torch.bfloat16, True, "100KB"),
@@ -210,9 +211,10 @@ MODELS = {
 
 @torch.no_grad()
 def randomise(model, dtype, seed):
-    """Weights with which every part of a layer changes the outcome: the library's own start leaves logits alike."""
+    """Weights for which every part of a layer changes the result. The library's own initialization gives nearly equal
+    logits."""
     random = torch.Generator().manual_seed(seed)
-    # With the norms behind the blocks, weak embeddings and strong blocks would make all positions alike.
+    # With norms after the blocks, weak embeddings and strong blocks would make all positions alike.
     norms_before = getattr(model.config, "do_layer_norm_before", True)
     embed_gain, end_gain = (0.6, 3.0) if norms_before else (4.0, 1.0)
     for name, weight in model.named_parameters():
@@ -239,7 +241,7 @@ def spell_as_before(config_file):
         config["partial_rotary_factor"] = rope.pop("partial_rotary_factor")
     if rope["rope_type"] == "longrope":
         rope = dict(rope, type="su")
-        del rope["rope_type"], rope["original_max_position_embeddings"]  # which is outside too
+        del rope["rope_type"], rope["original_max_position_embeddings"]  # also stored outside rope_parameters
     if config["model_type"] == "qwen3_moe":
         config["num_experts"] = config.pop("num_local_experts")
     config["rope_scaling"] = None if rope.get("rope_type") == "default" else rope
@@ -249,7 +251,8 @@ def spell_as_before(config_file):
 
 
 def prompts(config, tokenizer):
-    """LongRoPE's long factors are for servers of long sequences, where the reference goes by each sequence's length."""
+    """For LongRoPE, only prompts above the original context: the server always uses the long factors, but the reference
+    selects the factors by each sequence's length."""
     rope = getattr(config, "rope_parameters", None) or {}
     switches = rope.get("rope_type") == "longrope" and rope["original_max_position_embeddings"] < 512
     least = rope["original_max_position_embeddings"] if switches else 0
@@ -279,8 +282,8 @@ def run(model, tokenizer, text):
 
 @torch.no_grad()
 def rounding(folder, cases):
-    """What computing in bfloat16 does to the reference's results."""
-    config = MODELS[folder.name][0]()  # the folder's may be spelled as before
+    """Error of the reference's results in bfloat16."""
+    config = MODELS[folder.name][0]()  # the folder's config may use the older spelling
     model = transformers.AutoModelForCausalLM.from_pretrained(
         folder, config=config, dtype=torch.bfloat16, attn_implementation="eager"
     ).eval()

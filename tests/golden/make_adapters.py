@@ -1,9 +1,9 @@
-"""Makes tests/golden/data/adapters: LoRA adapters as peft saves them, and what transformers computes with them.
+"""Makes tests/golden/data/adapters: LoRA adapters saved by peft, and the results of transformers with them.
 
 usage: python make_adapters.py DATA_DIR     (needs torch, transformers, peft; made with transformers 5.23, peft 0.21)
 
-DATA_DIR holds the models of make.py. DATA_DIR/adapters/NAME is an adapter folder with a golden.json beside it, as
-make.py writes it, for the base model (read as float32) with the adapter merged in.
+DATA_DIR has the models of make.py. DATA_DIR/adapters/NAME is an adapter folder with a golden.json in the format of
+make.py, for the base model (read as float32) with the adapter merged.
 """
 import json
 import sys

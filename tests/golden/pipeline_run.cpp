@@ -73,7 +73,7 @@ void PipelineRun::Step(std::span<const Chunk> chunks, worker::LogitRows logit_ro
         blocks.push_back(TakeBlock(g));
         new_blocks.push_back({static_cast<int32_t>(g), sequence.slot, index, blocks.back()});
       }
-      // Blocks that no row of this step can see go back, as the scheduler would have it.
+      // Frees the blocks that no row of this step can see, as the scheduler does.
       const int32_t first_seen = window > 0 ? std::max(0, sequence.n_done - window + 1) : 0;
       for (int32_t b = 0; b < first_seen / kBlockTokens; ++b) {
         if (blocks[static_cast<size_t>(b)] < 0) continue;

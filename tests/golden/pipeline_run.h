@@ -1,5 +1,5 @@
-// A pipeline of StageModels in one process: hidden states are handed from stage to stage, blocks
-// come in random order.
+// A pipeline of StageModels in one process. Hidden states are passed from stage to stage; block ids
+// are assigned in random order.
 #pragma once
 
 #include <cstdint>
@@ -24,14 +24,14 @@ struct PipelineOptions {
   bool dummy_weights = false;
   int32_t max_batched_tokens = 512;
   int32_t max_model_len = 512;  // tokens
-  uint64_t n_blocks = 256;      // of each KV group
+  uint64_t n_blocks = 256;      // per KV group
 };
 
 struct TestSequence {
   int32_t slot = 0;
   std::vector<int32_t> ids;
   int32_t n_done = 0;                        // tokens whose keys and values are in the cache
-  std::vector<std::vector<int32_t>> blocks;  // by KV group
+  std::vector<std::vector<int32_t>> blocks;  // per KV group
 };
 
 class PipelineRun {
@@ -39,22 +39,22 @@ class PipelineRun {
   static absl::StatusOr<std::unique_ptr<PipelineRun>> Load(const PipelineOptions& options,
                                                            kernels::Ops* ops);
 
-  // At most kMaxSequences may be in use at once.
+  // At most kMaxSequences may exist at a time.
   TestSequence NewSequence(std::vector<int32_t> ids);
   static constexpr int32_t kMaxSequences = 64;
 
   struct Chunk {
     TestSequence* sequence;
-    int32_t n_tokens;  // of its ids, from n_done on
+    int32_t n_tokens;  // number of its ids, starting at n_done
   };
-  // One step over all stages. logit_rows: as Forward of the last stage has them.
+  // Runs one step on all stages. logit_rows: the argument of the last stage's Forward.
   void Step(std::span<const Chunk> chunks, worker::LogitRows logit_rows = std::nullopt);
-  // Logits of the last step's rows (row: index over all chunks' tokens), one vector of the
-  // vocabulary each.
+  // Logits of rows of the last step; a row is an index over all chunks' tokens. Each result has
+  // vocab_size elements.
   std::vector<std::vector<float>> Logits(std::span<const int32_t> rows);
 
-  // Step by step, at most `chunk_tokens` at once: logits of every position of `sequence` from
-  // n_done on.
+  // Runs the rest of `sequence` in steps of at most `chunk_tokens`. Returns the logits of every
+  // position from n_done on.
   std::vector<std::vector<float>> Prefill(TestSequence* sequence, int32_t chunk_tokens);
 
   const ModelSpec& spec() const { return stages_.front()->spec(); }
@@ -66,8 +66,8 @@ class PipelineRun {
 
   kernels::Ops* ops_;
   std::vector<std::unique_ptr<worker::StageModel>> stages_;
-  std::vector<std::vector<int32_t>> free_blocks_;  // by KV group
-  int32_t n_sequences_ = 0;                        // made so far
+  std::vector<std::vector<int32_t>> free_blocks_;  // per KV group
+  int32_t n_sequences_ = 0;                        // created so far
 };
 
 }  // namespace stagecoach

@@ -1,6 +1,6 @@
-// Two forms of one real model give the same greedy tokens in bfloat16: `golden_test "[same]"` with
-// STAGECOACH_GOLDEN_MODEL and STAGECOACH_GOLDEN_OTHER=MODEL (a .gguf file and the folder converted
-// from it), and prompts from STAGECOACH_GOLDEN_FILE.
+// Checks that two forms of one real model give the same greedy tokens in bfloat16: `golden_test
+// "[same]"` with STAGECOACH_GOLDEN_MODEL and STAGECOACH_GOLDEN_OTHER=MODEL (a .gguf file and the
+// folder converted from it), and prompts from STAGECOACH_GOLDEN_FILE.
 #include <algorithm>
 #include <catch2/catch_test_macros.hpp>
 #include <cmath>

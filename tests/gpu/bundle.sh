@@ -1,8 +1,9 @@
 #!/usr/bin/env bash
-# One file with all that tests/gpu/run.py needs on a bare machine with GPUs (Ubuntu 24.04 with Python 3, a driver, and CUDA's and
-# NCCL's libraries): stripped programs, their shared libraries, golden models, the demo model and the scripts.
+# Packs one file with everything that tests/gpu/run.py needs on a bare machine with GPUs (Ubuntu 24.04 with Python 3, a
+# driver, and the libraries of CUDA and NCCL): stripped programs, their shared libraries, golden models, the demo model
+# and the scripts.
 #   tests/gpu/bundle.sh [--bin DIR] [--out FILE.tar.gz] [PROGRAM...]
-# PROGRAM: further ones of DIR; transport_nccl_bench comes along where it is there. On the machine:
+# PROGRAM: further programs of DIR; transport_nccl_bench is included if it exists. On the GPU machine:
 #   tar xzf FILE.tar.gz && stagecoach-gpu/tests/gpu/run.py
 set -euo pipefail
 
@@ -31,7 +32,7 @@ to=$scratch/$name
 
 mkdir -p "$to"/{bin,lib,deploy,tests/gpu,tests/bench,tests/golden}
 for program in "${programs[@]}"; do strip -o "$to/bin/$program" "$bin/$program"; done
-# What every Ubuntu has stays there, and so does CUDA, which the driver must fit.
+# Libraries of every Ubuntu are not packed, and neither is CUDA, which must fit the machine's driver.
 (cd "$bin" && PYTHONPATH=$root/deploy/images python3 - "${programs[@]}" <<'END'
 import sys
 import rootfs

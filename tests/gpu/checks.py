@@ -1,4 +1,4 @@
-"""What a part is made of."""
+"""The checks that a part consists of, and the options of a run."""
 import dataclasses
 import typing
 
@@ -6,21 +6,22 @@ from servers import Spec
 
 
 class LeftOut(Exception):
-    """It turned out that a check cannot run here."""
+    """A check found at run time that it cannot run on this machine."""
 
 
 @dataclasses.dataclass(frozen=True)
 class Check:
-    """One look at one server. `run(server, results)` adds its lines; an exception is its failure, CheckFailed one that leaves
-    the server fit for the next; LeftOut is none."""
+    """One check of one server. `run(server, results)` adds the result lines. CheckFailed is a failure after which the
+    server can be used for the next check; LeftOut is no failure; after any other exception the server is killed."""
     name: str  # part/what
-    spec: Spec | None  # None: it needs no server
+    spec: Spec | None  # None: needs no server
     run: typing.Callable
     limit_s: float
-    ends_server: bool = False  # it is no good afterwards
-    why_not: str = ""  # it cannot run here
-    mode: str = ""  # those with the same one fail alike: not all are tried
-    sizes: dict = dataclasses.field(default_factory=dict)  # numbers of this run: with others it is another check
+    ends_server: bool = False  # the server cannot be used afterwards
+    why_not: str = ""  # reason why the check cannot run on this machine
+    # Checks of the same mode fail in the same way; after a few failures the rest is left out.
+    mode: str = ""
+    sizes: dict = dataclasses.field(default_factory=dict)  # sizes of this run; with other sizes it counts as another check
 
     @property
     def part(self):
@@ -29,25 +30,25 @@ class Check:
 
 @dataclasses.dataclass
 class Options:
-    """What all parts go by."""
+    """Options for all parts."""
     device: str
     stages: list  # numbers of stages to try
     smoke: bool
-    bin_dir: object  # pathlib.Path, of the programs
+    bin_dir: object  # pathlib.Path: folder of the programs
     models: object  # shapes.Models
-    starts: int  # of the waves, as the next two
+    starts: int  # for the waves, like the next two
     waves: int
     fractions: list
-    speed_flags: tuple  # for the servers of `speed`, beside its own
-    gpu_bytes: int | None  # memory of one
-    n_gpus: int = 0  # of the machine
+    speed_flags: tuple  # additional flags for the servers of `speed`
+    gpu_bytes: int | None  # memory of the smallest GPU
+    n_gpus: int = 0  # GPUs of the machine
 
     def small(self, full, smoke):
-        """A count, or the one that will do for a smoke run."""
+        """`full`, or `smoke` in a smoke run."""
         return smoke if self.smoke else full
 
     def flags(self, *flags):
-        """Of a server. A smoke run's cache is small, unless the flags say how large."""
+        """Flags of a server. A smoke run uses a small KV cache unless the flags give its size."""
         given = tuple(str(flag) for flag in flags)
         return given + (("--kv-memory", "16MiB") if self.smoke and "--kv-memory" not in given else ())
 
@@ -57,5 +58,5 @@ class Options:
 
 
 def of_stages(model, stages):
-    """How a result's name begins: the names in tests/bench/results/{cuda_serve,nccl}.jsonl."""
+    """Prefix of a result's name, as in tests/bench/results/{cuda_serve,nccl}.jsonl."""
     return model if stages == 1 else f"nccl/{model}/{stages}_stages"

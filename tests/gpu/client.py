@@ -1,4 +1,4 @@
-"""What the checks ask a server: completions over HTTP, its metrics, and loads by `stagecoach bench`."""
+"""Client of the checks: completions over HTTP, metrics, and load by `stagecoach bench`."""
 import collections
 import concurrent.futures
 import hashlib
@@ -13,7 +13,7 @@ STAGE_STATES = ("compute", "wait_input", "wait_mask", "wait_send", "idle")
 
 
 class CheckFailed(Exception):
-    """The server works on, but its answers are not as they should be."""
+    """The server still works, but its answers are wrong."""
 
 
 def _ask(address, method, path, body=None, limit_s=300):
@@ -35,7 +35,7 @@ def max_model_len(server):
 
 
 def complete(server, prompts, max_tokens, limit_s=300, **sampling):
-    """The new token ids of each prompt (token ids, too); all are sent as one request."""
+    """Returns the new token ids of each prompt; prompts are token ids too. Sends all prompts in one request."""
     body = dict(prompt=prompts, max_tokens=max_tokens, ignore_eos=True, return_token_ids=True, **sampling)
     answer = json.loads(_ask(server.http, "POST", "/v1/completions", body, limit_s))
     choices = sorted(answer["choices"], key=lambda choice: choice["index"])
@@ -45,7 +45,7 @@ def complete(server, prompts, max_tokens, limit_s=300, **sampling):
 
 
 def complete_each(server, bodies):
-    """The new token ids of each request; all are sent at once, on a connection each."""
+    """Returns the new token ids of each request. Sends all requests at the same time, each on its own connection."""
     def one(body):
         body = dict(body, ignore_eos=True, return_token_ids=True)
         return json.loads(_ask(server.http, "POST", "/v1/completions", body))["choices"][0]["token_ids"]
@@ -54,16 +54,16 @@ def complete_each(server, bodies):
     try:
         return [future.result() for future in [pool.submit(one, body) for body in bodies]]
     finally:
-        pool.shutdown(wait=False, cancel_futures=True)  # a check that is out of time waits for nobody
+        pool.shutdown(wait=False, cancel_futures=True)  # a check that has run out of time must not wait
 
 
 def digests(answers):
-    """A few letters for each answer: enough to see which ones differ, short enough for a line of results."""
+    """A short hash per answer: enough to see which answers differ, short enough for a result line."""
     return [hashlib.sha256(json.dumps(tokens).encode()).hexdigest()[:6] for tokens in answers]
 
 
 def metrics(server):
-    """{(name, labels in order of their names): value}"""
+    """{(name, labels sorted by name): value}"""
     found = {}
     for line in _ask(server.metrics, "GET", "/metrics", limit_s=30).splitlines():
         if match := re.fullmatch(r"([a-zA-Z_:][\w:]*)(?:\{(.*)\})? (\S+)", line):
@@ -72,7 +72,7 @@ def metrics(server):
 
 
 def by_stage(page, name, **labels):
-    """{stage: value} of a metric of stages."""
+    """{stage: value} of a per-stage metric."""
     found = collections.Counter()
     for (of, given), value in page.items():
         given = dict(given)
@@ -86,7 +86,8 @@ def total(page, name):
 
 
 class StageWatch:
-    """What the stages did between two moments: shares of time by state, steps whose metadata came early."""
+    """Stage activity between two moments: shares of time by state, and the share of steps whose metadata arrived
+    early."""
 
     def __init__(self, server):
         self._server = server
@@ -110,7 +111,7 @@ class StageWatch:
 
 
 def bench(server, arguments):
-    """What `stagecoach bench --json` says of the running server."""
+    """The report of `stagecoach bench --json` for the running server."""
     done = subprocess.run([str(server.bin_dir / "stagecoach"), "bench", *arguments, "--json", "--server", server.grpc],
                           capture_output=True, text=True, env=server.env, preexec_fn=ends_with_us())
     if not done.stdout.strip():
@@ -121,7 +122,7 @@ def bench(server, arguments):
 
 
 def check_answers(report):
-    """Of bench: its numbers say nothing where requests failed."""
+    """Raises if requests of a bench report failed: its numbers are then meaningless."""
     requests = report["requests"]
     if requests["failed"] or not requests["ok"] or report["error"]:
         raise CheckFailed(f"{requests['failed']} requests failed, {requests['ok']} did not: "
@@ -129,7 +130,7 @@ def check_answers(report):
 
 
 class Stream:
-    """A completion whose tokens come one by one."""
+    """A streamed completion, read token by token."""
 
     def __init__(self, server, prompt, max_tokens):
         host, _, port = server.http.rpartition(":")

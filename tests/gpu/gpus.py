@@ -1,11 +1,11 @@
-"""What nvidia-smi says of the GPUs."""
+"""Reads the state of the GPUs with nvidia-smi."""
 import os
 import re
 import subprocess
 import time
 
-FREE_LIMIT_S = 20  # a killed process's memory is given back a little later
-IDLE_BYTES = 1 << 30  # what an idle GPU shows as used may be a few hundred MiB
+FREE_LIMIT_S = 20  # a killed process's memory is freed a little later
+IDLE_BYTES = 1 << 30  # an idle GPU may show a few hundred MiB as used
 
 
 def output(*command, cwd=None):
@@ -29,7 +29,7 @@ def driver():
 
 
 def _held(devices):
-    """Who holds memory on these GPUs, in words; empty: nobody. In a container nvidia-smi may name no process."""
+    """Descriptions of memory in use on these GPUs; empty: none. In a container nvidia-smi may list no process."""
     visible = [name.strip() for name in os.environ.get("CUDA_VISIBLE_DEVICES", "").split(",") if name.strip()]
     ids = ("-i", ",".join(visible[i] if i < len(visible) else str(i) for i in devices))
     used = re.findall(r"^(.+), (\d+)$", query("gpu=index,memory.used", *ids), re.M)
@@ -39,7 +39,7 @@ def _held(devices):
 
 
 def held_by_others(devices):
-    """As _held, once there was time to give memory back."""
+    """Like _held, but first waits for memory to be freed."""
     deadline = time.monotonic() + FREE_LIMIT_S
     while (held := _held(devices)) and time.monotonic() < deadline:
         time.sleep(0.2)

@@ -1,17 +1,17 @@
 #!/usr/bin/env python3
-"""Packs NCCL's library small enough to carry to a machine with a GPU: 200 MiB become about 20.
+"""Packs NCCL's library small enough to copy to a GPU machine: about 20 MiB instead of 200.
 
 usage: tests/gpu/pack_nccl.py OUT.xz [--version 2.30.7] [--architecture 90]
 
-From 2.30.3 on, NCCL takes two ranks of a communicator on one GPU (NCCL_MULTI_RANK_GPU_ENABLE=1), so that pipelines of
-several stages run over NCCL on a machine with one. On the machine:
+Since 2.30.3, NCCL accepts two ranks of a communicator on one GPU (NCCL_MULTI_RANK_GPU_ENABLE=1), so that pipelines of
+several stages can use NCCL on a machine with one GPU. On that machine:
 
     mkdir nccl && xz -dc OUT.xz >nccl/libnccl.so.2
     NCCL_MULTI_RANK_GPU_ENABLE=1 LD_LIBRARY_PATH=$PWD/nccl:$LD_LIBRARY_PATH \\
         tests/gpu/run.py --stages 1,2,4 --devices 0,0,0,0 --only tokens kill
 
-What nothing loads is filled with zeros, which xz packs to nothing: relocatable device code, and machine code of other
-GPUs. The library is otherwise as it came.
+Parts that are never loaded are filled with zeros, which xz packs to almost nothing: relocatable device code, and
+machine code for other GPUs. The rest of the library is unchanged.
 """
 import argparse
 import lzma
@@ -23,7 +23,7 @@ import tempfile
 import zipfile
 
 FATBIN_MAGIC = 0xBA55ED50
-ELF_CODE = 2  # an entry's kind: machine code of one GPU
+ELF_CODE = 2  # kind of an entry with machine code for one GPU
 
 
 def sections(elf):
@@ -41,13 +41,13 @@ def sections(elf):
 
 
 def zero_other_code(elf, offset, size, architecture):
-    """Of every fat binary in the section, the code of other GPUs. Returns how many entries stayed."""
+    """Zeros the code for other GPUs in every fat binary of the section. Returns the number of remaining entries."""
     n_kept = 0
     at, end = offset, offset + size
     while at + 16 <= end:
         magic, _, header_bytes, fat_bytes = struct.unpack_from("<IHHQ", elf, at)
         if magic != FATBIN_MAGIC:
-            at += 8  # between fat binaries there is padding
+            at += 8  # padding between fat binaries
             continue
         entry, fat_end = at + header_bytes, at + header_bytes + fat_bytes
         while entry < fat_end:

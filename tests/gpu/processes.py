@@ -1,4 +1,4 @@
-"""Processes as /proc shows them, and how ours end with us."""
+"""Reads processes from /proc, and ties their lives to ours."""
 import ctypes
 import os
 import pathlib
@@ -10,20 +10,20 @@ _libc = ctypes.CDLL(None)
 
 
 def ends_with_us():
-    """A preexec_fn: the kernel kills the process when this one dies, even by SIGKILL. Children of it end with it or not, as they
-    like; `stagecoach serve` takes its workers along."""
+    """A preexec_fn: the kernel kills the process when this one dies, even by SIGKILL. Its own children are not
+    affected; `stagecoach serve` ends its workers itself."""
     parent = os.getpid()
 
     def ask():
         _libc.prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
-        if os.getppid() != parent:  # it died before that
+        if os.getppid() != parent:  # the parent died before prctl took effect
             os._exit(1)
 
     return ask
 
 
 def code_of(command, **more):
-    """Its exit code; ended with all that it has started, should it not come so far."""
+    """Runs a command and returns its exit code. If interrupted, kills the command and everything it has started."""
     with subprocess.Popen(command, start_new_session=True, preexec_fn=ends_with_us(), **more) as process:
         try:
             return process.wait()
@@ -33,7 +33,7 @@ def code_of(command, **more):
 
 
 def stat_fields(pid):
-    """[state, parent, ...] of /proc/PID/stat and the name before them; None: gone."""
+    """(name, [state, parent, ...]) of /proc/PID/stat; None: the process is gone."""
     try:
         head, _, tail = pathlib.Path(f"/proc/{pid}/stat").read_text().rpartition(")")
     except (FileNotFoundError, ProcessLookupError):
@@ -42,7 +42,7 @@ def stat_fields(pid):
 
 
 def children_of(pid):
-    """[(pid, name)] in the order in which they were started; the kernel cuts names to 15 characters."""
+    """[(pid, name)] of the children in the order of their start; the kernel cuts names to 15 characters."""
     found = []
     for path in pathlib.Path("/proc").glob("[0-9]*"):
         stat = stat_fields(path.name)

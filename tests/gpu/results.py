@@ -1,7 +1,8 @@
-"""Result lines: each is printed and appended to the output file the moment it is known.
+"""Result lines: each is printed and appended to the output file as soon as it is known.
 
-A line with a "name" is a result, as those of tests/bench/results; one with a "state" says how a check ended, and is what
---resume looks at. Each names its commit, the model of its GPUs and how its stages were placed: lines of others count for nothing.
+A line with a "name" is a result in the format of tests/bench/results. A line with a "state" says how a check ended, for
+--resume. Each line names its commit, the model of its GPUs and the placement of its stages; lines with other values are
+ignored.
 """
 import dataclasses
 import datetime
@@ -31,7 +32,7 @@ def at_least(number, why=""):
 
 
 def read_lines(path):
-    """A run may have been cut off within its last line."""
+    """Reads all complete lines: an interrupted run may have left half a line."""
     lines = []
     for text in pathlib.Path(path).read_text().splitlines() if path and pathlib.Path(path).exists() else ():
         try:
@@ -50,9 +51,9 @@ def short(value):
 
 class Results:
     def __init__(self, path, known, common, smoke=False, placed=lambda n_stages: {}):
-        """`known`: lines of runs before; `common`: fields of every line (machine, commit, gpu); `placed(n_stages)`: of those of a
-        server with so many stages. A smoke run's names begin with "smoke/", and its values, of other models, are compared with
-        nothing."""
+        """`known`: lines of earlier runs. `common`: fields of every line (machine, commit, gpu). `placed(n_stages)`:
+        further fields for a server with n_stages stages. Names of a smoke run begin with "smoke/"; its values come from
+        other models and are not compared with goals."""
         self._path = path and pathlib.Path(path)
         self._common = common
         self._placed = placed
@@ -61,20 +62,21 @@ class Results:
         self._lines = [line for line in known if self._counts(line)]
         self.n_of_others = len(known) - len(self._lines)
         self._n_known = len(self._lines)
-        self.beside = {}  # fields of every line for the time being
+        self.beside = {}  # additional fields for lines of the current server
         if self._path and self._path.exists() and not self._path.read_bytes().endswith(b"\n"):
             with open(self._path, "a") as out:
-                out.write("\n")  # what was cut off stays alone on its line
+                out.write("\n")  # the incomplete line stays separate
 
     def _counts(self, line):
-        """It is of this commit, this model of GPU, stages placed as here and this kind of run, which a result's name says."""
+        """Whether a line has this commit, GPU model, stage placement and kind of run (part of a result's name)."""
         placed = self._placed(line["n_stages"]) if "n_stages" in line else {}
         return (all(line.get(key) == value for key, value in placed.items())
                 and all(line.get(key) == self._common[key] for key in ("commit", "gpu"))
                 and ("name" in line or line.get("smoke") == self._smoke))
 
     def add(self, name, value, unit, command, goal=None, reference=None, reference_value=None, no_goal=None, **more):
-        """The ratio is that to the goal, else to `reference_value`, which `reference` describes; `no_goal`: why there is none."""
+        """`ratio` is relative to the goal, else to `reference_value`, which `reference` describes. `no_goal`: why there
+        is no goal."""
         other = goal.number if goal else reference_value
         said = [f"goal: {goal}"] if goal else [f"no goal: {no_goal}"] if no_goal else []
         if reference is not None or reference_value is not None:
@@ -88,7 +90,7 @@ class Results:
         return line
 
     def of_server(self, n_stages):
-        """Fields of each line that tells of such a server."""
+        """Fields of the lines about a server with n_stages stages."""
         return {"n_stages": n_stages, **self._placed(n_stages)}
 
     def end(self, check, state, seconds, error=None, **more):
@@ -96,17 +98,17 @@ class Results:
                           smoke=self._smoke, commit=self._common["commit"], gpu=self._common["gpu"]))
 
     def has_ended(self, check, states):
-        """With its sizes."""
+        """Whether the check, with its sizes, ended in one of `states`."""
         return any(line.get("check") == check.name and line["state"] in states and check.sizes.items() <= line.items()
                    for line in self._lines)
 
     def failures(self):
-        """{check: error} of those that failed the last time."""
+        """{check: error} of the checks whose newest run failed."""
         newest = {line["check"]: line for line in self._lines if "state" in line}
         return {check: line.get("error", "") for check, line in newest.items() if line["state"] == "failed"}
 
     def failures_before(self):
-        """The same, less those of this run."""
+        """The same without checks of this run."""
         here = {line["check"] for line in self._lines[self._n_known:] if "state" in line}
         return {check: error for check, error in self.failures().items() if check not in here}
 
@@ -117,7 +119,7 @@ class Results:
                 out.write(json.dumps(line) + "\n")
 
     def find(self, name, **fields):
-        """The newest line of that name and with those fields, or None."""
+        """The newest line with that name and those fields, or None."""
         wanted = {"name": self._prefix + name, **fields}
         return next((line for line in reversed(self._lines) if wanted.items() <= line.items()), None)
 
@@ -130,7 +132,7 @@ class Results:
         return line and line["value"]
 
     def named(self, start):
-        """The newest line of each name that begins so."""
+        """The newest line of each name with that prefix."""
         return list({line["name"]: line for line in self._lines if line.get("name", "").startswith(self._prefix + start)}.values())
 
     @staticmethod
@@ -141,6 +143,6 @@ class Results:
         return f"{line['name']:<66} {short(line['value']):>10} {ratio:>8} {verdict:<6}  {said}"[:200]
 
     def table(self):
-        """Of the lines that this run added."""
+        """A table of the lines that this run added."""
         head = f"{'name':<66} {'value':>10} {'ratio':>8} {'goal':<6}  unit; reference"
         return "\n".join([head, *(self.row(line) for line in self._lines[self._n_known:] if "name" in line)])

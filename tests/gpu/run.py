@@ -1,15 +1,15 @@
 #!/usr/bin/env python3
-"""Everything that is to be shown on machines with GPUs, with one command: a table, and JSON lines as it goes.
+"""Runs all checks for machines with GPUs with one command; prints a table and appends JSON lines as it goes.
 
 usage: tests/gpu/run.py [--out FILE | --resume FILE] [--only PART...] [--skip PART...] [--list] [more below]
 
-It needs the programs (build/cuda/bin, or a bundle of tests/gpu/bundle.sh), Python 3 and its own library. Stages are 1, 2 and 4,
-as far as there are GPUs. A check that fails or hangs has its server killed and the log's end printed; the others go on. Where
-device time ends early, `--resume FILE` goes on where FILE ends. Without GPUs, `--device cpu --smoke` runs all of it with tiny
-models, to test these scripts.
+It needs the programs (build/cuda/bin, or a bundle of tests/gpu/bundle.sh) and Python 3 without further packages. It
+runs 1, 2 and 4 stages if there are enough GPUs. If a check fails or hangs, its server is killed, the end of its log is
+printed, and the other checks continue. If a run was interrupted, `--resume FILE` continues where FILE ends. Without
+GPUs, `--device cpu --smoke` runs all checks with tiny models, to test these scripts.
 
-PART: a name, or a pattern of a check's name, such as "speed/4_stages/*"; those of --only are run in its order. Checks with the
-same server share its start.
+PART: a name, or a pattern of a check's name, such as "speed/4_stages/*". Parts of --only run in the given order. Checks
+with the same server share its start.
 """
 import argparse
 import collections
@@ -31,9 +31,9 @@ from checks import LeftOut, Options
 from parts import PARTS, waves
 from results import Results, read_lines
 
-MODEL_LIMIT_S = 400  # to write a checkpoint
-ALIKE = 2  # failures of one mode, after which the rest of it is left out
-MEMORY_FRACTION = 0.9  # of a GPU, for all stages on it
+MODEL_LIMIT_S = 400  # time limit for writing a checkpoint
+ALIKE = 2  # after this many equal failures of one mode, its other checks are left out
+MEMORY_FRACTION = 0.9  # share of a GPU's memory for all stages on it
 
 
 class OutOfTime(Exception):
@@ -41,7 +41,7 @@ class OutOfTime(Exception):
 
 
 class Limit:
-    """Raises OutOfTime in the main thread, whatever that waits for."""
+    """Raises OutOfTime in the main thread after a time, whatever the thread waits for."""
 
     def __init__(self, seconds):
         self._seconds = seconds
@@ -67,7 +67,7 @@ def machine_of(device, found):
 
 
 def model_of(device, found):
-    """Of the GPUs, however many: values of different ones are not compared."""
+    """The GPU models, without their number: values of different models are not compared."""
     return "CPU" if device == "cpu" else ", ".join(sorted({name for name, _ in found}))
 
 
@@ -79,7 +79,7 @@ def commit_of():
 
 
 def default_bin(device):
-    """Of a bundle, or of a build."""
+    """The programs' folder in a bundle, or in a build."""
     packed = shapes.ROOT / "bin"
     return packed if packed.is_dir() else shapes.ROOT / "build" / device / "bin"
 
@@ -91,32 +91,32 @@ def numbers(kind):
 def parse():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     where = parser.add_mutually_exclusive_group()
-    where.add_argument("--out", metavar="FILE", help="lines are appended to it (default: gpu_results.jsonl in --work)")
-    where.add_argument("--resume", metavar="FILE", help="the same, less what has ended in it with this commit on this model of GPU")
-    parser.add_argument("--retry-failed", action="store_true", help="with --resume: what failed is run again")
+    where.add_argument("--out", metavar="FILE", help="lines are appended to this file (default: gpu_results.jsonl in --work)")
+    where.add_argument("--resume", metavar="FILE", help="like --out, but skips checks that have ended in it with this commit on this model of GPU")
+    parser.add_argument("--retry-failed", action="store_true", help="with --resume: runs failed checks again")
     parser.add_argument("--only", nargs="+", default=[], metavar="PART")
     parser.add_argument("--skip", nargs="+", default=[], metavar="PART")
-    parser.add_argument("--list", action="store_true", help="parts and checks; runs nothing")
+    parser.add_argument("--list", action="store_true", help="prints parts and checks; runs nothing")
     parser.add_argument("--bin", type=pathlib.Path, metavar="DIR", help="folder of the programs")
     parser.add_argument("--work", type=pathlib.Path, metavar="DIR", default=shapes.ROOT / "build" / "gpu",
-                        help="models and logs; of runs side by side each needs its own")
+                        help="folder of models and logs; runs at the same time need different folders")
     parser.add_argument("--device", choices=("cuda", "cpu"), default="cuda")
     parser.add_argument("--smoke", action="store_true", help="tiny models and small counts")
-    parser.add_argument("--stages", type=numbers(int), metavar="N,N...", help="default: those of 1,2,4 that there are GPUs for")
-    parser.add_argument("--devices", type=numbers(int), metavar="N,N...", help="GPUs of the stages, in their order (0,1,2...); as 0,1,0,1 "
-                        "two GPUs have four stages, which shows that they work, but not how fast")
-    parser.add_argument("--transport", choices=("auto", "host"), help="between stages")
-    parser.add_argument("--starts", type=int, metavar="N", help="of the waves, in each setting (5)")
-    parser.add_argument("--waves", type=int, metavar="N", help="in each start (200)")
-    parser.add_argument("--fractions", type=numbers(float), metavar="F,F...", help="of memory, for the waves (0.3,0.5,0.9)")
-    parser.add_argument("--speed-flags", default="", metavar="'FLAG...'", help="more of the servers of speed and constrained")
+    parser.add_argument("--stages", type=numbers(int), metavar="N,N...", help="numbers of stages (default: those of 1,2,4 for which there are GPUs)")
+    parser.add_argument("--devices", type=numbers(int), metavar="N,N...", help="GPU of each stage (0,1,2...); 0,1,0,1 puts four stages "
+                        "on two GPUs, which tests that they work, but not their speed")
+    parser.add_argument("--transport", choices=("auto", "host"), help="transport between stages")
+    parser.add_argument("--starts", type=int, metavar="N", help="starts of the waves in each setting (5)")
+    parser.add_argument("--waves", type=int, metavar="N", help="waves in each start (200)")
+    parser.add_argument("--fractions", type=numbers(float), metavar="F,F...", help="memory fractions for the waves (0.3,0.5,0.9)")
+    parser.add_argument("--speed-flags", default="", metavar="'FLAG...'", help="additional flags for the servers of speed and constrained")
     parser.add_argument("--tokens-model", action="append", default=[], type=pathlib.Path, metavar="DIR",
-                        help="a checkpoint that `tokens` takes, too; can be given again")
-    parser.add_argument("--start-limit", type=float, default=180, metavar="S", help="for a server to be ready (180)")
-    parser.add_argument("--check-limit", type=float, default=3600, metavar="S", help="for each check, whose own limit may be less")
-    parser.add_argument("--minutes", type=float, metavar="N", help="no check begins after so many")
-    parser.add_argument("--machine", help="what it is called in the lines (default: as the system says)")
-    parser.add_argument("--commit", help="of the programs (default: the checkout's or the bundle's)")
+                        help="another checkpoint for `tokens`; can be given several times")
+    parser.add_argument("--start-limit", type=float, default=180, metavar="S", help="seconds until a server must be ready (180)")
+    parser.add_argument("--check-limit", type=float, default=3600, metavar="S", help="upper limit of each check in seconds; its own limit may be lower")
+    parser.add_argument("--minutes", type=float, metavar="N", help="no check begins after this many minutes")
+    parser.add_argument("--machine", help="name of the machine in the lines (default: from the system)")
+    parser.add_argument("--commit", help="commit of the programs (default: that of the checkout or the bundle)")
     return parser.parse_args()
 
 
@@ -133,7 +133,7 @@ def options_of(args, found):
 
 
 def chosen(checks, only, skip):
-    """In the order of `only`."""
+    """The selected checks, in the order of `only`."""
     def place(check, patterns):
         return next((i for i, pattern in enumerate(patterns) if check.part == pattern or fnmatch.fnmatchcase(check.name, pattern)), None)
 
@@ -144,9 +144,9 @@ def chosen(checks, only, skip):
 
 
 def placed(args, n_stages):
-    """What tells the servers of this run from others with so many stages."""
+    """Fields that distinguish servers of this run from others with the same number of stages."""
     devices = (args.devices or list(range(n_stages)))[:n_stages]
-    gpus_of_stages = [list(dict.fromkeys(devices)).index(device) for device in devices]  # which ones does not matter
+    gpus_of_stages = [list(dict.fromkeys(devices)).index(device) for device in devices]  # only which stages share a GPU matters
     return dict(gpus_of_stages=gpus_of_stages, **({"wanted_transport": args.transport or "auto"} if n_stages > 1 else {}))
 
 
@@ -156,7 +156,7 @@ class Runner:
         self._n_servers = 0
         self._deadline = time.monotonic() + 60 * args.minutes if args.minutes else None
         self.n_failed = 0
-        self._failures = collections.Counter()  # by mode and kind
+        self._failures = collections.Counter()  # by mode and kind of error
         self._server = None
 
     def state(self, check, state, seconds, error=None, during=""):
@@ -164,7 +164,7 @@ class Runner:
         self._results.end(during + check.name, state, seconds, error, **of_server, **check.sizes)
 
     def end(self, check, error, began, server=None, during=""):
-        """`during`: "stop/" where that is what has ended."""
+        """Records a check's end. `during`: "stop/" if the server's stop has ended."""
         seconds = time.monotonic() - began
         if error is None:
             self.state(check, "ok", seconds, during=during)
@@ -184,7 +184,7 @@ class Runner:
         self.state(check, "left out", 0, why)
 
     def why_leave(self, check):
-        """What others of its mode did; empty: nothing speaks against it."""
+        """Why to leave the check out: failures of its mode; empty: run it."""
         kinds = [kind.__name__ for (mode, kind), n in self._failures.items() if mode and mode == check.mode and n >= ALIKE]
         return f"{ALIKE} of {check.mode} have failed alike ({kinds[0]})" if kinds else ""
 
@@ -234,7 +234,7 @@ class Runner:
                 self.run_check(check)
 
     def run_group(self, spec, checks):
-        """All checks of one kind of server, on as few starts as failures allow."""
+        """Runs all checks with one spec of server, with as few starts as failures allow."""
         while checks and not self.is_late():
             if why := self.why_leave(checks[0]):
                 self.leave_out(checks.pop(0), why)
@@ -247,7 +247,7 @@ class Runner:
                     self.end(check, error, began, self._server if check is checks[0] else None)
                 return
             check = None
-            # The first one also where the server has died since, so that it gets on.
+            # The first check runs even if the server has died since its start, so that the loop makes progress.
             while checks and (check is None or self._server.is_alive() and not self.is_late()):
                 check = checks.pop(0)
                 self.run_check(check)
@@ -281,7 +281,7 @@ class Runner:
 
 
 def plan(args, found, out):
-    """What there is to run, and the names of what has ended before."""
+    """Returns the options, results and checks of the run, and the names of checks that have already ended."""
     options = options_of(args, found)
     common = dict(machine=args.machine or machine_of(args.device, found), commit=args.commit or commit_of(),
                   gpu=model_of(args.device, found))
@@ -297,7 +297,7 @@ def plan(args, found, out):
 
 
 def print_list(args, found):
-    with tempfile.TemporaryDirectory() as scratch:  # for the large shapes' configurations
+    with tempfile.TemporaryDirectory() as scratch:  # for the configurations of the large shapes
         args.work = pathlib.Path(scratch)
         _, _, checks, done = plan(args, found, out=None)
     for name, part in PARTS.items():
@@ -320,7 +320,7 @@ def main():
     out.parent.mkdir(parents=True, exist_ok=True)
     options, results, checks, done = plan(args, found, out)
     parts = dict.fromkeys(check.part for check in checks)
-    # What could not run elsewhere may run here.
+    # Checks that were left out on another machine may run on this one.
     checks = [check for check in checks
               if check.name not in done and not (check.why_not and results.has_ended(check, ("left out",)))]
     for stop in (signal.SIGTERM, signal.SIGHUP):
@@ -329,7 +329,8 @@ def main():
     try:
         runner.run(checks)
     finally:
-        for name in parts:  # also where nothing was left to run: a run before may have come no further, or to another file
+        # Also if there was nothing to run: an earlier run may have ended before this, or written to another file.
+        for name in parts:
             PARTS[name].summarize(options, results)
         before = results.failures_before()
         print(f"\n{results.table()}\n")

@@ -1,4 +1,4 @@
-"""`stagecoach serve` on free ports, with nothing but Python's own library: these machines have no more."""
+"""Runs `stagecoach serve` on free ports, with only Python's standard library, because GPU machines may have no more."""
 import dataclasses
 import functools
 import os
@@ -15,18 +15,18 @@ from processes import children_of, ends_with_us, is_running
 
 STOP_LIMIT_S = 60
 GONE_LIMIT_S = 20
-TRANSPORT_LIMIT_S = 5  # to say how messages travel, which may come after `ready`
+TRANSPORT_LIMIT_S = 5  # for the log line about the transport, which may come after `ready`
 
 
 @dataclasses.dataclass(frozen=True)
 class Spec:
-    """What a server is started with. Checks with equal ones share a start; `start` tells apart those that must not."""
-    model: str  # a name that shapes.Models knows
+    """The parameters of a server. Checks with equal specs share a start; `start` separates those that must not."""
+    model: str  # a name for shapes.Models
     stages: int
     flags: tuple = ()
     env: tuple = ()  # (NAME, VALUE) pairs
     start: int = 0
-    prefix_cache: str = "off"  # prompts that are asked again are computed again
+    prefix_cache: str = "off"  # off: repeated prompts are computed again
 
     def __str__(self):
         return " ".join([*(f"{name}={value}" for name, value in self.env), "stagecoach serve", self.model, "--stages",
@@ -34,11 +34,11 @@ class Spec:
 
 
 class ServerError(Exception):
-    """It did not start, or not end as it should."""
+    """The server did not start, or did not stop properly."""
 
 
 def _library_folders():
-    """Where CUDA's and NCCL's libraries may be that the system does not find by itself."""
+    """Folders outside the system's search path that may have the libraries of CUDA and NCCL."""
     for base in (*map(pathlib.Path, sys.path), *pathlib.Path("/usr/local/lib").glob("python3*/dist-packages")):
         yield from base.glob("nvidia/*/lib")
         yield base / "torch" / "lib"
@@ -48,7 +48,7 @@ def _library_folders():
 
 @functools.cache
 def library_path(bin_dir, wants_nccl):
-    """LD_LIBRARY_PATH with which the programs find what they are linked to."""
+    """LD_LIBRARY_PATH with which the programs find their libraries."""
     folders = [p for p in os.environ.get("LD_LIBRARY_PATH", "").split(":") if p]
     bundled = bin_dir.parent / "lib"
     if bundled.is_dir():
@@ -68,7 +68,7 @@ def library_path(bin_dir, wants_nccl):
 
 
 def environment(bin_dir, wants_nccl):
-    """In which the programs run."""
+    """Environment of the programs."""
     return dict(os.environ, LD_LIBRARY_PATH=library_path(bin_dir, wants_nccl))
 
 
@@ -76,7 +76,8 @@ class Server:
     """`grpc`, `http`, `metrics`: addresses; `kv_blocks`; `ready_after_s`; `workers`: pids by stage."""
 
     def __init__(self, spec, model_dir, bin_dir, device, log_path, more=(), gpus=(), wants_nccl=False):
-        """`more`: flags beside the spec's; `gpus`: those that it takes; `wants_nccl`: it must not do with another transport."""
+        """`more`: flags in addition to the spec's. `gpus`: the GPUs it uses. `wants_nccl`: any other transport is an
+        error."""
         self.spec = spec
         self.model_dir = model_dir
         self.bin_dir = bin_dir
@@ -85,7 +86,7 @@ class Server:
         self._command = [str(bin_dir / "stagecoach"), "serve", str(model_dir), "--device", device, "--stages", str(spec.stages),
                          "--prefix-cache", spec.prefix_cache, "--grpc", "127.0.0.1:0", "--http", "127.0.0.1:0", "--metrics", "127.0.0.1:0",
                          "--flight-recorder", "off", *more, *spec.flags]
-        # What goes into a result's line: nothing about where things are.
+        # The command for result lines; it has no paths of this machine.
         self.command = " ".join([str(spec), "--device", device, *more])
         self._gpus = gpus
         self._wants_nccl = wants_nccl
@@ -98,7 +99,7 @@ class Server:
             self._log.close()
             raise ServerError(f"others hold memory of its GPUs: {'; '.join(held)}")
         began = time.monotonic()
-        # A session of its own: a ctrl-C is for run.py alone. Its death is not.
+        # A separate process session: ctrl-C reaches only run.py. If run.py dies, the server dies too.
         self.process = subprocess.Popen(self._command, stdout=subprocess.PIPE, stderr=self._log, text=True, env=self.env,
                                         start_new_session=True, preexec_fn=ends_with_us())
         try:
@@ -129,11 +130,11 @@ class Server:
         return re.findall(r"messages travel by (.*)\n", self.log())
 
     def transport(self):
-        """How messages pass between its stages, as it says itself."""
+        """The transport between the stages, from the server's log."""
         return ", ".join(dict.fromkeys(self._transports())) or None
 
     def _await_transport(self):
-        """Raises where NCCL is a must and anything else was taken: results would have the wrong names."""
+        """Raises if NCCL is required and a stage uses another transport: the results would get the wrong names."""
         if self.spec.stages == 1:
             return
         deadline = time.monotonic() + TRANSPORT_LIMIT_S
@@ -147,7 +148,7 @@ class Server:
         return self.process is not None and self.process.poll() is None
 
     def stop(self):
-        """Ends it in order. Raises when it did not end well."""
+        """Stops the server in order. Raises if it did not stop properly."""
         if self.process is None:
             return
         try:
@@ -162,11 +163,11 @@ class Server:
             raise ServerError(f"ended with exit code {code}: {self.last_error()}")
 
     def left(self):
-        """Of its processes, those that still run."""
+        """Pids of its child processes that still run."""
         return [pid for pid in self.children if is_running(pid)]
 
     def kill(self):
-        """Whatever state it is in."""
+        """Kills the server in any state."""
         if self.process is None:
             return
         for pid in {*self.children, *(pid for pid, _ in children_of(self.process.pid))}:
@@ -176,7 +177,7 @@ class Server:
                 except ProcessLookupError:
                     pass
         self.process.kill()
-        # A GPU's memory is free again when its process is gone: the next server counts on it.
+        # A GPU's memory is freed when its process is gone; the next server relies on it.
         deadline = time.monotonic() + GONE_LIMIT_S
         while self.left() and time.monotonic() < deadline:
             time.sleep(0.02)

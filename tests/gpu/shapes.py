@@ -1,4 +1,4 @@
-"""Model folders by name: golden models and the demo model as they are, large shapes made on demand.
+"""Model folders by name: golden models and the demo model unchanged, large shapes created on demand.
 
 A large shape is a config.json and a golden model's tokenizer, enough for `--load-format dummy`; "gemma2-27b" has random
 weights in 12 files (54.5 GB).
@@ -35,7 +35,8 @@ def run_to_the_end(command):
 
 class Models:
     def __init__(self, work, smoke, more=()):
-        """`smoke`: a shape is the golden model that it is like, as small as that is; `more`: folders, whose names are theirs."""
+        """`smoke`: each shape is replaced by the tiny golden model of its architecture. `more`: folders of further
+        models, named after the folders."""
         self._work = work
         self._smoke = smoke
         self._more = {folder.name: folder.resolve() for folder in more}
@@ -53,7 +54,7 @@ class Models:
         folder = self._work / ("smoke_models" if self._smoke else "models") / name
         done = folder / "complete"
         if not done.exists():
-            shutil.rmtree(folder, ignore_errors=True)  # of a run that was cut off: its room is needed
+            shutil.rmtree(folder, ignore_errors=True)  # left by an interrupted run; its disk space is needed
             if has_weights and not self._smoke:
                 self._work.mkdir(parents=True, exist_ok=True)
                 free = shutil.disk_usage(self._work).free
@@ -65,7 +66,7 @@ class Models:
         return folder
 
     def for_tokens(self):
-        """Names of models whose weights mean something."""
+        """Names of models whose weights give meaningful tokens."""
         return [*(["gemma2"] if self._smoke else golden_models()), "demo", *self._more]
 
     def config(self, name):

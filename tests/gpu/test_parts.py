@@ -1,4 +1,4 @@
-"""What parts do with servers that answer wrongly, and folders that were half made: no server is needed."""
+"""Tests the parts against servers with wrong answers and half-made model folders; needs no real server."""
 import collections
 import fnmatch
 import re
@@ -142,7 +142,7 @@ def test_servers_are_told_apart_by_the_gpus_that_stages_share(devices, gpus_of_s
 
 
 def waves_summed(results, n_ended, n_wrong=0, reference=waves.REFERENCE, starts=5, n_waves=200, fractions=waves.ALL_FRACTIONS):
-    """`n_ended`: of the starts with each fraction."""
+    """`n_ended`: number of starts that ended, per fraction."""
     for start in range(n_ended):
         for fraction in fractions:
             results.add(waves.name_of(1, fraction, "plain", start), n_wrong, "waves", "stagecoach serve", reference=reference,

@@ -1,4 +1,4 @@
-"""That the scripts for machines with GPUs run: all parts on CPUs with tiny models, a run that was cut off, servers that fail."""
+"""Tests the scripts for GPU machines: all parts on CPUs with tiny models, an interrupted run, servers that fail."""
 import json
 import os
 import pathlib
@@ -64,7 +64,7 @@ def test_every_part_runs(whole):
 
 
 def test_a_run_that_was_cut_off_goes_on(whole, tmp_path):
-    """Also within a line. What it compares with is in the file."""
+    """A run that was interrupted within a line continues; its references are in the file."""
     _, _, lines = whole
     at = next(i for i, line in enumerate(lines) if line.get("check") == "waves/2_stages/fraction_0.5/plain/start_1")
     kept = "".join(json.dumps(line) + "\n" for line in lines[:at])
@@ -90,12 +90,12 @@ def test_the_last_starts_of_waves_have_one_microbatch(tmp_path):
     several = "nccl/opt_6.7b/2_stages/fraction_0.5/plain/start_4/waves_with_other_tokens"
     assert [name for name, line in found.items() if "--microbatches 1" in line["command"]] == [several]
     assert found[several]["one_microbatch"] and "in one microbatch" in found[several]["unit"]
-    # One for the prompts, at least, which gives the first token of each.
+    # At least one step for the prompts, which gives the first token of each.
     assert all(line["steps_a_wave"] >= 6 for line in found.values())
 
 
 def test_sums_are_made_where_no_check_is_left(whole, tmp_path):
-    """The run was killed before, or its lines are those of several files."""
+    """The earlier run was killed before its sums, or its lines come from several files."""
     _, _, lines = whole
     own = [line for line in lines if "state" in line or "n_stages" in line]
     out = tmp_path / "out.jsonl"
@@ -126,7 +126,7 @@ def test_lines_of_another_commit_gpu_or_place_do_not_count(whole, tmp_path, what
     assert n_changed > len(lines) / 4 and f"{n_changed} lines of {out} do not count" in done.stdout
     again = read(out)[len(lines):]
     assert states(again) == {"kv_blocks/2_stages": "ok"}
-    # One stage has no transport: its value counts as before.
+    # One stage has no transport, so its value still counts.
     assert any("growth" in line for line in again) == (what == "wanted_transport")
 
 
@@ -187,18 +187,18 @@ def all_below(pid):
 
 
 def test_servers_die_with_the_run(tmp_path):
-    """Even where that is killed without a chance to end them."""
+    """Also if the run is killed with SIGKILL."""
     with subprocess.Popen(command(tmp_path, "--only", "waves/2_stages/fraction_0.5/plain/*", "--waves", 100_000),
                           stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as process:
         try:
-            # The pipeline is there, and will be for long.
+            # Waits until the pipeline is up; it then runs for a long time.
             while sum(log.read_text().count("messages travel by") for log in tmp_path.glob("logs/*.log")) < 2:
                 assert process.poll() is None
                 time.sleep(0.01)
             below = all_below(process.pid)
         finally:
             process.send_signal(signal.SIGKILL)
-    assert len(below) >= 3  # a server and two workers
+    assert len(below) >= 3  # the server and two workers
     deadline = time.monotonic() + 60
     try:
         while any(map(processes.is_running, below)) and time.monotonic() < deadline:
@@ -211,8 +211,8 @@ def test_servers_die_with_the_run(tmp_path):
 
 @pytest.fixture
 def on_gpus(tmp_path):
-    """Runs with --device cuda, with an nvidia-smi that tells of two GPUs, the first time also of a process that uses them, and
-    programs that use CPUs all the same."""
+    """Runs with --device cuda, a fake nvidia-smi that reports two GPUs (at first also a process that uses them), and
+    programs that really use CPUs."""
     programs = tmp_path / "bin"
     programs.mkdir()
     (programs / "stagecoach").write_text(f"""#!/bin/bash
@@ -259,7 +259,7 @@ def test_two_gpus_have_hops(on_gpus):
 
 
 def test_what_fails_or_hangs_stops_nothing_else(tmp_path):
-    """One server dies, one never is ready, one never answers; those that are sound serve all the same."""
+    """One server dies, one never becomes ready, one never answers; the others serve normally."""
     with socket.create_server(("127.0.0.1", 0)) as listener:
         deaf = "127.0.0.1:{}".format(listener.getsockname()[1])
         programs = tmp_path / "bin"
@@ -286,7 +286,7 @@ exit 1
         done = run(tmp_path, "--out", out, "--only", "hop", "tokens/gemma2/*", "tokens/demo/1_stages", "--start-limit", 5,
                    "--check-limit", 5, bin_dir=programs)
     assert done.returncode == 1, done.stdout + done.stderr
-    # Sound servers have no such limits: machines may be busy.
+    # Good servers have no such limits, because machines may be busy.
     others = run(tmp_path, "--resume", out, "--only", "tokens", "kv_blocks/2_stages", bin_dir=programs)
     assert others.returncode == 1, others.stdout + others.stderr
     lines = read(out)
@@ -335,7 +335,7 @@ exec "$@"
 
 
 def test_what_failed_twice_is_left_out(tmp_path):
-    """But not what differs from it."""
+    """Checks of another mode still run."""
     programs = tmp_path / "bin"
     programs.mkdir()
     (programs / "stagecoach").write_text(f"""#!/bin/sh
@@ -361,7 +361,7 @@ exec '{BIN_DIR}/stagecoach' "$@"
 
 
 def test_the_bundle_is_all_it_takes(tmp_path):
-    """But for the system's own libraries."""
+    """The bundle needs nothing else except the system's own libraries."""
     programs = tmp_path / "bin"
     programs.mkdir()
     for name in ("stagecoach", "stagecoach-router", "stagecoach-worker"):

@@ -12,7 +12,7 @@ ROOT = pathlib.Path(__file__).resolve().parents[2]
 CHART = ROOT / "helm"
 TOOLS = ROOT / "build" / "tools"
 SCHEMAS = ROOT / "build" / "schemas"
-VARIANTS = [None, *sorted((CHART / "ci").glob("*.yaml"))]  # None: no values at all
+VARIANTS = [None, *sorted((CHART / "ci").glob("*.yaml"))]  # None: the default values
 
 
 def tool(name):
@@ -40,7 +40,7 @@ def value_flags(variant, values):
 
 
 def render(variant=None, **values):
-    """helm template's text; `values` are set by path, such as {"router.httpPort": 80}."""
+    """Output of `helm template`; `values` are set by path, such as {"router.httpPort": 80}."""
     run = helm("template", "chat", CHART, "--namespace", "serving", *value_flags(variant, values))
     assert run.returncode == 0, run.stderr
     return run.stdout
@@ -53,7 +53,7 @@ def refusal(**values):
 
 
 class Manifests:
-    """What a render holds, by kind and name; the objects of `helm test` among them."""
+    """The objects of a render, by kind and name, including those of `helm test`."""
 
     def __init__(self, text):
         self.all = [one for one in yaml.safe_load_all(text) if one]
@@ -69,7 +69,7 @@ class Manifests:
         return found[0]
 
     def pods(self):
-        """(kind and name, pod spec, pod labels) of all that makes pods."""
+        """(kind and name, pod spec, pod labels) of every object that creates pods."""
         for one in self.all:
             if one["kind"] == "Pod":
                 yield f"Pod {one['metadata']['name']}", one["spec"], one["metadata"]["labels"]

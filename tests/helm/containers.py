@@ -1,4 +1,5 @@
-"""Runs what a render says a container runs: its command and flags, its probes, and as little as its security context leaves."""
+"""Runs a rendered container without a container runtime: its command and flags, its probes, and with no more rights
+than its security context allows."""
 import os
 import re
 import shutil
@@ -15,7 +16,7 @@ from harness import BIN_DIR
 TIMEOUT_S = 120
 _open = urllib.request.build_opener(urllib.request.ProxyHandler({})).open
 
-# Root is given up and nothing can be written, as in the pod; for tests that do not run as root that is left out.
+# Drops root and makes everything read-only, as in the pod. Tests that do not run as root skip this.
 CONFINE = ["unshare", "--mount", "sh", "-c", """
 mount -o remount,bind,ro / 2>/dev/null || exit 90
 exec setpriv --reuid "$0" --regid "$0" --clear-groups --no-new-privs --bounding-set=-all -- "$@"
@@ -30,8 +31,8 @@ def can_confine():
 
 
 class Container:
-    """A process in place of a container. `hosts` replaces host names, since nothing here resolves them, and `files` paths,
-    since nothing here is mounted."""
+    """A process instead of a container. `hosts` replaces host names, because nothing resolves them here; `files`
+    replaces paths, because nothing is mounted here."""
 
     def __init__(self, spec, pod, host="127.0.0.1", hosts=None, files=None):
         self.spec = spec
@@ -64,7 +65,7 @@ class Container:
         return os.pread(self._log.fileno(), 1 << 20, 0).decode(errors="replace")
 
     def probe(self, kind):
-        """What the kubelet would find now."""
+        """The result that the kubelet would get from the probe now."""
         probe = self.spec[kind + "Probe"]
         if "httpGet" in probe:
             ports = {port["name"]: port["containerPort"] for port in self.spec["ports"]}
@@ -93,7 +94,7 @@ class Container:
         self.process.send_signal(signal.SIGTERM)
 
     def end(self):
-        """The exit code after SIGTERM."""
+        """Sends SIGTERM and returns the exit code."""
         self.terminate()
         return self.process.wait(timeout=TIMEOUT_S)
 

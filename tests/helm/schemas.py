@@ -1,8 +1,8 @@
 """JSON schemas for kubeconform, from the API's own definitions: schemas.py FOLDER [CRD.yaml...]
 
-The definitions are modules that `go mod download` fetches, and those of definitions/, which no module has; nothing is
-generated from the chart. Objects that name their
-properties accept no others: a misspelled field is an error, as it is for a server with strict validation.
+The definitions come from modules that `go mod download` fetches, and from definitions/ for those that no module has;
+nothing is generated from the chart. An object schema with named properties accepts no other properties: a misspelled
+field is an error, as in a server with strict validation.
 """
 import json
 import pathlib
@@ -22,7 +22,7 @@ def module_dir(module):
 
 
 def strict(schema):
-    """The same schema, closed to unknown fields and open to what the API writes as a string or a number."""
+    """The same schema, but it rejects unknown fields and accepts numbers where the API writes a string or a number."""
     if isinstance(schema, list):
         return [strict(one) for one in schema]
     if not isinstance(schema, dict):
@@ -31,7 +31,7 @@ def strict(schema):
         return {"type": ["string", "integer"]}
     new = {}
     for key, value in schema.items():
-        if key == "properties":  # names of fields, not keywords
+        if key == "properties":  # keys here are field names, not keywords
             new[key] = {name: strict(field) for name, field in value.items()}
         elif key != "format" and not key.startswith("x-kubernetes-"):
             new[key] = strict(value)
@@ -62,7 +62,7 @@ def references(schema):
 
 
 def write(folder, group, version, kind, schema):
-    # kubeconform's {{.ResourceKind}}{{.KindSuffix}}
+    # File name pattern of kubeconform: {{.ResourceKind}}{{.KindSuffix}}
     parts = [kind.lower(), *filter(None, [group.split(".")[0]]), version.lower()]
     (folder / ("-".join(parts) + ".json")).write_text(json.dumps(schema))
 
@@ -81,7 +81,7 @@ def kubernetes_schemas(folder, sources):
 
 
 def custom_schemas(folder, paths, kubernetes):
-    """`kubernetes`: definitions that a CRD's schema may refer to."""
+    """`kubernetes`: definitions to which a CRD's schema may refer."""
     for path in paths:
         for crd in filter(None, yaml.load_all(path.read_text(), yaml.CSafeLoader)):
             spec = crd["spec"]
@@ -97,7 +97,7 @@ def custom_schemas(folder, paths, kubernetes):
 def main():
     kubernetes = module_dir(KUBERNETES)
     crds = [path for module, globs in CRDS.items() for glob in globs for path in sorted(module_dir(module).glob(glob))]
-    folder = pathlib.Path(sys.argv[1])  # made only now: without the modules there is none, and its tests are skipped
+    folder = pathlib.Path(sys.argv[1])  # created only now: without the modules the folder does not exist, and its tests are skipped
     folder.mkdir(parents=True, exist_ok=True)
     definitions = kubernetes_schemas(folder, kubernetes)
     crds += sorted((pathlib.Path(__file__).parent / "definitions").glob("*.yaml"))

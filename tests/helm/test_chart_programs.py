@@ -1,4 +1,4 @@
-"""The programs under the flags, probes, users and order of ends that the chart gives them, on the demo model."""
+"""Runs the programs on the demo model with the flags, probes, users and shutdown order of the chart."""
 import base64
 import contextlib
 import pathlib
@@ -20,14 +20,14 @@ LONG = pb.GenerateRequest(text="The next train", sampling=pb.SamplingParams(max_
 
 
 def free_values(stages_per_node):
-    """Values for which nothing on this machine is in the way."""
+    """Values that do not conflict with anything on this machine."""
     first = free_ports(3 + stages_per_node)
     return {"model.mountPath": str(DEMO_MODEL), "worker.kvMemory": "64MiB", "worker.port": first + 3,
             "router.httpPort": first, "router.grpcPort": first + 1, "router.metricsPort": first + 2}
 
 
 class Release:
-    """The containers of a render, started in the order of a kubelet: stages, then the router."""
+    """The containers of a render, started in a kubelet's order: stages, then the router."""
 
     def __init__(self, manifests):
         self.manifests = manifests
@@ -46,7 +46,7 @@ class Release:
         self.hosts = hosts
 
     def _mount(self, data):
-        """{path in a container: path here}; for whatever user the containers run as."""
+        """{path in a container: path here}; readable by any user of the containers."""
         folder = pathlib.Path(self._folder.name)
         folder.chmod(0o755)
         for key, value in data.items():
@@ -113,7 +113,7 @@ def test_a_lost_stage_is_started_again_and_the_others_stay():
             assert error.value.code() == grpc.StatusCode.UNAVAILABLE and "stage 1" in error.value.details()
         assert release.router.process.wait(timeout=60) != 0
         assert not release.router.probe("readiness")
-        # What the kubelet does with containers that have ended.
+        # Restarts the ended containers, as the kubelet does.
         release.stages[1].start().wait_for_probe("startup")
         release.router.start().wait_for_probe("startup")
         assert all(release.all_probes().values())
@@ -124,7 +124,7 @@ def test_a_lost_stage_is_started_again_and_the_others_stay():
 
 
 class Clients:
-    """Threads that ask whatever the Service points to, one stream after the other; no error may reach them."""
+    """Threads that send streams to the Service's current target, one after the other; no error may reach them."""
 
     def __init__(self, stub, n_clients=4):
         self._stub = stub
@@ -136,7 +136,7 @@ class Clients:
         self.errors = []
 
     def point_to(self, stub):
-        """From now on no request begins at the old one: what preStop's sleep is there for."""
+        """Sends no new request to the old target; in the chart, preStop's sleep ensures this."""
         with self._picking:
             self._stub = stub
 
@@ -156,7 +156,7 @@ class Clients:
                 self._changed.notify_all()
 
     def wait_for_answers(self, n):
-        """Until n more have come, or an error."""
+        """Waits for n more answers, or an error."""
         with self._changed:
             wanted = self.n_answers + n
             assert self._changed.wait_for(lambda: self.errors or self.n_answers >= wanted, timeout=120)
@@ -173,7 +173,8 @@ class Clients:
 
 
 def test_an_upgrade_under_load_loses_no_request():
-    """The order that maxSurge 1, maxUnavailable 0, preStop and sidecars give: new pod ready, Service, SIGTERM, drain, stages."""
+    """Follows the order of maxSurge 1, maxUnavailable 0, preStop and sidecars: new pod ready, Service switched,
+    SIGTERM, drain, stages."""
     with Release(Manifests(render(**free_values(2)))) as old, old.stub() as old_stub, Clients(old_stub) as clients:
         with Release(Manifests(render(**free_values(2)))) as new, new.stub() as new_stub:
             clients.wait_for_answers(4)

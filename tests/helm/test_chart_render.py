@@ -1,4 +1,4 @@
-"""What every render promises, whatever the values, and what some values change."""
+"""Properties of every render for any values, and effects of some values."""
 import base64
 
 import pytest
@@ -47,7 +47,7 @@ def test_every_pod_has_policy_budget_and_service(any_variant):
     for service in manifests.kind("Service"):
         assert sum(selects(service["spec"]["selector"], one) for one in labels) == 1
     for kind in ("NetworkPolicy", "PodDisruptionBudget"):
-        # Either all or, where they are switched off, none.
+        # Either all or, if the feature is off, none.
         selectors = [one["spec"].get("podSelector", one["spec"].get("selector"))["matchLabels"] for one in manifests.kind(kind)]
         counts = {sum(selects(selector, one) for selector in selectors) for one in labels}
         assert counts == ({1} if selectors else {0}), kind
@@ -79,7 +79,8 @@ def test_router_knows_all_stages_in_order(any_variant):
             listening += [f"{WORKERS}-{n}.{workers['serviceName']}.serving.svc:{port}"
                           for n in range(workers["replicas"]) for port in own]
         elif owner.startswith("LeaderWorkerSet"):
-            # The group's controller names its pods after the leader and gives them a headless Service of its own name.
+            # The group's controller names the pods after the leader and creates a headless Service with the leader's
+            # name.
             groups = manifests.one("LeaderWorkerSet", GROUPS)["spec"]
             assert groups["networkConfig"] == {"subdomainPolicy": "Shared"}
             numbers = [""] if owner.endswith("leaderTemplate") else [f"-{n}" for n in range(1, groups["leaderWorkerTemplate"]["size"])]
@@ -120,7 +121,7 @@ def test_internal_tls_is_mutual():
             assert {f"--internal-tls-{what}=/etc/stagecoach/internal-tls/{file}" for what, file in
                     (("cert", "tls.crt"), ("key", "tls.key"), ("ca", "ca.crt"))} <= set(container["args"])
             assert "--internal-tls-name=stagecoach.internal" in container["args"]
-            # A kubelet has no certificate to show.
+            # A kubelet has no client certificate.
             is_stage = container["name"].startswith("stage-")
             assert all(("tcpSocket" in container[f"{kind}Probe"]) == is_stage for kind in ("startup", "readiness"))
 
@@ -194,7 +195,7 @@ def test_a_group_is_a_pipeline_over_nodes_and_never_recreated_as_a_whole():
         term, = template[part]["spec"]["affinity"]["podAntiAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"]
         apart, = term["labelSelector"]["matchExpressions"]
         assert template[part]["metadata"]["labels"][apart["key"]] in apart["values"]
-    # The headless Service that the controller makes has the group's name: no Service of the chart does.
+    # The controller creates a headless Service with the group's name, so no Service of the chart may have that name.
     assert GROUPS not in [service["metadata"]["name"] for service in manifests.kind("Service")]
     scaler, = manifests.kind("HorizontalPodAutoscaler")
     assert (scaler["spec"]["scaleTargetRef"]["kind"], scaler["spec"]["scaleTargetRef"]["name"]) == ("LeaderWorkerSet", GROUPS)

@@ -1,4 +1,4 @@
-"""Every variant of the chart's values against helm's own checks and the API's schemas."""
+"""Checks every variant of the chart's values with helm's own checks and with the API's schemas."""
 import json
 import re
 import subprocess

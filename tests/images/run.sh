@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
-# Builds the images of router and CPU worker and runs a cluster of two stages from them with podman, each container as a
-# pod would: read-only, without capabilities, not as root, in one network of its own. Leaves nothing behind.
+# Builds the images of the router and the CPU worker, and runs a cluster of two stages from them with podman. Each
+# container runs as in a pod: read-only, without capabilities, not as root, in one network. Leaves nothing behind.
 #   tests/images/run.sh [--bin DIR] [--cuda-bin DIR]      takes a minute; as root, or as a user with ranges in /etc/subuid
-# --cuda-bin: the CUDA worker's image as well (two minutes more), as far as it can be shown without a GPU.
+# --cuda-bin: also tests the CUDA worker's image (two more minutes), as far as possible without a GPU.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/../.."
 
@@ -21,7 +21,7 @@ for tool in buildah podman runc; do
 done
 scratch=$(mktemp -d)
 readonly scratch
-# Stores of its own: images and containers of this machine are not looked at.
+# Separate stores: images and containers of this machine are not touched.
 printf '[storage]\ndriver = "%s"\nrunroot = "%s/run"\ngraphroot = "%s/root"\n' \
   "$([ "$(id -u)" -eq 0 ] && echo overlay || echo vfs)" "$scratch" "$scratch" >"$scratch/storage.conf"
 printf '[containers]\ndefault_ulimits = ["nofile=20000:20000", "nproc=32768:32768"]\n[engine]\ncgroup_manager = "cgroupfs"\nruntime = "runc"\n' \
@@ -47,7 +47,7 @@ deploy/images/build.sh --bin "$bin" --out "$scratch/again" router
 [ "$first" = "$(podman image inspect --format '{{.Digest}}' "stagecoach/router:$version")" ] || fail "the same sources gave two images"
 ok "the same programs and lock give the same image, $first"
 
-# What the SBOM names is what the image holds.
+# The SBOM must list exactly the files in the image.
 python3 - "$scratch/out/router.spdx.json" <<'END' || fail "SBOM"
 import json, sys
 sbom = json.load(open(sys.argv[1]))
@@ -85,7 +85,7 @@ for container in router stage-0 stage-1; do
 done
 ok "process 1 is the program, without capabilities, read-only, user 65532"
 
-# SIGTERM finishes the stream that runs: its client is a container of its own.
+# After SIGTERM the running stream must finish; its client runs in its own container.
 podman run --name client --network container:stage-0 --entrypoint stagecoach "stagecoach/router:$version" generate \
   --server 127.0.0.1:9000 --prompt "The next train" --max-tokens 400 --ignore-eos >"$scratch/stream" 2>"$scratch/stream.err" &
 stream=$!

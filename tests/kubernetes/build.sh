@@ -1,10 +1,10 @@
 #!/usr/bin/env bash
-# Builds a control plane, a kubelet and what their tests use from Go modules, once:
+# Builds a control plane, a kubelet and the tools of their tests from Go modules, once:
 #   tests/kubernetes/build.sh [FOLDER]     default: ~/.cache/stagecoach-tools; half an hour the first time
-# GOFLAGS=-p=1 keeps it to one compiler at a time.
+# GOFLAGS=-p=1 limits it to one compiler at a time.
 set -euo pipefail
 
-readonly KUBERNETES=v1.35.4 STAGING=v0.35.4 # the version that tests/helm/schemas.py takes its schemas from
+readonly KUBERNETES=v1.35.4 STAGING=v0.35.4 # same version as the schemas in tests/helm/schemas.py
 readonly ETCD=v3.6.16 KWOK=v0.8.0 HELM=v3.22.0 KUBE_SCORE=v1.20.0
 folder=${1:-${XDG_CACHE_HOME:-$HOME/.cache}/stagecoach-tools}
 mkdir -p "$folder"
@@ -16,10 +16,10 @@ export CGO_ENABLED=0 GOBIN="$folder" GOTOOLCHAIN=local
 
 say() { echo "tests/kubernetes/build.sh: $*"; }
 
-# The folder of a module's sources.
+# Prints the folder of a module's sources.
 sources() { (cd / && go mod download -json "$1") | sed -n 's/^\t"Dir": "\(.*\)",\?$/\1/p'; }
 
-# installed PROGRAM VERSION: whether it is there already.
+# installed PROGRAM VERSION: succeeds if it is installed.
 installed() { [ -x "$folder/$1" ] && [ "$(cat "$folder/$1.version" 2>/dev/null)" = "$2" ]; }
 
 install_program() { # PACKAGE VERSION
@@ -30,8 +30,8 @@ install_program() { # PACKAGE VERSION
   echo "$2" >"$folder/$program.version"
 }
 
-# k8s.io/kubernetes names its own libraries by folders of its repository, which a dependent module does not have: this
-# module names the published ones of the same version in their place.
+# k8s.io/kubernetes refers to its own libraries by folders of its repository, which a dependent module does not have.
+# This module uses the published libraries of the same version instead.
 build_kubernetes() { # PROGRAMS...
   local program wanted=() module="$scratch/kubernetes" flags library
   for program in "$@"; do installed "$program" "$KUBERNETES" || wanted+=("$program"); done
@@ -62,7 +62,7 @@ build_kubernetes() { # PROGRAMS...
   done
 }
 
-# etcd's own main sits in a package of the module's root, whose modules replace each other by folders as well.
+# etcd's main package is in the module's root, whose modules also replace each other by folders.
 build_etcd() {
   ! installed etcd "$ETCD" || return 0
   say "etcd $ETCD"

@@ -1,4 +1,5 @@
-"""A real API server with etcd, controllers and scheduler on loopback. Nodes are kwok's, or a kubelet's (kubelet.py)."""
+"""A real API server with etcd, controllers and scheduler on loopback. Nodes are simulated by kwok, or are real kubelets
+(kubelet.py)."""
 import json
 import os
 import pathlib
@@ -28,7 +29,7 @@ def wait_for(what, condition, timeout_s=TIMEOUT_S):
 
 
 class Cluster:
-    """`folder` takes data and logs. A node that says nothing for `node_grace_s` is NotReady."""
+    """`folder` holds data and logs. A node that is silent for `node_grace_s` becomes NotReady."""
 
     def __init__(self, folder, node_grace_s=60):
         self._folder = folder
@@ -109,7 +110,7 @@ class Cluster:
         return run("helm", f"--kubeconfig={self.kubeconfig}", *arguments, env=environment, **options)
 
     def get(self, kind, *arguments):
-        """Objects of a kind, or the one that is named."""
+        """The objects of a kind, or the named one."""
         found = json.loads(self.kubectl("get", kind, "-o", "json", *arguments).stdout)
         return found["items"] if found["kind"].endswith("List") else found
 
@@ -118,7 +119,7 @@ class Cluster:
         return self.kubectl("apply", "--server-side", "--validate=strict", "-f", "-", *flags, input=text, check=check)
 
     def add_simulated_nodes(self, group, names, labels=None):
-        """Nodes that a kwok of their own keeps alive until stop(f"kwok-{group}")."""
+        """Adds nodes that a separate kwok process keeps alive until stop(f"kwok-{group}")."""
         port = free_ports(1)
         quantities = {"cpu": "64", "memory": "512Gi", "ephemeral-storage": "1Ti", "pods": "110"}
         self.apply(*({"apiVersion": "v1", "kind": "Node", "metadata": {

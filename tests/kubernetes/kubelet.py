@@ -1,5 +1,5 @@
-"""A real kubelet with containerd, as the one node of a cluster (cluster.py), in the namespaces that run.sh made: what the
-two write into /run and /var/lib stays there."""
+"""A real kubelet with containerd: the only node of a cluster (cluster.py). It runs in the namespaces that run.sh
+creates, so that its writes to /run and /var/lib stay there."""
 import contextlib
 import hashlib
 import io
@@ -17,20 +17,20 @@ import threading
 from cluster import TOOLS, ready, wait_for
 
 NODE = "real"
-NODE_ADDRESS = "10.89.0.1"  # of a bridge that carries nothing: a node's address must not be loopback
+NODE_ADDRESS = "10.89.0.1"  # address of an unused bridge: a node's address must not be loopback
 POD_GATEWAY = "10.88.0.1"
-NEXT = "next"  # the tag of the same images, for an upgrade
+NEXT = "next"  # tag of the same images, for an upgrade
 PAUSE = "localhost/pause:1"
-BUSYBOX = "localhost/busybox:1"  # there where busybox-static is installed
+BUSYBOX = "localhost/busybox:1"  # exists if busybox-static is installed
 CGROUPS = pathlib.Path("/sys/fs/cgroup")
 CNI_PLUGINS = pathlib.Path("/usr/lib/cni")
-# What a kubelet would set for the whole machine; it reads here that it has been set already.
+# Kernel settings that a kubelet changes for the whole machine; it reads here that they are already set.
 TUNABLES = {"vm/overcommit_memory": 1, "vm/panic_on_oom": 0, "kernel/panic": 10, "kernel/panic_on_oops": 1,
             "kernel/keys/root_maxkeys": 1000000, "kernel/keys/root_maxbytes": 25000000}
 
 
 def why_not():
-    """What keeps this machine from running a kubelet; empty if nothing does."""
+    """Why this machine cannot run a kubelet; empty if it can."""
     if missing := [tool for tool in ("containerd", "ctr", "runc", "gcc", "ip", "mount") if not shutil.which(tool)]:
         return f"no {', '.join(missing)} here"
     if not (CNI_PLUGINS / "bridge").exists():
@@ -45,7 +45,7 @@ def _sh(*command):
 
 
 def pause_program(folder):
-    """Only waits: it holds a pod's namespaces."""
+    """Builds a program that only waits; it keeps a pod's namespaces alive."""
     source, program = folder / "pause.c", folder / "pause"
     source.write_text("#include <signal.h>\n#include <unistd.h>\nstatic void end(int s) { (void)s; _exit(0); }\n"
                       "int main(void) { signal(SIGTERM, end); signal(SIGINT, end); for (;;) pause(); }\n")
@@ -54,7 +54,7 @@ def pause_program(folder):
 
 
 def image(folder, name, program, links=()):
-    """The archive of an image that holds one static program, under further names in /bin."""
+    """Builds an image archive with one static program, which also has the names `links` in /bin."""
     layer, archive = folder / "layer.tar", folder / f"{program.name}.tar"
     with tarfile.open(layer, "w") as tar:
         tar.add(program, arcname=program.name)
@@ -82,7 +82,7 @@ def cgroup_hierarchies():
 
 
 class Names(socketserver.ThreadingUDPServer):
-    """Stands for the cluster's DNS and for kube-proxy: a Service's name is the address of a pod behind it that is ready."""
+    """Replaces the cluster's DNS and kube-proxy: a Service's name resolves to the address of a ready pod behind it."""
     allow_reuse_address = daemon_threads = True
 
     def __init__(self, cluster):
@@ -108,7 +108,7 @@ class _Answer(socketserver.BaseRequestHandler):
             at += 1 + query[at]
         question = query[12:at + 5]
         found = self.server.addresses(".".join(labels).lower()) if len(labels) == 5 else []
-        if not found:  # NXDOMAIN, so that the resolver goes on to its next search domain
+        if not found:  # NXDOMAIN, so that the resolver tries its next search domain
             sock.sendto(query[:2] + struct.pack(">5H", 0x8583, 1, 0, 0, 0) + question, self.client_address)
             return
         kind = struct.unpack(">H", question[-4:-2])[0]
@@ -122,7 +122,7 @@ class Kubelet:
         self._folder = folder
         self._images = images
         self._socket = "/run/stagecoach-containerd.sock"
-        self._cgroup = os.environ["STAGECOACH_CGROUP"]  # run.sh removes it, after its last process
+        self._cgroup = os.environ["STAGECOACH_CGROUP"]  # run.sh removes it after its last process has ended
 
     def __enter__(self):
         try:
@@ -200,7 +200,7 @@ path = "{self._folder}/opt"
         return _sh("ctr", "--address", self._socket, "--namespace", "k8s.io", *arguments)
 
     def _load(self, archive):
-        """Under the name that a pod's image has once it is written out; ours also as the version after."""
+        """Imports an image under its full name, as pods use it; our images also under the tag of the next version."""
         name = self._ctr("images", "import", archive).split()[1]
         if not name.startswith("localhost/"):
             full = f"docker.io/{name.removeprefix('docker.io/')}"
@@ -225,7 +225,7 @@ path = "{self._folder}/opt"
             "clusterDNS": [POD_GATEWAY], "clusterDomain": "cluster.local",
             "cgroupDriver": "cgroupfs", "cgroupRoot": f"/{self._cgroup}", "failCgroupV1": False, "oomScoreAdj": 0,
             "failSwapOn": False, "makeIPTablesUtilChains": False,
-            # A machine whose disk is nearly full is not this test's matter.
+            # A nearly full disk must not fail the test.
             "imageGCHighThresholdPercent": 100, "evictionHard": {"memory.available": "100Mi", "nodefs.available": "1%",
                                                                  "imagefs.available": "1%"}}))
         self._cluster.start("kubelet", TOOLS / "kubelet", "--config", config, "--kubeconfig", self._cluster.kubeconfig,

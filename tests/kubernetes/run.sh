@@ -1,11 +1,11 @@
 #!/usr/bin/env bash
-# The chart on a real API server (simulated nodes), then on a real kubelet with containerd and the CPU images.
+# Tests the chart on a real API server (simulated nodes), then on a real kubelet with containerd and the CPU images.
 #   tests/kubernetes/run.sh [--tools DIR] [--crds DIR] [--bin DIR] [PYTEST ARGS...]
-# As root, with Go and openssl and, for the kubelet, containerd, runc, containernetworking-plugins, buildah and busybox-static;
-# without these its tests are skipped. The first run builds the control plane (build.sh, half an hour); later ones take seven
-# minutes on two cores. --crds: a folder with definitions that no Go module has, InferencePool's and LeaderWorkerSet's (.yaml or
-# .yaml.xz); without it their variants are skipped.
-# All of it lives in namespaces of its own for processes, mounts and network, and ends with them.
+# Run it as root, with Go and openssl. The kubelet's tests also need containerd, runc, containernetworking-plugins,
+# buildah and busybox-static, and are skipped without them. The first run builds the control plane (build.sh, half an
+# hour); later runs take seven minutes on two cores. --crds: a folder with the definitions that no Go module has,
+# InferencePool and LeaderWorkerSet (.yaml or .yaml.xz); without it their variants are skipped. Everything runs in
+# separate process, mount and network namespaces and ends with them.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/../.."
 
@@ -27,7 +27,7 @@ STAGECOACH_BIN_DIR=$(cd "$bin" && pwd)
 tests/kubernetes/build.sh "$tools"
 tools=$(cd "$tools" && pwd)
 export STAGECOACH_BIN_DIR STAGECOACH_KUBERNETES_TOOLS="$tools" PATH="$tools:$PATH"
-# What the tests take from modules, fetched while there is still a network.
+# Fetches the modules that the tests need while there is still a network.
 "$python" -c 'import sys; sys.path[:0] = ["tests/helm"]; import schemas; [schemas.module_dir(m) for m in [*schemas.CRDS, *sys.argv[1:]]]' \
   sigs.k8s.io/gateway-api@v1.4.0
 
@@ -35,7 +35,7 @@ scratch=$(mktemp -d)
 readonly scratch
 export STAGECOACH_CGROUP="stagecoach-$(basename "$scratch")"
 cleanup() {
-  # Busy until the kernel has buried the last process.
+  # The cgroup stays busy until the kernel has removed its last process.
   local deadline=$((SECONDS + 10))
   while [ -n "$(find /sys/fs/cgroup -maxdepth 2 -name "$STAGECOACH_CGROUP")" ] && [ $SECONDS -lt $deadline ]; do
     find /sys/fs/cgroup -depth -type d -path "*/$STAGECOACH_CGROUP*" -exec rmdir {} + 2>/dev/null || true
@@ -45,7 +45,7 @@ cleanup() {
 }
 trap cleanup EXIT
 if command -v buildah >/dev/null; then
-  # A store of its own: images of this machine are not looked at.
+  # A separate store: images of this machine are not touched.
   printf '[storage]\ndriver = "overlay"\nrunroot = "%s/run"\ngraphroot = "%s/root"\n' "$scratch" "$scratch" >"$scratch/storage.conf"
   CONTAINERS_STORAGE_CONF="$scratch/storage.conf" deploy/images/build.sh --bin "$STAGECOACH_BIN_DIR" --out "$scratch/images"
   export STAGECOACH_IMAGES="$scratch/images"

@@ -1,4 +1,4 @@
-"""The chart against a real API server, on nodes that kwok simulates: 8 GPUs each, by dynamic resource allocation."""
+"""Tests the chart with a real API server, on nodes that kwok simulates: 8 GPUs each, by dynamic resource allocation."""
 import contextlib
 import json
 import lzma
@@ -13,13 +13,13 @@ from cluster import Cluster, ready, run, wait_for
 from schemas import CRDS, module_dir
 
 GATEWAY_API = "sigs.k8s.io/gateway-api@v1.4.0"
-EXTRA_CRDS = os.environ.get("STAGECOACH_CRDS")  # a folder with those that no module has: InferencePool, LeaderWorkerSet
+EXTRA_CRDS = os.environ.get("STAGECOACH_CRDS")  # a folder with the CRDs that no module has: InferencePool, LeaderWorkerSet
 ROUTER = "chat-stagecoach"
 WORKERS = "chat-stagecoach-workers"
 
 
 def definitions():
-    """Texts of the CRDs."""
+    """The CRDs as text."""
     files = [path for module, globs in CRDS.items() for glob in globs for path in sorted(module_dir(module).glob(glob))]
     files += sorted(module_dir(GATEWAY_API).glob("config/crd/standard/gateway.networking.k8s.io_*.yaml"))
     files += sorted(pathlib.Path(EXTRA_CRDS).glob("*.yaml*")) if EXTRA_CRDS else []
@@ -80,7 +80,7 @@ def test_the_server_accepts_every_object(cluster, namespace, variant):
         assert not EXTRA_CRDS, f"{EXTRA_CRDS} does not define {missing}"
         pytest.skip(f"no definition of {missing}: STAGECOACH_CRDS names a folder with it")
     for one in objects:
-        # A pod is admitted only where its account is.
+        # A pod is admitted only if its service account exists, so the account is really created.
         dry = [] if one["kind"] == "ServiceAccount" else ["--dry-run=server"]
         cluster.apply(one, flags=(*dry, "-n", namespace))
 
@@ -122,7 +122,7 @@ def test_two_nodes_upgrade_and_roll_back(cluster, namespace):
 
 
 def test_gpus_are_allocated_to_pods_and_no_more_than_there_are(cluster, namespace):
-    """A pipeline of 8 GPUs fills a node: of four on three nodes one waits."""
+    """A pipeline of 8 GPUs fills a node, so with four pipelines and three nodes one pod waits."""
     install(cluster, namespace, CHART / "ci" / "gpu.yaml", **{"replicas": 3})
     assert len({pod["spec"]["nodeName"] for pod in pods(cluster, namespace, "router")}) == 3
     for claim in cluster.get("resourceclaims", "-n", namespace):
@@ -136,7 +136,8 @@ def test_gpus_are_allocated_to_pods_and_no_more_than_there_are(cluster, namespac
 
 
 def test_a_drain_waits_for_the_budget(cluster, namespace):
-    """Two pipelines, of which one may be away: the second node is drained only when the first's pod has come back."""
+    """With two pipelines of which one may be unavailable, the second node is drained only when the first pod is
+    back."""
     install(cluster, namespace, **{"replicas": 2})
     first, second = pods(cluster, namespace, "router")
 
@@ -146,7 +147,7 @@ def test_a_drain_waits_for_the_budget(cluster, namespace):
                                    "name": pod["metadata"]["name"], "namespace": namespace}}))
     names = {pod["spec"]["nodeName"] for pod in (first, second)}
     try:
-        # Nowhere to come back to, so that the budget stays used up.
+        # The evicted pod has no node to return to, so the budget stays used up.
         cluster.kubectl("cordon", "node-0", "node-1", "node-2")
         assert evict(first).returncode == 0
         wait_for("the budget is used up", lambda: cluster.get(
@@ -168,7 +169,7 @@ SOON = {"tolerations": [{"key": f"node.kubernetes.io/{key}", "operator": "Exists
 
 @contextlib.contextmanager
 def a_node_that_gets_lost(cluster, others):
-    """A node that takes pods while `others` do not, for lose_node."""
+    """A node that accepts pods while `others` do not; for lose_node."""
     cluster.add_simulated_nodes("b", ["lost-node"])
     cluster.kubectl("cordon", *others)
     try:
@@ -197,7 +198,7 @@ def test_a_lost_nodes_pipeline_comes_up_elsewhere(cluster, namespace):
 
 
 def test_a_lost_worker_comes_up_elsewhere_once_its_node_is_said_to_be_off(cluster, namespace):
-    others = ["node-0", "node-1"]  # one pod a node: the other worker takes node-2
+    others = ["node-0", "node-1"]  # one pod per node: the other worker takes node-2
     with a_node_that_gets_lost(cluster, others):
         install(cluster, namespace, CHART / "ci" / "two-nodes.yaml", **SOON, **{"podMonitor.enabled": False})
         lost, = [pod["metadata"]["name"] for pod in pods(cluster, namespace, "worker") if pod["spec"]["nodeName"] == "lost-node"]

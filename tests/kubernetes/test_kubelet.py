@@ -1,4 +1,5 @@
-"""The chart's CPU variant on a real kubelet: scheduled, started by containerd from the images, probed, asked, hurt, upgraded."""
+"""Tests the chart's CPU variant on a real kubelet: scheduled, started by containerd from the images, probed, used,
+damaged, upgraded."""
 import concurrent.futures
 import http.client
 import json
@@ -21,7 +22,7 @@ from kubelet import BUSYBOX, NEXT, Kubelet, Names, why_not
 pytestmark = pytest.mark.skipif(bool(why_not()), reason=why_not())
 _open = urllib.request.build_opener(urllib.request.ProxyHandler({})).open
 RUNBOOK = CHART.parent / "deploy" / "prometheus" / "RUNBOOK.md"
-# The demo model on a small machine; everything else is the chart's default.
+# Resources for the demo model on a small machine; all other values are the chart's defaults.
 SMALL = {"requests": {"cpu": "50m", "memory": "256Mi", "ephemeral-storage": "16Mi"},
          "limits": {"memory": "1Gi", "ephemeral-storage": "256Mi"}}
 VALUES = {"model.volume": {"hostPath": {"path": str(DEMO_MODEL), "type": "Directory"}}, "model.sizeGiB": 1, "model.name": "demo",
@@ -59,7 +60,7 @@ def chat(pod, content, **fields):
 
 
 def processes(name):
-    """{--listen flag: pid} of the containers' programs: they are in this process namespace as well."""
+    """{--listen flag: pid} of the containers' programs, which are visible in this process namespace."""
     found = {}
     for entry in pathlib.Path("/proc").glob("[0-9]*/cmdline"):
         program, *arguments = (entry.read_bytes().decode(errors="replace").split("\0") or [""])
@@ -98,7 +99,7 @@ def test_the_programs_run_confined(cluster):
 
 @pytest.mark.skipif(shutil.which("busybox") is None, reason="no busybox here: apt-get install busybox-static")
 def test_the_runbooks_way_to_a_flight_recorder(cluster, tmp_path):
-    """The commands of deploy/prometheus/RUNBOOK.md, word for word but for the pod and the image."""
+    """The commands of deploy/prometheus/RUNBOOK.md, unchanged except for the pod and the image."""
     pod, = router_pods(cluster)
     lines = re.findall(r"^   kubectl (.*)$", RUNBOOK.read_text().partition("## StagecoachStalled")[2].partition("\n## ")[0], re.M)
     assert [line.split()[0] for line in lines] == ["debug", "exec", "exec"]
@@ -133,7 +134,7 @@ def test_a_lost_stage_is_started_again_with_the_router_and_no_other(cluster):
 
 
 def stream(pod, n_tokens):
-    """Tokens that came; None: the request was refused."""
+    """Number of received tokens; None: the request was refused."""
     try:
         answer = chat(pod, "Tell me about the trains.", max_tokens=n_tokens, stream=True, ignore_eos=True,
                       stream_options={"include_usage": True})
@@ -146,8 +147,8 @@ def stream(pod, n_tokens):
 
 
 def test_an_upgrade_loses_no_request(cluster):
-    """Four clients of the old pod, each always in a stream until it is refused: whatever began has been finished. A fifth
-    takes whom the Service's name stands for, each time anew: nothing of its is refused."""
+    """Four clients of the old pod always have a stream open until they are refused: every stream that began must
+    finish. A fifth client resolves the Service's name for each request: none of its requests may be refused."""
     old, = router_pods(cluster)
     n_tokens = 400
 
@@ -184,7 +185,8 @@ def cluster_blocks(document):
     return re.findall(r"^```sh cluster\n(.*?)^```$", document.read_text(), re.M | re.S)
 
 
-# A document's shell: what this machine lacks is room, so that an install asks for less; a forwarded port is asked, and closed.
+# The shell for a document's commands. An install requests fewer resources because this machine is small. A port-forward
+# is tried with curl and then stopped.
 SHELL = """set -euo pipefail
 shopt -s expand_aliases
 helm() { if [ "$1" = install ]; then command helm "$@" --values "$SMALL"; else command helm "$@"; fi; }
@@ -197,7 +199,8 @@ forwarded() {
 
 
 def test_the_documents_commands(cluster, tmp_path):
-    """The `sh cluster` blocks of the documents, word for word but for names in capitals, in a namespace of their own."""
+    """Runs the `sh cluster` blocks of the documents, unchanged except for names in capitals, in a separate
+    namespace."""
     models = tmp_path / "models"
     shutil.copytree(DEMO_MODEL, models / "chat")
     cluster.kubectl("create", "namespace", "documents")
@@ -211,7 +214,7 @@ def test_the_documents_commands(cluster, tmp_path):
     config["contexts"][0]["context"]["namespace"] = "documents"
     (tmp_path / "kubeconfig").write_text(json.dumps(config))
     (tmp_path / "small.json").write_text(json.dumps({"worker": {"resources": SMALL, "kvMemory": "64MiB"}, "router": {"resources": SMALL}}))
-    blocks = [block for name in ("kubernetes", "upgrades") for block in cluster_blocks(CHART.parent / "deploy" / "docs" / f"{name}.md")]
+    blocks = [block for name in ("kubernetes", "upgrades") for block in cluster_blocks(CHART.parent / "docs" / f"{name}.md")]
     assert len(blocks) == 5
     text = "\n".join(blocks).replace("kubectl port-forward", "forwarded port-forward")
     for name, value in {"REGISTRY": "docker.io", "NEW": NEXT, "NODE": "real"}.items():
@@ -220,5 +223,5 @@ def test_the_documents_commands(cluster, tmp_path):
     environment = os.environ | {"KUBECONFIG": str(tmp_path / "kubeconfig"), "SMALL": str(tmp_path / "small.json"), "HOME": str(tmp_path)}
     ran = subprocess.run(["bash", "-xc", SHELL + text], cwd=tmp_path, env=environment, capture_output=True, text=True)
     assert ran.returncode == 0, ran.stdout[-3000:] + ran.stderr[-3000:]
-    # Drained and said to be off, the only node holds nothing of the release.
+    # The only node is drained and cordoned, so it runs nothing of the release.
     assert not [pod for pod in cluster.get("pods", "-n", "documents") if pod["spec"].get("nodeName")]

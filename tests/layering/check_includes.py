@@ -2,8 +2,8 @@
 """Checks that #include arrows between the folders point one way.
 
 usage: check_includes.py REPOSITORY
-ALLOWED is the house's plan: for each folder, the folders that its files may include besides itself. A folder that
-is not listed, an include that no arrow allows, and a cycle in the plan itself are errors.
+ALLOWED is the plan: for each folder, the folders that its files may include besides itself. Errors are: a folder that
+is not listed, an include that no arrow allows, and a cycle in the plan itself.
 """
 import pathlib
 import re
@@ -104,7 +104,7 @@ def check_file(path, text, used=None):
 
 
 def unused(used):
-    """The plan's arrows that no include takes: the plan is as tight as the code."""
+    """Arrows of the plan that no include uses: the plan must not allow more than the code needs."""
     problems = []
     for here, folders in ALLOWED.items():
         problems += [f"the plan allows {here} -> {there}, which nothing includes" for there in folders
@@ -133,7 +133,7 @@ def cycles(graph):
 
 
 def self_test():
-    """A turned arrow, a hop between the two halves of the house and a cycle must all be found."""
+    """The check must find a reversed arrow, an include between router and worker, and a cycle."""
     assert check_file("router/scheduler/x.cpp", '#include "router/dispatch/pipeline_client.h"\n')
     assert check_file("router/text/x.h", '#include "worker/stage/step_meta.h"\n')
     assert check_file("common/x.cpp", '#include "common/rpc/status.h"\n')

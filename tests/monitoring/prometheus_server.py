@@ -1,4 +1,5 @@
-"""A real Prometheus for tests: own folder and port, its targets in a file that it watches, ended with the block."""
+"""A real Prometheus for tests: it has its own folder and port, reads its targets from a watched file, and is stopped at
+the end of the block."""
 import json
 import os
 import pathlib
@@ -18,20 +19,21 @@ RULES = ROOT / "deploy" / "prometheus" / "stagecoach.rules.yml"
 PROMETHEUS = shutil.which("prometheus")
 PROMTOOL = shutil.which("promtool")
 SCRAPE_MS = 200
-WINDOW = "3s"  # in place of the rules' and the dashboard's minutes
+WINDOW = "3s"  # replaces the minutes of the rules and the dashboard
 TIMEOUT_S = 120
 
 _open = urllib.request.build_opener(urllib.request.ProxyHandler({})).open
 
 
 def quick(expression, hour_s=60):
-    """The same expression over a window that a test can wait for; an hour, in which things happen twice, is longer."""
+    """The same expression with a window short enough for a test. An hour, in which events happen twice, becomes
+    hour_s."""
     return re.sub(r"\[(\d+[smh]|\$__rate_interval)\]",
                   lambda window: f"[{hour_s:.0f}s]" if window[1] == "1h" else f"[{WINDOW}]", expression)
 
 
 def quick_rules(hour_s=60):
-    """The rules with short windows, and without a wait before an alert fires."""
+    """The rules with short windows and without a waiting time before an alert fires."""
     return re.sub(r"(?m)^(\s+)for: .*$", r"\1for: 0s", quick(RULES.read_text(), hour_s))
 
 
@@ -43,7 +45,7 @@ class Prometheus:
         self._path = pathlib.Path(self._folder.name)
         (self._path / "rules.yml").write_text(rules)
         self.set_target(None)
-        (self._path / "prometheus.yml").write_text(json.dumps({  # JSON is YAML
+        (self._path / "prometheus.yml").write_text(json.dumps({  # JSON is valid YAML
             "global": {"scrape_interval": scrape, "scrape_timeout": scrape, "evaluation_interval": scrape},
             "rule_files": ["rules.yml"],
             "scrape_configs": [{
@@ -51,7 +53,7 @@ class Prometheus:
                 "file_sd_configs": [{"files": [str(self._path / "targets.json")], "refresh_interval": "1s"}]}]}))
 
     def set_target(self, address):
-        """What the job scrapes from now on: one router under the name "router", or nothing."""
+        """Sets what the job scrapes: one router under the name "router", or nothing."""
         targets = [] if address is None else [{"targets": [address], "labels": {"instance": "router"}}]
         new = self._path / "targets.new"
         new.write_text(json.dumps(targets))
@@ -78,7 +80,7 @@ class Prometheus:
             with _open(f"http://{self.address}{path}", timeout=30) as answer:
                 return answer.read()
         except urllib.error.HTTPError as error:
-            if error.code == 503:  # still starting
+            if error.code == 503:  # Prometheus is still starting
                 return None
             raise AssertionError(f"{path}: {error.code} {error.read().decode()}")
         except urllib.error.URLError:
@@ -97,7 +99,7 @@ class Prometheus:
         return {alert["labels"]["alertname"] for alert in alerts if alert["state"] == "firing"}
 
     def wait_for(self, what, condition):
-        """Polls, since Prometheus tells nobody of what it scraped."""
+        """Polls `condition`, because Prometheus does not report its scrapes."""
         deadline = time.monotonic() + TIMEOUT_S
         while not condition():
             if self.process.poll() is not None or time.monotonic() > deadline:

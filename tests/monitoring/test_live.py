@@ -1,5 +1,5 @@
-"""A real Prometheus scrapes a real cluster of two stages: under load every panel has data; each alert's fault is staged, and it
-fires and resolves."""
+"""A real Prometheus scrapes a real cluster of two stages. Under load every panel has data. Each alert's fault is
+injected; the alert must fire and resolve."""
 import contextlib
 import itertools
 import json
@@ -31,7 +31,7 @@ def dashboard_queries():
 
 
 class Load:
-    """Streams one after the other on a few threads, until the block ends."""
+    """A few threads send one stream after the other until the block ends."""
 
     def __init__(self, cluster, n_streams=3, request=SHORT):
         self._cluster = cluster
@@ -57,7 +57,7 @@ class Load:
 
 
 def now(prometheus):
-    """Prometheus' clock, in seconds."""
+    """The time of Prometheus in seconds."""
     (_, seconds), = prometheus.query("vector(time())")
     return seconds
 
@@ -82,23 +82,24 @@ def test_every_panel_has_data_under_load(prometheus, cluster):
         for title, query in dashboard_queries():
             def has_data():
                 samples = prometheus.query(query)
-                return samples and all(value == value for _, value in samples)  # no NaN
+                return samples and all(value == value for _, value in samples)  # not NaN
             prometheus.wait_for(f"data for {title!r}: {query}", has_data)
 
 
 def test_every_alert_evaluates(prometheus, cluster):
-    """Each expression's left side, the part before its threshold, has data; so has no threshold a name that nobody exposes."""
+    """Each expression's left side, the part before the threshold, has data; so does a threshold's metric. This finds
+    names that nothing exposes."""
     with Load(cluster):
         for group in yaml.safe_load(RULES.read_text())["groups"]:
             for rule in group["rules"]:
                 if rule["alert"] == "StagecoachDown":
-                    continue  # staged below: its data is what is absent
+                    continue  # tested below: it fires if the data is missing
                 for side in sides(quick(rule["expr"])):
                     prometheus.wait_for(f"data for {rule['alert']}: {side}", lambda: prometheus.query(side))
 
 
 def sides(expression):
-    """The operands of an alert's comparisons that are not numbers."""
+    """The operands of an alert's comparisons, except numbers."""
     for part in expression.replace(" unless on (job, instance) ", " and ").split(" and "):
         for operator in (" == ", " > "):
             if operator in part:
@@ -132,7 +133,7 @@ def test_a_hung_stage_fires_and_resolves(prometheus, cluster):
 
 
 def test_requests_that_wait_fire_and_resolve(prometheus, cluster):
-    with Load(cluster, 6, LONG):  # two run
+    with Load(cluster, 6, LONG):  # two run, four wait
         prometheus.wait_for("StagecoachQueueing", lambda: "StagecoachQueueing" in prometheus.firing())
     prometheus.wait_for("its end", lambda: "StagecoachQueueing" not in prometheus.firing())
 
@@ -150,7 +151,7 @@ def test_clients_that_leave_fire_and_resolve(prometheus, cluster):
 def test_a_full_kv_cache_fires_and_resolves(prometheus):
     request = pb.GenerateRequest(text="The next train", sampling=pb.SamplingParams(max_tokens=480, ignore_eos=True))
     expected = {"StagecoachKvCacheFull", "StagecoachPreempting"}
-    # 64 blocks of 16 tokens for eight sequences of up to 31 blocks.
+    # 64 blocks of 16 tokens for eight sequences of up to 31 blocks each.
     with Cluster(DEMO_MODEL, stages=2, flags=["--kv-memory", "2MiB", "--max-model-len", "512"]) as cluster:
         prometheus.set_target(cluster.metrics)
         with Load(cluster, 8, request):
@@ -160,7 +161,7 @@ def test_a_full_kv_cache_fires_and_resolves(prometheus):
 
 
 def test_slow_first_tokens_fire_and_resolve(prometheus, cluster):
-    """A stage stands still for longer than the alert's threshold."""
+    """A stage is stopped for longer than the alert's threshold."""
     worker = last_worker(cluster)
     os.kill(worker, signal.SIGSTOP)
     try:
@@ -211,7 +212,7 @@ def test_a_stage_that_stalls_again_and_again_fires_and_resolves():
 
 
 def test_slow_tokens_fire_and_resolve(prometheus, cluster):
-    """A stage that stands still after every few tokens, however fast it is: one token in 20 is to be slow."""
+    """A stage is stopped after every few tokens, so that one token in 20 is slow on a machine of any speed."""
     worker = last_worker(cluster)
     streams = (message for _ in itertools.count() for message in cluster.stub.Generate(SHORT))
 
@@ -234,11 +235,11 @@ def test_stages_that_die_again_and_again_fire_and_resolve():
     began = time.monotonic()
     with Cluster(DEMO_MODEL, stages=2) as cluster:
         list(cluster.stub.Generate(SHORT))
-    # In place of an hour: room for three starts, however slow this machine is.
+    # Replaces an hour: long enough for three starts on a machine of any speed.
     hour_s = 10 + 6 * (time.monotonic() - began)
     expected = {"StagecoachPipelineLost", "StagecoachStageRestarting"}
     with Prometheus(quick_rules(hour_s)) as prometheus:
-        for n_requests in (3, 2, 1):  # a reset shows where the counter was higher before
+        for n_requests in (3, 2, 1):  # a reset is visible only if the counter was higher before
             cluster = Cluster(DEMO_MODEL, stages=2)
             cluster.start()
             prometheus.set_target(cluster.metrics)
@@ -256,7 +257,8 @@ def test_stages_that_die_again_and_again_fire_and_resolve():
 
 
 def test_a_silent_scheduler_fires_and_resolves():
-    """Its thread alone is stopped, as a debugger does it: the router still answers, without the scheduler's numbers."""
+    """Only the scheduler's thread is stopped, as by a debugger: the router still answers, without the scheduler's
+    metrics."""
     with Prometheus(quick_rules(), scrape_ms=3000) as prometheus, Cluster(DEMO_MODEL, stages=2) as cluster:
         prometheus.set_target(cluster.metrics)
         prometheus.wait_for("a scrape", lambda: prometheus.query('stagecoach_steps_total{job="stagecoach"}'))

@@ -1,4 +1,4 @@
-"""The names that dashboards and autoscalers know from vLLM: same types, labels and buckets."""
+"""The metric names that dashboards and autoscalers use for vLLM: same types, labels and buckets."""
 import re
 import urllib.request
 

@@ -1,4 +1,4 @@
-"""A request's trace at rotel, an OpenTelemetry receiver that prints what comes: not our own reading of the protocol."""
+"""Sends a request's trace to rotel, an independent OpenTelemetry receiver that prints what it receives."""
 import importlib.util
 import pathlib
 import re
@@ -17,7 +17,7 @@ SPAN = re.compile(r"Trace ID\s*: (\w+)\n\s*Parent ID\s*: (\w*)\n\s*ID\s*: (\w+)\
 
 @pytest.fixture
 def rotel(tmp_path):
-    """(address, the file that it prints to)"""
+    """(address, file with its output)"""
     package = importlib.util.find_spec("rotel")
     if package is None:
         pytest.skip("no rotel: it has wheels for some versions of Python only")
@@ -39,7 +39,7 @@ def rotel(tmp_path):
 
 
 def paths_of(printed):
-    """Of each span of the trace: the names from the client's span down."""
+    """For each span of the trace: the names on the path from the client's span to it."""
     spans = {span: (parent, name) for trace, parent, span, name in SPAN.findall(printed) if trace == TRACE_ID}
     for parent, name in spans.values():
         path = [name]
@@ -60,7 +60,7 @@ def test_one_request_over_two_stages(rotel):
         "request > prefill > prefill chunk", "request > prefill > prefill chunk",
         "request > prefill > prefill chunk > stage 0", "request > prefill > prefill chunk > stage 0",
         "request > prefill > prefill chunk > stage 1", "request > prefill > prefill chunk > stage 1", "request > queue"]
-    # All has been sent; it prints in its own time.
+    # All spans were sent; rotel prints them some time later.
     deadline = time.monotonic() + 60
     while (paths := sorted(paths_of(log.read_text()))) != expected and time.monotonic() < deadline:
         time.sleep(0.05)

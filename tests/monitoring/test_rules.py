@@ -1,4 +1,4 @@
-"""The alert rules and the dashboard as they stand, without a server."""
+"""Checks the files of the alert rules and of the dashboard, without a server."""
 import json
 import pathlib
 import re

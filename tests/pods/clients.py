@@ -1,9 +1,10 @@
-"""Clients of a completions API: each asks for one stream after the other until standard input ends, and prints what became of
-each as a line of JSON. For namespaces, so it needs nothing but Python.
+"""Clients of a completions API. Each sends one stream after the other until standard input ends, and prints each result
+as a line of JSON. They run in network namespaces, so they need only Python.
 
   clients.py HOST:PORT N_CLIENTS N_TOKENS new|kept [retry]
 
-new, kept: a connection a request, or one for all; retry: what was refused is asked again, as OpenAI's clients do.
+new: a connection per request; kept: one connection for all. retry: refused requests are sent again, as OpenAI's clients
+do.
 """
 import http.client
 import json
@@ -17,7 +18,7 @@ printing = threading.Lock()
 
 
 class Refused(Exception):
-    """No token had come: it can be asked again."""
+    """No token had arrived, so the request can be sent again."""
 
 
 def ask(connection):

@@ -1,5 +1,5 @@
-"""Network namespaces that stand for pods: addresses of their own on one bridge, and a Service in front as kube-proxy makes
-it. All of it lives in namespaces and ends with them."""
+"""Network namespaces that simulate pods: each has its own address on one bridge, and a Service in front of them works
+as with kube-proxy. Everything lives in namespaces and ends with them."""
 import atexit
 import functools
 import os
@@ -14,7 +14,7 @@ import time
 from harness import BIN_DIR, DEMO_MODEL
 
 TIMEOUT_S = 120
-SERVICE = "10.77.255.1"  # not an address of any namespace: only the client's rules know it
+SERVICE = "10.77.255.1"  # no namespace has this address; only the client's rules know it
 HTTP_PORT, GRPC_PORT, METRICS_PORT, STAGE_PORT = 8000, 9000, 9001, 9100
 
 
@@ -23,7 +23,7 @@ def ip(*arguments, check=True):
 
 
 def why_not():
-    """What keeps this machine from running pods; empty if nothing does."""
+    """Why this machine cannot run such pods; empty if it can."""
     if os.geteuid() != 0:
         return "namespaces need root"
     if missing := [tool for tool in ("ip", "iptables") if not shutil.which(tool)]:
@@ -50,7 +50,7 @@ class Network:
         ip("-n", self._switch, "link", "set", "bridge", "up")
         self.client = self.pod("client")
         self._service = None
-        # What no rule translates, as kube-proxy does with a Service that has no pods.
+        # Connections that no rule translates are refused; kube-proxy does the same for a Service without pods.
         self.client.run("iptables", "-A", "OUTPUT", "-p", "tcp", "-d", SERVICE, "-j", "REJECT", "--reject-with", "tcp-reset")
 
     def _add(self, name):
@@ -61,7 +61,7 @@ class Network:
         return namespace
 
     def pod(self, name):
-        """A new namespace on the bridge."""
+        """Adds a namespace on the bridge."""
         namespace = self._add(name)
         n = len(self._namespaces)
         ip("-n", self._switch, "link", "add", f"port{n}", "type", "veth", "peer", "name", "eth0", "netns", namespace)
@@ -71,9 +71,9 @@ class Network:
         return Pod(self, namespace, f"10.77.0.{n}")
 
     def point_service_to(self, pod):
-        """Connections that are begun from now on go to `pod`, those under way stay; None: they are refused."""
+        """New connections go to `pod`; open ones stay where they are. None: new connections are refused."""
         rule = ["OUTPUT", "-p", "tcp", "-d", SERVICE, "-j", "DNAT", "--to-destination"]
-        # The new rule comes before the old one goes: at no time is there none.
+        # The new rule is added before the old one is removed, so that there always is one.
         if pod:
             self.client.run("iptables", "-t", "nat", "-I", *rule, pod.address)
         if self._service:
@@ -111,7 +111,7 @@ class Pod:
 
 
 class Program:
-    """A process in a pod, of which `ip netns exec` has become the program itself."""
+    """A process in a pod; `ip netns exec` has replaced itself with the program."""
 
     def __init__(self, pod, name, *flags):
         self.pod = pod
@@ -122,14 +122,14 @@ class Program:
         return os.pread(self._log.fileno(), 1 << 20, 0).decode(errors="replace")
 
     def end(self):
-        """The exit code after SIGTERM."""
+        """Sends SIGTERM and returns the exit code."""
         self.process.send_signal(signal.SIGTERM)
         return self.process.wait(timeout=TIMEOUT_S)
 
 
 @functools.cache
 def secret_file():
-    """One for all pipelines."""
+    """The secret file of all pipelines."""
     folder = tempfile.mkdtemp()
     atexit.register(shutil.rmtree, folder)
     file = pathlib.Path(folder) / "secret"
@@ -148,7 +148,7 @@ def router(pod, stage_addresses):
 
 
 class Pipeline:
-    """What the chart makes of nodes: 1: the router and its stages in one pod."""
+    """The chart's form for nodes: 1, the router and its stages in one pod."""
 
     def __init__(self, network, name):
         self.pod = network.pod(name)
@@ -160,7 +160,7 @@ class Pipeline:
 
 
 def wait_until_ready(network, program):
-    """Asks as a readiness probe does, from another pod."""
+    """Polls like a readiness probe, from another pod."""
     deadline = time.monotonic() + TIMEOUT_S
     url = f"http://{program.pod.address}:{HTTP_PORT}/ready"
     ask = ("import sys, urllib.request as r; "

@@ -1,4 +1,4 @@
-"""Upgrades under load, with router and workers in network namespaces of their own, and clients that know a Service alone."""
+"""Upgrades under load. The router and workers are in separate network namespaces, and clients know only a Service."""
 import json
 import pathlib
 import subprocess
@@ -23,7 +23,7 @@ class Load:
             self.results.append(json.loads(self._process.stdout.readline()))
 
     def end(self):
-        """What went wrong; and no stream is under way any more."""
+        """Waits for all streams to end; returns the errors."""
         rest, _ = self._process.communicate()
         self.results += map(json.loads, rest.splitlines())
         return [result["error"] for result in self.results if "error" in result]
@@ -40,12 +40,13 @@ def network():
 
 @pytest.mark.parametrize("connections", ["new", "kept"])
 def test_one_pod_after_the_other(network, connections):
-    """nodes: 1. The new pod is ready, the Service points to it, the old one drains.
+    """nodes: 1. The new pod is ready, the Service switches to it, the old one drains.
 
-    With a connection a request nobody notices. Kept connections go on to the old pod; when it has finished their streams it
-    closes them, and a client that does not look before it sends the next request, such as Python's http.client, finds that
-    out by RemoteDisconnected, with nothing of an answer, and asks again: the only case that a client has to know.
-    """
+    With one connection per request, clients notice nothing. Kept connections stay on the old pod, which closes them
+    when it has finished their streams. A client that sends its next request without checking the connection, such as
+    Python's http.client, then gets RemoteDisconnected without any answer and sends the request again. This is the only
+    case that a client must handle.
+"""
     old = Pipeline(network, "old")
     wait_until_ready(network, old.router)
     network.point_service_to(old.pod)
@@ -54,7 +55,7 @@ def test_one_pod_after_the_other(network, connections):
     new = Pipeline(network, "new")
     wait_until_ready(network, new.router)
     network.point_service_to(new.pod)
-    load.wait_for_answers(4)  # what was on its way to the old pod has arrived there
+    load.wait_for_answers(4)  # connections that were being opened to the old pod have arrived there
     assert old.end() == [0, 0, 0]
     load.wait_for_answers(8)
     assert load.end() == []
@@ -62,10 +63,10 @@ def test_one_pod_after_the_other(network, connections):
 
 
 def test_router_and_workers_one_after_the_other(network):
-    """nodes: 2. A worker serves one router, so there is a gap; it is made of requests that are refused, none that breaks off.
+    """nodes: 2. A worker serves one router, so there is a gap. In the gap requests are refused; no stream breaks.
 
-    The router drains first, then each worker is replaced, then a router comes up on the new ones.
-    """
+    The router drains first, then each worker is replaced, then a new router starts with the new workers.
+"""
     pods = [network.pod(f"node-{i}") for i in range(2)]
     addresses = [f"{pod.address}:{STAGE_PORT}" for pod in pods]
     front = network.pod("router")
@@ -90,7 +91,7 @@ def test_router_and_workers_one_after_the_other(network):
 
 
 def start_long_stream(network, front):
-    """Of 1500 tokens, the first of which is here."""
+    """Starts a stream of 1500 tokens and waits for the first one."""
     stream = network.client.start(STAGECOACH, "generate", f"--server={front.pod.address}:{GRPC_PORT}", "--prompt=The next train",
                                   "--max-tokens=1500", "--ignore-eos", stdout=subprocess.PIPE, stderr=subprocess.PIPE)
     assert stream.stdout.read(1)
@@ -106,7 +107,7 @@ def two_nodes(network):
 
 
 def test_a_worker_that_is_replaced_under_its_router_ends_no_stream(network):
-    """nodes: 2, a node is drained: its worker asks the router to finish."""
+    """nodes: 2. A node is drained: its worker asks the router to finish."""
     workers, front = two_nodes(network)
     stream = start_long_stream(network, front)
     assert workers[1].end() == 0

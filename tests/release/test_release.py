@@ -1,4 +1,5 @@
-"""The release bundle, the systemd units and the Compose file: that they name what there is, and run."""
+"""Tests the release bundle, the systemd units and the Compose file: the files and programs that they name exist and
+run."""
 import pathlib
 import re
 import shutil
@@ -23,9 +24,9 @@ def known_flags(program):
 
 @pytest.fixture(scope="module")
 def units(tmp_path_factory):
-    """The units with the programs where they are, and settings where an administrator's would be."""
+    """The units with the paths of the built programs, and settings in place of an administrator's."""
     folder = tmp_path_factory.mktemp("units")
-    (folder / "bin").symlink_to(BIN_DIR)  # whose own path may hold a space
+    (folder / "bin").symlink_to(BIN_DIR)  # a link, because BIN_DIR's own path may contain a space
     (folder / "router.conf").write_text("FLAGS=--model=/srv/models/chat --stages=127.0.0.1:9100\n")
     for unit in UNITS.iterdir():
         text = unit.read_text().replace("/usr/local/bin/", f"{folder}/bin/")
@@ -46,7 +47,7 @@ def test_systemd_accepts_the_units(units, unit):
 @needs_systemd
 @pytest.mark.parametrize("unit", ["stagecoach-router.service", "stagecoach-worker@0.service"])
 def test_systemd_confines_the_units(units, unit):
-    """systemd's own score of what a unit leaves open: 0 is nothing, 10 everything; a unit without settings has 9.6."""
+    """systemd's exposure score of a unit: 0 is fully confined, 10 not at all; a unit without settings has 9.6."""
     rated = run("systemd-analyze", "security", "--offline=true", "--threshold=40", "--no-pager", units / unit)
     assert rated.returncode == 0, rated.stdout[-2000:] + rated.stderr
 

@@ -15,7 +15,7 @@
 namespace stagecoach::worker {
 namespace {
 
-// Compares the beginning of a stored head with the embedding that it is tied to.
+// Compares the start of a stored lm_head with the embedding that it is tied to.
 std::string TiedHeadNote(CheckpointFiles& files, const ModelSpec& spec) {
   constexpr uint64_t kCompareBytes = 1 << 20;
   const auto head = files.Find(spec.names.lm_head + ".weight");

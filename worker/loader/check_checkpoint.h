@@ -1,4 +1,4 @@
-// Judges a whole checkpoint from its index and headers, before any memory is taken.
+// Checks a whole checkpoint from its index and headers, before any large allocation.
 #pragma once
 
 #include <span>
@@ -11,22 +11,22 @@
 namespace stagecoach::worker {
 
 struct CheckpointVerdict {
-  std::string source;                 // the index or the only file; empty: there is none
-  std::vector<std::string> problems;  // the model cannot be served, or not rightly; what to do
-  std::vector<std::string> notes;     // tensors that are ignored, and why that is right
+  std::string source;                 // the index or the only file; empty: neither exists
+  std::vector<std::string> problems;  // why the model cannot be served correctly, and the fix
+  std::vector<std::string> notes;     // ignored tensors, and why ignoring them is right
   uint64_t n_parameters = 0;          // of all requested tensors
   bool ok() const { return problems.empty(); }
 };
 
-// `requests`: all tensors of the model (PlanWeights over all layers, first and last stage). Opens
-// every file that holds one and reads its header; of the data at most the first part of a tied
-// lm_head. Layers with the same problem share a line.
+// `requests`: all tensors of the model (PlanWeights over all layers, as first and last stage).
+// Opens every file that holds one of them and reads its header. Of the data, it reads at most the
+// first part of a tied lm_head. Layers with the same problem share one line.
 CheckpointVerdict CheckCheckpoint(const CheckpointOptions& options, const ModelSpec& spec,
                                   std::span<const TensorRequest> requests);
 
-// What the names alone tell: a stage that reads its own layers refuses with it what would make the
-// whole model wrong. `requests`: as above. INVALID_ARGUMENT lists the problems of
-// unexpected_tensors.h.
+// Checks tensor names only. A stage that reads just its own layers uses it to refuse checkpoints
+// for which the whole model would compute wrong results. `requests`: as above. INVALID_ARGUMENT
+// lists the problems of unexpected_tensors.h.
 absl::Status CheckNames(const CheckpointOptions& options, const ModelSpec& spec,
                         std::span<const TensorRequest> requests);
 

@@ -14,7 +14,7 @@ namespace {
 
 using Catch::Matchers::ContainsSubstring;
 
-// A model of two layers with one matrix and one norm each.
+// A model of two layers, each with one matrix and one norm.
 ModelSpec Spec() {
   ModelSpec spec;
   spec.layers.resize(2);

@@ -1,4 +1,4 @@
-// Which file of a checkpoint holds which tensor.
+// Maps each tensor of a checkpoint to its file.
 #pragma once
 
 #include <map>
@@ -14,28 +14,28 @@ namespace stagecoach::worker {
 
 class CheckpointFiles {
  public:
-  // Reads the index, or the header of the only file: `model_path` itself where it is a file, else
-  // in that folder model.safetensors or its index, pytorch_model.bin or its index. NOT_FOUND says
-  // what the folder holds instead of weights.
+  // Reads the index, or the header of the only file. If `model_path` is a file, it is the only
+  // file; otherwise the folder has model.safetensors or its index, or pytorch_model.bin or its
+  // index. NOT_FOUND says what the folder has instead of weights.
   static absl::StatusOr<CheckpointFiles> Open(const std::string& model_path);
 
   struct Found {
-    std::string name;                        // as the file has it; empty: nowhere
-    std::shared_ptr<const TensorFile> file;  // null: file_error says why
+    std::string name;                        // as in the file; empty: not found
+    std::shared_ptr<const TensorFile> file;  // null: see file_error
     absl::Status file_error;
-    const StoredTensor* entry = nullptr;  // null: the index names it, the file lacks it
+    const StoredTensor* entry = nullptr;  // null: in the index but not in the file
   };
-  // By the name that the architecture's files usually have, or its known variants. Opens the file
+  // Finds a tensor by the usual name of its architecture or a known variant of it. Opens the file
   // on first use.
   Found Find(std::string_view name);
-  // The name alone, without opening a file; empty: nowhere.
+  // Returns only the name in the checkpoint, without opening a file. Empty if not found.
   std::string NameOf(std::string_view name) const;
-  // By the name that the file has.
+  // Finds a tensor by its exact name in the file.
   Found FindExact(std::string_view name);
 
-  // All tensors, by their names in the files.
+  // Names of all tensors, as in the files.
   std::vector<std::string> Names() const;
-  // Those that an unmerged LoRA adapter leaves behind.
+  // Names of tensors that an unmerged LoRA adapter left in the checkpoint.
   const std::vector<std::string>& lora_names() const { return lora_names_; }
   const std::string& source() const { return source_; }  // the index or the only file
 

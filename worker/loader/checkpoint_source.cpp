@@ -57,7 +57,7 @@ absl::StatusOr<std::unique_ptr<WeightSource>> OpenCheckpoint(
       parts.emplace_back(opened.status().message());
     }
   } else if (!files.lora_names().empty()) {
-    // Served without their adapter the weights would be another model, silently.
+    // Without the adapter these weights would silently be another model.
     parts.push_back(LoraProblem(files.lora_names()));
   }
   if (!parts.empty()) {

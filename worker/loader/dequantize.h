@@ -1,4 +1,5 @@
-// GGUF's quantized blocks to float32, element for element what gguf.quants.dequantize computes.
+// Expands GGUF's quantized blocks to float32. Each element equals the result of
+// gguf.quants.dequantize.
 #pragma once
 
 #include <cstddef>
@@ -8,8 +9,8 @@
 
 namespace stagecoach::worker {
 
-// Element `i` of `out` [n] is element `i` of the blocks (or plain elements) at `from`, which need
-// not be aligned. REQUIRES: n is a multiple of the encoding's block.
+// Element `i` of `out` [n] becomes element `i` of the blocks (or plain elements) at `from`, which
+// may be unaligned. REQUIRES: n is a multiple of the encoding's block size.
 void Dequantize(Encoding encoding, const std::byte* from, int64_t n, float* out);
 
 }  // namespace stagecoach::worker

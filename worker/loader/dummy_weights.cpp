@@ -10,7 +10,7 @@ namespace {
 constexpr size_t kWorthThread = size_t{1} << 18;  // values
 const size_t kMostThreads = std::clamp(std::thread::hardware_concurrency(), 1u, 16u);
 
-// FNV-1a: the same on every machine, unlike std::hash.
+// FNV-1a, because std::hash may differ between machines.
 uint64_t HashName(std::string_view name) {
   uint64_t hash = 0xcbf29ce484222325u;
   for (const unsigned char c : name) hash = (hash ^ c) * 0x100000001b3u;

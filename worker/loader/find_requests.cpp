@@ -12,7 +12,7 @@ std::vector<int64_t> WantedShape(const TensorRequest& request, const TensorFile&
   return {request.rows, request.cols};
 }
 
-// Empty: fine.
+// Returns an empty string if the shape is right.
 std::string ShapeProblem(const TensorRequest& request, const std::vector<int64_t>& shape,
                          const std::vector<int64_t>& wanted) {
   if (shape == wanted) return "";

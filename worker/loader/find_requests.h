@@ -1,4 +1,4 @@
-// Finds what the model asks for in a checkpoint, and says what is wrong with it.
+// Finds the tensors of a model in a checkpoint and describes what is wrong with them.
 #pragma once
 
 #include <set>
@@ -14,15 +14,15 @@
 namespace stagecoach::worker {
 
 struct FoundRequests {
-  std::vector<PlacedTensor> placed;  // by request; only those without a problem are filled in
-  std::set<std::string> names;       // as the files have them, of all requests that were found
-  TensorProblems problems;           // of single tensors
+  std::vector<PlacedTensor> placed;  // by request; filled in only where no problem was found
+  std::set<std::string> names;       // of all requests found, as in the files
+  TensorProblems problems;           // about single tensors
   std::set<std::string> broken_files;
 };
 
 FoundRequests FindRequests(CheckpointFiles& files, std::span<const TensorRequest> requests);
 
-// What to do about tensors of an adapter that was not merged.
+// Says what to do about tensors of an adapter that was not merged.
 std::string LoraProblem(const std::vector<std::string>& lora_names);
 
 }  // namespace stagecoach::worker

@@ -10,8 +10,8 @@ namespace {
 
 bool IsPart(std::string_view name, std::string_view part) { return name.find(part) != name.npos; }
 
-// The converter permutes q and k of the "llama" architecture, whose other runtime rotates
-// neighbouring pairs instead of the two halves of a head.
+// The converter permutes q and k of the "llama" architecture, because ggml rotates neighbouring
+// pairs of a head instead of its two halves.
 int32_t InterleavedHead(std::string_view name, int64_t rows, int64_t n_heads, int64_t n_kv_heads) {
   int64_t heads = 0;
   if (IsPart(name, ".attn_q.")) heads = n_heads;

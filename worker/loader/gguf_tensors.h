@@ -1,5 +1,5 @@
-// The tensors of a GGUF file, under the file's own names ("blk.3.attn_q.weight"), which are also
-// those of the ModelSpec that is read from it.
+// The tensors of a GGUF file under the file's own names ("blk.3.attn_q.weight"). The ModelSpec read
+// from the same file uses these names.
 #pragma once
 
 #include <cstddef>
@@ -11,7 +11,7 @@
 
 namespace stagecoach::worker {
 
-// `name` stands in messages. Errors as GgufFile::Parse().
+// Error messages use `name`. Errors: as for GgufFile::Parse().
 absl::StatusOr<StoredTensors> ReadGgufTensors(const std::string& name,
                                               std::span<const std::byte> bytes);
 

@@ -21,7 +21,7 @@ namespace fs = std::filesystem;
 constexpr std::string_view kPrefix = "base_model.model.";
 constexpr size_t kMaxProblemLines = 20;
 
-// "model.layers.0.self_attn.q_proj.lora_A.default.weight"
+// Parts of a name such as "model.layers.0.self_attn.q_proj.lora_A.default.weight".
 struct LoraName {
   std::string module;  // "model.layers.0.self_attn.q_proj"
   bool is_a = false;
@@ -56,7 +56,7 @@ std::vector<float> AllValues(RowReader& reader, const PlacedTensor& tensor) {
   return values;
 }
 
-// out [n]: adds factor * in.
+// Adds factor * in to out [n].
 void AddScaled(float factor, const float* in, int64_t n, float* out) {
   for (int64_t i = 0; i < n; ++i) out[i] += factor * in[i];
 }
@@ -105,10 +105,10 @@ class MergedSource final : public WeightSource {
  private:
   std::unique_ptr<WeightSource> base_;
   LoraAdapter adapter_;
-  std::vector<const LoraPair*> pairs_;  // of adapter_, by request
+  std::vector<const LoraPair*> pairs_;  // pairs of adapter_, by request
   std::vector<int64_t> cols_;           // by request
   RowReader reader_;
-  std::optional<size_t> current_;  // whose a_ [r, cols] and b_ [rows, r] these are
+  std::optional<size_t> current_;  // the request that a_ [r, cols] and b_ [rows, r] belong to
   std::vector<float> a_, b_, rows_;
 };
 

@@ -1,5 +1,5 @@
-// A LoRA adapter as peft saves it, to be merged into its base model while that is read:
-// W + B A scale, with scale = alpha / r, or alpha / sqrt(r) where it is rank-stabilised.
+// A LoRA adapter in peft's format, merged into its base model while the weights are read: W + B A
+// scale. scale is alpha / r, or alpha / sqrt(r) for a rank-stabilised adapter.
 #pragma once
 
 #include <map>
@@ -16,7 +16,7 @@
 
 namespace stagecoach::worker {
 
-// What is added to one tensor [rows, cols].
+// The update of one tensor [rows, cols].
 struct LoraPair {
   PlacedTensor a;  // [r, cols]
   PlacedTensor b;  // [rows, r]
@@ -25,15 +25,16 @@ struct LoraPair {
 
 class LoraAdapter {
  public:
-  // `dir` holds adapter_config.json, and adapter_model.safetensors or .bin unless `files` (the
-  // checkpoint itself) holds the adapter's tensors. INVALID_ARGUMENT and UNIMPLEMENTED list all
-  // that is wrong or cannot be merged: other kinds than plain LoRA are named.
+  // `dir` has adapter_config.json, and adapter_model.safetensors or .bin unless `files` (the
+  // checkpoint itself) holds the adapter's tensors. INVALID_ARGUMENT and UNIMPLEMENTED list
+  // everything that is wrong or cannot be merged, including adapter types other than plain LoRA.
   static absl::StatusOr<LoraAdapter> Open(const std::string& dir, CheckpointFiles& files);
 
-  // The pair for a request, by any spelling of its name; null where the adapter leaves it alone.
+  // Returns the pair for a request, under any spelling of its name. Null if the adapter does not
+  // change the tensor.
   const LoraPair* Find(const TensorRequest& request) const;
-  // What does not fit: pairs of another shape; with `is_whole_model` also those for which the model
-  // has no tensor.
+  // Returns what does not fit: pairs with a wrong shape and, with `is_whole_model`, pairs for
+  // tensors that the model does not have.
   std::vector<std::string> Problems(std::span<const TensorRequest> requests,
                                     bool is_whole_model) const;
 
@@ -43,7 +44,8 @@ class LoraAdapter {
   std::map<std::string, LoraPair, std::less<>> pairs_;  // by module, without "base_model.model."
 };
 
-// `base` with the adapter's pairs merged in, in float32. `base` has the same requests.
+// Returns `base` with the adapter's pairs merged in, computed in float32. `requests` are those of
+// `base`.
 std::unique_ptr<WeightSource> MergeAdapter(std::unique_ptr<WeightSource> base, LoraAdapter adapter,
                                            std::span<const TensorRequest> requests);
 

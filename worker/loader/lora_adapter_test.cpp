@@ -17,7 +17,7 @@ namespace {
 
 using Catch::Matchers::ContainsSubstring;
 
-// The tiny Llama of testdata/make_lora.py.
+// Tensors of the tiny Llama of testdata/make_lora.py.
 std::vector<TensorRequest> Requests() {
   std::vector<TensorRequest> requests = {
       {.name = "model.embed_tokens.weight", .rows = 24, .cols = 8},
@@ -49,7 +49,7 @@ ModelSpec Spec() {
   return spec;
 }
 
-// Greatest difference of any weight, read in two pieces, from what peft made of it.
+// Returns the largest difference of any weight, read in two pieces, from peft's result.
 float Difference(const CheckpointOptions& options, const std::string& merged) {
   const std::vector<TensorRequest> requests = Requests();
   auto mine = OpenCheckpoint(options, requests);
@@ -77,7 +77,7 @@ TEST_CASE("an adapter beside its base equals what peft merges") {
   INFO(name);
   const std::string base = TestData("lora/base");
   CHECK(Difference({base, TestData("lora/" + name)}, name) < 1e-5f);
-  CHECK(Difference(base, name) > 0.1f);  // or the test would show nothing
+  CHECK(Difference(base, name) > 0.1f);  // otherwise the test would prove nothing
   const CheckpointVerdict verdict =
       CheckCheckpoint({base, TestData("lora/" + name)}, Spec(), Requests());
   CHECK(verdict.ok());

@@ -14,7 +14,7 @@ namespace {
 
 constexpr double kMaxAlpha = 1e9;
 
-// Whether the pattern is the module's name, or its end from a component's beginning on.
+// Whether the pattern is the module's name, or a suffix of it that starts at a component.
 bool Fits(std::string_view pattern, std::string_view module) {
   if (pattern.starts_with('^')) return module == pattern.substr(1);
   if (!module.ends_with(pattern)) return false;
@@ -22,7 +22,7 @@ bool Fits(std::string_view pattern, std::string_view module) {
   return before == 0 || module[before - 1] == '.';
 }
 
-// Neither absent nor null, false or empty.
+// True unless the value is absent, null, false or empty.
 bool IsFilled(const boost::json::object& object, const char* key) {
   const boost::json::value* value = object.if_contains(key);
   if (value == nullptr || value->is_null()) return false;
@@ -39,7 +39,7 @@ void RefuseOtherKinds(const boost::json::object& object, ConfigReader& config) {
   for (const char* flag : {"use_dora", "lora_bias", "use_qalora"}) {
     if (config.Bool(flag, false)) config.Unsupported(flag, "is not supported");
   }
-  // The others change the base's weights too when they begin.
+  // The other initializations also change the base model's weights.
   const boost::json::value* init = object.if_contains("init_lora_weights");
   if (init != nullptr && init->is_string() && init->get_string() != "gaussian" &&
       init->get_string() != "eva" && init->get_string() != "orthogonal") {

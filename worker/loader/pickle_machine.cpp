@@ -28,18 +28,18 @@ enum class Kind : uint8_t {
 
 using Index = uint32_t;  // of a value
 
-// Values refer to each other by index: nothing here is as deep as the pickle pretends to be.
+// Values refer to each other by index, so nothing here recurses as deeply as a pickle nests.
 struct Value {
   Kind kind = Kind::kNone;
   int64_t number = 0;
-  std::string_view text;     // kText; kGlobal: the name in its module; kStorage: the key
+  std::string_view text;     // kText; kGlobal: the name within its module; kStorage: the key
   std::string_view element;  // kStorage: "Float"
   std::vector<Index> items;  // kTuple; kDict: key, value, key, value...
-  uint32_t tensor = 0;       // kTensor: which
+  uint32_t tensor = 0;       // kTensor: index into tensors_
 };
 
-// More than any checkpoint has (some 40 for a tensor), so that one byte of input cannot become many
-// of memory without end.
+// More values than any checkpoint has (about 40 per tensor). Stops inputs that turn one byte into
+// many bytes of memory without end.
 constexpr size_t kMaxValues = 1 << 21;
 
 constexpr std::array kElements = {"Float", "Half", "BFloat16", "Double", "Long",   "Int",
@@ -51,7 +51,7 @@ bool Contains(const auto& names, std::string_view name) {
   return std::find(names.begin(), names.end(), name) != names.end();
 }
 
-// "Float" of "FloatStorage"; empty: no such storage.
+// Returns "Float" for "FloatStorage". Empty if there is no such storage.
 std::string_view ElementOf(std::string_view storage) {
   constexpr std::string_view kStorage = "Storage";
   if (!storage.ends_with(kStorage)) return "";
@@ -128,7 +128,7 @@ class Machine {
     if (read) Push({.kind = Kind::kInt, .number = number});
     return read;
   }
-  // How many values lie above the last mark.
+  // Height of the stack at the last mark.
   size_t floor() const { return marks_.empty() ? 0 : marks_.back(); }
   bool Has(size_t n) const { return stack_.size() - floor() >= n; }
   Index Pop() {
@@ -136,7 +136,7 @@ class Machine {
     stack_.pop_back();
     return top;
   }
-  // Takes what lies above the last mark, and the mark.
+  // Takes the values above the last mark, and the mark.
   bool PopMark(std::vector<Index>* items) {
     if (marks_.empty()) return false;
     items->assign(stack_.begin() + static_cast<std::ptrdiff_t>(marks_.back()), stack_.end());
@@ -167,10 +167,10 @@ class Machine {
   bool stopped_ = false;
   std::vector<Value> values_;
   std::vector<Index> stack_;
-  std::vector<size_t> marks_;  // heights of the stack, none above it
+  std::vector<size_t> marks_;  // stack heights; in ascending order
   std::unordered_map<uint32_t, Index> memo_;
   std::vector<PickledTensor> tensors_;
-  size_t n_items_total_ = 0;  // of all dictionaries
+  size_t n_items_total_ = 0;  // over all dictionaries
 };
 
 absl::Status Machine::Execute(uint8_t opcode) {
@@ -215,7 +215,7 @@ absl::Status Machine::Execute(uint8_t opcode) {
     case 0x89:  // NEWFALSE
       Push({.kind = Kind::kBool, .number = opcode == 0x88});
       return absl::OkStatus();
-    case 'G': {  // BINFLOAT: beside the tensors at most, never looked at
+    case 'G': {  // BINFLOAT: appears only outside tensors, so the value is ignored
       uint64_t bits = 0;
       if (!Read(&bits)) return CutShort();
       Push({.kind = Kind::kFloat});
@@ -295,7 +295,7 @@ absl::Status Machine::Integer(uint8_t opcode) {
   uint8_t first = 0;
   read = Read(&first);
   if (opcode == 'K') return PushInt(read, first) ? absl::OkStatus() : CutShort();
-  // LONG1: `first` bytes of two's complement, the lowest first
+  // LONG1: `first` bytes of two's complement, lowest byte first.
   std::string_view digits;
   if (!read || !ReadText(first, &digits)) return CutShort();
   if (digits.size() > sizeof(int64_t)) return Error("holds an integer of more than 64 bits");
@@ -351,13 +351,13 @@ absl::Status Machine::Append(bool many) {
   if (many && !PopMark(&items)) return Underflow();
   if (!Has(many ? 1 : 2)) return Underflow();
   if (!many) Pop();
-  // Lists lie beside the tensors at most; what is in them is never looked at.
+  // Lists appear only outside tensors, so their content is ignored.
   return values_[stack_.back()].kind == Kind::kList
              ? absl::OkStatus()
              : Error("no pickle of torch.save: appends to what is no list");
 }
 
-// The state is that of a dictionary ("_metadata") or a parameter; neither changes a weight.
+// The state belongs to a dictionary ("_metadata") or a parameter. Neither changes a weight.
 absl::Status Machine::Build() {
   if (!Has(2)) return Underflow();
   Pop();
@@ -367,7 +367,7 @@ absl::Status Machine::Build() {
              : Error("no pickle of torch.save: builds what is neither dictionary nor tensor");
 }
 
-// ("storage", torch.FloatStorage, "0", "cpu", n_elements)
+// The id is ("storage", torch.FloatStorage, "0", "cpu", n_elements).
 absl::Status Machine::Storage() {
   if (!Has(1)) return Underflow();
   const Value& id = values_[Pop()];
@@ -400,7 +400,7 @@ absl::Status Machine::Reduce() {
   if (values_[args_at].items.size() > kMaxArguments) {
     return Error(fmt::format("calls {} with too many arguments", name));
   }
-  // A copy: values_ may move while new ones are pushed.
+  // A copy, because values_ may reallocate while new values are pushed.
   const std::vector<Index> args = values_[args_at].items;
   if (name == "OrderedDict" && args.empty()) {
     Push({.kind = Kind::kDict});
@@ -430,7 +430,8 @@ bool Machine::Ints(Index tuple, std::vector<int64_t>* out) const {
   return true;
 }
 
-// (storage, offset, shape, strides, requires_grad, hooks...); v3 has a dtype behind them.
+// Arguments: (storage, offset, shape, strides, requires_grad, hooks...). v3 adds a dtype at the
+// end.
 absl::Status Machine::Rebuild(const std::vector<Index>& args, std::string_view function) {
   PickledTensor tensor;
   const bool has_dtype = function == "_rebuild_tensor_v3";

@@ -12,7 +12,7 @@ namespace {
 
 namespace json = boost::json;
 
-// 0 for a dtype that this program does not know, whose tensors are only wrong if they are needed.
+// Returns 0 for an unknown dtype. Its tensors are an error only if the model needs them.
 uint64_t BytesOf(std::string_view dtype) {
   for (const char* name : {"BOOL", "U8", "I8", "F8_E4M3", "F8_E5M2", "F8_E8M0"}) {
     if (dtype == name) return 1;
@@ -48,7 +48,8 @@ bool AsUint(const json::value& value, uint64_t* out) {
   return false;
 }
 
-// Empty: fine. `data_bytes` follow the header, which ends at `data_begin` of the file.
+// Returns an empty string if the entry is valid. `data_bytes` bytes follow the header, which ends
+// at `data_begin` of the file.
 std::string ReadEntry(const json::value& value, uint64_t data_begin, uint64_t data_bytes,
                       StoredTensor* entry) {
   const json::object* object = value.if_object();

@@ -1,6 +1,6 @@
 // The header of a .safetensors file. Format: 8 bytes header length, a JSON header of that length,
-// then the data that the header's offsets point into (github.com/huggingface/safetensors).
-// Everything in the header is checked before it is used.
+// then the data at the header's offsets (github.com/huggingface/safetensors). Everything in the
+// header is checked before use.
 #pragma once
 
 #include <cstddef>
@@ -13,10 +13,10 @@
 
 namespace stagecoach::worker {
 
-inline constexpr uint64_t kMaxHeaderBytes = 100'000'000;  // the format's own limit
+inline constexpr uint64_t kMaxHeaderBytes = 100'000'000;  // the format's limit
 
-// `name` stands in messages. INVALID_ARGUMENT names the file, the tensor and what is wrong: a
-// header that is no header, offsets that overlap or point outside, a size that is not shape times
+// Error messages use `name`. INVALID_ARGUMENT names the file, the tensor and the problem: an
+// invalid header, offsets that overlap or point outside, or a size that differs from shape times
 // dtype.
 absl::StatusOr<StoredTensors> ReadSafetensors(const std::string& name,
                                               std::span<const std::byte> bytes);

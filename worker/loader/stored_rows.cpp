@@ -13,7 +13,7 @@ namespace {
 template <typename Element>
 void CopyColumns(const std::byte* from, uint64_t from_cols, uint64_t first_row, uint64_t n_rows,
                  uint64_t n_cols, std::byte* to) {
-  constexpr uint64_t kTile = 64;  // columns whose cache lines are still there for the next row
+  constexpr uint64_t kTile = 64;  // columns whose cache lines stay cached for the next row
   for (uint64_t tile = 0; tile < n_cols; tile += kTile) {
     const uint64_t end = std::min(tile + kTile, n_cols);
     for (uint64_t row = 0; row < n_rows; ++row) {
@@ -25,7 +25,7 @@ void CopyColumns(const std::byte* from, uint64_t from_cols, uint64_t first_row, 
   }
 }
 
-// Where the file has the model's row `row` (StoredTensor::interleaved_head).
+// Returns the position in the file of the model's row `row` (StoredTensor::interleaved_head).
 int64_t InterleavedRow(int64_t row, int64_t head) {
   const int64_t within = row % head, half = head / 2;
   return row - within + within % half * 2 + within / half;
@@ -60,7 +60,7 @@ RowsView RowReader::Read(const PlacedTensor& tensor, int64_t first_row, int64_t 
     return {copy_.data(), DType::kF32};
   }
   if (reinterpret_cast<uintptr_t>(data) % DTypeBytes(*plain) == 0) return {data, *plain};
-  // Safetensors does not promise alignment.
+  // Safetensors does not guarantee alignment.
   const uint64_t n_bytes = static_cast<uint64_t>(n_rows) * tensor.row_bytes();
   copy_.resize(n_bytes / sizeof(float) + 1);
   std::memcpy(copy_.data(), data, n_bytes);
@@ -90,7 +90,7 @@ const std::byte* RowReader::Mapped(const PlacedTensor& tensor, int64_t first_row
       tensor.stored->begin + static_cast<uint64_t>(first_row) * tensor.row_bytes();
   const uint64_t n_bytes = static_cast<uint64_t>(n_rows) * tensor.row_bytes();
   SC_CHECK(begin >= tensor.stored->begin && begin + n_bytes <= tensor.stored->end);
-  // The piece asked for and the next one, so that the disk works while this one is converted.
+  // Prefetches this piece and the next one, so that the disk works while this one is converted.
   tensor.file->mapped->WillNeed(begin, std::min(begin + 2 * n_bytes, tensor.stored->end));
   last_file_ = tensor.file;
   last_begin_ = begin;
@@ -109,15 +109,15 @@ RowsView RowReader::Columns(const PlacedTensor& tensor, int64_t first_row, int64
   const auto copy = element == 4 ? CopyColumns<uint32_t> : CopyColumns<uint16_t>;
   copy(tensor.file->mapped->bytes().data() + tensor.stored->begin, all_rows, first, n, n_cols,
        reinterpret_cast<std::byte*>(copy_.data()));
-  // Every row is spread over the whole tensor, which is needed until the last one is out.
+  // Each row is spread over the whole tensor, so its pages are needed until the last row is read.
   last_file_ = first + n == all_rows ? tensor.file : nullptr;
   last_begin_ = tensor.stored->begin;
   last_end_ = tensor.stored->end;
   return {copy_.data(), dtype};
 }
 
-// Rows of a head are neighbours in the file too, so the pages are read in about the order asked
-// for.
+// The rows of a head are also contiguous in the file, so pages are read in roughly sequential
+// order.
 RowsView RowReader::Gathered(const PlacedTensor& tensor, int64_t first_row, int64_t n_rows) {
   const int64_t head = tensor.stored->interleaved_head;
   const std::byte* data = tensor.file->mapped->bytes().data() + tensor.stored->begin;

@@ -1,4 +1,4 @@
-// Rows of tensors in mapped files, as the model wants them.
+// Reads rows of tensors in mapped files in the layout that the model needs.
 #pragma once
 
 #include <cstdint>
@@ -10,30 +10,30 @@
 
 namespace stagecoach::worker {
 
-// Where a requested tensor was found; it has the request's shape.
+// Where a requested tensor was found. Its shape matches the request.
 struct PlacedTensor {
   std::shared_ptr<const TensorFile> file;
-  const StoredTensor* stored = nullptr;  // of `file`; its encoding is known
+  const StoredTensor* stored = nullptr;  // in `file`; its encoding is known
   int64_t rows = 1, cols = 0;            // of the request
   bool is_vector = false;
-  bool column_major = false;  // element (row, col) lies at col * rows + row
+  bool column_major = false;  // element (row, col) is at col * rows + row
 
-  // The dtype in which it is best kept: that of the file, bfloat16 for quantized ones.
+  // The dtype to keep the tensor in: the file's dtype, or bfloat16 if it is quantized.
   DType dtype() const;
   uint64_t row_bytes() const;  // in the file, row-major
 };
 
-// REQUIRES: `stored` has the request's shape (transposed where the request says so).
+// REQUIRES: `stored` has the request's shape (transposed if the request is "transposed").
 PlacedTensor Place(const TensorRequest& request, std::shared_ptr<const TensorFile> file,
                    const StoredTensor* stored);
 
-// Whether the file has [cols, rows] for a request that says "transposed": GGUF's converter has
-// turned them round.
+// Whether the file stores a "transposed" request as [cols, rows]. GGUF's converter has already
+// transposed such tensors.
 inline bool IsTurned(const TensorRequest& request, const TensorFile& file) {
   return request.transposed && file.format != FileFormat::kGguf;
 }
 
-// One thread at a time.
+// Use from one thread at a time.
 class RowReader {
  public:
   RowReader() = default;
@@ -41,13 +41,13 @@ class RowReader {
   RowReader(const RowReader&) = delete;
   RowReader& operator=(const RowReader&) = delete;
 
-  // As WeightSource::Rows(); `tensor` must live until the next call.
+  // As WeightSource::Rows(). `tensor` must live until the next call.
   RowsView Read(const PlacedTensor& tensor, int64_t first_row, int64_t n_rows);
   // As WeightSource::StoredRows(). REQUIRES: !tensor.column_major
   const std::byte* ReadStored(const PlacedTensor& tensor, int64_t first_row, int64_t n_rows);
 
  private:
-  // Rows that lie side by side in the file, in place, until the next call.
+  // Rows that are contiguous in the file, in place. Valid until the next call.
   const std::byte* Mapped(const PlacedTensor& tensor, int64_t first_row, int64_t n_rows);
   RowsView Columns(const PlacedTensor& tensor, int64_t first_row, int64_t n_rows);
   RowsView Gathered(const PlacedTensor& tensor, int64_t first_row, int64_t n_rows);
@@ -55,7 +55,7 @@ class RowReader {
 
   std::shared_ptr<const TensorFile> last_file_;
   uint64_t last_begin_ = 0, last_end_ = 0;
-  std::vector<float> copy_;  // of rows that lie in another place, alignment or encoding
+  std::vector<float> copy_;  // rows that needed another order, alignment or encoding
 };
 
 }  // namespace stagecoach::worker

@@ -27,7 +27,7 @@ absl::StatusOr<std::shared_ptr<const TensorFile>> OpenTensorFile(const std::stri
     file->format = FileFormat::kTorch;
     SC_ASSIGN_OR_RETURN(file->tensors, ReadTorchTensors(path, bytes));
   } else if (begins_with("\x80\x02") && bytes.size() > 8 && bytes[8] != std::byte{'{'}) {
-    // Not the length of a safetensors header, which is followed by its JSON.
+    // Not the length of a safetensors header, because "{" must follow that.
     return absl::UnimplementedError(fmt::format(
         "{}: written by a torch before 1.6, or a plain pickle; load it with torch "
         "(torch.load(FILE, weights_only=True)) and save it again with torch.save, or as "

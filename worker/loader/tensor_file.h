@@ -1,4 +1,4 @@
-// One weights file of any format, mapped: what tensors it holds and how each one's elements lie.
+// A mapped weights file of any format: its tensors and the layout of their elements.
 #pragma once
 
 #include <cstdint>
@@ -16,21 +16,22 @@
 
 namespace stagecoach::worker {
 
-// How elements are stored: plain, or in blocks that are dequantized when they are read. GGUF's list
-// has all that the other formats have too.
+// How elements are stored: plain, or in blocks that are dequantized when read. GGUF's list covers
+// the other formats as well.
 using Encoding = gguf::TensorType;
 
 using gguf::PlainDType;
 
 struct StoredTensor {
-  std::string dtype;                 // as the file spells it: "BF16", "Q4_K"
-  std::optional<Encoding> encoding;  // nothing: weights cannot be read from this dtype
+  std::string dtype;                 // as spelled in the file: "BF16", "Q4_K"
+  std::optional<Encoding> encoding;  // empty: this dtype cannot be read as weights
   std::vector<int64_t> shape;
-  uint64_t begin = 0, end = 0;  // bytes of the file
-  // Two dimensions whose elements lie column by column.
+  uint64_t begin = 0, end = 0;  // byte range in the file
+  // Two dimensions, stored column by column.
   bool column_major = false;
-  // Rows (or elements of a vector) of each head of this size are in the order 0, h/2, 1, h/2 + 1,
-  // ... of the model's own; 0: in the model's order. GGUF's Llama files have q and k so.
+  // If not 0, the rows (or elements of a vector) of each head of this size h are stored in the
+  // order 0, h/2, 1, h/2 + 1, ... of the model's order. GGUF's Llama files store q and k this way.
+  // 0: the model's order.
   int32_t interleaved_head = 0;
 };
 
@@ -44,9 +45,9 @@ struct TensorFile {
   StoredTensors tensors;
 };
 
-// The format is told by the content. INVALID_ARGUMENT names the file, the tensor and what is wrong;
-// UNIMPLEMENTED: a variant of the format that cannot be read, with what to do; NOT_FOUND: no such
-// file. Touches no tensor's data.
+// Detects the format from the content. INVALID_ARGUMENT names the file, the tensor and the problem.
+// UNIMPLEMENTED: a variant of the format that cannot be read, and what to do. NOT_FOUND: the file
+// does not exist. Reads no tensor data.
 absl::StatusOr<std::shared_ptr<const TensorFile>> OpenTensorFile(const std::string& path);
 
 }  // namespace stagecoach::worker

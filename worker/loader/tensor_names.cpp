@@ -5,16 +5,16 @@
 namespace stagecoach::worker {
 namespace {
 
-// Nothing where `text` does not begin with `prefix`.
+// Returns false if `text` does not begin with `prefix`.
 bool Strip(std::string_view prefix, std::string_view* text) {
   if (!text->starts_with(prefix)) return false;
   text->remove_prefix(prefix.size());
   return true;
 }
 
-// Published files differ in what stands before the layers: a base model saved without its head has
-// no "model.", OPT's first ones no "model." or "decoder.", a multimodal one puts its own part
-// before or behind it.
+// Published files differ in the prefix before the layers. A base model saved without its head has
+// no "model.". OPT's first files have no "model." or "decoder.". A multimodal model adds its own
+// part before or after "model.".
 std::vector<std::string> PlainSpellings(std::string_view name) {
   std::string_view rest = name;
   if (Strip("transformer.", &rest)) return {std::string(name), std::string(rest)};
@@ -51,8 +51,8 @@ bool IsLoraName(std::string_view name) {
 }
 
 bool IsComputedBuffer(std::string_view name) {
-  // GPT-2's causal mask, in front of and behind its own prefix; rotary frequencies; BERT-like
-  // position numbers; GGUF's frequency factors, which are checked when the config is read.
+  // GPT-2's causal mask, with and without its own prefix; rotary frequencies; BERT-like position
+  // numbers; GGUF's frequency factors, which are checked when the config is read.
   for (const std::string_view end :
        {".attn.bias", ".attn.masked_bias", ".attention.bias", ".attention.masked_bias",
         ".rotary_emb.inv_freq", "rotary_emb.inv_freq", ".rotary_emb.original_inv_freq",

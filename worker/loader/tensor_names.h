@@ -1,4 +1,4 @@
-// How one tensor is spelled by different writers of checkpoints.
+// How different writers of checkpoints spell a tensor's name.
 #pragma once
 
 #include <string>
@@ -7,15 +7,16 @@
 
 namespace stagecoach::worker {
 
-// The names under which checkpoints hold tensor `name`, likeliest first. `with_lora`: also as peft
-// saves a model whose adapter was not merged.
+// Names under which checkpoints store tensor `name`, most likely first. `with_lora`: also the
+// spelling that peft uses when it saves a model without merging its adapter.
 std::vector<std::string> Spellings(std::string_view name, bool with_lora = false);
 
-// Whether peft left this tensor behind: lora_A, lora_B and the like, base_layer, or its prefix.
+// Whether the name shows that peft saved an unmerged adapter: lora_A, lora_B and similar,
+// base_layer, or peft's prefix.
 bool IsLoraName(std::string_view name);
 
-// Whether a tensor that no spec asks for is a leftover that changes nothing: buffers that are
-// computed anew, such as rotary frequencies and causal masks.
+// Whether a tensor that no spec requests can be ignored: a buffer that is recomputed, such as
+// rotary frequencies and causal masks.
 bool IsComputedBuffer(std::string_view name);
 
 }  // namespace stagecoach::worker

@@ -9,7 +9,7 @@
 namespace stagecoach::worker {
 namespace {
 
-// Splits "a.12.b.3.c" into "a.{}.b.{}.c", 12 and 3.
+// Splits "a.12.b.3.c" into the pattern "a.{}.b.{}.c" and the numbers 12 and 3.
 std::vector<int32_t> TakeNumbers(std::string_view name, std::string* pattern) {
   std::vector<int32_t> numbers;
   for (size_t begin = 0; begin <= name.size();) {
@@ -25,7 +25,7 @@ std::vector<int32_t> TakeNumbers(std::string_view name, std::string* pattern) {
   return numbers;
 }
 
-// "7" or "{0-3, 7}"
+// Returns "7" or "{0-3, 7}", for example.
 std::string Ranges(const std::set<int32_t>& numbers) {
   std::vector<std::string> parts;
   for (auto next = numbers.begin(); next != numbers.end();) {
@@ -49,7 +49,7 @@ void TensorProblems::Add(std::string_view tensor, std::string_view text) {
   if (is_new) groups_.push_back(std::move(group));
   Group& to = groups_[entry->second];
   ++to.n_tensors;
-  // A name of the file may hold "{}" itself, and so have another count of numbers.
+  // A name in the file may contain "{}" itself, and then has another count of numbers.
   for (size_t i = 0; i < std::min(numbers.size(), to.numbers.size()); ++i) {
     to.numbers[i].insert(numbers[i]);
   }

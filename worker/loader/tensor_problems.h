@@ -1,4 +1,4 @@
-// Collects what is said about tensors; the same thing in many layers or experts becomes one line.
+// Collects problems of tensors. The same problem in many layers or experts becomes one line.
 #pragma once
 
 #include <cstdint>
@@ -15,14 +15,15 @@ class TensorProblems {
  public:
   void Add(std::string_view tensor, std::string_view text);
   bool empty() const { return groups_.empty(); }
-  // "model.layers.{0-3, 7}.mlp.up_proj.weight (5): missing", "lm_head.weight: ...", ...
+  // Returns "model.layers.{0-3, 7}.mlp.up_proj.weight (5): missing", "lm_head.weight: ...", and so
+  // on.
   std::vector<std::string> Lines() const;
-  // Those, at most `max_groups` of them, with "; " between.
+  // Joins at most `max_groups` of these lines with "; ".
   std::string Describe(size_t max_groups) const;
 
  private:
   struct Group {
-    std::string tensor;  // "{}" for each number
+    std::string tensor;  // with "{}" in place of each number
     std::string text;
     size_t n_tensors = 0;
     std::vector<std::set<int32_t>> numbers;  // by place in the name: layers, experts

@@ -1,4 +1,4 @@
-// For tests: writes .safetensors files and finds the committed ones.
+// For tests: writes .safetensors files and locates the committed ones.
 #pragma once
 
 #include <cstdint>
@@ -8,12 +8,12 @@
 
 namespace stagecoach::worker {
 
-// Made by the scripts beside them.
+// The scripts next to the files generate them.
 inline std::string TestData(std::string_view name) {
   return std::string(SC_LOADER_TESTDATA) + "/" + std::string(name);
 }
 
-// `header` is used as it is.
+// `header` is written unchanged.
 inline std::string SafetensorsText(std::string_view header, std::string_view data) {
   const uint64_t header_bytes = header.size();
   std::string text(8, '\0');

@@ -18,7 +18,7 @@ namespace {
 
 struct ElementType {
   std::string_view storage, dtype;  // torch.FloatStorage, torch.float32
-  std::string_view shown;           // as safetensors spells it
+  std::string_view shown;           // safetensors' spelling
   uint64_t bytes;
   std::optional<Encoding> encoding;
 };
@@ -43,12 +43,12 @@ const ElementType* FindElementType(std::string_view name) {
   return nullptr;
 }
 
-// Whether elements lie in order; a stride of a dimension of 1 says nothing.
+// Whether the elements are in row-major order. The stride of a dimension of size 1 has no effect.
 bool IsRowMajor(const PickledTensor& tensor) {
   int64_t wanted = 1;
   for (size_t i = tensor.shape.size(); i-- > 0;) {
     if (tensor.shape[i] != 1 && tensor.strides[i] != wanted) return false;
-    wanted *= tensor.shape[i];  // the whole product is known not to overflow
+    wanted *= tensor.shape[i];  // the caller has checked that the product fits
   }
   return true;
 }
@@ -57,7 +57,7 @@ bool IsColumnMajor(const PickledTensor& tensor) {
   return tensor.shape.size() == 2 && tensor.strides[0] == 1 && tensor.strides[1] == tensor.shape[0];
 }
 
-// Empty: fine. `storage` is the tensor's part of the archive.
+// Returns an empty string if the tensor is valid. `storage` is its part of the archive.
 std::string PlaceTensor(const PickledTensor& tensor, const ZipEntry& storage,
                         StoredTensor* stored) {
   const ElementType* type = FindElementType(tensor.element);
@@ -78,7 +78,7 @@ std::string PlaceTensor(const PickledTensor& tensor, const ZipEntry& storage,
   const bool is_empty = n_elements == 0;
   const bool row_major = is_empty || IsRowMajor(tensor);
   if (!row_major && !IsColumnMajor(tensor)) {
-    // Only wrong if it is needed.
+    // This is an error only if the model needs the tensor.
     stored->dtype += fmt::format(" with strides [{}]", fmt::join(tensor.strides, ", "));
     return "";
   }
@@ -96,7 +96,7 @@ std::string PlaceTensor(const PickledTensor& tensor, const ZipEntry& storage,
 
 using ZipEntries = std::map<std::string_view, ZipEntry>;
 
-// "archive/" of "archive/data.pkl"; nothing without one.
+// Returns "archive/" for an archive with "archive/data.pkl". Empty if there is no such entry.
 std::optional<std::string> FindRoot(const ZipEntries& entries) {
   constexpr std::string_view kPickle = "data.pkl";
   for (const auto& [entry, place] : entries) {

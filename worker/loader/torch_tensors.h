@@ -1,5 +1,5 @@
-// The tensors of a file that torch.save wrote (since torch 1.6): a zip archive of data.pkl, which
-// says what there is, and one stored part for each storage.
+// The tensors of a file written by torch.save (since torch 1.6): a zip archive with data.pkl, which
+// describes the content, and one uncompressed part per storage.
 #pragma once
 
 #include <cstddef>
@@ -11,10 +11,10 @@
 
 namespace stagecoach::worker {
 
-// `name` stands in messages. INVALID_ARGUMENT: cut short, or tensors outside their storages;
-// PERMISSION_DENIED: holds other objects than tensors, named; UNIMPLEMENTED: a variant that
-// torch.save does not write unless asked to. A view that is neither row-major nor column-major has
-// no encoding.
+// Error messages use `name`. INVALID_ARGUMENT: truncated, or tensors outside their storages.
+// PERMISSION_DENIED names objects in the file that are not tensors. UNIMPLEMENTED: a variant that
+// torch.save writes only on request. A view that is neither row-major nor column-major has no
+// encoding.
 absl::StatusOr<StoredTensors> ReadTorchTensors(const std::string& name,
                                                std::span<const std::byte> bytes);
 

@@ -149,7 +149,7 @@ TEST_CASE("stack machines that run empty, loop or lie end in an error") {
     const auto result = ReadPickledTensors("data.pkl", AsBytes(pickle));
     CHECK_FALSE(result.ok());
   }
-  // A list of marks, and a tuple of tuples of tuples, as deep as the input is long.
+  // A list of marks, and a tuple nested as deeply as the input is long.
   CHECK_FALSE(ReadPickledTensors("data.pkl", AsBytes(std::string(1 << 20, '('))).ok());
   CHECK_FALSE(
       ReadPickledTensors("data.pkl", AsBytes(")" + std::string(1 << 20, '\x85') + ".")).ok());

@@ -12,7 +12,7 @@ namespace stagecoach::worker {
 namespace {
 
 struct LayerName {
-  std::string_view stem;  // "model.layers." of "model.layers.12.mlp.up_proj.weight"
+  std::string_view stem;  // "model.layers." in "model.layers.12.mlp.up_proj.weight"
   int32_t layer;
 };
 
@@ -37,7 +37,7 @@ bool IsNorm(std::string_view name) {
 class Judge {
  public:
   Judge(const ModelSpec& spec, const std::set<std::string>& used) : spec_(spec), used_(used) {
-    // The decoder's layers, as against a vision tower's.
+    // Names of the decoder's layers, to distinguish them from those of a vision tower.
     for (const std::string& name : used) {
       if (const auto split = SplitLayer(name)) stems_.insert(std::string(split->stem));
     }

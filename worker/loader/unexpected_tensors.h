@@ -1,5 +1,5 @@
-// Tensors of a checkpoint that the model does not ask for: harmless, or a sign that it would be
-// computed wrongly.
+// Tensors of a checkpoint that the model does not request. They are either harmless or a sign that
+// the model would be computed wrongly.
 #pragma once
 
 #include <set>
@@ -13,12 +13,12 @@
 namespace stagecoach::worker {
 
 struct UnexpectedTensors {
-  TensorProblems problems;  // layers beyond the config's, biases and norms that it turns off
-  TensorProblems notes;     // others
+  TensorProblems problems;  // extra layers; biases and norms that are off
+  TensorProblems notes;     // all others
 };
 
-// `names`: all of the checkpoint; `used`: those that were found for the model's requests. Tensors
-// of a LoRA adapter are left out: they are their own problem.
+// `names`: all tensors of the checkpoint. `used`: those found for the model's requests. Tensors of
+// a LoRA adapter are skipped here, because they are reported separately.
 UnexpectedTensors JudgeUnexpected(const ModelSpec& spec, const std::vector<std::string>& names,
                                   const std::set<std::string>& used);
 

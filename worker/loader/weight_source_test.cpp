@@ -21,7 +21,7 @@ TensorRequest Vector(std::string name, int64_t cols) {
   return {.name = std::move(name), .cols = cols, .is_vector = true};
 }
 
-// One F32 tensor of [n] or [rows, 2] with the values first, first + 1, ...
+// One F32 tensor of shape [n] or [rows, 2] with the values first, first + 1, ...
 std::string OneTensor(std::string_view name, std::string_view shape, int n, float first) {
   std::string data;
   for (int i = 0; i < n; ++i) {

@@ -15,7 +15,7 @@ constexpr uint32_t kLocalHeader = 0x04034b50, kCentralHeader = 0x02014b50;
 constexpr uint32_t kEnd = 0x06054b50, kEnd64 = 0x06064b50, kEnd64Locator = 0x07064b50;
 constexpr uint64_t kLocalBytes = 30, kCentralBytes = 46;
 constexpr uint64_t kEndBytes = 22, kEnd64Bytes = 56, kEnd64LocatorBytes = 20;
-constexpr uint32_t kIn64 = 0xffffffff;  // the field's value is in the 64-bit extension
+constexpr uint32_t kIn64 = 0xffffffff;  // the value is in the 64-bit extension
 
 class ZipReader {
  public:
@@ -26,7 +26,8 @@ class ZipReader {
     SC_RETURN_IF_ERROR(FindDirectory());
     std::map<std::string_view, ZipEntry> entries;
     uint64_t at = directory_begin_;
-    // The count is not trusted: each turn takes bytes of the directory or fails.
+    // The count is untrusted. Each iteration consumes bytes of the directory or fails, so the loop
+    // ends.
     for (uint64_t i = 0; i < n_entries_; ++i) {
       SC_RETURN_IF_ERROR(ReadEntry(&at, &entries));
     }
@@ -107,21 +108,21 @@ class ZipReader {
     }
     if (!Holds(local, kLocalBytes) || Load<uint32_t>(local) != kLocalHeader) return Broken();
     ZipEntry entry;
-    // The local header's own name and padding may differ from the directory's.
+    // The name and padding in the local header may differ from the directory's.
     entry.begin = local + kLocalBytes + Load<uint16_t>(local + 26) + Load<uint16_t>(local + 28);
     if (!Holds(entry.begin, size)) return Broken();
     entry.end = entry.begin + size;
     return entries->emplace(entry_name, entry).second ? absl::OkStatus() : Broken();
   }
 
-  // Field 1 of the extra fields holds, in this order, those that the header has as 0xffffffff.
+  // Extra field 1 holds, in this order, the values that the header stores as 0xffffffff.
   absl::Status ReadExtra64(uint64_t at, uint64_t n, uint64_t* size, uint64_t* stored,
                            uint64_t* local) const {
     const uint64_t end = at + n;
     while (end - at >= 4) {
       const uint16_t id = Load<uint16_t>(at);
       const uint64_t field_end = at + 4 + Load<uint16_t>(at + 2);
-      if (field_end > end) return absl::OkStatus();  // padding, as some writers leave it
+      if (field_end > end) return absl::OkStatus();  // padding that some writers leave
       at += 4;
       if (id == 1) {
         for (uint64_t* value : {size, stored, local}) {

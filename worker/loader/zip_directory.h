@@ -1,5 +1,5 @@
-// The entries of a zip archive whose contents are stored as they are, as torch.save writes it.
-// Format: APPNOTE.TXT of PKWARE, with the 64-bit extensions.
+// The entries of a zip archive with uncompressed contents, as torch.save writes it. Format:
+// PKWARE's APPNOTE.TXT, with the 64-bit extensions.
 #pragma once
 
 #include <cstddef>
@@ -14,11 +14,12 @@
 namespace stagecoach::worker {
 
 struct ZipEntry {
-  uint64_t begin = 0, end = 0;  // bytes of the archive
+  uint64_t begin = 0, end = 0;  // byte range in the archive
 };
 
-// By name; names are views of `bytes`. `name` stands in messages. INVALID_ARGUMENT: cut short, or a
-// directory that does not fit the file; UNIMPLEMENTED: compressed, encrypted or split archives.
+// Returns the entries by name; names are views of `bytes`. Error messages use `name`.
+// INVALID_ARGUMENT: truncated, or a directory that does not fit the file. UNIMPLEMENTED:
+// compressed, encrypted or split archives.
 absl::StatusOr<std::map<std::string_view, ZipEntry>> ReadZipDirectory(
     const std::string& name, std::span<const std::byte> bytes);
 

@@ -1,4 +1,4 @@
-// What does not fit is refused before it is read and made.
+// Refuses an allocation that does not fit, before the data is read or computed.
 #pragma once
 
 #include <fmt/format.h>
@@ -11,7 +11,8 @@
 
 namespace stagecoach::worker {
 
-// RESOURCE_EXHAUSTED where a device with memory of its own has no room for `what`, with what to do.
+// RESOURCE_EXHAUSTED if a device with its own memory has no room for `what`; the message contains
+// `remedy`.
 inline absl::Status CheckRoom(const kernels::Ops& ops, std::string_view what, uint64_t bytes,
                               std::string_view remedy) {
   if (!ops.has_own_memory()) return absl::OkStatus();

@@ -1,5 +1,5 @@
-// The numbers of rows for which decode steps are recorded: a step of fewer rows is padded to the
-// next.
+// Row counts for which decode steps are captured as CUDA graphs. A step with fewer rows is padded
+// to the next size.
 #pragma once
 
 #include <algorithm>
@@ -10,7 +10,8 @@
 
 namespace stagecoach::worker {
 
-// Rising, the last one max_rows. Coarser where a few rows more matter less.
+// Ascending; the last one is max_rows. The spacing grows where a few extra rows cost relatively
+// less.
 inline std::vector<int32_t> DecodeSizes(int32_t max_rows) {
   std::vector<int32_t> sizes;
   for (int32_t n = 1; n < max_rows;) {
@@ -21,10 +22,10 @@ inline std::vector<int32_t> DecodeSizes(int32_t max_rows) {
   return sizes;
 }
 
-// Of the row counts that a step may have, some that stand for all: those above, then those for
-// which ways to products are chosen. None may be left out: a library's kernel that a step is the
-// first to use is loaded only when the GPU has no work, and between stages there is always a
-// receive that waits.
+// Row counts that represent all possible steps: the sizes above, then the sizes for which GEMM
+// algorithms are chosen. No size may be skipped: the first use of a library kernel loads it, and
+// loading waits until the GPU is idle. Between stages a receive is always waiting on the GPU, so
+// that wait would never end.
 inline std::vector<int32_t> StepSizes(int32_t max_decodes, int32_t max_tokens) {
   std::vector<int32_t> sizes = DecodeSizes(std::min(max_decodes, max_tokens));
   for (int32_t size = 1; size < max_tokens; size = RowSizeAfter(size)) {

@@ -64,7 +64,7 @@ class LayerRun {
 
   void Mlp() {
     if (in_.layer.has_experts) {
-      SC_CHECK(spec_.norm_placement == NormPlacement::kBefore);  // x is not hidden, out is
+      SC_CHECK(spec_.norm_placement == NormPlacement::kBefore);  // x must not alias hidden
       ops_->Norm(InputNorm(w_.mlp_norm, w_.mlp_norm_bias));
       Experts(scratch_.normed);
     } else {
@@ -114,7 +114,7 @@ class LayerRun {
     ops_->Gemm(Product(x, w, bias, y, add_to_y));
   }
 
-  // A block's input is hidden: normed, unless the norms come last.
+  // The input of a block is hidden, normed unless the norms come last.
   bool NormsInput() const { return spec_.norm_placement != NormPlacement::kAfterSum; }
   kernels::NormArgs InputNorm(const Buffer& norm, const Buffer& norm_bias) const {
     return Normed(hidden_, norm, norm_bias, scratch_.normed, /*add_to_out=*/false);
@@ -134,7 +134,7 @@ class LayerRun {
     ops_->Norm(Normed(hidden_, norm, norm_bias, hidden_, /*add_to_out=*/false));
   }
 
-  // hidden += the experts' answers to x: [T, H]
+  // hidden += output of the experts for x: [T, H]
   void Experts(ConstAct x) {
     Gemm(x, w_.router, Buffer{}, scratch_.router_logits, /*add_to_y=*/false);
     ops_->Route({.logits = scratch_.router_logits,
@@ -156,7 +156,7 @@ class LayerRun {
                      .kind = spec_.activation});
   }
 
-  // The end of a block: its output matrix, and its post norm where the model has one.
+  // The end of a block: its output matrix, and its post norm if the model has one.
   void AddToHidden(ConstAct x, const Matrix& w, const Buffer& bias, const Buffer& post_norm) {
     if (spec_.norm_placement != NormPlacement::kBeforeAndAfter) {
       Gemm(x, w, bias, hidden_, /*add_to_y=*/true);

@@ -1,4 +1,4 @@
-// The decoder layers: one implementation for every ModelSpec.
+// The decoder layers: one implementation for all ModelSpecs.
 #pragma once
 
 #include <span>
@@ -9,14 +9,15 @@
 
 namespace stagecoach::worker {
 
-// Scratch of one layer, shared by all; T rows of max_batched_tokens. Widths as in weights.h.
+// Scratch memory of one layer, shared by all layers. T is max_batched_tokens; the other sizes are
+// defined in weights.h.
 struct LayerScratch {
-  kernels::Act normed;      // [T, H]; also a block's output before its post norm
-  kernels::Act qkv;         // [T, (N + 2 K) D]
-  kernels::Act attn;        // [T, N D]
-  kernels::Act mlp;         // [T, 2 I] gated, [T, I] else; null without dense layers, as the next
-  kernels::Act activation;  // [T, I]; mlp itself when not gated
-  // Null without experts.
+  kernels::Act normed;  // [T, H]; also a block's output before its post norm
+  kernels::Act qkv;     // [T, (N + 2 K) D]
+  kernels::Act attn;    // [T, N D]
+  kernels::Act mlp;     // [T, 2 I] if gated, else [T, I]; null without dense layers, like the next
+  kernels::Act activation;  // [T, I]; the same as mlp if not gated
+  // The following are null without experts.
   float* router_logits;   // [T, n_experts]
   int32_t* experts;       // [T, n_used]
   float* expert_weights;  // [T, n_used]
@@ -30,14 +31,14 @@ struct LayerInputs {
   kernels::KvLayer kv;
 };
 
-// hidden += attention(norm(hidden)); hidden += mlp(norm(hidden)), or with the norms where
-// NormPlacement says. hidden: [T, H] float32.
+// Computes hidden += attention(norm(hidden)), then hidden += mlp(norm(hidden)). NormPlacement may
+// place the norms elsewhere. hidden: [T, H] float32.
 void RunLayer(const ModelSpec& spec, const LayerInputs& inputs, const kernels::StepInputs& step,
               const LayerScratch& scratch, float* hidden, kernels::Ops* ops);
 
-// The two halves of it: until the keys and values of all rows are in the cache and their queries in
-// scratch.qkv; and from there on, of the rows that `step` has then, whose queries scratch.qkv
-// holds.
+// The two halves of RunLayer. AppendKeys ends when the keys and values of all rows are in the KV
+// cache and their queries are in scratch.qkv. FinishLayer does the rest for the rows of its own
+// `step`; their queries must be in scratch.qkv.
 void AppendKeys(const ModelSpec& spec, const LayerInputs& inputs, const kernels::StepInputs& step,
                 const LayerScratch& scratch, float* hidden, kernels::Ops* ops);
 void FinishLayer(const ModelSpec& spec, const LayerInputs& inputs, const kernels::StepInputs& step,

@@ -8,7 +8,7 @@
 namespace stagecoach::worker {
 namespace {
 
-constexpr uint64_t kAlignment = 256;  // as kernels know it of an allocation's start
+constexpr uint64_t kAlignment = 256;  // the alignment of an allocation's start that kernels expect
 
 }  // namespace
 
@@ -37,7 +37,7 @@ absl::Status KvCache::Allocate(std::span<const uint64_t> n_blocks, kernels::Ops*
         fmt::format("{} numbers of KV blocks for a model of {} KV groups", n_blocks.size(),
                     spec_.kv_groups.size()));
   }
-  // Work in flight may still read the blocks that go away now.
+  // Work in flight may still read the blocks that are freed here.
   SC_RETURN_IF_ERROR(ops->Synchronize());
   memory_ = {};
   starts_.clear();

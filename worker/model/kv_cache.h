@@ -13,26 +13,27 @@ namespace stagecoach::worker {
 
 class KvCache {
  public:
-  // `spec` outlives the cache; layers [first_layer, first_layer + n_layers) of it.
+  // Covers layers [first_layer, first_layer + n_layers) of `spec`, which must outlive the cache.
   KvCache(const ModelSpec& spec, int32_t first_layer, int32_t n_layers, DType dtype);
 
-  // By KV group: bytes of one block over these layers (0: the group has none of them).
+  // By KV group: bytes of one block over these layers (0: the group has no layer here).
   std::vector<uint64_t> block_bytes() const;
-  // By KV group. Frees what was there first.
+  // `n_blocks` is by KV group. Frees the previous allocation first.
   absl::Status Allocate(std::span<const uint64_t> n_blocks, kernels::Ops* ops);
-  // Of layer first_layer + i. REQUIRES: Allocate().
+  // Layer first_layer + i. REQUIRES: Allocate().
   kernels::KvLayer layer(int32_t i) const;
 
  private:
-  uint64_t layer_block_bytes() const;  // of the keys alone
+  uint64_t layer_block_bytes() const;  // of the keys only
 
   const ModelSpec& spec_;
   std::span<const LayerSpec> layers_;
   DType dtype_;
   struct Layer {
-    uint64_t k, v;  // where [n_blocks, n_kv_heads, kBlockTokens, head_dim] begin
+    uint64_t k, v;  // start of each array [n_blocks, n_kv_heads, kBlockTokens, head_dim]
   };
-  // One allocation: a GPU gives each whole pages of 2 MiB, which nobody counts.
+  // One allocation for all layers: a GPU rounds each allocation up to pages of 2 MiB, and our
+  // memory accounting does not include that.
   kernels::Buffer memory_;
   std::vector<Layer> starts_;
 };

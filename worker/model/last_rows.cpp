@@ -7,7 +7,7 @@
 namespace stagecoach::worker {
 namespace {
 
-// Fewer cost less than a second step's inputs.
+// Saving fewer rows costs more than preparing the inputs of a second step.
 constexpr size_t kLeastSpared = 16;
 
 }  // namespace

@@ -1,6 +1,6 @@
-// The rows of a step whose logits are wanted, as a step of their own. When a model's last keys and
-// values are in the cache nobody reads its other rows any more: of a long prompt one row is left,
-// and of a chunk in its middle none.
+// The rows of a step that need logits, as a separate step. Once the last layer's keys and values
+// are in the KV cache, nothing reads the other rows. Of a long prompt one row remains; of a chunk
+// in the middle of a prompt none.
 #pragma once
 
 #include <cstdint>
@@ -11,24 +11,24 @@
 
 namespace stagecoach::worker {
 
-// One thread at a time. Preallocated.
+// Use from one thread at a time. Preallocated.
 class LastRows {
  public:
   explicit LastRows(int32_t max_sequences);
 
-  // Whether the end of the last layer is for `rows` of the step alone, which rise: that is so where
-  // many others are spared and no sequence has two. Not of a step of a row a sequence, which may be
-  // replayed as it was recorded, with all rows.
+  // Decides whether the end of the last layer runs only for `rows` of the step, which must ascend.
+  // True if that saves many rows and no sequence has two of `rows`. Always false for a step with
+  // one row per sequence, because such a step may be replayed as a CUDA graph with all rows.
   bool Choose(const kernels::StepBatch& step, std::span<const int32_t> rows);
   void ChooseAll() { chosen_ = false; }
 
-  // Of the last choice.
+  // The result of the last Choose.
   bool chosen() const { return chosen_; }
-  // REQUIRES, as all that follow: chosen()
+  // REQUIRES, also for the following: chosen()
   std::span<const int32_t> rows() const { return rows_; }
-  // Their tokens, a row each, with no new blocks.
+  // The chosen tokens as a step: one row per sequence, no new blocks.
   kernels::StepBatch step() const;
-  // Of the step's row `row` among rows(). REQUIRES: it is one of them.
+  // Index of the step's row `row` in rows(). REQUIRES: `row` is one of them.
   int32_t IndexOf(int32_t row) const;
 
  private:

@@ -55,7 +55,7 @@ TEST_CASE("all rows stay where few are spared or a sequence wants several") {
   std::vector<StepSeq> decodes;
   for (int32_t i = 0; i < 40; ++i) decodes.push_back({.slot = i, .position = 9, .n_tokens = 1});
   CHECK_FALSE(chooses(decodes, {3, 31}));
-  std::vector<StepSeq> mixed;  // 30 that decode and a chunk
+  std::vector<StepSeq> mixed;  // 30 decodes and a prefill chunk
   std::vector<int32_t> rows;
   for (int32_t i = 0; i < 30; ++i) {
     mixed.push_back({.slot = i, .position = 5, .n_tokens = 1});

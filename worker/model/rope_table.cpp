@@ -7,7 +7,8 @@
 namespace stagecoach::worker {
 namespace {
 
-// Llama 3.1: long waves are stretched, short ones left alone, those between interpolated.
+// Llama 3.1: long wavelengths are stretched, short ones are unchanged, those between are
+// interpolated.
 double Llama3Frequency(const RopeSpec& rope, double frequency) {
   const double wavelength = 2 * std::numbers::pi / frequency;
   const double context = rope.original_max_positions;
@@ -18,8 +19,8 @@ double Llama3Frequency(const RopeSpec& rope, double frequency) {
   return (1 - smooth) * frequency / rope.factor + smooth * frequency;
 }
 
-// YaRN: frequencies that turn often within the first context stay, those that turn seldom are
-// interpolated, with a ramp over the indexes between.
+// YaRN: frequencies with many rotations within the original context are unchanged, those with few
+// are interpolated, with a linear ramp over the indexes between.
 class YarnRamp {
  public:
   YarnRamp(const RopeSpec& rope, int32_t rotary_dim) {
@@ -37,7 +38,7 @@ class YarnRamp {
     last_ = std::min(last_, rotary_dim - 1.0);
     if (last_ == first_) last_ += 0.001;
   }
-  // How much of frequency `i` is interpolated.
+  // The interpolated share of frequency `i`, from 0 to 1.
   double At(size_t i) const {
     return std::clamp((static_cast<double>(i) - first_) / (last_ - first_), 0.0, 1.0);
   }

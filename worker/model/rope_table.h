@@ -1,4 +1,4 @@
-// cos and sin of every position and frequency of a RopeSpec.
+// cos and sin for every position and frequency of a RopeSpec.
 #pragma once
 
 #include <cstdint>
@@ -8,12 +8,12 @@
 
 namespace stagecoach::worker {
 
-// Values of a head, from its start, that rotate.
+// Number of values of a head, from its start, that are rotated.
 int32_t RotaryDim(const RopeSpec& rope, int32_t head_dim);
 
-// Rotations a token, by frequency: theta^(-2i / rotary_dim), scaled as transformers'
-// modeling_rope_utils does it; YaRN: B. Peng et al., 2023; LongRoPE: Y. Ding et al., 2024.
-// n_positions: the most that a sequence may have, which decides LongRoPE's factors.
+// Angle per position, in radians, for each frequency: theta^(-2i / rotary_dim), scaled like in
+// transformers' modeling_rope_utils. YaRN: B. Peng et al., 2023; LongRoPE: Y. Ding et al., 2024.
+// n_positions: the maximum length of a sequence, which selects LongRoPE's factors.
 std::vector<double> RopeFrequencies(const RopeSpec& rope, int32_t head_dim, int32_t n_positions);
 
 struct HostRopeTable {

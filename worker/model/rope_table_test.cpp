@@ -53,7 +53,7 @@ TEST_CASE("YaRN leaves frequent turns alone and interpolates seldom ones") {
       .theta = 1e6, .scaling = RopeScaling::kYarn, .factor = 4.0, .original_max_positions = 32768};
   const std::vector<double> scaled = RopeFrequencies(rope, 128, 64);
   const std::vector<double> before = RopeFrequencies({.theta = 1e6}, 128, 64);
-  // floor and ceil of 128 ln(32768 / (2 pi n)) / (2 ln theta) for n = 32 and 1.
+  // floor and ceil of 128 ln(32768 / (2 pi n)) / (2 ln theta) for n = 32 and n = 1.
   constexpr size_t kFirst = 23, kLast = 40;
   for (size_t i = 0; i < scaled.size(); ++i) {
     const double ratio = scaled[i] / before[i];

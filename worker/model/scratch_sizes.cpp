@@ -7,8 +7,8 @@
 namespace stagecoach::worker {
 namespace {
 
-// Bounds the logits of one call: 64 rows of a vocabulary of 262,144, or on a device that runs
-// ahead, and would have to wait between two calls, 1,024.
+// Limits the memory for logits of one call: 64 MiB is 64 rows of a vocabulary of 262,144. A device
+// that runs ahead would have to wait between two calls, so it may use 1 GiB (1,024 rows).
 constexpr int64_t kMaxLogitBytes = int64_t{64} << 20;
 constexpr int64_t kMaxLogitBytesAhead = int64_t{1} << 30;
 
@@ -45,14 +45,14 @@ ScratchSizes SizeScratch(const StageModelOptions& options, const ModelSpec& spec
   ScratchSizes sizes;
   sizes.hidden = Bytes(tokens, spec.hidden_size, sizeof(float));
   sizes.normed = Bytes(tokens, spec.hidden_size, act_bytes);
-  // Nothing of attention is needed any more when the activation is written.
+  // The activation may overwrite qkv and attn, because attention is over when it is written.
   const int64_t activation_width =
       spec.has_dense_layer() && spec.gated_mlp ? spec.intermediate_size : 0;
   const int64_t qkv_elements = (tokens * qkv_width + 63) / 64 * 64;
   sizes.attn_start = Bytes(1, qkv_elements, act_bytes);
   sizes.inner =
       Bytes(1, std::max(qkv_elements + tokens * attn_width, tokens * activation_width), act_bytes);
-  // What attention needs meanwhile may lie there: a layer has one after the other.
+  // Attention's scratch shares the memory of mlp, because a layer runs attention before the MLP.
   sizes.mlp = std::max(Bytes(tokens, mlp_width, act_bytes),
                        (device.attention_bytes + act_bytes - 1) / act_bytes * act_bytes);
   if (spec.experts.n_experts > 0) {

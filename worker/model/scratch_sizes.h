@@ -1,5 +1,5 @@
-// What a stage's steps take beside weights and KV cache: sizes that StageModel allocates, and that
-// a plan counts for devices that are not here.
+// Memory that a stage's steps need besides weights and KV cache. StageModel allocates these sizes.
+// Planning tools use them for devices that are not present.
 #pragma once
 
 #include <cstddef>
@@ -12,7 +12,7 @@
 
 namespace stagecoach::worker {
 
-// What the device has a say in.
+// Inputs that depend on the device.
 struct ScratchDevice {
   DType act_dtype = DType::kF32;  // Ops::ActivationDType
   bool runs_ahead = false;
@@ -21,17 +21,17 @@ struct ScratchDevice {
 };
 
 // In bytes; 0: the stage has no such buffer. T: max_batched_tokens, S: max_sequences, R:
-// max_logit_rows, H: hidden_size.
+// max_logit_rows, H: hidden_size, P: embed_size, V: vocab_size.
 struct ScratchSizes {
-  size_t hidden = 0;                                          // [T, H] float32
-  size_t normed = 0;                                          // [T, H]
-  size_t inner = 0;                                           // qkv and attn, or activation
-  size_t attn_start = 0;                                      // in inner
-  size_t mlp = 0;                                             // or what attention needs meanwhile
+  size_t hidden = 0;      // [T, H] float32
+  size_t normed = 0;      // [T, H]
+  size_t inner = 0;       // qkv and attn; later the activation
+  size_t attn_start = 0;  // offset of attn in inner
+  size_t mlp = 0;         // also attention's scratch, earlier in the layer
   size_t router_logits = 0, experts = 0, expert_weights = 0;  // [T, n_experts], [T, n_used]
   size_t expert_scratch = 0;
-  size_t embedded = 0;  // [T, P]: where the embedding is projected
-  // Of the last stage.
+  size_t embedded = 0;  // [T, P]: if the embedding is projected
+  // Last stage only.
   size_t last_row_ids = 0;     // [S] int32
   size_t last_qkv = 0;         // [S, qkv]
   size_t last_hidden = 0;      // [S, H] float32
@@ -40,10 +40,10 @@ struct ScratchSizes {
   size_t logit_normed = 0;     // [R, H]
   size_t logit_projected = 0;  // [R, P]
   size_t logits = 0;           // [R, V] float32
-  size_t ropes = 0;            // the tables of all of ModelSpec::ropes
-  int32_t max_logit_rows = 0;  // R; 0 but on the last stage
+  size_t ropes = 0;            // tables of all ModelSpec::ropes
+  int32_t max_logit_rows = 0;  // R; 0 unless last stage
 
-  // All of them; StepInputs::n_bytes comes on top.
+  // Sum of all buffers. StepInputs::n_bytes is extra.
   uint64_t total() const;
 };
 
@@ -51,7 +51,7 @@ ScratchSizes SizeScratch(const StageModelOptions& options, const ModelSpec& spec
                          const ScratchDevice& device);
 
 kernels::StepLimits StepLimitsOf(const StageModelOptions& options, const ModelSpec& spec);
-// Of a model with experts.
+// For a model with experts.
 kernels::ExpertShape ExpertShapeOf(const StageModelOptions& options, const ModelSpec& spec);
 
 }  // namespace stagecoach::worker

@@ -20,7 +20,7 @@
 namespace stagecoach::worker {
 namespace {
 
-// transformers multiplies by the scale in the embedding's own dtype.
+// transformers multiplies the embedding by the scale in the embedding's dtype.
 float RoundTo(DType dtype, float value) {
   uint32_t stored = 0;
   StoreElement(&stored, dtype, 0, value);
@@ -79,7 +79,7 @@ class StageModelImpl final : public StageModel {
   int32_t* sampled_tokens() override { return step_->sampled; }
 
   absl::Status AllocateKv(std::span<const uint64_t> n_blocks) override {
-    recordings_.clear();  // they name the old cache
+    recordings_.clear();  // they refer to the old cache
     return kv_.Allocate(n_blocks, ops_);
   }
 
@@ -104,7 +104,7 @@ class StageModelImpl final : public StageModel {
 
   void Forward(const kernels::StepBatch& batch, float* hidden, LogitRows logit_rows) override {
     SC_CHECK(!options_.is_first || batch.token_ids.size() == static_cast<size_t>(batch.n_tokens));
-    if (batch.n_tokens == 0) return;  // the step tells of ends alone
+    if (batch.n_tokens == 0) return;  // the step only ends sequences
     last_rows_.ChooseAll();
     if (options_.is_last && logit_rows) last_rows_.Choose(batch, *logit_rows);
     const bool is_decode = static_cast<size_t>(batch.n_tokens) == batch.seqs.size();
@@ -166,7 +166,7 @@ class StageModelImpl final : public StageModel {
   }
 
  private:
-  // Of the step built last.
+  // Runs the layers of the step built last.
   void RunLayers(float* hidden) {
     if (options_.is_first) Embed(hidden);
     for (int32_t i = 0; i < options_.n_layers; ++i) {
@@ -183,7 +183,7 @@ class StageModelImpl final : public StageModel {
     }
   }
 
-  // The last layer, whose keys and values are of all rows, and all else of last_rows_ only.
+  // Runs the last layer: keys and values for all rows, everything else for last_rows_ only.
   void RunLastRows(const LayerInputs& inputs, float* hidden) {
     AppendKeys(spec_, inputs, *step_, layer_scratch_, hidden, ops_);
     const std::span<const int32_t> rows = last_rows_.rows();
@@ -228,7 +228,7 @@ class StageModelImpl final : public StageModel {
       ops_->Embed(args);
       return;
     }
-    // Tokens are projected, positions are not.
+    // Token embeddings are projected, position embeddings are not.
     if (spec_.learned_positions) {
       args.table = nullptr;
       ops_->Embed(args);
@@ -337,14 +337,14 @@ class StageModelImpl final : public StageModel {
   std::unique_ptr<kernels::StepInputs> step_;
   LayerScratch layer_scratch_{};
   LastRows last_rows_;
-  kernels::Buffer last_row_ids_;  // [max_sequences] int32, as the next two: rows of last_rows_
+  kernels::Buffer last_row_ids_;  // [max_sequences] int32, like the next two: for last_rows_
   kernels::Buffer last_qkv_;      // LayerScratch::qkv
   kernels::Buffer last_hidden_;   // [max_sequences, H]
-  std::vector<int32_t> indices_;  // of the rows that Logits takes
+  std::vector<int32_t> indices_;  // of the rows passed to Logits
   kernels::Buffer hidden_, normed_, mlp_;  // LayerScratch's
   kernels::Buffer inner_;                  // qkv and attn, or activation
   kernels::Buffer router_logits_, chosen_experts_, expert_weights_, expert_scratch_;
-  kernels::Buffer embedded_;               // [T, P]: where the embedding is projected
+  kernels::Buffer embedded_;               // [T, P]: if the embedding is projected
   kernels::Buffer logit_rows_;             // [R] int32
   kernels::Buffer logit_hidden_;           // [R, H]
   kernels::Buffer logit_normed_;           // [R, H]
@@ -352,7 +352,7 @@ class StageModelImpl final : public StageModel {
   kernels::Buffer logits_;                 // [R, V]
   std::vector<kernels::RopeTable> ropes_;  // by ModelSpec::ropes
   std::vector<kernels::Buffer> rope_buffers_;
-  // Decode steps by their number of rows.
+  // Captured decode steps, by number of rows.
   std::map<int32_t, std::unique_ptr<kernels::Recording>> recordings_;
   int32_t max_logit_rows_ = 0;
   uint64_t scratch_bytes_ = 0;

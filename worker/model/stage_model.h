@@ -1,5 +1,6 @@
-// A pipeline stage's share of the model: a range of layers, with the embedding before the first and
-// the final norm and logits after the last. Runs any ModelSpec on any Ops. One thread at a time.
+// One pipeline stage's part of the model: a range of layers, with the embedding before the first
+// layer and the final norm and logits after the last. Runs any ModelSpec on any Ops. Use from one
+// thread at a time.
 #pragma once
 
 #include <algorithm>
@@ -21,37 +22,37 @@ namespace stagecoach::worker {
 
 struct StageModelOptions {
   std::string model_dir;    // or a .gguf file
-  std::string adapter_dir;  // a LoRA adapter to merge into the weights; empty: none
+  std::string adapter_dir;  // LoRA adapter to merge into the weights; empty: none
   int32_t first_layer = 0;
   int32_t n_layers = 0;
-  bool is_first = false;       // embeds
-  bool is_last = false;        // norms and takes logits
+  bool is_first = false;       // computes the embedding
+  bool is_last = false;        // computes the final norm and logits
   std::optional<DType> dtype;  // of weights and KV cache; absent: as stored
-  bool dummy_weights =
-      false;  // random, from config.json alone; the same for every split into stages
+  bool dummy_weights = false;  // random, from config.json only; same for every split into stages
   int32_t max_batched_tokens = 512;
   int32_t max_sequences = 64;
-  int32_t max_logit_rows = 0;    // whose logits are taken at once, at most; 0: max_sequences
+  int32_t max_logit_rows = 0;    // largest number of rows with logits per call; 0: max_sequences
   int32_t max_model_len = 2048;  // tokens
   std::shared_ptr<WorkCounter> work = std::make_shared<WorkCounter>();  // grows with each layer
 };
 
-// Of max_sequences those that decode at once: there is a microbatch a stage.
+// The number of max_sequences that decode in one step: there is one microbatch per stage.
 inline int32_t SequencesAtOnce(uint32_t max_sequences, uint32_t n_stages) {
   return static_cast<int32_t>((max_sequences + n_stages - 1) / std::max(1u, n_stages));
 }
 
-// Rows of a step; absent: all.
+// Rows of a step. Absent: all rows.
 using LogitRows = std::optional<std::span<const int32_t>>;
 
-// Called from the loading thread with bytes of this stage's tensors. Not OK: the load ends with
-// that.
+// Called on the loading thread with the number of bytes of this stage's tensors. An error ends the
+// load with that status.
 using LoadProgressFn = std::function<absl::Status(uint64_t bytes_done, uint64_t bytes_total)>;
 
 class StageModel {
  public:
-  // Checks every tensor's name, shape and dtype before any large allocation, then reads only this
-  // range's. INVALID_ARGUMENT lists all problems at once; `ops` outlives the model.
+  // Checks every tensor's name, shape and dtype before any large allocation, then reads only the
+  // tensors of this range. INVALID_ARGUMENT lists all problems at once. `ops` must outlive the
+  // model.
   static absl::StatusOr<std::unique_ptr<StageModel>> Load(const StageModelOptions& options,
                                                           kernels::Ops* ops,
                                                           const LoadProgressFn& progress);
@@ -60,34 +61,35 @@ class StageModel {
   virtual const ModelSpec& spec() const = 0;
   virtual uint64_t weights_bytes() const = 0;
   virtual uint64_t scratch_bytes() const = 0;
-  // By KV group: bytes of one block over this stage's layers of the group (0: none here).
+  // By KV group: bytes of one block over this stage's layers of the group (0: no layers here).
   virtual std::vector<uint64_t> kv_block_bytes() const = 0;
 
-  // By KV group. Before the first Forward; a later call frees what was there first (a small cache
-  // serves the profiling run, each Join brings the real one).
+  // `n_blocks` is by KV group. Call it before the first Forward. A later call frees the previous
+  // allocation first: the profiling run uses a small cache, and each Join allocates the real one.
   virtual absl::Status AllocateKv(std::span<const uint64_t> n_blocks) = 0;
 
-  // After AllocateKv, before the first Forward that counts: what the device can do ahead of it.
-  // Overwrites the cache. progress: steps prepared, of how many; may be empty.
+  // Prepares work that the device can do in advance, such as capturing CUDA graphs. Call it after
+  // AllocateKv and before the first Forward that counts; it overwrites the cache. progress: steps
+  // prepared so far, and in total; may be empty.
   virtual absl::Status Prepare(
       const std::function<void(int32_t done, int32_t total)>& progress) = 0;
 
-  // Runs this stage's layers. `hidden` is [T, hidden_size] float32 device memory, the residual
-  // folded in: input and output, except that stage 0 fills it from batch.token_ids. The model keeps
-  // the sequences' block tables by slot. logit_rows: on the last stage those that Logits may be
-  // asked for, rising, so that the last layer need not end the others; absent: any, and on other
-  // stages.
+  // Runs this stage's layers. `hidden` is [T, hidden_size] float32 device memory with the residual
+  // added in. It is input and output, except that stage 0 fills it from batch.token_ids. The model
+  // keeps the sequences' block tables by slot. logit_rows: on the last stage, the ascending rows
+  // that Logits may be asked for, so that the last layer can skip the end of the other rows. Absent
+  // (always so on other stages): Logits may be asked for any row.
   virtual void Forward(const kernels::StepBatch& batch, float* hidden, LogitRows logit_rows) = 0;
 
-  // Last stage: final norm and logits (soft cap applied) of `rows` of the step, at most
-  // max_logit_rows() at once; the result [R, vocab_size] is valid until the next call. hidden: what
-  // Forward had, untouched since. REQUIRES: rows are of Forward's logit_rows.
+  // Last stage: final norm and logits (with soft cap) of `rows` of the step, at most
+  // max_logit_rows() per call. The result [R, vocab_size] is valid until the next call. hidden: as
+  // left by Forward. REQUIRES: `rows` are among Forward's logit_rows.
   virtual float* Logits(const float* hidden, std::span<const int32_t> rows) = 0;
   virtual int32_t max_logit_rows() const = 0;
 
-  // [max_batched_tokens, hidden_size] float32 scratch of the model's own.
+  // The model's own scratch, [max_batched_tokens, hidden_size] float32.
   virtual float* hidden_buffer() = 0;
-  // [max_sequences] int32 device memory: what kernels::kSampledToken stands for, by slot.
+  // [max_sequences] int32 device memory, by slot: the tokens that kernels::kSampledToken refers to.
   virtual int32_t* sampled_tokens() = 0;
 };
 

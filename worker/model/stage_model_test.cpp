@@ -73,7 +73,7 @@ TEST_CASE("memory is told by what it is for") {
     return *std::move(model);
   };
   const auto whole = load();
-  // A block of one layer: keys and values, 2 heads, 16 tokens, 8 values of 2 bytes.
+  // One block of one layer: keys and values, 2 heads, 16 tokens, 8 values of 2 bytes.
   const uint64_t layer_block = 2 * 2 * 16 * 8 * 2;
   CHECK(whole->kv_block_bytes() == std::vector<uint64_t>{2 * layer_block, 2 * layer_block});
   CHECK(whole->max_logit_rows() == 4);
@@ -88,7 +88,7 @@ TEST_CASE("memory is told by what it is for") {
   options.is_first = false;
   options.is_last = true;
   const auto tail = load();
-  // The tied table is stored once in one stage, and once in each of two.
+  // A single stage stores the tied table once. With two stages, each stores it.
   CHECK(head->weights_bytes() + tail->weights_bytes() == whole->weights_bytes() + 50 * 16 * 2);
   options.dtype = DType::kF32;
   CHECK(load()->kv_block_bytes() == std::vector<uint64_t>{2 * layer_block, 4 * layer_block});
@@ -111,10 +111,10 @@ TEST_CASE("experts count, in the layers that have them") {
     return *std::move(model);
   };
   const auto four = load(4), six = load(6);
-  // Gate, up and down of an expert and its row of the router, of 2 bytes a weight.
+  // Gate, up and down of one expert and its row of the router, with 2 bytes per weight.
   const uint64_t expert = (3 * 16 * 8 + 16) * 2;
   CHECK(six->weights_bytes() - four->weights_bytes() == 3 * 2 * expert);
-  CHECK(six->scratch_bytes() - four->scratch_bytes() == 2 * 32 * sizeof(float));  // their logits
+  CHECK(six->scratch_bytes() - four->scratch_bytes() == 2 * 32 * sizeof(float));  // router logits
 }
 
 TEST_CASE("scratch is what was planned") {
@@ -133,7 +133,7 @@ TEST_CASE("scratch is what was planned") {
   options.is_last = false;
   check();
   options = Options(dir);
-  // OPT 350M's kind of embedding, narrower than the layers.
+  // Like OPT-350M: an embedding narrower than the layers.
   dir.Write("config.json", R"({"architectures": ["OPTForCausalLM"], "vocab_size": 50,
       "hidden_size": 16, "word_embed_proj_dim": 8, "ffn_dim": 24, "num_hidden_layers": 4,
       "num_attention_heads": 4, "max_position_embeddings": 64, "do_layer_norm_before": false,

@@ -7,11 +7,10 @@
 namespace stagecoach::worker {
 namespace {
 
-// Spread around a dummy weight's centre: small enough that norms and biases stay what they are
-// meant to be.
+// Spread around a dummy weight's centre. It is small, so that norms and biases keep their meaning.
 constexpr float kDummyVectorSpread = 0.1f;
 
-// "a.{}.b" with the number in place of the first "{}".
+// Replaces the first "{}" of "a.{}.b" by the number.
 std::string WithNumber(std::string_view pattern, int32_t number) {
   std::string name(pattern);
   if (const size_t at = name.find("{}"); at != name.npos) {
@@ -130,7 +129,8 @@ class Planner {
   void Matrix(kernels::Matrix* target, int32_t cols, std::initializer_list<Piece> pieces,
               bool transposed = false) {
     MatrixPlan matrix{target, 0, cols, {}};
-    // A uniform spread of sqrt(3 / fan_in) is a standard deviation of 1 / sqrt(fan_in).
+    // A uniform distribution of half-width sqrt(3 / fan_in) has a standard deviation of 1 /
+    // sqrt(fan_in).
     const float spread = std::sqrt(3.0f / static_cast<float>(cols));
     for (const Piece& piece : pieces) {
       const size_t request =

@@ -1,5 +1,4 @@
-// Which checkpoint tensor goes where in a stage's weights: pure bookkeeping, before anything is
-// allocated.
+// Maps checkpoint tensors to a stage's weights. Pure bookkeeping, before any allocation.
 #pragma once
 
 #include <cstdint>
@@ -13,7 +12,7 @@
 
 namespace stagecoach::worker {
 
-// Request `request` becomes rows [first_row, first_row + rows) of its target.
+// Request `request` fills rows of the target from first_row on.
 struct WeightPart {
   size_t request;
   int32_t first_row;
@@ -37,7 +36,7 @@ struct WeightPlan {
   std::vector<VectorPlan> vectors;
 };
 
-// The targets are members of `weights`, whose layers are created here.
+// The targets are members of `weights`. This call creates its layers.
 WeightPlan PlanWeights(const StageModelOptions& options, const ModelSpec& spec,
                        StageWeights* weights);
 

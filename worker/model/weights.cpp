@@ -14,8 +14,8 @@
 namespace stagecoach::worker {
 namespace {
 
-// Rows are read in pieces of about this size, and of a multiple of 64 so that packed layouts meet
-// whole tiles.
+// Rows are read in pieces of about this size. The number of rows is a multiple of 64, so that
+// packed layouts get whole tiles.
 constexpr int64_t kPieceBytes = 16 << 20;
 constexpr int64_t kPieceRows = 64;
 
@@ -29,7 +29,7 @@ class WeightReader {
     }
   }
 
-  // As stored; float32 where the parts of one matrix differ.
+  // The stored dtype, or float32 if the parts of one matrix differ.
   DType StoredDType(const MatrixPlan& matrix) const {
     const DType first = source_->dtype(matrix.parts.front().request);
     const bool same =
@@ -38,12 +38,12 @@ class WeightReader {
     return same ? first : DType::kF32;
   }
 
-  // Of a matrix whose parts are not kept.
+  // The dtype of a matrix whose parts are not kept as stored.
   DType DTypeOf(std::optional<DType> wanted, DType model_dtype, const MatrixPlan& matrix) const {
     return wanted ? *wanted : ops_->WeightDType(StoredDType(matrix), model_dtype);
   }
 
-  // The matrix as it is stored, where its weights are quantized and can stay so; else empty.
+  // The parts of a matrix that is quantized and can stay as stored. Empty for any other matrix.
   std::vector<kernels::MatrixPart> KeptParts(std::optional<DType> wanted,
                                              const MatrixPlan& matrix) const {
     std::vector<kernels::MatrixPart> parts;
@@ -61,7 +61,7 @@ class WeightReader {
     return is_quantized ? parts : std::vector<kernels::MatrixPart>();
   }
 
-  // On the device; `wanted` as for Read.
+  // Bytes on the device. `wanted`: as for Read.
   uint64_t DeviceBytes(std::optional<DType> wanted, DType model_dtype) const {
     uint64_t bytes = 0;
     for (const MatrixPlan& matrix : plan_.matrices) {
@@ -76,7 +76,8 @@ class WeightReader {
     return bytes;
   }
 
-  // wanted: absent, each matrix as stored, or as the device wants it in a model of `model_dtype`.
+  // wanted: the dtype of all matrices. If absent, each matrix keeps its stored dtype, or gets the
+  // one that the device prefers in a model of `model_dtype`.
   absl::Status Read(std::optional<DType> wanted, DType model_dtype) {
     SC_RETURN_IF_ERROR(Report(0));
     for (const MatrixPlan& matrix : plan_.matrices) {
@@ -131,7 +132,7 @@ class WeightReader {
     return Report(RowBytes(part.request));
   }
 
-  // Of the file, or of what is made.
+  // Bytes per row in the file, or of the generated row.
   uint64_t RowBytes(size_t request) const {
     const uint64_t cols = static_cast<uint64_t>(plan_.requests[request].cols);
     const std::optional<gguf::TensorType> encoding = source_->encoding(request);

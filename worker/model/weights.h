@@ -14,8 +14,8 @@
 namespace stagecoach::worker {
 
 // H hidden size, P embedding size, X expert's intermediate size, D head size, N query heads, K
-// key-value heads, I intermediate size, V vocabulary. Vectors are float32; those that the model has
-// not are empty.
+// key-value heads, I intermediate size, V vocabulary size. Vectors are float32. Vectors that the
+// model does not have are empty.
 struct LayerWeights {
   kernels::Buffer attn_norm, attn_norm_bias;  // [H]
   kernels::Matrix qkv;                        // [(N + 2 K) D, H]: q, k, v
@@ -30,26 +30,26 @@ struct LayerWeights {
   kernels::Matrix down;                       // [H, I]
   kernels::Buffer down_bias;                  // [H]
   kernels::Buffer post_mlp_norm;              // [H]
-  // In layers with experts, which have no up and down.
+  // Only layers with experts. These have no up and down.
   kernels::Matrix router;                    // [n_experts, H]
   std::vector<kernels::Matrix> expert_up;    // by expert: [2 X, H]: gate, up
   std::vector<kernels::Matrix> expert_down;  // by expert: [H, X]
 };
 
 struct StageWeights {
-  kernels::Matrix embed;       // [V, P]: first stage, and last one if tied
+  kernels::Matrix embed;       // [V, P]: first stage; also the last stage if tied
   kernels::Matrix positions;   // [max_positions + offset, H]: first stage, learned positions
-  kernels::Matrix project_in;  // [H, P]: first stage, where P is not H
+  kernels::Matrix project_in;  // [H, P]: first stage, if P differs from H
   std::vector<LayerWeights> layers;
   kernels::Buffer final_norm, final_norm_bias;  // [H]: last stage
-  kernels::Matrix project_out;                  // [P, H]: last stage, where P is not H
+  kernels::Matrix project_out;                  // [P, H]: last stage, if P differs from H
   kernels::Matrix lm_head;                      // [V, P]: last stage, untied
   uint64_t n_bytes = 0;
 
   const kernels::Matrix& output_matrix() const { return lm_head.rows > 0 ? lm_head : embed; }
 };
 
-// Checks everything against `spec`, then allocates and reads.
+// Checks all tensors against `spec`, then allocates and reads.
 absl::StatusOr<std::unique_ptr<StageWeights>> LoadWeights(const StageModelOptions& options,
                                                           const ModelSpec& spec, kernels::Ops* ops,
                                                           const LoadProgressFn& progress);

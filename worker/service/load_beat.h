@@ -1,5 +1,5 @@
-// How a load gets on, told to the router by a thread that nothing of the load holds up: so a load
-// that a file system holds up is told from a long one.
+// Reports the progress of a load to the router, on a thread that the load cannot block. The router
+// can therefore distinguish a load blocked by a file system from a slow one.
 #pragma once
 
 #include <grpcpp/server_context.h>
@@ -19,21 +19,23 @@
 
 namespace stagecoach::worker {
 
-// Alone writes to the load's stream while it lives. Thread-safe.
+// The only writer to the load's stream while it lives. Thread-safe.
 class LoadBeat {
  public:
-  // Without movement for so long, a load that nobody wants any more is given up.
+  // A load that nobody wants any more is given up after this long without progress.
   static constexpr auto kGiveUp = std::chrono::seconds(10);
 
-  // `work` moves with the load beside its bytes. `on_stuck` is called, once, where the router is
-  // gone and the load does not end: it holds its thread, and the process is of no more use.
+  // `work` grows with the load's progress, in addition to its bytes. `on_stuck` is called once if
+  // the router is gone and the load does not end: its thread is then blocked and the process cannot
+  // be used any more.
   LoadBeat(grpc::ServerContext* context, grpc::ServerWriter<v1::LoadProgress>* writer,
            std::shared_ptr<WorkCounter> work,
            std::function<void(const std::string& doing)> on_stuck);
-  ~LoadBeat();  // after a last message
+  ~LoadBeat();  // sends a last message first
 
   void SetBytes(uint64_t done, uint64_t total);
-  // "trying the largest step"; while weights are read the file's name is found without it.
+  // For example "trying the largest step". While weights are read, the file's name is reported
+  // without this call.
   void SetDoing(std::string doing);
 
  private:

@@ -10,11 +10,11 @@
 namespace stagecoach::worker {
 namespace {
 
-constexpr uint32_t kMostBatchedTokens = 1 << 18;  // what is told of a step fits one upload
-constexpr uint32_t kMostTokens = 1 << 20;         // of a sequence
+constexpr uint32_t kMostBatchedTokens = 1 << 18;  // the inputs of a step fit one upload
+constexpr uint32_t kMostTokens = 1 << 20;         // per sequence
 constexpr uint32_t kMostSequences = 1 << 16;      // slots
 constexpr uint32_t kMostLogprobs = 1 << 12;
-// Bytes of grammars that sequences use or that are kept for the next: more than the router keeps.
+// Memory for grammars in use or kept for reuse, in bytes. It is more than the router keeps.
 constexpr size_t kMaxGrammarMemory = 256 << 20;
 
 std::optional<DType> FromProto(v1::DType dtype) {

@@ -1,4 +1,4 @@
-// What a router asks for with a load, checked and in the worker's own terms.
+// Checks a router's load request and converts it to the worker's own types.
 #pragma once
 
 #include <cstdint>
@@ -12,12 +12,13 @@
 
 namespace stagecoach::worker {
 
-// INVALID_ARGUMENT names the number that is out of range.
+// INVALID_ARGUMENT names the value that is out of range.
 absl::Status CheckLoad(const v1::LoadRequest& request);
 
-// REQUIRES of both: CheckLoad.
+// REQUIRES for both: CheckLoad.
 StageModelOptions ModelOptions(const v1::LoadRequest& request, std::shared_ptr<WorkCounter> work);
-// Without a table there are no grammars; one that does not suit is an error.
+// Returns null if the request has no token table; grammars are then unavailable. An unsuitable
+// table is an error.
 absl::StatusOr<std::shared_ptr<text::GrammarCache>> MakeGrammars(const v1::LoadRequest& request,
                                                                  int32_t vocab_size);
 

@@ -17,11 +17,11 @@
 namespace stagecoach::worker {
 namespace {
 
-constexpr double kDefaultShare = 0.4;  // of what is free, the machine's workers together
+constexpr double kDefaultShare = 0.4;  // of the free memory, for all local workers together
 constexpr double kDefaultFraction = 0.9;
 
-// A step of `n_tokens` rows, or as many as may be, spread evenly over `n_seqs` sequences, or as
-// many as it takes, each from position 0.
+// A step of `n_tokens` rows, or fewer if that many are impossible, spread evenly over `n_seqs`
+// sequences, or more if necessary. Each sequence starts at position 0.
 class LargestStep {
  public:
   LargestStep(int32_t n_tokens, int32_t n_seqs, int32_t n_groups, const ProfileLimits& limits) {
@@ -64,7 +64,7 @@ std::vector<int32_t> FirstRows(int32_t n) {
   return rows;
 }
 
-// With logits of `rows`, of which the model knows ahead where `knows_rows`.
+// Runs a step with logits of `rows`. `knows_rows`: passes the rows to Forward.
 absl::Status RunStep(StageModel& model, kernels::Ops& ops, bool is_last, const LargestStep& step,
                      const std::vector<int32_t>& rows, bool knows_rows) {
   SC_RETURN_IF_ERROR(model.AllocateKv(std::vector<uint64_t>(
@@ -74,7 +74,7 @@ absl::Status RunStep(StageModel& model, kernels::Ops& ops, bool is_last, const L
   return ops.Synchronize();
 }
 
-// What the host's memory leaves for a KV cache in it.
+// The part of the host's memory to use for a KV cache there.
 uint64_t HostKvBytes(const ProfileLimits& limits, uint64_t bytes_of_all_groups) {
   const double free_bytes = static_cast<double>(ReadHostMemory().available_bytes);
   const uint64_t useful_blocks =
@@ -85,7 +85,7 @@ uint64_t HostKvBytes(const ProfileLimits& limits, uint64_t bytes_of_all_groups) 
       useful_blocks * bytes_of_all_groups);
 }
 
-// Blocks of each group with which the longest sequence has all it may need.
+// Blocks per group that the longest sequence needs.
 uint64_t BlocksOfLongest(const ModelSpec& spec, const ProfileLimits& limits) {
   const auto blocks = [](int64_t n_tokens) {
     return static_cast<uint64_t>((n_tokens + kernels::kBlockTokens - 1) / kernels::kBlockTokens);
@@ -98,8 +98,8 @@ uint64_t BlocksOfLongest(const ModelSpec& spec, const ProfileLimits& limits) {
   return std::min(blocks(limits.max_model_len), blocks(widest + limits.max_batched_tokens) + 2);
 }
 
-// What the limits' fraction of the device's memory leaves beside what is taken there; at least one
-// block of each group.
+// The memory that remains of the limits' fraction of the device's memory after what is already
+// taken. It must hold at least one block of each group.
 absl::StatusOr<uint64_t> DeviceKvBytes(const v1::MemoryReport& report, const ProfileLimits& limits,
                                        uint64_t one_block_each, uint64_t of_longest) {
   const double fraction = limits.memory_fraction > 0 ? limits.memory_fraction : kDefaultFraction;
@@ -147,7 +147,7 @@ absl::StatusOr<v1::MemoryReport> ProfileMemory(StageModel& model, kernels::Ops& 
     SC_RETURN_IF_ERROR(RunStep(model, ops, is_last, step, FirstRows(std::min(*size, max_logits)),
                                /*knows_rows=*/false));
   }
-  if (ops.has_own_memory()) {  // one prompt, and what comes of its last row alone
+  if (ops.has_own_memory()) {  // one prompt, with logits of its last row only
     const LargestStep step(max_tokens, 1, n_groups, limits);
     SC_RETURN_IF_ERROR(
         RunStep(model, ops, is_last, step, {step.batch().n_tokens - 1}, /*knows_rows=*/true));

@@ -21,8 +21,8 @@ constexpr const char* kConfig =
   "intermediate_size": 24, "num_hidden_layers": 1, "num_attention_heads": 2, "num_key_value_heads": 1,
   "head_dim": 8, "max_position_embeddings": 64, "torch_dtype": "float32"})";
 
-// Steps of a device with memory of its own hold more than one sequence may be long, and than all
-// sequences together may be.
+// The limits of a device with its own memory allow a step larger than one sequence may be, and
+// larger than all sequences together may be.
 TEST_CASE("The largest steps keep to the model's length") {
   const int32_t max_sequences = GENERATE(1, 3, 16);
   const int32_t max_batched_tokens = GENERATE(48, 100, 512);
@@ -53,7 +53,7 @@ struct Sizes {
   int32_t n_layers = 1, vocab_size = 50, max_batched_tokens = 4, max_model_len = 64;
 };
 
-// On a device of a GiB, half of it free.
+// Loads on a device of 1 GiB, half of which is free.
 absl::StatusOr<std::unique_ptr<StageModel>> Load(const Sizes& sizes, kernels::Ops* ops) {
   TempDir dir;
   dir.Write("config.json", fmt::format(R"({{"architectures": ["LlamaForCausalLM"], "vocab_size": {},
@@ -71,7 +71,7 @@ absl::StatusOr<std::unique_ptr<StageModel>> Load(const Sizes& sizes, kernels::Op
                           ops, nullptr);
 }
 
-// The KV cache of the longest sequence takes 64 MiB a layer.
+// The KV cache of the longest sequence takes 64 MiB per layer.
 absl::StatusOr<v1::MemoryReport> Profile(int32_t n_layers, double memory_fraction) {
   const Sizes sizes{.n_layers = n_layers, .max_model_len = 1 << 20};
   const auto ops = MakeLateOps();
@@ -87,7 +87,7 @@ absl::StatusOr<v1::MemoryReport> Profile(int32_t n_layers, double memory_fractio
 TEST_CASE("Too small a fraction of the memory: what is named has room for the longest sequence") {
   const absl::Status refusal = Profile(1, 0.5).status();
   REQUIRE(absl::IsResourceExhausted(refusal));
-  // Half is taken, and 64 MiB are reserved.
+  // Half of the memory is taken, and 64 MiB are reserved.
   CHECK_THAT(std::string(refusal.message()), ContainsSubstring("--memory-fraction 0.625 would do"));
   const auto report = Profile(1, 0.625);
   REQUIRE(report.ok());
@@ -107,7 +107,7 @@ TEST_CASE("What the device has no room for is refused before it is made, with wh
     CHECK(absl::IsResourceExhausted(status));
     return std::string(status.message());
   };
-  // The embedding and the head alone take all that is free.
+  // The embedding and lm_head alone exceed the free memory.
   CHECK_THAT(refusal({.vocab_size = 1 << 22}),
              ContainsSubstring("the stage's weights take 512.0 MiB") &&
                  ContainsSubstring("spread the model over more stages"));

@@ -33,19 +33,20 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-// For threads of an epoch that has ended: without movement.
+// Time without progress after which the threads of an ended epoch are considered blocked.
 constexpr auto kHeldLimit = std::chrono::seconds(10);
 constexpr auto kEndedInterval = std::chrono::milliseconds(2);
 constexpr auto kPrepareLineInterval = std::chrono::seconds(1);
 constexpr auto kWantedInterval = std::chrono::milliseconds(100);
-// For a router that has lost the worker to hear of it.
+// Time for a router that has lost the worker to receive the news.
 constexpr auto kRevokeGrace = std::chrono::seconds(1);
 
 double MsSince(Clock::time_point start) {
   return std::chrono::duration<double, std::milli>(Clock::now() - start).count();
 }
 
-// What `call` throws as a status: it must not keep the worker from the next router.
+// Converts exceptions of `call` to a status. They must not make the worker unusable for the next
+// router.
 template <typename Call>
 absl::Status Caught(const Call& call) {
   try {
@@ -114,7 +115,7 @@ void StageService::Leave(State to) {
 }
 
 absl::Status StageService::EnterLoad(const grpc::ServerContext& context, const v1::Lease& lease) {
-  // From kJoined as well: a router may have died before it opened its step stream.
+  // Includes kJoined: a router may have died before it opened its step stream.
   static constexpr std::initializer_list<State> kFree = {State::kEmpty, State::kLoaded,
                                                          State::kJoined};
   std::unique_lock lock(mutex_);
@@ -172,7 +173,7 @@ absl::Status StageService::StopExecutor(const absl::Status& reason) {
     executor = std::move(executor_);
   }
   if (executor == nullptr) return absl::OkStatus();
-  // Its receivers may wait on the transport, its sender for a neighbour.
+  // The executor's receivers may wait on the transport, and its sender for a neighbour.
   transport_->Close(reason);
   executor->Close(reason);
   uint64_t work = *work_;
@@ -186,7 +187,7 @@ absl::Status StageService::StopExecutor(const absl::Status& reason) {
       const absl::Status held = absl::UnavailableError(
           fmt::format("step {} of the last epoch has been held up for {} s and does not end",
                       executor->Progress().begun(), kHeldLimit.count()));
-      // Never destroyed: that would wait for the thread.
+      // Leaked on purpose: its destructor would wait for the blocked thread.
       new std::shared_ptr<StageExecutor>(std::move(executor));
       Lose(held);
       return held;
@@ -273,7 +274,7 @@ absl::StatusOr<v1::LoadProgress> StageService::LoadModel(
         fmt::format("a load that nobody wants any more does not end: it is held up {}", doing)));
   });
   SC_RETURN_IF_ERROR(StopExecutor(absl::CancelledError("the worker is loading other layers")));
-  model_.reset();  // before the new one takes memory
+  model_.reset();  // before the new model takes memory
   {
     std::lock_guard lock(mutex_);
     load_phases_.Clear();
@@ -285,7 +286,8 @@ absl::StatusOr<v1::LoadProgress> StageService::LoadModel(
     return StillWanted(context, request.lease());
   };
   const auto n_stages = static_cast<int32_t>(request.n_stages());
-  // A receive that waits for its message takes one: of tokens, or of metadata and hidden states.
+  // Each waiting receive occupies an SM: for tokens on the first stage, for metadata and hidden
+  // states on the others.
   ops_->LeaveMultiprocessors(n_stages < 2 ? 0 : request.stage() == 0 ? 1 : 2);
   SC_ASSIGN_OR_RETURN(model_, load_(ModelOptions(request, work_), ops_, on_progress));
   const double load_ms = MsSince(started);
@@ -386,7 +388,7 @@ absl::Status StageService::PrepareModel() {
 
 absl::Status StageService::JoinTransport(const grpc::ServerContext& context, const v1::Lease& lease,
                                          const Neighbours& neighbours) {
-  // Again and again, as the transport may have begun to join only after it was closed.
+  // Closes repeatedly, because the transport may start to join only after a Close.
   const std::jthread watch([&](const std::stop_token& joined) {
     std::mutex mutex;
     std::condition_variable_any ended;
@@ -495,7 +497,7 @@ grpc::Status StageService::PrepareGrammar(grpc::ServerContext* context,
   if (!v1::GrammarKind_IsValid(grammar.kind())) {
     return ToGrpc(absl::InvalidArgumentError("an unknown kind of grammar"));
   }
-  // On a thread that nobody waits for: a compilation does not end when it is not wanted any more.
+  // On a separate thread that the call need not wait for: a compilation cannot be cancelled.
   const auto compiled = std::make_shared<std::promise<absl::Status>>();
   std::future<absl::Status> status = compiled->get_future();
   compiling_.Post(

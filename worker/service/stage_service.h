@@ -1,5 +1,5 @@
-// The Stage service: a worker's life from Load to Join to the step stream, for the router that has
-// the worker's lease.
+// The gRPC service Stage: a worker's life from Load to Join to the step stream, for the router that
+// holds the worker's lease.
 #pragma once
 
 #include <condition_variable>
@@ -27,31 +27,32 @@ class StepSession;
 using ModelLoader = std::function<absl::StatusOr<std::unique_ptr<StageModel>>(
     const StageModelOptions&, kernels::Ops*, const LoadProgressFn&)>;
 
-// Thread-safe, as gRPC calls it from many threads. Handlers block their thread (there are few
-// calls, and long ones), but for the step stream: that one must be able to end with a status while
-// it waits for the router.
+// Thread-safe: gRPC calls it from many threads. Handlers block their thread, because calls are few
+// and long. The step stream is the exception: it must be able to end with a status while it waits
+// for the router.
 class StageService final : public v1::Stage::WithCallbackMethod_Step<v1::Stage::Service> {
  public:
-  // All outlive the service. `load` is StageModel::Load but in tests. `observers` hear of the
-  // steps. `on_lost` is called, once, from any thread, when the process is of no more use:
-  // something has failed and Ops::CheckDevice says that all else will, or a thread is held up for
-  // good.
+  // All arguments outlive the service. `load` is StageModel::Load except in tests. `observers`
+  // receive the times of the steps. `on_lost` is called once, from any thread, when the process
+  // cannot be used any more: an operation failed and Ops::CheckDevice reports that all others will
+  // fail, or a thread is blocked for good.
   StageService(kernels::Ops* ops, int32_t n_threads, Transport* transport,
                ModelLoader load = StageModel::Load, StepObservers observers = {},
                std::function<void(absl::Status)> on_lost = {});
   ~StageService() override;
 
-  // Ends the step stream, if any; call before the server's Shutdown.
+  // Ends the step stream, if one is open. Call it before the server's Shutdown.
   void Shutdown();
 
-  // Takes no new router. If one uses the worker, it is told to finish what runs and to let go, and
-  // `on_released` is called when it has: true. False: nobody uses it. Once.
+  // Refuses new routers from now on. If a router uses the worker, returns true: the router is told
+  // to finish its running work and to leave, and `on_released` is called when it has. Returns false
+  // if no router uses the worker. Call at most once.
   bool BeginDrain(std::function<void()> on_released);
 
-  // How far the epoch's steps are; nothing: there is no epoch. Never waits for a step.
+  // Progress of the epoch's steps. Empty if there is no epoch. Never waits for a step.
   std::optional<v1::StepProgress> Progress() const;
 
-  // As the RPC; since the epoch's start.
+  // As the RPC Stats, since the epoch's start.
   v1::StatsResponse ReadStats();
 
  private:
@@ -71,23 +72,24 @@ class StageService final : public v1::Stage::WithCallbackMethod_Step<v1::Stage::
   grpc::Status Stats(grpc::ServerContext* context, const v1::StatsRequest* request,
                      v1::StatsResponse* response) override;
 
-  // What goes on. Load and Join each hold their state while they run, a step stream holds
+  // The current activity. Load and Join each hold their state while they run; a step stream holds
   // kStepping.
   enum class State : uint8_t { kEmpty, kLoading, kLoaded, kJoining, kJoined, kStepping };
   static const char* Name(State state);
 
-  // FAILED_PRECONDITION says what is going on instead of one of these. REQUIRES: mutex_ held.
+  // FAILED_PRECONDITION names the current state if it is not one of `possible`. REQUIRES: mutex_
+  // held.
   absl::Status CheckStateLocked(std::initializer_list<State> possible, const char* what) const;
   void SetStateLocked(State state);
   void Leave(State to);
-  // Takes the lease and kLoading. From a router that has it already it waits until what that one
-  // has under way has ended, which it is told to.
+  // Takes the lease and enters kLoading. If the same router already holds the lease, tells its
+  // running work to end and waits until it has.
   absl::Status EnterLoad(const grpc::ServerContext& context, const v1::Lease& lease);
   absl::Status EnterJoin(const v1::Lease& lease);
   absl::StatusOr<std::shared_ptr<StageExecutor>> EnterStep(StepSession* session,
                                                            const v1::Lease& lease);
 
-  // Not OK: whoever asked for something that takes long will not have it.
+  // An error if the caller of a long operation no longer wants the result.
   absl::Status StillWanted(const grpc::ServerContext& context, const v1::Lease& lease) const;
   absl::Status DoLoad(grpc::ServerContext& context, const v1::LoadRequest& request,
                       grpc::ServerWriter<v1::LoadProgress>* writer);
@@ -96,17 +98,17 @@ class StageService final : public v1::Stage::WithCallbackMethod_Step<v1::Stage::
                                              const v1::LoadRequest& request,
                                              grpc::ServerWriter<v1::LoadProgress>* writer);
   absl::Status DoJoin(const grpc::ServerContext& context, const v1::JoinRequest& request);
-  // CANCELLED if the router gives up meanwhile: neighbours may be long in coming.
+  // CANCELLED if the router gives up meanwhile, because neighbours may take long to join.
   absl::Status JoinTransport(const grpc::ServerContext& context, const v1::Lease& lease,
                              const Neighbours& neighbours);
   absl::Status PrepareModel();
-  // After a failure.
+  // Called after a failure.
   void CheckDevice();
   void SetPhase(void (v1::LoadPhases::*set)(double), double ms);
-  // Ends the epoch, if there is one, and waits for its threads for as long as they get on.
-  // UNAVAILABLE: one is held up, and so the process is of no more use.
+  // Ends the epoch, if there is one, and waits for its threads while they make progress.
+  // UNAVAILABLE if one is blocked; the process cannot be used any more.
   absl::Status StopExecutor(const absl::Status& reason);
-  void Lose(absl::Status status);  // the process is of no more use
+  void Lose(absl::Status status);  // the process cannot be used any more
   std::shared_ptr<text::GrammarCache> Grammars();
 
   kernels::Ops* const ops_;
@@ -132,10 +134,10 @@ class StageService final : public v1::Stage::WithCallbackMethod_Step<v1::Stage::
   // Guarded by mutex_; of the last stage loaded, null on others.
   std::shared_ptr<text::GrammarCache> grammars_;
 
-  // Touched only in the state that the call holds.
+  // Accessed only in the state that the call holds.
   v1::LoadRequest loaded_;
   std::unique_ptr<StageModel> model_;
-  WorkQueue compiling_{2, "prepare"};  // as many as a router asks for at a time
+  WorkQueue compiling_{2, "prepare"};  // as many threads as a router's concurrent requests
 };
 
 }  // namespace stagecoach::worker

@@ -162,7 +162,7 @@ TEST_CASE("a failure is told apart from the loss of the device") {
   streams[0]->Wait();
   CHECK_FALSE(worker.device_lost().HasBeenNotified());
 
-  JoinAll(workers, 2);  // when the worker has noticed
+  JoinAll(workers, 2);  // waits until the worker has noticed the end
   SECTION("while it loads") {
     lost = true;
     *broken.mutable_lease() = LeaseFor(2);
@@ -175,7 +175,7 @@ TEST_CASE("a failure is told apart from the loss of the device") {
   SECTION("in a step") {
     streams = OpenAll(workers, 2);
     lost = true;
-    REQUIRE(streams[0]->Send(v1::StepPlan()));  // of another epoch
+    REQUIRE(streams[0]->Send(v1::StepPlan()));  // a plan of another epoch
     CHECK_FALSE(streams[0]->Wait().ok());
   }
   worker.device_lost().WaitForNotification();
@@ -205,7 +205,7 @@ TEST_CASE("a join that nobody waits for ends, and the next router has the worker
   grpc::Status joined;
   std::thread router([&] {
     v1::JoinResponse response;
-    // The other stage never does.
+    // The other stage never joins.
     joined = workers[0]->stub().Join(&context, JoinRequestFor(workers, 0, 1), &response);
   });
   const auto is_joining = [&] {
@@ -279,7 +279,7 @@ TEST_CASE("two workers serve, end with their stream, and serve the next epoch") 
     auto streams = OpenAll(workers, epoch);
     RequireServes(streams, epoch);
     if (epoch == 2) {
-      for (auto& stream : streams) stream->HangUp();  // the router is killed
+      for (auto& stream : streams) stream->HangUp();  // as if the router was killed
     } else {
       CHECK(streams[0]->Finish().ok());
     }
@@ -316,7 +316,7 @@ TEST_CASE("a router of a higher epoch has a worker that serves at once; the olde
   CHECK(told.error_code() == grpc::StatusCode::ABORTED);
   CHECK(told.error_message().find("router second of epoch 2") != std::string::npos);
   CHECK_FALSE(streams[1]->Wait().ok());  // its neighbour is gone
-  // Nothing of the older one goes on: no pipeline has layers of both.
+  // No work of the first router continues, so no pipeline mixes layers of both.
   const grpc::Status join = Join(workers, 0, 1);
   CHECK(join.error_code() == grpc::StatusCode::FAILED_PRECONDITION);
   CHECK(join.error_message().find("router second of epoch 2") != std::string::npos);
@@ -327,7 +327,7 @@ TEST_CASE("a router of a higher epoch has a worker that serves at once; the olde
 }
 
 TEST_CASE("two routers that load one set of workers never serve layers of both") {
-  auto workers = LoadedWorkers(2);  // by the first
+  auto workers = LoadedWorkers(2);  // loaded by the first router
   REQUIRE(Load(*workers[0], LoadRequestFor(0, 2, LeaseFor(2, "second"))).status.ok());
   const grpc::Status status = Join(workers, 0, 1);
   CHECK(status.error_code() == grpc::StatusCode::FAILED_PRECONDITION);
@@ -360,7 +360,7 @@ TEST_CASE("a router that takes no word of its end does not keep the worker") {
   auto workers = LoadedWorkers(1);
   JoinAll(workers, 1);
   auto streams = OpenAll(workers, 1);
-  RequireServes(streams, 1);  // and from here on it reads nothing
+  RequireServes(streams, 1);  // after this it reads nothing
   REQUIRE(Load(*workers[0], LoadRequestFor(0, 1, LeaseFor(2, "second"))).status.ok());
 }
 

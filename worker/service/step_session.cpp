@@ -33,7 +33,8 @@ void StepSession::CloseExecutor(const absl::Status& reason) {
 
 void StepSession::OnReadDone(bool ok) {
   if (!ok) {
-    // In this order: an orderly end is OK, not the CANCELLED that the epoch ends with.
+    // In this order: a normal end must be reported as OK, not as the CANCELLED with which the epoch
+    // ends.
     End(absl::OkStatus());
     CloseExecutor(absl::CancelledError("the router ended the step stream"));
     return;

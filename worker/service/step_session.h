@@ -1,5 +1,5 @@
-// One router's step stream on a joined worker: plans in, results out, until either side ends it.
-// The stream's end ends the epoch, and the other way round.
+// A router's step stream on a joined worker: plans in, results out, until either side ends it. The
+// end of the stream ends the epoch, and vice versa.
 #pragma once
 
 #include <grpcpp/support/server_callback.h>
@@ -18,25 +18,25 @@
 
 namespace stagecoach::worker {
 
-// Owns itself: deletes itself when gRPC is done with it.
+// Owns itself: it deletes itself when gRPC is done with it.
 class StepSession final : public grpc::ServerBidiReactor<v1::StepRequest, v1::StepResponse>,
                           private StepListener {
  public:
   struct Callbacks {
-    // With the first message: the executor of the pipeline that was joined under this lease.
+    // Called with the first message. Returns the executor of the pipeline joined under this lease.
     std::function<absl::StatusOr<std::shared_ptr<StageExecutor>>(StepSession*, const v1::Lease&)>
         on_hello;
-    // Last, if on_hello gave one.
+    // Called last, if on_hello returned an executor.
     std::function<void()> on_end;
   };
-  // `context` is the stream's.
+  // `context` belongs to the stream.
   StepSession(grpc::CallbackServerContext* context, Callbacks callbacks);
 
-  // Tells the router that this worker is to end, once it has been greeted.
+  // Tells the router that this worker is about to exit; waits for the greeting first.
   void TellDraining();
-  // Ends the stream and its epoch with `reason`; what is queued is not written.
+  // Ends the stream and its epoch with `reason`. Queued messages are not written.
   void Revoke(const absl::Status& reason);
-  // Ends the stream without a word, for a router that takes none.
+  // Ends the stream without a status, for a router that does not read.
   void Cancel();
 
  private:
@@ -49,11 +49,11 @@ class StepSession final : public grpc::ServerBidiReactor<v1::StepRequest, v1::St
   void OnClosed(const absl::Status& reason) override;
 
   absl::Status Take(v1::StepRequest& request);
-  // On a thread of its own, from the greeting on.
+  // Runs on a separate thread from the greeting on.
   void TellProgress(const StageExecutor& executor, const std::stop_token& stop);
-  // Ends the stream with `status` once what is queued is written. The first status stays.
+  // Ends the stream with `status` after the queued messages are written. The first status is kept.
   void End(const absl::Status& status);
-  // REQUIRES: mutex_ held, as do the next.
+  // REQUIRES for both: mutex_ held.
   void WriteNext();
   void QueueDraining();
 
@@ -62,14 +62,14 @@ class StepSession final : public grpc::ServerBidiReactor<v1::StepRequest, v1::St
 
   grpc::CallbackServerContext* const context_;
   const Callbacks callbacks_;
-  v1::StepRequest request_;    // the read under way
-  v1::StepResponse response_;  // the write under way
-  bool attached_ = false;      // reads only
+  v1::StepRequest request_;    // the read in progress
+  v1::StepResponse response_;  // the write in progress
+  bool attached_ = false;      // used by reads only
 
   std::mutex mutex_;
   std::shared_ptr<StageExecutor> executor_;   // guarded by mutex_; null before the hello
   std::deque<v1::StepResponse> responses_;    // the rest: guarded by mutex_
-  std::optional<v1::StepProgress> progress_;  // the newest that is to be told
+  std::optional<v1::StepProgress> progress_;  // the newest progress to report
   bool writing_ = false;
   bool greeted_ = false;
   bool draining_ = false;

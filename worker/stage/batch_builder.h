@@ -1,5 +1,5 @@
-// From a step and the slot table to what the model is told of it. Preallocated; reused by every
-// step. One thread.
+// Builds the model's input from a step and the slot table. Preallocated and reused by every step.
+// Use from one thread.
 #pragma once
 
 #include <cstdint>
@@ -16,16 +16,16 @@ class BatchBuilder {
  public:
   explicit BatchBuilder(const StageLimits& limits);
 
-  // Everything but the token ids. The table has the step applied.
+  // Fills in everything except the token ids. The step must already be applied to the table.
   void Build(const StepMetaView& meta, const SlotTable& slots);
-  // First stage, after Build: the number of sequences whose tokens are not all known yet. 0: the
-  // batch is complete. sampled_here: this stage samples, so that a decode whose token is not known
-  // yet takes it from the device.
+  // First stage, after Build. Returns the number of sequences with unknown tokens; 0 means that the
+  // batch is complete. sampled_here: this stage also samples, so that a decode whose token is not
+  // yet known on the host takes it from the device.
   size_t FillTokens(const StepMetaView& meta, const SlotTable& slots, bool sampled_here);
 
   // Valid until the next Build.
   const kernels::StepBatch& batch() const { return batch_; }
-  // Of the plan's slot i: its rows are [row_start(i), row_start(i + 1)).
+  // Rows of the plan's slot i are [row_start(i), row_start(i + 1)).
   int32_t row_start(size_t i) const { return row_starts_[i]; }
 
  private:

@@ -12,10 +12,10 @@
 namespace stagecoach::worker {
 namespace {
 
-// Within which a wait that nobody wants any more ends.
+// Within this time, a wait ends after Close.
 constexpr auto kCloseInterval = std::chrono::milliseconds(50);
 
-// A mask adds few states to a lexer.
+// A mask adds only a few states to a lexer, so the memory is checked rarely.
 constexpr int kMasksPerCheck = 64;
 
 std::vector<int32_t> Generated(const StepMetaView& meta, const SlotRecord& record) {
@@ -56,7 +56,7 @@ absl::Status GrammarSequence::Compile() {
 
 void GrammarSequence::Advance(std::span<const int32_t> tokens) {
   if (mask_.status.ok()) mask_.status = Follow(tokens);
-  // The lock alone: nobody waits for a mask before it is asked for.
+  // Only ready_ needs the lock: nobody reads mask_ before ready_ is set.
   std::lock_guard lock(mutex_);
   ready_ = true;
   changed_.notify_all();
@@ -68,7 +68,7 @@ absl::Status GrammarSequence::Follow(std::span<const int32_t> tokens) {
   ended_ = ended_ || end != tokens.end();
   bool may_end = true;
   if (ended_) {
-    // A row planned before the end was known: its token is dropped, but must come.
+    // This row was planned before the end was known. Its token is dropped, but one must be sampled.
     std::fill(mask_.words.begin(), mask_.words.end(), 0);
   } else {
     SC_RETURN_IF_ERROR(matcher_->Consume(tokens));
@@ -85,14 +85,14 @@ absl::Status GrammarSequence::Follow(std::span<const int32_t> tokens) {
 
 void GrammarSequence::AllowEnd(bool may_end) {
   const auto bit = [](int32_t id) { return uint32_t{1} << (id % 32); };
-  // The checkpoint's EOS ids are in the mask already, and among the end ids.
+  // The checkpoint's EOS ids are set in the mask by the grammar; they are among the end ids.
   for (const int32_t id : end_ids_) mask_.words[id / 32] &= ~bit(id);
   int32_t n = 0;
   for (const uint32_t word : mask_.words) n += std::popcount(word);
   if (may_end && !(end_late_ && n > 0)) {
     for (const int32_t id : end_ids_) {
       uint32_t& word = mask_.words[id / 32];
-      n += (word & bit(id)) == 0 ? 1 : 0;  // an id may be named twice
+      n += (word & bit(id)) == 0 ? 1 : 0;  // an id may be listed twice
       word |= bit(id);
     }
   }
@@ -156,7 +156,7 @@ void GrammarMasks::Accept(uint32_t slot, int32_t token) {
   if (sequence == nullptr || closed_) return;
   {
     std::lock_guard lock(sequence->mutex_);
-    SC_CHECK(sequence->ready_);  // a token is sampled with the mask before it
+    SC_CHECK(sequence->ready_);  // a token is sampled only after its mask is ready
     sequence->ready_ = false;
   }
   computing_.Post([work = work_, sequence, token] {

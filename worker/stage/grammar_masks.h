@@ -1,7 +1,8 @@
-// Masks of the sequences that keep to a grammar, computed on threads of their own, so that they are
-// ready by the time the logits are: a grammar is compiled when its registration's metadata comes,
-// ahead of its step, and the mask for a sequence's next token is begun as soon as the token before
-// it is sampled. The last stage alone has them: there every token is known first, and in order.
+// Computes the token masks of sequences with a grammar on separate threads, so that they are ready
+// together with the logits. A grammar is compiled when the metadata of its registration arrives,
+// ahead of its step. The mask for a sequence's next token is started as soon as the previous token
+// is sampled. Only the last stage has masks, because every token is known there first, and in
+// order.
 #pragma once
 
 #include <atomic>
@@ -20,14 +21,14 @@
 
 namespace stagecoach::worker {
 
-// What may follow in one sequence.
+// The tokens that may follow in one sequence.
 struct TokenMask {
   absl::Status status;          // not OK: the grammar cannot be followed any further
   std::vector<uint32_t> words;  // as SampleRow::allowed
-  int32_t n_allowed = 0;        // bits that are set; at least one
+  int32_t n_allowed = 0;        // number of bits set; at least one
 };
 
-// One registered sequence's place in its grammar. Made by GrammarMasks.
+// The position of one registered sequence in its grammar. Made by GrammarMasks.
 class GrammarSequence {
  public:
   GrammarSequence(const StepMetaView& meta, const SlotRecord& record);
@@ -35,7 +36,7 @@ class GrammarSequence {
  private:
   friend class GrammarMasks;
 
-  // On a mask thread, one call at a time. Errors are left in mask_.
+  // Run on a mask thread, one call at a time. Errors are stored in mask_.
   void Begin(std::shared_ptr<text::GrammarCache> grammars);
   void Advance(std::span<const int32_t> tokens);
 
@@ -47,10 +48,10 @@ class GrammarSequence {
   const text::GrammarSource source_;
   const std::vector<int32_t> end_ids_;
   const bool end_late_;
-  const std::vector<int32_t> generated_;          // before the registration
-  std::shared_ptr<text::GrammarCache> grammars_;  // once begun; null: there are none
-  std::shared_ptr<const text::Grammar> grammar_;  // so that it counts as in use
-  int n_unchecked_ = 0;                           // masks since room for grammars was checked
+  const std::vector<int32_t> generated_;          // tokens generated before the registration
+  std::shared_ptr<text::GrammarCache> grammars_;  // set by Begin; null: no grammars
+  std::shared_ptr<const text::Grammar> grammar_;  // keeps the grammar counted as in use
+  int n_unchecked_ = 0;  // masks since the last check of the room for grammars
   std::unique_ptr<text::GrammarMatcher> matcher_;
   bool ended_ = false;
   TokenMask mask_;
@@ -62,31 +63,34 @@ class GrammarSequence {
 
 class GrammarMasks {
  public:
-  // `grammars` may be null: every grammar then fails. `n_threads`: of those that compute masks; one
-  // more compiles, so that a large grammar keeps nobody else waiting. `work` grows with each mask.
+  // `grammars` may be null; then every grammar fails. `n_threads`: threads that compute masks. One
+  // more thread compiles, so that a large grammar does not delay other sequences. `work` grows with
+  // each mask.
   GrammarMasks(std::shared_ptr<text::GrammarCache> grammars, int32_t n_slots, int n_threads,
                std::shared_ptr<WorkCounter> work = std::make_shared<WorkCounter>());
-  // Waits for no grammar and no mask: what is under way goes on by itself, for nobody.
+  // Does not wait for grammars or masks. Running tasks finish on their own and their results are
+  // dropped.
   ~GrammarMasks();
 
-  // The grammars of a step's registrations, in their order, null where there is none. Begins to
-  // compile them, to follow what was generated so far, and to compute their masks. Any thread.
+  // Returns the grammars of a step's registrations, in order; null for a registration without one.
+  // Starts to compile them, to follow the tokens generated so far, and to compute their masks. May
+  // be called from any thread.
   std::vector<std::shared_ptr<GrammarSequence>> Begin(const StepMetaView& meta);
 
-  // The rest is the compute thread's. Takes a step's releases and registrations over; `begun` is
-  // Begin's result for it.
+  // This and the following calls belong to the compute thread. Applies a step's releases and
+  // registrations; `begun` is Begin's result for this step.
   void Apply(const StepMetaView& meta, std::span<const std::shared_ptr<GrammarSequence>> begun);
 
   bool Has(uint32_t slot) const { return slots_[slot] != nullptr; }
-  // The slot's mask is computed; Await does not block.
+  // Whether the slot's mask is computed, so that Await does not block.
   bool IsReady(uint32_t slot) const;
-  // Blocks until it is, or all is closed: then it is an error. Valid until the slot's next Accept
-  // or Apply. REQUIRES: Has(slot).
+  // Blocks until the slot's mask is computed. After Close, the mask is an error. Valid until the
+  // slot's next Accept or Apply. REQUIRES: Has(slot).
   const TokenMask& Await(uint32_t slot);
-  // The slot's next token; does nothing for a slot without a grammar.
+  // Passes on the slot's next token. Does nothing for a slot without a grammar.
   void Accept(uint32_t slot, int32_t token);
 
-  // Nobody waits for a mask any more. Any thread.
+  // Ends all waits for masks. May be called from any thread.
   void Close() { closed_ = true; }
 
  private:
@@ -94,7 +98,7 @@ class GrammarMasks {
   const std::shared_ptr<WorkCounter> work_;
   std::vector<std::shared_ptr<GrammarSequence>> slots_;
   std::atomic<bool> closed_{false};
-  // Their tasks own all that they use.
+  // Tasks own everything they use, because they may outlive this object.
   WorkQueue compiling_{1, "grammars"};
   WorkQueue computing_;
 };

@@ -12,7 +12,7 @@
 namespace stagecoach::worker {
 namespace {
 
-// Of ToyGrammars: the ends, "ab", "12" and "a".
+// Token ids of ToyGrammars: the ends, "ab", "12" and "a".
 constexpr int32_t kEnd = 0, kStop = 1, kAb = 7, kTwelve = 8, kA = 33;
 
 v1::SlotGrammar Regex(std::string source, std::vector<int32_t> end_ids) {
@@ -89,7 +89,7 @@ TEST_CASE("a grammar that is being compiled delays no end") {
     begun.get_future().wait();
     one.masks().Close();
     CHECK(absl::IsCancelled(one.masks().Await(0).status));
-    one.masks().Accept(0, kA);  // a row that was sampled without a mask
+    one.masks().Accept(0, kA);  // a row sampled without a mask
   }
   may_go_on.set_value();
 }

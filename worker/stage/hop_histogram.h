@@ -1,4 +1,4 @@
-// How long messages take from stage to stage, counted by bucket.
+// A histogram of message latency between stages.
 #pragma once
 
 #include <algorithm>
@@ -12,7 +12,7 @@ namespace stagecoach::worker {
 // Not thread-safe.
 class HopHistogram {
  public:
-  // Upper ends, seconds.
+  // Upper bounds of the buckets, in seconds.
   static constexpr std::array kBounds = {50e-6, 100e-6, 200e-6, 500e-6, 1e-3, 2e-3,
                                          5e-3,  10e-3,  50e-3,  200e-3, 1.0};
 

@@ -12,11 +12,11 @@ SlotTable::SlotTable(const StageLimits& limits, Needs needs)
       token_stride_(static_cast<size_t>(limits.max_model_len) + 1),
       slots_(limits.max_sequences),
       n_blocks_(size_t(limits.max_sequences) * limits.n_kv_groups) {
-  // A step's rows reach into this many blocks, of which each sequence may have the first already.
-  // What sequences begin with that was computed before comes on top.
+  // The rows of a step need at most this many new blocks, because each sequence may add a partial
+  // block. A cached prefix at a sequence's start may need more.
   new_blocks_.reserve(size_t(limits.n_kv_groups) *
                       (limits.max_batched_tokens / kernels::kBlockTokens + limits.max_sequences));
-  // Left uninitialised: a page is backed by memory when a sequence first gets there.
+  // Left uninitialised, so that a page is backed by memory only when a sequence reaches it.
   if (needs_.tokens) {
     tokens_ = std::make_unique_for_overwrite<int32_t[]>(limits.max_sequences * token_stride_);
   }
@@ -67,7 +67,7 @@ void SlotTable::Register(const StepMetaView& meta, const SlotRecord& record) {
   sampling.counts.clear();
   if (!sampling.has_penalties()) return;
 
-  // In bulk, as inserting a long prompt token by token would be quadratic.
+  // In bulk, because inserting a long prompt token by token would take quadratic time.
   std::vector<kernels::TokenCount>& counts = sampling.counts;
   for (size_t i = 0; i < tokens.size(); ++i) {
     counts.push_back({tokens[i], i < record.n_prompt ? 0 : 1});

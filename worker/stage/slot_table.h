@@ -1,8 +1,9 @@
-// What a stage knows of each sequence that holds KV, but for its block tables, which the model
-// keeps on its device: tokens, the number of its blocks, sampling state. All of it can be rebuilt
-// from a registration. Preallocated; pages are touched as sequences grow.
+// A stage's state of each sequence that holds KV blocks: tokens, number of blocks, sampling state.
+// The model keeps the block tables on its device. Everything can be rebuilt from a registration.
+// Preallocated; memory pages are touched as sequences grow.
 //
-// Trusts its input: PlanChecker has seen every step before. One thread, but n_in_use().
+// Trusts its input, because PlanChecker has checked every step. Use from one thread, except
+// n_in_use().
 #pragma once
 
 #include <atomic>
@@ -18,12 +19,12 @@
 
 namespace stagecoach::worker {
 
-// Sampling parameters of one sequence, and what they count.
+// Sampling parameters of one sequence, and the counts they need.
 struct SlotSamplingState {
   SlotRecord record{};
   std::vector<int32_t> stop_ids, bias_ids;
   std::vector<float> bias_values;
-  std::vector<kernels::TokenCount> counts;  // by ascending id; empty unless a penalty is on
+  std::vector<kernels::TokenCount> counts;  // ascending ids; empty if there are no penalties
 
   bool has_penalties() const {
     return record.presence_penalty != 0 || record.frequency_penalty != 0 ||
@@ -34,23 +35,23 @@ struct SlotSamplingState {
 class SlotTable {
  public:
   struct Needs {
-    bool tokens = false;    // the first stage reads them, the last takes prompt log-probabilities
-    bool sampling = false;  // the last stage
+    bool tokens = false;    // first stage; last stage for prompt logprobs
+    bool sampling = false;  // last stage
   };
 
   SlotTable(const StageLimits& limits, Needs needs);
 
-  // Releases, registrations and new blocks of a step.
+  // Applies a step's releases, registrations and new blocks.
   void Apply(const StepMetaView& meta);
-  // Of the step applied last.
+  // New blocks of the step applied last.
   std::span<const kernels::NewBlock> new_blocks() const { return new_blocks_; }
 
-  // The token that `step` sampled for the slot. False, and nothing changes, when the slot was
-  // registered anew or released since. INVALID_ARGUMENT for what no stage of this pipeline could
-  // have sampled.
+  // Adds the token that `step` sampled for the slot. Returns false without a change if the slot has
+  // been released or registered again since. INVALID_ARGUMENT for a token that no stage of this
+  // pipeline can have sampled.
   absl::StatusOr<bool> AcceptToken(uint64_t step, uint32_t slot, int32_t token);
 
-  // Known tokens, from position 0: registered, then sampled.
+  // Known tokens from position 0 on: first the registered ones, then the sampled ones.
   std::span<const int32_t> tokens(uint32_t slot) const {
     return {token_row(slot), static_cast<size_t>(slots_[slot].n_tokens)};
   }
@@ -75,7 +76,7 @@ class SlotTable {
 
   const StageLimits limits_;
   const Needs needs_;
-  const size_t token_stride_;  // max_model_len and the token sampled after its last position
+  const size_t token_stride_;  // max_model_len + 1: a token is sampled after the last position
   std::vector<Slot> slots_;
   std::vector<SlotSamplingState> sampling_;  // empty unless needed
   std::unique_ptr<int32_t[]> tokens_;        // [max_sequences, token_stride], or null

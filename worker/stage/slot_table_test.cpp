@@ -18,7 +18,7 @@ StageLimits Limits() {
           .n_kv_groups = 2};
 }
 
-// The bytes and a view into them.
+// An encoded plan and a view into its bytes.
 struct Meta {
   explicit Meta(const v1::StepPlan& plan) {
     REQUIRE(EncodeStepMeta(plan, 2, &bytes).ok());
@@ -144,7 +144,7 @@ TEST_CASE("the batch has the rows and new blocks of every sequence, and its toke
   Meta second(plan);
   table.Apply(second.view);
   builder.Build(second.view, table);
-  // Slot 0's token is not here yet, the other's are.
+  // Slot 0's token has not arrived yet; the other slot's tokens have.
   const kernels::StepBatch& batch = builder.batch();
   CHECK(builder.FillTokens(second.view, table, true) == 0);
   CHECK(ToVector(batch.token_ids) == Ids{55, 56, 57, kernels::kSampledToken});

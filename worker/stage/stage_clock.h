@@ -1,5 +1,5 @@
-// Where a stage's compute thread spends its time. It is in exactly one state at any moment, so the
-// states add up to the time elapsed. Thread-safe.
+// Measures how a stage's compute thread spends its time. The thread is always in exactly one state,
+// so the states add up to the elapsed time. Thread-safe.
 #pragma once
 
 #include <algorithm>
@@ -28,10 +28,10 @@ class StageClock {
     Settle(Clock::now());
     state_ = state;
   }
-  // Never waits, whatever holds a thread inside Enter.
+  // Never blocks, even while another thread is inside Enter.
   StageState state() const { return state_; }
 
-  // Since the start or the last reset.
+  // Times since the start or the last reset.
   Times Read(bool reset) {
     std::lock_guard lock(mutex_);
     Settle(Clock::now());
@@ -54,18 +54,17 @@ class StageClock {
   Times times_;
 };
 
-// How long a device had nothing to do, where a step's times are known only once it has finished: a
-// step under way counts for nothing until then, so that what was told is never taken back. Not
-// thread-safe.
+// Idle time of a device that reports a step's times only when the step ends. A running step does
+// not count yet, so the reported total never decreases. Not thread-safe.
 class IdleTime {
  public:
   using Clock = StageClock::Clock;
 
-  // Of the time since the last call all was idle, but for busy_ms.
+  // Since the last call the device was idle except for busy_ms.
   void Settle(Clock::time_point now, double busy_ms = 0) {
     settled_ms_ += std::chrono::duration<double, std::milli>(now - since_).count() - busy_ms;
     since_ = now;
-    // The host hears late of a step's end: the next one's time may reach back behind it.
+    // The host learns late about a step's end, so the next step's time may reach back before it.
     ms_ = std::max(ms_, settled_ms_);
   }
   double ms() const { return ms_; }

@@ -12,11 +12,11 @@ TEST_CASE("idle time: what steps did not take, and it never goes down") {
   idle.Settle(start);
   const double before = idle.ms();
   const auto since_start = [&] { return std::round(idle.ms() - before); };
-  idle.Settle(start + milliseconds(100));  // a first step comes
+  idle.Settle(start + milliseconds(100));  // a first step starts
   CHECK(since_start() == 100);
   idle.Settle(start + milliseconds(400), 290);  // and has finished
   CHECK(since_start() == 110);
-  // The next began before the host heard of that.
+  // The next step began before the host learned that.
   idle.Settle(start + milliseconds(500), 102);
   CHECK(since_start() == 110);
   idle.Settle(start + milliseconds(600), 97);

@@ -11,12 +11,12 @@
 namespace stagecoach::worker {
 namespace {
 
-// Masks are a matter of microseconds; more threads would take cores from the layers.
+// A mask takes microseconds. More threads would take cores away from the layers.
 int MaskThreads() {
   return std::clamp(static_cast<int>(std::thread::hardware_concurrency()) / 4, 1, 4);
 }
 
-constexpr size_t kHiddenAhead = 2;  // frames taken from the transport before compute wants them
+constexpr size_t kHiddenAhead = 2;  // frames received before compute needs them
 
 }  // namespace
 
@@ -70,7 +70,7 @@ absl::Status StageExecutor::AllocateEnds() {
 }
 
 void StageExecutor::StartThreads() {
-  // Names are for `top -H` and debuggers.
+  // Thread names appear in `top -H` and debuggers.
   const auto start = [this](const char* name, absl::Status (StageExecutor::*loop)()) {
     ++n_running_;
     threads_.emplace_back([this, name, loop] {
@@ -194,7 +194,7 @@ v1::StepProgress StageExecutor::Progress() const {
       case StageState::kWaitSend:
         return v1::STEP_ACTIVITY_WAIT_SEND;
       case StageState::kWaitInput:
-        // Where steps are queued ahead, the thread may wait for the next one's.
+        // If steps are queued ahead, the thread may be waiting for the next step's input.
         if (device_ == nullptr && progress.begun() == progress.done() + 1) {
           return v1::STEP_ACTIVITY_WAIT_INPUT;
         }
@@ -223,7 +223,7 @@ v1::StatsResponse StageExecutor::Stats(bool reset) {
 
   std::lock_guard lock(mutex_);
   if (device_ != nullptr) {
-    // The device's own time; what the host does beside it costs nothing.
+    // The device's own times. Host work in parallel does not delay the steps.
     const StepTimes& device = counted_.on_device;
     stats.set_compute_ms(device.compute_ms);
     stats.set_wait_input_ms(device.wait_input_ms);
@@ -236,7 +236,7 @@ v1::StatsResponse StageExecutor::Stats(bool reset) {
   stats.set_tokens(counted_.tokens);
   stats.set_metadata_late_steps(counted_.metadata_late_steps);
   stats.set_bubbles(counted_.bubbles);
-  // From device to device they are not timed.
+  // Hops from device to device are not timed.
   if (!config_.is_first() && device_ == nullptr) {
     counted_.hops.FillIn(stats.mutable_hop_seconds());
   }

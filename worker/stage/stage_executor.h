@@ -1,20 +1,20 @@
-// A stage's step loop for one epoch: metadata in and on, hidden states in, layers, hidden states
-// or samples out.
+// A stage's step loop for one epoch: receives and forwards metadata, receives hidden states, runs
+// the layers, sends hidden states or samples.
 //
-// Threads, each with one job, so that a step's metadata is at every stage before its hidden states:
-//   metadata  takes plans (first stage) or metadata frames, checks them, passes them on at once,
+// Each thread has one job, so that a step's metadata reaches every stage before its hidden states:
+//   metadata  takes plans (first stage) or metadata frames, checks them, forwards them at once,
 //             then queues them for compute
-//   hidden    takes hidden states (not on the first stage)
-//   tokens    takes sampled tokens (first of several stages)
-//             neither of the two where messages pass from device to device: compute then queues
-//             what waits for them there
-//   compute   carries out the steps strictly in order; alone touches model, ops and slot table
-//   masks     some (last stage): compile grammars and compute what they allow next
-//   finish    on a device that runs ahead: waits for each step's work and sends on what came of it,
-//             while compute queues the next ones. Else compute does that itself.
+//   hidden    receives hidden states (not on the first stage)
+//   tokens    receives sampled tokens (first stage, if there are several stages)
+//             hidden and tokens do not exist if messages pass from device to device: compute then
+//             queues the work that waits for them on the device
+//   compute   runs the steps strictly in order; the only user of model, ops and slot table
+//   masks     several (last stage): compile grammars and compute the next masks
+//   finish    on a device that runs ahead: waits for each step's work and sends its results on,
+//             while compute queues the next steps. On other devices compute does this itself.
 //
-// Any failure closes the epoch: all threads end, the listener hears why once, and the executor is
-// done. A new epoch is a new executor.
+// Any failure closes the epoch: all threads end, the listener is told the reason once, and the
+// executor cannot be used any more. A new epoch needs a new executor.
 #pragma once
 
 #include <array>
@@ -51,19 +51,19 @@
 
 namespace stagecoach::worker {
 
-// Hears of an epoch. Called from the executor's threads, or from whoever calls Close; must not
-// block nor call the executor back.
+// Receives the events of an epoch. Called from the executor's threads or from the caller of Close.
+// Must not block and must not call the executor.
 class StepListener {
  public:
   virtual ~StepListener() = default;
   virtual void OnResult(v1::StepResult result) = 0;       // last stage, in step order
-  virtual void OnClosed(const absl::Status& reason) = 0;  // at most once, nothing follows
+  virtual void OnClosed(const absl::Status& reason) = 0;  // at most once; no call follows
 };
 
-// Who hears of each step's times; they outlive the executor, and each may be null.
+// Receivers of each step's times. They outlive the executor; each may be null.
 struct StepObservers {
   FlightRecorder* flight = nullptr;  // of all steps
-  SpanSink* spans = nullptr;         // of those with a traced request
+  SpanSink* spans = nullptr;         // of steps with a traced request
 };
 
 class StageExecutor {
@@ -74,18 +74,19 @@ class StageExecutor {
     int32_t n_stages = 1;
     StageLimits limits;
     std::vector<uint64_t> kv_blocks;  // by KV group
-    // Last stage; null: sequences with a grammar fail.
+    // Last stage. Null: sequences with a grammar fail.
     std::shared_ptr<text::GrammarCache> grammars;
     StepObservers observers;
-    std::shared_ptr<WorkCounter> work = std::make_shared<WorkCounter>();  // the model's, too
+    std::shared_ptr<WorkCounter> work = std::make_shared<WorkCounter>();  // shared with the model
 
     bool is_first() const { return stage == 0; }
     bool is_last() const { return stage + 1 == n_stages; }
   };
 
-  // Starts the threads. The transport has joined (one stage alone never uses it), the model has its
-  // KV cache; all outlive the executor, and nobody else uses model and ops until Stop() returns.
-  // RESOURCE_EXHAUSTED when there is no memory for what comes back from the device.
+  // Starts the threads. The transport must have joined (a single stage never uses it) and the model
+  // must have its KV cache. All arguments outlive the executor, and nobody else uses model and ops
+  // until Stop() returns. RESOURCE_EXHAUSTED if there is no memory for the results that come back
+  // from the device.
   static absl::StatusOr<std::unique_ptr<StageExecutor>> Start(const Config& config,
                                                               StageModel* model, kernels::Ops* ops,
                                                               Transport* transport);
@@ -93,30 +94,31 @@ class StageExecutor {
   StageExecutor(const StageExecutor&) = delete;
   StageExecutor& operator=(const StageExecutor&) = delete;
 
-  // One listener at a time; it gets the results that came before it. FAILED_PRECONDITION if there
-  // is one already; the reason if the epoch is closed.
+  // Only one listener at a time. It also gets the results from before the call. FAILED_PRECONDITION
+  // if another listener is attached; the reason if the epoch is closed.
   absl::Status Attach(StepListener* listener);
-  void Detach(StepListener* listener);  // no call is under way after it
+  void Detach(StepListener* listener);  // no call is in progress when it returns
 
-  // First stage: takes a plan; does not block. An error (not the first stage, draining, more than
-  // kMaxPlansAhead plans not computed yet, closed) leaves the epoch as it is; what is wrong with
-  // the plan itself closes it.
+  // First stage: takes a plan; does not block. An error of the call (not the first stage, draining,
+  // more than kMaxPlansAhead plans not yet computed, closed) leaves the epoch unchanged. An error
+  // in the plan itself closes the epoch.
   absl::Status Submit(v1::StepPlan plan);
   static constexpr size_t kMaxPlansAhead = 256;
 
-  // Refuses new plans; returns when those taken are computed, or with the reason if closed before.
+  // Refuses new plans. Returns when the accepted plans are computed, or with the reason if the
+  // epoch is closed before that.
   absl::Status Drain();
 
-  // Ends the epoch. Idempotent: the first reason stays.
+  // Ends the epoch. Idempotent: the first reason is kept.
   void Close(absl::Status reason);
-  // Close, and wait for the threads (a step under way is finished first).
+  // Closes the epoch and waits for the threads. A running step is finished first.
   void Stop(absl::Status reason);
 
   v1::StatsResponse Stats(bool reset);
 
-  // How far it is, now. Takes no lock and so never waits, whatever holds the other threads.
+  // The current progress. Takes no lock, so it never waits for the other threads.
   v1::StepProgress Progress() const;
-  // All threads have ended. Of use after Close.
+  // Whether all threads have ended. Useful after Close.
   bool has_ended() const { return n_running_ == 0; }
 
  private:
@@ -125,7 +127,7 @@ class StageExecutor {
   void StartThreads();
 
   using Time = StageClock::Clock::time_point;
-  // A step that waits for compute. `view` points into `bytes`.
+  // A step queued for compute. `view` points into `bytes`.
   struct KnownStep {
     std::string bytes;
     StepMetaView view;
@@ -136,21 +138,21 @@ class StageExecutor {
     Message message;
     Time arrived_at;
   };
-  // Where a step's end lands on the host. One of them is null.
+  // Host memory for the results of a step. One of the two is null.
   struct StepEnd {
     std::unique_ptr<PendingSamples> samples;  // last stage
     kernels::Buffer hidden;                   // [max_batched_tokens, hidden_size] float32
   };
-  // A step whose work is queued on the device.
+  // A step that is queued on the device.
   struct StartedStep {
     uint64_t step = 0;
     size_t n_rows = 0;
     uint64_t mark = 0;  // Ops::Mark
-    size_t end = 0;     // of ends_
+    size_t end = 0;     // index into ends_
     std::vector<TraceRecord> traces;
     Time began, input;
   };
-  // Ends of steps on the device: one is computed, one queued behind it.
+  // Step ends on the device: one is computed while another is queued behind it.
   static constexpr size_t kStartedSteps = 2;
 
   void RunThread(absl::Status (StageExecutor::*loop)());
@@ -160,9 +162,9 @@ class StageExecutor {
   absl::Status ComputeLoop();
   absl::Status FinishLoop();
 
-  Time Record(uint64_t step, FlightTime what);  // the time now
+  Time Record(uint64_t step, FlightTime what);  // returns the current time
   void Trace(const StartedStep& step, Time computed);
-  void TakeLocked();  // a step
+  void TakeLocked();  // counts a step as taken
   absl::Status NextMetadata(std::string* bytes);
   absl::Status RunStep(const KnownStep& step);
   void CountBubble();
@@ -170,13 +172,13 @@ class StageExecutor {
   absl::Status TakeHidden(const KnownStep& step);
   absl::Status TakeTokens(const KnownStep& step);
   void Forward(const StepMetaView& meta);
-  // As RunStep, TakeTokens and TakeHidden, where messages pass from device to device.
+  // As RunStep, TakeTokens and TakeHidden, if messages pass from device to device.
   absl::Status RunStepOnDevice(const KnownStep& step);
   absl::Status TakeTokensOnDevice(const StepMetaView& meta);
   absl::Status TakeHiddenOnDevice(const StepMetaView& meta);
   absl::Status StartEndOnDevice(const KnownStep& step);
   StartedStep NewStarted(const StepMetaView& meta) const;
-  // Queues what ends the step: the samples, or the hidden states' way back.
+  // Queues the end of a step: the samples, or the copy of the hidden states to the host.
   absl::Status StartEnd(const KnownStep& step);
   absl::Status AwaitSampledTokens(const StepMetaView& meta);
   absl::Status Finish(const StartedStep& step);
@@ -192,16 +194,16 @@ class StageExecutor {
   DeviceChannels* const device_;  // null: messages pass through the host
 
   PlanChecker checker_;  // metadata thread
-  SlotTable slots_;      // compute thread, as are the next four
+  SlotTable slots_;      // compute thread, like the next four
   BatchBuilder batch_;
-  std::unique_ptr<GrammarMasks> masks_;  // last stage, as the next
+  std::unique_ptr<GrammarMasks> masks_;  // last stage, like the next
   std::unique_ptr<Sampler> sampler_;
   std::vector<ArrivedToken> taken_tokens_;
-  Time began_, input_;                        // of the step that is computed
-  std::atomic<uint64_t> begun_{0}, done_{0};  // the last steps
-  std::atomic<int> n_running_{0};             // threads
+  Time began_, input_;                        // of the current step
+  std::atomic<uint64_t> begun_{0}, done_{0};  // numbers of the last steps
+  std::atomic<int> n_running_{0};             // number of running threads
   std::vector<StepEnd> ends_;
-  // First stage, by slot: the step that sampled last. Its token is on the device.
+  // First stage, by slot: the last step that sampled. Its token is on the device.
   std::vector<uint64_t> sampled_in_;
 
   ClosableQueue<v1::StepPlan> plans_;  // first stage
@@ -212,7 +214,7 @@ class StageExecutor {
   TokenInbox tokens_;
   StageClock clock_;
 
-  // Held while the listener is called; taken before mutex_.
+  // Held while the listener is called. Lock it before mutex_.
   std::mutex listener_mutex_;
   StepListener* listener_ = nullptr;  // guarded by listener_mutex_, as the next
   std::vector<v1::StepResult> early_results_;
@@ -223,7 +225,7 @@ class StageExecutor {
   bool draining_ = false;
   uint64_t n_taken_ = 0;  // steps
   uint64_t n_computed_ = 0;
-  uint64_t n_started_ = 0;  // queued on the device, where messages pass there
+  uint64_t n_started_ = 0;  // queued on the device, if messages pass there
   struct Counted {
     uint64_t steps = 0;
     uint64_t tokens = 0;

@@ -1,5 +1,5 @@
-// A step where hidden states and tokens pass from device to device: everything is queued, and only
-// the finish thread waits.
+// Steps that pass hidden states and tokens from device to device. All work is queued; only the
+// finish thread waits.
 #include <algorithm>
 
 #include "absl/strings/str_cat.h"
@@ -43,7 +43,7 @@ absl::Status StageExecutor::TakeHiddenOnDevice(const StepMetaView& meta) {
   SC_ASSIGN_OR_RETURN(const bool arrived, device_->ReceiveHidden(meta.step, model_->hidden_buffer(),
                                                                  HiddenBytes(meta.n_rows)));
   std::lock_guard lock(mutex_);
-  // The device had nothing else to do: it waits for what is queued only now.
+  // The device was idle and waited for work that is queued only now.
   if (arrived && n_started_ == n_computed_) ++counted_.metadata_late_steps;
   return absl::OkStatus();
 }
@@ -58,7 +58,7 @@ absl::Status StageExecutor::StartEndOnDevice(const KnownStep& step) {
         sampler_->Start(meta, slots_, model_->hidden_buffer(), ends_[started.end].samples.get()));
   }
   SC_RETURN_IF_ERROR(device_->Stamp(meta.step, StepPoint::kComputed));
-  // What a call that failed has left would be a message like any other.
+  // After a failed call the buffers hold garbage, which must not be sent.
   SC_RETURN_IF_ERROR(ops_->Failure());
   if (!config_.is_last() && meta.n_rows > 0) {
     SC_RETURN_IF_ERROR(

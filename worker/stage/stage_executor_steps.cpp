@@ -1,4 +1,4 @@
-// What the executor's threads do: steps from metadata to results.
+// The loops of the executor's threads: a step from metadata to results.
 #include <algorithm>
 #include <cstring>
 #include <utility>
@@ -11,10 +11,10 @@
 namespace stagecoach::worker {
 namespace {
 
-// A device that waits for longer than a hop takes had nothing to do.
+// If the device waits longer than a hop takes, it had no work.
 constexpr double kBubbleMs = 0.1;
 
-// A step's last word on a channel that does not agree with the metadata channel.
+// An error for a channel with a message of another step than the metadata channel's.
 absl::Status OutOfStep(std::string_view what, uint64_t got, uint64_t wanted) {
   return absl::InternalError(absl::StrCat(absl::string_view(what.data(), what.size()), " of step ",
                                           got, " came for step ", wanted));
@@ -162,7 +162,7 @@ absl::Status StageExecutor::AcceptTokens() {
   for (const ArrivedToken& token : taken_tokens_) {
     SC_ASSIGN_OR_RETURN(const bool is_current,
                         slots_.AcceptToken(token.step, token.record.slot, token.record.token));
-    // Else it is of the sequence that had the slot before.
+    // Otherwise the token belongs to the slot's previous sequence.
     if (masks_ != nullptr && is_current) masks_->Accept(token.record.slot, token.record.token);
   }
   return absl::OkStatus();
@@ -289,7 +289,7 @@ absl::Status StageExecutor::FinishSamples(const StartedStep& step) {
   std::span<const TokenRecord> tokens;
   v1::StepResult result = Sampler::Finish(ends_[step.end].samples.get(), &tokens);
   tokens_.Put(step.step, tokens);
-  // At once where this is the compute thread: the next masks are begun with them.
+  // If this is the compute thread, accept the tokens at once, so that the next masks start now.
   if (!ops_->runs_ahead()) SC_RETURN_IF_ERROR(AcceptTokens());
   if (device_ == nullptr && !config_.is_first() && !tokens.empty()) {
     clock_.Enter(StageState::kWaitSend);

@@ -25,7 +25,7 @@ std::vector<ToySequence> RandomSequences(int n, uint32_t seed) {
   return sequences;
 }
 
-// Every sampling option, in different combinations.
+// Sets every sampling option, in different combinations.
 void VarySampling(std::vector<ToySequence>& sequences) {
   for (size_t i = 0; i < sequences.size(); ++i) {
     v1::SlotSampling& s = sequences[i].sampling;
@@ -46,7 +46,7 @@ void VarySampling(std::vector<ToySequence>& sequences) {
   }
 }
 
-// Every kind of grammar beside sequences without one, some with min_tokens or ignore_eos.
+// Adds every kind of grammar. Some sequences have none; some have min_tokens or ignore_eos.
 void AddGrammars(std::vector<ToySequence>& sequences) {
   const std::vector<std::pair<v1::GrammarKind, const char*>> grammars = {
       {v1::GRAMMAR_KIND_JSON_SCHEMA,
@@ -95,8 +95,8 @@ bool Mentions(const absl::Status& status, const std::string& text) {
   return std::string(status.message()).find(text) != std::string::npos;
 }
 
-// 14 sequences in 4 slots: slots and blocks are used again, also while their old steps are in
-// flight.
+// Runs 14 sequences in 4 slots. Slots and blocks are reused, also while steps of their old
+// sequences are in flight.
 void RunInFewSlots(ToyPipeline& pipeline, std::vector<ToySequence>& sequences, int32_t chunk,
                    int32_t in_flight) {
   pipeline.Start(1);
@@ -126,11 +126,11 @@ TEST_CASE("messages from device to device give the same tokens as those through 
   VarySampling(sequences);
   ToyPipeline pipeline(n_stages, ToyPipeline::Kind::kDeviceChannels);
   RunInFewSlots(pipeline, sequences, chunk, in_flight);
-  // Times are the device's.
+  // Times come from the device.
   const v1::StatsResponse stats = pipeline.stage(1).Stats(false);
   CHECK(stats.compute_ms() == 2.0 * static_cast<double>(stats.steps()));
   CHECK(stats.wait_send_ms() == 3.0 * static_cast<double>(stats.steps()));
-  CHECK(stats.bubbles() == stats.steps());  // each waited for a millisecond
+  CHECK(stats.bubbles() == stats.steps());  // each step waited for a millisecond
   CHECK_FALSE(stats.has_hop_seconds());
 }
 
@@ -152,7 +152,7 @@ TEST_CASE("a sequence preempted and registered again goes on with the same token
   ToySequence alone = sequence;
   GenerateAlone(&alone);
 
-  // Its first four tokens, as the router would send them after a preemption.
+  // Registers its first four tokens again, as the router does after a preemption.
   ToyPipeline pipeline(2);
   pipeline.Start(5);
   v1::StepPlan plan;
@@ -290,7 +290,7 @@ TEST_CASE("hidden states that wait for their metadata are counted") {
   ToyPlanner planner(1, &sequences, {.chunk = 6});
   for (int i = 0; i < 2; ++i) REQUIRE(pipeline.first().Submit(*planner.Next()).ok());
   pipeline.transport(1).AwaitHeld(Channel::kMetadata);
-  // The first frame has been dealt with when the second is taken.
+  // The first frame has been processed once the second is received.
   while (pipeline.stage(1).Stats(false).hidden().received_frames() < 2) std::this_thread::yield();
   pipeline.transport(1).Release(Channel::kMetadata);
   for (int i = 0; i < 2; ++i) REQUIRE(pipeline.results().Next().ok());

@@ -1,5 +1,5 @@
-// The largest step that a stage is prepared for: everything is allocated for these before the
-// first step.
+// The largest step that a stage supports. All memory is allocated for these limits before the first
+// step.
 #pragma once
 
 #include <cstdint>

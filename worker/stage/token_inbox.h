@@ -1,6 +1,6 @@
-// Sampled tokens on their way to the compute thread, from the tokens channel or from a step that
-// has ended on this stage. Never full: the pipeline's depth bounds what is in it, and a sender that
-// blocked here could wait for a stage that waits for it.
+// Passes sampled tokens to the compute thread, from the tokens channel or from a step that has
+// ended on this stage. It has no capacity limit, because the pipeline's depth bounds its content. A
+// blocking sender could deadlock with a stage that waits for it.
 #pragma once
 
 #include <condition_variable>
@@ -15,27 +15,27 @@
 namespace stagecoach::worker {
 
 struct ArrivedToken {
-  uint64_t step = 0;  // that sampled it
+  uint64_t step = 0;  // the step that sampled it
   TokenRecord record{};
 };
 
 class TokenInbox {
  public:
-  // What `step` sampled.
+  // Adds the tokens that `step` sampled.
   void Put(uint64_t step, std::span<const TokenRecord> tokens) {
     std::lock_guard lock(mutex_);
     for (const TokenRecord& token : tokens) arrived_.push_back({step, token});
     changed_.notify_all();
   }
 
-  // What has arrived, swapped into `out`; may be nothing. Capacity goes round.
+  // Swaps the tokens that have arrived into `out`; there may be none. Reuses the capacity of `out`.
   void Take(std::vector<ArrivedToken>* out) {
     out->clear();
     std::lock_guard lock(mutex_);
     arrived_.swap(*out);
   }
 
-  // Blocks until something has arrived. The reason once closed.
+  // Blocks until a token has arrived. Returns the reason after Close.
   absl::Status Wait() {
     std::unique_lock lock(mutex_);
     changed_.wait(lock, [&] { return !closed_.ok() || !arrived_.empty(); });

@@ -1,4 +1,5 @@
-// A bounded queue between threads that can be closed with a reason: whoever waits then gets it.
+// A bounded queue between threads. Closing it with a reason wakes all waiting threads, which then
+// return the reason.
 #pragma once
 
 #include <condition_variable>
@@ -18,7 +19,7 @@ class ClosableQueue {
  public:
   explicit ClosableQueue(size_t capacity) : ring_(capacity) { SC_CHECK(capacity > 0); }
 
-  // Blocks while the queue is full. The reason once closed.
+  // Blocks while the queue is full. Returns the reason once closed.
   absl::Status Push(T item) {
     std::unique_lock lock(mutex_);
     changed_.wait(lock, [&] { return !closed_.ok() || size_ < ring_.size(); });
@@ -28,7 +29,7 @@ class ClosableQueue {
     return absl::OkStatus();
   }
 
-  // Blocks while the queue is empty. The reason once closed.
+  // Blocks while the queue is empty. Returns the reason once closed.
   absl::StatusOr<T> Pop() {
     std::unique_lock lock(mutex_);
     changed_.wait(lock, [&] { return !closed_.ok() || size_ > 0; });
@@ -40,7 +41,7 @@ class ClosableQueue {
     return item;
   }
 
-  // Drops what is queued. `reason` is an error; the first one stays.
+  // Drops the queued items. `reason` is an error; the first one is kept.
   void Close(absl::Status reason) {
     SC_CHECK(!reason.ok());
     std::lock_guard lock(mutex_);
@@ -50,7 +51,7 @@ class ClosableQueue {
     changed_.notify_all();
   }
 
-  // Makes a closed queue usable again, empty.
+  // Makes a closed queue usable again and empty.
   void Reopen() {
     std::lock_guard lock(mutex_);
     closed_ = absl::OkStatus();

@@ -115,7 +115,7 @@ bool GrpcLink::HandleEvent(Event event, bool ok) {
       const auto& metadata = context_.GetServerInitialMetadata();
       const auto found = ok ? metadata.find(kLinkAcceptedKey) : metadata.end();
       accepted_ = found != metadata.end() && found->second == kLinkAcceptedValue;
-      // Pending from now on: it completes when the peer goes away, whether or not we write.
+      // Pending from now on: completes when the peer goes away, whether or not we write.
       FinishLocked();
       if (accepted_) {
         lock.unlock();
@@ -130,7 +130,7 @@ bool GrpcLink::HandleEvent(Event event, bool ok) {
         frame_.clear_hello();
         ready_ = true;
       }
-      // A failed write's cause comes with kFinished.
+      // The reason for a failed write arrives with kFinished.
       if (ok && !finished_ && !queue_.empty()) {
         Message message = std::move(queue_.front());
         queue_.pop_front();

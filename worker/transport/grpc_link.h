@@ -1,4 +1,4 @@
-// One channel to one peer: a client stream of StageLink with a bounded queue before it.
+// One channel to one peer: a client stream of StageLink with a bounded queue in front of it.
 #pragma once
 
 #include <grpcpp/grpcpp.h>
@@ -21,12 +21,13 @@ namespace stagecoach::worker {
 // "metadata", "hidden", "tokens"
 const char* ChannelName(Channel channel);
 
-// The server puts this into its initial metadata when it takes the stream, so that the sender
-// knows that its hello was accepted.
+// The server adds this to its initial metadata when it accepts the stream, so that the sender knows
+// that its hello was accepted.
 inline constexpr char kLinkAcceptedKey[] = "stagecoach-link";
 inline constexpr char kLinkAcceptedValue[] = "accepted";
 
-// A thread of its own drives the stream, so that the peer's death is noticed while nothing is sent.
+// A separate thread drives the stream, so that the death of the peer is detected even while nothing
+// is sent.
 class GrpcLink {
  public:
   struct Target {
@@ -36,33 +37,33 @@ class GrpcLink {
     int32_t from_stage = 0;
     uint64_t epoch = 0;
   };
-  // Called from the link's thread, which holds no lock then. on_lost comes at most once.
+  // Called from the link's thread while it holds no lock. on_lost is called at most once.
   struct Events {
     std::function<void()> on_accepted;
     std::function<void(absl::Status)> on_lost;
   };
 
-  // `channel`: to the target's address, for this link alone.
+  // `channel`: to the target's address, used by this link only.
   GrpcLink(Target target, std::shared_ptr<grpc::Channel> channel, size_t queue_frames,
            Events events);
-  ~GrpcLink();  // cancels what is under way; not from the link's own thread
+  ~GrpcLink();  // cancels all work; must not run on the link's own thread
   GrpcLink(const GrpcLink&) = delete;
   GrpcLink& operator=(const GrpcLink&) = delete;
 
-  // Blocks while the queue is full. UNAVAILABLE names the peer once it is lost.
+  // Blocks while the queue is full. After the peer is lost, returns UNAVAILABLE, which names it.
   absl::Status Send(uint64_t step, std::string payload);
-  // Drops what is queued; `reason` goes to blocked and later senders.
+  // Drops the queued messages. Blocked and later senders get `reason`.
   void Close(absl::Status reason);
 
   bool accepted() const;
-  // "stage 1 at 10.0.0.2:9100"
+  // For example "stage 1 at 10.0.0.2:9100".
   std::string PeerName() const;
 
  private:
   enum Event : intptr_t { kStarted = 1, kInitialMetadata, kWritten, kFinished };
 
   void Run();
-  bool HandleEvent(Event event, bool ok);  // whether operations are still under way
+  bool HandleEvent(Event event, bool ok);  // returns whether operations are still pending
   void WriteLocked();                      // writes frame_
   void WriteLocked(Message message);
   void FinishLocked();
@@ -87,7 +88,7 @@ class GrpcLink {
   bool writing_ = false;
   bool finished_ = false;
 
-  std::thread thread_;  // last: uses all of the above
+  std::thread thread_;  // last member: the thread uses all the others
 };
 
 }  // namespace stagecoach::worker

@@ -49,7 +49,7 @@ GrpcTransport::GrpcTransport(const GrpcTransportOptions& options)
 
 GrpcTransport::~GrpcTransport() {
   Shutdown();
-  // Links end outside the lock: their threads may be about to take it.
+  // Destroy the links outside the lock, because their threads may be about to take it.
   std::array<std::shared_ptr<GrpcLink>, kChannels> links;
   {
     std::lock_guard lock(mutex_);
@@ -110,7 +110,8 @@ std::array<std::shared_ptr<GrpcLink>, kChannels> GrpcTransport::MakeLinks(const 
     };
     links[Index(channel)] = std::make_shared<GrpcLink>(
         GrpcLink::Target{channel, address, peer, place.stage, place.epoch},
-        // A connection of its own: small metadata never waits behind megabytes of hidden states.
+        // A separate connection, so that small metadata never waits behind megabytes of hidden
+        // states.
         MakeInternalChannel(address, options_.access, options_.max_message_bytes),
         options_.queue_frames, std::move(events));
   };
@@ -204,7 +205,7 @@ void GrpcTransport::Lost(uint64_t generation, absl::Status reason) {
 absl::StatusOr<uint64_t> GrpcTransport::Attach(Channel channel, const v1::LinkHello& hello,
                                                grpc::ServerContext* context) {
   std::unique_lock lock(mutex_);
-  // A neighbour may be ahead of the router's Join to this stage.
+  // A neighbour may connect before the router's Join has reached this stage.
   const auto joined = [&] { return closed_.ok() && place_.epoch == hello.epoch(); };
   changed_.wait_for(lock, options_.join_timeout, [&] { return shut_down_ || joined(); });
   if (shut_down_) return closed_;

@@ -1,4 +1,4 @@
-// Stages in processes of their own, over StageLink: one stream and one connection a channel.
+// Connects stages in separate processes over StageLink: one stream and one connection per channel.
 #pragma once
 
 #include <grpcpp/grpcpp.h>
@@ -20,13 +20,13 @@ namespace stagecoach::worker {
 
 struct GrpcTransportOptions {
   std::chrono::milliseconds join_timeout{30'000};
-  size_t queue_frames = 8;  // on either side of each channel
+  size_t queue_frames = 8;  // on each side of each channel
   int max_message_bytes = 1 << 30;
-  InternalAccess access;  // to the neighbours
+  InternalAccess access;  // for the neighbours
 };
 
-// Register service() with the worker's server. Order at the end: Shutdown(), the server's
-// Shutdown, then this object's end.
+// Register service() with the worker's server. Shut down in this order: Shutdown(), the server's
+// Shutdown, then this object's destructor.
 class GrpcTransport final : public Transport {
  public:
   explicit GrpcTransport(const GrpcTransportOptions& options = {});
@@ -40,7 +40,7 @@ class GrpcTransport final : public Transport {
   ChannelCounters Counters(Channel channel) const override;
   void Close(absl::Status reason) override;
 
-  // Close for good: streams that wait for a Join are sent away, later Joins fail.
+  // Closes for good: streams that wait for a Join are rejected, and later Joins fail.
   void Shutdown();
 
  private:
@@ -48,22 +48,23 @@ class GrpcTransport final : public Transport {
   struct Inbound {
     explicit Inbound(size_t queue_frames) : queue(queue_frames) {}
     ClosableQueue<Message> queue;
-    grpc::ServerContext* context = nullptr;  // of the stream that feeds the queue
+    grpc::ServerContext* context = nullptr;  // of the stream that fills the queue
   };
 
   // Serves one incoming stream from its first frame to its end.
   grpc::Status Serve(Channel channel, grpc::ServerContext* context,
                      grpc::ServerReader<v1::Frame>* reader);
-  // Waits until the hello's epoch is ours and makes the stream the channel's; its generation.
+  // Waits until this stage has joined the hello's epoch, then attaches the stream to the channel.
+  // Returns the generation.
   absl::StatusOr<uint64_t> Attach(Channel channel, const v1::LinkHello& hello,
                                   grpc::ServerContext* context);
   void Detach(Channel channel);
-  // Ends the epoch if it is still the one that the caller means.
+  // Ends the epoch if its generation is still `generation`.
   void Lost(uint64_t generation, absl::Status reason);
   void CloseLocked(absl::Status reason);
-  // The stage that sends on the channel to here; -1: none.
+  // The stage that sends on this channel to this stage. -1: none.
   int32_t SenderLocked(Channel channel) const;
-  std::string MissingLocked() const;  // what keeps Join waiting; empty: nothing
+  std::string MissingLocked() const;  // what Join still waits for; empty: nothing
   std::array<std::shared_ptr<GrpcLink>, kChannels> MakeLinks(const Neighbours& place,
                                                              uint64_t generation);
 
@@ -76,7 +77,7 @@ class GrpcTransport final : public Transport {
   std::array<std::shared_ptr<GrpcLink>, kChannels> outbound_;  // all below: guarded by mutex_
   std::array<ChannelCounters, kChannels> counters_;
   Neighbours place_;
-  uint64_t generation_ = 0;  // of Joins
+  uint64_t generation_ = 0;  // number of Joins
   absl::Status closed_;      // OK while an epoch is open
   bool shut_down_ = false;
 };

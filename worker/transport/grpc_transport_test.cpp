@@ -143,7 +143,7 @@ TEST_CASE("Close wakes a sender blocked on full queues and a blocked receiver") 
     while (blocked_send.ok()) blocked_send = peers[0]->Send(Channel::kHidden, 1, frame);
   });
   std::thread receiver([&] { blocked_receive = peers[0]->Receive(Channel::kTokens).status(); });
-  // Nobody receives: more than a few frames cannot leave.
+  // Nobody receives, so only a few frames can be sent.
   while (peers[0]->Counters(Channel::kHidden).sent_frames < 3) std::this_thread::yield();
   peers[0]->Close(absl::CancelledError("enough"));
   sender.join();

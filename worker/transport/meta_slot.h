@@ -1,6 +1,6 @@
-// Metadata in fixed slots: every message of the channel has the same size, so that it can be
-// received before anything is known of it, and a kernel can read it where it lies. What does not
-// fit into one slot goes on in the next ones.
+// Metadata in fixed slots. All messages of the channel have the same size, so a receive can be
+// queued before anything is known about the message, and a kernel can read it in place. A message
+// that does not fit into one slot continues in the next ones.
 //
 // Little-endian. A header of 64 bytes, then the payload (worker/stage/step_meta.h), which therefore
 // keeps its alignment.
@@ -17,8 +17,8 @@
 //       44  u32     payload_bytes  in this slot
 //       48  u64[2]  zero
 //
-// Behind the payload, at any alignment: a seal of 16 bytes, the epoch and the sequence once more.
-// It arrives last, so that a slot that an abort has cut off is told from a whole one.
+// After the payload, at any alignment, comes a seal of 16 bytes: the epoch and the sequence again.
+// It arrives last, so a slot that an abort cut off can be distinguished from a complete one.
 #pragma once
 
 #include <cstddef>
@@ -39,24 +39,24 @@ inline constexpr size_t kMetaSlotSealBytes = 16;
 inline constexpr uint32_t kMetaSlotMagic = 0x534D4353;  // "SCMS"
 inline constexpr uint32_t kMetaSlotVersion = 2;
 
-// At least 1.
+// Number of slots that a message needs, at least 1.
 size_t MetaSlotCount(size_t message_bytes);
 
-// Part `part` of a message, which is below 4 GB. Returns the bytes of `slot` that mean something;
-// slot: [kMetaSlotBytes].
+// Writes part `part` of a message, which must be smaller than 4 GB. Returns the number of bytes
+// used in `slot`. slot: [kMetaSlotBytes].
 size_t WriteMetaSlot(uint64_t epoch, uint64_t step, uint64_t sequence, std::string_view message,
                      size_t part, char* slot);
 
-// Puts messages together again. Nothing may be missing: a stage keeps what earlier steps told it.
+// Reassembles messages. None may be missing, because a stage keeps the state that earlier steps
+// sent.
 class MetaSlotReader {
  public:
   explicit MetaSlotReader(uint64_t epoch) : epoch_(epoch) {}
 
-  // The message that ends with this slot; none if it goes on. DATA_LOSS for a gap or a slot that
-  // was cut off: only a full
-  // snapshot of the stage's sequences helps, with which each router's epoch begins.
-  // FAILED_PRECONDITION for another epoch or version, INVALID_ARGUMENT for bytes that are no slot.
-  // slot: [kMetaSlotBytes]
+  // Returns the message that ends with this slot, or nothing if it continues. DATA_LOSS for a gap
+  // or a slot that was cut off: then only a full snapshot of the stage's sequences helps, and every
+  // epoch of a router begins with one. FAILED_PRECONDITION for another epoch or version.
+  // INVALID_ARGUMENT for malformed bytes. slot: [kMetaSlotBytes]
   absl::StatusOr<std::optional<Message>> Take(std::span<const char> slot);
 
  private:

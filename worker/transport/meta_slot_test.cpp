@@ -15,7 +15,7 @@ std::string Bytes(size_t n) {
   return bytes;
 }
 
-// All slots of a channel, one after another.
+// Writes all slots of a channel in order.
 class Writer {
  public:
   explicit Writer(uint64_t epoch) : epoch_(epoch) {}
@@ -61,7 +61,7 @@ TEST_CASE("meta slot: a slot that was cut off is no message, whatever lay there 
   const std::string first = Bytes(1000), second(1000, 'x');
   std::vector<char> slot = writer.Write(1, first).front();
   REQUIRE(reader.Take(slot).ok());
-  // The second message comes into the same slot, and ends after some of its bytes.
+  // The second message arrives in the same slot and is cut off after some of its bytes.
   const std::vector<char> whole = writer.Write(2, second).front();
   for (const size_t n_bytes : {kMetaSlotHeaderBytes, kMetaSlotHeaderBytes + 999,
                                kMetaSlotHeaderBytes + 1000, kMetaSlotHeaderBytes + 1008}) {

@@ -1,4 +1,4 @@
-// The architectures that can be served. One file in this folder each; table.inc lists them.
+// The supported architectures. Each has one file in this folder; table.inc lists them.
 #pragma once
 
 #include <span>
@@ -9,12 +9,12 @@
 
 namespace stagecoach::arch {
 
-// Fills `spec` in from `config`; problems stay in `config`.
+// Fills `spec` from `config`. Problems are recorded in `config`.
 using ReadFn = void (*)(ConfigReader& config, ModelSpec& spec);
 
 struct Architecture {
-  std::string_view name;        // of "architectures"
-  std::string_view model_type;  // used where "architectures" is absent
+  std::string_view name;        // as in "architectures"
+  std::string_view model_type;  // used if "architectures" is absent
   ReadFn read;
 };
 

@@ -7,7 +7,7 @@ namespace stagecoach::arch {
 void ReadGemma(ConfigReader& config, ModelSpec& spec) {
   ReadSizes(config, {.head_dim = 256, .max_positions = 8192}, spec);
   SetGemmaCommon(config, spec);
-  // The first files say "gelu" and mean the approximation that they were trained with.
+  // The first files say "gelu" but mean the tanh approximation that the model was trained with.
   if (spec.activation == Activation::kGelu) spec.activation = Activation::kGeluTanh;
   spec.ropes = {ReadRope(config, 10000.0, spec)};
   if (!config.ok()) return;

@@ -1,4 +1,5 @@
-// Gemma-2: four (1 + w) norms a layer, soft caps on scores and logits, every second layer windowed.
+// Gemma-2: four (1 + w) norms per layer, soft caps on scores and logits, a window in every second
+// layer.
 #include "common/model/arch/arch.h"
 #include "common/model/arch/shared.h"
 

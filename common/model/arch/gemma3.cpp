@@ -1,13 +1,13 @@
-// Gemma-3 (text): Gemma-2 without the soft caps but with per-head norms of q and k, five windowed
-// layers to a full one, each kind with its own rotation.
+// Gemma-3 (text): like Gemma-2, but per-head norms of q and k replace the soft caps. Five windowed
+// layers are followed by one full layer; the two kinds have different rotary parameters.
 #include "common/model/arch/arch.h"
 #include "common/model/arch/shared.h"
 
 namespace stagecoach::arch {
 namespace {
 
-// The window layers keep plain rotation: rope_theta and rope_scaling of the old spelling are the
-// full layers' alone.
+// Windowed layers use unscaled rotation: in the old format, rope_theta and rope_scaling apply to
+// full layers only.
 void ReadRopes(ConfigReader& config, ModelSpec& spec) {
   constexpr double kFullTheta = 1e6, kWindowTheta = 1e4;
   if (config.Has("rope_parameters")) {
@@ -51,8 +51,8 @@ void ReadGemma3(ConfigReader& config, ModelSpec& spec) {
   ReadText(config, {.n_kv_heads = 4, .head_dim = 256, .max_positions = 131072}, spec);
 }
 
-// Checkpoints with a vision tower keep the text model's keys in a section, and leave out those that
-// have the configuration class's default.
+// Checkpoints with a vision tower keep the text model's keys in the section text_config, and omit
+// keys that have the configuration class's default.
 void ReadGemma3Multimodal(ConfigReader& config, ModelSpec& spec) {
   if (!config.Has("text_config")) {
     config.Problem("text_config", "missing");

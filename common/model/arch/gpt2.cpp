@@ -1,4 +1,4 @@
-// GPT-2: LayerNorm before each block, learned positions, biases everywhere; q, k and v are one
+// GPT-2: LayerNorm before each block, learned positions, biases everywhere. q, k and v are one
 // tensor, and the layers' matrices are stored as [inputs, outputs].
 #include <fmt/format.h>
 

@@ -1,4 +1,4 @@
-// Mistral: Llama's layers, of which all may have one sliding window.
+// Mistral: Llama's layers, optionally with one sliding window for all of them.
 #include "common/model/arch/arch.h"
 #include "common/model/arch/shared.h"
 

@@ -1,5 +1,5 @@
-// OPT: LayerNorm before each block (opt-350m: behind it, and none at the end), learned positions
-// from row 2 on, ReLU, biases everywhere; opt-350m projects a narrower embedding.
+// OPT: LayerNorm before each block (opt-350m: after each block, and none at the end), learned
+// positions from row 2 on, ReLU, biases everywhere. opt-350m projects a narrower embedding.
 #include <fmt/format.h>
 
 #include "common/model/arch/arch.h"

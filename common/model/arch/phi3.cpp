@@ -1,5 +1,5 @@
-// Phi-3 and Phi-4: Llama's layers with q, k and v, and gate and up, as one tensor each; long
-// contexts by factors for each frequency.
+// Phi-3 and Phi-4: Llama's layers with q, k and v fused into one tensor, and gate and up into
+// another. Long contexts use a factor per rotary frequency.
 #include "common/model/arch/arch.h"
 #include "common/model/arch/shared.h"
 

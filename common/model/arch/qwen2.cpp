@@ -1,4 +1,4 @@
-// Qwen2: Llama's layers with biases of q, k and v; windows in the upper layers where turned on.
+// Qwen2: Llama's layers with biases on q, k and v, and optional windows in the upper layers.
 #include "common/model/arch/arch.h"
 #include "common/model/arch/shared.h"
 

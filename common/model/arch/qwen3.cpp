@@ -1,4 +1,4 @@
-// Qwen3: Llama's layers with norms of each head's q and k.
+// Qwen3: Llama's layers with per-head norms of q and k.
 #include "common/model/arch/arch.h"
 #include "common/model/arch/shared.h"
 

@@ -1,4 +1,4 @@
-// Qwen3-MoE: Qwen3's attention, and a mixture of many small experts in all layers or every n-th.
+// Qwen3-MoE: Qwen3's attention, and a mixture of many small experts in every layer or every n-th.
 #include <algorithm>
 
 #include "common/model/arch/arch.h"

@@ -1,4 +1,4 @@
-// Rotary parameters in the spellings of transformers before and since version 5.
+// Rotary parameters in the config formats of transformers before and after version 5.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -23,7 +23,7 @@ void ReadLlama3(ConfigReader& section, RopeSpec& rope) {
   }
 }
 
-// `stretch`: how often the first positions fit into the model's.
+// `stretch`: the model's max positions divided by the original max positions.
 void ReadYarn(ConfigReader& section, double stretch, RopeSpec& rope) {
   rope.scaling = RopeScaling::kYarn;
   rope.factor = FactorOr(section, stretch);
@@ -82,7 +82,7 @@ RopeSpec ReadRopeParameters(ConfigReader& section, const RopeDefaults& defaults)
                                             defaults.original_max_positions);
   const double stretch =
       std::max(1.0, static_cast<double>(defaults.max_positions) / rope.original_max_positions);
-  // Phi-3's first files called theirs "su", some "yarn".
+  // Phi-3's first files call this type "su", and some call it "yarn".
   if (type == "longrope" || type == "su" || (type == "yarn" && section.Has("long_factor"))) {
     ReadLongRope(section, stretch, rope.rotary_dim / 2, rope);
   } else if (type == "llama3") {
@@ -105,7 +105,7 @@ RopeSpec ReadRope(ConfigReader& config, double theta, const ModelSpec& spec) {
           config.Int("original_max_position_embeddings", 1, kMaxPositions, spec.max_positions),
       .head_dim = spec.head_dim,
       .partial_rotary_factor = config.Number("partial_rotary_factor", 0, 1, 1.0)};
-  // As transformers does it: the old key wins where a converted file carries both.
+  // Like transformers: if a converted file has both keys, the old one wins.
   ConfigReader section =
       config.Section(config.Has("rope_scaling") ? "rope_scaling" : "rope_parameters");
   return ReadRopeParameters(section, defaults);

@@ -1,4 +1,4 @@
-// What several architectures' config.json have in common.
+// Parts of config.json that several architectures share.
 #pragma once
 
 #include <optional>
@@ -18,60 +18,60 @@ inline constexpr int32_t kMaxExperts = 1024;
 inline constexpr int32_t kMaxVocab = 1 << 22;
 inline constexpr int32_t kMaxPositions = 1 << 24;
 
-// Values of keys that a published checkpoint may leave out.
+// Defaults for keys that a published checkpoint may omit.
 struct SizeDefaults {
   std::optional<int32_t> vocab_size, n_heads, n_kv_heads, head_dim, max_positions;
   double norm_eps = 1e-6;
 };
 
-// vocab_size, hidden_size, head counts and size, intermediate_size, max_position_embeddings,
-// rms_norm_eps, tie_word_embeddings, as Llama and all after it spell them; `layers` gets
-// num_hidden_layers entries. Absent num_key_value_heads: one a head; absent head_dim: hidden_size /
-// num_attention_heads.
+// Reads vocab_size, hidden_size, head counts and size, intermediate_size, max_position_embeddings,
+// rms_norm_eps and tie_word_embeddings under the key names of Llama and its successors. `layers`
+// gets num_hidden_layers entries. Default of num_key_value_heads: one per query head. Default of
+// head_dim: hidden_size / num_attention_heads.
 void ReadSizes(ConfigReader& config, const SizeDefaults& defaults, ModelSpec& spec);
 
 Activation ReadActivation(ConfigReader& config, std::string_view key, std::string_view or_else);
 
-// What a section of rotary parameters may leave out.
+// Defaults for keys that a section of rotary parameters may omit.
 struct RopeDefaults {
   double theta;
-  int32_t max_positions;           // the model's
-  int32_t original_max_positions;  // those that it was first trained with
+  int32_t max_positions;           // of the model
+  int32_t original_max_positions;  // of the original training
   int32_t head_dim;
   double partial_rotary_factor = 1.0;
 };
 
-// rope_parameters, or rope_theta and rope_scaling; `theta` where none is given. REQUIRES: `spec`
-// has what ReadSizes reads.
+// Reads rope_parameters, or rope_theta and rope_scaling. `theta` is the default. REQUIRES: `spec`
+// has the fields that ReadSizes fills in.
 RopeSpec ReadRope(ConfigReader& config, double theta, const ModelSpec& spec);
-// A section of rotary parameters alone: rope_type (or type), factor and so on.
+// Reads one section of rotary parameters: rope_type (or type), factor and so on.
 RopeSpec ReadRopeParameters(ConfigReader& section, const RopeDefaults& defaults);
 
-// Window of each layer (0: full attention): layer_types where given, else full at every
-// `pattern`-th layer and `window` elsewhere.
+// Returns the window of each layer (0: full attention). Uses layer_types if present; otherwise
+// every `pattern`-th layer has full attention and the others have `window`.
 std::vector<int32_t> ReadLayerWindows(ConfigReader& config, int32_t n_layers, int32_t window,
                                       int32_t pattern);
-// Qwen: `sliding_window` holds only with use_sliding_window, from layer max_window_layers on or as
-// layer_types says.
+// Qwen: `sliding_window` applies only with use_sliding_window, from layer max_window_layers on or
+// as layer_types says.
 std::vector<int32_t> ReadQwenWindows(ConfigReader& config, int32_t n_layers);
-// Groups layers of one window; one that spans all positions is full attention.
+// Groups layers by window. A window that spans all positions counts as full attention.
 void SetKvGroups(std::span<const int32_t> windows, ModelSpec& spec);
 
-// num_experts_per_tok, and the number of experts by `count_key`; each is `width` wide. Layers that
-// have them still must be marked.
+// Reads num_experts_per_tok and, from `count_key`, the number of experts. Each expert has
+// intermediate size `width`. The caller must still mark the layers that have experts.
 void ReadExperts(ConfigReader& config, std::string_view count_key, const ExpertSpec& defaults,
                  int32_t width, ModelSpec& spec);
 
 // 1 / sqrt(head_dim)
 float UsualAttentionScale(const ModelSpec& spec);
 
-// model.layers.{}.self_attn.q_proj and so on. Gemma's four norms a layer are set by its own files.
+// Names such as model.layers.{}.self_attn.q_proj. Gemma's own files set its four norms per layer.
 TensorNames LlamaTensorNames();
 
 // Gemma 1 to 3: norms, names, activation, embedding scale.
 void SetGemmaCommon(ConfigReader& config, ModelSpec& spec);
-// Gemma-2 and -3: norms behind the blocks too, query_pre_attn_scalar, soft caps. `attn_softcap` and
-// `logit_softcap` hold where the file does not mention them (null turns one off).
+// Gemma-2 and -3: norms after the blocks as well, query_pre_attn_scalar, soft caps. `attn_softcap`
+// and `logit_softcap` apply if the file does not mention the keys (null turns a cap off).
 void SetGemmaNormsAndCaps(ConfigReader& config, double attn_softcap, double logit_softcap,
                           ModelSpec& spec);
 

@@ -1,6 +1,6 @@
-// Speed of the CPU kernels as shares of what the machine can do: memory-bound ones of its read
-// bandwidth, compute-bound ones of its peak multiply-adds. Every result is checked before it is
-// timed. Shapes: Gemma-3-270M.
+// Speed of the CPU kernels relative to the machine's limits (a roofline): memory-bound kernels
+// relative to the read bandwidth, compute-bound ones to the peak rate of multiply-adds. Every
+// result is checked before it is timed. Shapes: Gemma-3-270M.
 //
 //   kernels_cpu_bench [--threads N] [--seconds S] [--only gemm|attention|sample|bandwidth]
 #include <fmt/format.h>
@@ -46,7 +46,7 @@ struct Bench {
   ThreadPool& pool;
   double seconds_each;
 
-  // The best time of a call: other processes can only make it longer.
+  // The best time of a call, because other processes can only make it slower.
   template <typename F>
   double BestSeconds(const F& call) const {
     using Clock = std::chrono::steady_clock;
@@ -126,7 +126,7 @@ struct AttentionShape {
   int32_t n_heads, n_kv_heads, head_dim;
 };
 
-// n_seqs sequences of `context` positions, of which the last n_tokens attend.
+// n_seqs sequences with `context` positions each; the last n_tokens positions attend.
 void BenchAttention(const Bench& bench, const AttentionShape& shape, int32_t n_seqs,
                     int32_t context, int32_t n_tokens) {
   const int32_t stride = (context + 15) / 16, n_blocks = n_seqs * stride;
@@ -221,10 +221,9 @@ void BenchSample(const Bench& bench, const char* name, float deviation, const Sa
   fmt::print("sample {:<28} {:8.3f} ms a row of {}\n", name, seconds * 1e3, kVocab);
 }
 
-// What reading 512 MiB at a time reaches, for as long as asked: the yardstick of a whole decode
-// step.
+// Bandwidth of reads of 512 MiB each, for the requested time: the limit for a whole decode step.
 void BenchBandwidth(const Bench& bench) {
-  ReadOnce(bench.pool);  // makes the buffer
+  ReadOnce(bench.pool);  // allocates the buffer
   std::vector<double> passes;
   const auto end =
       std::chrono::steady_clock::now() + std::chrono::duration<double>(bench.seconds_each);

@@ -19,12 +19,12 @@ namespace HWY_NAMESPACE {
 
 namespace hn = hwy::HWY_NAMESPACE;
 
-// Returns the number of multiply-adds done; `sink` keeps them alive.
+// Returns the number of multiply-adds. Writing `sink` prevents dead-code elimination.
 double MultiplyAdds(size_t n_rounds, float* sink) {
   const hn::CappedTag<float, 16> d;
   using V = hn::Vec<decltype(d)>;
   const V a = hn::Set(d, 0.999f), b = hn::Set(d, 0.001f);
-  // All different, or the compiler would make one chain of them.
+  // Different initial values, so that the compiler cannot merge the chains.
   V s0 = b, s1 = hn::Add(s0, b), s2 = hn::Add(s1, b), s3 = hn::Add(s2, b), s4 = hn::Add(s3, b);
   V s5 = hn::Add(s4, b), s6 = hn::Add(s5, b), s7 = hn::Add(s6, b), s8 = hn::Add(s7, b);
   V s9 = hn::Add(s8, b);
@@ -40,7 +40,7 @@ double MultiplyAdds(size_t n_rounds, float* sink) {
   return 10.0 * static_cast<double>(n_rounds * hn::Lanes(d));
 }
 
-// Four streams far apart, which is faster than one.
+// Four distant streams, which is faster than one.
 uint64_t SumWords(const uint64_t* words, size_t n) {
   const hn::CappedTag<uint64_t, 8> d;
   const size_t lanes = hn::Lanes(d), quarter = n / 4;

@@ -1,18 +1,18 @@
-// What the machine can do at most, measured in the same run as the kernels: the figures are ratios
-// to these.
+// The machine's limits, measured in the same run as the kernels. Benchmarks report ratios to them.
 #pragma once
 
 #include "kernels/cpu/thread_pool.h"
 
 namespace stagecoach::kernels {
 
-// Bytes a second of `pool` reading a buffer far larger than the caches, once: 512 MiB.
+// Bytes per second for one read of 512 MiB, a buffer much larger than the caches, by all threads of
+// `pool`.
 double ReadOnce(ThreadPool& pool);
-// The best of several passes.
+// The best of several reads.
 double ReadBandwidth(ThreadPool& pool);
 
-// Floating-point operations a second of independent multiply-adds on all threads, 2 an element,
-// with the instruction set that STAGECOACH_CPU_TARGET allows; the best of several passes.
+// Peak FLOP per second: independent multiply-adds on all threads, 2 FLOP per element, with the
+// instruction set that STAGECOACH_CPU_TARGET allows. The best of several passes.
 double PeakFlops(ThreadPool& pool);
 
 }  // namespace stagecoach::kernels

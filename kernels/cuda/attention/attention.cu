@@ -9,7 +9,8 @@
 namespace stagecoach::kernels::cuda {
 namespace {
 
-// In front of the parts' states: of PrefillAttention's blocks, one each of the units before.
+// Size of the states before the part states: one per CTA of PrefillAttention, for the units merged
+// so far.
 int64_t FloatsOfUnits(const Stream& stream, const AttentionSetup& setup, int32_t head_dim) {
   if (!setup.fixed_units || setup.prefill_rows == kHopperPackedRows) return 0;
   return int64_t{MaxPrefillBlocks(stream)} * kPrefillRows * (head_dim + 16);
@@ -28,7 +29,7 @@ bool HasAttentionTile(DType dtype, int32_t head_dim) {
 }
 
 int32_t NPrefillBlocks(const Stream& stream, const AttentionSetup& setup, int32_t head_dim) {
-  // As shared memory and registers allow, of a multiprocessor.
+  // CTAs per SM, as shared memory and registers allow.
   const bool is_alone = setup.prefill_rows == kHopperPackedRows || head_dim > 128;
   return stream.n_multiprocessors * (is_alone ? 1 : 2);
 }
@@ -50,7 +51,7 @@ AttentionNeeds NeedsOf(const Stream& stream, const AttentionSetup& setup, int32_
       setup.fixed_units ? n_units * max_slots * passes : 2 * int64_t{MaxDecodeBlocks(stream)};
   const auto floats = [&](int64_t rows) { return rows * (head_dim + 16); };
   const int64_t decode = n_decode_states * floats(8 * DecodeRowTiles(n_heads, n_kv_heads));
-  // Keys can be cut evenly with two states a block; of kept units there are more.
+  // Two states per CTA are enough to cut the keys evenly. Kept units need more.
   const int64_t n_part_states = (setup.fixed_units ? 8 : 2) * int64_t{MaxPrefillBlocks(stream)};
   const int64_t prefill =
       FloatsOfUnits(stream, setup, head_dim) + n_part_states * FloatsOfPart(setup, head_dim);

@@ -1,9 +1,9 @@
-// Decode: one query row a sequence, against all its keys. Memory-bound: a warp walks KV blocks with
-// nothing but registers, and always has some on their way. The warps of a block take turns at the
-// KV blocks of the block's share and meet in shared memory where a segment ends; of segments that
-// several blocks share, whoever comes last merges the parts.
+// Decode: one query row per sequence against all its keys. It is memory-bound, so a warp walks over
+// KV blocks in registers only and always has loads in flight. The warps of a CTA take the KV blocks
+// of its share in round-robin order and combine their results in shared memory at the end of each
+// segment. If several CTAs share a segment, the CTA that finishes last merges the parts.
 //
-// T. Dao, D. Haziza, F. Massa, G. Sizov, "Flash-Decoding for long-context inference", 2023.
+// Source: T. Dao, D. Haziza, F. Massa, G. Sizov, "Flash-Decoding for long-context inference", 2023.
 #include "kernels/cuda/attention/attention_kernels.h"
 #include "kernels/cuda/attention/attention_results.h"
 #include "kernels/cuda/attention/kv_rows.h"
@@ -11,7 +11,7 @@
 namespace stagecoach::kernels::cuda {
 namespace {
 
-// Partial results are merged so many at a time, the results of that likewise, and so on.
+// Fan-in of the merge tree: this many partial results are merged at a time, level by level.
 constexpr int32_t kMergeWidth = 16;
 
 template <typename T, int kDim, int kRowTiles, int kWarps>
@@ -26,50 +26,52 @@ struct DecodeBlock {
     DecodeShare share;
     int32_t index;    // of the share
     int32_t query;    // of the segment that is merged
-    int32_t is_last;  // whether this block merges
+    int32_t is_last;  // whether this CTA merges
   };
 
-  // A KV block of the share, with its segment's query.
+  // A KV block of the share, with the query of its segment.
   struct Unit {
-    int32_t cache_row;  // of its keys: block * n_kv_heads + KV head, less what KvSides exchanges
-    int32_t query;      // row * n_passes + pass
-    // Segment of the share, whether the values' row is another, keys seen from the block's first
-    // on, keys before.
+    // Cache row of its keys (see KvSides): block * n_kv_heads + KV head, or its swap partner.
+    int32_t cache_row;
+    int32_t query;  // row * n_passes + pass
+    // Bit fields: segment of the share; whether the values are in the swap partner of cache_row;
+    // number of keys that the row sees, counted from the block's first key; number of keys before
+    // the window.
     uint32_t where;
 
     static constexpr int kSeenShift = 4, kValuesShift = 9, kSegmentShift = 10;
     __device__ __forceinline__ int32_t segment() const {
       return static_cast<int32_t>(where >> kSegmentShift);
     }
-    // One more than there are where earlier steps wrote all of them.
+    // kBlockTokens + 1 if earlier steps wrote all keys of the block.
     __device__ __forceinline__ int32_t n_seen() const {
       return static_cast<int32_t>(where >> kSeenShift & 31);
     }
     __device__ __forceinline__ int32_t value_row(int32_t chunk_rows_log2) const {
       return cache_row ^ static_cast<int32_t>((where >> kValuesShift & 1) << chunk_rows_log2);
     }
-    // Behind the window.
+    // Keys of the block that lie before the window.
     __device__ __forceinline__ int32_t n_behind() const { return static_cast<int32_t>(where & 15); }
     __device__ __forceinline__ bool is_earlier() const { return n_seen() > kBlockTokens; }
   };
 
   const AttentionParams& p;
   Memory& memory;
-  const DecodeShare& share = memory.share;  // registers are few
+  const DecodeShare& share = memory.share;  // in shared memory, to save registers
   const int lane = static_cast<int>(threadIdx.x) % kWarpThreads;
   const int warp = static_cast<int>(threadIdx.x) / kWarpThreads;
   const int32_t passes_of_head = (p.n_heads / p.n_kv_heads + Shape::kRows - 1) / Shape::kRows;
   const int32_t n_passes = p.n_kv_heads * passes_of_head;
   const int32_t n_side_passes = n_passes / p.plan.decode_shape.n_sides;
 
-  // Units of this warp, a lane each: the lane's is `first` + lane.
+  // Computes 32 units of this warp, one per lane: lane l gets unit `first` + l.
   __device__ __forceinline__ Unit UnitsFrom(int32_t first) const {
     const int32_t unit = warp + (first + lane) * kWarps;
     if (unit >= share.n_kv_blocks) return {};
     const int32_t* const starts = p.plan.unit_starts;
     int32_t decode = share.first_decode;
     int32_t start = LoadPlan(starts + decode), end = LoadPlan(starts + decode + 1);
-    // Counted from the first sequence's first pass on.
+    // Counted from the first pass of the first sequence.
     const int32_t place = unit + share.first_pass * (end - start) + share.first_block;
     const int32_t first_start = start;
     int32_t behind = decode + (share.first_pass + share.n_segments - 1) / n_side_passes + 1;
@@ -107,7 +109,7 @@ struct DecodeBlock {
                                            (has_other_values ? 1 << Unit::kValuesShift : 0) |
                                            n_seen << Unit::kSeenShift | n_behind)};
   }
-  // Of all heads, the pass that is so many'th of those of the share's side.
+  // Maps a pass index within the share's L2 partition to a pass over all heads.
   __device__ __forceinline__ int32_t PassOf(int32_t of_side) const {
     const DecodeShape& shape = p.plan.decode_shape;
     if (shape.n_sides == 1) return of_side;
@@ -137,7 +139,7 @@ struct DecodeBlock {
     const T* const from = ValuesOf(unit);
     values.Load([from](int i) { return GlobalRow<T>{from + ValueRow(i) * kDim}; });
   }
-  // Into L2.
+  // Prefetches the unit into L2.
   __device__ __forceinline__ void Announce(const Unit& unit) const {
     constexpr int kLines = kBlockTokens * kDim * static_cast<int>(sizeof(T)) / 128;
     for (int line = lane; line < kLines; line += kWarpThreads) {
@@ -146,7 +148,7 @@ struct DecodeBlock {
     }
   }
 
-  // Of a pass: query heads, the first of them.
+  // Number of query heads of a pass; below, the first of them.
   __device__ __forceinline__ int32_t NRows(int32_t pass) const {
     const int32_t first = pass % passes_of_head * Shape::kRows;
     return min(p.n_heads / p.n_kv_heads - first, static_cast<int32_t>(Shape::kRows));
@@ -163,7 +165,7 @@ struct DecodeBlock {
 #pragma unroll
     for (int n = 0; n < kRowTiles; ++n) {
       const int r = 8 * n + lane / 4;
-      // Rows past the last repeat it; nothing is written of them.
+      // Rows beyond the last one repeat it; nothing is written for them.
       tile.q[n].Load(GlobalRow<T>{q + int64_t{r < n_rows ? r : n_rows - 1} * kDim});
     }
   }
@@ -175,8 +177,8 @@ struct DecodeBlock {
     KeyBlock<kDim> keys;
     ValueBlock<kDim> values;
     Tile tile;
-    // What earlier steps wrote is on its way before the kernel before this one is done; the queries
-    // and this step's keys are its results.
+    // Loads of keys from earlier steps start before the previous kernel completes. Queries and this
+    // step's keys come from that kernel.
     if (n_mine <= 0) {
       LetNextStart();
       WaitForPrevious();
@@ -211,8 +213,8 @@ struct DecodeBlock {
           next = Of(units, done % kWarpThreads);
           LoadKeys(next, keys);
         } else {
-          // Not before: the next kernel's weights would come first, and all that is read here is
-          // waited for.
+          // Not earlier: the next kernel would prefetch its weights first, and this kernel waits
+          // for its own loads.
           LetNextStart();
         }
         const int32_t n_seen = unit.n_seen(), n_behind = unit.n_behind();
@@ -226,7 +228,7 @@ struct DecodeBlock {
         if (done < n_mine) LoadValues(next, values);
         unit = next;
       }
-      // All have read what the segment before left.
+      // Wait until all warps have read the results of the previous segment.
       if (segment > 0) __syncthreads();
       if (has_keys) {
         tile.SumLanes();
@@ -258,13 +260,15 @@ struct DecodeBlock {
     if (lane == 0) memory.query = query;
   }
 
-  // What the warps left of a segment: to where it goes, with what other blocks have of it.
+  // Merges the results of the warps for a segment, together with those of other CTAs, and stores
+  // the result.
   __device__ __forceinline__ void Merge(int32_t segment) const {
     const int32_t block = memory.index, query = memory.query;
     const bool is_first = segment == 0, is_last = segment == share.n_segments - 1;
     const int32_t n_parts = is_first ? share.first_parts : is_last ? share.last_parts : 1;
     const int32_t first_owner = is_first ? share.first_owner : block;
-    // Two places a block: of a segment that begins before its share, and of one that ends after it.
+    // Two state slots per CTA: for a segment that begins before its share, and for one that ends
+    // after it.
     const auto place = [&](int32_t part) {
       return part == 0 ? 2 * first_owner + 1 : 2 * (first_owner + part);
     };
@@ -281,14 +285,14 @@ struct DecodeBlock {
       const Global to = state(part);
       MergeAll(kWarps, query, [&](int32_t i) -> const Shared& { return memory.results[i]; }, &to);
     }
-    // Whoever comes last to a group of neighbours merges it, into the first one's place, and goes
-    // on to the group of groups.
+    // The CTA that arrives last in a group of neighbours merges the group into the state of its
+    // first member, then continues with the group of groups.
     int32_t* counters = p.memory.counters;
     for (int32_t stride = 1;; stride *= kMergeWidth, counters += 2 * gridDim.x) {
       const int32_t group_first = part / (stride * kMergeWidth) * (stride * kMergeWidth);
       const int32_t n_members = min(kMergeWidth, (n_parts - group_first + stride - 1) / stride);
       const bool is_all = group_first == 0 && n_parts <= stride * kMergeWidth;
-      if (n_members == 1) continue;  // goes on as it is
+      if (n_members == 1) continue;  // a single member: no merge on this level
       __threadfence();
       __syncthreads();
       if (threadIdx.x == 0) {
@@ -308,7 +312,8 @@ struct DecodeBlock {
     }
   }
 
-  // The n results, in their order: to `to`, or as the query's output. Warps take parts of the rows.
+  // Merges n results in order, into `to` or as the query's output if `to` is null. Each warp takes
+  // some parts of the rows.
   template <typename ResultOf>
   __device__ __forceinline__ void MergeAll(int32_t n, int32_t query, const ResultOf& result_of,
                                            const Global* to) const {
@@ -330,7 +335,7 @@ struct DecodeBlock {
         }
         merged.Add(result.Row(r, part), pairs);
       }
-      __syncwarp();  // `to` may be the first result's place, which all lanes of a row have read
+      __syncwarp();  // `to` may alias the first result: wait until all lanes of a row have read it
       if (r >= n_rows) continue;
       if (to != nullptr) {
         if (g == 0) *reinterpret_cast<float2*>(to->RowAt(r, part)) = {merged.max, merged.sum};
@@ -366,9 +371,9 @@ constexpr int BlocksOfMultiprocessor(int warps, int dim) {
   return warps == kManyTilesWarps ? ManyTilesBlocks(dim) : 1;
 }
 
-// The number of a share for this block: the next one of the side whose memory is near, or where
-// that has none left, from the end, of the other. Which blocks are on which multiprocessors is not
-// known before.
+// Returns the index of this CTA's share: the next share of the L2 partition near its SM, or if none
+// is left, one from the end of the other partition. The assignment of CTAs to SMs is unknown before
+// launch.
 __device__ __forceinline__ int32_t TakeShare(const AttentionParams& p, int32_t* shared) {
   if (threadIdx.x == 0) {
     const int32_t n = p.plan.decode_shape.n_blocks;
@@ -395,11 +400,11 @@ __global__ void __launch_bounds__(kWarps* kWarpThreads, BlocksOfMultiprocessor(k
   auto& memory = *reinterpret_cast<typename Block::Memory*>(DynamicShared());
   auto index = static_cast<int32_t>(blockIdx.x);
   if (p.plan.decode_shape.n_sides > 1) index = TakeShare(p, &memory.index);
-  // The plan is there: the kernel that makes it lets no other start before it ends.
+  // The plan is complete: the kernel that builds it never calls LetNextStart().
   const DecodeShare share = LoadPlan(p.plan.shares + index);
   if (share.n_kv_blocks == 0) return WaitForPrevious();
   const Block block{p, memory};
-  // The same from every warp, so that none waits for another.
+  // Every warp writes the same values, so that no warp waits for another.
   if (block.lane == 0) {
     block.memory.share = share;
     block.memory.index = index;
@@ -425,7 +430,7 @@ cudaError_t DecodeAttention(const Stream& stream, const AttentionParams& params,
   return WithHead(dtype, head_dim, [&]<typename T, int kDim>() {
     const bool has_one_tile = DecodeRowTiles(params.n_heads, params.n_kv_heads) == 1;
     constexpr int kFew = FewTilesWarps(kDim);
-    // Shares do not depend on the number of warps: where there is no room for so many, fewer.
+    // Shares do not depend on the number of warps. If shared memory is too small, use fewer warps.
     const bool has_room = has_one_tile || sizeof(typename DecodeBlock<T, kDim, 2, kFew>::Memory) <=
                                               stream.block_shared_bytes;
     if (params.plan.decode_shape.n_warps != kManyTilesWarps && has_room) {

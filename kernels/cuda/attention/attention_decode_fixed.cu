@@ -1,12 +1,12 @@
-// Decode whose results depend on a row's own position alone: by teams of warps where sequences are
-// few, else by warps.
+// Decode with results that depend only on a row's own position. Teams of warps process the units if
+// there are few sequences, otherwise single warps.
 #include "kernels/cuda/attention/attention_decode_team.h"
 #include "kernels/cuda/attention/attention_decode_warp.h"
 
 namespace stagecoach::kernels::cuda {
 namespace {
 
-constexpr int kWarps = kManyTilesWarps;  // of a block
+constexpr int kWarps = kManyTilesWarps;  // per CTA
 
 template <typename T, int kDim, int kRowTiles>
 __global__ void __launch_bounds__(kWarps* kWarpThreads, ManyTilesBlocks(kDim))
@@ -19,7 +19,7 @@ __global__ void __launch_bounds__(DecodeTeam<T, kDim, kRowTiles>::kThreads, 1)
     TeamDecodeKernel(const AttentionParams p) {
   using Team = DecodeTeam<T, kDim, kRowTiles>;
   const Units units = Units::Of(p, 8 * kRowTiles);
-  // Of long contexts, warps with a unit each keep memory busier.
+  // With many units (long contexts), one warp per unit keeps memory busier.
   constexpr int32_t kMostTurns = 3;
   if (units.Number() > kMostTurns * static_cast<int32_t>(gridDim.x)) {
     return DecodeByWarps<T, kDim, kRowTiles, Team::kWarps>(p, units);

@@ -1,7 +1,8 @@
-// Decode by fixed units, a block a unit, then the next one that is its. As many KV blocks as there
-// is room for are in shared memory. The warps take scores of every kWarps'th, then its weights,
-// then each a part of the head for all of them, in their order; the next keys are on their way as
-// soon as there are scores, the next values after that.
+// Decode by fixed units with a team: one CTA computes one unit at a time. A round keeps as many KV
+// blocks in shared memory as fit. Within a round, warp w computes the scores and then the softmax
+// weights of blocks w, w + kWarps, ... After that, each warp accumulates one part of the head
+// dimension over all blocks, in block order. Copies of the next round's keys start once the scores
+// are computed, copies of its values once the current values are added.
 #pragma once
 
 #include <algorithm>
@@ -10,7 +11,7 @@
 
 namespace stagecoach::kernels::cuda {
 
-// A block of the cache in shared memory.
+// The keys or values of one KV block and KV head in shared memory.
 template <int kDim, bool kValues>
 struct SharedBlock {
   static constexpr int kRowBytes = kDim * 2;
@@ -22,7 +23,7 @@ struct SharedBlock {
   }
 };
 
-// A row of one, from a byte on.
+// A row of a SharedBlock, starting at a byte offset.
 template <int kDim, bool kValues>
 struct SharedBlockRow {
   const SharedBlock<kDim, kValues>& block;
@@ -38,7 +39,7 @@ struct SharedBlockRow {
   __device__ __forceinline__ uint32_t Load4(int byte) const { return At<uint32_t>(byte); }
 };
 
-// Whether a head has parts for at least four warps, and rows a power of two long.
+// Whether the head splits into parts for at least four warps and the row size is a power of two.
 constexpr bool HasTeam(int dim) { return dim == 64 || dim == 128 || dim == 256; }
 
 template <typename T, int kDim, int kRowTiles>
@@ -46,45 +47,48 @@ struct DecodeTeam {
   using Whole = AttentionTile<T, kDim, kRowTiles>;
   static constexpr int kWarps = 8;
   static constexpr int kThreads = kWarps * kWarpThreads;
-  static constexpr int kParts = std::min(kWarps, kDim / 16);  // of the head, for as many warps
+  // Parts of the head dimension, one warp each.
+  static constexpr int kParts = std::min(kWarps, kDim / 16);
   static constexpr int kPart = kDim / kParts;
   using Tile = AttentionTile<T, kPart, kRowTiles>;
 
-  // What a KV block takes of shared memory.
+  // Shared memory of one KV block.
   struct Slot {
     SharedBlock<kDim, /*kValues=*/false> keys;
     SharedBlock<kDim, /*kValues=*/true> values;
-    // A lane's scores, in whose place come the weights and what the sums grow by.
+    // Per lane: the scores. WeighOne replaces them with the packed weights and the additions to the
+    // sums.
     float4 scores[kRowTiles][kWarpThreads];
     float2 most[kRowTiles][4];
   };
   struct Memory {
     alignas(16) int32_t is_last;
-    Slot slots[1];  // and more: AttentionParams::team_blocks
+    Slot slots[1];  // in fact AttentionParams::team_blocks slots
   };
-  // A lane has an entry of the table for each; of a unit of 32 blocks there are two rounds.
+  // Limit of blocks per round. Each lane holds one block table entry, so the limit is below 32; a
+  // unit of 32 blocks takes two rounds.
   static constexpr int kMostBlocks = std::min(24, 3072 / kDim);
   __host__ __device__ static constexpr size_t Bytes(int n_blocks) {
     return sizeof(Memory) + static_cast<size_t>(n_blocks - 1) * sizeof(Slot);
   }
-  // How many there is room for; 0: not even for a few.
+  // KV blocks that fit; 0: not even 4 fit.
   static int BlocksIn(size_t shared_bytes) {
     constexpr int kFewest = 4;
     if (shared_bytes < Bytes(kFewest)) return 0;
     return std::min(kMostBlocks, 1 + static_cast<int>((shared_bytes - Bytes(1)) / sizeof(Slot)));
   }
 
-  // Blocks of a unit that are taken at once.
+  // Consecutive KV blocks of a unit that the team processes together.
   struct Round {
     Unit unit;
     int32_t first_block;
     int n_blocks;
-    int32_t entries;  // of the table, a lane each
+    int32_t entries;  // block table entries, one per lane
 
     __device__ __forceinline__ bool IsEnd() const {
       return first_block + n_blocks == unit.end_block;
     }
-    // Its first ones, all of which earlier steps wrote.
+    // Number of leading blocks that earlier steps wrote completely.
     __device__ __forceinline__ int NEarlier() const {
       return min(max(unit.n_earlier / kBlockTokens - first_block, 0), n_blocks);
     }
@@ -97,7 +101,8 @@ struct DecodeTeam {
   const int warp = static_cast<int>(threadIdx.x) / kWarpThreads;
 
   __device__ __forceinline__ Round RoundOf(const Unit& unit, int32_t first_block) const {
-    // Of more than there is room for, about half: the next ones come meanwhile.
+    // If not all remaining blocks fit, take about half of them: the copies of the rest overlap with
+    // compute.
     const int n_left = unit.end_block - first_block;
     const int n_blocks = n_left <= p.team_blocks ? n_left : min((n_left + 1) / 2, p.team_blocks);
     const int32_t* const table = UnitMemory<T, kDim, kRowTiles>{p, unit}.Table();
@@ -105,7 +110,7 @@ struct DecodeTeam {
             lane < n_blocks ? LoadPlan(table + first_block + lane) : 0};
   }
 
-  // A round's blocks from `begin` to `end`.
+  // Starts copies of the round's blocks [begin, end) to shared memory.
   template <bool kValues>
   __device__ __forceinline__ void Copy(const Round& round, int begin, int end) const {
     using Shared = SharedBlock<kDim, kValues>;
@@ -124,7 +129,8 @@ struct DecodeTeam {
     }
   }
 
-  // The scores of this warp's blocks, of two at once: a product waits for the one before it.
+  // Computes the scores of this warp's blocks, two at a time: each MMA depends on the previous one,
+  // so two independent chains hide the latency.
   __device__ __forceinline__ void Score(const Whole& tile, const Round& round) const {
     constexpr int kAtOnce = 2;
     const Visible visible{p.window};
@@ -169,8 +175,8 @@ struct DecodeTeam {
     }
   }
 
-  // After all have scored: the weights of this warp's blocks, from the bases that the blocks before
-  // leave. Bit b: the bases move with block b.
+  // Runs after all warps have scored. Computes the weights of this warp's blocks, relative to the
+  // bases that the preceding blocks leave. Bit b of the result is set if block b moves a base.
   __device__ __forceinline__ uint32_t Weigh(const Tile& tile, int n_blocks) const {
     float base[kRowTiles][2], most[kRowTiles][2], factor[kRowTiles][2];
 #pragma unroll
@@ -182,7 +188,7 @@ struct DecodeTeam {
     for (int b = warp; b < n_blocks; b += kWarps) WeighOne(b, base);
     return moves;
   }
-  // Whether one of the blocks behind the first moves a base, which few do.
+  // Whether a block after the first one moves a base. This is rare.
   __device__ __forceinline__ bool MoveBehindFirst(const float (&base)[kRowTiles][2],
                                                   int n_blocks) const {
     bool any = false;
@@ -196,7 +202,7 @@ struct DecodeTeam {
     }
     return __any_sync(kAllLanes, any);
   }
-  // Weigh, where each block's bases depend on those before.
+  // Weigh for the rare case: the bases of each block depend on the blocks before it.
   __device__ __forceinline__ uint32_t WeighInTurn(const Tile& tile, int n_blocks) const {
     uint32_t moves = 0;
     float base[kRowTiles][2];
@@ -204,7 +210,7 @@ struct DecodeTeam {
     for (int n = 0; n < kRowTiles; ++n) base[n][0] = tile.base[n][0], base[n][1] = tile.base[n][1];
     for (int first = 0; first < n_blocks; first += kWarps) {
       float most[kWarps][kRowTiles][2], own_base[kRowTiles][2] = {};
-      // Past the last one that one again: nothing moves.
+      // Beyond the last block, load the last one again: it does not move a base.
 #pragma unroll
       for (int i = 0; i < kWarps; ++i) LoadMost(min(first + i, n_blocks - 1), most[i]);
 #pragma unroll
@@ -238,15 +244,15 @@ struct DecodeTeam {
     }
   }
 
-  // The bases move with block b.
+  // Moves the bases for block b.
   __device__ __forceinline__ void Move(Tile& tile, int b, float (&factor)[kRowTiles][2]) const {
     float most[kRowTiles][2];
     LoadMost(b, most);
     Tile::Rebase(most, tile.base, factor);
   }
 
-  // This warp's part of the values of all blocks, which are read a few ahead. Warps without a part
-  // need the bases.
+  // Accumulates this warp's part of the head over the values of all blocks, loaded kAhead blocks at
+  // a time. Warps without a part only keep track of the bases.
   __device__ __forceinline__ void Add(Tile& tile, const Round& round, uint32_t moves) const {
     constexpr int kAhead = 4;
     if (warp >= kParts) {
@@ -269,7 +275,7 @@ struct DecodeTeam {
 #pragma unroll
         for (int n = 0; n < kRowTiles; ++n) slots[i][n] = shared.slots[b].scores[n][lane];
       }
-      // As a rule all are whole, and no base moves.
+      // Common case: all kAhead blocks are complete, and no base moves.
       const int32_t n_seen = round.unit.position - (round.first_block + first) * kBlockTokens + 1;
       if (first + kAhead <= round.n_blocks && n_seen >= kAhead * kBlockTokens &&
           (moves >> first & ((1u << kAhead) - 1)) == 0) {
@@ -302,7 +308,7 @@ struct DecodeTeam {
     return same;
   }
 
-  // A block with its weights and what the sums grow by, as WeighOne left them.
+  // Adds one block, with the weights and sum additions that WeighOne stored.
   __device__ __forceinline__ static void AddOne(Tile& tile, const float4 (&slots)[kRowTiles],
                                                 const Factors& factor,
                                                 const ValueBlock<kPart>& values) {
@@ -317,7 +323,8 @@ struct DecodeTeam {
     tile.AddValues(values, weights);
   }
 
-  // The team's result of a unit: to where it is merged, or where it goes.
+  // Stores the team's result of a unit: as the output if the sequence has only this unit, else as a
+  // state. The team that finishes last merges the states.
   __device__ __forceinline__ void Finish(const Unit& unit, Tile& tile) const {
     const UnitMemory<T, kDim, kRowTiles> memory{p, unit};
     tile.SumLanes();
@@ -341,8 +348,8 @@ struct DecodeTeam {
     memory.Write(tile, warp * kPart);
   }
 
-  // What earlier steps wrote is on its way before the kernel before this one is done; the queries
-  // and this step's keys are its results.
+  // Copies of keys from earlier steps start before the previous kernel completes. Queries and this
+  // step's keys come from that kernel.
   __device__ __forceinline__ void Run() const {
     const int32_t n_units = units.Number();
     auto i = static_cast<int32_t>(blockIdx.x);
@@ -356,7 +363,7 @@ struct DecodeTeam {
     Copy<false>(round, n_earlier, round.n_blocks);
     Copy<true>(round, n_earlier, round.n_blocks);
     CommitCopies();
-    CommitCopies();  // an empty group, where later rounds have their values
+    CommitCopies();  // an empty group: in later rounds the values have their own group
     Whole whole;
     UnitMemory<T, kDim, kRowTiles>{p, round.unit}.LoadQueries(whole);
     Tile tile;
@@ -378,8 +385,8 @@ struct DecodeTeam {
         Copy<false>(next, 0, next.n_blocks);
         if (is_end) UnitMemory<T, kDim, kRowTiles>{p, next.unit}.LoadQueries(whole);
       } else {
-        // Not before: the next kernel's weights would come first, and all that is read here is
-        // waited for.
+        // Not earlier: the next kernel would prefetch its weights first, and this kernel waits for
+        // its own loads.
         LetNextStart();
       }
       CommitCopies();

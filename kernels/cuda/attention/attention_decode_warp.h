@@ -1,4 +1,4 @@
-// Decode by fixed units, a warp a unit.
+// Decode by fixed units, one warp per unit.
 #pragma once
 
 #include "kernels/cuda/attention/attention_fixed_units.h"
@@ -24,14 +24,14 @@ struct DecodeWarp {
     values.Load([from](int i) { return GlobalRow<T>{from + ValueRow(i) * kDim}; });
   }
 
-  // The unit's blocks. What earlier steps wrote is on its way before the kernel before this one is
-  // done; the queries and this step's key are its results.
+  // Processes the unit's blocks. Loads of keys from earlier steps start before the previous kernel
+  // completes. Queries and this step's key come from that kernel.
   __device__ __forceinline__ void Walk(Tile& tile) const {
     const int32_t begin = unit.first_block, end = unit.end_block, position = unit.position;
     const int lane = static_cast<int>(threadIdx.x) % kWarpThreads;
     const Visible visible{p.window};
     const int32_t* const table = memory.Table();
-    // A lane an entry of the table, for the next 32 blocks.
+    // Each lane holds one block table entry, for the next 32 blocks.
     int32_t entries = begin + lane < end ? LoadPlan(table + begin + lane) : 0;
     KeyBlock<kDim> keys;
     ValueBlock<kDim> values;
@@ -44,8 +44,8 @@ struct DecodeWarp {
     memory.LoadQueries(tile);
     for (int32_t b = begin; b < end; ++b) {
       if (b > begin) LoadValues(block, values);
-      // Not before: the next kernel's weights would come first, and all that is read here is waited
-      // for.
+      // Not earlier: the next kernel would prefetch its weights first, and this kernel waits for
+      // its own loads.
       if (b + 1 == end) LetNextStart();
       float scores[kRowTiles][4];
       tile.Scores(keys, scores);
@@ -88,19 +88,19 @@ struct DecodeWarp {
   }
 };
 
-// Of n_units that are shared out over n_warps.
+// The first unit of `warp` if n_units are split evenly over n_warps.
 __device__ __forceinline__ int32_t FirstUnitOf(int32_t warp, int32_t n_units, int32_t n_warps) {
   return static_cast<int32_t>(int64_t{warp} * n_units / n_warps);
 }
 
-// All units, by the kWarps warps of each of the grid's blocks.
+// Processes all units with the kWarps warps of each CTA in the grid.
 template <typename T, int kDim, int kRowTiles, int kWarps>
 __device__ __forceinline__ void DecodeByWarps(const AttentionParams& p, const Units& units) {
   using Warp = DecodeWarp<T, kDim, kRowTiles>;
   const int32_t n_units = units.Number();
   const auto n_blocks = static_cast<int32_t>(gridDim.x);
   const int32_t n_warps = min(n_units, n_blocks * kWarps);
-  // Neighbouring warps in different blocks: few of them still reach all multiprocessors.
+  // Consecutive warp indices are in different CTAs, so that few units still spread over all SMs.
   const int32_t warp = static_cast<int32_t>(threadIdx.x) / kWarpThreads * n_blocks +
                        static_cast<int32_t>(blockIdx.x);
   if (warp >= n_warps) return WaitForPrevious();

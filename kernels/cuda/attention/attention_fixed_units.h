@@ -1,6 +1,6 @@
-// What the kernels that decode by fixed units share. Units of a sequence are counted from its first
-// token on, whatever is decoded beside it; whoever comes last to a sequence and head merges its
-// units in their order, as prefill does.
+// Shared by the kernels that decode by fixed units. Units of a sequence are counted from its first
+// token, independent of the rest of the batch. The warp or team that finishes last for a sequence
+// and head merges the units in order, as prefill does.
 #pragma once
 
 #include "kernels/cuda/attention/attention_kernels.h"
@@ -8,23 +8,23 @@
 
 namespace stagecoach::kernels::cuda {
 
-// A unit of a sequence, for some of the query heads of a KV head.
+// A unit of a sequence, for some of the query heads of one KV head.
 struct Unit {
-  int32_t position, slot, row;          // the sequence's
-  int32_t n_earlier;                    // as in PlannedDecode
-  int32_t kv_head, first_head, n_rows;  // query heads
-  int32_t first_block, end_block;       // of the sequence
-  int32_t of_seq, n_of_seq;             // which of how many
-  int32_t seq_begin;                    // the number of the sequence's first
+  int32_t position, slot, row;          // of the sequence
+  int32_t n_earlier;                    // see PlannedDecode
+  int32_t kv_head, first_head, n_rows;  // n_rows: number of query heads
+  int32_t first_block, end_block;       // range of the sequence's KV blocks
+  int32_t of_seq, n_of_seq;             // index in the sequence; number of units of the sequence
+  int32_t seq_begin;                    // index of the sequence's first unit among all units
 };
 
-// All there are: of the first KV head's first query heads those of all sequences, and so on.
+// All units of the step. Order: pass (KV head, then group of its query heads), sequence, unit.
 struct Units {
   const AttentionParams& p;
-  int32_t rows_of_pass;  // query heads of a KV head that are taken at once
+  int32_t rows_of_pass;  // query heads of a KV head per pass
   int32_t n_seqs, n_of_head, n_passes;
 
-  // The plan is there: the kernel that makes it lets no other start before it ends.
+  // The plan is complete: the kernel that builds it never calls LetNextStart().
   __device__ __forceinline__ static Units Of(const AttentionParams& p, int32_t rows_of_pass) {
     const int32_t n_seqs = LoadPlan(p.plan.n_decodes);
     return {p, rows_of_pass, n_seqs, LoadPlan(p.plan.unit_starts + n_seqs),
@@ -43,7 +43,7 @@ struct Units {
     const int32_t first_in_group = pass % n_passes * rows_of_pass;
     const int32_t first_block =
         FirstUnitBlock(seq.position, p.window, p.unit_blocks) + of_seq * p.unit_blocks;
-    // A unit may begin behind the window.
+    // A unit may start before the first visible block.
     const int32_t first_seen = Visible{p.window}.First(seq.position) / kBlockTokens;
     return {.position = seq.position,
             .slot = seq.slot,
@@ -60,7 +60,7 @@ struct Units {
   }
 };
 
-// Where a unit's keys, values and queries are, and its result goes.
+// Addresses of a unit's keys, values and queries, and of its result.
 template <typename T, int kDim, int kRowTiles>
 struct UnitMemory {
   using Tile = AttentionTile<T, kDim, kRowTiles>;
@@ -82,16 +82,16 @@ struct UnitMemory {
 #pragma unroll
     for (int n = 0; n < kRowTiles; ++n) {
       const int r = 8 * n + g;
-      // Rows past the last repeat it; nothing is written of them.
+      // Rows beyond the last one repeat it; Write skips them.
       tile.q[n].Load(GlobalRow<T>{q + int64_t{r < unit.n_rows ? r : unit.n_rows - 1} * kDim});
     }
   }
-  // A place for each unit of the sequence; the first one's counter is that of all.
+  // One state per unit. The sequence's first unit has the counter for the whole sequence.
   __device__ __forceinline__ float* State(int32_t of_seq) const {
     return p.memory.states + int64_t{unit.seq_begin + of_seq} * (Tile::kStateFloats * kWarpThreads);
   }
   __device__ __forceinline__ int32_t* Counter() const { return p.memory.counters + unit.seq_begin; }
-  // A part of the head, from an element on, or all of it.
+  // Writes the head, or its part that starts at first_element.
   template <typename PartTile>
   __device__ __forceinline__ void Write(const PartTile& tile, int first_element = 0) const {
     T* const out = static_cast<T*>(p.out) +

@@ -1,4 +1,4 @@
-// Attention for what the tensor cores do not take: float32, and head sizes of other models.
+// Attention for cases that the tensor-core kernels do not support: float32, and other head sizes.
 #include "common/check.h"
 #include "kernels/cuda/attention/attention_kernels.h"
 #include "kernels/cuda/device/dispatch.h"
@@ -9,7 +9,7 @@ namespace stagecoach::kernels::cuda {
 namespace {
 
 constexpr int kMaxHeadDim = 512;
-constexpr int kWarps = 4;  // of a block
+constexpr int kWarps = 4;  // per CTA
 constexpr int kPieces = kMaxHeadDim / kWarpThreads;
 
 struct GenericParams {
@@ -24,7 +24,8 @@ struct GenericParams {
   float scale, softcap;
 };
 
-// A warp a row and query head: a lane a key for the scores, a lane every 32nd element for the sums.
+// One warp per row and query head. A lane computes the score of one key, and accumulates every 32nd
+// element of the output.
 template <typename T>
 __global__ void __launch_bounds__(kWarps* kWarpThreads) GenericKernel(const GenericParams p) {
   __shared__ float queries[kWarps][kMaxHeadDim];

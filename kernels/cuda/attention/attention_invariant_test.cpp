@@ -1,4 +1,4 @@
-// Attention with --batch-invariant: a row's bits depend on its own position alone.
+// Attention with --batch-invariant: a row's bits depend only on its own position.
 #include <catch2/generators/catch_generators.hpp>
 #include <cstring>
 
@@ -48,9 +48,8 @@ TEST_CASE("Attention: batch-invariant decodes where the largest score moves, or 
   }
 }
 
-#ifndef STAGECOACH_EMULATED_CUDA  // takes long there
-// Kernels on different instructions of the tensor cores: nothing but this shows that they round
-// alike.
+#ifndef STAGECOACH_EMULATED_CUDA  // slow in emulation
+// The kernels use different tensor core instructions. Only this test shows that they round alike.
 TEST_CASE("Attention: batch-invariant prefill and decode have the same bits") {
   const DType dtype = GENERATE(DType::kBF16, DType::kF16);
   const float deviation = GENERATE(0.3f, 1.0f, 2.0f, 6.0f);
@@ -58,7 +57,8 @@ TEST_CASE("Attention: batch-invariant prefill and decode have the same bits") {
     int32_t n_heads, n_kv_heads, window, n_tokens, stride, head_dim = 128;
     float softcap = 0;
   };
-  // Decoded by teams; by warps; with growing contexts by teams in one turn, in several, by warps.
+  // Decode kernels covered: teams; warps; with growing context teams in one round, teams in several
+  // rounds, then warps.
   const Shape shape = GENERATE(Shape{16, 4, 0, 1300, 1}, Shape{16, 4, 200, 1300, 1},
                                Shape{420, 420, 0, 50, 1}, Shape{130, 130, 0, 1600, 61},
                                Shape{16, 4, 0, 1300, 7, 64}, Shape{16, 4, 200, 1300, 7, 80},
@@ -99,7 +99,7 @@ TEST_CASE("Attention: batch-invariant rows do not depend on chunks or neighbours
     const std::vector<float> qkv = RandomQkv(config, 1100, 1, /*deviation=*/1.5f);
     AttentionLayer whole(*ops, config, 1100, 80), parts(*ops, config, 1100, 80);
     const std::vector<float> all = whole.InChunks(qkv, 1100);
-    // Decodes only where units end, as they take long.
+    // Decodes run only around the ends of units, because they are slow.
     std::vector<float> out;
     for (int32_t p = 0; p < 1100;) {
       const int32_t n = p < 500 ? 500 - p : p < 530 ? 1 : p < 1020 ? 1020 - p : p < 1060 ? 1 : 40;
@@ -128,7 +128,7 @@ TEST_CASE("Attention: batch-invariant, with more query heads a KV head than rows
                 /*batch_invariant=*/true);
 }
 
-// More units than teams take turns at, where there are two multiprocessors as in emulation.
+// More units than teams process, if there are two SMs as in emulation.
 TEST_CASE("Attention: batch-invariant decodes of long contexts") {
   constexpr int32_t kTokens = 1560, kDecoded = 2, kBlocks = kTokens / 16 + 1;
   const AttentionConfig config{.n_heads = 2, .n_kv_heads = 1, .head_dim = 64};
@@ -163,7 +163,7 @@ TEST_CASE("Attention: the order of additions does not depend on the number of sl
                                                  .kv_dtype = DType::kBF16},
                                                 /*fixed_units=*/true);
     REQUIRE(inputs.ok());
-    // Memory sets it: that of as many slots as there usually are.
+    // The memory limit for the usual number of slots sets the unit size.
     CHECK((*inputs)->setup.unit_blocks == 2048);
   }
   REQUIRE(cudaStreamSynchronize(stream.handle) == cudaSuccess);

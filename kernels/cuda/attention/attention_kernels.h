@@ -1,4 +1,4 @@
-// What decode and prefill share.
+// Shared by decode and prefill.
 #pragma once
 
 #include "kernels/cuda/attention/attention.h"
@@ -12,7 +12,7 @@ namespace stagecoach::kernels::cuda {
 struct AttentionParams {
   const void* qkv;
   const void *k, *v;
-  KvSides sides;  // none with fixed units
+  KvSides sides;  // empty with fixed units
   L2Sides l2;
   void* out;
   const int32_t *seq_starts, *seq_positions, *seq_slots, *block_tables;
@@ -23,9 +23,9 @@ struct AttentionParams {
   int32_t n_heads, n_kv_heads, window;
   int32_t unit_blocks;
   bool fixed_units;
-  int32_t prefill_rows;          // of a tile
-  float* part_states = nullptr;  // of prefill's parts, PartState
-  int32_t team_blocks = 0;       // of TeamDecodeKernel: KV blocks that a team takes at once
+  int32_t prefill_rows;          // per tile
+  float* part_states = nullptr;  // PartStates of the prefill parts
+  int32_t team_blocks = 0;       // TeamDecodeKernel: maximum number of KV blocks per round
   __host__ __device__ int32_t group() const { return n_heads / n_kv_heads; }
   template <int kDim>
   __device__ __forceinline__ PartState<kDim> StateOf(int32_t index) const {
@@ -49,7 +49,7 @@ struct GlobalRow {
   }
 };
 
-// A sequence's rows with one KV head, packed: query heads of a token follow one another.
+// The rows of a sequence for one KV head, packed: the query heads of a token are consecutive rows.
 struct PrefillRows {
   const int32_t* table;
   int32_t kv_head, group, n_rows;
@@ -68,7 +68,7 @@ struct PrefillRows {
   __device__ __forceinline__ int32_t PositionOf(int32_t row) const {
     return seq_position + row / group;
   }
-  // The head of a packed row in an array of [tokens, n_all_heads, kDim].
+  // The head that packed row `row` refers to, in an array [tokens, n_all_heads, kDim].
   template <int kDim, typename E>
   __device__ __forceinline__ E* RowOf(E* array, int32_t row, int32_t n_all_heads) const {
     const int64_t token = first_token_row + row / group;
@@ -76,19 +76,19 @@ struct PrefillRows {
   }
 };
 
-// A part of a prefill plan. Units are counted from the sequence's first token on.
+// A part of a prefill plan. Units are counted from the sequence's first token.
 struct PrefillItem : PrefillRows {
   PrefillPart part;
 
-  // The end of a tile of `rows`.
+  // End row of a tile of `rows` rows.
   __device__ __forceinline__ int32_t EndRow(int32_t rows) const {
     return min(part.first_row + rows, n_rows);
   }
-  // The last key that any row up to end_row sees of the part's.
+  // The last key of the part that any row before end_row sees.
   __device__ __forceinline__ int32_t LastKey(int32_t end_row) const {
     return min(PositionOf(end_row - 1), part.end_key_tile * kKeyTile - 1);
   }
-  // The first block that any row sees of the part's.
+  // The first KV block of the part that any of its rows sees.
   __device__ __forceinline__ int32_t FirstBlock(const Visible& visible) const {
     return max(visible.First(PositionOf(part.first_row)) / kBlockTokens,
                part.first_key_tile * kKeyTileBlocks);
@@ -96,13 +96,13 @@ struct PrefillItem : PrefillRows {
   __device__ __forceinline__ int32_t UnitOf(const AttentionParams& p, int32_t key_tile) const {
     return key_tile * kKeyTileBlocks / p.unit_blocks;
   }
-  // Where the result of a kept unit goes.
+  // The state of a unit whose result is kept.
   template <int kDim>
   __device__ __forceinline__ PartState<kDim> StateOfUnit(const AttentionParams& p,
                                                          int32_t unit) const {
     return p.StateOf<kDim>(part.state + unit - UnitOf(p, part.first_key_tile));
   }
-  // leave(state): of the kept units before `first_seen` and after `last_seen`.
+  // Calls leave(state) for each kept unit before `first_seen` or after `last_seen`.
   template <int kDim, typename Leave>
   __device__ __forceinline__ void ForUnseenStates(const AttentionParams& p, int32_t first_seen,
                                                   int32_t last_seen, const Leave& leave) const {
@@ -113,7 +113,7 @@ struct PrefillItem : PrefillRows {
   }
 };
 
-// run(PrefillItem) for the parts of this block.
+// Calls run(PrefillItem) for each part of this CTA.
 template <typename Run>
 __device__ __forceinline__ void ForEachPrefillItem(const AttentionParams& p, const Run& run) {
   const int32_t* const starts = p.plan.part_starts + blockIdx.x;
@@ -124,21 +124,24 @@ __device__ __forceinline__ void ForEachPrefillItem(const AttentionParams& p, con
   }
 }
 
+// Launch the kernels for a step's decodes and prefills. They return launch errors, and
+// cudaErrorInvalidValue for a head size without a kernel.
 cudaError_t DecodeAttention(const Stream& stream, const AttentionParams& params, DType dtype,
                             int32_t head_dim);
 cudaError_t FixedDecodeAttention(const Stream& stream, const AttentionParams& params, DType dtype,
                                  int32_t head_dim);
 cudaError_t PrefillAttention(const Stream& stream, const AttentionParams& params, DType dtype,
                              int32_t head_dim);
-// plan.merges
+// Runs plan.merges.
 cudaError_t MergeParts(const Stream& stream, const AttentionParams& params, DType dtype,
                        int32_t head_dim);
 
-// Blocks of the decode kernel may leave two partial results each, merged in no more than so many
+// Each CTA of the decode kernel may leave two partial results. They are merged in at most this many
 // levels.
 inline constexpr int64_t kMergeLevels = 4;
 
-// call.operator()<T, kDim>() for a 16-bit dtype and a head size that there is.
+// Calls call.operator()<T, kDim>() for a 16-bit dtype and a supported head size. Other head sizes
+// return cudaErrorInvalidValue.
 template <typename Call>
 cudaError_t WithHead(DType dtype, int32_t head_dim, const Call& call) {
   cudaError_t error = cudaErrorInvalidValue;

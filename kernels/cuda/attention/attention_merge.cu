@@ -1,17 +1,17 @@
-// What the parts of prefill's tiles left becomes output. A kernel of its own, not the last block of
-// each tile: all multiprocessors have a share of it.
+// Merges the part states of prefill tiles into the output. It is a separate kernel, not the last
+// CTA of each tile, so that all SMs take part.
 #include "kernels/cuda/attention/attention_kernels.h"
 #include "kernels/cuda/attention/part_state.h"
 
 namespace stagecoach::kernels::cuda {
 namespace {
 
-constexpr int kWarps = 8;  // of a block, a row each
+constexpr int kWarps = 8;  // per CTA, one row each
 
 template <typename T, int kDim>
 __global__ void __launch_bounds__(kWarps* kWarpThreads) MergePartsKernel(const AttentionParams p) {
-  constexpr int kPairs = (kDim + 2 * kWarpThreads - 1) / (2 * kWarpThreads);  // of a lane
-  constexpr int kAtOnce = 8 / kPairs > 1 ? 8 / kPairs : 2;  // states on their way together
+  constexpr int kPairs = (kDim + 2 * kWarpThreads - 1) / (2 * kWarpThreads);  // per lane
+  constexpr int kAtOnce = 8 / kPairs > 1 ? 8 / kPairs : 2;  // states that load together
   LetNextStart();
   WaitForPrevious();
   const int lane = static_cast<int>(threadIdx.x) % kWarpThreads;
@@ -24,8 +24,8 @@ __global__ void __launch_bounds__(kWarps* kWarpThreads) MergePartsKernel(const A
   const auto state = [&](int32_t i) { return p.StateOf<kDim>(merge.first_state + i); };
   const auto is_there = [&](int i) { return 2 * (lane + i * kWarpThreads) < kDim; };
 
-  // In the order of the keys, as a block adds the units of its own: from nothing, which changes
-  // none of the first state's bits.
+  // Merges in key order, like a CTA that merges its own units. Starting from an empty state does
+  // not change any bit of the first state.
   float base = MinusInfinity(), sum = 0;
   float2 pairs[kPairs] = {};
   for (int32_t first = 0; first < merge.n_states; first += kAtOnce) {

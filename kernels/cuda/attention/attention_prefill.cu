@@ -1,23 +1,25 @@
-// Prefill: sequences of several rows. A few blocks of keys and values at a time are brought into
-// shared memory, while the warps of a block, each with its own rows, work on the few before.
+// Prefill: sequences of several rows. The CTA copies a few KV blocks at a time into shared memory
+// while its warps work on the previous ones. Each warp has its own rows, as in FlashAttention-2 (T.
+// Dao, "FlashAttention-2: Faster Attention with Better Parallelism and Work Partitioning", 2023).
 #include "kernels/cuda/attention/attention_kernels.h"
 #include "kernels/cuda/attention/kv_rows.h"
 
 namespace stagecoach::kernels::cuda {
 namespace {
 
-// Blocks of keys that come together. Of wide heads fewer where a block may not have as much shared
-// memory (99 KB: 8.6, 8.9, 12.0); they are added one by one, so that the numbers are the same.
+// KV blocks per copy. Wide heads use fewer on GPUs that allow a CTA only 99 KB of shared memory
+// (compute capability 8.6, 8.9 and 12.0). Blocks are accumulated one by one, so the results are the
+// same.
 constexpr int kUsualTileBlocks = kKeyTileBlocks, kFewerTileBlocks = 2;
 constexpr size_t kLeastBlockSharedBytes = size_t{99} << 10;
 constexpr int kStages = 2;
 
-// As many rows a warp as registers hold: each read of keys from shared memory serves all of them.
+// Rows per warp, as many as registers hold: all of them share each read of keys from shared memory.
 constexpr int RowTilesOf(int dim) { return dim <= 128 ? 3 : 2; }
 constexpr int WarpsOf(int dim) { return kPrefillRows / (8 * RowTilesOf(dim)); }
 static_assert(kPrefillRows % 48 == 0);
 
-// Rows of shared memory, in bytes: a power of two, for SwappedKey and SwappedValue.
+// Bytes per row in shared memory: a power of two, as SwappedKey and SwappedValue need.
 constexpr int RowBytesOf(int dim) { return dim <= 64 ? 128 : dim <= 128 ? 256 : 512; }
 
 template <int kDim>
@@ -63,19 +65,19 @@ struct PrefillBlock : PrefillItem {
   static constexpr int kTileKeys = kTileBlocks * kBlockTokens;
   static constexpr int kRowTiles = RowTilesOf(kDim);
   static constexpr int kThreads = WarpsOf(kDim) * kWarpThreads;
-  static constexpr int kHalfBytes = kTileKeys * RowBytesOf(kDim);  // keys, or values
+  static constexpr int kHalfBytes = kTileKeys * RowBytesOf(kDim);  // the keys or the values
   static constexpr int kStageBytes = 2 * kHalfBytes;
   static constexpr size_t kSharedBytes = kStages * kStageBytes;
   using Tile = AttentionTile<T, kDim, kRowTiles>;
 
   const AttentionParams& p;
   unsigned char* shared;
-  int32_t first_block, last_block;  // that any row of the item sees
+  int32_t first_block, last_block;  // range that any row of the item sees
 
-  // Brings the tile of keys `index` into its stage. Blocks that nobody sees, and tokens after the
-  // last row's, become zero.
+  // Starts the copy of key tile `index` into its stage. Blocks that no row sees and tokens after
+  // last_key become zero.
   __device__ __forceinline__ void Fetch(int32_t index, int32_t last_key) const {
-    constexpr int kPieces = kDim / 8;  // of a row, of 16 bytes
+    constexpr int kPieces = kDim / 8;  // 16-byte pieces per row
     unsigned char* const stage = shared + index % kStages * kStageBytes;
     for (int i = static_cast<int>(threadIdx.x); i < kTileKeys * kPieces; i += kThreads) {
       const int row = i / kPieces, byte = i % kPieces * 16;
@@ -117,7 +119,7 @@ struct PrefillBlock : PrefillItem {
     first_block = FirstBlock(visible);
     last_block = last_key / kBlockTokens;
 
-    // Of this warp's rows; a warp past the end has none, but helps to fetch.
+    // Range of this warp's rows. A warp beyond the end has no rows but helps with the copies.
     const int32_t warp_row = part.first_row + warp * 8 * kRowTiles;
     const bool has_rows = warp_row < end_row;
     const int32_t earliest = PositionOf(min(warp_row, n_rows - 1));
@@ -130,7 +132,7 @@ struct PrefillBlock : PrefillItem {
 #pragma unroll
       for (int j = 0; j < 2; ++j) positions[n][j] = PositionOf(warp_row + 8 * n + 2 * c + j);
     }
-    // Fixed units: the state of the units before this one.
+    // Fixed units: the merged state of the units before the current one.
     float* const state = p.memory.states + (int64_t{blockIdx.x} * WarpsOf(kDim) + warp) *
                                                (Tile::kStateFloats * kWarpThreads);
     bool has_state = false;

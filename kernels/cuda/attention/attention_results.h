@@ -1,11 +1,11 @@
-// What the warps and blocks of the decode kernel leave of a segment, and how it is merged.
+// Partial results of a segment from the warps and CTAs of the decode kernel, and their merge.
 #pragma once
 
 #include "kernels/cuda/attention/attention_kernels.h"
 
 namespace stagecoach::kernels::cuda {
 
-// A row's part of results that are merged: 64 elements of the row, 8 a lane.
+// A lane's part of a row during a merge: 8 of the 64 elements of a row part.
 struct RowPart {
   float max = MinusInfinity(), sum = 0;
   float2 pairs[4] = {};
@@ -24,13 +24,13 @@ struct RowPart {
   }
 };
 
-// Results of a tile that a warp left in shared memory, or a block in global memory: of each row the
-// maximum and the sum, of each pair of elements a lane its own.
+// Layout of a tile's partial result, in shared memory (from a warp) or global memory (from a CTA).
+// Per row: the maximum and the sum. Per pair of elements: one float2 per lane.
 template <int kDim, int kRowTiles>
 struct ResultShape {
   static constexpr int kRows = 8 * kRowTiles;
   static constexpr int kDimTiles = kDim / 16;
-  static constexpr int kParts = (kDim + 63) / 64;  // of a row
+  static constexpr int kParts = (kDim + 63) / 64;  // 64-element parts per row
   static constexpr int kItems = kRowTiles * 2 * kParts;
   static constexpr int kPairs = kRowTiles * 2 * kDimTiles;
 };
@@ -42,14 +42,14 @@ struct SharedResult : ResultShape<kDim, kRowTiles> {
   float2 pairs[Shape::kPairs][kWarpThreads];
 
   __device__ __forceinline__ float2 Row(int row, int) const { return rows[row]; }
-  // A warp without a key leaves no pairs.
+  // A warp without keys stores no pairs.
   __device__ __forceinline__ float2 Pair(int row, int pair) const {
     return rows[row].y == 0 ? float2{} : pairs[pair][threadIdx.x % kWarpThreads];
   }
 };
 
-// Written and read by different multiprocessors, so past L1. A row's maximum and sum are there for
-// each of its parts, as different warps write them.
+// Different SMs write and read this, so loads bypass L1. Every row part has its own copy of the
+// row's maximum and sum, because different warps write the parts.
 template <int kDim, int kRowTiles>
 struct GlobalResult : ResultShape<kDim, kRowTiles> {
   using Shape = ResultShape<kDim, kRowTiles>;
@@ -64,7 +64,7 @@ struct GlobalResult : ResultShape<kDim, kRowTiles> {
   __device__ __forceinline__ float* RowAt(int row, int part) const {
     return at + 2 * (part * Shape::kRows + row);
   }
-  // Rows that there are lie together.
+  // Lanes are ordered by row first, so that the data of existing rows is contiguous.
   __device__ __forceinline__ float* PairAt(int pair) const {
     const int lane = static_cast<int>(threadIdx.x) % kWarpThreads;
     return at + 2 * (Shape::kParts * Shape::kRows + pair * kWarpThreads + lane % 4 * 8 + lane / 4);

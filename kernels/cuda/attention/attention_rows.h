@@ -1,5 +1,5 @@
-// Which parts of the rows of q, k and v are with which lane of a warp, in registers, as the tensor
-// cores take them. With g = lane / 4 and c = lane % 4.
+// Mapping of rows of q, k and v to the lanes of a warp, in registers, as the MMA instructions need
+// it. g = lane / 4 and c = lane % 4.
 #pragma once
 
 #include <cstdint>
@@ -9,9 +9,9 @@
 
 namespace stagecoach::kernels::cuda {
 
-// Where a lane's part of a row of kDim 16-bit elements is. As a factor of a score: 16 bytes of each
-// 32 elements, and 8 bytes of the 16 that may remain; the order of the head's elements is the same
-// for q and k, and nobody's business else.
+// Byte offset of a lane's part of a row with kDim 16-bit elements. For q and k, the factors of the
+// scores: 16 bytes of every 32 elements, and 8 bytes of the last 16 elements if kDim % 32 != 0. q
+// and k use the same order of head elements, so the order does not change the dot product.
 __device__ __forceinline__ constexpr int FactorByte(int chunk, int c) {
   return (32 * chunk + 8 * c) * 2;
 }
@@ -19,8 +19,8 @@ template <int kDim>
 __device__ __forceinline__ constexpr int LastFactorByte(int c) {
   return (kDim / 32 * 32 + 4 * c) * 2;
 }
-// Of a row of v: 16 bytes of each 64 elements, then 8 of 32 or 4 of 16 that may remain. Register t
-// holds the elements ValueElement(t) and the next.
+// For v: 16 bytes of every 64 elements, then 8 bytes of the last 32 or 4 bytes of the last 16.
+// Register t holds elements ValueElement(t) and ValueElement(t) + 1.
 __device__ __forceinline__ constexpr int ValueByte(int part, int g) {
   return (64 * part + 8 * g) * 2;
 }
@@ -35,7 +35,7 @@ __device__ __forceinline__ constexpr int ValueElement(int t, int g) {
   return kDim / 64 * 64 + kDim % 64 / 8 * g + (t - kWide) * 2;
 }
 
-// Of 16 keys a lane has the rows g and g + 8, of their values the rows 2c, 2c + 1, 2c + 8, 2c + 9.
+// Of 16 keys, a lane holds rows g and g + 8 of k, and rows 2c, 2c + 1, 2c + 8 and 2c + 9 of v.
 __device__ __forceinline__ int KeyRow(int h) {
   return static_cast<int>(threadIdx.x) % kWarpThreads / 4 + 8 * h;
 }
@@ -43,12 +43,12 @@ __device__ __forceinline__ int ValueRow(int i) {
   return static_cast<int>(threadIdx.x) % 4 * 2 + i / 2 * 8 + i % 2;
 }
 
-// Where a byte of a row is kept in shared memory whose rows are a power of two long: the places of
-// 16 bytes are exchanged such that no two lanes that read together meet in a bank.
+// XOR swizzle: offset of a row's byte in shared memory, if the row size is a power of two. It
+// permutes 16-byte pieces so that lanes that read together do not hit the same bank.
 __device__ __forceinline__ int SwappedKey(int row, int byte) { return byte ^ (row % 2 * 64); }
 __device__ __forceinline__ int SwappedValue(int row, int byte) { return byte ^ (row / 2 % 4 * 32); }
 
-// Such parts in registers. Row: gives 16, 8 or 4 bytes at an offset.
+// A lane's part of a row, in registers. Row provides loads of 16, 8 and 4 bytes at a byte offset.
 template <int kDim>
 struct FactorRow {
   uint32_t at[kDim / 8];
@@ -90,7 +90,7 @@ struct ValueBlock {
   static_assert(kDim % 16 == 0 && kDim % 64 != 48);
   uint32_t rows[4][kDim / 16];
 
-  // row(i): of ValueRow(i)
+  // row_of(i) returns row ValueRow(i).
   template <typename RowOf>
   __device__ __forceinline__ void Load(const RowOf& row_of) {
     const int g = static_cast<int>(threadIdx.x) % kWarpThreads / 4;
@@ -114,7 +114,7 @@ struct ValueBlock {
       }
     }
   }
-  // What the cache holds after a sequence's last token may be anything, NaN too.
+  // The cache may hold any bits after a sequence's last token, including NaN.
   __device__ __forceinline__ void ClearFrom(int first) {
 #pragma unroll
     for (int i = 0; i < 4; ++i) {

@@ -1,4 +1,4 @@
-// Rotation, the cache and attention, against the reference.
+// Rotation, KV cache and attention, compared with the reference.
 #include <catch2/generators/catch_generators.hpp>
 
 #include "kernels/cuda/testing/attention_checks.h"
@@ -55,7 +55,7 @@ TEST_CASE("Attention: chunks of many rows after a long context") {
   CheckSequence(config, 333, {333, 96, 200});
 }
 
-// Their keys are shared out to several blocks.
+// The keys are split over several CTAs.
 TEST_CASE("Attention: few rows behind a long context") {
   const int32_t head_dim = GENERATE(64, 80, 96, 128, 256);
   const int32_t group = GENERATE(1, 4);
@@ -112,7 +112,7 @@ TEST_CASE("Attention: decodes, few rows behind long contexts and prompts in one 
   }
 }
 
-#ifndef STAGECOACH_EMULATED_CUDA  // takes long there
+#ifndef STAGECOACH_EMULATED_CUDA  // slow in emulation
 TEST_CASE("Attention: few rows behind a context whose keys go to all multiprocessors") {
   const bool batch_invariant = GENERATE(false, true);
   const DType dtype = GENERATE(DType::kBF16, DType::kF16);
@@ -121,7 +121,8 @@ TEST_CASE("Attention: few rows behind a context whose keys go to all multiproces
                 {16, 100}, batch_invariant);
 }
 
-// Some of Hopper's dense kernel, over parts of the heads, as the keys of all do not fit.
+// Hopper's dense kernel takes some of them, in passes over parts of the heads, because the keys of
+// all heads do not fit.
 TEST_CASE("Attention: long prompts at once, whose keys do not all fit the scratch") {
   const AttentionConfig config{
       .n_heads = 32, .n_kv_heads = 8, .head_dim = 128, .softcap = GENERATE(0.0f, 2.0f)};
@@ -145,7 +146,8 @@ TEST_CASE("Attention: long prompts at once, whose keys do not all fit the scratc
 TEST_CASE("Attention: several prompts at once, whose keys do not all fit the scratch") {
   const AttentionConfig config{
       .n_heads = 8, .n_kv_heads = 2, .head_dim = 128, .rope_and_norm = true};
-  constexpr int32_t kMaxPositions = 480;  // and so many keys fit, not those of all
+  // The scratch holds this many keys, which are fewer than the keys of all prompts.
+  constexpr int32_t kMaxPositions = 480;
   constexpr int32_t kBlocksEach = 20;
   std::vector<std::vector<float>> qkv;
   std::vector<AttentionLayer::Chunk> chunks;

@@ -1,12 +1,12 @@
-// One warp's attention: a tile of 8 * kRowTiles query rows against the keys, a block of 16 at a
-// time, in registers, on the tensor cores. Decode and prefill share it, so that a row's result does
-// not depend on which of them computed it: what it reads from where is all they differ in.
+// Attention of one warp: a tile of 8 * kRowTiles query rows against 16 keys at a time, in
+// registers, on the tensor cores. Decode and prefill share it and differ only in where they load
+// data from. So a row's result does not depend on which of them computed it.
 //
-// T. Dao, D. Haziza, F. Massa, G. Sizov, "Flash-Decoding for long-context inference", 2023; M.
-// Milakov, N. Gimelshein, "Online normalizer calculation for softmax", 2018. Scores are computed
-// transposed (keys by rows), so that the few rows of a decode are the narrow side of the tensor
-// core's tile: with g = lane / 4 and c = lane % 4 a lane has the scores of the keys g and g + 8 for
-// the rows 2c and 2c + 1 of each row tile.
+// Sources: T. Dao, D. Haziza, F. Massa, G. Sizov, "Flash-Decoding for long-context inference",
+// 2023; M. Milakov, N. Gimelshein, "Online normalizer calculation for softmax", 2018. Scores are
+// computed transposed (keys by rows), so that the few rows of a decode are the narrow side of the
+// MMA tile. With g = lane / 4 and c = lane % 4, a lane has the scores of keys g and g + 8 for rows
+// 2c and 2c + 1 of each row tile.
 #pragma once
 
 #include <cstdint>
@@ -33,9 +33,9 @@ __device__ __forceinline__ float Exp2(float x) {
 #endif
 }
 
-// From a product of q and k to the exponent of its weight, in base 2. What rounds is written out,
-// here, in AttentionTile's parts of WeighMasked and in MergeFactors, so that no compiler makes of
-// it what another kernel's does not.
+// Maps a product of q and k to the exponent of its weight, in base 2. Operations that round are
+// written explicitly here, in the parts of AttentionTile::WeighMasked and in MergeFactors. So a
+// compiler cannot round differently in different kernels.
 struct ScoreScale {
   float factor;   // scale * log2(e), or with a cap 2 * scale / cap * log2(e)
   float cap = 0;  // cap * log2(e); 0: off
@@ -44,7 +44,7 @@ struct ScoreScale {
     return softcap > 0 ? ScoreScale{2 * scale / softcap * kLog2E, softcap * kLog2E}
                        : ScoreScale{scale * kLog2E, 0};
   }
-  // Of what is left to be multiplied: the product, or with a cap the exponent.
+  // Returns the value that FactorOfCapped() scales: the product, or with a cap the final exponent.
   __device__ __forceinline__ float Capped(float product) const {
     // cap * tanh(x) with tanh(x) = 1 - 2 / (e^2x + 1)
     return cap == 0 ? product : cap - __fdividef(2 * cap, Exp2(product * factor) + 1);
@@ -52,20 +52,21 @@ struct ScoreScale {
   __device__ __forceinline__ float FactorOfCapped() const { return cap == 0 ? factor : 1.0f; }
 };
 
-// A row's weights are relative to its base: the largest exponent of the first 16 keys that it sees
-// of a unit, and of later ones only where they exceed that by more than this. Most stay below, and
-// then nothing needs to be multiplied anew.
+// The weights of a row are relative to its base. The base is the largest exponent of the first 16
+// keys of a unit that the row sees. Later keys move the base only if they exceed it by more than
+// this slack. Most do not, and then nothing needs rescaling.
 inline constexpr float kBaseSlack = 8;
 
 __device__ __forceinline__ bool IsAboveBase(float exponent, float base) {
   return exponent > base + kBaseSlack;
 }
-// To be subtracted from exponents; a row without a key has no base yet.
+// The value to subtract from exponents. A row without keys has no base yet.
 __device__ __forceinline__ float Subtracted(float base) {
   return base == MinusInfinity() ? 0.0f : base;
 }
 
-// The keys that a row at `position` sees: (position - window, position]; window 0: all up to it.
+// The keys that a row at `position` sees: (position - window, position]; window 0: all up to
+// `position`.
 struct Visible {
   int32_t window;
   __device__ __forceinline__ bool operator()(int32_t key, int32_t position) const {
@@ -76,11 +77,11 @@ struct Visible {
   }
 };
 
-// What the weights of two states are multiplied with where they meet, for the two rows of a lane.
+// Rescaling factors for merging two states, for the two rows of a lane.
 struct MergeFactors {
   float earlier[2], later[2];
 
-  // The base of both.
+  // Sets the factors for row j and returns the common base.
   __device__ __forceinline__ float Set(int j, float earlier_base, float later_base) {
     const float most = fmaxf(earlier_base, later_base), subtracted = Subtracted(most);
     earlier[j] = Exp2(earlier_base - subtracted);
@@ -92,7 +93,7 @@ struct MergeFactors {
   }
 };
 
-// Of a state whose elements several warps have, the index'th of n parts of the head each.
+// Selects one of n parts of the head in a state that several warps hold.
 struct StatePart {
   int index = 0, n = 1;
 };
@@ -103,10 +104,10 @@ struct AttentionTile {
   static constexpr int kDimTiles = kDim / 16;
 
   FactorRow<kDim> q[kRowTiles];  // row g of each row tile
-  // Of the rows 2c and 2c + 1 of each row tile.
+  // For rows 2c and 2c + 1 of each row tile:
   float out[kRowTiles][kDimTiles][4];  // [.][t][2 e + j]: element ValueElement(t) + e of row 2c + j
-  float base[kRowTiles][2];            // of the weights; -inf: no key yet
-  float sum[kRowTiles][2];             // of the weights, this lane's keys
+  float base[kRowTiles][2];            // base of the weights; -inf: no key yet
+  float sum[kRowTiles][2];             // sum of the weights, over this lane's keys
 
   __device__ __forceinline__ void Clear() {
 #pragma unroll
@@ -121,7 +122,8 @@ struct AttentionTile {
     }
   }
 
-  // scores[n][2 h + j]: of key g + 8 h and row 2c + j of row tile n. Keys: a KeyBlock or its like.
+  // scores[n][2 h + j]: key g + 8 h and row 2c + j of row tile n. Keys: KeyBlock or the same
+  // interface.
   template <typename Keys>
   __device__ __forceinline__ void Scores(const Keys& keys, float (&scores)[kRowTiles][4]) const {
 #pragma unroll
@@ -142,7 +144,7 @@ struct AttentionTile {
   }
 
   // visible(h, n, j): whether row 2c + j of tile n sees key g + 8 h.
-  // weights[n]: the block's weights as the second factor of AddValues.
+  // weights[n] returns the block's weights, as the B operand of AddValues.
   template <typename IsVisible>
   __device__ __forceinline__ void Weigh(const ScoreScale& scale, bool all_visible,
                                         const IsVisible& visible, float (&scores)[kRowTiles][4],
@@ -152,7 +154,7 @@ struct AttentionTile {
     WeighMasked(scale, most, scores, weights);
   }
 
-  // The first half of it. most: the largest exponents of the block.
+  // First half of Weigh. most: the largest exponent in the block, per row.
   template <typename IsVisible>
   __device__ __forceinline__ static void Mask(const ScoreScale& scale, bool all_visible,
                                               const IsVisible& visible,
@@ -177,7 +179,7 @@ struct AttentionTile {
     }
   }
 
-  // The second.
+  // Second half of Weigh.
   __device__ __forceinline__ void WeighMasked(const ScoreScale& scale,
                                               const float (&most)[kRowTiles][2],
                                               float (&scores)[kRowTiles][4],
@@ -189,7 +191,8 @@ struct AttentionTile {
     if (__any_sync(kAllLanes, moved)) Multiply(factor);
   }
 
-  // Its parts. Whether a base of this lane moves up to `most`, and what is then to be multiplied.
+  // The steps of WeighMasked. Raises this lane's bases to `most` where needed and returns whether
+  // one moved. `factor` rescales what was accumulated so far.
   __device__ __forceinline__ static bool Rebase(const float (&most)[kRowTiles][2],
                                                 float (&base)[kRowTiles][2],
                                                 float (&factor)[kRowTiles][2]) {
@@ -207,7 +210,7 @@ struct AttentionTile {
     }
     return moved;
   }
-  // added: the sums of this lane's weights.
+  // added: sums of this lane's weights.
   __device__ __forceinline__ static void ToWeights(const ScoreScale& scale,
                                                    const float (&base)[kRowTiles][2],
                                                    float (&scores)[kRowTiles][4],
@@ -246,7 +249,7 @@ struct AttentionTile {
     }
   }
 
-  // Values: a ValueBlock or its like.
+  // Values: ValueBlock or the same interface.
   template <typename Values>
   __device__ __forceinline__ void AddValues(const Values& values,
                                             const uint32_t (&weights)[kRowTiles][2]) {
@@ -269,7 +272,7 @@ struct AttentionTile {
     }
   }
 
-  // After the last block: every lane's sums become those of all keys.
+  // Call after the last block: every lane gets the sums over all keys.
   __device__ __forceinline__ void SumLanes() {
 #pragma unroll
     for (int n = 0; n < kRowTiles; ++n) {
@@ -283,8 +286,9 @@ struct AttentionTile {
     }
   }
 
-  // A state in memory, for tiles that several warps compute: kStateFloats a lane, lane after lane.
-  static constexpr int kFloatsOfRows = 4;  // of a row tile, besides the elements
+  // A state in memory, for tiles that several warps compute: kStateFloats values per lane, with the
+  // 32 lanes of a value side by side.
+  static constexpr int kFloatsOfRows = 4;  // bases and sums per row tile
   static constexpr int kStateFloats = kRowTiles * (kDimTiles * 4 + kFloatsOfRows);
 
   __device__ __forceinline__ void Save(float* to, const StatePart& part = {}) {
@@ -301,8 +305,9 @@ struct AttentionTile {
         [&](float& value, MergeFactors*, bool, int) { value = from[next++ * kWarpThreads]; });
   }
 
-  // Becomes the state of the n in memory, of rising keys: state(i), i in [0, n). Sums are those of
-  // all lanes' keys. Where registers are enough, some are on their way while others are merged.
+  // Replaces this state by the merge of n states in memory, in ascending key order: state(i), i in
+  // [0, n). Their sums cover the keys of all lanes. If registers suffice, the next states load
+  // during the merge.
   template <typename State>
   __device__ __forceinline__ void MergeAll(int32_t n, const State& state,
                                            const StatePart& part = {}) {
@@ -334,7 +339,7 @@ struct AttentionTile {
     }
   }
 
-  // The state in memory, of the earlier keys, becomes that of both.
+  // Merges this state into the one in memory, which has the earlier keys.
   __device__ __forceinline__ void MergeInto(float* earlier) {
     earlier += threadIdx.x % kWarpThreads;
     int next = 0;
@@ -344,7 +349,8 @@ struct AttentionTile {
     });
   }
 
-  // to(row): where the row's kDim elements go, or null. REQUIRES: SumLanes().
+  // to(row) returns the address of the row's kDim elements, or null to skip it. REQUIRES:
+  // SumLanes().
   template <typename Destination>
   __device__ __forceinline__ void Write(const Destination& to) const {
     const int lane = static_cast<int>(threadIdx.x) % kWarpThreads, g = lane / 4, c = lane % 4;
@@ -373,7 +379,8 @@ struct AttentionTile {
     }
   }
 
-  // To a PartState. row_of(row): of the state, or -1. REQUIRES: SumLanes().
+  // Stores into a PartState. row_of(row) returns the row in the state, or -1 to skip it. REQUIRES:
+  // SumLanes().
   template <typename RowOf, typename State>
   __device__ __forceinline__ void Leave(const RowOf& row_of, const State& to) const {
     const int lane = static_cast<int>(threadIdx.x) % kWarpThreads, g = lane / 4, c = lane % 4;
@@ -411,7 +418,7 @@ struct AttentionTile {
     for (int n = 0; n < kRowTiles; ++n) Mma<T>(out[n][t], a, weights[n][0], weights[n][1]);
   }
 
-  // Of the place'th value of ForEachPair in the state that the part is of.
+  // Index in the whole state of the part's place'th value in ForEachPair order.
   __device__ __forceinline__ static int StatePlace(int place, const StatePart& part) {
     constexpr int kOfTile = kStateFloats / kRowTiles, kElements = kDimTiles * 4;
     const int n = place / kOfTile, in_tile = place % kOfTile;
@@ -428,7 +435,7 @@ struct AttentionTile {
     }
   }
 
-  // This state, of the earlier keys, becomes that of both.
+  // Merges `later` into this state, which has the earlier keys.
   __device__ __forceinline__ void MergeLater(const float (&later)[kStateFloats]) {
     int next = 0;
     ForEachPair([&](float& earlier_value, MergeFactors* factors, bool is_base, int j) {
@@ -436,7 +443,7 @@ struct AttentionTile {
     });
   }
 
-  // The order of a state's values: per row tile the bases and sums, then the elements.
+  // Visits a state's values in order: per row tile the bases and sums, then the elements.
   template <typename Each>
   __device__ __forceinline__ void ForEachPair(const Each& each) {
 #pragma unroll

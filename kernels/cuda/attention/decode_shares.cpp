@@ -8,12 +8,12 @@
 namespace stagecoach::kernels::cuda {
 namespace {
 
-// A block with fewer KV blocks a warp is not worth a merge through global memory.
+// Minimum KV blocks per CTA: less work does not justify a merge through global memory.
 constexpr int64_t LeastBlocks(int32_t n_warps) {
   return (n_warps == kManyTilesWarps ? 4 : 3) * n_warps;
 }
 
-// Where to cut, from 0 to the sum of all: segments in parts of no more than `longest`.
+// Positions of the cuts, from 0 to the total: every segment is cut into parts of at most `longest`.
 std::vector<int64_t> CutSegments(std::span<const int32_t> starts, int32_t n_passes,
                                  int64_t longest) {
   std::vector<int64_t> cuts = {0};
@@ -45,7 +45,7 @@ std::vector<int64_t> Cuts(std::span<const int32_t> starts, int32_t n_passes,
     }
     return of_pass * n_passes;
   };
-  // Blocks that wait for one with a quarter more lose as much as merges would.
+  // A CTA with 25% more work than the others delays the kernel as much as merges would.
   const int64_t most = std::max(least, even + even / 4);
   if (n_decodes * n_passes <= shape.n_blocks) {
     for (int64_t longest = std::max(least, even); longest <= most; longest += longest / 16 + 1) {
@@ -63,7 +63,7 @@ DecodeShape DecodeShapeFor(const Stream& stream, int32_t max_decodes, int32_t n_
   if (HasFewTiles(stream, max_decodes, n_passes)) {
     return {.n_blocks = stream.n_multiprocessors, .n_warps = FewTilesWarps(head_dim)};
   }
-  // As many as fit at once.
+  // The number of CTAs that fit on the GPU at once.
   return {.n_blocks = stream.n_multiprocessors * ManyTilesBlocks(head_dim),
           .n_warps = kManyTilesWarps};
 }
@@ -88,8 +88,8 @@ void ShareDecodes(std::span<const int32_t> starts, int32_t n_passes, const Decod
   if (starts.size() < 2) return;
   const std::vector<int64_t> cuts = Cuts(starts, n_passes, shape);
   const size_t n_used = cuts.size() - 1;
-  // The segment at the walk's place: its sequence and pass, its blocks, whose share it begins in
-  // and how many shares have a part.
+  // The current segment of the walk: its sequence and pass, its range of blocks, the share in which
+  // it begins, and the number of shares that have a part of it.
   int32_t decode = 0, pass = 0, owner = 0, n_parts = 0;
   int64_t begin = 0, end = starts[1];
   const auto count_parts = [&](size_t first) {

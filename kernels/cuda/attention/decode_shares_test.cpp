@@ -23,7 +23,8 @@ std::vector<DecodeShare> SharesOf(const std::vector<int32_t>& lengths, int32_t n
   return shares;
 }
 
-// That every KV block of every segment is in one share, and that shares say rightly who has parts.
+// Checks that every KV block of every segment is in one share, and that shares name the right CTAs
+// for segments with several parts.
 void CheckShares(const std::vector<int32_t>& lengths, int32_t n_passes, const DecodeShape& shape) {
   const std::vector<DecodeShare> shares = SharesOf(lengths, n_passes, shape);
   struct Part {
@@ -89,7 +90,7 @@ TEST_CASE("decode shares: of few sequences segments are whole, or cut alike") {
   CHECK(used(SharesOf({16}, 8, few)) == std::vector<int32_t>(8, 16));
   CHECK(used(SharesOf({25, 25}, 8, few)) == std::vector<int32_t>(16, 25));
   CHECK(used(SharesOf({72}, 8, few)) == std::vector<int32_t>(16, 36));
-  // One that is far longer than the others is not waited for.
+  // A sequence that is far longer than the others must be cut, so that no CTA waits for it.
   const std::vector<int32_t> uneven = used(SharesOf({900, 1, 1, 1, 1, 1, 1, 1, 1}, 8, few));
   CHECK(*std::max_element(uneven.begin(), uneven.end()) < 80);
   const DecodeShape many{.n_blocks = 396, .n_warps = 4};

@@ -10,8 +10,8 @@ namespace {
 
 constexpr int kThreads = 256;
 constexpr int kElementBytes = 2;
-constexpr int kPieceBytes = 16;  // that a thread copies at once
-constexpr int kUnroll = 4;       // pieces of keys, and as many of values, on their way at once
+constexpr int kPieceBytes = 16;  // bytes that a thread copies at once
+constexpr int kUnroll = 4;       // pieces of keys, and as many of values, in flight per thread
 
 struct GatherParams {
   const unsigned char *k, *v;  // the cache
@@ -24,7 +24,7 @@ struct GatherParams {
   KvHeads heads;
 };
 
-// A block of threads a KV block, whose keys of one head lie together here and there.
+// One CTA per KV block. The keys of one head and block are contiguous in source and destination.
 __global__ void __launch_bounds__(kThreads) GatherKernel(const GatherParams p) {
   LetNextStart();
   const auto block = static_cast<int32_t>(blockIdx.x);
@@ -34,7 +34,7 @@ __global__ void __launch_bounds__(kThreads) GatherKernel(const GatherParams p) {
   const int32_t pieces_of_row = p.row_bytes / kPieceBytes;
   const int32_t pieces_of_head = kBlockTokens * pieces_of_row;
   const int32_t n_pieces = pieces_of_head * p.heads.n;
-  int32_t from = 0;  // the first head's row of the cache
+  int32_t from = 0;  // cache row of the first head
   if (n_keys > 0) {
     from = LoadPlan(p.block_tables + LoadPlan(p.plan.first_entries + s) + index) * p.n_kv_heads +
            p.heads.first;

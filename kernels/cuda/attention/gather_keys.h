@@ -1,5 +1,5 @@
-// Sequences' keys and values out of the paged cache, one key after another, for kernels that read
-// them in large pieces by the bulk tensor copy engine.
+// Gathers keys and values of sequences from the paged cache into contiguous memory, for kernels
+// that read large tiles with TMA (the bulk tensor copy engine).
 #pragma once
 
 #include <cstddef>
@@ -11,33 +11,34 @@
 
 namespace stagecoach::kernels::cuda {
 
-// Arrays in memory of the device. KV blocks of the sequences are counted through.
+// Arrays in device memory. KV blocks are numbered consecutively over all sequences.
 struct GatherPlan {
-  const int32_t* block_starts;   // [n_seqs + 1]: of a sequence, with what fills up its last tile
-  const int32_t* first_entries;  // [n_seqs]: in the block tables
+  const int32_t*
+      block_starts;  // [n_seqs + 1]: prefix sum, with padding to whole kGatheredTile tiles
+  const int32_t* first_entries;  // [n_seqs]: first entry in the block tables
   const int32_t* n_keys;         // [n_seqs]
-  int32_t n_seqs;                // on the host, as the next
+  int32_t n_seqs;                // known on the host, like n_blocks
   int32_t n_blocks;              // block_starts[n_seqs]
 };
 
-// Where they are gathered: [n_kv_heads, capacity, head_dim] each.
+// Gather buffer: k and v are [n_kv_heads, capacity, head_dim] each.
 struct GatheredKeys {
   void *k, *v;
   int64_t capacity;  // in keys; a multiple of kGatheredTile
 
-  // The same memory for a part of the KV heads, with room for so many times as many keys.
+  // The same memory for 1 / n_parts of the KV heads, with room for n_parts times as many keys.
   GatheredKeys OfPart(int32_t n_parts) const { return {k, v, capacity * n_parts}; }
 };
-// A part of the KV heads.
+// A range of the KV heads.
 struct KvHeads {
   int32_t first, n;
 };
 
-// What so many bytes hold. A type of 16 bits.
+// Keys that `bytes` can hold, with a 16-bit type.
 int64_t GatheredCapacity(size_t bytes, int32_t n_kv_heads, int32_t head_dim);
 GatheredKeys GatheredIn(void* memory, size_t bytes, int32_t n_kv_heads, int32_t head_dim);
 
-// Takes `heads` alone. REQUIRES: a cache of 16 bits, plan.n_blocks * kBlockTokens <= to.capacity.
+// Gathers only `heads`. REQUIRES: a 16-bit cache; plan.n_blocks * kBlockTokens <= to.capacity.
 cudaError_t GatherKeys(const Stream& stream, const AttentionArgs& args, const GatherPlan& plan,
                        const KvHeads& heads, const GatheredKeys& to, const KvSides& sides);
 

@@ -11,7 +11,7 @@ namespace {
 constexpr int32_t kHeads = 3, kDim = 24, kMaxBlocks = 12, kCacheBlocks = 28;
 constexpr size_t kRow = kDim;
 
-// Of a value of the cache: what tells its place. 16 bits as they are.
+// A cache value that encodes its own place, as raw 16 bits.
 uint16_t Mark(int32_t block, int32_t head, int32_t token, int32_t element, bool is_value) {
   return static_cast<uint16_t>(((block * kHeads + head) * kBlockTokens + token) * kDim * 2 +
                                element * 2 + is_value);
@@ -39,7 +39,7 @@ TEST_CASE("GatherKeys: sequences one after another, zeros up to a whole tile") {
     return buffer;
   };
   const Buffer k = upload(Cache(false)), v = upload(Cache(true));
-  // Slot 1 has 150 keys, slot 0 has 7; slot 2 has none here.
+  // Slot 1 has 150 keys and slot 0 has 7; slot 2 is not in this step.
   constexpr int32_t kKeys[] = {150, 7}, kSlots[] = {1, 0};
   std::vector<int32_t> tables(3 * kMaxBlocks);
   for (size_t i = 0; i < tables.size(); ++i)

@@ -1,11 +1,11 @@
-// Where kernels find a row of the KV cache, and themselves.
+// Location of a row in the KV cache, and the SM id of the running thread.
 #pragma once
 
 #include "kernels/cuda/l2/l2_sides.h"
 
 namespace stagecoach::kernels::cuda {
 
-// place: the sides' k or v
+// The row where cache row `cache_row` is stored. `place` is k or v of `sides`.
 __device__ __forceinline__ int32_t CacheRowOf(const KvSides& sides, const KvSides::Place& place,
                                               int32_t cache_row) {
   if (place.pages == nullptr) return cache_row;
@@ -17,14 +17,14 @@ __device__ __forceinline__ int32_t CacheRowOf(const KvSides& sides, const KvSide
   return cache_row ^ static_cast<int32_t>((side & 1) << sides.chunk_rows_log2);
 }
 
-// The multiprocessor that this thread runs on.
+// The id of the SM that runs this thread.
 __device__ __forceinline__ int32_t Multiprocessor() {
 #if defined(__CUDA_ARCH__)
   uint32_t id;
   asm("mov.u32 %0, %%smid;" : "=r"(id));
   return static_cast<int32_t>(id);
 #elif defined(STAGECOACH_EMULATED_CUDA)
-  return blockIdx.x % 5 == 4 ? 1 : 0;  // not as many of each side as there are shares
+  return blockIdx.x % 5 == 4 ? 1 : 0;  // unequal numbers of CTAs per partition, unlike the shares
 #else
   return 0;
 #endif

@@ -1,4 +1,4 @@
-// What prefill leaves of a tile's rows where others have the rest of their keys.
+// Partial result of prefill for a tile's rows, if other parts have the rest of the keys.
 #pragma once
 
 #include <cstdint>
@@ -7,12 +7,12 @@
 
 namespace stagecoach::kernels::cuda {
 
-// In float32: [n_rows, kDim] elements, then of each row its base and its sum, as AttentionTile has
-// them. A row that sees none of the keys has the sum 0, and its elements may be anything.
+// Layout in float32: [n_rows, kDim] elements, then base and sum of each row, as in AttentionTile. A
+// row that sees none of the keys has sum 0 and undefined elements.
 template <int kDim>
 struct PartState {
   float* at;
-  int32_t n_rows;  // of a tile
+  int32_t n_rows;  // per tile
 
   __host__ __device__ static constexpr int64_t Floats(int32_t n_rows) {
     return int64_t{n_rows} * (kDim + 2);

@@ -10,13 +10,13 @@
 namespace stagecoach::kernels::cuda {
 namespace {
 
-// In tiles of keys: what it takes to begin and end a part, the fewest keys of one that is worth a
-// merge, and what a merge takes.
+// In units of key tiles: fixed cost of a part, minimum size of a part that justifies a merge, and
+// cost of a merge.
 constexpr int64_t kPartCost = 1, kLeastPart = 4, kMergeCost = 3;
 
 constexpr int64_t CeilOf(int64_t a, int64_t b) { return (a + b - 1) / b; }
 
-// A tile with one KV head.
+// A tile for one KV head.
 struct Segment {
   const PrefillTile* tile;
   int32_t kv_head;
@@ -50,8 +50,8 @@ class Sharing {
   }
 
  private:
-  // Each whole segment to the block with the least so far: the block of each, and in most_ what
-  // the block with the most has.
+  // Longest processing time first (R. Graham, 1969): assigns each whole segment to the CTA with the
+  // least work. Returns the CTA of each segment and sets most_ to the work of the busiest CTA.
   std::vector<size_t> LongestFirst() {
     std::vector<std::pair<int64_t, size_t>> heap;
     for (size_t b = 0; b < of_block_.size(); ++b) heap.emplace_back(0, b);
@@ -67,7 +67,7 @@ class Sharing {
     return blocks;
   }
 
-  // In parts of no more than `longest`.
+  // Number of parts if each has at most `longest` key tiles.
   int64_t NParts(const Segment& segment, int64_t longest) const {
     const int64_t unit = std::max(1, shape_.unit_tiles);
     return CeilOf(CeilOf(segment.length(), unit), std::max<int64_t>(1, longest / unit));
@@ -80,7 +80,7 @@ class Sharing {
 
   void Cut(int64_t wanted) {
     const int64_t n_used = std::min<int64_t>(shape_.n_blocks, CeilOf(total_, kLeastPart));
-    // A block a part, if no block then waits for one with much more.
+    // One part per CTA, if no CTA then waits much longer than the average.
     const int64_t most = wanted + wanted / 4;
     if (static_cast<int64_t>(segments_.size()) <= n_used) {
       for (int64_t longest = wanted; longest <= std::max<int64_t>(most, shape_.unit_tiles);
@@ -96,13 +96,13 @@ class Sharing {
         return;
       }
     }
-    // Else all in one row, cut evenly.
+    // Otherwise concatenate all segments and cut evenly.
     int64_t begin = 0;
     for (const Segment& segment : segments_) {
       const int64_t length = segment.length(), n = CeilOf(total_, n_used);
       std::vector<int64_t> ends;
       for (int64_t cut = CeilOf(begin + 1, n) * n; cut < begin + length; cut += n) {
-        // Crumbs are not worth it.
+        // Parts of less than two key tiles are not worth a cut.
         if (cut - begin >= 2 && begin + length - cut >= 2) ends.push_back(cut - begin);
       }
       ends.push_back(length);
@@ -123,8 +123,8 @@ class Sharing {
                                 .keeps_units = 0});
   }
 
-  // ends: of the parts, the segment's length the last; block_of(middle): of a part, called in their
-  // order.
+  // ends: end of each part; the last one is the segment's length. block_of(middle) returns the CTA
+  // of a part; it is called in order.
   template <typename BlockOf>
   void PutParts(const Segment& segment, const std::vector<int64_t>& ends, const BlockOf& block_of) {
     const PrefillTile& tile = *segment.tile;
@@ -135,7 +135,7 @@ class Sharing {
                               : AtUnit(tile.first_key_tile + static_cast<int32_t>(end));
       if (cut > cuts.back() && cut <= tile.end_key_tile) cuts.push_back(cut);
     }
-    int32_t n_states = 1;  // the first part's: its units need not be kept apart
+    int32_t n_states = 1;  // first part: its units merge in place, so one state is enough
     for (size_t i = 1; i + 1 < cuts.size(); ++i) n_states += NStates(cuts[i], cuts[i + 1]);
     const auto block_at = [&](size_t i) {
       return block_of((cuts[i] + cuts[i + 1]) / 2 - tile.first_key_tile);

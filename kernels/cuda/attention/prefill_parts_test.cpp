@@ -11,8 +11,8 @@
 namespace stagecoach::kernels::cuda {
 namespace {
 
-// Each tile's keys must be in parts once with each head, cut where they may be, and merges must
-// name the states that parts leave, in the order of their keys.
+// Every tile's keys must be in exactly one part per head, cut only where allowed. Merges must name
+// the states of the parts, in key order.
 PrefillShares Checked(const std::vector<PrefillTile>& tiles, const PrefillShape& shape) {
   PrefillShares shares = SharePrefill(tiles, shape);
   REQUIRE(shares.starts.size() == static_cast<size_t>(shape.n_blocks) + 1);
@@ -75,7 +75,7 @@ PrefillShares Checked(const std::vector<PrefillTile>& tiles, const PrefillShape&
   return shares;
 }
 
-// Tiles of keys of the block with the most, and of all.
+// Key tiles of the busiest CTA, and of all CTAs.
 std::pair<int64_t, int64_t> MostAndAll(const PrefillShares& shares) {
   int64_t most = 0, all = 0;
   for (size_t b = 0; b + 1 < shares.starts.size(); ++b) {
@@ -100,13 +100,13 @@ TEST_CASE("prefill parts: few rows behind a long context are shared out to all b
   }
   const auto [most, all] = MostAndAll(Checked(
       tiles, {.n_blocks = 132, .n_kv_heads = 8, .unit_tiles = unit_tiles, .max_states = 1 << 20}));
-  // What is cut between units alone falls less evenly.
+  // Cuts only between units balance less evenly.
   CHECK(static_cast<double>(most) <
         (unit_tiles == 32 ? 1.7 : 1.3) * static_cast<double>(all) / 132);
 }
 
 TEST_CASE("prefill parts: tiles stay whole where that is about as fast") {
-  // As many as blocks, and short ones.
+  // The first case has as many segments as CTAs, the second has short segments.
   for (const int32_t n_keys : {470, 3}) {
     std::vector<PrefillTile> tiles;
     for (int32_t t = 0; t < (n_keys == 3 ? 20 : 33); ++t) tiles.push_back({t, 0, 0, n_keys});

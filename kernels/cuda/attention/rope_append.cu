@@ -10,7 +10,7 @@ namespace {
 
 constexpr int kMaxHeadDim = 512;
 constexpr int kWarpsPerBlock = 8;
-constexpr int kVector = 8;  // elements of a half, a lane's in WideRopeKernel
+constexpr int kVector = 8;  // WideRopeKernel: elements of each half per lane
 constexpr int kWideThreads = 128;
 
 struct RopeParams {
@@ -20,13 +20,13 @@ struct RopeParams {
   const float *q_norm, *k_norm;
   void *k, *v;
   KvSides sides;
-  int64_t n_items;  // tokens times heads
+  int64_t n_items;  // tokens * heads
   int32_t n_heads, n_kv_heads, head_dim, rotary_dim;
   NormKind norm_kind;
   float norm_eps;
 };
 
-// A part of a head in a warp's registers: piece i of a lane starts at element (i * 32 + lane) * kN.
+// A part of a head in a warp's registers. Piece i of a lane starts at element (i * 32 + lane) * kN.
 template <typename T, int kN, int kMaxElements>
 struct Head {
   static constexpr int kPieces = kMaxElements / (kWarpThreads * kN);
@@ -59,7 +59,7 @@ struct Head {
   }
 };
 
-// LayerNorm or RMS over the head's parts: [0, half), [half, 2 half), [2 half, head_dim)
+// LayerNorm or RMS norm over the parts of a head: [0, half), [half, 2 half), [2 half, head_dim).
 template <typename H>
 __device__ void NormParts(H (&parts)[3], const int (&sizes)[3], const int (&firsts)[3],
                           const float* weight, const RopeParams& p) {
@@ -91,7 +91,7 @@ __device__ void NormParts(H (&parts)[3], const int (&sizes)[3], const int (&firs
   }
 }
 
-// Where a head's element goes in the cache.
+// The address of a head's row in the cache.
 template <typename T>
 __device__ __forceinline__ T* CacheRow(const RopeParams& p, bool is_v, int32_t slot, int kv_head) {
   const int32_t row = CacheRowOf(p.sides, is_v ? p.sides.v : p.sides.k,
@@ -100,7 +100,7 @@ __device__ __forceinline__ T* CacheRow(const RopeParams& p, bool is_v, int32_t s
          (int64_t{row} * kBlockTokens + slot % kBlockTokens) * p.head_dim;
 }
 
-// Over the kLanes lanes of a head.
+// Sum over the kLanes lanes of a head.
 template <int kLanes>
 __device__ __forceinline__ float HeadSum(float value) {
 #pragma unroll
@@ -110,11 +110,12 @@ __device__ __forceinline__ float HeadSum(float value) {
   return value;
 }
 
-// A lane's part of a head that is rotated whole: a vector of each half.
+// A lane's part of a fully rotated head: one vector of each half.
 struct HeadPart {
   float low[kVector], high[kVector];
 
-  // LayerNorm or RMS; norm: the lane's weights, null: the head has none, but all lanes take part.
+  // LayerNorm or RMS norm. norm: the lane's weights; null: no norm, but the lane must take part in
+  // the shuffles.
   template <int kLanes>
   __device__ __forceinline__ void Norm(const float* norm, const RopeParams& p) {
     constexpr int kHalf = kLanes * kVector;
@@ -149,8 +150,8 @@ struct HeadPart {
   }
 };
 
-// Heads that are rotated whole, kLanes lanes a head, a block a token: a lane's angles are the same
-// in every head, and several heads are on their way at once.
+// For fully rotated heads: kLanes lanes per head, one CTA per token. A lane uses the same angles
+// for every head, and several heads are in flight at once.
 template <typename T, int kLanes>
 __global__ void __launch_bounds__(kWideThreads) WideRopeKernel(const RopeParams p) {
   constexpr int kHeads = kWideThreads / kLanes;  // at a time
@@ -164,7 +165,7 @@ __global__ void __launch_bounds__(kWideThreads) WideRopeKernel(const RopeParams 
   const int n_all = p.n_heads + 2 * p.n_kv_heads;
   T* const row = static_cast<T*>(p.qkv) + token * n_all * kDim + of_lane;
   const int32_t slot = p.kv_slots[token];
-  const int n_kept = slot < 0 ? p.n_heads : n_all;  // nothing is kept of padding
+  const int n_kept = slot < 0 ? p.n_heads : n_all;  // padding writes nothing to the cache
   const bool has_norms = p.q_norm != nullptr || p.k_norm != nullptr;
   float cos[kVector], sin[kVector];
   const int64_t angles = int64_t{p.positions[token]} * kHalf + of_lane;
@@ -215,7 +216,7 @@ cudaError_t LaunchWide(const Stream& stream, const RopeParams& params, int32_t n
   }
 }
 
-// Whether there is a WideRopeKernel.
+// Whether WideRopeKernel supports this case.
 bool IsWide(const RopeParams& p) {
   return p.cos != nullptr && p.rotary_dim == p.head_dim &&
          (p.head_dim == 64 || p.head_dim == 128 || p.head_dim == 256);
@@ -268,7 +269,7 @@ __global__ void __launch_bounds__(kWarpsPerBlock* kWarpThreads) RopeKernel(const
 cudaError_t RopeAppend(const Stream& stream, const RopeAppendArgs& args, const KvSides& sides) {
   SC_CHECK(args.qkv.dtype == args.kv.dtype && args.head_dim <= kMaxHeadDim);
   const RopeTable* const rope = args.rope;
-  // Without rotation the halves are just halves.
+  // Without rotation, the head is still processed in halves.
   const int32_t rotary_dim = rope != nullptr ? rope->rotary_dim : args.head_dim / 2 * 2;
   RopeParams params{.qkv = args.qkv.data,
                     .positions = args.positions,

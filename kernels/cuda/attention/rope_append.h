@@ -5,9 +5,9 @@
 
 namespace stagecoach::kernels::cuda {
 
-// As Ops::RopeAppend; qkv has the cache's dtype. The cache is row-major: [n_blocks, n_kv_heads,
-// kBlockTokens, head_dim], less what KvSides exchanges. A row whose kv_slot is negative is padding:
-// nothing is kept of it. k is not rewritten.
+// See Ops::RopeAppend. qkv has the cache's dtype. The cache is row-major, [n_blocks, n_kv_heads,
+// kBlockTokens, head_dim], except for the rows that KvSides swaps. A row with a negative kv_slot is
+// padding and writes nothing to the cache. k in qkv is not overwritten.
 cudaError_t RopeAppend(const Stream& stream, const RopeAppendArgs& args, const KvSides& sides);
 
 }  // namespace stagecoach::kernels::cuda

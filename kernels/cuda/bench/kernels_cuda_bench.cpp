@@ -1,6 +1,6 @@
-// Speed of the GPU's operations as shares of what the device can do, measured in the same run:
-// memory-bound ones of its copy bandwidth, compute-bound ones of its largest product's rate.
-// Shapes: Mistral-7B.
+// Speed of the GPU operations, relative to the device's limits in the same run (a roofline):
+// memory-bound operations relative to the copy bandwidth, compute-bound ones to the rate of a large
+// GEMM. Shapes: Mistral-7B.
 //
 //   kernels_cuda_bench [--device N] [--only gemm|gated|attention|cliff|rest] [--batch-invariant]
 //                      [--taken N [--sized-for-all]]
@@ -25,8 +25,8 @@ namespace {
 
 constexpr DType kType = DType::kBF16;
 constexpr double kElement = 2;          // bytes
-constexpr int32_t kUsualBlocks = 2048;  // 32,768 tokens
-// More than the caches hold: what is measured again is then somewhere else.
+constexpr int32_t kUsualBlocks = 2048;  // KV blocks: 32,768 tokens
+// Larger than the caches: consecutive measurements use different memory.
 constexpr size_t kColdBytes = size_t{400} << 20;
 
 class Bench {
@@ -35,7 +35,7 @@ class Bench {
     SC_CHECK(occupier_.Init().ok());
   }
 
-  // From here on `n` multiprocessors are taken by others while something is measured.
+  // From now on, other kernels occupy `n` SMs during every measurement.
   void Take(int32_t n) { n_taken_ = n; }
 
   Ops& ops() { return *ops_; }
@@ -48,7 +48,7 @@ class Bench {
     return values;
   }
 
-  // Random values, not zeros: those are faster.
+  // Random values instead of zeros, because zeros run faster.
   Buffer Random(size_t n_elements, DType dtype) {
     return Filled(*ops_->NewMatrix(NPieces(n_elements), kPiece, dtype));
   }
@@ -61,7 +61,7 @@ class Bench {
             cols};
   }
 
-  // Seconds of one of `calls`, which are carried out one after another, recorded.
+  // Seconds per call, if `calls` run one after another in a recording (CUDA graph).
   double Seconds(const std::vector<std::function<void()>>& calls) {
     const auto all = [&] {
       for (const auto& call : calls) call();
@@ -74,7 +74,7 @@ class Bench {
     SC_CHECK(recording.ok() && *recording != nullptr);
     return MedianSeconds([&] { (*recording)->Replay(); }) / static_cast<double>(calls.size());
   }
-  // Of one call out of many in a row.
+  // Seconds per call, for many calls in a row.
   double SecondsInRow(const std::function<void()>& call) {
     constexpr int kCalls = 20;
     return MedianSeconds([&] {
@@ -112,7 +112,7 @@ class Bench {
     std::fflush(stdout);
   }
 
-  // What the device can do: the driver's copy, bytes read and written, and a large product.
+  // The device's limits: the driver's copy, counting bytes read and written, and a large GEMM.
   void MeasurePeaks() {
     constexpr size_t kBytes = size_t{2} << 30;
     const Buffer from = Random(kBytes / 4, DType::kF32), to = *ops_->Allocate(kBytes);
@@ -182,7 +182,7 @@ void BenchGemm(Bench& bench, const char* name, int32_t n, int32_t k, bool adds) 
   }
 }
 
-// One call, and the two that it is for.
+// The fused call, and the two calls that it replaces.
 void BenchGated(Bench& bench, int32_t width, int32_t k) {
   const size_t bytes = 2 * static_cast<size_t>(width) * static_cast<size_t>(k) * 2;
   const std::vector<Matrix> w = {bench.RandomMatrix(2 * width, k),
@@ -240,7 +240,7 @@ struct Heads {
   }
 };
 
-// n_seqs sequences of `context` positions, of which the last n_tokens attend.
+// n_seqs sequences with `context` positions each; the last n_tokens positions attend.
 void BenchAttention(Bench& bench, const Heads& heads, int32_t n_seqs, int32_t context,
                     int32_t n_tokens) {
   const DType dtype = heads.dtype;
@@ -262,7 +262,7 @@ void BenchAttention(Bench& bench, const Heads& heads, int32_t n_seqs, int32_t co
                     .n_kv_heads = heads.n_kv_heads,
                     .head_dim = heads.head_dim,
                     .kv_dtype = dtype};
-  // As in a stage, where a sequence may be as long as any.
+  // Scratch as in a stage, where sequences may be as long as the model allows.
   StepLimits of_stage = limits;
   of_stage.max_blocks = std::max(limits.max_blocks, kUsualBlocks);
   limits.attention_scratch_bytes = bench.ops().AttentionScratchBytes(of_stage);
@@ -276,7 +276,7 @@ void BenchAttention(Bench& bench, const Heads& heads, int32_t n_seqs, int32_t co
   std::vector<NewBlock> blocks;
   for (int32_t s = 0; s < n_seqs; ++s) {
     seqs.push_back({s, context - n_tokens, n_tokens});
-    // Scattered, as after a while of serving.
+    // Scattered blocks, as after some time of serving.
     for (int32_t i = 0; i < blocks_each; ++i) {
       const int64_t place = int64_t{s} * blocks_each + i;
       blocks.push_back({0, s, i, static_cast<int32_t>(place * 7919 % n_blocks)});
@@ -315,7 +315,7 @@ void BenchAttention(Bench& bench, const Heads& heads, int32_t n_seqs, int32_t co
              4.0 * n_seqs * heads.n_heads * heads.head_dim * visible);
 }
 
-// New tokens behind a context: none is to take longer than a few more.
+// New tokens after a context. No size should take longer than a slightly larger one (a cliff).
 void BenchCliff(Bench& bench, const Heads& heads, int32_t context,
                 const std::vector<int32_t>& sizes) {
   for (const int32_t n : sizes) BenchAttention(bench, heads, 1, context + n, n);
@@ -333,7 +333,7 @@ void BenchCliffs(Bench& bench) {
         Heads{16, 8, 256, kType, 4096}}) {
     BenchCliff(bench, heads, 30000, kSizes);
   }
-  // More keys than there is room for at once, where they are gathered.
+  // More keys than fit into the gather buffer at once.
   BenchAttention(bench, kMistral, 3, 31024, 1024);
   BenchAttention(bench, kMistral, 1, 100000, 4096);
 }

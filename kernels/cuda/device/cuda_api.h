@@ -1,4 +1,4 @@
-// CUDA's runtime, or where STAGECOACH_EMULATED_CUDA is defined what stands in for it.
+// CUDA's runtime, or its emulation on the CPU if STAGECOACH_EMULATED_CUDA is defined.
 #pragma once
 
 #ifdef STAGECOACH_EMULATED_CUDA

@@ -19,7 +19,7 @@ absl::StatusOr<Buffer> AllocateDevice(size_t bytes) {
   if (error == cudaSuccess) {
     return Buffer{std::shared_ptr<void>(data, [](void* memory) { cudaFree(memory); }), bytes};
   }
-  cudaGetLastError();  // this failure does not stay
+  cudaGetLastError();  // clears the error, so that later calls do not return it
   if (error != cudaErrorMemoryAllocation) return ToStatus(error, "cannot allocate memory");
   size_t free = 0, total = 0;
   cudaMemGetInfo(&free, &total);

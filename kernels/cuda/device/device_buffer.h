@@ -1,4 +1,4 @@
-// Memory of the GPU, and memory of the host that the GPU reaches.
+// GPU memory, and pinned host memory that the GPU can access.
 #pragma once
 
 #include <cstddef>
@@ -10,10 +10,11 @@
 
 namespace stagecoach::kernels::cuda {
 
-// OK, or INTERNAL with `what` and CUDA's own words.
+// Returns OK, or INTERNAL with `what` and CUDA's error string.
 absl::Status ToStatus(cudaError_t error, const char* what);
 
-// Of undefined content. RESOURCE_EXHAUSTED says how much was asked for and how much there is.
+// Contents are undefined. RESOURCE_EXHAUSTED states the requested size, and for device memory also
+// the free size.
 absl::StatusOr<Buffer> AllocateDevice(size_t bytes);
 absl::StatusOr<Buffer> AllocatePinned(size_t bytes);
 

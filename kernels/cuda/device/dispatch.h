@@ -1,4 +1,4 @@
-// From a dtype at run time to a type at compile time.
+// Dispatch from a run-time dtype to a compile-time type.
 #pragma once
 
 #include "common/check.h"
@@ -7,7 +7,7 @@
 
 namespace stagecoach::kernels::cuda {
 
-// call(T{}) with T of `dtype`; gives what it gives.
+// Calls call(T{}) with the type T of `dtype` and returns its result.
 template <typename Call>
 auto WithType(DType dtype, const Call& call) {
   switch (dtype) {
@@ -21,7 +21,8 @@ auto WithType(DType dtype, const Call& call) {
   return call(float{});
 }
 
-// call(F{}, T{}) where at least one of the two is float32: a kernel for every pair would be nine.
+// Calls call(F{}, T{}). At least one of the two dtypes must be float32: all nine pairs would need
+// nine instances of every kernel.
 template <typename Call>
 auto WithTypes(DType from, DType to, const Call& call) {
   SC_CHECK(from == DType::kF32 || to == DType::kF32);

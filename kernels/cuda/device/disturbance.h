@@ -1,7 +1,9 @@
-// What a right program does not notice: for tests of what is ordered and what is read.
+// Fault injection that a correct program does not notice. It tests ordering and reads of unwritten
+// memory.
 //
-// Between kernels others run that only pass time, some of which let the next one start at once;
-// memory and the KV blocks that a sequence begins are full of NaN.
+// Extra kernels that only pass time run between the real kernels. Some of them let the next kernel
+// start at once through programmatic dependent launch. New memory, and KV blocks that a sequence
+// starts to fill, contain NaN.
 #pragma once
 
 #include <cstdint>
@@ -13,15 +15,16 @@ namespace stagecoach::kernels::cuda {
 
 class Disturbance {
  public:
-  // 0: nothing happens.
+  // seed 0: off.
   explicit Disturbance(uint64_t seed) : state_(seed) {}
 
   bool is_on() const { return state_ != 0; }
-  // Now and then up to a fifth of a millisecond on `stream`.
+  // Queues a delay of up to 0.2 ms on `stream` for one call in four, at random.
   cudaError_t Delay(const Stream& stream);
-  // With what is NaN in each float type; with zeros when off.
+  // Fills memory with bytes 0xff, which is NaN in every float type; with zeros if off.
   cudaError_t Fill(const Stream& stream, void* memory, size_t bytes) const;
-  // The blocks whose first token the rows of `args` are. Before Ops::RopeAppend. REQUIRES: is_on()
+  // Fills the KV blocks for which `args` contains the row of the first token. Call before
+  // Ops::RopeAppend. REQUIRES: is_on()
   cudaError_t FillNewBlocks(const Stream& stream, const RopeAppendArgs& args) const;
 
  private:

@@ -1,5 +1,5 @@
-// Host memory on its way to the GPU: written by the host, read by work that is queued next, and
-// used again when that work is done.
+// Ring of pinned host memory for uploads. The host writes a part, queued work reads it, and the
+// ring reuses the part after that work is done.
 #pragma once
 
 #include <array>
@@ -21,22 +21,22 @@ class HostRing {
   HostRing& operator=(const HostRing&) = delete;
   ~HostRing();
 
-  // `stream`, which outlives it, is where the work is queued.
+  // `stream` must outlive the ring; the work that reads the memory is queued there.
   absl::Status Init(const Stream* stream);
 
-  // At most kSegmentBytes, aligned to 64. Waits while the GPU still reads what was there. The work
-  // that reads it is queued before the next Take.
+  // Returns at most kSegmentBytes, aligned to 64 bytes. Blocks while the GPU still reads the old
+  // contents. The caller must queue the work that reads this part before the next Take.
   absl::StatusOr<void*> Take(size_t bytes);
 
  private:
   struct Segment {
     Buffer memory;
-    cudaEvent_t done = nullptr;  // what was queued while this was the current one
+    cudaEvent_t done = nullptr;  // completes after all work queued while this segment was current
   };
   std::array<Segment, 4> segments_;
   const Stream* stream_ = nullptr;
   size_t current_ = 0;
-  size_t used_ = 0;  // of the current segment
+  size_t used_ = 0;  // bytes taken from the current segment
 };
 
 }  // namespace stagecoach::kernels::cuda

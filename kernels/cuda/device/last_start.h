@@ -1,4 +1,4 @@
-// Which of a step's pieces, one after another, something falls into.
+// Binary search in the start indices of a step's plan.
 #pragma once
 
 #include <cstdint>
@@ -7,8 +7,8 @@
 
 namespace stagecoach::kernels::cuda {
 
-// The last i in [0, n) with starts[i] <= value. starts: of a step's plan, rising. REQUIRES:
-// n > 0, starts[0] <= value.
+// Returns the last i in [0, n) with starts[i] <= value. `starts` is an ascending array of a step's
+// plan. REQUIRES: n > 0, starts[0] <= value.
 __device__ __forceinline__ int32_t LastStart(const int32_t* starts, int32_t n, int32_t value) {
   int32_t low = 0, high = n;
   while (high - low > 1) {

@@ -1,12 +1,13 @@
-// How kernels are launched: one parameter struct each, on a stream whose kernels overlap at their
-// borders.
+// Kernel launches. A kernel takes one parameter struct, and consecutive kernels of a stream overlap
+// at their borders.
 //
-// Programmatic dependent launch (sm_90 and later): a kernel's blocks come up while the kernel
-// before it drains, so that launch latency hides behind it and weights, which no kernel writes, can
-// be fetched early. The contract: every kernel calls WaitForPrevious() before it touches anything
-// that an earlier kernel may have written or still reads, in every block; and LetNextStart() first,
-// unless what the next one fetches would keep it waiting. A step's plan and block tables may be
-// read before (LoadPlan): the kernel that makes them lets none start before it ends.
+// Programmatic dependent launch (sm_90 and later): the CTAs of a kernel start while the previous
+// kernel drains. This hides the launch latency, and a kernel may prefetch weights early because no
+// kernel writes them. The contract: every CTA of every kernel calls WaitForPrevious() before it
+// touches memory that an earlier kernel may have written or may still read. Every kernel calls
+// LetNextStart() first, unless the early fetches of the next kernel would slow it down. A kernel
+// may read a step's plan and block tables before WaitForPrevious() with LoadPlan: the kernel that
+// builds them never calls LetNextStart(), so no later kernel starts before it ends.
 #pragma once
 
 #include <cstddef>
@@ -19,21 +20,22 @@ namespace stagecoach::kernels::cuda {
 
 struct Stream {
   cudaStream_t handle = nullptr;
-  int32_t n_multiprocessors = 1;                  // that work is shared out to
-  bool overlaps = false;                          // the device has programmatic dependent launch
-  bool is_hopper = false;                         // and the instructions of compute capability 9.0a
-  int32_t n_all_multiprocessors = 1;              // of the device
-  size_t block_shared_bytes = size_t{227} << 10;  // that a block may have there
+  int32_t n_multiprocessors = 1;      // SMs that work is distributed to
+  bool overlaps = false;              // device supports programmatic dependent launch
+  bool is_hopper = false;             // device has the instructions of compute capability 9.0a
+  int32_t n_all_multiprocessors = 1;  // all SMs of the device
+  size_t block_shared_bytes = size_t{227} << 10;  // maximum shared memory per CTA
   L2Sides l2;
 };
 
 struct LaunchShape {
   dim3 grid;
   dim3 block;
-  size_t shared_bytes = 0;  // dynamic
-  // Blocks of a multiprocessor, of a kernel that has much on its way from memory: to registers all
-  // goes through L1, which is given what their shared memory leaves. Else it stays as small as the
-  // kernel before has left it, a few KB after one of Hopper's products. 0: any.
+  size_t shared_bytes = 0;  // dynamic shared memory
+  // CTAs per SM that the shared memory carveout must hold; 0: no preference. Set this for kernels
+  // with many loads in flight. Loads into registers pass through L1, and L1 gets the part of the
+  // combined array that the carveout leaves. Without a preference, L1 keeps the size that the
+  // previous kernel left: a few KB after a Hopper GEMM.
   int n_together = 0;
 };
 
@@ -51,7 +53,7 @@ __device__ inline void WaitForPrevious() {
 
 __host__ __device__ constexpr int64_t CeilDiv(int64_t a, int64_t b) { return (a + b - 1) / b; }
 
-// Launches kKernel(params). An empty grid is nothing to do.
+// Launches kKernel(params). Does nothing for an empty grid.
 template <auto kKernel, typename Params>
 cudaError_t Launch(const Stream& stream, const LaunchShape& shape, const Params& params) {
   if (shape.grid.x == 0 || shape.grid.y == 0 || shape.grid.z == 0) return cudaSuccess;
@@ -63,7 +65,7 @@ cudaError_t Launch(const Stream& stream, const LaunchShape& shape, const Params&
   return cudaSuccess;
 #else
   constexpr size_t kWithoutAsking = size_t{48} << 10;
-  static size_t allowed_bytes = kWithoutAsking;  // a process computes on one device
+  static size_t allowed_bytes = kWithoutAsking;  // one device per process
   if (shape.shared_bytes > allowed_bytes) {
     const cudaError_t error = cudaFuncSetAttribute(
         kKernel, cudaFuncAttributeMaxDynamicSharedMemorySize, static_cast<int>(shape.shared_bytes));
@@ -78,7 +80,8 @@ cudaError_t Launch(const Stream& stream, const LaunchShape& shape, const Params&
     overlap.val.programmaticStreamSerializationAllowed = 1;
   }
   if (shape.n_together > 0) {
-    constexpr size_t kReserved = 1024;  // of each block, and of what one may have
+    // Shared memory that CUDA reserves per CTA, in addition to block_shared_bytes.
+    constexpr size_t kReserved = 1024;
     const size_t needed = static_cast<size_t>(shape.n_together) * (shape.shared_bytes + kReserved);
     const auto percent = CeilDiv(static_cast<int64_t>(100 * needed),
                                  static_cast<int64_t>(stream.block_shared_bytes + kReserved));

@@ -6,7 +6,7 @@ namespace stagecoach::kernels::cuda {
 namespace {
 
 constexpr unsigned kThreads = 256;
-constexpr int64_t kMostBlocks = 1024;  // more do not copy faster
+constexpr int64_t kMostBlocks = 1024;  // more CTAs do not copy faster
 
 struct MessageParams {
   const uint32_t* from;

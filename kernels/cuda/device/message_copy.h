@@ -1,13 +1,13 @@
-// Copies of messages between stages, with a seal behind the payload that says whose message it is.
+// Copies of messages between stages. A seal after the payload identifies the message.
 //
-// NCCL does not tell a message that an abort has cut off from a whole one: its operation ends, and
-// the buffer holds what came. So a message ends with a seal, its epoch and step, which arrives
-// last. Whoever copies the message checks the seal on the device. Once a seal was wrong, the
-// stage's own messages are sealed as broken: what was computed from a broken message is never taken
-// for whole by a stage further on.
+// NCCL does not distinguish a message that an abort cut off from a complete one: the operation
+// ends, and the buffer holds whatever arrived. So every message ends with a seal, its epoch and
+// step, which arrives last. The kernel that copies a received message checks the seal on the
+// device. After one wrong seal, the stage seals its own messages as broken. So no later stage
+// accepts results that were computed from a broken message.
 //
-// The copies are kernels: a large cudaMemcpyAsync takes a copy engine, whose queue it may share
-// with copies of other streams that wait for what a neighbour sends later.
+// The copies are kernels, not cudaMemcpyAsync. A large cudaMemcpyAsync uses a copy engine, and it
+// may queue there behind copies of other streams that wait for a neighbour's later message.
 #pragma once
 
 #include <cstddef>
@@ -21,19 +21,21 @@ struct MessageSeal {
   uint64_t epoch = 0;
   uint64_t step = 0;  // not 0
 };
-// Four 32-bit words: the epoch's low and high one, the step's low and high one.
+// Four 32-bit words: low and high word of the epoch, low and high word of the step.
 inline constexpr size_t kMessageSealBytes = 16;
 
-// The first step whose message had a wrong seal; 0: none. Both are zero when an epoch begins.
+// The first step whose message had a wrong seal; 0: none. Both are set to zero when an epoch
+// begins.
 struct BrokenStep {
-  uint64_t* device = nullptr;  // device memory: what later kernels of the stream read
-  uint64_t* host = nullptr;    // pinned memory: what the host reads behind an event of the stream
+  uint64_t* device = nullptr;  // device memory, for later kernels of the stream
+  uint64_t* host = nullptr;    // pinned memory, for the host after an event of the stream
 };
 
-// message: [n_bytes + kMessageSealBytes]; n_bytes: a multiple of 4. Errors are those of the launch.
+// message: [n_bytes + kMessageSealBytes]; n_bytes is a multiple of 4. Both functions are
+// asynchronous and return launch errors only.
 cudaError_t SealMessage(cudaStream_t stream, const void* payload, void* message, size_t n_bytes,
                         const MessageSeal& seal, const BrokenStep& broken);
-// payload: [n_bytes], written in any case.
+// payload: [n_bytes], written even if the seal is wrong.
 cudaError_t OpenMessage(cudaStream_t stream, const void* message, void* payload, size_t n_bytes,
                         const MessageSeal& seal, const BrokenStep& broken);
 

@@ -1,11 +1,12 @@
-// The tensor cores' 16-bit products: m16n8k16, float32 accumulation. A warp's collective.
+// Tensor core MMA for 16-bit types: m16n8k16 with float32 accumulation, a warp collective. Layouts
+// are those of the PTX ISA (mma.m16n8k16).
 //
-// With g = lane / 4 and c = lane % 4 a lane holds of
+// With g = lane / 4 and c = lane % 4, a lane holds
 //   A [16 x 16]  a0: (g, 2c..2c+1)  a1: (g + 8, 2c..)  a2: (g, 2c + 8..)  a3: (g + 8, 2c + 8..)
 //   B [16 x 8]   b0: (2c..2c+1, g)  b1: (2c + 8.., g)
 //   C [16 x 8]   c0, c1: (g, 2c..2c+1)  c2, c3: (g + 8, 2c..2c+1)
-// where two values of a row (A), or of a column (B), share a register. The order of the 16 inner
-// indices is free as long as A and B agree: kernels use it to read 16 bytes at a time.
+// Two values of a row (A) or of a column (B) share a register. A and B may permute the 16 inner
+// indices as long as they agree. Kernels use this freedom to read 16 bytes at a time.
 #pragma once
 
 #include <cstdint>
@@ -37,7 +38,7 @@ inline void Mma(float (&d)[4], const uint32_t (&a)[4], uint32_t b0, uint32_t b1)
   }
 }
 
-// The transpose of an 8 x 8 matrix of 16-bit values: a lane holds (g, 2c..2c+1), before and after.
+// Transposes an 8 x 8 matrix of 16-bit values. A lane holds (g, 2c..2c+1) before and after.
 inline uint32_t Transpose8x8(uint32_t pair) {
   const simt::Exchange& all = simt::Collect(pair);
   const unsigned lane = simt::Lane(), g = lane / 4, c = lane % 4;

@@ -1,4 +1,4 @@
-// Element types in device code: conversions and wide loads.
+// Element types in device code: conversions, wide loads, loads with cache hints.
 #pragma once
 
 #include <cstdint>
@@ -31,7 +31,7 @@ __device__ __forceinline__ float ToFloat(F16 value) {
 #endif
 }
 
-// Rounded before it is added to anything.
+// The product is rounded to float32 before any addition: this prevents contraction to FMA.
 __device__ __forceinline__ float RoundedProduct(float a, float b) {
 #if defined(__CUDA_ARCH__)
   return __fmul_rn(a, b);
@@ -40,7 +40,7 @@ __device__ __forceinline__ float RoundedProduct(float a, float b) {
 #endif
 }
 
-// Rounded to nearest, ties to even.
+// Rounds to nearest, ties to even.
 template <typename T>
 __device__ __forceinline__ T FromFloat(float value);
 template <>
@@ -66,7 +66,7 @@ __device__ __forceinline__ F16 FromFloat<F16>(float value) {
 #endif
 }
 
-// Two values in a register, `low` in the lower half.
+// Packs two values into a register, `low` in the lower half.
 template <typename T>
 __device__ __forceinline__ uint32_t PackPair(float low, float high) {
   return FromFloat<T>(low).bits | (static_cast<uint32_t>(FromFloat<T>(high).bits) << 16);
@@ -86,8 +86,8 @@ __device__ __forceinline__ uint32_t PackPair<F16>(float low, float high) {
 }
 #endif
 
-// kN consecutive values, read and written at once where kN * sizeof(T) is 4, 8 or 16 bytes (then
-// the address is a multiple of that).
+// kN consecutive values. If kN * sizeof(T) is 4, 8 or 16 bytes, one instruction reads or writes
+// them all and the address must be a multiple of that size.
 template <typename T, int kN>
 struct alignas(kN * sizeof(T) < 16 ? kN * sizeof(T) : 16) Values {
   T at[kN];
@@ -108,21 +108,8 @@ __device__ __forceinline__ void StoreFloats(const float (&from)[kN], T* to) {
   *reinterpret_cast<Values<T, kN>*>(to) = values;
 }
 
-// 16 bytes that are read once: not worth a place in L1. Constant: no kernel under way writes them,
-// so that they may be read before WaitForPrevious().
-__device__ __forceinline__ uint4 LoadConstantOnce(const void* from) {
-#if defined(__CUDA_ARCH__)
-  uint4 value;
-  asm volatile("ld.global.nc.L1::no_allocate.v4.u32 {%0, %1, %2, %3}, [%4];"
-               : "=r"(value.x), "=r"(value.y), "=r"(value.z), "=r"(value.w)
-               : "l"(from));
-  return value;
-#else
-  return *static_cast<const uint4*>(from);
-#endif
-}
-
-// Of what a kernel before the one before wrote: past the L1 cache, which may be older than that.
+// Loads plan data that an earlier, completed kernel wrote. Bypasses L1, which may hold a stale
+// line.
 __device__ __forceinline__ int32_t LoadPlan(const int32_t* from) {
 #if defined(__CUDA_ARCH__)
   return __ldcg(from);
@@ -131,7 +118,7 @@ __device__ __forceinline__ int32_t LoadPlan(const int32_t* from) {
 #endif
 }
 
-// A struct of a multiple of 16 bytes, aligned to as many.
+// For structs with a size and an alignment that are multiples of 16 bytes.
 template <typename Struct>
 __device__ __forceinline__ Struct LoadPlan(const Struct* from) {
   static_assert(sizeof(Struct) % sizeof(uint4) == 0 && alignof(Struct) % sizeof(uint4) == 0);
@@ -150,7 +137,7 @@ __device__ __forceinline__ Struct LoadPlan(const Struct* from) {
 #endif
 }
 
-// What other blocks of the same kernel wrote.
+// Loads values that other CTAs of the same kernel wrote; bypasses L1.
 __device__ __forceinline__ float2 LoadFresh(const float* from) {
 #if defined(__CUDA_ARCH__)
   return __ldcg(reinterpret_cast<const float2*>(from));
@@ -159,7 +146,7 @@ __device__ __forceinline__ float2 LoadFresh(const float* from) {
 #endif
 }
 
-// The 128 bytes around it into L2.
+// Prefetches the 128-byte line around `at` into L2.
 __device__ __forceinline__ void PrefetchLine(const void* at) {
 #if defined(__CUDA_ARCH__)
   asm volatile("prefetch.global.L2 [%0];" ::"l"(at));
@@ -168,6 +155,8 @@ __device__ __forceinline__ void PrefetchLine(const void* at) {
 #endif
 }
 
+// Loads 16 bytes that are read only once, without allocation in L1. Earlier kernels may have
+// written them.
 __device__ __forceinline__ uint4 LoadOnce(const void* from) {
 #if defined(__CUDA_ARCH__)
   uint4 value;

@@ -9,7 +9,7 @@ namespace stagecoach::kernels::cuda {
 namespace {
 
 constexpr uint64_t kLongestNs = 100'000'000;
-// Over half of what a multiprocessor of a Hopper GPU has.
+// More than half of an SM's shared memory on Hopper, so that only one such CTA fits on an SM.
 constexpr int kSharedBytes = 120 << 10;
 
 struct Params {
@@ -24,7 +24,7 @@ __device__ uint64_t Now() {
   return ns;
 }
 
-// One thread a block.
+// One thread per CTA.
 __global__ void HoldKernel(const Params p) {
   const uint64_t begin = Now();
   atomicAdd(p.n_here, 1u);
@@ -69,8 +69,10 @@ absl::Status Occupier::Take(const Stream& stream, int32_t n) {
   uint32_t* const state = state_.As<uint32_t>();
   const Params params{state, state + 1, static_cast<uint32_t>(n)};
   const Stream own{.handle = own_};
-  const Stream one_by_one{.handle = stream.handle};  // what comes next starts when all are held
-  // Those of the time before have ended when `ended_` has come; at first it has.
+  const Stream one_by_one{
+      .handle = stream.handle};  // no overlap: the next kernel starts after all SMs are held
+  // `ended_` completes when the CTAs of the previous Take have ended. Before the first Take it
+  // counts as complete.
   SC_RETURN_IF_ERROR(ToStatus(cudaStreamWaitEvent(stream.handle, ended_, 0), "cannot wait"));
   SC_RETURN_IF_ERROR(ToStatus(cudaMemsetAsync(state, 0, state_.bytes, stream.handle), "no memset"));
   SC_RETURN_IF_ERROR(ToStatus(cudaEventRecord(cleared_, stream.handle), "no event"));

@@ -1,4 +1,4 @@
-// memcpy by several threads: one alone does not keep up with the bus.
+// memcpy by several threads, because one thread does not saturate the PCIe bus.
 #pragma once
 
 #include <condition_variable>
@@ -9,7 +9,8 @@
 
 namespace stagecoach::kernels::cuda {
 
-// One thread at a time copies. The helpers start with the first large copy.
+// Only one thread at a time may call Copy. The helper threads start with the first copy of 1 MiB or
+// more.
 class ParallelCopy {
  public:
   ParallelCopy() = default;
@@ -28,12 +29,13 @@ class ParallelCopy {
   std::vector<std::thread> helpers_;
   std::mutex mutex_;
   std::condition_variable changed_;
-  // The rest: guarded by mutex_. Helper i copies part i + 1 of kHelpers + 1.
+  // mutex_ guards all members below. Helper i copies part i + 1 of kHelpers + 1; the caller copies
+  // part 0.
   const char* from_ = nullptr;
   char* to_ = nullptr;
   size_t bytes_ = 0;
-  size_t n_copies_ = 0;   // begun
-  size_t n_working_ = 0;  // helpers
+  size_t n_copies_ = 0;   // copies started
+  size_t n_working_ = 0;  // helpers still copying
   bool stopping_ = false;
 };
 

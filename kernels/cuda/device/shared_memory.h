@@ -1,4 +1,4 @@
-// Dynamic shared memory, and copies into it that go on in the background (cp.async).
+// Dynamic shared memory and asynchronous copies into it (cp.async).
 #pragma once
 
 #include "kernels/cuda/device/cuda_api.h"
@@ -15,7 +15,7 @@ __device__ __forceinline__ unsigned char* DynamicShared() {
 #endif
 }
 
-// 16 bytes, zero unless `wanted`; past L1.
+// Copies 16 bytes, or stores zeros if not `wanted`. Bypasses L1.
 __device__ __forceinline__ void CopyAsync16(void* shared, const void* global, bool wanted) {
 #ifdef __CUDA_ARCH__
   const unsigned to = static_cast<unsigned>(__cvta_generic_to_shared(shared));
@@ -31,14 +31,15 @@ __device__ __forceinline__ void CopyAsync16(void* shared, const void* global, bo
 #endif
 }
 
-// Ends a group of copies.
+// Ends a group of asynchronous copies.
 __device__ __forceinline__ void CommitCopies() {
 #ifdef __CUDA_ARCH__
   asm volatile("cp.async.commit_group;" ::: "memory");
 #endif
 }
 
-// Until at most kPending of this thread's groups are under way; __syncthreads for the others'.
+// Waits until at most kPending groups of this thread are in flight. Copies by other threads need a
+// __syncthreads as well.
 template <int kPending>
 __device__ __forceinline__ void WaitForCopies() {
 #ifdef __CUDA_ARCH__

@@ -1,5 +1,5 @@
-// Reductions over the threads of a warp and of a block. Every thread gets the result; the order of
-// the additions is always the same.
+// Reductions over the threads of a warp and of a CTA. Every thread gets the result. The order of
+// additions is always the same.
 #pragma once
 
 #include "kernels/cuda/device/cuda_api.h"
@@ -26,8 +26,8 @@ __device__ __forceinline__ T WarpMax(T value) {
   return value;
 }
 
-// shared: [32] of the block's shared memory, free to reuse after the next __syncthreads. blockDim.x
-// is a multiple of 32, the only dimension.
+// shared: [32] in shared memory, reusable after the next __syncthreads. The CTA is one-dimensional,
+// and blockDim.x is a multiple of 32.
 template <typename T>
 __device__ __forceinline__ T BlockSum(T value, T* shared) {
   value = WarpSum(value);
@@ -36,16 +36,6 @@ __device__ __forceinline__ T BlockSum(T value, T* shared) {
   if (lane == 0) shared[warp] = value;
   __syncthreads();
   return WarpSum(lane < n_warps ? shared[lane] : T(0));
-}
-
-template <typename T>
-__device__ __forceinline__ T BlockMax(T value, T* shared) {
-  value = WarpMax(value);
-  const int lane = threadIdx.x % kWarpThreads, warp = threadIdx.x / kWarpThreads;
-  const int n_warps = blockDim.x / kWarpThreads;
-  if (lane == 0) shared[warp] = value;
-  __syncthreads();
-  return WarpMax(lane < n_warps ? shared[lane] : shared[0]);
 }
 
 }  // namespace stagecoach::kernels::cuda

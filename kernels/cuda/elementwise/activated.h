@@ -6,8 +6,8 @@
 
 namespace stagecoach::kernels::cuda {
 
-// 1 / (1 + e^-x). What is rounded to 16 bits afterwards may be approximate: to 2 units in the last
-// place of float32.
+// 1 / (1 + e^-x). If the result is rounded to 16 bits afterwards (kExact is false), an
+// approximation to 2 ULP of float32 is enough.
 template <bool kExact>
 __device__ __forceinline__ float Sigmoid(float x) {
   if constexpr (kExact) return 1.0f / (1.0f + expf(-x));
@@ -36,7 +36,7 @@ __device__ __forceinline__ float Activated(float x) {
   }
 }
 
-// The same for a kind that is known at run time only.
+// The same for a kind that is only known at run time.
 template <bool kExact>
 __device__ __forceinline__ float ActivatedBy(Activation kind, float x) {
   switch (kind) {

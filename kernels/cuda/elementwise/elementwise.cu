@@ -11,17 +11,18 @@ namespace {
 
 constexpr unsigned kThreads = 256;
 
-// 8 elements a thread where `width` allows it, else 1.
+// 8 elements per thread if `width` allows it, else 1.
 constexpr int kWide = 8;
 bool IsWide(int64_t width) { return width % kWide == 0; }
 
 LaunchShape ShapeFor(const Stream& stream, int64_t n_items) {
-  const int64_t most = int64_t{stream.n_multiprocessors} * 16;  // then each thread takes several
+  // With more items than this many CTAs hold, each thread takes several.
+  const int64_t most = int64_t{stream.n_multiprocessors} * 16;
   const int64_t blocks = CeilDiv(n_items, kThreads);
   return {.grid = dim3(static_cast<unsigned>(blocks < most ? blocks : most)), .block = kThreads};
 }
 
-// body(i) for i in [0, n), spread over the grid.
+// Calls body(i) for i in [0, n), distributed over the grid.
 template <typename Body>
 __device__ __forceinline__ void ForEach(int64_t n, const Body& body) {
   const int64_t stride = int64_t{gridDim.x} * blockDim.x;
@@ -92,7 +93,7 @@ struct ActivateParams {
   bool gated;
 };
 
-// Blocks in y are rows.
+// Grid: x covers the columns, y the rows.
 template <typename T, Activation kKind, int kN>
 __global__ void ActivateKernel(const ActivateParams p) {
   constexpr bool kExact = std::is_same_v<T, float>;

@@ -1,4 +1,4 @@
-// Kernels that look at each element once.
+// Elementwise kernels.
 #pragma once
 
 #include <cstdint>
@@ -8,7 +8,7 @@
 
 namespace stagecoach::kernels::cuda {
 
-// As the operations of the same names. Errors are those of the launch.
+// See the operations of the same names. Errors are launch errors.
 cudaError_t Embed(const Stream& stream, const EmbedArgs& args);
 cudaError_t GatherRows(const Stream& stream, const GatherRowsArgs& args);
 cudaError_t Activate(const Stream& stream, const ActivationArgs& args);
@@ -16,7 +16,7 @@ cudaError_t SoftCap(const Stream& stream, float* x, int64_t n, float cap);
 
 // y[t][i] += bias[i]; y: [n_rows, width]
 cudaError_t AddBias(const Stream& stream, Act y, const float* bias, int32_t n_rows, int32_t width);
-// n values from one type to another
+// Converts n values to to's dtype.
 cudaError_t Convert(const Stream& stream, ConstAct from, Act to, int64_t n);
 
 }  // namespace stagecoach::kernels::cuda

@@ -1,4 +1,4 @@
-// Operations without much arithmetic, against the reference.
+// Memory-bound operations, compared with the reference.
 #include <catch2/generators/catch_generators_range.hpp>
 
 #include "kernels/cuda/testing/device_values.h"

@@ -7,9 +7,10 @@
 namespace stagecoach::kernels::cuda {
 namespace {
 
-constexpr int kWide = 4;  // elements that a thread loads at once, where the width allows it
+constexpr int kWide = 4;  // elements per load and thread, if the width allows it
 constexpr int kMaxThreads = 1024;
-// Of a block where rows are not very wide: several blocks' loads are under way then.
+// Threads per CTA for rows that are not very wide. Then several CTAs share an SM and overlap their
+// loads.
 constexpr int kFewThreads = 256;
 
 struct NormParams {
@@ -22,8 +23,8 @@ struct NormParams {
   bool add_to_out;
 };
 
-// A row's elements stay in registers between the passes: kItems pieces of kN a thread, piece i of
-// thread t at (i * threads + t) * kN.
+// A row's elements stay in registers between the passes: kItems pieces of kN per thread. Piece i of
+// thread t starts at (i * threads + t) * kN.
 template <typename X, typename O, int kN, int kItems>
 __global__ void __launch_bounds__(kMaxThreads) NormKernel(const NormParams p) {
   __shared__ float sums[2][kWarpThreads];
@@ -31,7 +32,7 @@ __global__ void __launch_bounds__(kMaxThreads) NormKernel(const NormParams p) {
   const auto element = [](int item) {
     return (item * static_cast<int>(blockDim.x) + static_cast<int>(threadIdx.x)) * kN;
   };
-  // No kernel writes the weights.
+  // Safe before WaitForPrevious(): no kernel writes the weights.
   float weight[kItems][kN];
 #pragma unroll
   for (int item = 0; item < kItems; ++item) {

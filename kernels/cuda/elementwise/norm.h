@@ -5,8 +5,8 @@
 
 namespace stagecoach::kernels::cuda {
 
-// As Ops::Norm, one block a row; x or out is float32. Widths up to kMaxNormWidth, where no multiple
-// of 4 up to a quarter of it.
+// See Ops::Norm; one CTA per row. x or out must be float32. Widths up to kMaxNormWidth, or up to a
+// quarter of it if the width is not a multiple of 4.
 cudaError_t Norm(const Stream& stream, const NormArgs& args);
 inline constexpr int32_t kMaxNormWidth = 32768;
 

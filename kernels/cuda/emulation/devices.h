@@ -1,5 +1,5 @@
-// Emulated devices, which differ in nothing but their number. A header of its own, as few tests
-// need more than one.
+// Emulated devices, which differ only in their ordinal. They have their own header because few
+// tests need more than one.
 #pragma once
 
 #include "kernels/cuda/emulation/runtime.h"
@@ -7,6 +7,6 @@
 cudaError_t cudaGetDevice(int* device);
 
 namespace simt {
-// How many there are; 1 until it is called.
+// Sets the number of devices. The initial value is 1.
 void SetDeviceCount(int n);
 }  // namespace simt

@@ -40,7 +40,7 @@ Fiber::~Fiber() {
   if (stack_ != nullptr) munmap(stack_, kStackBytes);
 }
 
-// makecontext passes whole numbers only.
+// makecontext only passes int arguments, so the pointer arrives in two halves.
 void Fiber::Begin(unsigned high, unsigned low) {
   reinterpret_cast<Fiber*>((uintptr_t{high} << 32) | low)->Enter();
 }
@@ -54,7 +54,7 @@ void Fiber::Enter() {
   body_();
 }
 
-// swapcontext, as ThreadSanitizer takes longjmp to stay on its stack.
+// Uses swapcontext: ThreadSanitizer assumes that longjmp stays on the same stack.
 bool Fiber::Resume() {
   if (stack_ == nullptr) {
     if (!MakeContext(&own_)) return false;
@@ -93,7 +93,7 @@ void Fiber::Yield() {
 
 void Fiber::Enter() { body_(); }
 
-// Jumps, as swapcontext asks the kernel for its signal mask each time.
+// Uses setjmp and longjmp: swapcontext makes a system call for the signal mask every time.
 bool Fiber::Resume() {
   if (_setjmp(outside_) != 0) return true;
   if (stack_ != nullptr) _longjmp(own_, 1);

@@ -1,5 +1,5 @@
-// A flow of control with a stack of its own, which runs until it yields. Sanitizers are told of
-// every change of stacks.
+// A coroutine with its own stack, which runs until it yields. Sanitizers are told about every stack
+// switch.
 #pragma once
 
 #include <setjmp.h>
@@ -9,18 +9,18 @@
 
 namespace simt {
 
-// One fiber runs at a time, resumed from whichever thread.
+// Only one fiber runs at a time. Any thread may resume it.
 class Fiber {
  public:
-  // `body` never returns.
+  // `body` must not return.
   explicit Fiber(void (*body)()) : body_(body) {}
   ~Fiber();
   Fiber(const Fiber&) = delete;
   Fiber& operator=(const Fiber&) = delete;
 
-  // Runs it until it yields. False when there is no memory for its stack.
+  // Runs the fiber until it yields. Returns false if there is no memory for its stack.
   bool Resume();
-  // Back to whom Resume was called by. REQUIRES: called by this fiber.
+  // Returns to the caller of Resume. REQUIRES: called on this fiber.
   void Yield();
 
  private:
@@ -32,10 +32,10 @@ class Fiber {
   void* stack_ = nullptr;
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
   ucontext_t own_, outside_;
-  void *own_fake_stack_ = nullptr, *outside_fake_stack_ = nullptr;  // AddressSanitizer's
+  void *own_fake_stack_ = nullptr, *outside_fake_stack_ = nullptr;  // for AddressSanitizer
   const void* outside_stack_ = nullptr;
   size_t outside_bytes_ = 0;
-  void *own_fiber_ = nullptr, *outside_fiber_ = nullptr;  // ThreadSanitizer's
+  void *own_fiber_ = nullptr, *outside_fiber_ = nullptr;  // for ThreadSanitizer
 #else
   jmp_buf own_, outside_;
 #endif

@@ -1,4 +1,4 @@
-// Products by plain loops, where there is no cuBLASLt.
+// GEMMs with simple loops, for builds without cuBLASLt.
 #include "common/float_convert.h"
 #include "kernels/cuda/device/device_buffer.h"
 #include "kernels/cuda/gemm/gemm.h"
@@ -35,7 +35,8 @@ class EmulatedGemms final : public Gemms {
         HasSkinnyGemm(args.x.dtype, args.w->dtype, args.w->cols)) {
       return ToStatus(SkinnyGemm(*stream_, args), "a product failed");
     }
-    // The matrix itself may be gone by then, its memory not.
+    // The caller may destroy its Matrix before the work runs, so the closure holds a copy that
+    // shares the memory.
     const auto w = std::make_shared<Matrix>(*args.w);
     GemmArgs product = args;
     product.w = w.get();

@@ -1,5 +1,5 @@
-// Latencies as of a GPU with two sides, so that whatever reads or writes the KV cache is tested
-// with rows exchanged.
+// Latencies of a GPU with two L2 partitions. So all code that reads or writes the KV cache is
+// tested with swapped rows.
 #include <bit>
 
 #include "kernels/cuda/l2/l2_latency.h"

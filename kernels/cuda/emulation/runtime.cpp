@@ -29,7 +29,8 @@ struct EmulatedStream {
 
   void Push(std::optional<std::function<void()>> work) {
     std::unique_lock lock(mutex);
-    // Who launches more than a GPU's queue holds waits; not a stream's own thread.
+    // The launching thread blocks while the queue is full, as with a real GPU. A stream's own
+    // thread never blocks.
     changed.wait(lock, [this] {
       return queue.size() < kQueued || thread.get_id() == std::this_thread::get_id();
     });
@@ -49,7 +50,7 @@ struct EmulatedStream {
         if (queue.size() + 1 == kQueued) changed.notify_all();
       }
       if (!work) return;
-      // Now and then another stream, or the host, gets ahead.
+      // At random, let another stream or the host get ahead.
       random = random * 1664525u + 1013904223u;
       const uint32_t draw = random >> 24;
       for (uint32_t n = draw < 16 ? draw : 0; n > 0; --n) std::this_thread::yield();
@@ -60,7 +61,7 @@ struct EmulatedStream {
   std::mutex mutex;
   std::condition_variable changed;
   std::deque<std::optional<std::function<void()>>> queue;  // an empty entry ends the thread
-  std::unique_ptr<EmulatedGraph> captured;                 // while capturing
+  std::unique_ptr<EmulatedGraph> captured;                 // set during stream capture
   std::thread thread;
 };
 
@@ -68,10 +69,11 @@ struct EmulatedEvent {
   using Clock = std::chrono::steady_clock;
   std::mutex mutex;
   std::condition_variable changed;
-  uint64_t n_recorded = 0;  // calls of cudaEventRecord
-  uint64_t n_done = 0;      // of these
+  uint64_t n_recorded = 0;  // number of cudaEventRecord calls
+  uint64_t n_done = 0;      // number of those that completed
   Clock::time_point at;
-  std::shared_ptr<EmulatedEvent> self;  // until it is destroyed; what is queued keeps it too
+  std::shared_ptr<EmulatedEvent>
+      self;  // reset by cudaEventDestroy; queued work also keeps the event alive
 
   uint64_t LastRecord() {
     const std::lock_guard lock(mutex);
@@ -102,7 +104,7 @@ Device& TheDevice() {
   return *device;
 }
 
-// An event behind what `stream` has been given so far.
+// A new event after all work that `stream` has so far.
 std::shared_ptr<EmulatedEvent> RecordNew(EmulatedStream* stream) {
   cudaEvent_t event = nullptr;
   cudaEventCreateWithFlags(&event, 0);
@@ -112,7 +114,8 @@ std::shared_ptr<EmulatedEvent> RecordNew(EmulatedStream* stream) {
   return recorded;
 }
 
-// As cudaFree and cudaFreeHost do. A stream's own thread does not wait for itself.
+// cudaFree and cudaFreeHost synchronize the device. On a stream's own thread this returns at once,
+// because the thread would wait for itself.
 void SynchronizeDevice() {
   std::vector<std::shared_ptr<EmulatedEvent>> ends;
   {
@@ -130,7 +133,7 @@ thread_local int current_device = 0;
 std::atomic<bool> device_is_lost{false};
 std::atomic<size_t> block_shared_bytes{simt::kUsualBlockSharedBytes};
 
-// What a call returns that has nothing else to say.
+// The result of a call that has no error of its own.
 cudaError_t Answer() { return device_is_lost ? cudaErrorIllegalAddress : cudaSuccess; }
 
 unsigned char* Base(void* memory) { return static_cast<unsigned char*>(memory) - kGuardBytes; }
@@ -235,7 +238,7 @@ cudaError_t cudaFree(void* memory) {
   if (at == device.sizes.end()) return cudaErrorInvalidValue;
   CheckGuards(memory, at->second);
   device.n_used -= at->second;
-  std::memset(memory, kNan, at->second);  // for who still reads it
+  std::memset(memory, kNan, at->second);  // poison for later reads
   device.sizes.erase(at);
   std::free(Base(memory));
   return cudaSuccess;

@@ -1,6 +1,6 @@
-// The part of CUDA's runtime API that kernels/cuda uses, on the CPU: a stream is a thread that is
-// held up at random, memory is the host's (device memory starts and ends as NaN and has guard
-// zones), a graph is a list of calls.
+// The part of the CUDA runtime API that kernels/cuda uses, on the CPU. A stream is a thread with
+// random delays. Memory is host memory; device memory is NaN at first and after cudaFree, and has
+// guard zones. A graph is a list of calls.
 #pragma once
 
 #include <cstddef>
@@ -74,11 +74,11 @@ cudaError_t cudaGraphDestroy(cudaGraph_t graph);
 cudaError_t cudaGraphExecDestroy(cudaGraphExec_t executable);
 
 namespace simt {
-// Carried out in the stream's order, or recorded while it captures.
+// Runs `work` in the stream's order, or records it during stream capture.
 void Enqueue(cudaStream_t stream, std::function<void()> work);
-// Whether calls fail as after a kernel's illegal access, which no call puts right.
+// If true, calls fail permanently, as after an illegal memory access in a kernel.
 void LoseDevice(bool is_lost);
-// What devices that are looked at from here on say of a block's shared memory.
+// Shared memory per CTA that devices report from now on.
 inline constexpr size_t kUsualBlockSharedBytes = size_t{227} << 10;
 void SetBlockSharedBytes(size_t bytes);
 }  // namespace simt

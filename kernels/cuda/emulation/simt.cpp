@@ -23,7 +23,7 @@ namespace {
 
 enum class State { kReady, kAtWarpBarrier, kAtBlockBarrier, kDone };
 
-// One thread of a block. The fiber is kept for the threads of later blocks.
+// A thread of a CTA. Threads of later CTAs reuse its fiber.
 struct Thread {
   explicit Thread(void (*live)()) : fiber(live) {}
   Fiber fiber;
@@ -33,7 +33,7 @@ struct Thread {
 };
 
 struct Warp {
-  // Two, as a lane may enter the next collective while others still read this one.
+  // Two, because a lane may enter the next collective while other lanes still read this one.
   Exchange exchanges[2];
 };
 
@@ -54,7 +54,8 @@ class Machine {
     if (n_threads_ == 0 || n_threads_ > 1024) Fail("1 to 1024 threads make a block");
     while (threads_.size() < n_threads_) threads_.push_back(std::make_unique<Thread>(&Live));
     warps_.resize((n_threads_ + 31) / 32);
-    // 16 bytes more than asked for, so that the alignment is the one that hardware gives.
+    // More than the requested size, in units of 16 bytes, which is the alignment that hardware
+    // guarantees.
     shared_.resize((dynamic_shared_bytes + 31) / 16);
     for (unsigned z = 0; z < grid.z; ++z) {
       for (unsigned y = 0; y < grid.y; ++y) {
@@ -90,7 +91,7 @@ class Machine {
     std::iota(order_.begin(), order_.end(), 0u);
   }
 
-  // A fiber's life: one thread after another.
+  // The body of a fiber: it runs one thread after another.
   static void Live() {
     Machine& machine = Get();
     for (;;) {
@@ -119,13 +120,13 @@ class Machine {
       size_t n_done = 0;
       for (size_t w = 0; w < warps_.size(); ++w) n_done += RunWarp((w + order_[0]) % warps_.size());
       if (n_done == n_threads_) return;
-      // All others wait at the block's barrier.
+      // All threads that are not done wait at __syncthreads.
       if (n_done != 0) Fail("a thread has ended while others wait at __syncthreads");
       for (size_t i = 0; i < n_threads_; ++i) threads_[i]->state = State::kReady;
     }
   }
 
-  // Until every lane is done or at the block's barrier; the number of those done.
+  // Runs until every lane is done or at __syncthreads. Returns the number of lanes that are done.
   size_t RunWarp(size_t warp) {
     const size_t first = warp * 32, n = std::min<size_t>(32, n_threads_ - first);
     for (;;) {
@@ -134,7 +135,7 @@ class Machine {
         if (lane < n && threads_[first + lane]->state == State::kReady)
           Resume(*threads_[first + lane]);
       }
-      // order_ is no permutation of the lanes: take those that it left out.
+      // order_ modulo 32 may miss some lanes: run those too.
       for (size_t lane = 0; lane < n; ++lane) {
         if (threads_[first + lane]->state == State::kReady) Resume(*threads_[first + lane]);
       }

@@ -1,10 +1,10 @@
-// CUDA's execution model on the CPU, so that the kernels' own sources run and are tested where
-// there is no GPU: the threads of a block are fibers, barriers and warp collectives switch between
-// them, blocks come one after another. Slow; correct up to what hardware leaves open (the order in
-// which threads run changes with STAGECOACH_SIMT_SEED, so that a missing barrier shows).
+// The CUDA execution model on the CPU, so that the kernels' own source runs and is tested without a
+// GPU. The threads of a CTA are fibers. Barriers and warp collectives switch between them. CTAs run
+// one after another. It is slow. The order of threads, which hardware leaves undefined, changes
+// with STAGECOACH_SIMT_SEED, so that a missing barrier shows.
 //
-// What is not CUDA's here: __shared__ variables keep their content from block to block; floating
-// point atomics happen in the order of the threads; all lanes must take part in a warp collective.
+// Differences from CUDA: __shared__ variables keep their content from CTA to CTA; floating-point
+// atomics run in thread order; all lanes must take part in a warp collective.
 #pragma once
 
 #include <algorithm>
@@ -19,7 +19,6 @@
 #define __global__
 #define __device__
 #define __host__
-#define __constant__
 #define __forceinline__ inline
 #define __launch_bounds__(...)
 #define __shared__ static
@@ -47,12 +46,12 @@ inline uint4 make_uint4(uint32_t x, uint32_t y, uint32_t z, uint32_t w) { return
 inline float2 make_float2(float x, float y) { return {x, y}; }
 inline float4 make_float4(float x, float y, float z, float w) { return {x, y, z, w}; }
 
-// Of the thread that runs.
+// Values for the running thread.
 extern dim3 threadIdx, blockIdx, blockDim, gridDim;
 
 namespace simt {
 
-// Runs `thread` once for each thread of each block. One grid at a time in the process.
+// Runs `thread` once for each thread of each CTA. Only one grid runs at a time in the process.
 void RunGrid(dim3 grid, dim3 block, size_t dynamic_shared_bytes,
              const std::function<void()>& thread);
 
@@ -65,7 +64,7 @@ inline unsigned ThreadOfBlock() {
 }
 inline unsigned Lane() { return ThreadOfBlock() % 32; }
 
-// The values that all lanes of the calling thread's warp give to one collective, by lane.
+// The values that all lanes of the calling thread's warp pass to one collective, by lane.
 struct Exchange {
   static constexpr size_t kBytesPerLane = 64;
   alignas(16) std::byte lanes[32][kBytesPerLane];
@@ -78,8 +77,8 @@ struct Exchange {
   }
 };
 
-// Copies `bytes` of the calling lane in, waits for all lanes. The result is valid until the lane's
-// next collective but one.
+// Stores `bytes` of the calling lane and waits for all lanes. The result is valid until the lane's
+// second next collective.
 const Exchange& Collect(const void* value, size_t bytes);
 
 template <typename T>
@@ -114,9 +113,6 @@ inline unsigned __ballot_sync(unsigned, int predicate) {
   return bits;
 }
 inline int __any_sync(unsigned mask, int predicate) { return __ballot_sync(mask, predicate) != 0; }
-inline int __all_sync(unsigned mask, int predicate) {
-  return __ballot_sync(mask, predicate) == ~0u;
-}
 
 template <typename T>
 T atomicAdd(T* address, T value) {
@@ -150,7 +146,6 @@ T __ldg(const T* address) {
 inline float __uint_as_float(uint32_t bits) { return std::bit_cast<float>(bits); }
 inline uint32_t __float_as_uint(float value) { return std::bit_cast<uint32_t>(value); }
 inline int __popc(uint32_t x) { return std::popcount(x); }
-inline int __clz(uint32_t x) { return std::countl_zero(x); }
 inline int __ffs(uint32_t x) { return x == 0 ? 0 : std::countr_zero(x) + 1; }
 inline uint32_t __byte_perm(uint32_t low, uint32_t high, uint32_t selector) {
   const uint64_t both = (uint64_t{high} << 32) | low;
@@ -161,7 +156,6 @@ inline uint32_t __byte_perm(uint32_t low, uint32_t high, uint32_t selector) {
   }
   return result;
 }
-inline float rsqrtf(float x) { return 1.0f / std::sqrt(x); }
 inline float __fmul_rn(float a, float b) { return a * b; }
 inline float __fdividef(float a, float b) { return a / b; }
 inline float __expf(float x) { return std::exp(x); }

@@ -1,4 +1,4 @@
-// A device whose blocks may have less shared memory, as those of compute capability 8.6, 8.9 and
+// A device that allows a CTA less shared memory, like those of compute capability 8.6, 8.9 and
 // 12.0.
 #include <catch2/catch_test_macros.hpp>
 #include <catch2/generators/catch_generators.hpp>

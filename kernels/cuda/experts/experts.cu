@@ -18,7 +18,8 @@ __device__ __forceinline__ float OrMinusInfinity(float x) {
   return x == x ? x : __uint_as_float(0xff800000u);
 }
 
-// A warp a row: n_used times the largest that is left, the lowest expert among equals.
+// One warp per row. n_used times, it selects the largest remaining logit; the lowest expert wins a
+// tie.
 __global__ void __launch_bounds__(kWarps* kWarpThreads) RouteKernel(const RouteArgs p) {
   LetNextStart();
   WaitForPrevious();
@@ -30,14 +31,14 @@ __global__ void __launch_bounds__(kWarps* kWarpThreads) RouteKernel(const RouteA
   float* const weights = p.weights + row * p.n_used;
 
   float max = 0;
-  float last = 0;  // the one chosen before, and its expert
+  float last = 0;  // logit of the previous choice; below, its expert
   int32_t last_expert = -1;
   for (int32_t i = 0; i < p.n_used; ++i) {
     float best = 0;
     int32_t expert = INT32_MAX;
     for (int32_t e = lane; e < p.n_experts; e += kWarpThreads) {
       const float logit = OrMinusInfinity(logits[e]);
-      // Those already chosen are larger, or equal with a lower number.
+      // Experts that were already chosen have a larger logit, or the same one and a lower id.
       const bool is_left = i == 0 || logit < last || (logit == last && e > last_expert);
       if (is_left && (expert == INT32_MAX || logit > best)) {
         best = logit;
@@ -85,7 +86,7 @@ struct GroupingParams {
   int32_t* order;
 };
 
-// One block. Within an expert the order of the pairs is left to chance: it shows nowhere.
+// One CTA. The order of pairs within an expert is random, but no result depends on it.
 __global__ void __launch_bounds__(kGroupingThreads) GroupingKernel(const GroupingParams p) {
   __shared__ int32_t starts[kMaxExperts], group_starts[kMaxExperts];
   LetNextStart();
@@ -130,7 +131,7 @@ struct CombineParams {
   int32_t n_used, hidden;
 };
 
-// out[t] += the sum over its experts, by their number. A block a row.
+// out[t] += the sum over the row's experts, in ascending order of expert id. One CTA per row.
 __global__ void CombineKernel(const CombineParams p) {
   LetNextStart();
   WaitForPrevious();

@@ -1,5 +1,5 @@
-// Ops::Gemm on the GPU: for each shape and number of rows the fastest of what there is, found out
-// by trying while a rehearsal runs (see Ops::Rehearse), and kept.
+// Ops::Gemm on the GPU. It autotunes: during a rehearsal (see Ops::Rehearse) it times all available
+// kernels for each shape and number of rows, and keeps the fastest.
 #pragma once
 
 #include <cstddef>
@@ -14,24 +14,26 @@
 namespace stagecoach::kernels::cuda {
 
 struct GemmOptions {
-  // One order of additions for any number of rows: a row's result does not depend on the others.
+  // Use one order of additions for any number of rows: a row's result does not depend on other
+  // rows.
   bool batch_invariant = false;
 };
 
 class Gemms {
  public:
-  // `stream` outlives it.
+  // `stream` must outlive the result.
   static absl::StatusOr<std::unique_ptr<Gemms>> Create(const Stream* stream,
                                                        const GemmOptions& options);
   virtual ~Gemms() = default;
 
-  // As Ops::Gemm; x and w of one type, y of that or float32. A bias only with y in float32.
+  // See Ops::Gemm. x and w have the same dtype; y has that dtype or float32. A bias requires a
+  // float32 y.
   virtual absl::Status Run(const GemmArgs& args) = 0;
-  // As Ops::GemmActivate, by one kernel; false where there is none that is faster than Run and the
-  // activation, and nothing was done.
+  // Ops::GemmActivate in one kernel. Returns false, without doing anything, if no such kernel is
+  // faster than Run followed by the activation.
   virtual absl::StatusOr<bool> RunGated(const GemmArgs& gemm, const ActivationArgs& activation) = 0;
-  // While on, Run and RunGated may try each way several times over (y is then of no use) and
-  // remember.
+  // While tuning is on, Run and RunGated may run each candidate several times, which leaves y
+  // undefined, and remember the fastest.
   virtual absl::Status SetTuning(bool on) = 0;
 };
 

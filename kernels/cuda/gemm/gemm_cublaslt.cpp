@@ -25,20 +25,20 @@ namespace {
 
 constexpr size_t kWorkspaceBytes = size_t{64} << 20;
 constexpr int kCandidates = 8;
-// Multiprocessors that work together are neighbours: beside one that is taken, a whole set of them
-// finds room only where there are a few to spare.
+// Cluster size: CTAs of a cluster need neighbouring SMs. If another kernel holds one SM, a whole
+// cluster only fits if there are a few spare SMs.
 constexpr int32_t kTogether = 8;
-// The library's kernels begin when those before them have ended, ours while they end: what that is
-// worth does not show when each is timed alone (3 to 7 us in an H200's steps of 32 to 256 rows).
+// cuBLASLt kernels start after the previous kernel has ended; ours start while it ends. Timing
+// kernels alone does not show this gain (3 to 7 us in steps of 32 to 256 rows on an H200).
 constexpr float kLateStartMs = 0.004f;
-// Up to how many rows Hopper's own products are tried: with more the library's are as fast or
-// faster, and in one order of additions from fewer on.
+// Row limits for trying our own Hopper GEMMs. With more rows cuBLASLt is as fast or faster, and
+// with a fixed order of additions it is so from fewer rows on.
 constexpr int32_t kMaxHopperRows = 256, kMaxHopperRowsInOrder = 64;
-// A way that takes more than so much of the time of a likelier one is no faster.
+// A later candidate must take less than this share of the best time to replace it.
 constexpr float kAsFast = 0.99f;
-// Numbers of rows that stand for all when one way is to do for every number.
+// Numbers of rows to check if one algorithm must work for any number.
 constexpr int32_t kAnyRows[] = {1, 2, 3, 8, 17, 64, 100, 256, 1000, 4096, 16384};
-// Those whose ways are asked for, in turn.
+// Numbers of rows for which the library is asked for algorithms, in this order.
 constexpr int32_t kStandardRows[] = {4096, 256, 16, 1};
 
 using cuda::ToStatus;
@@ -53,10 +53,10 @@ cudaDataType_t ToCuda(DType dtype) {
   return dtype == DType::kF32 ? CUDA_R_32F : dtype == DType::kBF16 ? CUDA_R_16BF : CUDA_R_16F;
 }
 
-// One product as the library sees it: column-major, so y^T = w x^T.
+// A GEMM as cuBLASLt sees it: column-major, so y^T = w x^T.
 class Problem {
  public:
-  // Kernels that stay on their multiprocessors are sized for `n_multiprocessors`; 0: all.
+  // Persistent kernels are sized for `n_multiprocessors` SMs; 0: all.
   Problem(const GemmArgs& args, int32_t n_rows, int32_t n_multiprocessors) {
     const auto m = static_cast<uint64_t>(args.w->rows), k = static_cast<uint64_t>(args.w->cols);
     const auto n = static_cast<uint64_t>(n_rows);
@@ -108,7 +108,7 @@ class Problem {
     }
     cublasLtMatmulHeuristicResult_t found[kCandidates];
     int n_found = 0;
-    // NOT_SUPPORTED is an empty list.
+    // NOT_SUPPORTED means an empty list.
     cublasLtMatmulAlgoGetHeuristic(handle, &desc_, &w_, &x_, &y_, &y_, &preference, kCandidates,
                                    found, &n_found);
     std::vector<cublasLtMatmulAlgo_t> algos;
@@ -183,20 +183,20 @@ class CublasLtGemms final : public Gemms {
     int32_t rows, cols;
     DType x, y;
     bool add_to_y, bias;
-    int32_t n_rows;  // RowSizeFor
+    int32_t n_rows;  // rounded up by RowSizeFor
     int32_t n_multiprocessors;
     auto operator<=>(const Key&) const = default;
   };
   static constexpr int kNoHopper = -1;
   struct Way {
     bool skinny = false;
-    int hopper = kNoHopper;  // of HopperGemmWays
+    int hopper = kNoHopper;  // index in HopperGemmWays
     bool tuned = false;
-    int32_t n_multiprocessors = 0;  // as Problem; this and the next of the library's only
+    int32_t n_multiprocessors = 0;  // see Problem; this and algo only apply to cuBLASLt
     cublasLtMatmulAlgo_t algo;
   };
   struct GatedWay {
-    int hopper = kNoHopper;  // of HopperGatedGemmWays, or a product and the activation
+    int hopper = kNoHopper;  // index in HopperGatedGemmWays; kNoHopper: GEMM, then activation
     bool tuned = false;
   };
 
@@ -232,7 +232,7 @@ class CublasLtGemms final : public Gemms {
       ways.insert(ways.begin(), {.skinny = true, .tuned = tuning_});
     }
     if (bucket > kMaxSkinnyRows && bucket <= kMaxHopperRows) {
-      // With fewer rows sharing out inputs has never been faster.
+      // With few rows, split-K has never been faster.
       const std::vector<Way> hopper = HopperWays(
           args, bucket, bucket <= kMaxHopperRowsInOrder ? Additions::kInOrder : Additions::kAny);
       ways.insert(ways.end(), hopper.begin(), hopper.end());
@@ -241,8 +241,8 @@ class CublasLtGemms final : public Gemms {
     return tuning_ ? Fastest(args, ways) : ways.front();
   }
 
-  // How many multiprocessors to ask the library for. A kernel of as many blocks as there are
-  // multiprocessors takes twice its time where somebody else holds one of them.
+  // SM counts to ask cuBLASLt for. A kernel with one CTA per SM takes twice its time if another
+  // kernel holds one of the SMs.
   std::vector<int32_t> Targets() const {
     const int32_t n = stream_->n_multiprocessors;
     if (n == stream_->n_all_multiprocessors) return {0};
@@ -297,10 +297,10 @@ class CublasLtGemms final : public Gemms {
     return ways[best];
   }
 
-  // Of `ways`, or kNoHopper.
+  // Returns one of `ways`, or kNoHopper.
   absl::StatusOr<int> FastestGated(const GemmArgs& gemm, const ActivationArgs& activation,
                                    const std::vector<int>& ways) {
-    SC_RETURN_IF_ERROR(Run(gemm));  // finds its way
+    SC_RETURN_IF_ERROR(Run(gemm));  // tunes the plain GEMM
     std::vector<std::function<absl::Status()>> runs = {[&]() -> absl::Status {
       SC_RETURN_IF_ERROR(Run(gemm));
       return ToStatus(Activate(*stream_, activation), "an activation failed");
@@ -316,11 +316,13 @@ class CublasLtGemms final : public Gemms {
     return best == 0 ? kNoHopper : ways[static_cast<size_t>(best) - 1];
   }
 
-  // The standard way of a shape does for any number of rows, Hopper's whatever the tile. Every
-  // start and every stage has the same standard: not the fastest, nor one for the largest step,
-  // which change from trial to trial and from flag to flag. Taken is the fastest of those that give
-  // its bits; of few rows Hopper's alone, as one in thousands of 16-bit results tells two orders
-  // apart.
+  // In batch-invariant mode every shape has a standard algorithm that works for any number of rows:
+  // our Hopper GEMM, whose tiles all give the same bits, or one of cuBLASLt. Every process start
+  // and every stage must pick the same standard. So it is neither the fastest one nor one for the
+  // largest step, because those change from trial to trial and with flags. The result is the
+  // fastest algorithm with the bits of the standard. For few rows only our Hopper GEMMs qualify:
+  // two orders of addition differ in only one of thousands of 16-bit results, so a comparison of
+  // few rows proves nothing.
   absl::StatusOr<Way> SameOrder(const GemmArgs& args, int32_t bucket) {
     std::vector<Way> same = HopperWays(args, bucket, Additions::kInOrder);
     const bool is_hopper = !same.empty();
@@ -335,14 +337,15 @@ class CublasLtGemms final : public Gemms {
     for (const Way& way : Ways(args, bucket, Targets())) {
       if (HasBitsOf(same.front(), way, args, bucket)) with_its_bits.push_back(way);
     }
-    // Where the library has such a way, it is faster with many rows.
+    // If cuBLASLt has an algorithm with these bits, it is faster with many rows.
     if (!is_hopper || with_its_bits.empty()) {
       with_its_bits.insert(with_its_bits.end(), same.begin(), same.end());
     }
     return Fastest(args, with_its_bits);
   }
 
-  // With the fewest and the most rows that the bucket stands for; a way that fails has not.
+  // Compares with the fewest and the most rows of the bucket. An algorithm that fails does not
+  // qualify.
   bool HasBitsOf(const Way& standard, const Way& way, const GemmArgs& args, int32_t bucket) {
     for (const int32_t n_rows : {FewestRowsOf(bucket), bucket}) {
       const absl::StatusOr<bool> equal = trial_.SameBits(
@@ -371,7 +374,7 @@ class CublasLtGemms final : public Gemms {
     return standard->second;
   }
 
-  // The first that works of those that the library would take.
+  // The first algorithm that works, in the order of cuBLASLt's own ranking.
   std::optional<Way> WayOfAnyRows(const GemmArgs& args) {
     for (const int32_t n_rows : kStandardRows) {
       for (const Way& way : Ways(args, n_rows, {0})) {
@@ -386,7 +389,7 @@ class CublasLtGemms final : public Gemms {
     return std::nullopt;
   }
 
-  // Some do not for a shape after all.
+  // Some algorithms fail for a shape although the library accepts them.
   bool Works(const GemmArgs& args, const Way& way) {
     return !tuning_ ||
            std::isfinite(trial_.MediansMs(args, {[&] { return RunWay(args, way); }})[0]);
@@ -399,7 +402,8 @@ class CublasLtGemms final : public Gemms {
   Buffer workspace_;
   std::map<Key, Way> ways_;
   std::map<Key, GatedWay> gated_ways_;
-  std::map<Key, Way> standards_;  // of 0 rows and 0 multiprocessors: for any number of either
+  std::map<Key, Way>
+      standards_;  // keys with n_rows = 0 and n_multiprocessors = 0: valid for any number of either
   bool tuning_ = false;
 };
 

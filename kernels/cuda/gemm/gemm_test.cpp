@@ -1,4 +1,4 @@
-// Products and mixtures of experts, against the reference.
+// GEMMs and mixture-of-experts layers, compared with the reference.
 #include <catch2/generators/catch_generators_range.hpp>
 #include <cstring>
 
@@ -161,7 +161,7 @@ TEST_CASE("NormGemm, NormGemmActivate: kinds, few rows and more") {
 
 TEST_CASE("Gemm: in batch-invariant mode a row does not depend on the others") {
   const DType dtype = GENERATE(DType::kBF16, DType::kF32);
-  const bool adds = GENERATE(false, true);  // a bias, and to what is there
+  const bool adds = GENERATE(false, true);  // with a bias and accumulation into y
   const auto ops = NewCudaOps(/*batch_invariant=*/true);
   const auto run = [&](int32_t n_rows) {
     return Product(*ops, {200, 512}, dtype, 300, true).Run(n_rows, adds, adds);
@@ -227,7 +227,7 @@ TEST_CASE("ExpertMlp equals the reference") {
     int32_t n_experts, n_used, hidden, width;
   };
   const Experts shape = GENERATE(Experts{8, 2, 64, 96}, Experts{5, 3, 33, 7}, Experts{1, 1, 32, 32},
-                                 Experts{70, 3, 32, 32});  // more groups than run side by side
+                                 Experts{70, 3, 32, 32});  // more groups than run concurrently
   constexpr int32_t kTokens = 41;
   std::mt19937 random(3);
   std::vector<int32_t> chosen;

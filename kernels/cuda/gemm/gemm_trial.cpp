@@ -17,10 +17,11 @@ namespace {
 constexpr int kRuns = 5;
 constexpr int kWarmUps = 1;
 constexpr float kLongMs = 0.3f;
-constexpr int kMoreWarmUps = 4;  // of what takes longer than that
+constexpr int kMoreWarmUps = 4;  // extra warm-up rounds if a run takes longer than kLongMs
 constexpr size_t kMoreThanCaches = size_t{128} << 20;
 
-// The host then waits for each kernel, and one that is to end when others have would never.
+// With CUDA_LAUNCH_BLOCKING the host waits for each kernel. The occupier kernel ends only after
+// later kernels, so it would deadlock.
 bool LaunchesBlock() {
   const char* const value = std::getenv("CUDA_LAUNCH_BLOCKING");
   return value != nullptr && std::string_view(value) != "0";
@@ -55,7 +56,7 @@ absl::Status GemmTrial::End() {
 absl::StatusOr<float> GemmTrial::Ms(const GemmArgs& args, const std::function<absl::Status()>& run,
                                     bool clear_caches, int32_t n_taken) {
   if (clear_caches) {
-    // Instructions are there, as in a step whose layers all run the same kernels.
+    // The first run loads the instructions, as in a step whose layers all run the same kernels.
     SC_RETURN_IF_ERROR(run());
     SC_RETURN_IF_ERROR(ToStatus(ClearCaches(args), "a rehearsal failed"));
   }
@@ -71,8 +72,9 @@ absl::StatusOr<float> GemmTrial::Ms(const GemmArgs& args, const std::function<ab
   return ms;
 }
 
-// By reading: what is written would have to be written back while the product runs. Then there are
-// the product's inputs, and what it is added to, as the kernel before leaves them.
+// Clears the caches by reading: written lines would be written back while the GEMM runs. Then it
+// reads the GEMM's inputs, and y if it is accumulated into, as the previous kernel of a step leaves
+// them in cache.
 cudaError_t GemmTrial::ClearCaches(const GemmArgs& args) {
   const auto words = [](const void* at, size_t bytes) {
     return WordsToRead{at, static_cast<int64_t>(bytes / sizeof(uint32_t))};
@@ -88,7 +90,7 @@ cudaError_t GemmTrial::ClearCaches(const GemmArgs& args) {
                    args.add_to_y ? rows(args.y, args.w->rows) : WordsToRead{});
 }
 
-// What is measured is then off by what receives cost; it works all the same.
+// Tuning still works then, but its times ignore the cost of concurrent NCCL receives.
 void GemmTrial::CannotTake(const absl::Status& why) {
   spdlog::warn("products are tried as if the GPU did nothing else: {}", std::string(why.message()));
   can_take_ = false;
@@ -111,7 +113,8 @@ std::vector<float> GemmTrial::MediansMs(const GemmArgs& args,
     const int n_ignored = kWarmUps + (is_long ? kMoreWarmUps : 0);
     for (size_t i = 0; i < runs.size(); ++i) {
       if (failed[i]) continue;
-      // A kernel that is loaded the first time may wait for the whole device.
+      // A kernel that loads for the first time may wait for the whole device, so do not occupy SMs
+      // yet.
       const absl::StatusOr<float> one = Ms(args, runs[i], !is_long, round == 0 ? 0 : n_taken);
       failed[i] = !one.ok();
       if (failed[i]) continue;
@@ -150,7 +153,7 @@ absl::StatusOr<bool> GemmTrial::SameBits(const GemmArgs& args, const Way& a, con
   SC_RETURN_IF_ERROR(ToStatus(FillRandom(*stream_, x, n_x, 1), "a rehearsal failed"));
   GemmArgs trial = args;
   trial.x = x;
-  // What is there counts: it may be added before a bias or after it.
+  // The initial y matters: a kernel may add it before or after a bias.
   const auto run = [&](const Buffer& memory, const Way& way) -> absl::Status {
     trial.y = Act(memory.data.get(), args.y.dtype);
     if (args.add_to_y) {

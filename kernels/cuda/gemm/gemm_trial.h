@@ -1,4 +1,4 @@
-// Trying ways to multiply: which is fastest, and whether two give the same bits.
+// Autotuning of GEMMs: which candidate is fastest, and whether two candidates give the same bits.
 #pragma once
 
 #include <cstdint>
@@ -15,23 +15,24 @@ namespace stagecoach::kernels::cuda {
 
 class GemmTrial {
  public:
-  // `stream` outlives it.
+  // `stream` must outlive it.
   explicit GemmTrial(const Stream* stream) : stream_(stream) {}
   ~GemmTrial();
 
-  // Takes and gives back the memory that trials need.
+  // Allocate and free the memory that trials need.
   absl::Status Begin();
   absl::Status End();
 
-  // What each of `runs`, ways to `args`' product, takes, the median of several times; infinite for
-  // one that fails. They take turns: large products heat the device, which slows down, and some of
-  // them more than others. Small ones find in the caches what they would in a step: their inputs
-  // and no weights. Where the stream leaves multiprocessors to others, those are taken meanwhile.
-  // REQUIRES: between Begin and End.
+  // Median time of each of `runs`, candidates for the GEMM `args`; infinite if it fails. The
+  // candidates alternate, because large GEMMs heat the device and slow it down, some more than
+  // others. Short GEMMs find the caches as in a step: with their inputs and without weights. If the
+  // stream leaves SMs to other kernels, the trial occupies those SMs. REQUIRES: between Begin and
+  // End.
   std::vector<float> MediansMs(const GemmArgs& args,
                                const std::vector<std::function<absl::Status()>>& runs);
 
-  // Whether both ways give the same for random x of args' shape (args' own x and y are left alone).
+  // Whether both candidates give the same bits for random x and y of args' shape. Does not touch
+  // args.x and args.y.
   using Way = std::function<absl::Status(const GemmArgs&)>;
   absl::StatusOr<bool> SameBits(const GemmArgs& args, const Way& a, const Way& b);
 

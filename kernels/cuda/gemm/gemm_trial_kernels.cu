@@ -19,7 +19,7 @@ __global__ void RandomKernel(const RandomParams p) {
   WaitForPrevious();
   const int64_t stride = int64_t{gridDim.x} * blockDim.x;
   for (int64_t i = int64_t{blockIdx.x} * blockDim.x + threadIdx.x; i < p.n; i += stride) {
-    // The finalizer of MurmurHash3 (A. Appleby).
+    // Finalizer of MurmurHash3 (A. Appleby).
     uint32_t bits = static_cast<uint32_t>(i) + p.seed * 0x9e3779b9u;
     bits = (bits ^ (bits >> 16)) * 0x85ebca6bu;
     bits = (bits ^ (bits >> 13)) * 0xc2b2ae35u;
@@ -47,7 +47,7 @@ __global__ void DifferentKernel(const DifferentParams p) {
 
 struct ReadParams {
   WordsToRead words[2];
-  int32_t zero;  // what the compiler does not know
+  int32_t zero;  // opaque to the compiler, so that it keeps the loads
   uint32_t* never;
 };
 

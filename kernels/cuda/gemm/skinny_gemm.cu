@@ -12,26 +12,28 @@
 namespace stagecoach::kernels::cuda {
 namespace {
 
-constexpr int kOutputs = 16;             // of a tile, as the tensor cores take them
-constexpr int kWarps = 8;                // of a block; they share out the inputs
-constexpr int kChunk = 32;               // inputs: 16 bytes a lane of each row
-constexpr int kUnroll = 4;               // chunks that a warp takes at once
-constexpr int kTurn = kWarps * kUnroll;  // chunks that a block takes at once
-// Turns whose weights are on their way, in shared memory; two blocks of a multiprocessor together
-// have twice that under way. Fewer where a block may not have as much (99 KB: 8.6, 8.9, 12.0).
+constexpr int kOutputs = 16;             // outputs per tile: the MMA tile's size
+constexpr int kWarps = 8;                // per CTA; they split the inputs (K dimension)
+constexpr int kChunk = 32;               // inputs: 16 bytes per lane of each row
+constexpr int kUnroll = 4;               // chunks per warp and turn
+constexpr int kTurn = kWarps * kUnroll;  // chunks per CTA and turn
+// Turns whose weights are in flight, in shared memory; two CTAs per SM have twice that in flight.
+// Fewer on GPUs that allow a CTA only 99 KB of shared memory (compute capability 8.6, 8.9 and
+// 12.0).
 constexpr int kUsualStages = 3, kFewerStages = 2;
-constexpr int kPiece = kUnroll * kChunk;  // inputs of a row that a warp takes at once
+constexpr int kPiece = kUnroll * kChunk;  // inputs of a row per warp and turn
 constexpr int kPieceBytes = kPiece * 2;
-constexpr int kWarpBytes = kOutputs * kPieceBytes;  // of a stage
+constexpr int kWarpBytes = kOutputs * kPieceBytes;  // per stage
 constexpr int kStageBytes = kWarps * kWarpBytes;
 constexpr int kBlocksOfMultiprocessor = 2;
-// What two blocks of a multiprocessor have room for beside the stages.
+// Widest normed row for which two CTAs fit on an SM beside the stages.
 constexpr int kMaxNormedWidth = 4096;
-// Groups that run side by side at a tile of outputs, then at the next: those of one matrix find its
-// weights in L2, and all find their own rows there again.
+// Row groups that run concurrently on one tile of outputs, before the grid moves on to the next
+// tile. Groups of the same matrix then share its weights in L2, and all groups find their own rows
+// there again.
 constexpr int kGroupsTogether = 32;
 
-// A row of float32 that is normed on its way in.
+// A float32 row that the kernel normalizes while it loads it.
 struct RowNorm {
   const float *x, *weight;
   float eps, weight_offset;
@@ -43,15 +45,15 @@ struct SkinnyParams {
   void* y;
   int32_t n_rows, rows, cols;
   bool add_to_y;
-  Activation activation;  // kGated
-  RowNorm norm;           // kNormed, in place of x; one row
+  Activation activation;  // if kGated
+  RowNorm norm;           // if kNormed, instead of x; one row
   GroupedGemmArgs grouped;
 };
 
 enum class Kind { kPlain, kGated, kGrouped };
 
-// The weights of a tile of kOutputs: the rows of these outputs, or where gated those of 8 gates and
-// of what they are for.
+// Weight rows of a tile of kOutputs outputs. If gated: rows of 8 gates and of their 8 up
+// projections.
 template <typename T, bool kGated>
 struct TileRows {
   const T* w;
@@ -59,13 +61,13 @@ struct TileRows {
 
   __device__ __forceinline__ const T* Row(int tile, int i) const {
     if constexpr (kGated) return w + int64_t{8 * tile + (i < 8 ? i : rows / 2 + i - 8)} * cols;
-    // Outputs past the last repeat it; nothing is written of them.
+    // Outputs beyond the last one repeat it; nothing is written for them.
     return w + int64_t{min(tile * kOutputs + i, rows - 1)} * cols;
   }
 };
 
-// The pieces of a tile's inputs that a warp takes, in turns. Where it begins differs from tile to
-// tile: memory is slower where blocks that begin together all read the same columns.
+// The order in which a warp takes its pieces of a tile's inputs. The start differs from tile to
+// tile: memory is slower if CTAs that start together all read the same columns.
 struct WarpTurns {
   int first_chunk, n_chunks;
 
@@ -80,24 +82,24 @@ struct WarpTurns {
   }
 };
 
-// A warp's weights of the next few turns of its block's tiles, on their way through shared memory:
-// its own, so that warps do not wait for each other. Half a warp copies a piece of a row, since
-// whole lines of the caches come faster than as many bytes in halves of them. Within each 128 bytes
-// the halves change places in odd rows: then reads of two rows at once are in different banks.
+// Ring of a warp's weights for the next turns, in shared memory (cp.async). Each warp has its own
+// ring, so that warps do not wait for each other. Half a warp copies the piece of one row, because
+// whole cache lines arrive faster than the same bytes in half lines. In odd rows the halves of each
+// 128 bytes are swapped (XOR swizzle), so that reads of two rows hit different banks.
 template <typename T, bool kGated, int kStages>
 struct WeightRing {
-  static constexpr int kSlots = kPieceBytes / 16;  // copies that make up a piece
+  static constexpr int kSlots = kPieceBytes / 16;  // 16-byte copies per piece
   TileRows<T, kGated> from;
   WarpTurns turns;
-  unsigned char* memory;  // the warp's of stage 0
+  unsigned char* memory;  // the warp's part of stage 0
   int lane, n_tiles, stride;
-  int tile, chunk, turns_left;  // fetched next, and of its tile
-  int stage = 0;                // the oldest
+  int tile, chunk, turns_left;  // next to fetch; turns left in its tile
+  int stage = 0;                // the oldest stage
 
   static __device__ __forceinline__ int Place(int row, int slot) {
     return row * kPieceBytes + (slot ^ (row % 2 * 4)) * 16;
   }
-  // The oldest stage's, which the whole warp has read.
+  // Refills the oldest stage, which the whole warp has read.
   __device__ __forceinline__ void Fetch() {
     __syncwarp();
     if (tile < n_tiles) {
@@ -125,7 +127,7 @@ struct WeightRing {
     WaitForCopies<kStages - 1>();
     __syncwarp();
   }
-  // Rows g and g + 8 of chunk u of the oldest turn. After Wait.
+  // Rows g and g + 8 of chunk u of the oldest turn. Call after Wait.
   __device__ __forceinline__ uint4 At(int u, int half) const {
     const int row = lane / 4 + 8 * half;
     return *reinterpret_cast<const uint4*>(memory + stage * kStageBytes +
@@ -133,12 +135,12 @@ struct WeightRing {
   }
 };
 
-// A turn's inputs of 8 * kRowTiles rows: row g of each tile.
+// Inputs of one turn for 8 * kRowTiles rows of x: row g of each row tile.
 template <typename T, int kRowTiles>
 struct Inputs {
   uint4 at[kUnroll][kRowTiles];
 
-  // x: of the lane's row and place in each tile, null where there is no such row
+  // x: address of the lane's row and offset in each tile; null: no such row.
   __device__ __forceinline__ void Load(const T* const (&x)[kRowTiles], int chunk, int n_chunks) {
 #pragma unroll
     for (int u = 0; u < kUnroll; ++u) {
@@ -153,8 +155,8 @@ struct Inputs {
   }
 };
 
-// to[width]: the row, normed as Ops::Norm would. sums: [32] of shared memory. Waits for the
-// previous kernel.
+// Writes to to[width] the row, normalized like Ops::Norm. sums: [32] in shared memory. Calls
+// WaitForPrevious().
 template <typename T>
 __device__ __forceinline__ void NormRow(const RowNorm& norm, int width, float* sums, T* to) {
   constexpr int kN = 4, kThreads = kWarps * kWarpThreads;
@@ -191,10 +193,10 @@ __device__ __forceinline__ void NormRow(const RowNorm& norm, int width, float* s
   __syncthreads();
 }
 
-// Two where there is room: then nobody waits until a tile's results are written.
+// Two buffers if they fit: then no warp waits until a tile's results are written.
 constexpr int PartialsOf(int row_tiles) { return row_tiles == 1 ? 2 : 1; }
 
-// A block for each tile of outputs of each group.
+// One CTA per group and tile of outputs.
 dim3 GroupedGrid(int32_t max_groups, int64_t n_tiles) {
   const int64_t together = std::min(max_groups, kGroupsTogether);
   return dim3(static_cast<unsigned>(together), static_cast<unsigned>(n_tiles),
@@ -204,10 +206,10 @@ __device__ __forceinline__ int32_t GroupOfBlock() {
   return static_cast<int32_t>(blockIdx.z * gridDim.x + blockIdx.x);
 }
 
-// A block takes tiles of outputs that lie as far apart as there are blocks, and fetches the next
-// one's weights while it ends one. Warp w takes the chunks w * kUnroll .. + kUnroll - 1 of every
-// kTurn: a block reads each row of w in long pieces. Of few rows so few registers that two blocks
-// fit beside one of decode's attention.
+// A CTA takes tiles with a stride of the grid size and fetches the next tile's weights while it
+// finishes one. Warp w takes chunks w * kUnroll .. + kUnroll - 1 of every kTurn, so that the CTA
+// reads each row of w in long pieces. With one row tile, the register limit lets two CTAs fit
+// beside one CTA of the decode attention kernel.
 template <typename T, typename O, int kRowTiles, Kind kKind, bool kNormed, int kStages>
 __global__ void __launch_bounds__(kWarps* kWarpThreads, kRowTiles == 1 && !kNormed ? 3 : 2)
     SkinnyKernel(const SkinnyParams p) {
@@ -264,8 +266,8 @@ __global__ void __launch_bounds__(kWarps* kWarpThreads, kRowTiles == 1 && !kNorm
     lane_x[n] = row < n_rows ? x + x_row * p.cols + 8 * c : nullptr;
   }
 
-  // What a thread writes of a tile.
-  constexpr int kWritten = kGated ? kOutputs / 2 : kOutputs;  // of a row
+  // The outputs of a tile that this thread writes.
+  constexpr int kWritten = kGated ? kOutputs / 2 : kOutputs;  // outputs per row
   static_assert(kRows * kOutputs <= kWarps * kWarpThreads);
   const int row = static_cast<int>(threadIdx.x) / kWritten;
   const int of_tile = static_cast<int>(threadIdx.x) % kWritten;
@@ -340,7 +342,7 @@ template <typename T, typename O, int kRowTiles, Kind kKind, bool kNormed = fals
 cudaError_t LaunchSkinny(const Stream& stream, const SkinnyParams& params) {
   const int64_t n_tiles = CeilDiv(params.rows, kOutputs);
   const int64_t most = int64_t{kBlocksOfMultiprocessor} * stream.n_multiprocessors;
-  // How many groups there are is known on the device alone: a block a tile of each.
+  // Only the device knows the number of groups, so the grid covers the maximum.
   LaunchShape shape{.grid = kKind == Kind::kGrouped
                                 ? GroupedGrid(params.grouped.max_groups, n_tiles)
                                 : dim3(static_cast<unsigned>(std::min(n_tiles, most))),
@@ -360,7 +362,7 @@ cudaError_t LaunchSkinny(const Stream& stream, const SkinnyParams& params) {
                                                                               params);
 }
 
-// A warp an output of a row.
+// One warp per group and output.
 template <typename T, typename O>
 __global__ void __launch_bounds__(kWarps* kWarpThreads) PlainGroupedKernel(const SkinnyParams p) {
   LetNextStart();

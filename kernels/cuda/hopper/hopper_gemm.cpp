@@ -9,11 +9,11 @@
 namespace stagecoach::kernels::cuda {
 namespace {
 
-// A tile of fewer rows takes no less time: w has to arrive.
+// A tile with fewer rows takes the same time, because loading w dominates.
 constexpr int64_t kFewRows = 96;
-// What a tile takes beside its products, as outputs.
+// Fixed cost of a tile besides its MMAs, expressed in outputs.
 constexpr int64_t kTileOutputs = 32;
-// Ways that ought to take this many times the best one's time are not tried.
+// Candidates with an estimated cost above this multiple of the best one are not tried.
 constexpr double kFarOff = 1.7;
 
 bool IsAligned(const void* data) { return reinterpret_cast<uintptr_t>(data) % 16 == 0; }

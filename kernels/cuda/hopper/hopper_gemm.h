@@ -1,7 +1,6 @@
-// Products on Hopper's own instructions (wgmma, the bulk tensor copy engine), by tiles of several
-// shapes. By those of Additions::kInOrder a row's result has the same bits whatever the shape and
-// the number of rows: its inputs are added in one order. Others share the inputs out to several
-// blocks.
+// GEMMs with Hopper instructions (wgmma, TMA), with several tile shapes. With Additions::kInOrder a
+// row's result has the same bits for every tile shape and any number of rows, because its inputs
+// are added in one order. The other shapes use split-K: they split the inputs over several CTAs.
 #pragma once
 
 #include <cstdint>
@@ -14,20 +13,21 @@ namespace stagecoach::kernels::cuda {
 
 enum class Additions : uint8_t { kInOrder, kAny };
 
-// The shapes of tiles worth trying, by number, the likeliest to be fastest first; empty: there is
-// no such kernel in this build or for such a product. Whether it is does not depend on the number
-// of rows. Taken are 16-bit x and w of one type, a multiple of 128 inputs and of 8 outputs; y of
-// that type without a bias and add_to_y, or float32.
+// Indices of the tile shapes worth trying, the one with the lowest estimated time first. Empty:
+// this build has no such kernels, or they do not support the GEMM; this does not depend on the
+// number of rows. Supported: x and w of the same 16-bit dtype, a multiple of 128 inputs and of 8
+// outputs, and y either of that dtype without bias and add_to_y, or float32.
 std::vector<int> HopperGemmWays(const Stream& stream, const GemmArgs& args, Additions additions);
-// All of them, for tests: each does for any number of rows. REQUIRES: HopperGemmWays has some.
+// The number of all shapes, for tests: each works for any number of rows. REQUIRES: HopperGemmWays
+// is not empty.
 int32_t NHopperGemmWays(const GemmArgs& args);
 Additions HopperGemmAdditions(const GemmArgs& args, int way);
-// As Ops::Gemm. REQUIRES: `way` of HopperGemmWays, for any number of rows.
+// See Ops::Gemm. REQUIRES: `way` is from HopperGemmWays, for any number of rows. Returns launch
+// errors, and cudaErrorNotSupported if the driver cannot encode tensor maps.
 cudaError_t HopperGemm(const Stream& stream, const GemmArgs& args, int way);
 
-// The same for Ops::GemmActivate, all in order, where the activation is gated, by kSilu or
-// kGeluTanh. What goes into the activation is rounded as a product's y would be, which itself is
-// not written.
+// The same for Ops::GemmActivate with a gated kSilu or kGeluTanh activation; all shapes are
+// kInOrder. The input of the activation is rounded like y of a GEMM, but y itself is not written.
 std::vector<int> HopperGatedGemmWays(const Stream& stream, const GemmArgs& gemm,
                                      const ActivationArgs& activation);
 int32_t NHopperGatedGemmWays(const GemmArgs& gemm);

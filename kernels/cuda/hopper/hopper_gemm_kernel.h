@@ -1,15 +1,16 @@
-// y = x w^T by bulk tensor copies and warpgroup products. A grid of one block a multiprocessor (or
-// cluster of blocks), each of which takes every so many'th tile of y. In a block one thread starts
-// the copies of x and w into a ring of stages, and 1 or 2 warpgroups multiply 64 rows of x each
-// with the tile's rows of w, 16 inputs after another, whatever the tile's shape: one order of
-// additions. The copies of the next tile go on while this one is written, and 16-bit results of
-// several tiles are written while the next one is multiplied (hopper_gemm_store.h).
+// y = x w^T with TMA (bulk tensor copies) and warpgroup MMAs. The kernel is persistent: the grid
+// has one CTA per SM (or one cluster per group of SMs), and each takes tiles of y with a fixed
+// stride. One thread of a CTA issues the copies of x and w into a ring of stages. 1 or 2 warpgroups
+// multiply 64 rows of x each with the tile's rows of w, 16 inputs after another for every tile
+// shape: this fixes the order of additions. Copies for the next tile continue while a tile is
+// stored, and the 16-bit results of some tile shapes are stored while the next tile is multiplied
+// (hopper_gemm_store.h).
 //
-// Blocks of a cluster either fetch for each other what they have in common, or share out a tile's
-// inputs and add up their sums through distributed shared memory: another order.
+// CTAs of a cluster either load shared data for each other (multicast), or split a tile's inputs
+// (split-K) and add their sums through distributed shared memory, which is another order of
+// additions.
 //
-// The design is the usual one of warp-specialised persistent kernels on Hopper (CUTLASS, "Efficient
-// GEMM in CUDA").
+// Source: the warp-specialized persistent GEMM design of CUTLASS ("Efficient GEMM in CUDA").
 #pragma once
 
 #include <cuda.h>
@@ -24,17 +25,18 @@
 
 namespace stagecoach::kernels::cuda {
 
-inline constexpr int kSlab = 64;  // inputs: 128 bytes a row, as far as swizzling goes
+inline constexpr int kSlab = 64;  // inputs: 128 bytes per row, the swizzle width
 inline constexpr int kWarpgroupThreads = 128;
 inline constexpr int kWarpgroupRows = 64;
 
 struct TileShape {
-  int warpgroups;  // that multiply, 64 rows of x each
-  int weights;     // rows of w; where gated half of them gates, half what they are for
-  int slabs = 1;   // of 64 inputs, of a stage
+  int warpgroups;  // consumer warpgroups, 64 rows of x each
+  int weights;     // rows of w; if gated: half gates, half up projections
+  int slabs = 1;   // slabs of 64 inputs per stage
   bool gated = false;
-  // Of a cluster, one of both: blocks one below the other, of the same gates, which one fetches for
-  // both, and the other what they are for; blocks of one tile, with a part of the inputs each.
+  // Cluster shape; at most one of the two exceeds 1. below: CTAs with adjacent row tiles and the
+  // same weights; one loads the gates for both, the other the up projections. parts: CTAs that
+  // split the inputs of one tile.
   int below = 1, parts = 1;
 };
 
@@ -44,29 +46,31 @@ struct GemmTile {
                        kSlabs = kShape.slabs, kBelow = kShape.below, kParts = kShape.parts;
   static constexpr bool kGated = kShape.gated;
 
-  static constexpr int kBlocks = kBelow * kParts;  // of a cluster
+  static constexpr int kBlocks = kBelow * kParts;  // per cluster
   static constexpr int kRows = kWarpgroups * kWarpgroupRows;
   static constexpr int kOutputs = kGated ? kWeights / 2 : kWeights;
-  // One warpgroup has registers enough beside a single warp that copies, two take theirs from a
-  // third.
+  // With one warpgroup, a single extra warp does the copies and registers suffice. Two warpgroups
+  // take registers from a third one.
   static constexpr int kThreads =
       kWarpgroups * kWarpgroupThreads + (kWarpgroups == 1 ? kWarpThreads : kWarpgroupThreads);
   static constexpr int kRowBytes = kSlab * 2;
   static constexpr int kWeightSlabBytes = kWeights * kRowBytes;
-  static constexpr int kMostBytes = 227 << 10;  // of shared memory
-  static constexpr int kBarrierBytes = 1024;    // and as much to align the stages
-  // Sums of a thread that a block finishes; and those that come from the cluster's others.
+  static constexpr int kMostBytes = 227 << 10;  // shared memory per CTA
+  static constexpr int kBarrierBytes = 1024;    // and as many again to align the stages
+  // Sums per thread that a CTA finishes; below, bytes of the sums that it receives from the
+  // cluster.
   static constexpr int kSums = kWeights / 2 / kParts;
   static constexpr int kReceivedBytes = (kParts - 1) * kSums * 4 * kWarpgroups * kWarpgroupThreads;
   static constexpr int kRingBytes = kMostBytes - 2 * kBarrierBytes - kReceivedBytes;
 
-  // Few rows are for tiles of one warpgroup; with two, stages that do not depend on them.
+  // Tiles of one warpgroup serve few rows, so their stages shrink with the number of rows. With two
+  // warpgroups the stage layout is a compile-time constant.
   static constexpr bool kFixedStages = kWarpgroups > 1;
   static constexpr int kInputBytes = kSlabs * kRows * kRowBytes;
   static constexpr int StageBytes(int box_rows) {
     if (kFixedStages) return kInputBytes + kSlabs * kWeightSlabBytes;
     const int bytes = kSlabs * (box_rows * kRowBytes + kWeightSlabBytes);
-    // All kRows are read, whether or not a box has as many.
+    // The MMA reads all kRows rows, even if a box has fewer.
     const int read = ((kSlabs - 1) * box_rows + kRows) * kRowBytes;
     return bytes > read ? bytes : read;
   }
@@ -81,8 +85,8 @@ struct GemmTile {
   static_assert(Stages(kRows) >= 2);
 };
 
-// The tiles of y in an order in which those at work at one time read few rows of x and w: by groups
-// of rows. In units of a cluster's tiles.
+// Rasterization of the tiles of y, in groups of rows, so that concurrent tiles read few rows of x
+// and w. A unit is the set of tiles of one cluster.
 template <typename Tile>
 struct TileOrder {
   static constexpr int kGroup = 2048 / (Tile::kRows * Tile::kBelow);
@@ -96,7 +100,7 @@ struct TileOrder {
   struct Place {
     int row, output;
   };
-  // Of the block that is `below` so many of the cluster that has unit `unit`.
+  // Position of the tile of CTA `below` in the cluster that has unit `unit`.
   __device__ Place At(int unit, int below) const {
     const int first = unit / (kGroup * n_across) * kGroup;
     const int size = min(kGroup, n_down - first);
@@ -106,7 +110,7 @@ struct TileOrder {
   }
 };
 
-// Stages in turn, and the parity of how often they came round.
+// Position in the ring of stages, and the parity of its barrier's phase.
 struct StageTurn {
   int stage = 0;
   uint32_t parity = 0;
@@ -118,14 +122,14 @@ struct StageTurn {
   }
 };
 
-// Sums of parts of the inputs, each part with one of the cluster's blocks, which sends the others
-// what they are to finish: each thread to the same one of theirs.
+// Split-K: each CTA of the cluster has the sums over a part of the inputs. It sends every other CTA
+// the sums that the other one finishes; a thread sends to the thread with the same index.
 template <typename Tile>
 struct PartSums {
   static constexpr int kThreads = Tile::kWarpgroups * kWarpgroupThreads;
   static constexpr int kSums = Tile::kSums;
   int part;
-  uint32_t received;  // kReceivedBytes of each block
+  uint32_t received;  // shared address of kReceivedBytes in each CTA
   int thread;
 
   __device__ __forceinline__ uint32_t Slot(int sender, int i) const {
@@ -156,7 +160,7 @@ struct PartSums {
       }
     }
   }
-  // After all have sent.
+  // Call after all CTAs of the cluster have sent.
   __device__ __forceinline__ void AddReceived(float (&own)[kSums]) const {
 #pragma unroll
     for (int sender = 0; sender < Tile::kParts - 1; ++sender) {
@@ -172,18 +176,18 @@ struct PartSums {
   }
 };
 
-// At most one cluster a unit of the order; where inputs are shared out, one each.
+// At most one cluster per unit of the order; with split-K exactly one.
 template <typename T, typename O, typename Tile>
 __global__ void __cluster_dims__(Tile::kBlocks, 1, 1) __launch_bounds__(Tile::kThreads, 1)
     HopperGemmKernel(const __grid_constant__ HopperGemmParams p) {
-  constexpr int kCopier = Tile::kWarpgroups * kWarpgroupThreads;  // the thread that copies
+  constexpr int kCopier = Tile::kWarpgroups * kWarpgroupThreads;  // the thread that issues copies
   constexpr bool kCluster = Tile::kBlocks > 1;
   constexpr auto kAllBlocks = static_cast<uint16_t>((1 << Tile::kBlocks) - 1);
   constexpr bool kToFloat = std::is_same_v<O, float>;
   extern __shared__ unsigned char dynamic_shared[];
-  // What comes after a product with results of 16 bits fetches as much as it can before it waits:
-  // attention the keys that are there, the next product its weights. All of it would come before
-  // what this product's inputs are waiting for, if it began before they are there.
+  // The kernel after a GEMM with 16-bit results prefetches as much as it can before it waits:
+  // attention loads existing keys, the next GEMM its weights. If it starts before this GEMM's
+  // inputs are complete, those loads delay the kernel that computes the inputs.
   constexpr bool kLetsNextStartLate = !kToFloat;
   if constexpr (!kLetsNextStartLate) LetNextStart();
   const uint32_t memory = ptx::SharedAddress(dynamic_shared);
@@ -240,12 +244,13 @@ __global__ void __cluster_dims__(Tile::kBlocks, 1, 1) __launch_bounds__(Tile::kT
         if constexpr (Tile::kBelow == 1) {
           ptx::CopyBox(to, &p.w, {0, place.output, slab, 0}, filled(stage));
         } else {
-          // Gates or what they are for.
+          // This CTA loads the gates or the up projections for both.
           ptx::CopyBoxToMany(to + static_cast<uint32_t>(below * Tile::kOutputs * Tile::kRowBytes),
                              &p.w, {0, place.output, slab, below}, filled(stage), kAllBlocks);
         }
       };
-      // No kernel writes weights: as many as there is room for come before the inputs are there.
+      // No kernel writes weights, so they fill as many stages as possible before the inputs are
+      // ready.
       const int n_early = min(n_stages, n_steps);
       const auto first = order.At(first_unit, below);
       for (int i = 0; i < n_early; ++i) {
@@ -277,7 +282,7 @@ __global__ void __cluster_dims__(Tile::kBlocks, 1, 1) __launch_bounds__(Tile::kT
     const int warpgroup = thread / kWarpgroupThreads;
     const int warp = thread / kWarpThreads % 4, lane = thread % kWarpThreads;
     const int lane_of_group = thread % kWarpgroupThreads;
-    // Of all blocks that write to this stage.
+    // Frees the stage in all CTAs that write to it.
     const auto give_back = [&](int stage) {
       if constexpr (Tile::kBelow > 1) {
         if (lane_of_group < Tile::kBelow) {
@@ -287,7 +292,7 @@ __global__ void __cluster_dims__(Tile::kBlocks, 1, 1) __launch_bounds__(Tile::kT
         if (lane_of_group == 0) ptx::Arrive(emptied(stage));
       }
     };
-    // Where the first of this lane's sums goes.
+    // Position in y of this lane's first sum.
     const auto first_of_lane = [&](int unit) {
       const auto place = order.At(unit, below);
       return typename TileOrder<Tile>::Place{
@@ -296,15 +301,15 @@ __global__ void __cluster_dims__(Tile::kBlocks, 1, 1) __launch_bounds__(Tile::kT
     };
     float sums[Tile::kWeights / 2];
     static_assert(!kToFloat || !Tile::kGated);
-    // What y is added to is read before it is needed, where there are registers for it.
+    // The previous y is loaded early if there are enough registers.
     constexpr bool kLoads = kToFloat && Tile::kSums <= 64;
     float there[Tile::kSums];
     HeldTile<T, Tile::kGated, Tile::kSums> held;
-    // Where tiles are large enough for a block to have many.
+    // Results are held back only for tiles of two warpgroups, where a CTA can have many tiles.
     constexpr bool kHolds = !kToFloat && Tile::kWarpgroups > 1 && Tile::kParts == 1;
     StageTurn turn;
-    int before = 0;  // the stage of the step before
-    // meanwhile(): while the tensor cores are at it.
+    int before = 0;  // the stage of the previous step
+    // meanwhile() runs while the tensor cores work.
     const auto multiply = [&](int step, const auto& meanwhile) {
       ptx::Wait(filled(turn.stage), turn.parity);
       const uint32_t stage = stages + static_cast<uint32_t>(turn.stage * stage_bytes);
@@ -373,7 +378,8 @@ __global__ void __cluster_dims__(Tile::kBlocks, 1, 1) __launch_bounds__(Tile::kT
       }
     }
   }
-  // Others of the cluster still write to this block's memory. Those who finish parts have waited.
+  // Other CTAs of the cluster may still write to this CTA's shared memory. With split-K, this is
+  // the barrier at which the consumer warps wait after they have sent their sums.
   if constexpr (kCluster) {
     __syncwarp();
     ptx::SyncCluster();

@@ -1,5 +1,4 @@
-// How sums in registers, as wgmma leaves them, get to y: at once, or while the next tile is
-// multiplied.
+// Stores wgmma accumulators to y: at once, or while the next tile is multiplied.
 #pragma once
 
 #include <cuda.h>
@@ -14,28 +13,30 @@ namespace stagecoach::kernels::cuda {
 
 struct HopperGemmParams {
   CUtensorMap x;      // [1, cols / 64, n_rows, 64]; boxes of kSlabs slabs
-  CUtensorMap w;      // [1, cols / 64, rows, 64], or where gated [2, cols / 64, width, 64]
-  const float* bias;  // only with y in float32, as add_to_y
+  CUtensorMap w;      // [1, cols / 64, rows, 64]; if gated: [2, cols / 64, width, 64]
+  const float* bias;  // float32 y only, like add_to_y
   void* y;            // [n_rows, n_outputs]
   int32_t n_rows;
   int32_t n_outputs;  // a multiple of 8
   int32_t cols;       // a multiple of 128
-  int32_t box_rows;   // of x that a copy brings, a multiple of 8; what is multiplied of others
-                      // is what lies there, and goes nowhere
+  // Rows of x per copy, a multiple of 8. The MMA multiplies stale data in the remaining rows of a
+  // tile; those results are dropped.
+  int32_t box_rows;
   int32_t stage_bytes, n_stages;
   bool add_to_y;
-  Activation activation;  // where gated: kSilu or kGeluTanh
+  Activation activation;  // if gated: kSilu or kGeluTanh
 };
 
-// Swaps `high` of a lane with `low` of the one that `mask` leads to.
+// Exchanges `high` of the lane without is_high with `low` of the lane with is_high. They differ by
+// `mask`.
 __device__ __forceinline__ void SwapHalves(uint32_t& low, uint32_t& high, int mask, bool is_high) {
   const uint32_t got = __shfl_xor_sync(kAllLanes, is_high ? low : high, mask);
   (is_high ? low : high) = got;
 }
 
-// The pairs of columns that a quad's lane c has, the c'th of each 8, to y: first from kChunks times
-// 8 columns to all of the c'th 8, or half of it, so that a lane writes 16 or 8 bytes. A warp's
-// collective.
+// Stores pairs of columns to y. Lane c of a quad has columns 2c and 2c + 1 of each of kChunks
+// groups of 8. The lanes first exchange them, so that lane c has all of group c (4 chunks) or half
+// of a group (2 chunks) and writes 16 or 8 bytes. A warp collective.
 template <int kChunks>
 __device__ __forceinline__ void StorePairs(uint32_t (&v)[kChunks], uint16_t* y, int c,
                                            int n_columns) {
@@ -57,15 +58,15 @@ __device__ __forceinline__ void StorePairs(uint32_t (&v)[kChunks], uint16_t* y, 
   }
 }
 
-// A tile's sums, rounded to y's 16 bits. They can be activated and stored in pieces while the next
-// tile is multiplied, which takes the registers of the sums.
+// A tile's sums, rounded to y's 16-bit dtype. It can be activated and stored piece by piece while
+// the next tile is multiplied, which needs the registers of the sums.
 template <typename T, bool kGated, int kSums>
 struct HeldTile {
-  static constexpr int kChunks = kSums / (kGated ? 8 : 4);  // of 8 columns
+  static constexpr int kChunks = kSums / (kGated ? 8 : 4);  // groups of 8 columns
   static constexpr int kPiecesOfRow = (kChunks + 3) / 4, kPieces = 2 * kPiecesOfRow;
 
-  uint32_t pairs[kSums / 2];  // where gated: gates, then what they are for
-  int row, output;            // of the first
+  uint32_t pairs[kSums / 2];  // if gated: gates, then up projections
+  int row, output;            // of the first sum
   bool any = false;
 
   __device__ __forceinline__ void Take(const float (&sums)[kSums], int first_row,
@@ -119,7 +120,7 @@ struct HeldTile {
   }
 };
 
-// What lies in y where `sums` of rows `row` and `row` + 8 go to.
+// Loads the values of y at the places of `sums`, in rows `row` and `row` + 8.
 template <int kSums>
 __device__ __forceinline__ void LoadTile(const HopperGemmParams& p, float (&there)[kSums], int row,
                                          int first_output, int c) {
@@ -136,7 +137,7 @@ __device__ __forceinline__ void LoadTile(const HopperGemmParams& p, float (&ther
   }
 }
 
-// The accumulators of rows `row` and `row` + 8 go to y, in float32. there: of LoadTile, where
+// Stores the accumulators of rows `row` and `row` + 8 to float32 y. there: from LoadTile, if
 // kLoaded and p.add_to_y.
 template <bool kLoaded, int kSums>
 __device__ __forceinline__ void StoreTile(const HopperGemmParams& p, const float (&sums)[kSums],
@@ -148,8 +149,8 @@ __device__ __forceinline__ void StoreTile(const HopperGemmParams& p, const float
     const int y_row = row + 8 * half;
     const int n_columns = y_row < p.n_rows ? p.n_outputs - first_output : 0;
     float* const y = static_cast<float*>(p.y) + int64_t{y_row} * p.n_outputs + first_output;
-    // Several are read before the first is written: one after another would take a trip to memory
-    // each.
+    // Loads several values before the first store. Alternating loads and stores would take one
+    // memory round trip each.
     constexpr int kAtOnce = kChunks < 8 ? kChunks : kChunks < 32 ? 8 : 4;
 #pragma unroll
     for (int first = 0; first < kChunks; first += kAtOnce) {

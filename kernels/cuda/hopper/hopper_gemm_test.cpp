@@ -1,4 +1,4 @@
-// Products by Hopper's instructions, each tile, against the reference and against each other.
+// Hopper GEMMs with every tile shape, compared with the reference and with each other.
 #include "kernels/cuda/hopper/hopper_gemm.h"
 
 #include <algorithm>
@@ -11,7 +11,7 @@
 namespace stagecoach::kernels {
 namespace {
 
-// With few multiprocessors a block has several tiles, one after another.
+// With few SMs a CTA processes several tiles, one after another.
 cuda::Stream StreamOf(const Ops& ops, int32_t most_multiprocessors) {
   cudaDeviceProp properties{};
   REQUIRE(cudaGetDeviceProperties(&properties, 0) == cudaSuccess);
@@ -32,9 +32,9 @@ Matrix RandomMatrix(Ops& ops, const Shape& shape, DType dtype) {
                                    1 / std::sqrt(static_cast<float>(shape.cols))));
 }
 
-constexpr size_t kBeyond = 64;  // values behind y that nobody writes
+constexpr size_t kBeyond = 64;  // values after y that a kernel must not write
 
-// y of a product by `run`, and what is behind it.
+// Runs `run` with y as output and checks that the values after y do not change.
 template <typename Run>
 std::vector<float> WithGuard(Ops& ops, size_t n, float before, DType dtype, const Run& run) {
   std::vector<float> y(n, before);
@@ -66,7 +66,7 @@ TEST_CASE("HopperGemm: every tile, shapes that tiles do not divide, few rows and
     const std::vector<float> input =
         Rounded(RandomFloats(static_cast<size_t>(n_rows) * shape.cols, 2), dtype);
     const Values x(*ops, input, dtype), their_x(*reference, input);
-    // Both that and the sum with what is there, only in float32.
+    // Only float32 y supports a bias and add_to_y; test both together.
     const float before = to_float ? 0.5f : NAN;
     const auto args = [&](Ops& on, const Values& in, const Matrix& matrix, Act y) {
       const bool here = &on == ops.get();

@@ -1,4 +1,4 @@
-// Between hopper_gemm.cpp and one unit a type.
+// Interface between hopper_gemm.cpp and one translation unit per dtype.
 #pragma once
 
 #include <span>
@@ -8,25 +8,25 @@
 
 namespace stagecoach::kernels::cuda {
 
-struct BF16;  // numbers.h, for kernels
+struct BF16;  // defined in numbers.h for kernels
 struct F16;
 
 struct HopperGemmCall {
   const GemmArgs* gemm;
-  Act out;                // y, or what is activated
-  Activation activation;  // where gated
+  Act out;                // y, or the output of the activation
+  Activation activation;  // if gated
 };
 
 struct HopperGemmWay {
-  int n_rows, n_outputs;  // of a tile
-  int n_weights;          // of w for one
-  int n_blocks;           // of a cluster
-  int n_below;            // tiles of a cluster
-  int n_parts;            // that inputs are shared out in
+  int n_rows, n_outputs;  // per tile
+  int n_weights;          // rows of w per tile
+  int n_blocks;           // CTAs per cluster
+  int n_below;            // row tiles per cluster
+  int n_parts;            // split-K parts
   cudaError_t (*run)(const Stream& stream, const HopperGemmCall& call);
 };
 
-// T: of x and w.
+// T: dtype of x and w.
 template <typename T>
 std::span<const HopperGemmWay> HopperWays(DType y);
 template <typename T>

@@ -1,4 +1,4 @@
-// The kernels of one type, and their launch.
+// The kernels of one dtype, and their launch.
 #include <algorithm>
 #include <type_traits>
 
@@ -12,12 +12,12 @@ struct Box {
   int rows, slabs, parts;
 };
 
-// `parts` matrices of [rows, cols], one below the other.
+// Tensor map (TMA descriptor) of `parts` matrices [rows, cols], one below the other.
 template <typename T>
 cudaError_t MakeMap(const void* data, int32_t parts, int32_t rows, int32_t cols, const Box& box,
                     CUtensorMap* map) {
   using Encode = decltype(&cuTensorMapEncodeTiled);
-  // The driver's own: nothing else of it is needed.
+  // Looked up at run time: nothing else needs the driver library.
   static const Encode encode = [] {
     void* found = nullptr;
     cudaDriverEntryPointQueryResult result;
@@ -89,10 +89,10 @@ constexpr HopperGemmWay WayOf() {
           .run = &RunTile<T, O, Tile>};
 }
 
-// Of those that share out inputs, with 128 and 192 outputs the matrices of 4096 and 6144 rows make
-// 128 blocks for 256 rows of x, with 64 and 128 for 128. With those of 32, 48 and 112 outputs the
-// matrices of a layer make about as many tiles as there are multiprocessors: 128 of 4096, 6144 and
-// 14336.
+// Split-K shapes: with 128 and 192 outputs, matrices of 4096 and 6144 rows make 128 CTAs for 256
+// rows of x. For 128 rows of x, 64 outputs make 128 CTAs of 4096 rows, and 128 outputs make 96 CTAs
+// of 6144 rows. With the tiles of 32, 48 and 112 outputs, the matrices of a layer make about as
+// many tiles as there are SMs: 128 for 4096, 6144 and 14336 outputs.
 template <typename T, typename O>
 constexpr HopperGemmWay kWays[] = {
     WayOf<T, O, TileShape{.warpgroups = 2, .weights = 256}>(),

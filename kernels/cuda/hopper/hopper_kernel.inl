@@ -1,4 +1,5 @@
-// FlashInfer's prefill of dense keys, called without its planner: works shared out by HopperPlan.
+// FlashInfer's prefill over contiguous keys, called without its planner: HopperPlan distributes the
+// work.
 #include <exception>
 #include <flashinfer/attention/hopper/prefill_sm90.cuh>
 #include <flashinfer/attention/hopper/variants.cuh>
@@ -8,7 +9,7 @@
 namespace stagecoach::kernels::cuda {
 namespace {
 
-// What FlashInfer's templates look for, by its names.
+// Members that FlashInfer's templates expect, with FlashInfer's names.
 struct DenseParams {
   using DTypeQ = cutlass::bfloat16_t;
   using DTypeKV = cutlass::bfloat16_t;

@@ -1,11 +1,12 @@
-// Between hopper_prefill.cpp and one unit a kernel: each takes a minute to compile.
+// Interface between hopper_prefill.cpp and one translation unit per kernel: each takes a minute to
+// compile.
 #pragma once
 
 #include "kernels/cuda/hopper/hopper_prefill.h"
 
 namespace stagecoach::kernels::cuda {
 
-// Takes some of the KV heads, whose keys have been gathered, with their query heads.
+// Processes some of the KV heads, with gathered keys, and their query heads.
 using HopperKernel = cudaError_t (*)(const Stream& stream, const AttentionArgs& args,
                                      const HopperPlan& plan, const KvHeads& heads,
                                      const GatheredKeys& keys);

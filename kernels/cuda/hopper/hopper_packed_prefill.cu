@@ -1,7 +1,7 @@
-// The order of additions is AttentionTile's: 16 elements of the head at a time make a score, 16
-// keys at a time an output, and what a row's weights are relative to is decided every 16 keys. Here
-// a warpgroup has 64 rows and takes 64 keys at a time: nearly always none of its rows' bases moves
-// within those, and all goes at once; else 16 keys after another.
+// The order of additions is that of AttentionTile: a score sums 16 head elements at a time, an
+// output sums 16 keys at a time, and every 16 keys may move a row's base. Here a warpgroup has 64
+// rows and takes 64 keys at a time. Nearly always no base of its rows moves within them, and all 64
+// keys go at once; otherwise 16 keys at a time.
 #include "kernels/cuda/hopper/hopper_packed_prefill.h"
 
 #include <algorithm>
@@ -17,10 +17,10 @@ namespace {
 template <typename T, int kDim>
 struct Item : PrefillItem {
   const AttentionParams& p;
-  const uint32_t shared;  // of TileRings
-  float* const states;    // kHopperPackedRows * kDim
+  const uint32_t shared;  // shared address of the TileRings
+  float* const states;    // [kHopperPackedRows * kDim]
 
-  // A lane's elements of the j'th of its rows, in the order that FactorPlace gives to keys.
+  // Loads a lane's elements of its j'th row, in the order that FactorPlace gives to keys.
   __device__ __forceinline__ static void LoadQuery(const T* row, int j,
                                                    uint32_t (&queries)[kDim / 16][4]) {
     const int c = Thread() % 4;
@@ -35,7 +35,8 @@ struct Item : PrefillItem {
   }
 
   __device__ __forceinline__ void Run() {
-    const int warpgroup = __shfl_sync(kAllLanes, Thread() / kWarpgroupThreads, 0);  // of all lanes
+    // The shuffle tells the compiler that the value is uniform in the warp.
+    const int warpgroup = __shfl_sync(kAllLanes, Thread() / kWarpgroupThreads, 0);
     const int g = Thread() % kWarpThreads / 4, c = Thread() % 4;
     const Visible visible{p.window};
     const int32_t end_row = EndRow(kHopperPackedRows), last_key = LastKey(end_row);
@@ -43,7 +44,8 @@ struct Item : PrefillItem {
     const TileRings<kDim> tiles{p, table, kv_head, first_block, last_key, shared};
     const int32_t first_tile = first_block / kTileBlocks, last_tile = last_key / kTileKeys;
 
-    // Of this warpgroup's rows; one past the end has none, but helps to fetch.
+    // Range of this warpgroup's rows. A warpgroup beyond the end has no rows but helps with the
+    // copies.
     const int32_t group_row = part.first_row + warpgroup * kWarpgroupRows;
     const bool has_rows = group_row < end_row;
     const int32_t earliest = PositionOf(min(group_row, n_rows - 1));
@@ -55,13 +57,14 @@ struct Item : PrefillItem {
     const int32_t state_row = row - part.first_row, end_state_row = end_row - part.first_row;
     const float to_exponent = p.scale.FactorOfCapped();
 
-    // The item before is done with all of it.
+    // Wait until all threads are done with the previous item's shared memory.
     __syncthreads();
     for (int32_t index = first_tile; index < first_tile + 2; ++index) {
       tiles.Fetch(index, tiles.EntryOf(index));
     }
     Entry entry = tiles.EntryOf(first_tile + 2);
-    // Until tile index + 1 is there, and all are done with index - 1. What to fetch then.
+    // Waits until tile index + 1 has arrived and all threads are done with index - 1. Returns the
+    // next tile to fetch.
     const auto advance = [&](int32_t index) {
       WaitForCopies<1>();
       ptx::FenceShared();
@@ -72,7 +75,7 @@ struct Item : PrefillItem {
       tiles.Fetch(index, entry);
       entry = tiles.EntryOf(index + 1);
     };
-    int32_t index = first_tile - 1;  // of the tile whose values are added
+    int32_t index = first_tile - 1;  // the tile whose values are added
     const auto pass = [&](int32_t end) {
       for (; index < end; ++index) fetch(advance(index));
     };
@@ -95,7 +98,7 @@ struct Item : PrefillItem {
     uint32_t queries[kDim / 16][4];
 #pragma unroll
     for (int j = 0; j < 2; ++j) {
-      // Rows past the last repeat it; nothing is written of them.
+      // Rows beyond the last one repeat it; nothing is written for them.
       LoadQuery(RowOf<kDim>(static_cast<const T*>(p.qkv), min(row + 8 * j, n_rows - 1),
                             p.n_heads + 2 * p.n_kv_heads),
                 j, queries);

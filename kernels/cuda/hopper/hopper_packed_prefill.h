@@ -1,8 +1,8 @@
-// Prefill of packed rows on Hopper's warpgroup products, straight from the paged cache: few rows
-// behind a long context, windows, fixed units, types and caps that HopperPrefill does not take.
-// With the same bits as attention_prefill.cu's and those of decode by fixed units: the same 16
-// elements and 16 keys are added at a time, in the same order, and the hardware does not add in
-// another order within them.
+// Prefill of packed rows with Hopper warpgroup MMAs, directly from the paged cache. It covers what
+// HopperPrefill does not: few rows after a long context, windows, fixed units, other dtypes and
+// soft caps. The bits equal those of attention_prefill.cu and of decode by fixed units: the kernels
+// add the same 16 elements and 16 keys at a time in the same order, and within those the hardware
+// adds in the same order.
 #pragma once
 
 #include <cstdint>
@@ -14,14 +14,15 @@ namespace stagecoach::kernels::cuda {
 
 struct AttentionParams;
 
-// Packed rows of a tile.
+// Packed rows per tile.
 inline constexpr int32_t kHopperPackedRows = 128;
 
-// Whether there is such a kernel in this build.
+// Whether this build has the kernel.
 bool HasHopperPackedPrefill(DType dtype, int32_t head_dim);
 
-// The parts of params.plan, of tiles of kHopperPackedRows rows. REQUIRES: HasHopperPackedPrefill,
-// compute capability 9.0; fixed units, if any, of a multiple of kKeyTileBlocks.
+// Processes the parts of params.plan, with tiles of kHopperPackedRows rows. REQUIRES:
+// HasHopperPackedPrefill; compute capability 9.0; fixed units, if any, are a multiple of
+// kKeyTileBlocks.
 cudaError_t HopperPackedPrefill(const Stream& stream, const AttentionParams& params, DType dtype,
                                 int32_t head_dim);
 

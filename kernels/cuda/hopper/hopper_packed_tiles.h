@@ -1,4 +1,5 @@
-// Keys and values on their way from the cache to where wgmma takes them, for HopperPackedPrefill.
+// Copies of keys and values from the cache into the shared memory layout of wgmma, for
+// HopperPackedPrefill.
 #pragma once
 
 #include "kernels/cuda/attention/attention_kernels.h"
@@ -12,16 +13,16 @@ inline constexpr int kThreads = kWarpgroups * kWarpgroupThreads;
 static_assert(kHopperPackedRows == kWarpgroups * kWarpgroupRows);
 inline constexpr int kTileKeys = kKeyTile, kTileBlocks = kKeyTileBlocks;
 
-// Keys and values are in matrices of 64 rows of 64 elements, as wgmma.h wants them: as many of each
-// of a tile as it takes for kDim, in rings; what is too many of the values is zero. While a tile is
-// weighed, the values of the one before are added.
+// Keys and values are stored as matrices of 64 rows and 64 elements, in the layout of wgmma.h. A
+// tile has ceil(kDim / 64) matrices of each, in rings; columns beyond kDim are zero. While the
+// weights of one tile are computed, the values of the previous tile are added.
 inline constexpr int kMatrixRow = 128;
 inline constexpr int kMatrix = 64 * kMatrixRow;  // bytes
 inline constexpr int kKeyTiles = 3, kValueTiles = 4;
 template <int kDim>
 inline constexpr int kMatrices = (kDim + 63) / 64;
 template <int kDim>
-inline constexpr int kTile = kMatrices<kDim> * kMatrix;  // of keys, or of values
+inline constexpr int kTile = kMatrices<kDim> * kMatrix;  // bytes of a tile's keys, or of its values
 template <int kDim>
 inline constexpr int kRings = (kKeyTiles + kValueTiles) * kTile<kDim>;
 template <int kDim>
@@ -30,12 +31,13 @@ template <int kDim>
 inline constexpr int kSharedBytes = kRings<kDim> + kStateBytes<kDim> + 1024;
 static_assert(kSharedBytes<128> <= 227 << 10);
 
-// Where 16 bytes of a row of a matrix are.
+// Offset of a 16-byte piece in a matrix with 128-byte swizzling.
 __device__ __forceinline__ uint32_t Swizzled(int row, int byte) {
   return static_cast<uint32_t>(row * kMatrixRow + (byte ^ (row % 8 * 16)));
 }
-// The n'th 8 bytes of a key. FactorRow's lane c gives the halves of its 16 bytes of 32
-// elements to one product of 16 and to the next; the 16 elements that may remain are as they are.
+// Offset of the n'th 8 bytes of a key. The order of head elements is that of FactorRow: lane c has
+// 16 bytes of each 32 elements, and its two halves go to consecutive MMAs of 16 elements. The last
+// 16 elements, if kDim % 32 != 0, keep their order.
 template <int kDim>
 __device__ __forceinline__ uint32_t FactorPlace(int row, int n) {
   if (n >= kDim / 32 * 8) {
@@ -47,7 +49,7 @@ __device__ __forceinline__ uint32_t FactorPlace(int row, int n) {
          static_cast<uint32_t>(c % 2 * 8);
 }
 
-// As CopyAsync16.
+// See CopyAsync16.
 template <int kBytes>
 __device__ __forceinline__ void CopyAsync(uint32_t to, const unsigned char* from, bool wanted) {
   static_assert(kBytes == 8 || kBytes == 16);
@@ -63,19 +65,19 @@ __device__ __forceinline__ void CopyAsync(uint32_t to, const unsigned char* from
 
 __device__ __forceinline__ int Thread() { return static_cast<int>(threadIdx.x); }
 
-// A lane's of a tile's blocks: its head's rows of the cache.
+// Per lane, for one KV block of a tile: the cache rows of the head's keys and values.
 struct Entry {
   int32_t key_row, value_row;
 };
 
-// The tiles that an item's rows see, by all threads of its block.
+// Rings of the tiles that an item's rows see. All threads of the CTA copy them.
 template <int kDim>
 struct TileRings {
   const AttentionParams& p;
   const int32_t* table;
   int32_t kv_head;
-  int32_t first_block, last_key;  // that any row of the item sees
-  uint32_t shared;                // keys, values
+  int32_t first_block, last_key;  // range that any row of the item sees
+  uint32_t shared;                // shared address: keys, then values
 
   __device__ __forceinline__ uint32_t KeysOf(int32_t index) const {
     return shared + static_cast<uint32_t>(index % kKeyTiles) * kTile<kDim>;
@@ -90,8 +92,8 @@ struct TileRings {
     const int32_t row = block * p.n_kv_heads + kv_head;
     return {CacheRowOf(p.sides, p.sides.k, row), CacheRowOf(p.sides, p.sides.v, row)};
   }
-  // Brings a tile to its place: keys by 8 bytes, values by 16. Blocks that nobody sees, and tokens
-  // after the last row's, become zero.
+  // Starts the copies of a tile: keys in pieces of 8 bytes, values of 16. Blocks that no row sees
+  // and tokens after last_key become zero.
   __device__ __forceinline__ void Fetch(int32_t index, const Entry& entry) const {
     if (index <= last_key / kTileKeys) {
       FetchRows<8>(index, p.k, entry.key_row, KeysOf(index),
@@ -102,12 +104,12 @@ struct TileRings {
     }
     CommitCopies();
   }
-  // place(row, n): of the n'th piece of a row.
+  // place(row, n): offset of the n'th piece of a row.
   template <int kBytes, typename Place>
   __device__ __forceinline__ void FetchRows(int32_t index, const void* cache, int32_t entry,
                                             uint32_t to, const Place& place) const {
     constexpr int kPieces = kMatrices<kDim> * kMatrixRow / kBytes;
-    constexpr int kRowsAtOnce = kThreads / kPieces;  // a multiple of 8, so that none changes places
+    constexpr int kRowsAtOnce = kThreads / kPieces;  // a multiple of 8: same swizzle
     static_assert(kRowsAtOnce % 8 == 0 && (kRowsAtOnce <= kBlockTokens || kRowsAtOnce % 16 == 0));
     const int row = Thread() / kPieces, piece = Thread() % kPieces;
     to += place(row, piece);

@@ -1,5 +1,5 @@
-// What a warpgroup of HopperPackedPrefill has of its 64 rows, in registers: of the unit it is at,
-// and of those before.
+// State of a warpgroup's 64 rows in HopperPackedPrefill: the current unit in registers, and the
+// merged result of the previous units.
 #pragma once
 
 #include "kernels/cuda/hopper/hopper_packed_tiles.h"
@@ -7,7 +7,7 @@
 
 namespace stagecoach::kernels::cuda::hopper_packed {
 
-// A warpgroup's collective.
+// Whether `mine` is true in any thread of the warpgroup. A warpgroup collective.
 __device__ __forceinline__ bool AnyOfWarpgroup(int warpgroup, bool mine) {
   uint32_t any;
   asm volatile(
@@ -20,7 +20,7 @@ __device__ __forceinline__ bool AnyOfWarpgroup(int warpgroup, bool mine) {
       : "=r"(any)
       : "r"(1 + warpgroup), "r"(static_cast<uint32_t>(mine))
       : "memory");
-  return __any_sync(kAllLanes, any != 0);  // for the compiler: the same for all lanes
+  return __any_sync(kAllLanes, any != 0);  // tells the compiler that it is uniform
 }
 
 __device__ __forceinline__ float MaxOfQuad(float value) {
@@ -28,14 +28,15 @@ __device__ __forceinline__ float MaxOfQuad(float value) {
   return fmaxf(value, __shfl_xor_sync(kAllLanes, value, 2));
 }
 
-// Of the units before, of a lane's part of two rows: the elements in shared memory.
+// Merged result of the previous units, for a lane's part of two rows. The elements are in shared
+// memory.
 struct RowState {
-  float* at;  // every kThreads'th is this thread's
+  float* at;  // this thread's elements have a stride of kThreads
   float base[2], sum[2];
   bool has_keys = false;
 };
 
-// Elements, bases and sums to where others find them.
+// Stores elements, bases and sums in a PartState.
 template <int kDim>
 __device__ __forceinline__ void Leave(const float (&out)[kMatrices<kDim> * 32],
                                       const float (&base)[2], const float (&sum)[2],
@@ -53,7 +54,7 @@ __device__ __forceinline__ void Leave(const float (&out)[kMatrices<kDim> * 32],
     }
   }
 }
-// Rows that see no key.
+// Marks rows that see no key.
 template <int kDim>
 __device__ __forceinline__ void LeaveNothing(const PartState<kDim>& to, int32_t row,
                                              int32_t n_rows) {
@@ -64,13 +65,13 @@ __device__ __forceinline__ void LeaveNothing(const PartState<kDim>& to, int32_t 
   }
 }
 
-// A unit's, of the rows g and g + 8 of a warp's 16, g = lane / 4.
+// State of one unit, for rows g and g + 8 of a warp's 16 rows; g = lane / 4.
 template <typename T, int kDim>
 struct UnitState {
   static constexpr int kOutputs = kMatrices<kDim> * 64;
   float out[kOutputs / 2];  // [4 i + 2 j + e]: element 8 i + 2 c + e of row g + 8 j
   float base[2];
-  float sums[2][2];  // [j][e]: of the keys 2 c + e of each 8
+  float sums[2][2];  // [j][e]: over keys 2 c + e of each 8
 
   __device__ __forceinline__ void Clear() {
 #pragma unroll
@@ -82,7 +83,8 @@ struct UnitState {
     }
   }
 
-  // scores[4 i + 2 j + e]: of key 8 i + 2 c + e and row g + 8 j. The largest of 16 keys, or all.
+  // scores[4 i + 2 j + e]: key 8 i + 2 c + e and row g + 8 j. Returns the largest score of row j
+  // over the 16-key groups [kFirst, kEnd).
   template <int kFirst, int kEnd>
   __device__ __forceinline__ static float Most(const float (&scores)[kTileKeys / 2], int j) {
     float most = scores[8 * kFirst + 2 * j];
@@ -93,7 +95,7 @@ struct UnitState {
     return MaxOfQuad(most);
   }
 
-  // Scores of the k'th 16 keys become weights. factor: by which each row's base has moved.
+  // Turns the scores of the k'th 16 keys into weights. factor: rescales each row's sums.
   template <int kStep>
   __device__ __forceinline__ void Weigh(float to_exponent, const float (&factor)[2],
                                         float (&scores)[kTileKeys / 2]) {
@@ -119,7 +121,7 @@ struct UnitState {
     }
   }
 
-  // Bases move where they must, and what is relative to them, but for the sums.
+  // Moves bases where needed and rescales the outputs. Weigh rescales the sums.
   template <int kStep>
   __device__ __forceinline__ void Move(float to_exponent, const float (&scores)[kTileKeys / 2],
                                        float (&factor)[2]) {
@@ -151,8 +153,9 @@ struct UnitState {
     FenceAccumulators(out);
   }
 
-  // Of 64 keys, while others may still be added. is_first: the first that the warpgroup sees of the
-  // unit. Where bases move within them they are added here, and all weights are zero.
+  // Turns the scores of 64 keys into weights while the MMAs of the previous tile may still run.
+  // is_first: the first tile of the unit that the warpgroup sees. If a base moves within the tile,
+  // this function also adds the values, 16 keys at a time, and sets all weights to zero.
   __device__ __forceinline__ void WeighTile(int warpgroup, bool is_first, float to_exponent,
                                             float (&scores)[kTileKeys / 2], uint64_t values) {
     if (is_first) {
@@ -192,22 +195,22 @@ struct UnitState {
     CommitWgmma();
   }
 
-  // After the last key: of all lanes' keys.
+  // Call after the last key: the sum over the keys of all lanes.
   __device__ __forceinline__ float Sum(int j) const {
     float sum = sums[j][0] + sums[j][1];
     sum += __shfl_xor_sync(kAllLanes, sum, 1);
     return sum + __shfl_xor_sync(kAllLanes, sum, 2);
   }
 
-  // The unit is over: its part of the rows `row` and row + 8 of a tile, where those are below
-  // n_rows. A lane's.
+  // Ends the unit: stores this lane's part of rows `row` and `row` + 8 of a tile, if they are below
+  // n_rows.
   __device__ __forceinline__ void Leave(const PartState<kDim>& to, int32_t row,
                                         int32_t n_rows) const {
     const float all[2] = {Sum(0), Sum(1)};
     hopper_packed::Leave(out, base, all, to, row, n_rows);
   }
 
-  // Likewise: to those before.
+  // Ends the unit: merges it into the result of the previous units.
   __device__ __forceinline__ void EndInto(RowState& state) {
     MergeFactors factors;
 #pragma unroll

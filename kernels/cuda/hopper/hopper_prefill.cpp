@@ -31,7 +31,7 @@ const Kernel* Find(int32_t head_dim, bool with_softcap) {
 
 int32_t HopperTileRows(DType dtype, int32_t head_dim, bool with_softcap) {
   if (dtype != DType::kBF16 || Find(head_dim, with_softcap) == nullptr) return 0;
-  return head_dim == 64 ? 192 : 128;  // as FlashInfer has it
+  return head_dim == 64 ? 192 : 128;  // FlashInfer's tile sizes
 }
 
 cudaError_t HopperPrefill(const Stream& stream, const AttentionArgs& args, const HopperPlan& plan,

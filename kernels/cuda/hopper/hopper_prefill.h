@@ -1,8 +1,7 @@
-// Prefill on Hopper's own instructions (wgmma, the bulk tensor copy engine) by FlashInfer's
-// kernels, FA3: J. Shah et al., "FlashAttention-3: Fast and Accurate Attention with Asynchrony and
-// Low-precision", 2024. bfloat16 without a window. Keys and values are gathered from the cache
-// first (gather_keys.h): that takes a hundredth of the time, and the copy engine then brings whole
-// tiles of them.
+// Prefill with Hopper instructions (wgmma, TMA) by FlashInfer's FA3 kernels. Source: J. Shah et
+// al., "FlashAttention-3: Fast and Accurate Attention with Asynchrony and Low-precision", 2024. It
+// supports bfloat16 without a window. Keys and values are first gathered from the paged cache
+// (gather_keys.h): this takes about 1% of the time, and TMA can then copy whole tiles.
 #pragma once
 
 #include <cstdint>
@@ -13,23 +12,24 @@
 
 namespace stagecoach::kernels::cuda {
 
-// The step's work, in memory of the device: tiles of HopperTileRows tokens and one query head.
+// A step's work in device memory. A work item is a tile of HopperTileRows tokens and one query
+// head.
 struct HopperPlan {
   GatherPlan gather;
-  // [n_all_multiprocessors + 1]: the works of each block; FlashInfer starts one a multiprocessor
+  // [n_all_multiprocessors + 1]: first work item of each CTA; FlashInfer launches one CTA per SM.
   const int32_t* block_starts;
-  // [n_works]: head, which of its sequence's tiles it is, the sequence's first row, its first
-  // gathered key, its rows, its keys, its number
+  // [n_works] each: query head, tile index in its sequence, first row, first gathered key, number
+  // of rows and number of keys of the sequence, index of the sequence.
   const int32_t *heads, *tiles, *first_rows, *first_keys, *n_rows, *n_keys, *seqs;
-  int32_t n_works;   // on the host, as the next
-  int32_t n_passes;  // one after another, each over so many'th part of the heads, with these works
+  int32_t n_works;   // known on the host, like n_passes
+  int32_t n_passes;  // passes over 1 / n_passes of the heads each, with the same work items
 };
 
-// Tokens of a tile; 0: there is no such kernel in this build.
+// Tokens per tile; 0: this build has no such kernel.
 int32_t HopperTileRows(DType dtype, int32_t head_dim, bool with_softcap);
 
-// The sequences that the plan names. REQUIRES: HopperTileRows, compute capability 9.0, no window.
-// keys: room for those of all, or with several passes of as large a part of the KV heads.
+// Processes the sequences of the plan. REQUIRES: HopperTileRows > 0; compute capability 9.0; no
+// window. keys: has room for the gathered keys of all KV heads, or of 1 / n_passes of them.
 cudaError_t HopperPrefill(const Stream& stream, const AttentionArgs& args, const HopperPlan& plan,
                           const GatheredKeys& keys, const KvSides& sides);
 

@@ -1,5 +1,5 @@
-// What Hopper's bulk tensor copies and warpgroup products need, one PTX instruction a function.
-// Addresses of shared memory are 32 bits, in the block's own window unless said otherwise.
+// PTX wrappers for TMA copies, mbarriers and clusters, one instruction per function. Shared memory
+// addresses have 32 bits and are in the CTA's own window unless a comment says otherwise.
 #pragma once
 
 #include <cstdint>
@@ -12,14 +12,15 @@ __device__ __forceinline__ uint32_t SharedAddress(const void* shared) {
   return static_cast<uint32_t>(__cvta_generic_to_shared(shared));
 }
 
-// A barrier of 8 bytes: a phase ends when `n_arrivals` have arrived and all announced bytes are
-// there.
+// An 8-byte mbarrier. A phase ends when `n_arrivals` threads have arrived and all expected bytes
+// are there.
 __device__ __forceinline__ void InitBarrier(uint32_t barrier, uint32_t n_arrivals) {
   asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(barrier), "r"(n_arrivals)
                : "memory");
 }
 
-// After InitBarrier, before others are told: copies and the cluster's other blocks see it too.
+// Call after InitBarrier and before other threads use the barrier: makes it visible to TMA and to
+// the cluster.
 __device__ __forceinline__ void FenceBarrierInit() {
   asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
 }
@@ -33,8 +34,8 @@ __device__ __forceinline__ void Arrive(uint32_t barrier) {
   asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" ::"r"(barrier) : "memory");
 }
 
-// At the same barrier of a block of the cluster. Tells of no writes to memory beyond the block:
-// a release for the whole cluster would wait for them each time.
+// Arrives at the same barrier of another CTA of the cluster. It does not publish writes outside
+// this CTA: a cluster-wide release would wait for them every time.
 __device__ __forceinline__ void ArriveAt(uint32_t barrier, uint32_t block) {
   asm volatile(
       "{\n"
@@ -60,23 +61,23 @@ __device__ __forceinline__ bool HasEnded(uint32_t barrier, uint32_t parity) {
   return ended != 0;
 }
 
-// Until the phase of that parity has ended.
+// Waits until the phase with this parity has ended.
 __device__ __forceinline__ void Wait(uint32_t barrier, uint32_t parity) {
   while (!HasEnded(barrier, parity)) {
   }
 }
 
-// What threads wrote to shared memory, for warpgroup products to see after the next barrier.
+// Makes threads' writes to shared memory visible to warpgroup MMAs after the next barrier.
 __device__ __forceinline__ void FenceShared() {
   asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
 }
 
-// Of 4-dimensional tensors, the innermost first.
+// Coordinates in a 4-dimensional tensor, innermost first.
 struct Coordinates {
   int32_t at[4];
 };
 
-// A box of a tensor, `map`'s, to shared memory; its bytes arrive at `barrier`.
+// Copies a box of the tensor `map` to shared memory; its bytes count at `barrier`.
 __device__ __forceinline__ void CopyBox(uint32_t to, const void* map, const Coordinates& from,
                                         uint32_t barrier) {
   asm volatile(
@@ -86,7 +87,8 @@ __device__ __forceinline__ void CopyBox(uint32_t to, const void* map, const Coor
       : "memory");
 }
 
-// The same, to the same place of each block of the cluster that `blocks` has a bit of.
+// The same, to the same address in every CTA of the cluster whose bit is set in `blocks`
+// (multicast).
 __device__ __forceinline__ void CopyBoxToMany(uint32_t to, const void* map, const Coordinates& from,
                                               uint32_t barrier, uint16_t blocks) {
   asm volatile(
@@ -107,12 +109,12 @@ __device__ __forceinline__ uint32_t BlockOfCluster() {
   return block;
 }
 
-// Of all threads of all blocks of the cluster.
+// Waits for all threads of all CTAs in the cluster.
 __device__ __forceinline__ void SyncCluster() {
   asm volatile("barrier.cluster.arrive.release;\nbarrier.cluster.wait.acquire;" ::: "memory");
 }
 
-// To the same place of a block of the cluster; it is there after SyncCluster.
+// Stores to the same address in CTA `block` of the cluster; visible after SyncCluster.
 __device__ __forceinline__ void StoreAt(uint32_t address, uint32_t block, float4 four) {
   asm volatile(
       "{\n"
@@ -132,7 +134,7 @@ __device__ __forceinline__ float4 LoadFloats(uint32_t address) {
   return four;
 }
 
-// Registers that a warpgroup gives back or takes, to have kN a thread.
+// A warpgroup releases or takes registers, so that each thread has kN.
 template <int kN>
 __device__ __forceinline__ void GiveBackRegisters() {
   asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;" ::"n"(kN));

@@ -1,4 +1,4 @@
-// In builds without FlashInfer.
+// Stubs for builds without FlashInfer.
 #include "kernels/cuda/hopper/hopper_gemm.h"
 #include "kernels/cuda/hopper/hopper_packed_prefill.h"
 #include "kernels/cuda/hopper/hopper_prefill.h"

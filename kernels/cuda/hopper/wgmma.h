@@ -1,14 +1,15 @@
-// The tensor cores' products of a warpgroup (4 warps): D [64 x N] += A [64 x 16] B [N x 16]^T, both
-// from shared memory, or A from registers and B [16 x N] from shared memory, in float32.
+// Warpgroup MMAs (4 warps) in float32: D [64 x N] += A [64 x 16] B [N x 16]^T with both from shared
+// memory, or A from registers and B [16 x N] from shared memory. Layouts are those of the PTX ISA
+// (wgmma).
 //
-// With g = lane / 4 and c = lane % 4 a lane of warp w holds of D, for each 8 columns j,
+// With g = lane / 4 and c = lane % 4, a lane of warp w holds for each group j of 8 columns of D
 //   d[4j], d[4j + 1]: (16w + g, 8j + 2c ..)   d[4j + 2], d[4j + 3]: (16w + g + 8, 8j + 2c ..)
-// as that of mma.h. In shared memory a matrix is 64 columns (k) wide, 128 bytes a row, with the
-// 16-byte pieces of row r in the order that 128-byte swizzling makes (piece ^ r % 8), aligned to
-// 1024 bytes: what a bulk tensor copy writes.
+// as in mma.h. In shared memory a matrix is 64 columns (k) wide, with 128 bytes per row and
+// 128-byte swizzling: piece p of row r, 16 bytes, is at position p ^ (r % 8). It is aligned to 1024
+// bytes. TMA writes this layout.
 #pragma once
 
-#define CUTE_SM90_EXTENDED_MMA_SHAPES_ENABLED  // every multiple of 8 for N
+#define CUTE_SM90_EXTENDED_MMA_SHAPES_ENABLED  // all multiples of 8 for N
 #include <cute/arch/mma_sm90_gmma.hpp>
 #include <utility>
 
@@ -55,16 +56,16 @@ STAGECOACH_WGMMA(128, true, MN)
 #undef STAGECOACH_WGMMA
 }  // namespace wgmma_detail
 
-// Where a matrix lies, as the instruction wants it: the address, 1024 bytes from 8 rows to the
-// next, 128-byte swizzling. Plus kWgmmaStep: 16 columns on.
+// The instruction's matrix descriptor: address, 1024 bytes between groups of 8 rows, 128-byte
+// swizzling. Add kWgmmaStep to advance by 16 columns.
 __device__ __forceinline__ uint64_t WgmmaMatrix(uint32_t shared_address) {
   constexpr uint64_t kSwizzle128 = uint64_t{1} << 62, kEightRows = uint64_t{1024 >> 4} << 32;
   return kSwizzle128 | kEightRows | (uint64_t{1} << 16) | ((shared_address & 0x3ffff) >> 4);
 }
 inline constexpr uint64_t kWgmmaStep = 32 >> 4;
 
-// Begins d += a b^T, or d = a b^T; d is ready after WaitForWgmma. Between BeginWgmma and
-// CommitWgmma.
+// Starts d += a b^T, or d = a b^T if not `adds`. d is valid after WaitForWgmma. Call between
+// BeginWgmma and CommitWgmma.
 template <typename T, int kN>
 __device__ __forceinline__ void Wgmma(float (&d)[kN / 2], uint64_t a, uint64_t b, bool adds) {
   using Scale = cute::SM90::GMMA::ScaleOut;
@@ -73,7 +74,7 @@ __device__ __forceinline__ void Wgmma(float (&d)[kN / 2], uint64_t a, uint64_t b
   }(std::make_index_sequence<kN / 2>{});
 }
 
-// As Wgmma, with a [64 x 16] in registers, a warp's 16 rows as A of mma.h.
+// Like Wgmma, with a [64 x 16] in registers; a warp's 16 rows are laid out like A in mma.h.
 template <typename T>
 __device__ __forceinline__ void WgmmaFromRegisters(float (&d)[32], const uint32_t (&a)[4],
                                                    uint64_t b, bool adds) {
@@ -84,8 +85,8 @@ __device__ __forceinline__ void WgmmaFromRegisters(float (&d)[32], const uint32_
   }(std::make_index_sequence<32>{});
 }
 
-// Where b [16 x kN] lies: a matrix of rows of 64 columns, as above, or two, the second `half_bytes`
-// after the first. Plus kWgmmaRowsStep: 16 rows on.
+// Descriptor of b [16 x kN]: one matrix with rows of 64 columns, as above, or two, the second
+// `half_bytes` after the first. Add kWgmmaRowsStep to advance by 16 rows.
 __device__ __forceinline__ uint64_t WgmmaRows(uint32_t shared_address, uint32_t half_bytes) {
   constexpr uint64_t kSwizzle128 = uint64_t{1} << 62, kEightRows = uint64_t{1024 >> 4} << 32;
   return kSwizzle128 | kEightRows | (uint64_t{half_bytes >> 4} << 16) |
@@ -93,7 +94,7 @@ __device__ __forceinline__ uint64_t WgmmaRows(uint32_t shared_address, uint32_t 
 }
 inline constexpr uint64_t kWgmmaRowsStep = 16 * 128 >> 4;
 
-// Begins d += a b, likewise.
+// Starts d += a b, under the same rules.
 template <typename T, int kN>
 __device__ __forceinline__ void WgmmaRowsFromRegisters(float (&d)[kN / 2], const uint32_t (&a)[4],
                                                        uint64_t b) {
@@ -102,7 +103,7 @@ __device__ __forceinline__ void WgmmaRowsFromRegisters(float (&d)[kN / 2], const
   }(std::make_index_sequence<kN / 2>{});
 }
 
-// Accumulators are not moved past this.
+// The compiler must not move accumulators across this.
 template <int kCount>
 __device__ __forceinline__ void FenceAccumulators(float (&d)[kCount]) {
 #pragma unroll
@@ -115,7 +116,7 @@ __device__ __forceinline__ void BeginWgmma() {
 __device__ __forceinline__ void CommitWgmma() {
   asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory");
 }
-// Until at most kPending of what was committed is under way.
+// Waits until at most kPending committed groups are in flight.
 template <int kPending>
 __device__ __forceinline__ void WaitForWgmma() {
   asm volatile("wgmma.wait_group.sync.aligned %0;" ::"n"(kPending) : "memory");

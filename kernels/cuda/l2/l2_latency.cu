@@ -5,10 +5,10 @@
 namespace stagecoach::kernels::cuda {
 namespace {
 
-constexpr int kTries = 6;   // the shortest counts: others of the kernel are in the way
-constexpr int kInTurn = 4;  // operations
+constexpr int kTries = 6;   // attempts; the minimum counts, because other CTAs' traffic delays some
+constexpr int kInTurn = 4;  // dependent operations per attempt
 constexpr unsigned kUnlikely = 0x7ead5eed;
-// So that no multiprocessor has two blocks.
+// So large that no SM runs two CTAs.
 constexpr size_t kSharedBytes = size_t{120} << 10;
 
 __device__ uint16_t Latency(unsigned char* at) {
@@ -19,7 +19,7 @@ __device__ uint16_t Latency(unsigned char* at) {
     const long long begin = clock64();
 #pragma unroll
     for (int n = 0; n < kInTurn; ++n) {
-      // The next one's place is not known before this one's answer is there.
+      // The next address depends on this result, so the operations run one after another.
       value = atomicAdd(word + (value == kUnlikely ? 1 : 0), 0u);
     }
     const long long taken = clock64() - begin;

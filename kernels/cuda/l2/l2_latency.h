@@ -1,5 +1,5 @@
-// How long atomic operations take, which are done where the memory's own half of L2 is, whatever
-// the near one keeps a copy of. They add 0 and leave memory as it is.
+// Latency of atomic operations. An atomic runs in the L2 partition that owns the memory, even if
+// the near partition has a copy of the line. These atomics add 0, so the memory does not change.
 #pragma once
 
 #include <cstdint>
@@ -8,22 +8,24 @@
 
 namespace stagecoach::kernels::cuda {
 
-// Whether it is worth while: Hopper, memory that begins with a page.
+// Whether a measurement makes sense: a Hopper GPU, and memory that starts at a multiple of
+// kPageBytes.
 bool HasL2Latencies(const Stream& stream, const void* memory);
 
-// From every multiprocessor to every chunk of a page. latencies: zeros,
-// [kMaxSidedMultiprocessors, kPageChunks], in cycles.
+// Measures from every SM to every chunk of a page. latencies: [kMaxSidedMultiprocessors,
+// kPageChunks], initially zero, in cycles for a fixed number of operations.
 cudaError_t ChunkLatencies(const Stream& stream, void* page, uint16_t* latencies);
 
 struct PageLatencyArgs {
   unsigned char* memory;
   int32_t n_pages;
   L2Sides sides;
-  int32_t n_multiprocessors[2];  // of each side
-  int32_t* tickets;              // [2], zeros
-  uint16_t* latencies;           // [2, n_pages], zeros
+  int32_t n_multiprocessors[2];  // SMs per partition
+  int32_t* tickets;              // [2], initially zero
+  uint16_t* latencies;           // [2, n_pages], initially zero
 };
-// From one multiprocessor of each side to the first chunk of every page.
+// Measures the first chunk of every page once per partition, each time from one SM of that
+// partition.
 cudaError_t PageLatencies(const Stream& stream, const PageLatencyArgs& args);
 
 }  // namespace stagecoach::kernels::cuda

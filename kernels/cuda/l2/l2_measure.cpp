@@ -12,8 +12,8 @@
 namespace stagecoach::kernels::cuda {
 namespace {
 
-// Of two multiprocessors' latencies over the chunks: near 1 on the same side, near -1 on different
-// ones, as what is far from one is near the other.
+// Correlation of the latencies of two SMs over the chunks: near 1 in the same partition, near -1 in
+// different ones, because a chunk that is far from one SM is near the other.
 double Correlation(std::span<const uint16_t> a, std::span<const uint16_t> b) {
   const auto n = static_cast<double>(a.size());
   double sum_a = 0, sum_b = 0;
@@ -31,7 +31,7 @@ double Correlation(std::span<const uint16_t> a, std::span<const uint16_t> b) {
   return aa == 0 || bb == 0 ? 0 : ab / std::sqrt(aa * bb);
 }
 
-// An H200's are 0.95 to 1.
+// Minimum correlation for a clear result. An H200 has 0.95 to 1.
 constexpr double kClear = 0.7;
 
 absl::StatusOr<Buffer> Zeros(const Stream& stream, size_t bytes) {
@@ -116,7 +116,7 @@ L2Sides SidesOf(std::span<const uint16_t> latencies, int32_t n_multiprocessors) 
     ++n_of[side];
   }
   if (n_of[0] < found.size() / 4 || n_of[1] < found.size() / 4) return {};
-  // Of the mean latencies from both sides.
+  // Difference of the mean latencies from both partitions, per chunk.
   std::vector<double> differences(kPageChunks);
   for (const int32_t m : found) {
     const int32_t side = sides.SideOf(m);

@@ -1,4 +1,4 @@
-// The sides of L2, by latencies.
+// Measures the L2 partitions from latencies.
 #pragma once
 
 #include <span>
@@ -9,17 +9,17 @@
 
 namespace stagecoach::kernels::cuda {
 
-// Takes some milliseconds of an idle GPU. One that is at other work may be misunderstood: nothing
-// is known then, or what costs energy.
+// Takes some milliseconds on an idle GPU. On a busy GPU the result may be unknown, or wrong, which
+// costs energy but no correctness.
 L2Sides MeasureL2Sides(const Stream& stream);
 
-// Of every page of `memory` a bit, in device memory: the side of its first chunk. Empty: not to be
-// had. REQUIRES: sides.known()
+// Returns one bit per page of `memory`, in device memory: the partition of the page's first chunk.
+// An empty buffer means that the measurement failed. REQUIRES: sides.known()
 absl::StatusOr<Buffer> MeasurePageSides(const Stream& stream, const L2Sides& sides,
                                         const Buffer& memory);
 
-// What latencies say, in cycles: [kMaxSidedMultiprocessors, kPageChunks]. Multiprocessors of which
-// there are none are not among n, and have zeros.
+// Derives the partitions from latencies in cycles: [kMaxSidedMultiprocessors, kPageChunks]. SM ids
+// that do not exist have zeros and are not part of n_multiprocessors.
 L2Sides SidesOf(std::span<const uint16_t> latencies, int32_t n_multiprocessors);
 
 }  // namespace stagecoach::kernels::cuda

@@ -1,11 +1,12 @@
-// Which half of L2 is near. Hopper's L2 is in two halves, each beside half of the memory and half
-// of the multiprocessors. What comes from the far one crosses the chip: an H200 reads memory with
-// 11% less energy where all of it is near, and under load its speed is a matter of energy. Memory
-// changes sides every 4 KiB: within a page of 2 MiB by the parity of some bits of the address,
-// between pages as they come. None of it is documented: it is found out by latencies, and where
-// these don't fit, nothing is known and nothing changes but the energy.
+// L2 partitions and the SMs near them. The code calls a partition a side. Hopper's L2 has two
+// partitions, each next to half of the memory and half of the SMs. Data from the far partition
+// crosses the chip. An H200 reads memory with 11% less energy if all of it is near, and under load
+// the power limit sets the speed. Memory changes the partition every 4 KiB. Within a 2 MiB page the
+// partition follows the parity of some address bits; between pages there is no known rule. NVIDIA
+// does not document this, so it is measured with latencies. If the latencies do not fit this model,
+// the partitions are unknown, and only energy use changes.
 //
-// A. Demeure, "CUDA L2 Side Boost", 2025.
+// Source: A. Demeure, "CUDA L2 Side Boost", 2025.
 #pragma once
 
 #include <cstddef>
@@ -19,14 +20,14 @@ namespace stagecoach::kernels::cuda {
 
 inline constexpr size_t kChunkBytes = 4096, kPageBytes = size_t{2} << 20;
 inline constexpr int kPageChunks = static_cast<int>(kPageBytes / kChunkBytes);
-// By their numbers, of which there may be more than multiprocessors.
+// Size of arrays that are indexed by SM id (%smid). Ids may exceed the number of SMs.
 inline constexpr int kMaxSidedMultiprocessors = 256;
 
 struct L2Sides {
-  // A bit each: the side whose memory is near.
+  // One bit per SM id: the partition whose memory is near.
   uint32_t multiprocessors[kMaxSidedMultiprocessors / 32] = {};
-  // Of a chunk's number in its page, the bits whose parity is its side, or where the page's first
-  // chunk is on side 1 the other one. The lowest is among them. 0: nothing is known.
+  // Bits of a chunk's index in its page. Their parity gives the chunk's partition, relative to the
+  // partition of the page's first chunk. Bit 0 is one of them. 0: unknown.
   uint32_t chunk_mask = 0;
 
   bool known() const { return chunk_mask != 0; }
@@ -36,20 +37,22 @@ struct L2Sides {
   }
 };
 
-// The KV cache's rows are of one block and KV head. Those of a chunk's neighbours are exchanged
-// where it takes that for even chunks to be on side 0, so that the sides of heads are always the
-// same.
+// Here a row of the KV cache is the data of one KV block and one KV head. Rows of two neighbouring
+// chunks are swapped if the even chunk is not in partition 0. So the data of a head is always in
+// the same partition.
 struct KvSides {
   struct Place {
-    const uint32_t* pages = nullptr;  // of the memory, a bit each: the side of its first chunk
-    uint32_t first_chunk = 0;         // of the memory's chunks, that of the first row; even
+    // One bit per page of the memory: the partition of the page's first chunk.
+    const uint32_t* pages = nullptr;
+    uint32_t first_chunk = 0;  // chunk of the first row, counted from the start of the memory; even
   };
-  Place k, v;               // no pages: nothing is exchanged
-  uint32_t chunk_mask = 0;  // less the lowest bit
+  Place k, v;               // pages == nullptr: no rows are swapped
+  uint32_t chunk_mask = 0;  // L2Sides::chunk_mask without bit 0
   int32_t chunk_rows_log2 = 0;
 };
 
-// The cache rows of a chunk, if the heads of every block can be kept apart so; else -1.
+// log2 of the cache rows per chunk, if the heads of every KV block split between the partitions;
+// else -1.
 constexpr int32_t ChunkRowsLog2(DType dtype, int32_t n_kv_heads, int32_t head_dim) {
   const auto row_bytes =
       static_cast<int64_t>(DTypeBytes(dtype)) * kKvBlockTokens * int64_t{head_dim};
@@ -61,7 +64,7 @@ constexpr int32_t ChunkRowsLog2(DType dtype, int32_t n_kv_heads, int32_t head_di
   return -1;
 }
 
-// The KV head that is the index'th of a side's.
+// The index'th KV head of a partition.
 __host__ __device__ constexpr int32_t HeadOfSide(int32_t side, int32_t index,
                                                  int32_t chunk_rows_log2) {
   const int32_t chunk = (index >> chunk_rows_log2) * 2 + side;

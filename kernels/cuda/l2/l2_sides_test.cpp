@@ -10,7 +10,7 @@
 namespace stagecoach::kernels::cuda {
 namespace {
 
-// Of multiprocessors whose sides take turns in pairs, as an H200's latencies are.
+// Latencies of SMs whose partitions alternate in pairs of ids, as on an H200.
 std::vector<uint16_t> Latencies(int n_multiprocessors, uint32_t mask, int far) {
   std::mt19937 random(3);
   std::vector<uint16_t> latencies;
@@ -32,7 +32,7 @@ TEST_CASE("L2: sides of multiprocessors and of a page's chunks by latencies") {
   CHECK(sides.chunk_mask == 0xab);
   for (int32_t m = 0; m < 132; ++m) CHECK(sides.SideOf(m) == m / 2 % 2);
   CHECK(sides.SideOf(kMaxSidedMultiprocessors) == 0);
-  // Numbers that no multiprocessor has, as where parts of a GPU are another's.
+  // SM ids that do not exist, as on a GPU that is divided among several users.
   std::fill_n(latencies.begin(), 6 * kPageChunks, uint16_t{0});
   sides = SidesOf(latencies, 126);
   REQUIRE(sides.known());
@@ -41,9 +41,9 @@ TEST_CASE("L2: sides of multiprocessors and of a page's chunks by latencies") {
 
 TEST_CASE("L2: nothing is known where latencies say nothing, or something else") {
   CHECK_FALSE(SidesOf(Latencies(132, 0xab, 0), 132).known());
-  // The sides of neighbouring chunks are the same.
+  // Neighbouring chunks are in the same partition.
   CHECK_FALSE(SidesOf(Latencies(132, 0xaa, 200), 132).known());
-  // All on one side, one that was not measured, and a chunk unlike the others.
+  // All SMs in one partition; an SM that was not measured; a chunk that does not fit.
   CHECK_FALSE(SidesOf(Latencies(2, 0xab, 200), 2).known());
   CHECK_FALSE(SidesOf(Latencies(131, 0xab, 200), 132).known());
   std::vector<uint16_t> latencies = Latencies(132, 0xab, 200);
@@ -76,7 +76,7 @@ TEST_CASE("L2: heads whose rows are chunks, or whole parts of chunks, have sides
   }
 }
 
-// A GPU's count of what is free is coarser, and others' too.
+// On a real GPU, the free memory has a coarser granularity and includes other processes.
 #ifdef STAGECOACH_EMULATED_CUDA
 TEST_CASE("L2: nothing is kept of KV memory that is gone") {
   const auto ops = NewCudaOps();

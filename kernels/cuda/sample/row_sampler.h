@@ -1,9 +1,9 @@
-// One row's order of tokens, for a block of kSampleThreads threads.
+// Order statistics of one row of logits, for a CTA of kSampleThreads threads.
 //
-// The order, by falling value and then by rising id, is never made whole: a histogram over the
-// distance from the largest logit tells in which bin the wanted token is, and only the tokens of
-// that bin are looked at one by one. Weights are added as integers, so that no sum depends on the
-// order in which threads come.
+// The order is by descending value, then by ascending id. The row is never sorted completely. A
+// histogram over the distance from the largest logit locates the bin of the wanted token, and only
+// the tokens of that bin are compared one by one. Weights are summed as fixed-point integers, so
+// that no sum depends on the order in which threads run.
 #pragma once
 
 #include <cstdint>
@@ -16,9 +16,9 @@ namespace stagecoach::kernels::cuda {
 
 inline constexpr int kSampleThreads = 1024;
 inline constexpr int kBins = 2 * kSampleThreads;
-inline constexpr int kMaxListed = kMaxTop;  // tokens looked at one by one
-// Weights below exp(-40) of the largest, less than what the fixed-point weights can tell from zero,
-// share the last bin.
+inline constexpr int kMaxListed = kMaxTop;  // tokens that are compared one by one
+// Tokens with a weight below exp(-40) of the largest share the last bin. Their fixed-point weight
+// is zero.
 inline constexpr float kBinnedRange = 40;
 inline constexpr float kOneWeight = 0x1p40f;
 
@@ -27,7 +27,7 @@ struct Bins {
   unsigned long long masses[kBins];
 };
 
-// A token's place in the order, the smaller the earlier: falling values, then rising ids.
+// Sort key of a token; a smaller key comes first. Descending value, then ascending id.
 using Place = unsigned long long;
 
 __device__ __forceinline__ uint32_t FallingKey(float value) {
@@ -39,17 +39,17 @@ __device__ __forceinline__ float ValueOf(Place place) {
   const uint32_t rising = ~static_cast<uint32_t>(place >> 32);
   return __uint_as_float((rising & 0x80000000u) != 0 ? rising & 0x7fffffffu : ~rising);
 }
-// -0 is 0.
+// -0 equals 0.
 __device__ __forceinline__ Place PlaceOf(float value, int32_t id) {
   return (static_cast<Place>(FallingKey(value + 0.0f)) << 32) | static_cast<uint32_t>(id);
 }
 
 struct SampleShared {
   Bins bins;     // of all tokens
-  Bins refined;  // of a part of them
+  Bins refined;  // of the tokens in one bin
   Place listed[kMaxListed];
   uint32_t n_listed;
-  // What one thread found, for all.
+  // Results of one thread that all threads read.
   int32_t bin;
   uint32_t count_before;
   unsigned long long mass_before;
@@ -61,7 +61,7 @@ struct SampleShared {
   uint32_t counts[kWarpThreads];
 };
 
-// A token found, and the mass of all up to it.
+// A token, and the mass of all tokens up to and including it.
 struct Found {
   Place place;
   unsigned long long mass;
@@ -71,18 +71,18 @@ class RowSampler {
  public:
   __device__ RowSampler(float* logits, int32_t vocab, SampleShared* shared)
       : logits_(logits), vocab_(vocab), shared_(*shared) {
-    // Whatever the weights, a bin and a token that there are.
+    // Valid defaults, in case no thread finds a bin or a token.
     if (threadIdx.x == 0) {
       shared_.bin = 0;
       shared_.place = 0;
     }
   }
 
-  // From here on all tokens but these count as -inf; null: none.
+  // From here on all other tokens count as -inf; null: every token is allowed.
   __device__ void Allow(const uint32_t* allowed) { allowed_ = allowed; }
 
-  // Of the row as it is, NaN as -inf: the largest value, the lowest id that has it (in a row
-  // without a value the first that is allowed, else 0), the least finite value.
+  // Scans the row, with NaN as -inf: finds the largest value, the lowest id that has it, and the
+  // smallest finite value. If all values are -inf, the id is the first allowed one, else 0.
   __device__ void Scan() {
     float max = Minus(), least = -Minus();
     int32_t id = INT32_MAX;
@@ -99,7 +99,7 @@ class RowSampler {
              &id);
       least = fminf(least, __shfl_xor_sync(kAllLanes, least, mask));
     }
-    __syncthreads();  // shared_ may still be read
+    __syncthreads();  // other threads may still read shared_
     const int lane = threadIdx.x % kWarpThreads, warp = threadIdx.x / kWarpThreads;
     if (lane == 0) {
       shared_.floats[0][warp] = max;
@@ -120,7 +120,8 @@ class RowSampler {
   __device__ float largest() const { return max_; }
   __device__ int32_t largest_id() const { return max_id_; }
 
-  // log(sum of exp(value - max)); an infinite maximum is 0 away from itself. After Scan.
+  // log(sum of exp(value - max)). Values equal to an infinite maximum count as exp(0). Call after
+  // Scan.
   __device__ float LogSum() {
     float sum = 0;
     ForEach([&](int32_t, float value) { sum += expf(Below(value)); });
@@ -131,10 +132,10 @@ class RowSampler {
   // value - max
   __device__ float Below(float value) const { return value == max_ ? 0.0f : value - max_; }
 
-  // The distribution of exp(value / temperature). After Scan.
+  // Builds the histogram of exp(value / temperature). Call after Scan.
   __device__ void Weigh(float temperature) {
     infinite_ = max_ == -Minus();
-    // Finite, for what is 0 below the largest.
+    // Kept finite, because 0 * infinity would be NaN for the largest value.
     inverse_temperature_ = fminf(1.0f / temperature, __uint_as_float(0x7f7fffffu));
     const float spread = infinite_ ? 0.0f : max_ - least_;
     const float range = fminf(spread, kBinnedRange * temperature);
@@ -162,7 +163,7 @@ class RowSampler {
     __syncthreads();
     return sum;
   }
-  // Of the tokens up to `last` that keep(value) holds for.
+  // Mass of the tokens up to `last` for which keep(value) is true.
   template <typename Keep>
   __device__ unsigned long long MassOf(Place last, const Keep& keep) {
     unsigned long long sum = 0;
@@ -174,12 +175,12 @@ class RowSampler {
     return sum;
   }
 
-  // The n-th token, counted from 1. After Weigh; n is at most vocab.
+  // The n-th token, counted from 1. Call after Weigh; n <= vocab.
   __device__ Found ByCount(uint32_t n) { return Find</*kByCount=*/true>(n); }
-  // The first token up to which the mass is `mass`, at least 1 and at most TotalMass.
+  // The first token at which the cumulative mass reaches `mass`; 1 <= mass <= TotalMass.
   __device__ Found ByMass(unsigned long long mass) { return Find</*kByCount=*/false>(mass); }
 
-  // The first n tokens in their order, at most kMaxTop. After Weigh.
+  // Calls each(rank, id, value) for the first n tokens, n <= kMaxTop. Call after Weigh.
   template <typename Each>
   __device__ void ForFirst(uint32_t n, const Each& each) {
     const Place last = ByCount(n).place;
@@ -217,12 +218,12 @@ class RowSampler {
     return first < vocab_ ? first : 0;
   }
 
-  // Bit i: whether token first + i is allowed, up to the end of its word.
+  // Bit i: whether token first + i is allowed, up to the end of its mask word.
   __device__ __forceinline__ uint32_t AllowedBits(int32_t first) const {
     return allowed_ == nullptr ? ~0u : allowed_[first / 32] >> (first % 32);
   }
 
-  // each(id, value) in rising order of a thread's ids.
+  // Calls each(id, value) for this thread's tokens, in ascending id order.
   template <typename Each>
   __device__ __forceinline__ void ForEach(const Each& each) const {
     const auto one = [&](int32_t i, float value, uint32_t allowed) {
@@ -256,8 +257,8 @@ class RowSampler {
     __syncthreads();
   }
 
-  // The first bin up to which count or mass is `wanted`, more being `count` and `mass` before the
-  // first bin: into shared_.bin and what is before it.
+  // Finds the bin in which the cumulative count or mass reaches `wanted`. `count` and `mass` are
+  // the totals before the first bin. Writes shared_.bin and the totals before that bin.
   template <bool kByCount>
   __device__ void FindBin(const Bins& bins, unsigned long long wanted, uint32_t count,
                           unsigned long long mass) {
@@ -301,8 +302,8 @@ class RowSampler {
     __syncthreads();
   }
 
-  // The places of the tokens that wanted(value, place) holds for into shared_.listed. REQUIRES: at
-  // most kMaxListed.
+  // Writes the keys of the tokens for which wanted(value, place) is true to shared_.listed.
+  // REQUIRES: at most kMaxListed of them.
   template <typename Wanted>
   __device__ void List(const Wanted& wanted) {
     if (threadIdx.x == 0) shared_.n_listed = 0;
@@ -349,9 +350,9 @@ class RowSampler {
     return found;
   }
 
-  // List for a bin that has too many: it is cut into bins of equal width, and again, until few
-  // tokens are left around the wanted one. count, mass: before the bin, then before the tokens
-  // listed.
+  // List for a bin with too many tokens. Divides the bin into equal sub-bins, repeatedly, until few
+  // tokens remain around the wanted one. count, mass: totals before the bin; on return, before the
+  // listed tokens.
   template <bool kByCount>
   __device__ void ListRefined(int bin, unsigned long long wanted, uint32_t* count,
                               unsigned long long* mass) {
@@ -383,7 +384,7 @@ class RowSampler {
     List([&](float, Place place) { return place >= first && place <= last; });
   }
 
-  // The first and last place of a bin's tokens.
+  // The smallest and the largest sort key in a bin.
   __device__ void RangeOf(int bin, Place* first, Place* last) {
     if (threadIdx.x == 0) {
       shared_.range[0] = ~Place{0};

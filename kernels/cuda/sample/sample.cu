@@ -1,4 +1,4 @@
-// A block a row.
+// One CTA per row.
 #include "kernels/cuda/sample/sample.h"
 
 #include "kernels/cuda/device/shared_memory.h"
@@ -8,7 +8,7 @@
 namespace stagecoach::kernels::cuda {
 namespace {
 
-// Bias, forbidden ids and penalties, in place; `originals` keeps what was there.
+// Applies bias, forbidden ids and penalties in place. `originals` receives the previous logits.
 __device__ void Edit(const SampleRows& p, const DeviceSampleRow& row, float* logits) {
   const auto in_range = [&](int32_t id) { return id >= 0 && id < p.vocab; };
   const int32_t first = static_cast<int32_t>(threadIdx.x);
@@ -41,7 +41,7 @@ __device__ void Edit(const SampleRows& p, const DeviceSampleRow& row, float* log
     if (!in_range(count.id)) continue;
     float value = logits[count.id];
     value = value > 0 ? value / row.repetition_penalty : value * row.repetition_penalty;
-    // No fused multiply-add: as everywhere else.
+    // No fused multiply-add: the other devices do not fuse it either.
     value -= __fmul_rn(row.frequency_penalty, static_cast<float>(count.n_generated));
     if (count.n_generated > 0) value -= row.presence_penalty;
     logits[count.id] = value;
@@ -49,7 +49,7 @@ __device__ void Edit(const SampleRows& p, const DeviceSampleRow& row, float* log
   __syncthreads();
 }
 
-// The logit of `token` before Edit, into *value of the block.
+// Writes the logit that `token` had before Edit to *value in shared memory.
 __device__ void FindOriginal(const SampleRows& p, const DeviceSampleRow& row, const float* logits,
                              int32_t token, float* value) {
   const int32_t first = static_cast<int32_t>(threadIdx.x);

@@ -1,4 +1,4 @@
-// Sampling on the device: nothing about a row's logits goes to the host but what was drawn.
+// Sampling on the device. Only the drawn token and requested log-probabilities go to the host.
 #pragma once
 
 #include <cstdint>
@@ -8,7 +8,7 @@
 
 namespace stagecoach::kernels::cuda {
 
-// A SampleRow as the kernel reads it; its lists are part of the arrays of SampleRows.
+// A SampleRow as the kernel reads it. Its lists are ranges of the arrays in SampleRows.
 struct DeviceSampleRow {
   uint64_t seed, position;
   SampledToken* out;
@@ -22,7 +22,7 @@ struct DeviceSampleRow {
   int32_t given_token, slot, n_logprobs;
 };
 
-// Memory that the device reaches.
+// All pointers are to memory that the device can access.
 struct SampleRows {
   float* logits;  // [R, vocab]; edited in place
   int32_t vocab;
@@ -32,13 +32,13 @@ struct SampleRows {
   const int32_t* forbidden;
   const int32_t* bias_ids;
   const float* bias_values;
-  float* originals;  // logits before they were edited: [counts], [forbidden], [bias], as many as
-                     // the arrays above have
-  int32_t n_counts, n_forbidden;  // of the arrays
+  // Logits before the edits: [n_counts], [n_forbidden], [number of biases], for the arrays above.
+  float* originals;
+  int32_t n_counts, n_forbidden;  // lengths of the arrays
   int32_t* sampled;               // StepInputs::sampled, or null
 };
 
-// n_logprobs up to kMaxTop.
+// One CTA per row. n_logprobs must be <= kMaxTop.
 cudaError_t Sample(const Stream& stream, const SampleRows& rows);
 inline constexpr int32_t kMaxTop = 4096;
 

@@ -10,14 +10,14 @@
 namespace stagecoach::kernels::cuda {
 namespace {
 
-// An edited token takes its entry and a place for the logit that was there.
+// An edited token needs its list entry and space for its original logit.
 size_t StagedBytes(const SampleRow& row) {
   return sizeof(DeviceSampleRow) + row.counts.size() * (sizeof(TokenCount) + sizeof(float)) +
          (row.forbidden.size() + row.bias_ids.size()) * 3 * sizeof(float) +
          row.allowed.size_bytes();
 }
 
-// Arrays one after another in staged memory.
+// Takes consecutive arrays from staged memory.
 class Arrays {
  public:
   explicit Arrays(void* memory) : next_(static_cast<unsigned char*>(memory)) {}
@@ -32,7 +32,7 @@ class Arrays {
   unsigned char* next_;
 };
 
-// Appends to an array and says where it began.
+// Appends `values` to an array and returns the index of the first one.
 template <typename T>
 int32_t Append(std::span<const T> values, T* array, int32_t* n) {
   const int32_t first = *n;

@@ -1,7 +1,7 @@
-// Ops::Sample on the GPU: brings the rows' parameters, lists and masks there.
+// Ops::Sample on the GPU: transfers the rows' parameters, lists and masks.
 //
-// Masks are copied on a stream of their own while the layers still run; only the sampling waits for
-// them, and only where a row has one.
+// Masks are copied on a separate stream while the layers still run. Only the sampling kernel waits
+// for them, and only if a row has a mask.
 #pragma once
 
 #include "absl/status/status.h"
@@ -14,21 +14,23 @@ namespace stagecoach::kernels::cuda {
 
 class SampleRowStager {
  public:
-  // All outlive it.
+  // All arguments must outlive it.
   SampleRowStager(const Stream* stream, HostRing* ring, Disturbance* disturbance)
       : stream_(stream), ring_(ring), disturbance_(disturbance) {}
   ~SampleRowStager();
   SampleRowStager(const SampleRowStager&) = delete;
   SampleRowStager& operator=(const SampleRowStager&) = delete;
 
-  // Steps allocate nothing: what is freed on a GPU waits for all that runs there.
+  // Allocates everything that steps need. Steps must not allocate: cudaFree waits for all work on
+  // the GPU.
   absl::Status Init();
-  // RESOURCE_EXHAUSTED: a row's lists are larger than what fits at once.
+  // RESOURCE_EXHAUSTED: the lists of one row exceed a segment of the host ring.
   absl::Status Run(const SampleArgs& args);
 
  private:
   absl::Status RunPart(const SampleArgs& args, size_t first, size_t n);
-  // `staged` of the ring to masks_, ahead of what is queued next.
+  // Copies `staged`, which is in the host ring, to masks_. Work that is queued later on stream_
+  // waits for it.
   absl::Status UploadMasks(const void* staged, size_t bytes);
 
   const Stream* const stream_;
@@ -37,8 +39,8 @@ class SampleRowStager {
 
   cudaStream_t copies_ = nullptr;
   cudaEvent_t copied_ = nullptr;   // masks_ is filled
-  cudaEvent_t sampled_ = nullptr;  // and has been read
-  Buffer masks_;                   // of one part
+  cudaEvent_t sampled_ = nullptr;  // masks_ has been read
+  Buffer masks_;                   // masks of the rows of one RunPart
 };
 
 }  // namespace stagecoach::kernels::cuda

@@ -1,4 +1,4 @@
-// Sampling on the device, against the reference.
+// Sampling on the device, compared with the reference.
 #include <catch2/generators/catch_generators.hpp>
 #include <limits>
 
@@ -17,7 +17,7 @@ struct Drawn {
   std::vector<std::vector<float>> top_logprobs;
 };
 
-// Each of `rows` over the same logits.
+// Samples each of `rows` from the same logits.
 Drawn SampleAll(Ops& ops, const std::vector<float>& logits, const std::vector<SampleRow>& rows,
                 int32_t* sampled = nullptr) {
   std::vector<float> all;
@@ -98,7 +98,7 @@ TEST_CASE("Sample: draws with every cut") {
   const size_t vocab = GENERATE(5, 1001, 9000);
   const float deviation = GENERATE(0.0f, 0.01f, 3.0f, 30.0f);
   std::vector<float> logits = RandomFloats(vocab, 7, deviation);
-  for (float& logit : logits) logit = std::round(logit * 64) / 64;  // with equals
+  for (float& logit : logits) logit = std::round(logit * 64) / 64;  // creates ties
   std::vector<SampleRow> rows;
   for (const SampleRow& row : std::vector<SampleRow>{
            {.temperature = 1},
@@ -144,7 +144,7 @@ TEST_CASE("Sample: bias, forbidden ids, penalties, log-probabilities of the raw 
   Compare(logits, rows);
 }
 
-// Every `stride`-th token from `first` on.
+// Allows every `stride`-th token from `first` on.
 std::vector<uint32_t> Mask(size_t vocab, size_t first, size_t stride) {
   std::vector<uint32_t> words((vocab + 31) / 32);
   for (size_t id = first; id < vocab; id += stride) words[id / 32] |= uint32_t{1} << (id % 32);
@@ -201,7 +201,7 @@ TEST_CASE("Sample: masks change from call to call") {
   [[maybe_unused]] const uint64_t free_before = ops->Memory().free_bytes;
   std::vector<float> logits(40000, 0.0f);
   for (int32_t call = 0; call < 12; ++call) {
-    // More rows later.
+    // The number of rows grows.
     const size_t n_rows = 1 + static_cast<size_t>(call) / 4;
     std::vector<std::vector<uint32_t>> masks;
     std::vector<SampleRow> rows;
@@ -214,8 +214,8 @@ TEST_CASE("Sample: masks change from call to call") {
       CHECK(drawn.tokens[r].token == 1000 * call + static_cast<int32_t>(r));
     }
   }
-#ifdef STAGECOACH_EMULATED_CUDA  // a GPU's memory is not this test's alone
-  // What a step allocated or freed would wait for receives that wait for the next step.
+#ifdef STAGECOACH_EMULATED_CUDA  // other processes use a real GPU's memory too
+  // Allocating or freeing in a step would wait for receives that wait for the next step.
   CHECK(ops->Memory().free_bytes == free_before);
 #endif
 }

@@ -10,18 +10,19 @@
 namespace stagecoach::kernels::cuda {
 namespace {
 
-// Speeds of an H200, in operations a second. They decide which kernel is faster, and nothing else.
-// HopperPrefill's is a multiprocessor's, as it may have few works; the others share out keys, too,
-// and theirs is that of all multiprocessors.
+// Measured throughput of an H200 in FLOP per second. The values only decide which kernel is faster.
+// DenseRate (HopperPrefill) is per SM, because that kernel may have fewer work items than SMs. The
+// other rates are for the whole GPU, because the other kernels also split the keys.
 constexpr double DenseRate(int32_t head_dim) {
   return head_dim <= 64 ? 4.0e12 : head_dim <= 128 ? 5.7e12 : 6.4e12;
 }
 constexpr double PackedRate(int32_t head_dim) { return head_dim <= 64 ? 218e12 : 305e12; }
 constexpr double OtherRate(int32_t head_dim) { return head_dim <= 128 ? 95e12 : 62e12; }
-constexpr double kGatherRate = 4.0e12;                           // bytes a second
-constexpr double kDenseSeconds = 10e-6, kOthersSeconds = 15e-6;  // that any take
-constexpr double kWorkSeconds = 3e-6, kTileSeconds = 8e-6;       // to begin and end each
-// With fewer rows most of a tile of HopperPrefill's is empty, whatever is beside them.
+constexpr double kGatherRate = 4.0e12;                           // bytes per second
+constexpr double kDenseSeconds = 10e-6, kOthersSeconds = 15e-6;  // fixed cost per launch
+constexpr double kWorkSeconds = 3e-6, kTileSeconds = 8e-6;  // fixed cost per work item and per tile
+// With fewer rows per sequence, most of a HopperPrefill tile is empty: a tile has rows of one
+// sequence.
 constexpr int32_t kLeastRows = 32;
 
 int32_t GatheredBlocks(const StepSeq& seq) {
@@ -29,14 +30,14 @@ int32_t GatheredBlocks(const StepSeq& seq) {
                               (kGatheredTile / kBlockTokens));
 }
 
-// A sequence's, by either.
+// Estimated time of one sequence with either kernel.
 struct Costs {
   double dense = 0, longest_work = 0, others = 0;  // seconds
 };
 
 Costs CostsOf(const Stream& stream, const StepLimits& limits, const HopperWorks::Setup& setup,
               const StepSeq& seq) {
-  const double per_pair = 4.0 * limits.head_dim;  // of a row, head and key
+  const double per_pair = 4.0 * limits.head_dim;  // FLOP per row, head and key
   const double keys = seq.position + 0.5 * seq.n_tokens;
   const double tiles = static_cast<double>(CeilDiv(seq.n_tokens, setup.tile_rows));
   const double work = setup.tile_rows * keys * per_pair / DenseRate(limits.head_dim) + kWorkSeconds;
@@ -54,7 +55,8 @@ Costs CostsOf(const Stream& stream, const StepLimits& limits, const HopperWorks:
                                    kTileSeconds / stream.n_multiprocessors)};
 }
 
-// The fewest passes over parts of the KV heads with which so many keys fit; 0: none.
+// The smallest number of passes, each over an equal part of the KV heads, for which `n_keys` keys
+// fit into the gather buffer. 0: they never fit.
 int32_t Passes(int64_t n_keys, int64_t capacity, int32_t n_kv_heads) {
   for (int32_t n = 1; n <= n_kv_heads; ++n) {
     if (n_kv_heads % n == 0 && n_keys <= capacity * n) return n;
@@ -71,7 +73,7 @@ void HopperWorks::Choose(const Stream& stream, const StepLimits& limits, const S
   n_seqs_ = n_blocks_ = 0;
   n_passes_ = 1;
   if (setup.tile_rows == 0) return;
-  // Those with the most rows, as many as make the sum of both kernels' times least.
+  // Takes the sequences with the most rows. Their number minimizes the sum of both kernels' times.
   std::vector<size_t> order;
   std::vector<Costs> costs(seqs.size());
   double others = 0;
@@ -132,7 +134,8 @@ void HopperWorks::Plan(const Stream& stream, const StepLimits& limits,
   }
   std::stable_sort(tiles.begin(), tiles.end(),
                    [](const Tile& a, const Tile& b) { return a.n_keys > b.n_keys; });
-  // Each to the block with the least so far, the longest first.
+  // Longest processing time first (R. Graham, 1969): each work item goes to the CTA with the least
+  // work so far.
   const auto n_blocks = static_cast<size_t>(stream.n_multiprocessors);
   const int32_t n_heads = limits.n_heads / n_passes_;
   std::vector<std::vector<Work>> by_block(n_blocks);
@@ -155,7 +158,7 @@ void HopperWorks::Plan(const Stream& stream, const StepLimits& limits,
     arrays_.push_back(start);
     start += static_cast<int32_t>(of_block.size());
   }
-  // The rest have nothing to do.
+  // SMs that are left to other kernels get an empty range.
   arrays_.resize(static_cast<size_t>(stream.n_all_multiprocessors) + 1, start);
   const auto for_all = [&](const auto& value) {
     for (const std::vector<Work>& of_block : by_block) {

@@ -1,5 +1,5 @@
-// What kernels want as scratch, and where in it things are: arithmetic without CUDA, so that a plan
-// for GPUs that are not here counts the same.
+// Layout of the scratch memory of kernels. Plain arithmetic without CUDA, so that planning for GPUs
+// on other machines gets the same sizes.
 #pragma once
 
 #include <algorithm>
@@ -13,14 +13,14 @@ namespace stagecoach::kernels::cuda {
 
 inline constexpr int32_t kMaxSkinnyRows = 16;
 
-// Rows of several matrices at once (mixture of experts).
+// A group of rows that one matrix of a list multiplies (mixture of experts).
 struct RowGroup {
-  int32_t matrix;     // of GroupedGemmArgs::weights
-  int32_t first_row;  // of the rows in order
-  int32_t n_rows;     // at most kMaxSkinnyRows
+  int32_t matrix;     // index into GroupedGemmArgs::weights
+  int32_t first_row;  // index into the sorted rows
+  int32_t n_rows;     // <= kMaxSkinnyRows
 };
 
-// ExpertMlp's. P: pairs of a row and one of its experts.
+// Scratch of ExpertMlp. P: number of (row, expert) pairs.
 struct ExpertScratch {
   ExpertScratch(const ExpertShape& shape, DType dtype) {
     const int64_t pairs = int64_t{shape.max_tokens} * shape.n_used;
@@ -45,19 +45,20 @@ struct ExpertScratch {
 
   size_t bytes = 0;
   int64_t max_groups;
-  size_t n_groups, groups;  // [1] int32, [max_groups] RowGroup
-  size_t order;             // [P] int32: pairs by expert
-  size_t up, activation;    // [P, 2 * width], [P, width], in that order
-  size_t y;                 // [P, hidden] float32, by pair
+  size_t n_groups, groups;  // byte offset of [1] int32; of [max_groups] RowGroup
+  size_t order;             // [P] int32: pairs sorted by expert
+  size_t up, activation;    // [P, 2 * width], [P, width], sorted by expert
+  size_t y;                 // [P, hidden] float32, in pair order
 };
 
-// Gathered sequences begin at multiples of so many keys, and there are zeros after the last key: a
-// kernel may read whole tiles. No value is to come from elsewhere, as 0 times NaN is NaN.
+// Every gathered sequence begins at a multiple of this many keys, and zeros follow its last key, so
+// that a kernel may read whole tiles. The padding must be zero, because 0 times NaN is NaN.
 inline constexpr int32_t kGatheredTile = 128;
-// Keys that there is to be room for to gather, if no sequence can have more: enough for most.
+// Size of the gather buffer in keys, or less if no sequence can have as many. Enough for most
+// steps.
 inline constexpr int64_t kMostGathered = 65536;
 
-// Of a key and its value, of a type of 16 bits.
+// Bytes of one key and its value over all KV heads, with a 16-bit type.
 inline int64_t BytesOfGatheredKey(int32_t n_kv_heads, int32_t head_dim) {
   return int64_t{2} * 2 * n_kv_heads * head_dim;
 }

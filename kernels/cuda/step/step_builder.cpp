@@ -12,11 +12,11 @@
 namespace stagecoach::kernels::cuda {
 namespace {
 
-// Partial results of fixed units take no more than this with so many slots. How many there are does
-// not count: the order of additions would depend on it.
+// Size limit for the partial results of fixed units, computed for kUsualSlots slots. The real
+// number of slots must not matter: the unit size sets the order of additions.
 constexpr int64_t kMaxStateBytes = int64_t{256} << 20;
 constexpr int32_t kUsualSlots = 256;
-// Fixed units are not smaller: 512 tokens.
+// Minimum size of fixed units, in KV blocks: 512 tokens.
 constexpr int32_t kLeastFixedBlocks = 32;
 
 AttentionSetup SetupFor(const Stream& stream, const StepLimits& limits, bool fixed_units) {
@@ -36,7 +36,7 @@ AttentionSetup SetupFor(const Stream& stream, const StepLimits& limits, bool fix
   return setup;
 }
 
-// Rows of a tile of Hopper's dense kernel; 0: it is not used.
+// Rows per tile of Hopper's dense kernel; 0: the kernel is not used.
 int32_t HopperRowsFor(const Stream& stream, const StepLimits& limits, bool fixed_units) {
   const bool entries_fit = int64_t{limits.max_slots} * limits.max_blocks <= INT32_MAX;
   const bool has_full =
@@ -45,7 +45,8 @@ int32_t HopperRowsFor(const Stream& stream, const StepLimits& limits, bool fixed
   return HopperTileRows(limits.kv_dtype, limits.head_dim, limits.has_softcap);
 }
 
-// Hands out parts of memory that starts at a multiple of 64 bytes.
+// Splits memory that starts at a multiple of 64 bytes into aligned parts. Null memory: only counts
+// bytes.
 class Parts {
  public:
   explicit Parts(void* memory) : memory_(static_cast<unsigned char*>(memory)) {}
@@ -55,7 +56,7 @@ class Parts {
     n_bytes_ += (n * sizeof(T) + 63) / 64 * 64;
     return taken;
   }
-  // Takes a copy of `values`.
+  // Stores a copy of `values`.
   template <typename T>
   T* Put(std::span<const T> values) {
     T* const to = Take<T>(values.size());
@@ -69,7 +70,7 @@ class Parts {
   size_t n_bytes_ = 0;
 };
 
-// Lays the arrays out; the number of bytes that takes.
+// Lays out the arrays in `memory` and returns the number of bytes. Null memory: only counts bytes.
 size_t LayOut(const Stream& stream, const StepLimits& limits, const AttentionNeeds& needs,
               void* memory, CudaStepInputs* inputs) {
   const size_t tokens = static_cast<size_t>(limits.max_tokens);
@@ -196,7 +197,7 @@ void StepBuilder::PlanPrefill(const StepBatch& batch, const CudaStepInputs& inpu
   tiles_.clear();
   for (size_t s = 0; s < batch.seqs.size(); ++s) {
     const StepSeq& seq = batch.seqs[s];
-    // Hopper's dense kernel knows no windows.
+    // Hopper's dense kernel does not support windows.
     if (seq.n_tokens == 1 || (window == 0 && works_.Has(s))) continue;
     for (int32_t first = 0; first < seq.n_tokens * heads; first += rows) {
       const int32_t last = std::min(first + rows, seq.n_tokens * heads) - 1;
@@ -219,8 +220,8 @@ void StepBuilder::PlanPrefill(const StepBatch& batch, const CudaStepInputs& inpu
                  .max_states = inputs.max_part_states}));
 }
 
-// Blocks that a sequence is given behind its position are another's, who may be filling them in
-// this very step.
+// If a sequence gets blocks for positions before its current one, the blocks belong to another
+// sequence (prefix match). That sequence may still fill them in this step.
 void StepBuilder::FindAdopters(const StepBatch& batch, int32_t max_slots) {
   first_new_blocks_.assign(static_cast<size_t>(max_slots), INT32_MAX);
   for (const NewBlock& entry : batch.new_blocks) {
@@ -260,7 +261,7 @@ void StepBuilder::Plan(const StepBatch& batch, const CudaStepInputs& inputs) {
   unit_starts_.clear();
   shares_.clear();
   const int32_t n_passes = limits.n_kv_heads * DecodePasses(limits.n_heads, limits.n_kv_heads);
-  // A recording for more rows has as many decodes at most.
+  // A replayed recording for more rows has at most this many decodes.
   decode_shape_ =
       inputs.setup.fixed_units || decodes_.empty()
           ? DecodeShape{}

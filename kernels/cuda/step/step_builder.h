@@ -1,5 +1,5 @@
-// Step inputs on the GPU: the host says what is new and how attention is cut up, kernels do the
-// rest.
+// Step inputs on the GPU. The host passes the changes and the split of attention; kernels compute
+// the rest.
 #pragma once
 
 #include <cstdint>
@@ -21,27 +21,29 @@ struct CudaStepInputs final : StepInputs {
   StepLimits limits;
   AttentionSetup setup;
   HopperWorks::Setup works;
-  GatheredKeys gathered{};  // for those
+  GatheredKeys gathered{};  // gather buffer for HopperPlan
   AttentionMemory attention_memory{};
-  int32_t max_part_states = 0;       // that it holds
-  std::vector<AttentionPlan> plans;  // by KV group
+  int32_t max_part_states = 0;       // part states that fit into attention_memory
+  std::vector<AttentionPlan> plans;  // per KV group
   Buffer memory;
-  StepParams params{};  // where everything is
+  StepParams params{};  // addresses of all arrays
 };
 
-// fixed_units: as in AttentionSetup
+// fixed_units: see AttentionSetup.
 absl::StatusOr<std::unique_ptr<CudaStepInputs>> NewCudaStepInputs(const Stream& stream,
                                                                   const StepLimits& limits,
                                                                   bool fixed_units);
 
-// As Ops::AttentionScratchBytes.
+// See Ops::AttentionScratchBytes.
 size_t WantedScratchBytes(const Stream& stream, const StepLimits& limits, bool fixed_units);
 
 class StepBuilder {
  public:
-  // Both outlive it.
+  // `stream` and `ring` must outlive the builder.
   StepBuilder(const Stream* stream, HostRing* ring) : stream_(stream), ring_(ring) {}
 
+  // Queues the kernels that apply new blocks and build the rows and the plans. Errors are those of
+  // CUDA.
   absl::Status Build(const StepBatch& batch, CudaStepInputs* inputs);
 
  private:
@@ -52,14 +54,14 @@ class StepBuilder {
 
   const Stream* const stream_;
   HostRing* const ring_;
-  // Of the step; kept for their memory.
+  // State of the current step; members so that their memory is reused.
   std::vector<int32_t> starts_, row_seqs_, unit_starts_;
-  std::vector<int32_t> first_new_blocks_;  // by slot: the least index given; INT32_MAX: none
+  std::vector<int32_t> first_new_blocks_;  // per slot: the lowest new block index; INT32_MAX: none
   std::vector<PlannedDecode> decodes_;
   DecodeShape decode_shape_;
   std::vector<DecodeShare> shares_;
   std::vector<PrefillTile> tiles_;
-  std::vector<PrefillShares> prefill_;  // by KV group
+  std::vector<PrefillShares> prefill_;  // per KV group
   HopperWorks works_;
 };
 

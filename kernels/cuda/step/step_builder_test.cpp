@@ -31,7 +31,7 @@ TEST_CASE("a step is built from slots and new blocks, and recorded calls follow 
   CHECK(ints(step->groups[0].kv_slots, 3) == Ints{5 * 16 + 15, 6 * 16, 9 * 16 + 3});
   CHECK(ints(step->groups[1].kv_slots, 3) == Ints{7 * 16 + 15, 8 * 16, 16 + 3});
 
-  // What was said before is kept.
+  // Block tables and sampled tokens persist from the previous step.
   const std::vector<StepSeq> next = {{2, 17, 1}};
   const Ints next_ids = {kSampledToken};
   ops->BuildStep({.seqs = next, .token_ids = next_ids, .n_tokens = 1, .n_padding = 1}, step.get());
@@ -62,7 +62,8 @@ TEST_CASE("a sequence of one row whose blocks another may be filling waits for a
   const auto ops = NewCudaOps();
   const auto step =
       *ops->NewStepInputs({.max_tokens = 32, .max_slots = 4, .max_blocks = 4, .windows = {0}});
-  // Slot 0 fills a block, which slot 1 adopts; slot 2 adopted in an earlier step; slot 3 grows.
+  // Slot 0 fills a block, and slot 1 adopts it. Slot 2 adopted blocks in an earlier step. Slot 3
+  // grows.
   const std::vector<NewBlock> blocks = {
       {0, 0, 0, 5}, {0, 0, 1, 6}, {0, 1, 0, 5}, {0, 1, 1, 7}, {0, 3, 2, 8}};
   const std::vector<StepSeq> seqs = {{0, 0, 17}, {1, 16, 1}, {2, 20, 1}, {3, 32, 1}};

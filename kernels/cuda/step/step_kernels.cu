@@ -7,7 +7,7 @@ namespace {
 
 constexpr int kThreads = 256;
 
-// The index of this thread among all, and their number.
+// This thread's index in the grid, and the number of threads in the grid.
 __device__ __forceinline__ int32_t GlobalThread() {
   return static_cast<int32_t>(blockIdx.x * blockDim.x + threadIdx.x);
 }
@@ -66,12 +66,12 @@ __device__ __forceinline__ void MakeRows(const StepParams& p) {
   }
 }
 
-// What is new lies in the host's memory, a microsecond or two away: blocks in y do different
-// things, so that those times do not add up.
+// The new data lies in pinned host memory, with 1 to 2 us latency per access. CTAs with different
+// blockIdx.y do different parts, so that these latencies overlap.
 constexpr unsigned kParts = 8;
 
-// Does not let the next kernel start: all that follow find the plan when they start, and may read
-// it before the kernel before them is done.
+// Never calls LetNextStart(). So every later kernel finds the plan complete when it starts, and may
+// read it before WaitForPrevious().
 __global__ void RowsKernel(const StepParams p) {
   WaitForPrevious();
   switch (blockIdx.y) {

@@ -1,4 +1,4 @@
-// A step's rows, built on the device from what it keeps of the sequences and what is new.
+// Builds the rows of a step on the device from the kept state of the sequences and the changes.
 #pragma once
 
 #include <cstdint>
@@ -11,21 +11,21 @@ namespace stagecoach::kernels::cuda {
 
 inline constexpr int32_t kMaxKvGroups = 16;
 
-// All pointers are to memory that the device reaches.
+// All pointers are to memory that the device can access.
 struct StepParams {
-  // What is new. [n_seqs], [n_seqs + 1], [n_tokens]: rows' sequences, [n_tokens] or null
+  // The changes: [n_seqs]; [n_seqs + 1]; [n_tokens], the sequence of each row; [n_tokens] or null.
   const StepSeq* new_seqs;
   const int32_t *new_starts, *row_seqs, *new_token_ids;
   const NewBlock* new_blocks;        // [n_new_blocks]
   const PlannedDecode* new_decodes;  // [n_decodes]
   const int32_t* new_unit_starts;    // [n_groups, n_decodes + 1]
   const DecodeShare* new_shares;     // [n_groups, n_shares]
-  const int32_t* new_hopper;         // [n_hopper]: the arrays of HopperPlan one after another
+  const int32_t* new_hopper;         // [n_hopper]: the arrays of HopperPlan, one after another
   int32_t n_hopper;
   int32_t n_shares;  // 0: units are fixed
   int32_t n_new_blocks, n_seqs, n_tokens, n_decodes, n_groups;
-  int32_t n_rows;  // n_tokens, and padding: rows without a place in the cache
-  // What is built and kept, as in StepInputs and AttentionPlan.
+  int32_t n_rows;  // n_tokens plus padding rows, which have no KV slot
+  // Outputs, kept between steps: see StepInputs and AttentionPlan.
   int32_t *token_ids, *positions, *seq_starts, *seq_positions, *seq_slots;
   int32_t *n_seqs_out, *n_decodes_out;
   PlannedDecode* decodes;
@@ -36,7 +36,7 @@ struct StepParams {
     int32_t* part_starts;
     PrefillPart* parts;
     PrefillMerge* merges;
-    // What is new.
+    // The changes.
     const int32_t* new_part_starts;  // [n_part_starts]
     const PrefillPart* new_parts;    // [n_parts]
     const PrefillMerge* new_merges;  // [n_merges]
@@ -46,9 +46,9 @@ struct StepParams {
   int32_t block_table_stride;
 };
 
-// new_blocks into the tables.
+// Writes new_blocks into the block tables.
 cudaError_t ApplyNewBlocks(const Stream& stream, const StepParams& params);
-// Everything else, after them.
+// Builds everything else. Call after ApplyNewBlocks.
 cudaError_t BuildRows(const Stream& stream, const StepParams& params);
 
 }  // namespace stagecoach::kernels::cuda

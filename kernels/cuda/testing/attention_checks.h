@@ -1,5 +1,4 @@
-// What the tests of the GPU's attention share: a layer of it beside the reference's, and steps of
-// all kinds.
+// Shared by the GPU attention tests: a layer compared with the reference, and steps of all kinds.
 #pragma once
 
 #include <memory>
@@ -26,7 +25,8 @@ inline void CheckSequence(const AttentionConfig& config, int32_t n,
   const auto ops = NewCudaOps(batch_invariant);
   const std::vector<float> expected =
       AttentionLayer(*reference, config, n, n / 16 + 2).InChunks(qkv, n);
-  // The weights are rounded before they meet the values, and k after its rotation.
+  // The kernel rounds the softmax weights before it multiplies by v, and rounds k after the
+  // rotation.
   const double tolerance = config.dtype == DType::kF32 ? 1e-4 : 2 * Step(config.dtype);
   for (const int32_t size : chunks) {
     INFO("chunk " << size);
@@ -35,7 +35,7 @@ inline void CheckSequence(const AttentionConfig& config, int32_t n,
   }
 }
 
-// The last rows of a sequence whose others are computed first, in one chunk.
+// Compares the last rows of a sequence, after one chunk with all earlier rows.
 inline void CheckLastRows(const AttentionConfig& config, int32_t n_context,
                           const std::vector<int32_t>& sizes, bool batch_invariant = false) {
   const auto reference = MakeReferenceOps();
@@ -47,7 +47,8 @@ inline void CheckLastRows(const AttentionConfig& config, int32_t n_context,
     const int32_t n = n_context + size;
     const std::vector<float> qkv = RandomQkv(config, n, 5);
     int32_t n_blocks = n / 16 + 2;
-    if (n_blocks % 7 == 0) ++n_blocks;  // the order of an AttentionLayer's blocks wants that
+    if (n_blocks % 7 == 0)
+      ++n_blocks;  // 7 and the number of blocks must be coprime for AttentionLayer's block order
     AttentionLayer theirs(*reference, config, n, n_blocks), ours(*ops, config, n, n_blocks);
     const std::vector<float> all = theirs.Step({{0, 0, n, qkv.data()}});
     ours.Step({{0, 0, n_context, qkv.data()}});
@@ -60,7 +61,7 @@ inline void CheckLastRows(const AttentionConfig& config, int32_t n_context,
   }
 }
 
-// Prefill of one beside decodes and a chunk of others.
+// Steps that mix the prefill of one sequence with decodes and chunks of others.
 struct MixedSteps {
   explicit MixedSteps(const AttentionConfig& config)
       : config(config),

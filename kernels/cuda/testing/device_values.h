@@ -1,4 +1,4 @@
-// What the tests of the GPU's operations share beside other devices' tests.
+// Shared by the GPU operation tests, in addition to kernels/testing/values.h.
 #pragma once
 
 #include <catch2/catch_test_macros.hpp>

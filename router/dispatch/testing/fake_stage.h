@@ -1,4 +1,4 @@
-// A worker without a model: a Stage service on a real port that does what the test says.
+// A worker without a model: a Stage service on a real port with behaviour that the test sets.
 #pragma once
 
 #include <grpcpp/grpcpp.h>
@@ -20,7 +20,7 @@ class FakeStage final : public v1::Stage::Service {
  public:
   struct Options {
     std::string device = "cpu";
-    v1::Lease lease;  // that it tells of
+    v1::Lease lease;  // the lease that Describe reports
     grpc::Status load_status;
     grpc::Status join_status;
     grpc::Status prepare_status;
@@ -41,18 +41,18 @@ class FakeStage final : public v1::Stage::Service {
 
   const std::string& address() const { return address_; }
 
-  // To the router, once the Step stream is open.
+  // Sends to the router; waits for the Step stream to open.
   void Send(const v1::StepResponse& response);
   void SendResult(uint64_t epoch, uint64_t step);
-  // Breaks every connection, as a killed process does.
+  // Breaks every connection, like a killed process.
   void Die();
   // Blocks until the router has ended the Step stream.
   void WaitForStreamEnd();
 
   std::optional<v1::LoadRequest> load_request();
   std::optional<v1::JoinRequest> join_request();
-  std::vector<v1::PrepareGrammarRequest> grammars();  // that were prepared
-  std::vector<uint64_t> steps();                      // of the plans that came
+  std::vector<v1::PrepareGrammarRequest> grammars();  // every PrepareGrammar request
+  std::vector<uint64_t> steps();                      // steps of the received plans
 
  private:
   using Stream = grpc::ServerReaderWriter<v1::StepResponse, v1::StepRequest>;

@@ -1,4 +1,4 @@
-// What is decided by a request's header, before any of its body is taken in.
+// Decisions from a request's header, before its body is read.
 #pragma once
 
 #include <optional>
@@ -11,9 +11,10 @@ namespace stagecoach::router::http {
 
 struct Admission {
   std::string request_id;
-  HeaderFields fields;  // of whatever response there is
+  HeaderFields fields;  // for every response to this request
   Caller caller;
-  std::optional<HttpResponse> answer;  // a refusal, as a rule; the body is not looked at
+  // If set, usually a refusal: the answer without reading the body.
+  std::optional<HttpResponse> answer;
 };
 
 }  // namespace stagecoach::router::http

@@ -231,12 +231,12 @@ void AnswerJson::AppendText(std::string& events, size_t index) {
 std::string AnswerJson::Chunks(size_t i, const v1::GenerateResponse& message) {
   const size_t index = Add(i, message);
   Choice& choice = choices_[index];
-  // Enough for a chunk without log-probabilities.
+  // Large enough for a chunk without log-probabilities.
   std::array<unsigned char, 4096> buffer;
   json::monotonic_resource memory(buffer.data(), buffer.size());
   std::string events;
   if (request_.is_chat && !choice.begun) {
-    // The role comes by itself, as some clients expect.
+    // The role comes in its own chunk, as some clients expect.
     json::array choices(&memory);
     choices.push_back(json::object{{"index", index},
                                    {"delta", FirstDelta()},

@@ -1,4 +1,4 @@
-// What the router generates, as the JSON of OpenAI's API: whole responses and chunks of a stream.
+// Formats generated output as the JSON of OpenAI's API: whole responses and chunks of a stream.
 #pragma once
 
 #include <boost/json.hpp>
@@ -14,17 +14,18 @@
 
 namespace stagecoach::router::http {
 
-// One request's answers: n choices for each of its prompts. Takes the messages of all prompts, in
-// each prompt's order, and gives either chunks or, at the end, the response. One thread at a time.
+// The answers of one request: n choices for each of its prompts. Takes the messages of all prompts,
+// in order within each prompt, and returns either chunks or, at the end, the whole response. One
+// thread at a time.
 class AnswerJson {
  public:
   // `request` and `model` outlive this. `request_id` becomes part of the answer's id.
   AnswerJson(const ApiRequest& request, const ServedModel& model, const std::string& request_id,
              int64_t created_unix_s);
 
-  // Server-sent events for one message of prompt `i`; empty when there is nothing to say yet.
+  // Server-sent events for one message of prompt `i`; empty if there is nothing to send yet.
   std::string Chunks(size_t i, const v1::GenerateResponse& message);
-  // The events behind the last message: the usage if it was asked for, and [DONE].
+  // The events after the last message: usage, if requested, and [DONE].
   std::string LastChunks();
 
   // Keeps a message for Whole.
@@ -33,11 +34,11 @@ class AnswerJson {
 
  private:
   struct Prompt {
-    v1::Prompt content;  // kept when the answer has something of it
+    v1::Prompt content;  // kept if the answer contains parts of it
     uint32_t n_tokens = 0;
     uint32_t n_cached_tokens = 0;
   };
-  // What came since the last chunk, or all of it.
+  // Output since the last chunk or, for a whole response, all output.
   struct Choice {
     CompletionLogprobs completion_logprobs;
     bool begun = false;
@@ -49,15 +50,15 @@ class AnswerJson {
     boost::json::array chat_logprobs;
     boost::json::value finish_reason;
     boost::json::value stop_reason;
-    uint32_t n_tokens = 0;            // over all
-    uint32_t n_reasoning_tokens = 0;  // of those
+    uint32_t n_tokens = 0;            // total over all chunks
+    uint32_t n_reasoning_tokens = 0;  // part of n_tokens
   };
 
-  // Adds a message to its choice, behind the echoed prompt; returns the choice's index.
+  // Adds a message to its choice, after the echoed prompt. Returns the choice's index.
   size_t Add(size_t i, const v1::GenerateResponse& message);
   void AddEcho(const Prompt& prompt, Choice& choice) const;
   bool HasNews(const Choice& choice) const;
-  // The API's choice object, with a "delta" or a "message"; what was added is moved out.
+  // The API's choice object, with a "delta" or a "message"; moves the collected output out.
   boost::json::object TakeChoice(size_t index, bool is_delta,
                                  const boost::json::storage_ptr& memory);
   // The parts of a chat's delta or message.
@@ -71,10 +72,10 @@ class AnswerJson {
   boost::json::object Usage() const;
   void AppendEvent(std::string& events, const boost::json::array& choices,
                    boost::json::object more = {}) const;
-  // The event's end: `more` behind its choices, and what is said of usage in every event.
+  // Ends the event: adds `more` after its choices, and usage if every event carries it.
   void AppendEnd(std::string& events, const boost::json::object& more) const;
-  // Most tokens give a chunk of text and nothing else. AppendText writes what TakeChoice would have
-  // given, without an object on the way.
+  // Most tokens give a chunk with only text. For these, AppendText writes the same JSON as
+  // TakeChoice without building an object.
   bool HasTextAlone(const Choice& choice) const;
   void AppendText(std::string& events, size_t index);
 
@@ -82,7 +83,7 @@ class AnswerJson {
   const std::string id_;
   const int64_t created_unix_s_;
   const std::string& model_name_;
-  const std::string event_head_;  // what every event of the stream begins with
+  const std::string event_head_;  // start of every event of the stream
   std::vector<Prompt> prompts_;
   std::vector<Choice> choices_;  // n for each prompt
 };

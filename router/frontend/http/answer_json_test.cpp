@@ -72,7 +72,7 @@ TEST_CASE("a chat's chunks: role, text, end, usage, done") {
   const ApiRequest request = Chat(R"(, "stream": true, "stream_options": {"include_usage": true})");
   AnswerJson answer(request, model, "id", 1700000000);
   std::string text = answer.Chunks(0, First(Message("Hä\"", {5})));
-  CHECK(answer.Chunks(0, Message("", {6})).empty());  // no whole character yet
+  CHECK(answer.Chunks(0, Message("", {6})).empty());  // no whole UTF-8 character yet
   text += answer.Chunks(0, Last(Message("llo", {7, 1}), v1::FINISH_REASON_STOP, "1"));
   text += answer.LastChunks();
   const auto events = Events(text);
@@ -268,7 +268,7 @@ void AddCall(v1::GenerateResponse& message, uint32_t index, const std::string& n
   delta.set_arguments(arguments);
 }
 
-// A text, a call in two pieces, and another.
+// Messages with a text, a tool call in two pieces, and another tool call.
 std::vector<v1::GenerateResponse> CallingMessages() {
   std::vector<v1::GenerateResponse> messages = {First(Message("", {5})), Message("", {6}),
                                                 Message("", {7})};

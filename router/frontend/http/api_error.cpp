@@ -83,7 +83,7 @@ std::string ErrorJson(const absl::Status& status) {
   const Kind& kind = KindOf(status);
   const std::string message(status.message());
   const std::string code = ErrorCode(status);
-  // Also of a model that is not found, as OpenAI does.
+  // Set for an unknown model too, as OpenAI does.
   return Body(message, kind.type, kind.http_status < 500 ? FieldOf(message) : "",
               code.empty() ? kind.code : code);
 }

@@ -24,10 +24,11 @@ namespace json = boost::json;
 
 constexpr int64_t kMaxInt32 = std::numeric_limits<int32_t>::max();
 constexpr int64_t kMinInt32 = std::numeric_limits<int32_t>::min();
-constexpr size_t kMaxCommonBytes = 16 << 20;       // of all prompts' copies of what they share
-constexpr uint32_t kDefaultCompletionTokens = 16;  // of OpenAI's /v1/completions
+// Limit for all copies of the fields that prompts share.
+constexpr size_t kMaxCommonBytes = 16 << 20;
+constexpr uint32_t kDefaultCompletionTokens = 16;  // default of OpenAI's /v1/completions
 
-// What both kinds of internal request have, whatever their type.
+// Reads the fields that both internal request types have.
 template <typename Request>
 void ReadCommon(JsonFields& fields, Request& request) {
   request.set_model(fields.String("model").value_or(""));
@@ -101,7 +102,7 @@ void ReadChatLogprobs(JsonFields& fields, ApiRequest& request, v1::SamplingParam
   }
 }
 
-// chat_template_kwargs, and the variables of templates that have a field of their own.
+// Reads chat_template_kwargs, and template variables that have their own field.
 void ReadTemplateVariables(JsonFields& fields, v1::ChatRequest& chat) {
   const json::object* given = fields.Object("chat_template_kwargs");
   json::object variables(ClientJsonMemory());
@@ -121,7 +122,7 @@ void ReadTemplateVariables(JsonFields& fields, v1::ChatRequest& chat) {
   }
 }
 
-// The rest of a field's name behind `begin`.
+// The rest of a field name after the prefix `begin`.
 std::optional<std::string_view> Behind(std::string_view field, std::string_view begin) {
   if (!field.starts_with(begin)) return std::nullopt;
   return field.substr(begin.size());
@@ -229,7 +230,8 @@ absl::Status InClientTerms(const ApiRequest& request, size_t i, const absl::Stat
     return WithField(status, fmt::format("stream_options.json_events{}", *rest));
   }
   if (const auto rest = Behind(field, "sampling.grammar")) {
-    if (!request.sampling().has_grammar()) return WithField(status, "tools");  // of tool_choice
+    // The grammar comes from tool_choice.
+    if (!request.sampling().has_grammar()) return WithField(status, "tools");
     const std::string_view place = Behind(*rest, ".choice.texts").value_or("");
     return WithField(status, fmt::format("{}{}", request.grammar_field, place));
   }

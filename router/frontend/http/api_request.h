@@ -1,4 +1,4 @@
-// The bodies of /v1/completions and /v1/chat/completions as the requests that the router knows.
+// Parses the bodies of /v1/completions and /v1/chat/completions into the router's own requests.
 #pragma once
 
 #include <cstddef>
@@ -14,27 +14,28 @@
 
 namespace stagecoach::router::http {
 
-// Prompts of one /v1/completions; each is scheduled by itself.
+// Limit of prompts in one /v1/completions request; each is scheduled separately.
 inline constexpr size_t kMaxPrompts = 1024;
 
-// How a client asked, and wants to be answered.
+// Properties of the client's request that decide the form of the answer.
 struct ApiForm {
   bool is_chat = false;
   bool stream = false;
-  bool include_usage = false;       // a last chunk with the usage
-  bool continuous_usage = false;    // every chunk has the usage so far
-  bool resumable = false;           // the stream is kept for a client that comes back
-  bool logprobs = false;            // of the answer's tokens
-  bool echo = false;                // the prompt stands before the answer
-  bool without_completion = false;  // max_tokens 0: the prompt alone, one token is thrown away
-  bool prompt_logprobs = false;     // as a field of its own
+  bool include_usage = false;     // send a last chunk with the usage
+  bool continuous_usage = false;  // every chunk carries the usage so far
+  bool resumable = false;         // keep the stream for a client that reconnects
+  bool logprobs = false;          // logprobs of the answer's tokens
+  bool echo = false;              // return the prompt before the answer
+  // max_tokens 0: return only the prompt; one token is generated and dropped.
+  bool without_completion = false;
+  bool prompt_logprobs = false;  // in a separate field
   bool return_token_ids = false;
   Arrival arrival;
-  std::optional<v1::JsonEvents> json_events;  // in place of the text, as is in the requests too
+  std::optional<v1::JsonEvents> json_events;  // instead of text; also set in the requests
 
-  // How the client named what the router calls otherwise.
+  // The client's names for fields that the router names differently.
   const char* max_tokens_name = "max_tokens";
-  bool is_unlimited = false;  // said so: no max_tokens
+  bool is_unlimited = false;  // the client explicitly set no limit
   std::string grammar_field;  // "guided_json"; empty: none
   bool stop_is_string = false;
   bool prompt_is_list = false;
@@ -42,7 +43,7 @@ struct ApiForm {
 
 struct ApiRequest : ApiForm {
   v1::ChatRequest chat;                      // is_chat
-  std::vector<v1::GenerateRequest> prompts;  // else: one or more, alike but for the prompt
+  std::vector<v1::GenerateRequest> prompts;  // !is_chat: one or more, equal except for the prompt
 
   size_t n_prompts() const { return is_chat ? 1 : prompts.size(); }
   const v1::SamplingParams& sampling() const {
@@ -54,16 +55,16 @@ struct ApiRequest : ApiForm {
   uint32_t n() const { return sampling().has_n() ? sampling().n() : 1; }
 };
 
-// INVALID_ARGUMENT names the field. Types and what only HTTP knows are checked here; ranges and
-// all that depends on the model are BuildGeneration's.
+// INVALID_ARGUMENT names the field. These functions check types and HTTP-only fields;
+// BuildGeneration checks ranges and everything that depends on the model.
 absl::StatusOr<ApiRequest> ParseCompletionRequest(std::string_view body);
 absl::StatusOr<ApiRequest> ParseChatRequest(std::string_view body);
 
-// What of a request is enough for its answers and for InClientTerms: not what becomes tokens and
+// A copy with only what answers and InClientTerms need. Leaves out the sources of tokens and
 // grammars, which may be large.
 ApiRequest WithoutInput(const ApiRequest& request);
 
-// An error of the router's own about prompt `i`, with the field named as the client did.
+// Translates a router error about prompt `i` to the field names of the client's request.
 absl::Status InClientTerms(const ApiRequest& request, size_t i, const absl::Status& status);
 
 }  // namespace stagecoach::router::http

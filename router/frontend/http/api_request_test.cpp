@@ -378,7 +378,7 @@ TEST_CASE("the form of a text, under every name it has") {
   CHECK(GrammarOf(R"("structured_outputs": {"regex": "a"})", &name).regex() == "a");
   CHECK(name == "structured_outputs.regex");
   CHECK(GrammarOf(R"("structured_outputs": {"json_object": true})").json_object());
-  // Other servers' names.
+  // Other servers' names for the same fields.
   CHECK(GrammarOf(R"("regex": "a+")", &name).regex() == "a+");
   CHECK(name == "regex");
   CHECK(GrammarOf(R"("json_schema": {"type": "null"})").json_schema() == R"({"type":"null"})");
@@ -528,8 +528,8 @@ TEST_CASE("what is kept of a request for its answers is small") {
     CHECK(kept.stream);
     const absl::Status status = absl::InvalidArgumentError("sampling.grammar: is none");
     CHECK(InClientTerms(kept, 0, status) == InClientTerms(request, 0, status));
-    // What is cleared may keep its memory. SpaceUsedLong of all would read maps, which the thread
-    // sanitizer makes other than protobuf's library has them.
+    // Cleared fields may keep their memory. SpaceUsedLong of everything would read maps, whose
+    // layout under the thread sanitizer differs from that in protobuf's library.
     size_t n = kept.chat.messages().SpaceUsedExcludingSelfLong() + kept.chat.tools().capacity() +
                kept.chat.chat_template_kwargs().capacity() + kept.chat.ByteSizeLong();
     for (const v1::GenerateRequest& one : kept.prompts) n += one.ByteSizeLong();

@@ -1,4 +1,4 @@
-// How many connections each client has.
+// Counts the connections of each client.
 #pragma once
 
 #include <boost/asio/ip/address.hpp>
@@ -10,13 +10,13 @@
 
 namespace stagecoach::router::http {
 
-// A client is an IPv4 address, or a /64 of IPv6, of which everyone has all addresses. Thread-safe;
-// outlives its places.
+// A client is an IPv4 address or an IPv6 /64 prefix, since one user usually owns a whole /64.
+// Thread-safe; outlives its places.
 class ClientCounts {
  public:
   using Address = boost::asio::ip::address;
 
-  // One connection's place among its client's, given back at its end.
+  // The place of one connection in its client's count; its destructor returns it.
   class Place {
    public:
     Place(ClientCounts* counts, Address client) : counts_(counts), client_(std::move(client)) {}
@@ -34,7 +34,7 @@ class ClientCounts {
 
   explicit ClientCounts(size_t most) : most_(most) {}
 
-  // Absent when the client of `address` has the most it may have.
+  // Absent if the client of `address` already has the maximum.
   std::optional<Place> Take(const Address& address);
 
  private:

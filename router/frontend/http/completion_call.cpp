@@ -42,7 +42,8 @@ void CompletionCall::Begin(Frontend* frontend, ApiRequest request, const std::st
   }
   if (!NeedsGrammar(request)) return call->StartGenerations(request);
   struct Waiting {
-    std::shared_ptr<Exchange> exchange;  // first, to go last: the server's end waits for it
+    // First, so destroyed last: the server's shutdown waits for it.
+    std::shared_ptr<Exchange> exchange;
     MemoryBudget::Lease body;
     ApiRequest request;
   };
@@ -139,7 +140,8 @@ void CompletionCall::EndStream(std::string events) {
 }
 
 void CompletionCall::OnQueued() {
-  // Until all are queued one that is refused is a status.
+  // Starts the stream only after all are queued, so that an earlier refusal is still an HTTP
+  // status.
   if (request_.stream && ++n_queued_ == generations_.size()) StartStreamOnce();
 }
 

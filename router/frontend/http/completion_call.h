@@ -1,4 +1,5 @@
-// One /v1/completions or /v1/chat/completions from the request's text to the answer's last byte.
+// One call of /v1/completions or /v1/chat/completions, from the parsed request to the last byte of
+// the answer.
 #pragma once
 
 #include <deque>
@@ -20,14 +21,15 @@ class Frontend;
 
 namespace stagecoach::router::http {
 
-// The generations of all prompts share one text thread, whose all state here is. Lives until the
-// last of them has ended, which each does soon after the client is gone, unless the stream is
-// resumable.
+// The generations of all prompts share one text thread, which owns all state here. The call lives
+// until the last generation has ended. After the client is gone, they end soon, unless the stream
+// is resumable.
 class CompletionCall final : public std::enable_shared_from_this<CompletionCall> {
  public:
-  // Submits the request; takes as long as its text is long, so not on the event loop. `frontend`
-  // outlives the call. A resumable stream belongs to its caller. `body`: of what `request` was read
-  // from; given back, as `request` is, when it has been tokenized, which may be later.
+  // Submits the request. Its time grows with the text, so do not call it on the event loop.
+  // `frontend` outlives the call. A resumable stream belongs to its caller. `body`: the memory
+  // lease of the body that `request` was parsed from. Both are released after tokenization, which
+  // may happen later.
   static void Begin(Frontend* frontend, ApiRequest request, const std::string& request_id,
                     std::shared_ptr<Exchange> exchange, MemoryBudget::Lease body);
 
@@ -35,7 +37,7 @@ class CompletionCall final : public std::enable_shared_from_this<CompletionCall>
                  std::shared_ptr<Exchange> exchange);
 
  private:
-  // The messages of one prompt.
+  // Receives the messages of one prompt.
   class Writer final : public ResponseWriter {
    public:
     Writer(std::shared_ptr<CompletionCall> call, size_t prompt)
@@ -48,7 +50,7 @@ class CompletionCall final : public std::enable_shared_from_this<CompletionCall>
     void Fail(const absl::Status& status) override;
 
    private:
-    // Until the end, after which nobody calls.
+    // Reset at the end, after which there are no calls.
     std::shared_ptr<CompletionCall> call_;
     const size_t prompt_;
   };
@@ -61,26 +63,26 @@ class CompletionCall final : public std::enable_shared_from_this<CompletionCall>
 
   void OnQueued();
   void StartStreamOnce();
-  // Whether more can be written at once; if not `generation`, unless it has ended and is null, is
-  // told later.
+  // Returns whether more can be written at once. If not, `generation` gets WriteDone later, unless
+  // it has ended and is null.
   bool WriteEvents(std::string events, const std::shared_ptr<Generation>& generation);
   void EndStream(std::string events);
-  // False: the message is written later.
+  // False: the write is pending.
   bool OnMessage(size_t prompt, const v1::GenerateResponse& message);
   void OnLast(size_t prompt, const v1::GenerateResponse& message);
   void OnFailure(size_t prompt, const absl::Status& status);
 
   Frontend* const frontend_;
-  const ApiRequest request_;  // without its input
-  // Null where the stream is kept: its first reader's connection does not live for it.
+  const ApiRequest request_;  // without prompts and grammars
+  // Null if the stream is kept, so that the call does not keep its first reader's connection alive.
   std::shared_ptr<Exchange> exchange_;
-  // Where a resumable stream goes, for whoever reads it; null: it goes to the exchange.
+  // The output of a resumable stream. Null: output goes to the exchange.
   std::unique_ptr<StreamWriter> kept_;
-  // Not changed once they are started.
+  // Constant after StartGenerations.
   std::deque<Writer> writers_;
   std::vector<std::shared_ptr<Generation>> generations_;
 
-  // Of the text thread.
+  // Used only on the text thread.
   AnswerJson answer_;
   size_t n_queued_ = 0;
   uint64_t n_tokens_ = 0;

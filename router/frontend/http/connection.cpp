@@ -28,10 +28,11 @@ using asio::ip::tcp;
 using boost::system::error_code;
 
 constexpr size_t kReadBytes = 8 << 10;
-// What a client may send ahead while its request is answered; the rest waits in the network.
+// Limit of data that a client may send while its request is answered; the rest waits in the
+// network.
 constexpr size_t kMaxAheadBytes = 16 << 10;
-// For a client that is still sending to read why it was refused: closing at once would reset the
-// connection and take the answer away.
+// Time for a client that is still sending to read the refusal: closing at once would reset the
+// connection and discard the answer.
 constexpr std::chrono::seconds kLinger(2);
 constexpr std::chrono::seconds kProbeInterval(1);
 constexpr std::string_view kKeepAlive = " keep-alive";
@@ -72,7 +73,7 @@ class Connection final : public Exchange,
     });
   }
 
-  // Exchange and ConnectionControl: from any thread.
+  // Exchange and ConnectionControl: any thread.
   void AddFields(HeaderFields fields) override {
     OnStrand([fields = std::move(fields)](Connection& self) mutable {
       self.out_.AddFields(std::move(fields));
@@ -148,7 +149,7 @@ class Connection final : public Exchange,
         [self = this->shared_from_this(), action = std::move(action)]() mutable { action(*self); });
   }
 
-  // A handler that keeps the connection alive and is not called once it is closed.
+  // A handler that keeps the connection alive and is skipped once the connection is closed.
   template <typename Action>
   auto Bound(Action action) {
     return [self = this->shared_from_this(), action](const error_code& error, auto... more) {
@@ -160,7 +161,7 @@ class Connection final : public Exchange,
 
   // --- Requests ---
 
-  // Who has asked nothing yet is not waited for as a client that comes back.
+  // A client that has sent nothing yet gets less time than one between two requests.
   void AwaitFirst() {
     phase_ = Phase::kIdle;
     deadline_.Set(context_.limits.header_timeout);
@@ -209,8 +210,8 @@ class Connection final : public Exchange,
     }
   }
 
-  // Whether the body is wanted. Else the header is answered, and a body that is to come is passed
-  // over, or the connection ends where that could take long.
+  // Returns whether to receive the body. If not, answers the header, and skips the body if it is
+  // small, or else closes the connection.
   bool Admit() {
     admission_ = context_.admit(parser_.head());
     if (!admission_.answer) return true;
@@ -266,7 +267,7 @@ class Connection final : public Exchange,
                             }));
   }
 
-  // While a request is answered: to see what comes next, or that the client goes.
+  // Reads while a request is answered, to notice the next request or a disconnect.
   void Watch() {
     if (inbox_.size() < kMaxAheadBytes) Read();
   }
@@ -284,9 +285,9 @@ class Connection final : public Exchange,
     Parse();
   }
 
-  // The client sends no more. It may still be reading, or be gone: only its answer to something
-  // sent tells which, and an interim response is something that every client skips. Again after
-  // some time without data, as it may go later.
+  // The client has stopped sending. It may still read, or be gone; only its reaction to sent data
+  // tells. Every client skips an interim response, so send one. Repeats after some time without
+  // data, since the client may leave later.
   void Probe() {
     if (!out_.is_complete()) {
       if (out_.has_begun()) {
@@ -323,8 +324,8 @@ class Connection final : public Exchange,
     WriteSome();
   }
 
-  // Of a stream that goes on: whether the network took all that is queued, as it nearly always
-  // does. An operation of the loop for each token would cost more than the write.
+  // For a running stream: writes synchronously, and returns whether the network took everything,
+  // which it nearly always does. One event loop operation per token would cost more than the write.
   bool WriteAtOnce() {
     const std::string_view bytes = out_.Next();
     error_code error;
@@ -338,7 +339,7 @@ class Connection final : public Exchange,
   void WriteSome() {
     if constexpr (!kTls) {
       const bool goes_on = out_.is_stream() && !out_.is_complete();
-      // What stopped it, an error too, comes again below.
+      // If it stopped early, the code below handles the rest or the error.
       if (phase_ == Phase::kAnswering && goes_on && WriteAtOnce()) return;
     }
     deadline_.Set(context_.limits.write_timeout);
@@ -356,12 +357,12 @@ class Connection final : public Exchange,
     if (phase_ == Phase::kAnswering) {
       out_.is_complete() ? FinishAnswer() : AwaitNews();
     } else if (phase_ == Phase::kBody) {
-      // "100 Continue" went out: the body starts now.
+      // "100 Continue" was sent: the body starts now.
       deadline_.Set(context_.limits.body_timeout);
     }
   }
 
-  // All that was said is written, and the answer is not at its end.
+  // Everything queued is written, and the answer is not complete.
   void AwaitNews() {
     deadline_.Clear();
     if (half_closed_) {
@@ -419,7 +420,7 @@ class Connection final : public Exchange,
   }
 
   void OnDeadline() {
-    if (is_writing_) return Close();  // who takes nothing gets no answer either
+    if (is_writing_) return Close();  // a client that does not read cannot receive an error either
     if (phase_ == Phase::kHeader || phase_ == Phase::kBody) {
       return Refuse({.status = 408, .message = "the request did not arrive in time"});
     }
@@ -428,8 +429,8 @@ class Connection final : public Exchange,
     InStream([](Outbox& out) { out.Comment(kKeepAlive); });
   }
 
-  // Counts the connection as open until its last member but this is gone: the server's end waits
-  // for that.
+  // Counts the connection as open until all members declared after it are destroyed; the server's
+  // shutdown waits for this.
   struct Entry {
     Entry(ConnectionContext* context, ConnectionControl* connection)
         : context(*context), connection(connection) {
@@ -444,27 +445,27 @@ class Connection final : public Exchange,
   };
 
   ConnectionContext& context_;
-  // Before all that uses the server: with its end the server may end as well.
+  // Declared before all members that use the server, because the server may be destroyed after it.
   const Entry entry_;
   const ClientCounts::Place place_;
   Stream stream_;
   Deadline deadline_;
   Phase phase_ = Phase::kHandshake;
-  std::atomic<bool> is_gone_{false};  // phase_ is kClosed
+  std::atomic<bool> is_gone_{false};  // true when phase_ is kClosed
 
   RequestParser parser_;
   std::array<char, kReadBytes> read_;
   std::string inbox_;       // read, not yet parsed
-  uint64_t n_to_skip_ = 0;  // of it, and of what follows: a refused request's body
-  Admission admission_;     // of the request that is received
+  uint64_t n_to_skip_ = 0;  // bytes of a refused request's body to skip, in inbox_ and after
+  Admission admission_;     // of the request being received
   bool reading_ = false;
-  bool half_closed_ = false;  // the client has sent all it will
+  bool half_closed_ = false;  // the client has shut down its sending side
   bool awaiting_reset_ = false;
 
   Outbox out_;
   bool is_writing_ = false;
 
-  // Of the request that is answered.
+  // State of the request being answered.
   bool keep_alive_ = true;
   bool http_1_0_ = false;
   absl::AnyInvocable<void() &&> on_gone_;

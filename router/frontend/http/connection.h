@@ -1,4 +1,4 @@
-// One client's TCP connection: requests in, one after the other, responses out.
+// One client's TCP connection: reads requests one after another, and writes responses.
 #pragma once
 
 #include <atomic>
@@ -18,22 +18,22 @@ namespace stagecoach::router::http {
 
 class HttpMetrics;
 
-// What all connections of a server share, and outlives them.
+// Shared by all connections of a server; outlives them.
 struct ConnectionContext {
   HttpLimits limits;
   MemoryBudget* bodies = nullptr;
   HttpMetrics* metrics = nullptr;
-  // Called on the event loop: must not block.
+  // Runs on the event loop: must not block.
   std::function<void(HttpRequest request, Admission admission, std::shared_ptr<Exchange> exchange)>
       handle;
-  // By the header alone, which comes first. Likewise.
+  // Decides from the header alone, before `handle`. Runs on the event loop too.
   std::function<Admission(const HttpRequest& head)> admit;
   std::atomic<bool> draining{false};
   ConnectionRegistry open;
 };
 
-// Serves the client of `socket`, whose executor runs one handler at a time, with TLS if `tls` is
-// not null. `place` is given back at the connection's end.
+// Serves the client of `socket`. REQUIRES: the socket's executor runs one handler at a time. Uses
+// TLS if `tls` is not null. Returns `place` when the connection ends.
 void StartConnection(boost::asio::ip::tcp::socket socket, ClientCounts::Place place,
                      boost::asio::ssl::context* tls, ConnectionContext* context);
 

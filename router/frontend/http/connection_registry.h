@@ -16,9 +16,10 @@ namespace stagecoach::router::http {
 class ConnectionControl {
  public:
   virtual ~ConnectionControl() = default;
-  // Ends if no request is on its way. While the server is draining others end after theirs.
+  // Closes the connection if it has no request in progress. While the server drains, other
+  // connections close after their request.
   virtual void CloseIfIdle() = 0;
-  // Ends now; what runs for it is told that the client is gone.
+  // Closes the connection now; its running request learns that the client is gone.
   virtual void Abort() = 0;
 };
 
@@ -29,7 +30,7 @@ class ConnectionRegistry {
   void Remove(ConnectionControl* connection);
   size_t size() const;
   void ForEach(const std::function<void(ConnectionControl&)>& action) const;
-  // False when `deadline`, if there is one, came first.
+  // False: `deadline`, if set, passed first.
   bool WaitUntilEmpty(std::optional<std::chrono::steady_clock::time_point> deadline);
 
  private:

@@ -8,7 +8,8 @@
 namespace stagecoach::router::http {
 namespace {
 
-// "chat.example.org:8443" of "https://chat.example.org:8443"; empty for what is no site, as "null".
+// "chat.example.org:8443" of "https://chat.example.org:8443"; empty for an origin without a host,
+// such as "null".
 std::string_view HostOf(std::string_view origin) {
   const size_t scheme = origin.find("://");
   return scheme == std::string_view::npos ? std::string_view() : origin.substr(scheme + 3);
@@ -40,7 +41,7 @@ HeaderFields Cors::Fields(std::string_view origin) const {
 
 HeaderFields Cors::PreflightFields() {
   return {{"Access-Control-Allow-Methods", "GET, POST, DELETE, OPTIONS"},
-          // The star leaves Authorization out.
+          // "*" does not include Authorization.
           {"Access-Control-Allow-Headers", "Authorization, Content-Type, *"},
           {"Access-Control-Max-Age", "600"}};
 }
@@ -73,7 +74,7 @@ absl::Status Cors::CheckPost(const HttpRequest& request) const {
   const std::string& origin = request.origin;
   if (origin.empty() || Allows(origin)) return absl::OkStatus();
   if (HostOf(origin) == request.host) return absl::OkStatus();
-  // A browser asks before it sends JSON, and was not told to go on.
+  // A browser sends a preflight before JSON, and did not get permission.
   if (request.content_type.starts_with("application/json")) return absl::OkStatus();
   return absl::PermissionDeniedError("pages of another origin are not allowed here; see --cors");
 }

@@ -1,4 +1,4 @@
-// Which web pages may use the server from a browser.
+// Decides which web pages may use the server from a browser.
 #pragma once
 
 #include <string>
@@ -12,30 +12,30 @@ namespace stagecoach::router::http {
 
 class Cors {
  public:
-  // "https://chat.example.org", or "*" for every page.
+  // Allowed origins: "https://chat.example.org", or "*" for every page.
   explicit Cors(std::vector<std::string> origins) : origins_(std::move(origins)) {}
 
-  // The server needs no key, and only this machine reaches it, as `own_name`. A page of any site
-  // may still make a browser here ask it, under a name that the site's DNS leads to a loopback
-  // address. Before all other calls.
+  // Guards a server without keys and TLS that only this machine reaches, as `own_name`. Without the
+  // guard, a page of any site can make a local browser send requests to it, through a DNS name that
+  // resolves to a loopback address (DNS rebinding). Call it before all other methods.
   void GuardLoopback(std::string own_name) {
     is_guarded_ = true;
     own_name_ = std::move(own_name);
   }
 
-  // For every response to a request with this Origin. Without them a browser keeps the response
-  // from the page.
+  // Header fields for every response to a request with this Origin. Without them, the browser hides
+  // the response from the page.
   HeaderFields Fields(std::string_view origin) const;
-  // In addition, for the OPTIONS request by which a browser asks first.
+  // Additional fields for the OPTIONS preflight request of a browser.
   static HeaderFields PreflightFields();
 
-  // A guarded server: PERMISSION_DENIED for a Host that is neither an address nor a name of this
-  // machine, nor the host of an origin that is allowed; and for an Origin of neither this machine
-  // nor the Host, that is not allowed.
+  // For a guarded server. PERMISSION_DENIED if the Host is neither an address, nor a name of this
+  // machine, nor the host of an allowed origin; or if the Origin is not allowed and is neither this
+  // machine nor the Host.
   absl::Status CheckSource(const HttpRequest& request) const;
 
-  // PERMISSION_DENIED for a request that a page elsewhere made a browser send without asking: the
-  // page could not read the answer, but keep the model busy.
+  // PERMISSION_DENIED for a request that a page of another origin made the browser send without a
+  // preflight. The page cannot read the answer, but could keep the model busy.
   absl::Status CheckPost(const HttpRequest& request) const;
 
  private:

@@ -14,7 +14,7 @@ bool Comes(const Cors& cors, const std::string& host, const std::string& origin 
 
 TEST_CASE("a server for this machine alone is not reached under another name") {
   Cors cors({"https://chat.example.org"});
-  CHECK(Comes(cors, "evil.example"));  // it serves others, who know it by names of their own
+  CHECK(Comes(cors, "evil.example"));  // unguarded: it serves other machines, under any name
   cors.GuardLoopback("box.lan");
   for (const char* host : {"localhost:8000", "127.0.0.1:8000", "[::1]:8000", "10.0.0.7",
                            "box.lan:1", "Chat.example.org", ""}) {

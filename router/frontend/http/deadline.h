@@ -1,4 +1,4 @@
-// A point in time that is moved often.
+// A timeout that is moved often.
 #pragma once
 
 #include <boost/asio/any_io_executor.hpp>
@@ -10,16 +10,16 @@
 
 namespace stagecoach::router::http {
 
-// Moving it back, as every write does, costs no timer operation. Belongs to the executor, which
-// runs one handler at a time.
+// Moving the deadline later, as every write does, needs no timer operation. Use it only on the
+// executor, which runs one handler at a time.
 class Deadline {
  public:
   using Clock = std::chrono::steady_clock;
 
   explicit Deadline(const boost::asio::any_io_executor& executor) : timer_(executor) {}
 
-  // Once, before all else: `on_time` is called at the deadline as long as `owner`, which this is a
-  // member of, lives.
+  // Call once, before all other methods. `on_time` runs at the deadline, as long as `owner`, which
+  // contains this object, lives.
   void Bind(std::weak_ptr<void> owner, std::function<void()> on_time) {
     owner_ = std::move(owner);
     on_time_ = std::move(on_time);
@@ -37,7 +37,7 @@ class Deadline {
     timer_.expires_at(at_);
     timer_.async_wait([this, owner = owner_](const boost::system::error_code& error) {
       const auto alive = owner.lock();
-      if (alive == nullptr || error) return;  // an error: set anew
+      if (alive == nullptr || error) return;  // an error: the timer was set again
       timer_set_to_ = Clock::time_point::max();
       if (at_ == Clock::time_point::max()) return;
       if (Clock::now() < at_) return SetTimer();

@@ -9,7 +9,7 @@ namespace stagecoach::router::http {
 HttpResponse EventStreamHead() {
   HttpResponse head;
   head.content_type = "text/event-stream; charset=utf-8";
-  // For proxies that would collect the stream.
+  // Keeps proxies from buffering the stream.
   head.fields = {{"Cache-Control", "no-cache"}, {"X-Accel-Buffering", "no"}};
   return head;
 }
@@ -20,7 +20,7 @@ std::string ErrorEvents(const absl::Status& status) {
 
 void SetLastEventId(std::string& events, uint64_t id) {
   if (events.empty()) return;
-  // An event ends with an empty line, of which there is none inside.
+  // An event ends with an empty line and contains none inside.
   const size_t before = events.rfind("\n\n", events.size() - 3);
   events.insert(before == std::string::npos ? 0 : before + 2, fmt::format("id: {}\n", id));
 }

@@ -9,14 +9,14 @@
 
 namespace stagecoach::router::http {
 
-// The head of a response that is a stream of events.
+// The head of an event stream response.
 HttpResponse EventStreamHead();
 
-// What ends a stream that has begun and failed.
+// The last events of a stream that fails after it has begun.
 std::string ErrorEvents(const absl::Status& status);
 
-// Gives the last one of `events` an id, which a client that lost its connection sends back. Nothing
-// for no events.
+// Gives the last of `events` an id; a client that lost its connection sends it back. Does nothing
+// if there are no events.
 void SetLastEventId(std::string& events, uint64_t id);
 
 }  // namespace stagecoach::router::http

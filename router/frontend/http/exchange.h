@@ -1,4 +1,4 @@
-// One request's way back to its client.
+// The response side of one request.
 #pragma once
 
 #include <string>
@@ -8,36 +8,37 @@
 
 namespace stagecoach::router::http {
 
-// Methods may be called from any thread and return at once. A request ends with Respond, or with
-// StartStream, any number of Write and one of EndStream and FailStream; nothing is called after the
-// end. Once the client is gone all of them do nothing.
+// Any thread may call the methods; they return at once. A request ends either with Respond, or with
+// StartStream, any number of Write calls, and one of EndStream and FailStream. Call nothing after
+// the end. After the client is gone, all methods do nothing.
 class Exchange {
  public:
   using Done = absl::AnyInvocable<void(bool ok) &&>;
 
   virtual ~Exchange() = default;
 
-  // Fields for whatever response this request gets. Before any other call.
+  // Header fields for every response to this request. Call it before any other method.
   virtual void AddFields(HeaderFields fields) = 0;
 
   virtual void Respond(HttpResponse response) = 0;
 
-  // A stream of server-sent events; `head.body` is not used. The header goes out with the first
-  // data or, when that takes long, with a comment: so a stream that fails early is still a status,
-  // and one that waits long looks alive. While it is silent comments go on. `has_ids`: its events
-  // have ids; then some clients take the empty line behind a comment for an event.
+  // Starts a stream of server-sent events; `head.body` is ignored. The header is sent with the
+  // first data, or with a comment if data takes long. So a stream that fails early still gets an
+  // HTTP status, and one that waits long shows that it is alive. A silent stream keeps sending
+  // comments. `has_ids`: its events have ids; then some clients treat the empty line after a
+  // comment as an event.
   virtual void StartStream(HttpResponse head, bool has_ids) = 0;
-  // True: more may follow at once. False: the client is slow, and `done` runs when the network has
-  // taken `data` (true) or the client is gone (false); until then nothing more should be written.
+  // True: more may follow at once. False (backpressure): the client is slow; write no more until
+  // `done` runs: with true when the network has taken `data`, or with false if the client is gone.
   virtual bool Write(std::string data, Done done) = 0;
   virtual void EndStream(std::string data) = 0;
-  // With `response` if nothing has gone out yet, even without a StartStream, else with `data`.
+  // Sends `response` if nothing was sent yet, even without StartStream; otherwise sends `data`.
   virtual void FailStream(HttpResponse response, std::string data) = 0;
 
-  // Runs `action` once if the client goes before the end, at once if it is gone already; never
-  // after the end. At most one.
+  // Runs `action` once if the client disconnects before the end; at once if it is gone already;
+  // never after the end. Call at most once.
   virtual void OnGone(absl::AnyInvocable<void() &&> action) = 0;
-  // The client is known to be gone: nobody will have an answer.
+  // The client is known to be gone, so nobody can receive an answer.
   virtual bool is_gone() const = 0;
 };
 

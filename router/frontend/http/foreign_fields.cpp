@@ -17,15 +17,16 @@ constexpr char kNotOffered[] = "is not offered by this server";
 
 struct Foreign {
   const char* name;
-  const char* instead = "";  // what to say beside kNotOffered
-  // The number that asks for nothing; for others false, "", "none", [] and {} do.
+  const char* instead = "";  // hint to add to kNotOffered
+  // The number that requests nothing. For other types, false, "", "none", [] and {} request
+  // nothing.
   std::optional<double> neutral = std::nullopt;
 };
 
 // Fields of both endpoints: vLLM, SGLang, llama.cpp's server, TGI, Ollama, and
 // text-generation-webui.
 constexpr Foreign kForeign[] = {
-    // The form of the text.
+    // Structured output.
     {"guided_whitespace_pattern"},
     {"guided_decoding_backend"},
     {"structural_tag"},
@@ -59,7 +60,7 @@ constexpr Foreign kForeign[] = {
     {"thinking_token_budget"},
     {"thinking_budget"},
     {"reasoning_budget", "", -1},
-    // Ends.
+    // Stop conditions.
     {"stop_regex"},
     {"stop_sequences", "use stop"},
     {"stop_strings", "use stop"},
@@ -85,7 +86,7 @@ constexpr Foreign kForeign[] = {
     {"guidance_scale", "", 1},
     {"cfg_scale", "", 1},
     {"negative_prompt"},
-    // Other ways to choose tokens.
+    // Other sampling methods.
     {"use_beam_search"},
     {"num_beams", "", 1},
     {"num_beam_groups", "", 1},
@@ -132,7 +133,7 @@ constexpr Foreign kForeign[] = {
     {"sampling_params", "give its fields beside the others"},
     {"parameters", "give its fields beside the others"},
     {"options", "give its fields beside the others"},
-    // Adapters: the server merges those of its command line.
+    // Adapters: the server merges only those of its command line.
     {"lora"},
     {"lora_path"},
     {"lora_request"},
@@ -177,14 +178,14 @@ constexpr Foreign kForeignOfChat[] = {
     {"add_special_tokens", "the chat template writes them"},
 };
 
-// Fields of a chat in which false asks for something as well.
+// Chat fields for which false is a request too.
 constexpr Foreign kForeignWhateverValue[] = {
     {"thinking", "use enable_thinking, or the template's own variable in chat_template_kwargs"},
     {"think", "use enable_thinking, or the template's own variable in chat_template_kwargs"},
     {"reasoning", "use reasoning_effort, or the template's own variable in chat_template_kwargs"},
 };
 
-// Fields in which false asks for something.
+// Fields for which only false is a request.
 constexpr Foreign kForeignWhenFalse[] = {
     {"do_sample", "use temperature: 0"},
     {"include_reasoning"},
@@ -230,7 +231,7 @@ bool AsksForNothing(const json::value& value, std::optional<double> neutral) {
   }
 }
 
-// `asks`: whether a value of a field asks for something.
+// `asks`: whether the value of a field requests something.
 template <typename Asks>
 void RefuseWhere(JsonFields& fields, std::span<const Foreign> list, Asks asks) {
   for (const Foreign& foreign : list) {

@@ -1,5 +1,5 @@
-// Fields of other servers' APIs that would change the answer. None is left out of account: what has
-// an exact equivalent is read by the other readers, the rest is refused here.
+// Fields of other servers' APIs that would change the answer. None is silently ignored: other
+// readers handle fields with an exact equivalent; this one rejects the rest.
 #pragma once
 
 #include <boost/json/fwd.hpp>
@@ -13,13 +13,13 @@ namespace stagecoach::router::http {
 
 enum class Endpoint : uint8_t { kCompletions, kChat };
 
-// Refuses, with the field's name and what to use in its place. Values that ask for nothing, such as
-// `"mirostat": 0`, are as good as absent.
+// Rejects these fields, with the field's name and its replacement. A value that requests nothing,
+// such as `"mirostat": 0`, counts as absent.
 void RefuseForeign(JsonFields& fields, Endpoint endpoint);
-// The same for a message of a chat.
+// The same for one message of a chat.
 void RefuseForeignOfMessage(JsonFields& fields);
 
-// Refuses members of `object` that are not among `known` and ask for something.
+// Rejects members of `object` that are not in `known` and request something.
 void RefuseUnknown(JsonFields& fields, const boost::json::object& object,
                    std::initializer_list<std::string_view> known);
 

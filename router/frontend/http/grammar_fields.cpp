@@ -26,7 +26,7 @@ class GrammarReader {
   }
 
  private:
-  // The same forms under the names that they have in one place.
+  // The field names for the same forms in one place of the request.
   struct Names {
     const char* json;
     const char* regex;
@@ -34,7 +34,7 @@ class GrammarReader {
     const char* lark;
   };
 
-  // The grammar that the field `name` of `fields`, which is at `path`, is to fill in.
+  // Returns the grammar for the field `name` of `fields`, which is at `path`, to fill in.
   v1::Grammar* Begin(JsonFields& fields, const std::string& path, const char* name) {
     if (sampling_.has_grammar()) {
       fields.Refuse(name, fmt::format("excludes {}", request_.grammar_field));
@@ -63,7 +63,7 @@ class GrammarReader {
         inner.Adopt(schema.status());
       }
     } else if (type == "json_object" || type == "json_schema" || type == "json") {
-      // The schema beside the type: "schema" of llama.cpp and others, "value" of TGI.
+      // The schema next to the type: "schema" in llama.cpp and others, "value" in TGI.
       for (const char* name : {"schema", "value"}) ReadSchema(inner, path, name);
       if (!sampling_.has_grammar() && type == "json_schema") {
         inner.Refuse("json_schema", "is missing");
@@ -98,7 +98,7 @@ class GrammarReader {
     }
   }
 
-  // Other servers' names for the same forms: SGLang's, llama.cpp's, Ollama's and TGI's.
+  // Reads other servers' names for the same forms: SGLang's, llama.cpp's, Ollama's and TGI's.
   void ReadForeignForms() {
     if (const json::value* schema = fields_.Any("json_schema");
         schema != nullptr && schema->is_object() && schema->get_object().contains("schema")) {
@@ -114,7 +114,7 @@ class GrammarReader {
     ReadTypedGrammar();
   }
 
-  // "json", or a schema.
+  // Reads Ollama's `format`: "json", or a schema.
   void ReadFormat() {
     const json::value* format = fields_.Any("format");
     if (format == nullptr) return;
@@ -125,8 +125,8 @@ class GrammarReader {
     Begin(fields_, "", "format")->set_json_object(true);
   }
 
-  // {"type": "json" | "regex", "value"}, or a text: of the languages that one may be in, only one
-  // says so itself.
+  // Reads `grammar`: {"type": "json" | "regex", "value"}, or a text. A text may be in one of
+  // several languages; only llguidance's identifies itself.
   void ReadTypedGrammar() {
     const json::value* grammar = fields_.Any("grammar");
     if (grammar == nullptr) return;
@@ -174,7 +174,7 @@ class GrammarReader {
     }
   }
 
-  // An object, or its text.
+  // Reads a schema: an object, or its text.
   void ReadSchema(JsonFields& fields, const std::string& path, const char* name) {
     const json::value* schema = fields.Any(name);
     if (schema == nullptr) return;

@@ -1,5 +1,5 @@
-// What a client says about the form of its text: OpenAI's response_format, and the fields that
-// other servers have for the same.
+// Reads fields for structured output: OpenAI's response_format, and the equivalent fields of other
+// servers.
 #pragma once
 
 #include "router/frontend/http/api_request.h"
@@ -7,10 +7,9 @@
 
 namespace stagecoach::router::http {
 
-// response_format, structured_outputs, guided_* and other servers' names for the same, of which
-// there may be one, as sampling.grammar;
-// the field it came from as request.grammar_field. Problems are in fields.status(); what is wrong
-// with the grammar itself is found when it is compiled.
+// Reads response_format, structured_outputs, guided_*, and other servers' names for the same, of
+// which a request may have one. Sets sampling.grammar, and request.grammar_field to the field's
+// name. Errors are in fields.status(); errors in the grammar itself appear when it is compiled.
 void ReadGrammar(JsonFields& fields, v1::SamplingParams& sampling, ApiRequest& request);
 
 }  // namespace stagecoach::router::http

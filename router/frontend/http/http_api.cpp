@@ -29,7 +29,7 @@ namespace {
 
 constexpr char kModelsPrefix[] = "/v1/models/";
 constexpr char kStreamsPrefix[] = "/v1/streams/";
-// Waiting for /metrics and /status; more than a few are not an operator's.
+// Limit of queued /metrics and /status requests; operators never need more.
 constexpr size_t kMaxBeside = 64;
 
 HttpResponse Json(std::string body) {
@@ -42,7 +42,7 @@ std::string StatusWord(const char* word) {
   return boost::json::serialize(boost::json::object{{"status", word}});
 }
 
-// Before an answer is made with a place for each of them.
+// Checked before the answer is allocated with one entry per choice.
 absl::Status CheckChoices(const ApiRequest& request, size_t most) {
   if (request.n_prompts() * request.n() <= most) return absl::OkStatus();
   return absl::InvalidArgumentError(
@@ -156,7 +156,7 @@ Admission HttpApi::Admit(const HttpRequest& head) {
 void HttpApi::Handle(HttpRequest request, Admission admission, std::shared_ptr<Exchange> exchange) {
   std::string methods;
   const Route* route = FindRoute(request, methods);
-  SC_CHECK(route != nullptr);  // let in
+  SC_CHECK(route != nullptr);  // Admit has checked this
   (this->*route->handler)({.exchange = std::move(exchange),
                            .request = std::move(request),
                            .request_id = std::move(admission.request_id),
@@ -245,7 +245,7 @@ void HttpApi::BeginCompletion(Call call, ParseFunction parse) {
         request.ok() ? CheckChoices(*request, frontend_->max_choices()) : request.status();
     if (good.ok()) good = call.caller.TakeChoices(request->n_prompts() * request->n());
     if (!good.ok()) return call.exchange->Respond(ErrorResponse(good));
-    // A resumable stream is for a client that comes back.
+    // A resumable stream must run even if the client is gone: it may reconnect.
     if (call.exchange->is_gone() && !request->resumable) return;
     request->arrival = {.time = call.request.arrived,
                         .traceparent = call.request.traceparent,

@@ -1,4 +1,4 @@
-// What the HTTP server answers: paths, keys, and which part of the house each request goes to.
+// The handlers of the HTTP server: paths, keys, and the component that serves each request.
 #pragma once
 
 #include <prometheus/collectable.h>
@@ -32,30 +32,32 @@ class HttpApi {
  public:
   using Sources = std::vector<std::shared_ptr<prometheus::Collectable>>;
 
-  // `frontend` outlives this. `sources` are what /metrics shows, `stage_loads` (null: unknown) what
-  // /status tells of each stage.
+  // `frontend` outlives this. /metrics shows `sources`; /status shows `stage_loads` per stage
+  // (null: unknown).
   HttpApi(Frontend* frontend, std::shared_ptr<Access> access, std::vector<std::string> cors_origins,
           Sources sources, StageLoads stage_loads);
 
-  // Both on the event loop: what takes time goes to other threads.
-  // By the request's header, `head`: who may come in, and whether it is worth receiving. Takes from
-  // the key's rate.
+  // Admit and Handle run on the event loop; slow work goes to other threads.
+  //
+  // Decides from the header, `head`, whether the caller is admitted and whether the body is worth
+  // receiving. Takes from the key's rate.
   Admission Admit(const HttpRequest& head);
-  // REQUIRES: Admit let the request in.
+  // REQUIRES: Admit has admitted the request.
   void Handle(HttpRequest request, Admission admission, std::shared_ptr<Exchange> exchange);
 
-  // See Cors. Before the first request.
+  // See Cors. Call it before the first request.
   void GuardLoopback(std::string own_name) { cors_.GuardLoopback(std::move(own_name)); }
 
-  // /ready says no from now on.
+  // /ready fails from now on.
   void SetDraining() { draining_ = true; }
 
   HttpMetrics& metrics() { return metrics_; }
 
  private:
-  // One request on its way through Handle.
+  // One request that Handle processes.
   struct Call {
-    std::shared_ptr<Exchange> exchange;  // first, to go last: the server's end waits for it
+    // First, so destroyed last: the server's shutdown waits for it.
+    std::shared_ptr<Exchange> exchange;
     HttpRequest request;
     std::string request_id;
     Caller caller;
@@ -65,14 +67,14 @@ class HttpApi {
     const char* path;
     void (HttpApi::*handler)(Call call);
     bool needs_key;
-    bool is_prefix = false;  // what follows `path` is a name
+    bool is_prefix = false;  // a name follows `path`
   };
 
-  // Null when there is none; `methods` are then those that the path has, if any: "GET, HEAD".
+  // Null if no route matches; `methods` then lists the methods of the path, if any: "GET, HEAD".
   static const Route* FindRoute(const HttpRequest& request, std::string& methods);
-  // What is answered without the body; absent: it is to be received.
+  // The answer that needs no body. Absent: receive the body.
   std::optional<HttpResponse> AnswerToHead(const HttpRequest& head, Caller& caller);
-  // Who sends a request that may come in.
+  // The caller of an admitted request.
   absl::StatusOr<Caller> FindCaller(const HttpRequest& head);
 
   void Page(Call call);
@@ -91,12 +93,13 @@ class HttpApi {
   void Tokenize(Call call);
   void Detokenize(Call call);
 
-  // On prompt threads.
+  // Run on prompt threads.
   using ParseFunction = absl::StatusOr<ApiRequest> (*)(std::string_view body);
   void BeginCompletion(Call call, ParseFunction parse);
   using AnswerFunction = absl::StatusOr<std::string> (*)(const Frontend&, std::string_view body);
   void AnswerText(Call call, AnswerFunction answer);
-  // On a thread of its own: for what waits for others, and must work while prompts are queued.
+  // Runs `task` on a separate thread: for work that waits for other threads and must run while
+  // prompts are queued.
   void Beside(const Call& call, WorkQueue::Task task);
 
   Frontend* const frontend_;
@@ -106,7 +109,7 @@ class HttpApi {
   Sources sources_;
   const StageLoads stage_loads_;
   std::atomic<bool> draining_{false};
-  WorkQueue beside_{1};  // last: its thread ends first
+  WorkQueue beside_{1};  // last member, so that its thread ends first
 };
 
 }  // namespace stagecoach::router::http

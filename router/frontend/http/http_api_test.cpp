@@ -1,4 +1,4 @@
-// What the server's parts owe each other at a request's end.
+// Tests the order in which parts of the server are released at a request's end.
 #include "router/frontend/http/http_api.h"
 
 #include <prometheus/text_serializer.h>
@@ -20,14 +20,15 @@ namespace {
 
 constexpr size_t kBudgetBytes = 100;
 
-// Says at its end, upon which the server may go, whether requests still hold some of the budget.
+// Reports in its destructor, after which the server may be destroyed, whether all of the budget was
+// returned.
 class LastExchange final : public Exchange {
  public:
   LastExchange(MemoryBudget* budget, std::promise<bool> all_given_back)
       : budget_(budget), all_given_back_(std::move(all_given_back)) {}
   ~LastExchange() override {
     const bool all = MemoryBudget::Lease(budget_).GrowTo(kBudgetBytes);
-    all_given_back_.set_value(all);  // the budget goes then
+    all_given_back_.set_value(all);  // the budget may be destroyed now
   }
   void AddFields(HeaderFields) override {}
   void Respond(HttpResponse) override {}
@@ -43,7 +44,7 @@ class LastExchange final : public Exchange {
   std::promise<bool> all_given_back_;
 };
 
-// Its client is gone. Says at its end how often it was told something.
+// Its client is gone. Reports in its destructor how many calls it received.
 class LostExchange final : public Exchange {
  public:
   explicit LostExchange(std::promise<int> n_told) : n_told_promise_(std::move(n_told)) {}
@@ -84,7 +85,7 @@ TEST_CASE("a request whose client has left is not worked on, unless its stream i
   CHECK(house.frontend->streams().Read(StreamOwner(Caller{}), "kept", 0).ok());
 }
 
-// Has the answer.
+// Collects the answer.
 class WholeExchange final : public Exchange {
  public:
   explicit WholeExchange(std::promise<std::string> body) : body_(std::move(body)) {}

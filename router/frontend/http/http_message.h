@@ -1,4 +1,4 @@
-// HTTP requests and responses as the handlers see them: no sockets, no parser.
+// HTTP requests and responses for the handlers, independent of sockets and parser.
 #pragma once
 
 #include <chrono>
@@ -14,9 +14,9 @@ struct HttpRequest {
   std::chrono::steady_clock::time_point arrived = std::chrono::steady_clock::now();
   std::string method;   // "GET"
   std::string path;     // before the '?', as sent
-  std::string query;    // behind it
+  std::string query;    // after the '?'
   std::string version;  // "1.1" or "1.0"
-  // Header fields that something here looks at; empty when absent.
+  // The header fields that the server uses; empty if absent.
   std::string host;
   std::string authorization;
   std::string content_type;
@@ -25,7 +25,7 @@ struct HttpRequest {
   std::string last_event_id;  // Last-Event-ID
   std::string traceparent;
   std::string body;
-  MemoryBudget::Lease body_lease;  // what the body takes of the server's budget
+  MemoryBudget::Lease body_lease;  // the body's part of the server's memory budget
 };
 
 using HeaderFields = std::vector<std::pair<std::string, std::string>>;
@@ -34,10 +34,11 @@ struct HttpResponse {
   int status = 200;
   std::string content_type = "application/json";
   std::string body;
-  HeaderFields fields;  // further ones: no Content-Type, Content-Length, Connection, Date
+  // Additional ones, without Content-Type, Content-Length, Connection and Date.
+  HeaderFields fields;
 };
 
-// "Not Found"; empty for a number that is not used here.
+// "Not Found"; empty for a status that the server does not use.
 const char* ReasonPhrase(int status);
 
 }  // namespace stagecoach::router::http

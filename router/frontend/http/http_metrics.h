@@ -1,4 +1,4 @@
-// What the HTTP server tells Prometheus.
+// The HTTP server's Prometheus metrics.
 #pragma once
 
 #include <prometheus/registry.h>

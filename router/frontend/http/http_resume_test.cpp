@@ -1,5 +1,5 @@
-// Streams that clients lose and go on with, over HTTP. That nothing is lost wherever a stream is
-// cut is tested by real clients, too.
+// Tests resuming streams over HTTP. Tests with real clients also check that nothing is lost,
+// wherever a stream is cut.
 #include <boost/json.hpp>
 #include <string>
 #include <thread>
@@ -16,9 +16,9 @@ std::string Resumable(const std::string& id) {
   return R"(, "stream": true, "stream_options": {"resumable": true}, "request_id": ")" + id + "\"";
 }
 
-// What a reader of a stream knows: it lives longer than its connections.
+// A reader's state of a stream; it outlives the reader's connections.
 struct Listener {
-  // One more event; false at the end.
+  // Reads one more event; false at the end.
   bool Hear(Client& client) {
     const std::string said = client.Until("\n\n");
     const size_t data = said.find("data: ");

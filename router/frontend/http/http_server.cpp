@@ -30,10 +30,10 @@ namespace asio = boost::asio;
 using asio::ip::tcp;
 using boost::system::error_code;
 
-// When accepting fails, as for want of file descriptors.
+// Pause after a failed accept, for example without free file descriptors.
 constexpr std::chrono::milliseconds kAcceptPause(100);
 constexpr std::chrono::minutes kWarnInterval(1);
-// What the kernel holds for a client that does not read; by itself it would take megabytes.
+// Limit of the kernel's send buffer for a client that does not read; the default takes megabytes.
 constexpr int kSendBufferBytes = 256 << 10;
 constexpr int kKeepAliveIdleS = 15;
 constexpr int kKeepAliveIntervalS = 5;
@@ -41,7 +41,7 @@ constexpr std::string_view kFull =
     "HTTP/1.1 503 Service Unavailable\r\nConnection: close\r\nRetry-After: 1\r\n"
     "Content-Length: 0\r\n\r\n";
 
-// Connections are file descriptors, of which a shell's usual 1024 are soon used up.
+// Each connection needs a file descriptor, and a shell's usual limit of 1024 is low.
 void RaiseFileLimit() {
   rlimit limit{};
   if (getrlimit(RLIMIT_NOFILE, &limit) != 0 || limit.rlim_cur == limit.rlim_max) return;
@@ -49,8 +49,8 @@ void RaiseFileLimit() {
   setrlimit(RLIMIT_NOFILE, &limit);
 }
 
-// A client whose host vanishes sends no reset. So silence is asked about, and what it does not
-// acknowledge in the time that it may take to read ends the connection.
+// A client whose host vanishes sends no reset. Keepalive probes a silent connection;
+// TCP_USER_TIMEOUT ends the connection if data stays unacknowledged for the write timeout.
 void NoticeLostHost(tcp::socket& socket, std::chrono::milliseconds write_timeout) {
   const auto set = [fd = socket.native_handle()](int level, int option, int value) {
     setsockopt(fd, level, option, &value, sizeof value);
@@ -136,7 +136,7 @@ class HttpServerImpl final : public HttpServer {
       closed.set_value();
     });
     closed.get_future().wait();
-    // Again, for those that were accepted meanwhile.
+    // Again, for connections that were accepted meanwhile.
     SetDraining();
     if (!context_.open.WaitUntilEmpty(std::chrono::steady_clock::now() + grace)) {
       context_.open.ForEach([](ConnectionControl& connection) { connection.Abort(); });
@@ -149,7 +149,7 @@ class HttpServerImpl final : public HttpServer {
   }
 
  private:
-  // An executor that runs one handler at a time: on one thread the loop does so by itself.
+  // An executor that runs one handler at a time. With one thread, the loop itself does this.
   asio::any_io_executor Serial() {
     if (options_.n_threads == 1) return loop_.get_executor();
     return asio::make_strand(loop_);
@@ -182,7 +182,7 @@ class HttpServerImpl final : public HttpServer {
   void Begin(tcp::socket socket) {
     error_code error;
     const tcp::endpoint client = socket.remote_endpoint(error);
-    if (error) return;  // gone
+    if (error) return;  // the client is gone
     if (context_.open.size() >= options_.limits.max_connections) return Refuse(std::move(socket));
     auto place = clients_.Take(client.address());
     if (!place) {
@@ -193,7 +193,7 @@ class HttpServerImpl final : public HttpServer {
   }
 
   void Refuse(tcp::socket socket) {
-    if (tls_ != nullptr) return;  // nothing can be said before its handshake
+    if (tls_ != nullptr) return;  // no response is possible before the handshake
     error_code ignored;
     socket.non_blocking(true, ignored);
     socket.write_some(asio::buffer(kFull), ignored);
@@ -211,7 +211,7 @@ class HttpServerImpl final : public HttpServer {
   }
 
   const HttpOptions options_;
-  const bool is_open_;  // to whoever reaches it
+  const bool is_open_;  // no keys and no TLS: anyone who reaches the address may use it
   const std::unique_ptr<asio::ssl::context> tls_;
   MemoryBudget bodies_;
   ClientCounts clients_;
@@ -221,7 +221,7 @@ class HttpServerImpl final : public HttpServer {
   tcp::acceptor acceptor_;
   asio::steady_timer pause_;
   asio::executor_work_guard<asio::io_context::executor_type> work_;
-  std::optional<std::chrono::steady_clock::time_point> warned_at_;  // of the acceptor
+  std::optional<std::chrono::steady_clock::time_point> warned_at_;  // used only by the acceptor
   std::string address_;
   std::vector<std::thread> threads_;
 };

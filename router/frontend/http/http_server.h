@@ -1,4 +1,4 @@
-// The router's HTTP server: OpenAI's API, what operators ask for, and the web page, on one port.
+// The router's HTTP server: OpenAI's API, operator endpoints, and the web page, on one port.
 #pragma once
 
 #include <prometheus/collectable.h>
@@ -20,25 +20,24 @@ class Frontend;
 
 namespace stagecoach::router::http {
 
-// By stage, the milliseconds that it has computed since the start, where it tells; blocks shortly.
+// Per stage: compute time since the start, in milliseconds; absent if unknown. Blocks only shortly.
 using StageLoads = std::function<std::vector<std::optional<double>>()>;
 
 class HttpServer {
  public:
-  // Listens and serves. `frontend` outlives the server; /metrics shows `sources`, and /status what
-  // `stage_loads` (may be null) says. UNAVAILABLE when the
-  // address cannot be bound.
+  // Listens and serves. `frontend` outlives the server. /metrics shows `sources`; /status shows
+  // `stage_loads` (may be null). UNAVAILABLE if the address cannot be bound.
   static absl::StatusOr<std::unique_ptr<HttpServer>> Start(
       const HttpOptions& options, std::shared_ptr<Access> access, Frontend* frontend,
       std::vector<std::shared_ptr<prometheus::Collectable>> sources, StageLoads stage_loads);
-  virtual ~HttpServer() = default;  // shuts down at once if that was not done
+  virtual ~HttpServer() = default;  // shuts down at once unless Shutdown was called
 
-  // The real HOST:PORT.
+  // The actual HOST:PORT.
   virtual const std::string& address() const = 0;
-  // /ready says no; connections end with the request that they are at.
+  // /ready fails; connections close after their current request.
   virtual void SetDraining() = 0;
-  // Takes no more connections, gives open ones `grace` to end, then closes them; returns when none
-  // is left. Needs the scheduler.
+  // Accepts no more connections, lets open ones finish for up to `grace`, then closes them. Returns
+  // when none is left. Requires a running scheduler.
   virtual void Shutdown(std::chrono::milliseconds grace) = 0;
 };
 

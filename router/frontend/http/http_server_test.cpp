@@ -1,5 +1,5 @@
-// The server against a real scheduler over the fake pipeline: what threads, endings and slow
-// clients do to each other. What answers say is tested in answer_json_test and by real clients.
+// Tests the server with a real scheduler over the fake pipeline: the interplay of threads, shutdown
+// and slow clients. answer_json_test and tests with real clients check the contents of answers.
 #include "router/frontend/http/http_server.h"
 
 #include <netinet/in.h>
@@ -58,7 +58,7 @@ TEST_CASE("clients that come and go under load leave nothing behind") {
           const std::string stream = i % 2 == 0 ? R"(, "stream": true)" : "";
           client.Ask(Body("client", t * 100 + i, 40, stream + R"(, "n": 2)"));
           if (i % 3 == 0) client.HalfClose();
-          if (i % 4 < 2) client.Close();  // at once
+          if (i % 4 < 2) client.Close();  // without reading anything
           if (i % 4 == 2) client.Until("\r\n\r\n");
           if (i % 4 == 3) client.Until(i % 2 == 0 ? kLastEvent : "cached_tokens\":0}}}");
         }
@@ -95,7 +95,7 @@ TEST_CASE("a client that only sends no more gets its answer") {
   CHECK(client.Until("\r\n\r\n") == "HTTP/1.1 100 Continue\r\n\r\n");
   http.house.pipeline.ReleaseAll();
   std::string rest = client.Until("nothing more");
-  rest.erase(0, rest.find("HTTP/1.1 200"));  // it may have been asked again
+  rest.erase(0, rest.find("HTTP/1.1 200"));  // the server may have probed again
   CHECK(TextOf(rest) == ExpectedText("patient", 1, 10));
 }
 
@@ -202,7 +202,7 @@ TEST_CASE("the log-probabilities of all prompts of a request are bounded togethe
   http.house.WaitUntilIdle();
 }
 
-// The server's end of a client's connection: it is of this process.
+// The server's socket of a client's connection: it is in this process.
 int ServersEnd(const Client& client) {
   for (const auto& entry : std::filesystem::directory_iterator("/proc/self/fd")) {
     const int fd = std::stoi(entry.path().filename());

@@ -22,7 +22,7 @@ namespace {
 constexpr size_t kEscapeBytes = 6;
 constexpr std::string_view kByteOrderMark = "\xEF\xBB\xBF";
 
-// All of `text` as one value. On an error `n_parsed` is where.
+// Parses all of `text` as one value. On an error, `n_parsed` is its position.
 json::value Parse(std::string_view text, bool allow_invalid_utf8, boost::system::error_code& error,
                   size_t& n_parsed) {
   const json::storage_ptr memory = ClientJsonMemory();
@@ -40,7 +40,7 @@ json::value Parse(std::string_view text, bool allow_invalid_utf8, boost::system:
   return error ? nullptr : parser.release();
 }
 
-// "messages[0].content: is not valid UTF-8 at byte 5", of the first such string in `value`.
+// "messages[0].content: is not valid UTF-8 at byte 5", for the first such string in `value`.
 absl::Status FindBrokenText(const json::value& value, const std::string& path) {
   if (value.is_string()) return text::CheckUtf8(path, value.get_string());
   if (const json::array* items = value.if_array()) {
@@ -50,7 +50,7 @@ absl::Status FindBrokenText(const json::value& value, const std::string& path) {
   } else if (const json::object* object = value.if_object()) {
     for (const auto& [key, member] : *object) {
       const std::string_view name(key);
-      if (!text::IsUtf8(name)) continue;  // there is no name to say
+      if (!text::IsUtf8(name)) continue;  // the path cannot be printed
       SC_RETURN_IF_ERROR(FindBrokenText(
           member, path.empty() ? std::string(name) : fmt::format("{}.{}", path, name)));
     }
@@ -67,7 +67,7 @@ absl::Status NotUtf8(std::string_view text, size_t broken_byte) {
       fmt::format("the request's body is not valid UTF-8 at byte {}", broken_byte));
 }
 
-// The 16 bits that "\\ud83d" at the start of `text` stands for; nothing for anything else.
+// The UTF-16 unit of the escape "\\ud83d" at the start of `text`; absent: no escape.
 std::optional<uint16_t> EscapedUnit(std::string_view text) {
   uint16_t unit = 0;
   if (text.size() < kEscapeBytes || !text.starts_with("\\u")) return std::nullopt;
@@ -76,7 +76,8 @@ std::optional<uint16_t> EscapedUnit(std::string_view text) {
   return parsed.ec == std::errc() && parsed.ptr == end ? std::optional(unit) : std::nullopt;
 }
 
-// Where an escape stands that is one half of a character beyond U+FFFF, without the other.
+// The position of an escaped surrogate (one half of a character beyond U+FFFF) without its other
+// half.
 std::optional<size_t> FindHalfPair(std::string_view text) {
   const auto is_first = [](uint16_t unit) { return unit >> 10 == 0xD800 >> 10; };
   const auto is_second = [](uint16_t unit) { return unit >> 10 == 0xDC00 >> 10; };

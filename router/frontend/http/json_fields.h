@@ -1,4 +1,4 @@
-// Reading a request's JSON with types and ranges: what is wrong is said with the field's name.
+// Reads a request's JSON with types and ranges; error messages name the field.
 #pragma once
 
 #include <boost/json/fwd.hpp>
@@ -18,27 +18,28 @@ inline constexpr size_t kMaxJsonDepth = 100;
 // that fits into ClientJsonMemory.
 absl::StatusOr<boost::json::object> ParseObject(std::string_view text);
 
-// The fields of one object. Null is as good as absent. The first problem stays: every getter
-// afterwards returns nothing, so that a reader asks for all it wants and then looks at status().
+// The fields of one object. Null counts as absent. The first error is kept, and every later getter
+// returns nothing. So a reader can read all fields and then check status().
 class JsonFields {
  public:
-  // `object` outlives this. `path` stands before the names: "stream_options."
+  // `object` outlives this. `path` is the prefix of field names: "stream_options."
   explicit JsonFields(const boost::json::object& object, std::string path = "")
       : object_(object), path_(std::move(path)) {}
 
   std::optional<bool> Bool(std::string_view name);
   std::optional<double> Number(std::string_view name);
-  // The error is silent on a bound that is only its type's: the range proper is checked elsewhere.
+  // The error message omits a bound that is only the type's limit; other code checks the real
+  // range.
   std::optional<int64_t> Integer(std::string_view name, int64_t low, int64_t high);
   std::optional<std::string> String(std::string_view name);
   const boost::json::array* Array(std::string_view name);
   const boost::json::object* Object(std::string_view name);
-  // Of any type; null when absent or null.
+  // A value of any type; null if absent or null.
   const boost::json::value* Any(std::string_view name);
 
-  // INVALID_ARGUMENT "path.name: what", unless there was a problem before.
+  // Sets INVALID_ARGUMENT "path.name: what", unless there is an error already.
   void Refuse(std::string_view name, std::string_view what);
-  // Takes over the first problem of a reader of something inside.
+  // Takes over the first error of a reader of a nested object.
   void Adopt(const absl::Status& status) {
     if (status_.ok()) status_ = status;
   }
@@ -50,13 +51,13 @@ class JsonFields {
   absl::Status status_;
 };
 
-// An integer in [low, high]; 2.0 is one as well. Nothing for anything else.
+// An integer in [low, high]; 2.0 counts as an integer. Otherwise absent.
 std::optional<int64_t> ToInteger(const boost::json::value& value, int64_t low, int64_t high);
 
-// A number as people write it: 2.5.
+// A number in short decimal form: 2.5.
 std::string NumberText(const boost::json::value& value);
 
-// What a value is, for messages: "a string".
+// The kind of a value, for messages: "a string".
 std::string_view KindName(const boost::json::value& value);
 
 }  // namespace stagecoach::router::http

@@ -11,7 +11,7 @@ namespace {
 
 namespace json = boost::json;
 
-// JSON has no infinity; the number that OpenAI's API gives for tokens that cannot be.
+// JSON has no infinity; OpenAI's API uses this number for impossible tokens.
 constexpr double kLeast = -9999.0;
 
 double Finite(float logprob) { return logprob > kLeast ? double(logprob) : kLeast; }
@@ -110,7 +110,7 @@ json::array PromptLogprobs(const PositionList& positions) {
                                {"decoded_token", ReadableToken(token.token())}});
     };
     for (const v1::TokenLogprob& token : position.top()) add(token, ++rank);
-    add(position.chosen(), nullptr);  // not again if it is among the most likely
+    add(position.chosen(), nullptr);  // has no effect if it is among the top tokens
     all.push_back(std::move(one));
   }
   return all;

@@ -1,4 +1,4 @@
-// Log-probabilities in the forms that OpenAI's two APIs, and other servers' prompt_logprobs, have.
+// Log-probabilities in the formats of OpenAI's two APIs and of other servers' prompt_logprobs.
 #pragma once
 
 #include <boost/json.hpp>
@@ -14,21 +14,22 @@ namespace stagecoach::router::http {
 using PositionList = google::protobuf::RepeatedPtrField<v1::PositionLogprobs>;
 using TokenList = google::protobuf::RepeatedField<int32_t>;
 
-// {"token", "logprob", "bytes", "top_logprobs": [{"token", "logprob", "bytes"}]} for each position.
+// {"token", "logprob", "bytes", "top_logprobs": [{"token", "logprob", "bytes"}]} per position.
 boost::json::array ChatLogprobs(const PositionList& positions);
 
-// /v1/completions: four arrays of the same length, which grow with the text. Tokens that are no
-// whole characters are spelled "bytes:\xe2\x80".
+// For /v1/completions: four arrays of equal length that grow with the text. A token that is not
+// whole UTF-8 characters is written as "bytes:\xe2\x80".
 class CompletionLogprobs {
  public:
-  // `tokenizer` outlives this. `skip_special_tokens`: they are not part of the text.
+  // `tokenizer` outlives this. `skip_special_tokens`: special tokens are not part of the text.
   CompletionLogprobs(const text::Tokenizer* tokenizer, bool skip_special_tokens)
       : tokenizer_(tokenizer), skip_special_tokens_(skip_special_tokens) {}
 
-  // A prompt's first token: it has no logprob.
+  // Adds a prompt's first token, which has no logprob.
   void AddFirst(int32_t id);
   void Add(const v1::PositionLogprobs& position);
-  // {"tokens", "token_logprobs", "top_logprobs", "text_offset"} of what was added since the last.
+  // {"tokens", "token_logprobs", "top_logprobs", "text_offset"} of the positions added since the
+  // last call.
   boost::json::object Take();
 
  private:
@@ -40,13 +41,13 @@ class CompletionLogprobs {
   boost::json::array logprobs_;
   boost::json::array tops_;
   boost::json::array offsets_;
-  size_t n_characters_ = 0;  // of the text before the next token
+  size_t n_characters_ = 0;  // characters of text before the next token
 };
 
-// [null, {"ID": {"logprob", "rank", "decoded_token"}}, ...], one for each prompt token.
+// [null, {"ID": {"logprob", "rank", "decoded_token"}}, ...], one entry per prompt token.
 boost::json::array PromptLogprobs(const PositionList& positions);
 
-// Whole characters; U+FFFD for what is none.
+// The token as UTF-8; U+FFFD replaces invalid bytes.
 std::string ReadableToken(std::string_view bytes);
 
 }  // namespace stagecoach::router::http

@@ -1,4 +1,4 @@
-// A bound on memory that many requests share.
+// A memory limit that many requests share.
 #pragma once
 
 #include <atomic>
@@ -10,7 +10,7 @@ namespace stagecoach::router::http {
 // Thread-safe; outlives its leases.
 class MemoryBudget {
  public:
-  // Bytes taken from a budget, given back at its end. One thread at a time.
+  // Bytes taken from a budget; the destructor returns them. One thread at a time.
   class Lease {
    public:
     Lease() = default;
@@ -25,7 +25,7 @@ class MemoryBudget {
       if (budget_ != nullptr) budget_->used_ -= bytes_;
     }
 
-    // Takes what is missing to `bytes`; false, and nothing taken, when the budget does not have it.
+    // Grows the lease to `bytes`. False, and nothing changes, if the budget has too few.
     bool GrowTo(size_t bytes) {
       if (bytes <= bytes_) return true;
       const size_t more = bytes - bytes_;

@@ -14,11 +14,12 @@ namespace {
 
 namespace json = boost::json;
 
-// A string, or text parts, which are put together line by line.
+// Reads a string, or text parts, which are joined with line breaks.
 void ReadContent(JsonFields& fields, v1::ChatMessage& message) {
   const json::value* content = fields.Any("content");
   if (content == nullptr) {
-    // An assistant may have called tools, or was cut off while thinking; a tool may have no result.
+    // An assistant may have only tool calls, or was cut off while reasoning; a tool may have no
+    // result.
     const bool may_be_silent = message.role() == "assistant" || message.role() == "tool";
     if (!may_be_silent) fields.Refuse("content", "is missing");
     return;
@@ -47,7 +48,7 @@ void ReadContent(JsonFields& fields, v1::ChatMessage& message) {
   message.set_content(std::move(text));
 }
 
-// {"id", "type": "function", "function": {"name", "arguments": JSON as text}}
+// Reads {"id", "type": "function", "function": {"name", "arguments": JSON as text}}.
 void ReadToolCall(JsonFields& fields, const std::string& path, v1::ToolCall& call) {
   call.set_id(fields.String("id").value_or(""));
   const std::string type = fields.String("type").value_or("function");
@@ -57,7 +58,7 @@ void ReadToolCall(JsonFields& fields, const std::string& path, v1::ToolCall& cal
   JsonFields inner(*function, path + "function.");
   call.set_name(inner.String("name").value_or(""));
   const json::value* arguments = inner.Any("arguments");
-  if (arguments != nullptr && arguments->is_object()) {  // as some clients send them
+  if (arguments != nullptr && arguments->is_object()) {  // some clients send an object
     call.set_arguments(JsonText(*arguments));
   } else {
     call.set_arguments(inner.String("arguments").value_or(""));
@@ -80,7 +81,7 @@ void ReadToolCalls(JsonFields& fields, const std::string& path, v1::ChatMessage&
 
 void ReadMessage(JsonFields& fields, const std::string& path, v1::ChatMessage& message) {
   const std::string role = fields.String("role").value_or("");
-  // OpenAI's newer name, which templates do not know.
+  // "developer" is OpenAI's newer name; chat templates do not know it.
   message.set_role(role == "developer" ? "system" : role);
   if (role == "function") fields.Refuse("role", "is not offered by this server; \"tool\" is");
   RefuseForeignOfMessage(fields);
@@ -100,7 +101,7 @@ void ReadToolChoice(JsonFields& fields, v1::ToolChoice& choice) {
     const json::string& mode = value->get_string();
     if (mode == "none") {
       choice.set_mode(v1::ToolChoice::NONE);
-    } else if (mode == "required" || mode == "any") {  // Mistral's word
+    } else if (mode == "required" || mode == "any") {  // "any" is Mistral's name
       choice.set_mode(v1::ToolChoice::REQUIRED);
     } else if (mode != "auto") {
       fields.Refuse("tool_choice", "is neither \"auto\", \"none\", \"required\" nor a function");

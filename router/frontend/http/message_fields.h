@@ -1,4 +1,4 @@
-// A conversation and the tools of it, as /v1/chat/completions has them.
+// Reads the messages and tools of /v1/chat/completions.
 #pragma once
 
 #include "router/frontend/http/json_fields.h"
@@ -6,9 +6,10 @@
 
 namespace stagecoach::router::http {
 
-// Each fills in its fields of `chat`; problems are in fields.status().
+// Both fill in their fields of `chat`; errors are in fields.status().
 void ReadMessages(JsonFields& fields, v1::ChatRequest& chat);
-// tools, tool_choice, parallel_tool_calls. What a tool is made of is checked with the request.
+// Reads tools, tool_choice and parallel_tool_calls. The contents of a tool are checked when the
+// request is built.
 void ReadTools(JsonFields& fields, v1::ChatRequest& chat);
 
 }  // namespace stagecoach::router::http

@@ -1,4 +1,4 @@
-// What is served, as JSON.
+// The served model as JSON.
 #pragma once
 
 #include <cstdint>
@@ -13,11 +13,11 @@ namespace stagecoach::router::http {
 
 // An entry of OpenAI's list of models.
 std::string ModelJson(const ServedModel& model, int64_t created_unix_s);
-// The list, with the one model.
+// The list with the one served model.
 std::string ModelListJson(const ServedModel& model, int64_t created_unix_s);
 
-// Stages, KV blocks and the scheduler's numbers, for /status. `compute_ms`: by stage, since the
-// start, where it is known.
+// Stages, KV blocks and the scheduler's numbers, for /status. `compute_ms`: per stage, since the
+// start; absent if unknown.
 std::string StatusJson(const v1::Model& model,
                        const std::vector<std::optional<double>>& compute_ms);
 

@@ -7,9 +7,9 @@
 namespace stagecoach::router::http {
 namespace {
 
-// What is written for a client before its writer has to wait for it.
+// Bytes that may wait for a client before its writer must wait.
 constexpr size_t kWindowBytes = 16 << 10;
-// A large response's memory is not for an idle connection to keep.
+// An idle connection keeps at most this much buffer memory.
 constexpr size_t kKeptBytes = 8 << 10;
 
 }  // namespace
@@ -55,7 +55,7 @@ void Outbox::Write(std::string_view data, Done done) {
 void Outbox::Comment(std::string_view text) {
   std::string line = ":";
   line += text;
-  // The empty line is for clients that split the stream at such.
+  // Some clients split the stream at empty lines, so they need one.
   line += has_ids_ ? "\n" : "\n\n";
   Queue(line);
 }

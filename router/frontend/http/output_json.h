@@ -1,4 +1,4 @@
-// What is read out of an answer beside its text, as OpenAI's API and its relatives spell it.
+// Tool calls and JSON events in the format of OpenAI's API and related servers.
 #pragma once
 
 #include <boost/json.hpp>
@@ -8,12 +8,12 @@
 
 namespace stagecoach::router::http {
 
-// Adds deltas behind those that wait already: one for each call.
+// Adds deltas to the waiting ones: merges them into one per tool call.
 void MergeToolCalls(const google::protobuf::RepeatedPtrField<v1::ToolCallDelta>& deltas,
                     std::vector<v1::ToolCallDelta>& calls);
 
-// [{"id", "type": "function", "function": {"name", "arguments"}}]; `as_deltas`: with each call's
-// index, and in its first delta alone with id, type and name.
+// [{"id", "type": "function", "function": {"name", "arguments"}}]. `as_deltas`: adds each call's
+// index; id, type and name appear only in its first delta.
 boost::json::array ToolCallsJson(const std::vector<v1::ToolCallDelta>& calls, bool as_deltas);
 
 // Adds [{"path", "delta"}].

@@ -18,7 +18,7 @@ std::string Hash(std::string_view content) {
   return fmt::format("'sha256-{}'", reinterpret_cast<const char*>(base64.data()));
 }
 
-// "'sha256-...' 'sha256-...'" of what is between each <tag> and </tag>; "'none'" when there is
+// "'sha256-...' 'sha256-...'" of the contents between each <tag> and </tag>; "'none'" if there are
 // none.
 std::string HashesOf(std::string_view html, std::string_view tag) {
   const std::string open = fmt::format("<{}>", tag);

@@ -1,5 +1,5 @@
-// What a browser may do for the web page: run its own scripts and talk to this server, nothing
-// else.
+// Restricts what a browser may do for the web page: run the page's own scripts and talk to this
+// server, nothing else.
 #pragma once
 
 #include <string_view>
@@ -8,8 +8,8 @@
 
 namespace stagecoach::router::http {
 
-// A Content-Security-Policy that names every <script> and <style> of the page by its hash, and
-// fields that keep it from being framed or guessed at. `html` has them without attributes.
+// A Content-Security-Policy that lists every <script> and <style> of the page by its hash, and
+// fields that prevent framing and content sniffing. In `html`, these tags must have no attributes.
 HeaderFields PageFields(std::string_view html);
 
 }  // namespace stagecoach::router::http

@@ -20,8 +20,9 @@ namespace beast = boost::beast;
 using beast::http::field;
 using Error = beast::http::error;
 
-// The library asserts that it has all of "0\r\n\r\n" when it looks at an empty body's end again. As
-// data of a chunk it can wait as well: more always follows.
+// When the library checks the end of an empty body again, it asserts that all of "0\r\n\r\n" is
+// there. So wait for the rest. Chunk data that looks like this can wait as well: more always
+// follows.
 bool IsOpenLastChunk(std::string_view rest) { return rest.size() < 5 && rest.starts_with("0\r\n"); }
 
 std::string Value(const beast::http::fields& fields, field name) {
@@ -66,7 +67,7 @@ size_t RequestParser::Fail(int status, std::string message) {
 size_t RequestParser::Feed(std::string_view data) {
   auto& parser = message_->parser;
   size_t consumed = 0;
-  // The library takes one piece of the message a call.
+  // The library consumes one piece of the message per call.
   while (state_ == State::kHeader || state_ == State::kBody) {
     beast::error_code error;
     const std::string_view rest = data.substr(consumed);
@@ -75,8 +76,8 @@ size_t RequestParser::Feed(std::string_view data) {
     const size_t taken = parser.put(boost::asio::buffer(rest.data(), rest.size()), error);
     consumed += taken;
     if (error == Error::need_more) {
-      // Bytes of the body are taken as they come: what is not is a header, or a chunk's line or the
-      // trailer, which the library does not limit.
+      // Body bytes are consumed at once. What needs more data is a header, a chunk's size line or
+      // the trailer; the library does not limit the last two.
       if (rest.size() < limits_.max_header_bytes) break;
       error = Error::header_limit;
     }
@@ -137,7 +138,7 @@ bool RequestParser::CheckHeader() {
   return true;
 }
 
-// Now, and not with the body: a trailer's fields would be among the header's then.
+// Called before the body is read: later, the trailer's fields would be mixed with the header's.
 void RequestParser::ReadHeader() {
   const auto& message = message_->parser.get();
   is_http_1_0_ = message.version() == 10;

@@ -1,4 +1,4 @@
-// Bytes from a client to requests. Knows limits, no sockets and no time.
+// Parses a client's bytes into requests. Applies size limits; knows neither sockets nor time.
 #pragma once
 
 #include <cstddef>
@@ -13,14 +13,14 @@
 
 namespace stagecoach::router::http {
 
-// Strict where a proxy in front might read the same bytes differently: Content-Length beside
-// Transfer-Encoding, codings other than chunked and a missing Host are refused. One thread at a
-// time.
+// Strict where a proxy in front might parse the same bytes differently (request smuggling): rejects
+// Content-Length beside Transfer-Encoding, codings other than chunked, and a missing Host. One
+// thread at a time.
 class RequestParser {
  public:
   enum class State { kHeader, kBody, kComplete, kFailed };
 
-  // Where and why a request was refused: the connection cannot be used further.
+  // The HTTP status and reason of a rejected request. The connection cannot be used any more.
   struct Failure {
     int status = 400;
     std::string message;
@@ -30,24 +30,25 @@ class RequestParser {
   RequestParser(const HttpLimits& limits, MemoryBudget* budget);
   ~RequestParser();
 
-  // Takes what it can use from the start of `data` and says how much that was; the rest, and more,
-  // is to be given again. Returns to the caller after the header, and after the body.
+  // Consumes bytes from the start of `data` and returns their number. Pass the rest again, together
+  // with later data. Returns after the header, and after the body.
   size_t Feed(std::string_view data);
 
   State state() const { return state_; }
   const Failure& failure() const { return failure_; }  // when kFailed
 
-  // From kBody on, as the header says; what comes behind the body changes none of it.
-  const HttpRequest& head() const { return request_; }         // without its body
-  bool expects_continue() const { return expects_continue_; }  // before it sends its body
-  bool keep_alive() const { return keep_alive_; }  // the client may send another request after this
+  // Valid from kBody on. They follow from the header; data after the body does not change them.
+  const HttpRequest& head() const { return request_; }  // without the body
+  // The client waits for "100 Continue" before it sends the body.
+  bool expects_continue() const { return expects_continue_; }
+  bool keep_alive() const { return keep_alive_; }  // another request may follow
   bool is_http_1_0() const { return is_http_1_0_; }
-  // Bytes of the body that are still to come; absent when only the body itself will tell.
+  // Remaining bytes of the body. Absent if only the body itself tells (chunked).
   std::optional<uint64_t> body_left() const;
 
-  // When kComplete. The parser is then ready for the next request.
+  // REQUIRES: kComplete. The parser is then ready for the next request.
   HttpRequest Take();
-  // From kBody on: nobody wants the request. What is left of its body is the caller's to skip.
+  // Drops the request; valid from kBody on. The caller must skip the rest of its body.
   void Drop() { Reset(); }
 
  private:

@@ -18,7 +18,7 @@ HttpLimits SmallLimits() {
   return limits;
 }
 
-// Feeds `bytes` in pieces of `piece` until the parser has a request or gives up; the rest is left
+// Feeds `bytes` in pieces of `piece` bytes until the parser has a request or fails; leaves the rest
 // in `bytes`.
 State FeedAll(RequestParser& parser, std::string& bytes, size_t piece) {
   std::string held;

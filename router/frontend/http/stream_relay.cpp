@@ -8,7 +8,7 @@
 namespace stagecoach::router::http {
 namespace {
 
-// Written at once: a client that comes late gets what it missed in pieces of this size.
+// Bytes per write: a late client gets missed output in pieces of this size.
 constexpr size_t kPieceBytes = 8 << 10;
 
 }  // namespace
@@ -19,7 +19,7 @@ void StreamRelay::Start(std::unique_ptr<StreamReader> reader, std::shared_ptr<Ex
   relay->reader_->OnNews([weak = std::weak_ptr(relay)] {
     if (const auto alive = weak.lock()) alive->Post([](StreamRelay& self) { self.Pump(); });
   });
-  // The exchange keeps the relay until its end.
+  // The exchange keeps the relay alive until it ends.
   exchange->OnGone([relay] { relay->Post([](StreamRelay& self) { self.reader_ = nullptr; }); });
   relay->Post([](StreamRelay& self) { self.Pump(); });
 }

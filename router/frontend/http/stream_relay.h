@@ -1,4 +1,4 @@
-// A kept stream on its way to one client.
+// Sends a kept stream to one client.
 #pragma once
 
 #include <memory>
@@ -9,8 +9,8 @@
 
 namespace stagecoach::router::http {
 
-// All state belongs to a text thread. Lives until the exchange's end, or until the client is gone,
-// which the stream does not care about.
+// All state belongs to a text thread. Lives until the exchange ends or the client is gone; neither
+// affects the stream itself.
 class StreamRelay final : public std::enable_shared_from_this<StreamRelay> {
  public:
   // `lane` has one thread and outlives the relay.
@@ -24,12 +24,12 @@ class StreamRelay final : public std::enable_shared_from_this<StreamRelay> {
  private:
   template <typename Action>
   void Post(Action action);
-  // Writes what there is.
+  // Writes the available data.
   void Pump();
   void End(StreamReader::Piece piece);
 
   WorkQueue* const lane_;
-  std::unique_ptr<StreamReader> reader_;  // null: nothing more is to be said
+  std::unique_ptr<StreamReader> reader_;  // null: nothing more to send
   const std::shared_ptr<Exchange> exchange_;
   bool has_started_ = false;
   bool is_writing_ = false;

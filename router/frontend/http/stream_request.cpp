@@ -14,7 +14,7 @@ int HexDigit(char c) {
                                 : -1;
 }
 
-// The value of the first field `name`; empty when there is none.
+// The value of the first field `name`; empty if absent.
 std::string_view QueryValue(std::string_view query, std::string_view name) {
   while (!query.empty()) {
     const std::string_view field = query.substr(0, query.find('&'));

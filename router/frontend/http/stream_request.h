@@ -1,4 +1,4 @@
-// What a request about a kept stream says: which one, and from where.
+// Parses requests about kept streams: the stream's id and the start position.
 #pragma once
 
 #include <cstdint>
@@ -11,17 +11,18 @@
 
 namespace stagecoach::router::http {
 
-// Text with %XX in place of some characters; what is not such a place stays as it is.
+// Decodes %XX escapes; leaves invalid ones as they are.
 std::string PercentDecoded(std::string_view text);
 
-// In whose name HTTP's streams of a tenant are kept.
+// The owner under which a tenant's HTTP streams are kept.
 std::string StreamOwner(const Caller& caller);
 
-// The request's id, of a stream's as it is in its chunks, "chatcmpl-…"; percent-encoded.
+// The request id of a percent-encoded stream name, which is the id in the stream's chunks:
+// "chatcmpl-…".
 std::string StreamId(std::string_view name);
 
-// The tokens that the client has: Last-Event-ID, as a browser's EventSource sends when it connects
-// again, else `from`, else none. INVALID_ARGUMENT.
+// The number of tokens that the client has: Last-Event-ID, which a browser's EventSource sends when
+// it reconnects, else `from`, else 0. INVALID_ARGUMENT.
 absl::StatusOr<uint64_t> ReadFrom(const HttpRequest& request);
 
 }  // namespace stagecoach::router::http

@@ -9,7 +9,7 @@ namespace {
 
 namespace ssl = boost::asio::ssl;
 
-// A client that would rather speak HTTP/2 hears that it is 1.1 here.
+// Tells clients that prefer HTTP/2 that this server speaks HTTP/1.1 (ALPN).
 int SelectProtocol(SSL*, const unsigned char** out, unsigned char* out_size,
                    const unsigned char* offered, unsigned int offered_size, void*) {
   static constexpr unsigned char kHttp11[] = "\x08http/1.1";
@@ -26,7 +26,7 @@ absl::StatusOr<std::unique_ptr<ssl::context>> MakeTlsContext(const TlsFiles& fil
   auto context = std::make_unique<ssl::context>(ssl::context::tls_server);
   context->set_options(ssl::context::default_workarounds | ssl::context::no_tlsv1 |
                        ssl::context::no_tlsv1_1 | ssl::context::single_dh_use);
-  // Renegotiation is work that a client can ask for again and again.
+  // A client could request renegotiation again and again, which costs CPU time.
   SSL_CTX_set_options(context->native_handle(), SSL_OP_NO_RENEGOTIATION);
   SSL_CTX_set_mode(context->native_handle(), SSL_MODE_RELEASE_BUFFERS);
   SSL_CTX_set_alpn_select_cb(context->native_handle(), SelectProtocol, nullptr);

@@ -1,4 +1,4 @@
-// The server's certificate.
+// The server's TLS settings.
 #pragma once
 
 #include <boost/asio/ssl/context.hpp>

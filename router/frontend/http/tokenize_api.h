@@ -1,4 +1,4 @@
-// The bodies of /tokenize and /detokenize.
+// Answers /tokenize and /detokenize.
 #pragma once
 
 #include <string>
@@ -12,11 +12,11 @@ class Frontend;
 
 namespace stagecoach::router::http {
 
-// {"prompt"} or {"messages"} to {"count", "max_model_len", "tokens", "token_strs"}. Takes as long
-// as the text is long. INVALID_ARGUMENT names the field.
+// Turns {"prompt"} or {"messages"} into {"count", "max_model_len", "tokens", "token_strs"}. Its
+// time grows with the length of the text. INVALID_ARGUMENT names the field.
 absl::StatusOr<std::string> AnswerTokenize(const Frontend& frontend, std::string_view body);
 
-// {"tokens"} to {"prompt"}.
+// Turns {"tokens"} into {"prompt"}.
 absl::StatusOr<std::string> AnswerDetokenize(const Frontend& frontend, std::string_view body);
 
 }  // namespace stagecoach::router::http

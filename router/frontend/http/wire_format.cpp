@@ -10,7 +10,7 @@
 namespace stagecoach::router::http {
 namespace {
 
-// RFC 9110's date, made once a second.
+// The date in RFC 9110's format, formatted once per second.
 const std::string& Date() {
   thread_local std::time_t made_at = 0;
   thread_local std::string date;

@@ -1,4 +1,4 @@
-// Responses as bytes.
+// Serializes responses.
 #pragma once
 
 #include <string>
@@ -9,16 +9,17 @@
 namespace stagecoach::router::http {
 
 enum class BodyFraming {
-  kLength,   // Content-Length, of response.body
+  kLength,   // Content-Length gives the size of response.body
   kChunked,  // Transfer-Encoding: chunked
-  kToEnd,    // the connection's end is the body's
+  kToEnd,    // the body ends when the connection closes
 };
 
 // Status line and header fields, with Date and Connection; not the body.
 std::string ResponseHead(const HttpResponse& response, const HeaderFields& more_fields,
                          BodyFraming framing, bool keep_alive);
 
-// One chunk of a chunked body; nothing for empty data, which would end it.
+// Appends one chunk of a chunked body. Empty data adds nothing, because an empty chunk ends the
+// body.
 void AppendChunk(std::string& out, std::string_view data);
 
 inline constexpr std::string_view kLastChunk = "0\r\n\r\n";

@@ -1,5 +1,5 @@
-// A whole router but for the workers: scheduler over the fake pipeline, frontend, gRPC server on a
-// free port, and a client's stub.
+// A whole router except for the workers: scheduler over the fake pipeline, frontend, gRPC server on
+// a free port, and a client stub.
 #pragma once
 
 #include <grpcpp/grpcpp.h>
@@ -82,7 +82,7 @@ class FrontHouse {
   std::unique_ptr<v1::Inference::Stub> stub;
 };
 
-// What the fake pipeline generates for each choice of a request.
+// The tokens that the fake pipeline generates for each choice of a request.
 inline std::vector<std::vector<int32_t>> Expected(const v1::GenerateRequest& request) {
   const ServedModel model = TestModel();
   auto input = BuildGeneration(model, request);

@@ -1,4 +1,4 @@
-// A SchedulerCore and a StrictStage, stepped by hand: for tests that look at single plans.
+// A SchedulerCore and a StrictStage that a test steps by hand, to inspect single plans.
 #pragma once
 
 #include <chrono>
@@ -30,7 +30,7 @@ class CorePipeline {
     return sink;
   }
 
-  // Plans one step. False when there is nothing to send.
+  // Plans one step. False if there is nothing to send.
   bool PlanOne() {
     std::unique_ptr<v1::StepPlan> plan = core.NextPlan();
     core.state().CheckConsistency();
@@ -40,18 +40,18 @@ class CorePipeline {
     plans.push_back(std::move(*plan));
     return true;
   }
-  // Plans all that may be in flight.
+  // Plans until no more steps may be in flight.
   void Fill() {
     while (PlanOne()) {
     }
   }
-  // The oldest step's result arrives.
+  // Delivers the result of the oldest step.
   void Deliver() {
     REQUIRE(!results_.empty());
     core.Result(results_.front());
     results_.pop_front();
   }
-  // Deliver, then Fill, n times.
+  // Calls Deliver, then Fill, n times.
   void Turn(int n_results) {
     for (int i = 0; i < n_results && !results_.empty(); ++i) {
       Deliver();
@@ -64,7 +64,7 @@ class CorePipeline {
     REQUIRE(core.empty());
     for (const auto& group : core.Snapshot().kv) REQUIRE(group.free_blocks == group.total_blocks);
   }
-  // Every sequence submitted has ended with the tokens it would have had alone.
+  // Every submitted sequence has ended with the tokens that it generates alone.
   void RequireAllAsAlone() const {
     for (const auto& [sink, tokens] : expected_) {
       REQUIRE(sink->record().tokens == tokens);

@@ -33,7 +33,7 @@ void FakeStageClient::Send(std::unique_ptr<v1::StepPlan> plan) {
   plans_.push_back(std::move(*plan));
   const uint64_t n_in_flight = plans_.size() - n_delivered_;
   max_in_flight_ = std::max(max_in_flight_, n_in_flight);
-  // One a stage, one planned, and with several stages one more while prompts fill the steps.
+  // One per stage and one planned; with several stages, one more while prompts fill the steps.
   const int limit =
       config_.plan_ahead ? config_.n_microbatches + (config_.n_microbatches > 1 ? 2 : 1) : 1;
   if (n_in_flight > static_cast<uint64_t>(limit)) errors_.push_back("too many steps in flight");

@@ -1,5 +1,5 @@
-// A StageClient over a StrictStage in this process. Results can be held back and released one by
-// one, or be late at random.
+// A StageClient over a StrictStage in this process. It can hold results and release them one by
+// one, or delay them randomly.
 #pragma once
 
 #include <condition_variable>
@@ -17,15 +17,16 @@
 
 namespace stagecoach::router {
 
-// Thread-safe. Callbacks come from a thread of its own.
+// Thread-safe. Callbacks run on its own thread.
 class FakeStageClient final : public StageClient {
  public:
   struct Options {
     bool hold_results = false;  // until Release or ReleaseAll
-    int32_t max_delay_us = 0;   // results are late by up to this, at random
+    int32_t max_delay_us = 0;   // results are delayed by a random time up to this
     uint64_t delay_seed = 1;
-    absl::Status start_status;  // what Start returns
-    uint64_t wrong_step = 0;    // whose result says that it is another's
+    absl::Status start_status;  // the status that Start returns
+    // The result of this step carries the number of the next one; 0: none.
+    uint64_t wrong_step = 0;
   };
 
   explicit FakeStageClient(const SchedulerConfig& config);
@@ -37,18 +38,19 @@ class FakeStageClient final : public StageClient {
   void Fail(const absl::Status& reason) override { Lose(reason); }
   void Stop() override;
 
-  // Lets n more results out, and returns once they are: what comes to run later gets none of them.
+  // Releases n more results, and returns after their delivery. Steps that are planned later do not
+  // use up this count.
   void Release(uint64_t n_results);
-  // Holds no result from now on.
+  // Stops holding results.
   void ReleaseAll();
-  // The pipeline is lost: results not yet delivered never come, on_down is called.
+  // The pipeline is lost: undelivered results never come, and on_down is called.
   void Lose(absl::Status reason);
 
   std::vector<v1::StepPlan> plans() const;
-  // What was wrong with plans, in words; empty when nothing was.
+  // Descriptions of errors in plans; empty if there were none.
   std::vector<std::string> errors() const;
   uint64_t max_in_flight() const;
-  // By Lose, or Fail.
+  // Whether Lose or Fail was called.
   bool is_lost() const;
 
  private:

@@ -38,7 +38,7 @@ class Simulation {
       if (results_.empty() ||
           (!open_.empty() && open_.front().arrival_s <= results_.front().at_s)) {
         now_s_ = open_.front().arrival_s;
-        // Those that come together are planned together, as by the scheduler's mailbox.
+        // Requests that arrive together are planned together, as with the scheduler's mailbox.
         while (!open_.empty() && open_.front().arrival_s <= now_s_) {
           Submit(open_.front());
           open_.pop_front();
@@ -99,7 +99,7 @@ class Simulation {
     core_.Submit(Alone(std::move(made)), std::chrono::steady_clock::time_point());
   }
 
-  // It arrives at once, but not from within the result that made room for it.
+  // The next request arrives at once, but is submitted outside the result that made room for it.
   void SubmitNext() {
     if (closed_loop_.empty()) return;
     closed_loop_.front().arrival_s = now_s_;
@@ -107,7 +107,7 @@ class Simulation {
     closed_loop_.pop_front();
   }
 
-  // Every earlier step's times are known, so this one's are, too.
+  // The times of all earlier steps are known, so those of this step can be computed now.
   void Send(const v1::StepPlan& plan) {
     v1::StepResult result = checker_.Apply(plan);
     if (plan.slots().empty()) {
@@ -116,8 +116,8 @@ class Simulation {
       return;
     }
     SimulatedStep step{.work = WorkOf(plan), .planned_s = now_s_};
-    // A decode that was planned ahead waits at stage 0 for its token; the last token of a prompt
-    // does not, as none of its slot is on the way.
+    // A decode that was planned ahead waits at stage 0 for its token. The last prompt token need
+    // not wait: no token of its slot is in flight.
     double ready_s = now_s_ + speed_.router_s;
     for (const v1::SlotDelta& delta : plan.slots()) {
       if (delta.n_tokens() == 1) ready_s = std::max(ready_s, token_arrives_s_[delta.slot()]);
@@ -146,10 +146,10 @@ class Simulation {
   std::vector<StageCost> costs_;
   SchedulerCore core_;
   StrictStage checker_;
-  std::deque<SimulatedRequest> open_;         // by arrival
-  std::deque<SimulatedRequest> closed_loop_;  // whose arrival is another's end
+  std::deque<SimulatedRequest> open_;         // in order of arrival
+  std::deque<SimulatedRequest> closed_loop_;  // each arrives when another request ends
   std::deque<Result> results_;
-  std::vector<double> token_arrives_s_;  // at stage 0, by slot
+  std::vector<double> token_arrives_s_;  // arrival of the last sampled token at stage 0, per slot
   std::vector<double> free_s_, busy_s_;  // by stage
   double now_s_ = 0;
   uint64_t n_submitted_ = 0;

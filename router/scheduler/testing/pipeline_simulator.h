@@ -1,5 +1,5 @@
-// The real SchedulerCore in virtual time: stages are servers in a row that carry out steps in their
-// order, each for as long as StageCost says.
+// The real SchedulerCore in virtual time. The stages are servers in series that execute steps in
+// order, each for the time that StageCost gives.
 #pragma once
 
 #include <cstdint>
@@ -18,15 +18,15 @@ struct SimulatedRequest {
   double arrival_s = 0;
   int32_t n_prompt = 0;
   int32_t n_output = 0;
-  bool closed_loop = false;  // arrives when one that was there from its start has ended
+  bool closed_loop = false;  // arrives when another request ends, instead of at arrival_s
 };
 
 struct SimulatedStep {
   StepWork work;
   double planned_s = 0;
-  double first_stage_s = 0;  // begins there
-  double result_s = 0;       // is at the router
-  double stage_s = 0;        // the first stage's time for it
+  double first_stage_s = 0;  // begins on the first stage
+  double result_s = 0;       // result arrives at the router
+  double stage_s = 0;        // compute time on the first stage
 };
 
 struct SimulatedRun {
@@ -34,14 +34,13 @@ struct SimulatedRun {
   int64_t n_prompt_tokens = 0;
   int64_t n_output_tokens = 0;
   uint64_t n_preemptions = 0;
-  std::vector<double> first_token_s;  // after arrival, by request
+  std::vector<double> first_token_s;  // after arrival, per request
   std::vector<double> between_tokens_s;
-  std::vector<double> busy_share;  // by stage
+  std::vector<double> busy_share;  // per stage
   std::vector<SimulatedStep> steps;
 };
 
-// INTERNAL, with what is wrong, when a plan is not as a StrictStage wants it. The same input gives
-// the same run.
+// INTERNAL, with a description, if a StrictStage rejects a plan. The same input gives the same run.
 absl::StatusOr<SimulatedRun> Simulate(const SchedulerConfig& config, int32_t n_stages,
                                       const ModelShape& shape, const DeviceSpeed& speed,
                                       std::vector<SimulatedRequest> requests);

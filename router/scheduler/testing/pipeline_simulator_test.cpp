@@ -29,7 +29,7 @@ TEST_CASE("A sequence alone takes its steps and the way to the router and back")
   REQUIRE(run.steps.size() == 3);
   const double router_s = 2 * DeviceSpeed().router_s;
   REQUIRE(run.first_token_s[0] == Catch::Approx(run.steps[0].stage_s + router_s));
-  // Decodes are planned ahead: no way to the router lies between them.
+  // Decodes are planned ahead, so they do not wait for a round trip to the router.
   REQUIRE(run.between_tokens_s[1] == Catch::Approx(run.steps[2].stage_s));
   REQUIRE(run.seconds == Catch::Approx(2 + router_s + run.steps[0].stage_s + run.steps[1].stage_s +
                                        run.steps[2].stage_s));

@@ -1,4 +1,4 @@
-// A SequenceSink that keeps what it hears, and can be waited for.
+// A SequenceSink that records its calls; tests can wait for it.
 #pragma once
 
 #include <condition_variable>
@@ -15,12 +15,12 @@ class RecordingSink final : public SequenceSink {
  public:
   struct Record {
     std::vector<int32_t> tokens;
-    std::vector<float> logprobs;         // `chosen` of each, where there were any
-    std::vector<float> prompt_logprobs;  // likewise
+    std::vector<float> logprobs;         // `chosen` of each token, if logprobs came
+    std::vector<float> prompt_logprobs;  // `chosen` of each prompt token
     Finish finish = Finish::kNone;
     absl::Status error;
     SequenceTimes times;
-    uint32_t n_after_end = 0;  // calls that should not have been
+    uint32_t n_after_end = 0;  // calls after the end, which are errors
 
     bool ended() const { return finish != Finish::kNone || !error.ok(); }
   };
@@ -31,7 +31,7 @@ class RecordingSink final : public SequenceSink {
   Record record() const;
   // Blocks until the sequence has ended.
   Record WaitForEnd() const;
-  // Blocks until there are as many tokens.
+  // Blocks until there are n_tokens tokens, or the sequence has ended.
   Record WaitForTokens(size_t n_tokens) const;
 
  private:

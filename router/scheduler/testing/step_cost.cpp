@@ -5,8 +5,8 @@
 namespace stagecoach::router {
 namespace {
 
-// A product's rows come in tiles; fewer than one tile are handled by kernels for few rows. The
-// fastest take two tiles at once: an odd number costs half a tile more.
+// GEMM kernels process rows in tiles; special kernels handle less than one tile. The fastest
+// kernels take two tiles at once, so an odd number of tiles costs half a tile more.
 constexpr int32_t kTileRows = 128;
 
 double TiledRows(int32_t n_rows) {

@@ -1,19 +1,21 @@
-// How long a stage takes for a step: a model of a GPU for pipeline_sim, not a measurement.
+// A model of a GPU stage's step time for pipeline_sim. It is not a measurement.
 //
-// What was fitted to what: all of it measured with Mistral-7B's shape in bfloat16 on H200s
-// (tests/bench/results/cuda_steps.jsonl, cuda_serve.jsonl, nccl.jsonl), at one stage but for the
-// hop.
-// - weight_bytes_per_s, product_flops_per_s: steps of 1 to 64 decodes, and of 64 prompts of 128. A
-//   product that takes as long to read as to multiply takes longer than either; the root of the sum
-//   of squares follows steps of 64, 128 and 256 rows within 4%.
-// - kv_bytes_per_s: 128 and 256 decodes with 400 tokens each, and 256 with 1,024 to 1,280.
-// - attention_flops_per_s: one prompt of 8,192 against two of 4,096, in one step.
-// - router_s: the time to the first token of 8,192, less its step's. It is a lower bound.
-// - hop_s: a token of one sequence at 4 stages against 1; hop_s_a_row: transport_nccl_bench.
+// Fit of the constants. All measurements used the shape of Mistral-7B in bfloat16 on H200s
+// (tests/bench/results/cuda_steps.jsonl, cuda_serve.jsonl, nccl.jsonl), with one stage except for
+// the hop.
+// - weight_bytes_per_s, product_flops_per_s: steps of 1 to 64 decodes, and of 64 prompts of 128
+//   tokens. A GEMM for which reading the weights takes as long as multiplying is slower than either
+//   alone; the root of the sum of squares matches steps of 64, 128 and 256 rows within 4%.
+// - kv_bytes_per_s: 128 and 256 decodes with 400 tokens each, and 256 decodes with 1,024 to 1,280
+//   tokens.
+// - attention_flops_per_s: one prompt of 8,192 tokens against two of 4,096, in one step.
+// - router_s: time to first token for 8,192 tokens, minus the time of its step. A lower bound.
+// - hop_s: one token of one sequence with 4 stages against 1; hop_s_a_row: transport_nccl_bench.
 // - tiles: steps of one chunk of 256 to 2,048 rows in multiples of 128.
-// Within 5% of all of these, but 16 decodes are 5.5% too fast. A fixed time a step came out as
-// nothing beside these. What a receive that waits costs the kernels beside it is left out: it is no
-// property of the schedule.
+//
+// The model is within 5% of all of these, except that 16 decodes are 5.5% too fast. A fixed time
+// per step came out negligible. The model leaves out how much a waiting receive slows the kernels
+// that run beside it: that is not a property of the schedule.
 #pragma once
 
 #include <cstdint>
@@ -27,7 +29,7 @@ struct ModelShape {
   double layer_parameters = 218'112'000;
   double head_parameters = 134'217'728;
   double attention_width = 4096;  // query heads * head size
-  double kv_bytes = 4096;         // of a token in a layer
+  double kv_bytes = 4096;         // per token and layer
   double bytes_a_parameter = 2;
 };
 
@@ -38,28 +40,28 @@ struct DeviceSpeed {
   double attention_flops_per_s = 554e12;
   double hop_s = 40e-6;
   double hop_s_a_row = 0.5e-6;
-  double router_s = 0.25e-3;  // between router and stages, one way
+  double router_s = 0.25e-3;  // router to stage or stage to router, one way
 };
 
-// What of a step the time depends on.
+// The properties of a step that determine its time.
 struct StepWork {
   int32_t n_rows = 0;
   int32_t n_sampled = 0;
-  int32_t n_prefill = 0;   // of the rows, those of chunks
-  double chunk_pairs = 0;  // of a query and a key before it, in chunks of several rows
-  double decode_keys = 0;  // that single rows attend to
+  int32_t n_prefill = 0;   // rows that belong to chunks of several rows
+  double chunk_pairs = 0;  // query-key pairs in chunks of several rows
+  double decode_keys = 0;  // keys that single rows attend to
 };
 
 StepWork WorkOf(const v1::StepPlan& plan);
 
-// Seconds that layers of a stage, and the head where it is the last, take for a step.
+// Computes the seconds per step for a stage's layers and, on the last stage, the head.
 class StageCost {
  public:
-  // REQUIRES: n_stages <= shape.n_layers. The first stages get the layers that are left over.
+  // REQUIRES: n_stages <= shape.n_layers. The first stages get the remaining layers.
   StageCost(const ModelShape& shape, const DeviceSpeed& speed, int32_t n_stages, int32_t stage);
 
   double Seconds(const StepWork& work) const;
-  // Hidden states of a step to the next stage.
+  // Seconds to send a step's hidden states to the next stage.
   double HopSeconds(const StepWork& work) const;
 
  private:

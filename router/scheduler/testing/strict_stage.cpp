@@ -134,7 +134,7 @@ bool StrictStage::CheckDelta(const v1::SlotDelta& delta) {
   }
   const Slot& slot = slots_[delta.slot()];
   const uint32_t end = delta.start() + delta.n_tokens();
-  // What comes before is in the blocks that the plan names, CheckReads finds out.
+  // Earlier positions must be in the blocks that the plan names; CheckReads verifies this.
   const bool begins_late = slot.next_position == 0 && config_.prefix_cache &&
                            delta.start() % kBlockTokens == 0 && delta.start() < slot.n_registered;
   if ((delta.start() != slot.next_position && !begins_late) || delta.n_tokens() == 0) {

@@ -1,6 +1,5 @@
-// A pipeline without a model: carries out plans as a strict stage would, complains of everything
-// that is wrong with them, and generates tokens as a deterministic function of seed, position and
-// history.
+// A pipeline without a model. It executes plans like a strict stage, reports every error in them,
+// and generates tokens as a deterministic function of seed, position and history.
 #pragma once
 
 #include <array>
@@ -13,8 +12,8 @@
 
 namespace stagecoach::router {
 
-// The token that follows `history_hash` (of all tokens before it). Stop ids are forbidden below
-// min_tokens.
+// Generates the token after `history_hash`, a hash of all tokens before it. Stop ids are forbidden
+// below min_tokens.
 class TokenSource {
  public:
   static constexpr int32_t kVocabularySize = 64;
@@ -25,38 +24,38 @@ class TokenSource {
                       const v1::SlotSampling& sampling);
 };
 
-// What `request` generates when it has the pipeline for itself.
+// The tokens that `request` generates when it runs alone.
 std::vector<int32_t> TokensAlone(const SequenceRequest& request, int32_t max_model_len);
 
-// Not thread-safe. Logprobs, where asked for: `chosen` is -token, and for a prompt token its
-// position.
+// Not thread-safe. If logprobs are requested, `chosen` is -token for a sampled token, and the
+// position for a prompt token.
 class StrictStage {
  public:
   explicit StrictStage(const SchedulerConfig& config);
 
-  // Carries the plan out. What is wrong with it is added to errors().
+  // Executes the plan. Adds its errors to errors().
   v1::StepResult Apply(const v1::StepPlan& plan);
 
   const std::vector<std::string>& errors() const { return errors_; }
 
  private:
   struct Slot {
-    uint64_t owner = 0;            // which registration; 0: none
-    std::vector<int32_t> tokens;   // registered and sampled
-    std::vector<uint64_t> hashes;  // of the tokens up to and with each
+    uint64_t owner = 0;            // number of the registration; 0: none
+    std::vector<int32_t> tokens;   // registered and sampled tokens
+    std::vector<uint64_t> hashes;  // per token: hash of all tokens up to and including it
     uint32_t n_registered = 0;
     uint32_t n_prompt = 0;
     uint32_t next_position = 0;
     v1::SlotSampling sampling;
-    std::vector<std::vector<uint32_t>> tables;  // by group
+    std::vector<std::vector<uint32_t>> tables;  // per group
   };
-  // What a physical block holds. Others may read what its owner wrote, where they would have
+  // Contents of a physical block. Other slots may read what the owner wrote if they would have
   // written the same.
   struct Block {
     uint64_t owner = 0;
     uint32_t index = 0;                 // in the owner's table
-    uint32_t n_filled = 0;              // positions from its start on
-    std::array<uint64_t, 16> hashes{};  // of the tokens up to and with each position's
+    uint32_t n_filled = 0;              // filled positions, from the start of the block
+    std::array<uint64_t, 16> hashes{};  // per position: hash of all tokens up to and including it
   };
 
   void Register(const v1::SlotRegistration& registration);
@@ -70,7 +69,7 @@ class StrictStage {
 
   const SchedulerConfig config_;
   std::vector<Slot> slots_;
-  std::vector<std::vector<Block>> blocks_;  // by group, by id
+  std::vector<std::vector<Block>> blocks_;  // per group and id
   uint64_t step_ = 0;
   uint64_t n_registrations_ = 0;
   std::vector<std::string> errors_;

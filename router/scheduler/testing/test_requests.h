@@ -44,7 +44,7 @@ inline std::vector<int32_t> TokenRange(size_t n, int32_t first = 0) {
   return tokens;
 }
 
-// As Submit takes them.
+// One request as the argument of Submit.
 inline std::vector<std::unique_ptr<SequenceRequest>> Alone(
     std::unique_ptr<SequenceRequest> request) {
   std::vector<std::unique_ptr<SequenceRequest>> requests;

@@ -1,5 +1,5 @@
-// A served model without weights, over the byte-level tokenizer of common/text's test data: 400
-// ordinary tokens of which 3..63 are single ASCII characters, and specials 0..2.
+// A served model without weights. It uses the byte-level tokenizer of common/text's test data: 400
+// ordinary tokens, of which 3..63 are single ASCII characters, and special tokens 0..2.
 #pragma once
 
 #include <memory>

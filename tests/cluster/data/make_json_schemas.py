@@ -2,13 +2,13 @@
 """Writes json_schemas.jsonl: every schema of the JSON-Schema-Test-Suite once, with its draft.
 
 usage: make_json_schemas.py SUITE       (the suite's folder; the source packages of `jsonschema` have it as json/)
-Left out: schemas that need the suite's own server of remote documents to be judged.
+Schemas that need the suite's own server of remote documents are left out.
 """
 import json
 import pathlib
 import sys
 
-DRAFTS = ["draft2020-12", "draft2019-09", "draft7", "draft4"]  # the newest first, as many are the same in all
+DRAFTS = ["draft2020-12", "draft2019-09", "draft7", "draft4"]  # newest first, because many schemas are the same in all drafts
 
 
 def main(suite):

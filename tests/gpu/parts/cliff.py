@@ -1,5 +1,6 @@
-"""Few new tokens behind a cached context: the same tokens as when all is computed (--batch-invariant); the time to the first token
-by how many are new, which is never longer than of the next larger number; and the gaps of a stream beside such requests."""
+"""Few new tokens after a cached context. The tokens are the same as without the cache (--batch-invariant). The time to
+the first token, by number of new tokens, is never longer than for the next larger number. Also measures the gaps in a
+stream that runs beside such requests."""
 import random
 import statistics
 import threading
@@ -15,7 +16,7 @@ NEW = (1, 2, 4, 8, 15, 16, 17, 31, 32, 48, 63, 64, 65, 96, 128, 256)
 CACHED = (0, 1024, 8000, 30000)  # whole KV blocks
 FEW = range(16, 64)
 FIRST_TOKEN_MS, GAP_MS = 15, 12
-NOISE_MS, NOISE = 0.5, 1.1  # of one first token against another
+NOISE_MS, NOISE = 0.5, 1.1  # allowed noise between two times to the first token
 PEERS = "a68c67f, one H200: 91 to 99 ms of 16 to 63 behind 30,000, 21 of 64; gap p99 beside them 95 ms"
 
 
@@ -56,7 +57,7 @@ def run_first_tokens(server, results, vocab, cached, new, repeat):
         beginning = tokens(generator, vocab, n_cached)
         if beginning:
             first_token_ms(server, beginning)
-        first_token_ms(server, beginning + tokens(generator, vocab, max(new)))  # what is there once for each shape
+        first_token_ms(server, beginning + tokens(generator, vocab, max(new)))  # warm-up: work that is done once per shape
         for n in new:
             ms = statistics.median(first_token_ms(server, beginning + tokens(generator, vocab, n)) for _ in range(repeat))
             found[n_cached, n] = ms

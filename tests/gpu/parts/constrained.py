@@ -1,4 +1,5 @@
-"""64 requests held to a JSON schema beside the same without one, in turns, on the servers of `speed`."""
+"""Throughput of 64 requests with a JSON schema and of the same requests without one, alternating, on the servers of
+`speed`."""
 import json
 import statistics
 import sys
@@ -14,7 +15,7 @@ from grammar_schema import SCHEMA  # noqa: E402
 
 
 def rate(server, n_requests, n_tokens, form):
-    """Output tokens a second of all requests at once."""
+    """Output tokens per second; all requests run at the same time."""
     bodies = [dict(prompt=[10 + (i * 7 + j) % 200 for j in range(16)], max_tokens=n_tokens, temperature=1.0, seed=i, **form)
               for i in range(n_requests)]
     began = time.perf_counter()
@@ -34,7 +35,7 @@ def run(server, results, n_requests, n_tokens, n_runs):
             if name == "constrained" and i == n_runs:
                 watch = client.StageWatch(server)
             measured = rate(server, n_requests, n_tokens, form)
-            if i > 0:  # the first of each warms up
+            if i > 0:  # the first run of each is a warm-up
                 rates[name].append(measured)
     free, constrained = (statistics.median(rates[name]) for name in ("free", "constrained"))
     results.add(f"{of_stages(speed.MODEL, server.spec.stages)}/constrained_throughput/64_requests", constrained,

@@ -1,12 +1,12 @@
-"""Gemma-2-27B's shape with random weights in 12 files, at one stage (two starts) and at two: GB/s of loading, time to ready,
-time between tokens. The files stay in the page cache, where memory allows."""
+"""Gemma-2-27B's shape with random weights in 12 files, at one stage (two starts) and at two: loading rate in GB/s, time
+to ready, time between tokens. The files stay in the page cache if memory allows."""
 import client
 import shapes
 from checks import Check, of_stages
 from results import at_least
 from servers import Spec
 
-COPY_BYTES_PER_S = 4.3e12  # what a copy on an H200 reaches: the floor of a token's time
+COPY_BYTES_PER_S = 4.3e12  # rate of a memory copy on an H200; bounds a token's time from below
 
 
 def run_load(server, results):

@@ -1,5 +1,5 @@
-"""What a hop between two GPUs takes, by transport_nccl_bench: hidden states there and tokens back, between stages that let
-nothing start before they end, and between those whose kernels overlap with their neighbours, as layers' do."""
+"""Time of a hop between two GPUs, by transport_nccl_bench: hidden states to the next stage and tokens back. Measured
+between stages that run one kernel at a time, and between stages whose kernels overlap as those of layers do."""
 import json
 import subprocess
 import tempfile
@@ -11,19 +11,19 @@ from processes import ends_with_us
 from results import at_most
 
 PROGRAM = "transport_nccl_bench"
-HOP_US = 20  # for one row
+HOP_US = 20  # limit for one row
 
 
 def run(results, bin_dir, how="", flags=()):
     if not (bin_dir / PROGRAM).exists():
         raise client.CheckFailed(f"{PROGRAM} is not among the programs")
     env = servers.environment(bin_dir, wants_nccl=True)
-    with (tempfile.TemporaryFile("w+") as errors,  # a pipe would have to be read meanwhile
+    with (tempfile.TemporaryFile("w+") as errors,  # a pipe would need a reader
           subprocess.Popen([bin_dir / PROGRAM, *flags], env=env, stdout=subprocess.PIPE, stderr=errors, text=True,
                            preexec_fn=ends_with_us()) as process):
         try:
             for text in process.stdout:
-                if not text.startswith("{"):  # NCCL's warnings
+                if not text.startswith("{"):  # skips NCCL's warnings
                     print(f"  {text.rstrip()}", flush=True)
                     continue
                 line = json.loads(text)
@@ -42,7 +42,7 @@ def run(results, bin_dir, how="", flags=()):
 
 
 def checks(options):
-    # On two GPUs it must be there.
+    # With two GPUs the program must exist.
     wanted = options.n_gpus > 1 or (options.bin_dir / PROGRAM).exists()
     why_not = "" if wanted and options.several else f"no {PROGRAM}, or no two GPUs"
     return [Check("hop/2_gpus", None, lambda _, results: run(results, options.bin_dir), limit_s=120, why_not=why_not),

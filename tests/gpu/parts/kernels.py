@@ -1,5 +1,5 @@
-"""The kernels' own tests, as far as their programs are among the others: each operation against the reference, the golden models,
-and some operations under memcheck. They need one GPU and no server."""
+"""The kernels' own tests, if their programs are installed: each operation against the reference, the golden models, and
+some operations under memcheck. They need one GPU and no server."""
 import re
 import shlex
 import shutil
@@ -14,13 +14,14 @@ from processes import code_of
 OPERATIONS, GOLDEN = "kernels_cuda_test", "golden_cuda_test"
 NO_MODELS = re.compile(r"cannot open directory: No such file or directory \[([^]]*tests/golden/data)[^]]*\]")
 MEMCHECK = ("compute-sanitizer", "--tool", "memcheck", "--error-exitcode", "9")
-# All of them take long there: those whose indices come from tables of slots, blocks and segments.
+# Running all tests under memcheck takes too long, so it runs those with indices from tables of slots, blocks and
+# segments.
 MEMCHECKED = ("a step is built*", "Attention: sequences of all kinds*", "Attention: padding*", "GatherKeys*", "Sample: greedy*",
               "Sample: a mask*", "PackRows*", "ExpertMlp equals*")
 
 
 def output_of(command, env):
-    """Its exit code and what it says."""
+    """Returns the exit code and the output."""
     with tempfile.TemporaryFile("w+", errors="replace") as said:
         code = code_of(command, env=env, stdout=said, stderr=subprocess.STDOUT)
         said.seek(0)

@@ -1,4 +1,5 @@
-"""kill -9 of each stage in turn while a stream runs: its client gets an error within a second, and no process is left."""
+"""Kills each stage in turn with kill -9 while a stream runs: the client gets an error within a second, and no process
+remains."""
 import os
 import signal
 import subprocess

@@ -1,4 +1,4 @@
-"""OPT-13B's shape: the KV blocks at each number of stages, and how they grow."""
+"""OPT-13B's shape: the number of KV blocks at each number of stages, and its growth."""
 from checks import Check, of_stages
 from results import NO_ONE_STAGE, at_least
 from servers import Spec
@@ -19,7 +19,7 @@ def run(server, results):
 
 
 def checks(options):
-    # On CPUs the cache is no larger than useful, unless it is told.
+    # On CPUs the KV cache is only as large as useful, unless --kv-memory gives its size.
     flags = options.flags("--load-format", "dummy", *(("--kv-memory", "8MiB") if options.device == "cpu" else ()))
     return [Check(f"kv_blocks/{stages}_stages", Spec("opt-13b", stages, flags), run, limit_s=30) for stages in options.stages]
 

@@ -1,5 +1,5 @@
-"""OPT-6.7B's shape at 2 stages: 1,000 requests of 1,024/256 at once with KV for a third of them: none is lost, and each has all
-its tokens."""
+"""OPT-6.7B's shape at 2 stages: 1,000 requests of 1,024 prompt and 256 output tokens at the same time, with KV memory
+for a third of them. No request is lost, and each gets all its tokens."""
 import client
 from checks import Check
 from results import at_most
@@ -8,7 +8,7 @@ from servers import Spec
 STAGES = 2
 BLOCK_TOKENS = 16
 PREEMPTIONS = "vllm:num_preemptions_total"
-SPARE_BYTES = 9e9  # beside the cache, of a stage: weights and scratch
+SPARE_BYTES = 9e9  # memory per stage besides the KV cache: weights and scratch
 
 
 def run(server, results, n_requests, n_input, n_output):
@@ -33,10 +33,10 @@ def run(server, results, n_requests, n_input, n_output):
 def checks(options):
     n_requests, n_input, n_output = load = options.small((1000, 1024, 256), (24, 16, 96))
     config = options.models.config("opt-6.7b")
-    token_bytes = 2 * 2 * config["num_hidden_layers"] // STAGES * config["hidden_size"]  # keys and values of 2 bytes
+    token_bytes = 2 * 2 * config["num_hidden_layers"] // STAGES * config["hidden_size"]  # keys and values, 2 bytes each
     kv_bytes = n_requests * (n_input + n_output) // 3 * token_bytes
     flags = ["--load-format", "dummy", "--max-sequences", n_requests, "--max-batched-tokens", options.small(8192, 256)]
-    # A GPU with less memory has KV for fewer still.
+    # A smaller GPU has KV memory for even fewer sequences without the flag.
     if options.gpu_bytes is None or kv_bytes + SPARE_BYTES < 0.9 * options.gpu_bytes:
         flags += ["--kv-memory", kv_bytes]
     spec = Spec("opt-6.7b", STAGES, options.flags(*flags))

@@ -1,5 +1,5 @@
-"""Prompts with one beginning of 1,024 tokens: the same tokens whether computed apart, beside each other or adopted whole
-(--batch-invariant), and how much sooner the first token comes."""
+"""Prompts with a common prefix of 1,024 tokens: the same tokens whether the prompts are computed separately, at the
+same time, or from a fully cached prefix (--batch-invariant); and the gain in time to the first token."""
 import random
 
 import client

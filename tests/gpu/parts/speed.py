@@ -1,6 +1,6 @@
-"""Mistral-7B's shape: batch 1, one long prompt, bursts, a steady 64 at a time and prefill, the cache's size and the time to
-ready, at each number of stages; --batch-invariant at one stage. Beside each load: shares of the stages' time, and steps whose
-metadata came early."""
+"""Mistral-7B's shape at each number of stages: batch 1, one long prompt, bursts, a steady 64 concurrent requests,
+prefill, KV cache size and time to ready; also --batch-invariant at one stage. Each load also records the stages' shares
+of time and the steps whose metadata arrived early."""
 import dataclasses
 import typing
 
@@ -15,15 +15,15 @@ PEER = "vLLM 0.26.0, H200, the same shape and load, another run"
 
 @dataclasses.dataclass(frozen=True)
 class Load:
-    one: str  # name of the result at one stage,
-    several: str  # at more,
-    invariant: str  # and with --batch-invariant at one
+    one: str  # name of the result at one stage
+    several: str  # name at several stages
+    invariant: str  # name with --batch-invariant at one stage
     bench: tuple
-    value: typing.Callable  # of the report
+    value: typing.Callable  # maps a report to the value
     unit: str
-    goals: dict  # by stages
+    goals: dict  # by number of stages
     peers: dict
-    small: tuple = ()  # flags of a smoke run, which come later and count
+    small: tuple = ()  # flags of a smoke run; they override the others because they come later
 
 
 def output_rate(report):
@@ -68,9 +68,9 @@ LOADS = (
          bench("serve", 8, 64, 16, "--concurrency", "0")),
 )
 INVARIANT_LOADS = (ITL, LONG_PROMPT, BURST_256)
-INVARIANT_LIMIT = 1.15  # times slower
-STAGES_LIMIT = 1.04  # times slower at 4 stages, batch 1
-KV_TOKENS = {1: 903_648, 2: 1_920_544, 4: 3_947_584}  # the peer's
+INVARIANT_LIMIT = 1.15  # slowdown factor with --batch-invariant
+STAGES_LIMIT = 1.04  # slowdown factor at 4 stages, batch 1
+KV_TOKENS = {1: 903_648, 2: 1_920_544, 4: 3_947_584}  # the peer's values
 READY_S = {1: 40, 2: 47, 4: 49}
 TTFT_MS = {1: (at_most(7), 9.5), 2: (None, 10.1), 4: (at_most(9), 13.8)}
 
@@ -80,7 +80,7 @@ def name_of(load, stages):
 
 
 def measure(server, load, smoke):
-    """The report, what the stages did meanwhile, and the command."""
+    """Returns the report, the stages' activity and the command."""
     arguments = (load.small if smoke else load.bench)
     watch = client.StageWatch(server)
     report = client.bench(server, arguments)
@@ -89,7 +89,7 @@ def measure(server, load, smoke):
 
 
 def goal_of(load, stages, results):
-    """As Results.add takes it."""
+    """The goal of a load, in the form of Results.add."""
     if load is not ITL or stages != 4:
         return dict(goal=load.goals.get(stages))
     alone = results.value(name_of(load, 1))
@@ -135,7 +135,7 @@ def run_start(server, results):
 
 
 def spec(options, stages, *more):
-    """`constrained` runs on the same servers."""
+    """The server of this part; `constrained` uses the same."""
     return Spec("mistral-7b", stages, options.flags("--load-format", "dummy", *more, *options.speed_flags))
 
 

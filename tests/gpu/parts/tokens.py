@@ -1,5 +1,5 @@
-"""Every golden model and the demo model: 14 prompts at once, 40 tokens each, greedy and with a seed, have one stage's tokens
-at 2 and 4 stages (--batch-invariant)."""
+"""Every golden model and the demo model: 14 prompts at the same time, 40 tokens each, greedy and with a seed, give the
+same tokens at 2 and 4 stages as at one stage (--batch-invariant)."""
 import random
 
 import client

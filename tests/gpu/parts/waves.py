@@ -1,8 +1,8 @@
-"""OPT-6.7B's shape: waves of 131 sequences, 2,040 tokens at once, at every number of stages and several memory fractions, in
-several starts each: no error, and the tokens of a server whose launches block (CUDA_LAUNCH_BLOCKING=1, one stage; a few waves
-also at several); the same with delays on every stream and NaN in what nobody has written (--disturb). At several stages the
-router cuts a wave's prompts into steps of a few hundred tokens; the last two starts have one microbatch, and a step takes all
-that have come."""
+"""OPT-6.7B's shape: waves of 131 sequences with 2,040 tokens in all, at every number of stages and several memory
+fractions, in several starts each. No wave fails, and all give the tokens of a server with blocking kernel launches
+(CUDA_LAUNCH_BLOCKING=1, one stage; a few waves also at several stages). The same runs with random delays on every
+stream and NaN in unwritten memory (--disturb). At several stages the router splits a wave's prompts into steps of a few
+hundred tokens; the last two starts use one microbatch, so that a step takes all tokens that have arrived."""
 import random
 import statistics
 import time
@@ -12,19 +12,19 @@ from checks import Check, of_stages
 from results import at_most
 from servers import Spec
 
-ALL_STARTS, ALL_WAVES, ALL_FRACTIONS = 5, 200, (0.3, 0.5, 0.9)  # with fewer, no goal is met
+ALL_STARTS, ALL_WAVES, ALL_FRACTIONS = 5, 200, (0.3, 0.5, 0.9)  # a smaller run cannot meet a goal
 N_TOKENS = 6
-N_DIFFERENT = 4  # waves, sent in turn
-WAVE_LIMIT_S = 20  # on an H200 one takes less than 1, a start of 200 of them up to 41
+N_DIFFERENT = 4  # number of different waves, sent in turn
+WAVE_LIMIT_S = 20  # on an H200 one wave takes less than 1 s, a start of 200 waves up to 41 s
 DISTURB = ("--disturb", "20261122")
-ONE_MICROBATCH = ("--microbatches", "1")  # then a step takes all that --max-batched-tokens allows
-FIRST_WITH_ONE = 3  # start, counted from 0
+ONE_MICROBATCH = ("--microbatches", "1")  # then a step may take up to --max-batched-tokens
+FIRST_WITH_ONE = 3  # index of the first start with one microbatch, from 0
 REFERENCE = "one stage's tokens where launches block"
 NO_REFERENCE = "its own first waves"
 
 
 def wave(number, n_sequences, n_tokens, vocab):
-    """Prompts of random lengths, `n_tokens` all together."""
+    """Prompts of random lengths with `n_tokens` tokens in all."""
     generator = random.Random(number)
     cuts = sorted(generator.sample(range(1, n_tokens), n_sequences - 1))
     lengths = [end - begin for begin, end in zip([0, *cuts], [*cuts, n_tokens])]
@@ -106,14 +106,15 @@ def checks(options):
                     in_one = ONE_MICROBATCH if stages > 1 and start >= FIRST_WITH_ONE else ()
                     add(f"waves/{stages}_stages/{how}", f"fraction_{fraction:g}/{how}/start_{start + 1}",
                         name_of(stages, fraction, how, start), options.waves, stages, fraction, (*more, *in_one), start=start)
-    # Last: their starts take long, and may never end if a launch waits for another one of the same thread.
+    # These come last: such a start takes long, and may never end if a launch waits for another launch of the same
+    # thread.
     for stages in options.several:
         add_blocking(stages)
     return found
 
 
 def add_sum(options, results, model, stages, how):
-    """`stages`: those that it is of."""
+    """Adds the sum over all starts with these `stages`."""
     names = [name_of(n, fraction, how, start) for n in stages for fraction in options.fractions for start in range(options.starts)]
     lines = [line for name in names if (line := results.find(name, waves=options.waves))]
     if not lines:
@@ -122,7 +123,8 @@ def add_sum(options, results, model, stages, how):
     alone = sum(line["reference"] == NO_REFERENCE for line in lines)
     reference = "; ".join(filter(None, (alone < len(lines) and REFERENCE, alone and f"in {alone} starts only {NO_REFERENCE}")))
     enough = options.starts >= ALL_STARTS and options.waves >= ALL_WAVES and set(ALL_FRACTIONS) <= set(options.fractions)
-    # What a start that did not end would have shown is not known; one that is compared with itself may be wrong all the time.
+    # The goal counts only if all starts ended with a reference: the result of a start that did not end is unknown, and
+    # one that is compared only with itself may be wrong throughout.
     goal = at_most(0) if n_wrong or enough and not alone and len(lines) == len(names) else None
     results.add(f"{model}/waves_with_other_tokens" + ("" if how == "plain" else f"/{how}"),
                 n_wrong, f"of {n_waves:,} waves, {len(lines)} of {len(names)} starts ended, at "

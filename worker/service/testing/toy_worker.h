@@ -1,4 +1,4 @@
-// Workers with a toy model behind real servers, and a router's side of them.
+// For tests: workers with a toy model behind real servers, and the router's side of their calls.
 #pragma once
 
 #include <grpcpp/grpcpp.h>
@@ -37,7 +37,7 @@ inline absl::StatusOr<std::unique_ptr<StageModel>> LoadToy(const StageModelOptio
                       .max_batched_tokens = options.max_batched_tokens});
 }
 
-// A worker with a toy model, behind a real server.
+// A worker with a toy model behind a real server.
 class ToyWorker {
  public:
   explicit ToyWorker(std::unique_ptr<kernels::Ops> ops = kernels::MakeReferenceOps(),
@@ -118,7 +118,7 @@ inline Loaded Load(ToyWorker& worker, const v1::LoadRequest& request) {
   return loaded;
 }
 
-// A load that goes on until somebody ends it, and has begun.
+// A load that has begun and continues until it is ended.
 struct EndlessLoad {
   explicit EndlessLoad(ToyWorker& worker) {
     v1::LoadRequest request = LoadRequestFor(0, 1);
@@ -127,7 +127,7 @@ struct EndlessLoad {
     v1::LoadProgress progress;
     REQUIRE(reader->Read(&progress));
   }
-  // After what it still said.
+  // Drains the remaining progress messages first.
   grpc::StatusCode End() {
     for (v1::LoadProgress progress; reader->Read(&progress);) {
     }
@@ -176,7 +176,7 @@ inline void JoinAll(std::vector<std::unique_ptr<ToyWorker>>& workers, uint64_t e
   std::vector<std::thread> threads;
   for (size_t i = 0; i < workers.size(); ++i) {
     threads.emplace_back([&, i] {
-      // The worker may not have noticed yet that its last router's stream has ended.
+      // The worker may not yet know that the stream of its last router has ended.
       do joined[i] = Join(workers, i, epoch);
       while (joined[i].error_code() == grpc::StatusCode::FAILED_PRECONDITION &&
              joined[i].error_message().find("in use") != std::string::npos);
@@ -225,7 +225,7 @@ class StepStream {
     return std::nullopt;
   }
   void HangUp() { context_.TryCancel(); }
-  // Ends our side, then waits for the worker's word.
+  // Ends our side, then waits for the worker's status.
   grpc::Status Finish() {
     stream_->WritesDone();
     return Wait();
@@ -238,7 +238,7 @@ class StepStream {
   }
 
  private:
-  // Anything but progress.
+  // Reads the next message other than progress.
   bool Read(v1::StepResponse* response) {
     while (stream_->Read(response)) {
       if (!response->has_progress()) return true;
@@ -260,7 +260,7 @@ inline std::vector<std::unique_ptr<StepStream>> OpenAll(
   return streams;
 }
 
-// Generates through the streams and compares with what the sequence gives alone.
+// Generates through the streams and compares with the result of the sequence alone.
 inline void RequireServes(std::vector<std::unique_ptr<StepStream>>& streams, uint64_t epoch) {
   std::vector<ToySequence> sequences(1);
   sequences[0].prompt = {3, 1, 4, 1, 5, 9, 2, 6, 5, 3, 5, 8, 9, 7, 9, 3, 2, 3};

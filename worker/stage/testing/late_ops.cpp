@@ -62,7 +62,7 @@ class LateOps final : public Ops {
   bool runs_ahead() const override { return true; }
   uint64_t Mark() override { return ++n_marks_; }
   absl::Status Wait(uint64_t mark) override {
-    // Now long, now short, so that the compute thread is sometimes a step ahead.
+    // Varies the delay, so that the compute thread is sometimes a step ahead.
     for (uint64_t i = 0; i < mark * 37 % 200; ++i) std::this_thread::yield();
     return Failure();
   }

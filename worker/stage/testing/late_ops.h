@@ -1,5 +1,5 @@
-// The reference, as a device that runs ahead: what a step leaves on the host may be read only after
-// Wait, which other threads get ahead of. For tests.
+// For tests: the reference Ops, but with the timing of a device that runs ahead. Results of a step
+// on the host may be read only after Wait, while other threads queue further work.
 #pragma once
 
 #include <atomic>
@@ -9,7 +9,8 @@
 
 namespace stagecoach::worker {
 
-// lost: outlives them, if it is not null; true: CheckDevice says so, and calls have failed.
+// lost: may be null, otherwise outlives the result. While it is true, CheckDevice reports a lost
+// device and calls fail.
 std::unique_ptr<kernels::Ops> MakeLateOps(const std::atomic<bool>* lost = nullptr);
 
 }  // namespace stagecoach::worker

@@ -1,5 +1,5 @@
-// Channels between devices whose memory is the host's and whose work is done when a call returns:
-// as NCCL's channels seem to a stage, around a transport that carries the rest. For tests.
+// For tests: device channels in host memory. Their work is done when a call returns. A stage sees
+// them like NCCL's channels. They wrap a transport that carries everything else.
 #pragma once
 
 #include <atomic>
@@ -17,10 +17,10 @@ namespace stagecoach::worker {
 class ToyDeviceTransport final : public Transport, private DeviceChannels {
  public:
   struct Queue {
-    static constexpr size_t kFrames = 256;  // as many steps as may be ahead
+    static constexpr size_t kFrames = 256;  // one per step that may be ahead
     ClosableQueue<Message> messages{kFrames};
   };
-  // hidden_in, tokens_in: this stage's, or null; out: the neighbour's.
+  // hidden_in, tokens_in: this stage's queues, or null. hidden_out, tokens_out: the neighbour's.
   struct Queues {
     std::shared_ptr<Queue> hidden_in, hidden_out, tokens_in, tokens_out;
   };
@@ -49,7 +49,7 @@ class ToyDeviceTransport final : public Transport, private DeviceChannels {
 
  private:
   absl::Status Expect(uint64_t, size_t hidden_bytes, bool has_tokens) override {
-    // What is not there cannot come.
+    // A message cannot come without its queue.
     if ((hidden_bytes > 0 && queues_.hidden_in == nullptr) ||
         (has_tokens && queues_.tokens_in == nullptr)) {
       return absl::InternalError("a message is expected that nobody sends");

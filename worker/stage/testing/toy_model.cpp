@@ -11,7 +11,7 @@ namespace {
 constexpr int64_t kPrime = 4093;
 
 int64_t ToInt(float value) {
-  SC_CHECK(value >= 0);  // -1: a KV entry that nobody wrote
+  SC_CHECK(value >= 0);  // -1: a KV entry that was never written
   return static_cast<int64_t>(value);
 }
 

@@ -1,6 +1,6 @@
-// A stage model for tests: small integers instead of floats, so that every split into stages and
-// chunks gives exactly the same, and history read through the block tables, so that a wrong block,
-// position or token changes everything after it.
+// A stage model for tests. It computes with small integers instead of floats, so every split into
+// stages and chunks gives exactly the same result. It reads the history through the block tables,
+// so a wrong block, position or token changes everything after it.
 #pragma once
 
 #include <memory>
@@ -14,7 +14,7 @@ namespace stagecoach::worker {
 inline constexpr int32_t kToyLayers = 4;
 inline constexpr int32_t kToyVocab = 61;
 inline constexpr int32_t kToyHidden = 4;
-inline constexpr int32_t kToyWindow = 24;  // of KV group 1: the odd layers
+inline constexpr int32_t kToyWindow = 24;  // of KV group 1, the odd layers
 
 struct ToyModelOptions {
   int32_t first_layer = 0;
@@ -22,7 +22,7 @@ struct ToyModelOptions {
   int32_t max_batched_tokens = 64;
   int32_t max_logit_rows = 3;
   int32_t max_slots = 6;
-  int32_t max_blocks = 16;  // of one sequence
+  int32_t max_blocks = 16;  // per sequence
 };
 
 class ToyModel final : public StageModel {
@@ -51,7 +51,7 @@ class ToyModel final : public StageModel {
   std::unique_ptr<kernels::StepInputs> step_;
   std::vector<float> hidden_;           // [max_batched_tokens, kToyHidden]
   std::vector<float> logits_;           // [max_logit_rows, kToyVocab]
-  std::vector<std::vector<float>> kv_;  // by layer: [blocks * 16, kToyHidden]; -1: never written
+  std::vector<std::vector<float>> kv_;  // by layer: [blocks * 16, kToyHidden]; -1: not written
 };
 
 }  // namespace stagecoach::worker

@@ -145,7 +145,7 @@ ToyPlanner::ToyPlanner(uint64_t epoch, std::vector<ToySequence>* sequences, cons
   for (int32_t s = 0; s < options.n_slots; ++s) free_slots_.push_back(s);
   free_blocks_.resize(2);
   for (uint64_t b = 0; b < ToyPipeline::kBlocks; ++b) {
-    // The groups hand out different blocks for the same positions.
+    // The groups use different blocks for the same positions.
     free_blocks_[0].push_back(static_cast<uint32_t>(b));
     free_blocks_[1].push_back(static_cast<uint32_t>(ToyPipeline::kBlocks - 1 - b));
   }
@@ -199,7 +199,7 @@ std::optional<v1::StepPlan> ToyPlanner::Next() {
     free_slots_.push_back(slot);
   }
   to_release_.clear();
-  // Only now: within one step nothing orders one sequence's writes after another's reads.
+  // Only now: within one step, one sequence's writes are not ordered after another's reads.
   for (const auto& blocks : to_free_) {
     for (size_t g = 0; g < 2; ++g) {
       free_blocks_[g].insert(free_blocks_[g].end(), blocks[g].begin(), blocks[g].end());
@@ -276,7 +276,7 @@ kernels::SampleRow RowFor(const ToySequence& sequence, const std::vector<int32_t
           .n_logprobs = s.n_logprobs()};
 }
 
-// The plain way: from the beginning for every token.
+// The simple way: computes the mask from the beginning for every token.
 std::vector<uint32_t> MaskAfter(const v1::SlotGrammar& grammar, std::span<const int32_t> generated,
                                 const text::GrammarVocabulary& vocabulary) {
   const std::set<int32_t> ends(grammar.end_ids().begin(), grammar.end_ids().end());

@@ -1,5 +1,5 @@
-// A pipeline of toy stages in one process, and a router's part for it: plans every sequence to its
-// end, chunked and ahead of the tokens. For tests.
+// For tests: a pipeline of toy stages in one process, and a router that plans every sequence to its
+// end, in chunks and ahead of the sampled tokens.
 #pragma once
 
 #include <atomic>
@@ -24,7 +24,7 @@ namespace stagecoach::worker {
 
 StageLimits ToyLimits();
 
-// Over a vocabulary of kToyVocab: end tokens 0 and 1 (of which 0 is the checkpoint's), then JSON's
+// Grammars over a vocabulary of kToyVocab: end tokens 0 and 1 (0 is the checkpoint's), then JSON's
 // punctuation, letters, digits and some longer tokens.
 std::shared_ptr<text::GrammarCache> ToyGrammars();
 
@@ -32,7 +32,7 @@ class ResultQueue final : public StepListener {
  public:
   void OnResult(v1::StepResult result) override;
   void OnClosed(const absl::Status& reason) override;
-  // The next result; the reason once the epoch is closed.
+  // Returns the next result, or the reason once the epoch is closed.
   absl::StatusOr<v1::StepResult> Next();
   absl::Status AwaitClosed();
 
@@ -49,7 +49,7 @@ class ToyPipeline {
 
   enum class Kind {
     kHost,
-    kRunsAhead,       // as on a device whose work is done after the calls return
+    kRunsAhead,       // like a device that finishes its work after the calls return
     kDeviceChannels,  // hidden states and tokens pass as between GPUs
   };
   explicit ToyPipeline(int32_t n_stages, Kind kind = Kind::kHost);
@@ -64,7 +64,7 @@ class ToyPipeline {
   StageExecutor& first() { return stage(0); }
   ResultQueue& results() { return heard(stages_.size() - 1); }
   size_t size() const { return stages_.size(); }
-  // Where they pass as between GPUs: the stage's calls fail from now on.
+  // With a kind that runs ahead: the stage's calls fail from now on.
   void FailDevice(size_t i) { stages_[i].lost = true; }
 
  private:
@@ -79,20 +79,20 @@ class ToyPipeline {
   std::vector<Stage> stages_;
 };
 
-// A sequence to generate, and what came of it.
+// A sequence to generate, and its results.
 struct ToySequence {
   std::vector<int32_t> prompt;
   int32_t n_generate = 8;
   v1::SlotSampling sampling;
 
   std::vector<int32_t> generated;
-  std::vector<v1::Logprobs> logprobs;         // of `generated`, when asked for
+  std::vector<v1::Logprobs> logprobs;         // of `generated`, if requested
   std::vector<v1::Logprobs> prompt_logprobs;  // of prompt tokens 1, 2, ...
 };
 
 v1::SlotSampling Greedy();
 
-// Plans steps for sequences that enter slots as these come free.
+// Plans steps. Sequences enter slots when these become free.
 class ToyPlanner {
  public:
   struct Options {
@@ -103,10 +103,10 @@ class ToyPlanner {
 
   ToyPlanner(uint64_t epoch, std::vector<ToySequence>* sequences, const Options& options);
 
-  // Until all sequences have their tokens; an error ends it.
+  // Runs until all sequences have their tokens, or an error occurs.
   absl::Status Run(ToyPipeline& pipeline);
 
-  // The next step; absent when everything is planned.
+  // Returns the next step, or nothing when everything is planned.
   std::optional<v1::StepPlan> Next();
 
  private:
@@ -129,14 +129,14 @@ class ToyPlanner {
   std::vector<Running> running_;
   std::vector<uint32_t> free_slots_;
   std::vector<std::vector<uint32_t>> free_blocks_;           // by KV group
-  std::vector<uint32_t> to_release_;                         // with the next step
+  std::vector<uint32_t> to_release_;                         // to be released with the next step
   std::vector<std::vector<std::vector<uint32_t>>> to_free_;  // blocks, by KV group
   std::deque<std::map<uint32_t, ToySequence*>> in_flight_;   // by slot
   uint64_t step_ = 0;
 };
 
-// What each sequence generates when it is alone, one position at a time, in one stage; sampling
-// rows are made from the plain token history.
+// Generates the sequence alone, one position at a time, in one stage. Sampling rows are made from
+// the plain token history. This is the reference for the pipeline's results.
 void GenerateAlone(ToySequence* sequence);
 
 }  // namespace stagecoach::worker

@@ -1,4 +1,4 @@
-// A CUDA event that ends with its owner.
+// Owns a CUDA event.
 #pragma once
 
 #include <utility>
@@ -11,7 +11,7 @@ namespace stagecoach::worker {
 
 class CudaEvent {
  public:
-  // Events that do not take the time, and those that wake no thread, cost the GPU less.
+  // kOrder and kWait record no time, and kOrder and kTime wake no thread: both cost the GPU less.
   enum class Use { kOrder, kWait, kTime };
 
   static absl::StatusOr<CudaEvent> Make(Use use) {
@@ -37,7 +37,7 @@ class CudaEvent {
   absl::Status Record(cudaStream_t stream) const {
     return kernels::cuda::ToStatus(cudaEventRecord(handle_, stream), "the GPU failed");
   }
-  // What is queued on `stream` from now on comes after what was recorded last.
+  // Work queued on `stream` from now on runs after the work recorded last.
   absl::Status Precede(cudaStream_t stream) const {
     return kernels::cuda::ToStatus(cudaStreamWaitEvent(stream, handle_, 0), "the GPU failed");
   }
@@ -45,7 +45,7 @@ class CudaEvent {
     return kernels::cuda::ToStatus(cudaEventSynchronize(handle_), "the GPU failed");
   }
   bool IsReached() const { return cudaEventQuery(handle_) == cudaSuccess; }
-  // Both reached, both for kTime.
+  // Both events must be reached and have been made for kTime.
   absl::StatusOr<double> MsSince(const CudaEvent& start) const {
     float ms = 0;
     absl::Status status = kernels::cuda::ToStatus(cudaEventElapsedTime(&ms, start.handle_, handle_),

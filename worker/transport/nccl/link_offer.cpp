@@ -19,7 +19,7 @@ struct Header {
   uint64_t epoch;
   int32_t nccl_version;
   uint32_t n_ids;
-  char host[64];  // ends with a zero
+  char host[64];  // NUL-terminated
 };
 static_assert(sizeof(Header) == 88);
 
@@ -60,7 +60,7 @@ absl::StatusOr<LinkTerms> DecodeLinkTerms(std::string_view bytes, uint64_t epoch
     return absl::FailedPreconditionError(
         fmt::format("terms of a link of epoch {} for epoch {}", header.epoch, epoch));
   }
-  // NCCL itself would wait for a peer that it does not understand.
+  // NCCL would wait forever for a peer with an incompatible version.
   if (header.nccl_version / 100 != nccl_version / 100) {
     return absl::FailedPreconditionError(fmt::format(
         "the neighbour on {} has NCCL {}, this worker {}: install the same version on all machines",

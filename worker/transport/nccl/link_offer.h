@@ -1,4 +1,5 @@
-// What neighbours need to meet: NCCL's unique ids, as opaque bytes that pass through the router.
+// The data that neighbours need to connect: NCCL's unique ids, as opaque bytes passed through the
+// router.
 #pragma once
 
 #include <cstdint>
@@ -20,8 +21,8 @@ struct LinkTerms {
 
 std::string EncodeLinkTerms(const LinkTerms& terms);
 
-// INVALID_ARGUMENT for other bytes; FAILED_PRECONDITION if the stages' versions do not fit, or the
-// terms are of another epoch. n_ids: wanted.
+// INVALID_ARGUMENT for malformed bytes. FAILED_PRECONDITION if the stages' NCCL versions differ or
+// the terms belong to another epoch. n_ids: the expected number.
 absl::StatusOr<LinkTerms> DecodeLinkTerms(std::string_view bytes, uint64_t epoch, int nccl_version,
                                           size_t n_ids);
 

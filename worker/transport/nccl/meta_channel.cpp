@@ -110,7 +110,7 @@ absl::Status MetaReceiver::ReceiveSlot(uint64_t index) {
   char* const device = options_.device_memory.As<char>() + at * kMetaSlotBytes;
   const cudaStream_t stream = options_.link->stream();
   SC_RETURN_IF_ERROR(options_.link->Receive(device, kMetaSlotBytes));
-  // A copy that waited behind the receive would hold up those of other streams.
+  // Wait before copying: a copy queued behind the receive would block the copies of other streams.
   SC_RETURN_IF_ERROR(here_.Record(stream));
   SC_RETURN_IF_ERROR(here_.Wait());
   SC_RETURN_IF_ERROR(options_.link->Alive());
@@ -119,7 +119,7 @@ absl::Status MetaReceiver::ReceiveSlot(uint64_t index) {
                "cannot copy metadata"));
   SC_RETURN_IF_ERROR(here_.Record(stream));
   SC_RETURN_IF_ERROR(here_.Wait());
-  // After an abort the slot holds anything.
+  // After an abort the slot's content is undefined.
   SC_RETURN_IF_ERROR(options_.link->Alive());
   SC_ASSIGN_OR_RETURN(std::optional<Message> message, reader_.Take({host, kMetaSlotBytes}));
   {

@@ -1,5 +1,5 @@
-// Step metadata over a link: fixed slots (meta_slot.h) that lie in device memory at both ends, with
-// copies in host memory, where they are written and read.
+// Step metadata over a link, in fixed slots (meta_slot.h). The slots are in device memory at both
+// ends, with copies in host memory, where they are written and read.
 #pragma once
 
 #include <cstdint>
@@ -25,7 +25,7 @@ inline constexpr size_t kMetaSlots = 4;
 
 class MetaSender {
  public:
-  // device_memory, host_memory: [kMetaSlots, kMetaSlotBytes]. The link outlives it.
+  // device_memory, host_memory: [kMetaSlots, kMetaSlotBytes]. The link must outlive the sender.
   static absl::StatusOr<std::unique_ptr<MetaSender>> Make(NcclLink* link, int32_t device,
                                                           uint64_t epoch,
                                                           kernels::Buffer device_memory,
@@ -35,8 +35,8 @@ class MetaSender {
   MetaSender(const MetaSender&) = delete;
   MetaSender& operator=(const MetaSender&) = delete;
 
-  // One thread. Waits only while kMetaSlots slots have not left; those then leave, or the link is
-  // aborted.
+  // Use from one thread. Waits only while all kMetaSlots slots are still being sent. It ends when
+  // one has been sent or the link is aborted.
   absl::Status Send(uint64_t step, const std::string& message);
   absl::Status CheckProgress(std::chrono::milliseconds timeout);
   ChannelCounters counters() const;
@@ -54,22 +54,22 @@ class MetaSender {
   const int32_t device_;
   const uint64_t epoch_;
   const kernels::Buffer device_memory_, host_memory_;
-  // Slots are brought to the device here: behind a message that has not left, a copy would hold up
-  // those of other streams.
+  // Slots are copied to the device on this stream: on the link's stream, a copy behind an unsent
+  // message would block the copies of other streams.
   cudaStream_t copies_ = nullptr;
   CudaEvent copied_;
   std::vector<CudaEvent> left_;  // [kMetaSlots]
   mutable std::mutex mutex_;
   uint64_t n_sent_ = 0;   // slots; the rest: guarded by mutex_
-  bool sending_ = false;  // one more: it may take until the peer receives
+  bool sending_ = false;  // one more is being sent, which may block until the peer receives
   ChannelCounters counters_;
   Progress progress_;
 };
 
-// A thread of its own receives one slot after the other, the next one only when the last one is
-// here: where launches are blocking, a receive ahead of its message would hold up that one. It
-// begins with the first Receive: from then on something waits on the device, which no allocation
-// should have to wait for.
+// A thread receives one slot after the other, and queues a receive only when the previous slot has
+// arrived: with blocking launches, a receive queued early would hold back the slot before it. The
+// thread starts with the first Receive. From then on work is always waiting on the device, so no
+// allocation may wait for the device to become idle.
 class MetaReceiver {
  public:
   struct Options {
@@ -82,7 +82,7 @@ class MetaReceiver {
   static absl::StatusOr<std::unique_ptr<MetaReceiver>> Make(Options options);
   ~MetaReceiver();
 
-  absl::StatusOr<Message> Receive();  // one thread
+  absl::StatusOr<Message> Receive();  // use from one thread
   void Close(const absl::Status& reason) { messages_.Close(reason); }
   ChannelCounters counters() const;
 
@@ -95,7 +95,7 @@ class MetaReceiver {
 
   const Options options_;
   CudaEvent here_;
-  MetaSlotReader reader_;  // the thread's
+  MetaSlotReader reader_;  // used by thread_ only
   ClosableQueue<Message> messages_;
   mutable std::mutex mutex_;
   ChannelCounters counters_;  // guarded by mutex_

@@ -19,7 +19,7 @@ bool Find(void* library, const char* name, Function* function) {
 }
 
 absl::StatusOr<const NcclApi*> Load(const std::string& path) {
-  // Neighbours only send and receive; multicast would be set up for nothing.
+  // Neighbours only send and receive, so NVLink multicast (NVLS) would be set up for nothing.
   setenv("NCCL_NVLS_ENABLE", "0", /*overwrite=*/0);
   const char* const name = path.empty() ? "libnccl.so.2" : path.c_str();
   void* const library = dlopen(name, RTLD_NOW | RTLD_LOCAL);

@@ -1,7 +1,7 @@
-// The few functions of NCCL that stages use, from a library that is loaded when stages first meet:
-// a worker on a CPU, or alone, needs none. Declared here by NCCL's ABI, which is the same from 2.18
-// on, so that nothing of NCCL is needed to build; tests put their own functions in. What a library
-// has to be: common/nccl_version.h.
+// The few NCCL functions that stages use, from a library loaded when stages first connect: a worker
+// on a CPU, or alone, needs no NCCL. They are declared here by NCCL's ABI, which is stable from
+// 2.18 on, so that building needs no NCCL headers. Tests provide their own functions. Supported
+// releases: common/nccl_version.h.
 #pragma once
 
 #include <climits>
@@ -19,17 +19,17 @@ struct NcclUniqueId {
 
 enum NcclResult : int { kNcclSuccess = 0, kNcclInternalError = 3, kNcclInProgress = 7 };
 
-struct NcclCommunicator;  // NCCL's own
+struct NcclCommunicator;  // defined by NCCL
 using NcclComm = NcclCommunicator*;
 
-// ncclConfig_t as of 2.18. Later libraries take it: it says how long it is.
+// ncclConfig_t as of 2.18. Later libraries accept it, because it contains its size.
 struct NcclConfig {
   size_t size = sizeof(NcclConfig);
   unsigned magic = 0xcafebeef;
   unsigned version = 21800;
-  int blocking = 0;                // calls return at once; comm_get_async_error says how they went
+  int blocking = 0;                // calls return at once; comm_get_async_error gives the result
   int cga_cluster_size = INT_MIN;  // undefined: NCCL's default
-  int min_ctas = 1;                // one block: what waits takes one multiprocessor
+  int min_ctas = 1;                // one block: a waiting message occupies one SM
   int max_ctas = 1;
   const char* net_name = nullptr;
   int split_share = 0;
@@ -51,11 +51,12 @@ struct NcclApi {
 };
 inline constexpr int kNcclInt8 = 0;  // ncclDataType_t
 
-// OK, or UNAVAILABLE where the release is too old for links. name: of the library, for the message.
+// OK, or UNAVAILABLE if the release is too old for links. name: the library's name, for the
+// message.
 absl::Status CheckNcclVersion(const std::string& name, int version);
 
-// path: of the library; empty: libnccl.so.2 where the system finds it. Once a process; never
-// unloaded. UNAVAILABLE says what is missing.
+// path: of the library; empty: the system's libnccl.so.2. Loads once per process and never unloads.
+// UNAVAILABLE says what is missing.
 absl::StatusOr<const NcclApi*> LoadNccl(const std::string& path);
 
 }  // namespace stagecoach::worker

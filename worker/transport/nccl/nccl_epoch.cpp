@@ -16,7 +16,7 @@ namespace {
 
 constexpr size_t kFirstBytes = sizeof(int32_t);
 constexpr size_t kMeasuredBytes = size_t{8} << 20;  // at most
-constexpr int kMeasured = 4;                        // messages, of which the last one is timed
+constexpr int kMeasured = 4;                        // number of messages; the last one is timed
 
 bool IsThisHost(const std::string& name) {
   char host[64] = "";
@@ -56,14 +56,14 @@ NcclEpoch::~NcclEpoch() {
   tokens_out_.reset();
   hidden_in_.reset();
   tokens_in_.reset();
-  // What waits for our events or reads our slots.
+  // Wait for work on the compute stream that waits for our events or reads our slots.
   cudaSetDevice(options_.device);
   cudaStreamSynchronize(options_.compute);
 }
 
 absl::Status NcclEpoch::MakeLink(const NcclUniqueId& id, NcclLink::Role role, std::string name,
                                  std::unique_ptr<NcclLink>* link) {
-  // Each link has its own delays.
+  // Each link gets different delays.
   const uint64_t seed = options_.disturbance_seed;
   const uint64_t own_seed = seed == 0 ? 0 : (seed ^ std::hash<std::string>()(name)) | 1;
   SC_ASSIGN_OR_RETURN(*link, NcclLink::Make({.api = options_.api,
@@ -134,7 +134,7 @@ absl::Status NcclEpoch::ConnectAll(NcclLink::Clock::time_point deadline) {
   std::vector<std::thread> threads;
   for (NcclLink* link : links_.All()) {
     threads.emplace_back([this, link, deadline] {
-      // The first failure is the reason; the other links need not wait for their peers.
+      // The first failure is the reason. Abort the other links so that they stop waiting for peers.
       if (const absl::Status status = link->Connect(deadline); !status.ok()) Abort(status);
     });
   }
@@ -162,7 +162,7 @@ kernels::cuda::BrokenStep NcclEpoch::Broken() const {
 }
 
 absl::Status NcclEpoch::CheckMessages() const {
-  // Written by a kernel; who asks has waited for an event behind it.
+  // A kernel writes this value. The caller has waited for an event recorded after that kernel.
   const uint64_t step = std::atomic_ref(*Broken().host).load(std::memory_order_acquire);
   if (step == 0) return absl::OkStatus();
   return absl::DataLossError(
@@ -235,7 +235,7 @@ void NcclEpoch::Abort(const absl::Status& reason) {
   const std::lock_guard lock(mutex_);
   if (!aborted_.ok()) return;
   aborted_ = reason;
-  // First: whatever waits on the GPU now may hold up what comes next.
+  // Abort the links first: work that waits on the GPU may block the calls below.
   for (NcclLink* link : links_.All()) {
     abort_threads_.emplace_back([link] { link->Abort(); });
   }

@@ -1,8 +1,8 @@
-// All NCCL links of a stage for one epoch.
+// All NCCL links of a stage in one epoch.
 //
-//   to the next stage        metadata, hidden states   ids made by this stage
-//   from the previous one    metadata, hidden states   ids made by that one
-//   last stage -> first      tokens                    ids made by the first
+//   to the next stage          metadata, hidden states   ids made by this stage
+//   from the previous stage    metadata, hidden states   ids made by the previous stage
+//   last stage -> first stage  tokens                    ids made by the first stage
 #pragma once
 
 #include <chrono>
@@ -27,22 +27,22 @@
 
 namespace stagecoach::worker {
 
-// Rings of all links, kept from epoch to epoch.
+// Ring buffers of all links, reused in every epoch.
 struct LinkMemory {
   LinkSizes sizes;
   kernels::Buffer hidden_out, hidden_in;  // [kHiddenSlots, MessageBytes(hidden_bytes)]
   kernels::Buffer tokens_out, tokens_in;  // [kTokensOutSlots or kTokensInSlots, MessageBytes(...)]
-  kernels::Buffer meta_out, meta_in;      // [kMetaSlots, kMetaSlotBytes], as the next two
+  kernels::Buffer meta_out, meta_in;      // [kMetaSlots, kMetaSlotBytes], like the next two
   kernels::Buffer meta_out_host, meta_in_host;
   kernels::Buffer broken_step, broken_step_host;  // one uint64: kernels::cuda::BrokenStep
 };
-// A message as it travels: the payload and its seal.
+// Size of a message on the link: the payload and its seal.
 inline constexpr size_t MessageBytes(size_t payload_bytes) {
   return payload_bytes + kernels::cuda::kMessageSealBytes;
 }
 inline constexpr size_t kHiddenSlots = 2;
 inline constexpr size_t kTokensOutSlots = 4;
-// A step finds its tokens here although later steps have had theirs.
+// Enough for a step to find its tokens here although later steps have already received theirs.
 inline constexpr size_t kTokensInSlots = 64;
 
 class NcclEpoch {
@@ -57,33 +57,34 @@ class NcclEpoch {
     std::chrono::milliseconds longest_step{30'000};
     uint64_t disturbance_seed = 0;
     bool poison = false;
-    std::function<void(absl::Status)> on_failure;  // from the links' threads
+    std::function<void(absl::Status)> on_failure;  // called from the links' threads
   };
 
-  // Makes the links; nothing waits for a peer yet.
+  // Makes the links. Does not wait for a peer yet.
   static absl::StatusOr<std::unique_ptr<NcclEpoch>> Make(Options options);
-  // Aborts if nobody did; waits until all of it has ended.
+  // Aborts the links if nobody has, and waits until all their work has ended.
   ~NcclEpoch();
 
-  // Connects all links at once; then a first exchange on each, one after another in an order that
-  // all stages share; then the rings' threads begin. NCCL allocates memory when a link is connected
-  // and again with its first message. An allocation may wait for what runs on the GPU, so no
-  // message waits for its peer meanwhile: with three stages such waits could form a ring.
+  // Connects all links at the same time. Then makes a first exchange on each, one after another, in
+  // an order that all stages share. Then starts the rings' threads. NCCL allocates memory when a
+  // link connects and again with its first message, and an allocation may wait for all work running
+  // on the GPU. Therefore no message may wait for its peer meanwhile: with three stages, such waits
+  // could form a cycle.
   absl::Status Connect(NcclLink::Clock::time_point deadline);
-  // Returns at once: every call ends with `reason`, and all links are aborted together in the
-  // background, a thread each. Any thread.
+  // Returns at once. Every call then ends with `reason`. All links are aborted together in the
+  // background, one thread each. May be called from any thread.
   void Abort(const absl::Status& reason);
 
-  // DATA_LOSS: a message that the device has copied so far was cut off. Any thread.
+  // DATA_LOSS if a message that the device has copied so far was cut off. Any thread.
   absl::Status CheckMessages() const;
-  // DEADLINE_EXCEEDED: something that is under way does not get on.
+  // DEADLINE_EXCEEDED if a pending operation makes no progress.
   absl::Status CheckProgress();
   ChannelCounters Counters(Channel channel) const;
-  // Of the fastest hop of hidden states here, measured when it connected; 0: unknown.
+  // Bandwidth of the fastest hop of hidden states here, measured when it connected. 0: unknown.
   double hidden_gb_per_s() const { return hidden_gb_per_s_; }
   bool previous_is_here() const { return previous_is_here_; }  // on this machine
 
-  // Null where the stage has no such link.
+  // Each is null if the stage has no such link.
   MetaSender* meta_out() { return meta_out_.get(); }
   MetaReceiver* meta_in() { return meta_in_.get(); }
   SendRing* hidden_out() { return hidden_out_.get(); }
@@ -95,8 +96,8 @@ class NcclEpoch {
  private:
   struct Links {
     std::unique_ptr<NcclLink> meta_out, meta_in, hidden_out, hidden_in, tokens_out, tokens_in;
-    // In the pipeline's order, which any two stages have alike: from the previous stage, to the
-    // next one, tokens.
+    // In the pipeline's order, which is the same for any two stages: from the previous stage, to
+    // the next stage, tokens.
     std::vector<NcclLink*> All() const;
   };
   explicit NcclEpoch(Options options) : options_(std::move(options)) {}
@@ -120,14 +121,14 @@ class NcclEpoch {
   absl::Status aborted_;  // guarded by mutex_, as the next
   std::vector<std::thread> abort_threads_;
 
-  // After the links: they use them.
+  // Declared after the links, because they use them.
   std::unique_ptr<MetaSender> meta_out_;
   std::unique_ptr<MetaReceiver> meta_in_;
   std::unique_ptr<SendRing> hidden_out_, tokens_out_;
   std::unique_ptr<ReceiveRing> hidden_in_, tokens_in_;
 };
 
-// The ids that stage `stage` makes.
+// Number of ids that a stage makes.
 inline constexpr size_t kNextIds = 2;  // metadata, hidden states
 inline constexpr size_t kTokensIds = 1;
 

@@ -1,4 +1,4 @@
-// What goes wrong between stages, on a fake of NCCL.
+// Faults between stages, on a fake NCCL.
 #include <atomic>
 #include <catch2/catch_test_macros.hpp>
 #include <catch2/generators/catch_generators.hpp>
@@ -13,7 +13,7 @@
 namespace stagecoach::worker {
 namespace {
 
-// Undoes what a test did to the fake.
+// Resets everything that a test changed in the fake.
 struct Restore {
   ~Restore() {
     FreezeFakeNccl(false);
@@ -34,14 +34,14 @@ bool Contains(const absl::Status& status, const char* text) {
   return status.message().find(text) != absl::string_view::npos;
 }
 
-// The reason with which a stage's epoch ends.
+// Returns the reason with which a stage's epoch ends.
 absl::Status AwaitEnd(NcclPipeline& pipeline, int32_t stage) {
   if (stage > 0) return pipeline.transport(stage).Receive(Channel::kMetadata).status();
-  // Of a step that never was.
+  // Wait for the tokens of a step that never comes.
   return pipeline.device(0).ReceiveTokens(uint64_t{1} << 40, pipeline.sampled(0));
 }
 
-// Whose neighbours hear of its end late.
+// A host transport that delays the news of its end to its neighbours.
 class SlowHost final : public Transport {
  public:
   SlowHost(std::unique_ptr<Transport> inner, std::function<void()> before_close)
@@ -73,7 +73,7 @@ TEST_CASE("nccl faults: a neighbour that stands still is found by the deadline")
   CHECK(absl::IsDeadlineExceeded(end));
   CHECK(Contains(end, "hidden states from stage 0 to stage 1"));
   CHECK(Contains(end, "step 1"));
-  // The neighbour hears of it over the host.
+  // The neighbour gets the news over the host.
   CHECK(absl::IsUnavailable(AwaitEnd(pipeline, 0)));
 }
 
@@ -84,7 +84,7 @@ TEST_CASE("nccl faults: a neighbour that stands still is found while launches wa
   FreezeFakeNccl(true);
   REQUIRE(pipeline.device(1).Expect(1, 16, false).ok());
   REQUIRE(pipeline.device(1).ReceiveHidden(1, pipeline.hidden(1), 16).ok());
-  // More than the queue of the compute stream takes, which waits for the neighbour.
+  // Sends more than the queue of the compute stream holds while the stream waits for the neighbour.
   std::thread launches([&] {
     while (pipeline.device(1).SendTokens(1, pipeline.sampled(1)).ok()) {
     }
@@ -102,14 +102,14 @@ TEST_CASE("nccl faults: where launches block an idle pipeline lives on") {
   Start(pipeline);
   absl::StatusOr<Message> received;
   std::thread receiver([&] { received = pipeline.transport(1).Receive(Channel::kMetadata); });
-  // Four looks a stage in kLongestStep: nothing is to happen in many times as long.
+  // Each stage makes four checks per kLongestStep. Nothing must happen in many times that time.
   pipeline.AwaitProgressChecks(64);
   const absl::Status sent = pipeline.transport(0).Send(Channel::kMetadata, 1, "plan");
   receiver.join();
   INFO(sent.ToString() << ", " << received.status().ToString());
   REQUIRE(received.ok());
   CHECK(received->payload == "plan");
-  // What is due is still missed.
+  // A message that is due is still missed.
   REQUIRE(pipeline.device(0).Expect(1, 0, true).ok());
   const absl::Status end = AwaitEnd(pipeline, 1);
   CHECK(absl::IsUnavailable(end));
@@ -135,7 +135,7 @@ TEST_CASE("nccl faults: neighbours hear of the end before messages are cut off")
   std::atomic<int64_t> n_left = 0;
   const auto before_close = [&] {
     if (!armed.exchange(false)) return;
-    // Long enough for aborts that have begun.
+    // Long enough for aborts that have started.
     for (int i = 0; i < 50 && FakeNcclCommunicators() == 6; ++i) {
       std::this_thread::sleep_for(std::chrono::milliseconds(2));
     }
@@ -169,7 +169,8 @@ TEST_CASE("nccl faults: what comes of a message that was cut off counts at no st
     cudaStreamSynchronize(pipeline.compute(stage));
     return device.Finish(step).status();
   };
-  // More steps than a ring has slots: what lies there is an older message, whole and sealed.
+  // Run more steps than a ring has slots, so that each slot holds an older message, complete and
+  // sealed.
   for (uint64_t step = 1; step <= 5; ++step) {
     for (const int32_t stage : {1, 2}) expect(stage, step);
     for (const int32_t stage : {0, 1, 2}) REQUIRE(run(stage, step).ok());
@@ -187,7 +188,7 @@ TEST_CASE("nccl faults: what comes of a message that was cut off counts at no st
 }
 
 TEST_CASE("nccl faults: a stage that computed from a cut-off message seals its own as broken") {
-  // Not ended by the stage before, as where an abort overtakes the news of it.
+  // The previous stage has not ended this epoch, as if an abort had overtaken the news of it.
   auto device = kernels::cuda::AllocateDevice(sizeof(uint64_t)).value();
   auto host = kernels::cuda::AllocatePinned(sizeof(uint64_t)).value();
   auto message = kernels::cuda::AllocateDevice(64 + kernels::cuda::kMessageSealBytes).value();
@@ -206,7 +207,7 @@ TEST_CASE("nccl faults: a stage that computed from a cut-off message seals its o
     return *host.As<uint64_t>();
   };
   CHECK(pass(1, 1) == 0);
-  CHECK(pass(1, 2) == 2);  // an older message lies there
+  CHECK(pass(1, 2) == 2);  // the slot still has an older message
   // The next message has the right step, but its contents come from a broken one.
   *host.As<uint64_t>() = 0;
   auto other = kernels::cuda::AllocateDevice(sizeof(uint64_t)).value();
@@ -252,7 +253,7 @@ TEST_CASE(
   NcclPipeline pipeline(2);
   REQUIRE(pipeline.Prepare().ok());
   FailFakeNcclSends(true);
-  // Each stage has a link that sends and one that waits for the other's.
+  // Each stage has a link that sends and a link that waits for the other stage.
   for (const absl::Status& joined : pipeline.Join(1)) CHECK(Contains(joined, "NCCL cannot send"));
   REQUIRE(pipeline.Prepare().ok());
   CHECK(FakeNcclCommunicators() == 0);
@@ -267,7 +268,7 @@ TEST_CASE("nccl faults: a stage that waits for the others' hosts can be called o
     joined = pipeline.transport(0).Join({.epoch = 1, .stage = 0, .n_stages = 2});
     ended = true;
   });
-  // It may not have begun to wait.
+  // Join may not have started to wait yet, so close repeatedly.
   while (!ended) pipeline.transport(0).Close(absl::CancelledError("enough"));
   join.join();
   CHECK(joined.message() == "enough");

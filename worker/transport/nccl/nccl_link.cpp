@@ -21,7 +21,8 @@ constexpr milliseconds kAbortGrace(200);
 absl::StatusOr<std::unique_ptr<NcclLink>> NcclLink::Make(Options options) {
   std::unique_ptr<NcclLink> link(new NcclLink(std::move(options)));
   SC_RETURN_IF_ERROR(ToStatus(cudaSetDevice(link->options_.device), "the GPU cannot be used"));
-  // A message's one block goes ahead of those of the next step's layers.
+  // High priority: the single block of a message runs ahead of the blocks of the next step's
+  // layers.
   int least = 0, greatest = 0;
   cudaDeviceGetStreamPriorityRange(&least, &greatest);
   SC_RETURN_IF_ERROR(ToStatus(
@@ -54,7 +55,7 @@ absl::Status NcclLink::Settle(NcclResult result, Clock::time_point deadline, con
           fmt::format("{}: NCCL did not {} within {} ms", options_.name, what,
                       std::chrono::duration_cast<milliseconds>(now - begun).count()));
     }
-    // A message's call settles in microseconds, a connection takes its time.
+    // A call for a message settles in microseconds; a connection takes longer.
     if (now - begun < milliseconds(1)) {
       std::this_thread::yield();
     } else {
@@ -81,7 +82,7 @@ absl::Status NcclLink::Connect(Clock::time_point deadline) {
   const NcclResult result = options_.api->comm_init_rank_config(
       &comm, 2, options_.id, static_cast<int>(options_.role), &config);
   comm_ = comm;
-  if (aborted_) AbortCommunicator();  // Abort may have come before there was one
+  if (aborted_) AbortCommunicator();  // Abort may have run before comm_ was set
   return Settle(result, deadline, "connect");
 }
 

@@ -56,7 +56,7 @@ LinkPaths NcclLog::PathsIn(const std::string& text) {
     const std::string_view way = std::string_view(line).substr(channel, via - channel);
     const size_t from = way.find(" : "), to = way.find(" -> ");
     if (from == std::string_view::npos || to == std::string_view::npos) continue;
-    // Written by the rank that sends, but for receives; rank 0 is where a link begins.
+    // The sending rank writes the line, except for lines with [receive]. A link begins at rank 0.
     const bool receives = way.ends_with("[receive]");
     const bool is_first_rank = (receives ? way.substr(to + 4) : way.substr(from + 3))[0] == '0';
     std::istringstream rest(line.substr(via + kVia.size()));
@@ -82,12 +82,14 @@ std::vector<std::string> SlowLinks(const LinkPaths& paths, int32_t stage, int32_
     return std::any_of(ways.begin(), ways.end(),
                        [&](const std::string& way) { return way.starts_with(prefix); });
   };
-  // The first stage's link in and the last one's out are of tokens, which are few.
+  // The first stage's incoming link and the last stage's outgoing link carry only tokens, which are
+  // small.
   const std::set<std::string> none;
   const std::set<std::string>& out = stage + 1 < n_stages ? paths.out : none;
   const std::set<std::string>& in = stage > 0 ? paths.in : none;
   std::vector<std::string> slow;
-  // Of the next stage it is not known where it runs; it says itself if it is reached by network.
+  // It is unknown where the next stage runs. If it is reached over the network, it reports that
+  // itself.
   if (leads(out, "SHM") || leads(in, "SHM") || (previous_is_here && leads(in, "NET"))) {
     slow.push_back(
         "a neighbour on this machine is reached through host memory or the network: peer access "

@@ -1,4 +1,4 @@
-// What NCCL says of itself, and nowhere else: how a connection goes.
+// Reads from NCCL's log how connections are made. NCCL reports this nowhere else.
 #pragma once
 
 #include <cstdint>
@@ -8,30 +8,30 @@
 
 namespace stagecoach::worker {
 
-// How the links of this process go: "P2P/CUMEM", "SHM/direct/direct", "NET/Socket/0". Of a link
-// that ends here NCCL may say nothing; over the network it does.
+// The transports of this process's links: "P2P/CUMEM", "SHM/direct/direct", "NET/Socket/0". For a
+// link that ends here, NCCL may log nothing, except over the network.
 struct LinkPaths {
   std::set<std::string> out, in;
 
-  // "P2P/CUMEM, NET/Socket/0"; empty: nothing is known.
+  // "P2P/CUMEM, NET/Socket/0", for example. Empty: unknown.
   std::string Names() const;
 };
 
-// For people: links of hidden states that are slower than they could be. Of two neighbours at least
-// one says it. previous_is_here: on this machine.
+// Messages for people about hidden-state links that are slower than they could be. At least one of
+// the two neighbours reports a slow link. previous_is_here: the previous stage is on this machine.
 std::vector<std::string> SlowLinks(const LinkPaths& paths, int32_t stage, int32_t n_stages,
                                    bool previous_is_here);
 
 class NcclLog {
  public:
-  // Turns NCCL's log on, into a file of this process, unless the user has it on already. Before
-  // NCCL is loaded.
+  // Turns NCCL's log on and sends it to a file of this process, unless the user has already turned
+  // it on. Call it before NCCL is loaded.
   static void Redirect();
-  // Of the connections made so far.
+  // Transports of the connections made so far.
   static LinkPaths Paths();
-  // The ways in `text`, which is NCCL's log.
+  // Extracts the transports from `text`, a log of NCCL.
   static LinkPaths PathsIn(const std::string& text);
-  // If Paths() is empty.
+  // The reason why Paths() is empty.
   static const char* WhyUnknown();
 };
 

@@ -8,7 +8,7 @@ using Ways = std::set<std::string>;
 
 TEST_CASE("nccl log: how connections go is read out of it, for each of a stage's sides") {
   CHECK(NcclLog::PathsIn("").Names().empty());
-  // Links in from the GPU beside and out to another machine, both ways around.
+  // An incoming link from a GPU on this machine, and lines of both directions to another machine.
   const std::string text =
       "host:77:79 [0] NCCL INFO Using network Socket\n"
       "host:77:81 [1] NCCL INFO Channel 00/1 : 1[1] -> 0[0] via P2P/CUMEM\n"
@@ -33,14 +33,14 @@ TEST_CASE("nccl log: each link is judged by where its ends are") {
     for (const std::string& line : SlowLinks({out, in}, stage, 4, previous_is_here)) all += line;
     return all;
   };
-  // Stages 0 and 1 on one machine, 2 and 3 on another.
+  // Stages 0 and 1 are on one machine, 2 and 3 on another.
   CHECK(slow(tcp, peer, 0, false).empty());
   CHECK(slow(peer, tcp, 1, true).empty());
   CHECK(slow({}, tcp, 1, true).empty());
   CHECK(slow(tcp, peer, 2, false).find("over TCP") != std::string::npos);
   CHECK(slow(tcp, peer, 2, false).find("this machine") == std::string::npos);
   CHECK(slow(peer, tcp, 3, true).empty());
-  // All on one.
+  // All stages are on one machine.
   CHECK(slow(tcp, peer, 2, true).find("this machine") != std::string::npos);
   CHECK(slow({}, {"SHM/direct/direct"}, 0, false).find("this machine") != std::string::npos);
   CHECK(slow(peer, {"SHM/direct/direct"}, 3, true).empty());

@@ -46,7 +46,7 @@ absl::Status NcclTransport::Prepare(const LinkSizes& sizes) {
   reserve_ = {};
   if (sizes.n_stages < 2) return absl::OkStatus();
   NcclLog::Redirect();
-  if (!options_.load_api().ok()) return absl::OkStatus();  // OfferLinks says so
+  if (!options_.load_api().ok()) return absl::OkStatus();  // OfferLinks reports the error
   cudaSetDevice(options_.device);
   const bool is_first = sizes.stage == 0, is_last = sizes.stage + 1 == sizes.n_stages;
   if (!is_last) {
@@ -154,7 +154,7 @@ absl::Status NcclTransport::ConnectLinks(const Neighbours& neighbours) {
     if (!closed_.ok()) return closed_;
     epoch_ = std::move(epoch);
   }
-  // The host's channels carry nothing; their end is the neighbours'.
+  // The host's channels carry no messages here. Their end means that a neighbour has ended.
   host_watch_ = std::thread([this] {
     absl::StatusOr<Message> message = host_->Receive(Channel::kMetadata);
     Close(message.ok() ? absl::InternalError("metadata came on the wrong channel")
@@ -206,8 +206,9 @@ void NcclTransport::EndEpoch() {
 
 void NcclTransport::Close(absl::Status reason) {
   const std::lock_guard lock(mutex_);
-  // The neighbours hear first: to NCCL a message that is cut off is done, and who had not heard
-  // would take it for a whole one. Of a Join there may be only the host's part yet.
+  // Tell the neighbours first: NCCL reports a message that was cut off as done, and a neighbour
+  // that does not know of the abort would use it as complete. Close the host even if closed_ is
+  // set, because a Join may have reached only the host part.
   host_->Close(reason);
   if (!closed_.ok()) return;
   closed_ = std::move(reason);
@@ -284,7 +285,7 @@ absl::Status NcclTransport::SendTokens(uint64_t step, const int32_t* sampled) {
 }
 
 absl::StatusOr<StepTimes> NcclTransport::Finish(uint64_t step) {
-  // Work that ended because the links were aborted counts for nothing.
+  // Ignore work that ended because the links were aborted.
   SC_RETURN_IF_ERROR(Closed());
   SC_RETURN_IF_ERROR(OrReason(epoch_->CheckMessages()));
   cudaSetDevice(options_.device);

@@ -1,10 +1,10 @@
-// Stages on GPUs: metadata, hidden states and tokens pass from device to device by NCCL. The host
-// transport below it (gRPC) stays connected: it tells of a neighbour's death, which NCCL does not,
-// and it carries everything where a stage cannot use NCCL.
+// The transport for stages on GPUs: metadata, hidden states and tokens pass from device to device
+// through NCCL. The host transport below it (gRPC) stays connected: it reports the death of a
+// neighbour, which NCCL does not, and it carries everything if a stage cannot use NCCL.
 //
-// A failure anywhere ends the epoch: all of the stage's links are aborted together, in the
-// background, and every call returns the reason. So does a deadline on what is under way, for
-// neighbours that live but stand still.
+// Any failure ends the epoch: all links of the stage are aborted together in the background, and
+// every call returns the reason. A deadline on pending messages also ends it, for neighbours that
+// are alive but make no progress.
 #pragma once
 
 #include <chrono>
@@ -22,26 +22,27 @@
 namespace stagecoach::worker {
 
 struct NcclTransportOptions {
-  int32_t device = 0;  // by CUDA's count
+  int32_t device = 0;  // CUDA's device number
   cudaStream_t compute = nullptr;
   std::function<absl::StatusOr<const NcclApi*>()> load_api;
   std::chrono::milliseconds join_timeout{60'000};
-  // Longer than any step takes a stage. Without progress for as long as a few (StallLimit), while a
-  // message is due, a neighbour gets nowhere.
+  // Longer than any step of a stage. If a due message makes no progress for a few times as long
+  // (StallLimit), the neighbour is considered stalled.
   std::chrono::milliseconds longest_step{20'000};
-  // Taken from Prepare to Join, so that nobody plans with it: what communicators were seen to take
-  // of a GPU. Most of it a process takes for its first ones and never gives back.
+  // Memory reserved from Prepare to Join, so that the KV cache does not use it: the measured need
+  // of communicators. Most of it is allocated once per process for the first communicators and
+  // never freed.
   size_t reserved_bytes = size_t{512} << 20;
   size_t reserved_again_bytes = size_t{64} << 20;
-  // For tests: 0 or delays before messages; NaN in slots that are free.
+  // For tests: a seed for random delays before messages (0: none), and NaN in free slots.
   uint64_t disturbance_seed = 0;
   bool poison = false;
-  std::function<void()> on_progress_checked;  // after each look of the watchdog
+  std::function<void()> on_progress_checked;  // called after each check of the watchdog
 };
 
 class NcclTransport final : public Transport, private DeviceChannels {
  public:
-  // `host` and the compute stream outlive it.
+  // `host` and the compute stream must outlive the transport.
   NcclTransport(NcclTransportOptions options, Transport* host);
   ~NcclTransport() override;
 
@@ -69,19 +70,19 @@ class NcclTransport final : public Transport, private DeviceChannels {
   void WatchProgress();
   void Report(const Neighbours& place) const;
   absl::Status Closed() const;
-  // The reason why the epoch ended rather than what a link says of its end.
+  // Returns the reason why the epoch ended, if it has ended, instead of a link's error about it.
   absl::Status OrReason(absl::Status status);
 
   const NcclTransportOptions options_;
   Transport* const host_;
   LinkMemory memory_;
-  kernels::Buffer reserve_;       // from Prepare to Join: what NCCL will take
-  bool nccl_has_memory_ = false;  // that it keeps
+  kernels::Buffer reserve_;       // memory for NCCL, held from Prepare to Join
+  bool nccl_has_memory_ = false;  // memory that NCCL keeps
 
   mutable std::mutex mutex_;
   std::condition_variable changed_;
   absl::Status closed_;  // guarded by mutex_
-  // Set and reset under mutex_, in Join alone, while nobody uses the links.
+  // Set and reset under mutex_, only in Join, while nobody uses the links.
   std::unique_ptr<NcclEpoch> epoch_;
   std::string description_ = "host";  // guarded by mutex_
   std::thread host_watch_, progress_watch_;

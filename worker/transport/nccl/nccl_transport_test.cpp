@@ -1,4 +1,4 @@
-// Runs on emulated GPUs, and on real ones as transport_nccl_gpu_test.
+// Runs on emulated GPUs, and on real GPUs as transport_nccl_gpu_test.
 #include "worker/transport/nccl/nccl_transport.h"
 
 #include <catch2/catch_test_macros.hpp>
@@ -25,14 +25,15 @@ size_t HiddenBytes(uint64_t step) {
   return sizeof(float) * (1 + step * 997 % NcclPipeline::kHiddenFloats);
 }
 bool Samples(uint64_t step) { return step % 3 != 0; }
-// What stage `stage` makes of step `step`, byte for byte.
+// The byte with which stage `stage` fills the hidden states of step `step`.
 int Fill(int32_t stage, uint64_t step) { return static_cast<int>((step * 5 + stage) % 251); }
 std::string Metadata(uint64_t step) {
-  // Every eighth needs a second slot.
+  // Every eighth message needs a second slot.
   return std::string(step % 8 == 0 ? kMetaSlotBytes + step : 100 + step, static_cast<char>(step));
 }
 
-// One stage's part of kSteps steps, as a stage carries them out; what came in is kept in `seen`.
+// Runs one stage's part of kSteps steps, as a stage does. Stores the received hidden states in
+// `seen`.
 absl::Status RunStage(NcclPipeline& pipeline, int32_t stage, char* seen) {
   pipeline.Use(stage);
   Transport& transport = pipeline.transport(stage);
@@ -75,7 +76,7 @@ absl::Status RunStage(NcclPipeline& pipeline, int32_t stage, char* seen) {
       SC_RETURN_IF_ERROR(device.SendTokens(step, pipeline.sampled(stage)));
     }
     SC_RETURN_IF_ERROR(device.Stamp(step, StepPoint::kEnded));
-    // As deep as a stage runs ahead.
+    // As far as a stage runs ahead.
     if (step % 2 == 0) {
       cudaStreamSynchronize(compute);
       SC_RETURN_IF_ERROR(device.Finish(step).status());
@@ -89,8 +90,8 @@ bool IsFilled(const char* bytes, size_t n, int value) {
   return std::all_of(bytes, bytes + n, [&](char c) { return c == static_cast<char>(value); });
 }
 
-// What came in at each stage. Outlives the pipeline: freeing memory waits for the whole device, and
-// a receive may be waiting on it.
+// The data received at each stage. Must outlive the pipeline: freeing memory waits for the whole
+// device, where a receive may still be waiting.
 class Seen {
  public:
   explicit Seen(int32_t n_stages) {
@@ -164,7 +165,8 @@ TEST_CASE("nccl transport: what waits for a peer ends with the epoch, and the ne
   NcclPipeline pipeline(2);
   REQUIRE(pipeline.Prepare().ok());
   RequireJoined(pipeline, 1);
-  // Stage 1 waits for hidden states that nobody sends, stage 0 for tokens; a thread for metadata.
+  // Stage 1 waits for hidden states that nobody sends, stage 0 for tokens, and a thread for
+  // metadata.
   pipeline.Use(1);
   REQUIRE(pipeline.device(1).Expect(1, HiddenBytes(1), false).ok());
   REQUIRE(pipeline.device(1).ReceiveHidden(1, pipeline.hidden(1), HiddenBytes(1)).ok());

@@ -1,5 +1,5 @@
-// Whether a queue on the device moves: told how much is queued and done, says for how long nothing
-// was done although something waited.
+// Detects whether a queue on the device makes progress. Given the numbers of queued and finished
+// operations, it reports for how long none has finished although one was waiting.
 #pragma once
 
 #include <algorithm>
@@ -8,8 +8,8 @@
 
 namespace stagecoach::worker {
 
-// How long what is due may take: a step's message may have all stages' work on that step before it,
-// and what they were at when it became due.
+// How long a due message may take: all stages may first work on the message's step, and before that
+// finish what they were doing when it became due.
 constexpr std::chrono::milliseconds StallLimit(std::chrono::milliseconds longest_step,
                                                int32_t n_stages) {
   return longest_step * (n_stages + 2);
@@ -19,8 +19,9 @@ class Progress {
  public:
   using Clock = std::chrono::steady_clock;
 
-  // How many of the n_queued are done, in order; of the last n_slots each slot's event says so:
-  // is_done(slot). Older ones are, or their slots were not used again.
+  // Returns how many of the n_queued operations are done, in order. Each of the last n_slots
+  // operations has an event in its slot: is_done(slot). Older operations are done, because their
+  // slots have been used again.
   template <typename IsDone>
   static uint64_t CountDone(uint64_t n_queued, uint64_t n_slots, const IsDone& is_done) {
     const uint64_t n_known = std::min(n_queued, n_slots);
@@ -29,7 +30,7 @@ class Progress {
     return n_done;
   }
 
-  // How long the oldest of what is queued has been the oldest.
+  // How long the oldest unfinished operation has been the oldest.
   Clock::duration Stalled(uint64_t n_queued, uint64_t n_done, Clock::time_point now) {
     if (n_queued == n_done || n_done != n_done_ || !waits_) since_ = now;
     waits_ = n_queued != n_done;

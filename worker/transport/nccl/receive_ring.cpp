@@ -13,7 +13,7 @@ namespace {
 
 using kernels::cuda::ToStatus;
 
-// Receives queued on a link at once: an abort takes 2 ms for each.
+// Receives queued on a link at the same time. An abort takes 2 ms for each.
 constexpr uint64_t kMostQueued = 8;
 
 }  // namespace
@@ -70,7 +70,8 @@ void ReceiveRing::Run() {
 }
 
 absl::Status ReceiveRing::ReceiveNext(const Expected& expected, uint64_t index) {
-  // Nobody else touches the slot while it has no step, but for the watchdog, which only asks.
+  // Nothing else uses the slot while it has no step, except the watchdog, which only queries its
+  // event.
   Slot& slot = slots_[index % options_.n_slots];
   const cudaStream_t stream = options_.link->stream();
   if (options_.n_slots > kMostQueued && index >= kMostQueued) {

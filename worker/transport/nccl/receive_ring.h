@@ -1,9 +1,9 @@
-// Messages from a peer for the compute stream, received into slots as soon as they are known to
-// come. Events go both ways, as in SendRing.
+// Messages from a peer for the compute stream. They are received into slots as soon as they are
+// announced. Events order both streams, as in SendRing.
 //
-// Two ways to reuse slots: in order, each message taken once (hidden states); or the newest
-// overwrite the oldest, taken or not, where any later message says all that an earlier one did
-// (tokens by slot).
+// Slots can be reused in two ways: in order, with each message taken once (hidden states); or the
+// newest message overwrites the oldest, whether taken or not, if a later message contains all
+// information of an earlier one (tokens by slot).
 #pragma once
 
 #include <condition_variable>
@@ -32,34 +32,35 @@ class ReceiveRing {
     int32_t device = 0;
     cudaStream_t compute = nullptr;
     kernels::Buffer memory;  // [n_slots, slot_bytes]
-    size_t slot_bytes = 0;   // the longest message's payload and its seal
+    size_t slot_bytes = 0;   // the longest payload plus its seal
     size_t n_slots = 2;
     uint64_t epoch = 0;
     kernels::cuda::BrokenStep broken;  // outlives the ring
     bool overwrites = false;
-    bool poison = false;  // slots are filled with NaN when they are free: for tests
-    std::function<void(absl::Status)> on_failure;  // of the ring's thread
+    bool poison = false;                           // for tests: fill free slots with NaN
+    std::function<void(absl::Status)> on_failure;  // called on the ring's thread
   };
   static absl::StatusOr<std::unique_ptr<ReceiveRing>> Start(Options options);
   ~ReceiveRing();
 
-  // In step order, from one thread: `step` will bring a message of this size.
+  // Announces, in step order and from one thread, that `step` will bring a message of this size.
   absl::Status Expect(uint64_t step, size_t bytes);
-  // Compute thread: the message of `step`, the next in order, is copied to `to` after what is
-  // queued and before what will be, and its seal is checked. Waits on the host only until its
-  // receive is queued. The value: whether it had arrived.
+  // Compute thread: copies the message of `step`, the next in order, to `to`, and checks its seal.
+  // The copy is ordered after the work queued so far and before work queued later. Waits on the
+  // host only until the message's receive is queued. Returns whether the message had arrived.
   absl::StatusOr<bool> Take(uint64_t step, void* to, size_t bytes);
-  // Where messages overwrite: that of `step`, or of the next step that is still there.
+  // If messages overwrite: takes the message of `step`, or of the next later step still in the
+  // ring.
   absl::Status TakeLatest(uint64_t step, void* to, size_t bytes);
   void Close(const absl::Status& reason);
-  // DEADLINE_EXCEEDED: an expected message has not come for `timeout`, though those before it have.
+  // DEADLINE_EXCEEDED if an expected message has not come within `timeout` after those before it.
   absl::Status CheckProgress(std::chrono::milliseconds timeout);
   ChannelCounters counters() const;
 
  private:
   struct Slot {
     CudaEvent full, free;
-    uint64_t step = 0;       // whose message is here or on its way; 0: none, or being replaced
+    uint64_t step = 0;       // step of the message here or on its way; 0: none, or being replaced
     bool was_taken = false;  // since it was received
   };
   struct Expected {
@@ -69,8 +70,8 @@ class ReceiveRing {
   explicit ReceiveRing(Options options) : options_(std::move(options)) {}
   void Run();
   absl::Status ReceiveNext(const Expected& expected, uint64_t index);
-  // Compute thread, not locked: a launch waits while the stream's queue is full, and the watchdog
-  // must get in. Nothing is received into the slot meanwhile.
+  // Compute thread, without the lock: a launch blocks while the stream's queue is full, and the
+  // watchdog must still get the lock. Nothing is received into the slot meanwhile.
   absl::Status Copy(uint64_t index, void* to, size_t bytes);
   char* Memory(uint64_t index) const {
     return options_.memory.As<char>() + index % options_.n_slots * options_.slot_bytes;
@@ -82,9 +83,9 @@ class ReceiveRing {
   std::vector<Slot> slots_;        // all below: guarded by mutex_
   std::deque<Expected> expected_;  // not queued on the link yet
   uint64_t n_queued_ = 0;          // receives
-  uint64_t queueing_ = 0;          // step whose receive is next: it may take until it is sent; or 0
-  uint64_t n_taken_ = 0;           // in order
-  const Slot* copied_ = nullptr;   // where they overwrite: the one that is being copied
+  uint64_t queueing_ = 0;          // step of the receive being queued, which may block; 0: none
+  uint64_t n_taken_ = 0;           // messages taken in order
+  const Slot* copied_ = nullptr;   // if messages overwrite: the slot being copied
   ChannelCounters counters_;
   Progress progress_;
   absl::Status closed_;

@@ -32,11 +32,12 @@ absl::Status SendRing::Put(uint64_t step, const void* from, size_t bytes) {
   {
     std::unique_lock lock(mutex_);
     index = n_put_;
-    // Until the slot's message before is queued, its event says nothing.
+    // The slot's event is meaningful only after its previous message is queued on the link.
     changed_.wait(lock, [&] { return !closed_.ok() || n_queued_ + options_.n_slots > index; });
     if (!closed_.ok()) return closed_;
   }
-  // Not locked: a launch waits while the stream's queue is full, and the watchdog must get in.
+  // Without the lock: a launch blocks while the stream's queue is full, and the watchdog must still
+  // get the lock.
   const Slot& slot = slots_[index % options_.n_slots];
   if (index >= options_.n_slots) SC_RETURN_IF_ERROR(slot.free.Precede(options_.compute));
   SC_RETURN_IF_ERROR(kernels::cuda::ToStatus(

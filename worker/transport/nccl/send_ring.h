@@ -1,6 +1,7 @@
-// Messages from the compute stream to a peer. Each is copied into one of a few slots, so that the
-// next step may overwrite what it came from; a slot is written again when its message has left.
-// Events say so both ways: compute -> link "the slot is full", link -> compute "the slot is free".
+// Messages from the compute stream to a peer. Each message is copied into one of a few slots, so
+// that the next step may overwrite its source. A slot is reused when its message has been sent.
+// Events order both streams: compute -> link "the slot is full", link -> compute "the slot is
+// free".
 #pragma once
 
 #include <condition_variable>
@@ -29,21 +30,21 @@ class SendRing {
     int32_t device = 0;
     cudaStream_t compute = nullptr;
     kernels::Buffer memory;  // [n_slots, slot_bytes]
-    size_t slot_bytes = 0;   // the longest message's payload and its seal
+    size_t slot_bytes = 0;   // the longest payload plus its seal
     size_t n_slots = 2;
     uint64_t epoch = 0;
     kernels::cuda::BrokenStep broken;              // outlives the ring
-    std::function<void(absl::Status)> on_failure;  // of the ring's thread
+    std::function<void(absl::Status)> on_failure;  // called on the ring's thread
   };
   static absl::StatusOr<std::unique_ptr<SendRing>> Start(Options options);
   ~SendRing();
 
-  // Compute thread: the message of `step`, sealed. Waits on the host only for the ring's own
-  // thread.
+  // Compute thread: seals and queues the message of `step`. On the host it waits only for the
+  // ring's own thread.
   absl::Status Put(uint64_t step, const void* from, size_t bytes);
-  // Waiters get the reason; the thread ends.
+  // Waiting callers get the reason, and the thread ends.
   void Close(const absl::Status& reason);
-  // DEADLINE_EXCEEDED: a message has not left for `timeout`, though those before it have.
+  // DEADLINE_EXCEEDED if a message has not been sent within `timeout` after those before it.
   absl::Status CheckProgress(std::chrono::milliseconds timeout);
   ChannelCounters counters() const;
 

@@ -1,4 +1,4 @@
-// When a step's parts happen on the device, by events on the compute stream.
+// Measures the parts of a step on the device, with events on the compute stream.
 #pragma once
 
 #include <array>
@@ -24,7 +24,7 @@ class StepTimer {
   absl::Status Stamp(uint64_t step, StepPoint point, cudaStream_t compute) const {
     return steps_[step % steps_.size()][static_cast<size_t>(point)].Record(compute);
   }
-  // All points are reached.
+  // REQUIRES: all points of the step are reached.
   absl::StatusOr<StepTimes> Times(uint64_t step) const {
     const auto& events = steps_[step % steps_.size()];
     const auto between = [&](StepPoint begin, StepPoint end) {

@@ -1,4 +1,4 @@
-// A transport that goes wrong on demand, around a real one: for tests of what happens then.
+// For tests: wraps a real transport and injects faults.
 #pragma once
 
 #include <array>
@@ -15,14 +15,14 @@ class FaultTransport final : public Transport {
  public:
   explicit FaultTransport(std::unique_ptr<Transport> inner) : inner_(std::move(inner)) {}
 
-  // After `n_frames` more frames the channel's next Send (Receive) closes the epoch with `status`.
+  // After `n_frames` more frames, the channel's next Send (Receive) closes the epoch with `status`.
   void FailSend(Channel channel, uint64_t n_frames, absl::Status status);
   void FailReceive(Channel channel, uint64_t n_frames, absl::Status status);
 
-  // While held, Receive keeps the frame that it got.
+  // While a channel is held, Receive keeps the frame that it has received.
   void Hold(Channel channel);
   void Release(Channel channel);
-  // Until a Receive is being held.
+  // Waits until a Receive is held.
   void AwaitHeld(Channel channel);
 
   absl::Status Join(const Neighbours& neighbours) override { return inner_->Join(neighbours); }
@@ -34,7 +34,7 @@ class FaultTransport final : public Transport {
 
  private:
   struct Fault {
-    uint64_t n_frames = 0;  // still to pass
+    uint64_t n_frames = 0;  // that still pass
     absl::Status status;
   };
   struct ChannelState {

@@ -14,7 +14,7 @@
 namespace stagecoach::worker {
 namespace {
 
-// What all stages share.
+// State shared by all stages.
 struct Hub {
   struct Stage {
     explicit Stage(size_t queue_frames)
@@ -23,7 +23,7 @@ struct Hub {
 
     std::array<ClosableQueue<Message>, kChannels> inbox;
     std::array<ChannelCounters, kChannels> counters;  // the rest: guarded by Hub::mutex
-    std::optional<uint64_t> epoch;                    // while joined
+    std::optional<uint64_t> epoch;                    // set while joined
     absl::Status closed = absl::FailedPreconditionError("the stage has not joined a pipeline");
   };
 

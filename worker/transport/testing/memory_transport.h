@@ -1,4 +1,4 @@
-// Stages in one process: what tests run a pipeline over.
+// Connects stages in one process. Tests run pipelines over it.
 #pragma once
 
 #include <chrono>
@@ -11,11 +11,12 @@
 namespace stagecoach::worker {
 
 struct MemoryTransportOptions {
-  size_t queue_frames = 8;  // a channel
+  size_t queue_frames = 8;  // per channel
   std::chrono::milliseconds join_timeout{30'000};
 };
 
-// One transport a stage, in order. Join them from different threads: each waits for all others.
+// Makes one transport per stage, in order. Join them from different threads, because each waits for
+// all others.
 std::vector<std::unique_ptr<Transport>> MakeMemoryTransports(
     int32_t n_stages, const MemoryTransportOptions& options = {});
 

@@ -1,4 +1,4 @@
-//! The functions of `../text_abi.h`; their contracts are written there.
+//! Implements the functions of `../text_abi.h`, which documents their contracts.
 
 use std::ffi::{c_char, CStr};
 use std::path::Path;
@@ -31,7 +31,7 @@ pub struct Range {
     pub end: usize,
 }
 
-/// A C array, empty when its length is 0, whatever the pointer.
+/// A C array as a slice. If `n` is 0 the slice is empty, whatever the pointer is.
 ///
 /// # Safety
 /// `data` points to `n` values that outlive the result.
@@ -54,7 +54,7 @@ pub unsafe fn text<'a>(data: *const c_char, size: usize) -> Result<&'a str> {
     })
 }
 
-/// Runs an entry point's body and reports its error as the header says.
+/// Runs the body of an entry point and reports its error as the header describes.
 ///
 /// # Safety
 /// `error` is null or points to `error_bytes` bytes.
@@ -65,7 +65,7 @@ pub unsafe fn entry(
 ) -> i32 {
     let Err(failure) = catch(body) else { return 0 };
     if !error.is_null() && error_bytes > 0 {
-        // A zero, from a checkpoint's template for one, would end the text.
+        // A NUL, for example from a checkpoint's template, would end the C string early.
         let message = failure.message.replace('\0', "\u{fffd}");
         let mut n = message.len().min(error_bytes - 1);
         while !message.is_char_boundary(n) {
@@ -167,7 +167,7 @@ pub unsafe extern "C" fn sc_text_tokenizer_from_gguf(
 ) -> i32 {
     entry(error, error_bytes, || {
         let gguf = &*gguf;
-        // A number beyond 32 bits stays beyond every vocabulary.
+        // An id beyond 32 bits becomes u32::MAX, which no vocabulary contains.
         let id = |id: i64| (id >= 0).then(|| u32::try_from(id).unwrap_or(u32::MAX));
         let flag = |flag: i32| (flag >= 0).then_some(flag != 0);
         let tokenizer = Tokenizer::from_gguf(&Gguf {
@@ -276,7 +276,7 @@ pub unsafe extern "C" fn sc_text_decode(
     error_bytes: usize,
 ) -> i32 {
     entry(error, error_bytes, || {
-        // A negative id becomes one above every vocabulary, which contributes nothing.
+        // As u32, a negative id is above every vocabulary, so it contributes nothing.
         let ids: &[u32] = array(ids.cast(), n_ids);
         let decoded = (*tokenizer).decode(ids, skip_special_tokens != 0)?;
         write_out(decoded.as_bytes(), out.cast(), capacity, size)

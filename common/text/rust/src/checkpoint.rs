@@ -1,4 +1,4 @@
-//! The small JSON files beside a checkpoint's tokenizer.
+//! The small JSON files next to a checkpoint's tokenizer.
 
 use std::collections::{BTreeMap, HashSet};
 use std::fs;
@@ -10,7 +10,7 @@ use serde_json::Value;
 use crate::error::{Code, Error, Result};
 use crate::vocab::AddedToken;
 
-/// Real tokenizer files have at most some ten megabytes; a larger one is something else.
+/// Real tokenizer files have at most some ten megabytes. A larger file is something else.
 const MAX_FILE_BYTES: u64 = 512 << 20;
 
 fn unreadable(path: &Path, what: impl std::fmt::Display) -> Error {
@@ -20,7 +20,7 @@ fn unreadable(path: &Path, what: impl std::fmt::Display) -> Error {
     )
 }
 
-/// The bytes of a file, or `None` where there is none.
+/// The bytes of a file, or `None` if it does not exist.
 pub fn read_optional_bytes(path: &Path) -> Result<Option<Vec<u8>>> {
     match fs::metadata(path) {
         Err(e) if e.kind() == ErrorKind::NotFound => return Ok(None),
@@ -37,7 +37,7 @@ pub fn read_optional_bytes(path: &Path) -> Result<Option<Vec<u8>>> {
     fs::read(path).map(Some).map_err(|e| unreadable(path, e))
 }
 
-/// The text of a file, or `None` where there is none.
+/// The text of a file, or `None` if it does not exist.
 pub fn read_optional(path: &Path) -> Result<Option<String>> {
     let Some(bytes) = read_optional_bytes(path)? else {
         return Ok(None);
@@ -52,7 +52,7 @@ pub fn read_optional(path: &Path) -> Result<Option<String>> {
     Ok(Some(text))
 }
 
-/// A JSON file, or `None` where there is none.
+/// A JSON file, or `None` if it does not exist.
 pub fn read_optional_json(path: &Path) -> Result<Option<Value>> {
     let Some(text) = read_optional(path)? else {
         return Ok(None);
@@ -65,7 +65,7 @@ pub fn read_optional_json(path: &Path) -> Result<Option<Value>> {
     })
 }
 
-/// The roles that a text model's tokens have; others, such as "image_token", are of other media.
+/// Roles of a text model's tokens. Other roles, such as "image_token", belong to other media.
 const TEXT_ROLES: [&str; 7] = [
     "bos_token",
     "eos_token",
@@ -76,20 +76,20 @@ const TEXT_ROLES: [&str; 7] = [
     "mask_token",
 ];
 
-/// What `tokenizer_config.json`, `special_tokens_map.json` and `added_tokens.json` say about tokens
-/// and about how text is prepared.
+/// Contents of `tokenizer_config.json`, `special_tokens_map.json` and `added_tokens.json`: special
+/// tokens and the preparation of text.
 #[derive(Default)]
 pub struct SpecialTokens {
-    /// By role, such as "bos_token"; models with images have roles of their own.
+    /// By role, such as "bos_token". Multimodal models have further roles.
     pub roles: BTreeMap<String, String>,
     pub add_bos: Option<bool>,
     pub add_eos: Option<bool>,
-    /// SentencePiece: whether a space goes in front of every piece of text or of the first alone.
+    /// SentencePiece: true puts a space before every piece of text, false only before the first.
     pub legacy: Option<bool>,
     pub add_prefix_space: Option<bool>,
-    /// tokenizer_class, or "".
+    /// tokenizer_class, or "" if absent.
     pub class: String,
-    /// With declared ids.
+    /// Added tokens with a declared id.
     pub added: Vec<AddedToken>,
     /// Special tokens that have neither a role nor an id.
     pub extra: Vec<String>,
@@ -126,7 +126,7 @@ impl SpecialTokens {
         Ok(tokens)
     }
 
-    /// The older file: ids by content.
+    /// Reads the older file, which maps content to id.
     fn read_added_tokens(&mut self, dir: &Path) -> Result<()> {
         let Some(file) = read_optional_json(&dir.join("added_tokens.json"))? else {
             return Ok(());
@@ -145,7 +145,7 @@ impl SpecialTokens {
 
     fn read_roles(&mut self, from: &Value) {
         let text = |value: &Value| match value {
-            // The long form is the library's AddedToken.
+            // The long form is a serialized AddedToken of the tokenizers library.
             Value::Object(token) => token.get("content")?.as_str().map(str::to_string),
             other => other.as_str().map(str::to_string),
         };
@@ -171,14 +171,14 @@ impl SpecialTokens {
         }
     }
 
-    /// Gives a role to a token unless the files gave it to one.
+    /// Assigns a role unless the files already assign it.
     pub fn default_role(&mut self, role: &str, token: &str) {
         self.roles
             .entry(role.to_string())
             .or_insert_with(|| token.to_string());
     }
 
-    /// Declared tokens, then those of a role, then the other special ones.
+    /// Declared tokens first, then tokens with a role, then other special tokens.
     pub fn all_added(&self) -> Vec<AddedToken> {
         let special = |content: &String| AddedToken::new(None, content, true);
         let mut all = self.added.clone();
@@ -186,7 +186,7 @@ impl SpecialTokens {
         for token in &mut all {
             token.special |= roles.contains(&token.content);
         }
-        // Those that are new to the vocabulary are numbered in this order.
+        // Tokens that are new to the vocabulary get their ids in this order.
         let order = |role: &&String| {
             TEXT_ROLES
                 .iter()
@@ -200,7 +200,7 @@ impl SpecialTokens {
         all
     }
 
-    /// Tokens that stand for a picture or a sound.
+    /// Tokens that stand for images, audio or other media.
     pub fn of_other_media(&self) -> impl Iterator<Item = &str> {
         let of_text = |role: &str| TEXT_ROLES.contains(&role);
         let others = self.roles.iter().filter(move |(role, _)| !of_text(role));

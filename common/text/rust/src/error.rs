@@ -1,4 +1,4 @@
-//! Errors, as the codes and messages of absl::Status, and the wall that panics stop at.
+//! Errors with the codes and messages of absl::Status. Also catches panics at the C interface.
 
 use std::any::Any;
 use std::cell::RefCell;
@@ -38,7 +38,7 @@ thread_local! {
     static LAST_PANIC: RefCell<String> = const { RefCell::new(String::new()) };
 }
 
-/// The default hook prints to stderr, which a server must not do for a request's sake.
+/// The default panic hook prints to stderr. A request must not make a server do that.
 fn install_quiet_hook() {
     static ONCE: Once = Once::new();
     ONCE.call_once(|| {
@@ -58,7 +58,7 @@ fn payload_text(payload: &(dyn Any + Send)) -> &str {
         .unwrap_or("panic")
 }
 
-/// Runs `body`; a panic in it becomes `Internal`.
+/// Runs `body`. A panic inside becomes an `Internal` error.
 pub fn catch<T>(body: impl FnOnce() -> Result<T>) -> Result<T> {
     install_quiet_hook();
     panic::catch_unwind(AssertUnwindSafe(body)).unwrap_or_else(|_| {

@@ -1,4 +1,4 @@
-//! Which files of a checkpoint folder its tokenizer is read from.
+//! Selects the files of a checkpoint folder from which its tokenizer is read.
 
 use std::path::{Path, PathBuf};
 
@@ -8,14 +8,14 @@ use crate::checkpoint::{read_optional, read_optional_bytes, read_optional_json, 
 use crate::error::{Code, Error, Result};
 use crate::vocab;
 
-/// In the order in which they are looked for: tokenizer.json says most about a tokenizer.
+/// In search order. tokenizer.json comes first because it has the most information.
 const SOURCES: [&str; 4] = [
     "tokenizer.json",
     "tokenizer.model",
     "tekken.json",
     "vocab.json",
 ];
-/// Seen beside a tokenizer; named in messages.
+/// Files often found next to a tokenizer. Error messages mention them.
 const COMPANIONS: [&str; 4] = [
     "merges.txt",
     "tokenizer_config.json",
@@ -27,8 +27,8 @@ pub fn at_path<T>(path: &Path, result: Result<T>) -> Result<T> {
     result.map_err(|e| Error::new(e.code, format!("{}: {}", path.display(), e.message)))
 }
 
-/// The file that a tokenizer comes from and what it says, as a tokenizer.json. `special` is
-/// completed with what only that file says.
+/// Returns the path of the tokenizer file and its content as a tokenizer.json. Adds information
+/// that only this file has to `special`.
 pub fn read(dir: &Path, special: &mut SpecialTokens) -> Result<(PathBuf, Value)> {
     let path = dir.join(SOURCES[0]);
     if let Some(config) = read_optional_json(&path)? {
@@ -51,7 +51,7 @@ pub fn read(dir: &Path, special: &mut SpecialTokens) -> Result<(PathBuf, Value)>
                 .and_then(|config| Some(config.get("model_type")?.as_str()?.to_string()))
                 .unwrap_or_default();
             let config = vocab::from_vocab_and_merges(&file, &merges, &model_type, special);
-            // What is wrong may be in either.
+            // The problem may be in either file.
             let both = dir.join("vocab.json with merges.txt");
             return Ok((both.clone(), at_path(&both, config)?));
         }

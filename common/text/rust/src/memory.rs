@@ -1,4 +1,5 @@
-//! Counts what a thread allocates, so that what a client's grammar holds is known to the byte.
+//! Counts the bytes that a thread allocates, so that the memory of a client's grammar is known
+//! exactly.
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
@@ -10,11 +11,11 @@ thread_local! {
 struct Counting;
 
 fn count(n_bytes: isize) {
-    // Not while a thread ends.
+    // Thread-local storage is unavailable while the thread ends.
     let _ = HELD.try_with(|held| held.set(held.get() + n_bytes));
 }
 
-// SAFETY: all is the system allocator's.
+// SAFETY: every call is forwarded to the system allocator.
 unsafe impl GlobalAlloc for Counting {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         count(layout.size() as isize);
@@ -37,7 +38,8 @@ unsafe impl GlobalAlloc for Counting {
 #[global_allocator]
 static COUNTING: Counting = Counting;
 
-/// Bytes that this thread has allocated and not freed; negative when it freed others'.
+/// Bytes that this thread has allocated minus bytes it has freed. Negative if it freed memory of
+/// other threads.
 pub fn held_bytes() -> isize {
     HELD.with(Cell::get)
 }

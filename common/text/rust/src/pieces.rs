@@ -1,5 +1,5 @@
-//! What every token contributes to decoded text, worked out once, so that a stream of tokens can be
-//! detokenized without the library. `../token_stream.h` reads these tables.
+//! Precomputes the text that each token contributes, so that a token stream can be detokenized
+//! without the library. `../token_stream.h` reads these tables.
 
 use tokenizers::decoders::DecoderRuntime;
 use tokenizers::pipeline::{PipelineModel, PipelineTokenizer};
@@ -8,7 +8,7 @@ use tokenizers::Decoder as _;
 
 use crate::error::{Code, Error, Result};
 
-/// `SC_TEXT_DECODE_*`.
+/// Values of `SC_TEXT_DECODE_*`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(i32)]
 pub enum Decode {
@@ -22,7 +22,7 @@ const SPECIAL: u8 = 2;
 const BYTE: u8 = 4;
 const OTHER_MEDIA: u8 = 8;
 
-/// Byte strings, one after the other.
+/// Byte strings, stored one after the other.
 #[derive(Default)]
 pub struct Table {
     pub offsets: Vec<u32>,
@@ -59,10 +59,10 @@ pub struct Pieces {
     pub strip_byte: u8,
 }
 
-/// A decoder, taken apart into steps that a stream can follow.
+/// A decoder, split into steps that a stream can follow.
 struct Plan {
     decode: Decode,
-    /// Steps that look at one token and at whether it is the first.
+    /// Steps that depend only on one token and on whether it is the first.
     per_token: Vec<DecoderRuntime>,
     byte_fallback: bool,
     n_strip: usize,
@@ -95,8 +95,8 @@ impl Plan {
         Self::from_steps(&steps).unwrap_or_else(|| Self::of(Decode::Whole))
     }
 
-    /// The SentencePiece shape: changes to single tokens, then byte fallback, then all tokens fused
-    /// and the first space removed. `None` for any other.
+    /// The decoder shape of SentencePiece: changes to single tokens, then byte fallback, then all
+    /// tokens are joined and the first space is removed. `None` for any other shape.
     fn from_steps(steps: &[&DecoderRuntime]) -> Option<Self> {
         use DecoderRuntime::{ByteFallback, Fuse, Metaspace, Replace, Strip, WordPiece};
         let mut plan = Self::of(Decode::Text);
@@ -123,7 +123,7 @@ impl Plan {
         rest.is_empty().then_some(plan)
     }
 
-    /// A token's text in first place (`first`) or in any other.
+    /// The text of a token in first place (`first`) or in any other place.
     fn apply(&self, token: &str, first: bool, joined_by_space: bool) -> Result<String> {
         let mut chain = vec![token.to_string()];
         if !first {
@@ -154,13 +154,13 @@ fn is_byte_level(tokenizer: &PipelineTokenizer) -> bool {
     matches!(tokenizer.get_model(), PipelineModel::BPE(bpe) if bpe.is_byte_level())
 }
 
-/// A token of a byte-level vocabulary as bytes; text outside the alphabet stays as it is.
+/// The bytes of a token of a byte-level vocabulary. Text outside the alphabet stays unchanged.
 fn byte_level_bytes(token: &str) -> Vec<u8> {
     let bytes: Option<Vec<u8>> = token.chars().map(char_to_byte).collect();
     bytes.unwrap_or_else(|| token.as_bytes().to_vec())
 }
 
-/// The byte that a token such as `<0xE2>` stands for, read as the library's ByteFallback does.
+/// The byte that a token such as `<0xE2>` stands for, parsed like the library's ByteFallback.
 fn fallback_byte(token: &str) -> Option<u8> {
     let digits = token.strip_prefix("<0x")?.strip_suffix('>')?;
     (token.len() == 6)
@@ -207,7 +207,7 @@ impl Pieces {
                     let opening = plan.apply(&token, true, joined_by_space)?;
                     let byte = fallback_byte(&rest);
                     if plan.byte_fallback && byte != fallback_byte(&opening) {
-                        plan.decode = Decode::Whole; // a byte in one place and text in another
+                        plan.decode = Decode::Whole; // a byte in one position and text in another
                     }
                     match byte.filter(|_| plan.byte_fallback) {
                         Some(byte) => {
@@ -235,7 +235,7 @@ impl Pieces {
         })
     }
 
-    /// The token stands for a picture or a sound.
+    /// Marks a token that stands for an image, audio or other media.
     pub fn mark_other_media(&mut self, id: u32) {
         if let Some(flags) = self.flags.get_mut(id as usize) {
             *flags |= OTHER_MEDIA;

@@ -1,7 +1,7 @@
-//! Encoding a rendered chat: special tokens written by the template count, the same spelling inside
-//! what a person wrote (the ranges `plain`) is ordinary text.
+//! Encodes a rendered chat. Special tokens written by the template become special tokens. The same
+//! spelling in the ranges `plain`, which a person wrote, is ordinary text.
 //!
-//! The text is still cut and encoded as one text, as the library does it, since tokens run across
+//! The text is still split and encoded as a whole, like in the library, because tokens may cross
 //! the borders of the ranges.
 
 use tokenizers::pipeline::{
@@ -43,12 +43,12 @@ fn overlaps(plain: &[Range], begin: usize, end: usize) -> bool {
         .is_some_and(|r| r.begin < end && r.begin < r.end)
 }
 
-/// Added tokens of the library, less the special ones that touch a plain range.
+/// The library's added tokens, without the special ones that overlap a plain range.
 struct Matcher<'a> {
     added: &'a AddedVocabulary,
     special: &'a dyn Fn(u32) -> bool,
     plain: &'a [Range],
-    /// Where the searched text begins in the one that `plain` speaks of.
+    /// Position of the searched text in the text that `plain` refers to.
     offset: usize,
 }
 
@@ -73,7 +73,7 @@ impl PipelinePatternMatcher for Matcher<'_> {
                 let begin = self.end_of_plain(self.offset + spelled) - self.offset;
                 return Some(((begin, end), id));
             }
-            // A token of the template may begin inside the hidden one.
+            // A token of the template may begin inside the hidden token.
             from = spelled + n_first;
         }
         None
@@ -81,8 +81,8 @@ impl PipelinePatternMatcher for Matcher<'_> {
 }
 
 impl Matcher<'_> {
-    /// Where a match is spelled, behind the blanks that it takes along (lstrip), and how many bytes
-    /// its first character has.
+    /// Returns where the spelling of a match begins, after the blanks that it also consumes
+    /// (lstrip), and the size of its first character in bytes.
     fn spelling(&self, text: &[u8], begin: usize, end: usize, id: u32) -> (usize, usize) {
         let n_blank = |s: &str| s.len() - s.trim_start().len();
         let spelling = self.added.simple_id_to_token(id).unwrap_or_default();
@@ -92,7 +92,7 @@ impl Matcher<'_> {
         (begin + n_taken, first.map_or(1, char::len_utf8))
     }
 
-    /// Where the last plain range that ends at or before `at` ends.
+    /// End of the last non-empty plain range that ends at or before `at`, or 0.
     fn end_of_plain(&self, at: usize) -> usize {
         let n_before = self.plain.partition_point(|range| range.end <= at);
         let last = self.plain[..n_before]
@@ -120,11 +120,11 @@ pub fn hides_special(pipeline: &PipelineTokenizer, text: &str, plain: &[Range]) 
     false
 }
 
-/// Special tokens as `encode` must know them.
+/// Special tokens that need extra care in `encode`.
 pub struct Specials<'a> {
-    /// Spellings of those that are matched after normalization.
+    /// Spellings of the tokens that are matched after normalization.
     pub normalized: &'a [(String, u32)],
-    /// Those that the model itself makes of their spelling, as Unigram does.
+    /// Tokens that the model itself produces from their spelling, as Unigram does.
     pub of_model: &'a [(String, u32)],
 }
 
@@ -157,8 +157,8 @@ pub fn encode(
     Ok(PipelineToken::cast_slice(&encoder.out).to_vec())
 }
 
-/// A special token of the normalized kind, and where the template wrote it next, by its spelling
-/// before normalization: none from there on where `None`.
+/// A special token that is matched after normalization. `at` is the next place where the template
+/// wrote it, by its spelling before normalization; `None`: no further place.
 struct Spelled<'a> {
     spelling: &'a str,
     id: u32,
@@ -178,15 +178,15 @@ impl Spelled<'_> {
                 self.at = Some(at);
                 return;
             }
-            // One of the template's may begin inside the hidden one.
+            // A token of the template may begin inside the hidden token.
             from = at + self.spelling.chars().next().map_or(1, char::len_utf8);
         }
     }
 }
 
 impl Encoder<'_> {
-    /// The library's own two passes: tokens matched in the text as it is, then those matched after
-    /// normalization.
+    /// Runs the library's two passes: first tokens matched in the original text, then tokens
+    /// matched after normalization.
     fn run(&mut self, text: &str, plain: &[Range]) -> tokenizers::Result<()> {
         let pipeline = self.pipeline;
         let special = |id| is_special(pipeline, id);
@@ -215,7 +215,7 @@ impl Encoder<'_> {
         special: &dyn Fn(u32) -> bool,
     ) -> tokenizers::Result<()> {
         let normalized = normalize_all(self.pipeline.get_normalizers(), chunk, offset)?;
-        // Positions are only known where normalization left the text alone.
+        // Positions are known only if normalization left the text unchanged.
         let unchanged = normalized == chunk;
         if !unchanged && overlaps(plain, offset, offset + chunk.len()) {
             return self.cut_at_special(chunk, offset, plain);
@@ -235,8 +235,8 @@ impl Encoder<'_> {
         Ok(())
     }
 
-    /// Takes the template's special tokens by their spelling before normalization; all else, once
-    /// normalized, is without special tokens.
+    /// Finds the template's special tokens by their spelling before normalization. The text between
+    /// them is normalized and encoded without special tokens.
     fn cut_at_special(
         &mut self,
         chunk: &str,
@@ -255,7 +255,8 @@ impl Encoder<'_> {
         }
         let mut begin = 0;
         loop {
-            // The others' places stand: each is looked for once, however many there are of one.
+            // Positions of the other tokens stay valid. This keeps the search linear even if one
+            // token occurs often.
             for special in specials
                 .iter_mut()
                 .filter(|s| s.at.is_some_and(|at| at < begin))
@@ -283,8 +284,8 @@ impl Encoder<'_> {
         }
     }
 
-    /// Text without special tokens: one that the model makes of it nevertheless is kept from it by
-    /// a cut behind the first character of its spelling.
+    /// Encodes text without special tokens. If the model produces one from its spelling anyway, the
+    /// text is cut after the spelling's first character to prevent that.
     fn model(&mut self, text: &str) -> tokenizers::Result<()> {
         let begin = self.out.len();
         self.model_words(text)?;

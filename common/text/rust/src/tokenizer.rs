@@ -1,4 +1,4 @@
-//! A checkpoint's tokenizer: the library's pipeline, run as the checkpoint's files ask.
+//! A checkpoint's tokenizer: the library's pipeline with the settings of the checkpoint's files.
 
 use std::collections::HashMap;
 use std::path::Path;
@@ -14,7 +14,7 @@ use crate::pieces::Pieces;
 use crate::rendered;
 use crate::vocab::{self, Gguf};
 
-/// Ids above it would make tables of a size that no vocabulary has.
+/// No vocabulary has higher ids. Without this limit a bad file would cause huge tables.
 const MAX_IDS: u64 = 1 << 24;
 
 const MODELS: [&str; 4] = ["BPE", "Unigram", "WordPiece", "WordLevel"];
@@ -22,19 +22,20 @@ const MODELS: [&str; 4] = ["BPE", "Unigram", "WordPiece", "WordLevel"];
 pub struct Tokenizer {
     pipeline: PipelineTokenizer,
     pieces: Pieces,
-    /// The model's tokens; added ones are in the pipeline.
+    /// Tokens of the model. Added tokens are in the pipeline.
     vocab: HashMap<String, u32>,
     special: SpecialTokens,
-    /// What goes around a text that is encoded with special tokens.
+    /// Token ids put before and after a text that is encoded with special tokens.
     prefix: Vec<u32>,
     suffix: Vec<u32>,
-    /// Special tokens that are matched after normalization, as the checkpoint spells them.
+    /// Special tokens that are matched after normalization, with the checkpoint's spelling.
     normalized_special: Vec<(String, u32)>,
-    /// Special tokens that the model makes of their spelling.
+    /// Special tokens that the model itself produces from their spelling.
     model_special: Vec<(String, u32)>,
 }
 
-/// Checkpoints carry truncation and padding of their last training run by accident.
+/// Turns truncation and padding off. Checkpoints carry these settings from their training by
+/// accident.
 fn options(encode_special_tokens_as_text: bool, add_special_tokens: bool) -> EncodeOptions {
     EncodeOptions {
         add_special_tokens,
@@ -44,8 +45,8 @@ fn options(encode_special_tokens_as_text: bool, add_special_tokens: bool) -> Enc
     }
 }
 
-/// The library panics on some vocabularies, small ones that its perfect hash has no place for among
-/// them: the file is then what cannot be used.
+/// Builds the library's pipeline. The library panics on some vocabularies, among them small ones
+/// that its perfect hash cannot place. A panic means that the file cannot be used.
 fn build_pipeline(config: &Value) -> Result<PipelineTokenizer> {
     let bad = |what: String| Error::new(Code::InvalidArgument, what);
     catch(|| tokenizers::from_json(&config.to_string()).map_err(|e| bad(e.to_string())))
@@ -118,8 +119,8 @@ impl Tokenizer {
         Ok(tokenizer)
     }
 
-    /// Finds what the post-processor puts around a text, then applies the checkpoint's
-    /// add_bos_token and add_eos_token, which win over tokenizer.json as they do in transformers.
+    /// Finds the tokens that the post-processor puts around a text. Then applies the checkpoint's
+    /// add_bos_token and add_eos_token, which override tokenizer.json as in transformers.
     fn read_template(&mut self) -> Result<()> {
         let bare = self.run("a", &options(false, false))?;
         let full = self.run("a", &options(false, true))?;
@@ -158,7 +159,8 @@ impl Tokenizer {
         Ok(PipelineToken::cast_slice(&tokens).to_vec())
     }
 
-    /// The unknown token is none of them: it stands for what nothing else stands for.
+    /// Finds the special tokens that the model produces from their spelling. Skips the unknown
+    /// token, which stands for any text without a token.
     fn find_model_special(&self) -> Result<Vec<(String, u32)>> {
         let unk = self.id(self.role("unk_token"));
         let mut found = Vec::new();
@@ -181,7 +183,7 @@ impl Tokenizer {
         Ok(found)
     }
 
-    /// Spellings of special tokens are special tokens, save inside the ranges `plain`.
+    /// Spellings of special tokens become special tokens, except inside the ranges `plain`.
     pub fn encode(
         &self,
         text: &str,
@@ -204,7 +206,8 @@ impl Tokenizer {
     }
 
     fn encode_rendered(&self, text: &str, plain: &[Range]) -> Result<Vec<u32>> {
-        // Nearly every text: nothing in the ranges looks special, and the library does it all.
+        // Fast path for nearly every text: nothing in the ranges looks special, so the library does
+        // all the work.
         if self.normalized_special.is_empty()
             && self.model_special.is_empty()
             && !rendered::hides_special(&self.pipeline, text, plain)
@@ -228,7 +231,7 @@ impl Tokenizer {
         &self.pieces
     }
 
-    /// The token of a role, "" when the checkpoint names none.
+    /// The token that has this role, or "" if the checkpoint names none.
     pub fn role(&self, role: &str) -> &str {
         self.special.roles.get(role).map_or("", String::as_str)
     }
@@ -241,7 +244,7 @@ impl Tokenizer {
     }
 }
 
-/// Largest id + 1 of model and added tokens. The library makes tables of that size when it loads.
+/// Largest id of model and added tokens, plus 1. The library allocates tables of that size.
 fn count_ids(config: &Value) -> u64 {
     let of_model = match config.pointer("/model/vocab") {
         Some(Value::Object(entries)) => entries
@@ -260,14 +263,14 @@ fn count_ids(config: &Value) -> u64 {
     of_model.max(of_added).unwrap_or(0)
 }
 
-/// The model's tokens by name, taken out of the configuration without copying.
+/// Takes the model's tokens by name out of the configuration without copying.
 fn take_vocab(config: &mut Value) -> HashMap<String, u32> {
     match config.pointer_mut("/model/vocab").map(Value::take) {
         Some(Value::Object(entries)) => entries
             .into_iter()
             .filter_map(|(token, id)| Some((token, u32::try_from(id.as_u64()?).ok()?)))
             .collect(),
-        // Unigram: [token, score] pairs in the order of their ids.
+        // Unigram: [token, score] pairs in id order.
         Some(Value::Array(entries)) => entries
             .into_iter()
             .zip(0u32..)

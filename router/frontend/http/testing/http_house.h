@@ -1,4 +1,4 @@
-// A whole router but for the workers, with its HTTP server, and a client's connections.
+// A whole router without workers, with its HTTP server, and client connections.
 #pragma once
 
 #include <boost/asio/io_context.hpp>
@@ -55,7 +55,7 @@ class Client {
         boost::asio::buffer("GET " + path + " HTTP/1.1\r\nHost: localhost\r\n" + fields + "\r\n"));
   }
 
-  // What the server says up to and with `mark`; all it says if it never does.
+  // The server's output up to and including `mark`; all of it if `mark` never comes.
   std::string Until(const std::string& mark) {
     boost::system::error_code error;
     const size_t n_bytes =
@@ -83,7 +83,7 @@ inline std::string Body(const std::string& prompt, uint32_t seed, uint32_t max_t
          R"(, "ignore_eos": true, "max_tokens": )" + std::to_string(max_tokens) + more + "}";
 }
 
-// The answer that gRPC would give, as its part of the JSON.
+// The text that gRPC returns for the same request, to compare with the text in the JSON.
 inline std::string ExpectedText(const std::string& prompt, uint32_t seed, uint32_t max_tokens) {
   v1::GenerateRequest request;
   request.set_text(prompt);

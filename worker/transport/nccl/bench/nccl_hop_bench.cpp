@@ -1,7 +1,8 @@
-// How long a hop takes: two stages in one process, hidden states one way, tokens back, each step
-// waiting for the last one's tokens, as a decode of one sequence does. In place of layers each
-// stage clears memory, for so long that the host is ahead, as it is in a pipeline that serves; or
-// copies it, by a kernel that overlaps with its neighbours as layers' kernels do.
+// Measures the latency of a hop: two stages in one process send hidden states one way and tokens
+// back. Each step waits for the tokens of the last one, as in the decode of a single sequence.
+// Instead of layers, each stage clears memory for long enough that the host runs ahead, as in a
+// serving pipeline. Optionally it copies memory with a kernel that overlaps with its neighbours, as
+// the layers' kernels do.
 #include <fmt/format.h>
 
 #include <CLI/CLI.hpp>
@@ -155,17 +156,19 @@ absl::Status Bench(int32_t hidden_size, std::vector<int32_t> rows, bool copies, 
 }  // namespace stagecoach::worker
 
 int main(int argc, char** argv) {
-  // As a worker does.
+  // The same settings as in a worker.
   setenv("CUDA_MODULE_LOADING", "EAGER", /*overwrite=*/0);
   setenv("CUDA_DEVICE_MAX_CONNECTIONS", "32", /*overwrite=*/0);
   int32_t hidden_size = 4096;
   std::vector<int32_t> rows = {1, 16, 64, 256, 2048};
   bool copies = false, stamps = false;
-  CLI::App app("How long a hop between two GPUs takes.", "transport_nccl_bench");
-  app.add_option("--hidden-size", hidden_size, "Floats of a row")->capture_default_str();
-  app.add_option("--rows", rows, "Rows of a step")->delimiter(',');
-  app.add_flag("--copies", copies, "Stages copy memory in place of clearing it");
-  app.add_flag("--stamps", stamps, "Steps tell when they are where, as a stage's do");
+  CLI::App app("Measures the time of a hop between two GPUs.", "transport_nccl_bench");
+  app.add_option("--hidden-size", hidden_size, "Floats per row")->capture_default_str();
+  app.add_option("--rows", rows, "Rows per step")->delimiter(',');
+  app.add_flag("--copies", copies, "Stages copy memory instead of clearing it");
+  app.add_flag(
+      "--stamps", stamps,
+      "Steps record the time at which they reach each point, as the steps of a real stage do");
   CLI11_PARSE(app, argc, argv);
   const absl::Status status = stagecoach::worker::Bench(hidden_size, rows, copies, stamps);
   if (!status.ok()) fmt::print(stderr, "error: {}\n", std::string(status.message()));

@@ -30,9 +30,9 @@ struct stagecoach::worker::NcclCommunicator {
   std::atomic<int> fd{-1};  // once connected
   std::atomic<stagecoach::worker::NcclResult> state{stagecoach::worker::kNcclInProgress};
   std::thread init;
-  std::thread first;  // the first message's allocations
+  std::thread first;  // allocations of the first message
   int device = 0;
-  bool is_used = false;  // by its one calling thread
+  bool is_used = false;  // used by its one calling thread
 };
 
 namespace stagecoach::worker {
@@ -60,7 +60,8 @@ Registry& TheRegistry() {
 sockaddr_un AddressOf(const std::string& name, socklen_t* size) {
   sockaddr_un address{};
   address.sun_family = AF_UNIX;
-  name.copy(address.sun_path + 1, sizeof(address.sun_path) - 2);  // abstract: begins with a zero
+  // An abstract address: it begins with a NUL.
+  name.copy(address.sun_path + 1, sizeof(address.sun_path) - 2);
   *size = static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + 1 + name.size());
   return address;
 }
@@ -87,7 +88,7 @@ NcclResult GetUniqueId(NcclUniqueId* id) {
   return kNcclSuccess;
 }
 
-// Until `fd` has `events`; false once aborted.
+// Waits until `fd` has `events`. Returns false once aborted.
 bool Await(NcclCommunicator* comm, int fd, short events) {
   while (!comm->aborted) {
     pollfd poll_fd{.fd = fd, .events = events, .revents = 0};
@@ -161,7 +162,7 @@ void Delay() {
   std::this_thread::sleep_for(std::chrono::microseconds(random() % 1000));
 }
 
-// All of `n` bytes one way, unless aborted before.
+// Transfers all `n` bytes in one direction, unless aborted before.
 template <typename Move>
 void Transfer(NcclCommunicator* comm, char* data, size_t n, short events, const Move& move) {
   Delay();
@@ -176,7 +177,7 @@ void Transfer(NcclCommunicator* comm, char* data, size_t n, short events, const 
   }
 }
 
-// Queues a transfer. Where launches block, the call is under way until the transfer is done.
+// Queues a transfer. With blocking launches, the call returns only when the transfer is done.
 template <typename Work>
 NcclResult Launch(NcclComm handle, cudaStream_t stream, bool comes_later, const Work& work) {
   std::shared_ptr<NcclCommunicator> comm;

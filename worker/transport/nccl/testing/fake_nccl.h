@@ -1,6 +1,6 @@
-// NCCL's functions for emulated GPUs: messages pass through Unix sockets, between processes as well
-// as in one. Like NCCL, it does not notice that a peer is gone: what is under way then waits until
-// it is aborted.
+// NCCL's functions for emulated GPUs. Messages pass through Unix sockets, within a process and
+// between processes. Like NCCL, the fake does not detect that a peer is gone: its messages wait
+// until they are aborted.
 #pragma once
 
 #include <cstdint>
@@ -11,15 +11,15 @@ namespace stagecoach::worker {
 
 const NcclApi* FakeNccl();
 
-// Of this process, all communicators. Thread-safe.
-void FreezeFakeNccl(bool frozen);  // messages stay where they are until it is undone, or aborted
+// These affect all communicators of this process. Thread-safe.
+void FreezeFakeNccl(bool frozen);  // messages do not move until this is undone or they are aborted
 void BlockFakeNcclLaunches(bool blocking);  // as CUDA_LAUNCH_BLOCKING=1; before communicators
-void FailFakeNcclSends(bool failing);       // calls fail
-void DelayFakeNccl(uint32_t seed);          // messages take up to a millisecond; 0: they do not
-void CutFakeNcclReceives(int n);            // the next n end with nothing received, as by an abort
-// As NCCL does with a communicator's first message, it allocates memory, which waits until no
-// message is under way on the device. Senders come to it later than receivers.
+void FailFakeNcclSends(bool failing);       // send calls fail
+void DelayFakeNccl(uint32_t seed);          // messages take up to a millisecond; 0: no delay
+void CutFakeNcclReceives(int n);  // the next n receives end without data, like after an abort
+// Allocates memory with a communicator's first message, like NCCL. The allocation waits until no
+// message is in progress on the device. Senders allocate later than receivers.
 void AllocateInFakeNccl(bool allocates);
-int64_t FakeNcclCommunicators();  // that are not aborted
+int64_t FakeNcclCommunicators();  // number of communicators not aborted
 
 }  // namespace stagecoach::worker

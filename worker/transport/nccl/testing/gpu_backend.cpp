@@ -5,7 +5,7 @@
 namespace stagecoach::worker {
 namespace {
 
-// As a worker does, before CUDA begins.
+// The same settings as in a worker, made before CUDA starts.
 [[maybe_unused]] const bool environment_is_set = [] {
   setenv("CUDA_MODULE_LOADING", "EAGER", /*overwrite=*/0);
   setenv("CUDA_DEVICE_MAX_CONNECTIONS", "32", /*overwrite=*/0);

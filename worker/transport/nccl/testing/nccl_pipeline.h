@@ -1,5 +1,4 @@
-// Stages in one process, each with a transport, a stream and a little memory of a GPU of its own.
-// For tests.
+// For tests: stages in one process, each with its own transport, stream and a little GPU memory.
 #pragma once
 
 #include <atomic>
@@ -24,7 +23,8 @@ class NcclPipeline {
   static constexpr size_t kReservedBytes = size_t{1} << 20;
   static constexpr size_t kReservedAgainBytes = size_t{1} << 10;
 
-  // What a stage's rehearsal does: nothing is launched for the first time while a receive waits.
+  // Launches each kernel once, as a stage's warm-up does, so that no first launch happens while a
+  // receive waits.
   static void WarmUp(void* memory, cudaStream_t stream) {
     for (const size_t n : {size_t{4}, size_t{64}, size_t{3988}, kHiddenFloats * sizeof(float)}) {
       cudaMemsetAsync(memory, 0, n, stream);
@@ -34,7 +34,7 @@ class NcclPipeline {
     cudaStreamSynchronize(stream);
   }
 
-  // What stands around a stage's host transport.
+  // Wraps a stage's host transport.
   using WrapHost = std::function<std::unique_ptr<Transport>(std::unique_ptr<Transport>)>;
 
   explicit NcclPipeline(int32_t n_stages,
@@ -90,7 +90,7 @@ class NcclPipeline {
     return absl::OkStatus();
   }
 
-  // What a router does.
+  // Does the router's part of a Join.
   std::vector<absl::Status> Join(uint64_t epoch) {
     std::vector<LinkOffer> offers;
     for (int32_t i = 0; i < n_stages(); ++i) {
@@ -124,7 +124,7 @@ class NcclPipeline {
   float* hidden(int32_t i) { return stages_[static_cast<size_t>(i)].hidden.As<float>(); }
   int32_t* sampled(int32_t i) { return stages_[static_cast<size_t>(i)].sampled.As<int32_t>(); }
   cudaStream_t compute(int32_t i) { return stages_[static_cast<size_t>(i)].compute; }
-  // Returns when the stages' watchdogs have looked `n` times more, together.
+  // Returns after `n` further checks by the stages' watchdogs, counted together.
   void AwaitProgressChecks(int64_t n) {
     const int64_t until = n_progress_checks_ + n;
     for (int64_t seen = n_progress_checks_; seen < until; seen = n_progress_checks_) {

@@ -1,4 +1,4 @@
-// What the transport's tests run on: emulated GPUs, or real ones.
+// The devices for the transport's tests: emulated GPUs or real ones.
 #pragma once
 
 #include <cstdint>
@@ -8,7 +8,7 @@
 namespace stagecoach::worker {
 
 absl::StatusOr<const NcclApi*> TestNccl();
-// Of stage `stage` of `n_stages`; -1: there are not as many GPUs as the test needs.
+// The device of stage `stage` of `n_stages`. -1: there are fewer GPUs than the test needs.
 int32_t TestDevice(int32_t stage, int32_t n_stages);
 
 }  // namespace stagecoach::worker

@@ -1,4 +1,4 @@
-//! The grammar functions of `../text_abi.h`; their contracts are written there.
+//! Implements the grammar functions of `../text_abi.h`, which documents their contracts.
 
 use std::ffi::c_char;
 use std::slice;

@@ -1,4 +1,4 @@
-//! One sequence's place in its grammar.
+//! The position of one sequence in its grammar.
 
 use llguidance::Matcher;
 
@@ -9,7 +9,7 @@ pub struct Sequence {
     matcher: Matcher,
 }
 
-/// The grammar met a limit in the middle of a text.
+/// Reports that the grammar reached a limit in the middle of a text.
 fn failed(error: anyhow::Error) -> Error {
     Error::new(Code::ResourceExhausted, plain_words(&format!("{error:#}")))
 }
@@ -19,7 +19,8 @@ impl Sequence {
         Self { matcher }
     }
 
-    /// Validates first: a token that the grammar forbids would latch an error.
+    /// Validates the tokens first, because a forbidden token would leave the matcher in an error
+    /// state.
     pub fn consume(&mut self, ids: &[u32]) -> Result<()> {
         let n = self.matcher.try_consume_tokens(ids).map_err(failed)?;
         if n == ids.len() {
@@ -31,8 +32,8 @@ impl Sequence {
         ))
     }
 
-    /// Sets a bit in `words` for each token that may follow, EOS among them. Whether the text may
-    /// end here.
+    /// Sets a bit in `words` for each token that may follow, including EOS. Returns whether the
+    /// text may end here.
     pub fn mask(&mut self, words: &mut [u32]) -> Result<bool> {
         let mask = self.matcher.compute_mask_or_eos().map_err(failed)?;
         let n = words.len().min(mask.as_slice().len());

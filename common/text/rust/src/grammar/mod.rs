@@ -1,5 +1,5 @@
-//! Grammars that generated text must keep to, as masks over the vocabulary. llguidance does the
-//! work; what is here binds it to a byte table of our own and keeps hostile grammars away from it.
+//! Grammars that constrain generated text, as masks over the vocabulary. llguidance does the work.
+//! This module gives it our own token table and protects it from hostile grammars.
 
 mod abi;
 mod limits;
@@ -21,28 +21,29 @@ use crate::memory::held_bytes;
 use source::Source;
 pub use vocabulary::{Table, Vocabulary};
 
-/// Compiling recurses: over nested schemas, and over definitions that refer to one another, of
-/// which the longest source has some ten thousand. Pages are backed by memory when touched.
+/// Compiling recurses over nested schemas and over definitions that refer to one another; the
+/// longest allowed source has about ten thousand of these. Stack pages use memory only when
+/// touched.
 const COMPILE_STACK_BYTES: usize = 512 << 20;
 
-/// States of a lexer are shared by all sequences of a grammar and only ever added.
+/// All sequences of a grammar share the lexer's states, which are only ever added.
 const LEXER_STATE_BYTES: usize = 1536;
 
-/// With this many the next sequence starts with a lexer of its own.
+/// Above this number of states, the next sequence starts with a fresh lexer.
 const WORN_LEXER_STATES: usize = 20_000;
 
 pub struct Grammar {
-    /// Never used, so that there is always one to start from.
+    /// Never used itself, so that there is always a fresh parser to clone.
     fresh: TokenParser,
-    /// What new sequences are cloned from.
+    /// The parser that new sequences are cloned from.
     shared: Mutex<TokenParser>,
-    /// Held once it was compiled.
+    /// Memory held right after compiling.
     compiled_bytes: usize,
 }
 
 impl Grammar {
-    /// Refuses with `InvalidArgument` and the reason. A grammar that is accepted here gave its
-    /// first mask.
+    /// Refuses a grammar with `InvalidArgument` and the reason. For an accepted grammar, the first
+    /// mask has already been computed.
     pub fn compile(factory: &Arc<ParserFactory>, source: Source<'_>) -> Result<Self> {
         let run = || catch(|| Self::compile_here(factory, source));
         thread::scope(|scope| {
@@ -73,7 +74,7 @@ impl Grammar {
             fresh,
             compiled_bytes: 0,
         };
-        // A schema of 2,000 properties fails only here.
+        // Some grammars, such as a schema with 2,000 properties, fail only at the first mask.
         grammar
             .new_matcher()
             .compute_mask_or_eos()
@@ -92,7 +93,7 @@ impl Grammar {
         Ok(grammar)
     }
 
-    /// What it holds now: its lexer has learnt states since.
+    /// Memory held now, including the lexer states added since compiling.
     pub fn n_bytes(&self) -> usize {
         let shared = self.shared.lock().unwrap_or_else(PoisonError::into_inner);
         let n_states = panic::catch_unwind(AssertUnwindSafe(|| shared.parser.lexer_stats()))
@@ -101,7 +102,7 @@ impl Grammar {
     }
 
     pub fn new_matcher(&self) -> Matcher {
-        // A panic under the lock leaves what the next lines look at.
+        // A panic while the lock is held poisons it. The checks below detect the damage.
         let mut shared = self.shared.lock().unwrap_or_else(PoisonError::into_inner);
         let stats = panic::catch_unwind(AssertUnwindSafe(|| shared.parser.lexer_stats()));
         if stats.map_or(true, |stats| {
@@ -113,7 +114,7 @@ impl Grammar {
     }
 }
 
-/// The library's words, without what it says for its own developers.
+/// Returns the library's message without the parts meant for its developers.
 fn refused(error: anyhow::Error) -> Error {
     Error::new(Code::InvalidArgument, plain_words(&format!("{error:#}")))
 }

@@ -1,4 +1,4 @@
-//! The kinds of grammars that a request may name, as the library's own.
+//! Translates the kinds of grammar that a request may name into llguidance grammars.
 
 use llguidance::api::{GrammarWithLexer, TopLevelGrammar};
 use llguidance::toktrie::TokTrie;
@@ -7,7 +7,7 @@ use serde_json::{json, Value};
 
 use crate::error::{Code, Error, Result};
 
-/// `SC_GRAMMAR_*`.
+/// Values of `SC_GRAMMAR_*`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
     JsonSchema,
@@ -15,7 +15,7 @@ pub enum Kind {
     Regex,
     Choice,
     Lark,
-    /// `{"calls": lark, "form": {"kind": code, "text": text}}`: one or the other.
+    /// `{"calls": lark, "form": {"kind": code, "text": text}}`: accepts either of the two.
     CallsOrForm,
 }
 
@@ -37,17 +37,17 @@ impl Kind {
 pub struct Source<'a> {
     pub kind: Kind,
     pub text: &'a str,
-    /// Of the JSON kinds. Otherwise documents are compact: `{"a":1,"b":[2,3]}`.
+    /// JSON kinds only: allows whitespace. If false, documents are compact: `{"a":1,"b":[2,3]}`.
     pub any_whitespace: bool,
-    /// The grammar is of what follows this text, or the special token of this name; before it
-    /// anything may stand. Empty: of all.
+    /// The grammar applies to the text after this marker, which is a text or the name of a special
+    /// token. Any text may precede it. Empty: the grammar applies to the whole text.
     pub begins_after: &'a str,
 }
 
 const BODY: &str = "body";
 
-/// Between two tokens of JSON, where whitespace is free: a space, or a line break and indentation.
-/// Bounded, or a model could write blanks for ever.
+/// Whitespace between two JSON tokens: a space, or a line break and indentation. Bounded, because
+/// otherwise a model could write whitespace without end.
 const WHITESPACE: &str = r" |\r?\n[ \t]{0,64}";
 
 fn invalid(what: impl Into<String>) -> Error {
@@ -92,7 +92,7 @@ impl Source<'_> {
         Ok(rules + "blanks: /[ \\n]{0,4}/\n")
     }
 
-    /// The text is of one of these.
+    /// The alternative grammars of the text.
     fn bodies(self) -> Result<Vec<GrammarWithLexer>> {
         if self.kind != Kind::CallsOrForm {
             return Ok(vec![self.body()?]);
@@ -138,7 +138,7 @@ impl Source<'_> {
             schema @ Value::Object(_) => schema,
             _ => return Err(invalid("a schema is an object or a boolean")),
         };
-        // In the place where a request could put options of its own, such as "lenient".
+        // Overwrites options such as "lenient" that a request could put into the schema.
         JsonCompileOptions {
             whitespace_flexible: false,
             whitespace_pattern: self.any_whitespace.then(|| WHITESPACE.to_string()),
@@ -149,14 +149,14 @@ impl Source<'_> {
     }
 }
 
-/// The whole text matches: anchors at the ends of an alternative say nothing new, and the library
-/// has none.
+/// The whole text must match, so anchors at the ends of an alternative are redundant. They are
+/// removed because the library does not support them.
 fn regex(text: &str) -> String {
     let unanchored: Vec<&str> = alternatives(text).into_iter().map(unanchored).collect();
     regex_to_lark(&unanchored.join("|"), "")
 }
 
-/// Parts of a regex between the `|` outside of all brackets.
+/// Splits a regex at each `|` outside all brackets.
 fn alternatives(text: &str) -> Vec<&str> {
     let (mut parts, mut begin, mut depth) = (Vec::new(), 0, 0usize);
     let (mut escaped, mut in_class) = (false, false);
@@ -195,7 +195,7 @@ fn choice(texts: &[String]) -> Result<GrammarWithLexer> {
     }
     let quoted = |text: &String| serde_json::to_string(text).map_err(|e| invalid(e.to_string()));
     let alternatives: Vec<String> = texts.iter().map(quoted).collect::<Result<_>>()?;
-    // A terminal is one regex, however many texts it has.
+    // A terminal is compiled into one regex, however many texts it has.
     Ok(GrammarWithLexer::from_lark(format!(
         "start: TEXT\nTEXT: {}",
         alternatives.join(" | ")

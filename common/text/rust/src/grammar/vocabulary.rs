@@ -1,4 +1,4 @@
-//! The vocabulary as the trie that masks are computed over.
+//! The vocabulary as a trie, over which masks are computed.
 
 use std::sync::Arc;
 
@@ -10,14 +10,15 @@ use llguidance::ParserFactory;
 
 use crate::error::{Code, Error, Result};
 
-/// What a token is to a grammar.
+/// Token kinds; see SC_GRAMMAR_TOKEN_*.
 const TEXT: u8 = 1;
 const SPECIAL: u8 = 2;
 
-/// The trie has room for tokens of 1024 bytes. Longer ones are runs of blanks or of dashes.
+/// The trie has room for tokens of 1024 bytes. Tokens longer than this limit are runs of blanks or
+/// dashes.
 const MAX_TOKEN_BYTES: usize = 512;
 
-/// `NO_TOKEN` of the trie.
+/// The trie's `NO_TOKEN`.
 const MAX_VOCABULARY: usize = 0xff_ffff;
 
 /// Tokens by id: `kinds[i]` and `bytes[offsets[i]..offsets[i + 1]]`.
@@ -26,7 +27,7 @@ pub struct Table<'a> {
     pub offsets: &'a [u32],
     pub bytes: &'a [u8],
     pub eos_ids: &'a [u32],
-    /// Width of the logits; ids from `kinds.len()` on are padding.
+    /// Width of the logits. Ids from `kinds.len()` on are padding.
     pub n_logits: usize,
 }
 
@@ -75,7 +76,7 @@ impl Table<'_> {
             let Some(bytes) = self.bytes.get(range[0] as usize..range[1] as usize) else {
                 return bad("offsets beyond the bytes");
             };
-            // The marker of special tokens is no byte of a text either.
+            // A token must not contain the marker of special tokens, which is not valid in text.
             let usable = !bytes.is_empty()
                 && bytes.len() <= MAX_TOKEN_BYTES
                 && !bytes.contains(&TokTrie::SPECIAL_TOKEN_MARKER);

@@ -8,7 +8,7 @@ use minijinja::{Environment, Error, ErrorKind, Value};
 
 use super::python::{self, JsonStyle};
 
-/// What a template says through raise_exception.
+/// The message that a template passes to raise_exception.
 #[derive(Debug)]
 pub struct Raised(pub String);
 
@@ -34,7 +34,7 @@ pub fn add(env: &mut Environment<'_>) {
         is_container(value) || is_lazy(value)
     });
     env.add_test("sequence", |value: &Value| is_container(value));
-    // Functions and macros are the only values without a kind of their own.
+    // Only functions and macros have the kind Plain.
     env.add_test("callable", |value: &Value| value.kind() == ValueKind::Plain);
     env.add_filter("replace", replace);
     env.add_filter("wordcount", |text: &str| text.split_whitespace().count());
@@ -87,7 +87,7 @@ fn tojson(value: &Value, indent: Option<Value>, kwargs: Kwargs) -> Result<Value,
                 "separators must be two",
             ))
         }
-        // json.dumps: no space behind a comma that ends a line.
+        // json.dumps writes no space after a comma that ends a line.
         None => (
             if indent.is_some() { "," } else { ", " }.into(),
             ": ".into(),
@@ -196,7 +196,7 @@ fn indent(
             None => " ".repeat(width.as_usize().unwrap_or(0).min(1 << 10)),
         },
     };
-    // Jinja adds a line end first, so that a last empty line is a line.
+    // Jinja also appends a line end first, so that an empty last line counts as a line.
     let text = python::str(value)? + "\n";
     let mut out = String::new();
     for (i, line) in python::split_lines(&text, false).into_iter().enumerate() {
@@ -239,7 +239,7 @@ fn join(
     Ok(Value::from(out))
 }
 
-/// strftime_now: local time, as datetime.now() has it.
+/// strftime_now: local time, like datetime.now().
 pub fn strftime(format: &str, unix_s: i64) -> Result<String, Error> {
     let invalid = || {
         Error::new(

@@ -34,7 +34,7 @@ fn index(list: &Value, args: &[Value]) -> Result<Value, Error> {
     at.map(Value::from).ok_or_else(|| not_found("the value is"))
 }
 
-/// Where minijinja's own methods differ from Python's or are missing; `None` for all others.
+/// String methods that minijinja lacks or that differ from Python's. `None` for all others.
 fn string(s: &str, method: &str, args: &[Value]) -> Result<Option<Value>, Error> {
     Ok(Some(match method {
         "strip" | "lstrip" | "rstrip" => {
@@ -89,7 +89,8 @@ fn string(s: &str, method: &str, args: &[Value]) -> Result<Option<Value>, Error>
             let n_before = match method {
                 "ljust" => 0,
                 "rjust" => n_missing,
-                // Python gives the odd one to the left where the width is odd.
+                // If the padding is odd, Python puts the extra character on the left when the width
+                // is odd.
                 _ => n_missing / 2 + (n_missing & width & 1),
             };
             let pad = |n: usize| fill.unwrap_or(' ').to_string().repeat(n);

@@ -1,4 +1,4 @@
-//! Chat templates: Jinja as transformers renders it.
+//! Chat templates: Jinja with transformers' settings.
 
 mod builtins;
 mod methods;
@@ -24,7 +24,8 @@ use crate::error::{Code, Error, Result};
 use source::Sources;
 use trace::{Follow, Found, Written};
 
-/// Steps of a render: some hundred a message in real templates; stops an endless loop in a second.
+/// Steps allowed per render. Real templates need a few hundred per message. An endless loop stops
+/// within a second.
 const FUEL: u64 = 10_000_000;
 const MAX_OUTPUT_BYTES: usize = 32 << 20;
 
@@ -35,7 +36,7 @@ pub struct ChatTemplate {
     env: Environment<'static>,
     has_tool_use: bool,
     roles: BTreeMap<String, String>,
-    /// String literals of the sources, for `trace`.
+    /// String literals in the sources, for `trace`.
     literals: Vec<String>,
     sources: Vec<String>,
 }
@@ -43,17 +44,17 @@ pub struct ChatTemplate {
 pub struct Options<'a> {
     pub add_generation_prompt: bool,
     pub continue_final_message: bool,
-    /// A JSON object, or "".
+    /// A JSON object, or "" for none.
     pub kwargs: &'a str,
-    /// What strftime_now takes for now; `None`: the clock.
+    /// Current time for strftime_now. `None`: the system clock.
     pub now_unix_s: Option<i64>,
 }
 
 pub struct Rendered {
     pub text: String,
     pub plain: Vec<Range>,
-    /// Where `plain` may lack something that a person wrote: a text with no more special tokens
-    /// than the template's own, and hence no fewer than `text` may have.
+    /// Set if `plain` may miss something that a person wrote: a text that contains only the
+    /// template's own special tokens. `text` must not contain more.
     pub control: Option<String>,
 }
 
@@ -68,7 +69,7 @@ impl ChatTemplate {
         Self::new(sources, roles)
     }
 
-    /// `tool_use`: what requests with tools use instead, or "".
+    /// `tool_use`: the template for requests with tools, or "" for none.
     pub fn from_source(
         text: &str,
         tool_use: &str,
@@ -124,7 +125,7 @@ impl ChatTemplate {
         })
     }
 
-    /// Whether one of the templates has this anywhere in its source.
+    /// Whether the source of one of the templates contains this text.
     pub fn mentions(&self, text: &str) -> bool {
         self.sources.iter().any(|source| source.contains(text))
     }
@@ -193,7 +194,7 @@ impl ChatTemplate {
         Ok(Written { text, n_steps })
     }
 
-    /// The ranges of the text in which the request's strings may spell special tokens.
+    /// Finds the ranges of the text in which the request's strings may spell special tokens.
     fn trace(&self, request: &Request, options: &Options<'_>, plain: &Written) -> Result<Found> {
         let mut strings = Vec::new();
         request
@@ -250,7 +251,7 @@ struct Request {
     messages: Value,
     tools: Value,
     kwargs: Map<String, Value>,
-    /// As JSON.
+    /// Size of the request as JSON.
     n_bytes: usize,
 }
 
@@ -291,7 +292,7 @@ impl Request {
     }
 }
 
-/// A model's reasoning has had three names; templates read the first or, older ones, the second.
+/// Reasoning has three names in messages. Templates read reasoning_content or, if older, thinking.
 fn alias_reasoning(message: &mut Value) {
     let Value::Object(fields) = message else {
         return;
@@ -308,11 +309,11 @@ fn alias_reasoning(message: &mut Value) {
     }
 }
 
-/// Put at the end of the message that is to be continued, to find it in the text. The space tells
-/// whether the template trims.
+/// Appended to the message to continue, to find its end in the rendered text. The trailing space
+/// shows whether the template trims the message.
 const TAG: &str = "CONTINUE_FINAL_MESSAGE_TAG ";
 
-/// Tags the last message and returns its text.
+/// Appends TAG to the last message. Returns the message's text without it.
 fn tag_final_message(messages: &mut Value) -> Result<String> {
     let content = messages
         .as_array_mut()
@@ -357,7 +358,7 @@ fn cut_after(rendered: &mut Rendered, final_message: &str) -> Result<()> {
         head.trim_end_matches(python::is_space).len()
     };
     if let Some(control) = &mut rendered.control {
-        // Without the tag nothing of it is the template's for sure.
+        // If the tag is missing, no part of the control surely belongs to the template.
         control.truncate(control.rfind(TAG.trim_end()).unwrap_or(0));
     }
     rendered.text.truncate(n_bytes);

@@ -1,5 +1,5 @@
-//! `namespace()`, whose objects can be stored in each other and in themselves. They are counted, not
-//! collected, so what a render made is taken apart when it ends.
+//! `namespace()`. Its objects can be stored in each other and in themselves. They are
+//! reference-counted, so such cycles would leak; Scope breaks them when a render ends.
 
 use std::cell::RefCell;
 
@@ -21,7 +21,7 @@ pub fn add(env: &mut Environment<'_>) {
     );
 }
 
-/// While it lives, one template is rendered on this thread.
+/// Lives while one template is rendered on this thread. Its drop breaks all cycles.
 pub struct Scope;
 
 impl Drop for Scope {
@@ -29,8 +29,8 @@ impl Drop for Scope {
         let env = Environment::empty();
         for made in MADE.with(RefCell::take) {
             for name in names_of_objects(&made) {
-                // Names that a template assigned to can be assigned to; the defaults of a namespace
-                // are older than it and close no circle.
+                // Only names that a template assigned to are cleared. The defaults of a namespace
+                // are older than the namespace, so they cannot be part of a cycle.
                 let _ = env.render_str(
                     &format!("{{% set made.{name} = none %}}"),
                     context!(made => made.clone()),
@@ -58,7 +58,7 @@ fn names_of_objects(namespace: &Value) -> Vec<String> {
         .collect()
 }
 
-/// Other keys come from a dict, and may be what a request says: never source to be run.
+/// Other keys come from a dict and may be text of a request, which must never be run as source.
 fn is_identifier(name: &str) -> bool {
     let mut bytes = name.bytes();
     bytes.next().is_some_and(|b| b.is_ascii_alphabetic() || b == b'_')

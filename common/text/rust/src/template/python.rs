@@ -1,15 +1,15 @@
-//! Python's spelling of values: str(), repr(), json.dumps() and str.strip().
+//! Python's text forms of values: str(), repr(), json.dumps() and str.strip().
 
 use std::fmt::Write;
 
 use minijinja::value::ValueKind;
 use minijinja::{Error, ErrorKind, Value};
 
-/// Nesting that no message has; a value that holds itself would never end.
+/// Deeper than any real message. Stops on a value that contains itself.
 const MAX_DEPTH: usize = 200;
 
 pub fn is_space(c: char) -> bool {
-    // Python counts the four information separators, Rust does not.
+    // Python counts the four information separators as whitespace, Rust does not.
     c.is_whitespace() || ('\x1c'..='\x1f').contains(&c)
 }
 
@@ -17,7 +17,7 @@ pub fn strip(s: &str) -> &str {
     s.trim_matches(is_space)
 }
 
-/// Line ends as str.splitlines knows them, with how many bytes of the line the end takes.
+/// Splits a text into lines like str.splitlines. `keep_ends`: each line keeps its line end.
 pub fn split_lines(s: &str, keep_ends: bool) -> Vec<&str> {
     let ends =
         |c: char| matches!(c, '\n'..='\r' | '\x1c'..='\x1e' | '\u{85}' | '\u{2028}' | '\u{2029}');
@@ -38,7 +38,8 @@ pub fn split_lines(s: &str, keep_ends: bool) -> Vec<&str> {
     lines
 }
 
-/// repr() of a float: the shortest digits that read back, with an exponent where Python has one.
+/// repr() of a float: the shortest digits that parse back to the value, with an exponent when
+/// Python writes one.
 pub fn float_repr(value: f64) -> String {
     if value.is_nan() {
         return "nan".into();

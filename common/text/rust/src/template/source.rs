@@ -1,4 +1,4 @@
-//! Where a checkpoint keeps its chat template.
+//! Finds a checkpoint's chat template.
 
 use std::path::Path;
 
@@ -8,10 +8,10 @@ use crate::checkpoint::{read_optional, read_optional_json};
 use crate::error::{Code, Error, Result};
 
 pub struct Sources {
-    /// The file, for messages.
+    /// The file's path, for messages.
     pub origin: String,
     pub default: String,
-    /// Used instead when a request has tools.
+    /// Used instead of `default` if a request has tools.
     pub tool_use: Option<String>,
 }
 
@@ -88,12 +88,13 @@ fn bad(origin: &str, what: &str) -> Error {
     )
 }
 
-/// `{% generation %}` marks what a model wrote, for training; to a reader it is a block like `if`.
+/// Replaces `{% generation %}` by a block of `if`. The tag marks model output for training and has
+/// no effect on the text.
 pub fn without_generation_tags(source: &str) -> String {
     let mut out = String::with_capacity(source.len());
     let mut rest = source;
     while let Some(begin) = rest.find("{%") {
-        // "{%}" opens a tag and does not close it.
+        // "{%}" opens a tag but does not close it.
         let Some(n_bytes) = rest[begin + 2..].find("%}").map(|at| at + 4) else {
             break;
         };

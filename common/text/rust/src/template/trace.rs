@@ -1,28 +1,29 @@
-//! Finding what a person wrote in a rendered text.
+//! Finds the parts of a rendered text that a person wrote.
 //!
-//! Nearly every special token has a bracket or a bar in its spelling. The text is rendered a second
-//! time with those characters of the request's strings replaced by private-use ones, one for one,
-//! which then show where they went. Where the replacement changes what the template does (it looks
-//! for `</think>` in an answer, say), the literals that it looks for are left as they are; in the
-//! end the two texts must be equal, or a string is not followed.
+//! Nearly every special token has a bracket or a bar in its spelling. Those characters in the
+//! request's strings are replaced one for one by private-use characters, and the text is rendered a
+//! second time: the replacements then show where the strings went. The replacement may change what
+//! the template does, for example if it looks for `</think>` in an answer. In that case the
+//! literals that the template looks for are left unchanged. In the end the two texts must be equal;
+//! otherwise a string is not followed.
 //!
-//! Whenever not all is followed, the second text is the control: no special token in it can be a
-//! person's, so the first one must not have more of them.
+//! If not everything is followed, the second text becomes the control. None of its special tokens
+//! can come from a person, so the first text must not have more of them.
 
 use serde_json::{Map, Value};
 
 use crate::abi::Range;
 
 const MARKED: [char; 7] = ['<', '>', '[', ']', '{', '}', '|'];
-/// Private-use planes 15 and 16, cut into blocks of one code for each of MARKED.
+/// Private-use planes 15 and 16, divided into blocks with one code for each character of MARKED.
 const FIRST_CODE: u32 = 0xF_0000;
 const N_BLOCKS: u32 = 0x1_0000 / 8;
-/// Beyond any of these a request costs too much; what is not found by then is not followed.
+/// Limits on the cost of a request. Text that is not found within these limits is not followed.
 const MAX_RENDERS: usize = 64;
 const MAX_BYTES: usize = 64 << 20;
 const MAX_STEPS: u64 = super::FUEL;
 
-/// What a search may still cost: renders, bytes read and written for them, and their steps.
+/// The remaining budget of a search: renders, bytes read and written by them, and their steps.
 pub struct Budget {
     n_renders: usize,
     n_bytes: usize,
@@ -49,14 +50,14 @@ impl Budget {
     }
 }
 
-/// A text and how many steps the template took to write it.
+/// A rendered text, and the number of steps the template took to write it.
 pub struct Written {
     pub text: String,
     pub n_steps: u64,
 }
 
-/// Calls `visit` with every string of the request: keys are free text as well, in the schema of a
-/// tool, and a role is what the client says it is.
+/// Calls `visit_string` with every string of the request. This includes keys, because those in a
+/// tool's schema are free text, and roles, because the client chooses them.
 pub fn visit(value: &mut Value, visit_string: &mut dyn FnMut(&mut String)) {
     match value {
         Value::String(text) => visit_string(text),
@@ -77,19 +78,19 @@ pub fn visit_entries(entries: &mut Map<String, Value>, visit_string: &mut dyn Fn
         .collect();
 }
 
-/// Whether the string could hold part of a special token.
+/// Whether the string could contain part of a special token.
 pub fn is_marked(text: &str) -> bool {
     text.contains(MARKED)
 }
 
-/// The replacement characters of one rendering: a block that the request itself does not use.
+/// The replacement characters of one render: a block that the request itself does not use.
 #[derive(Clone, Copy)]
 pub struct Codes {
     base: u32,
 }
 
 impl Codes {
-    /// `None` when the request uses every block.
+    /// `None` if the request uses every block.
     pub fn unused_in<'a>(texts: impl Iterator<Item = &'a str>) -> Option<Self> {
         let mut used = vec![false; N_BLOCKS as usize];
         for code in texts.flat_map(str::chars).map(u32::from) {
@@ -103,7 +104,7 @@ impl Codes {
         })
     }
 
-    /// `text` with its marked characters replaced, save in the literals `kept`.
+    /// Replaces the marked characters of `text`, except inside the literals `kept`.
     pub fn replace(&self, text: &str, kept: &[String]) -> String {
         let mut out = String::with_capacity(text.len() * 2);
         let mut rest = text;
@@ -125,7 +126,7 @@ impl Codes {
         out
     }
 
-    /// The text without replacements, and where they were.
+    /// Undoes the replacements. Returns the text and the places where they were.
     pub fn restore(&self, rendered: &str) -> (String, Vec<Range>) {
         let mut out = String::with_capacity(rendered.len());
         let mut ranges: Vec<Range> = Vec::new();
@@ -149,30 +150,31 @@ impl Codes {
     }
 }
 
-/// What is replaced in one string.
+/// Which characters of one string are replaced.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Follow {
     No,
-    /// All but the literals that the template looks for.
+    /// All except those in literals that the template looks for.
     ButLiterals,
     All,
 }
 
-/// What was found.
+/// Result of a search.
 #[derive(Default)]
 pub struct Found {
-    /// What a person wrote, as far as it was followed.
+    /// The text that a person wrote, as far as it was followed.
     pub plain: Vec<Range>,
-    /// Unless all was followed: the text in which a person's brackets and bars are others.
+    /// Set unless everything was followed: the text in which a person's brackets and bars are
+    /// replaced.
     pub control: Option<String>,
 }
 
-/// The search for what can be replaced without a change of the text.
+/// Searches for replacements that do not change the text.
 pub struct Search<'a> {
     pub codes: Codes,
-    /// Renders with each marked string treated as said, and with these literals kept.
+    /// Renders with the given treatment of each marked string, and with these literals kept.
     pub render: &'a dyn Fn(&[Follow], &[String]) -> Option<Written>,
-    /// The request as it is.
+    /// The render of the unchanged request.
     pub plain: &'a Written,
     pub n_request_bytes: usize,
     pub left: Budget,
@@ -181,7 +183,7 @@ pub struct Search<'a> {
 impl Search<'_> {
     fn render(&mut self, follow: &[Follow], kept: &[String]) -> Option<String> {
         let rendered = (self.render)(follow, kept);
-        // One that fails is taken to cost what the request as it is does.
+        // A failed render is charged like the render of the unchanged request.
         let cost = rendered.as_ref().unwrap_or(self.plain);
         self.left
             .take_render(self.n_request_bytes + cost.text.len(), cost.n_steps);
@@ -197,8 +199,8 @@ impl Search<'_> {
         (restored == self.plain.text).then_some(ranges)
     }
 
-    /// `literals`: strings of the template's code that the request's strings contain. `None` when
-    /// the template refuses the request once its brackets and bars are replaced.
+    /// `literals`: strings of the template's code that the request's strings contain. `None` if the
+    /// template refuses the request once its brackets and bars are replaced.
     pub fn run(&mut self, n_strings: usize, literals: &[String]) -> Option<Found> {
         let control = self.render(&vec![Follow::All; n_strings], &[])?;
         let (restored, plain) = self.codes.restore(&control);
@@ -224,7 +226,7 @@ impl Search<'_> {
                 Vec::new()
             }
         };
-        // A literal that the template only writes need not be kept.
+        // A literal that the template only writes, and never looks for, need not be kept.
         for literal in literals {
             let fewer: Vec<String> = kept.iter().filter(|k| *k != literal).cloned().collect();
             if follow.contains(&Follow::No) {
@@ -254,7 +256,7 @@ impl Search<'_> {
     }
 }
 
-/// The string literals in a template's code that have a marked character.
+/// String literals in the template's code that contain a marked character.
 pub fn literals(source: &str) -> Vec<String> {
     let mut found: Vec<String> = Vec::new();
     let mut rest = source;
@@ -265,7 +267,7 @@ pub fn literals(source: &str) -> Vec<String> {
     found
 }
 
-/// Collects literals up to the end of one block of code; returns what follows it.
+/// Collects literals up to the end of one code block. Returns the source after it.
 fn code_literals<'a>(code: &'a str, found: &mut Vec<String>) -> &'a str {
     let mut rest = code;
     loop {
@@ -285,7 +287,7 @@ fn code_literals<'a>(code: &'a str, found: &mut Vec<String>) -> &'a str {
     }
 }
 
-/// A literal that starts at its quote, and how many bytes of source it takes.
+/// Reads a literal that starts at its quote. Returns it and its size in the source, in bytes.
 fn read_literal(source: &str) -> (String, usize) {
     let mut literal = String::new();
     let mut chars = source.char_indices();

@@ -1,4 +1,4 @@
-//! Tokens that a checkpoint adds to its model's vocabulary, or marks in it as special.
+//! Tokens that a checkpoint adds to its model's vocabulary or marks as special in it.
 
 use std::collections::HashMap;
 
@@ -8,7 +8,7 @@ use crate::error::{Code, Error, Result};
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct AddedToken {
-    /// As declared; `None`: whichever comes next.
+    /// The declared id. `None`: the next free id.
     pub id: Option<u32>,
     pub content: String,
     pub special: bool,
@@ -31,7 +31,7 @@ impl AddedToken {
         }
     }
 
-    /// An entry of added_tokens_decoder, or a role in its long form.
+    /// Reads an entry of added_tokens_decoder, or a role in its long form.
     pub fn from_json(id: Option<u32>, value: &Value) -> Option<Self> {
         let flag = |key: &str| value.get(key).and_then(Value::as_bool);
         let special = flag("special").unwrap_or(false);
@@ -55,9 +55,9 @@ impl AddedToken {
     }
 }
 
-/// The added_tokens of a tokenizer.json. `tokens`: those that come first win over later ones of the
-/// same content. The library numbers what the vocabulary lacks from `vocab.len()` on, so ids that
-/// say otherwise are an error.
+/// Returns the added_tokens of a tokenizer.json. If several `tokens` have the same content, the
+/// first wins. The library numbers tokens outside the vocabulary from `vocab.len()` on, so a
+/// declared id that differs is an error.
 pub fn place(tokens: &[AddedToken], vocab: &HashMap<&str, u32>) -> Result<Value> {
     let mut first: HashMap<&str, &AddedToken> = HashMap::new();
     let mut order: Vec<&AddedToken> = Vec::new();
@@ -67,7 +67,7 @@ pub fn place(tokens: &[AddedToken], vocab: &HashMap<&str, u32>) -> Result<Value>
             token
         });
     }
-    // Those without an id come last, in their own order: the sort is stable.
+    // Tokens without an id come last and keep their order, because the sort is stable.
     let known = |t: &AddedToken| vocab.get(t.content.as_str()).copied();
     order.sort_by_key(|t| t.id.or(known(t)).map_or(u64::MAX, u64::from));
     let mut next = vocab.len() as u32;

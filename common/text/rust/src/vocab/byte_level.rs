@@ -1,5 +1,5 @@
-//! Byte-level BPE, as GPT-2 began it: bytes spelled by a printable alphabet, text cut by a regular
-//! expression before it is merged.
+//! Byte-level BPE as introduced by GPT-2: bytes are spelled with a printable alphabet, and a
+//! regular expression splits the text before merging.
 
 use std::collections::HashMap;
 
@@ -9,11 +9,11 @@ use tokenizers::utils::byte_level::BYTES_CHAR_LOOKUP;
 use super::added::{self, AddedToken};
 use crate::error::{Code, Error, Result};
 
-/// How text is cut into words.
+/// How text is split into words.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Words<'a> {
     Gpt2,
-    /// Every digit alone, the rest as GPT-2.
+    /// Splits off every digit, then splits the rest as GPT-2 does.
     DigitsThenGpt2,
     Pattern(&'a str),
 }
@@ -26,9 +26,9 @@ pub struct ByteLevel<'a> {
     pub vocab: Vec<(String, u32)>,
     pub merges: Vec<(String, String)>,
     pub words: Words<'a>,
-    /// Unicode's composed form, before all else.
+    /// Apply Unicode normalization form C first.
     pub nfc: bool,
-    /// A word that is a token is that token, however it merges.
+    /// A word that is itself a token becomes that token, without merging.
     pub ignore_merges: bool,
     pub add_prefix_space: bool,
     pub added: Vec<AddedToken>,
@@ -88,20 +88,20 @@ impl ByteLevel<'_> {
     }
 }
 
-/// A space in front of every text that has none, as a step of the normalizer: the library's
-/// Metaspace with a space for its mark.
+/// A normalizer step that puts a space before every text that has none: the library's Metaspace
+/// with a space as its mark.
 fn prefix_space() -> Value {
     json!({"type": "MetaspaceNormalizer", "replacement": " ", "prepend": "always",
            "drop_whitespace": false})
 }
 
-/// The library knows no ByteLevel with add_prefix_space: it is rewritten as `prefix_space`.
+/// Rewrites ByteLevel with add_prefix_space, which the library does not support, as `prefix_space`.
 pub fn lower_prefix_space(config: &mut Value) {
     let Some(cut) = config.get_mut("pre_tokenizer") else {
         return;
     };
     let cut = match cut.pointer_mut("/pretokenizers") {
-        // Only where it sees whole texts; behind another cut every word would get a space.
+        // Only if it sees whole texts: after another split, every word would get a space.
         Some(Value::Array(members)) if members.len() == 1 => &mut members[0],
         Some(_) => return,
         None => cut,
@@ -119,7 +119,7 @@ pub fn lower_prefix_space(config: &mut Value) {
     config["normalizer"] = json!({"type": "Sequence", "normalizers": steps});
 }
 
-/// Bytes in the alphabet.
+/// Spells bytes with the byte-level alphabet.
 pub fn spell(bytes: &[u8]) -> String {
     bytes
         .iter()
@@ -127,7 +127,7 @@ pub fn spell(bytes: &[u8]) -> String {
         .collect()
 }
 
-/// "left right", as merges.txt and GGUF spell a merge.
+/// Parses "left right", the form of a merge in merges.txt and GGUF.
 pub fn split_merge(line: &str) -> Option<(String, String)> {
     let (left, right) = line.split_once(' ')?;
     (!left.is_empty() && !right.is_empty() && !right.contains(' '))

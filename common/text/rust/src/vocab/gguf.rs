@@ -18,11 +18,11 @@ pub struct GgufIds {
 }
 
 pub struct Gguf<'a> {
-    /// tokenizer.ggml.model and .pre
+    /// tokenizer.ggml.model and tokenizer.ggml.pre.
     pub model: &'a str,
     pub pre: &'a str,
     pub tokens: Vec<&'a str>,
-    /// One a token, or none at all.
+    /// One per token, or empty. The same holds for `kinds`.
     pub scores: &'a [f32],
     pub kinds: &'a [i32],
     pub merges: Vec<&'a str>,
@@ -32,7 +32,8 @@ pub struct Gguf<'a> {
     pub add_space_prefix: Option<bool>,
 }
 
-/// tokenizer.ggml.pre: how text is cut and normalized, and whether BOS comes first by default.
+/// Meaning of a tokenizer.ggml.pre: how text is split and normalized, and whether BOS comes first
+/// by default.
 struct Pre {
     names: &'static [&'static str],
     words: Words<'static>,
@@ -193,7 +194,8 @@ impl Gguf<'_> {
                     ),
                 )
             })?;
-        // Padding and added tokens stand behind the model's own, of which the library counts on.
+        // Padding and added tokens follow the model's own tokens. The library numbers added tokens
+        // from there.
         let mut kinds = Vec::with_capacity(self.tokens.len());
         for id in 0..self.tokens.len() {
             kinds.push(self.kind(id)?);

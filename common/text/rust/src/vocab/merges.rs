@@ -1,25 +1,26 @@
-//! Merges of a byte-pair vocabulary that does not list them: SentencePiece and tiktoken merge any
-//! two neighbours that together are a token, best token first. Listing every split of every token in
-//! the order of the tokens says the same to the tokenizers library.
+//! Derives the merges of a byte-pair vocabulary that does not list them. SentencePiece and tiktoken
+//! merge any two neighbours that form a token, best token first. For the tokenizers library this is
+//! equivalent to a list of every split of every token, in token order.
 
 use std::collections::HashMap;
 
 use crate::error::{Code, Error, Result};
 
-/// The splits of a token are compared in full, so its length counts squared. Real ones have at most
-/// some hundred bytes.
+/// All splits of a token are compared, so its cost grows with the square of its length. Real tokens
+/// have at most some hundred bytes.
 pub const MAX_PIECE_BYTES: usize = 1024;
 
-/// How the splits of one token are ordered, as the converters of transformers order them.
+/// Order of the splits of one token, as in the converters of transformers.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub enum Splits {
     /// By the length of the left part.
     ByLength,
-    /// By the rank of the left part, then of the right one.
+    /// By the rank of the left part, then of the right part.
     ByRank,
 }
 
-/// `pieces`: the tokens that take part, best first, with their ids. Returns ids of left and right.
+/// `pieces`: the tokens that take part and their ids, best first. Returns the ids of left and right
+/// parts.
 pub fn generate(pieces: &[(&[u8], u32)], splits: Splits) -> Result<Vec<(u32, u32)>> {
     let ranks: HashMap<&[u8], (usize, u32)> = pieces
         .iter()

@@ -1,5 +1,5 @@
-//! Vocabularies that do not come as a tokenizer.json: each source is read into one of two
-//! descriptions, from which the tokenizer.json is made that the tokenizers library then loads.
+//! Vocabularies in formats other than tokenizer.json. Each format is read into one of two
+//! descriptions. From these a tokenizer.json is made, which the tokenizers library loads.
 
 mod added;
 mod byte_level;

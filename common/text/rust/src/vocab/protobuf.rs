@@ -1,4 +1,4 @@
-//! Protocol buffers' wire format, as far as SentencePiece's model file needs it.
+//! The part of the Protocol Buffers wire format that SentencePiece's model file needs.
 //! https://protobuf.dev/programming-guides/encoding
 
 use crate::error::{Code, Error, Result};
@@ -48,7 +48,7 @@ impl<'a> Value<'a> {
     }
 }
 
-/// Calls `visit` with the number and value of every field of a message, in its order.
+/// Calls `visit` with the number and value of every field of a message, in file order.
 pub fn fields<'a>(
     mut message: &'a [u8],
     mut visit: impl FnMut(u64, Value<'a>) -> Result<()>,

@@ -1,8 +1,8 @@
 //! SentencePiece: pieces with scores and kinds, from a tokenizer.model or from GGUF metadata.
 //!
-//! The shape is that of transformers' LlamaTokenizer and GemmaTokenizer: spaces become "▁", unknown
-//! characters become byte tokens, control pieces are special tokens and user-defined ones are
-//! matched in the text as it is.
+//! The result matches transformers' LlamaTokenizer and GemmaTokenizer: spaces become "▁", unknown
+//! characters become byte tokens, control pieces become special tokens, and user-defined pieces are
+//! matched in the original text.
 
 use std::collections::HashMap;
 
@@ -26,7 +26,7 @@ pub enum Kind {
 }
 
 impl Kind {
-    /// The numbers of sentencepiece_model.proto, which GGUF shares.
+    /// Kind numbers of sentencepiece_model.proto, which GGUF also uses.
     pub fn from_number(number: i64) -> Option<Self> {
         Some(match number {
             1 => Self::Normal,
@@ -39,8 +39,8 @@ impl Kind {
         })
     }
 
-    /// Whether text can become this piece. Control pieces never come from text, or a person could
-    /// write one; the library alone would let a merge end in any piece.
+    /// Whether text can become this piece. Text must never become a control piece, or a person
+    /// could write one. The library alone would allow a merge into any piece.
     fn is_text(self) -> bool {
         matches!(self, Self::Normal | Self::UserDefined | Self::Unused)
     }
@@ -56,20 +56,20 @@ pub struct Piece {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Prefix {
     Never,
-    /// In front of the text.
+    /// A space before the text.
     First,
-    /// In front of the text and behind every special token.
+    /// A space before the text and after every special token.
     Always,
 }
 
 pub struct SentencePiece {
-    /// By id.
+    /// Indexed by id.
     pub pieces: Vec<Piece>,
     pub is_unigram: bool,
     pub prefix: Prefix,
-    /// Runs of spaces are one space, and there is none at either end.
+    /// Runs of spaces become one space, and spaces at both ends are removed.
     pub collapse_spaces: bool,
-    /// Compiled normalization rules, or nothing.
+    /// Compiled normalization rules, or empty.
     pub charsmap: Vec<u8>,
     pub added: Vec<AddedToken>,
 }
@@ -155,7 +155,8 @@ impl SentencePiece {
     }
 
     fn unigram(&self) -> Result<Value> {
-        // The library's trie of pieces is as deep as the longest and is freed by recursion.
+        // The library's trie is as deep as the longest piece and is freed recursively, so bound the
+        // depth.
         if let Some(id) = (self.pieces.iter()).position(|p| p.text.len() > merges::MAX_PIECE_BYTES)
         {
             return Err(bad(format!(
@@ -181,7 +182,7 @@ impl SentencePiece {
             .filter(|(_, piece)| piece.kind.is_text())
             .map(|(id, piece)| (piece.text.as_bytes(), id))
             .collect();
-        // By score, not by id: Mistral's runs of spaces have low ids and the lowest of scores.
+        // Sort by score, not by id: Mistral's runs of spaces have low ids but the lowest scores.
         let score = |id: u32| self.pieces[id as usize].score;
         pieces.sort_by(|(_, a), (_, b)| score(*b).total_cmp(&score(*a)));
         let text = |id: u32| Value::String(self.pieces[id as usize].text.clone());
@@ -201,7 +202,7 @@ impl SentencePiece {
     }
 }
 
-/// What a tokenizer.model (sentencepiece_model.proto) says.
+/// Contents of a tokenizer.model file (sentencepiece_model.proto).
 struct ModelFile {
     pieces: Vec<Piece>,
     model_type: i64,
@@ -293,7 +294,7 @@ fn read_piece(message: &[u8]) -> Result<Piece> {
     Ok(piece)
 }
 
-/// Reads a tokenizer.model; `special` is completed with what the file says and it does not.
+/// Reads a tokenizer.model. Adds information that `special` lacks and the file has.
 pub fn from_model_file(bytes: &[u8], special: &mut SpecialTokens) -> Result<Value> {
     let mut model = ModelFile::parse(bytes)?;
     if model.model_type != UNIGRAM && model.model_type != BPE {

@@ -1,4 +1,4 @@
-//! tekken.json: Mistral's byte-level vocabulary, in which a token's rank is its id behind the
+//! tekken.json: Mistral's byte-level vocabulary. A token's id is its rank plus the number of
 //! special tokens.
 
 use base64::Engine as _;
@@ -89,7 +89,7 @@ pub fn from_tekken(file: &Value, special: &mut SpecialTokens) -> Result<Value> {
     .into_config()
 }
 
-/// By id; what the file does not name is filled up.
+/// Names of the special tokens by id. Ids that the file does not name get placeholder names.
 fn special_names(file: &Value, n_special: Option<u64>) -> Result<Vec<String>> {
     let entries = file
         .get("special_tokens")

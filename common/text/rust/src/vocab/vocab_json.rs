@@ -1,4 +1,4 @@
-//! vocab.json and merges.txt: GPT-2's own files, which OPT and Qwen2 ship as well.
+//! vocab.json and merges.txt: GPT-2's files, which OPT and Qwen2 also use.
 
 use serde_json::Value;
 
@@ -7,7 +7,7 @@ use crate::checkpoint::SpecialTokens;
 use crate::error::{Code, Error, Result};
 
 const QWEN2_CLASS: &str = "Qwen2Tokenizer";
-/// Classes of transformers that cut text as GPT-2.
+/// Tokenizer classes of transformers that split text like GPT-2.
 const GPT2_CLASSES: [&str; 6] = [
     "GPT2Tokenizer",
     "GPTNeoXTokenizer",
@@ -17,7 +17,7 @@ const GPT2_CLASSES: [&str; 6] = [
     "TokenizersBackend",
 ];
 
-/// `special` is completed with the roles that the class has where the files are silent.
+/// Adds the class's default roles to `special` if the files do not name any.
 pub fn from_vocab_and_merges(
     vocab: &Value,
     merges: &str,
