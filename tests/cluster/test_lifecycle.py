@@ -1,13 +1,16 @@
 """Starting, stopping and losing the programs of a cluster."""
 import itertools
+import json
 import os
 import re
 import signal
+import socket
 import subprocess
+import time
 
 import grpc
 import pytest
-from harness import BIN_DIR, STAGECOACH, Cluster, children_of, free_ports, wait_until
+from harness import BIN_DIR, DEMO_MODEL, STAGECOACH, Cluster, children_of, free_ports, wait_until
 from stagecoach.v1 import inference_pb2 as pb
 from workload import GOLDEN
 
@@ -74,6 +77,33 @@ def test_a_lost_stage_ends_requests_with_its_name(victim):
     assert "stage" in error.value.details()
     assert cluster.process.wait(timeout=30) != 0
     cluster.assert_nothing_left()
+
+
+def test_clients_that_do_not_read_delay_the_end_by_one_grace():
+    """One over HTTP and one over gRPC, each given 10 s: side by side."""
+    large = {"prompt": [5] * 8, "ignore_eos": True, "max_tokens": 300, "n": 8, "logprobs": 20, "stream": True}
+    body = json.dumps(large).encode()
+    head = ("POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
+            f"Content-Length: {len(body)}\r\n\r\n")
+    with Cluster(DEMO_MODEL) as cluster, socket.socket() as unread:
+        unread.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+        host, port = cluster.http.rsplit(":", 1)
+        unread.connect((host, int(port)))
+        unread.sendall(head.encode() + body)
+        stream = cluster.stub.Generate(pb.GenerateRequest(tokens=pb.TokenIds(ids=[5] * 8), sampling=pb.SamplingParams(
+            max_tokens=300, ignore_eos=True, logprobs=20, n=8)))
+        next(stream)
+
+        def generated():
+            scheduler = cluster.stub.GetModel(pb.GetModelRequest()).scheduler
+            return scheduler.steps > 300 and scheduler.running == 0
+
+        wait_until(generated, "all tokens are generated", timeout_s=300)
+        began = time.monotonic()
+        cluster.process.send_signal(signal.SIGTERM)
+        assert cluster.process.wait(timeout=60) == 0
+        assert 5 < time.monotonic() - began < 17
+        stream.cancel()
 
 
 def failed_start(*arguments):
