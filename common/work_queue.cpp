@@ -2,20 +2,20 @@
 
 #include <pthread.h>
 
-#include <condition_variable>
 #include <deque>
-#include <mutex>
 #include <utility>
+
+#include "common/mutex.h"
 
 namespace stagecoach {
 
 struct WorkQueue::State {
-  std::mutex mutex;
-  std::condition_variable wake;
-  std::deque<Task> tasks;  // all below: guarded by mutex
-  int n_idle = 0;
-  bool stopping = false;
-  bool abandoned = false;
+  Mutex mutex;
+  CondVar wake;
+  std::deque<Task> tasks ABSL_GUARDED_BY(mutex);
+  int n_idle ABSL_GUARDED_BY(mutex) = 0;
+  bool stopping ABSL_GUARDED_BY(mutex) = false;
+  bool abandoned ABSL_GUARDED_BY(mutex) = false;
 };
 
 WorkQueue::WorkQueue(int n_threads, const char* name) : state_(std::make_shared<State>()) {
@@ -29,7 +29,7 @@ WorkQueue::WorkQueue(int n_threads, const char* name) : state_(std::make_shared<
 
 WorkQueue::~WorkQueue() {
   {
-    const std::lock_guard lock(state_->mutex);
+    const MutexLock lock(state_->mutex);
     state_->stopping = true;
   }
   state_->wake.notify_all();
@@ -39,7 +39,7 @@ WorkQueue::~WorkQueue() {
 void WorkQueue::Post(Task task) {
   bool wake;
   {
-    const std::lock_guard lock(state_->mutex);
+    const MutexLock lock(state_->mutex);
     if (state_->abandoned) return;
     state_->tasks.push_back(std::move(task));
     wake = state_->n_idle > 0;  // a busy thread looks again by itself: no system call
@@ -48,14 +48,14 @@ void WorkQueue::Post(Task task) {
 }
 
 size_t WorkQueue::n_queued() const {
-  const std::lock_guard lock(state_->mutex);
+  const MutexLock lock(state_->mutex);
   return state_->tasks.size();
 }
 
 void WorkQueue::Abandon() {
   std::deque<Task> dropped;  // goes outside the lock
   {
-    const std::lock_guard lock(state_->mutex);
+    const MutexLock lock(state_->mutex);
     state_->stopping = state_->abandoned = true;
     dropped.swap(state_->tasks);
   }
@@ -65,12 +65,14 @@ void WorkQueue::Abandon() {
 }
 
 void WorkQueue::Run(State& state) {
-  std::unique_lock lock(state.mutex);
+  MutexLock lock(state.mutex);
   while (true) {
     if (state.tasks.empty()) {
       if (state.stopping) return;
       ++state.n_idle;
-      state.wake.wait(lock, [&state] { return state.stopping || !state.tasks.empty(); });
+      state.wake.wait(lock, [&state]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(state.mutex) {
+        return state.stopping || !state.tasks.empty();
+      });
       --state.n_idle;
       continue;
     }

@@ -5,13 +5,13 @@
 
 #include <functional>
 #include <memory>
-#include <mutex>
 #include <string>
 #include <string_view>
 #include <thread>
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "common/mutex.h"
 
 namespace stagecoach::launch {
 
@@ -66,8 +66,8 @@ class ChildProcess {
   int stdout_fd_;
   int stderr_fd_;
   const ChildCallbacks callbacks_;
-  std::mutex mutex_;
-  bool reaped_ = false;  // guarded by mutex_: from here on pid_ may be somebody else
+  Mutex mutex_;
+  bool reaped_ ABSL_GUARDED_BY(mutex_) = false;  // from here on pid_ may be somebody else
   std::thread reader_;
 };
 

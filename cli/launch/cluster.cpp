@@ -162,7 +162,7 @@ absl::Status Cluster::Spawn(const std::string& name, const std::string& program,
        .on_stderr = [log](std::string_view line) { log->Add(line); },
        .on_exit =
            [this, index](const ChildExit& exit) {
-             const std::lock_guard lock(mutex_);
+             const MutexLock lock(mutex_);
              children_[index].exit = exit;
              events_.push_back({.kind = Event::kExit, .child = index, .line = ""});
              posted_.notify_all();
@@ -178,7 +178,7 @@ absl::Status Cluster::Spawn(const std::string& name, const std::string& program,
 }
 
 void Cluster::OnStopped(size_t index, bool stopped) {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   Child& child = children_[index];
   if (stopped == child.stopped_since.has_value()) return;
   child.stopped_since = stopped ? std::optional(Clock::now()) : std::nullopt;
@@ -250,7 +250,7 @@ absl::Status Cluster::Fail(size_t dead) {
   size_t cause = dead;
   if (dead == router()) {
     AwaitEnd(0, router(), Clock::now() + kCauseGrace);
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     for (size_t i = 0; i < router(); ++i) {
       if (children_[i].exit.has_value()) cause = i;
     }
@@ -259,7 +259,7 @@ absl::Status Cluster::Fail(size_t dead) {
   }
   std::string message;
   {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     message = children_[cause].log->Cause(*children_[cause].exit);
   }
   KillAll();
@@ -293,7 +293,7 @@ bool Cluster::IsHeldUp(size_t first, size_t last) const {
 Cluster::Awaited Cluster::AwaitEnd(size_t first, size_t last, Clock::time_point deadline) {
   while (true) {
     {
-      const std::lock_guard lock(mutex_);
+      const MutexLock lock(mutex_);
       if (AllEnded(first, last)) return Awaited::kEnded;
       if (IsHeldUp(first, last)) return Awaited::kHeldUp;
     }
@@ -304,14 +304,14 @@ Cluster::Awaited Cluster::AwaitEnd(size_t first, size_t last, Clock::time_point 
 }
 
 void Cluster::Post(Event event) {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   events_.push_back(std::move(event));
   posted_.notify_all();
 }
 
 Cluster::Event Cluster::NextEvent(Clock::time_point deadline) {
-  std::unique_lock lock(mutex_);
-  const auto posted = [this] { return !events_.empty(); };
+  MutexLock lock(mutex_);
+  const auto posted = [this]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) { return !events_.empty(); };
   if (deadline == Clock::time_point::max()) {
     posted_.wait(lock, posted);
   } else if (!posted_.wait_until(lock, deadline, posted)) {

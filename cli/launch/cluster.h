@@ -3,11 +3,9 @@
 #pragma once
 
 #include <chrono>
-#include <condition_variable>
 #include <cstdint>
 #include <deque>
 #include <memory>
-#include <mutex>
 #include <optional>
 #include <string>
 #include <vector>
@@ -16,6 +14,7 @@
 #include "cli/launch/child_log.h"
 #include "cli/launch/child_process.h"
 #include "common/flags/serve_flags.h"
+#include "common/mutex.h"
 
 namespace stagecoach::launch {
 
@@ -113,9 +112,9 @@ class Cluster {
   const ClusterOptions options_;
   const std::string secret_;     // of this start: between its router and workers
   std::vector<Child> children_;  // workers by stage, then the router
-  std::mutex mutex_;
-  std::condition_variable posted_;
-  std::deque<Event> events_;  // guarded by mutex_
+  Mutex mutex_;
+  CondVar posted_;
+  std::deque<Event> events_ ABSL_GUARDED_BY(mutex_);
 };
 
 }  // namespace stagecoach::launch

@@ -7,10 +7,10 @@
 #include <future>
 #include <list>
 #include <memory>
-#include <mutex>
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "common/mutex.h"
 #include "common/text/grammar.h"
 
 namespace stagecoach::text {
@@ -46,18 +46,18 @@ class GrammarCache {
 
   // The following hold the lock. False: there is no room, but for what is in use and the entry of
   // this number.
-  bool MakeRoom(uint64_t number);
+  bool MakeRoom(uint64_t number) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   absl::Status NoRoom() const;
-  size_t HeldBytes();
+  size_t HeldBytes() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
   const std::shared_ptr<const GrammarVocabulary> vocabulary_;
   const size_t max_bytes_;
   const OnCompiled on_compiled_;
-  std::mutex mutex_;
-  std::list<Entry> entries_;  // guarded by mutex_, as the next; last used first
+  Mutex mutex_;
+  std::list<Entry> entries_ ABSL_GUARDED_BY(mutex_);  // last used first
   // No longer kept, but in use.
-  std::vector<std::weak_ptr<const Grammar>> dropped_;
-  uint64_t n_entries_made_ = 0;
+  std::vector<std::weak_ptr<const Grammar>> dropped_ ABSL_GUARDED_BY(mutex_);
+  uint64_t n_entries_made_ ABSL_GUARDED_BY(mutex_) = 0;
 };
 
 }  // namespace stagecoach::text

@@ -6,15 +6,14 @@
 
 #include <atomic>
 #include <chrono>
-#include <condition_variable>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
-#include <mutex>
 #include <string>
 #include <thread>
 #include <vector>
 
+#include "common/mutex.h"
 #include "common/trace/trace.h"
 
 namespace stagecoach {
@@ -59,11 +58,11 @@ class OtlpExporter final : public SpanSink {
   std::atomic<uint64_t> n_dropped_ = 0;
   std::chrono::steady_clock::time_point next_warning_;  // of the thread
 
-  std::mutex mutex_;
-  std::condition_variable wake_;
-  std::vector<TraceSpan> queued_;  // guarded by mutex_
-  bool stopping_ = false;          // guarded by mutex_
-  std::thread thread_;             // last: uses all of the above
+  Mutex mutex_;
+  CondVar wake_;
+  std::vector<TraceSpan> queued_ ABSL_GUARDED_BY(mutex_);
+  bool stopping_ ABSL_GUARDED_BY(mutex_) = false;
+  std::thread thread_;  // last: uses all of the above
 };
 
 // stagecoach_trace_spans_total{result="sent"|"dropped"}. `exporter` outlives the metrics' last use.

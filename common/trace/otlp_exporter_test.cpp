@@ -27,41 +27,41 @@ class Receiver final : public otlp::TraceService::Service {
 
   std::string address() const { return "127.0.0.1:" + std::to_string(port_); }
   void Hold() {
-    std::lock_guard lock(mutex_);
+    MutexLock lock(mutex_);
     held_ = true;
   }
   void Open() {
-    std::lock_guard lock(mutex_);
+    MutexLock lock(mutex_);
     held_ = false;
     changed_.notify_all();
   }
   void WaitForCall() {
-    std::unique_lock lock(mutex_);
-    changed_.wait(lock, [this] { return n_calls_ > 0; });
+    MutexLock lock(mutex_);
+    changed_.wait(lock, [this]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) { return n_calls_ > 0; });
   }
   std::vector<otlp::ExportTraceServiceRequest> requests() {
-    std::lock_guard lock(mutex_);
+    MutexLock lock(mutex_);
     return requests_;
   }
 
  private:
   grpc::Status Export(grpc::ServerContext*, const otlp::ExportTraceServiceRequest* request,
                       otlp::ExportTraceServiceResponse*) override {
-    std::unique_lock lock(mutex_);
+    MutexLock lock(mutex_);
     ++n_calls_;
     changed_.notify_all();
-    changed_.wait(lock, [this] { return !held_; });
+    changed_.wait(lock, [this]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) { return !held_; });
     requests_.push_back(*request);
     return grpc::Status::OK;
   }
 
   int port_ = 0;
   std::unique_ptr<grpc::Server> server_;
-  std::mutex mutex_;
-  std::condition_variable changed_;
-  bool held_ = false;  // all below, too: guarded by mutex_
-  int n_calls_ = 0;
-  std::vector<otlp::ExportTraceServiceRequest> requests_;
+  Mutex mutex_;
+  CondVar changed_;
+  bool held_ ABSL_GUARDED_BY(mutex_) = false;
+  int n_calls_ ABSL_GUARDED_BY(mutex_) = 0;
+  std::vector<otlp::ExportTraceServiceRequest> requests_ ABSL_GUARDED_BY(mutex_);
 };
 
 // Sends when it is told to or has a whole batch, not because time went by.

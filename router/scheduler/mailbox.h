@@ -1,10 +1,10 @@
 // The one queue through which other threads reach an owner thread. Many producers, one consumer.
 #pragma once
 
-#include <condition_variable>
-#include <mutex>
 #include <utility>
 #include <vector>
+
+#include "common/mutex.h"
 
 namespace stagecoach::router {
 
@@ -15,7 +15,7 @@ class Mailbox {
   void Post(Message message) {
     bool was_empty;
     {
-      std::lock_guard lock(mutex_);
+      MutexLock lock(mutex_);
       if (closed_) return;
       was_empty = messages_.empty();
       messages_.push_back(std::move(message));
@@ -27,24 +27,25 @@ class Mailbox {
   // posting, into `messages` (whose capacity is recycled).
   void TakeAll(std::vector<Message>& messages) {
     messages.clear();
-    std::unique_lock lock(mutex_);
-    arrived_.wait(lock, [this] { return !messages_.empty(); });
+    MutexLock lock(mutex_);
+    arrived_.wait(lock,
+                  [this]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) { return !messages_.empty(); });
     messages.swap(messages_);
   }
 
   // Owner thread: takes what there is, the last that will ever be.
   void Close(std::vector<Message>& messages) {
     messages.clear();
-    std::lock_guard lock(mutex_);
+    MutexLock lock(mutex_);
     closed_ = true;
     messages.swap(messages_);
   }
 
  private:
-  std::mutex mutex_;
-  std::condition_variable arrived_;
-  std::vector<Message> messages_;  // guarded by mutex_, as is closed_
-  bool closed_ = false;
+  Mutex mutex_;
+  CondVar arrived_;
+  std::vector<Message> messages_ ABSL_GUARDED_BY(mutex_);
+  bool closed_ ABSL_GUARDED_BY(mutex_) = false;
 };
 
 }  // namespace stagecoach::router

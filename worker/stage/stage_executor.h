@@ -19,10 +19,8 @@
 
 #include <array>
 #include <atomic>
-#include <condition_variable>
 #include <cstdint>
 #include <memory>
-#include <mutex>
 #include <string>
 #include <thread>
 #include <vector>
@@ -30,6 +28,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "common/flight/flight_recorder.h"
+#include "common/mutex.h"
 #include "common/text/grammar_cache.h"
 #include "common/trace/trace.h"
 #include "kernels/ops.h"
@@ -162,7 +161,7 @@ class StageExecutor {
 
   Time Record(uint64_t step, FlightTime what);  // the time now
   void Trace(const StartedStep& step, Time computed);
-  void TakeLocked();  // a step
+  void TakeLocked() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);  // a step
   absl::Status NextMetadata(std::string* bytes);
   absl::Status RunStep(const KnownStep& step);
   void CountBubble();
@@ -213,17 +212,18 @@ class StageExecutor {
   StageClock clock_;
 
   // Held while the listener is called; taken before mutex_.
-  std::mutex listener_mutex_;
-  StepListener* listener_ = nullptr;  // guarded by listener_mutex_, as the next
-  std::vector<v1::StepResult> early_results_;
+  Mutex listener_mutex_;
+  StepListener* listener_ ABSL_GUARDED_BY(listener_mutex_) = nullptr;
+  std::vector<v1::StepResult> early_results_ ABSL_GUARDED_BY(listener_mutex_);
 
-  std::mutex mutex_;
-  std::condition_variable changed_;
-  absl::Status closed_;  // all below: guarded by mutex_
-  bool draining_ = false;
-  uint64_t n_taken_ = 0;  // steps
-  uint64_t n_computed_ = 0;
-  uint64_t n_started_ = 0;  // queued on the device, where messages pass there
+  Mutex mutex_;
+  CondVar changed_;
+  absl::Status closed_ ABSL_GUARDED_BY(mutex_);
+  bool draining_ ABSL_GUARDED_BY(mutex_) = false;
+  uint64_t n_taken_ ABSL_GUARDED_BY(mutex_) = 0;  // steps
+  uint64_t n_computed_ ABSL_GUARDED_BY(mutex_) = 0;
+  // Queued on the device, where messages pass there.
+  uint64_t n_started_ ABSL_GUARDED_BY(mutex_) = 0;
   struct Counted {
     uint64_t steps = 0;
     uint64_t tokens = 0;
@@ -233,10 +233,10 @@ class StageExecutor {
     StepTimes on_device;
     IdleTime idle;  // of the device
     std::array<ChannelCounters, kChannels> channels_at_reset{};
-  } counted_;
+  } counted_ ABSL_GUARDED_BY(mutex_);
 
-  std::mutex join_mutex_;
-  std::vector<std::thread> threads_;  // guarded by join_mutex_
+  Mutex join_mutex_;
+  std::vector<std::thread> threads_ ABSL_GUARDED_BY(join_mutex_);
 };
 
 }  // namespace stagecoach::worker

@@ -58,7 +58,7 @@ absl::Status StageExecutor::NextMetadata(std::string* bytes) {
   }
   SC_ASSIGN_OR_RETURN(Message message, transport_->Receive(Channel::kMetadata));
   *bytes = std::move(message.payload);
-  std::lock_guard lock(mutex_);
+  MutexLock lock(mutex_);
   TakeLocked();
   return absl::OkStatus();
 }
@@ -94,7 +94,7 @@ absl::Status StageExecutor::HiddenLoop() {
     SC_ASSIGN_OR_RETURN(Message message, transport_->Receive(Channel::kHidden));
     if (message.sent_unix_ns != 0) {
       const auto hop_ns = static_cast<int64_t>(UnixNanoseconds() - message.sent_unix_ns);
-      std::lock_guard lock(mutex_);
+      MutexLock lock(mutex_);
       counted_.hops.Observe(static_cast<double>(std::max<int64_t>(hop_ns, 0)) / 1e9);
     }
     SC_RETURN_IF_ERROR(hidden_.Push({std::move(message), StageClock::Clock::now()}));
@@ -118,7 +118,7 @@ absl::Status StageExecutor::TokensLoop() {
 absl::Status StageExecutor::ComputeLoop() {
   for (;;) {
     {
-      std::lock_guard lock(mutex_);
+      MutexLock lock(mutex_);
       if (n_taken_ == n_computed_) clock_.Enter(StageState::kIdle);
     }
     SC_ASSIGN_OR_RETURN(const KnownStep step, steps_.Pop());
@@ -169,7 +169,7 @@ absl::Status StageExecutor::AcceptTokens() {
 }
 
 void StageExecutor::CountBubble() {
-  std::lock_guard lock(mutex_);
+  MutexLock lock(mutex_);
   ++counted_.bubbles;
 }
 
@@ -215,7 +215,7 @@ absl::Status StageExecutor::TakeHidden(const KnownStep& step) {
                                             " bytes of hidden states"));
   }
   if (hidden.arrived_at < step.ready_at) {
-    std::lock_guard lock(mutex_);
+    MutexLock lock(mutex_);
     ++counted_.metadata_late_steps;
   }
   ops_->Upload(message.payload.data(), model_->hidden_buffer(), message.payload.size());
@@ -252,7 +252,7 @@ absl::Status StageExecutor::Finish(const StartedStep& step) {
   const Time computed = Record(step.step, FlightTime::kComputed);
   if (device_ != nullptr) {
     SC_ASSIGN_OR_RETURN(const StepTimes times, device_->Finish(step.step));
-    std::lock_guard lock(mutex_);
+    MutexLock lock(mutex_);
     counted_.on_device.wait_input_ms += times.wait_input_ms;
     counted_.on_device.compute_ms += times.compute_ms;
     counted_.on_device.wait_send_ms += times.wait_send_ms;
@@ -276,7 +276,7 @@ absl::Status StageExecutor::Finish(const StartedStep& step) {
 }
 
 void StageExecutor::Count(const StartedStep& step) {
-  std::lock_guard lock(mutex_);
+  MutexLock lock(mutex_);
   done_ = step.step;
   ++counted_.steps;
   counted_.tokens += step.n_rows;

@@ -3,13 +3,12 @@
 // blocked here could wait for a stage that waits for it.
 #pragma once
 
-#include <condition_variable>
 #include <cstdint>
-#include <mutex>
 #include <span>
 #include <vector>
 
 #include "absl/status/status.h"
+#include "common/mutex.h"
 #include "worker/stage/sampler.h"
 
 namespace stagecoach::worker {
@@ -23,7 +22,7 @@ class TokenInbox {
  public:
   // What `step` sampled.
   void Put(uint64_t step, std::span<const TokenRecord> tokens) {
-    std::lock_guard lock(mutex_);
+    MutexLock lock(mutex_);
     for (const TokenRecord& token : tokens) arrived_.push_back({step, token});
     changed_.notify_all();
   }
@@ -31,28 +30,30 @@ class TokenInbox {
   // What has arrived, swapped into `out`; may be nothing. Capacity goes round.
   void Take(std::vector<ArrivedToken>* out) {
     out->clear();
-    std::lock_guard lock(mutex_);
+    MutexLock lock(mutex_);
     arrived_.swap(*out);
   }
 
   // Blocks until something has arrived. The reason once closed.
   absl::Status Wait() {
-    std::unique_lock lock(mutex_);
-    changed_.wait(lock, [&] { return !closed_.ok() || !arrived_.empty(); });
+    MutexLock lock(mutex_);
+    changed_.wait(lock, [&]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
+      return !closed_.ok() || !arrived_.empty();
+    });
     return closed_;
   }
 
   void Close(absl::Status reason) {
-    std::lock_guard lock(mutex_);
+    MutexLock lock(mutex_);
     if (closed_.ok()) closed_ = std::move(reason);
     changed_.notify_all();
   }
 
  private:
-  std::mutex mutex_;
-  std::condition_variable changed_;
-  std::vector<ArrivedToken> arrived_;  // the rest: guarded by mutex_
-  absl::Status closed_;
+  Mutex mutex_;
+  CondVar changed_;
+  std::vector<ArrivedToken> arrived_ ABSL_GUARDED_BY(mutex_);
+  absl::Status closed_ ABSL_GUARDED_BY(mutex_);
 };
 
 }  // namespace stagecoach::worker

@@ -1,15 +1,14 @@
 // A bounded queue between threads that can be closed with a reason: whoever waits then gets it.
 #pragma once
 
-#include <condition_variable>
 #include <cstddef>
-#include <mutex>
 #include <utility>
 #include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "common/check.h"
+#include "common/mutex.h"
 
 namespace stagecoach::worker {
 
@@ -20,8 +19,10 @@ class ClosableQueue {
 
   // Blocks while the queue is full. The reason once closed.
   absl::Status Push(T item) {
-    std::unique_lock lock(mutex_);
-    changed_.wait(lock, [&] { return !closed_.ok() || size_ < ring_.size(); });
+    MutexLock lock(mutex_);
+    changed_.wait(lock, [&]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
+      return !closed_.ok() || size_ < ring_.size();
+    });
     if (!closed_.ok()) return closed_;
     ring_[(first_ + size_++) % ring_.size()] = std::move(item);
     changed_.notify_all();
@@ -30,8 +31,9 @@ class ClosableQueue {
 
   // Blocks while the queue is empty. The reason once closed.
   absl::StatusOr<T> Pop() {
-    std::unique_lock lock(mutex_);
-    changed_.wait(lock, [&] { return !closed_.ok() || size_ > 0; });
+    MutexLock lock(mutex_);
+    changed_.wait(
+        lock, [&]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) { return !closed_.ok() || size_ > 0; });
     if (!closed_.ok()) return closed_;
     T item = std::exchange(ring_[first_], T{});
     first_ = (first_ + 1) % ring_.size();
@@ -43,7 +45,7 @@ class ClosableQueue {
   // Drops what is queued. `reason` is an error; the first one stays.
   void Close(absl::Status reason) {
     SC_CHECK(!reason.ok());
-    std::lock_guard lock(mutex_);
+    MutexLock lock(mutex_);
     if (!closed_.ok()) return;
     closed_ = std::move(reason);
     Clear();
@@ -52,28 +54,28 @@ class ClosableQueue {
 
   // Makes a closed queue usable again, empty.
   void Reopen() {
-    std::lock_guard lock(mutex_);
+    MutexLock lock(mutex_);
     closed_ = absl::OkStatus();
     Clear();
   }
 
   size_t size() const {
-    std::lock_guard lock(mutex_);
+    MutexLock lock(mutex_);
     return size_;
   }
 
  private:
-  void Clear() {
+  void Clear() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
     for (T& item : ring_) item = T{};
     first_ = size_ = 0;
   }
 
-  mutable std::mutex mutex_;
-  std::condition_variable changed_;
-  std::vector<T> ring_;  // the rest: guarded by mutex_
-  size_t first_ = 0;
-  size_t size_ = 0;
-  absl::Status closed_;
+  mutable Mutex mutex_;
+  CondVar changed_;
+  std::vector<T> ring_ ABSL_GUARDED_BY(mutex_);
+  size_t first_ ABSL_GUARDED_BY(mutex_) = 0;
+  size_t size_ ABSL_GUARDED_BY(mutex_) = 0;
+  absl::Status closed_ ABSL_GUARDED_BY(mutex_);
 };
 
 }  // namespace stagecoach::worker
