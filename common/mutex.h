@@ -1,6 +1,6 @@
 // std::mutex and std::condition_variable with annotations: clang's -Wthread-safety then checks that
 // a member marked ABSL_GUARDED_BY(mutex_) is only touched while mutex_ is held, and that a function
-// marked ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) is only called then (tests/lint/thread_safety.sh).
+// marked ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) is only called then (tests/lint/clang.py).
 // gcc ignores the annotations. The locks inside are those of the standard library, because the
 // thread sanitizer follows these. Functions that pass through keep the standard library's names.
 #pragma once
@@ -20,9 +20,6 @@ class ABSL_LOCKABLE Mutex {
   Mutex() = default;
   Mutex(const Mutex&) = delete;
   Mutex& operator=(const Mutex&) = delete;
-
-  // Tells the analysis that the caller holds the mutex where it cannot see that. Checks nothing.
-  void AssertHeld() const ABSL_ASSERT_EXCLUSIVE_LOCK() {}
 
  private:
   friend class MutexLock;
@@ -87,7 +84,8 @@ class CondVar {
   std::condition_variable changed_;
 };
 
-// Waits with `lock` released until `stop` is requested or `time` has passed. True if it is requested.
+// Waits with `lock` released until `stop` is requested or `time` has passed. True if it is
+// requested.
 template <typename Rep, typename Period>
 bool WaitForStop(MutexLock& lock, const std::stop_token& stop,
                  const std::chrono::duration<Rep, Period>& time) {

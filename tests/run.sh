@@ -144,6 +144,7 @@ stage_lint() {
   check "clang-format" clang_format || true
   check "shell syntax" shell_syntax || true
   check "layering" python3 tests/layering/check_includes.py . || true
+  check "thread safety" tests/lint/clang.py thread-safety || true
 }
 
 stage_cpu() {
