@@ -164,8 +164,7 @@ absl::Status Cluster::Spawn(const std::string& name, const std::string& program,
            [this, index](const ChildExit& exit) {
              const MutexLock lock(mutex_);
              children_[index].exit = exit;
-             events_.push_back({.kind = Event::kExit, .child = index, .line = ""});
-             posted_.notify_all();
+             Post({.kind = Event::kExit, .child = index, .line = ""});
            },
        .on_stopped = [this, index](bool stopped) { OnStopped(index, stopped); }});
   if (!process.ok()) {
@@ -186,8 +185,7 @@ void Cluster::OnStopped(size_t index, bool stopped) {
                      ? fmt::format("process {} is stopped, as by SIGSTOP; SIGCONT lets it go on",
                                    child.process == nullptr ? 0 : child.process->pid())
                      : "the process goes on");
-  events_.push_back({.kind = Event::kStopped, .child = index, .line = ""});
-  posted_.notify_all();
+  Post({.kind = Event::kStopped, .child = index, .line = ""});
 }
 
 absl::StatusOr<std::vector<std::string>> Cluster::AwaitLines(size_t first,
@@ -303,23 +301,11 @@ Cluster::Awaited Cluster::AwaitEnd(size_t first, size_t last, Clock::time_point 
   }
 }
 
-void Cluster::Post(Event event) {
-  const MutexLock lock(mutex_);
-  events_.push_back(std::move(event));
-  posted_.notify_all();
-}
+void Cluster::Post(Event event) { events_.Push(std::move(event)).IgnoreError(); }
 
 Cluster::Event Cluster::NextEvent(Clock::time_point deadline) {
-  MutexLock lock(mutex_);
-  const auto posted = [this]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) { return !events_.empty(); };
-  if (deadline == Clock::time_point::max()) {
-    posted_.wait(lock, posted);
-  } else if (!posted_.wait_until(lock, deadline, posted)) {
-    return {.kind = Event::kTimeout, .child = 0, .line = ""};
-  }
-  Event event = std::move(events_.front());
-  events_.pop_front();
-  return event;
+  return events_.PopUntil(deadline).value_or(
+      Event{.kind = Event::kTimeout, .child = 0, .line = ""});
 }
 
 }  // namespace stagecoach::launch

@@ -4,7 +4,6 @@
 
 #include <chrono>
 #include <cstdint>
-#include <deque>
 #include <memory>
 #include <optional>
 #include <string>
@@ -13,6 +12,7 @@
 #include "absl/status/statusor.h"
 #include "cli/launch/child_log.h"
 #include "cli/launch/child_process.h"
+#include "common/closable_queue.h"
 #include "common/flags/serve_flags.h"
 #include "common/mutex.h"
 
@@ -113,8 +113,7 @@ class Cluster {
   const std::string secret_;     // of this start: between its router and workers
   std::vector<Child> children_;  // workers by stage, then the router
   Mutex mutex_;
-  CondVar posted_;
-  std::deque<Event> events_ ABSL_GUARDED_BY(mutex_);
+  ClosableQueue<Event> events_;  // never closed
 };
 
 }  // namespace stagecoach::launch

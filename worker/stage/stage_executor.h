@@ -21,12 +21,14 @@
 #include <atomic>
 #include <cstdint>
 #include <memory>
+#include <span>
 #include <string>
 #include <thread>
 #include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "common/closable_queue.h"
 #include "common/flight/flight_recorder.h"
 #include "common/mutex.h"
 #include "common/text/grammar_cache.h"
@@ -44,8 +46,6 @@
 #include "worker/stage/stage_clock.h"
 #include "worker/stage/stage_limits.h"
 #include "worker/stage/step_meta.h"
-#include "worker/stage/token_inbox.h"
-#include "worker/transport/closable_queue.h"
 #include "worker/transport/transport.h"
 
 namespace stagecoach::worker {
@@ -131,6 +131,10 @@ class StageExecutor {
     std::vector<std::shared_ptr<GrammarSequence>> grammars;  // by registration; last stage
     Time ready_at;
   };
+  struct ArrivedToken {
+    uint64_t step = 0;  // that sampled it
+    TokenRecord record{};
+  };
   struct ArrivedHidden {
     Message message;
     Time arrived_at;
@@ -165,6 +169,7 @@ class StageExecutor {
   absl::Status NextMetadata(std::string* bytes);
   absl::Status RunStep(const KnownStep& step);
   void CountBubble();
+  void QueueTokens(uint64_t step, std::span<const TokenRecord> tokens);
   absl::Status AcceptTokens();
   absl::Status TakeHidden(const KnownStep& step);
   absl::Status TakeTokens(const KnownStep& step);
@@ -208,7 +213,10 @@ class StageExecutor {
   ClosableQueue<ArrivedHidden> hidden_;
   ClosableQueue<size_t> free_ends_;
   ClosableQueue<StartedStep> started_;
-  TokenInbox tokens_;
+  // Sampled tokens on their way to the compute thread, from the tokens channel or from a step that
+  // has ended on this stage. Without a bound: the pipeline's depth bounds what is in it, and a
+  // sender that blocked here could wait for a stage that waits for it.
+  ClosableQueue<ArrivedToken> tokens_;
   StageClock clock_;
 
   // Held while the listener is called; taken before mutex_.

@@ -111,7 +111,7 @@ absl::Status StageExecutor::TokensLoop() {
     }
     arrived.resize(message.payload.size() / sizeof(TokenRecord));
     std::memcpy(arrived.data(), message.payload.data(), message.payload.size());
-    tokens_.Put(message.step, arrived);
+    QueueTokens(message.step, arrived);
   }
 }
 
@@ -157,8 +157,14 @@ void StageExecutor::Forward(const StepMetaView& meta) {
   model_->Forward(batch_.batch(), model_->hidden_buffer(), logit_rows);
 }
 
+void StageExecutor::QueueTokens(uint64_t step, std::span<const TokenRecord> tokens) {
+  // Once closed, nobody takes them; the step's result goes out all the same.
+  tokens_.PushAll(tokens.size(), [&](size_t i) { return ArrivedToken{step, tokens[i]}; })
+      .IgnoreError();
+}
+
 absl::Status StageExecutor::AcceptTokens() {
-  tokens_.Take(&taken_tokens_);
+  tokens_.TakeAll(&taken_tokens_);
   for (const ArrivedToken& token : taken_tokens_) {
     SC_ASSIGN_OR_RETURN(const bool is_current,
                         slots_.AcceptToken(token.step, token.record.slot, token.record.token));
@@ -288,7 +294,7 @@ void StageExecutor::Count(const StartedStep& step) {
 absl::Status StageExecutor::FinishSamples(const StartedStep& step) {
   std::span<const TokenRecord> tokens;
   v1::StepResult result = Sampler::Finish(ends_[step.end].samples.get(), &tokens);
-  tokens_.Put(step.step, tokens);
+  QueueTokens(step.step, tokens);
   // At once where this is the compute thread: the next masks are begun with them.
   if (!ops_->runs_ahead()) SC_RETURN_IF_ERROR(AcceptTokens());
   if (device_ == nullptr && !config_.is_first() && !tokens.empty()) {

@@ -9,9 +9,9 @@
 #include <memory>
 #include <string>
 
+#include "common/closable_queue.h"
 #include "common/mutex.h"
 #include "common/rpc/internal_access.h"
-#include "worker/transport/closable_queue.h"
 #include "worker/transport/grpc_link.h"
 #include "worker/transport/transport.h"
 

@@ -11,9 +11,9 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "common/closable_queue.h"
 #include "common/mutex.h"
 #include "kernels/op_args.h"
-#include "worker/transport/closable_queue.h"
 #include "worker/transport/meta_slot.h"
 #include "worker/transport/nccl/nccl_link.h"
 #include "worker/transport/nccl/progress.h"

@@ -6,9 +6,9 @@
 
 #include "absl/strings/str_cat.h"
 #include "common/check.h"
+#include "common/closable_queue.h"
 #include "common/mutex.h"
 #include "common/status.h"
-#include "worker/transport/closable_queue.h"
 
 namespace stagecoach::worker {
 namespace {

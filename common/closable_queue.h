@@ -1,0 +1,178 @@
+// A queue between threads that can be closed with a reason: whoever waits then gets it.
+#pragma once
+
+#include <algorithm>
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <limits>
+#include <utility>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "common/check.h"
+#include "common/mutex.h"
+
+namespace stagecoach {
+
+// First in, first out. Thread-safe. Items end outside the queue's lock, so that their destructors
+// may use the queue. T is default-constructible.
+template <typename T>
+class ClosableQueue {
+ public:
+  using Clock = std::chrono::steady_clock;
+  // What becomes of the items that a closed queue still has.
+  enum class Rest : uint8_t { kDrop, kKeep };
+
+  // Without a bound: Push never blocks, and memory grows with the most items there ever were.
+  ClosableQueue() = default;
+  // A bounded queue allocates here and in Reopen only.
+  explicit ClosableQueue(size_t capacity) : capacity_(capacity), ring_(capacity) {
+    SC_CHECK(capacity > 0);
+  }
+
+  // Blocks while the queue is full. The reason once closed: then the item is gone.
+  absl::Status Push(T item) {
+    {
+      MutexLock lock(mutex_);
+      has_room_.wait(lock, [this]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
+        return !closed_.ok() || size_ < capacity_;
+      });
+      if (!closed_.ok()) return closed_;
+      Append(std::move(item));
+    }
+    has_items_.notify_one();
+    return absl::OkStatus();
+  }
+
+  // make(0) to make(n_items - 1) at once: a consumer sees all of them or none. Without a bound
+  // only.
+  template <typename Make>
+  absl::Status PushAll(size_t n_items, Make make) {
+    SC_CHECK(capacity_ == kUnbounded);
+    {
+      const MutexLock lock(mutex_);
+      if (!closed_.ok()) return closed_;
+      for (size_t i = 0; i < n_items; ++i) Append(make(i));
+    }
+    has_items_.notify_all();
+    return absl::OkStatus();
+  }
+
+  // Blocks while the queue is empty. The reason once closed and empty.
+  absl::StatusOr<T> Pop() {
+    MutexLock lock(mutex_);
+    AwaitItems(lock);
+    if (size_ == 0) return closed_;
+    absl::StatusOr<T> item = TakeFirst();
+    lock.unlock();
+    has_room_.notify_one();
+    return item;
+  }
+
+  // DEADLINE_EXCEEDED if none has come by then.
+  absl::StatusOr<T> PopUntil(Clock::time_point deadline) {
+    // The library adds to the time it is given: the latest of all would be in the past.
+    if (deadline == Clock::time_point::max()) return Pop();
+    MutexLock lock(mutex_);
+    if (!has_items_.wait_until(lock, deadline, [this]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
+          return !closed_.ok() || size_ > 0;
+        })) {
+      return absl::DeadlineExceededError("nothing was queued in time");
+    }
+    if (size_ == 0) return closed_;
+    absl::StatusOr<T> item = TakeFirst();
+    lock.unlock();
+    has_room_.notify_one();
+    return item;
+  }
+
+  // For a queue's only consumer: blocks while the queue is empty. The reason once closed and empty.
+  absl::Status Wait() {
+    MutexLock lock(mutex_);
+    AwaitItems(lock);
+    return size_ > 0 ? absl::OkStatus() : closed_;
+  }
+
+  // Replaces `items`' content with all there is, in order; it may be nothing. Never blocks. The
+  // vector's memory is used again.
+  void TakeAll(std::vector<T>* items) {
+    items->clear();
+    {
+      const MutexLock lock(mutex_);
+      while (size_ > 0) items->push_back(TakeFirst());
+    }
+    has_room_.notify_all();
+  }
+
+  // `reason` is an error; the first one stays. kKeep: what is queued can still be taken.
+  void Close(absl::Status reason, Rest rest = Rest::kDrop) {
+    SC_CHECK(!reason.ok());
+    std::vector<T> dropped;
+    {
+      const MutexLock lock(mutex_);
+      if (closed_.ok()) closed_ = std::move(reason);
+      if (rest == Rest::kDrop) Drop(&dropped);
+    }
+    has_items_.notify_all();
+    has_room_.notify_all();
+  }
+
+  // Makes a closed queue usable again, empty.
+  void Reopen() {
+    std::vector<T> dropped;
+    const MutexLock lock(mutex_);
+    closed_ = absl::OkStatus();
+    Drop(&dropped);
+    if (capacity_ != kUnbounded) ring_.resize(capacity_);
+  }
+
+  size_t size() const {
+    const MutexLock lock(mutex_);
+    return size_;
+  }
+
+ private:
+  static constexpr size_t kUnbounded = std::numeric_limits<size_t>::max();
+
+  void AwaitItems(MutexLock& lock) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
+    has_items_.wait(lock, [this]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
+      return !closed_.ok() || size_ > 0;
+    });
+  }
+
+  void Append(T item) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
+    if (size_ == ring_.size()) Grow();
+    ring_[(first_ + size_++) % ring_.size()] = std::move(item);
+  }
+
+  T TakeFirst() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
+    T item = std::exchange(ring_[first_], T{});
+    first_ = (first_ + 1) % ring_.size();
+    --size_;
+    return item;
+  }
+
+  void Grow() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
+    std::vector<T> larger(std::max<size_t>(16, 2 * ring_.size()));
+    for (size_t i = 0; i < size_; ++i) larger[i] = std::move(ring_[(first_ + i) % ring_.size()]);
+    ring_.swap(larger);
+    first_ = 0;
+  }
+
+  void Drop(std::vector<T>* dropped) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
+    dropped->swap(ring_);
+    first_ = size_ = 0;
+  }
+
+  const size_t capacity_ = kUnbounded;
+  mutable Mutex mutex_;
+  CondVar has_items_, has_room_;
+  std::vector<T> ring_ ABSL_GUARDED_BY(mutex_);
+  size_t first_ ABSL_GUARDED_BY(mutex_) = 0;
+  size_t size_ ABSL_GUARDED_BY(mutex_) = 0;
+  absl::Status closed_ ABSL_GUARDED_BY(mutex_);
+};
+
+}  // namespace stagecoach
