@@ -229,7 +229,7 @@ TEST_CASE("a plan that a stage never takes up is its stall") {
   stages.Send(2);
   const auto change = stages.Next(seconds(60));
   REQUIRE(change);
-  CHECK_THAT(change->text, ContainsSubstring("has not begun it"));
+  CHECK_THAT(change->text, ContainsSubstring("has not started it"));
 }
 
 TEST_CASE("a watch that was stopped itself blames nobody for that time") {

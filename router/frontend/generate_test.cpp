@@ -242,7 +242,8 @@ TEST_CASE("a full queue is refused with the time to wait") {
   request.mutable_sampling()->set_n(3);
   const Outcome never = Generate(house, request);
   CHECK(never.status.error_code() == grpc::StatusCode::INVALID_ARGUMENT);
-  CHECK(never.status.error_message().starts_with("sampling.n: 3 choices never fit"));
+  CHECK(never.status.error_message().starts_with(
+      "sampling.n: 3 choices are more than the queue holds"));
   house.pipeline.ReleaseAll();
   CHECK(ReadAll(*running).status.ok());
   CHECK(ReadAll(*waiting).status.ok());

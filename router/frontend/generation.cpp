@@ -224,7 +224,7 @@ void Generation::Abort(absl::Status status) {
   failure_ = std::move(status);
   {
     const LogRequest about(request_id_);
-    spdlog::debug("ends after {} completion tokens: {}", n_completion_tokens_,
+    spdlog::debug("the request ended early, after {} completion tokens: {}", n_completion_tokens_,
                   std::string(failure_.message()));
   }
   if (n_finished_ < choices_.size() || choices_.empty()) {

@@ -178,15 +178,17 @@ void Print(const Load& load, int32_t n_stages, const SimulatedRun& run) {
 
 int Main(int argc, char** argv) {
   Flags flags;
-  CLI::App app("Simulates the scheduler on a pipeline; no figure of it is a measurement");
+  CLI::App app(
+      "Simulates the scheduler on a pipeline; all its figures are simulated, none is measured");
   app.add_option("--stages", flags.stages)->delimiter(',')->check(CLI::Range(1, 32));
-  app.add_option("--load", flags.loads, "Part of a load's name; can be given again");
+  app.add_option("--load", flags.loads, "Part of a load's name; may be repeated");
   app.add_option("--device", flags.device)->check(CLI::IsMember({"gpu", "cpu"}));
   app.add_option("--max-sequences", flags.max_sequences);
   app.add_option("--max-batched-tokens", flags.max_batched_tokens);
   app.add_option("--microbatches", flags.microbatches);
   app.add_option("--break-even-rows", flags.break_even_rows);
-  app.add_option("--router-us", flags.router_us, "Between router and stages, one way");
+  app.add_option("--router-us", flags.router_us,
+                 "One-way delay between router and stages, microseconds");
   app.add_flag("--dump", flags.dump, "A line a step");
   CLI11_PARSE(app, argc, argv);
   fmt::print(
