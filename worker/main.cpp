@@ -196,12 +196,14 @@ int Serve(const Flags& flags, ShutdownSignals& signals) {
   builder.RegisterCallbackGenericService(&probe);
   const std::unique_ptr<grpc::Server> server = builder.BuildAndStart();
   if (server == nullptr || port == 0) {
-    SayError(fmt::format("cannot listen on {}: is the port in use, the host one of this machine?",
-                         flags.listen));
+    SayError(
+        fmt::format("cannot listen on {}: check that the port is free and that the host is an "
+                    "address of this machine",
+                    flags.listen));
     return 1;
   }
   if (access->secret.empty()) {
-    spdlog::warn("no --secret-file: everyone who reaches {} has this worker",
+    spdlog::warn("no --secret-file: everyone who can reach {} can use this worker",
                  WithPort(flags.listen, port));
   }
   probe.SetServing(true);
@@ -223,14 +225,17 @@ int Serve(const Flags& flags, ShutdownSignals& signals) {
   absl::Notification released;
   bool let_go = true;
   if (signal != 0 && service.BeginDrain([&released] { released.Notify(); })) {
-    spdlog::info("signal {}: the router finishes what runs; a second signal stops at once", signal);
+    spdlog::info(
+        "signal {}: waiting for the router to finish the running requests; a second signal stops "
+        "at once",
+        signal);
     let_go = AwaitRelease(service, released);
   }
   if (signal != 0) {
     spdlog::info("signal {}: stopping", signal);
     EndWithin(let_go ? kEndGrace : std::chrono::seconds(0),
-              let_go ? "the worker could not end in order: a thread is held up"
-                     : "the router has not let go, and no step gets on");
+              let_go ? "the worker cannot shut down cleanly: a thread hangs"
+                     : "the router has not released the worker, and no step makes progress");
   }
   probe.SetServing(false);
   service.Shutdown();
@@ -239,7 +244,7 @@ int Serve(const Flags& flags, ShutdownSignals& signals) {
     // The router still hears of it.
     EndWithin(2 * kLostGrace, std::string(lost.message()));
     server->Shutdown(std::chrono::system_clock::now() + kLostGrace);
-    SayError(fmt::format("{}; a new process may do better", std::string(lost.message())));
+    SayError(fmt::format("{}; start the worker again", std::string(lost.message())));
     FlushStderr();
     std::_Exit(1);  // destructors would call the device, or wait for what is held up
   }
@@ -258,28 +263,28 @@ int Main(int argc, char** argv) {
       "load.",
       "stagecoach-worker");
   app.set_version_flag("--version", std::string("stagecoach-worker ") + kVersion);
-  app.add_option("--listen", flags.listen, "HOST:PORT to serve gRPC on; port 0 picks a free one")
+  app.add_option("--listen", flags.listen, "HOST:PORT to serve gRPC on; port 0: any free port")
       ->capture_default_str();
   AddInternalFlags(app, flags.internal);
   app.add_flag("--insecure-no-secret", flags.insecure_no_secret,
-               "Listen beyond this machine without a --secret-file: everyone who reaches the port "
-               "has the worker");
-  app.add_option("--device", flags.device, "What computes: cpu, cuda or cuda:N")
+               "Listen beyond this machine without a --secret-file: everyone who can reach the "
+               "port can use the worker");
+  app.add_option("--device", flags.device, "Device that computes: cpu, cuda or cuda:N")
       ->capture_default_str();
-  app.add_flag("--batch-invariant", flags.batch_invariant,
-               "On a GPU: rows do not depend on what is computed beside them; slower");
-  app.add_option("--threads", flags.n_threads, "Threads that compute; 0: one a core")
+  app.add_flag(
+      "--batch-invariant", flags.batch_invariant,
+      "On a GPU: the results of a row do not depend on the other rows in its batch; slower");
+  app.add_option("--threads", flags.n_threads, "Compute threads; 0: one per core")
       ->check(CLI::Range(0, 1024))
       ->capture_default_str();
-  app.add_option(
-         "--numa-node", flags.numa_node,
-         "Node whose cores and memory are used; -1: all cores, and memory of all nodes in turn")
+  app.add_option("--numa-node", flags.numa_node,
+                 "NUMA node whose cores and memory are used; -1: all cores, with memory "
+                 "interleaved over all nodes")
       ->check(CLI::Range(-1, 1023))
       ->capture_default_str();
   app.add_option(
          "--transport", flags.transport.transport,
-         "How messages pass between stages on GPUs: auto (NCCL where all stages have it) or "
-         "host")
+         "Transport of messages between stages on GPUs: auto (NCCL if all stages have it) or host")
       ->check(CLI::IsMember({"auto", "host"}))
       ->capture_default_str();
   app.add_option("--nccl-library", flags.transport.nccl_library,
@@ -287,36 +292,36 @@ int Main(int argc, char** argv) {
   app.add_option("--nccl-interface", flags.transport.nccl_interface,
                  "Network interface that NCCL uses between machines, such as eth0");
   app.add_option("--nccl-setting", flags.transport.nccl_settings,
-                 "A setting of NCCL, NCCL_NAME=VALUE; can be given again");
+                 "A setting of NCCL, NCCL_NAME=VALUE; may be repeated");
   app.add_option("--link-timeout", flags.transport.link_timeout_s,
-                 "Seconds that no step takes a stage: without progress on a link for as long as it "
-                 "takes all stages, and two more, the pipeline ends (the router's --stall-limit "
-                 "comes first, where there is a router)")
+                 "Upper limit of a step's time on one stage, in seconds. A link without progress "
+                 "for this time multiplied by the number of stages, plus two seconds, ends the "
+                 "pipeline (with a router, its --stall-limit normally comes first)")
       ->check(CLI::Range(1, 3600))
       ->capture_default_str();
   app.add_option("--log-level", flags.log_level, "trace, debug, info, warning or error")
       ->capture_default_str();
-  app.add_option("--log-format", flags.log_format, "text: lines for people; json: an object a line")
+  app.add_option("--log-format", flags.log_format, "text: plain lines; json: one object per line")
       ->check(CLI::IsMember({"text", "json"}))
       ->capture_default_str();
   app.add_option("--metrics", flags.metrics,
-                 "HOST:PORT of a Prometheus page /metrics of this stage alone, beside the router's "
-                 "of all stages; port 0 takes any free one; \"off\": none")
+                 "HOST:PORT of a Prometheus page /metrics for this stage only (the router's page "
+                 "has all stages); port 0: any free port; \"off\": none")
       ->capture_default_str();
   app.add_option("--otlp-endpoint", flags.otlp_endpoint,
                  "HOST:PORT of an OpenTelemetry receiver (OTLP over gRPC) for the spans of traced "
                  "requests' steps (default: none)");
-  app.add_option("--flight-recorder", flags.flight_recorder,
-                 "Folder that the last steps are written to on SIGUSR1, and when the program "
-                 "crashes; \"off\": nowhere")
+  app.add_option(
+         "--flight-recorder", flags.flight_recorder,
+         "Folder to which the last steps are written on SIGUSR1 and on a crash; \"off\": none")
       ->capture_default_str();
   app.add_option("--disturb", flags.transport.disturbance_seed,
-                 "For tests of a GPU: a seed of delays on every stream; memory, KV blocks and link "
-                 "slots that nobody has written are full of NaN; 0: off")
+                 "For GPU tests: seed of random delays on every stream; unwritten memory, KV "
+                 "blocks and link slots are filled with NaN; 0: off")
       ->type_name("SEED")
       ->capture_default_str();
   app.add_option("--exit-with-parent", flags.parent,
-                 "End when the process that started this one ends, whose number this is")
+                 "Exit when the parent process exits; PID is the parent's process id")
       ->type_name("PID");
   CLI11_PARSE(app, argc, argv);
   if (flags.parent != 0) ExitWithParent(flags.parent);

@@ -27,32 +27,30 @@ std::string CheckAddressOrOff(const std::string& text) {
 }
 
 void AddHttpFlags(CLI::App& app, ServeFlags& flags) {
-  app.add_option(
-         "--http", flags.http,
-         "Address of the OpenAI-compatible HTTP API and the web page; port 0 takes any free "
-         "one, \"off\" none")
+  app.add_option("--http", flags.http,
+                 "Address of the OpenAI-compatible HTTP API and the web page; port 0: any free "
+                 "port; \"off\": no HTTP")
       ->type_name("HOST:PORT")
       ->check(CLI::Validator(CheckAddressOrOff, ""))
       ->capture_default_str();
   app.add_option("--api-keys", flags.api_keys,
-                 "File of the keys that clients must have, over HTTP and gRPC, one a line: KEY "
-                 "[tenant=NAME] [weight=N] [max_priority=N] [requests_per_minute=N] (default: "
-                 "everyone may come in)")
+                 "File of API keys, one per line; clients need one of them over HTTP and gRPC. A "
+                 "line is KEY [tenant=NAME] [weight=N] [max_priority=N] [requests_per_minute=N] "
+                 "(default: no key is needed)")
       ->type_name("FILE")
       ->check(CLI::ExistingFile);
   CLI::Option* cert = app.add_option("--tls-cert", flags.tls_cert,
-                                     "TLS, for HTTP and gRPC: the certificate's chain, PEM")
+                                     "Certificate chain for TLS over HTTP and gRPC, PEM")
                           ->type_name("FILE")
                           ->check(CLI::ExistingFile);
-  CLI::Option* key = app.add_option("--tls-key", flags.tls_key, "The certificate's key, PEM")
+  CLI::Option* key = app.add_option("--tls-key", flags.tls_key, "Private key of --tls-cert, PEM")
                          ->type_name("FILE")
                          ->check(CLI::ExistingFile);
   cert->needs(key);
   key->needs(cert);
-  app.add_option(
-         "--cors", flags.cors,
-         "Origin of a web page that may use the HTTP API, such as https://chat.example.org; "
-         "can be given again; * is all")
+  app.add_option("--cors", flags.cors,
+                 "Origin of a web page that may use the HTTP API, such as "
+                 "https://chat.example.org; may be repeated; * allows all")
       ->type_name("ORIGIN")
       ->allow_extra_args(false);
   AddSize(app, "--http-max-body", flags.http_max_body_bytes,
@@ -60,33 +58,31 @@ void AddHttpFlags(CLI::App& app, ServeFlags& flags) {
   AddSize(app, "--http-max-header", flags.http_max_header_bytes,
           "Largest header of an HTTP request [32KiB]");
   app.add_option("--http-max-connections", flags.http_max_connections,
-                 "HTTP connections, and so streams, open at the same time; more are refused")
+                 "Open HTTP connections, and so open streams, at most; further ones are refused")
       ->type_name("N")
       ->check(CLI::PositiveNumber)
       ->capture_default_str();
-  app.add_option(
-         "--http-max-client-connections", flags.http_max_client_connections,
-         "HTTP connections of one client, by its address, open at the same time; a proxy in "
-         "front is one client")
+  app.add_option("--http-max-client-connections", flags.http_max_client_connections,
+                 "Open HTTP connections of one client address, at most; a proxy in front counts as "
+                 "one client")
       ->type_name("N")
       ->check(CLI::PositiveNumber)
       ->capture_default_str();
-  app.add_option(
-         "--http-timeout", flags.http_timeout_s,
-         "Seconds in which an HTTP client must begin, and send a request's header, in twice "
-         "as many its body, and in which it must take some of its answer")
+  app.add_option("--http-timeout", flags.http_timeout_s,
+                 "Seconds within which an HTTP client must start a request, send its header, and "
+                 "read some of the answer; the body may take twice as long")
       ->type_name("S")
       ->check(CLI::PositiveNumber)
       ->capture_default_str();
   app.add_option("--http-idle-timeout", flags.http_idle_timeout_s,
-                 "Seconds for which an HTTP connection is kept between two requests; more than a "
-                 "proxy in front keeps it")
+                 "Seconds for which an HTTP connection is kept open between two requests; set it "
+                 "longer than in a proxy in front")
       ->type_name("S")
       ->check(CLI::PositiveNumber)
       ->capture_default_str();
   app.add_option("--sse-keep-alive-interval", flags.sse_keep_alive_s,
-                 "Seconds of silence after which an HTTP stream is sent a comment, so that proxies "
-                 "do not give it up while it waits; 0 is never")
+                 "Seconds of silence after which the server sends a comment on an HTTP stream, so "
+                 "that proxies do not close it; 0: never")
       ->type_name("S")
       ->check(CLI::Range(0.0, 86'400.0))
       ->capture_default_str();
@@ -94,15 +90,16 @@ void AddHttpFlags(CLI::App& app, ServeFlags& flags) {
 
 void AddResumeFlags(CLI::App& app, ServeFlags& flags) {
   app.add_option("--resume-time", flags.resume_time_s,
-                 "Seconds for which a resumable stream that nobody reads runs on and is kept; 0: "
+                 "Seconds for which a resumable stream without a reader continues and is kept; 0: "
                  "no stream is resumable")
       ->type_name("S")
       ->check(CLI::Range(0.0, 86'400.0))
       ->capture_default_str();
   AddSize(app, "--resume-memory", flags.resume_memory_bytes,
-          "Memory for what resumable streams have said, all together [64MiB]");
+          "Memory for the output of all resumable streams together [64MiB]");
   app.add_option("--resume-streams", flags.resume_streams,
-                 "Resumable streams at the same time, those that have ended too")
+                 "Resumable streams at the same time, at most; streams that have ended but are "
+                 "still kept count too")
       ->type_name("N")
       ->check(CLI::PositiveNumber)
       ->capture_default_str();
@@ -111,12 +108,12 @@ void AddResumeFlags(CLI::App& app, ServeFlags& flags) {
 void AddNetworkFlags(CLI::App& app, ServeFlags& flags) {
   const CLI::Validator address(CheckAddress, "");
   app.add_option("--grpc", flags.grpc,
-                 "Address of the gRPC API; port 0 takes any free one, \"off\" none")
+                 "Address of the gRPC API; port 0: any free port; \"off\": no gRPC")
       ->type_name("HOST:PORT")
       ->check(CLI::Validator(CheckAddressOrOff, ""))
       ->capture_default_str();
   app.add_option("--metrics", flags.metrics,
-                 "Address of the Prometheus page /metrics; port 0 takes any free one")
+                 "Address of the Prometheus page /metrics; port 0: any free port")
       ->type_name("HOST:PORT")
       ->check(address)
       ->capture_default_str();
@@ -127,22 +124,24 @@ void AddNetworkFlags(CLI::App& app, ServeFlags& flags) {
 
 void AddModelFlags(CLI::App& app, ServeFlags& flags) {
   app.add_option("--dtype", flags.dtype,
-                 "Type of weights and KV cache in memory; auto: as the checkpoint says")
+                 "Data type of weights and KV cache in memory; auto: as in the checkpoint")
       ->type_name("TYPE")
       ->check(CLI::IsMember({"auto", "float32", "bfloat16"}))
       ->capture_default_str();
-  app.add_option("--load-format", flags.load_format,
-                 "auto: read the checkpoint's weights; dummy: random ones, from config.json alone")
+  app.add_option(
+         "--load-format", flags.load_format,
+         "auto: read the checkpoint's weights; dummy: random weights, only config.json is read")
       ->type_name("FORMAT")
       ->check(CLI::IsMember({"auto", "dummy"}))
       ->capture_default_str();
-  app.add_option("--merge-adapter", flags.merge_adapter,
-                 "Folder of a LoRA adapter (adapter_config.json, and its weights unless the "
-                 "checkpoint holds them itself) that is merged into the weights as they are read")
+  app.add_option(
+         "--merge-adapter", flags.merge_adapter,
+         "Folder of a LoRA adapter that is merged into the weights while they are loaded: "
+         "adapter_config.json, and the adapter's weights unless the checkpoint contains them")
       ->type_name("DIR")
       ->check(CLI::ExistingDirectory);
   app.add_option("--layer-split", flags.layer_split,
-                 "Layers by stage, such as 3,5 (default: balanced)")
+                 "Number of layers of each stage, such as 3,5 (default: balanced)")
       ->type_name("N,N...")
       ->delimiter(',')
       ->allow_extra_args(false)
@@ -151,10 +150,9 @@ void AddModelFlags(CLI::App& app, ServeFlags& flags) {
                  "Jinja file used in place of the checkpoint's chat template")
       ->type_name("FILE")
       ->check(CLI::ExistingFile);
-  app.add_option(
-         "--max-model-len", flags.max_model_len,
-         "Longest prompt and completion together, tokens; 0: what config.json says, lowered "
-         "to what the KV memory holds")
+  app.add_option("--max-model-len", flags.max_model_len,
+                 "Tokens of prompt and completion together, at most; 0: as config.json says, or "
+                 "fewer if the KV memory is too small for that")
       ->type_name("N")
       ->capture_default_str();
 }
@@ -167,69 +165,67 @@ void AddSwitch(CLI::App& app, const char* name, bool& is_on, const char* descrip
 }
 
 void AddSchedulerFlags(CLI::App& app, ServeFlags& flags) {
-  AddSize(
-      app, "--kv-memory", flags.kv_memory_bytes,
-      "Memory for the KV cache of each stage, such as 512MiB or 4GB (default: each worker takes "
-      "a share of what is free)");
+  AddSize(app, "--kv-memory", flags.kv_memory_bytes,
+          "Memory for the KV cache of each stage, such as 512MiB or 4GB (default: each worker "
+          "takes a share of its free memory)");
   app.add_option("--memory-fraction", flags.memory_fraction,
                  "Share of a GPU's memory that its worker may take for weights, scratch and KV "
                  "cache; unused on CPUs")
       ->type_name("F")
       ->check(CLI::Range(0.01, 1.0))
       ->capture_default_str();
-  app.add_option(
-         "--max-sequences", flags.max_sequences,
-         "Sequences that run at the same time (default: 256; on several GPUs 1024, or 256 a "
-         "stage if that is more)")
+  app.add_option("--max-sequences", flags.max_sequences,
+                 "Sequences that run at the same time, at most (default: 256; on several GPUs "
+                 "1024, or 256 per stage if that is more)")
       ->type_name("N")
       ->check(CLI::PositiveNumber);
   app.add_option("--max-batched-tokens", flags.max_batched_tokens,
-                 "Tokens in one step, at most; 262144 are possible (default: 512; on GPUs 8192)")
+                 "Tokens in one step, at most; up to 262144 (default: 512; on GPUs 8192)")
       ->type_name("N")
       ->check(CLI::Range(1, 262'144));
   app.add_option("--prefill-chunk", flags.prefill_chunk,
                  "Prompt tokens of one sequence in one step, at most (default: "
                  "--max-batched-tokens)")
       ->type_name("N");
-  app.add_option("--max-waiting", flags.max_waiting,
-                 "Requests that may wait; more are refused with RESOURCE_EXHAUSTED")
+  app.add_option(
+         "--max-waiting", flags.max_waiting,
+         "Requests that may wait in the queue; further ones are refused with RESOURCE_EXHAUSTED")
       ->type_name("N")
       ->capture_default_str();
   app.add_option("--max-waiting-tokens", flags.max_waiting_tokens,
-                 "Tokens that their prompts may have together, those of all choices; more are "
-                 "refused, unless nothing else waits")
+                 "Prompt tokens that may wait in the queue, counted for each choice; further "
+                 "requests are refused, unless the queue is empty")
       ->type_name("N")
       ->capture_default_str();
   app.add_option("--max-logprobs", flags.max_logprobs,
-                 "Most likely tokens that a request may ask for at each position")
+                 "Most likely tokens that a request may ask for at each position, at most")
       ->type_name("N")
       ->capture_default_str();
   AddSwitch(app, "--plan-ahead", flags.plan_ahead,
-            "Plan a step before the tokens of the last one are known; the tokens are the same "
-            "either way [on]");
+            "Plan a step before the tokens of the previous step are known; does not change the "
+            "tokens [on]");
   AddSwitch(app, "--prefix-cache", flags.prefix_cache,
-            "Keep the KV blocks of what was computed while nothing else needs them: a prompt that "
-            "begins like an earlier one is computed from where they differ [on]");
-  app.add_option(
-         "--microbatches", flags.microbatches,
-         "Parts that the running sequences are decoded in, one after the other; of several, one "
-         "more while prompts fill the steps (default: one a stage; 1 where the stages share their "
-         "cores)")
+            "Keep computed KV blocks until their memory is needed: a prompt that shares a prefix "
+            "with an earlier one is computed only from where the two differ [on]");
+  app.add_option("--microbatches", flags.microbatches,
+                 "Groups that the running sequences are split into for decoding, one step per "
+                 "group in turn; if there are several, one more while prompts fill the steps "
+                 "(default: one per stage; 1 if the stages share their cores)")
       ->type_name("N");
   app.add_option("--preempt-every", flags.preempt_every)->group("");
 }
 
 void AddStallFlags(CLI::App& app, ServeFlags& flags) {
   app.add_option("--stall-limit", flags.stall_limit_s,
-                 "Seconds that a stage may go on saying nothing, or not finishing a step that is "
-                 "overdue, before the pipeline ends with an error that names it; both are told at "
-                 "once")
+                 "Seconds that a stage may stay silent, or fail to finish an overdue step, before "
+                 "the pipeline ends with an error that names the stage; either is logged as soon "
+                 "as it is noticed")
       ->type_name("S")
       ->check(CLI::Range(1, 86'400))
       ->capture_default_str();
   app.add_option("--load-stall-limit", flags.load_stall_limit_s,
-                 "Seconds that a worker's load may not get on, as where a file system does not "
-                 "answer, before the start ends with an error that names the file")
+                 "Seconds without progress in a worker's load, for example because a file system "
+                 "does not respond, after which startup fails with an error that names the file")
       ->type_name("S")
       ->check(CLI::Range(1, 86'400))
       ->capture_default_str();
@@ -237,22 +233,21 @@ void AddStallFlags(CLI::App& app, ServeFlags& flags) {
 
 void AddObservationFlags(CLI::App& app, ServeFlags& flags) {
   app.add_option("--flight-recorder", flags.flight_recorder,
-                 "Folder that router and workers write their last steps to on SIGUSR1, and when "
-                 "they crash, for \"stagecoach timeline\"; \"off\": nowhere")
+                 "Folder to which router and workers write their last steps on SIGUSR1 and on a "
+                 "crash, for \"stagecoach timeline\"; \"off\": none")
       ->type_name("DIR")
       ->capture_default_str();
-  app.add_option(
-         "--otlp-endpoint", flags.otlp_endpoint,
-         "OpenTelemetry receiver (OTLP over gRPC) that router and workers send the spans of "
-         "traced requests to (default: no traces)")
+  app.add_option("--otlp-endpoint", flags.otlp_endpoint,
+                 "OpenTelemetry receiver (OTLP over gRPC) to which router and workers send the "
+                 "spans of traced requests (default: no traces)")
       ->type_name("HOST:PORT")
       ->check(CLI::Validator(CheckAddress, ""));
   app.add_option("--trace-sample-ratio", flags.trace_sample_ratio,
-                 "Share of the requests that are traced, of those that come without a traceparent")
+                 "Share of requests to trace, 0 to 1, among those without a traceparent")
       ->type_name("F")
       ->check(CLI::Range(0.0, 1.0))
       ->capture_default_str();
-  app.add_option("--log-format", flags.log_format, "text: lines for people; json: an object a line")
+  app.add_option("--log-format", flags.log_format, "text: plain lines; json: one object per line")
       ->type_name("FORMAT")
       ->check(CLI::IsMember({"text", "json"}))
       ->capture_default_str();
@@ -290,7 +285,7 @@ void AddServeFlags(CLI::App& app, ServeFlags& flags) {
 absl::Status CheckServeFlags(const ServeFlags& flags) {
   if (flags.grpc != "off" || flags.http != "off") return absl::OkStatus();
   return absl::InvalidArgumentError(
-      "--grpc off leaves no way in: give --http HOST:PORT, or leave gRPC on");
+      "--grpc off with --http off leaves no API: give --http HOST:PORT, or leave gRPC on");
 }
 
 std::vector<std::string> ToArgs(const ServeFlags& flags) {

@@ -161,8 +161,8 @@ absl::StatusOr<ApiKeys> ApiKeys::Parse(std::string_view text, std::string_view p
   }
   if (keys.empty()) {
     return absl::InvalidArgumentError(
-        fmt::format("{}: contains no API key, so every request would be refused: add a key, or "
-                    "start without --api-keys",
+        fmt::format("{}: contains no key, so every request would be refused: add a key, or start "
+                    "without --api-keys",
                     path));
   }
   if (absl::Status weights = ShareWeights(keys); !weights.ok()) {

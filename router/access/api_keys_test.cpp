@@ -82,10 +82,10 @@ TEST_CASE("every choice is a request") {
 
 TEST_CASE("what a file of keys cannot say is refused by line, without telling the key") {
   CHECK(Refusal("") ==
-        "keys: contains no API key, so every request would be refused: add a key, or start without "
+        "keys: contains no key, so every request would be refused: add a key, or start without "
         "--api-keys");
   CHECK(Refusal("# none\n") ==
-        "keys: contains no API key, so every request would be refused: add a key, or start without "
+        "keys: contains no key, so every request would be refused: add a key, or start without "
         "--api-keys");
   CHECK(Refusal("secret\nsecret limit=3\n").starts_with("keys: line 2: "));
   CHECK(Refusal("secret limit=3\n").find("secret") == std::string::npos);

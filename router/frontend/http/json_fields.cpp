@@ -124,9 +124,9 @@ absl::StatusOr<json::object> ParseObject(std::string_view text) try {
   }
   return std::move(value.get_object());
 } catch (const std::bad_alloc&) {
-  return absl::InvalidArgumentError(fmt::format(
-      "the request's body has too many JSON values: parsed, they take more than {} bytes",
-      kMaxJsonMemoryBytes));
+  return absl::InvalidArgumentError(
+      fmt::format("the request's body has too many values: parsed, they take more than {} bytes",
+                  kMaxJsonMemoryBytes));
 }
 
 std::string_view KindName(const json::value& value) {
