@@ -317,8 +317,9 @@ absl::Status Machine::Put(uint32_t slot) {
 
 absl::Status Machine::Get(uint32_t slot) {
   const auto found = memo_.find(slot);
-  if (found == memo_.end())
+  if (found == memo_.end()) {
     return Error("not a pickle of torch.save: it reads a memo entry that it never wrote");
+  }
   stack_.push_back(found->second);
   return stack_.size() <= kMaxValues ? absl::OkStatus()
                                      : Error("holds more values than any checkpoint");

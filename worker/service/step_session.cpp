@@ -52,8 +52,9 @@ absl::Status StepSession::Take(v1::StepRequest& request) {
     if (!request.has_plan()) return absl::InvalidArgumentError("the step request has no plan");
     return executor_->Submit(std::move(*request.mutable_plan()));
   }
-  if (!request.has_hello())
+  if (!request.has_hello()) {
     return absl::InvalidArgumentError("the first message of a step stream must be a hello");
+  }
   SC_RETURN_IF_ERROR(Greet(request.hello().lease()));
   attached_ = true;
   return absl::OkStatus();
