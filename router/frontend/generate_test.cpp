@@ -1,5 +1,6 @@
 // Tests Generate and Chat with a real server and a real scheduler over the fake pipeline.
 #include <chrono>
+#include <future>
 #include <map>
 #include <string>
 #include <thread>
@@ -247,6 +248,28 @@ TEST_CASE("a full queue is refused with the time to wait") {
   house.pipeline.ReleaseAll();
   CHECK(ReadAll(*running).status.ok());
   CHECK(ReadAll(*waiting).status.ok());
+}
+
+TEST_CASE("a full preparation queue is refused with its own name") {
+  FrontHouse house({}, FrontHouse::Config(),
+                   {.n_prompt_threads = 1, .n_grammar_threads = 1, .max_prompts = 1});
+  Frontend& frontend = *house.frontend;
+  const auto fill = [&frontend](absl::Status (Frontend::*post)(WorkQueue::Task)) {
+    std::promise<void> begun, end;
+    CHECK((frontend.*post)([&begun, gate = end.get_future()] {
+            begun.set_value();
+            gate.wait();
+          }).ok());
+    begun.get_future().wait();
+    CHECK((frontend.*post)([] {}).ok());
+    const absl::Status refused = (frontend.*post)([] {});
+    end.set_value();
+    CHECK(absl::IsResourceExhausted(refused));
+    return std::string(refused.message());
+  };
+  CHECK(fill(&Frontend::Post) == "1 requests wait to be tokenized; try again later");
+  CHECK(fill(&Frontend::PostLong) ==
+        "1 requests wait for their grammar to be compiled; try again later");
 }
 
 TEST_CASE("bad requests name the field, other models are not found") {
