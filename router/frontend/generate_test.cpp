@@ -4,6 +4,7 @@
 #include <map>
 #include <string>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "router/frontend/testing/front_house.h"
@@ -255,12 +256,13 @@ TEST_CASE("a full preparation queue is refused with its own name") {
                    {.n_prompt_threads = 1, .n_grammar_threads = 1, .max_prompts = 1});
   Frontend& frontend = *house.frontend;
   const auto fill = [&frontend](absl::Status (Frontend::*post)(WorkQueue::Task)) {
-    std::promise<void> begun, end;
-    CHECK((frontend.*post)([&begun, gate = end.get_future()] {
-            begun.set_value();
+    std::promise<void> begins, end;
+    const std::future<void> begun = begins.get_future();
+    CHECK((frontend.*post)([begins = std::move(begins), gate = end.get_future()]() mutable {
+            begins.set_value();
             gate.wait();
           }).ok());
-    begun.get_future().wait();
+    begun.wait();
     CHECK((frontend.*post)([] {}).ok());
     const absl::Status refused = (frontend.*post)([] {});
     end.set_value();
