@@ -33,16 +33,33 @@ struct TokenCount {
   int32_t n_generated;  // 0: in the prompt only
 };
 
-// What to do with one row of logits, in this order: log-probabilities of the raw row; bias;
-// forbidden ids and those not allowed; repetition, frequency and presence penalties; temperature;
-// top-k, top-p (of what top-k left), min-p; the draw. Logits that are NaN count as -inf; a row
-// without a value gives the first allowed id, else token 0. Ids outside the vocabulary are ignored.
-struct SampleRow {
+// The numbers that shape a sequence's distribution. A plain struct: every kernel reads this one.
+struct SampleParams {
   float temperature = 0;  // 0: the largest logit, the lowest id among equals
   int32_t top_k = 0;      // 0: off
   float top_p = 1;
   float min_p = 0;
   float presence_penalty = 0, frequency_penalty = 0, repetition_penalty = 1;
+
+  // visit(name, field) for each of them, by its name in the protocol.
+  template <typename Params, typename Visit>
+  static void ForEach(Params& params, const Visit& visit) {
+    visit("temperature", params.temperature);
+    visit("top_k", params.top_k);
+    visit("top_p", params.top_p);
+    visit("min_p", params.min_p);
+    visit("presence_penalty", params.presence_penalty);
+    visit("frequency_penalty", params.frequency_penalty);
+    visit("repetition_penalty", params.repetition_penalty);
+  }
+};
+
+// What to do with one row of logits, in this order: log-probabilities of the raw row; bias;
+// forbidden ids and those not allowed; repetition, frequency and presence penalties; temperature;
+// top-k, top-p (of what top-k left), min-p; the draw. Logits that are NaN count as -inf; a row
+// without a value gives the first allowed id, else token 0. Ids outside the vocabulary are ignored.
+struct SampleRow {
+  SampleParams params;
   uint64_t seed = 0;                   // Philox4x32-10 key
   uint64_t position = 0;               // its counter: the position that the new token will have
   std::span<const TokenCount> counts;  // empty unless a penalty is on

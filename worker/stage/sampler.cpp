@@ -140,13 +140,13 @@ kernels::SampleRow Sampler::MakeRow(const StepMetaView& meta, const SlotTable& s
   }
   // Of the new token; generated ones follow the prompt.
   const uint32_t position = meta.starts[want.plan_index] + meta.n_tokens[want.plan_index];
-  kernels::SampleRow row{.temperature = record.temperature,
-                         .top_k = record.top_k,
-                         .top_p = record.top_p,
-                         .min_p = record.min_p,
-                         .presence_penalty = record.presence_penalty,
-                         .frequency_penalty = record.frequency_penalty,
-                         .repetition_penalty = record.repetition_penalty,
+  kernels::SampleRow row{.params = {.temperature = record.temperature,
+                                    .top_k = record.top_k,
+                                    .top_p = record.top_p,
+                                    .min_p = record.min_p,
+                                    .presence_penalty = record.presence_penalty,
+                                    .frequency_penalty = record.frequency_penalty,
+                                    .repetition_penalty = record.repetition_penalty},
                          .seed = record.seed,
                          .position = position,
                          .counts = state.counts,

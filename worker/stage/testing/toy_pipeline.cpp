@@ -260,13 +260,13 @@ kernels::SampleRow RowFor(const ToySequence& sequence, const std::vector<int32_t
   if (history.size() - sequence.prompt.size() < s.min_tokens()) {
     forbidden->assign(s.stop_ids().begin(), s.stop_ids().end());
   }
-  return {.temperature = s.temperature(),
-          .top_k = s.top_k(),
-          .top_p = s.top_p(),
-          .min_p = s.min_p(),
-          .presence_penalty = s.presence_penalty(),
-          .frequency_penalty = s.frequency_penalty(),
-          .repetition_penalty = s.repetition_penalty(),
+  return {.params = {.temperature = s.temperature(),
+                     .top_k = s.top_k(),
+                     .top_p = s.top_p(),
+                     .min_p = s.min_p(),
+                     .presence_penalty = s.presence_penalty(),
+                     .frequency_penalty = s.frequency_penalty(),
+                     .repetition_penalty = s.repetition_penalty()},
           .seed = s.seed(),
           .position = history.size(),
           .counts = *counts,
