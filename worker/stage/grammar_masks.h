@@ -30,7 +30,8 @@ struct TokenMask {
 // One registered sequence's place in its grammar. Made by GrammarMasks.
 class GrammarSequence {
  public:
-  GrammarSequence(const StepMetaView& meta, const SlotRecord& record);
+  // generated: before the registration.
+  GrammarSequence(const v1::SlotGrammar& grammar, std::span<const int32_t> generated);
 
  private:
   friend class GrammarMasks;
@@ -71,7 +72,9 @@ class GrammarMasks {
 
   // The grammars of a step's registrations, in their order, null where there is none. Begins to
   // compile them, to follow what was generated so far, and to compute their masks. Any thread.
-  std::vector<std::shared_ptr<GrammarSequence>> Begin(const StepMetaView& meta);
+  // sampling: by registration.
+  std::vector<std::shared_ptr<GrammarSequence>> Begin(const StepMetaView& meta,
+                                                      std::span<const v1::SlotSampling> sampling);
 
   // The rest is the compute thread's. Takes a step's releases and registrations over; `begun` is
   // Begin's result for it.

@@ -20,14 +20,14 @@ namespace stagecoach::worker {
 
 // Sampling parameters of one sequence, and what they count.
 struct SlotSamplingState {
-  SlotRecord record{};
-  std::vector<int32_t> stop_ids, bias_ids;
-  std::vector<float> bias_values;
+  v1::SlotSampling sampling;     // its grammar is empty, but there if the sequence has one
+  kernels::SampleParams params;  // of `sampling`
+  uint32_t n_prompt = 0;
   std::vector<kernels::TokenCount> counts;  // by ascending id; empty unless a penalty is on
 
   bool has_penalties() const {
-    return record.presence_penalty != 0 || record.frequency_penalty != 0 ||
-           record.repetition_penalty != 1;
+    return params.presence_penalty != 0 || params.frequency_penalty != 0 ||
+           params.repetition_penalty != 1;
   }
 };
 
@@ -40,8 +40,9 @@ class SlotTable {
 
   SlotTable(const StageLimits& limits, Needs needs);
 
-  // Releases, registrations and new blocks of a step.
-  void Apply(const StepMetaView& meta);
+  // Releases, registrations and new blocks of a step. sampling: by registration, and taken over;
+  // read only with Needs::sampling.
+  void Apply(const StepMetaView& meta, std::span<v1::SlotSampling> sampling);
   // Of the step applied last.
   std::span<const kernels::NewBlock> new_blocks() const { return new_blocks_; }
 
@@ -65,7 +66,7 @@ class SlotTable {
     int32_t n_tokens = 0;
   };
 
-  void Register(const StepMetaView& meta, const SlotRecord& record);
+  void Register(const StepMetaView& meta, const SlotRecord& record, v1::SlotSampling* sampling);
   void Release(uint32_t slot);
 
   int32_t* token_row(uint32_t slot) const { return tokens_.get() + size_t{slot} * token_stride_; }

@@ -129,6 +129,7 @@ class StageExecutor {
   struct KnownStep {
     std::string bytes;
     StepMetaView view;
+    std::vector<v1::SlotSampling> sampling;  // by registration; first and last stage
     std::vector<std::shared_ptr<GrammarSequence>> grammars;  // by registration; last stage
     Time ready_at;
   };
@@ -164,14 +165,14 @@ class StageExecutor {
   void Trace(const StartedStep& step, Time computed);
   void TakeLocked();  // a step
   absl::Status NextMetadata(std::string* bytes);
-  absl::Status RunStep(const KnownStep& step);
+  absl::Status RunStep(KnownStep& step);
   void CountBubble();
   absl::Status AcceptTokens();
   absl::Status TakeHidden(const KnownStep& step);
   absl::Status TakeTokens(const KnownStep& step);
   void Forward(const StepMetaView& meta);
   // As RunStep, TakeTokens and TakeHidden, where messages pass from device to device.
-  absl::Status RunStepOnDevice(const KnownStep& step);
+  absl::Status RunStepOnDevice(KnownStep& step);
   absl::Status TakeTokensOnDevice(const StepMetaView& meta);
   absl::Status TakeHiddenOnDevice(const StepMetaView& meta);
   absl::Status StartEndOnDevice(const KnownStep& step);
