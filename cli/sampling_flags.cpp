@@ -1,9 +1,14 @@
 #include "cli/sampling_flags.h"
 
+#include <fmt/format.h>
+
 #include <CLI/CLI.hpp>
+#include <algorithm>
 #include <limits>
 
 #include "common/flags/checks.h"
+#include "common/number_fields.h"
+#include "common/sampling_numbers.h"
 
 namespace stagecoach::cli {
 namespace {
@@ -17,6 +22,30 @@ CLI::Option* AddSetter(CLI::App& app, v1::SamplingParams& sampling, const std::s
       ->type_name(std::is_integral_v<T> ? "N" : "X");
 }
 
+// "must be in [0, 1], not 3"
+CLI::Validator InRange(const SamplingNumber& number) {
+  return CLI::Validator(
+      [&number](const std::string& text) {
+        double value = 0;
+        if (!CLI::detail::lexical_cast(text, value)) return fmt::format("'{}' is no number", text);
+        return number.Holds(value) ? ""
+                                   : fmt::format("must be {}, not {}", RangeText(number), text);
+      },
+      "");
+}
+
+void AddNumber(CLI::App& app, v1::SamplingParams& sampling, const SamplingNumber& number) {
+  std::string flag = fmt::format("--{}", number.name);
+  std::replace(flag.begin(), flag.end(), '_', '-');
+  const std::string bounds = BoundsText(number);
+  const std::string help =
+      bounds.empty() ? number.help : fmt::format("{}, {}", number.help, bounds);
+  const auto set = [&sampling, &number](double value) { SetNumber(sampling, number.name, value); };
+  CLI::Option* const option = number.is_integer ? app.add_option_function<int32_t>(flag, set, help)
+                                                : app.add_option_function<float>(flag, set, help);
+  option->type_name(number.is_integer ? "N" : "X")->check(InRange(number));
+}
+
 }  // namespace
 
 void AddSamplingFlags(CLI::App& app, v1::SamplingParams& sampling) {
@@ -28,11 +57,7 @@ void AddSamplingFlags(CLI::App& app, v1::SamplingParams& sampling) {
   add("--max-tokens", &Params::set_max_tokens,
       "New tokens, at most (default: to the context's end)");
   add("--min-tokens", &Params::set_min_tokens, "No end before this many new tokens");
-  add("--temperature", &Params::set_temperature, "0 is greedy (default: the model's, else 1)")
-      ->check(ZeroOrMore());
-  add("--top-p", &Params::set_top_p, "Smallest set of tokens with this much probability, (0, 1]");
-  add("--top-k", &Params::set_top_k, "The K most likely tokens; 0: all");
-  add("--min-p", &Params::set_min_p, "Tokens at least this probable, relative to the likeliest");
+  for (const SamplingNumber& number : kSamplingNumbers) AddNumber(app, sampling, number);
   add("--seed", &Params::set_seed, "The same seed gives the same tokens");
   add("--n", &Params::set_n, "Choices for the one prompt")->check(MoreThanZero());
   app.add_option_function<std::vector<std::string>>(
@@ -55,11 +80,6 @@ void AddSamplingFlags(CLI::App& app, v1::SamplingParams& sampling) {
   app.add_flag_function(
       "--ignore-eos", [&sampling](int64_t) { sampling.set_ignore_eos(true); },
       "Generate to --max-tokens, whatever the model says");
-  add("--presence-penalty", &Params::set_presence_penalty, "For tokens generated before, [-2, 2]");
-  add("--frequency-penalty", &Params::set_frequency_penalty,
-      "For each time a token was generated before, [-2, 2]");
-  add("--repetition-penalty", &Params::set_repetition_penalty,
-      "For tokens of prompt and completion; 1: none");
   app.option_defaults()->group("Options");
 }
 

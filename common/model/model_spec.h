@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <map>
 #include <optional>
 #include <string>
 #include <vector>
@@ -122,8 +123,7 @@ absl::StatusOr<ModelSpec> ReadModelSpec(const std::string& model_dir);
 // MODEL_DIR/generation_config.json: the checkpoint's own sampling defaults. Absent file: all empty,
 // and the EOS ids of config.json.
 struct GenerationDefaults {
-  std::optional<float> temperature, top_p, min_p, repetition_penalty;
-  std::optional<int32_t> top_k;
+  std::map<std::string, double> sampling;  // by SamplingNumber::name, those that the file has
   std::optional<int32_t> max_new_tokens;
   std::vector<int32_t> eos_ids;  // a number or a list in the file
 };
