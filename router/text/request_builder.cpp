@@ -9,6 +9,7 @@
 #include "router/access/request_id.h"
 #include "router/text/chat.h"
 #include "router/text/chat_output.h"
+#include "router/text/text_memory.h"
 
 namespace stagecoach::router {
 namespace {
@@ -35,7 +36,10 @@ absl::StatusOr<std::vector<int32_t>> PromptIds(const ServedModel& model,
     return std::vector<int32_t>(ids.begin(), ids.end());
   }
   if (!request.has_text()) return std::vector<int32_t>();
+  SC_RETURN_IF_ERROR(CheckTextLength(model, "text", request.text().size()));
   SC_RETURN_IF_ERROR(text::CheckUtf8("text", request.text()));
+  SC_ASSIGN_OR_RETURN(const TextMemory memory,
+                      TextMemory::Reserve(model, "text", request.text().size()));
   const bool add_special = !request.has_add_special_tokens() || request.add_special_tokens();
   SC_ASSIGN_OR_RETURN(std::vector<int32_t> ids,
                       model.tokenizer->Encode(request.text(), add_special));
