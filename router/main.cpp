@@ -42,6 +42,7 @@
 #include "router/frontend/frontend.h"
 #include "router/frontend/grpc_server.h"
 #include "router/frontend/http/http_server.h"
+#include "router/frontend/scheduler_watch.h"
 #include "router/frontend/throughput_log.h"
 #include "router/scheduler/scheduler.h"
 #include "router/text/grammar_params.h"
@@ -216,9 +217,11 @@ std::vector<StallWatch::Stage> WatchedStages(const Pipeline& pipeline) {
 }
 
 FrontendOptions MakeFrontendOptions(const ServeFlags& serve, const Pipeline& pipeline,
-                                    SpanSink* spans, const PipelineWatch* watch) {
+                                    SpanSink* spans, const PipelineWatch* watch,
+                                    const SchedulerWatch* scheduler_watch) {
   FrontendOptions options;
   options.stalled = [watch] { return watch->Read().stalled; };
+  options.scheduler_stalled = [scheduler_watch] { return scheduler_watch->Stalled(); };
   options.max_prompts = serve.max_waiting;
   options.max_choices = size_t{serve.max_waiting} + pipeline.limits.max_sequences;
   options.request_memory_bytes = serve.request_memory_bytes;
@@ -258,16 +261,14 @@ std::vector<v1::StageStatus> StageStatuses(const Pipeline& pipeline) {
   return statuses;
 }
 
-// Forwards stall changes to a server that lives shorter than the watch.
+// Forwards stall changes, of stages and of the scheduler, to a server that lives shorter than the
+// watches.
 class StallSwitch {
  public:
   using Listener = std::function<void(bool stalled)>;
 
-  void Set(bool stalled) {
-    const std::lock_guard lock(mutex_);
-    stalled_ = stalled;
-    if (listener_) listener_(stalled);
-  }
+  void SetStages(bool stalled) { Set(&StallSwitch::stages_, stalled); }
+  void SetScheduler(bool stalled) { Set(&StallSwitch::scheduler_, stalled); }
 
   // Calls the listener with the current state, then with every change while this object lives.
   class Listening {
@@ -275,7 +276,7 @@ class StallSwitch {
     Listening(StallSwitch* owner, Listener listener) : owner_(owner) {
       const std::lock_guard lock(owner_->mutex_);
       owner_->listener_ = std::move(listener);
-      owner_->listener_(owner_->stalled_);
+      owner_->listener_(owner_->stages_ || owner_->scheduler_);
     }
     ~Listening() {
       const std::lock_guard lock(owner_->mutex_);
@@ -289,10 +290,25 @@ class StallSwitch {
   };
 
  private:
+  void Set(bool StallSwitch::* which, bool stalled) {
+    const std::lock_guard lock(mutex_);
+    this->*which = stalled;
+    if (listener_) listener_(stages_ || scheduler_);
+  }
+
   std::mutex mutex_;
-  Listener listener_;  // guarded by mutex_, as the next
-  bool stalled_ = false;
+  Listener listener_;  // guarded by mutex_, as the next two
+  bool stages_ = false;
+  bool scheduler_ = false;
 };
+
+// Closed connections tell the clients: an error message would need the scheduler's thread, and so
+// would an orderly shutdown.
+void EndForScheduler(const std::string& why) {
+  WriteStderr(fmt::format("error: {}, and does not get on\n", why));
+  FlushStderr();
+  std::_Exit(1);
+}
 
 // Returns OK after an orderly shutdown, or else the reason why serving did not begin or could not
 // continue.
@@ -347,18 +363,25 @@ absl::Status Serve(const Flags& flags, StopRequest& stop) {
        .flight = flight,
        .vocab_size = model.spec.vocab_size,
        .watch = &watch,
-       .on_stall = [&stall_switch](bool stalled) { stall_switch.Set(stalled); }},
+       .on_stall = [&stall_switch](bool stalled) { stall_switch.SetStages(stalled); }},
       internal);
   SC_ASSIGN_OR_RETURN(
       std::unique_ptr<Scheduler> scheduler,
       Scheduler::Start(MakeSchedulerConfig(flags.serve, model.spec, pipeline), client.get()));
+  SchedulerWatch scheduler_watch(
+      SchedulerWatch::ForSnapshots(scheduler.get()),
+      {.end = std::chrono::seconds(flags.serve.stall_limit_s)},
+      {.on_change = [&stall_switch](bool stalled) { stall_switch.SetScheduler(stalled); },
+       .on_lost = EndForScheduler});
   const std::string name = model.name;
-  Frontend frontend(MakeFrontendOptions(flags.serve, pipeline, spans.get(), &watch),
-                    std::move(model), StageStatuses(pipeline), scheduler.get());
+  Frontend frontend(
+      MakeFrontendOptions(flags.serve, pipeline, spans.get(), &watch, &scheduler_watch),
+      std::move(model), StageStatuses(pipeline), scheduler.get());
   // The scheduler's sinks post to the frontend's threads, which call the scheduler. So it must stop
   // before these threads end, and be destroyed after them.
   const absl::Cleanup stop_scheduler = [&] {
     frontend.StopAccepting();
+    scheduler_watch.End();
     scheduler->Stop();
   };
   const auto scheduler_metrics = std::make_shared<SchedulerCollector>(scheduler.get(), name);
@@ -422,6 +445,7 @@ absl::Status Serve(const Flags& flags, StopRequest& stop) {
   scheduler_metrics->Detach();
   stage_metrics->Detach();
   stall_metrics->Detach();
+  scheduler_watch.End();
   scheduler->Stop();
   if (spans != nullptr) spans->Stop();  // the metrics server keeps it alive
   return reason;

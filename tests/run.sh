@@ -159,7 +159,7 @@ stage_cluster() {
   command -v grpcurl >/dev/null || go_tool github.com/fullstorydev/grpcurl/cmd/grpcurl@v1.9.3
   go_tool github.com/rakyll/hey@v0.1.4
   install_node_client
-  check "cluster" py tests/cluster tests/clients tests/checkpoints tests/monitoring tests/gpu deploy/demo-model-training || true
+  check "cluster" py tests/cluster tests/clients tests/checkpoints tests/monitoring tests/gpu tests/layering deploy/demo-model-training || true
 }
 
 # Tests the chart: renders it, validates it against the API's definitions, and runs its programs as it specifies.

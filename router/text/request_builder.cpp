@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <new>
 #include <utility>
 
 #include "common/status.h"
@@ -20,6 +21,10 @@ absl::Status CheckBytes(const char* field, const std::string& value, size_t most
         fmt::format("{}: {} bytes; at most {} are allowed", field, value.size(), most));
   }
   return absl::OkStatus();
+}
+
+absl::Status NoMemory() {
+  return absl::ResourceExhaustedError("the server has no memory for this request; try again later");
 }
 
 template <typename Request>
@@ -60,7 +65,7 @@ absl::StatusOr<GenerationInput> Complete(const ServedModel& model, std::vector<i
 }  // namespace
 
 absl::StatusOr<GenerationInput> BuildGeneration(const ServedModel& model,
-                                                const v1::GenerateRequest& request) {
+                                                const v1::GenerateRequest& request) try {
   SC_RETURN_IF_ERROR(CheckModelName(model, request.model()));
   SC_RETURN_IF_ERROR(CheckNames(request));
   SC_ASSIGN_OR_RETURN(std::vector<int32_t> prompt, PromptIds(model, request));
@@ -80,10 +85,12 @@ absl::StatusOr<GenerationInput> BuildGeneration(const ServedModel& model,
     }
   }
   return input;
+} catch (const std::bad_alloc&) {
+  return NoMemory();
 }
 
 absl::StatusOr<GenerationInput> BuildGeneration(const ServedModel& model,
-                                                const v1::ChatRequest& request) {
+                                                const v1::ChatRequest& request) try {
   SC_RETURN_IF_ERROR(CheckModelName(model, request.model()));
   SC_RETURN_IF_ERROR(CheckNames(request));
   SC_ASSIGN_OR_RETURN(ChatPrompt chat, RenderChat(model, request));
@@ -109,6 +116,8 @@ absl::StatusOr<GenerationInput> BuildGeneration(const ServedModel& model,
   input.cache_salt = request.cache_salt();
   input.skip_special_tokens = !request.has_skip_special_tokens() || request.skip_special_tokens();
   return input;
+} catch (const std::bad_alloc&) {
+  return NoMemory();
 }
 
 bool NeedsGrammar(const v1::GenerateRequest& request) { return request.sampling().has_grammar(); }

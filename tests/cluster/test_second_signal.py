@@ -7,7 +7,7 @@ import signal
 
 import grpc
 import pytest
-from harness import STOP_TIMEOUT_S, Cluster, parse_ready, start
+from harness import STOP_TIMEOUT_S, Cluster, parse_ready, start, wait_until
 from stopped_thread import stopped_thread
 from stagecoach.v1 import inference_pb2 as pb
 from stagecoach.v1 import inference_pb2_grpc as pb_grpc
@@ -66,8 +66,7 @@ def test_of_a_worker_that_cannot_end(second):
         worker, *_ = worker_with_log(stack)
         with stopped_thread(worker.pid, "stagecoach-work"):
             worker.send_signal(signal.SIGTERM)
-            while is_pending(worker, signal.SIGTERM):
-                pass
+            wait_until(lambda: not is_pending(worker, signal.SIGTERM), "a thread takes the signal")
             assert worker.poll() is None
             worker.send_signal(second)
             assert worker.wait(timeout=STOP_TIMEOUT_S) == 128 + second

@@ -192,8 +192,9 @@ def test_servers_die_with_the_run(tmp_path):
                           stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as process:
         try:
             # Waits until the pipeline is up; it then runs for a long time.
+            deadline = time.monotonic() + 300
             while sum(log.read_text().count("messages travel by") for log in tmp_path.glob("logs/*.log")) < 2:
-                assert process.poll() is None
+                assert process.poll() is None and time.monotonic() < deadline
                 time.sleep(0.01)
             below = all_below(process.pid)
         finally:
