@@ -8,12 +8,10 @@
 #include <atomic>
 #include <chrono>
 #include <cmath>
-#include <condition_variable>
 #include <cstdio>
 #include <cstdlib>
 #include <filesystem>
 #include <functional>
-#include <mutex>
 #include <optional>
 #include <string>
 #include <thread>
@@ -28,6 +26,7 @@
 #include "common/log_writer.h"
 #include "common/metrics/metrics_server.h"
 #include "common/metrics/stage_collector.h"
+#include "common/mutex.h"
 #include "common/process.h"
 #include "common/rpc/internal_access.h"
 #include "common/status.h"
@@ -80,7 +79,7 @@ class StopRequest {
   // The pipeline is lost or, with OK, must shut down. The first loss counts.
   void Lost(const absl::Status& status) {
     {
-      std::lock_guard lock(mutex_);
+      MutexLock lock(mutex_);
       stopped_ = true;
       if (cause_.ok()) cause_ = status;
     }
@@ -89,20 +88,20 @@ class StopRequest {
 
   // Not OK: the pipeline is lost, even if a signal came first.
   absl::Status loss() {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     return cause_;
   }
 
   // A stage must shut down: acts like a signal to this process.
   void StageDrains(const std::string& stage) {
-    spdlog::info("{} is to end, so this pipeline does", stage);
+    spdlog::info("{} is shutting down, so the pipeline stops", stage);
     Lost(absl::OkStatus());
   }
 
   // Blocks until there is a reason to stop: OK for a signal, otherwise the loss.
   absl::Status Wait() {
-    std::unique_lock lock(mutex_);
-    changed_.wait(lock, [this] { return stopped_; });
+    MutexLock lock(mutex_);
+    changed_.wait(lock, [this]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) { return stopped_; });
     return cause_;
   }
 
@@ -117,7 +116,7 @@ class StopRequest {
         std::_Exit(0);
       }
       {
-        std::lock_guard lock(mutex_);
+        MutexLock lock(mutex_);
         stopped_ = true;
       }
       changed_.notify_one();
@@ -127,11 +126,11 @@ class StopRequest {
   ShutdownSignals* const signals_;
   std::atomic<bool> serving_{false};
   std::atomic<bool> finished_{false};
-  std::mutex mutex_;
-  std::condition_variable changed_;
-  bool stopped_ = false;  // guarded by mutex_
-  absl::Status cause_;    // guarded by mutex_
-  std::thread watcher_;   // last: uses all above
+  Mutex mutex_;
+  CondVar changed_;
+  bool stopped_ ABSL_GUARDED_BY(mutex_) = false;
+  absl::Status cause_ ABSL_GUARDED_BY(mutex_);
+  std::thread watcher_;  // last: uses all above
 };
 
 std::string ServedName(const Flags& flags) {
@@ -274,12 +273,12 @@ class StallSwitch {
   class Listening {
    public:
     Listening(StallSwitch* owner, Listener listener) : owner_(owner) {
-      const std::lock_guard lock(owner_->mutex_);
+      const MutexLock lock(owner_->mutex_);
       owner_->listener_ = std::move(listener);
       owner_->listener_(owner_->stages_ || owner_->scheduler_);
     }
     ~Listening() {
-      const std::lock_guard lock(owner_->mutex_);
+      const MutexLock lock(owner_->mutex_);
       owner_->listener_ = nullptr;
     }
     Listening(const Listening&) = delete;
@@ -291,15 +290,15 @@ class StallSwitch {
 
  private:
   void Set(bool StallSwitch::* which, bool stalled) {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     this->*which = stalled;
     if (listener_) listener_(stages_ || scheduler_);
   }
 
-  std::mutex mutex_;
-  Listener listener_;  // guarded by mutex_, as the next two
-  bool stages_ = false;
-  bool scheduler_ = false;
+  Mutex mutex_;
+  Listener listener_ ABSL_GUARDED_BY(mutex_);
+  bool stages_ ABSL_GUARDED_BY(mutex_) = false;
+  bool scheduler_ ABSL_GUARDED_BY(mutex_) = false;
 };
 
 // Closed connections tell the clients: an error message would need the scheduler's thread, and so
@@ -332,7 +331,7 @@ absl::Status Serve(const Flags& flags, StopRequest& stop) {
   if (model.grammars.ok()) {
     token_table = ToProto(model.token_table);
   } else {
-    spdlog::warn("requests with a grammar are refused: {}",
+    spdlog::warn("requests with a grammar will be refused: {}",
                  std::string(model.grammars.status().message()));
   }
   SC_ASSIGN_OR_RETURN(const Pipeline pipeline,
@@ -416,9 +415,9 @@ absl::Status Serve(const Flags& flags, StopRequest& stop) {
     if (grpc != nullptr) addresses += " grpc=" + grpc->address();
     if (http != nullptr) addresses += " http=" + http->address();
     spdlog::info(
-        "serving {},{}, max_model_len {}, {} stages, {} sequences, {} tokens a step at most", name,
-        addresses, pipeline.kv.max_model_len, pipeline.stages.size(), pipeline.limits.max_sequences,
-        pipeline.limits.max_batched_tokens);
+        "serving {},{}, max_model_len {}, {} stages, {} sequences, at most {} tokens per step",
+        name, addresses, pipeline.kv.max_model_len, pipeline.stages.size(),
+        pipeline.limits.max_sequences, pipeline.limits.max_batched_tokens);
     fmt::print("ready{} metrics={} kv_blocks={}\n", addresses, metrics_address,
                pipeline.kv.kv_blocks);
     std::fflush(stdout);

@@ -142,10 +142,13 @@ shell_syntax() {
 }
 
 stage_lint() {
+  venv
   check "clang-format" clang_format || true
   check "shell syntax" shell_syntax || true
+  check "ruff" build/venv/bin/ruff check --no-cache --output-format concise || true
   check "layering" python3 tests/layering/check_includes.py . || true
   check "links" python3 tests/docs/links.py || true
+  check "thread safety" tests/lint/clang.py thread-safety || true
 }
 
 stage_cpu() {

@@ -62,9 +62,10 @@ class Page {
 };
 
 void AddTimes(Page& page) {
-  page.Begin("stagecoach_stage_seconds_total",
-             "What the stage's compute thread did: it is in one state at any moment",
-             MetricType::Counter);
+  page.Begin(
+      "stagecoach_stage_seconds_total",
+      "Time of the stage's compute thread, by state; it is in exactly one state at any moment",
+      MetricType::Counter);
   page.Add([](const Stats& s) { return s.compute_ms() / 1e3; }, {{"state", "compute"}});
   page.Add([](const Stats& s) { return s.wait_input_ms() / 1e3; }, {{"state", "wait_input"}});
   page.Add([](const Stats& s) { return s.wait_mask_ms() / 1e3; }, {{"state", "wait_mask"}});
@@ -82,10 +83,10 @@ void AddCounts(Page& page) {
   counter("stagecoach_stage_tokens_total", "Rows computed",
           [](const Stats& s) { return static_cast<double>(s.tokens()); });
   counter("stagecoach_stage_bubbles_total",
-          "Steps that the stage had to wait for, with nothing else to do",
+          "Pipeline bubbles: steps that the stage waited for with nothing else to do",
           [](const Stats& s) { return static_cast<double>(s.bubbles()); });
   counter("stagecoach_stage_metadata_late_steps_total",
-          "Steps whose hidden states came before their metadata was ready",
+          "Steps whose hidden states arrived before their metadata was ready",
           [](const Stats& s) { return static_cast<double>(s.metadata_late_steps()); });
 }
 
@@ -104,20 +105,21 @@ void AddChannels(Page& page) {
     channel("tokens", [](const Stats& s) -> const v1::ChannelStats& { return s.tokens_channel(); });
   };
   family(
-      "stagecoach_stage_channel_bytes_total", "Passed on to neighbours and got from them",
+      "stagecoach_stage_channel_bytes_total", "Bytes sent to and received from neighbour stages",
       [](const v1::ChannelStats& c) { return c.sent_bytes(); },
       [](const v1::ChannelStats& c) { return c.received_bytes(); });
   family(
       "stagecoach_stage_channel_messages_total",
-      "Messages in which those bytes went; between GPUs each is a call of NCCL",
+      "Messages sent to and received from neighbour stages; between GPUs each message is one NCCL "
+      "call",
       [](const v1::ChannelStats& c) { return c.sent_frames(); },
       [](const v1::ChannelStats& c) { return c.received_frames(); });
 }
 
 void AddHops(Page& page, const std::vector<std::optional<Stats>>& stages) {
   page.Begin("stagecoach_stage_hop_seconds",
-             "From a stage's hand to the next stage, hidden states that pass through the host; "
-             "between machines as true as their clocks agree",
+             "Time of hidden states from one stage to the next, only if they pass through the "
+             "host; between machines only as accurate as their clocks agree",
              MetricType::Histogram);
   for (size_t i = 0; i < stages.size(); ++i) {
     if (!stages[i] || !stages[i]->has_hop_seconds()) continue;
@@ -136,23 +138,24 @@ void AddHops(Page& page, const std::vector<std::optional<Stats>>& stages) {
 }
 
 void AddState(Page& page) {
-  page.Begin("stagecoach_stage_slots_in_use", "Sequences that the stage holds", MetricType::Gauge);
+  page.Begin("stagecoach_stage_slots_in_use", "Sequences that have a slot on the stage",
+             MetricType::Gauge);
   page.Add([](const Stats& s) { return static_cast<double>(s.slots_in_use()); });
-  page.Begin("stagecoach_stage_memory_bytes", "What the stage's memory holds", MetricType::Gauge);
+  page.Begin("stagecoach_stage_memory_bytes", "Memory of the stage, by kind", MetricType::Gauge);
   page.Add([](const Stats& s) { return static_cast<double>(s.memory().weights_bytes()); },
            {{"kind", "weights"}});
   page.Add([](const Stats& s) { return static_cast<double>(s.memory().scratch_bytes()); },
            {{"kind", "scratch"}});
   page.Add([](const Stats& s) { return static_cast<double>(s.memory().kv_bytes()); },
            {{"kind", "kv"}});
-  page.Begin("stagecoach_stage_load_seconds", "How long the last load took, by phase",
+  page.Begin("stagecoach_stage_load_seconds", "Duration of the last load, by phase",
              MetricType::Gauge);
   page.Add([](const Stats& s) { return s.load().read_ms() / 1e3; }, {{"phase", "read"}});
   page.Add([](const Stats& s) { return s.load().profile_ms() / 1e3; }, {{"phase", "profile"}});
   page.Add([](const Stats& s) { return s.load().prepare_ms() / 1e3; }, {{"phase", "prepare"}});
   page.Add([](const Stats& s) { return s.load().connect_ms() / 1e3; }, {{"phase", "connect"}});
   page.Begin("stagecoach_stage_start_time_seconds",
-             "When the worker's process began, since 1970: its changes are restarts",
+             "Start of the worker's process, Unix time; each change is a restart",
              MetricType::Gauge);
   page.Add([](const Stats& s) { return s.started_unix_s(); });
 }
@@ -160,16 +163,16 @@ void AddState(Page& page) {
 }  // namespace
 
 void StageCollector::Detach() {
-  std::lock_guard lock(mutex_);
+  MutexLock lock(mutex_);
   source_ = nullptr;
 }
 
 std::vector<MetricFamily> StageCollector::Collect() const {
-  std::lock_guard lock(mutex_);
+  MutexLock lock(mutex_);
   if (source_ == nullptr) return {};
   const std::vector<std::optional<Stats>> stages = source_();
   Page page(labels_, stages);
-  page.Begin("stagecoach_stage_up", "Whether the stage answers", MetricType::Gauge);
+  page.Begin("stagecoach_stage_up", "1 if the stage answers, else 0", MetricType::Gauge);
   for (size_t i = 0; i < stages.size(); ++i) page.NewMetric(i).gauge.value = stages[i] ? 1 : 0;
   AddTimes(page);
   AddCounts(page);

@@ -13,7 +13,7 @@ MessageGate::MessageGate(size_t n_places, size_t max_waiting, std::chrono::milli
 
 MessageGate::~MessageGate() {
   {
-    const std::lock_guard lock(mutex_);
+    MutexLock lock(mutex_);
     ending_ = true;
   }
   changed_.notify_all();
@@ -24,7 +24,7 @@ void MessageGate::Enter(Message message, Ticket* ticket) {
   std::vector<std::function<void()>> now_receive;
   std::function<void()> refuse;
   {
-    const std::lock_guard lock(mutex_);
+    MutexLock lock(mutex_);
     *ticket = ++last_ticket_;
     if (waiting_.size() >= max_waiting_) {
       refuse = std::move(message.refuse);
@@ -42,7 +42,7 @@ bool MessageGate::Leave(Ticket ticket) {
   std::vector<std::function<void()>> now_receive;
   bool was_here = false;
   {
-    const std::lock_guard lock(mutex_);
+    MutexLock lock(mutex_);
     const auto is_it = [ticket](const auto& entry) { return entry.ticket == ticket; };
     was_here = places_.remove_if(is_it) + waiting_.remove_if(is_it) > 0;
     FillPlaces(now_receive);
@@ -53,8 +53,9 @@ bool MessageGate::Leave(Ticket ticket) {
 
 void MessageGate::FillPlaces(std::vector<std::function<void()>>& now_receive) {
   while (places_.size() < n_places_ && !waiting_.empty()) {
-    const auto n_places = [this](const Waiting& waiting) {
-      return std::count_if(places_.begin(), places_.end(), [&](const Place& place) {
+    const std::list<Place>& places = places_;
+    const auto n_places = [&places](const Waiting& waiting) {
+      return std::count_if(places.begin(), places.end(), [&](const Place& place) {
         return place.message.tenant == waiting.message.tenant;
       });
     };
@@ -69,7 +70,7 @@ void MessageGate::FillPlaces(std::vector<std::function<void()>>& now_receive) {
 }
 
 void MessageGate::Watch() {
-  std::unique_lock lock(mutex_);
+  MutexLock lock(mutex_);
   while (!ending_) {
     if (waiting_.empty()) {
       changed_.wait(lock);

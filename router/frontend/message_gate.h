@@ -3,15 +3,15 @@
 #pragma once
 
 #include <chrono>
-#include <condition_variable>
 #include <cstddef>
 #include <cstdint>
 #include <functional>
 #include <list>
-#include <mutex>
 #include <string>
 #include <thread>
 #include <vector>
+
+#include "common/mutex.h"
 
 namespace stagecoach::router {
 
@@ -52,22 +52,22 @@ class MessageGate {
     Message message;
   };
 
-  // REQUIRES: mutex_ held. Moves waiting messages to free places; `now_receive` gets the functions
+  // Moves waiting messages to free places; `now_receive` gets the functions
   // to call without the lock.
-  void FillPlaces(std::vector<std::function<void()>>& now_receive);
+  void FillPlaces(std::vector<std::function<void()>>& now_receive)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   // Expels slow messages while others wait.
   void Watch();
 
   const size_t n_places_;
   const size_t max_waiting_;
   const std::chrono::milliseconds patience_;
-  std::mutex mutex_;
-  std::condition_variable changed_;
-  // All guarded by mutex_; the lists are oldest first.
-  Ticket last_ticket_ = 0;
-  std::list<Place> places_;
-  std::list<Waiting> waiting_;
-  bool ending_ = false;
+  Mutex mutex_;
+  CondVar changed_;
+  Ticket last_ticket_ ABSL_GUARDED_BY(mutex_) = 0;
+  std::list<Place> places_ ABSL_GUARDED_BY(mutex_);     // oldest first
+  std::list<Waiting> waiting_ ABSL_GUARDED_BY(mutex_);  // oldest first
+  bool ending_ ABSL_GUARDED_BY(mutex_) = false;
   std::thread watch_;  // last: it uses the others
 };
 

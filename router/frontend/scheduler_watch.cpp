@@ -35,63 +35,62 @@ SchedulerWatch::Ask SchedulerWatch::ForSnapshots(Scheduler* scheduler) {
 }
 
 std::string SchedulerWatch::Stalled() const {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   return stalled_;
 }
 
 void SchedulerWatch::End() {
   {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     ending_ = true;
   }
   ending_changed_.notify_one();
   if (thread_.joinable()) thread_.join();
 }
 
-void SchedulerWatch::Change(const std::string& stalled, std::unique_lock<std::mutex>& lock) {
-  stalled_ = stalled;
-  lock.unlock();
-  spdlog::warn("{}", stalled.empty() ? "the scheduler goes on" : stalled);
-  if (hooks_.on_change) hooks_.on_change(!stalled.empty());
-  lock.lock();
+void SchedulerWatch::SetStalled(const std::string& stalled) {
+  bool was_stalled = false;
+  {
+    const MutexLock lock(mutex_);
+    was_stalled = !stalled_.empty();
+    stalled_ = stalled;
+  }
+  const bool is_stalled = !stalled.empty();
+  if (is_stalled == was_stalled) return;
+  spdlog::warn("{}", is_stalled ? stalled : "the scheduler goes on");
+  if (hooks_.on_change) hooks_.on_change(is_stalled);
 }
 
-bool SchedulerWatch::Await(const std::function<bool()>& answered,
-                           std::unique_lock<std::mutex>& lock) {
+bool SchedulerWatch::EndsWithin(Clock::duration time) {
+  MutexLock lock(mutex_);
+  return ending_changed_.wait_for(
+      lock, time, [this]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) { return ending_; });
+}
+
+bool SchedulerWatch::Await(const std::function<bool()>& answered) {
   Clock::time_point asked = Clock::now();
   Clock::time_point last_look = asked;
   while (!answered()) {
-    if (ending_changed_.wait_for(lock, limits_.tick, [this] { return ending_; })) return false;
+    if (EndsWithin(limits_.tick)) return false;
     const Clock::time_point now = Clock::now();
     if (now - last_look > kLateTicks * limits_.tick) asked += now - last_look;
     last_look = now;
     const Clock::duration waited = now - asked;
     if (waited > limits_.end) {
-      lock.unlock();
       if (hooks_.on_lost) hooks_.on_lost(Words(waited));
-      lock.lock();
       return false;
     }
-    if (waited <= limits_.notice) continue;
-    if (stalled_.empty()) {
-      Change(Words(waited), lock);
-    } else {
-      stalled_ = Words(waited);
-    }
+    if (waited > limits_.notice) SetStalled(Words(waited));
   }
-  if (!stalled_.empty()) Change("", lock);
+  SetStalled("");
   return true;
 }
 
 void SchedulerWatch::Run() {
   pthread_setname_np(pthread_self(), "scheduler watch");
-  std::unique_lock lock(mutex_);
   do {
-    lock.unlock();
-    const std::function<bool()> answered = ask_();
-    lock.lock();
-    if (!Await(answered, lock)) return;
-  } while (!ending_changed_.wait_for(lock, limits_.interval, [this] { return ending_; }));
+    if (!Await(ask_())) return;
+  } while (!EndsWithin(limits_.interval));
 }
 
 }  // namespace stagecoach::router

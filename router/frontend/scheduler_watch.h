@@ -3,12 +3,11 @@
 #pragma once
 
 #include <chrono>
-#include <condition_variable>
 #include <functional>
-#include <mutex>
 #include <string>
 #include <thread>
 
+#include "common/mutex.h"
 #include "router/scheduler/scheduler.h"
 
 namespace stagecoach::router {
@@ -52,18 +51,21 @@ class SchedulerWatch {
   using Clock = std::chrono::steady_clock;
 
   void Run();
-  // Waits for the answer. False: the watch is to end. REQUIRES: `lock` holds mutex_.
-  bool Await(const std::function<bool()>& answered, std::unique_lock<std::mutex>& lock);
-  // Sets stalled_, logs, and calls on_change without the lock. REQUIRES: `lock` holds mutex_.
-  void Change(const std::string& stalled, std::unique_lock<std::mutex>& lock);
+  // Waits for the answer. Returns false if the watch must end.
+  bool Await(const std::function<bool()>& answered);
+  // Waits for `time`, or less if the watch must end. Returns whether it must.
+  bool EndsWithin(Clock::duration time);
+  // Sets stalled_. If a stall begins or ends with it, logs that and calls on_change, without the
+  // lock.
+  void SetStalled(const std::string& stalled);
 
   const Ask ask_;
   const SchedulerWatchLimits limits_;
   const SchedulerWatchHooks hooks_;
-  mutable std::mutex mutex_;
-  std::condition_variable ending_changed_;
-  bool ending_ = false;  // guarded by mutex_, as the next
-  std::string stalled_;
+  mutable Mutex mutex_;
+  CondVar ending_changed_;
+  bool ending_ ABSL_GUARDED_BY(mutex_) = false;
+  std::string stalled_ ABSL_GUARDED_BY(mutex_);
   std::thread thread_;  // last: uses all above
 };
 

@@ -68,7 +68,7 @@ StreamStore::~StreamStore() { StopWaiting(); }
 
 void StreamStore::StopWaiting() {
   {
-    std::lock_guard lock(mutex_);
+    MutexLock lock(mutex_);
     stopping_ = true;
   }
   changed_.notify_one();
@@ -78,14 +78,14 @@ void StreamStore::StopWaiting() {
 absl::Status StreamStore::NoStream(const std::string& id) const {
   if (IsOfAnotherInstance(id)) {
     return WithErrorCode(
-        absl::NotFoundError(fmt::format("stream '{}' is another replica's, and this is {}: send "
-                                        "what is about a stream to the server that began it",
+        absl::NotFoundError(fmt::format("stream '{}' belongs to another replica; this one is {}: "
+                                        "send the request to the replica that started the stream",
                                         id, InstanceId())),
         kStreamOnOtherReplica);
   }
   return WithErrorCode(
-      absl::NotFoundError(fmt::format("no stream '{}' is kept: there was none that is resumable, "
-                                      "nobody has read it for {} s, or another replica has it",
+      absl::NotFoundError(fmt::format("no stream '{}' is kept: it was not resumable, nobody read "
+                                      "it for {} s, or another replica has it",
                                       id, std::chrono::duration<double>(limits_.keep).count())),
       kStreamNotFound);
 }
@@ -99,11 +99,11 @@ absl::StatusOr<NewStream> StreamStore::Create(
   Aftermath after;
   NewStream made;
   {
-    std::lock_guard lock(mutex_);
+    MutexLock lock(mutex_);
     const Key key(owner, id);
     if (streams_.contains(key)) {
       return absl::AlreadyExistsError(fmt::format(
-          "request_id: there is a stream '{}' already; read it, or choose another id", id));
+          "request_id: a stream '{}' exists already; read it, or choose another id", id));
     }
     if (n_places_ >= limits_.max_streams) {
       if (absl::Status place = MakePlace(account, after); !place.ok()) return place;
@@ -134,18 +134,19 @@ std::unique_ptr<StreamReader> StreamStore::MakeReader(const std::shared_ptr<Stre
 absl::StatusOr<std::unique_ptr<StreamReader>> StreamStore::Read(const std::string& owner,
                                                                 const std::string& id,
                                                                 uint64_t from) {
-  std::lock_guard lock(mutex_);
+  MutexLock lock(mutex_);
   const auto found = streams_.find({owner, id});
   if (found == streams_.end()) return NoStream(id);
   const std::shared_ptr<Stream>& stream = found->second;
   if (from > stream->n_tokens) {
-    return absl::InvalidArgumentError(fmt::format(
-        "from: {} is behind the stream's end; it has {} tokens so far", from, stream->n_tokens));
+    return absl::InvalidArgumentError(
+        fmt::format("from: {} is past the end of the stream, which has {} tokens so far", from,
+                    stream->n_tokens));
   }
   if (from < stream->n_lost) {
     return absl::OutOfRangeError(
-        fmt::format("from: the stream's first {} tokens are no longer kept, for want of memory "
-                    "(--resume-memory)",
+        fmt::format("from: the stream's first {} tokens are no longer kept, because the memory for "
+                    "streams was full (--resume-memory)",
                     stream->n_lost));
   }
   const auto& entries = stream->entries;
@@ -160,7 +161,7 @@ absl::StatusOr<std::unique_ptr<StreamReader>> StreamStore::Read(const std::strin
 absl::Status StreamStore::Cancel(const std::string& owner, const std::string& id) {
   Aftermath after;
   {
-    std::lock_guard lock(mutex_);
+    MutexLock lock(mutex_);
     const auto found = streams_.find({owner, id});
     if (found == streams_.end()) return NoStream(id);
     const std::shared_ptr<Stream> stream = found->second;
@@ -174,7 +175,7 @@ absl::Status StreamStore::Cancel(const std::string& owner, const std::string& id
 void StreamStore::Append(Stream& stream, uint64_t n_tokens, std::string data) {
   Aftermath after;
   {
-    std::lock_guard lock(mutex_);
+    MutexLock lock(mutex_);
     const uint64_t start = std::exchange(stream.n_tokens, n_tokens);
     if (stream.ended || data.empty()) return;
     Stream::Entry entry{.start = start, .data = std::move(data)};
@@ -194,7 +195,7 @@ void StreamStore::End(const std::shared_ptr<Stream>& stream, absl::Status status
   Aftermath after;
   decltype(stream->cancel) unused;  // destroyed outside the lock
   {
-    std::lock_guard lock(mutex_);
+    MutexLock lock(mutex_);
     unused = std::exchange(stream->cancel, nullptr);
     EndLocked(*stream, std::move(status), after);
     if (!stream->started && stream->is_kept) Remove(stream, after);
@@ -213,7 +214,8 @@ void StreamStore::EndLocked(Stream& stream, absl::Status status, Aftermath& afte
 }
 
 void StreamStore::Remove(const std::shared_ptr<Stream>& stream, Aftermath& after) {
-  EndLocked(*stream, absl::CancelledError("nobody has come to read the stream"), after);
+  EndLocked(*stream, absl::CancelledError("the stream was removed because no client read it"),
+            after);
   stream->is_kept = false;
   AddBytes(*stream, stream->n_bytes, -1);
   if (stream->has_place) GiveUpPlace(*stream);
@@ -258,10 +260,10 @@ absl::Status StreamStore::MakePlace(const Account& account, Aftermath& after) {
     return absl::OkStatus();
   }
   if (most == account.tenant) {
-    return absl::ResourceExhaustedError(fmt::format(
-        "{} resumable streams run, {} of them yours, and no more may (--resume-streams);"
-        " try again later, or without resumable",
-        n_places_, n_own));
+    return absl::ResourceExhaustedError(
+        fmt::format("{} resumable streams are running, {} of them yours: this is the limit "
+                    "(--resume-streams); try again later, or without resumable",
+                    n_places_, n_own));
   }
   metrics_->CountStreamDropped();
   TakePlace(most, after);
@@ -349,7 +351,7 @@ void StreamStore::Unread(const std::shared_ptr<Stream>& stream, Aftermath& after
 void StreamStore::Report() const { metrics_->SetStreams(streams_.size(), n_bytes_); }
 
 void StreamStore::WaitForReaders() {
-  std::unique_lock lock(mutex_);
+  MutexLock lock(mutex_);
   while (!stopping_) {
     if (unread_.empty()) {
       changed_.wait(lock);
@@ -369,13 +371,13 @@ StreamWriter::StreamWriter(StreamStore* store, std::shared_ptr<StreamStore::Stre
     : store_(store), stream_(std::move(stream)) {}
 
 StreamWriter::~StreamWriter() {
-  store_->End(stream_, absl::InternalError("the stream was left without an end"));
+  store_->End(stream_, absl::InternalError("the stream ended unexpectedly"));
 }
 
 void StreamWriter::Start() {
   StreamStore::Aftermath after;
   {
-    std::lock_guard lock(store_->mutex_);
+    MutexLock lock(store_->mutex_);
     stream_->started = true;
     StreamStore::WakeReaders(*stream_, after);
   }
@@ -395,7 +397,7 @@ StreamReader::StreamReader(StreamStore* store, std::shared_ptr<StreamStore::Stre
 StreamReader::~StreamReader() {
   StreamStore::Aftermath after;
   {
-    std::lock_guard lock(store_->mutex_);
+    MutexLock lock(store_->mutex_);
     std::erase(stream_->readers, this);
     if (stream_->readers.empty() && stream_->is_kept) store_->Unread(stream_, after);
   }
@@ -407,13 +409,14 @@ void StreamReader::OnNews(std::function<void()> wake) {
 }
 
 StreamReader::Piece StreamReader::Next(size_t max_bytes) {
-  std::lock_guard lock(store_->mutex_);
+  MutexLock lock(store_->mutex_);
   Piece piece;
   piece.started = stream_->started;
   if (next_ < stream_->n_dropped) {
     piece.ended = true;
     piece.status = absl::OutOfRangeError(
-        "the stream's next tokens are no longer kept, for want of memory (--resume-memory)");
+        "the stream's next tokens are no longer kept, because the memory for streams was full "
+        "(--resume-memory)");
     return piece;
   }
   const uint64_t end = stream_->n_dropped + stream_->entries.size();

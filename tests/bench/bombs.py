@@ -23,10 +23,9 @@ import time
 ROOT = pathlib.Path(__file__).parents[2]
 sys.path[:0] = [str(ROOT / "tests" / "cluster")]
 
+import grpc  # noqa: E402
 from faults import pids  # noqa: E402
 from harness import DEMO_MODEL, Cluster  # noqa: E402
-
-import grpc  # noqa: E402
 from stagecoach.v1 import inference_pb2 as pb  # noqa: E402
 from stagecoach.v1 import inference_pb2_grpc as pb_grpc  # noqa: E402
 

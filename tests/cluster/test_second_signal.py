@@ -8,9 +8,9 @@ import signal
 import grpc
 import pytest
 from harness import STOP_TIMEOUT_S, Cluster, parse_ready, start, wait_until
-from stopped_thread import stopped_thread
 from stagecoach.v1 import inference_pb2 as pb
 from stagecoach.v1 import inference_pb2_grpc as pb_grpc
+from stopped_thread import stopped_thread
 from workload import GOLDEN
 
 LONG = pb.GenerateRequest(tokens=pb.TokenIds(ids=[5] * 8), sampling=pb.SamplingParams(max_tokens=480, ignore_eos=True, n=64))

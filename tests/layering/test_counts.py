@@ -1,6 +1,6 @@
 """counts.py finds every spelling of an identifier, and nothing that only begins or ends like it."""
-import pytest
 import counts
+import pytest
 
 
 @pytest.mark.parametrize("text", ["min_p", "set_min_p(1)", "min_p_", "--min-p 0.1", "kMinP", "has_MinP", "MIN_P", "minP"])

@@ -7,7 +7,6 @@
 
 #include <algorithm>
 #include <chrono>
-#include <condition_variable>
 #include <future>
 #include <new>
 #include <stop_token>
@@ -16,6 +15,7 @@
 #include <utility>
 
 #include "common/kv_block.h"
+#include "common/mutex.h"
 #include "common/rpc/status.h"
 #include "common/size.h"
 #include "common/status.h"
@@ -52,7 +52,7 @@ absl::Status Caught(const Call& call) {
   try {
     return call();
   } catch (const std::bad_alloc&) {
-    return absl::ResourceExhaustedError("no memory is left");
+    return absl::ResourceExhaustedError("the process is out of memory");
   } catch (const std::exception& error) {
     return absl::InternalError(error.what());
   }
@@ -79,11 +79,11 @@ StageService::~StageService() {
 const char* StageService::Name(State state) {
   switch (state) {
     case State::kEmpty:
-      return "holds no layers yet (Load comes first)";
+      return "holds no layers yet (call Load first)";
     case State::kLoading:
       return "is loading";
     case State::kLoaded:
-      return "has not joined a pipeline (Join comes first)";
+      return "has not joined a pipeline (call Join first)";
     case State::kJoining:
       return "is joining a pipeline";
     case State::kJoined:
@@ -110,7 +110,7 @@ void StageService::SetStateLocked(State state) {
 }
 
 void StageService::Leave(State to) {
-  std::lock_guard lock(mutex_);
+  MutexLock lock(mutex_);
   SetStateLocked(to);
 }
 
@@ -118,14 +118,15 @@ absl::Status StageService::EnterLoad(const grpc::ServerContext& context, const v
   // Includes kJoined: a router may have died before it opened its step stream.
   static constexpr std::initializer_list<State> kFree = {State::kEmpty, State::kLoaded,
                                                          State::kJoined};
-  std::unique_lock lock(mutex_);
+  MutexLock lock(mutex_);
   if (shut_down_) return absl::UnavailableError("the worker is shutting down");
   const v1::Lease before = lease_.lease();
   SC_RETURN_IF_ERROR(lease_.Take(lease));
   const absl::Status taken = lease_.StillHeld(before);
   if (!taken.ok() && !CheckStateLocked(kFree, "Load").ok()) {
-    spdlog::warn("{} takes this worker from {}, which {}", LeaseTable::Name(lease),
-                 LeaseTable::Name(before), state_ == State::kStepping ? "serves" : "loads");
+    spdlog::warn("{} takes over this worker from {}, which {}", LeaseTable::Name(lease),
+                 LeaseTable::Name(before),
+                 state_ == State::kStepping ? "is serving" : "is loading");
     if (session_ != nullptr) session_->Revoke(taken);
     const Clock::time_point end_of_grace = Clock::now() + kRevokeGrace;
     while (!CheckStateLocked(kFree, "Load").ok() && lease_.StillHeld(lease).ok()) {
@@ -142,7 +143,7 @@ absl::Status StageService::EnterLoad(const grpc::ServerContext& context, const v
 }
 
 absl::Status StageService::EnterJoin(const v1::Lease& lease) {
-  std::lock_guard lock(mutex_);
+  MutexLock lock(mutex_);
   SC_RETURN_IF_ERROR(lease_.Check(lease, LeaseTable::kEpochMayRise));
   SC_RETURN_IF_ERROR(CheckStateLocked({State::kLoaded, State::kJoined}, "Join"));
   lease_.Renew(lease);
@@ -152,7 +153,7 @@ absl::Status StageService::EnterJoin(const v1::Lease& lease) {
 
 absl::StatusOr<std::shared_ptr<StageExecutor>> StageService::EnterStep(StepSession* session,
                                                                        const v1::Lease& lease) {
-  std::lock_guard lock(mutex_);
+  MutexLock lock(mutex_);
   SC_RETURN_IF_ERROR(lease_.Check(lease));
   SC_RETURN_IF_ERROR(CheckStateLocked({State::kJoined}, "Step"));
   SetStateLocked(State::kStepping);
@@ -161,7 +162,7 @@ absl::StatusOr<std::shared_ptr<StageExecutor>> StageService::EnterStep(StepSessi
 }
 
 void StageService::Shutdown() {
-  std::lock_guard lock(mutex_);
+  MutexLock lock(mutex_);
   shut_down_ = true;
   if (executor_ != nullptr) executor_->Close(absl::UnavailableError("the worker is shutting down"));
 }
@@ -169,7 +170,7 @@ void StageService::Shutdown() {
 absl::Status StageService::StopExecutor(const absl::Status& reason) {
   std::shared_ptr<StageExecutor> executor;
   {
-    std::lock_guard lock(mutex_);
+    MutexLock lock(mutex_);
     executor = std::move(executor_);
   }
   if (executor == nullptr) return absl::OkStatus();
@@ -184,9 +185,9 @@ absl::Status StageService::StopExecutor(const absl::Status& reason) {
       moved = Clock::now();
     }
     if (Clock::now() - moved > kHeldLimit) {
-      const absl::Status held = absl::UnavailableError(
-          fmt::format("step {} of the last epoch has been held up for {} s and does not end",
-                      executor->Progress().begun(), kHeldLimit.count()));
+      const absl::Status held = absl::UnavailableError(fmt::format(
+          "step {} of the previous epoch has made no progress for {} s and does not end",
+          executor->Progress().begun(), kHeldLimit.count()));
       // Leaked on purpose: its destructor would wait for the blocked thread.
       new std::shared_ptr<StageExecutor>(std::move(executor));
       Lose(held);
@@ -199,7 +200,7 @@ absl::Status StageService::StopExecutor(const absl::Status& reason) {
 }
 
 std::optional<v1::StepProgress> StageService::Progress() const {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   if (executor_ == nullptr) return std::nullopt;
   return executor_->Progress();
 }
@@ -217,7 +218,7 @@ grpc::Status StageService::Describe(grpc::ServerContext*, const v1::DescribeRequ
   response->set_memory_available_bytes(memory.free_bytes);
   response->set_host(host);
   response->set_pid(getpid());
-  std::lock_guard lock(mutex_);
+  MutexLock lock(mutex_);
   if (lease_.lease().epoch() > 0) *response->mutable_lease() = lease_.lease();
   return grpc::Status::OK;
 }
@@ -245,7 +246,7 @@ void StageService::CheckDevice() {
 void StageService::Lose(absl::Status status) {
   std::function<void(absl::Status)> on_lost;
   {
-    std::lock_guard lock(mutex_);
+    MutexLock lock(mutex_);
     on_lost = std::exchange(on_lost_, nullptr);
   }
   if (on_lost) on_lost(std::move(status));
@@ -254,7 +255,7 @@ void StageService::Lose(absl::Status status) {
 absl::Status StageService::StillWanted(const grpc::ServerContext& context,
                                        const v1::Lease& lease) const {
   if (context.IsCancelled()) return absl::CancelledError("the router is gone");
-  std::lock_guard lock(mutex_);
+  MutexLock lock(mutex_);
   if (shut_down_) return absl::UnavailableError("the worker is shutting down");
   return lease_.StillHeld(lease);
 }
@@ -271,12 +272,12 @@ absl::StatusOr<v1::LoadProgress> StageService::LoadModel(
     grpc::ServerWriter<v1::LoadProgress>* writer) {
   LoadBeat beat(&context, writer, work_, [this](const std::string& doing) {
     Lose(absl::UnavailableError(
-        fmt::format("a load that nobody wants any more does not end: it is held up {}", doing)));
+        fmt::format("a cancelled load does not end: it hangs while {}", doing)));
   });
   SC_RETURN_IF_ERROR(StopExecutor(absl::CancelledError("the worker is loading other layers")));
   model_.reset();  // before the new model takes memory
   {
-    std::lock_guard lock(mutex_);
+    MutexLock lock(mutex_);
     load_phases_.Clear();
     memory_.Clear();
   }
@@ -301,12 +302,12 @@ absl::StatusOr<v1::LoadProgress> StageService::LoadModel(
 
   SC_ASSIGN_OR_RETURN(auto grammars, MakeGrammars(request, model_->spec().vocab_size));
   {
-    std::lock_guard lock(mutex_);
+    MutexLock lock(mutex_);
     grammars_ = std::move(grammars);
   }
 
   const Clock::time_point profiling = Clock::now();
-  beat.SetDoing("trying the largest step");
+  beat.SetDoing("profiling the largest step");
   v1::LoadProgress last;
   SC_ASSIGN_OR_RETURN(
       *last.mutable_report(),
@@ -321,7 +322,7 @@ absl::StatusOr<v1::LoadProgress> StageService::LoadModel(
   SetPhase(&v1::LoadPhases::set_profile_ms, MsSince(profiling));
   last.mutable_report()->set_load_ms(load_ms);
   {
-    std::lock_guard lock(mutex_);
+    MutexLock lock(mutex_);
     memory_ = last.report();
     stage_ = request.stage();
   }
@@ -338,7 +339,7 @@ absl::StatusOr<v1::LoadProgress> StageService::LoadModel(
 grpc::Status StageService::OfferLinks(grpc::ServerContext*, const v1::OfferLinksRequest* request,
                                       v1::OfferLinksResponse* response) {
   {
-    std::lock_guard lock(mutex_);
+    MutexLock lock(mutex_);
     absl::Status status = lease_.Check(request->lease(), LeaseTable::kEpochMayRise);
     if (status.ok()) status = CheckStateLocked({State::kLoaded, State::kJoined}, "OfferLinks");
     if (!status.ok()) return ToGrpc(status);
@@ -390,13 +391,10 @@ absl::Status StageService::JoinTransport(const grpc::ServerContext& context, con
                                          const Neighbours& neighbours) {
   // Closes repeatedly, because the transport may start to join only after a Close.
   const std::jthread watch([&](const std::stop_token& joined) {
-    std::mutex mutex;
-    std::condition_variable_any ended;
-    std::unique_lock lock(mutex);
     while (!joined.stop_requested()) {
       absl::Status wanted = StillWanted(context, lease);
       if (!wanted.ok()) transport_->Close(std::move(wanted));
-      ended.wait_for(lock, joined, kWantedInterval, [] { return false; });
+      WaitForStop(joined, kWantedInterval);
     }
   });
   return transport_->Join(neighbours);
@@ -417,8 +415,9 @@ absl::Status StageService::DoJoin(const grpc::ServerContext& context,
   }
   const auto most = std::max_element(kv_blocks.begin(), kv_blocks.end());
   if (most != kv_blocks.end() && *most > kMaxKvBlocks) {
-    return absl::InvalidArgumentError(fmt::format(
-        "{} KV blocks in a group; {} are possible: lower --kv-memory", *most, kMaxKvBlocks));
+    return absl::InvalidArgumentError(
+        fmt::format("{} KV blocks in a group; at most {} are possible: lower --kv-memory", *most,
+                    kMaxKvBlocks));
   }
   SC_RETURN_IF_ERROR(StopExecutor(absl::CancelledError("the worker is joining a new pipeline")));
   const Clock::time_point preparing = Clock::now();
@@ -466,18 +465,18 @@ absl::Status StageService::DoJoin(const grpc::ServerContext& context,
     transport_->Close(executor.status());
     return executor.status();
   }
-  std::lock_guard lock(mutex_);
+  MutexLock lock(mutex_);
   executor_ = *std::move(executor);
   return absl::OkStatus();
 }
 
 void StageService::SetPhase(void (v1::LoadPhases::*set)(double), double ms) {
-  std::lock_guard lock(mutex_);
+  MutexLock lock(mutex_);
   (load_phases_.*set)(ms);
 }
 
 std::shared_ptr<text::GrammarCache> StageService::Grammars() {
-  std::lock_guard lock(mutex_);
+  MutexLock lock(mutex_);
   return grammars_;
 }
 
@@ -486,12 +485,12 @@ grpc::Status StageService::PrepareGrammar(grpc::ServerContext* context,
                                           v1::PrepareGrammarResponse*) {
   std::shared_ptr<text::GrammarCache> grammars;
   {
-    std::lock_guard lock(mutex_);
+    MutexLock lock(mutex_);
     if (absl::Status status = lease_.Check(request->lease()); !status.ok()) return ToGrpc(status);
     grammars = grammars_;
   }
   if (grammars == nullptr) {
-    return ToGrpc(absl::FailedPreconditionError("this worker was given no vocabulary"));
+    return ToGrpc(absl::FailedPreconditionError("this worker received no vocabulary for grammars"));
   }
   const v1::SlotGrammar& grammar = request->grammar();
   if (!v1::GrammarKind_IsValid(grammar.kind())) {
@@ -527,7 +526,7 @@ grpc::ServerBidiReactor<v1::StepRequest, v1::StepResponse>* StageService::Step(
                       CheckDevice();
                       std::function<void()> on_released;
                       {
-                        std::lock_guard lock(mutex_);
+                        MutexLock lock(mutex_);
                         session_ = nullptr;
                         SetStateLocked(State::kLoaded);
                         on_released = std::move(on_released_);
@@ -543,7 +542,7 @@ grpc::Status StageService::Stats(grpc::ServerContext*, const v1::StatsRequest*,
 }
 
 bool StageService::BeginDrain(std::function<void()> on_released) {
-  std::lock_guard lock(mutex_);
+  MutexLock lock(mutex_);
   shut_down_ = true;
   if (session_ == nullptr) return false;
   on_released_ = std::move(on_released);
@@ -554,13 +553,13 @@ bool StageService::BeginDrain(std::function<void()> on_released) {
 v1::StatsResponse StageService::ReadStats() {
   std::shared_ptr<StageExecutor> executor;
   {
-    std::lock_guard lock(mutex_);
+    MutexLock lock(mutex_);
     executor = executor_;
   }
   v1::StatsResponse stats;
   if (executor != nullptr) stats = executor->Stats(false);
   stats.set_started_unix_s(static_cast<double>(started_unix_ns_) / 1e9);
-  std::lock_guard lock(mutex_);
+  MutexLock lock(mutex_);
   stats.set_stage(stage_);
   *stats.mutable_load() = load_phases_;
   if (memory_.weights_bytes() > 0) *stats.mutable_memory() = memory_;

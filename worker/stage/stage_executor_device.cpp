@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "absl/strings/str_cat.h"
+#include "common/mutex.h"
 #include "common/status.h"
 #include "worker/stage/stage_executor.h"
 
@@ -24,7 +25,8 @@ absl::Status StageExecutor::RunStepOnDevice(const KnownStep& step) {
 absl::Status StageExecutor::TakeTokensOnDevice(const StepMetaView& meta) {
   if (batch_.FillTokens(meta, slots_, /*sampled_here=*/true) > 0) {
     return absl::InternalError(
-        absl::StrCat("step ", meta.step, " computes more sampled tokens at once than one"));
+        absl::StrCat("step ", meta.step,
+                     " needs more than one sampled token of a sequence that is not known yet"));
   }
   uint64_t sampled_in = 0;
   for (size_t i = 0; i < meta.n_slots(); ++i) {
@@ -42,7 +44,7 @@ absl::Status StageExecutor::TakeHiddenOnDevice(const StepMetaView& meta) {
   if (meta.n_rows == 0) return absl::OkStatus();
   SC_ASSIGN_OR_RETURN(const bool arrived, device_->ReceiveHidden(meta.step, model_->hidden_buffer(),
                                                                  HiddenBytes(meta.n_rows)));
-  std::lock_guard lock(mutex_);
+  MutexLock lock(mutex_);
   // The device was idle and waited for work that is queued only now.
   if (arrived && n_started_ == n_computed_) ++counted_.metadata_late_steps;
   return absl::OkStatus();
@@ -69,7 +71,7 @@ absl::Status StageExecutor::StartEndOnDevice(const KnownStep& step) {
   SC_RETURN_IF_ERROR(device_->Stamp(meta.step, StepPoint::kEnded));
   started.mark = ops_->Mark();
   {
-    std::lock_guard lock(mutex_);
+    MutexLock lock(mutex_);
     ++n_started_;
   }
   return ops_->runs_ahead() ? started_.Push(started) : Finish(started);
