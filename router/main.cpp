@@ -223,6 +223,7 @@ FrontendOptions MakeFrontendOptions(const ServeFlags& serve, const Pipeline& pip
   options.scheduler_stalled = [scheduler_watch] { return scheduler_watch->Stalled(); };
   options.max_prompts = serve.max_waiting;
   options.max_choices = size_t{serve.max_waiting} + pipeline.limits.max_sequences;
+  options.request_memory_bytes = serve.request_memory_bytes;
   options.streams = {.keep = Milliseconds(serve.resume_time_s),
                      .max_streams = serve.resume_streams,
                      .max_bytes = serve.resume_memory_bytes};
@@ -236,7 +237,6 @@ http::HttpOptions MakeHttpOptions(const ServeFlags& serve) {
   options.cors_origins = serve.cors;
   http::HttpLimits& limits = options.limits;
   limits.max_body_bytes = serve.http_max_body_bytes;
-  limits.max_bodies_bytes = std::max(limits.max_bodies_bytes, 4 * limits.max_body_bytes);
   limits.max_header_bytes = serve.http_max_header_bytes;
   limits.max_connections = serve.http_max_connections;
   limits.max_client_connections = serve.http_max_client_connections;

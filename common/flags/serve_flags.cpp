@@ -211,6 +211,11 @@ void AddSchedulerFlags(CLI::App& app, ServeFlags& flags) {
                  "counts. More are refused, unless nothing else waits")
       ->type_name("N")
       ->capture_default_str();
+  AddSize(app, "--request-memory", flags.request_memory_bytes,
+          "Router memory for all requests together: bodies and messages, prompts that are "
+          "tokenized, answers that wait for their client. Requests up to 64 KiB do not count. What "
+          "does not fit is refused. A prompt of N bytes takes about 48 N while it is tokenized "
+          "[256MiB]");
   app.add_option("--max-logprobs", flags.max_logprobs,
                  "Maximum number of most likely tokens that a request may ask for at each position")
       ->type_name("N")
@@ -299,9 +304,17 @@ void AddServeFlags(CLI::App& app, ServeFlags& flags) {
 }
 
 absl::Status CheckServeFlags(const ServeFlags& flags) {
-  if (flags.grpc != "off" || flags.http != "off") return absl::OkStatus();
-  return absl::InvalidArgumentError(
-      "--grpc off leaves no way in: give --http HOST:PORT, or leave gRPC on");
+  if (flags.grpc == "off" && flags.http == "off") {
+    return absl::InvalidArgumentError(
+        "--grpc off leaves no way in: give --http HOST:PORT, or leave gRPC on");
+  }
+  if (flags.http_max_body_bytes > flags.request_memory_bytes) {
+    return absl::InvalidArgumentError(
+        fmt::format("--http-max-body {} is more than --request-memory {}, the memory for all "
+                    "requests together: raise the latter",
+                    flags.http_max_body_bytes, flags.request_memory_bytes));
+  }
+  return absl::OkStatus();
 }
 
 absl::Status CheckAddresses(const ServeFlags& flags) {
@@ -343,6 +356,7 @@ std::vector<std::string> ToArgs(const ServeFlags& flags) {
   add("--http-timeout", flags.http_timeout_s, defaults.http_timeout_s);
   add("--sse-keep-alive-interval", flags.sse_keep_alive_s, defaults.sse_keep_alive_s);
   add("--resume-time", flags.resume_time_s, defaults.resume_time_s);
+  add("--request-memory", flags.request_memory_bytes, defaults.request_memory_bytes);
   add("--resume-memory", flags.resume_memory_bytes, defaults.resume_memory_bytes);
   add("--resume-streams", flags.resume_streams, defaults.resume_streams);
   add("--kv-memory", flags.kv_memory_bytes, defaults.kv_memory_bytes);

@@ -31,10 +31,11 @@ struct ServeFlags {
   uint32_t http_idle_timeout_s = 75;            // between two requests on a connection
   double sse_keep_alive_s = 15;  // of silence, after which a stream gets a comment; 0: never
   double resume_time_s = 60;     // an unread resumable stream is kept; 0: none can be resumed
-  uint64_t resume_memory_bytes = 64 << 20;  // for the output of all resumable streams
-  uint32_t resume_streams = 1024;           // at the same time
-  uint64_t kv_memory_bytes = 0;             // per stage; 0: each worker takes its free memory
-  double memory_fraction = 0.9;             // share of a GPU's memory that its worker may use
+  uint64_t request_memory_bytes = 256 << 20;  // for all requests together
+  uint64_t resume_memory_bytes = 64 << 20;    // for the output of all resumable streams
+  uint32_t resume_streams = 1024;             // at the same time
+  uint64_t kv_memory_bytes = 0;               // per stage; 0: each worker takes its free memory
+  double memory_fraction = 0.9;               // share of a GPU's memory that its worker may use
   uint32_t max_model_len = 0;  // tokens; 0: from config.json, lowered to the KV memory's capacity
   uint32_t max_sequences = 0;  // 0 here and in the next field: depends on the device
   uint32_t max_batched_tokens = 0;   // per step
@@ -67,7 +68,7 @@ void AddServeFlags(CLI::App& app, ServeFlags& flags);
 // Adds an option for a size such as "512MiB".
 void AddSize(CLI::App& app, const std::string& name, uint64_t& bytes, const std::string& help);
 
-// INVALID_ARGUMENT if the flags leave no address that clients can reach.
+// INVALID_ARGUMENT if the flags leave no address that clients can reach, or contradict each other.
 absl::Status CheckServeFlags(const ServeFlags& flags);
 
 // Call it before a model is loaded. INVALID_ARGUMENT if two servers have the same address,

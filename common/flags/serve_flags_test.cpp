@@ -38,6 +38,7 @@ TEST_CASE("Every flag survives the way from the launcher to the router") {
   flags.http_idle_timeout_s = 6;
   flags.sse_keep_alive_s = 0.25;
   flags.resume_time_s = 0.5;
+  flags.request_memory_bytes = 98765432;
   flags.resume_memory_bytes = 12346;
   flags.resume_streams = 78;
   flags.kv_memory_bytes = 123456789;

@@ -10,12 +10,8 @@
 namespace stagecoach::router::http {
 
 struct HttpLimits {
-  size_t max_header_bytes = 32 << 10;  // request line and header fields; more is 431
-  size_t max_body_bytes = 16 << 20;    // more is 413
-  // All bodies that are being received or wait to be parsed, together; more is 503. Small bodies do
-  // not count, so that large ones cannot block them.
-  size_t max_bodies_bytes = 256 << 20;
-  size_t small_body_bytes = 64 << 10;
+  size_t max_header_bytes = 32 << 10;    // request line and header fields; more is 431
+  size_t max_body_bytes = 16 << 20;      // more is 413
   size_t max_connections = 4096;         // more are 503; a connection has at most one open stream
   size_t max_client_connections = 1024;  // from one client (see ClientCounts); more are 503
   // From a request's first byte or, for the first request, from the connection's start; also for
