@@ -39,6 +39,7 @@ struct SampleParams {
   int32_t top_k = 0;      // 0: off
   float top_p = 1;
   float min_p = 0;
+  float top_n_sigma = 0;  // 0 or less: off
   float presence_penalty = 0, frequency_penalty = 0, repetition_penalty = 1;
 
   // visit(name, field) for each of them, by its name in the protocol.
@@ -48,6 +49,7 @@ struct SampleParams {
     visit("top_k", params.top_k);
     visit("top_p", params.top_p);
     visit("min_p", params.min_p);
+    visit("top_n_sigma", params.top_n_sigma);
     visit("presence_penalty", params.presence_penalty);
     visit("frequency_penalty", params.frequency_penalty);
     visit("repetition_penalty", params.repetition_penalty);
@@ -55,8 +57,10 @@ struct SampleParams {
 };
 
 // What to do with one row of logits, in this order: log-probabilities of the raw row; bias;
-// forbidden ids and those not allowed; repetition, frequency and presence penalties; temperature;
-// top-k, top-p (of what top-k left), min-p; the draw. Logits that are NaN count as -inf; a row
+// forbidden ids and those not allowed; repetition, frequency and presence penalties; top-n-sigma
+// ("Top-nσ: Not All Logits Are You Need", Tang et al. 2024: the tokens that are at most n standard
+// deviations, of all values but -inf, below the largest); temperature; top-k, top-p (of what
+// top-n-sigma and top-k left), min-p; the draw. Logits that are NaN count as -inf; a row
 // without a value gives the first allowed id, else token 0. Ids outside the vocabulary are ignored.
 struct SampleRow {
   SampleParams params;

@@ -192,6 +192,7 @@ BAD = [
     ({"prompt": "x", "top_p": 1.5}, "top_p"),
     ({"prompt": "x", "top_k": -2}, "top_k"),
     ({"prompt": "x", "min_p": 2}, "min_p"),
+    ({"prompt": "x", "top_n_sigma": -2}, "top_n_sigma"),
     ({"prompt": "x", "n": 0}, "n"),
     ({"prompt": "x", "n": 1000}, "n"),
     ({"prompt": "x", "max_tokens": 0}, "max_tokens"),
@@ -221,7 +222,7 @@ BAD = [
     *(({"prompt": "x", name: value}, name) for name, value in {
         "grammar": "root ::= x", "ebnf": "root ::= x", "mirostat": 2, "typical_p": 0.9, "dry_multiplier": 0.8,
         "xtc_probability": 0.5, "no_repeat_ngram_size": 3, "lora_request": {"name": "a"}, "length_penalty": 2, "num_beams": 2,
-        "top_n_sigma": 1, "repeat_penalty": 1.1, "do_sample": False, "options": {"num_predict": 5}, "messages": [{}],
+        "repeat_penalty": 1.1, "do_sample": False, "options": {"num_predict": 5}, "messages": [{}],
         "enable_thinking": True, "watermark": True, "stop_regex": "x"}.items()),
 ]
 
