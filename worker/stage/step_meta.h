@@ -1,5 +1,5 @@
-// What one step is, as it travels from stage to stage: stage 0 writes it from the StepPlan, the
-// others read it in place and pass the same bytes on.
+// The metadata of one step, as it travels from stage to stage. Stage 0 encodes it from the
+// StepPlan; the other stages read it in place and forward the same bytes.
 //
 // Little-endian, made of 32-bit words. A header of 64 bytes, then arrays; each array starts at a
 // multiple of 16 bytes, so that its offset follows from the counts in the header alone.
