@@ -31,7 +31,7 @@ int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   HttpLimits limits;
   limits.max_header_bytes = 4096;
   limits.max_body_bytes = 32768;
-  MemoryBudget budget(1 << 20);
+  stagecoach::router::MemoryBudget budget(1 << 20);
   RequestParser parser(limits, &budget);
   std::string held;
   while (true) {
