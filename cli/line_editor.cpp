@@ -72,6 +72,9 @@ class TerminalEditor final : public LineEditor {
   std::optional<Line> Read() override {
     interrupted_ = false;
     el_resize(edit_);
+    // Raw mode before the prompt: el_gets enters it only after the prompt, and the terminal would
+    // swallow a ctrl-D that is typed in between.
+    el_set(edit_, EL_PREP_TERM, 1);
     Say(kPasteOn);
     int n_bytes = 0;
     const char* bytes = el_gets(edit_, &n_bytes);

@@ -61,9 +61,9 @@ def test_generate_with_a_cluster_of_its_own(cluster):
 
 
 def test_what_the_server_refuses_is_one_line(cluster):
-    result = run("generate", "--server", cluster.grpc, "--prompt", "a", "--top-p", 7, code=1)
+    result = run("generate", "--server", cluster.grpc, "--prompt", "a", "--n", 500, code=1)
     assert result.stderr.startswith("error: ")
-    assert "top_p" in result.stderr
+    assert "sampling.n: 500" in result.stderr
     assert result.stderr.count("\n") == 1
 
 
@@ -209,6 +209,12 @@ def test_chat_on_a_terminal(chat):
     chat.end()
 
 
+def test_ctrl_d_right_after_the_prompt_ends(cluster):
+    """The terminal would swallow a ctrl-D that is typed before raw mode, and the prompt must not appear before it."""
+    for _ in range(20):
+        Terminal("--server", cluster.grpc).end()
+
+
 def test_a_line_can_be_edited_and_had_again(chat, tmp_path):
     chat.type("Helo!\x1b[D\x1b[Dl\r")  # cursor two to the left
     chat.read_until("tokens/s")
@@ -271,7 +277,7 @@ def test_chat_and_generate_over_http(cluster):
         assert run(*command, *arguments, "--server", url).stdout == run(*command, *arguments, "--server", cluster.grpc).stdout
     assert run("chat", *arguments, "--server", url + "/v1", stdin="Hello!\n").stdout == \
         run("chat", *arguments, "--server", cluster.grpc, stdin="Hello!\n").stdout
-    assert "top_p" in run("generate", "--prompt", "a", "--top-p", 7, "--server", url, code=1).stderr
+    assert "n: 500" in run("generate", "--prompt", "a", "--n", 500, "--server", url, code=1).stderr
     assert "gRPC alone" in run("batch", "/dev/null", "--server", url, code=1).stderr
 
 

@@ -21,11 +21,11 @@ WORDS = "The next train leaves at noon. "
 
 @pytest.fixture(scope="module")
 def cluster(tmp_path_factory):
-    """The demo model with a context so long that texts of megabytes are not refused by their length."""
+    """The demo model with a longer context. It refuses texts of 15 MB by their length, texts of 3 MB only by their tokens."""
     model = tmp_path_factory.mktemp("model") / "demo-model"
     shutil.copytree(DEMO_MODEL, model)
     config = json.loads((model / "config.json").read_text())
-    (model / "config.json").write_text(json.dumps({**config, "max_position_embeddings": 4_000_000}))
+    (model / "config.json").write_text(json.dumps({**config, "max_position_embeddings": 262_144}))
     with Cluster(model, flags=["--kv-memory", "2GiB"]) as cluster:
         yield cluster
 
