@@ -48,7 +48,10 @@ void ToolCallParser::Push(std::string_view text, Output* out) {
 
 void ToolCallParser::End(Output* out) {
   const bool reading = state_ == State::kMarked || state_ == State::kName || state_ == State::kCall;
-  if (reading && !certain_) NoCall(out);
+  // The beginning of a further call, which max_tokens cut off, is no text for the client.
+  const bool cut_off =
+      state_ == State::kCall && n_calls_ > 0 && options_.family != ToolFamily::kHermes;
+  if (reading && !certain_ && !cut_off) NoCall(out);
   const bool after_call =
       state_ == State::kBetween ||
       (state_ == State::kAfterCall && options_.family != ToolFamily::kHermes && !done());

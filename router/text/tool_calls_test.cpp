@@ -164,6 +164,15 @@ TEST_CASE("text after a call is content") {
         Answer{"", {time[0], time[0]}});
 }
 
+TEST_CASE("a further call that is cut off at its beginning is dropped") {
+  const Answer time = {"", {{"time", "{}"}}};
+  for (const std::string cut : {"{", "{\"na", "{\"name\": \"ti"}) {
+    CHECK(ReadCutAnywhere(ToolFamily::kJson, "{\"name\": \"time\"}; " + cut) == time);
+    CHECK(ReadCutAnywhere(ToolFamily::kMistral, "[TOOL_CALLS][{\"name\": \"time\"}, " + cut) ==
+          time);
+  }
+}
+
 TEST_CASE("an empty list is not a call") {
   for (const std::string text : {"[]", " [ ] is empty"}) {
     CHECK(ReadCutAnywhere(ToolFamily::kJson, text) == Answer{text, {}});

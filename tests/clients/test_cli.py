@@ -204,7 +204,7 @@ def test_chat_on_a_terminal(chat):
     chat.read_until("tokens/s")
     chat.read_until("> ")
     chat.type("half a li\x03")
-    chat.read_until("ends")
+    chat.read_until("to end")
     chat.read_until("> ")
     chat.end()
 
@@ -278,7 +278,7 @@ def test_chat_and_generate_over_http(cluster):
     assert run("chat", *arguments, "--server", url + "/v1", stdin="Hello!\n").stdout == \
         run("chat", *arguments, "--server", cluster.grpc, stdin="Hello!\n").stdout
     assert "n: 500" in run("generate", "--prompt", "a", "--n", 500, "--server", url, code=1).stderr
-    assert "gRPC alone" in run("batch", "/dev/null", "--server", url, code=1).stderr
+    assert "only gRPC" in run("batch", "/dev/null", "--server", url, code=1).stderr
 
 
 def test_the_http_port_is_told_apart_from_no_server(cluster):
