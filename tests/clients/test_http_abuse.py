@@ -201,7 +201,7 @@ def test_a_client_has_its_share_of_the_connections():
             assert Reader(held[-1]).response().status == 200
         refused = stack.enter_context(connection(cluster.http))
         assert Reader(refused).rest().startswith(b"HTTP/1.1 503 ")
-        assert "--http-max-client-connections" in cluster.log()
+        wait_for(lambda: "--http-max-client-connections" in cluster.log())  # the log has threads of its own
         host, port = split(cluster.http)
         neighbour = stack.enter_context(socket.create_connection((host, port), source_address=("127.0.0.2", 0)))
         neighbour.sendall(request_bytes("GET", "/health"))
