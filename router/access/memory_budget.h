@@ -42,6 +42,9 @@ class MemoryBudget {
       bytes_ = kept;
     }
 
+    // What the lease takes from its budget.
+    size_t bytes() const { return bytes_; }
+
    private:
     MemoryBudget* budget_ = nullptr;
     size_t bytes_ = 0;

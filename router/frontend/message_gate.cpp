@@ -32,8 +32,9 @@ void MessageGate::Enter(Message message, Ticket* ticket) {
       waiting_.push_back({*ticket, std::move(message)});
       FillPlaces(now_receive);
     }
+    // The watch sleeps as long as no message waits, which is nearly always.
+    if (!waiting_.empty()) changed_.notify_all();
   }
-  changed_.notify_all();
   if (refuse) return refuse();
   for (const auto& receive : now_receive) receive();
 }

@@ -29,12 +29,11 @@ absl::StatusOr<TextMemory> TextMemory::Reserve(const ServedModel& model, std::st
     return absl::ResourceExhaustedError(
         "other large requests take the memory for requests (--request-memory); try again later");
   }
-  memory.is_large_ = text_bytes >= kLargeTextBytes;
   return memory;
 }
 
 TextMemory::~TextMemory() {
-  if (is_large_) malloc_trim(0);
+  if (lease_.bytes() >= kLargeTextBytes * kTextCost) malloc_trim(0);
 }
 
 absl::Status CheckTextLength(const ServedModel& model, std::string_view field, size_t text_bytes) {

@@ -31,7 +31,6 @@ class TextMemory {
   explicit TextMemory(MemoryBudget* budget) : lease_(budget) {}
 
   MemoryBudget::Lease lease_;
-  bool is_large_ = false;
 };
 
 // INVALID_ARGUMENT if the tokens of a text of this length never fit in the context, so that nobody
