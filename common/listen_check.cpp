@@ -6,9 +6,9 @@
 
 #include <cerrno>
 #include <cstring>
-#include <string_view>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/string_view.h"
 #include "common/local_host.h"
 
 namespace stagecoach {
@@ -32,7 +32,7 @@ int TryToListen(const addrinfo& at) {
 }  // namespace
 
 absl::Status CheckCanListen(const std::string& flag, const std::string& address) {
-  const auto refused = [&](std::string_view why) {
+  const auto refused = [&](absl::string_view why) {
     return absl::UnavailableError(
         absl::StrCat("cannot listen on ", address, " (", flag,
                      "): is the port in use, or the host not this machine's? (", why, ")"));
