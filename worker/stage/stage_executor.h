@@ -168,6 +168,8 @@ class StageExecutor {
   absl::Status NextMetadata(std::string* bytes);
   absl::Status RunStep(const KnownStep& step);
   void CountBubble();
+  void CountBubbleLocked();
+  void CountLateMetadataLocked();
   absl::Status AcceptTokens();
   absl::Status TakeHidden(const KnownStep& step);
   absl::Status TakeTokens(const KnownStep& step);
@@ -227,10 +229,7 @@ class StageExecutor {
   uint64_t n_computed_ = 0;
   uint64_t n_started_ = 0;  // queued on the device, if messages pass there
   struct Counted {
-    uint64_t steps = 0;
-    uint64_t tokens = 0;
-    uint64_t metadata_late_steps = 0;
-    uint64_t bubbles = 0;
+    v1::StatsResponse stats;  // its counters; Stats fills in the rest
     HopHistogram hops;
     StepTimes on_device;
     IdleTime idle;  // of the device
