@@ -93,7 +93,7 @@ BatchRunner::BatchRunner(const GrpcClient& client, std::string model, std::vecto
 size_t BatchRunner::Run(const ResultFn& on_result, const ProgressFn& on_progress) {
   size_t next_line = 0;
   size_t next_result = 0;
-  std::unique_lock lock(mutex_);
+  MutexLock lock(mutex_);
   while (next_result < lines_.size()) {
     const Clock::time_point now = Clock::now();
     while (n_in_flight_ < concurrency_) {
@@ -161,7 +161,7 @@ void BatchRunner::Start(size_t index, uint32_t attempt) {
 }
 
 void BatchRunner::CountTokens(size_t n) {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   n_tokens_ += n;
 }
 
@@ -179,7 +179,7 @@ std::string BatchRunner::ErrorResult(size_t index, const LineName& name,
 void BatchRunner::Finish(size_t index, uint32_t attempt, const BatchLine& line,
                          const Completion& completion, const grpc::Status& status) {
   if (status.error_code() == grpc::StatusCode::RESOURCE_EXHAUSTED && attempt < kMaxAttempts) {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     retries_.emplace(Clock::now() + Backoff(attempt), Retry{index, attempt + 1});
     --n_in_flight_;
     changed_.notify_all();
@@ -201,7 +201,7 @@ void BatchRunner::Finish(size_t index, uint32_t attempt, const BatchLine& line,
 }
 
 void BatchRunner::StoreResult(size_t index, std::string result, bool failed) {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   results_.emplace(index, std::move(result));
   --n_in_flight_;
   ++n_done_;

@@ -2,17 +2,16 @@
 #pragma once
 
 #include <chrono>
-#include <condition_variable>
 #include <cstdint>
 #include <functional>
 #include <map>
-#include <mutex>
 #include <string>
 #include <vector>
 
 #include "cli/batch_line.h"
 #include "cli/completion.h"
 #include "cli/grpc_client.h"
+#include "common/mutex.h"
 
 namespace stagecoach::cli {
 
@@ -56,19 +55,19 @@ class BatchRunner {
   const std::vector<BatchInput> lines_;
   const size_t concurrency_;
 
-  std::mutex mutex_;
-  std::condition_variable changed_;
-  // guarded by mutex_, like all members below
+  Mutex mutex_;
+  CondVar changed_;
   struct Retry {
     size_t index;
     uint32_t attempt;
   };
-  std::multimap<Clock::time_point, Retry> retries_;
-  std::map<size_t, std::string> results_;  // finished, not yet passed to on_result
-  size_t n_in_flight_ = 0;
-  size_t n_done_ = 0;
-  size_t n_failed_ = 0;
-  uint64_t n_tokens_ = 0;
+  std::multimap<Clock::time_point, Retry> retries_ ABSL_GUARDED_BY(mutex_);
+  // Finished, not yet passed to on_result.
+  std::map<size_t, std::string> results_ ABSL_GUARDED_BY(mutex_);
+  size_t n_in_flight_ ABSL_GUARDED_BY(mutex_) = 0;
+  size_t n_done_ ABSL_GUARDED_BY(mutex_) = 0;
+  size_t n_failed_ ABSL_GUARDED_BY(mutex_) = 0;
+  uint64_t n_tokens_ ABSL_GUARDED_BY(mutex_) = 0;
 };
 
 }  // namespace stagecoach::cli

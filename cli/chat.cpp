@@ -6,7 +6,6 @@
 #include <cstdio>
 #include <functional>
 #include <memory>
-#include <mutex>
 #include <string_view>
 #include <thread>
 #include <utility>
@@ -18,6 +17,7 @@
 #include "cli/line_editor.h"
 #include "cli/sampling_flags.h"
 #include "cli/style.h"
+#include "common/mutex.h"
 #include "common/process.h"
 #include "common/status.h"
 
@@ -47,7 +47,7 @@ class Interrupts {
   Interrupts()
       : thread_([this] {
           while (const int signal = signals_.Wait()) {
-            const std::lock_guard lock(mutex_);
+            const MutexLock lock(mutex_);
             if (signal == SIGTERM || (answer_ == nullptr && !when_idle_)) {
               std::_Exit(kExitBySignal + signal);
             }
@@ -65,20 +65,20 @@ class Interrupts {
 
   // An empty function: ctrl-C ends the program.
   void SetWhenIdle(std::function<void()> when_idle) {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     when_idle_ = std::move(when_idle);
   }
   // nullptr: no answer is being written.
   void SetAnswer(Canceller* answer) {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     answer_ = answer;
   }
 
  private:
   ShutdownSignals signals_;
-  std::mutex mutex_;
-  Canceller* answer_ = nullptr;      // guarded by mutex_
-  std::function<void()> when_idle_;  // guarded by mutex_
+  Mutex mutex_;
+  Canceller* answer_ ABSL_GUARDED_BY(mutex_) = nullptr;
+  std::function<void()> when_idle_ ABSL_GUARDED_BY(mutex_);
   std::thread thread_;
 };
 

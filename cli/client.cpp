@@ -8,13 +8,13 @@
 namespace stagecoach::cli {
 
 void Canceller::Cancel() {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   is_cancelled_ = true;
   if (action_) action_();
 }
 
 void Canceller::Set(std::function<void()> action) {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   action_ = std::move(action);
   if (action_ && is_cancelled_) action_();
 }

@@ -3,11 +3,11 @@
 
 #include <functional>
 #include <memory>
-#include <mutex>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "cli/connection.h"
+#include "common/mutex.h"
 #include "stagecoach/v1/inference.pb.h"
 
 namespace stagecoach::cli {
@@ -24,9 +24,9 @@ class Canceller {
   void Set(std::function<void()> action);
 
  private:
-  std::mutex mutex_;
-  bool is_cancelled_ = false;     // guarded by mutex_
-  std::function<void()> action_;  // guarded by mutex_
+  Mutex mutex_;
+  bool is_cancelled_ ABSL_GUARDED_BY(mutex_) = false;
+  std::function<void()> action_ ABSL_GUARDED_BY(mutex_);
 };
 
 // Thread-safe.

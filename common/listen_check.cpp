@@ -1,14 +1,14 @@
 #include "common/listen_check.h"
 
+#include <fmt/format.h>
 #include <netdb.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
 #include <cerrno>
 #include <cstring>
+#include <string_view>
 
-#include "absl/strings/str_cat.h"
-#include "absl/strings/string_view.h"
 #include "common/local_host.h"
 
 namespace stagecoach {
@@ -18,7 +18,7 @@ namespace {
 int TryToListen(const addrinfo& at) {
   const int fd = socket(at.ai_family, at.ai_socktype | SOCK_CLOEXEC, at.ai_protocol);
   if (fd < 0) return errno;
-  // As the servers do: connections of a server that has just ended are not in the way.
+  // The servers set it too: connections of a server that has just ended do not block the port.
   const int yes = 1;
   int error = 0;
   if (setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &yes, sizeof(yes)) != 0 ||
@@ -32,10 +32,10 @@ int TryToListen(const addrinfo& at) {
 }  // namespace
 
 absl::Status CheckCanListen(const std::string& flag, const std::string& address) {
-  const auto refused = [&](absl::string_view why) {
-    return absl::UnavailableError(
-        absl::StrCat("cannot listen on ", address, " (", flag,
-                     "): is the port in use, or the host not this machine's? (", why, ")"));
+  const auto refused = [&](std::string_view why) {
+    return absl::UnavailableError(fmt::format(
+        "cannot listen on {} ({}): is the port in use, or the host not this machine's? ({})",
+        address, flag, why));
   };
   const std::string host(HostName(address));
   const std::string port = address.substr(address.rfind(':') + 1);

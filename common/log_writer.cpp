@@ -36,7 +36,7 @@ LogWriter::LogWriter(int fd, size_t max_bytes)
 
 void LogWriter::Write(std::string text) {
   {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     n_bytes_ += text.size();
     texts_.push_back(std::move(text));
     while (n_bytes_ > max_bytes_ && texts_.size() > 1) {
@@ -49,20 +49,22 @@ void LogWriter::Write(std::string text) {
 }
 
 bool LogWriter::Flush(std::chrono::milliseconds most) {
-  std::unique_lock lock(mutex_);
-  return drained_.wait_for(lock, most, [this] { return texts_.empty() && !writing_; });
+  MutexLock lock(mutex_);
+  return drained_.wait_for(lock, most, [this]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
+    return texts_.empty() && !writing_;
+  });
 }
 
 void LogWriter::SetLostText(LostText text) {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   lost_text_ = std::move(text);
 }
 
 void LogWriter::Run() {
   pthread_setname_np(pthread_self(), "log");
-  std::unique_lock lock(mutex_);
+  MutexLock lock(mutex_);
   while (true) {
-    written_.wait(lock, [this] { return !texts_.empty(); });
+    written_.wait(lock, [this]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) { return !texts_.empty(); });
     std::string text;
     if (n_lost_ > 0) {
       text = lost_text_(std::exchange(n_lost_, 0));

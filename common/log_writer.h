@@ -3,13 +3,13 @@
 #pragma once
 
 #include <chrono>
-#include <condition_variable>
 #include <cstddef>
 #include <cstdint>
 #include <deque>
 #include <functional>
-#include <mutex>
 #include <string>
+
+#include "common/mutex.h"
 
 namespace stagecoach {
 
@@ -37,13 +37,13 @@ class LogWriter {
 
   const int fd_;
   const size_t max_bytes_;
-  std::mutex mutex_;
-  std::condition_variable written_, drained_;
-  std::deque<std::string> texts_;  // all below: guarded by mutex_
-  size_t n_bytes_ = 0;
-  uint64_t n_lost_ = 0;
-  bool writing_ = false;
-  LostText lost_text_;
+  Mutex mutex_;
+  CondVar written_, drained_;
+  std::deque<std::string> texts_ ABSL_GUARDED_BY(mutex_);
+  size_t n_bytes_ ABSL_GUARDED_BY(mutex_) = 0;
+  uint64_t n_lost_ ABSL_GUARDED_BY(mutex_) = 0;
+  bool writing_ ABSL_GUARDED_BY(mutex_) = false;
+  LostText lost_text_ ABSL_GUARDED_BY(mutex_);
 };
 
 // Writes to standard error, each text as one write. The first call starts the thread.

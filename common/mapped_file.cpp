@@ -18,6 +18,8 @@
 #include <string_view>
 #include <utility>
 
+#include "common/mutex.h"
+
 namespace stagecoach {
 namespace {
 
@@ -74,9 +76,9 @@ void OnBusError(int signal, siginfo_t* info, void*) {
 
 // Returns a copy of `path` that is never freed. Equal paths share one copy.
 const char* KnownPath(const std::string& path) {
-  static std::mutex mutex;
+  static Mutex mutex;
   static auto* const paths = new std::set<std::string>;
-  const std::lock_guard lock(mutex);
+  const MutexLock lock(mutex);
   return paths->insert(path).first->c_str();
 }
 
@@ -88,8 +90,8 @@ void Enter(std::span<const std::byte> bytes, const char* path) {
     action.sa_flags = SA_SIGINFO | SA_NODEFER | SA_ONSTACK;
     sigaction(SIGBUS, &action, &before_us);
   });
-  static std::mutex mutex;
-  const std::lock_guard lock(mutex);
+  static Mutex mutex;
+  const MutexLock lock(mutex);
   for (Mapping& mapping : mappings) {
     if (mapping.begin != nullptr) continue;
     mapping.path = path;

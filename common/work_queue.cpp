@@ -2,85 +2,44 @@
 
 #include <pthread.h>
 
-#include <condition_variable>
-#include <deque>
-#include <mutex>
 #include <utility>
+
+#include "absl/status/status.h"
+#include "common/closable_queue.h"
 
 namespace stagecoach {
 
 struct WorkQueue::State {
-  std::mutex mutex;
-  std::condition_variable wake;
-  std::deque<Task> tasks;  // all below: guarded by mutex
-  int n_idle = 0;
-  bool stopping = false;
-  bool abandoned = false;
+  ClosableQueue<Task> tasks;
 };
 
 WorkQueue::WorkQueue(int n_threads, const char* name) : state_(std::make_shared<State>()) {
   for (int i = 0; i < n_threads; ++i) {
     threads_.emplace_back([state = state_, name] {
       pthread_setname_np(pthread_self(), name);
-      Run(*state);
+      while (true) {
+        absl::StatusOr<Task> task = state->tasks.Pop();
+        if (!task.ok()) return;
+        (*std::move(task))();
+      }
     });
   }
 }
 
 WorkQueue::~WorkQueue() {
-  {
-    const std::lock_guard lock(state_->mutex);
-    state_->stopping = true;
-  }
-  state_->wake.notify_all();
+  state_->tasks.Close(absl::CancelledError("the work queue has ended"),
+                      ClosableQueue<Task>::Rest::kKeep);
   for (std::thread& thread : threads_) thread.join();
 }
 
-void WorkQueue::Post(Task task) {
-  bool wake;
-  {
-    const std::lock_guard lock(state_->mutex);
-    if (state_->abandoned) return;
-    state_->tasks.push_back(std::move(task));
-    wake = state_->n_idle > 0;  // a busy thread checks the queue again itself; saves a system call
-  }
-  if (wake) state_->wake.notify_one();
-}
+void WorkQueue::Post(Task task) { state_->tasks.Push(std::move(task)).IgnoreError(); }
 
-size_t WorkQueue::n_queued() const {
-  const std::lock_guard lock(state_->mutex);
-  return state_->tasks.size();
-}
+size_t WorkQueue::n_queued() const { return state_->tasks.size(); }
 
 void WorkQueue::Abandon() {
-  std::deque<Task> dropped;  // destroyed outside the lock
-  {
-    const std::lock_guard lock(state_->mutex);
-    state_->stopping = state_->abandoned = true;
-    dropped.swap(state_->tasks);
-  }
-  state_->wake.notify_all();
+  state_->tasks.Close(absl::CancelledError("the work queue is abandoned"));
   for (std::thread& thread : threads_) thread.detach();
   threads_.clear();
-}
-
-void WorkQueue::Run(State& state) {
-  std::unique_lock lock(state.mutex);
-  while (true) {
-    if (state.tasks.empty()) {
-      if (state.stopping) return;
-      ++state.n_idle;
-      state.wake.wait(lock, [&state] { return state.stopping || !state.tasks.empty(); });
-      --state.n_idle;
-      continue;
-    }
-    Task task = std::move(state.tasks.front());
-    state.tasks.pop_front();
-    lock.unlock();
-    std::move(task)();
-    task = nullptr;  // destroy the captured state outside the lock
-    lock.lock();
-  }
 }
 
 }  // namespace stagecoach

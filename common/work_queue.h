@@ -29,7 +29,6 @@ class WorkQueue {
 
  private:
   struct State;
-  static void Run(State& state);
 
   const std::shared_ptr<State> state_;
   std::vector<std::thread> threads_;

@@ -7,12 +7,10 @@
 #include <algorithm>
 #include <atomic>
 #include <chrono>
-#include <condition_variable>
 #include <cstdio>
 #include <cstdlib>
 #include <filesystem>
 #include <functional>
-#include <mutex>
 #include <string>
 #include <thread>
 #include <utility>
@@ -26,6 +24,7 @@
 #include "common/log_writer.h"
 #include "common/metrics/metrics_server.h"
 #include "common/metrics/stage_collector.h"
+#include "common/mutex.h"
 #include "common/process.h"
 #include "common/rpc/internal_access.h"
 #include "common/status.h"
@@ -40,6 +39,7 @@
 #include "router/frontend/frontend.h"
 #include "router/frontend/grpc_server.h"
 #include "router/frontend/http/http_server.h"
+#include "router/frontend/scheduler_watch.h"
 #include "router/frontend/throughput_log.h"
 #include "router/scheduler/scheduler.h"
 #include "router/text/grammar_params.h"
@@ -77,7 +77,7 @@ class StopRequest {
   // The pipeline is lost or, with OK, must shut down. The first loss counts.
   void Lost(const absl::Status& status) {
     {
-      std::lock_guard lock(mutex_);
+      MutexLock lock(mutex_);
       stopped_ = true;
       if (cause_.ok()) cause_ = status;
     }
@@ -86,7 +86,7 @@ class StopRequest {
 
   // Not OK: the pipeline is lost, even if a signal came first.
   absl::Status loss() {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     return cause_;
   }
 
@@ -98,8 +98,8 @@ class StopRequest {
 
   // Blocks until there is a reason to stop: OK for a signal, otherwise the loss.
   absl::Status Wait() {
-    std::unique_lock lock(mutex_);
-    changed_.wait(lock, [this] { return stopped_; });
+    MutexLock lock(mutex_);
+    changed_.wait(lock, [this]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) { return stopped_; });
     return cause_;
   }
 
@@ -114,7 +114,7 @@ class StopRequest {
         std::_Exit(0);
       }
       {
-        std::lock_guard lock(mutex_);
+        MutexLock lock(mutex_);
         stopped_ = true;
       }
       changed_.notify_one();
@@ -124,11 +124,11 @@ class StopRequest {
   ShutdownSignals* const signals_;
   std::atomic<bool> serving_{false};
   std::atomic<bool> finished_{false};
-  std::mutex mutex_;
-  std::condition_variable changed_;
-  bool stopped_ = false;  // guarded by mutex_
-  absl::Status cause_;    // guarded by mutex_
-  std::thread watcher_;   // last: uses all above
+  Mutex mutex_;
+  CondVar changed_;
+  bool stopped_ ABSL_GUARDED_BY(mutex_) = false;
+  absl::Status cause_ ABSL_GUARDED_BY(mutex_);
+  std::thread watcher_;  // last: uses all above
 };
 
 std::string ServedName(const Flags& flags) {
@@ -177,9 +177,11 @@ std::vector<StallWatch::Stage> WatchedStages(const Pipeline& pipeline) {
 }
 
 FrontendOptions MakeFrontendOptions(const ServeFlags& serve, const Pipeline& pipeline,
-                                    SpanSink* spans, const PipelineWatch* watch) {
+                                    SpanSink* spans, const PipelineWatch* watch,
+                                    const SchedulerWatch* scheduler_watch) {
   FrontendOptions options;
   options.stalled = [watch] { return watch->Read().stalled; };
+  options.scheduler_stalled = [scheduler_watch] { return scheduler_watch->Stalled(); };
   options.max_prompts = static_cast<size_t>(serve.scheduler.max_waiting);
   options.max_choices = options.max_prompts + pipeline.limits.max_sequences;
   options.streams = serve.streams;
@@ -199,27 +201,25 @@ std::vector<v1::StageStatus> StageStatuses(const Pipeline& pipeline) {
   return statuses;
 }
 
-// Forwards stall changes to a server that lives shorter than the watch.
+// Forwards stall changes, of stages and of the scheduler, to a server that lives shorter than the
+// watches.
 class StallSwitch {
  public:
   using Listener = std::function<void(bool stalled)>;
 
-  void Set(bool stalled) {
-    const std::lock_guard lock(mutex_);
-    stalled_ = stalled;
-    if (listener_) listener_(stalled);
-  }
+  void SetStages(bool stalled) { Set(&StallSwitch::stages_, stalled); }
+  void SetScheduler(bool stalled) { Set(&StallSwitch::scheduler_, stalled); }
 
   // Calls the listener with the current state, then with every change while this object lives.
   class Listening {
    public:
     Listening(StallSwitch* owner, Listener listener) : owner_(owner) {
-      const std::lock_guard lock(owner_->mutex_);
+      const MutexLock lock(owner_->mutex_);
       owner_->listener_ = std::move(listener);
-      owner_->listener_(owner_->stalled_);
+      owner_->listener_(owner_->stages_ || owner_->scheduler_);
     }
     ~Listening() {
-      const std::lock_guard lock(owner_->mutex_);
+      const MutexLock lock(owner_->mutex_);
       owner_->listener_ = nullptr;
     }
     Listening(const Listening&) = delete;
@@ -230,10 +230,25 @@ class StallSwitch {
   };
 
  private:
-  std::mutex mutex_;
-  Listener listener_;  // guarded by mutex_, as the next
-  bool stalled_ = false;
+  void Set(bool StallSwitch::* which, bool stalled) {
+    const MutexLock lock(mutex_);
+    this->*which = stalled;
+    if (listener_) listener_(stages_ || scheduler_);
+  }
+
+  Mutex mutex_;
+  Listener listener_ ABSL_GUARDED_BY(mutex_);
+  bool stages_ ABSL_GUARDED_BY(mutex_) = false;
+  bool scheduler_ ABSL_GUARDED_BY(mutex_) = false;
 };
+
+// Closed connections tell the clients: an error message would need the scheduler's thread, and so
+// would an orderly shutdown.
+void EndForScheduler(const std::string& why) {
+  WriteStderr(fmt::format("error: {}, and does not get on\n", why));
+  FlushStderr();
+  std::_Exit(1);
+}
 
 // Returns OK after an orderly shutdown, or else the reason why serving did not begin or could not
 // continue.
@@ -288,18 +303,25 @@ absl::Status Serve(const Flags& flags, StopRequest& stop) {
        .flight = flight,
        .vocab_size = model.spec.vocab_size,
        .watch = &watch,
-       .on_stall = [&stall_switch](bool stalled) { stall_switch.Set(stalled); }},
+       .on_stall = [&stall_switch](bool stalled) { stall_switch.SetStages(stalled); }},
       internal);
   SC_ASSIGN_OR_RETURN(
       std::unique_ptr<Scheduler> scheduler,
       Scheduler::Start(MakeSchedulerConfig(flags.serve, model.spec, pipeline), client.get()));
+  SchedulerWatch scheduler_watch(
+      SchedulerWatch::ForSnapshots(scheduler.get()),
+      {.end = std::chrono::seconds(flags.serve.stall_limit_s)},
+      {.on_change = [&stall_switch](bool stalled) { stall_switch.SetScheduler(stalled); },
+       .on_lost = EndForScheduler});
   const std::string name = model.name;
-  Frontend frontend(MakeFrontendOptions(flags.serve, pipeline, spans.get(), &watch),
-                    std::move(model), StageStatuses(pipeline), scheduler.get());
+  Frontend frontend(
+      MakeFrontendOptions(flags.serve, pipeline, spans.get(), &watch, &scheduler_watch),
+      std::move(model), StageStatuses(pipeline), scheduler.get());
   // The scheduler's sinks post to the frontend's threads, which call the scheduler. So it must stop
   // before these threads end, and be destroyed after them.
   const absl::Cleanup stop_scheduler = [&] {
     frontend.StopAccepting();
+    scheduler_watch.End();
     scheduler->Stop();
   };
   const auto scheduler_metrics = std::make_shared<SchedulerCollector>(scheduler.get(), name);
@@ -365,6 +387,7 @@ absl::Status Serve(const Flags& flags, StopRequest& stop) {
   scheduler_metrics->Detach();
   stage_metrics->Detach();
   stall_metrics->Detach();
+  scheduler_watch.End();
   scheduler->Stop();
   if (spans != nullptr) spans->Stop();  // the metrics server keeps it alive
   return reason;

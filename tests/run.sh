@@ -142,10 +142,13 @@ shell_syntax() {
 }
 
 stage_lint() {
+  venv
   check "clang-format" clang_format || true
   check "shell syntax" shell_syntax || true
+  check "ruff" build/venv/bin/ruff check --no-cache --output-format concise || true
   check "layering" python3 tests/layering/check_includes.py . || true
   check "links" python3 tests/docs/links.py || true
+  check "thread safety" tests/lint/clang.py thread-safety || true
 }
 
 stage_cpu() {
@@ -159,7 +162,7 @@ stage_cluster() {
   command -v grpcurl >/dev/null || go_tool github.com/fullstorydev/grpcurl/cmd/grpcurl@v1.9.3
   go_tool github.com/rakyll/hey@v0.1.4
   install_node_client
-  check "cluster" py tests/cluster tests/clients tests/checkpoints tests/monitoring tests/gpu deploy/demo-model-training || true
+  check "cluster" py tests/cluster tests/clients tests/checkpoints tests/monitoring tests/gpu tests/layering deploy/demo-model-training || true
 }
 
 # Tests the chart: renders it, validates it against the API's definitions, and runs its programs as it specifies.

@@ -9,7 +9,6 @@
 #include <cstdio>
 #include <cstdlib>
 #include <memory>
-#include <mutex>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -27,6 +26,7 @@
 #include "common/log_writer.h"
 #include "common/metrics/metrics_server.h"
 #include "common/metrics/stage_collector.h"
+#include "common/mutex.h"
 #include "common/numa.h"
 #include "common/process.h"
 #include "common/rpc/internal_access.h"
@@ -89,20 +89,20 @@ class DeviceLoss {
 
   void Tell(absl::Status status) {
     {
-      const std::lock_guard lock(mutex_);
+      const MutexLock lock(mutex_);
       status_ = std::move(status);
     }
     signals_->Interrupt();
   }
   absl::Status Get() const {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     return status_;
   }
 
  private:
   ShutdownSignals* const signals_;
-  mutable std::mutex mutex_;
-  absl::Status status_;  // guarded by mutex_; OK: it is there
+  mutable Mutex mutex_;
+  absl::Status status_ ABSL_GUARDED_BY(mutex_);  // OK: it is there
 };
 
 // Returns the host part of HOST:PORT as given, with the actual port.

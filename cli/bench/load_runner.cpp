@@ -8,6 +8,7 @@
 #include <random>
 #include <utility>
 
+#include "common/mutex.h"
 #include "common/rpc/status.h"
 
 namespace stagecoach::bench {
@@ -31,12 +32,11 @@ class Run {
   const std::span<const Request> requests_;
   std::vector<RequestRecord> records_;  // a record belongs to its call until the call is done
 
-  std::mutex mutex_;
-  std::condition_variable changed_;
-  // Guarded by mutex_, like all members below.
-  std::map<const Call*, std::shared_ptr<grpc::ClientContext>> in_flight_;
-  size_t n_done_ = 0;
-  uint64_t n_tokens_ = 0;
+  Mutex mutex_;
+  CondVar changed_;
+  std::map<const Call*, std::shared_ptr<grpc::ClientContext>> in_flight_ ABSL_GUARDED_BY(mutex_);
+  size_t n_done_ ABSL_GUARDED_BY(mutex_) = 0;
+  uint64_t n_tokens_ ABSL_GUARDED_BY(mutex_) = 0;
 };
 
 // One stream. Deletes itself when it is done.
@@ -47,7 +47,7 @@ class Run::Call final : public grpc::ClientReadReactor<v1::GenerateResponse> {
     const Request& request = run.requests_[index];
     record_.sent = Clock::now();
     {
-      const std::lock_guard lock(run_.mutex_);
+      const MutexLock lock(run_.mutex_);
       run_.in_flight_.emplace(this, context_);
     }
     if (const auto* generate = std::get_if<v1::GenerateRequest>(&request)) {
@@ -66,7 +66,7 @@ class Run::Call final : public grpc::ClientReadReactor<v1::GenerateResponse> {
     if (n_tokens > 0) record_.arrivals.push_back({Clock::now(), n_tokens});
     if (piece_.has_usage()) record_.prompt_tokens = piece_.usage().prompt_tokens();
     {
-      const std::lock_guard lock(run_.mutex_);
+      const MutexLock lock(run_.mutex_);
       run_.n_tokens_ += n_tokens;
     }
     StartRead(&piece_);
@@ -78,14 +78,14 @@ class Run::Call final : public grpc::ClientReadReactor<v1::GenerateResponse> {
     Run& run = run_;
     std::shared_ptr<grpc::ClientContext> context;  // freed below, outside the lock
     {
-      const std::lock_guard lock(run.mutex_);
+      const MutexLock lock(run.mutex_);
       context = std::move(run.in_flight_.extract(this).mapped());
     }
     // Delete the call before Go() can return: its context holds the channel, which must not be
     // destroyed on gRPC's own thread.
     delete this;
     context.reset();
-    const std::lock_guard lock(run.mutex_);
+    const MutexLock lock(run.mutex_);
     ++run.n_done_;
     run.changed_.notify_all();
   }
@@ -100,7 +100,7 @@ class Run::Call final : public grpc::ClientReadReactor<v1::GenerateResponse> {
 void Run::CancelAll() {
   std::vector<std::shared_ptr<grpc::ClientContext>> contexts;
   {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     for (const auto& [call, context] : in_flight_) contexts.push_back(context);
   }
   for (const auto& context : contexts) context->TryCancel();
@@ -116,7 +116,7 @@ LoadResult Run::Go(const Load& load, const ProgressFn& on_progress) {
   size_t n_all = requests_.size();
   bool is_stopped = false;
 
-  std::unique_lock lock(mutex_);
+  MutexLock lock(mutex_);
   while (n_done_ < n_all) {
     while (n_sent < n_all && n_sent - n_done_ < room && next_send <= Clock::now()) {
       lock.unlock();

@@ -17,7 +17,7 @@ ChildLog::ChildLog(std::string name, bool echo, LogFormat format)
     : name_(std::move(name)), echo_(echo), format_(format) {}
 
 void ChildLog::Add(std::string_view line) {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   if (line.starts_with(kErrorPrefix)) {
     error_ = line.substr(kErrorPrefix.size());
     return;
@@ -35,7 +35,7 @@ void ChildLog::Add(std::string_view line) {
 void ChildLog::Say(std::string_view line) const { WriteStderr(ChildLine(format_, name_, line)); }
 
 std::string ChildLog::Cause(const ChildExit& exit) const {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   if (!error_.empty()) return fmt::format("{}: {}", name_, error_);
   std::string cause = fmt::format("{} {}", name_, exit.Describe());
   if (!last_lines_.empty()) cause += "; it last wrote:";

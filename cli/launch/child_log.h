@@ -3,12 +3,12 @@
 #pragma once
 
 #include <deque>
-#include <mutex>
 #include <string>
 #include <string_view>
 
 #include "cli/launch/child_process.h"
 #include "cli/launch/log_line.h"
+#include "common/mutex.h"
 
 namespace stagecoach::launch {
 
@@ -32,11 +32,10 @@ class ChildLog {
   const std::string name_;
   const bool echo_;
   const LogFormat format_;
-  mutable std::mutex mutex_;
-  std::deque<std::string> last_lines_;  // guarded by mutex_; at most kKeptLines
-  // Guarded by mutex_. The child's "error: ..." message. It is not echoed, because the launcher
-  // reports it once.
-  std::string error_;
+  mutable Mutex mutex_;
+  std::deque<std::string> last_lines_ ABSL_GUARDED_BY(mutex_);  // at most kKeptLines
+  // The child's "error: ..." message. It is not echoed, because the launcher reports it once.
+  std::string error_ ABSL_GUARDED_BY(mutex_);
 };
 
 }  // namespace stagecoach::launch

@@ -144,7 +144,7 @@ ChildProcess::~ChildProcess() {
 }
 
 void ChildProcess::Signal(int signal) {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   if (!reaped_) kill(pid_, signal);
 }
 
@@ -185,7 +185,7 @@ void ChildProcess::ReadUntilExit() {
   siginfo_t info{};
   while (waitid(P_PID, pid_, &info, WEXITED | WNOWAIT) < 0) SC_CHECK(errno == EINTR);
   {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     int status = 0;
     SC_CHECK(waitpid(pid_, &status, 0) == pid_);
     reaped_ = true;

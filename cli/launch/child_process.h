@@ -5,13 +5,13 @@
 
 #include <functional>
 #include <memory>
-#include <mutex>
 #include <string>
 #include <string_view>
 #include <thread>
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "common/mutex.h"
 
 namespace stagecoach::launch {
 
@@ -66,9 +66,9 @@ class ChildProcess {
   int stdout_fd_;
   int stderr_fd_;
   const ChildCallbacks callbacks_;
-  std::mutex mutex_;
-  // Guarded by mutex_. Once true, pid_ may belong to another process.
-  bool reaped_ = false;
+  Mutex mutex_;
+  // Once true, pid_ may belong to another process.
+  bool reaped_ ABSL_GUARDED_BY(mutex_) = false;
   std::thread reader_;
 };
 

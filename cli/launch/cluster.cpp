@@ -149,10 +149,9 @@ absl::Status Cluster::Spawn(const std::string& name, const std::string& program,
        .on_stderr = [log](std::string_view line) { log->Add(line); },
        .on_exit =
            [this, index](const ChildExit& exit) {
-             const std::lock_guard lock(mutex_);
+             const MutexLock lock(mutex_);
              children_[index].exit = exit;
-             events_.push_back({.kind = Event::kExit, .child = index, .line = ""});
-             posted_.notify_all();
+             Post({.kind = Event::kExit, .child = index, .line = ""});
            },
        .on_stopped = [this, index](bool stopped) { OnStopped(index, stopped); }});
   if (!process.ok()) {
@@ -165,7 +164,7 @@ absl::Status Cluster::Spawn(const std::string& name, const std::string& program,
 }
 
 void Cluster::OnStopped(size_t index, bool stopped) {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   Child& child = children_[index];
   if (stopped == child.stopped_since.has_value()) return;
   child.stopped_since = stopped ? std::optional(Clock::now()) : std::nullopt;
@@ -173,8 +172,7 @@ void Cluster::OnStopped(size_t index, bool stopped) {
       stopped ? fmt::format("process {} is stopped, for example by SIGSTOP; SIGCONT continues it",
                             child.process == nullptr ? 0 : child.process->pid())
               : "the process continues");
-  events_.push_back({.kind = Event::kStopped, .child = index, .line = ""});
-  posted_.notify_all();
+  Post({.kind = Event::kStopped, .child = index, .line = ""});
 }
 
 absl::StatusOr<std::vector<std::string>> Cluster::AwaitLines(size_t first,
@@ -237,7 +235,7 @@ absl::Status Cluster::Fail(size_t dead) {
   size_t cause = dead;
   if (dead == router()) {
     AwaitEnd(0, router(), Clock::now() + kCauseGrace);
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     for (size_t i = 0; i < router(); ++i) {
       if (children_[i].exit.has_value()) cause = i;
     }
@@ -246,7 +244,7 @@ absl::Status Cluster::Fail(size_t dead) {
   }
   std::string message;
   {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     message = children_[cause].log->Cause(*children_[cause].exit);
   }
   KillAll();
@@ -280,7 +278,7 @@ bool Cluster::IsHeldUp(size_t first, size_t last) const {
 Cluster::Awaited Cluster::AwaitEnd(size_t first, size_t last, Clock::time_point deadline) {
   while (true) {
     {
-      const std::lock_guard lock(mutex_);
+      const MutexLock lock(mutex_);
       if (AllEnded(first, last)) return Awaited::kEnded;
       if (IsHeldUp(first, last)) return Awaited::kHeldUp;
     }
@@ -290,23 +288,11 @@ Cluster::Awaited Cluster::AwaitEnd(size_t first, size_t last, Clock::time_point 
   }
 }
 
-void Cluster::Post(Event event) {
-  const std::lock_guard lock(mutex_);
-  events_.push_back(std::move(event));
-  posted_.notify_all();
-}
+void Cluster::Post(Event event) { events_.Push(std::move(event)).IgnoreError(); }
 
 Cluster::Event Cluster::NextEvent(Clock::time_point deadline) {
-  std::unique_lock lock(mutex_);
-  const auto posted = [this] { return !events_.empty(); };
-  if (deadline == Clock::time_point::max()) {
-    posted_.wait(lock, posted);
-  } else if (!posted_.wait_until(lock, deadline, posted)) {
-    return {.kind = Event::kTimeout, .child = 0, .line = ""};
-  }
-  Event event = std::move(events_.front());
-  events_.pop_front();
-  return event;
+  return events_.PopUntil(deadline).value_or(
+      Event{.kind = Event::kTimeout, .child = 0, .line = ""});
 }
 
 }  // namespace stagecoach::launch

@@ -2,11 +2,8 @@
 #pragma once
 
 #include <chrono>
-#include <condition_variable>
 #include <cstdint>
-#include <deque>
 #include <memory>
-#include <mutex>
 #include <optional>
 #include <string>
 #include <vector>
@@ -14,8 +11,10 @@
 #include "absl/status/statusor.h"
 #include "cli/launch/child_log.h"
 #include "cli/launch/child_process.h"
+#include "common/closable_queue.h"
 #include "common/flags/serve_flags.h"
 #include "common/flags/worker_flags.h"
+#include "common/mutex.h"
 
 namespace stagecoach::launch {
 
@@ -115,9 +114,8 @@ class Cluster {
   // New for each start; the router authenticates to its workers with it.
   const std::string secret_;
   std::vector<Child> children_;  // workers by stage, then the router
-  std::mutex mutex_;
-  std::condition_variable posted_;
-  std::deque<Event> events_;  // guarded by mutex_
+  Mutex mutex_;
+  ClosableQueue<Event> events_;  // never closed
 };
 
 }  // namespace stagecoach::launch

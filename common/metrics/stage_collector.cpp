@@ -157,12 +157,12 @@ class Page {
 }  // namespace
 
 void StageCollector::Detach() {
-  std::lock_guard lock(mutex_);
+  MutexLock lock(mutex_);
   source_ = nullptr;
 }
 
 std::vector<MetricFamily> StageCollector::Collect() const {
-  std::lock_guard lock(mutex_);
+  MutexLock lock(mutex_);
   if (source_ == nullptr) return {};
   const std::vector<std::optional<Stats>> stages = source_();
   Page page(labels_, stages);

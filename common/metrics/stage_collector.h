@@ -6,12 +6,12 @@
 #include <prometheus/collectable.h>
 
 #include <functional>
-#include <mutex>
 #include <optional>
 #include <string>
 #include <utility>
 #include <vector>
 
+#include "common/mutex.h"
 #include "stagecoach/v1/stage.pb.h"
 
 namespace stagecoach {
@@ -33,8 +33,8 @@ class StageCollector final : public prometheus::Collectable {
   void Detach();
 
  private:
-  mutable std::mutex mutex_;
-  Source source_;  // guarded by mutex_; null once detached
+  mutable Mutex mutex_;
+  Source source_ ABSL_GUARDED_BY(mutex_);  // null once detached
   const Labels labels_;
 };
 

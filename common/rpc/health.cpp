@@ -14,14 +14,14 @@ class HealthService::Watcher final : public grpc::ServerWriteReactor<HealthCheck
   const std::string& service() const { return service_; }
 
   void Update(Status status) {
-    std::lock_guard lock(mutex_);
+    MutexLock lock(mutex_);
     wanted_ = status;
     WriteIfNeeded();
   }
 
   void End(const grpc::Status& status) {
     {
-      std::lock_guard lock(mutex_);
+      MutexLock lock(mutex_);
       if (finished_) return;
       finished_ = true;
     }
@@ -30,7 +30,7 @@ class HealthService::Watcher final : public grpc::ServerWriteReactor<HealthCheck
 
   void OnWriteDone(bool ok) override {
     {
-      std::lock_guard lock(mutex_);
+      MutexLock lock(mutex_);
       writing_ = false;
       if (ok) {
         WriteIfNeeded();
@@ -46,8 +46,7 @@ class HealthService::Watcher final : public grpc::ServerWriteReactor<HealthCheck
   }
 
  private:
-  // REQUIRES: mutex_ held.
-  void WriteIfNeeded() {
+  void WriteIfNeeded() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
     if (writing_ || finished_ || wanted_ == sent_) return;
     writing_ = true;
     sent_ = wanted_;
@@ -57,11 +56,11 @@ class HealthService::Watcher final : public grpc::ServerWriteReactor<HealthCheck
 
   HealthService* const owner_;
   const std::string service_;
-  std::mutex mutex_;
-  Status wanted_ = HealthCheckResponse::UNKNOWN;
-  Status sent_ = HealthCheckResponse::UNKNOWN;
-  bool writing_ = false;
-  bool finished_ = false;
+  Mutex mutex_;
+  Status wanted_ ABSL_GUARDED_BY(mutex_) = HealthCheckResponse::UNKNOWN;
+  Status sent_ ABSL_GUARDED_BY(mutex_) = HealthCheckResponse::UNKNOWN;
+  bool writing_ ABSL_GUARDED_BY(mutex_) = false;
+  bool finished_ ABSL_GUARDED_BY(mutex_) = false;
   HealthCheckResponse response_;
 };
 
@@ -70,7 +69,7 @@ HealthService::~HealthService() = default;
 
 void HealthService::SetServing(const std::string& service, bool serving) {
   const Status status = serving ? HealthCheckResponse::SERVING : HealthCheckResponse::NOT_SERVING;
-  std::lock_guard lock(mutex_);
+  MutexLock lock(mutex_);
   if (shut_down_) return;
   services_[service] = status;
   for (Watcher* watcher : watchers_) {
@@ -79,7 +78,7 @@ void HealthService::SetServing(const std::string& service, bool serving) {
 }
 
 void HealthService::Shutdown() {
-  std::lock_guard lock(mutex_);
+  MutexLock lock(mutex_);
   shut_down_ = true;
   for (auto& [name, status] : services_) status = HealthCheckResponse::NOT_SERVING;
   for (Watcher* watcher : watchers_) {
@@ -91,7 +90,7 @@ grpc::ServerUnaryReactor* HealthService::Check(grpc::CallbackServerContext* cont
                                                const HealthCheckRequest* request,
                                                HealthCheckResponse* response) {
   grpc::ServerUnaryReactor* reactor = context->DefaultReactor();
-  std::lock_guard lock(mutex_);
+  MutexLock lock(mutex_);
   const auto found = services_.find(request->service());
   if (found == services_.end()) {
     reactor->Finish(grpc::Status(grpc::StatusCode::NOT_FOUND,
@@ -106,7 +105,7 @@ grpc::ServerUnaryReactor* HealthService::Check(grpc::CallbackServerContext* cont
 grpc::ServerWriteReactor<HealthCheckResponse>* HealthService::Watch(
     grpc::CallbackServerContext*, const HealthCheckRequest* request) {
   auto* watcher = new Watcher(this, request->service());
-  std::lock_guard lock(mutex_);
+  MutexLock lock(mutex_);
   if (shut_down_) {
     watchers_.insert(watcher);
     watcher->End(grpc::Status(grpc::StatusCode::UNAVAILABLE, "the server is shutting down"));
@@ -119,7 +118,7 @@ grpc::ServerWriteReactor<HealthCheckResponse>* HealthService::Watch(
 }
 
 void HealthService::Remove(Watcher* watcher) {
-  std::lock_guard lock(mutex_);
+  MutexLock lock(mutex_);
   watchers_.erase(watcher);
 }
 

@@ -3,10 +3,10 @@
 
 #include <map>
 #include <memory>
-#include <mutex>
 #include <set>
 #include <string>
 
+#include "common/mutex.h"
 #include "grpc/health/v1/health.grpc.pb.h"
 
 namespace stagecoach {
@@ -34,10 +34,10 @@ class HealthService final : public grpc::health::v1::Health::CallbackService {
 
   void Remove(Watcher* watcher);
 
-  std::mutex mutex_;
-  std::map<std::string, Status> services_;  // guarded by mutex_
-  std::set<Watcher*> watchers_;             // guarded by mutex_
-  bool shut_down_ = false;                  // guarded by mutex_
+  Mutex mutex_;
+  std::map<std::string, Status> services_ ABSL_GUARDED_BY(mutex_);
+  std::set<Watcher*> watchers_ ABSL_GUARDED_BY(mutex_);
+  bool shut_down_ ABSL_GUARDED_BY(mutex_) = false;
 };
 
 }  // namespace stagecoach

@@ -18,7 +18,7 @@ absl::StatusOr<std::shared_ptr<const Grammar>> GrammarCache::Get(const GrammarSo
   std::promise<Result> promise;
   uint64_t number = 0;
   {
-    std::unique_lock lock(mutex_);
+    MutexLock lock(mutex_);
     const auto found = std::find_if(entries_.begin(), entries_.end(),
                                     [&](const Entry& entry) { return entry.source == source; });
     if (found != entries_.end()) {
@@ -35,7 +35,7 @@ absl::StatusOr<std::shared_ptr<const Grammar>> GrammarCache::Get(const GrammarSo
     if (absl::Status status = on_compiled_(source); !status.ok()) result = status;
   }
   {
-    std::lock_guard lock(mutex_);
+    MutexLock lock(mutex_);
     const auto entry = std::find_if(entries_.begin(), entries_.end(),
                                     [&](const Entry& one) { return one.number == number; });
     if (result.ok()) {
@@ -49,7 +49,7 @@ absl::StatusOr<std::shared_ptr<const Grammar>> GrammarCache::Get(const GrammarSo
 }
 
 absl::Status GrammarCache::CheckRoom() {
-  std::lock_guard lock(mutex_);
+  MutexLock lock(mutex_);
   return MakeRoom(/*number=*/0) ? absl::OkStatus() : NoRoom();
 }
 

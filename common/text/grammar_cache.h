@@ -8,10 +8,10 @@
 #include <future>
 #include <list>
 #include <memory>
-#include <mutex>
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "common/mutex.h"
 #include "common/text/grammar.h"
 
 namespace stagecoach::text {
@@ -47,20 +47,20 @@ class GrammarCache {
     std::weak_ptr<const Grammar> grammar;  // set once compiled
   };
 
-  // The following require the lock. MakeRoom evicts grammars until all fit. It returns false if
-  // that fails although only the entry `number` and grammars in use remain.
-  bool MakeRoom(uint64_t number);
+  // Evicts grammars until all fit. Returns false if that fails although only the entry `number` and
+  // grammars in use remain.
+  bool MakeRoom(uint64_t number) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   absl::Status NoRoom() const;
-  size_t HeldBytes();
+  size_t HeldBytes() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
   const std::shared_ptr<const GrammarVocabulary> vocabulary_;
   const size_t max_bytes_;
   const OnCompiled on_compiled_;
-  std::mutex mutex_;
-  std::list<Entry> entries_;  // guarded by mutex_, as the next; last used first
+  Mutex mutex_;
+  std::list<Entry> entries_ ABSL_GUARDED_BY(mutex_);  // last used first
   // Evicted grammars that callers still hold.
-  std::vector<std::weak_ptr<const Grammar>> dropped_;
-  uint64_t n_entries_made_ = 0;
+  std::vector<std::weak_ptr<const Grammar>> dropped_ ABSL_GUARDED_BY(mutex_);
+  uint64_t n_entries_made_ ABSL_GUARDED_BY(mutex_) = 0;
 };
 
 }  // namespace stagecoach::text

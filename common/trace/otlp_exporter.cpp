@@ -113,7 +113,7 @@ OtlpExporter::~OtlpExporter() { Stop(); }
 
 void OtlpExporter::Stop() {
   {
-    std::lock_guard lock(mutex_);
+    MutexLock lock(mutex_);
     stopping_ = true;
   }
   wake_.notify_one();
@@ -122,7 +122,7 @@ void OtlpExporter::Stop() {
 
 void OtlpExporter::Add(TraceSpan span) {
   {
-    std::lock_guard lock(mutex_);
+    MutexLock lock(mutex_);
     if (stopping_ || queued_.size() >= options_.max_queued) {
       ++n_dropped_;
       return;
@@ -134,10 +134,11 @@ void OtlpExporter::Add(TraceSpan span) {
 }
 
 void OtlpExporter::Run() {
-  std::unique_lock lock(mutex_);
+  MutexLock lock(mutex_);
   while (!stopping_) {
-    wake_.wait_for(lock, options_.batch_time,
-                   [this] { return stopping_ || queued_.size() >= options_.max_batch; });
+    wake_.wait_for(lock, options_.batch_time, [this]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
+      return stopping_ || queued_.size() >= options_.max_batch;
+    });
     if (stopping_ || queued_.empty()) continue;
     std::vector<TraceSpan> batch = std::exchange(queued_, {});
     lock.unlock();

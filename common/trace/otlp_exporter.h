@@ -6,15 +6,14 @@
 
 #include <atomic>
 #include <chrono>
-#include <condition_variable>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
-#include <mutex>
 #include <string>
 #include <thread>
 #include <vector>
 
+#include "common/mutex.h"
 #include "common/trace/trace.h"
 
 namespace stagecoach {
@@ -60,11 +59,11 @@ class OtlpExporter final : public SpanSink {
   std::atomic<uint64_t> n_dropped_ = 0;
   std::chrono::steady_clock::time_point next_warning_;  // thread_ only
 
-  std::mutex mutex_;
-  std::condition_variable wake_;
-  std::vector<TraceSpan> queued_;  // guarded by mutex_
-  bool stopping_ = false;          // guarded by mutex_
-  std::thread thread_;             // last member: the thread uses all the others
+  Mutex mutex_;
+  CondVar wake_;
+  std::vector<TraceSpan> queued_ ABSL_GUARDED_BY(mutex_);
+  bool stopping_ ABSL_GUARDED_BY(mutex_) = false;
+  std::thread thread_;  // last member: the thread uses all the others
 };
 
 // Exports stagecoach_trace_spans_total{result="sent"|"dropped"}.

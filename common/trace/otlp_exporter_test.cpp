@@ -3,6 +3,7 @@
 #include <catch2/catch_test_macros.hpp>
 #include <string>
 
+#include "common/mutex.h"
 #include "opentelemetry/proto/collector/trace/v1/trace_service.grpc.pb.h"
 
 namespace stagecoach {
@@ -27,41 +28,41 @@ class Receiver final : public otlp::TraceService::Service {
 
   std::string address() const { return "127.0.0.1:" + std::to_string(port_); }
   void Hold() {
-    std::lock_guard lock(mutex_);
+    MutexLock lock(mutex_);
     held_ = true;
   }
   void Open() {
-    std::lock_guard lock(mutex_);
+    MutexLock lock(mutex_);
     held_ = false;
     changed_.notify_all();
   }
   void WaitForCall() {
-    std::unique_lock lock(mutex_);
-    changed_.wait(lock, [this] { return n_calls_ > 0; });
+    MutexLock lock(mutex_);
+    changed_.wait(lock, [this]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) { return n_calls_ > 0; });
   }
   std::vector<otlp::ExportTraceServiceRequest> requests() {
-    std::lock_guard lock(mutex_);
+    MutexLock lock(mutex_);
     return requests_;
   }
 
  private:
   grpc::Status Export(grpc::ServerContext*, const otlp::ExportTraceServiceRequest* request,
                       otlp::ExportTraceServiceResponse*) override {
-    std::unique_lock lock(mutex_);
+    MutexLock lock(mutex_);
     ++n_calls_;
     changed_.notify_all();
-    changed_.wait(lock, [this] { return !held_; });
+    changed_.wait(lock, [this]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) { return !held_; });
     requests_.push_back(*request);
     return grpc::Status::OK;
   }
 
   int port_ = 0;
   std::unique_ptr<grpc::Server> server_;
-  std::mutex mutex_;
-  std::condition_variable changed_;
-  bool held_ = false;  // all below, too: guarded by mutex_
-  int n_calls_ = 0;
-  std::vector<otlp::ExportTraceServiceRequest> requests_;
+  Mutex mutex_;
+  CondVar changed_;
+  bool held_ ABSL_GUARDED_BY(mutex_) = false;
+  int n_calls_ ABSL_GUARDED_BY(mutex_) = 0;
+  std::vector<otlp::ExportTraceServiceRequest> requests_ ABSL_GUARDED_BY(mutex_);
 };
 
 // Options with which spans are sent only on Stop or when a batch is full, never by time.

@@ -9,7 +9,7 @@ import json
 from dataclasses import dataclass, replace
 
 import timetable as tt
-from texts import FIXED, FAQ, LINE_STORIES, TOWNS
+from texts import FAQ, FIXED, LINE_STORIES, TOWNS
 
 ON_DAY = {"weekday": "on weekdays", "saturday": "on Saturdays", "sunday": "on Sundays"}
 GROUP_NOUNS = (("adult", "adults"), ("child", "children"), ("senior", "seniors"))

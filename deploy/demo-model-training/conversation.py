@@ -19,8 +19,20 @@ from follow_ups import follow_up
 from phrases import QUESTIONS
 from systems import Context, system_message
 from texts import FAQ
-from wording import (LETTERS, WEEK, day_phrase, day_type, expand, fill, group_phrase, politely,
-                     random_group, random_time, roughen, time_phrase)
+from wording import (
+    LETTERS,
+    WEEK,
+    day_phrase,
+    day_type,
+    expand,
+    fill,
+    group_phrase,
+    politely,
+    random_group,
+    random_time,
+    roughen,
+    time_phrase,
+)
 
 HELD_OUT_ONE_IN = 20
 WORKED_OUT = frozenset({"group", "group_return", "next", "by", "check"})

@@ -15,9 +15,8 @@ import random
 from pathlib import Path
 
 import torch
-from transformers import AutoModelForCausalLM, AutoTokenizer
-
 from conversation import draw_conversation
+from transformers import AutoModelForCausalLM, AutoTokenizer
 
 SEED = 20
 MAX_NEW_TOKENS = 800

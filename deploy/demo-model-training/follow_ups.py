@@ -7,8 +7,7 @@ from dataclasses import replace
 
 import timetable as tt
 from answers import DAY_TASKS, JSON_TASKS, PAIR_TASKS, Query
-from wording import (day_phrase, expand, fill, group_phrase, random_group, random_time,
-                     time_phrase)
+from wording import day_phrase, expand, fill, group_phrase, random_group, random_time, time_phrase
 
 _AND = "{and|and|what about|how about|and what about|ok and|}"
 _FOLLOW = {

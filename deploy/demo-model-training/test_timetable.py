@@ -7,7 +7,6 @@ import random
 import re
 
 import pytest
-
 import timetable as tt
 from answers import JSON_TASKS, ON_DAY, PAIR_TASKS, Query, answer
 from conversation import TASKS, WORKED_OUT, draw_conversation, is_held_out

@@ -19,14 +19,13 @@ from pathlib import Path
 
 os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
 
+import encoding
 import numpy as np
 import torch
 import torch.nn.functional as F
+from conversation import draw_conversation
 from tokenizers import Tokenizer
 from transformers import GenerationConfig, LlamaConfig, LlamaForCausalLM
-
-import encoding
-from conversation import draw_conversation
 
 PLAIN_TEXT_SHARE = 0.03
 MAX_TRAIN_TOKENS = 1536

@@ -3,8 +3,9 @@
 #include <hwy/highway.h>
 
 #include <cstdlib>
-#include <mutex>
 #include <string_view>
+
+#include "common/mutex.h"
 
 namespace stagecoach::kernels {
 namespace {
@@ -38,8 +39,8 @@ std::string TargetLabel(int64_t targets) {
 CpuKernels ChooseCpuKernels() {
   // Highway's chosen target is a process-wide global. The kernels keep the function pointers of
   // this moment.
-  static std::mutex mutex;
-  const std::lock_guard<std::mutex> lock(mutex);
+  static Mutex mutex;
+  const MutexLock lock(mutex);
   const int64_t targets = AllowedTargets() & HWY_TARGETS;
   hwy::GetChosenTarget().Update(targets);
   CpuKernels kernels{.target = TargetLabel(targets),

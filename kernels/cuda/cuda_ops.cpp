@@ -7,12 +7,12 @@
 #include <cstring>
 #include <iterator>
 #include <map>
-#include <mutex>
 #include <utility>
 #include <vector>
 
 #include "absl/cleanup/cleanup.h"
 #include "common/check.h"
+#include "common/mutex.h"
 #include "common/status.h"
 #include "kernels/cuda/attention/attention.h"
 #include "kernels/cuda/attention/rope_append.h"
@@ -356,7 +356,7 @@ class CudaOps final : public Ops {
   absl::Status Synchronize() override {
     cudaSetDevice(options_.device);
     const absl::Status done = ToStatus(cudaStreamSynchronize(stream_.handle), "the GPU failed");
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     absl::Status failure = std::exchange(status_, absl::OkStatus());
     return failure.ok() ? done : failure;
   }
@@ -369,7 +369,7 @@ class CudaOps final : public Ops {
   }
 
   absl::Status Failure() const override {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     return status_;
   }
   bool runs_ahead() const override { return true; }
@@ -411,7 +411,7 @@ class CudaOps final : public Ops {
     absl::Status status = ToStatus(disturbance_.Delay(stream_), "the GPU failed");
     if (status.ok()) status = call();
     if (!status.ok()) {
-      const std::lock_guard lock(mutex_);
+      const MutexLock lock(mutex_);
       status_ = std::move(status);
     }
   }
@@ -463,8 +463,8 @@ class CudaOps final : public Ops {
   std::array<cudaEvent_t, kMarks> marks_{};
   uint64_t n_marks_ = 0;
 
-  mutable std::mutex mutex_;
-  absl::Status status_;  // guarded by mutex_; the first failure since the last Synchronize
+  mutable Mutex mutex_;
+  absl::Status status_ ABSL_GUARDED_BY(mutex_);  // the first failure since the last Synchronize
 };
 
 }  // namespace

@@ -17,7 +17,7 @@ absl::Status RateLimit::Take(double n, Clock::time_point now, double n_taken) {
     return absl::InvalidArgumentError(fmt::format(
         "n: {} choices are more than this key's {} requests a minute", n_taken + n, per_minute_));
   }
-  std::lock_guard lock(mutex_);
+  MutexLock lock(mutex_);
   const double per_second = per_minute_ / 60;
   const std::chrono::duration<double> passed = now - saved_at_;
   if (saved_at_ != Clock::time_point{}) {

@@ -2,9 +2,9 @@
 #pragma once
 
 #include <chrono>
-#include <mutex>
 
 #include "absl/status/status.h"
+#include "common/mutex.h"
 
 namespace stagecoach::router {
 
@@ -22,9 +22,9 @@ class RateLimit {
  private:
   const double per_minute_;
   const double most_;
-  std::mutex mutex_;
-  double saved_;                  // guarded by mutex_
-  Clock::time_point saved_at_{};  // guarded by mutex_
+  Mutex mutex_;
+  double saved_ ABSL_GUARDED_BY(mutex_);
+  Clock::time_point saved_at_ ABSL_GUARDED_BY(mutex_){};
 };
 
 }  // namespace stagecoach::router

@@ -27,11 +27,14 @@ std::string ProgressLine(uint64_t bytes_done, uint64_t bytes_total, size_t n_sta
 }
 
 LoadProgressDisplay::LoadProgressDisplay(size_t n_stages, bool is_terminal)
-    : is_terminal_(is_terminal), stages_(n_stages), thread_([this] { Run(); }) {}
+    : n_stages_(n_stages),
+      is_terminal_(is_terminal),
+      stages_(n_stages),
+      thread_([this] { Run(); }) {}
 
 LoadProgressDisplay::~LoadProgressDisplay() {
   {
-    std::lock_guard lock(mutex_);
+    MutexLock lock(mutex_);
     stopping_ = true;
   }
   changed_.notify_one();
@@ -44,12 +47,12 @@ LoadProgressDisplay::~LoadProgressDisplay() {
 }
 
 void LoadProgressDisplay::Update(size_t stage, uint64_t bytes_done, uint64_t bytes_total) {
-  std::lock_guard lock(mutex_);
+  MutexLock lock(mutex_);
   stages_[stage] = {bytes_done, bytes_total};
 }
 
 LoadProgressDisplay::Progress LoadProgressDisplay::Sum() {
-  std::lock_guard lock(mutex_);
+  MutexLock lock(mutex_);
   Progress sum;
   for (const Progress& stage : stages_) {
     sum.done += stage.done;
@@ -63,8 +66,10 @@ void LoadProgressDisplay::Run() {
                                      : std::chrono::milliseconds(kLogInterval);
   while (true) {
     {
-      std::unique_lock lock(mutex_);
-      if (changed_.wait_for(lock, interval, [this] { return stopping_; })) return;
+      MutexLock lock(mutex_);
+      if (changed_.wait_for(lock, interval,
+                            [this]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) { return stopping_; }))
+        return;
     }
     const Progress sum = Sum();
     if (sum.total > 0) Show(sum.done, sum.total);
@@ -73,7 +78,7 @@ void LoadProgressDisplay::Run() {
 
 void LoadProgressDisplay::Show(uint64_t done, uint64_t total) {
   shown_ = true;
-  const std::string line = ProgressLine(done, total, stages_.size());
+  const std::string line = ProgressLine(done, total, n_stages_);
   if (is_terminal_) {
     WriteStderr(fmt::format("\r{}\033[K", line));
   } else {

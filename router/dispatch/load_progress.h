@@ -2,12 +2,12 @@
 #pragma once
 
 #include <chrono>
-#include <condition_variable>
 #include <cstdint>
-#include <mutex>
 #include <string>
 #include <thread>
 #include <vector>
+
+#include "common/mutex.h"
 
 namespace stagecoach::router {
 
@@ -32,12 +32,13 @@ class LoadProgressDisplay {
   void Show(uint64_t done, uint64_t total);
   Progress Sum();
 
+  const size_t n_stages_;
   const bool is_terminal_;
   bool shown_ = false;  // used by the display's thread, then by the destructor
-  std::mutex mutex_;
-  std::condition_variable changed_;
-  std::vector<Progress> stages_;  // guarded by mutex_
-  bool stopping_ = false;         // guarded by mutex_
+  Mutex mutex_;
+  CondVar changed_;
+  std::vector<Progress> stages_ ABSL_GUARDED_BY(mutex_);
+  bool stopping_ ABSL_GUARDED_BY(mutex_) = false;
   std::thread thread_;
 };
 

@@ -4,9 +4,9 @@
 #include <spdlog/spdlog.h>
 
 #include <algorithm>
-#include <condition_variable>
 #include <utility>
 
+#include "common/mutex.h"
 #include "common/size.h"
 
 namespace stagecoach::router {
@@ -28,7 +28,7 @@ LoadWatch::LoadWatch(std::string name, Clock::duration limit, std::function<void
 LoadWatch::~LoadWatch() { End().IgnoreError(); }
 
 void LoadWatch::Heard(const v1::LoadProgress& progress) {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   heard_ = Clock::now();
   if (progress.bytes_done() != last_.bytes_done() || progress.work() != last_.work() ||
       progress.doing() != last_.doing()) {
@@ -40,11 +40,10 @@ void LoadWatch::Heard(const v1::LoadProgress& progress) {
 absl::Status LoadWatch::End() {
   thread_.request_stop();
   if (thread_.joinable()) thread_.join();
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   return verdict_;
 }
 
-// REQUIRES: mutex_ held.
 std::string LoadWatch::Describe(Clock::time_point now) const {
   const auto seconds = [now](Clock::time_point since) {
     return std::chrono::duration<double>(now - since).count();
@@ -64,11 +63,10 @@ std::string LoadWatch::Describe(Clock::time_point now) const {
 
 void LoadWatch::Run(const std::stop_token& stop) {
   const Clock::duration say_after = std::min(kSayAfter, limit_ / 2);
-  std::condition_variable_any stopped;
-  std::unique_lock lock(mutex_);
+  MutexLock lock(mutex_);
   bool said = false;
   for (Clock::time_point last_tick = Clock::now();;) {
-    if (stopped.wait_for(lock, stop, kTick, [&stop] { return stop.stop_requested(); })) return;
+    if (WaitForStop(lock, stop, kTick)) return;
     const Clock::time_point now = Clock::now();
     // If this process was itself stopped, that time does not count against the load.
     if (now - last_tick > 5 * kTick) moved_ += now - last_tick;

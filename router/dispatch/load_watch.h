@@ -4,13 +4,13 @@
 
 #include <chrono>
 #include <functional>
-#include <mutex>
 #include <optional>
 #include <stop_token>
 #include <string>
 #include <thread>
 
 #include "absl/status/status.h"
+#include "common/mutex.h"
 #include "stagecoach/v1/stage.pb.h"
 
 namespace stagecoach::router {
@@ -32,16 +32,16 @@ class LoadWatch {
 
  private:
   void Run(const std::stop_token& stop);
-  std::string Describe(Clock::time_point now) const;
+  std::string Describe(Clock::time_point now) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
   const std::string name_;
   const Clock::duration limit_;
   const std::function<void()> give_up_;
-  std::mutex mutex_;
-  v1::LoadProgress last_;    // all below: guarded by mutex_
-  Clock::time_point heard_;  // time of the last message
-  Clock::time_point moved_;  // time of the last message with progress
-  absl::Status verdict_;
+  Mutex mutex_;
+  v1::LoadProgress last_ ABSL_GUARDED_BY(mutex_);
+  Clock::time_point heard_ ABSL_GUARDED_BY(mutex_);  // time of the last message
+  Clock::time_point moved_ ABSL_GUARDED_BY(mutex_);  // time of the last message with progress
+  absl::Status verdict_ ABSL_GUARDED_BY(mutex_);
   std::jthread thread_;  // last: uses all above
 };
 

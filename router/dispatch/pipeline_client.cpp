@@ -4,14 +4,13 @@
 #include <grpcpp/grpcpp.h>
 
 #include <array>
-#include <condition_variable>
 #include <deque>
-#include <mutex>
 #include <optional>
 #include <thread>
 #include <utility>
 
 #include "common/check.h"
+#include "common/mutex.h"
 #include "common/rpc/server.h"
 #include "common/rpc/status.h"
 #include "common/status.h"
@@ -77,11 +76,11 @@ class PipelineClient final : public StageClient {
   std::thread writer_;
   bool started_ = false;
 
-  std::mutex mutex_;
-  std::condition_variable wake_writer_;
-  std::deque<std::unique_ptr<v1::StepPlan>> plans_;  // guarded by mutex_
-  bool closed_ = false;                              // guarded by mutex_: down or stopping
-  std::optional<absl::Status> taken_;  // guarded by mutex_: another router has a stage
+  Mutex mutex_;
+  CondVar wake_writer_;
+  std::deque<std::unique_ptr<v1::StepPlan>> plans_ ABSL_GUARDED_BY(mutex_);
+  bool closed_ ABSL_GUARDED_BY(mutex_) = false;                // down or stopping
+  std::optional<absl::Status> taken_ ABSL_GUARDED_BY(mutex_);  // another router has a stage
 };
 
 // A token id outside the vocabulary. Absent: there is none.
@@ -124,19 +123,21 @@ absl::Status PipelineClient::Start(StageClientEvents events) {
   absl::Status status;
   {
     // A gRPC read has no timeout of its own.
-    std::mutex mutex;
-    std::condition_variable done_changed;
+    Mutex mutex;
+    CondVar done_changed;
     bool done = false;
     std::thread watchdog([&] {
-      std::unique_lock lock(mutex);
-      if (!done_changed.wait_for(lock, kReadyTimeout, [&] { return done; })) CancelStreams();
+      MutexLock lock(mutex);
+      if (!done_changed.wait_for(lock, kReadyTimeout,
+                                 [&]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex) { return done; }))
+        CancelStreams();
     });
     for (StageLink& link : links_) {
       status = Greet(link);
       if (!status.ok()) break;
     }
     {
-      std::lock_guard lock(mutex);
+      MutexLock lock(mutex);
       done = true;
     }
     done_changed.notify_one();
@@ -145,7 +146,7 @@ absl::Status PipelineClient::Start(StageClientEvents events) {
   if (!status.ok()) {
     CancelStreams();
     for (StageLink& link : links_) link.stream.reset();
-    std::lock_guard lock(mutex_);
+    MutexLock lock(mutex_);
     closed_ = true;
     return status;
   }
@@ -192,7 +193,7 @@ void PipelineClient::Send(std::unique_ptr<v1::StepPlan> plan) {
   Record(*plan);
   if (hooks_.watch != nullptr) hooks_.watch->Sent(*plan);
   {
-    std::lock_guard lock(mutex_);
+    MutexLock lock(mutex_);
     if (closed_) return;
     plans_.push_back(std::move(plan));
   }
@@ -203,8 +204,10 @@ void PipelineClient::WritePlans() {
   v1::StepRequest request;
   while (true) {
     {
-      std::unique_lock lock(mutex_);
-      wake_writer_.wait(lock, [this] { return closed_ || !plans_.empty(); });
+      MutexLock lock(mutex_);
+      wake_writer_.wait(lock, [this]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
+        return closed_ || !plans_.empty();
+      });
       if (closed_) return;
       request.set_allocated_plan(plans_.front().release());
       plans_.pop_front();
@@ -243,7 +246,7 @@ void PipelineClient::Read(size_t i) {
   }
   const grpc::Status status = link.stream->Finish();
   if (status.error_code() == grpc::StatusCode::ABORTED) {
-    std::lock_guard lock(mutex_);
+    MutexLock lock(mutex_);
     if (!taken_) taken_ = Named(link, "is lost", status);
   }
   Down(link, Named(link, "is lost", status));
@@ -254,7 +257,7 @@ void PipelineClient::Read(size_t i) {
 // broke, or that another router took.
 absl::Status PipelineClient::Blame(const StageLink& link, absl::Status status) {
   const auto taken = [this] {
-    std::lock_guard lock(mutex_);
+    MutexLock lock(mutex_);
     return taken_;
   };
   if (const auto by_other = taken()) return *by_other;
@@ -280,7 +283,7 @@ void PipelineClient::Fail(const absl::Status& reason) {
 
 bool PipelineClient::Close() {
   {
-    std::lock_guard lock(mutex_);
+    MutexLock lock(mutex_);
     if (std::exchange(closed_, true)) return false;
     plans_.clear();
   }

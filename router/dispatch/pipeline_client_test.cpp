@@ -1,11 +1,10 @@
 // Runs against fake stages on real sockets.
 #include "router/dispatch/pipeline_client.h"
 
-#include <condition_variable>
 #include <future>
-#include <mutex>
 
 #include "catch2/catch_test_macros.hpp"
+#include "common/mutex.h"
 #include "router/dispatch/testing/fake_stage.h"
 #include "stagecoach/v1/step.pb.h"
 
@@ -27,38 +26,38 @@ class Events {
   StageClientEvents Callbacks() {
     return {.on_result =
                 [this](std::unique_ptr<v1::StepResult> result) {
-                  std::lock_guard lock(mutex_);
+                  MutexLock lock(mutex_);
                   steps_.push_back(result->step());
                   changed_.notify_all();
                 },
             .on_down =
                 [this](absl::Status status) {
-                  std::lock_guard lock(mutex_);
+                  MutexLock lock(mutex_);
                   downs_.push_back(std::move(status));
                   changed_.notify_all();
                 }};
   }
   std::vector<uint64_t> WaitForSteps(size_t n) {
-    std::unique_lock lock(mutex_);
-    changed_.wait(lock, [&] { return steps_.size() >= n; });
+    MutexLock lock(mutex_);
+    changed_.wait(lock, [&]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) { return steps_.size() >= n; });
     return steps_;
   }
   std::string WaitForDown() {
-    std::unique_lock lock(mutex_);
-    changed_.wait(lock, [&] { return !downs_.empty(); });
+    MutexLock lock(mutex_);
+    changed_.wait(lock, [&]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) { return !downs_.empty(); });
     CHECK(absl::IsUnavailable(downs_[0]));
     return std::string(downs_[0].message());
   }
   size_t n_downs() {
-    std::lock_guard lock(mutex_);
+    MutexLock lock(mutex_);
     return downs_.size();
   }
 
  private:
-  std::mutex mutex_;
-  std::condition_variable changed_;
-  std::vector<uint64_t> steps_;      // guarded by mutex_
-  std::vector<absl::Status> downs_;  // guarded by mutex_
+  Mutex mutex_;
+  CondVar changed_;
+  std::vector<uint64_t> steps_ ABSL_GUARDED_BY(mutex_);
+  std::vector<absl::Status> downs_ ABSL_GUARDED_BY(mutex_);
 };
 
 std::unique_ptr<v1::StepPlan> Plan(uint64_t step) {

@@ -7,12 +7,12 @@
 #include <algorithm>
 #include <functional>
 #include <future>
-#include <mutex>
 #include <string_view>
 #include <thread>
 #include <utility>
 
 #include "common/kv_block.h"
+#include "common/mutex.h"
 #include "common/rpc/server.h"
 #include "common/rpc/status.h"
 #include "common/size.h"
@@ -48,7 +48,7 @@ using WorkerCall = std::function<grpc::Status(Worker&, grpc::ClientContext&)>;
 // are then ignored.
 absl::Status OnAll(std::vector<Worker>& workers, std::string_view what, const WorkerCall& call) {
   std::vector<grpc::ClientContext> contexts(workers.size());
-  std::mutex mutex;
+  Mutex mutex;
   bool cancelled = false;
   absl::StatusCode code = absl::StatusCode::kOk;
   std::string problems;
@@ -57,7 +57,7 @@ absl::Status OnAll(std::vector<Worker>& workers, std::string_view what, const Wo
     threads.emplace_back([&, i] {
       const absl::Status status = FromGrpc(call(workers[i], contexts[i]));
       if (status.ok()) return;
-      std::lock_guard lock(mutex);
+      MutexLock lock(mutex);
       if (cancelled && status.code() == absl::StatusCode::kCancelled) return;
       if (code == absl::StatusCode::kOk) code = status.code();
       if (!problems.empty()) problems += '\n';

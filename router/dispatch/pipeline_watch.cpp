@@ -22,6 +22,7 @@ PipelineWatch::PipelineWatch(std::vector<StallWatch::Stage> stages, const StallL
 PipelineWatch::~PipelineWatch() { End(); }
 
 void PipelineWatch::Begin(PipelineWatchHooks hooks) {
+  const MutexLock lock(mutex_);  // metrics may be read already
   SC_CHECK(watch_ == nullptr);
   hooks_ = std::move(hooks);
   watch_ = std::make_unique<StallWatch>(std::move(stages_), limits_, Clock::now());
@@ -30,7 +31,7 @@ void PipelineWatch::Begin(PipelineWatchHooks hooks) {
 
 void PipelineWatch::End() {
   {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     ending_ = true;
   }
   ended_.notify_one();
@@ -38,22 +39,22 @@ void PipelineWatch::End() {
 }
 
 void PipelineWatch::Sent(const v1::StepPlan& plan) {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   watch_->Sent(plan.step(), sizer_(plan), Clock::now());
 }
 
 void PipelineWatch::Heard(size_t stage, const v1::StepProgress& progress) {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   watch_->Heard(stage, progress, Clock::now());
 }
 
 void PipelineWatch::Result(uint64_t step) {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   watch_->Result(step, Clock::now());
 }
 
 PipelineWatch::Report PipelineWatch::Read() const {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   if (watch_ == nullptr) return {std::vector<std::string>(counts_.size()), counts_};
   return {watch_->Stalled(), counts_};
 }
@@ -61,8 +62,9 @@ PipelineWatch::Report PipelineWatch::Read() const {
 void PipelineWatch::Run() {
   pthread_setname_np(pthread_self(), "watch");
   bool was_stalled = false;
-  std::unique_lock lock(mutex_);
-  while (!ended_.wait_for(lock, StallWatch::kTick, [this] { return ending_; })) {
+  MutexLock lock(mutex_);
+  while (!ended_.wait_for(lock, StallWatch::kTick,
+                          [this]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) { return ending_; })) {
     const std::vector<StallWatch::Change> changes = watch_->Tick(Clock::now());
     for (const StallWatch::Change& change : changes) {
       if (change.kind == StallKind::kSilent) ++counts_[change.stage].silent;

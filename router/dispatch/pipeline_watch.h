@@ -3,16 +3,15 @@
 // pipeline.
 #pragma once
 
-#include <condition_variable>
 #include <cstdint>
 #include <functional>
 #include <memory>
-#include <mutex>
 #include <string>
 #include <thread>
 #include <vector>
 
 #include "absl/status/status.h"
+#include "common/mutex.h"
 #include "router/dispatch/stall_watch.h"
 
 namespace stagecoach::router {
@@ -56,13 +55,13 @@ class PipelineWatch {
 
   const StallLimits limits_;
   PipelineWatchHooks hooks_;
-  mutable std::mutex mutex_;
-  std::condition_variable ended_;
-  std::vector<StallWatch::Stage> stages_;  // until Begin; all below: guarded by mutex_
-  std::unique_ptr<StallWatch> watch_;      // null before Begin
-  PlanSizer sizer_;
-  std::vector<Report::Counts> counts_;
-  bool ending_ = false;
+  mutable Mutex mutex_;
+  CondVar ended_;
+  std::vector<StallWatch::Stage> stages_ ABSL_GUARDED_BY(mutex_);  // until Begin
+  std::unique_ptr<StallWatch> watch_ ABSL_GUARDED_BY(mutex_);      // null before Begin
+  PlanSizer sizer_ ABSL_GUARDED_BY(mutex_);
+  std::vector<Report::Counts> counts_ ABSL_GUARDED_BY(mutex_);
+  bool ending_ ABSL_GUARDED_BY(mutex_) = false;
   std::thread thread_;
 };
 

@@ -4,10 +4,9 @@
 
 #include <algorithm>
 #include <chrono>
-#include <condition_variable>
-#include <mutex>
 #include <utility>
 
+#include "common/mutex.h"
 #include "common/rpc/server.h"
 #include "stagecoach/v1/stage.grpc.pb.h"
 
@@ -33,19 +32,20 @@ class Asker {
   }
 
   ~Asker() {
-    std::unique_lock lock(mutex_);
+    MutexLock lock(mutex_);
     for (Stage& stage : stages_) {
       if (stage.context != nullptr) stage.context->TryCancel();
     }
-    answered_.wait(lock, [this] { return AllAnswered(); });
+    answered_.wait(lock, [this]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) { return AllAnswered(); });
   }
 
   std::vector<std::optional<v1::StatsResponse>> Ask() {
-    std::unique_lock lock(mutex_);
+    MutexLock lock(mutex_);
     for (Stage& stage : stages_) {
       if (stage.context == nullptr) Begin(&stage);
     }
-    answered_.wait_for(lock, kPatience, [this] { return AllAnswered(); });
+    answered_.wait_for(lock, kPatience,
+                       [this]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) { return AllAnswered(); });
     std::vector<std::optional<v1::StatsResponse>> stats;
     for (Stage& stage : stages_) {
       const bool fresh = stage.last && Clock::now() - stage.last_time < most_age_;
@@ -66,18 +66,17 @@ class Asker {
     bool has_news = false;  // `last` was not returned yet
   };
 
-  bool AllAnswered() const {
+  bool AllAnswered() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
     return std::all_of(stages_.begin(), stages_.end(),
                        [](const Stage& stage) { return stage.context == nullptr; });
   }
 
-  // REQUIRES: mutex_ held.
-  void Begin(Stage* stage) {
+  void Begin(Stage* stage) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
     stage->context = std::make_unique<grpc::ClientContext>();
     stage->context->set_deadline(std::chrono::system_clock::now() + kCallTimeout);
     stage->stub->async()->Stats(stage->context.get(), &request_, &stage->response,
                                 [this, stage](const grpc::Status& status) {
-                                  std::lock_guard lock(mutex_);
+                                  MutexLock lock(mutex_);
                                   stage->has_news = status.ok();
                                   if (status.ok()) {
                                     stage->last = std::move(stage->response);
@@ -90,9 +89,9 @@ class Asker {
 
   const v1::StatsRequest request_;
   const std::chrono::milliseconds most_age_;
-  std::mutex mutex_;
-  std::condition_variable answered_;
-  std::vector<Stage> stages_;  // guarded by mutex_; never moves
+  Mutex mutex_;
+  CondVar answered_;
+  std::vector<Stage> stages_ ABSL_GUARDED_BY(mutex_);  // never moves
 };
 
 }  // namespace

@@ -5,7 +5,7 @@
 namespace stagecoach::router {
 
 std::vector<prometheus::MetricFamily> StallCollector::Collect() const {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   if (source_ == nullptr) return {};
   const PipelineWatch::Report report = source_();
   prometheus::MetricFamily stalled, stalls;
@@ -38,7 +38,7 @@ std::vector<prometheus::MetricFamily> StallCollector::Collect() const {
 }
 
 void StallCollector::Detach() {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   source_ = nullptr;
 }
 

@@ -4,11 +4,11 @@
 #include <prometheus/collectable.h>
 
 #include <functional>
-#include <mutex>
 #include <string>
 #include <utility>
 #include <vector>
 
+#include "common/mutex.h"
 #include "router/dispatch/pipeline_watch.h"
 
 namespace stagecoach::router {
@@ -28,8 +28,8 @@ class StallCollector final : public prometheus::Collectable {
   void Detach();
 
  private:
-  mutable std::mutex mutex_;
-  Source source_;  // guarded by mutex_; null once detached
+  mutable Mutex mutex_;
+  Source source_ ABSL_GUARDED_BY(mutex_);  // null once detached
   const Labels labels_;
 };
 

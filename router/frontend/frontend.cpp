@@ -29,6 +29,7 @@ Frontend::Frontend(const FrontendOptions& options, ServedModel model,
       max_choices_(options.max_choices),
       traces_(options.traces),
       stalled_(options.stalled),
+      scheduler_stalled_(options.scheduler_stalled),
       scheduler_(scheduler),
       metrics_(model_.name),
       streams_(options.streams, &metrics_),
@@ -135,6 +136,9 @@ absl::Status Frontend::Detokenize(const v1::DetokenizeRequest& request,
 }
 
 std::string Frontend::Stalled() const {
+  if (scheduler_stalled_) {
+    if (std::string stalled = scheduler_stalled_(); !stalled.empty()) return stalled;
+  }
   if (!stalled_) return "";
   const std::vector<std::string> stalled = stalled_();
   for (size_t i = 0; i < stalled.size(); ++i) {

@@ -33,6 +33,8 @@ struct FrontendOptions {
   TraceOptions traces;
   // Returns, per stage, a description of its stall; empty: not stalled. Null: no watch runs.
   std::function<std::vector<std::string>()> stalled;
+  // How the scheduler stalls, in words; empty: it does not. May be null.
+  std::function<std::string()> scheduler_stalled;
 };
 
 // Thread-safe. Outlives every stream and the scheduler.
@@ -93,6 +95,7 @@ class Frontend {
   const size_t max_choices_;
   const TraceOptions traces_;
   const std::function<std::vector<std::string>()> stalled_;
+  const std::function<std::string()> scheduler_stalled_;
   Scheduler* const scheduler_;
   const RouterMetrics metrics_;
   std::atomic<bool> accepting_{true};

@@ -3,11 +3,10 @@
 
 #include <prometheus/text_serializer.h>
 
-#include <condition_variable>
 #include <future>
-#include <mutex>
 
 #include "catch2/catch_test_macros.hpp"
+#include "common/mutex.h"
 #include "router/frontend/router_metrics.h"
 #include "router/scheduler/scheduler.h"
 #include "router/scheduler/testing/fake_stage_client.h"
@@ -32,25 +31,25 @@ class SlowWriter final : public ResponseWriter {
     absl::Status status;
   };
   Call WaitForCall(size_t n) {
-    std::unique_lock lock(mutex_);
-    changed_.wait(lock, [&] { return calls_.size() > n; });
+    MutexLock lock(mutex_);
+    changed_.wait(lock, [&]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) { return calls_.size() > n; });
     return calls_[n];
   }
   size_t n_calls() {
-    std::lock_guard lock(mutex_);
+    MutexLock lock(mutex_);
     return calls_.size();
   }
 
  private:
   void Add(const v1::GenerateResponse& message, bool is_last, const absl::Status& status) {
-    std::lock_guard lock(mutex_);
+    MutexLock lock(mutex_);
     calls_.push_back({message, is_last, status});
     changed_.notify_all();
   }
 
-  std::mutex mutex_;
-  std::condition_variable changed_;
-  std::vector<Call> calls_;  // guarded by mutex_
+  Mutex mutex_;
+  CondVar changed_;
+  std::vector<Call> calls_ ABSL_GUARDED_BY(mutex_);
 };
 
 struct Fixture {

@@ -3,9 +3,9 @@
 #include <fmt/format.h>
 #include <grpcpp/grpcpp.h>
 
-#include <mutex>
 #include <utility>
 
+#include "common/mutex.h"
 #include "common/rpc/health.h"
 #include "common/rpc/server.h"
 #include "router/frontend/inference_service.h"
@@ -54,12 +54,12 @@ class GrpcServerImpl final : public GrpcServer {
   const std::string& address() const override { return address_; }
 
   void SetNotServing() override {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     draining_ = true;
     SetServing();
   }
   void SetStalled(bool stalled) override {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     stalled_ = stalled;
     SetServing();
   }
@@ -74,8 +74,7 @@ class GrpcServerImpl final : public GrpcServer {
   }
 
  private:
-  // REQUIRES: mutex_ held.
-  void SetServing() {
+  void SetServing() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
     const bool serving = !draining_ && !stalled_;
     health_.SetServing("", serving);
     health_.SetServing(kServiceName, serving);
@@ -86,9 +85,9 @@ class GrpcServerImpl final : public GrpcServer {
   HealthService health_;
   std::unique_ptr<grpc::Server> server_;
   std::string address_;
-  std::mutex mutex_;
-  bool draining_ = false;  // guarded by mutex_, as the next
-  bool stalled_ = false;
+  Mutex mutex_;
+  bool draining_ ABSL_GUARDED_BY(mutex_) = false;
+  bool stalled_ ABSL_GUARDED_BY(mutex_) = false;
 };
 
 }  // namespace

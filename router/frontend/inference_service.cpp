@@ -3,9 +3,9 @@
 #include <grpcpp/impl/rpc_service_method.h>
 #include <grpcpp/support/method_handler.h>
 
-#include <mutex>
 #include <utility>
 
+#include "common/mutex.h"
 #include "router/access/request_id.h"
 #include "router/frontend/call_metadata.h"
 #include "router/frontend/frontend.h"
@@ -47,7 +47,7 @@ class StreamCall final : public ServerCall<Request, v1::GenerateResponse>, publi
   void OnCancel() override {
     std::shared_ptr<StreamSource> source;
     {
-      std::lock_guard lock(mutex_);
+      MutexLock lock(mutex_);
       cancelled_ = true;
       source = source_;
     }
@@ -65,7 +65,7 @@ class StreamCall final : public ServerCall<Request, v1::GenerateResponse>, publi
                    {.traceparent = Traceparent(*this->context()), .caller = this->caller()}, this);
     bool cancelled;
     {
-      std::lock_guard lock(mutex_);
+      MutexLock lock(mutex_);
       source_ = source;
       cancelled = cancelled_;
     }
@@ -74,9 +74,9 @@ class StreamCall final : public ServerCall<Request, v1::GenerateResponse>, publi
   }
 
   Frontend* const frontend_;
-  std::mutex mutex_;
+  Mutex mutex_;
   std::shared_ptr<StreamSource> source_;  // guarded by mutex_ until it is there
-  bool cancelled_ = false;                // guarded by mutex_
+  bool cancelled_ ABSL_GUARDED_BY(mutex_) = false;
 };
 
 template <typename Request, typename Response>

@@ -163,12 +163,12 @@ SchedulerCollector::SchedulerCollector(Scheduler* scheduler, std::string model_n
     : model_name_(std::move(model_name)), scheduler_(scheduler) {}
 
 void SchedulerCollector::Detach() {
-  std::lock_guard lock(mutex_);
+  MutexLock lock(mutex_);
   scheduler_ = nullptr;
 }
 
 std::vector<prometheus::MetricFamily> SchedulerCollector::Collect() const {
-  std::lock_guard lock(mutex_);
+  MutexLock lock(mutex_);
   if (scheduler_ == nullptr) return {};
   std::future<SchedulerSnapshot> future = scheduler_->Snapshot();
   if (future.wait_for(kSnapshotTimeout) != std::future_status::ready) return {};

@@ -7,11 +7,11 @@
 
 #include <cstddef>
 #include <memory>
-#include <mutex>
 #include <string>
 #include <vector>
 
 #include "absl/status/status.h"
+#include "common/mutex.h"
 
 namespace prometheus {
 class Counter;
@@ -87,8 +87,8 @@ class SchedulerCollector final : public prometheus::Collectable {
 
  private:
   const std::string model_name_;
-  mutable std::mutex mutex_;
-  Scheduler* scheduler_;  // guarded by mutex_; null once detached
+  mutable Mutex mutex_;
+  Scheduler* scheduler_ ABSL_GUARDED_BY(mutex_);  // null once detached
 };
 
 }  // namespace stagecoach::router

@@ -68,7 +68,7 @@ StreamStore::~StreamStore() { StopWaiting(); }
 
 void StreamStore::StopWaiting() {
   {
-    std::lock_guard lock(mutex_);
+    MutexLock lock(mutex_);
     stopping_ = true;
   }
   changed_.notify_one();
@@ -99,7 +99,7 @@ absl::StatusOr<NewStream> StreamStore::Create(
   Aftermath after;
   NewStream made;
   {
-    std::lock_guard lock(mutex_);
+    MutexLock lock(mutex_);
     const Key key(owner, id);
     if (streams_.contains(key)) {
       return absl::AlreadyExistsError(fmt::format(
@@ -134,7 +134,7 @@ std::unique_ptr<StreamReader> StreamStore::MakeReader(const std::shared_ptr<Stre
 absl::StatusOr<std::unique_ptr<StreamReader>> StreamStore::Read(const std::string& owner,
                                                                 const std::string& id,
                                                                 uint64_t from) {
-  std::lock_guard lock(mutex_);
+  MutexLock lock(mutex_);
   const auto found = streams_.find({owner, id});
   if (found == streams_.end()) return NoStream(id);
   const std::shared_ptr<Stream>& stream = found->second;
@@ -160,7 +160,7 @@ absl::StatusOr<std::unique_ptr<StreamReader>> StreamStore::Read(const std::strin
 absl::Status StreamStore::Cancel(const std::string& owner, const std::string& id) {
   Aftermath after;
   {
-    std::lock_guard lock(mutex_);
+    MutexLock lock(mutex_);
     const auto found = streams_.find({owner, id});
     if (found == streams_.end()) return NoStream(id);
     const std::shared_ptr<Stream> stream = found->second;
@@ -174,7 +174,7 @@ absl::Status StreamStore::Cancel(const std::string& owner, const std::string& id
 void StreamStore::Append(Stream& stream, uint64_t n_tokens, std::string data) {
   Aftermath after;
   {
-    std::lock_guard lock(mutex_);
+    MutexLock lock(mutex_);
     const uint64_t start = std::exchange(stream.n_tokens, n_tokens);
     if (stream.ended || data.empty()) return;
     Stream::Entry entry{.start = start, .data = std::move(data)};
@@ -194,7 +194,7 @@ void StreamStore::End(const std::shared_ptr<Stream>& stream, absl::Status status
   Aftermath after;
   decltype(stream->cancel) unused;  // destroyed outside the lock
   {
-    std::lock_guard lock(mutex_);
+    MutexLock lock(mutex_);
     unused = std::exchange(stream->cancel, nullptr);
     EndLocked(*stream, std::move(status), after);
     if (!stream->started && stream->is_kept) Remove(stream, after);
@@ -349,7 +349,7 @@ void StreamStore::Unread(const std::shared_ptr<Stream>& stream, Aftermath& after
 void StreamStore::Report() const { metrics_->SetStreams(streams_.size(), n_bytes_); }
 
 void StreamStore::WaitForReaders() {
-  std::unique_lock lock(mutex_);
+  MutexLock lock(mutex_);
   while (!stopping_) {
     if (unread_.empty()) {
       changed_.wait(lock);
@@ -375,7 +375,7 @@ StreamWriter::~StreamWriter() {
 void StreamWriter::Start() {
   StreamStore::Aftermath after;
   {
-    std::lock_guard lock(store_->mutex_);
+    MutexLock lock(store_->mutex_);
     stream_->started = true;
     StreamStore::WakeReaders(*stream_, after);
   }
@@ -395,7 +395,7 @@ StreamReader::StreamReader(StreamStore* store, std::shared_ptr<StreamStore::Stre
 StreamReader::~StreamReader() {
   StreamStore::Aftermath after;
   {
-    std::lock_guard lock(store_->mutex_);
+    MutexLock lock(store_->mutex_);
     std::erase(stream_->readers, this);
     if (stream_->readers.empty() && stream_->is_kept) store_->Unread(stream_, after);
   }
@@ -407,7 +407,7 @@ void StreamReader::OnNews(std::function<void()> wake) {
 }
 
 StreamReader::Piece StreamReader::Next(size_t max_bytes) {
-  std::lock_guard lock(store_->mutex_);
+  MutexLock lock(store_->mutex_);
   Piece piece;
   piece.started = stream_->started;
   if (next_ < stream_->n_dropped) {

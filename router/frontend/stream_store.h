@@ -3,14 +3,12 @@
 #pragma once
 
 #include <chrono>
-#include <condition_variable>
 #include <cstddef>
 #include <cstdint>
 #include <functional>
 #include <list>
 #include <map>
 #include <memory>
-#include <mutex>
 #include <string>
 #include <thread>
 #include <utility>
@@ -18,6 +16,7 @@
 #include "absl/functional/any_invocable.h"
 #include "absl/status/statusor.h"
 #include "common/flags/front_end_flags.h"
+#include "common/mutex.h"
 #include "router/scheduler/request.h"
 
 namespace stagecoach::router {
@@ -78,42 +77,49 @@ class StreamStore {
   // Actions to run after the lock is released.
   struct Aftermath;
 
-  std::unique_ptr<StreamReader> MakeReader(const std::shared_ptr<Stream>& stream, uint64_t next);
+  std::unique_ptr<StreamReader> MakeReader(const std::shared_ptr<Stream>& stream, uint64_t next)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   absl::Status NoStream(const std::string& id) const;
   void Append(Stream& stream, uint64_t n_tokens, std::string data);
   void End(const std::shared_ptr<Stream>& stream, absl::Status status);
-  // REQUIRES for the following: the lock is held.
-  void EndLocked(Stream& stream, absl::Status status, Aftermath& after);
-  void Remove(const std::shared_ptr<Stream>& stream, Aftermath& after);
-  void MakeRoom(Aftermath& after);
+  void EndLocked(Stream& stream, absl::Status status, Aftermath& after)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void Remove(const std::shared_ptr<Stream>& stream, Aftermath& after)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void MakeRoom(Aftermath& after) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   // Makes a place for one more stream. RESOURCE_EXHAUSTED if it cannot.
-  absl::Status MakePlace(const Account& account, Aftermath& after);
+  absl::Status MakePlace(const Account& account, Aftermath& after)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   // Takes the place of a running stream, which then goes with its last reader.
-  void TakePlace(const std::string& tenant, Aftermath& after);
-  void GiveUpPlace(Stream& stream);
-  Held& HeldBy(const Stream& stream);
-  void AddBytes(Stream& stream, size_t n_bytes, int sign);
-  void ForgetIfNone(const std::string& tenant);
-  std::shared_ptr<Stream> OldestEnded(const std::string& tenant) const;
-  void CutLargest(const std::string& tenant, Aftermath& after);
+  void TakePlace(const std::string& tenant, Aftermath& after) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void GiveUpPlace(Stream& stream) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  Held& HeldBy(const Stream& stream) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void AddBytes(Stream& stream, size_t n_bytes, int sign) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void ForgetIfNone(const std::string& tenant) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  std::shared_ptr<Stream> OldestEnded(const std::string& tenant) const
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void CutLargest(const std::string& tenant, Aftermath& after)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  // REQUIRES: mutex_ is held.
   static void WakeReaders(Stream& stream, Aftermath& after);
-  void Unread(const std::shared_ptr<Stream>& stream, Aftermath& after);
-  void Report() const;
+  void Unread(const std::shared_ptr<Stream>& stream, Aftermath& after)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void Report() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void WaitForReaders();
 
   const StreamLimits limits_;
   const RouterMetrics* const metrics_;
-  mutable std::mutex mutex_;
-  // All guarded by mutex_.
-  std::map<Key, std::shared_ptr<Stream>> streams_;
-  std::map<std::string, Held> by_tenant_;  // only tenants that have streams
-  size_t n_bytes_ = 0;
-  size_t n_places_ = 0;  // places in use
-  uint64_t n_created_ = 0;
+  mutable Mutex mutex_;
+  std::map<Key, std::shared_ptr<Stream>> streams_ ABSL_GUARDED_BY(mutex_);
+  // Only tenants that have streams.
+  std::map<std::string, Held> by_tenant_ ABSL_GUARDED_BY(mutex_);
+  size_t n_bytes_ ABSL_GUARDED_BY(mutex_) = 0;
+  size_t n_places_ ABSL_GUARDED_BY(mutex_) = 0;  // places in use
+  uint64_t n_created_ ABSL_GUARDED_BY(mutex_) = 0;
   // Streams without a reader, in the order in which they lost it.
-  std::list<std::shared_ptr<Stream>> unread_;
-  bool stopping_ = false;
-  std::condition_variable changed_;
+  std::list<std::shared_ptr<Stream>> unread_ ABSL_GUARDED_BY(mutex_);
+  bool stopping_ ABSL_GUARDED_BY(mutex_) = false;
+  CondVar changed_;
   std::thread waiter_;  // last member: uses all above
 };
 

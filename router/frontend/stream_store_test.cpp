@@ -2,13 +2,12 @@
 
 #include <fmt/format.h>
 
-#include <condition_variable>
-#include <mutex>
 #include <optional>
 #include <thread>
 #include <vector>
 
 #include "catch2/catch_test_macros.hpp"
+#include "common/mutex.h"
 #include "router/frontend/new_request_id.h"
 #include "router/frontend/router_metrics.h"
 #include "router/text/error_code.h"
@@ -24,25 +23,26 @@ class Signal {
  public:
   void Tell(const absl::Status& status) {
     {
-      std::lock_guard lock(mutex_);
+      MutexLock lock(mutex_);
       told_ = status;
     }
     changed_.notify_all();
   }
   absl::Status Wait() {
-    std::unique_lock lock(mutex_);
-    changed_.wait(lock, [this] { return told_.has_value(); });
+    MutexLock lock(mutex_);
+    changed_.wait(lock,
+                  [this]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) { return told_.has_value(); });
     return *told_;
   }
   bool told() {
-    std::lock_guard lock(mutex_);
+    MutexLock lock(mutex_);
     return told_.has_value();
   }
 
  private:
-  std::mutex mutex_;
-  std::condition_variable changed_;
-  std::optional<absl::Status> told_;  // guarded by mutex_
+  Mutex mutex_;
+  CondVar changed_;
+  std::optional<absl::Status> told_ ABSL_GUARDED_BY(mutex_);
 };
 
 struct Fixture {
@@ -121,11 +121,11 @@ TEST_CASE("a reader is woken for what comes while it waits, each of several for 
     auto reader = fixture.store.Read("a", "s", 0);
     REQUIRE(reader.ok());
     threads.emplace_back([&heard, &n_idle_wakes, i, reader = *std::move(reader)] {
-      std::mutex mutex;
-      std::condition_variable changed;
+      Mutex mutex;
+      CondVar changed;
       int n_wakes = 0;
       reader->OnNews([&] {
-        std::lock_guard lock(mutex);
+        MutexLock lock(mutex);
         ++n_wakes;
         changed.notify_all();
       });
@@ -134,8 +134,9 @@ TEST_CASE("a reader is woken for what comes while it waits, each of several for 
         heard[i] += piece.data;
         if (piece.ended) return;
         if (!piece.data.empty()) continue;
-        std::unique_lock lock(mutex);
-        changed.wait(lock, [&] { return n_wakes > n_waits; });
+        MutexLock lock(mutex);
+        changed.wait(lock,
+                     [&]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex) { return n_wakes > n_waits; });
         ++n_waits;
         n_idle_wakes[i] += n_wakes - n_waits;
       }

@@ -59,7 +59,7 @@ ThroughputLog::ThroughputLog(Scheduler* scheduler)
 
 ThroughputLog::~ThroughputLog() {
   {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     ending_ = true;
   }
   ending_changed_.notify_one();
@@ -70,8 +70,9 @@ void ThroughputLog::Run() {
   pthread_setname_np(pthread_self(), "throughput");
   SchedulerSnapshot before;  // nothing has been computed yet
   Clock::time_point read_at = Clock::now();
-  std::unique_lock lock(mutex_);
-  while (!ending_changed_.wait_for(lock, interval_, [this] { return ending_; })) {
+  MutexLock lock(mutex_);
+  while (!ending_changed_.wait_for(
+      lock, interval_, [this]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) { return ending_; })) {
     lock.unlock();
     if (std::optional<SchedulerSnapshot> snapshot = read_()) {
       const Clock::time_point now = Clock::now();

@@ -2,13 +2,12 @@
 #pragma once
 
 #include <chrono>
-#include <condition_variable>
 #include <functional>
-#include <mutex>
 #include <optional>
 #include <string>
 #include <thread>
 
+#include "common/mutex.h"
 #include "router/scheduler/scheduler.h"
 
 namespace stagecoach::router {
@@ -39,10 +38,10 @@ class ThroughputLog {
   const Read read_;
   const Say say_;
   const std::chrono::milliseconds interval_;
-  std::mutex mutex_;
-  std::condition_variable ending_changed_;
-  bool ending_ = false;  // guarded by mutex_
-  std::thread thread_;   // last: uses all above
+  Mutex mutex_;
+  CondVar ending_changed_;
+  bool ending_ ABSL_GUARDED_BY(mutex_) = false;
+  std::thread thread_;  // last: uses all above
 };
 
 }  // namespace stagecoach::router

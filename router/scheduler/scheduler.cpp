@@ -9,9 +9,9 @@
 #include <variant>
 
 #include "common/check.h"
+#include "common/closable_queue.h"
 #include "common/status.h"
 #include "router/scheduler/core.h"
-#include "router/scheduler/mailbox.h"
 #include "router/scheduler/stage_client.h"
 
 namespace stagecoach::router {
@@ -49,7 +49,7 @@ class SchedulerThread final : public Scheduler {
 
   void Stop() override {
     if (!thread_.joinable()) return;
-    mailbox_.Post(StopMessage{});
+    Post(StopMessage{});
     thread_.join();
     client_.Stop();
   }
@@ -57,41 +57,48 @@ class SchedulerThread final : public Scheduler {
   absl::Status Run() {
     StageClientEvents events;
     events.on_result = [this](std::unique_ptr<v1::StepResult> result) {
-      mailbox_.Post(ResultMessage{std::move(result)});
+      Post(ResultMessage{std::move(result)});
     };
-    events.on_down = [this](absl::Status reason) { mailbox_.Post(DownMessage{std::move(reason)}); };
+    events.on_down = [this](absl::Status reason) { Post(DownMessage{std::move(reason)}); };
     SC_RETURN_IF_ERROR(client_.Start(std::move(events)));
     thread_ = std::thread([this] { Loop(); });
     return absl::OkStatus();
   }
 
   void Submit(std::vector<std::unique_ptr<SequenceRequest>> requests) override {
-    mailbox_.Post(SubmitMessage{std::move(requests), std::chrono::steady_clock::now()});
+    Post(SubmitMessage{std::move(requests), std::chrono::steady_clock::now()});
   }
-  void Cancel(SequenceId id) override { mailbox_.Post(CancelMessage{id}); }
+  void Cancel(SequenceId id) override { Post(CancelMessage{id}); }
   std::future<void> Drain() override {
     std::promise<void> done;
     std::future<void> future = done.get_future();
-    mailbox_.Post(DrainMessage{std::move(done)});
+    Post(DrainMessage{std::move(done)});
     return future;
   }
   std::future<SchedulerSnapshot> Snapshot() override {
     std::promise<SchedulerSnapshot> snapshot;
     std::future<SchedulerSnapshot> future = snapshot.get_future();
-    mailbox_.Post(SnapshotMessage{std::move(snapshot)});
+    Post(SnapshotMessage{std::move(snapshot)});
     return future;
   }
 
  private:
+  // Any thread. After the scheduler thread has ended, drops the message.
+  void Post(Message message) { mailbox_.Push(std::move(message)).IgnoreError(); }
+
   void Loop() {
     pthread_setname_np(pthread_self(), "scheduler");  // for `top -H` and debuggers
     std::vector<Message> messages;
     while (!stopping_) {
-      mailbox_.TakeAll(messages);
+      mailbox_.Wait().IgnoreError();  // no error: only this thread closes it
+      mailbox_.TakeAll(&messages);
       HandleAll(messages);
     }
     core_.Down(absl::UnavailableError("the server is shutting down"));
-    mailbox_.Close(messages);
+    // Take the remaining messages. None come later.
+    mailbox_.Close(absl::UnavailableError("the scheduler has stopped"),
+                   ClosableQueue<Message>::Rest::kKeep);
+    mailbox_.TakeAll(&messages);
     HandleAll(messages);
   }
 
@@ -127,7 +134,7 @@ class SchedulerThread final : public Scheduler {
   std::vector<std::promise<void>> drains_;
   std::vector<std::promise<SchedulerSnapshot>> snapshots_;
   bool stopping_ = false;
-  Mailbox<Message> mailbox_;
+  ClosableQueue<Message> mailbox_;
   std::thread thread_;
 };
 

@@ -146,16 +146,16 @@ def main():
     http_us, kernel_us, merged = (statistics.median(run[i] for run in runs[over_http]) for i in range(3))
     grpc_us = statistics.median(run[0] for run in runs[over_grpc])
     p50, p99 = added[len(added) // 2], added[len(added) * 99 // 100]
-    print(f"{args.streams} streams: router CPU {http_us:.1f} us a token over HTTP ({kernel_us:.1f} in the kernel), {grpc_us:.1f} us over gRPC; "
-          f"{merged:.2f} tokens a chunk\nadded to the first byte: p50 {p50:.2f} ms, p99 {p99:.2f} ms")
+    print(f"{args.streams} streams: router CPU {http_us:.1f} us a token over HTTP ({kernel_us:.1f} in the kernel), "
+          f"{grpc_us:.1f} us over gRPC; {merged:.2f} tokens a chunk\nadded to the first byte: p50 {p50:.2f} ms, p99 {p99:.2f} ms")
     if args.out:
         commit = subprocess.run(["git", "-C", ROOT, "rev-parse", "--short", "HEAD"], capture_output=True, text=True).stdout.strip()
         common = dict(machine=f"{os.cpu_count()} cores, {platform.machine()}", date=str(datetime.date.today()), commit=commit,
                       command=f"tests/bench/http_stream.py {pathlib.Path(args.model).name} --streams {args.streams} "
                               f"--tokens {args.tokens} --runs {args.runs} --first-bytes {args.first_bytes}")
         lines = [dict(name=f"http_router_cpu/{args.streams}_streams", value=round(http_us, 2), unit="us/token",
-                      kernel=round(kernel_us, 2), tokens_a_chunk=round(merged, 3), reference="the same load over gRPC", ratio=round(http_us / grpc_us, 4),
-                      **common),
+                      kernel=round(kernel_us, 2), tokens_a_chunk=round(merged, 3), reference="the same load over gRPC",
+                      ratio=round(http_us / grpc_us, 4), **common),
                  dict(name="http_added_first_byte/p50", value=round(p50, 3), unit="ms",
                       reference="the router's own time to the first token, subtracted", p99=round(p99, 3), **common)]
         with open(args.out, "a") as out:

@@ -3,9 +3,9 @@ import sys
 
 sys.path.insert(0, str(pathlib.Path(__file__).parents[1] / "cluster"))
 
-import pytest  # noqa: E402
-from harness import DEMO_MODEL, Cluster  # noqa: E402
-from workload import GOLDEN  # noqa: E402
+import pytest
+from harness import DEMO_MODEL, Cluster
+from workload import GOLDEN
 
 # Renders tools and tool calls so that a test can see them; the spelling is that of Hermes and Qwen.
 TEMPLATE = """{% if tools %}{{ tools | tojson }}{% endif %}{% for m in messages %}{{ m.role }}: {{ m.content or '' }}

@@ -10,7 +10,7 @@ class CuttableProxy:
     def __init__(self, target):
         self._target = split(target)
         self._listener = socket.create_server(("127.0.0.1", 0))
-        self.address = "127.0.0.1:%d" % self._listener.getsockname()[1]
+        self.address = f"127.0.0.1:{self._listener.getsockname()[1]}"
         self._lock = threading.Lock()
         self._mark = None
         self._down = False

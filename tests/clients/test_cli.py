@@ -9,7 +9,7 @@ import subprocess
 
 import httpx
 import pytest
-from harness import DEMO_MODEL, STAGECOACH
+from harness import DEMO_MODEL, STAGECOACH, wait_until
 
 
 def run(*arguments, stdin="", code=0, timeout=120):
@@ -327,8 +327,8 @@ def test_ctrl_c_in_bench_prints_what_there_is(cluster):
             page = http.get("/metrics").text
             return sum(float(line.split()[-1]) for line in page.splitlines() if line.startswith("vllm:request_success_total"))
         begun = finished()
-        while finished() < begun + 3:
-            assert process.poll() is None
+        wait_until(lambda: process.poll() is not None or finished() >= begun + 3, "three requests end")
+        assert process.poll() is None
     process.send_signal(signal.SIGINT)
     stdout, stderr = process.communicate(timeout=60)
     assert process.returncode == 130, stderr

@@ -10,7 +10,7 @@ from wire import busy
 from workload import GOLDEN
 
 os.environ["LITELLM_LOCAL_MODEL_COST_MAP"] = "True"  # downloads nothing
-import litellm  # noqa: E402
+import litellm
 
 MESSAGES = [{"role": "user", "content": "When does the first coach leave Greywell on Sunday?"}]
 SCHEMA = {"type": "object", "properties": {"hour": {"type": "integer", "minimum": 0, "maximum": 23},

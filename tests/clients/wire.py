@@ -174,8 +174,9 @@ def metric(address, name, **labels):
 
 
 def wait_for(condition, timeout_s=300):
-    """Polls until `condition()` is true."""
+    """Polls until `condition()` is true, for states that a server only tells when asked."""
     deadline = time.monotonic() + timeout_s
     while not (value := condition()):
         assert time.monotonic() < deadline, "it did not come to that"
+        time.sleep(0.01)  # leaves the processor to the server
     return value

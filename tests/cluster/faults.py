@@ -19,6 +19,9 @@ FORMED = pb.GenerateRequest(text="The next train", sampling=pb.SamplingParams(
     max_tokens=200, ignore_eos=True, grammar=pb.Grammar(regex="[a-z ]{1000}")))
 
 
+AWAIT_TOKENS_S = 300
+
+
 class Load:
     """Streams that restart until one fails; `errors` holds (time, RpcError) of each stream's end."""
 
@@ -27,7 +30,7 @@ class Load:
         self.errors = []
         self._stub = stub
         self._stopping = False
-        self._lock = threading.Lock()
+        self._changed = threading.Condition()
         self._threads = [threading.Thread(target=self._run, args=(request,)) for request in requests]
 
     def __enter__(self):
@@ -44,17 +47,21 @@ class Load:
         try:
             while not self._stopping:
                 for message in self._stub.Generate(request, timeout=300):
-                    with self._lock:
+                    with self._changed:
                         self.n_tokens += len(message.token_ids)
+                        self._changed.notify_all()
         except grpc.RpcError as error:
-            self.errors.append((time.monotonic(), error))
+            with self._changed:
+                self.errors.append((time.monotonic(), error))
+                self._changed.notify_all()
 
     def await_tokens(self, n):
         """Waits for n more tokens; fails if they do not come."""
-        wanted = self.n_tokens + n
-        while self.n_tokens < wanted:
-            assert not self.errors, self.errors[0][1]
-            time.sleep(0.005)
+        with self._changed:
+            wanted = self.n_tokens + n
+            came = self._changed.wait_for(lambda: self.errors or self.n_tokens >= wanted, timeout=AWAIT_TOKENS_S)
+            assert self.n_tokens >= wanted or not self.errors, self.errors[0][1]
+            assert came, f"{wanted - self.n_tokens} of {n} tokens did not come within {AWAIT_TOKENS_S} s"
 
     def await_end(self):
         for thread in self._threads:
@@ -83,7 +90,7 @@ def is_ready(cluster):
 
 
 def seconds_until(condition, most):
-    """Seconds until `condition` held; None: more than `most`."""
+    """Seconds until `condition` held; None: more than `most`. Polls, because /ready, /metrics and the log can only be asked."""
     began = time.monotonic()
     while not condition():
         if time.monotonic() - began > most:

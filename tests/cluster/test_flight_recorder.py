@@ -4,12 +4,11 @@ import os
 import re
 import signal
 import subprocess
-import time
 import xml.etree.ElementTree as ElementTree
 
 import grpc
 import pytest
-from harness import STAGECOACH, Cluster, children_of
+from harness import STAGECOACH, Cluster, children_of, wait_until
 from stagecoach.v1 import inference_pb2 as pb
 from workload import GOLDEN
 
@@ -25,13 +24,11 @@ def cluster_with_recorder(folder, stages):
 
 def files_in(folder, n):
     """Waits for n complete files. A file is complete when `timeline` can read it."""
-    deadline = time.monotonic() + TIMEOUT_S
-    while True:
+    def complete():
         files = sorted(folder.glob("*.flight"))
-        if len(files) >= n and timeline("--format", "chrome", *files).returncode == 0:
-            return files
-        assert time.monotonic() < deadline, files
-        time.sleep(0.05)
+        return len(files) >= n and timeline("--format", "chrome", *files).returncode == 0 and files
+
+    return wait_until(complete, f"{n} files of the flight recorder are complete")
 
 
 def timeline(*arguments):

@@ -1,9 +1,9 @@
 """The same requests give bit-identical results, however they are scheduled (scenarios.toml)."""
 import asyncio
 import pathlib
-import tomllib
 
 import pytest
+import tomllib
 from harness import Cluster
 from workload import GOLDEN, free_blocks, kv_bytes, mixed_requests, run_all
 

@@ -7,10 +7,10 @@ import signal
 
 import grpc
 import pytest
-from harness import STOP_TIMEOUT_S, Cluster, parse_ready, start
-from stopped_thread import stopped_thread
+from harness import STOP_TIMEOUT_S, Cluster, parse_ready, start, wait_until
 from stagecoach.v1 import inference_pb2 as pb
 from stagecoach.v1 import inference_pb2_grpc as pb_grpc
+from stopped_thread import stopped_thread
 from workload import GOLDEN
 
 LONG = pb.GenerateRequest(tokens=pb.TokenIds(ids=[5] * 8), sampling=pb.SamplingParams(max_tokens=480, ignore_eos=True, n=64))
@@ -66,8 +66,7 @@ def test_of_a_worker_that_cannot_end(second):
         worker, *_ = worker_with_log(stack)
         with stopped_thread(worker.pid, "stagecoach-work"):
             worker.send_signal(signal.SIGTERM)
-            while is_pending(worker, signal.SIGTERM):
-                pass
+            wait_until(lambda: not is_pending(worker, signal.SIGTERM), "a thread takes the signal")
             assert worker.poll() is None
             worker.send_signal(second)
             assert worker.wait(timeout=STOP_TIMEOUT_S) == 128 + second

@@ -137,6 +137,33 @@ def test_a_stopped_router_is_said_by_serve_and_blames_no_stage():
         assert seconds_until(lambda: " I router: the process continues" in cluster.log(), 1 + SLACK_S) is not None
 
 
+def test_a_held_scheduler_is_noticed_and_ends_the_router():
+    """It drives every stream, and no stage is to blame."""
+    with Doomed(DEMO_MODEL, stages=2, flags=FLAGS) as cluster:
+        router, _ = pids(cluster)
+        with Load(cluster.stub) as load:
+            began = time.monotonic()
+            with stopped_thread(router, "scheduler"):
+                took = seconds_until(lambda: not is_ready(cluster), NOTICE_S + SLACK_S)
+                assert took is not None
+                load.await_end()
+            assert time.monotonic() - began < NOTICE_S + LIMIT_S + 1 + SLACK_S
+            assert {error.code() for _, error in load.errors} == {grpc.StatusCode.UNAVAILABLE}
+        assert_failed(cluster)
+        assert "the router's scheduler has not answered for" in cluster.log()
+        assert "has said nothing" not in cluster.log() and "has not finished step" not in cluster.log()
+
+
+def test_a_scheduler_that_goes_on_is_forgiven():
+    with Cluster(DEMO_MODEL, stages=2, flags=["--stall-limit", 60]) as cluster, Load(cluster.stub) as load:
+        router, _ = pids(cluster)
+        with stopped_thread(router, "scheduler"):
+            assert seconds_until(lambda: not is_ready(cluster), NOTICE_S + SLACK_S) is not None
+        assert seconds_until(lambda: is_ready(cluster), 1 + SLACK_S) is not None
+        load.await_tokens(50)
+        assert "the scheduler goes on" in cluster.log()
+
+
 def test_sigterm_ends_a_cluster_whose_router_is_stopped():
     with Doomed(DEMO_MODEL, stages=2, flags=FLAGS) as cluster:
         router, _ = pids(cluster)

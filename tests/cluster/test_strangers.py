@@ -124,7 +124,8 @@ def test_every_call_of_a_stranger_is_refused_and_changes_nothing(cluster, secret
         for address in worker_addresses(cluster):
             with channel_to(address) as channel:
                 for path, client_streaming, server_streaming in methods:
-                    assert code_of(lambda: call(channel, path, client_streaming, server_streaming, SECRETS[secret])) \
+                    method = (path, client_streaming, server_streaming)
+                    assert code_of(lambda method=method: call(channel, *method, SECRETS[secret])) \
                         == grpc.StatusCode.UNAUTHENTICATED, path
                 # The health check of a probe, which gets only the status.
                 assert call(channel, CHECK, False, False, SECRETS[secret]) == b"\x08\x01"

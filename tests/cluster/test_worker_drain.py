@@ -22,7 +22,8 @@ class Pipeline:
     def __enter__(self):
         with contextlib.ExitStack() as stack:
             self._log = stack.enter_context(tempfile.TemporaryFile(mode="w+"))
-            self.workers = [start(stack, "stagecoach-worker", "--listen", "127.0.0.1:0", "--threads", "1", stderr=self._log) for _ in range(2)]
+            self.workers = [start(stack, "stagecoach-worker", "--listen", "127.0.0.1:0", "--threads", "1", stderr=self._log)
+                            for _ in range(2)]
             addresses = [self._field(worker, "grpc") for worker in self.workers]
             self.router = start(stack, "stagecoach-router", "--model", str(MODEL), "--stages", ",".join(addresses), "--dtype", "float32",
                                 "--grpc", "127.0.0.1:0", "--metrics", "127.0.0.1:0", stderr=self._log)

@@ -1,10 +1,11 @@
 #!/usr/bin/env python3
-"""Runs what a document tells its reader to run: every `sh` block in one shell, at the root of a copy of the checkout, and looks
-for each line of the `text` block that follows it, where `...` stands for anything.
+"""Runs the commands of a document: every `sh` block in one shell, at the root of a copy of the checkout. Then looks in their
+output for each line of the `text` block that follows, where `...` stands for anything.
 
   walk.py DOCUMENT.md...        STAGECOACH_BIN_DIR: folder of the programs (default: build/cpu/bin)
 
-In a network of its own, where every port is free. Blocks with a word after `sh`, such as `sh cluster`, are counted only.
+The shell has a network of its own, where every port is free; this needs root or user namespaces. Blocks with a word after
+`sh`, such as `sh cluster`, are only counted.
 """
 import os
 import pathlib
@@ -40,7 +41,7 @@ def own_network():
 
 
 class Shell:
-    """A bash that reads one block after the other; each ends with a line that says so."""
+    """A bash that reads one block after the other; a line of its output marks the end of each."""
 
     def __init__(self, folder):
         environment = os.environ | {"PATH": f"{BIN_DIR}:{os.environ['PATH']}", "no_proxy": "127.0.0.1"}
@@ -70,12 +71,12 @@ class Shell:
         self._process.wait()
 
     def kill(self):
-        """The shell and all that it started: its session."""
+        """Kills the shell's session, and so everything that it started."""
         subprocess.run(["pkill", "-KILL", "--session", str(self._process.pid)])
 
 
 def walk(document):
-    """(number of blocks run, of blocks left out, what was expected in vain)."""
+    """(number of blocks run, number of blocks left out, expected lines that did not come)."""
     n_run, n_left_out, missing = 0, 0, []
     with tempfile.TemporaryDirectory() as scratch:
         folder = pathlib.Path(scratch)

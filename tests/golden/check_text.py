@@ -14,9 +14,9 @@ import sys
 
 sys.path.insert(0, str(pathlib.Path(__file__).parents[1] / "cluster"))
 
-from harness import Cluster  # noqa: E402
-from stagecoach.v1 import inference_pb2 as pb  # noqa: E402
-from workload import run_all  # noqa: E402
+from harness import Cluster
+from stagecoach.v1 import inference_pb2 as pb
+from workload import run_all
 
 
 def compare(case, answer, tie):

@@ -294,7 +294,10 @@ def rounding(folder, cases):
         logits += (result[-1] - torch.tensor(case["logits"])).tolist()
         result = torch.log_softmax(result, -1)
         log_probs += [result[i, t].item() - case["prompt_logprobs"][i + 1] for i, t in enumerate(prompt[1:])]
-    rms = lambda values: round((sum(v * v for v in values) / len(values)) ** 0.5, 6)
+
+    def rms(values):
+        return round((sum(v * v for v in values) / len(values)) ** 0.5, 6)
+
     return dict(logits_rms=rms(logits), prompt_logprobs_rms=rms(log_probs))
 
 

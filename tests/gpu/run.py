@@ -92,7 +92,8 @@ def parse():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     where = parser.add_mutually_exclusive_group()
     where.add_argument("--out", metavar="FILE", help="lines are appended to this file (default: gpu_results.jsonl in --work)")
-    where.add_argument("--resume", metavar="FILE", help="like --out, but skips checks that have ended in it with this commit on this model of GPU")
+    where.add_argument("--resume", metavar="FILE",
+                       help="like --out, but skips checks that have ended in it with this commit on this model of GPU")
     parser.add_argument("--retry-failed", action="store_true", help="with --resume: runs failed checks again")
     parser.add_argument("--only", nargs="+", default=[], metavar="PART")
     parser.add_argument("--skip", nargs="+", default=[], metavar="PART")
@@ -102,7 +103,8 @@ def parse():
                         help="folder of models and logs; runs at the same time need different folders")
     parser.add_argument("--device", choices=("cuda", "cpu"), default="cuda")
     parser.add_argument("--smoke", action="store_true", help="tiny models and small counts")
-    parser.add_argument("--stages", type=numbers(int), metavar="N,N...", help="numbers of stages (default: those of 1,2,4 for which there are GPUs)")
+    parser.add_argument("--stages", type=numbers(int), metavar="N,N...",
+                        help="numbers of stages (default: those of 1,2,4 for which there are GPUs)")
     parser.add_argument("--devices", type=numbers(int), metavar="N,N...", help="GPU of each stage (0,1,2...); 0,1,0,1 puts four stages "
                         "on two GPUs, which tests that they work, but not their speed")
     parser.add_argument("--transport", choices=("auto", "host"), help="transport between stages")
@@ -113,7 +115,8 @@ def parse():
     parser.add_argument("--tokens-model", action="append", default=[], type=pathlib.Path, metavar="DIR",
                         help="another checkpoint for `tokens`; can be given several times")
     parser.add_argument("--start-limit", type=float, default=180, metavar="S", help="seconds until a server must be ready (180)")
-    parser.add_argument("--check-limit", type=float, default=3600, metavar="S", help="upper limit of each check in seconds; its own limit may be lower")
+    parser.add_argument("--check-limit", type=float, default=3600, metavar="S",
+                        help="upper limit of each check in seconds; its own limit may be lower")
     parser.add_argument("--minutes", type=float, metavar="N", help="no check begins after this many minutes")
     parser.add_argument("--machine", help="name of the machine in the lines (default: from the system)")
     parser.add_argument("--commit", help="commit of the programs (default: that of the checkout or the bundle)")

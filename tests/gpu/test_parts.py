@@ -84,7 +84,7 @@ def test_a_client_must_hear_of_a_killed_stage(monkeypatch, results, events, fail
     monkeypatch.setattr(client, "Stream", lambda *_, **__: types.SimpleNamespace(next=lambda: next(left), close=lambda: None))
     with subprocess.Popen(["sleep", "1000"]) as worker:
         server = types.SimpleNamespace(spec=Spec("demo", 2), command="stagecoach serve", workers=[worker.pid, worker.pid],
-                                       left=lambda: [], process=worker)
+                                       left=list, process=worker)
         if fails:
             with pytest.raises(client.CheckFailed, match=fails):
                 kill.run(server, results, 1)
@@ -189,7 +189,8 @@ def test_waves_have_as_long_as_they_need(tmp_path):
 def test_a_reference_with_one_answer_to_all_is_none(monkeypatch, results):
     monkeypatch.setattr(client, "metrics", lambda _: {("stagecoach_stage_steps_total", (("stage", "0"),)): 7})
     for n_distinct, is_one in (1, False), (5, False), (6, True):
-        monkeypatch.setattr(client, "complete", lambda _, prompts, n, **__: [[i % n_distinct] * n for i in range(len(prompts))])
+        monkeypatch.setattr(client, "complete", lambda _, prompts, n, n_distinct=n_distinct, **__: [
+            [i % n_distinct] * n for i in range(len(prompts))])
         if is_one:
             waves.run(SERVER, results, waves.REFERENCE_NAME, 2, [[[3]] * 12])
         else:

@@ -192,8 +192,9 @@ def test_servers_die_with_the_run(tmp_path):
                           stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as process:
         try:
             # Waits until the pipeline is up; it then runs for a long time.
+            deadline = time.monotonic() + 300
             while sum(log.read_text().count("messages travel by") for log in tmp_path.glob("logs/*.log")) < 2:
-                assert process.poll() is None
+                assert process.poll() is None and time.monotonic() < deadline
                 time.sleep(0.01)
             below = all_below(process.pid)
         finally:
@@ -254,14 +255,14 @@ def test_no_results_of_nccl_by_another_transport(on_gpus):
 def test_two_gpus_have_hops(on_gpus):
     done, lines = on_gpus("--only", "hop", "speed/1_stages/start")
     assert done.returncode == 1
-    assert {line["check"]: line["error"] for line in lines if "error" in line} == {
-        check: "transport_nccl_bench is not among the programs" for check in ("hop/2_gpus", "hop/2_gpus_overlapping")}
+    assert {line["check"]: line["error"] for line in lines if "error" in line} == dict.fromkeys(
+        ("hop/2_gpus", "hop/2_gpus_overlapping"), "transport_nccl_bench is not among the programs")
 
 
 def test_what_fails_or_hangs_stops_nothing_else(tmp_path):
     """One server dies, one never becomes ready, one never answers; the others serve normally."""
     with socket.create_server(("127.0.0.1", 0)) as listener:
-        deaf = "127.0.0.1:{}".format(listener.getsockname()[1])
+        deaf = f"127.0.0.1:{listener.getsockname()[1]}"
         programs = tmp_path / "bin"
         programs.mkdir()
         (programs / "stagecoach").write_text(f"""#!/bin/sh

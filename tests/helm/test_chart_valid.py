@@ -6,7 +6,19 @@ import sys
 
 import pytest
 import yaml
-from chart import CHART, KUBECONFORM, SCHEMAS, VARIANTS, Manifests, helm, needs_helm, refusal, render, value_flags, variant_name
+from chart import (
+    CHART,
+    KUBECONFORM,
+    SCHEMAS,
+    VARIANTS,
+    Manifests,
+    helm,
+    needs_helm,
+    refusal,
+    render,
+    value_flags,
+    variant_name,
+)
 
 needs_schemas = pytest.mark.skipif(KUBECONFORM is None or not SCHEMAS.exists(), reason="no kubeconform or no schemas here")
 variants = pytest.mark.parametrize("variant", VARIANTS, ids=variant_name)

@@ -130,7 +130,7 @@ class Cluster:
                    f"--manage-nodes-with-label-selector=kwok-group={group}", "--config", TOOLS / "kwok-stages.yaml",
                    "--node-lease-duration-seconds", "8", "--server-address", f"127.0.0.1:{port}")
         for name in names:
-            wait_for(lambda: self.log(f"kwok-{group}"), lambda: ready(self.get("node", name)))
+            wait_for(lambda: self.log(f"kwok-{group}"), lambda name=name: ready(self.get("node", name)))
 
 
 def ready(one):

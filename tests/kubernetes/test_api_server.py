@@ -123,7 +123,7 @@ def test_two_nodes_upgrade_and_roll_back(cluster, namespace):
 
 def test_gpus_are_allocated_to_pods_and_no_more_than_there_are(cluster, namespace):
     """A pipeline of 8 GPUs fills a node, so with four pipelines and three nodes one pod waits."""
-    install(cluster, namespace, CHART / "ci" / "gpu.yaml", **{"replicas": 3})
+    install(cluster, namespace, CHART / "ci" / "gpu.yaml", replicas=3)
     assert len({pod["spec"]["nodeName"] for pod in pods(cluster, namespace, "router")}) == 3
     for claim in cluster.get("resourceclaims", "-n", namespace):
         assert len(claim["status"]["allocation"]["devices"]["results"]) == 8
@@ -138,7 +138,7 @@ def test_gpus_are_allocated_to_pods_and_no_more_than_there_are(cluster, namespac
 def test_a_drain_waits_for_the_budget(cluster, namespace):
     """With two pipelines of which one may be unavailable, the second node is drained only when the first pod is
     back."""
-    install(cluster, namespace, **{"replicas": 2})
+    install(cluster, namespace, replicas=2)
     first, second = pods(cluster, namespace, "router")
 
     def evict(pod):

@@ -51,7 +51,7 @@ ALLOWED = {
     "cli/doctor": ["cli/check", "kernels/cpu", "common"],
     "cli/plan": ["cli/check", "router/sizing", "worker/model", "kernels/cuda", "common", "common/model"],
     "cli/timeline": ["common", "common/flight"],
-    "cli/bench": ["common/rpc", "proto"],
+    "cli/bench": ["common", "common/rpc", "proto"],
     "cli": ["cli/bench", "cli/check", "cli/doctor", "cli/launch", "cli/plan", "cli/timeline", "common",
             "common/flags", "common/flight", "common/model", "common/rpc", "proto", "router/access"],
 }
@@ -63,7 +63,7 @@ ALLOWED_IN_TESTS = {
     "worker/service": ["kernels/reference"],
     "router/scheduler": ["router/scheduler/testing", "router/sizing"],
     "router/frontend": ["router/scheduler/testing"],
-    "router/scheduler/testing": ["router/scheduler", "proto"],
+    "router/scheduler/testing": ["router/scheduler", "common", "proto"],
     "worker/transport/testing": ["worker/transport", "common"],
     "kernels/cuda": ["kernels/reference"],
 }

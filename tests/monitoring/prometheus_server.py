@@ -82,7 +82,7 @@ class Prometheus:
         except urllib.error.HTTPError as error:
             if error.code == 503:  # Prometheus is still starting
                 return None
-            raise AssertionError(f"{path}: {error.code} {error.read().decode()}")
+            raise AssertionError(f"{path}: {error.code} {error.read().decode()}") from error
         except urllib.error.URLError:
             return None
 

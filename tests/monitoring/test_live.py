@@ -12,9 +12,9 @@ import grpc
 import pytest
 import yaml
 from harness import DEMO_MODEL, Cluster, children_of
-from prometheus_server import PROMETHEUS, RULES, ROOT, Prometheus, quick, quick_rules
-from stopped_thread import stopped_thread
+from prometheus_server import PROMETHEUS, ROOT, RULES, Prometheus, quick, quick_rules
 from stagecoach.v1 import inference_pb2 as pb
+from stopped_thread import stopped_thread
 
 pytestmark = pytest.mark.skipif(PROMETHEUS is None, reason="no Prometheus here")
 
@@ -80,7 +80,7 @@ def cluster(prometheus):
 def test_every_panel_has_data_under_load(prometheus, cluster):
     with Load(cluster):
         for title, query in dashboard_queries():
-            def has_data():
+            def has_data(query=query):
                 samples = prometheus.query(query)
                 return samples and all(value == value for _, value in samples)  # not NaN
             prometheus.wait_for(f"data for {title!r}: {query}", has_data)
@@ -95,7 +95,7 @@ def test_every_alert_evaluates(prometheus, cluster):
                 if rule["alert"] == "StagecoachDown":
                     continue  # tested below: it fires if the data is missing
                 for side in sides(quick(rule["expr"])):
-                    prometheus.wait_for(f"data for {rule['alert']}: {side}", lambda: prometheus.query(side))
+                    prometheus.wait_for(f"data for {rule['alert']}: {side}", lambda side=side: prometheus.query(side))
 
 
 def sides(expression):
@@ -245,7 +245,7 @@ def test_stages_that_die_again_and_again_fire_and_resolve():
             prometheus.set_target(cluster.metrics)
             for _ in range(n_requests):
                 list(cluster.stub.Generate(SHORT))
-            prometheus.wait_for("a scrape", lambda: [
+            prometheus.wait_for("a scrape", lambda n_requests=n_requests: [
                 steps for _, steps in prometheus.query('stagecoach_steps_total{job="stagecoach"}') if steps >= 40 * n_requests])
             if n_requests > 1:
                 os.kill(last_worker(cluster), signal.SIGKILL)

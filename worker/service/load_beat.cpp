@@ -2,12 +2,12 @@
 
 #include <pthread.h>
 
-#include <condition_variable>
 #include <optional>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "common/mapped_file.h"
+#include "common/mutex.h"
 
 namespace stagecoach::worker {
 namespace {
@@ -34,18 +34,18 @@ LoadBeat::~LoadBeat() {
 }
 
 void LoadBeat::SetBytes(uint64_t done, uint64_t total) {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   progress_.set_bytes_done(done);
   progress_.set_bytes_total(total);
 }
 
 void LoadBeat::SetDoing(std::string doing) {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   progress_.set_doing(std::move(doing));
 }
 
 v1::LoadProgress LoadBeat::Read() {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   v1::LoadProgress progress = progress_;
   progress.set_work(*work_);
   if (progress.doing().empty()) {
@@ -58,9 +58,6 @@ v1::LoadProgress LoadBeat::Read() {
 
 void LoadBeat::Run(const std::stop_token& stop) {
   pthread_setname_np(pthread_self(), "load beat");
-  std::mutex mutex;
-  std::condition_variable_any stopped;
-  std::unique_lock wait(mutex);
   std::pair<uint64_t, uint64_t> last;
   std::optional<Clock::time_point> unwanted_since;
   bool given_up = false;
@@ -76,7 +73,7 @@ void LoadBeat::Run(const std::stop_token& stop) {
       on_stuck_(progress.doing());
     }
     last = now;
-    stopped.wait_for(wait, stop, kInterval, [] { return false; });
+    WaitForStop(stop, kInterval);
   }
 }
 

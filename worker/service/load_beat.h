@@ -9,11 +9,11 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
-#include <mutex>
 #include <stop_token>
 #include <string>
 #include <thread>
 
+#include "common/mutex.h"
 #include "common/work_counter.h"
 #include "stagecoach/v1/stage.pb.h"
 
@@ -46,9 +46,9 @@ class LoadBeat {
   grpc::ServerWriter<v1::LoadProgress>* const writer_;
   const std::shared_ptr<WorkCounter> work_;
   const std::function<void(const std::string&)> on_stuck_;
-  std::mutex mutex_;
-  v1::LoadProgress progress_;  // guarded by mutex_
-  std::jthread thread_;        // last: uses all above
+  Mutex mutex_;
+  v1::LoadProgress progress_ ABSL_GUARDED_BY(mutex_);
+  std::jthread thread_;  // last: uses all above
 };
 
 }  // namespace stagecoach::worker

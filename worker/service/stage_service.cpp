@@ -7,7 +7,6 @@
 
 #include <algorithm>
 #include <chrono>
-#include <condition_variable>
 #include <future>
 #include <new>
 #include <stop_token>
@@ -16,6 +15,7 @@
 #include <utility>
 
 #include "common/kv_block.h"
+#include "common/mutex.h"
 #include "common/rpc/status.h"
 #include "common/size.h"
 #include "common/status.h"
@@ -110,7 +110,7 @@ void StageService::SetStateLocked(State state) {
 }
 
 void StageService::Leave(State to) {
-  std::lock_guard lock(mutex_);
+  MutexLock lock(mutex_);
   SetStateLocked(to);
 }
 
@@ -118,7 +118,7 @@ absl::Status StageService::EnterLoad(const grpc::ServerContext& context, const v
   // Includes kJoined: a router may have died before it opened its step stream.
   static constexpr std::initializer_list<State> kFree = {State::kEmpty, State::kLoaded,
                                                          State::kJoined};
-  std::unique_lock lock(mutex_);
+  MutexLock lock(mutex_);
   if (shut_down_) return absl::UnavailableError("the worker is shutting down");
   const v1::Lease before = lease_.lease();
   SC_RETURN_IF_ERROR(lease_.Take(lease));
@@ -142,7 +142,7 @@ absl::Status StageService::EnterLoad(const grpc::ServerContext& context, const v
 }
 
 absl::Status StageService::EnterJoin(const v1::Lease& lease) {
-  std::lock_guard lock(mutex_);
+  MutexLock lock(mutex_);
   SC_RETURN_IF_ERROR(lease_.Check(lease, LeaseTable::kEpochMayRise));
   SC_RETURN_IF_ERROR(CheckStateLocked({State::kLoaded, State::kJoined}, "Join"));
   lease_.Renew(lease);
@@ -152,7 +152,7 @@ absl::Status StageService::EnterJoin(const v1::Lease& lease) {
 
 absl::StatusOr<std::shared_ptr<StageExecutor>> StageService::EnterStep(StepSession* session,
                                                                        const v1::Lease& lease) {
-  std::lock_guard lock(mutex_);
+  MutexLock lock(mutex_);
   SC_RETURN_IF_ERROR(lease_.Check(lease));
   SC_RETURN_IF_ERROR(CheckStateLocked({State::kJoined}, "Step"));
   SetStateLocked(State::kStepping);
@@ -161,7 +161,7 @@ absl::StatusOr<std::shared_ptr<StageExecutor>> StageService::EnterStep(StepSessi
 }
 
 void StageService::Shutdown() {
-  std::lock_guard lock(mutex_);
+  MutexLock lock(mutex_);
   shut_down_ = true;
   if (executor_ != nullptr) executor_->Close(absl::UnavailableError("the worker is shutting down"));
 }
@@ -169,7 +169,7 @@ void StageService::Shutdown() {
 absl::Status StageService::StopExecutor(const absl::Status& reason) {
   std::shared_ptr<StageExecutor> executor;
   {
-    std::lock_guard lock(mutex_);
+    MutexLock lock(mutex_);
     executor = std::move(executor_);
   }
   if (executor == nullptr) return absl::OkStatus();
@@ -199,7 +199,7 @@ absl::Status StageService::StopExecutor(const absl::Status& reason) {
 }
 
 std::optional<v1::StepProgress> StageService::Progress() const {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   if (executor_ == nullptr) return std::nullopt;
   return executor_->Progress();
 }
@@ -217,7 +217,7 @@ grpc::Status StageService::Describe(grpc::ServerContext*, const v1::DescribeRequ
   response->set_memory_available_bytes(memory.free_bytes);
   response->set_host(host);
   response->set_pid(getpid());
-  std::lock_guard lock(mutex_);
+  MutexLock lock(mutex_);
   if (lease_.lease().epoch() > 0) *response->mutable_lease() = lease_.lease();
   return grpc::Status::OK;
 }
@@ -245,7 +245,7 @@ void StageService::CheckDevice() {
 void StageService::Lose(absl::Status status) {
   std::function<void(absl::Status)> on_lost;
   {
-    std::lock_guard lock(mutex_);
+    MutexLock lock(mutex_);
     on_lost = std::exchange(on_lost_, nullptr);
   }
   if (on_lost) on_lost(std::move(status));
@@ -254,7 +254,7 @@ void StageService::Lose(absl::Status status) {
 absl::Status StageService::StillWanted(const grpc::ServerContext& context,
                                        const v1::Lease& lease) const {
   if (context.IsCancelled()) return absl::CancelledError("the router is gone");
-  std::lock_guard lock(mutex_);
+  MutexLock lock(mutex_);
   if (shut_down_) return absl::UnavailableError("the worker is shutting down");
   return lease_.StillHeld(lease);
 }
@@ -276,7 +276,7 @@ absl::StatusOr<v1::LoadProgress> StageService::LoadModel(
   SC_RETURN_IF_ERROR(StopExecutor(absl::CancelledError("the worker is loading other layers")));
   model_.reset();  // before the new model takes memory
   {
-    std::lock_guard lock(mutex_);
+    MutexLock lock(mutex_);
     load_phases_.Clear();
     memory_.Clear();
   }
@@ -301,7 +301,7 @@ absl::StatusOr<v1::LoadProgress> StageService::LoadModel(
 
   SC_ASSIGN_OR_RETURN(auto grammars, MakeGrammars(request, model_->spec().vocab_size));
   {
-    std::lock_guard lock(mutex_);
+    MutexLock lock(mutex_);
     grammars_ = std::move(grammars);
   }
 
@@ -321,7 +321,7 @@ absl::StatusOr<v1::LoadProgress> StageService::LoadModel(
   SetPhase(&v1::LoadPhases::set_profile_ms, MsSince(profiling));
   last.mutable_report()->set_load_ms(load_ms);
   {
-    std::lock_guard lock(mutex_);
+    MutexLock lock(mutex_);
     memory_ = last.report();
     stage_ = request.stage();
   }
@@ -338,7 +338,7 @@ absl::StatusOr<v1::LoadProgress> StageService::LoadModel(
 grpc::Status StageService::OfferLinks(grpc::ServerContext*, const v1::OfferLinksRequest* request,
                                       v1::OfferLinksResponse* response) {
   {
-    std::lock_guard lock(mutex_);
+    MutexLock lock(mutex_);
     absl::Status status = lease_.Check(request->lease(), LeaseTable::kEpochMayRise);
     if (status.ok()) status = CheckStateLocked({State::kLoaded, State::kJoined}, "OfferLinks");
     if (!status.ok()) return ToGrpc(status);
@@ -390,13 +390,10 @@ absl::Status StageService::JoinTransport(const grpc::ServerContext& context, con
                                          const Neighbours& neighbours) {
   // Closes repeatedly, because the transport may start to join only after a Close.
   const std::jthread watch([&](const std::stop_token& joined) {
-    std::mutex mutex;
-    std::condition_variable_any ended;
-    std::unique_lock lock(mutex);
     while (!joined.stop_requested()) {
       absl::Status wanted = StillWanted(context, lease);
       if (!wanted.ok()) transport_->Close(std::move(wanted));
-      ended.wait_for(lock, joined, kWantedInterval, [] { return false; });
+      WaitForStop(joined, kWantedInterval);
     }
   });
   return transport_->Join(neighbours);
@@ -466,18 +463,18 @@ absl::Status StageService::DoJoin(const grpc::ServerContext& context,
     transport_->Close(executor.status());
     return executor.status();
   }
-  std::lock_guard lock(mutex_);
+  MutexLock lock(mutex_);
   executor_ = *std::move(executor);
   return absl::OkStatus();
 }
 
 void StageService::SetPhase(void (v1::LoadPhases::*set)(double), double ms) {
-  std::lock_guard lock(mutex_);
+  MutexLock lock(mutex_);
   (load_phases_.*set)(ms);
 }
 
 std::shared_ptr<text::GrammarCache> StageService::Grammars() {
-  std::lock_guard lock(mutex_);
+  MutexLock lock(mutex_);
   return grammars_;
 }
 
@@ -486,7 +483,7 @@ grpc::Status StageService::PrepareGrammar(grpc::ServerContext* context,
                                           v1::PrepareGrammarResponse*) {
   std::shared_ptr<text::GrammarCache> grammars;
   {
-    std::lock_guard lock(mutex_);
+    MutexLock lock(mutex_);
     if (absl::Status status = lease_.Check(request->lease()); !status.ok()) return ToGrpc(status);
     grammars = grammars_;
   }
@@ -527,7 +524,7 @@ grpc::ServerBidiReactor<v1::StepRequest, v1::StepResponse>* StageService::Step(
                       CheckDevice();
                       std::function<void()> on_released;
                       {
-                        std::lock_guard lock(mutex_);
+                        MutexLock lock(mutex_);
                         session_ = nullptr;
                         SetStateLocked(State::kLoaded);
                         on_released = std::move(on_released_);
@@ -543,7 +540,7 @@ grpc::Status StageService::Stats(grpc::ServerContext*, const v1::StatsRequest*,
 }
 
 bool StageService::BeginDrain(std::function<void()> on_released) {
-  std::lock_guard lock(mutex_);
+  MutexLock lock(mutex_);
   shut_down_ = true;
   if (session_ == nullptr) return false;
   on_released_ = std::move(on_released);
@@ -554,13 +551,13 @@ bool StageService::BeginDrain(std::function<void()> on_released) {
 v1::StatsResponse StageService::ReadStats() {
   std::shared_ptr<StageExecutor> executor;
   {
-    std::lock_guard lock(mutex_);
+    MutexLock lock(mutex_);
     executor = executor_;
   }
   v1::StatsResponse stats;
   if (executor != nullptr) stats = executor->Stats(false);
   stats.set_started_unix_s(static_cast<double>(started_unix_ns_) / 1e9);
-  std::lock_guard lock(mutex_);
+  MutexLock lock(mutex_);
   stats.set_stage(stage_);
   *stats.mutable_load() = load_phases_;
   if (memory_.weights_bytes() > 0) *stats.mutable_memory() = memory_;

@@ -2,15 +2,14 @@
 // holds the worker's lease.
 #pragma once
 
-#include <condition_variable>
 #include <cstdint>
 #include <functional>
 #include <initializer_list>
 #include <memory>
-#include <mutex>
 #include <optional>
 #include <string>
 
+#include "common/mutex.h"
 #include "common/work_counter.h"
 #include "common/work_queue.h"
 #include "kernels/ops.h"
@@ -77,10 +76,10 @@ class StageService final : public v1::Stage::WithCallbackMethod_Step<v1::Stage::
   enum class State : uint8_t { kEmpty, kLoading, kLoaded, kJoining, kJoined, kStepping };
   static const char* Name(State state);
 
-  // FAILED_PRECONDITION names the current state if it is not one of `possible`. REQUIRES: mutex_
-  // held.
-  absl::Status CheckStateLocked(std::initializer_list<State> possible, const char* what) const;
-  void SetStateLocked(State state);
+  // FAILED_PRECONDITION names the current state if it is not one of `possible`.
+  absl::Status CheckStateLocked(std::initializer_list<State> possible, const char* what) const
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void SetStateLocked(State state) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void Leave(State to);
   // Takes the lease and enters kLoading. If the same router already holds the lease, tells its
   // running work to end and waits until it has.
@@ -119,20 +118,20 @@ class StageService final : public v1::Stage::WithCallbackMethod_Step<v1::Stage::
   const uint64_t started_unix_ns_;
   const std::shared_ptr<WorkCounter> work_ = std::make_shared<WorkCounter>();
 
-  mutable std::mutex mutex_;
-  std::condition_variable state_changed_;
-  LeaseTable lease_;                         // guarded by mutex_
-  uint32_t stage_ = 0;                       // guarded by mutex_; of the last load
-  State state_ = State::kEmpty;              // guarded by mutex_
-  bool shut_down_ = false;                   // guarded by mutex_
-  std::shared_ptr<StageExecutor> executor_;  // guarded by mutex_; of the epoch last joined
-  StepSession* session_ = nullptr;           // guarded by mutex_; of the stream that is open
-  std::function<void()> on_released_;        // guarded by mutex_, as the next
-  std::function<void(absl::Status)> on_lost_;
-  v1::LoadPhases load_phases_;  // guarded by mutex_; of the last load
-  v1::MemoryReport memory_;     // guarded by mutex_; absent: empty
-  // Guarded by mutex_; of the last stage loaded, null on others.
-  std::shared_ptr<text::GrammarCache> grammars_;
+  mutable Mutex mutex_;
+  CondVar state_changed_;
+  LeaseTable lease_ ABSL_GUARDED_BY(mutex_);
+  uint32_t stage_ ABSL_GUARDED_BY(mutex_) = 0;  // of the last load
+  State state_ ABSL_GUARDED_BY(mutex_) = State::kEmpty;
+  bool shut_down_ ABSL_GUARDED_BY(mutex_) = false;
+  std::shared_ptr<StageExecutor> executor_ ABSL_GUARDED_BY(mutex_);  // of the epoch last joined
+  StepSession* session_ ABSL_GUARDED_BY(mutex_) = nullptr;           // of the stream that is open
+  std::function<void()> on_released_ ABSL_GUARDED_BY(mutex_);
+  std::function<void(absl::Status)> on_lost_ ABSL_GUARDED_BY(mutex_);
+  v1::LoadPhases load_phases_ ABSL_GUARDED_BY(mutex_);  // of the last load
+  v1::MemoryReport memory_ ABSL_GUARDED_BY(mutex_);     // absent: empty
+  // Of the last stage loaded, null on others.
+  std::shared_ptr<text::GrammarCache> grammars_ ABSL_GUARDED_BY(mutex_);
 
   // Accessed only in the state that the call holds.
   v1::LoadRequest loaded_;

@@ -4,9 +4,9 @@
 #include <pthread.h>
 
 #include <chrono>
-#include <condition_variable>
 #include <utility>
 
+#include "common/mutex.h"
 #include "common/rpc/status.h"
 #include "common/status.h"
 
@@ -25,7 +25,7 @@ StepSession::StepSession(grpc::CallbackServerContext* context, Callbacks callbac
 void StepSession::CloseExecutor(const absl::Status& reason) {
   std::shared_ptr<StageExecutor> executor;
   {
-    std::lock_guard lock(mutex_);
+    MutexLock lock(mutex_);
     executor = executor_;
   }
   if (executor != nullptr) executor->Close(reason);
@@ -49,20 +49,18 @@ void StepSession::OnReadDone(bool ok) {
 }
 
 absl::Status StepSession::Take(v1::StepRequest& request) {
-  if (attached_) {
+  if (attached_ != nullptr) {
     if (!request.has_plan()) return absl::InvalidArgumentError("a step request without a plan");
-    return executor_->Submit(std::move(*request.mutable_plan()));
+    return attached_->Submit(std::move(*request.mutable_plan()));
   }
   if (!request.has_hello()) return absl::InvalidArgumentError("a step stream begins with a hello");
-  SC_RETURN_IF_ERROR(Greet(request.hello().lease()));
-  attached_ = true;
-  return absl::OkStatus();
+  return Greet(request.hello().lease());
 }
 
 absl::Status StepSession::Greet(const v1::Lease& lease) {
   SC_ASSIGN_OR_RETURN(std::shared_ptr<StageExecutor> executor, callbacks_.on_hello(this, lease));
   {
-    std::lock_guard lock(mutex_);
+    MutexLock lock(mutex_);
     executor_ = executor;
     v1::StepResponse ready;
     *ready.mutable_ready()->mutable_lease() = lease;
@@ -74,27 +72,25 @@ absl::Status StepSession::Greet(const v1::Lease& lease) {
   SC_RETURN_IF_ERROR(executor->Attach(this));
   teller_ = std::jthread(
       [this, executor](const std::stop_token& stop) { TellProgress(*executor, stop); });
+  attached_ = executor.get();
   return absl::OkStatus();
 }
 
 void StepSession::TellProgress(const StageExecutor& executor, const std::stop_token& stop) {
   pthread_setname_np(pthread_self(), "progress");
-  std::mutex mutex;
-  std::condition_variable_any stopped;
-  std::unique_lock wait(mutex);
   while (!stop.stop_requested()) {
     {
       const v1::StepProgress progress = executor.Progress();
-      const std::lock_guard lock(mutex_);
+      const MutexLock lock(mutex_);
       if (!ending_) progress_ = progress;
       WriteNext();
     }
-    stopped.wait_for(wait, stop, kProgressInterval, [] { return false; });
+    WaitForStop(stop, kProgressInterval);
   }
 }
 
 void StepSession::TellDraining() {
-  std::lock_guard lock(mutex_);
+  MutexLock lock(mutex_);
   draining_ = true;
   if (greeted_) QueueDraining();
   WriteNext();
@@ -102,7 +98,7 @@ void StepSession::TellDraining() {
 
 void StepSession::Revoke(const absl::Status& reason) {
   {
-    std::lock_guard lock(mutex_);
+    MutexLock lock(mutex_);
     responses_.clear();
   }
   End(reason);
@@ -120,7 +116,7 @@ void StepSession::QueueDraining() {
 void StepSession::OnResult(v1::StepResult result) {
   v1::StepResponse response;
   *response.mutable_result() = std::move(result);
-  std::lock_guard lock(mutex_);
+  MutexLock lock(mutex_);
   responses_.push_back(std::move(response));
   WriteNext();
 }
@@ -134,7 +130,7 @@ void StepSession::OnCancel() {
 
 void StepSession::OnWriteDone(bool ok) {
   {
-    std::lock_guard lock(mutex_);
+    MutexLock lock(mutex_);
     writing_ = false;
     if (ok) {
       WriteNext();
@@ -147,7 +143,7 @@ void StepSession::OnWriteDone(bool ok) {
 }
 
 void StepSession::End(const absl::Status& status) {
-  std::lock_guard lock(mutex_);
+  MutexLock lock(mutex_);
   if (!ending_) {
     ending_ = true;
     status_ = status;
@@ -174,8 +170,13 @@ void StepSession::WriteNext() {
 
 void StepSession::OnDone() {
   teller_ = {};
-  if (attached_) executor_->Detach(this);
-  if (executor_ != nullptr) callbacks_.on_end();
+  if (attached_ != nullptr) attached_->Detach(this);
+  bool has_executor = false;
+  {
+    const MutexLock lock(mutex_);
+    has_executor = executor_ != nullptr;
+  }
+  if (has_executor) callbacks_.on_end();
   delete this;
 }
 

@@ -7,12 +7,12 @@
 #include <deque>
 #include <functional>
 #include <memory>
-#include <mutex>
 #include <optional>
 #include <stop_token>
 #include <thread>
 
 #include "absl/status/statusor.h"
+#include "common/mutex.h"
 #include "stagecoach/v1/stage.pb.h"
 #include "worker/stage/stage_executor.h"
 
@@ -53,9 +53,8 @@ class StepSession final : public grpc::ServerBidiReactor<v1::StepRequest, v1::St
   void TellProgress(const StageExecutor& executor, const std::stop_token& stop);
   // Ends the stream with `status` after the queued messages are written. The first status is kept.
   void End(const absl::Status& status);
-  // REQUIRES for both: mutex_ held.
-  void WriteNext();
-  void QueueDraining();
+  void WriteNext() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void QueueDraining() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
   absl::Status Greet(const v1::Lease& lease);
   void CloseExecutor(const absl::Status& reason);
@@ -64,18 +63,20 @@ class StepSession final : public grpc::ServerBidiReactor<v1::StepRequest, v1::St
   const Callbacks callbacks_;
   v1::StepRequest request_;    // the read in progress
   v1::StepResponse response_;  // the write in progress
-  bool attached_ = false;      // used by reads only
+  // Used by reads only; null before they have attached. executor_ keeps it alive.
+  StageExecutor* attached_ = nullptr;
 
-  std::mutex mutex_;
-  std::shared_ptr<StageExecutor> executor_;   // guarded by mutex_; null before the hello
-  std::deque<v1::StepResponse> responses_;    // the rest: guarded by mutex_
-  std::optional<v1::StepProgress> progress_;  // the newest progress to report
-  bool writing_ = false;
-  bool greeted_ = false;
-  bool draining_ = false;
-  bool ending_ = false;
-  bool finished_ = false;
-  absl::Status status_;
+  Mutex mutex_;
+  std::shared_ptr<StageExecutor> executor_ ABSL_GUARDED_BY(mutex_);  // null before the hello
+  std::deque<v1::StepResponse> responses_ ABSL_GUARDED_BY(mutex_);
+  // The newest progress to report.
+  std::optional<v1::StepProgress> progress_ ABSL_GUARDED_BY(mutex_);
+  bool writing_ ABSL_GUARDED_BY(mutex_) = false;
+  bool greeted_ ABSL_GUARDED_BY(mutex_) = false;
+  bool draining_ ABSL_GUARDED_BY(mutex_) = false;
+  bool ending_ ABSL_GUARDED_BY(mutex_) = false;
+  bool finished_ ABSL_GUARDED_BY(mutex_) = false;
+  absl::Status status_ ABSL_GUARDED_BY(mutex_);
   std::jthread teller_;  // not guarded: of the first read and of the end
 };
 

@@ -57,7 +57,7 @@ absl::Status GrammarSequence::Compile() {
 void GrammarSequence::Advance(std::span<const int32_t> tokens) {
   if (mask_.status.ok()) mask_.status = Follow(tokens);
   // Only ready_ needs the lock: nobody reads mask_ before ready_ is set.
-  std::lock_guard lock(mutex_);
+  MutexLock lock(mutex_);
   ready_ = true;
   changed_.notify_all();
 }
@@ -136,14 +136,16 @@ void GrammarMasks::Apply(const StepMetaView& meta,
 }
 
 bool GrammarMasks::IsReady(uint32_t slot) const {
-  std::lock_guard lock(slots_[slot]->mutex_);
+  MutexLock lock(slots_[slot]->mutex_);
   return slots_[slot]->ready_;
 }
 
 const TokenMask& GrammarMasks::Await(uint32_t slot) {
   GrammarSequence& sequence = *slots_[slot];
-  std::unique_lock lock(sequence.mutex_);
-  while (!sequence.changed_.wait_for(lock, kCloseInterval, [&] { return sequence.ready_; })) {
+  MutexLock lock(sequence.mutex_);
+  while (!sequence.changed_.wait_for(
+      lock, kCloseInterval,
+      [&]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(sequence.mutex_) { return sequence.ready_; })) {
     if (!closed_) continue;
     static const auto* const kClosed = new TokenMask{absl::CancelledError("the epoch has ended")};
     return *kClosed;
@@ -155,7 +157,7 @@ void GrammarMasks::Accept(uint32_t slot, int32_t token) {
   const std::shared_ptr<GrammarSequence>& sequence = slots_[slot];
   if (sequence == nullptr || closed_) return;
   {
-    std::lock_guard lock(sequence->mutex_);
+    MutexLock lock(sequence->mutex_);
     SC_CHECK(sequence->ready_);  // a token is sampled only after its mask is ready
     sequence->ready_ = false;
   }

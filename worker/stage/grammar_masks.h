@@ -6,14 +6,13 @@
 #pragma once
 
 #include <atomic>
-#include <condition_variable>
 #include <cstdint>
 #include <memory>
-#include <mutex>
 #include <span>
 #include <vector>
 
 #include "absl/status/status.h"
+#include "common/mutex.h"
 #include "common/text/grammar_cache.h"
 #include "common/work_counter.h"
 #include "common/work_queue.h"
@@ -56,9 +55,9 @@ class GrammarSequence {
   bool ended_ = false;
   TokenMask mask_;
 
-  std::mutex mutex_;
-  std::condition_variable changed_;
-  bool ready_ = false;  // guarded by mutex_; while it is set no mask thread touches the rest
+  Mutex mutex_;
+  CondVar changed_;
+  bool ready_ ABSL_GUARDED_BY(mutex_) = false;  // while it is set no mask thread touches the rest
 };
 
 class GrammarMasks {

@@ -7,7 +7,8 @@
 #include <atomic>
 #include <chrono>
 #include <cstddef>
-#include <mutex>
+
+#include "common/mutex.h"
 
 namespace stagecoach::worker {
 
@@ -24,7 +25,7 @@ class StageClock {
   };
 
   void Enter(StageState state) {
-    std::lock_guard lock(mutex_);
+    MutexLock lock(mutex_);
     Settle(Clock::now());
     state_ = state;
   }
@@ -33,7 +34,7 @@ class StageClock {
 
   // Times since the start or the last reset.
   Times Read(bool reset) {
-    std::lock_guard lock(mutex_);
+    MutexLock lock(mutex_);
     Settle(Clock::now());
     const Times times = times_;
     if (reset) times_ = {};
@@ -41,17 +42,16 @@ class StageClock {
   }
 
  private:
-  void Settle(Clock::time_point now) {
+  void Settle(Clock::time_point now) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
     times_.ms[static_cast<size_t>(state_.load())] +=
         std::chrono::duration<double, std::milli>(now - since_).count();
     since_ = now;
   }
 
-  std::mutex mutex_;
-  std::atomic<StageState> state_ =
-      StageState::kIdle;  // written under mutex_, which guards the rest
-  Clock::time_point since_ = Clock::now();
-  Times times_;
+  Mutex mutex_;
+  std::atomic<StageState> state_ = StageState::kIdle;  // written under mutex_
+  Clock::time_point since_ ABSL_GUARDED_BY(mutex_) = Clock::now();
+  Times times_ ABSL_GUARDED_BY(mutex_);
 };
 
 // Idle time of a device that reports a step's times only when the step ends. A running step does

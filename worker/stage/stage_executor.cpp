@@ -70,15 +70,17 @@ absl::Status StageExecutor::AllocateEnds() {
 }
 
 void StageExecutor::StartThreads() {
+  const MutexLock lock(join_mutex_);
   // Thread names appear in `top -H` and debuggers.
-  const auto start = [this](const char* name, absl::Status (StageExecutor::*loop)()) {
-    ++n_running_;
-    threads_.emplace_back([this, name, loop] {
-      pthread_setname_np(pthread_self(), name);
-      RunThread(loop);
-      --n_running_;
-    });
-  };
+  const auto start = [this](const char* name, absl::Status (StageExecutor::*loop)())
+                         ABSL_EXCLUSIVE_LOCKS_REQUIRED(join_mutex_) {
+                           ++n_running_;
+                           threads_.emplace_back([this, name, loop] {
+                             pthread_setname_np(pthread_self(), name);
+                             RunThread(loop);
+                             --n_running_;
+                           });
+                         };
   start("metadata", &StageExecutor::MetadataLoop);
   const bool from_host = device_ == nullptr;
   if (from_host && !config_.is_first()) start("hidden", &StageExecutor::HiddenLoop);
@@ -98,9 +100,9 @@ void StageExecutor::RunThread(absl::Status (StageExecutor::*loop)()) {
 }
 
 absl::Status StageExecutor::Attach(StepListener* listener) {
-  std::lock_guard listener_lock(listener_mutex_);
+  MutexLock listener_lock(listener_mutex_);
   {
-    std::lock_guard lock(mutex_);
+    MutexLock lock(mutex_);
     if (!closed_.ok()) return closed_;
   }
   if (listener_ != nullptr) {
@@ -113,13 +115,13 @@ absl::Status StageExecutor::Attach(StepListener* listener) {
 }
 
 void StageExecutor::Detach(StepListener* listener) {
-  std::lock_guard lock(listener_mutex_);
+  MutexLock lock(listener_mutex_);
   if (listener_ == listener) listener_ = nullptr;
 }
 
 absl::Status StageExecutor::Submit(v1::StepPlan plan) {
   {
-    std::lock_guard lock(mutex_);
+    MutexLock lock(mutex_);
     if (!closed_.ok()) return closed_;
     if (!config_.is_first()) {
       return absl::InvalidArgumentError(
@@ -140,15 +142,17 @@ void StageExecutor::TakeLocked() {
 }
 
 absl::Status StageExecutor::Drain() {
-  std::unique_lock lock(mutex_);
+  MutexLock lock(mutex_);
   draining_ = true;
-  changed_.wait(lock, [&] { return !closed_.ok() || n_computed_ == n_taken_; });
+  changed_.wait(lock, [&]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
+    return !closed_.ok() || n_computed_ == n_taken_;
+  });
   return closed_;
 }
 
 void StageExecutor::Close(absl::Status reason) {
   {
-    std::lock_guard lock(mutex_);
+    MutexLock lock(mutex_);
     if (!closed_.ok()) return;
     closed_ = reason;
     changed_.notify_all();
@@ -161,19 +165,19 @@ void StageExecutor::Close(absl::Status reason) {
   started_.Close(reason);
   tokens_.Close(reason);
   if (config_.n_stages > 1) transport_->Close(reason);
-  std::lock_guard lock(listener_mutex_);
+  MutexLock lock(listener_mutex_);
   if (listener_ != nullptr) listener_->OnClosed(reason);
 }
 
 void StageExecutor::Stop(absl::Status reason) {
   Close(std::move(reason));
-  std::lock_guard lock(join_mutex_);
+  MutexLock lock(join_mutex_);
   for (std::thread& thread : threads_) thread.join();
   threads_.clear();
 }
 
 void StageExecutor::Deliver(v1::StepResult result) {
-  std::lock_guard lock(listener_mutex_);
+  MutexLock lock(listener_mutex_);
   if (listener_ == nullptr) {
     early_results_.push_back(std::move(result));
   } else {
@@ -213,7 +217,7 @@ v1::StatsResponse StageExecutor::Stats(bool reset) {
   if (config_.n_stages > 1) {
     for (int c = 0; c < kChannels; ++c) now[c] = transport_->Counters(static_cast<Channel>(c));
   }
-  std::lock_guard lock(mutex_);
+  MutexLock lock(mutex_);
   v1::StatsResponse stats = counted_.stats;
   stats.set_elapsed_ms(times.elapsed_ms());
   stats.set_compute_ms(times.of(StageState::kCompute));

@@ -19,17 +19,18 @@
 
 #include <array>
 #include <atomic>
-#include <condition_variable>
 #include <cstdint>
 #include <memory>
-#include <mutex>
+#include <span>
 #include <string>
 #include <thread>
 #include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "common/closable_queue.h"
 #include "common/flight/flight_recorder.h"
+#include "common/mutex.h"
 #include "common/text/grammar_cache.h"
 #include "common/trace/trace.h"
 #include "kernels/ops.h"
@@ -45,8 +46,6 @@
 #include "worker/stage/stage_clock.h"
 #include "worker/stage/stage_limits.h"
 #include "worker/stage/step_meta.h"
-#include "worker/stage/token_inbox.h"
-#include "worker/transport/closable_queue.h"
 #include "worker/transport/transport.h"
 
 namespace stagecoach::worker {
@@ -134,6 +133,10 @@ class StageExecutor {
     std::vector<std::shared_ptr<GrammarSequence>> grammars;  // by registration; last stage
     Time ready_at;
   };
+  struct ArrivedToken {
+    uint64_t step = 0;  // the step that sampled it
+    TokenRecord record{};
+  };
   struct ArrivedHidden {
     Message message;
     Time arrived_at;
@@ -164,12 +167,13 @@ class StageExecutor {
 
   Time Record(uint64_t step, FlightTime what);  // returns the current time
   void Trace(const StartedStep& step, Time computed);
-  void TakeLocked();  // counts a step as taken
+  void TakeLocked() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);  // counts a step as taken
   absl::Status NextMetadata(std::string* bytes);
   absl::Status RunStep(const KnownStep& step);
   void CountBubble();
-  void CountBubbleLocked();
-  void CountLateMetadataLocked();
+  void CountBubbleLocked() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void CountLateMetadataLocked() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void QueueTokens(uint64_t step, std::span<const TokenRecord> tokens);
   absl::Status AcceptTokens();
   absl::Status TakeHidden(const KnownStep& step);
   absl::Status TakeTokens(const KnownStep& step);
@@ -213,31 +217,35 @@ class StageExecutor {
   ClosableQueue<ArrivedHidden> hidden_;
   ClosableQueue<size_t> free_ends_;
   ClosableQueue<StartedStep> started_;
-  TokenInbox tokens_;
+  // Passes sampled tokens to the compute thread, from the tokens channel or from a step that has
+  // ended on this stage. It has no capacity limit, because the pipeline's depth bounds its content.
+  // A blocking sender could deadlock with a stage that waits for it.
+  ClosableQueue<ArrivedToken> tokens_;
   StageClock clock_;
 
   // Held while the listener is called. Lock it before mutex_.
-  std::mutex listener_mutex_;
-  StepListener* listener_ = nullptr;  // guarded by listener_mutex_, as the next
-  std::vector<v1::StepResult> early_results_;
+  Mutex listener_mutex_;
+  StepListener* listener_ ABSL_GUARDED_BY(listener_mutex_) = nullptr;
+  std::vector<v1::StepResult> early_results_ ABSL_GUARDED_BY(listener_mutex_);
 
-  std::mutex mutex_;
-  std::condition_variable changed_;
-  absl::Status closed_;  // all below: guarded by mutex_
-  bool draining_ = false;
-  uint64_t n_taken_ = 0;  // steps
-  uint64_t n_computed_ = 0;
-  uint64_t n_started_ = 0;  // queued on the device, if messages pass there
+  Mutex mutex_;
+  CondVar changed_;
+  absl::Status closed_ ABSL_GUARDED_BY(mutex_);
+  bool draining_ ABSL_GUARDED_BY(mutex_) = false;
+  uint64_t n_taken_ ABSL_GUARDED_BY(mutex_) = 0;  // steps
+  uint64_t n_computed_ ABSL_GUARDED_BY(mutex_) = 0;
+  // Steps queued on the device, if messages pass there.
+  uint64_t n_started_ ABSL_GUARDED_BY(mutex_) = 0;
   struct Counted {
     v1::StatsResponse stats;  // its counters; Stats fills in the rest
     HopHistogram hops;
     StepTimes on_device;
     IdleTime idle;  // of the device
     std::array<ChannelCounters, kChannels> channels_at_reset{};
-  } counted_;
+  } counted_ ABSL_GUARDED_BY(mutex_);
 
-  std::mutex join_mutex_;
-  std::vector<std::thread> threads_;  // guarded by join_mutex_
+  Mutex join_mutex_;
+  std::vector<std::thread> threads_ ABSL_GUARDED_BY(join_mutex_);
 };
 
 }  // namespace stagecoach::worker

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "absl/strings/str_cat.h"
+#include "common/mutex.h"
 #include "common/status.h"
 #include "worker/stage/stage_executor.h"
 
@@ -42,7 +43,7 @@ absl::Status StageExecutor::TakeHiddenOnDevice(const StepMetaView& meta) {
   if (meta.n_rows == 0) return absl::OkStatus();
   SC_ASSIGN_OR_RETURN(const bool arrived, device_->ReceiveHidden(meta.step, model_->hidden_buffer(),
                                                                  HiddenBytes(meta.n_rows)));
-  std::lock_guard lock(mutex_);
+  MutexLock lock(mutex_);
   // The device was idle and waited for work that is queued only now.
   if (arrived && n_started_ == n_computed_) CountLateMetadataLocked();
   return absl::OkStatus();
@@ -69,7 +70,7 @@ absl::Status StageExecutor::StartEndOnDevice(const KnownStep& step) {
   SC_RETURN_IF_ERROR(device_->Stamp(meta.step, StepPoint::kEnded));
   started.mark = ops_->Mark();
   {
-    std::lock_guard lock(mutex_);
+    MutexLock lock(mutex_);
     ++n_started_;
   }
   return ops_->runs_ahead() ? started_.Push(started) : Finish(started);

@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "common/mutex.h"
 #include "common/status.h"
 #include "common/unix_time.h"
 #include "worker/stage/stage_executor.h"
@@ -58,7 +59,7 @@ absl::Status StageExecutor::NextMetadata(std::string* bytes) {
   }
   SC_ASSIGN_OR_RETURN(Message message, transport_->Receive(Channel::kMetadata));
   *bytes = std::move(message.payload);
-  std::lock_guard lock(mutex_);
+  MutexLock lock(mutex_);
   TakeLocked();
   return absl::OkStatus();
 }
@@ -94,7 +95,7 @@ absl::Status StageExecutor::HiddenLoop() {
     SC_ASSIGN_OR_RETURN(Message message, transport_->Receive(Channel::kHidden));
     if (message.sent_unix_ns != 0) {
       const auto hop_ns = static_cast<int64_t>(UnixNanoseconds() - message.sent_unix_ns);
-      std::lock_guard lock(mutex_);
+      MutexLock lock(mutex_);
       counted_.hops.Observe(static_cast<double>(std::max<int64_t>(hop_ns, 0)) / 1e9);
     }
     SC_RETURN_IF_ERROR(hidden_.Push({std::move(message), StageClock::Clock::now()}));
@@ -111,14 +112,14 @@ absl::Status StageExecutor::TokensLoop() {
     }
     arrived.resize(message.payload.size() / sizeof(TokenRecord));
     std::memcpy(arrived.data(), message.payload.data(), message.payload.size());
-    tokens_.Put(message.step, arrived);
+    QueueTokens(message.step, arrived);
   }
 }
 
 absl::Status StageExecutor::ComputeLoop() {
   for (;;) {
     {
-      std::lock_guard lock(mutex_);
+      MutexLock lock(mutex_);
       if (n_taken_ == n_computed_) clock_.Enter(StageState::kIdle);
     }
     SC_ASSIGN_OR_RETURN(const KnownStep step, steps_.Pop());
@@ -157,8 +158,14 @@ void StageExecutor::Forward(const StepMetaView& meta) {
   model_->Forward(batch_.batch(), model_->hidden_buffer(), logit_rows);
 }
 
+void StageExecutor::QueueTokens(uint64_t step, std::span<const TokenRecord> tokens) {
+  // Once the queue is closed, nobody needs the tokens. The step's result is still delivered.
+  tokens_.PushAll(tokens.size(), [&](size_t i) { return ArrivedToken{step, tokens[i]}; })
+      .IgnoreError();
+}
+
 absl::Status StageExecutor::AcceptTokens() {
-  tokens_.Take(&taken_tokens_);
+  tokens_.TakeAll(&taken_tokens_);
   for (const ArrivedToken& token : taken_tokens_) {
     SC_ASSIGN_OR_RETURN(const bool is_current,
                         slots_.AcceptToken(token.step, token.record.slot, token.record.token));
@@ -169,7 +176,7 @@ absl::Status StageExecutor::AcceptTokens() {
 }
 
 void StageExecutor::CountBubble() {
-  std::lock_guard lock(mutex_);
+  MutexLock lock(mutex_);
   CountBubbleLocked();
 }
 
@@ -223,7 +230,7 @@ absl::Status StageExecutor::TakeHidden(const KnownStep& step) {
                                             " bytes of hidden states"));
   }
   if (hidden.arrived_at < step.ready_at) {
-    std::lock_guard lock(mutex_);
+    MutexLock lock(mutex_);
     CountLateMetadataLocked();
   }
   ops_->Upload(message.payload.data(), model_->hidden_buffer(), message.payload.size());
@@ -260,7 +267,7 @@ absl::Status StageExecutor::Finish(const StartedStep& step) {
   const Time computed = Record(step.step, FlightTime::kComputed);
   if (device_ != nullptr) {
     SC_ASSIGN_OR_RETURN(const StepTimes times, device_->Finish(step.step));
-    std::lock_guard lock(mutex_);
+    MutexLock lock(mutex_);
     counted_.on_device.wait_input_ms += times.wait_input_ms;
     counted_.on_device.compute_ms += times.compute_ms;
     counted_.on_device.wait_send_ms += times.wait_send_ms;
@@ -284,7 +291,7 @@ absl::Status StageExecutor::Finish(const StartedStep& step) {
 }
 
 void StageExecutor::Count(const StartedStep& step) {
-  std::lock_guard lock(mutex_);
+  MutexLock lock(mutex_);
   done_ = step.step;
   counted_.stats.set_steps(counted_.stats.steps() + 1);
   counted_.stats.set_tokens(counted_.stats.tokens() + step.n_rows);
@@ -296,7 +303,7 @@ void StageExecutor::Count(const StartedStep& step) {
 absl::Status StageExecutor::FinishSamples(const StartedStep& step) {
   std::span<const TokenRecord> tokens;
   v1::StepResult result = Sampler::Finish(ends_[step.end].samples.get(), &tokens);
-  tokens_.Put(step.step, tokens);
+  QueueTokens(step.step, tokens);
   // If this is the compute thread, accept the tokens at once, so that the next masks start now.
   if (!ops_->runs_ahead()) SC_RETURN_IF_ERROR(AcceptTokens());
   if (device_ == nullptr && !config_.is_first() && !tokens.empty()) {

@@ -49,13 +49,15 @@ std::string GrpcLink::PeerName() const {
 }
 
 bool GrpcLink::accepted() const {
-  std::lock_guard lock(mutex_);
+  MutexLock lock(mutex_);
   return accepted_;
 }
 
 absl::Status GrpcLink::Send(uint64_t step, std::string payload) {
-  std::unique_lock lock(mutex_);
-  changed_.wait(lock, [&] { return !closed_.ok() || queue_.size() < queue_frames_; });
+  MutexLock lock(mutex_);
+  changed_.wait(lock, [&]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
+    return !closed_.ok() || queue_.size() < queue_frames_;
+  });
   if (!closed_.ok()) return closed_;
   Message message{step, std::move(payload), UnixNanoseconds()};
   if (writing_ || !ready_) {
@@ -67,7 +69,7 @@ absl::Status GrpcLink::Send(uint64_t step, std::string payload) {
 }
 
 void GrpcLink::Close(absl::Status reason) {
-  std::lock_guard lock(mutex_);
+  MutexLock lock(mutex_);
   if (closed_.ok()) closed_ = std::move(reason);
   queue_.clear();
   context_.TryCancel();
@@ -99,7 +101,7 @@ void GrpcLink::Run() {
 }
 
 bool GrpcLink::HandleEvent(Event event, bool ok) {
-  std::unique_lock lock(mutex_);
+  MutexLock lock(mutex_);
   switch (event) {
     case kStarted:
       if (ok) {

@@ -3,16 +3,15 @@
 
 #include <grpcpp/grpcpp.h>
 
-#include <condition_variable>
 #include <cstdint>
 #include <deque>
 #include <functional>
 #include <memory>
-#include <mutex>
 #include <string>
 #include <thread>
 
 #include "absl/status/status.h"
+#include "common/mutex.h"
 #include "stagecoach/v1/stage.grpc.pb.h"
 #include "worker/transport/transport.h"
 
@@ -64,9 +63,9 @@ class GrpcLink {
 
   void Run();
   bool HandleEvent(Event event, bool ok);  // returns whether operations are still pending
-  void WriteLocked();                      // writes frame_
-  void WriteLocked(Message message);
-  void FinishLocked();
+  void WriteLocked() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);  // writes frame_
+  void WriteLocked(Message message) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void FinishLocked() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
   const Target target_;
   const size_t queue_frames_;
@@ -78,15 +77,15 @@ class GrpcLink {
   v1::FrameAck ack_;
   grpc::Status finish_;
 
-  mutable std::mutex mutex_;
-  std::condition_variable changed_;
-  std::deque<Message> queue_;  // all below: guarded by mutex_
-  v1::Frame frame_;            // the one being written
-  absl::Status closed_;
-  bool accepted_ = false;
-  bool ready_ = false;  // the hello is out: frames may follow
-  bool writing_ = false;
-  bool finished_ = false;
+  mutable Mutex mutex_;
+  CondVar changed_;
+  std::deque<Message> queue_ ABSL_GUARDED_BY(mutex_);
+  v1::Frame frame_ ABSL_GUARDED_BY(mutex_);  // the one being written
+  absl::Status closed_ ABSL_GUARDED_BY(mutex_);
+  bool accepted_ ABSL_GUARDED_BY(mutex_) = false;
+  bool ready_ ABSL_GUARDED_BY(mutex_) = false;  // the hello is out: frames may follow
+  bool writing_ ABSL_GUARDED_BY(mutex_) = false;
+  bool finished_ ABSL_GUARDED_BY(mutex_) = false;
 
   std::thread thread_;  // last member: the thread uses all the others
 };

@@ -52,7 +52,7 @@ GrpcTransport::~GrpcTransport() {
   // Destroy the links outside the lock, because their threads may be about to take it.
   std::array<std::shared_ptr<GrpcLink>, kChannels> links;
   {
-    std::lock_guard lock(mutex_);
+    MutexLock lock(mutex_);
     links.swap(outbound_);
   }
 }
@@ -64,9 +64,9 @@ absl::Status GrpcTransport::Join(const Neighbours& neighbours) {
   std::array<std::shared_ptr<GrpcLink>, kChannels> old_links;
   uint64_t generation = 0;
   {
-    std::unique_lock lock(mutex_);
+    MutexLock lock(mutex_);
     old_links.swap(outbound_);
-    changed_.wait(lock, [&] {
+    changed_.wait(lock, [&]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
       for (const auto& inbound : inbound_) {
         if (inbound->context != nullptr) return false;
       }
@@ -83,11 +83,13 @@ absl::Status GrpcTransport::Join(const Neighbours& neighbours) {
   old_links = {};
   auto links = MakeLinks(neighbours, generation);
 
-  std::unique_lock lock(mutex_);
+  MutexLock lock(mutex_);
   if (!closed_.ok()) return closed_;
   outbound_ = std::move(links);
-  const bool settled = changed_.wait_for(lock, options_.join_timeout,
-                                         [&] { return !closed_.ok() || MissingLocked().empty(); });
+  const bool settled =
+      changed_.wait_for(lock, options_.join_timeout, [&]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
+        return !closed_.ok() || MissingLocked().empty();
+      });
   if (!settled) {
     CloseLocked(absl::DeadlineExceededError(
         absl::StrCat(MissingLocked(), " within ", options_.join_timeout.count(), " ms")));
@@ -102,7 +104,7 @@ std::array<std::shared_ptr<GrpcLink>, kChannels> GrpcTransport::MakeLinks(const 
     if (address.empty()) return;
     GrpcLink::Events events;
     events.on_accepted = [this] {
-      std::lock_guard lock(mutex_);
+      MutexLock lock(mutex_);
       changed_.notify_all();
     };
     events.on_lost = [this, generation](absl::Status status) {
@@ -144,14 +146,14 @@ std::string GrpcTransport::MissingLocked() const {
 absl::Status GrpcTransport::Send(Channel channel, uint64_t step, std::string payload) {
   std::shared_ptr<GrpcLink> link;
   {
-    std::lock_guard lock(mutex_);
+    MutexLock lock(mutex_);
     if (!closed_.ok()) return closed_;
     link = outbound_[Index(channel)];
   }
   SC_CHECK(link != nullptr);
   const size_t n_bytes = payload.size();
   const absl::Status sent = link->Send(step, std::move(payload));
-  std::lock_guard lock(mutex_);
+  MutexLock lock(mutex_);
   if (!closed_.ok()) return closed_;
   SC_RETURN_IF_ERROR(sent);
   ++counters_[Index(channel)].sent_frames;
@@ -161,19 +163,19 @@ absl::Status GrpcTransport::Send(Channel channel, uint64_t step, std::string pay
 
 absl::StatusOr<Message> GrpcTransport::Receive(Channel channel) {
   SC_ASSIGN_OR_RETURN(Message message, inbound_[Index(channel)]->queue.Pop());
-  std::lock_guard lock(mutex_);
+  MutexLock lock(mutex_);
   ++counters_[Index(channel)].received_frames;
   counters_[Index(channel)].received_bytes += message.payload.size();
   return message;
 }
 
 ChannelCounters GrpcTransport::Counters(Channel channel) const {
-  std::lock_guard lock(mutex_);
+  MutexLock lock(mutex_);
   return counters_[Index(channel)];
 }
 
 void GrpcTransport::Close(absl::Status reason) {
-  std::lock_guard lock(mutex_);
+  MutexLock lock(mutex_);
   CloseLocked(std::move(reason));
 }
 
@@ -191,23 +193,26 @@ void GrpcTransport::CloseLocked(absl::Status reason) {
 }
 
 void GrpcTransport::Shutdown() {
-  std::lock_guard lock(mutex_);
+  MutexLock lock(mutex_);
   CloseLocked(absl::UnavailableError("the worker is shutting down"));
   shut_down_ = true;
   changed_.notify_all();
 }
 
 void GrpcTransport::Lost(uint64_t generation, absl::Status reason) {
-  std::lock_guard lock(mutex_);
+  MutexLock lock(mutex_);
   if (generation == generation_) CloseLocked(std::move(reason));
 }
 
 absl::StatusOr<uint64_t> GrpcTransport::Attach(Channel channel, const v1::LinkHello& hello,
                                                grpc::ServerContext* context) {
-  std::unique_lock lock(mutex_);
+  MutexLock lock(mutex_);
   // A neighbour may connect before the router's Join has reached this stage.
-  const auto joined = [&] { return closed_.ok() && place_.epoch == hello.epoch(); };
-  changed_.wait_for(lock, options_.join_timeout, [&] { return shut_down_ || joined(); });
+  const auto joined = [&]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
+    return closed_.ok() && place_.epoch == hello.epoch();
+  };
+  changed_.wait_for(lock, options_.join_timeout,
+                    [&]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) { return shut_down_ || joined(); });
   if (shut_down_) return closed_;
   if (!joined()) {
     return absl::FailedPreconditionError(absl::StrCat(
@@ -232,7 +237,7 @@ absl::StatusOr<uint64_t> GrpcTransport::Attach(Channel channel, const v1::LinkHe
 }
 
 void GrpcTransport::Detach(Channel channel) {
-  std::lock_guard lock(mutex_);
+  MutexLock lock(mutex_);
   inbound_[Index(channel)]->context = nullptr;
   changed_.notify_all();
 }

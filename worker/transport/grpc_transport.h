@@ -5,14 +5,13 @@
 
 #include <array>
 #include <chrono>
-#include <condition_variable>
 #include <cstddef>
 #include <memory>
-#include <mutex>
 #include <string>
 
+#include "common/closable_queue.h"
+#include "common/mutex.h"
 #include "common/rpc/internal_access.h"
-#include "worker/transport/closable_queue.h"
 #include "worker/transport/grpc_link.h"
 #include "worker/transport/transport.h"
 
@@ -61,25 +60,26 @@ class GrpcTransport final : public Transport {
   void Detach(Channel channel);
   // Ends the epoch if its generation is still `generation`.
   void Lost(uint64_t generation, absl::Status reason);
-  void CloseLocked(absl::Status reason);
+  void CloseLocked(absl::Status reason) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   // The stage that sends on this channel to this stage. -1: none.
-  int32_t SenderLocked(Channel channel) const;
-  std::string MissingLocked() const;  // what Join still waits for; empty: nothing
+  int32_t SenderLocked(Channel channel) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  // What Join still waits for; empty: nothing.
+  std::string MissingLocked() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   std::array<std::shared_ptr<GrpcLink>, kChannels> MakeLinks(const Neighbours& place,
                                                              uint64_t generation);
 
   const GrpcTransportOptions options_;
   const std::unique_ptr<Service> service_;
 
-  mutable std::mutex mutex_;
-  std::condition_variable changed_;
-  std::array<std::unique_ptr<Inbound>, kChannels> inbound_;    // pointers never change
-  std::array<std::shared_ptr<GrpcLink>, kChannels> outbound_;  // all below: guarded by mutex_
-  std::array<ChannelCounters, kChannels> counters_;
-  Neighbours place_;
-  uint64_t generation_ = 0;  // number of Joins
-  absl::Status closed_;      // OK while an epoch is open
-  bool shut_down_ = false;
+  mutable Mutex mutex_;
+  CondVar changed_;
+  std::array<std::unique_ptr<Inbound>, kChannels> inbound_;  // pointers never change
+  std::array<std::shared_ptr<GrpcLink>, kChannels> outbound_ ABSL_GUARDED_BY(mutex_);
+  std::array<ChannelCounters, kChannels> counters_ ABSL_GUARDED_BY(mutex_);
+  Neighbours place_ ABSL_GUARDED_BY(mutex_);
+  uint64_t generation_ ABSL_GUARDED_BY(mutex_) = 0;  // number of Joins
+  absl::Status closed_ ABSL_GUARDED_BY(mutex_);      // OK while an epoch is open
+  bool shut_down_ ABSL_GUARDED_BY(mutex_) = false;
 };
 
 }  // namespace stagecoach::worker

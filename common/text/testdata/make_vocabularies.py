@@ -23,11 +23,10 @@ from pathlib import Path
 
 import gguf
 import sentencepiece
+from make import CORPUS, TEXTS
 from tokenizers import Tokenizer, models, pre_tokenizers, trainers
 from transformers import AddedToken, GPT2Tokenizer, LlamaTokenizer, Qwen2Tokenizer
 from transformers.integrations.mistral.tokenizer import MistralConverter
-
-from make import CORPUS, TEXTS
 
 HERE = Path(__file__).parent
 MORE_TEXTS = [

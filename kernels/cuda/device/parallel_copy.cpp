@@ -11,7 +11,7 @@ constexpr size_t kWorthHelp = size_t{1} << 20;
 
 ParallelCopy::~ParallelCopy() {
   {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     stopping_ = true;
     changed_.notify_all();
   }
@@ -29,7 +29,7 @@ void ParallelCopy::Copy(const void* from, void* to, size_t bytes) {
   }
   if (helpers_.empty()) Start();
   {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     from_ = static_cast<const char*>(from);
     to_ = static_cast<char*>(to);
     bytes_ = bytes;
@@ -38,15 +38,17 @@ void ParallelCopy::Copy(const void* from, void* to, size_t bytes) {
     changed_.notify_all();
   }
   std::memcpy(to, from, bytes / (kHelpers + 1));
-  std::unique_lock lock(mutex_);
-  changed_.wait(lock, [this] { return n_working_ == 0; });
+  MutexLock lock(mutex_);
+  changed_.wait(lock, [this]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) { return n_working_ == 0; });
 }
 
 void ParallelCopy::Help(size_t helper) {
   size_t n_seen = 0;
-  std::unique_lock lock(mutex_);
+  MutexLock lock(mutex_);
   for (;;) {
-    changed_.wait(lock, [&] { return stopping_ || n_copies_ > n_seen; });
+    changed_.wait(lock, [&]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
+      return stopping_ || n_copies_ > n_seen;
+    });
     if (stopping_) return;
     n_seen = n_copies_;
     const size_t begin = bytes_ * (helper + 1) / (kHelpers + 1);

@@ -1,11 +1,11 @@
 // memcpy by several threads, because one thread does not saturate the PCIe bus.
 #pragma once
 
-#include <condition_variable>
 #include <cstddef>
-#include <mutex>
 #include <thread>
 #include <vector>
+
+#include "common/mutex.h"
 
 namespace stagecoach::kernels::cuda {
 
@@ -27,16 +27,15 @@ class ParallelCopy {
   void Help(size_t helper);
 
   std::vector<std::thread> helpers_;
-  std::mutex mutex_;
-  std::condition_variable changed_;
-  // mutex_ guards all members below. Helper i copies part i + 1 of kHelpers + 1; the caller copies
-  // part 0.
-  const char* from_ = nullptr;
-  char* to_ = nullptr;
-  size_t bytes_ = 0;
-  size_t n_copies_ = 0;   // copies started
-  size_t n_working_ = 0;  // helpers still copying
-  bool stopping_ = false;
+  Mutex mutex_;
+  CondVar changed_;
+  // Helper i copies part i + 1 of kHelpers + 1; the caller copies part 0.
+  const char* from_ ABSL_GUARDED_BY(mutex_) = nullptr;
+  char* to_ ABSL_GUARDED_BY(mutex_) = nullptr;
+  size_t bytes_ ABSL_GUARDED_BY(mutex_) = 0;
+  size_t n_copies_ ABSL_GUARDED_BY(mutex_) = 0;   // copies started
+  size_t n_working_ ABSL_GUARDED_BY(mutex_) = 0;  // helpers still copying
+  bool stopping_ ABSL_GUARDED_BY(mutex_) = false;
 };
 
 }  // namespace stagecoach::kernels::cuda

@@ -37,7 +37,7 @@ grpc::Status FakeStage::Describe(grpc::ServerContext*, const v1::DescribeRequest
 grpc::Status FakeStage::Load(grpc::ServerContext* context, const v1::LoadRequest* request,
                              grpc::ServerWriter<v1::LoadProgress>* writer) {
   {
-    std::lock_guard lock(mutex_);
+    MutexLock lock(mutex_);
     load_request_ = *request;
   }
   v1::LoadProgress progress;
@@ -70,7 +70,7 @@ grpc::Status FakeStage::OfferLinks(grpc::ServerContext*, const v1::OfferLinksReq
 
 grpc::Status FakeStage::Join(grpc::ServerContext*, const v1::JoinRequest* request,
                              v1::JoinResponse*) {
-  std::lock_guard lock(mutex_);
+  MutexLock lock(mutex_);
   join_request_ = *request;
   return options_.join_status;
 }
@@ -78,13 +78,13 @@ grpc::Status FakeStage::Join(grpc::ServerContext*, const v1::JoinRequest* reques
 grpc::Status FakeStage::PrepareGrammar(grpc::ServerContext*,
                                        const v1::PrepareGrammarRequest* request,
                                        v1::PrepareGrammarResponse*) {
-  std::lock_guard lock(mutex_);
+  MutexLock lock(mutex_);
   grammars_.push_back(*request);
   return options_.prepare_status;
 }
 
 std::vector<v1::PrepareGrammarRequest> FakeStage::grammars() {
-  std::lock_guard lock(mutex_);
+  MutexLock lock(mutex_);
   return grammars_;
 }
 
@@ -96,19 +96,19 @@ grpc::Status FakeStage::Step(grpc::ServerContext*, Stream* stream) {
   if (options_.answers_hello) *ready.mutable_ready()->mutable_lease() = request.hello().lease();
   stream->Write(ready);
   {
-    std::lock_guard lock(mutex_);
+    MutexLock lock(mutex_);
     stream_ = stream;
     changed_.notify_all();
   }
   grpc::Status status;
   while (status.ok() && stream->Read(&request)) {
     {
-      std::lock_guard lock(mutex_);
+      MutexLock lock(mutex_);
       steps_.push_back(request.plan().step());
     }
     if (options_.on_plan) status = options_.on_plan(request.plan());
   }
-  std::lock_guard lock(mutex_);
+  MutexLock lock(mutex_);
   stream_ = nullptr;
   step_ended_ = true;
   changed_.notify_all();
@@ -123,8 +123,10 @@ grpc::Status FakeStage::Stats(grpc::ServerContext*, const v1::StatsRequest*,
 }
 
 void FakeStage::Send(const v1::StepResponse& response) {
-  std::unique_lock lock(mutex_);
-  changed_.wait(lock, [this] { return stream_ != nullptr || step_ended_; });
+  MutexLock lock(mutex_);
+  changed_.wait(lock, [this]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
+    return stream_ != nullptr || step_ended_;
+  });
   if (stream_ != nullptr) stream_->Write(response);
 }
 
@@ -136,22 +138,22 @@ void FakeStage::SendResult(uint64_t epoch, uint64_t step) {
 }
 
 void FakeStage::WaitForStreamEnd() {
-  std::unique_lock lock(mutex_);
-  changed_.wait(lock, [this] { return step_ended_; });
+  MutexLock lock(mutex_);
+  changed_.wait(lock, [this]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) { return step_ended_; });
 }
 
 std::optional<v1::LoadRequest> FakeStage::load_request() {
-  std::lock_guard lock(mutex_);
+  MutexLock lock(mutex_);
   return load_request_;
 }
 
 std::optional<v1::JoinRequest> FakeStage::join_request() {
-  std::lock_guard lock(mutex_);
+  MutexLock lock(mutex_);
   return join_request_;
 }
 
 std::vector<uint64_t> FakeStage::steps() {
-  std::lock_guard lock(mutex_);
+  MutexLock lock(mutex_);
   return steps_;
 }
 

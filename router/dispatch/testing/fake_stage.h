@@ -3,14 +3,13 @@
 
 #include <grpcpp/grpcpp.h>
 
-#include <condition_variable>
 #include <functional>
 #include <memory>
-#include <mutex>
 #include <optional>
 #include <string>
 #include <vector>
 
+#include "common/mutex.h"
 #include "stagecoach/v1/stage.grpc.pb.h"
 
 namespace stagecoach::router {
@@ -75,14 +74,14 @@ class FakeStage final : public v1::Stage::Service {
   std::unique_ptr<grpc::Server> server_;
   std::string address_;
 
-  std::mutex mutex_;  // guards all below
-  std::condition_variable changed_;
-  std::optional<v1::LoadRequest> load_request_;
-  std::optional<v1::JoinRequest> join_request_;
-  std::vector<v1::PrepareGrammarRequest> grammars_;
-  std::vector<uint64_t> steps_;
-  Stream* stream_ = nullptr;  // while it is open
-  bool step_ended_ = false;
+  Mutex mutex_;
+  CondVar changed_;
+  std::optional<v1::LoadRequest> load_request_ ABSL_GUARDED_BY(mutex_);
+  std::optional<v1::JoinRequest> join_request_ ABSL_GUARDED_BY(mutex_);
+  std::vector<v1::PrepareGrammarRequest> grammars_ ABSL_GUARDED_BY(mutex_);
+  std::vector<uint64_t> steps_ ABSL_GUARDED_BY(mutex_);
+  Stream* stream_ ABSL_GUARDED_BY(mutex_) = nullptr;  // while it is open
+  bool step_ended_ ABSL_GUARDED_BY(mutex_) = false;
 };
 
 }  // namespace stagecoach::router

@@ -20,7 +20,7 @@ ClientCounts::Address ClientOf(const ClientCounts::Address& address) {
 
 std::optional<ClientCounts::Place> ClientCounts::Take(const Address& address) {
   const Address client = ClientOf(address);
-  std::lock_guard lock(mutex_);
+  MutexLock lock(mutex_);
   size_t& count = counts_[client];
   if (count >= most_) return std::nullopt;
   ++count;
@@ -28,7 +28,7 @@ std::optional<ClientCounts::Place> ClientCounts::Take(const Address& address) {
 }
 
 void ClientCounts::GiveBack(const Address& client) {
-  std::lock_guard lock(mutex_);
+  MutexLock lock(mutex_);
   const auto found = counts_.find(client);
   if (--found->second == 0) counts_.erase(found);
 }

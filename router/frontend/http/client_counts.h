@@ -4,9 +4,10 @@
 #include <boost/asio/ip/address.hpp>
 #include <cstddef>
 #include <map>
-#include <mutex>
 #include <optional>
 #include <utility>
+
+#include "common/mutex.h"
 
 namespace stagecoach::router::http {
 
@@ -41,8 +42,8 @@ class ClientCounts {
   void GiveBack(const Address& client);
 
   const size_t most_;
-  std::mutex mutex_;
-  std::map<Address, size_t> counts_;  // guarded by mutex_
+  Mutex mutex_;
+  std::map<Address, size_t> counts_ ABSL_GUARDED_BY(mutex_);
 };
 
 }  // namespace stagecoach::router::http

@@ -6,25 +6,25 @@
 namespace stagecoach::router::http {
 
 void ConnectionRegistry::Add(ConnectionControl* connection, std::weak_ptr<ConnectionControl> weak) {
-  std::lock_guard lock(mutex_);
+  MutexLock lock(mutex_);
   connections_.emplace(connection, std::move(weak));
 }
 
 void ConnectionRegistry::Remove(ConnectionControl* connection) {
-  std::lock_guard lock(mutex_);
+  MutexLock lock(mutex_);
   connections_.erase(connection);
   if (connections_.empty()) changed_.notify_all();
 }
 
 size_t ConnectionRegistry::size() const {
-  std::lock_guard lock(mutex_);
+  MutexLock lock(mutex_);
   return connections_.size();
 }
 
 void ConnectionRegistry::ForEach(const std::function<void(ConnectionControl&)>& action) const {
   std::vector<std::shared_ptr<ConnectionControl>> all;
   {
-    std::lock_guard lock(mutex_);
+    MutexLock lock(mutex_);
     for (const auto& [pointer, weak] : connections_) {
       if (auto connection = weak.lock()) all.push_back(std::move(connection));
     }
@@ -34,8 +34,9 @@ void ConnectionRegistry::ForEach(const std::function<void(ConnectionControl&)>& 
 
 bool ConnectionRegistry::WaitUntilEmpty(
     std::optional<std::chrono::steady_clock::time_point> deadline) {
-  std::unique_lock lock(mutex_);
-  const auto is_empty = [this] { return connections_.empty(); };
+  MutexLock lock(mutex_);
+  const auto is_empty = [this]()
+                            ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) { return connections_.empty(); };
   if (deadline) return changed_.wait_until(lock, *deadline, is_empty);
   changed_.wait(lock, is_empty);
   return true;

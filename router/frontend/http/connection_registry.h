@@ -2,13 +2,13 @@
 #pragma once
 
 #include <chrono>
-#include <condition_variable>
 #include <cstddef>
 #include <functional>
 #include <memory>
-#include <mutex>
 #include <optional>
 #include <unordered_map>
+
+#include "common/mutex.h"
 
 namespace stagecoach::router::http {
 
@@ -34,10 +34,10 @@ class ConnectionRegistry {
   bool WaitUntilEmpty(std::optional<std::chrono::steady_clock::time_point> deadline);
 
  private:
-  mutable std::mutex mutex_;
-  std::condition_variable changed_;
-  std::unordered_map<ConnectionControl*, std::weak_ptr<ConnectionControl>>
-      connections_;  // guarded by mutex_
+  mutable Mutex mutex_;
+  CondVar changed_;
+  std::unordered_map<ConnectionControl*, std::weak_ptr<ConnectionControl>> connections_
+      ABSL_GUARDED_BY(mutex_);
 };
 
 }  // namespace stagecoach::router::http

@@ -23,7 +23,7 @@ void HttpMetrics::ConnectionOpened() { connections_->Increment(); }
 void HttpMetrics::ConnectionClosed() { connections_->Decrement(); }
 
 void HttpMetrics::CountResponse(int status) {
-  std::lock_guard lock(mutex_);
+  MutexLock lock(mutex_);
   prometheus::Counter*& counter = by_status_[status];
   if (counter == nullptr) counter = &responses_->Add({{"status", fmt::format("{}", status)}});
   counter->Increment();

@@ -4,9 +4,10 @@
 #include <prometheus/registry.h>
 
 #include <memory>
-#include <mutex>
 #include <string>
 #include <unordered_map>
+
+#include "common/mutex.h"
 
 namespace prometheus {
 class Counter;
@@ -32,8 +33,8 @@ class HttpMetrics {
   std::shared_ptr<prometheus::Registry> registry_;
   prometheus::Gauge* connections_;
   prometheus::Family<prometheus::Counter>* responses_;
-  std::mutex mutex_;
-  std::unordered_map<int, prometheus::Counter*> by_status_;  // guarded by mutex_
+  Mutex mutex_;
+  std::unordered_map<int, prometheus::Counter*> by_status_ ABSL_GUARDED_BY(mutex_);
 };
 
 }  // namespace stagecoach::router::http

@@ -26,7 +26,7 @@ absl::Status FakeStageClient::Start(StageClientEvents events) {
 }
 
 void FakeStageClient::Send(std::unique_ptr<v1::StepPlan> plan) {
-  std::lock_guard lock(mutex_);
+  MutexLock lock(mutex_);
   if (lost_ || stopping_) return;
   results_.push_back(std::make_unique<v1::StepResult>(stage_.Apply(*plan)));
   if (plan->step() == options_.wrong_step) results_.back()->set_step(plan->step() + 1);
@@ -42,7 +42,7 @@ void FakeStageClient::Send(std::unique_ptr<v1::StepPlan> plan) {
 
 void FakeStageClient::Stop() {
   {
-    std::lock_guard lock(mutex_);
+    MutexLock lock(mutex_);
     stopping_ = true;
     changed_.notify_all();
   }
@@ -50,20 +50,22 @@ void FakeStageClient::Stop() {
 }
 
 void FakeStageClient::Release(uint64_t n_results) {
-  std::unique_lock lock(mutex_);
+  MutexLock lock(mutex_);
   n_released_ += n_results;
   changed_.notify_all();
-  changed_.wait(lock, [this] { return n_delivered_ >= n_released_ || stopping_ || lost_; });
+  changed_.wait(lock, [this]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
+    return n_delivered_ >= n_released_ || stopping_ || lost_;
+  });
 }
 
 void FakeStageClient::ReleaseAll() {
-  std::lock_guard lock(mutex_);
+  MutexLock lock(mutex_);
   hold_ = false;
   changed_.notify_all();
 }
 
 void FakeStageClient::Lose(absl::Status reason) {
-  std::lock_guard lock(mutex_);
+  MutexLock lock(mutex_);
   if (lost_) return;
   lost_ = true;
   loss_ = std::move(reason);
@@ -71,31 +73,31 @@ void FakeStageClient::Lose(absl::Status reason) {
 }
 
 std::vector<v1::StepPlan> FakeStageClient::plans() const {
-  std::lock_guard lock(mutex_);
+  MutexLock lock(mutex_);
   return plans_;
 }
 
 std::vector<std::string> FakeStageClient::errors() const {
-  std::lock_guard lock(mutex_);
+  MutexLock lock(mutex_);
   std::vector<std::string> errors = errors_;
   errors.insert(errors.end(), stage_.errors().begin(), stage_.errors().end());
   return errors;
 }
 
 uint64_t FakeStageClient::max_in_flight() const {
-  std::lock_guard lock(mutex_);
+  MutexLock lock(mutex_);
   return max_in_flight_;
 }
 
 bool FakeStageClient::is_lost() const {
-  std::lock_guard lock(mutex_);
+  MutexLock lock(mutex_);
   return lost_;
 }
 
 void FakeStageClient::Deliver() {
-  std::unique_lock lock(mutex_);
+  MutexLock lock(mutex_);
   while (true) {
-    changed_.wait(lock, [this] {
+    changed_.wait(lock, [this]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
       const bool released = !hold_ || n_delivered_ < n_released_;
       return stopping_ || lost_ || (released && !results_.empty());
     });

@@ -2,16 +2,15 @@
 // one, or delay them randomly.
 #pragma once
 
-#include <condition_variable>
 #include <cstdint>
 #include <deque>
 #include <memory>
-#include <mutex>
 #include <random>
 #include <string>
 #include <thread>
 #include <vector>
 
+#include "common/mutex.h"
 #include "router/scheduler/stage_client.h"
 #include "router/scheduler/testing/strict_stage.h"
 
@@ -61,20 +60,20 @@ class FakeStageClient final : public StageClient {
   StageClientEvents events_;
   std::thread thread_;
 
-  mutable std::mutex mutex_;  // guards all below
-  std::condition_variable changed_;
-  StrictStage stage_;
-  std::vector<v1::StepPlan> plans_;
-  std::deque<std::unique_ptr<v1::StepResult>> results_;
-  std::vector<std::string> errors_;
-  std::mt19937_64 random_;
-  uint64_t n_released_ = 0;
-  uint64_t n_delivered_ = 0;
-  uint64_t max_in_flight_ = 0;
-  bool hold_ = false;
-  bool stopping_ = false;
-  bool lost_ = false;
-  absl::Status loss_;
+  mutable Mutex mutex_;
+  CondVar changed_;
+  StrictStage stage_ ABSL_GUARDED_BY(mutex_);
+  std::vector<v1::StepPlan> plans_ ABSL_GUARDED_BY(mutex_);
+  std::deque<std::unique_ptr<v1::StepResult>> results_ ABSL_GUARDED_BY(mutex_);
+  std::vector<std::string> errors_ ABSL_GUARDED_BY(mutex_);
+  std::mt19937_64 random_ ABSL_GUARDED_BY(mutex_);
+  uint64_t n_released_ ABSL_GUARDED_BY(mutex_) = 0;
+  uint64_t n_delivered_ ABSL_GUARDED_BY(mutex_) = 0;
+  uint64_t max_in_flight_ ABSL_GUARDED_BY(mutex_) = 0;
+  bool hold_ ABSL_GUARDED_BY(mutex_) = false;
+  bool stopping_ ABSL_GUARDED_BY(mutex_) = false;
+  bool lost_ ABSL_GUARDED_BY(mutex_) = false;
+  absl::Status loss_ ABSL_GUARDED_BY(mutex_);
 };
 
 }  // namespace stagecoach::router

@@ -3,7 +3,7 @@
 namespace stagecoach::router {
 
 void RecordingSink::OnOutput(const SequenceOutput& output, const SequenceTimes& times) {
-  std::lock_guard lock(mutex_);
+  MutexLock lock(mutex_);
   if (record_.ended()) ++record_.n_after_end;
   record_.tokens.insert(record_.tokens.end(), output.tokens.begin(), output.tokens.end());
   if (output.logprobs != nullptr) record_.logprobs.push_back(output.logprobs->chosen());
@@ -16,26 +16,28 @@ void RecordingSink::OnOutput(const SequenceOutput& output, const SequenceTimes& 
 }
 
 void RecordingSink::OnError(const absl::Status& status) {
-  std::lock_guard lock(mutex_);
+  MutexLock lock(mutex_);
   if (record_.ended()) ++record_.n_after_end;
   record_.error = status;
   changed_.notify_all();
 }
 
 RecordingSink::Record RecordingSink::record() const {
-  std::lock_guard lock(mutex_);
+  MutexLock lock(mutex_);
   return record_;
 }
 
 RecordingSink::Record RecordingSink::WaitForEnd() const {
-  std::unique_lock lock(mutex_);
-  changed_.wait(lock, [this] { return record_.ended(); });
+  MutexLock lock(mutex_);
+  changed_.wait(lock, [this]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) { return record_.ended(); });
   return record_;
 }
 
 RecordingSink::Record RecordingSink::WaitForTokens(size_t n_tokens) const {
-  std::unique_lock lock(mutex_);
-  changed_.wait(lock, [&] { return record_.ended() || record_.tokens.size() >= n_tokens; });
+  MutexLock lock(mutex_);
+  changed_.wait(lock, [&]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
+    return record_.ended() || record_.tokens.size() >= n_tokens;
+  });
   return record_;
 }
 

@@ -1,11 +1,10 @@
 // A SequenceSink that records its calls; tests can wait for it.
 #pragma once
 
-#include <condition_variable>
 #include <cstdint>
-#include <mutex>
 #include <vector>
 
+#include "common/mutex.h"
 #include "router/scheduler/request.h"
 
 namespace stagecoach::router {
@@ -35,9 +34,9 @@ class RecordingSink final : public SequenceSink {
   Record WaitForTokens(size_t n_tokens) const;
 
  private:
-  mutable std::mutex mutex_;
-  mutable std::condition_variable changed_;
-  Record record_;  // guarded by mutex_
+  mutable Mutex mutex_;
+  mutable CondVar changed_;
+  Record record_ ABSL_GUARDED_BY(mutex_);
 };
 
 }  // namespace stagecoach::router

@@ -8,9 +8,10 @@ import time
 
 import client
 from checks import Check, of_stages
-from parts import speed
 from results import at_most
 from servers import Spec
+
+from parts import speed
 
 NEW = (1, 2, 4, 8, 15, 16, 17, 31, 32, 48, 63, 64, 65, 96, 128, 256)
 CACHED = (0, 1024, 8000, 30000)  # whole KV blocks

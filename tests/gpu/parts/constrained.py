@@ -8,10 +8,11 @@ import time
 import client
 import shapes
 from checks import Check, of_stages
+
 from parts import speed
 
 sys.path.append(str(shapes.ROOT / "tests" / "bench"))
-from grammar_schema import SCHEMA  # noqa: E402
+from grammar_schema import SCHEMA
 
 
 def rate(server, n_requests, n_tokens, form):

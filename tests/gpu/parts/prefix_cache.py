@@ -4,9 +4,10 @@ import random
 
 import client
 from checks import Check, of_stages
-from parts import speed
 from results import at_least
 from servers import Spec
+
+from parts import speed
 
 HITS = "vllm:prefix_cache_hits_total"
 

@@ -8,8 +8,8 @@
 #include <utility>
 #include <vector>
 
+#include "common/closable_queue.h"
 #include "common/status.h"
-#include "worker/transport/closable_queue.h"
 #include "worker/transport/transport.h"
 
 namespace stagecoach::worker {

@@ -54,20 +54,22 @@ v1::SlotSampling Greedy() {
 }
 
 void ResultQueue::OnResult(v1::StepResult result) {
-  std::lock_guard lock(mutex_);
+  MutexLock lock(mutex_);
   results_.push_back(std::move(result));
   changed_.notify_all();
 }
 
 void ResultQueue::OnClosed(const absl::Status& reason) {
-  std::lock_guard lock(mutex_);
+  MutexLock lock(mutex_);
   closed_ = reason;
   changed_.notify_all();
 }
 
 absl::StatusOr<v1::StepResult> ResultQueue::Next() {
-  std::unique_lock lock(mutex_);
-  changed_.wait(lock, [&] { return !closed_.ok() || !results_.empty(); });
+  MutexLock lock(mutex_);
+  changed_.wait(lock, [&]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
+    return !closed_.ok() || !results_.empty();
+  });
   if (results_.empty()) return closed_;
   v1::StepResult result = std::move(results_.front());
   results_.pop_front();
@@ -75,8 +77,8 @@ absl::StatusOr<v1::StepResult> ResultQueue::Next() {
 }
 
 absl::Status ResultQueue::AwaitClosed() {
-  std::unique_lock lock(mutex_);
-  changed_.wait(lock, [&] { return !closed_.ok(); });
+  MutexLock lock(mutex_);
+  changed_.wait(lock, [&]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) { return !closed_.ok(); });
   return closed_;
 }
 

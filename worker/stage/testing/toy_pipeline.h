@@ -3,16 +3,15 @@
 #pragma once
 
 #include <atomic>
-#include <condition_variable>
 #include <cstdint>
 #include <deque>
 #include <map>
 #include <memory>
-#include <mutex>
 #include <optional>
 #include <string>
 #include <vector>
 
+#include "common/mutex.h"
 #include "common/text/grammar_cache.h"
 #include "kernels/ops.h"
 #include "stagecoach/v1/step.pb.h"
@@ -37,10 +36,10 @@ class ResultQueue final : public StepListener {
   absl::Status AwaitClosed();
 
  private:
-  std::mutex mutex_;
-  std::condition_variable changed_;
-  std::deque<v1::StepResult> results_;
-  absl::Status closed_;
+  Mutex mutex_;
+  CondVar changed_;
+  std::deque<v1::StepResult> results_ ABSL_GUARDED_BY(mutex_);
+  absl::Status closed_ ABSL_GUARDED_BY(mutex_);
 };
 
 class ToyPipeline {

@@ -37,7 +37,7 @@ absl::Status MetaSender::Send(uint64_t step, const std::string& message) {
   for (size_t part = 0; part < MetaSlotCount(message.size()); ++part) {
     uint64_t index = 0;
     {
-      const std::lock_guard lock(mutex_);
+      const MutexLock lock(mutex_);
       index = n_sent_;
       sending_ = true;
     }
@@ -53,7 +53,7 @@ absl::Status MetaSender::Send(uint64_t step, const std::string& message) {
     SC_RETURN_IF_ERROR(copied_.Precede(link_->stream()));
     SC_RETURN_IF_ERROR(link_->Send(device, kMetaSlotBytes));
     SC_RETURN_IF_ERROR(left_[at].Record(link_->stream()));
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     sending_ = false;
     ++n_sent_;
     ++counters_.sent_frames;
@@ -63,7 +63,7 @@ absl::Status MetaSender::Send(uint64_t step, const std::string& message) {
 }
 
 absl::Status MetaSender::CheckProgress(std::chrono::milliseconds timeout) {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   const uint64_t n_done = Progress::CountDone(
       n_sent_, kMetaSlots, [this](uint64_t slot) { return left_[slot].IsReached(); });
   if (progress_.Stalled(n_sent_ + sending_, n_done, Progress::Clock::now()) < timeout) {
@@ -74,7 +74,7 @@ absl::Status MetaSender::CheckProgress(std::chrono::milliseconds timeout) {
 }
 
 ChannelCounters MetaSender::counters() const {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   return counters_;
 }
 
@@ -123,7 +123,7 @@ absl::Status MetaReceiver::ReceiveSlot(uint64_t index) {
   SC_RETURN_IF_ERROR(options_.link->Alive());
   SC_ASSIGN_OR_RETURN(std::optional<Message> message, reader_.Take({host, kMetaSlotBytes}));
   {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     ++counters_.received_frames;
     counters_.received_bytes += kMetaSlotBytes;
   }
@@ -131,7 +131,7 @@ absl::Status MetaReceiver::ReceiveSlot(uint64_t index) {
 }
 
 ChannelCounters MetaReceiver::counters() const {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   return counters_;
 }
 

@@ -5,15 +5,15 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
-#include <mutex>
 #include <string>
 #include <thread>
 #include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "common/closable_queue.h"
+#include "common/mutex.h"
 #include "kernels/op_args.h"
-#include "worker/transport/closable_queue.h"
 #include "worker/transport/meta_slot.h"
 #include "worker/transport/nccl/nccl_link.h"
 #include "worker/transport/nccl/progress.h"
@@ -59,11 +59,12 @@ class MetaSender {
   cudaStream_t copies_ = nullptr;
   CudaEvent copied_;
   std::vector<CudaEvent> left_;  // [kMetaSlots]
-  mutable std::mutex mutex_;
-  uint64_t n_sent_ = 0;   // slots; the rest: guarded by mutex_
-  bool sending_ = false;  // one more is being sent, which may block until the peer receives
-  ChannelCounters counters_;
-  Progress progress_;
+  mutable Mutex mutex_;
+  uint64_t n_sent_ ABSL_GUARDED_BY(mutex_) = 0;  // slots
+  // One more is being sent, which may block until the peer receives.
+  bool sending_ ABSL_GUARDED_BY(mutex_) = false;
+  ChannelCounters counters_ ABSL_GUARDED_BY(mutex_);
+  Progress progress_ ABSL_GUARDED_BY(mutex_);
 };
 
 // A thread receives one slot after the other, and queues a receive only when the previous slot has
@@ -97,8 +98,8 @@ class MetaReceiver {
   CudaEvent here_;
   MetaSlotReader reader_;  // used by thread_ only
   ClosableQueue<Message> messages_;
-  mutable std::mutex mutex_;
-  ChannelCounters counters_;  // guarded by mutex_
+  mutable Mutex mutex_;
+  ChannelCounters counters_ ABSL_GUARDED_BY(mutex_);
   std::thread thread_;
 };
 

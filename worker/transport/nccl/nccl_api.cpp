@@ -4,9 +4,9 @@
 #include <fmt/format.h>
 
 #include <cstdlib>
-#include <mutex>
 #include <optional>
 
+#include "common/mutex.h"
 #include "common/nccl_version.h"
 
 namespace stagecoach::worker {
@@ -56,9 +56,9 @@ absl::Status CheckNcclVersion(const std::string& name, int version) {
 }
 
 absl::StatusOr<const NcclApi*> LoadNccl(const std::string& path) {
-  static std::mutex mutex;
+  static Mutex mutex;
   static std::optional<absl::StatusOr<const NcclApi*>> loaded;
-  const std::lock_guard lock(mutex);
+  const MutexLock lock(mutex);
   if (!loaded) loaded = Load(path);
   return *loaded;
 }

@@ -124,7 +124,7 @@ absl::Status NcclEpoch::FirstExchange(NcclLink* link, NcclLink::Clock::time_poin
   SC_ASSIGN_OR_RETURN(const double ms,
                       link->Exchange(memory.data.get(), n_bytes, kMeasured, deadline));
   if (ms > 0) {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     hidden_gb_per_s_ = std::max(hidden_gb_per_s_, static_cast<double>(n_bytes) / ms / 1e6);
   }
   return absl::OkStatus();
@@ -139,7 +139,7 @@ absl::Status NcclEpoch::ConnectAll(NcclLink::Clock::time_point deadline) {
     });
   }
   for (std::thread& thread : threads) thread.join();
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   return aborted_;
 }
 
@@ -151,7 +151,7 @@ absl::Status NcclEpoch::Connect(NcclLink::Clock::time_point deadline) {
       break;
     }
   }
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   if (!aborted_.ok()) return aborted_;
   return StartRings();
 }
@@ -232,7 +232,7 @@ absl::Status NcclEpoch::StartRings() {
 
 void NcclEpoch::Abort(const absl::Status& reason) {
   SC_CHECK(!reason.ok());
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   if (!aborted_.ok()) return;
   aborted_ = reason;
   // Abort the links first: work that waits on the GPU may block the calls below.

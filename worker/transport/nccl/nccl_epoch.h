@@ -9,13 +9,13 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
-#include <mutex>
 #include <string>
 #include <thread>
 #include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "common/mutex.h"
 #include "kernels/cuda/device/message_copy.h"
 #include "kernels/op_args.h"
 #include "worker/transport/nccl/meta_channel.h"
@@ -117,9 +117,9 @@ class NcclEpoch {
   double hidden_gb_per_s_ = 0;
   bool previous_is_here_ = false;
 
-  std::mutex mutex_;
-  absl::Status aborted_;  // guarded by mutex_, as the next
-  std::vector<std::thread> abort_threads_;
+  Mutex mutex_;
+  absl::Status aborted_ ABSL_GUARDED_BY(mutex_);
+  std::vector<std::thread> abort_threads_ ABSL_GUARDED_BY(mutex_);
 
   // Declared after the links, because they use them.
   std::unique_ptr<MetaSender> meta_out_;

@@ -112,7 +112,7 @@ absl::Status NcclTransport::Join(const Neighbours& neighbours) {
   reserve_ = {};
   SC_RETURN_IF_ERROR(host_->Join(neighbours));
   {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     closed_ = absl::OkStatus();
     description_ = "host";
   }
@@ -150,7 +150,7 @@ absl::Status NcclTransport::ConnectLinks(const Neighbours& neighbours) {
                        .poison = options_.poison,
                        .on_failure = [this](absl::Status status) { Close(std::move(status)); }}));
   {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     if (!closed_.ok()) return closed_;
     epoch_ = std::move(epoch);
   }
@@ -163,7 +163,7 @@ absl::Status NcclTransport::ConnectLinks(const Neighbours& neighbours) {
   SC_RETURN_IF_ERROR(epoch_->Connect(NcclLink::Clock::now() + options_.join_timeout));
   nccl_has_memory_ = true;
   {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     std::string paths = NcclLog::Paths().Names();
     if (paths.empty()) paths = fmt::format("path not known: {}", NcclLog::WhyUnknown());
     description_ = fmt::format("NCCL {} ({}), {:.3g} GB/s", NcclVersionName(version), paths,
@@ -186,8 +186,10 @@ void NcclTransport::WatchProgress() {
   cudaSetDevice(options_.device);
   for (;;) {
     {
-      std::unique_lock lock(mutex_);
-      if (changed_.wait_for(lock, interval, [&] { return !closed_.ok(); })) return;
+      MutexLock lock(mutex_);
+      if (changed_.wait_for(lock, interval,
+                            [&]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) { return !closed_.ok(); }))
+        return;
     }
     if (absl::Status status = epoch_->CheckProgress(); !status.ok()) Close(std::move(status));
     if (options_.on_progress_checked) options_.on_progress_checked();
@@ -199,13 +201,13 @@ void NcclTransport::EndEpoch() {
   if (progress_watch_.joinable()) progress_watch_.join();
   std::unique_ptr<NcclEpoch> epoch;
   {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     epoch = std::move(epoch_);
   }
 }
 
 void NcclTransport::Close(absl::Status reason) {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   // Tell the neighbours first: NCCL reports a message that was cut off as done, and a neighbour
   // that does not know of the abort would use it as complete. Close the host even if closed_ is
   // set, because a Join may have reached only the host part.
@@ -217,7 +219,7 @@ void NcclTransport::Close(absl::Status reason) {
 }
 
 absl::Status NcclTransport::Closed() const {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   return closed_;
 }
 
@@ -244,12 +246,12 @@ absl::StatusOr<Message> NcclTransport::Receive(Channel channel) {
 DeviceChannels* NcclTransport::device() { return epoch_ == nullptr ? nullptr : this; }
 
 std::string NcclTransport::Description() const {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   return description_;
 }
 
 ChannelCounters NcclTransport::Counters(Channel channel) const {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   return epoch_ == nullptr ? host_->Counters(channel) : epoch_->Counters(channel);
 }
 

@@ -8,13 +8,12 @@
 #pragma once
 
 #include <chrono>
-#include <condition_variable>
 #include <functional>
 #include <memory>
-#include <mutex>
 #include <string>
 #include <thread>
 
+#include "common/mutex.h"
 #include "worker/transport/nccl/nccl_api.h"
 #include "worker/transport/nccl/nccl_epoch.h"
 #include "worker/transport/transport.h"
@@ -79,12 +78,12 @@ class NcclTransport final : public Transport, private DeviceChannels {
   kernels::Buffer reserve_;       // memory for NCCL, held from Prepare to Join
   bool nccl_has_memory_ = false;  // memory that NCCL keeps
 
-  mutable std::mutex mutex_;
-  std::condition_variable changed_;
-  absl::Status closed_;  // guarded by mutex_
+  mutable Mutex mutex_;
+  CondVar changed_;
+  absl::Status closed_ ABSL_GUARDED_BY(mutex_);
   // Set and reset under mutex_, only in Join, while nobody uses the links.
   std::unique_ptr<NcclEpoch> epoch_;
-  std::string description_ = "host";  // guarded by mutex_
+  std::string description_ ABSL_GUARDED_BY(mutex_) = "host";
   std::thread host_watch_, progress_watch_;
 };
 

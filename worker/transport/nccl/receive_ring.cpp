@@ -36,7 +36,7 @@ ReceiveRing::~ReceiveRing() {
 
 absl::Status ReceiveRing::Expect(uint64_t step, size_t bytes) {
   SC_CHECK(step > 0 && bytes + kernels::cuda::kMessageSealBytes <= options_.slot_bytes);
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   if (!closed_.ok()) return closed_;
   expected_.push_back({step, bytes});
   changed_.notify_all();
@@ -49,8 +49,8 @@ void ReceiveRing::Run() {
     Expected expected;
     uint64_t index = 0;
     {
-      std::unique_lock lock(mutex_);
-      changed_.wait(lock, [&] {
+      MutexLock lock(mutex_);
+      changed_.wait(lock, [&]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
         const bool is_free = options_.overwrites ? &slots_[n_queued_ % options_.n_slots] != copied_
                                                  : n_taken_ + options_.n_slots > n_queued_;
         return !closed_.ok() || (!expected_.empty() && is_free);
@@ -81,7 +81,7 @@ absl::Status ReceiveRing::ReceiveNext(const Expected& expected, uint64_t index) 
   SC_RETURN_IF_ERROR(
       options_.link->Receive(Memory(index), expected.bytes + kernels::cuda::kMessageSealBytes));
   SC_RETURN_IF_ERROR(slot.full.Record(stream));
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   slot.step = expected.step;
   slot.was_taken = false;
   ++n_queued_;
@@ -110,8 +110,10 @@ absl::Status ReceiveRing::Copy(uint64_t index, void* to, size_t bytes) {
 }
 
 absl::StatusOr<bool> ReceiveRing::Take(uint64_t step, void* to, size_t bytes) {
-  std::unique_lock lock(mutex_);
-  changed_.wait(lock, [&] { return !closed_.ok() || n_queued_ > n_taken_; });
+  MutexLock lock(mutex_);
+  changed_.wait(lock, [&]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
+    return !closed_.ok() || n_queued_ > n_taken_;
+  });
   if (!closed_.ok()) return closed_;
   const uint64_t index = n_taken_;
   const Slot& slot = slots_[index % options_.n_slots];
@@ -130,9 +132,9 @@ absl::StatusOr<bool> ReceiveRing::Take(uint64_t step, void* to, size_t bytes) {
 
 absl::Status ReceiveRing::TakeLatest(uint64_t step, void* to, size_t bytes) {
   SC_CHECK(options_.overwrites && step > 0);
-  std::unique_lock lock(mutex_);
+  MutexLock lock(mutex_);
   uint64_t found = 0;
-  const auto find = [&] {
+  const auto find = [&]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
     if (!closed_.ok()) return true;
     const uint64_t n_kept = std::min<uint64_t>(n_queued_, options_.n_slots);
     for (found = n_queued_ - n_kept; found < n_queued_; ++found) {
@@ -152,13 +154,13 @@ absl::Status ReceiveRing::TakeLatest(uint64_t step, void* to, size_t bytes) {
 }
 
 void ReceiveRing::Close(const absl::Status& reason) {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   if (closed_.ok()) closed_ = reason;
   changed_.notify_all();
 }
 
 absl::Status ReceiveRing::CheckProgress(std::chrono::milliseconds timeout) {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   const uint64_t n_done = Progress::CountDone(
       n_queued_, options_.n_slots, [this](uint64_t slot) { return slots_[slot].full.IsReached(); });
   const uint64_t n_due = n_queued_ + (queueing_ != 0);
@@ -170,7 +172,7 @@ absl::Status ReceiveRing::CheckProgress(std::chrono::milliseconds timeout) {
 }
 
 ChannelCounters ReceiveRing::counters() const {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   return counters_;
 }
 

@@ -6,17 +6,16 @@
 // information of an earlier one (tokens by slot).
 #pragma once
 
-#include <condition_variable>
 #include <cstdint>
 #include <deque>
 #include <functional>
 #include <memory>
-#include <mutex>
 #include <thread>
 #include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "common/mutex.h"
 #include "kernels/cuda/device/message_copy.h"
 #include "kernels/op_args.h"
 #include "worker/transport/nccl/nccl_link.h"
@@ -78,17 +77,20 @@ class ReceiveRing {
   }
 
   const Options options_;
-  mutable std::mutex mutex_;
-  std::condition_variable changed_;
-  std::vector<Slot> slots_;        // all below: guarded by mutex_
-  std::deque<Expected> expected_;  // not queued on the link yet
-  uint64_t n_queued_ = 0;          // receives
-  uint64_t queueing_ = 0;          // step of the receive being queued, which may block; 0: none
-  uint64_t n_taken_ = 0;           // messages taken in order
-  const Slot* copied_ = nullptr;   // if messages overwrite: the slot being copied
-  ChannelCounters counters_;
-  Progress progress_;
-  absl::Status closed_;
+  mutable Mutex mutex_;
+  CondVar changed_;
+  // Never resized. Only one thread at a time uses a slot: see ReceiveNext and Copy.
+  std::vector<Slot> slots_;
+  std::deque<Expected> expected_ ABSL_GUARDED_BY(mutex_);  // not queued on the link yet
+  uint64_t n_queued_ ABSL_GUARDED_BY(mutex_) = 0;          // receives
+  // Step of the receive being queued, which may block; 0: none.
+  uint64_t queueing_ ABSL_GUARDED_BY(mutex_) = 0;
+  uint64_t n_taken_ ABSL_GUARDED_BY(mutex_) = 0;  // messages taken in order
+  // If messages overwrite: the slot being copied.
+  const Slot* copied_ ABSL_GUARDED_BY(mutex_) = nullptr;
+  ChannelCounters counters_ ABSL_GUARDED_BY(mutex_);
+  Progress progress_ ABSL_GUARDED_BY(mutex_);
+  absl::Status closed_ ABSL_GUARDED_BY(mutex_);
   std::thread thread_;
 };
 

@@ -30,10 +30,12 @@ absl::Status SendRing::Put(uint64_t step, const void* from, size_t bytes) {
            bytes % sizeof(uint32_t) == 0);
   uint64_t index = 0;
   {
-    std::unique_lock lock(mutex_);
+    MutexLock lock(mutex_);
     index = n_put_;
     // The slot's event is meaningful only after its previous message is queued on the link.
-    changed_.wait(lock, [&] { return !closed_.ok() || n_queued_ + options_.n_slots > index; });
+    changed_.wait(lock, [&]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
+      return !closed_.ok() || n_queued_ + options_.n_slots > index;
+    });
     if (!closed_.ok()) return closed_;
   }
   // Without the lock: a launch blocks while the stream's queue is full, and the watchdog must still
@@ -45,7 +47,7 @@ absl::Status SendRing::Put(uint64_t step, const void* from, size_t bytes) {
                                  {.epoch = options_.epoch, .step = step}, options_.broken),
       "cannot copy a message"));
   SC_RETURN_IF_ERROR(slot.full.Record(options_.compute));
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   ++n_put_;
   waiting_.push_back(bytes);
   changed_.notify_all();
@@ -58,8 +60,10 @@ void SendRing::Run() {
     size_t bytes = 0;
     uint64_t index = 0;
     {
-      std::unique_lock lock(mutex_);
-      changed_.wait(lock, [&] { return !closed_.ok() || !waiting_.empty(); });
+      MutexLock lock(mutex_);
+      changed_.wait(lock, [&]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
+        return !closed_.ok() || !waiting_.empty();
+      });
       if (!closed_.ok()) return;
       bytes = waiting_.front();
       waiting_.pop_front();
@@ -78,7 +82,7 @@ absl::Status SendRing::SendNext(uint64_t index, size_t bytes) {
   SC_RETURN_IF_ERROR(slot.full.Precede(stream));
   SC_RETURN_IF_ERROR(options_.link->Send(Memory(index), bytes + kernels::cuda::kMessageSealBytes));
   SC_RETURN_IF_ERROR(slot.free.Record(stream));
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   ++n_queued_;
   ++counters_.sent_frames;
   counters_.sent_bytes += bytes;
@@ -87,13 +91,13 @@ absl::Status SendRing::SendNext(uint64_t index, size_t bytes) {
 }
 
 void SendRing::Close(const absl::Status& reason) {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   if (closed_.ok()) closed_ = reason;
   changed_.notify_all();
 }
 
 absl::Status SendRing::CheckProgress(std::chrono::milliseconds timeout) {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   const uint64_t n_done = Progress::CountDone(
       n_queued_, options_.n_slots, [this](uint64_t slot) { return slots_[slot].free.IsReached(); });
   if (progress_.Stalled(n_put_, n_done, Progress::Clock::now()) < timeout) {
@@ -104,7 +108,7 @@ absl::Status SendRing::CheckProgress(std::chrono::milliseconds timeout) {
 }
 
 ChannelCounters SendRing::counters() const {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   return counters_;
 }
 

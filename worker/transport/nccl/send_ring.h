@@ -4,17 +4,16 @@
 // free".
 #pragma once
 
-#include <condition_variable>
 #include <cstdint>
 #include <deque>
 #include <functional>
 #include <memory>
-#include <mutex>
 #include <thread>
 #include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "common/mutex.h"
 #include "kernels/cuda/device/message_copy.h"
 #include "kernels/op_args.h"
 #include "worker/transport/nccl/nccl_link.h"
@@ -61,14 +60,14 @@ class SendRing {
 
   const Options options_;
   std::vector<Slot> slots_;
-  mutable std::mutex mutex_;
-  std::condition_variable changed_;
-  std::deque<size_t> waiting_;  // payload sizes of messages to send; all below: guarded by mutex_
-  uint64_t n_put_ = 0;
-  uint64_t n_queued_ = 0;  // on the link
-  ChannelCounters counters_;
-  Progress progress_;
-  absl::Status closed_;
+  mutable Mutex mutex_;
+  CondVar changed_;
+  std::deque<size_t> waiting_ ABSL_GUARDED_BY(mutex_);  // payload sizes of messages to send
+  uint64_t n_put_ ABSL_GUARDED_BY(mutex_) = 0;
+  uint64_t n_queued_ ABSL_GUARDED_BY(mutex_) = 0;  // on the link
+  ChannelCounters counters_ ABSL_GUARDED_BY(mutex_);
+  Progress progress_ ABSL_GUARDED_BY(mutex_);
+  absl::Status closed_ ABSL_GUARDED_BY(mutex_);
   std::thread thread_;
 };
 

@@ -7,35 +7,37 @@
 namespace stagecoach::worker {
 
 void FaultTransport::FailSend(Channel channel, uint64_t n_frames, absl::Status status) {
-  std::lock_guard lock(mutex_);
+  MutexLock lock(mutex_);
   channels_[static_cast<size_t>(channel)].send = Fault{n_frames, std::move(status)};
 }
 
 void FaultTransport::FailReceive(Channel channel, uint64_t n_frames, absl::Status status) {
-  std::lock_guard lock(mutex_);
+  MutexLock lock(mutex_);
   channels_[static_cast<size_t>(channel)].receive = Fault{n_frames, std::move(status)};
 }
 
 void FaultTransport::Hold(Channel channel) {
-  std::lock_guard lock(mutex_);
+  MutexLock lock(mutex_);
   channels_[static_cast<size_t>(channel)].hold = true;
 }
 
 void FaultTransport::Release(Channel channel) {
-  std::lock_guard lock(mutex_);
+  MutexLock lock(mutex_);
   channels_[static_cast<size_t>(channel)].hold = false;
   changed_.notify_all();
 }
 
 void FaultTransport::AwaitHeld(Channel channel) {
-  std::unique_lock lock(mutex_);
-  changed_.wait(lock, [&] { return channels_[static_cast<size_t>(channel)].held; });
+  MutexLock lock(mutex_);
+  changed_.wait(lock, [&]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
+    return channels_[static_cast<size_t>(channel)].held;
+  });
 }
 
 absl::Status FaultTransport::Due(std::optional<Fault> ChannelState::* fault, Channel channel) {
   absl::Status status;
   {
-    std::lock_guard lock(mutex_);
+    MutexLock lock(mutex_);
     std::optional<Fault>& armed = channels_[static_cast<size_t>(channel)].*fault;
     if (!armed.has_value()) return absl::OkStatus();
     if (armed->n_frames > 0) {
@@ -57,18 +59,18 @@ absl::Status FaultTransport::Send(Channel channel, uint64_t step, std::string pa
 absl::StatusOr<Message> FaultTransport::Receive(Channel channel) {
   SC_RETURN_IF_ERROR(Due(&ChannelState::receive, channel));
   absl::StatusOr<Message> message = inner_->Receive(channel);
-  std::unique_lock lock(mutex_);
+  MutexLock lock(mutex_);
   ChannelState& state = channels_[static_cast<size_t>(channel)];
   state.held = state.hold;
   changed_.notify_all();
-  changed_.wait(lock, [&] { return !state.hold; });
+  changed_.wait(lock, [&]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) { return !state.hold; });
   state.held = false;
   return message;
 }
 
 void FaultTransport::Close(absl::Status reason) {
   inner_->Close(std::move(reason));
-  std::lock_guard lock(mutex_);
+  MutexLock lock(mutex_);
   for (ChannelState& state : channels_) state.hold = false;
   changed_.notify_all();
 }

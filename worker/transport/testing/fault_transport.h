@@ -2,11 +2,10 @@
 #pragma once
 
 #include <array>
-#include <condition_variable>
 #include <memory>
-#include <mutex>
 #include <optional>
 
+#include "common/mutex.h"
 #include "worker/transport/transport.h"
 
 namespace stagecoach::worker {
@@ -46,9 +45,9 @@ class FaultTransport final : public Transport {
   absl::Status Due(std::optional<Fault> ChannelState::* fault, Channel channel);
 
   const std::unique_ptr<Transport> inner_;
-  std::mutex mutex_;
-  std::condition_variable changed_;
-  std::array<ChannelState, kChannels> channels_;  // guarded by mutex_
+  Mutex mutex_;
+  CondVar changed_;
+  std::array<ChannelState, kChannels> channels_ ABSL_GUARDED_BY(mutex_);
 };
 
 }  // namespace stagecoach::worker

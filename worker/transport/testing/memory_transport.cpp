@@ -1,15 +1,14 @@
 #include "worker/transport/testing/memory_transport.h"
 
 #include <array>
-#include <condition_variable>
-#include <mutex>
 #include <optional>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "common/check.h"
+#include "common/closable_queue.h"
+#include "common/mutex.h"
 #include "common/status.h"
-#include "worker/transport/closable_queue.h"
 
 namespace stagecoach::worker {
 namespace {
@@ -27,9 +26,9 @@ struct Hub {
     absl::Status closed = absl::FailedPreconditionError("the stage has not joined a pipeline");
   };
 
-  std::mutex mutex;
-  std::condition_variable changed;
-  std::vector<std::unique_ptr<Stage>> stages;
+  Mutex mutex;
+  CondVar changed;
+  std::vector<std::unique_ptr<Stage>> stages;  // never resized once a stage is there
 };
 
 class MemoryTransport final : public Transport {
@@ -41,7 +40,7 @@ class MemoryTransport final : public Transport {
 
   absl::Status Join(const Neighbours& neighbours) override {
     Close(absl::AbortedError("the stage joins anew"));
-    std::unique_lock lock(hub_->mutex);
+    MutexLock lock(hub_->mutex);
     for (auto& queue : self_.inbox) queue.Reopen();
     self_.counters = {};
     self_.epoch = neighbours.epoch;
@@ -75,7 +74,7 @@ class MemoryTransport final : public Transport {
         hub_->stages[peer]->inbox[c].Push(Message{step, std::move(payload)});
     SC_RETURN_IF_ERROR(Closed());
     SC_RETURN_IF_ERROR(pushed);
-    std::lock_guard lock(hub_->mutex);
+    MutexLock lock(hub_->mutex);
     ++self_.counters[c].sent_frames;
     self_.counters[c].sent_bytes += n_bytes;
     return absl::OkStatus();
@@ -85,19 +84,19 @@ class MemoryTransport final : public Transport {
     SC_RETURN_IF_ERROR(Closed());
     const size_t c = static_cast<size_t>(channel);
     SC_ASSIGN_OR_RETURN(Message message, self_.inbox[c].Pop());
-    std::lock_guard lock(hub_->mutex);
+    MutexLock lock(hub_->mutex);
     ++self_.counters[c].received_frames;
     self_.counters[c].received_bytes += message.payload.size();
     return message;
   }
 
   ChannelCounters Counters(Channel channel) const override {
-    std::lock_guard lock(hub_->mutex);
+    MutexLock lock(hub_->mutex);
     return self_.counters[static_cast<size_t>(channel)];
   }
 
   void Close(absl::Status reason) override {
-    std::lock_guard lock(hub_->mutex);
+    MutexLock lock(hub_->mutex);
     if (!self_.closed.ok()) return;
     const absl::Status lost =
         absl::UnavailableError(absl::StrCat("stage ", stage_, " closed: ", reason.ToString()));
@@ -113,7 +112,7 @@ class MemoryTransport final : public Transport {
 
  private:
   absl::Status Closed() const {
-    std::lock_guard lock(hub_->mutex);
+    MutexLock lock(hub_->mutex);
     return self_.closed;
   }
 

@@ -12,12 +12,12 @@
 #include <cstring>
 #include <map>
 #include <memory>
-#include <mutex>
 #include <random>
 #include <string>
 #include <thread>
 #include <utility>
 
+#include "common/mutex.h"
 #include "kernels/cuda/emulation/devices.h"
 
 struct stagecoach::worker::NcclCommunicator {
@@ -47,10 +47,10 @@ std::array<std::atomic<int>, kMostDevices> n_under_way{};  // messages, by devic
 std::atomic<uint32_t> delay_seed{0};
 
 struct Registry {
-  std::mutex mutex;
-  std::map<std::string, int> listeners;  // by address
-  std::map<NcclComm, std::shared_ptr<NcclCommunicator>> comms;
-  int n_ids = 0;
+  Mutex mutex;
+  std::map<std::string, int> listeners ABSL_GUARDED_BY(mutex);  // by address
+  std::map<NcclComm, std::shared_ptr<NcclCommunicator>> comms ABSL_GUARDED_BY(mutex);
+  int n_ids ABSL_GUARDED_BY(mutex) = 0;
 };
 Registry& TheRegistry() {
   static Registry* const registry = new Registry;
@@ -73,7 +73,7 @@ NcclResult GetVersion(int* version) {
 
 NcclResult GetUniqueId(NcclUniqueId* id) {
   Registry& registry = TheRegistry();
-  const std::lock_guard lock(registry.mutex);
+  const MutexLock lock(registry.mutex);
   const std::string name = fmt::format("stagecoach-fake-nccl-{}-{}", getpid(), registry.n_ids++);
   const int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
   socklen_t size = 0;
@@ -102,7 +102,7 @@ void Connect(NcclCommunicator* comm, const std::string& name, int rank) {
   if (rank == 0) {
     int listener = -1;
     {
-      const std::lock_guard lock(TheRegistry().mutex);
+      const MutexLock lock(TheRegistry().mutex);
       const auto found = TheRegistry().listeners.find(name);
       if (found != TheRegistry().listeners.end()) listener = found->second;
     }
@@ -135,7 +135,7 @@ NcclResult Init(NcclComm* out, int, NcclUniqueId id, int rank, NcclConfig* confi
   comm->init = std::thread(
       [comm = comm.get(), name = std::string(id.bytes), rank] { Connect(comm, name, rank); });
   *out = comm.get();
-  const std::lock_guard lock(TheRegistry().mutex);
+  const MutexLock lock(TheRegistry().mutex);
   TheRegistry().comms[*out] = std::move(comm);
   return kNcclInProgress;
 }
@@ -148,7 +148,7 @@ NcclResult GetAsyncError(NcclComm comm, NcclResult* result) {
 NcclResult Abort(NcclComm handle) {
   std::shared_ptr<NcclCommunicator> comm;
   {
-    const std::lock_guard lock(TheRegistry().mutex);
+    const MutexLock lock(TheRegistry().mutex);
     comm = std::move(TheRegistry().comms.extract(handle).mapped());
   }
   comm->aborted = true;
@@ -182,7 +182,7 @@ template <typename Work>
 NcclResult Launch(NcclComm handle, cudaStream_t stream, bool comes_later, const Work& work) {
   std::shared_ptr<NcclCommunicator> comm;
   {
-    const std::lock_guard lock(TheRegistry().mutex);
+    const MutexLock lock(TheRegistry().mutex);
     comm = TheRegistry().comms.at(handle);
   }
   const auto queue = [stream, work](std::shared_ptr<NcclCommunicator> of) {
@@ -254,7 +254,7 @@ void CutFakeNcclReceives(int n) { n_to_cut = n; }
 void AllocateInFakeNccl(bool allocates) { allocating = allocates; }
 void DelayFakeNccl(uint32_t seed) { delay_seed = seed; }
 int64_t FakeNcclCommunicators() {
-  const std::lock_guard lock(TheRegistry().mutex);
+  const MutexLock lock(TheRegistry().mutex);
   return static_cast<int64_t>(TheRegistry().comms.size());
 }
 
