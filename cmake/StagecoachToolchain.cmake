@@ -18,10 +18,26 @@ endif()
 # nvcc accepts only its own options.
 add_compile_options(
   "$<$<COMPILE_LANGUAGE:C,CXX>:-Wall;-Wextra;-Wno-missing-field-initializers;-Werror=return-type>")
+if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU" AND CMAKE_CXX_COMPILER_VERSION VERSION_LESS 13)
+  # gcc 12 sees overlapping copies in "text" + std::string: gcc.gnu.org/PR105651.
+  add_compile_options("$<$<COMPILE_LANGUAGE:CXX>:-Wno-restrict>")
+endif()
+
+# A newer compiler warns of more: with one that is not tested here, a warning never breaks a build.
+option(STAGECOACH_WERROR "Warnings are errors with gcc up to 13 and clang up to 19 (our presets)" OFF)
+if(STAGECOACH_WERROR AND
+   ((CMAKE_CXX_COMPILER_ID STREQUAL "GNU" AND CMAKE_CXX_COMPILER_VERSION VERSION_LESS 14) OR
+    (CMAKE_CXX_COMPILER_ID STREQUAL "Clang" AND CMAKE_CXX_COMPILER_VERSION VERSION_LESS 20)))
+  add_compile_options("$<$<COMPILE_LANGUAGE:C,CXX>:-Werror>")
+endif()
 
 if(STAGECOACH_SANITIZE)
   add_compile_options(-fsanitize=${STAGECOACH_SANITIZE} -fno-omit-frame-pointer -g1)
   add_link_options(-fsanitize=${STAGECOACH_SANITIZE})
+  if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
+    # Instrumented code hides from gcc what is initialized, also in Boost's and the standard library's headers.
+    add_compile_options(-Wno-maybe-uninitialized)
+  endif()
   if(STAGECOACH_SANITIZE MATCHES "undefined")
     add_compile_options(-fno-sanitize-recover=undefined)
   endif()

@@ -122,7 +122,8 @@ absl::Status InitLog(const std::string& program, const std::string& level,
     formatter = std::move(pattern);
   }
   SetLostStderrText([program, lost = std::shared_ptr(formatter->clone())](uint64_t n) {
-    const std::string text = absl::StrCat(n, " log lines are lost: nobody read standard error");
+    const std::string text =
+        absl::StrCat(n, " log lines are lost because nobody read standard error");
     spdlog::memory_buf_t line;
     lost->format(spdlog::details::log_msg(program, spdlog::level::warn, text), line);
     return std::string(line.data(), line.size());

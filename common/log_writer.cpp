@@ -29,7 +29,7 @@ LogWriter& Stderr() {
 
 LogWriter::LogWriter(int fd, size_t max_bytes)
     : fd_(fd), max_bytes_(max_bytes), lost_text_([](uint64_t n) {
-        return fmt::format("{} log lines are lost: nobody read standard error\n", n);
+        return fmt::format("{} log lines are lost because nobody read standard error\n", n);
       }) {
   std::thread([this] { Run(); }).detach();
 }

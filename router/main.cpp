@@ -92,7 +92,7 @@ class StopRequest {
 
   // A stage must shut down: acts like a signal to this process.
   void StageDrains(const std::string& stage) {
-    spdlog::info("{} is to end, so this pipeline does", stage);
+    spdlog::info("{} is shutting down, so the pipeline stops", stage);
     Lost(absl::OkStatus());
   }
 
@@ -269,7 +269,7 @@ absl::Status Serve(const Flags& flags, StopRequest& stop) {
   if (model.grammars.ok()) {
     token_table = ToProto(model.token_table);
   } else {
-    spdlog::warn("requests with a grammar are refused: {}",
+    spdlog::warn("requests with a grammar will be refused: {}",
                  std::string(model.grammars.status().message()));
   }
   SC_ASSIGN_OR_RETURN(const Pipeline pipeline,
@@ -358,9 +358,9 @@ absl::Status Serve(const Flags& flags, StopRequest& stop) {
     if (grpc != nullptr) addresses += " grpc=" + grpc->address();
     if (http != nullptr) addresses += " http=" + http->address();
     spdlog::info(
-        "serving {},{}, max_model_len {}, {} stages, {} sequences, {} tokens a step at most", name,
-        addresses, pipeline.kv.max_model_len, pipeline.stages.size(), pipeline.limits.max_sequences,
-        pipeline.limits.max_batched_tokens);
+        "serving {},{}, max_model_len {}, {} stages, {} sequences, at most {} tokens per step",
+        name, addresses, pipeline.kv.max_model_len, pipeline.stages.size(),
+        pipeline.limits.max_sequences, pipeline.limits.max_batched_tokens);
     fmt::print("ready{} metrics={} kv_blocks={}\n", addresses, metrics_address,
                pipeline.kv.kv_blocks);
     std::fflush(stdout);

@@ -197,12 +197,14 @@ int Serve(const Flags& flags, ShutdownSignals& signals) {
   builder.RegisterCallbackGenericService(&probe);
   const std::unique_ptr<grpc::Server> server = builder.BuildAndStart();
   if (server == nullptr || port == 0) {
-    SayError(fmt::format("cannot listen on {}: is the port in use, the host one of this machine?",
-                         flags.listen));
+    SayError(
+        fmt::format("cannot listen on {}: check that the port is free and that the host is an "
+                    "address of this machine",
+                    flags.listen));
     return 1;
   }
   if (access->secret.empty()) {
-    spdlog::warn("no --secret-file: everyone who reaches {} has this worker",
+    spdlog::warn("no --secret-file: everyone who can reach {} can use this worker",
                  WithPort(flags.listen, port));
   }
   probe.SetServing(true);
@@ -224,14 +226,17 @@ int Serve(const Flags& flags, ShutdownSignals& signals) {
   absl::Notification released;
   bool let_go = true;
   if (signal != 0 && service.BeginDrain([&released] { released.Notify(); })) {
-    spdlog::info("signal {}: the router finishes what runs; a second signal stops at once", signal);
+    spdlog::info(
+        "signal {}: waiting for the router to finish the running requests; a second signal stops "
+        "at once",
+        signal);
     let_go = AwaitRelease(service, released);
   }
   if (signal != 0) {
     spdlog::info("signal {}: stopping", signal);
     EndWithin(let_go ? kEndGrace : std::chrono::seconds(0),
-              let_go ? "the worker could not end in order: a thread is held up"
-                     : "the router has not let go, and no step gets on");
+              let_go ? "the worker cannot shut down cleanly: a thread hangs"
+                     : "the router has not released the worker, and no step makes progress");
   }
   probe.SetServing(false);
   service.Shutdown();
@@ -240,7 +245,7 @@ int Serve(const Flags& flags, ShutdownSignals& signals) {
     // Give the router time to receive the error.
     EndWithin(2 * kLostGrace, std::string(lost.message()));
     server->Shutdown(std::chrono::system_clock::now() + kLostGrace);
-    SayError(fmt::format("{}; a new process may do better", std::string(lost.message())));
+    SayError(fmt::format("{}; start the worker again", std::string(lost.message())));
     FlushStderr();
     std::_Exit(1);  // destructors would call the device or wait for a blocked thread
   }

@@ -28,7 +28,7 @@ absl::StatusOr<std::unique_ptr<kernels::Ops>> MakeOps(const DeviceOptions& optio
   }
   if (device != kCuda || index < 0) {
     return absl::InvalidArgumentError(
-        fmt::format("'{}' is no device; there are cpu, cuda and cuda:N", options.device));
+        fmt::format("'{}' is not a device; use cpu, cuda or cuda:N", options.device));
   }
 #ifdef STAGECOACH_WITH_CUDA
   return kernels::MakeCudaOps({.device = index,

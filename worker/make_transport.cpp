@@ -28,7 +28,7 @@ absl::Status ApplyTransportFlags(const TransportFlags& flags) {
     const size_t equals = setting.find('=');
     if (!setting.starts_with("NCCL_") || equals == std::string::npos) {
       return absl::InvalidArgumentError(
-          fmt::format("--nccl-setting {}: NCCL_NAME=VALUE is wanted", setting));
+          fmt::format("--nccl-setting {}: must be NCCL_NAME=VALUE", setting));
     }
     setenv(setting.substr(0, equals).c_str(), setting.c_str() + equals + 1, /*overwrite=*/1);
   }

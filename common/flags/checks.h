@@ -14,7 +14,8 @@ inline CLI::Validator MoreThanZero() {
   return CLI::Validator(
       [](const std::string& text) {
         double value = 0;
-        if (!CLI::detail::lexical_cast(text, value)) return fmt::format("'{}' is no number", text);
+        if (!CLI::detail::lexical_cast(text, value))
+          return fmt::format("'{}' is not a number", text);
         return value > 0 ? "" : fmt::format("must be more than 0, not {}", text);
       },
       "");
@@ -25,7 +26,8 @@ inline CLI::Validator ZeroOrMore() {
   return CLI::Validator(
       [](const std::string& text) {
         double value = 0;
-        if (!CLI::detail::lexical_cast(text, value)) return fmt::format("'{}' is no number", text);
+        if (!CLI::detail::lexical_cast(text, value))
+          return fmt::format("'{}' is not a number", text);
         return value >= 0 ? "" : fmt::format("must be 0 or more, not {}", text);
       },
       "");
@@ -37,7 +39,8 @@ CLI::Validator Between(T least, T most) {
   return CLI::Validator(
       [least, most](const std::string& text) {
         T value{};
-        if (!CLI::detail::lexical_cast(text, value)) return fmt::format("'{}' is no number", text);
+        if (!CLI::detail::lexical_cast(text, value))
+          return fmt::format("'{}' is not a number", text);
         return value >= least && value <= most
                    ? ""
                    : fmt::format("must be from {} to {}, not {}", least, most, text);

@@ -24,24 +24,24 @@ uint64_t Word(std::string_view bytes, size_t offset) {
 #define RECORD_WORD(field) Word(record, offsetof(FlightRecord, field))
 
 absl::Status Malformed(std::string_view what) {
-  return absl::InvalidArgumentError(fmt::format("not a flight recorder's file: {}", what));
+  return absl::InvalidArgumentError(fmt::format("not a flight recorder file: {}", what));
 }
 
 }  // namespace
 
 absl::StatusOr<FlightLog> ParseFlight(std::string_view bytes) {
   if (bytes.size() < sizeof(FlightHeader)) return Malformed("it is too short");
-  if (HEADER_WORD(magic) != kFlightMagic) return Malformed("it begins with something else");
+  if (HEADER_WORD(magic) != kFlightMagic) return Malformed("it has a wrong magic number");
   const uint64_t n_records = HEADER_WORD(n_records);
   if (HEADER_WORD(header_bytes) != sizeof(FlightHeader) ||
       HEADER_WORD(record_bytes) != sizeof(FlightRecord) || n_records > kFlightRecords ||
       bytes.size() != sizeof(FlightHeader) + n_records * sizeof(FlightRecord)) {
-    return Malformed("it was cut off, or is of another version");
+    return Malformed("it is incomplete, or from another version");
   }
   FlightLog log;
   if (HEADER_WORD(role) > static_cast<uint64_t>(FlightRole::kStage) ||
       HEADER_WORD(stage) >= kMostStages || HEADER_WORD(n_stages) > kMostStages) {
-    return Malformed("it names no such stage");
+    return Malformed("its stage number is invalid");
   }
   log.role = static_cast<FlightRole>(HEADER_WORD(role));
   log.stage = static_cast<uint32_t>(HEADER_WORD(stage));

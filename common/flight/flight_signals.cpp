@@ -97,7 +97,7 @@ absl::Status WriteFlightOnSignals(FlightRecorder* new_recorder, const std::strin
   std::error_code error;
   if (!std::filesystem::is_directory(folder, error) || begin.size() >= sizeof(path_begin)) {
     return absl::InvalidArgumentError(fmt::format(
-        "--flight-recorder {}: not a folder; give one that is there, or \"off\"", folder));
+        "--flight-recorder {}: not a folder; give an existing folder, or \"off\"", folder));
   }
   SC_CHECK(recorder == nullptr);
   recorder = new_recorder;

@@ -120,7 +120,7 @@ TEST_CASE("lies about sizes are refused") {
   CHECK_THAT(metadata(ValueType::kArray, G::Raw(ValueType::kString) + G::Raw(kHuge)),
              ContainsSubstring("value of key"));
   CHECK_THAT(metadata(ValueType::kArray, G::Raw(ValueType::kArray) + G::Raw<uint64_t>(1)),
-             ContainsSubstring("array of arrays"));
+             ContainsSubstring("arrays of arrays"));
   CHECK_THAT(metadata(static_cast<ValueType>(13), ""), ContainsSubstring("value type 13"));
 
   const auto tensor = [](const std::vector<uint64_t>& dims, uint32_t type, uint64_t offset) {
@@ -150,10 +150,10 @@ TEST_CASE("tensors that overlap, and names and keys that come twice") {
   TestGguf keys;
   keys.Uint("k", 1);
   keys.Uint("k", 2);
-  CHECK_THAT(Error(keys.Bytes()), ContainsSubstring("key k is there twice"));
+  CHECK_THAT(Error(keys.Bytes()), ContainsSubstring("key k occurs twice"));
   TestGguf alignment;
   alignment.Uint("general.alignment", 48);
-  CHECK_THAT(Error(alignment.Bytes()), ContainsSubstring("no power of two"));
+  CHECK_THAT(Error(alignment.Bytes()), ContainsSubstring("not a power of two"));
 }
 
 }  // namespace

@@ -124,7 +124,7 @@ absl::Status Parser::ReadValue() {
   uint32_t type = 0;
   if (!ReadString(&key)) return CutShort("the metadata");
   if (key.empty() || key.size() > kMaxKeyBytes) {
-    return Error(fmt::format("a metadata key of {} bytes", key.size()));
+    return Error(fmt::format("a metadata key has {} bytes, which is not possible", key.size()));
   }
   Value value;
   if (!Read(&type)) return CutShort("the metadata");
@@ -132,7 +132,7 @@ absl::Status Parser::ReadValue() {
     value.is_array = true;
     if (!Read(&type) || !Read(&value.count)) return CutShort("the metadata");
     if (type == static_cast<uint32_t>(ValueType::kArray)) {
-      return Error(fmt::format("key {}: an array of arrays, which no model needs", Excerpt(key)));
+      return Error(fmt::format("key {}: arrays of arrays are not supported", Excerpt(key)));
     }
   }
   if (!IsValueType(type)) {
@@ -142,7 +142,7 @@ absl::Status Parser::ReadValue() {
   value.type = static_cast<ValueType>(type);
   SC_RETURN_IF_ERROR(ReadElements(key, &value));
   if (!file_->metadata_.emplace(key, value).second) {
-    return Error(fmt::format("key {} is there twice", Excerpt(key)));
+    return Error(fmt::format("key {} occurs twice", Excerpt(key)));
   }
   return absl::OkStatus();
 }
@@ -167,7 +167,7 @@ absl::Status Parser::ReadTensor() {
   std::string_view name;
   if (!ReadString(&name)) return CutShort("the list of tensors");
   if (name.empty() || name.size() > kMaxNameBytes) {
-    return Error(fmt::format("a tensor's name of {} bytes", name.size()));
+    return Error(fmt::format("a tensor's name has {} bytes, which is not possible", name.size()));
   }
   TensorInfo info;
   SC_RETURN_IF_ERROR(ReadShape(name, &info));
@@ -178,7 +178,7 @@ absl::Status Parser::ReadTensor() {
     unsupported_.push_back(fmt::format("{} ({})", Excerpt(name), TensorTypeName(info.type)));
   }
   if (!file_->tensors_.emplace(name, std::move(info)).second) {
-    return Error(fmt::format("tensor {} is there twice", Excerpt(name)));
+    return Error(fmt::format("tensor {} occurs twice", Excerpt(name)));
   }
   return absl::OkStatus();
 }
@@ -206,7 +206,7 @@ absl::Status Parser::PlaceTensors() {
   if (file_->Has("general.alignment")) {
     SC_ASSIGN_OR_RETURN(const int64_t value, file_->Int("general.alignment"));
     if (value < 1 || value > static_cast<int64_t>(kMaxAlignment) || (value & (value - 1)) != 0) {
-      return Error(fmt::format("key general.alignment: {} is no power of two up to {}", value,
+      return Error(fmt::format("key general.alignment: {} is not a power of two up to {}", value,
                                kMaxAlignment));
     }
     alignment = static_cast<uint64_t>(value);
@@ -217,7 +217,7 @@ absl::Status Parser::PlaceTensors() {
   for (auto& [name, info] : file_->tensors_) {
     const BlockLayout layout = *LayoutOf(info.type);
     if (info.shape.back() % layout.elements != 0) {
-      return Error(fmt::format("tensor {}: rows of {} elements are no whole blocks of {} ({})",
+      return Error(fmt::format("tensor {}: rows of {} elements are not whole blocks of {} ({})",
                                Excerpt(name), info.shape.back(), layout.elements,
                                TensorTypeName(info.type)));
     }
@@ -230,8 +230,9 @@ absl::Status Parser::PlaceTensors() {
       return Error(fmt::format("tensor {} has a shape too large for any file", Excerpt(name)));
     }
     if (info.begin % alignment != 0) {
-      return Error(fmt::format("tensor {} begins at {}, no multiple of the alignment {}",
-                               Excerpt(name), info.begin, alignment));
+      return Error(
+          fmt::format("tensor {} begins at {}, which is not a multiple of the alignment {}",
+                      Excerpt(name), info.begin, alignment));
     }
     if (info.begin > data_bytes || n_bytes > data_bytes - info.begin) {
       return CutShort(fmt::format("tensor {}", Excerpt(name)));

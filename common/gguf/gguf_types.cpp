@@ -61,7 +61,7 @@ std::string_view TensorTypeName(TensorType type) {
       "F64",   "IQ1_M",      "BF16",       "Q4_0_4_4",   "Q4_0_4_8", "Q4_0_8_8", "TQ1_0",
       "TQ2_0", "IQ4_NL_4_4", "IQ4_NL_4_8", "IQ4_NL_8_8", "MXFP4",    "NVFP4"};
   const uint32_t number = static_cast<uint32_t>(type);
-  return number < kNames.size() ? kNames[number] : "a type that this program does not know";
+  return number < kNames.size() ? kNames[number] : "an unknown type";
 }
 
 }  // namespace stagecoach::gguf

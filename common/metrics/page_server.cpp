@@ -95,9 +95,10 @@ class PageServerImpl final : public PageServer {
       if (!error) acceptor_.listen(asio::socket_base::max_listen_connections, error);
     }
     if (error) {
-      return absl::UnavailableError(fmt::format(
-          "cannot serve metrics on {}: is the port in use, or the host not this machine's? ({})",
-          address, error.message()));
+      return absl::UnavailableError(
+          fmt::format("cannot serve metrics on {}: check that the port is free and that the host "
+                      "is an address of this machine ({})",
+                      address, error.message()));
     }
     address_ = fmt::format("{}:{}", address.substr(0, colon), acceptor_.local_endpoint().port());
     Accept();

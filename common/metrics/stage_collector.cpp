@@ -45,7 +45,7 @@ class Page {
 
   void AddUp() {
     MetricFamily& family =
-        FamilyOf("stagecoach_stage_up", "Whether the stage answers", MetricType::Gauge);
+        FamilyOf("stagecoach_stage_up", "1 if the stage answers, else 0", MetricType::Gauge);
     for (size_t i = 0; i < stages_.size(); ++i) {
       NewMetric(family, i, {}).gauge.value = stages_[i] ? 1 : 0;
     }

@@ -40,7 +40,7 @@ absl::StatusOr<std::shared_ptr<const json::object>> ReadJsonObject(const std::st
   text.resize(static_cast<size_t>(file.gcount()));
   if (text.size() > kMaxFileBytes) {
     return absl::InvalidArgumentError(
-        fmt::format("{}: larger than 16 MB, which no such file is", path));
+        fmt::format("{}: larger than 16 MB, the limit for such a file", path));
   }
   json::error_code parse_error;
   json::value value = json::parse(text, parse_error);

@@ -109,14 +109,14 @@ void PutSizes(const GgufFile& file, Translator& to) {
   const int64_t head_dim = to.Int("attention.key_length", to.Int("embedding_length", 0) / n_heads);
   to.Put("head_dim", head_dim);
   if (to.Int("attention.value_length", head_dim) != head_dim) {
-    to.Unsupported("attention.value_length", "heads of keys and values must have one size");
+    to.Unsupported("attention.value_length", "key heads and value heads must have the same size");
   }
   if (to.Int("rope.dimension_count", head_dim) != head_dim) {
-    to.Unsupported("rope.dimension_count", "rotation of a part of each head is not supported");
+    to.Unsupported("rope.dimension_count", "rotation of only a part of each head is not supported");
   }
   if (to.Int("expert_count", 0) != 0) {
     to.Unsupported("expert_count",
-                   "mixtures of experts are not supported in GGUF; take the model's safetensors");
+                   "mixtures of experts are not supported in GGUF; use the model's safetensors");
   }
   // Take the vocabulary size from the embedding, because the metadata may omit it.
   const TensorInfo* embed = FindTensor(file, "token_embd.weight");
@@ -155,19 +155,19 @@ void PutFrequencyTable(const GgufFile& file, const TensorInfo& table, Translator
   const json::value* head = to.config().if_contains("head_dim");
   const int64_t head_dim = head != nullptr && head->is_int64() ? head->get_int64() : 0;
   if (table.type != TensorType::kF32 || table.shape.size() != 1 || table.shape[0] != head_dim / 2) {
-    return unsupported("is not float32 of half a head");
+    return unsupported("must be float32 with half a head's values");
   }
   std::vector<float> divisors(static_cast<size_t>(table.shape[0]));
   std::memcpy(divisors.data(), file.bytes().data() + table.begin, divisors.size() * sizeof(float));
   const double factor = *std::max_element(divisors.begin(), divisors.end());
   const double theta = to.Float("rope.freq_base", 10000.0);
   if (!(factor >= 1 && factor < 1e6 && theta >= 1)) {
-    return unsupported("has divisors that are no scaling");
+    return unsupported("has invalid divisors");
   }
   for (size_t i = 0; i < divisors.size(); ++i) {
     const double wanted = Llama3Scaling::Divisor(theta, factor, static_cast<int64_t>(i), head_dim);
     if (!(std::abs(divisors[i] - wanted) <= 1e-3 * wanted)) {
-      return unsupported("is another scaling than Llama 3.1's; take the model's safetensors");
+      return unsupported("differs from Llama 3.1's scaling; use the model's safetensors");
     }
   }
   if (factor == 1) return;
@@ -191,7 +191,7 @@ void PutRope(const GgufFile& file, Translator& to) {
   } else if (type != "none") {
     to.Unsupported(
         "rope.scaling.type",
-        fmt::format("\"{}\" is not supported in GGUF; take the model's safetensors", type));
+        fmt::format("\"{}\" is not supported in GGUF; use the model's safetensors", type));
   }
 }
 

@@ -92,7 +92,7 @@ absl::Status NotAModel(const std::string& path) {
         "model {}: is a file inside a model's folder; give the folder: {}", path, shown));
   }
   return absl::InvalidArgumentError(fmt::format(
-      "model {}: is a file, and not a GGUF one; give a model's folder, or a .gguf file", path));
+      "model {}: is a file, but not a GGUF file; give a model's folder, or a .gguf file", path));
 }
 
 }  // namespace

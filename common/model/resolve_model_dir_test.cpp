@@ -24,7 +24,7 @@ TEST_CASE("a file that is no model is told what it is") {
     CHECK(absl::IsInvalidArgument(status));
     return std::string(status.message());
   };
-  CHECK_THAT(message(dir.File("other.txt")), ContainsSubstring("not a GGUF one"));
+  CHECK_THAT(message(dir.File("other.txt")), ContainsSubstring("not a GGUF file"));
   dir.Write("config.json", "{}");
   CHECK_THAT(message(dir.File("config.json")),
              ContainsSubstring("a file inside a model's folder; give the folder: " + dir.path()));

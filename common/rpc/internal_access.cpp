@@ -55,7 +55,7 @@ absl::StatusOr<std::string> ReadPem(const char* flag, const std::string& path) {
   std::ifstream file(path);
   std::string text{std::istreambuf_iterator<char>(file), {}};
   if (text.find("-----BEGIN ") == std::string::npos) {
-    return absl::InvalidArgumentError(fmt::format("{} {}: no PEM file", flag, path));
+    return absl::InvalidArgumentError(fmt::format("{} {}: not a PEM file", flag, path));
   }
   return text;
 }
@@ -81,10 +81,9 @@ absl::Status CheckListen(const std::string& address, const InternalAccess& acces
   const bool is_local = address.starts_with("unix:") || IsLoopbackName(HostName(address));
   if (!access.secret.empty() || insecure_no_secret || is_local) return absl::OkStatus();
   return absl::FailedPreconditionError(
-      fmt::format("--listen {} without a secret would let everyone who reaches it have this "
-                  "worker: give it and "
-                  "its router the same --secret-file FILE (openssl rand -hex 32 > FILE), or say "
-                  "--insecure-no-secret where nobody else reaches it",
+      fmt::format("--listen {} without a secret lets everyone who can reach it use this worker: "
+                  "give the worker and its router the same --secret-file FILE (openssl rand -hex "
+                  "32 > FILE), or pass --insecure-no-secret if nobody else can reach it",
                   address));
 }
 
@@ -114,8 +113,9 @@ void AddInternalPort(grpc::ServerBuilder& builder, const std::string& address,
     const auto given = call.Find(kSecretKey);
     if (given && SameSecret(secret, *given)) return absl::OkStatus();
     return absl::UnauthenticatedError(
-        given ? "the caller's secret is not this worker's: both need the same --secret-file"
-              : "this worker takes orders from who has its secret: --secret-file");
+        given ? "the caller's secret differs from this worker's: both need the same --secret-file"
+              : "this worker accepts calls only with its secret: give the router the same "
+                "--secret-file");
   };
   builder.AddListeningPort(address, GatedCredentials(access.tls, admit), port);
   builder.AddChannelArgument(GRPC_ARG_SERVER_HANDSHAKE_TIMEOUT_MS, kHandshakeMs);

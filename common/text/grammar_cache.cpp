@@ -55,7 +55,8 @@ absl::Status GrammarCache::CheckRoom() {
 
 absl::Status GrammarCache::NoRoom() const {
   return absl::ResourceExhaustedError(fmt::format(
-      "the grammars in use have no room in the {} MiB for all; try again later", max_bytes_ >> 20));
+      "the grammars in use need more than the {} MiB allowed for all grammars; try again later",
+      max_bytes_ >> 20));
 }
 
 bool GrammarCache::MakeRoom(uint64_t number) {

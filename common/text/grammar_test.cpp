@@ -381,7 +381,7 @@ TEST_CASE("A bad grammar is refused with its reason") {
   const auto [source, reason] = GENERATE(table<GrammarSource, const char*>({
       {Schema("{\"type\": \"object\""), "not valid JSON"},
       {Schema(""), "not valid JSON"},
-      {Schema("[1]"), "a schema is an object or a boolean"},
+      {Schema("[1]"), "a schema must be an object or a boolean"},
       {Schema("false"), "allows nothing"},
       {Schema(R"({"type": "strin"})"), "strin"},
       {Schema(R"({"type": "array", "uniqueItems": true})"), "uniqueItems"},

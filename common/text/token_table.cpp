@@ -11,8 +11,7 @@ absl::StatusOr<TokenTable> MakeTokenTable(const Tokenizer& tokenizer, int32_t n_
   const ScTextPieces& pieces = tokenizer.pieces();
   if (pieces.decode == SC_TEXT_DECODE_WHOLE) {
     return absl::FailedPreconditionError(
-        "this tokenizer's decoder makes text of whole sequences, not of tokens: grammars cannot be "
-        "followed");
+        "this tokenizer decodes whole sequences, not single tokens: grammars are not supported");
   }
   TokenTable table;
   table.n_logits = n_logits;

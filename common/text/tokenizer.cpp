@@ -64,10 +64,10 @@ absl::StatusOr<std::vector<int32_t>> Tokenizer::EncodeRendered(const RenderedTex
   for (const int32_t id : control) n_more[id] -= IsSpecial(id);
   for (const auto& [id, n] : n_more) {
     if (n <= 0) continue;
-    return absl::InvalidArgumentError(
-        fmt::format("a message spells the special token {} where the chat template changes it, so "
-                    "it cannot be kept as text: leave it out or write it in another way",
-                    TokenBytes(id)));
+    return absl::InvalidArgumentError(fmt::format(
+        "a message contains the special token {} in a place that the chat template changes, so it "
+        "cannot be kept as plain text: remove it or write it differently",
+        TokenBytes(id)));
   }
   return ids;
 }

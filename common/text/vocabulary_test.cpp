@@ -112,12 +112,12 @@ TEST_CASE("What is wrong with a vocabulary is named with its file") {
   SECTION("a cut SentencePiece file") {
     const std::string whole = ReadFile(TestData("sentencepiece_bpe/tokenizer.model"));
     dir.Write("tokenizer.model", std::string_view(whole).substr(0, whole.size() / 2));
-    CHECK_THAT(message(), ContainsSubstring("/tokenizer.model: is no SentencePiece model") &&
+    CHECK_THAT(message(), ContainsSubstring("/tokenizer.model: is not a SentencePiece model") &&
                               ContainsSubstring("is the file whole?"));
   }
   SECTION("another file under its name") {
     dir.Write("tokenizer.model", "version https://git-lfs.github.com/spec/v1\n");
-    CHECK_THAT(message(), ContainsSubstring("is no SentencePiece model"));
+    CHECK_THAT(message(), ContainsSubstring("is not a SentencePiece model"));
   }
   SECTION("a merge of three") {
     dir.Write("vocab.json", ReadFile(TestData("vocab_merges/vocab.json")));

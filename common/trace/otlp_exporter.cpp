@@ -58,7 +58,7 @@ class TraceMetrics final : public prometheus::Collectable {
   std::vector<prometheus::MetricFamily> Collect() const override {
     prometheus::MetricFamily family;
     family.name = "stagecoach_trace_spans_total";
-    family.help = "Spans for the OTLP receiver, by what became of them";
+    family.help = "Spans for the OTLP receiver, by result: sent or dropped";
     family.type = prometheus::MetricType::Counter;
     const auto add = [&family](const char* result, uint64_t n) {
       prometheus::ClientMetric& metric = family.metric.emplace_back();

@@ -13,7 +13,7 @@ absl::StatusOr<std::shared_ptr<Access>> Access::Read(const AccessFiles& files) {
     access->keys_.emplace(std::move(keys));
   }
   if (files.tls_cert.empty() != files.tls_key.empty()) {
-    return absl::InvalidArgumentError("--tls-cert and --tls-key need each other");
+    return absl::InvalidArgumentError("--tls-cert and --tls-key must be given together");
   }
   if (!files.tls_cert.empty()) {
     SC_ASSIGN_OR_RETURN(access->tls_, TlsFiles::Read(files.tls_cert, files.tls_key));

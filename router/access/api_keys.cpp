@@ -75,7 +75,8 @@ absl::Status ApiKeys::ParseOption(std::string_view option, Key& key) {
   if (name == "tenant") {
     if (!IsTenantName(value)) {
       return absl::InvalidArgumentError(fmt::format(
-          "tenant is not a name of printable ASCII that begins otherwise than {}", kOwnTenant));
+          "tenant must be printable ASCII without spaces and must not begin with \"{}\"",
+          kOwnTenant));
     }
     key.caller.tenant = std::string(value);
     return absl::OkStatus();
@@ -86,7 +87,7 @@ absl::Status ApiKeys::ParseOption(std::string_view option, Key& key) {
       key.caller.rate = std::make_shared<RateLimit>(per_minute);
       return absl::OkStatus();
     }
-    return absl::InvalidArgumentError("requests_per_minute is not a number above 0");
+    return absl::InvalidArgumentError("requests_per_minute must be a number above 0");
   }
   if (name == "weight") {
     uint32_t weight = 0;
@@ -95,15 +96,15 @@ absl::Status ApiKeys::ParseOption(std::string_view option, Key& key) {
       return absl::OkStatus();
     }
     return absl::InvalidArgumentError(
-        fmt::format("weight is not an integer from 1 to {}", kMostWeight));
+        fmt::format("weight must be an integer from 1 to {}", kMostWeight));
   }
   if (name == "max_priority") {
     if (ParseNumber(value, key.caller.max_priority)) return absl::OkStatus();
-    return absl::InvalidArgumentError("max_priority is not an integer");
+    return absl::InvalidArgumentError("max_priority must be an integer");
   }
   return absl::InvalidArgumentError(
-      "behind the key only tenant=NAME, weight=N, max_priority=N and requests_per_minute=N are "
-      "understood");
+      "unknown option: after the key, give only tenant=NAME, weight=N, max_priority=N or "
+      "requests_per_minute=N");
 }
 
 absl::Status ApiKeys::ShareWeights(std::vector<Key>& keys) {
@@ -113,7 +114,7 @@ absl::Status ApiKeys::ShareWeights(std::vector<Key>& keys) {
     const auto [first, is_new] = with_weight.emplace(key.caller.tenant, &key);
     if (is_new || first->second->weight == key.weight) continue;
     return absl::InvalidArgumentError(
-        fmt::format("line {}: weight is {}, but line {} gives the same tenant {}", key.line,
+        fmt::format("line {}: weight is {}, but line {} gives the same tenant weight {}", key.line,
                     *key.weight, first->second->line, *first->second->weight));
   }
   for (Key& key : keys) {
@@ -142,7 +143,7 @@ absl::StatusOr<ApiKeys> ApiKeys::Parse(std::string_view text, std::string_view p
     key.caller.max_priority = kDefaultMaxPriority;
     if (word.starts_with(kDigestPrefix)) {
       const auto digest = ParseDigest(word.substr(kDigestPrefix.size()));
-      if (!digest) return bad("sha256: is not followed by 64 hexadecimal digits");
+      if (!digest) return bad("sha256: must be followed by 64 hexadecimal digits");
       key.digest = *digest;
     } else {
       key.digest = Sha256(word);
@@ -155,11 +156,14 @@ absl::StatusOr<ApiKeys> ApiKeys::Parse(std::string_view text, std::string_view p
       }
     }
     const auto [first, is_new] = lines.emplace(key.digest, line_number);
-    if (!is_new) return bad(fmt::format("the key of line {} again", first->second));
+    if (!is_new) return bad(fmt::format("the same key as on line {}", first->second));
     keys.push_back(std::move(key));
   }
   if (keys.empty()) {
-    return absl::InvalidArgumentError(fmt::format("{}: holds no key: nobody could come in", path));
+    return absl::InvalidArgumentError(
+        fmt::format("{}: contains no key, so every request would be refused: add a key, or start "
+                    "without --api-keys",
+                    path));
   }
   if (absl::Status weights = ShareWeights(keys); !weights.ok()) {
     return absl::InvalidArgumentError(fmt::format("{}: {}", path, std::string(weights.message())));
@@ -183,7 +187,7 @@ absl::StatusOr<Caller> ApiKeys::Find(std::string_view authorization) const {
   if (index < keys_.size()) return keys_[index].caller;
   return absl::UnauthenticatedError(authorization.empty()
                                         ? "no API key: send it as \"Authorization: Bearer KEY\""
-                                        : "the API key is not known here");
+                                        : "this server does not know the API key");
 }
 
 absl::StatusOr<Caller> ApiKeys::TakeRequest(std::string_view authorization,

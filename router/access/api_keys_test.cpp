@@ -81,15 +81,19 @@ TEST_CASE("every choice is a request") {
 }
 
 TEST_CASE("what a file of keys cannot say is refused by line, without telling the key") {
-  CHECK(Refusal("") == "keys: holds no key: nobody could come in");
-  CHECK(Refusal("# none\n") == "keys: holds no key: nobody could come in");
+  CHECK(Refusal("") ==
+        "keys: contains no key, so every request would be refused: add a key, or start without "
+        "--api-keys");
+  CHECK(Refusal("# none\n") ==
+        "keys: contains no key, so every request would be refused: add a key, or start without "
+        "--api-keys");
   CHECK(Refusal("secret\nsecret limit=3\n").starts_with("keys: line 2: "));
   CHECK(Refusal("secret limit=3\n").find("secret") == std::string::npos);
   for (const char* tenant : {"", "key:1", "a\x01", "\xc3\xa9"}) {
     INFO(tenant);
     CHECK(Refusal(std::string("secret tenant=") + tenant).starts_with("keys: line 1: tenant"));
   }
-  CHECK(Refusal("a\nb\na tenant=x\n") == "keys: line 3: the key of line 1 again");
+  CHECK(Refusal("a\nb\na tenant=x\n") == "keys: line 3: the same key as on line 1");
   CHECK(Refusal("sha256:abc\n").starts_with("keys: line 1: "));
   for (const char* rate : {"0", "-1", "x", "1x", "inf", "nan", ""}) {
     INFO(rate);

@@ -7,8 +7,8 @@ namespace stagecoach::router {
 absl::Status Caller::CheckPriority(int32_t priority) const {
   if (priority >= max_priority) return absl::OkStatus();
   return absl::InvalidArgumentError(fmt::format(
-      "priority: {} is before {}, the best that {} may ask for{}; lower is served first", priority,
-      max_priority, tenant.empty() ? "who has no key" : "this key",
+      "priority: {} is below {}, the lowest that {} may use{}; lower values are served first",
+      priority, max_priority, tenant.empty() ? "a client without a key" : "this key",
       tenant.empty() ? "" : " (max_priority)"));
 }
 

@@ -14,8 +14,9 @@ RateLimit::RateLimit(double per_minute)
 
 absl::Status RateLimit::Take(double n, Clock::time_point now, double n_taken) {
   if (n_taken + n > most_) {
-    return absl::InvalidArgumentError(fmt::format(
-        "n: {} choices are more than this key's {} requests a minute", n_taken + n, per_minute_));
+    return absl::InvalidArgumentError(
+        fmt::format("n: {} choices are more than this key's limit of {} requests per minute",
+                    n_taken + n, per_minute_));
   }
   MutexLock lock(mutex_);
   const double per_second = per_minute_ / 60;
@@ -26,10 +27,10 @@ absl::Status RateLimit::Take(double n, Clock::time_point now, double n_taken) {
   saved_at_ = now;
   if (saved_ < n) {
     const int wait_s = static_cast<int>(std::ceil((n - saved_) / per_second));
-    return WithRetryAfter(
-        absl::ResourceExhaustedError(fmt::format(
-            "this key's {} requests a minute are used up; try again in {} s", per_minute_, wait_s)),
-        wait_s);
+    return WithRetryAfter(absl::ResourceExhaustedError(fmt::format(
+                              "this key's {} requests per minute are used up; try again in {} s",
+                              per_minute_, wait_s)),
+                          wait_s);
   }
   saved_ -= n;
   return absl::OkStatus();

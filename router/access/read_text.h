@@ -22,7 +22,7 @@ inline absl::StatusOr<std::string> ReadText(std::string_view flag, const std::st
     return absl::InvalidArgumentError(fmt::format("{} {}: cannot be read", flag, path));
   }
   if (text.size() > kMaxBytes) {
-    return absl::InvalidArgumentError(fmt::format("{} {}: is larger than 1 MiB", flag, path));
+    return absl::InvalidArgumentError(fmt::format("{} {}: larger than 1 MiB", flag, path));
   }
   return text;
 }

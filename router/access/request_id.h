@@ -22,9 +22,8 @@ inline bool IsFitRequestId(std::string_view id) {
 // INVALID_ARGUMENT. An empty id is valid: the router then makes one.
 inline absl::Status CheckRequestId(std::string_view id) {
   if (IsFitRequestId(id)) return absl::OkStatus();
-  return absl::InvalidArgumentError(
-      fmt::format("request_id: is not printable ASCII without spaces, of {} bytes at most",
-                  kMaxRequestIdBytes));
+  return absl::InvalidArgumentError(fmt::format(
+      "request_id: must be printable ASCII without spaces, at most {} bytes", kMaxRequestIdBytes));
 }
 
 }  // namespace stagecoach::router

@@ -66,20 +66,20 @@ absl::StatusOr<TlsFiles> TlsFiles::Read(const std::string& cert_path, const std:
   const Context context(SSL_CTX_new(TLS_server_method()));
   if (context == nullptr) return absl::InternalError("OpenSSL: " + Reason());
   if (!UseChain(context.get(), files.cert_chain_pem)) {
-    return absl::InvalidArgumentError(fmt::format(
-        "--tls-cert {}: is not a chain of certificates in PEM: {}", cert_path, Reason()));
+    return absl::InvalidArgumentError(
+        fmt::format("--tls-cert {}: is not a PEM certificate chain: {}", cert_path, Reason()));
   }
   const PrivateKey key(
       PEM_read_bio_PrivateKey(Memory(files.key_pem).get(), nullptr, NoPassword, nullptr));
   if (key == nullptr) {
     return absl::InvalidArgumentError(fmt::format(
-        "--tls-key {}: is not a private key in PEM, without a password: {}", key_path, Reason()));
+        "--tls-key {}: is not a PEM private key without a password: {}", key_path, Reason()));
   }
   if (SSL_CTX_use_PrivateKey(context.get(), key.get()) != 1 ||
       SSL_CTX_check_private_key(context.get()) != 1) {
     return absl::InvalidArgumentError(
-        fmt::format("--tls-key {}: is not the key of the certificate in {} (--tls-cert): {}",
-                    key_path, cert_path, Reason()));
+        fmt::format("--tls-key {}: does not match the certificate in {} (--tls-cert): {}", key_path,
+                    cert_path, Reason()));
   }
   return files;
 }

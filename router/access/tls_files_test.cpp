@@ -93,7 +93,7 @@ TEST_CASE("files that cannot be used together are named, without a question at t
   CHECK(Refusal(folder, one.cert_pem, one.locked_key_pem).starts_with("--tls-key "));
   const std::string mixed = Refusal(folder, one.cert_pem, other.key_pem);
   CHECK(mixed.starts_with("--tls-key "));
-  CHECK(mixed.find("is not the key of the certificate") != std::string::npos);
+  CHECK(mixed.find("does not match the certificate") != std::string::npos);
   CHECK(absl::IsInvalidArgument(TlsFiles::Read("/no/cert", "/no/key").status()));
 }
 

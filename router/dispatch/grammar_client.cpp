@@ -31,7 +31,7 @@ PrepareGrammar MakeGrammarClient(const std::string& last_stage_address, const v1
     v1::PrepareGrammarResponse response;
     const absl::Status status = FromGrpc(stub->PrepareGrammar(&context, request, &response));
     if (status.ok() || absl::IsInvalidArgument(status)) return status;
-    return absl::UnavailableError(fmt::format("the last stage ({}) cannot take the grammar: {}",
+    return absl::UnavailableError(fmt::format("the last stage ({}) cannot prepare the grammar: {}",
                                               last_stage_address, std::string(status.message())));
   };
 }

@@ -54,11 +54,12 @@ std::string LoadWatch::Describe(Clock::time_point now) const {
   if (now - heard_ > kSayAfter) {
     return fmt::format(
         "the worker has said nothing for {:.0f} s ({}): its process is stopped, or its host is "
-        "gone",
+        "unreachable",
         seconds(heard_), at);
   }
-  return fmt::format("the load has not got on for {:.0f} s ({}): does the file system answer?",
-                     seconds(moved_), at);
+  return fmt::format(
+      "the load has made no progress for {:.0f} s ({}): check that the file system responds",
+      seconds(moved_), at);
 }
 
 void LoadWatch::Run(const std::stop_token& stop) {
@@ -79,7 +80,7 @@ void LoadWatch::Run(const std::stop_token& stop) {
     }
     const bool stalls = now - moved_ > say_after;
     if (stalls && !said) spdlog::warn("{}: {}", name_, Describe(now));
-    if (!stalls && said) spdlog::warn("{}: the load goes on", name_);
+    if (!stalls && said) spdlog::warn("{}: the load continues", name_);
     said = stalls;
   }
 }

@@ -104,8 +104,9 @@ std::optional<int32_t> StrangeToken(const v1::StepResult& result, int32_t vocab_
 }
 
 absl::Status Named(const StageLink& link, std::string_view what, const grpc::Status& status) {
-  return absl::UnavailableError(fmt::format(
-      "{} {}: {}", link.name, what, status.ok() ? "it ended the stream" : status.error_message()));
+  return absl::UnavailableError(
+      fmt::format("{} {}: {}", link.name, what,
+                  status.ok() ? "the worker closed the stream" : status.error_message()));
 }
 
 absl::Status PipelineClient::Start(StageClientEvents events) {
@@ -168,8 +169,8 @@ absl::Status PipelineClient::Greet(StageLink& link) {
   }
   if (!ready.has_ready() || ready.ready().lease().epoch() != lease_.epoch()) {
     return absl::FailedPreconditionError(
-        fmt::format("{} answered the hello of epoch {} with something else; is it a worker of "
-                    "another version, or in use by another router?",
+        fmt::format("{} sent an unexpected answer to the hello of epoch {}: run the same version "
+                    "on router and workers, and check that no other router uses this worker",
                     link.name, lease_.epoch()));
   }
   return absl::OkStatus();
@@ -231,12 +232,15 @@ void PipelineClient::Read(size_t i) {
       continue;
     }
     if (i + 1 != links_.size() || !response.has_result()) {
-      Down(link, absl::UnavailableError(link.name + " sent what only the last stage sends"));
+      Down(link, absl::UnavailableError(link.name +
+                                        " sent an unexpected message (results come from the last "
+                                        "stage only): run the same version on router and workers"));
       break;
     }
     if (const auto token = StrangeToken(response.result(), hooks_.vocab_size)) {
       Down(link, absl::UnavailableError(
-                     fmt::format("{} sent token {} in step {}, of a model that has {} of them",
+                     fmt::format("{} sent token id {} in step {}, outside the vocabulary of {}: "
+                                 "run the same version on router and workers",
                                  link.name, *token, response.result().step(), hooks_.vocab_size)));
       break;
     }

@@ -146,7 +146,7 @@ TEST_CASE("another router's word is the cause, also when a neighbour's stream en
     odd.mutable_draining();
     neighbour->Send(odd);
     return grpc::Status(grpc::StatusCode::ABORTED,
-                        "router b of epoch 9 has taken this worker over");
+                        "router b of epoch 9 has taken over this worker");
   }});
   Events events;
   const auto client = MakePipelineClient({first.address(), last.address()}, TestLease());

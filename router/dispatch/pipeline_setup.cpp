@@ -102,11 +102,11 @@ std::vector<Worker> Connect(const std::vector<std::string>& addresses,
 // Waits for a worker that is still starting; logs a warning meanwhile.
 grpc::Status DescribeOne(Worker& worker, grpc::ClientContext& context) {
   constexpr std::string_view kWhatToDo =
-      "does stagecoach-worker run there, with a --listen that is reached from here?";
+      "check that stagecoach-worker runs there and that the router can reach its --listen address";
   std::promise<void> answered;
   std::thread notice([&worker, kWhatToDo, end = answered.get_future()] {
     if (end.wait_for(kSilence) == std::future_status::ready) return;
-    spdlog::warn("{} does not answer; the router waits {} s for it: {}", worker.name,
+    spdlog::warn("{} does not answer; the router waits up to {} s: {}", worker.name,
                  kDescribeTimeout.count(), kWhatToDo);
   });
   context.set_wait_for_ready(true);
@@ -191,7 +191,8 @@ absl::Status Load(const ModelSpec& spec, const PipelineOptions& options, const v
     if (!status.ok()) return status;
     if (!reported || worker.memory.kv_block_bytes_size() != int(spec.kv_groups.size())) {
       return grpc::Status(grpc::StatusCode::INTERNAL,
-                          "it sent no memory report for this model; is it of another version?");
+                          "the worker sent no memory report for this model: run the same version "
+                          "on router and workers");
     }
     return status;
   });
@@ -231,7 +232,7 @@ absl::StatusOr<KvPlan> Size(const ModelSpec& spec, const PipelineOptions& option
 
 absl::Status OfferLinks(const v1::Lease& lease, std::vector<Worker>& workers) {
   if (workers.size() < 2) return absl::OkStatus();
-  SC_RETURN_IF_ERROR(OnAll(workers, "offers no links", [&](Worker& worker, auto& context) {
+  SC_RETURN_IF_ERROR(OnAll(workers, "cannot offer links", [&](Worker& worker, auto& context) {
     v1::OfferLinksRequest request;
     *request.mutable_lease() = lease;
     request.set_stage(worker.stage);
@@ -275,9 +276,9 @@ absl::Status Join(const v1::Lease& lease, const KvPlan& kv, std::vector<Worker>&
 absl::StatusOr<Pipeline> SetUpPipeline(const ModelSpec& spec, PipelineOptions options) {
   const int32_t n_stages = static_cast<int32_t>(options.addresses.size());
   if (options.flags.max_model_len > spec.max_positions) {
-    return absl::InvalidArgumentError(
-        fmt::format("--max-model-len {} is more than the {} positions of the model's config.json",
-                    options.flags.max_model_len, spec.max_positions));
+    return absl::InvalidArgumentError(fmt::format(
+        "--max-model-len {} is more than the {} positions that the model's config.json allows",
+        options.flags.max_model_len, spec.max_positions));
   }
   for (auto it = options.addresses.begin(); it != options.addresses.end(); ++it) {
     if (std::find(options.addresses.begin(), it, *it) != it) {

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "common/rpc/internal_access.h"
+#include "common/stage_loads.h"
 #include "stagecoach/v1/stage.pb.h"
 
 namespace stagecoach::router {
@@ -21,9 +22,6 @@ using StageStats = std::function<std::vector<std::optional<v1::StatsResponse>>()
 StageStats MakeStageStats(const std::vector<std::string>& addresses,
                           std::chrono::milliseconds most_age = std::chrono::seconds(2),
                           const InternalAccess& access = {});
-
-// Compute time of each stage since the epoch's start, in milliseconds.
-using StageLoads = std::function<std::vector<std::optional<double>>()>;
 
 StageLoads MakeStageLoads(StageStats stats);
 

@@ -10,11 +10,12 @@ std::vector<prometheus::MetricFamily> StallCollector::Collect() const {
   const PipelineWatch::Report report = source_();
   prometheus::MetricFamily stalled, stalls;
   stalled.name = "stagecoach_stage_stalled";
-  stalled.help = "1 while the stage says nothing or does not finish a step in time";
+  stalled.help = "1 while the stage sends no progress message or does not finish a step in time";
   stalled.type = prometheus::MetricType::Gauge;
   stalls.name = "stagecoach_stage_stalls_total";
   stalls.help =
-      "Times that the stage said nothing (silent) or did not finish a step in time (step)";
+      "Stalls of the stage, by reason: silent (no progress message) or step (a step not finished "
+      "in time)";
   stalls.type = prometheus::MetricType::Counter;
   const auto labelled = [this](size_t stage) {
     prometheus::ClientMetric metric;

@@ -20,17 +20,17 @@ double Seconds(StallWatch::Duration duration) {
 std::string_view Words(v1::StepActivity activity) {
   switch (activity) {
     case v1::STEP_ACTIVITY_WAIT_INPUT:
-      return "it waits for what the stage before has sent";
+      return "it waits for input from the previous stage";
     case v1::STEP_ACTIVITY_COMPUTE:
       return "it computes";
     case v1::STEP_ACTIVITY_WAIT_MASK:
-      return "it waits for a grammar's mask";
+      return "it waits for a grammar mask";
     case v1::STEP_ACTIVITY_WAIT_SEND:
-      return "it cannot send what came of it";
+      return "it cannot send its output";
     case v1::STEP_ACTIVITY_ON_DEVICE:
-      return "its device has not finished it";
+      return "its device is still computing it";
     default:
-      return "it has not begun it";
+      return "it has not started it";
   }
 }
 
@@ -149,17 +149,18 @@ StallKind StallWatch::Judge(const State& state, Time now) const {
 std::string StallWatch::Describe(const State& state, StallKind kind, Time now) const {
   if (kind == StallKind::kSilent) {
     const std::string doing = state.last.begun() > state.last.done()
-                                  ? fmt::format("in step {}, where {}", state.last.done() + 1,
+                                  ? fmt::format("in step {}: {}", state.last.done() + 1,
                                                 std::string(Words(state.last.activity())))
                                   : fmt::format("after step {}", state.last.done());
     return fmt::format(
-        "has said nothing for {:.1f} s, since it was {}: its process is stopped, or its host is "
-        "gone",
+        "has said nothing for {:.1f} s (last seen {}): its process is stopped, or its host is "
+        "unreachable",
         Seconds(now - state.heard), doing);
   }
   const auto size = steps_.find(state.held_step);
   return fmt::format(
-      "has not finished step {}, of {} tokens, for {:.1f} s: {}; such a step takes {:.3f} s",
+      "has not finished step {} ({} tokens) for {:.1f} s: {}; a step of this size usually takes "
+      "{:.3f} s",
       state.held_step, size == steps_.end() ? 0 : size->second.n_rows,
       Seconds(now - state.held_since), std::string(Words(state.last.activity())),
       Seconds(Expected(state)));
@@ -177,7 +178,7 @@ std::vector<StallWatch::Change> StallWatch::Tick(Time now) {
     if (kind == StallKind::kNone) {
       state.why.clear();
       changes.push_back({i, kind,
-                         fmt::format("{} goes on after {:.1f} s", state.about.name,
+                         fmt::format("{} continues after {:.1f} s", state.about.name,
                                      Seconds(now - state.stalled_since))});
     } else {
       if (state.stalled == StallKind::kNone) {

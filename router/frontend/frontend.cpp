@@ -5,6 +5,7 @@
 #include <chrono>
 #include <future>
 #include <span>
+#include <string_view>
 #include <utility>
 
 #include "common/status.h"
@@ -87,13 +88,16 @@ absl::Status Frontend::PostTo(WorkQueue& queue, WorkQueue::Task task) {
     metrics_.CountRefused(absl::StatusCode::kUnavailable);
     return absl::UnavailableError("the server is shutting down; send the request to another one");
   }
-  if (queue.n_queued() >= max_prompts_) {
-    metrics_.CountRefused(absl::StatusCode::kResourceExhausted);
-    return absl::ResourceExhaustedError(
-        fmt::format("{} requests wait to be tokenized; try again later", max_prompts_));
-  }
   const auto kind =
       &queue == &grammars_ ? RouterMetrics::Queue::kGrammars : RouterMetrics::Queue::kPrompts;
+  if (queue.n_queued() >= max_prompts_) {
+    metrics_.CountRefused(absl::StatusCode::kResourceExhausted);
+    const std::string_view what = kind == RouterMetrics::Queue::kGrammars
+                                      ? "for their grammar to be compiled"
+                                      : "to be tokenized";
+    return absl::ResourceExhaustedError(
+        fmt::format("{} requests wait {}; try again later", max_prompts_, what));
+  }
   metrics_.AddQueued(kind, 1);
   queue.Post([this, kind, task = std::move(task)]() mutable {
     metrics_.AddQueued(kind, -1);

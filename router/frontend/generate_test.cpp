@@ -1,8 +1,10 @@
 // Tests Generate and Chat with a real server and a real scheduler over the fake pipeline.
 #include <chrono>
+#include <future>
 #include <map>
 #include <string>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "router/frontend/testing/front_house.h"
@@ -242,10 +244,34 @@ TEST_CASE("a full queue is refused with the time to wait") {
   request.mutable_sampling()->set_n(3);
   const Outcome never = Generate(house, request);
   CHECK(never.status.error_code() == grpc::StatusCode::INVALID_ARGUMENT);
-  CHECK(never.status.error_message().starts_with("sampling.n: 3 choices never fit"));
+  CHECK(never.status.error_message().starts_with(
+      "sampling.n: 3 choices are more than the queue holds"));
   house.pipeline.ReleaseAll();
   CHECK(ReadAll(*running).status.ok());
   CHECK(ReadAll(*waiting).status.ok());
+}
+
+TEST_CASE("a full preparation queue is refused with its own name") {
+  FrontHouse house({}, FrontHouse::Config(),
+                   {.n_prompt_threads = 1, .n_grammar_threads = 1, .max_prompts = 1});
+  Frontend& frontend = *house.frontend;
+  const auto fill = [&frontend](absl::Status (Frontend::*post)(WorkQueue::Task)) {
+    std::promise<void> begins, end;
+    const std::future<void> begun = begins.get_future();
+    CHECK((frontend.*post)([begins = std::move(begins), gate = end.get_future()]() mutable {
+            begins.set_value();
+            gate.wait();
+          }).ok());
+    begun.wait();
+    CHECK((frontend.*post)([] {}).ok());
+    const absl::Status refused = (frontend.*post)([] {});
+    end.set_value();
+    CHECK(absl::IsResourceExhausted(refused));
+    return std::string(refused.message());
+  };
+  CHECK(fill(&Frontend::Post) == "1 requests wait to be tokenized; try again later");
+  CHECK(fill(&Frontend::PostLong) ==
+        "1 requests wait for their grammar to be compiled; try again later");
 }
 
 TEST_CASE("bad requests name the field, other models are not found") {

@@ -44,8 +44,10 @@ class GrpcServerImpl final : public GrpcServer {
     SetStalled(false);
     server_ = builder.BuildAndStart();
     if (server_ == nullptr || port == 0) {
-      return absl::UnavailableError(fmt::format(
-          "cannot listen on {}: is the port in use, or the host not this machine's?", address));
+      return absl::UnavailableError(
+          fmt::format("cannot listen on {}: check that the port is free and that the host is an "
+                      "address of this machine",
+                      address));
     }
     address_ = fmt::format("{}:{}", address.substr(0, address.rfind(':')), port);
     return absl::OkStatus();

@@ -54,16 +54,17 @@ RouterMetrics::RouterMetrics(const std::string& model_name)
                 .Add({}, buckets);
   };
   time_to_first_token_ =
-      histogram("vllm:time_to_first_token_seconds", "From a request's arrival to its first token",
-                kFirstTokenBuckets);
-  inter_token_ = histogram("vllm:inter_token_latency_seconds", "Between two tokens of one choice",
-                           kInterTokenBuckets);
+      histogram("vllm:time_to_first_token_seconds",
+                "Time from a request's arrival to its first token", kFirstTokenBuckets);
+  inter_token_ = histogram("vllm:inter_token_latency_seconds",
+                           "Time between two tokens of one choice", kInterTokenBuckets);
   fine_inter_token_ =
       histogram("stagecoach_inter_token_seconds",
-                "Between two tokens of one choice, in finer steps", kFineInterTokenBuckets);
-  queue_ = histogram("vllm:request_queue_time_seconds",
-                     "From a request's arrival in the queue to its first step", kRequestBuckets);
-  e2e_ = histogram("vllm:e2e_request_latency_seconds", "From a request's arrival to its end",
+                "Time between two tokens of one choice, in finer buckets", kFineInterTokenBuckets);
+  queue_ =
+      histogram("vllm:request_queue_time_seconds",
+                "Time from a request's arrival in the queue to its first step", kRequestBuckets);
+  e2e_ = histogram("vllm:e2e_request_latency_seconds", "Time from a request's arrival to its end",
                    kRequestBuckets);
   auto& ends = prometheus::BuildCounter()
                    .Name("vllm:request_success_total")
@@ -76,13 +77,13 @@ RouterMetrics::RouterMetrics(const std::string& model_name)
   }
   tenant_requests_ = &prometheus::BuildCounter()
                           .Name("stagecoach_tenant_requests_total")
-                          .Help("Requests that were let in, by the tenant of their key")
+                          .Help("Requests accepted, by tenant of the API key")
                           .Register(*registry_);
   auto& refused = prometheus::BuildCounter()
                       .Name("stagecoach_requests_refused_total")
                       .Help(
-                          "Requests that were not taken, by reason: too many wait, or the server "
-                          "ends")
+                          "Requests refused, by reason: full (a queue is full) or ending (the "
+                          "server shuts down)")
                       .Labels(labels)
                       .Register(*registry_);
   refused_full_ = &refused.Add({{"reason", "full"}});
@@ -90,8 +91,8 @@ RouterMetrics::RouterMetrics(const std::string& model_name)
   auto& queued = prometheus::BuildGauge()
                      .Name("stagecoach_preparing_requests")
                      .Help(
-                         "Requests that wait for a thread to make tokens of their text, or to "
-                         "compile their grammar")
+                         "Requests that wait to be tokenized (prompts), or to be tokenized and "
+                         "have their grammar compiled (grammars)")
                      .Labels(labels)
                      .Register(*registry_);
   i = 0;
@@ -112,13 +113,13 @@ RouterMetrics::RouterMetrics(const std::string& model_name)
                 .Register(*registry_)
                 .Add({});
   };
-  streams_ = gauge("stagecoach_resumable_streams", "Resumable streams that run or are kept");
-  stream_bytes_ = gauge("stagecoach_resumable_stream_bytes", "What is kept of them");
+  streams_ = gauge("stagecoach_resumable_streams", "Resumable streams that are running or kept");
+  stream_bytes_ = gauge("stagecoach_resumable_stream_bytes", "Bytes kept for resumable streams");
   streams_resumed_ =
-      counter("stagecoach_streams_resumed_total", "Readers that went on with a stream");
-  streams_dropped_ =
-      counter("stagecoach_streams_dropped_total",
-              "Times that a resumable stream or its beginning was dropped for want of room");
+      counter("stagecoach_streams_resumed_total", "Times that a client resumed a stream");
+  streams_dropped_ = counter("stagecoach_streams_dropped_total",
+                             "Times that a resumable stream, or its beginning, was dropped because "
+                             "memory or places ran out");
 }
 
 void RouterMetrics::CountRefused(absl::StatusCode code) const {
@@ -193,9 +194,10 @@ std::vector<prometheus::MetricFamily> SchedulerCollector::Collect() const {
   };
   gauge("vllm:num_requests_running", "Sequences that hold KV blocks", snapshot.running);
   gauge("vllm:num_requests_waiting", "Sequences not yet admitted", snapshot.waiting);
-  families.push_back(Family("stagecoach_queue_requests",
-                            "Sequences not yet admitted, by priority: high is below 0, low above",
-                            prometheus::MetricType::Gauge));
+  families.push_back(
+      Family("stagecoach_queue_requests",
+             "Sequences not yet admitted, by priority: high (below 0), normal (0) or low (above 0)",
+             prometheus::MetricType::Gauge));
   const auto queue = [&](const char* priority, int32_t n) {
     families.back().metric.push_back(metric({{"priority", priority}}));
     families.back().metric.back().gauge.value = n;
@@ -210,35 +212,38 @@ std::vector<prometheus::MetricFamily> SchedulerCollector::Collect() const {
     if (group.total_blocks == 0) continue;
     usage = std::max(usage, 1.0 - double(group.free_blocks) / double(group.total_blocks));
   }
-  gauge("vllm:kv_cache_usage_perc", "Used share of the fullest KV group, 0 to 1", usage);
-  families.push_back(
-      Family("vllm:cache_config_info", "Of the KV cache; always 1", prometheus::MetricType::Gauge));
+  gauge("vllm:kv_cache_usage_perc", "Share of KV blocks in use in the fullest KV group, 0 to 1",
+        usage);
+  families.push_back(Family("vllm:cache_config_info",
+                            "Configuration of the KV cache, in the labels; always 1",
+                            prometheus::MetricType::Gauge));
   families.back().metric.push_back(
       metric({{"block_size", fmt::format("{}", kBlockTokens)},
               {"num_gpu_blocks", fmt::format("{}", n_blocks)},
               {"enable_prefix_caching", snapshot.prefix_cache ? "True" : "False"}}));
   families.back().metric.back().gauge.value = 1;
   counter("vllm:prompt_tokens_total", "Prompt tokens computed", snapshot.prompt_tokens);
-  counter("vllm:prefix_cache_queries_total", "Tokens of prompts that were looked up",
+  counter("vllm:prefix_cache_queries_total", "Prompt tokens looked up in the prefix cache",
           snapshot.prefix_queries);
-  counter("vllm:prefix_cache_hits_total", "Of these, tokens whose KV was there",
+  counter("vllm:prefix_cache_hits_total", "Prompt tokens found in the prefix cache",
           snapshot.prefix_hits);
   counter("vllm:generation_tokens_total", "Tokens generated", snapshot.generated_tokens);
   counter("vllm:num_preemptions_total", "Sequences preempted", snapshot.preemptions);
   counter("stagecoach_share_preemptions_total",
-          "Of these, those for a tenant that waited below its share", snapshot.share_preemptions);
+          "Sequences preempted in favour of a tenant below its fair share",
+          snapshot.share_preemptions);
   counter("stagecoach_queue_evictions_total",
-          "Sequences sent out of a full queue for those of a tenant below its share",
+          "Sequences evicted from a full queue in favour of a tenant below its fair share",
           snapshot.evicted);
   families.push_back(
       Family("stagecoach_tenant_tokens_total",
-             "Tokens prefilled and decoded, by the tenant of the key; \"\": those without a key",
+             "Tokens prefilled and decoded, by tenant of the API key; \"\": requests without a key",
              prometheus::MetricType::Counter));
   for (const auto& tenant : snapshot.tenants) {
     families.back().metric.push_back(metric({{"tenant", tenant.name}}));
     families.back().metric.back().counter.value = static_cast<double>(tenant.computed_tokens);
   }
-  gauge("stagecoach_microbatches_in_flight", "Steps sent to stage 0 and not answered",
+  gauge("stagecoach_microbatches_in_flight", "Steps sent to stage 0 whose results have not arrived",
         snapshot.in_flight);
   counter("stagecoach_steps_total", "Steps planned", snapshot.steps);
   counter("stagecoach_in_flight_seconds_total", "Time with at least one step in flight",

@@ -50,7 +50,8 @@ class ServerCall : public grpc::ServerBidiReactor<grpc::ByteBuffer, Response> {
  private:
   static absl::Status Why(const grpc::ByteBuffer& given) {
     grpc::Slice wire;
-    if (!given.DumpToSingleSlice(&wire).ok()) return absl::InternalError("the message is lost");
+    if (!given.DumpToSingleSlice(&wire).ok())
+      return absl::InternalError("the message could not be received");
     return WhyUnreadable(*Request::descriptor(),
                          {reinterpret_cast<const char*>(wire.begin()), wire.size()});
   }

@@ -78,14 +78,14 @@ void StreamStore::StopWaiting() {
 absl::Status StreamStore::NoStream(const std::string& id) const {
   if (IsOfAnotherInstance(id)) {
     return WithErrorCode(
-        absl::NotFoundError(fmt::format("stream '{}' is another replica's, and this is {}: send "
-                                        "what is about a stream to the server that began it",
+        absl::NotFoundError(fmt::format("stream '{}' belongs to another replica; this one is {}: "
+                                        "send the request to the replica that started the stream",
                                         id, InstanceId())),
         kStreamOnOtherReplica);
   }
   return WithErrorCode(
-      absl::NotFoundError(fmt::format("no stream '{}' is kept: there was none that is resumable, "
-                                      "nobody has read it for {} s, or another replica has it",
+      absl::NotFoundError(fmt::format("no stream '{}' is kept: it was not resumable, nobody read "
+                                      "it for {} s, or another replica has it",
                                       id, std::chrono::duration<double>(limits_.keep).count())),
       kStreamNotFound);
 }
@@ -103,7 +103,7 @@ absl::StatusOr<NewStream> StreamStore::Create(
     const Key key(owner, id);
     if (streams_.contains(key)) {
       return absl::AlreadyExistsError(fmt::format(
-          "request_id: there is a stream '{}' already; read it, or choose another id", id));
+          "request_id: a stream '{}' exists already; read it, or choose another id", id));
     }
     if (n_places_ >= limits_.max_streams) {
       if (absl::Status place = MakePlace(account, after); !place.ok()) return place;
@@ -139,13 +139,14 @@ absl::StatusOr<std::unique_ptr<StreamReader>> StreamStore::Read(const std::strin
   if (found == streams_.end()) return NoStream(id);
   const std::shared_ptr<Stream>& stream = found->second;
   if (from > stream->n_tokens) {
-    return absl::InvalidArgumentError(fmt::format(
-        "from: {} is behind the stream's end; it has {} tokens so far", from, stream->n_tokens));
+    return absl::InvalidArgumentError(
+        fmt::format("from: {} is past the end of the stream, which has {} tokens so far", from,
+                    stream->n_tokens));
   }
   if (from < stream->n_lost) {
     return absl::OutOfRangeError(
-        fmt::format("from: the stream's first {} tokens are no longer kept, for want of memory "
-                    "(--resume-memory)",
+        fmt::format("from: the stream's first {} tokens are no longer kept, because the memory for "
+                    "streams was full (--resume-memory)",
                     stream->n_lost));
   }
   const auto& entries = stream->entries;
@@ -213,7 +214,8 @@ void StreamStore::EndLocked(Stream& stream, absl::Status status, Aftermath& afte
 }
 
 void StreamStore::Remove(const std::shared_ptr<Stream>& stream, Aftermath& after) {
-  EndLocked(*stream, absl::CancelledError("nobody has come to read the stream"), after);
+  EndLocked(*stream, absl::CancelledError("the stream was removed because no client read it"),
+            after);
   stream->is_kept = false;
   AddBytes(*stream, stream->n_bytes, -1);
   if (stream->has_place) GiveUpPlace(*stream);
@@ -258,10 +260,10 @@ absl::Status StreamStore::MakePlace(const Account& account, Aftermath& after) {
     return absl::OkStatus();
   }
   if (most == account.tenant) {
-    return absl::ResourceExhaustedError(fmt::format(
-        "{} resumable streams run, {} of them yours, and no more may (--resume-streams);"
-        " try again later, or without resumable",
-        n_places_, n_own));
+    return absl::ResourceExhaustedError(
+        fmt::format("{} resumable streams are running, {} of them yours: this is the limit "
+                    "(--resume-streams); try again later, or without resumable",
+                    n_places_, n_own));
   }
   metrics_->CountStreamDropped();
   TakePlace(most, after);
@@ -369,7 +371,7 @@ StreamWriter::StreamWriter(StreamStore* store, std::shared_ptr<StreamStore::Stre
     : store_(store), stream_(std::move(stream)) {}
 
 StreamWriter::~StreamWriter() {
-  store_->End(stream_, absl::InternalError("the stream was left without an end"));
+  store_->End(stream_, absl::InternalError("the stream ended unexpectedly"));
 }
 
 void StreamWriter::Start() {
@@ -413,7 +415,8 @@ StreamReader::Piece StreamReader::Next(size_t max_bytes) {
   if (next_ < stream_->n_dropped) {
     piece.ended = true;
     piece.status = absl::OutOfRangeError(
-        "the stream's next tokens are no longer kept, for want of memory (--resume-memory)");
+        "the stream's next tokens are no longer kept, because the memory for streams was full "
+        "(--resume-memory)");
     return piece;
   }
   const uint64_t end = stream_->n_dropped + stream_->entries.size();

@@ -28,13 +28,13 @@ absl::Status ValidateConfig(const SchedulerConfig& config) {
     }
   }
   if (config.max_model_len < 2) {
-    return absl::InvalidArgumentError(absl::StrCat("scheduler: max_model_len is ",
-                                                   config.max_model_len,
-                                                   "; a prompt and a token need at least 2"));
+    return absl::InvalidArgumentError(
+        absl::StrCat("scheduler: max_model_len is ", config.max_model_len,
+                     "; it must be at least 2 (a prompt token and a new token)"));
   }
   if (config.kv_groups.empty() || config.preempt_every < 0) {
     return absl::InvalidArgumentError(
-        "scheduler: there must be a KV group, and preempt_every must not be negative");
+        "scheduler: at least one KV group is required, and preempt_every must not be negative");
   }
   const auto max_chunk =
       static_cast<uint32_t>(std::min(config.max_prefill_chunk, config.max_batched_tokens));
@@ -66,16 +66,16 @@ absl::Status SchedulerCore::Admissible(
   for (const auto& request : requests) {
     if (request->prompt->empty() || request->max_tokens == 0 ||
         std::cmp_greater_equal(request->prompt->size(), config.max_model_len)) {
-      return absl::InvalidArgumentError(
-          absl::StrCat("a prompt of ", request->prompt->size(), " tokens with max_tokens ",
-                       request->max_tokens, " does not fit: there must be at least one of each, ",
-                       "and a token after the prompt within ", config.max_model_len, " tokens"));
+      return absl::InvalidArgumentError(absl::StrCat(
+          "a prompt of ", request->prompt->size(), " tokens with max_tokens ", request->max_tokens,
+          " does not fit: both must be at least 1, ",
+          "and the prompt and one new token must fit in ", config.max_model_len, " tokens"));
     }
   }
   if (std::cmp_greater(requests.size(), config.max_waiting)) {
-    return absl::InvalidArgumentError(absl::StrCat("sampling.n: ", requests.size(),
-                                                   " choices never fit in the queue, which takes ",
-                                                   config.max_waiting));
+    return absl::InvalidArgumentError(
+        absl::StrCat("sampling.n: ", requests.size(),
+                     " choices are more than the queue holds: ", config.max_waiting));
   }
   return absl::OkStatus();
 }
@@ -89,8 +89,9 @@ absl::Status SchedulerCore::MakeRoomInQueue(
       MakeQueueRoom(state_, requests.front()->account, requests.size(), n_tokens, evicted);
   n_evicted_ += evicted.size();
   for (const auto& sequence : evicted) {
-    sequence->request->sink->OnError(absl::ResourceExhaustedError(
-        "the queue is full and another tenant is due its share of it; try again later"));
+    sequence->request->sink->OnError(
+        absl::ResourceExhaustedError("the queue is full, and this request gave its place to a "
+                                     "tenant below its fair share; try again later"));
   }
   return status;
 }

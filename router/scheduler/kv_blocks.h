@@ -1,8 +1,8 @@
 // The KV blocks of all groups, and the block tables of sequences.
 //
-// Block i of a table holds positions [16 i, 16 i + 16). In a window group, blocks behind the window
-// return to the pool. Table indices stay logical, so stages need no message about it: they never
-// read behind the window.
+// Block i of a table holds positions [16 i, 16 i + 16); 16: kBlockTokens. In a window group, blocks
+// behind the window return to the pool. Table indices stay logical, so stages need no message about
+// it: they never read behind the window.
 //
 // The prefix cache remembers full blocks with known tokens, also after their last holder is gone,
 // until the pool reuses them. A sequence that begins with the same tokens adopts these blocks.
@@ -21,8 +21,6 @@
 #include "router/scheduler/scheduler.h"
 
 namespace stagecoach::router {
-
-inline constexpr uint32_t kBlockTokens = PrefixTree::kBlockTokens;
 
 constexpr uint32_t BlocksFor(uint32_t n_tokens) {
   return (n_tokens + kBlockTokens - 1) / kBlockTokens;

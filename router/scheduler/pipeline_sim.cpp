@@ -14,6 +14,7 @@
 #include <string>
 #include <vector>
 
+#include "router/scheduler/prefix_tree.h"
 #include "router/scheduler/testing/pipeline_simulator.h"
 #include "router/sizing/step_limits.h"
 
@@ -104,7 +105,7 @@ uint64_t NBlocks(const Load& load, int32_t n_stages) {
   double n_tokens = 0;
   for (const SimulatedRequest& request : load.requests)
     n_tokens += request.n_prompt + request.n_output;
-  return static_cast<uint64_t>(n_tokens * load.kv_share / 16);
+  return static_cast<uint64_t>(n_tokens * load.kv_share / kBlockTokens);
 }
 
 SchedulerConfig MakeConfig(const Flags& flags, const Load& load, int32_t n_stages) {

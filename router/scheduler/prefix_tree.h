@@ -16,13 +16,16 @@
 #include <vector>
 
 #include "absl/container/flat_hash_map.h"
+#include "common/kv_block.h"
 
 namespace stagecoach::router {
+
+// Unsigned, as positions are here.
+inline constexpr uint32_t kBlockTokens = kKvBlockTokens;
 
 // Not thread-safe.
 class PrefixTree {
  public:
-  static constexpr uint32_t kBlockTokens = 16;
   static constexpr uint32_t kNoBlock = UINT32_MAX;
 
   class Node {

@@ -6,7 +6,7 @@
 namespace stagecoach::router {
 namespace {
 
-constexpr size_t kBlock = PrefixTree::kBlockTokens;
+constexpr size_t kBlock = kBlockTokens;
 
 // Makes nodes for all full blocks of `tokens`, with blocks `first_block`, `first_block` + 1, ... of
 // group 0.

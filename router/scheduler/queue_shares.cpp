@@ -44,9 +44,10 @@ Bound TokensBound(const SchedulerState& state, uint64_t n_asked) {
 absl::Status Full(const SchedulerState& state, const Bound& sequences) {
   const std::string what =
       sequences.holds()
-          ? absl::StrCat("prompts of ", state.waiting().n_new_tokens(), " tokens wait and at most ",
-                         state.config().max_waiting_tokens, " may")
-          : absl::StrCat(state.waiting().n_new(), " sequences wait and at most ",
+          ? absl::StrCat("prompts of ", state.waiting().n_new_tokens(),
+                         " tokens are waiting and the limit is ", state.config().max_waiting_tokens,
+                         " may")
+          : absl::StrCat(state.waiting().n_new(), " sequences are waiting and the limit is ",
                          state.config().max_waiting, " may");
   return absl::ResourceExhaustedError(
       absl::StrCat("the queue is full: ", what, "; try again later"));

@@ -15,19 +15,19 @@ namespace {
 absl::Status BadResult(const v1::StepResult& result, std::string_view what) {
   return absl::InternalError(absl::StrCat("the last stage's result of step ", result.step(), " ",
                                           absl::string_view(what.data(), what.size()),
-                                          "; the programs may be of different versions"));
+                                          "; run the same version on router and workers"));
 }
 
 // Checks the logprobs of one position; `n_top` top tokens were requested.
 absl::Status CheckLogprobs(const v1::StepResult& result, const v1::Logprobs& logprobs,
                            int32_t n_top) {
   if (logprobs.top_ids_size() != logprobs.top_size() || logprobs.top_size() > n_top) {
-    return BadResult(result, "has other logprobs than were asked for");
+    return BadResult(result, "has logprobs that were not requested");
   }
   const auto is_number = [](float logprob) { return !std::isnan(logprob); };
   if (!is_number(logprobs.chosen()) ||
       !std::all_of(logprobs.top().begin(), logprobs.top().end(), is_number)) {
-    return BadResult(result, "has logprobs that are no numbers");
+    return BadResult(result, "has NaN logprobs");
   }
   return absl::OkStatus();
 }
@@ -42,8 +42,9 @@ absl::Status CheckAnswer(const v1::StepResult& result, const v1::SlotSampling& s
     }
   }
   if (!slot.failure().empty()) {
-    return sampling.has_grammar() ? absl::OkStatus()
-                                  : BadResult(result, "fails a sequence that has no grammar");
+    return sampling.has_grammar()
+               ? absl::OkStatus()
+               : BadResult(result, "reports a grammar failure for a sequence without a grammar");
   }
   if (!slot.sampled()) return absl::OkStatus();
   if (sampling.n_logprobs() < 0) return absl::OkStatus();
@@ -76,7 +77,7 @@ absl::StatusOr<std::vector<const v1::Logprobs*>> NewPromptLogprobs(const InFligh
   uint32_t position = row.start + 1;
   for (const v1::Logprobs& logprobs : slot.prompt_logprobs()) {
     if (position > sequence.next_prompt_logprob || position >= sequence.n_prompt) {
-      return BadResult(result, "has prompt logprobs of other positions than planned");
+      return BadResult(result, "has prompt logprobs for positions that were not planned");
     }
     if (position == sequence.next_prompt_logprob) {
       fresh.push_back(&logprobs);
@@ -123,8 +124,9 @@ absl::Status ApplyRow(SchedulerState& state, const InFlightStep::Row& row,
 absl::Status ApplyResult(SchedulerState& state, const v1::StepResult& result) {
   if (state.in_flight().empty()) return BadResult(result, "was never planned");
   if (result.epoch() != state.config().epoch || result.step() != state.in_flight().front().step) {
-    return BadResult(result, absl::StrCat("came in place of step ", state.in_flight().front().step,
-                                          " of epoch ", state.config().epoch));
+    return BadResult(
+        result, absl::StrCat("came when the expected step was ", state.in_flight().front().step,
+                             " of epoch ", state.config().epoch));
   }
   const InFlightStep step = state.PopInFlight();
   auto slot = result.slots().begin();
@@ -141,7 +143,7 @@ absl::Status ApplyResult(SchedulerState& state, const v1::StepResult& result) {
                                                  .planned = step.planned});
     }
     if (row.sample != (answered && answer->sampled())) {
-      return BadResult(result, "does not sample as planned");
+      return BadResult(result, "samples other slots than planned");
     }
     if (answered) {
       if (absl::Status status = ApplyRow(state, row, result, *answer); !status.ok()) return status;

@@ -35,7 +35,7 @@ absl::StatusOr<std::vector<LayerRange>> BalanceLayers(const ModelSpec& spec, int
   const int32_t n_layers = spec.n_layers();
   if (n_stages > n_layers) {
     return absl::InvalidArgumentError(fmt::format(
-        "{} stages for a model of {} layers: use at most one stage a layer", n_stages, n_layers));
+        "{} stages for a model of {} layers: use at most one stage per layer", n_stages, n_layers));
   }
   std::vector<double> cost_before(1, 0.0);  // sum of the layers before each layer
   for (const LayerSpec& layer : spec.layers) {

@@ -23,14 +23,15 @@ absl::StatusOr<text::ChatTemplate::Options> RenderOptions(const v1::ChatRequest&
                                       : !request.continue_final_message();
   if (options.continue_final_message && options.add_generation_prompt) {
     return absl::InvalidArgumentError(
-        "continue_final_message: excludes add_generation_prompt, as the answer would begin anew");
+        "continue_final_message: cannot be combined with add_generation_prompt, which begins a new "
+        "message");
   }
   options.kwargs_json = request.chat_template_kwargs();
   if (!options.kwargs_json.empty()) {
     boost::system::error_code error;
     const boost::json::value kwargs = ParseClientJson(options.kwargs_json, error);
     if (error || !kwargs.is_object()) {
-      return absl::InvalidArgumentError("chat_template_kwargs: is not a JSON object");
+      return absl::InvalidArgumentError("chat_template_kwargs: must be a JSON object");
     }
   }
   return options;
@@ -46,7 +47,7 @@ absl::StatusOr<std::vector<ToolSpec>> OfferedTools(const ServedModel& model,
   if (request.tool_choice().mode() == v1::ToolChoice::NONE) tools.clear();
   if (!tools.empty() && !model.chat_template->Mentions("tools")) {
     return absl::InvalidArgumentError(
-        fmt::format("tools: the chat template of {} has no place for them", model.name));
+        fmt::format("tools: the chat template of {} does not support tools", model.name));
   }
   return tools;
 }

@@ -114,7 +114,7 @@ absl::StatusOr<MessagesForTemplate> MessagesJson(const v1::ChatRequest& request,
                              .has_odd_arguments = writer.has_odd_arguments()};
 } catch (const std::bad_alloc&) {
   return absl::InvalidArgumentError(fmt::format(
-      "messages: have too many values: they take more than {} bytes", kMaxJsonMemoryBytes));
+      "messages: too many values: parsed, they take more than {} bytes", kMaxJsonMemoryBytes));
 }
 
 }  // namespace stagecoach::router

@@ -53,13 +53,13 @@ absl::StatusOr<ToolUse> ReadToolUse(const ServedModel& model, const v1::ChatRequ
   ToolUse use{.tools = prompt.tools};
   use.calls_alone = named || choice.mode() == v1::ToolChoice::REQUIRED;
   if (use.calls_alone && use.tools.empty()) {
-    return absl::InvalidArgumentError("tool_choice: there are no tools");
+    return absl::InvalidArgumentError("tool_choice: the request has no tools");
   }
   if (named) {
     std::erase_if(use.tools, [&](const ToolSpec& tool) { return tool.name != choice.name(); });
     if (use.tools.empty()) {
       return absl::InvalidArgumentError(
-          fmt::format("tool_choice.name: no tool is named '{}'", choice.name()));
+          fmt::format("tool_choice.name: the request has no tool '{}'", choice.name()));
     }
   }
   if (use.tools.empty() || (!use.calls_alone && !request.sampling().has_grammar())) return use;

@@ -203,7 +203,7 @@ TEST_CASE("tool_choice decides what the model may write") {
   required.set_tools(R"([{"type": "function", "function": {"name": "f",
       "parameters": {"type": "nonsense"}}}])");
   CHECK(Refusal(model, required) ==
-        "tools[0].function.parameters: at #: there is no type \"nonsense\"");
+        "tools[0].function.parameters: at #: the type \"nonsense\" does not exist");
   required.set_tools("nonsense");
   CHECK(Refusal(model, required).starts_with("tools: "));
   CHECK(Refusal(Model("{% for m in messages %}{{ m.content }}{% endfor %}"), WithTools())
@@ -228,9 +228,10 @@ TEST_CASE("what of a tool's schema cannot be kept to is refused by its place, or
       {R"({"properties": {"a": {"type": "string", "format": "colour"}}})",
        "at #/properties/a: the format \"colour\" is not supported"},
       {R"({"properties": {"a": {"oneOf": [{"type": "string"}, {"const": "x"}]}}})",
-       "at #/properties/a: oneOf is supported only where no value fits two of its schemas; anyOf "
-       "is"},
-      {R"({"minProperties": 2})", "minProperties of members that are not listed cannot be kept to"},
+       "at #/properties/a: oneOf is supported only if no value matches two of its schemas; use "
+       "anyOf"},
+      {R"({"minProperties": 2})",
+       "minProperties cannot be enforced for members that are not listed"},
   };
   for (const auto& [schema, words] : kCases) {
     INFO(schema);

@@ -31,7 +31,7 @@ struct Named {
 
 absl::StatusOr<Named> ReadChoice(const v1::GrammarChoice& choice) {
   Named named{.field = fmt::format("{}.choice", kField), .source = {.kind = GrammarKind::kChoice}};
-  if (choice.texts().empty()) return Bad(named.field, "names no texts");
+  if (choice.texts().empty()) return Bad(named.field, "must have at least one text");
   boost::json::array texts;
   for (int i = 0; i < choice.texts_size(); ++i) {
     SC_RETURN_IF_ERROR(
@@ -51,7 +51,7 @@ absl::StatusOr<Named> ReadSource(const v1::Grammar& grammar) {
     case v1::Grammar::kJsonSchema:
       return with("json_schema", GrammarKind::kJsonSchema, grammar.json_schema());
     case v1::Grammar::kJsonObject:
-      if (!grammar.json_object()) return Bad("sampling.grammar.json_object", "can only be true");
+      if (!grammar.json_object()) return Bad("sampling.grammar.json_object", "must be true");
       return with("json_object", GrammarKind::kJsonObject, "");
     case v1::Grammar::kRegex:
       return with("regex", GrammarKind::kRegex, grammar.regex());
@@ -62,7 +62,7 @@ absl::StatusOr<Named> ReadSource(const v1::Grammar& grammar) {
     case v1::Grammar::KIND_NOT_SET:
       break;
   }
-  return Bad(kField, "names neither json_schema, json_object, regex, choice nor lark");
+  return Bad(kField, "must have one of json_schema, json_object, regex, choice and lark");
 }
 
 // EOS, and the client's stop tokens that are special, so that no text contains them.
@@ -104,7 +104,7 @@ absl::Status ResolveGrammar(const ServedModel& model, const v1::SamplingParams& 
   };
   SC_RETURN_IF_ERROR(text::CheckUtf8(named.field, named.source.text));
   if (!use.may_be_lenient && named.source.text.starts_with(text::kOwnGrammarMark)) {
-    return Bad(named.field, "begins like one of the router's own");
+    return Bad(named.field, "begins with a mark that is reserved for the router's own grammars");
   }
   if (!model.grammars.ok()) return refuse(model.grammars.status());
   if (absl::Status status = CheckSchemas(named.source, use.may_be_lenient); !status.ok()) {
@@ -116,13 +116,14 @@ absl::Status ResolveGrammar(const ServedModel& model, const v1::SamplingParams& 
       use.or_calls.empty() ? named.source : text::CallsOrForm(use.or_calls, named.source);
   const uint64_t n_choices = params.has_n() ? params.n() : 1;
   if (n_choices * source.text.size() > kMaxGrammarBytesOfChoices) {
-    return Bad(named.field, fmt::format("{} bytes for each of {} choices; at most {} in all",
-                                        source.text.size(), n_choices, kMaxGrammarBytesOfChoices));
+    return Bad(named.field,
+               fmt::format("{} bytes for each of {} choices; at most {} bytes in total",
+                           source.text.size(), n_choices, kMaxGrammarBytesOfChoices));
   }
   const std::vector<int32_t> end_ids = EndIds(model, params);
   if (end_ids.empty()) {
     return Bad(named.field,
-               "the checkpoint names no EOS token to end with: give special tokens as "
+               "the checkpoint has no EOS token to end the answer with: give special tokens in "
                "stop_token_ids");
   }
   if (!use.or_calls.empty()) SC_RETURN_IF_ERROR(CheckCalls(use.or_calls));

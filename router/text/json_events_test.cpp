@@ -261,7 +261,7 @@ TEST_CASE("paths that are none") {
     REQUIRE(absl::IsInvalidArgument(parsed.status()));
     return std::string(parsed.status().message());
   };
-  CHECK(refusal({"/a", "answer"}).starts_with("paths[1]: does not begin with '/'"));
+  CHECK(refusal({"/a", "answer"}).starts_with("paths[1]: must begin with '/'"));
   CHECK(refusal({"/a~2"}).starts_with("paths[0]: "));
   CHECK(refusal({"/a~"}).starts_with("paths[0]: "));
   CHECK(refusal({"/\xff"}).starts_with("paths[0]: "));

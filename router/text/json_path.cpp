@@ -20,7 +20,7 @@ absl::StatusOr<std::string> Unescape(std::string_view segment) {
     } else if (++i < segment.size() && (segment[i] == '0' || segment[i] == '1')) {
       text += segment[i] == '0' ? '~' : '/';
     } else {
-      return absl::InvalidArgumentError("'~' is written '~0', '/' in a name '~1'");
+      return absl::InvalidArgumentError("in a name, write '~' as '~0' and '/' as '~1'");
     }
   }
   return text;
@@ -36,7 +36,7 @@ bool IsIndex(std::string_view text) {
 absl::StatusOr<JsonPaths> JsonPaths::Parse(std::span<const std::string> paths) {
   if (paths.size() > kMaxJsonPaths) {
     return absl::InvalidArgumentError(
-        fmt::format("paths: {} of them; at most {} are allowed", paths.size(), kMaxJsonPaths));
+        fmt::format("paths: {} paths; at most {} are allowed", paths.size(), kMaxJsonPaths));
   }
   JsonPaths parsed;
   if (paths.empty()) parsed.paths_.emplace_back();
@@ -49,7 +49,7 @@ absl::StatusOr<JsonPaths> JsonPaths::Parse(std::span<const std::string> paths) {
       return bad(fmt::format("{} bytes; at most {} are allowed", rest.size(), kMaxJsonPathBytes));
     }
     if (!text::IsUtf8(rest)) return bad("is not valid UTF-8");
-    if (!rest.empty() && rest[0] != '/') return bad("does not begin with '/', as \"/answer\" does");
+    if (!rest.empty() && rest[0] != '/') return bad("must begin with '/', as in \"/answer\"");
     Path path;
     while (!rest.empty()) {
       rest.remove_prefix(1);

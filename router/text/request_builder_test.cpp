@@ -135,7 +135,7 @@ TEST_CASE("a chat can go on with its last message, and hand variables to the tem
   CHECK(RenderChat(model, request)->text == "merry");
   for (const char* bad : {"{", "[]", "1"}) {
     request.set_chat_template_kwargs(bad);
-    CHECK(Refusal(model, request) == "chat_template_kwargs: is not a JSON object");
+    CHECK(Refusal(model, request) == "chat_template_kwargs: must be a JSON object");
   }
 }
 

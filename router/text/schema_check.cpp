@@ -55,8 +55,8 @@ bool CountsUnknownMembers(const json::value& schema) {
 absl::Status CheckCounts(const json::value& schema) {
   if (!CountsUnknownMembers(schema)) return absl::OkStatus();
   return absl::InvalidArgumentError(
-      "minProperties of members that are not listed cannot be kept to, as one may come twice: list "
-      "them as required");
+      "minProperties cannot be enforced for members that are not listed, because a member may come "
+      "twice: list them as required");
 }
 
 bool Asks(const json::value& schema, std::string_view option) {
@@ -72,8 +72,8 @@ absl::Status CheckBehindKeyword(const json::value& schema, bool may_be_lenient) 
   if (may_be_lenient && Asks(schema, "lenient")) return absl::OkStatus();
   for (const char* const option : {"lenient", "coerce_one_of"}) {
     if (!Asks(schema, option)) continue;
-    return absl::InvalidArgumentError(
-        absl::StrCat(option, " in x-guidance would let through what the schema forbids"));
+    return absl::InvalidArgumentError(absl::StrCat(
+        option, " in x-guidance is not allowed: it accepts values that the schema forbids"));
   }
   return CheckCounts(schema);
 }
@@ -108,7 +108,7 @@ absl::Status CheckLark(std::string_view text, bool may_be_lenient) {
     // Not JSON, so either the compiler reports it or the word is inside a text. But the two parsers
     // may differ, so reject it if a critical word follows.
     if (may_be_lenient || end_of_critical <= at) continue;
-    return absl::InvalidArgumentError("the schema behind %json cannot be read");
+    return absl::InvalidArgumentError("the schema after %json is not valid JSON");
   }
   return absl::OkStatus();
 }

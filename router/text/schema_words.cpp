@@ -117,13 +117,13 @@ std::string InSchemaTerms(std::string_view schema, std::string_view message) {
                        *format);
   }
   if (const auto type = behind(kInvalidType)) {
-    return fmt::format("{}there is no type \"{}\"",
+    return fmt::format("{}the type \"{}\" does not exist",
                        at([&](const json::object& one) { return HasText(one, "type", *type); }),
                        *type);
   }
   if (message.find(kOneOf) != std::string_view::npos) {
     return at([](const json::object& one) { return one.contains("oneOf"); }) +
-           "oneOf is supported only where no value fits two of its schemas; anyOf is";
+           "oneOf is supported only if no value matches two of its schemas; use anyOf";
   }
   return std::string(message);
 }

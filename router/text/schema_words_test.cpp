@@ -23,7 +23,7 @@ TEST_CASE("an error names the place of the keyword in the schema") {
   CHECK(words("Unknown format: x") ==
         "at #/properties/a~1b~0/anyOf/1: the format \"x\" is not supported");
   CHECK(words("Invalid type: thing") ==
-        "at #/properties/a~1b~0/anyOf/0: there is no type \"thing\"");
+        "at #/properties/a~1b~0/anyOf/0: the type \"thing\" does not exist");
 }
 
 TEST_CASE("an error that is in no place, or not known, is said as it is") {

@@ -30,7 +30,14 @@ ToolCallParser::ToolCallParser(Options options)
       state_(options_.family == ToolFamily::kJson ? State::kBeginning : State::kContent) {}
 
 std::string_view ToolCallParser::marker() const {
-  return options_.family == ToolFamily::kHermes ? kHermesMarker : kMistralMarker;
+  switch (options_.family) {
+    case ToolFamily::kHermes:
+      return kHermesMarker;
+    case ToolFamily::kJson:
+      return kPythonTag;
+    default:
+      return kMistralMarker;
+  }
 }
 
 void ToolCallParser::Push(std::string_view text, Output* out) {
@@ -42,8 +49,11 @@ void ToolCallParser::Push(std::string_view text, Output* out) {
 void ToolCallParser::End(Output* out) {
   const bool reading = state_ == State::kMarked || state_ == State::kName || state_ == State::kCall;
   if (reading && !certain_) NoCall(out);
+  const bool after_call =
+      state_ == State::kBetween ||
+      (state_ == State::kAfterCall && options_.family != ToolFamily::kHermes && !done());
   if (state_ == State::kBeginning || state_ == State::kContent || state_ == State::kPlain ||
-      (state_ == State::kBetween && !Trim(held_).empty())) {
+      (after_call && !Trim(held_).empty())) {
     out->content += held_;
   }
   held_.clear();
@@ -123,7 +133,7 @@ bool ToolCallParser::Marked(Output* out) {
     Take(begin + 1);
     in_list_ = true;
   } else if (c == ']' && in_list_) {
-    state_ = State::kEnded;
+    NoCall(out);
   } else if (options_.family == ToolFamily::kMistral ||
              options_.family == ToolFamily::kMistralArgs) {
     state_ = State::kName;
@@ -207,11 +217,14 @@ bool ToolCallParser::AfterCall() {
   held_.erase(0, begin);
   if (held_[0] == '{') {
     state_ = State::kMarked;
-  } else if (held_.starts_with(kMistralMarker)) {
-    Take(kMistralMarker.size());
+  } else if (in_list_ && held_[0] == ']') {
+    held_.erase(0, 1);
+    in_list_ = false;
+  } else if (held_.starts_with(marker())) {
+    Take(marker().size());
     state_ = State::kMarked;
-  } else if (in_list_ || !kMistralMarker.starts_with(held_)) {
-    state_ = State::kEnded;
+  } else if (!marker().starts_with(held_)) {
+    state_ = State::kPlain;
   } else {
     return false;
   }
@@ -250,12 +263,8 @@ void ToolCallParser::PassArguments(std::string arguments, Output* out) {
 }
 
 void ToolCallParser::NoCall(Output* out) {
-  if (options_.family == ToolFamily::kHermes) {
-    state_ = State::kContent;
-  } else {
-    state_ = n_calls_ == 0 ? State::kPlain : State::kEnded;
-  }
-  if (state_ != State::kEnded) out->content += taken_;
+  state_ = options_.family == ToolFamily::kHermes ? State::kContent : State::kPlain;
+  out->content += taken_;
   taken_.clear();
 }
 

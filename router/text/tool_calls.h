@@ -20,8 +20,10 @@ struct ToolCallPiece {
 };
 
 // Separates tool calls from content in a text that may be cut anywhere; the result does not depend
-// on where. Text that looked like a call but is none becomes content, as written. Except for
-// kHermes, text after the first call that is not a call is dropped. One thread at a time.
+// on where. Text that looked like a call but is none becomes content, as written. So does text
+// after a call, without the blanks and separators that follow the call; except for kHermes, no more
+// calls are read after such text. Dropped are only the rest after a call with broken JSON and, for
+// kHermes, text between a call and its end tag. One thread at a time.
 class ToolCallParser {
  public:
   struct Options {
@@ -55,7 +57,7 @@ class ToolCallParser {
     kAfterCall,  // separators after a call
     kBetween,    // kHermes: blanks, then another marker or content
     kPlain,      // content to the end
-    kEnded,      // ignore the rest
+    kEnded,      // ignore the rest: broken JSON, or the end
   };
 
   // Each consumes what it can of held_, and returns whether anything changed, so that Step runs

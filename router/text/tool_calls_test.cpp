@@ -96,8 +96,7 @@ TEST_CASE("Mistral: [TOOL_CALLS] and a list") {
     return ReadCutAnywhere(ToolFamily::kMistral, text);
   };
   CHECK(read("[TOOL_CALLS] [{\"name\": \"weather\", \"arguments\": {\"city\": \"Åre\", \"n\": [1, "
-             "{\"}\": \"]\"}]}}, {\"name\": \"time\", \"arguments\": {}}] ignored") ==
-        Answer{"", kBoth});
+             "{\"}\": \"]\"}]}}, {\"name\": \"time\", \"arguments\": {}}]") == Answer{"", kBoth});
   CHECK(read("Well[TOOL_CALLS][{\"name\": \"f\", \"arguments\": {}, \"id\": \"abcdefghi\"}]") ==
         Answer{"Well", {{"f", "{}"}}});
   CHECK(read("Two\n [TOOL_CALLS] [1, 2]") == Answer{"Two\n [TOOL_CALLS] [1, 2]", {}});
@@ -138,6 +137,39 @@ TEST_CASE("Llama: an object with the name of a tool begins the text") {
   CHECK(read("Use {\"name\": \"time\"}") == Answer{"Use {\"name\": \"time\"}", {}});
   CHECK(read("{\"a\"") == Answer{"{\"a\"", {}});
   CHECK(read("  ") == Answer{"  ", {}});
+}
+
+TEST_CASE("text after a call is content") {
+  const std::vector<Call> time = {{"time", "{}"}};
+  CHECK(
+      ReadCutAnywhere(ToolFamily::kMistral,
+                      "[TOOL_CALLS] [{\"name\": \"time\", \"arguments\": {}}]\n\nOne moment, [") ==
+      Answer{"One moment, [", time});
+  CHECK(ReadCutAnywhere(ToolFamily::kMistral,
+                        "[TOOL_CALLS][{\"name\": \"time\"}] [TOOL_CALLS][{\"name\": \"time\"}]") ==
+        Answer{"", {time[0], time[0]}});
+  CHECK(ReadCutAnywhere(ToolFamily::kMistralArgs, "[TOOL_CALLS]time[ARGS]{}\n\nOne moment.\n") ==
+        Answer{"One moment.\n", time});
+  CHECK(ReadCutAnywhere(ToolFamily::kMistralArgs,
+                        "[TOOL_CALLS]time[ARGS]{} [TOOL_CALLS] that was it") ==
+        Answer{"[TOOL_CALLS] that was it", time});
+  CHECK(ReadCutAnywhere(ToolFamily::kMistralArgs, "[TOOL_CALLS]time[ARGS]{} [TOOL_") ==
+        Answer{"[TOOL_", time});
+  CHECK(ReadCutAnywhere(ToolFamily::kJson, "{\"name\": \"time\"}\nIt is {late}.") ==
+        Answer{"It is {late}.", time});
+  CHECK(ReadCutAnywhere(ToolFamily::kJson, "{\"name\": \"time\"}; {\"name\": \"Anna\"} is new") ==
+        Answer{"{\"name\": \"Anna\"} is new", time});
+  CHECK(ReadCutAnywhere(ToolFamily::kJson,
+                        "<|python_tag|>{\"name\": \"time\"}<|python_tag|>{\"name\": \"time\"}") ==
+        Answer{"", {time[0], time[0]}});
+}
+
+TEST_CASE("an empty list is not a call") {
+  for (const std::string text : {"[]", " [ ] is empty"}) {
+    CHECK(ReadCutAnywhere(ToolFamily::kJson, text) == Answer{text, {}});
+  }
+  CHECK(ReadCutAnywhere(ToolFamily::kMistral, "[TOOL_CALLS] [] none") ==
+        Answer{"[TOOL_CALLS] [] none", {}});
 }
 
 TEST_CASE("without parallel calls the first is the last") {

@@ -30,7 +30,7 @@ absl::StatusOr<ToolSpec> ParseTool(const json::value& tool, const std::string& p
   if (outer == nullptr) return Bad(place, "is not an object");
   const json::value* const type = outer->if_contains("type");
   if (type == nullptr || !type->is_string() || type->get_string() != "function") {
-    return Bad(place + ".type", "is not \"function\", the only kind there is");
+    return Bad(place + ".type", "must be \"function\"");
   }
   const json::value* const function = outer->if_contains("function");
   if (function == nullptr || !function->is_object()) {
@@ -41,8 +41,7 @@ absl::StatusOr<ToolSpec> ParseTool(const json::value& tool, const std::string& p
   spec.place = place;
   const json::value* const name = inner.if_contains("name");
   if (name == nullptr || !name->is_string() || !IsName(name->get_string())) {
-    return Bad(place + ".function.name",
-               "is not a name of up to 64 letters, digits, '_', '-' and '.'");
+    return Bad(place + ".function.name", "must have 1 to 64 letters, digits, '_', '-' or '.'");
   }
   spec.name = name->get_string();
   const json::value* const parameters = inner.if_contains("parameters");
@@ -68,7 +67,7 @@ absl::StatusOr<std::vector<ToolSpec>> ParseTools(std::string_view text) {
   if (error) return Bad("tools", fmt::format("is not valid JSON: {}", error.message()));
   if (!tools.is_array()) return Bad("tools", "is not a JSON array");
   if (tools.get_array().size() > kMaxTools) {
-    return Bad("tools", fmt::format("{} of them; at most {} are allowed", tools.get_array().size(),
+    return Bad("tools", fmt::format("{} tools; at most {} are allowed", tools.get_array().size(),
                                     kMaxTools));
   }
   std::vector<ToolSpec> specs;
@@ -77,7 +76,7 @@ absl::StatusOr<std::vector<ToolSpec>> ParseTools(std::string_view text) {
     SC_ASSIGN_OR_RETURN(ToolSpec spec, ParseTool(tools.get_array()[i], place));
     const bool known = std::any_of(specs.begin(), specs.end(),
                                    [&](const ToolSpec& other) { return other.name == spec.name; });
-    if (known) return Bad(place + ".function.name", "is that of another tool");
+    if (known) return Bad(place + ".function.name", "is also the name of another tool");
     specs.push_back(std::move(spec));
   }
   return specs;

@@ -150,7 +150,7 @@ def test_a_broken_connection_is_gone_on_with(browser, cluster):
             say(browser, QUESTION)
             wait(browser, lambda: browser.find_elements(By.CSS_SELECTOR, ".assistant.running.lost"))
             facts = browser.find_element(By.CSS_SELECTOR, ".assistant .facts").text
-            assert facts.endswith("the connection is lost, trying again")
+            assert facts.endswith("connection lost, reconnecting")
             assert browser.find_elements(By.CLASS_NAME, "failure") == []
             proxy.mend()
             answer = wait_for_answer(browser)

@@ -49,7 +49,7 @@ def test_the_router_that_starts_last_has_the_workers_at_once(tmp_path):
         assert tokens_of(ask(stack, second, 40)) == alone
         said = first.stderr.read()
         assert first.wait(timeout=STOP_TIMEOUT_S) == 1
-        assert "has taken this worker over" in said and "router " in said, said
+        assert "has taken over this worker" in said and "router " in said, said
         assert second.poll() is None
 
 
@@ -63,7 +63,7 @@ def test_a_stream_of_the_older_router_ends_with_the_reason(tmp_path):
             while True:
                 next(stream)
         assert error.value.code() == grpc.StatusCode.UNAVAILABLE
-        assert "has taken this worker over" in error.value.details()
+        assert "has taken over this worker" in error.value.details()
 
 
 def test_a_router_with_another_secret_changes_nothing(tmp_path):

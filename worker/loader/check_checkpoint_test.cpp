@@ -98,9 +98,8 @@ TEST_CASE("what would be computed wrongly is a problem") {
   tensors.push_back({"model.layers.1.self_attn.q_proj.bias", {2}});
   tensors.push_back({"model.layers.1.self_attn.q_norm.weight", {2}});
   const std::string problems = Problems(tensors);
-  CHECK_THAT(problems,
-             ContainsSubstring("model.layers.{2-11}.self_attn.q_proj.weight (10): is of a layer "
-                               "that config.json does not have"));
+  CHECK_THAT(problems, ContainsSubstring("model.layers.{2-11}.self_attn.q_proj.weight (10): "
+                                         "belongs to a layer that config.json does not have"));
   CHECK_THAT(problems,
              ContainsSubstring("model.layers.{0-1}.self_attn.q_proj.bias (2): is a bias"));
   CHECK_THAT(problems, ContainsSubstring("model.layers.1.self_attn.q_norm.weight: is a norm"));
@@ -109,10 +108,11 @@ TEST_CASE("what would be computed wrongly is a problem") {
 TEST_CASE("an embedding of another vocabulary names the ids outside") {
   std::vector<Tensor> tensors = Sound();
   tensors[0].shape = {3, 2};
-  CHECK_THAT(Problems(tensors), ContainsSubstring("the ids from 3 to 3 have no row") &&
+  CHECK_THAT(Problems(tensors), ContainsSubstring("token ids 3 to 3 have no row") &&
                                     ContainsSubstring("set vocab_size to 3"));
   tensors[0].shape = {6, 2};
-  CHECK_THAT(Problems(tensors), ContainsSubstring("rows from 4 to 5 lie outside; set vocab_size"));
+  CHECK_THAT(Problems(tensors),
+             ContainsSubstring("rows 4 to 5 are beyond vocab_size; set vocab_size"));
 }
 
 TEST_CASE("an unmerged adapter and missing tensors come together") {

@@ -88,10 +88,10 @@ absl::Status CheckpointFiles::ReadIndex(const std::string& path) {
     const std::string file = text == nullptr ? "" : std::string(text->data(), text->size());
     if (file.empty() || file == "." || file == ".." || file.find('/') != file.npos ||
         file.find('\0') != file.npos) {
-      return absl::InvalidArgumentError(fmt::format(
-          "{}: tensor {} is said to be in \"{}\", which is no file of this folder; a checkpoint "
-          "that names files elsewhere is not read: download it from its source again",
-          path, name, file));
+      return absl::InvalidArgumentError(
+          fmt::format("{}: tensor {} is listed in \"{}\", which is not a file in this folder; "
+                      "files elsewhere are not read: download the checkpoint again",
+                      path, name, file));
     }
     file_of_[name] = file;
     if (IsLoraName(name)) lora_names_.push_back(name);

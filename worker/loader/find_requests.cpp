@@ -16,7 +16,7 @@ std::vector<int64_t> WantedShape(const TensorRequest& request, const TensorFile&
 std::string ShapeProblem(const TensorRequest& request, const std::vector<int64_t>& shape,
                          const std::vector<int64_t>& wanted) {
   if (shape == wanted) return "";
-  const std::string differs = fmt::format("has shape [{}], config.json makes it [{}]",
+  const std::string differs = fmt::format("has shape [{}], but config.json needs [{}]",
                                           fmt::join(shape, ", "), fmt::join(wanted, ", "));
   const bool is_vocabulary = request.name.find("embed_tokens") != request.name.npos ||
                              request.name.find("token_embd") != request.name.npos ||
@@ -24,12 +24,12 @@ std::string ShapeProblem(const TensorRequest& request, const std::vector<int64_t
   if (!is_vocabulary || shape.size() != 2 || shape[1] != wanted[1]) return differs;
   if (shape[0] < wanted[0]) {
     return fmt::format(
-        "{}: the ids from {} to {} have no row, and a prompt that holds one could not be run; "
+        "{}: token ids {} to {} have no row in the embedding, so prompts with them cannot run; "
         "resize the embedding (transformers: resize_token_embeddings), or set vocab_size to {} and "
-        "take those ids out of the tokenizer's files",
+        "remove those ids from the tokenizer's files",
         differs, shape[0], wanted[0] - 1, shape[0]);
   }
-  return fmt::format("{}: the rows from {} to {} lie outside; set vocab_size to {}", differs,
+  return fmt::format("{}: rows {} to {} are beyond vocab_size; set vocab_size to {}", differs,
                      wanted[0], shape[0] - 1, shape[0]);
 }
 
@@ -45,14 +45,14 @@ void FindOne(const TensorRequest& request, const CheckpointFiles::Found& found,
     return;
   }
   if (found.entry == nullptr) {
-    all->problems.Add(found.name, "in the index, but not in the file that it names");
+    all->problems.Add(found.name, "in the index, but not in the file that the index names");
     return;
   }
   const std::string shape =
       ShapeProblem(request, found.entry->shape, WantedShape(request, *found.file));
   if (!shape.empty()) all->problems.Add(found.name, shape);
   if (!found.entry->encoding) {
-    all->problems.Add(found.name, fmt::format("has dtype {}, supported are F32, BF16 and F16",
+    all->problems.Add(found.name, fmt::format("has dtype {}; supported are F32, BF16 and F16",
                                               found.entry->dtype));
     return;
   }

@@ -123,8 +123,8 @@ class LoraReader {
     const std::optional<LoraName> parsed = ParseLoraName(name);
     if (!parsed) {
       problems_.Add(name,
-                    "is no weight of a plain LoRA adapter and cannot be merged here; merge it with "
-                    "peft (merge_and_unload)");
+                    "is not a weight of a plain LoRA adapter and cannot be merged here; merge it "
+                    "with peft (merge_and_unload)");
       return;
     }
     if (!found.file_error.ok()) {
@@ -156,7 +156,7 @@ class LoraReader {
     }
     std::vector<std::string> parts(files_.begin(), files_.end());
     if (adapters_.size() > 1) {
-      parts.push_back(fmt::format("holds {} adapters ({}); merge the one that is meant with peft",
+      parts.push_back(fmt::format("holds {} adapters ({}); merge the one that you want with peft",
                                   adapters_.size(), fmt::join(adapters_, ", ")));
     }
     if (!problems_.empty()) parts.push_back(problems_.Describe(kMaxProblemLines));
@@ -183,8 +183,8 @@ absl::StatusOr<LoraAdapter> LoraAdapter::Open(const std::string& dir, Checkpoint
     if (!fs::exists(path, error)) continue;
     if (!files.lora_names().empty()) {
       return absl::InvalidArgumentError(fmt::format(
-          "{}: the checkpoint holds an adapter's tensors itself ({}, ...); which of the two is "
-          "meant? Leave only adapter_config.json in {}, or give the plain base model",
+          "{}: the checkpoint contains adapter tensors too ({}, ...), so it is unclear which "
+          "adapter to merge: leave only adapter_config.json in {}, or give the plain base model",
           path.string(), files.lora_names().front(), dir));
     }
     SC_ASSIGN_OR_RETURN(CheckpointFiles own, CheckpointFiles::Open(path.string()));
@@ -229,14 +229,14 @@ std::vector<std::string> LoraAdapter::Problems(std::span<const TensorRequest> re
     if (pair == nullptr) continue;
     used.insert(pair);
     if (pair->a.cols == request.cols && pair->b.rows == request.rows) continue;
-    problems.Add(request.name,
-                 fmt::format("is [{}, {}], the adapter's lora_B {} by lora_A {} are for another "
-                             "model",
-                             request.rows, request.cols, ShapeText(pair->b), ShapeText(pair->a)));
+    problems.Add(
+        request.name,
+        fmt::format("is [{}, {}], but the adapter's lora_B {} and lora_A {} are for another model",
+                    request.rows, request.cols, ShapeText(pair->b), ShapeText(pair->a)));
   }
   for (const auto& [module, pair] : pairs_) {
     if (is_whole_model && !used.contains(&pair)) {
-      problems.Add(module, "is in the adapter, but the model has no such tensor of its own");
+      problems.Add(module, "is in the adapter, but the model has no separate tensor of this name");
     }
   }
   std::vector<std::string> lines = problems.Lines();

@@ -97,7 +97,7 @@ TEST_CASE("an adapter left in its checkpoint equals what peft merges") {
   CHECK_THAT(error({checkpoint, TestData("lora/base")}),
              ContainsSubstring("adapter_config.json: no such file"));
   CHECK_THAT(error({checkpoint, TestData("lora/plain")}),
-             ContainsSubstring("which of the two is meant"));
+             ContainsSubstring("it is unclear which adapter to merge"));
   CHECK_THAT(error({TestData("lora/base"), config_only.path()}),
              ContainsSubstring("holds neither adapter_model.safetensors"));
 }
@@ -154,7 +154,7 @@ TEST_CASE("what lies in an adapter's file and is no pair is named") {
       OpenCheckpoint({TestData("lora/base"), dir.path()}, Requests()).status().message());
   CHECK_THAT(message,
              ContainsSubstring("a: has lora_A but no lora_B") &&
-                 ContainsSubstring("lora_magnitude_vector.weight: is no weight of a plain"));
+                 ContainsSubstring("lora_magnitude_vector.weight: is not a weight of a plain"));
 }
 
 }  // namespace

@@ -95,7 +95,7 @@ absl::StatusOr<LoraConfig> ReadLoraConfig(const std::string& dir) {
     for (const auto& [key, value] : patterns->get_object()) {
       const std::string pattern(key.data(), key.size());
       if (pattern.find_first_of("*+?()[]{}|\\$") != pattern.npos) {
-        section.Unsupported(pattern, "a regular expression, only names of modules are supported");
+        section.Unsupported(pattern, "a regular expression; only names of modules are supported");
       }
       lora.alpha_pattern.emplace_back(pattern, section.Number(pattern, -kMaxAlpha, kMaxAlpha));
     }

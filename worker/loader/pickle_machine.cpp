@@ -95,8 +95,10 @@ class Machine {
   absl::Status Error(std::string_view text) const {
     return absl::InvalidArgumentError(fmt::format("{}: {}", name_, text));
   }
-  absl::Status CutShort() const { return Error("cut short, or no pickle"); }
-  absl::Status Underflow() const { return Error("no pickle of torch.save: its stack runs empty"); }
+  absl::Status CutShort() const { return Error("cut short, or not a pickle"); }
+  absl::Status Underflow() const {
+    return Error("not a pickle of torch.save: its stack runs empty");
+  }
 
   template <typename T>
   bool Read(T* out) {
@@ -258,10 +260,10 @@ absl::Status Machine::Execute(uint8_t opcode) {
       stopped_ = true;
       return absl::OkStatus();
     default:
-      return absl::UnimplementedError(fmt::format(
-          "{}: opcode 0x{:02x} is not one of a checkpoint; save it again as safetensors "
-          "(transformers: save_pretrained)",
-          name_, opcode));
+      return absl::UnimplementedError(
+          fmt::format("{}: opcode 0x{:02x} does not occur in checkpoints; save it again as "
+                      "safetensors (transformers: save_pretrained)",
+                      name_, opcode));
   }
 }
 
@@ -310,12 +312,14 @@ absl::Status Machine::Put(uint32_t slot) {
   if (!Has(1)) return Underflow();
   memo_[slot] = stack_.back();
   return memo_.size() <= kMaxValues ? absl::OkStatus()
-                                    : Error("remembers more values than any checkpoint");
+                                    : Error("memoizes more values than any checkpoint");
 }
 
 absl::Status Machine::Get(uint32_t slot) {
   const auto found = memo_.find(slot);
-  if (found == memo_.end()) return Error("no pickle of torch.save: it asks for what it never put");
+  if (found == memo_.end()) {
+    return Error("not a pickle of torch.save: it reads a memo entry that it never wrote");
+  }
   stack_.push_back(found->second);
   return stack_.size() <= kMaxValues ? absl::OkStatus()
                                      : Error("holds more values than any checkpoint");
@@ -338,7 +342,7 @@ absl::Status Machine::SetItems(std::vector<Index> items) {
   if (!Has(1)) return Underflow();
   Value& dict = values_[stack_.back()];
   if (dict.kind != Kind::kDict || items.size() % 2 != 0) {
-    return Error("no pickle of torch.save: sets items of what is no dictionary");
+    return Error("not a pickle of torch.save: it sets items of a value that is not a dictionary");
   }
   n_items_total_ += items.size();
   if (n_items_total_ > kMaxValues) return Error("holds more items than any checkpoint");
@@ -354,7 +358,7 @@ absl::Status Machine::Append(bool many) {
   // Lists appear only outside tensors, so their content is ignored.
   return values_[stack_.back()].kind == Kind::kList
              ? absl::OkStatus()
-             : Error("no pickle of torch.save: appends to what is no list");
+             : Error("not a pickle of torch.save: it appends to a value that is not a list");
 }
 
 // The state belongs to a dictionary ("_metadata") or a parameter. Neither changes a weight.
@@ -364,7 +368,9 @@ absl::Status Machine::Build() {
   const Kind kind = values_[stack_.back()].kind;
   return kind == Kind::kDict || kind == Kind::kTensor
              ? absl::OkStatus()
-             : Error("no pickle of torch.save: builds what is neither dictionary nor tensor");
+             : Error(
+                   "not a pickle of torch.save: it builds a value that is neither a dictionary nor "
+                   "a tensor");
 }
 
 // The id is ("storage", torch.FloatStorage, "0", "cpu", n_elements).
@@ -381,7 +387,7 @@ absl::Status Machine::Storage() {
   const Value* key = item(2, Kind::kText);
   if (tag == nullptr || tag->text != "storage" || type == nullptr || key == nullptr ||
       ElementOf(type->text).empty()) {
-    return Error("refers to something outside that is no tensor's storage");
+    return Error("refers to external data that is not a tensor's storage");
   }
   Push({.kind = Kind::kStorage, .text = key->text, .element = ElementOf(type->text)});
   return absl::OkStatus();
@@ -393,7 +399,7 @@ absl::Status Machine::Reduce() {
   const Index function_at = Pop();
   const Value& function = values_[function_at];
   if (function.kind != Kind::kGlobal || values_[args_at].kind != Kind::kTuple) {
-    return Error("no pickle of torch.save: calls what is no function");
+    return Error("not a pickle of torch.save: it calls a value that is not a function");
   }
   const std::string_view name = function.text;
   constexpr size_t kMaxArguments = 16;
@@ -442,7 +448,7 @@ absl::Status Machine::Rebuild(const std::vector<Index>& args, std::string_view f
       tensor.shape.size() == tensor.strides.size() &&
       (!has_dtype ||
        (values_[args[6]].kind == Kind::kGlobal && Contains(kDTypes, values_[args[6]].text)));
-  if (!sound) return Error(fmt::format("calls {} with what is no tensor", function));
+  if (!sound) return Error(fmt::format("calls {} with a value that is not a tensor", function));
   tensor.element = has_dtype ? values_[args[6]].text : values_[args[0]].element;
   tensor.key = values_[args[0]].text;
   tensor.offset = values_[args[1]].number;
@@ -462,7 +468,7 @@ absl::StatusOr<PickledDict> Machine::Result() const {
   for (size_t i = 0; i + 1 < items.size(); i += 2) {
     const Value& key = values_[items[i]];
     const Value& value = values_[items[i + 1]];
-    if (key.kind != Kind::kText) return Error("has a key that is no text");
+    if (key.kind != Kind::kText) return Error("has a key that is not a string");
     if (value.kind == Kind::kTensor) {
       dict.tensors.emplace_back(key.text, tensors_[value.tensor]);
     } else {

@@ -68,7 +68,7 @@ std::string ReadEntry(const json::value& value, uint64_t data_begin, uint64_t da
   bool overflow = false;
   for (const json::value& item : shape->get_array()) {
     uint64_t extent = 0;
-    if (!AsUint(item, &extent)) return "has a shape that is not made of sizes";
+    if (!AsUint(item, &extent)) return "has a shape with invalid sizes";
     overflow |= __builtin_mul_overflow(n_elements, extent, &n_elements);
     overflow |= extent > static_cast<uint64_t>(std::numeric_limits<int64_t>::max());
     entry->shape.push_back(static_cast<int64_t>(extent));
@@ -76,17 +76,17 @@ std::string ReadEntry(const json::value& value, uint64_t data_begin, uint64_t da
   uint64_t begin = 0, end = 0, n_bytes = 0;
   if (!AsUint(offsets->get_array()[0], &begin) || !AsUint(offsets->get_array()[1], &end) ||
       begin > end) {
-    return "has data_offsets that are no range";
+    return "has data_offsets that are not a range";
   }
   if (end > data_bytes) {
-    return fmt::format("ends at byte {} of the {} that the file holds; was its download cut short?",
+    return fmt::format("ends at byte {}, but the file has only {}; is the download incomplete?",
                        end, data_bytes);
   }
   const uint64_t element_bytes = BytesOf(entry->dtype);
   overflow |= __builtin_mul_overflow(n_elements, std::max<uint64_t>(element_bytes, 1), &n_bytes);
   if (overflow) return "has a shape too large for any file";
   if (element_bytes != 0 && n_bytes != end - begin) {
-    return fmt::format("has {} bytes where its shape and dtype {} make {}", end - begin,
+    return fmt::format("has {} bytes, but its shape and dtype {} need {}", end - begin,
                        entry->dtype, n_bytes);
   }
   entry->begin = data_begin + begin;
@@ -108,15 +108,15 @@ absl::StatusOr<StoredTensors> ReadSafetensors(const std::string& name,
     return error(fmt::format("not a safetensors file (a header of {} bytes)", header_bytes));
   }
   if (header_bytes > bytes.size() - 8) {
-    return error(fmt::format("cut short: {} bytes, of which the header alone should take {}",
-                             bytes.size(), header_bytes + 8));
+    return error(fmt::format("cut short: {} bytes, but the header alone needs {}", bytes.size(),
+                             header_bytes + 8));
   }
   json::error_code parse_error;
   const json::value header =
       json::parse(json::string_view(reinterpret_cast<const char*>(bytes.data() + 8), header_bytes),
                   parse_error);
   if (parse_error || !header.is_object()) {
-    return error(fmt::format("not a safetensors file (its header is no JSON object: {})",
+    return error(fmt::format("not a safetensors file (its header is not a JSON object: {})",
                              parse_error ? parse_error.message() : "another type"));
   }
   StoredTensors tensors;

@@ -38,15 +38,15 @@ TEST_CASE("a header that lies is refused") {
     const char* message;
   };
   const Case c = GENERATE(values<Case>({
-      {R"({"a": {"dtype": "F32", "shape": [2], "data_offsets": [0, 4]}})", "has 4 bytes where"},
+      {R"({"a": {"dtype": "F32", "shape": [2], "data_offsets": [0, 4]}})", "has 4 bytes, but"},
       {R"({"a": {"dtype": "F32", "shape": [4], "data_offsets": [0, 16]}})", "cut short"},
-      {R"({"a": {"dtype": "F32", "shape": [1], "data_offsets": [4, 0]}})", "no range"},
-      {R"({"a": {"dtype": "F32", "shape": [1], "data_offsets": [-4, 0]}})", "no range"},
+      {R"({"a": {"dtype": "F32", "shape": [1], "data_offsets": [4, 0]}})", "not a range"},
+      {R"({"a": {"dtype": "F32", "shape": [1], "data_offsets": [-4, 0]}})", "not a range"},
       {R"({"a": {"dtype": "F32", "shape": [1], "data_offsets": [0]}})", "no data_offsets"},
       {R"({"a": {"dtype": "F32", "shape": [4611686018427387904, 4], "data_offsets": [0, 0]}})",
        "too large"},
       {R"({"a": {"dtype": "F32", "shape": [4294967296, 4294967296, 0.5], "data_offsets": [0, 0]}})",
-       "not made of sizes"},
+       "with invalid sizes"},
       {R"({"a": {"dtype": "F32", "shape": [18446744073709551615], "data_offsets": [0, 8]}})",
        "too large"},
       {R"({"a": {"dtype": "F32", "shape": [1], "data_offsets": [18446744073709551612, 18446744073709551615]}})",

@@ -119,7 +119,7 @@ absl::StatusOr<StoredTensors> ReadTorchTensors(const std::string& name,
     return bytes.subspan(entry.begin, entry.end - entry.begin);
   };
   const std::optional<std::string> root = FindRoot(entries);
-  if (!root) return error("a zip archive without data.pkl, so not written by torch.save");
+  if (!root) return error("a zip archive without data.pkl, so it was not written by torch.save");
   if (const auto order = entries.find(*root + "byteorder"); order != entries.end()) {
     const auto text = content(order->second);
     if (std::string_view(reinterpret_cast<const char*>(text.data()), text.size()) != "little") {

@@ -52,8 +52,8 @@ class Judge {
     const bool in_layer = split && stems_.contains(std::string(split->stem));
     if (in_layer && split->layer >= spec_.n_layers()) {
       found->problems.Add(
-          name, fmt::format("is of a layer that config.json does not have (num_hidden_layers makes "
-                            "{} layers): the config.json is of another model",
+          name, fmt::format("belongs to a layer that config.json does not have (num_hidden_layers "
+                            "is {}): the config.json is of another model",
                             spec_.n_layers()));
     } else if (HasBiasOfUsedWeight(name)) {
       found->problems.Add(name,

@@ -73,7 +73,7 @@ TEST_CASE("a tensor stored the other way round, read in pieces") {
       CHECK(Read(**source, 0, 0, 2, 3) == std::vector<float>{1, 3, 5, 2, 4, 6});
       request.transposed = false;
       CHECK_THAT(std::string(OpenCheckpoint(dir.path(), {&request, 1}).status().message()),
-                 ContainsSubstring("has shape [3, 2], config.json makes it [2, 3]"));
+                 ContainsSubstring("has shape [3, 2], but config.json needs [2, 3]"));
     }
   }
 }
@@ -111,7 +111,7 @@ TEST_CASE("an index that leads out of the folder is refused") {
               fmt::format(R"({{"weight_map": {{"a": "{}"}}}})", file));
     const absl::Status status = OpenCheckpoint(dir.path(), {}).status();
     CHECK(absl::IsInvalidArgument(status));
-    CHECK_THAT(std::string(status.message()), ContainsSubstring("no file of this folder"));
+    CHECK_THAT(std::string(status.message()), ContainsSubstring("not a file in this folder"));
   }
 }
 
@@ -132,7 +132,7 @@ TEST_CASE("all misfits are reported at once, layers together") {
   const absl::Status status = OpenCheckpoint(dir.path(), requests).status();
   CHECK(absl::IsInvalidArgument(status));
   for (const char* part :
-       {"model.embed_tokens.weight: has shape [1, 2], config.json makes it [4, 2]",
+       {"model.embed_tokens.weight: has shape [1, 2], but config.json needs [4, 2]",
         "lm_head.weight: has dtype I8", "model.norm.weight: has shape [1, 2]",
         "model.layers.{0-2}.mlp.up_proj.weight (3): missing"}) {
     CHECK_THAT(std::string(status.message()), ContainsSubstring(part));

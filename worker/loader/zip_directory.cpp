@@ -40,7 +40,7 @@ class ZipReader {
     return absl::InvalidArgumentError(fmt::format("{}: {}", name_, text));
   }
   absl::Status Broken() const {
-    return Error("its zip directory does not fit the file; was its download cut short?");
+    return Error("its zip directory does not fit the file; is the download incomplete?");
   }
 
   bool Holds(uint64_t at, uint64_t n) const {
@@ -62,7 +62,7 @@ class ZipReader {
     uint64_t end = last;
     while (Load<uint32_t>(end) != kEnd) {
       if (end == first) {
-        return Error("has no zip directory at its end: cut short; download it again");
+        return Error("has no zip directory at its end, so it is truncated; download it again");
       }
       --end;
     }

@@ -34,7 +34,7 @@ std::vector<uint64_t> KvCache::block_bytes() const {
 absl::Status KvCache::Allocate(std::span<const uint64_t> n_blocks, kernels::Ops* ops) {
   if (n_blocks.size() != spec_.kv_groups.size()) {
     return absl::InvalidArgumentError(
-        fmt::format("{} numbers of KV blocks for a model of {} KV groups", n_blocks.size(),
+        fmt::format("KV blocks are given for {} KV groups, but the model has {}", n_blocks.size(),
                     spec_.kv_groups.size()));
   }
   // Work in flight may still read the blocks that are freed here.

@@ -31,20 +31,19 @@ absl::Status CheckOptions(const StageModelOptions& options, const ModelSpec& spe
   const auto error = [](std::string text) { return absl::InvalidArgumentError(std::move(text)); };
   if (options.first_layer < 0 || options.n_layers < 1 ||
       options.n_layers > spec.n_layers() - options.first_layer) {
-    return error(fmt::format("layers {} to {} are no range of {}'s {} layers", options.first_layer,
-                             options.first_layer + options.n_layers - 1, options.model_dir,
-                             spec.n_layers()));
+    return error(fmt::format("layers {} to {} are not a range of {}'s {} layers",
+                             options.first_layer, options.first_layer + options.n_layers - 1,
+                             options.model_dir, spec.n_layers()));
   }
   if (options.is_first != (options.first_layer == 0) ||
       options.is_last != (options.first_layer + options.n_layers == spec.n_layers())) {
-    return error(
-        "the first stage must hold layer 0 and the last one the last layer, and no others");
+    return error("layer 0 must be on the first stage and the last layer on the last stage");
   }
   if (options.max_batched_tokens < 1 || options.max_sequences < 1) {
     return error("max_batched_tokens and max_sequences must be 1 or more");
   }
   if (options.max_model_len < 1 || options.max_model_len > spec.max_positions) {
-    return error(fmt::format("max_model_len {} is outside 1 to the {} positions of {}",
+    return error(fmt::format("max_model_len {} is not from 1 to {}, the positions of {}",
                              options.max_model_len, spec.max_positions, options.model_dir));
   }
   return absl::OkStatus();

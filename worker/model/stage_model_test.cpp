@@ -206,11 +206,11 @@ TEST_CASE("a checkpoint that does not fit its config is refused with all that is
   dir.Write("model.safetensors", file + header + std::string(1536, '\0'));
   const absl::Status status = StageModel::Load(options, ops.get(), nullptr).status();
   CHECK(absl::IsInvalidArgument(status));
-  CHECK_THAT(
-      std::string(status.message()),
-      ContainsSubstring("embed_tokens.weight: has shape [48, 16], config.json makes it [50, 16]") &&
-          ContainsSubstring("model.layers.{0-3}.self_attn.q_proj.weight (4): missing") &&
-          ContainsSubstring("model.norm.weight: missing"));
+  CHECK_THAT(std::string(status.message()),
+             ContainsSubstring(
+                 "embed_tokens.weight: has shape [48, 16], but config.json needs [50, 16]") &&
+                 ContainsSubstring("model.layers.{0-3}.self_attn.q_proj.weight (4): missing") &&
+                 ContainsSubstring("model.norm.weight: missing"));
 }
 
 }  // namespace

@@ -13,7 +13,8 @@ constexpr size_t kMaxHolderBytes = 512;
 
 absl::Status CheckForm(const v1::Lease& lease) {
   if (lease.epoch() == 0 || lease.holder().empty() || lease.holder().size() > kMaxHolderBytes) {
-    return absl::InvalidArgumentError("the call names no lease: is the router of another version?");
+    return absl::InvalidArgumentError(
+        "the call has no lease: run the same version on router and workers");
   }
   return absl::OkStatus();
 }
@@ -29,7 +30,7 @@ absl::Status LeaseTable::Take(const v1::Lease& lease) {
   const bool own = lease.holder() == lease_.holder() && lease.epoch() >= lease_.epoch();
   if (!own && lease.epoch() <= lease_.epoch()) {
     return absl::FailedPreconditionError(
-        fmt::format("{} has this worker; {} came before it", Name(lease_), Name(lease)));
+        fmt::format("{} has the lease of this worker; {} is older", Name(lease_), Name(lease)));
   }
   lease_ = lease;
   return absl::OkStatus();
@@ -40,11 +41,12 @@ void LeaseTable::Renew(const v1::Lease& lease) { lease_ = lease; }
 absl::Status LeaseTable::Check(const v1::Lease& lease, EpochRule rule) const {
   SC_RETURN_IF_ERROR(CheckForm(lease));
   if (lease_.epoch() == 0) {
-    return absl::FailedPreconditionError("no router has this worker (Load comes first)");
+    return absl::FailedPreconditionError(
+        "no router has the lease of this worker (call Load first)");
   }
   if (lease.holder() != lease_.holder()) {
     return absl::FailedPreconditionError(
-        fmt::format("{} has this worker, not {}", Name(lease_), Name(lease)));
+        fmt::format("{} has the lease of this worker, not {}", Name(lease_), Name(lease)));
   }
   const bool rises = rule == kEpochMayRise && lease.epoch() > lease_.epoch();
   if (lease.epoch() != lease_.epoch() && !rises) {
@@ -58,7 +60,7 @@ absl::Status LeaseTable::StillHeld(const v1::Lease& lease) const {
   if (lease.holder() == lease_.holder() && lease.epoch() == lease_.epoch()) {
     return absl::OkStatus();
   }
-  return absl::AbortedError(fmt::format("{} has taken this worker over", Name(lease_)));
+  return absl::AbortedError(fmt::format("{} has taken over this worker", Name(lease_)));
 }
 
 }  // namespace stagecoach::worker

@@ -15,7 +15,7 @@ v1::Lease Lease(uint64_t epoch, const std::string& holder) {
 
 TEST_CASE("the router of the highest epoch has the lease, and others are told who") {
   LeaseTable table;
-  CHECK(table.Check(Lease(5, "a")).message().find("Load comes first") != std::string::npos);
+  CHECK(table.Check(Lease(5, "a")).message().find("call Load first") != std::string::npos);
   REQUIRE(table.Take(Lease(5, "a")).ok());
   CHECK(table.Check(Lease(5, "a")).ok());
   CHECK(absl::IsFailedPrecondition(table.Check(Lease(5, "b"))));

@@ -33,7 +33,7 @@ std::optional<DType> FromProto(v1::DType dtype) {
 absl::Status CheckRange(const char* name, uint32_t value, uint32_t most) {
   if (value >= 1 && value <= most) return absl::OkStatus();
   return absl::InvalidArgumentError(
-      fmt::format("{} is {}; 1 to {} is possible", name, value, most));
+      fmt::format("{} is {}; it must be from 1 to {}", name, value, most));
 }
 
 text::TokenTable FromProto(const v1::TokenTable& table) {
@@ -52,12 +52,13 @@ absl::Status CheckLoad(const v1::LoadRequest& request) {
   SC_RETURN_IF_ERROR(CheckRange("max_sequences", request.max_sequences(), kMostSequences));
   SC_RETURN_IF_ERROR(CheckRange("max_model_len", request.max_model_len(), kMostTokens));
   if (request.max_logprobs() > kMostLogprobs) {
-    return absl::InvalidArgumentError(fmt::format("max_logprobs is {}; 0 to {} is possible",
+    return absl::InvalidArgumentError(fmt::format("max_logprobs is {}; it must be from 0 to {}",
                                                   request.max_logprobs(), kMostLogprobs));
   }
   if (request.stage() >= request.n_stages()) {
     return absl::InvalidArgumentError(
-        fmt::format("stage {} of {} stages", request.stage(), request.n_stages()));
+        fmt::format("stage {} does not exist: there are {} stages, counted from 0", request.stage(),
+                    request.n_stages()));
   }
   return absl::OkStatus();
 }
@@ -82,8 +83,9 @@ absl::StatusOr<std::shared_ptr<text::GrammarCache>> MakeGrammars(const v1::LoadR
                                                                  int32_t vocab_size) {
   if (!request.has_token_table()) return nullptr;
   if (request.token_table().n_logits() != vocab_size) {
-    return absl::InvalidArgumentError(fmt::format("a token table for {} logits; the model has {}",
-                                                  request.token_table().n_logits(), vocab_size));
+    return absl::InvalidArgumentError(
+        fmt::format("the token table has {} logits, but the model has {}",
+                    request.token_table().n_logits(), vocab_size));
   }
   SC_ASSIGN_OR_RETURN(auto vocabulary,
                       text::GrammarVocabulary::Make(FromProto(request.token_table())));

@@ -112,17 +112,17 @@ absl::StatusOr<uint64_t> DeviceKvBytes(const v1::MemoryReport& report, const Pro
   };
   std::string what_would_do = "spread the model over more stages";
   if (fraction_for(of_longest) <= 1) {
-    what_would_do = fmt::format("for a sequence of {} tokens --memory-fraction {:.3f} would do",
+    what_would_do = fmt::format("a sequence of {} tokens needs --memory-fraction {:.3f}",
                                 limits.max_model_len, fraction_for(of_longest));
   } else if (fraction_for(one_block_each) <= 1) {
     what_would_do = fmt::format(
-        "a sequence of {} tokens takes {} more, which there is not: raise --memory-fraction and "
-        "lower --max-model-len, or spread the model over more stages",
+        "a sequence of {} tokens needs {} more, and the device does not have that: raise "
+        "--memory-fraction and lower --max-model-len, or spread the model over more stages",
         limits.max_model_len, FormatBytes(of_longest));
   }
   return absl::ResourceExhaustedError(
-      fmt::format("{:.3g} of the device's {} leave nothing for the KV cache beside the {} that "
-                  "weights, scratch and other processes take; {}",
+      fmt::format("--memory-fraction {:.3g} of the device's {} leaves no memory for the KV cache: "
+                  "weights, scratch and other processes take {}; {}",
                   fraction, FormatBytes(report.device_bytes()), FormatBytes(report.taken_bytes()),
                   what_would_do));
 }
@@ -170,8 +170,8 @@ absl::StatusOr<v1::MemoryReport> ProfileMemory(StageModel& model, kernels::Ops& 
   }
   if (kv_bytes < one_block_each) {
     return absl::ResourceExhaustedError(
-        fmt::format("{} of KV memory do not hold one KV block of each kind on this stage; it takes "
-                    "at least {} (--kv-memory {}), for a sequence of {} tokens {}",
+        fmt::format("{} of KV memory do not hold one KV block of each kind on this stage; it needs "
+                    "at least {} (--kv-memory {}); a sequence of {} tokens needs {}",
                     FormatBytes(kv_bytes), FormatBytes(one_block_each), one_block_each,
                     limits.max_model_len, FormatBytes(of_longest)));
   }

@@ -52,7 +52,7 @@ absl::Status Caught(const Call& call) {
   try {
     return call();
   } catch (const std::bad_alloc&) {
-    return absl::ResourceExhaustedError("no memory is left");
+    return absl::ResourceExhaustedError("the process is out of memory");
   } catch (const std::exception& error) {
     return absl::InternalError(error.what());
   }
@@ -79,11 +79,11 @@ StageService::~StageService() {
 const char* StageService::Name(State state) {
   switch (state) {
     case State::kEmpty:
-      return "holds no layers yet (Load comes first)";
+      return "holds no layers yet (call Load first)";
     case State::kLoading:
       return "is loading";
     case State::kLoaded:
-      return "has not joined a pipeline (Join comes first)";
+      return "has not joined a pipeline (call Join first)";
     case State::kJoining:
       return "is joining a pipeline";
     case State::kJoined:
@@ -124,8 +124,9 @@ absl::Status StageService::EnterLoad(const grpc::ServerContext& context, const v
   SC_RETURN_IF_ERROR(lease_.Take(lease));
   const absl::Status taken = lease_.StillHeld(before);
   if (!taken.ok() && !CheckStateLocked(kFree, "Load").ok()) {
-    spdlog::warn("{} takes this worker from {}, which {}", LeaseTable::Name(lease),
-                 LeaseTable::Name(before), state_ == State::kStepping ? "serves" : "loads");
+    spdlog::warn("{} takes over this worker from {}, which {}", LeaseTable::Name(lease),
+                 LeaseTable::Name(before),
+                 state_ == State::kStepping ? "is serving" : "is loading");
     if (session_ != nullptr) session_->Revoke(taken);
     const Clock::time_point end_of_grace = Clock::now() + kRevokeGrace;
     while (!CheckStateLocked(kFree, "Load").ok() && lease_.StillHeld(lease).ok()) {
@@ -184,9 +185,9 @@ absl::Status StageService::StopExecutor(const absl::Status& reason) {
       moved = Clock::now();
     }
     if (Clock::now() - moved > kHeldLimit) {
-      const absl::Status held = absl::UnavailableError(
-          fmt::format("step {} of the last epoch has been held up for {} s and does not end",
-                      executor->Progress().begun(), kHeldLimit.count()));
+      const absl::Status held = absl::UnavailableError(fmt::format(
+          "step {} of the previous epoch has made no progress for {} s and does not end",
+          executor->Progress().begun(), kHeldLimit.count()));
       // Leaked on purpose: its destructor would wait for the blocked thread.
       new std::shared_ptr<StageExecutor>(std::move(executor));
       Lose(held);
@@ -271,7 +272,7 @@ absl::StatusOr<v1::LoadProgress> StageService::LoadModel(
     grpc::ServerWriter<v1::LoadProgress>* writer) {
   LoadBeat beat(&context, writer, work_, [this](const std::string& doing) {
     Lose(absl::UnavailableError(
-        fmt::format("a load that nobody wants any more does not end: it is held up {}", doing)));
+        fmt::format("a cancelled load does not end: it hangs while {}", doing)));
   });
   SC_RETURN_IF_ERROR(StopExecutor(absl::CancelledError("the worker is loading other layers")));
   model_.reset();  // before the new model takes memory
@@ -306,7 +307,7 @@ absl::StatusOr<v1::LoadProgress> StageService::LoadModel(
   }
 
   const Clock::time_point profiling = Clock::now();
-  beat.SetDoing("trying the largest step");
+  beat.SetDoing("profiling the largest step");
   v1::LoadProgress last;
   SC_ASSIGN_OR_RETURN(
       *last.mutable_report(),
@@ -414,8 +415,9 @@ absl::Status StageService::DoJoin(const grpc::ServerContext& context,
   }
   const auto most = std::max_element(kv_blocks.begin(), kv_blocks.end());
   if (most != kv_blocks.end() && *most > kMaxKvBlocks) {
-    return absl::InvalidArgumentError(fmt::format(
-        "{} KV blocks in a group; {} are possible: lower --kv-memory", *most, kMaxKvBlocks));
+    return absl::InvalidArgumentError(
+        fmt::format("{} KV blocks in a group; at most {} are possible: lower --kv-memory", *most,
+                    kMaxKvBlocks));
   }
   SC_RETURN_IF_ERROR(StopExecutor(absl::CancelledError("the worker is joining a new pipeline")));
   const Clock::time_point preparing = Clock::now();
@@ -488,7 +490,7 @@ grpc::Status StageService::PrepareGrammar(grpc::ServerContext* context,
     grammars = grammars_;
   }
   if (grammars == nullptr) {
-    return ToGrpc(absl::FailedPreconditionError("this worker was given no vocabulary"));
+    return ToGrpc(absl::FailedPreconditionError("this worker received no vocabulary for grammars"));
   }
   const v1::SlotGrammar& grammar = request->grammar();
   if (!v1::GrammarKind_IsValid(grammar.kind())) {

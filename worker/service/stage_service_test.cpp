@@ -236,11 +236,11 @@ TEST_CASE("calls out of order are failed preconditions that say what comes first
   workers.push_back(std::make_unique<ToyWorker>());
   grpc::Status status = Join(workers, 0, 1);
   CHECK(status.error_code() == grpc::StatusCode::FAILED_PRECONDITION);
-  CHECK(status.error_message().find("Load comes first") != std::string::npos);
+  CHECK(status.error_message().find("call Load first") != std::string::npos);
   REQUIRE(Load(*workers[0], LoadRequestFor(0, 1)).status.ok());
   status = StepStream(*workers[0], 1).Wait();
   CHECK(status.error_code() == grpc::StatusCode::FAILED_PRECONDITION);
-  CHECK(status.error_message().find("Join comes first") != std::string::npos);
+  CHECK(status.error_message().find("call Join first") != std::string::npos);
   JoinAll(workers, 1);
   status = StepStream(*workers[0], 2).Wait();
   CHECK(status.error_code() == grpc::StatusCode::FAILED_PRECONDITION);

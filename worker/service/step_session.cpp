@@ -50,10 +50,12 @@ void StepSession::OnReadDone(bool ok) {
 
 absl::Status StepSession::Take(v1::StepRequest& request) {
   if (attached_ != nullptr) {
-    if (!request.has_plan()) return absl::InvalidArgumentError("a step request without a plan");
+    if (!request.has_plan()) return absl::InvalidArgumentError("the step request has no plan");
     return attached_->Submit(std::move(*request.mutable_plan()));
   }
-  if (!request.has_hello()) return absl::InvalidArgumentError("a step stream begins with a hello");
+  if (!request.has_hello()) {
+    return absl::InvalidArgumentError("the first message of a step stream must be a hello");
+  }
   return Greet(request.hello().lease());
 }
 

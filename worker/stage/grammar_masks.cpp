@@ -40,10 +40,10 @@ GrammarSequence::GrammarSequence(const StepMetaView& meta, const SlotRecord& rec
 
 void GrammarSequence::Begin(std::shared_ptr<text::GrammarCache> grammars) {
   grammars_ = std::move(grammars);
-  mask_.status = grammars_ != nullptr
-                     ? Compile()
-                     : absl::FailedPreconditionError(
-                           "this worker was given no vocabulary to follow grammars with");
+  mask_.status =
+      grammars_ != nullptr
+          ? Compile()
+          : absl::FailedPreconditionError("this worker received no vocabulary for grammars");
   Advance(generated_);
 }
 

@@ -125,12 +125,12 @@ absl::Status StageExecutor::Submit(v1::StepPlan plan) {
     if (!closed_.ok()) return closed_;
     if (!config_.is_first()) {
       return absl::InvalidArgumentError(
-          absl::StrCat("plans go to stage 0; this is stage ", config_.stage));
+          absl::StrCat("only stage 0 takes plans; this is stage ", config_.stage));
     }
     if (draining_) return absl::FailedPreconditionError("the stage is draining: no new plans");
     if (n_taken_ - n_computed_ >= kMaxPlansAhead) {
       return absl::ResourceExhaustedError(
-          absl::StrCat("more than ", kMaxPlansAhead, " plans are not computed yet"));
+          absl::StrCat("more than ", kMaxPlansAhead, " plans are waiting to be computed"));
     }
     TakeLocked();
   }

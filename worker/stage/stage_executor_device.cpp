@@ -25,7 +25,8 @@ absl::Status StageExecutor::RunStepOnDevice(const KnownStep& step) {
 absl::Status StageExecutor::TakeTokensOnDevice(const StepMetaView& meta) {
   if (batch_.FillTokens(meta, slots_, /*sampled_here=*/true) > 0) {
     return absl::InternalError(
-        absl::StrCat("step ", meta.step, " computes more sampled tokens at once than one"));
+        absl::StrCat("step ", meta.step,
+                     " needs more than one sampled token of a sequence that is not known yet"));
   }
   uint64_t sampled_in = 0;
   for (size_t i = 0; i < meta.n_slots(); ++i) {

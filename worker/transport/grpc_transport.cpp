@@ -60,7 +60,7 @@ GrpcTransport::~GrpcTransport() {
 grpc::Service* GrpcTransport::service() { return service_.get(); }
 
 absl::Status GrpcTransport::Join(const Neighbours& neighbours) {
-  Close(absl::AbortedError("the stage joins anew"));
+  Close(absl::AbortedError("the stage is joining again"));
   std::array<std::shared_ptr<GrpcLink>, kChannels> old_links;
   uint64_t generation = 0;
   {
@@ -132,7 +132,7 @@ std::string GrpcTransport::MissingLocked() const {
   for (Channel channel : kAllChannels) {
     const auto& link = outbound_[Index(channel)];
     if (link != nullptr && !link->accepted()) {
-      return absl::StrCat(link->PeerName(), " did not take the ", ChannelName(channel), " link");
+      return absl::StrCat(link->PeerName(), " did not accept the ", ChannelName(channel), " link");
     }
     const int32_t sender = SenderLocked(channel);
     if (sender >= 0 && inbound_[Index(channel)]->context == nullptr) {
@@ -216,8 +216,8 @@ absl::StatusOr<uint64_t> GrpcTransport::Attach(Channel channel, const v1::LinkHe
   if (shut_down_) return closed_;
   if (!joined()) {
     return absl::FailedPreconditionError(absl::StrCat(
-        "stage ", hello.from_stage(), " speaks of epoch ", hello.epoch(), "; this worker is ",
-        closed_.ok() ? absl::StrCat("in epoch ", place_.epoch) : "in none"));
+        "stage ", hello.from_stage(), " sent a hello of epoch ", hello.epoch(), "; this worker is ",
+        closed_.ok() ? absl::StrCat("in epoch ", place_.epoch) : "in no epoch"));
   }
   const int32_t sender = SenderLocked(channel);
   if (sender < 0 || hello.from_stage() != static_cast<uint32_t>(sender)) {
@@ -228,9 +228,9 @@ absl::StatusOr<uint64_t> GrpcTransport::Attach(Channel channel, const v1::LinkHe
   Inbound& inbound = *inbound_[Index(channel)];
   if (inbound.context != nullptr) {
     return absl::AlreadyExistsError(
-        absl::StrCat("the ", ChannelName(channel), " link of stage ", sender, " is there already"));
+        absl::StrCat("the ", ChannelName(channel), " link of stage ", sender, " exists already"));
   }
-  if (context->IsCancelled()) return absl::CancelledError("the peer has gone");
+  if (context->IsCancelled()) return absl::CancelledError("the peer disconnected");
   inbound.context = context;
   changed_.notify_all();
   return generation_;

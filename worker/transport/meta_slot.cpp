@@ -79,9 +79,9 @@ absl::StatusOr<std::optional<Message>> MetaSlotReader::Take(std::span<const char
   }
   if (h.sequence != next_sequence_) {
     return absl::DataLossError(
-        absl::StrCat("metadata slot ", h.sequence, " came where ", next_sequence_,
-                     " was due: this stage needs a full snapshot of its sequences, which the "
-                     "router gives when it is started again"));
+        absl::StrCat("metadata slot ", h.sequence, " came when ", next_sequence_,
+                     " was expected: this stage needs a full snapshot of its sequences; restart "
+                     "the router, which then sends one"));
   }
   const bool follows = h.part == next_part_ && h.n_parts == MetaSlotCount(h.total_bytes) &&
                        h.part < h.n_parts &&
@@ -90,7 +90,7 @@ absl::StatusOr<std::optional<Message>> MetaSlotReader::Take(std::span<const char
   if (!follows || h.payload_bytes != due) {
     return absl::InvalidArgumentError(absl::StrCat("metadata slot ", h.sequence, ": part ", h.part,
                                                    " of ", h.n_parts, " with ", h.payload_bytes,
-                                                   " bytes does not follow"));
+                                                   " bytes is out of order"));
   }
   Seal seal;
   std::memcpy(&seal, slot.data() + kMetaSlotHeaderBytes + h.payload_bytes, sizeof(seal));

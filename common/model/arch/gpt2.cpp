@@ -27,8 +27,8 @@ void ReadGpt2(ConfigReader& config, ModelSpec& spec) {
   }
   if (!config.ok()) return;
   if (spec.hidden_size % spec.n_heads != 0) {
-    config.Problem("n_embd",
-                   fmt::format("{} is no multiple of n_head {}", spec.hidden_size, spec.n_heads));
+    config.Problem(
+        "n_embd", fmt::format("{} is not a multiple of n_head {}", spec.hidden_size, spec.n_heads));
     return;
   }
   spec.head_dim = spec.hidden_size / spec.n_heads;

@@ -26,7 +26,7 @@ void ReadOpt(ConfigReader& config, ModelSpec& spec) {
   }
   if (!config.ok()) return;
   if (spec.hidden_size % spec.n_heads != 0) {
-    config.Problem("hidden_size", fmt::format("{} is no multiple of num_attention_heads {}",
+    config.Problem("hidden_size", fmt::format("{} is not a multiple of num_attention_heads {}",
                                               spec.hidden_size, spec.n_heads));
     return;
   }

@@ -68,7 +68,7 @@ RopeSpec ReadRopeParameters(ConfigReader& section, const RopeDefaults& defaults)
   if (section.ok() && (rope.rotary_dim < 2 || rope.rotary_dim % 2 != 0)) {
     section.Problem(
         "partial_rotary_factor",
-        fmt::format("{} of a head of {} is no even number of values", part, defaults.head_dim));
+        fmt::format("{} of a head of {} is not an even number of values", part, defaults.head_dim));
   }
   const char* key = section.Has("rope_type") ? "rope_type" : "type";
   const std::string type = section.String(key, "default");

@@ -26,9 +26,10 @@ void ReadSizes(ConfigReader& config, const SizeDefaults& defaults, ModelSpec& sp
                                spec.n_kv_heads, spec.n_heads));
   }
   if (!config.Has("head_dim") && !defaults.head_dim && spec.hidden_size % spec.n_heads != 0) {
-    config.Problem("head_dim", fmt::format("missing, and hidden_size {} is no multiple of "
-                                           "num_attention_heads {}",
-                                           spec.hidden_size, spec.n_heads));
+    config.Problem(
+        "head_dim",
+        fmt::format("missing, and hidden_size {} is not a multiple of num_attention_heads {}",
+                    spec.hidden_size, spec.n_heads));
     return;
   }
   spec.head_dim = config.Int("head_dim", 2, kMaxHeadDim,
@@ -110,7 +111,7 @@ void ReadExperts(ConfigReader& config, std::string_view count_key, const ExpertS
   experts.intermediate_size = width;
   experts.weights_over_used = defaults.weights_over_used;
   if (config.ok() && experts.n_used > experts.n_experts) {
-    config.Problem("num_experts_per_tok", fmt::format("{} is more than the {} experts there are",
+    config.Problem("num_experts_per_tok", fmt::format("{} is more than the model's {} experts",
                                                       experts.n_used, experts.n_experts));
   }
 }

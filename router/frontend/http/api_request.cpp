@@ -34,7 +34,7 @@ void ReadCommon(JsonFields& fields, Request& request) {
   request.set_model(fields.String("model").value_or(""));
   if (const auto id = fields.String("request_id")) {
     if (!IsFitRequestId(*id)) {
-      fields.Refuse("request_id", "is not printable ASCII without spaces, of 256 bytes at most");
+      fields.Refuse("request_id", "must be printable ASCII without spaces, at most 256 bytes");
     }
     request.set_request_id(*id);
   }
@@ -110,7 +110,7 @@ void ReadTemplateVariables(JsonFields& fields, v1::ChatRequest& chat) {
   const auto add = [&](const char* name, json::value value) {
     const auto [at, is_new] = variables.emplace(name, value);
     if (!is_new && at->value() != value) {
-      fields.Refuse(name, "is another one in chat_template_kwargs");
+      fields.Refuse(name, "has another value in chat_template_kwargs");
     }
   };
   if (const auto think = fields.Bool("enable_thinking")) add("enable_thinking", *think);
@@ -160,8 +160,8 @@ absl::StatusOr<ApiRequest> ParseCompletionRequest(std::string_view body) {
   ReadPrompts(fields, request);
   const size_t n_prompts = request.prompts.size();
   if (n_prompts > 1 && common.ByteSizeLong() > kMaxCommonBytes / n_prompts) {
-    fields.Refuse("prompt", fmt::format("{} prompts, and {} bytes beside them that are copied for "
-                                        "each; at most {} are allowed in all",
+    fields.Refuse("prompt", fmt::format("{} prompts, and {} bytes of other fields copied for each: "
+                                        "at most {} bytes are allowed in total",
                                         n_prompts, common.ByteSizeLong(), kMaxCommonBytes));
   }
   SC_RETURN_IF_ERROR(fields.status());

@@ -83,7 +83,8 @@ void CompletionCall::StartGenerations(const ApiRequest& request) {
   absl::Status refusal;
   uint64_t n_logprobs = 0;
   for (size_t i = 0; i < generations_.size(); ++i) {
-    absl::StatusOr<GenerationInput> input = absl::CancelledError("another prompt was refused");
+    absl::StatusOr<GenerationInput> input =
+        absl::CancelledError("another prompt of the request was refused");
     if (generations_[i]->cancelled()) refusal = absl::CancelledError("the client is gone");
     if (refusal.ok()) {
       input = request.is_chat ? BuildGeneration(frontend_->model(), request.chat)
@@ -91,8 +92,8 @@ void CompletionCall::StartGenerations(const ApiRequest& request) {
       if (input.ok()) n_logprobs += input->sampling.n_logprobs;
       if (n_logprobs > kMaxLogprobs) {
         input = absl::InvalidArgumentError(
-            fmt::format("prompt: with those before it may have {} log-probabilities; at most {} "
-                        "are allowed in an answer: send fewer prompts in one request",
+            fmt::format("prompt: the request may produce {} log-probabilities or more; at most {} "
+                        "are allowed in an answer: send fewer prompts per request",
                         n_logprobs, kMaxLogprobs));
       }
       refusal = input.status();

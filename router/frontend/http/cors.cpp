@@ -58,8 +58,8 @@ absl::Status Cors::CheckSource(const HttpRequest& request) const {
   if (!is_guarded_) return absl::OkStatus();
   if (!request.host.empty() && !IsOwnHost(request.host)) {
     return absl::PermissionDeniedError(
-        "Host: is no name of this machine, where alone this server serves without keys; --cors "
-        "lists sites that may lead to it");
+        "Host: is not a name of this machine; without --api-keys this server answers only to local "
+        "names and to the sites listed with --cors");
   }
   if (request.origin.empty() || Allows(request.origin)) return absl::OkStatus();
   const std::string_view page = HostOf(request.origin);
@@ -67,7 +67,9 @@ absl::Status Cors::CheckSource(const HttpRequest& request) const {
       (IsLoopbackName(HostName(page)) || SameName(HostName(page), HostName(request.host)))) {
     return absl::OkStatus();
   }
-  return absl::PermissionDeniedError("pages of another origin are not allowed here; see --cors");
+  return absl::PermissionDeniedError(
+      "web pages of another origin are not allowed; start the server with --cors ORIGIN to allow "
+      "one");
 }
 
 absl::Status Cors::CheckPost(const HttpRequest& request) const {
@@ -76,7 +78,9 @@ absl::Status Cors::CheckPost(const HttpRequest& request) const {
   if (HostOf(origin) == request.host) return absl::OkStatus();
   // A browser sends a preflight before JSON, and did not get permission.
   if (request.content_type.starts_with("application/json")) return absl::OkStatus();
-  return absl::PermissionDeniedError("pages of another origin are not allowed here; see --cors");
+  return absl::PermissionDeniedError(
+      "web pages of another origin are not allowed; start the server with --cors ORIGIN to allow "
+      "one");
 }
 
 }  // namespace stagecoach::router::http

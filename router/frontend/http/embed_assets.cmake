@@ -1,5 +1,5 @@
-# Writes OUTPUT, a C++ source with the files of FOLDER that the program carries. The page is one document: what it names of
-# its own folder is put in its place.
+# Writes OUTPUT, a C++ source with the files of FOLDER that are compiled into the program. The page becomes one document: its
+# style sheet and scripts are inlined.
 set(text "#include \"router/frontend/http/assets.h\"\n\nnamespace stagecoach::router::http {\n")
 foreach(asset "kPageHtml page/index.html" "kOpenApiJson openapi.json")
   separate_arguments(asset)
@@ -18,7 +18,7 @@ foreach(asset "kPageHtml page/index.html" "kOpenApiJson openapi.json")
   string(LENGTH "${bytes}" n_digits)
   math(EXPR n_bytes "${n_digits} / 2")
   string(REGEX REPLACE "(..)" "\\\\x\\1" bytes "${bytes}")
-  # Lines of 8 bytes: adjacent literals are one.
+  # Lines of 8 bytes; the compiler joins adjacent literals.
   string(REGEX REPLACE "((\\\\x..)(\\\\x..)?(\\\\x..)?(\\\\x..)?(\\\\x..)?(\\\\x..)?(\\\\x..)?(\\\\x..)?)" "\"\\1\"\n" bytes "${bytes}")
   string(APPEND text "const std::string_view ${name}(\n${bytes}, ${n_bytes});\n")
 endforeach()

@@ -53,7 +53,7 @@ class GrammarReader {
     const std::string type = inner.String("type").value_or("");
     const bool has_outer = inner.Any("json_schema") != nullptr;
     if (has_outer && type != "json_schema") {
-      inner.Refuse("json_schema", "is for the type \"json_schema\"");
+      inner.Refuse("json_schema", "is allowed only with the type \"json_schema\"");
     } else if (has_outer) {
       const json::object* outer = inner.Object("json_schema");
       if (outer != nullptr) {
@@ -94,7 +94,8 @@ class GrammarReader {
     }
     fields_.Adopt(inner.status());
     if (sampling_.has_grammar() && request_.grammar_field.empty()) {
-      fields_.Refuse("structured_outputs", "names no form");
+      fields_.Refuse("structured_outputs",
+                     "must contain one of json, regex, choice, grammar and json_object");
     }
   }
 
@@ -102,9 +103,9 @@ class GrammarReader {
   void ReadForeignForms() {
     if (const json::value* schema = fields_.Any("json_schema");
         schema != nullptr && schema->is_object() && schema->get_object().contains("schema")) {
-      return fields_.Refuse("json_schema",
-                            "is a schema itself; with a name it is for "
-                            "response_format");
+      return fields_.Refuse(
+          "json_schema",
+          "must be the schema itself; {\"name\", \"schema\"} belongs in response_format");
     }
     ReadSchema(fields_, "", "json_schema");
     if (const auto regex = fields_.String("regex")) {
@@ -121,7 +122,7 @@ class GrammarReader {
     if (format->is_object()) return ReadSchema(fields_, "", "format");
     const auto word = fields_.String("format");
     if (!word || word->empty()) return;
-    if (*word != "json") return fields_.Refuse("format", "is neither \"json\" nor a JSON Schema");
+    if (*word != "json") return fields_.Refuse("format", "must be \"json\" or a JSON Schema");
     Begin(fields_, "", "format")->set_json_object(true);
   }
 
@@ -150,7 +151,7 @@ class GrammarReader {
       const auto regex = inner.String("value");
       if (regex) Begin(inner, "grammar.", "value")->set_regex(*regex);
     } else {
-      inner.Refuse("type", "is neither \"json\" nor \"regex\"");
+      inner.Refuse("type", "must be \"json\" or \"regex\"");
     }
     fields_.Adopt(inner.status());
   }

@@ -46,7 +46,7 @@ std::string StatusWord(const char* word) {
 absl::Status CheckChoices(const ApiRequest& request, size_t most) {
   if (request.n_prompts() * request.n() <= most) return absl::OkStatus();
   return absl::InvalidArgumentError(
-      fmt::format("n: {} choices for each of {} prompts never fit in the queue, which takes {}",
+      fmt::format("n: {} choices for each of {} prompts are more than the queue holds: {}",
                   request.n(), request.n_prompts(), most));
 }
 
@@ -125,7 +125,8 @@ std::optional<HttpResponse> HttpApi::AnswerToHead(const HttpRequest& head, Calle
     HttpResponse response =
         methods.empty()
             ? HttpErrorResponse(404, "unknown URL: " + what + "; see /openapi.json", "unknown_url")
-            : HttpErrorResponse(405, "not a method of this path: " + what, "method_not_allowed");
+            : HttpErrorResponse(405, "method not allowed for this path: " + what,
+                                "method_not_allowed");
     if (!methods.empty()) response.fields.emplace_back("Allow", methods);
     return response;
   }
@@ -205,8 +206,8 @@ void HttpApi::Model(Call call) {
 
 void HttpApi::Beside(const Call& call, WorkQueue::Task task) {
   if (beside_.n_queued() >= kMaxBeside) {
-    return call.exchange->Respond(
-        HttpErrorResponse(503, "too many requests of this kind wait", "service_unavailable"));
+    return call.exchange->Respond(HttpErrorResponse(
+        503, "too many requests of this kind are waiting; try again later", "service_unavailable"));
   }
   beside_.Post(std::move(task));
 }

@@ -104,9 +104,10 @@ class HttpServerImpl final : public HttpServer {
       if (!error) acceptor_.listen(asio::socket_base::max_listen_connections, error);
     }
     if (error) {
-      return absl::UnavailableError(fmt::format(
-          "cannot listen on {} (--http): is the port in use, or the host not this machine's? ({})",
-          options_.address, error.message()));
+      return absl::UnavailableError(
+          fmt::format("cannot listen on {} (--http): check that the port is free and that the host "
+                      "is an address of this machine ({})",
+                      options_.address, error.message()));
     }
     address_ =
         fmt::format("{}:{}", options_.address.substr(0, colon), acceptor_.local_endpoint().port());
@@ -205,8 +206,8 @@ class HttpServerImpl final : public HttpServer {
     if (warned_at_ && now - *warned_at_ < kWarnInterval) return;
     warned_at_ = now;
     spdlog::warn(
-        "http: {} has {} connections, the most one client may have "
-        "(--http-max-client-connections); further ones are refused",
+        "http: {} has {} connections, the maximum for one client (--http-max-client-connections); "
+        "further ones are refused",
         address.to_string(), options_.limits.max_client_connections);
   }
 

@@ -4,13 +4,12 @@
 #include <prometheus/collectable.h>
 
 #include <chrono>
-#include <functional>
 #include <memory>
-#include <optional>
 #include <string>
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "common/stage_loads.h"
 #include "router/access/access.h"
 #include "router/frontend/http/http_options.h"
 
@@ -19,9 +18,6 @@ class Frontend;
 }
 
 namespace stagecoach::router::http {
-
-// Per stage: compute time since the start, in milliseconds; absent if unknown. Blocks only shortly.
-using StageLoads = std::function<std::vector<std::optional<double>>()>;
 
 class HttpServer {
  public:

@@ -102,10 +102,10 @@ absl::Status NotJson(std::string_view text, const boost::system::error_code& err
   }
   if (const auto broken = text::FirstBrokenByte(text)) return NotUtf8(text, *broken);
   if (const auto half = FindHalfPair(text); half && *half <= n_parsed) {
-    return absl::InvalidArgumentError(fmt::format(
-        "the request's body has half of a surrogate pair at byte {}: write both halves, as in "
-        "\\ud83d\\ude00, or the character itself",
-        *half));
+    return absl::InvalidArgumentError(
+        fmt::format("the request's body has only half of a surrogate pair at byte {}: write both "
+                    "halves, as in \\ud83d\\ude00, or the character itself",
+                    *half));
   }
   return absl::InvalidArgumentError(fmt::format(
       "the request's body is not valid JSON: {} at byte {}", error.message(), n_parsed));
@@ -124,8 +124,9 @@ absl::StatusOr<json::object> ParseObject(std::string_view text) try {
   }
   return std::move(value.get_object());
 } catch (const std::bad_alloc&) {
-  return absl::InvalidArgumentError(fmt::format(
-      "the request's body has too many values: they take more than {} bytes", kMaxJsonMemoryBytes));
+  return absl::InvalidArgumentError(
+      fmt::format("the request's body has too many values: parsed, they take more than {} bytes",
+                  kMaxJsonMemoryBytes));
 }
 
 std::string_view KindName(const json::value& value) {

@@ -37,8 +37,9 @@ void ReadContent(JsonFields& fields, v1::ChatMessage& message) {
     JsonFields inner(part.get_object());
     const std::string type = inner.String("type").value_or("");
     if (type != "text") {
-      return fields.Refuse(name + ".type",
-                           fmt::format("'{}' is not understood: this model takes text", type));
+      return fields.Refuse(
+          name + ".type",
+          fmt::format("'{}' is not supported: this server accepts only text", type));
     }
     const auto piece = inner.String("text");
     if (!piece) return fields.Refuse(name + ".text", "must be a string");
@@ -52,7 +53,7 @@ void ReadContent(JsonFields& fields, v1::ChatMessage& message) {
 void ReadToolCall(JsonFields& fields, const std::string& path, v1::ToolCall& call) {
   call.set_id(fields.String("id").value_or(""));
   const std::string type = fields.String("type").value_or("function");
-  if (type != "function") fields.Refuse("type", "is not \"function\", the only kind there is");
+  if (type != "function") fields.Refuse("type", "must be \"function\"");
   const json::object* function = fields.Object("function");
   if (function == nullptr) return fields.Refuse("function", "is missing");
   JsonFields inner(*function, path + "function.");
@@ -83,7 +84,7 @@ void ReadMessage(JsonFields& fields, const std::string& path, v1::ChatMessage& m
   const std::string role = fields.String("role").value_or("");
   // "developer" is OpenAI's newer name; chat templates do not know it.
   message.set_role(role == "developer" ? "system" : role);
-  if (role == "function") fields.Refuse("role", "is not offered by this server; \"tool\" is");
+  if (role == "function") fields.Refuse("role", "is not offered by this server; use \"tool\"");
   RefuseForeignOfMessage(fields);
   message.set_name(fields.String("name").value_or(""));
   message.set_tool_call_id(fields.String("tool_call_id").value_or(""));
@@ -104,7 +105,7 @@ void ReadToolChoice(JsonFields& fields, v1::ToolChoice& choice) {
     } else if (mode == "required" || mode == "any") {  // "any" is Mistral's name
       choice.set_mode(v1::ToolChoice::REQUIRED);
     } else if (mode != "auto") {
-      fields.Refuse("tool_choice", "is neither \"auto\", \"none\", \"required\" nor a function");
+      fields.Refuse("tool_choice", "must be \"auto\", \"none\", \"required\" or a function");
     }
     return;
   }
@@ -112,7 +113,7 @@ void ReadToolChoice(JsonFields& fields, v1::ToolChoice& choice) {
   if (object == nullptr) return;
   JsonFields outer(*object, "tool_choice.");
   if (outer.String("type").value_or("") != "function") {
-    outer.Refuse("type", "is not \"function\", the only kind there is");
+    outer.Refuse("type", "must be \"function\"");
   }
   const json::object* function = outer.Object("function");
   if (function == nullptr) {

@@ -82,20 +82,19 @@ size_t RequestParser::Feed(std::string_view data) {
       error = Error::header_limit;
     }
     if (error == Error::header_limit) {
-      return Fail(431,
-                  fmt::format("the request's {} is larger than {} bytes",
-                              state_ == State::kHeader ? "header" : "line of a chunk or trailer",
-                              limits_.max_header_bytes));
+      return Fail(431, fmt::format("the request's {} is larger than {} bytes",
+                                   state_ == State::kHeader ? "header" : "chunk line or trailer",
+                                   limits_.max_header_bytes));
     }
     if (error == Error::body_limit) {
       return Fail(
           413, fmt::format("the request's body is larger than {} bytes", limits_.max_body_bytes));
     }
-    if (error == Error::bad_version) return Fail(505, "HTTP/1.1 and HTTP/1.0 are spoken here");
+    if (error == Error::bad_version) return Fail(505, "only HTTP/1.1 and HTTP/1.0 are supported");
     if (error) return Fail(400, fmt::format("not an HTTP request: {}", error.message()));
     const size_t body_bytes = parser.get().body().size();
     if (body_bytes > limits_.small_body_bytes && !lease_.GrowTo(body_bytes)) {
-      return Fail(503, "too many large requests are on their way; try again later");
+      return Fail(503, "too many large requests are being received; try again later");
     }
     if (state_ == State::kHeader && parser.is_header_done()) {
       if (!CheckHeader()) return 0;
@@ -115,25 +114,25 @@ bool RequestParser::CheckHeader() {
     return false;
   };
   if (request.version() != 11 && request.version() != 10) {
-    return fail(505, "HTTP/1.1 and HTTP/1.0 are spoken here");
+    return fail(505, "only HTTP/1.1 and HTTP/1.0 are supported");
   }
   if (request.version() == 11 && request.count(field::host) != 1) {
-    return fail(400, "one Host header field is needed");
+    return fail(400, "exactly one Host header field is required");
   }
   if (const size_t n_codings = request.count(field::transfer_encoding); n_codings > 0) {
-    if (request.version() == 10) return fail(400, "HTTP/1.0 knows no Transfer-Encoding");
+    if (request.version() == 10) return fail(400, "HTTP/1.0 does not support Transfer-Encoding");
     if (n_codings > 1 ||
         !beast::iequals(request.find(field::transfer_encoding)->value(), "chunked")) {
-      return fail(501, "of transfer codings only chunked is known here");
+      return fail(501, "chunked is the only transfer coding supported");
     }
   }
   const auto encoding = request.find(field::content_encoding);
   if (encoding != request.end() && !beast::iequals(encoding->value(), "identity")) {
-    return fail(415, "content codings are not known here: send the body as it is");
+    return fail(415, "content codings are not supported: send the body uncompressed");
   }
   const auto expect = request.find(field::expect);
   if (expect != request.end() && !beast::iequals(expect->value(), "100-continue")) {
-    return fail(417, "of expectations only 100-continue is known here");
+    return fail(417, "100-continue is the only expectation supported");
   }
   return true;
 }

@@ -38,7 +38,7 @@ absl::StatusOr<v1::TokenizeRequest> ParseTokenize(std::string_view body, bool& w
   }
   if (const auto add = fields.Bool("add_special_tokens")) request.set_add_special_tokens(*add);
   const auto prompt = fields.String("prompt");
-  if (!prompt) fields.Refuse("prompt", "is missing, as is messages");
+  if (!prompt) fields.Refuse("prompt", "is missing: give prompt or messages");
   SC_RETURN_IF_ERROR(fields.status());
   request.set_text(*prompt);
   return request;

@@ -8,8 +8,6 @@
 namespace stagecoach::router {
 namespace {
 
-constexpr uint32_t kBlockTokens = 16;
-
 // Steele et al. 2014, "Fast splittable pseudorandom number generators" (the finalizer).
 uint64_t Mix(uint64_t x) {
   x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9;

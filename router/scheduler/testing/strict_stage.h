@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "router/scheduler/prefix_tree.h"
 #include "router/scheduler/scheduler.h"
 
 namespace stagecoach::router {
@@ -53,9 +54,10 @@ class StrictStage {
   // written the same.
   struct Block {
     uint64_t owner = 0;
-    uint32_t index = 0;                 // in the owner's table
-    uint32_t n_filled = 0;              // filled positions, from the start of the block
-    std::array<uint64_t, 16> hashes{};  // per position: hash of all tokens up to and including it
+    uint32_t index = 0;     // in the owner's table
+    uint32_t n_filled = 0;  // filled positions, from the start of the block
+    std::array<uint64_t, kBlockTokens>
+        hashes{};  // per position: hash of all tokens up to and including it
   };
 
   void Register(const v1::SlotRegistration& registration);

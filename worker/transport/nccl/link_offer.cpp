@@ -42,11 +42,11 @@ absl::StatusOr<LinkTerms> DecodeLinkTerms(std::string_view bytes, uint64_t epoch
                                           size_t n_ids) {
   Header header;
   if (bytes.size() < sizeof(header)) {
-    return absl::InvalidArgumentError("no terms of a link between stages");
+    return absl::InvalidArgumentError("not the terms of a link between stages");
   }
   std::memcpy(&header, bytes.data(), sizeof(header));
   if (header.magic != kMagic) {
-    return absl::InvalidArgumentError("no terms of a link between stages");
+    return absl::InvalidArgumentError("not the terms of a link between stages");
   }
   if (header.version != kVersion) {
     return absl::FailedPreconditionError(
@@ -58,7 +58,7 @@ absl::StatusOr<LinkTerms> DecodeLinkTerms(std::string_view bytes, uint64_t epoch
   header.host[sizeof(header.host) - 1] = '\0';
   if (header.epoch != epoch) {
     return absl::FailedPreconditionError(
-        fmt::format("terms of a link of epoch {} for epoch {}", header.epoch, epoch));
+        fmt::format("terms of a link of epoch {} instead of epoch {}", header.epoch, epoch));
   }
   // NCCL would wait forever for a peer with an incompatible version.
   if (header.nccl_version / 100 != nccl_version / 100) {

@@ -70,7 +70,7 @@ absl::Status MetaSender::CheckProgress(std::chrono::milliseconds timeout) {
     return absl::OkStatus();
   }
   return absl::DeadlineExceededError(
-      fmt::format("{}: nothing has left for {} ms", link_->name(), timeout.count()));
+      fmt::format("{}: nothing was sent for {} ms", link_->name(), timeout.count()));
 }
 
 ChannelCounters MetaSender::counters() const {

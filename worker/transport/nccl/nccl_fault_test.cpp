@@ -113,7 +113,7 @@ TEST_CASE("nccl faults: where launches block an idle pipeline lives on") {
   REQUIRE(pipeline.device(0).Expect(1, 0, true).ok());
   const absl::Status end = AwaitEnd(pipeline, 1);
   CHECK(absl::IsUnavailable(end));
-  CHECK(Contains(end, "tokens from stage 1 to stage 0: nothing has come"));
+  CHECK(Contains(end, "tokens from stage 1 to stage 0: nothing was received"));
 }
 
 TEST_CASE("nccl faults: a failed call ends the epoch on both sides and aborts all links") {

@@ -98,7 +98,7 @@ absl::StatusOr<double> NcclLink::Exchange(void* data, size_t bytes, int n,
     if (aborted_) return Aborted();
     if (Clock::now() >= deadline) {
       return absl::DeadlineExceededError(
-          fmt::format("{}: the peer took no part in the first exchange", options_.name));
+          fmt::format("{}: the peer did not take part in the first exchange", options_.name));
     }
     std::this_thread::sleep_for(kSetupPoll);
   }

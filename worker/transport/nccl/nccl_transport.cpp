@@ -40,7 +40,7 @@ NcclTransport::~NcclTransport() {
 }
 
 absl::Status NcclTransport::Prepare(const LinkSizes& sizes) {
-  Close(absl::AbortedError("the stage loads anew"));
+  Close(absl::AbortedError("the stage is loading again"));
   EndEpoch();
   memory_ = {.sizes = sizes};
   reserve_ = {};
@@ -91,10 +91,10 @@ absl::StatusOr<LinkOffer> NcclTransport::OfferLinks(uint64_t epoch, int32_t stag
     terms.ids.resize(n_ids);
     for (NcclUniqueId& id : terms.ids) {
       if (const NcclResult result = (*api)->get_unique_id(&id); result != kNcclSuccess) {
-        return absl::UnavailableError(fmt::format(
-            "NCCL makes no ids for links: {}: is there a network interface that it may use "
-            "(--nccl-interface)?",
-            (*api)->get_error_string(result)));
+        return absl::UnavailableError(
+            fmt::format("NCCL cannot create ids for links: {}: check that there is a network "
+                        "interface that it may use (--nccl-interface)",
+                        (*api)->get_error_string(result)));
       }
     }
     *bytes = EncodeLinkTerms(terms);
@@ -107,7 +107,7 @@ absl::StatusOr<LinkOffer> NcclTransport::OfferLinks(uint64_t epoch, int32_t stag
 }
 
 absl::Status NcclTransport::Join(const Neighbours& neighbours) {
-  Close(absl::AbortedError("the stage joins anew"));
+  Close(absl::AbortedError("the stage is joining again"));
   EndEpoch();
   reserve_ = {};
   SC_RETURN_IF_ERROR(host_->Join(neighbours));
@@ -119,8 +119,9 @@ absl::Status NcclTransport::Join(const Neighbours& neighbours) {
   const bool has_terms = !neighbours.next_link.empty() || !neighbours.previous_link.empty();
   if (neighbours.n_stages < 2) return absl::OkStatus();
   if (!has_terms || memory_.sizes.n_stages != neighbours.n_stages) {
-    spdlog::warn("stage {} of {}: hidden states go through the host, as a stage cannot use NCCL",
-                 neighbours.stage, neighbours.n_stages);
+    spdlog::warn(
+        "stage {} of {}: hidden states go through the host, because a stage cannot use NCCL",
+        neighbours.stage, neighbours.n_stages);
     return absl::OkStatus();
   }
   absl::Status connected = ConnectLinks(neighbours);

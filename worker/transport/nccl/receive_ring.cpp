@@ -118,8 +118,9 @@ absl::StatusOr<bool> ReceiveRing::Take(uint64_t step, void* to, size_t bytes) {
   const uint64_t index = n_taken_;
   const Slot& slot = slots_[index % options_.n_slots];
   if (slot.step != step) {
-    return absl::InternalError(fmt::format("{}: the message of step {} came for step {}",
-                                           options_.link->name(), slot.step, step));
+    return absl::InternalError(
+        fmt::format("{}: the message of step {} came instead of that of step {}",
+                    options_.link->name(), slot.step, step));
   }
   lock.unlock();
   const bool arrived = slot.full.IsReached();
@@ -167,7 +168,7 @@ absl::Status ReceiveRing::CheckProgress(std::chrono::milliseconds timeout) {
   if (progress_.Stalled(n_due, n_done, Progress::Clock::now()) < timeout) return absl::OkStatus();
   const uint64_t step = n_done < n_queued_ ? slots_[n_done % options_.n_slots].step : queueing_;
   return absl::DeadlineExceededError(
-      fmt::format("{}: nothing has come for {} ms, though step {} is under way",
+      fmt::format("{}: nothing was received for {} ms, although step {} is in progress",
                   options_.link->name(), timeout.count(), step));
 }
 

@@ -104,7 +104,7 @@ absl::Status SendRing::CheckProgress(std::chrono::milliseconds timeout) {
     return absl::OkStatus();
   }
   return absl::DeadlineExceededError(
-      fmt::format("{}: nothing has left for {} ms", options_.link->name(), timeout.count()));
+      fmt::format("{}: nothing was sent for {} ms", options_.link->name(), timeout.count()));
 }
 
 ChannelCounters SendRing::counters() const {

@@ -39,7 +39,7 @@ class MemoryTransport final : public Transport {
   ~MemoryTransport() override { Close(absl::CancelledError("the stage has ended")); }
 
   absl::Status Join(const Neighbours& neighbours) override {
-    Close(absl::AbortedError("the stage joins anew"));
+    Close(absl::AbortedError("the stage is joining again"));
     MutexLock lock(hub_->mutex);
     for (auto& queue : self_.inbox) queue.Reopen();
     self_.counters = {};

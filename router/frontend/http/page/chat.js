@@ -1,13 +1,13 @@
 "use strict";
 
-// --- The conversation ---
+// --- Conversation ---
 
 let messages = [];
-let stop = null;  // ends the answer that is being written
+let stop = null;  // AbortController of the answer in progress
 
 function welcome() {
   messages = [];
-  $("log").replaceChildren(make("p", "welcome", "Ask the model something. Point at a token to see what else it could have been."));
+  $("log").replaceChildren(make("p", "welcome", "Ask the model something. Point at a token to see its alternatives."));
 }
 
 function addTurn(role, text) {
@@ -38,7 +38,7 @@ async function answer() {
   turn.classList.add("running");
   const asked = performance.now();
   const tokens = new TokenText(body);
-  const conversation = messages;  // another one may begin meanwhile
+  const conversation = messages;  // "New chat" may replace `messages` meanwhile
   let text = "";
   let first = 0;
   let n = 0;
@@ -49,8 +49,8 @@ async function answer() {
     if (first) parts.push(`first token after ${Math.round(first - asked)} ms`);
     const seconds = (performance.now() - first) / 1000;
     if (n > 1 && seconds > 0) parts.push(`${((n - 1) / seconds).toFixed(1)} tokens/s`, `${n} tokens`);
-    if (reason === "length") parts.push("cut off: no more tokens were allowed");
-    if (lost) parts.push("the connection is lost, trying again");
+    if (reason === "length") parts.push("cut off: the token limit was reached");
+    if (lost) parts.push("connection lost, reconnecting");
     facts.textContent = parts.join(" · ");
   };
   const showLost = (isLost) => {

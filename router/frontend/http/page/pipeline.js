@@ -12,7 +12,7 @@ const headers = () => {
   return fields;
 };
 
-// --- The pipeline, as /status tells it ---
+// --- The pipeline, from /status ---
 
 const kPollMs = 500;
 const kChartPoints = 120;
@@ -34,7 +34,7 @@ function showStages(stages) {
   }));
 }
 
-// The share of the time since the last look in which each stage computed.
+// Shows each stage's share of compute time since the last poll.
 function showLoads(stages, before, passed) {
   stages.forEach((stage, i) => {
     const item = $("stages").children[i];
@@ -49,7 +49,7 @@ function showLoads(stages, before, passed) {
 function showStatus(next, now) {
   const s = next.scheduler;
   const passed = lastPoll ? now - lastPoll.now : 0;
-  // Numbers run from the server's start; a smaller one is a new server.
+  // Counters start at 0 with the server; a smaller value means that the server was restarted.
   const since = (name) => (passed > 0 && s[name] >= lastPoll.s[name] ? s[name] - lastPoll.s[name] : 0);
   const rate = passed > 0 ? (since("steps") * 1000) / passed : 0;
   const busy = passed > 0 ? Math.min(1, since("in_flight_ms") / passed) : 0;
@@ -85,7 +85,7 @@ async function poll() {
         status = await response.json();
         showStatus(status, performance.now());
       } else if (response.status === 401) {
-        $("model").textContent = "an API key is needed: see Settings";
+        $("model").textContent = "an API key is needed: enter it under Settings";
         $("settings").open = true;
       }
     } catch {

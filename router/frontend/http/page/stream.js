@@ -1,9 +1,9 @@
 "use strict";
 
-// --- An answer's stream, which goes on where it was when its connection breaks ---
+// --- The stream of an answer, resumed when its connection breaks ---
 
-const kRetryMs = [250, 500, 1000, 2000];  // then every two seconds
-const kGiveUpMs = 60_000;  // a server keeps what nobody reads for so long, unless told otherwise
+const kRetryMs = [250, 500, 1000, 2000];  // the last value repeats
+const kGiveUpMs = 60_000;  // the default of the server's --resume-time
 
 class Refused extends Error {
   constructor(status, { message, param }) {
@@ -13,7 +13,7 @@ class Refused extends Error {
   }
 }
 
-// A broken connection is a TypeError here, as it is to fetch().
+// Yields a stream's events. Throws TypeError if the connection breaks, as fetch() does.
 async function* events(body) {
   const reader = body.pipeThrough(new TextDecoderStream()).getReader();
   let held = "";
@@ -32,7 +32,7 @@ async function* events(body) {
   }
 }
 
-// Events without an id may come again, and are held back until the next that has one.
+// After a reconnect, the server sends events without an id again. So they are held back until the next event with an id.
 async function* wholeEntries(body, place) {
   let held = [];
   for await (const { id, data } of events(body)) {
@@ -59,13 +59,13 @@ async function ask(path, options) {
   throw new Refused(response.status, said.error ?? { message: `the server answered ${response.status}` });
 }
 
-// The events of a request's answer. `signal` ends it on the server too. `showLost(true)` is called when the connection has
-// broken, `showLost(false)` when the answer goes on.
+// Yields the events of a request's answer. `signal` also ends the request on the server. Calls `showLost(true)` when the
+// connection breaks and `showLost(false)` when the answer continues.
 async function* answerEvents(path, request, signal, showLost) {
   const name = Array.from(crypto.getRandomValues(new Uint8Array(12)), (byte) => byte.toString(16).padStart(2, "0")).join("");
   const place = { n_tokens: 0 };
   let resumable = true;
-  let sent = false;  // the server may know the stream
+  let sent = false;  // true: the server may have this stream
   let lostAt = null;
   let tries = 0;
   const begin = () => {
@@ -90,11 +90,11 @@ async function* answerEvents(path, request, signal, showLost) {
     } catch (error) {
       const refused = error instanceof Refused ? error.status : 0;
       if (sent && lostAt === null && (refused === 429 || error.param === "stream_options.resumable")) {
-        resumable = sent = false;  // this server keeps no more of them
+        resumable = sent = false;  // this server keeps no further streams
         continue;
       }
       if (sent && lostAt !== null && refused === 404 && place.n_tokens === 0) {
-        sent = false;  // the request was lost on its way
+        sent = false;  // the server never received the request
         continue;
       }
       const broken = error instanceof TypeError || (lostAt !== null && (refused === 429 || refused >= 500));

@@ -1,6 +1,6 @@
 "use strict";
 
-// Puts the text of a stream beside its tokens' log-probabilities. Text comes in whole characters, tokens in bytes; special
+// Matches a stream's text with its tokens' log-probabilities. Text arrives in whole characters, tokens in bytes. Special
 // tokens have no text.
 class TokenText {
   constructor(body) {
@@ -39,7 +39,7 @@ class TokenText {
   }
 }
 
-// --- What else a token could have been ---
+// --- A token's alternatives ---
 
 function percent(logprob) {
   const share = Math.exp(logprob) * 100;

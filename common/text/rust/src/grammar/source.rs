@@ -28,7 +28,7 @@ impl Kind {
             3 => Self::Choice,
             4 => Self::Lark,
             5 => Self::CallsOrForm,
-            other => return Err(invalid(format!("{other} is no kind of grammar"))),
+            other => return Err(invalid(format!("{other} is not a kind of grammar"))),
         })
     }
 }
@@ -100,13 +100,13 @@ impl Source<'_> {
         let parts: Value = parse(self.text, "not valid JSON")?;
         let text = |value: &Value| {
             let text = value.as_str().map(str::to_string);
-            text.ok_or_else(|| invalid("calls and form are texts"))
+            text.ok_or_else(|| invalid("calls and form must be strings"))
         };
         let form = text(&parts["form"]["text"])?;
         let code = parts["form"]["kind"].as_i64().unwrap_or(-1);
         let kind = Kind::from_code(i32::try_from(code).unwrap_or(-1))?;
         if kind == Kind::CallsOrForm {
-            return Err(invalid("a form is none of calls"));
+            return Err(invalid("a form cannot itself contain tool calls"));
         }
         let form = Source {
             kind,
@@ -127,7 +127,7 @@ impl Source<'_> {
                 "not a JSON array of strings",
             )?)?,
             Kind::Lark => GrammarWithLexer::from_lark(self.text.to_string()),
-            Kind::CallsOrForm => return Err(invalid("two grammars are no single one")),
+            Kind::CallsOrForm => return Err(invalid("calls with a form are two grammars")),
         })
     }
 
@@ -136,7 +136,7 @@ impl Source<'_> {
             Value::Bool(true) => json!({}),
             Value::Bool(false) => return Err(invalid("the schema `false` allows nothing")),
             schema @ Value::Object(_) => schema,
-            _ => return Err(invalid("a schema is an object or a boolean")),
+            _ => return Err(invalid("a schema must be an object or a boolean")),
         };
         // Overwrites options such as "lenient" that a request could put into the schema.
         JsonCompileOptions {
@@ -191,7 +191,7 @@ fn unanchored(text: &str) -> &str {
 
 fn choice(texts: &[String]) -> Result<GrammarWithLexer> {
     if texts.is_empty() {
-        return Err(invalid("a choice of nothing"));
+        return Err(invalid("a choice needs at least one text"));
     }
     let quoted = |text: &String| serde_json::to_string(text).map_err(|e| invalid(e.to_string()));
     let alternatives: Vec<String> = texts.iter().map(quoted).collect::<Result<_>>()?;

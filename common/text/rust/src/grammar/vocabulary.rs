@@ -62,7 +62,7 @@ impl Table<'_> {
     fn words(&self) -> Result<Vec<Vec<u8>>> {
         let bad = |what: &str| Err(Error::new(Code::InvalidArgument, what));
         if self.offsets.len() != self.kinds.len() + 1 {
-            return bad("as many offsets as tokens, and one, are needed");
+            return bad("the number of offsets must be the number of tokens plus one");
         }
         if self.n_logits == 0 || self.n_logits >= MAX_VOCABULARY {
             return bad("a vocabulary of this size is not supported");
@@ -74,7 +74,7 @@ impl Table<'_> {
         let kinds = self.kinds.iter().zip(self.offsets.windows(2));
         for (word, (&kind, range)) in words.iter_mut().zip(kinds) {
             let Some(bytes) = self.bytes.get(range[0] as usize..range[1] as usize) else {
-                return bad("offsets beyond the bytes");
+                return bad("offsets are outside the bytes");
             };
             // A token must not contain the marker of special tokens, which is not valid in text.
             let usable = !bytes.is_empty()

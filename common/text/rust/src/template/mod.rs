@@ -239,8 +239,8 @@ impl ChatTemplate {
         };
         search.run(n_strings, &literals).ok_or_else(|| {
             invalid(
-                "the messages have brackets or bars that the chat template itself looks at, so that \
-                 special tokens among them cannot be told from the template's own",
+                "the messages contain brackets or bars that the chat template tests for, so special \
+                 tokens in them cannot be distinguished from the template's own",
             )
         })
     }

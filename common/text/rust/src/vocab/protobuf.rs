@@ -6,7 +6,7 @@ use crate::error::{Code, Error, Result};
 fn broken(what: &str) -> Error {
     Error::new(
         Code::InvalidArgument,
-        format!("is no SentencePiece model: {what}"),
+        format!("is not a SentencePiece model: {what}"),
     )
 }
 

@@ -262,7 +262,7 @@ impl ModelFile {
             Ok(())
         })?;
         if model.pieces.is_empty() {
-            return Err(bad("is no SentencePiece model: it has no pieces"));
+            return Err(bad("is not a SentencePiece model: it has no pieces"));
         }
         Ok(model)
     }

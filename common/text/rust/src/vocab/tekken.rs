@@ -96,7 +96,7 @@ fn special_names(file: &Value, n_special: Option<u64>) -> Result<Vec<String>> {
         .and_then(Value::as_array)
         .ok_or_else(|| {
             bad(
-                "names no special_tokens (the format of 2024): convert it with mistral-common, or \
+                "has no special_tokens (the format of 2024): convert it with mistral-common, or \
                  put the checkpoint's tokenizer.json beside it",
             )
         })?;

@@ -33,8 +33,8 @@ pub fn from_vocab_and_merges(
     let is_qwen = class == QWEN2_CLASS;
     if !is_qwen && !GPT2_CLASSES.contains(&class) {
         return Err(bad(format!(
-            "is read for tokenizer_class {}, {QWEN2_CLASS} and none, but tokenizer_config.json \
-             says {class}: put the checkpoint's tokenizer.json beside it",
+            "is supported only for tokenizer_class {}, {QWEN2_CLASS} or none, but \
+             tokenizer_config.json says {class}: put the checkpoint's tokenizer.json beside it",
             GPT2_CLASSES[..4].join(", ")
         )));
     }
