@@ -1,9 +1,14 @@
 #include "cli/sampling_flags.h"
 
+#include <fmt/format.h>
+
 #include <CLI/CLI.hpp>
+#include <algorithm>
 #include <limits>
 
 #include "common/flags/checks.h"
+#include "common/number_fields.h"
+#include "common/sampling_numbers.h"
 
 namespace stagecoach::cli {
 namespace {
@@ -17,6 +22,30 @@ CLI::Option* AddSetter(CLI::App& app, v1::SamplingParams& sampling, const std::s
       ->type_name(std::is_integral_v<T> ? "N" : "X");
 }
 
+// "must be in [0, 1], not 3"
+CLI::Validator InRange(const SamplingNumber& number) {
+  return CLI::Validator(
+      [&number](const std::string& text) {
+        double value = 0;
+        if (!CLI::detail::lexical_cast(text, value)) return fmt::format("'{}' is no number", text);
+        return number.Holds(value) ? ""
+                                   : fmt::format("must be {}, not {}", RangeText(number), text);
+      },
+      "");
+}
+
+void AddNumber(CLI::App& app, v1::SamplingParams& sampling, const SamplingNumber& number) {
+  std::string flag = fmt::format("--{}", number.name);
+  std::replace(flag.begin(), flag.end(), '_', '-');
+  const std::string bounds = BoundsText(number);
+  const std::string help =
+      bounds.empty() ? number.help : fmt::format("{}, {}", number.help, bounds);
+  const auto set = [&sampling, &number](double value) { SetNumber(sampling, number.name, value); };
+  CLI::Option* const option = number.is_integer ? app.add_option_function<int32_t>(flag, set, help)
+                                                : app.add_option_function<float>(flag, set, help);
+  option->type_name(number.is_integer ? "N" : "X")->check(InRange(number));
+}
+
 }  // namespace
 
 void AddSamplingFlags(CLI::App& app, v1::SamplingParams& sampling) {
@@ -28,15 +57,7 @@ void AddSamplingFlags(CLI::App& app, v1::SamplingParams& sampling) {
   add("--max-tokens", &Params::set_max_tokens,
       "Maximum number of new tokens (default: up to the end of the context)");
   add("--min-tokens", &Params::set_min_tokens, "Do not end before this many new tokens");
-  add("--temperature", &Params::set_temperature,
-      "Sampling temperature; 0 is greedy (default: the model's, else 1)")
-      ->check(ZeroOrMore());
-  add("--top-p", &Params::set_top_p,
-      "Sample from the smallest set of most likely tokens with at least this total probability, "
-      "(0, 1]");
-  add("--top-k", &Params::set_top_k, "Sample from the K most likely tokens; 0: all");
-  add("--min-p", &Params::set_min_p,
-      "Sample from tokens with at least this share of the most likely token's probability, [0, 1]");
+  for (const SamplingNumber& number : kSamplingNumbers) AddNumber(app, sampling, number);
   add("--seed", &Params::set_seed, "Random seed; the same seed gives the same tokens");
   add("--n", &Params::set_n, "Number of choices for the prompt")->check(MoreThanZero());
   app.add_option_function<std::vector<std::string>>(
@@ -59,12 +80,6 @@ void AddSamplingFlags(CLI::App& app, v1::SamplingParams& sampling) {
   app.add_flag_function(
       "--ignore-eos", [&sampling](int64_t) { sampling.set_ignore_eos(true); },
       "Ignore the model's end token and generate up to --max-tokens");
-  add("--presence-penalty", &Params::set_presence_penalty,
-      "Penalty for tokens that were already generated, [-2, 2]");
-  add("--frequency-penalty", &Params::set_frequency_penalty,
-      "Penalty for a token for each time that it was generated, [-2, 2]");
-  add("--repetition-penalty", &Params::set_repetition_penalty,
-      "Penalty factor for tokens in the prompt or the completion; 1: none");
   app.option_defaults()->group("Options");
 }
 

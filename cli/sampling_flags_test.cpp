@@ -29,6 +29,23 @@ TEST_CASE("What is no value is refused") {
   CHECK_THROWS_AS(Parse("--max-tokens many"), CLI::ParseError);
   CHECK_THROWS_AS(Parse("--prompt-logprobs many"), CLI::ParseError);
   CHECK_THROWS_AS(Parse("--temperature -1"), CLI::ParseError);
+  CHECK_THROWS_AS(Parse("--top-k 1.5"), CLI::ParseError);
+}
+
+TEST_CASE("A number out of its range is refused in words") {
+  try {
+    Parse("--top-p 0");
+    FAIL("was taken");
+  } catch (const CLI::ParseError& error) {
+    CHECK(std::string(error.what()) == "--top-p: must be in (0, 1], not 0");
+  }
+  for (const char* args : {"--temperature nan", "--temperature inf", "--top-k -2", "--min-p 1.1",
+                           "--presence-penalty -2.1", "--repetition-penalty 0"}) {
+    INFO(args);
+    CHECK_THROWS_AS(Parse(args), CLI::ParseError);
+  }
+  CHECK(Parse("--top-p 1 --min-p 0 --presence-penalty -2 --repetition-penalty 0.5") ==
+        "top_p: 1 min_p: 0 presence_penalty: -2 repetition_penalty: 0.5");
 }
 
 }  // namespace

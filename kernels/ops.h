@@ -37,6 +37,28 @@ struct TokenCount {
   int32_t n_generated;  // occurrences in the generated text; 0: the token is only in the prompt
 };
 
+// The numbers that shape the distribution of a sequence's tokens. A plain struct, which every
+// kernel reads as it is.
+struct SampleParams {
+  float temperature = 0;  // 0: greedy, the largest logit; the lowest id on a tie
+  int32_t top_k = 0;      // 0: off
+  float top_p = 1;
+  float min_p = 0;
+  float presence_penalty = 0, frequency_penalty = 0, repetition_penalty = 1;
+
+  // Calls visit(name, field) for each number; `name` is the field's name in the protocol.
+  template <typename Params, typename Visit>
+  static void ForEach(Params& params, const Visit& visit) {
+    visit("temperature", params.temperature);
+    visit("top_k", params.top_k);
+    visit("top_p", params.top_p);
+    visit("min_p", params.min_p);
+    visit("presence_penalty", params.presence_penalty);
+    visit("frequency_penalty", params.frequency_penalty);
+    visit("repetition_penalty", params.repetition_penalty);
+  }
+};
+
 // How to process one row of logits. The order is: log-probabilities of the raw row; bias; mask of
 // forbidden ids and of ids that are not allowed; repetition, frequency and presence penalties;
 // temperature; top-k; top-p over the tokens that top-k keeps; min-p; the random draw. A NaN logit
@@ -48,11 +70,7 @@ struct TokenCount {
 // penalty is subtracted once if n_generated > 0. Sources: repetition penalty, N. Keskar et al.,
 // "CTRL", 2019; top-p, A. Holtzman et al., "The Curious Case of Neural Text Degeneration", 2019.
 struct SampleRow {
-  float temperature = 0;  // 0: greedy, the largest logit; the lowest id on a tie
-  int32_t top_k = 0;      // 0: off
-  float top_p = 1;
-  float min_p = 0;
-  float presence_penalty = 0, frequency_penalty = 0, repetition_penalty = 1;
+  SampleParams params;
   uint64_t seed = 0;                   // Philox4x32-10 key
   uint64_t position = 0;               // Philox counter: the position of the new token
   std::span<const TokenCount> counts;  // empty unless a penalty is on

@@ -184,6 +184,7 @@ FrontendOptions MakeFrontendOptions(const ServeFlags& serve, const Pipeline& pip
   options.scheduler_stalled = [scheduler_watch] { return scheduler_watch->Stalled(); };
   options.max_prompts = static_cast<size_t>(serve.scheduler.max_waiting);
   options.max_choices = options.max_prompts + pipeline.limits.max_sequences;
+  options.request_memory_bytes = serve.request_memory_bytes;
   options.streams = serve.streams;
   options.traces = {.spans = spans, .sample_ratio = serve.trace_sample_ratio};
   return options;
@@ -309,8 +310,7 @@ absl::Status Serve(const Flags& flags, StopRequest& stop) {
       std::unique_ptr<Scheduler> scheduler,
       Scheduler::Start(MakeSchedulerConfig(flags.serve, model.spec, pipeline), client.get()));
   SchedulerWatch scheduler_watch(
-      SchedulerWatch::ForSnapshots(scheduler.get()),
-      {.end = std::chrono::seconds(flags.serve.stall_limit_s)},
+      SchedulerWatch::ForSnapshots(scheduler.get()), {.end = flags.serve.stall_limit},
       {.on_change = [&stall_switch](bool stalled) { stall_switch.SetScheduler(stalled); },
        .on_lost = EndForScheduler});
   const std::string name = model.name;

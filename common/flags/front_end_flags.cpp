@@ -127,12 +127,6 @@ void DeclareFrontEndFlags(FlagTable& table, FrontEndFlags& flags) {
   DeclareStreamLimits(table, flags.streams);
 }
 
-absl::Status CheckServeFlags(const FrontEndFlags& flags) {
-  if (flags.grpc != "off" || flags.http != "off") return absl::OkStatus();
-  return absl::InvalidArgumentError(
-      "--grpc off leaves no way in: give --http HOST:PORT, or leave gRPC on");
-}
-
 absl::Status CheckAddresses(const FrontEndFlags& flags) {
   const std::array<std::pair<const char*, const std::string*>, 3> all = {
       {{"--grpc", &flags.grpc}, {"--http", &flags.http}, {"--metrics", &flags.metrics}}};

@@ -59,9 +59,6 @@ struct FrontEndFlags {
 
 void DeclareFrontEndFlags(FlagTable& table, FrontEndFlags& flags);
 
-// INVALID_ARGUMENT if the flags leave no address that clients can reach.
-absl::Status CheckServeFlags(const FrontEndFlags& flags);
-
 // Call it before a model is loaded. INVALID_ARGUMENT if two servers have the same address,
 // UNAVAILABLE if one of them cannot listen. The message names the flag and the address.
 absl::Status CheckAddresses(const FrontEndFlags& flags);

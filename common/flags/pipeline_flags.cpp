@@ -84,6 +84,12 @@ void DeclareSchedulerFlags(FlagTable& table, PipelineFlags& flags) {
            "a request counts. More are refused, unless nothing else waits")
       ->type_name("N")
       ->capture_default_str();
+  table.AddSize(
+      "--request-memory", flags.request_memory_bytes,
+      "Router memory for all requests together: bodies and messages, prompts that are "
+      "tokenized, answers that wait for their client. Requests up to 64 KiB do not count. What "
+      "does not fit is refused. A prompt of N bytes takes about 48 N while it is tokenized "
+      "[256MiB]");
   table
       .Add("--max-logprobs", flags.load.max_logprobs,
            "Maximum number of most likely tokens that a request may ask for at each position")

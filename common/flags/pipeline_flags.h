@@ -63,6 +63,7 @@ struct PipelineFlags {
   uint32_t microbatches = 0;             // that compute at the same time; 0: one per stage
   std::chrono::seconds stall_limit{10};  // a stage without progress for this long ends the pipeline
   double trace_sample_ratio = 1;  // share of requests to trace, if the client does not decide
+  uint64_t request_memory_bytes = 256 << 20;  // for all requests together
   ObservationFlags observation;
   bool operator==(const PipelineFlags&) const = default;
 };

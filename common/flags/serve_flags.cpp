@@ -1,5 +1,7 @@
 #include "common/flags/serve_flags.h"
 
+#include <fmt/format.h>
+
 #include <CLI/CLI.hpp>
 
 #include "common/flags/flag_table.h"
@@ -27,6 +29,20 @@ void AddServeFlags(CLI::App& app, ServeFlags& flags) { AddInGroup(app, flags, De
 
 void AddPipelineFlags(CLI::App& app, PipelineFlags& flags) {
   AddInGroup(app, flags, DeclarePipelineFlags);
+}
+
+absl::Status CheckServeFlags(const ServeFlags& flags) {
+  if (flags.grpc == "off" && flags.http == "off") {
+    return absl::InvalidArgumentError(
+        "--grpc off leaves no way in: give --http HOST:PORT, or leave gRPC on");
+  }
+  if (flags.http_limits.max_body_bytes > flags.request_memory_bytes) {
+    return absl::InvalidArgumentError(
+        fmt::format("--http-max-body {} is more than --request-memory {}, the memory for all "
+                    "requests together: raise the latter",
+                    flags.http_limits.max_body_bytes, flags.request_memory_bytes));
+  }
+  return absl::OkStatus();
 }
 
 std::vector<std::string> ToArgs(const ServeFlags& flags) {

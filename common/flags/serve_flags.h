@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "absl/status/status.h"
 #include "common/flags/front_end_flags.h"
 #include "common/flags/pipeline_flags.h"
 
@@ -24,6 +25,9 @@ void AddServeFlags(CLI::App& app, ServeFlags& flags);
 
 // For commands that start a pipeline for themselves and have no front end to configure.
 void AddPipelineFlags(CLI::App& app, PipelineFlags& flags);
+
+// INVALID_ARGUMENT if the flags leave no address that clients can reach, or contradict each other.
+absl::Status CheckServeFlags(const ServeFlags& flags);
 
 // Returns the command-line arguments that give `flags`. Flags with their default value are left
 // out.

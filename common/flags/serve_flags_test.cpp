@@ -42,6 +42,7 @@ TEST_CASE("Every flag survives the way from the launcher to the router") {
   flags.http_limits.idle_timeout = std::chrono::seconds(6);
   flags.http_limits.keep_alive_interval = std::chrono::milliseconds(250);
   flags.streams.keep = std::chrono::milliseconds(500);
+  flags.request_memory_bytes = 98765432;
   flags.streams.max_bytes = 12346;
   flags.streams.max_streams = 78;
   flags.load.kv_memory_bytes = 123456789;

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <map>
 #include <optional>
 #include <string>
 #include <vector>
@@ -124,8 +125,7 @@ absl::StatusOr<ModelSpec> ReadModelSpec(const std::string& model_dir);
 // MODEL_DIR/generation_config.json: the checkpoint's sampling defaults. If the file is absent, all
 // fields are empty except the EOS ids, which come from config.json.
 struct GenerationDefaults {
-  std::optional<float> temperature, top_p, min_p, repetition_penalty;
-  std::optional<int32_t> top_k;
+  std::map<std::string, double> sampling;  // by SamplingNumber::name; only those in the file
   std::optional<int32_t> max_new_tokens;
   std::vector<int32_t> eos_ids;  // a number or a list in the file
 };

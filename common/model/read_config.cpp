@@ -1,13 +1,13 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
-#include <algorithm>
 #include <filesystem>
 
 #include "common/model/arch/arch.h"
 #include "common/model/config_reader.h"
 #include "common/model/gguf_config.h"
 #include "common/model/model_spec.h"
+#include "common/sampling_numbers.h"
 #include "common/status.h"
 
 namespace stagecoach {
@@ -133,16 +133,12 @@ absl::StatusOr<GenerationDefaults> ReadGenerationDefaults(const std::string& mod
   auto object = ReadJsonObject(path);
   if (object.ok()) {
     ConfigReader config(*object, path);
-    const auto number = [&](std::string_view key, double min, double max) -> std::optional<float> {
-      if (!config.Has(key)) return std::nullopt;
-      return static_cast<float>(config.Number(key, min, max));
-    };
-    defaults.temperature = number("temperature", 0, 100);
-    defaults.top_p = number("top_p", 0, 1);
-    defaults.min_p = number("min_p", 0, 1);
-    defaults.repetition_penalty = number("repetition_penalty", 1e-3, 1e3);
-    // Some files write "off" as -1.
-    if (config.Has("top_k")) defaults.top_k = std::max(0, config.Int("top_k", -1, kMaxId));
+    for (const SamplingNumber& number : kSamplingNumbers) {
+      if (!number.in_checkpoint || !config.Has(number.name)) continue;
+      defaults.sampling[number.name] =
+          number.is_integer ? config.Int(number.name, static_cast<int64_t>(number.min), kMaxId)
+                            : config.Number(number.name, number.min, number.max);
+    }
     if (config.Has("max_new_tokens")) {
       defaults.max_new_tokens = config.Int("max_new_tokens", 1, kMaxId);
     }

@@ -379,15 +379,15 @@ TEST_CASE("generation defaults") {
   auto defaults = ReadGenerationDefaults(dir.path());
   REQUIRE(defaults.ok());
   CHECK(defaults->eos_ids == std::vector<int32_t>{2});
-  CHECK_FALSE(defaults->temperature.has_value());
+  CHECK(defaults->sampling.empty());
 
   dir.Write("generation_config.json",
             R"({"eos_token_id": [128001, 128009], "temperature": 0.6, "top_p": 0.9, "top_k": -1})");
   defaults = ReadGenerationDefaults(dir.path());
   REQUIRE(defaults.ok());
   CHECK(defaults->eos_ids == std::vector<int32_t>{128001, 128009});
-  CHECK(defaults->temperature == 0.6f);
-  CHECK(defaults->top_k == 0);
+  CHECK(defaults->sampling ==
+        std::map<std::string, double>{{"temperature", 0.6}, {"top_p", 0.9}, {"top_k", -1}});
 
   dir.Write("generation_config.json", R"({"temperature": "hot", "top_p": 3})");
   const absl::Status status = ReadGenerationDefaults(dir.path()).status();

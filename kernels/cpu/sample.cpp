@@ -39,6 +39,7 @@ int32_t AllowedId(std::span<const uint32_t> allowed, size_t n, size_t vocab) {
 
 // Applies bias, forbidden ids and penalties. values: [vocab]
 void Edit(const SampleRow& row, float* values, size_t vocab) {
+  const SampleParams& params = row.params;
   const auto in_range = [vocab](int32_t id) { return static_cast<size_t>(id) < vocab; };
   for (size_t i = 0; i < row.bias_ids.size(); ++i) {
     if (in_range(row.bias_ids[i])) values[row.bias_ids[i]] += row.bias_values[i];
@@ -49,9 +50,9 @@ void Edit(const SampleRow& row, float* values, size_t vocab) {
   for (const TokenCount& count : row.counts) {
     if (!in_range(count.id)) continue;
     float& value = values[count.id];
-    value = value > 0 ? value / row.repetition_penalty : value * row.repetition_penalty;
-    value -= row.frequency_penalty * static_cast<float>(count.n_generated);
-    if (count.n_generated > 0) value -= row.presence_penalty;
+    value = value > 0 ? value / params.repetition_penalty : value * params.repetition_penalty;
+    value -= params.frequency_penalty * static_cast<float>(count.n_generated);
+    if (count.n_generated > 0) value -= params.presence_penalty;
   }
 }
 
@@ -59,19 +60,21 @@ void Edit(const SampleRow& row, float* values, size_t vocab) {
 // overwritten. Returns the index of the drawn token.
 int32_t Draw(const SampleRow& row, float* values, size_t vocab, float max,
              const SampleVector& vector, const RankedWeights::Memory& memory) {
+  const SampleParams& params = row.params;
   if (max == kInfinity) {  // all finite values have probability 0
     std::transform(values, values + vocab, values,
                    [](float value) { return value == kInfinity ? 0.0f : -kInfinity; });
     max = 0;
   }
-  RankedWeights ranked(values, vocab, max, static_cast<double>(row.temperature), vector, memory);
+  RankedWeights ranked(values, vocab, max, static_cast<double>(params.temperature), vector, memory);
   size_t n_kept = vocab;
-  if (row.top_k > 0) n_kept = std::min(n_kept, static_cast<size_t>(row.top_k));
-  if (row.top_p < 1) {
-    n_kept = ranked.PrefixReaching(static_cast<double>(row.top_p) * ranked.MassOf(n_kept), n_kept);
+  if (params.top_k > 0) n_kept = std::min(n_kept, static_cast<size_t>(params.top_k));
+  if (params.top_p < 1) {
+    n_kept =
+        ranked.PrefixReaching(static_cast<double>(params.top_p) * ranked.MassOf(n_kept), n_kept);
   }
-  if (row.min_p > 0) {
-    const size_t likely = ranked.CountAtLeast(std::log(static_cast<double>(row.min_p)));
+  if (params.min_p > 0) {
+    const size_t likely = ranked.CountAtLeast(std::log(static_cast<double>(params.min_p)));
     n_kept = std::clamp<size_t>(likely, 1, n_kept);
   }
   return ranked.TokenAt(UniformDraw(row.seed, row.position) * ranked.MassOf(n_kept), n_kept);
@@ -121,7 +124,7 @@ void SampleOne(const float* logits, size_t vocab, const SampleRow& row, const Sa
   const bool edited = !row.bias_ids.empty() || !row.forbidden.empty() || !row.allowed.empty() ||
                       !row.counts.empty();
   const bool drawn = row.given_token < 0;
-  if (drawn && !edited && row.temperature <= 0 && row.n_logprobs < 0) {
+  if (drawn && !edited && row.params.temperature <= 0 && row.n_logprobs < 0) {
     out->token = FirstOf(logits, vocab, vector.clean(logits, vocab, nullptr));
     return;
   }
@@ -144,8 +147,8 @@ void SampleOne(const float* logits, size_t vocab, const SampleRow& row, const Sa
     }
     int32_t at = 0;  // result if all values are -inf
     if (max > -kInfinity) {
-      at = row.temperature <= 0 ? FirstOf(values, n, max)
-                                : Draw(row, values, n, max, vector, memory.ranked);
+      at = row.params.temperature <= 0 ? FirstOf(values, n, max)
+                                       : Draw(row, values, n, max, vector, memory.ranked);
     }
     out->token = row.allowed.empty() ? at : AllowedId(row.allowed, static_cast<size_t>(at), vocab);
   }

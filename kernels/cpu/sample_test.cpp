@@ -46,8 +46,9 @@ void Compare(Ops& ops, const std::vector<float>& logits, const std::vector<Sampl
     return a == b || std::abs(a - b) < 2e-6f * (1 + std::abs(b));
   };
   for (size_t i = 0; i < rows.size(); ++i) {
-    INFO("row " << i << " temperature " << rows[i].temperature << " k " << rows[i].top_k << " p "
-                << rows[i].top_p << " min_p " << rows[i].min_p << " at " << rows[i].position);
+    INFO("row " << i << " temperature " << rows[i].params.temperature << " k "
+                << rows[i].params.top_k << " p " << rows[i].params.top_p << " min_p "
+                << rows[i].params.min_p << " at " << rows[i].position);
     CHECK(out[i].token == expected[i].token);
     if (rows[i].n_logprobs < 0) continue;
     CHECK(same(out[i].logprob, expected[i].logprob));
@@ -66,10 +67,10 @@ std::vector<SampleRow> ManyRows(int n, uint32_t seed) {
   };
   std::vector<SampleRow> rows;
   for (int i = 0; i < n; ++i) {
-    rows.push_back({.temperature = pick(0, 0.1, 0.7, 1, 1, 2, 50),
-                    .top_k = static_cast<int32_t>(pick(0, 0, 1, 2, 40, 1000, 1e6)),
-                    .top_p = pick(1, 1, 0, 0.1, 0.9, 0.999),
-                    .min_p = pick(0, 0, 0.05, 0.5, 1),
+    rows.push_back({.params = {.temperature = pick(0, 0.1, 0.7, 1, 1, 2, 50),
+                               .top_k = static_cast<int32_t>(pick(0, 0, 1, 2, 40, 1000, 1e6)),
+                               .top_p = pick(1, 1, 0, 0.1, 0.9, 0.999),
+                               .min_p = pick(0, 0, 0.05, 0.5, 1)},
                     .seed = random(),
                     .position = static_cast<uint64_t>(i),
                     .n_logprobs = static_cast<int32_t>(pick(-1, -1, 0, 1, 5, 20))});
@@ -109,7 +110,7 @@ TEST_CASE("Sample: temperatures whose inverse is no float") {
   auto ops = MakeCpuOpsFor(target, 1);
   for (const float temperature : {1e-45f, 2.9e-39f, 1e-30f}) {
     std::vector<SampleRow> rows = ManyRows(20, 5);
-    for (SampleRow& row : rows) row.temperature = temperature;
+    for (SampleRow& row : rows) row.params.temperature = temperature;
     Compare(*ops, {1, 3, 2, 3}, rows);
     Compare(*ops, std::vector<float>(40, 5.0f), rows);
     Compare(*ops, {kNan, -2, -kInf, -2, kInf, kInf}, rows);
@@ -131,9 +132,9 @@ TEST_CASE("Sample applies bias, forbidden ids and penalties as the reference doe
     if (i % 3 == 0) rows[i].forbidden = forbidden;
     if (i % 5 < 3) {
       rows[i].counts = counts;
-      rows[i].repetition_penalty = i % 4 == 0 ? 1.0f : 1.3f;
-      rows[i].frequency_penalty = i % 7 == 0 ? 0.0f : 0.4f;
-      rows[i].presence_penalty = i % 6 == 0 ? 0.0f : -0.6f;
+      rows[i].params.repetition_penalty = i % 4 == 0 ? 1.0f : 1.3f;
+      rows[i].params.frequency_penalty = i % 7 == 0 ? 0.0f : 0.4f;
+      rows[i].params.presence_penalty = i % 6 == 0 ? 0.0f : -0.6f;
     }
     if (i % 11 == 0) rows[i].given_token = 123;
   }
@@ -190,18 +191,19 @@ TEST_CASE("Draws follow the distribution") {
     std::vector<bool> kept;
   };
   const std::vector<bool> all(8, true);
-  const Case test = GENERATE_COPY(
-      Case{{.temperature = 1}, all}, Case{{.temperature = 0.6f}, all},
-      Case{{.temperature = 1, .top_k = 3}, {true, false, false, true, false, true, false, false}},
-      Case{{.temperature = 1, .top_p = 0.6f},
-           {false, false, false, true, false, true, false, false}},
-      Case{{.temperature = 1, .min_p = 0.2f},
-           {true, false, false, true, false, true, false, true}});
+  const Case test = GENERATE_COPY(Case{{.params = {.temperature = 1}}, all},
+                                  Case{{.params = {.temperature = 0.6f}}, all},
+                                  Case{{.params = {.temperature = 1, .top_k = 3}},
+                                       {true, false, false, true, false, true, false, false}},
+                                  Case{{.params = {.temperature = 1, .top_p = 0.6f}},
+                                       {false, false, false, true, false, true, false, false}},
+                                  Case{{.params = {.temperature = 1, .min_p = 0.2f}},
+                                       {true, false, false, true, false, true, false, true}});
   std::vector<double> probability(8);
   double total = 0;
   for (size_t i = 0; i < 8; ++i) {
     probability[i] =
-        test.kept[i] ? std::exp(logits[i] / static_cast<double>(test.row.temperature)) : 0;
+        test.kept[i] ? std::exp(logits[i] / static_cast<double>(test.row.params.temperature)) : 0;
     total += probability[i];
   }
   constexpr int kDraws = 20000;

@@ -49,6 +49,7 @@ bool IsAllowed(const SampleRow& row, size_t id) {
 }
 
 void Penalize(const SampleRow& row, std::vector<float>* values) {
+  const SampleParams& params = row.params;
   const auto in_range = [&](int32_t id) {
     return id >= 0 && id < static_cast<int32_t>(values->size());
   };
@@ -64,13 +65,14 @@ void Penalize(const SampleRow& row, std::vector<float>* values) {
   for (const TokenCount& count : row.counts) {
     if (!in_range(count.id)) continue;
     float& value = (*values)[count.id];
-    value = value > 0 ? value / row.repetition_penalty : value * row.repetition_penalty;
-    value -= row.frequency_penalty * static_cast<float>(count.n_generated);
-    if (count.n_generated > 0) value -= row.presence_penalty;
+    value = value > 0 ? value / params.repetition_penalty : value * params.repetition_penalty;
+    value -= params.frequency_penalty * static_cast<float>(count.n_generated);
+    if (count.n_generated > 0) value -= params.presence_penalty;
   }
 }
 
 int32_t Draw(const std::vector<float>& values, const SampleRow& row) {
+  const SampleParams& params = row.params;
   const auto largest = std::max_element(values.begin(), values.end());
   const float max = *largest;
   if (max == kNegativeInfinity) {
@@ -78,29 +80,29 @@ int32_t Draw(const std::vector<float>& values, const SampleRow& row) {
     while (id < values.size() && !IsAllowed(row, id)) ++id;
     return id < values.size() ? static_cast<int32_t>(id) : 0;
   }
-  if (row.temperature <= 0) return static_cast<int32_t>(largest - values.begin());
+  if (params.temperature <= 0) return static_cast<int32_t>(largest - values.begin());
   const std::vector<int32_t> order = Order(values);
 
   const auto exponent = [&](size_t i) {
-    return Below(values[order[i]], max) / static_cast<double>(row.temperature);
+    return Below(values[order[i]], max) / static_cast<double>(params.temperature);
   };
   size_t n_kept = order.size();
-  if (row.top_k > 0) n_kept = std::min(n_kept, static_cast<size_t>(row.top_k));
+  if (params.top_k > 0) n_kept = std::min(n_kept, static_cast<size_t>(params.top_k));
   const auto mass = [&](size_t n) {
     double sum = 0;
     for (size_t i = 0; i < n; ++i) sum += std::exp(exponent(i));
     return sum;
   };
-  if (row.top_p < 1) {
-    const double wanted = static_cast<double>(row.top_p) * mass(n_kept);
+  if (params.top_p < 1) {
+    const double wanted = static_cast<double>(params.top_p) * mass(n_kept);
     size_t n = 0;
     double sum = 0;
     do sum += std::exp(exponent(n++));
     while (n < n_kept && sum < wanted);
     n_kept = n;
   }
-  if (row.min_p > 0) {
-    const double least = std::log(static_cast<double>(row.min_p));
+  if (params.min_p > 0) {
+    const double least = std::log(static_cast<double>(params.min_p));
     while (n_kept > 1 && exponent(n_kept - 1) < least) --n_kept;
   }
   const double target = UniformDraw(row.seed, row.position) * mass(n_kept);

@@ -35,7 +35,7 @@ TEST_CASE("Greedy takes the largest logit, the lowest id among equals") {
   CHECK(SampleToken({1, 3, 2, 3}, {}) == 1);
   CHECK(SampleToken({kNan, -5, kNan}, {}) == 1);
   CHECK(SampleToken({kNan, -kInf, kNan}, {}) == 0);
-  CHECK(SampleToken({1, kInf, 2}, SampleRow{.temperature = 1}) == 1);
+  CHECK(SampleToken({1, kInf, 2}, SampleRow{.params = {.temperature = 1}}) == 1);
 }
 
 TEST_CASE("Bias, forbidden ids and penalties apply in order") {
@@ -49,25 +49,32 @@ TEST_CASE("Bias, forbidden ids and penalties apply in order") {
 
   SECTION("repetition divides what is positive and multiplies what is negative") {
     const std::vector<TokenCount> counts = {{1, 0}, {0, 1}};
-    CHECK(SampleToken({1.6f, 3, 1.7f}, SampleRow{.repetition_penalty = 2, .counts = counts}) == 2);
-    CHECK(SampleToken({-1, -1.5f, -1.6f}, SampleRow{.repetition_penalty = 2, .counts = counts}) ==
-          2);
+    CHECK(SampleToken({1.6f, 3, 1.7f},
+                      SampleRow{.params = {.repetition_penalty = 2}, .counts = counts}) == 2);
+    CHECK(SampleToken({-1, -1.5f, -1.6f},
+                      SampleRow{.params = {.repetition_penalty = 2}, .counts = counts}) == 2);
   }
   SECTION("frequency counts generated tokens, presence their being there") {
     const std::vector<TokenCount> counts = {{0, 0}, {1, 3}};
-    CHECK(SampleToken({1, 3.9f}, SampleRow{.frequency_penalty = 1, .counts = counts}) == 0);
-    CHECK(SampleToken({1, 4.1f}, SampleRow{.frequency_penalty = 1, .counts = counts}) == 1);
-    CHECK(SampleToken({1, 1.9f}, SampleRow{.presence_penalty = 1, .counts = counts}) == 0);
-    CHECK(SampleToken({1, 2.1f}, SampleRow{.presence_penalty = 1, .counts = counts}) == 1);
+    CHECK(SampleToken({1, 3.9f}, SampleRow{.params = {.frequency_penalty = 1}, .counts = counts}) ==
+          0);
+    CHECK(SampleToken({1, 4.1f}, SampleRow{.params = {.frequency_penalty = 1}, .counts = counts}) ==
+          1);
+    CHECK(SampleToken({1, 1.9f}, SampleRow{.params = {.presence_penalty = 1}, .counts = counts}) ==
+          0);
+    CHECK(SampleToken({1, 2.1f}, SampleRow{.params = {.presence_penalty = 1}, .counts = counts}) ==
+          1);
   }
 }
 
 TEST_CASE("A mask leaves only what it allows") {
   const std::vector<uint32_t> allowed = {0b1010};
   CHECK(SampleToken({9, 1, 9, 2}, SampleRow{.allowed = allowed}) == 3);
-  CHECK(Support({9, 1, 9, 2}, {.temperature = 5, .allowed = allowed}) == std::set<int32_t>{1, 3});
+  CHECK(Support({9, 1, 9, 2}, {.params = {.temperature = 5}, .allowed = allowed}) ==
+        std::set<int32_t>{1, 3});
   // Only allowed tokens come out, even if all their logits are NaN or -inf.
-  CHECK(SampleToken({9, kNan, 9, -kInf}, SampleRow{.temperature = 1, .allowed = allowed}) == 1);
+  CHECK(SampleToken({9, kNan, 9, -kInf},
+                    SampleRow{.params = {.temperature = 1}, .allowed = allowed}) == 1);
   CHECK(SampleToken({kInf, 0, 0, 1}, SampleRow{.allowed = allowed}) == 3);
   const std::vector<int32_t> forbidden = {3};
   CHECK(SampleToken({0, 1, 2, 3}, SampleRow{.forbidden = forbidden, .allowed = allowed}) == 1);
@@ -76,21 +83,23 @@ TEST_CASE("A mask leaves only what it allows") {
 TEST_CASE("Top-k, top-p and min-p keep what they say") {
   // probabilities 0.5, 0.25, 0.125, 0.125
   const std::vector<float> logits = {std::log(4.0f), std::log(2.0f), 0, 0};
-  CHECK(Support(logits, {.temperature = 1}) == std::set<int32_t>{0, 1, 2, 3});
-  CHECK(Support(logits, {.temperature = 1, .top_k = 3}) == std::set<int32_t>{0, 1, 2});
-  CHECK(Support(logits, {.temperature = 1, .top_k = 99}) == std::set<int32_t>{0, 1, 2, 3});
-  CHECK(Support(logits, {.temperature = 1, .top_p = 0.49f}) == std::set<int32_t>{0});
-  CHECK(Support(logits, {.temperature = 1, .top_p = 0.74f}) == std::set<int32_t>{0, 1});
-  CHECK(Support(logits, {.temperature = 1, .top_p = 0}) == std::set<int32_t>{0});
+  CHECK(Support(logits, {.params = {.temperature = 1}}) == std::set<int32_t>{0, 1, 2, 3});
+  CHECK(Support(logits, {.params = {.temperature = 1, .top_k = 3}}) == std::set<int32_t>{0, 1, 2});
+  CHECK(Support(logits, {.params = {.temperature = 1, .top_k = 99}}) ==
+        std::set<int32_t>{0, 1, 2, 3});
+  CHECK(Support(logits, {.params = {.temperature = 1, .top_p = 0.49f}}) == std::set<int32_t>{0});
+  CHECK(Support(logits, {.params = {.temperature = 1, .top_p = 0.74f}}) == std::set<int32_t>{0, 1});
+  CHECK(Support(logits, {.params = {.temperature = 1, .top_p = 0}}) == std::set<int32_t>{0});
   // Top-p applies to the tokens that top-k keeps, with probabilities 2/3 and 1/3.
-  CHECK(Support(logits, {.temperature = 1, .top_k = 2, .top_p = 0.6f}) == std::set<int32_t>{0});
-  CHECK(Support(logits, {.temperature = 1, .min_p = 0.49f}) == std::set<int32_t>{0, 1});
-  CHECK(Support(logits, {.temperature = 1, .min_p = 1}) == std::set<int32_t>{0});
-  CHECK(Support({2, 2, 1}, {.temperature = 1, .min_p = 1}) == std::set<int32_t>{0, 1});
+  CHECK(Support(logits, {.params = {.temperature = 1, .top_k = 2, .top_p = 0.6f}}) ==
+        std::set<int32_t>{0});
+  CHECK(Support(logits, {.params = {.temperature = 1, .min_p = 0.49f}}) == std::set<int32_t>{0, 1});
+  CHECK(Support(logits, {.params = {.temperature = 1, .min_p = 1}}) == std::set<int32_t>{0});
+  CHECK(Support({2, 2, 1}, {.params = {.temperature = 1, .min_p = 1}}) == std::set<int32_t>{0, 1});
 }
 
 TEST_CASE("The least temperature leaves those that are equal to the largest") {
-  CHECK(Support({1, 3, 2, 3}, {.temperature = 1e-45f}) == std::set<int32_t>{1, 3});
+  CHECK(Support({1, 3, 2, 3}, {.params = {.temperature = 1e-45f}}) == std::set<int32_t>{1, 3});
 }
 
 TEST_CASE("Log-probabilities are of the raw row") {

@@ -14,17 +14,24 @@
 #include "router/scheduler/kv_blocks.h"
 #include "router/scheduler/scheduler.h"
 #include "router/text/chat.h"
+#include "router/text/text_memory.h"
 
 namespace stagecoach::router {
 namespace {
 
 constexpr auto kSnapshotTimeout = std::chrono::seconds(5);
 
+ServedModel WithMemory(ServedModel model, MemoryBudget* memory) {
+  model.memory = memory;
+  return model;
+}
+
 }  // namespace
 
 Frontend::Frontend(const FrontendOptions& options, ServedModel model,
                    std::vector<v1::StageStatus> stages, Scheduler* scheduler)
-    : model_(std::move(model)),
+    : memory_(options.request_memory_bytes, kSmallRequestBytes),
+      model_(WithMemory(std::move(model), &memory_)),
       stages_(std::move(stages)),
       max_prompts_(options.max_prompts),
       max_choices_(options.max_choices),
@@ -52,8 +59,11 @@ std::shared_ptr<Generation> Frontend::NewGeneration(const std::string& request_i
                                                     const Generation* beside,
                                                     const Arrival& arrival) {
   WorkQueue* lane = beside != nullptr ? beside->lane() : NextLane();
-  const Generation::Services services = {
-      .model = &model_, .scheduler = scheduler_, .metrics = &metrics_, .lane = lane};
+  const Generation::Services services = {.model = &model_,
+                                         .memory = &memory_,
+                                         .scheduler = scheduler_,
+                                         .metrics = &metrics_,
+                                         .lane = lane};
   return std::make_shared<Generation>(
       services, RequestId(request_id), next_id_.fetch_add(kMaxChoices), writer, arrival,
       RequestTrace::Begin(traces_, arrival.traceparent),
@@ -116,6 +126,8 @@ absl::Status Frontend::Tokenize(const v1::TokenizeRequest& request,
     return absl::OkStatus();
   }
   SC_RETURN_IF_ERROR(text::CheckUtf8("text", request.text()));
+  SC_ASSIGN_OR_RETURN(const TextMemory memory,
+                      TextMemory::Reserve(model_, "text", request.text().size()));
   const bool add_special = !request.has_add_special_tokens() || request.add_special_tokens();
   SC_ASSIGN_OR_RETURN(const std::vector<int32_t> ids,
                       model_.tokenizer->Encode(request.text(), add_special));

@@ -11,14 +11,19 @@
 #include <vector>
 
 #include "common/work_queue.h"
+#include "router/access/memory_budget.h"
 #include "router/frontend/arrival.h"
 #include "router/frontend/generation.h"
+#include "router/frontend/message_gate.h"
 #include "router/frontend/router_metrics.h"
 #include "router/frontend/stream_store.h"
 #include "router/text/served_model.h"
 #include "stagecoach/v1/inference.pb.h"
 
 namespace stagecoach::router {
+
+// Requests and answers up to this size do not count against the memory of all requests.
+inline constexpr size_t kSmallRequestBytes = 64 << 10;
 
 struct FrontendOptions {
   int n_prompt_threads = 2;   // tokenizing, chat templates
@@ -30,6 +35,9 @@ struct FrontendOptions {
   // Limit per request, over all of its prompts: more never fit in the queue and the slots.
   size_t max_choices = 4096 + 256;
   StreamLimits streams;  // limits of resumable streams
+  // For all requests together: bodies and messages, texts that are tokenized, answers that wait for
+  // their client.
+  size_t request_memory_bytes = 256 << 20;
   TraceOptions traces;
   // Returns, per stage, a description of its stall; empty: not stalled. Null: no watch runs.
   std::function<std::vector<std::string>()> stalled;
@@ -49,6 +57,8 @@ class Frontend {
   size_t max_choices() const { return max_choices_; }
 
   StreamStore& streams() { return streams_; }
+  MemoryBudget& memory() { return memory_; }
+  MessageGate& message_gate() { return message_gate_; }
   // Returns one of the text threads, in rotation.
   WorkQueue* NextLane() { return lanes_[next_lane_++ % lanes_.size()].get(); }
   // `given`, or a new id if it is empty.
@@ -89,6 +99,8 @@ class Frontend {
   template <typename Request>
   void BeginAny(std::shared_ptr<Generation> generation, const Request* request);
 
+  MemoryBudget memory_;
+  MessageGate message_gate_;
   const ServedModel model_;
   const std::vector<v1::StageStatus> stages_;
   const size_t max_prompts_;

@@ -17,6 +17,13 @@ namespace {
 using Seconds = std::chrono::duration<double>;
 using Milliseconds = std::chrono::duration<double, std::milli>;
 
+// Memory of a token's message and of one log-probability in it, about.
+constexpr size_t kTokenBytes = 32, kLogprobBytes = 128;
+
+size_t LogprobsBytes(const v1::Logprobs& logprobs) {
+  return kLogprobBytes * (1 + static_cast<size_t>(logprobs.top_size()));
+}
+
 }  // namespace
 
 class Generation::Sink final : public SequenceSink {
@@ -68,7 +75,8 @@ Generation::Generation(const Services& services, std::string request_id, Sequenc
       writer_(writer),
       arrival_(std::move(arrival)),
       trace_(std::move(trace)),
-      call_(std::move(call)) {}
+      call_(std::move(call)),
+      backlog_(services.memory) {}
 
 void Generation::Start(absl::StatusOr<GenerationInput> input) {
   services_.lane->Post([self = shared_from_this(), input = std::move(input)]() mutable {
@@ -159,6 +167,16 @@ void Generation::OnEvent(uint32_t index, Event event) {
     FinishChoice(choice, v1::FINISH_REASON_LENGTH, "");
   }
   Pump();
+  HoldPending();
+}
+
+void Generation::HoldPending() {
+  if (ended_) return backlog_.ShrinkTo(0);
+  backlog_.ShrinkTo(pending_bytes_);
+  if (backlog_.GrowTo(pending_bytes_)) return;
+  Abort(absl::ResourceExhaustedError(
+      "the output waits for a client that does not read it, and the memory for requests "
+      "(--request-memory) is taken"));
 }
 
 void Generation::AddToken(Choice& choice, const Event& event) {
@@ -176,6 +194,10 @@ void Generation::AddToken(Choice& choice, const Event& event) {
 
   choice.has_pending = true;
   choice.pending.add_token_ids(*event.token);
+  const size_t n_bytes =
+      kTokenBytes + (event.logprobs == nullptr ? 0 : LogprobsBytes(*event.logprobs));
+  choice.pending_bytes += n_bytes;
+  pending_bytes_ += n_bytes;
   if (event.logprobs != nullptr) {
     FillLogprobs(*services_.model->tokenizer, *event.token, *event.logprobs,
                  choice.pending.add_logprobs());
@@ -219,6 +241,8 @@ void Generation::TakePromptLogprobs(const std::vector<v1::Logprobs>& logprobs) {
     if (position >= input_.prompt->size()) return;
     FillLogprobs(*services_.model->tokenizer, (*input_.prompt)[position], one,
                  prompt_.add_logprobs());
+    prompt_bytes_ += LogprobsBytes(one);
+    pending_bytes_ += LogprobsBytes(one);
   }
 }
 
@@ -266,10 +290,14 @@ bool Generation::WriteNext() {
   writing_.Clear();
   writing_.Swap(&choice->pending);
   choice->has_pending = false;
+  pending_bytes_ -= std::exchange(choice->pending_bytes, 0);
   next_choice_ = (choice->id - first_id_ + 1) % choices_.size();
   writing_.set_request_id(request_id_);
   writing_.set_index(static_cast<uint32_t>(choice->id - first_id_));
-  if (!std::exchange(prompt_sent_, true)) writing_.mutable_prompt()->Swap(&prompt_);
+  if (!std::exchange(prompt_sent_, true)) {
+    writing_.mutable_prompt()->Swap(&prompt_);
+    pending_bytes_ -= std::exchange(prompt_bytes_, 0);
+  }
   if (n_finished_ == choices_.size() && NextPending() == nullptr) {
     FillUsage(writing_);
     ended_ = true;

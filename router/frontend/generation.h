@@ -13,6 +13,7 @@
 
 #include "absl/status/statusor.h"
 #include "common/work_queue.h"
+#include "router/access/memory_budget.h"
 #include "router/frontend/arrival.h"
 #include "router/frontend/request_trace.h"
 #include "router/scheduler/request.h"
@@ -50,6 +51,7 @@ class Generation final : public std::enable_shared_from_this<Generation> {
 
   struct Services {
     const ServedModel* model = nullptr;
+    MemoryBudget* memory = nullptr;  // for output that waits for the client
     Scheduler* scheduler = nullptr;
     const RouterMetrics* metrics = nullptr;
     WorkQueue* lane = nullptr;  // has one thread
@@ -93,6 +95,7 @@ class Generation final : public std::enable_shared_from_this<Generation> {
     OutputChannels channels;
     v1::GenerateResponse pending;
     bool has_pending = false;
+    size_t pending_bytes = 0;  // memory of `pending`, about
     bool finished = false;
     uint32_t preemptions = 0;
     Clock::time_point last_token_time;
@@ -113,6 +116,8 @@ class Generation final : public std::enable_shared_from_this<Generation> {
   void Pump();
   // Returns whether more can be written at once.
   bool WriteNext();
+  // Takes memory for the output that waits for the client; aborts if there is none.
+  void HoldPending();
   bool PromptIsComplete() const;
   Choice* NextPending();
   void EndTrace(std::string error);
@@ -135,8 +140,11 @@ class Generation final : public std::enable_shared_from_this<Generation> {
   std::deque<Choice> choices_;  // by index; addresses are stable, since assemblers refer to input_
   size_t next_choice_ = 0;      // the choice that writes next
   size_t n_finished_ = 0;
-  v1::Prompt prompt_;  // moved into the first message
+  v1::Prompt prompt_;        // moved into the first message
+  size_t prompt_bytes_ = 0;  // memory of its log-probabilities, about
   bool prompt_sent_ = false;
+  size_t pending_bytes_ = 0;  // of the prompt and all choices
+  MemoryBudget::Lease backlog_;
   v1::GenerateResponse writing_;
   bool is_writing_ = false;
   bool ended_ = false;

@@ -35,7 +35,7 @@ class StreamCall final : public ServerCall<Request, v1::GenerateResponse>, publi
 
  public:
   StreamCall(Frontend* frontend, grpc::CallbackServerContext* context, Caller caller)
-      : Base(context, std::move(caller)), frontend_(frontend) {}
+      : Base(frontend, context, std::move(caller)), frontend_(frontend) {}
 
   void Write(const v1::GenerateResponse& message) override { this->StartWrite(&message); }
   void WriteLast(const v1::GenerateResponse& message) override {
@@ -84,10 +84,11 @@ class UnaryCall final : public ServerCall<Request, Response> {
  public:
   using Work = std::function<absl::Status(const Caller&, const Request&, Response*)>;
 
-  // `queue`: its prompt threads run the work; null: it runs at once.
-  UnaryCall(grpc::CallbackServerContext* context, Caller caller, Frontend* queue, Work work)
-      : ServerCall<Request, Response>(context, std::move(caller)),
-        queue_(queue),
+  // Without `on_prompt_thread`, the work runs at once.
+  UnaryCall(Frontend* frontend, grpc::CallbackServerContext* context, Caller caller,
+            bool on_prompt_thread, Work work)
+      : ServerCall<Request, Response>(frontend, context, std::move(caller)),
+        queue_(on_prompt_thread ? frontend : nullptr),
         work_(std::move(work)) {}
 
   void OnDone() override { delete this; }
@@ -104,7 +105,7 @@ class UnaryCall final : public ServerCall<Request, Response> {
     this->StartWriteAndFinish(&response_, grpc::WriteOptions(), grpc::Status::OK);
   }
 
-  Frontend* const queue_;
+  Frontend* const queue_;  // null: no queue
   const Work work_;
   Response response_;
 };
@@ -180,12 +181,12 @@ void InferenceService::AddStream(const char* method, Access::Kind kind) {
 template <typename Request, typename Response>
 void InferenceService::AddUnary(const char* method, Access::Kind kind, bool on_prompt_thread,
                                 Work<Request, Response> work) {
-  Frontend* const queue = on_prompt_thread ? frontend_ : nullptr;
-  Add<Response>(
-      method, kind,
-      [queue, work = std::move(work)](grpc::CallbackServerContext* context, Caller caller) {
-        return new UnaryCall<Request, Response>(context, std::move(caller), queue, work);
-      });
+  Add<Response>(method, kind,
+                [frontend = frontend_, on_prompt_thread, work = std::move(work)](
+                    grpc::CallbackServerContext* context, Caller caller) {
+                  return new UnaryCall<Request, Response>(frontend, context, std::move(caller),
+                                                          on_prompt_thread, work);
+                });
 }
 
 }  // namespace stagecoach::router

@@ -22,7 +22,7 @@ std::optional<SchedulerSnapshot> Ask(Scheduler* scheduler) {
   return future.get();
 }
 
-// Of the KV group that has the least left, from 0 to 1.
+// Share of KV blocks in use, from 0 to 1, in the KV group with the largest share.
 double KvInUse(const SchedulerSnapshot& snapshot) {
   double most = 0;
   for (const SchedulerSnapshot::KvGroup& group : snapshot.kv) {

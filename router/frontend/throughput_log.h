@@ -12,12 +12,12 @@
 
 namespace stagecoach::router {
 
-// What happened in the `seconds` between two snapshots, in words. Empty: nothing did, and nothing
-// waits for something to happen.
+// Describes the `seconds` between two snapshots in one line. Empty: no token was computed, and no
+// request waits.
 std::string ThroughputLine(const SchedulerSnapshot& before, const SchedulerSnapshot& now,
                            double seconds);
 
-// Logs such lines from a thread of its own, from construction to destruction.
+// Logs such lines from its own thread, from construction to destruction.
 class ThroughputLog {
  public:
   // nullopt: the scheduler does not answer; the next interval is then longer.

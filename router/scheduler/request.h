@@ -26,7 +26,9 @@ enum class Finish : uint8_t { kNone, kStopToken, kLength };
 struct SequenceOutput {
   std::span<const int32_t> tokens;         // 0 or 1 new tokens; a stop token is included
   const v1::Logprobs* logprobs = nullptr;  // of the new token, if requested
-  // Of the next prompt tokens, if requested. Over all calls: tokens 1, 2, ..., each exactly once.
+  // Log-probabilities of the next prompt tokens, if requested. All calls together cover tokens 1,
+  // 2,
+  // ..., each exactly once.
   std::span<const v1::Logprobs* const> prompt_logprobs;
   Finish finish = Finish::kNone;
 };

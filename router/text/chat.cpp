@@ -7,6 +7,7 @@
 #include "common/status.h"
 #include "router/text/chat_messages.h"
 #include "router/text/client_json.h"
+#include "router/text/text_memory.h"
 
 namespace stagecoach::router {
 namespace {
@@ -61,6 +62,8 @@ absl::StatusOr<ChatPrompt> RenderChat(const ServedModel& model, const v1::ChatRe
                     "--chat-template FILE",
                     model.name));
   }
+  SC_ASSIGN_OR_RETURN(const TextMemory memory,
+                      TextMemory::Reserve(model, "messages", request.ByteSizeLong()));
   ChatPrompt prompt{.family = DetectToolFamily(*model.chat_template)};
   SC_ASSIGN_OR_RETURN(const MessagesForTemplate messages, MessagesJson(request, prompt.family));
   SC_ASSIGN_OR_RETURN(prompt.tools, OfferedTools(model, request));
@@ -75,6 +78,7 @@ absl::StatusOr<ChatPrompt> RenderChat(const ServedModel& model, const v1::ChatRe
     if (rendered_again.ok()) rendered = std::move(rendered_again);
   }
   if (!rendered.ok()) return WithField(rendered.status(), "messages");
+  SC_RETURN_IF_ERROR(CheckTextLength(model, "messages", rendered->text.size()));
   auto ids = model.tokenizer->EncodeRendered(*rendered);
   if (!ids.ok()) return WithField(ids.status(), "messages");
   SC_RETURN_IF_ERROR(CheckIds(model, *ids, "messages, as tokens"));

@@ -9,7 +9,7 @@ namespace stagecoach::router {
 
 // A value of two bytes, as in "[1,1,1", takes 24 bytes in memory, and twice that while its array
 // grows.
-inline constexpr size_t kMaxJsonMemoryBytes = 128 << 20;
+inline constexpr size_t kMaxJsonMemoryBytes = 64 << 20;
 
 // One thread at a time. Throws std::bad_alloc beyond `max_bytes`. Boost.JSON salts the hash of an
 // object's keys with the address of its table. For large blocks this address is predictable except

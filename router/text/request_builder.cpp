@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <new>
 #include <utility>
 
 #include "common/status.h"
@@ -9,6 +10,7 @@
 #include "router/access/request_id.h"
 #include "router/text/chat.h"
 #include "router/text/chat_output.h"
+#include "router/text/text_memory.h"
 
 namespace stagecoach::router {
 namespace {
@@ -19,6 +21,10 @@ absl::Status CheckBytes(const char* field, const std::string& value, size_t most
         fmt::format("{}: {} bytes; at most {} are allowed", field, value.size(), most));
   }
   return absl::OkStatus();
+}
+
+absl::Status NoMemory() {
+  return absl::ResourceExhaustedError("the server has no memory for this request; try again later");
 }
 
 template <typename Request>
@@ -35,7 +41,10 @@ absl::StatusOr<std::vector<int32_t>> PromptIds(const ServedModel& model,
     return std::vector<int32_t>(ids.begin(), ids.end());
   }
   if (!request.has_text()) return std::vector<int32_t>();
+  SC_RETURN_IF_ERROR(CheckTextLength(model, "text", request.text().size()));
   SC_RETURN_IF_ERROR(text::CheckUtf8("text", request.text()));
+  SC_ASSIGN_OR_RETURN(const TextMemory memory,
+                      TextMemory::Reserve(model, "text", request.text().size()));
   const bool add_special = !request.has_add_special_tokens() || request.add_special_tokens();
   SC_ASSIGN_OR_RETURN(std::vector<int32_t> ids,
                       model.tokenizer->Encode(request.text(), add_special));
@@ -56,7 +65,7 @@ absl::StatusOr<GenerationInput> Complete(const ServedModel& model, std::vector<i
 }  // namespace
 
 absl::StatusOr<GenerationInput> BuildGeneration(const ServedModel& model,
-                                                const v1::GenerateRequest& request) {
+                                                const v1::GenerateRequest& request) try {
   SC_RETURN_IF_ERROR(CheckModelName(model, request.model()));
   SC_RETURN_IF_ERROR(CheckNames(request));
   SC_ASSIGN_OR_RETURN(std::vector<int32_t> prompt, PromptIds(model, request));
@@ -76,10 +85,12 @@ absl::StatusOr<GenerationInput> BuildGeneration(const ServedModel& model,
     }
   }
   return input;
+} catch (const std::bad_alloc&) {
+  return NoMemory();
 }
 
 absl::StatusOr<GenerationInput> BuildGeneration(const ServedModel& model,
-                                                const v1::ChatRequest& request) {
+                                                const v1::ChatRequest& request) try {
   SC_RETURN_IF_ERROR(CheckModelName(model, request.model()));
   SC_RETURN_IF_ERROR(CheckNames(request));
   SC_ASSIGN_OR_RETURN(ChatPrompt chat, RenderChat(model, request));
@@ -105,6 +116,8 @@ absl::StatusOr<GenerationInput> BuildGeneration(const ServedModel& model,
   input.cache_salt = request.cache_salt();
   input.skip_special_tokens = !request.has_skip_special_tokens() || request.skip_special_tokens();
   return input;
+} catch (const std::bad_alloc&) {
+  return NoMemory();
 }
 
 bool NeedsGrammar(const v1::GenerateRequest& request) { return request.sampling().has_grammar(); }

@@ -3,10 +3,11 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <cmath>
 #include <map>
 #include <random>
 
+#include "common/number_fields.h"
+#include "common/sampling_numbers.h"
 #include "common/status.h"
 #include "common/text/utf8.h"
 #include "router/text/error_code.h"
@@ -32,34 +33,29 @@ absl::Status CheckVocabulary(std::string_view field, int32_t id, const ServedMod
   return Bad(field, "token id {} is outside the vocabulary of {}", id, model.spec.vocab_size);
 }
 
+// `value`: an int32 or a float, depending on number.is_integer.
+std::string ValueText(const SamplingNumber& number, double value) {
+  return number.is_integer ? fmt::format("{:.0f}", value)
+                           : fmt::format("{}", static_cast<float>(value));
+}
+
 absl::Status ResolveDistribution(const ServedModel& model, const v1::SamplingParams& params,
                                  v1::SlotSampling& slot) {
-  const GenerationDefaults& defaults = model.defaults;
-  slot.set_temperature(params.has_temperature() ? params.temperature()
-                                                : defaults.temperature.value_or(1.0f));
-  if (!std::isfinite(slot.temperature()) || slot.temperature() < 0) {
-    return Bad("temperature", "{} is not a number >= 0", slot.temperature());
+  for (const SamplingNumber& number : kSamplingNumbers) {
+    double value = number.absent;
+    const auto of_model = model.defaults.sampling.find(number.name);
+    if (HasNumber(params, number.name)) {
+      value = GetNumber(params, number.name);
+    } else if (of_model != model.defaults.sampling.end()) {
+      value = of_model->second;
+    }
+    SetNumber(slot, number.name, value);
+    value = GetNumber(slot, number.name);  // rounding a checkpoint's double may leave the range
+    if (!number.Holds(value)) {
+      return Bad(number.name, "{} is not {}", ValueText(number, value), RangeText(number));
+    }
   }
-  const int32_t top_k = params.has_top_k() ? params.top_k() : defaults.top_k.value_or(0);
-  if (top_k < -1) return Bad("top_k", "{} is not >= -1 (0 or -1: off)", top_k);
-  slot.set_top_k(top_k == -1 || top_k >= model.spec.vocab_size ? 0 : top_k);
-
-  slot.set_top_p(params.has_top_p() ? params.top_p() : defaults.top_p.value_or(1.0f));
-  if (!(slot.top_p() > 0 && slot.top_p() <= 1)) {
-    return Bad("top_p", "{} is not in (0, 1]", slot.top_p());
-  }
-  slot.set_min_p(params.has_min_p() ? params.min_p() : defaults.min_p.value_or(0.0f));
-  SC_RETURN_IF_ERROR(CheckRange("min_p", slot.min_p(), 0, 1));
-  slot.set_presence_penalty(params.presence_penalty());
-  SC_RETURN_IF_ERROR(CheckRange("presence_penalty", slot.presence_penalty(), -2, 2));
-  slot.set_frequency_penalty(params.frequency_penalty());
-  SC_RETURN_IF_ERROR(CheckRange("frequency_penalty", slot.frequency_penalty(), -2, 2));
-  slot.set_repetition_penalty(params.has_repetition_penalty()
-                                  ? params.repetition_penalty()
-                                  : defaults.repetition_penalty.value_or(1.0f));
-  if (!std::isfinite(slot.repetition_penalty()) || slot.repetition_penalty() <= 0) {
-    return Bad("repetition_penalty", "{} is not a number > 0", slot.repetition_penalty());
-  }
+  if (slot.top_k() == -1 || slot.top_k() >= model.spec.vocab_size) slot.set_top_k(0);
   return absl::OkStatus();
 }
 

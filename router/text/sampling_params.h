@@ -18,10 +18,10 @@ inline constexpr int kMaxStopStrings = 16;
 inline constexpr size_t kMaxStopStringBytes = 256;
 inline constexpr int kMaxBiases = 1024;
 inline constexpr int kMaxStopTokens = 256;
-// In one answer: 131,072 positions with 31 alternatives each. One takes some 100 bytes of memory.
+// Limit of log-probabilities in one answer: 131,072 positions with 31 alternatives each.
 inline constexpr uint64_t kMaxLogprobs = 4 << 20;
 
-// What is said of a max_tokens that is none, after its value.
+// The error text for an invalid max_tokens, after its value.
 inline constexpr char kMaxTokensRange[] =
     "is not an integer from 1 to what the prompt leaves of the model's context";
 
@@ -30,8 +30,8 @@ struct ResolvedSampling {
   uint32_t n = 1;
   uint32_t max_tokens = 0;
   std::vector<std::string> stop;
-  // That the answer may have: of each choice's new tokens, and of the prompt's, which OpenAI's API
-  // gives with each choice.
+  // Upper limit of log-probabilities in the answer: those of each choice's new tokens, and those of
+  // the prompt, which OpenAI's API repeats with each choice.
   uint64_t n_logprobs = 0;
 };
 

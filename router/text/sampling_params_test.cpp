@@ -185,11 +185,11 @@ TEST_CASE("absent fields take the checkpoint's defaults, then the protocol's") {
   CHECK(resolved.n == 1);
   CHECK(resolved.max_tokens == 246);
 
-  model.defaults.temperature = 0.6f;
-  model.defaults.top_k = 64;
-  model.defaults.top_p = 0.9f;
-  model.defaults.min_p = 0.1f;
-  model.defaults.repetition_penalty = 1.1f;
+  model.defaults.sampling = {{"temperature", 0.6},
+                             {"top_k", 64},
+                             {"top_p", 0.9},
+                             {"min_p", 0.1},
+                             {"repetition_penalty", 1.1}};
   model.defaults.max_new_tokens = 20;
   resolved = Resolve(model, {});
   CHECK(resolved.slot.temperature() == 0.6f);

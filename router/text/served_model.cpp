@@ -59,6 +59,10 @@ absl::StatusOr<ServedModel> ReadServedModel(const std::string& model_dir, const 
       !fits.ok()) {
     return absl::Status(fits.code(), fmt::format("{}: {}", model_dir, std::string(fits.message())));
   }
+  for (int32_t id = 0; id < model.tokenizer->vocab_size(); ++id) {
+    model.longest_token_bytes =
+        std::max(model.longest_token_bytes, model.tokenizer->TokenBytes(id).size());
+  }
   auto chat_template = text::ChatTemplate::Load(model_dir, chat_template_path);
   if (chat_template.ok()) {
     model.chat_template = *std::move(chat_template);

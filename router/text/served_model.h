@@ -14,6 +14,7 @@
 #include "common/text/grammar_cache.h"
 #include "common/text/token_table.h"
 #include "common/text/tokenizer.h"
+#include "router/access/memory_budget.h"
 #include "stagecoach/v1/step.pb.h"
 
 namespace stagecoach::router {
@@ -30,6 +31,9 @@ struct ServedModel {
   // An error tells why requests with a grammar are refused.
   absl::StatusOr<std::shared_ptr<text::GrammarCache>> grammars =
       absl::FailedPreconditionError("grammars are not set up");
+  size_t longest_token_bytes = 0;  // of the vocabulary; 0: unknown
+  // Bounds the memory of all requests; null: no limit. Outlives the model.
+  MemoryBudget* memory = nullptr;
   std::string dtype;          // "bfloat16"
   int32_t max_model_len = 0;  // prompt and completion, tokens
   int32_t max_logprobs = 20;

@@ -79,11 +79,15 @@ def step_meta():
         raw = struct.pack(f"<{len(words)}I", *words)
         return raw + bytes(-len(raw) % 16)
 
-    record = struct.pack("<7Ii6fiiQ6I", 3, 4, 4, 0, 1, 1, 0, 40, .5, .9, .1, 0, 0, 1., -1, -1, 7, 3, 1, 2, 0, 0, 0)
-    words = [1, 2, 3, 4, 9, 5, 0x3F800000, 9, int.from_bytes(b"a+", "little")]
+    # A v1::SlotSampling: temperature, top_k, seed, stop_ids [9], bias_ids [5], bias_values [1.], grammar: regex "a+", end id 9.
+    sampling = (b"\x0d" + struct.pack("<f", .5) + b"\x10\x28\x28\x07\x52\x01\x09\x5a\x01\x05\x62\x04" + struct.pack("<f", 1)
+                + b"\x7a\x09\x08\x02\x12\x02a+\x22\x01\x09")
+    record = struct.pack("<5I", 3, 4, 4, 0, len(sampling))
+    padded = sampling + bytes(-len(sampling) % 4)
+    words = [1, 2, 3, 4, *struct.unpack(f"<{len(padded) // 4}I", padded)]
     arrays = array([1, 3]) + array([0, 0]) + array([4, 1]) + array([1, 0]) + array([1, 2, 3, 4])
-    arrays += array([7, 8, 9, 10]) + array([5]) + record + array(words)
-    header = struct.pack("<IIQQ10I", 0x4D534353, 3, 9, 1, 64 + len(arrays), 2, 2, 5, 4, 1, 1, len(words), 0, 0)
+    arrays += array([7, 8, 9, 10]) + array([5]) + record + bytes(-len(record) % 16) + array(words)
+    header = struct.pack("<IIQQ9IHH", 0x4D534353, 4, 9, 1, 64 + len(arrays), 2, 2, 5, 4, 1, 1, len(words), 0, 64, 20)
     return header + arrays
 
 

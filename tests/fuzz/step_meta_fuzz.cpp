@@ -40,10 +40,10 @@ int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
     for (size_t g = 0; g < view->n_groups; ++g) sum = sum + Sum(view->new_blocks(i, g));
   }
   for (const worker::SlotRecord& record : view->registrations) {
-    sum = sum + Sum(view->tokens(record)) + Sum(view->stop_ids(record)) +
-          Sum(view->bias_ids(record)) + Sum(view->bias_values(record)) +
-          Sum(view->end_ids(record)) + Sum(std::span<const char>(view->grammar_source(record))) +
-          Sum(std::span<const char>(view->begins_after(record)));
+    sum =
+        sum + Sum(view->tokens(record)) + Sum(std::span<const char>(view->sampling_bytes(record)));
   }
+  const auto sampling = worker::ParseSampling(*view);
+  fuzz::Accept(sampling.status());
   return 0;
 }

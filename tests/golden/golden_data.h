@@ -13,7 +13,7 @@ struct GoldenCase {
   std::vector<float> logits;  // of the last prompt position; empty: not recorded
   std::vector<int32_t> greedy_ids;
   std::vector<float> greedy_logprobs, greedy_margins;  // same size as greedy_ids
-  // Of prompt_ids[1] and later; empty: not recorded.
+  // Log-probabilities of prompt_ids[1] and later; empty: not recorded.
   std::vector<float> prompt_logprobs;
 };
 

@@ -18,25 +18,20 @@ constexpr auto kCloseInterval = std::chrono::milliseconds(50);
 // A mask adds only a few states to a lexer, so the memory is checked rarely.
 constexpr int kMasksPerCheck = 64;
 
-std::vector<int32_t> Generated(const StepMetaView& meta, const SlotRecord& record) {
-  const auto generated = meta.tokens(record).subspan(record.n_prompt);
-  return {generated.begin(), generated.end()};
-}
-
-text::GrammarSource Source(const StepMetaView& meta, const SlotRecord& record) {
-  return {.kind = static_cast<text::GrammarKind>((record.grammar_flags & kGrammarKindMask) - 1),
-          .text = std::string(meta.grammar_source(record)),
-          .any_whitespace = (record.grammar_flags & kAnyWhitespaceFlag) != 0,
-          .begins_after = std::string(meta.begins_after(record))};
+text::GrammarSource Source(const v1::SlotGrammar& grammar) {
+  return {.kind = static_cast<text::GrammarKind>(grammar.kind()),
+          .text = grammar.source(),
+          .any_whitespace = grammar.any_whitespace(),
+          .begins_after = grammar.begins_after()};
 }
 
 }  // namespace
 
-GrammarSequence::GrammarSequence(const StepMetaView& meta, const SlotRecord& record)
-    : source_(Source(meta, record)),
-      end_ids_(meta.end_ids(record).begin(), meta.end_ids(record).end()),
-      end_late_((record.grammar_flags & kEndLateFlag) != 0),
-      generated_(Generated(meta, record)) {}
+GrammarSequence::GrammarSequence(const v1::SlotGrammar& grammar, std::span<const int32_t> generated)
+    : source_(Source(grammar)),
+      end_ids_(grammar.end_ids().begin(), grammar.end_ids().end()),
+      end_late_(grammar.end_late()),
+      generated_(generated.begin(), generated.end()) {}
 
 void GrammarSequence::Begin(std::shared_ptr<text::GrammarCache> grammars) {
   grammars_ = std::move(grammars);
@@ -115,11 +110,15 @@ GrammarMasks::~GrammarMasks() {
   computing_.Abandon();
 }
 
-std::vector<std::shared_ptr<GrammarSequence>> GrammarMasks::Begin(const StepMetaView& meta) {
+std::vector<std::shared_ptr<GrammarSequence>> GrammarMasks::Begin(
+    const StepMetaView& meta, std::span<const v1::SlotSampling> sampling) {
+  SC_CHECK(sampling.size() == meta.registrations.size());
   std::vector<std::shared_ptr<GrammarSequence>> begun(meta.registrations.size());
   for (size_t i = 0; i < begun.size(); ++i) {
-    if (!meta.registrations[i].has_grammar()) continue;
-    begun[i] = std::make_shared<GrammarSequence>(meta, meta.registrations[i]);
+    if (!sampling[i].has_grammar()) continue;
+    const SlotRecord& record = meta.registrations[i];
+    begun[i] = std::make_shared<GrammarSequence>(sampling[i].grammar(),
+                                                 meta.tokens(record).subspan(record.n_prompt));
     compiling_.Post([grammars = grammars_, work = work_, sequence = begun[i]] {
       sequence->Begin(grammars);
       ++*work;

@@ -30,7 +30,8 @@ struct TokenMask {
 // The position of one registered sequence in its grammar. Made by GrammarMasks.
 class GrammarSequence {
  public:
-  GrammarSequence(const StepMetaView& meta, const SlotRecord& record);
+  // `generated`: tokens generated before the registration.
+  GrammarSequence(const v1::SlotGrammar& grammar, std::span<const int32_t> generated);
 
  private:
   friend class GrammarMasks;
@@ -72,9 +73,10 @@ class GrammarMasks {
   ~GrammarMasks();
 
   // Returns the grammars of a step's registrations, in order; null for a registration without one.
-  // Starts to compile them, to follow the tokens generated so far, and to compute their masks. May
-  // be called from any thread.
-  std::vector<std::shared_ptr<GrammarSequence>> Begin(const StepMetaView& meta);
+  // Starts to compile them, to follow the tokens generated so far, and to compute their masks.
+  // `sampling`: by registration. May be called from any thread.
+  std::vector<std::shared_ptr<GrammarSequence>> Begin(const StepMetaView& meta,
+                                                      std::span<const v1::SlotSampling> sampling);
 
   // This and the following calls belong to the compute thread. Applies a step's releases and
   // registrations; `begun` is Begin's result for this step.

@@ -43,7 +43,7 @@ class One {
     std::string bytes;
     REQUIRE(EncodeStepMeta(plan, 1, &bytes).ok());
     const StepMetaView view = DecodeStepMeta(bytes).value();
-    masks_.Apply(view, masks_.Begin(view));
+    masks_.Apply(view, masks_.Begin(view, ParseSampling(view).value()));
   }
 
   std::vector<int32_t> Allowed() {

@@ -5,8 +5,10 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "common/check.h"
 #include "common/status.h"
 #include "common/text/grammar.h"
+#include "worker/stage/sample_params.h"
 
 namespace stagecoach::worker {
 namespace {
@@ -25,7 +27,8 @@ PlanChecker::PlanChecker(const StageLimits& limits, uint64_t epoch, std::vector<
   for (Slot& slot : slots_) slot.n_blocks.assign(limits_.n_kv_groups, 0);
 }
 
-absl::Status PlanChecker::Check(const StepMetaView& meta) {
+absl::Status PlanChecker::Check(const StepMetaView& meta,
+                                std::span<const v1::SlotSampling> sampling) {
   if (meta.epoch != epoch_) {
     return absl::FailedPreconditionError(absl::StrCat("step ", meta.step, " belongs to epoch ",
                                                       meta.epoch, ", the pipeline is in epoch ",
@@ -36,6 +39,7 @@ absl::Status PlanChecker::Check(const StepMetaView& meta) {
         absl::StrCat("step ", meta.step, " came after step ", step_));
   }
   step_ = meta.step;
+  SC_CHECK(sampling.empty() || sampling.size() == meta.registrations.size());
   const auto check_all = [&] {
     if (meta.n_groups != static_cast<uint32_t>(limits_.n_kv_groups)) {
       return absl::InvalidArgumentError(
@@ -46,8 +50,10 @@ absl::Status PlanChecker::Check(const StepMetaView& meta) {
           meta.n_rows, " tokens; the stage was loaded for ", limits_.max_batched_tokens));
     }
     for (uint32_t slot : meta.releases) SC_RETURN_IF_ERROR(CheckRelease(slot));
-    for (const SlotRecord& record : meta.registrations) {
+    for (size_t i = 0; i < meta.registrations.size(); ++i) {
+      const SlotRecord& record = meta.registrations[i];
       SC_RETURN_IF_ERROR(CheckRegistration(meta, record));
+      if (!sampling.empty()) SC_RETURN_IF_ERROR(CheckSampling(record.slot, sampling[i]));
     }
     for (size_t i = 0; i < meta.n_slots(); ++i) SC_RETURN_IF_ERROR(CheckSlot(meta, i));
     return absl::OkStatus();
@@ -83,15 +89,6 @@ absl::Status PlanChecker::CheckRegistration(const StepMetaView& meta, const Slot
                                           limits_.vocab_size));
     }
   }
-  for (float value : {r.temperature, r.top_p, r.min_p, r.presence_penalty, r.frequency_penalty,
-                      r.repetition_penalty}) {
-    if (!std::isfinite(value)) return Invalid(r.slot, "a sampling value is not finite");
-  }
-  if (r.temperature < 0) return Invalid(r.slot, "a negative temperature");
-  if (r.n_logprobs > limits_.max_logprobs || r.n_prompt_logprobs > limits_.max_logprobs) {
-    return Invalid(r.slot, absl::StrCat("more than ", limits_.max_logprobs, " log-probabilities"));
-  }
-  if (r.has_grammar()) SC_RETURN_IF_ERROR(CheckGrammar(meta, r));
   Slot& slot = slots_[r.slot];
   slot.registered = true;
   slot.n_computed = 0;
@@ -100,21 +97,36 @@ absl::Status PlanChecker::CheckRegistration(const StepMetaView& meta, const Slot
   return absl::OkStatus();
 }
 
-absl::Status PlanChecker::CheckGrammar(const StepMetaView& meta, const SlotRecord& r) {
-  const uint32_t kind = (r.grammar_flags & kGrammarKindMask) - 1;
-  if (kind > static_cast<uint32_t>(text::GrammarKind::kCallsOrForm) ||
-      (r.grammar_flags & ~(kGrammarKindMask | kAnyWhitespaceFlag | kEndLateFlag)) != 0) {
-    return Invalid(r.slot, "an unknown kind of grammar");
+absl::Status PlanChecker::CheckSampling(uint32_t slot, const v1::SlotSampling& sampling) const {
+  const kernels::SampleParams params = ToSampleParams(sampling);
+  bool all_finite = true;
+  kernels::SampleParams::ForEach(params, [&all_finite](const char*, auto value) {
+    all_finite = all_finite && std::isfinite(static_cast<double>(value));
+  });
+  if (!all_finite) return Invalid(slot, "a sampling value is not finite");
+  if (params.temperature < 0) return Invalid(slot, "a negative temperature");
+  if (sampling.n_logprobs() > limits_.max_logprobs ||
+      sampling.n_prompt_logprobs() > limits_.max_logprobs) {
+    return Invalid(slot, absl::StrCat("more than ", limits_.max_logprobs, " log-probabilities"));
   }
-  if (uint64_t{r.n_grammar_bytes} + r.n_after_bytes > text::kMaxGrammarBytes) {
-    return Invalid(r.slot, absl::StrCat("a grammar of ", r.n_grammar_bytes, " bytes; at most ",
-                                        text::kMaxGrammarBytes, " are possible"));
+  if (sampling.bias_ids_size() != sampling.bias_values_size()) {
+    return Invalid(slot, absl::StrCat(sampling.bias_ids_size(), " bias ids, but ",
+                                      sampling.bias_values_size(), " bias values"));
   }
-  if (r.n_end == 0) return Invalid(r.slot, "a grammar without a token that ends it");
-  for (int32_t id : meta.end_ids(r)) {
+  return sampling.has_grammar() ? CheckGrammar(slot, sampling.grammar()) : absl::OkStatus();
+}
+
+absl::Status PlanChecker::CheckGrammar(uint32_t slot, const v1::SlotGrammar& grammar) const {
+  if (!v1::GrammarKind_IsValid(grammar.kind())) return Invalid(slot, "an unknown kind of grammar");
+  if (grammar.source().size() + grammar.begins_after().size() > text::kMaxGrammarBytes) {
+    return Invalid(slot, absl::StrCat("a grammar of ", grammar.source().size(), " bytes; at most ",
+                                      text::kMaxGrammarBytes, " are possible"));
+  }
+  if (grammar.end_ids().empty()) return Invalid(slot, "a grammar without a token that ends it");
+  for (int32_t id : grammar.end_ids()) {
     if (id < 0 || id >= limits_.vocab_size) {
-      return Invalid(r.slot, absl::StrCat("end id ", id, " is outside the vocabulary of ",
-                                          limits_.vocab_size));
+      return Invalid(
+          slot, absl::StrCat("end id ", id, " is outside the vocabulary of ", limits_.vocab_size));
     }
   }
   return absl::OkStatus();

@@ -1,9 +1,10 @@
 // Whether a step makes sense after those before it: what a broken or foreign router could send ends
-// the epoch with a status here and never reaches the layers. Every stage checks what it receives,
-// in step order, ahead of computing it. One thread.
+// the epoch with a status here and never reaches the layers. Every stage checks what it reads of a
+// step, in step order, ahead of computing it. One thread.
 #pragma once
 
 #include <cstdint>
+#include <span>
 #include <vector>
 
 #include "absl/status/status.h"
@@ -19,8 +20,9 @@ class PlanChecker {
 
   // FAILED_PRECONDITION: another epoch, a gap in the steps, a slot that is not registered.
   // INVALID_ARGUMENT: values out of range, positions that do not follow. After an error the
-  // checker is of no further use.
-  absl::Status Check(const StepMetaView& meta);
+  // checker is of no further use. `sampling`: by registration; empty on a stage that does not read
+  // it.
+  absl::Status Check(const StepMetaView& meta, std::span<const v1::SlotSampling> sampling);
 
  private:
   struct Slot {
@@ -33,7 +35,8 @@ class PlanChecker {
 
   absl::Status CheckRelease(uint32_t slot);
   absl::Status CheckRegistration(const StepMetaView& meta, const SlotRecord& record);
-  absl::Status CheckGrammar(const StepMetaView& meta, const SlotRecord& record);
+  absl::Status CheckSampling(uint32_t slot, const v1::SlotSampling& sampling) const;
+  absl::Status CheckGrammar(uint32_t slot, const v1::SlotGrammar& grammar) const;
   absl::Status CheckSlot(const StepMetaView& meta, size_t i);
   absl::Status CheckBlocks(const StepMetaView& meta, size_t i, Slot& slot);
 

@@ -11,6 +11,15 @@ namespace {
 
 constexpr uint64_t kEpoch = 4;
 
+StageLimits Limits() {
+  return {.max_batched_tokens = 32,
+          .max_sequences = 2,
+          .max_model_len = 64,
+          .max_logprobs = 5,
+          .vocab_size = 100,
+          .n_kv_groups = 1};
+}
+
 class Fixture {
  public:
   absl::Status Check(v1::StepPlan plan) {
@@ -20,18 +29,13 @@ class Fixture {
     std::string bytes;
     if (absl::Status status = EncodeStepMeta(plan, 1, &bytes); !status.ok()) return status;
     const auto view = DecodeStepMeta(bytes);
-    return view.ok() ? checker_.Check(*view) : view.status();
+    if (!view.ok()) return view.status();
+    const auto sampling = ParseSampling(*view);
+    return sampling.ok() ? checker_.Check(*view, *sampling) : sampling.status();
   }
 
  private:
-  PlanChecker checker_{StageLimits{.max_batched_tokens = 32,
-                                   .max_sequences = 2,
-                                   .max_model_len = 64,
-                                   .max_logprobs = 5,
-                                   .vocab_size = 100,
-                                   .n_kv_groups = 1},
-                       kEpoch,
-                       {8}};
+  PlanChecker checker_{Limits(), kEpoch, {8}};
   uint64_t step_ = 0;
 };
 
@@ -158,6 +162,14 @@ TEST_CASE("what is out of range is an invalid argument") {
   SECTION("negative temperature") {
     plan.mutable_registrations(0)->mutable_sampling()->set_temperature(-1);
   }
+  SECTION("bias without values") {
+    plan.mutable_registrations(0)->mutable_sampling()->add_bias_ids(1);
+  }
+  SECTION("an unknown kind of grammar") {
+    auto* grammar = plan.mutable_registrations(0)->mutable_sampling()->mutable_grammar();
+    grammar->add_end_ids(0);
+    grammar->set_kind(static_cast<v1::GrammarKind>(-1));
+  }
   SECTION("a grammar that nothing ends") {
     plan.mutable_registrations(0)->mutable_sampling()->mutable_grammar();
   }
@@ -185,6 +197,21 @@ TEST_CASE("what is out of range is an invalid argument") {
   }
   SECTION("rows that overflow") { Compute(plan, 0, 0, 0x0fffffff, false, {0, 1}); }
   CHECK(invalid());
+}
+
+TEST_CASE("a stage that reads no sampling parameters checks the rest") {
+  v1::StepPlan plan = Registered(20);
+  plan.set_epoch(kEpoch);
+  plan.set_step(1);
+  plan.mutable_registrations(0)->mutable_sampling()->set_temperature(-1);
+  const auto check = [&plan] {
+    std::string bytes;
+    REQUIRE(EncodeStepMeta(plan, 1, &bytes).ok());
+    return PlanChecker(Limits(), kEpoch, {8}).Check(DecodeStepMeta(bytes).value(), {});
+  };
+  CHECK(check().ok());
+  plan.mutable_registrations(0)->set_tokens(3, 100);
+  CHECK(absl::IsInvalidArgument(check()));
 }
 
 TEST_CASE("a decode whose token nobody sampled is refused") {

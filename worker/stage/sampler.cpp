@@ -9,6 +9,11 @@
 namespace stagecoach::worker {
 namespace {
 
+template <typename T>
+std::span<const T> ToSpan(const google::protobuf::RepeatedField<T>& values) {
+  return {values.data(), static_cast<size_t>(values.size())};
+}
+
 void FillLogprobs(int32_t n_logprobs, const kernels::SampledToken& sampled, v1::Logprobs* out) {
   out->set_chosen(sampled.logprob);
   for (int32_t i = 0; i < n_logprobs; ++i) {
@@ -56,8 +61,8 @@ Sampler::Sampler(const StageLimits& limits, StageModel* model, kernels::Ops* ops
 }
 
 bool Sampler::NeedsTokens(const StepMetaView& meta, size_t i, const SlotTable& slots) {
-  const SlotSamplingState& sampling = slots.sampling(meta.slots[i]);
-  return meta.samples(i) && (sampling.has_penalties() || sampling.record.has_grammar());
+  const SlotSamplingState& state = slots.sampling(meta.slots[i]);
+  return meta.samples(i) && (state.has_penalties() || state.sampling.has_grammar());
 }
 
 absl::Status Sampler::Start(const StepMetaView& meta, const SlotTable& slots, const float* hidden,
@@ -113,12 +118,12 @@ std::span<const int32_t> Sampler::ChooseRows(const StepMetaView& meta, const Bat
   };
   for (size_t i = 0; i < meta.n_slots(); ++i) {
     const uint32_t slot = meta.slots[i];
-    const SlotRecord& record = slots.sampling(slot).record;
+    const SlotSamplingState& state = slots.sampling(slot);
     const int32_t first_row = batch.row_start(i);
-    if (record.n_prompt_logprobs >= 0) {
+    if (state.sampling.n_prompt_logprobs() >= 0) {
       const auto tokens = slots.tokens(slot);
       // The row at position p - 1 says how likely prompt token p was.
-      const uint32_t end = std::min(meta.starts[i] + meta.n_tokens[i], record.n_prompt - 1);
+      const uint32_t end = std::min(meta.starts[i] + meta.n_tokens[i], state.n_prompt - 1);
       for (uint32_t p = meta.starts[i] + 1; p <= end; ++p) {
         want(i, first_row + static_cast<int32_t>(p - 1 - meta.starts[i]), tokens[p]);
       }
@@ -134,28 +139,24 @@ kernels::SampleRow Sampler::MakeRow(const StepMetaView& meta, const SlotTable& s
                                     const Want& want) {
   const uint32_t slot = meta.slots[want.plan_index];
   const SlotSamplingState& state = slots.sampling(slot);
-  const SlotRecord& record = state.record;
+  const v1::SlotSampling& sampling = state.sampling;
   if (want.prompt_token >= 0) {
-    return {.given_token = want.prompt_token, .n_logprobs = record.n_prompt_logprobs};
+    return {.given_token = want.prompt_token, .n_logprobs = sampling.n_prompt_logprobs()};
   }
   // Of the new token; generated ones follow the prompt.
   const uint32_t position = meta.starts[want.plan_index] + meta.n_tokens[want.plan_index];
-  kernels::SampleRow row{.temperature = record.temperature,
-                         .top_k = record.top_k,
-                         .top_p = record.top_p,
-                         .min_p = record.min_p,
-                         .presence_penalty = record.presence_penalty,
-                         .frequency_penalty = record.frequency_penalty,
-                         .repetition_penalty = record.repetition_penalty,
-                         .seed = record.seed,
+  kernels::SampleRow row{.params = state.params,
+                         .seed = sampling.seed(),
                          .position = position,
                          .counts = state.counts,
-                         .bias_ids = state.bias_ids,
-                         .bias_values = state.bias_values,
+                         .bias_ids = ToSpan(sampling.bias_ids()),
+                         .bias_values = ToSpan(sampling.bias_values()),
                          .slot = static_cast<int32_t>(meta.slots[want.plan_index]),
-                         .n_logprobs = record.n_logprobs};
-  if (position - record.n_prompt < record.min_tokens) row.forbidden = state.stop_ids;
-  if (!record.has_grammar()) return row;
+                         .n_logprobs = sampling.n_logprobs()};
+  if (position - state.n_prompt < sampling.min_tokens()) {
+    row.forbidden = ToSpan(sampling.stop_ids());
+  }
+  if (!sampling.has_grammar()) return row;
 
   const TokenMask& mask = AwaitMask(slot);
   if (!mask.status.ok()) return row;

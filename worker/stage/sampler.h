@@ -59,32 +59,32 @@ class Sampler {
   Sampler(const StageLimits& limits, StageModel* model, kernels::Ops* ops, GrammarMasks* masks,
           StageClock* clock);
 
-  // Whether the device must be told something of this step that follows from the tokens before it.
-  // Then the slot table must have those.
+  // Whether sampling for slot `i` needs the values of earlier tokens on the host. If so, the slot
+  // table must have them.
   static bool NeedsTokens(const StepMetaView& meta, size_t i, const SlotTable& slots);
 
-  // Before the model's Forward, which is told of them: the rows whose logits the step needs,
-  // rising. Valid until the next call.
+  // Returns the rows whose logits the step needs, ascending. Call it before the model's Forward,
+  // which takes them. Valid until the next call.
   std::span<const int32_t> ChooseRows(const StepMetaView& meta, const BatchBuilder& batch,
                                       const SlotTable& slots);
 
-  // After Forward. hidden: [T, hidden_size], of which the chosen rows have come through the last
-  // layer. Takes as many turns as max_logit_rows() demands, and waits for all but the last of them.
+  // Call it after Forward. hidden: [T, hidden_size]; the chosen rows have passed the last layer.
+  // Samples in as many turns as max_logit_rows() requires, and waits for all turns but the last.
   absl::Status Start(const StepMetaView& meta, const SlotTable& slots, const float* hidden,
                      PendingSamples* pending);
 
-  // After the device has done what Start queued. May be called from another thread than Start.
-  // tokens: one for each slot that sampled, in the plan's order; valid until the next Start.
+  // Call it after the device has finished the work that Start queued; any thread may call it.
+  // tokens: one per slot that sampled, in the order of the plan; valid until the next Start.
   static v1::StepResult Finish(PendingSamples* pending, std::span<const TokenRecord>* tokens);
 
  private:
-  // A row of logits to take.
+  // A row whose logits are needed.
   struct Want {
     uint32_t plan_index = 0;    // slot of the plan
-    int32_t prompt_token = -1;  // whose log-probability is wanted; -1: sample
+    int32_t prompt_token = -1;  // report this token's log-probability; -1: sample
   };
 
-  // Waits for the mask of a row that keeps to a grammar.
+  // Waits for the mask of a row with a grammar.
   kernels::SampleRow MakeRow(const StepMetaView& meta, const SlotTable& slots, const Want& want);
   const TokenMask& AwaitMask(uint32_t slot);
   static void Report(PendingSamples* pending);
@@ -94,10 +94,10 @@ class Sampler {
   kernels::Ops* const ops_;
   GrammarMasks* const masks_;
   StageClock* const clock_;
-  // Of the step, one for each row: [max_batched_tokens]
+  // One entry per row of the step: [max_batched_tokens]
   std::vector<Want> wants_;
-  std::vector<int32_t> rows_;  // of hidden
-  // Of one turn: [max_logit_rows]
+  std::vector<int32_t> rows_;  // indexes of rows in hidden
+  // The rows of one turn: [max_logit_rows]
   std::vector<kernels::SampleRow> sample_rows_;
 };
 

@@ -1,8 +1,11 @@
 #include "worker/stage/slot_table.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "common/check.h"
+#include "worker/stage/sample_params.h"
 
 namespace stagecoach::worker {
 
@@ -23,9 +26,12 @@ SlotTable::SlotTable(const StageLimits& limits, Needs needs)
   if (needs_.sampling) sampling_.resize(limits.max_sequences);
 }
 
-void SlotTable::Apply(const StepMetaView& meta) {
+void SlotTable::Apply(const StepMetaView& meta, std::span<v1::SlotSampling> sampling) {
+  SC_CHECK(!needs_.sampling || sampling.size() == meta.registrations.size());
   for (uint32_t slot : meta.releases) Release(slot);
-  for (const SlotRecord& record : meta.registrations) Register(meta, record);
+  for (size_t i = 0; i < meta.registrations.size(); ++i) {
+    Register(meta, meta.registrations[i], needs_.sampling ? &sampling[i] : nullptr);
+  }
   new_blocks_.clear();
   for (size_t i = 0; i < meta.n_slots(); ++i) {
     const uint32_t slot = meta.slots[i];
@@ -46,7 +52,8 @@ void SlotTable::Release(uint32_t slot) {
   n_in_use_.fetch_sub(1, std::memory_order_relaxed);
 }
 
-void SlotTable::Register(const StepMetaView& meta, const SlotRecord& record) {
+void SlotTable::Register(const StepMetaView& meta, const SlotRecord& record,
+                         v1::SlotSampling* sampling) {
   Slot& slot = slots_[record.slot];
   if (!slot.in_use) n_in_use_.fetch_add(1, std::memory_order_relaxed);
   slot.in_use = true;
@@ -56,19 +63,19 @@ void SlotTable::Register(const StepMetaView& meta, const SlotRecord& record) {
   const auto tokens = meta.tokens(record);
   slot.n_tokens = static_cast<int32_t>(tokens.size());
   if (needs_.tokens) std::copy(tokens.begin(), tokens.end(), token_row(record.slot));
-  if (!needs_.sampling) return;
+  if (sampling == nullptr) return;
 
-  SlotSamplingState& sampling = sampling_[record.slot];
-  const auto assign = [](auto& to, const auto& from) { to.assign(from.begin(), from.end()); };
-  sampling.record = record;
-  assign(sampling.stop_ids, meta.stop_ids(record));
-  assign(sampling.bias_ids, meta.bias_ids(record));
-  assign(sampling.bias_values, meta.bias_values(record));
-  sampling.counts.clear();
-  if (!sampling.has_penalties()) return;
+  SlotSamplingState& state = sampling_[record.slot];
+  state.sampling = std::move(*sampling);
+  // GrammarMasks keeps the grammar's source, which may be large.
+  if (state.sampling.has_grammar()) state.sampling.mutable_grammar()->Clear();
+  state.params = ToSampleParams(state.sampling);
+  state.n_prompt = record.n_prompt;
+  state.counts.clear();
+  if (!state.has_penalties()) return;
 
   // In bulk, because inserting a long prompt token by token would take quadratic time.
-  std::vector<kernels::TokenCount>& counts = sampling.counts;
+  std::vector<kernels::TokenCount>& counts = state.counts;
   for (size_t i = 0; i < tokens.size(); ++i) {
     counts.push_back({tokens[i], i < record.n_prompt ? 0 : 1});
   }

@@ -21,14 +21,15 @@ namespace stagecoach::worker {
 
 // Sampling parameters of one sequence, and the counts they need.
 struct SlotSamplingState {
-  SlotRecord record{};
-  std::vector<int32_t> stop_ids, bias_ids;
-  std::vector<float> bias_values;
+  // Its grammar is empty, but set if the sequence has one.
+  v1::SlotSampling sampling;
+  kernels::SampleParams params;  // from `sampling`
+  uint32_t n_prompt = 0;
   std::vector<kernels::TokenCount> counts;  // ascending ids; empty if there are no penalties
 
   bool has_penalties() const {
-    return record.presence_penalty != 0 || record.frequency_penalty != 0 ||
-           record.repetition_penalty != 1;
+    return params.presence_penalty != 0 || params.frequency_penalty != 0 ||
+           params.repetition_penalty != 1;
   }
 };
 
@@ -41,8 +42,9 @@ class SlotTable {
 
   SlotTable(const StageLimits& limits, Needs needs);
 
-  // Applies a step's releases, registrations and new blocks.
-  void Apply(const StepMetaView& meta);
+  // Applies a step's releases, registrations and new blocks. `sampling`: by registration; read, and
+  // moved from, only with Needs::sampling.
+  void Apply(const StepMetaView& meta, std::span<v1::SlotSampling> sampling);
   // New blocks of the step applied last.
   std::span<const kernels::NewBlock> new_blocks() const { return new_blocks_; }
 
@@ -66,7 +68,7 @@ class SlotTable {
     int32_t n_tokens = 0;
   };
 
-  void Register(const StepMetaView& meta, const SlotRecord& record);
+  void Register(const StepMetaView& meta, const SlotRecord& record, v1::SlotSampling* sampling);
   void Release(uint32_t slot);
 
   int32_t* token_row(uint32_t slot) const { return tokens_.get() + size_t{slot} * token_stride_; }

@@ -30,6 +30,13 @@ struct Meta {
   StepMetaView view;
 };
 
+void Apply(SlotTable& table, const Meta& meta) {
+  auto sampling = ParseSampling(meta.view);
+  REQUIRE(sampling.ok());
+  table.Apply(meta.view, *sampling);
+}
+void Apply(SlotTable& table, const v1::StepPlan& plan) { Apply(table, Meta(plan)); }
+
 v1::StepPlan Plan(uint64_t step) {
   v1::StepPlan plan;
   plan.set_step(step);
@@ -69,7 +76,7 @@ TEST_CASE("penalty counts are rebuilt from a registration and follow sampled tok
   SlotTable table(Limits(), {.tokens = true, .sampling = true});
   v1::StepPlan plan = Plan(1);
   Register(plan, 1, {5, 3, 5, 9, 3, 3}, 3)->mutable_sampling()->set_presence_penalty(0.5f);
-  table.Apply(Meta(plan).view);
+  Apply(table, plan);
   const auto counts = [&table] {
     std::vector<std::pair<int32_t, int32_t>> pairs;
     for (const auto& c : table.sampling(1).counts) pairs.push_back({c.id, c.n_generated});
@@ -87,7 +94,7 @@ TEST_CASE("without penalties nothing is counted") {
   SlotTable table(Limits(), {.tokens = true, .sampling = true});
   v1::StepPlan plan = Plan(1);
   Register(plan, 0, {1, 2}, 2);
-  table.Apply(Meta(plan).view);
+  Apply(table, plan);
   REQUIRE(table.AcceptToken(1, 0, 5).ok());
   CHECK(table.sampling(0).counts.empty());
 }
@@ -96,7 +103,7 @@ TEST_CASE("a token of a step before the slot's registration is ignored") {
   SlotTable table(Limits(), {.tokens = true});
   v1::StepPlan plan = Plan(3);
   Register(plan, 0, {1, 2}, 2);
-  table.Apply(Meta(plan).view);
+  Apply(table, plan);
   CHECK(table.AcceptToken(2, 0, 50).value() == false);
   CHECK(table.tokens(0).size() == 2);
   CHECK(table.AcceptToken(3, 0, 51).value() == true);
@@ -104,7 +111,7 @@ TEST_CASE("a token of a step before the slot's registration is ignored") {
 
   plan = Plan(4);
   plan.add_release(0);
-  table.Apply(Meta(plan).view);
+  Apply(table, plan);
   CHECK(table.AcceptToken(3, 0, 52).value() == false);
   CHECK(table.tokens(0).size() == 3);
   CHECK(table.n_in_use() == 0);
@@ -117,7 +124,7 @@ TEST_CASE("tokens that no stage could have sampled are errors") {
   CHECK(absl::IsInvalidArgument(table.AcceptToken(1, 0, -1).status()));
   v1::StepPlan plan = Plan(1);
   Register(plan, 0, Ids(64, 7), 64);
-  table.Apply(Meta(plan).view);
+  Apply(table, plan);
   CHECK(table.AcceptToken(1, 0, 1).ok());
   CHECK(absl::IsInvalidArgument(table.AcceptToken(2, 0, 1).status()));
 }
@@ -133,7 +140,7 @@ TEST_CASE("the batch has the rows and new blocks of every sequence, and its toke
   Compute(plan, 2, 0, 15, {4}, {7});
   Compute(plan, 0, 0, 3, {1}, {0});
   Meta first(plan);
-  table.Apply(first.view);
+  Apply(table, first);
   builder.Build(first.view, table);
   CHECK(builder.FillTokens(first.view, table, false) == 0);
   CHECK(builder.batch().n_tokens == 18);
@@ -142,7 +149,7 @@ TEST_CASE("the batch has the rows and new blocks of every sequence, and its toke
   Compute(plan, 2, 15, 3, {6}, {5});
   Compute(plan, 0, 3, 1, {}, {});
   Meta second(plan);
-  table.Apply(second.view);
+  Apply(table, second);
   builder.Build(second.view, table);
   // Slot 0's token has not arrived yet; the other slot's tokens have.
   const kernels::StepBatch& batch = builder.batch();

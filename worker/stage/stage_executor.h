@@ -130,6 +130,7 @@ class StageExecutor {
   struct KnownStep {
     std::string bytes;
     StepMetaView view;
+    std::vector<v1::SlotSampling> sampling;  // by registration; first and last stage only
     std::vector<std::shared_ptr<GrammarSequence>> grammars;  // by registration; last stage
     Time ready_at;
   };
@@ -169,7 +170,7 @@ class StageExecutor {
   void Trace(const StartedStep& step, Time computed);
   void TakeLocked() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);  // counts a step as taken
   absl::Status NextMetadata(std::string* bytes);
-  absl::Status RunStep(const KnownStep& step);
+  absl::Status RunStep(KnownStep& step);
   void CountBubble();
   void CountBubbleLocked() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void CountLateMetadataLocked() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
@@ -179,7 +180,7 @@ class StageExecutor {
   absl::Status TakeTokens(const KnownStep& step);
   void Forward(const StepMetaView& meta);
   // As RunStep, TakeTokens and TakeHidden, if messages pass from device to device.
-  absl::Status RunStepOnDevice(const KnownStep& step);
+  absl::Status RunStepOnDevice(KnownStep& step);
   absl::Status TakeTokensOnDevice(const StepMetaView& meta);
   absl::Status TakeHiddenOnDevice(const StepMetaView& meta);
   absl::Status StartEndOnDevice(const KnownStep& step);

@@ -9,9 +9,9 @@
 
 namespace stagecoach::worker {
 
-absl::Status StageExecutor::RunStepOnDevice(const KnownStep& step) {
+absl::Status StageExecutor::RunStepOnDevice(KnownStep& step) {
   const StepMetaView& meta = step.view;
-  slots_.Apply(meta);
+  slots_.Apply(meta, step.sampling);
   if (masks_ != nullptr) masks_->Apply(meta, step.grammars);
   batch_.Build(meta, slots_);
   SC_RETURN_IF_ERROR(device_->Stamp(meta.step, StepPoint::kBegun));

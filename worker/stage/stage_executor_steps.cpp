@@ -69,11 +69,14 @@ absl::Status StageExecutor::MetadataLoop() {
     KnownStep step;
     SC_RETURN_IF_ERROR(NextMetadata(&step.bytes));
     SC_ASSIGN_OR_RETURN(step.view, DecodeStepMeta(step.bytes));
-    SC_RETURN_IF_ERROR(checker_.Check(step.view));
+    if (config_.is_first() || config_.is_last()) {
+      SC_ASSIGN_OR_RETURN(step.sampling, ParseSampling(step.view));
+    }
+    SC_RETURN_IF_ERROR(checker_.Check(step.view, step.sampling));
     if (!config_.is_last()) {
       SC_RETURN_IF_ERROR(transport_->Send(Channel::kMetadata, step.view.step, step.bytes));
     } else {
-      step.grammars = masks_->Begin(step.view);
+      step.grammars = masks_->Begin(step.view, step.sampling);
     }
     if (device_ != nullptr) {
       SC_RETURN_IF_ERROR(device_->Expect(step.view.step,
@@ -122,7 +125,7 @@ absl::Status StageExecutor::ComputeLoop() {
       MutexLock lock(mutex_);
       if (n_taken_ == n_computed_) clock_.Enter(StageState::kIdle);
     }
-    SC_ASSIGN_OR_RETURN(const KnownStep step, steps_.Pop());
+    SC_ASSIGN_OR_RETURN(KnownStep step, steps_.Pop());
     clock_.Enter(StageState::kCompute);
     began_ = Record(step.view.step, FlightTime::kBegan);
     begun_ = step.view.step;
@@ -140,10 +143,10 @@ absl::Status StageExecutor::FinishLoop() {
   }
 }
 
-absl::Status StageExecutor::RunStep(const KnownStep& step) {
+absl::Status StageExecutor::RunStep(KnownStep& step) {
   if (device_ != nullptr) return RunStepOnDevice(step);
   const StepMetaView& meta = step.view;
-  slots_.Apply(meta);
+  slots_.Apply(meta, step.sampling);
   if (masks_ != nullptr) masks_->Apply(meta, step.grammars);
   batch_.Build(meta, slots_);
   SC_RETURN_IF_ERROR(config_.is_first() ? TakeTokens(step) : TakeHidden(step));

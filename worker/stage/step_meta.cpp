@@ -9,7 +9,6 @@
 
 #include "absl/strings/str_cat.h"
 #include "common/status.h"
-#include "stagecoach/v1/step.pb.h"
 
 namespace stagecoach::worker {
 namespace {
@@ -32,7 +31,8 @@ struct Header {
   uint32_t n_registrations;
   uint32_t n_words;
   uint32_t n_traces;
-  uint32_t zero;
+  uint16_t header_bytes;
+  uint16_t record_bytes;
 };
 static_assert(sizeof(Header) == 64 && std::is_trivially_copyable_v<Header>);
 
@@ -66,10 +66,7 @@ Offsets OffsetsFor(const Header& h) {
 
 constexpr uint64_t WordsFor(uint64_t n_bytes) { return (n_bytes + 3) / 4; }
 
-uint64_t RecordWords(const SlotRecord& r) {
-  return uint64_t{r.n_tokens} + r.n_stop + 2 * uint64_t{r.n_bias} + r.n_end +
-         WordsFor(r.n_grammar_bytes) + WordsFor(r.n_after_bytes);
-}
+uint64_t RecordWords(const SlotRecord& r) { return r.n_tokens + WordsFor(r.n_sampling_bytes); }
 
 absl::Status Malformed(std::string_view what) {
   return absl::InvalidArgumentError(
@@ -88,20 +85,7 @@ absl::Status CountPlan(const v1::StepPlan& plan, uint32_t n_groups, Header* h) {
     for (const v1::BlockIds& ids : slot.new_blocks()) n_blocks += ids.ids_size();
   }
   for (const v1::SlotRegistration& registration : plan.registrations()) {
-    const v1::SlotSampling& sampling = registration.sampling();
-    if (sampling.bias_ids_size() != sampling.bias_values_size()) {
-      return absl::InvalidArgumentError(absl::StrCat(
-          "step ", plan.step(), ", slot ", registration.slot(), ": ", sampling.bias_ids_size(),
-          " bias ids, but ", sampling.bias_values_size(), " bias values"));
-    }
-    if (!v1::GrammarKind_IsValid(sampling.grammar().kind())) {
-      return absl::InvalidArgumentError(absl::StrCat(
-          "step ", plan.step(), ", slot ", registration.slot(), ": an unknown kind of grammar"));
-    }
-    n_words += registration.tokens_size() + sampling.stop_ids_size() +
-               2 * uint64_t(sampling.bias_ids_size()) + sampling.grammar().end_ids_size() +
-               WordsFor(sampling.grammar().source().size()) +
-               WordsFor(sampling.grammar().begins_after().size());
+    n_words += registration.tokens_size() + WordsFor(registration.sampling().ByteSizeLong());
   }
   for (const v1::StepTrace& trace : plan.traces()) {
     if (trace.trace_id().size() != sizeof(TraceRecord::trace_id) ||
@@ -129,42 +113,10 @@ absl::Status CountPlan(const v1::StepPlan& plan, uint32_t n_groups, Header* h) {
               .n_releases = static_cast<uint32_t>(plan.release_size()),
               .n_registrations = static_cast<uint32_t>(plan.registrations_size()),
               .n_words = static_cast<uint32_t>(n_words),
-              .n_traces = static_cast<uint32_t>(plan.traces_size())};
+              .n_traces = static_cast<uint32_t>(plan.traces_size()),
+              .header_bytes = sizeof(Header),
+              .record_bytes = sizeof(SlotRecord)};
   return absl::OkStatus();
-}
-
-uint32_t GrammarFlags(const v1::SlotSampling& sampling) {
-  if (!sampling.has_grammar()) return 0;
-  const v1::SlotGrammar& grammar = sampling.grammar();
-  return (static_cast<uint32_t>(grammar.kind()) + 1) |
-         (grammar.any_whitespace() ? kAnyWhitespaceFlag : 0) |
-         (grammar.end_late() ? kEndLateFlag : 0);
-}
-
-SlotRecord MakeRecord(const v1::SlotRegistration& registration, uint32_t words_begin) {
-  const v1::SlotSampling& s = registration.sampling();
-  return SlotRecord{.slot = registration.slot(),
-                    .n_tokens = static_cast<uint32_t>(registration.tokens_size()),
-                    .n_prompt = registration.n_prompt(),
-                    .words_begin = words_begin,
-                    .n_stop = static_cast<uint32_t>(s.stop_ids_size()),
-                    .n_bias = static_cast<uint32_t>(s.bias_ids_size()),
-                    .min_tokens = s.min_tokens(),
-                    .top_k = s.top_k(),
-                    .temperature = s.temperature(),
-                    .top_p = s.top_p(),
-                    .min_p = s.min_p(),
-                    .presence_penalty = s.presence_penalty(),
-                    .frequency_penalty = s.frequency_penalty(),
-                    .repetition_penalty = s.repetition_penalty(),
-                    .n_logprobs = s.n_logprobs(),
-                    .n_prompt_logprobs = s.n_prompt_logprobs(),
-                    .seed = s.seed(),
-                    .grammar_flags = GrammarFlags(s),
-                    .n_end = static_cast<uint32_t>(s.grammar().end_ids_size()),
-                    .n_grammar_bytes = static_cast<uint32_t>(s.grammar().source().size()),
-                    .n_after_bytes = static_cast<uint32_t>(s.grammar().begins_after().size()),
-                    .zero = {}};
 }
 
 // Appends the values of a repeated field; returns the byte after them.
@@ -214,20 +166,20 @@ absl::Status EncodeStepMeta(const v1::StepPlan& plan, uint32_t n_groups, std::st
   char* word_at = words;
   for (int i = 0; i < plan.registrations_size(); ++i) {
     const v1::SlotRegistration& registration = plan.registrations(i);
-    const SlotRecord record =
-        MakeRecord(registration, static_cast<uint32_t>((word_at - words) / 4));
-    std::memcpy(base + o.registrations + i * sizeof(record), &record, sizeof(record));
     const v1::SlotSampling& sampling = registration.sampling();
+    const SlotRecord record{.slot = registration.slot(),
+                            .n_tokens = static_cast<uint32_t>(registration.tokens_size()),
+                            .n_prompt = registration.n_prompt(),
+                            .words_begin = static_cast<uint32_t>((word_at - words) / 4),
+                            .n_sampling_bytes = static_cast<uint32_t>(sampling.ByteSizeLong())};
+    std::memcpy(base + o.registrations + i * sizeof(record), &record, sizeof(record));
     word_at = Put(registration.tokens(), word_at);
-    word_at = Put(sampling.stop_ids(), word_at);
-    word_at = Put(sampling.bias_ids(), word_at);
-    word_at = Put(sampling.bias_values(), word_at);
-    word_at = Put(sampling.grammar().end_ids(), word_at);
-    for (const std::string* bytes :
-         {&sampling.grammar().source(), &sampling.grammar().begins_after()}) {
-      bytes->copy(word_at, bytes->size());
-      word_at += 4 * WordsFor(bytes->size());
+    if (!sampling.SerializeToArray(word_at, static_cast<int>(record.n_sampling_bytes))) {
+      return absl::InternalError(absl::StrCat("step ", plan.step(),
+                                              ": sampling parameters of slot ", record.slot,
+                                              " cannot be written"));
     }
+    word_at += 4 * WordsFor(record.n_sampling_bytes);
   }
   return absl::OkStatus();
 }
@@ -243,7 +195,10 @@ absl::StatusOr<StepMetaView> DecodeStepMeta(std::string_view bytes) {
         absl::StrCat("step metadata of version ", h.version, "; this worker reads version ",
                      kStepMetaVersion, ": run the same stagecoach version on all stages"));
   }
-  if (h.total_bytes != bytes.size() || h.zero != 0) return Malformed("wrong size");
+  if (h.total_bytes != bytes.size()) return Malformed("wrong size");
+  if (h.header_bytes != sizeof(Header) || h.record_bytes != sizeof(SlotRecord)) {
+    return Malformed("a header or records of another size than its version's");
+  }
   if (h.n_traces > kMostStepTraces) return Malformed("too many traces");
   if (uint64_t{h.n_slots} * h.n_groups > bytes.size()) return Malformed("counts beyond its size");
   const Offsets o = OffsetsFor(h);
@@ -300,23 +255,22 @@ uint32_t StepMetaView::n_decode() const {
 std::span<const int32_t> StepMetaView::tokens(const SlotRecord& r) const {
   return {reinterpret_cast<const int32_t*>(words.data()) + r.words_begin, r.n_tokens};
 }
-std::span<const int32_t> StepMetaView::stop_ids(const SlotRecord& r) const {
-  return {tokens(r).data() + r.n_tokens, r.n_stop};
+std::string_view StepMetaView::sampling_bytes(const SlotRecord& r) const {
+  return {reinterpret_cast<const char*>(tokens(r).data() + r.n_tokens), r.n_sampling_bytes};
 }
-std::span<const int32_t> StepMetaView::bias_ids(const SlotRecord& r) const {
-  return {stop_ids(r).data() + r.n_stop, r.n_bias};
-}
-std::span<const float> StepMetaView::bias_values(const SlotRecord& r) const {
-  return {reinterpret_cast<const float*>(bias_ids(r).data() + r.n_bias), r.n_bias};
-}
-std::span<const int32_t> StepMetaView::end_ids(const SlotRecord& r) const {
-  return {bias_ids(r).data() + 2 * size_t{r.n_bias}, r.n_end};
-}
-std::string_view StepMetaView::grammar_source(const SlotRecord& r) const {
-  return {reinterpret_cast<const char*>(end_ids(r).data() + r.n_end), r.n_grammar_bytes};
-}
-std::string_view StepMetaView::begins_after(const SlotRecord& r) const {
-  return {grammar_source(r).data() + 4 * WordsFor(r.n_grammar_bytes), r.n_after_bytes};
+
+absl::StatusOr<std::vector<v1::SlotSampling>> ParseSampling(const StepMetaView& meta) {
+  std::vector<v1::SlotSampling> all(meta.registrations.size());
+  for (size_t i = 0; i < all.size(); ++i) {
+    const std::string_view bytes = meta.sampling_bytes(meta.registrations[i]);
+    if (!std::in_range<int>(bytes.size()) ||
+        !all[i].ParseFromArray(bytes.data(), static_cast<int>(bytes.size()))) {
+      return absl::InvalidArgumentError(absl::StrCat("step ", meta.step, ": slot ",
+                                                     meta.registrations[i].slot,
+                                                     ": sampling parameters that cannot be read"));
+    }
+  }
+  return all;
 }
 
 }  // namespace stagecoach::worker

@@ -1,12 +1,12 @@
-// What one step is, as it travels from stage to stage: stage 0 writes it from the StepPlan, the
-// others read it in place and pass the same bytes on.
+// The metadata of one step, as it travels from stage to stage. Stage 0 encodes it from the
+// StepPlan; the other stages read it in place and forward the same bytes.
 //
 // Little-endian, made of 32-bit words. A header of 64 bytes, then arrays; each array starts at a
 // multiple of 16 bytes, so that its offset follows from the counts in the header alone.
 //
 //   offset  type  header field
 //        0  u32   magic            "SCSM"
-//        4  u32   version          3
+//        4  u32   version          4
 //        8  u64   epoch
 //       16  u64   step
 //       24  u32   total_bytes      of header and arrays
@@ -18,7 +18,13 @@
 //       48  u32   n_registrations  N
 //       52  u32   n_words          W: 32-bit words of the variable part
 //       56  u32   n_traces         X: traced requests
-//       60  u32   zero
+//       60  u16   header_bytes     64
+//       62  u16   record_bytes     20: size of a SlotRecord
+//
+// A new version may append fields to the header and to SlotRecord. The two lengths tell a later
+// reader how many of them a message has. Sampling parameters are the bytes of a v1::SlotSampling,
+// which may get new fields without a new version here. Stages between the first and the last pass
+// these bytes on without parsing them.
 //
 //   array                      fixed part
 //   slots          u32[S]
@@ -32,10 +38,8 @@
 //   registrations  SlotRecord[N]
 //   traces         TraceRecord[X]
 //                              variable part
-//   words          u32[W]      by registration: tokens, stop ids, bias ids (i32), bias values
-//   (f32),
-//                              a grammar's end ids (i32), source and begins_after (bytes, zeros to
-//                              a whole word)
+//   words          u32[W]      per registration: tokens (i32), then a v1::SlotSampling (bytes,
+//                              padded with zeros to a whole word)
 #pragma once
 
 #include <cstddef>
@@ -43,54 +47,28 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
-
-namespace stagecoach::v1 {
-class StepPlan;
-}
+#include "stagecoach/v1/step.pb.h"
 
 namespace stagecoach::worker {
 
 inline constexpr uint32_t kStepMetaMagic = 0x4D534353;  // "SCSM"
-inline constexpr uint32_t kStepMetaVersion = 3;
+inline constexpr uint32_t kStepMetaVersion = 4;
 inline constexpr uint32_t kMostStepTraces = 16;
 inline constexpr uint32_t kSampleFlag = 1;
 
-// SlotRecord::grammar_flags: in the lowest byte the GrammarKind + 1, 0 without a grammar.
-inline constexpr uint32_t kGrammarKindMask = 0xff;
-inline constexpr uint32_t kAnyWhitespaceFlag = 1 << 8;
-inline constexpr uint32_t kEndLateFlag = 1 << 9;
-
-// A registration's fixed part; fields as in v1::SlotRegistration and v1::SlotSampling.
+// A registration's fixed part; fields as in v1::SlotRegistration.
 struct SlotRecord {
   uint32_t slot;
   uint32_t n_tokens;
   uint32_t n_prompt;
   uint32_t words_begin;  // of its tokens in `words`
-  uint32_t n_stop;
-  uint32_t n_bias;
-  uint32_t min_tokens;
-  int32_t top_k;
-  float temperature;
-  float top_p;
-  float min_p;
-  float presence_penalty;
-  float frequency_penalty;
-  float repetition_penalty;
-  int32_t n_logprobs;
-  int32_t n_prompt_logprobs;
-  uint64_t seed;
-  uint32_t grammar_flags;
-  uint32_t n_end;            // of the grammar's end ids
-  uint32_t n_grammar_bytes;  // of its source
-  uint32_t n_after_bytes;    // of begins_after
-  uint32_t zero[2];
-
-  bool has_grammar() const { return grammar_flags != 0; }
+  uint32_t n_sampling_bytes;
 };
-static_assert(sizeof(SlotRecord) == 96);
+static_assert(sizeof(SlotRecord) == 20);
 
 // Of a traced request: the ids as W3C's trace context has them.
 struct TraceRecord {
@@ -129,21 +107,21 @@ struct StepMetaView {
     return blocks.subspan(begin, block_ends[at] - begin);
   }
   std::span<const int32_t> tokens(const SlotRecord& record) const;
-  std::span<const int32_t> stop_ids(const SlotRecord& record) const;
-  std::span<const int32_t> bias_ids(const SlotRecord& record) const;
-  std::span<const float> bias_values(const SlotRecord& record) const;
-  std::span<const int32_t> end_ids(const SlotRecord& record) const;
-  std::string_view grammar_source(const SlotRecord& record) const;
-  std::string_view begins_after(const SlotRecord& record) const;
+  std::string_view sampling_bytes(const SlotRecord& record) const;
 };
 
-// Writes the plan to `out` (replaced). INVALID_ARGUMENT if it has no such form: lists of different
-// lengths, or blocks of another number of KV groups than `n_groups`.
+// Writes the plan to `out` (replaced). INVALID_ARGUMENT if the plan has no such form: the number
+// of KV groups differs from `n_groups`, the ids of a trace have the wrong length, or it is too
+// large.
 absl::Status EncodeStepMeta(const v1::StepPlan& plan, uint32_t n_groups, std::string* out);
 
 // Checks everything about the layout, nothing about what slots and ids mean (PlanChecker does).
 // `bytes` must be aligned to 16, as the heap memory of a std::string is, and outlive the view.
 // INVALID_ARGUMENT for malformed bytes, FAILED_PRECONDITION for another version.
 absl::StatusOr<StepMetaView> DecodeStepMeta(std::string_view bytes);
+
+// Returns the sampling parameters of each registration. INVALID_ARGUMENT for bytes that cannot be
+// parsed.
+absl::StatusOr<std::vector<v1::SlotSampling>> ParseSampling(const StepMetaView& meta);
 
 }  // namespace stagecoach::worker

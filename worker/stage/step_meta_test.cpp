@@ -90,21 +90,38 @@ TEST_CASE("what was encoded is read back in place") {
   const SlotRecord& record = view->registrations[1];
   CHECK(record.slot == 1);
   CHECK(record.n_prompt == 18);
-  CHECK(record.seed == 0xfedcba9876543210);
-  CHECK(record.min_p == 0.1f);
-  CHECK(record.n_prompt_logprobs == -1);
   CHECK(view->tokens(record).size() == 21);
   CHECK(view->tokens(record)[20] == 20);
-  CHECK(ToVector(view->stop_ids(record)) == std::vector<int32_t>{9});
-  CHECK(ToVector(view->bias_ids(record)) == std::vector<int32_t>{4, 5});
-  CHECK(ToVector(view->bias_values(record)) == std::vector<float>{1.5f, -2.5f});
-  CHECK_FALSE(record.has_grammar());
-  CHECK(view->grammar_source(record).empty());
-  const SlotRecord& with_grammar = view->registrations[0];
-  CHECK(with_grammar.grammar_flags == (v1::GRAMMAR_KIND_LARK + 1) + kEndLateFlag);
-  CHECK(view->grammar_source(with_grammar) == "start: /a/");
-  CHECK(ToVector(view->end_ids(with_grammar)) == std::vector<int32_t>{1, 2});
-  CHECK(view->begins_after(with_grammar) == "</think>");
+  const auto sampling = ParseSampling(*view);
+  REQUIRE(sampling.ok());
+  REQUIRE(sampling->size() == 2);
+  for (int i = 0; i < 2; ++i) {
+    CHECK((*sampling)[i].SerializeAsString() ==
+          SamplePlan().registrations(i).sampling().SerializeAsString());
+  }
+}
+
+TEST_CASE("sampling parameters that cannot be read are refused, and passed on unread") {
+  const v1::StepPlan plan = SamplePlan();
+  std::string bytes = Encoded(plan);
+  const size_t at = bytes.rfind(plan.registrations(1).sampling().SerializeAsString());
+  REQUIRE(at != std::string::npos);
+  bytes[at] = '\x07';  // no such wire type
+  const auto view = DecodeStepMeta(bytes);
+  REQUIRE(view.ok());
+  const absl::Status status = ParseSampling(*view).status();
+  CHECK(absl::IsInvalidArgument(status));
+  CHECK(status.message() == "step 1: slot 1: sampling parameters that cannot be read");
+}
+
+TEST_CASE("a registration without sampling parameters has none to read") {
+  v1::StepPlan plan = SamplePlan();
+  plan.mutable_registrations(0)->clear_sampling();
+  const std::string bytes = Encoded(plan);
+  const auto view = DecodeStepMeta(bytes);
+  REQUIRE(view.ok());
+  CHECK(view->registrations[0].n_sampling_bytes == 0);
+  CHECK(ParseSampling(*view).value()[0].SerializeAsString().empty());
 }
 
 TEST_CASE("a traced request's ids go with the step") {
@@ -117,7 +134,7 @@ TEST_CASE("a traced request's ids go with the step") {
   REQUIRE(view->traces.size() == 1);
   CHECK(std::memcmp(view->traces[0].trace_id, "0123456789abcdef", 16) == 0);
   CHECK(std::memcmp(view->traces[0].span_id, "01234567", 8) == 0);
-  CHECK(view->begins_after(view->registrations[0]) == "</think>");
+  CHECK(ParseSampling(*view).value()[0].grammar().begins_after() == "</think>");
 
   std::string out;
   plan.mutable_traces(0)->set_span_id("short");
@@ -145,7 +162,7 @@ TEST_CASE("arrays start at multiples of 16 bytes, where the counts say") {
   CHECK(offset(view->blocks) == 144);
   CHECK(offset(view->releases) == 176);
   CHECK(offset(view->registrations) == 192);
-  CHECK(offset(view->words) == 384);
+  CHECK(offset(view->words) == 240);
 }
 
 TEST_CASE("a plan without anything has a form") {
@@ -163,13 +180,6 @@ TEST_CASE("a plan that has no such form is refused") {
   std::string bytes;
   v1::StepPlan plan = SamplePlan();
   CHECK(absl::IsInvalidArgument(EncodeStepMeta(plan, 1, &bytes)));
-  plan.mutable_registrations(0)->mutable_sampling()->add_bias_ids(1);
-  CHECK(absl::IsInvalidArgument(EncodeStepMeta(plan, 2, &bytes)));
-  plan = SamplePlan();
-  plan.mutable_registrations(0)->mutable_sampling()->mutable_grammar()->set_kind(
-      static_cast<v1::GrammarKind>(-1));
-  CHECK(absl::IsInvalidArgument(EncodeStepMeta(plan, 2, &bytes)));
-  plan = SamplePlan();
   plan.mutable_slots(0)->set_n_tokens(0xffffffff);
   CHECK(absl::IsInvalidArgument(EncodeStepMeta(plan, 2, &bytes)));
 }
@@ -184,6 +194,11 @@ TEST_CASE("truncated, padded and foreign bytes are refused") {
   std::string other_version = bytes;
   other_version[4] = 1;
   CHECK(absl::IsFailedPrecondition(DecodeStepMeta(other_version).status()));
+  for (const size_t length_at : {60, 62}) {
+    std::string other_length = bytes;
+    other_length[length_at] = static_cast<char>(other_length[length_at] + 4);
+    CHECK(absl::IsInvalidArgument(DecodeStepMeta(other_length).status()));
+  }
   std::string shifted = " " + bytes;
   CHECK_FALSE(DecodeStepMeta(std::string_view(shifted).substr(1)).ok());
 }
@@ -207,12 +222,7 @@ uint64_t ReadAll(const StepMetaView& view) {
   add(view.releases);
   for (const SlotRecord& record : view.registrations) {
     add(view.tokens(record));
-    add(view.stop_ids(record));
-    add(view.bias_ids(record));
-    add(view.bias_values(record));
-    add(view.end_ids(record));
-    for (const char c : view.grammar_source(record)) sum += static_cast<uint8_t>(c);
-    for (const char c : view.begins_after(record)) sum += static_cast<uint8_t>(c);
+    for (const char c : view.sampling_bytes(record)) sum += static_cast<uint8_t>(c);
   }
   return sum;
 }
@@ -226,7 +236,7 @@ TEST_CASE("mutated bytes are refused or give a view that stays inside them") {
                            .vocab_size = 100,
                            .n_kv_groups = 2};
   uint64_t sum = 0;
-  int n_decoded = 0;
+  int n_decoded = 0, n_parsed = 0;
   for (int round = 0; round < 100000; ++round) {
     // A new allocation each time, of the very size: a read beyond it is seen by the sanitizer.
     std::string bytes = good;
@@ -252,9 +262,13 @@ TEST_CASE("mutated bytes are refused or give a view that stays inside them") {
     ++n_decoded;
     sum += ReadAll(*view);
     PlanChecker checker(limits, view->epoch, {64, 64});
-    sum += static_cast<uint64_t>(checker.Check(*view).code());
+    const auto sampling = ParseSampling(*view);
+    if (!sampling.ok()) continue;
+    ++n_parsed;
+    sum += static_cast<uint64_t>(checker.Check(*view, *sampling).code());
   }
   CHECK(n_decoded > 0);
+  CHECK(n_parsed > 0);
   CHECK(sum > 0);
 }
 

@@ -268,9 +268,10 @@ int Main(int argc, char** argv) {
   }
   if (only.empty() || only == "sample") {
     BenchSample(bench, "greedy", 3, {});
-    BenchSample(bench, "temperature 1", 3, {.temperature = 1});
-    BenchSample(bench, "temperature 1, nearly flat", 0.01f, {.temperature = 1});
-    BenchSample(bench, "top-k 64, top-p 0.95", 3, {.temperature = 1, .top_k = 64, .top_p = 0.95f});
+    BenchSample(bench, "temperature 1", 3, {.params = {.temperature = 1}});
+    BenchSample(bench, "temperature 1, nearly flat", 0.01f, {.params = {.temperature = 1}});
+    BenchSample(bench, "top-k 64, top-p 0.95", 3,
+                {.params = {.temperature = 1, .top_k = 64, .top_p = 0.95f}});
     BenchSample(bench, "greedy, 20 logprobs", 3, {.n_logprobs = 20});
   }
   return 0;

@@ -35,7 +35,8 @@ __device__ __forceinline__ constexpr int ValueElement(int t, int g) {
   return kDim / 64 * 64 + kDim % 64 / 8 * g + (t - kWide) * 2;
 }
 
-// Of 16 keys, a lane holds rows g and g + 8 of k, and rows 2c, 2c + 1, 2c + 8 and 2c + 9 of v.
+// A block has 16 keys. A lane holds rows g and g + 8 of k, and rows 2c, 2c + 1, 2c + 8 and 2c + 9
+// of v.
 __device__ __forceinline__ int KeyRow(int h) {
   return static_cast<int>(threadIdx.x) % kWarpThreads / 4 + 8 * h;
 }

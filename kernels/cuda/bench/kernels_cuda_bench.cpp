@@ -375,8 +375,8 @@ void BenchRest(Bench& bench, int32_t rows) {
     SampleRow row;
   };
   for (const Kind& kind :
-       {Kind{"greedy", {}}, Kind{"temperature", {.temperature = 1}},
-        Kind{"top-k 50, top-p 0.9", {.temperature = 1, .top_k = 50, .top_p = 0.9f}}}) {
+       {Kind{"greedy", {}}, Kind{"temperature", {.params = {.temperature = 1}}},
+        Kind{"top-k 50, top-p 0.9", {.params = {.temperature = 1, .top_k = 50, .top_p = 0.9f}}}}) {
     const std::vector<SampleRow> sample_rows(n, kind.row);
     bench.Line(fmt::format("sample {} rows {}", kind.name, rows), bench.SecondsInRow([&] {
       ops.Sample({.logits = logits.As<float>(),

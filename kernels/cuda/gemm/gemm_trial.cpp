@@ -92,7 +92,7 @@ cudaError_t GemmTrial::ClearCaches(const GemmArgs& args) {
 
 // Tuning still works then, but its times ignore the cost of concurrent NCCL receives.
 void GemmTrial::CannotTake(const absl::Status& why) {
-  spdlog::warn("products are tried as if the GPU did nothing else: {}", std::string(why.message()));
+  spdlog::warn("GEMM autotune assumes an idle GPU: {}", std::string(why.message()));
   can_take_ = false;
 }
 

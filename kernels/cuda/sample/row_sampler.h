@@ -58,6 +58,7 @@ struct SampleShared {
   float floats[3][kWarpThreads];
   int32_t ids[kWarpThreads];
   unsigned long long masses[kWarpThreads];
+  double doubles[kWarpThreads];
   uint32_t counts[kWarpThreads];
 };
 
@@ -123,11 +124,7 @@ class RowSampler {
   // log(sum of exp(value - max)). Values equal to an infinite maximum count as exp(0). Call after
   // Scan.
   __device__ float LogSum() {
-    float sum = 0;
-    ForEach([&](int32_t, float value) { sum += expf(Below(value)); });
-    sum = BlockSum(sum, shared_.floats[2]);
-    __syncthreads();
-    return logf(sum);
+    return logf(Sum<float>([&](int32_t, float value) { return expf(Below(value)); }));
   }
   // value - max
   __device__ float Below(float value) const { return value == max_ ? 0.0f : value - max_; }
@@ -166,11 +163,17 @@ class RowSampler {
   // Mass of the tokens up to `last` for which keep(value) is true.
   template <typename Keep>
   __device__ unsigned long long MassOf(Place last, const Keep& keep) {
-    unsigned long long sum = 0;
-    ForEach([&](int32_t i, float value) {
-      if (PlaceOf(value, i) <= last && keep(value)) sum += WeightOf(value);
+    return Sum<unsigned long long>([&](int32_t i, float value) {
+      return PlaceOf(value, i) <= last && keep(value) ? WeightOf(value) : 0;
     });
-    sum = BlockSum(sum, shared_.masses);
+  }
+  // Sum of term(id, value) over all tokens. The value is -inf for a NaN and for a token that is not
+  // allowed. T: float, double or unsigned long long. The order of the additions is fixed.
+  template <typename T, typename Term>
+  __device__ T Sum(const Term& term) {
+    T sum = 0;
+    ForEach([&](int32_t i, float value) { sum += term(i, value); });
+    sum = BlockSum(sum, Scratch(T{}));
     __syncthreads();
     return sum;
   }
@@ -194,6 +197,10 @@ class RowSampler {
   }
 
  private:
+  __device__ float* Scratch(float) { return shared_.floats[2]; }
+  __device__ double* Scratch(double) { return shared_.doubles; }
+  __device__ unsigned long long* Scratch(unsigned long long) { return shared_.masses; }
+
   __device__ static float Minus() { return __uint_as_float(0xff800000u); }
   __device__ static void Better(float value, int32_t id, float* max, int32_t* max_id) {
     if (value > *max || (value == *max && id < *max_id)) {

@@ -10,6 +10,7 @@ namespace {
 
 // Applies bias, forbidden ids and penalties in place. `originals` receives the previous logits.
 __device__ void Edit(const SampleRows& p, const DeviceSampleRow& row, float* logits) {
+  const SampleParams& params = row.params;
   const auto in_range = [&](int32_t id) { return id >= 0 && id < p.vocab; };
   const int32_t first = static_cast<int32_t>(threadIdx.x);
   float* const of_forbidden = p.originals + p.n_counts;
@@ -40,10 +41,10 @@ __device__ void Edit(const SampleRows& p, const DeviceSampleRow& row, float* log
     const TokenCount count = p.counts[i];
     if (!in_range(count.id)) continue;
     float value = logits[count.id];
-    value = value > 0 ? value / row.repetition_penalty : value * row.repetition_penalty;
+    value = value > 0 ? value / params.repetition_penalty : value * params.repetition_penalty;
     // No fused multiply-add: the other devices do not fuse it either.
-    value -= __fmul_rn(row.frequency_penalty, static_cast<float>(count.n_generated));
-    if (count.n_generated > 0) value -= row.presence_penalty;
+    value -= __fmul_rn(params.frequency_penalty, static_cast<float>(count.n_generated));
+    if (count.n_generated > 0) value -= params.presence_penalty;
     logits[count.id] = value;
   }
   __syncthreads();
@@ -72,25 +73,26 @@ __device__ void FindOriginal(const SampleRows& p, const DeviceSampleRow& row, co
 }
 
 __device__ int32_t Draw(const DeviceSampleRow& row, int32_t vocab, RowSampler& sampler) {
-  sampler.Weigh(row.temperature);
+  const SampleParams& params = row.params;
+  sampler.Weigh(params.temperature);
   unsigned long long mass = sampler.TotalMass();
   Place last = ~Place{0};
-  if (row.top_k > 0 && row.top_k < vocab) {
-    const Found found = sampler.ByCount(static_cast<uint32_t>(row.top_k));
+  if (params.top_k > 0 && params.top_k < vocab) {
+    const Found found = sampler.ByCount(static_cast<uint32_t>(params.top_k));
     last = found.place;
     mass = found.mass;
   }
-  if (row.top_p < 1) {
-    const double share = static_cast<double>(row.top_p) * static_cast<double>(mass);
+  if (params.top_p < 1) {
+    const double share = static_cast<double>(params.top_p) * static_cast<double>(mass);
     const auto wanted = static_cast<unsigned long long>(ceil(share));
     const Found found = sampler.ByMass(min(max(wanted, 1ull), mass));
     last = found.place;
     mass = found.mass;
   }
-  if (row.min_p > 0) {
-    const double least = log(static_cast<double>(row.min_p));
+  if (params.min_p > 0) {
+    const double least = log(static_cast<double>(params.min_p));
     mass = sampler.MassOf(last, [&](float value) {
-      return static_cast<double>(sampler.Below(value)) / static_cast<double>(row.temperature) >=
+      return static_cast<double>(sampler.Below(value)) / static_cast<double>(params.temperature) >=
              least;
     });
   }
@@ -102,14 +104,16 @@ __device__ int32_t Draw(const DeviceSampleRow& row, int32_t vocab, RowSampler& s
 
 __global__ void __launch_bounds__(kSampleThreads) SampleKernel(const SampleRows p) {
   SampleShared& shared = *reinterpret_cast<SampleShared*>(DynamicShared());
-  __shared__ DeviceSampleRow row;
+  // Raw words, because a constructor cannot run in shared memory.
+  constexpr int kWords = sizeof(DeviceSampleRow) / sizeof(uint64_t);
+  static_assert(alignof(DeviceSampleRow) == alignof(uint64_t));
+  __shared__ uint64_t row_words[kWords];
   __shared__ float raw;
+  const DeviceSampleRow& row = *reinterpret_cast<const DeviceSampleRow*>(row_words);
   LetNextStart();
   WaitForPrevious();
-  constexpr int kWords = sizeof(DeviceSampleRow) / sizeof(uint32_t);
   if (threadIdx.x < kWords) {
-    reinterpret_cast<uint32_t*>(&row)[threadIdx.x] =
-        reinterpret_cast<const uint32_t*>(p.rows + blockIdx.x)[threadIdx.x];
+    row_words[threadIdx.x] = reinterpret_cast<const uint64_t*>(p.rows + blockIdx.x)[threadIdx.x];
   }
   __syncthreads();
   float* const logits = p.logits + int64_t{blockIdx.x} * p.vocab;
@@ -148,7 +152,7 @@ __global__ void __launch_bounds__(kSampleThreads) SampleKernel(const SampleRows 
       sampler.Allow(row.allowed);
       sampler.Scan();
     }
-    token = row.temperature <= 0 || sampler.largest() == minus_infinity
+    token = row.params.temperature <= 0 || sampler.largest() == minus_infinity
                 ? sampler.largest_id()
                 : Draw(row, p.vocab, sampler);
   }

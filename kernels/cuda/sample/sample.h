@@ -13,9 +13,7 @@ struct DeviceSampleRow {
   uint64_t seed, position;
   SampledToken* out;
   const uint32_t* allowed;  // [(vocab + 31) / 32] as in SampleRow, in device memory; null: all
-  float temperature, top_p, min_p;
-  float presence_penalty, frequency_penalty, repetition_penalty;
-  int32_t top_k;
+  SampleParams params;
   int32_t first_count, n_counts;
   int32_t first_forbidden, n_forbidden;
   int32_t first_bias, n_bias;

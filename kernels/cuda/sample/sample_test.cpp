@@ -79,17 +79,21 @@ TEST_CASE("Sample: greedy, with equals, NaN and infinities") {
                                                             {1, kInf, 2, kInf},
                                                             {-0.0f, 0.0f},
                                                             RandomFloats(5000, 1)}) {
-    Compare(logits, {{}, {.n_logprobs = 3}, {.temperature = 1}, {.temperature = 1, .top_k = 1}});
+    Compare(logits, {{},
+                     {.n_logprobs = 3},
+                     {.params = {.temperature = 1}},
+                     {.params = {.temperature = 1, .top_k = 1}}});
   }
 }
 
 TEST_CASE("Sample: temperatures whose inverse is no float") {
   for (const float temperature : {1e-45f, 2.9e-39f, 3e-39f, 1e-30f}) {
-    const SampleRow row{.temperature = temperature};
+    const SampleRow row{.params = {.temperature = temperature}};
     for (const auto& logits : std::vector<std::vector<float>>{
              {1, 3, 2, 3}, {5, 5, 5, 5, 5}, {kInf, 1, kInf}, {kNan, -2, -kInf, -2}}) {
       Compare(logits, Draws(row, 6));
-      Compare(logits, {{.temperature = temperature, .top_k = 2, .top_p = 0.9f, .min_p = 0.1f}});
+      Compare(logits,
+              {{.params = {.temperature = temperature, .top_k = 2, .top_p = 0.9f, .min_p = 0.1f}}});
     }
   }
 }
@@ -101,16 +105,17 @@ TEST_CASE("Sample: draws with every cut") {
   for (float& logit : logits) logit = std::round(logit * 64) / 64;  // creates ties
   std::vector<SampleRow> rows;
   for (const SampleRow& row : std::vector<SampleRow>{
-           {.temperature = 1},
-           {.temperature = 0.3f},
-           {.temperature = 5},
-           {.temperature = 1, .top_k = 3},
-           {.temperature = 1, .top_k = 100},
-           {.temperature = 1, .top_p = 0.9f},
-           {.temperature = 1, .top_p = 0},
-           {.temperature = 1, .min_p = 0.1f},
-           {.temperature = 2, .min_p = 1},
-           {.temperature = 1, .top_k = 50, .top_p = 0.8f, .min_p = 0.05f, .n_logprobs = 5}}) {
+           {.params = {.temperature = 1}},
+           {.params = {.temperature = 0.3f}},
+           {.params = {.temperature = 5}},
+           {.params = {.temperature = 1, .top_k = 3}},
+           {.params = {.temperature = 1, .top_k = 100}},
+           {.params = {.temperature = 1, .top_p = 0.9f}},
+           {.params = {.temperature = 1, .top_p = 0}},
+           {.params = {.temperature = 1, .min_p = 0.1f}},
+           {.params = {.temperature = 2, .min_p = 1}},
+           {.params = {.temperature = 1, .top_k = 50, .top_p = 0.8f, .min_p = 0.05f},
+            .n_logprobs = 5}}) {
     for (const SampleRow& draw : Draws(row, 4)) rows.push_back(draw);
   }
   Compare(logits, rows);
@@ -124,16 +129,16 @@ TEST_CASE("Sample: bias, forbidden ids, penalties, log-probabilities of the raw 
   std::vector<SampleRow> rows;
   for (const bool greedy : {true, false}) {
     for (const int32_t n_logprobs : {-1, 0, 20}) {
-      rows.push_back({.temperature = greedy ? 0.0f : 1.0f,
-                      .presence_penalty = 0.5f,
-                      .frequency_penalty = 1.5f,
-                      .repetition_penalty = 1.3f,
+      rows.push_back({.params = {.temperature = greedy ? 0.0f : 1.0f,
+                                 .presence_penalty = 0.5f,
+                                 .frequency_penalty = 1.5f,
+                                 .repetition_penalty = 1.3f},
                       .counts = counts,
                       .forbidden = forbidden,
                       .bias_ids = bias_ids,
                       .bias_values = bias_values,
                       .n_logprobs = n_logprobs});
-      rows.push_back({.temperature = greedy ? 0.0f : 1.0f,
+      rows.push_back({.params = {.temperature = greedy ? 0.0f : 1.0f},
                       .bias_ids = bias_ids,
                       .bias_values = bias_values,
                       .n_logprobs = n_logprobs});
@@ -164,13 +169,13 @@ TEST_CASE("Sample: a mask leaves only what it allows, beside rows without one") 
     for (const SampleRow& row : std::vector<SampleRow>{
              {.allowed = *mask},
              {},
-             {.temperature = 1, .allowed = *mask},
-             {.temperature = 5, .top_k = 40, .top_p = 0.9f, .allowed = *mask, .n_logprobs = 3},
-             {.temperature = 3, .min_p = 0.01f, .allowed = *mask},
+             {.params = {.temperature = 1}, .allowed = *mask},
+             {.params = {.temperature = 5, .top_k = 40, .top_p = 0.9f},
+              .allowed = *mask,
+              .n_logprobs = 3},
+             {.params = {.temperature = 3, .min_p = 0.01f}, .allowed = *mask},
              {.given_token = 2, .n_logprobs = 1},
-             {.temperature = 1,
-              .presence_penalty = 0.5f,
-              .repetition_penalty = 1.3f,
+             {.params = {.temperature = 1, .presence_penalty = 0.5f, .repetition_penalty = 1.3f},
               .counts = counts,
               .forbidden = forbidden,
               .allowed = *mask,
@@ -191,8 +196,8 @@ TEST_CASE("Sample: whatever the logits are, a mask holds") {
                                                             {kInf, kInf, kInf, kInf},
                                                             {kNan, kNan, kNan, kNan}}) {
     Compare(logits, {{.allowed = allowed},
-                     {.temperature = 1, .allowed = allowed, .n_logprobs = 4},
-                     {.temperature = 1, .forbidden = forbidden, .allowed = allowed}});
+                     {.params = {.temperature = 1}, .allowed = allowed, .n_logprobs = 4},
+                     {.params = {.temperature = 1}, .forbidden = forbidden, .allowed = allowed}});
   }
 }
 
@@ -221,7 +226,7 @@ TEST_CASE("Sample: masks change from call to call") {
 }
 
 TEST_CASE("Sample: more log-probabilities than the vocabulary has") {
-  Compare({1, 2, 3}, {{.n_logprobs = 5}, {.temperature = 1, .n_logprobs = 64}});
+  Compare({1, 2, 3}, {{.n_logprobs = 5}, {.params = {.temperature = 1}, .n_logprobs = 64}});
 }
 
 TEST_CASE("Sample: what was drawn is kept for the next step") {

@@ -16,6 +16,18 @@
 namespace stagecoach::router::http {
 namespace {
 
+// Memory of a message's part of a whole answer, as JSON values and then as text, about.
+size_t AnswerBytes(const v1::GenerateResponse& message) {
+  constexpr size_t kTokenBytes = 128, kLogprobBytes = 640;
+  size_t n_logprobs = 0;
+  for (const v1::PositionLogprobs& one : message.logprobs()) n_logprobs += 1 + one.top_size();
+  for (const v1::PositionLogprobs& one : message.prompt().logprobs()) {
+    n_logprobs += 1 + one.top_size();
+  }
+  return kLogprobBytes * n_logprobs + kTokenBytes * message.token_ids_size() +
+         3 * (message.text().size() + message.reasoning().size() + message.prompt().text().size());
+}
+
 bool NeedsGrammar(const ApiRequest& request) {
   return request.is_chat ? router::NeedsGrammar(request.chat)
                          : router::NeedsGrammar(request.prompts.front());
@@ -28,7 +40,8 @@ CompletionCall::CompletionCall(Frontend* frontend, const ApiRequest& request,
     : frontend_(frontend),
       request_(WithoutInput(request)),
       exchange_(std::move(exchange)),
-      answer_(request_, frontend->model(), request_id, std::time(nullptr)) {}
+      answer_(request_, frontend->model(), request_id, std::time(nullptr)),
+      memory_(&frontend->memory()) {}
 
 void CompletionCall::Begin(Frontend* frontend, ApiRequest request, const std::string& request_id,
                            std::shared_ptr<Exchange> exchange, MemoryBudget::Lease body) {
@@ -146,6 +159,21 @@ void CompletionCall::OnQueued() {
   if (request_.stream && ++n_queued_ == generations_.size()) StartStreamOnce();
 }
 
+bool CompletionCall::Collect(size_t prompt, const v1::GenerateResponse& message) {
+  answer_bytes_ += AnswerBytes(message);
+  if (memory_.GrowTo(answer_bytes_)) {
+    answer_.Collect(prompt, message);
+    return true;
+  }
+  const bool never_fits = answer_bytes_ > frontend_->memory().limit_bytes();
+  constexpr char kWhy[] =
+      "the whole answer takes more memory than there is for requests (--request-memory): ask for "
+      "a stream, or for fewer choices, tokens or log-probabilities";
+  FailAll(prompt,
+          never_fits ? absl::InvalidArgumentError(kWhy) : absl::ResourceExhaustedError(kWhy));
+  return false;
+}
+
 bool CompletionCall::OnMessage(size_t prompt, const v1::GenerateResponse& message) {
   const std::shared_ptr<Generation>& generation = generations_[prompt];
   if (failed_) {
@@ -153,7 +181,7 @@ bool CompletionCall::OnMessage(size_t prompt, const v1::GenerateResponse& messag
     return false;
   }
   if (!request_.stream) {
-    answer_.Collect(prompt, message);
+    Collect(prompt, message);
     return true;
   }
   n_tokens_ += static_cast<uint64_t>(message.token_ids_size());
@@ -167,10 +195,11 @@ void CompletionCall::OnLast(size_t prompt, const v1::GenerateResponse& message) 
   if (failed_) return;
   const bool all_ended = n_ended_ == generations_.size();
   if (!request_.stream) {
-    answer_.Collect(prompt, message);
-    if (!all_ended) return;
+    if (!Collect(prompt, message) || !all_ended) return;
     HttpResponse response;
     response.body = answer_.Whole();
+    memory_.ShrinkTo(response.body.size());
+    response.memory = std::move(memory_);
     return exchange_->Respond(std::move(response));
   }
   n_tokens_ += static_cast<uint64_t>(message.token_ids_size());
@@ -182,6 +211,10 @@ void CompletionCall::OnLast(size_t prompt, const v1::GenerateResponse& message) 
 
 void CompletionCall::OnFailure(size_t prompt, const absl::Status& status) {
   ++n_ended_;
+  FailAll(prompt, status);
+}
+
+void CompletionCall::FailAll(size_t prompt, const absl::Status& status) {
   if (std::exchange(failed_, true)) return;
   const absl::Status told = InClientTerms(request_, prompt, status);
   if (kept_ != nullptr) {

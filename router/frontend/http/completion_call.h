@@ -8,11 +8,11 @@
 #include <vector>
 
 #include "absl/status/status.h"
+#include "router/access/memory_budget.h"
 #include "router/frontend/generation.h"
 #include "router/frontend/http/answer_json.h"
 #include "router/frontend/http/api_request.h"
 #include "router/frontend/http/exchange.h"
-#include "router/frontend/http/memory_budget.h"
 #include "router/frontend/stream_store.h"
 
 namespace stagecoach::router {
@@ -67,10 +67,15 @@ class CompletionCall final : public std::enable_shared_from_this<CompletionCall>
   // it has ended and is null.
   bool WriteEvents(std::string events, const std::shared_ptr<Generation>& generation);
   void EndStream(std::string events);
+  // Keeps a message for the whole answer. False: there is no memory for it, and the request has
+  // failed.
+  bool Collect(size_t prompt, const v1::GenerateResponse& message);
   // False: the write is pending.
   bool OnMessage(size_t prompt, const v1::GenerateResponse& message);
   void OnLast(size_t prompt, const v1::GenerateResponse& message);
   void OnFailure(size_t prompt, const absl::Status& status);
+  // Ends the answer with an error about `prompt`, and cancels the other prompts.
+  void FailAll(size_t prompt, const absl::Status& status);
 
   Frontend* const frontend_;
   const ApiRequest request_;  // without prompts and grammars
@@ -84,6 +89,8 @@ class CompletionCall final : public std::enable_shared_from_this<CompletionCall>
 
   // Used only on the text thread.
   AnswerJson answer_;
+  MemoryBudget::Lease memory_;  // of the answer, unless it is a stream
+  size_t answer_bytes_ = 0;
   size_t n_queued_ = 0;
   uint64_t n_tokens_ = 0;
   size_t n_ended_ = 0;

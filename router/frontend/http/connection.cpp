@@ -35,6 +35,8 @@ constexpr size_t kMaxAheadBytes = 16 << 10;
 // connection and discard the answer.
 constexpr std::chrono::seconds kLinger(2);
 constexpr std::chrono::seconds kProbeInterval(1);
+// A refused body of at most this size is skipped; for a larger one, the connection closes.
+constexpr uint64_t kMostSkippedBytes = 64 << 10;
 constexpr std::string_view kKeepAlive = " keep-alive";
 
 // All state belongs to the socket's executor, a strand.
@@ -51,7 +53,7 @@ class Connection final : public Exchange,
         place_(std::move(place)),
         stream_(std::move(stream)),
         deadline_(stream_.get_executor()),
-        parser_(context_.limits, context_.bodies) {}
+        parser_(context_.limits, context_.memory) {}
 
   void Run() {
     context_.open.Add(this, this->weak_from_this());
@@ -80,7 +82,10 @@ class Connection final : public Exchange,
     });
   }
   void Respond(HttpResponse response) override {
-    OnStrand([response = std::move(response)](Connection& self) { self.GiveResponse(response); });
+    OnStrand([response = std::move(response)](Connection& self) mutable {
+      self.answer_memory_ = std::move(response.memory);
+      self.GiveResponse(response);
+    });
   }
   void StartStream(HttpResponse head, bool has_ids) override {
     OnStrand([head = std::move(head), has_ids](Connection& self) {
@@ -217,7 +222,7 @@ class Connection final : public Exchange,
     if (!admission_.answer) return true;
     BeginAnswer(parser_.head());
     const std::optional<uint64_t> left = parser_.body_left();
-    keep_alive_ = keep_alive_ && left && *left <= context_.limits.small_body_bytes &&
+    keep_alive_ = keep_alive_ && left && *left <= kMostSkippedBytes &&
                   !(*left > 0 && parser_.expects_continue());
     n_to_skip_ = keep_alive_ ? *left : 0;
     parser_.Drop();
@@ -375,6 +380,7 @@ class Connection final : public Exchange,
   void FinishAnswer() {
     on_gone_ = nullptr;
     out_.Rest();
+    answer_memory_.ShrinkTo(0);
     if (!StaysOpen()) return Linger();
     AwaitRequest();
   }
@@ -463,6 +469,7 @@ class Connection final : public Exchange,
   bool awaiting_reset_ = false;
 
   Outbox out_;
+  MemoryBudget::Lease answer_memory_;  // of a whole answer in out_
   bool is_writing_ = false;
 
   // State of the request being answered.

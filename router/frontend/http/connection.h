@@ -7,12 +7,12 @@
 #include <functional>
 #include <memory>
 
+#include "router/access/memory_budget.h"
 #include "router/frontend/http/admission.h"
 #include "router/frontend/http/client_counts.h"
 #include "router/frontend/http/connection_registry.h"
 #include "router/frontend/http/exchange.h"
 #include "router/frontend/http/http_options.h"
-#include "router/frontend/http/memory_budget.h"
 
 namespace stagecoach::router::http {
 
@@ -21,7 +21,7 @@ class HttpMetrics;
 // Shared by all connections of a server; outlives them.
 struct ConnectionContext {
   HttpLimits limits;
-  MemoryBudget* bodies = nullptr;
+  MemoryBudget* memory = nullptr;  // for the bodies
   HttpMetrics* metrics = nullptr;
   // Runs on the event loop: must not block.
   std::function<void(HttpRequest request, Admission admission, std::shared_ptr<Exchange> exchange)>

@@ -6,7 +6,7 @@
 #include <utility>
 #include <vector>
 
-#include "router/frontend/http/memory_budget.h"
+#include "router/access/memory_budget.h"
 
 namespace stagecoach::router::http {
 
@@ -36,6 +36,7 @@ struct HttpResponse {
   std::string body;
   // Additional ones, without Content-Type, Content-Length, Connection and Date.
   HeaderFields fields;
+  MemoryBudget::Lease memory;  // held until the client has the body
 };
 
 // "Not Found"; empty for a status that the server does not use.

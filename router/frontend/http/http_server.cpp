@@ -19,6 +19,7 @@
 #include <utility>
 
 #include "common/status.h"
+#include "router/frontend/frontend.h"
 #include "router/frontend/http/connection.h"
 #include "router/frontend/http/http_api.h"
 #include "router/frontend/http/tls_context.h"
@@ -69,7 +70,6 @@ class HttpServerImpl final : public HttpServer {
       : options_(options),
         is_open_(!access->has_keys() && access->tls() == nullptr),
         tls_(std::move(tls)),
-        bodies_(options.limits.max_bodies_bytes),
         clients_(options.limits.max_client_connections),
         api_(frontend, std::move(access), options.cors_origins, std::move(sources),
              std::move(stage_loads)),
@@ -78,7 +78,7 @@ class HttpServerImpl final : public HttpServer {
         pause_(acceptor_.get_executor()),
         work_(loop_.get_executor()) {
     context_.limits = options.limits;
-    context_.bodies = &bodies_;
+    context_.memory = &frontend->memory();
     context_.metrics = &api_.metrics();
     context_.admit = [this](const HttpRequest& head) { return api_.Admit(head); };
     context_.handle = [this](HttpRequest request, Admission admission,
@@ -214,7 +214,6 @@ class HttpServerImpl final : public HttpServer {
   const HttpOptions options_;
   const bool is_open_;  // no keys and no TLS: anyone who reaches the address may use it
   const std::unique_ptr<asio::ssl::context> tls_;
-  MemoryBudget bodies_;
   ClientCounts clients_;
   HttpApi api_;
   ConnectionContext context_;

@@ -93,7 +93,7 @@ size_t RequestParser::Feed(std::string_view data) {
     if (error == Error::bad_version) return Fail(505, "only HTTP/1.1 and HTTP/1.0 are supported");
     if (error) return Fail(400, fmt::format("not an HTTP request: {}", error.message()));
     const size_t body_bytes = parser.get().body().size();
-    if (body_bytes > limits_.small_body_bytes && !lease_.GrowTo(body_bytes)) {
+    if (!lease_.GrowTo(body_bytes)) {
       return Fail(503, "too many large requests are being received; try again later");
     }
     if (state_ == State::kHeader && parser.is_header_done()) {

@@ -14,7 +14,6 @@ HttpLimits SmallLimits() {
   HttpLimits limits;
   limits.max_header_bytes = 512;
   limits.max_body_bytes = 64;
-  limits.small_body_bytes = 10;
   return limits;
 }
 
@@ -36,8 +35,9 @@ State FeedAll(RequestParser& parser, std::string& bytes, size_t piece) {
   return parser.state();
 }
 
-int FailureOf(std::string bytes, HttpLimits limits = SmallLimits()) {
-  MemoryBudget budget(limits.max_bodies_bytes);
+int FailureOf(std::string bytes, size_t budget_bytes = 1 << 20) {
+  const HttpLimits limits = SmallLimits();
+  MemoryBudget budget(budget_bytes);
   int status = 0;
   for (const size_t piece : {size_t(1), size_t(7), bytes.size()}) {
     RequestParser parser(limits, &budget);
@@ -100,10 +100,8 @@ TEST_CASE("what is too large is refused before it is taken in") {
   const std::string chunked = "POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n";
   CHECK(FailureOf(chunked + "1;" + std::string(600, 'a')) == 431);
   CHECK(FailureOf(chunked + "0\r\nT: " + std::string(600, 'a')) == 431);
-  HttpLimits limits = SmallLimits();
-  limits.max_bodies_bytes = 20;
   CHECK(FailureOf("POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 21\r\n\r\n" + std::string(21, 'x'),
-                  limits) == 503);
+                  /*budget_bytes=*/20) == 503);
 }
 
 TEST_CASE("what two readers could understand differently is refused") {

@@ -6,6 +6,8 @@
 #include <charconv>
 #include <limits>
 
+#include "common/number_fields.h"
+#include "common/sampling_numbers.h"
 #include "router/frontend/http/foreign_fields.h"
 #include "router/frontend/http/grammar_fields.h"
 #include "router/text/sampling_params.h"
@@ -136,18 +138,16 @@ void ReadJsonEvents(JsonFields& options, ApiRequest& request) {
 
 v1::SamplingParams ReadSampling(JsonFields& fields, ApiRequest& request) {
   v1::SamplingParams sampling;
-  const auto number = [&fields](const char* name, auto set) {
-    if (const auto value = fields.Number(name)) set(static_cast<float>(*value));
-  };
   const auto count = [&fields](const char* name, auto set) {
     if (const auto value = fields.Integer(name, 0, kMaxUint32)) set(static_cast<uint32_t>(*value));
   };
-  number("temperature", [&](float v) { sampling.set_temperature(v); });
-  number("top_p", [&](float v) { sampling.set_top_p(v); });
-  number("min_p", [&](float v) { sampling.set_min_p(v); });
-  number("presence_penalty", [&](float v) { sampling.set_presence_penalty(v); });
-  number("frequency_penalty", [&](float v) { sampling.set_frequency_penalty(v); });
-  number("repetition_penalty", [&](float v) { sampling.set_repetition_penalty(v); });
+  for (const SamplingNumber& number : kSamplingNumbers) {
+    if (!number.is_integer) {
+      if (const auto v = fields.Number(number.name)) SetNumber(sampling, number.name, *v);
+    } else if (const auto v = fields.Integer(number.name, kMinInt32, kMaxInt32)) {
+      SetNumber(sampling, number.name, static_cast<double>(*v));
+    }
+  }
   // At once: an answer is made for so many before anything else is checked.
   if (const auto n = fields.Integer("n", 1, kMaxChoices)) {
     sampling.set_n(static_cast<uint32_t>(*n));
@@ -156,7 +156,6 @@ v1::SamplingParams ReadSampling(JsonFields& fields, ApiRequest& request) {
   count("min_new_tokens", [&](uint32_t v) { sampling.set_min_tokens(v); });
   count("min_tokens", [&](uint32_t v) { sampling.set_min_tokens(v); });
   count("prompt_logprobs", [&](uint32_t v) { sampling.set_prompt_logprobs(v); });
-  if (const auto k = fields.Integer("top_k", kMinInt32, kMaxInt32)) sampling.set_top_k(*k);
   if (const auto ignore = fields.Bool("ignore_eos")) sampling.set_ignore_eos(*ignore);
   ReadSeed(fields, sampling);
   ReadStop(fields, sampling, request);

@@ -8,6 +8,7 @@
 
 #include "common/status.h"
 #include "kernels/reference/reference_ops.h"
+#include "worker/stage/sample_params.h"
 #include "worker/stage/testing/late_ops.h"
 #include "worker/stage/testing/toy_device_channels.h"
 #include "worker/transport/testing/memory_transport.h"
@@ -262,13 +263,7 @@ kernels::SampleRow RowFor(const ToySequence& sequence, const std::vector<int32_t
   if (history.size() - sequence.prompt.size() < s.min_tokens()) {
     forbidden->assign(s.stop_ids().begin(), s.stop_ids().end());
   }
-  return {.temperature = s.temperature(),
-          .top_k = s.top_k(),
-          .top_p = s.top_p(),
-          .min_p = s.min_p(),
-          .presence_penalty = s.presence_penalty(),
-          .frequency_penalty = s.frequency_penalty(),
-          .repetition_penalty = s.repetition_penalty(),
+  return {.params = ToSampleParams(s),
           .seed = s.seed(),
           .position = history.size(),
           .counts = *counts,
