@@ -39,13 +39,16 @@ TEST_CASE("A number out of its range is refused in words") {
   } catch (const CLI::ParseError& error) {
     CHECK(std::string(error.what()) == "--top-p: must be in (0, 1], not 0");
   }
-  for (const char* args : {"--temperature nan", "--temperature inf", "--top-k -2", "--min-p 1.1",
-                           "--presence-penalty -2.1", "--repetition-penalty 0"}) {
+  for (const char* args :
+       {"--temperature nan", "--temperature inf", "--top-k -2", "--min-p 1.1", "--top-n-sigma -2",
+        "--presence-penalty -2.1", "--repetition-penalty 0"}) {
     INFO(args);
     CHECK_THROWS_AS(Parse(args), CLI::ParseError);
   }
-  CHECK(Parse("--top-p 1 --min-p 0 --presence-penalty -2 --repetition-penalty 0.5") ==
-        "top_p: 1 min_p: 0 presence_penalty: -2 repetition_penalty: 0.5");
+  CHECK(
+      Parse(
+          "--top-p 1 --min-p 0 --top-n-sigma 1.5 --presence-penalty -2 --repetition-penalty 0.5") ==
+      "top_p: 1 min_p: 0 presence_penalty: -2 repetition_penalty: 0.5 top_n_sigma: 1.5");
 }
 
 }  // namespace

@@ -58,6 +58,7 @@ struct ConstAct {
   DType dtype = DType::kF32;
 
   constexpr ConstAct() = default;
+  // A plain float* is one. NOLINTNEXTLINE(google-explicit-constructor)
   constexpr ConstAct(const float* values) : data(values) {}
   constexpr ConstAct(const void* values, DType type) : data(values), dtype(type) {}
   // REQUIRES: dtype is kF32.
@@ -72,8 +73,10 @@ struct Act {
   DType dtype = DType::kF32;
 
   constexpr Act() = default;
+  // NOLINTNEXTLINE(google-explicit-constructor)
   constexpr Act(float* values) : data(values) {}
   constexpr Act(void* values, DType type) : data(values), dtype(type) {}
+  // NOLINTNEXTLINE(google-explicit-constructor)
   constexpr operator ConstAct() const { return {data, dtype}; }
   // REQUIRES: dtype is kF32.
   float* f32() const {

@@ -44,6 +44,7 @@ struct SampleParams {
   int32_t top_k = 0;      // 0: off
   float top_p = 1;
   float min_p = 0;
+  float top_n_sigma = 0;  // 0 or less: off
   float presence_penalty = 0, frequency_penalty = 0, repetition_penalty = 1;
 
   // Calls visit(name, field) for each number; `name` is the field's name in the protocol.
@@ -53,6 +54,7 @@ struct SampleParams {
     visit("top_k", params.top_k);
     visit("top_p", params.top_p);
     visit("min_p", params.min_p);
+    visit("top_n_sigma", params.top_n_sigma);
     visit("presence_penalty", params.presence_penalty);
     visit("frequency_penalty", params.frequency_penalty);
     visit("repetition_penalty", params.repetition_penalty);
@@ -61,14 +63,18 @@ struct SampleParams {
 
 // How to process one row of logits. The order is: log-probabilities of the raw row; bias; mask of
 // forbidden ids and of ids that are not allowed; repetition, frequency and presence penalties;
-// temperature; top-k; top-p over the tokens that top-k keeps; min-p; the random draw. A NaN logit
-// counts as -inf. If every logit is -inf, the result is the first allowed id, else token 0. Ids
-// outside the vocabulary are ignored.
+// top-n-sigma; temperature; top-k; top-p over the tokens that top-k keeps; min-p; the random draw.
+// A NaN logit counts as -inf. If every logit is -inf, the result is the first allowed id, else
+// token 0. Ids outside the vocabulary are ignored.
+//
+// Top-n-sigma keeps the tokens whose logit is at most n standard deviations below the largest; the
+// deviation is that of all logits but -inf.
 //
 // Penalties, for each id in `counts`: the repetition penalty divides a positive logit and
 // multiplies a negative one; the frequency penalty is subtracted n_generated times; the presence
 // penalty is subtracted once if n_generated > 0. Sources: repetition penalty, N. Keskar et al.,
-// "CTRL", 2019; top-p, A. Holtzman et al., "The Curious Case of Neural Text Degeneration", 2019.
+// "CTRL", 2019; top-p, A. Holtzman et al., "The Curious Case of Neural Text Degeneration", 2019;
+// top-n-sigma, C. Tang et al., "Top-nσ: Not All Logits Are You Need", 2024.
 struct SampleRow {
   SampleParams params;
   uint64_t seed = 0;                   // Philox4x32-10 key

@@ -149,6 +149,7 @@ stage_lint() {
   check "layering" python3 tests/layering/check_includes.py . || true
   check "links" python3 tests/docs/links.py || true
   check "thread safety" tests/lint/clang.py thread-safety || true
+  check "clang-tidy" tests/lint/clang.py tidy --changed --most 8 || true
 }
 
 stage_cpu() {

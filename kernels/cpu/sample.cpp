@@ -56,6 +56,28 @@ void Edit(const SampleRow& row, float* values, size_t vocab) {
   }
 }
 
+// Returns the number of tokens that top-n-sigma keeps. values: [vocab] without NaN; max is finite.
+size_t CountNearMax(const float* values, size_t vocab, float max, float n_sigma) {
+  const auto below = [&](size_t i) {
+    return static_cast<double>(values[i]) - static_cast<double>(max);
+  };
+  size_t n = 0;
+  double sum = 0, squares = 0;
+  for (size_t i = 0; i < vocab; ++i) {
+    if (values[i] == -kInfinity) continue;
+    sum += below(i);
+    ++n;
+  }
+  const double mean = sum / static_cast<double>(n);
+  for (size_t i = 0; i < vocab; ++i) {
+    if (values[i] != -kInfinity) squares += (below(i) - mean) * (below(i) - mean);
+  }
+  const double least = -static_cast<double>(n_sigma) * std::sqrt(squares / static_cast<double>(n));
+  size_t n_near = 0;
+  for (size_t i = 0; i < vocab; ++i) n_near += below(i) >= least ? 1 : 0;
+  return n_near;
+}
+
 // values: [vocab] without NaN, not all -inf. If the maximum is infinite, the values are
 // overwritten. Returns the index of the drawn token.
 int32_t Draw(const SampleRow& row, float* values, size_t vocab, float max,
@@ -68,6 +90,7 @@ int32_t Draw(const SampleRow& row, float* values, size_t vocab, float max,
   }
   RankedWeights ranked(values, vocab, max, static_cast<double>(params.temperature), vector, memory);
   size_t n_kept = vocab;
+  if (params.top_n_sigma > 0) n_kept = CountNearMax(values, vocab, max, params.top_n_sigma);
   if (params.top_k > 0) n_kept = std::min(n_kept, static_cast<size_t>(params.top_k));
   if (params.top_p < 1) {
     n_kept =

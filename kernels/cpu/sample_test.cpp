@@ -70,7 +70,8 @@ std::vector<SampleRow> ManyRows(int n, uint32_t seed) {
     rows.push_back({.params = {.temperature = pick(0, 0.1, 0.7, 1, 1, 2, 50),
                                .top_k = static_cast<int32_t>(pick(0, 0, 1, 2, 40, 1000, 1e6)),
                                .top_p = pick(1, 1, 0, 0.1, 0.9, 0.999),
-                               .min_p = pick(0, 0, 0.05, 0.5, 1)},
+                               .min_p = pick(0, 0, 0.05, 0.5, 1),
+                               .top_n_sigma = pick(0, 0, 0, 0.3, 1, 3)},
                     .seed = random(),
                     .position = static_cast<uint64_t>(i),
                     .n_logprobs = static_cast<int32_t>(pick(-1, -1, 0, 1, 5, 20))});
@@ -198,7 +199,10 @@ TEST_CASE("Draws follow the distribution") {
                                   Case{{.params = {.temperature = 1, .top_p = 0.6f}},
                                        {false, false, false, true, false, true, false, false}},
                                   Case{{.params = {.temperature = 1, .min_p = 0.2f}},
-                                       {true, false, false, true, false, true, false, true}});
+                                       {true, false, false, true, false, true, false, true}},
+                                  // The standard deviation is 1.17.
+                                  Case{{.params = {.temperature = 1, .top_n_sigma = 1}},
+                                       {true, false, false, true, false, true, false, false}});
   std::vector<double> probability(8);
   double total = 0;
   for (size_t i = 0; i < 8; ++i) {

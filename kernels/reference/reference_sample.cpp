@@ -71,6 +71,21 @@ void Penalize(const SampleRow& row, std::vector<float>* values) {
   }
 }
 
+// How many tokens top-n-sigma keeps.
+size_t CountNearMax(const std::vector<float>& values, float max, float n_sigma) {
+  std::vector<double> finite;
+  for (float value : values) {
+    if (std::isfinite(Below(value, max))) finite.push_back(Below(value, max));
+  }
+  const double n = static_cast<double>(finite.size());
+  const double mean = std::accumulate(finite.begin(), finite.end(), 0.0) / n;
+  double squares = 0;
+  for (double value : finite) squares += (value - mean) * (value - mean);
+  const double least = -static_cast<double>(n_sigma) * std::sqrt(squares / n);
+  return static_cast<size_t>(std::count_if(finite.begin(), finite.end(),
+                                           [least](double value) { return value >= least; }));
+}
+
 int32_t Draw(const std::vector<float>& values, const SampleRow& row) {
   const SampleParams& params = row.params;
   const auto largest = std::max_element(values.begin(), values.end());
@@ -87,6 +102,7 @@ int32_t Draw(const std::vector<float>& values, const SampleRow& row) {
     return Below(values[order[i]], max) / static_cast<double>(params.temperature);
   };
   size_t n_kept = order.size();
+  if (params.top_n_sigma > 0) n_kept = CountNearMax(values, max, params.top_n_sigma);
   if (params.top_k > 0) n_kept = std::min(n_kept, static_cast<size_t>(params.top_k));
   const auto mass = [&](size_t n) {
     double sum = 0;

@@ -98,6 +98,30 @@ TEST_CASE("Top-k, top-p and min-p keep what they say") {
   CHECK(Support({2, 2, 1}, {.params = {.temperature = 1, .min_p = 1}}) == std::set<int32_t>{0, 1});
 }
 
+TEST_CASE("Top-n-sigma keeps the tokens near the largest, at every temperature") {
+  // The standard deviation is 2.
+  const std::vector<float> logits = {8, 4, 8, 4, 4, 8};
+  for (const float temperature : {0.1f, 1.0f, 50.0f}) {
+    const auto support = [&](std::vector<float> values, float n_sigma) {
+      return Support(values, {.params = {.temperature = temperature, .top_n_sigma = n_sigma}});
+    };
+    CHECK(support(logits, 1.9f) == std::set<int32_t>{0, 2, 5});
+    CHECK(support({1, kInf, 2, kInf}, 1) == std::set<int32_t>{1, 3});
+    CHECK(support({3, 3, 3}, 0.1f) == std::set<int32_t>{0, 1, 2});
+    // What has no chance does not count: NaN and -inf.
+    CHECK(support({8, 4, -kInf, kNan}, 1.9f) == std::set<int32_t>{0});
+  }
+  const auto support = [&](SampleParams params) {
+    params.temperature = 50;
+    return Support(logits, {.params = params});
+  };
+  CHECK(support({.top_n_sigma = 2}).size() == 6);  // at most two, so 4 is kept
+  CHECK(support({.top_n_sigma = -1}).size() == 6);
+  CHECK(support({.top_k = 1, .top_n_sigma = 1.9f}) == std::set<int32_t>{0});
+  // Top-p is of what top-n-sigma left: a third each.
+  CHECK(support({.top_p = 0.6f, .top_n_sigma = 1.9f}) == std::set<int32_t>{0, 2});
+}
+
 TEST_CASE("The least temperature leaves those that are equal to the largest") {
   CHECK(Support({1, 3, 2, 3}, {.params = {.temperature = 1e-45f}}) == std::set<int32_t>{1, 3});
 }

@@ -53,16 +53,16 @@ bool MessageGate::Leave(Ticket ticket) {
 
 void MessageGate::FillPlaces(std::vector<std::function<void()>>& now_receive) {
   while (places_.size() < n_places_ && !waiting_.empty()) {
-    const std::list<Place>& places = places_;
-    const auto n_places = [&places](const Waiting& waiting) {
-      return std::count_if(places.begin(), places.end(), [&](const Place& place) {
+    const auto n_places = [this](const Waiting& waiting) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
+      return std::count_if(places_.begin(), places_.end(), [&](const Place& place) {
         return place.message.tenant == waiting.message.tenant;
       });
     };
     // The first of those with the fewest, so the oldest.
     const auto next = std::min_element(
         waiting_.begin(), waiting_.end(),
-        [&](const Waiting& a, const Waiting& b) { return n_places(a) < n_places(b); });
+        [&](const Waiting& a, const Waiting& b)
+            ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) { return n_places(a) < n_places(b); });
     places_.push_back({next->ticket, std::move(next->message), Clock::now()});
     waiting_.erase(next);
     now_receive.push_back(places_.back().message.receive);

@@ -50,6 +50,9 @@ TEST_CASE("every sampling field out of its range is refused by name") {
   for (const float bad : {-0.1f, 1.1f, kNan, kInf}) {
     CheckRefused("min_p", [=](auto& p) { p.set_min_p(bad); });
   }
+  for (const float bad : {-1.1f, kNan, kInf}) {
+    CheckRefused("top_n_sigma", [=](auto& p) { p.set_top_n_sigma(bad); });
+  }
   for (const float bad : {-2.1f, 2.1f, kNan, kInf}) {
     CheckRefused("presence_penalty", [=](auto& p) { p.set_presence_penalty(bad); });
     CheckRefused("frequency_penalty", [=](auto& p) { p.set_frequency_penalty(bad); });

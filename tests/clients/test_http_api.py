@@ -192,6 +192,7 @@ BAD = [
     ({"prompt": "x", "top_p": 1.5}, "top_p"),
     ({"prompt": "x", "top_k": -2}, "top_k"),
     ({"prompt": "x", "min_p": 2}, "min_p"),
+    ({"prompt": "x", "top_n_sigma": -2}, "top_n_sigma"),
     ({"prompt": "x", "n": 0}, "n"),
     ({"prompt": "x", "n": 1000}, "n"),
     ({"prompt": "x", "max_tokens": 0}, "max_tokens"),
@@ -221,7 +222,7 @@ BAD = [
     *(({"prompt": "x", name: value}, name) for name, value in {
         "grammar": "root ::= x", "ebnf": "root ::= x", "mirostat": 2, "typical_p": 0.9, "dry_multiplier": 0.8,
         "xtc_probability": 0.5, "no_repeat_ngram_size": 3, "lora_request": {"name": "a"}, "length_penalty": 2, "num_beams": 2,
-        "top_n_sigma": 1, "repeat_penalty": 1.1, "do_sample": False, "options": {"num_predict": 5}, "messages": [{}],
+        "repeat_penalty": 1.1, "do_sample": False, "options": {"num_predict": 5}, "messages": [{}],
         "enable_thinking": True, "watermark": True, "stop_regex": "x", "temp": 0, "topk": 1, "random_seed": 3, "min_new_tokens": 5,
         "num_return_sequences": 2, "stop_strings": ["x"], "stopping_strings": ["x"], "suppress_tokens": [1], "bad_words_ids": [[1]],
         "guided_decoding": {"regex": "7"}, "json_mode": True, "response_schema": {"const": 7}, "rep_pen": 1.2,

@@ -6,10 +6,11 @@ usage: clang.py thread-safety [UNIT...]
        clang.py tidy --changed [BASE] [--most N]
 
 thread-safety: checks that members and functions with the annotations of common/mutex.h are used under their locks.
-tidy: runs the checks of .clang-tidy. Without UNIT it checks all units, which takes long. --changed checks only the
-units that differ from BASE. For a changed header it checks the header's own unit, or else the first unit that includes
-it. BASE is the merge base with origin/main if there is one and it is not HEAD itself, else HEAD~1. --most limits the
-number of units. Configures the build folder and generates headers if necessary.
+tidy: runs the checks of .clang-tidy. Without UNIT it checks all units, which takes hours. --changed checks only the
+units that differ from BASE, and reports only findings on changed lines. For a changed header it checks the header's own
+unit, or else the first unit that includes it. BASE is the merge base with origin/main if there is one and it is not
+HEAD itself, else HEAD~1. --most limits the number of units; it keeps those with the most changed lines.
+Configures the build folder and generates headers if necessary.
 """
 import argparse
 import concurrent.futures
@@ -25,6 +26,7 @@ import time
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 BUILD = ROOT / "build" / "cpu"
 LOCKS = re.compile(r"\b(MutexLock|Mutex|CondVar)\b")
+HUNK = re.compile(r"^@@ -\S+ \+(\d+)(?:,(\d+))? @@")
 INCLUDE = re.compile(r'^#include "([^"]+)"', re.M)
 
 
@@ -72,8 +74,12 @@ def syntax_command(entry):
     return ["clang++-19", *arguments, "-fsyntax-only", "-Wthread-safety", "-Werror=thread-safety"]
 
 
-def tidy_command(entry):
-    return ["clang-tidy-19", "-p", str(BUILD), "--quiet", "--extra-arg=-Wno-error", entry["file"]]
+def tidy_command(entry, lines=None):
+    """`lines` limits the report to these [first, last] ranges, by path relative to the root."""
+    command = ["clang-tidy-19", "-p", str(BUILD), "--quiet", "--extra-arg=-Wno-error"]
+    if lines is not None:
+        command.append("--line-filter=" + json.dumps([dict(name=path, lines=hunks) for path, hunks in lines.items()]))
+    return [*command, entry["file"]]
 
 
 def base_of_changes():
@@ -94,18 +100,33 @@ def unit_of_header(header, commands):
     return next((unit for unit in commands if header in includes(unit)), None)
 
 
-def changed_units(commands, base):
+def changed_lines(base):
+    """Returns the lines of C++ files that differ from `base`, as [first, last] ranges by path."""
     base = base or base_of_changes()
     if base is None:
         print("clang.py: no earlier commit is in this clone: nothing to compare")
-        return []
-    changed = git("diff", "--name-only", "--diff-filter=d", base)
-    if changed is None:
+        return {}
+    diff = git("diff", "--unified=0", "--no-ext-diff", "--no-color", "--diff-filter=d", "--no-prefix", base, "--", "*.h", "*.cpp")
+    if diff is None:
         sys.exit(f"clang.py: git has no commit '{base}'")
     print(f"clang.py: changes since {base[:12]}")
-    units = [path for path in changed if path in commands]
-    units += [unit_of_header(path, commands) for path in changed if path.endswith(".h")]
-    return [unit for unit in dict.fromkeys(units) if unit]
+    lines = {}
+    for line in diff:
+        if line.startswith("+++ "):
+            path = line[4:]
+        elif (hunk := HUNK.match(line)) and hunk[2] != "0":
+            first = int(hunk[1])
+            lines.setdefault(path, []).append([first, first + int(hunk[2] or 1) - 1])
+    return lines
+
+
+def changed_units(commands, lines):
+    """Returns the units to check for these lines. Those with the most lines come first."""
+    n_lines = {}
+    for path, hunks in lines.items():
+        if unit := path if path in commands else unit_of_header(path, commands) if path.endswith(".h") else None:
+            n_lines[unit] = n_lines.get(unit, 0) + sum(last - first + 1 for first, last in hunks)
+    return sorted(n_lines, key=n_lines.get, reverse=True)
 
 
 def check(units, commands, make_command, n_jobs):
@@ -122,8 +143,8 @@ def check(units, commands, make_command, n_jobs):
             if done.returncode != 0:
                 n_failed += 1
                 print(f"--- {unit}\n{done.stdout}")
-            elif make_command is tidy_command:
-                print(f"{unit}: clean, {seconds:.0f} s", flush=True)
+            elif seconds > 1:
+                print(f"{unit}: {seconds:.0f} s", flush=True)
     print(f"clang.py: {len(units)} units, {n_failed} with findings")
     return n_failed == 0
 
@@ -143,13 +164,14 @@ def main():
         sys.exit(f"clang.py: not compiled by the preset cpu: {' '.join(unknown)}")
     if args.check == "thread-safety":
         return check(args.units or units_with_locks(commands), commands, syntax_command, args.j)
-    units = args.units or list(commands)
+    units, lines = args.units or list(commands), None
     if args.changed is not None:
-        units = changed_units(commands, args.changed)
+        lines = changed_lines(args.changed)
+        units = changed_units(commands, lines)
     if args.most is not None and len(units) > args.most:
         print(f"clang.py: left out, more than {args.most}: {' '.join(units[args.most:])}")
         units = units[:args.most]
-    return check(units, commands, tidy_command, args.j)
+    return check(units, commands, lambda entry: tidy_command(entry, lines), args.j)
 
 
 if __name__ == "__main__":

@@ -28,7 +28,7 @@ float RoundTo(DType dtype, float value) {
 }
 
 absl::Status CheckOptions(const StageModelOptions& options, const ModelSpec& spec) {
-  const auto error = [](std::string text) { return absl::InvalidArgumentError(std::move(text)); };
+  const auto error = [](const std::string& text) { return absl::InvalidArgumentError(text); };
   if (options.first_layer < 0 || options.n_layers < 1 ||
       options.n_layers > spec.n_layers() - options.first_layer) {
     return error(fmt::format("layers {} to {} are not a range of {}'s {} layers",

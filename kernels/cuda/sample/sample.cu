@@ -72,13 +72,37 @@ __device__ void FindOriginal(const SampleRows& p, const DeviceSampleRow& row, co
   __syncthreads();
 }
 
+// How many tokens top-n-sigma keeps.
+__device__ uint32_t CountNearMax(float n_sigma, RowSampler& sampler) {
+  // Exact, unlike sampler.Below. The largest itself may be infinite.
+  const auto below = [max = sampler.largest()](float value) {
+    return value == max ? 0.0 : static_cast<double>(value) - static_cast<double>(max);
+  };
+  const double minus_infinity = -static_cast<double>(__uint_as_float(0x7f800000u));
+  const double n = sampler.Sum<double>(
+      [&](int32_t, float value) { return below(value) > minus_infinity ? 1.0 : 0.0; });
+  const double mean = sampler.Sum<double>([&](int32_t, float value) {
+    return below(value) > minus_infinity ? below(value) : 0.0;
+  }) / n;
+  const double squares = sampler.Sum<double>([&](int32_t, float value) {
+    const double from_mean = below(value) - mean;
+    return below(value) > minus_infinity ? from_mean * from_mean : 0.0;
+  });
+  const double least = -static_cast<double>(n_sigma) * sqrt(squares / n);
+  return static_cast<uint32_t>(sampler.Sum<unsigned long long>(
+      [&](int32_t, float value) { return below(value) >= least ? 1ull : 0ull; }));
+}
+
 __device__ int32_t Draw(const DeviceSampleRow& row, int32_t vocab, RowSampler& sampler) {
   const SampleParams& params = row.params;
   sampler.Weigh(params.temperature);
   unsigned long long mass = sampler.TotalMass();
   Place last = ~Place{0};
-  if (params.top_k > 0 && params.top_k < vocab) {
-    const Found found = sampler.ByCount(static_cast<uint32_t>(params.top_k));
+  auto n_kept = static_cast<uint32_t>(vocab);
+  if (params.top_n_sigma > 0) n_kept = CountNearMax(params.top_n_sigma, sampler);
+  if (params.top_k > 0) n_kept = min(n_kept, static_cast<uint32_t>(params.top_k));
+  if (n_kept < static_cast<uint32_t>(vocab)) {
+    const Found found = sampler.ByCount(n_kept);
     last = found.place;
     mass = found.mass;
   }

@@ -114,6 +114,9 @@ TEST_CASE("Sample: draws with every cut") {
            {.params = {.temperature = 1, .top_p = 0}},
            {.params = {.temperature = 1, .min_p = 0.1f}},
            {.params = {.temperature = 2, .min_p = 1}},
+           {.params = {.temperature = 1, .top_n_sigma = 1}},
+           {.params = {.temperature = 5, .top_n_sigma = 2.5f}},
+           {.params = {.temperature = 5, .top_k = 30, .top_p = 0.9f, .top_n_sigma = 2}},
            {.params = {.temperature = 1, .top_k = 50, .top_p = 0.8f, .min_p = 0.05f},
             .n_logprobs = 5}}) {
     for (const SampleRow& draw : Draws(row, 4)) rows.push_back(draw);

@@ -260,7 +260,6 @@ TEST_CASE("fields of other servers that would change the answer are refused by n
                             R"("dry_multiplier": 0.8)",
                             R"("xtc_probability": 0.5)",
                             R"("no_repeat_ngram_size": 3)",
-                            R"("top_n_sigma": 1.5)",
                             R"("repeat_penalty": 1.1)",
                             R"("length_penalty": 2)",
                             R"("num_beams": 4)",

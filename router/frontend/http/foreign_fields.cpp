@@ -100,7 +100,6 @@ constexpr Foreign kForeign[] = {
     {"tfs_z", "", 1},
     {"tfs", "", 1},
     {"top_a", "", 0},
-    {"top_n_sigma", "", -1},
     {"epsilon_cutoff", "", 0},
     {"eta_cutoff", "", 0},
     {"penalty_alpha", "", 0},
