@@ -34,7 +34,8 @@ int TryToListen(const addrinfo& at) {
 absl::Status CheckCanListen(const std::string& flag, const std::string& address) {
   const auto refused = [&](std::string_view why) {
     return absl::UnavailableError(fmt::format(
-        "cannot listen on {} ({}): is the port in use, or the host not this machine's? ({})",
+        "cannot listen on {} ({}): check that the port is free and that the host is an address of "
+        "this machine ({})",
         address, flag, why));
   };
   const std::string host(HostName(address));

@@ -146,7 +146,8 @@ TEST_CASE("tensors that overlap, and names and keys that come twice") {
   TestGguf names;
   names.Info("a", {8}, 0, 0);
   names.Info("a", {8}, 0, 32);
-  CHECK_THAT(Error(names.Bytes() + std::string(64, 'x')), ContainsSubstring("tensor a is there"));
+  CHECK_THAT(Error(names.Bytes() + std::string(64, 'x')),
+             ContainsSubstring("tensor a occurs twice"));
   TestGguf keys;
   keys.Uint("k", 1);
   keys.Uint("k", 2);

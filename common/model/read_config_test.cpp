@@ -269,7 +269,7 @@ TEST_CASE("experts: Mixtral in every layer, Qwen3-MoE in some") {
                             R"("num_local_experts": 2, "num_experts_per_tok": 3,
                                "num_key_value_heads": 2,)"),
                      absl::StatusCode::kInvalidArgument),
-             ContainsSubstring("num_experts_per_tok: 3 is more than the 2 experts"));
+             ContainsSubstring("num_experts_per_tok: 3 is more than the model's 2 experts"));
 }
 
 TEST_CASE("Phi-3: fused tensors, factors for each frequency in both spellings") {

@@ -301,7 +301,7 @@ TEST_CASE("A template that accepts a request only for its brackets is not follow
         "needs one");
   CHECK_THAT(
       std::string(Render(source, R"([{"role": "user", "content": "<x"}])").status().message()),
-      ContainsSubstring("cannot be told from the template's own"));
+      ContainsSubstring("cannot be distinguished from the template's own"));
 }
 
 TEST_CASE("A template that checks tool calls speaks in its own words") {

@@ -396,7 +396,7 @@ TEST_CASE("A bad grammar is refused with its reason") {
       {Schema(Nested(200)), "not valid JSON"},
       {Regex("("), "regex"},
       {Regex("a(?=b)"), "look"},
-      {{.kind = GrammarKind::kChoice, .text = "[]"}, "nothing"},
+      {{.kind = GrammarKind::kChoice, .text = "[]"}, "at least one text"},
       {{.kind = GrammarKind::kChoice, .text = "[1]"}, "array of strings"},
       {{.kind = GrammarKind::kChoice, .text = "\"a\""}, "array of strings"},
       {Lark("start: nowhere"), "nowhere"},

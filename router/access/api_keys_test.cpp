@@ -54,7 +54,7 @@ TEST_CASE("weights are a tenant's, priorities a key's") {
     CHECK(Refusal(std::string("k max_priority=") + priority).starts_with("keys: line 1: max_"));
   }
   CHECK(Refusal("a tenant=t weight=2\nb tenant=t weight=3\n") ==
-        "keys: line 2: weight is 3, but line 1 gives the same tenant 2");
+        "keys: line 2: weight is 3, but line 1 gives the same tenant weight 2");
 }
 
 TEST_CASE("a priority is bounded, with a key and without") {

@@ -43,7 +43,7 @@ absl::Status CheckOptions(const StageModelOptions& options, const ModelSpec& spe
     return error("max_batched_tokens and max_sequences must be 1 or more");
   }
   if (options.max_model_len < 1 || options.max_model_len > spec.max_positions) {
-    return error(fmt::format("max_model_len {} is not from 1 to {}, the positions of {}",
+    return error(fmt::format("max_model_len {} must be from 1 to {}, the number of positions of {}",
                              options.max_model_len, spec.max_positions, options.model_dir));
   }
   return absl::OkStatus();

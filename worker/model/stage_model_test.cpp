@@ -188,7 +188,7 @@ TEST_CASE("options that fit no model are refused") {
   CHECK_THAT(error([](auto& o) { o.n_layers = 5; }), ContainsSubstring("4 layers"));
   CHECK_THAT(error([](auto& o) { o.first_layer = -1; }), ContainsSubstring("4 layers"));
   CHECK_THAT(error([](auto& o) { o.is_last = false; }), ContainsSubstring("last"));
-  CHECK_THAT(error([](auto& o) { o.max_model_len = 65; }), ContainsSubstring("64 positions"));
+  CHECK_THAT(error([](auto& o) { o.max_model_len = 65; }), ContainsSubstring("from 1 to 64"));
   CHECK_THAT(error([](auto& o) { o.max_sequences = 0; }), ContainsSubstring("max_sequences"));
 }
 

@@ -158,6 +158,8 @@ absl::Status StageExecutor::RunStep(KnownStep& step) {
 void StageExecutor::Forward(const StepMetaView& meta) {
   LogitRows logit_rows;
   if (config_.is_last()) logit_rows = sampler_->ChooseRows(meta, batch_, slots_);
+  // A step that only releases slots has no rows.
+  if (meta.n_rows == 0) return;
   model_->Forward(batch_.batch(), model_->hidden_buffer(), logit_rows);
 }
 

@@ -79,7 +79,7 @@ v1::StepResult StrictStage::Apply(const v1::StepPlan& plan) {
   v1::StepResult result;
   result.set_epoch(plan.epoch());
   result.set_step(plan.step());
-  if (plan.slots().empty()) Fail("is empty");
+  if (plan.slots().empty() && plan.release().empty()) Fail("is empty");
   uint32_t n_tokens = 0;
   std::set<uint32_t> seen;
   for (const auto& delta : plan.slots()) {
