@@ -93,14 +93,7 @@ void AddBenchFlags(CLI::App& app, BenchOptions& options) {
   AddWorkloadFlags(app, options);
   app.add_flag("--json", options.json, "Print one JSON object instead of a table");
   AddServerFlags(app, options.server);
-  AddServeFlags(app, options.server.cluster.serve);
-  for (const char* of_serve :
-       {"--grpc", "--metrics", "--served-name", "--http", "--api-keys", "--tls-cert", "--tls-key",
-        "--cors", "--http-max-body", "--http-max-header", "--http-max-connections",
-        "--http-timeout", "--sse-keep-alive-interval", "--resume-time", "--resume-memory",
-        "--resume-streams"}) {
-    app.remove_option(app.get_option(of_serve));
-  }
+  AddPipelineFlags(app, options.server.cluster.serve);
 }
 
 }  // namespace stagecoach::cli

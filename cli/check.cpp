@@ -8,6 +8,8 @@
 #include "cli/command.h"
 #include "cli/serve_options.h"
 #include "common/flags/checks.h"
+#include "common/flags/flag_table.h"
+#include "common/flags/pipeline_flags.h"
 #include "common/json_text.h"
 
 namespace stagecoach::cli {
@@ -15,12 +17,10 @@ namespace {
 
 struct Options {
   check::CheckOptions check;
-  std::string dtype = "auto";
   bool json = false;
 };
 
-int Check(Options options) {
-  options.check.dtype = ParseDTypeFlag(options.dtype);
+int Check(const Options& options) {
   const check::ModelReport report = check::CheckModel(options.check);
   if (options.json) {
     fmt::print("{}\n", JsonText(ToJson(report)));
@@ -45,12 +45,8 @@ void AddCheck(CLI::App& app, Command& command) {
       ->type_name("N")
       ->check(Between(1, 256))
       ->capture_default_str();
-  check
-      ->add_option("--dtype", options->dtype,
-                   "Data type of weights and KV cache in memory; auto: as stored in the checkpoint")
-      ->type_name("TYPE")
-      ->check(CLI::IsMember({"auto", "float32", "bfloat16"}))
-      ->capture_default_str();
+  FlagTable table(*check);
+  DeclareDType(table, options->check.dtype);
   check
       ->add_option("--chat-template", options->check.chat_template,
                    "Jinja file to use instead of the checkpoint's chat template")

@@ -12,7 +12,8 @@
 #include "cli/plan/plan_model.h"
 #include "cli/serve_options.h"
 #include "common/flags/checks.h"
-#include "common/flags/serve_flags.h"
+#include "common/flags/flag_table.h"
+#include "common/flags/pipeline_flags.h"
 #include "common/json_text.h"
 #include "common/model/model_spec.h"
 
@@ -23,7 +24,6 @@ struct Options {
   check::CheckOptions check;
   plan::PlanOptions plan;
   std::string gpu = "H200";
-  std::string dtype = "auto";
   bool json = false;
 };
 
@@ -36,7 +36,6 @@ std::string GpuNames() {
 int Plan(Options options) {
   const absl::StatusOr<std::string> dir = ResolveModelDir(options.check.model);
   const absl::StatusOr<ModelSpec> spec = dir.ok() ? ReadModelSpec(*dir) : dir.status();
-  options.check.dtype = ParseDTypeFlag(options.dtype);
   // A GPU worker holds all weights in one dtype, whatever their stored encoding.
   if (!options.check.dtype && spec.ok()) options.check.dtype = spec->stored_dtype;
   options.check.read_large_tokenizer = false;
@@ -87,8 +86,9 @@ void AddPlan(CLI::App& app, Command& command) {
                    "Share of the GPU's memory to use")
       ->check(Between(0.1, 1.0))
       ->capture_default_str();
-  AddSize(*plan, "--kv-memory", options->plan.kv_memory_bytes,
-          "Memory for the KV cache of each stage, as for `serve` [all memory that is left]");
+  FlagTable table(*plan);
+  table.AddSize("--kv-memory", options->plan.kv_memory_bytes,
+                "Memory for the KV cache of each stage, as for `serve` [all memory that is left]");
   plan->add_option("--max-batched-tokens", options->plan.max_batched_tokens,
                    "Maximum number of tokens in one step")
       ->type_name("N")
@@ -100,11 +100,7 @@ void AddPlan(CLI::App& app, Command& command) {
                    "1024 and 256 per stage]")
       ->type_name("N")
       ->check(MoreThanZero());
-  plan->add_option("--dtype", options->dtype,
-                   "Data type of weights and KV cache in memory; auto: as stored in the checkpoint")
-      ->type_name("TYPE")
-      ->check(CLI::IsMember({"auto", "float32", "bfloat16"}))
-      ->capture_default_str();
+  DeclareDType(table, options->check.dtype);
   plan->add_flag("--json", options->json, "Print one JSON object");
   plan->callback([options, &command] { command = [options] { return Plan(*options); }; });
 }

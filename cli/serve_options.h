@@ -2,12 +2,9 @@
 #pragma once
 
 #include <cstddef>
-#include <optional>
 #include <string>
-#include <string_view>
 
 #include "cli/launch/cluster.h"
-#include "common/dtype.h"
 
 namespace CLI {
 class App;
@@ -22,9 +19,6 @@ inline constexpr const char* kModelHelp =
 
 // Adds the flags for stages, devices, links between stages and compute threads.
 void AddStageFlags(CLI::App& app, launch::ClusterOptions& options);
-
-// Parses the value of --dtype; absent for "auto".
-std::optional<DType> ParseDTypeFlag(std::string_view text);
 
 inline constexpr size_t kReportColumns = 100;  // width of the output of `check` and `doctor`
 

@@ -7,12 +7,10 @@
 #include <algorithm>
 #include <atomic>
 #include <chrono>
-#include <cmath>
 #include <cstdio>
 #include <cstdlib>
 #include <filesystem>
 #include <functional>
-#include <optional>
 #include <string>
 #include <thread>
 #include <utility>
@@ -142,37 +140,9 @@ std::string ServedName(const Flags& flags) {
   return flags.model;
 }
 
-std::optional<DType> ParseDType(const std::string& text) {
-  if (text == "float32") return DType::kF32;
-  if (text == "bfloat16") return DType::kBF16;
-  return std::nullopt;
-}
-
-PipelineOptions MakePipelineOptions(const Flags& flags, const InternalAccess& access,
-                                    const std::string& model_dir, v1::TokenTable token_table) {
-  const ServeFlags& serve = flags.serve;
-  return {.model_dir = model_dir,
-          .adapter_dir = serve.merge_adapter,
-          .addresses = flags.stages,
-          .access = access,
-          .dtype = ParseDType(serve.dtype),
-          .dummy_weights = serve.load_format == "dummy",
-          .limits = {.max_batched_tokens = static_cast<int32_t>(serve.max_batched_tokens),
-                     .max_sequences = static_cast<int32_t>(serve.max_sequences),
-                     .max_prefill_chunk = static_cast<int32_t>(serve.prefill_chunk)},
-          .max_model_len = static_cast<int32_t>(serve.max_model_len),
-          .max_logprobs = static_cast<int32_t>(serve.max_logprobs),
-          .kv_memory_bytes = serve.kv_memory_bytes,
-          .memory_fraction = serve.memory_fraction,
-          .layer_split = serve.layer_split,
-          .token_table = std::move(token_table),
-          .terminal = isatty(STDERR_FILENO) == 1,
-          .load_stall_limit = std::chrono::seconds(serve.load_stall_limit_s)};
-}
-
 SchedulerConfig MakeSchedulerConfig(const ServeFlags& serve, const ModelSpec& spec,
                                     const Pipeline& pipeline) {
-  SchedulerConfig config;
+  SchedulerConfig config{serve.scheduler};
   // More microbatches than stages would only wait for one another.
   const size_t n_stages = pipeline.stages.size();
   config.n_microbatches = static_cast<int32_t>(
@@ -182,21 +152,12 @@ SchedulerConfig MakeSchedulerConfig(const ServeFlags& serve, const ModelSpec& sp
   config.max_prefill_chunk = pipeline.limits.max_prefill_chunk;
   config.break_even_rows = pipeline.on_gpus ? kGpuBreakEvenRows : kCpuBreakEvenRows;
   config.max_model_len = pipeline.kv.max_model_len;
-  config.max_waiting = static_cast<int32_t>(serve.max_waiting);
-  config.max_waiting_tokens = serve.max_waiting_tokens;
-  config.plan_ahead = serve.plan_ahead;
-  config.prefix_cache = serve.prefix_cache;
   for (size_t g = 0; g < spec.kv_groups.size(); ++g) {
     config.kv_groups.push_back(
         {.window = spec.kv_groups[g].window, .n_blocks = pipeline.kv.n_blocks[g]});
   }
   config.epoch = pipeline.lease.epoch();
-  config.preempt_every = static_cast<int32_t>(serve.preempt_every);
   return config;
-}
-
-std::chrono::milliseconds Milliseconds(double seconds) {
-  return std::chrono::milliseconds(std::llround(seconds * 1000));
 }
 
 // The StepCost of each stage starts with the time of the largest step, measured during the load.
@@ -221,30 +182,11 @@ FrontendOptions MakeFrontendOptions(const ServeFlags& serve, const Pipeline& pip
   FrontendOptions options;
   options.stalled = [watch] { return watch->Read().stalled; };
   options.scheduler_stalled = [scheduler_watch] { return scheduler_watch->Stalled(); };
-  options.max_prompts = serve.max_waiting;
-  options.max_choices = size_t{serve.max_waiting} + pipeline.limits.max_sequences;
+  options.max_prompts = static_cast<size_t>(serve.scheduler.max_waiting);
+  options.max_choices = options.max_prompts + pipeline.limits.max_sequences;
   options.request_memory_bytes = serve.request_memory_bytes;
-  options.streams = {.keep = Milliseconds(serve.resume_time_s),
-                     .max_streams = serve.resume_streams,
-                     .max_bytes = serve.resume_memory_bytes};
+  options.streams = serve.streams;
   options.traces = {.spans = spans, .sample_ratio = serve.trace_sample_ratio};
-  return options;
-}
-
-http::HttpOptions MakeHttpOptions(const ServeFlags& serve) {
-  http::HttpOptions options;
-  options.address = serve.http;
-  options.cors_origins = serve.cors;
-  http::HttpLimits& limits = options.limits;
-  limits.max_body_bytes = serve.http_max_body_bytes;
-  limits.max_header_bytes = serve.http_max_header_bytes;
-  limits.max_connections = serve.http_max_connections;
-  limits.max_client_connections = serve.http_max_client_connections;
-  limits.header_timeout = std::chrono::seconds(serve.http_timeout_s);
-  limits.body_timeout = 2 * limits.header_timeout;
-  limits.write_timeout = limits.header_timeout;
-  limits.idle_timeout = std::chrono::seconds(serve.http_idle_timeout_s);
-  limits.keep_alive_interval = Milliseconds(serve.sse_keep_alive_s);
   return options;
 }
 
@@ -315,13 +257,10 @@ absl::Status Serve(const Flags& flags, StopRequest& stop) {
   // Lives until the process ends, because a signal handler may run that late.
   static FlightRecorder* const flight = new FlightRecorder(FlightRole::kRouter);
   SC_RETURN_IF_ERROR(
-      WriteFlightOnSignals(flight, flags.serve.flight_recorder, "stagecoach-router"));
+      WriteFlightOnSignals(flight, flags.serve.observation.flight_recorder, "stagecoach-router"));
   // Check flags before the load, which may take minutes.
   SC_RETURN_IF_ERROR(CheckServeFlags(flags.serve));
-  SC_ASSIGN_OR_RETURN(const std::shared_ptr<Access> access,
-                      Access::Read({.api_keys = flags.serve.api_keys,
-                                    .tls_cert = flags.serve.tls_cert,
-                                    .tls_key = flags.serve.tls_key}));
+  SC_ASSIGN_OR_RETURN(const std::shared_ptr<Access> access, Access::Read(flags.serve.access));
   SC_ASSIGN_OR_RETURN(const InternalAccess internal, ReadInternalAccess(flags.internal));
   SC_RETURN_IF_ERROR(CheckAddresses(flags.serve));
   SC_ASSIGN_OR_RETURN(const std::string model_dir, ResolveModelDir(flags.model));
@@ -335,25 +274,28 @@ absl::Status Serve(const Flags& flags, StopRequest& stop) {
                  std::string(model.grammars.status().message()));
   }
   SC_ASSIGN_OR_RETURN(const Pipeline pipeline,
-                      SetUpPipeline(model.spec, MakePipelineOptions(flags, internal, model_dir,
-                                                                    std::move(token_table))));
+                      SetUpPipeline(model.spec, {.model_dir = model_dir,
+                                                 .addresses = flags.stages,
+                                                 .access = internal,
+                                                 .flags = flags.serve.load,
+                                                 .token_table = std::move(token_table),
+                                                 .terminal = isatty(STDERR_FILENO) == 1}));
   if (model.grammars.ok()) {
     model.grammars =
         MakeGrammarCache((*model.grammars)->vocabulary(),
                          MakeGrammarClient(flags.stages.back(), pipeline.lease, internal));
   }
   model.max_model_len = pipeline.kv.max_model_len;
-  model.max_logprobs = static_cast<int32_t>(flags.serve.max_logprobs);
-  model.dtype = DTypeName(ParseDType(flags.serve.dtype).value_or(model.spec.stored_dtype));
+  model.max_logprobs = flags.serve.load.max_logprobs;
+  model.dtype = DTypeName(flags.serve.load.dtype.value_or(model.spec.stored_dtype));
 
   // Declared before the objects that end streams, because it receives their spans.
   std::shared_ptr<OtlpExporter> spans;
-  if (!flags.serve.otlp_endpoint.empty()) {
+  if (const std::string& endpoint = flags.serve.observation.otlp_endpoint; !endpoint.empty()) {
     spans = std::make_shared<OtlpExporter>(
-        OtlpOptions{.endpoint = flags.serve.otlp_endpoint, .service = "stagecoach-router"});
+        OtlpOptions{.endpoint = endpoint, .service = "stagecoach-router"});
   }
-  PipelineWatch watch(WatchedStages(pipeline),
-                      {.end = std::chrono::seconds(flags.serve.stall_limit_s)});
+  PipelineWatch watch(WatchedStages(pipeline), {.end = flags.serve.stall_limit});
   StallSwitch stall_switch;
   const auto client = MakePipelineClient(
       flags.stages, pipeline.lease,
@@ -368,8 +310,7 @@ absl::Status Serve(const Flags& flags, StopRequest& stop) {
       std::unique_ptr<Scheduler> scheduler,
       Scheduler::Start(MakeSchedulerConfig(flags.serve, model.spec, pipeline), client.get()));
   SchedulerWatch scheduler_watch(
-      SchedulerWatch::ForSnapshots(scheduler.get()),
-      {.end = std::chrono::seconds(flags.serve.stall_limit_s)},
+      SchedulerWatch::ForSnapshots(scheduler.get()), {.end = flags.serve.stall_limit},
       {.on_change = [&stall_switch](bool stalled) { stall_switch.SetScheduler(stalled); },
        .on_lost = EndForScheduler});
   const std::string name = model.name;
@@ -402,8 +343,10 @@ absl::Status Serve(const Flags& flags, StopRequest& stop) {
     std::unique_ptr<http::HttpServer> http;
     if (flags.serve.http != "off") {
       SC_ASSIGN_OR_RETURN(
-          http, http::HttpServer::Start(MakeHttpOptions(flags.serve), access, &frontend, sources,
-                                        MakeStageLoads(stage_stats)));
+          http, http::HttpServer::Start({.address = flags.serve.http,
+                                         .cors_origins = flags.serve.cors,
+                                         .limits = http::HttpLimits(flags.serve.http_limits)},
+                                        access, &frontend, sources, MakeStageLoads(stage_stats)));
     }
     SC_ASSIGN_OR_RETURN(const std::string metrics_address,
                         ServeMetrics(flags.serve.metrics, sources));
@@ -492,7 +435,7 @@ int main(int argc, char** argv) {
   CLI11_PARSE(app, argc, argv);
 
   if (flags.parent != 0) ExitWithParent(flags.parent);
-  absl::Status status = InitLog("router", flags.log_level, flags.serve.log_format);
+  absl::Status status = InitLog("router", flags.log_level, flags.serve.observation.log_format);
   if (status.ok()) {
     router::StopRequest stop(&signals);
     status = router::Serve(flags, stop);

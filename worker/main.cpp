@@ -17,7 +17,10 @@
 
 #include "absl/synchronization/notification.h"
 #include "absl/time/time.h"
+#include "common/flags/flag_table.h"
 #include "common/flags/internal_flags.h"
+#include "common/flags/observation_flags.h"
+#include "common/flags/worker_flags.h"
 #include "common/flight/flight_recorder.h"
 #include "common/log.h"
 #include "common/log_writer.h"
@@ -50,17 +53,14 @@ struct Flags {
   std::string listen = "127.0.0.1:0";
   std::string device = "cpu";
   std::string log_level = "info";
-  std::string log_format = "text";
-  std::string flight_recorder = "/tmp";
   std::string metrics = "off";
-  std::string otlp_endpoint;
+  ObservationFlags observation;
   InternalFlags internal;
   bool insecure_no_secret = false;
   int32_t n_threads = 0;
   int32_t numa_node = -1;
-  bool batch_invariant = false;
   pid_t parent = 0;  // 0: not tied to a parent
-  TransportFlags transport;
+  WorkerFlags worker;
 };
 
 int32_t NCores() {
@@ -147,7 +147,7 @@ int Serve(const Flags& flags, ShutdownSignals& signals) {
     fmt::print(stderr, "error: {}\n", std::string(reach.message()));
     return 2;
   }
-  if (const absl::Status status = ApplyTransportFlags(flags.transport); !status.ok()) {
+  if (const absl::Status status = ApplyTransportFlags(flags.worker.transport); !status.ok()) {
     SayError(std::string(status.message()));
     return 2;
   }
@@ -155,25 +155,25 @@ int Serve(const Flags& flags, ShutdownSignals& signals) {
   const absl::StatusOr<std::unique_ptr<kernels::Ops>> ops =
       MakeOps({.device = flags.device,
                .n_threads = n_threads,
-               .batch_invariant = flags.batch_invariant,
-               .disturbance_seed = flags.transport.disturbance_seed});
+               .batch_invariant = flags.worker.batch_invariant,
+               .disturbance_seed = flags.worker.disturbance_seed});
   if (!ops.ok()) {
     SayError(std::string(ops.status().message()));
     return 1;
   }
   GrpcTransport host_transport({.access = *access});
   const std::unique_ptr<Transport> device_transport =
-      MakeDeviceTransport(flags.transport, **ops, &host_transport);
+      MakeDeviceTransport(flags.worker, **ops, &host_transport);
   Transport* const transport = device_transport ? device_transport.get() : &host_transport;
   std::unique_ptr<OtlpExporter> spans;
-  if (!flags.otlp_endpoint.empty()) {
+  if (const std::string& endpoint = flags.observation.otlp_endpoint; !endpoint.empty()) {
     spans = std::make_unique<OtlpExporter>(
-        OtlpOptions{.endpoint = flags.otlp_endpoint, .service = "stagecoach-worker"});
+        OtlpOptions{.endpoint = endpoint, .service = "stagecoach-worker"});
   }
   // Never destroyed, because a signal handler may run until the process ends.
   static FlightRecorder* const flight = new FlightRecorder(FlightRole::kStage);
   if (const absl::Status status =
-          WriteFlightOnSignals(flight, flags.flight_recorder, "stagecoach-worker");
+          WriteFlightOnSignals(flight, flags.observation.flight_recorder, "stagecoach-worker");
       !status.ok()) {
     SayError(std::string(status.message()));
     return 2;
@@ -273,8 +273,6 @@ int Main(int argc, char** argv) {
                "--secret-file. Everyone who can reach the port then controls the worker");
   app.add_option("--device", flags.device, "Compute device: cpu, cuda or cuda:N")
       ->capture_default_str();
-  app.add_flag("--batch-invariant", flags.batch_invariant,
-               "On a GPU: a row's result does not depend on the other rows of a step. Slower");
   app.add_option("--threads", flags.n_threads, "Compute threads; 0: one per core")
       ->check(CLI::Range(0, 1024))
       ->capture_default_str();
@@ -283,53 +281,23 @@ int Main(int argc, char** argv) {
                  "interleaved over all nodes")
       ->check(CLI::Range(-1, 1023))
       ->capture_default_str();
-  app.add_option("--transport", flags.transport.transport,
-                 "Transport between stages on GPUs: auto (NCCL if all stages have it, else host) "
-                 "or host, which is slower")
-      ->check(CLI::IsMember({"auto", "host"}))
-      ->capture_default_str();
-  app.add_option("--nccl-library", flags.transport.nccl_library,
-                 "Path of NCCL's library (default: libnccl.so.2 on the system's search path)");
-  app.add_option(
-      "--nccl-interface", flags.transport.nccl_interface,
-      "Network interface for NCCL between machines, such as eth0 (default: NCCL chooses)");
-  app.add_option("--nccl-setting", flags.transport.nccl_settings,
-                 "Setting of NCCL in the form NCCL_NAME=VALUE. Can be given several times");
-  app.add_option("--link-timeout", flags.transport.link_timeout_s,
-                 "Longest time in seconds that one step takes on one stage. If a link between "
-                 "stages makes no progress for this time multiplied by the number of stages plus "
-                 "two, the pipeline ends. A router's --stall-limit usually ends it earlier")
-      ->check(CLI::Range(1, 3600))
-      ->capture_default_str();
   app.add_option("--log-level", flags.log_level,
                  "Least severe level to log: trace, debug, info, warning or error")
-      ->capture_default_str();
-  app.add_option("--log-format", flags.log_format,
-                 "text: lines for people; json: one JSON object per line")
-      ->check(CLI::IsMember({"text", "json"}))
       ->capture_default_str();
   app.add_option("--metrics", flags.metrics,
                  "Address HOST:PORT of a Prometheus page /metrics of only this stage; the router's "
                  "page has all stages. Port 0 picks a free port; \"off\": no page")
       ->capture_default_str();
-  app.add_option("--otlp-endpoint", flags.otlp_endpoint,
-                 "Address HOST:PORT of an OpenTelemetry receiver (OTLP over gRPC) for the spans of "
-                 "traced requests' steps (default: no traces)");
-  app.add_option("--flight-recorder", flags.flight_recorder,
-                 "Folder to which the last steps are written on SIGUSR1 and when the program "
-                 "crashes; \"off\" disables it")
-      ->capture_default_str();
-  app.add_option("--disturb", flags.transport.disturbance_seed,
-                 "For tests on a GPU: seed of random delays on every stream; unwritten memory, KV "
-                 "blocks and link slots are filled with NaN. 0: off")
-      ->type_name("SEED")
-      ->capture_default_str();
+  FlagTable table(app);
+  DeclareObservationFlags(table, flags.observation);
+  DeclareWorkerFlags(table, flags.worker);
   app.add_option("--exit-with-parent", flags.parent,
                  "Exit when the process with this id, the one that started this program, exits")
       ->type_name("PID");
   CLI11_PARSE(app, argc, argv);
   if (flags.parent != 0) ExitWithParent(flags.parent);
-  if (absl::Status status = InitLog("worker", flags.log_level, flags.log_format); !status.ok()) {
+  if (absl::Status status = InitLog("worker", flags.log_level, flags.observation.log_format);
+      !status.ok()) {
     SayError(std::string(status.message()));
     return 2;
   }

@@ -35,22 +35,25 @@ absl::Status ApplyTransportFlags(const TransportFlags& flags) {
   return absl::OkStatus();
 }
 
-std::unique_ptr<Transport> MakeDeviceTransport(const TransportFlags& flags, const kernels::Ops& ops,
+std::unique_ptr<Transport> MakeDeviceTransport(const WorkerFlags& flags, const kernels::Ops& ops,
                                                Transport* host) {
 #ifdef STAGECOACH_WITH_CUDA
   const kernels::NativeQueue queue = ops.native_queue();
-  if (queue.stream == nullptr || flags.transport == "host") return nullptr;
+  if (queue.stream == nullptr || flags.transport.transport == "host") return nullptr;
   return std::make_unique<NcclTransport>(
       NcclTransportOptions{.device = queue.device,
                            .compute = static_cast<cudaStream_t>(queue.stream),
 #ifdef STAGECOACH_EMULATED_CUDA
                            .load_api = [] { return FakeNccl(); },
-                           .longest_step = std::chrono::seconds(flags.link_timeout_s),
+                           .longest_step = std::chrono::seconds(flags.transport.link_timeout_s),
                            .reserved_bytes = 0,
                            .reserved_again_bytes = 0,
 #else
-                           .load_api = [library = flags.nccl_library] { return LoadNccl(library); },
-                           .longest_step = std::chrono::seconds(flags.link_timeout_s),
+                           .load_api =
+                               [library = flags.transport.nccl_library] {
+                                 return LoadNccl(library);
+                               },
+                           .longest_step = std::chrono::seconds(flags.transport.link_timeout_s),
 #endif
                            .disturbance_seed = flags.disturbance_seed,
                            .poison = flags.disturbance_seed != 0},

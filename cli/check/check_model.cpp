@@ -140,7 +140,7 @@ class Checker {
                         .kv_bytes = options_.kv_memory_bytes,
                         .block_bytes = stage.kv_block_bytes});
     }
-    const router::StepLimits limits =
+    const StepLimits limits =
         router::WithDefaults(options_.limits, options_.on_gpus, stages.size());
     const bool fixed = options_.max_model_len > 0;
     const auto plan =

@@ -20,7 +20,7 @@ struct CheckOptions {
   uint64_t kv_memory_bytes = 0;  // per stage; 0: not checked
   // Longest sequence that the KV cache must hold, in tokens; 0: as long as the cache allows.
   int32_t max_model_len = 0;
-  router::StepLimits limits;  // 0: the default of `serve`
+  StepLimits limits;  // 0: the default of `serve`
   bool on_gpus = false;
   bool read_weights = true;  // false: only config.json is read, as for dummy weights
   // Reading a tokenizer with a vocabulary of 262k tokens takes seconds; everything else takes

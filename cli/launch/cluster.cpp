@@ -6,10 +6,12 @@
 
 #include <algorithm>
 #include <csignal>
+#include <iterator>
 #include <thread>
 
 #include "cli/launch/fields.h"
 #include "common/check.h"
+#include "common/flags/flag_table.h"
 #include "common/secret.h"
 #include "common/status.h"
 
@@ -60,19 +62,16 @@ std::string DeviceOf(const ClusterOptions& options, uint32_t stage) {
   return fmt::format("cuda:{}", options.devices.empty() ? stage : options.devices[stage]);
 }
 
-void AddLinkArgs(const ClusterOptions& options, std::vector<std::string>* args) {
-  if (options.device != "cuda" || options.n_stages < 2) return;
-  args->insert(args->end(), {"--transport", options.transport, "--link-timeout",
-                             fmt::format("{}", options.link_timeout_s)});
-  if (!options.nccl_library.empty()) {
-    args->insert(args->end(), {"--nccl-library", options.nccl_library});
-  }
-  if (!options.nccl_interface.empty()) {
-    args->insert(args->end(), {"--nccl-interface", options.nccl_interface});
-  }
-  for (const std::string& setting : options.nccl_settings) {
-    args->insert(args->end(), {"--nccl-setting", setting});
-  }
+void Append(std::vector<std::string> more, std::vector<std::string>* args) {
+  args->insert(args->end(), std::make_move_iterator(more.begin()),
+               std::make_move_iterator(more.end()));
+}
+
+// A worker without links on a GPU takes no notice of their flags.
+WorkerFlags FlagsOfWorkers(const ClusterOptions& options) {
+  WorkerFlags flags = options.worker;
+  if (options.device != "cuda" || options.n_stages < 2) flags.transport = {};
+  return flags;
 }
 
 }  // namespace
@@ -111,20 +110,8 @@ absl::Status Cluster::SpawnWorkers() {
     std::vector<std::string> args{"--listen",  "127.0.0.1:0",
                                   "--device",  DeviceOf(options_, stage),
                                   "--threads", fmt::format("{}", ThreadsPerWorker(options_))};
-    if (options_.serve.flight_recorder != ServeFlags().flight_recorder) {
-      args.insert(args.end(), {"--flight-recorder", options_.serve.flight_recorder});
-    }
-    if (options_.serve.log_format != ServeFlags().log_format) {
-      args.insert(args.end(), {"--log-format", options_.serve.log_format});
-    }
-    if (!options_.serve.otlp_endpoint.empty()) {
-      args.insert(args.end(), {"--otlp-endpoint", options_.serve.otlp_endpoint});
-    }
-    if (options_.batch_invariant) args.push_back("--batch-invariant");
-    if (options_.disturbance_seed != 0) {
-      args.insert(args.end(), {"--disturb", fmt::format("{}", options_.disturbance_seed)});
-    }
-    AddLinkArgs(options_, &args);
+    Append(ArgsOf(options_.serve.observation, DeclareObservationFlags), &args);
+    Append(ArgsOf(FlagsOfWorkers(options_), DeclareWorkerFlags), &args);
     if (const std::optional<int> node = NumaNodeOf(stage, options_)) {
       args.insert(args.end(), {"--numa-node", fmt::format("{}", *node)});
     }
@@ -139,8 +126,7 @@ absl::Status Cluster::SpawnRouter(const std::vector<std::string>& stages) {
                                 fmt::format("{}", fmt::join(stages, ","))};
   ServeFlags serve = options_.serve;
   if (serve.microbatches == 0 && SharesCores(options_)) serve.microbatches = 1;
-  const std::vector<std::string> serve_args = ToArgs(serve);
-  args.insert(args.end(), serve_args.begin(), serve_args.end());
+  Append(ToArgs(serve), &args);
   return Spawn("router", "stagecoach-router", std::move(args));
 }
 

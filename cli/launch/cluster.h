@@ -13,6 +13,7 @@
 #include "cli/launch/child_process.h"
 #include "common/closable_queue.h"
 #include "common/flags/serve_flags.h"
+#include "common/flags/worker_flags.h"
 #include "common/mutex.h"
 
 namespace stagecoach::launch {
@@ -23,14 +24,7 @@ struct ClusterOptions {
   uint32_t n_stages = 1;
   std::string device = "cpu";
   std::vector<uint32_t> devices;  // GPU of each stage; empty: stage i uses GPU i
-  bool batch_invariant = false;   // for GPUs; CPUs always are batch-invariant
-  // The next five options apply to the links between stages on GPUs.
-  std::string transport = "auto";
-  std::string nccl_library, nccl_interface;  // empty: the default
-  std::vector<std::string> nccl_settings;    // "NCCL_NAME=VALUE"
-  uint32_t link_timeout_s = 20;
-  // For GPUs. Tests use it to randomize the timing of concurrent work; 0: off.
-  uint64_t disturbance_seed = 0;
+  WorkerFlags worker;             // passed on to every worker
   // 0: an equal share of the cores, or all cores if there are fewer than four per stage.
   uint32_t threads_per_worker = 0;
   // NUMA nodes of this machine. If the stages divide evenly among them, each stage runs on one
@@ -38,10 +32,10 @@ struct ClusterOptions {
   std::vector<int> numa_nodes;
   std::string log_level = "info";
   bool echo_logs = true;  // forward the children's logs to our standard error
-  ServeFlags serve;
+  ServeFlags serve;       // passed on to the router; the workers get `observation`
 
   LogFormat log_format() const {
-    return serve.log_format == "json" ? LogFormat::kJson : LogFormat::kText;
+    return serve.observation.log_format == "json" ? LogFormat::kJson : LogFormat::kText;
   }
 };
 

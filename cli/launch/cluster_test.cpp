@@ -64,7 +64,7 @@ TEST_CASE("Programs get their arguments, and stop in order") {
   programs.Write("stagecoach-worker", kWorker);
   programs.Write("stagecoach-router", kRouter);
   ClusterOptions options = programs.Options(1);
-  options.serve.max_sequences = 5;
+  options.serve.load.limits.max_sequences = 5;
   Cluster cluster(options);
   const auto endpoints = cluster.Start();
   REQUIRE(endpoints.ok());
@@ -89,7 +89,7 @@ TEST_CASE("Every worker is disturbed, or none") {
     programs.Write("stagecoach-worker", "say \"$*\"; echo listening grpc=127.0.0.1:1; hold");
     programs.Write("stagecoach-router", kRouter);
     ClusterOptions options = programs.Options(2);
-    options.disturbance_seed = seed;
+    options.worker.disturbance_seed = seed;
     Cluster cluster(options);
     REQUIRE(cluster.Start().ok());
     std::istringstream log(programs.Log());

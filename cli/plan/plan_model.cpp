@@ -25,7 +25,7 @@ constexpr double kHopSeconds = 34e-6;
 constexpr uint64_t kRuntimeBytes = uint64_t{1200} << 20;
 
 worker::StageModelOptions StageOptions(const ModelSpec& spec, const check::ModelFacts& facts,
-                                       size_t stage, const router::StepLimits& limits) {
+                                       size_t stage, const StepLimits& limits) {
   const check::StageFacts& layers = facts.stages[stage];
   return {.first_layer = layers.first_layer,
           .n_layers = layers.n_layers,
@@ -99,7 +99,7 @@ uint64_t BytesOfSequence(const ModelSpec& spec, const worker::KvCache& kv, int32
 }
 
 StagePlan PlanStage(const ModelSpec& spec, const check::ModelFacts& facts, size_t stage,
-                    const PlanOptions& options, const router::StepLimits& limits) {
+                    const PlanOptions& options, const StepLimits& limits) {
   const check::StageFacts& layers = facts.stages[stage];
   StagePlan plan{.facts = layers};
   const worker::StageModelOptions model = StageOptions(spec, facts, stage, limits);
@@ -128,7 +128,7 @@ StagePlan PlanStage(const ModelSpec& spec, const check::ModelFacts& facts, size_
 
 // KV pools that a router would create from the stages' memory; nullopt if it would refuse.
 std::optional<router::KvPlan> SizePools(const ModelSpec& spec, std::span<const StagePlan> stages,
-                                        const router::StepLimits& limits, int32_t context_tokens) {
+                                        const StepLimits& limits, int32_t context_tokens) {
   std::vector<router::StageKvMemory> memory;
   for (const StagePlan& stage : stages) {
     if (stage.kv_bytes < 0) return std::nullopt;
@@ -147,8 +147,8 @@ std::optional<router::KvPlan> SizePools(const ModelSpec& spec, std::span<const S
 }
 
 // The stage with the fewest KV blocks, or with the most missing memory.
-size_t Tightest(const ModelSpec& spec, std::span<const StagePlan> stages,
-                const router::StepLimits& limits, int32_t context_tokens) {
+size_t Tightest(const ModelSpec& spec, std::span<const StagePlan> stages, const StepLimits& limits,
+                int32_t context_tokens) {
   const auto room = [&](const StagePlan& stage) {
     if (stage.kv_bytes < 0) return stage.kv_bytes;
     const auto kv = SizePools(spec, {&stage, 1}, limits, context_tokens);
@@ -178,7 +178,7 @@ ServingPlan PlanServing(const ModelSpec& spec, const check::ModelFacts& facts,
                         const PlanOptions& options) {
   ServingPlan plan{.options = options};
   if (plan.options.context_tokens == 0) plan.options.context_tokens = facts.context_tokens;
-  const router::StepLimits limits = router::WithDefaults(
+  const StepLimits limits = router::WithDefaults(
       {.max_batched_tokens = options.max_batched_tokens, .max_sequences = options.max_sequences},
       /*on_gpus=*/true, facts.stages.size());
   plan.options.max_sequences = limits.max_sequences;

@@ -1,9 +1,10 @@
-// Validators of numeric flags, with error messages for people.
+// Validators of flags, with error messages for people.
 #pragma once
 
 #include <fmt/format.h>
 
 #include <CLI/CLI.hpp>
+#include <cstddef>
 #include <string>
 
 namespace stagecoach {
@@ -43,6 +44,32 @@ CLI::Validator Between(T least, T most) {
         return value >= least && value <= most
                    ? ""
                    : fmt::format("must be from {} to {}, not {}", least, most, text);
+      },
+      "");
+}
+
+// HOST:PORT, such as "[::1]:9000", "0.0.0.0:0", "localhost:9000".
+inline CLI::Validator Address() {
+  return CLI::Validator(
+      [](const std::string& text) {
+        const size_t colon = text.rfind(':');
+        const std::string port = colon == std::string::npos ? "" : text.substr(colon + 1);
+        const bool digits = !port.empty() && port.size() <= 5 &&
+                            port.find_first_not_of("0123456789") == std::string::npos;
+        if (colon == 0 || !digits || std::stoul(port) > 65535) {
+          return fmt::format("'{}' is not HOST:PORT (such as 127.0.0.1:9000)", text);
+        }
+        return std::string();
+      },
+      "");
+}
+
+// HOST:PORT or "off".
+inline CLI::Validator AddressOrOff() {
+  return CLI::Validator(
+      [](const std::string& text) {
+        std::string address = text;
+        return text == "off" ? "" : Address()(address);
       },
       "");
 }

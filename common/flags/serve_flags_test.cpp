@@ -1,7 +1,11 @@
 #include "common/flags/serve_flags.h"
 
 #include <CLI/CLI.hpp>
+#include <algorithm>
 #include <catch2/catch_test_macros.hpp>
+
+#include "common/flags/flag_table.h"
+#include "common/flags/worker_flags.h"
 
 namespace stagecoach {
 namespace {
@@ -22,51 +26,88 @@ TEST_CASE("Flags with their defaults need no arguments") {
 
 TEST_CASE("Every flag survives the way from the launcher to the router") {
   ServeFlags flags;
-  flags.dtype = "bfloat16";
+  flags.load.dtype = DType::kBF16;
   flags.grpc = "[::1]:0";
   flags.metrics = "localhost:19001";
   flags.http = "0.0.0.0:443";
-  flags.api_keys = "/proc/self/exe";  // files that exist
-  flags.tls_cert = "/proc/self/exe";
-  flags.tls_key = "/proc/self/exe";
+  flags.access.api_keys = "/proc/self/exe";  // files that exist
+  flags.access.tls_cert = "/proc/self/exe";
+  flags.access.tls_key = "/proc/self/exe";
   flags.cors = {"https://a.example", "*"};
-  flags.http_max_body_bytes = 12345;
-  flags.http_max_header_bytes = 2345;
-  flags.http_max_connections = 77;
-  flags.http_max_client_connections = 76;
-  flags.http_timeout_s = 5;
-  flags.http_idle_timeout_s = 6;
-  flags.sse_keep_alive_s = 0.25;
-  flags.resume_time_s = 0.5;
+  flags.http_limits.max_body_bytes = 12345;
+  flags.http_limits.max_header_bytes = 2345;
+  flags.http_limits.max_connections = 77;
+  flags.http_limits.max_client_connections = 76;
+  flags.http_limits.header_timeout = std::chrono::seconds(5);
+  flags.http_limits.idle_timeout = std::chrono::seconds(6);
+  flags.http_limits.keep_alive_interval = std::chrono::milliseconds(250);
+  flags.streams.keep = std::chrono::milliseconds(500);
   flags.request_memory_bytes = 98765432;
-  flags.resume_memory_bytes = 12346;
-  flags.resume_streams = 78;
-  flags.kv_memory_bytes = 123456789;
-  flags.max_model_len = 2048;
-  flags.max_sequences = 7;
-  flags.max_batched_tokens = 2040;
-  flags.prefill_chunk = 64;
+  flags.streams.max_bytes = 12346;
+  flags.streams.max_streams = 78;
+  flags.load.kv_memory_bytes = 123456789;
+  flags.load.memory_fraction = 0.3;
+  flags.load.max_model_len = 2048;
+  flags.load.limits.max_sequences = 7;
+  flags.load.limits.max_batched_tokens = 2040;
+  flags.load.limits.max_prefill_chunk = 64;
   flags.served_name = "a name with spaces";
-  flags.load_format = "dummy";
-  flags.merge_adapter = "/";  // a folder that exists
-  flags.plan_ahead = false;
-  flags.prefix_cache = false;
+  flags.load.dummy_weights = true;
+  flags.load.adapter_dir = "/";  // a folder that exists
+  flags.scheduler.plan_ahead = false;
+  flags.scheduler.prefix_cache = false;
   flags.microbatches = 3;
-  flags.max_waiting = 0;
-  flags.max_waiting_tokens = 12345;
-  flags.max_logprobs = 5;
+  flags.scheduler.max_waiting = 0;
+  flags.scheduler.max_waiting_tokens = 12345;
+  flags.load.max_logprobs = 5;
   flags.chat_template = "/proc/self/exe";  // a file that exists
-  flags.layer_split = {3, 5};
-  flags.flight_recorder = "off";
-  flags.otlp_endpoint = "collector:4317";
+  flags.load.layer_split = {3, 5};
+  flags.stall_limit = std::chrono::seconds(3);
+  flags.load.load_stall_limit = std::chrono::seconds(4);
+  flags.observation.flight_recorder = "off";
+  flags.observation.otlp_endpoint = "collector:4317";
   flags.trace_sample_ratio = 0.25;
-  flags.log_format = "json";
-  flags.preempt_every = 9;
-  CHECK(Parse(ToArgs(flags)) == flags);
+  flags.observation.log_format = "json";
+  flags.scheduler.preempt_every = 9;
+  const std::vector<std::string> args = ToArgs(flags);
+  CHECK(Parse(args) == flags);
+  // The values above leave no flag out.
+  ServeFlags declared;
+  CLI::App app;
+  AddServeFlags(app, declared);
+  for (const CLI::Option* option : app.get_options()) {
+    const std::string name = "--" + option->get_lnames().front();  // get_name hides hidden flags
+    if (name == "--help") continue;
+    INFO(name);
+    CHECK(std::find(args.begin(), args.end(), name) != args.end());
+  }
+}
+
+TEST_CASE("A worker's flags survive the way from the launcher") {
+  WorkerFlags flags;
+  CHECK(ArgsOf(flags, DeclareWorkerFlags).empty());
+  flags.batch_invariant = true;
+  flags.transport = {.transport = "host",
+                     .nccl_library = "/lib/nccl.so",
+                     .nccl_interface = "eth0",
+                     .nccl_settings = {"NCCL_A=1", "NCCL_B=2"},
+                     .link_timeout_s = 7};
+  flags.disturbance_seed = 8;
+  const std::vector<std::string> args = ArgsOf(flags, DeclareWorkerFlags);
+  CHECK(args == std::vector<std::string>{"--batch-invariant", "--transport", "host",
+                                         "--nccl-library", "/lib/nccl.so", "--nccl-interface",
+                                         "eth0", "--nccl-setting", "NCCL_A=1", "--nccl-setting",
+                                         "NCCL_B=2", "--link-timeout", "7", "--disturb", "8"});
+  WorkerFlags parsed;
+  CLI::App app;
+  FlagTable table(app);
+  DeclareWorkerFlags(table, parsed);
+  app.parse(std::vector<std::string>(args.rbegin(), args.rend()));
+  CHECK(ArgsOf(parsed, DeclareWorkerFlags) == args);
 }
 
 TEST_CASE("A size takes a unit") {
-  CHECK(Parse({"--kv-memory", "2MiB"}).kv_memory_bytes == 2 << 20);
+  CHECK(Parse({"--kv-memory", "2MiB"}).load.kv_memory_bytes == 2 << 20);
 }
 
 TEST_CASE("What a flag cannot mean is refused") {
@@ -82,8 +123,10 @@ TEST_CASE("What a flag cannot mean is refused") {
   CHECK_THROWS_AS(Parse({"--dtype", "int3"}), CLI::ValidationError);
   CHECK_THROWS_AS(Parse({"--plan-ahead", "maybe"}), CLI::ValidationError);
   CHECK_THROWS_AS(Parse({"--max-sequences", "0"}), CLI::ParseError);
+  CHECK_THROWS_AS(Parse({"--max-waiting", "-1"}), CLI::ParseError);
+  CHECK_THROWS_AS(Parse({"--stall-limit", "0.5"}), CLI::ParseError);
   // A GPU's step is told through a ring of fixed size.
-  CHECK(Parse({"--max-batched-tokens", "262144"}).max_batched_tokens == 262'144);
+  CHECK(Parse({"--max-batched-tokens", "262144"}).load.limits.max_batched_tokens == 262'144);
   CHECK_THROWS_AS(Parse({"--max-batched-tokens", "1048576"}), CLI::ParseError);
   CHECK_THROWS_AS(Parse({"--layer-split", "3,0"}), CLI::ParseError);
   CHECK_THROWS_AS(Parse({"--chat-template", "/no/such/file"}), CLI::ParseError);
@@ -114,7 +157,7 @@ TEST_CASE("A layer split does not swallow the argument after it") {
   std::string model;
   app.add_option("model", model);
   app.parse(std::vector<std::string>{"folder", "1,2", "--layer-split"});
-  CHECK(flags.layer_split == std::vector<uint32_t>{1, 2});
+  CHECK(flags.load.layer_split == std::vector<uint32_t>{1, 2});
   CHECK(model == "folder");
 }
 

@@ -1,42 +1,146 @@
 #include "common/metrics/stage_collector.h"
 
 #include <fmt/format.h>
+#include <google/protobuf/descriptor.h>
+#include <google/protobuf/message.h>
 #include <prometheus/metric_family.h>
 
+#include <algorithm>
 #include <limits>
+
+#include "common/check.h"
 
 namespace stagecoach {
 namespace {
 
+using google::protobuf::FieldDescriptor;
+using google::protobuf::Message;
+using google::protobuf::Reflection;
 using prometheus::ClientMetric;
 using prometheus::MetricFamily;
 using prometheus::MetricType;
+using Labels = StageCollector::Labels;
 using Stats = v1::StatsResponse;
-using ExtraLabel = std::pair<const char*, const char*>;
+
+double NumberIn(const Message& message, const FieldDescriptor* field) {
+  const Reflection& reflection = *message.GetReflection();
+  switch (field->cpp_type()) {
+    case FieldDescriptor::CPPTYPE_DOUBLE:
+      return reflection.GetDouble(message, field);
+    case FieldDescriptor::CPPTYPE_UINT64:
+      return static_cast<double>(reflection.GetUInt64(message, field));
+    case FieldDescriptor::CPPTYPE_UINT32:
+      return reflection.GetUInt32(message, field);
+    default:
+      SC_CHECK(!"a metric of a field type that is not handled here");
+      return 0;
+  }
+}
 
 // Builds metric families. Each family has one metric per stage that answers.
 class Page {
  public:
-  Page(const StageCollector::Labels& labels, const std::vector<std::optional<Stats>>& stages)
+  Page(const Labels& labels, const std::vector<std::optional<Stats>>& stages)
       : labels_(labels), stages_(stages) {}
 
-  void Begin(const char* name, const char* help, MetricType type) {
+  void AddUp() {
+    MetricFamily& family =
+        FamilyOf("stagecoach_stage_up", "1 if the stage answers, else 0", MetricType::Gauge);
+    for (size_t i = 0; i < stages_.size(); ++i) {
+      NewMetric(family, i, {}).gauge.value = stages_[i] ? 1 : 0;
+    }
+  }
+
+  void AddStats() {
+    std::vector<const Message*> stats;
+    for (const auto& stage : stages_) stats.push_back(stage ? &*stage : nullptr);
+    AddFields(Stats::descriptor(), stats, {});
+  }
+
+  std::vector<MetricFamily> Take() { return std::move(families_); }
+
+ private:
+  // Adds the fields of `type` that are metrics. `messages`: per stage; null if it does not answer.
+  // Every metric gets the labels `outer`.
+  void AddFields(const google::protobuf::Descriptor* type,
+                 const std::vector<const Message*>& messages, const Labels& outer) {
+    for (int f = 0; f < type->field_count(); ++f) {
+      const FieldDescriptor* field = type->field(f);
+      if (!field->options().HasExtension(v1::metric)) continue;
+      const v1::Metric& metric = field->options().GetExtension(v1::metric);
+      Labels extra = outer;
+      if (metric.has_label()) extra.emplace_back(metric.label().name(), metric.label().value());
+      if (field->message_type() == v1::Histogram::descriptor()) {
+        AddHistograms(field, metric, messages, extra);
+      } else if (field->message_type() != nullptr) {
+        std::vector<const Message*> inner;
+        for (const Message* message : messages) {
+          inner.push_back(message == nullptr
+                              ? nullptr
+                              : &message->GetReflection()->GetMessage(*message, field));
+        }
+        AddFields(field->message_type(), inner, extra);
+      } else {
+        AddNumbers(field, metric, messages, extra);
+      }
+    }
+  }
+
+  void AddNumbers(const FieldDescriptor* field, const v1::Metric& metric,
+                  const std::vector<const Message*>& messages, const Labels& extra) {
+    MetricFamily& family =
+        FamilyOf(metric.name(), metric.help(),
+                 metric.type() == v1::Metric::COUNTER ? MetricType::Counter : MetricType::Gauge);
+    const double scale = metric.scale() == 0 ? 1 : metric.scale();
+    for (size_t i = 0; i < messages.size(); ++i) {
+      if (messages[i] == nullptr) continue;
+      const double value = NumberIn(*messages[i], field) * scale;
+      ClientMetric& of_stage = NewMetric(family, i, extra);
+      if (family.type == MetricType::Counter) {
+        of_stage.counter.value = value;
+      } else {
+        of_stage.gauge.value = value;
+      }
+    }
+  }
+
+  // A stage without the field has no such metric.
+  void AddHistograms(const FieldDescriptor* field, const v1::Metric& metric,
+                     const std::vector<const Message*>& messages, const Labels& extra) {
+    MetricFamily& family = FamilyOf(metric.name(), metric.help(), MetricType::Histogram);
+    for (size_t i = 0; i < messages.size(); ++i) {
+      if (messages[i] == nullptr) continue;
+      const Reflection& reflection = *messages[i]->GetReflection();
+      if (!reflection.HasField(*messages[i], field)) continue;
+      const auto& from =
+          static_cast<const v1::Histogram&>(reflection.GetMessage(*messages[i], field));
+      ClientMetric::Histogram& histogram = NewMetric(family, i, extra).histogram;
+      uint64_t count = 0;
+      for (int b = 0; b < from.counts_size(); ++b) {
+        count += from.counts(b);
+        const double bound =
+            b < from.bounds_size() ? from.bounds(b) : std::numeric_limits<double>::infinity();
+        histogram.bucket.push_back({.cumulative_count = count, .upper_bound = bound});
+      }
+      histogram.sample_count = count;
+      histogram.sample_sum = from.sum();
+    }
+  }
+
+  // Help and type are those of the family's first field. Invalidates earlier references.
+  MetricFamily& FamilyOf(const std::string& name, const std::string& help, MetricType type) {
+    const auto known = std::find_if(families_.begin(), families_.end(),
+                                    [&](const auto& family) { return family.name == name; });
+    if (known != families_.end()) return *known;
     MetricFamily& family = families_.emplace_back();
     family.name = name;
     family.help = help;
     family.type = type;
+    return family;
   }
 
-  // Adds one metric per answering stage; `value` extracts it from Stats.
-  template <typename Value>
-  void Add(const Value& value, std::initializer_list<ExtraLabel> extra = {}) {
-    for (size_t i = 0; i < stages_.size(); ++i) {
-      if (stages_[i]) Set(NewMetric(i, extra), value(*stages_[i]));
-    }
-  }
-
-  ClientMetric& NewMetric(size_t stage, std::initializer_list<ExtraLabel> extra = {}) {
-    ClientMetric& metric = families_.back().metric.emplace_back();
+  ClientMetric& NewMetric(MetricFamily& family, size_t stage, const Labels& extra) {
+    ClientMetric& metric = family.metric.emplace_back();
     for (const auto& [name, value] : labels_) metric.label.push_back({name, value});
     // A worker reports only itself, so its own stage number is used.
     const bool alone = stages_.size() == 1 && stages_[0];
@@ -45,120 +149,10 @@ class Page {
     return metric;
   }
 
-  std::vector<MetricFamily> Take() { return std::move(families_); }
-
- private:
-  void Set(ClientMetric& metric, double value) {
-    if (families_.back().type == MetricType::Counter) {
-      metric.counter.value = value;
-    } else {
-      metric.gauge.value = value;
-    }
-  }
-
-  const StageCollector::Labels& labels_;
+  const Labels& labels_;
   const std::vector<std::optional<Stats>>& stages_;
   std::vector<MetricFamily> families_;
 };
-
-void AddTimes(Page& page) {
-  page.Begin(
-      "stagecoach_stage_seconds_total",
-      "Time of the stage's compute thread, by state; it is in exactly one state at any moment",
-      MetricType::Counter);
-  page.Add([](const Stats& s) { return s.compute_ms() / 1e3; }, {{"state", "compute"}});
-  page.Add([](const Stats& s) { return s.wait_input_ms() / 1e3; }, {{"state", "wait_input"}});
-  page.Add([](const Stats& s) { return s.wait_mask_ms() / 1e3; }, {{"state", "wait_mask"}});
-  page.Add([](const Stats& s) { return s.wait_send_ms() / 1e3; }, {{"state", "wait_send"}});
-  page.Add([](const Stats& s) { return s.idle_ms() / 1e3; }, {{"state", "idle"}});
-}
-
-void AddCounts(Page& page) {
-  const auto counter = [&](const char* name, const char* help, const auto& value) {
-    page.Begin(name, help, MetricType::Counter);
-    page.Add(value);
-  };
-  counter("stagecoach_stage_steps_total", "Steps computed",
-          [](const Stats& s) { return static_cast<double>(s.steps()); });
-  counter("stagecoach_stage_tokens_total", "Rows computed",
-          [](const Stats& s) { return static_cast<double>(s.tokens()); });
-  counter("stagecoach_stage_bubbles_total",
-          "Pipeline bubbles: steps that the stage waited for with nothing else to do",
-          [](const Stats& s) { return static_cast<double>(s.bubbles()); });
-  counter("stagecoach_stage_metadata_late_steps_total",
-          "Steps whose hidden states arrived before their metadata was ready",
-          [](const Stats& s) { return static_cast<double>(s.metadata_late_steps()); });
-}
-
-void AddChannels(Page& page) {
-  const auto family = [&](const char* name, const char* help, const auto& sent,
-                          const auto& received) {
-    page.Begin(name, help, MetricType::Counter);
-    const auto channel = [&](const char* channel_name, const auto& of) {
-      page.Add([&](const Stats& s) { return static_cast<double>(sent(of(s))); },
-               {{"channel", channel_name}, {"direction", "sent"}});
-      page.Add([&](const Stats& s) { return static_cast<double>(received(of(s))); },
-               {{"channel", channel_name}, {"direction", "received"}});
-    };
-    channel("metadata", [](const Stats& s) -> const v1::ChannelStats& { return s.metadata(); });
-    channel("hidden", [](const Stats& s) -> const v1::ChannelStats& { return s.hidden(); });
-    channel("tokens", [](const Stats& s) -> const v1::ChannelStats& { return s.tokens_channel(); });
-  };
-  family(
-      "stagecoach_stage_channel_bytes_total", "Bytes sent to and received from neighbour stages",
-      [](const v1::ChannelStats& c) { return c.sent_bytes(); },
-      [](const v1::ChannelStats& c) { return c.received_bytes(); });
-  family(
-      "stagecoach_stage_channel_messages_total",
-      "Messages sent to and received from neighbour stages; between GPUs each message is one NCCL "
-      "call",
-      [](const v1::ChannelStats& c) { return c.sent_frames(); },
-      [](const v1::ChannelStats& c) { return c.received_frames(); });
-}
-
-void AddHops(Page& page, const std::vector<std::optional<Stats>>& stages) {
-  page.Begin("stagecoach_stage_hop_seconds",
-             "Time of hidden states from one stage to the next, only if they pass through the "
-             "host; between machines only as accurate as their clocks agree",
-             MetricType::Histogram);
-  for (size_t i = 0; i < stages.size(); ++i) {
-    if (!stages[i] || !stages[i]->has_hop_seconds()) continue;
-    const v1::Histogram& hops = stages[i]->hop_seconds();
-    prometheus::ClientMetric::Histogram& histogram = page.NewMetric(i).histogram;
-    uint64_t count = 0;
-    for (int b = 0; b < hops.counts_size(); ++b) {
-      count += hops.counts(b);
-      const double bound =
-          b < hops.bounds_size() ? hops.bounds(b) : std::numeric_limits<double>::infinity();
-      histogram.bucket.push_back({.cumulative_count = count, .upper_bound = bound});
-    }
-    histogram.sample_count = count;
-    histogram.sample_sum = hops.sum();
-  }
-}
-
-void AddState(Page& page) {
-  page.Begin("stagecoach_stage_slots_in_use", "Sequences that have a slot on the stage",
-             MetricType::Gauge);
-  page.Add([](const Stats& s) { return static_cast<double>(s.slots_in_use()); });
-  page.Begin("stagecoach_stage_memory_bytes", "Memory of the stage, by kind", MetricType::Gauge);
-  page.Add([](const Stats& s) { return static_cast<double>(s.memory().weights_bytes()); },
-           {{"kind", "weights"}});
-  page.Add([](const Stats& s) { return static_cast<double>(s.memory().scratch_bytes()); },
-           {{"kind", "scratch"}});
-  page.Add([](const Stats& s) { return static_cast<double>(s.memory().kv_bytes()); },
-           {{"kind", "kv"}});
-  page.Begin("stagecoach_stage_load_seconds", "Duration of the last load, by phase",
-             MetricType::Gauge);
-  page.Add([](const Stats& s) { return s.load().read_ms() / 1e3; }, {{"phase", "read"}});
-  page.Add([](const Stats& s) { return s.load().profile_ms() / 1e3; }, {{"phase", "profile"}});
-  page.Add([](const Stats& s) { return s.load().prepare_ms() / 1e3; }, {{"phase", "prepare"}});
-  page.Add([](const Stats& s) { return s.load().connect_ms() / 1e3; }, {{"phase", "connect"}});
-  page.Begin("stagecoach_stage_start_time_seconds",
-             "Start of the worker's process, Unix time; each change is a restart",
-             MetricType::Gauge);
-  page.Add([](const Stats& s) { return s.started_unix_s(); });
-}
 
 }  // namespace
 
@@ -172,13 +166,8 @@ std::vector<MetricFamily> StageCollector::Collect() const {
   if (source_ == nullptr) return {};
   const std::vector<std::optional<Stats>> stages = source_();
   Page page(labels_, stages);
-  page.Begin("stagecoach_stage_up", "1 if the stage answers, else 0", MetricType::Gauge);
-  for (size_t i = 0; i < stages.size(); ++i) page.NewMetric(i).gauge.value = stages[i] ? 1 : 0;
-  AddTimes(page);
-  AddCounts(page);
-  AddChannels(page);
-  AddHops(page, stages);
-  AddState(page);
+  page.AddUp();
+  page.AddStats();
   return page.Take();
 }
 

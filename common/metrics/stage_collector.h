@@ -1,5 +1,6 @@
 // Exports the stages' statistics as metrics. The router's page covers all stages, a worker's page
-// its own.
+// its own. The fields of StatsResponse declare their metrics themselves, in stage.proto: name,
+// help, type and labels.
 #pragma once
 
 #include <prometheus/collectable.h>

@@ -3,6 +3,7 @@
 #include <prometheus/text_serializer.h>
 
 #include <catch2/catch_test_macros.hpp>
+#include <set>
 
 namespace stagecoach {
 namespace {
@@ -54,6 +55,27 @@ TEST_CASE("every stage that answers is on the page, and that one does not") {
   }
   CHECK(page.find("stagecoach_stage_steps_total{model_name=\"m\",stage=\"0\"}") ==
         std::string::npos);
+}
+
+TEST_CASE("every family has a help text and a type, once") {
+  const StageCollector collector([] { return std::vector{std::optional(Stats())}; }, {});
+  std::set<std::string> names;
+  for (const prometheus::MetricFamily& family : collector.Collect()) {
+    INFO(family.name);
+    CHECK(names.insert(family.name).second);
+    CHECK_FALSE(family.help.empty());
+    CHECK(family.name.ends_with("_total") == (family.type == prometheus::MetricType::Counter));
+  }
+  CHECK(names.size() == 13);
+}
+
+TEST_CASE("a field that this release does not know is skipped") {
+  v1::StatsResponse stats = Stats();
+  const std::string page = PageOf({stats});
+  stats.GetReflection()->MutableUnknownFields(&stats)->AddVarint(1000, 7);
+  v1::StatsResponse received;
+  REQUIRE(received.ParseFromString(stats.SerializeAsString()));
+  CHECK(PageOf({received}) == page);
 }
 
 TEST_CASE("a worker's own page has its own number") {

@@ -3,21 +3,15 @@
 
 #include <memory>
 #include <optional>
-#include <string>
 #include <string_view>
 
 #include "absl/status/statusor.h"
+#include "common/flags/front_end_flags.h"
 #include "router/access/api_keys.h"
 #include "router/access/caller.h"
 #include "router/access/tls_files.h"
 
 namespace stagecoach::router {
-
-struct AccessFiles {
-  std::string api_keys;  // empty: no key is needed
-  std::string tls_cert;  // PEM; both empty: no TLS
-  std::string tls_key;
-};
 
 // Thread-safe.
 class Access {

@@ -20,6 +20,7 @@
 #include "router/dispatch/lease.h"
 #include "router/dispatch/load_progress.h"
 #include "router/dispatch/load_watch.h"
+#include "router/sizing/step_limits.h"
 #include "stagecoach/v1/stage.grpc.pb.h"
 
 namespace stagecoach::router {
@@ -140,25 +141,26 @@ v1::Lease TakeLease(const std::vector<Worker>& workers) {
 v1::LoadRequest MakeLoadRequest(const ModelSpec& spec, const PipelineOptions& options,
                                 const v1::Lease& lease, const std::vector<Worker>& workers,
                                 const Worker& worker, const LayerRange& layers) {
+  const LoadFlags& flags = options.flags;
   v1::LoadRequest request;
   *request.mutable_lease() = lease;
   request.set_model_dir(options.model_dir);
-  request.set_adapter_dir(options.adapter_dir);
+  request.set_adapter_dir(flags.adapter_dir);
   request.set_stage(worker.stage);
   request.set_n_stages(workers.size());
   request.set_first_layer(layers.first);
   request.set_n_layers(layers.count);
-  request.set_dtype(ToProto(options.dtype));
-  request.set_load_format(options.dummy_weights ? v1::LOAD_FORMAT_DUMMY : v1::LOAD_FORMAT_AUTO);
-  request.set_max_batched_tokens(options.limits.max_batched_tokens);
-  request.set_max_sequences(options.limits.max_sequences);
-  request.set_max_model_len(options.max_model_len > 0 ? options.max_model_len : spec.max_positions);
-  request.set_kv_memory_bytes(options.kv_memory_bytes);
-  request.set_memory_fraction(static_cast<float>(options.memory_fraction));
+  request.set_dtype(ToProto(flags.dtype));
+  request.set_load_format(flags.dummy_weights ? v1::LOAD_FORMAT_DUMMY : v1::LOAD_FORMAT_AUTO);
+  request.set_max_batched_tokens(flags.limits.max_batched_tokens);
+  request.set_max_sequences(flags.limits.max_sequences);
+  request.set_max_model_len(flags.max_model_len > 0 ? flags.max_model_len : spec.max_positions);
+  request.set_kv_memory_bytes(flags.kv_memory_bytes);
+  request.set_memory_fraction(static_cast<float>(flags.memory_fraction));
   request.set_n_local_workers(std::count_if(
       workers.begin(), workers.end(),
       [&](const Worker& other) { return other.description.host() == worker.description.host(); }));
-  request.set_max_logprobs(options.max_logprobs);
+  request.set_max_logprobs(flags.max_logprobs);
   const bool is_last = worker.stage + 1 == static_cast<int32_t>(workers.size());
   if (is_last && options.token_table.n_logits() > 0) {
     *request.mutable_token_table() = options.token_table;
@@ -172,7 +174,8 @@ absl::Status Load(const ModelSpec& spec, const PipelineOptions& options, const v
   return OnAll(workers, "cannot load", [&](Worker& worker, auto& context) {
     const auto stream = worker.stub->Load(
         &context, MakeLoadRequest(spec, options, lease, workers, worker, layers[worker.stage]));
-    LoadWatch watch(worker.name, options.load_stall_limit, [&context] { context.TryCancel(); });
+    LoadWatch watch(worker.name, options.flags.load_stall_limit,
+                    [&context] { context.TryCancel(); });
     v1::LoadProgress progress;
     bool reported = false;
     while (stream->Read(&progress)) {
@@ -211,13 +214,14 @@ absl::StatusOr<KvPlan> Size(const ModelSpec& spec, const PipelineOptions& option
          .device_bytes = report.device_bytes(),
          .taken_bytes = report.taken_bytes()});
   }
-  const bool fixed = options.max_model_len > 0;
+  const LoadFlags& flags = options.flags;
+  const bool fixed = flags.max_model_len > 0;
   SC_ASSIGN_OR_RETURN(KvPlan plan,
                       SizeKv(spec.kv_groups, memory,
-                             {.max_sequences = options.limits.max_sequences,
-                              .max_batched_tokens = options.limits.max_batched_tokens,
-                              .max_prefill_chunk = options.limits.max_prefill_chunk,
-                              .max_model_len = fixed ? options.max_model_len : spec.max_positions,
+                             {.max_sequences = flags.limits.max_sequences,
+                              .max_batched_tokens = flags.limits.max_batched_tokens,
+                              .max_prefill_chunk = flags.limits.max_prefill_chunk,
+                              .max_model_len = fixed ? flags.max_model_len : spec.max_positions,
                               .max_model_len_is_fixed = fixed}));
   if (!fixed && plan.max_model_len < spec.max_positions) {
     spdlog::warn("max_model_len lowered from {} to {}: the KV cache holds {} blocks of {} tokens",
@@ -271,10 +275,10 @@ absl::Status Join(const v1::Lease& lease, const KvPlan& kv, std::vector<Worker>&
 
 absl::StatusOr<Pipeline> SetUpPipeline(const ModelSpec& spec, PipelineOptions options) {
   const int32_t n_stages = static_cast<int32_t>(options.addresses.size());
-  if (options.max_model_len > spec.max_positions) {
+  if (options.flags.max_model_len > spec.max_positions) {
     return absl::InvalidArgumentError(fmt::format(
         "--max-model-len {} is more than the {} positions that the model's config.json allows",
-        options.max_model_len, spec.max_positions));
+        options.flags.max_model_len, spec.max_positions));
   }
   for (auto it = options.addresses.begin(); it != options.addresses.end(); ++it) {
     if (std::find(options.addresses.begin(), it, *it) != it) {
@@ -283,14 +287,14 @@ absl::StatusOr<Pipeline> SetUpPipeline(const ModelSpec& spec, PipelineOptions op
     }
   }
   SC_ASSIGN_OR_RETURN(const std::vector<LayerRange> layers,
-                      options.layer_split.empty()
+                      options.flags.layer_split.empty()
                           ? BalanceLayers(spec, n_stages)
-                          : SplitLayers(options.layer_split, spec, n_stages));
+                          : SplitLayers(options.flags.layer_split, spec, n_stages));
   std::vector<Worker> workers = Connect(options.addresses, options.access);
   SC_RETURN_IF_ERROR(Describe(workers));
   const v1::Lease lease = TakeLease(workers);
   const bool on_gpus = workers.front().description.device() != "cpu";
-  options.limits = WithDefaults(options.limits, on_gpus, workers.size());
+  options.flags.limits = WithDefaults(options.flags.limits, on_gpus, workers.size());
   SC_RETURN_IF_ERROR(Load(spec, options, lease, layers, workers));
   SC_ASSIGN_OR_RETURN(KvPlan kv, Size(spec, options, workers));
   SC_RETURN_IF_ERROR(OfferLinks(lease, workers));
@@ -299,7 +303,7 @@ absl::StatusOr<Pipeline> SetUpPipeline(const ModelSpec& spec, PipelineOptions op
   Pipeline pipeline{.lease = lease,
                     .stages = {},
                     .on_gpus = on_gpus,
-                    .limits = options.limits,
+                    .limits = options.flags.limits,
                     .kv = std::move(kv)};
   for (const Worker& worker : workers) {
     const auto& d = worker.description;

@@ -3,39 +3,26 @@
 
 #include <chrono>
 #include <cstdint>
-#include <optional>
 #include <string>
 #include <vector>
 
 #include "absl/status/statusor.h"
-#include "common/dtype.h"
+#include "common/flags/pipeline_flags.h"
 #include "common/model/model_spec.h"
 #include "common/rpc/internal_access.h"
 #include "router/sizing/kv_sizing.h"
 #include "router/sizing/layer_split.h"
-#include "router/sizing/step_limits.h"
 #include "stagecoach/v1/stage.pb.h"
 
 namespace stagecoach::router {
 
 struct PipelineOptions {
-  std::string model_dir;  // on the workers' machines
-  // A LoRA adapter to merge, also on the workers' machines; empty: none.
-  std::string adapter_dir;
+  std::string model_dir;               // on the workers' machines
   std::vector<std::string> addresses;  // per stage
   InternalAccess access;               // access to all workers
-  std::optional<DType> dtype;          // absent: as the checkpoint stores it
-  bool dummy_weights = false;
-  StepLimits limits;
-  int32_t max_model_len = 0;  // tokens; 0: the model's limit, or less if KV memory is short
-  int32_t max_logprobs = 20;
-  uint64_t kv_memory_bytes = 0;       // per stage; 0: the workers decide
-  double memory_fraction = 0;         // of a GPU's memory; 0: the workers decide
-  std::vector<uint32_t> layer_split;  // layers per stage; empty: balanced
-  v1::TokenTable token_table;         // for the last stage's grammars; empty: none
-  bool terminal = false;              // standard error is a terminal: show a progress bar
-  // A load that makes no progress for this long is aborted.
-  std::chrono::steady_clock::duration load_stall_limit = std::chrono::seconds(120);
+  LoadFlags flags;
+  v1::TokenTable token_table;  // for the last stage's grammars; empty: none
+  bool terminal = false;       // standard error is a terminal: show a progress bar
 };
 
 struct PipelineStage {

@@ -23,7 +23,7 @@ ModelSpec Spec() {
 }
 
 PipelineOptions Options(const std::vector<const FakeStage*>& stages) {
-  PipelineOptions options{.model_dir = "/models/m", .max_logprobs = 7};
+  PipelineOptions options{.model_dir = "/models/m", .flags = {.max_logprobs = 7}};
   for (const FakeStage* stage : stages) options.addresses.push_back(stage->address());
   return options;
 }
@@ -33,7 +33,7 @@ TEST_CASE("A load that does not get on ends the start, with the stage's name") {
   blocked.load_blocks = true;
   FakeStage stage(blocked);
   PipelineOptions options = Options({&stage});
-  options.load_stall_limit = std::chrono::milliseconds(300);
+  options.flags.load_stall_limit = std::chrono::seconds(1);
   const absl::Status status = SetUpPipeline(Spec(), options).status();
   CHECK(absl::IsDeadlineExceeded(status));
   CHECK(status.message().find(stage.address()) != absl::string_view::npos);
@@ -48,8 +48,8 @@ TEST_CASE("every worker is told its layers, its neighbours and the pool") {
   FakeStage middle({.lease = last_lease, .kv_bytes = 700});
   FakeStage last({.kv_bytes = 5000});
   PipelineOptions options = Options({&first, &middle, &last});
-  options.dtype = DType::kBF16;
-  options.layer_split = {1, 2, 3};
+  options.flags.dtype = DType::kBF16;
+  options.flags.layer_split = {1, 2, 3};
   options.token_table.set_n_logits(17);
   const auto pipeline = SetUpPipeline(Spec(), options);
   INFO(pipeline.status().ToString());
@@ -126,7 +126,7 @@ TEST_CASE("what a step may hold is what was asked, else a matter of what compute
   CHECK(other.load_request()->max_sequences() == 1024);
 
   PipelineOptions asked = Options({&gpu, &other});
-  asked.limits = {.max_batched_tokens = 1000, .max_sequences = 3, .max_prefill_chunk = 2000};
+  asked.flags.limits = {.max_batched_tokens = 1000, .max_sequences = 3, .max_prefill_chunk = 2000};
   const auto as_asked = SetUpPipeline(Spec(), asked);
   REQUIRE(as_asked.ok());
   CHECK(as_asked->limits.max_prefill_chunk == 1000);
@@ -174,12 +174,12 @@ TEST_CASE("a worker of another model's groups is refused") {
 TEST_CASE("what cannot work is refused before any worker is asked") {
   FakeStage only;
   PipelineOptions options = Options({&only});
-  options.max_model_len = 2000;
+  options.flags.max_model_len = 2000;
   CHECK(absl::IsInvalidArgument(SetUpPipeline(Spec(), options).status()));
   options = Options({&only, &only});
   CHECK(absl::IsInvalidArgument(SetUpPipeline(Spec(), options).status()));
   options = Options({&only});
-  options.layer_split = {3, 3};
+  options.flags.layer_split = {3, 3};
   CHECK(absl::IsInvalidArgument(SetUpPipeline(Spec(), options).status()));
   CHECK_FALSE(only.load_request());
 }

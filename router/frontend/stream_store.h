@@ -15,20 +15,13 @@
 
 #include "absl/functional/any_invocable.h"
 #include "absl/status/statusor.h"
+#include "common/flags/front_end_flags.h"
 #include "common/mutex.h"
 #include "router/scheduler/request.h"
 
 namespace stagecoach::router {
 
 class RouterMetrics;
-
-struct StreamLimits {
-  // How long a stream without readers is kept, whether it still runs or has ended. 0: streams
-  // cannot be kept.
-  std::chrono::milliseconds keep{60'000};
-  size_t max_streams = 1024;
-  size_t max_bytes = 64 << 20;  // output of all streams together
-};
 
 class StreamWriter;
 class StreamReader;

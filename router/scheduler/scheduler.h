@@ -25,6 +25,7 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "common/flags/pipeline_flags.h"
 #include "router/scheduler/request.h"
 
 namespace stagecoach::router {
@@ -37,7 +38,7 @@ class StageClient;
 inline constexpr int32_t kGpuBreakEvenRows = 200;
 inline constexpr int32_t kCpuBreakEvenRows = 32;
 
-struct SchedulerConfig {
+struct SchedulerConfig : SchedulerFlags {
   // Microbatches that compute at the same time: one per stage, or fewer if stages share their
   // cores.
   int32_t n_microbatches = 1;
@@ -48,20 +49,12 @@ struct SchedulerConfig {
   // weights.
   int32_t break_even_rows = kCpuBreakEvenRows;
   int32_t max_model_len = 2048;  // tokens
-  int32_t max_waiting = 4096;    // sequences not yet admitted; more are RESOURCE_EXHAUSTED
-  // Prompt tokens of these sequences, counted per choice. More is RESOURCE_EXHAUSTED, unless
-  // nothing else waits.
-  uint64_t max_waiting_tokens = 16 << 20;
-  bool plan_ahead = true;    // false: one microbatch in flight
-  bool prefix_cache = true;  // sequences with the same prefix share KV blocks
   struct KvGroup {
     int32_t window = 0;  // tokens; 0: full attention
     uint64_t n_blocks = 0;
   };
   std::vector<KvGroup> kv_groups;
   uint64_t epoch = 1;
-  // Fault injection: preempts the youngest decoding sequence every N steps (0: never).
-  int32_t preempt_every = 0;
 };
 
 struct SchedulerSnapshot {

@@ -1,17 +1,13 @@
-// Limits of a step.
+// Default limits of a step.
 #pragma once
 
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
 
-namespace stagecoach::router {
+#include "common/flags/pipeline_flags.h"
 
-struct StepLimits {
-  int32_t max_batched_tokens = 0;  // 0 (also in the next two fields): see WithDefaults
-  int32_t max_sequences = 0;       // sequences that hold KV at the same time; more wait
-  int32_t max_prefill_chunk = 0;   // tokens of one sequence per step; at most max_batched_tokens
-};
+namespace stagecoach::router {
 
 inline int32_t DefaultGpuSequences(size_t n_stages) {
   return n_stages < 2 ? 256 : std::max(1024, 256 * static_cast<int32_t>(n_stages));

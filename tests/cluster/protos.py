@@ -15,10 +15,13 @@ def _is_current(sources):
 
 
 def _generate(sources):
+    import grpc_tools
     from grpc_tools import protoc
 
     OUT_DIR.mkdir(parents=True, exist_ok=True)
-    arguments = ["protoc", f"--proto_path={PROTO_DIR}", f"--python_out={OUT_DIR}", f"--grpc_python_out={OUT_DIR}",
+    googles = pathlib.Path(grpc_tools.__file__).parent / "_proto"
+    arguments = ["protoc", f"--proto_path={PROTO_DIR}", f"--proto_path={googles}", f"--python_out={OUT_DIR}",
+                 f"--grpc_python_out={OUT_DIR}",
                  *(str(source.relative_to(PROTO_DIR)) for source in sources)]
     if protoc.main(arguments) != 0:
         raise RuntimeError(f"protoc failed on {PROTO_DIR}")

@@ -217,15 +217,14 @@ v1::StatsResponse StageExecutor::Stats(bool reset) {
   if (config_.n_stages > 1) {
     for (int c = 0; c < kChannels; ++c) now[c] = transport_->Counters(static_cast<Channel>(c));
   }
-  v1::StatsResponse stats;
+  MutexLock lock(mutex_);
+  v1::StatsResponse stats = counted_.stats;
   stats.set_elapsed_ms(times.elapsed_ms());
   stats.set_compute_ms(times.of(StageState::kCompute));
   stats.set_wait_input_ms(times.of(StageState::kWaitInput));
   stats.set_wait_mask_ms(times.of(StageState::kWaitMask));
   stats.set_wait_send_ms(times.of(StageState::kWaitSend));
   stats.set_idle_ms(times.of(StageState::kIdle));
-
-  MutexLock lock(mutex_);
   if (device_ != nullptr) {
     // The device's own times. Host work in parallel does not delay the steps.
     const StepTimes& device = counted_.on_device;
@@ -236,10 +235,6 @@ v1::StatsResponse StageExecutor::Stats(bool reset) {
     if (n_taken_ == n_computed_) counted_.idle.Settle(StageClock::Clock::now());
     stats.set_idle_ms(counted_.idle.ms());
   }
-  stats.set_steps(counted_.steps);
-  stats.set_tokens(counted_.tokens);
-  stats.set_metadata_late_steps(counted_.metadata_late_steps);
-  stats.set_bubbles(counted_.bubbles);
   // Hops from device to device are not timed.
   if (!config_.is_first() && device_ == nullptr) {
     counted_.hops.FillIn(stats.mutable_hop_seconds());

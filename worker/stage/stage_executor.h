@@ -172,6 +172,8 @@ class StageExecutor {
   absl::Status NextMetadata(std::string* bytes);
   absl::Status RunStep(KnownStep& step);
   void CountBubble();
+  void CountBubbleLocked() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void CountLateMetadataLocked() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void QueueTokens(uint64_t step, std::span<const TokenRecord> tokens);
   absl::Status AcceptTokens();
   absl::Status TakeHidden(const KnownStep& step);
@@ -236,10 +238,7 @@ class StageExecutor {
   // Steps queued on the device, if messages pass there.
   uint64_t n_started_ ABSL_GUARDED_BY(mutex_) = 0;
   struct Counted {
-    uint64_t steps = 0;
-    uint64_t tokens = 0;
-    uint64_t metadata_late_steps = 0;
-    uint64_t bubbles = 0;
+    v1::StatsResponse stats;  // its counters; Stats fills in the rest
     HopHistogram hops;
     StepTimes on_device;
     IdleTime idle;  // of the device

@@ -46,7 +46,7 @@ absl::Status StageExecutor::TakeHiddenOnDevice(const StepMetaView& meta) {
                                                                  HiddenBytes(meta.n_rows)));
   MutexLock lock(mutex_);
   // The device was idle and waited for work that is queued only now.
-  if (arrived && n_started_ == n_computed_) ++counted_.metadata_late_steps;
+  if (arrived && n_started_ == n_computed_) CountLateMetadataLocked();
   return absl::OkStatus();
 }
 

@@ -182,7 +182,15 @@ absl::Status StageExecutor::AcceptTokens() {
 
 void StageExecutor::CountBubble() {
   MutexLock lock(mutex_);
-  ++counted_.bubbles;
+  CountBubbleLocked();
+}
+
+void StageExecutor::CountBubbleLocked() {
+  counted_.stats.set_bubbles(counted_.stats.bubbles() + 1);
+}
+
+void StageExecutor::CountLateMetadataLocked() {
+  counted_.stats.set_metadata_late_steps(counted_.stats.metadata_late_steps() + 1);
 }
 
 absl::Status StageExecutor::TakeTokens(const KnownStep& step) {
@@ -228,7 +236,7 @@ absl::Status StageExecutor::TakeHidden(const KnownStep& step) {
   }
   if (hidden.arrived_at < step.ready_at) {
     MutexLock lock(mutex_);
-    ++counted_.metadata_late_steps;
+    CountLateMetadataLocked();
   }
   ops_->Upload(message.payload.data(), model_->hidden_buffer(), message.payload.size());
   return absl::OkStatus();
@@ -270,7 +278,7 @@ absl::Status StageExecutor::Finish(const StartedStep& step) {
     counted_.on_device.wait_send_ms += times.wait_send_ms;
     counted_.idle.Settle(StageClock::Clock::now(),
                          times.wait_input_ms + times.compute_ms + times.wait_send_ms);
-    if (times.wait_input_ms > kBubbleMs) ++counted_.bubbles;
+    if (times.wait_input_ms > kBubbleMs) CountBubbleLocked();
   }
   if (config_.is_last()) {
     SC_RETURN_IF_ERROR(FinishSamples(step));
@@ -290,8 +298,8 @@ absl::Status StageExecutor::Finish(const StartedStep& step) {
 void StageExecutor::Count(const StartedStep& step) {
   MutexLock lock(mutex_);
   done_ = step.step;
-  ++counted_.steps;
-  counted_.tokens += step.n_rows;
+  counted_.stats.set_steps(counted_.stats.steps() + 1);
+  counted_.stats.set_tokens(counted_.stats.tokens() + step.n_rows);
   ++n_computed_;
   if (n_taken_ == n_computed_) clock_.Enter(StageState::kIdle);
   changed_.notify_all();

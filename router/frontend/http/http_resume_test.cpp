@@ -105,7 +105,8 @@ TEST_CASE("a resumable stream that is refused is a status, with its id free for 
 }
 
 TEST_CASE("a stream that nobody reads for its time is gone, and its sequence with it") {
-  HttpHouse http({.hold_results = true}, 1, FrontHouse::Config(), {}, {.keep = milliseconds(1)});
+  HttpHouse http({.hold_results = true}, 1, FrontHouse::Config(), HttpLimits(),
+                 {.keep = milliseconds(1)});
   {
     Client client(http);
     client.Ask(Body("left", 1, 200, Resumable("left")));

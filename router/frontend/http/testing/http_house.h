@@ -17,7 +17,7 @@ namespace stagecoach::router::http {
 struct HttpHouse {
   explicit HttpHouse(const FakeStageClient::Options& pipeline = {}, int n_threads = 1,
                      const SchedulerConfig& config = FrontHouse::Config(),
-                     const HttpLimits& limits = {}, const StreamLimits& streams = {})
+                     const HttpLimits& limits = HttpLimits(), const StreamLimits& streams = {})
       : house(pipeline, config, {.streams = streams}) {
     HttpOptions options;
     options.address = "127.0.0.1:0";

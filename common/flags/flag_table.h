@@ -1,0 +1,105 @@
+// Declares flags on a command-line parser. The same declaration writes the values as arguments
+// again, so the launcher passes flags on to the programs that it starts without a list of its own.
+#pragma once
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <CLI/CLI.hpp>
+#include <chrono>
+#include <concepts>
+#include <cstdint>
+#include <functional>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace stagecoach {
+
+// Every method declares one flag and binds it to a value. The value at the declaration is the
+// default. `app` and the values must outlive both the parser and the table.
+class FlagTable {
+ public:
+  explicit FlagTable(CLI::App& app) : app_(app) {}
+
+  CLI::Option* Add(const std::string& name, std::string& value, const std::string& help);
+  CLI::Option* Add(const std::string& name, std::vector<std::string>& values,
+                   const std::string& help);  // the flag can be given several times
+  CLI::Option* Add(const std::string& name, std::vector<uint32_t>& values,
+                   const std::string& help);  // "1,2,3"
+  template <typename T>
+    requires std::integral<T> || std::floating_point<T>
+  CLI::Option* Add(const std::string& name, T& value, const std::string& help) {
+    Remember([name, &value] { return Args{name, fmt::format("{}", value)}; });
+    return app_.add_option(name, value, help);
+  }
+
+  // A size such as "512MiB".
+  CLI::Option* AddSize(const std::string& name, uint64_t& bytes, const std::string& help);
+  // Whole seconds.
+  CLI::Option* AddSeconds(const std::string& name, std::chrono::seconds& value,
+                          const std::string& help);
+  // Seconds with decimals.
+  CLI::Option* AddSeconds(const std::string& name, std::chrono::milliseconds& value,
+                          const std::string& help);
+  // "on" or "off".
+  CLI::Option* AddSwitch(const std::string& name, bool& is_on, const std::string& help);
+  // Without a value: its presence means true. The default must be false.
+  CLI::Option* AddPresence(const std::string& name, bool& is_given, const std::string& help);
+
+  template <typename T>
+  using Choices = std::vector<std::pair<std::string, T>>;
+  // One of several words, each of which stands for a value.
+  template <typename T>
+  CLI::Option* AddChoice(const std::string& name, T& value, const Choices<T>& choices,
+                         const std::string& help) {
+    const auto word = [choices, &value] {
+      for (const auto& [word, meaning] : choices) {
+        if (meaning == value) return word;
+      }
+      return std::string();
+    };
+    Remember([name, word] { return Args{name, word()}; });
+    std::vector<std::string> words;
+    for (const auto& choice : choices) words.push_back(choice.first);
+    return app_
+        .add_option_function<std::string>(
+            name,
+            [choices, &value](const std::string& text) {
+              for (const auto& [word, meaning] : choices) {
+                if (word == text) value = meaning;
+              }
+            },
+            help)
+        ->check(CLI::IsMember(std::move(words)))
+        ->default_str(word());
+  }
+
+  // The arguments that give the current values. Flags that still have their default are left out.
+  std::vector<std::string> ToArgs() const;
+
+ private:
+  using Args = std::vector<std::string>;
+  struct Flag {
+    std::function<Args()> write;
+    Args defaults;
+  };
+
+  void Remember(std::function<Args()> write);
+
+  CLI::App& app_;
+  std::vector<Flag> flags_;
+};
+
+// The arguments that give `flags`. `declare` adds each flag of the struct to a table.
+template <typename Flags>
+std::vector<std::string> ArgsOf(const Flags& flags, void (*declare)(FlagTable&, Flags&)) {
+  CLI::App app;
+  FlagTable table(app);
+  Flags bound;
+  declare(table, bound);
+  bound = flags;
+  return table.ToArgs();
+}
+
+}  // namespace stagecoach

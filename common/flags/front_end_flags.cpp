@@ -1,0 +1,146 @@
+#include "common/flags/front_end_flags.h"
+
+#include <fmt/format.h>
+
+#include <array>
+#include <utility>
+
+#include "common/flags/checks.h"
+#include "common/flags/flag_table.h"
+#include "common/listen_check.h"
+#include "common/status.h"
+
+namespace stagecoach {
+namespace {
+
+void DeclareNetworkFlags(FlagTable& table, FrontEndFlags& flags) {
+  table
+      .Add("--grpc", flags.grpc,
+           "Address of the gRPC API. Port 0 picks a free port; \"off\" disables gRPC")
+      ->type_name("HOST:PORT")
+      ->check(AddressOrOff())
+      ->capture_default_str();
+  table
+      .Add("--metrics", flags.metrics,
+           "Address of the Prometheus page /metrics. Port 0 picks a free port")
+      ->type_name("HOST:PORT")
+      ->check(Address())
+      ->capture_default_str();
+  table
+      .Add("--served-name", flags.served_name,
+           "Model name that clients see (default: the model folder's name)")
+      ->type_name("NAME");
+}
+
+void DeclareAccessFlags(FlagTable& table, AccessFiles& files) {
+  table
+      .Add("--api-keys", files.api_keys,
+           "File with the API keys that clients must send over HTTP and gRPC, one per line: "
+           "KEY [tenant=NAME] [weight=N] [max_priority=N] [requests_per_minute=N] (default: "
+           "no key is needed)")
+      ->type_name("FILE")
+      ->check(CLI::ExistingFile);
+  CLI::Option* cert =
+      table
+          .Add("--tls-cert", files.tls_cert,
+               "Certificate chain (PEM) of the server; HTTP and gRPC then use TLS. Needs --tls-key")
+          ->type_name("FILE")
+          ->check(CLI::ExistingFile);
+  CLI::Option* key = table.Add("--tls-key", files.tls_key, "Private key (PEM) of the certificate")
+                         ->type_name("FILE")
+                         ->check(CLI::ExistingFile);
+  cert->needs(key);
+  key->needs(cert);
+}
+
+void DeclareHttpLimits(FlagTable& table, HttpLimitFlags& limits) {
+  table.AddSize("--http-max-body", limits.max_body_bytes,
+                "Largest body of an HTTP request [16MiB]");
+  table.AddSize("--http-max-header", limits.max_header_bytes,
+                "Largest header of an HTTP request [32KiB]");
+  table
+      .Add("--http-max-connections", limits.max_connections,
+           "Maximum number of HTTP connections, and so HTTP streams, that are open at the "
+           "same time; more are refused")
+      ->type_name("N")
+      ->check(CLI::PositiveNumber)
+      ->capture_default_str();
+  table
+      .Add("--http-max-client-connections", limits.max_client_connections,
+           "Maximum number of HTTP connections from one client address. A proxy in front of "
+           "the server counts as one client: raise it there")
+      ->type_name("N")
+      ->check(CLI::PositiveNumber)
+      ->capture_default_str();
+  table
+      .AddSeconds("--http-timeout", limits.header_timeout,
+                  "Timeout in seconds for an HTTP client to begin a request, to send its header, "
+                  "and to take some of its answer. The body may take twice as long")
+      ->check(CLI::PositiveNumber);
+  table
+      .AddSeconds("--http-idle-timeout", limits.idle_timeout,
+                  "Seconds for which an idle HTTP connection is kept open between two requests. It "
+                  "must be longer than that of a proxy in front of the server")
+      ->check(CLI::PositiveNumber);
+  table
+      .AddSeconds("--sse-keep-alive-interval", limits.keep_alive_interval,
+                  "Seconds of silence after which an HTTP stream sends a comment, so that proxies "
+                  "do not close a waiting stream; 0 disables it")
+      ->check(CLI::Range(0.0, 86'400.0));
+}
+
+void DeclareStreamLimits(FlagTable& table, StreamLimits& limits) {
+  table
+      .AddSeconds("--resume-time", limits.keep,
+                  "Seconds for which a resumable stream keeps running and is stored while no "
+                  "client reads it; 0: streams are not resumable")
+      ->check(CLI::Range(0.0, 86'400.0));
+  table.AddSize("--resume-memory", limits.max_bytes,
+                "Memory for the stored output of all resumable streams together [64MiB]");
+  table
+      .Add("--resume-streams", limits.max_streams,
+           "Maximum number of resumable streams at the same time, including ended ones that "
+           "are still stored")
+      ->type_name("N")
+      ->check(CLI::PositiveNumber)
+      ->capture_default_str();
+}
+
+}  // namespace
+
+void DeclareFrontEndFlags(FlagTable& table, FrontEndFlags& flags) {
+  DeclareNetworkFlags(table, flags);
+  table
+      .Add("--http", flags.http,
+           "Address of the OpenAI-compatible HTTP API and the web page. Port 0 picks a free "
+           "port; \"off\" disables HTTP")
+      ->type_name("HOST:PORT")
+      ->check(AddressOrOff())
+      ->capture_default_str();
+  DeclareAccessFlags(table, flags.access);
+  table
+      .Add("--cors", flags.cors,
+           "Origin of a web page that may use the HTTP API, such as "
+           "https://chat.example.org; * allows all. Can be given several times")
+      ->type_name("ORIGIN");
+  DeclareHttpLimits(table, flags.http_limits);
+  DeclareStreamLimits(table, flags.streams);
+}
+
+absl::Status CheckAddresses(const FrontEndFlags& flags) {
+  const std::array<std::pair<const char*, const std::string*>, 3> all = {
+      {{"--grpc", &flags.grpc}, {"--http", &flags.http}, {"--metrics", &flags.metrics}}};
+  for (size_t i = 0; i < all.size(); ++i) {
+    const auto& [flag, address] = all[i];
+    if (*address == "off") continue;
+    for (size_t j = 0; j < i && !address->ends_with(":0"); ++j) {
+      if (*address != *all[j].second) continue;
+      return absl::InvalidArgumentError(fmt::format(
+          "{} and {} are both {}: give each an address of its own", all[j].first, flag, *address));
+    }
+    SC_RETURN_IF_ERROR(CheckCanListen(flag, *address));
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace stagecoach

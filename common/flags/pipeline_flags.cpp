@@ -1,0 +1,153 @@
+#include "common/flags/pipeline_flags.h"
+
+#include "common/flags/checks.h"
+#include "common/flags/flag_table.h"
+
+namespace stagecoach {
+namespace {
+
+void DeclareModelFlags(FlagTable& table, PipelineFlags& flags) {
+  LoadFlags& load = flags.load;
+  DeclareDType(table, load.dtype);
+  table
+      .AddChoice<bool>(
+          "--load-format", load.dummy_weights, {{"auto", false}, {"dummy", true}},
+          "auto: read the checkpoint's weights; dummy: random weights, only config.json is read")
+      ->type_name("FORMAT");
+  table
+      .Add("--merge-adapter", load.adapter_dir,
+           "Folder of a LoRA adapter that is merged into the weights while they are read. It has "
+           "adapter_config.json, and the adapter's weights unless they are in the checkpoint")
+      ->type_name("DIR")
+      ->check(CLI::ExistingDirectory);
+  table
+      .Add("--layer-split", load.layer_split,
+           "Number of layers of each stage, such as 3,5 (default: balanced)")
+      ->type_name("N,N...")
+      ->check(CLI::PositiveNumber);
+  table
+      .Add("--chat-template", flags.chat_template,
+           "Jinja file to use instead of the checkpoint's chat template")
+      ->type_name("FILE")
+      ->check(CLI::ExistingFile);
+  table
+      .Add("--max-model-len", load.max_model_len,
+           "Longest sequence, prompt and completion together, in tokens; 0: the limit of "
+           "config.json, reduced to what the KV memory holds")
+      ->type_name("N")
+      ->check(ZeroOrMore())
+      ->capture_default_str();
+}
+
+void DeclareMemoryFlags(FlagTable& table, LoadFlags& load) {
+  table.AddSize("--kv-memory", load.kv_memory_bytes,
+                "Memory for the KV cache of each stage, such as 512MiB or 4GB (default: each "
+                "worker takes a share of the free memory)");
+  table
+      .Add("--memory-fraction", load.memory_fraction,
+           "Share of a GPU's memory that its worker may use for weights, scratch memory and "
+           "KV cache; ignored on CPUs")
+      ->type_name("F")
+      ->check(CLI::Range(0.01, 1.0))
+      ->capture_default_str();
+  table
+      .Add("--max-sequences", load.limits.max_sequences,
+           "Maximum number of sequences that run at the same time (default: 256; on several GPUs "
+           "the larger of 1024 and 256 per stage)")
+      ->type_name("N")
+      ->check(CLI::PositiveNumber);
+  table
+      .Add("--max-batched-tokens", load.limits.max_batched_tokens,
+           "Maximum number of tokens in one step, up to 262144 (default: 512; on GPUs 8192). "
+           "More speeds up prefill, but other requests wait longer for their next token")
+      ->type_name("N")
+      ->check(CLI::Range(1, 262'144));
+  table
+      .Add("--prefill-chunk", load.limits.max_prefill_chunk,
+           "Maximum number of prompt tokens of one sequence in one step (default: "
+           "--max-batched-tokens)")
+      ->type_name("N")
+      ->check(ZeroOrMore());
+}
+
+void DeclareSchedulerFlags(FlagTable& table, PipelineFlags& flags) {
+  SchedulerFlags& scheduler = flags.scheduler;
+  table
+      .Add("--max-waiting", scheduler.max_waiting,
+           "Maximum number of requests that may wait; more are refused with RESOURCE_EXHAUSTED")
+      ->type_name("N")
+      ->check(ZeroOrMore())
+      ->capture_default_str();
+  table
+      .Add("--max-waiting-tokens", scheduler.max_waiting_tokens,
+           "Maximum number of prompt tokens of all waiting requests together; each choice of "
+           "a request counts. More are refused, unless nothing else waits")
+      ->type_name("N")
+      ->capture_default_str();
+  table.AddSize(
+      "--request-memory", flags.request_memory_bytes,
+      "Router memory for all requests together: bodies and messages, prompts that are "
+      "tokenized, answers that wait for their client. Requests up to 64 KiB do not count. What "
+      "does not fit is refused. A prompt of N bytes takes about 48 N while it is tokenized "
+      "[256MiB]");
+  table
+      .Add("--max-logprobs", flags.load.max_logprobs,
+           "Maximum number of most likely tokens that a request may ask for at each position")
+      ->type_name("N")
+      ->check(ZeroOrMore())
+      ->capture_default_str();
+  table.AddSwitch("--plan-ahead", scheduler.plan_ahead,
+                  "Plan the next step before the tokens of the last one are known; this does not "
+                  "change any token [on]");
+  table.AddSwitch("--prefix-cache", scheduler.prefix_cache,
+                  "Keep computed KV blocks until their memory is needed. A prompt with the same "
+                  "prefix as an earlier one is then computed only from where they differ [on]");
+  table
+      .Add("--microbatches", flags.microbatches,
+           "Groups into which the running sequences are divided for decoding, so that all stages "
+           "work at the same time. If there are several, one more is used while prompts fill the "
+           "steps (default: one per stage; 1 if the stages share their cores)")
+      ->type_name("N");
+  table.Add("--preempt-every", scheduler.preempt_every, "")->group("");
+}
+
+void DeclareStallFlags(FlagTable& table, PipelineFlags& flags) {
+  table
+      .AddSeconds("--stall-limit", flags.stall_limit,
+                  "Seconds without a sign of life from a stage, or without the end of an overdue "
+                  "step, after which the pipeline ends with an error that names the stage. Stalls "
+                  "are logged at once")
+      ->check(CLI::Range(1, 86'400));
+  table
+      .AddSeconds("--load-stall-limit", flags.load.load_stall_limit,
+                  "Seconds without progress of a worker's load, for example if a file system does "
+                  "not answer, after which the start ends with an error that names the file")
+      ->check(CLI::Range(1, 86'400));
+}
+
+}  // namespace
+
+CLI::Option* DeclareDType(FlagTable& table, std::optional<DType>& dtype) {
+  return table
+      .AddChoice<std::optional<DType>>(
+          "--dtype", dtype,
+          {{"auto", std::nullopt}, {"float32", DType::kF32}, {"bfloat16", DType::kBF16}},
+          "Data type of weights and KV cache in memory; auto: as stored in the checkpoint")
+      ->type_name("TYPE");
+}
+
+void DeclarePipelineFlags(FlagTable& table, PipelineFlags& flags) {
+  DeclareModelFlags(table, flags);
+  DeclareMemoryFlags(table, flags.load);
+  DeclareSchedulerFlags(table, flags);
+  DeclareStallFlags(table, flags);
+  DeclareObservationFlags(table, flags.observation);
+  table
+      .Add("--trace-sample-ratio", flags.trace_sample_ratio,
+           "Share of the requests without a traceparent that are traced")
+      ->type_name("F")
+      ->check(CLI::Range(0.0, 1.0))
+      ->capture_default_str();
+}
+
+}  // namespace stagecoach
