@@ -172,8 +172,6 @@ class StageExecutor {
   absl::Status NextMetadata(std::string* bytes);
   absl::Status RunStep(KnownStep& step);
   void CountBubble();
-  void CountBubbleLocked() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  void CountLateMetadataLocked() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void QueueTokens(uint64_t step, std::span<const TokenRecord> tokens);
   absl::Status AcceptTokens();
   absl::Status TakeHidden(const KnownStep& step);

@@ -46,7 +46,9 @@ absl::Status StageExecutor::TakeHiddenOnDevice(const StepMetaView& meta) {
                                                                  HiddenBytes(meta.n_rows)));
   MutexLock lock(mutex_);
   // The device was idle and waited for work that is queued only now.
-  if (arrived && n_started_ == n_computed_) CountLateMetadataLocked();
+  if (arrived && n_started_ == n_computed_) {
+    counted_.stats.set_metadata_late_steps(counted_.stats.metadata_late_steps() + 1);
+  }
   return absl::OkStatus();
 }
 

@@ -182,15 +182,7 @@ absl::Status StageExecutor::AcceptTokens() {
 
 void StageExecutor::CountBubble() {
   MutexLock lock(mutex_);
-  CountBubbleLocked();
-}
-
-void StageExecutor::CountBubbleLocked() {
   counted_.stats.set_bubbles(counted_.stats.bubbles() + 1);
-}
-
-void StageExecutor::CountLateMetadataLocked() {
-  counted_.stats.set_metadata_late_steps(counted_.stats.metadata_late_steps() + 1);
 }
 
 absl::Status StageExecutor::TakeTokens(const KnownStep& step) {
@@ -236,7 +228,7 @@ absl::Status StageExecutor::TakeHidden(const KnownStep& step) {
   }
   if (hidden.arrived_at < step.ready_at) {
     MutexLock lock(mutex_);
-    CountLateMetadataLocked();
+    counted_.stats.set_metadata_late_steps(counted_.stats.metadata_late_steps() + 1);
   }
   ops_->Upload(message.payload.data(), model_->hidden_buffer(), message.payload.size());
   return absl::OkStatus();
@@ -278,7 +270,7 @@ absl::Status StageExecutor::Finish(const StartedStep& step) {
     counted_.on_device.wait_send_ms += times.wait_send_ms;
     counted_.idle.Settle(StageClock::Clock::now(),
                          times.wait_input_ms + times.compute_ms + times.wait_send_ms);
-    if (times.wait_input_ms > kBubbleMs) CountBubbleLocked();
+    if (times.wait_input_ms > kBubbleMs) counted_.stats.set_bubbles(counted_.stats.bubbles() + 1);
   }
   if (config_.is_last()) {
     SC_RETURN_IF_ERROR(FinishSamples(step));
