@@ -17,7 +17,7 @@
 namespace stagecoach {
 
 // Every method declares one flag and binds it to a value. The value at the declaration is the
-// default. `app` and the values must outlive both the parser and the table.
+// default. `app` must outlive the table, and the values must outlive both.
 class FlagTable {
  public:
   explicit FlagTable(CLI::App& app) : app_(app) {}

@@ -108,7 +108,7 @@ void DeclareSchedulerFlags(FlagTable& table, PipelineFlags& flags) {
            "work at the same time. If there are several, one more is used while prompts fill the "
            "steps (default: one per stage; 1 if the stages share their cores)")
       ->type_name("N");
-  table.Add("--preempt-every", scheduler.preempt_every, "")->group("");
+  table.Add("--preempt-every", scheduler.preempt_every, "")->group("")->check(ZeroOrMore());
 }
 
 void DeclareStallFlags(FlagTable& table, PipelineFlags& flags) {
