@@ -101,6 +101,33 @@ TEST_CASE("Every worker is disturbed, or none") {
   }
 }
 
+TEST_CASE("Workers get what applies to them: of links only between GPUs") {
+  for (const std::string device : {"cpu", "cuda"}) {
+    Programs programs;
+    programs.Write("stagecoach-worker", "say \"$*\"; echo listening grpc=127.0.0.1:1; hold");
+    programs.Write("stagecoach-router", kRouter);
+    ClusterOptions options = programs.Options(2);
+    options.device = device;
+    options.serve.observation = {.flight_recorder = "off", .log_format = "json"};
+    options.worker = {
+        .batch_invariant = true,
+        .transport = {.transport = "host", .nccl_settings = {"NCCL_A=1", "NCCL_B=2"}}};
+    Cluster cluster(options);
+    REQUIRE(cluster.Start().ok());
+    const std::string of_links =
+        " --transport host --nccl-setting NCCL_A=1 --nccl-setting NCCL_B=2";
+    const std::string wanted = " --flight-recorder off --log-format json --batch-invariant" +
+                               (device == "cuda" ? of_links : "") + " --log-level";
+    std::istringstream log(programs.Log());
+    int n_told = 0;
+    for (std::string line; std::getline(log, line);) {
+      n_told += line.find(wanted) != std::string::npos && !line.starts_with("router") ? 1 : 0;
+    }
+    INFO(programs.Log());
+    CHECK(n_told == 2);
+  }
+}
+
 TEST_CASE("Stages are shared out over NUMA nodes where that comes out even") {
   for (const uint32_t n_stages : {1u, 3u, 4u}) {
     Programs programs;
