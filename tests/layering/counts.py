@@ -3,10 +3,11 @@
 revisions, read without a checkout.
 
 usage: counts.py [--rev REV]... [--sampling NAME] [--flag NAME]... [--metric NAME] [--files] [--json]
+       counts.py --commit REV...
 
 Identifiers match in snake_case, kebab-case and CamelCase, also as a part of a longer one. Touched files and arrows leave
 tests, benchmarks and documents out. An arrow is a pair of libraries (folders with a CMakeLists.txt) or of any folders: a
-file of the first includes one of the second.
+file of the first includes one of the second. --commit only names and counts the files that these commits touch.
 """
 import argparse
 import collections
@@ -52,6 +53,11 @@ def spellings(name):
 def touched(tree, name):
     pattern = spellings(name)
     return sorted(path for path, text in tree.items() if not NO_PRODUCT.search(path) and pattern.search(text))
+
+
+def changed(commit):
+    names = git("diff", "--name-only", "-z", f"{commit}^", commit).decode().split("\0")
+    return [name for name in names if name and not NO_PRODUCT.search(name)]
 
 
 def arrows(tree, folder_of):
@@ -111,12 +117,18 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rev", action="append", default=[], help="also count this revision; can be given several times")
     parser.add_argument("--sampling", default="min_p", help="a sampling parameter [min_p]")
-    parser.add_argument("--flag", action="append", help="a flag [stall_limit, max_waiting_tokens]")
+    parser.add_argument("--flag", action="append", help="a flag [load_stall_limit, link_timeout]")
     parser.add_argument("--metric", default="metadata_late", help="a metric of stages [metadata_late]")
     parser.add_argument("--files", action="store_true", help="name the touched files")
     parser.add_argument("--json", action="store_true")
+    parser.add_argument("--commit", nargs="+", help="only name and count the files that these commits touch")
     options = parser.parse_args()
-    names = [options.sampling, *(options.flag or ["stall_limit", "max_waiting_tokens"]), options.metric]
+    if options.commit:
+        for commit in options.commit:
+            files = changed(commit)
+            print(f"{commit}: {len(files)} files: {' '.join(files)}")
+        return
+    names = [options.sampling, *(options.flag or ["load_stall_limit", "link_timeout"]), options.metric]
     results = {revision or "working tree": measure(read_tree(revision), names) for revision in [*options.rev, None]}
     if options.json:
         print(json.dumps(results, indent=1))
