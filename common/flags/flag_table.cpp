@@ -29,19 +29,15 @@ CLI::Option* FlagTable::Add(const std::string& name, std::vector<uint32_t>& valu
 }
 
 CLI::Option* FlagTable::AddSize(const std::string& name, uint64_t& bytes, const std::string& help) {
-  Remember([name, &bytes] { return Args{name, fmt::format("{}", bytes)}; });
-  return app_
-      .add_option_function<std::string>(
-          name,
-          [name, &bytes](const std::string& text) {
-            const absl::StatusOr<uint64_t> parsed = ParseBytes(text);
-            if (!parsed.ok()) {
-              throw CLI::ValidationError(name, std::string(parsed.status().message()));
-            }
-            bytes = *parsed;
-          },
-          help)
-      ->type_name("SIZE");
+  const CLI::Validator to_bytes(
+      [](std::string& text) {
+        const absl::StatusOr<uint64_t> parsed = ParseBytes(text);
+        if (!parsed.ok()) return std::string(parsed.status().message());
+        text = fmt::format("{}", *parsed);
+        return std::string();
+      },
+      "");
+  return Add(name, bytes, help)->transform(to_bytes)->type_name("SIZE");
 }
 
 CLI::Option* FlagTable::AddSeconds(const std::string& name, std::chrono::seconds& value,
@@ -72,9 +68,8 @@ CLI::Option* FlagTable::AddSeconds(const std::string& name, std::chrono::millise
 }
 
 CLI::Option* FlagTable::AddSwitch(const std::string& name, bool& is_on, const std::string& help) {
-  return AddChoice<bool>(name, is_on, {{"on", true}, {"off", false}}, help)
-      ->type_name("on|off")
-      ->default_str("");
+  static constexpr Choice<bool> kChoices[] = {{"on", true}, {"off", false}};
+  return AddChoice(name, is_on, kChoices, help)->type_name("on|off")->default_str("");
 }
 
 CLI::Option* FlagTable::AddPresence(const std::string& name, bool& is_given,

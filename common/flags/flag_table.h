@@ -8,6 +8,7 @@
 #include <CLI/CLI.hpp>
 #include <chrono>
 #include <concepts>
+#include <cstddef>
 #include <cstdint>
 #include <functional>
 #include <string>
@@ -48,26 +49,30 @@ class FlagTable {
   CLI::Option* AddPresence(const std::string& name, bool& is_given, const std::string& help);
 
   template <typename T>
-  using Choices = std::vector<std::pair<std::string, T>>;
-  // One of several words, each of which stands for a value.
-  template <typename T>
-  CLI::Option* AddChoice(const std::string& name, T& value, const Choices<T>& choices,
+  struct Choice {
+    const char* word;
+    T meaning;
+  };
+  // One of several words, each of which stands for a value. `choices` must live as long as `app`.
+  template <typename T, size_t N>
+  CLI::Option* AddChoice(const std::string& name, T& value, const Choice<T> (&choices)[N],
                          const std::string& help) {
-    const auto word = [choices, &value] {
-      for (const auto& [word, meaning] : choices) {
-        if (meaning == value) return word;
+    const auto word = [&choices, &value]() -> std::string {
+      for (const Choice<T>& choice : choices) {
+        if (choice.meaning == value) return choice.word;
       }
-      return std::string();
+      return "";
     };
     Remember([name, word] { return Args{name, word()}; });
     std::vector<std::string> words;
-    for (const auto& choice : choices) words.push_back(choice.first);
+    words.reserve(N);
+    for (const Choice<T>& choice : choices) words.emplace_back(choice.word);
     return app_
         .add_option_function<std::string>(
             name,
-            [choices, &value](const std::string& text) {
-              for (const auto& [word, meaning] : choices) {
-                if (word == text) value = meaning;
+            [&choices, &value](const std::string& text) {
+              for (const Choice<T>& choice : choices) {
+                if (choice.word == text) value = choice.meaning;
               }
             },
             help)

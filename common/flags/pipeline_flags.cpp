@@ -6,12 +6,17 @@
 namespace stagecoach {
 namespace {
 
+constexpr FlagTable::Choice<std::optional<DType>> kDTypes[] = {
+    {"auto", std::nullopt}, {"float32", DType::kF32}, {"bfloat16", DType::kBF16}};
+// The value: dummy weights.
+constexpr FlagTable::Choice<bool> kLoadFormats[] = {{"auto", false}, {"dummy", true}};
+
 void DeclareModelFlags(FlagTable& table, PipelineFlags& flags) {
   LoadFlags& load = flags.load;
   DeclareDType(table, load.dtype);
   table
-      .AddChoice<bool>(
-          "--load-format", load.dummy_weights, {{"auto", false}, {"dummy", true}},
+      .AddChoice(
+          "--load-format", load.dummy_weights, kLoadFormats,
           "auto: read the checkpoint's weights; dummy: random weights, only config.json is read")
       ->type_name("FORMAT");
   table
@@ -129,10 +134,8 @@ void DeclareStallFlags(FlagTable& table, PipelineFlags& flags) {
 
 CLI::Option* DeclareDType(FlagTable& table, std::optional<DType>& dtype) {
   return table
-      .AddChoice<std::optional<DType>>(
-          "--dtype", dtype,
-          {{"auto", std::nullopt}, {"float32", DType::kF32}, {"bfloat16", DType::kBF16}},
-          "Data type of weights and KV cache in memory; auto: as stored in the checkpoint")
+      .AddChoice("--dtype", dtype, kDTypes,
+                 "Data type of weights and KV cache in memory; auto: as stored in the checkpoint")
       ->type_name("TYPE");
 }
 

@@ -53,6 +53,7 @@ class Page {
 
   void AddStats() {
     std::vector<const Message*> stats;
+    stats.reserve(stages_.size());
     for (const auto& stage : stages_) stats.push_back(stage ? &*stage : nullptr);
     AddFields(Stats::descriptor(), stats, {});
   }
@@ -74,6 +75,7 @@ class Page {
         AddHistograms(field, metric, messages, extra);
       } else if (field->message_type() != nullptr) {
         std::vector<const Message*> inner;
+        inner.reserve(messages.size());
         for (const Message* message : messages) {
           inner.push_back(message == nullptr
                               ? nullptr
@@ -143,8 +145,8 @@ class Page {
     ClientMetric& metric = family.metric.emplace_back();
     for (const auto& [name, value] : labels_) metric.label.push_back({name, value});
     // A worker reports only itself, so its own stage number is used.
-    const bool alone = stages_.size() == 1 && stages_[0];
-    metric.label.push_back({"stage", fmt::format("{}", alone ? stages_[0]->stage() : stage)});
+    if (const auto& first = stages_.front(); first && stages_.size() == 1) stage = first->stage();
+    metric.label.push_back({"stage", fmt::format("{}", stage)});
     for (const auto& [name, value] : extra) metric.label.push_back({name, value});
     return metric;
   }
