@@ -3,12 +3,14 @@
 #include <spdlog/spdlog.h>
 #include <unistd.h>
 
+#include <boost/json.hpp>
 #include <catch2/catch_test_macros.hpp>
 #include <chrono>
 #include <cstdio>
 #include <string>
 
 #include "common/log_writer.h"
+#include "common/signal_log.h"
 
 namespace stagecoach {
 namespace {
@@ -55,6 +57,33 @@ TEST_CASE("a JSON line is whole whatever the message holds, and has the request'
             "\"two\\nlines, a \\\"quote\\\", a \\\\ and a \\u0001\"}\n") != std::string::npos);
   CHECK(line.starts_with("{\"time\":\"20"));
   CHECK(Written([] { spdlog::info("later"); }).find("request_id") == std::string::npos);
+}
+
+TEST_CASE("a fatal line is an object in a JSON log, whatever the level, and has a prefix in text") {
+  REQUIRE(InitLog("test_fatal", "off", "json").ok());
+  const std::string object = Written([] { LogFatal("one\ntwo"); });
+  CHECK(object.starts_with("{\"time\":\"20"));
+  CHECK(object.ends_with(
+      "\"level\":\"critical\",\"program\":\"test_fatal\",\"message\":\"one\\ntwo\"}\n"));
+  REQUIRE(InitLog("test_fatal", "off").ok());
+  CHECK(Written([] { LogFatal("one\ntwo"); }) == "error: one\n  two\n");
+}
+
+TEST_CASE("a line from a signal handler has the log's format") {
+  const auto log = [] {
+    LogFromSignal(SignalLogLevel::kCritical, "cannot read ", "/a \"b\"\n", "", 1000);
+  };
+  REQUIRE(InitLog("test_signal", "info", "json").ok());
+  const boost::json::object line = boost::json::parse(Written(log)).as_object();
+  CHECK(line.at("level") == "critical");
+  CHECK(line.at("program") == "test_signal");
+  CHECK(line.at("message") == "cannot read /a \"b\"\n");
+  const std::string ours = boost::json::value_to<std::string>(line.at("time"));
+  const std::string logged = Written([] { spdlog::info("now"); });
+  CHECK(ours.size() == std::string("2026-01-31T12:00:00.123Z").size());
+  CHECK(logged.find(ours.substr(0, 11)) != std::string::npos);  // the date
+  REQUIRE(InitLog("test_signal", "info").ok());
+  CHECK(Written(log) == "error: cannot read /a \"b\"\n\n");
 }
 
 TEST_CASE("a text line begins with the request's id") {

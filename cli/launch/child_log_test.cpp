@@ -15,6 +15,14 @@ TEST_CASE("A child's own error is the cause, with its indented lines") {
         "router: /m/config.json: no such file\n  pass the model's folder");
 }
 
+TEST_CASE("in a JSON log, a child's critical line is the cause") {
+  ChildLog log("router", false, LogFormat::kJson);
+  log.Add(R"({"time":"","level":"info","program":"router","message":"loading"})");
+  log.Add(R"({"time":"","level":"critical","program":"router","message":"two\nlines"})");
+  log.Add(R"({"time":"","level":"info","program":"router","message":"bye"})");
+  CHECK(log.Cause({.code = 1, .signal = 0}) == "router: two\nlines");
+}
+
 TEST_CASE("Without one, the cause is how the child ended and what it wrote last") {
   ChildLog log("worker 1", false);
   CHECK(log.Cause({.code = 0, .signal = 9}) == "worker 1 was killed by signal 9 (Killed)");

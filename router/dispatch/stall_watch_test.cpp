@@ -86,11 +86,11 @@ TEST_CASE("a stage that says nothing is noticed in little more than a second, an
   CHECK(change->stage == 1);
   CHECK(change->kind == StallKind::kSilent);
   CHECK_THAT(change->text, ContainsSubstring("stage 1") && ContainsSubstring("stopped"));
-  CHECK(stages.now() - before <= milliseconds(1200));
+  CHECK(stages.now() - before <= seconds(1));
   CHECK(stages.Verdict().ok());
-  CHECK_FALSE(stages.Next(milliseconds(8700)));
+  CHECK_FALSE(stages.Next(milliseconds(9000)));
   CHECK(stages.Verdict().ok());
-  stages.Next(milliseconds(300));
+  stages.Next(milliseconds(500));
   CHECK(absl::IsUnavailable(stages.Verdict()));
   CHECK_THAT(std::string(stages.Verdict().message()), ContainsSubstring("stage 1"));
 }
@@ -105,7 +105,7 @@ TEST_CASE("a step that is not finished in time is noticed, and what holds it is 
   REQUIRE(change);
   CHECK(change->kind == StallKind::kStep);
   CHECK_THAT(change->text, ContainsSubstring("step 2") && ContainsSubstring("grammar mask"));
-  CHECK(stages.now() - before <= milliseconds(1200));
+  CHECK(stages.now() - before <= seconds(1));
 
   // The stall ends.
   stages.Say(0, 2, 2, v1::STEP_ACTIVITY_IDLE);
@@ -120,7 +120,7 @@ TEST_CASE("a long step is given three times what it takes, and a stage that comp
   stages.Send(1, {.n_rows = 512, .n_pairs = 512, .n_logits = 1});
   stages.Say(0, 1, 0, v1::STEP_ACTIVITY_COMPUTE);
   CHECK_FALSE(stages.Next(seconds(59)));
-  const auto change = stages.Next(seconds(2));
+  const auto change = stages.Next(seconds(1));
   REQUIRE(change);
   CHECK(change->kind == StallKind::kStep);
   // Overdue, but it computes layer after layer: a slow stage is not lost.
@@ -241,7 +241,7 @@ TEST_CASE("a watch that was stopped itself blames nobody for that time") {
   CHECK(stages.watch().Tick(stages.now()).empty());
   CHECK(stages.Verdict().ok());
   // The step's time continues from its old value.
-  CHECK_FALSE(stages.Next(milliseconds(800)));
+  CHECK_FALSE(stages.Next(milliseconds(500)));
   CHECK(stages.Next(milliseconds(600)));
 }
 

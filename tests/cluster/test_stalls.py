@@ -18,7 +18,7 @@ from stopped_thread import stopped_thread
 ALL = os.environ.get("STAGECOACH_ALL_STALLS") == "1"
 SLACK_S = float(os.environ.get("STAGECOACH_SLACK_S", 2))
 LIMIT_S = 2
-NOTICE_S = 1.3  # one second plus one or two ticks
+NOTICE_S = 1
 FLAGS = ["--stall-limit", LIMIT_S, "--threads-per-worker", 1]
 # Names of a worker's threads; some of gRPC's threads have the same name.
 CLASSES = {"compute", "metadata", "hidden", "tokens", "progress", "masks", "grammars", "log", "signals", "stagecoach-work"}
@@ -137,6 +137,57 @@ def test_a_stopped_router_is_said_by_serve_and_blames_no_stage():
         assert seconds_until(lambda: " I router: the process continues" in cluster.log(), 1 + SLACK_S) is not None
 
 
+# Threads of a router that streams depend on; the rest are gRPC's, the signals' and the watches'.
+ROUTER_CLASSES = {"scheduler", "text", "prompts", "grammars", "http", "nexting_thread", "default-executo", "stagecoach-rout"}
+
+
+@pytest.mark.parametrize("stages", [1, 2, 4] if ALL else [2])
+def test_each_thread_of_a_router_is_noticed_or_missed_by_nobody(stages, figures):
+    flags = ["--stall-limit", 30, "--threads-per-worker", 1]
+    with Cluster(DEMO_MODEL, stages=stages, flags=flags) as cluster, Load(cluster.stub) as load:
+        router, _ = pids(cluster)
+        names = set(thread_names(router))
+        assert {"scheduler", "text", "prompts", "http"} <= names
+        for name in sorted(names if ALL else names & ROUTER_CLASSES):
+            n_said = len(cluster.log())
+            with stopped_thread(router, name):
+                # The log says it, because a held "http" thread cannot answer.
+                took = seconds_until(lambda n_said=n_said: "W router: the router's " in cluster.log()[n_said:],
+                                     NOTICE_S + SLACK_S)
+                if took is None:
+                    load.await_tokens(3)
+            if took is not None:
+                figures.append((f"thread {name} of the router of {stages} stages", took))
+            assert took is not None or name in ("log", "thread watch"), name
+            assert seconds_until(lambda: is_ready(cluster), 1 + SLACK_S) is not None, name
+            load.await_tokens(30)
+
+
+@pytest.mark.parametrize("name", ["text", "prompts", "http", "nexting_thread"] if ALL else ["text"])
+def test_a_held_thread_of_the_router_ends_it(name):
+    with Doomed(DEMO_MODEL, stages=2, flags=FLAGS) as cluster:
+        router, _ = pids(cluster)
+        with Load(cluster.stub) as load:
+            began = time.monotonic()
+            with stopped_thread(router, name):
+                load.await_end()
+            assert time.monotonic() - began < NOTICE_S + LIMIT_S + 1 + SLACK_S
+            assert {error.code() for _, error in load.errors} == {grpc.StatusCode.UNAVAILABLE}
+        assert_failed(cluster)
+        assert seconds_until(lambda: "and does not get on" in cluster.log(), 1 + SLACK_S) is not None
+
+
+def test_a_stopped_launcher_holds_nothing_up():
+    with Cluster(DEMO_MODEL, stages=2, flags=FLAGS) as cluster, Load(cluster.stub) as load:
+        os.kill(cluster.process.pid, signal.SIGSTOP)
+        time.sleep(2 * LIMIT_S)  # the injected fault: longer than the limit
+        load.await_tokens(200)
+        assert is_ready(cluster)
+        os.kill(cluster.process.pid, signal.SIGCONT)
+        load.await_tokens(200)
+        assert metric(cluster, "stagecoach_stage_stalls_total") == {0: 0.0, 1: 0.0}
+
+
 def test_a_held_scheduler_is_noticed_and_ends_the_router():
     """It drives every stream, and no stage is to blame."""
     with Doomed(DEMO_MODEL, stages=2, flags=FLAGS) as cluster:
@@ -161,7 +212,7 @@ def test_a_scheduler_that_goes_on_is_forgiven():
             assert seconds_until(lambda: not is_ready(cluster), NOTICE_S + SLACK_S) is not None
         assert seconds_until(lambda: is_ready(cluster), 1 + SLACK_S) is not None
         load.await_tokens(50)
-        assert seconds_until(lambda: "the scheduler goes on" in cluster.log(), 1 + SLACK_S) is not None
+        assert seconds_until(lambda: "the router's threads continue" in cluster.log(), 1 + SLACK_S) is not None
 
 
 def test_sigterm_ends_a_cluster_whose_router_is_stopped():
