@@ -111,7 +111,7 @@ constexpr const char* kPerson = R"({
                  "age": {"type": "integer", "minimum": 0, "maximum": 120},
                  "tags": {"type": "array", "maxItems": 3, "items": {"enum": ["a\nb", "ü"]}}}})";
 
-TEST_CASE("Whatever is drawn, a schema's document comes out") {
+TEST_CASE("Random tokens that a JSON Schema grammar allows give a valid document") {
   const House house(GENERATE("byte_level", "byte_fallback"));
   for (uint32_t seed = 0; seed < 40; ++seed) {
     const std::string text = Write(house, Schema(kPerson), seed);
@@ -144,7 +144,7 @@ int FollowToItsEnd(const House& house, const GrammarSource& source, int max_toke
   return max_tokens;
 }
 
-TEST_CASE("An ambiguous grammar ends with an error before its masks take long, at the same place") {
+TEST_CASE("An ambiguous grammar ends with an error at the same token each time") {
   const GrammarSource source = Lark("start: e\ne: e e e | e e | \"a\" | \"b\"\n");
   absl::Status end;
   const int n_tokens = FollowToItsEnd(ByteLevel(), source, 200, end);
@@ -156,7 +156,7 @@ TEST_CASE("An ambiguous grammar ends with an error before its masks take long, a
   CHECK(again == end);
 }
 
-TEST_CASE("Many texts to choose from are no more work than few") {
+TEST_CASE("A choice among 4000 texts works") {
   boost::json::array texts;
   for (int i = 0; i < 4000; ++i) texts.emplace_back(fmt::format("text number {}", i));
   GrammarSource source{.kind = GrammarKind::kChoice, .text = boost::json::serialize(texts)};
@@ -165,7 +165,7 @@ TEST_CASE("Many texts to choose from are no more work than few") {
                     [&](const auto& one) { return one.as_string() == text; }));
 }
 
-TEST_CASE("A schema that would take seconds to compile is refused, one of 2000 properties is not") {
+TEST_CASE("A schema that takes seconds to compile is refused, one with 2000 properties is not") {
   const auto schema = [](int n, bool required) {
     boost::json::object properties;
     boost::json::array names;
@@ -182,7 +182,7 @@ TEST_CASE("A schema that would take seconds to compile is refused, one of 2000 p
   CHECK(absl::IsInvalidArgument(ByteLevel().vocabulary->Compile(schema(5000, false)).status()));
 }
 
-TEST_CASE("A grammar knows what it holds") {
+TEST_CASE("A grammar reports its size in bytes") {
   const auto small = ByteLevel().vocabulary->Compile(Regex("ab")).value();
   const auto large =
       ByteLevel().vocabulary->Compile(Regex("[0-9a-f]{8}" + std::string(20'000, 'x'))).value();
@@ -190,7 +190,7 @@ TEST_CASE("A grammar knows what it holds") {
   CHECK(large->n_bytes() > small->n_bytes() + 100'000);
 }
 
-TEST_CASE("JSON is compact unless whitespace is asked for, and then its runs are bounded") {
+TEST_CASE("JSON is compact by default, and optional whitespace has bounded runs") {
   GrammarSource source = Schema(R"({"type": "array", "items": {"type": "object",
       "required": ["a", "b"], "additionalProperties": false,
       "properties": {"a": {"const": 1}, "b": {"type": "null"}}}, "minItems": 2, "maxItems": 2})");
@@ -209,7 +209,7 @@ TEST_CASE("JSON is compact unless whitespace is asked for, and then its runs are
   CHECK(sizes.size() > 5);
 }
 
-TEST_CASE("Any JSON object") {
+TEST_CASE("The JSON object grammar allows any object") {
   int n_whole = 0;
   for (uint32_t seed = 0; seed < 30; ++seed) {
     const std::string text = Write(ByteLevel(), {.kind = GrammarKind::kJsonObject}, seed, 200);
@@ -220,7 +220,7 @@ TEST_CASE("Any JSON object") {
   CHECK(n_whole > 5);
 }
 
-TEST_CASE("The whole text matches a regex, with or without anchors") {
+TEST_CASE("The whole text matches the regex, with or without anchors") {
   const auto [pattern, checked] = GENERATE(table<const char*, const char*>({
       {"[a-c]{2,5}-(x|yz)", "[a-c]{2,5}-(x|yz)"},
       {"^[a-c]{2}$", "[a-c]{2}"},
@@ -240,7 +240,7 @@ TEST_CASE("The whole text matches a regex, with or without anchors") {
   }
 }
 
-TEST_CASE("A choice is one of its texts, each of which comes") {
+TEST_CASE("A choice gives one of its texts, and every text is possible") {
   const std::vector<std::string> texts = {"yes",    "no", "no way", " \"quoted\" \\ \n",
                                           "größer", "/"};
   const std::string source = boost::json::serialize(boost::json::value_from(texts));
@@ -251,7 +251,7 @@ TEST_CASE("A choice is one of its texts, each of which comes") {
   CHECK(seen == std::set<std::string>(texts.begin(), texts.end()));
 }
 
-TEST_CASE("Lark grammars, with JSON inside and special tokens by id") {
+TEST_CASE("Lark grammars can contain JSON and special tokens by id") {
   const House& house = ByteLevel();
   CHECK(Write(house, Lark("start: a b\na: \"x\"\nb: /y{3}/\n"), 1) == "xyyy");
   CHECK(Write(house, Lark(R"(start: "<" %json {"const": 7} ">")"), 1) == "<7>");
@@ -262,7 +262,7 @@ TEST_CASE("Lark grammars, with JSON inside and special tokens by id") {
   CHECK(Next(house, *matcher).Ids(true) == std::vector<int32_t>{0});
 }
 
-TEST_CASE("A grammar of what follows a text, or a special token") {
+TEST_CASE("A grammar can begin after a text or a special token") {
   const House& house = ByteLevel();
   const std::string special(house.tokenizer->TokenBytes(0));
   for (const std::string& after : {std::string("</think>"), special}) {
@@ -283,7 +283,7 @@ TEST_CASE("A grammar of what follows a text, or a special token") {
   }
 }
 
-TEST_CASE("A token that the grammar forbids is an error of this matcher alone") {
+TEST_CASE("A forbidden token is an error for this matcher only") {
   const House& house = ByteLevel();
   const auto grammar = house.vocabulary->Compile(Regex("ab")).value();
   const auto good = grammar->NewMatcher().value();
@@ -299,7 +299,7 @@ TEST_CASE("A token that the grammar forbids is an error of this matcher alone") 
   CHECK(good->Consume(std::span(&a, 1)).code() == absl::StatusCode::kFailedPrecondition);
 }
 
-TEST_CASE("A matcher brought up to date in one go is where one is that followed") {
+TEST_CASE("A matcher that catches up at once equals one that followed each token") {
   const House& house = ByteLevel();
   const auto grammar = house.vocabulary->Compile(Schema(kPerson)).value();
   const auto followed = grammar->NewMatcher().value();
@@ -320,7 +320,7 @@ TEST_CASE("A matcher brought up to date in one go is where one is that followed"
   CHECK(ids.size() > 10);
 }
 
-TEST_CASE("Sequences of one grammar on many threads") {
+TEST_CASE("Threads can follow sequences of one grammar at the same time") {
   const House& house = ByteLevel();
   const auto grammar = house.vocabulary->Compile(Schema(kPerson)).value();
   std::vector<std::string> alone, together(8);
@@ -377,7 +377,7 @@ std::string Properties(int n, bool required) {
   return text + "}" + (required ? ",\"required\":[" + names + "]" : "") + "}";
 }
 
-TEST_CASE("A bad grammar is refused with its reason") {
+TEST_CASE("An invalid grammar is refused with a reason") {
   const auto [source, reason] = GENERATE(table<GrammarSource, const char*>({
       {Schema("{\"type\": \"object\""), "not valid JSON"},
       {Schema(""), "not valid JSON"},
@@ -415,7 +415,7 @@ TEST_CASE("A bad grammar is refused with its reason") {
   CHECK_THAT(message, !ContainsSubstring("backtrace"));
 }
 
-TEST_CASE("What a schema refers to elsewhere is never fetched") {
+TEST_CASE("External references in a schema are never fetched") {
   const TempDir dir;
   dir.Write("other.json", R"({"type": "null"})");
   const std::string path = dir.File("other.json");
@@ -438,7 +438,7 @@ void Follow(const Grammar& grammar, int n_tokens) {
   }
 }
 
-TEST_CASE("Deep and large grammars are compiled or refused, whatever the caller's stack") {
+TEST_CASE("Deep and large grammars are compiled or refused, even on a small stack") {
   const std::string text = GENERATE(
       Nested(60), Nested(100), Chain(7'000), Properties(2'000, true), Properties(2'000, false),
       std::string(R"({"type":"string","pattern":"^((a{1000}){1000}){1000}$"})"),
@@ -472,7 +472,7 @@ TEST_CASE("Deep and large grammars are compiled or refused, whatever the caller'
   CHECK((task.status.ok() || absl::IsInvalidArgument(task.status)));
 }
 
-TEST_CASE("A text that the vocabulary cannot spell is refused at the beginning") {
+TEST_CASE("A text that the vocabulary cannot spell is refused at its first token") {
   TokenTable table;
   table.n_logits = 4;
   table.offsets = {0};
@@ -494,7 +494,7 @@ TEST_CASE("A text that the vocabulary cannot spell is refused at the beginning")
   CHECK(absl::IsResourceExhausted(matcher->Mask(words).status()));
 }
 
-TEST_CASE("Tables that are not a vocabulary") {
+TEST_CASE("Invalid token tables are refused") {
   TokenTable table{.kinds = "\1", .offsets = {0, 5}, .bytes = "abc", .eos_ids = {}, .n_logits = 1};
   CHECK(absl::IsInvalidArgument(GrammarVocabulary::Make(table).status()));
   table.offsets = {0, 3};
@@ -508,7 +508,7 @@ TEST_CASE("Tables that are not a vocabulary") {
   CHECK(absl::IsInvalidArgument(GrammarVocabulary::Make(table).status()));
 }
 
-TEST_CASE("A token of a thousand blanks does no harm") {
+TEST_CASE("A token of 2000 spaces does no harm") {
   TokenTable table{.kinds = {'\1', '\1'}, .offsets = {0, 1, 2001}, .n_logits = 2};
   table.bytes = "a" + std::string(2000, ' ');
   const auto vocabulary = GrammarVocabulary::Make(table).value();

@@ -17,7 +17,7 @@ constexpr SchedulerWatchLimits kQuick{.interval = milliseconds(1),
                                       .notice = milliseconds(20),
                                       .end = std::chrono::hours(1)};
 
-TEST_CASE("a scheduler that answers is asked again and again, and never stalls") {
+TEST_CASE("a scheduler that answers is asked repeatedly and never counts as stalled") {
   std::atomic<int> n_asked = 0;
   std::promise<void> enough;
   std::atomic<bool> changed = false;
@@ -38,7 +38,7 @@ TEST_CASE("a scheduler that answers is asked again and again, and never stalls")
   CHECK_FALSE(changed);
 }
 
-TEST_CASE("a scheduler that does not answer is noticed, and that it goes on") {
+TEST_CASE("the watch reports when a scheduler stops answering and when it continues") {
   std::atomic<bool> answers = false;
   std::promise<void> stalled, went_on;
   SchedulerWatch watch(
@@ -53,7 +53,7 @@ TEST_CASE("a scheduler that does not answer is noticed, and that it goes on") {
   CHECK(watch.Stalled().empty());
 }
 
-TEST_CASE("a scheduler that does not answer for too long is lost, once") {
+TEST_CASE("a scheduler that is silent for too long is reported as lost, once") {
   SchedulerWatchLimits limits = kQuick;
   limits.end = milliseconds(60);
   std::promise<std::string> lost;

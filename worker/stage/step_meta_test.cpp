@@ -71,7 +71,7 @@ std::vector<T> ToVector(std::span<const T> span) {
   return {span.begin(), span.end()};
 }
 
-TEST_CASE("what was encoded is read back in place") {
+TEST_CASE("an encoded plan is read back in place") {
   const std::string bytes = Encoded(SamplePlan());
   const auto view = DecodeStepMeta(bytes);
   REQUIRE(view.ok());
@@ -101,7 +101,7 @@ TEST_CASE("what was encoded is read back in place") {
   }
 }
 
-TEST_CASE("sampling parameters that cannot be read are refused, and passed on unread") {
+TEST_CASE("unreadable sampling parameters are refused, but a stage can pass them on") {
   const v1::StepPlan plan = SamplePlan();
   std::string bytes = Encoded(plan);
   const size_t at = bytes.rfind(plan.registrations(1).sampling().SerializeAsString());
@@ -114,7 +114,7 @@ TEST_CASE("sampling parameters that cannot be read are refused, and passed on un
   CHECK(status.message() == "step 1: slot 1: sampling parameters that cannot be read");
 }
 
-TEST_CASE("a registration without sampling parameters has none to read") {
+TEST_CASE("a registration without sampling parameters gives none") {
   v1::StepPlan plan = SamplePlan();
   plan.mutable_registrations(0)->clear_sampling();
   const std::string bytes = Encoded(plan);
@@ -124,7 +124,7 @@ TEST_CASE("a registration without sampling parameters has none to read") {
   CHECK(ParseSampling(*view).value()[0].SerializeAsString().empty());
 }
 
-TEST_CASE("a traced request's ids go with the step") {
+TEST_CASE("a traced request's ids are sent with the step") {
   v1::StepPlan plan = SamplePlan();
   plan.add_traces()->set_trace_id("0123456789abcdef");
   plan.mutable_traces(0)->set_span_id("01234567");
@@ -147,7 +147,7 @@ TEST_CASE("a traced request's ids go with the step") {
   CHECK(absl::IsInvalidArgument(EncodeStepMeta(plan, 2, &out)));
 }
 
-TEST_CASE("arrays start at multiples of 16 bytes, where the counts say") {
+TEST_CASE("arrays start at multiples of 16 bytes, as the counts say") {
   const std::string bytes = Encoded(SamplePlan());
   const auto view = DecodeStepMeta(bytes);
   REQUIRE(view.ok());
@@ -165,7 +165,7 @@ TEST_CASE("arrays start at multiples of 16 bytes, where the counts say") {
   CHECK(offset(view->words) == 240);
 }
 
-TEST_CASE("a plan without anything has a form") {
+TEST_CASE("an empty plan can be encoded") {
   v1::StepPlan plan;
   plan.set_step(3);
   const std::string bytes = Encoded(plan);
@@ -176,7 +176,7 @@ TEST_CASE("a plan without anything has a form") {
   CHECK(view->n_rows == 0);
 }
 
-TEST_CASE("a plan that has no such form is refused") {
+TEST_CASE("a plan that cannot be encoded is refused") {
   std::string bytes;
   v1::StepPlan plan = SamplePlan();
   CHECK(absl::IsInvalidArgument(EncodeStepMeta(plan, 1, &bytes)));
@@ -227,7 +227,7 @@ uint64_t ReadAll(const StepMetaView& view) {
   return sum;
 }
 
-TEST_CASE("mutated bytes are refused or give a view that stays inside them") {
+TEST_CASE("modified bytes are refused or give a view that stays inside them") {
   const std::string good = Encoded(SamplePlan());
   std::mt19937 random(1);
   const StageLimits limits{.max_batched_tokens = 64,

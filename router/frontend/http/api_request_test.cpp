@@ -23,7 +23,7 @@ std::string ChatProblem(const std::string& fields) {
   return std::string(request.status().message());
 }
 
-TEST_CASE("more answers than any request may have are refused before there is room for them") {
+TEST_CASE("too large n is refused before memory for the choices is allocated") {
   for (const char* n : {"0", "129", "4294967295"}) {
     const std::string field = std::string(R"("n": )") + n;
     CHECK(CompletionProblem(R"("prompt": "x", )" + field).starts_with("n: "));
@@ -31,7 +31,7 @@ TEST_CASE("more answers than any request may have are refused before there is ro
   }
 }
 
-TEST_CASE("what many prompts have in common is not copied for each without end") {
+TEST_CASE("many prompts with a large common part are refused") {
   const auto body = [](int n_prompts, size_t n_common) {
     std::string prompts = R"("x")";
     for (int i = 1; i < n_prompts; ++i) prompts += R"(,"x")";
@@ -42,7 +42,7 @@ TEST_CASE("what many prompts have in common is not copied for each without end")
   CHECK(CompletionProblem(body(1024, 1 << 20)).starts_with("prompt: "));
 }
 
-TEST_CASE("a completion's fields become the router's own") {
+TEST_CASE("the fields of a completion are parsed") {
   const auto request = ParseCompletionRequest(R"({
     "model": "m", "prompt": "Once", "max_tokens": 7, "temperature": 0.5, "top_p": 0.25, "top_k": -1,
     "min_p": 0.125, "n": 2, "seed": -1, "stop": ["a", "b"], "stop_token_ids": [5, 6],
@@ -87,7 +87,7 @@ TEST_CASE("a completion's fields become the router's own") {
   CHECK_FALSE(sampling.has_prompt_logprobs());
 }
 
-TEST_CASE("absent fields stay absent, but for OpenAI's 16 tokens of a completion") {
+TEST_CASE("absent fields stay absent, except max_tokens 16 of a completion") {
   const auto request = ParseCompletionRequest(R"({"prompt": "x", "temperature": null})");
   REQUIRE(request.ok());
   v1::SamplingParams only;
@@ -98,7 +98,7 @@ TEST_CASE("absent fields stay absent, but for OpenAI's 16 tokens of a completion
   CHECK(chat->sampling().ByteSizeLong() == 0);
 }
 
-TEST_CASE("a prompt is text, token ids, or a list of either") {
+TEST_CASE("a prompt is text, token ids or a list of both") {
   const auto prompts = [](const std::string& prompt) {
     auto request = ParseCompletionRequest(R"({"prompt": )" + prompt + "}");
     REQUIRE(request.ok());
@@ -123,7 +123,7 @@ TEST_CASE("a prompt is text, token ids, or a list of either") {
   CHECK(CompletionProblem(R"("prompt": [)" + many + "]").starts_with("prompt: 1025 prompts"));
 }
 
-TEST_CASE("echo brings the prompt's logprobs, and may be all that is wanted") {
+TEST_CASE("echo adds the prompt's logprobs and allows max_tokens 0") {
   const auto request =
       ParseCompletionRequest(R"({"prompt": "x", "echo": true, "logprobs": 2, "max_tokens": 0})");
   REQUIRE(request.ok());
@@ -135,7 +135,7 @@ TEST_CASE("echo brings the prompt's logprobs, and may be all that is wanted") {
   CHECK(request->prompts[0].echo());
 }
 
-TEST_CASE("a chat's messages are roles and text") {
+TEST_CASE("chat messages are parsed") {
   const auto request = ParseChatRequest(R"({"messages": [
       {"role": "developer", "content": "Be kind."},
       {"role": "user", "name": "x", "content": [{"type": "text", "text": "a"},
@@ -173,7 +173,7 @@ TEST_CASE("a chat's messages are roles and text") {
             .starts_with("messages[0].tool_calls[0].function: "));
 }
 
-TEST_CASE("wrong types are refused by name") {
+TEST_CASE("for a wrong type, the error names the field") {
   const char* kNumbers[] = {"temperature",
                             "top_p",
                             "min_p",
@@ -215,7 +215,7 @@ TEST_CASE("wrong types are refused by name") {
   CHECK(ChatProblem(R"("chat_template_kwargs": "x")").starts_with("chat_template_kwargs: "));
 }
 
-TEST_CASE("what does not go together is refused by name") {
+TEST_CASE("for conflicting fields, the error names one of them") {
   CHECK(ChatProblem(R"("top_logprobs": 3)").starts_with("top_logprobs: needs logprobs"));
   CHECK(
       ChatProblem(R"("stream_options": {"include_usage": true})").starts_with("stream_options: "));
@@ -223,7 +223,7 @@ TEST_CASE("what does not go together is refused by name") {
   CHECK(ChatProblem(R"("best_of": 3)").starts_with("best_of: "));
 }
 
-TEST_CASE("an assistant may have said nothing, as when max_tokens ended its thinking") {
+TEST_CASE("an assistant message may be empty, as when max_tokens ended the reasoning") {
   const auto request = ParseChatRequest(R"({"messages": [
       {"role": "user", "content": "x"},
       {"role": "assistant", "content": null, "reasoning_content": "hm", "refusal": null},
@@ -247,7 +247,7 @@ TEST_CASE("an assistant may have said nothing, as when max_tokens ended its thin
   CHECK_FALSE(chat.messages(4).has_content());
 }
 
-TEST_CASE("fields of other servers that would change the answer are refused by name") {
+TEST_CASE("unsupported fields of other servers are refused by name") {
   for (const char* field : {R"("guided_whitespace_pattern": " ?")",
                             R"("use_beam_search": true)",
                             R"("allowed_token_ids": [1])",
@@ -293,7 +293,7 @@ TEST_CASE("fields of other servers that would change the answer are refused by n
         "repeat_penalty: is not offered by this server; use repetition_penalty");
 }
 
-TEST_CASE("fields inside others are not left out of account either") {
+TEST_CASE("unsupported nested fields are refused by name") {
   CHECK(ChatProblem(R"("stream": true, "stream_options": {"include_usages": true})") ==
         "stream_options.include_usages: is not offered by this server");
   CHECK(ChatProblem(R"("response_format": {"type": "json_object", "pattern": "x"})") ==
@@ -312,7 +312,7 @@ TEST_CASE("fields inside others are not left out of account either") {
   }
 }
 
-TEST_CASE("other servers' names for the same thing are understood") {
+TEST_CASE("other servers' names for the same field are accepted") {
   for (const char* name : {"max_tokens", "max_completion_tokens", "max_new_tokens",
                            "max_output_tokens", "n_predict", "num_predict"}) {
     const auto request = ParseCompletionRequest(fmt::format(R"({{"prompt": "x", "{}": 7}})", name));
@@ -359,7 +359,7 @@ v1::Grammar GrammarOf(const std::string& fields, std::string* name = nullptr) {
   return request->sampling().grammar();
 }
 
-TEST_CASE("the form of a text, under every name it has") {
+TEST_CASE("structured output is accepted under all its names") {
   std::string name;
   CHECK(GrammarOf(R"("response_format": {"type": "json_object"})", &name).json_object());
   CHECK(name == "response_format");
@@ -410,7 +410,7 @@ TEST_CASE("the form of a text, under every name it has") {
   }
 }
 
-TEST_CASE("a form that is none is refused by name") {
+TEST_CASE("for invalid structured output, the error names the field") {
   CHECK(ChatProblem(R"("response_format": "json")").starts_with("response_format: must be"));
   CHECK(ChatProblem(R"("response_format": {})") == "response_format.type: is missing");
   CHECK(ChatProblem(R"("response_format": {"type": "xml"})")
@@ -435,7 +435,7 @@ TEST_CASE("a form that is none is refused by name") {
         "structured_outputs: must contain one of json, regex, choice, grammar and json_object");
 }
 
-TEST_CASE("JSON events are all or those of some paths") {
+TEST_CASE("JSON events are for all paths or for some") {
   const auto events = [](const std::string& value) {
     const auto request = ParseCompletionRequest(
         R"({"prompt": "x", "stream": true, "stream_options": {"json_events": )" + value + "}}");
@@ -455,7 +455,7 @@ TEST_CASE("JSON events are all or those of some paths") {
   CHECK(problem("[\"/a\", 1]").starts_with("stream_options.json_events[1]: must be a string"));
 }
 
-TEST_CASE("tools, the choice among them, and calls that come back") {
+TEST_CASE("tools, tool_choice and tool messages are parsed") {
   const auto request = ParseChatRequest(R"({"messages": [
       {"role": "user", "content": "x", "name": "Ann"},
       {"role": "assistant", "content": null, "reasoning_content": "Hm", "tool_calls": [
@@ -516,7 +516,7 @@ TEST_CASE("tools, the choice among them, and calls that come back") {
             .starts_with("messages[0].tool_calls[0].function.arguments: must be a string"));
 }
 
-TEST_CASE("what is kept of a request for its answers is small") {
+TEST_CASE("the part of a request that is kept for its answers is small") {
   const std::string large(1 << 20, 'x');
   const auto kept_bytes = [](const ApiRequest& request) {
     const ApiRequest kept = WithoutInput(request);
@@ -548,7 +548,7 @@ TEST_CASE("what is kept of a request for its answers is small") {
   CHECK(kept_bytes(*texts) < 4096);
 }
 
-TEST_CASE("the router's errors name the field as the client did") {
+TEST_CASE("the router's errors use the client's name for a field") {
   const auto told = [](const ApiRequest& request, const char* message) {
     return std::string(InClientTerms(request, 1, absl::InvalidArgumentError(message)).message());
   };
