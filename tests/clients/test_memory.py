@@ -75,7 +75,7 @@ def test_long_prompts_over_grpc(cluster, router):
     assert set(together(24, ask)) <= {grpc.StatusCode.INVALID_ARGUMENT, grpc.StatusCode.RESOURCE_EXHAUSTED}
 
 
-def test_whole_answers_of_log_probabilities(cluster, router):
+def test_whole_answers_with_log_probabilities(cluster, router):
     """One has more than there is memory for; a stream of the same has not."""
     large = {"n": 64, "max_tokens": 1000, "logprobs": 20}
     refused = complete(cluster, **large)
