@@ -80,7 +80,7 @@ def test_the_error_after_a_lost_stage_names_it(victim):
 
 
 def test_clients_that_do_not_read_delay_the_end_by_one_grace_period():
-    """One over HTTP and one over gRPC, each given 10 s: side by side."""
+    """One client over HTTP and one over gRPC. Each gets a grace period of 10 s, both at the same time."""
     large = {"prompt": [5] * 8, "ignore_eos": True, "max_tokens": 300, "n": 8, "logprobs": 20, "stream": True}
     body = json.dumps(large).encode()
     head = ("POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
