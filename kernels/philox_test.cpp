@@ -16,7 +16,7 @@ TEST_CASE("Philox4x32-10 gives the published results") {
         std::array<uint32_t, 4>{0xd16cfe09, 0x94fdcceb, 0x5001e420, 0x24126ea1});
 }
 
-TEST_CASE("Draws are uniform in [0, 1) and differ by seed and position") {
+TEST_CASE("Draws are uniform from 0 to below 1 and differ by seed and position") {
   double sum = 0, square = 0;
   constexpr int kDraws = 100000;
   for (int i = 0; i < kDraws; ++i) {
