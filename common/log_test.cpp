@@ -15,7 +15,7 @@
 namespace stagecoach {
 namespace {
 
-TEST_CASE("a wrong log level is named with the right ones") {
+TEST_CASE("the error for a wrong log level lists the valid ones") {
   const absl::Status status = InitLog("test", "loud");
   CHECK(status.code() == absl::StatusCode::kInvalidArgument);
   CHECK(status.message().find("debug") != absl::string_view::npos);
@@ -45,7 +45,7 @@ std::string Written(const Log& log) {
   return text;
 }
 
-TEST_CASE("a JSON line is whole whatever the message holds, and has the request's id") {
+TEST_CASE("a JSON line is valid for any message and contains the request id") {
   REQUIRE(InitLog("test_json", "info", "json").ok());
   const std::string line = Written([] {
     const std::string id = "a\"b";
@@ -86,7 +86,7 @@ TEST_CASE("a line from a signal handler has the log's format") {
   CHECK(Written(log) == "error: cannot read /a \"b\"\n\n");
 }
 
-TEST_CASE("a text line begins with the request's id") {
+TEST_CASE("a text line begins with the request id") {
   REQUIRE(InitLog("test_text", "info").ok());
   const std::string line = Written([] {
     const std::string id = "req-1";

@@ -30,7 +30,7 @@ std::string PageOf(std::vector<std::optional<v1::StatsResponse>> stages) {
   return prometheus::TextSerializer().Serialize(collector.Collect());
 }
 
-TEST_CASE("every stage that answers is on the page, and that one does not") {
+TEST_CASE("the page shows stages that answer, and which stage does not") {
   const std::string page = PageOf({std::nullopt, Stats()});
   for (const char* line : {
            "stagecoach_stage_up{model_name=\"m\",stage=\"0\"} 0",
@@ -56,7 +56,7 @@ TEST_CASE("every stage that answers is on the page, and that one does not") {
         std::string::npos);
 }
 
-TEST_CASE("a worker's own page has its own number") {
+TEST_CASE("a worker's own page has its stage number") {
   CHECK(PageOf({Stats()}).find("stagecoach_stage_up{model_name=\"m\",stage=\"4\"} 1") !=
         std::string::npos);
 }

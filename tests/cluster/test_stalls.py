@@ -40,7 +40,7 @@ def victims():
 
 
 @pytest.mark.parametrize("stages,victim", list(victims()))
-def test_a_stopped_worker_is_noticed_and_may_go_on(stages, victim, figures):
+def test_a_stopped_worker_is_detected_and_can_continue(stages, victim, figures):
     with Cluster(DEMO_MODEL, stages=stages, flags=FLAGS) as cluster, Load(cluster.stub) as load:
         _, workers = pids(cluster)
         os.kill(workers[victim], signal.SIGSTOP)
@@ -94,7 +94,7 @@ def test_a_stopped_worker_ends_the_pipeline(stages, victim):
 
 
 @pytest.mark.parametrize("stages", [1, 2, 4] if ALL else [1])
-def test_a_held_compute_thread_ends_the_pipeline(stages):
+def test_a_stopped_compute_thread_ends_the_pipeline(stages):
     with Doomed(DEMO_MODEL, stages=stages, flags=FLAGS) as cluster:
         _, workers = pids(cluster)
         with Load(cluster.stub) as load:
@@ -105,7 +105,7 @@ def test_a_held_compute_thread_ends_the_pipeline(stages):
 
 
 @pytest.mark.parametrize("stages", [1, 2, 4] if ALL else [2])
-def test_each_thread_of_a_worker_is_noticed_or_missed_by_nobody(stages, figures):
+def test_each_stopped_worker_thread_is_detected_or_harmless(stages, figures):
     flags = ["--stall-limit", 30, "--threads-per-worker", 1]
     with Cluster(DEMO_MODEL, stages=stages, flags=flags) as cluster, Load(cluster.stub) as load:
         _, workers = pids(cluster)
@@ -124,7 +124,7 @@ def test_each_thread_of_a_worker_is_noticed_or_missed_by_nobody(stages, figures)
                 assert took is not None or name not in ("compute", "metadata", "progress"), (stage, name)
 
 
-def test_a_stopped_router_is_said_by_serve_and_blames_no_stage():
+def test_serve_reports_a_stopped_router_and_blames_no_stage():
     with Cluster(DEMO_MODEL, stages=2, flags=FLAGS) as cluster, Load(cluster.stub) as load:
         router, _ = pids(cluster)
         os.kill(router, signal.SIGSTOP)
@@ -142,7 +142,7 @@ ROUTER_CLASSES = {"scheduler", "text", "prompts", "grammars", "http", "nexting_t
 
 
 @pytest.mark.parametrize("stages", [1, 2, 4] if ALL else [2])
-def test_each_thread_of_a_router_is_noticed_or_missed_by_nobody(stages, figures):
+def test_each_stopped_router_thread_is_detected_or_harmless(stages, figures):
     flags = ["--stall-limit", 30, "--threads-per-worker", 1]
     with Cluster(DEMO_MODEL, stages=stages, flags=flags) as cluster, Load(cluster.stub) as load:
         router, _ = pids(cluster)
@@ -164,7 +164,7 @@ def test_each_thread_of_a_router_is_noticed_or_missed_by_nobody(stages, figures)
 
 
 @pytest.mark.parametrize("name", ["text", "prompts", "http", "nexting_thread"] if ALL else ["text"])
-def test_a_held_thread_of_the_router_ends_it(name):
+def test_a_stopped_router_thread_ends_the_router(name):
     with Doomed(DEMO_MODEL, stages=2, flags=FLAGS) as cluster:
         router, _ = pids(cluster)
         with Load(cluster.stub) as load:
@@ -177,7 +177,7 @@ def test_a_held_thread_of_the_router_ends_it(name):
         assert seconds_until(lambda: "and does not get on" in cluster.log(), 1 + SLACK_S) is not None
 
 
-def test_a_stopped_launcher_holds_nothing_up():
+def test_a_stopped_launcher_blocks_nothing():
     with Cluster(DEMO_MODEL, stages=2, flags=FLAGS) as cluster, Load(cluster.stub) as load:
         os.kill(cluster.process.pid, signal.SIGSTOP)
         time.sleep(2 * LIMIT_S)  # the injected fault: longer than the limit
@@ -188,7 +188,7 @@ def test_a_stopped_launcher_holds_nothing_up():
         assert metric(cluster, "stagecoach_stage_stalls_total") == {0: 0.0, 1: 0.0}
 
 
-def test_a_held_scheduler_is_noticed_and_ends_the_router():
+def test_a_stopped_scheduler_is_detected_and_ends_the_router():
     """It drives every stream, and no stage is to blame."""
     with Doomed(DEMO_MODEL, stages=2, flags=FLAGS) as cluster:
         router, _ = pids(cluster)
@@ -205,7 +205,7 @@ def test_a_held_scheduler_is_noticed_and_ends_the_router():
         assert "has said nothing" not in cluster.log() and "has not finished step" not in cluster.log()
 
 
-def test_a_scheduler_that_goes_on_is_forgiven():
+def test_a_scheduler_that_continues_in_time_is_not_an_error():
     with Cluster(DEMO_MODEL, stages=2, flags=["--stall-limit", 60]) as cluster, Load(cluster.stub) as load:
         router, _ = pids(cluster)
         with stopped_thread(router, "scheduler"):
@@ -228,7 +228,7 @@ def test_sigterm_ends_a_cluster_whose_router_is_stopped():
 
 
 @pytest.mark.parametrize("fault", [signal.SIGSTOP, signal.SIGKILL])
-def test_a_stage_that_is_lost_during_the_drain_is_an_error(fault):
+def test_a_stage_lost_during_the_drain_is_an_error(fault):
     with Doomed(DEMO_MODEL, stages=2, flags=FLAGS) as cluster:
         _, workers = pids(cluster)
         with Load(cluster.stub) as load:
@@ -245,7 +245,7 @@ def test_a_stage_that_is_lost_during_the_drain_is_an_error(fault):
         cluster.channel.close()
 
 
-def test_a_log_that_nobody_reads_holds_nothing_up():
+def test_a_log_that_is_not_read_blocks_nothing():
     """The launcher's log is a pipe that is full from the start and that nobody reads."""
     read_end, write_end = os.pipe()
     os.set_blocking(write_end, False)

@@ -34,7 +34,7 @@ def results():
     dict(requests=dict(ok=2, failed=1), error="error: stage 1 is lost"),
     dict(requests=dict(ok=0, failed=0), error=""),
 ])
-def test_failed_requests_give_no_line(monkeypatch, results, run, report):
+def test_failed_requests_give_no_result_line(monkeypatch, results, run, report):
     zeros = collections.defaultdict(float)
     monkeypatch.setattr(client, "bench", lambda *_: dict(report, tpot_ms=zeros, ttft_ms=zeros, itl_ms=zeros))
     monkeypatch.setattr(client, "StageWatch", lambda _: types.SimpleNamespace(read=lambda: dict(metadata_early=None)))
@@ -43,7 +43,7 @@ def test_failed_requests_give_no_line(monkeypatch, results, run, report):
     assert results.named("") == []
 
 
-def test_goals_that_need_one_stage_say_so(monkeypatch, results):
+def test_goals_for_one_stage_say_so(monkeypatch, results):
     ms = dict(mean=4.0, p50=4.0)
     monkeypatch.setattr(client, "bench", lambda *_: dict(requests=dict(ok=1, failed=0), error="", tpot_ms=ms, ttft_ms=ms, itl_ms=ms))
     monkeypatch.setattr(client, "StageWatch", lambda _: types.SimpleNamespace(read=lambda: dict(metadata_early=None)))
@@ -61,7 +61,7 @@ def test_goals_that_need_one_stage_say_so(monkeypatch, results):
 
 
 @pytest.mark.parametrize("preempted", [0, 35])
-def test_without_preemptions_nothing_is_shown(monkeypatch, results, preempted):
+def test_without_preemptions_the_check_fails(monkeypatch, results, preempted):
     pages = iter([{(preemption.PREEMPTIONS, ()): 7}, {(preemption.PREEMPTIONS, ()): 7 + preempted}])
     monkeypatch.setattr(client, "metrics", lambda _: next(pages))
     monkeypatch.setattr(client, "bench", lambda *_: dict(requests=dict(ok=2, failed=0), output_tokens=6, output_tokens_per_s=1))
@@ -79,7 +79,7 @@ def test_without_preemptions_nothing_is_shown(monkeypatch, results, preempted):
     (["a", "b", "c", "[DONE]"], "as if nothing had happened"),
     (["a", "b", "c", '{"error": {"message": "stage 1 is lost"}}'], None),
 ])
-def test_a_client_must_hear_of_a_killed_stage(monkeypatch, results, events, fails):
+def test_a_client_must_get_an_error_for_a_killed_stage(monkeypatch, results, events, fails):
     left = iter(events)
     monkeypatch.setattr(client, "Stream", lambda *_, **__: types.SimpleNamespace(next=lambda: next(left), close=lambda: None))
     with subprocess.Popen(["sleep", "1000"]) as worker:
@@ -101,7 +101,7 @@ def test_a_client_must_hear_of_a_killed_stage(monkeypatch, results, events, fail
     ("  filesystem error: directory iterator cannot open directory: No such file or\n  directory [/a b/tests/golden/data]\n", 6,
      "was built to find the golden models in /a b/tests/golden/data"),
 ])
-def test_kernels_hold_as_their_programs_say(results, tmp_path, said, code, fails):
+def test_kernel_results_come_from_the_programs_output(results, tmp_path, said, code, fails):
     program = tmp_path / "golden_cuda_test"
     program.write_text(f"#!/bin/sh\necho '{said}'\nexit {code}\n")
     program.chmod(0o755)
@@ -116,13 +116,13 @@ def test_kernels_hold_as_their_programs_say(results, tmp_path, said, code, fails
         assert results.value("kernels/golden/assertions") == 217706
 
 
-def test_what_is_checked_for_memory_is_there():
+def test_every_memcheck_pattern_matches_a_test():
     names = re.findall(r'^TEST_CASE\("(.*)"\)', "".join(path.read_text() for path in shapes.ROOT.glob("kernels/cuda/**/*_test.cpp")), re.M)
     for pattern in kernels.MEMCHECKED:
         assert fnmatch.filter(names, pattern), pattern
 
 
-def test_what_is_named_first_runs_first():
+def test_checks_run_in_the_order_of_only():
     checks = [Check(name, None, None, 1) for name in ("hop/2_gpus", "speed/1_stages/start", "speed/4_stages/start", "waves/a")]
 
     def names(only, skip=()):
@@ -135,7 +135,7 @@ def test_what_is_named_first_runs_first():
 
 @pytest.mark.parametrize("devices, gpus_of_stages", [(None, [0, 1, 2, 3]), ([4, 5, 6, 7], [0, 1, 2, 3]),
                                                      ([0, 1, 0, 1], [0, 1, 0, 1]), ([2, 2, 0, 0, 1], [0, 0, 1, 1])])
-def test_servers_are_told_apart_by_the_gpus_that_stages_share(devices, gpus_of_stages):
+def test_results_record_which_stages_share_a_gpu(devices, gpus_of_stages):
     args = types.SimpleNamespace(devices=devices, transport="host")
     assert placed(args, 4) == dict(gpus_of_stages=gpus_of_stages, wanted_transport="host")
     assert placed(args, 1) == dict(gpus_of_stages=[0])
@@ -152,7 +152,7 @@ def waves_summed(results, n_ended, n_wrong=0, reference=waves.REFERENCE, starts=
     return results.find("nccl/opt_6.7b/waves_with_other_tokens")
 
 
-def test_waves_are_right_only_when_all_starts_have_ended(results):
+def test_the_wave_goal_is_met_only_after_all_starts(results):
     line = waves_summed(results, 4)
     assert "met" not in line and "12 of 15 starts ended" in line["unit"]
     line = waves_summed(results, 5)
@@ -160,33 +160,33 @@ def test_waves_are_right_only_when_all_starts_have_ended(results):
 
 
 @pytest.mark.parametrize("fewer", [dict(starts=4), dict(n_waves=100), dict(fractions=[0.3, 0.9])])
-def test_fewer_waves_meet_no_goal(results, fewer):
+def test_fewer_waves_do_not_meet_the_goal(results, fewer):
     n_ended = fewer.get("starts", 5)
     assert "met" not in waves_summed(results, n_ended, **fewer)
     assert waves_summed(results, n_ended, n_wrong=1, **fewer)["met"] is False
 
 
-def test_starts_with_another_number_of_waves_have_not_ended(results):
+def test_starts_with_another_number_of_waves_do_not_count(results):
     waves_summed(results, 5, n_waves=100)
     assert "3 of 15 starts ended" in waves_summed(results, 1)["unit"]
     assert "15 of 15 starts ended" in waves_summed(results, 0, n_waves=100)["unit"]
 
 
-def test_wrong_waves_are_said_however_many_starts_have_ended(results):
+def test_a_wrong_wave_fails_the_goal_after_any_number_of_starts(results):
     assert waves_summed(results, 2, n_wrong=1)["met"] is False
 
 
-def test_waves_without_a_reference_are_said_and_meet_no_goal(results):
+def test_waves_without_a_reference_are_reported_and_do_not_meet_the_goal(results):
     line = waves_summed(results, 5, reference=waves.NO_REFERENCE)
     assert "met" not in line and "in 15 starts only its own first waves" in line["reference"]
 
 
-def test_waves_have_as_long_as_they_need(tmp_path):
+def test_the_time_limit_of_waves_fits_their_number(tmp_path):
     options = Options("cuda", [1, 2], False, None, shapes.Models(tmp_path, smoke=True), 5, 200, [0.5], (), None)
     assert {check.limit_s for check in waves.checks(options) if check.mode} == {130}
 
 
-def test_a_reference_with_one_answer_to_all_is_none(monkeypatch, results):
+def test_a_reference_with_too_few_different_answers_is_refused(monkeypatch, results):
     monkeypatch.setattr(client, "metrics", lambda _: {("stagecoach_stage_steps_total", (("stage", "0"),)): 7})
     for n_distinct, is_one in (1, False), (5, False), (6, True):
         monkeypatch.setattr(client, "complete", lambda _, prompts, n, n_distinct=n_distinct, **__: [
@@ -199,7 +199,7 @@ def test_a_reference_with_one_answer_to_all_is_none(monkeypatch, results):
         assert (results.find(waves.REFERENCE_NAME) is not None) == is_one
 
 
-def test_a_checkpoint_that_was_cut_off_takes_no_room(monkeypatch, tmp_path):
+def test_a_partial_checkpoint_is_deleted_before_the_disk_check(monkeypatch, tmp_path):
     folder = tmp_path / "models" / "gemma2-27b"
     folder.mkdir(parents=True)
     (folder / "model-00001-of-00012.safetensors").write_text("partly")
@@ -210,7 +210,7 @@ def test_a_checkpoint_that_was_cut_off_takes_no_room(monkeypatch, tmp_path):
     assert [path.name for path in folder.iterdir()] == ["complete"]
 
 
-def test_memory_is_looked_at_on_the_gpus_that_are_used(monkeypatch):
+def test_memory_is_checked_only_on_the_used_gpus(monkeypatch):
     asked = []
 
     def query(what, *flags):
@@ -224,7 +224,7 @@ def test_memory_is_looked_at_on_the_gpus_that_are_used(monkeypatch):
     assert set(asked) == {("-i", "6,7")}
 
 
-def test_no_server_starts_beside_others(monkeypatch, tmp_path):
+def test_no_server_starts_on_a_gpu_in_use(monkeypatch, tmp_path):
     monkeypatch.setattr(gpus, "query", lambda what, *_: "4711, python3, 2000" if what.startswith("compute") else "0, 3")
     monkeypatch.setattr(gpus, "FREE_LIMIT_S", 0)
     server = Server(Spec("demo", 1), shapes.DEMO, tmp_path, "cuda", tmp_path / "log", gpus=[0])
