@@ -30,7 +30,7 @@ scratch=$(mktemp -d)
 trap 'rm -rf "$scratch"' EXIT
 to=$scratch/$name
 
-mkdir -p "$to"/{bin,lib,deploy,tests/gpu,tests/bench,tests/golden}
+mkdir -p "$to"/{bin,lib,deploy,tests/gpu,tests/bench,tests/cluster,tests/golden}
 for program in "${programs[@]}"; do strip -o "$to/bin/$program" "$bin/$program"; done
 # Libraries of every Ubuntu are not packed, and neither is CUDA, which must fit the machine's driver.
 (cd "$bin" && PYTHONPATH=$root/deploy/images python3 - "${programs[@]}" <<'END'
@@ -49,6 +49,7 @@ done
 cp -r "$root/deploy/demo-model" "$to/deploy/"
 cp -r "$root/tests/golden/data" "$to/tests/golden/"
 cp "$root"/tests/bench/{random_checkpoint,grammar_schema}.py "$to/tests/bench/"
+cp "$root"/tests/cluster/{stopped_thread,polling}.py "$to/tests/cluster/"
 cp "$root"/tests/gpu/*.py "$to/tests/gpu/"
 mkdir "$to/tests/gpu/parts" && cp "$root"/tests/gpu/parts/*.py "$to/tests/gpu/parts/"
 cp "$root"/{LICENSE,NOTICE} "$to/"
