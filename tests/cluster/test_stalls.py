@@ -11,9 +11,10 @@ import time
 
 import grpc
 import pytest
-from faults import Load, is_ready, metric, pids, seconds_until, thread_names
+from faults import Load, is_ready, metric, pids
 from harness import DEMO_MODEL, Cluster
-from stopped_thread import stopped_thread
+from polling import seconds_until
+from stopped_thread import stopped_thread, thread_names
 
 ALL = os.environ.get("STAGECOACH_ALL_STALLS") == "1"
 SLACK_S = float(os.environ.get("STAGECOACH_SLACK_S", 2))

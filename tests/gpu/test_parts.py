@@ -1,5 +1,6 @@
 """Tests the parts against servers with wrong answers and half-made model folders; needs no real server."""
 import collections
+import contextlib
 import fnmatch
 import re
 import subprocess
@@ -10,7 +11,7 @@ import gpus
 import pytest
 import shapes
 from checks import Check, LeftOut, Options
-from parts import PARTS, gemma2_27b, kernels, kill, kv_blocks, preemption, speed, waves
+from parts import PARTS, gemma2_27b, kernels, kill, kv_blocks, preemption, speed, stop, waves
 from results import Results
 from run import chosen, placed
 from servers import Server, ServerError, Spec
@@ -92,6 +93,92 @@ def test_a_client_must_get_an_error_for_a_killed_stage(monkeypatch, results, eve
         else:
             kill.run(server, results, 1)
             assert results.find("nccl/killed_stage/client_hears_after_s")["met"]
+
+
+class Flow:
+    """A load whose streams have been silent for some time, and fail with `errors`."""
+    threads = [1, 2, 3]
+
+    def __init__(self, silence_s, errors=()):
+        self.errors = [(0, words) for words in errors]
+        self.silence_s = self.longest_gap_s = lambda: silence_s
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        pass
+
+    def forget_gaps(self):
+        pass
+
+    def await_each(self, _):
+        pass
+
+    def await_end(self):
+        pass
+
+
+@pytest.mark.parametrize("is_needed, silence_s, ready, named, fails", [
+    (True, 5, False, 1, None),
+    (True, 5, False, 0, r"the metrics name \[0\]"),
+    (True, 0, True, None, "the metrics name no stage"),
+    (True, 5, True, None, "nobody notices it"),
+    (False, 5, True, None, "nobody notices it"),
+    (False, 0.1, True, None, None),
+    (False, 1.1, False, 0, None),
+])
+def test_a_stall_is_noticed_or_there_is_none(monkeypatch, results, is_needed, silence_s, ready, named, fails):
+    held = []
+
+    @contextlib.contextmanager
+    def hold():
+        held.append(True)
+        yield
+        held.pop()
+
+    monkeypatch.setattr(client, "is_ready", lambda _: ready or not held)
+    monkeypatch.setattr(client, "metrics", lambda _: {
+        ("stagecoach_stage_stalled", (("stage", str(stage)),)): float(stage == named) for stage in range(2)})
+    monkeypatch.setattr(stop, "HOLD_S", 0)
+    monkeypatch.setattr(stop, "NOTICE_LIMIT_S", 0.01)
+    server = types.SimpleNamespace(spec=Spec("demo", 2), command="stagecoach serve")
+
+    def run():
+        stop.run_pause(server, results, Flow(silence_s), 1, "thread_compute", "thread compute of stage 1", hold(),
+                       is_needed)
+
+    if fails:
+        with pytest.raises(client.CheckFailed, match=fails):
+            run()
+        assert results.named("") == []
+    else:
+        run()
+        line = results.find("nccl/stalled/2_stages/stage_1/thread_compute")
+        assert line["noticed"] == (not ready) and (is_needed or line["value"] == silence_s)
+
+
+@pytest.mark.parametrize("code, left, errors, fails", [
+    (1, [], ["stage 1 (127.0.0.1:1) has said nothing"], None),
+    (1, [], ["stage 1 (127.0.0.1:1) has said nothing", "it ends"], "does not name stage 1: it ends"),
+    (0, [], ["stage 1 (127.0.0.1:1) has said nothing"], "exit code 0"),
+    (1, [4711], ["stage 1 (127.0.0.1:1) has said nothing"], r"processes \[4711\] are left"),
+])
+def test_a_stage_that_stays_stopped_ends_everything(monkeypatch, results, code, left, errors, fails):
+    monkeypatch.setattr(stop, "Load", lambda _: Flow(0, errors))
+    with subprocess.Popen(["sleep", "1000"]) as worker:
+        try:
+            server = types.SimpleNamespace(spec=Spec("demo", 2), command="stagecoach serve", workers=[worker.pid] * 2,
+                                           left=lambda: left, process=types.SimpleNamespace(wait=lambda timeout: code))
+            if fails:
+                with pytest.raises(client.CheckFailed, match=fails):
+                    stop.run_end(server, results, 1)
+                assert results.named("") == []
+            else:
+                stop.run_end(server, results, 1)
+                assert results.find("nccl/stalled/2_stages/stage_1/process/clients_hear_after_s")["exit_code"] == 1
+        finally:
+            worker.kill()
 
 
 @pytest.mark.parametrize("said, code, fails", [

@@ -14,7 +14,7 @@ import pytest
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 BIN_DIR = pathlib.Path(os.environ.get("STAGECOACH_BIN_DIR", ROOT / "build" / "cpu" / "bin"))
 PARTS = {"hop", "tokens", "waves", "kv_blocks", "speed", "constrained", "prefix_cache", "cliff", "preemption", "gemma2_27b", "kill",
-         "kernels"}
+         "stop", "kernels"}
 
 
 def command(work, *flags, bin_dir=BIN_DIR, device="cpu"):
@@ -56,6 +56,7 @@ def test_every_part_runs(whole):
     for model in ("mistral_7b_v0.3", "nccl/mistral_7b_v0.3/2_stages"):
         assert found[f"smoke/{model}/prefix_cache/same_tokens"]["cached_tokens"] > 0
         assert found[f"smoke/{model}/cliff/different_tokens"]["value"] == 0
+    assert found["smoke/nccl/stalled/2_stages/stage_1/thread_compute"]["stages_named"] == [1]
     itl = found["smoke/nccl/mistral_7b_v0.3/2_stages/itl_ms/batch_1"]
     assert len(itl["stages"]) == 2 and itl["transport"] == "host"
     assert found["smoke/nccl/opt_6.7b/waves_with_other_tokens"]["starts_ended"] == 2
@@ -373,8 +374,19 @@ def test_the_bundle_is_complete(tmp_path):
     assert packed.returncode == 0, packed.stderr
     subprocess.run(["tar", "-C", tmp_path, "-xzf", tmp_path / "gpu.tar.gz"], check=True)
     assert (tmp_path / "stagecoach-gpu" / "bin" / "transport_nccl_bench").exists()
-    done = subprocess.run([tmp_path / "stagecoach-gpu" / "tests" / "gpu" / "run.py", "--device", "cpu", "--smoke", "--only", "kill",
-                           "gemma2_27b/2_stages/*", "constrained/1_stages", "--out", tmp_path / "out.jsonl"],
+    scripts = tmp_path / "stagecoach-gpu" / "tests"
+    done = subprocess.run([scripts / "gpu" / "run.py", "--device", "cpu", "--smoke", "--only", "kill",
+                           "stop/1_stages/*/process", "gemma2_27b/2_stages/*", "constrained/1_stages",
+                           "--out", tmp_path / "out.jsonl"],
                           capture_output=True, text=True, env={"PATH": os.environ["PATH"]})
     assert done.returncode == 0, done.stdout + done.stderr
     assert set(states(read(tmp_path / "out.jsonl")).values()) == {"ok"}
+    core = str(min(os.sched_getaffinity(0)))
+    done = subprocess.run([sys.executable, scripts / "bench" / "bombs.py", "--bombs", "tokenize_15_mb",
+                           "--seconds", "1", "--stages", "2", "--listener-cpus", core,
+                           "--out", tmp_path / "bombs.jsonl"],
+                          capture_output=True, text=True, env={"PATH": os.environ["PATH"]})
+    assert done.returncode == 0, done.stdout + done.stderr
+    peak, _, gaps = read(tmp_path / "bombs.jsonl")
+    assert (peak["outcomes"], peak["cores"]) == ({"400": 1}, {"server": "all", "bomber": "all", "listener": core})
+    assert gaps["name"] == "bombs/cpu/2_stages/tokenize_15_mb/gap_p99" and gaps["n_before"] > 0
