@@ -76,7 +76,7 @@ bool Mentions(const absl::Status& status, const std::string& text) {
 }
 
 TEST_CASE("messages through the host need nothing on the device") {
-  const GrpcTransport transport({});
+  const GrpcTransport transport;
   CHECK_FALSE(transport.links_devices());
 }
 
