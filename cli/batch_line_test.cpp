@@ -18,14 +18,14 @@ std::string Problem(std::string_view line) {
   return std::string(status.message());
 }
 
-TEST_CASE("A prompt is text, token ids or messages") {
+TEST_CASE("A prompt can be text, token ids or messages") {
   CHECK(Parsed(R"({"prompt": "Hi"})") == R"(text: "Hi")");
   CHECK(Parsed(R"({"prompt_ids": [1, 2]})") == "tokens { ids: 1 ids: 2 }");
   CHECK(Parsed(R"({"messages": [{"role": "user", "content": "Hi"}]})") ==
         R"(messages { role: "user" content: "Hi" } separate_reasoning: false)");
 }
 
-TEST_CASE("Fields of the request and of its sampling stand side by side") {
+TEST_CASE("Request fields and sampling fields are on the same level") {
   CHECK(
       Parsed(R"({"prompt": "", "max_tokens": 3, "temperature": 0, "stop": ["a", "b"],
                    "ignore_eos": true, "echo": true, "priority": -1, "seed": null})") ==
@@ -35,7 +35,7 @@ TEST_CASE("Fields of the request and of its sampling stand side by side") {
         R"(text: "" sampling { logit_bias { key: 12 value: -3.5 } })");
 }
 
-TEST_CASE("What does not fit is named") {
+TEST_CASE("The error names the wrong field") {
   CHECK(Problem("{").starts_with("not a JSON object"));
   CHECK(Problem("[]") == "not a JSON object");
   CHECK(Problem("{}") == "exactly one of prompt, prompt_ids and messages is needed");

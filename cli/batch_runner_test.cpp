@@ -46,7 +46,7 @@ grpc::Status Echo(const v1::GenerateRequest& request, FakeServer::Writer& writer
   return grpc::Status::OK;
 }
 
-TEST_CASE("Results come in input order, with no more requests at once than allowed") {
+TEST_CASE("Results have the order of the input, and no more requests run at once than allowed") {
   const FakeServer server(Echo);
   const Outcome outcome = Run(server, Prompts(500), 8);
   CHECK(outcome.n_failed == 0);
@@ -68,7 +68,7 @@ TEST_CASE("Requests run at the same time") {
   CHECK(Run(server, Prompts(4), 4).n_failed == 0);
 }
 
-TEST_CASE("A request that fails leaves the others alone") {
+TEST_CASE("A failed request does not affect the others") {
   const FakeServer server([](const v1::GenerateRequest& request, FakeServer::Writer& writer) {
     if (request.text() == "1") return grpc::Status(grpc::StatusCode::INTERNAL, "broken");
     return Echo(request, writer);
@@ -84,7 +84,7 @@ TEST_CASE("A request that fails leaves the others alone") {
   CHECK(outcome.results[3].at("error").at("code") == "INVALID_ARGUMENT");
 }
 
-TEST_CASE("A full queue is asked again, other refusals are not") {
+TEST_CASE("The runner retries when the queue is full, but not after other errors") {
   std::atomic<int> n_calls = 0;
   const FakeServer server([&](const v1::GenerateRequest& request, FakeServer::Writer& writer) {
     if (request.text() == "1") return grpc::Status(grpc::StatusCode::UNAVAILABLE, "lost");
@@ -98,12 +98,12 @@ TEST_CASE("A full queue is asked again, other refusals are not") {
   CHECK(outcome.results[1].at("error").at("code") == "UNAVAILABLE");
 }
 
-TEST_CASE("An empty file has no results") {
+TEST_CASE("An empty file gives no results") {
   const FakeServer server(Echo);
   CHECK(Run(server, {}, 4).results.empty());
 }
 
-TEST_CASE("Results are known by what their lines say, in either form") {
+TEST_CASE("Each result carries the id of its line, in our format and in OpenAI's") {
   const FakeServer server(Echo);
   const Outcome outcome = Run(
       server,

@@ -9,7 +9,7 @@
 namespace stagecoach::cli {
 namespace {
 
-TEST_CASE("bench takes the flags of the pipeline, not those of the front end") {
+TEST_CASE("bench accepts the flags of the pipeline and not those of the front end") {
   using Mode = BenchOptions::Mode;
   for (const Mode mode : {Mode::kLatency, Mode::kThroughput, Mode::kServe}) {
     BenchOptions options(mode);

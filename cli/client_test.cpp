@@ -14,7 +14,7 @@ std::unique_ptr<GrpcClient> ClientOf(const std::string& address) {
   return *std::move(client);
 }
 
-TEST_CASE("A stream arrives piece by piece") {
+TEST_CASE("A stream arrives in pieces") {
   FakeServer server([](const v1::GenerateRequest& request, FakeServer::Writer& writer) {
     v1::GenerateResponse piece;
     piece.set_text(request.text());
@@ -32,7 +32,7 @@ TEST_CASE("A stream arrives piece by piece") {
   CHECK(text == "hello|!|");
 }
 
-TEST_CASE("What the server says is passed on") {
+TEST_CASE("The client passes on the server's error") {
   FakeServer server([](const v1::GenerateRequest&, FakeServer::Writer&) {
     return grpc::Status(grpc::StatusCode::UNAVAILABLE, "stage 1 was lost");
   });
@@ -42,7 +42,7 @@ TEST_CASE("What the server says is passed on") {
   CHECK(status.message() == "stage 1 was lost");
 }
 
-TEST_CASE("An address where nobody answers is named, with the way to a server") {
+TEST_CASE("If no server answers, the error names the address and says how to start a server") {
   std::string address;
   {
     FakeServer server([](const auto&, auto&) { return grpc::Status::OK; });
@@ -54,7 +54,7 @@ TEST_CASE("An address where nobody answers is named, with the way to a server") 
   CHECK(status.message().find("stagecoach serve MODEL") != std::string::npos);
 }
 
-TEST_CASE("The key goes along with every call, and what is cancelled ends") {
+TEST_CASE("Every call carries the API key, and a cancelled call ends") {
   FakeServer server([](const auto&, auto&) { return grpc::Status::OK; });
   Connection connection;
   connection.server = server.address();

@@ -15,7 +15,7 @@ v1::GenerateResponse Piece(uint32_t index, const std::string& text, int32_t toke
   return piece;
 }
 
-TEST_CASE("Interleaved choices are put together by their index") {
+TEST_CASE("Interleaved choices are assembled by index") {
   Completion completion;
   completion.Add(Piece(1, "b", 10));
   completion.Add(Piece(0, "a", 11));
@@ -32,7 +32,7 @@ TEST_CASE("Interleaved choices are put together by their index") {
   CHECK(completion.choices()[1].stop_reason == "###");
 }
 
-TEST_CASE("Progress shows the share that is done") {
+TEST_CASE("Progress shows the completed share") {
   using std::chrono::seconds;
   CHECK(ProgressLine(50, 100, 1000, seconds(70)) ==
         "[############............]  50/100  14.3 tokens/s  1m10s left");

@@ -15,7 +15,7 @@ std::string Said(const Conversation& conversation) {
   return text;
 }
 
-TEST_CASE("the system message stays first, whatever comes and goes") {
+TEST_CASE("the system message always stays first") {
   Conversation conversation("");
   conversation.Ask("a");
   conversation.Answer("b");
@@ -29,7 +29,7 @@ TEST_CASE("the system message stays first, whatever comes and goes") {
   CHECK(conversation.n_messages() == 0);
 }
 
-TEST_CASE("the oldest question goes with its answer, the newest stays") {
+TEST_CASE("the oldest question is dropped together with its answer; the newest question stays") {
   Conversation conversation("s");
   for (const char* word : {"1", "2", "3"}) {
     conversation.Ask(word);
@@ -42,7 +42,7 @@ TEST_CASE("the oldest question goes with its answer, the newest stays") {
   CHECK_FALSE(conversation.ForgetOldest());
 }
 
-TEST_CASE("what is saved is loaded again, and another file is refused") {
+TEST_CASE("a saved conversation can be loaded, and a file of another kind is refused") {
   const TempDir dir;
   Conversation conversation("s");
   conversation.Ask("two\nlines");

@@ -64,7 +64,7 @@ Connection To(const HttpPeer& peer) {
   return connection;
 }
 
-TEST_CASE("an answer over HTTP comes as pieces") {
+TEST_CASE("an HTTP answer arrives in pieces") {
   const HttpPeer peer(
       "HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\n\r\n"
       ": comment\n\n"
@@ -96,7 +96,7 @@ TEST_CASE("an answer over HTTP comes as pieces") {
   CHECK(peer.request().find("Authorization: Bearer secret\r\n") != std::string::npos);
 }
 
-TEST_CASE("what an HTTP server refuses is told in its words") {
+TEST_CASE("the client reports an HTTP server's own error message") {
   const HttpPeer peer(
       "HTTP/1.1 401 Unauthorized\r\nContent-Length: 33\r\n\r\n"
       "{\"error\":{\"message\":\"wrong key\"}}");
@@ -107,7 +107,7 @@ TEST_CASE("what an HTTP server refuses is told in its words") {
   CHECK(std::string(status.message()).starts_with("wrong key; give the key with --api-key"));
 }
 
-TEST_CASE("gRPC to an HTTP port is told apart from nobody there") {
+TEST_CASE("a gRPC call to an HTTP port and a missing server give different errors") {
   const HttpPeer peer("HTTP/1.1 404 Not Found\r\nContent-Length: 0\r\n\r\n");
   CHECK(Probe(peer.address()) == Spoken::kHttp);
   Connection connection;
@@ -118,7 +118,7 @@ TEST_CASE("gRPC to an HTTP port is told apart from nobody there") {
   CHECK(message.find("speaks HTTP, not gRPC") != std::string::npos);
 }
 
-TEST_CASE("addresses that cannot be are named") {
+TEST_CASE("the error names an invalid address") {
   Connection connection;
   connection.server = "http://:x";
   CHECK(absl::IsInvalidArgument(HttpClient::Make(connection).status()));
@@ -126,7 +126,7 @@ TEST_CASE("addresses that cannot be are named") {
   CHECK(absl::IsInvalidArgument(GrpcClient::Make(connection).status()));
 }
 
-TEST_CASE("sampling parameters go by their names, log-probabilities not at all") {
+TEST_CASE("sampling parameters are sent by name, log-probabilities are not sent") {
   v1::GenerateRequest request;
   request.set_text("a");
   request.mutable_sampling()->set_temperature(0.7f);
@@ -142,7 +142,7 @@ TEST_CASE("sampling parameters go by their names, log-probabilities not at all")
   CHECK(absl::IsInvalidArgument(ToHttp(request).status()));
 }
 
-TEST_CASE("events are whole wherever their bytes are cut") {
+TEST_CASE("events are complete wherever the byte stream is split") {
   int n_events = 0;
   EventReader reader([&](const boost::json::object& event) {
     ++n_events;

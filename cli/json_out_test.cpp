@@ -10,7 +10,7 @@ std::string Serialize(const Completion& completion) {
   return boost::json::serialize(ToJson(completion, {}));
 }
 
-TEST_CASE("One choice stands in the object itself") {
+TEST_CASE("A single choice is in the object itself") {
   v1::GenerateResponse piece;
   piece.mutable_prompt()->add_token_ids(1);
   piece.mutable_prompt()->add_token_ids(2);
@@ -29,7 +29,7 @@ TEST_CASE("One choice stands in the object itself") {
     "timing": {"queue_ms": 0.0, "ttft_ms": 1.5, "total_ms": 0.0, "preemptions": 0}})"));
 }
 
-TEST_CASE("Several choices stand in a list") {
+TEST_CASE("Several choices are in a list") {
   Completion completion;
   v1::GenerateResponse piece;
   piece.set_index(1);
@@ -43,7 +43,7 @@ TEST_CASE("Several choices stand in a list") {
   CHECK(object.at("choices").at(1).at("text") == "b");
 }
 
-TEST_CASE("Log-probabilities carry tokens that are not whole characters as bytes") {
+TEST_CASE("Log-probabilities give tokens with incomplete characters as bytes") {
   v1::GenerateResponse piece;
   piece.add_token_ids(5);
   v1::TokenLogprob& chosen = *piece.add_logprobs()->mutable_chosen();
@@ -63,7 +63,7 @@ TEST_CASE("Log-probabilities carry tokens that are not whole characters as bytes
     "token_id": 0, "token": "a", "logprob": 0.0, "top": []}])"));
 }
 
-TEST_CASE("What ended a choice is told as over HTTP") {
+TEST_CASE("The finish reason has the same names as over HTTP") {
   v1::SamplingParams sampling;
   sampling.add_stop("x");
   sampling.add_stop_token_ids(7);
@@ -73,7 +73,7 @@ TEST_CASE("What ended a choice is told as over HTTP") {
   CHECK(StopReasonJson(sampling, "").is_null());
 }
 
-TEST_CASE("Only whole UTF-8 characters pass") {
+TEST_CASE("Text that is not UTF-8 gets replacement characters") {
   CHECK(ToValidUtf8("a\u00e9\u20ac\U0001F600") == "a\u00e9\u20ac\U0001F600");
   CHECK(ToValidUtf8("\xC3") == "\uFFFD");
   CHECK(ToValidUtf8("\xC0\xAF") == "\uFFFD\uFFFD");

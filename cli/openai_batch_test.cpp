@@ -13,7 +13,7 @@ constexpr char kChat[] = R"({"custom_id": "a-1", "method": "POST", "url": "/v1/c
            "response_format": {"type": "json_schema", "json_schema": {"name": "n", "schema": {"type": "object"}}},
            "messages": [{"role": "user", "content": [{"type": "text", "text": "Hi"}]}]}})";
 
-TEST_CASE("a line of OpenAI's is the request that its body asks for") {
+TEST_CASE("a line in OpenAI's format becomes the request in its body") {
   const auto line = ParseBatchLine(kChat);
   REQUIRE(line.ok());
   CHECK(line->name.is_openai);
@@ -31,7 +31,7 @@ TEST_CASE("a line of OpenAI's is the request that its body asks for") {
   CHECK(std::get<v1::GenerateRequest>(text->request).tokens().ids_size() == 2);
 }
 
-TEST_CASE("what a line of OpenAI's cannot mean is named") {
+TEST_CASE("the error names what is wrong in a line in OpenAI's format") {
   const auto problem = [](const std::string& line) {
     return std::string(ParseBatchLine(line).status().message());
   };
@@ -45,7 +45,7 @@ TEST_CASE("what a line of OpenAI's cannot mean is named") {
             .starts_with("response_format: "));
 }
 
-TEST_CASE("a result has OpenAI's form") {
+TEST_CASE("a result has OpenAI's format") {
   const auto line = ParseBatchLine(kChat);
   REQUIRE(line.ok());
   Completion completion;

@@ -15,7 +15,7 @@ std::string Parse(const std::string& args) {
   return sampling.ShortDebugString();
 }
 
-TEST_CASE("Only what is given is set") {
+TEST_CASE("Only given flags are set") {
   CHECK(Parse("") == "");
   CHECK(Parse("--temperature 0 --top-k -1 --seed 18446744073709551615 --max-tokens 5") ==
         "temperature: 0 top_k: -1 seed: 18446744073709551615 max_tokens: 5");
@@ -25,14 +25,14 @@ TEST_CASE("Only what is given is set") {
   CHECK(Parse("--prompt-logprobs 3 --n 2") == "n: 2 prompt_logprobs: 3");
 }
 
-TEST_CASE("What is no value is refused") {
+TEST_CASE("Invalid values are refused") {
   CHECK_THROWS_AS(Parse("--max-tokens many"), CLI::ParseError);
   CHECK_THROWS_AS(Parse("--prompt-logprobs many"), CLI::ParseError);
   CHECK_THROWS_AS(Parse("--temperature -1"), CLI::ParseError);
   CHECK_THROWS_AS(Parse("--top-k 1.5"), CLI::ParseError);
 }
 
-TEST_CASE("A number out of its range is refused in words") {
+TEST_CASE("The error for a number out of range states the range") {
   try {
     Parse("--top-p 0");
     FAIL("was taken");

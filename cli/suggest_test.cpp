@@ -6,7 +6,7 @@
 namespace stagecoach::cli {
 namespace {
 
-TEST_CASE("a typing error is understood, another word is not") {
+TEST_CASE("a typing error gets a suggestion, an unrelated word does not") {
   const std::vector<std::string> known = {"serve", "generate", "chat", "check"};
   CHECK(Nearest("sreve", known) == "serve");
   CHECK(Nearest("genrate", known) == "generate");
@@ -31,7 +31,7 @@ std::string Said(const std::vector<std::string>& arguments) {
   return UnknownWords(app, arguments);
 }
 
-TEST_CASE("flags of other servers are told ours, in the order given") {
+TEST_CASE("flags of other servers get the names of ours, in the order given") {
   CHECK(
       Said({"serve", "m", "--port", "8000", "--quantization", "awq", "--max-model-lne=7"}) ==
       "unknown flag --port; use --http HOST:PORT, and --grpc HOST:PORT\n"
@@ -43,7 +43,7 @@ TEST_CASE("flags of other servers are told ours, in the order given") {
   CHECK(Said({"serve", "m", "--zzz"}) == "unknown flag --zzz");
 }
 
-TEST_CASE("an unknown command is told the nearest one") {
+TEST_CASE("an unknown command gets the nearest command as a suggestion") {
   CHECK(Said({"sreve", "m"}) == "unknown command sreve; did you mean serve?");
   CHECK(Said({"fly"}) == "unknown command fly");
   CHECK(Said({"serve", "m", "n"}) == "unexpected argument n");

@@ -13,7 +13,7 @@ namespace {
 
 using Rest = ClosableQueue<int>::Rest;
 
-TEST_CASE("a queue keeps the order over many turns of its ring") {
+TEST_CASE("a queue keeps the order when its ring wraps around many times") {
   ClosableQueue<int> queue(3);
   int next = 0;
   for (int i = 0; i < 20; ++i) {
@@ -25,7 +25,7 @@ TEST_CASE("a queue keeps the order over many turns of its ring") {
   CHECK(queue.size() == 0);
 }
 
-TEST_CASE("a queue without a bound keeps the order while it grows") {
+TEST_CASE("an unbounded queue keeps the order while it grows") {
   ClosableQueue<int> queue;
   int pushed = 0, popped = 0;
   // Each time the ring grows, its first item is at a different place.
@@ -42,7 +42,7 @@ TEST_CASE("a queue without a bound keeps the order while it grows") {
   CHECK(rest.empty());
 }
 
-TEST_CASE("a full queue takes the next item once there is room") {
+TEST_CASE("a full queue accepts the next item once there is room") {
   ClosableQueue<int> queue(1);
   REQUIRE(queue.Push(0).ok());
   std::thread producer([&] {
@@ -61,7 +61,7 @@ TEST_CASE("a full queue takes the next item once there is room") {
   producer.join();
 }
 
-TEST_CASE("items that were pushed at once are taken at once") {
+TEST_CASE("items that were pushed together are taken together") {
   ClosableQueue<int> queue;
   std::thread producer([&] {
     for (int i = 0; i < 100; ++i) CHECK(queue.PushAll(3, [&](size_t k) { return int(k); }).ok());
@@ -75,7 +75,7 @@ TEST_CASE("items that were pushed at once are taken at once") {
   producer.join();
 }
 
-TEST_CASE("each item goes to one of several consumers") {
+TEST_CASE("each item goes to exactly one of several consumers") {
   ClosableQueue<int> queue;
   std::atomic<int> sum = 0;
   std::vector<std::thread> consumers;
@@ -122,7 +122,7 @@ TEST_CASE("closing wakes a blocked producer and blocked consumers with the reaso
   CHECK(waited == reason);
 }
 
-TEST_CASE("a closed queue drops its content, keeps its first reason and can be reopened") {
+TEST_CASE("a closed queue drops its items, keeps the first reason and can be reopened") {
   ClosableQueue<int> bounded(2), unbounded;
   for (ClosableQueue<int>* queue : {&bounded, &unbounded}) {
     REQUIRE(queue->Push(1).ok());

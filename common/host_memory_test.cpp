@@ -14,7 +14,7 @@ class FakeRoot : public TempDir {
   }
 };
 
-TEST_CASE("without a cgroup limit the machine's memory counts") {
+TEST_CASE("without a cgroup limit, the machine's memory counts") {
   FakeRoot root;
   root.Write("proc/self/cgroup", "0::/\n");
   root.Write("sys/fs/cgroup/memory.max", "max\n");
@@ -24,9 +24,9 @@ TEST_CASE("without a cgroup limit the machine's memory counts") {
   CHECK(memory.available_bytes == 600 * 1024);
 }
 
-TEST_CASE("a cgroup's limit counts where it is less, its page cache as free") {
+TEST_CASE("a lower cgroup limit counts, and its page cache is free memory") {
   FakeRoot root;
-  SECTION("v2, own path") {
+  SECTION("v2, the process's own path") {
     root.Write("proc/self/cgroup", "0::/pod/a\n");
     root.Write("sys/fs/cgroup/pod/a/memory.max", "400000\n");
     root.Write("sys/fs/cgroup/pod/a/memory.current", "150000\n");
@@ -49,7 +49,7 @@ TEST_CASE("a cgroup's limit counts where it is less, its page cache as free") {
   CHECK(memory.available_bytes == 300000);
 }
 
-TEST_CASE("this machine has memory") {
+TEST_CASE("this machine reports its memory") {
   const HostMemory memory = ReadHostMemory();
   CHECK(memory.available_bytes > 0);
   CHECK(memory.total_bytes >= memory.available_bytes);

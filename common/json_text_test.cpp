@@ -11,7 +11,7 @@ namespace {
 
 namespace json = boost::json;
 
-TEST_CASE("numbers of JSON are as people write them") {
+TEST_CASE("JSON numbers are written as people write them") {
   CHECK(JsonText(2.5) == "2.5");
   CHECK(JsonText(2.0) == "2.0");
   CHECK(JsonText(-0.25) == "-0.25");
@@ -22,7 +22,7 @@ TEST_CASE("numbers of JSON are as people write them") {
   CHECK(JsonText(std::numeric_limits<double>::infinity()) == "null");
 }
 
-TEST_CASE("text of JSON is what the library reads as the same value") {
+TEST_CASE("the JSON library reads written text back as the same value") {
   for (const char* text :
        {R"({"a":[1.5,2.0,-3,null,true,"x\n\"é\u0001\u007f\\"],"b":{},"c":[],"d\"":{"e":[[],{}]}})",
         R"("")", "[]", "{}", "[[]]", "[\",\"]", R"({"a":","})", "5e-324", "123456789.123"}) {

@@ -39,7 +39,7 @@ class Listener {
   std::string address_;
 };
 
-TEST_CASE("a port in use is refused by flag and address, and is free once it is closed") {
+TEST_CASE("a port in use is refused by flag and address, and is usable once it is closed") {
   std::string address;
   {
     const Listener taken;
@@ -52,7 +52,7 @@ TEST_CASE("a port in use is refused by flag and address, and is free once it is 
   CHECK(CheckCanListen("--grpc", address).ok());  // the check itself leaves nothing behind
 }
 
-TEST_CASE("any port of this machine will do, no port of another") {
+TEST_CASE("a free port of this machine is accepted, an address of another machine is not") {
   CHECK(CheckCanListen("--http", "127.0.0.1:0").ok());
   CHECK(CheckCanListen("--http", "0.0.0.0:0").ok());
   CHECK(CheckCanListen("--http", "localhost:0").ok());

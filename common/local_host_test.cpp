@@ -5,7 +5,7 @@
 namespace stagecoach {
 namespace {
 
-TEST_CASE("the host's name is what stands before the port") {
+TEST_CASE("the host name is the part before the port") {
   CHECK(HostName("localhost:8000") == "localhost");
   CHECK(HostName("localhost") == "localhost");
   CHECK(HostName("[::1]:8000") == "::1");
@@ -14,7 +14,7 @@ TEST_CASE("the host's name is what stands before the port") {
   CHECK(HostName("") == "");
 }
 
-TEST_CASE("names of this machine and addresses are local, what DNS could lead here is not") {
+TEST_CASE("only local names and IP addresses are local; names that DNS could point here are not") {
   for (const char* host :
        {"localhost", "LOCALHOST:80", "localhost.", "app.localhost:3000", "127.0.0.1:8000",
         "127.9.9.9", "[::1]:8000", "10.0.0.7:8000", "[fe80::1]"}) {

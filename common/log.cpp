@@ -15,7 +15,9 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_replace.h"
 #include "common/log_writer.h"
+#include "common/signal_log.h"
 
 namespace stagecoach {
 namespace {
@@ -101,6 +103,21 @@ class RequestFlag final : public spdlog::custom_flag_formatter {
   }
 };
 
+// Formats a line outside the logger, for a message that its level must not hide.
+std::string Line(spdlog::formatter& formatter, const std::string& program,
+                 spdlog::level::level_enum level, std::string_view message) {
+  spdlog::memory_buf_t line;
+  formatter.format(spdlog::details::log_msg(program, level, {message.data(), message.size()}),
+                   line);
+  return std::string(line.data(), line.size());
+}
+
+// The program's name if the format is JSON, else empty. Set by InitLog, before other threads run.
+std::string& JsonProgram() {
+  static auto* const name = new std::string;
+  return *name;
+}
+
 }  // namespace
 
 LogRequest::LogRequest(const std::string& id) { request_id = &id; }
@@ -122,17 +139,27 @@ absl::Status InitLog(const std::string& program, const std::string& level,
     formatter = std::move(pattern);
   }
   SetLostStderrText([program, lost = std::shared_ptr(formatter->clone())](uint64_t n) {
-    const std::string text =
-        absl::StrCat(n, " log lines are lost because nobody read standard error");
-    spdlog::memory_buf_t line;
-    lost->format(spdlog::details::log_msg(program, spdlog::level::warn, text), line);
-    return std::string(line.data(), line.size());
+    return Line(*lost, program, spdlog::level::warn,
+                absl::StrCat(n, " log lines are lost because nobody read standard error"));
   });
+  JsonProgram() = format == "json" ? program : "";
+  SetSignalLogFormat(format == "json", program);
   auto logger = std::make_shared<spdlog::logger>(program, std::make_shared<StderrSink>());
   logger->set_formatter(std::move(formatter));
   logger->set_level(parsed);
   spdlog::set_default_logger(std::move(logger));
   return absl::OkStatus();
+}
+
+void LogFatal(std::string_view message) {
+  if (JsonProgram().empty()) {
+    const std::string indented = absl::StrReplaceAll(std::string(message), {{"\n", "\n  "}});
+    WriteStderr(absl::StrCat("error: ", indented, "\n"));
+  } else {
+    JsonFormatter formatter;
+    WriteStderr(Line(formatter, JsonProgram(), spdlog::level::critical, message));
+  }
+  FlushStderr();
 }
 
 }  // namespace stagecoach

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <string>
+#include <string_view>
 
 #include "absl/status/status.h"
 
@@ -15,6 +16,10 @@ namespace stagecoach {
 // `level` is trace, debug, info, warning, error or off.
 absl::Status InitLog(const std::string& program, const std::string& level,
                      const std::string& format = "text");
+
+// Writes why the program ends: "error: MESSAGE" with further lines indented, or a JSON object of
+// level "critical". Waits for the write for at most 0.5 s. Before InitLog, the format is text.
+void LogFatal(std::string_view message);
 
 // While this object lives, log lines of the current thread carry the request's id. Text lines begin
 // with the id. These objects do not nest. `id` must outlive the object.

@@ -3,17 +3,19 @@
 #include <spdlog/spdlog.h>
 #include <unistd.h>
 
+#include <boost/json.hpp>
 #include <catch2/catch_test_macros.hpp>
 #include <chrono>
 #include <cstdio>
 #include <string>
 
 #include "common/log_writer.h"
+#include "common/signal_log.h"
 
 namespace stagecoach {
 namespace {
 
-TEST_CASE("a wrong log level is named with the right ones") {
+TEST_CASE("the error for a wrong log level lists the valid ones") {
   const absl::Status status = InitLog("test", "loud");
   CHECK(status.code() == absl::StatusCode::kInvalidArgument);
   CHECK(status.message().find("debug") != absl::string_view::npos);
@@ -43,7 +45,7 @@ std::string Written(const Log& log) {
   return text;
 }
 
-TEST_CASE("a JSON line is whole whatever the message holds, and has the request's id") {
+TEST_CASE("a JSON line is valid for any message and contains the request id") {
   REQUIRE(InitLog("test_json", "info", "json").ok());
   const std::string line = Written([] {
     const std::string id = "a\"b";
@@ -57,7 +59,34 @@ TEST_CASE("a JSON line is whole whatever the message holds, and has the request'
   CHECK(Written([] { spdlog::info("later"); }).find("request_id") == std::string::npos);
 }
 
-TEST_CASE("a text line begins with the request's id") {
+TEST_CASE("a fatal line is an object in a JSON log, whatever the level, and has a prefix in text") {
+  REQUIRE(InitLog("test_fatal", "off", "json").ok());
+  const std::string object = Written([] { LogFatal("one\ntwo"); });
+  CHECK(object.starts_with("{\"time\":\"20"));
+  CHECK(object.ends_with(
+      "\"level\":\"critical\",\"program\":\"test_fatal\",\"message\":\"one\\ntwo\"}\n"));
+  REQUIRE(InitLog("test_fatal", "off").ok());
+  CHECK(Written([] { LogFatal("one\ntwo"); }) == "error: one\n  two\n");
+}
+
+TEST_CASE("a line from a signal handler has the log's format") {
+  const auto log = [] {
+    LogFromSignal(SignalLogLevel::kCritical, "cannot read ", "/a \"b\"\n", "", 1000);
+  };
+  REQUIRE(InitLog("test_signal", "info", "json").ok());
+  const boost::json::object line = boost::json::parse(Written(log)).as_object();
+  CHECK(line.at("level") == "critical");
+  CHECK(line.at("program") == "test_signal");
+  CHECK(line.at("message") == "cannot read /a \"b\"\n");
+  const std::string ours = boost::json::value_to<std::string>(line.at("time"));
+  const std::string logged = Written([] { spdlog::info("now"); });
+  CHECK(ours.size() == std::string("2026-01-31T12:00:00.123Z").size());
+  CHECK(logged.find(ours.substr(0, 11)) != std::string::npos);  // the date
+  REQUIRE(InitLog("test_signal", "info").ok());
+  CHECK(Written(log) == "error: cannot read /a \"b\"\n\n");
+}
+
+TEST_CASE("a text line begins with the request id") {
   REQUIRE(InitLog("test_text", "info").ok());
   const std::string line = Written([] {
     const std::string id = "req-1";

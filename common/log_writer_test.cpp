@@ -41,7 +41,7 @@ struct Pipe {
   }
 };
 
-TEST_CASE("texts come out in order") {
+TEST_CASE("the writer keeps the order of texts") {
   const Pipe pipe(1 << 16);
   auto* const writer = new LogWriter(pipe.write_fd, 1 << 16);
   for (int i = 0; i < 100; ++i) writer->Write(std::to_string(i) + "\n");
@@ -51,7 +51,7 @@ TEST_CASE("texts come out in order") {
   CHECK(pipe.ReadUntil("\n99\n") == wanted);
 }
 
-TEST_CASE("a pipe that nobody reads holds nobody up; what is lost is counted and said") {
+TEST_CASE("a pipe without a reader blocks nobody, and the number of lost texts is reported") {
   const Pipe pipe(4096);
   auto* const writer = new LogWriter(pipe.write_fd, 10'000);
   const std::string line = std::string(99, 'x') + "\n";
@@ -60,10 +60,13 @@ TEST_CASE("a pipe that nobody reads holds nobody up; what is lost is counted and
   CHECK_FALSE(writer->Flush(milliseconds(1)));
   writer->Write("last\n");
   const std::string text = pipe.ReadUntil("last\n");
-  const size_t lost_at = text.find(" log lines are lost");
-  REQUIRE(lost_at != std::string::npos);
-  const size_t begin = text.rfind('\n', lost_at) + 1;
-  const int n_lost = std::stoi(text.substr(begin, lost_at - begin));
+  // A slow writer reports losses more than once.
+  int n_lost = 0;
+  for (size_t at = text.find(" log lines are lost"); at != std::string::npos;
+       at = text.find(" log lines are lost", at + 1)) {
+    const size_t begin = at == 0 ? 0 : text.rfind('\n', at) + 1;
+    n_lost += std::stoi(text.substr(begin, at - begin));
+  }
   CHECK(n_lost > 0);
   int n_seen = 0;
   for (size_t at = text.find(line); at != std::string::npos; at = text.find(line, at + 1)) ++n_seen;
@@ -71,7 +74,7 @@ TEST_CASE("a pipe that nobody reads holds nobody up; what is lost is counted and
   CHECK(writer->Flush(seconds(60)));
 }
 
-TEST_CASE("a reader that is gone holds nobody up") {
+TEST_CASE("a closed reader blocks nobody") {
   Pipe pipe(4096);
   close(pipe.read_fd);
   pipe.read_fd = -1;

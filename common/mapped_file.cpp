@@ -2,7 +2,6 @@
 
 #include <fcntl.h>
 #include <fmt/format.h>
-#include <poll.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -19,6 +18,7 @@
 #include <utility>
 
 #include "common/mutex.h"
+#include "common/signal_log.h"
 
 namespace stagecoach {
 namespace {
@@ -52,13 +52,6 @@ const char* PathAt(const void* address) {
   return nullptr;
 }
 
-void Say(const char* text) {
-  // A pipe that nobody reads must not stop the process from exiting.
-  pollfd ready{STDERR_FILENO, POLLOUT, 0};
-  if (poll(&ready, 1, 200) != 1) return;
-  [[maybe_unused]] const ssize_t written = write(STDERR_FILENO, text, std::strlen(text));
-}
-
 void OnBusError(int signal, siginfo_t* info, void*) {
   const char* const path = info->si_code > 0 ? PathAt(info->si_addr) : nullptr;
   if (path == nullptr) {
@@ -68,9 +61,8 @@ void OnBusError(int signal, siginfo_t* info, void*) {
     if (info->si_code <= 0) raise(signal);
     return;
   }
-  Say("error: ");
-  Say(path);
-  Say(": was cut short, or its disk failed, while it was read\n");
+  LogFromSignal(SignalLogLevel::kCritical, "", path,
+                ": was cut short, or its disk failed, while it was read", 200);
   _exit(1);
 }
 

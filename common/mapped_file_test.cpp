@@ -37,7 +37,7 @@ std::pair<int, std::string> InChild(const What& what) {
   return {WIFEXITED(status) ? WEXITSTATUS(status) : -WTERMSIG(status), text};
 }
 
-TEST_CASE("a mapped file that is cut short ends the process with its name") {
+TEST_CASE("if a mapped file is truncated, the process ends with the file's name") {
   const TempDir dir;
   const std::string path = dir.File("weights.bin");
   std::ofstream(path) << std::string(1 << 16, 'x');
@@ -51,7 +51,7 @@ TEST_CASE("a mapped file that is cut short ends the process with its name") {
   CHECK(text == "error: " + path + ": was cut short, or its disk failed, while it was read\n");
 }
 
-TEST_CASE("the file that is read is known by its name") {
+TEST_CASE("the file that is being read is known by its name") {
   const TempDir dir;
   const std::string a = dir.File("a"), b = dir.File("b");
   std::ofstream(a) << "aaaa";

@@ -15,7 +15,7 @@ cpu_set_t Cores(int first, int last) {
   return cores;
 }
 
-TEST_CASE("nodes are those with cores that may be used") {
+TEST_CASE("only nodes with usable cores count") {
   TempDir root;
   CHECK(NumaNodes(root.path(), Cores(0, 31)).empty());
   root.Write("sys/devices/system/node/node10/cpulist", "8-11,24-27\n");
@@ -33,7 +33,7 @@ TEST_CASE("nodes are those with cores that may be used") {
   CHECK(nodes[1].cores == std::vector<int>{8, 9, 10, 11, 24, 25});
 }
 
-TEST_CASE("a bound thread runs on its node's cores alone") {
+TEST_CASE("a bound thread runs only on its node's cores") {
   const cpu_set_t all = AllowedCores();
   int core = 0;
   while (!CPU_ISSET(core, &all)) ++core;
@@ -50,7 +50,7 @@ TEST_CASE("a bound thread runs on its node's cores alone") {
   CHECK(CPU_EQUAL(&after, &all));
 }
 
-TEST_CASE("memory over this machine's nodes") {
+TEST_CASE("memory is interleaved over this machine's nodes") {
   absl::Status status;
   std::thread([&] {
     const std::vector<NumaNode> nodes = NumaNodes();

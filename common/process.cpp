@@ -15,7 +15,7 @@
 
 #include "absl/synchronization/mutex.h"
 #include "common/check.h"
-#include "common/log_writer.h"
+#include "common/log.h"
 
 namespace stagecoach {
 namespace {
@@ -113,8 +113,7 @@ void ShutdownSignals::Interrupt() { Tell(0); }
 void EndWithin(std::chrono::seconds grace, std::string why) {
   std::thread([grace, why = std::move(why)] {
     std::this_thread::sleep_for(grace);
-    WriteStderr("error: " + why + "\n");
-    FlushStderr();
+    LogFatal(why);
     std::_Exit(1);
   }).detach();
 }

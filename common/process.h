@@ -47,8 +47,8 @@ class ShutdownSignals {
 // report it.
 inline constexpr int kExitBySignal = 128;
 
-// Starts a thread that waits for `grace`. If the process has not ended by then, it prints "error:
-// WHY" and exits with code 1. For a shutdown that may get stuck.
+// Starts a thread that waits for `grace`. If the process has not ended by then, it reports `why`
+// (LogFatal) and exits with code 1. For a shutdown that may get stuck.
 void EndWithin(std::chrono::seconds grace, std::string why);
 
 }  // namespace stagecoach

@@ -39,13 +39,13 @@ int ExitAfterTwo(int first, int second, bool ends) {
   return WIFEXITED(status) ? WEXITSTATUS(status) : -1;
 }
 
-TEST_CASE("the second signal ends a process that nobody waits for signals in") {
+TEST_CASE("a second signal ends a process in which no thread waits for signals") {
   CHECK(ExitAfterTwo(SIGTERM, SIGTERM, true) == kExitBySignal + SIGTERM);
   CHECK(ExitAfterTwo(SIGTERM, SIGINT, true) == kExitBySignal + SIGINT);
   CHECK(ExitAfterTwo(SIGINT, SIGTERM, false) == 42);
 }
 
-TEST_CASE("an end that is held up comes all the same, and says why") {
+TEST_CASE("a process whose shutdown hangs still exits and says why") {
   const pid_t child = fork();
   if (child == 0) {
     EndWithin(std::chrono::seconds(0), "a thread is held up");
@@ -69,7 +69,7 @@ int ExitOfChildOf(pid_t parent) {
   return WIFEXITED(status) ? WEXITSTATUS(status) : -1;
 }
 
-TEST_CASE("a child lives as long as its parent, whatever the number of that") {
+TEST_CASE("a child exits when its parent dies, whatever the parent's pid") {
   CHECK(ExitOfChildOf(getpid()) == 42);
   CHECK(ExitOfChildOf(getppid()) == 1);  // the real parent is another process
 }

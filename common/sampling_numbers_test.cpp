@@ -7,7 +7,7 @@
 namespace stagecoach {
 namespace {
 
-TEST_CASE("a range holds what its text says") {
+TEST_CASE("a range contains what its text says") {
   constexpr double kInf = std::numeric_limits<double>::infinity();
   constexpr SamplingNumber open{.name = "a", .above_min = true, .max = 1};
   CHECK(RangeText(open) == "in (0, 1]");
@@ -39,7 +39,7 @@ TEST_CASE("a range holds what its text says") {
   CHECK(integer.Holds(std::numeric_limits<int32_t>::max()));
 }
 
-TEST_CASE("a number that nobody gives is in its range") {
+TEST_CASE("a default number is within its range") {
   for (const SamplingNumber& number : kSamplingNumbers) {
     INFO(number.name);
     CHECK(number.Holds(number.absent));

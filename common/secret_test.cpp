@@ -8,7 +8,7 @@
 namespace stagecoach {
 namespace {
 
-TEST_CASE("a secret is read as it was written, whatever ends its line") {
+TEST_CASE("a secret is read exactly, with any line ending") {
   const TempDir dir;
   const std::string path = dir.File("secret");
   const auto read = [&](const std::string& text) {
@@ -29,7 +29,7 @@ TEST_CASE("a secret is read as it was written, whatever ends its line") {
   CHECK(ReadSecret(dir.File("none")).status().message().find("No such file") != std::string::npos);
 }
 
-TEST_CASE("secrets are the same to the last character") {
+TEST_CASE("secrets are compared to the last character") {
   CHECK(SameSecret("abc", "abc"));
   CHECK_FALSE(SameSecret("abc", "abd"));
   CHECK_FALSE(SameSecret("abc", "ab"));

@@ -5,7 +5,7 @@
 namespace stagecoach {
 namespace {
 
-TEST_CASE("sizes are read as people write them") {
+TEST_CASE("sizes are parsed as people write them") {
   CHECK(ParseBytes("1073741824").value() == 1073741824u);
   CHECK(ParseBytes("512MiB").value() == 512u << 20);
   CHECK(ParseBytes("1.5 GiB").value() == 3u << 29);
@@ -14,7 +14,7 @@ TEST_CASE("sizes are read as people write them") {
   CHECK(ParseBytes("0").value() == 0u);
 }
 
-TEST_CASE("what is no size is refused") {
+TEST_CASE("invalid sizes are refused") {
   for (const char* text : {"", "GiB", "-1", "four", "1e30", "nan", "inf", "1 2", "12XB"}) {
     CAPTURE(text);
     CHECK(ParseBytes(text).status().code() == absl::StatusCode::kInvalidArgument);

@@ -7,7 +7,7 @@ namespace {
 
 using std::chrono::nanoseconds;
 
-TEST_CASE("moments keep their order and distances as times of day") {
+TEST_CASE("times of day keep the order and the distances of steady-clock times") {
   const UnixClock::Moment moment = std::chrono::steady_clock::now();
   const UnixClock clock;
   CHECK(clock.At(moment) == clock.At(moment));
@@ -15,7 +15,7 @@ TEST_CASE("moments keep their order and distances as times of day") {
   CHECK(clock.At(moment) - clock.At(moment - nanoseconds(1'000'000'007)) == 1'000'000'007);
 }
 
-TEST_CASE("a moment's time of day is between readings before and after it") {
+TEST_CASE("a time of day lies between readings before and after it") {
   const uint64_t before = UnixNanoseconds();
   const UnixClock clock;
   const UnixClock::Moment moment = std::chrono::steady_clock::now();

@@ -2,6 +2,7 @@
 
 #include <pthread.h>
 
+#include <atomic>
 #include <utility>
 
 #include "absl/status/status.h"
@@ -11,6 +12,7 @@ namespace stagecoach {
 
 struct WorkQueue::State {
   ClosableQueue<Task> tasks;
+  std::atomic<uint64_t> n_done{0};
 };
 
 WorkQueue::WorkQueue(int n_threads, const char* name) : state_(std::make_shared<State>()) {
@@ -21,6 +23,7 @@ WorkQueue::WorkQueue(int n_threads, const char* name) : state_(std::make_shared<
         absl::StatusOr<Task> task = state->tasks.Pop();
         if (!task.ok()) return;
         (*std::move(task))();
+        ++state->n_done;
       }
     });
   }
@@ -35,6 +38,8 @@ WorkQueue::~WorkQueue() {
 void WorkQueue::Post(Task task) { state_->tasks.Push(std::move(task)).IgnoreError(); }
 
 size_t WorkQueue::n_queued() const { return state_->tasks.size(); }
+
+uint64_t WorkQueue::n_done() const { return state_->n_done; }
 
 void WorkQueue::Abandon() {
   state_->tasks.Close(absl::CancelledError("the work queue is abandoned"));

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <memory>
 #include <thread>
 #include <vector>
@@ -23,6 +24,7 @@ class WorkQueue {
 
   void Post(Task task);
   size_t n_queued() const;
+  uint64_t n_done() const;  // tasks that have returned
   // Drops queued tasks and ignores tasks posted later. Running tasks continue and nobody waits for
   // them, so they must own everything they use.
   void Abandon();

@@ -8,7 +8,7 @@
 namespace stagecoach {
 namespace {
 
-TEST_CASE("a queue runs what it has before it ends") {
+TEST_CASE("a queue runs all its tasks before it ends") {
   std::atomic<int> n = 0;
   {
     WorkQueue queue(2);
@@ -17,7 +17,7 @@ TEST_CASE("a queue runs what it has before it ends") {
   CHECK(n == 100);
 }
 
-TEST_CASE("an abandoned queue ends while a task is under way, and runs nothing more") {
+TEST_CASE("an abandoned queue ends while a task runs, and starts no further task") {
   std::promise<void> begun, may_end, ended;
   const auto gate = std::make_shared<std::future<void>>(may_end.get_future());
   std::atomic<bool> ran_later = false;

@@ -7,7 +7,7 @@ namespace stagecoach::kernels {
 namespace {
 
 // Known answers from Random123, the authors' library (kat_vectors, philox4x32 with 10 rounds).
-TEST_CASE("Philox4x32-10 gives the published answers") {
+TEST_CASE("Philox4x32-10 gives the published results") {
   CHECK(Philox4x32({0, 0, 0, 0}, {0, 0}) ==
         std::array<uint32_t, 4>{0x6627e8d5, 0xe169c58d, 0xbc57ac4c, 0x9b00dbd8});
   CHECK(Philox4x32({0xffffffff, 0xffffffff, 0xffffffff, 0xffffffff}, {0xffffffff, 0xffffffff}) ==

@@ -39,7 +39,6 @@
 #include "router/frontend/frontend.h"
 #include "router/frontend/grpc_server.h"
 #include "router/frontend/http/http_server.h"
-#include "router/frontend/scheduler_watch.h"
 #include "router/frontend/throughput_log.h"
 #include "router/scheduler/scheduler.h"
 #include "router/text/grammar_params.h"
@@ -178,10 +177,10 @@ std::vector<StallWatch::Stage> WatchedStages(const Pipeline& pipeline) {
 
 FrontendOptions MakeFrontendOptions(const ServeFlags& serve, const Pipeline& pipeline,
                                     SpanSink* spans, const PipelineWatch* watch,
-                                    const SchedulerWatch* scheduler_watch) {
+                                    const ThreadWatch* thread_watch) {
   FrontendOptions options;
   options.stalled = [watch] { return watch->Read().stalled; };
-  options.scheduler_stalled = [scheduler_watch] { return scheduler_watch->Stalled(); };
+  options.router_stalled = [thread_watch] { return thread_watch->Stalled(); };
   options.max_prompts = static_cast<size_t>(serve.scheduler.max_waiting);
   options.max_choices = options.max_prompts + pipeline.limits.max_sequences;
   options.request_memory_bytes = serve.request_memory_bytes;
@@ -202,14 +201,14 @@ std::vector<v1::StageStatus> StageStatuses(const Pipeline& pipeline) {
   return statuses;
 }
 
-// Forwards stall changes, of stages and of the scheduler, to a server that lives shorter than the
-// watches.
+// Forwards stall changes, of stages and of the router's threads, to a server that lives shorter
+// than the watches.
 class StallSwitch {
  public:
   using Listener = std::function<void(bool stalled)>;
 
   void SetStages(bool stalled) { Set(&StallSwitch::stages_, stalled); }
-  void SetScheduler(bool stalled) { Set(&StallSwitch::scheduler_, stalled); }
+  void SetThreads(bool stalled) { Set(&StallSwitch::threads_, stalled); }
 
   // Calls the listener with the current state, then with every change while this object lives.
   class Listening {
@@ -217,7 +216,7 @@ class StallSwitch {
     Listening(StallSwitch* owner, Listener listener) : owner_(owner) {
       const MutexLock lock(owner_->mutex_);
       owner_->listener_ = std::move(listener);
-      owner_->listener_(owner_->stages_ || owner_->scheduler_);
+      owner_->listener_(owner_->stages_ || owner_->threads_);
     }
     ~Listening() {
       const MutexLock lock(owner_->mutex_);
@@ -234,20 +233,19 @@ class StallSwitch {
   void Set(bool StallSwitch::* which, bool stalled) {
     const MutexLock lock(mutex_);
     this->*which = stalled;
-    if (listener_) listener_(stages_ || scheduler_);
+    if (listener_) listener_(stages_ || threads_);
   }
 
   Mutex mutex_;
   Listener listener_ ABSL_GUARDED_BY(mutex_);
   bool stages_ ABSL_GUARDED_BY(mutex_) = false;
-  bool scheduler_ ABSL_GUARDED_BY(mutex_) = false;
+  bool threads_ ABSL_GUARDED_BY(mutex_) = false;
 };
 
-// Closed connections tell the clients: an error message would need the scheduler's thread, and so
-// would an orderly shutdown.
-void EndForScheduler(const std::string& why) {
-  WriteStderr(fmt::format("error: {}, and does not get on\n", why));
-  FlushStderr();
+// Closed connections tell the clients: an error message would need the stalled thread, and so would
+// an orderly shutdown.
+void EndForThread(const std::string& why) {
+  LogFatal(why + ", and does not get on");
   std::_Exit(1);
 }
 
@@ -309,21 +307,23 @@ absl::Status Serve(const Flags& flags, StopRequest& stop) {
   SC_ASSIGN_OR_RETURN(
       std::unique_ptr<Scheduler> scheduler,
       Scheduler::Start(MakeSchedulerConfig(flags.serve, model.spec, pipeline), client.get()));
-  SchedulerWatch scheduler_watch(
-      SchedulerWatch::ForSnapshots(scheduler.get()), {.end = flags.serve.stall_limit},
-      {.on_change = [&stall_switch](bool stalled) { stall_switch.SetScheduler(stalled); },
-       .on_lost = EndForScheduler});
+  ThreadWatch thread_watch({.end = flags.serve.stall_limit});
   const std::string name = model.name;
-  Frontend frontend(
-      MakeFrontendOptions(flags.serve, pipeline, spans.get(), &watch, &scheduler_watch),
-      std::move(model), StageStatuses(pipeline), scheduler.get());
+  Frontend frontend(MakeFrontendOptions(flags.serve, pipeline, spans.get(), &watch, &thread_watch),
+                    std::move(model), StageStatuses(pipeline), scheduler.get());
   // The scheduler's sinks post to the frontend's threads, which call the scheduler. So it must stop
   // before these threads end, and be destroyed after them.
   const absl::Cleanup stop_scheduler = [&] {
     frontend.StopAccepting();
-    scheduler_watch.End();
+    thread_watch.End();
     scheduler->Stop();
   };
+  std::vector<ThreadWatch::Asked> asked = frontend.AskTextThreads();
+  asked.push_back(ThreadWatch::AskScheduler(scheduler.get()));
+  thread_watch.Begin(
+      std::move(asked),
+      {.on_change = [&stall_switch](bool stalled) { stall_switch.SetThreads(stalled); },
+       .on_lost = EndForThread});
   const auto scheduler_metrics = std::make_shared<SchedulerCollector>(scheduler.get(), name);
   const StageStats stage_stats = MakeStageStats(flags.stages, std::chrono::seconds(2), internal);
   const auto stage_metrics = std::make_shared<StageCollector>(
@@ -387,20 +387,10 @@ absl::Status Serve(const Flags& flags, StopRequest& stop) {
   scheduler_metrics->Detach();
   stage_metrics->Detach();
   stall_metrics->Detach();
-  scheduler_watch.End();
+  thread_watch.End();
   scheduler->Stop();
   if (spans != nullptr) spans->Stop();  // the metrics server keeps it alive
   return reason;
-}
-
-// The first line is the cause. Indents further lines, such as the problems of a checkpoint.
-std::string ErrorText(const absl::Status& status) {
-  std::string text = "error: ";
-  for (const char c : std::string(status.message())) {
-    text += c;
-    if (c == '\n') text += "  ";
-  }
-  return text;
 }
 
 }  // namespace
@@ -441,6 +431,6 @@ int main(int argc, char** argv) {
     status = router::Serve(flags, stop);
   }
   if (status.ok()) return 0;
-  WriteStderr(router::ErrorText(status) + "\n");
+  LogFatal(std::string(status.message()));
   return 1;
 }

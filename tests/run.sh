@@ -205,7 +205,7 @@ stage_gpu() {
   check "gpu golden" build/cuda/bin/golden_cuda_test || true
   check "gpu links" build/cuda/bin/transport_nccl_gpu_test || true
   # Servers with one or more stages, as far as there are GPUs; the rest of that script takes an hour.
-  check "gpu servers" tests/gpu/run.py --only hop tokens kv_blocks kill --out build/gpu/results.jsonl || true
+  check "gpu servers" tests/gpu/run.py --only hop tokens kv_blocks kill stop --out build/gpu/results.jsonl || true
   if command -v compute-sanitizer >/dev/null; then
     check "gpu memcheck" compute-sanitizer --tool memcheck --error-exitcode 9 build/cuda/bin/kernels_cuda_test || true
   fi

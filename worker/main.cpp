@@ -23,7 +23,6 @@
 #include "common/flags/worker_flags.h"
 #include "common/flight/flight_recorder.h"
 #include "common/log.h"
-#include "common/log_writer.h"
 #include "common/metrics/metrics_server.h"
 #include "common/metrics/stage_collector.h"
 #include "common/mutex.h"
@@ -110,8 +109,6 @@ std::string WithPort(const std::string& address, int port) {
   return fmt::format("{}:{}", address.substr(0, address.rfind(':')), port);
 }
 
-void SayError(std::string_view text) { WriteStderr(fmt::format("error: {}\n", text)); }
-
 // Waits until the router has released the worker. Returns false if it does not and nothing makes
 // progress.
 bool AwaitRelease(const StageService& service, const absl::Notification& released) {
@@ -134,7 +131,7 @@ int Serve(const Flags& flags, ShutdownSignals& signals) {
   signals.SecondEnds();
   if (const absl::Status status = PlaceOnNumaNodes(flags.numa_node);
       absl::IsInvalidArgument(status)) {
-    SayError(std::string(status.message()));
+    LogFatal(std::string(status.message()));
     return 2;
   } else if (!status.ok()) {
     spdlog::warn("{}; weights may be read from another socket's memory",
@@ -144,11 +141,11 @@ int Serve(const Flags& flags, ShutdownSignals& signals) {
   absl::Status reach = access.status();
   if (reach.ok()) reach = CheckListen(flags.listen, *access, flags.insecure_no_secret);
   if (!reach.ok()) {
-    fmt::print(stderr, "error: {}\n", std::string(reach.message()));
+    LogFatal(std::string(reach.message()));
     return 2;
   }
   if (const absl::Status status = ApplyTransportFlags(flags.worker.transport); !status.ok()) {
-    SayError(std::string(status.message()));
+    LogFatal(std::string(status.message()));
     return 2;
   }
   const int32_t n_threads = flags.n_threads > 0 ? flags.n_threads : NCores();
@@ -158,7 +155,7 @@ int Serve(const Flags& flags, ShutdownSignals& signals) {
                .batch_invariant = flags.worker.batch_invariant,
                .disturbance_seed = flags.worker.disturbance_seed});
   if (!ops.ok()) {
-    SayError(std::string(ops.status().message()));
+    LogFatal(std::string(ops.status().message()));
     return 1;
   }
   GrpcTransport host_transport({.access = *access});
@@ -175,7 +172,7 @@ int Serve(const Flags& flags, ShutdownSignals& signals) {
   if (const absl::Status status =
           WriteFlightOnSignals(flight, flags.observation.flight_recorder, "stagecoach-worker");
       !status.ok()) {
-    SayError(std::string(status.message()));
+    LogFatal(std::string(status.message()));
     return 2;
   }
   DeviceLoss loss(&signals);
@@ -197,7 +194,7 @@ int Serve(const Flags& flags, ShutdownSignals& signals) {
   builder.RegisterCallbackGenericService(&probe);
   const std::unique_ptr<grpc::Server> server = builder.BuildAndStart();
   if (server == nullptr || port == 0) {
-    SayError(
+    LogFatal(
         fmt::format("cannot listen on {}: check that the port is free and that the host is an "
                     "address of this machine",
                     flags.listen));
@@ -212,7 +209,7 @@ int Serve(const Flags& flags, ShutdownSignals& signals) {
   if (flags.metrics != "off") {
     const absl::StatusOr<std::string> address = ServeMetrics(flags.metrics, {stage_metrics});
     if (!address.ok()) {
-      SayError(std::string(address.status().message()));
+      LogFatal(std::string(address.status().message()));
       return 1;
     }
     metrics_field = fmt::format(" metrics={}", *address);
@@ -245,8 +242,7 @@ int Serve(const Flags& flags, ShutdownSignals& signals) {
     // Give the router time to receive the error.
     EndWithin(2 * kLostGrace, std::string(lost.message()));
     server->Shutdown(std::chrono::system_clock::now() + kLostGrace);
-    SayError(fmt::format("{}; start the worker again", std::string(lost.message())));
-    FlushStderr();
+    LogFatal(fmt::format("{}; start the worker again", std::string(lost.message())));
     std::_Exit(1);  // destructors would call the device or wait for a blocked thread
   }
   server->Shutdown();
@@ -298,7 +294,7 @@ int Main(int argc, char** argv) {
   if (flags.parent != 0) ExitWithParent(flags.parent);
   if (absl::Status status = InitLog("worker", flags.log_level, flags.observation.log_format);
       !status.ok()) {
-    SayError(std::string(status.message()));
+    LogFatal(std::string(status.message()));
     return 2;
   }
   return Serve(flags, signals);

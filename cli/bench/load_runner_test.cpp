@@ -70,7 +70,7 @@ std::vector<Request> Prompts(std::initializer_list<int> lengths) {
 
 void NoProgress(size_t, uint64_t) {}
 
-TEST_CASE("every request has its record, in order") {
+TEST_CASE("there is one record per request, in order") {
   CountingServer server;
   const LoadResult result =
       RunLoad(server.stub(), Prompts({3, 0, 5, 1}), {.concurrency = 2}, NoProgress);
@@ -92,7 +92,7 @@ TEST_CASE("every request has its record, in order") {
   CHECK(result.duration.count() > 0);
 }
 
-TEST_CASE("a rate spaces the requests out") {
+TEST_CASE("the rate sets the time between requests") {
   CountingServer server;
   const std::vector<Request> requests(20, Prompts({1}).front());
   const LoadResult result =
@@ -105,12 +105,12 @@ TEST_CASE("a rate spaces the requests out") {
   CHECK(ascending);
 }
 
-TEST_CASE("nothing to send is done at once") {
+TEST_CASE("a load without requests ends at once") {
   CountingServer server;
   CHECK(RunLoad(server.stub(), {}, {}, NoProgress).records.empty());
 }
 
-TEST_CASE("a load that is stopped sends no more, cancels the rest and keeps what had ended") {
+TEST_CASE("a stopped load sends nothing more, cancels running requests and keeps finished ones") {
   CountingServer server;
   const std::vector<Request> requests = Prompts({2, 2, CountingServer::kEndless, 2, 2});
   size_t n_done = 0;

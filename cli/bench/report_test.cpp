@@ -9,7 +9,7 @@ namespace {
 using Catch::Approx;
 using std::chrono::milliseconds;
 
-TEST_CASE("percentiles are nearest ranks") {
+TEST_CASE("percentiles use the nearest rank") {
   std::vector<double> samples;
   for (int i = 100; i >= 1; --i) samples.push_back(i);
   const Distribution values = Distribute(samples);
@@ -23,7 +23,7 @@ TEST_CASE("percentiles are nearest ranks") {
   CHECK(Distribute({}).n == 0);
 }
 
-TEST_CASE("a stream's times become TTFT, ITL, TPOT and E2E") {
+TEST_CASE("the report computes TTFT, ITL, TPOT and E2E from a stream's times") {
   const Clock::time_point start{};
   RequestRecord record{.sent = start,
                        .done = start + milliseconds(110),
@@ -49,14 +49,14 @@ TEST_CASE("a stream's times become TTFT, ITL, TPOT and E2E") {
   CHECK(report.e2e_ms.p50 == Approx(110));
 }
 
-TEST_CASE("runs one after the other add up") {
+TEST_CASE("the numbers of consecutive runs are added up") {
   const LoadResult run{.records = std::vector<RequestRecord>(2), .duration = milliseconds(100)};
   const Report report = Summarize(std::vector<LoadResult>(3, run));
   CHECK(report.n_ok == 6);
   CHECK(report.duration_s == Approx(0.3));
 }
 
-TEST_CASE("the JSON has every figure") {
+TEST_CASE("the JSON contains every number") {
   const boost::json::object json = ToJson(Summarize(LoadResult{}));
   for (const char* key : {"duration_s", "prompt_tokens", "output_tokens", "requests_per_s",
                           "output_tokens_per_s", "total_tokens_per_s"}) {

@@ -15,7 +15,7 @@ std::vector<std::vector<int32_t>> Prompts(const RandomWorkload& workload) {
   return prompts;
 }
 
-TEST_CASE("lengths and ids are as asked for, and the seed decides") {
+TEST_CASE("lengths and token ids follow the options and the seed") {
   const RandomWorkload workload{
       .n_requests = 20, .input_tokens = 50, .output_tokens = 7, .seed = 3, .vocab_size = 11};
   const auto prompts = Prompts(workload);
@@ -33,7 +33,7 @@ TEST_CASE("lengths and ids are as asked for, and the seed decides") {
   }
 }
 
-TEST_CASE("spread lengths stay within their bounds and vary") {
+TEST_CASE("lengths with a spread vary within their bounds") {
   const auto prompts = Prompts({.n_requests = 200,
                                 .input_tokens = 100,
                                 .output_tokens = 1,
@@ -46,7 +46,7 @@ TEST_CASE("spread lengths stay within their bounds and vary") {
   CHECK(least.size() < most.size());
 }
 
-TEST_CASE("prefixes are shared in turn, the rest is each prompt's own") {
+TEST_CASE("prompts take turns with the shared prefixes, and the rest of each prompt is unique") {
   const auto prompts = Prompts({.n_requests = 6,
                                 .input_tokens = 40,
                                 .output_tokens = 1,

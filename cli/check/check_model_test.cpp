@@ -48,7 +48,7 @@ std::vector<Part> Parts(const ModelReport& report) {
   return parts;
 }
 
-TEST_CASE("a good checkpoint's numbers") {
+TEST_CASE("the report describes a valid checkpoint") {
   const Checkpoint model("gemma2");
   const ModelReport report = CheckModel({.model = model.path(), .n_stages = 2});
   INFO(ToText(report, 100));
@@ -69,7 +69,7 @@ TEST_CASE("a good checkpoint's numbers") {
   CHECK(json.at("problems").as_array().empty());
 }
 
-TEST_CASE("parameters and KV bytes are those of the formula") {
+TEST_CASE("parameters and KV bytes match the formula") {
   const Checkpoint model("mistral");
   std::ifstream file(model.path() + "/config.json");
   const std::string text{std::istreambuf_iterator<char>(file), {}};
@@ -93,7 +93,7 @@ TEST_CASE("parameters and KV bytes are those of the formula") {
   CHECK(wide.facts->stages[0].weights_bytes == 4 * facts.n_parameters);
 }
 
-TEST_CASE("problems of all parts are reported at once") {
+TEST_CASE("one report contains the problems of all parts") {
   Checkpoint model("llama3");
   model.Set("config.json", "intermediate_size", 7);
   model.Remove("tokenizer.json");
@@ -109,14 +109,14 @@ TEST_CASE("problems of all parts are reported at once") {
   CHECK_FALSE(ToJson(report).at("ok").as_bool());
 }
 
-TEST_CASE("a broken config does not hide the tokenizer") {
+TEST_CASE("the tokenizer is checked even if the config is broken") {
   Checkpoint model("opt");
   model.Set("config.json", "architectures", {"QwertyForCausalLM"});
   model.Remove("tokenizer.json");
   CHECK(Parts(CheckModel({.model = model.path()})) == std::vector{Part::kConfig, Part::kTokenizer});
 }
 
-TEST_CASE("what a start does without is not looked at") {
+TEST_CASE("the check skips files that a start does not need") {
   Checkpoint model("opt");
   model.Write("tokenizer.json", std::string(3 << 20, ' '));  // large, and not JSON
   model.Remove("model.safetensors");
@@ -133,7 +133,7 @@ TEST_CASE("what a start does without is not looked at") {
         std::vector{Part::kTokenizer});
 }
 
-TEST_CASE("more stages than layers; no such model; no such template") {
+TEST_CASE("too many stages, a missing model and a missing template are problems") {
   const Checkpoint model("opt");
   CHECK(Parts(CheckModel({.model = model.path(), .n_stages = 99})) == std::vector{Part::kModel});
   CHECK(Parts(CheckModel({.model = "/no/such/folder"})) == std::vector{Part::kModel});
@@ -141,7 +141,7 @@ TEST_CASE("more stages than layers; no such model; no such template") {
         std::vector{Part::kTemplate});
 }
 
-TEST_CASE("a token without a row in the embedding; a template that refuses") {
+TEST_CASE("a token without an embedding row and a template that fails are problems") {
   Checkpoint model("mistral");
   std::ifstream file(model.path() + "/tokenizer.json");
   const std::string text{std::istreambuf_iterator<char>(file), {}};
@@ -166,7 +166,7 @@ TEST_CASE("a token without a row in the embedding; a template that refuses") {
   CHECK_THAT(report.notes[0].text, ContainsSubstring("a system message first"));
 }
 
-TEST_CASE("KV memory that cannot be is a problem before anything is started") {
+TEST_CASE("the check finds an impossible KV memory size before anything starts") {
   const Checkpoint model("gemma2");
   const auto problem = [&](uint64_t kv_memory_bytes, int32_t max_model_len) {
     const ModelReport report = CheckModel({.model = model.path(),
@@ -181,7 +181,7 @@ TEST_CASE("KV memory that cannot be is a problem before anything is started") {
   CHECK(CheckModel({.model = model.path(), .kv_memory_bytes = 2 << 20}).ok());
 }
 
-TEST_CASE("a folder in the middle of a sentence stays there") {
+TEST_CASE("a message keeps the folder's path in the middle of a sentence") {
   Checkpoint model("gemma2");
   model.Remove("tokenizer.json");
   const ModelReport report = CheckModel({.model = model.path()});

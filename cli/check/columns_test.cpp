@@ -5,7 +5,7 @@
 namespace stagecoach::check {
 namespace {
 
-TEST_CASE("texts are wrapped beside the widest name") {
+TEST_CASE("text is wrapped to the right of the widest name") {
   Columns columns(36);
   columns.Add("a", "one");
   columns.Add("name", "words that do not fit into one line\nanother");
@@ -16,7 +16,7 @@ TEST_CASE("texts are wrapped beside the widest name") {
         "        another\n");
 }
 
-TEST_CASE("characters count, not bytes; a long word stays whole") {
+TEST_CASE("widths are in characters, not bytes, and a long word is not split") {
   Columns columns(31);
   columns.Add("é", "äöü äöü äöü äöü äöü äöü äöü");
   columns.Add("x", "/a/path/that/is/longer/than/the/column is here");
@@ -27,7 +27,7 @@ TEST_CASE("characters count, not bytes; a long word stays whole") {
         "     is here\n");
 }
 
-TEST_CASE("an empty name continues the row above") {
+TEST_CASE("a row with an empty name continues the row above") {
   Columns columns(40);
   columns.Add("memory", "stage 0");
   columns.Add("", "stage 1");

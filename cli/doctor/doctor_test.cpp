@@ -15,7 +15,7 @@ namespace {
 
 using Catch::Matchers::ContainsSubstring;
 
-TEST_CASE("memory: the cgroup's limit counts, and too little of it is a problem") {
+TEST_CASE("memory: a cgroup limit is respected, and too little memory is a problem") {
   TempDir root;
   root.Write("proc/meminfo", "MemTotal: 16777216 kB\nMemAvailable: 12582912 kB\n");
   CHECK(ProbeMemory(root.path()).level == Level::kOk);
@@ -30,7 +30,7 @@ TEST_CASE("memory: the cgroup's limit counts, and too little of it is a problem"
   CHECK(ProbeMemory(root.path()).level == Level::kProblem);
 }
 
-TEST_CASE("cores: a quota below the affinity throttles") {
+TEST_CASE("cores: a CPU quota smaller than the affinity mask throttles") {
   TempDir root;
   root.Write("proc/self/cgroup", "0::/\n");
   root.Write("sys/fs/cgroup/cpu.max", "max 100000\n");
@@ -42,7 +42,7 @@ TEST_CASE("cores: a quota below the affinity throttles") {
   CHECK_THAT(line.advice, ContainsSubstring("--threads-per-worker 1 "));
 }
 
-TEST_CASE("cores: a quota in a cgroup of version 1") {
+TEST_CASE("cores: a cgroup v1 quota is read") {
   TempDir root;
   root.Write("proc/self/cgroup", "5:cpu,cpuacct:/box\n");
   root.Write("sys/fs/cgroup/cpu/cpu.cfs_quota_us", "-1\n");
@@ -52,7 +52,7 @@ TEST_CASE("cores: a quota in a cgroup of version 1") {
   CHECK(ProbeCores(root.path()).level == Level::kWarning);
 }
 
-TEST_CASE("huge pages: never is a warning; many reserved ones are memory lost") {
+TEST_CASE("huge pages: 'never' is a warning, and many reserved pages are wasted memory") {
   TempDir root;
   const char* const path = "sys/kernel/mm/transparent_hugepage/enabled";
   CHECK(ProbeTransparentHugePages(root.path()).level == Level::kWarning);
@@ -71,7 +71,7 @@ TEST_CASE("huge pages: never is a warning; many reserved ones are memory lost") 
   CHECK_THAT(ProbeReservedHugePages(root.path()).advice, ContainsSubstring("2.0 GiB"));
 }
 
-TEST_CASE("NUMA: nodes with cores count") {
+TEST_CASE("NUMA: only nodes with cores count") {
   const cpu_set_t allowed = AllowedCores();
   int core = 0;
   while (!CPU_ISSET(core, &allowed)) ++core;
@@ -86,7 +86,7 @@ TEST_CASE("NUMA: nodes with cores count") {
   CHECK_THAT(ProbeNumaNodes(root.path()).found, ContainsSubstring("2; with --stages 2"));
 }
 
-TEST_CASE("programs that are not there are a problem") {
+TEST_CASE("missing programs are a problem") {
   TempDir dir;
   dir.Write("stagecoach-router", "");
   std::filesystem::permissions(dir.File("stagecoach-router"), std::filesystem::perms::owner_all);
@@ -95,7 +95,7 @@ TEST_CASE("programs that are not there are a problem") {
   CHECK_THAT(line.found, ContainsSubstring("stagecoach-worker not in"));
 }
 
-TEST_CASE("the driver is the one that this build's CUDA needs") {
+TEST_CASE("the check asks for the driver that this build's CUDA needs") {
   CHECK(DriverAdvice(13000, 13000).empty());
   CHECK(DriverAdvice(13010, 13000).empty());
   CHECK_THAT(DriverAdvice(12080, 13000), ContainsSubstring("CUDA 13.0 needs driver 580"));
@@ -111,12 +111,12 @@ TEST_CASE("the driver is the one that this build's CUDA needs") {
   CHECK_THAT(DriverAdvice(12040, 0), ContainsSubstring("570") && ContainsSubstring("580"));
 }
 
-TEST_CASE("no /dev/shm is a warning") {
+TEST_CASE("a missing /dev/shm is a warning") {
   TempDir root;
   CHECK(ProbeSharedMemory(root.path()).level == Level::kWarning);
 }
 
-TEST_CASE("the verdict follows the worst line") {
+TEST_CASE("the verdict is that of the worst line") {
   std::vector<Line> lines{{Level::kOk, "cpu", "fast", ""}};
   CHECK(ToText(lines, 80) == "  ok       cpu  fast\nnothing to do: this machine can serve");
   lines.push_back({Level::kWarning, "memory", "little", "get more"});

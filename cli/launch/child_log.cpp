@@ -7,8 +7,6 @@
 namespace stagecoach::launch {
 namespace {
 
-constexpr std::string_view kErrorPrefix = "error: ";
-
 bool IsIndented(std::string_view line) { return line.starts_with(' ') || line.starts_with('\t'); }
 
 }  // namespace
@@ -18,8 +16,8 @@ ChildLog::ChildLog(std::string name, bool echo, LogFormat format)
 
 void ChildLog::Add(std::string_view line) {
   const MutexLock lock(mutex_);
-  if (line.starts_with(kErrorPrefix)) {
-    error_ = line.substr(kErrorPrefix.size());
+  if (std::optional<std::string> fatal = FatalMessage(format_, line)) {
+    error_ = *std::move(fatal);
     return;
   }
   if (!error_.empty() && IsIndented(line)) {

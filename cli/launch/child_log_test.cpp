@@ -5,7 +5,7 @@
 namespace stagecoach::launch {
 namespace {
 
-TEST_CASE("A child's own error is the cause, with its indented lines") {
+TEST_CASE("A child's own error is the cause, together with its indented lines") {
   ChildLog log("router", false);
   log.Add("loading");
   log.Add("error: /m/config.json: no such file");
@@ -15,7 +15,15 @@ TEST_CASE("A child's own error is the cause, with its indented lines") {
         "router: /m/config.json: no such file\n  pass the model's folder");
 }
 
-TEST_CASE("Without one, the cause is how the child ended and what it wrote last") {
+TEST_CASE("in a JSON log, a child's critical line is the cause") {
+  ChildLog log("router", false, LogFormat::kJson);
+  log.Add(R"({"time":"","level":"info","program":"router","message":"loading"})");
+  log.Add(R"({"time":"","level":"critical","program":"router","message":"two\nlines"})");
+  log.Add(R"({"time":"","level":"info","program":"router","message":"bye"})");
+  CHECK(log.Cause({.code = 1, .signal = 0}) == "router: two\nlines");
+}
+
+TEST_CASE("Without an error line, the cause is the exit status and the last output") {
   ChildLog log("worker 1", false);
   CHECK(log.Cause({.code = 0, .signal = 9}) == "worker 1 was killed by signal 9 (Killed)");
   for (int i = 0; i < 20; ++i) log.Add("line " + std::to_string(i));

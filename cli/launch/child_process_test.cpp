@@ -44,18 +44,18 @@ class Shell {
 // The process is neither running nor waiting to be reaped.
 bool IsGone(pid_t pid) { return waitpid(pid, nullptr, WNOHANG) == -1 && kill(pid, 0) == -1; }
 
-TEST_CASE("A program that is not there is an error that names it") {
+TEST_CASE("The error names a missing program") {
   const auto child = ChildProcess::Spawn({.program = "/no/such/program", .args = {}}, {});
   REQUIRE(child.status().code() == absl::StatusCode::kNotFound);
   CHECK(child.status().message() == "cannot start /no/such/program: No such file or directory");
 }
 
-TEST_CASE("A file that cannot be executed is an error as well") {
+TEST_CASE("A file that is not executable is an error") {
   CHECK(ChildProcess::Spawn({.program = "/dev/null", .args = {}}, {}).status().code() ==
         absl::StatusCode::kInternal);
 }
 
-TEST_CASE("Both streams and the exit code arrive, in this order") {
+TEST_CASE("The output of both streams arrives before the exit code") {
   Shell shell("echo out; echo err >&2; printf unended; exit 7");
   const ChildExit exit = shell.AwaitExit();
   CHECK(exit.code == 7);
@@ -66,7 +66,7 @@ TEST_CASE("Both streams and the exit code arrive, in this order") {
   CHECK(IsGone(shell.child().pid()));
 }
 
-TEST_CASE("A death by signal is told apart") {
+TEST_CASE("A death by signal is reported differently from an exit") {
   Shell shell("kill -SEGV $$");
   const ChildExit exit = shell.AwaitExit();
   CHECK(exit.signal == SIGSEGV);
@@ -74,7 +74,7 @@ TEST_CASE("A death by signal is told apart") {
   CHECK(exit.Describe() == "was killed by signal 11 (Segmentation fault)");
 }
 
-TEST_CASE("A child hears signals, and none after its end") {
+TEST_CASE("A child receives signals, but not after it has ended") {
   // This test does not use a shell's trap: right after fork, the shell's child still has the trap
   // handler and would catch the signal.
   Shell shell(
@@ -86,7 +86,7 @@ TEST_CASE("A child hears signals, and none after its end") {
   shell.child().Signal(SIGTERM);
 }
 
-TEST_CASE("Blocked and ignored signals are not handed down") {
+TEST_CASE("A child does not inherit blocked or ignored signals") {
   sigset_t term;
   sigemptyset(&term);
   sigaddset(&term, SIGTERM);
@@ -100,7 +100,7 @@ TEST_CASE("Blocked and ignored signals are not handed down") {
   signal(SIGPIPE, previous);
 }
 
-TEST_CASE("A child has its own process group, no input and none of our descriptors") {
+TEST_CASE("A child has its own process group, no input and none of our file descriptors") {
   const int leak = open("/dev/null", O_RDONLY);
   Shell shell("cat; echo up; exec sleep 1000");
   shell.AwaitUp();
@@ -112,7 +112,7 @@ TEST_CASE("A child has its own process group, no input and none of our descripto
   CHECK(fds.out() == "0 1 2 3 \n");  // 3 is the descriptor with which ls reads the folder
 }
 
-TEST_CASE("Destruction kills and reaps") {
+TEST_CASE("Destruction kills and reaps the child") {
   Shell shell("trap '' TERM INT; echo up; exec sleep 1000");
   shell.AwaitUp();
   const pid_t pid = shell.child().pid();

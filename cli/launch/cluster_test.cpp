@@ -59,7 +59,7 @@ constexpr char kRouter[] =
     "trap 'say router stops; exit 0' TERM; say router $*;"
     "echo ready grpc=127.0.0.1:2 metrics=127.0.0.1:3 kv_blocks=4; hold";
 
-TEST_CASE("Programs get their arguments, and stop in order") {
+TEST_CASE("Programs get their arguments and stop in order") {
   Programs programs;
   programs.Write("stagecoach-worker", kWorker);
   programs.Write("stagecoach-router", kRouter);
@@ -83,7 +83,7 @@ TEST_CASE("Programs get their arguments, and stop in order") {
                               "worker stops\n");
 }
 
-TEST_CASE("Every worker is disturbed, or none") {
+TEST_CASE("Either all workers get --disturb, or none") {
   for (const uint64_t seed : {0u, 7u}) {
     Programs programs;
     programs.Write("stagecoach-worker", "say \"$*\"; echo listening grpc=127.0.0.1:1; hold");
@@ -101,7 +101,7 @@ TEST_CASE("Every worker is disturbed, or none") {
   }
 }
 
-TEST_CASE("Workers get what applies to them: of links only between GPUs") {
+TEST_CASE("Workers get flags of links only if there are links between GPUs") {
   for (const std::string device : {"cpu", "cuda"}) {
     Programs programs;
     programs.Write("stagecoach-worker", "say \"$*\"; echo listening grpc=127.0.0.1:1; hold");
@@ -128,7 +128,7 @@ TEST_CASE("Workers get what applies to them: of links only between GPUs") {
   }
 }
 
-TEST_CASE("Stages are shared out over NUMA nodes where that comes out even") {
+TEST_CASE("Stages are spread over NUMA nodes if they divide evenly") {
   for (const uint32_t n_stages : {1u, 3u, 4u}) {
     Programs programs;
     programs.Write("stagecoach-worker",
@@ -154,7 +154,7 @@ TEST_CASE("Stages are shared out over NUMA nodes where that comes out even") {
   }
 }
 
-TEST_CASE("Programs of a start share a secret that no other start has, and no argument shows it") {
+TEST_CASE("All programs of one start share a new secret, which no argument shows") {
   const auto secrets = [] {
     Programs programs;
     programs.Write("stagecoach-worker", "say secret=$(cat); echo listening grpc=127.0.0.1:1; hold");
@@ -177,7 +177,7 @@ TEST_CASE("Programs of a start share a secret that no other start has, and no ar
   CHECK(first.begin()->size() == std::string("secret=").size() + 64);
 }
 
-TEST_CASE("A missing program is the one cause") {
+TEST_CASE("A missing program is reported as the only cause") {
   Programs programs;
   programs.Write("stagecoach-worker", kWorker);
   Cluster cluster(programs.Options(2));
@@ -185,7 +185,7 @@ TEST_CASE("A missing program is the one cause") {
   CHECK(status.message().find("stagecoach-router: No such file") != std::string::npos);
 }
 
-TEST_CASE("A failed start is told in the child's own words") {
+TEST_CASE("A failed start is reported with the child's own error") {
   Programs programs;
   programs.Write("stagecoach-worker", kWorker);
   programs.Write("stagecoach-router", "echo 'error: config.json is not there' >&2; exit 1");
@@ -193,7 +193,7 @@ TEST_CASE("A failed start is told in the child's own words") {
   CHECK(cluster.Start().status().message() == "router: config.json is not there");
 }
 
-TEST_CASE("A worker's death is the cause, though the router dies of it first") {
+TEST_CASE("A worker's death is the cause, even if the router dies first") {
   Programs programs;
   programs.Write("stagecoach-worker", "echo $$ >pid; echo listening grpc=127.0.0.1:1; hold");
   programs.Write("stagecoach-router",
@@ -202,7 +202,7 @@ TEST_CASE("A worker's death is the cause, though the router dies of it first") {
   CHECK(cluster.Start().status().message() == "worker 0 was killed by signal 9 (Killed)");
 }
 
-TEST_CASE("A death while serving ends everything") {
+TEST_CASE("If a program dies while serving, the whole cluster ends") {
   Programs programs;
   programs.Write("stagecoach-worker", kWorker);
   programs.Write("stagecoach-router", "echo ready grpc=127.0.0.1:2; echo last words >&2; exit 4");
@@ -211,7 +211,7 @@ TEST_CASE("A death while serving ends everything") {
   CHECK(cluster.Wait().message() == "router exited with code 4; it last wrote:\n  last words");
 }
 
-TEST_CASE("A stop during the start ends it") {
+TEST_CASE("A stop during startup ends the startup") {
   Programs programs;
   programs.Write("stagecoach-worker", "hold");
   Cluster cluster(programs.Options(2));

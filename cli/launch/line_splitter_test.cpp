@@ -8,7 +8,7 @@
 namespace stagecoach::launch {
 namespace {
 
-TEST_CASE("Lines are whole however the bytes arrive") {
+TEST_CASE("Lines are complete however the bytes arrive") {
   std::vector<std::string> lines;
   LineSplitter splitter([&](std::string_view line) { lines.emplace_back(line); });
   splitter.Push("on");
@@ -21,7 +21,7 @@ TEST_CASE("Lines are whole however the bytes arrive") {
   CHECK(lines.size() == 4);
 }
 
-TEST_CASE("A stream without line ends does not grow without bound") {
+TEST_CASE("A stream without newlines does not grow without limit") {
   size_t n_bytes = 0;
   LineSplitter splitter([&](std::string_view line) { n_bytes += line.size(); });
   const std::string chunk(LineSplitter::kMaxLineBytes / 2, 'x');
@@ -29,7 +29,7 @@ TEST_CASE("A stream without line ends does not grow without bound") {
   CHECK(n_bytes > 0);
 }
 
-TEST_CASE("A field is found by its whole key") {
+TEST_CASE("A field is found only by its whole key") {
   const std::string line = "ready grpc=127.0.0.1:1 metrics=127.0.0.1:2 kv_blocks=3";
   CHECK(*Field(line, "grpc") == "127.0.0.1:1");
   CHECK(*Field(line, "kv_blocks") == "3");

@@ -66,6 +66,22 @@ std::string ChildLine(LogFormat format, std::string_view child, std::string_view
   return json::serialize(parsed) + '\n';
 }
 
+std::optional<std::string> FatalMessage(LogFormat format, std::string_view line) {
+  constexpr std::string_view kPrefix = "error: ";
+  // Whatever the format, errors before the child has read its flags are text.
+  if (line.starts_with(kPrefix)) return std::string(line.substr(kPrefix.size()));
+  if (format == LogFormat::kText) return std::nullopt;
+  boost::system::error_code error;
+  const json::value parsed = json::parse({line.data(), line.size()}, error);
+  const json::object* const object = error ? nullptr : parsed.if_object();
+  if (object == nullptr || !object->contains("level") || object->at("level") != "critical") {
+    return std::nullopt;
+  }
+  const json::value* const message = object->if_contains("message");
+  if (message == nullptr || !message->is_string()) return std::nullopt;
+  return std::string(message->get_string());
+}
+
 std::string FatalLine(LogFormat format, std::string_view message) {
   if (format == LogFormat::kText) return fmt::format("error: {}\n", message);
   return OwnLine(format, "critical", "stagecoach", message);

@@ -6,7 +6,7 @@
 namespace stagecoach::launch {
 namespace {
 
-TEST_CASE("a child's text line has one name, the child's") {
+TEST_CASE("a text line from a child carries only the child's name") {
   CHECK(ChildLine(LogFormat::kText, "worker 1", "2026-01-31 12:00:00.123 W worker: a: b") ==
         "2026-01-31 12:00:00.123 W worker 1: a: b\n");
   const std::string other = ChildLine(LogFormat::kText, "worker 1", "free(): invalid pointer");
@@ -14,7 +14,7 @@ TEST_CASE("a child's text line has one name, the child's") {
   CHECK(other.ends_with(" I worker 1: free(): invalid pointer\n"));
 }
 
-TEST_CASE("in a JSON log every line is an object") {
+TEST_CASE("every line of a JSON log is an object") {
   const auto parsed = [](const std::string& line) { return boost::json::parse(line).as_object(); };
   const auto own = parsed(ChildLine(
       LogFormat::kJson, "worker 1",

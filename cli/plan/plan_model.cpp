@@ -10,7 +10,7 @@
 #include "router/sizing/kv_sizing.h"
 #include "router/sizing/step_limits.h"
 #include "worker/model/kv_cache.h"
-#include "worker/model/reserved_memory.h"
+#include "worker/model/link_needs.h"
 #include "worker/model/scratch_sizes.h"
 
 namespace stagecoach::plan {
@@ -103,11 +103,13 @@ StagePlan PlanStage(const ModelSpec& spec, const check::ModelFacts& facts, size_
   const check::StageFacts& layers = facts.stages[stage];
   StagePlan plan{.facts = layers};
   const worker::StageModelOptions model = StageOptions(spec, facts, stage, limits);
-  plan.step_bytes = kRuntimeBytes +
-                    worker::ReservedBytes(worker::NLinks(
-                        static_cast<int32_t>(stage), static_cast<int32_t>(facts.stages.size()))) +
-                    worker::SizeScratch(model, spec, GpuScratch(spec, model)).total() +
-                    StepInputBytes(worker::StepLimitsOf(model, spec));
+  plan.step_bytes =
+      kRuntimeBytes +
+      worker::ReservedBytes(worker::LinkNeedsOf(static_cast<int32_t>(stage),
+                                                static_cast<int32_t>(facts.stages.size()))
+                                .communicators) +
+      worker::SizeScratch(model, spec, GpuScratch(spec, model)).total() +
+      StepInputBytes(worker::StepLimitsOf(model, spec));
   const double usable = static_cast<double>(options.gpu.memory_bytes) * options.memory_fraction;
   plan.kv_bytes =
       static_cast<int64_t>(usable) - static_cast<int64_t>(layers.weights_bytes + plan.step_bytes);

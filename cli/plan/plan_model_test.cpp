@@ -50,7 +50,7 @@ Planned Plan(const char* config, int32_t n_stages, std::string_view gpu, int32_t
   return {std::move(facts), std::move(plan)};
 }
 
-TEST_CASE("a plan's KV cache is what a server on that GPU has") {
+TEST_CASE("a plan's KV cache is as large as on a server with that GPU") {
   const ServingPlan plan = Plan(kMistral7B, 1, "h200").plan;
   REQUIRE(plan.fits());
   CHECK_THAT(double(plan.n_kv_tokens()), WithinRel(902'320.0, 0.02));  // measured
@@ -60,7 +60,7 @@ TEST_CASE("a plan's KV cache is what a server on that GPU has") {
   CHECK(plan.one_ms_a_token < 2 * 14.2 / 4.8);
 }
 
-TEST_CASE("more stages leave more KV cache and give more tokens, one request waits for hops") {
+TEST_CASE("more stages give more KV cache and throughput, but a single request waits for hops") {
   const Planned one = Plan(kMistral7B, 1, "H200", 4096), four = Plan(kMistral7B, 4, "H200", 4096);
   REQUIRE(four.plan.stages.size() == 4);
   CHECK(four.plan.n_kv_tokens() > 4 * one.plan.n_kv_tokens());
@@ -70,7 +70,7 @@ TEST_CASE("more stages leave more KV cache and give more tokens, one request wai
   CHECK_THAT(ToText(four.plan, four.facts), ContainsSubstring("4 stages on H200"));
 }
 
-TEST_CASE("what does not fit is said, with what is short") {
+TEST_CASE("the plan says what does not fit and how much is missing") {
   TempDir dir;
   dir.Write("config.json", kMistral7B);
   const ModelSpec spec = *ReadModelSpec(dir.path());
@@ -82,7 +82,7 @@ TEST_CASE("what does not fit is said, with what is short") {
   CHECK(ToJson(plan).at("fits").as_bool() == false);
 }
 
-TEST_CASE("layers with a window have pools of their own, as of a router") {
+TEST_CASE("layers with a window have their own KV pools, as in the router") {
   TempDir dir;
   dir.Write("config.json", kGemma3);
   const ModelSpec spec = *ReadModelSpec(dir.path());
@@ -105,11 +105,11 @@ TEST_CASE("layers with a window have pools of their own, as of a router") {
   CHECK(plan.n_sequences == plan.n_kv_blocks / (131072 / kKvBlockTokens));
 }
 
-TEST_CASE("no more sequences are promised than run at once") {
+TEST_CASE("a plan promises no more sequences than can run at once") {
   CHECK(Plan(kGemma3, 4, "H200", 4096).plan.n_sequences == 1024);
 }
 
-TEST_CASE("with a size for the KV cache, what is left must hold it") {
+TEST_CASE("a given KV cache size must fit in the remaining memory") {
   TempDir dir;
   dir.Write("config.json", kMistral7B);
   const ModelSpec spec = *ReadModelSpec(dir.path());
@@ -121,14 +121,14 @@ TEST_CASE("with a size for the KV cache, what is left must hold it") {
   CHECK_FALSE(plan(70).fits());
 }
 
-TEST_CASE("a step of a model with experts takes scratch for all that its rows are routed to") {
+TEST_CASE("the scratch of a mixture-of-experts step covers every expert that its rows use") {
   const ServingPlan plan = Plan(kMixtral, 2, "H200").plan;
   // The up projection, its activation and the output, in float32.
   const uint64_t of_pair = (3 * 14336 + 4096) * sizeof(float);
   for (const StagePlan& stage : plan.stages) CHECK(stage.step_bytes > 8192 * 2 * of_pair);
 }
 
-TEST_CASE("a row of a model with experts reads those that it is routed to") {
+TEST_CASE("a row of a mixture-of-experts model reads only the experts that it uses") {
   const ServingPlan plan = Plan(kMixtral, 2, "H200").plan;
   for (const StagePlan& stage : plan.stages) {
     CHECK_THAT(double(stage.read_by_one) / double(stage.read_by_many), WithinRel(0.277, 0.03));

@@ -33,7 +33,7 @@ std::vector<FlightLog> TwoStages() {
               {Step(1, {2500, 3000, 3100, 8000, 8900}, 7), Step(2, {4500, 8900, 9000, 0})})};
 }
 
-TEST_CASE("files of several programs become lanes, router first, from the first plan on") {
+TEST_CASE("each program's file becomes a lane, router first, starting at the first plan") {
   const auto timeline = MakeTimeline(TwoStages(), 100);
   REQUIRE(timeline.ok());
   CHECK(timeline->epoch == 5);
@@ -59,7 +59,7 @@ TEST_CASE("files of several programs become lanes, router first, from the first 
   CHECK(spans[4].end_ns == 10'000'000 - 1000);
 }
 
-TEST_CASE("only the last steps of the newest epoch are shown") {
+TEST_CASE("only the last steps of the newest epoch are drawn") {
   std::vector<FlightLog> logs = TwoStages();
   FlightStep old = Step(900, {1, 2, 3});
   old.epoch = 4;
@@ -73,7 +73,7 @@ TEST_CASE("only the last steps of the newest epoch are shown") {
   }
 }
 
-TEST_CASE("of two files of one stage the later counts") {
+TEST_CASE("if one stage has two files, the newer one is used") {
   std::vector<FlightLog> logs = TwoStages();
   logs.push_back(Log(FlightRole::kStage, 0, {Step(1, {2500, 3000, 3100, 8000, 8900})}));
   logs.back().written_unix_ns += 5;
@@ -82,12 +82,12 @@ TEST_CASE("of two files of one stage the later counts") {
   CHECK(timeline->lanes[1].spans.size() == 3);
 }
 
-TEST_CASE("without a step there is nothing to draw") {
+TEST_CASE("a timeline without steps is an error") {
   CHECK(absl::IsInvalidArgument(MakeTimeline({}, 10).status()));
   CHECK(absl::IsInvalidArgument(MakeTimeline({Log(FlightRole::kRouter, 0, {})}, 10).status()));
 }
 
-TEST_CASE("the drawing has a bar for every span, and says which did not end") {
+TEST_CASE("the drawing has a bar for every span and marks unfinished ones") {
   const auto timeline = MakeTimeline(TwoStages(), 100);
   REQUIRE(timeline.ok());
   const std::string svg = ToSvg(*timeline);
@@ -105,7 +105,7 @@ TEST_CASE("the drawing has a bar for every span, and says which did not end") {
   CHECK(n_bars == 4 + 5 + 3);
 }
 
-TEST_CASE("the trace is Chrome's JSON, with asynchronous events where steps overlap") {
+TEST_CASE("the trace is in Chrome's JSON format, with asynchronous events for overlapping steps") {
   const auto timeline = MakeTimeline(TwoStages(), 100);
   REQUIRE(timeline.ok());
   const boost::json::value trace = boost::json::parse(ToChromeTrace(*timeline));

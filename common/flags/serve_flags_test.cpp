@@ -19,12 +19,12 @@ ServeFlags Parse(std::vector<std::string> args) {
   return flags;
 }
 
-TEST_CASE("Flags with their defaults need no arguments") {
+TEST_CASE("Default flags need no arguments") {
   CHECK(ToArgs(ServeFlags{}).empty());
   CHECK(Parse({}) == ServeFlags{});
 }
 
-TEST_CASE("Every flag survives the way from the launcher to the router") {
+TEST_CASE("The launcher passes every flag on to the router") {
   ServeFlags flags;
   flags.load.dtype = DType::kBF16;
   flags.grpc = "[::1]:0";
@@ -83,7 +83,7 @@ TEST_CASE("Every flag survives the way from the launcher to the router") {
   }
 }
 
-TEST_CASE("A worker's flags survive the way from the launcher") {
+TEST_CASE("The launcher passes every worker flag on to the workers") {
   WorkerFlags flags;
   CHECK(ArgsOf(flags, DeclareWorkerFlags).empty());
   flags.batch_invariant = true;
@@ -106,11 +106,11 @@ TEST_CASE("A worker's flags survive the way from the launcher") {
   CHECK(ArgsOf(parsed, DeclareWorkerFlags) == args);
 }
 
-TEST_CASE("A size takes a unit") {
+TEST_CASE("A size accepts a unit") {
   CHECK(Parse({"--kv-memory", "2MiB"}).load.kv_memory_bytes == 2 << 20);
 }
 
-TEST_CASE("What a flag cannot mean is refused") {
+TEST_CASE("Invalid flag values are refused") {
   CHECK_THROWS_AS(Parse({"--grpc", "9000"}), CLI::ValidationError);
   CHECK_THROWS_AS(Parse({"--grpc", "host:70000"}), CLI::ValidationError);
   CHECK_THROWS_AS(Parse({"--grpc", "host:"}), CLI::ValidationError);
@@ -132,14 +132,13 @@ TEST_CASE("What a flag cannot mean is refused") {
   CHECK_THROWS_AS(Parse({"--chat-template", "/no/such/file"}), CLI::ParseError);
 }
 
-TEST_CASE("Either way in may be off, not both") {
+TEST_CASE("Either gRPC or HTTP may be off, but not both") {
   CHECK(CheckServeFlags(Parse({})).ok());
   CHECK(CheckServeFlags(Parse({"--grpc", "off", "--http", "127.0.0.1:0"})).ok());
   CHECK(absl::IsInvalidArgument(CheckServeFlags(Parse({"--grpc", "off"}))));
 }
 
-TEST_CASE(
-    "Addresses are tried before anything is loaded, and the one that cannot be had is named") {
+TEST_CASE("Addresses are checked before anything is loaded, and the error names the unusable one") {
   const std::vector<std::string> free = {"--grpc",      "127.0.0.1:0", "--http",
                                          "127.0.0.1:0", "--metrics",   "127.0.0.1:0"};
   CHECK(CheckAddresses(Parse(free)).ok());
@@ -150,7 +149,7 @@ TEST_CASE(
   CHECK(std::string(elsewhere.message()).find("192.0.2.1:80 (--http)") != std::string::npos);
 }
 
-TEST_CASE("A layer split does not swallow the argument after it") {
+TEST_CASE("A layer split does not consume the next argument") {
   ServeFlags flags;
   CLI::App app;
   AddServeFlags(app, flags);

@@ -1,7 +1,6 @@
 // Code that runs in a signal handler: nothing here may allocate, lock or format.
 #include <fcntl.h>
 #include <fmt/format.h>
-#include <poll.h>
 #include <unistd.h>
 
 #include <array>
@@ -13,6 +12,7 @@
 
 #include "common/check.h"
 #include "common/flight/flight_recorder.h"
+#include "common/signal_log.h"
 
 namespace stagecoach {
 namespace {
@@ -26,13 +26,6 @@ FlightRecorder* recorder = nullptr;
 char path_begin[1024];  // "FOLDER/PROGRAM-PID-"
 struct sigaction before[kFaults.size()];
 std::atomic<bool> faulted = false;
-
-void Say(const char* text) {
-  // A pipe that nobody reads must not block the process.
-  pollfd ready{STDERR_FILENO, POLLOUT, 0};
-  if (poll(&ready, 1, 0) != 1) return;
-  [[maybe_unused]] const ssize_t written = write(STDERR_FILENO, text, std::strlen(text));
-}
 
 // Writes "FOLDER/PROGRAM-PID-N.flight" into `path`, which is large enough.
 void MakePath(int n, char* path) {
@@ -55,9 +48,10 @@ void WriteFile(int signal) {
   }
   const bool written = fd >= 0 && recorder->Write(fd, signal);
   if (fd >= 0) close(fd);
-  Say(written ? "flight recorder: the last steps are in " : "flight recorder: cannot write ");
-  Say(path);
-  Say("\n");
+  LogFromSignal(
+      SignalLogLevel::kInfo,
+      written ? "flight recorder: the last steps are in " : "flight recorder: cannot write ", path,
+      "", 0);
 }
 
 void OnRequest(int signal) {

@@ -30,7 +30,7 @@ std::string Written(FlightRecorder& recorder) {
   return {std::istreambuf_iterator<char>(in), {}};
 }
 
-TEST_CASE("what was recorded is read back, in the time of day") {
+TEST_CASE("recorded steps are read back with times of day") {
   FlightRecorder recorder(FlightRole::kStage);
   recorder.SetStage(1, 3);
   const auto began = std::chrono::system_clock::now().time_since_epoch();
@@ -60,7 +60,7 @@ TEST_CASE("what was recorded is read back, in the time of day") {
   CHECK(log->steps[1].n_decode_tokens == 3);
 }
 
-TEST_CASE("the ring keeps the last steps, and a mark for one that is gone goes nowhere") {
+TEST_CASE("the ring keeps the last steps and ignores marks for overwritten ones") {
   FlightRecorder recorder(FlightRole::kRouter);
   const uint64_t n_steps = kFlightRecords + 10;
   for (uint64_t step = 1; step <= n_steps; ++step) recorder.Begin(1, step, 0, 1, Clock::now());
@@ -73,7 +73,7 @@ TEST_CASE("the ring keeps the last steps, and a mark for one that is gone goes n
   for (const FlightStep& step : log->steps) CHECK(step.at(FlightTime::kSent) == 0);
 }
 
-TEST_CASE("a file that is written while steps go on holds whole records only") {
+TEST_CASE("a file that is written during steps contains only complete records") {
   FlightRecorder recorder(FlightRole::kRouter);
   std::atomic<bool> stop = false;
   std::thread writer([&] {
@@ -95,7 +95,7 @@ TEST_CASE("a file that is written while steps go on holds whole records only") {
   writer.join();
 }
 
-TEST_CASE("cut, padded and foreign files are refused") {
+TEST_CASE("truncated, padded and foreign files are refused") {
   FlightRecorder recorder(FlightRole::kRouter);
   const std::string bytes = Written(recorder);
   CHECK(ParseFlight(bytes).ok());
@@ -135,16 +135,16 @@ std::vector<FlightLog> LogsIn(const std::filesystem::path& folder) {
   return logs;
 }
 
-TEST_CASE("a process that faults leaves its last steps, and dies of what it would have died of") {
+TEST_CASE("a crashing process writes its last steps and still dies of the same signal") {
   const TempDir folder;
   int signal = SIGABRT;
-  SECTION("a broken invariant") {
+  SECTION("a failed invariant check") {
     CHECK(WTERMSIG(Run(folder.path(), [] { SC_CHECK(1 + 1 == 3); })) == SIGABRT);
   }
-  SECTION("a signal from elsewhere") {
+  SECTION("a signal from another process") {
     CHECK(WTERMSIG(Run(folder.path(), [] { kill(getpid(), SIGABRT); })) == SIGABRT);
   }
-  SECTION("an instruction that cannot be carried out") {
+  SECTION("an illegal instruction") {
     signal = SIGILL;
     CHECK(WTERMSIG(Run(folder.path(), [] { __builtin_trap(); })) == SIGILL);
   }
@@ -155,7 +155,7 @@ TEST_CASE("a process that faults leaves its last steps, and dies of what it woul
   CHECK(logs[0].steps[0].n_prefill_tokens == 5);
 }
 
-TEST_CASE("SIGUSR1 writes a file each time, and the process goes on") {
+TEST_CASE("SIGUSR1 writes a file each time, and the process continues") {
   const TempDir folder;
   const int status = Run(folder.path(), [] {
     raise(SIGUSR1);
@@ -165,7 +165,7 @@ TEST_CASE("SIGUSR1 writes a file each time, and the process goes on") {
   CHECK(LogsIn(folder.path()).size() == 2);
 }
 
-TEST_CASE("off writes nothing, SIGUSR1 does no harm, and a folder that is not there is refused") {
+TEST_CASE("'off' writes no files and ignores SIGUSR1; a missing folder is refused") {
   const int status = Run("off", [] { raise(SIGUSR1); });
   CHECK((WIFEXITED(status) && WEXITSTATUS(status) == 0));
   CHECK(WEXITSTATUS(Run("/no/such/folder", [] {})) == 9);

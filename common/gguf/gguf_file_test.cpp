@@ -40,7 +40,7 @@ TestGguf Sample() {
   return file;
 }
 
-TEST_CASE("metadata by type and tensors by place") {
+TEST_CASE("metadata is found by type and tensors by offset") {
   TempDir dir;
   dir.Write("m.gguf", Sample().Bytes());
   auto opened = GgufFile::Open(dir.File("m.gguf"));
@@ -73,7 +73,7 @@ TEST_CASE("metadata by type and tensors by place") {
   CHECK(file.bytes()[b.end - 1] == std::byte{'b'});
 }
 
-TEST_CASE("a value of another type is an error that names its key") {
+TEST_CASE("for a value of the wrong type, the error names the key") {
   const std::string bytes = Sample().Bytes();
   const auto file = *Parse(bytes);
   CHECK(absl::IsNotFound(file->Int("nothing").status()));
@@ -87,7 +87,7 @@ TEST_CASE("a value of another type is an error that names its key") {
   }
 }
 
-TEST_CASE("every cut of a file is refused or has all that it lists") {
+TEST_CASE("every truncated file is refused") {
   const std::string bytes = Sample().Bytes();
   for (size_t n = 0; n < bytes.size(); ++n) {
     INFO(n);
@@ -95,7 +95,7 @@ TEST_CASE("every cut of a file is refused or has all that it lists") {
   }
 }
 
-TEST_CASE("what is no GGUF file of ours is refused by name") {
+TEST_CASE("files that are not supported GGUF files are refused by name") {
   CHECK_THAT(Error("PK\3\4"), ContainsSubstring("not a GGUF file"));
   CHECK_THAT(Error(Sample().Bytes(1)), ContainsSubstring("version 1"));
   CHECK_THAT(Error(Sample().Bytes(0x03000000)), ContainsSubstring("big-endian"));
@@ -106,7 +106,7 @@ TEST_CASE("what is no GGUF file of ours is refused by name") {
                                       ContainsSubstring("b (a"));
 }
 
-TEST_CASE("lies about sizes are refused") {
+TEST_CASE("wrong sizes are refused") {
   const auto metadata = [](ValueType type, const std::string& payload) {
     TestGguf file;
     file.Value("key", type, payload);
@@ -138,7 +138,7 @@ TEST_CASE("lies about sizes are refused") {
   CHECK_THAT(tensor({1}, 0, 4), ContainsSubstring("alignment"));
 }
 
-TEST_CASE("tensors that overlap, and names and keys that come twice") {
+TEST_CASE("overlapping tensors and duplicate names and keys are refused") {
   TestGguf overlap;
   overlap.Info("a", {16}, 0, 0);
   overlap.Info("b", {8}, 0, 32);

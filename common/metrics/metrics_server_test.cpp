@@ -60,7 +60,7 @@ class Socket {
   const int fd_;
 };
 
-TEST_CASE("an address in use is refused, any free port is told, and the page has the sources") {
+TEST_CASE("an address in use is refused, port 0 picks a free port, the page shows the sources") {
   auto registry = std::make_shared<prometheus::Registry>();
   prometheus::BuildGauge().Name("answer").Register(*registry).Add({}).Set(42);
   {
@@ -81,7 +81,7 @@ TEST_CASE("an address in use is refused, any free port is told, and the page has
 
 int PortOf(const std::string& address) { return std::stoi(address.substr(address.rfind(':') + 1)); }
 
-TEST_CASE("connections that ask nothing do not keep the page from others") {
+TEST_CASE("idle connections do not block the page for others") {
   const auto address = ServeMetrics("127.0.0.1:0", {});
   REQUIRE(address.ok());
   std::vector<std::unique_ptr<Socket>> idle;
@@ -92,7 +92,7 @@ TEST_CASE("connections that ask nothing do not keep the page from others") {
   CHECK(Socket().Get(PortOf(*address), "/metrics").starts_with("HTTP/1.1 200 OK\r\n"));
 }
 
-TEST_CASE("what is no question for the page is refused") {
+TEST_CASE("invalid requests for the page are refused") {
   const auto address = ServeMetrics("127.0.0.1:0", {});
   REQUIRE(address.ok());
   const int port = PortOf(*address);

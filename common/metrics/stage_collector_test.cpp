@@ -31,7 +31,7 @@ std::string PageOf(std::vector<std::optional<v1::StatsResponse>> stages) {
   return prometheus::TextSerializer().Serialize(collector.Collect());
 }
 
-TEST_CASE("every stage that answers is on the page, and that one does not") {
+TEST_CASE("the page shows stages that answer, and which stage does not") {
   const std::string page = PageOf({std::nullopt, Stats()});
   for (const char* line : {
            "stagecoach_stage_up{model_name=\"m\",stage=\"0\"} 0",
@@ -57,7 +57,7 @@ TEST_CASE("every stage that answers is on the page, and that one does not") {
         std::string::npos);
 }
 
-TEST_CASE("every family has a help text and a type, once") {
+TEST_CASE("every metric family appears once and has a help text") {
   const StageCollector collector([] { return std::vector{std::optional(Stats())}; }, {});
   std::set<std::string> names;
   for (const prometheus::MetricFamily& family : collector.Collect()) {
@@ -69,7 +69,7 @@ TEST_CASE("every family has a help text and a type, once") {
   CHECK(names.size() >= 13);
 }
 
-TEST_CASE("a field that this release does not know is skipped") {
+TEST_CASE("an unknown field is skipped") {
   v1::StatsResponse stats = Stats();
   const std::string page = PageOf({stats});
   stats.GetReflection()->MutableUnknownFields(&stats)->AddVarint(1000, 7);
@@ -78,7 +78,7 @@ TEST_CASE("a field that this release does not know is skipped") {
   CHECK(PageOf({received}) == page);
 }
 
-TEST_CASE("a worker's own page has its own number") {
+TEST_CASE("a worker's own page has its stage number") {
   CHECK(PageOf({Stats()}).find("stagecoach_stage_up{model_name=\"m\",stage=\"4\"} 1") !=
         std::string::npos);
 }

@@ -17,7 +17,7 @@ ConfigReader Reader(const TempDir& dir, std::string_view text) {
   return ConfigReader(*object, "a.json");
 }
 
-TEST_CASE("typed values are read and defaults taken") {
+TEST_CASE("values are read with their types, and defaults fill gaps") {
   TempDir dir;
   ConfigReader reader = Reader(dir, R"({"a": 3, "b": 4.0, "c": null, "d": true, "e": "x", "f": 1e-5,
                                         "g": [1, 2], "h": {"i": 7}})");
@@ -36,7 +36,7 @@ TEST_CASE("typed values are read and defaults taken") {
   CHECK(reader.Finish().ok());
 }
 
-TEST_CASE("every problem is reported, with its key and value") {
+TEST_CASE("all problems are reported, with key and value") {
   TempDir dir;
   ConfigReader reader = Reader(
       dir,
@@ -63,14 +63,14 @@ TEST_CASE("every problem is reported, with its key and value") {
   }
 }
 
-TEST_CASE("a file that is right but cannot be run is UNIMPLEMENTED") {
+TEST_CASE("a valid but unsupported config is UNIMPLEMENTED") {
   TempDir dir;
   ConfigReader reader = Reader(dir, "{}");
   reader.Unsupported("z", "cannot");
   CHECK(absl::IsUnimplemented(reader.Finish()));
 }
 
-TEST_CASE("files that are no JSON objects are named") {
+TEST_CASE("the error names a file that is not a JSON object") {
   TempDir dir;
   CHECK(absl::IsNotFound(ReadJsonObject(dir.File("none.json")).status()));
   CHECK(absl::IsNotFound(ReadJsonObject(dir.path()).status()));

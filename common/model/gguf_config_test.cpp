@@ -43,7 +43,7 @@ std::string Error(const TestGguf& file) {
   return std::string(status.message());
 }
 
-TEST_CASE("a llama file") {
+TEST_CASE("llama: the config is read") {
   TestGguf file = Sizes("llama");
   file.Float("llama.rope.freq_base", 5e5f);
   file.Tensor("output.weight", {64, 10}, TensorType::kF16, std::string(2 * 64 * 10, 0));
@@ -71,7 +71,7 @@ TEST_CASE("a llama file") {
   CHECK(spec->names.q_norm.empty());
 }
 
-TEST_CASE("a gemma3 file: its norms hold 1 + w, and its layers' windows are known") {
+TEST_CASE("gemma3: norms contain 1 + w, and each layer's window is known") {
   TestGguf file = Sizes("gemma3");
   file.Uint("gemma3.attention.key_length", 32);
   file.Uint("gemma3.attention.value_length", 32);
@@ -92,7 +92,7 @@ TEST_CASE("a gemma3 file: its norms hold 1 + w, and its layers' windows are know
   CHECK(spec->names.k_norm == "blk.{}.attn_k_norm");
 }
 
-TEST_CASE("llama 3.1's table of frequencies is recognized, others are refused") {
+TEST_CASE("the frequency table of llama 3.1 is recognized, others are refused") {
   const auto with_table = [](auto divisor) {
     TestGguf file = Sizes("llama");
     file.Float("llama.rope.freq_base", 5e5f);
@@ -120,7 +120,7 @@ TEST_CASE("llama 3.1's table of frequencies is recognized, others are refused") 
              ContainsSubstring("rope_freqs.weight"));
 }
 
-TEST_CASE("what cannot be served is named") {
+TEST_CASE("the error names what is not supported") {
   TestGguf missing;
   missing.String("general.architecture", "llama");
   CHECK_THAT(Error(missing), ContainsSubstring("llama.block_count"));
@@ -138,7 +138,7 @@ TEST_CASE("what cannot be served is named") {
   CHECK_THAT(Error(split), ContainsSubstring("split over 3 files"));
 }
 
-TEST_CASE("ends of text and of turn") {
+TEST_CASE("end-of-text and end-of-turn tokens are found") {
   TestGguf file = Sizes("llama");
   file.Uint("tokenizer.ggml.eos_token_id", 1);
   file.Array("tokenizer.ggml.tokens", gguf::ValueType::kString, 3,
@@ -150,7 +150,7 @@ TEST_CASE("ends of text and of turn") {
   CHECK(ReadGenerationDefaults(dir.File("m.gguf"))->eos_ids == std::vector<int32_t>{1, 2});
 }
 
-TEST_CASE("a folder that holds one .gguf file stands for it") {
+TEST_CASE("a folder with one .gguf file stands for that file") {
   TempDir dir;
   dir.Write("m.gguf", "GGUF");
   dir.Write("mmproj-m.gguf", "GGUF");

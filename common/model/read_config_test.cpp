@@ -55,7 +55,7 @@ TEST_CASE("Llama: absent head_dim, kv heads and tie_word_embeddings") {
   CHECK(spec.names.gate == "model.layers.{}.mlp.gate_proj");
 }
 
-TEST_CASE("rotary scaling in both spellings") {
+TEST_CASE("RoPE scaling in both spellings") {
   const char* const llama3_old =
       R"("rope_theta": 500000.0, "rope_scaling": {"rope_type": "llama3", "factor": 8.0, "low_freq_factor": 1.0,
          "high_freq_factor": 4.0, "original_max_position_embeddings": 64},)";
@@ -89,7 +89,7 @@ TEST_CASE("Llama with biases") {
   CHECK(spec.stored_dtype == DType::kF16);
 }
 
-TEST_CASE("Mistral: window, no window, and the default of the key") {
+TEST_CASE("Mistral: window, no window, and the default of a missing key") {
   const auto window = [](std::string_view more) {
     return MustRead(Config("MistralForCausalLM",
                            std::string(R"("num_key_value_heads": 2,)") + std::string(more)))
@@ -131,7 +131,7 @@ TEST_CASE("Gemma-2: caps, layer windows, scales") {
   CHECK(MustRead(Config("Gemma2ForCausalLM", "")).logit_softcap == 30.0f);
 }
 
-TEST_CASE("Gemma-3: rotations by layer type in both spellings") {
+TEST_CASE("Gemma-3: RoPE by layer type in both spellings") {
   for (
       const char* spelling :
       {R"("sliding_window_pattern": 3, "rope_theta": 2000000.0, "rope_local_base_freq": 20000.0,
@@ -155,7 +155,7 @@ TEST_CASE("Gemma-3: rotations by layer type in both spellings") {
   }
 }
 
-TEST_CASE("Gemma-3 with a vision tower: the text part and its class's defaults") {
+TEST_CASE("Gemma-3 with a vision tower: the text part with its class's defaults") {
   const ModelSpec spec =
       MustRead(R"({"architectures": ["Gemma3ForConditionalGeneration"], "torch_dtype": "bfloat16",
     "text_config": {"hidden_size": 2560, "intermediate_size": 10240, "num_hidden_layers": 34, "sliding_window": 1024,
@@ -188,7 +188,7 @@ TEST_CASE("OPT") {
   CHECK(spec.names.gate.empty());
 }
 
-TEST_CASE("opt-350m: norms behind the blocks, a narrower embedding, no final norm") {
+TEST_CASE("opt-350m: norms after the blocks, a narrower embedding, no final norm") {
   const ModelSpec spec =
       MustRead(R"({"architectures": ["OPTForCausalLM"], "vocab_size": 50272, "hidden_size": 1024,
     "ffn_dim": 4096, "num_hidden_layers": 24, "num_attention_heads": 16, "word_embed_proj_dim": 512,
@@ -212,7 +212,7 @@ TEST_CASE("GPT-2") {
   CHECK(spec.names.qkv == "transformer.h.{}.attn.c_attn");
 }
 
-TEST_CASE("Gemma: its first files say gelu and mean the approximation") {
+TEST_CASE("Gemma: early configs say gelu but mean the tanh approximation") {
   for (const char* how : {R"("hidden_act": "gelu",)", R"("hidden_activation": null,)", ""}) {
     const ModelSpec spec = MustRead(Config("GemmaForCausalLM", how));
     CHECK(spec.activation == Activation::kGeluTanh);
@@ -222,7 +222,7 @@ TEST_CASE("Gemma: its first files say gelu and mean the approximation") {
   }
 }
 
-TEST_CASE("Qwen2: biases of q, k and v alone") {
+TEST_CASE("Qwen2: only q, k and v have biases") {
   const ModelSpec spec = MustRead(Config("Qwen2ForCausalLM", ""));
   CHECK(spec.qkv_bias);
   CHECK_FALSE(spec.o_bias);
@@ -230,7 +230,7 @@ TEST_CASE("Qwen2: biases of q, k and v alone") {
   CHECK_FALSE(spec.qk_norm);
 }
 
-TEST_CASE("Qwen3: windows only with use_sliding_window, from a layer on or as layer_types says") {
+TEST_CASE("Qwen3: windows only with use_sliding_window, by max_window_layers or layer_types") {
   const auto windows = [](std::string_view more) {
     const ModelSpec spec = MustRead(
         Config("Qwen3ForCausalLM", std::string(R"("sliding_window": 16,)") + std::string(more)));
@@ -247,7 +247,7 @@ TEST_CASE("Qwen3: windows only with use_sliding_window, from a layer on or as la
       "sliding_attention", "full_attention", "full_attention"],)") == Windows{0, 16, 0, 0});
 }
 
-TEST_CASE("experts: Mixtral in every layer, Qwen3-MoE in some") {
+TEST_CASE("experts: in every layer of Mixtral, in some layers of Qwen3-MoE") {
   const ModelSpec mixtral = MustRead(Config("MixtralForCausalLM", R"("num_key_value_heads": 2,)"));
   CHECK(mixtral.experts.n_experts == 8);
   CHECK(mixtral.experts.n_used == 2);
@@ -272,7 +272,7 @@ TEST_CASE("experts: Mixtral in every layer, Qwen3-MoE in some") {
              ContainsSubstring("num_experts_per_tok: 3 is more than the model's 2 experts"));
 }
 
-TEST_CASE("Phi-3: fused tensors, factors for each frequency in both spellings") {
+TEST_CASE("Phi-3: fused tensors, per-frequency factors in both spellings") {
   const char* const old_spelling =
       R"("original_max_position_embeddings": 64, "partial_rotary_factor": 0.25,
          "rope_scaling": {"type": "su", "short_factor": [1, 1.5, 1, 1], "long_factor": [2, 3, 4, 5]},)";
@@ -318,7 +318,7 @@ TEST_CASE("YaRN's attention factor") {
         Approx((0.07 * std::log(4.0) + 1) / (0.1 * std::log(4.0) + 1)));
 }
 
-TEST_CASE("what cannot be run is named") {
+TEST_CASE("the error names what cannot run") {
   using absl::StatusCode;
   CHECK_THAT(ErrorOf("{}", StatusCode::kInvalidArgument), ContainsSubstring("\"architectures\""));
   CHECK_THAT(ErrorOf(R"({"architectures": ["QwertyForCausalLM"]})", StatusCode::kUnimplemented),
@@ -343,7 +343,7 @@ TEST_CASE("what cannot be run is named") {
       ContainsSubstring("xielu"));
 }
 
-TEST_CASE("a broken config names all its problems") {
+TEST_CASE("a broken config reports all its problems") {
   const std::string text = ErrorOf(
       R"({"architectures": ["LlamaForCausalLM"], "vocab_size": -1, "hidden_size": "128", "num_hidden_layers": 4000000000,
           "num_attention_heads": 4, "rope_scaling": {"rope_type": "llama3"}})",
@@ -361,7 +361,7 @@ TEST_CASE("a broken config names all its problems") {
              ContainsSubstring("layer_types: has 1 entries for 4 layers"));
 }
 
-TEST_CASE("folders without a config.json") {
+TEST_CASE("folders without a config.json are refused") {
   TempDir dir;
   CHECK_THAT(std::string(ReadModelSpec(dir.File("none")).status().message()),
              ContainsSubstring("no such folder"));

@@ -11,12 +11,12 @@ namespace {
 
 using Catch::Matchers::ContainsSubstring;
 
-TEST_CASE("a folder is its own answer") {
+TEST_CASE("an existing folder is used as it is") {
   TempDir dir;
   CHECK(*ResolveModelDir(dir.path()) == dir.path());
 }
 
-TEST_CASE("a file that is no model is told what it is") {
+TEST_CASE("for a file that is not a model, the error says what it is") {
   TempDir dir;
   dir.Write("other.txt", "x");
   const auto message = [&](const std::string& model) {
@@ -30,7 +30,7 @@ TEST_CASE("a file that is no model is told what it is") {
              ContainsSubstring("a file inside a model's folder; give the folder: " + dir.path()));
 }
 
-TEST_CASE("only what can be a name on the hub is to be downloaded") {
+TEST_CASE("a path that cannot be a hub name gets no advice to download") {
   const std::string message(ResolveModelDir("/no/such/folder").status().message());
   CHECK(message.find("hf download") == std::string::npos);
   CHECK_THAT(message, ContainsSubstring("no such folder or file"));

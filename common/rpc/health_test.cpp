@@ -36,7 +36,7 @@ struct Fixture {
   std::unique_ptr<Health::Stub> stub;
 };
 
-TEST_CASE("Check tells the status, and NOT_FOUND of a service it does not know") {
+TEST_CASE("Check returns the status, and NOT_FOUND for an unknown service") {
   Fixture f;
   HealthCheckResponse response;
   {
@@ -56,7 +56,7 @@ TEST_CASE("Check tells the status, and NOT_FOUND of a service it does not know")
   CHECK(f.stub->Check(&context, unknown, &response).error_code() == grpc::StatusCode::NOT_FOUND);
 }
 
-TEST_CASE("Watch sends each change and ends with the server") {
+TEST_CASE("Watch sends every change and ends with the server") {
   Fixture f;
   grpc::ClientContext context;
   auto reader = f.stub->Watch(&context, HealthCheckRequest());
@@ -71,7 +71,7 @@ TEST_CASE("Watch sends each change and ends with the server") {
   CHECK(reader->Finish().error_code() == grpc::StatusCode::UNAVAILABLE);
 }
 
-TEST_CASE("statuses keep their code and message on the way to gRPC and back") {
+TEST_CASE("a status keeps its code and message through gRPC") {
   const absl::Status status = absl::ResourceExhaustedError("the queue is full");
   CHECK(FromGrpc(ToGrpc(status)) == status);
   CHECK(ToGrpc(absl::OkStatus()).ok());

@@ -92,7 +92,7 @@ InternalAccess WithSecret(const std::string& secret) {
   return access;
 }
 
-TEST_CASE("only calls with the secret reach a worker, whatever kind they are") {
+TEST_CASE("only calls with the secret reach a worker, whatever their kind") {
   const InternalAccess ours = WithSecret(MakeSecret());
   const Worker worker(ours);
   CHECK(worker.Call({}) == StatusCode::UNAUTHENTICATED);
@@ -103,13 +103,13 @@ TEST_CASE("only calls with the secret reach a worker, whatever kind they are") {
   CHECK(worker.n_calls() == 3);
 }
 
-TEST_CASE("a worker without a secret takes calls from everyone, with one and without") {
+TEST_CASE("a worker without a secret accepts every call") {
   const Worker worker({});
   CHECK(worker.Call({}) == StatusCode::OK);
   CHECK(worker.Call(WithSecret(MakeSecret())) == StatusCode::OK);
 }
 
-TEST_CASE("health may be asked without the secret, and is all that is told") {
+TEST_CASE("without the secret, a client can ask only for health") {
   Worker worker(WithSecret(MakeSecret()));
   const auto stub = Health::NewStub(worker.Channel({}));
   const auto check = [&](const std::string& service) {
@@ -166,7 +166,7 @@ class Authority {
   const std::string name_;
 };
 
-TEST_CASE("with TLS both sides show a certificate of their authority, and calls need the secret") {
+TEST_CASE("with TLS both sides need a certificate of their authority, and calls need the secret") {
   const TempDir dir;
   const Authority ours(dir, "ours"), theirs(dir, "theirs");
   InternalAccess worker_access = ours.Sign("worker", "IP:127.0.0.1");
@@ -188,7 +188,7 @@ TEST_CASE("with TLS both sides show a certificate of their authority, and calls 
   CHECK(worker.n_calls() == 3);
 }
 
-TEST_CASE("a certificate's name is the address's host, or the one that is asked for") {
+TEST_CASE("the certificate must name the address's host or the configured TLS name") {
   const TempDir dir;
   const Authority ours(dir, "ours");
   const Worker worker(ours.Sign("worker", "DNS:stage.example"));
@@ -198,7 +198,7 @@ TEST_CASE("a certificate's name is the address's host, or the one that is asked 
   CHECK(worker.Call(router) == StatusCode::OK);
 }
 
-TEST_CASE("what is reached from elsewhere needs a secret or a word that it does not") {
+TEST_CASE("a worker that other machines can reach needs a secret or an explicit opt-out") {
   const InternalAccess secret = WithSecret(MakeSecret());
   for (const char* address :
        {"0.0.0.0:9100", "[::]:9100", "10.0.0.1:9100", "worker-0:9100", "127.example.com:9100"}) {
@@ -213,7 +213,7 @@ TEST_CASE("what is reached from elsewhere needs a secret or a word that it does 
   }
 }
 
-TEST_CASE("a file that is no secret or no PEM file is named with its flag") {
+TEST_CASE("for a bad secret or PEM file, the error names the flag") {
   const TempDir dir;
   dir.Write("short", "abc\n");
   InternalFlags flags;

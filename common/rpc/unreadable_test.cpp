@@ -19,7 +19,7 @@ std::string Why(const std::string& wire) {
   return std::string(status.message());
 }
 
-TEST_CASE("a message with text that is not UTF-8 is refused by its field and byte") {
+TEST_CASE("for a message with invalid UTF-8, the error names field and byte") {
   TameProtobufLog();
   v1::GenerateRequest request;
   request.set_model("m");
@@ -41,7 +41,7 @@ TEST_CASE("a message with text that is not UTF-8 is refused by its field and byt
         "messages[1].tool_calls[1].arguments: is not valid UTF-8 at byte 7");
 }
 
-TEST_CASE("bytes that are no message at all are refused as such") {
+TEST_CASE("for bytes that are not a message, the error says so") {
   v1::ChatRequest chat;
   chat.add_messages()->set_content("some text");
   const std::string wire = chat.SerializeAsString();

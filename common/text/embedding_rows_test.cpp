@@ -22,7 +22,7 @@ std::shared_ptr<const Tokenizer> WithOneMore(const std::string& role) {
   return Tokenizer::Load(dir.path()).value();
 }
 
-TEST_CASE("A token without a row is refused with its fix") {
+TEST_CASE("A token without an embedding row is refused, and the error says how to fix it") {
   const auto tokenizer = WithOneMore("");
   const int32_t n = tokenizer->vocab_size();
   CHECK(CheckEmbeddingRows(*tokenizer, n).ok());
@@ -37,7 +37,7 @@ TEST_CASE("A token without a row is refused with its fix") {
              ContainsSubstring(" and 4 more. ") && ContainsSubstring("remove those tokens"));
 }
 
-TEST_CASE("A pad token without a row is refused, a picture's is not") {
+TEST_CASE("A pad token without a row is refused, an image or audio token is not") {
   for (const char* role : {"pad_token", "eos_token", "mask_token"}) {
     const auto tokenizer = WithOneMore(role);
     CHECK_FALSE(CheckEmbeddingRows(*tokenizer, tokenizer->vocab_size() - 1).ok());

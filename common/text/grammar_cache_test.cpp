@@ -27,7 +27,7 @@ constexpr size_t kPlenty = size_t{1} << 30;
 GrammarSource Numbered(int i) { return Regex(fmt::format("a{}", i % 10)); }
 size_t BytesOfOne() { return Vocabulary()->Compile(Numbered(0)).value()->n_bytes(); }
 
-TEST_CASE("A grammar is compiled once while there is room, and the longest unused goes first") {
+TEST_CASE("A grammar is compiled once while there is room; the least recently used is dropped") {
   int n_compiled = 0;
   GrammarCache cache(Vocabulary(), BytesOfOne() * 5 / 2, [&](const GrammarSource&) {
     ++n_compiled;
@@ -41,7 +41,7 @@ TEST_CASE("A grammar is compiled once while there is room, and the longest unuse
   CHECK(n_compiled == 4);
 }
 
-TEST_CASE("Grammars in use count, whether they are kept or not") {
+TEST_CASE("Grammars in use count towards the limit, cached or not") {
   GrammarCache cache(Vocabulary(), BytesOfOne() * 5 / 2);
   auto first = cache.Get(Numbered(0)).value();
   const auto second = cache.Get(Numbered(1)).value();
@@ -52,7 +52,7 @@ TEST_CASE("Grammars in use count, whether they are kept or not") {
   CHECK(cache.Get(Numbered(2)).ok());
 }
 
-TEST_CASE("The kind and the whitespace belong to a grammar's name") {
+TEST_CASE("The cache key includes the kind and the whitespace option") {
   GrammarCache cache(Vocabulary(), kPlenty);
   const auto regex = cache.Get(Regex("[\"a\"]")).value();
   const auto choice = cache.Get({.kind = GrammarKind::kChoice, .text = "[\"a\"]"}).value();
@@ -70,7 +70,7 @@ TEST_CASE("A refused grammar is refused every time") {
   }
 }
 
-TEST_CASE("What comes after compiling is done once, and may refuse") {
+TEST_CASE("The callback after compiling runs once per grammar and may refuse it") {
   int n_called = 0;
   GrammarCache cache(Vocabulary(), kPlenty, [&](const GrammarSource& source) {
     ++n_called;
@@ -84,7 +84,7 @@ TEST_CASE("What comes after compiling is done once, and may refuse") {
   CHECK(n_called == 3);
 }
 
-TEST_CASE("Threads that ask for one grammar at once get the same") {
+TEST_CASE("Threads that request the same grammar at once get the same object") {
   GrammarCache cache(Vocabulary(), kPlenty);
   std::vector<std::shared_ptr<const Grammar>> found(8);
   {

@@ -47,7 +47,7 @@ void CheckRandomSequences(const std::shared_ptr<const Tokenizer>& tokenizer, int
   }
 }
 
-TEST_CASE("A stream of random tokens is the text of all of them") {
+TEST_CASE("A stream of random tokens gives the decoded text") {
   const auto tokenizer =
       Load(GENERATE("byte_level", "byte_fallback", "sentencepiece_bpe", "sentencepiece_unigram",
                     "vocab_merges", "tekken", "gguf/llama.gguf", "gguf/qwen2.gguf"));
@@ -56,7 +56,7 @@ TEST_CASE("A stream of random tokens is the text of all of them") {
   CheckRandomSequences(tokenizer, 259);
 }
 
-TEST_CASE("Every kind of decoder streams the text of the whole") {
+TEST_CASE("Every kind of decoder streams the same text as it decodes at once") {
   const std::string decoder =
       GENERATE("null", R"({"type": "ByteLevel"})",
                R"({"type": "WordPiece", "prefix": "##", "cleanup": true})",
@@ -74,7 +74,7 @@ TEST_CASE("Every kind of decoder streams the text of the whole") {
   CheckRandomSequences(WithDecoder(decoder), 7);
 }
 
-TEST_CASE("A character over several tokens appears whole with its last one") {
+TEST_CASE("A character that spans several tokens appears whole with its last token") {
   const auto tokenizer = Load("byte_level");
   const auto id = [&](const char* piece) { return tokenizer->TokenId(piece).value(); };
   TokenStream stream(tokenizer, true);
@@ -89,14 +89,14 @@ TEST_CASE("A character over several tokens appears whole with its last one") {
   CHECK(stream.Push(id("a")) == "a");
 }
 
-TEST_CASE("Special tokens are left out or shown as asked") {
+TEST_CASE("Special tokens are skipped or shown as requested") {
   const auto tokenizer = Load("byte_level");
   const std::vector<int32_t> ids = {0, tokenizer->TokenId("a").value(), 1};
   CHECK(Stream(tokenizer, ids, true) == "a");
   CHECK(Stream(tokenizer, ids, false) == "<|begin|>a<|end|>");
 }
 
-TEST_CASE("A special token may be shown where others are left out") {
+TEST_CASE("One special token can be shown while others are skipped") {
   const auto tokenizer = Load("byte_level");
   TokenStream stream(tokenizer, true, {1});
   CHECK(stream.Push(0).empty());
@@ -104,7 +104,7 @@ TEST_CASE("A special token may be shown where others are left out") {
   CHECK(stream.Push(2).empty());
 }
 
-TEST_CASE("A run of byte tokens is text when it ends and all replacements when one is bad") {
+TEST_CASE("A run of byte tokens becomes text at its end, or only replacements if a byte is bad") {
   const auto tokenizer = Load("byte_fallback");
   const auto id = [&](const char* piece) { return tokenizer->TokenId(piece).value(); };
   TokenStream stream(tokenizer, true);
@@ -116,7 +116,7 @@ TEST_CASE("A run of byte tokens is text when it ends and all replacements when o
   CHECK(stream.Flush() == "\uFFFD\uFFFD");
 }
 
-TEST_CASE("The first space of a SentencePiece text is removed, later ones stay") {
+TEST_CASE("Only the first space of a SentencePiece text is removed") {
   const auto tokenizer = Load("byte_fallback");
   const int32_t space = tokenizer->TokenId("▁").value();
   const int32_t a = tokenizer->TokenId("a").value();

@@ -12,7 +12,7 @@ std::string Take(std::string& pending) {
   return out;
 }
 
-TEST_CASE("Whole characters are taken and an open one stays") {
+TEST_CASE("Complete characters are taken, and an incomplete last one stays") {
   std::string pending = "a\xC3\xA9\xF0\x9F\x91";  // a, é, three quarters of an emoji
   CHECK(Take(pending) == "aé");
   CHECK(pending == "\xF0\x9F\x91");
@@ -21,7 +21,7 @@ TEST_CASE("Whole characters are taken and an open one stays") {
   CHECK(pending.empty());
 }
 
-TEST_CASE("Every maximal part of a broken character is one replacement") {
+TEST_CASE("Each maximal invalid part of a character becomes one replacement character") {
   const std::string r(kReplacement);
   std::string pending = "\xF0\x9F\x91x";  // an unfinished character, ended by x
   CHECK(Take(pending) == r + "x");
@@ -35,7 +35,7 @@ TEST_CASE("Every maximal part of a broken character is one replacement") {
   CHECK(Take(pending) == r + "€");
 }
 
-TEST_CASE("IsUtf8 accepts whole characters only") {
+TEST_CASE("IsUtf8 accepts only complete characters") {
   CHECK(IsUtf8(""));
   CHECK(IsUtf8("aé€👋"));
   CHECK_FALSE(IsUtf8("\xE2\x82"));

@@ -45,7 +45,7 @@ void CheckAgainst(const std::shared_ptr<const Tokenizer>& tokenizer,
   }
 }
 
-TEST_CASE("Every kind of vocabulary gives the ids and texts of its own library") {
+TEST_CASE("Every kind of vocabulary gives the same ids and text as its own library") {
   const char* name =
       GENERATE("sentencepiece_bpe", "sentencepiece_unigram", "vocab_merges", "tekken");
   const auto reference = Reference(name);
@@ -60,7 +60,7 @@ TEST_CASE("Every kind of vocabulary gives the ids and texts of its own library")
   }
 }
 
-TEST_CASE("A .gguf file's tokenizer is that of the checkpoint it was made of") {
+TEST_CASE("The tokenizer from a .gguf file equals the tokenizer of its source checkpoint") {
   const auto llama = Tokenizer::Load(TestData("gguf/llama.gguf")).value();
   CheckAgainst(llama, Reference("sentencepiece_bpe").at(0));
   CHECK(llama->bos_token() == "<s>");
@@ -76,7 +76,7 @@ TEST_CASE("A .gguf file's tokenizer is that of the checkpoint it was made of") {
   CHECK(chat->Render(R"([{"role": "user", "content": "hi"}])", "", {})->text == "<s>hi</s>");
 }
 
-TEST_CASE("Older files name added and special tokens as well") {
+TEST_CASE("Older files can also define added and special tokens") {
   const TempDir dir;
   Fill(dir, "vocab_merges", {{"tokenizer_class", "Qwen2TokenizerFast"}});
   const auto n = Tokenizer::Load(dir.path()).value()->vocab_size();
@@ -93,7 +93,7 @@ TEST_CASE("Older files name added and special tokens as well") {
   CHECK(tokenizer->eos_token() == "<|im_end|>");
 }
 
-TEST_CASE("A reserved piece takes the name that the fine-tune gave its id") {
+TEST_CASE("A reserved piece gets the name that the fine-tune gave to its id") {
   const TempDir dir;
   Fill(dir, "sentencepiece_bpe", boost::json::parse(R"({"added_tokens_decoder":
     {"3": {"content": "<|im_start|>", "special": true, "normalized": false}}})"));
@@ -102,24 +102,24 @@ TEST_CASE("A reserved piece takes the name that the fine-tune gave its id") {
   CHECK(tokenizer->IsSpecial(3));
 }
 
-TEST_CASE("What is wrong with a vocabulary is named with its file") {
+TEST_CASE("For a bad vocabulary, the error names the file and the problem") {
   const TempDir dir;
   const auto message = [&] {
     const auto status = Tokenizer::Load(dir.path()).status();
     CHECK(status.code() == absl::StatusCode::kInvalidArgument);
     return std::string(status.message());
   };
-  SECTION("a cut SentencePiece file") {
+  SECTION("a truncated SentencePiece file") {
     const std::string whole = ReadFile(TestData("sentencepiece_bpe/tokenizer.model"));
     dir.Write("tokenizer.model", std::string_view(whole).substr(0, whole.size() / 2));
     CHECK_THAT(message(), ContainsSubstring("/tokenizer.model: is not a SentencePiece model") &&
                               ContainsSubstring("is the file whole?"));
   }
-  SECTION("another file under its name") {
+  SECTION("a file of another format under this name") {
     dir.Write("tokenizer.model", "version https://git-lfs.github.com/spec/v1\n");
     CHECK_THAT(message(), ContainsSubstring("is not a SentencePiece model"));
   }
-  SECTION("a merge of three") {
+  SECTION("a merge of three parts") {
     dir.Write("vocab.json", ReadFile(TestData("vocab_merges/vocab.json")));
     dir.Write("merges.txt", "#version: 0.2\na b\na b c\n");
     CHECK_THAT(message(), ContainsSubstring("merges.txt, line 3: \"a b c\" is not two tokens"));
@@ -135,28 +135,28 @@ TEST_CASE("What is wrong with a vocabulary is named with its file") {
       {"90000": {"content": "<|x|>", "special": true}}})"));
     CHECK_THAT(message(), ContainsSubstring("\"<|x|>\" is declared as id 90000, but is"));
   }
-  SECTION("an unknown way to cut words") {
+  SECTION("an unknown pre-tokenizer") {
     Fill(dir, "vocab_merges", {{"tokenizer_class", "BloomTokenizer"}});
     CHECK_THAT(message(),
                ContainsSubstring("BloomTokenizer") && ContainsSubstring("GPT2Tokenizer"));
   }
-  SECTION("tekken ranks with a hole") {
+  SECTION("a gap in the tekken ranks") {
     dir.Write("tekken.json", R"({"config": {"pattern": "x"}, "vocab": [],
       "special_tokens": [{"rank": 1, "token_str": "<s>"}]})");
     CHECK_THAT(message(), ContainsSubstring("tekken.json") && ContainsSubstring("count from 0"));
   }
-  SECTION("pieces that the tokenizers library has no perfect hash for") {
+  SECTION("pieces for which the tokenizers library finds no perfect hash") {
     dir.Write("tokenizer.model", ReadFile(TestData("unindexable.model")));
     CHECK_THAT(message(), ContainsSubstring("/tokenizer.model: ") && ContainsSubstring("PtrHash"));
   }
-  SECTION("ids that would take gigabytes of tables") {
+  SECTION("ids that would need tables of gigabytes") {
     dir.Write("tokenizer.json", R"({"version": "1.0", "model": {"type": "WordLevel",
       "unk_token": "a", "vocab": {"a": 4000000000}}, "added_tokens": []})");
     CHECK_THAT(message(), ContainsSubstring("4000000001 token ids"));
   }
 }
 
-TEST_CASE("A tokenizer.json whose ByteLevel adds a space is served") {
+TEST_CASE("A tokenizer.json whose ByteLevel adds a space is supported") {
   const TempDir dir;
   std::string config = ReadFile(TestData("byte_level/tokenizer.json"));
   auto parsed = boost::json::parse(config);
@@ -169,7 +169,7 @@ TEST_CASE("A tokenizer.json whose ByteLevel adds a space is served") {
   CHECK(with_space->Decode(with_space->Encode("a b", false).value(), false).value() == " a b");
 }
 
-TEST_CASE("A unigram model does not make a special token of what a person wrote") {
+TEST_CASE("A unigram model does not turn user text into special tokens") {
   const auto tokenizer = Tokenizer::Load(TestData("sentencepiece_unigram")).value();
   const int32_t eos = tokenizer->TokenId("</s>").value();
   const std::string text = "a </s></s> b</s>";

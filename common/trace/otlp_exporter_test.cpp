@@ -77,7 +77,7 @@ TraceSpan Span(const std::string& name) {
   return {.trace_id = NewTraceId(), .span_id = NewSpanId(), .name = name};
 }
 
-TEST_CASE("what was added has arrived when the exporter is gone") {
+TEST_CASE("the exporter delivers all added spans before it is destroyed") {
   Receiver receiver;
   TraceSpan span = Span("request");
   span.parent = NewSpanId();
@@ -110,7 +110,7 @@ TEST_CASE("what was added has arrived when the exporter is gone") {
   CHECK(resource.scope_spans(0).spans(1).parent_span_id().empty());
 }
 
-TEST_CASE("a stop sends what is left, and what comes later is dropped") {
+TEST_CASE("a stop sends the remaining spans, and later spans are dropped") {
   Receiver receiver;
   OtlpExporter exporter(Unhurried(receiver));
   exporter.Add(Span("in time"));
@@ -121,7 +121,7 @@ TEST_CASE("a stop sends what is left, and what comes later is dropped") {
   CHECK(exporter.n_dropped() == 1);
 }
 
-TEST_CASE("a receiver that does not answer costs the spans beyond the queue, and no time") {
+TEST_CASE("a receiver that does not answer loses only spans beyond the queue, and nobody waits") {
   Receiver receiver;
   receiver.Hold();
   OtlpExporter exporter({.endpoint = receiver.address(),
@@ -136,7 +136,7 @@ TEST_CASE("a receiver that does not answer costs the spans beyond the queue, and
   receiver.Open();
 }
 
-TEST_CASE("a receiver that is away costs the spans, and the end is quick") {
+TEST_CASE("an unreachable receiver loses the spans and does not delay the end") {
   std::string address;
   {
     Receiver gone;

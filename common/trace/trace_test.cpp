@@ -7,7 +7,7 @@ namespace {
 
 constexpr char kGood[] = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01";
 
-TEST_CASE("a traceparent is read") {
+TEST_CASE("a valid traceparent is parsed") {
   const auto context = ParseTraceparent(kGood);
   REQUIRE(context);
   CHECK(context->sampled);
@@ -16,7 +16,7 @@ TEST_CASE("a traceparent is read") {
   CHECK_FALSE(ParseTraceparent("00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-00")->sampled);
 }
 
-TEST_CASE("what is not well-formed is not there") {
+TEST_CASE("an invalid traceparent is ignored") {
   for (const char* text : {
            "",
            "00",
@@ -35,7 +35,7 @@ TEST_CASE("what is not well-formed is not there") {
   CHECK(ParseTraceparent("01-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01-more"));
 }
 
-TEST_CASE("a ratio takes its share") {
+TEST_CASE("a sampling ratio takes its share") {
   int n_sampled = 0;
   for (int i = 0; i < 4000; ++i) n_sampled += SampledByRatio(NewTraceId(), 0.25);
   CHECK(n_sampled > 800);

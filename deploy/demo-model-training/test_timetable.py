@@ -47,7 +47,7 @@ def test_a_coach_passes_its_stops_in_order():
                     assert moments == sorted(moments)
 
 
-def test_next_and_by_are_the_best_choice():
+def test_next_and_by_answers_are_the_best_choice():
     rng = random.Random(1)
     for origin, destination in PAIRS:
         for day in tt.DAYS:
@@ -58,7 +58,7 @@ def test_next_and_by_are_the_best_choice():
             assert tt.journey_by(origin, destination, day, at) == (early[-1] if early else None)
 
 
-def test_fares_are_whole_symmetric_and_cheaper_as_a_return():
+def test_fares_are_whole_numbers_symmetric_and_cheaper_as_a_return():
     for a, b in PAIRS:
         single = tt.adult_fare(a, b)
         assert single == tt.adult_fare(b, a) and single > 0
@@ -67,7 +67,7 @@ def test_fares_are_whole_symmetric_and_cheaper_as_a_return():
 
 
 @pytest.mark.parametrize("task", ["group", "group_return"])
-def test_a_group_answer_adds_up(task):
+def test_group_answers_add_up(task):
     rng = random.Random(task)
     for a, b in PAIRS:
         group = tuple(rng.randrange(5) for _ in range(3))
@@ -84,7 +84,7 @@ def test_a_group_answer_adds_up(task):
         assert json.loads(answer(Query(task, a, b, group=group, as_json=True)))["total"] == total
 
 
-def test_listed_departures_are_those_of_the_timetable():
+def test_listed_departures_match_the_timetable():
     for a, b in PAIRS:
         for day in tt.DAYS:
             times = [tt.clock(j.departure) for j in tt.journeys(a, b, day)]
@@ -106,7 +106,7 @@ def test_json_answers_are_compact_objects(task):
 
 @pytest.mark.parametrize("phrase, minutes", [("9:20", 560), ("2 pm", 840), ("noon", 720),
                                              ("half past 8", 510), ("quarter to ten", 585)])
-def test_spoken_times_mean_what_they_say(phrase, minutes):
+def test_spoken_times_have_the_right_value(phrase, minutes):
     rng = random.Random(3)
     assert phrase in {time_phrase(rng, minutes) for _ in range(2000)}
 
@@ -125,7 +125,7 @@ def test_wordings_expand_completely():
                 assert form and not set("{}|") & set(form), (task, grammar)
 
 
-def test_careless_typing_leaves_digits_alone():
+def test_careless_typing_does_not_change_digits():
     rng = random.Random(5)
     for _ in range(500):
         typed = roughen(rng, "from Alderwick at 09:20 for 3 adults")

@@ -34,7 +34,7 @@ void CheckSequence(AttentionConfig config, int32_t n, const std::string& target)
   }
 }
 
-TEST_CASE("Attention: head dimensions and query heads a KV head") {
+TEST_CASE("Attention: head dimensions and query heads per KV head") {
   const std::string target = GENERATE(from_range(RunnableTargets()));
   const int32_t head_dim = GENERATE(16, 64, 80, 96, 128, 256, 72, 10);
   const int32_t group = GENERATE(1, 2, 3, 4, 8);
@@ -44,7 +44,7 @@ TEST_CASE("Attention: head dimensions and query heads a KV head") {
       70, target);
 }
 
-TEST_CASE("Attention: rotation of a part of each head") {
+TEST_CASE("Attention: RoPE on a part of each head") {
   const std::string target = GENERATE(from_range(RunnableTargets()));
   const int32_t rotary_dim = GENERATE(2, 48, 62);
   CheckSequence({.n_heads = 2, .rope_and_norm = true, .rotary_dim = rotary_dim}, 40, target);
@@ -61,14 +61,14 @@ TEST_CASE("Attention: cache dtypes, windows and soft caps") {
       target);
 }
 
-TEST_CASE("Attention: several splits of a long context") {
+TEST_CASE("Attention: a long context in several splits") {
   const std::string target = GENERATE(from_range(RunnableTargets()));
   const int32_t window = GENERATE(0, 300);
   CheckSequence({.n_heads = 2, .head_dim = 16, .window = window, .rope_and_norm = false}, 601,
                 target);
 }
 
-TEST_CASE("Attention: a sequence does not notice the others of its step") {
+TEST_CASE("Attention: a sequence does not depend on the others in its step") {
   const std::string target = GENERATE(from_range(RunnableTargets()));
   const AttentionConfig config{.n_heads = 6,
                                .n_kv_heads = 2,
@@ -94,7 +94,7 @@ TEST_CASE("Attention: a sequence does not notice the others of its step") {
   both({{16, 250, 49, c.data() + 250 * width}, {0, 119, 1, a.data() + 119 * width}});
 }
 
-TEST_CASE("Attention: a value that is not a number stays in its own sequence and behind its time") {
+TEST_CASE("Attention: a NaN affects neither other sequences nor earlier rows") {
   auto ops = MakeCpuOps({.n_threads = 2});
   const AttentionConfig config{
       .n_heads = 2, .n_kv_heads = 1, .head_dim = 32, .rope_and_norm = true};

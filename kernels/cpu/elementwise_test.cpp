@@ -57,7 +57,7 @@ TEST_CASE("Norm works in place") {
 }
 
 // Checks the relative error over the whole range, including the tails.
-TEST_CASE("Activations equal the reference to a part in a million") {
+TEST_CASE("Activations equal the reference to one part in a million") {
   const std::string target = GENERATE(from_range(RunnableTargets()));
   const Activation kind =
       GENERATE(Activation::kRelu, Activation::kGelu, Activation::kGeluTanh, Activation::kSilu);
@@ -91,7 +91,7 @@ TEST_CASE("Activations equal the reference to a part in a million") {
   CHECK(SameBits(row.data(), out.data() + 20 * kWidth, kWidth));
 }
 
-TEST_CASE("SoftCap equals the reference wherever the row is cut") {
+TEST_CASE("SoftCap equals the reference wherever the row is split") {
   const std::string target = GENERATE(from_range(RunnableTargets()));
   auto ops = MakeCpuOpsFor(target, 2);
   auto reference = MakeReferenceOps();
@@ -117,7 +117,7 @@ TEST_CASE("GatherRows copies rows") {
   }
 }
 
-TEST_CASE("Allocations are zeroed and aligned, and a failure names its size") {
+TEST_CASE("Allocations are zeroed and aligned, and an allocation error names the size") {
   auto ops = MakeCpuOps({.n_threads = 1});
   for (const size_t bytes : {size_t{1}, size_t{1000}, size_t{5} << 20}) {
     const Buffer buffer = *ops->Allocate(bytes);

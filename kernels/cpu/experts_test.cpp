@@ -30,7 +30,7 @@ Routed Route(Ops& ops, const std::vector<float>& logits, int32_t n_experts, int3
   return routed;
 }
 
-TEST_CASE("Route equals the reference, with equals and NaN among the logits") {
+TEST_CASE("Route equals the reference, with ties and NaN among the logits") {
   auto ops = MakeCpuOps({.n_threads = 2});
   auto reference = MakeReferenceOps();
   const int32_t n_experts = GENERATE(1, 4, 60, 128), n_tokens = GENERATE(1, 300);

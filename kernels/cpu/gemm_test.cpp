@@ -58,7 +58,7 @@ TEST_CASE("Gemm equals the reference and does not depend on rows or threads") {
         3e-6);
 }
 
-TEST_CASE("PackRows takes ranges of rows in any dtype, not aligned") {
+TEST_CASE("PackRows accepts unaligned ranges of rows in any dtype") {
   const DType to = GENERATE(DType::kF32, DType::kBF16, DType::kF16);
   const DType from = GENERATE(DType::kF32, DType::kBF16, DType::kF16);
   auto ops = MakeCpuOps({.n_threads = 2});
@@ -121,7 +121,7 @@ TEST_CASE("Embed scales tokens and adds learned positions") {
   CHECK(embed(*ops, false) == embed(*reference, false));
 }
 
-TEST_CASE("Subnormal and extreme float16 values are read as what they are") {
+TEST_CASE("Subnormal and extreme float16 values are read exactly") {
   const std::string target = GENERATE(from_range(RunnableTargets()));
   auto ops = MakeCpuOpsFor(target, 1);
   const std::vector<uint16_t> weights = {0x0001, 0x83ff, 0x0400, 0x7bff, 0xfbff, 0x8000};

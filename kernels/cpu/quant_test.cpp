@@ -109,7 +109,7 @@ void CheckGemm(const std::vector<MatrixPart>& shapes, int32_t cols, const std::s
   }
 }
 
-TEST_CASE("Gemm of every quantized encoding equals the reference and does not depend on rows") {
+TEST_CASE("Gemm equals the reference for every quantized encoding and does not depend on rows") {
   const std::string target = GENERATE(from_range(RunnableTargets()));
   for (const gguf::TensorType type : kQuantized) {
     const int32_t block = static_cast<int32_t>(gguf::FormOf(type).elements);
@@ -123,7 +123,7 @@ TEST_CASE("Gemm of every quantized encoding equals the reference and does not de
   }
 }
 
-TEST_CASE("Gemm of a matrix of several encodings") {
+TEST_CASE("Gemm handles a matrix with several encodings") {
   const std::string target = GENERATE(from_range(RunnableTargets()));
   INFO(target);
   CheckGemm({{32, kQ5_0}, {48, kQ5_0}, {16, kQ8_0}, {64, kF16}, {19, kQ6_K}}, 256, target);
@@ -152,7 +152,7 @@ TEST_CASE("Embed reads quantized rows exactly") {
   }
 }
 
-TEST_CASE("what is not finite in a row shows in all of its outputs") {
+TEST_CASE("a non-finite value in a row affects all outputs of that row") {
   const float bad = GENERATE(NAN, INFINITY);
   auto ops = MakeCpuOps({.n_threads = 1});
   const std::vector<Part> parts = RandomParts({{16, kQ8_0}}, 64);

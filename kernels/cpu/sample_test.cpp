@@ -79,7 +79,7 @@ std::vector<SampleRow> ManyRows(int n, uint32_t seed) {
   return rows;
 }
 
-TEST_CASE("Sample draws what the reference draws") {
+TEST_CASE("Sample draws the same tokens as the reference") {
   const std::string target = GENERATE(from_range(RunnableTargets()));
   auto ops = MakeCpuOpsFor(target, 2);
   const int vocab = GENERATE(1, 2, 17, 1000, 5003);
@@ -88,7 +88,7 @@ TEST_CASE("Sample draws what the reference draws") {
   Compare(*ops, RandomFloats(vocab, 1, deviation), ManyRows(60, static_cast<uint32_t>(vocab)));
 }
 
-TEST_CASE("Sample: ties, infinities and what is not a number") {
+TEST_CASE("Sample: ties, infinities and NaN") {
   const std::string target = GENERATE(from_range(RunnableTargets()));
   auto ops = MakeCpuOpsFor(target, 1);
   const std::vector<SampleRow> rows = ManyRows(60, 3);
@@ -106,7 +106,7 @@ TEST_CASE("Sample: ties, infinities and what is not a number") {
   Compare(*ops, {3e38f, -3e38f, 0, 1e-40f, -1e-40f, 3e38f}, rows);
 }
 
-TEST_CASE("Sample: temperatures whose inverse is no float") {
+TEST_CASE("Sample: temperatures whose inverse overflows a float") {
   const std::string target = GENERATE(from_range(RunnableTargets()));
   auto ops = MakeCpuOpsFor(target, 1);
   for (const float temperature : {1e-45f, 2.9e-39f, 1e-30f}) {
@@ -118,7 +118,7 @@ TEST_CASE("Sample: temperatures whose inverse is no float") {
   }
 }
 
-TEST_CASE("Sample applies bias, forbidden ids and penalties as the reference does") {
+TEST_CASE("Sample applies bias, forbidden ids and penalties like the reference") {
   const std::string target = GENERATE(from_range(RunnableTargets()));
   auto ops = MakeCpuOpsFor(target, 2);
   const std::vector<float> logits = RandomFloats(300, 9, 2);
@@ -142,7 +142,7 @@ TEST_CASE("Sample applies bias, forbidden ids and penalties as the reference doe
   Compare(*ops, logits, rows);
 }
 
-TEST_CASE("Sample keeps to a mask as the reference does") {
+TEST_CASE("Sample applies a mask like the reference") {
   const std::string target = GENERATE(from_range(RunnableTargets()));
   const size_t vocab = GENERATE(31, 32, 33, 300);
   auto ops = MakeCpuOpsFor(target, 2);
@@ -169,7 +169,7 @@ TEST_CASE("Sample keeps to a mask as the reference does") {
   Compare(*ops, logits, rows);
 }
 
-TEST_CASE("A row's token does not depend on the rows beside it or the threads") {
+TEST_CASE("A row's token does not depend on other rows or threads") {
   auto one = MakeCpuOps({.n_threads = 1}), three = MakeCpuOps({.n_threads = 3});
   const std::vector<SampleRow> rows = ManyRows(40, 5);
   const std::vector<float> logits = RandomFloats(rows.size() * 2000, 6, 2);

@@ -9,7 +9,7 @@
 namespace stagecoach::kernels {
 namespace {
 
-TEST_CASE("Every task runs once, whatever the number of threads") {
+TEST_CASE("Every task runs exactly once with any number of threads") {
   const int n_threads = GENERATE(1, 2, 3, 8);
   ThreadPool pool(n_threads);
   CHECK(pool.n_threads() == n_threads);
@@ -20,7 +20,7 @@ TEST_CASE("Every task runs once, whatever the number of threads") {
   }
 }
 
-TEST_CASE("A thread number is used by one task at a time") {
+TEST_CASE("Two tasks never share a thread number at the same time") {
   ThreadPool pool(4);
   std::vector<int> inside(4);  // not atomic: ThreadSanitizer would report two users
   std::vector<size_t> sums(4);
@@ -34,7 +34,7 @@ TEST_CASE("A thread number is used by one task at a time") {
   CHECK(std::accumulate(sums.begin(), sums.end(), size_t{0}) == kTasks * (kTasks - 1) / 2);
 }
 
-TEST_CASE("Writes of one job are seen by the next") {
+TEST_CASE("A job sees the writes of the previous job") {
   ThreadPool pool(3);
   std::vector<int> values(300, 0);
   for (int round = 1; round <= 2000; ++round) {

@@ -31,7 +31,7 @@ std::set<int32_t> Support(const std::vector<float>& logits, SampleRow row) {
   return tokens;
 }
 
-TEST_CASE("Greedy takes the largest logit, the lowest id among equals") {
+TEST_CASE("Greedy takes the largest logit, and the lowest id among equal ones") {
   CHECK(SampleToken({1, 3, 2, 3}, {}) == 1);
   CHECK(SampleToken({kNan, -5, kNan}, {}) == 1);
   CHECK(SampleToken({kNan, -kInf, kNan}, {}) == 0);
@@ -47,14 +47,14 @@ TEST_CASE("Bias, forbidden ids and penalties apply in order") {
   row.forbidden = forbidden;
   CHECK(SampleToken({1, 3, 2}, row) == 1);
 
-  SECTION("repetition divides what is positive and multiplies what is negative") {
+  SECTION("repetition divides positive logits and multiplies negative ones") {
     const std::vector<TokenCount> counts = {{1, 0}, {0, 1}};
     CHECK(SampleToken({1.6f, 3, 1.7f},
                       SampleRow{.params = {.repetition_penalty = 2}, .counts = counts}) == 2);
     CHECK(SampleToken({-1, -1.5f, -1.6f},
                       SampleRow{.params = {.repetition_penalty = 2}, .counts = counts}) == 2);
   }
-  SECTION("frequency counts generated tokens, presence their being there") {
+  SECTION("frequency counts occurrences in the output, presence only whether there is one") {
     const std::vector<TokenCount> counts = {{0, 0}, {1, 3}};
     CHECK(SampleToken({1, 3.9f}, SampleRow{.params = {.frequency_penalty = 1}, .counts = counts}) ==
           0);
@@ -67,7 +67,7 @@ TEST_CASE("Bias, forbidden ids and penalties apply in order") {
   }
 }
 
-TEST_CASE("A mask leaves only what it allows") {
+TEST_CASE("A mask allows only its tokens") {
   const std::vector<uint32_t> allowed = {0b1010};
   CHECK(SampleToken({9, 1, 9, 2}, SampleRow{.allowed = allowed}) == 3);
   CHECK(Support({9, 1, 9, 2}, {.params = {.temperature = 5}, .allowed = allowed}) ==
@@ -80,7 +80,7 @@ TEST_CASE("A mask leaves only what it allows") {
   CHECK(SampleToken({0, 1, 2, 3}, SampleRow{.forbidden = forbidden, .allowed = allowed}) == 1);
 }
 
-TEST_CASE("Top-k, top-p and min-p keep what they say") {
+TEST_CASE("Top-k, top-p and min-p keep the right tokens") {
   // probabilities 0.5, 0.25, 0.125, 0.125
   const std::vector<float> logits = {std::log(4.0f), std::log(2.0f), 0, 0};
   CHECK(Support(logits, {.params = {.temperature = 1}}) == std::set<int32_t>{0, 1, 2, 3});
@@ -98,7 +98,7 @@ TEST_CASE("Top-k, top-p and min-p keep what they say") {
   CHECK(Support({2, 2, 1}, {.params = {.temperature = 1, .min_p = 1}}) == std::set<int32_t>{0, 1});
 }
 
-TEST_CASE("Top-n-sigma keeps the tokens near the largest, at every temperature") {
+TEST_CASE("Top-n-sigma keeps the tokens near the largest logit, at every temperature") {
   // The standard deviation is 2.
   const std::vector<float> logits = {8, 4, 8, 4, 4, 8};
   for (const float temperature : {0.1f, 1.0f, 50.0f}) {
@@ -122,11 +122,11 @@ TEST_CASE("Top-n-sigma keeps the tokens near the largest, at every temperature")
   CHECK(support({.top_p = 0.6f, .top_n_sigma = 1.9f}) == std::set<int32_t>{0, 2});
 }
 
-TEST_CASE("The least temperature leaves those that are equal to the largest") {
+TEST_CASE("The lowest temperature keeps only tokens that tie with the largest logit") {
   CHECK(Support({1, 3, 2, 3}, {.params = {.temperature = 1e-45f}}) == std::set<int32_t>{1, 3});
 }
 
-TEST_CASE("Log-probabilities are of the raw row") {
+TEST_CASE("Log-probabilities are computed from the raw logits") {
   int32_t ids[5];
   float logprobs[5];
   SampledToken out{.top_ids = ids, .top_logprobs = logprobs};

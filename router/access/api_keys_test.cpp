@@ -13,7 +13,7 @@ std::string Refusal(std::string_view text) {
   return std::string(keys.status().message());
 }
 
-TEST_CASE("a key is found in clear or by its digest, and tells its tenant") {
+TEST_CASE("a key is stored in plain text or as a digest, and identifies its tenant") {
   const auto keys = ApiKeys::Parse(
       "# ours\n\n  sk-one   tenant=chatbot # the web page\r\nsk-two\n"
       "sha256:9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08 tenant=batch",
@@ -29,13 +29,13 @@ TEST_CASE("a key is found in clear or by its digest, and tells its tenant") {
   }
 }
 
-TEST_CASE("keys without a tenant are a tenant each") {
+TEST_CASE("each key without a tenant is a tenant of its own") {
   const auto keys = ApiKeys::Parse("sk-one\nsk-two requests_per_minute=3\n", "keys");
   REQUIRE(keys.ok());
   CHECK(keys->Find("Bearer sk-one")->tenant != keys->Find("Bearer sk-two")->tenant);
 }
 
-TEST_CASE("weights are a tenant's, priorities a key's") {
+TEST_CASE("a weight belongs to a tenant, a priority limit to a key") {
   const auto keys = ApiKeys::Parse(
       "a tenant=one weight=3\nb tenant=one max_priority=7\nc weight=3 "
       "max_priority=-2000000000\nd\n",
@@ -67,7 +67,7 @@ TEST_CASE("a priority is bounded, with a key and without") {
   CHECK(absl::IsInvalidArgument(keys->Find("Bearer k")->CheckPriority(2)));
 }
 
-TEST_CASE("every choice is a request") {
+TEST_CASE("every choice counts as a request") {
   const auto keys = ApiKeys::Parse("slow requests_per_minute=6\nfast\n", "keys");
   const auto slow = keys->TakeRequest("Bearer slow", ApiKeys::Clock::now());
   CHECK(slow->TakeChoices(4).ok());
@@ -80,7 +80,7 @@ TEST_CASE("every choice is a request") {
   CHECK(keys->Find("Bearer fast")->TakeChoices(100).ok());
 }
 
-TEST_CASE("what a file of keys cannot say is refused by line, without telling the key") {
+TEST_CASE("for an invalid key file, the error names the line and does not show the key") {
   CHECK(Refusal("") ==
         "keys: contains no key, so every request would be refused: add a key, or start without "
         "--api-keys");
@@ -102,7 +102,7 @@ TEST_CASE("what a file of keys cannot say is refused by line, without telling th
   CHECK_FALSE(ApiKeys::Read("/no/such/file").ok());
 }
 
-TEST_CASE("a key's rate is a minute's worth at once and then as time passes") {
+TEST_CASE("a key's rate allows one minute's requests at once and refills over time") {
   auto keys = ApiKeys::Parse("slow requests_per_minute=3\nfast\n", "keys");
   REQUIRE(keys.ok());
   const ApiKeys::Clock::time_point start{seconds(1000)};

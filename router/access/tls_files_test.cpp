@@ -71,7 +71,7 @@ std::string Refusal(const Folder& folder, const std::string& cert, const std::st
   return std::string(files.status().message());
 }
 
-TEST_CASE("a certificate and its key are read, with the rest of the chain") {
+TEST_CASE("a certificate is read with its key and its chain") {
   const Folder folder;
   const Pair own, issuer;
   const std::string chain = own.cert_pem + issuer.cert_pem;
@@ -81,7 +81,7 @@ TEST_CASE("a certificate and its key are read, with the rest of the chain") {
   CHECK(files->key_pem == own.key_pem);
 }
 
-TEST_CASE("files that cannot be used together are named, without a question at the terminal") {
+TEST_CASE("the error names files that do not match, and nothing asks for a password") {
   const Folder folder;
   const Pair one, other;
   CHECK(Refusal(folder, "{}", one.key_pem).starts_with("--tls-cert "));

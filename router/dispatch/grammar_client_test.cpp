@@ -24,7 +24,7 @@ TEST_CASE("a grammar reaches the last stage") {
   CHECK(stage.grammars()[0].grammar().source() == "a+");
 }
 
-TEST_CASE("what the stage says against a grammar is the client's to hear, all else is not") {
+TEST_CASE("only a grammar error from the stage is the client's error") {
   FakeStage refuses(
       {.prepare_status = grpc::Status(grpc::StatusCode::INVALID_ARGUMENT, "too large")});
   CHECK(MakeGrammarClient(refuses.address(), {})(Grammar()) ==

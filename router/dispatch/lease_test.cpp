@@ -5,7 +5,7 @@
 namespace stagecoach::router {
 namespace {
 
-TEST_CASE("an epoch is above those of routers whose clock is ahead, and rises with the time") {
+TEST_CASE("an epoch rises with time and exceeds those of routers whose clock is ahead") {
   const v1::Lease by_time = MakeLease(0);
   CHECK(by_time.epoch() > 1'700'000'000'000);
   CHECK(MakeLease(5).epoch() >= by_time.epoch());
@@ -13,7 +13,7 @@ TEST_CASE("an epoch is above those of routers whose clock is ahead, and rises wi
   CHECK(MakeLease(ahead).epoch() == ahead + 1);
 }
 
-TEST_CASE("two routers on one machine are told apart") {
+TEST_CASE("two routers on one machine have different leases") {
   CHECK(MakeLease(0).holder() != MakeLease(0).holder());
 }
 

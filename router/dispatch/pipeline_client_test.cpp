@@ -73,7 +73,7 @@ std::vector<uint64_t> UpTo(uint64_t n) {
   return steps;
 }
 
-TEST_CASE("plans reach the first stage and results come from the last, in order") {
+TEST_CASE("plans reach the first stage, and results come from the last stage in order") {
   FakeStage last;
   FakeStage middle;
   FakeStage first({.on_plan = [&](const v1::StepPlan& plan) {
@@ -92,7 +92,7 @@ TEST_CASE("plans reach the first stage and results come from the last, in order"
   CHECK(events.n_downs() == 0);
 }
 
-TEST_CASE("one stage is first and last") {
+TEST_CASE("a single stage is both first and last") {
   FakeStage* self = nullptr;
   FakeStage only({.on_plan = [&](const v1::StepPlan& plan) {
     self->SendResult(plan.epoch(), plan.step());
@@ -106,7 +106,7 @@ TEST_CASE("one stage is first and last") {
   CHECK(events.WaitForSteps(1) == UpTo(1));
 }
 
-TEST_CASE("a token that the model does not have is not passed on, and its stage is named") {
+TEST_CASE("an invalid token from a stage is not passed on, and the error names the stage") {
   const auto sends = [](auto change) {
     FakeStage* self = nullptr;
     FakeStage only({.on_plan = [&](const v1::StepPlan& plan) {
@@ -138,7 +138,7 @@ TEST_CASE("a token that the model does not have is not passed on, and its stage 
   }
 }
 
-TEST_CASE("another router's word is the cause, also when a neighbour's stream ends first") {
+TEST_CASE("a takeover by another router is the cause, even if another stage's stream ends first") {
   FakeStage last({.on_plan = {}});
   FakeStage* neighbour = &last;
   FakeStage first({.on_plan = [&](const v1::StepPlan&) {
@@ -158,7 +158,7 @@ TEST_CASE("another router's word is the cause, also when a neighbour's stream en
   CHECK(message.starts_with("stage 0 ("));
 }
 
-TEST_CASE("a stage that dies takes the pipeline down once, by name") {
+TEST_CASE("a dead stage takes the pipeline down once, and the error names it") {
   for (const int victim : {0, 1, 2}) {
     FakeStage stages[3];
     Events events;
@@ -183,7 +183,7 @@ TEST_CASE("a stage that dies takes the pipeline down once, by name") {
   }
 }
 
-TEST_CASE("a pipeline of no more use ends as one that lost a stage") {
+TEST_CASE("a failed pipeline ends like one that lost a stage") {
   FakeStage first, last;
   Events events;
   std::promise<std::string> lost;
@@ -203,7 +203,7 @@ TEST_CASE("a pipeline of no more use ends as one that lost a stage") {
   CHECK(events.n_downs() == 1);
 }
 
-TEST_CASE("a stage that is to end says so, and steps go on meanwhile") {
+TEST_CASE("a draining stage announces it, and steps continue") {
   FakeStage first, last;
   Events events;
   std::promise<std::string> draining;
@@ -233,7 +233,7 @@ TEST_CASE("a stage that ends its stream gives the reason") {
   CHECK(events.WaitForDown() == "stage 0 (" + first.address() + ") is lost: step 7 after step 5");
 }
 
-TEST_CASE("results from a stage that is not the last are not believed") {
+TEST_CASE("a result from a stage that is not the last takes the pipeline down") {
   FakeStage first;
   FakeStage last;
   Events events;
@@ -243,7 +243,7 @@ TEST_CASE("results from a stage that is not the last are not believed") {
   CHECK(events.WaitForDown().starts_with("stage 0 "));
 }
 
-TEST_CASE("a stage that cannot be reached or does not answer fails the start by name") {
+TEST_CASE("an unreachable or silent stage fails the start, and the error names it") {
   FakeStage first;
   FakeStage gone;
   const std::string gone_address = gone.address();
@@ -261,7 +261,7 @@ TEST_CASE("a stage that cannot be reached or does not answer fails the start by 
   CHECK(events.n_downs() == 0);
 }
 
-TEST_CASE("Stop ends the streams and no callback follows") {
+TEST_CASE("Stop ends the streams, and no callback follows") {
   FakeStage first;
   FakeStage last;
   Events events;

@@ -28,7 +28,7 @@ PipelineOptions Options(const std::vector<const FakeStage*>& stages) {
   return options;
 }
 
-TEST_CASE("A load that does not get on ends the start, with the stage's name") {
+TEST_CASE("A load without progress ends the start, and the error names the stage") {
   FakeStage::Options blocked;
   blocked.load_blocks = true;
   FakeStage stage(blocked);
@@ -40,7 +40,7 @@ TEST_CASE("A load that does not get on ends the start, with the stage's name") {
   CHECK(status.message().find("has made no progress") != absl::string_view::npos);
 }
 
-TEST_CASE("every worker is told its layers, its neighbours and the pool") {
+TEST_CASE("every worker gets its layers, its neighbours and the KV pool size") {
   constexpr uint64_t kAhead = uint64_t{1} << 60;  // epoch of a router with a wrong clock
   v1::Lease last_lease;
   last_lease.set_epoch(kAhead);
@@ -86,7 +86,7 @@ TEST_CASE("every worker is told its layers, its neighbours and the pool") {
   }
 }
 
-TEST_CASE("what stages offer to meet by goes to those that the links connect") {
+TEST_CASE("link offers go to the stages at the other end of each link") {
   FakeStage first({.offers_links = true}), middle({.offers_links = true}),
       last({.offers_links = true});
   REQUIRE(SetUpPipeline(Spec(), Options({&first, &middle, &last})).ok());
@@ -101,7 +101,7 @@ TEST_CASE("what stages offer to meet by goes to those that the links connect") {
   CHECK(last.join_request()->tokens_link() == "tokens");
 }
 
-TEST_CASE("one stage without links sends all messages through the host") {
+TEST_CASE("if one stage has no links, all messages go through the host") {
   FakeStage first({.offers_links = true}), last;
   REQUIRE(SetUpPipeline(Spec(), Options({&first, &last})).ok());
   CHECK(first.join_request()->next_link().empty());
@@ -109,7 +109,7 @@ TEST_CASE("one stage without links sends all messages through the host") {
   CHECK(last.join_request()->previous_link().empty());
 }
 
-TEST_CASE("what a step may hold is what was asked, else a matter of what computes") {
+TEST_CASE("step limits come from the options, else from the device type") {
   FakeStage cpu, gpu({.device = "cuda"}), other({.device = "cuda"});
   const auto on_cpu = SetUpPipeline(Spec(), Options({&cpu}));
   REQUIRE(on_cpu.ok());
@@ -134,7 +134,7 @@ TEST_CASE("what a step may hold is what was asked, else a matter of what compute
   CHECK(gpu.load_request()->max_sequences() == 3);
 }
 
-TEST_CASE("one stage has no neighbours") {
+TEST_CASE("a single stage has no neighbours") {
   FakeStage only;
   REQUIRE(SetUpPipeline(Spec(), Options({&only})).ok());
   CHECK(only.load_request()->n_layers() == 6);
@@ -142,12 +142,12 @@ TEST_CASE("one stage has no neighbours") {
   CHECK(only.join_request()->first_address().empty());
 }
 
-TEST_CASE("a length that config.json gives is lowered to the pool") {
+TEST_CASE("a max_model_len from config.json is lowered to fit the KV pool") {
   FakeStage only({.kv_bytes = 100});
   CHECK(SetUpPipeline(Spec(), Options({&only}))->kv.max_model_len == 160);
 }
 
-TEST_CASE("a worker that cannot load ends the others' loading and is named") {
+TEST_CASE("if a worker cannot load, the others stop loading and the error names it") {
   FakeStage first({.load_blocks = true});
   FakeStage last(
       {.load_status = grpc::Status(grpc::StatusCode::INVALID_ARGUMENT, "no such tensor")});
@@ -157,7 +157,7 @@ TEST_CASE("a worker that cannot load ends the others' loading and is named") {
   CHECK_FALSE(first.join_request());
 }
 
-TEST_CASE("a worker that cannot join is named") {
+TEST_CASE("the error names a worker that cannot join") {
   FakeStage first;
   FakeStage last({.join_status = grpc::Status(grpc::StatusCode::UNAVAILABLE, "no route")});
   const absl::Status status = SetUpPipeline(Spec(), Options({&first, &last})).status();
@@ -165,13 +165,13 @@ TEST_CASE("a worker that cannot join is named") {
   CHECK(status.message() == "stage 1 (" + last.address() + "): cannot join the pipeline: no route");
 }
 
-TEST_CASE("a worker of another model's groups is refused") {
+TEST_CASE("a worker with other KV groups is refused") {
   FakeStage only({.kv_block_bytes = {1, 2}});
   const absl::Status status = SetUpPipeline(Spec(), Options({&only})).status();
   CHECK(status.message().find("stage 0 (" + only.address() + ")") != std::string::npos);
 }
 
-TEST_CASE("what cannot work is refused before any worker is asked") {
+TEST_CASE("invalid options are refused before any worker is called") {
   FakeStage only;
   PipelineOptions options = Options({&only});
   options.flags.max_model_len = 2000;
@@ -184,7 +184,7 @@ TEST_CASE("what cannot work is refused before any worker is asked") {
   CHECK_FALSE(only.load_request());
 }
 
-TEST_CASE("progress is the sum over the stages") {
+TEST_CASE("progress is the sum over all stages") {
   CHECK(ProgressLine(0, 0, 1) ==
         "loading [                              ]   0%  0 B of 0 B  1 stage");
   CHECK(ProgressLine(1 << 20, 4 << 20, 2) ==

@@ -18,7 +18,7 @@ std::vector<std::optional<v1::StatsResponse>> AskUntil(
   }
 }
 
-TEST_CASE("stages are asked side by side, and one that is gone is absent after a while") {
+TEST_CASE("stages are asked in parallel, and a lost stage has no stats after a while") {
   FakeStage first, second;
   const StageStats stats = MakeStageStats({first.address(), second.address()});
   const StageLoads loads = MakeStageLoads(stats);
@@ -31,7 +31,7 @@ TEST_CASE("stages are asked side by side, and one that is gone is absent after a
   CHECK(answer.size() == 2);
 }
 
-TEST_CASE("a stage that always takes long is shown with what it said to the call before") {
+TEST_CASE("a slow stage is shown with its answer to the previous call") {
   std::counting_semaphore<> answers(0);
   FakeStage stage({.on_stats = [&answers] { answers.acquire(); }});
   const StageStats stats = MakeStageStats({stage.address()}, std::chrono::milliseconds(0));

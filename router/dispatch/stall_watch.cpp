@@ -12,6 +12,9 @@ using std::chrono::milliseconds;
 
 // If two ticks are further apart than this, the watch itself was blocked.
 constexpr auto kLateTick = milliseconds(500);
+// How long before a limit a stall is declared, so that it is reported within the limit: stages
+// report every 100 ms, the watch looks every 100 ms, and the rest is for a busy machine.
+constexpr auto kReportTime = milliseconds(300);
 
 double Seconds(StallWatch::Duration duration) {
   return std::chrono::duration<double>(duration).count();
@@ -138,12 +141,12 @@ StallWatch::Duration StallWatch::Expected(const State& state) const {
 }
 
 StallKind StallWatch::Judge(const State& state, Time now) const {
-  if (now - state.heard > limits_.silence) return StallKind::kSilent;
+  if (now - state.heard > limits_.silence - kReportTime) return StallKind::kSilent;
   if (state.held_step == 0) return StallKind::kNone;
   const auto due =
       std::max(limits_.least_step,
                std::chrono::duration_cast<Duration>(Expected(state) * limits_.step_times));
-  return now - state.held_since > due ? StallKind::kStep : StallKind::kNone;
+  return now - state.held_since > due - kReportTime ? StallKind::kStep : StallKind::kNone;
 }
 
 std::string StallWatch::Describe(const State& state, StallKind kind, Time now) const {

@@ -20,10 +20,10 @@ namespace stagecoach::router {
 struct StallLimits {
   using Duration = std::chrono::steady_clock::duration;
 
-  // Without a message for this long, a stage is stalled.
+  // A stage without a message is reported as stalled within this time.
   Duration silence = std::chrono::seconds(1);
-  // A stage is stalled if it could finish a step but does not do so for least_step, and not for
-  // step_times times the expected duration of the step.
+  // A stage that could finish a step but does not is reported as stalled within the longer of
+  // least_step and step_times times the expected duration of the step.
   Duration least_step = std::chrono::seconds(1);
   double step_times = 3;
   // The pipeline is lost if a stalled stage makes no progress for this long after the step was due.

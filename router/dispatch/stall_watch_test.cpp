@@ -76,7 +76,7 @@ TEST_CASE("an idle pipeline never stalls") {
   CHECK(stages.Verdict().ok());
 }
 
-TEST_CASE("a stage that says nothing is noticed in little more than a second, and ends it later") {
+TEST_CASE("a silent stage is detected in about a second, and later ends the pipeline") {
   Watched stages(2);
   stages.Finish(1);
   stages.Silence(1);
@@ -86,16 +86,16 @@ TEST_CASE("a stage that says nothing is noticed in little more than a second, an
   CHECK(change->stage == 1);
   CHECK(change->kind == StallKind::kSilent);
   CHECK_THAT(change->text, ContainsSubstring("stage 1") && ContainsSubstring("stopped"));
-  CHECK(stages.now() - before <= milliseconds(1200));
+  CHECK(stages.now() - before <= seconds(1));
   CHECK(stages.Verdict().ok());
-  CHECK_FALSE(stages.Next(milliseconds(8700)));
+  CHECK_FALSE(stages.Next(milliseconds(9000)));
   CHECK(stages.Verdict().ok());
-  stages.Next(milliseconds(300));
+  stages.Next(milliseconds(500));
   CHECK(absl::IsUnavailable(stages.Verdict()));
   CHECK_THAT(std::string(stages.Verdict().message()), ContainsSubstring("stage 1"));
 }
 
-TEST_CASE("a step that is not finished in time is noticed, and what holds it is said") {
+TEST_CASE("a late step is detected, and the message says what it waits for") {
   Watched stages(1);
   stages.Finish(1);
   stages.Send(2);
@@ -105,7 +105,7 @@ TEST_CASE("a step that is not finished in time is noticed, and what holds it is 
   REQUIRE(change);
   CHECK(change->kind == StallKind::kStep);
   CHECK_THAT(change->text, ContainsSubstring("step 2") && ContainsSubstring("grammar mask"));
-  CHECK(stages.now() - before <= milliseconds(1200));
+  CHECK(stages.now() - before <= seconds(1));
 
   // The stall ends.
   stages.Say(0, 2, 2, v1::STEP_ACTIVITY_IDLE);
@@ -115,12 +115,12 @@ TEST_CASE("a step that is not finished in time is noticed, and what holds it is 
   CHECK(stages.watch().Stalled()[0].empty());
 }
 
-TEST_CASE("a long step is given three times what it takes, and a stage that computes its time") {
+TEST_CASE("a long step gets three times its expected time, and a computing stage is not lost") {
   Watched stages(1, /*largest=*/seconds(20));
   stages.Send(1, {.n_rows = 512, .n_pairs = 512, .n_logits = 1});
   stages.Say(0, 1, 0, v1::STEP_ACTIVITY_COMPUTE);
   CHECK_FALSE(stages.Next(seconds(59)));
-  const auto change = stages.Next(seconds(2));
+  const auto change = stages.Next(seconds(1));
   REQUIRE(change);
   CHECK(change->kind == StallKind::kStep);
   // Overdue, but it computes layer after layer: a slow stage is not lost.
@@ -132,7 +132,7 @@ TEST_CASE("a long step is given three times what it takes, and a stage that comp
   CHECK_FALSE(stages.Verdict().ok());
 }
 
-TEST_CASE("only the stage that holds a step is to blame, not those that wait for it") {
+TEST_CASE("only the stage that holds a step is blamed, not the stages that wait for it") {
   Watched stages(3);
   stages.Finish(1);
   for (uint64_t step = 2; step <= 5; ++step) stages.Send(step);
@@ -146,7 +146,7 @@ TEST_CASE("only the stage that holds a step is to blame, not those that wait for
   CHECK_FALSE(stages.Next(seconds(60)));
 }
 
-TEST_CASE("the first stage may wait for tokens for as long as the last one takes") {
+TEST_CASE("the first stage may wait for tokens as long as the last stage computes") {
   Watched stages(2);
   stages.Finish(1);
   stages.Send(2);
@@ -166,8 +166,7 @@ TEST_CASE("the first stage may wait for tokens for as long as the last one takes
   CHECK(own->stage == 0);
 }
 
-TEST_CASE(
-    "a stage that is held after it has sent a step stalls, though the others finish the step") {
+TEST_CASE("a stage that hangs after sending a step is blamed, even if the others finish it") {
   Watched stages(3);
   stages.Finish(1);
   stages.Send(2);
@@ -180,7 +179,7 @@ TEST_CASE(
   CHECK(change->kind == StallKind::kStep);
 }
 
-TEST_CASE("a device says nothing of what it waits for: the oldest step decides") {
+TEST_CASE("if two devices hold steps, the stage with the oldest step is blamed") {
   Watched stages(2);
   stages.Finish(1);
   stages.Send(2);
@@ -193,7 +192,7 @@ TEST_CASE("a device says nothing of what it waits for: the oldest step decides")
   CHECK_FALSE(stages.Next(seconds(60)));
 }
 
-TEST_CASE("a process that goes on has its step's time before it") {
+TEST_CASE("a process that was stopped and continues gets the full time for its step") {
   Watched stages(1);
   stages.Finish(1);
   stages.Send(2);
@@ -207,7 +206,7 @@ TEST_CASE("a process that goes on has its step's time before it") {
   CHECK(back->kind == StallKind::kNone);
 }
 
-TEST_CASE("what held a stage up is not what a step takes; what it worked is") {
+TEST_CASE("a stall does not raise a step's expected time, but slow computing does") {
   for (const bool works : {false, true}) {
     Watched stages(1);
     stages.Finish(1);
@@ -223,7 +222,7 @@ TEST_CASE("what held a stage up is not what a step takes; what it worked is") {
   }
 }
 
-TEST_CASE("a plan that a stage never takes up is its stall") {
+TEST_CASE("a plan that a stage never starts is a stall of that stage") {
   Watched stages(1);
   stages.Finish(1);
   stages.Send(2);
@@ -232,7 +231,7 @@ TEST_CASE("a plan that a stage never takes up is its stall") {
   CHECK_THAT(change->text, ContainsSubstring("has not started it"));
 }
 
-TEST_CASE("a watch that was stopped itself blames nobody for that time") {
+TEST_CASE("a watch that was stopped itself blames no stage for that time") {
   Watched stages(2);
   stages.Finish(1);
   stages.Send(2);
@@ -241,7 +240,7 @@ TEST_CASE("a watch that was stopped itself blames nobody for that time") {
   CHECK(stages.watch().Tick(stages.now()).empty());
   CHECK(stages.Verdict().ok());
   // The step's time continues from its old value.
-  CHECK_FALSE(stages.Next(milliseconds(800)));
+  CHECK_FALSE(stages.Next(milliseconds(500)));
   CHECK(stages.Next(milliseconds(600)));
 }
 

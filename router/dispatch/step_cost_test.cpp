@@ -7,7 +7,7 @@ namespace {
 
 using std::chrono::milliseconds;
 
-TEST_CASE("a plan's size counts rows, what they attend to, and logits") {
+TEST_CASE("a plan's size counts rows, attended pairs and logits") {
   PlanSizer sizer;
   v1::StepPlan plan;
   plan.set_step(1);
@@ -32,7 +32,7 @@ TEST_CASE("a plan's size counts rows, what they attend to, and logits") {
   CHECK(sizer(plan).n_logits == 5);
 }
 
-TEST_CASE("what is not known follows from what is, in proportion at most") {
+TEST_CASE("the cost of an unknown step follows from known ones, at most in proportion") {
   StepCost cost({.n_rows = 512, .n_pairs = 512, .n_logits = 64}, milliseconds(100));
   // Smaller in every quantity: not more than the known step.
   CHECK(cost.Expect({.n_rows = 10, .n_pairs = 100, .n_logits = 1}) == milliseconds(100));
@@ -43,7 +43,7 @@ TEST_CASE("what is not known follows from what is, in proportion at most") {
   CHECK(cost.Expect({.n_rows = 10, .n_pairs = 100, .n_logits = 1}) == milliseconds(100));
 }
 
-TEST_CASE("the longest of late counts, and is forgotten in time") {
+TEST_CASE("the longest recent time counts, and is forgotten over time") {
   StepCost cost({.n_rows = 512, .n_pairs = 512, .n_logits = 64}, milliseconds(100));
   const StepSize decode{.n_rows = 1, .n_pairs = 100, .n_logits = 1};
   cost.Learn(decode, milliseconds(900));

@@ -71,7 +71,7 @@ struct KeyedHouse : FrontHouse {
   }
 };
 
-TEST_CASE("no method of Inference is open to those without a key") {
+TEST_CASE("no Inference method is open without a key") {
   KeyedHouse house("sk-one\n");
   const auto* service = google::protobuf::DescriptorPool::generated_pool()->FindServiceByName(
       v1::Inference::service_full_name());
@@ -96,7 +96,7 @@ TEST_CASE("no method of Inference is open to those without a key") {
   }
 }
 
-TEST_CASE("a key lets in, as metadata, and takes from its rate") {
+TEST_CASE("a key in the metadata gives access and counts against its rate") {
   KeyedHouse house("sk-one\nsk-slow requests_per_minute=2\n");
   CHECK(house.Tokenize("sk-one") == grpc::StatusCode::OK);
   CHECK(house.Tokenize("") == grpc::StatusCode::UNAUTHENTICATED);
@@ -112,7 +112,7 @@ TEST_CASE("a key lets in, as metadata, and takes from its rate") {
   CHECK(std::stoi(std::string(wait->second.data(), wait->second.size())) > 1000);
 }
 
-TEST_CASE("a kept stream is its tenant's alone") {
+TEST_CASE("only its tenant can use a resumable stream") {
   KeyedHouse house("sk-one\nsk-two\nsk-a tenant=team\nsk-b tenant=team\n");
   CHECK(house.Generate("sk-one", "x") == grpc::StatusCode::OK);
   CHECK(house.Resume("sk-two", "x") == grpc::StatusCode::NOT_FOUND);

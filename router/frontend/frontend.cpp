@@ -37,15 +37,23 @@ Frontend::Frontend(const FrontendOptions& options, ServedModel model,
       max_choices_(options.max_choices),
       traces_(options.traces),
       stalled_(options.stalled),
-      scheduler_stalled_(options.scheduler_stalled),
+      router_stalled_(options.router_stalled),
       scheduler_(scheduler),
       metrics_(model_.name),
       streams_(options.streams, &metrics_),
-      prompts_(options.n_prompt_threads),
-      grammars_(options.n_grammar_threads) {
+      prompts_(options.n_prompt_threads, "prompts"),
+      grammars_(options.n_grammar_threads, "grammars") {
   for (int i = 0; i < options.n_output_threads; ++i) {
-    lanes_.push_back(std::make_unique<WorkQueue>(1));
+    lanes_.push_back(std::make_unique<WorkQueue>(1, "text"));
   }
+}
+
+std::vector<ThreadWatch::Asked> Frontend::AskTextThreads() const {
+  std::vector<ThreadWatch::Asked> asked;
+  for (const auto& lane : lanes_) {
+    asked.push_back(ThreadWatch::AskQueue(fmt::format("text thread {}", asked.size()), lane.get()));
+  }
+  return asked;
 }
 
 Frontend::~Frontend() { streams_.StopWaiting(); }
@@ -152,8 +160,8 @@ absl::Status Frontend::Detokenize(const v1::DetokenizeRequest& request,
 }
 
 std::string Frontend::Stalled() const {
-  if (scheduler_stalled_) {
-    if (std::string stalled = scheduler_stalled_(); !stalled.empty()) return stalled;
+  if (router_stalled_) {
+    if (std::string stalled = router_stalled_(); !stalled.empty()) return stalled;
   }
   if (!stalled_) return "";
   const std::vector<std::string> stalled = stalled_();

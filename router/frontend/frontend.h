@@ -17,6 +17,7 @@
 #include "router/frontend/message_gate.h"
 #include "router/frontend/router_metrics.h"
 #include "router/frontend/stream_store.h"
+#include "router/frontend/thread_watch.h"
 #include "router/text/served_model.h"
 #include "stagecoach/v1/inference.pb.h"
 
@@ -41,8 +42,8 @@ struct FrontendOptions {
   TraceOptions traces;
   // Returns, per stage, a description of its stall; empty: not stalled. Null: no watch runs.
   std::function<std::vector<std::string>()> stalled;
-  // How the scheduler stalls, in words; empty: it does not. May be null.
-  std::function<std::string()> scheduler_stalled;
+  // How a thread of the router stalls, in words; empty: none does. May be null.
+  std::function<std::string()> router_stalled;
 };
 
 // Thread-safe. Outlives every stream and the scheduler.
@@ -59,6 +60,8 @@ class Frontend {
   StreamStore& streams() { return streams_; }
   MemoryBudget& memory() { return memory_; }
   MessageGate& message_gate() { return message_gate_; }
+  // The text threads, for a watch that ends before this object does.
+  std::vector<ThreadWatch::Asked> AskTextThreads() const;
   // Returns one of the text threads, in rotation.
   WorkQueue* NextLane() { return lanes_[next_lane_++ % lanes_.size()].get(); }
   // `given`, or a new id if it is empty.
@@ -107,7 +110,7 @@ class Frontend {
   const size_t max_choices_;
   const TraceOptions traces_;
   const std::function<std::vector<std::string>()> stalled_;
-  const std::function<std::string()> scheduler_stalled_;
+  const std::function<std::string()> router_stalled_;
   Scheduler* const scheduler_;
   const RouterMetrics metrics_;
   std::atomic<bool> accepting_{true};

@@ -64,7 +64,7 @@ std::string Decode(const std::vector<int32_t>& ids) {
   return *TestModel().tokenizer->Decode(ids, true);
 }
 
-TEST_CASE("a stream carries the tokens, their text, the prompt first and the usage last") {
+TEST_CASE("a stream carries tokens and text, first the prompt and last the usage") {
   FrontHouse house;
   v1::GenerateRequest request = Request("Hello there", 100);
   request.set_request_id("mine");
@@ -91,7 +91,7 @@ TEST_CASE("a stream carries the tokens, their text, the prompt first and the usa
   house.WaitUntilIdle();
 }
 
-TEST_CASE("echo gives the prompt's text back") {
+TEST_CASE("echo returns the prompt's text") {
   FrontHouse house;
   v1::GenerateRequest request = Request("Hello there", 3);
   request.set_echo(true);
@@ -101,7 +101,7 @@ TEST_CASE("echo gives the prompt's text back") {
   CHECK_FALSE(outcome.messages.front().request_id().empty());
 }
 
-TEST_CASE("a stop token ends the stream; its id is there and its text is not") {
+TEST_CASE("a stop token ends the stream: its id is sent, its text is not") {
   FrontHouse house;
   v1::GenerateRequest request = Request("Hello there", 100);
   const std::vector<int32_t> whole = Expected(request)[0];
@@ -134,7 +134,7 @@ TEST_CASE("a stop string ends the stream and frees the sequence's blocks") {
   house.WaitUntilIdle();
 }
 
-TEST_CASE("a grammar is taken, a bad one refused with its field and reason") {
+TEST_CASE("a valid grammar is used, and for an invalid one the error gives field and reason") {
   FrontHouse house;
   v1::GenerateRequest request = Request("Hello there", 3);
   request.mutable_sampling()->mutable_grammar()->set_regex("[a-z]*");
@@ -146,7 +146,7 @@ TEST_CASE("a grammar is taken, a bad one refused with its field and reason") {
   CHECK(outcome.status.error_message().find("uniqueItems") != std::string::npos);
 }
 
-TEST_CASE("n choices share a stream and differ") {
+TEST_CASE("n choices share a stream and differ from each other") {
   FrontHouse house;
   v1::GenerateRequest request = Request("Hello there", 60);
   request.mutable_sampling()->set_n(4);
@@ -163,7 +163,7 @@ TEST_CASE("n choices share a stream and differ") {
   CHECK(outcome.messages.back().has_timing());
 }
 
-TEST_CASE("log-probabilities stand beside their tokens, the prompt's before the first text") {
+TEST_CASE("log-probabilities come with their tokens, the prompt's before the first text") {
   FrontHouse house;
   v1::GenerateRequest request = Request(std::string(100, 'x'), 20);
   request.mutable_sampling()->set_logprobs(2);
@@ -188,7 +188,7 @@ TEST_CASE("log-probabilities stand beside their tokens, the prompt's before the 
   }
 }
 
-TEST_CASE("a client that cancels frees all its choices at once") {
+TEST_CASE("a cancelled request frees the blocks of all its choices at once") {
   FrontHouse house({.hold_results = true});
   v1::GenerateRequest request = Request("Hello there", 200);
   request.mutable_sampling()->set_n(3);
@@ -200,7 +200,7 @@ TEST_CASE("a client that cancels frees all its choices at once") {
   house.WaitUntilIdle();
 }
 
-TEST_CASE("a client that cancels in the middle of a stream frees its blocks") {
+TEST_CASE("a cancel in the middle of a stream frees its blocks") {
   FrontHouse house({.max_delay_us = 500});
   grpc::ClientContext context;
   const auto reader = house.stub->Generate(&context, Request("Hello there", 240));
@@ -220,7 +220,7 @@ TEST_CASE("a deadline ends a stream and frees its blocks") {
   house.WaitUntilIdle();
 }
 
-TEST_CASE("a full queue is refused with the time to wait") {
+TEST_CASE("a full queue refuses requests and says how long to wait") {
   SchedulerConfig config = FrontHouse::Config();
   config.max_sequences = 1;
   config.max_waiting = 2;
@@ -251,7 +251,7 @@ TEST_CASE("a full queue is refused with the time to wait") {
   CHECK(ReadAll(*waiting).status.ok());
 }
 
-TEST_CASE("a full preparation queue is refused with its own name") {
+TEST_CASE("a full preparation queue refuses requests and names the queue") {
   FrontHouse house({}, FrontHouse::Config(),
                    {.n_prompt_threads = 1, .n_grammar_threads = 1, .max_prompts = 1});
   Frontend& frontend = *house.frontend;
@@ -274,7 +274,7 @@ TEST_CASE("a full preparation queue is refused with its own name") {
         "1 requests wait for their grammar to be compiled; try again later");
 }
 
-TEST_CASE("bad requests name the field, other models are not found") {
+TEST_CASE("errors name the bad field, and an unknown model is not found") {
   FrontHouse house;
   v1::GenerateRequest request = Request("x", 5);
   request.mutable_sampling()->set_top_p(0);
@@ -287,7 +287,7 @@ TEST_CASE("bad requests name the field, other models are not found") {
   CHECK(outcome.status.error_code() == grpc::StatusCode::NOT_FOUND);
 }
 
-TEST_CASE("a lost pipeline ends running streams with the reason") {
+TEST_CASE("when the pipeline is lost, running streams end with the reason") {
   FrontHouse house({.hold_results = true});
   grpc::ClientContext context;
   const auto reader = house.stub->Generate(&context, Request("Hello there", 100));
@@ -314,7 +314,7 @@ TEST_CASE("a draining server refuses new streams and finishes running ones") {
   drained.wait();
 }
 
-TEST_CASE("a server that goes away cancels what is left") {
+TEST_CASE("a server that ends cancels the remaining streams") {
   FrontHouse house({.hold_results = true});
   grpc::ClientContext context;
   const auto reader = house.stub->Generate(&context, Request("Hello there", 30));
@@ -324,7 +324,7 @@ TEST_CASE("a server that goes away cancels what is left") {
   house.WaitUntilIdle();
 }
 
-TEST_CASE("hundreds of streams are open at once, each with its own tokens") {
+TEST_CASE("hundreds of open streams each get their own tokens") {
   SchedulerConfig config = FrontHouse::Config();
   config.max_waiting = 1000;
   FrontHouse house({.hold_results = true}, config);
@@ -345,7 +345,7 @@ TEST_CASE("hundreds of streams are open at once, each with its own tokens") {
   house.WaitUntilIdle();
 }
 
-TEST_CASE("clients that come and go under load leave nothing behind") {
+TEST_CASE("clients that connect and leave under load leave nothing behind") {
   FrontHouse house({.max_delay_us = 200});
   std::vector<std::thread> clients;
   for (int t = 0; t < 4; ++t) {

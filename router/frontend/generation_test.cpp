@@ -97,7 +97,7 @@ struct Fixture {
   std::shared_ptr<Generation> generation;
 };
 
-TEST_CASE("while a write is under way what comes is merged") {
+TEST_CASE("tokens that arrive during a write are merged") {
   Fixture fixture;
   fixture.Start(1, 50);
   fixture.pipeline.Release(1);
@@ -112,7 +112,7 @@ TEST_CASE("while a write is under way what comes is merged") {
   CHECK(last.message.usage().completion_tokens() == 50);
 }
 
-TEST_CASE("tokens of thinking are counted") {
+TEST_CASE("reasoning tokens are counted") {
   for (const bool is_open : {false, true}) {
     Fixture fixture;
     v1::GenerateRequest request;
@@ -135,7 +135,7 @@ TEST_CASE("tokens of thinking are counted") {
   }
 }
 
-TEST_CASE("merged choices take turns and the last message of all has the usage") {
+TEST_CASE("merged choices take turns, and only the very last message has the usage") {
   Fixture fixture;
   fixture.Start(3, 20);
   fixture.pipeline.Release(1);
@@ -164,7 +164,7 @@ TEST_CASE("a failed write cancels the sequences and ends the stream once") {
   CHECK(fixture.writer.n_calls() == 2);
 }
 
-TEST_CASE("a request that is not taken is a refusal, not an abort") {
+TEST_CASE("a rejected request counts as a refusal, not as an abort") {
   Fixture fixture;
   const auto page = [&] {
     return prometheus::TextSerializer().Serialize(fixture.metrics.collectable()->Collect());
@@ -176,7 +176,7 @@ TEST_CASE("a request that is not taken is a refusal, not an abort") {
   CHECK(page().find("reason=\"ending\"} 1") != std::string::npos);
 }
 
-TEST_CASE("a cancel before the request is ready waits for it") {
+TEST_CASE("a cancel before the request is ready takes effect once it is ready") {
   Fixture fixture;
   fixture.generation->Cancel(absl::CancelledError("gone"));
   std::promise<void> reached;

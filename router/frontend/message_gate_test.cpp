@@ -27,7 +27,7 @@ struct Arrivals {
   }
 };
 
-TEST_CASE("messages beyond the places wait, and tenants take turns") {
+TEST_CASE("messages beyond the limit wait, and tenants take turns") {
   MessageGate gate(/*n_places=*/2, /*max_waiting=*/8, kNever);
   Arrivals all{gate, {}, {}};
   const auto first = all.Enter("a", "a1");
@@ -44,7 +44,7 @@ TEST_CASE("messages beyond the places wait, and tenants take turns") {
   CHECK_FALSE(gate.Leave(third));
 }
 
-TEST_CASE("a call that ends while its message waits makes no arrival") {
+TEST_CASE("a call that ends while its message waits never receives the message") {
   MessageGate gate(/*n_places=*/1, /*max_waiting=*/8, kNever);
   Arrivals all{gate, {}, {}};
   const auto first = all.Enter("a", "a1");
@@ -54,7 +54,7 @@ TEST_CASE("a call that ends while its message waits makes no arrival") {
   CHECK(all.received == std::vector<std::string>{"a1"});
 }
 
-TEST_CASE("more messages than may wait are refused") {
+TEST_CASE("messages beyond the waiting limit are refused") {
   MessageGate gate(/*n_places=*/1, /*max_waiting=*/1, kNever);
   Arrivals all{gate, {}, {}};
   all.Enter("a", "a1");
@@ -64,7 +64,7 @@ TEST_CASE("more messages than may wait are refused") {
   CHECK_FALSE(gate.Leave(third));
 }
 
-TEST_CASE("a slow message loses its place only while another waits") {
+TEST_CASE("a slow message loses its place only if another one waits") {
   MessageGate gate(/*n_places=*/1, /*max_waiting=*/8, std::chrono::milliseconds(1));
   std::promise<void> refused, received;
   MessageGate::Ticket slow = 0, next = 0;

@@ -79,7 +79,7 @@ std::vector<std::vector<int32_t>> Tokens(const std::vector<v1::GenerateResponse>
   return tokens;
 }
 
-TEST_CASE("a client that leaves after any message goes on where it was") {
+TEST_CASE("a client that leaves after any message resumes where it stopped") {
   constexpr uint32_t kTokens = 9;
   for (const uint32_t n : {1u, 2u}) {
     for (size_t n_heard = 1; n_heard <= kTokens * n; n_heard += n) {
@@ -101,7 +101,7 @@ TEST_CASE("a client that leaves after any message goes on where it was") {
   }
 }
 
-TEST_CASE("a resumable request runs on while nobody reads it, and every reader gets all") {
+TEST_CASE("a resumable request runs on without readers, and every reader gets everything") {
   FrontHouse house({.hold_results = true});
   const v1::GenerateRequest request = Request("mine", 50);
   const auto first = BeginHeld(house, request);
@@ -118,7 +118,7 @@ TEST_CASE("a resumable request runs on while nobody reads it, and every reader g
   house.WaitUntilIdle();
 }
 
-TEST_CASE("what cannot be gone on with is told apart") {
+TEST_CASE("each reason why a stream cannot be resumed has its own error") {
   FrontHouse house({.hold_results = true});
   CHECK(Resume(house, "mine", 0).status.error_code() == grpc::StatusCode::NOT_FOUND);
   BeginHeld(house, Request("mine", 50))->Listen(1);
@@ -134,7 +134,7 @@ TEST_CASE("what cannot be gone on with is told apart") {
   CHECK(Resume(house, "plain", 0).status.error_code() == grpc::StatusCode::NOT_FOUND);
 }
 
-TEST_CASE("a refused request leaves its id free") {
+TEST_CASE("a refused request frees its id") {
   FrontHouse house;
   v1::GenerateRequest request = Request("mine", 5);
   request.mutable_sampling()->set_top_p(7);
@@ -162,7 +162,7 @@ TEST_CASE("a cancelled stream ends its sequences and its readers") {
   house.WaitUntilIdle();
 }
 
-TEST_CASE("a stream that nobody comes back to ends its sequences") {
+TEST_CASE("a stream that nobody resumes ends its sequences") {
   FrontHouse house({.hold_results = true}, FrontHouse::Config(),
                    {.streams = {.keep = std::chrono::milliseconds(1)}});
   BeginHeld(house, Request("mine", 200))->Listen(1);
@@ -172,7 +172,7 @@ TEST_CASE("a stream that nobody comes back to ends its sequences") {
   }
 }
 
-TEST_CASE("a pipeline that is lost is told to those who come later, too") {
+TEST_CASE("a client that resumes after the pipeline was lost gets the error") {
   FrontHouse house({.hold_results = true});
   CHECK(BeginHeld(house, Request("mine", 200))->Listen(1).messages.size() == 1);
   house.pipeline.Lose(absl::UnavailableError("stage 1 is lost"));

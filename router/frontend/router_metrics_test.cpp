@@ -17,7 +17,7 @@ bool Contains(const std::string& text, const std::string& part) {
   return text.find(part) != std::string::npos;
 }
 
-TEST_CASE("the scheduler's numbers are on the page until it goes") {
+TEST_CASE("the scheduler's metrics are on the page as long as the scheduler exists") {
   SchedulerConfig config;
   config.kv_groups = {{.window = 0, .n_blocks = 200}, {.window = 64, .n_blocks = 100}};
   FakeStageClient pipeline(config);
@@ -46,7 +46,7 @@ TEST_CASE("the scheduler's numbers are on the page until it goes") {
   CHECK(collector.Collect().empty());
 }
 
-TEST_CASE("latencies and ends are counted") {
+TEST_CASE("latencies and finished requests are counted") {
   const RouterMetrics metrics("m");
   metrics.ObserveFirstToken(0.02);
   metrics.ObserveQueue(0.4);
@@ -64,7 +64,7 @@ TEST_CASE("latencies and ends are counted") {
            "vllm:request_success_total{engine=\"0\",model_name=\"m\",finished_reason=\"stop\"} 1");
 }
 
-TEST_CASE("refusals are counted by reason, and not as ends") {
+TEST_CASE("refusals are counted by reason, not as finished requests") {
   const RouterMetrics metrics("m");
   metrics.CountRefused(absl::StatusCode::kResourceExhausted);
   metrics.CountRefused(absl::StatusCode::kUnavailable);
@@ -77,7 +77,7 @@ TEST_CASE("refusals are counted by reason, and not as ends") {
   Contains(page, "finished_reason=\"abort\"} 0");
 }
 
-TEST_CASE("what waits for a thread is shown by queue") {
+TEST_CASE("requests that wait for a thread are shown by queue") {
   const RouterMetrics metrics("m");
   metrics.AddQueued(RouterMetrics::Queue::kPrompts, 1);
   metrics.AddQueued(RouterMetrics::Queue::kGrammars, 1);

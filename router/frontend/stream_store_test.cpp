@@ -83,7 +83,7 @@ struct Fixture {
   StreamStore store;
 };
 
-TEST_CASE("a stream is read from every token on, while it runs and after its end") {
+TEST_CASE("a stream can be read from any token, while it runs and after its end") {
   Fixture fixture;
   const auto writer = fixture.Create("s");
   std::string whole;
@@ -110,7 +110,7 @@ TEST_CASE("a stream is read from every token on, while it runs and after its end
   CHECK(absl::IsInvalidArgument(fixture.ReadAll("s", 21).status));
 }
 
-TEST_CASE("a reader is woken for what comes while it waits, each of several for all of it") {
+TEST_CASE("a waiting reader is woken for new data, and each of several readers gets all of it") {
   Fixture fixture;
   auto writer = fixture.Create("s");
   constexpr int kReaders = 3;
@@ -153,7 +153,7 @@ TEST_CASE("a reader is woken for what comes while it waits, each of several for 
   CHECK(n_idle_wakes == std::vector<int>(kReaders, 0));
 }
 
-TEST_CASE("streams belong to their owner, and an id to one stream at a time") {
+TEST_CASE("a stream belongs to its owner, and an owner uses an id for one stream at a time") {
   Fixture fixture;
   const auto mine = fixture.Create("s", "a");
   const auto other = fixture.Create("s", "b");
@@ -167,7 +167,7 @@ TEST_CASE("streams belong to their owner, and an id to one stream at a time") {
   CHECK(absl::IsAlreadyExists(fixture.store.Create("a", {}, "s", [](auto&) {}).status()));
 }
 
-TEST_CASE("a stream that is refused leaves no trace, and its reader hears why") {
+TEST_CASE("a refused stream is forgotten, and its reader gets the reason") {
   Fixture fixture;
   auto stream = fixture.store.Create("a", {}, "s", [](const absl::Status&) { FAIL(); });
   REQUIRE(stream.ok());
@@ -179,7 +179,7 @@ TEST_CASE("a stream that is refused leaves no trace, and its reader hears why") 
   fixture.Create("s");
 }
 
-TEST_CASE("a stream that fails tells its end to all who come") {
+TEST_CASE("every reader of a failed stream gets its error") {
   Fixture fixture;
   const auto writer = fixture.Create("s");
   writer->Append(1, "one");
@@ -190,7 +190,7 @@ TEST_CASE("a stream that fails tells its end to all who come") {
   CHECK(absl::IsUnavailable(fixture.ReadAll("s", 1).status));
 }
 
-TEST_CASE("who cancels a stream ends it for its readers, and for good") {
+TEST_CASE("a cancelled stream ends for all its readers and cannot be resumed") {
   Fixture fixture;
   Signal cancelled;
   const auto writer = fixture.Create("s", "a", &cancelled);
@@ -207,7 +207,7 @@ TEST_CASE("who cancels a stream ends it for its readers, and for good") {
   fixture.Create("s");
 }
 
-TEST_CASE("a stream that nobody reads is dropped after its time, and one that is read is not") {
+TEST_CASE("a stream without a reader is dropped after its time, one with a reader is not") {
   Fixture fixture({.keep = milliseconds(1)});
   Signal dropped;
   const auto writer = fixture.Create("unread", "a", &dropped);
@@ -224,7 +224,7 @@ TEST_CASE("a stream that nobody reads is dropped after its time, and one that is
   CHECK(absl::IsCancelled(left.Wait()));
 }
 
-TEST_CASE("what a stream's cancel holds may be its writer") {
+TEST_CASE("a stream's cancel callback may own the stream's writer") {
   Fixture fixture({.keep = milliseconds(1)});
   struct Request {
     std::unique_ptr<StreamWriter> writer;
@@ -242,7 +242,7 @@ TEST_CASE("what a stream's cancel holds may be its writer") {
   fixture.Create("t");
 }
 
-TEST_CASE("no memory beyond the limit: who has most loses first, what has ended before what runs") {
+TEST_CASE("at the memory limit the largest owner loses data first, ended streams before running") {
   constexpr size_t kLimit = 40'000;
   Fixture fixture({.keep = kLong, .max_bytes = kLimit});
   const std::string text(900, 'x');
@@ -269,7 +269,7 @@ TEST_CASE("no memory beyond the limit: who has most loses first, what has ended 
   CHECK(kept > kLimit / 4);
 }
 
-TEST_CASE("one stream alone, and one piece alone, keep to the limit too") {
+TEST_CASE("the memory limit also holds for a single stream and a single piece") {
   Fixture fixture({.keep = kLong, .max_bytes = 1000});
   const auto writer = fixture.Create("s");
   const auto reader = fixture.store.Read("a", "s", 0);
@@ -279,7 +279,7 @@ TEST_CASE("one stream alone, and one piece alone, keep to the limit too") {
   CHECK(fixture.ReadAll("s", 1).data == "y");
 }
 
-TEST_CASE("of too many streams those that have ended go; more than may run are refused") {
+TEST_CASE("above the stream limit, ended streams are dropped; more running ones are refused") {
   Fixture fixture({.keep = kLong, .max_streams = 2});
   const auto first = fixture.Create("first");
   fixture.Create("second")->End(absl::OkStatus());
@@ -291,7 +291,7 @@ TEST_CASE("of too many streams those that have ended go; more than may run are r
   fixture.Create("fourth");
 }
 
-TEST_CASE("of too many streams whose tenant has most of them loses one") {
+TEST_CASE("above the stream limit, the tenant with the most streams loses one") {
   Fixture fixture({.keep = kLong, .max_streams = 4});
   fixture.Create("old", "modest")->End(absl::OkStatus());
   for (const char* id : {"1", "2", "3"}) fixture.Create(id, "greedy")->End(absl::OkStatus());
@@ -308,7 +308,7 @@ TEST_CASE("of too many streams whose tenant has most of them loses one") {
   CHECK(fixture.ReadAll("old", 0, "modest").ended);
 }
 
-TEST_CASE("places are another tenant's due where all of one's streams run") {
+TEST_CASE("a tenant below its share gets a place even while all of another's streams run") {
   Fixture fixture({.keep = kLong, .max_streams = 3});
   Signal lost;
   const auto first = fixture.Create("first", "greedy", &lost);
@@ -335,7 +335,7 @@ TEST_CASE("places are another tenant's due where all of one's streams run") {
   CHECK(fixture.ReadAll("mine", 0, "modest").data == "mine");
 }
 
-TEST_CASE("who asks the wrong replica is told so") {
+TEST_CASE("a request for a stream of another replica gets an error that says so") {
   Fixture fixture;
   const auto code = [&](const std::string& id) {
     return std::string(ErrorCode(fixture.ReadAll(id).status));
@@ -353,7 +353,7 @@ TEST_CASE("who asks the wrong replica is told so") {
   CHECK(fixture.ReadAll(other).status.ok());
 }
 
-TEST_CASE("a store that keeps nothing says so") {
+TEST_CASE("a store that keeps no streams says so") {
   Fixture fixture({.keep = milliseconds(0)});
   CHECK(absl::IsInvalidArgument(fixture.store.Create("a", {}, "s", [](auto&) {}).status()));
 }

@@ -17,7 +17,7 @@ SchedulerSnapshot After(uint64_t n_prompt, uint64_t n_generated) {
   return snapshot;
 }
 
-TEST_CASE("a line has what was computed per second, who runs and waits, and the fullest KV group") {
+TEST_CASE("a log line has throughput, running and waiting requests, and the fullest KV group") {
   SchedulerSnapshot now = After(1'100, 2'050);
   now.running = 3;
   now.waiting = 2;
@@ -28,7 +28,7 @@ TEST_CASE("a line has what was computed per second, who runs and waits, and the 
         "cache in use");
 }
 
-TEST_CASE("an idle server says nothing, one that gets nowhere does") {
+TEST_CASE("an idle server logs nothing, a server without progress does") {
   CHECK(ThroughputLine(After(7, 9), After(7, 9), 10).empty());
   SchedulerSnapshot stuck = After(7, 9);
   stuck.running = 1;
@@ -36,7 +36,7 @@ TEST_CASE("an idle server says nothing, one that gets nowhere does") {
         std::string::npos);
 }
 
-TEST_CASE("lines come again and again, and a scheduler that does not answer costs only its line") {
+TEST_CASE("lines are logged repeatedly, and a silent scheduler costs only its own line") {
   uint64_t n_read = 0;
   std::vector<std::string> lines;
   std::promise<void> enough;

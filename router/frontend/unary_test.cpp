@@ -8,7 +8,7 @@
 namespace stagecoach::router {
 namespace {
 
-TEST_CASE("text becomes ids and ids become text") {
+TEST_CASE("Tokenize and Detokenize convert text to ids and back") {
   FrontHouse house;
   v1::TokenizeRequest request;
   v1::TokenizeResponse tokens;
@@ -33,7 +33,7 @@ TEST_CASE("text becomes ids and ids become text") {
   CHECK(status.error_code() == grpc::StatusCode::INVALID_ARGUMENT);
 }
 
-TEST_CASE("a chat can be tokenized, and generates from the same ids") {
+TEST_CASE("a chat can be tokenized, and generation uses the same ids") {
   FrontHouse house;
   v1::ChatRequest chat;
   v1::ChatMessage& message = *chat.add_messages();
@@ -61,7 +61,7 @@ TEST_CASE("a chat can be tokenized, and generates from the same ids") {
       std::vector<int32_t>(tokens.token_ids().begin(), tokens.token_ids().end()));
 }
 
-TEST_CASE("the model is listed with what its pipeline does now") {
+TEST_CASE("the model is listed with the current state of its pipeline") {
   FrontHouse house({.hold_results = true});
   v1::GenerateRequest generate;
   generate.set_text("Hello");
@@ -98,7 +98,7 @@ TEST_CASE("the model is listed with what its pipeline does now") {
   reader->Finish();
 }
 
-TEST_CASE("health follows the server") {
+TEST_CASE("the health status follows the server") {
   FrontHouse house;
   const auto health = grpc::health::v1::Health::NewStub(
       MakeChannel(house.server->address(), kMaxClientMessageBytes));

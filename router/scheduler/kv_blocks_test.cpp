@@ -8,7 +8,7 @@
 namespace stagecoach::router {
 namespace {
 
-TEST_CASE("A pool hands out every id once and takes them back, those kept last") {
+TEST_CASE("A pool gives out every id once and takes ids back, cached blocks are reused last") {
   BlockPool pool(5);
   std::vector<uint32_t> ids;
   while (pool.n_free() > 0) ids.push_back(pool.Take().id);
@@ -33,7 +33,7 @@ TEST_CASE("A pool hands out every id once and takes them back, those kept last")
   REQUIRE(pool.n_free() == 0);
 }
 
-TEST_CASE("Tables grow by what positions lack, in every group") {
+TEST_CASE("Tables grow by the missing positions, in every group") {
   KvBlocks kv({{.window = 0, .n_blocks = 10}, {.window = 8, .n_blocks = 4}}, 32);
   BlockTables tables(2);
   RememberedPrefix prefix;
@@ -52,7 +52,7 @@ TEST_CASE("Tables grow by what positions lack, in every group") {
   REQUIRE(kv.n_free(1) == 4);
 }
 
-TEST_CASE("A window keeps exactly the blocks that the next row can see") {
+TEST_CASE("A window keeps exactly the blocks that the next row sees") {
   // The row at position p reads positions (p - window, p].
   for (uint32_t window : {1u, 15u, 16u, 17u, 40u}) {
     KvBlocks kv({{.window = static_cast<int32_t>(window), .n_blocks = 32}}, 1);
@@ -72,7 +72,7 @@ TEST_CASE("A window keeps exactly the blocks that the next row can see") {
   }
 }
 
-TEST_CASE("MostHeld is reached by the worst chunk and never passed") {
+TEST_CASE("The worst chunk reaches MostHeld, and no chunk exceeds it") {
   for (uint32_t window : {1u, 2u, 16u, 33u, 64u}) {
     for (uint32_t chunk : {1u, 2u, 16u, 17u, 50u}) {
       KvBlocks kv({{.window = static_cast<int32_t>(window), .n_blocks = 200}}, chunk);
@@ -114,7 +114,7 @@ struct Holder {
   v1::SlotDelta delta;
 };
 
-TEST_CASE("Full blocks of the same first tokens are adopted, with and without a holder") {
+TEST_CASE("A prefix match reuses full blocks, whether or not a sequence still holds them") {
   KvBlocks kv({{.window = 0, .n_blocks = 10}}, 64);
   Holder first(kv), second(kv), third(kv);
   REQUIRE(first.Compute(TokenRange(40)) == 0);
@@ -138,7 +138,7 @@ TEST_CASE("Full blocks of the same first tokens are adopted, with and without a 
   third.Return();
 }
 
-TEST_CASE("At least one token is left, other tokens and other salts share nothing") {
+TEST_CASE("A prefix match leaves at least one token, and needs the same tokens and salt") {
   KvBlocks kv({{.window = 0, .n_blocks = 20}}, 64);
   Holder first(kv), same(kv), other(kv), salted(kv), later(kv);
   first.Compute(TokenRange(32));
@@ -152,7 +152,7 @@ TEST_CASE("At least one token is left, other tokens and other salts share nothin
   REQUIRE(kv.n_free(0) == 20);
 }
 
-TEST_CASE("Blocks that are taken for something else are forgotten, the last of a prefix first") {
+TEST_CASE("Reused blocks leave the prefix cache, the end of a prefix first") {
   KvBlocks kv({{.window = 0, .n_blocks = 6}}, 128);
   Holder first(kv), second(kv), third(kv);
   first.Compute(TokenRange(64));
@@ -164,7 +164,7 @@ TEST_CASE("Blocks that are taken for something else are forgotten, the last of a
   REQUIRE(kv.n_free(0) == 6);
 }
 
-TEST_CASE("With a window the blocks that it reaches back to suffice") {
+TEST_CASE("With a window, a prefix match needs only the blocks inside the window") {
   KvBlocks kv({{.window = 0, .n_blocks = 20}, {.window = 20, .n_blocks = 20}}, 200);
   Holder first(kv), second(kv), other(kv);
   first.Compute(TokenRange(100));
@@ -185,7 +185,7 @@ TEST_CASE("With a window the blocks that it reaches back to suffice") {
   again.Return();
 }
 
-TEST_CASE("Behind a window only what nobody shares becomes free again") {
+TEST_CASE("Behind a window only unshared blocks become free") {
   KvBlocks kv({{.window = 64, .n_blocks = 100}}, 32);
   Holder first(kv), second(kv);
   for (uint32_t n = 32; n <= 160; n += 32) first.Compute(TokenRange(n));
@@ -201,7 +201,7 @@ TEST_CASE("Behind a window only what nobody shares becomes free again") {
   second.Return();
 }
 
-TEST_CASE("A block that was returned before its tokens were known is not remembered") {
+TEST_CASE("A block that was returned before its tokens were known is not cached") {
   KvBlocks kv({{.window = 1, .n_blocks = 4}}, 64);
   Holder first(kv), second(kv);
   kv.Grow(first.tables, 16, first.delta);
@@ -215,7 +215,7 @@ TEST_CASE("A block that was returned before its tokens were known is not remembe
   second.Return();
 }
 
-TEST_CASE("Nothing is remembered when that is off") {
+TEST_CASE("Nothing is cached if the prefix cache is off") {
   KvBlocks kv({{.window = 0, .n_blocks = 10}}, 64, /*remembers=*/false);
   Holder first(kv), second(kv);
   first.Compute(TokenRange(40));

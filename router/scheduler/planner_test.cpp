@@ -16,7 +16,7 @@ std::set<uint32_t> SlotsOf(const v1::StepPlan& plan) {
   return slots;
 }
 
-TEST_CASE("A sequence alone has one unknown token at most") {
+TEST_CASE("A single sequence has at most one unknown token") {
   for (int n_stages : {1, 2, 4}) {
     CorePipeline pipeline(SmallConfig(n_stages, 64));
     pipeline.Submit(MakeRequest(1, 10, 20));
@@ -34,7 +34,7 @@ TEST_CASE("A sequence alone has one unknown token at most") {
   }
 }
 
-TEST_CASE("Without plan-ahead one step is in flight and the tokens are the same") {
+TEST_CASE("Without plan-ahead one step is in flight, with the same tokens") {
   for (int n_stages : {1, 2}) {
     SchedulerConfig config = SmallConfig(n_stages, 64);
     config.plan_ahead = false;
@@ -51,9 +51,7 @@ TEST_CASE("Without plan-ahead one step is in flight and the tokens are the same"
   }
 }
 
-TEST_CASE(
-    "Which decodes of a traced sequence are told does not depend on how far ahead they are "
-    "planned") {
+TEST_CASE("A trace contains the same decodes with and without plan-ahead") {
   for (const bool plan_ahead : {true, false}) {
     SchedulerConfig config = SmallConfig(2, 64);
     config.plan_ahead = plan_ahead;
@@ -70,7 +68,7 @@ TEST_CASE(
   }
 }
 
-TEST_CASE("Decodes spread evenly over the turn, one microbatch planned beyond the stages") {
+TEST_CASE("Decodes spread evenly over the stages, with one more microbatch planned ahead") {
   CorePipeline pipeline(SmallConfig(4, 256));
   for (SequenceId id = 1; id <= 8; ++id) pipeline.Submit(MakeRequest(id, 8, 100));
   pipeline.Fill();
@@ -86,7 +84,7 @@ TEST_CASE("Decodes spread evenly over the turn, one microbatch planned beyond th
   pipeline.RequireAllAsAlone();
 }
 
-TEST_CASE("While prompts fill the steps a microbatch more is on its way") {
+TEST_CASE("While prompts fill the steps, one more microbatch is in flight") {
   SchedulerConfig config = SmallConfig(2, 512);
   config.break_even_rows = 4;
   CorePipeline pipeline(config);
@@ -105,7 +103,7 @@ TEST_CASE("While prompts fill the steps a microbatch more is on its way") {
   pipeline.RequireAllAsAlone();
 }
 
-TEST_CASE("A prompt of a better priority does not wait for decodes that fill the steps") {
+TEST_CASE("A prompt with a better priority does not wait for decodes that fill the steps") {
   SchedulerConfig config = SmallConfig(1, 512);
   config.max_batched_tokens = 16;
   config.max_sequences = 32;
@@ -126,7 +124,7 @@ TEST_CASE("A prompt of a better priority does not wait for decodes that fill the
   pipeline.RequireAllAsAlone();
 }
 
-TEST_CASE("On one stage a latecomer joins the others' microbatch") {
+TEST_CASE("With one stage, a new sequence joins the microbatch of the others") {
   CorePipeline pipeline(SmallConfig(1, 256));
   for (SequenceId id = 1; id <= 3; ++id) pipeline.Submit(MakeRequest(id, 8, 100));
   pipeline.Fill();
@@ -140,7 +138,7 @@ TEST_CASE("On one stage a latecomer joins the others' microbatch") {
   pipeline.RequireAllAsAlone();
 }
 
-TEST_CASE("Decodes go on in every turn while a long prompt is prefilled") {
+TEST_CASE("Decodes continue in every turn while a long prompt is prefilled") {
   for (int n_stages : {1, 2}) {
     SchedulerConfig config = SmallConfig(n_stages, 256);
     config.max_batched_tokens = 16;
@@ -161,7 +159,7 @@ TEST_CASE("Decodes go on in every turn while a long prompt is prefilled") {
   }
 }
 
-TEST_CASE("Nothing is planned beyond max_tokens or the context") {
+TEST_CASE("Nothing is planned beyond max_tokens or the context length") {
   CorePipeline pipeline(SmallConfig(2, 64));
   pipeline.Submit(MakeRequest(1, 10, 1));
   pipeline.Submit(MakeRequest(2, 255, 50));  // room for one token
@@ -202,7 +200,7 @@ TEST_CASE("A stop token drops the row planned ahead and releases the slot in the
   REQUIRE(sink->record().n_after_end == 0);
 }
 
-TEST_CASE("Stages hear of the last end although no row follows it") {
+TEST_CASE("Stages get the release of the last sequences although no row follows") {
   const bool cancelled = GENERATE(false, true);
   CorePipeline pipeline(SmallConfig(2, 64));
   const auto released = [&pipeline] {
@@ -232,7 +230,7 @@ TEST_CASE("Stages hear of the last end although no row follows it") {
   REQUIRE(pipeline.plans.size() > n_plans);
 }
 
-TEST_CASE("min_tokens keeps a stop token from ending a sequence") {
+TEST_CASE("min_tokens prevents a stop token from ending a sequence") {
   CorePipeline pipeline(SmallConfig(1, 64));
   auto request = MakeRequest(1, 10, 100);
   for (int32_t id = 0; id < TokenSource::kVocabularySize / 2; ++id) {
@@ -246,7 +244,7 @@ TEST_CASE("min_tokens keeps a stop token from ending a sequence") {
   REQUIRE(sink->record().finish == Finish::kStopToken);
 }
 
-TEST_CASE("min_tokens does not keep a grammar's end from ending a sequence") {
+TEST_CASE("min_tokens does not prevent a grammar's end from ending a sequence") {
   CorePipeline pipeline(SmallConfig(1, 64));
   auto request = MakeRequest(1, 10, 100);
   const std::vector<int32_t> alone = TokensAlone(*request, 256);
@@ -260,7 +258,7 @@ TEST_CASE("min_tokens does not keep a grammar's end from ending a sequence") {
   REQUIRE(sink->record().finish == Finish::kStopToken);
 }
 
-TEST_CASE("Chunks of one prompt follow each other in flight and the last one samples") {
+TEST_CASE("Chunks of one prompt are in flight together, and only the last one samples") {
   SchedulerConfig config = SmallConfig(2, 64);
   config.max_prefill_chunk = 70;
   CorePipeline pipeline(config);
@@ -280,7 +278,7 @@ TEST_CASE("Chunks of one prompt follow each other in flight and the last one sam
   pipeline.RequireAllAsAlone();
 }
 
-TEST_CASE("Chunks of a prompt do not shrink towards its end") {
+TEST_CASE("Chunks of a prompt do not shrink near its end") {
   SchedulerConfig config = SmallConfig(4, 600);
   config.max_batched_tokens = config.max_prefill_chunk = 8192;
   config.max_model_len = 8200;
@@ -295,7 +293,7 @@ TEST_CASE("Chunks of a prompt do not shrink towards its end") {
   pipeline.RequireAllAsAlone();
 }
 
-TEST_CASE("A slot that comes free is not filled in one large step because many wait") {
+TEST_CASE("A free slot is not filled by one large step, even if many requests wait") {
   SchedulerConfig config = SmallConfig(2, 512);
   config.max_sequences = 2;
   config.max_batched_tokens = 512;
@@ -319,7 +317,7 @@ TEST_CASE("A slot that comes free is not filled in one large step because many w
   pipeline.RequireAllAsAlone();
 }
 
-TEST_CASE("The token budget counts decodes first and each chunk is bounded") {
+TEST_CASE("The token budget counts decodes first, and chunks are bounded") {
   SchedulerConfig config = SmallConfig(1, 256);
   config.max_batched_tokens = 32;
   config.max_prefill_chunk = 24;
@@ -338,7 +336,7 @@ TEST_CASE("The token budget counts decodes first and each chunk is bounded") {
   pipeline.RequireAllAsAlone();
 }
 
-TEST_CASE("Blocks behind a window are free for others once no row can see them") {
+TEST_CASE("Blocks behind a window are free once no row can see them") {
   SchedulerConfig config = SmallConfig(1, 64);
   config.kv_groups.push_back({.window = 32, .n_blocks = 16});
   config.max_prefill_chunk = 16;

@@ -5,7 +5,7 @@
 namespace stagecoach::router {
 namespace {
 
-TEST_CASE("A step's share of the decodes spreads them over the turn") {
+TEST_CASE("Each step gets its part of the decodes, so that they spread over the turn") {
   const DecodeShare share{.plan_ahead = true, .max_batched_tokens = 10};
   REQUIRE(share(0, 4) == 0);
   REQUIRE(share(1, 4) == 1);
@@ -14,7 +14,7 @@ TEST_CASE("A step's share of the decodes spreads them over the turn") {
   REQUIRE(DecodeShare{.plan_ahead = false, .max_batched_tokens = 99}(9, 4) == 9);
 }
 
-TEST_CASE("There is a microbatch a stage, and one more while prompts fill the steps") {
+TEST_CASE("There is one microbatch per stage, and one more while prompts fill the steps") {
   const Microbatches microbatches{.n_stages = 2, .plan_ahead = true, .break_even_rows = 200};
   REQUIRE(microbatches(64) == 2);
   REQUIRE(microbatches(1199) == 2);
@@ -24,7 +24,7 @@ TEST_CASE("There is a microbatch a stage, and one more while prompts fill the st
   REQUIRE(Microbatches{.n_stages = 2, .plan_ahead = false, .break_even_rows = 200}(8192) == 2);
 }
 
-TEST_CASE("The queue counts as far as there are slots for it") {
+TEST_CASE("Prefill demand counts the queue only as far as slots are free") {
   const PrefillDemand demand;
   REQUIRE(demand(100, 6000, 6, 6) == 6100);
   REQUIRE(demand(100, 6000, 6, 2) == 2100);
@@ -39,7 +39,7 @@ PrefillBudget Budget(int32_t n_microbatches) {
           .break_even_rows = 200};
 }
 
-TEST_CASE("The prefill budget grows slowly with what waits, in numbers of rows that have ways") {
+TEST_CASE("The prefill budget grows slowly with demand, in the row sizes that kernels have") {
   REQUIRE(Budget(4)(0, 1.0, 0) == 64);
   REQUIRE(Budget(4)(8192, 1.0, 0) == 512);
   REQUIRE(Budget(4)(4096, 1.0, 0) == 384);
@@ -54,7 +54,7 @@ TEST_CASE("The prefill budget grows slowly with what waits, in numbers of rows t
   REQUIRE(cpu(1000, 1.0, 0) == 64);
 }
 
-TEST_CASE("The prefill budget leaves the step's decodes room") {
+TEST_CASE("The prefill budget leaves room for the step's decodes") {
   REQUIRE(Budget(4)(8192, 1.0, 60) == 512 - 60);
   REQUIRE(Budget(4)(0, 1.0, 50) == 128 - 50);
   REQUIRE(Budget(4)(0, 1.0, 70) == 64);  // never less than the minimum

@@ -4,7 +4,7 @@
 namespace stagecoach::router {
 namespace {
 
-TEST_CASE("Two big sequences in a pool for one both end, the younger one giving way") {
+TEST_CASE("Two large sequences in a pool for one both finish; the younger one is preempted") {
   for (int n_stages : {1, 2, 4}) {
     CorePipeline pipeline(SmallConfig(n_stages, 20));
     auto older = pipeline.Submit(MakeRequest(1, 100, 150));
@@ -17,8 +17,7 @@ TEST_CASE("Two big sequences in a pool for one both end, the younger one giving 
   }
 }
 
-TEST_CASE(
-    "A preempted sequence is registered again with its tokens when nothing of it is in flight") {
+TEST_CASE("A preempted sequence is registered again when none of its steps is in flight") {
   CorePipeline pipeline(SmallConfig(1, 20));
   pipeline.Submit(MakeRequest(1, 100, 150));
   auto younger = pipeline.Submit(MakeRequest(2, 100, 150));
@@ -35,7 +34,7 @@ TEST_CASE(
   REQUIRE(n_registrations == 2 + younger->record().times.preemptions);
 }
 
-TEST_CASE("The victim is the worst priority, then the youngest") {
+TEST_CASE("The victim has the worst priority, then the youngest arrival") {
   CorePipeline pipeline(SmallConfig(1, 32));
   auto bulk = MakeRequest(1, 100, 100);
   bulk->priority = 5;
@@ -50,7 +49,7 @@ TEST_CASE("The victim is the worst priority, then the youngest") {
   REQUIRE(older->record().times.preemptions == 0);
 }
 
-TEST_CASE("A strictly better priority takes a running sequence's place, an equal one waits") {
+TEST_CASE("A strictly better priority preempts a running sequence, an equal one waits") {
   SchedulerConfig config = SmallConfig(1, 64);
   config.max_sequences = 1;
   CorePipeline pipeline(config);
@@ -72,7 +71,7 @@ TEST_CASE("A strictly better priority takes a running sequence's place, an equal
   REQUIRE(equal->record().times.preemptions == 0);
 }
 
-TEST_CASE("A better priority does not preempt in vain") {
+TEST_CASE("Nothing is preempted if it does not free enough blocks for a better priority") {
   CorePipeline pipeline(SmallConfig(1, 20));
   auto big = pipeline.Submit(MakeRequest(1, 200, 40));
   auto bulk = MakeRequest(2, 40, 40);
@@ -89,7 +88,7 @@ TEST_CASE("A better priority does not preempt in vain") {
   REQUIRE(big->record().times.preemptions == 0);
 }
 
-TEST_CASE("Admission is first come, first served: a small one does not overtake a big one") {
+TEST_CASE("Admission is in arrival order: a small request does not overtake a large one") {
   CorePipeline pipeline(SmallConfig(1, 20));
   pipeline.Submit(MakeRequest(1, 200, 40));
   auto big = pipeline.Submit(MakeRequest(2, 200, 1));
@@ -103,7 +102,7 @@ TEST_CASE("Admission is first come, first served: a small one does not overtake 
   pipeline.RequireAllAsAlone();
 }
 
-TEST_CASE("131 prompts of 2,040 tokens through a pool for three") {
+TEST_CASE("131 prompts of 2,040 tokens pass through a pool for three") {
   for (int n_stages : {1, 2, 4}) {
     SchedulerConfig config = SmallConfig(n_stages, 3 * 128 + 5);
     config.max_sequences = 256;
@@ -143,7 +142,7 @@ TEST_CASE("A cancelled sequence's blocks are free before the next step is planne
   pipeline.core.Cancel(77);
 }
 
-TEST_CASE("Prompt logprobs come once and in order through preemptions") {
+TEST_CASE("Prompt logprobs come once and in order despite preemptions") {
   SchedulerConfig config = SmallConfig(2, 40);
   config.max_prefill_chunk = 30;
   config.max_sequences = 2;
@@ -169,7 +168,7 @@ TEST_CASE("Prompt logprobs come once and in order through preemptions") {
   }
 }
 
-TEST_CASE("Testing preemption every few steps leaves all tokens as they are") {
+TEST_CASE("Forced preemption every few steps does not change any token") {
   for (int every : {1, 2, 7}) {
     SchedulerConfig config = SmallConfig(2, 64);
     config.preempt_every = every;

@@ -17,7 +17,7 @@ std::unique_ptr<SequenceRequest> LikeFirst(SequenceId id, int n_common, int n_pr
   return request;
 }
 
-TEST_CASE("A sequence begins where an earlier one's prompt was the same") {
+TEST_CASE("A sequence starts at the end of its prefix match") {
   CorePipeline pipeline(SmallConfig(1, 64));
   pipeline.Submit(MakeRequest(1, 100, 4));
   pipeline.RunToEnd();
@@ -31,7 +31,7 @@ TEST_CASE("A sequence begins where an earlier one's prompt was the same") {
   CHECK(snapshot.prompt_tokens == 136);
 }
 
-TEST_CASE("What is remembered of a queued prompt is looked up where it decides steps' sizes") {
+TEST_CASE("The prefix match of a queued prompt is looked up if it decides step sizes") {
   for (const int32_t n_microbatches : {1, 2}) {
     SchedulerState state(SmallConfig(n_microbatches, 64));
     state.Add(MakeRequest(1, 100, 4), {});
@@ -48,7 +48,7 @@ TEST_CASE("What is remembered of a queued prompt is looked up where it decides s
   }
 }
 
-TEST_CASE("What is planned may be shared before its result comes") {
+TEST_CASE("Planned blocks can be shared before their result arrives") {
   CorePipeline pipeline(SmallConfig(4, 64));
   pipeline.Submit(MakeRequest(1, 100, 4));
   REQUIRE(pipeline.PlanOne());
@@ -66,7 +66,7 @@ TEST_CASE("What is planned may be shared before its result comes") {
   pipeline.RequireAllAsAlone();
 }
 
-TEST_CASE("Those that are planned together share what the first of them computes") {
+TEST_CASE("Sequences in one plan share what the first of them computes") {
   CorePipeline pipeline(SmallConfig(1, 64));
   for (SequenceId id = 1; id <= 3; ++id) pipeline.Submit(LikeFirst(id, 40, 40, 4));
   REQUIRE(pipeline.PlanOne());
@@ -82,7 +82,7 @@ TEST_CASE("Those that are planned together share what the first of them computes
   pipeline.RequireAllAsAlone();
 }
 
-TEST_CASE("The choices of a request are planned as one of them would be") {
+TEST_CASE("The choices of a request are planned with the chunks of one choice") {
   SchedulerConfig config = SmallConfig(2, 600);
   config.max_batched_tokens = config.max_prefill_chunk = config.max_model_len = 4096;
   CorePipeline one(config), four(config);
@@ -98,7 +98,7 @@ TEST_CASE("The choices of a request are planned as one of them would be") {
   CHECK(four.plans[0].slots(0).n_tokens() == one.plans[0].slots(0).n_tokens());
 }
 
-TEST_CASE("However much is there already, a step names no more prompts than it can tell of") {
+TEST_CASE("A step registers a bounded number of prompt tokens, even after long prefix matches") {
   SchedulerConfig config = SmallConfig(1, 600);
   config.max_sequences = 64;
   config.max_model_len = 4096;
@@ -118,7 +118,7 @@ TEST_CASE("However much is there already, a step names no more prompts than it c
   pipeline.RequireAllAsAlone();
 }
 
-TEST_CASE("Prompts that are there but for their ends are planned as their ends alone would be") {
+TEST_CASE("Prompts with a long prefix match are planned like their uncached ends") {
   SchedulerConfig config = SmallConfig(2, 400);
   config.max_batched_tokens = config.max_prefill_chunk = config.max_model_len = 4096;
   constexpr int kCommon = 2048, kOwn = 320;
@@ -139,7 +139,7 @@ TEST_CASE("Prompts that are there but for their ends are planned as their ends a
   }
 }
 
-TEST_CASE("A preempted sequence goes on from its own blocks where nobody took them") {
+TEST_CASE("A preempted sequence continues from its own blocks if they are still cached") {
   SchedulerConfig config = SmallConfig(1, 64);
   config.preempt_every = 20;
   CorePipeline pipeline(config);
@@ -154,7 +154,7 @@ TEST_CASE("A preempted sequence goes on from its own blocks where nobody took th
   }
 }
 
-TEST_CASE("Of many that begin alike more run at once than would fit apart") {
+TEST_CASE("With a common prefix, more sequences run at once than fit without sharing") {
   // 240 tokens plus one take 16 blocks, 15 of which are shared.
   CorePipeline pipeline(SmallConfig(1, 40));
   pipeline.Submit(MakeRequest(1, 240, 1));
@@ -166,7 +166,7 @@ TEST_CASE("Of many that begin alike more run at once than would fit apart") {
   pipeline.RequireAllAsAlone();
 }
 
-TEST_CASE("Neither prompts with logprobs nor other salts take what is there") {
+TEST_CASE("Prompts with logprobs or another salt use no prefix match") {
   CorePipeline pipeline(SmallConfig(1, 64));
   pipeline.Submit(MakeRequest(1, 100, 4));
   pipeline.RunToEnd();
@@ -183,7 +183,7 @@ TEST_CASE("Neither prompts with logprobs nor other salts take what is there") {
   CHECK(second->record().times.n_cached_tokens == 0);
 }
 
-TEST_CASE("A better priority gets on although those it preempts share their blocks") {
+TEST_CASE("A better priority is admitted although the victims share their blocks") {
   SchedulerConfig config = SmallConfig(1, 24);
   CorePipeline pipeline(config);
   for (SequenceId id = 1; id <= 4; ++id) {
@@ -201,7 +201,7 @@ TEST_CASE("A better priority gets on although those it preempts share their bloc
   CHECK(sink->record().times.preemptions == 0);
 }
 
-TEST_CASE("A better priority does not preempt in vain those that share their blocks") {
+TEST_CASE("Sequences that share blocks are not preempted if that does not free enough") {
   SchedulerConfig config = SmallConfig(1, 40);
   config.max_model_len = config.max_batched_tokens = config.max_prefill_chunk = 512;
   CorePipeline pipeline(config);

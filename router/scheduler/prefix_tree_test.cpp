@@ -20,7 +20,7 @@ void Insert(PrefixTree& tree, const std::string& salt, std::span<const int32_t> 
   tree.Unpin(node);
 }
 
-TEST_CASE("PrefixTree: the longest path of whole blocks under the salt is found") {
+TEST_CASE("PrefixTree: finds the longest path of whole blocks under the salt") {
   PrefixTree tree({100});
   const auto tokens = TokenRange(5 * kBlock + 3);
   Insert(tree, "a", tokens, 10);
@@ -38,7 +38,7 @@ TEST_CASE("PrefixTree: the longest path of whole blocks under the salt is found"
   CHECK(tree.Find("a", std::span(tokens).subspan(kBlock)).empty());
 }
 
-TEST_CASE("PrefixTree: one path of two sequences parts where they do") {
+TEST_CASE("PrefixTree: a path shared by two sequences splits where they differ") {
   PrefixTree tree({100});
   auto tokens = TokenRange(4 * kBlock);
   Insert(tree, "", tokens, 10);
@@ -51,7 +51,7 @@ TEST_CASE("PrefixTree: one path of two sequences parts where they do") {
   CHECK(path[2]->block(0) == 22);
 }
 
-TEST_CASE("PrefixTree: nodes go when nothing needs them, from the end of a path") {
+TEST_CASE("PrefixTree: unused nodes are removed, starting at the end of a path") {
   PrefixTree tree({100, 100});
   const auto tokens = TokenRange(3 * kBlock);
   Insert(tree, "a", tokens, 10);

@@ -161,7 +161,7 @@ void RunCore(uint64_t seed) {
   for (const auto& group : core.Snapshot().kv) REQUIRE(group.free_blocks == group.total_blocks);
 }
 
-TEST_CASE("Random loads give every sequence the tokens it would have alone") {
+TEST_CASE("Random loads give every sequence the same tokens as it gets alone") {
   const uint64_t seed = GENERATE(Catch::Generators::range<uint64_t>(1, 151));
   RunCore(seed);
 }

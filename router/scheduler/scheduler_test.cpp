@@ -39,7 +39,7 @@ class Fixture {
   std::unique_ptr<Scheduler> scheduler;
 };
 
-TEST_CASE("As many steps are in flight as stages and one more") {
+TEST_CASE("One more step is in flight than there are stages") {
   for (int n_stages : {1, 2, 4}) {
     for (bool plan_ahead : {true, false}) {
       SchedulerConfig config = SmallConfig(n_stages, 512);
@@ -83,7 +83,7 @@ TEST_CASE("Sequences from many threads each get their own tokens") {
   REQUIRE(snapshot.kv[0].free_blocks == 64);
 }
 
-TEST_CASE("The queue is bounded and a request's choices are taken or refused together") {
+TEST_CASE("The queue is bounded, and a request's choices are accepted or refused together") {
   SchedulerConfig config = SmallConfig(1, 64);
   config.max_sequences = 1;
   config.max_waiting = 3;
@@ -120,7 +120,7 @@ TEST_CASE("The queue is bounded and a request's choices are taken or refused tog
   REQUIRE(running->WaitForEnd().error.ok());
 }
 
-TEST_CASE("The queue is bounded by the tokens of the prompts that wait, too") {
+TEST_CASE("The queue is also bounded by the prompt tokens that wait") {
   SchedulerConfig config = SmallConfig(1, 64);
   config.max_sequences = 1;
   config.max_waiting_tokens = 100;
@@ -141,7 +141,7 @@ TEST_CASE("The queue is bounded by the tokens of the prompts that wait, too") {
   for (auto& sink : {running, second, third}) REQUIRE(sink->WaitForEnd().error.ok());
 }
 
-TEST_CASE("What cannot be served at all is INVALID_ARGUMENT") {
+TEST_CASE("A request that can never be served is INVALID_ARGUMENT") {
   Fixture fixture(SmallConfig(1, 64));
   for (auto [n_prompt, max_tokens] : {std::pair{0, 5}, {256, 5}, {10, 0}}) {
     auto sink = fixture.Submit(MakeRequest(1, n_prompt, max_tokens));
@@ -149,7 +149,7 @@ TEST_CASE("What cannot be served at all is INVALID_ARGUMENT") {
   }
 }
 
-TEST_CASE("Drain ends what waits, but for choices of a call that has begun") {
+TEST_CASE("Drain refuses waiting requests, except choices of a request that has started") {
   SchedulerConfig config = SmallConfig(1, 64);
   config.max_sequences = 1;
   Fixture fixture(config, {.hold_results = true});
@@ -172,7 +172,7 @@ TEST_CASE("Drain ends what waits, but for choices of a call that has begun") {
   for (auto& sink : sinks) REQUIRE(sink->WaitForEnd().error.ok());
 }
 
-TEST_CASE("Drain refuses new sequences and waits for the last one") {
+TEST_CASE("Drain refuses new sequences and waits for the last running one") {
   Fixture fixture(SmallConfig(2, 64), {.hold_results = true});
   auto sink = fixture.Submit(MakeRequest(1, 10, 20));
   std::future<void> drained = fixture.scheduler->Drain();
@@ -185,7 +185,7 @@ TEST_CASE("Drain refuses new sequences and waits for the last one") {
   fixture.scheduler->Drain().get();
 }
 
-TEST_CASE("When a stage is lost every sequence hears why, and so do later ones") {
+TEST_CASE("When a stage is lost, all current and later sequences get the reason") {
   SchedulerConfig config = SmallConfig(2, 64);
   config.max_sequences = 2;
   Fixture fixture(config, {.hold_results = true});
@@ -215,7 +215,7 @@ TEST_CASE("When a stage is lost every sequence hears why, and so do later ones")
   REQUIRE(snapshot.kv[0].free_blocks == snapshot.kv[0].total_blocks);
 }
 
-TEST_CASE("The end of the scheduler ends its sequences") {
+TEST_CASE("When the scheduler ends, its sequences end") {
   FakeStageClient client(SmallConfig(1, 64), {.hold_results = true});
   auto scheduler = Scheduler::Start(SmallConfig(1, 64), &client);
   REQUIRE(scheduler.ok());
@@ -227,7 +227,7 @@ TEST_CASE("The end of the scheduler ends its sequences") {
   REQUIRE(sink->record().error.code() == absl::StatusCode::kUnavailable);
 }
 
-TEST_CASE("What its sinks' threads still ask of a stopped scheduler has no effect") {
+TEST_CASE("Calls to a stopped scheduler have no effect") {
   Fixture fixture(SmallConfig(1, 64), {.hold_results = true});
   auto running = fixture.Submit(MakeRequest(1, 10, 5));
   fixture.scheduler->Stop();
@@ -238,7 +238,7 @@ TEST_CASE("What its sinks' threads still ask of a stopped scheduler has no effec
   REQUIRE(late.use_count() == 1);
 }
 
-TEST_CASE("A start that cannot work says why") {
+TEST_CASE("A failed start gives the reason") {
   FakeStageClient client(SmallConfig(1, 64), {.start_status = absl::UnavailableError("no stage")});
   REQUIRE(Scheduler::Start(SmallConfig(1, 64), &client).status().message() == "no stage");
   const absl::Status small = Scheduler::Start(SmallConfig(1, 15), &client).status();
@@ -249,7 +249,7 @@ TEST_CASE("A start that cannot work says why") {
   REQUIRE(Scheduler::Start(config, &client).status().code() == absl::StatusCode::kInvalidArgument);
 }
 
-TEST_CASE("A sequence that the last stage cannot go on with ends with the reason, alone") {
+TEST_CASE("If the last stage cannot continue a sequence, only this sequence ends") {
   SchedulerCore core(SmallConfig(1, 64));
   StrictStage stage(SmallConfig(1, 64));
   std::vector<std::shared_ptr<RecordingSink>> sinks;
@@ -271,7 +271,7 @@ TEST_CASE("A sequence that the last stage cannot go on with ends with the reason
   REQUIRE(core.Snapshot().running == 1);
 }
 
-TEST_CASE("With a result that answers no plan the client's streams end, too") {
+TEST_CASE("An unexpected result also ends the client's streams") {
   Fixture fixture(SmallConfig(1, 64), {.wrong_step = 3});
   const auto sink = fixture.Submit(MakeRequest(1, 10, 50));
   sink->WaitForEnd();
@@ -280,7 +280,7 @@ TEST_CASE("With a result that answers no plan the client's streams end, too") {
   CHECK(fixture.client.is_lost());
 }
 
-TEST_CASE("While prompts fill the steps the client gets as many as it expects") {
+TEST_CASE("While prompts fill the steps, the client gets as many steps as it expects") {
   SchedulerConfig config = SmallConfig(2, 512);
   config.break_even_rows = 4;
   Fixture fixture(config, {.hold_results = true});
@@ -292,7 +292,7 @@ TEST_CASE("While prompts fill the steps the client gets as many as it expects") 
   CHECK(fixture.client.max_in_flight() == 4);
 }
 
-TEST_CASE("A result that answers no plan takes the pipeline down instead of the process") {
+TEST_CASE("An unexpected result takes down the pipeline, not the process") {
   const auto broken = [](auto change) {
     SchedulerCore core(SmallConfig(1, 64));
     StrictStage stage(SmallConfig(1, 64));

@@ -32,7 +32,7 @@ SchedulerSnapshot::Tenant Find(const CorePipeline& pipeline, const std::string& 
   return Find(pipeline.core.Snapshot(), name);
 }
 
-TEST_CASE("Tenants that both wait get tokens by their weights, whatever their priorities") {
+TEST_CASE("Two waiting tenants get tokens by weight, whatever their priorities") {
   struct Case {
     uint32_t weight;
     int n_prompt, n_output;  // of tenant "quiet"; "flood" has 20 and 60
@@ -67,7 +67,7 @@ TEST_CASE("Tenants that both wait get tokens by their weights, whatever their pr
   }
 }
 
-TEST_CASE("Who waits below its share gets slots from who has them all, and no more than that") {
+TEST_CASE("A tenant below its share gets slots from the tenant that has all, up to its share") {
   SchedulerConfig config = SmallConfig(1, 400);
   CorePipeline pipeline(config);
   const Account flood{"flood"}, quiet{"quiet"};
@@ -88,7 +88,7 @@ TEST_CASE("Who waits below its share gets slots from who has them all, and no mo
   pipeline.RequireAllAsAlone();
 }
 
-TEST_CASE("Who lacks nothing but a slot waits no longer than what it takes costs") {
+TEST_CASE("A tenant that lacks only a slot waits at most the cost of a preemption") {
   SchedulerConfig config = SmallConfig(1, 400);
   config.max_sequences = 2;
   config.break_even_rows = 1;
@@ -108,7 +108,7 @@ TEST_CASE("Who lacks nothing but a slot waits no longer than what it takes costs
   pipeline.RequireAllAsAlone();
 }
 
-TEST_CASE("A tenant whose answers hold all KV blocks gives up those beyond its share") {
+TEST_CASE("A tenant whose answers hold all KV blocks loses those above its share") {
   for (int n_stages : {1, 2}) {
     SchedulerConfig config = SmallConfig(n_stages, 64);
     CorePipeline pipeline(config);
@@ -127,7 +127,7 @@ TEST_CASE("A tenant whose answers hold all KV blocks gives up those beyond its s
   }
 }
 
-TEST_CASE("Growing answers take blocks from who is beyond its share, not from who is below") {
+TEST_CASE("Growing answers take blocks from tenants above their share, not below") {
   CorePipeline pipeline(SmallConfig(1, 40));
   const Account flood{"flood"}, quiet{"quiet"};
   const auto sink = pipeline.Submit(RequestOf(quiet, 1, 60, 190, /*priority=*/100));
@@ -140,7 +140,7 @@ TEST_CASE("Growing answers take blocks from who is beyond its share, not from wh
   REQUIRE(sink->record().times.preemptions == 0);
 }
 
-TEST_CASE("More tenants than the pool has room for all end") {
+TEST_CASE("With more tenants than the pool has room for, all finish") {
   for (int n_stages : {1, 2, 4}) {
     CorePipeline pipeline(SmallConfig(n_stages, 20));
     for (SequenceId id = 1; id <= 12; ++id) {
@@ -151,7 +151,7 @@ TEST_CASE("More tenants than the pool has room for all end") {
   }
 }
 
-TEST_CASE("Idle time gives no credit") {
+TEST_CASE("A tenant gets no credit for idle time") {
   SchedulerConfig config = SmallConfig(1, 300);
   config.max_sequences = 4;
   CorePipeline pipeline(config);
@@ -172,7 +172,7 @@ TEST_CASE("Idle time gives no credit") {
   pipeline.RequireAllAsAlone();
 }
 
-TEST_CASE("Long prompts of one tenant leave the next step to another's") {
+TEST_CASE("Long prompts of one tenant do not delay another tenant's short prompt") {
   SchedulerConfig config = SmallConfig(1, 1000);
   config.max_batched_tokens = config.max_prefill_chunk = 64;
   config.max_model_len = 4096;
@@ -191,7 +191,7 @@ TEST_CASE("Long prompts of one tenant leave the next step to another's") {
   pipeline.RequireAllAsAlone();
 }
 
-TEST_CASE("Among one tenant's the order of service is priority, then arrival, as ever") {
+TEST_CASE("Within a tenant the order is priority, then arrival") {
   SchedulerConfig config = SmallConfig(1, 300);
   config.max_sequences = 2;
   CorePipeline pipeline(config);
@@ -207,7 +207,7 @@ TEST_CASE("Among one tenant's the order of service is priority, then arrival, as
   pipeline.RequireAllAsAlone();
 }
 
-TEST_CASE("A full queue makes room for who is below its share of it") {
+TEST_CASE("A full queue makes room for a tenant below its share of the queue") {
   SchedulerConfig config = SmallConfig(1, 64);
   config.max_sequences = 1;
   config.max_waiting = 8;
@@ -249,7 +249,7 @@ TEST_CASE("A full queue makes room for who is below its share of it") {
   for (const auto& sink : sinks) REQUIRE(sink->record().ended());
 }
 
-TEST_CASE("Tokens that wait are shared as places are") {
+TEST_CASE("Waiting tokens are shared like queue places") {
   SchedulerConfig config = SmallConfig(1, 64);
   config.max_sequences = 1;
   config.max_waiting_tokens = 400;

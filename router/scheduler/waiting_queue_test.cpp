@@ -6,7 +6,7 @@
 namespace stagecoach::router {
 namespace {
 
-TEST_CASE("The queue is in order of priority, then arrival") {
+TEST_CASE("The queue is ordered by priority, then arrival") {
   Tenant tenant({}, 0);
   std::vector<std::unique_ptr<Sequence>> sequences;
   for (auto [id, priority] : {std::pair{1, 0}, {2, 1}, {3, -1}, {4, 0}}) {
@@ -38,7 +38,7 @@ TEST_CASE("The queue is in order of priority, then arrival") {
   REQUIRE(queue.n_high() + queue.n_low() == 0);
 }
 
-TEST_CASE("The tenant with the least service for its weight comes first") {
+TEST_CASE("The tenant with the least service for its weight is first") {
   Tenant one({"one", 1}, 0), three({"three", 3}, 1), late({"late", 1}, 2);
   std::vector<std::unique_ptr<Sequence>> sequences;
   const auto make = [&](Tenant* tenant) {

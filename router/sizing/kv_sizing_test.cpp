@@ -26,14 +26,14 @@ std::string Refusal(const std::vector<KvGroupSpec>& groups,
   return std::string(plan.status().message());
 }
 
-TEST_CASE("the stage with the least room decides") {
+TEST_CASE("the stage with the least memory decides") {
   const KvPlan plan = Size({{0}}, {{"stage 0", 100'000, {100}}, {"stage 1", 50'050, {100}}});
   CHECK(plan.n_blocks == std::vector<uint64_t>{500});
   CHECK(plan.kv_blocks == 500);
   CHECK(plan.max_model_len == 1024);
 }
 
-TEST_CASE("blocks grow with the number of stages") {
+TEST_CASE("the number of blocks grows with the number of stages") {
   // 12 layers with 10 bytes per block each.
   uint64_t last = 0;
   for (const int n_stages : {1, 2, 4}) {
@@ -45,22 +45,21 @@ TEST_CASE("blocks grow with the number of stages") {
   }
 }
 
-TEST_CASE(
-    "a window group takes what all sequences can hold at once, the rest is the full group's") {
+TEST_CASE("a window group gets what all sequences can hold, the full group gets the rest") {
   // 4 sequences * (64 / 16 + 2) blocks, plus 8 for chunks: max(48 / 16, ceil((64 + 32) / 16) + 2).
   const KvPlan plan = Size({{64}, {0}}, {{"stage 0", 100'000, {100, 50}}});
   CHECK(plan.n_blocks == std::vector<uint64_t>{32, (100'000 - 3200) / 50});
   CHECK(plan.kv_blocks == plan.n_blocks[1]);
 }
 
-TEST_CASE("no group has more blocks than the widest") {
+TEST_CASE("no group has more blocks than the group with the longest window") {
   KvSizingLimits limits = kLimits;
   limits.max_model_len = 128;
   const KvPlan plan = Size({{64}, {0}}, {{"stage 0", 1500, {50, 50}}}, limits);
   CHECK(plan.n_blocks == std::vector<uint64_t>{15, 15});
 }
 
-TEST_CASE("large steps do not take the full group's blocks for windows that chunks rarely pass") {
+TEST_CASE("large steps do not add window blocks for every sequence") {
   const KvSizingLimits limits = {.max_sequences = 1024,
                                  .max_batched_tokens = 8192,
                                  .max_prefill_chunk = 8192,
@@ -69,13 +68,13 @@ TEST_CASE("large steps do not take the full group's blocks for windows that chun
   CHECK(plan.n_blocks[1] == 1024 * (1024 / 16 + 2) + (1024 + 8192) / 16 + 2);
 }
 
-TEST_CASE("a group without layers on a stage costs it nothing") {
+TEST_CASE("a group without layers on a stage costs no memory there") {
   const KvPlan plan =
       Size({{0}, {64}}, {{"stage 0", 10'000, {0, 50}}, {"stage 1", 10'000, {100, 0}}});
   CHECK(plan.n_blocks == std::vector<uint64_t>{100, 32});
 }
 
-TEST_CASE("with windows only, the longest is the widest and length is no matter") {
+TEST_CASE("with windows only, the longest window decides and the length does not matter") {
   KvSizingLimits limits = kLimits;
   limits.max_model_len = 100'000;
   const KvPlan plan = Size({{128}, {64}}, {{"stage 0", 10'000, {100, 100}}}, limits);
@@ -83,7 +82,7 @@ TEST_CASE("with windows only, the longest is the widest and length is no matter"
   CHECK(plan.max_model_len == 100'000);
 }
 
-TEST_CASE("a length from config.json is lowered to what fits, a user's is refused") {
+TEST_CASE("a max_model_len from config.json is lowered to fit, a user's value is refused") {
   KvSizingLimits limits = kLimits;
   const std::vector<StageKvMemory> stages = {{"stage 0 (a:1)", 1000, {10}},
                                              {"stage 1 (b:2)", 319, {10}}};
@@ -99,7 +98,7 @@ TEST_CASE("a length from config.json is lowered to what fits, a user's is refuse
   CHECK(Size({{0}}, stages, limits).max_model_len == 31 * 16);
 }
 
-TEST_CASE("where a fraction of the memory decided, the one that would do is named") {
+TEST_CASE("if --memory-fraction is too small, the error names a sufficient one") {
   KvSizingLimits limits = kLimits;
   limits.max_model_len_is_fixed = true;
   std::vector<StageKvMemory> stages = {{"stage 0", 1000, {10}, 4000, 1001},
@@ -113,17 +112,17 @@ TEST_CASE("where a fraction of the memory decided, the one that would do is name
   CHECK(Refusal({{0}}, stages, limits).find("--memory-fraction") == std::string::npos);
 }
 
-TEST_CASE("memory for more blocks than a stage takes gives as many as it takes") {
+TEST_CASE("the number of blocks is capped at the maximum of a stage") {
   CHECK(Size({{0}}, {{"stage", kMaxKvBlocks * 20, {10}}}).kv_blocks == kMaxKvBlocks);
 }
 
-TEST_CASE("a stage without room for a block is named") {
+TEST_CASE("the error names a stage without memory for one block") {
   const std::string message =
       Refusal({{0}}, {{"stage 0 (a:1)", 1000, {10}}, {"stage 1 (b:2)", 9, {10}}}, kLimits);
   CHECK(message.starts_with("stage 1 (b:2): "));
 }
 
-TEST_CASE("the pool is the largest that fits, whatever the numbers") {
+TEST_CASE("the pool is the largest that fits, for random sizes") {
   std::mt19937_64 random(3);
   for (int round = 0; round < 500; ++round) {
     std::vector<KvGroupSpec> groups = {{0}};

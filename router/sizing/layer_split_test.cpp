@@ -32,7 +32,7 @@ std::vector<int32_t> Counts(const ModelSpec& spec, int32_t n_stages) {
   return counts;
 }
 
-TEST_CASE("layers of equal cost are shared evenly") {
+TEST_CASE("layers of equal cost are divided evenly") {
   CHECK(Counts(Spec(8, 1), 1) == std::vector<int32_t>{8});
   CHECK(Counts(Spec(8, 1), 2) == std::vector<int32_t>{4, 4});
   CHECK(Counts(Spec(8, 1), 8) == std::vector<int32_t>(8, 1));
@@ -41,12 +41,12 @@ TEST_CASE("layers of equal cost are shared evenly") {
   CHECK(Counts(Spec(10, 1), 4) == std::vector<int32_t>{2, 3, 3, 2});
 }
 
-TEST_CASE("the last stage has fewer layers when logits are dear") {
+TEST_CASE("the last stage has fewer layers if logits are expensive") {
   CHECK(Counts(Spec(8, 4000), 2) == std::vector<int32_t>{5, 3});
   CHECK(Counts(Spec(8, 100'000), 2) == std::vector<int32_t>{7, 1});
 }
 
-TEST_CASE("experts count, in the layers that have them") {
+TEST_CASE("experts count in the layers that have them") {
   ModelSpec spec = Spec(8, 1);
   spec.experts = {.n_experts = 10, .n_used = 2, .intermediate_size = 200};
   for (int32_t i : {0, 1}) spec.layers[i].has_experts = true;  // 640'000 weights against 100'000
@@ -59,7 +59,7 @@ TEST_CASE("more stages than layers are refused") {
   CHECK(absl::IsInvalidArgument(BalanceLayers(Spec(3, 1), 4).status()));
 }
 
-TEST_CASE("a user's split is taken as it is, or refused") {
+TEST_CASE("a user's split is used as it is, or refused") {
   const ModelSpec spec = Spec(8, 1);
   const auto split = [&](std::vector<uint32_t> layers) { return SplitLayers(layers, spec, 2); };
   CHECK(*split({3, 5}) == std::vector<LayerRange>{{0, 3}, {3, 5}});

@@ -51,7 +51,7 @@ std::string Refusal(const ServedModel& model, const v1::ChatRequest& request) {
   return std::string(input.status().message());
 }
 
-TEST_CASE("a template gets calls with their arguments as objects, and answers to them") {
+TEST_CASE("a template gets tool calls with arguments as objects, and tool results") {
   v1::ChatRequest request = Request();
   v1::ChatMessage& call = *request.add_messages();
   call.set_role("assistant");
@@ -111,7 +111,7 @@ constexpr const char* kMembersByMethod =
     "{{- f.name }}{%- for name, value in f.arguments.items() %}{{- ' ' + name + '=' + "
     "(value | string) }}{%- endfor %}";
 
-TEST_CASE("arguments that are no JSON object come back as the text that the model wrote") {
+TEST_CASE("arguments that are not a JSON object are returned as the model wrote them") {
   const auto render = [](const char* call, const std::string& arguments) {
     const ServedModel model =
         Model(std::string("{%- for m in messages %}{%- for c in m.tool_calls or [] %}"
@@ -210,7 +210,7 @@ TEST_CASE("tool_choice decides what the model may write") {
             .starts_with("tools: the chat template"));
 }
 
-TEST_CASE("what of a tool's schema cannot be kept to is refused by its place, or said to be free") {
+TEST_CASE("an unsupported keyword in a tool's schema is refused by its path, or reported as free") {
   const ServedModel model = Model();
   const auto tools = [](const std::string& strict, const std::string& schema) {
     return R"([{"type": "function", "function": {"name": "f"}},
@@ -259,7 +259,7 @@ TEST_CASE("what of a tool's schema cannot be kept to is refused by its place, or
   CHECK(Refusal(model, form) == std::string("sampling.grammar.json_schema: ") + kCases[0].words);
 }
 
-TEST_CASE("thinking is kept apart in models that think") {
+TEST_CASE("reasoning is separated for reasoning models") {
   ServedModel model = Model();
   CHECK_FALSE(BuildGeneration(model, Request())->output.separate_reasoning);
   model.has_reasoning = true;
@@ -281,7 +281,7 @@ TEST_CASE("thinking is kept apart in models that think") {
   CHECK(input.output.json_source == JsonEventParser::Source::kPrompted);
 }
 
-TEST_CASE("JSON events are of a document, or of what a prompt asked for") {
+TEST_CASE("JSON events come from constrained JSON or from JSON that a prompt asks for") {
   const ServedModel model = Model();
   v1::ChatRequest request = Request();
   request.mutable_json_events()->add_paths("/answer");

@@ -10,7 +10,7 @@
 namespace stagecoach::router {
 namespace {
 
-TEST_CASE("where a large block of a client's JSON lies in its page cannot be foreseen") {
+TEST_CASE("the offset of a large JSON block within its page is unpredictable") {
   std::set<uintptr_t> places;
   for (int i = 0; i < 100; ++i) {
     const auto memory = ClientJsonMemory();
@@ -22,7 +22,7 @@ TEST_CASE("where a large block of a client's JSON lies in its page cannot be for
   CHECK(places.size() > 10);  // of 256 possible offsets within a page
 }
 
-TEST_CASE("a client's JSON takes no more memory than it may") {
+TEST_CASE("a client's JSON takes no more memory than its limit") {
   const auto memory = ClientJsonMemory(10'000);
   void* const large = memory->allocate(9'000, 8);
   void* const small = memory->allocate(1'000, 8);

@@ -31,7 +31,7 @@ std::vector<int32_t> ToVector(const google::protobuf::RepeatedField<int32_t>& id
   return {ids.begin(), ids.end()};
 }
 
-TEST_CASE("every kind of grammar becomes the last stage's") {
+TEST_CASE("every kind of grammar is passed to the last stage") {
   const auto check = [](v1::GrammarKind kind, const std::string& source, const auto& change) {
     const v1::SlotSampling slot = Slot([&](auto& p) { change(*p.mutable_grammar()); });
     CHECK(slot.grammar().kind() == kind);
@@ -52,7 +52,7 @@ TEST_CASE("every kind of grammar becomes the last stage's") {
   });
 }
 
-TEST_CASE("a grammar may begin behind the thinking") {
+TEST_CASE("a grammar can begin after the reasoning") {
   v1::SamplingParams params;
   params.mutable_grammar()->set_regex("a+");
   const auto resolved = ResolveSampling(TestModel(), params, 10, {.begins_after = "</think>"});
@@ -60,7 +60,7 @@ TEST_CASE("a grammar may begin behind the thinking") {
   CHECK(resolved->slot.grammar().begins_after() == "</think>");
 }
 
-TEST_CASE("special stop tokens end a grammar too, others end only the sequence") {
+TEST_CASE("special stop tokens also end a grammar, other stop tokens end only the sequence") {
   const v1::SlotSampling slot = Slot([](auto& p) {
     p.mutable_grammar()->set_regex("a+");
     p.mutable_grammar()->set_any_whitespace(true);
@@ -74,7 +74,7 @@ TEST_CASE("special stop tokens end a grammar too, others end only the sequence")
   CHECK(slot.grammar().any_whitespace());
 }
 
-TEST_CASE("a grammar that cannot be followed is refused by its field") {
+TEST_CASE("for an invalid grammar, the error names the field") {
   const auto check = [](const std::string& field, const Change& change) {
     const auto resolved = Resolve(TestModel(), change);
     INFO(resolved.status().ToString());
@@ -98,7 +98,7 @@ TEST_CASE("a grammar that cannot be followed is refused by its field") {
   });
 }
 
-TEST_CASE("members are counted only where none can come twice") {
+TEST_CASE("minProperties is accepted only if no property can occur twice") {
   const auto accepts = [](const std::string& schema) {
     const auto resolved =
         Resolve(TestModel(), [&](auto& p) { p.mutable_grammar()->set_json_schema(schema); });
@@ -119,7 +119,7 @@ TEST_CASE("members are counted only where none can come twice") {
   CHECK(accepts(R"({"type": "object", "properties": {"minProperties": {"const": 2}}})"));
 }
 
-TEST_CASE("schemas inside of a Lark grammar are kept to in full as well") {
+TEST_CASE("schemas inside a Lark grammar are also enforced in full") {
   const auto status = [](const std::string& lark, bool may_be_lenient = false) {
     v1::SamplingParams params;
     params.mutable_grammar()->set_lark(lark);
@@ -158,7 +158,7 @@ TEST_CASE("schemas inside of a Lark grammar are kept to in full as well") {
       status(R"(start: %json {"minProperties": 2, "x-guidance": {"lenient": false}})", true).ok());
 }
 
-TEST_CASE("a Lark grammar full of %json is checked as fast as it is long") {
+TEST_CASE("the check of a Lark grammar full of %json takes linear time") {
   std::string text;
   while (text.size() + 16 < text::kMaxGrammarBytes) text += "%json x\\x\"";
   const auto check = [&](const std::string& behind) {
@@ -172,7 +172,7 @@ TEST_CASE("a Lark grammar full of %json is checked as fast as it is long") {
             .ok());
 }
 
-TEST_CASE("without an EOS token a grammar needs a stop token to end with") {
+TEST_CASE("without an EOS token, a grammar needs a stop token") {
   ServedModel model = TestModel();
   model.defaults.eos_ids.clear();
   const Change grammar = [](auto& p) { p.mutable_grammar()->set_regex("a+"); };
@@ -183,7 +183,7 @@ TEST_CASE("without an EOS token a grammar needs a stop token to end with") {
         }).ok());
 }
 
-TEST_CASE("a model without grammars, and a last stage that refuses one") {
+TEST_CASE("a model without grammar support and a last stage that refuses a grammar give errors") {
   ServedModel model = TestModel();
   const Change grammar = [](auto& p) { p.mutable_grammar()->set_regex("a+"); };
   model.grammars = absl::FailedPreconditionError("no table");

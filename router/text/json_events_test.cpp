@@ -54,7 +54,7 @@ Values Constrained(std::string_view text, std::vector<std::string> paths = {}) {
   return ReadCutAnywhere(Paths(std::move(paths)), Source::kConstrained, text);
 }
 
-TEST_CASE("a name that makes every event long ends them") {
+TEST_CASE("a too long property name ends the JSON events") {
   const std::string name(5000, '=');
   CHECK(Read(Paths({}), Source::kConstrained, {R"({"a":1,")", name, R"(":[0,0,0],"b":2})"}) ==
         Values{{"/a", "1"}});
@@ -63,7 +63,7 @@ TEST_CASE("a name that makes every event long ends them") {
         Values{{"/" + fits + "/0", "0"}});
 }
 
-TEST_CASE("the values of a document, and none of its names") {
+TEST_CASE("events contain a document's values, but not its property names") {
   CHECK(Constrained(R"({"answer":"Good morning","n":-1.5e3,"ok":true,"x":null})") ==
         Values{{"/answer", "Good morning"}, {"/n", "-1.5e3"}, {"/ok", "true"}, {"/x", "null"}});
   CHECK(Constrained(R"({"a":[1,[2,{"b":"c"}],[]],"d":{},"e":""})") ==
@@ -74,7 +74,7 @@ TEST_CASE("the values of a document, and none of its names") {
   CHECK(Constrained(R"({"a/b":{"~c":1},"":2})") == Values{{"/a~1b/~0c", "1"}, {"/", "2"}});
 }
 
-TEST_CASE("paths select values, wildcards and what is below") {
+TEST_CASE("paths select values, wildcards and everything below") {
   const std::string text = R"({"answer": "Hi", "challenges": [{"title": "A", "n": 1},
       {"title": "B", "steps": ["x", "y"]}], "meta": {"recommend": "json"}})";
   CHECK(Constrained(text, {"/answer"}) == Values{{"/answer", "Hi"}});
@@ -91,7 +91,7 @@ TEST_CASE("paths select values, wildcards and what is below") {
   CHECK(Constrained(R"({"a/b":{"~":1,"x":2}})", {"/a~1b/~0"}) == Values{{"/a~1b/~0", "1"}});
 }
 
-TEST_CASE("a prompted document in a fence and between sentences") {
+TEST_CASE("a document is found inside a code fence and between sentences") {
   const Values hi = {{"/answer", "Hi"}};
   CHECK(Prompted("```json\n{\"answer\": \"Hi\"}\n```") == hi);
   CHECK(Prompted("Here is {the} JSON, as you asked [1]:\n\n```\n{ \"answer\":\n\"Hi\" }\n```\nBye. "
@@ -107,14 +107,14 @@ TEST_CASE("a prompted document in a fence and between sentences") {
   CHECK(Prompted("No JSON at all: [1], {x}, 17, \"text\".").empty());
 }
 
-TEST_CASE("a document that is cut off gives what there was of it") {
+TEST_CASE("a truncated document gives the values up to the cut") {
   CHECK(Constrained(R"({"a":"x\u00)") == Values{{"/a", "x"}});
   CHECK(Constrained(R"({"a":"x","b":[1,2)") == Values{{"/a", "x"}, {"/b/0", "1"}, {"/b/1", "2"}});
   CHECK(Constrained(R"({"a":"x","b)") == Values{{"/a", "x"}});
   CHECK(Constrained(R"({"a":tru)").empty());
 }
 
-TEST_CASE("what stops being JSON is silent from there on") {
+TEST_CASE("no events follow after text that is not JSON") {
   CHECK(Constrained(R"({"a":"x" "b":"y"})") == Values{{"/a", "x"}});
   CHECK(Constrained(R"({"a":[1}, "b": 2})") == Values{{"/a/0", "1"}});
   CHECK(Prompted(R"({"a": "x", 'b': "y"} {"a": "z"})") == Values{{"/a", "x"}});
@@ -124,7 +124,7 @@ TEST_CASE("what stops being JSON is silent from there on") {
   CHECK(Constrained(deep + "1").empty());
 }
 
-TEST_CASE("deltas of one value come together, in the order of the text") {
+TEST_CASE("deltas of one value are merged, in the order of the text") {
   const JsonPaths paths = Paths({});
   JsonEventParser parser(&paths, Source::kConstrained);
   std::vector<JsonEvent> events;
@@ -233,7 +233,7 @@ class RandomDocument {
   Values values_;
 };
 
-TEST_CASE("any document cut at every byte gives the values that a parser gives") {
+TEST_CASE("a document that is split at any byte gives the same values as a parser") {
   const JsonPaths all = Paths({});
   for (uint32_t seed = 0; seed < 400; ++seed) {
     const RandomDocument document(seed);
@@ -255,7 +255,7 @@ TEST_CASE("any document cut at every byte gives the values that a parser gives")
   }
 }
 
-TEST_CASE("paths that are none") {
+TEST_CASE("invalid paths are refused") {
   const auto refusal = [](std::vector<std::string> paths) {
     const auto parsed = JsonPaths::Parse(paths);
     REQUIRE(absl::IsInvalidArgument(parsed.status()));

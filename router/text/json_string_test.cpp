@@ -33,7 +33,7 @@ std::string Decode(std::string_view inside) {
   return whole;
 }
 
-TEST_CASE("escapes, surrogates and characters, cut anywhere") {
+TEST_CASE("escapes, surrogates and characters can be split anywhere") {
   CHECK(Decode("") == "");
   CHECK(Decode("plain größer 日本 😀") == "plain größer 日本 😀");
   CHECK(Decode(R"(\"\\\/\b\f\n\r\t)") == "\"\\/\b\f\n\r\t");
@@ -43,7 +43,7 @@ TEST_CASE("escapes, surrogates and characters, cut anywhere") {
   CHECK(Decode(R"(\u0000)") == std::string(1, '\0'));
 }
 
-TEST_CASE("what is wrong inside stays readable") {
+TEST_CASE("invalid escapes stay readable") {
   CHECK(Decode(R"(\ud83dx)") == "\uFFFDx");
   CHECK(Decode(R"(\ud83d)") == "\uFFFD");
   CHECK(Decode(R"(\ud83d\n)") == "\uFFFD\n");

@@ -35,7 +35,7 @@ Outcome Assemble(const std::shared_ptr<const text::Tokenizer>& tokenizer,
 
 const std::string kText = "Ünïcode 🚂 and plain: 日本語 — done. The END is near";
 
-TEST_CASE("the pieces are the whole decode") {
+TEST_CASE("the pieces add up to the decoded text") {
   for (const char* name : {"byte_level", "byte_fallback"}) {
     const auto tokenizer = TestTokenizer(name);
     const auto ids = *tokenizer->Encode(kText, false);
@@ -49,7 +49,7 @@ TEST_CASE("the pieces are the whole decode") {
   }
 }
 
-TEST_CASE("every part of the text is found as a stop string across token borders") {
+TEST_CASE("every part of the text is found as a stop string, also across tokens") {
   for (const char* name : {"byte_level", "byte_fallback"}) {
     const auto tokenizer = TestTokenizer(name);
     const auto ids = *tokenizer->Encode(kText, false);
@@ -66,7 +66,7 @@ TEST_CASE("every part of the text is found as a stop string across token borders
   }
 }
 
-TEST_CASE("no token beyond the stop string's last is taken") {
+TEST_CASE("tokens after the stop string are not consumed") {
   const auto tokenizer = TestTokenizer("byte_level");
   const auto head = *tokenizer->Encode("0:1:2", false);
   auto ids = head;
@@ -76,7 +76,7 @@ TEST_CASE("no token beyond the stop string's last is taken") {
   CHECK(outcome.n_tokens == head.size());
 }
 
-TEST_CASE("stop strings before min_tokens are text") {
+TEST_CASE("stop strings before min_tokens are plain text") {
   const auto tokenizer = TestTokenizer("byte_level");
   const std::vector<int32_t> ids = {35, 36, 35, 36, 35, 36};  // A B A B A B
   CHECK(Assemble(tokenizer, ids, {"B"}, 0).text == "A");
@@ -85,7 +85,7 @@ TEST_CASE("stop strings before min_tokens are text") {
   CHECK(Assemble(tokenizer, ids, {"AB"}, 6).text == "ABABAB");
 }
 
-TEST_CASE("special tokens are no text") {
+TEST_CASE("special tokens are not part of the text") {
   const auto tokenizer = TestTokenizer("byte_level");
   CHECK(Assemble(tokenizer, {35, 1, 36}, {"AB"}).stop == "AB");
 }

@@ -20,13 +20,13 @@ v1::GenerateResponse Read(const OutputFormat& format, std::string_view text, siz
   return message;
 }
 
-TEST_CASE("plain text is text") {
+TEST_CASE("plain text stays text") {
   const v1::GenerateResponse message = Read({}, "<think>x</think> <tool_call> {\"a\": 1}");
   CHECK(message.text() == "<think>x</think> <tool_call> {\"a\": 1}");
   CHECK(message.reasoning().empty());
 }
 
-TEST_CASE("thinking, text and calls come apart") {
+TEST_CASE("reasoning, text and tool calls are separated") {
   OutputFormat format{.separate_reasoning = true};
   format.tools = {.family = ToolFamily::kHermes, .make_id = [] { return "id"; }};
   for (const size_t n : {1, 7, 1000}) {
@@ -46,7 +46,7 @@ TEST_CASE("thinking, text and calls come apart") {
   }
 }
 
-TEST_CASE("JSON events come in place of text, behind the thinking") {
+TEST_CASE("JSON events replace text and come after the reasoning") {
   OutputFormat format{.separate_reasoning = true, .reasoning_is_open = true};
   const std::vector<std::string> paths = {"/answer"};
   format.json_events = JsonPaths::Parse(paths).value();

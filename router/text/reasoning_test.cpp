@@ -32,7 +32,7 @@ Parts ReadCutAnywhere(bool open, std::string_view text) {
   return whole;
 }
 
-TEST_CASE("thinking is apart from the answer") {
+TEST_CASE("reasoning is separated from the answer") {
   CHECK(ReadCutAnywhere(false, "<think>\nHm,  so\n</think>\n\nHello ") ==
         Parts{"Hm,  so", "Hello "});
   CHECK(ReadCutAnywhere(false, " <think></think>Hi") == Parts{"", "Hi"});
@@ -40,13 +40,13 @@ TEST_CASE("thinking is apart from the answer") {
   CHECK(ReadCutAnywhere(true, "</think>Hi") == Parts{"", "Hi"});
 }
 
-TEST_CASE("thinking that does not end is no answer") {
+TEST_CASE("unfinished reasoning is not part of the answer") {
   CHECK(ReadCutAnywhere(false, "<think>Hm, ") == Parts{"Hm,", ""});
   CHECK(ReadCutAnywhere(true, "Hm</th") == Parts{"Hm</th", ""});
   CHECK(ReadCutAnywhere(true, "Hm</think>") == Parts{"Hm", ""});
 }
 
-TEST_CASE("text without thinking is the answer as it is") {
+TEST_CASE("an answer without reasoning is not changed") {
   CHECK(ReadCutAnywhere(false, "Hi <think>x</think>") == Parts{"", "Hi <think>x</think>"});
   CHECK(ReadCutAnywhere(false, "\n <thin") == Parts{"", "\n <thin"});
   CHECK(ReadCutAnywhere(false, "").content.empty());

@@ -17,7 +17,7 @@ std::string Refusal(const ServedModel& model, const Request& request) {
   return std::string(input.status().message());
 }
 
-TEST_CASE("a text prompt is tokenized, with special tokens unless it should not be") {
+TEST_CASE("a text prompt is tokenized, with special tokens unless turned off") {
   const ServedModel model = TestModel();
   v1::GenerateRequest request;
   request.set_text("Hello");
@@ -36,7 +36,7 @@ TEST_CASE("a text prompt is tokenized, with special tokens unless it should not 
   CHECK_FALSE(without->skip_special_tokens);
 }
 
-TEST_CASE("echo carries the text given, or the tokens' own") {
+TEST_CASE("echo returns the given text, or the text of the given tokens") {
   const ServedModel model = TestModel();
   v1::GenerateRequest request;
   request.set_echo(true);
@@ -49,7 +49,7 @@ TEST_CASE("echo carries the text given, or the tokens' own") {
   CHECK(input->prompt_text == "tokens");
 }
 
-TEST_CASE("bad prompts are refused by name") {
+TEST_CASE("for an invalid prompt, the error names the field") {
   const ServedModel model = TestModel();
   v1::GenerateRequest request;
   CHECK(Refusal(model, request) == "prompt: is empty");
@@ -79,8 +79,7 @@ TEST_CASE("bad prompts are refused by name") {
   CHECK(Refusal(model, request).starts_with("prompt: 256 tokens"));
 }
 
-TEST_CASE(
-    "a token of the tokenizer that the embedding has no row for is refused with its spelling") {
+TEST_CASE("for a token without an embedding row, the error shows its text") {
   ServedModel model = TestModel();
   const int32_t last = model.tokenizer->Encode("Hello", false)->back();
   model.spec.vocab_size = last;
@@ -92,7 +91,7 @@ TEST_CASE(
   CHECK(refusal.find(model.tokenizer->TokenBytes(last)) != std::string::npos);
 }
 
-TEST_CASE("another model's name is not found") {
+TEST_CASE("an unknown model name is not found") {
   v1::GenerateRequest request;
   request.set_text("x");
   request.set_model("other");
@@ -101,7 +100,7 @@ TEST_CASE("another model's name is not found") {
   CHECK(BuildGeneration(TestModel(), request).ok());
 }
 
-TEST_CASE("a chat is rendered, and what people write stays text") {
+TEST_CASE("a chat is rendered, and users' text stays text") {
   const ServedModel model = TestModel();
   v1::ChatRequest request;
   v1::ChatMessage& message = *request.add_messages();
@@ -115,7 +114,7 @@ TEST_CASE("a chat is rendered, and what people write stays text") {
   CHECK(*BuildGeneration(model, request)->prompt == chat->ids);
 }
 
-TEST_CASE("a chat can go on with its last message, and hand variables to the template") {
+TEST_CASE("a chat can continue its last message and pass variables to the template") {
   ServedModel model = TestModel();
   v1::ChatRequest request;
   v1::ChatMessage& message = *request.add_messages();
@@ -139,7 +138,7 @@ TEST_CASE("a chat can go on with its last message, and hand variables to the tem
   }
 }
 
-TEST_CASE("bad chats are refused by name") {
+TEST_CASE("for an invalid chat, the error names the field") {
   ServedModel model = TestModel();
   v1::ChatRequest request;
   CHECK(Refusal(model, request) == "messages: is empty");
@@ -160,7 +159,7 @@ TEST_CASE("bad chats are refused by name") {
   CHECK(raised.find("no such role") != std::string::npos);
 }
 
-TEST_CASE("n choices are n sequences with their own seeds") {
+TEST_CASE("n choices become n sequences with their own seeds") {
   v1::GenerateRequest request;
   request.set_text("Hello");
   request.mutable_sampling()->set_n(3);

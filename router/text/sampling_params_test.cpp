@@ -38,7 +38,7 @@ ResolvedSampling Resolve(const ServedModel& model, const v1::SamplingParams& par
   return *resolved;
 }
 
-TEST_CASE("every sampling field out of its range is refused by name") {
+TEST_CASE("for a sampling value out of range, the error names the field") {
   constexpr float kNan = std::numeric_limits<float>::quiet_NaN();
   constexpr float kInf = std::numeric_limits<float>::infinity();
   for (const float bad : {-0.1f, kNan, kInf, -kInf}) {
@@ -75,7 +75,7 @@ TEST_CASE("every sampling field out of its range is refused by name") {
   CheckRefused("prompt_logprobs", [](auto& p) { p.set_prompt_logprobs(6); });
 }
 
-TEST_CASE("token ids outside the vocabulary are refused wherever they stand") {
+TEST_CASE("token ids outside the vocabulary are refused in every field") {
   const int32_t vocab_size = TestModel().spec.vocab_size;
   for (const int32_t bad : {-1, vocab_size, std::numeric_limits<int32_t>::max()}) {
     CheckRefused("stop_token_ids", [=](auto& p) { p.add_stop_token_ids(bad); });
@@ -89,7 +89,7 @@ TEST_CASE("token ids outside the vocabulary are refused wherever they stand") {
   });
 }
 
-TEST_CASE("stop strings are bounded, whole UTF-8 and not empty") {
+TEST_CASE("stop strings are bounded in number and length, valid UTF-8 and not empty") {
   CheckRefused("stop[1]", [](auto& p) {
     p.mutable_stop()->Add("fine");
     p.mutable_stop()->Add("");
@@ -104,7 +104,7 @@ TEST_CASE("stop strings are bounded, whole UTF-8 and not empty") {
   CHECK(Resolve(TestModel(), params).stop.size() == 16);
 }
 
-TEST_CASE("too many new tokens are refused with the numbers") {
+TEST_CASE("for too many new tokens, the error shows the numbers") {
   CHECK(Refusal([](auto& p) { p.set_max_tokens(247); }) ==
         "sampling.max_tokens: 247 new tokens do not fit after a prompt of 10: this model's maximum "
         "context length is 256 tokens");
@@ -116,7 +116,7 @@ TEST_CASE("too many new tokens are refused with the numbers") {
   CHECK(ResolveSampling(TestModel(), {}, 255)->max_tokens == 1);
 }
 
-TEST_CASE("an answer's log-probabilities are bounded over its choices") {
+TEST_CASE("the log-probabilities of an answer are limited over all choices") {
   ServedModel model = TestModel();
   model.max_model_len = 10'000;
   const auto refusal = [&](const v1::SamplingParams& params, size_t n_prompt_tokens) {
@@ -146,7 +146,7 @@ TEST_CASE("an answer's log-probabilities are bounded over its choices") {
   CHECK(refusal(params, 10).empty());
 }
 
-TEST_CASE("values at the ends of their ranges are taken") {
+TEST_CASE("values at the ends of their ranges are accepted") {
   v1::SamplingParams params;
   params.set_temperature(0);
   params.set_top_k(-1);
@@ -175,7 +175,7 @@ TEST_CASE("values at the ends of their ranges are taken") {
   CHECK(resolved.slot.bias_values(1) == -100);
 }
 
-TEST_CASE("absent fields take the checkpoint's defaults, then the protocol's") {
+TEST_CASE("absent fields get the checkpoint's defaults, then the protocol's") {
   ServedModel model = TestModel();
   ResolvedSampling resolved = Resolve(model, {});
   CHECK(resolved.slot.temperature() == 1);
@@ -212,7 +212,7 @@ TEST_CASE("absent fields take the checkpoint's defaults, then the protocol's") {
   CHECK(resolved.max_tokens == 30);
 }
 
-TEST_CASE("EOS ids stop a sequence unless they are to be ignored") {
+TEST_CASE("EOS ids end a sequence unless ignore_eos is set") {
   v1::SamplingParams params;
   params.add_stop_token_ids(9);
   params.add_stop_token_ids(1);
@@ -224,7 +224,7 @@ TEST_CASE("EOS ids stop a sequence unless they are to be ignored") {
   CHECK(Resolve(TestModel(), params).slot.stop_ids().empty());
 }
 
-TEST_CASE("seeds differ by choice and, when not given, by request") {
+TEST_CASE("seeds differ by choice and, if not given, by request") {
   std::set<uint64_t> seeds;
   for (uint32_t choice = 0; choice < kMaxChoices; ++choice) seeds.insert(ChoiceSeed(42, choice));
   CHECK(seeds.size() == kMaxChoices);

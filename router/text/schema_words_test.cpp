@@ -14,7 +14,7 @@ constexpr const char* kSchema = R"({
     "a/b~": {"anyOf": [{"type": ["string", "thing"]}, {"format": "x"}, {"not": {}}]}},
   "$defs": {"if": {"if": {}}}})";
 
-TEST_CASE("an error names the place of the keyword in the schema") {
+TEST_CASE("an error gives the place of the keyword in the schema") {
   const auto words = [](const char* message) { return InSchemaTerms(kSchema, message); };
   CHECK(words("Unimplemented keys: [\"not\"]") ==
         "at #/properties/a~1b~0/anyOf/2: the keyword \"not\" is not supported");
@@ -26,7 +26,7 @@ TEST_CASE("an error names the place of the keyword in the schema") {
         "at #/properties/a~1b~0/anyOf/0: the type \"thing\" does not exist");
 }
 
-TEST_CASE("an error that is in no place, or not known, is said as it is") {
+TEST_CASE("an error without a known place is passed on unchanged") {
   CHECK(InSchemaTerms("{", "Unknown format: x") == "the format \"x\" is not supported");
   CHECK(InSchemaTerms("{}", "1(7): failed to compile JSON schema: schema too large") ==
         "schema too large");

@@ -43,14 +43,14 @@ Outcome Oracle(const std::vector<std::string>& stops, const std::string& text) {
   return {text, ""};
 }
 
-TEST_CASE("a stop string is found wherever the pieces are cut") {
+TEST_CASE("a stop string is found however the text is split") {
   const std::string text = "one two END three";
   for (size_t cut = 0; cut <= text.size(); ++cut) {
     CHECK(Match({"END"}, {text.substr(0, cut), text.substr(cut)}) == Outcome{"one two ", "END"});
   }
 }
 
-TEST_CASE("text is held back only while it could become a stop string") {
+TEST_CASE("text is held back only while it can become a stop string") {
   const std::vector<std::string> stops = {"</s>", "###"};
   StopMatcher matcher(stops);
   CHECK(matcher.Append("a<") == "a");
@@ -64,13 +64,13 @@ TEST_CASE("text is held back only while it could become a stop string") {
   CHECK(matcher.Flush() == "");
 }
 
-TEST_CASE("the first to be complete wins, then the longest") {
+TEST_CASE("the first complete stop string wins, then the longest") {
   CHECK(Match({"abcd", "c"}, {"xabcd"}) == Outcome{"xab", "c"});
   CHECK(Match({"c", "bc"}, {"xabcd"}) == Outcome{"xa", "bc"});
   CHECK(Match({"aab"}, {"aa", "ab"}) == Outcome{"a", "aab"});
 }
 
-TEST_CASE("the result is the same for every way to cut a text") {
+TEST_CASE("the result does not depend on how the text is split") {
   std::mt19937 random(7);
   const auto word = [&](size_t most) {
     std::string text;

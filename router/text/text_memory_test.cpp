@@ -16,7 +16,7 @@ v1::GenerateRequest Text(size_t n_bytes) {
   return request;
 }
 
-TEST_CASE("a text needs memory while it is tokenized, and returns it") {
+TEST_CASE("a text reserves memory while it is tokenized and returns it") {
   MemoryBudget budget(200 * kTextCost);
   ServedModel model = TestModel();
   model.memory = &budget;
@@ -34,7 +34,7 @@ TEST_CASE("a text needs memory while it is tokenized, and returns it") {
   CHECK(BuildGeneration(model, Text(199)).ok());
 }
 
-TEST_CASE("a text that cannot fit in the context is refused by its length") {
+TEST_CASE("a text that cannot fit in the context is refused by its length alone") {
   ServedModel model = TestModel();
   model.longest_token_bytes = 4;
   const size_t most = 4 * static_cast<size_t>(model.max_model_len);

@@ -113,7 +113,7 @@ TEST_CASE("Mistral: a name and its arguments for each call") {
   CHECK(read("[TOOL_CALLS]what is this{") == Answer{"[TOOL_CALLS]what is this{", {}});
 }
 
-TEST_CASE("Mistral: what is too long for a name is content, wherever it is cut") {
+TEST_CASE("Mistral: text that is too long for a name is content, wherever it is split") {
   for (const size_t n : {255, 256, 257, 300}) {
     const std::string name(n, 'f');
     for (const std::string& arguments : {std::string("{}"), std::string("[ARGS]{}")}) {
@@ -124,7 +124,7 @@ TEST_CASE("Mistral: what is too long for a name is content, wherever it is cut")
   }
 }
 
-TEST_CASE("Llama: an object with the name of a tool begins the text") {
+TEST_CASE("Llama: a text that begins with an object naming a tool is a call") {
   const auto read = [](std::string_view text) { return ReadCutAnywhere(ToolFamily::kJson, text); };
   CHECK(read("{\"name\": \"weather\", \"parameters\": {\"city\": \"Åre\", \"n\": [1, {\"}\": "
              "\"]\"}]}}; {\"name\": \"time\", \"parameters\": {}}") == Answer{"", kBoth});
@@ -164,7 +164,7 @@ TEST_CASE("text after a call is content") {
         Answer{"", {time[0], time[0]}});
 }
 
-TEST_CASE("a further call that is cut off at its beginning is dropped") {
+TEST_CASE("a second call that is cut off at its beginning is dropped") {
   const Answer time = {"", {{"time", "{}"}}};
   for (const std::string cut : {"{", "{\"na", "{\"name\": \"ti"}) {
     CHECK(ReadCutAnywhere(ToolFamily::kJson, "{\"name\": \"time\"}; " + cut) == time);
@@ -181,7 +181,7 @@ TEST_CASE("an empty list is not a call") {
         Answer{"[TOOL_CALLS] [] none", {}});
 }
 
-TEST_CASE("without parallel calls the first is the last") {
+TEST_CASE("without parallel calls, the first call is the last") {
   const Answer one = {"", {{"time", "{}"}}};
   CHECK(ReadCutAnywhere(ToolFamily::kHermes,
                         "<tool_call>{\"name\": \"time\"}</tool_call>\n<tool_call>{\"name\": "
@@ -203,7 +203,7 @@ TEST_CASE("without parallel calls the first is the last") {
   CHECK(parser.done());
 }
 
-TEST_CASE("arguments come as they are written") {
+TEST_CASE("arguments are passed on as written") {
   ToolCallParser parser({.family = ToolFamily::kHermes, .make_id = [] { return "id"; }});
   ToolCallParser::Output out;
   parser.Push("<tool_call>\n{\"name\": \"f\", \"arguments\": {\"a\"", &out);
@@ -217,7 +217,7 @@ TEST_CASE("arguments come as they are written") {
   CHECK(out.calls[0].arguments == ": 1");
 }
 
-TEST_CASE("ids that Mistral's templates accept") {
+TEST_CASE("tool call ids are valid for Mistral's templates") {
   CHECK(MakeToolCallId(ToolFamily::kMistral).size() == 9);
   CHECK(MakeToolCallId(ToolFamily::kHermes).starts_with("call_"));
   CHECK(MakeToolCallId(ToolFamily::kHermes) != MakeToolCallId(ToolFamily::kHermes));

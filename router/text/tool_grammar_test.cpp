@@ -60,7 +60,7 @@ ToolCallParser::Output Parse(ToolFamily family, const std::string& text) {
   return out;
 }
 
-TEST_CASE("what the grammar of calls lets through are calls of the tools") {
+TEST_CASE("text that the tool grammar allows parses as tool calls") {
   const ServedModel model = TestModel();
   for (const ToolFamily family :
        {ToolFamily::kMistral, ToolFamily::kMistralArgs, ToolFamily::kHermes, ToolFamily::kJson}) {
@@ -92,7 +92,7 @@ TEST_CASE("what the grammar of calls lets through are calls of the tools") {
   }
 }
 
-TEST_CASE("an answer is calls of the tools or the form asked for, whatever the form") {
+TEST_CASE("with a response format, an answer is either tool calls or in that format") {
   const ServedModel model = TestModel();
   using Kind = text::GrammarKind;
   const text::GrammarSource forms[] = {
@@ -141,7 +141,7 @@ TEST_CASE("an answer is calls of the tools or the form asked for, whatever the f
   }
 }
 
-TEST_CASE("a schema is followed as far as it can be, in full when it is strict") {
+TEST_CASE("a schema is enforced as far as possible, and in full if strict") {
   const ServedModel model = TestModel();
   std::vector<ToolSpec> tools = {
       {.name = "f",
@@ -162,7 +162,7 @@ TEST_CASE("a schema is followed as far as it can be, in full when it is strict")
   CHECK(refused.status().message().find("uniqueItems") != std::string::npos);
 }
 
-TEST_CASE("tools that are none are refused by their place") {
+TEST_CASE("for an invalid tool, the error gives its place") {
   const auto refusal = [](std::string_view text) {
     const auto tools = ParseTools(text);
     REQUIRE(absl::IsInvalidArgument(tools.status()));

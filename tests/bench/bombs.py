@@ -1,135 +1,92 @@
 #!/usr/bin/env python3
 """What requests that ask for too much cost: memory of router and workers, and the token gaps of another client.
 
-usage: bombs.py [MODEL] [--bombs NAME ...] [--out results.jsonl] [--bound-mib 1024]
-Each bomb gets a server of its own. Its lines have the peak of the router's and the workers' resident memory, with the memory before
-and after the bomb, and the p99 of the gaps between the tokens of another client's stream. `met`: a peak is within the bound; p99 is
-at most twice that of the stream alone, or at most 5 ms (below is noise). The client that throws the bomb runs on the same cores.
+usage: bombs.py [MODEL] [--bombs NAME ...] [--stages 2] [--device cuda [--devices 0,0]] [--out results.jsonl]
+                [--server-cpus 0-7 --bomber-cpus 8-14 --listener-cpus 15]
+Each bomb gets a server of its own. Its lines have the peak of the router's and the workers' resident memory, with the
+memory before and after the bomb, and the p99 of the gaps between the tokens of another client's stream. `met`: a peak
+is within the bound; p99 is at most twice that of the stream alone, or at most 5 ms (below is noise). The server, the
+client that throws the bomb and the other client share all cores, unless options give each cores of its own.
+
+STAGECOACH_BIN_DIR is the programs' folder (default: that of a bundle, or build/DEVICE/bin).
 """
 import argparse
-import concurrent.futures
+import contextlib
 import datetime
-import functools
-import http.client
 import json
 import os
 import pathlib
-import platform
+import shlex
 import subprocess
 import sys
-import threading
 import time
 
 ROOT = pathlib.Path(__file__).parents[2]
-sys.path[:0] = [str(ROOT / "tests" / "cluster")]
+sys.path[:0] = [str(ROOT / "tests" / name) for name in ("cluster", "gpu")]
 
-import grpc  # noqa: E402
+from bomb_requests import BOMBS, complete  # noqa: E402
 from faults import pids  # noqa: E402
+from gpus import all_gpus  # noqa: E402
 from harness import DEMO_MODEL, Cluster  # noqa: E402
-from stagecoach.v1 import inference_pb2 as pb  # noqa: E402
-from stagecoach.v1 import inference_pb2_grpc as pb_grpc  # noqa: E402
+from machine import commit_of, default_bin, machine_of  # noqa: E402
+from servers import library_path, placement  # noqa: E402
 
-MIB = 1 << 20
-NOISE_S = 0.005
-AMBIGUOUS = 'start: e\ne: e e e | e e | "a" | "b"\n'
-WORDS = "The next train leaves at noon. "
-LONG = WORDS * (15_000_000 // len(WORDS))
+BENCH = pathlib.Path(__file__).parent
+SIDES = ("server", "bomber", "listener")
+NOISE_MS = 5
+LOOK_S = 0.02
 
 
-def post(address, path, body):
-    """The status. The answer is read, and dropped."""
-    connection = http.client.HTTPConnection(address, timeout=300)
+def cores(text):
+    """{0, 1, 2, 5} of "0-2,5"."""
+    found = set()
+    for part in text.split(","):
+        first, _, last = part.partition("-")
+        found |= set(range(int(first), int(last or first) + 1))
+    if missing := found - os.sched_getaffinity(0):
+        raise argparse.ArgumentTypeError(f"no core {min(missing)} here")
+    return found
+
+
+@contextlib.contextmanager
+def on_cores(chosen):
+    """What starts in the block runs on these cores only; None: on all."""
+    before = os.sched_getaffinity(0)
+    os.sched_setaffinity(0, chosen or before)
     try:
-        connection.request("POST", path, json.dumps(body), {"Content-Type": "application/json"})
-        answer = connection.getresponse()
-        while answer.read(1 << 16):
-            pass
-        return str(answer.status)
-    except OSError as error:
-        return type(error).__name__
+        yield
     finally:
-        connection.close()
+        os.sched_setaffinity(0, before)
 
 
-def complete(address, **fields):
-    return post(address, "/v1/completions", {"prompt": "The next train", "max_tokens": 16, "ignore_eos": True, **fields})
-
-
-def together(n, call):
-    with concurrent.futures.ThreadPoolExecutor(min(n, 64)) as pool:
-        return list(pool.map(call, range(n)))
-
-
-def grpc_prompt(channel, i):
-    request = pb.GenerateRequest(text=f"{i} " + WORDS * (15_900_000 // len(WORDS)), sampling=pb.SamplingParams(max_tokens=1))
-    try:
-        list(pb_grpc.InferenceStub(channel).Generate(request, timeout=300))
-        return "OK"
-    except grpc.RpcError as error:
-        return error.code().name
-
-
-def grpc_prompts(_, address):
-    options = [("grpc.enable_http_proxy", 0), ("grpc.use_local_subchannel_pool", 1), ("grpc.max_send_message_length", -1)]
-    with grpc.insecure_channel(address, options=options) as channel:
-        return together(60, lambda i: grpc_prompt(channel, i))
-
-
-def schema(n):
-    return {"type": "object", "properties": {f"p{i}": {"type": "string"} for i in range(n)}}
-
-
-def chat(address, text):
-    return post(address, "/v1/chat/completions", {"max_tokens": 1, "messages": [{"role": "user", "content": text}]})
-
-
-def prompts(n, address, _):
-    return together(n, lambda i: complete(address, prompt=f"{i} " + LONG))
-
-
-def choices(n_requests, n, address, _):
-    return together(n_requests, lambda _: complete(address, n=n, max_tokens=1900, logprobs=20))
-
-
-def regexes(address, _):
-    return together(200, lambda i: complete(address, guided_regex=f"{i}(" + "abc|" * 50_000 + "x)*"))
-
-
-def schemas(n_properties, address, _):
-    return together(8, lambda i: complete(address, guided_json=schema(n_properties + i), max_tokens=200))
-
-
-# What is sent, by name: (HTTP's address, gRPC's) -> [the outcome of each request].
-BOMBS = {
-    "prompt_of_15_mb": functools.partial(prompts, 1),
-    "20_prompts_of_15_mb": functools.partial(prompts, 20),
-    "60_grpc_prompts_of_16_mb": grpc_prompts,
-    "tokenize_15_mb": lambda http, _: [post(http, "/tokenize", {"prompt": LONG})],
-    "chat_of_15_mb": lambda http, _: [chat(http, LONG)],
-    "100_choices_of_20_logprobs": functools.partial(choices, 1, 100),
-    "8_times_24_choices_of_20_logprobs": functools.partial(choices, 8, 24),
-    "200_regexes_of_200_kb": regexes,
-    "ambiguous_grammars": lambda http, _: together(8, lambda _: complete(http, guided_grammar=AMBIGUOUS, max_tokens=1000)),
-    "schemas_of_2000_properties": functools.partial(schemas, 2000),
-    "schemas_of_5000_properties": functools.partial(schemas, 5000),
-}
+def text_of(value):
+    """An option's value as it can be given."""
+    if not isinstance(value, (set, list)):
+        return str(value)
+    return ",".join(map(str, sorted(value) if isinstance(value, set) else value))
 
 
 class Memory:
-    """Resident bytes of processes, now and at the most since this was made."""
+    """Resident MiB of the process that has most of several: before, at the most since this was made, and now."""
 
     def __init__(self, *processes):
         self._processes = processes
-        for pid in processes:
-            pathlib.Path(f"/proc/{pid}/clear_refs").write_text("5")  # VmHWM counts from now
+        self.before = self.now()
+        self._peak = self.before
+        try:
+            for pid in processes:
+                pathlib.Path(f"/proc/{pid}/clear_refs").write_text("5")  # VmHWM counts from now
+            self._keeps_peak = True
+        except OSError:  # not every kernel has it
+            self._keeps_peak = False
 
-    def read(self, name):
-        """Of the process that has most; None: one is gone."""
+    def _read(self, name):
+        """None: a process is gone."""
         most = 0
         for pid in self._processes:
             try:
                 text = pathlib.Path(f"/proc/{pid}/status").read_text()
-            except FileNotFoundError:
+            except (FileNotFoundError, ProcessLookupError):
                 return None
             lines = dict(line.split(":", 1) for line in text.splitlines())
             if name not in lines:
@@ -137,102 +94,132 @@ class Memory:
             most = max(most, int(lines[name].split()[0]) >> 10)
         return most
 
+    def now(self):
+        return self._read("VmRSS")
+
+    def look(self):
+        """Must be called often where the kernel does not keep the peak."""
+        if not self._keeps_peak:
+            self._peak = max(self._peak, self.now() or 0)
+
+    def peak(self):
+        if self._keeps_peak:
+            return self._read("VmHWM")
+        return None if self.now() is None else self._peak
+
 
 class Listener:
-    """A client that reads streams one after the other, and when each message came."""
+    """The other client, in a process of its own."""
 
-    def __init__(self, stub):
-        self.error = None
-        self._stub, self._gaps, self._stopping = stub, [], False
-        self._thread = threading.Thread(target=self._run)
-        self._thread.start()
+    def __init__(self, address, n_streams):
+        self._process = subprocess.Popen([sys.executable, BENCH / "gap_listener.py", address, str(n_streams)],
+                                         stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+        self._process.stdout.readline()
 
-    def _run(self):
-        request = pb.GenerateRequest(text="The next train", sampling=pb.SamplingParams(max_tokens=400, ignore_eos=True))
-        try:
-            while not self._stopping:
-                last = None
-                for _ in self._stub.Generate(request):
-                    now = time.monotonic()
-                    if last is not None:
-                        self._gaps.append(now - last)
-                    last = now
-        except grpc.RpcError as error:
-            self.error = error.code().name
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        self._process.communicate()
 
     def take(self):
-        gaps, self._gaps = self._gaps, []
-        return sorted(gaps)
-
-    def stop(self):
-        self._stopping = True
-        self._thread.join()
+        """The gaps since the call before."""
+        self._process.stdin.write("\n")
+        self._process.stdin.flush()
+        return json.loads(self._process.stdout.readline())
 
 
-def share(ordered, part):
-    return ordered[min(len(ordered) - 1, int(len(ordered) * part))] if ordered else float("inf")
+def throw(name, cluster, memories):
+    """(outcomes of the bomb's requests, seconds)"""
+    began = time.monotonic()
+    command = [sys.executable, BENCH / "bomb_requests.py", name, cluster.http, cluster.grpc]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as bomber:
+        while bomber.poll() is None:
+            for memory in memories:
+                memory.look()
+            time.sleep(LOOK_S)
+        said, error = bomber.communicate()
+    return json.loads(said) if bomber.returncode == 0 else error[-300:], round(time.monotonic() - began, 1)
 
 
-def measure(model, name, seconds):
-    with Cluster(model, flags=["--max-waiting", "4096"]) as cluster:
+def measure(args, name):
+    """(memory by process, gaps alone, gaps beside the bomb, fields for every line)"""
+    flags = ["--device", args.device, "--max-waiting", "4096", *args.server_flags.split()]
+    if args.devices:
+        flags += placement(args.devices[:args.stages], flags)
+    bin_dir = pathlib.Path(os.environ.get("STAGECOACH_BIN_DIR") or default_bin(args.device))
+    os.environ["LD_LIBRARY_PATH"] = library_path(bin_dir, args.device == "cuda")
+    cluster = Cluster(args.model, args.stages, flags, program=str(bin_dir / "stagecoach"))
+    with contextlib.ExitStack() as stack:
+        with on_cores(args.server_cpus):
+            stack.enter_context(cluster)
         complete(cluster.http)
         router, workers = pids(cluster)
-        listener = Listener(cluster.stub)
-        time.sleep(seconds)
+        with on_cores(args.listener_cpus):
+            listener = stack.enter_context(Listener(cluster.grpc, args.streams))
+        listener.take()
+        time.sleep(args.seconds)
         alone = listener.take()
         memory = {"router": Memory(router), "worker": Memory(*workers)}
-        before = {who: one.read("VmRSS") for who, one in memory.items()}
-        began = time.monotonic()
-        # A process of its own, or it would hold this one's listener up.
-        thrown = subprocess.run([sys.executable, __file__, "--throw", name, cluster.http, cluster.grpc], capture_output=True,
-                                text=True)
-        lasted = time.monotonic() - began
+        with on_cores(args.bomber_cpus):
+            outcomes, seconds = throw(name, cluster, memory.values())
         beside = listener.take()
-        listener.stop()
         complete(cluster.http)
-        outcomes = json.loads(thrown.stdout) if thrown.returncode == 0 else thrown.stderr[-300:]
-        line = {"outcomes": outcomes, "seconds": round(lasted, 1)}
-        for who, one in memory.items():
-            line |= {f"{who}_before_mib": before[who], f"{who}_peak_mib": one.read("VmHWM"), f"{who}_kept_mib": one.read("VmRSS")}
-        line |= {f"gap_{when}_p{percent}_ms": round(share(gaps, percent / 100) * 1e3, 2)
-                 for when, gaps in (("alone", alone), ("beside", beside)) for percent in (50, 99)}
-        line["stream_error"] = listener.error
-        return line, share(alone, 0.99), share(beside, 0.99)
+        found = {who: {"before": one.before, "peak": one.peak(), "kept": one.now()} for who, one in memory.items()}
+    return found, alone, beside, {"outcomes": outcomes, "seconds": seconds, "stream_error": beside["error"]}
 
 
-def main():
-    if sys.argv[1:2] == ["--throw"]:
-        outcomes = BOMBS[sys.argv[2]](*sys.argv[3:])
-        print(json.dumps({outcome: outcomes.count(outcome) for outcome in sorted(set(outcomes))}))
-        return
+def lines_of(args, name, memory, alone, beside):
+    is_usual = (args.device, args.stages) == ("cpu", 1)
+    prefix = f"bombs/{name}" if is_usual else f"bombs/{args.device}/{args.stages}_stages/{name}"
+    for who, mib in memory.items():
+        peak = mib["peak"]  # None: the process is gone
+        yield {"name": f"{prefix}/{who}_peak", "value": peak, "unit": "MiB resident",
+               "reference": f"bound of {args.bound_mib} MiB", "ratio": peak and round(peak / args.bound_mib, 3),
+               "met": peak is not None and peak <= args.bound_mib, "before": mib["before"], "kept": mib["kept"]}
+    p99, p99_alone = beside["p99"], alone["p99"]  # None: no token came
+    yield {"name": f"{prefix}/gap_p99", "value": p99, "unit": "ms between tokens of another client's stream",
+           "reference": "the same stream before the bomb; goal: 2 times that, or 5 ms",
+           "ratio": round(p99 / p99_alone, 2) if p99 and p99_alone else None,
+           "met": None not in (p99, p99_alone) and p99 <= max(2 * p99_alone, NOISE_MS),
+           **{key: beside[key] for key in ("p50", "max", "n")},
+           **{f"{key}_before": alone[key] for key in ("p50", "p99", "max", "n")}}
+
+
+def parse():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("model", nargs="?", default=str(DEMO_MODEL))
-    parser.add_argument("--bombs", nargs="+", choices=BOMBS, default=list(BOMBS))
+    parser.add_argument("--bombs", nargs="+", choices=BOMBS, default=list(BOMBS), metavar="NAME", help=", ".join(BOMBS))
     parser.add_argument("--seconds", type=float, default=5, help="for the undisturbed gaps")
+    parser.add_argument("--streams", type=int, default=1, help="of the other client; gaps of all count")
+    parser.add_argument("--stages", type=int, default=1)
+    parser.add_argument("--device", choices=("cpu", "cuda"), default="cpu")
+    parser.add_argument("--devices", type=lambda text: [int(gpu) for gpu in text.split(",")], metavar="N,N...",
+                        help="GPU of each stage")
+    parser.add_argument("--server-flags", default="", metavar="'FLAG...'", help="additional flags of the server")
+    for who in SIDES:
+        parser.add_argument(f"--{who}-cpus", type=cores, metavar="N-N,N...", help=f"cores of the {who} (all)")
     parser.add_argument("--bound-mib", type=int, default=1024)
     parser.add_argument("--out", type=pathlib.Path)
     args = parser.parse_args()
-    commit = subprocess.run(["git", "rev-parse", "--short", "HEAD"], cwd=ROOT, capture_output=True, text=True).stdout.strip()
+    args.command = "tests/bench/bombs.py"  # without paths of this machine
+    for name, value in vars(args).items():
+        if name not in ("model", "bombs", "out", "command") and value != parser.get_default(name):
+            args.command += f" --{name.replace('_', '-')} {shlex.quote(text_of(value))}"
+    return args
+
+
+def main():
+    args = parse()
+    common = {"model": pathlib.Path(args.model).name, "device": args.device, "stages": args.stages,
+              "gpus_of_stages": args.devices,
+              "cores": {who: text_of(getattr(args, f"{who}_cpus") or "all") for who in SIDES},
+              "machine": machine_of(args.device, all_gpus()), "date": datetime.date.today().isoformat(),
+              "commit": commit_of()}
     for name in args.bombs:
-        found, alone, beside = measure(args.model, name, args.seconds)
-        common = {"outcomes": found["outcomes"], "stream_error": found["stream_error"],
-                  "model": pathlib.Path(args.model).name, "machine": f"{os.cpu_count()} cores, {platform.machine()}",
-                  "date": datetime.date.today().isoformat(), "commit": commit,
-                  "command": f"tests/bench/bombs.py --bombs {name}"}
-        lines = []
-        for who in ("router", "worker"):
-            peak = found[f"{who}_peak_mib"]  # None: the process is gone
-            lines.append({"name": f"bombs/{name}/{who}_peak", "value": peak, "unit": "MiB resident",
-                          "reference": f"bound of {args.bound_mib} MiB", "ratio": peak and round(peak / args.bound_mib, 3),
-                          "met": peak is not None and peak <= args.bound_mib, "before": found[f"{who}_before_mib"],
-                          "kept": found[f"{who}_kept_mib"], **common})
-        lines.append({"name": f"bombs/{name}/gap_p99", "value": round(beside * 1e3, 2),
-                      "unit": "ms between tokens of another client's stream",
-                      "reference": "the same stream before the bomb; goal: 2 times that, or 5 ms",
-                      "ratio": round(beside / alone, 2), "met": beside <= max(2 * alone, NOISE_S),
-                      "p50": found["gap_beside_p50_ms"], "p50_before": found["gap_alone_p50_ms"], **common})
-        for line in lines:
-            text = json.dumps(line)
+        memory, alone, beside, more = measure(args, name)
+        for line in lines_of(args, name, memory, alone, beside):
+            text = json.dumps({**line, **more, **common, "command": f"{args.command} --bombs {name}"})
             print(text, flush=True)
             if args.out:
                 with args.out.open("a") as out:

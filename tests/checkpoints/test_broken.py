@@ -285,7 +285,7 @@ BROKEN = {
 
 
 @pytest.mark.parametrize("how", BROKEN, ids=lambda how: how.__name__)
-def test_refused_with_its_fix(how, tmp_path):
+def test_the_error_says_how_to_fix_it(how, tmp_path):
     model = Checkpoint(tmp_path)
     how(model)
     verdict = check(tmp_path)
@@ -300,7 +300,7 @@ def test_refused_with_its_fix(how, tmp_path):
     assert verdict.words.startswith(" ".join(report.removeprefix("error:").split()))
 
 
-def test_all_problems_at_once(tmp_path):
+def test_all_problems_are_reported_at_once(tmp_path):
     model = Checkpoint(tmp_path)
     for how in (wrong_shape, tokenizer_files_absent, template_broken):
         how(model)
@@ -313,7 +313,7 @@ def test_all_problems_at_once(tmp_path):
     assert [problem["part"] for problem in report["problems"]][-3:] == ["tensors", "template", "tokenizer"]
 
 
-def test_a_good_one(tmp_path):
+def test_a_valid_checkpoint_is_accepted(tmp_path):
     Checkpoint(tmp_path)
     verdict = check(tmp_path)
     assert verdict.code == 0, verdict.text
@@ -325,7 +325,7 @@ def test_a_good_one(tmp_path):
 
 
 @pytest.mark.parametrize("broken", [False, True])
-def test_a_large_model_takes_no_memory(broken, tmp_path):
+def test_checking_a_large_model_takes_little_memory(broken, tmp_path):
     """Llama-70B's shapes in a sparse file of 140 GB: the check uses only megabytes of memory."""
     model = Checkpoint(tmp_path)
     hidden, width, heads, kv_heads, layers, vocab = 8192, 28672, 64, 8, 80, 32000
@@ -362,7 +362,7 @@ def test_a_large_model_takes_no_memory(broken, tmp_path):
         assert json.loads(check(tmp_path, "--json").text)["kv_bytes_per_token"] == 2 * layers * kv_heads * 128 * 2
 
 
-def test_a_stored_head_beside_a_tied_embedding_is_a_note(tmp_path):
+def test_an_lm_head_beside_tied_embeddings_is_a_note(tmp_path):
     model = Checkpoint(tmp_path, "opt")
     embed = next(tensor for name, tensor in model.tensors.items() if name.endswith("embed_tokens.weight"))
     model.write_safetensors(model.tensors | {"lm_head.weight": embed})

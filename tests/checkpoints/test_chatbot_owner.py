@@ -63,7 +63,7 @@ def greedy(stub, **prompt):
     return [token for message in call(request(sampling=sampling, **prompt)) for token in message.token_ids]
 
 
-def test_the_story(tmp_path):
+def test_all_problems_are_reported_and_the_fixed_model_serves(tmp_path):
     folder = tmp_path / "shop-mistral"
     folder.mkdir()
     model = Checkpoint(folder)
@@ -128,7 +128,7 @@ def test_the_story(tmp_path):
         assert greedy(cluster.stub, messages=messages) == answer
 
 
-def test_the_adapter_is_merged_while_loading(tmp_path):
+def test_the_adapter_is_merged_during_loading(tmp_path):
     """The other fix keeps the leftovers and adds the folder with the adapter's settings. B is zero, as before the first
     training step, so the answer is the base model's."""
     folder, adapter = tmp_path / "shop-mistral", tmp_path / "adapter"

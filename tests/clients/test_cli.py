@@ -60,14 +60,14 @@ def test_generate_with_a_cluster_of_its_own(cluster):
     assert alone["token_ids"] == served["token_ids"]
 
 
-def test_what_the_server_refuses_is_one_line(cluster):
+def test_an_error_from_the_server_is_one_line(cluster):
     result = run("generate", "--server", cluster.grpc, "--prompt", "a", "--n", 500, code=1)
     assert result.stderr.startswith("error: ")
     assert "sampling.n: 500" in result.stderr
     assert result.stderr.count("\n") == 1
 
 
-def test_no_server_is_named():
+def test_the_error_says_that_there_is_no_server():
     with socket.socket() as unused:
         unused.bind(("127.0.0.1", 0))
         address = f"127.0.0.1:{unused.getsockname()[1]}"
@@ -128,7 +128,7 @@ def test_bench_of_a_file(cluster, tmp_path):
     assert "line 1" in run("bench", "serve", "--server", cluster.grpc, "--file", path, code=1).stderr
 
 
-def test_chat_remembers(cluster):
+def test_chat_remembers_earlier_messages(cluster):
     """Piped lines are questions. Answers with history differ from answers without it only because of the earlier
     messages."""
     arguments = ["chat", "--server", cluster.grpc, "--temperature", "0", "--max-tokens", "16"]
@@ -215,7 +215,7 @@ def test_ctrl_d_right_after_the_prompt_ends(cluster):
         Terminal("--server", cluster.grpc).end()
 
 
-def test_a_line_can_be_edited_and_had_again(chat, tmp_path):
+def test_a_line_can_be_edited_and_recalled(chat, tmp_path):
     chat.type("Helo!\x1b[D\x1b[Dl\r")  # cursor two to the left
     chat.read_until("tokens/s")
     chat.type("\x1b[A\r")  # the previous line
@@ -234,7 +234,7 @@ def test_a_paste_is_one_message(chat, tmp_path):
     chat.end()
 
 
-def test_commands_are_no_questions(chat, tmp_path):
+def test_commands_are_not_sent_as_questions(chat, tmp_path):
     chat.type("/help\r")
     chat.read_until("/system TEXT")
     chat.type("/hlep\r")
@@ -251,7 +251,7 @@ def test_commands_are_no_questions(chat, tmp_path):
     chat.end()
 
 
-def test_no_color_is_honoured(cluster):
+def test_no_color_turns_off_colors(cluster):
     chat = Terminal("--server", cluster.grpc, NO_COLOR="1")
     chat.type("/help\r")
     assert "\x1b[2m" not in chat.read_until("stops an answer")
@@ -259,7 +259,7 @@ def test_no_color_is_honoured(cluster):
     chat.end()
 
 
-def test_a_full_conversation_goes_on_without_its_oldest_messages(cluster, tmp_path):
+def test_a_full_conversation_drops_its_oldest_messages(cluster, tmp_path):
     long = "word " * 250  # each message fits in the context, all together do not
     lines = "".join(f"{n} {long}\n" for n in range(3))
     result = run("chat", "--server", cluster.grpc, "--temperature", "0", "--max-tokens", "4", stdin=lines)
@@ -281,7 +281,7 @@ def test_chat_and_generate_over_http(cluster):
     assert "only gRPC" in run("batch", "/dev/null", "--server", url, code=1).stderr
 
 
-def test_the_http_port_is_told_apart_from_no_server(cluster):
+def test_an_http_port_and_a_missing_server_give_different_errors(cluster):
     for command in (["generate", "--prompt", "a"], ["chat"], ["batch", "/dev/null"], ["bench", "serve"]):
         assert "speaks HTTP, not gRPC" in run(*command, "--server", cluster.http, code=1).stderr
     assert "without TLS" in run("generate", "--prompt", "a", "--tls", "--server", cluster.grpc, code=1).stderr
@@ -296,19 +296,19 @@ def test_the_http_port_is_told_apart_from_no_server(cluster):
     (["serve", "m", "--stages", "0"], ["--stages: must be from 1 to 256, not 0"]),
     (["batch", "f", "--concurrency", "0"], ["--concurrency: must be more than 0, not 0"]),
 ])
-def test_a_wrong_word_is_told_the_right_one(arguments, said):
+def test_a_wrong_word_gets_a_suggestion(arguments, said):
     stderr = run(*arguments, code=2).stderr
     places = [stderr.index(text) for text in said]
     assert places == sorted(places)
 
 
-def test_a_file_inside_a_model_is_told_the_folder():
+def test_for_a_file_inside_a_model_the_error_names_the_folder():
     stderr = run("serve", DEMO_MODEL / "config.json", code=1).stderr
     assert f"is a file inside a model's folder; give the folder: {DEMO_MODEL}" in " ".join(stderr.split())
     assert "hf download" not in run("serve", "/etc/passwd", code=1).stderr
 
 
-def test_batch_lines_are_known_by_number_and_name(cluster, tmp_path):
+def test_batch_results_carry_line_number_and_id(cluster, tmp_path):
     path = tmp_path / "batch.jsonl"
     request = {"max_tokens": 4, "temperature": 0}
     body = {"messages": [{"role": "user", "content": "Hello!"}], "max_completion_tokens": 4, "temperature": 0}
@@ -324,7 +324,7 @@ def test_batch_lines_are_known_by_number_and_name(cluster, tmp_path):
     assert form["index"] == 3 and form["text"].startswith("{")
 
 
-def test_ctrl_c_in_bench_prints_what_there_is(cluster):
+def test_ctrl_c_in_bench_prints_the_results_so_far(cluster):
     process = subprocess.Popen([STAGECOACH, "bench", "serve", "--server", cluster.grpc, "--requests", "100000", "--concurrency",
                                 "1", "--output-tokens", "2", "--input-tokens", "8", "--json"],
                                stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
@@ -360,7 +360,7 @@ def test_ctrl_c_stops_a_cluster_in_order():
     os.close(terminal)
 
 
-def test_a_killed_launcher_takes_its_programs_along():
+def test_killing_the_launcher_kills_its_programs():
     from harness import Cluster, is_running
 
     cluster = Cluster(DEMO_MODEL, stages=2)

@@ -42,6 +42,6 @@ def test_a_large_body_waits_for_100_continue(cluster):
     assert json.loads(run.stdout)["count"] > 0
 
 
-def test_without_a_content_type_the_error_says_what_to_do(cluster):
+def test_a_missing_content_type_gives_an_error_with_advice(cluster):
     answer = json.loads(curl(cluster, "/v1/chat/completions", "-d", json.dumps(BODY)))
     assert "Content-Type: application/json" in answer["error"]["message"]

@@ -63,12 +63,12 @@ def call(channel, method, request=None, key=None):
 
 @pytest.mark.parametrize("method", METHODS)
 @pytest.mark.parametrize("key", [None, "", "sk-on", "sk-one2"])
-def test_nothing_lets_in_but_a_key(guarded, method, key):
+def test_only_a_valid_key_gives_access(guarded, method, key):
     assert call(guarded.secure, method, key=key) == grpc.StatusCode.UNAUTHENTICATED
 
 
 @pytest.mark.parametrize("method", METHODS)
-def test_a_key_lets_in(guarded, method):
+def test_a_key_gives_access(guarded, method):
     answer = call(guarded.secure, method, key="sk-one")
     assert answer == grpc.StatusCode.NOT_FOUND if method in ("Resume", "Cancel") else len(answer) > 0
     assert "sk-one" not in guarded.log()
@@ -82,11 +82,11 @@ def test_health_and_reflection_need_no_key(guarded):
     assert b"stagecoach.v1.Inference" in services
 
 
-def test_tls_is_all_that_is_spoken(guarded):
+def test_a_tls_port_refuses_plain_text(guarded):
     assert call(guarded.channel, "ListModels", key="sk-one") == grpc.StatusCode.UNAVAILABLE
 
 
-def test_a_rate_is_one_over_all_protocols(keyed):
+def test_a_rate_limit_spans_all_protocols(keyed):
     slow = {"Authorization": "Bearer sk-slow"}
     assert ask(keyed.http, "POST", "/tokenize", {"prompt": "x"}, slow).status == 200
     assert len(call(keyed.channel, "Tokenize", key="sk-slow")) == 1
@@ -95,7 +95,7 @@ def test_a_rate_is_one_over_all_protocols(keyed):
     assert len(call(keyed.channel, "ListModels", key="sk-slow")) == 1  # listing models does not count
 
 
-def test_a_tenant_is_one_over_all_protocols(keyed):
+def test_a_tenant_spans_all_protocols(keyed):
     prompt = "The train " * 40
 
     def cached(key):
@@ -109,7 +109,7 @@ def test_a_tenant_is_one_over_all_protocols(keyed):
     assert http.json["usage"]["prompt_tokens_details"]["cached_tokens"] > 0
 
 
-def test_streams_are_their_tenants_alone(keyed):
+def test_only_the_tenant_can_use_its_streams(keyed):
     request = pb.GenerateRequest(text="The train", request_id="kept", resumable=True, sampling=GREEDY)
     whole = call(keyed.channel, "Generate", request, "sk-one")
     kept = pb.ResumeRequest(request_id="kept")
@@ -119,7 +119,7 @@ def test_streams_are_their_tenants_alone(keyed):
     assert [t for m in again for t in m.token_ids] == [t for m in whole for t in m.token_ids]
 
 
-def test_messages_of_strangers_are_not_taken_in(keyed):
+def test_messages_without_a_key_are_not_buffered(keyed):
     """Buffering them would take 640 MB."""
     request = pb.GenerateRequest(text="x" * 15_900_000)
     before = router_memory(keyed)
@@ -129,13 +129,13 @@ def test_messages_of_strangers_are_not_taken_in(keyed):
     assert router_memory(keyed) - before < 64 * MIB
 
 
-def test_http_alone():
+def test_http_without_grpc():
     with Cluster(DEMO_MODEL, grpc_address="off") as cluster:
         assert cluster.grpc is None
         assert ask(cluster.http, "GET", "/health").status == 200
 
 
-def test_messages_that_are_none(cluster):
+def test_invalid_messages(cluster):
     for data in (b"\xff\xff\xff", b"\x0a\x05ab"):
         with pytest.raises(grpc.RpcError) as error:
             list(cluster.channel.unary_stream("/stagecoach.v1.Inference/Generate")(data))
@@ -143,7 +143,7 @@ def test_messages_that_are_none(cluster):
         assert "stagecoach.v1.GenerateRequest" in error.value.details()
 
 
-def test_clients_that_say_nothing_more_are_let_go(cluster):
+def test_silent_clients_are_disconnected(cluster):
     """The clients do not answer pings, like a client whose host is gone."""
     silent = b""
     connected = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + b"\0\0\0\x04\0\0\0\0\0"

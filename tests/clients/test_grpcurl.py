@@ -50,7 +50,7 @@ def test_streaming(cluster):
     assert messages[-1]["usage"]["completion_tokens"] > 0
 
 
-def test_an_error_has_its_code(cluster):
+def test_errors_have_a_code(cluster):
     run = subprocess.run([GRPCURL, "-plaintext", "-d", '{"text": "a", "sampling": {"temperature": -1}}', cluster.grpc,
                           "stagecoach.v1.Inference/Generate"], capture_output=True, text=True, timeout=60)
     assert run.returncode != 0

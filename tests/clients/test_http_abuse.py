@@ -64,7 +64,7 @@ def reset(sock):
     sock.close()
 
 
-def test_readers_that_never_read(patient, undisturbed):
+def test_clients_that_never_read(patient, undisturbed):
     socks = []
     for _ in range(32):
         sock = socket.socket()
@@ -82,7 +82,7 @@ def test_readers_that_never_read(patient, undisturbed):
     wait_for(lambda: metric(patient.http, "stagecoach_http_connections") == 1)
 
 
-def test_a_reader_that_reads_late_gets_all(patient, undisturbed):
+def test_a_slow_reader_gets_everything(patient, undisturbed):
     with connection(patient.http, receive_buffer=4096) as sock:
         sock.sendall(request_bytes("POST", "/v1/completions", LARGE))
         wait_for(lambda: ask(patient.http, "GET", "/status").json["scheduler"]["running"] == 1)
@@ -92,7 +92,7 @@ def test_a_reader_that_reads_late_gets_all(patient, undisturbed):
     assert sum(len(event["choices"][0]["logprobs"]["tokens"]) for event in events[:-1]) == 1000
 
 
-def test_bodies_that_are_announced_and_never_come(patient, undisturbed):
+def test_announced_bodies_that_never_arrive(patient, undisturbed):
     head = b"POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nContent-Length: 16000000\r\n\r\n"
     socks = [socket.create_connection(split(patient.http)) for _ in range(200)]
     for sock in socks:
@@ -102,7 +102,7 @@ def test_bodies_that_are_announced_and_never_come(patient, undisturbed):
         reset(sock)
 
 
-def test_large_bodies_together_are_bounded(patient, undisturbed):
+def test_large_bodies_share_a_memory_limit(patient, undisturbed):
     """Some of them are refused and may retry later; small requests are not refused."""
     head = b"POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nContent-Length: 16000000\r\n\r\n"
     part = b"x" * 15_000_000
@@ -153,7 +153,7 @@ def test_pipelining_without_reading(patient, undisturbed):
         reset(sock)
 
 
-def test_connections_that_come_and_go(patient, undisturbed):
+def test_many_short_connections(patient, undisturbed):
     for i in range(300):
         sock = socket.create_connection(split(patient.http))
         request = request_bytes("POST", "/v1/chat/completions", dict(BODY, stream=i % 2 == 0))
@@ -173,7 +173,7 @@ def test_json_bombs(patient, undisturbed):
     undisturbed(400 * MIB)
 
 
-def test_slow_headers_and_bodies_are_given_up(strict):
+def test_slow_headers_and_bodies_time_out(strict):
     with connection(strict.http) as idle, connection(strict.http) as slow_header, connection(strict.http) as slow_body:
         idle.sendall(request_bytes("GET", "/health"))
         idle_reader = Reader(idle)
@@ -187,12 +187,12 @@ def test_slow_headers_and_bodies_are_given_up(strict):
         assert idle_reader.at_end()  # the idle timeout is longer, but it ends too
 
 
-def test_who_says_nothing_is_given_up(strict):
+def test_silent_connections_time_out(strict):
     with connection(strict.http) as silent:
         assert Reader(silent).at_end()
 
 
-def test_a_client_has_its_share_of_the_connections():
+def test_connections_are_limited_per_client():
     with Cluster(DEMO_MODEL, flags=["--http-max-client-connections", "5"]) as cluster, contextlib.ExitStack() as stack:
         held = []
         for _ in range(5):
@@ -210,7 +210,7 @@ def test_a_client_has_its_share_of_the_connections():
         wait_for(lambda: _health(cluster) == 200)
 
 
-def test_idle_connections_do_not_silence_the_metrics(patient):
+def test_idle_connections_do_not_block_the_metrics(patient):
     with contextlib.ExitStack() as stack:
         for _ in range(100):
             stack.enter_context(connection(patient.metrics))
@@ -218,7 +218,7 @@ def test_idle_connections_do_not_silence_the_metrics(patient):
         assert answer.status == 200 and b"stagecoach_stage_up" in answer.body
 
 
-def test_a_reader_that_never_reads_is_given_up(strict):
+def test_a_client_that_never_reads_times_out(strict):
     before = metric(strict.http, "stagecoach_http_connections")
     with connection(strict.http, receive_buffer=4096) as sock:
         sock.sendall(request_bytes("POST", "/v1/completions", dict(LARGE, n=8)))
@@ -227,7 +227,7 @@ def test_a_reader_that_never_reads_is_given_up(strict):
         wait_for(lambda: ask(strict.http, "GET", "/status").json["scheduler"]["running"] == 0)
 
 
-def test_limits_by_flag(strict):
+def test_flags_set_the_limits(strict):
     assert ask(strict.http, "GET", "/health", headers={"X": "a" * 5000}).status == 431
     body = {"prompt": "x", "padding": "y" * MIB}
     with connection(strict.http) as sock:

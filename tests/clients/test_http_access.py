@@ -41,7 +41,7 @@ def ask_securely(guarded, method, path, body=None, key=None, context=None):
         return Reader(sock).response(method)
 
 
-def test_a_key_lets_in(guarded):
+def test_a_key_gives_access(guarded):
     assert ask_securely(guarded, "POST", "/v1/completions", BODY, "sk-web").json["usage"]["completion_tokens"] == 2
     assert ask_securely(guarded, "GET", "/v1/models", key="sk-web").status == 200
     metrics = ask_securely(guarded, "GET", "/metrics", key="sk-web").body.decode()
@@ -49,7 +49,7 @@ def test_a_key_lets_in(guarded):
     assert "sk-" not in metrics and "sk-" not in guarded.log()
 
 
-def test_tenants_share_no_prefixes(guarded):
+def test_tenants_do_not_share_prefix_matches(guarded):
     body = {"prompt": "The train " * 40, "max_tokens": 1}
 
     def cached(key, **more):
@@ -64,7 +64,7 @@ def test_tenants_share_no_prefixes(guarded):
 
 @pytest.mark.parametrize("key", [None, "", "sk-we", "sk-web2", "SK-WEB"])
 @pytest.mark.parametrize("path", ["/v1/models", "/v1/models/x", "/status", "/metrics"])
-def test_nothing_lets_in_but_a_key(guarded, key, path):
+def test_only_a_valid_key_gives_access(guarded, key, path):
     refused = ask_securely(guarded, "GET", path, key=key)
     assert refused.status == 401
     assert refused.headers["www-authenticate"] == "Bearer"
@@ -72,12 +72,12 @@ def test_nothing_lets_in_but_a_key(guarded, key, path):
     assert ask_securely(guarded, "POST", "/v1/chat/completions", BODY, key).status == 401
 
 
-def test_what_needs_no_key(guarded):
+def test_paths_without_a_key(guarded):
     for path in ("/health", "/ready", "/version", "/openapi.json", "/"):
         assert ask_securely(guarded, "GET", path).status == 200
 
 
-def test_a_rate_by_key(guarded):
+def test_rate_limit_per_key(guarded):
     statuses = [ask_securely(guarded, "POST", "/tokenize", {"prompt": "x"}, "sk-slow") for _ in range(3)]
     assert [one.status for one in statuses] == [200, 200, 429]
     assert 0 < int(statuses[2].headers["retry-after"]) <= 30
@@ -86,7 +86,7 @@ def test_a_rate_by_key(guarded):
     assert ask_securely(guarded, "POST", "/tokenize", {"prompt": "x"}, "sk-web").status == 200
 
 
-def test_every_choice_counts(guarded):
+def test_every_choice_counts_against_the_rate(guarded):
     def status(**more):
         return ask_securely(guarded, "POST", "/v1/completions", dict(BODY, priority=5, **more), "sk-choices").status
     assert status(n=7) == 400  # more choices than the key can ever have per minute
@@ -94,7 +94,7 @@ def test_every_choice_counts(guarded):
     assert status(n=6) == 429
 
 
-def test_priorities_are_bounded_by_the_key(guarded):
+def test_the_key_limits_the_priority(guarded):
     for key, best in (("sk-web", -100), ("sk-batch", -100)):  # independent of the file's other keys
         assert ask_securely(guarded, "POST", "/v1/completions", dict(BODY, priority=best), key).status == 200
         refused = ask_securely(guarded, "POST", "/v1/completions", dict(BODY, priority=best - 1), key)
@@ -134,7 +134,7 @@ BAD_FILES = [
 
 
 @pytest.mark.parametrize("flags, word", BAD_FILES)
-def test_files_that_cannot_be_used_are_named(flags, word):
+def test_the_error_names_an_unusable_file(flags, word):
     """The error comes before any process is started."""
     cluster = Cluster(DEMO_MODEL, flags=flags)
     with pytest.raises(AssertionError, match=word):
@@ -143,7 +143,7 @@ def test_files_that_cannot_be_used_are_named(flags, word):
 
 
 @pytest.mark.parametrize("flags, word", [*BAD_FILES, (["--grpc", "off"], "--grpc off")])
-def test_files_are_read_before_the_load(flags, word):
+def test_files_are_read_before_the_model_loads(flags, word):
     """The router does not even connect to its worker, which does not exist."""
     router = subprocess.run([BIN_DIR / "stagecoach-router", "--model", DEMO_MODEL, "--stages", "127.0.0.1:1", *flags],
                             stderr=subprocess.PIPE, text=True, timeout=60)
@@ -166,7 +166,7 @@ OTHER = {"Authorization": "Bearer sk-other"}
 
 @pytest.mark.parametrize("fields", ["Content-Length: 16000000", "Transfer-Encoding: chunked",
                                     "Content-Length: 100\r\nExpect: 100-continue"])
-def test_who_may_not_come_in_hears_so_before_the_body(keyed, fields):
+def test_unauthorized_requests_are_refused_before_the_body_arrives(keyed, fields):
     with connection(keyed.http) as sock:
         sock.sendall(f"POST /v1/completions HTTP/1.1\r\nHost: localhost\r\n{fields}\r\n\r\n".encode())
         reader = Reader(sock)
@@ -175,7 +175,7 @@ def test_who_may_not_come_in_hears_so_before_the_body(keyed, fields):
         assert b"invalid_api_key" in reader.rest()
 
 
-def test_a_refusal_keeps_the_connection_where_that_is_cheap(keyed):
+def test_a_refusal_keeps_the_connection_if_the_body_is_small(keyed):
     with connection(keyed.http) as sock:
         reader = Reader(sock)
         refused = request_bytes("POST", "/v1/completions", BODY)
@@ -186,7 +186,7 @@ def test_a_refusal_keeps_the_connection_where_that_is_cheap(keyed):
             assert reader.response().json["usage"]["completion_tokens"] == 2
 
 
-def test_bodies_of_strangers_do_not_keep_out_those_of_others(keyed):
+def test_bodies_without_a_key_do_not_block_authorized_requests(keyed):
     head = b"POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nContent-Length: 16000000\r\n\r\n"
     with contextlib.ExitStack() as stack:
         socks = [stack.enter_context(connection(keyed.http)) for _ in range(40)]
@@ -204,7 +204,7 @@ def send_quietly(sock, data):
         sock.sendall(data)
 
 
-def test_keys_in_a_trailer_do_not_count(keyed):
+def test_keys_in_a_trailer_are_ignored(keyed):
     body = b'{"prompt": "x"}'
     request = (b"POST /tokenize HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n\r\n"
                b"%x\r\n%s\r\n0\r\nAuthorization: Bearer sk-web\r\n\r\n" % (len(body), body))
@@ -213,7 +213,7 @@ def test_keys_in_a_trailer_do_not_count(keyed):
         assert Reader(sock).response().status == 401
 
 
-def test_keys_without_a_tenant_are_one_each(keyed):
+def test_each_key_without_a_tenant_is_its_own_tenant(keyed):
     body = dict(BODY, stream=True, request_id="mine", stream_options={"resumable": True})
     assert ask(keyed.http, "POST", "/v1/completions", body, WEB).status == 200
     assert ask(keyed.http, "GET", "/v1/streams/mine", headers=OTHER).status == 404
@@ -244,7 +244,7 @@ def test_pages_of_other_origins():
             assert Reader(sock).response().status == 403
 
 
-def test_without_cors_no_page_is_let_in(cluster):
+def test_without_cors_no_page_has_access(cluster):
     for method, body in (("GET", None), ("POST", BODY)):
         answer = ask(cluster.http, method, "/v1/completions", body, {"Origin": "https://chat.example.org"})
         assert answer.status == 403 and "access-control-allow-origin" not in answer.headers
@@ -257,7 +257,7 @@ def asked_as(address, host, origin=None, path="/v1/models"):
         return Reader(sock).response().status
 
 
-def test_a_site_whose_name_leads_here_is_not_let_in(cluster):
+def test_dns_rebinding_is_refused(cluster):
     """DNS rebinding: the browser treats requests of such a page as requests to the page's own server."""
     port = cluster.http.rpartition(":")[2]
     for path in ("/v1/models", "/", "/metrics"):
@@ -271,13 +271,13 @@ def test_a_site_whose_name_leads_here_is_not_let_in(cluster):
     assert asked_as(cluster.metrics, f"localhost:{port}", path="/metrics") == 200
 
 
-def test_names_that_are_listed_lead_here():
+def test_listed_host_names_are_accepted():
     with Cluster(DEMO_MODEL, flags=["--cors", "https://chat.example.org"]) as cluster:
         assert asked_as(cluster.http, "chat.example.org", "https://chat.example.org") == 200
         assert asked_as(cluster.http, "evil.example") == 403
 
 
-def test_keys_let_in_whatever_the_name(keyed):
+def test_a_key_gives_access_under_any_host_name(keyed):
     with connection(keyed.http) as sock:
         sock.sendall(b"GET /v1/models HTTP/1.1\r\nHost: llm.example.org\r\nAuthorization: Bearer sk-web\r\n\r\n")
         assert Reader(sock).response().status == 200

@@ -101,7 +101,7 @@ def test_prompt_logprobs(cluster):
     assert {"logprob", "rank", "decoded_token"} == set(next(iter(rest[0].values())))
 
 
-def test_stops(cluster):
+def test_stop_strings_and_tokens(cluster):
     text = complete(cluster, prompt="The coach leaves", max_tokens=20, ignore_eos=True)["choices"][0]["text"]
     word = text.split()[2]
     stopped = complete(cluster, prompt="The coach leaves", max_tokens=20, ignore_eos=True, stop=word)["choices"][0]
@@ -158,7 +158,7 @@ def test_models_status_version(cluster):
     assert metric(cluster.http, "vllm:generation_tokens_total") > 0
 
 
-def test_openapi_lists_what_is_served(cluster):
+def test_openapi_lists_all_served_paths(cluster):
     document = ask(cluster.http, "GET", "/openapi.json").json
     validate(document)
     ask(cluster.http, "POST", "/v1/completions", {"prompt": "x", "max_tokens": 1, "stream": True, "request_id": "listed",
@@ -231,7 +231,7 @@ BAD = [
 
 
 @pytest.mark.parametrize("body, param", BAD, ids=[json.dumps(body)[:60] for body, _ in BAD])
-def test_bad_fields_are_named(cluster, body, param):
+def test_errors_name_bad_fields(cluster, body, param):
     if param is None:
         assert ask(cluster.http, "POST", "/v1/completions", body).status in (200, 400)
         return
@@ -257,13 +257,13 @@ def test_bad_fields_are_named(cluster, body, param):
     ({"messages": [{**MESSAGES[0], "images": ["x"]}]}, "messages[0].images", None),
     ({"messages": MESSAGES, "continue_final_message": True, "add_generation_prompt": True}, "continue_final_message", None),
 ])
-def test_bad_chats_are_named(cluster, body, param, code):
+def test_errors_name_bad_chat_fields(cluster, body, param, code):
     error = refused(cluster, "/v1/chat/completions", **body)
     assert error["param"].startswith(param)
     assert error["code"] == code
 
 
-def test_values_that_ask_for_nothing_are_accepted(cluster):
+def test_values_without_effect_are_accepted(cluster):
     nothing = {"mirostat": 0, "typical_p": 1, "typical": 1.0, "dry_multiplier": 0, "xtc_probability": 0.0,
                "no_repeat_ngram_size": 0, "length_penalty": 1.0, "lora_request": None, "grammar": None, "ebnf": "",
                "use_beam_search": False, "do_sample": True, "logits_processors": [], "thinking": None, "options": {}}
@@ -271,7 +271,7 @@ def test_values_that_ask_for_nothing_are_accepted(cluster):
     assert ask(cluster.http, "POST", "/v1/chat/completions", body).status == 200
 
 
-def test_names_of_other_servers(cluster):
+def test_field_names_of_other_servers_are_accepted(cluster):
     for name in ("max_tokens", "max_completion_tokens", "max_new_tokens", "max_output_tokens", "n_predict", "num_predict"):
         answer = ask(cluster.http, "POST", "/v1/completions", {"prompt": "x", "ignore_eos": True, name: 3})
         assert answer.json["usage"]["completion_tokens"] == 3, name
@@ -282,7 +282,7 @@ def test_names_of_other_servers(cluster):
 
 
 @pytest.mark.parametrize("value", [0, -1, 2.5, 10**11])
-def test_max_tokens_has_one_range_in_one_message(cluster, value):
+def test_every_max_tokens_error_states_the_same_range(cluster, value):
     for name in ("max_tokens", "max_completion_tokens", "n_predict"):
         if name == "n_predict" and value == -1:
             continue
@@ -290,7 +290,7 @@ def test_max_tokens_has_one_range_in_one_message(cluster, value):
         assert message == f"{name}: {value} is not an integer from 1 to what the prompt leaves of the model's context"
 
 
-def test_text_that_is_not_utf8_is_refused_by_field_and_byte(cluster):
+def test_errors_for_invalid_utf8_give_field_and_byte(cluster):
     def message(body):
         answer = ask(cluster.http, "POST", "/v1/completions", body)
         assert answer.status == 400
@@ -301,7 +301,7 @@ def test_text_that_is_not_utf8_is_refused_by_field_and_byte(cluster):
     assert "byte order mark" in message(b'\xef\xbb\xbf{"prompt": "x"}')
 
 
-def test_bodies_that_are_no_json(cluster):
+def test_bodies_that_are_not_json(cluster):
     for body in (b"", b"{", b"[]", b"null", b'{"prompt": "\xff"}', b'{"prompt": "\\ud800"}', b"\x00", b'{"prompt": "x"} {}',
                  b'{"a":' * 100_000, b"[" * 1_000_000, b'{"prompt": ' + b"9" * 400_000 + b"}"):
         answer = ask(cluster.http, "POST", "/v1/completions", body)
@@ -309,12 +309,12 @@ def test_bodies_that_are_no_json(cluster):
         assert answer.error["message"]
 
 
-def test_another_model_is_not_found(cluster):
+def test_an_unknown_model_is_not_found(cluster):
     error = refused(cluster, prompt="x", model="gpt-4", status=404)
     assert error["code"] == "model_not_found" and error["param"] == "model"
 
 
-def test_a_full_queue_is_429_and_a_lost_stage_an_event():
+def test_a_full_queue_gives_429_and_a_lost_stage_gives_an_event():
     cluster = Cluster(DEMO_MODEL, stages=2, flags=["--max-sequences", "1", "--max-waiting", "1"])
     cluster.start()
     try:

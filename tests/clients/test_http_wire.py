@@ -74,7 +74,7 @@ def test_expect_100_continue(cluster):
         assert reader.response().status == 417
 
 
-def test_a_body_that_is_too_large_is_refused_before_it_is_sent(cluster):
+def test_a_too_large_body_is_refused_before_it_is_sent(cluster):
     with connection(cluster.http) as sock:
         sock.sendall(b"POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nExpect: 100-continue\r\nContent-Length: 99999999\r\n\r\n")
         reader = Reader(sock)
@@ -172,7 +172,7 @@ def test_request_ids(cluster):
 
 
 @pytest.mark.parametrize("request_id", ["two\nlines", "a b", "\u00e9", "x" * 300])
-def test_request_ids_that_would_forge_a_line_are_refused(cluster, request_id):
+def test_request_ids_that_could_forge_a_log_line_are_refused(cluster, request_id):
     refused = ask(cluster.http, "POST", "/v1/completions", {"prompt": "x", "max_tokens": 1, "request_id": request_id})
     assert refused.status == 400 and refused.error["param"] == "request_id"
     with pytest.raises(grpc.RpcError) as error:
@@ -198,7 +198,7 @@ BAD = {
 
 
 @pytest.mark.parametrize("name", BAD)
-def test_what_is_no_request_is_refused_and_ends_the_connection(cluster, name):
+def test_invalid_requests_are_refused_and_close_the_connection(cluster, name):
     request, status = BAD[name]
     with connection(cluster.http) as sock:
         sock.sendall(request)
@@ -211,7 +211,7 @@ def test_what_is_no_request_is_refused_and_ends_the_connection(cluster, name):
     assert ask(cluster.http, "GET", "/health").status == 200
 
 
-def test_draining_refuses_and_finishes():
+def test_a_draining_server_refuses_new_requests_and_finishes_running_ones():
     with Cluster(DEMO_MODEL) as cluster, connection(cluster.http) as running, connection(cluster.http) as idle:
         idle_reader, reader = Reader(idle), Reader(running)
         idle.sendall(request_bytes("GET", "/ready"))

@@ -8,7 +8,7 @@ BODY = {"prompt": "The coach", "max_tokens": 5, "ignore_eos": True, "stream": Tr
 MESSAGES = [{"role": "user", "content": "When does the first coach leave Greywell on Sunday?"}]
 
 
-def test_a_stream_that_waits_shows_that_it_lives(chatty_cluster):
+def test_a_waiting_stream_sends_keep_alive_comments(chatty_cluster):
     with busy(chatty_cluster.http), connection(chatty_cluster.http) as sock:
         sock.sendall(request_bytes("POST", "/v1/completions", BODY))
         reader = Reader(sock)
@@ -18,13 +18,13 @@ def test_a_stream_that_waits_shows_that_it_lives(chatty_cluster):
     assert sum(not is_comment(data) for data in events) == 6 and events[-1] == "[DONE]"
 
 
-def test_what_is_refused_is_a_status(chatty_cluster):
+def test_a_refused_stream_gets_an_http_status(chatty_cluster):
     with busy(chatty_cluster.http):
         assert ask(chatty_cluster.http, "POST", "/v1/completions", dict(BODY, top_p=7)).status == 400
         assert ask(chatty_cluster.http, "POST", "/v1/completions", dict(BODY, model="x")).status == 404
 
 
-def test_openai_for_python_passes_over_comments(chatty_cluster):
+def test_openai_for_python_skips_comments(chatty_cluster):
     with connect(chatty_cluster) as client:
         options = dict(model="demo-model", messages=MESSAGES, temperature=0)
         whole = client.chat.completions.create(**options).choices[0].message.content

@@ -92,14 +92,14 @@ def test_logprobs(options):
     assert len(content) == 5 and all(len(token["top_logprobs"]) == 2 for token in content)
 
 
-def test_comments_are_passed_over(chatty_cluster):
+def test_comments_are_skipped(chatty_cluster):
     options = options_for(chatty_cluster)
     whole = litellm.completion(**options).choices[0].message.content
     with busy(chatty_cluster.http):
         assert text_of(litellm.completion(**options, stream=True)) == whole
 
 
-def test_errors_are_the_right_classes(options):
+def test_errors_have_the_right_classes(options):
     with pytest.raises(litellm.ContextWindowExceededError):
         litellm.completion(**{**options, "messages": [{"role": "user", "content": "word " * 5000}]})
     with pytest.raises(litellm.NotFoundError):

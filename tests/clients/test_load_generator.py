@@ -25,12 +25,12 @@ def statuses(cluster, *options, n=192):
 
 
 @pytest.mark.parametrize("options", [["-c", "64"], ["-c", "32", "-disable-keepalive"]], ids=["kept", "new"])
-def test_all_are_answered(cluster, options):
+def test_all_requests_are_answered(cluster, options):
     assert statuses(cluster, *options) == {200: 192}
     assert ask(cluster.http, "GET", "/status").json["scheduler"]["running"] == 0
 
 
-def test_too_many_are_refused_and_the_others_answered():
+def test_excess_requests_are_refused_and_the_others_answered():
     with Cluster(DEMO_MODEL, flags=["--max-sequences", "2", "--max-waiting", "4"]) as cluster:
         by_status = statuses(cluster, "-c", "64")
         assert by_status.keys() <= {200, 429} and sum(by_status.values()) == 192 and by_status[200] > 0

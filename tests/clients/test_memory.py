@@ -53,7 +53,7 @@ def complete(cluster, **fields):
 
 
 def test_long_prompts(cluster, router):
-    """Those that tokenizing has no memory for are refused; never the server's error."""
+    """Prompts are refused if tokenizing them would need too much memory; the server never fails."""
     answers = together(12, lambda i: complete(cluster, prompt=f"{i} " + WORDS * (15_000_000 // len(WORDS))))
     assert {answer.status_code for answer in answers} <= {400, 429, 503}
     assert any("context length" in answer.text or "--request-memory" in answer.text for answer in answers)
@@ -75,8 +75,8 @@ def test_long_prompts_over_grpc(cluster, router):
     assert set(together(24, ask)) <= {grpc.StatusCode.INVALID_ARGUMENT, grpc.StatusCode.RESOURCE_EXHAUSTED}
 
 
-def test_whole_answers_of_log_probabilities(cluster, router):
-    """One has more than there is memory for; a stream of the same has not."""
+def test_whole_answers_with_log_probabilities(cluster, router):
+    """A whole answer with log-probabilities can exceed the memory limit; the same answer as a stream does not."""
     large = {"n": 64, "max_tokens": 1000, "logprobs": 20}
     refused = complete(cluster, **large)
     assert refused.status_code == 400

@@ -123,7 +123,7 @@ def test_errors(client):
         client.embeddings.create(model="demo-model", input="x")
 
 
-def test_leaving_a_stream_early(client, cluster):
+def test_closing_a_stream_early(client, cluster):
     def aborts():
         return metric(cluster.http, "vllm:request_success_total", finished_reason="abort")
 
@@ -134,7 +134,7 @@ def test_leaving_a_stream_early(client, cluster):
     wait_for(lambda: aborts() == before + 1)
 
 
-def test_many_at_once(cluster):
+def test_many_requests_at_once(cluster):
     async def run():
         http = httpx.AsyncClient(trust_env=False, limits=httpx.Limits(max_connections=64))
         async with openai.AsyncOpenAI(base_url=f"http://{cluster.http}/v1", api_key="none", http_client=http) as client:
@@ -150,7 +150,7 @@ def test_many_at_once(cluster):
     assert all(asyncio.run(run()))
 
 
-def test_a_key(tmp_path):
+def test_api_key(tmp_path):
     keys = tmp_path / "keys"
     keys.write_text("sk-good\nsk-slow requests_per_minute=1\n")
     with Cluster(DEMO_MODEL, flags=["--api-keys", keys]) as cluster:

@@ -79,7 +79,7 @@ def test_json_object_and_length(client):
     ({"structured_outputs": {"choice": ["one"]}}, "one"),
     ({"structured_outputs": {"json": {"type": "array", "items": {"const": 1}, "minItems": 3, "maxItems": 3}}}, r"\[1,1,1\]"),
 ], ids=lambda value: "-".join(value) if isinstance(value, dict) else "")
-def test_other_forms(client, fields, matches):
+def test_other_kinds_of_structured_output(client, fields, matches):
     chat = client.chat.completions.create(extra_body=fields, temperature=2, max_tokens=60, **DEMO)
     plain = client.completions.create(model="demo-model", prompt=["It is", "Now"], temperature=2, max_tokens=60, extra_body=fields)
     for text in (chat.choices[0].message.content, *(choice.text for choice in plain.choices)):
@@ -114,7 +114,7 @@ def test_json_events(client):
     assert chosen == {path: text for path, text in expected.items() if not path.endswith("minute")}
 
 
-def test_json_events_of_a_fence_and_of_a_completion(client):
+def test_json_events_in_a_code_fence_and_in_a_completion(client):
     lark = r'start: "Yes, {so}:\n```json\n{\"answer\": \"" /[a-z]{3,9}/ "\"}\n```"'
     events, content, _ = read_events(client.completions.create(
         model="demo-model", prompt="x", stream=True, stream_options={"json_events": ["/answer"]}, seed=2, max_tokens=80,
@@ -198,7 +198,7 @@ def test_tools(tool_client):
     assert len(n_calls) > 1, "some answers have one call, some more"
 
 
-def test_arguments_come_in_pieces(tool_client):
+def test_arguments_arrive_in_pieces(tool_client):
     named = {"type": "function", "function": {"name": "weather"}}
     stream = tool_client.chat.completions.create(tool_choice=named, seed=5, stream=True, **ASK)
     deltas = [call for chunk in stream for call in chunk.choices[0].delta.tool_calls or []]
@@ -208,7 +208,7 @@ def test_arguments_come_in_pieces(tool_client):
     jsonschema.validate(json.loads("".join(delta.function.arguments or "" for delta in deltas)), PARAMETERS)
 
 
-def test_one_call_and_none(tool_client):
+def test_one_tool_call_and_no_tool_call(tool_client):
     for seed in range(3):
         one = tool_client.chat.completions.create(tool_choice="required", parallel_tool_calls=False, seed=seed, **ASK)
         assert len(one.choices[0].message.tool_calls) == 1
@@ -216,7 +216,7 @@ def test_one_call_and_none(tool_client):
     assert none.choices[0].message.tool_calls is None and none.choices[0].finish_reason == "length"
 
 
-def test_calls_come_back(tool_client, tool_cluster):
+def test_tool_calls_can_be_sent_back(tool_client, tool_cluster):
     call = {"id": "call_x", "type": "function", "function": {"name": "weather", "arguments": '{"city": "Rome"}'}}
     messages = [*ASK["messages"], {"role": "assistant", "content": None, "tool_calls": [call]},
                 {"role": "tool", "tool_call_id": "call_x", "content": "sunny"}]
@@ -238,7 +238,7 @@ def is_json(text):
     return True
 
 
-def test_an_answer_that_was_cut_off_can_be_sent_back(tool_client):
+def test_a_truncated_answer_can_be_sent_back(tool_client):
     named = {"type": "function", "function": {"name": "weather"}}
     n_tokens = tool_client.chat.completions.create(tool_choice=named, seed=5, **ASK).usage.completion_tokens
     arguments = "{}"
@@ -255,7 +255,7 @@ def test_an_answer_that_was_cut_off_can_be_sent_back(tool_client):
         assert tool_client.chat.completions.create(**ASK | {"messages": messages, "max_tokens": 1}).choices
 
 
-def test_thinking_that_was_cut_off_can_be_sent_back(tool_client):
+def test_truncated_reasoning_can_be_sent_back(tool_client):
     fields = dict(model="qwen2", messages=ASK["messages"], seed=1, extra_body={"guided_regex": "<think>\n[a-z]{90}\n</think>\n\n[A-Z]{2}"})
     cut = tool_client.chat.completions.create(max_tokens=12, **fields)
     message = cut.choices[0].message
@@ -268,7 +268,7 @@ def test_thinking_that_was_cut_off_can_be_sent_back(tool_client):
     assert last.usage.completion_tokens_details.reasoning_tokens == cut.usage.completion_tokens_details.reasoning_tokens
 
 
-def test_tools_with_a_form_are_calls_or_the_form(tool_client):
+def test_tools_with_a_response_format_give_calls_or_that_format(tool_client):
     kinds = set()
     for seed in range(16):
         fields = dict(seed=seed, response_format=RESPONSE_FORMAT, **ASK)
@@ -285,7 +285,7 @@ def test_tools_with_a_form_are_calls_or_the_form(tool_client):
     assert choice.message.tool_calls
 
 
-def test_a_tool_whose_schema_cannot_be_kept_to(tool_client):
+def test_a_tool_with_an_unsupported_schema(tool_client):
     parameters = {"type": "object", "properties": {"city": {"type": "string", "not": {"const": "Rome"}}}}
     function = {"name": "weather", "parameters": parameters}
     fields = ASK | {"tools": [TOOLS[1], {"type": "function", "function": function}], "tool_choice": "required"}
@@ -298,7 +298,7 @@ def test_a_tool_whose_schema_cannot_be_kept_to(tool_client):
     assert tool_client.chat.completions.create(**fields).choices[0].message.tool_calls
 
 
-def test_thinking_is_apart(tool_client):
+def test_reasoning_is_separated(tool_client):
     fields = dict(model="qwen2", messages=ASK["messages"], max_tokens=80, seed=1,
                   extra_body={"guided_regex": "<think>\n[a-z]{3,9}\n</think>\n\n[A-Z]{2,4}"})
     message = tool_client.chat.completions.create(**fields).choices[0].message

@@ -95,7 +95,7 @@ def test_a_conversation(page, cluster):
     assert page.find_elements(By.CLASS_NAME, "turn") == []
 
 
-def test_tokens_show_what_else_they_could_have_been(page):
+def test_tokens_show_their_alternatives(page):
     say(page, QUESTION)
     answer = wait_for_answer(page)
     tokens = answer.find_elements(By.CLASS_NAME, "token")
@@ -112,7 +112,7 @@ def test_tokens_show_what_else_they_could_have_been(page):
     assert not tip.is_displayed()
 
 
-def test_the_pipeline_is_seen_at_work(page):
+def test_the_page_shows_the_pipeline_at_work(page):
     stages = page.find_elements(By.CLASS_NAME, "stage")
     assert [stage.text.split("\n")[0].split(" ", 2)[:2] for stage in stages] == [["Stage", "0"], ["Stage", "1"]]
     assert "demo-model" in page.find_element(By.ID, "model").text
@@ -138,7 +138,7 @@ def test_stopping_and_errors(page):
     assert "cut off" in wait_for_answer(page, 3).text
 
 
-def test_a_broken_connection_is_gone_on_with(browser, cluster):
+def test_a_broken_stream_is_resumed(browser, cluster):
     resumed = metric(cluster.http, "stagecoach_streams_resumed_total")
     with CuttableProxy(cluster.http) as proxy:
         browser.get(f"http://{proxy.address}/")
@@ -171,7 +171,7 @@ def test_a_broken_connection_is_gone_on_with(browser, cluster):
     browser.get_log("browser")
 
 
-def test_stopping_ends_it_on_the_server(page, cluster):
+def test_stopping_cancels_the_request_on_the_server(page, cluster):
     kept = metric(cluster.http, "stagecoach_resumable_streams")
     say(page, QUESTION)
     wait(page, lambda: page.find_elements(By.CLASS_NAME, "token"))
@@ -181,7 +181,7 @@ def test_stopping_ends_it_on_the_server(page, cluster):
     page.get_log("browser")
 
 
-def test_a_server_that_keeps_no_streams(browser):
+def test_a_server_without_resumable_streams(browser):
     with Cluster(DEMO_MODEL, flags=["--resume-time", "0"]) as cluster:
         browser.get(f"http://{cluster.http}/")
         wait(browser, lambda: browser.find_elements(By.CLASS_NAME, "stage"))
@@ -191,7 +191,7 @@ def test_a_server_that_keeps_no_streams(browser):
     browser.get_log("browser")
 
 
-def test_what_people_write_is_text(page):
+def test_user_text_is_not_html(page):
     text = "<img src=x onerror=\"document.title='broken'\"><script>document.title='broken'</script>"
     say(page, text)
     wait_for_answer(page)
@@ -200,7 +200,7 @@ def test_what_people_write_is_text(page):
     assert page.title == "stagecoach"
 
 
-def test_nothing_is_loaded_from_elsewhere(page, cluster):
+def test_nothing_is_loaded_from_other_sites(page, cluster):
     origin = f"http://{cluster.http}/"
     loaded = page.execute_script("return performance.getEntriesByType('resource').map(entry => entry.name)")
     assert loaded and all(name.startswith(origin) for name in loaded)
@@ -215,7 +215,7 @@ def test_nothing_is_loaded_from_elsewhere(page, cluster):
 
 @pytest.mark.parametrize("size", SIZES)
 @pytest.mark.parametrize("scheme", ["light", "dark"])
-def test_looks(page, size, scheme):
+def test_appearance(page, size, scheme):
     width, height = SIZES[size]
     page.execute_cdp_cmd("Emulation.setDeviceMetricsOverride",
                          {"width": width, "height": height, "deviceScaleFactor": 1, "mobile": size == "narrow"})
@@ -241,7 +241,7 @@ def test_looks(page, size, scheme):
     page.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": []})
 
 
-def test_a_key_is_asked_for(browser, tmp_path):
+def test_the_page_asks_for_a_key(browser, tmp_path):
     keys = tmp_path / "keys"
     keys.write_text("sk-page\n")
     with Cluster(DEMO_MODEL, flags=["--api-keys", keys]) as cluster:

@@ -30,14 +30,14 @@ def test_generate_streams(cluster):
     assert messages[-1].timing.total_ms >= messages[-1].timing.ttft_ms > 0
 
 
-def test_tokens_are_what_text_is(cluster):
+def test_a_token_prompt_equals_a_text_prompt(cluster):
     tokens = cluster.stub.Tokenize(pb.TokenizeRequest(text="The train")).token_ids
     by_ids = cluster.stub.Generate(pb.GenerateRequest(tokens=pb.TokenIds(ids=tokens), sampling=GREEDY))
     by_text = cluster.stub.Generate(pb.GenerateRequest(text="The train", sampling=GREEDY))
     assert "".join(m.text for m in by_ids) == "".join(m.text for m in by_text)
 
 
-def test_chat_is_generate_on_the_rendered_text(cluster):
+def test_chat_equals_generate_on_the_rendered_text(cluster):
     chat = pb.ChatRequest(messages=[pb.ChatMessage(role="user", content="Good morning!")], sampling=GREEDY)
     rendered = cluster.stub.Tokenize(pb.TokenizeRequest(chat=chat))
     assert "Good morning!" in rendered.text

@@ -100,7 +100,7 @@ def kind(request, cluster):
     return (request.getfixturevalue("tool_cluster") if request.param == "tools" else cluster), request.param, path, body
 
 
-def test_cut_behind_every_event(kind):
+def test_a_stream_cut_after_any_event_resumes(kind):
     cluster, name, path, body = kind
     whole = Listener(cluster.http)
     whole.hear(begin(path, body, f"{name}-whole"))
@@ -125,7 +125,7 @@ def test_cut_behind_every_event(kind):
         assert again.events == listener.events
 
 
-def test_cut_at_bytes(cluster):
+def test_a_stream_cut_at_any_byte_resumes(cluster):
     path, body = KINDS["json_events"]
     whole = Listener(cluster.http)
     whole.hear(begin(path, body, "bytes-whole"))
@@ -136,7 +136,7 @@ def test_cut_at_bytes(cluster):
         assert listener.events == whole.events, n_bytes
 
 
-def test_it_runs_on_alone(cluster):
+def test_a_stream_runs_on_without_a_reader(cluster):
     body = dict(LONG, max_tokens=300)
     listener = Listener(cluster.http)
     listener.hear(begin("/v1/completions", body, "alone"), n_events=1)
@@ -150,7 +150,7 @@ def test_it_runs_on_alone(cluster):
     assert metric(cluster.http, "stagecoach_streams_resumed_total") >= 1
 
 
-def test_two_readers_get_all(cluster):
+def test_two_readers_get_everything(cluster):
     with connection(cluster.http) as one, connection(cluster.http) as other:
         one.sendall(begin("/v1/completions", dict(LONG, max_tokens=300), "two"))
         first = Reader(one)
@@ -224,7 +224,7 @@ def test_a_stream_belongs_to_a_tenant(tmp_path):
         assert as_key("sk-other", "GET", "/v1/streams/mine").status == 200
 
 
-def test_time_and_memory_are_limited():
+def test_streams_are_kept_for_limited_time_and_memory():
     flags = ["--resume-time", "0.001", "--resume-memory", "64KiB", "--resume-streams", "2"]
     with Cluster(DEMO_MODEL, flags=flags) as cluster:
         Listener(cluster.http).hear(begin("/v1/completions", dict(LONG, max_tokens=300), "left"), n_events=1)
@@ -245,7 +245,7 @@ def test_time_and_memory_are_limited():
             assert metric(cluster.http, "stagecoach_streams_dropped_total") > 0
 
 
-def test_a_beginning_that_is_no_longer_kept():
+def test_the_dropped_beginning_of_a_stream_is_an_error():
     with Cluster(DEMO_MODEL, flags=["--resume-memory", "64KiB"]) as cluster:
         Listener(cluster.http).hear(begin("/v1/completions", LONG, "long"))
         lost = ask(cluster.http, "GET", "/v1/streams/long")
@@ -254,7 +254,7 @@ def test_a_beginning_that_is_no_longer_kept():
         assert metric(cluster.http, "stagecoach_resumable_stream_bytes") <= 64 << 10
 
 
-def test_none_where_none_is_kept():
+def test_a_server_without_resumable_streams():
     with Cluster(DEMO_MODEL, flags=["--resume-time", "0"]) as cluster:
         refused = ask(cluster.http, "POST", "/v1/completions", resumable(LONG, "x"))
         assert refused.status == 400 and refused.error["param"] == "stream_options.resumable"
@@ -289,7 +289,7 @@ def test_grpc(cluster):
     cluster.stub.Cancel(pb.CancelRequest(request_id="over-grpc"))
 
 
-def test_comments_do_not_count(chatty_cluster):
+def test_comments_have_no_position(chatty_cluster):
     with connection(chatty_cluster.http) as sock:
         sock.sendall(begin("/v1/completions", dict(LONG, max_tokens=200), "chatty"))
         reader = Reader(sock)

@@ -1,5 +1,4 @@
 """Fault injection: load, and the observable effects while a process or a thread of a cluster is stopped."""
-import pathlib
 import re
 import threading
 import time
@@ -76,10 +75,6 @@ def pids(cluster):
     return router, workers
 
 
-def thread_names(pid):
-    return sorted({(task / "comm").read_text().strip() for task in pathlib.Path(f"/proc/{pid}/task").iterdir()})
-
-
 def is_ready(cluster):
     try:
         with urllib.request.urlopen(f"http://{cluster.http}/ready", timeout=10) as answer:
@@ -87,16 +82,6 @@ def is_ready(cluster):
     except urllib.error.HTTPError as error:
         assert error.code == 503
         return False
-
-
-def seconds_until(condition, most):
-    """Seconds until `condition` held; None: more than `most`. Polls, because /ready, /metrics and the log can only be asked."""
-    began = time.monotonic()
-    while not condition():
-        if time.monotonic() - began > most:
-            return None
-        time.sleep(0.01)
-    return time.monotonic() - began
 
 
 def metric(cluster, name):

@@ -113,8 +113,8 @@ class Cluster:
     """`process` is the launcher; `grpc`, `http` and `metrics` are addresses; `kv_blocks` is a count; `channel` and
     `stub` are connected to the router."""
 
-    def __init__(self, model, stages=1, flags=(), grpc_address="127.0.0.1:0"):
-        self.command = [STAGECOACH, "serve", str(model), "--stages", str(stages), "--grpc", grpc_address,
+    def __init__(self, model, stages=1, flags=(), grpc_address="127.0.0.1:0", program=STAGECOACH):
+        self.command = [program, "serve", str(model), "--stages", str(stages), "--grpc", grpc_address,
                         "--http", "127.0.0.1:0", "--metrics", "127.0.0.1:0", *map(str, flags)]
         self.process = None
 

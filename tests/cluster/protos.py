@@ -1,10 +1,14 @@
-"""Python classes of the project's .proto files, generated if they are missing or older than their sources."""
+"""Python classes of the project's .proto files, generated if they are missing or older than their sources. In a bundle
+for GPU machines they come from packed descriptors."""
 import pathlib
 import sys
+
+import packed_protos
 
 ROOT = pathlib.Path(__file__).parents[2]
 PROTO_DIR = ROOT / "proto"
 OUT_DIR = ROOT / "build" / "python"
+PACKED = ROOT / "proto" / "descriptors.binpb"  # of tests/gpu/bundle.sh
 
 
 def _is_current(sources):
@@ -29,6 +33,9 @@ def _generate(sources):
 
 
 def make_importable():
+    if PACKED.exists():
+        packed_protos.make_importable(PACKED)
+        return
     # Without grpc/health/v1: a generated package named `grpc` would hide grpcio's own.
     sources = sorted([*(PROTO_DIR / "stagecoach").rglob("*.proto"), *(PROTO_DIR / "opentelemetry").rglob("*.proto")])
     if not _is_current(sources):

@@ -18,17 +18,28 @@ def _ptrace(request, thread):
         raise OSError(code, os.strerror(code))
 
 
-def _age(task):
-    """Start time of a thread. Thread ids give no order, because they wrap around."""
-    return int((task / "stat").read_text().rpartition(")")[2].split()[19]), int(task.name)
+def _threads(process):
+    """[(start time, id, name)], the oldest first. Thread ids give no order, because they wrap around."""
+    found = []
+    for task in pathlib.Path(f"/proc/{process}/task").iterdir():
+        try:
+            head, _, tail = (task / "stat").read_text().rpartition(")")
+        except (FileNotFoundError, ProcessLookupError):  # it has ended
+            continue
+        found.append((int(tail.split()[19]), int(task.name), head.partition("(")[2]))
+    return sorted(found)
+
+
+def thread_names(process):
+    return sorted({name for _, _, name in _threads(process)})
 
 
 def _thread_of(process, name):
     # The oldest one: threads that it starts inherit its name.
-    for task in sorted(pathlib.Path(f"/proc/{process}/task").iterdir(), key=_age):
-        if (task / "comm").read_text().strip() == name:
-            return int(task.name)
-    raise AssertionError(f"process {process} has no thread {name!r}")
+    for _, thread, its_name in _threads(process):
+        if its_name == name:
+            return thread
+    raise ProcessLookupError(f"process {process} has no thread {name!r}")
 
 
 @contextlib.contextmanager

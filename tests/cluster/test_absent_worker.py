@@ -6,7 +6,7 @@ from harness import START_TIMEOUT_S, free_ports, parse_ready, start
 from workload import GOLDEN
 
 
-def test_a_worker_that_is_not_there_is_named_once():
+def test_a_missing_worker_is_reported_once():
     address = f"127.0.0.1:{free_ports(1)}"
     with contextlib.ExitStack() as stack:
         router = start(stack, "stagecoach-router", "--model", str(GOLDEN / "mistral"), "--stages", address, "--dtype", "float32",

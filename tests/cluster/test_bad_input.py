@@ -87,7 +87,7 @@ BAD = {
 
 
 @pytest.mark.parametrize("name", BAD)
-def test_bad_field_is_named(name, cluster, undisturbed):
+def test_the_error_names_a_bad_field(name, cluster, undisturbed):
     request, words = BAD[name]
     with pytest.raises(grpc.RpcError) as error:
         list(cluster.stub.Generate(request))

@@ -35,7 +35,7 @@ def timeline(*arguments):
     return subprocess.run([STAGECOACH, "timeline", *map(str, arguments)], capture_output=True, text=True, timeout=60)
 
 
-def test_sigusr1_writes_what_router_and_stages_did(tmp_path):
+def test_sigusr1_writes_the_steps_of_router_and_stages(tmp_path):
     with cluster_with_recorder(tmp_path, 2) as cluster:
         assert sum(len(m.token_ids) for m in cluster.stub.Generate(REQUEST)) == 12
         cluster.process.send_signal(signal.SIGUSR1)  # the launcher forwards it to its children
@@ -69,7 +69,7 @@ def test_the_drawing_is_svg(tmp_path):
 
 
 @pytest.mark.parametrize("fault", [signal.SIGABRT, signal.SIGSEGV])
-def test_a_worker_that_crashes_leaves_its_last_steps(tmp_path, fault):
+def test_a_crashing_worker_writes_its_last_steps(tmp_path, fault):
     cluster = cluster_with_recorder(tmp_path, 2)
     cluster.start()
     stream = cluster.stub.Generate(LONG)
@@ -86,7 +86,7 @@ def test_a_worker_that_crashes_leaves_its_last_steps(tmp_path, fault):
     assert any(e.get("cat") == "compute" for e in events)
 
 
-def test_files_that_are_none_are_named(tmp_path):
+def test_the_error_names_an_invalid_file(tmp_path):
     (tmp_path / "x.flight").write_text("hello")
     run = timeline(tmp_path / "x.flight")
     assert run.returncode == 1 and "x.flight: not a flight recorder file" in run.stderr
@@ -94,7 +94,7 @@ def test_files_that_are_none_are_named(tmp_path):
     assert run.returncode == 1 and "none.flight" in run.stderr
 
 
-def test_a_folder_that_is_not_there_is_refused_at_the_start(tmp_path):
+def test_a_missing_folder_is_refused_at_the_start(tmp_path):
     run = subprocess.run([STAGECOACH, "serve", str(MODEL), "--flight-recorder", str(tmp_path / "none"),
                           "--grpc", "127.0.0.1:0", "--metrics", "127.0.0.1:0"], capture_output=True, text=True, timeout=60)
     assert run.returncode == 1 and "--flight-recorder" in run.stderr

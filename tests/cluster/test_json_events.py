@@ -72,7 +72,7 @@ def test_events_are_the_documents_values(cluster, seed):
     assert chosen == {p: t for p, t in events.items() if p == "/answer" or p.endswith("/title")}
 
 
-def test_a_prompted_fence(cluster):
+def test_events_from_a_code_fence(cluster):
     """No JSON grammar: the document is in a Markdown fence between sentences."""
     lark = r'start: "Sure, {here} it is:\n```json\n{\"answer\": \"" /[a-z ]{3,9}/ "\", \"x\": 1}\n```\nBye [1]."'
     request = pb.GenerateRequest(tokens=PROMPT, json_events=pb.JsonEvents(paths=["/answer"]),

@@ -19,7 +19,7 @@ LONG = pb.GenerateRequest(tokens=pb.TokenIds(ids=[5] * 8), sampling=pb.SamplingP
 FLAGS = ["--dtype", "float32"]
 
 
-def test_sigterm_finishes_what_runs():
+def test_sigterm_finishes_running_requests():
     with Cluster(MODEL, stages=2, flags=FLAGS) as cluster:
         stream = cluster.stub.Generate(LONG)
         first = next(stream)
@@ -29,7 +29,7 @@ def test_sigterm_finishes_what_runs():
         assert cluster.process.wait(timeout=30) == 0
 
 
-def test_sigterm_refuses_what_waits():
+def test_sigterm_refuses_waiting_requests():
     with Cluster(MODEL, stages=1, flags=[*FLAGS, "--max-sequences", "1"]) as cluster:
         running = cluster.stub.Generate(LONG)
         next(running)
@@ -62,7 +62,7 @@ def test_a_new_request_while_draining_is_unavailable():
 
 
 @pytest.mark.parametrize("victim", [0, 1, 2])
-def test_a_lost_stage_ends_requests_with_its_name(victim):
+def test_the_error_after_a_lost_stage_names_it(victim):
     """Losing one stage ends the cluster: requests get an error that names it, and nothing stays behind."""
     cluster = Cluster(MODEL, stages=3, flags=FLAGS)
     cluster.start()
@@ -79,8 +79,8 @@ def test_a_lost_stage_ends_requests_with_its_name(victim):
     cluster.assert_nothing_left()
 
 
-def test_clients_that_do_not_read_delay_the_end_by_one_grace():
-    """One over HTTP and one over gRPC, each given 10 s: side by side."""
+def test_clients_that_do_not_read_delay_the_end_by_one_grace_period():
+    """One client over HTTP and one over gRPC. Each gets a grace period of 10 s, both at the same time."""
     large = {"prompt": [5] * 8, "ignore_eos": True, "max_tokens": 300, "n": 8, "logprobs": 20, "stream": True}
     body = json.dumps(large).encode()
     head = ("POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
@@ -115,7 +115,7 @@ def failed_start(*arguments):
     return cause
 
 
-def test_failed_starts_name_one_cause(tmp_path):
+def test_a_failed_start_names_one_cause(tmp_path):
     assert "nowhere" in failed_start("nowhere/at-all")
     (tmp_path / "config.json").write_text("{}")
     assert "architectures" in failed_start(str(tmp_path))
@@ -139,7 +139,7 @@ def test_a_port_in_use_is_the_cause():
             assert "127.0.0.1:1:" not in router.stderr  # it does not look for its worker
 
 
-def test_two_servers_of_one_address_are_refused():
+def test_two_servers_with_one_address_are_refused():
     address = f"127.0.0.1:{free_ports(1)}"
     run = subprocess.run([STAGECOACH, "serve", str(MODEL), "--grpc", address, "--http", address, "--metrics", "127.0.0.1:0"],
                          capture_output=True, text=True, timeout=60)
@@ -147,7 +147,7 @@ def test_two_servers_of_one_address_are_refused():
     assert run.stderr == f"error: --grpc and --http are both {address}: give each an address of its own\n"
 
 
-def test_dummy_weights_from_config_alone(tmp_path):
+def test_dummy_weights_need_only_a_config(tmp_path):
     for name in ("config.json", "tokenizer.json", "tokenizer_config.json"):
         (tmp_path / name).write_bytes((MODEL / name).read_bytes())
     with Cluster(tmp_path, stages=2, flags=["--load-format", "dummy"]) as cluster:

@@ -17,7 +17,7 @@ def plan(model, *flags):
 # Sliding windows mixed with full attention, windows only, experts, and one kind of layer.
 @pytest.mark.parametrize("model", ["gemma2", "gemma3", "mistral-window", "mixtral", "llama3"])
 @pytest.mark.parametrize("stages", [1, 2])
-def test_the_planned_blocks_are_the_servers(model, stages):
+def test_the_plan_has_as_many_blocks_as_the_server(model, stages):
     flags = ["--kv-memory", "2MiB", "--max-sequences", "6", "--max-batched-tokens", "64"]
     with Cluster(GOLDEN / model, stages=stages, flags=flags) as cluster:
         served = cluster.kv_blocks
@@ -26,7 +26,7 @@ def test_the_planned_blocks_are_the_servers(model, stages):
     assert planned["kv_tokens"] == 16 * served
 
 
-def test_weights_are_counted_in_the_type_that_a_gpu_keeps_them_in(tmp_path):
+def test_weights_are_counted_in_the_dtype_that_a_gpu_stores(tmp_path):
     """All weights are counted in config.json's dtype, whatever their stored encoding."""
     model = shutil.copytree(GOLDEN / "mistral", tmp_path / "model")
     config = json.loads((model / "config.json").read_text())
@@ -38,7 +38,7 @@ def test_weights_are_counted_in_the_type_that_a_gpu_keeps_them_in(tmp_path):
     assert sizes["float32"] > 1.9 * sizes["bfloat16"]
 
 
-def test_the_document_prints_what_its_command_does():
+def test_the_document_shows_the_command_s_real_output():
     document = (ROOT / "docs" / "sizing.md").read_text()
     block = next(block for block in document.split("```") if "$ stagecoach plan " in block)
     command, printed = block.strip().split("\n", 1)

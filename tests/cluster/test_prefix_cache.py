@@ -91,14 +91,14 @@ def test_choices_share_their_prompt():
         assert metric(cluster, "vllm:prompt_tokens_total") == 100 + 3 * 4
 
 
-def test_salts_share_nothing():
+def test_different_salts_share_no_prefix():
     with Cluster(GOLDEN / "opt", flags=FLAGS) as cluster:
         prompt = random_ids(100, 2)
         assert [ask(cluster.stub, request(prompt, salt=salt))[2] for salt in ("a", "b", "", "a", "b", "")] == \
             [0, 0, 0, 96, 96, 96]
 
 
-def test_many_with_one_beginning_hold_it_once():
+def test_many_prompts_with_a_common_prefix_store_it_once():
     """There are 24 prompts of 1,100 tokens. KV memory holds fewer than three of them, but their first 1,024 tokens are
     the same."""
     n, common = 24, random_ids(1024, 3)

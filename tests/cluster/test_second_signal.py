@@ -47,7 +47,7 @@ def worker_with_log(stack):
     return worker, log, write_end
 
 
-def test_one_is_enough_for_a_worker_whose_log_nobody_reads():
+def test_one_signal_ends_a_worker_whose_log_is_not_read():
     with contextlib.ExitStack() as stack:
         worker, _, write_end = worker_with_log(stack)
         filler = os.open(f"/proc/self/fd/{write_end}", os.O_WRONLY | os.O_NONBLOCK)
@@ -60,7 +60,7 @@ def test_one_is_enough_for_a_worker_whose_log_nobody_reads():
 
 
 @pytest.mark.parametrize("second", SIGNALS)
-def test_of_a_worker_that_cannot_end(second):
+def test_a_second_signal_ends_a_stuck_worker(second):
     """The worker's main thread is stopped."""
     with contextlib.ExitStack() as stack:
         worker, *_ = worker_with_log(stack)
@@ -72,7 +72,7 @@ def test_of_a_worker_that_cannot_end(second):
             assert worker.wait(timeout=STOP_TIMEOUT_S) == 128 + second
 
 
-def test_of_a_router():
+def test_a_second_signal_ends_a_router():
     with contextlib.ExitStack() as stack:
         worker = start(stack, "stagecoach-worker", "--listen", "127.0.0.1:0", "--threads", "1")
         router = start(stack, "stagecoach-router", "--model", str(GOLDEN / "mistral"), "--stages",
@@ -87,7 +87,7 @@ def test_of_a_router():
 
 
 @pytest.mark.parametrize("second", SIGNALS)
-def test_of_the_launcher(second):
+def test_a_second_signal_ends_the_launcher(second):
     cluster = Cluster(GOLDEN / "mistral", stages=2)
     cluster.start()
     stream = cluster.stub.Generate(LONG)

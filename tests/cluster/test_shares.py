@@ -31,7 +31,7 @@ async def tokens_while_both_wait(cluster, quiet_connections, n_served):
 
 
 @pytest.mark.parametrize("weights", [(1, 1), (1, 3), (3, 1)])
-def test_a_flood_leaves_the_other_its_share(tmp_path, weights):
+def test_a_flood_leaves_the_other_tenant_its_share(tmp_path, weights):
     with serve(tmp_path, weights, "--max-sequences", "8") as cluster:
         tokens = asyncio.run(tokens_while_both_wait(cluster, quiet_connections=24, n_served=60))
     share = weights[1] / sum(weights)
@@ -40,7 +40,7 @@ def test_a_flood_leaves_the_other_its_share(tmp_path, weights):
     assert tokens["flood"] >= 0.8 * (1 - share) * sum(tokens.values()), tokens
 
 
-def test_a_full_queue_turns_the_flood_away_and_not_the_other(tmp_path):
+def test_a_full_queue_refuses_only_the_flood(tmp_path):
     flags = ["--max-sequences", "4", "--max-waiting", "200"]
     with serve(tmp_path, (1, 1), *flags) as cluster:
         async def run():

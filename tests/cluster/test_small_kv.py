@@ -34,7 +34,7 @@ def answers_by_stages():
 
 
 @pytest.mark.parametrize("stages", [1, 2, 4])
-def test_all_finish(stages, alone, answers_by_stages):
+def test_all_requests_finish(stages, alone, answers_by_stages):
     with Cluster(GOLDEN / "opt", stages=stages, flags=FLAGS) as cluster:
         answers = asyncio.run(run_all(cluster.grpc, requests(), N_REQUESTS))
         assert all(free == total for _, free, total in free_blocks(cluster.stub))

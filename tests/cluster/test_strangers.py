@@ -117,7 +117,7 @@ SECRETS = {"none": [], "wrong": [("stagecoach-secret", "0" * 64)], "empty": [("s
 
 
 @pytest.mark.parametrize("secret", SECRETS)
-def test_every_call_of_a_stranger_is_refused_and_changes_nothing(cluster, secret):
+def test_every_unauthorized_call_is_refused_and_changes_nothing(cluster, secret):
     methods = list(internal_methods())
     assert len(methods) >= 13
     with unchanged_stream(cluster):
@@ -151,7 +151,7 @@ def test_two_thousand_wrong_hellos_take_no_threads_and_no_memory(cluster):
         usage.check()
 
 
-def test_two_thousand_connections_that_say_nothing(cluster):
+def test_two_thousand_silent_connections(cluster):
     resource.setrlimit(resource.RLIMIT_NOFILE, (resource.getrlimit(resource.RLIMIT_NOFILE)[1],) * 2)
     with unchanged_stream(cluster), contextlib.ExitStack() as stack:
         usage = Usage(cluster)

@@ -79,7 +79,7 @@ def test_schemas_of_the_test_suite(cluster):
     assert n_refused < 0.6 * len(entries)
 
 
-def test_other_forms(cluster):
+def test_other_kinds_of_grammars(cluster):
     forms = {
         "regex": (pb.Grammar(regex=r"[a-f]{2,6}(-[0-9]+)?"), lambda text: re.fullmatch(r"[a-f]{2,6}(-[0-9]+)?", text)),
         "choice": (pb.Grammar(choice=pb.GrammarChoice(texts=["yes", "no", "größer"])),
@@ -97,7 +97,7 @@ def test_other_forms(cluster):
         assert len({a.text for a in whole}) > 1, name
 
 
-def test_json_is_compact_unless_whitespace_is_asked_for(cluster):
+def test_json_is_compact_unless_whitespace_is_requested(cluster):
     schema = json.dumps(structured.APP_SCHEMAS[0])
     compact = ask(cluster, structured.sampling(n=8, logit_bias=BIAS, grammar=pb.Grammar(json_schema=schema)))
     spaced = ask(cluster, structured.sampling(n=8, logit_bias=BIAS, max_tokens=400,
@@ -109,7 +109,7 @@ def test_json_is_compact_unless_whitespace_is_asked_for(cluster):
             assert answer in spaced or len(answer.text) <= len(bare) + 12 * answer.text.count("\\")
 
 
-def test_cut_off_says_length(cluster):
+def test_a_truncated_answer_has_finish_reason_length(cluster):
     (answer,) = ask(cluster, structured.json_schema(structured.APP_SCHEMAS[1], max_tokens=12))
     assert answer.finish_reason == pb.FINISH_REASON_LENGTH
     assert '{"steps":['.startswith(answer.text[:10]) and len(answer.token_ids) == 12
@@ -117,7 +117,7 @@ def test_cut_off_says_length(cluster):
     assert answer.finish_reason == pb.FINISH_REASON_STOP and answer.text == "a"
 
 
-def test_end_of_a_grammar_ends_the_choice(cluster):
+def test_the_end_of_a_grammar_ends_the_choice(cluster):
     """This also holds with min_tokens and ignore_eos, which delay the end as long as the grammar allows more tokens."""
     choice = pb.Grammar(choice=pb.GrammarChoice(texts=["a", "ab", "abc"]))
     for fields in ({"min_tokens": 50}, {"ignore_eos": True}, {"min_tokens": 50, "ignore_eos": True}):
@@ -128,7 +128,7 @@ def test_end_of_a_grammar_ends_the_choice(cluster):
     assert texts == {"a", "ab", "abc"}
 
 
-def test_logprobs_are_the_models_own(cluster):
+def test_logprobs_are_not_masked(cluster):
     plain = ask(cluster, pb.SamplingParams(temperature=0, max_tokens=1, logprobs=20))[0]
     held = ask(cluster, pb.SamplingParams(temperature=0, max_tokens=1, logprobs=20, grammar=pb.Grammar(regex="[0-9]+")))[0]
     assert held.text.isdigit()
@@ -169,7 +169,7 @@ def alone():
 @pytest.mark.parametrize("stages,flags", [
     (1, []), (2, ["--prefill-chunk", "7"]), (4, []), (2, ["--preempt-every", "4"]), (1, ["--preempt-every", "3", "--plan-ahead", "off"]),
 ], ids=["one stage", "two stages, chunks of 7", "four stages", "preempted every 4 steps", "preempted, nothing planned ahead"])
-def test_identical_however_it_is_scheduled(alone, stages, flags):
+def test_answers_do_not_depend_on_scheduling(alone, stages, flags):
     with Cluster(GOLDEN / MODEL, stages=stages, flags=[*FLAGS, *flags]) as cluster:
         answers = asyncio.run(run_all(cluster.grpc, mixed(48), 24))
         assert all(free == total for _, free, total in free_blocks(cluster.stub))
@@ -182,7 +182,7 @@ def heavy(i):
     return {"type": "object", "properties": properties, "required": list(properties)}
 
 
-def test_bad_grammars_disturb_nobody(cluster):
+def test_bad_grammars_do_not_affect_other_requests(cluster):
     """Invalid, huge and slow grammars beside normal requests, which get their usual answers."""
     ordinary = [request(pb.SamplingParams(temperature=0, max_tokens=30, ignore_eos=True)) for _ in range(16)]
     expected = asyncio.run(run_all(cluster.grpc, ordinary[:1], 1))[0]

@@ -40,7 +40,7 @@ def tokens_of(stream):
     return [token for message in stream for token in message.token_ids]
 
 
-def test_the_router_that_starts_last_has_the_workers_at_once(tmp_path):
+def test_the_router_that_starts_last_gets_the_workers_at_once(tmp_path):
     with contextlib.ExitStack() as stack:
         workers = Workers(stack, tmp_path)
         first = workers.router()
@@ -53,7 +53,7 @@ def test_the_router_that_starts_last_has_the_workers_at_once(tmp_path):
         assert second.poll() is None
 
 
-def test_a_stream_of_the_older_router_ends_with_the_reason(tmp_path):
+def test_streams_of_the_older_router_end_with_the_reason(tmp_path):
     with contextlib.ExitStack() as stack:
         workers = Workers(stack, tmp_path)
         stream = ask(stack, workers.router(), 400)
@@ -81,7 +81,7 @@ def test_a_router_with_another_secret_changes_nothing(tmp_path):
         assert serving.poll() is None
 
 
-def test_a_worker_that_others_reach_wants_a_secret(tmp_path):
+def test_a_worker_that_other_machines_reach_needs_a_secret(tmp_path):
     address = f"0.0.0.0:{free_ports(1)}"
     with contextlib.ExitStack() as stack:
         refused = start(stack, "stagecoach-worker", "--listen", address)
@@ -108,7 +108,7 @@ def certificates(folder):
             "--internal-tls-ca", str(folder / "ca.pem"), "--internal-tls-name", "stagecoach.internal"]
 
 
-def test_stages_and_router_talk_by_mutual_tls(tmp_path):
+def test_stages_and_router_use_mutual_tls(tmp_path):
     with contextlib.ExitStack() as stack:
         plain = tokens_of(ask(stack, Workers(stack, tmp_path).router(), 20))
         workers = Workers(stack, tmp_path, flags=certificates(tmp_path))

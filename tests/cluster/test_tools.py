@@ -81,7 +81,7 @@ def test_required_and_named(tmp_path, spelling):
         assert not calls and text
 
 
-def test_auto_is_what_the_model_writes(tmp_path):
+def test_with_auto_the_model_decides(tmp_path):
     """A model that writes a tool call without a forced tool choice. Here a Lark grammar makes it write one."""
     with start(tmp_path, "hermes") as cluster:
         chat = request(mode=pb.ToolChoice.AUTO)
@@ -97,7 +97,7 @@ def test_auto_is_what_the_model_writes(tmp_path):
 
 
 @pytest.mark.parametrize("spelling", SPELLINGS)
-def test_with_a_form_an_answer_is_calls_or_of_that_form(tmp_path, spelling):
+def test_with_a_grammar_an_answer_is_tool_calls_or_follows_the_grammar(tmp_path, spelling):
     with start(tmp_path, spelling) as cluster:
         for seed in range(12):
             chat = request(seed, pb.ToolChoice.AUTO)
@@ -121,7 +121,7 @@ def test_with_a_form_an_answer_is_calls_or_of_that_form(tmp_path, spelling):
         read(cluster.stub, chat)
 
 
-def test_thinking_is_apart(tmp_path):
+def test_reasoning_is_separated(tmp_path):
     form = "[a-z]{3,9}\n</think>\n\n[A-Z]{2,4}"
     with start(tmp_path, "hermes", opening="<think></think>") as cluster:
         chat = pb.ChatRequest(messages=[pb.ChatMessage(role="user", content="Hi")],
@@ -134,7 +134,7 @@ def test_thinking_is_apart(tmp_path):
         assert none == "" and whole == f"<think>\n{reasoning}\n</think>\n\n{text}"
 
 
-def test_a_grammar_waits_for_the_end_of_thinking(tmp_path):
+def test_a_grammar_starts_after_the_reasoning(tmp_path):
     """The prompt ends inside the reasoning. This model never ends it, so that everything up to max_tokens is
     reasoning."""
     with start(tmp_path, "hermes", opening="</think><think>\n") as cluster:

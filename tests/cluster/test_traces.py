@@ -73,7 +73,7 @@ def named(spans, name):
     return [span for _, span in spans if span.name == name]
 
 
-def test_spans_of_one_request_hang_together(receiver):
+def test_spans_of_one_request_form_one_tree(receiver):
     with traced_cluster(receiver) as cluster:
         assert sum(len(m.token_ids) for m in cluster.stub.Generate(REQUEST, metadata=(("traceparent", SAMPLED),))) == 6
     # All spans have arrived once the cluster has ended: its programs send the remaining ones before they exit.
@@ -100,7 +100,7 @@ def test_spans_of_one_request_hang_together(receiver):
     assert all(service == "stagecoach-router" for service, span in spans if not span.name.startswith("stage "))
 
 
-def test_http_takes_the_header_and_not_sampled_means_nothing(receiver):
+def test_http_reads_the_header_and_unsampled_requests_have_no_spans(receiver):
     with traced_cluster(receiver) as cluster:
         for traceparent in (NOT_SAMPLED, SAMPLED):
             body = json.dumps({"prompt": [5] * 8, "max_tokens": 2, "ignore_eos": True}).encode()
@@ -111,7 +111,7 @@ def test_http_takes_the_header_and_not_sampled_means_nothing(receiver):
     assert named(spans, "request")[0].parent_span_id.hex() == CALLER
 
 
-def test_the_ratio_decides_where_the_client_does_not(receiver):
+def test_the_ratio_applies_if_the_client_does_not_decide(receiver):
     with traced_cluster(receiver, "--trace-sample-ratio", "0") as cluster:
         list(cluster.stub.Generate(REQUEST))
         list(cluster.stub.Generate(REQUEST, metadata=(("traceparent", SAMPLED),)))
@@ -119,7 +119,7 @@ def test_the_ratio_decides_where_the_client_does_not(receiver):
     assert [span.trace_id.hex() for span in named(spans, "request")] == [TRACE_ID]
 
 
-def test_without_a_client_s_context_a_trace_begins_here(receiver):
+def test_without_a_client_s_context_the_router_starts_a_trace(receiver):
     with traced_cluster(receiver) as cluster:
         list(cluster.stub.Generate(REQUEST))
     request, = named(receiver.wait_for(lambda spans: named(spans, "request")), "request")
@@ -140,7 +140,7 @@ def test_a_lost_stage_is_an_error_on_the_request_s_span(receiver):
     assert request.status.code == otlp.Status.STATUS_CODE_ERROR and "stage 1" in request.status.message
 
 
-def test_a_receiver_that_is_away_changes_nothing():
+def test_an_unreachable_receiver_changes_nothing():
     with Receiver() as gone:
         pass
     with traced_cluster(gone) as cluster:

@@ -8,7 +8,7 @@ from harness import parse_ready, start
 from workload import GOLDEN
 
 
-def test_a_router_that_stands_still_loses_its_worker():
+def test_a_stopped_router_loses_its_worker():
     with contextlib.ExitStack() as stack:
         def route():
             return start(stack, "stagecoach-router", "--model", str(GOLDEN / "mistral"), "--stages", address, "--dtype", "float32",

@@ -53,7 +53,7 @@ def n_tokens(stream):
 
 
 @pytest.mark.parametrize("victim", [0, 1])
-def test_sigterm_of_a_worker_finishes_what_runs(victim):
+def test_sigterm_of_a_worker_finishes_running_requests(victim):
     with Pipeline() as pipeline:
         streams = [pipeline.stub.Generate(REQUEST) for _ in range(3)]
         begun = [len(next(stream).token_ids) for stream in streams]
@@ -67,7 +67,7 @@ def test_sigterm_of_a_worker_finishes_what_runs(victim):
         assert pipeline.workers[1 - victim].wait(timeout=STOP_TIMEOUT_S) == 0
 
 
-def test_all_told_at_once_finish_what_runs():
+def test_sigterm_of_all_programs_finishes_running_requests():
     """All programs get the signal at once, as in a pod without sidecars."""
     with Pipeline() as pipeline:
         stream = pipeline.stub.Generate(REQUEST)

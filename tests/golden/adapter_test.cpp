@@ -8,7 +8,7 @@
 namespace stagecoach {
 namespace {
 
-TEST_CASE("a merged adapter agrees with transformers and peft") {
+TEST_CASE("a merged adapter gives the same tokens as transformers with peft") {
   const std::string data = STAGECOACH_GOLDEN_DATA;
   const auto ops = kernels::MakeCpuOps({.n_threads = 2});
   const std::vector<GoldenModel> adapters = FindGoldenModels(data + "/adapters");

@@ -107,7 +107,7 @@ TestGguf Convert(const std::string& model_dir, const ModelSpec& spec, const std:
   return file;
 }
 
-TEST_CASE("a model from GGUF computes what it computes from safetensors") {
+TEST_CASE("a GGUF model gives the same results as from safetensors") {
   const auto [folder, architecture] = GENERATE(table<std::string, std::string>(
       {{"llama-linear", "llama"}, {"mistral-window", "llama"}, {"gemma", "gemma"}}));
   INFO(folder);

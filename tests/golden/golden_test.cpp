@@ -154,7 +154,7 @@ TEST_CASE("float32 agrees with transformers") {
   }
 }
 
-TEST_CASE("bfloat16 is off by no more than the reference's bfloat16") {
+TEST_CASE("the bfloat16 error is at most the reference's bfloat16 error") {
   for (Backend& backend : Backends()) {
     for (const GoldenModel& model : AllModels()) {
       if (model.bfloat16.logits == 0) continue;
@@ -166,7 +166,7 @@ TEST_CASE("bfloat16 is off by no more than the reference's bfloat16") {
   }
 }
 
-TEST_CASE("stages, chunks and neighbours change no bit") {
+TEST_CASE("stages, chunks and other sequences change no bit") {
   for (const Backend& backend : SameBitsBackends()) {
     const std::vector<GoldenModel> all = AllModels();
     for (size_t i = 0; i < all.size(); i += backend.model_stride) {
@@ -200,7 +200,7 @@ TEST_CASE("stages, chunks and neighbours change no bit") {
   }
 }
 
-TEST_CASE("dummy weights make the same model whatever the split") {
+TEST_CASE("dummy weights give the same model for every layer split") {
   for (const Backend& backend : Backends()) {
     if (!backend.splits_alike) continue;
     for (const GoldenModel& model : FindGoldenModels(STAGECOACH_GOLDEN_DATA)) {

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Packs one file with everything that tests/gpu/run.py needs on a bare machine with GPUs (Ubuntu 24.04 with Python 3, a
 # driver, and the libraries of CUDA and NCCL): stripped programs, their shared libraries, golden models, the demo model
-# and the scripts.
+# and the scripts. tests/bench/bombs.py is packed too; it needs Python's grpcio and protobuf there, in any version.
 #   tests/gpu/bundle.sh [--bin DIR] [--out FILE.tar.gz] [PROGRAM...]
 # PROGRAM: further programs of DIR; transport_nccl_bench is included if it exists. On the GPU machine:
 #   tar xzf FILE.tar.gz && stagecoach-gpu/tests/gpu/run.py
@@ -30,7 +30,7 @@ scratch=$(mktemp -d)
 trap 'rm -rf "$scratch"' EXIT
 to=$scratch/$name
 
-mkdir -p "$to"/{bin,lib,deploy,tests/gpu,tests/bench,tests/golden}
+mkdir -p "$to"/{bin,lib,deploy,proto,tests/gpu,tests/bench,tests/cluster,tests/golden}
 for program in "${programs[@]}"; do strip -o "$to/bin/$program" "$bin/$program"; done
 # Libraries of every Ubuntu are not packed, and neither is CUDA, which must fit the machine's driver.
 (cd "$bin" && PYTHONPATH=$root/deploy/images python3 - "${programs[@]}" <<'END'
@@ -48,7 +48,10 @@ END
 done
 cp -r "$root/deploy/demo-model" "$to/deploy/"
 cp -r "$root/tests/golden/data" "$to/tests/golden/"
-cp "$root"/tests/bench/{random_checkpoint,grammar_schema}.py "$to/tests/bench/"
+protoc -I "$root/proto" --include_imports --descriptor_set_out="$to/proto/descriptors.binpb" \
+  stagecoach/v1/inference.proto
+cp "$root"/tests/bench/{random_checkpoint,grammar_schema,bombs,bomb_requests,gap_listener}.py "$to/tests/bench/"
+cp "$root"/tests/cluster/{stopped_thread,polling,faults,harness,protos,packed_protos}.py "$to/tests/cluster/"
 cp "$root"/tests/gpu/*.py "$to/tests/gpu/"
 mkdir "$to/tests/gpu/parts" && cp "$root"/tests/gpu/parts/*.py "$to/tests/gpu/parts/"
 cp "$root"/{LICENSE,NOTICE} "$to/"

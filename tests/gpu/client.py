@@ -16,18 +16,27 @@ class CheckFailed(Exception):
     """The server still works, but its answers are wrong."""
 
 
-def _ask(address, method, path, body=None, limit_s=300):
+def _answer(address, method, path, body=None, limit_s=300):
+    """(status, text)"""
     host, _, port = address.rpartition(":")
     connection = http.client.HTTPConnection(host, int(port), timeout=limit_s)
     try:
         connection.request(method, path, body and json.dumps(body), {"Content-Type": "application/json"})
         response = connection.getresponse()
-        text = response.read().decode()
+        return response.status, response.read().decode()
     finally:
         connection.close()
-    if response.status != 200:
-        raise RuntimeError(f"{method} {path}: {response.status} {text[:500]}")
+
+
+def _ask(address, method, path, body=None, limit_s=300):
+    status, text = _answer(address, method, path, body, limit_s)
+    if status != 200:
+        raise RuntimeError(f"{method} {path}: {status} {text[:500]}")
     return text
+
+
+def is_ready(server):
+    return _answer(server.http, "GET", "/ready", limit_s=30)[0] == 200
 
 
 def max_model_len(server):
@@ -132,10 +141,11 @@ def check_answers(report):
 class Stream:
     """A streamed completion, read token by token."""
 
-    def __init__(self, server, prompt, max_tokens):
+    def __init__(self, server, prompt, max_tokens, temperature=0, **sampling):
         host, _, port = server.http.rpartition(":")
         self._connection = http.client.HTTPConnection(host, int(port), timeout=120)
-        body = dict(prompt=prompt, max_tokens=max_tokens, temperature=0, ignore_eos=True, stream=True)
+        body = dict(prompt=prompt, max_tokens=max_tokens, temperature=temperature, ignore_eos=True, stream=True,
+                    **sampling)
         self._connection.request("POST", "/v1/completions", json.dumps(body), {"Content-Type": "application/json"})
         self._response = self._connection.getresponse()
         if self._response.status != 200:

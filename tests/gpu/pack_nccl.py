@@ -8,7 +8,7 @@ several stages can use NCCL on a machine with one GPU. On that machine:
 
     mkdir nccl && xz -dc OUT.xz >nccl/libnccl.so.2
     NCCL_MULTI_RANK_GPU_ENABLE=1 LD_LIBRARY_PATH=$PWD/nccl:$LD_LIBRARY_PATH \\
-        tests/gpu/run.py --stages 1,2,4 --devices 0,0,0,0 --only tokens kill
+        tests/gpu/run.py --stages 1,2,4 --devices 0,0,0,0 --only tokens kill stop
 
 Parts that are never loaded are filled with zeros, which xz packs to almost nothing: relocatable device code, and
 machine code for other GPUs. The rest of the library is unchanged.

@@ -16,7 +16,6 @@ import collections
 import fnmatch
 import os
 import pathlib
-import platform
 import signal
 import sys
 import tempfile
@@ -28,12 +27,12 @@ import gpus
 import servers
 import shapes
 from checks import LeftOut, Options
+from machine import commit_of, default_bin, machine_of, model_of
 from parts import PARTS, waves
 from results import Results, read_lines
 
 MODEL_LIMIT_S = 400  # time limit for writing a checkpoint
 ALIKE = 2  # after this many equal failures of one mode, its other checks are left out
-MEMORY_FRACTION = 0.9  # share of a GPU's memory for all stages on it
 
 
 class OutOfTime(Exception):
@@ -55,33 +54,6 @@ class Limit:
 
     def __exit__(self, *_):
         signal.setitimer(signal.ITIMER_REAL, 0)
-
-
-def machine_of(device, found):
-    if device == "cpu":
-        return f"{os.cpu_count()} cores, {platform.machine()}"
-    driver = gpus.driver()
-    names = collections.Counter(name for name, _ in found)
-    return (", ".join(f"{n} {name}" for name, n in names.items()) + f", {os.cpu_count()} cores"
-            + (f", driver {driver}" if driver else ""))
-
-
-def model_of(device, found):
-    """The GPU models, without their number: values of different models are not compared."""
-    return "CPU" if device == "cpu" else ", ".join(sorted({name for name, _ in found}))
-
-
-def commit_of():
-    packed = shapes.ROOT / "COMMIT"
-    if packed.exists():
-        return packed.read_text().strip()
-    return gpus.output("git", "rev-parse", "--short", "HEAD", cwd=shapes.ROOT) or "unknown"
-
-
-def default_bin(device):
-    """The programs' folder in a bundle, or in a build."""
-    packed = shapes.ROOT / "bin"
-    return packed if packed.is_dir() else shapes.ROOT / "build" / device / "bin"
 
 
 def numbers(kind):
@@ -202,11 +174,7 @@ class Runner:
         log.parent.mkdir(parents=True, exist_ok=True)
         more = ["--transport", self._args.transport] if self._args.transport else []
         if self._args.devices:
-            gpus_of_stages = self._args.devices[:spec.stages]
-            more += ["--devices", ",".join(map(str, gpus_of_stages))]
-            sharing = max(map(gpus_of_stages.count, gpus_of_stages))
-            if sharing > 1 and "--memory-fraction" not in spec.flags:
-                more += ["--memory-fraction", f"{MEMORY_FRACTION / sharing:.2f}"]
+            more += servers.placement(self._args.devices[:spec.stages], spec.flags)
         on_gpus = self._args.device == "cuda"
         self._server = servers.Server(spec, model_dir, self._options.bin_dir, self._args.device, log, more,
                                       gpus=(self._args.devices or range(spec.stages))[:spec.stages] if on_gpus else (),

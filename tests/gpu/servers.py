@@ -15,6 +15,7 @@ from processes import children_of, ends_with_us, is_running
 
 STOP_LIMIT_S = 60
 GONE_LIMIT_S = 20
+MEMORY_FRACTION = 0.9  # share of a GPU's memory for all stages on it
 TRANSPORT_LIMIT_S = 5  # for the log line about the transport, which may come after `ready`
 
 
@@ -70,6 +71,15 @@ def library_path(bin_dir, wants_nccl):
 def environment(bin_dir, wants_nccl):
     """Environment of the programs."""
     return dict(os.environ, LD_LIBRARY_PATH=library_path(bin_dir, wants_nccl))
+
+
+def placement(gpus_of_stages, flags):
+    """Flags that put each stage on its GPU, in addition to `flags`. Stages on one GPU share its memory."""
+    more = ["--devices", ",".join(map(str, gpus_of_stages))]
+    sharing = max(map(gpus_of_stages.count, gpus_of_stages))
+    if sharing > 1 and "--memory-fraction" not in flags:
+        more += ["--memory-fraction", f"{MEMORY_FRACTION / sharing:.2f}"]
+    return more
 
 
 class Server:

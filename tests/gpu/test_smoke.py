@@ -14,7 +14,7 @@ import pytest
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 BIN_DIR = pathlib.Path(os.environ.get("STAGECOACH_BIN_DIR", ROOT / "build" / "cpu" / "bin"))
 PARTS = {"hop", "tokens", "waves", "kv_blocks", "speed", "constrained", "prefix_cache", "cliff", "preemption", "gemma2_27b", "kill",
-         "kernels"}
+         "stop", "kernels"}
 
 
 def command(work, *flags, bin_dir=BIN_DIR, device="cpu"):
@@ -56,6 +56,7 @@ def test_every_part_runs(whole):
     for model in ("mistral_7b_v0.3", "nccl/mistral_7b_v0.3/2_stages"):
         assert found[f"smoke/{model}/prefix_cache/same_tokens"]["cached_tokens"] > 0
         assert found[f"smoke/{model}/cliff/different_tokens"]["value"] == 0
+    assert found["smoke/nccl/stalled/2_stages/stage_1/thread_compute"]["stages_named"] == [1]
     itl = found["smoke/nccl/mistral_7b_v0.3/2_stages/itl_ms/batch_1"]
     assert len(itl["stages"]) == 2 and itl["transport"] == "host"
     assert found["smoke/nccl/opt_6.7b/waves_with_other_tokens"]["starts_ended"] == 2
@@ -63,7 +64,7 @@ def test_every_part_runs(whole):
         assert {"value", "unit", "reference", "ratio", "machine", "date", "commit", "command"} <= line.keys(), line
 
 
-def test_a_run_that_was_cut_off_goes_on(whole, tmp_path):
+def test_an_interrupted_run_continues(whole, tmp_path):
     """A run that was interrupted within a line continues; its references are in the file."""
     _, _, lines = whole
     at = next(i for i, line in enumerate(lines) if line.get("check") == "waves/2_stages/fraction_0.5/plain/start_1")
@@ -81,7 +82,7 @@ def test_a_run_that_was_cut_off_goes_on(whole, tmp_path):
     assert all(line["reference"] == "one stage's tokens where launches block" for line in again if "sequences_that_differ" in line)
 
 
-def test_the_last_starts_of_waves_have_one_microbatch(tmp_path):
+def test_the_last_wave_start_of_several_stages_has_one_microbatch(tmp_path):
     out = tmp_path / "out.jsonl"
     done = run(tmp_path, "--out", out, "--only", *(f"waves/{stages}_stages/*/plain/start_{start}"
                                                    for stages, start in ((1, 4), (2, 3), (2, 4))), "--starts", 4)
@@ -94,7 +95,7 @@ def test_the_last_starts_of_waves_have_one_microbatch(tmp_path):
     assert all(line["steps_a_wave"] >= 6 for line in found.values())
 
 
-def test_sums_are_made_where_no_check_is_left(whole, tmp_path):
+def test_a_resumed_run_without_checks_left_makes_the_sums(whole, tmp_path):
     """The earlier run was killed before its sums, or its lines come from several files."""
     _, _, lines = whole
     own = [line for line in lines if "state" in line or "n_stages" in line]
@@ -115,7 +116,7 @@ def test_sums_are_made_where_no_check_is_left(whole, tmp_path):
 
 @pytest.mark.parametrize("what, value", [("commit", "0123456"), ("gpu", "NVIDIA H100"), ("gpus_of_stages", [0, 0]),
                                          ("wanted_transport", "host")])
-def test_lines_of_another_commit_gpu_or_place_do_not_count(whole, tmp_path, what, value):
+def test_results_of_another_commit_gpu_or_placement_are_ignored(whole, tmp_path, what, value):
     _, _, lines = whole
     changed = [line | {what: value} if what in line else line for line in lines]
     out = tmp_path / "out.jsonl"
@@ -130,7 +131,7 @@ def test_lines_of_another_commit_gpu_or_place_do_not_count(whole, tmp_path, what
     assert any("growth" in line for line in again) == (what == "wanted_transport")
 
 
-def test_another_number_of_waves_is_another_check(whole, tmp_path):
+def test_checks_with_another_number_of_waves_run_again(whole, tmp_path):
     _, _, lines = whole
     out = tmp_path / "out.jsonl"
     out.write_text("".join(json.dumps(line) + "\n" for line in lines))
@@ -140,7 +141,7 @@ def test_another_number_of_waves_is_another_check(whole, tmp_path):
         assert (done.returncode, states(read(out)[n_before:])) == (0, again), done.stdout + done.stderr
 
 
-def test_the_list_leaves_nothing_behind(tmp_path):
+def test_list_leaves_nothing_behind(tmp_path):
     out = tmp_path / "out.jsonl"
     out.write_text('{"cut of')
     for flags in ((), ("--resume", out)):
@@ -151,7 +152,7 @@ def test_the_list_leaves_nothing_behind(tmp_path):
     assert [path.name for path in tmp_path.rglob("*")] == ["out.jsonl"] and out.read_text() == '{"cut of'
 
 
-def test_what_could_not_run_elsewhere_runs_here(tmp_path):
+def test_a_left_out_check_runs_once_it_is_possible(tmp_path):
     out = tmp_path / "out.jsonl"
     done = run(tmp_path, "--out", out, "--only", "preemption", "--stages", "1")
     assert (done.returncode, states(read(out))) == (0, {"preemption/2_stages": "left out"})
@@ -161,7 +162,7 @@ def test_what_could_not_run_elsewhere_runs_here(tmp_path):
     assert sum("state" in line for line in read(out)) == 2
 
 
-def test_a_failure_stays_one_until_it_is_run_again(whole, tmp_path):
+def test_a_failure_remains_until_a_retry_succeeds(whole, tmp_path):
     _, _, lines = whole
     out = tmp_path / "out.jsonl"
     failed = [dict(line, state="failed", error="out of luck") if line.get("check") == "kv_blocks/1_stages" else line
@@ -175,7 +176,7 @@ def test_a_failure_stays_one_until_it_is_run_again(whole, tmp_path):
     assert "of runs before" not in done.stdout
 
 
-def test_runs_side_by_side_have_logs_of_their_own(tmp_path):
+def test_parallel_runs_have_separate_logs(tmp_path):
     for _ in range(2):
         assert run(tmp_path, "--only", "kv_blocks/1_stages").returncode == 0
     assert len(list(tmp_path.glob("logs/*.log"))) == 2
@@ -241,7 +242,7 @@ esac
     return run_with
 
 
-def test_no_results_of_nccl_by_another_transport(on_gpus):
+def test_nccl_checks_give_no_results_over_another_transport(on_gpus):
     done, lines = on_gpus("--only", "speed/2_stages/start")
     assert done.returncode == 1
     assert not any("name" in line for line in lines)
@@ -252,14 +253,14 @@ def test_no_results_of_nccl_by_another_transport(on_gpus):
     assert {line["transport"] for line in lines if "name" in line} == {"host"}
 
 
-def test_two_gpus_have_hops(on_gpus):
+def test_two_gpus_run_the_hop_checks(on_gpus):
     done, lines = on_gpus("--only", "hop", "speed/1_stages/start")
     assert done.returncode == 1
     assert {line["check"]: line["error"] for line in lines if "error" in line} == dict.fromkeys(
         ("hop/2_gpus", "hop/2_gpus_overlapping"), "transport_nccl_bench is not among the programs")
 
 
-def test_what_fails_or_hangs_stops_nothing_else(tmp_path):
+def test_failing_and_hanging_servers_do_not_stop_other_checks(tmp_path):
     """One server dies, one never becomes ready, one never answers; the others serve normally."""
     with socket.create_server(("127.0.0.1", 0)) as listener:
         deaf = f"127.0.0.1:{listener.getsockname()[1]}"
@@ -308,7 +309,7 @@ exit 1
     assert [line["state"] for line in read(out)[-4:] if "state" in line] == ["ok", "ok"], retried.stdout + retried.stderr
 
 
-def test_kernels_run_where_their_programs_are(tmp_path):
+def test_kernel_checks_run_if_their_programs_exist(tmp_path):
     programs = tmp_path / "bin"
     programs.mkdir()
     (programs / "kernels_cuda_test").write_text("#!/bin/sh\necho 'All tests passed (12 assertions in 3 test cases)'\n")
@@ -335,7 +336,7 @@ exec "$@"
     assert memcheck.startswith("compute-sanitizer --tool memcheck --error-exitcode 9 kernels_cuda_test 'a step is built*,Attention: ")
 
 
-def test_what_failed_twice_is_left_out(tmp_path):
+def test_a_check_that_failed_twice_is_left_out(tmp_path):
     """Checks of another mode still run."""
     programs = tmp_path / "bin"
     programs.mkdir()
@@ -361,7 +362,7 @@ exec '{BIN_DIR}/stagecoach' "$@"
     assert states(read(out)) == expected("ok"), done.stdout + done.stderr
 
 
-def test_the_bundle_is_all_it_takes(tmp_path):
+def test_the_bundle_is_complete(tmp_path):
     """The bundle needs nothing else except the system's own libraries."""
     programs = tmp_path / "bin"
     programs.mkdir()
@@ -373,8 +374,19 @@ def test_the_bundle_is_all_it_takes(tmp_path):
     assert packed.returncode == 0, packed.stderr
     subprocess.run(["tar", "-C", tmp_path, "-xzf", tmp_path / "gpu.tar.gz"], check=True)
     assert (tmp_path / "stagecoach-gpu" / "bin" / "transport_nccl_bench").exists()
-    done = subprocess.run([tmp_path / "stagecoach-gpu" / "tests" / "gpu" / "run.py", "--device", "cpu", "--smoke", "--only", "kill",
-                           "gemma2_27b/2_stages/*", "constrained/1_stages", "--out", tmp_path / "out.jsonl"],
+    scripts = tmp_path / "stagecoach-gpu" / "tests"
+    done = subprocess.run([scripts / "gpu" / "run.py", "--device", "cpu", "--smoke", "--only", "kill",
+                           "stop/1_stages/*/process", "gemma2_27b/2_stages/*", "constrained/1_stages",
+                           "--out", tmp_path / "out.jsonl"],
                           capture_output=True, text=True, env={"PATH": os.environ["PATH"]})
     assert done.returncode == 0, done.stdout + done.stderr
     assert set(states(read(tmp_path / "out.jsonl")).values()) == {"ok"}
+    core = str(min(os.sched_getaffinity(0)))
+    done = subprocess.run([sys.executable, scripts / "bench" / "bombs.py", "--bombs", "tokenize_15_mb",
+                           "--seconds", "1", "--stages", "2", "--listener-cpus", core,
+                           "--out", tmp_path / "bombs.jsonl"],
+                          capture_output=True, text=True, env={"PATH": os.environ["PATH"]})
+    assert done.returncode == 0, done.stdout + done.stderr
+    peak, _, gaps = read(tmp_path / "bombs.jsonl")
+    assert (peak["outcomes"], peak["cores"]) == ({"400": 1}, {"server": "all", "bomber": "all", "listener": core})
+    assert gaps["name"] == "bombs/cpu/2_stages/tokenize_15_mb/gap_p99" and gaps["n_before"] > 0

@@ -80,7 +80,7 @@ class Release:
 
 
 @pytest.mark.parametrize("variant", [None, CHART / "ci" / "two-nodes.yaml"], ids=["default", "two-nodes"])
-def test_the_render_serves(variant):
+def test_the_rendered_programs_serve(variant):
     values = free_values(2) | ({"model.path": ""} if variant else {})
     manifests = Manifests(render(variant, **values))
     with Release(manifests) as release:
@@ -101,7 +101,7 @@ def test_a_pod_ends_without_losing_a_stream():
         assert [stage.end() for stage in release.stages] == [0, 0]
 
 
-def test_a_lost_stage_is_started_again_and_the_others_stay():
+def test_only_a_lost_stage_is_restarted():
     with Release(Manifests(render(**free_values(3), stagesPerNode=3))) as release:
         before = [stage.process.pid for stage in release.stages]
         with release.stub() as stub:

@@ -15,7 +15,7 @@ def any_variant(request):
     return Manifests(render(request.param))
 
 
-def test_pods_are_confined(any_variant):
+def test_pods_run_with_restricted_privileges(any_variant):
     for name, spec, _ in any_variant.pods():
         assert spec["automountServiceAccountToken"] is False, name
         assert spec["securityContext"]["runAsNonRoot"] and spec["securityContext"]["runAsUser"] > 0, name
@@ -41,7 +41,7 @@ def test_mounts_have_their_volumes_and_probes_their_ports(any_variant):
                 assert probe is None or "httpGet" in probe or probe.get("grpc", probe.get("tcpSocket"))["port"] in own, name
 
 
-def test_every_pod_has_policy_budget_and_service(any_variant):
+def test_every_pod_has_a_network_policy_a_disruption_budget_and_a_service(any_variant):
     manifests = any_variant
     labels = [labels for name, _, labels in manifests.pods() if not name.startswith("Pod ")]
     for service in manifests.kind("Service"):
@@ -58,14 +58,14 @@ def test_every_pod_has_policy_budget_and_service(any_variant):
         assert len(services) == 1 and "metrics" in [port["name"] for port in services[0]["spec"]["ports"]]
 
 
-def test_a_client_keeps_to_one_replica_unless_a_gateway_sees_to_it():
+def test_a_client_stays_with_one_replica_unless_turned_off():
     spec = Manifests(render()).one("Service", ROUTER)["spec"]
     assert spec["sessionAffinity"] == "ClientIP" and spec["sessionAffinityConfig"]["clientIP"]["timeoutSeconds"] == 10800
     spec = Manifests(render(**{"service.sessionAffinity": "None"})).one("Service", ROUTER)["spec"]
     assert spec["sessionAffinity"] == "None" and "sessionAffinityConfig" not in spec
 
 
-def test_router_knows_all_stages_in_order(any_variant):
+def test_the_router_gets_all_stages_in_order(any_variant):
     manifests = any_variant
     router = next(c for _, spec, _ in manifests.pods() for c in containers(spec) if c["name"] == "router")
     stages = next(arg for arg in router["args"] if arg.startswith("--stages=")).removeprefix("--stages=").split(",")
@@ -90,7 +90,7 @@ def test_router_knows_all_stages_in_order(any_variant):
     assert stages == listening
 
 
-def test_router_and_stages_have_one_secret_and_nobody_listens_without(any_variant):
+def test_router_and_stages_share_a_secret_and_require_it(any_variant):
     sources = set()
     for name, spec, _ in any_variant.pods():
         for container in containers(spec):
@@ -106,7 +106,7 @@ def test_router_and_stages_have_one_secret_and_nobody_listens_without(any_varian
     assert own == [f"{ROUTER}-internal"] if sources == {f"{ROUTER}-internal"} else own == []
 
 
-def test_the_secret_is_made_for_each_release_and_long():
+def test_each_release_gets_its_own_long_secret():
     secrets = [base64.b64decode(Manifests(render()).one("Secret", f"{ROUTER}-internal")["data"]["secret"]) for _ in range(2)]
     assert secrets[0] != secrets[1]
     assert all(len(secret) >= 32 for secret in secrets)
@@ -126,7 +126,7 @@ def test_internal_tls_is_mutual():
             assert all(("tcpSocket" in container[f"{kind}Probe"]) == is_stage for kind in ("startup", "readiness"))
 
 
-def test_grace_is_longer_than_the_longest_stream():
+def test_the_grace_period_is_longer_than_the_longest_stream():
     for seconds in (1, 3600, 86400):
         deployment = Manifests(render(**{"router.longestStreamSeconds": seconds})).one("Deployment", ROUTER)
         spec = deployment["spec"]["template"]["spec"]
@@ -136,7 +136,7 @@ def test_grace_is_longer_than_the_longest_stream():
         assert workers["spec"]["template"]["spec"]["terminationGracePeriodSeconds"] > seconds
 
 
-def test_startup_is_sized_to_loading():
+def test_the_startup_probe_allows_for_the_load_time():
     def startup_s(**values):
         spec = Manifests(render(**values)).one("Deployment", ROUTER)["spec"]
         probe = spec["template"]["spec"]["containers"][0]["startupProbe"]
@@ -147,7 +147,7 @@ def test_startup_is_sized_to_loading():
     assert startup_s(**{"model.sizeGiB": 100, "model.readMiBPerSecond": 100}) in range(1144, 1160)
 
 
-def test_one_node_is_one_pod_whose_stages_outlive_the_router():
+def test_one_node_has_one_pod_whose_stages_outlive_the_router():
     manifests = Manifests(render())
     assert not manifests.kind("StatefulSet")
     spec = manifests.one("Deployment", ROUTER)["spec"]["template"]["spec"]
@@ -156,7 +156,7 @@ def test_one_node_is_one_pod_whose_stages_outlive_the_router():
     assert manifests.one("NetworkPolicy", ROUTER)["spec"]["egress"] == []
 
 
-def test_traces_may_leave_and_nothing_else():
+def test_only_traces_may_leave_the_pods():
     values = {"tracing.endpoint": "otel.monitoring.svc:4317", "tracing.sampleRatio": 0.25}
     manifests = Manifests(render(**values))
     spec = manifests.one("Deployment", ROUTER)["spec"]["template"]["spec"]
@@ -171,7 +171,7 @@ def test_traces_may_leave_and_nothing_else():
             "stage-0", "stage-1", 4317, 53, 53]
 
 
-def test_two_nodes_are_two_pods_apart():
+def test_two_nodes_have_two_worker_pods_on_different_nodes():
     manifests = Manifests(render(nodes=2, stagesPerNode=3))
     workers = manifests.one("StatefulSet", WORKERS)["spec"]
     assert workers["replicas"] == 2 and workers["podManagementPolicy"] == "Parallel"
@@ -182,7 +182,7 @@ def test_two_nodes_are_two_pods_apart():
     assert manifests.one("Deployment", ROUTER)["spec"]["strategy"] == {"type": "Recreate"}
 
 
-def test_a_group_is_a_pipeline_over_nodes_and_never_recreated_as_a_whole():
+def test_a_group_is_a_pipeline_over_nodes_and_is_not_recreated_as_a_whole():
     manifests = Manifests(render(nodes=3, replicas=2, **{"leaderWorkerSet.enabled": True, "hpa.enabled": True}))
     assert not manifests.kind("StatefulSet") and not manifests.kind("Deployment")
     groups = manifests.one("LeaderWorkerSet", GROUPS)["spec"]
@@ -202,7 +202,7 @@ def test_a_group_is_a_pipeline_over_nodes_and_never_recreated_as_a_whole():
     assert "replicas" not in groups
 
 
-def test_policies_let_a_groups_pods_talk():
+def test_network_policies_connect_a_group_s_pods():
     for device in ("cpu", "cuda"):
         manifests = Manifests(render(nodes=2, device=device, **{"leaderWorkerSet.enabled": True}))
         for name in (ROUTER, WORKERS):
@@ -225,7 +225,7 @@ def test_all_gpus_of_a_pod_are_visible_to_each_stage():
         assert "/dev/shm" in [mount["mountPath"] for mount in stage["volumeMounts"]]
 
 
-def test_images_go_by_digest():
+def test_images_can_be_given_by_digest():
     digest = "sha256:" + "a" * 64
     spec = Manifests(render(**{"image.router.digest": digest, "image.worker.tag": "1.2"})).one("Deployment", ROUTER)["spec"]
     images = {c["name"]: c["image"] for c in containers(spec["template"]["spec"])}
@@ -233,7 +233,7 @@ def test_images_go_by_digest():
                       "stage-1": "stagecoach/worker-cpu:1.2"}
 
 
-def test_an_autoscaler_owns_the_number_of_replicas():
+def test_an_autoscaler_sets_the_number_of_replicas():
     assert Manifests(render()).one("Deployment", ROUTER)["spec"]["replicas"] == 1
     for values in ({"hpa.enabled": True}, {"keda.enabled": True, "keda.serverAddress": "http://prometheus:9090"}):
         manifests = Manifests(render(**values))
@@ -242,7 +242,7 @@ def test_an_autoscaler_owns_the_number_of_replicas():
         assert scaler["spec"]["scaleTargetRef"]["name"] == ROUTER
 
 
-def test_an_inference_pool_holds_the_routers():
+def test_an_inference_pool_contains_the_routers():
     manifests = Manifests(render(**{"inferencePool.enabled": True, "inferencePool.endpointPicker": "picker"}))
     pool = manifests.one("InferencePool", ROUTER)["spec"]
     template = manifests.one("Deployment", ROUTER)["spec"]["template"]

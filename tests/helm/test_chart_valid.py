@@ -39,7 +39,7 @@ def test_lint(variant):
 @needs_helm
 @variants
 @needs_schemas
-def test_schemas_of_the_api(variant):
+def test_objects_match_the_api_schemas(variant):
     text = render(variant)
     run = kubeconform(text, "-summary", "-output", "json")
     n_objects = len(Manifests(text).all)
@@ -70,11 +70,11 @@ def test_the_schemas_find_a_misspelled_field():
     ({"image.worker.digest": "latest"}, "digest"),
     ({"worker.kvMemory": "much"}, "kvMemory"),
 ], ids=lambda value: ",".join(value) if isinstance(value, dict) else "")
-def test_what_cannot_be_is_refused_by_name(values, says):
+def test_impossible_values_are_refused_by_name(values, says):
     assert says in refusal(**values)
 
 
-def test_the_schema_knows_every_value_and_no_other():
+def test_the_schema_has_exactly_the_chart_s_values():
     def compare(schema, value, path):
         if "properties" not in schema or not isinstance(value, dict) or path[-1:] == ["resources"]:
             return
@@ -86,10 +86,10 @@ def test_the_schema_knows_every_value_and_no_other():
     compare(json.loads((CHART / "values.schema.json").read_text()), yaml.safe_load((CHART / "values.yaml").read_text()), [])
 
 
-def test_the_readme_is_made_from_the_values():
+def test_the_readme_is_generated_from_the_values():
     subprocess.run([sys.executable, CHART / "readme.py", "--check"], check=True)
 
 
-def test_the_version_is_the_projects():
+def test_the_chart_has_the_project_s_version():
     version = re.search(r"project\(stagecoach VERSION (\S+)", (CHART.parent / "CMakeLists.txt").read_text())[1]
     assert yaml.safe_load((CHART / "Chart.yaml").read_text())["appVersion"] == version

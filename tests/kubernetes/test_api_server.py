@@ -121,7 +121,7 @@ def test_two_nodes_upgrade_and_roll_back(cluster, namespace):
         "--log-level=info" in c["args"] for pod in pods(cluster, namespace, "worker") for c in pod["spec"]["containers"]))
 
 
-def test_gpus_are_allocated_to_pods_and_no_more_than_there_are(cluster, namespace):
+def test_gpus_are_allocated_to_pods_up_to_the_number_that_exists(cluster, namespace):
     """A pipeline of 8 GPUs fills a node, so with four pipelines and three nodes one pod waits."""
     install(cluster, namespace, CHART / "ci" / "gpu.yaml", replicas=3)
     assert len({pod["spec"]["nodeName"] for pod in pods(cluster, namespace, "router")}) == 3
@@ -135,7 +135,7 @@ def test_gpus_are_allocated_to_pods_and_no_more_than_there_are(cluster, namespac
     wait_for("one pod waits for GPUs", lambda: len(waiting()) == 1)
 
 
-def test_a_drain_waits_for_the_budget(cluster, namespace):
+def test_a_drain_waits_for_the_disruption_budget(cluster, namespace):
     """With two pipelines of which one may be unavailable, the second node is drained only when the first pod is
     back."""
     install(cluster, namespace, replicas=2)
@@ -186,7 +186,7 @@ def lose_node(cluster, others):
     wait_for("the node is NotReady", lambda: not ready(cluster.get("node", "lost-node")))
 
 
-def test_a_lost_nodes_pipeline_comes_up_elsewhere(cluster, namespace):
+def test_the_pipeline_of_a_lost_node_starts_on_another_node(cluster, namespace):
     others = ["node-0", "node-1", "node-2"]
     with a_node_that_gets_lost(cluster, others):
         install(cluster, namespace, **SOON)
@@ -197,7 +197,7 @@ def test_a_lost_nodes_pipeline_comes_up_elsewhere(cluster, namespace):
                                                   and p["spec"]["nodeName"] != "lost-node"])
 
 
-def test_a_lost_worker_comes_up_elsewhere_once_its_node_is_said_to_be_off(cluster, namespace):
+def test_a_lost_worker_moves_once_its_node_is_marked_as_off(cluster, namespace):
     others = ["node-0", "node-1"]  # one pod per node: the other worker takes node-2
     with a_node_that_gets_lost(cluster, others):
         install(cluster, namespace, CHART / "ci" / "two-nodes.yaml", **SOON, **{"podMonitor.enabled": False})
@@ -209,7 +209,7 @@ def test_a_lost_worker_comes_up_elsewhere_once_its_node_is_said_to_be_off(cluste
                                                      and pod["metadata"]["name"] == lost and pod["spec"]["nodeName"] != "lost-node"])
 
 
-def test_kube_score_finds_what_the_charts_readme_argues_and_nothing_else():
+def test_kube_score_finds_only_what_the_chart_s_readme_explains():
     argued = set(re.findall(r"^\| `([^`]+)` \|", (CHART / "README.md").read_text().partition("kube-score")[2].partition("\n## ")[0], re.M))
     found = {}
     for variant in VARIANTS:

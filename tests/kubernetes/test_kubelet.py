@@ -69,7 +69,7 @@ def processes(name):
     return found
 
 
-def test_it_answers_a_chat(cluster):
+def test_the_server_answers_a_chat(cluster):
     pod, = router_pods(cluster)
     assert ready(pod) and pod["spec"]["nodeName"] == "real"
     with chat(pod, "Who are you?") as answer:
@@ -85,7 +85,7 @@ def test_helm_test_passes(cluster):
     assert ran.returncode == 0, ran.stdout + ran.stderr
 
 
-def test_the_programs_run_confined(cluster):
+def test_the_programs_run_with_restricted_privileges(cluster):
     pids = [*processes("stagecoach-router").values(), *processes("stagecoach-worker").values()]
     assert len(pids) == 3
     for pid in pids:
@@ -98,7 +98,7 @@ def test_the_programs_run_confined(cluster):
 
 
 @pytest.mark.skipif(shutil.which("busybox") is None, reason="no busybox here: apt-get install busybox-static")
-def test_the_runbooks_way_to_a_flight_recorder(cluster, tmp_path):
+def test_the_runbook_s_commands_fetch_the_flight_recorder_files(cluster, tmp_path):
     """The commands of deploy/prometheus/RUNBOOK.md, unchanged except for the pod and the image."""
     pod, = router_pods(cluster)
     lines = re.findall(r"^   kubectl (.*)$", RUNBOOK.read_text().partition("## StagecoachStalled")[2].partition("\n## ")[0], re.M)
@@ -119,7 +119,7 @@ def test_the_runbooks_way_to_a_flight_recorder(cluster, tmp_path):
     assert drawn.returncode == 0 and (tmp_path / "timeline.svg").stat().st_size > 0, drawn.stderr
 
 
-def test_a_lost_stage_is_started_again_with_the_router_and_no_other(cluster):
+def test_a_lost_stage_restarts_only_itself_and_the_router(cluster):
     before, = router_pods(cluster)
     os.kill(processes("stagecoach-worker")["--listen=0.0.0.0:9101"], signal.SIGKILL)
 
@@ -198,7 +198,7 @@ forwarded() {
 """
 
 
-def test_the_documents_commands(cluster, tmp_path):
+def test_commands_in_the_documents_work(cluster, tmp_path):
     """Runs the `sh cluster` blocks of the documents, unchanged except for names in capitals, in a separate
     namespace."""
     models = tmp_path / "models"

@@ -4,13 +4,13 @@ import pytest
 
 
 @pytest.mark.parametrize("text", ["min_p", "set_min_p(1)", "min_p_", "--min-p 0.1", "kMinP", "has_MinP", "MIN_P", "minP"])
-def test_spellings(text):
+def test_every_spelling_is_found(text):
     assert counts.spellings("min_p").search(text)
     assert counts.spellings("min-p").search(text)
 
 
 @pytest.mark.parametrize("text", ["admin_p", "min_pixels", "MinPixels", "min_p2", "min p", "KMINP_"])
-def test_other_identifiers(text):
+def test_longer_identifiers_are_not_found(text):
     assert not counts.spellings("min_p").search(text)
 
 

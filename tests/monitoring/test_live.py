@@ -86,7 +86,7 @@ def test_every_panel_has_data_under_load(prometheus, cluster):
             prometheus.wait_for(f"data for {title!r}: {query}", has_data)
 
 
-def test_every_alert_evaluates(prometheus, cluster):
+def test_every_alert_s_metrics_exist(prometheus, cluster):
     """Each expression's left side, the part before the threshold, has data; so does a threshold's metric. This finds
     names that nothing exposes."""
     with Load(cluster):
@@ -132,7 +132,7 @@ def test_a_hung_stage_fires_and_resolves(prometheus, cluster):
     stream.cancel()
 
 
-def test_requests_that_wait_fire_and_resolve(prometheus, cluster):
+def test_waiting_requests_fire_and_resolve(prometheus, cluster):
     with Load(cluster, 6, LONG):  # two run, four wait
         prometheus.wait_for("StagecoachQueueing", lambda: "StagecoachQueueing" in prometheus.firing())
     prometheus.wait_for("its end", lambda: "StagecoachQueueing" not in prometheus.firing())
@@ -176,7 +176,7 @@ def test_slow_first_tokens_fire_and_resolve(prometheus, cluster):
     prometheus.wait_for("its end", lambda: "StagecoachFirstTokenSlow" not in prometheus.firing())
 
 
-def test_no_pipeline_fires_and_resolves(prometheus):
+def test_a_missing_pipeline_fires_and_resolves(prometheus):
     with Cluster(DEMO_MODEL, stages=2) as cluster:
         prometheus.set_target(cluster.metrics)
         prometheus.wait_for("a scrape", lambda: prometheus.query('up{job="stagecoach"} == 1'))
@@ -190,7 +190,7 @@ def test_no_pipeline_fires_and_resolves(prometheus):
         prometheus.set_target(None)
 
 
-def test_a_stage_that_stalls_again_and_again_fires_and_resolves():
+def test_a_stage_that_stalls_repeatedly_fires_and_resolves():
     flags = ["--stall-limit", "3600"]
     with Prometheus(quick_rules(hour_s=30)) as prometheus, Cluster(DEMO_MODEL, stages=2, flags=flags) as cluster:
         worker = last_worker(cluster)
@@ -231,7 +231,7 @@ def test_slow_tokens_fire_and_resolve(prometheus, cluster):
     prometheus.wait_for("its end", lambda: "StagecoachTokensSlow" not in prometheus.firing())
 
 
-def test_stages_that_die_again_and_again_fire_and_resolve():
+def test_stages_that_die_repeatedly_fire_and_resolve():
     began = time.monotonic()
     with Cluster(DEMO_MODEL, stages=2) as cluster:
         list(cluster.stub.Generate(SHORT))

@@ -38,7 +38,7 @@ def page():
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_name(page, name):
+def test_metric_matches_vllm(page, name):
     kind, labels, buckets = NAMES[name]
     assert re.search(rf"^# TYPE {name} (\w+)$", page, re.MULTILINE)[1] == kind
     series = name + ("_count" if buckets else "")
@@ -57,7 +57,7 @@ def test_waiting_by_priority_adds_up(page):
         "high", "normal", "low"}
 
 
-def test_stages_account_for_all_their_time(page):
+def test_stage_times_add_up(page):
     for stage in ("0", "1"):
         seconds = dict(re.findall(rf'^stagecoach_stage_seconds_total{{.*stage="{stage}",state="(\w+)"}} (\S+)$', page, re.MULTILINE))
         assert set(seconds) == {"compute", "wait_input", "wait_mask", "wait_send", "idle"}
@@ -65,12 +65,12 @@ def test_stages_account_for_all_their_time(page):
         assert float(re.search(rf'^stagecoach_stage_steps_total{{.*stage="{stage}"}} (\S+)$', page, re.MULTILINE)[1]) >= 4
 
 
-def test_hops_are_counted_where_they_arrive(page):
+def test_hops_are_counted_at_the_receiver(page):
     counts = re.findall(r'^stagecoach_stage_hop_seconds_count{.*stage="(\d)"} (\S+)$', page, re.MULTILINE)
     assert [stage for stage, _ in counts] == ["1"] and float(counts[0][1]) >= 4
 
 
-def test_load_phases_and_memory_are_known(page):
+def test_load_phases_and_memory_are_reported(page):
     assert set(re.findall(r'^stagecoach_stage_load_seconds{.*phase="(\w+)"}', page, re.MULTILINE)) == {
         "read", "profile", "prepare", "connect"}
     for kind in ("weights", "kv"):

@@ -35,7 +35,7 @@ def test_every_alert_has_its_unit_tests():
         assert any(not case.get("exp_alerts") for case in mine), alert["alert"]
 
 
-def test_every_alert_s_fault_is_staged():
+def test_every_alert_s_fault_has_a_live_test():
     staged = re.findall(r'"(Stagecoach\w+)"', pathlib.Path(__file__).with_name("test_live.py").read_text())
     assert {alert["alert"] for alert in alerts()} == set(staged)
 
@@ -48,7 +48,7 @@ def test_every_alert_has_its_section_in_the_runbook():
 
 
 @pytest.mark.parametrize("path", DASHBOARDS, ids=lambda path: path.stem)
-def test_panels_neither_share_an_id_nor_a_place(path):
+def test_panels_have_unique_ids_and_places(path):
     panels = json.loads(path.read_text())["panels"]
     assert len({panel["id"] for panel in panels}) == len(panels)
     taken = set()

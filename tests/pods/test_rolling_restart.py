@@ -39,7 +39,7 @@ def network():
 
 
 @pytest.mark.parametrize("connections", ["new", "kept"])
-def test_one_pod_after_the_other(network, connections):
+def test_pods_are_replaced_one_after_another(network, connections):
     """nodes: 1. The new pod is ready, the Service switches to it, the old one drains.
 
     With one connection per request, clients notice nothing. Kept connections stay on the old pod, which closes them
@@ -62,7 +62,7 @@ def test_one_pod_after_the_other(network, connections):
     assert new.end() == [0, 0, 0]
 
 
-def test_router_and_workers_one_after_the_other(network):
+def test_router_and_workers_are_replaced_one_after_another(network):
     """nodes: 2. A worker serves one router, so there is a gap. In the gap requests are refused; no stream breaks.
 
     The router drains first, then each worker is replaced, then a new router starts with the new workers.
@@ -106,7 +106,7 @@ def two_nodes(network):
     return workers, front
 
 
-def test_a_worker_that_is_replaced_under_its_router_ends_no_stream(network):
+def test_replacing_a_worker_under_its_router_ends_no_stream(network):
     """nodes: 2. A node is drained: its worker asks the router to finish."""
     workers, front = two_nodes(network)
     stream = start_long_stream(network, front)
@@ -116,7 +116,7 @@ def test_a_worker_that_is_replaced_under_its_router_ends_no_stream(network):
     assert stream.returncode == 0, said
 
 
-def test_a_worker_that_is_killed_ends_its_streams_by_name(network):
+def test_streams_of_a_killed_worker_end_with_its_name(network):
     workers, front = two_nodes(network)
     stream = start_long_stream(network, front)
     workers[1].process.kill()

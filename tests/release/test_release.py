@@ -46,13 +46,13 @@ def test_systemd_accepts_the_units(units, unit):
 
 @needs_systemd
 @pytest.mark.parametrize("unit", ["stagecoach-router.service", "stagecoach-worker@0.service"])
-def test_systemd_confines_the_units(units, unit):
+def test_systemd_restricts_the_units(units, unit):
     """systemd's exposure score of a unit: 0 is fully confined, 10 not at all; a unit without settings has 9.6."""
     rated = run("systemd-analyze", "security", "--offline=true", "--threshold=40", "--no-pager", units / unit)
     assert rated.returncode == 0, rated.stdout[-2000:] + rated.stderr
 
 
-def test_compose_gives_flags_that_the_programs_know():
+def test_compose_uses_only_flags_that_the_programs_know():
     services = yaml.safe_load((ROOT / "deploy" / "compose" / "compose.yaml").read_text())["services"]
     for name, service in services.items():
         program = "stagecoach-router" if name == "router" else "stagecoach-worker"
@@ -72,7 +72,7 @@ def release(tmp_path_factory):
     return out
 
 
-def test_the_bundle_answers_where_it_is_unpacked(release, tmp_path):
+def test_the_bundle_serves_from_any_folder(release, tmp_path):
     assert run("sha256sum", "--check", "--strict", "SHA256SUMS", cwd=release).returncode == 0
     bundle, = release.glob("*-linux-*.tar.gz")
     run("tar", "-xzf", bundle, "-C", tmp_path)
@@ -81,7 +81,7 @@ def test_the_bundle_answers_where_it_is_unpacked(release, tmp_path):
     assert answer.returncode == 0 and answer.stdout, answer.stderr
 
 
-def test_the_same_sources_give_the_same_release(release, tmp_path):
+def test_the_same_sources_give_an_identical_release(release, tmp_path):
     again = run(ROOT / "deploy" / "release.sh", "--bin", BIN_DIR, "--out", tmp_path / "out")
     assert again.returncode == 0, again.stderr
     assert (tmp_path / "out" / "SHA256SUMS").read_text() == (release / "SHA256SUMS").read_text()

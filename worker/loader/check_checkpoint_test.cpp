@@ -70,7 +70,7 @@ std::string Problems(std::vector<Tensor> tensors) {
   return fmt::format("{}", fmt::join(Check(tensors).problems, "\n"));
 }
 
-TEST_CASE("a sound checkpoint, with what may lie beside it") {
+TEST_CASE("a valid checkpoint may contain extra tensors") {
   std::vector<Tensor> tensors = Sound();
   CHECK(Check(tensors).ok());
   CHECK(Check(tensors).notes.empty());
@@ -89,7 +89,7 @@ TEST_CASE("a sound checkpoint, with what may lie beside it") {
   CHECK_THAT(verdict.notes.back(), ContainsSubstring("lm_head.weight differs"));
 }
 
-TEST_CASE("what would be computed wrongly is a problem") {
+TEST_CASE("tensors that would give wrong results are a problem") {
   std::vector<Tensor> tensors = Sound();
   for (int i = 2; i < 12; ++i) {
     tensors.push_back({fmt::format("model.layers.{}.self_attn.q_proj.weight", i), {2, 2}});
@@ -105,7 +105,7 @@ TEST_CASE("what would be computed wrongly is a problem") {
   CHECK_THAT(problems, ContainsSubstring("model.layers.1.self_attn.q_norm.weight: is a norm"));
 }
 
-TEST_CASE("an embedding of another vocabulary names the ids outside") {
+TEST_CASE("if the embedding has another size, the error names the ids outside") {
   std::vector<Tensor> tensors = Sound();
   tensors[0].shape = {3, 2};
   CHECK_THAT(Problems(tensors), ContainsSubstring("token ids 3 to 3 have no row") &&
@@ -115,7 +115,7 @@ TEST_CASE("an embedding of another vocabulary names the ids outside") {
              ContainsSubstring("rows 4 to 5 are beyond vocab_size; set vocab_size"));
 }
 
-TEST_CASE("an unmerged adapter and missing tensors come together") {
+TEST_CASE("an unmerged adapter and missing tensors are reported together") {
   const std::string problems = Problems(
       {{"base_model.model.model.embed_tokens.weight", {4, 2}},
        {"base_model.model.model.layers.0.self_attn.q_proj.base_layer.weight", {2, 2}},
@@ -128,7 +128,7 @@ TEST_CASE("an unmerged adapter and missing tensors come together") {
                            ContainsSubstring("--merge-adapter"));
 }
 
-TEST_CASE("names alone tell of other layers, without opening a shard") {
+TEST_CASE("tensor names alone reveal extra layers, without opening a shard") {
   TempDir dir;
   const auto check = [&](const std::string& more) {
     dir.Write("model.safetensors.index.json",
@@ -143,7 +143,7 @@ TEST_CASE("names alone tell of other layers, without opening a shard") {
   CHECK_THAT(std::string(status.message()), ContainsSubstring("layers.7"));
 }
 
-TEST_CASE("no checkpoint at all is the one problem") {
+TEST_CASE("a missing checkpoint is the only problem") {
   TempDir dir;
   const CheckpointVerdict verdict = CheckCheckpoint(dir.path(), Spec(), Requests());
   REQUIRE(verdict.problems.size() == 1);

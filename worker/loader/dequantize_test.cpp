@@ -13,7 +13,7 @@ namespace {
 
 constexpr int64_t kRows = 3, kCols = 256;
 
-TEST_CASE("every encoding of GGUF, bit for bit as the gguf package reads it") {
+TEST_CASE("every GGUF encoding gives the same bits as the gguf package") {
   std::vector<TensorRequest> requests;
   for (const char* type : {"F32", "F16", "BF16", "Q8_0", "Q5_0", "Q4_0", "Q4_K", "Q5_K", "Q6_K"}) {
     for (const char* suffix : {"weight", "f32"}) {

@@ -72,7 +72,7 @@ float Difference(const CheckpointOptions& options, const std::string& merged) {
   return worst;
 }
 
-TEST_CASE("an adapter beside its base equals what peft merges") {
+TEST_CASE("an adapter next to its base gives the same weights as peft") {
   const std::string name = GENERATE("plain", "patterns");
   INFO(name);
   const std::string base = TestData("lora/base");
@@ -83,7 +83,7 @@ TEST_CASE("an adapter beside its base equals what peft merges") {
   CHECK(verdict.ok());
 }
 
-TEST_CASE("an adapter left in its checkpoint equals what peft merges") {
+TEST_CASE("an adapter inside its checkpoint gives the same weights as peft") {
   TempDir config_only;
   std::filesystem::copy(TestData("lora/plain/adapter_config.json"), config_only.path());
   const std::string checkpoint = TestData("lora/leftovers.safetensors");
@@ -102,7 +102,7 @@ TEST_CASE("an adapter left in its checkpoint equals what peft merges") {
              ContainsSubstring("holds neither adapter_model.safetensors"));
 }
 
-TEST_CASE("other kinds of adapters are refused by name") {
+TEST_CASE("for an unsupported kind of adapter, the error names the kind") {
   struct Case {
     const char* config;
     const char* message;
@@ -142,7 +142,7 @@ TEST_CASE("an adapter for another model is refused") {
   CHECK_THAT(problems(), ContainsSubstring("for another model"));
 }
 
-TEST_CASE("what lies in an adapter's file and is no pair is named") {
+TEST_CASE("for a tensor that is not part of a pair, the error names it") {
   TempDir dir;
   dir.Write("adapter_config.json", "{}");
   const char* const header = R"({

@@ -12,7 +12,7 @@ namespace {
 
 using Catch::Matchers::ContainsSubstring;
 
-TEST_CASE("a file's tensors are found where its header says") {
+TEST_CASE("tensors are found at the offsets in the header") {
   TempDir dir;
   dir.Write("a.safetensors", SafetensorsText(R"({"__metadata__": {"format": "pt"},
               "a": {"dtype": "F32", "shape": [1, 2], "data_offsets": [0, 8]},
@@ -32,7 +32,7 @@ TEST_CASE("a file's tensors are found where its header says") {
   (*file)->mapped->DontNeed(b.begin, b.end);
 }
 
-TEST_CASE("a header that lies is refused") {
+TEST_CASE("an inconsistent header is refused") {
   struct Case {
     const char* header;
     const char* message;
@@ -70,7 +70,7 @@ TEST_CASE("a header that lies is refused") {
   CHECK_THAT(std::string(status.message()), ContainsSubstring("a.safetensors"));
 }
 
-TEST_CASE("what is no safetensors file is refused") {
+TEST_CASE("a file of another format is refused") {
   TempDir dir;
   const auto error = [&](std::string_view content) {
     dir.Write("a.safetensors", content);

@@ -12,7 +12,7 @@ bool Has(std::string_view name, const char* spelling, bool with_lora = false) {
   return std::find(all.begin(), all.end(), spelling) != all.end();
 }
 
-TEST_CASE("spellings of published checkpoints") {
+TEST_CASE("tensor names of published checkpoints match") {
   CHECK(Has("model.layers.3.mlp.up_proj.weight", "layers.3.mlp.up_proj.weight"));
   CHECK(Has("model.decoder.layers.3.fc1.bias", "decoder.layers.3.fc1.bias"));
   CHECK(Has("model.decoder.layers.3.fc1.bias", "layers.3.fc1.bias"));
@@ -24,7 +24,7 @@ TEST_CASE("spellings of published checkpoints") {
   CHECK(Has("model.norm.weight", peft, /*with_lora=*/true));
 }
 
-TEST_CASE("leftovers are told apart") {
+TEST_CASE("leftover tensors are classified") {
   CHECK(IsLoraName("base_model.model.model.norm.weight"));
   CHECK(IsLoraName("model.layers.0.self_attn.q_proj.base_layer.weight"));
   CHECK(IsLoraName("model.layers.0.self_attn.q_proj.lora_A.default.weight"));

@@ -5,7 +5,7 @@
 namespace stagecoach::worker {
 namespace {
 
-TEST_CASE("the same problem in many layers is one line") {
+TEST_CASE("the same problem in many layers takes one line") {
   TensorProblems problems;
   CHECK(problems.empty());
   for (const int layer : {0, 1, 2, 5}) {
@@ -20,7 +20,7 @@ TEST_CASE("the same problem in many layers is one line") {
         "model.layers.{0-2, 5}.mlp.up_proj.weight (4): missing; and 2 more");
 }
 
-TEST_CASE("experts of many layers are one line") {
+TEST_CASE("experts of many layers take one line") {
   TensorProblems problems;
   for (const char* tensor : {"h.0.experts.0.w1", "h.0.experts.1.w1", "h.10.experts.0.w1",
                              "h.2.experts.0.w1", "h.1.experts.1.w1"}) {

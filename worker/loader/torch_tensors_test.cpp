@@ -44,7 +44,7 @@ std::vector<float> Values(WeightSource& source, size_t request, int64_t rows, in
   return values;
 }
 
-TEST_CASE("what torch.save wrote, shared, transposed and of every float type") {
+TEST_CASE("files from torch.save: shared and transposed tensors, every float dtype") {
   const std::vector<TensorRequest> requests = {
       {.name = "matrix", .rows = 3, .cols = 4},
       {.name = "tied", .rows = 3, .cols = 4},
@@ -77,7 +77,7 @@ TEST_CASE("what torch.save wrote, shared, transposed and of every float type") {
                           ContainsSubstring("scalar: has shape []"));
 }
 
-TEST_CASE("a dictionary with plain values beside its tensors") {
+TEST_CASE("a dictionary may contain plain values besides tensors") {
   const auto file = OpenTensorFile(TestData("plain_dict.bin"));
   INFO(file.status());
   REQUIRE(file.ok());
@@ -85,7 +85,7 @@ TEST_CASE("a dictionary with plain values beside its tensors") {
   CHECK((*file)->tensors.size() == 1);
 }
 
-TEST_CASE("sharded .bin files, and names as the index has them") {
+TEST_CASE("sharded .bin files use the names in the index") {
   TempDir dir;
   dir.Write("model-00001.bin", Bytes("tensors.bin"));
   dir.Write("pytorch_model.bin.index.json", R"({"weight_map": {"matrix": "model-00001.bin"}})");
@@ -93,14 +93,14 @@ TEST_CASE("sharded .bin files, and names as the index has them") {
   CHECK(OpenCheckpoint(dir.path(), requests).ok());
 }
 
-TEST_CASE("what is not a state_dict of tensors is refused by name") {
+TEST_CASE("for a file without a state_dict of tensors, the error names the problem") {
   CHECK_THAT(Error("object.bin"),
              ContainsSubstring("__main__.Config is not a tensor") && ContainsSubstring("data.pkl"));
   CHECK_THAT(Error("training.bin"), ContainsSubstring("\"state_dict\""));
   CHECK_THAT(Error("old_format.bin"), ContainsSubstring("torch.save"));
 }
 
-TEST_CASE("a pickle that would run code is refused before anything is called") {
+TEST_CASE("a pickle with code is refused before anything is called") {
   using namespace std::string_literals;
   const std::string call = "\x80\x02"s + "cos\nsystem\nX\2\0\0\0ls\x85R."s;
   const absl::Status status = ReadPickledTensors("data.pkl", AsBytes(call)).status();
@@ -108,7 +108,7 @@ TEST_CASE("a pickle that would run code is refused before anything is called") {
   CHECK_THAT(std::string(status.message()), ContainsSubstring("os.system is not a tensor"));
 }
 
-TEST_CASE("stack machines that run empty, loop or lie end in an error") {
+TEST_CASE("pickles that underflow the stack, loop or lie about sizes are errors") {
   using namespace std::string_literals;
   for (const std::string& pickle : {""s,
                                     "."s,
@@ -155,7 +155,7 @@ TEST_CASE("stack machines that run empty, loop or lie end in an error") {
       ReadPickledTensors("data.pkl", AsBytes(")" + std::string(1 << 20, '\x85') + ".")).ok());
 }
 
-TEST_CASE("an archive cut or changed anywhere is refused or read, never more") {
+TEST_CASE("a truncated or modified archive is refused or read within its bounds") {
   const std::string whole = Bytes("tensors.bin");
   REQUIRE(ReadTorchTensors("x.bin", AsBytes(whole)).ok());
   for (size_t n = 0; n < whole.size(); n += 7) {

@@ -42,7 +42,7 @@ std::vector<float> Read(WeightSource& source, size_t request, int64_t first_row,
   return {data, data + n_rows * cols};
 }
 
-TEST_CASE("a single file, with and without the model prefix, aligned or not") {
+TEST_CASE("a single file is read with and without the model prefix, aligned or not") {
   for (const char* name : {"model.norm.weight", "norm.weight", "language_model.model.norm.weight",
                            "model.language_model.norm.weight"}) {
     for (const char* shape : {"[3, 2]", "[3, 2] ", "[3, 2]  ", "[3, 2]   "}) {
@@ -58,7 +58,7 @@ TEST_CASE("a single file, with and without the model prefix, aligned or not") {
   }
 }
 
-TEST_CASE("a tensor stored the other way round, read in pieces") {
+TEST_CASE("a transposed tensor can be read in pieces") {
   for (const char* name : {"transformer.h.0.mlp.c_fc.weight", "h.0.mlp.c_fc.weight"}) {
     for (const char* shape : {"[3, 2]", "[3, 2] "}) {
       TempDir dir;
@@ -78,7 +78,7 @@ TEST_CASE("a tensor stored the other way round, read in pieces") {
   }
 }
 
-TEST_CASE("only the shards that hold requested tensors are opened") {
+TEST_CASE("only shards with requested tensors are opened") {
   TempDir dir;
   dir.Write("model-1.safetensors", OneTensor("model.norm.weight", "[2]", 2, 1));
   dir.Write("model.safetensors.index.json",
@@ -104,7 +104,7 @@ TEST_CASE("only the shards that hold requested tensors are opened") {
   }
 }
 
-TEST_CASE("an index that leads out of the folder is refused") {
+TEST_CASE("an index with a path outside the folder is refused") {
   for (const char* file : {"../x.safetensors", "/etc/passwd", "..", "sub/x.safetensors", ""}) {
     TempDir dir;
     dir.Write("model.safetensors.index.json",
@@ -115,7 +115,7 @@ TEST_CASE("an index that leads out of the folder is refused") {
   }
 }
 
-TEST_CASE("all misfits are reported at once, layers together") {
+TEST_CASE("all mismatches are reported together, layers grouped") {
   TempDir dir;
   dir.Write(
       "model.safetensors",
@@ -139,7 +139,7 @@ TEST_CASE("all misfits are reported at once, layers together") {
   }
 }
 
-TEST_CASE("an unmerged adapter is named") {
+TEST_CASE("the error names an unmerged adapter") {
   TempDir dir;
   dir.Write(
       "model.safetensors",
@@ -148,7 +148,7 @@ TEST_CASE("an unmerged adapter is named") {
              ContainsSubstring("LoRA"));
 }
 
-TEST_CASE("a folder without weights that can be read says what it holds") {
+TEST_CASE("for a folder without readable weights, the error lists its contents") {
   TempDir dir;
   dir.Write("consolidated.00.pth", "x");
   const absl::Status status = OpenCheckpoint(dir.path(), {}).status();
@@ -156,7 +156,7 @@ TEST_CASE("a folder without weights that can be read says what it holds") {
   CHECK_THAT(std::string(status.message()), ContainsSubstring("but consolidated.00.pth"));
 }
 
-TEST_CASE("dummy weights depend on name and index alone") {
+TEST_CASE("dummy weights depend only on name and index") {
   std::vector<TensorRequest> both = {Matrix("a", 100, 50), Matrix("b", 100, 50)};
   for (TensorRequest& request : both) request.dummy_center = 1, request.dummy_spread = 0.5f;
   auto source = MakeDummyWeights(DType::kBF16, both);

@@ -10,7 +10,7 @@
 namespace stagecoach::worker {
 namespace {
 
-TEST_CASE("a step of any number of rows finds products tried out for as many") {
+TEST_CASE("the step sizes that are autotuned cover every number of rows") {
   for (const int32_t max_decodes : {1, 8, 32, 100, 180, 256, 1000}) {
     for (const int32_t max_tokens : {1, 64, 512, 2000, 8192}) {
       const std::vector<int32_t> sizes = StepSizes(max_decodes, max_tokens);

@@ -8,7 +8,7 @@
 namespace stagecoach::worker {
 namespace {
 
-TEST_CASE("all layers' keys and values take what their blocks do") {
+TEST_CASE("the KV cache of all layers has the size of its blocks") {
   const ModelSpec spec{.n_kv_heads = 2,
                        .head_dim = 8,
                        .kv_groups = {{0}, {16}},

@@ -13,7 +13,7 @@ kernels::StepBatch Step(const std::vector<StepSeq>& seqs) {
   return {.seqs = seqs, .n_tokens = n_tokens};
 }
 
-TEST_CASE("wanted rows become a step of a row a sequence") {
+TEST_CASE("selected rows become a step with one row per sequence") {
   const std::vector<StepSeq> seqs = {{.slot = 4, .position = 9, .n_tokens = 1},
                                      {.slot = 0, .position = 100, .n_tokens = 20},
                                      {.slot = 7, .position = 0, .n_tokens = 12}};
@@ -33,14 +33,14 @@ TEST_CASE("wanted rows become a step of a row a sequence") {
   CHECK_FALSE(last.chosen());
 }
 
-TEST_CASE("the middle of a prompt wants no row") {
+TEST_CASE("the middle of a prompt selects no row") {
   LastRows last(8);
   REQUIRE(last.Choose(Step({{.slot = 1, .position = 512, .n_tokens = 64}}), {}));
   CHECK(last.rows().empty());
   CHECK(last.step().n_tokens == 0);
 }
 
-TEST_CASE("all rows stay where few are spared or a sequence wants several") {
+TEST_CASE("all rows stay if few are saved or a sequence needs several") {
   const std::vector<StepSeq> prompts = {{.slot = 0, .position = 0, .n_tokens = 40},
                                         {.slot = 1, .position = 0, .n_tokens = 40}};
   LastRows last(8);

@@ -22,7 +22,7 @@ TEST_CASE("plain and linear frequencies") {
   CHECK(RopeFrequencies(rope, 8, 64)[1] == Approx(0.025));
 }
 
-TEST_CASE("llama3 leaves short waves alone, stretches long ones and joins them without a step") {
+TEST_CASE("llama3 keeps high frequencies, scales low ones and interpolates between them") {
   const RopeSpec rope{.theta = 500000.0,
                       .scaling = RopeScaling::kLlama3,
                       .factor = 8.0,
@@ -48,7 +48,7 @@ TEST_CASE("llama3 leaves short waves alone, stretches long ones and joins them w
   CHECK(n_between > 0);
 }
 
-TEST_CASE("YaRN leaves frequent turns alone and interpolates seldom ones") {
+TEST_CASE("YaRN keeps high frequencies and interpolates low ones") {
   const RopeSpec rope{
       .theta = 1e6, .scaling = RopeScaling::kYarn, .factor = 4.0, .original_max_positions = 32768};
   const std::vector<double> scaled = RopeFrequencies(rope, 128, 64);
@@ -67,7 +67,7 @@ TEST_CASE("YaRN leaves frequent turns alone and interpolates seldom ones") {
   }
 }
 
-TEST_CASE("LongRoPE's factors depend on how long a sequence may get, of a part of each head") {
+TEST_CASE("LongRoPE's factors depend on the maximum sequence length, also for partial RoPE") {
   const RopeSpec rope{.theta = 10000.0,
                       .rotary_dim = 4,
                       .scaling = RopeScaling::kLongRope,
@@ -84,7 +84,7 @@ TEST_CASE("LongRoPE's factors depend on how long a sequence may get, of a part o
   CHECK(table.sin[4] == Approx(1.5 * std::sin(2.0)));
 }
 
-TEST_CASE("the table holds cos and sin by position") {
+TEST_CASE("the table contains cos and sin by position") {
   const HostRopeTable table = MakeRopeTable(RopeSpec{.theta = 10000.0}, 4, 3);
   REQUIRE(table.cos.size() == 6);
   CHECK(table.cos[0] == 1.0f);

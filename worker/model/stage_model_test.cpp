@@ -33,7 +33,7 @@ StageModelOptions Options(const TempDir& dir) {
           .max_model_len = 64};
 }
 
-TEST_CASE("a step with dummy weights gives finite logits, and the KV cache can be replaced") {
+TEST_CASE("dummy weights give finite logits, and the KV cache can be replaced") {
   TempDir dir;
   const auto ops = kernels::MakeReferenceOps();
   auto model = StageModel::Load(Options(dir), ops.get(), nullptr);
@@ -63,7 +63,7 @@ TEST_CASE("a step with dummy weights gives finite logits, and the KV cache can b
   CHECK(absl::IsInvalidArgument((*model)->AllocateKv(std::span(n_blocks).first(1))));
 }
 
-TEST_CASE("memory is told by what it is for") {
+TEST_CASE("memory is reported by purpose") {
   TempDir dir;
   const auto ops = kernels::MakeReferenceOps();
   StageModelOptions options = Options(dir);
@@ -94,7 +94,7 @@ TEST_CASE("memory is told by what it is for") {
   CHECK(load()->kv_block_bytes() == std::vector<uint64_t>{2 * layer_block, 4 * layer_block});
 }
 
-TEST_CASE("experts count, in the layers that have them") {
+TEST_CASE("experts count in the layers that have them") {
   const auto ops = kernels::MakeReferenceOps();
   const auto load = [&](int32_t n_experts) {
     TempDir dir;
@@ -117,7 +117,7 @@ TEST_CASE("experts count, in the layers that have them") {
   CHECK(six->scratch_bytes() - four->scratch_bytes() == 2 * 32 * sizeof(float));  // router logits
 }
 
-TEST_CASE("scratch is what was planned") {
+TEST_CASE("the scratch size equals the planned size") {
   const auto ops = kernels::MakeReferenceOps();
   TempDir dir;
   StageModelOptions options = Options(dir);
@@ -164,7 +164,7 @@ TEST_CASE("progress rises to the total") {
   CHECK(total > 0);
 }
 
-TEST_CASE("a load ends where its progress says so") {
+TEST_CASE("a load stops when its progress callback returns an error") {
   TempDir dir;
   const auto ops = kernels::MakeReferenceOps();
   int n_calls = 0;
@@ -175,7 +175,7 @@ TEST_CASE("a load ends where its progress says so") {
   CHECK(n_calls == 3);
 }
 
-TEST_CASE("options that fit no model are refused") {
+TEST_CASE("options that no model accepts are refused") {
   TempDir dir;
   const auto ops = kernels::MakeReferenceOps();
   const auto error = [&](auto change) {
@@ -192,7 +192,7 @@ TEST_CASE("options that fit no model are refused") {
   CHECK_THAT(error([](auto& o) { o.max_sequences = 0; }), ContainsSubstring("max_sequences"));
 }
 
-TEST_CASE("a checkpoint that does not fit its config is refused with all that is wrong") {
+TEST_CASE("a checkpoint that does not match its config is refused with all problems") {
   TempDir dir;
   const auto ops = kernels::MakeReferenceOps();
   StageModelOptions options = Options(dir);

@@ -26,7 +26,7 @@ const TensorRequest* Find(const WeightPlan& plan, std::string_view name) {
   return found == plan.requests.end() ? nullptr : &*found;
 }
 
-TEST_CASE("a middle stage asks for its own layers only, with q, k and v fused") {
+TEST_CASE("a middle stage requests only its own layers, with q, k and v fused") {
   const ModelSpec spec = Spec(R"("attention_bias": true,)");
   StageWeights weights;
   const WeightPlan plan = PlanWeights({.first_layer = 1, .n_layers = 1}, spec, &weights);
@@ -50,7 +50,7 @@ TEST_CASE("a middle stage asks for its own layers only, with q, k and v fused") 
   CHECK(Find(plan, "model.layers.1.mlp.down_proj.bias") == nullptr);
 }
 
-TEST_CASE("the ends of the model") {
+TEST_CASE("the end stages request the embedding, the final norm and the head") {
   const ModelSpec untied = Spec("");
   const ModelSpec tied = Spec(R"("tie_word_embeddings": true,)");
   const auto names = [](const ModelSpec& spec, bool is_first, bool is_last) {
@@ -67,7 +67,7 @@ TEST_CASE("the ends of the model") {
   CHECK(names(tied, true, true) == std::vector<bool>{true, true, false});
 }
 
-TEST_CASE("experts in place of the MLP, gate and up of each as one matrix") {
+TEST_CASE("experts replace the MLP, with gate and up of each as one matrix") {
   const ModelSpec spec =
       Spec(R"("num_experts": 4, "num_experts_per_tok": 2, "moe_intermediate_size": 8,
               "mlp_only_layers": [0],)",
@@ -92,7 +92,7 @@ TEST_CASE("experts in place of the MLP, gate and up of each as one matrix") {
   CHECK(Find(plan, "model.layers.1.mlp.experts.0.down_proj.weight")->cols == 8);
 }
 
-TEST_CASE("tensors that are stored as one are asked for as one") {
+TEST_CASE("tensors that are stored fused are requested fused") {
   const ModelSpec phi = Spec("", "Phi3ForCausalLM");
   StageWeights weights;
   const WeightPlan plan = PlanWeights({.n_layers = 1, .is_first = true}, phi, &weights);

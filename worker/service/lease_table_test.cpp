@@ -13,7 +13,7 @@ v1::Lease Lease(uint64_t epoch, const std::string& holder) {
   return lease;
 }
 
-TEST_CASE("the router of the highest epoch has the lease, and others are told who") {
+TEST_CASE("the router with the highest epoch has the lease, and others learn its name") {
   LeaseTable table;
   CHECK(table.Check(Lease(5, "a")).message().find("call Load first") != std::string::npos);
   REQUIRE(table.Take(Lease(5, "a")).ok());
@@ -31,7 +31,7 @@ TEST_CASE("the router of the highest epoch has the lease, and others are told wh
   CHECK(table.StillHeld(Lease(6, "b")).ok());
 }
 
-TEST_CASE("only the holder raises the epoch without a load, and never lowers it") {
+TEST_CASE("only the holder raises the epoch without a load, and nobody lowers it") {
   LeaseTable table;
   constexpr auto kMayRise = LeaseTable::kEpochMayRise;
   CHECK_FALSE(table.Check(Lease(5, "a"), kMayRise).ok());
@@ -46,7 +46,7 @@ TEST_CASE("only the holder raises the epoch without a load, and never lowers it"
   CHECK(table.Check(Lease(7, "a")).ok());
 }
 
-TEST_CASE("a lease has an epoch and a holder") {
+TEST_CASE("a lease needs an epoch and a holder") {
   LeaseTable table;
   for (const v1::Lease& lease : {Lease(0, "a"), Lease(1, ""), Lease(1, std::string(1000, 'a'))}) {
     CHECK(absl::IsInvalidArgument(table.Take(lease)));

@@ -12,7 +12,7 @@
 #include "common/size.h"
 #include "common/status.h"
 #include "worker/model/decode_sizes.h"
-#include "worker/model/reserved_memory.h"
+#include "worker/model/link_needs.h"
 
 namespace stagecoach::worker {
 namespace {

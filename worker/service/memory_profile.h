@@ -18,7 +18,7 @@ struct ProfileLimits {
   uint64_t kv_memory_bytes = 0;  // 0: from the free memory
   double memory_fraction = 0;  // of a device's memory, for everything this worker allocates; 0: 0.9
   int32_t n_local_workers = 1;
-  int32_t n_links = 0;  // communicators that are made later
+  int32_t n_links = 0;  // NCCL communicators that are made later
 };
 
 // Runs steps from max_batched_tokens rows down to one row over a small temporary KV cache; on the

@@ -23,7 +23,7 @@ constexpr const char* kConfig =
 
 // The limits of a device with its own memory allow a step larger than one sequence may be, and
 // larger than all sequences together may be.
-TEST_CASE("The largest steps keep to the model's length") {
+TEST_CASE("The largest steps stay within max_model_len") {
   const int32_t max_sequences = GENERATE(1, 3, 16);
   const int32_t max_batched_tokens = GENERATE(48, 100, 512);
   CAPTURE(max_sequences, max_batched_tokens);
@@ -84,7 +84,7 @@ absl::StatusOr<v1::MemoryReport> Profile(int32_t n_layers, double memory_fractio
                         .memory_fraction = memory_fraction});
 }
 
-TEST_CASE("Too small a fraction of the memory: what is named has room for the longest sequence") {
+TEST_CASE("If --memory-fraction is too small, the error names one that fits the longest sequence") {
   const absl::Status refusal = Profile(1, 0.5).status();
   REQUIRE(absl::IsResourceExhausted(refusal));
   // Half of the memory is taken, and 64 MiB are reserved.
@@ -101,7 +101,7 @@ TEST_CASE("Too small a fraction of the memory: what is named has room for the lo
                  !ContainsSubstring("needs --memory-fraction"));
 }
 
-TEST_CASE("What the device has no room for is refused before it is made, with what to do") {
+TEST_CASE("Too large allocations are refused in advance, and the error says what to change") {
   const auto ops = MakeLateOps();
   const auto refusal = [&](const Sizes& sizes) {
     const absl::Status status = Load(sizes, ops.get()).status();

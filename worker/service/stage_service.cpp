@@ -22,7 +22,7 @@
 #include "common/text/grammar_cache.h"
 #include "common/unix_time.h"
 #include "common/version.h"
-#include "worker/model/reserved_memory.h"
+#include "worker/model/link_needs.h"
 #include "worker/service/load_beat.h"
 #include "worker/service/load_request.h"
 #include "worker/service/memory_profile.h"
@@ -287,9 +287,10 @@ absl::StatusOr<v1::LoadProgress> StageService::LoadModel(
     return StillWanted(context, request.lease());
   };
   const auto n_stages = static_cast<int32_t>(request.n_stages());
-  // Each waiting receive occupies an SM: for tokens on the first stage, for metadata and hidden
-  // states on the others.
-  ops_->LeaveMultiprocessors(n_stages < 2 ? 0 : request.stage() == 0 ? 1 : 2);
+  const LinkNeeds links = transport_->links_devices()
+                              ? LinkNeedsOf(static_cast<int32_t>(request.stage()), n_stages)
+                              : LinkNeeds{};
+  ops_->LeaveMultiprocessors(links.multiprocessors);
   SC_ASSIGN_OR_RETURN(model_, load_(ModelOptions(request, work_), ops_, on_progress));
   const double load_ms = MsSince(started);
   SetPhase(&v1::LoadPhases::set_read_ms, load_ms);
@@ -318,7 +319,7 @@ absl::StatusOr<v1::LoadProgress> StageService::LoadModel(
                      .kv_memory_bytes = request.kv_memory_bytes(),
                      .memory_fraction = request.memory_fraction(),
                      .n_local_workers = static_cast<int32_t>(request.n_local_workers()),
-                     .n_links = NLinks(static_cast<int32_t>(request.stage()), n_stages)}));
+                     .n_links = links.communicators}));
   SetPhase(&v1::LoadPhases::set_profile_ms, MsSince(profiling));
   last.mutable_report()->set_load_ms(load_ms);
   {

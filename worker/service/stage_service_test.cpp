@@ -25,7 +25,7 @@ v1::TokenTable Table(int32_t n_logits) {
   return table;
 }
 
-TEST_CASE("a grammar is compiled ahead by the stage that was given a vocabulary") {
+TEST_CASE("a stage with a vocabulary compiles a grammar in advance") {
   ToyWorker worker;
   const auto prepare = [&](const std::string& regex) {
     v1::PrepareGrammarRequest request;
@@ -48,13 +48,13 @@ TEST_CASE("a grammar is compiled ahead by the stage that was given a vocabulary"
   CHECK(Load(worker, request).status.error_code() == grpc::StatusCode::INVALID_ARGUMENT);
 }
 
-TEST_CASE("a worker that nobody uses may leave at once, and takes no router any more") {
+TEST_CASE("an unused worker can leave at once and accepts no router afterwards") {
   auto workers = LoadedWorkers(1);
   CHECK_FALSE(workers[0]->service().BeginDrain([] { FAIL("nobody held it"); }));
   CHECK(Join(workers, 0, 1).error_code() == grpc::StatusCode::UNAVAILABLE);
 }
 
-TEST_CASE("a worker that leaves tells its router, serves on, and is released with the stream") {
+TEST_CASE("a draining worker tells its router, keeps serving, and is released with the stream") {
   auto workers = LoadedWorkers(2);
   JoinAll(workers, 1);
   auto streams = OpenAll(workers, 1);
@@ -68,7 +68,7 @@ TEST_CASE("a worker that leaves tells its router, serves on, and is released wit
   when_released.wait();
 }
 
-TEST_CASE("every stage tells how far it is, whether there is something to do or not") {
+TEST_CASE("every stage reports its progress, with and without work") {
   auto workers = LoadedWorkers(2);
   JoinAll(workers, 1);
   auto streams = OpenAll(workers, 1);
@@ -89,7 +89,7 @@ TEST_CASE("every stage tells how far it is, whether there is something to do or 
   }
 }
 
-TEST_CASE("a worker tells what it is") {
+TEST_CASE("a worker describes itself") {
   ToyWorker worker;
   grpc::ClientContext context;
   v1::DescribeResponse response;
@@ -118,14 +118,14 @@ TEST_CASE("loading streams progress and ends with a memory report") {
   CHECK(report.kv_block_bytes(0) == 512);
 }
 
-TEST_CASE("without a KV size the worker takes no more than the sequences can use") {
+TEST_CASE("without a KV size, the worker takes no more than the sequences can use") {
   ToyWorker worker;
   const Loaded loaded = Load(worker, LoadRequestFor(0, 1));
   REQUIRE(loaded.status.ok());
   CHECK(loaded.progress.back().report().kv_bytes() <= 6u * 10 * 1024);
 }
 
-TEST_CASE("a load that fails says why and leaves the worker ready for another") {
+TEST_CASE("a failed load gives the reason, and the worker can load again") {
   ToyWorker worker;
   v1::LoadRequest request = LoadRequestFor(0, 1);
   request.set_model_dir("broken");
@@ -146,7 +146,7 @@ TEST_CASE("a load that fails says why and leaves the worker ready for another") 
   CHECK(Load(worker, LoadRequestFor(0, 1)).status.ok());
 }
 
-TEST_CASE("a failure is told apart from the loss of the device") {
+TEST_CASE("only a lost device counts as lost, other failures do not") {
   std::atomic<bool> lost = false;
   std::vector<std::unique_ptr<ToyWorker>> workers;
   workers.push_back(std::make_unique<ToyWorker>(MakeLateOps(&lost)));
@@ -181,7 +181,7 @@ TEST_CASE("a failure is told apart from the loss of the device") {
   worker.device_lost().WaitForNotification();
 }
 
-TEST_CASE("a load that nobody waits for ends, and the next router has the worker") {
+TEST_CASE("a load whose caller has left ends, and the next router gets the worker") {
   ToyWorker worker;
   EndlessLoad endless(worker);
   CHECK(Load(worker, LoadRequestFor(0, 1)).status.error_code() ==
@@ -194,7 +194,7 @@ TEST_CASE("a load that nobody waits for ends, and the next router has the worker
   CHECK(Load(worker, LoadRequestFor(0, 1)).status.ok());
 }
 
-TEST_CASE("a join that nobody waits for ends, and the next router has the worker") {
+TEST_CASE("a join whose caller has left ends, and the next router gets the worker") {
   std::vector<std::unique_ptr<ToyWorker>> workers;
   for (uint32_t stage : {0, 1}) {
     workers.push_back(std::make_unique<ToyWorker>(
@@ -224,14 +224,14 @@ TEST_CASE("a join that nobody waits for ends, and the next router has the worker
   RequireServes(streams, 3);
 }
 
-TEST_CASE("a worker that shuts down does not load to the end") {
+TEST_CASE("a worker that shuts down stops loading") {
   ToyWorker worker;
   EndlessLoad endless(worker);
   worker.service().Shutdown();
   CHECK(endless.End() == grpc::StatusCode::UNAVAILABLE);
 }
 
-TEST_CASE("calls out of order are failed preconditions that say what comes first") {
+TEST_CASE("calls in the wrong order are FAILED_PRECONDITION and say what comes first") {
   std::vector<std::unique_ptr<ToyWorker>> workers;
   workers.push_back(std::make_unique<ToyWorker>());
   grpc::Status status = Join(workers, 0, 1);
@@ -254,7 +254,7 @@ TEST_CASE("calls out of order are failed preconditions that say what comes first
   RequireServes(streams, 3);
 }
 
-TEST_CASE("more KV blocks than places are counted for are refused, with what to lower") {
+TEST_CASE("too many KV blocks are refused, and the error says what to lower") {
   std::vector<std::unique_ptr<ToyWorker>> workers = LoadedWorkers(1);
   const grpc::Status status = Join(workers, 0, 1, kMaxKvBlocks + 1);
   CHECK(status.error_code() == grpc::StatusCode::INVALID_ARGUMENT);
@@ -263,7 +263,7 @@ TEST_CASE("more KV blocks than places are counted for are refused, with what to 
   JoinAll(workers, 1);
 }
 
-TEST_CASE("a worker that joined for a router that never came can be loaded again") {
+TEST_CASE("a worker whose router never opened a stream can load again") {
   auto workers = LoadedWorkers(1);
   JoinAll(workers, 1);
   CHECK(Load(*workers[0], LoadRequestFor(0, 1)).status.ok());
@@ -272,7 +272,7 @@ TEST_CASE("a worker that joined for a router that never came can be loaded again
   RequireServes(streams, 1);
 }
 
-TEST_CASE("two workers serve, end with their stream, and serve the next epoch") {
+TEST_CASE("two workers serve, end with their stream and serve the next epoch") {
   auto workers = LoadedWorkers(2);
   for (uint64_t epoch = 1; epoch <= 3; ++epoch) {
     JoinAll(workers, epoch);
@@ -286,7 +286,7 @@ TEST_CASE("two workers serve, end with their stream, and serve the next epoch") 
   }
 }
 
-TEST_CASE("stats reach the stage") {
+TEST_CASE("stats come from the stage") {
   auto workers = LoadedWorkers(1);
   JoinAll(workers, 1);
   auto streams = OpenAll(workers, 1);
@@ -305,7 +305,7 @@ v1::Lease LeaseOf(ToyWorker& worker) {
   return response.lease();
 }
 
-TEST_CASE("a router of a higher epoch has a worker that serves at once; the older one is told") {
+TEST_CASE("a router with a higher epoch gets a serving worker at once; the old router is told") {
   auto workers = LoadedWorkers(2);
   JoinAll(workers, 1);
   auto streams = OpenAll(workers, 1);
@@ -326,7 +326,7 @@ TEST_CASE("a router of a higher epoch has a worker that serves at once; the olde
   CHECK(LeaseOf(*workers[1]).holder() == "router");
 }
 
-TEST_CASE("two routers that load one set of workers never serve layers of both") {
+TEST_CASE("two routers that load the same workers never get layers of both mixed") {
   auto workers = LoadedWorkers(2);  // loaded by the first router
   REQUIRE(Load(*workers[0], LoadRequestFor(0, 2, LeaseFor(2, "second"))).status.ok());
   const grpc::Status status = Join(workers, 0, 1);
@@ -334,17 +334,17 @@ TEST_CASE("two routers that load one set of workers never serve layers of both")
   CHECK(status.error_message().find("second") != std::string::npos);
 }
 
-TEST_CASE("a load and a join under way end for a router of a higher epoch") {
+TEST_CASE("a router with a higher epoch ends a load and a join in progress") {
   const v1::Lease second = LeaseFor(2, "second");
   std::vector<std::unique_ptr<ToyWorker>> workers;
   workers.push_back(std::make_unique<ToyWorker>(
       kernels::MakeReferenceOps(), GrpcTransportOptions{.join_timeout = std::chrono::hours(1)}));
-  SECTION("a load") {
+  SECTION("a load in progress") {
     EndlessLoad endless(*workers[0]);
     REQUIRE(Load(*workers[0], LoadRequestFor(0, 1, second)).status.ok());
     CHECK(endless.End() == grpc::StatusCode::ABORTED);
   }
-  SECTION("a join") {
+  SECTION("a join in progress") {
     workers.push_back(std::make_unique<ToyWorker>());
     REQUIRE(Load(*workers[0], LoadRequestFor(0, 2)).status.ok());
     auto joined = std::async(std::launch::async, [&] { return Join(workers, 0, 1); });
@@ -356,7 +356,7 @@ TEST_CASE("a load and a join under way end for a router of a higher epoch") {
   }
 }
 
-TEST_CASE("a router that takes no word of its end does not keep the worker") {
+TEST_CASE("a router that does not read its stream cannot keep the worker") {
   auto workers = LoadedWorkers(1);
   JoinAll(workers, 1);
   auto streams = OpenAll(workers, 1);
@@ -387,7 +387,7 @@ TEST_CASE("calls without the lease change nothing") {
   RequireServes(streams, 1);
 }
 
-TEST_CASE("a malformed plan ends the streams with a status; the workers serve on") {
+TEST_CASE("an invalid plan ends the streams with a status, and the workers serve again") {
   auto workers = LoadedWorkers(2);
   JoinAll(workers, 1);
   {
@@ -409,7 +409,7 @@ TEST_CASE("a malformed plan ends the streams with a status; the workers serve on
   RequireServes(streams, 2);
 }
 
-TEST_CASE("when a worker dies the other ends its stream with UNAVAILABLE and its name") {
+TEST_CASE("when a worker dies, the other ends its stream with UNAVAILABLE and names it") {
   auto workers = LoadedWorkers(2);
   JoinAll(workers, 1);
   auto streams = OpenAll(workers, 1);

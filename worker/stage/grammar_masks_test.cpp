@@ -65,7 +65,7 @@ class One {
 
 using Ids = std::vector<int32_t>;
 
-TEST_CASE("each token's mask follows from the tokens before it") {
+TEST_CASE("each token's mask depends on the tokens before it") {
   One one(Regex("(ab)?12", {kEnd}));
   const Ids start = one.Allowed();
   CHECK(start.size() == 4);  // ab, 12, a, 1
@@ -75,7 +75,7 @@ TEST_CASE("each token's mask follows from the tokens before it") {
   CHECK(one.Allowed() == Ids{kEnd});
 }
 
-TEST_CASE("a grammar that is being compiled delays no end") {
+TEST_CASE("a close does not wait for a grammar that is being compiled") {
   std::promise<void> begun, may_go_on;
   const auto gate = std::make_shared<std::shared_future<void>>(may_go_on.get_future().share());
   const auto grammars = std::make_shared<text::GrammarCache>(
@@ -94,7 +94,7 @@ TEST_CASE("a grammar that is being compiled delays no end") {
   may_go_on.set_value();
 }
 
-TEST_CASE("every end id ends a grammar, where it may end, and nothing comes after it") {
+TEST_CASE("every end id ends a grammar where it may end, and only end ids follow") {
   One one(Regex("a|ab", {kEnd, kStop}));
   CHECK(one.Allowed() == Ids{kAb, kA});
   one.masks().Accept(0, kA);
@@ -106,7 +106,7 @@ TEST_CASE("every end id ends a grammar, where it may end, and nothing comes afte
   CHECK(one.Allowed() == Ids{kEnd, kStop});
 }
 
-TEST_CASE("a late end comes when nothing else can") {
+TEST_CASE("with end_late, the end is allowed only when nothing else is") {
   v1::SlotGrammar grammar = Regex("a|ab", {kEnd});
   grammar.set_end_late(true);
   One one(grammar, {kA});
@@ -115,14 +115,14 @@ TEST_CASE("a late end comes when nothing else can") {
   CHECK(one.Allowed() == Ids{kEnd});
 }
 
-TEST_CASE("a registration with generated tokens goes on behind them") {
+TEST_CASE("a registration with generated tokens continues after them") {
   CHECK(One(Regex("(ab)*12", {kEnd}), {kAb, kAb}).Allowed() ==
         One(Regex("(ab)*12", {kEnd})).Allowed());
   CHECK(One(Regex("ab12", {kEnd}), {kAb, kTwelve}).Allowed() == Ids{kEnd});
   CHECK(One(Regex("ab", {kEnd}), {kAb, kEnd}).Allowed() == Ids{kEnd});
 }
 
-TEST_CASE("a slot registered anew has the new grammar, or none") {
+TEST_CASE("a slot that is registered again has its new grammar, or none") {
   One one(Regex("ab", {kEnd}));
   const v1::SlotGrammar other = Regex("12", {kEnd});
   one.Register(&other, {kTwelve});
@@ -132,7 +132,7 @@ TEST_CASE("a slot registered anew has the new grammar, or none") {
   one.masks().Accept(0, kA);
 }
 
-TEST_CASE("what cannot be followed is a status, and stays one") {
+TEST_CASE("a grammar that cannot be followed gives an error, which stays") {
   One bad(Regex("(", {kEnd}));
   CHECK(absl::IsInvalidArgument(bad.masks().Await(0).status));
   bad.masks().Accept(0, kA);

@@ -65,7 +65,7 @@ v1::StepPlan Registered(int n_tokens) {
   return plan;
 }
 
-TEST_CASE("chunks, decodes planned ahead, release and reuse pass") {
+TEST_CASE("chunks, decodes planned ahead, release and slot reuse are accepted") {
   Fixture f;
   v1::StepPlan plan = Registered(20);
   Compute(plan, 0, 0, 16, false, {3});
@@ -88,7 +88,7 @@ TEST_CASE("chunks, decodes planned ahead, release and reuse pass") {
   CHECK(f.Check(plan).ok());
 }
 
-TEST_CASE("a sequence may begin behind whole blocks that come with it") {
+TEST_CASE("a sequence may start after whole blocks that it gets") {
   Fixture f;
   v1::StepPlan plan = Registered(40);
   Compute(plan, 0, 32, 8, true, {5, 6, 7});
@@ -114,7 +114,7 @@ TEST_CASE("a sequence may begin behind whole blocks that come with it") {
   CHECK(absl::IsInvalidArgument(later.Check(plan)));
 }
 
-TEST_CASE("another epoch and a gap are failed preconditions") {
+TEST_CASE("another epoch and a skipped step are failed preconditions") {
   v1::StepPlan plan;
   plan.set_epoch(kEpoch + 1);
   CHECK(absl::IsFailedPrecondition(Fixture().Check(plan)));
@@ -127,7 +127,7 @@ TEST_CASE("another epoch and a gap are failed preconditions") {
   CHECK(absl::IsFailedPrecondition(f.Check(plan)));
 }
 
-TEST_CASE("slots not registered are failed preconditions") {
+TEST_CASE("slots without a registration are failed preconditions") {
   v1::StepPlan plan;
   Compute(plan, 0, 0, 1, false, {0});
   CHECK(absl::IsFailedPrecondition(Fixture().Check(plan)));
@@ -136,7 +136,7 @@ TEST_CASE("slots not registered are failed preconditions") {
   CHECK(absl::IsFailedPrecondition(Fixture().Check(plan)));
 }
 
-TEST_CASE("what is out of range is an invalid argument") {
+TEST_CASE("values out of range are invalid arguments") {
   v1::StepPlan plan = Registered(20);
   const auto invalid = [&plan] {
     const absl::Status status = Fixture().Check(plan);
@@ -170,7 +170,7 @@ TEST_CASE("what is out of range is an invalid argument") {
     grammar->add_end_ids(0);
     grammar->set_kind(static_cast<v1::GrammarKind>(-1));
   }
-  SECTION("a grammar that nothing ends") {
+  SECTION("a grammar without an end token") {
     plan.mutable_registrations(0)->mutable_sampling()->mutable_grammar();
   }
   SECTION("an end id") {
@@ -195,7 +195,7 @@ TEST_CASE("what is out of range is an invalid argument") {
     plan = Registered(40);
     Compute(plan, 0, 0, 33, false, {0, 1, 2});
   }
-  SECTION("rows that overflow") { Compute(plan, 0, 0, 0x0fffffff, false, {0, 1}); }
+  SECTION("a row count that overflows") { Compute(plan, 0, 0, 0x0fffffff, false, {0, 1}); }
   CHECK(invalid());
 }
 
@@ -214,7 +214,7 @@ TEST_CASE("a stage that reads no sampling parameters checks the rest") {
   CHECK(absl::IsInvalidArgument(check()));
 }
 
-TEST_CASE("a decode whose token nobody sampled is refused") {
+TEST_CASE("a decode of a token that was never sampled is refused") {
   Fixture f;
   v1::StepPlan plan = Registered(4);
   Compute(plan, 0, 0, 4, false, {0});

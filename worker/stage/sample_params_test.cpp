@@ -9,7 +9,7 @@
 namespace stagecoach::worker {
 namespace {
 
-TEST_CASE("every number of the router's sampling parameters reaches the kernels, to the bit") {
+TEST_CASE("every sampling parameter of the router reaches the kernels, bit for bit") {
   // Numbers that do not shape the distribution.
   const std::set<std::string> others = {"n_logprobs", "n_prompt_logprobs"};
   v1::SlotSampling sampling;

@@ -99,7 +99,7 @@ TEST_CASE("without penalties nothing is counted") {
   CHECK(table.sampling(0).counts.empty());
 }
 
-TEST_CASE("a token of a step before the slot's registration is ignored") {
+TEST_CASE("a token from before the slot's registration is ignored") {
   SlotTable table(Limits(), {.tokens = true});
   v1::StepPlan plan = Plan(3);
   Register(plan, 0, {1, 2}, 2);
@@ -117,7 +117,7 @@ TEST_CASE("a token of a step before the slot's registration is ignored") {
   CHECK(table.n_in_use() == 0);
 }
 
-TEST_CASE("tokens that no stage could have sampled are errors") {
+TEST_CASE("tokens that no stage can have sampled are errors") {
   SlotTable table(Limits(), {.tokens = true});
   CHECK(absl::IsInvalidArgument(table.AcceptToken(1, 3, 0).status()));
   CHECK(absl::IsInvalidArgument(table.AcceptToken(1, 0, 100).status()));
@@ -129,7 +129,7 @@ TEST_CASE("tokens that no stage could have sampled are errors") {
   CHECK(absl::IsInvalidArgument(table.AcceptToken(2, 0, 1).status()));
 }
 
-TEST_CASE("the batch has the rows and new blocks of every sequence, and its tokens when known") {
+TEST_CASE("the batch has the rows and new blocks of every sequence, and known tokens") {
   SlotTable table(Limits(), {.tokens = true});
   BatchBuilder builder(Limits());
   v1::StepPlan plan = Plan(1);

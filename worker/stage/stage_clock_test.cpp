@@ -5,7 +5,7 @@
 
 namespace stagecoach::worker {
 
-TEST_CASE("idle time: what steps did not take, and it never goes down") {
+TEST_CASE("idle time is the time without steps, and it never decreases") {
   using std::chrono::milliseconds;
   IdleTime idle;
   const IdleTime::Clock::time_point start = IdleTime::Clock::now();

@@ -107,7 +107,7 @@ void RunInFewSlots(ToyPipeline& pipeline, std::vector<ToySequence>& sequences, i
   RequireSameAsAlone(sequences);
 }
 
-TEST_CASE("any split, chunk and plan-ahead gives what each sequence gives alone") {
+TEST_CASE("any split, chunk and plan-ahead gives the same tokens as each sequence alone") {
   const int32_t n_stages = GENERATE(1, 2, 4);
   const int32_t chunk = GENERATE(3, 16);
   const int32_t in_flight = GENERATE(1, 3, 200);
@@ -118,7 +118,7 @@ TEST_CASE("any split, chunk and plan-ahead gives what each sequence gives alone"
   RunInFewSlots(pipeline, sequences, chunk, in_flight);
 }
 
-TEST_CASE("messages from device to device give the same tokens as those through the host") {
+TEST_CASE("device-to-device messages give the same tokens as messages through the host") {
   const int32_t n_stages = GENERATE(2, 3, 4);
   const int32_t chunk = GENERATE(3, 16);
   const int32_t in_flight = GENERATE(1, 3, 200);
@@ -134,7 +134,7 @@ TEST_CASE("messages from device to device give the same tokens as those through 
   CHECK_FALSE(stats.has_hop_seconds());
 }
 
-TEST_CASE("what a failed call left behind is not sent on") {
+TEST_CASE("output of a failed call is not sent on") {
   ToyPipeline pipeline(2, ToyPipeline::Kind::kDeviceChannels);
   pipeline.Start(1);
   pipeline.FailDevice(0);
@@ -144,7 +144,7 @@ TEST_CASE("what a failed call left behind is not sent on") {
   CHECK(pipeline.transport(0).Counters(Channel::kHidden).sent_frames == 0);
 }
 
-TEST_CASE("a sequence preempted and registered again goes on with the same tokens") {
+TEST_CASE("a sequence that is preempted and registered again gives the same tokens") {
   auto sequences = RandomSequences(1, 3);
   ToySequence& sequence = sequences[0];
   if (GENERATE(false, true)) AddGrammars(sequences);
@@ -192,7 +192,7 @@ v1::StepPlan OneToken(const v1::SlotGrammar& grammar) {
   return plan;
 }
 
-TEST_CASE("a sequence whose grammar cannot be followed fails, the others go on") {
+TEST_CASE("if a grammar cannot be followed, only its own sequence fails") {
   ToyPipeline pipeline(2);
   pipeline.Start(1);
   v1::SlotGrammar grammar;
@@ -216,7 +216,7 @@ TEST_CASE("a sequence whose grammar cannot be followed fails, the others go on")
   CHECK(result->slots(1).token() >= 2);
 }
 
-TEST_CASE("a step without rows still has a result") {
+TEST_CASE("a step without rows still gives a result") {
   ToyPipeline pipeline(3);
   pipeline.Start(1);
   for (uint64_t step = 1; step <= 3; ++step) {
@@ -264,7 +264,7 @@ TEST_CASE("a fault on any channel closes every stage, and a new epoch works") {
   RequireSameAsAlone(sequences);
 }
 
-TEST_CASE("a malformed plan ends the epoch with what is wrong, before any stage computes it") {
+TEST_CASE("an invalid plan ends the epoch with a reason before any stage computes it") {
   ToyPipeline pipeline(2);
   pipeline.Start(1);
   v1::StepPlan plan;
@@ -281,7 +281,7 @@ TEST_CASE("a malformed plan ends the epoch with what is wrong, before any stage 
   CHECK(pipeline.stage(0).Stats(false).steps() == 0);
 }
 
-TEST_CASE("hidden states that wait for their metadata are counted") {
+TEST_CASE("steps whose hidden states wait for metadata are counted") {
   ToyPipeline pipeline(2);
   pipeline.Start(1);
   pipeline.transport(1).Hold(Channel::kMetadata);
@@ -297,7 +297,7 @@ TEST_CASE("hidden states that wait for their metadata are counted") {
   CHECK(pipeline.stage(1).Stats(false).metadata_late_steps() >= 1);
 }
 
-TEST_CASE("metadata is at the next stage while hidden states are held up") {
+TEST_CASE("metadata reaches the next stage while hidden states are delayed") {
   ToyPipeline pipeline(2);
   pipeline.Start(1);
   pipeline.transport(1).Hold(Channel::kHidden);
@@ -338,7 +338,7 @@ TEST_CASE("stats add up and can be reset") {
   CHECK(after.elapsed_ms() <= stats.elapsed_ms() + 1000);
 }
 
-TEST_CASE("a device's idle time does not go down when a step's times become known") {
+TEST_CASE("a device's idle time does not decrease when a step's times become known") {
   ToyPipeline pipeline(2, ToyPipeline::Kind::kDeviceChannels);
   pipeline.Start(1);
   double idle_ms = 0;
@@ -354,7 +354,7 @@ TEST_CASE("a device's idle time does not go down when a step's times become know
   }
 }
 
-TEST_CASE("a draining stage finishes what it took and refuses more") {
+TEST_CASE("a draining stage finishes its steps and refuses more") {
   ToyPipeline pipeline(1);
   pipeline.Start(1);
   auto sequences = RandomSequences(3, 2);
@@ -366,7 +366,7 @@ TEST_CASE("a draining stage finishes what it took and refuses more") {
   for (int i = 0; i < 4; ++i) CHECK(pipeline.results().Next().ok());
 }
 
-TEST_CASE("results that come before the listener are kept for it; there is one listener") {
+TEST_CASE("results before the listener attaches are kept; only one listener may attach") {
   ToyPipeline pipeline(1);
   pipeline.Start(1);
   pipeline.first().Detach(&pipeline.results());
@@ -383,7 +383,7 @@ TEST_CASE("results that come before the listener are kept for it; there is one l
   CHECK(pipeline.results().AwaitClosed() == absl::CancelledError("enough"));
 }
 
-TEST_CASE("plans go to the first stage, and not without end") {
+TEST_CASE("only the first stage accepts plans, and only up to a limit") {
   ToyPipeline pipeline(2);
   pipeline.Start(1);
   CHECK(absl::IsInvalidArgument(pipeline.stage(1).Submit({})));

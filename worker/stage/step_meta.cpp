@@ -35,6 +35,9 @@ struct Header {
   uint16_t record_bytes;
 };
 static_assert(sizeof(Header) == 64 && std::is_trivially_copyable_v<Header>);
+// The lengths of version 4, which all later ones contain.
+constexpr size_t kFirstHeaderBytes = 64, kFirstRecordBytes = 20;
+static_assert(sizeof(Header) % kAlignment == 0 && sizeof(SlotRecord) % 4 == 0);
 
 struct Offsets {
   uint64_t slots, starts, n_tokens, flags, block_ends, blocks, releases, registrations, traces,
@@ -43,7 +46,7 @@ struct Offsets {
 
 // Counts are below 2^32: nothing here overflows 64 bits but S * G, which the caller bounds.
 Offsets OffsetsFor(const Header& h) {
-  uint64_t at = sizeof(Header);
+  uint64_t at = h.header_bytes;
   const auto array = [&at](uint64_t count, uint64_t element_bytes) {
     const uint64_t begin = at;
     at += (count * element_bytes + kAlignment - 1) / kAlignment * kAlignment;
@@ -57,7 +60,7 @@ Offsets OffsetsFor(const Header& h) {
   o.block_ends = array(uint64_t{h.n_slots} * h.n_groups, 4);
   o.blocks = array(h.n_blocks, 4);
   o.releases = array(h.n_releases, 4);
-  o.registrations = array(h.n_registrations, sizeof(SlotRecord));
+  o.registrations = array(h.n_registrations, h.record_bytes);
   o.traces = array(h.n_traces, sizeof(TraceRecord));
   o.words = array(h.n_words, 4);
   o.end = at;
@@ -185,20 +188,24 @@ absl::Status EncodeStepMeta(const v1::StepPlan& plan, uint32_t n_groups, std::st
 }
 
 absl::StatusOr<StepMetaView> DecodeStepMeta(std::string_view bytes) {
-  Header h;
-  if (bytes.size() < sizeof(h)) return Malformed("shorter than its header");
+  Header h{};
+  if (bytes.size() < kFirstHeaderBytes) return Malformed("shorter than its header");
   if (reinterpret_cast<uintptr_t>(bytes.data()) % kAlignment != 0) return Malformed("misaligned");
-  std::memcpy(&h, bytes.data(), sizeof(h));
+  std::memcpy(&h, bytes.data(), kFirstHeaderBytes);
   if (h.magic != kStepMetaMagic) return Malformed("wrong magic number");
-  if (h.version != kStepMetaVersion) {
-    return absl::FailedPreconditionError(
-        absl::StrCat("step metadata of version ", h.version, "; this worker reads version ",
-                     kStepMetaVersion, ": run the same stagecoach version on all stages"));
+  if (h.version < kOldestStepMetaVersion || h.version > kStepMetaVersion) {
+    return absl::FailedPreconditionError(absl::StrCat(
+        "step metadata of version ", h.version, "; this worker reads versions ",
+        kOldestStepMetaVersion, " to ", kStepMetaVersion,
+        ": run the same stagecoach version on all stages, or upgrade the last stage first"));
   }
   if (h.total_bytes != bytes.size()) return Malformed("wrong size");
-  if (h.header_bytes != sizeof(Header) || h.record_bytes != sizeof(SlotRecord)) {
-    return Malformed("a header or records of another size than its version's");
+  if (h.header_bytes < kFirstHeaderBytes || h.header_bytes % kAlignment != 0 ||
+      h.header_bytes > bytes.size() || h.record_bytes < kFirstRecordBytes ||
+      h.record_bytes % 4 != 0) {
+    return Malformed("a header or records of a size that no version has");
   }
+  std::memcpy(&h, bytes.data(), std::min<size_t>(h.header_bytes, sizeof(h)));
   if (h.n_traces > kMostStepTraces) return Malformed("too many traces");
   if (uint64_t{h.n_slots} * h.n_groups > bytes.size()) return Malformed("counts beyond its size");
   const Offsets o = OffsetsFor(h);
@@ -207,23 +214,26 @@ absl::StatusOr<StepMetaView> DecodeStepMeta(std::string_view bytes) {
   const auto words = [&](uint64_t begin, size_t count) {
     return std::span(reinterpret_cast<const uint32_t*>(bytes.data() + begin), count);
   };
-  StepMetaView view{
-      .epoch = h.epoch,
-      .step = h.step,
-      .n_groups = h.n_groups,
-      .n_rows = h.n_rows,
-      .slots = words(o.slots, h.n_slots),
-      .starts = words(o.starts, h.n_slots),
-      .n_tokens = words(o.n_tokens, h.n_slots),
-      .flags = words(o.flags, h.n_slots),
-      .block_ends = words(o.block_ends, size_t{h.n_slots} * h.n_groups),
-      .blocks = words(o.blocks, h.n_blocks),
-      .releases = words(o.releases, h.n_releases),
-      .registrations = std::span(
-          reinterpret_cast<const SlotRecord*>(bytes.data() + o.registrations), h.n_registrations),
-      .traces =
-          std::span(reinterpret_cast<const TraceRecord*>(bytes.data() + o.traces), h.n_traces),
-      .words = words(o.words, h.n_words)};
+  StepMetaView view{.epoch = h.epoch,
+                    .step = h.step,
+                    .n_groups = h.n_groups,
+                    .n_rows = h.n_rows,
+                    .slots = words(o.slots, h.n_slots),
+                    .starts = words(o.starts, h.n_slots),
+                    .n_tokens = words(o.n_tokens, h.n_slots),
+                    .flags = words(o.flags, h.n_slots),
+                    .block_ends = words(o.block_ends, size_t{h.n_slots} * h.n_groups),
+                    .blocks = words(o.blocks, h.n_blocks),
+                    .releases = words(o.releases, h.n_releases),
+                    .registrations = std::vector<SlotRecord>(h.n_registrations),
+                    .traces = std::span(
+                        reinterpret_cast<const TraceRecord*>(bytes.data() + o.traces), h.n_traces),
+                    .words = words(o.words, h.n_words)};
+
+  for (size_t i = 0; i < view.registrations.size(); ++i) {
+    std::memcpy(&view.registrations[i], bytes.data() + o.registrations + i * h.record_bytes,
+                std::min<size_t>(h.record_bytes, sizeof(SlotRecord)));
+  }
 
   uint64_t n_rows = 0;
   for (size_t i = 0; i < view.n_slots(); ++i) {

@@ -21,10 +21,12 @@
 //       60  u16   header_bytes     64
 //       62  u16   record_bytes     20: size of a SlotRecord
 //
-// A new version may append fields to the header and to SlotRecord. The two lengths tell a later
-// reader how many of them a message has. Sampling parameters are the bytes of a v1::SlotSampling,
-// which may get new fields without a new version here. Stages between the first and the last pass
-// these bytes on without parsing them.
+// Fields may be appended to the header and to SlotRecord; the two lengths tell how many of them a
+// message has. A reader takes a missing field as 0 and skips fields that it does not know. A field
+// that an older reader must not skip raises the version. Release N reads the versions of release
+// N - 1, so stages can be upgraded one by one, the last one first. Sampling parameters are the
+// bytes of a v1::SlotSampling, which may get new fields without a new version here. Stages between
+// the first and the last pass these bytes on without parsing them.
 //
 //   array                      fixed part
 //   slots          u32[S]
@@ -47,6 +49,7 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <type_traits>
 #include <vector>
 
 #include "absl/status/status.h"
@@ -56,7 +59,8 @@
 namespace stagecoach::worker {
 
 inline constexpr uint32_t kStepMetaMagic = 0x4D534353;  // "SCSM"
-inline constexpr uint32_t kStepMetaVersion = 4;
+inline constexpr uint32_t kStepMetaVersion = 4;         // written
+inline constexpr uint32_t kOldestStepMetaVersion = 4;   // read
 inline constexpr uint32_t kMostStepTraces = 16;
 inline constexpr uint32_t kSampleFlag = 1;
 
@@ -68,7 +72,7 @@ struct SlotRecord {
   uint32_t words_begin;  // of its tokens in `words`
   uint32_t n_sampling_bytes;
 };
-static_assert(sizeof(SlotRecord) == 20);
+static_assert(sizeof(SlotRecord) == 20 && std::is_trivially_copyable_v<SlotRecord>);
 
 // Of a traced request: the ids as W3C's trace context has them.
 struct TraceRecord {
@@ -77,7 +81,7 @@ struct TraceRecord {
 };
 static_assert(sizeof(TraceRecord) == 24);
 
-// Views into the bytes that were decoded.
+// Views into the bytes that were decoded, except the few registrations.
 struct StepMetaView {
   uint64_t epoch = 0;
   uint64_t step = 0;
@@ -87,7 +91,7 @@ struct StepMetaView {
   std::span<const uint32_t> block_ends;                      // [S, G]
   std::span<const uint32_t> blocks;                          // [B]
   std::span<const uint32_t> releases;                        // [R]
-  std::span<const SlotRecord> registrations;                 // [N]
+  std::vector<SlotRecord> registrations;                     // [N]
   std::span<const TraceRecord> traces;                       // [X]
   std::span<const uint32_t> words;                           // [W]
 

@@ -4,6 +4,8 @@
 #include <cstring>
 #include <random>
 #include <string>
+#include <utility>
+#include <vector>
 
 #include "stagecoach/v1/step.pb.h"
 #include "worker/stage/plan_checker.h"
@@ -71,7 +73,7 @@ std::vector<T> ToVector(std::span<const T> span) {
   return {span.begin(), span.end()};
 }
 
-TEST_CASE("what was encoded is read back in place") {
+TEST_CASE("an encoded plan is read back in place") {
   const std::string bytes = Encoded(SamplePlan());
   const auto view = DecodeStepMeta(bytes);
   REQUIRE(view.ok());
@@ -101,7 +103,57 @@ TEST_CASE("what was encoded is read back in place") {
   }
 }
 
-TEST_CASE("sampling parameters that cannot be read are refused, and passed on unread") {
+// The same message as a release writes it that has appended fields to the header and the records.
+std::string Appended(const std::string& bytes, size_t n_header, size_t n_record) {
+  const auto word = [&](size_t at) {
+    uint32_t value;
+    std::memcpy(&value, bytes.data() + at, 4);
+    return value;
+  };
+  const auto padded = [](size_t n) { return (n + 15) / 16 * 16; };
+  const size_t n_slots = word(32), n_groups = word(28), n_registrations = word(48);
+  const size_t records_at = 64 + 4 * padded(4 * n_slots) + padded(4 * n_slots * n_groups) +
+                            padded(4 * size_t{word(40)}) + padded(4 * size_t{word(44)});
+  std::string out =
+      bytes.substr(0, 64) + std::string(n_header, '\x11') + bytes.substr(64, records_at - 64);
+  std::string records;
+  for (size_t i = 0; i < n_registrations; ++i) {
+    records += bytes.substr(records_at + i * sizeof(SlotRecord), sizeof(SlotRecord)) +
+               std::string(n_record, '\x22');
+  }
+  records.resize(padded(records.size()), '\0');
+  out += records + bytes.substr(records_at + padded(n_registrations * sizeof(SlotRecord)));
+  const auto total = static_cast<uint32_t>(out.size());
+  std::memcpy(out.data() + 24, &total, 4);
+  const uint16_t lengths[] = {static_cast<uint16_t>(64 + n_header),
+                              static_cast<uint16_t>(sizeof(SlotRecord) + n_record)};
+  std::memcpy(out.data() + 60, lengths, sizeof(lengths));
+  return out;
+}
+
+TEST_CASE("fields that another release appends are skipped") {
+  const std::string bytes = Encoded(SamplePlan());
+  CHECK(Appended(bytes, 0, 0) == bytes);
+  const auto ours = DecodeStepMeta(bytes);
+  REQUIRE(ours.ok());
+  for (const auto& [n_header, n_record] : {std::pair(16, 0), std::pair(0, 4), std::pair(32, 12)}) {
+    const std::string theirs = Appended(bytes, n_header, n_record);
+    const auto view = DecodeStepMeta(theirs);
+    REQUIRE(view.ok());
+    CHECK(view->step == ours->step);
+    CHECK(ToVector(view->slots) == ToVector(ours->slots));
+    CHECK(ToVector(view->new_blocks(1, 1)) == ToVector(ours->new_blocks(1, 1)));
+    REQUIRE(view->registrations.size() == 2);
+    for (size_t i = 0; i < 2; ++i) {
+      const SlotRecord& a = view->registrations[i];
+      const SlotRecord& b = ours->registrations[i];
+      CHECK(std::memcmp(&a, &b, sizeof(a)) == 0);
+      CHECK(view->sampling_bytes(a) == ours->sampling_bytes(b));
+    }
+  }
+}
+
+TEST_CASE("unreadable sampling parameters are refused, but a stage can pass them on") {
   const v1::StepPlan plan = SamplePlan();
   std::string bytes = Encoded(plan);
   const size_t at = bytes.rfind(plan.registrations(1).sampling().SerializeAsString());
@@ -114,7 +166,7 @@ TEST_CASE("sampling parameters that cannot be read are refused, and passed on un
   CHECK(status.message() == "step 1: slot 1: sampling parameters that cannot be read");
 }
 
-TEST_CASE("a registration without sampling parameters has none to read") {
+TEST_CASE("a registration without sampling parameters gives none") {
   v1::StepPlan plan = SamplePlan();
   plan.mutable_registrations(0)->clear_sampling();
   const std::string bytes = Encoded(plan);
@@ -124,7 +176,7 @@ TEST_CASE("a registration without sampling parameters has none to read") {
   CHECK(ParseSampling(*view).value()[0].SerializeAsString().empty());
 }
 
-TEST_CASE("a traced request's ids go with the step") {
+TEST_CASE("a traced request's ids are sent with the step") {
   v1::StepPlan plan = SamplePlan();
   plan.add_traces()->set_trace_id("0123456789abcdef");
   plan.mutable_traces(0)->set_span_id("01234567");
@@ -147,7 +199,7 @@ TEST_CASE("a traced request's ids go with the step") {
   CHECK(absl::IsInvalidArgument(EncodeStepMeta(plan, 2, &out)));
 }
 
-TEST_CASE("arrays start at multiples of 16 bytes, where the counts say") {
+TEST_CASE("arrays start at multiples of 16 bytes, as the counts say") {
   const std::string bytes = Encoded(SamplePlan());
   const auto view = DecodeStepMeta(bytes);
   REQUIRE(view.ok());
@@ -161,11 +213,11 @@ TEST_CASE("arrays start at multiples of 16 bytes, where the counts say") {
   CHECK(offset(view->block_ends) == 128);
   CHECK(offset(view->blocks) == 144);
   CHECK(offset(view->releases) == 176);
-  CHECK(offset(view->registrations) == 192);
+  CHECK(std::memcmp(bytes.data() + 192, view->registrations.data(), 2 * sizeof(SlotRecord)) == 0);
   CHECK(offset(view->words) == 240);
 }
 
-TEST_CASE("a plan without anything has a form") {
+TEST_CASE("an empty plan can be encoded") {
   v1::StepPlan plan;
   plan.set_step(3);
   const std::string bytes = Encoded(plan);
@@ -176,7 +228,7 @@ TEST_CASE("a plan without anything has a form") {
   CHECK(view->n_rows == 0);
 }
 
-TEST_CASE("a plan that has no such form is refused") {
+TEST_CASE("a plan that cannot be encoded is refused") {
   std::string bytes;
   v1::StepPlan plan = SamplePlan();
   CHECK(absl::IsInvalidArgument(EncodeStepMeta(plan, 1, &bytes)));
@@ -227,7 +279,7 @@ uint64_t ReadAll(const StepMetaView& view) {
   return sum;
 }
 
-TEST_CASE("mutated bytes are refused or give a view that stays inside them") {
+TEST_CASE("modified bytes are refused or give a view that stays inside them") {
   const std::string good = Encoded(SamplePlan());
   std::mt19937 random(1);
   const StageLimits limits{.max_batched_tokens = 64,

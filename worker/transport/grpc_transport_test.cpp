@@ -75,7 +75,12 @@ bool Mentions(const absl::Status& status, const std::string& text) {
   return std::string(status.message()).find(text) != std::string::npos;
 }
 
-TEST_CASE("frames of all channels arrive in order, large ones whole") {
+TEST_CASE("messages through the host need nothing on the device") {
+  const GrpcTransport transport;
+  CHECK_FALSE(transport.links_devices());
+}
+
+TEST_CASE("frames of all channels arrive in order, and large ones arrive whole") {
   std::vector<Peer> peers(3);
   RequireJoined(peers, 1);
   std::string hidden(512 * 4608 * 4, '\0');
@@ -105,12 +110,12 @@ TEST_CASE("frames of all channels arrive in order, large ones whole") {
   CHECK(peers[1]->Counters(Channel::kHidden).received_bytes == 4 * hidden.size());
 }
 
-TEST_CASE("a pipeline of one stage joins without any link") {
+TEST_CASE("a pipeline with one stage joins without links") {
   std::vector<Peer> peers(1);
   RequireJoined(peers, 1);
 }
 
-TEST_CASE("a peer's death wakes its neighbours with UNAVAILABLE and its name") {
+TEST_CASE("a stage's death wakes its neighbours with UNAVAILABLE and its name") {
   std::vector<Peer> peers(2);
   RequireJoined(peers, 1);
   absl::Status tokens, metadata_after;
@@ -123,7 +128,7 @@ TEST_CASE("a peer's death wakes its neighbours with UNAVAILABLE and its name") {
   CHECK(peers[0]->Send(Channel::kMetadata, 1, "x") == tokens);
 }
 
-TEST_CASE("a first stage that only sends hears of its peer's death as well") {
+TEST_CASE("a first stage that only sends also learns of a neighbour's death") {
   std::vector<Peer> peers(3);
   RequireJoined(peers, 1);
   peers[1].Die();
@@ -153,7 +158,7 @@ TEST_CASE("Close wakes a sender blocked on full queues and a blocked receiver") 
   CHECK(absl::IsUnavailable(peers[1]->Receive(Channel::kMetadata).status()));
 }
 
-TEST_CASE("a closed pipeline joins again in a new epoch, with nothing left of the old one") {
+TEST_CASE("a closed pipeline joins again in a new epoch without old messages") {
   std::vector<Peer> peers(2);
   RequireJoined(peers, 1);
   REQUIRE(peers[0]->Send(Channel::kHidden, 1, "stale").ok());
@@ -163,7 +168,7 @@ TEST_CASE("a closed pipeline joins again in a new epoch, with nothing left of th
   CHECK(peers[1]->Receive(Channel::kHidden)->payload == "fresh");
 }
 
-TEST_CASE("a join that nobody answers ends at its deadline and names the peer") {
+TEST_CASE("a join without an answer ends at its deadline and names the missing stage") {
   std::vector<Peer> peers;
   peers.emplace_back(GrpcTransportOptions{.join_timeout = std::chrono::milliseconds(100)});
   peers.emplace_back();

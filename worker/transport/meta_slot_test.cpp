@@ -35,7 +35,7 @@ class Writer {
 
 }  // namespace
 
-TEST_CASE("meta slot: messages of every size come back, over as many slots as they need") {
+TEST_CASE("meta slot: messages of every size are read back, over as many slots as they need") {
   Writer writer(3);
   MetaSlotReader reader(3);
   uint64_t step = 0;
@@ -55,7 +55,7 @@ TEST_CASE("meta slot: messages of every size come back, over as many slots as th
   }
 }
 
-TEST_CASE("meta slot: a slot that was cut off is no message, whatever lay there before") {
+TEST_CASE("meta slot: a truncated slot is not a message, whatever it contained before") {
   Writer writer(3);
   MetaSlotReader reader(3);
   const std::string first = Bytes(1000), second(1000, 'x');
@@ -71,7 +71,7 @@ TEST_CASE("meta slot: a slot that was cut off is no message, whatever lay there 
   REQUIRE(reader.Take(whole).ok());
 }
 
-TEST_CASE("meta slot: the layout is what its header says") {
+TEST_CASE("meta slot: the layout matches the header file") {
   std::vector<char> slot(kMetaSlotBytes);
   const std::string message = Bytes(100);
   CHECK(WriteMetaSlot(0x1122334455667788, 9, 7, message, 0, slot.data()) == 180);
@@ -95,7 +95,7 @@ TEST_CASE("meta slot: the layout is what its header says") {
   CHECK(word(172) == 7);
 }
 
-TEST_CASE("meta slot: a gap is data loss that asks for a snapshot") {
+TEST_CASE("meta slot: a gap is data loss, and the error asks for a snapshot") {
   Writer writer(1);
   MetaSlotReader reader(1);
   REQUIRE(reader.Take(writer.Write(1, "one")[0]).ok());
@@ -106,7 +106,7 @@ TEST_CASE("meta slot: a gap is data loss that asks for a snapshot") {
   CHECK(taken.status().message().find("restart the router") != absl::string_view::npos);
 }
 
-TEST_CASE("meta slot: a lost part, another epoch and another version are told apart") {
+TEST_CASE("meta slot: a lost part, another epoch and another version give different errors") {
   Writer writer(5);
   auto slots = writer.Write(1, Bytes(2 * kPayload));
   MetaSlotReader reader(5);
@@ -118,7 +118,7 @@ TEST_CASE("meta slot: a lost part, another epoch and another version are told ap
   CHECK(MetaSlotReader(5).Take(slots[0]).status().code() == absl::StatusCode::kInvalidArgument);
 }
 
-TEST_CASE("meta slot: counts that do not agree with each other are refused") {
+TEST_CASE("meta slot: inconsistent counts are refused") {
   for (const size_t field : {size_t{32}, size_t{36}, size_t{40}, size_t{44}}) {
     std::vector<char> slot(kMetaSlotBytes);
     WriteMetaSlot(1, 1, 0, Bytes(100), 0, slot.data());

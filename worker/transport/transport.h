@@ -59,6 +59,9 @@ class Transport {
  public:
   virtual ~Transport() = default;
 
+  // Whether it can pass messages from device to device. Its receives then occupy SMs, and its
+  // communicators take memory (worker/model/link_needs.h).
+  virtual bool links_devices() const { return false; }
   // Allocates the memory that links between devices need. Call it before any other memory is sized.
   virtual absl::Status Prepare(const LinkSizes& sizes) {
     static_cast<void>(sizes);

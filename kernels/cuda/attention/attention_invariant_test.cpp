@@ -8,13 +8,13 @@
 namespace stagecoach::kernels {
 namespace {
 
-TEST_CASE("Attention: batch-invariant, in units that are merged") {
+TEST_CASE("Attention: batch-invariant, with units that are merged") {
   const int32_t window = GENERATE(0, 600);
   CheckSequence({.n_heads = 3, .n_kv_heads = 1, .head_dim = 128, .window = window}, 1080,
                 {1080, 530}, /*batch_invariant=*/true);
 }
 
-TEST_CASE("Attention: batch-invariant, in every type") {
+TEST_CASE("Attention: batch-invariant, with every dtype") {
   const DType dtype = GENERATE(DType::kF32, DType::kBF16, DType::kF16);
   const int32_t window = GENERATE(0, 1, 33);
   const float softcap = GENERATE(0.0f, 2.0f);
@@ -27,7 +27,7 @@ TEST_CASE("Attention: batch-invariant, in every type") {
                 150, {150, 70, 1}, /*batch_invariant=*/true);
 }
 
-TEST_CASE("Attention: batch-invariant decodes where the largest score moves, or not") {
+TEST_CASE("Attention: batch-invariant decodes, with and without a moving maximum score") {
   const DType dtype = GENERATE(DType::kBF16, DType::kF16);
   const float deviation = GENERATE(0.3f, 6.0f);
   const AttentionConfig config{.n_heads = 3, .n_kv_heads = 1, .head_dim = 128, .dtype = dtype};
@@ -50,7 +50,7 @@ TEST_CASE("Attention: batch-invariant decodes where the largest score moves, or 
 
 #ifndef STAGECOACH_EMULATED_CUDA  // slow in emulation
 // The kernels use different tensor core instructions. Only this test shows that they round alike.
-TEST_CASE("Attention: batch-invariant prefill and decode have the same bits") {
+TEST_CASE("Attention: batch-invariant prefill and decode give the same bits") {
   const DType dtype = GENERATE(DType::kBF16, DType::kF16);
   const float deviation = GENERATE(0.3f, 1.0f, 2.0f, 6.0f);
   struct Shape {
@@ -122,7 +122,7 @@ TEST_CASE("Attention: batch-invariant rows do not depend on chunks or neighbours
   }
 }
 
-TEST_CASE("Attention: batch-invariant, with more query heads a KV head than rows of a tile") {
+TEST_CASE("Attention: batch-invariant, with more query heads per KV head than tile rows") {
   const int32_t n_heads = GENERATE(9, 20);
   CheckSequence({.n_heads = n_heads, .n_kv_heads = 1, .head_dim = 64}, 60, {60, 25, 1},
                 /*batch_invariant=*/true);

@@ -6,24 +6,24 @@
 namespace stagecoach::kernels {
 namespace {
 
-TEST_CASE("Attention: head dimensions and query heads a KV head") {
+TEST_CASE("Attention: head dimensions and query heads per KV head") {
   const int32_t head_dim = GENERATE(64, 80, 96, 128, 256, 16, 10);
   const int32_t group = GENERATE(1, 4, 5, 9);
   CheckSequence({.n_heads = 2 * group, .n_kv_heads = 2, .head_dim = head_dim}, 40, {40, 9, 1});
 }
 
-TEST_CASE("Attention: more query heads a KV head than rows of a tile") {
+TEST_CASE("Attention: more query heads per KV head than tile rows") {
   CheckSequence({.n_heads = 24, .n_kv_heads = 1, .head_dim = 64}, 37, {37, 1});
 }
 
-TEST_CASE("Attention: rotation, and of a part of each head, with norms") {
+TEST_CASE("Attention: RoPE on whole heads and on parts, with norms") {
   const int32_t rotary_dim = GENERATE(0, 2, 48, 62);
   const DType dtype = GENERATE(DType::kF32, DType::kBF16);
   CheckSequence({.n_heads = 2, .dtype = dtype, .rope_and_norm = true, .rotary_dim = rotary_dim}, 40,
                 {40, 1});
 }
 
-TEST_CASE("Attention: rotation of whole heads") {
+TEST_CASE("Attention: RoPE on whole heads") {
   const int32_t head_dim = GENERATE(64, 128, 256);
   const DType dtype = GENERATE(DType::kF32, DType::kF16);
   CheckSequence(
@@ -31,7 +31,7 @@ TEST_CASE("Attention: rotation of whole heads") {
       20, {20, 1});
 }
 
-TEST_CASE("Attention: cache types, windows and soft caps") {
+TEST_CASE("Attention: cache dtypes, windows and soft caps") {
   const DType dtype = GENERATE(DType::kF32, DType::kBF16, DType::kF16);
   const int32_t window = GENERATE(0, 1, 16, 33, 100);
   const float softcap = GENERATE(0.0f, 2.0f);
@@ -56,24 +56,24 @@ TEST_CASE("Attention: chunks of many rows after a long context") {
 }
 
 // The keys are split over several CTAs.
-TEST_CASE("Attention: few rows behind a long context") {
+TEST_CASE("Attention: few rows after a long context") {
   const int32_t head_dim = GENERATE(64, 80, 96, 128, 256);
   const int32_t group = GENERATE(1, 4);
   CheckLastRows({.n_heads = group, .n_kv_heads = 1, .head_dim = head_dim}, 400, {2, 33});
 }
 
-TEST_CASE("Attention: few rows behind a long context, of all types, windows and soft caps") {
+TEST_CASE("Attention: few rows after a long context, all dtypes, windows and soft caps") {
   const DType dtype = GENERATE(DType::kF32, DType::kBF16, DType::kF16);
   const int32_t window = GENERATE(0, 9, 333);
   const float softcap = GENERATE(0.0f, 2.0f);
   CheckLastRows({.n_heads = 8, .window = window, .softcap = softcap, .dtype = dtype}, 410, {15});
 }
 
-TEST_CASE("Attention: more query heads a KV head than a tile has rows, behind a long context") {
+TEST_CASE("Attention: more query heads per KV head than tile rows, after a long context") {
   CheckLastRows({.n_heads = 150, .n_kv_heads = 1, .head_dim = 64}, 500, {3});
 }
 
-TEST_CASE("Attention: decodes, few rows behind long contexts and prompts in one step") {
+TEST_CASE("Attention: decodes, few rows after long contexts and prompts in one step") {
   const AttentionConfig config{
       .n_heads = 4, .n_kv_heads = 2, .head_dim = 64, .window = GENERATE(0, 300)};
   struct Sequence {
@@ -113,7 +113,7 @@ TEST_CASE("Attention: decodes, few rows behind long contexts and prompts in one 
 }
 
 #ifndef STAGECOACH_EMULATED_CUDA  // slow in emulation
-TEST_CASE("Attention: few rows behind a context whose keys go to all multiprocessors") {
+TEST_CASE("Attention: few rows after a context whose keys are spread over all SMs") {
   const bool batch_invariant = GENERATE(false, true);
   const DType dtype = GENERATE(DType::kBF16, DType::kF16);
   const int32_t head_dim = GENERATE(64, 80, 96, 128, 256);
@@ -123,7 +123,7 @@ TEST_CASE("Attention: few rows behind a context whose keys go to all multiproces
 
 // Hopper's dense kernel takes some of them, in passes over parts of the heads, because the keys of
 // all heads do not fit.
-TEST_CASE("Attention: long prompts at once, whose keys do not all fit the scratch") {
+TEST_CASE("Attention: long prompts in one step whose keys do not all fit in the scratch") {
   const AttentionConfig config{
       .n_heads = 32, .n_kv_heads = 8, .head_dim = 128, .softcap = GENERATE(0.0f, 2.0f)};
   constexpr int32_t kTokens = 1100, kBlocksEach = kTokens / 16 + 1;
@@ -143,7 +143,7 @@ TEST_CASE("Attention: long prompts at once, whose keys do not all fit the scratc
 }
 #endif
 
-TEST_CASE("Attention: several prompts at once, whose keys do not all fit the scratch") {
+TEST_CASE("Attention: several prompts in one step whose keys do not all fit in the scratch") {
   const AttentionConfig config{
       .n_heads = 8, .n_kv_heads = 2, .head_dim = 128, .rope_and_norm = true};
   // The scratch holds this many keys, which are fewer than the keys of all prompts.
@@ -174,7 +174,7 @@ TEST_CASE("Attention: sequences of all kinds in one step") {
   }
 }
 
-TEST_CASE("Attention: padding changes nothing and leaves nothing in the cache") {
+TEST_CASE("Attention: padding changes no result and writes nothing to the cache") {
   const AttentionConfig config{
       .n_heads = 4, .n_kv_heads = 2, .dtype = GENERATE(DType::kBF16, DType::kF32)};
   const std::vector<float> qkv = RandomQkv(config, 50, 1);

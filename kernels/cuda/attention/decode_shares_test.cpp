@@ -78,7 +78,7 @@ TEST_CASE("decode shares cover every segment once") {
   }
 }
 
-TEST_CASE("decode shares: of few sequences segments are whole, or cut alike") {
+TEST_CASE("decode shares: with few sequences, segments stay whole or are split evenly") {
   const auto used = [](const std::vector<DecodeShare>& shares) {
     std::vector<int32_t> sizes;
     for (const DecodeShare& share : shares) {
@@ -99,7 +99,7 @@ TEST_CASE("decode shares: of few sequences segments are whole, or cut alike") {
   CHECK(*std::max_element(even.begin(), even.end()) == 130);
 }
 
-TEST_CASE("decode shares: the heads of each side of L2 have half of the blocks") {
+TEST_CASE("decode shares: the heads of each L2 side get half of the CTAs") {
   const std::vector<int32_t> lengths = {7, 40, 1, 90};
   const int32_t n_blocks = GENERATE(396, 9);
   const auto shares = SharesOf(lengths, 8, {.n_blocks = n_blocks, .n_warps = 4, .n_sides = 2});
@@ -118,7 +118,7 @@ TEST_CASE("decode shares: the heads of each side of L2 have half of the blocks")
   }
 }
 
-TEST_CASE("decode shares: nothing to decode") {
+TEST_CASE("decode shares: a step without decodes has no shares") {
   for (const DecodeShare& share : SharesOf({}, 8, {.n_blocks = 5, .n_warps = 4})) {
     CHECK(share.n_kv_blocks == 0);
   }

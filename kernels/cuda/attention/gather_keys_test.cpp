@@ -31,7 +31,7 @@ std::vector<uint16_t> Cache(bool is_value) {
   return cache;
 }
 
-TEST_CASE("GatherKeys: sequences one after another, zeros up to a whole tile") {
+TEST_CASE("GatherKeys: sequences are contiguous, padded with zeros to a whole tile") {
   const auto ops = NewCudaOps();
   const auto upload = [&](const auto& values) {
     Buffer buffer = *ops->Allocate(values.size() * sizeof(values[0]));

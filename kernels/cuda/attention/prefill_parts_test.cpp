@@ -90,7 +90,7 @@ std::pair<int64_t, int64_t> MostAndAll(const PrefillShares& shares) {
   return {most, all};
 }
 
-TEST_CASE("prefill parts: few rows behind a long context are shared out to all blocks") {
+TEST_CASE("prefill parts: few rows after a long context are spread over all CTAs") {
   const int32_t n_tiles = GENERATE(1, 2, 3, 5);
   const int32_t unit_tiles = GENERATE(0, 8, 32);
   INFO(n_tiles << " tiles, units of " << unit_tiles);
@@ -105,7 +105,7 @@ TEST_CASE("prefill parts: few rows behind a long context are shared out to all b
         (unit_tiles == 32 ? 1.7 : 1.3) * static_cast<double>(all) / 132);
 }
 
-TEST_CASE("prefill parts: tiles stay whole where that is about as fast") {
+TEST_CASE("prefill parts: tiles are not split if splitting gains little") {
   // The first case has as many segments as CTAs, the second has short segments.
   for (const int32_t n_keys : {470, 3}) {
     std::vector<PrefillTile> tiles;
@@ -118,7 +118,7 @@ TEST_CASE("prefill parts: tiles stay whole where that is about as fast") {
             .merges.empty());
 }
 
-TEST_CASE("prefill parts: no more states than there is room for") {
+TEST_CASE("prefill parts: the number of states stays within its limit") {
   const PrefillShares shares =
       Checked({{0, 0, 0, 500}, {1, 0, 0, 480}},
               {.n_blocks = 64, .n_kv_heads = 2, .unit_tiles = 8, .max_states = 70});
@@ -127,7 +127,7 @@ TEST_CASE("prefill parts: no more states than there is room for") {
   CHECK(Checked({{0, 0, 0, 500}}, {.n_blocks = 64, .n_kv_heads = 2}).merges.empty());
 }
 
-TEST_CASE("prefill parts: batches of all kinds") {
+TEST_CASE("prefill parts: random batches") {
   std::mt19937 random(GENERATE(Catch::Generators::range(0, 40)));
   const auto from = [&](int32_t least, int32_t most) {
     return std::uniform_int_distribution<int32_t>(least, most)(random);

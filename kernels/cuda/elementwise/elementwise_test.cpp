@@ -8,7 +8,7 @@ namespace {
 
 const DType kTypes[] = {DType::kF32, DType::kBF16, DType::kF16};
 
-TEST_CASE("copies arrive, large ones in pieces") {
+TEST_CASE("small and large copies arrive complete") {
   const auto ops = NewCudaOps();
   for (const size_t n : {size_t{1}, size_t{1000}, (size_t{34} << 20) / 4}) {
     const std::vector<float> values = RandomFloats(n, 1);
@@ -20,7 +20,7 @@ TEST_CASE("copies arrive, large ones in pieces") {
   CHECK(values == std::vector<float>(1024, 0));
 }
 
-TEST_CASE("marks tell when what was queued before them is done") {
+TEST_CASE("a mark reports when all work queued before it is done") {
   const auto ops = NewCudaOps();
   CHECK(ops->runs_ahead());
   const std::vector<float> values = RandomFloats(1000, 1);
@@ -31,7 +31,7 @@ TEST_CASE("marks tell when what was queued before them is done") {
   CHECK(std::vector<float>(host.As<float>(), host.As<float>() + 1000) == values);
 }
 
-TEST_CASE("Embed: tokens, positions and both, of every type and odd widths") {
+TEST_CASE("Embed: tokens, positions and both, every dtype, odd widths") {
   const DType dtype = GENERATE(from_range(kTypes));
   const int32_t width = GENERATE(3, 24, 64);
   const bool to_float = GENERATE(false, true);
@@ -64,7 +64,7 @@ TEST_CASE("Embed: tokens, positions and both, of every type and odd widths") {
   for (size_t i = 0; i < 3; ++i) CHECK(WorstError(results[i + 3], results[i]) < step);
 }
 
-TEST_CASE("GatherRows: rows in any order, or the first") {
+TEST_CASE("GatherRows: rows in any order, or the first rows") {
   const DType dtype = GENERATE(from_range(kTypes));
   const int32_t width = GENERATE(5, 64);
   const auto ops = NewCudaOps();
@@ -85,7 +85,7 @@ TEST_CASE("GatherRows: rows in any order, or the first") {
   CHECK(out.Get() == Rounded(expected, dtype));
 }
 
-TEST_CASE("Norm: kinds, widths, from and to float32") {
+TEST_CASE("Norm: kinds, widths, float32 input and output") {
   const NormKind kind = GENERATE(NormKind::kLayerNorm, NormKind::kRms, NormKind::kRmsPlusOne);
   const int32_t width = GENERATE(1, 6, 64, 100, 640, 4096, 5120);
   const DType dtype = GENERATE(from_range(kTypes));
@@ -113,7 +113,7 @@ TEST_CASE("Norm: kinds, widths, from and to float32") {
   CHECK(WorstError(results[1], results[0], 0.1) < (from_float ? Step(dtype) : 1e-4));
 }
 
-TEST_CASE("Activations, gated and not") {
+TEST_CASE("Activations: gated and not gated") {
   const Activation kind =
       GENERATE(Activation::kRelu, Activation::kGelu, Activation::kGeluTanh, Activation::kSilu);
   const DType dtype = GENERATE(from_range(kTypes));

@@ -7,7 +7,7 @@
 namespace stagecoach::kernels {
 namespace {
 
-TEST_CASE("an error that stays loses the device, one that does not leaves it") {
+TEST_CASE("a permanent error means a lost device, a temporary error does not") {
   const auto ops = MakeCudaOps({});
   REQUIRE(ops.ok());
   CHECK((*ops)->CheckDevice().ok());

@@ -10,7 +10,7 @@
 namespace stagecoach::kernels {
 namespace {
 
-TEST_CASE("Attention: the same bits where a block may have less shared memory") {
+TEST_CASE("Attention: the same bits on a GPU with less shared memory per CTA") {
   const bool batch_invariant = GENERATE(false, true);
   const AttentionConfig config{
       .n_heads = 4, .n_kv_heads = 2, .head_dim = GENERATE(128, 256), .window = GENERATE(0, 40)};
@@ -29,7 +29,7 @@ TEST_CASE("Attention: the same bits where a block may have less shared memory") 
   CHECK(results[0] == results[1]);
 }
 
-TEST_CASE("Attention: large heads of many queries where a block may have less shared memory") {
+TEST_CASE("Attention: large heads and many queries on a GPU with less shared memory per CTA") {
   simt::SetBlockSharedBytes(size_t{99} << 10);
   const absl::Cleanup back = [] { simt::SetBlockSharedBytes(simt::kUsualBlockSharedBytes); };
   CheckSequence({.n_heads = 10, .n_kv_heads = 1, .head_dim = 256}, 20, {20, 1});

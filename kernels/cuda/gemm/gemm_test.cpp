@@ -41,7 +41,7 @@ struct Product {
   Values x, y, bias;
 };
 
-TEST_CASE("Gemm: rows, shapes, types, bias, the sum with what is there") {
+TEST_CASE("Gemm: row counts, shapes, dtypes, bias, addition to the output") {
   const DType dtype = GENERATE(from_range(kTypes));
   const Shape shape = GENERATE(Shape{48, 64}, Shape{100, 1056}, Shape{17, 24}, Shape{1, 2048});
   const bool to_float = GENERATE(false, true);
@@ -61,7 +61,7 @@ TEST_CASE("Gemm: rows, shapes, types, bias, the sum with what is there") {
   }
 }
 
-TEST_CASE("GemmActivate: kinds, gated and not, few rows and more") {
+TEST_CASE("GemmActivate: kinds, gated and not, few rows and many") {
   const DType dtype = GENERATE(from_range(kTypes));
   const Activation kind = GENERATE(Activation::kGeluTanh, Activation::kSilu);
   const bool gated = GENERATE(false, true);
@@ -88,7 +88,7 @@ TEST_CASE("GemmActivate: kinds, gated and not, few rows and more") {
   }
 }
 
-TEST_CASE("SkinnyGemm: the same bits where a block may have less shared memory") {
+TEST_CASE("SkinnyGemm: the same bits on a GPU with less shared memory per CTA") {
   const auto ops = NewCudaOps();
   const auto handle = static_cast<cudaStream_t>(ops->native_queue().stream);
   constexpr int32_t kRows = 200, kCols = 5152;
@@ -110,7 +110,7 @@ TEST_CASE("SkinnyGemm: the same bits where a block may have less shared memory")
   }
 }
 
-TEST_CASE("NormGemm, NormGemmActivate: kinds, few rows and more") {
+TEST_CASE("NormGemm, NormGemmActivate: kinds, few rows and many") {
   const DType dtype = GENERATE(from_range(kTypes));
   const NormKind kind = GENERATE(NormKind::kRms, NormKind::kRmsPlusOne, NormKind::kLayerNorm);
   const int32_t cols = GENERATE(24, 64, 1056, 4096);
@@ -159,7 +159,7 @@ TEST_CASE("NormGemm, NormGemmActivate: kinds, few rows and more") {
   }
 }
 
-TEST_CASE("Gemm: in batch-invariant mode a row does not depend on the others") {
+TEST_CASE("Gemm: in batch-invariant mode a row does not depend on other rows") {
   const DType dtype = GENERATE(DType::kBF16, DType::kF32);
   const bool adds = GENERATE(false, true);  // with a bias and accumulation into y
   const auto ops = NewCudaOps(/*batch_invariant=*/true);
@@ -175,7 +175,7 @@ TEST_CASE("Gemm: in batch-invariant mode a row does not depend on the others") {
   }
 }
 
-TEST_CASE("PackRows: parts of a matrix, rounded on the way") {
+TEST_CASE("PackRows: parts of a matrix, with rounding") {
   const DType dtype = GENERATE(from_range(kTypes));
   const auto ops = NewCudaOps();
   Matrix matrix = *ops->NewMatrix(5, 3, dtype);
@@ -192,7 +192,7 @@ TEST_CASE("PackRows: parts of a matrix, rounded on the way") {
   for (size_t i = 0; i < 15; ++i) CHECK(transposed[i % 3 * 5 + i / 3] == rounded[i]);
 }
 
-TEST_CASE("Route equals the reference, with equals and NaN among the logits") {
+TEST_CASE("Route equals the reference, with ties and NaN among the logits") {
   const int32_t n_experts = GENERATE(1, 4, 60, 128), n_tokens = GENERATE(1, 50);
   const bool over_used = GENERATE(false, true);
   std::vector<float> logits = RandomFloats(static_cast<size_t>(n_experts * n_tokens), 1, 2.0f);
@@ -272,7 +272,7 @@ TEST_CASE("ExpertMlp equals the reference") {
   CHECK(WorstError(results[1], results[0]) < (dtype == DType::kF32 ? 1e-5 : 3 * Step(dtype)));
 }
 
-TEST_CASE("ExpertMlp: experts that share their first with others are told apart") {
+TEST_CASE("ExpertMlp: sets of experts with the same first expert are told apart") {
   constexpr int32_t kHidden = 32, kWidth = 16;
   const std::vector<float> x = RandomFloats(kHidden, 1);
   std::vector<std::vector<float>> results;

@@ -47,7 +47,7 @@ std::vector<float> WithGuard(Ops& ops, size_t n, float before, DType dtype, cons
   return y;
 }
 
-TEST_CASE("HopperGemm: every tile, shapes that tiles do not divide, few rows and many") {
+TEST_CASE("HopperGemm: every tile size, shapes that tiles do not divide, few rows and many") {
   const DType dtype = GENERATE(DType::kBF16, DType::kF16);
   const Shape shape = GENERATE(Shape{8, 128}, Shape{200, 384}, Shape{520, 1536}, Shape{1544, 256},
                                Shape{6152, 128});
@@ -97,7 +97,7 @@ TEST_CASE("HopperGemm: every tile, shapes that tiles do not divide, few rows and
   }
 }
 
-TEST_CASE("HopperGemm: ways that split inputs are not among those that add in order") {
+TEST_CASE("HopperGemm: split-K kernels are not offered for in-order addition") {
   const auto ops = NewCudaOps();
   const cuda::Stream stream = StreamOf(*ops, 1000);
   const Matrix w = RandomMatrix(*ops, {4096, 4096}, DType::kBF16);
@@ -116,7 +116,7 @@ TEST_CASE("HopperGemm: ways that split inputs are not among those that add in or
   CHECK(splits == stream.is_hopper);
 }
 
-TEST_CASE("HopperGatedGemm: every tile has the bits of a product and the activation") {
+TEST_CASE("HopperGatedGemm: every tile gives the same bits as Gemm and activation") {
   const DType dtype = GENERATE(DType::kBF16, DType::kF16);
   const Activation kind = GENERATE(Activation::kSilu, Activation::kGeluTanh);
   const int32_t width = GENERATE(8, 120, 776), cols = GENERATE(128, 640);

@@ -10,7 +10,8 @@
 namespace stagecoach::kernels::cuda {
 
 // Takes some milliseconds on an idle GPU. On a busy GPU the result may be unknown, or wrong, which
-// costs energy but no correctness.
+// costs energy but no correctness. The environment variable STAGECOACH_L2_SIDES=off leaves it
+// unknown, to compare.
 L2Sides MeasureL2Sides(const Stream& stream);
 
 // Returns one bit per page of `memory`, in device memory: the partition of the page's first chunk.

@@ -25,7 +25,7 @@ std::vector<uint16_t> Latencies(int n_multiprocessors, uint32_t mask, int far) {
   return latencies;
 }
 
-TEST_CASE("L2: sides of multiprocessors and of a page's chunks by latencies") {
+TEST_CASE("L2: latencies give the side of each SM and of each chunk of a page") {
   std::vector<uint16_t> latencies = Latencies(132, 0xab, 200);
   L2Sides sides = SidesOf(latencies, 132);
   REQUIRE(sides.known());
@@ -39,7 +39,7 @@ TEST_CASE("L2: sides of multiprocessors and of a page's chunks by latencies") {
   for (int32_t m = 6; m < 132; ++m) CHECK(sides.SideOf(m) == (m / 2 + 1) % 2);
 }
 
-TEST_CASE("L2: nothing is known where latencies say nothing, or something else") {
+TEST_CASE("L2: unclear or contradictory latencies give no sides") {
   CHECK_FALSE(SidesOf(Latencies(132, 0xab, 0), 132).known());
   // Neighbouring chunks are in the same partition.
   CHECK_FALSE(SidesOf(Latencies(132, 0xaa, 200), 132).known());
@@ -54,7 +54,7 @@ TEST_CASE("L2: nothing is known where latencies say nothing, or something else")
   CHECK_FALSE(SidesOf(latencies, 132).known());
 }
 
-TEST_CASE("L2: heads whose rows are chunks, or whole parts of chunks, have sides") {
+TEST_CASE("L2: heads have sides if their rows are chunks or whole parts of chunks") {
   CHECK(ChunkRowsLog2(DType::kBF16, 8, 128) == 0);
   CHECK(ChunkRowsLog2(DType::kF32, 8, 64) == 0);
   CHECK(ChunkRowsLog2(DType::kF16, 4, 64) == 1);
@@ -78,7 +78,7 @@ TEST_CASE("L2: heads whose rows are chunks, or whole parts of chunks, have sides
 
 // On a real GPU, the free memory has a coarser granularity and includes other processes.
 #ifdef STAGECOACH_EMULATED_CUDA
-TEST_CASE("L2: nothing is kept of KV memory that is gone") {
+TEST_CASE("L2: freed KV memory leaves nothing allocated") {
   const auto ops = NewCudaOps();
   const auto with_one = [&] {
     const Buffer kv = *ops->AllocateKv(kPageBytes);
@@ -93,7 +93,7 @@ TEST_CASE("L2: nothing is kept of KV memory that is gone") {
 }
 #endif
 
-TEST_CASE("L2: the same sides whenever they are measured") {
+TEST_CASE("L2: every measurement gives the same sides") {
   const auto ops = NewCudaOps();
   const bool known = ops->Describe().find("near in L2") != std::string::npos;
 #ifdef STAGECOACH_EMULATED_CUDA

@@ -72,7 +72,7 @@ std::vector<SampleRow> Draws(SampleRow row, int n) {
   return rows;
 }
 
-TEST_CASE("Sample: greedy, with equals, NaN and infinities") {
+TEST_CASE("Sample: greedy, with ties, NaN and infinities") {
   for (const auto& logits : std::vector<std::vector<float>>{{1, 3, 2, 3},
                                                             {kNan, -5, kNan},
                                                             {kNan, -kInf, kNan},
@@ -86,7 +86,7 @@ TEST_CASE("Sample: greedy, with equals, NaN and infinities") {
   }
 }
 
-TEST_CASE("Sample: temperatures whose inverse is no float") {
+TEST_CASE("Sample: temperatures whose inverse overflows a float") {
   for (const float temperature : {1e-45f, 2.9e-39f, 3e-39f, 1e-30f}) {
     const SampleRow row{.params = {.temperature = temperature}};
     for (const auto& logits : std::vector<std::vector<float>>{
@@ -98,7 +98,7 @@ TEST_CASE("Sample: temperatures whose inverse is no float") {
   }
 }
 
-TEST_CASE("Sample: draws with every cut") {
+TEST_CASE("Sample: draws with top-k, top-p, min-p and combinations") {
   const size_t vocab = GENERATE(5, 1001, 9000);
   const float deviation = GENERATE(0.0f, 0.01f, 3.0f, 30.0f);
   std::vector<float> logits = RandomFloats(vocab, 7, deviation);
@@ -159,7 +159,7 @@ std::vector<uint32_t> Mask(size_t vocab, size_t first, size_t stride) {
   return words;
 }
 
-TEST_CASE("Sample: a mask leaves only what it allows, beside rows without one") {
+TEST_CASE("Sample: a mask allows only its tokens, also next to rows without a mask") {
   const size_t vocab = GENERATE(5, 1001, 9000);
   const std::vector<float> logits = RandomFloats(vocab, 7, 3.0f);
   const std::vector<uint32_t> few = Mask(vocab, 3, 97), many = Mask(vocab, 1, 2),
@@ -191,7 +191,7 @@ TEST_CASE("Sample: a mask leaves only what it allows, beside rows without one") 
   Compare(logits, rows);
 }
 
-TEST_CASE("Sample: whatever the logits are, a mask holds") {
+TEST_CASE("Sample: masks hold for any logits") {
   const std::vector<uint32_t> allowed = {0b1010};
   const std::vector<int32_t> forbidden = {1};
   for (const auto& logits : std::vector<std::vector<float>>{{9, kNan, 9, -kInf},
@@ -204,7 +204,7 @@ TEST_CASE("Sample: whatever the logits are, a mask holds") {
   }
 }
 
-TEST_CASE("Sample: masks change from call to call") {
+TEST_CASE("Sample: masks can change from call to call") {
   const auto ops = NewCudaOps();
   [[maybe_unused]] const uint64_t free_before = ops->Memory().free_bytes;
   std::vector<float> logits(40000, 0.0f);
@@ -228,11 +228,11 @@ TEST_CASE("Sample: masks change from call to call") {
 #endif
 }
 
-TEST_CASE("Sample: more log-probabilities than the vocabulary has") {
+TEST_CASE("Sample: more log-probabilities than the vocabulary has tokens") {
   Compare({1, 2, 3}, {{.n_logprobs = 5}, {.params = {.temperature = 1}, .n_logprobs = 64}});
 }
 
-TEST_CASE("Sample: what was drawn is kept for the next step") {
+TEST_CASE("Sample: sampled tokens are stored for the next step") {
   const auto ops = NewCudaOps();
   const Ids sampled(*ops, {-1, -1, -1, -1});
   SampleAll(

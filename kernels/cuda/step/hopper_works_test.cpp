@@ -36,7 +36,7 @@ HopperWorks Chosen(const std::vector<StepSeq>& seqs, int32_t n_kv_heads = 8) {
   return works;
 }
 
-TEST_CASE("Hopper's dense prefill takes prompts, and no few rows behind a long context") {
+TEST_CASE("Hopper's dense prefill takes prompts, but not few rows after a long context") {
   CHECK(Chosen({{0, 0, 8192}}).Has(0));
   CHECK(Chosen({{0, 0, 2048}}).Has(0));
   for (const int32_t n_tokens : {2, 16, 63, 64, 128}) {
@@ -58,7 +58,7 @@ TEST_CASE("Hopper's dense prefill takes many short prompts") {
   }
 }
 
-TEST_CASE("Hopper's dense prefill goes over parts of the heads where keys do not all fit") {
+TEST_CASE("Hopper's dense prefill splits the heads into passes if not all keys fit") {
   const std::vector<int32_t> starts = {0, 4096, 8192};
   struct Case {
     std::vector<StepSeq> seqs;

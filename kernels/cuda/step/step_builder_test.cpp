@@ -5,7 +5,7 @@
 namespace stagecoach::kernels {
 namespace {
 
-TEST_CASE("a step is built from slots and new blocks, and recorded calls follow it") {
+TEST_CASE("a step is built from slots and new blocks, and recorded calls use it") {
   const auto ops = NewCudaOps();
   const auto step =
       *ops->NewStepInputs({.max_tokens = 32, .max_slots = 4, .max_blocks = 3, .windows = {0, 20}});
@@ -58,7 +58,7 @@ TEST_CASE("a step is built from slots and new blocks, and recorded calls follow 
   CHECK(first != second);
 }
 
-TEST_CASE("a sequence of one row whose blocks another may be filling waits for all of them") {
+TEST_CASE("a one-row sequence waits until all of its shared blocks are filled") {
   const auto ops = NewCudaOps();
   const auto step =
       *ops->NewStepInputs({.max_tokens = 32, .max_slots = 4, .max_blocks = 4, .windows = {0}});

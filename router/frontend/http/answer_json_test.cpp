@@ -67,7 +67,7 @@ ApiRequest Completion(const std::string& fields) {
   return *std::move(request);
 }
 
-TEST_CASE("a chat's chunks: role, text, end, usage, done") {
+TEST_CASE("chat chunks: role, text, end, usage, done") {
   const ServedModel model = TestModel();
   const ApiRequest request = Chat(R"(, "stream": true, "stream_options": {"include_usage": true})");
   AnswerJson answer(request, model, "id", 1700000000);
@@ -97,7 +97,7 @@ TEST_CASE("a chat's chunks: role, text, end, usage, done") {
                         "completion_tokens_details": {"reasoning_tokens": 0}})"));
 }
 
-TEST_CASE("a chunk of text alone is as any other") {
+TEST_CASE("a chunk with only text has the same form as other chunks") {
   const ServedModel model = TestModel();
   const std::string usage = R"(, "stream": true, "stream_options": {"include_usage": true})";
   const std::string with_ids = usage + R"(, "return_token_ids": true)";
@@ -119,7 +119,7 @@ TEST_CASE("a chunk of text alone is as any other") {
   check(second(Completion(prompt + usage)), second(Completion(prompt + with_ids)));
 }
 
-TEST_CASE("usage tells how many tokens were thinking") {
+TEST_CASE("usage reports the number of reasoning tokens") {
   const ServedModel model = TestModel();
   const ApiRequest request = Chat(
       R"(, "stream": true, "stream_options": {"include_usage": true, "continuous_usage_stats": true})");
@@ -147,7 +147,7 @@ TEST_CASE("usage tells how many tokens were thinking") {
   CHECK(reasoning_tokens(whole.Whole()) == 3);
 }
 
-TEST_CASE("without include_usage no chunk speaks of it; continuous_usage_stats is in every one") {
+TEST_CASE("chunks have no usage by default, and all have it with continuous_usage_stats") {
   const ServedModel model = TestModel();
   const ApiRequest silent = Chat(R"(, "stream": true)");
   AnswerJson plain(silent, model, "id", 1);
@@ -213,7 +213,7 @@ TEST_CASE("completion logprobs: parallel arrays over echo and answer, offsets in
   CHECK(whole.at("usage").at("completion_tokens") == 3);
 }
 
-TEST_CASE("a prompt alone: nothing of the token that was generated is told") {
+TEST_CASE("max_tokens 0 returns only the prompt, nothing about the generated token") {
   const ServedModel model = TestModel();
   const ApiRequest request = Completion(R"("prompt": "ab", "echo": true, "max_tokens": 0)");
   AnswerJson answer(request, model, "id", 1);
@@ -224,7 +224,7 @@ TEST_CASE("a prompt alone: nothing of the token that was generated is told") {
   CHECK(whole.at("usage").at("completion_tokens") == 0);
 }
 
-TEST_CASE("several prompts with n choices each are numbered through") {
+TEST_CASE("choices are numbered across all prompts of a request") {
   const ServedModel model = TestModel();
   const ApiRequest request = Completion(R"("prompt": ["a", "b"], "n": 2, "stream": true)");
   AnswerJson answer(request, model, "id", 1);
@@ -233,7 +233,7 @@ TEST_CASE("several prompts with n choices each are numbered through") {
   CHECK(json::parse(Events(answer.Chunks(1, message)).at(0)).at("choices").at(0).at("index") == 3);
 }
 
-TEST_CASE("prompt_logprobs are a field of their own, by token id") {
+TEST_CASE("prompt_logprobs are a separate field, keyed by token id") {
   const ServedModel model = TestModel();
   const ApiRequest request = Chat(R"(, "prompt_logprobs": 1)");
   AnswerJson answer(request, model, "id", 1);
@@ -245,7 +245,7 @@ TEST_CASE("prompt_logprobs are a field of their own, by token id") {
     "71": {"logprob": -1.0, "rank": null, "decoded_token": "b"}}])"));
 }
 
-TEST_CASE("a stop reason is the client's string or token id, never EOS") {
+TEST_CASE("stop_reason is the client's stop string or token id, never EOS") {
   const ServedModel model = TestModel();
   const auto reason = [&](const char* stop_reason) {
     const ApiRequest request = Chat(R"(, "stop": ["5", "end"], "stop_token_ids": [7])");
@@ -280,7 +280,7 @@ std::vector<v1::GenerateResponse> CallingMessages() {
   return messages;
 }
 
-TEST_CASE("calls of tools and thinking, streamed: ids and names once, arguments as they come") {
+TEST_CASE("streamed tool calls and reasoning: id and name once, arguments in pieces") {
   const ServedModel model = TestModel();
   const ApiRequest request = Chat(R"(, "stream": true)");
   AnswerJson answer(request, model, "id", 1);
@@ -300,7 +300,7 @@ TEST_CASE("calls of tools and thinking, streamed: ids and names once, arguments 
   CHECK(last.at("finish_reason") == "tool_calls");
 }
 
-TEST_CASE("calls of tools and thinking, whole") {
+TEST_CASE("tool calls and reasoning in a whole answer") {
   const ServedModel model = TestModel();
   const ApiRequest request = Chat("");
   AnswerJson answer(request, model, "id", 1);
@@ -314,7 +314,7 @@ TEST_CASE("calls of tools and thinking, whole") {
     "refusal": null})"));
 }
 
-TEST_CASE("JSON events stand in the place of content") {
+TEST_CASE("JSON events replace the content") {
   const ServedModel model = TestModel();
   const ApiRequest request =
       Chat(R"(, "stream": true, "stream_options": {"json_events": ["/answer"]})");

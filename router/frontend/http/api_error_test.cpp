@@ -22,7 +22,7 @@ std::string FieldValue(const HttpResponse& response, std::string_view name) {
   return "";
 }
 
-TEST_CASE("the field of a message is what stands before the colon, if that is a name") {
+TEST_CASE("an error's field is the part before the colon if it is a name") {
   CHECK(FieldOf("sampling.top_p: 7 is too much") == "sampling.top_p");
   CHECK(FieldOf("messages[0].content: is empty") == "messages[0].content");
   CHECK(FieldOf("messages, as tokens[3]: token id 9") == "messages");
@@ -33,7 +33,7 @@ TEST_CASE("the field of a message is what stands before the colon, if that is a 
         "prompt, as tokens[1]: bad");
 }
 
-TEST_CASE("a status becomes OpenAI's error, with its HTTP status") {
+TEST_CASE("a status becomes an OpenAI error with an HTTP status") {
   const HttpResponse bad = ErrorResponse(absl::InvalidArgumentError("top_p: 7 is too much"));
   CHECK(bad.status == 400);
   const json::object error = Error(bad);
@@ -64,7 +64,7 @@ TEST_CASE("a status becomes OpenAI's error, with its HTTP status") {
   }
 }
 
-TEST_CASE("a status's own code is told, also under another field") {
+TEST_CASE("a status keeps its own error code under another field") {
   const absl::Status status =
       WithErrorCode(absl::InvalidArgumentError("prompt: too long"), kContextLengthExceeded);
   const json::object error = Error(ErrorResponse(WithField(status, "messages")));

@@ -3,27 +3,12 @@
 #include <fmt/format.h>
 
 #include "catch2/catch_test_macros.hpp"
+#include "router/frontend/http/testing/request_problems.h"
 
 namespace stagecoach::router::http {
 namespace {
 
-std::string CompletionProblem(const std::string& fields) {
-  const auto request = ParseCompletionRequest("{" + fields + "}");
-  INFO(fields);
-  REQUIRE_FALSE(request.ok());
-  CHECK(absl::IsInvalidArgument(request.status()));
-  return std::string(request.status().message());
-}
-
-std::string ChatProblem(const std::string& fields) {
-  const auto request =
-      ParseChatRequest(R"({"messages": [{"role": "user", "content": "x"}], )" + fields + "}");
-  INFO(fields);
-  REQUIRE_FALSE(request.ok());
-  return std::string(request.status().message());
-}
-
-TEST_CASE("more answers than any request may have are refused before there is room for them") {
+TEST_CASE("too large n is refused before memory for the choices is allocated") {
   for (const char* n : {"0", "129", "4294967295"}) {
     const std::string field = std::string(R"("n": )") + n;
     CHECK(CompletionProblem(R"("prompt": "x", )" + field).starts_with("n: "));
@@ -31,7 +16,7 @@ TEST_CASE("more answers than any request may have are refused before there is ro
   }
 }
 
-TEST_CASE("what many prompts have in common is not copied for each without end") {
+TEST_CASE("many prompts with a large common part are refused") {
   const auto body = [](int n_prompts, size_t n_common) {
     std::string prompts = R"("x")";
     for (int i = 1; i < n_prompts; ++i) prompts += R"(,"x")";
@@ -42,7 +27,7 @@ TEST_CASE("what many prompts have in common is not copied for each without end")
   CHECK(CompletionProblem(body(1024, 1 << 20)).starts_with("prompt: "));
 }
 
-TEST_CASE("a completion's fields become the router's own") {
+TEST_CASE("the fields of a completion are parsed") {
   const auto request = ParseCompletionRequest(R"({
     "model": "m", "prompt": "Once", "max_tokens": 7, "temperature": 0.5, "top_p": 0.25, "top_k": -1,
     "min_p": 0.125, "n": 2, "seed": -1, "stop": ["a", "b"], "stop_token_ids": [5, 6],
@@ -87,7 +72,7 @@ TEST_CASE("a completion's fields become the router's own") {
   CHECK_FALSE(sampling.has_prompt_logprobs());
 }
 
-TEST_CASE("absent fields stay absent, but for OpenAI's 16 tokens of a completion") {
+TEST_CASE("absent fields stay absent, except max_tokens 16 of a completion") {
   const auto request = ParseCompletionRequest(R"({"prompt": "x", "temperature": null})");
   REQUIRE(request.ok());
   v1::SamplingParams only;
@@ -98,7 +83,7 @@ TEST_CASE("absent fields stay absent, but for OpenAI's 16 tokens of a completion
   CHECK(chat->sampling().ByteSizeLong() == 0);
 }
 
-TEST_CASE("a prompt is text, token ids, or a list of either") {
+TEST_CASE("a prompt is text, token ids or a list of both") {
   const auto prompts = [](const std::string& prompt) {
     auto request = ParseCompletionRequest(R"({"prompt": )" + prompt + "}");
     REQUIRE(request.ok());
@@ -123,7 +108,7 @@ TEST_CASE("a prompt is text, token ids, or a list of either") {
   CHECK(CompletionProblem(R"("prompt": [)" + many + "]").starts_with("prompt: 1025 prompts"));
 }
 
-TEST_CASE("echo brings the prompt's logprobs, and may be all that is wanted") {
+TEST_CASE("echo adds the prompt's logprobs and allows max_tokens 0") {
   const auto request =
       ParseCompletionRequest(R"({"prompt": "x", "echo": true, "logprobs": 2, "max_tokens": 0})");
   REQUIRE(request.ok());
@@ -135,7 +120,7 @@ TEST_CASE("echo brings the prompt's logprobs, and may be all that is wanted") {
   CHECK(request->prompts[0].echo());
 }
 
-TEST_CASE("a chat's messages are roles and text") {
+TEST_CASE("chat messages are parsed") {
   const auto request = ParseChatRequest(R"({"messages": [
       {"role": "developer", "content": "Be kind."},
       {"role": "user", "name": "x", "content": [{"type": "text", "text": "a"},
@@ -173,57 +158,7 @@ TEST_CASE("a chat's messages are roles and text") {
             .starts_with("messages[0].tool_calls[0].function: "));
 }
 
-TEST_CASE("wrong types are refused by name") {
-  const char* kNumbers[] = {"temperature",
-                            "top_p",
-                            "min_p",
-                            "presence_penalty",
-                            "frequency_penalty",
-                            "repetition_penalty",
-                            "n",
-                            "max_tokens",
-                            "min_tokens",
-                            "top_k",
-                            "seed",
-                            "priority",
-                            "prompt_logprobs",
-                            "max_completion_tokens",
-                            "top_logprobs"};
-  for (const char* name : kNumbers) {
-    CHECK(ChatProblem(fmt::format(R"("{}": "1")", name)).starts_with(fmt::format("{}: ", name)));
-    CHECK(ChatProblem(fmt::format(R"("{}": [1])", name)).starts_with(fmt::format("{}: ", name)));
-  }
-  for (const char* name : {"n", "max_tokens", "min_tokens", "top_k", "seed", "priority"}) {
-    CHECK(ChatProblem(fmt::format(R"("{}": 1.5)", name)).starts_with(fmt::format("{}: ", name)));
-    CHECK(ChatProblem(fmt::format(R"("{}": 1e99)", name)).starts_with(fmt::format("{}: ", name)));
-  }
-  for (const char* name : {"stream", "logprobs", "ignore_eos", "continue_final_message",
-                           "add_generation_prompt", "return_token_ids"}) {
-    CHECK(ChatProblem(fmt::format(R"("{}": "true")", name)).starts_with(fmt::format("{}: ", name)));
-  }
-  CHECK(ChatProblem(R"("n": -1)").starts_with("n: -1 is not"));
-  CHECK(ChatProblem(R"("stop": 5)").starts_with("stop: "));
-  CHECK(ChatProblem(R"("stop": ["a", 5])").starts_with("stop[1]: "));
-  CHECK(ChatProblem(R"("stop_token_ids": ["a"])").starts_with("stop_token_ids[0]: "));
-  CHECK(ChatProblem(R"("logit_bias": {"a": 1})").starts_with("logit_bias: 'a'"));
-  CHECK(ChatProblem(R"("logit_bias": {"1": "x"})").starts_with("logit_bias[1]: "));
-  CHECK(ChatProblem(R"("logit_bias": [1])").starts_with("logit_bias: "));
-  CHECK(ChatProblem(R"("model": 5)").starts_with("model: "));
-  CHECK(ChatProblem(R"("cache_salt": 5)").starts_with("cache_salt: "));
-  CHECK(ChatProblem(R"("stream": true, "stream_options": {"include_usage": 1})")
-            .starts_with("stream_options.include_usage: "));
-  CHECK(ChatProblem(R"("chat_template_kwargs": "x")").starts_with("chat_template_kwargs: "));
-}
-
-TEST_CASE("what does not go together is refused by name") {
-  CHECK(ChatProblem(R"("top_logprobs": 3)").starts_with("top_logprobs: needs logprobs"));
-  CHECK(
-      ChatProblem(R"("stream_options": {"include_usage": true})").starts_with("stream_options: "));
-  CHECK(ChatProblem(R"("stream": true, "prompt_logprobs": 1)").starts_with("prompt_logprobs: "));
-  CHECK(ChatProblem(R"("best_of": 3)").starts_with("best_of: "));
-}
-
-TEST_CASE("an assistant may have said nothing, as when max_tokens ended its thinking") {
+TEST_CASE("an assistant message may be empty, as when max_tokens ended the reasoning") {
   const auto request = ParseChatRequest(R"({"messages": [
       {"role": "user", "content": "x"},
       {"role": "assistant", "content": null, "reasoning_content": "hm", "refusal": null},
@@ -247,276 +182,7 @@ TEST_CASE("an assistant may have said nothing, as when max_tokens ended its thin
   CHECK_FALSE(chat.messages(4).has_content());
 }
 
-TEST_CASE("fields of other servers that would change the answer are refused by name") {
-  for (const char* field : {R"("guided_whitespace_pattern": " ?")",
-                            R"("use_beam_search": true)",
-                            R"("allowed_token_ids": [1])",
-                            R"("bad_words": ["x"])",
-                            R"("include_stop_str_in_output": true)",
-                            R"("ebnf": "root ::= x")",
-                            R"("grammar": "root ::= x")",
-                            R"("mirostat": 2)",
-                            R"("typical_p": 0.9)",
-                            R"("dry_multiplier": 0.8)",
-                            R"("xtc_probability": 0.5)",
-                            R"("no_repeat_ngram_size": 3)",
-                            R"("repeat_penalty": 1.1)",
-                            R"("length_penalty": 2)",
-                            R"("num_beams": 4)",
-                            R"("lora_request": {"name": "a"})",
-                            R"("lora_path": "a")",
-                            R"("do_sample": false)",
-                            R"("stop_regex": "x")",
-                            R"("truncate_prompt_tokens": 5)",
-                            R"("watermark": true)",
-                            R"("options": {"num_predict": 1})",
-                            R"("logits_processors": ["x"])"}) {
-    const std::string name(field + 1, std::string(field).find('"', 1) - 1);
-    const std::string wanted = name + ": is not offered by this server";
-    CHECK(ChatProblem(field).starts_with(wanted));
-    CHECK(CompletionProblem(std::string(R"("prompt": "x", )") + field).starts_with(wanted));
-  }
-  for (const char* field : {R"("functions": [{"name": "f"}])", R"("chat_template": "{{ x }}")",
-                            R"("thinking": false)", R"("thinking": {"type": "disabled"})",
-                            R"("think": true)", R"("reasoning": {"effort": "low"})",
-                            R"("documents": [{}])", R"("prompt": "x")", R"("system": "x")"}) {
-    const std::string name(field + 1, std::string(field).find('"', 1) - 1);
-    CHECK(ChatProblem(field).starts_with(name + ": is not offered by this server"));
-  }
-  for (const char* field : {R"("tools": [{}])", R"("messages": [{}])", R"("enable_thinking": true)",
-                            R"("top_logprobs": 2)"}) {
-    const std::string name(field + 1, std::string(field).find('"', 1) - 1);
-    CHECK(CompletionProblem(std::string(R"("prompt": "x", )") + field)
-              .starts_with(name + ": is not offered by this server; "));
-  }
-  CHECK(ChatProblem(R"("repeat_penalty": 1.1)") ==
-        "repeat_penalty: is not offered by this server; use repetition_penalty");
-}
-
-TEST_CASE("fields inside others are not left out of account either") {
-  CHECK(ChatProblem(R"("stream": true, "stream_options": {"include_usages": true})") ==
-        "stream_options.include_usages: is not offered by this server");
-  CHECK(ChatProblem(R"("response_format": {"type": "json_object", "pattern": "x"})") ==
-        "response_format.pattern: is not offered by this server");
-  CHECK(ChatProblem(R"("response_format": {"type": "json_object", "json_schema": {}})")
-            .starts_with("response_format.json_schema: "));
-  CHECK(
-      ChatProblem(R"("structured_outputs": {"ebnf": "x"})").starts_with("structured_outputs.ebnf"));
-  for (const char* field : {"images", "audio", "prefix", "partial", "function_call"}) {
-    const auto status =
-        ParseChatRequest(
-            fmt::format(R"({{"messages": [{{"role": "assistant", "content": "x", "{}": [1]}}]}})",
-                        field))
-            .status();
-    CHECK(std::string(status.message()).starts_with(fmt::format("messages[0].{}: is not", field)));
-  }
-}
-
-TEST_CASE("other servers' names for the same thing are understood") {
-  for (const char* name : {"max_tokens", "max_completion_tokens", "max_new_tokens",
-                           "max_output_tokens", "n_predict", "num_predict"}) {
-    const auto request = ParseCompletionRequest(fmt::format(R"({{"prompt": "x", "{}": 7}})", name));
-    REQUIRE(request.ok());
-    CHECK(request->sampling().max_tokens() == 7);
-    CHECK(request->max_tokens_name == std::string(name));
-    for (const char* none : {"-3", "1.5", "99999999999"}) {
-      CHECK(ChatProblem(fmt::format(R"("{}": {})", name, none)) ==
-            fmt::format("{}: {} is not an integer from 1 to what the prompt leaves of the model's "
-                        "context",
-                        name, none));
-    }
-  }
-  const auto unlimited = ParseCompletionRequest(R"({"prompt": "x", "n_predict": -1})");
-  REQUIRE(unlimited.ok());
-  CHECK_FALSE(unlimited->sampling().has_max_tokens());
-
-  const auto kwargs = [](const std::string& fields) {
-    const auto request =
-        ParseChatRequest(R"({"messages": [{"role": "user", "content": "x"}], )" + fields + "}");
-    INFO(std::string(request.status().message()));
-    REQUIRE(request.ok());
-    return request->chat.chat_template_kwargs();
-  };
-  CHECK(kwargs(R"("enable_thinking": false)") == R"({"enable_thinking":false})");
-  CHECK(kwargs(R"("chat_template_kwargs": {"a": 1, "enable_thinking": true},
-                  "enable_thinking": true, "reasoning_effort": "low")") ==
-        R"({"a":1,"enable_thinking":true,"reasoning_effort":"low"})");
-  CHECK(kwargs(R"("enable_thinking": null)").empty());
-  CHECK(ChatProblem(R"("enable_thinking": "yes")").starts_with("enable_thinking: "));
-  CHECK(
-      ChatProblem(R"("enable_thinking": true, "chat_template_kwargs": {"enable_thinking": false})")
-          .starts_with("enable_thinking: has another value"));
-  const auto any =
-      ParseChatRequest(R"({"messages": [{"role": "user", "content": "x"}], "tool_choice": "any"})");
-  CHECK(any->chat.tool_choice().mode() == v1::ToolChoice::REQUIRED);
-}
-
-v1::Grammar GrammarOf(const std::string& fields, std::string* name = nullptr) {
-  const auto request = ParseCompletionRequest(R"({"prompt": "x", )" + fields + "}");
-  INFO(fields << " " << std::string(request.status().message()));
-  REQUIRE(request.ok());
-  if (name != nullptr) *name = request->grammar_field;
-  return request->sampling().grammar();
-}
-
-TEST_CASE("the form of a text, under every name it has") {
-  std::string name;
-  CHECK(GrammarOf(R"("response_format": {"type": "json_object"})", &name).json_object());
-  CHECK(name == "response_format");
-  CHECK(GrammarOf(R"("response_format": {"type": "json_schema", "json_schema": {
-            "name": "n", "strict": true, "schema": {"b": 1, "a": {}}}})",
-                  &name)
-            .json_schema() == R"({"b":1,"a":{}})");
-  CHECK(name == "response_format.json_schema.schema");
-  CHECK(GrammarOf(R"("guided_json": {"type": "null"})").json_schema() == R"({"type":"null"})");
-  CHECK(GrammarOf(R"("guided_json": "{\"type\": 1}")").json_schema() == R"({"type": 1})");
-  CHECK(GrammarOf(R"("guided_regex": "a+")").regex() == "a+");
-  CHECK(GrammarOf(R"("guided_grammar": "start: \"a\"")").lark() == "start: \"a\"");
-  CHECK(GrammarOf(R"("guided_choice": ["a", "b"])", &name).choice().texts(1) == "b");
-  CHECK(name == "guided_choice");
-  CHECK(GrammarOf(R"("structured_outputs": {"regex": "a"})", &name).regex() == "a");
-  CHECK(name == "structured_outputs.regex");
-  CHECK(GrammarOf(R"("structured_outputs": {"json_object": true})").json_object());
-  // Other servers' names for the same fields.
-  CHECK(GrammarOf(R"("regex": "a+")", &name).regex() == "a+");
-  CHECK(name == "regex");
-  CHECK(GrammarOf(R"("json_schema": {"type": "null"})").json_schema() == R"({"type":"null"})");
-  CHECK(GrammarOf(R"("format": "json")").json_object());
-  CHECK(GrammarOf(R"("format": {"type": "null"})", &name).json_schema() == R"({"type":"null"})");
-  CHECK(name == "format");
-  CHECK(
-      GrammarOf(R"("grammar": {"type": "json", "value": {"type": "null"}})", &name).json_schema() ==
-      R"({"type":"null"})");
-  CHECK(name == "grammar.value");
-  CHECK(GrammarOf(R"("grammar": {"type": "regex", "value": "a"})").regex() == "a");
-  CHECK(GrammarOf(R"("grammar": "%llguidance {}\nstart: \"a\"")").has_lark());
-  CHECK(
-      GrammarOf(R"("response_format": {"type": "json_object", "schema": {"type": "null"}})", &name)
-          .json_schema() == R"({"type":"null"})");
-  CHECK(name == "response_format.schema");
-  CHECK(GrammarOf(R"("response_format": {"type": "json_schema", "name": "n", "strict": true,
-            "schema": {"type": "null"}})")
-            .has_json_schema());
-  CHECK(GrammarOf(R"("response_format": {"type": "json", "value": {"type": "null"}})")
-            .has_json_schema());
-  const v1::Grammar spaced = GrammarOf(
-      R"("structured_outputs": {"json": true, "disable_any_whitespace": false, "regex": null})");
-  CHECK(spaced.any_whitespace());
-  CHECK(spaced.json_schema() == "true");
-  for (const char* none : {R"("response_format": {"type": "text"})", R"("guided_json": null)",
-                           R"("structured_outputs": {})"}) {
-    CHECK(GrammarOf(none, &name).ByteSizeLong() == 0);
-    CHECK(name.empty());
-  }
-}
-
-TEST_CASE("a form that is none is refused by name") {
-  CHECK(ChatProblem(R"("response_format": "json")").starts_with("response_format: must be"));
-  CHECK(ChatProblem(R"("response_format": {})") == "response_format.type: is missing");
-  CHECK(ChatProblem(R"("response_format": {"type": "xml"})")
-            .starts_with("response_format.type: 'xml' is not"));
-  CHECK(ChatProblem(R"("response_format": {"type": "json_schema"})") ==
-        "response_format.json_schema: is missing");
-  CHECK(
-      ChatProblem(R"("response_format": {"type": "json_schema", "json_schema": {"name": "x"}})") ==
-      "response_format.json_schema.schema: is missing");
-  CHECK(ChatProblem(R"("guided_json": 5)").starts_with("guided_json: must be a JSON Schema"));
-  CHECK(ChatProblem(R"("guided_regex": {})").starts_with("guided_regex: must be a string"));
-  CHECK(ChatProblem(R"("guided_choice": "a")").starts_with("guided_choice: must be an array"));
-  CHECK(ChatProblem(R"("guided_choice": [1])") == "guided_choice[0]: must be a string");
-  CHECK(ChatProblem(R"("guided_json": {}, "guided_regex": "a")") ==
-        "guided_regex: excludes guided_json");
-  CHECK(ChatProblem(R"("response_format": {"type": "json_object"},
-                       "structured_outputs": {"json": {}})") ==
-        "structured_outputs.json: excludes response_format");
-  CHECK(ChatProblem(R"("structured_outputs": {"structural_tag": "x"})")
-            .starts_with("structured_outputs.structural_tag: "));
-  CHECK(ChatProblem(R"("structured_outputs": {"disable_any_whitespace": false})") ==
-        "structured_outputs: must contain one of json, regex, choice, grammar and json_object");
-}
-
-TEST_CASE("JSON events are all or those of some paths") {
-  const auto events = [](const std::string& value) {
-    const auto request = ParseCompletionRequest(
-        R"({"prompt": "x", "stream": true, "stream_options": {"json_events": )" + value + "}}");
-    REQUIRE(request.ok());
-    return request->prompts[0];
-  };
-  CHECK(events("true").has_json_events());
-  CHECK(events("true").json_events().paths().empty());
-  CHECK(events(R"(["/a", "/b/*"])").json_events().paths(1) == "/b/*");
-  CHECK_FALSE(events("false").has_json_events());
-  CHECK_FALSE(events("null").has_json_events());
-  const auto problem = [](const std::string& value) {
-    return ChatProblem(R"("stream": true, "stream_options": {"json_events": )" + value + "}");
-  };
-  CHECK(problem("[]").starts_with("stream_options.json_events: must be true or"));
-  CHECK(problem("\"/a\"").starts_with("stream_options.json_events: must be true or"));
-  CHECK(problem("[\"/a\", 1]").starts_with("stream_options.json_events[1]: must be a string"));
-}
-
-TEST_CASE("tools, the choice among them, and calls that come back") {
-  const auto request = ParseChatRequest(R"({"messages": [
-      {"role": "user", "content": "x", "name": "Ann"},
-      {"role": "assistant", "content": null, "reasoning_content": "Hm", "tool_calls": [
-        {"id": "1", "type": "function", "function": {"name": "f", "arguments": "{\"a\": 1}"}},
-        {"id": "2", "function": {"name": "g", "arguments": {"b": 2}}}]},
-      {"role": "tool", "tool_call_id": "1", "content": "sunny"}],
-    "tools": [{"type": "function", "function": {"name": "f"}}], "parallel_tool_calls": false,
-    "separate_reasoning": false,
-    "tool_choice": {"type": "function", "function": {"name": "f"}}})");
-  REQUIRE(request.ok());
-  const v1::ChatRequest& chat = request->chat;
-  CHECK(chat.messages(0).name() == "Ann");
-  const v1::ChatMessage& calling = chat.messages(1);
-  CHECK_FALSE(calling.has_content());
-  CHECK(calling.reasoning() == "Hm");
-  REQUIRE(calling.tool_calls_size() == 2);
-  CHECK(calling.tool_calls(0).id() == "1");
-  CHECK(calling.tool_calls(0).name() == "f");
-  CHECK(calling.tool_calls(0).arguments() == R"({"a": 1})");
-  CHECK(calling.tool_calls(1).arguments() == R"({"b":2})");
-  CHECK(chat.messages(2).role() == "tool");
-  CHECK(chat.messages(2).tool_call_id() == "1");
-  CHECK(chat.tools() == R"([{"type":"function","function":{"name":"f"}}])");
-  CHECK(chat.tool_choice().mode() == v1::ToolChoice::NAMED);
-  CHECK(chat.tool_choice().name() == "f");
-  CHECK(chat.has_parallel_tool_calls());
-  CHECK_FALSE(chat.parallel_tool_calls());
-  CHECK(chat.has_separate_reasoning());
-
-  const auto mode = [](const std::string& choice) {
-    return ParseChatRequest(R"({"messages": [], "tool_choice": )" + choice + "}")
-        ->chat.tool_choice()
-        .mode();
-  };
-  CHECK(mode("null") == v1::ToolChoice::AUTO);
-  CHECK(mode("\"auto\"") == v1::ToolChoice::AUTO);
-  CHECK(mode("\"none\"") == v1::ToolChoice::NONE);
-  CHECK(mode("\"required\"") == v1::ToolChoice::REQUIRED);
-  CHECK(ChatProblem(R"("tools": {})").starts_with("tools: must be an array"));
-  CHECK(ChatProblem(R"("tool_choice": "maybe")").starts_with("tool_choice: must be"));
-  CHECK(ChatProblem(R"("tool_choice": 1)").starts_with("tool_choice: must be an object"));
-  CHECK(ChatProblem(R"("tool_choice": {"type": "x"})").starts_with("tool_choice.type: "));
-  CHECK(
-      ChatProblem(R"("tool_choice": {"type": "function"})").starts_with("tool_choice.function: "));
-  CHECK(ChatProblem(R"("tool_choice": {"type": "function", "function": {}})")
-            .starts_with("tool_choice.function.name: "));
-  const auto problem = [](const std::string& message) {
-    return std::string(ParseChatRequest(R"({"messages": [)" + message + "]}").status().message());
-  };
-  CHECK(problem(R"({"role": "function", "content": "x"})").starts_with("messages[0].role: "));
-  CHECK(problem(R"({"role": "assistant", "function_call": {"name": "f"}})")
-            .starts_with("messages[0].function_call: "));
-  CHECK(problem(R"({"role": "assistant", "tool_calls": [1]})") ==
-        "messages[0].tool_calls[0]: must be an object");
-  CHECK(problem(R"({"role": "assistant", "tool_calls": [{"type": "x", "function": {}}]})")
-            .starts_with("messages[0].tool_calls[0].type: "));
-  CHECK(problem(R"({"role": "assistant", "tool_calls": [{"function": {"arguments": 1}}]})")
-            .starts_with("messages[0].tool_calls[0].function.arguments: must be a string"));
-}
-
-TEST_CASE("what is kept of a request for its answers is small") {
+TEST_CASE("the part of a request that is kept for its answers is small") {
   const std::string large(1 << 20, 'x');
   const auto kept_bytes = [](const ApiRequest& request) {
     const ApiRequest kept = WithoutInput(request);
@@ -548,7 +214,7 @@ TEST_CASE("what is kept of a request for its answers is small") {
   CHECK(kept_bytes(*texts) < 4096);
 }
 
-TEST_CASE("the router's errors name the field as the client did") {
+TEST_CASE("the router's errors use the client's name for a field") {
   const auto told = [](const ApiRequest& request, const char* message) {
     return std::string(InClientTerms(request, 1, absl::InvalidArgumentError(message)).message());
   };

@@ -9,7 +9,7 @@ namespace {
 
 using boost::asio::ip::make_address;
 
-TEST_CASE("a client has its places, whatever others have") {
+TEST_CASE("each client has its own limit of connections") {
   ClientCounts counts(2);
   std::vector<ClientCounts::Place> places;
   for (int i = 0; i < 2; ++i) places.push_back(*counts.Take(make_address("10.0.0.1")));
@@ -20,7 +20,7 @@ TEST_CASE("a client has its places, whatever others have") {
   CHECK(counts.Take(make_address("10.0.0.1")));
 }
 
-TEST_CASE("a network of IPv6 is one client") {
+TEST_CASE("an IPv6 network counts as one client") {
   ClientCounts counts(1);
   const auto place = counts.Take(make_address("2001:db8::1"));
   CHECK(place);

@@ -12,7 +12,7 @@ bool Comes(const Cors& cors, const std::string& host, const std::string& origin 
   return cors.CheckSource(request).ok();
 }
 
-TEST_CASE("a server for this machine alone is not reached under another name") {
+TEST_CASE("a loopback server refuses requests under another host name") {
   Cors cors({"https://chat.example.org"});
   CHECK(Comes(cors, "evil.example"));  // unguarded: it serves other machines, under any name
   cors.GuardLoopback("box.lan");
@@ -27,7 +27,7 @@ TEST_CASE("a server for this machine alone is not reached under another name") {
   }
 }
 
-TEST_CASE("nor by a page of another site") {
+TEST_CASE("a loopback server refuses requests from pages of another site") {
   Cors cors({"https://chat.example.org"});
   cors.GuardLoopback("127.0.0.1");
   for (const char* origin : {"http://localhost:3000", "http://127.0.0.1:8000", "http://[::1]:80",
@@ -42,7 +42,7 @@ TEST_CASE("nor by a page of another site") {
   }
 }
 
-TEST_CASE("who lets in every page lets in every name") {
+TEST_CASE("a wildcard origin allows every host name") {
   Cors cors({"*"});
   cors.GuardLoopback("localhost");
   CHECK(Comes(cors, "evil.example", "https://evil.example"));

@@ -109,7 +109,7 @@ class HttpApi {
   Sources sources_;
   const StageLoads stage_loads_;
   std::atomic<bool> draining_{false};
-  WorkQueue beside_{1};  // last member, so that its thread ends first
+  WorkQueue beside_{1, "http beside"};  // last member, so that its thread ends first
 };
 
 }  // namespace stagecoach::router::http

@@ -63,7 +63,7 @@ class LostExchange final : public Exchange {
   std::promise<int> n_told_promise_;
 };
 
-TEST_CASE("a request whose client has left is not worked on, unless its stream is resumable") {
+TEST_CASE("a request whose client has left is not processed, unless its stream is resumable") {
   FrontHouse house;
   HttpApi api(house.frontend.get(), house.access, {}, {}, nullptr);
   const auto n_told = [&](const char* path, const char* body) {
@@ -102,7 +102,7 @@ class WholeExchange final : public Exchange {
   std::promise<std::string> body_;
 };
 
-TEST_CASE("a request's latencies count from its arrival, and its wait for a thread is shown") {
+TEST_CASE("latencies count from the request's arrival, and metrics show its wait for a thread") {
   FrontHouse house({}, FrontHouse::Config(), {.n_prompt_threads = 1});
   HttpApi api(house.frontend.get(), house.access, {}, {}, nullptr);
   const auto page = [&] {
@@ -138,7 +138,7 @@ TEST_CASE("a request's latencies count from its arrival, and its wait for a thre
   CHECK(std::stod(shown.substr(at + name.size())) >= 3600);
 }
 
-TEST_CASE("a request's body is given back before its exchange, which the server's end waits for") {
+TEST_CASE("a request's body memory is freed before its exchange ends") {
   FrontHouse house;
   HttpApi api(house.frontend.get(), house.access, {}, {}, nullptr);
   for (const char* path : {"/v1/completions", "/v1/chat/completions", "/tokenize"}) {

@@ -45,7 +45,7 @@ struct Listener {
   bool done = false;
 };
 
-TEST_CASE("clients that lose their connections under load go on where they were") {
+TEST_CASE("clients that lose their connections under load resume where they stopped") {
   constexpr uint32_t kThreads = 4;
   constexpr uint32_t kStreams = 12;
   for (const int n_threads : {1, 3}) {
@@ -80,7 +80,7 @@ TEST_CASE("clients that lose their connections under load go on where they were"
   }
 }
 
-TEST_CASE("a resumable stream that is refused is a status, with its id free for another try") {
+TEST_CASE("a refused resumable stream returns a status and frees its id") {
   SchedulerConfig config = FrontHouse::Config();
   config.max_sequences = 1;
   config.max_waiting = 1;
@@ -104,7 +104,7 @@ TEST_CASE("a resumable stream that is refused is a status, with its id free for 
   CHECK(running.Until(kLastEvent).ends_with(kLastEvent));
 }
 
-TEST_CASE("a stream that nobody reads for its time is gone, and its sequence with it") {
+TEST_CASE("a stream without a reader expires, and its sequence ends") {
   HttpHouse http({.hold_results = true}, 1, FrontHouse::Config(), HttpLimits(),
                  {.keep = milliseconds(1)});
   {
@@ -124,7 +124,7 @@ TEST_CASE("a stream that nobody reads for its time is gone, and its sequence wit
   }
 }
 
-TEST_CASE("a server that shuts down ends the streams that nobody reads, and their readers") {
+TEST_CASE("a shutdown ends resumable streams and their readers") {
   HttpHouse http({.hold_results = true});
   {
     Client client(http);

@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 #include <netinet/tcp.h>
+#include <pthread.h>
 #include <spdlog/spdlog.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
@@ -113,7 +114,10 @@ class HttpServerImpl final : public HttpServer {
         fmt::format("{}:{}", options_.address.substr(0, colon), acceptor_.local_endpoint().port());
     Accept();
     for (int i = 0; i < options_.n_threads; ++i) {
-      threads_.emplace_back([this] { loop_.run(); });
+      threads_.emplace_back([this] {
+        pthread_setname_np(pthread_self(), "http");
+        loop_.run();
+      });
     }
     return absl::OkStatus();
   }

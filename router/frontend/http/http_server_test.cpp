@@ -28,7 +28,7 @@ std::string TextOf(const std::string& response) {
                          .as_string());
 }
 
-TEST_CASE("hundreds of connections are open at once, each with its own answer") {
+TEST_CASE("hundreds of open connections each get their own answer") {
   for (const int n_threads : {1, 3}) {
     SchedulerConfig config = FrontHouse::Config();
     config.max_waiting = 1000;
@@ -47,7 +47,7 @@ TEST_CASE("hundreds of connections are open at once, each with its own answer") 
   }
 }
 
-TEST_CASE("clients that come and go under load leave nothing behind") {
+TEST_CASE("clients that connect and leave under load leave nothing behind") {
   for (const int n_threads : {1, 3}) {
     HttpHouse http({.max_delay_us = 200}, n_threads);
     std::vector<std::thread> threads;
@@ -69,7 +69,7 @@ TEST_CASE("clients that come and go under load leave nothing behind") {
   }
 }
 
-TEST_CASE("a client that leaves ends its sequences, before the first token as well") {
+TEST_CASE("a client that leaves ends its sequences, even before the first token") {
   for (const char* stream : {"", R"(, "stream": true)"}) {
     for (const bool half_close_first : {false, true}) {
       HttpHouse http({.hold_results = true});
@@ -86,7 +86,7 @@ TEST_CASE("a client that leaves ends its sequences, before the first token as we
   }
 }
 
-TEST_CASE("a client that only sends no more gets its answer") {
+TEST_CASE("a client that closes only its sending side still gets its answer") {
   HttpHouse http({.hold_results = true});
   Client client(http);
   client.Ask(Body("patient", 1, 10));
@@ -99,7 +99,7 @@ TEST_CASE("a client that only sends no more gets its answer") {
   CHECK(TextOf(rest) == ExpectedText("patient", 1, 10));
 }
 
-TEST_CASE("a server that shuts down finishes what it can, and cancels the rest") {
+TEST_CASE("a shutdown without a grace period cancels running requests") {
   HttpHouse http({.hold_results = true});
   Client idle(http);
   Client running(http);
@@ -115,7 +115,7 @@ TEST_CASE("a server that shuts down finishes what it can, and cancels the rest")
   http.server->Shutdown(milliseconds(0));
 }
 
-TEST_CASE("a server that is given time ends with the last answer") {
+TEST_CASE("a shutdown with enough time ends with the last answer") {
   HttpHouse http({.hold_results = true});
   Client running(http);
   running.Ask(Body("running", 1, 30, R"(, "stream": true)"));
@@ -133,7 +133,7 @@ TEST_CASE("a server that is given time ends with the last answer") {
   shutdown.join();
 }
 
-TEST_CASE("a lost pipeline is an event where the stream has begun, else a status") {
+TEST_CASE("a lost pipeline is an event in a started stream, otherwise an HTTP status") {
   HttpHouse http({.hold_results = true});
   Client begun(http);
   begun.Ask(Body("begun", 1, 100, R"(, "stream": true)"));
@@ -151,7 +151,7 @@ TEST_CASE("a lost pipeline is an event where the stream has begun, else a status
   CHECK(fresh.Until("\r\n\r\n").starts_with("HTTP/1.1 503"));
 }
 
-TEST_CASE("a stream that waits shows that it lives, and what a refused one gets is a status") {
+TEST_CASE("a waiting stream gets keep-alive comments, a refused one gets an HTTP status") {
   SchedulerConfig config = FrontHouse::Config();
   config.max_sequences = 1;
   config.max_waiting = 1;
@@ -179,7 +179,7 @@ TEST_CASE("a stream that waits shows that it lives, and what a refused one gets 
   CHECK(rest.find(R"(data: {"error":{"message":"stage 1 is lost")") != std::string::npos);
 }
 
-TEST_CASE("more choices than the queue ever takes are refused at once") {
+TEST_CASE("more choices than the queue can hold are refused at once") {
   HttpHouse http({.hold_results = true});
   std::string prompts = "[\"one\"";
   for (int i = 0; i < 40; ++i) prompts += R"(, "one more")";
@@ -190,7 +190,7 @@ TEST_CASE("more choices than the queue ever takes are refused at once") {
         std::string::npos);
 }
 
-TEST_CASE("the log-probabilities of all prompts of a request are bounded together") {
+TEST_CASE("the log-probabilities of all prompts of a request share one limit") {
   HttpHouse http({.hold_results = true});
   std::string prompts = "[\"one\"";
   for (int i = 0; i < 24; ++i) prompts += R"(, "one more")";
@@ -216,7 +216,7 @@ int ServersEnd(const Client& client) {
   return -1;
 }
 
-TEST_CASE("a client whose host vanishes is noticed") {
+TEST_CASE("a client whose host vanishes is detected") {
   HttpHouse http({}, 1, FrontHouse::Config(),
                  HttpLimits({.header_timeout = std::chrono::seconds(12)}));
   Client client(http);
@@ -234,7 +234,7 @@ TEST_CASE("a client whose host vanishes is noticed") {
   CHECK(option(IPPROTO_TCP, TCP_USER_TIMEOUT) == 12'000);
 }
 
-TEST_CASE("an address that cannot be used is named") {
+TEST_CASE("the error names an address that cannot be used") {
   FrontHouse house;
   HttpOptions options;
   options.address = house.server->address();

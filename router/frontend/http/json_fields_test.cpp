@@ -15,7 +15,7 @@ std::string Problem(std::string_view text) {
   return std::string(object.status().message());
 }
 
-TEST_CASE("a body is one JSON object in UTF-8, and not too deep") {
+TEST_CASE("a body is one JSON object in UTF-8 with limited depth") {
   CHECK(ParseObject(" {\"a\": 1} \n").ok());
   CHECK(Problem("").starts_with("the request's body is not valid JSON: "));
   CHECK(Problem("{\"a\": }").find("at byte 6") != std::string::npos);
@@ -32,7 +32,7 @@ TEST_CASE("a body is one JSON object in UTF-8, and not too deep") {
   CHECK(Problem(many + "1]}").find("too many values") != std::string::npos);
 }
 
-TEST_CASE("text that is not UTF-8 is refused by its field and byte") {
+TEST_CASE("for invalid UTF-8, the error names field and byte") {
   CHECK(Problem("{\"a\": \"x\xFF\"}") == "a: is not valid UTF-8 at byte 1");
   CHECK(Problem("{\"a\": [1, {\"b\": [\"x\", \"é\xED\xA0\x80\"]}]}") ==
         "a[1].b[1]: is not valid UTF-8 at byte 2");
@@ -40,7 +40,7 @@ TEST_CASE("text that is not UTF-8 is refused by its field and byte") {
   CHECK(Problem("{\"a\": \"\xFF\", ") == "the request's body is not valid UTF-8 at byte 7");
 }
 
-TEST_CASE("half a surrogate pair and a byte order mark have words of their own") {
+TEST_CASE("a lone surrogate and a byte order mark have their own errors") {
   CHECK(Problem("\xEF\xBB\xBF{}").find("byte order mark") != std::string::npos);
   for (const char* text : {R"({"a": "\ud800"})", R"({"a": "\ud800x"})", R"({"a": "\udc00"})",
                            R"({"a": "\ud800\u0041"})", R"({"a": "\ud800\n"})"}) {
@@ -49,7 +49,7 @@ TEST_CASE("half a surrogate pair and a byte order mark have words of their own")
   CHECK(ParseObject(R"({"a": "\ud83d\ude00"})").ok());
 }
 
-TEST_CASE("a number out of range is named as people write it") {
+TEST_CASE("the error shows a number out of range as people write it") {
   const auto problem = [](const char* value, int64_t low, int64_t high) {
     const auto object = ParseObject(std::string(R"({"a": )") + value + "}");
     REQUIRE(object.ok());
@@ -66,7 +66,7 @@ TEST_CASE("a number out of range is named as people write it") {
   CHECK(problem("-99999999999", kMinInt32, kMaxUint32) == "a: -99999999999 is too small");
 }
 
-TEST_CASE("fields have types, and null is as good as absent") {
+TEST_CASE("fields have types, and null counts as absent") {
   const auto object = ParseObject(
       R"({"b": true, "i": 3, "d": 2.0, "s": "x", "a": [1], "o": {}, "n": null, "f": 1.5})");
   REQUIRE(object.ok());
@@ -96,7 +96,7 @@ TEST_CASE("fields have types, and null is as good as absent") {
   CHECK(fields.status().message() == "top.s: must be an integer, not a string");
 }
 
-TEST_CASE("integers are whole numbers in a range") {
+TEST_CASE("integers are whole numbers within a range") {
   const int64_t most = std::numeric_limits<int64_t>::max();
   CHECK(ToInteger(boost::json::value(5), 5, 5) == 5);
   CHECK_FALSE(ToInteger(boost::json::value(5), 6, most));

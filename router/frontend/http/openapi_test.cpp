@@ -12,7 +12,7 @@ namespace {
 
 namespace json = boost::json;
 
-TEST_CASE("openapi.json has the sampling numbers with the ranges that are checked") {
+TEST_CASE("openapi.json has the same ranges for sampling numbers as the checks") {
   const json::value document = json::parse(kOpenApiJson);
   const json::object& properties =
       document.at_pointer("/components/schemas/Common/properties").as_object();

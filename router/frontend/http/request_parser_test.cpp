@@ -51,7 +51,7 @@ int FailureOf(std::string bytes, size_t budget_bytes = 1 << 20) {
   return status;
 }
 
-TEST_CASE("requests come whole, however their bytes are cut, and one behind the other") {
+TEST_CASE("requests are complete however their bytes are split, also when pipelined") {
   const std::string chunked =
       "POST /v1/x?y=1 HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\nAuthorization: Bearer "
       "k\r\n"
@@ -91,7 +91,7 @@ TEST_CASE("requests come whole, however their bytes are cut, and one behind the 
   }
 }
 
-TEST_CASE("what is too large is refused before it is taken in") {
+TEST_CASE("too large a request is refused before it is buffered") {
   CHECK(FailureOf("GET /" + std::string(600, 'a') + " HTTP/1.1\r\nHost: a\r\n\r\n") == 431);
   CHECK(FailureOf("GET / HTTP/1.1\r\nHost: a\r\nX: " + std::string(600, 'a')) == 431);
   CHECK(FailureOf("POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 65\r\n\r\n") == 413);
@@ -104,7 +104,7 @@ TEST_CASE("what is too large is refused before it is taken in") {
                   /*budget_bytes=*/20) == 503);
 }
 
-TEST_CASE("what two readers could understand differently is refused") {
+TEST_CASE("ambiguous requests are refused") {
   const std::string start = "POST / HTTP/1.1\r\nHost: a\r\n";
   CHECK(FailureOf(start + "Content-Length: 3\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n") ==
         400);
@@ -124,7 +124,7 @@ TEST_CASE("what two readers could understand differently is refused") {
   CHECK(FailureOf("\x16\x03\x01\x02\x01garbage\r\n\r\n") == 400);
 }
 
-TEST_CASE("a trailer is no part of the header") {
+TEST_CASE("a trailer does not change the header") {
   MemoryBudget budget(1 << 20);
   for (const size_t piece : {1, 1000}) {
     RequestParser parser(SmallLimits(), &budget);
@@ -143,7 +143,7 @@ TEST_CASE("a trailer is no part of the header") {
   }
 }
 
-TEST_CASE("a header tells what is needed to refuse a request, and what is left of its body") {
+TEST_CASE("the header is enough to refuse a request, and the length of the rest is known") {
   MemoryBudget budget(1 << 20);
   RequestParser parser(SmallLimits(), &budget);
   const std::string sized =
@@ -160,7 +160,7 @@ TEST_CASE("a header tells what is needed to refuse a request, and what is left o
   CHECK_FALSE(parser.body_left());
 }
 
-TEST_CASE("a body's share of the budget lasts as long as the request") {
+TEST_CASE("a body holds its part of the memory budget as long as the request lives") {
   MemoryBudget budget(40);
   const std::string bytes =
       "POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 30\r\n\r\n" + std::string(30, 'x');

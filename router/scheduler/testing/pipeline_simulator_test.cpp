@@ -22,7 +22,7 @@ SimulatedRun Run(int32_t n_stages, std::vector<SimulatedRequest> requests) {
   return *std::move(run);
 }
 
-TEST_CASE("A sequence alone takes its steps and the way to the router and back") {
+TEST_CASE("A single sequence takes its steps plus the way to the router and back") {
   const SimulatedRun run = Run(1, {{.arrival_s = 2, .n_prompt = 100, .n_output = 3}});
   REQUIRE(run.n_prompt_tokens == 100);
   REQUIRE(run.n_output_tokens == 3);
@@ -35,7 +35,7 @@ TEST_CASE("A sequence alone takes its steps and the way to the router and back")
                                        run.steps[2].stage_s));
 }
 
-TEST_CASE("A decode waits on stage 0 for the token of the step before") {
+TEST_CASE("A decode waits on stage 0 for the token of the previous step") {
   const SimulatedRun run = Run(2, {{.n_prompt = 20, .n_output = 4}});
   const DeviceSpeed speed;
   for (size_t i = 2; i < run.steps.size(); ++i) {
@@ -49,7 +49,7 @@ TEST_CASE("A decode waits on stage 0 for the token of the step before") {
   }
 }
 
-TEST_CASE("In a closed loop one arrives when another has ended") {
+TEST_CASE("In a closed loop, a request arrives when another one ends") {
   std::vector<SimulatedRequest> requests(6, {.n_prompt = 30, .n_output = 5});
   for (size_t i = 2; i < requests.size(); ++i) requests[i].closed_loop = true;
   const SimulatedRun run = Run(2, requests);

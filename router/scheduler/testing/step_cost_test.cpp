@@ -21,7 +21,7 @@ double OneStageMs(const v1::StepPlan& plan) {
   return StageCost(ModelShape(), DeviceSpeed(), 1, 0).Seconds(WorkOf(plan)) * 1e3;
 }
 
-TEST_CASE("The cost model gives back the steps that it was fitted to") {
+TEST_CASE("The cost model reproduces the steps that it was fitted to") {
   struct Measured {
     int n_sequences;
     uint32_t start, n_tokens;
@@ -37,7 +37,7 @@ TEST_CASE("The cost model gives back the steps that it was fitted to") {
   }
 }
 
-TEST_CASE("A chunk pays for the keys before it, a decode for reading them") {
+TEST_CASE("A chunk costs time for the keys before it, a decode for reading them") {
   const StepWork chunk = WorkOf(PlanOf(1, 1000, 10));
   REQUIRE(chunk.n_rows == 10);
   REQUIRE(chunk.n_prefill == 10);
@@ -50,13 +50,13 @@ TEST_CASE("A chunk pays for the keys before it, a decode for reading them") {
   REQUIRE(decodes.decode_keys == 3 * 1001);
 }
 
-TEST_CASE("Rows above one tile cost whole tiles") {
+TEST_CASE("Rows beyond one tile cost whole tiles") {
   REQUIRE(OneStageMs(PlanOf(1, 0, 300)) > OneStageMs(PlanOf(1, 0, 256)) * 1.2);
   REQUIRE(OneStageMs(PlanOf(1, 0, 300)) ==
           Catch::Approx(OneStageMs(PlanOf(1, 0, 384))).epsilon(0.01));
 }
 
-TEST_CASE("Stages share one stage's time, and only the last has the head") {
+TEST_CASE("Stages divide the time of one stage, and only the last has the LM head") {
   const v1::StepPlan plan = PlanOf(16, 255, 1);
   const StepWork work = WorkOf(plan);
   for (int32_t n_stages : {2, 3, 4}) {

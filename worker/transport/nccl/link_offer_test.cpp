@@ -14,7 +14,7 @@ LinkTerms Terms() {
 
 }  // namespace
 
-TEST_CASE("link offer: terms come back") {
+TEST_CASE("link offer: terms are read back") {
   const auto terms = DecodeLinkTerms(EncodeLinkTerms(Terms()), 5, 22809, 2);
   REQUIRE(terms.ok());
   CHECK(terms->host == "node-1");
@@ -22,7 +22,7 @@ TEST_CASE("link offer: terms come back") {
   CHECK(DecodeLinkTerms(EncodeLinkTerms(Terms()), 5, 22803, 2).ok());
 }
 
-TEST_CASE("link offer: what does not fit is said before NCCL would wait for it") {
+TEST_CASE("link offer: terms that do not match are refused before NCCL would wait") {
   const std::string bytes = EncodeLinkTerms(Terms());
   using absl::StatusCode;
   CHECK(DecodeLinkTerms(bytes, 6, 22809, 2).status().code() == StatusCode::kFailedPrecondition);

@@ -62,7 +62,7 @@ class SlowHost final : public Transport {
   const std::function<void()> before_close_;
 };
 
-TEST_CASE("nccl faults: a neighbour that stands still is found by the deadline") {
+TEST_CASE("nccl faults: a stopped neighbour is detected at the deadline") {
   const Restore restore;
   BlockFakeNcclLaunches(GENERATE(false, true));
   NcclPipeline pipeline(2, std::chrono::milliseconds(200));
@@ -77,7 +77,7 @@ TEST_CASE("nccl faults: a neighbour that stands still is found by the deadline")
   CHECK(absl::IsUnavailable(AwaitEnd(pipeline, 0)));
 }
 
-TEST_CASE("nccl faults: a neighbour that stands still is found while launches wait for it") {
+TEST_CASE("nccl faults: a stopped neighbour is detected while launches wait for it") {
   const Restore restore;
   NcclPipeline pipeline(2, std::chrono::milliseconds(200));
   Start(pipeline);
@@ -94,7 +94,7 @@ TEST_CASE("nccl faults: a neighbour that stands still is found while launches wa
   launches.join();
 }
 
-TEST_CASE("nccl faults: where launches block an idle pipeline lives on") {
+TEST_CASE("nccl faults: an idle pipeline stays alive when launches block") {
   const Restore restore;
   BlockFakeNcclLaunches(true);
   constexpr std::chrono::milliseconds kLongestStep(200);
@@ -130,7 +130,7 @@ TEST_CASE("nccl faults: a failed call ends the epoch on both sides and aborts al
   CHECK(FakeNcclCommunicators() == 0);
 }
 
-TEST_CASE("nccl faults: neighbours hear of the end before messages are cut off") {
+TEST_CASE("nccl faults: neighbours learn of the end before their messages are cut off") {
   std::atomic<bool> armed = false;
   std::atomic<int64_t> n_left = 0;
   const auto before_close = [&] {
@@ -150,7 +150,7 @@ TEST_CASE("nccl faults: neighbours hear of the end before messages are cut off")
   CHECK(n_left == 6);
 }
 
-TEST_CASE("nccl faults: what comes of a message that was cut off counts at no stage") {
+TEST_CASE("nccl faults: a result computed from a truncated message is rejected at every stage") {
   const Restore restore;
   const int32_t broken_stage = GENERATE(1, 2);
   NcclPipeline pipeline(3);
@@ -187,7 +187,7 @@ TEST_CASE("nccl faults: what comes of a message that was cut off counts at no st
   CHECK(Contains(broken, "step 6 was cut off"));
 }
 
-TEST_CASE("nccl faults: a stage that computed from a cut-off message seals its own as broken") {
+TEST_CASE("nccl faults: a stage that computed from a truncated message marks its own as broken") {
   // The previous stage has not ended this epoch, as if an abort had overtaken the news of it.
   auto device = kernels::cuda::AllocateDevice(sizeof(uint64_t)).value();
   auto host = kernels::cuda::AllocatePinned(sizeof(uint64_t)).value();
@@ -221,7 +221,7 @@ TEST_CASE("nccl faults: a stage that computed from a cut-off message seals its o
   cudaStreamDestroy(stream);
 }
 
-TEST_CASE("nccl faults: no allocation of a first message waits for a message of another link") {
+TEST_CASE("nccl faults: allocating a first message never waits for another link's message") {
   const Restore restore;
   AllocateInFakeNccl(true);
   for (const int32_t n_stages : {2, 3, 4}) {
@@ -247,8 +247,7 @@ TEST_CASE("nccl faults: a failure on a ring's thread ends the epoch") {
   CHECK(Contains(AwaitEnd(pipeline, 0), "hidden states from stage 0 to stage 1"));
 }
 
-TEST_CASE(
-    "nccl faults: a link that cannot connect keeps the others from waiting for the deadline") {
+TEST_CASE("nccl faults: if one link cannot connect, the others do not wait for the deadline") {
   const Restore restore;
   NcclPipeline pipeline(2);
   REQUIRE(pipeline.Prepare().ok());
@@ -259,7 +258,7 @@ TEST_CASE(
   CHECK(FakeNcclCommunicators() == 0);
 }
 
-TEST_CASE("nccl faults: a stage that waits for the others' hosts can be called off") {
+TEST_CASE("nccl faults: a stage that waits for other stages' hosts can be cancelled") {
   NcclPipeline pipeline(2);
   REQUIRE(pipeline.Prepare().ok());
   std::atomic<bool> ended = false;
@@ -280,7 +279,7 @@ size_t FreeBytes() {
   return free;
 }
 
-TEST_CASE("nccl: a second load leaves out what NCCL has kept of the first") {
+TEST_CASE("nccl: a second load does not reserve again what NCCL kept from the first") {
   NcclPipeline pipeline(2);
   const size_t at_first = FreeBytes();
   REQUIRE(pipeline.Prepare().ok());
@@ -291,7 +290,7 @@ TEST_CASE("nccl: a second load leaves out what NCCL has kept of the first") {
   CHECK(at_first - FreeBytes() == messages + 2 * NcclPipeline::kReservedAgainBytes);
 }
 
-TEST_CASE("nccl faults: terms of another epoch are no use") {
+TEST_CASE("nccl faults: terms of another epoch are refused") {
   NcclPipeline pipeline(2);
   REQUIRE(pipeline.Prepare().ok());
   const LinkOffer offer = pipeline.transport(0).OfferLinks(7, 0, 2).value();

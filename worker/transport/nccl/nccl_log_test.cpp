@@ -6,7 +6,7 @@ namespace stagecoach::worker {
 
 using Ways = std::set<std::string>;
 
-TEST_CASE("nccl log: how connections go is read out of it, for each of a stage's sides") {
+TEST_CASE("nccl log: the kind of connection is read from the log for each side of a stage") {
   CHECK(NcclLog::PathsIn("").Names().empty());
   // An incoming link from a GPU on this machine, and lines of both directions to another machine.
   const std::string text =
@@ -26,7 +26,7 @@ TEST_CASE("nccl log: how connections go is read out of it, for each of a stage's
   CHECK(others.out == Ways{"SHM/direct/direct"});
 }
 
-TEST_CASE("nccl log: each link is judged by where its ends are") {
+TEST_CASE("nccl log: each link is judged by the places of its two ends") {
   const Ways tcp{"NET/Socket/0"}, peer{"P2P/CUMEM"};
   const auto slow = [](const Ways& in, const Ways& out, int32_t stage, bool previous_is_here) {
     std::string all;

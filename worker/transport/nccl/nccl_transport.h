@@ -45,6 +45,7 @@ class NcclTransport final : public Transport, private DeviceChannels {
   NcclTransport(NcclTransportOptions options, Transport* host);
   ~NcclTransport() override;
 
+  bool links_devices() const override { return true; }
   absl::Status Prepare(const LinkSizes& sizes) override;
   absl::StatusOr<LinkOffer> OfferLinks(uint64_t epoch, int32_t stage, int32_t n_stages) override;
   absl::Status Join(const Neighbours& neighbours) override;

@@ -142,7 +142,13 @@ void RequireJoined(NcclPipeline& pipeline, uint64_t epoch) {
   }
 }
 
-TEST_CASE("nccl transport: metadata, hidden states and tokens of many steps, on 2 and 3 stages") {
+TEST_CASE("nccl: links need SMs and memory of the device") {
+  if (!HasGpus(2)) return;
+  NcclPipeline pipeline(2);
+  CHECK(pipeline.transport(0).links_devices());
+}
+
+TEST_CASE("nccl transport: metadata, hidden states and tokens of many steps, with 2 and 3 stages") {
   for (const int32_t n_stages : {2, 3}) {
     if (!HasGpus(n_stages)) continue;
     Seen seen(n_stages);
@@ -159,7 +165,7 @@ TEST_CASE("nccl transport: metadata, hidden states and tokens of many steps, on 
   }
 }
 
-TEST_CASE("nccl transport: what waits for a peer ends with the epoch, and the next one works") {
+TEST_CASE("nccl transport: waiting calls end with the epoch, and the next epoch works") {
   if (!HasGpus(2)) return;
   Seen seen(2);
   NcclPipeline pipeline(2);
@@ -189,7 +195,7 @@ TEST_CASE("nccl transport: what waits for a peer ends with the epoch, and the ne
   RunPipeline(pipeline, seen);
 }
 
-TEST_CASE("nccl transport: without terms everything goes through the host") {
+TEST_CASE("nccl transport: without terms all messages go through the host") {
   if (!HasGpus(2)) return;
   NcclPipeline pipeline(2);
   std::vector<absl::Status> joined(2);

@@ -7,7 +7,7 @@ namespace {
 
 using std::chrono::seconds;
 
-TEST_CASE("progress: only what is queued and not done stands still") {
+TEST_CASE("progress: only queued and unfinished messages count as stalled") {
   Progress progress;
   const Progress::Clock::time_point start{seconds(1000)};
   CHECK(progress.Stalled(0, 0, start) == seconds(0));
@@ -25,7 +25,7 @@ TEST_CASE("progress: only what is queued and not done stands still") {
   CHECK(progress.Stalled(4, 3, start + seconds(901)) == seconds(0));
 }
 
-TEST_CASE("progress: what is done is read from the events of the last slots") {
+TEST_CASE("progress: the number of finished messages comes from the events of the last slots") {
   const auto with = [](uint64_t n_queued, uint64_t n_done) {
     return Progress::CountDone(n_queued, 4, [&](uint64_t slot) {
       // The newest message in each slot.
@@ -43,7 +43,7 @@ TEST_CASE("progress: what is done is read from the events of the last slots") {
   CHECK(with(10, 6) == 6);
 }
 
-TEST_CASE("what is due may come behind a step of every stage") {
+TEST_CASE("the stall limit allows for one step of every stage") {
   constexpr std::chrono::seconds kStep(2);
   for (const int32_t n_stages : {2, 4, 8}) {
     // The tokens of a prompt's last chunk are announced while the earlier chunks are still running.

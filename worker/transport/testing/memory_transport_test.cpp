@@ -36,7 +36,7 @@ TEST_CASE("frames arrive in order on their own channel") {
   CHECK(stages[1]->Counters(Channel::kMetadata).received_bytes == 4);
 }
 
-TEST_CASE("closing gives the own reason here and UNAVAILABLE there; a new epoch starts empty") {
+TEST_CASE("a close gives the own reason here and UNAVAILABLE there; a new epoch starts empty") {
   auto stages = MakeMemoryTransports(2);
   JoinAll(stages, 1);
   REQUIRE(stages[0]->Send(Channel::kHidden, 1, "stale").ok());
@@ -55,7 +55,7 @@ TEST_CASE("closing gives the own reason here and UNAVAILABLE there; a new epoch 
   CHECK(stages[1]->Receive(Channel::kHidden)->payload == "fresh");
 }
 
-TEST_CASE("a join without the others ends at its deadline and names who is missing") {
+TEST_CASE("a join without the others ends at its deadline and names the missing stages") {
   auto stages = MakeMemoryTransports(2, {.join_timeout = std::chrono::milliseconds(1)});
   const absl::Status status = stages[0]->Join({.epoch = 3, .stage = 0, .n_stages = 2});
   CHECK(absl::IsDeadlineExceeded(status));
