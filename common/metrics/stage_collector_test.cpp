@@ -13,6 +13,7 @@ v1::StatsResponse Stats() {
   stats.set_compute_ms(1500);
   stats.set_steps(7);
   stats.set_bubbles(3);
+  stats.set_cpu_s(2.5);
   stats.set_stage(4);
   stats.mutable_hidden()->set_received_bytes(99);
   stats.mutable_tokens_channel()->set_sent_frames(6);
@@ -40,6 +41,7 @@ TEST_CASE("the page shows stages that answer, and which stage does not") {
            "stagecoach_stage_seconds_total{model_name=\"m\",stage=\"1\",state=\"compute\"} 1.5",
            "stagecoach_stage_steps_total{model_name=\"m\",stage=\"1\"} 7",
            "stagecoach_stage_bubbles_total{model_name=\"m\",stage=\"1\"} 3",
+           "stagecoach_stage_cpu_seconds_total{model_name=\"m\",stage=\"1\"} 2.5",
            "stagecoach_stage_channel_bytes_total{model_name=\"m\",stage=\"1\",channel=\"hidden\","
            "direction=\"received\"} 99",
            "stagecoach_stage_channel_messages_total{model_name=\"m\",stage=\"1\","

@@ -7,6 +7,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <ctime>
 #include <future>
 #include <new>
 #include <stop_token>
@@ -560,6 +561,7 @@ v1::StatsResponse StageService::ReadStats() {
   v1::StatsResponse stats;
   if (executor != nullptr) stats = executor->Stats(false);
   stats.set_started_unix_s(static_cast<double>(started_unix_ns_) / 1e9);
+  stats.set_cpu_s(static_cast<double>(std::clock()) / CLOCKS_PER_SEC);
   MutexLock lock(mutex_);
   stats.set_stage(stage_);
   *stats.mutable_load() = load_phases_;

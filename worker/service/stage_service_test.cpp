@@ -296,6 +296,7 @@ TEST_CASE("stats come from the stage") {
   REQUIRE(workers[0]->stub().Stats(&context, {}, &stats).ok());
   CHECK(stats.steps() > 0);
   CHECK(stats.tokens() == 18 + 11);
+  CHECK(stats.cpu_s() > 0);
 }
 
 v1::Lease LeaseOf(ToyWorker& worker) {
