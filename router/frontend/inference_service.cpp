@@ -121,7 +121,8 @@ InferenceService::InferenceService(Frontend* frontend, std::shared_ptr<Access> a
   AddUnary<v1::CancelRequest, v1::CancelResponse>(
       "Cancel", Kind::kLook, /*on_prompt_thread=*/false,
       [frontend](const Caller& caller, const v1::CancelRequest& request, v1::CancelResponse*) {
-        return frontend->streams().Cancel(GrpcOwner(caller), request.request_id());
+        return frontend->streams().Cancel(StreamOwner(StreamProtocol::kGrpc, caller),
+                                          request.request_id());
       });
   AddUnary<v1::TokenizeRequest, v1::TokenizeResponse>(
       "Tokenize", Kind::kWork, /*on_prompt_thread=*/true,

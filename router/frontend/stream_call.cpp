@@ -52,7 +52,7 @@ class KeptRequest final : public ResponseWriter {
     const std::string id = Frontend::RequestId(request.request_id());
     const auto generation = frontend->NewGeneration(id, kept.get(), nullptr, arrival);
     auto stream = frontend->streams().Create(
-        GrpcOwner(arrival.caller), AccountOf(arrival.caller), id,
+        StreamOwner(StreamProtocol::kGrpc, arrival.caller), AccountOf(arrival.caller), id,
         [generation](const absl::Status& status) { generation->Cancel(status); });
     if (!stream.ok()) return stream.status();
     kept->writer_ = std::move(stream->writer);
@@ -190,10 +190,9 @@ std::shared_ptr<StreamSource> MakeSource(Frontend* frontend, const v1::ResumeReq
                                          const Arrival& arrival, ResponseStream* out) {
   return std::make_shared<ReadingSource>(
       frontend,
-      frontend->streams().Read(GrpcOwner(arrival.caller), request.request_id(), request.from()),
+      frontend->streams().Read(StreamOwner(StreamProtocol::kGrpc, arrival.caller),
+                               request.request_id(), request.from()),
       out);
 }
-
-std::string GrpcOwner(const Caller& caller) { return "grpc/" + caller.tenant; }
 
 }  // namespace stagecoach::router

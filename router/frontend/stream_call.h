@@ -43,7 +43,4 @@ std::shared_ptr<StreamSource> MakeSource(Frontend* frontend, const v1::ChatReque
 std::shared_ptr<StreamSource> MakeSource(Frontend* frontend, const v1::ResumeRequest& request,
                                          const Arrival& arrival, ResponseStream* out);
 
-// The owner under which a tenant's gRPC streams are kept.
-std::string GrpcOwner(const Caller& caller);
-
 }  // namespace stagecoach::router

@@ -16,6 +16,7 @@
 #include "absl/functional/any_invocable.h"
 #include "absl/status/statusor.h"
 #include "common/mutex.h"
+#include "router/access/caller.h"
 #include "router/scheduler/request.h"
 
 namespace stagecoach::router {
@@ -29,6 +30,12 @@ struct StreamLimits {
   size_t max_streams = 1024;
   size_t max_bytes = 64 << 20;  // output of all streams together
 };
+
+// A stream holds the bytes of one protocol, and only clients of this protocol can find it.
+enum class StreamProtocol { kGrpc, kHttp };
+
+// The owner under which a tenant's streams of a protocol are kept.
+std::string StreamOwner(StreamProtocol protocol, const Caller& caller);
 
 class StreamWriter;
 class StreamReader;

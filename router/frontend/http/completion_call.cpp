@@ -71,7 +71,8 @@ absl::Status CompletionCall::KeepStream(const std::string& request_id) {
   SC_ASSIGN_OR_RETURN(
       NewStream stream,
       frontend_->streams().Create(
-          StreamOwner(request_.arrival.caller), AccountOf(request_.arrival.caller), request_id,
+          StreamOwner(StreamProtocol::kHttp, request_.arrival.caller),
+          AccountOf(request_.arrival.caller), request_id,
           [call = shared_from_this()](const absl::Status& status) { call->CancelAll(status); }));
   kept_ = std::move(stream.writer);
   StreamRelay::Start(std::move(stream.reader), std::move(exchange_), generations_.front()->lane());
