@@ -159,4 +159,7 @@ class Generation final : public std::enable_shared_from_this<Generation> {
   double ttft_ms_ = 0;
 };
 
+// The generations of one client call, one per prompt.
+using Generations = std::vector<std::shared_ptr<Generation>>;
+
 }  // namespace stagecoach::router

@@ -4,10 +4,24 @@
 #include <utility>
 
 #include "common/check.h"
+#include "common/status.h"
 #include "router/frontend/frontend.h"
+#include "router/text/request_builder.h"
 
 namespace stagecoach::router {
 namespace {
+
+// Builds and submits `request` on another thread. It must live until the stream's end.
+template <typename Request>
+void Submit(Frontend* frontend, const std::shared_ptr<Generation>& generation,
+            const Request& request) {
+  frontend->PostStartAll(
+      {generation}, NeedsGrammar(request),
+      [frontend, generation, &request](size_t) -> absl::StatusOr<GenerationInput> {
+        SC_RETURN_IF_ERROR(generation->caller().TakeChoices(request.sampling().n()));
+        return BuildGeneration(frontend->model(), request);
+      });
+}
 
 // Forwards the messages of a request as they come.
 template <typename Request>
@@ -20,7 +34,7 @@ class LiveSource final : public StreamSource, public ResponseWriter {
         out_(out),
         generation_(frontend->NewGeneration(request.request_id(), this, nullptr, arrival)) {}
 
-  void Start() override { frontend_->Begin(generation_, &request_); }
+  void Start() override { Submit(frontend_, generation_, request_); }
   void WriteDone(bool ok) override { generation_->WriteDone(ok); }
   void Cancel() override {
     generation_->Cancel(absl::CancelledError("cancelled by the client, or past its deadline"));
@@ -51,14 +65,12 @@ class KeptRequest final : public ResponseWriter {
     auto kept = std::make_shared<KeptRequest>(request);
     const std::string id = Frontend::RequestId(request.request_id());
     const auto generation = frontend->NewGeneration(id, kept.get(), nullptr, arrival);
-    auto stream = frontend->streams().Create(
-        StreamOwner(StreamProtocol::kGrpc, arrival.caller), AccountOf(arrival.caller), id,
-        [generation](const absl::Status& status) { generation->Cancel(status); });
-    if (!stream.ok()) return stream.status();
-    kept->writer_ = std::move(stream->writer);
+    SC_ASSIGN_OR_RETURN(NewStream stream,
+                        frontend->KeepStream(StreamProtocol::kGrpc, id, {generation}));
+    kept->writer_ = std::move(stream.writer);
     kept->self_ = kept;
-    frontend->Begin(generation, &kept->request_);
-    return std::move(stream->reader);
+    Submit(frontend, generation, kept->request_);
+    return std::move(stream.reader);
   }
 
   explicit KeptRequest(const Request& request) : request_(request) {}
