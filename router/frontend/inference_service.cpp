@@ -60,17 +60,18 @@ class StreamCall final : public ServerCall<Request, v1::GenerateResponse>, publi
     if (const absl::Status status = CheckRequestId(this->request().request_id()); !status.ok()) {
       return End(status);
     }
-    const auto source =
+    const MaybeSource source =
         MakeSource(frontend_, this->request(),
                    {.traceparent = Traceparent(*this->context()), .caller = this->caller()}, this);
+    if (!source.ok()) return End(source.status());
     bool cancelled;
     {
       MutexLock lock(mutex_);
-      source_ = source;
+      source_ = *source;
       cancelled = cancelled_;
     }
-    source->Start();
-    if (cancelled) source->Cancel();
+    (*source)->Start();
+    if (cancelled) (*source)->Cancel();
   }
 
   Frontend* const frontend_;

@@ -6,12 +6,13 @@
 #include "common/check.h"
 #include "common/status.h"
 #include "router/frontend/frontend.h"
+#include "router/frontend/stream_pump.h"
 #include "router/text/request_builder.h"
 
 namespace stagecoach::router {
 namespace {
 
-// Builds and submits `request` on another thread. It must live until the stream's end.
+// Builds and submits `request`, which must live until the stream's end, on another thread.
 template <typename Request>
 void Submit(Frontend* frontend, const std::shared_ptr<Generation>& generation,
             const Request& request) {
@@ -107,104 +108,52 @@ class KeptRequest final : public ResponseWriter {
   std::shared_ptr<KeptRequest> self_;  // keeps this alive until the end
 };
 
-// Sends a stream from the store to one client. All state belongs to a text thread.
-class ReadingSource final : public StreamSource,
-                            public std::enable_shared_from_this<ReadingSource> {
+// Sends a kept stream, each entry of which is a message.
+class MessagePump final : public StreamPump {
  public:
-  ReadingSource(Frontend* frontend, absl::StatusOr<std::unique_ptr<StreamReader>> reader,
-                ResponseStream* out)
-      : lane_(frontend->NextLane()), out_(out), reader_(std::move(reader)) {}
-
-  void Start() override {
-    if (reader_.ok()) {
-      (*reader_)->OnNews([weak = weak_from_this()] {
-        if (const auto alive = weak.lock()) {
-          alive->Post([](ReadingSource& self) { self.Pump(); });
-        }
-      });
-    }
-    Post([](ReadingSource& self) { self.Pump(); });
-  }
-  void WriteDone(bool ok) override {
-    Post([ok](ReadingSource& self) {
-      self.is_writing_ = false;
-      self.is_gone_ = self.is_gone_ || !ok;
-      self.Pump();
-    });
-  }
-  void Cancel() override {
-    Post([](ReadingSource& self) {
-      self.is_gone_ = true;
-      self.Pump();
-    });
-  }
+  MessagePump(Frontend* frontend, std::unique_ptr<StreamReader> reader, ResponseStream* out)
+      : StreamPump(std::move(reader), /*max_bytes=*/0, frontend->NextLane()), out_(out) {}
 
  private:
-  template <typename Action>
-  void Post(Action action) {
-    lane_->Post([self = shared_from_this(), action] { action(*self); });
+  bool Write(std::string data) override {
+    SC_CHECK(message_.ParseFromString(data));
+    out_->Write(message_);
+    return false;
   }
+  void End(const absl::Status& status) override { out_->End(status); }
 
-  void Pump() {
-    if (ended_ || is_writing_) return;
-    if (!reader_.ok()) return End(reader_.status());
-    if (is_gone_) return End(absl::CancelledError("the client is gone"));
-    const StreamReader::Piece piece = (*reader_)->Next(/*max_bytes=*/0);
-    if (!piece.data.empty()) {
-      SC_CHECK(message_.ParseFromString(piece.data));
-      is_writing_ = true;
-      // The stream's end is handled after this write.
-      return out_->Write(message_);
-    }
-    if (piece.ended) End(piece.status);
-  }
-
-  // `out` is not used afterwards.
-  void End(const absl::Status& status) {
-    ended_ = true;
-    const absl::Status last = status;
-    reader_ = absl::CancelledError("the stream has ended");
-    out_->End(last);
-  }
-
-  WorkQueue* const lane_;
   ResponseStream* const out_;
-  absl::StatusOr<std::unique_ptr<StreamReader>> reader_;
   v1::GenerateResponse message_;
-  bool is_writing_ = false;
-  bool is_gone_ = false;
-  bool ended_ = false;
 };
 
 template <typename Request>
-std::shared_ptr<StreamSource> MakeAny(Frontend* frontend, const Request& request,
-                                      const Arrival& arrival, ResponseStream* out) {
+MaybeSource MakeAny(Frontend* frontend, const Request& request, const Arrival& arrival,
+                    ResponseStream* out) {
   if (!request.resumable()) {
     return std::make_shared<LiveSource<Request>>(frontend, request, arrival, out);
   }
-  return std::make_shared<ReadingSource>(
-      frontend, KeptRequest<Request>::Begin(frontend, request, arrival), out);
+  SC_ASSIGN_OR_RETURN(auto reader, KeptRequest<Request>::Begin(frontend, request, arrival));
+  return std::make_shared<MessagePump>(frontend, std::move(reader), out);
 }
 
 }  // namespace
 
-std::shared_ptr<StreamSource> MakeSource(Frontend* frontend, const v1::GenerateRequest& request,
-                                         const Arrival& arrival, ResponseStream* out) {
+MaybeSource MakeSource(Frontend* frontend, const v1::GenerateRequest& request,
+                       const Arrival& arrival, ResponseStream* out) {
   return MakeAny(frontend, request, arrival, out);
 }
 
-std::shared_ptr<StreamSource> MakeSource(Frontend* frontend, const v1::ChatRequest& request,
-                                         const Arrival& arrival, ResponseStream* out) {
+MaybeSource MakeSource(Frontend* frontend, const v1::ChatRequest& request, const Arrival& arrival,
+                       ResponseStream* out) {
   return MakeAny(frontend, request, arrival, out);
 }
 
-std::shared_ptr<StreamSource> MakeSource(Frontend* frontend, const v1::ResumeRequest& request,
-                                         const Arrival& arrival, ResponseStream* out) {
-  return std::make_shared<ReadingSource>(
-      frontend,
-      frontend->streams().Read(StreamOwner(StreamProtocol::kGrpc, arrival.caller),
-                               request.request_id(), request.from()),
-      out);
+MaybeSource MakeSource(Frontend* frontend, const v1::ResumeRequest& request, const Arrival& arrival,
+                       ResponseStream* out) {
+  SC_ASSIGN_OR_RETURN(auto reader,
+                      frontend->streams().Read(StreamOwner(StreamProtocol::kGrpc, arrival.caller),
+                                               request.request_id(), request.from()));
+  return std::make_shared<MessagePump>(frontend, std::move(reader), out);
 }
 
 }  // namespace stagecoach::router

@@ -3,10 +3,11 @@
 #pragma once
 
 #include <memory>
-#include <string>
 
 #include "absl/status/status.h"
+#include "absl/status/statusor.h"
 #include "router/frontend/arrival.h"
+#include "router/frontend/stream_source.h"
 #include "stagecoach/v1/inference.pb.h"
 
 namespace stagecoach::router {
@@ -23,24 +24,17 @@ class ResponseStream {
   virtual void End(const absl::Status& status) = 0;
 };
 
-// Writes to a ResponseStream from Start until it ends the stream. Thread-safe.
-class StreamSource {
- public:
-  virtual ~StreamSource() = default;
-  virtual void Start() = 0;
-  virtual void WriteDone(bool ok) = 0;
-  // The client has cancelled, or its deadline has passed.
-  virtual void Cancel() = 0;
-};
+// A stream, or why there is none.
+using MaybeSource = absl::StatusOr<std::shared_ptr<StreamSource>>;
 
 // The stream of `request`, which must live as long as `out`. The stream of a resumable request is
 // kept, and runs on without the client.
-std::shared_ptr<StreamSource> MakeSource(Frontend* frontend, const v1::GenerateRequest& request,
-                                         const Arrival& arrival, ResponseStream* out);
-std::shared_ptr<StreamSource> MakeSource(Frontend* frontend, const v1::ChatRequest& request,
-                                         const Arrival& arrival, ResponseStream* out);
+MaybeSource MakeSource(Frontend* frontend, const v1::GenerateRequest& request,
+                       const Arrival& arrival, ResponseStream* out);
+MaybeSource MakeSource(Frontend* frontend, const v1::ChatRequest& request, const Arrival& arrival,
+                       ResponseStream* out);
 // The rest of a kept stream.
-std::shared_ptr<StreamSource> MakeSource(Frontend* frontend, const v1::ResumeRequest& request,
-                                         const Arrival& arrival, ResponseStream* out);
+MaybeSource MakeSource(Frontend* frontend, const v1::ResumeRequest& request, const Arrival& arrival,
+                       ResponseStream* out);
 
 }  // namespace stagecoach::router

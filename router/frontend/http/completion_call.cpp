@@ -5,12 +5,10 @@
 #include <ctime>
 #include <utility>
 
-#include "common/status.h"
 #include "router/frontend/frontend.h"
 #include "router/frontend/http/api_error.h"
 #include "router/frontend/http/event_stream.h"
 #include "router/frontend/http/stream_relay.h"
-#include "router/frontend/http/stream_request.h"
 #include "router/text/request_builder.h"
 
 namespace stagecoach::router::http {
@@ -71,8 +69,13 @@ void CompletionCall::Begin(Frontend* frontend, ApiRequest request, const std::st
   auto call = std::make_shared<CompletionCall>(frontend, request, request_id, exchange);
   call->CreateGenerations(request_id);
   if (call->request_.resumable) {
-    const absl::Status kept = call->KeepStream(request_id);
-    if (!kept.ok()) return Frontend::StartAll(call->generations_, [&kept](size_t) { return kept; });
+    auto stream = frontend->KeepStream(StreamProtocol::kHttp, request_id, call->generations_);
+    if (!stream.ok()) {
+      return Frontend::StartAll(call->generations_, [&stream](size_t) { return stream.status(); });
+    }
+    call->kept_ = std::move(stream->writer);
+    call->exchange_ = nullptr;
+    RelayStream(std::move(stream->reader), exchange, call->generations_.front()->lane());
   } else {
     exchange->OnGone([call] { call->CancelAll(absl::CancelledError("the client is gone")); });
   }
@@ -84,14 +87,6 @@ void CompletionCall::Begin(Frontend* frontend, ApiRequest request, const std::st
   // This is a prompt thread already.
   if (!needs_grammar) return Frontend::StartAll(call->generations_, std::move(build));
   frontend->PostStartAll(call->generations_, needs_grammar, std::move(build));
-}
-
-absl::Status CompletionCall::KeepStream(const std::string& request_id) {
-  SC_ASSIGN_OR_RETURN(NewStream stream,
-                      frontend_->KeepStream(StreamProtocol::kHttp, request_id, generations_));
-  kept_ = std::move(stream.writer);
-  StreamRelay::Start(std::move(stream.reader), std::move(exchange_), generations_.front()->lane());
-  return absl::OkStatus();
 }
 
 void CompletionCall::CreateGenerations(const std::string& request_id) {

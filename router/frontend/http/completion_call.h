@@ -56,7 +56,6 @@ class CompletionCall final : public std::enable_shared_from_this<CompletionCall>
   };
 
   void CreateGenerations(const std::string& request_id);
-  absl::Status KeepStream(const std::string& request_id);
   void CancelAll(const absl::Status& status);
 
   void OnQueued();

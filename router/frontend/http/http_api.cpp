@@ -270,7 +270,7 @@ void HttpApi::ReadStream(Call call) {
   auto reader =
       frontend_->streams().Read(StreamOwner(StreamProtocol::kHttp, call.caller), id, *from);
   if (!reader.ok()) return call.exchange->Respond(ErrorResponse(reader.status()));
-  StreamRelay::Start(*std::move(reader), std::move(call.exchange), frontend_->NextLane());
+  RelayStream(*std::move(reader), call.exchange, frontend_->NextLane());
 }
 
 void HttpApi::CancelStream(Call call) {
