@@ -30,14 +30,17 @@ class RefusedCall final : public grpc::ServerBidiReactor<grpc::ByteBuffer, Respo
 // Lives from the call's start to OnDone, which comes after the end and after the last reaction. The
 // source drops its reference before that.
 template <typename Request>
-class StreamCall final : public ServerCall<Request, v1::GenerateResponse>, public ResponseStream {
+class StreamCall final : public ServerCall<Request, v1::GenerateResponse>, public ResponseWriter {
   using Base = ServerCall<Request, v1::GenerateResponse>;
 
  public:
   StreamCall(Frontend* frontend, grpc::CallbackServerContext* context, Caller caller)
       : Base(frontend, context, std::move(caller)), frontend_(frontend) {}
 
-  void Write(const v1::GenerateResponse& message) override { this->StartWrite(&message); }
+  bool Write(const v1::GenerateResponse& message) override {
+    this->StartWrite(&message);
+    return false;
+  }
   void WriteLast(const v1::GenerateResponse& message) override {
     this->StartWriteAndFinish(&message, grpc::WriteOptions(), grpc::Status::OK);
   }

@@ -24,16 +24,15 @@ void Submit(Frontend* frontend, const std::shared_ptr<Generation>& generation,
       });
 }
 
-// Forwards the messages of a request as they come.
+// Sends the messages of a request as they come.
 template <typename Request>
-class LiveSource final : public StreamSource, public ResponseWriter {
+class LiveSource final : public StreamSource {
  public:
   LiveSource(Frontend* frontend, const Request& request, const Arrival& arrival,
-             ResponseStream* out)
+             ResponseWriter* out)
       : frontend_(frontend),
         request_(request),
-        out_(out),
-        generation_(frontend->NewGeneration(request.request_id(), this, nullptr, arrival)) {}
+        generation_(frontend->NewGeneration(request.request_id(), out, nullptr, arrival)) {}
 
   void Start() override { Submit(frontend_, generation_, request_); }
   void WriteDone(bool ok) override { generation_->WriteDone(ok); }
@@ -41,17 +40,9 @@ class LiveSource final : public StreamSource, public ResponseWriter {
     generation_->Cancel(absl::CancelledError("cancelled by the client, or past its deadline"));
   }
 
-  bool Write(const v1::GenerateResponse& message) override {
-    out_->Write(message);
-    return false;
-  }
-  void WriteLast(const v1::GenerateResponse& message) override { out_->WriteLast(message); }
-  void Fail(const absl::Status& status) override { out_->End(status); }
-
  private:
   Frontend* const frontend_;
   const Request& request_;
-  ResponseStream* const out_;
   const std::shared_ptr<Generation> generation_;
 };
 
@@ -85,7 +76,10 @@ class KeptRequest final : public ResponseWriter {
     Append(message);
     End(absl::OkStatus());
   }
-  void Fail(const absl::Status& status) override { End(status); }
+  void End(const absl::Status& status) override {
+    const std::shared_ptr<KeptRequest> self = std::move(self_);
+    writer_->End(status);
+  }
 
  private:
   void Append(const v1::GenerateResponse& message) {
@@ -97,10 +91,6 @@ class KeptRequest final : public ResponseWriter {
     position.AppendToString(&data);
     writer_->Append(n_tokens_, std::move(data));
   }
-  void End(const absl::Status& status) {
-    const std::shared_ptr<KeptRequest> self = std::move(self_);
-    writer_->End(status);
-  }
 
   const Request request_;
   std::unique_ptr<StreamWriter> writer_;
@@ -111,24 +101,23 @@ class KeptRequest final : public ResponseWriter {
 // Sends a kept stream, each entry of which is a message.
 class MessagePump final : public StreamPump {
  public:
-  MessagePump(Frontend* frontend, std::unique_ptr<StreamReader> reader, ResponseStream* out)
+  MessagePump(Frontend* frontend, std::unique_ptr<StreamReader> reader, ResponseWriter* out)
       : StreamPump(std::move(reader), /*max_bytes=*/0, frontend->NextLane()), out_(out) {}
 
  private:
   bool Write(std::string data) override {
     SC_CHECK(message_.ParseFromString(data));
-    out_->Write(message_);
-    return false;
+    return out_->Write(message_);
   }
   void End(const absl::Status& status) override { out_->End(status); }
 
-  ResponseStream* const out_;
+  ResponseWriter* const out_;
   v1::GenerateResponse message_;
 };
 
 template <typename Request>
 MaybeSource MakeAny(Frontend* frontend, const Request& request, const Arrival& arrival,
-                    ResponseStream* out) {
+                    ResponseWriter* out) {
   if (!request.resumable()) {
     return std::make_shared<LiveSource<Request>>(frontend, request, arrival, out);
   }
@@ -139,17 +128,17 @@ MaybeSource MakeAny(Frontend* frontend, const Request& request, const Arrival& a
 }  // namespace
 
 MaybeSource MakeSource(Frontend* frontend, const v1::GenerateRequest& request,
-                       const Arrival& arrival, ResponseStream* out) {
+                       const Arrival& arrival, ResponseWriter* out) {
   return MakeAny(frontend, request, arrival, out);
 }
 
 MaybeSource MakeSource(Frontend* frontend, const v1::ChatRequest& request, const Arrival& arrival,
-                       ResponseStream* out) {
+                       ResponseWriter* out) {
   return MakeAny(frontend, request, arrival, out);
 }
 
 MaybeSource MakeSource(Frontend* frontend, const v1::ResumeRequest& request, const Arrival& arrival,
-                       ResponseStream* out) {
+                       ResponseWriter* out) {
   SC_ASSIGN_OR_RETURN(auto reader,
                       frontend->streams().Read(StreamOwner(StreamProtocol::kGrpc, arrival.caller),
                                                request.request_id(), request.from()));

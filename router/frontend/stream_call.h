@@ -4,9 +4,9 @@
 
 #include <memory>
 
-#include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "router/frontend/arrival.h"
+#include "router/frontend/generation.h"
 #include "router/frontend/stream_source.h"
 #include "stagecoach/v1/inference.pb.h"
 
@@ -14,27 +14,17 @@ namespace stagecoach::router {
 
 class Frontend;
 
-// The connection to one client. Any thread may call the methods, one call at a time.
-class ResponseStream {
- public:
-  virtual ~ResponseStream() = default;
-  // `message` must stay unchanged until StreamSource::WriteDone.
-  virtual void Write(const v1::GenerateResponse& message) = 0;
-  virtual void WriteLast(const v1::GenerateResponse& message) = 0;  // then ends with OK
-  virtual void End(const absl::Status& status) = 0;
-};
-
 // A stream, or why there is none.
 using MaybeSource = absl::StatusOr<std::shared_ptr<StreamSource>>;
 
 // The stream of `request`, which must live as long as `out`. The stream of a resumable request is
 // kept, and runs on without the client.
 MaybeSource MakeSource(Frontend* frontend, const v1::GenerateRequest& request,
-                       const Arrival& arrival, ResponseStream* out);
+                       const Arrival& arrival, ResponseWriter* out);
 MaybeSource MakeSource(Frontend* frontend, const v1::ChatRequest& request, const Arrival& arrival,
-                       ResponseStream* out);
+                       ResponseWriter* out);
 // The rest of a kept stream.
 MaybeSource MakeSource(Frontend* frontend, const v1::ResumeRequest& request, const Arrival& arrival,
-                       ResponseStream* out);
+                       ResponseWriter* out);
 
 }  // namespace stagecoach::router

@@ -107,7 +107,7 @@ void CompletionCall::Writer::WriteLast(const v1::GenerateResponse& message) {
   std::exchange(call_, nullptr)->OnLast(prompt_, message);
 }
 
-void CompletionCall::Writer::Fail(const absl::Status& status) {
+void CompletionCall::Writer::End(const absl::Status& status) {
   std::exchange(call_, nullptr)->OnFailure(prompt_, status);
 }
 

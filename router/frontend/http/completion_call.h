@@ -47,7 +47,7 @@ class CompletionCall final : public std::enable_shared_from_this<CompletionCall>
       return call_->OnMessage(prompt_, message);
     }
     void WriteLast(const v1::GenerateResponse& message) override;
-    void Fail(const absl::Status& status) override;
+    void End(const absl::Status& status) override;
 
    private:
     // Reset at the end, after which there are no calls.
