@@ -206,7 +206,7 @@ absl::StatusOr<KvPlan> Size(const ModelSpec& spec, const PipelineOptions& option
     spdlog::info(
         "{}: weights {}, scratch {}, KV cache {}; loaded in {:.1f} s, largest step {:.0f} ms",
         worker.name, FormatBytes(report.weights_bytes()), FormatBytes(report.scratch_bytes()),
-        FormatBytes(report.kv_bytes()), report.load_ms() / 1000, report.profile_ms());
+        FormatBytes(report.kv_bytes()), report.load_ms() / 1000, report.largest_step_ms());
     memory.push_back(
         {.name = worker.name,
          .kv_bytes = report.kv_bytes(),
@@ -311,7 +311,7 @@ absl::StatusOr<Pipeline> SetUpPipeline(const ModelSpec& spec, PipelineOptions op
         {.address = worker.address,
          .device = d.device_name().empty() ? d.device() : d.device() + ": " + d.device_name(),
          .layers = layers[worker.stage],
-         .largest_step = std::chrono::duration<double, std::milli>(worker.memory.profile_ms())});
+         .largest_step = std::chrono::duration<double, std::milli>(worker.memory.largest_step_ms())});
   }
   return pipeline;
 }

@@ -78,28 +78,38 @@ std::shared_ptr<Generation> Frontend::NewGeneration(const std::string& request_i
       beside != nullptr ? beside->call() : std::make_shared<ClientCall>());
 }
 
-template <typename Request>
-void Frontend::BeginAny(std::shared_ptr<Generation> generation, const Request* request) {
-  WorkQueue& queue = NeedsGrammar(*request) ? grammars_ : prompts_;
-  const absl::Status posted = PostTo(queue, [this, generation, request] {
+absl::StatusOr<NewStream> Frontend::KeepStream(StreamProtocol protocol, const std::string& id,
+                                               const Generations& generations) {
+  const Caller& caller = generations.front()->caller();
+  return streams_.Create(StreamOwner(protocol, caller), AccountOf(caller), id,
+                         [generations](const absl::Status& status) {
+                           for (const auto& generation : generations) generation->Cancel(status);
+                         });
+}
+
+void Frontend::StartAll(const Generations& generations, BuildFunction build) {
+  absl::Status refusal;
+  for (size_t i = 0; i < generations.size(); ++i) {
+    absl::StatusOr<GenerationInput> input =
+        absl::CancelledError("another prompt of the request was refused");
     // Skip the work for clients that have left, so that nobody waits for their grammars.
-    if (generation->cancelled()) return generation->Start(absl::CancelledError("cancelled"));
-    const absl::Status rate = generation->caller().TakeChoices(request->sampling().n());
-    if (!rate.ok()) return generation->Start(rate);
-    generation->Start(BuildGeneration(model_, *request));
-  });
-  if (!posted.ok()) generation->Start(posted);
+    if (generations[i]->cancelled()) refusal = absl::CancelledError("the client is gone");
+    if (refusal.ok()) {
+      input = build(i);
+      refusal = input.status();
+    }
+    generations[i]->Start(std::move(input));
+  }
 }
 
-void Frontend::Begin(std::shared_ptr<Generation> generation, const v1::GenerateRequest* request) {
-  BeginAny(std::move(generation), request);
+void Frontend::PostStartAll(const Generations& generations, bool needs_grammar,
+                            BuildFunction build) {
+  const absl::Status posted = PostTo(needs_grammar ? grammars_ : prompts_,
+                                     [generations, build = std::move(build)]() mutable {
+                                       StartAll(generations, std::move(build));
+                                     });
+  if (!posted.ok()) StartAll(generations, [&posted](size_t) { return posted; });
 }
-
-void Frontend::Begin(std::shared_ptr<Generation> generation, const v1::ChatRequest* request) {
-  BeginAny(std::move(generation), request);
-}
-
-absl::Status Frontend::Post(WorkQueue::Task task) { return PostTo(prompts_, std::move(task)); }
 
 absl::Status Frontend::PostTo(WorkQueue& queue, WorkQueue::Task task) {
   if (!accepting_) {

@@ -10,6 +10,8 @@
 #include <utility>
 #include <vector>
 
+#include "absl/functional/any_invocable.h"
+#include "absl/status/statusor.h"
 #include "common/work_queue.h"
 #include "router/access/memory_budget.h"
 #include "router/frontend/arrival.h"
@@ -67,15 +69,23 @@ class Frontend {
   // `given`, or a new id if it is empty.
   static std::string RequestId(const std::string& given);
 
-  // Makes a generation that waits for Begin or Start. If `request_id` is empty, makes an id. With
+  // Makes a generation that waits for StartAll. If `request_id` is empty, makes an id. With
   // `beside`, it belongs to the same call and shares its text thread.
   std::shared_ptr<Generation> NewGeneration(const std::string& request_id, ResponseWriter* writer,
                                             const Generation* beside = nullptr,
                                             const Arrival& arrival = {});
-  // Tokenizes, checks and submits the request on another thread. `request` must live until the
-  // stream's end.
-  void Begin(std::shared_ptr<Generation> generation, const v1::GenerateRequest* request);
-  void Begin(std::shared_ptr<Generation> generation, const v1::ChatRequest* request);
+  // Makes a kept stream, `id`, for the output of a call. The stream's cancellation cancels
+  // `generations`. Errors are those of StreamStore::Create.
+  absl::StatusOr<NewStream> KeepStream(StreamProtocol protocol, const std::string& id,
+                                       const Generations& generations);
+
+  // Makes the input of prompt `i`.
+  using BuildFunction = absl::AnyInvocable<absl::StatusOr<GenerationInput>(size_t i)>;
+  // Builds and submits the prompts of a call, in order. The first error refuses all that follow,
+  // which are then not built. Its time grows with the text, and may be seconds with a grammar.
+  static void StartAll(const Generations& generations, BuildFunction build);
+  // Calls StartAll on a prompt thread or, if `needs_grammar`, on a grammar thread.
+  void PostStartAll(const Generations& generations, bool needs_grammar, BuildFunction build);
 
   // The time of each grows with the length of the text: run them with Post.
   absl::Status Tokenize(const v1::TokenizeRequest& request, v1::TokenizeResponse* response) const;
@@ -90,7 +100,7 @@ class Frontend {
 
   // Runs `task` on a prompt thread. RESOURCE_EXHAUSTED if too many tasks wait, UNAVAILABLE while
   // draining; the task is then dropped.
-  absl::Status Post(WorkQueue::Task task);
+  absl::Status Post(WorkQueue::Task task) { return PostTo(prompts_, std::move(task)); }
   // Like Post, for tasks that may take seconds: building a request with a grammar.
   absl::Status PostLong(WorkQueue::Task task) { return PostTo(grammars_, std::move(task)); }
 
@@ -99,8 +109,6 @@ class Frontend {
 
  private:
   absl::Status PostTo(WorkQueue& queue, WorkQueue::Task task);
-  template <typename Request>
-  void BeginAny(std::shared_ptr<Generation> generation, const Request* request);
 
   MemoryBudget memory_;
   MessageGate message_gate_;

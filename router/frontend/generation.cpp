@@ -281,7 +281,7 @@ bool Generation::WriteNext() {
   if (ended_ || is_writing_ || !submitted_) return false;
   if (!failure_.ok()) {
     ended_ = true;
-    writer_->Fail(failure_);
+    writer_->End(failure_);
     return false;
   }
   if (!PromptIsComplete()) return false;

@@ -27,9 +27,8 @@ namespace stagecoach::router {
 class RouterMetrics;
 class Scheduler;
 
-// Receives the messages. Runs on the generation's text thread. Exactly one call of WriteLast or
-// Fail ends the stream, while no write is pending; the generation does not use the writer
-// afterwards.
+// Receives the messages. Runs on the generation's text thread. Exactly one call of WriteLast or End
+// ends the stream, while no write is pending; the generation does not use the writer afterwards.
 class ResponseWriter {
  public:
   virtual ~ResponseWriter() = default;
@@ -40,7 +39,8 @@ class ResponseWriter {
   virtual bool Write(const v1::GenerateResponse& message) = 0;
   // Writes the last message and an OK status; `message` lives as long as the generation.
   virtual void WriteLast(const v1::GenerateResponse& message) = 0;
-  virtual void Fail(const absl::Status& status) = 0;
+  // Ends the stream without another message.
+  virtual void End(const absl::Status& status) = 0;
 };
 
 // All state belongs to one text thread, `lane`. Public methods post to it; any thread may call
@@ -158,5 +158,8 @@ class Generation final : public std::enable_shared_from_this<Generation> {
   uint32_t n_cached_tokens_ = 0;  // prompt tokens from the prefix cache
   double ttft_ms_ = 0;
 };
+
+// The generations of one client call, one per prompt.
+using Generations = std::vector<std::shared_ptr<Generation>>;
 
 }  // namespace stagecoach::router

@@ -23,7 +23,7 @@ class SlowWriter final : public ResponseWriter {
     return false;
   }
   void WriteLast(const v1::GenerateResponse& message) override { Add(message, true, {}); }
-  void Fail(const absl::Status& status) override { Add({}, true, status); }
+  void End(const absl::Status& status) override { Add({}, true, status); }
 
   struct Call {
     v1::GenerateResponse message;

@@ -30,14 +30,17 @@ class RefusedCall final : public grpc::ServerBidiReactor<grpc::ByteBuffer, Respo
 // Lives from the call's start to OnDone, which comes after the end and after the last reaction. The
 // source drops its reference before that.
 template <typename Request>
-class StreamCall final : public ServerCall<Request, v1::GenerateResponse>, public ResponseStream {
+class StreamCall final : public ServerCall<Request, v1::GenerateResponse>, public ResponseWriter {
   using Base = ServerCall<Request, v1::GenerateResponse>;
 
  public:
   StreamCall(Frontend* frontend, grpc::CallbackServerContext* context, Caller caller)
       : Base(frontend, context, std::move(caller)), frontend_(frontend) {}
 
-  void Write(const v1::GenerateResponse& message) override { this->StartWrite(&message); }
+  bool Write(const v1::GenerateResponse& message) override {
+    this->StartWrite(&message);
+    return false;
+  }
   void WriteLast(const v1::GenerateResponse& message) override {
     this->StartWriteAndFinish(&message, grpc::WriteOptions(), grpc::Status::OK);
   }
@@ -60,17 +63,18 @@ class StreamCall final : public ServerCall<Request, v1::GenerateResponse>, publi
     if (const absl::Status status = CheckRequestId(this->request().request_id()); !status.ok()) {
       return End(status);
     }
-    const auto source =
+    const MaybeSource source =
         MakeSource(frontend_, this->request(),
                    {.traceparent = Traceparent(*this->context()), .caller = this->caller()}, this);
+    if (!source.ok()) return End(source.status());
     bool cancelled;
     {
       MutexLock lock(mutex_);
-      source_ = source;
+      source_ = *source;
       cancelled = cancelled_;
     }
-    source->Start();
-    if (cancelled) source->Cancel();
+    (*source)->Start();
+    if (cancelled) (*source)->Cancel();
   }
 
   Frontend* const frontend_;
@@ -121,7 +125,8 @@ InferenceService::InferenceService(Frontend* frontend, std::shared_ptr<Access> a
   AddUnary<v1::CancelRequest, v1::CancelResponse>(
       "Cancel", Kind::kLook, /*on_prompt_thread=*/false,
       [frontend](const Caller& caller, const v1::CancelRequest& request, v1::CancelResponse*) {
-        return frontend->streams().Cancel(GrpcOwner(caller), request.request_id());
+        return frontend->streams().Cancel(StreamOwner(StreamProtocol::kGrpc, caller),
+                                          request.request_id());
       });
   AddUnary<v1::TokenizeRequest, v1::TokenizeResponse>(
       "Tokenize", Kind::kWork, /*on_prompt_thread=*/true,

@@ -4,39 +4,45 @@
 #include <utility>
 
 #include "common/check.h"
+#include "common/status.h"
 #include "router/frontend/frontend.h"
+#include "router/frontend/stream_pump.h"
+#include "router/text/request_builder.h"
 
 namespace stagecoach::router {
 namespace {
 
-// Forwards the messages of a request as they come.
+// Builds and submits `request`, which must live until the stream's end, on another thread.
 template <typename Request>
-class LiveSource final : public StreamSource, public ResponseWriter {
+void Submit(Frontend* frontend, const std::shared_ptr<Generation>& generation,
+            const Request& request) {
+  frontend->PostStartAll(
+      {generation}, NeedsGrammar(request),
+      [frontend, generation, &request](size_t) -> absl::StatusOr<GenerationInput> {
+        SC_RETURN_IF_ERROR(generation->caller().TakeChoices(request.sampling().n()));
+        return BuildGeneration(frontend->model(), request);
+      });
+}
+
+// Sends the messages of a request as they come.
+template <typename Request>
+class LiveSource final : public StreamSource {
  public:
   LiveSource(Frontend* frontend, const Request& request, const Arrival& arrival,
-             ResponseStream* out)
+             ResponseWriter* out)
       : frontend_(frontend),
         request_(request),
-        out_(out),
-        generation_(frontend->NewGeneration(request.request_id(), this, nullptr, arrival)) {}
+        generation_(frontend->NewGeneration(request.request_id(), out, nullptr, arrival)) {}
 
-  void Start() override { frontend_->Begin(generation_, &request_); }
+  void Start() override { Submit(frontend_, generation_, request_); }
   void WriteDone(bool ok) override { generation_->WriteDone(ok); }
   void Cancel() override {
     generation_->Cancel(absl::CancelledError("cancelled by the client, or past its deadline"));
   }
 
-  bool Write(const v1::GenerateResponse& message) override {
-    out_->Write(message);
-    return false;
-  }
-  void WriteLast(const v1::GenerateResponse& message) override { out_->WriteLast(message); }
-  void Fail(const absl::Status& status) override { out_->End(status); }
-
  private:
   Frontend* const frontend_;
   const Request& request_;
-  ResponseStream* const out_;
   const std::shared_ptr<Generation> generation_;
 };
 
@@ -51,14 +57,12 @@ class KeptRequest final : public ResponseWriter {
     auto kept = std::make_shared<KeptRequest>(request);
     const std::string id = Frontend::RequestId(request.request_id());
     const auto generation = frontend->NewGeneration(id, kept.get(), nullptr, arrival);
-    auto stream = frontend->streams().Create(
-        GrpcOwner(arrival.caller), AccountOf(arrival.caller), id,
-        [generation](const absl::Status& status) { generation->Cancel(status); });
-    if (!stream.ok()) return stream.status();
-    kept->writer_ = std::move(stream->writer);
+    SC_ASSIGN_OR_RETURN(NewStream stream,
+                        frontend->KeepStream(StreamProtocol::kGrpc, id, {generation}));
+    kept->writer_ = std::move(stream.writer);
     kept->self_ = kept;
-    frontend->Begin(generation, &kept->request_);
-    return std::move(stream->reader);
+    Submit(frontend, generation, kept->request_);
+    return std::move(stream.reader);
   }
 
   explicit KeptRequest(const Request& request) : request_(request) {}
@@ -72,7 +76,10 @@ class KeptRequest final : public ResponseWriter {
     Append(message);
     End(absl::OkStatus());
   }
-  void Fail(const absl::Status& status) override { End(status); }
+  void End(const absl::Status& status) override {
+    const std::shared_ptr<KeptRequest> self = std::move(self_);
+    writer_->End(status);
+  }
 
  private:
   void Append(const v1::GenerateResponse& message) {
@@ -84,10 +91,6 @@ class KeptRequest final : public ResponseWriter {
     position.AppendToString(&data);
     writer_->Append(n_tokens_, std::move(data));
   }
-  void End(const absl::Status& status) {
-    const std::shared_ptr<KeptRequest> self = std::move(self_);
-    writer_->End(status);
-  }
 
   const Request request_;
   std::unique_ptr<StreamWriter> writer_;
@@ -95,105 +98,51 @@ class KeptRequest final : public ResponseWriter {
   std::shared_ptr<KeptRequest> self_;  // keeps this alive until the end
 };
 
-// Sends a stream from the store to one client. All state belongs to a text thread.
-class ReadingSource final : public StreamSource,
-                            public std::enable_shared_from_this<ReadingSource> {
+// Sends a kept stream, each entry of which is a message.
+class MessagePump final : public StreamPump {
  public:
-  ReadingSource(Frontend* frontend, absl::StatusOr<std::unique_ptr<StreamReader>> reader,
-                ResponseStream* out)
-      : lane_(frontend->NextLane()), out_(out), reader_(std::move(reader)) {}
-
-  void Start() override {
-    if (reader_.ok()) {
-      (*reader_)->OnNews([weak = weak_from_this()] {
-        if (const auto alive = weak.lock()) {
-          alive->Post([](ReadingSource& self) { self.Pump(); });
-        }
-      });
-    }
-    Post([](ReadingSource& self) { self.Pump(); });
-  }
-  void WriteDone(bool ok) override {
-    Post([ok](ReadingSource& self) {
-      self.is_writing_ = false;
-      self.is_gone_ = self.is_gone_ || !ok;
-      self.Pump();
-    });
-  }
-  void Cancel() override {
-    Post([](ReadingSource& self) {
-      self.is_gone_ = true;
-      self.Pump();
-    });
-  }
+  MessagePump(Frontend* frontend, std::unique_ptr<StreamReader> reader, ResponseWriter* out)
+      : StreamPump(std::move(reader), /*max_bytes=*/0, frontend->NextLane()), out_(out) {}
 
  private:
-  template <typename Action>
-  void Post(Action action) {
-    lane_->Post([self = shared_from_this(), action] { action(*self); });
+  bool Write(std::string data) override {
+    SC_CHECK(message_.ParseFromString(data));
+    return out_->Write(message_);
   }
+  void End(const absl::Status& status) override { out_->End(status); }
 
-  void Pump() {
-    if (ended_ || is_writing_) return;
-    if (!reader_.ok()) return End(reader_.status());
-    if (is_gone_) return End(absl::CancelledError("the client is gone"));
-    const StreamReader::Piece piece = (*reader_)->Next(/*max_bytes=*/0);
-    if (!piece.data.empty()) {
-      SC_CHECK(message_.ParseFromString(piece.data));
-      is_writing_ = true;
-      // The stream's end is handled after this write.
-      return out_->Write(message_);
-    }
-    if (piece.ended) End(piece.status);
-  }
-
-  // `out` is not used afterwards.
-  void End(const absl::Status& status) {
-    ended_ = true;
-    const absl::Status last = status;
-    reader_ = absl::CancelledError("the stream has ended");
-    out_->End(last);
-  }
-
-  WorkQueue* const lane_;
-  ResponseStream* const out_;
-  absl::StatusOr<std::unique_ptr<StreamReader>> reader_;
+  ResponseWriter* const out_;
   v1::GenerateResponse message_;
-  bool is_writing_ = false;
-  bool is_gone_ = false;
-  bool ended_ = false;
 };
 
 template <typename Request>
-std::shared_ptr<StreamSource> MakeAny(Frontend* frontend, const Request& request,
-                                      const Arrival& arrival, ResponseStream* out) {
+MaybeSource MakeAny(Frontend* frontend, const Request& request, const Arrival& arrival,
+                    ResponseWriter* out) {
   if (!request.resumable()) {
     return std::make_shared<LiveSource<Request>>(frontend, request, arrival, out);
   }
-  return std::make_shared<ReadingSource>(
-      frontend, KeptRequest<Request>::Begin(frontend, request, arrival), out);
+  SC_ASSIGN_OR_RETURN(auto reader, KeptRequest<Request>::Begin(frontend, request, arrival));
+  return std::make_shared<MessagePump>(frontend, std::move(reader), out);
 }
 
 }  // namespace
 
-std::shared_ptr<StreamSource> MakeSource(Frontend* frontend, const v1::GenerateRequest& request,
-                                         const Arrival& arrival, ResponseStream* out) {
+MaybeSource MakeSource(Frontend* frontend, const v1::GenerateRequest& request,
+                       const Arrival& arrival, ResponseWriter* out) {
   return MakeAny(frontend, request, arrival, out);
 }
 
-std::shared_ptr<StreamSource> MakeSource(Frontend* frontend, const v1::ChatRequest& request,
-                                         const Arrival& arrival, ResponseStream* out) {
+MaybeSource MakeSource(Frontend* frontend, const v1::ChatRequest& request, const Arrival& arrival,
+                       ResponseWriter* out) {
   return MakeAny(frontend, request, arrival, out);
 }
 
-std::shared_ptr<StreamSource> MakeSource(Frontend* frontend, const v1::ResumeRequest& request,
-                                         const Arrival& arrival, ResponseStream* out) {
-  return std::make_shared<ReadingSource>(
-      frontend,
-      frontend->streams().Read(GrpcOwner(arrival.caller), request.request_id(), request.from()),
-      out);
+MaybeSource MakeSource(Frontend* frontend, const v1::ResumeRequest& request, const Arrival& arrival,
+                       ResponseWriter* out) {
+  SC_ASSIGN_OR_RETURN(auto reader,
+                      frontend->streams().Read(StreamOwner(StreamProtocol::kGrpc, arrival.caller),
+                                               request.request_id(), request.from()));
+  return std::make_shared<MessagePump>(frontend, std::move(reader), out);
 }
-
-std::string GrpcOwner(const Caller& caller) { return "grpc/" + caller.tenant; }
 
 }  // namespace stagecoach::router

@@ -61,6 +61,10 @@ struct StreamStore::Aftermath {
   }
 };
 
+std::string StreamOwner(StreamProtocol protocol, const Caller& caller) {
+  return (protocol == StreamProtocol::kGrpc ? "grpc/" : "http/") + caller.tenant;
+}
+
 StreamStore::StreamStore(const StreamLimits& limits, const RouterMetrics* metrics)
     : limits_(limits), metrics_(metrics), waiter_([this] { WaitForReaders(); }) {}
 

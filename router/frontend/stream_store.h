@@ -17,11 +17,18 @@
 #include "absl/status/statusor.h"
 #include "common/flags/front_end_flags.h"
 #include "common/mutex.h"
+#include "router/access/caller.h"
 #include "router/scheduler/request.h"
 
 namespace stagecoach::router {
 
 class RouterMetrics;
+
+// A stream holds the bytes of one protocol, and only clients of this protocol can find it.
+enum class StreamProtocol { kGrpc, kHttp };
+
+// The owner under which a tenant's streams of a protocol are kept.
+std::string StreamOwner(StreamProtocol protocol, const Caller& caller);
 
 class StreamWriter;
 class StreamReader;

@@ -11,7 +11,7 @@ import time
 
 import grpc
 import pytest
-from faults import Load, is_ready, metric, pids
+from faults import LONG, Load, is_ready, metric, pids
 from harness import DEMO_MODEL, Cluster
 from polling import seconds_until
 from stopped_thread import stopped_thread, thread_names
@@ -232,7 +232,7 @@ def test_sigterm_ends_a_cluster_whose_router_is_stopped():
 def test_a_stage_lost_during_the_drain_is_an_error(fault):
     with Doomed(DEMO_MODEL, stages=2, flags=FLAGS) as cluster:
         _, workers = pids(cluster)
-        with Load(cluster.stub) as load:
+        with Load(cluster.stub, [LONG] * 3) as load:  # they still run when the stage is lost
             cluster.process.send_signal(signal.SIGTERM)
             assert seconds_until(lambda: not is_ready(cluster), 10) is not None
             began = time.monotonic()

@@ -5,12 +5,10 @@
 #include <ctime>
 #include <utility>
 
-#include "common/status.h"
 #include "router/frontend/frontend.h"
 #include "router/frontend/http/api_error.h"
 #include "router/frontend/http/event_stream.h"
 #include "router/frontend/http/stream_relay.h"
-#include "router/frontend/http/stream_request.h"
 #include "router/text/request_builder.h"
 
 namespace stagecoach::router::http {
@@ -33,6 +31,29 @@ bool NeedsGrammar(const ApiRequest& request) {
                          : router::NeedsGrammar(request.prompts.front());
 }
 
+// Builds the prompts of a request, and holds what they are made of.
+struct PromptBuilder {
+  absl::StatusOr<GenerationInput> operator()(size_t i) {
+    absl::StatusOr<GenerationInput> input = request.is_chat
+                                                ? BuildGeneration(*model, request.chat)
+                                                : BuildGeneration(*model, request.prompts[i]);
+    if (!input.ok()) return input;
+    n_logprobs += input->sampling.n_logprobs;
+    if (n_logprobs <= kMaxLogprobs) return input;
+    return absl::InvalidArgumentError(
+        fmt::format("prompt: the request may produce {} log-probabilities or more; at most {} "
+                    "are allowed in an answer: send fewer prompts per request",
+                    n_logprobs, kMaxLogprobs));
+  }
+
+  // First, so destroyed last: the server's shutdown waits for it.
+  std::shared_ptr<Exchange> exchange;
+  MemoryBudget::Lease body;
+  ApiRequest request;
+  const ServedModel* model;
+  uint64_t n_logprobs = 0;  // of all prompts so far
+};
+
 }  // namespace
 
 CompletionCall::CompletionCall(Frontend* frontend, const ApiRequest& request,
@@ -48,34 +69,24 @@ void CompletionCall::Begin(Frontend* frontend, ApiRequest request, const std::st
   auto call = std::make_shared<CompletionCall>(frontend, request, request_id, exchange);
   call->CreateGenerations(request_id);
   if (call->request_.resumable) {
-    const absl::Status kept = call->KeepStream(request_id);
-    if (!kept.ok()) return call->RefuseAll(kept);
+    auto stream = frontend->KeepStream(StreamProtocol::kHttp, request_id, call->generations_);
+    if (!stream.ok()) {
+      return Frontend::StartAll(call->generations_, [&stream](size_t) { return stream.status(); });
+    }
+    call->kept_ = std::move(stream->writer);
+    call->exchange_ = nullptr;
+    RelayStream(std::move(stream->reader), exchange, call->generations_.front()->lane());
   } else {
     exchange->OnGone([call] { call->CancelAll(absl::CancelledError("the client is gone")); });
   }
-  if (!NeedsGrammar(request)) return call->StartGenerations(request);
-  struct Waiting {
-    // First, so destroyed last: the server's shutdown waits for it.
-    std::shared_ptr<Exchange> exchange;
-    MemoryBudget::Lease body;
-    ApiRequest request;
-  };
-  const absl::Status posted = frontend->PostLong(
-      [call, waiting = Waiting{std::move(exchange), std::move(body), std::move(request)}] {
-        call->StartGenerations(waiting.request);
-      });
-  if (!posted.ok()) call->RefuseAll(posted);
-}
-
-absl::Status CompletionCall::KeepStream(const std::string& request_id) {
-  SC_ASSIGN_OR_RETURN(
-      NewStream stream,
-      frontend_->streams().Create(
-          StreamOwner(request_.arrival.caller), AccountOf(request_.arrival.caller), request_id,
-          [call = shared_from_this()](const absl::Status& status) { call->CancelAll(status); }));
-  kept_ = std::move(stream.writer);
-  StreamRelay::Start(std::move(stream.reader), std::move(exchange_), generations_.front()->lane());
-  return absl::OkStatus();
+  const bool needs_grammar = NeedsGrammar(request);
+  PromptBuilder build = {.exchange = std::move(exchange),
+                         .body = std::move(body),
+                         .request = std::move(request),
+                         .model = &frontend->model()};
+  // This is a prompt thread already.
+  if (!needs_grammar) return Frontend::StartAll(call->generations_, std::move(build));
+  frontend->PostStartAll(call->generations_, needs_grammar, std::move(build));
 }
 
 void CompletionCall::CreateGenerations(const std::string& request_id) {
@@ -88,33 +99,6 @@ void CompletionCall::CreateGenerations(const std::string& request_id) {
   }
 }
 
-void CompletionCall::RefuseAll(const absl::Status& status) {
-  for (const auto& generation : generations_) generation->Start(status);
-}
-
-void CompletionCall::StartGenerations(const ApiRequest& request) {
-  absl::Status refusal;
-  uint64_t n_logprobs = 0;
-  for (size_t i = 0; i < generations_.size(); ++i) {
-    absl::StatusOr<GenerationInput> input =
-        absl::CancelledError("another prompt of the request was refused");
-    if (generations_[i]->cancelled()) refusal = absl::CancelledError("the client is gone");
-    if (refusal.ok()) {
-      input = request.is_chat ? BuildGeneration(frontend_->model(), request.chat)
-                              : BuildGeneration(frontend_->model(), request.prompts[i]);
-      if (input.ok()) n_logprobs += input->sampling.n_logprobs;
-      if (n_logprobs > kMaxLogprobs) {
-        input = absl::InvalidArgumentError(
-            fmt::format("prompt: the request may produce {} log-probabilities or more; at most {} "
-                        "are allowed in an answer: send fewer prompts per request",
-                        n_logprobs, kMaxLogprobs));
-      }
-      refusal = input.status();
-    }
-    generations_[i]->Start(std::move(input));
-  }
-}
-
 void CompletionCall::CancelAll(const absl::Status& status) {
   for (const auto& generation : generations_) generation->Cancel(status);
 }
@@ -123,7 +107,7 @@ void CompletionCall::Writer::WriteLast(const v1::GenerateResponse& message) {
   std::exchange(call_, nullptr)->OnLast(prompt_, message);
 }
 
-void CompletionCall::Writer::Fail(const absl::Status& status) {
+void CompletionCall::Writer::End(const absl::Status& status) {
   std::exchange(call_, nullptr)->OnFailure(prompt_, status);
 }
 

@@ -47,7 +47,7 @@ class CompletionCall final : public std::enable_shared_from_this<CompletionCall>
       return call_->OnMessage(prompt_, message);
     }
     void WriteLast(const v1::GenerateResponse& message) override;
-    void Fail(const absl::Status& status) override;
+    void End(const absl::Status& status) override;
 
    private:
     // Reset at the end, after which there are no calls.
@@ -56,9 +56,6 @@ class CompletionCall final : public std::enable_shared_from_this<CompletionCall>
   };
 
   void CreateGenerations(const std::string& request_id);
-  absl::Status KeepStream(const std::string& request_id);
-  void StartGenerations(const ApiRequest& request);
-  void RefuseAll(const absl::Status& status);
   void CancelAll(const absl::Status& status);
 
   void OnQueued();
@@ -83,9 +80,9 @@ class CompletionCall final : public std::enable_shared_from_this<CompletionCall>
   std::shared_ptr<Exchange> exchange_;
   // The output of a resumable stream. Null: output goes to the exchange.
   std::unique_ptr<StreamWriter> kept_;
-  // Constant after StartGenerations.
+  // Constant after CreateGenerations.
   std::deque<Writer> writers_;
-  std::vector<std::shared_ptr<Generation>> generations_;
+  Generations generations_;
 
   // Used only on the text thread.
   AnswerJson answer_;

@@ -267,14 +267,16 @@ void HttpApi::ReadStream(Call call) {
   const std::string id = StreamId(call.request.path.substr(sizeof kStreamsPrefix - 1));
   const absl::StatusOr<uint64_t> from = ReadFrom(call.request);
   if (!from.ok()) return call.exchange->Respond(ErrorResponse(from.status()));
-  auto reader = frontend_->streams().Read(StreamOwner(call.caller), id, *from);
+  auto reader =
+      frontend_->streams().Read(StreamOwner(StreamProtocol::kHttp, call.caller), id, *from);
   if (!reader.ok()) return call.exchange->Respond(ErrorResponse(reader.status()));
-  StreamRelay::Start(*std::move(reader), std::move(call.exchange), frontend_->NextLane());
+  RelayStream(*std::move(reader), call.exchange, frontend_->NextLane());
 }
 
 void HttpApi::CancelStream(Call call) {
   const std::string id = StreamId(call.request.path.substr(sizeof kStreamsPrefix - 1));
-  const absl::Status cancelled = frontend_->streams().Cancel(StreamOwner(call.caller), id);
+  const absl::Status cancelled =
+      frontend_->streams().Cancel(StreamOwner(StreamProtocol::kHttp, call.caller), id);
   if (!cancelled.ok()) return call.exchange->Respond(ErrorResponse(cancelled));
   call.exchange->Respond(Json(boost::json::serialize(
       boost::json::object{{"id", id}, {"object", "stream"}, {"deleted", true}})));

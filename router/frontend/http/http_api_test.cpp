@@ -12,7 +12,6 @@
 #include <thread>
 #include <utility>
 
-#include "router/frontend/http/stream_request.h"
 #include "router/frontend/testing/front_house.h"
 
 namespace stagecoach::router::http {
@@ -82,7 +81,8 @@ TEST_CASE("a request whose client has left is not processed, unless its stream i
   CHECK(n_told("/v1/completions", R"({"prompt": "x", "max_tokens": 2})") == 0);
   n_told("/v1/completions", R"({"prompt": "x", "max_tokens": 2, "request_id": "kept",
                                 "stream": true, "stream_options": {"resumable": true}})");
-  CHECK(house.frontend->streams().Read(StreamOwner(Caller{}), "kept", 0).ok());
+  CHECK(
+      house.frontend->streams().Read(StreamOwner(StreamProtocol::kHttp, Caller{}), "kept", 0).ok());
 }
 
 // Collects the answer.

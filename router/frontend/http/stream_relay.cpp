@@ -4,55 +4,45 @@
 
 #include "router/frontend/http/api_error.h"
 #include "router/frontend/http/event_stream.h"
+#include "router/frontend/stream_pump.h"
 
 namespace stagecoach::router::http {
 namespace {
 
-// Bytes per write: a late client gets missed output in pieces of this size.
+// A late client gets missed output in pieces of this size.
 constexpr size_t kPieceBytes = 8 << 10;
+
+// Sends a stream's bytes, which are server-sent events.
+class EventPump final : public StreamPump {
+ public:
+  EventPump(std::unique_ptr<StreamReader> reader, std::shared_ptr<Exchange> exchange,
+            WorkQueue* lane)
+      : StreamPump(std::move(reader), kPieceBytes, lane), exchange_(std::move(exchange)) {}
+
+ private:
+  void OnAccepted() override { exchange_->StartStream(EventStreamHead(), /*has_ids=*/true); }
+  bool Write(std::string data) override {
+    return exchange_->Write(std::move(data),
+                            [self = shared_from_this()](bool ok) { self->WriteDone(ok); });
+  }
+  void End(const absl::Status& status) override {
+    if (status.ok()) return exchange_->EndStream("");
+    // Metrics would count an error that nobody gets.
+    if (exchange_->is_gone()) return;
+    exchange_->FailStream(ErrorResponse(status), ErrorEvents(status));
+  }
+
+  const std::shared_ptr<Exchange> exchange_;
+};
 
 }  // namespace
 
-void StreamRelay::Start(std::unique_ptr<StreamReader> reader, std::shared_ptr<Exchange> exchange,
-                        WorkQueue* lane) {
-  const auto relay = std::make_shared<StreamRelay>(std::move(reader), exchange, lane);
-  relay->reader_->OnNews([weak = std::weak_ptr(relay)] {
-    if (const auto alive = weak.lock()) alive->Post([](StreamRelay& self) { self.Pump(); });
-  });
-  // The exchange keeps the relay alive until it ends.
-  exchange->OnGone([relay] { relay->Post([](StreamRelay& self) { self.reader_ = nullptr; }); });
-  relay->Post([](StreamRelay& self) { self.Pump(); });
-}
-
-template <typename Action>
-void StreamRelay::Post(Action action) {
-  lane_->Post([self = shared_from_this(), action] { action(*self); });
-}
-
-void StreamRelay::Pump() {
-  while (reader_ != nullptr && !is_writing_) {
-    StreamReader::Piece piece = reader_->Next(kPieceBytes);
-    if (piece.started && !std::exchange(has_started_, true)) {
-      exchange_->StartStream(EventStreamHead(), /*has_ids=*/true);
-    }
-    if (piece.ended) return End(std::move(piece));
-    if (piece.data.empty()) return;
-    is_writing_ =
-        !exchange_->Write(std::move(piece.data), [self = shared_from_this()](bool is_there) {
-          if (!is_there) return;
-          self->Post([](StreamRelay& relay) {
-            relay.is_writing_ = false;
-            relay.Pump();
-          });
-        });
-  }
-}
-
-void StreamRelay::End(StreamReader::Piece piece) {
-  reader_ = nullptr;
-  if (piece.status.ok()) return exchange_->EndStream(std::move(piece.data));
-  if (!piece.data.empty()) exchange_->Write(std::move(piece.data), [](bool) {});
-  exchange_->FailStream(ErrorResponse(piece.status), ErrorEvents(piece.status));
+void RelayStream(std::unique_ptr<StreamReader> reader, const std::shared_ptr<Exchange>& exchange,
+                 WorkQueue* lane) {
+  const auto pump = std::make_shared<EventPump>(std::move(reader), exchange, lane);
+  // The exchange keeps the pump alive until it ends.
+  exchange->OnGone([pump] { pump->Cancel(); });
+  pump->Start();
 }
 
 }  // namespace stagecoach::router::http

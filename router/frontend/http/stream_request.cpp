@@ -43,8 +43,6 @@ std::string PercentDecoded(std::string_view text) {
   return decoded;
 }
 
-std::string StreamOwner(const Caller& caller) { return "http/" + caller.tenant; }
-
 std::string StreamId(std::string_view name) {
   std::string id = PercentDecoded(name);
   for (const std::string_view prefix : {"chatcmpl-", "cmpl-"}) {

@@ -6,16 +6,12 @@
 #include <string_view>
 
 #include "absl/status/statusor.h"
-#include "router/access/caller.h"
 #include "router/frontend/http/http_message.h"
 
 namespace stagecoach::router::http {
 
 // Decodes %XX escapes; leaves invalid ones as they are.
 std::string PercentDecoded(std::string_view text);
-
-// The owner under which a tenant's HTTP streams are kept.
-std::string StreamOwner(const Caller& caller);
 
 // The request id of a percent-encoded stream name, which is the id in the stream's chunks:
 // "chatcmpl-…".
