@@ -311,7 +311,8 @@ absl::StatusOr<Pipeline> SetUpPipeline(const ModelSpec& spec, PipelineOptions op
         {.address = worker.address,
          .device = d.device_name().empty() ? d.device() : d.device() + ": " + d.device_name(),
          .layers = layers[worker.stage],
-         .largest_step = std::chrono::duration<double, std::milli>(worker.memory.largest_step_ms())});
+         .largest_step =
+             std::chrono::duration<double, std::milli>(worker.memory.largest_step_ms())});
   }
   return pipeline;
 }
