@@ -112,9 +112,9 @@ TEST_CASE("thread watch: a stopped log thread is no stall") {
 }
 
 TEST_CASE("thread watch: a queue answers while it works through a backlog, and not when it hangs") {
-  WorkQueue queue(1);
   std::promise<void> first, second;
   std::promise<void> second_began;
+  WorkQueue queue(1);  // last: its tasks use all above
   queue.Post([&] { first.get_future().wait(); });
   queue.Post([&] {
     second_began.set_value();
