@@ -7,26 +7,18 @@
 
 #include <algorithm>
 #include <chrono>
-#include <ctime>
 #include <future>
 #include <new>
-#include <stop_token>
-#include <string_view>
 #include <thread>
 #include <utility>
 
-#include "common/kv_block.h"
 #include "common/mutex.h"
 #include "common/rpc/status.h"
-#include "common/size.h"
 #include "common/status.h"
 #include "common/text/grammar_cache.h"
 #include "common/unix_time.h"
 #include "common/version.h"
-#include "worker/model/link_needs.h"
-#include "worker/service/load_beat.h"
 #include "worker/service/load_request.h"
-#include "worker/service/memory_profile.h"
 #include "worker/service/step_session.h"
 
 namespace stagecoach::worker {
@@ -37,14 +29,9 @@ using Clock = std::chrono::steady_clock;
 // Time without progress after which the threads of an ended epoch are considered blocked.
 constexpr auto kHeldLimit = std::chrono::seconds(10);
 constexpr auto kEndedInterval = std::chrono::milliseconds(2);
-constexpr auto kPrepareLineInterval = std::chrono::seconds(1);
 constexpr auto kWantedInterval = std::chrono::milliseconds(100);
 // Time for a router that has lost the worker to receive the news.
 constexpr auto kRevokeGrace = std::chrono::seconds(1);
-
-double MsSince(Clock::time_point start) {
-  return std::chrono::duration<double, std::milli>(Clock::now() - start).count();
-}
 
 // Converts exceptions of `call` to a status. They must not make the worker unusable for the next
 // router.
@@ -253,91 +240,6 @@ void StageService::Lose(absl::Status status) {
   if (on_lost) on_lost(std::move(status));
 }
 
-absl::Status StageService::StillWanted(const grpc::ServerContext& context,
-                                       const v1::Lease& lease) const {
-  if (context.IsCancelled()) return absl::CancelledError("the router is gone");
-  MutexLock lock(mutex_);
-  if (shut_down_) return absl::UnavailableError("the worker is shutting down");
-  return lease_.StillHeld(lease);
-}
-
-absl::Status StageService::DoLoad(grpc::ServerContext& context, const v1::LoadRequest& request,
-                                  grpc::ServerWriter<v1::LoadProgress>* writer) {
-  SC_ASSIGN_OR_RETURN(const v1::LoadProgress last, LoadModel(context, request, writer));
-  writer->Write(last);
-  return absl::OkStatus();
-}
-
-absl::StatusOr<v1::LoadProgress> StageService::LoadModel(
-    grpc::ServerContext& context, const v1::LoadRequest& request,
-    grpc::ServerWriter<v1::LoadProgress>* writer) {
-  LoadBeat beat(&context, writer, work_, [this](const std::string& doing) {
-    Lose(absl::UnavailableError(
-        fmt::format("a cancelled load does not end: it hangs while {}", doing)));
-  });
-  SC_RETURN_IF_ERROR(StopExecutor(absl::CancelledError("the worker is loading other layers")));
-  model_.reset();  // before the new model takes memory
-  {
-    MutexLock lock(mutex_);
-    load_phases_.Clear();
-    memory_.Clear();
-  }
-  const Clock::time_point started = Clock::now();
-  const auto on_progress = [&](uint64_t done, uint64_t total) {
-    beat.SetBytes(done, total);
-    return StillWanted(context, request.lease());
-  };
-  const auto n_stages = static_cast<int32_t>(request.n_stages());
-  const LinkNeeds links = transport_->links_devices()
-                              ? LinkNeedsOf(static_cast<int32_t>(request.stage()), n_stages)
-                              : LinkNeeds{};
-  ops_->LeaveMultiprocessors(links.multiprocessors);
-  SC_ASSIGN_OR_RETURN(model_, load_(ModelOptions(request, work_), ops_, on_progress));
-  const double load_ms = MsSince(started);
-  SetPhase(&v1::LoadPhases::set_read_ms, load_ms);
-  SC_RETURN_IF_ERROR(transport_->Prepare(
-      {.stage = static_cast<int32_t>(request.stage()),
-       .n_stages = n_stages,
-       .hidden_bytes = size_t{request.max_batched_tokens()} *
-                       static_cast<size_t>(model_->spec().hidden_size) * sizeof(float),
-       .token_bytes = size_t{request.max_sequences()} * sizeof(int32_t)}));
-
-  SC_ASSIGN_OR_RETURN(auto grammars, MakeGrammars(request, model_->spec().vocab_size));
-  {
-    MutexLock lock(mutex_);
-    grammars_ = std::move(grammars);
-  }
-
-  const Clock::time_point profiling = Clock::now();
-  beat.SetDoing("profiling the largest step");
-  v1::LoadProgress last;
-  SC_ASSIGN_OR_RETURN(
-      *last.mutable_report(),
-      ProfileMemory(*model_, *ops_, request.stage() + 1 == request.n_stages(),
-                    {.max_batched_tokens = static_cast<int32_t>(request.max_batched_tokens()),
-                     .max_sequences = static_cast<int32_t>(request.max_sequences()),
-                     .max_model_len = static_cast<int32_t>(request.max_model_len()),
-                     .kv_memory_bytes = request.kv_memory_bytes(),
-                     .memory_fraction = request.memory_fraction(),
-                     .n_local_workers = static_cast<int32_t>(request.n_local_workers()),
-                     .n_links = links.communicators}));
-  SetPhase(&v1::LoadPhases::set_profile_ms, MsSince(profiling));
-  last.mutable_report()->set_load_ms(load_ms);
-  {
-    MutexLock lock(mutex_);
-    memory_ = last.report();
-    stage_ = request.stage();
-  }
-  last.set_bytes_done(model_->weights_bytes());
-  last.set_bytes_total(model_->weights_bytes());
-  loaded_ = request;
-  spdlog::info("stage {}/{}: layers {} to {} loaded, {} of weights in {:.1f} s", request.stage(),
-               request.n_stages(), request.first_layer(),
-               request.first_layer() + request.n_layers() - 1, FormatBytes(model_->weights_bytes()),
-               load_ms / 1e3);
-  return last;
-}
-
 grpc::Status StageService::OfferLinks(grpc::ServerContext*, const v1::OfferLinksRequest* request,
                                       v1::OfferLinksResponse* response) {
   {
@@ -365,116 +267,6 @@ grpc::Status StageService::Join(grpc::ServerContext* context, const v1::JoinRequ
   response->set_transport(transport_->Description());
   Leave(status.ok() ? State::kJoined : State::kLoaded);
   return ToGrpc(status);
-}
-
-absl::Status StageService::PrepareModel() {
-  const Clock::time_point started = Clock::now();
-  Clock::time_point next_line = started + kPrepareLineInterval;
-  const uint64_t free_before = ops_->Memory().free_bytes;
-  int32_t n_recorded = 0;
-  SC_RETURN_IF_ERROR(model_->Prepare([&](int32_t done, int32_t total) {
-    n_recorded = done;
-    if (Clock::now() < next_line && done < total) return;
-    next_line = Clock::now() + kPrepareLineInterval;
-    spdlog::info("recording decode steps [{:<20}] {} of {}, {:.1f} s",
-                 std::string(static_cast<size_t>(20 * done / total), '#'), done, total,
-                 MsSince(started) / 1e3);
-  }));
-  if (n_recorded > 0) {
-    const uint64_t free_now = ops_->Memory().free_bytes;
-    spdlog::info("{} decode steps recorded in {:.1f} s; they take {}", n_recorded,
-                 MsSince(started) / 1e3,
-                 FormatBytes(free_before - std::min(free_before, free_now)));
-  }
-  return absl::OkStatus();
-}
-
-absl::Status StageService::JoinTransport(const grpc::ServerContext& context, const v1::Lease& lease,
-                                         const Neighbours& neighbours) {
-  // Closes repeatedly, because the transport may start to join only after a Close.
-  const std::jthread watch([&](const std::stop_token& joined) {
-    while (!joined.stop_requested()) {
-      absl::Status wanted = StillWanted(context, lease);
-      if (!wanted.ok()) transport_->Close(std::move(wanted));
-      WaitForStop(joined, kWantedInterval);
-    }
-  });
-  return transport_->Join(neighbours);
-}
-
-absl::Status StageService::DoJoin(const grpc::ServerContext& context,
-                                  const v1::JoinRequest& request) {
-  if (request.stage() != loaded_.stage() || request.n_stages() != loaded_.n_stages()) {
-    return absl::FailedPreconditionError(
-        fmt::format("Join as stage {} of {}, but stage {} of {} was loaded", request.stage(),
-                    request.n_stages(), loaded_.stage(), loaded_.n_stages()));
-  }
-  const std::vector<uint64_t> kv_blocks(request.kv_blocks().begin(), request.kv_blocks().end());
-  if (kv_blocks.size() != model_->spec().kv_groups.size()) {
-    return absl::InvalidArgumentError(
-        fmt::format("kv_blocks for {} KV groups, but the model has {}", kv_blocks.size(),
-                    model_->spec().kv_groups.size()));
-  }
-  const auto most = std::max_element(kv_blocks.begin(), kv_blocks.end());
-  if (most != kv_blocks.end() && *most > kMaxKvBlocks) {
-    return absl::InvalidArgumentError(
-        fmt::format("{} KV blocks in a group; at most {} are possible: lower --kv-memory", *most,
-                    kMaxKvBlocks));
-  }
-  SC_RETURN_IF_ERROR(StopExecutor(absl::CancelledError("the worker is joining a new pipeline")));
-  const Clock::time_point preparing = Clock::now();
-  SC_RETURN_IF_ERROR(model_->AllocateKv(kv_blocks));
-  SC_RETURN_IF_ERROR(PrepareModel());
-  SetPhase(&v1::LoadPhases::set_prepare_ms, MsSince(preparing));
-  const Clock::time_point connecting = Clock::now();
-  SC_RETURN_IF_ERROR(JoinTransport(context, request.lease(),
-                                   {.epoch = request.lease().epoch(),
-                                    .stage = static_cast<int32_t>(request.stage()),
-                                    .n_stages = static_cast<int32_t>(request.n_stages()),
-                                    .next_address = request.next_address(),
-                                    .first_address = request.first_address(),
-                                    .next_link = request.next_link(),
-                                    .previous_link = request.previous_link(),
-                                    .tokens_link = request.tokens_link()}));
-  SetPhase(&v1::LoadPhases::set_connect_ms, MsSince(connecting));
-  const StageLimits limits{.max_batched_tokens = static_cast<int32_t>(loaded_.max_batched_tokens()),
-                           .max_sequences = static_cast<int32_t>(loaded_.max_sequences()),
-                           .max_model_len = static_cast<int32_t>(loaded_.max_model_len()),
-                           .max_logprobs = static_cast<int32_t>(loaded_.max_logprobs()),
-                           .vocab_size = model_->spec().vocab_size,
-                           .n_kv_groups = static_cast<int32_t>(kv_blocks.size())};
-  const StageExecutor::Config config{.epoch = request.lease().epoch(),
-                                     .stage = static_cast<int32_t>(request.stage()),
-                                     .n_stages = static_cast<int32_t>(request.n_stages()),
-                                     .limits = limits,
-                                     .kv_blocks = kv_blocks,
-                                     .grammars = Grammars(),
-                                     .observers = observers_,
-                                     .work = work_};
-  if (observers_.flight != nullptr) {
-    observers_.flight->SetStage(request.stage(), request.n_stages());
-  }
-  absl::StatusOr<std::unique_ptr<StageExecutor>> executor;
-  try {
-    executor = StageExecutor::Start(config, model_.get(), ops_, transport_);
-  } catch (const std::bad_alloc&) {
-    executor = absl::ResourceExhaustedError(
-        fmt::format("no memory for the tables of {} sequences of {} tokens: lower "
-                    "--max-sequences or --max-model-len",
-                    limits.max_sequences, limits.max_model_len));
-  }
-  if (!executor.ok()) {
-    transport_->Close(executor.status());
-    return executor.status();
-  }
-  MutexLock lock(mutex_);
-  executor_ = *std::move(executor);
-  return absl::OkStatus();
-}
-
-void StageService::SetPhase(void (v1::LoadPhases::*set)(double), double ms) {
-  MutexLock lock(mutex_);
-  (load_phases_.*set)(ms);
 }
 
 std::shared_ptr<text::GrammarCache> StageService::Grammars() {
