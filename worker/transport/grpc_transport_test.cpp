@@ -1,6 +1,7 @@
 #include "worker/transport/grpc_transport.h"
 
 #include <catch2/catch_test_macros.hpp>
+#include <future>
 #include <string>
 #include <thread>
 #include <vector>
@@ -144,12 +145,15 @@ TEST_CASE("Close wakes a sender blocked on full queues and a blocked receiver") 
   RequireJoined(peers, 1);
   absl::Status blocked_send, blocked_receive;
   const std::string frame(1 << 20, 'x');
+  std::promise<void> some_sent;
   std::thread sender([&] {
-    while (blocked_send.ok()) blocked_send = peers[0]->Send(Channel::kHidden, 1, frame);
+    for (int n = 0; blocked_send.ok(); ++n) {
+      if (n == 3) some_sent.set_value();
+      blocked_send = peers[0]->Send(Channel::kHidden, 1, frame);
+    }
   });
   std::thread receiver([&] { blocked_receive = peers[0]->Receive(Channel::kTokens).status(); });
-  // Nobody receives, so only a few frames can be sent.
-  while (peers[0]->Counters(Channel::kHidden).sent_frames < 3) std::this_thread::yield();
+  some_sent.get_future().wait();  // nobody receives, so only a few more frames can be sent
   peers[0]->Close(absl::CancelledError("enough"));
   sender.join();
   receiver.join();
