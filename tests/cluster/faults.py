@@ -14,7 +14,7 @@ from harness import children_of  # noqa: E402
 from stagecoach.v1 import inference_pb2 as pb  # noqa: E402
 
 PLAIN = pb.GenerateRequest(text="The next train", sampling=pb.SamplingParams(max_tokens=200, ignore_eos=True, n=2))
-LONG = pb.GenerateRequest(text="The next train", sampling=pb.SamplingParams(max_tokens=1900, ignore_eos=True, n=4))
+LONG = pb.GenerateRequest(text="The next train", sampling=pb.SamplingParams(max_tokens=1900, ignore_eos=True, n=16))
 FORMED = pb.GenerateRequest(text="The next train", sampling=pb.SamplingParams(
     max_tokens=200, ignore_eos=True, grammar=pb.Grammar(regex="[a-z ]{1000}")))
 
