@@ -50,6 +50,7 @@ Frontend::Frontend(const FrontendOptions& options, ServedModel model,
 
 std::vector<ThreadWatch::Asked> Frontend::AskTextThreads() const {
   std::vector<ThreadWatch::Asked> asked;
+  asked.reserve(lanes_.size() + 1);  // the caller adds the scheduler
   for (const auto& lane : lanes_) {
     asked.push_back(ThreadWatch::AskQueue(fmt::format("text thread {}", asked.size()), lane.get()));
   }
