@@ -24,9 +24,9 @@
 // Fields may be appended to the header and to SlotRecord; the two lengths tell how many of them a
 // message has. A reader takes a missing field as 0 and skips fields that it does not know. A field
 // that an older reader must not skip raises the version. Release N reads the versions of release
-// N - 1, so stages can be upgraded one by one, the last one first. Sampling parameters are the
-// bytes of a v1::SlotSampling, which may get new fields without a new version here. Stages between
-// the first and the last pass these bytes on without parsing them.
+// N - 1, so a pipeline may hold stages of two releases if no stage is newer than the next one.
+// Sampling parameters are the bytes of a v1::SlotSampling, which may get new fields without a new
+// version here. Stages between the first and the last pass these bytes on without parsing them.
 //
 //   array                      fixed part
 //   slots          u32[S]
