@@ -70,7 +70,8 @@ std::optional<std::string> FatalMessage(LogFormat format, std::string_view line)
   constexpr std::string_view kPrefix = "error: ";
   // Whatever the format, errors before the child has read its flags are text.
   if (line.starts_with(kPrefix)) return std::string(line.substr(kPrefix.size()));
-  if (format == LogFormat::kText) return std::nullopt;
+  // Few lines are parsed here: ChildLine parses all that are passed on.
+  if (format == LogFormat::kText || line.find("critical") == line.npos) return std::nullopt;
   boost::system::error_code error;
   const json::value parsed = json::parse({line.data(), line.size()}, error);
   const json::object* const object = error ? nullptr : parsed.if_object();

@@ -26,15 +26,11 @@ void PipelineWatch::Begin(PipelineWatchHooks hooks) {
   SC_CHECK(watch_ == nullptr);
   hooks_ = std::move(hooks);
   watch_ = std::make_unique<StallWatch>(std::move(stages_), limits_, Clock::now());
-  thread_ = std::thread([this] { Run(); });
+  thread_ = std::jthread([this](const std::stop_token& ending) { Run(ending); });
 }
 
 void PipelineWatch::End() {
-  {
-    const MutexLock lock(mutex_);
-    ending_ = true;
-  }
-  ended_.notify_one();
+  thread_.request_stop();
   if (thread_.joinable()) thread_.join();
 }
 
@@ -59,12 +55,11 @@ PipelineWatch::Report PipelineWatch::Read() const {
   return {watch_->Stalled(), counts_};
 }
 
-void PipelineWatch::Run() {
+void PipelineWatch::Run(const std::stop_token& ending) {
   pthread_setname_np(pthread_self(), "watch");
   bool was_stalled = false;
   MutexLock lock(mutex_);
-  while (!ended_.wait_for(lock, StallWatch::kTick,
-                          [this]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) { return ending_; })) {
+  while (!WaitForStop(lock, ending, StallWatch::kTick)) {
     const std::vector<StallWatch::Change> changes = watch_->Tick(Clock::now());
     for (const StallWatch::Change& change : changes) {
       if (change.kind == StallKind::kSilent) ++counts_[change.stage].silent;

@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <stop_token>
 #include <string>
 #include <thread>
 #include <vector>
@@ -51,18 +52,16 @@ class PipelineWatch {
   Report Read() const;
 
  private:
-  void Run();
+  void Run(const std::stop_token& ending);
 
   const StallLimits limits_;
   PipelineWatchHooks hooks_;
   mutable Mutex mutex_;
-  CondVar ended_;
   std::vector<StallWatch::Stage> stages_ ABSL_GUARDED_BY(mutex_);  // until Begin
   std::unique_ptr<StallWatch> watch_ ABSL_GUARDED_BY(mutex_);      // null before Begin
   PlanSizer sizer_ ABSL_GUARDED_BY(mutex_);
   std::vector<Report::Counts> counts_ ABSL_GUARDED_BY(mutex_);
-  bool ending_ ABSL_GUARDED_BY(mutex_) = false;
-  std::thread thread_;
+  std::jthread thread_;
 };
 
 }  // namespace stagecoach::router

@@ -101,7 +101,7 @@ void ThreadWatch::Begin(std::vector<Asked> asked, ThreadWatchHooks hooks,
   asked_ = std::move(asked);
   hooks_ = std::move(hooks);
   stopped_ = std::move(stopped);
-  thread_ = std::thread([this] { Run(); });
+  thread_ = std::jthread([this](const std::stop_token& ending) { Run(ending); });
 }
 
 ThreadWatch::Asked ThreadWatch::AskScheduler(Scheduler* scheduler) {
@@ -128,11 +128,7 @@ std::string ThreadWatch::Stalled() const {
 }
 
 void ThreadWatch::End() {
-  {
-    const MutexLock lock(mutex_);
-    ending_ = true;
-  }
-  ending_changed_.notify_one();
+  thread_.request_stop();
   if (thread_.joinable()) thread_.join();
 }
 
@@ -149,13 +145,7 @@ void ThreadWatch::SetStalled(const std::string& stalled) {
   if (hooks_.on_change) hooks_.on_change(is_stalled);
 }
 
-bool ThreadWatch::EndsWithin(Clock::duration time) {
-  MutexLock lock(mutex_);
-  return ending_changed_.wait_for(
-      lock, time, [this]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) { return ending_; });
-}
-
-void ThreadWatch::Run() {
+void ThreadWatch::Run(const std::stop_token& ending) {
   pthread_setname_np(pthread_self(), "thread watch");
   Questions questions(asked_, limits_.interval);
   Stopped stopped;
@@ -186,7 +176,7 @@ void ThreadWatch::Run() {
       return;
     }
     SetStalled(worst.text);
-  } while (!EndsWithin(limits_.tick));
+  } while (!WaitForStop(ending, limits_.tick));
 }
 
 }  // namespace stagecoach::router

@@ -4,6 +4,7 @@
 
 #include <chrono>
 #include <functional>
+#include <stop_token>
 #include <string>
 #include <thread>
 #include <vector>
@@ -70,9 +71,7 @@ class ThreadWatch {
     Clock::duration waited{0};  // how long it has been stalled
   };
 
-  void Run();
-  // Waits for `time`, or less if the watch must end. Returns whether it must.
-  bool EndsWithin(Clock::duration time);
+  void Run(const std::stop_token& ending);
   // Sets stalled_. If a stall begins or ends with it, logs that and calls on_change, without the
   // lock.
   void SetStalled(const std::string& stalled);
@@ -82,10 +81,8 @@ class ThreadWatch {
   ThreadWatchHooks hooks_;
   std::function<std::vector<StoppedThread>()> stopped_;
   mutable Mutex mutex_;
-  CondVar ending_changed_;
-  bool ending_ ABSL_GUARDED_BY(mutex_) = false;
   std::string stalled_ ABSL_GUARDED_BY(mutex_);
-  std::thread thread_;
+  std::jthread thread_;
 };
 
 }  // namespace stagecoach::router

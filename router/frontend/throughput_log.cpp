@@ -8,6 +8,8 @@
 #include <future>
 #include <utility>
 
+#include "common/mutex.h"
+
 namespace stagecoach::router {
 namespace {
 
@@ -51,29 +53,17 @@ ThroughputLog::ThroughputLog(Read read, Say say, std::chrono::milliseconds inter
     : read_(std::move(read)),
       say_(std::move(say)),
       interval_(interval),
-      thread_([this] { Run(); }) {}
+      thread_([this](const std::stop_token& ending) { Run(ending); }) {}
 
 ThroughputLog::ThroughputLog(Scheduler* scheduler)
     : ThroughputLog([scheduler] { return Ask(scheduler); },
                     [](const std::string& line) { spdlog::info("{}", line); }, kInterval) {}
 
-ThroughputLog::~ThroughputLog() {
-  {
-    const MutexLock lock(mutex_);
-    ending_ = true;
-  }
-  ending_changed_.notify_one();
-  thread_.join();
-}
-
-void ThroughputLog::Run() {
+void ThroughputLog::Run(const std::stop_token& ending) {
   pthread_setname_np(pthread_self(), "throughput");
   SchedulerSnapshot before;  // nothing has been computed yet
   Clock::time_point read_at = Clock::now();
-  MutexLock lock(mutex_);
-  while (!ending_changed_.wait_for(
-      lock, interval_, [this]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) { return ending_; })) {
-    lock.unlock();
+  while (!WaitForStop(ending, interval_)) {
     if (std::optional<SchedulerSnapshot> snapshot = read_()) {
       const Clock::time_point now = Clock::now();
       const double seconds = std::chrono::duration<double>(now - read_at).count();
@@ -83,7 +73,6 @@ void ThroughputLog::Run() {
       before = *std::move(snapshot);
       read_at = now;
     }
-    lock.lock();
   }
 }
 

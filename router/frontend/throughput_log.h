@@ -4,10 +4,10 @@
 #include <chrono>
 #include <functional>
 #include <optional>
+#include <stop_token>
 #include <string>
 #include <thread>
 
-#include "common/mutex.h"
 #include "router/scheduler/scheduler.h"
 
 namespace stagecoach::router {
@@ -28,20 +28,16 @@ class ThroughputLog {
   ThroughputLog(Read read, Say say, std::chrono::milliseconds interval);
   // Asks `scheduler`, which outlives it, and logs at the level info.
   explicit ThroughputLog(Scheduler* scheduler);
-  ~ThroughputLog();
   ThroughputLog(const ThroughputLog&) = delete;
   ThroughputLog& operator=(const ThroughputLog&) = delete;
 
  private:
-  void Run();
+  void Run(const std::stop_token& ending);
 
   const Read read_;
   const Say say_;
   const std::chrono::milliseconds interval_;
-  Mutex mutex_;
-  CondVar ending_changed_;
-  bool ending_ ABSL_GUARDED_BY(mutex_) = false;
-  std::thread thread_;  // last: uses all above
+  std::jthread thread_;  // last: uses all above
 };
 
 }  // namespace stagecoach::router

@@ -29,7 +29,6 @@ using Clock = std::chrono::steady_clock;
 // Time without progress after which the threads of an ended epoch are considered blocked.
 constexpr auto kHeldLimit = std::chrono::seconds(10);
 constexpr auto kEndedInterval = std::chrono::milliseconds(2);
-constexpr auto kWantedInterval = std::chrono::milliseconds(100);
 // Time for a router that has lost the worker to receive the news.
 constexpr auto kRevokeGrace = std::chrono::seconds(1);
 

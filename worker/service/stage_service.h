@@ -2,6 +2,7 @@
 // holds the worker's lease.
 #pragma once
 
+#include <chrono>
 #include <cstdint>
 #include <functional>
 #include <initializer_list>
@@ -55,6 +56,9 @@ class StageService final : public v1::Stage::WithCallbackMethod_Step<v1::Stage::
   v1::StatsResponse ReadStats();
 
  private:
+  // Interval between checks whether the router still waits for a call.
+  static constexpr auto kWantedInterval = std::chrono::milliseconds(100);
+
   grpc::Status Describe(grpc::ServerContext* context, const v1::DescribeRequest* request,
                         v1::DescribeResponse* response) override;
   grpc::Status Load(grpc::ServerContext* context, const v1::LoadRequest* request,

@@ -27,7 +27,6 @@ namespace {
 using Clock = std::chrono::steady_clock;
 
 constexpr auto kPrepareLineInterval = std::chrono::seconds(1);
-constexpr auto kWantedInterval = std::chrono::milliseconds(100);
 
 double MsSince(Clock::time_point start) {
   return std::chrono::duration<double, std::milli>(Clock::now() - start).count();
