@@ -170,8 +170,10 @@ def measure(args, name):
 
 
 def lines_of(args, name, memory, alone, beside):
-    is_usual = (args.device, args.stages) == ("cpu", 1)
-    prefix = f"bombs/{name}" if is_usual else f"bombs/{args.device}/{args.stages}_stages/{name}"
+    setup = [] if (args.device, args.stages) == ("cpu", 1) else [args.device, f"{args.stages}_stages"]
+    if args.model != str(DEMO_MODEL):
+        setup.append(pathlib.Path(args.model).name)
+    prefix = "/".join(["bombs", *setup, name])
     for who, mib in memory.items():
         peak = mib["peak"]  # None: the process is gone
         yield {"name": f"{prefix}/{who}_peak", "value": peak, "unit": "MiB resident",
@@ -203,6 +205,8 @@ def parse():
     parser.add_argument("--out", type=pathlib.Path)
     args = parser.parse_args()
     args.command = "tests/bench/bombs.py"  # without paths of this machine
+    if args.model != str(DEMO_MODEL):
+        args.command += f" {pathlib.Path(args.model).name}"
     for name, value in vars(args).items():
         if name not in ("model", "bombs", "out", "command") and value != parser.get_default(name):
             args.command += f" --{name.replace('_', '-')} {shlex.quote(text_of(value))}"
