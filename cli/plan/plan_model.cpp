@@ -6,7 +6,7 @@
 #include <span>
 
 #include "cli/check/model_facts.h"
-#include "kernels/cuda/step/scratch_layout.h"
+#include "kernels/cuda/device/scratch_layout.h"
 #include "router/sizing/kv_sizing.h"
 #include "router/sizing/step_limits.h"
 #include "worker/model/kv_cache.h"

@@ -4,7 +4,7 @@
 
 #include "common/check.h"
 #include "kernels/cuda/attention/attention_kernels.h"
-#include "kernels/cuda/hopper/hopper_packed_prefill.h"
+#include "kernels/cuda/attention/hopper_packed_prefill.h"
 
 namespace stagecoach::kernels::cuda {
 namespace {

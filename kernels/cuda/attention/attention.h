@@ -11,9 +11,9 @@
 #include <cstdint>
 
 #include "kernels/cuda/attention/decode_shares.h"
+#include "kernels/cuda/attention/hopper_prefill.h"
 #include "kernels/cuda/attention/prefill_parts.h"
 #include "kernels/cuda/device/launch.h"
-#include "kernels/cuda/hopper/hopper_prefill.h"
 #include "kernels/op_args.h"
 
 namespace stagecoach::kernels::cuda {

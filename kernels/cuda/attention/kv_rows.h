@@ -1,7 +1,7 @@
 // Location of a row in the KV cache, and the SM id of the running thread.
 #pragma once
 
-#include "kernels/cuda/l2/l2_sides.h"
+#include "kernels/cuda/device/l2_sides.h"
 
 namespace stagecoach::kernels::cuda {
 

@@ -14,7 +14,7 @@
 #include <cstdint>
 
 #include "kernels/cuda/device/cuda_api.h"
-#include "kernels/cuda/l2/l2_sides.h"
+#include "kernels/cuda/device/l2_sides.h"
 
 namespace stagecoach::kernels::cuda {
 

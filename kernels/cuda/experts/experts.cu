@@ -3,10 +3,10 @@
 #include <algorithm>
 
 #include "common/check.h"
+#include "kernels/cuda/device/scratch_layout.h"
 #include "kernels/cuda/device/warp.h"
 #include "kernels/cuda/elementwise/elementwise.h"
 #include "kernels/cuda/gemm/skinny_gemm.h"
-#include "kernels/cuda/step/scratch_layout.h"
 
 namespace stagecoach::kernels::cuda {
 namespace {

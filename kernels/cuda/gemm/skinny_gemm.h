@@ -5,7 +5,7 @@
 #include <cstdint>
 
 #include "kernels/cuda/device/launch.h"
-#include "kernels/cuda/step/scratch_layout.h"
+#include "kernels/cuda/device/scratch_layout.h"
 #include "kernels/op_args.h"
 
 namespace stagecoach::kernels::cuda {

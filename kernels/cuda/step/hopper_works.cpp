@@ -5,7 +5,7 @@
 #include <numeric>
 #include <utility>
 
-#include "kernels/cuda/step/scratch_layout.h"
+#include "kernels/cuda/device/scratch_layout.h"
 
 namespace stagecoach::kernels::cuda {
 namespace {

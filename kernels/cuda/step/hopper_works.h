@@ -7,8 +7,8 @@
 #include <span>
 #include <vector>
 
+#include "kernels/cuda/attention/hopper_prefill.h"
 #include "kernels/cuda/device/launch.h"
-#include "kernels/cuda/hopper/hopper_prefill.h"
 #include "kernels/step_inputs.h"
 
 namespace stagecoach::kernels::cuda {

@@ -6,8 +6,8 @@
 
 #include "common/check.h"
 #include "common/status.h"
+#include "kernels/cuda/attention/hopper_packed_prefill.h"
 #include "kernels/cuda/device/device_buffer.h"
-#include "kernels/cuda/hopper/hopper_packed_prefill.h"
 
 namespace stagecoach::kernels::cuda {
 namespace {

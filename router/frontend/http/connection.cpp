@@ -14,6 +14,7 @@
 #include <utility>
 
 #include "router/frontend/http/api_error.h"
+#include "router/frontend/http/connection_entry.h"
 #include "router/frontend/http/deadline.h"
 #include "router/frontend/http/http_metrics.h"
 #include "router/frontend/http/outbox.h"
@@ -435,24 +436,9 @@ class Connection final : public Exchange,
     InStream([](Outbox& out) { out.Comment(kKeepAlive); });
   }
 
-  // Counts the connection as open until all members declared after it are destroyed; the server's
-  // shutdown waits for this.
-  struct Entry {
-    Entry(ConnectionContext* context, ConnectionControl* connection)
-        : context(*context), connection(connection) {
-      context->metrics->ConnectionOpened();
-    }
-    ~Entry() {
-      context.metrics->ConnectionClosed();
-      context.open.Remove(connection);
-    }
-    ConnectionContext& context;
-    ConnectionControl* const connection;
-  };
-
   ConnectionContext& context_;
   // Declared before all members that use the server, because the server may be destroyed after it.
-  const Entry entry_;
+  const ConnectionEntry entry_;
   const ClientCounts::Place place_;
   Stream stream_;
   Deadline deadline_;

@@ -1,9 +1,9 @@
-#include "kernels/cuda/hopper/hopper_prefill.h"
+#include "kernels/cuda/attention/hopper_prefill.h"
 
 #include <algorithm>
 #include <iterator>
 
-#include "kernels/cuda/hopper/hopper_kernels.h"
+#include "kernels/cuda/attention/hopper_kernels.h"
 
 namespace stagecoach::kernels::cuda {
 namespace {

@@ -2,12 +2,12 @@
 // output sums 16 keys at a time, and every 16 keys may move a row's base. Here a warpgroup has 64
 // rows and takes 64 keys at a time. Nearly always no base of its rows moves within them, and all 64
 // keys go at once; otherwise 16 keys at a time.
-#include "kernels/cuda/hopper/hopper_packed_prefill.h"
+#include "kernels/cuda/attention/hopper_packed_prefill.h"
 
 #include <algorithm>
 
-#include "kernels/cuda/hopper/hopper_packed_tiles.h"
-#include "kernels/cuda/hopper/hopper_packed_unit.h"
+#include "kernels/cuda/attention/hopper_packed_tiles.h"
+#include "kernels/cuda/attention/hopper_packed_unit.h"
 #include "kernels/cuda/hopper/hopper_ptx.h"
 
 namespace stagecoach::kernels::cuda {

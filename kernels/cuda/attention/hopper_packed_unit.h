@@ -2,7 +2,7 @@
 // merged result of the previous units.
 #pragma once
 
-#include "kernels/cuda/hopper/hopper_packed_tiles.h"
+#include "kernels/cuda/attention/hopper_packed_tiles.h"
 #include "kernels/cuda/hopper/wgmma.h"
 
 namespace stagecoach::kernels::cuda::hopper_packed {

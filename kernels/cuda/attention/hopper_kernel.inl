@@ -4,7 +4,7 @@
 #include <flashinfer/attention/hopper/prefill_sm90.cuh>
 #include <flashinfer/attention/hopper/variants.cuh>
 
-#include "kernels/cuda/hopper/hopper_kernels.h"
+#include "kernels/cuda/attention/hopper_kernels.h"
 
 namespace stagecoach::kernels::cuda {
 namespace {

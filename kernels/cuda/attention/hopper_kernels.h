@@ -2,7 +2,7 @@
 // compile.
 #pragma once
 
-#include "kernels/cuda/hopper/hopper_prefill.h"
+#include "kernels/cuda/attention/hopper_prefill.h"
 
 namespace stagecoach::kernels::cuda {
 

@@ -3,8 +3,8 @@
 #pragma once
 
 #include "kernels/cuda/attention/attention_kernels.h"
+#include "kernels/cuda/attention/hopper_packed_prefill.h"
 #include "kernels/cuda/attention/kv_rows.h"
-#include "kernels/cuda/hopper/hopper_packed_prefill.h"
 
 namespace stagecoach::kernels::cuda::hopper_packed {
 

@@ -1,4 +1,4 @@
-#include "kernels/cuda/l2/l2_sides.h"
+#include "kernels/cuda/device/l2_sides.h"
 
 #include <bit>
 #include <random>
