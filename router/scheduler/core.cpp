@@ -121,13 +121,36 @@ void SchedulerCore::Cancel(SequenceId id) {
 }
 
 void SchedulerCore::Result(const v1::StepResult& result) {
-  if (down_) return;
+  // A result of an earlier epoch may come late.
+  if (down_ || interrupted_ || result.epoch() < state_.epoch()) return;
   if (absl::Status status = ApplyResult(state_, result); !status.ok()) Down(status);
 }
 
 void SchedulerCore::Drain(const absl::Status& reason) {
   if (refused_.ok()) refused_ = reason;
   drains_ = true;
+}
+
+void SchedulerCore::Interrupt(const absl::Status& reason) {
+  if (down_) return;
+  interrupted_ = true;
+  const size_t n_running = state_.running().size();
+  if (const std::shared_ptr<Sequence> culprit = state_.Interrupt()) {
+    state_.End(culprit.get());
+    culprit->request->sink->OnError(absl::InternalError(
+        absl::StrCat("this request was the only one in the pipeline when a stage was lost, and was "
+                     "there in the losses before; it ends so that others can go on: ",
+                     reason.message())));
+  }
+  if (n_running > 0) {
+    spdlog::warn("scheduler: {} running sequences wait for the next epoch", n_running);
+  }
+}
+
+void SchedulerCore::Resume(uint64_t epoch) {
+  if (down_) return;
+  interrupted_ = false;
+  state_.BeginEpoch(epoch);
 }
 
 void SchedulerCore::Down(const absl::Status& reason) {
@@ -142,7 +165,8 @@ void SchedulerCore::Down(const absl::Status& reason) {
 }
 
 std::unique_ptr<v1::StepPlan> SchedulerCore::NextPlan() {
-  if (down_) return nullptr;
+  if (down_ || interrupted_) return nullptr;
+  state_.SettleTrial();
   std::unique_ptr<v1::StepPlan> plan = planner_.Plan();
   if (plan != nullptr && std::exchange(drains_, false)) {
     for (const auto& sequence : state_.EndNotBegun()) sequence->request->sink->OnError(refused_);

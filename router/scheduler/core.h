@@ -29,6 +29,12 @@ class SchedulerCore {
   // Refuses new submissions from now on, with the reason of the first call. The next plan still
   // admits waiting calls; after it, calls that have not begun end with that reason.
   void Drain(const absl::Status& reason);
+  // The pipeline is lost, and another epoch may follow: no plan comes until Resume. All sequences
+  // wait, and new ones are queued. A sequence that was alone in flight when the pipeline was lost
+  // again and again ends with INTERNAL.
+  void Interrupt(const absl::Status& reason);
+  // All stages have joined a new epoch. What they computed before is lost; it is computed again.
+  void Resume(uint64_t epoch);
   // The pipeline is lost: ends every sequence with UNAVAILABLE and refuses new ones.
   void Down(const absl::Status& reason);
 
@@ -51,6 +57,7 @@ class SchedulerCore {
   absl::Status refused_;  // not OK: the reason why new submissions are refused
   uint64_t n_evicted_ = 0;
   bool drains_ = false;  // Drain was called, and no plan has come since
+  bool interrupted_ = false;
   bool down_ = false;
 };
 

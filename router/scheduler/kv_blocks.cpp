@@ -203,4 +203,16 @@ void KvBlocks::ReturnAll(BlockTables& tables, RememberedPrefix& prefix) {
   prefix = {};
 }
 
+void KvBlocks::ForgetAll() {
+  for (int g = 0; g < n_groups(); ++g) {
+    BlockPool& pool = groups_[g].pool;
+    SC_CHECK(pool.n_free() == pool.n_total());
+    for (uint32_t n = pool.n_total(); n > 0; --n) {
+      const BlockPool::Taken taken = pool.Take();
+      if (taken.was_kept) tree_.Forget(g, taken.id);
+    }
+    for (uint32_t id = pool.n_total(); id > 0; --id) pool.Return(id - 1, /*keep=*/false);
+  }
+}
+
 }  // namespace stagecoach::router

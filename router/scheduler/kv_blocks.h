@@ -101,6 +101,10 @@ class KvBlocks {
 
   void ReturnAll(BlockTables& tables, RememberedPrefix& prefix);
 
+  // The contents of all blocks are lost: none may be adopted any more. REQUIRES: nobody holds a
+  // block or a remembered prefix. O(blocks).
+  void ForgetAll();
+
  private:
   // The longest usable path of remembered blocks: it holds every block that the positions after it
   // read.

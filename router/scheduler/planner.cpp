@@ -27,16 +27,12 @@ Planner::Planner(SchedulerState* state)
 std::unique_ptr<v1::StepPlan> Planner::Plan() {
   // The next request may be hours away; until then stages would hold grammars of ended sequences.
   if (state_.empty()) return PlanReleases();
+  if (Sequence* suspect = state_.on_trial()) return PlanTrial(suspect);
   ChooseMicrobatches();
   if (std::cmp_greater_equal(state_.in_flight().size(), in_flight_limit_(n_microbatches_))) {
     return nullptr;
   }
-  plan_ = std::make_unique<v1::StepPlan>();
-  step_ = {.step = StepNumber(), .planned = std::chrono::steady_clock::now()};
-  n_tokens_left_ = state_.config().max_batched_tokens;
-  n_registered_left_ = int64_t{kRegisteredSteps} * n_tokens_left_;
-  admitting_ = true;
-
+  BeginStep();
   PreemptForTesting();
   state_.BeginTurn();
   preempts_ = Room::Preempts::kByShare;
@@ -56,10 +52,32 @@ std::unique_ptr<v1::StepPlan> Planner::Plan() {
   return Finish();
 }
 
-std::unique_ptr<v1::StepPlan> Planner::PlanReleases() {
-  if (!state_.in_flight().empty() || !state_.has_releases()) return nullptr;
+void Planner::BeginStep() {
   plan_ = std::make_unique<v1::StepPlan>();
   step_ = {.step = StepNumber(), .planned = std::chrono::steady_clock::now()};
+  n_tokens_left_ = state_.config().max_batched_tokens;
+  n_prefill_left_ = n_tokens_left_;
+  n_registered_left_ = int64_t{kRegisteredSteps} * n_tokens_left_;
+  admitting_ = true;
+}
+
+std::unique_ptr<v1::StepPlan> Planner::PlanReleases() {
+  if (!state_.in_flight().empty() || !state_.has_releases()) return nullptr;
+  BeginStep();
+  return Finish();
+}
+
+std::unique_ptr<v1::StepPlan> Planner::PlanTrial(Sequence* suspect) {
+  if (!state_.in_flight().empty()) return nullptr;
+  BeginStep();
+  preempts_ = Room::Preempts::kNobody;
+  if (!suspect->running()) {
+    SC_CHECK(TryAdmit(suspect));  // nobody else runs
+  } else if (suspect->decoding()) {
+    PlanDecode(suspect);
+  } else {
+    PlanPrefill(suspect);
+  }
   return Finish();
 }
 
@@ -312,8 +330,8 @@ std::unique_ptr<v1::StepPlan> Planner::Finish() {
     state_.kv().ReturnBehindWindows(row.sequence->tables, row.sequence->next_position);
   }
   for (uint32_t slot : state_.TakeReleases()) plan_->add_release(slot);
-  plan_->set_epoch(state_.config().epoch);
-  plan_->set_step(step_.step);
+  plan_->set_epoch(state_.epoch());
+  plan_->set_step(state_.NumberInEpoch(step_.step));
   state_.PushInFlight(std::move(step_));
   return std::move(plan_);
 }

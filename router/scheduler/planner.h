@@ -36,6 +36,9 @@ class Planner {
   // A step without rows that tells stages which slots are free. Null while a step is in flight: the
   // plan that follows its result tells them.
   std::unique_ptr<v1::StepPlan> PlanReleases();
+  void BeginStep();
+  // The next step of a suspect, which runs alone. Null while a step is in flight.
+  std::unique_ptr<v1::StepPlan> PlanTrial(Sequence* suspect);
   void PreemptForTesting();
   Sequences ChooseDecodes();
   void PlanRows(Sequences decodes, bool keeps_tokens);

@@ -123,10 +123,10 @@ absl::Status ApplyRow(SchedulerState& state, const InFlightStep::Row& row,
 
 absl::Status ApplyResult(SchedulerState& state, const v1::StepResult& result) {
   if (state.in_flight().empty()) return BadResult(result, "was never planned");
-  if (result.epoch() != state.config().epoch || result.step() != state.in_flight().front().step) {
-    return BadResult(
-        result, absl::StrCat("came when the expected step was ", state.in_flight().front().step,
-                             " of epoch ", state.config().epoch));
+  const uint64_t expected = state.NumberInEpoch(state.in_flight().front().step);
+  if (result.epoch() != state.epoch() || result.step() != expected) {
+    return BadResult(result, absl::StrCat("came when the expected step was ", expected,
+                                          " of epoch ", state.epoch()));
   }
   const InFlightStep step = state.PopInFlight();
   auto slot = result.slots().begin();
@@ -136,7 +136,7 @@ absl::Status ApplyResult(SchedulerState& state, const v1::StepResult& result) {
     if (row.sequence->state == Sequence::State::kEnded) continue;
     if (row.span_id) {
       row.sequence->request->sink->OnTracedStep({.span_id = *row.span_id,
-                                                 .step = step.step,
+                                                 .step = result.step(),
                                                  .start = row.start,
                                                  .n_tokens = row.n_tokens,
                                                  .decode = row.start >= row.sequence->n_registered,

@@ -30,6 +30,12 @@ struct ResultMessage {
 struct DownMessage {
   absl::Status reason;
 };
+struct InterruptedMessage {
+  absl::Status reason;
+};
+struct ResumedMessage {
+  uint64_t epoch;
+};
 struct DrainMessage {
   std::promise<void> done;
 };
@@ -37,8 +43,9 @@ struct SnapshotMessage {
   std::promise<SchedulerSnapshot> snapshot;
 };
 struct StopMessage {};
-using Message = std::variant<SubmitMessage, CancelMessage, ResultMessage, DownMessage, DrainMessage,
-                             SnapshotMessage, StopMessage>;
+using Message =
+    std::variant<SubmitMessage, CancelMessage, ResultMessage, DownMessage, InterruptedMessage,
+                 ResumedMessage, DrainMessage, SnapshotMessage, StopMessage>;
 
 class SchedulerThread final : public Scheduler {
  public:
@@ -60,6 +67,10 @@ class SchedulerThread final : public Scheduler {
       Post(ResultMessage{std::move(result)});
     };
     events.on_down = [this](absl::Status reason) { Post(DownMessage{std::move(reason)}); };
+    events.on_interrupted = [this](absl::Status reason) {
+      Post(InterruptedMessage{std::move(reason)});
+    };
+    events.on_resumed = [this](uint64_t epoch) { Post(ResumedMessage{epoch}); };
     SC_RETURN_IF_ERROR(client_.Start(std::move(events)));
     thread_ = std::thread([this] { Loop(); });
     return absl::OkStatus();
@@ -122,6 +133,8 @@ class SchedulerThread final : public Scheduler {
   void Handle(CancelMessage& m) { core_.Cancel(m.id); }
   void Handle(ResultMessage& m) { core_.Result(*m.result); }
   void Handle(DownMessage& m) { core_.Down(m.reason); }
+  void Handle(InterruptedMessage& m) { core_.Interrupt(m.reason); }
+  void Handle(ResumedMessage& m) { core_.Resume(m.epoch); }
   void Handle(DrainMessage& m) {
     core_.Drain(absl::UnavailableError("the server is shutting down"));
     drains_.push_back(std::move(m.done));

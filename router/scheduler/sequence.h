@@ -57,6 +57,10 @@ struct Sequence : std::enable_shared_from_this<Sequence> {
   // Rows in flight that sample, so their tokens are unknown; at most 2.
   uint32_t n_in_flight_samples = 0;
 
+  // Pipelines lost in a row with a row of this sequence in flight, without much progress between.
+  uint32_t n_losses = 0;
+  uint32_t n_generated_at_loss = 0;  // at the last of these
+
   // While running.
   uint32_t slot = 0;
   uint32_t n_registered = 0;   // tokens sent to the stages at registration

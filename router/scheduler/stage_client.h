@@ -17,8 +17,13 @@ namespace stagecoach::router {
 struct StageClientEvents {
   // Results come in step order, one per plan.
   std::function<void(std::unique_ptr<v1::StepResult>)> on_result;
-  // Called at most once: a stage or its link is lost. No result follows.
+  // Called at most once: the pipeline is lost for good. Nothing follows.
   std::function<void(absl::Status)> on_down;
+  // A stage or its link is lost, and the client replaces it: no result comes until on_resumed. All
+  // stages have lost what they knew of sequences.
+  std::function<void(absl::Status)> on_interrupted;
+  // All stages have joined this epoch, and expect its step 1. Plans of other epochs are dropped.
+  std::function<void(uint64_t epoch)> on_resumed;
 };
 
 class StageClient {

@@ -12,11 +12,20 @@ namespace stagecoach::router {
 
 using Clock = std::chrono::steady_clock;
 
+namespace {
+
+// A sequence has at most two tokens in flight, so with the third one it has passed all positions
+// that were in flight in a loss.
+constexpr uint32_t kTrialTokens = 3;
+
+}  // namespace
+
 SchedulerState::SchedulerState(const SchedulerConfig& config)
     : config_(config),
       kv_(config.kv_groups,
           static_cast<uint32_t>(std::min(config.max_prefill_chunk, config.max_batched_tokens)),
-          config.prefix_cache) {
+          config.prefix_cache),
+      epoch_(config.epoch) {
   for (int32_t slot = config.max_sequences; slot > 0; --slot) {
     free_slots_.push_back(static_cast<uint32_t>(slot - 1));
   }
@@ -107,11 +116,11 @@ void SchedulerState::Remember(Sequence* sequence) {
                sequence->prefix);
 }
 
-void SchedulerState::Vacate(Sequence* sequence) {
+void SchedulerState::Vacate(Sequence* sequence, bool keep) {
   SC_CHECK(sequence->running());
   running_.erase(sequence);
   if (--sequence->tenant->n_running == 0) sequence->tenant->turn = sequence->tenant->service;
-  Remember(sequence);
+  if (keep) Remember(sequence);
   kv_.ReturnAll(sequence->tables, sequence->prefix);
   free_slots_.push_back(sequence->slot);
   releases_.push_back(sequence->slot);
@@ -133,6 +142,7 @@ void SchedulerState::End(Sequence* sequence) {
   }
   sequence->state = Sequence::State::kEnded;
   tenants_.Leave(sequence->tenant);
+  std::erase_if(suspects_, [sequence](const auto& suspect) { return suspect.get() == sequence; });
   sequences_.erase(sequence->id());
 }
 
@@ -172,8 +182,66 @@ std::vector<std::shared_ptr<Sequence>> SchedulerState::EndAll() {
   std::vector<std::shared_ptr<Sequence>> all;
   for (const auto& [id, sequence] : sequences_) all.push_back(sequence);
   all = EndEach(std::move(all));
-  while (!in_flight_.empty()) PopInFlight();
+  TakeBackInFlight();
   return all;
+}
+
+std::shared_ptr<Sequence> SchedulerState::Interrupt() {
+  std::shared_ptr<Sequence> culprit;
+  absl::flat_hash_set<Sequence*> in_flight;
+  for (const InFlightStep& step : in_flight_) {
+    for (const InFlightStep::Row& row : step.rows) {
+      if (row.sequence.get() == on_trial()) culprit = row.sequence;
+      if (row.sequence->state != Sequence::State::kEnded) in_flight.insert(row.sequence.get());
+    }
+  }
+  TakeBackInFlight();
+  for (Sequence* sequence : std::vector(running_.begin(), running_.end())) {
+    Vacate(sequence, /*keep=*/false);
+    sequence->state = Sequence::State::kWaiting;
+    Queue(sequence);
+  }
+  kv_.ForgetAll();
+  releases_.clear();  // the next epoch's stages know no sequence
+  for (Sequence* sequence : in_flight) {
+    const bool has_passed = sequence->n_generated() >= sequence->n_generated_at_loss + kTrialTokens;
+    sequence->n_losses = has_passed ? 1 : sequence->n_losses + 1;
+    sequence->n_generated_at_loss = sequence->n_generated();
+    const bool is_known =
+        std::any_of(suspects_.begin(), suspects_.end(),
+                    [sequence](const auto& one) { return one.get() == sequence; });
+    if (sequence->n_losses > 1 && !is_known) suspects_.push_back(sequence->shared_from_this());
+  }
+  std::sort(suspects_.begin(), suspects_.end(),
+            [](const auto& a, const auto& b) { return ServedFirst()(a.get(), b.get()); });
+  return culprit;
+}
+
+void SchedulerState::BeginEpoch(uint64_t epoch) {
+  SC_CHECK(in_flight_.empty() && running_.empty());
+  epoch_ = epoch;
+  steps_before_epoch_ = n_steps_;
+}
+
+void SchedulerState::SettleTrial() {
+  Sequence* const sequence = on_trial();
+  if (sequence == nullptr || !in_flight_.empty()) return;
+  if (sequence->n_generated() < sequence->n_generated_at_loss + kTrialTokens) return;
+  sequence->n_losses = 0;
+  suspects_.pop_front();
+  // The next one is alone too.
+  if (!suspects_.empty() && sequence->running()) Preempt(sequence);
+}
+
+void SchedulerState::TakeBackInFlight() {
+  if (!in_flight_.empty()) busy_ += Clock::now() - busy_since_;
+  for (const InFlightStep& step : in_flight_) {
+    for (const InFlightStep::Row& row : step.rows) {
+      --row.sequence->n_in_flight;
+      if (row.sample) --row.sequence->n_in_flight_samples;
+    }
+  }
+  in_flight_.clear();
 }
 
 std::vector<uint32_t> SchedulerState::TakeReleases() { return std::exchange(releases_, {}); }

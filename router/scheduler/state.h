@@ -85,6 +85,24 @@ class SchedulerState {
   // Ends all sequences and drops all steps in flight. Returns the sequences in order of service.
   std::vector<std::shared_ptr<Sequence>> EndAll();
 
+  // The pipeline is lost with all that its stages remember: takes back the steps in flight, and
+  // lets every running sequence wait, in its order of service. Returns the sequence to blame, which
+  // the caller must end: the one on trial, if it had a row in flight. Null: none.
+  std::shared_ptr<Sequence> Interrupt();
+  // Step numbers begin at 1 in each epoch.
+  void BeginEpoch(uint64_t epoch);
+  uint64_t epoch() const { return epoch_; }
+  // The number of a step in its epoch, for plans and results. REQUIRES: a step of this epoch.
+  uint64_t NumberInEpoch(uint64_t step) const { return step - steps_before_epoch_; }
+
+  // A sequence that was in flight in two losses in a row is a suspect. Suspects run alone, one
+  // after the other: either the next loss finds the culprit, or the sequence is acquitted.
+  // The suspect whose turn it is. Null: none, everyone may run.
+  Sequence* on_trial() const { return suspects_.empty() ? nullptr : suspects_.front().get(); }
+  // Acquits the sequence on trial when it has passed all positions that were in flight in the
+  // losses.
+  void SettleTrial();
+
   // Slots whose sequence has left, for the next plan to release.
   std::vector<uint32_t> TakeReleases();
 
@@ -118,7 +136,10 @@ class SchedulerState {
  private:
   // Adds it to the queue, with an estimate of its prefill tokens.
   void Queue(Sequence* sequence, bool has_twin = false);
-  void Vacate(Sequence* sequence);
+  // `keep`: its blocks may be adopted.
+  void Vacate(Sequence* sequence, bool keep = true);
+  // Removes all steps in flight, as if they had not been planned.
+  void TakeBackInFlight();
   // Ends the sequences in order of service, and returns them in this order.
   std::vector<std::shared_ptr<Sequence>> EndEach(std::vector<std::shared_ptr<Sequence>> sequences);
   void CheckSequence(const Sequence& sequence, uint32_t n_rows, uint32_t n_samples) const;
@@ -131,7 +152,10 @@ class SchedulerState {
   RunningSet running_;
   std::vector<uint32_t> free_slots_;
   std::vector<uint32_t> releases_;
-  std::deque<InFlightStep> in_flight_;  // oldest first
+  std::deque<InFlightStep> in_flight_;              // oldest first
+  std::deque<std::shared_ptr<Sequence>> suspects_;  // in order of service; none of them has ended
+  uint64_t epoch_;
+  uint64_t steps_before_epoch_ = 0;
   std::chrono::steady_clock::time_point busy_since_;
   std::chrono::steady_clock::duration busy_{};
   uint64_t next_arrival_ = 0;

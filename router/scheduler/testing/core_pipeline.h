@@ -58,6 +58,18 @@ class CorePipeline {
       Fill();
     }
   }
+  // The pipeline is lost: results in flight never come.
+  void Interrupt() {
+    results_.clear();
+    core.Interrupt(absl::UnavailableError("stage 1 is lost"));
+    core.state().CheckConsistency();
+  }
+  // The stages are there again, and know nothing.
+  void Resume() {
+    const uint64_t epoch = core.state().epoch() + 1;
+    stage_.BeginEpoch(epoch);
+    core.Resume(epoch);
+  }
   void RunToEnd() {
     Fill();
     while (!results_.empty()) Turn(1);

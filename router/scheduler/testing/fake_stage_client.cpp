@@ -13,6 +13,7 @@ FakeStageClient::FakeStageClient(const SchedulerConfig& config, const Options& o
     : config_(config),
       options_(options),
       stage_(config),
+      epoch_(config.epoch),
       random_(options.delay_seed),
       hold_(options.hold_results) {}
 
@@ -27,7 +28,7 @@ absl::Status FakeStageClient::Start(StageClientEvents events) {
 
 void FakeStageClient::Send(std::unique_ptr<v1::StepPlan> plan) {
   MutexLock lock(mutex_);
-  if (lost_ || stopping_) return;
+  if (lost_ || stopping_ || plan->epoch() != epoch_) return;
   results_.push_back(std::make_unique<v1::StepResult>(stage_.Apply(*plan)));
   if (plan->step() == options_.wrong_step) results_.back()->set_step(plan->step() + 1);
   plans_.push_back(std::move(*plan));
@@ -72,6 +73,12 @@ void FakeStageClient::Lose(absl::Status reason) {
   changed_.notify_all();
 }
 
+void FakeStageClient::Interrupt(const absl::Status& reason) {
+  MutexLock lock(mutex_);
+  interruption_ = reason;
+  changed_.notify_all();
+}
+
 std::vector<v1::StepPlan> FakeStageClient::plans() const {
   MutexLock lock(mutex_);
   return plans_;
@@ -99,7 +106,7 @@ void FakeStageClient::Deliver() {
   while (true) {
     changed_.wait(lock, [this]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
       const bool released = !hold_ || n_delivered_ < n_released_;
-      return stopping_ || lost_ || (released && !results_.empty());
+      return stopping_ || lost_ || !interruption_.ok() || (released && !results_.empty());
     });
     if (stopping_) return;
     if (lost_) {
@@ -107,6 +114,18 @@ void FakeStageClient::Deliver() {
       lock.unlock();
       events_.on_down(loss);
       return;
+    }
+    if (!interruption_.ok()) {
+      const absl::Status reason = std::exchange(interruption_, absl::OkStatus());
+      n_delivered_ += results_.size();
+      results_.clear();
+      stage_.BeginEpoch(++epoch_);
+      const uint64_t epoch = epoch_;
+      lock.unlock();
+      events_.on_interrupted(reason);
+      events_.on_resumed(epoch);
+      lock.lock();
+      continue;
     }
     std::unique_ptr<v1::StepResult> result = std::move(results_.front());
     results_.pop_front();

@@ -44,6 +44,9 @@ class FakeStageClient final : public StageClient {
   void ReleaseAll();
   // The pipeline is lost: undelivered results never come, and on_down is called.
   void Lose(absl::Status reason);
+  // A stage is lost and replaced at once: undelivered results never come, and the next epoch
+  // begins.
+  void Interrupt(const absl::Status& reason);
 
   std::vector<v1::StepPlan> plans() const;
   // Descriptions of errors in plans; empty if there were none.
@@ -63,6 +66,7 @@ class FakeStageClient final : public StageClient {
   mutable Mutex mutex_;
   CondVar changed_;
   StrictStage stage_ ABSL_GUARDED_BY(mutex_);
+  uint64_t epoch_ ABSL_GUARDED_BY(mutex_);
   std::vector<v1::StepPlan> plans_ ABSL_GUARDED_BY(mutex_);
   std::deque<std::unique_ptr<v1::StepResult>> results_ ABSL_GUARDED_BY(mutex_);
   std::vector<std::string> errors_ ABSL_GUARDED_BY(mutex_);
@@ -74,6 +78,7 @@ class FakeStageClient final : public StageClient {
   bool stopping_ ABSL_GUARDED_BY(mutex_) = false;
   bool lost_ ABSL_GUARDED_BY(mutex_) = false;
   absl::Status loss_ ABSL_GUARDED_BY(mutex_);
+  absl::Status interruption_ ABSL_GUARDED_BY(mutex_);  // not OK: to be carried out
 };
 
 }  // namespace stagecoach::router

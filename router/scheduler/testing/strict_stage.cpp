@@ -56,8 +56,15 @@ std::vector<int32_t> TokensAlone(const SequenceRequest& request, int32_t max_mod
 }
 
 StrictStage::StrictStage(const SchedulerConfig& config)
-    : config_(config), slots_(config.max_sequences) {
+    : config_(config), epoch_(config.epoch), slots_(config.max_sequences) {
   for (const auto& group : config.kv_groups) blocks_.emplace_back(group.n_blocks);
+}
+
+void StrictStage::BeginEpoch(uint64_t epoch) {
+  epoch_ = epoch;
+  step_ = 0;
+  for (Slot& slot : slots_) slot = {};
+  for (std::vector<Block>& group : blocks_) group.assign(group.size(), {});
 }
 
 void StrictStage::Fail(const std::string& what) {
@@ -65,7 +72,7 @@ void StrictStage::Fail(const std::string& what) {
 }
 
 v1::StepResult StrictStage::Apply(const v1::StepPlan& plan) {
-  if (plan.epoch() != config_.epoch) Fail(absl::StrCat("epoch ", plan.epoch()));
+  if (plan.epoch() != epoch_) Fail(absl::StrCat("epoch ", plan.epoch()));
   if (plan.step() != step_ + 1) Fail(absl::StrCat("followed by step ", plan.step()));
   step_ = plan.step();
   for (uint32_t slot : plan.release()) {

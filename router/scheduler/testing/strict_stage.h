@@ -34,6 +34,9 @@ class StrictStage {
  public:
   explicit StrictStage(const SchedulerConfig& config);
 
+  // Begins another epoch, without any memory of the one before. Errors are kept.
+  void BeginEpoch(uint64_t epoch);
+
   // Executes the plan. Adds its errors to errors().
   v1::StepResult Apply(const v1::StepPlan& plan);
 
@@ -70,6 +73,7 @@ class StrictStage {
   void Fail(const std::string& what);
 
   const SchedulerConfig config_;
+  uint64_t epoch_;
   std::vector<Slot> slots_;
   std::vector<std::vector<Block>> blocks_;  // per group and id
   uint64_t step_ = 0;
