@@ -10,17 +10,11 @@ namespace stagecoach::cli {
 namespace {
 
 absl::Status CheckModel(const launch::ClusterOptions& options, bool read_large_tokenizer) {
-  const LoadFlags& load = options.serve.load;
   check::CheckOptions check{.model = options.model,
                             .chat_template = options.serve.chat_template,
-                            .adapter_dir = load.adapter_dir,
-                            .dtype = load.dtype,
+                            .config = options.serve.load.config,
                             .n_stages = static_cast<int32_t>(options.n_stages),
-                            .kv_memory_bytes = load.kv_memory_bytes,
-                            .max_model_len = load.max_model_len,
-                            .limits = load.limits,
                             .on_gpus = options.device == "cuda",
-                            .read_weights = !load.dummy_weights,
                             .read_large_tokenizer = read_large_tokenizer};
   check::ModelReport report = check::CheckModel(check);
   if (report.ok()) return absl::OkStatus();

@@ -11,6 +11,7 @@
 #include "cli/command.h"
 #include "cli/plan/plan_model.h"
 #include "cli/serve_options.h"
+#include "common/config/load_config.h"
 #include "common/flags/checks.h"
 #include "common/flags/flag_table.h"
 #include "common/flags/pipeline_flags.h"
@@ -37,7 +38,8 @@ int Plan(Options options) {
   const absl::StatusOr<std::string> dir = ResolveModelDir(options.check.model);
   const absl::StatusOr<ModelSpec> spec = dir.ok() ? ReadModelSpec(*dir) : dir.status();
   // A GPU worker holds all weights in one dtype, whatever their stored encoding.
-  if (!options.check.dtype && spec.ok()) options.check.dtype = spec->stored_dtype;
+  v1::LoadConfig& config = options.check.config;
+  if (!DTypeOf(config) && spec.ok()) config.set_dtype(ToProto(spec->stored_dtype));
   options.check.read_large_tokenizer = false;
   const check::ModelReport report = check::CheckModel(options.check);
   if (!report.facts) {
@@ -100,7 +102,7 @@ void AddPlan(CLI::App& app, Command& command) {
                    "1024 and 256 per stage]")
       ->type_name("N")
       ->check(MoreThanZero());
-  DeclareDType(table, options->check.dtype);
+  DeclareDType(table, options->check.config);
   plan->add_flag("--json", options->json, "Print one JSON object");
   plan->callback([options, &command] { command = [options] { return Plan(*options); }; });
 }

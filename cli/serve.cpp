@@ -13,6 +13,7 @@
 #include "cli/command.h"
 #include "cli/launch/cluster.h"
 #include "cli/serve_options.h"
+#include "common/log.h"
 #include "common/log_writer.h"
 #include "common/process.h"
 
@@ -60,13 +61,19 @@ class StopOnSignal {
 int Serve(const launch::ClusterOptions& options) {
   ShutdownSignals signals(SIGUSR1);
   signals.SecondEnds(kKillGrace);
+  if (const absl::Status status =
+          InitLog("stagecoach", options.log_level, options.serve.observation.log_format);
+      !status.ok()) {
+    LogFatal(std::string(status.message()));
+    return kExitError;
+  }
   launch::Cluster cluster(options);
   const StopOnSignal stop_on_signal(signals, cluster);
 
   const absl::StatusOr<launch::Endpoints> endpoints = CheckedStart(cluster, options);
   if (absl::IsCancelled(endpoints.status())) return kExitOk;
   if (!endpoints.ok()) {
-    WriteStderr(launch::FatalLine(options.log_format(), std::string(endpoints.status().message())));
+    LogFatal(std::string(endpoints.status().message()));
     return kExitError;
   }
   fmt::print("{}\n", endpoints->ready_line);
@@ -75,7 +82,7 @@ int Serve(const launch::ClusterOptions& options) {
   const absl::Status status = cluster.Wait();
   if (const int signal = stop_on_signal.second(); signal != 0) return kExitBySignal + signal;
   if (status.ok()) return kExitOk;
-  WriteStderr(launch::FatalLine(options.log_format(), std::string(status.message())));
+  LogFatal(std::string(status.message()));
   return kExitError;
 }
 

@@ -112,6 +112,16 @@ std::string Line(spdlog::formatter& formatter, const std::string& program,
   return std::string(line.data(), line.size());
 }
 
+std::string WithIndent(std::string_view message) {
+  bool all_indented = true;
+  for (size_t end = message.find('\n'); end != message.npos; end = message.find('\n', end + 1)) {
+    all_indented = all_indented && message.substr(end + 1).starts_with(' ');
+  }
+  return all_indented ? std::string(message)
+                      : absl::StrReplaceAll(absl::string_view(message.data(), message.size()),
+                                            {{"\n", "\n  "}});
+}
+
 // The program's name if the format is JSON, else empty. Set by InitLog, before other threads run.
 std::string& JsonProgram() {
   static auto* const name = new std::string;
@@ -153,8 +163,7 @@ absl::Status InitLog(const std::string& program, const std::string& level,
 
 void LogFatal(std::string_view message) {
   if (JsonProgram().empty()) {
-    const std::string indented = absl::StrReplaceAll(std::string(message), {{"\n", "\n  "}});
-    WriteStderr(absl::StrCat("error: ", indented, "\n"));
+    WriteStderr(absl::StrCat("error: ", WithIndent(message), "\n"));
   } else {
     JsonFormatter formatter;
     WriteStderr(Line(formatter, JsonProgram(), spdlog::level::critical, message));

@@ -17,8 +17,9 @@ namespace stagecoach {
 absl::Status InitLog(const std::string& program, const std::string& level,
                      const std::string& format = "text");
 
-// Writes why the program ends: "error: MESSAGE" with further lines indented, or a JSON object of
-// level "critical". Waits for the write for at most 0.5 s. Before InitLog, the format is text.
+// Writes why the program ends: "error: MESSAGE", or a JSON object of level "critical". In text,
+// further lines are indented, unless all of them are already. Waits for the write for at most
+// 0.5 s. Before InitLog, the format is text.
 void LogFatal(std::string_view message);
 
 // While this object lives, log lines of the current thread carry the request's id. Text lines begin

@@ -66,7 +66,8 @@ TEST_CASE("a fatal line is an object in a JSON log, whatever the level, and has 
   CHECK(object.ends_with(
       "\"level\":\"critical\",\"program\":\"test_fatal\",\"message\":\"one\\ntwo\"}\n"));
   REQUIRE(InitLog("test_fatal", "off").ok());
-  CHECK(Written([] { LogFatal("one\ntwo"); }) == "error: one\n  two\n");
+  CHECK(Written([] { LogFatal("one\ntwo\n  three"); }) == "error: one\n  two\n    three\n");
+  CHECK(Written([] { LogFatal("one\n  two\n   three"); }) == "error: one\n  two\n   three\n");
 }
 
 TEST_CASE("a line from a signal handler has the log's format") {

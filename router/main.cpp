@@ -17,6 +17,7 @@
 #include <vector>
 
 #include "absl/cleanup/cleanup.h"
+#include "common/config/load_config.h"
 #include "common/flags/internal_flags.h"
 #include "common/flags/serve_flags.h"
 #include "common/flight/flight_recorder.h"
@@ -146,9 +147,9 @@ SchedulerConfig MakeSchedulerConfig(const ServeFlags& serve, const ModelSpec& sp
   const size_t n_stages = pipeline.stages.size();
   config.n_microbatches = static_cast<int32_t>(
       serve.microbatches == 0 ? n_stages : std::min<size_t>(serve.microbatches, n_stages));
-  config.max_sequences = pipeline.limits.max_sequences;
-  config.max_batched_tokens = pipeline.limits.max_batched_tokens;
-  config.max_prefill_chunk = pipeline.limits.max_prefill_chunk;
+  config.max_sequences = pipeline.config.max_sequences();
+  config.max_batched_tokens = pipeline.config.max_batched_tokens();
+  config.max_prefill_chunk = pipeline.config.max_prefill_chunk();
   config.break_even_rows = pipeline.on_gpus ? kGpuBreakEvenRows : kCpuBreakEvenRows;
   config.max_model_len = pipeline.kv.max_model_len;
   for (size_t g = 0; g < spec.kv_groups.size(); ++g) {
@@ -161,10 +162,10 @@ SchedulerConfig MakeSchedulerConfig(const ServeFlags& serve, const ModelSpec& sp
 
 // The StepCost of each stage starts with the time of the largest step, measured during the load.
 std::vector<StallWatch::Stage> WatchedStages(const Pipeline& pipeline) {
-  const auto n_rows = static_cast<uint64_t>(pipeline.limits.max_batched_tokens);
+  const auto n_rows = static_cast<uint64_t>(pipeline.config.max_batched_tokens());
   const StepSize largest{.n_rows = n_rows,
                          .n_pairs = n_rows,
-                         .n_logits = static_cast<uint64_t>(pipeline.limits.max_sequences)};
+                         .n_logits = static_cast<uint64_t>(pipeline.config.max_sequences())};
   std::vector<StallWatch::Stage> stages;
   for (size_t i = 0; i < pipeline.stages.size(); ++i) {
     const PipelineStage& stage = pipeline.stages[i];
@@ -182,7 +183,7 @@ FrontendOptions MakeFrontendOptions(const ServeFlags& serve, const Pipeline& pip
   options.stalled = [watch] { return watch->Read().stalled; };
   options.router_stalled = [thread_watch] { return thread_watch->Stalled(); };
   options.max_prompts = static_cast<size_t>(serve.scheduler.max_waiting);
-  options.max_choices = options.max_prompts + pipeline.limits.max_sequences;
+  options.max_choices = options.max_prompts + pipeline.config.max_sequences();
   options.request_memory_bytes = serve.request_memory_bytes;
   options.streams = serve.streams;
   options.traces = {.spans = spans, .sample_ratio = serve.trace_sample_ratio};
@@ -284,8 +285,8 @@ absl::Status Serve(const Flags& flags, StopRequest& stop) {
                          MakeGrammarClient(flags.stages.back(), pipeline.lease, internal));
   }
   model.max_model_len = pipeline.kv.max_model_len;
-  model.max_logprobs = flags.serve.load.max_logprobs;
-  model.dtype = DTypeName(flags.serve.load.dtype.value_or(model.spec.stored_dtype));
+  model.max_logprobs = pipeline.config.max_logprobs();
+  model.dtype = DTypeName(DTypeOf(pipeline.config).value_or(model.spec.stored_dtype));
 
   // Declared before the objects that end streams, because it receives their spans.
   std::shared_ptr<OtlpExporter> spans;
@@ -360,7 +361,7 @@ absl::Status Serve(const Flags& flags, StopRequest& stop) {
     spdlog::info(
         "serving {},{}, max_model_len {}, {} stages, {} sequences, at most {} tokens per step",
         name, addresses, pipeline.kv.max_model_len, pipeline.stages.size(),
-        pipeline.limits.max_sequences, pipeline.limits.max_batched_tokens);
+        pipeline.config.max_sequences(), pipeline.config.max_batched_tokens());
     fmt::print("ready{} metrics={} kv_blocks={}\n", addresses, metrics_address,
                pipeline.kv.kv_blocks);
     std::fflush(stdout);

@@ -12,6 +12,7 @@
 #include "absl/strings/strip.h"
 #include "cli/check/merge_lines.h"
 #include "cli/check/model_facts.h"
+#include "common/config/load_config.h"
 #include "common/host_memory.h"
 #include "common/model/model_spec.h"
 #include "common/size.h"
@@ -19,6 +20,7 @@
 #include "common/text/embedding_rows.h"
 #include "common/text/tokenizer.h"
 #include "router/sizing/kv_sizing.h"
+#include "router/sizing/step_limits.h"
 #include "worker/loader/check_checkpoint.h"
 #include "worker/loader/weight_source.h"
 
@@ -59,7 +61,7 @@ class Checker {
     report_.model = dir_ = *std::move(dir);
     Config();
     if (spec_) Tensors();
-    if (report_.facts && options_.kv_memory_bytes > 0) KvMemory();
+    if (report_.facts && options_.config.kv_memory_bytes() > 0) KvMemory();
     Template();
     if (options_.read_large_tokenizer || TokenizerIsSmall()) Tokenizer();
     return std::move(report_);
@@ -102,10 +104,10 @@ class Checker {
 
   void Tensors() {
     std::vector<Storage> stored;
-    if (options_.read_weights) {
+    if (options_.config.load_format() != v1::LOAD_FORMAT_DUMMY) {
       worker::StageWeights targets;
       const worker::WeightPlan plan = PlanWholeModel(*spec_, &targets);
-      const worker::CheckpointOptions checkpoint(dir_, options_.adapter_dir);
+      const worker::CheckpointOptions checkpoint(dir_, options_.config.adapter_dir());
       const worker::CheckpointVerdict verdict =
           worker::CheckCheckpoint(checkpoint, *spec_, plan.requests);
       for (const std::string& line : MergeLines(verdict.problems)) Problem(Part::kTensors, line);
@@ -117,7 +119,7 @@ class Checker {
       }
     }
     absl::StatusOr<ModelFacts> facts =
-        DescribeModel(*spec_, options_.dtype, stored, options_.n_stages);
+        DescribeModel(*spec_, DTypeOf(options_.config), stored, options_.n_stages);
     if (facts.ok()) {
       report_.facts = *std::move(facts);
     } else {
@@ -126,8 +128,9 @@ class Checker {
   }
 
   void KvMemory() {
-    if (options_.max_model_len > spec_->max_positions) return;  // the router reports this
-    const uint64_t all_bytes = options_.kv_memory_bytes * report_.facts->stages.size();
+    const int32_t max_model_len = options_.config.max_model_len();
+    if (max_model_len > spec_->max_positions) return;  // the router reports this
+    const uint64_t all_bytes = options_.config.kv_memory_bytes() * report_.facts->stages.size();
     const uint64_t there_is = ReadHostMemory().total_bytes;
     if (!options_.on_gpus && all_bytes > there_is) {
       Problem(Part::kMemory, fmt::format("--kv-memory: {} is more than the {} of this machine",
@@ -137,19 +140,18 @@ class Checker {
     std::vector<router::StageKvMemory> stages;
     for (const StageFacts& stage : report_.facts->stages) {
       stages.push_back({.name = fmt::format("stage {}", stages.size()),
-                        .kv_bytes = options_.kv_memory_bytes,
+                        .kv_bytes = options_.config.kv_memory_bytes(),
                         .block_bytes = stage.kv_block_bytes});
     }
-    const StepLimits limits =
-        router::WithDefaults(options_.limits, options_.on_gpus, stages.size());
-    const bool fixed = options_.max_model_len > 0;
-    const auto plan =
-        router::SizeKv(spec_->kv_groups, stages,
-                       {.max_sequences = limits.max_sequences,
-                        .max_batched_tokens = limits.max_batched_tokens,
-                        .max_prefill_chunk = limits.max_prefill_chunk,
-                        .max_model_len = fixed ? options_.max_model_len : spec_->max_positions,
-                        .max_model_len_is_fixed = fixed});
+    const v1::LoadConfig config =
+        router::WithDefaults(options_.config, options_.on_gpus, stages.size());
+    const bool fixed = max_model_len > 0;
+    const auto plan = router::SizeKv(spec_->kv_groups, stages,
+                                     {.max_sequences = config.max_sequences(),
+                                      .max_batched_tokens = config.max_batched_tokens(),
+                                      .max_prefill_chunk = config.max_prefill_chunk(),
+                                      .max_model_len = fixed ? max_model_len : spec_->max_positions,
+                                      .max_model_len_is_fixed = fixed});
     if (!plan.ok()) Problem(Part::kMemory, plan.status());
   }
 

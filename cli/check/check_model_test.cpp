@@ -89,7 +89,9 @@ TEST_CASE("parameters and KV bytes match the formula") {
                                             3 * hidden * width + 2 * hidden));
   REQUIRE(facts.stages.size() == 1);
   CHECK(facts.stages[0].n_layers == static_cast<int32_t>(layers));
-  const ModelReport wide = CheckModel({.model = model.path(), .dtype = DType::kF32});
+  v1::LoadConfig float32;
+  float32.set_dtype(v1::DTYPE_FLOAT32);
+  const ModelReport wide = CheckModel({.model = model.path(), .config = float32});
   CHECK(wide.facts->stages[0].weights_bytes == 4 * facts.n_parameters);
 }
 
@@ -121,16 +123,15 @@ TEST_CASE("the check skips files that a start does not need") {
   model.Write("tokenizer.json", std::string(3 << 20, ' '));  // large, and not JSON
   model.Remove("model.safetensors");
   model.Remove("chat_template.jinja");
-  const ModelReport report =
-      CheckModel({.model = model.path(), .read_weights = false, .read_large_tokenizer = false});
+  CheckOptions options{.model = model.path(), .read_large_tokenizer = false};
+  options.config.set_load_format(v1::LOAD_FORMAT_DUMMY);
+  const ModelReport report = CheckModel(options);
   INFO(ToText(report, 100));
   CHECK(report.ok());
   CHECK_FALSE(report.has_template);
   CHECK_FALSE(report.tokenizer);
   model.Write("tokenizer.json", "no JSON");
-  CHECK(Parts(CheckModel(
-            {.model = model.path(), .read_weights = false, .read_large_tokenizer = false})) ==
-        std::vector{Part::kTokenizer});
+  CHECK(Parts(CheckModel(options)) == std::vector{Part::kTokenizer});
 }
 
 TEST_CASE("too many stages, a missing model and a missing template are problems") {
@@ -168,17 +169,21 @@ TEST_CASE("a token without an embedding row and a template that fails are proble
 
 TEST_CASE("the check finds an impossible KV memory size before anything starts") {
   const Checkpoint model("gemma2");
+  const auto check = [&](uint64_t kv_memory_bytes, int32_t max_model_len) {
+    CheckOptions options{.model = model.path()};
+    options.config.set_kv_memory_bytes(kv_memory_bytes);
+    options.config.set_max_model_len(max_model_len);
+    return CheckModel(options);
+  };
   const auto problem = [&](uint64_t kv_memory_bytes, int32_t max_model_len) {
-    const ModelReport report = CheckModel({.model = model.path(),
-                                           .kv_memory_bytes = kv_memory_bytes,
-                                           .max_model_len = max_model_len});
+    const ModelReport report = check(kv_memory_bytes, max_model_len);
     REQUIRE(Parts(report) == std::vector{Part::kMemory});
     return report.problems.front().text;
   };
   CHECK_THAT(problem(10, 0), ContainsSubstring("do not hold a single block"));
   CHECK_THAT(problem(uint64_t{1} << 60, 0), ContainsSubstring("of this machine"));
   CHECK_THAT(problem(40'000, 128), ContainsSubstring("--max-model-len 128 needs"));
-  CHECK(CheckModel({.model = model.path(), .kv_memory_bytes = 2 << 20}).ok());
+  CHECK(check(2 << 20, 0).ok());
 }
 
 TEST_CASE("a message keeps the folder's path in the middle of a sentence") {

@@ -64,7 +64,7 @@ TEST_CASE("Programs get their arguments and stop in order") {
   programs.Write("stagecoach-worker", kWorker);
   programs.Write("stagecoach-router", kRouter);
   ClusterOptions options = programs.Options(1);
-  options.serve.load.limits.max_sequences = 5;
+  options.serve.load.config.set_max_sequences(5);
   Cluster cluster(options);
   const auto endpoints = cluster.Start();
   REQUIRE(endpoints.ok());

@@ -37,30 +37,27 @@ size_t ProgramOf(std::string_view line) {
   return kShape.size();
 }
 
-}  // namespace
-
-std::string OwnLine(LogFormat format, std::string_view level, std::string_view program,
-                    std::string_view message) {
-  if (format == LogFormat::kText) {
-    return fmt::format("{} {} {}: {}\n", Now(format), level == "info" ? 'I' : 'E', program,
-                       message);
-  }
+// A new log line under the child's name.
+std::string NewLine(LogFormat format, std::string_view child, std::string_view message) {
+  if (format == LogFormat::kText) return fmt::format("{} I {}: {}\n", Now(format), child, message);
   const json::object line{
-      {"time", Now(format)}, {"level", level}, {"program", program}, {"message", message}};
+      {"time", Now(format)}, {"level", "info"}, {"program", child}, {"message", message}};
   return json::serialize(line) + '\n';
 }
+
+}  // namespace
 
 std::string ChildLine(LogFormat format, std::string_view child, std::string_view line) {
   if (format == LogFormat::kText) {
     const size_t program = ProgramOf(line);
     const size_t colon = program == 0 ? line.npos : line.find(": ", program);
-    if (colon == line.npos) return OwnLine(format, "info", child, line);
+    if (colon == line.npos) return NewLine(format, child, line);
     return fmt::format("{}{}{}\n", line.substr(0, program), child, line.substr(colon));
   }
   boost::system::error_code error;
   json::value parsed = json::parse({line.data(), line.size()}, error);
   if (error || !parsed.is_object() || !parsed.get_object().contains("message")) {
-    return OwnLine(format, "info", child, line);
+    return NewLine(format, child, line);
   }
   parsed.get_object()["program"] = child;
   return json::serialize(parsed) + '\n';
@@ -81,11 +78,6 @@ std::optional<std::string> FatalMessage(LogFormat format, std::string_view line)
   const json::value* const message = object->if_contains("message");
   if (message == nullptr || !message->is_string()) return std::nullopt;
   return std::string(message->get_string());
-}
-
-std::string FatalLine(LogFormat format, std::string_view message) {
-  if (format == LogFormat::kText) return fmt::format("error: {}\n", message);
-  return OwnLine(format, "critical", "stagecoach", message);
 }
 
 }  // namespace stagecoach::launch

@@ -24,10 +24,6 @@ TEST_CASE("every line of a JSON log is an object") {
   const auto cut = parsed(ChildLine(LogFormat::kJson, "router", R"({"time":"2026)"));
   CHECK(cut.at("program") == "router");
   CHECK(cut.at("message") == R"({"time":"2026)");
-  const auto fatal = parsed(FatalLine(LogFormat::kJson, "one\ntwo"));
-  CHECK(fatal.at("level") == "critical");
-  CHECK(fatal.at("message") == "one\ntwo");
-  CHECK(FatalLine(LogFormat::kText, "one") == "error: one\n");
 }
 
 }  // namespace

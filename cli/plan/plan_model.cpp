@@ -4,11 +4,14 @@
 #include <cmath>
 #include <optional>
 #include <span>
+#include <utility>
 
 #include "cli/check/model_facts.h"
+#include "common/config/load_config.h"
 #include "kernels/cuda/device/scratch_layout.h"
 #include "router/sizing/kv_sizing.h"
 #include "router/sizing/step_limits.h"
+#include "stagecoach/v1/load.pb.h"
 #include "worker/model/kv_cache.h"
 #include "worker/model/link_needs.h"
 #include "worker/model/scratch_sizes.h"
@@ -25,25 +28,25 @@ constexpr double kHopSeconds = 34e-6;
 constexpr uint64_t kRuntimeBytes = uint64_t{1200} << 20;
 
 worker::StageModelOptions StageOptions(const ModelSpec& spec, const check::ModelFacts& facts,
-                                       size_t stage, const StepLimits& limits) {
+                                       size_t stage, const v1::LoadConfig& limits) {
   const check::StageFacts& layers = facts.stages[stage];
+  v1::LoadConfig config = limits;
+  config.set_dtype(ToProto(facts.kv_dtype));
+  config.set_max_model_len(spec.max_positions);
   return {.first_layer = layers.first_layer,
           .n_layers = layers.n_layers,
           .is_first = stage == 0,
           .is_last = stage + 1 == facts.stages.size(),
-          .dtype = facts.kv_dtype,
-          .max_batched_tokens = limits.max_batched_tokens,
-          .max_sequences = limits.max_sequences,
-          .max_logit_rows = worker::SequencesAtOnce(static_cast<uint32_t>(limits.max_sequences),
-                                                    static_cast<uint32_t>(facts.stages.size())),
-          .max_model_len = spec.max_positions};
+          .config = config,
+          .max_logit_rows = worker::SequencesAtOnce(config.max_sequences(),
+                                                    static_cast<uint32_t>(facts.stages.size()))};
 }
 
 // Scratch memory of kernels/cuda. GPUs before Hopper need none for attention.
 worker::ScratchDevice GpuScratch(const ModelSpec& spec, const worker::StageModelOptions& options) {
   namespace cuda = kernels::cuda;
-  const int64_t n_keys = std::min<int64_t>(options.max_model_len, cuda::kMostGathered);
-  return {.act_dtype = *options.dtype,
+  const int64_t n_keys = std::min<int64_t>(options.config.max_model_len(), cuda::kMostGathered);
+  return {.act_dtype = *DTypeOf(options.config),
           .runs_ahead = true,
           .attention_bytes = cuda::GatheredBytes(n_keys, spec.n_kv_heads, spec.head_dim),
           .expert_bytes =
@@ -99,7 +102,7 @@ uint64_t BytesOfSequence(const ModelSpec& spec, const worker::KvCache& kv, int32
 }
 
 StagePlan PlanStage(const ModelSpec& spec, const check::ModelFacts& facts, size_t stage,
-                    const PlanOptions& options, const StepLimits& limits) {
+                    const PlanOptions& options, const v1::LoadConfig& limits) {
   const check::StageFacts& layers = facts.stages[stage];
   StagePlan plan{.facts = layers};
   const worker::StageModelOptions model = StageOptions(spec, facts, stage, limits);
@@ -130,7 +133,7 @@ StagePlan PlanStage(const ModelSpec& spec, const check::ModelFacts& facts, size_
 
 // KV pools that a router would create from the stages' memory; nullopt if it would refuse.
 std::optional<router::KvPlan> SizePools(const ModelSpec& spec, std::span<const StagePlan> stages,
-                                        const StepLimits& limits, int32_t context_tokens) {
+                                        const v1::LoadConfig& limits, int32_t context_tokens) {
   std::vector<router::StageKvMemory> memory;
   for (const StagePlan& stage : stages) {
     if (stage.kv_bytes < 0) return std::nullopt;
@@ -140,17 +143,17 @@ std::optional<router::KvPlan> SizePools(const ModelSpec& spec, std::span<const S
   }
   absl::StatusOr<router::KvPlan> kv =
       router::SizeKv(spec.kv_groups, memory,
-                     {.max_sequences = limits.max_sequences,
-                      .max_batched_tokens = limits.max_batched_tokens,
-                      .max_prefill_chunk = limits.max_prefill_chunk,
+                     {.max_sequences = limits.max_sequences(),
+                      .max_batched_tokens = limits.max_batched_tokens(),
+                      .max_prefill_chunk = limits.max_prefill_chunk(),
                       .max_model_len = context_tokens});
   if (!kv.ok()) return std::nullopt;
   return *std::move(kv);
 }
 
 // The stage with the fewest KV blocks, or with the most missing memory.
-size_t Tightest(const ModelSpec& spec, std::span<const StagePlan> stages, const StepLimits& limits,
-                int32_t context_tokens) {
+size_t Tightest(const ModelSpec& spec, std::span<const StagePlan> stages,
+                const v1::LoadConfig& limits, int32_t context_tokens) {
   const auto room = [&](const StagePlan& stage) {
     if (stage.kv_bytes < 0) return stage.kv_bytes;
     const auto kv = SizePools(spec, {&stage, 1}, limits, context_tokens);
@@ -180,10 +183,11 @@ ServingPlan PlanServing(const ModelSpec& spec, const check::ModelFacts& facts,
                         const PlanOptions& options) {
   ServingPlan plan{.options = options};
   if (plan.options.context_tokens == 0) plan.options.context_tokens = facts.context_tokens;
-  const StepLimits limits = router::WithDefaults(
-      {.max_batched_tokens = options.max_batched_tokens, .max_sequences = options.max_sequences},
-      /*on_gpus=*/true, facts.stages.size());
-  plan.options.max_sequences = limits.max_sequences;
+  v1::LoadConfig limits;
+  limits.set_max_batched_tokens(options.max_batched_tokens);
+  limits.set_max_sequences(options.max_sequences);
+  limits = router::WithDefaults(std::move(limits), /*on_gpus=*/true, facts.stages.size());
+  plan.options.max_sequences = limits.max_sequences();
   for (size_t stage = 0; stage < facts.stages.size(); ++stage) {
     plan.stages.push_back(PlanStage(spec, facts, stage, plan.options, limits));
   }
@@ -191,7 +195,7 @@ ServingPlan PlanServing(const ModelSpec& spec, const check::ModelFacts& facts,
   plan.tightest = Tightest(spec, plan.stages, limits, context_tokens);
   if (const auto kv = SizePools(spec, plan.stages, limits, context_tokens)) {
     plan.n_kv_blocks = static_cast<int64_t>(kv->kv_blocks);
-    plan.n_sequences = SequencesAtOnce(spec, *kv, limits.max_sequences, context_tokens);
+    plan.n_sequences = SequencesAtOnce(spec, *kv, limits.max_sequences(), context_tokens);
   }
   if (!plan.fits()) return plan;
 

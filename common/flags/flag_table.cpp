@@ -7,11 +7,6 @@
 
 namespace stagecoach {
 
-CLI::Option* FlagTable::Add(const std::string& name, std::string& value, const std::string& help) {
-  Remember([name, &value] { return Args{name, value}; });
-  return app_.add_option(name, value, help);
-}
-
 CLI::Option* FlagTable::Add(const std::string& name, std::vector<std::string>& values,
                             const std::string& help) {
   Remember([name, &values] {
@@ -28,7 +23,8 @@ CLI::Option* FlagTable::Add(const std::string& name, std::vector<uint32_t>& valu
   return app_.add_option(name, values, help)->delimiter(',')->allow_extra_args(false);
 }
 
-CLI::Option* FlagTable::AddSize(const std::string& name, uint64_t& bytes, const std::string& help) {
+CLI::Option* FlagTable::AddSize(const std::string& name, FlagValue<uint64_t> bytes,
+                                const std::string& help) {
   const CLI::Validator to_bytes(
       [](std::string& text) {
         const absl::StatusOr<uint64_t> parsed = ParseBytes(text);
@@ -37,7 +33,7 @@ CLI::Option* FlagTable::AddSize(const std::string& name, uint64_t& bytes, const 
         return std::string();
       },
       "");
-  return Add(name, bytes, help)->transform(to_bytes)->type_name("SIZE");
+  return Add(name, std::move(bytes), help)->transform(to_bytes)->type_name("SIZE");
 }
 
 CLI::Option* FlagTable::AddSeconds(const std::string& name, std::chrono::seconds& value,

@@ -12,10 +12,34 @@
 #include <cstdint>
 #include <functional>
 #include <string>
+#include <type_traits>
 #include <utility>
 #include <vector>
 
 namespace stagecoach {
+
+// What a flag fills: a variable, or a field of a message.
+template <typename T>
+struct FlagValue {
+  // Implicit, so that a variable can be passed as it is.
+  FlagValue(T& variable)  // NOLINT(google-explicit-constructor)
+      : get([&variable] { return variable; }),
+        set([&variable](const T& value) { variable = value; }) {}
+  FlagValue(std::function<T()> getter, std::function<void(const T&)> setter)
+      : get(std::move(getter)), set(std::move(setter)) {}
+
+  std::function<T()> get;
+  std::function<void(const T&)> set;
+};
+
+// The field with these accessors, such as Field(config, &Config::n, &Config::set_n).
+template <typename Message, typename T>
+FlagValue<std::remove_cvref_t<T>> Field(Message& message, T (Message::*get)() const,
+                                        void (Message::*set)(T)) {
+  using Value = std::remove_cvref_t<T>;
+  return {[&message, get] { return Value((message.*get)()); },
+          [&message, set](const Value& value) { (message.*set)(value); }};
+}
 
 // Every method declares one flag and binds it to a value. The value at the declaration is the
 // default. `app` must outlive the table, and the values must outlive both.
@@ -23,20 +47,24 @@ class FlagTable {
  public:
   explicit FlagTable(CLI::App& app) : app_(app) {}
 
-  CLI::Option* Add(const std::string& name, std::string& value, const std::string& help);
   CLI::Option* Add(const std::string& name, std::vector<std::string>& values,
                    const std::string& help);  // the flag can be given several times
   CLI::Option* Add(const std::string& name, std::vector<uint32_t>& values,
                    const std::string& help);  // "1,2,3"
   template <typename T>
-    requires std::integral<T> || std::floating_point<T>
+  CLI::Option* Add(const std::string& name, FlagValue<T> value, const std::string& help) {
+    const auto text = [get = value.get] { return fmt::format("{}", get()); };
+    Remember([name, text] { return Args{name, text()}; });
+    return app_.add_option_function<T>(name, value.set, help)->default_function(text);
+  }
+  template <typename T>
+    requires std::integral<T> || std::floating_point<T> || std::same_as<T, std::string>
   CLI::Option* Add(const std::string& name, T& value, const std::string& help) {
-    Remember([name, &value] { return Args{name, fmt::format("{}", value)}; });
-    return app_.add_option(name, value, help);
+    return Add(name, FlagValue<T>(value), help);
   }
 
   // A size such as "512MiB".
-  CLI::Option* AddSize(const std::string& name, uint64_t& bytes, const std::string& help);
+  CLI::Option* AddSize(const std::string& name, FlagValue<uint64_t> bytes, const std::string& help);
   // Whole seconds.
   CLI::Option* AddSeconds(const std::string& name, std::chrono::seconds& value,
                           const std::string& help);
@@ -55,11 +83,11 @@ class FlagTable {
   };
   // One of several words, each of which stands for a value. `choices` must live as long as `app`.
   template <typename T, size_t N>
-  CLI::Option* AddChoice(const std::string& name, T& value, const Choice<T> (&choices)[N],
-                         const std::string& help) {
-    const auto word = [&choices, &value]() -> std::string {
+  CLI::Option* AddChoice(const std::string& name, FlagValue<std::type_identity_t<T>> value,
+                         const Choice<T> (&choices)[N], const std::string& help) {
+    const auto word = [&choices, get = value.get]() -> std::string {
       for (const Choice<T>& choice : choices) {
-        if (choice.meaning == value) return choice.word;
+        if (choice.meaning == get()) return choice.word;
       }
       return "";
     };
@@ -70,9 +98,9 @@ class FlagTable {
     return app_
         .add_option_function<std::string>(
             name,
-            [&choices, &value](const std::string& text) {
+            [&choices, set = value.set](const std::string& text) {
               for (const Choice<T>& choice : choices) {
-                if (choice.word == text) value = choice.meaning;
+                if (choice.word == text) set(choice.meaning);
               }
             },
             help)

@@ -6,27 +6,31 @@
 namespace stagecoach {
 namespace {
 
-constexpr FlagTable::Choice<std::optional<DType>> kDTypes[] = {
-    {"auto", std::nullopt}, {"float32", DType::kF32}, {"bfloat16", DType::kBF16}};
-// The value: dummy weights.
-constexpr FlagTable::Choice<bool> kLoadFormats[] = {{"auto", false}, {"dummy", true}};
+using Config = v1::LoadConfig;
+
+constexpr FlagTable::Choice<v1::DType> kDTypes[] = {{"auto", v1::DTYPE_UNSPECIFIED},
+                                                    {"float32", v1::DTYPE_FLOAT32},
+                                                    {"bfloat16", v1::DTYPE_BFLOAT16}};
+constexpr FlagTable::Choice<v1::LoadFormat> kLoadFormats[] = {{"auto", v1::LOAD_FORMAT_AUTO},
+                                                              {"dummy", v1::LOAD_FORMAT_DUMMY}};
 
 void DeclareModelFlags(FlagTable& table, PipelineFlags& flags) {
-  LoadFlags& load = flags.load;
-  DeclareDType(table, load.dtype);
+  Config& config = flags.load.config;
+  DeclareDType(table, config);
   table
       .AddChoice(
-          "--load-format", load.dummy_weights, kLoadFormats,
+          "--load-format", Field(config, &Config::load_format, &Config::set_load_format),
+          kLoadFormats,
           "auto: read the checkpoint's weights; dummy: random weights, only config.json is read")
       ->type_name("FORMAT");
   table
-      .Add("--merge-adapter", load.adapter_dir,
+      .Add("--merge-adapter", Field(config, &Config::adapter_dir, &Config::set_adapter_dir),
            "Folder of a LoRA adapter that is merged into the weights while they are read. It has "
            "adapter_config.json, and the adapter's weights unless they are in the checkpoint")
       ->type_name("DIR")
       ->check(CLI::ExistingDirectory);
   table
-      .Add("--layer-split", load.layer_split,
+      .Add("--layer-split", flags.load.layer_split,
            "Number of layers of each stage, such as 3,5 (default: balanced)")
       ->type_name("N,N...")
       ->check(CLI::PositiveNumber);
@@ -36,7 +40,7 @@ void DeclareModelFlags(FlagTable& table, PipelineFlags& flags) {
       ->type_name("FILE")
       ->check(CLI::ExistingFile);
   table
-      .Add("--max-model-len", load.max_model_len,
+      .Add("--max-model-len", Field(config, &Config::max_model_len, &Config::set_max_model_len),
            "Longest sequence, prompt and completion together, in tokens; 0: the limit of "
            "config.json, reduced to what the KV memory holds")
       ->type_name("N")
@@ -44,31 +48,35 @@ void DeclareModelFlags(FlagTable& table, PipelineFlags& flags) {
       ->capture_default_str();
 }
 
-void DeclareMemoryFlags(FlagTable& table, LoadFlags& load) {
-  table.AddSize("--kv-memory", load.kv_memory_bytes,
+void DeclareMemoryFlags(FlagTable& table, Config& config) {
+  table.AddSize("--kv-memory",
+                Field(config, &Config::kv_memory_bytes, &Config::set_kv_memory_bytes),
                 "Memory for the KV cache of each stage, such as 512MiB or 4GB (default: each "
                 "worker takes a share of the free memory)");
   table
-      .Add("--memory-fraction", load.memory_fraction,
+      .Add("--memory-fraction",
+           Field(config, &Config::memory_fraction, &Config::set_memory_fraction),
            "Share of a GPU's memory that its worker may use for weights, scratch memory and "
            "KV cache; ignored on CPUs")
       ->type_name("F")
       ->check(CLI::Range(0.01, 1.0))
       ->capture_default_str();
   table
-      .Add("--max-sequences", load.limits.max_sequences,
+      .Add("--max-sequences", Field(config, &Config::max_sequences, &Config::set_max_sequences),
            "Maximum number of sequences that run at the same time (default: 256; on several GPUs "
            "the larger of 1024 and 256 per stage)")
       ->type_name("N")
       ->check(CLI::PositiveNumber);
   table
-      .Add("--max-batched-tokens", load.limits.max_batched_tokens,
+      .Add("--max-batched-tokens",
+           Field(config, &Config::max_batched_tokens, &Config::set_max_batched_tokens),
            "Maximum number of tokens in one step, up to 262144 (default: 512; on GPUs 8192). "
            "More speeds up prefill, but other requests wait longer for their next token")
       ->type_name("N")
       ->check(CLI::Range(1, 262'144));
   table
-      .Add("--prefill-chunk", load.limits.max_prefill_chunk,
+      .Add("--prefill-chunk",
+           Field(config, &Config::max_prefill_chunk, &Config::set_max_prefill_chunk),
            "Maximum number of prompt tokens of one sequence in one step (default: "
            "--max-batched-tokens)")
       ->type_name("N")
@@ -77,6 +85,7 @@ void DeclareMemoryFlags(FlagTable& table, LoadFlags& load) {
 
 void DeclareSchedulerFlags(FlagTable& table, PipelineFlags& flags) {
   SchedulerFlags& scheduler = flags.scheduler;
+  Config& config = flags.load.config;
   table
       .Add("--max-waiting", scheduler.max_waiting,
            "Maximum number of requests that may wait; more are refused with RESOURCE_EXHAUSTED")
@@ -96,7 +105,7 @@ void DeclareSchedulerFlags(FlagTable& table, PipelineFlags& flags) {
       "does not fit is refused. A prompt of N bytes takes about 48 N while it is tokenized "
       "[256MiB]");
   table
-      .Add("--max-logprobs", flags.load.max_logprobs,
+      .Add("--max-logprobs", Field(config, &Config::max_logprobs, &Config::set_max_logprobs),
            "Maximum number of most likely tokens that a request may ask for at each position")
       ->type_name("N")
       ->check(ZeroOrMore())
@@ -132,16 +141,23 @@ void DeclareStallFlags(FlagTable& table, PipelineFlags& flags) {
 
 }  // namespace
 
-CLI::Option* DeclareDType(FlagTable& table, std::optional<DType>& dtype) {
+Config DefaultLoadConfig() {
+  Config config;
+  config.set_memory_fraction(0.9F);
+  config.set_max_logprobs(20);
+  return config;
+}
+
+CLI::Option* DeclareDType(FlagTable& table, Config& config) {
   return table
-      .AddChoice("--dtype", dtype, kDTypes,
+      .AddChoice("--dtype", Field(config, &Config::dtype, &Config::set_dtype), kDTypes,
                  "Data type of weights and KV cache in memory; auto: as stored in the checkpoint")
       ->type_name("TYPE");
 }
 
 void DeclarePipelineFlags(FlagTable& table, PipelineFlags& flags) {
   DeclareModelFlags(table, flags);
-  DeclareMemoryFlags(table, flags.load);
+  DeclareMemoryFlags(table, flags.load.config);
   DeclareSchedulerFlags(table, flags);
   DeclareStallFlags(table, flags);
   DeclareObservationFlags(table, flags.observation);

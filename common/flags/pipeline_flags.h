@@ -4,12 +4,12 @@
 
 #include <chrono>
 #include <cstdint>
-#include <optional>
 #include <string>
 #include <vector>
 
-#include "common/dtype.h"
+#include "common/config/load_config.h"
 #include "common/flags/observation_flags.h"
+#include "stagecoach/v1/load.pb.h"
 
 namespace CLI {
 class Option;
@@ -19,26 +19,13 @@ namespace stagecoach {
 
 class FlagTable;
 
-// Limits of a step.
-struct StepLimits {
-  int32_t max_batched_tokens = 0;  // 0 (also in the next two fields): see router/sizing
-  int32_t max_sequences = 0;       // sequences that hold KV at the same time; more wait
-  int32_t max_prefill_chunk = 0;   // tokens of one sequence per step; at most max_batched_tokens
-  bool operator==(const StepLimits&) const = default;
-};
+// The configuration without flags.
+v1::LoadConfig DefaultLoadConfig();
 
 // How the model is loaded into the workers.
 struct LoadFlags {
-  std::optional<DType> dtype;  // absent: as the checkpoint stores it
-  bool dummy_weights = false;
-  // A LoRA adapter to merge, on the workers' machines; empty: none.
-  std::string adapter_dir;
+  v1::LoadConfig config = DefaultLoadConfig();
   std::vector<uint32_t> layer_split;  // layers per stage; empty: balanced
-  StepLimits limits;
-  int32_t max_model_len = 0;  // tokens; 0: the model's limit, or less if KV memory is short
-  int32_t max_logprobs = 20;
-  uint64_t kv_memory_bytes = 0;  // per stage; 0: each worker takes its free memory
-  double memory_fraction = 0.9;  // of a GPU's memory
   // A load that makes no progress for this long is aborted.
   std::chrono::seconds load_stall_limit{120};
   bool operator==(const LoadFlags&) const = default;
@@ -71,6 +58,6 @@ struct PipelineFlags {
 void DeclarePipelineFlags(FlagTable& table, PipelineFlags& flags);
 
 // --dtype, also for commands that only look at a model.
-CLI::Option* DeclareDType(FlagTable& table, std::optional<DType>& dtype);
+CLI::Option* DeclareDType(FlagTable& table, v1::LoadConfig& config);
 
 }  // namespace stagecoach

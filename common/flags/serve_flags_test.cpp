@@ -26,7 +26,8 @@ TEST_CASE("Default flags need no arguments") {
 
 TEST_CASE("The launcher passes every flag on to the router") {
   ServeFlags flags;
-  flags.load.dtype = DType::kBF16;
+  v1::LoadConfig& config = flags.load.config;
+  config.set_dtype(v1::DTYPE_BFLOAT16);
   flags.grpc = "[::1]:0";
   flags.metrics = "localhost:19001";
   flags.http = "0.0.0.0:443";
@@ -45,21 +46,21 @@ TEST_CASE("The launcher passes every flag on to the router") {
   flags.request_memory_bytes = 98765432;
   flags.streams.max_bytes = 12346;
   flags.streams.max_streams = 78;
-  flags.load.kv_memory_bytes = 123456789;
-  flags.load.memory_fraction = 0.3;
-  flags.load.max_model_len = 2048;
-  flags.load.limits.max_sequences = 7;
-  flags.load.limits.max_batched_tokens = 2040;
-  flags.load.limits.max_prefill_chunk = 64;
+  config.set_kv_memory_bytes(123456789);
+  config.set_memory_fraction(0.3F);
+  config.set_max_model_len(2048);
+  config.set_max_sequences(7);
+  config.set_max_batched_tokens(2040);
+  config.set_max_prefill_chunk(64);
   flags.served_name = "a name with spaces";
-  flags.load.dummy_weights = true;
-  flags.load.adapter_dir = "/";  // a folder that exists
+  config.set_load_format(v1::LOAD_FORMAT_DUMMY);
+  config.set_adapter_dir("/");  // a folder that exists
   flags.scheduler.plan_ahead = false;
   flags.scheduler.prefix_cache = false;
   flags.microbatches = 3;
   flags.scheduler.max_waiting = 0;
   flags.scheduler.max_waiting_tokens = 12345;
-  flags.load.max_logprobs = 5;
+  config.set_max_logprobs(5);
   flags.chat_template = "/proc/self/exe";  // a file that exists
   flags.load.layer_split = {3, 5};
   flags.stall_limit = std::chrono::seconds(3);
@@ -107,7 +108,7 @@ TEST_CASE("The launcher passes every worker flag on to the workers") {
 }
 
 TEST_CASE("A size accepts a unit") {
-  CHECK(Parse({"--kv-memory", "2MiB"}).load.kv_memory_bytes == 2 << 20);
+  CHECK(Parse({"--kv-memory", "2MiB"}).load.config.kv_memory_bytes() == 2 << 20);
 }
 
 TEST_CASE("Invalid flag values are refused") {
@@ -126,7 +127,7 @@ TEST_CASE("Invalid flag values are refused") {
   CHECK_THROWS_AS(Parse({"--max-waiting", "-1"}), CLI::ParseError);
   CHECK_THROWS_AS(Parse({"--stall-limit", "0.5"}), CLI::ParseError);
   // A GPU's step is told through a ring of fixed size.
-  CHECK(Parse({"--max-batched-tokens", "262144"}).load.limits.max_batched_tokens == 262'144);
+  CHECK(Parse({"--max-batched-tokens", "262144"}).load.config.max_batched_tokens() == 262'144);
   CHECK_THROWS_AS(Parse({"--max-batched-tokens", "1048576"}), CLI::ParseError);
   CHECK_THROWS_AS(Parse({"--layer-split", "3,0"}), CLI::ParseError);
   CHECK_THROWS_AS(Parse({"--chat-template", "/no/such/file"}), CLI::ParseError);

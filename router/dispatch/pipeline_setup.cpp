@@ -71,19 +71,6 @@ absl::Status OnAll(std::vector<Worker>& workers, std::string_view what, const Wo
   return absl::Status(code, problems);
 }
 
-v1::DType ToProto(std::optional<DType> dtype) {
-  if (!dtype) return v1::DTYPE_UNSPECIFIED;
-  switch (*dtype) {
-    case DType::kF32:
-      return v1::DTYPE_FLOAT32;
-    case DType::kBF16:
-      return v1::DTYPE_BFLOAT16;
-    case DType::kF16:
-      return v1::DTYPE_FLOAT16;
-  }
-  return v1::DTYPE_UNSPECIFIED;
-}
-
 std::vector<Worker> Connect(const std::vector<std::string>& addresses,
                             const InternalAccess& access) {
   std::vector<Worker> workers;
@@ -138,29 +125,20 @@ v1::Lease TakeLease(const std::vector<Worker>& workers) {
   return MakeLease(highest);
 }
 
-v1::LoadRequest MakeLoadRequest(const ModelSpec& spec, const PipelineOptions& options,
+v1::LoadRequest MakeLoadRequest(const PipelineOptions& options, const v1::LoadConfig& config,
                                 const v1::Lease& lease, const std::vector<Worker>& workers,
                                 const Worker& worker, const LayerRange& layers) {
-  const LoadFlags& flags = options.flags;
   v1::LoadRequest request;
   *request.mutable_lease() = lease;
+  *request.mutable_config() = config;
   request.set_model_dir(options.model_dir);
-  request.set_adapter_dir(flags.adapter_dir);
   request.set_stage(worker.stage);
   request.set_n_stages(workers.size());
   request.set_first_layer(layers.first);
   request.set_n_layers(layers.count);
-  request.set_dtype(ToProto(flags.dtype));
-  request.set_load_format(flags.dummy_weights ? v1::LOAD_FORMAT_DUMMY : v1::LOAD_FORMAT_AUTO);
-  request.set_max_batched_tokens(flags.limits.max_batched_tokens);
-  request.set_max_sequences(flags.limits.max_sequences);
-  request.set_max_model_len(flags.max_model_len > 0 ? flags.max_model_len : spec.max_positions);
-  request.set_kv_memory_bytes(flags.kv_memory_bytes);
-  request.set_memory_fraction(static_cast<float>(flags.memory_fraction));
   request.set_n_local_workers(std::count_if(
       workers.begin(), workers.end(),
       [&](const Worker& other) { return other.description.host() == worker.description.host(); }));
-  request.set_max_logprobs(flags.max_logprobs);
   const bool is_last = worker.stage + 1 == static_cast<int32_t>(workers.size());
   if (is_last && options.token_table.n_logits() > 0) {
     *request.mutable_token_table() = options.token_table;
@@ -168,12 +146,13 @@ v1::LoadRequest MakeLoadRequest(const ModelSpec& spec, const PipelineOptions& op
   return request;
 }
 
-absl::Status Load(const ModelSpec& spec, const PipelineOptions& options, const v1::Lease& lease,
+absl::Status Load(const ModelSpec& spec, const PipelineOptions& options,
+                  const v1::LoadConfig& config, const v1::Lease& lease,
                   const std::vector<LayerRange>& layers, std::vector<Worker>& workers) {
   LoadProgressDisplay display(workers.size(), options.terminal);
   return OnAll(workers, "cannot load", [&](Worker& worker, auto& context) {
     const auto stream = worker.stub->Load(
-        &context, MakeLoadRequest(spec, options, lease, workers, worker, layers[worker.stage]));
+        &context, MakeLoadRequest(options, config, lease, workers, worker, layers[worker.stage]));
     LoadWatch watch(worker.name, options.flags.load_stall_limit,
                     [&context] { context.TryCancel(); });
     v1::LoadProgress progress;
@@ -198,8 +177,9 @@ absl::Status Load(const ModelSpec& spec, const PipelineOptions& options, const v
   });
 }
 
-absl::StatusOr<KvPlan> Size(const ModelSpec& spec, const PipelineOptions& options,
-                            const std::vector<Worker>& workers) {
+// max_model_len_is_fixed: a flag gave config's max_model_len.
+absl::StatusOr<KvPlan> Size(const ModelSpec& spec, const v1::LoadConfig& config,
+                            bool max_model_len_is_fixed, const std::vector<Worker>& workers) {
   std::vector<StageKvMemory> memory;
   for (const Worker& worker : workers) {
     const auto& report = worker.memory;
@@ -214,16 +194,13 @@ absl::StatusOr<KvPlan> Size(const ModelSpec& spec, const PipelineOptions& option
          .device_bytes = report.device_bytes(),
          .taken_bytes = report.taken_bytes()});
   }
-  const LoadFlags& flags = options.flags;
-  const bool fixed = flags.max_model_len > 0;
-  SC_ASSIGN_OR_RETURN(KvPlan plan,
-                      SizeKv(spec.kv_groups, memory,
-                             {.max_sequences = flags.limits.max_sequences,
-                              .max_batched_tokens = flags.limits.max_batched_tokens,
-                              .max_prefill_chunk = flags.limits.max_prefill_chunk,
-                              .max_model_len = fixed ? flags.max_model_len : spec.max_positions,
-                              .max_model_len_is_fixed = fixed}));
-  if (!fixed && plan.max_model_len < spec.max_positions) {
+  SC_ASSIGN_OR_RETURN(KvPlan plan, SizeKv(spec.kv_groups, memory,
+                                          {.max_sequences = config.max_sequences(),
+                                           .max_batched_tokens = config.max_batched_tokens(),
+                                           .max_prefill_chunk = config.max_prefill_chunk(),
+                                           .max_model_len = config.max_model_len(),
+                                           .max_model_len_is_fixed = max_model_len_is_fixed}));
+  if (!max_model_len_is_fixed && plan.max_model_len < spec.max_positions) {
     spdlog::warn("max_model_len lowered from {} to {}: the KV cache holds {} blocks of {} tokens",
                  spec.max_positions, plan.max_model_len, plan.kv_blocks, kKvBlockTokens);
   }
@@ -273,12 +250,13 @@ absl::Status Join(const v1::Lease& lease, const KvPlan& kv, std::vector<Worker>&
 
 }  // namespace
 
-absl::StatusOr<Pipeline> SetUpPipeline(const ModelSpec& spec, PipelineOptions options) {
+absl::StatusOr<Pipeline> SetUpPipeline(const ModelSpec& spec, const PipelineOptions& options) {
   const int32_t n_stages = static_cast<int32_t>(options.addresses.size());
-  if (options.flags.max_model_len > spec.max_positions) {
+  const int32_t max_model_len = options.flags.config.max_model_len();
+  if (max_model_len > spec.max_positions) {
     return absl::InvalidArgumentError(fmt::format(
         "--max-model-len {} is more than the {} positions that the model's config.json allows",
-        options.flags.max_model_len, spec.max_positions));
+        max_model_len, spec.max_positions));
   }
   for (auto it = options.addresses.begin(); it != options.addresses.end(); ++it) {
     if (std::find(options.addresses.begin(), it, *it) != it) {
@@ -294,16 +272,18 @@ absl::StatusOr<Pipeline> SetUpPipeline(const ModelSpec& spec, PipelineOptions op
   SC_RETURN_IF_ERROR(Describe(workers));
   const v1::Lease lease = TakeLease(workers);
   const bool on_gpus = workers.front().description.device() != "cpu";
-  options.flags.limits = WithDefaults(options.flags.limits, on_gpus, workers.size());
-  SC_RETURN_IF_ERROR(Load(spec, options, lease, layers, workers));
-  SC_ASSIGN_OR_RETURN(KvPlan kv, Size(spec, options, workers));
+  v1::LoadConfig config = WithDefaults(options.flags.config, on_gpus, workers.size());
+  if (max_model_len == 0) config.set_max_model_len(spec.max_positions);
+  SC_RETURN_IF_ERROR(Load(spec, options, config, lease, layers, workers));
+  SC_ASSIGN_OR_RETURN(KvPlan kv,
+                      Size(spec, config, /*max_model_len_is_fixed=*/max_model_len > 0, workers));
   SC_RETURN_IF_ERROR(OfferLinks(lease, workers));
   SC_RETURN_IF_ERROR(Join(lease, kv, workers));
 
   Pipeline pipeline{.lease = lease,
                     .stages = {},
                     .on_gpus = on_gpus,
-                    .limits = options.flags.limits,
+                    .config = std::move(config),
                     .kv = std::move(kv)};
   for (const Worker& worker : workers) {
     const auto& d = worker.description;

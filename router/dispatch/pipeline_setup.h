@@ -37,13 +37,13 @@ struct Pipeline {
   v1::Lease lease;  // holds all workers
   std::vector<PipelineStage> stages;
   bool on_gpus = false;
-  StepLimits limits;  // after WithDefaults
+  v1::LoadConfig config;  // as the workers got it
   KvPlan kv;
 };
 
 // Takes all workers, also from another router, and loads them. Each phase runs on all workers in
 // parallel. If a phase fails on any worker, the setup fails; each line of the message names a
 // stage, its address and the cause. Blocks until loading ends.
-absl::StatusOr<Pipeline> SetUpPipeline(const ModelSpec& spec, PipelineOptions options);
+absl::StatusOr<Pipeline> SetUpPipeline(const ModelSpec& spec, const PipelineOptions& options);
 
 }  // namespace stagecoach::router

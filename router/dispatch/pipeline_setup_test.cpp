@@ -23,7 +23,8 @@ ModelSpec Spec() {
 }
 
 PipelineOptions Options(const std::vector<const FakeStage*>& stages) {
-  PipelineOptions options{.model_dir = "/models/m", .flags = {.max_logprobs = 7}};
+  PipelineOptions options{.model_dir = "/models/m"};
+  options.flags.config.set_max_logprobs(7);
   for (const FakeStage* stage : stages) options.addresses.push_back(stage->address());
   return options;
 }
@@ -48,7 +49,7 @@ TEST_CASE("every worker gets its layers, its neighbours and the KV pool size") {
   FakeStage middle({.lease = last_lease, .kv_bytes = 700});
   FakeStage last({.kv_bytes = 5000});
   PipelineOptions options = Options({&first, &middle, &last});
-  options.flags.dtype = DType::kBF16;
+  options.flags.config.set_dtype(v1::DTYPE_BFLOAT16);
   options.flags.layer_split = {1, 2, 3};
   options.token_table.set_n_logits(17);
   const auto pipeline = SetUpPipeline(Spec(), options);
@@ -65,10 +66,10 @@ TEST_CASE("every worker gets its layers, its neighbours and the KV pool size") {
   CHECK(load.n_stages() == 3);
   CHECK(load.first_layer() == 1);
   CHECK(load.n_layers() == 2);
-  CHECK(load.dtype() == v1::DTYPE_BFLOAT16);
-  CHECK(load.max_model_len() == 1024);
+  CHECK(load.config().dtype() == v1::DTYPE_BFLOAT16);
+  CHECK(load.config().max_model_len() == 1024);
   CHECK(load.n_local_workers() == 3);
-  CHECK(load.max_logprobs() == 7);
+  CHECK(load.config().max_logprobs() == 7);
   CHECK_FALSE(load.has_token_table());
   CHECK(last.load_request()->token_table().n_logits() == 17);
 
@@ -114,24 +115,26 @@ TEST_CASE("step limits come from the options, else from the device type") {
   const auto on_cpu = SetUpPipeline(Spec(), Options({&cpu}));
   REQUIRE(on_cpu.ok());
   CHECK_FALSE(on_cpu->on_gpus);
-  CHECK(on_cpu->limits.max_batched_tokens == 512);
-  CHECK(on_cpu->limits.max_sequences == 256);
-  CHECK(on_cpu->limits.max_prefill_chunk == 512);
+  CHECK(on_cpu->config.max_batched_tokens() == 512);
+  CHECK(on_cpu->config.max_sequences() == 256);
+  CHECK(on_cpu->config.max_prefill_chunk() == 512);
 
   const auto on_gpus = SetUpPipeline(Spec(), Options({&gpu, &other}));
   REQUIRE(on_gpus.ok());
   CHECK(on_gpus->on_gpus);
-  CHECK(on_gpus->limits.max_prefill_chunk == 8192);
-  CHECK(other.load_request()->max_batched_tokens() == 8192);
-  CHECK(other.load_request()->max_sequences() == 1024);
+  CHECK(on_gpus->config.max_prefill_chunk() == 8192);
+  CHECK(other.load_request()->config().max_batched_tokens() == 8192);
+  CHECK(other.load_request()->config().max_sequences() == 1024);
 
   PipelineOptions asked = Options({&gpu, &other});
-  asked.flags.limits = {.max_batched_tokens = 1000, .max_sequences = 3, .max_prefill_chunk = 2000};
+  asked.flags.config.set_max_batched_tokens(1000);
+  asked.flags.config.set_max_sequences(3);
+  asked.flags.config.set_max_prefill_chunk(2000);
   const auto as_asked = SetUpPipeline(Spec(), asked);
   REQUIRE(as_asked.ok());
-  CHECK(as_asked->limits.max_prefill_chunk == 1000);
-  CHECK(gpu.load_request()->max_batched_tokens() == 1000);
-  CHECK(gpu.load_request()->max_sequences() == 3);
+  CHECK(as_asked->config.max_prefill_chunk() == 1000);
+  CHECK(gpu.load_request()->config().max_batched_tokens() == 1000);
+  CHECK(gpu.load_request()->config().max_sequences() == 3);
 }
 
 TEST_CASE("a single stage has no neighbours") {
@@ -174,7 +177,7 @@ TEST_CASE("a worker with other KV groups is refused") {
 TEST_CASE("invalid options are refused before any worker is called") {
   FakeStage only;
   PipelineOptions options = Options({&only});
-  options.flags.max_model_len = 2000;
+  options.flags.config.set_max_model_len(2000);
   CHECK(absl::IsInvalidArgument(SetUpPipeline(Spec(), options).status()));
   options = Options({&only, &only});
   CHECK(absl::IsInvalidArgument(SetUpPipeline(Spec(), options).status()));

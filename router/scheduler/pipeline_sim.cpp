@@ -17,6 +17,7 @@
 #include "router/scheduler/prefix_tree.h"
 #include "router/scheduler/testing/pipeline_simulator.h"
 #include "router/sizing/step_limits.h"
+#include "stagecoach/v1/load.pb.h"
 
 namespace stagecoach::router {
 namespace {
@@ -112,10 +113,11 @@ SchedulerConfig MakeConfig(const Flags& flags, const Load& load, int32_t n_stage
   SchedulerConfig config;
   config.n_microbatches = flags.microbatches > 0 ? flags.microbatches : n_stages;
   config.max_sequences = flags.max_sequences > 0 ? flags.max_sequences : load.max_sequences;
-  const StepLimits limits = WithDefaults({.max_batched_tokens = flags.max_batched_tokens},
-                                         flags.device == "gpu", static_cast<size_t>(n_stages));
-  config.max_batched_tokens = limits.max_batched_tokens;
-  config.max_prefill_chunk = limits.max_prefill_chunk;
+  v1::LoadConfig limits;
+  limits.set_max_batched_tokens(flags.max_batched_tokens);
+  limits = WithDefaults(std::move(limits), flags.device == "gpu", static_cast<size_t>(n_stages));
+  config.max_batched_tokens = limits.max_batched_tokens();
+  config.max_prefill_chunk = limits.max_prefill_chunk();
   config.break_even_rows = flags.break_even_rows > 0 ? flags.break_even_rows
                            : flags.device == "cpu"   ? kCpuBreakEvenRows
                                                      : kGpuBreakEvenRows;

@@ -157,14 +157,16 @@ int Main(int argc, char** argv) {
   const auto ops = kernels::MakeCudaOps(options);
   if (!ops.ok()) return Fail(ops.status());
   if (n_left > 0) (*ops)->LeaveMultiprocessors(n_left);
+  v1::LoadConfig config;
+  config.set_load_format(v1::LOAD_FORMAT_DUMMY);
+  config.set_max_batched_tokens(kMaxTokens);
+  config.set_max_sequences(kMaxSequences);
+  config.set_max_model_len(std::min(kMaxLength, spec->max_positions));
   const auto model = StageModel::Load({.model_dir = model_dir,
                                        .n_layers = spec->n_layers(),
                                        .is_first = true,
                                        .is_last = true,
-                                       .dummy_weights = true,
-                                       .max_batched_tokens = kMaxTokens,
-                                       .max_sequences = kMaxSequences,
-                                       .max_model_len = std::min(kMaxLength, spec->max_positions)},
+                                       .config = config},
                                       ops->get(), {});
   if (!model.ok()) return Fail(model.status());
   const std::vector<uint64_t> n_blocks(spec->kv_groups.size(), kBlocks);

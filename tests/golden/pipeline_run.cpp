@@ -4,6 +4,7 @@
 #include <numeric>
 
 #include "common/check.h"
+#include "common/config/load_config.h"
 #include "common/status.h"
 
 namespace stagecoach {
@@ -17,16 +18,16 @@ absl::StatusOr<std::unique_ptr<PipelineRun>> PipelineRun::Load(const PipelineOpt
   for (int32_t stage = 0; stage < options.n_stages; ++stage) {
     worker::StageModelOptions model;
     model.model_dir = options.model_dir;
-    model.adapter_dir = options.adapter_dir;
     model.first_layer = spec.n_layers() * stage / options.n_stages;
     model.n_layers = spec.n_layers() * (stage + 1) / options.n_stages - model.first_layer;
     model.is_first = stage == 0;
     model.is_last = stage + 1 == options.n_stages;
-    model.dtype = options.dtype;
-    model.dummy_weights = options.dummy_weights;
-    model.max_batched_tokens = options.max_batched_tokens;
-    model.max_sequences = kMaxSequences;
-    model.max_model_len = options.max_model_len;
+    model.config.set_adapter_dir(options.adapter_dir);
+    model.config.set_dtype(ToProto(options.dtype));
+    if (options.dummy_weights) model.config.set_load_format(v1::LOAD_FORMAT_DUMMY);
+    model.config.set_max_batched_tokens(options.max_batched_tokens);
+    model.config.set_max_sequences(kMaxSequences);
+    model.config.set_max_model_len(options.max_model_len);
     SC_ASSIGN_OR_RETURN(auto loaded, worker::StageModel::Load(model, ops, nullptr));
     const std::vector<uint64_t> n_blocks(spec.kv_groups.size(), options.n_blocks);
     SC_RETURN_IF_ERROR(loaded->AllocateKv(n_blocks));

@@ -2,12 +2,14 @@
 """Counts how much one change touches, how long files are and which folders include which, for the working tree and for
 revisions, read without a checkout.
 
-usage: counts.py [--rev REV]... [--sampling NAME] [--flag NAME]... [--metric NAME] [--files] [--json]
+usage: counts.py [--rev REV]... [--sampling NAME] [--flag NAME]... [--load-flag NAME] [--metric NAME] [--files] [--json]
        counts.py --commit REV...
 
 Identifiers match in snake_case, kebab-case and CamelCase, also as a part of a longer one. Touched files and arrows leave
 tests, benchmarks and documents out. An arrow is a pair of libraries (folders with a CMakeLists.txt) or of any folders: a
-file of the first includes one of the second. --commit only names and counts the files that these commits touch.
+file of the first includes one of the second. A flag of the load travels from the router's command line to the workers:
+the files that carry it are those of proto/, common/, router/ and worker/ that name it in code. --commit only names and
+counts the files that these commits touch.
 """
 import argparse
 import collections
@@ -24,6 +26,7 @@ import check_includes
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 LANGUAGES = {".h": "C++", ".cpp": "C++", ".cc": "C++", ".inc": "C++", ".inl": "C++", ".cu": "CUDA", ".cuh": "CUDA",
              ".rs": "Rust", ".py": "Python"}
+ON_THE_WAY = re.compile(r"(proto|common|router|worker)/")
 NO_PRODUCT = re.compile(r"(^|/)(tests|testing|results)/|_(test|bench|sim)\.\w+$|/test_\w+\.py$|\.md$")
 
 
@@ -42,17 +45,23 @@ def read_tree(revision):
     return {name: content.decode(errors="replace") for name, content in contents if b"\0" not in content}
 
 
-def spellings(name):
+def spellings(name, joined="[-_]?"):
     """A pattern for an identifier: min_p also stands for min-p, MinP, kMinP and MIN_P, but not for admin_p or min_pixels."""
     first, *rest = re.split(r"[-_]", name.lower())
     head = rf"(?:(?<![A-Za-z]){first}|{first.capitalize()}|(?<![A-Za-z]){first.upper()})"
-    tail = "".join(rf"[-_]?(?:{part}|{part.capitalize()}|{part.upper()})" for part in rest)
+    tail = "".join(rf"{joined}(?:{part}|{part.capitalize()}|{part.upper()})" for part in rest)
     return re.compile(head + tail + "(?![a-z0-9])")
 
 
 def touched(tree, name):
     pattern = spellings(name)
     return sorted(path for path, text in tree.items() if not NO_PRODUCT.search(path) and pattern.search(text))
+
+
+def carriers(tree, name):
+    """The files between a flag and the workers. Texts for people spell a flag with hyphens, and do not count."""
+    pattern = spellings(name, joined="_?")
+    return [path for path in touched(tree, name) if ON_THE_WAY.match(path) and pattern.search(tree[path])]
 
 
 def changed(commit):
@@ -72,7 +81,7 @@ def arrows(tree, folder_of):
     return {folder: sorted(others - {folder}) for folder, others in sorted(graph.items())}
 
 
-def measure(tree, names):
+def measure(tree, names, load_flag):
     lines = collections.defaultdict(dict)
     folders = collections.Counter()
     for path, text in tree.items():
@@ -84,7 +93,8 @@ def measure(tree, names):
     libraries = arrows(tree, lambda path: next(str(folder) for folder in pathlib.PurePath(path).parents
                                                if f"{folder}/CMakeLists.txt" in tree or folder.name == ""))
     return {
-        "touched": {name: touched(tree, name) for name in names},
+        "touched": {**{f"files with {name}": touched(tree, name) for name in names},
+                    f"files that carry {load_flag}": carriers(tree, load_flag)},
         "files": {language: {"count": len(files), "lines": sum(files.values()), "median": statistics.median(files.values()),
                              "longest": max(files.values()), "longest_file": max(files, key=files.get)}
                   for language, files in sorted(lines.items())},
@@ -97,11 +107,11 @@ def measure(tree, names):
 def table(results, with_files):
     """The results as (label, a cell per tree), in the order of their sections."""
     every = list(results.values())
-    for name in every[0]["touched"]:
-        yield f"files with {name}", [len(one["touched"][name]) for one in every]
+    for label in every[0]["touched"]:
+        yield label, [len(one["touched"][label]) for one in every]
         if with_files:
-            for path in sorted(set().union(*(one["touched"][name] for one in every))):
-                yield f"  {path}", ["x" if path in one["touched"][name] else "" for one in every]
+            for path in sorted(set().union(*(one["touched"][label] for one in every))):
+                yield f"  {path}", ["x" if path in one["touched"][label] else "" for one in every]
     for language in sorted(set().union(*(one["files"] for one in every))):
         of = [one["files"].get(language, {}) for one in every]
         for key in ("count", "lines", "median", "longest"):
@@ -118,6 +128,7 @@ def main():
     parser.add_argument("--rev", action="append", default=[], help="also count this revision; can be given several times")
     parser.add_argument("--sampling", default="min_p", help="a sampling parameter [min_p]")
     parser.add_argument("--flag", action="append", help="a flag [load_stall_limit, link_timeout]")
+    parser.add_argument("--load-flag", default="memory_fraction", help="a flag of the load [memory_fraction]")
     parser.add_argument("--metric", default="metadata_late", help="a metric of stages [metadata_late]")
     parser.add_argument("--files", action="store_true", help="name the touched files")
     parser.add_argument("--json", action="store_true")
@@ -129,7 +140,8 @@ def main():
             print(f"{commit}: {len(files)} files: {' '.join(files)}")
         return
     names = [options.sampling, *(options.flag or ["load_stall_limit", "link_timeout"]), options.metric]
-    results = {revision or "working tree": measure(read_tree(revision), names) for revision in [*options.rev, None]}
+    results = {revision or "working tree": measure(read_tree(revision), names, options.load_flag)
+               for revision in [*options.rev, None]}
     if options.json:
         print(json.dumps(results, indent=1))
         return

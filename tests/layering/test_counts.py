@@ -14,12 +14,18 @@ def test_longer_identifiers_are_not_found(text):
     assert not counts.spellings("min_p").search(text)
 
 
+def test_texts_and_other_programs_do_not_carry_a_flag():
+    tree = {"common/flags.cpp": "config.set_max_q(1);", "worker/x.cpp": "kMaxQ", "router/x.cpp": '"lower --max-q"',
+            "cli/x.cpp": "int max_q;", "worker/x_test.cpp": "max_q"}
+    assert counts.carriers(tree, "max_q") == ["common/flags.cpp", "worker/x.cpp"]
+
+
 def test_measure():
     tree = {"worker/CMakeLists.txt": "", "common/CMakeLists.txt": "",
             "worker/x.cpp": '#include "worker/part/y.h"\nfloat min_p;\n', "worker/part/y.h": '#include "worker/z.h"\n',
             "worker/z.h": '#include "common/c.h"\n', "common/c.h": "", "worker/x_test.cpp": "min_p", "docs/a.md": "min_p"}
-    measured = counts.measure(tree, ["min_p"])
-    assert measured["touched"] == {"min_p": ["worker/x.cpp"]}
+    measured = counts.measure(tree, ["min_p"], "max_q")
+    assert measured["touched"] == {"files with min_p": ["worker/x.cpp"], "files that carry max_q": []}
     assert measured["arrows"]["libraries"] == {"count": 1, "cycles": []}
     assert measured["arrows"]["folders"]["cycles"] == ["worker -> worker/part -> worker"]
     assert measured["lines_by_folder"]["worker/part"] == 1

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "common/config/load_config.h"
 #include "worker/model/rope_table.h"
 
 namespace stagecoach::worker {
@@ -16,7 +17,7 @@ int32_t MaxLogitRows(const StageModelOptions& options, const ModelSpec& spec, bo
   const int64_t row_bytes = int64_t{spec.vocab_size} * static_cast<int64_t>(sizeof(float));
   const int64_t most_bytes = runs_ahead ? kMaxLogitBytesAhead : kMaxLogitBytes;
   const int32_t most_rows =
-      options.max_logit_rows > 0 ? options.max_logit_rows : options.max_sequences;
+      options.max_logit_rows > 0 ? options.max_logit_rows : options.config.max_sequences();
   return static_cast<int32_t>(std::clamp<int64_t>(most_bytes / row_bytes, 1, most_rows));
 }
 
@@ -35,7 +36,8 @@ uint64_t ScratchSizes::total() const {
 ScratchSizes SizeScratch(const StageModelOptions& options, const ModelSpec& spec,
                          const ScratchDevice& device) {
   const size_t act_bytes = DTypeBytes(device.act_dtype);
-  const int64_t tokens = options.max_batched_tokens, slots = options.max_sequences;
+  const int64_t tokens = options.config.max_batched_tokens(),
+                slots = options.config.max_sequences();
   const int64_t attn_width = int64_t{spec.n_heads} * spec.head_dim;
   const int64_t qkv_width = attn_width + int64_t{2} * spec.n_kv_heads * spec.head_dim;
   const bool is_projected = spec.embed_size != spec.hidden_size;
@@ -75,28 +77,29 @@ ScratchSizes SizeScratch(const StageModelOptions& options, const ModelSpec& spec
     sizes.logits = Bytes(rows, spec.vocab_size, sizeof(float));
   }
   for (const RopeSpec& rope : spec.ropes) {
-    sizes.ropes +=
-        2 * Bytes(options.max_model_len, RotaryDim(rope, spec.head_dim) / 2, sizeof(float));
+    sizes.ropes += 2 * Bytes(options.config.max_model_len(), RotaryDim(rope, spec.head_dim) / 2,
+                             sizeof(float));
   }
   return sizes;
 }
 
 kernels::StepLimits StepLimitsOf(const StageModelOptions& options, const ModelSpec& spec) {
   kernels::StepLimits limits{
-      .max_tokens = options.max_batched_tokens,
-      .max_slots = options.max_sequences,
-      .max_blocks = (options.max_model_len + kernels::kBlockTokens - 1) / kernels::kBlockTokens,
+      .max_tokens = options.config.max_batched_tokens(),
+      .max_slots = options.config.max_sequences(),
+      .max_blocks =
+          (options.config.max_model_len() + kernels::kBlockTokens - 1) / kernels::kBlockTokens,
       .n_heads = spec.n_heads,
       .n_kv_heads = spec.n_kv_heads,
       .head_dim = spec.head_dim,
-      .kv_dtype = options.dtype.value_or(spec.stored_dtype),
+      .kv_dtype = DTypeOf(options.config).value_or(spec.stored_dtype),
       .has_softcap = spec.attn_softcap > 0};
   for (const KvGroupSpec& group : spec.kv_groups) limits.windows.push_back(group.window);
   return limits;
 }
 
 kernels::ExpertShape ExpertShapeOf(const StageModelOptions& options, const ModelSpec& spec) {
-  return {.max_tokens = options.max_batched_tokens,
+  return {.max_tokens = options.config.max_batched_tokens(),
           .n_experts = spec.experts.n_experts,
           .n_used = spec.experts.n_used,
           .hidden = spec.hidden_size,

@@ -6,6 +6,7 @@
 #include <map>
 
 #include "common/check.h"
+#include "common/config/load_config.h"
 #include "common/float_convert.h"
 #include "common/status.h"
 #include "worker/model/check_room.h"
@@ -39,12 +40,13 @@ absl::Status CheckOptions(const StageModelOptions& options, const ModelSpec& spe
       options.is_last != (options.first_layer + options.n_layers == spec.n_layers())) {
     return error("layer 0 must be on the first stage and the last layer on the last stage");
   }
-  if (options.max_batched_tokens < 1 || options.max_sequences < 1) {
+  if (options.config.max_batched_tokens() < 1 || options.config.max_sequences() < 1) {
     return error("max_batched_tokens and max_sequences must be 1 or more");
   }
-  if (options.max_model_len < 1 || options.max_model_len > spec.max_positions) {
+  if (options.config.max_model_len() < 1 || options.config.max_model_len() > spec.max_positions) {
     return error(fmt::format("max_model_len {} must be from 1 to {}, the number of positions of {}",
-                             options.max_model_len, spec.max_positions, options.model_dir));
+                             options.config.max_model_len(), spec.max_positions,
+                             options.model_dir));
   }
   return absl::OkStatus();
 }
@@ -56,10 +58,10 @@ class StageModelImpl final : public StageModel {
         spec_(std::move(spec)),
         ops_(ops),
         kv_(spec_, options.first_layer, options.n_layers,
-            options.dtype.value_or(spec_.stored_dtype)),
-        act_dtype_(ops->ActivationDType(options.dtype.value_or(spec_.stored_dtype))),
-        last_rows_(options.max_sequences) {
-    indices_.reserve(static_cast<size_t>(options.max_sequences));
+            DTypeOf(options.config).value_or(spec_.stored_dtype)),
+        act_dtype_(ops->ActivationDType(DTypeOf(options.config).value_or(spec_.stored_dtype))),
+        last_rows_(options.config.max_sequences()) {
+    indices_.reserve(static_cast<size_t>(options.config.max_sequences()));
   }
 
   absl::Status Init(const LoadProgressFn& progress) {
@@ -83,8 +85,8 @@ class StageModelImpl final : public StageModel {
   }
 
   absl::Status Prepare(const std::function<void(int32_t, int32_t)>& progress) override {
-    const std::vector<int32_t> sizes =
-        DecodeSizes(std::min(options_.max_sequences, options_.max_batched_tokens));
+    const std::vector<int32_t> sizes = DecodeSizes(
+        std::min(options_.config.max_sequences(), options_.config.max_batched_tokens()));
     last_rows_.ChooseAll();
     const int32_t id = 0;
     const kernels::StepSeq seq{.slot = 0, .position = 0, .n_tokens = 1};
@@ -314,7 +316,8 @@ class StageModelImpl final : public StageModel {
 
   absl::Status MakeRopeTables() {
     for (const RopeSpec& rope : spec_.ropes) {
-      const HostRopeTable host = MakeRopeTable(rope, spec_.head_dim, options_.max_model_len);
+      const HostRopeTable host =
+          MakeRopeTable(rope, spec_.head_dim, options_.config.max_model_len());
       const size_t bytes = host.cos.size() * sizeof(float);
       SC_ASSIGN_OR_RETURN(kernels::Buffer cos, Scratch(bytes));
       SC_ASSIGN_OR_RETURN(kernels::Buffer sin, Scratch(bytes));

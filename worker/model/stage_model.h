@@ -17,28 +17,25 @@
 #include "common/model/model_spec.h"
 #include "common/work_counter.h"
 #include "kernels/ops.h"
+#include "stagecoach/v1/load.pb.h"
 
 namespace stagecoach::worker {
 
 struct StageModelOptions {
-  std::string model_dir;    // or a .gguf file
-  std::string adapter_dir;  // LoRA adapter to merge into the weights; empty: none
+  std::string model_dir;  // or a .gguf file
   int32_t first_layer = 0;
   int32_t n_layers = 0;
-  bool is_first = false;       // computes the embedding
-  bool is_last = false;        // computes the final norm and logits
-  std::optional<DType> dtype;  // of weights and KV cache; absent: as stored
-  bool dummy_weights = false;  // random, from config.json only; same for every split into stages
-  int32_t max_batched_tokens = 512;
-  int32_t max_sequences = 64;
-  int32_t max_logit_rows = 0;    // largest number of rows with logits per call; 0: max_sequences
-  int32_t max_model_len = 2048;  // tokens
+  bool is_first = false;  // computes the embedding
+  bool is_last = false;   // computes the final norm and logits
+  v1::LoadConfig config;
+  int32_t max_logit_rows = 0;  // largest number of rows with logits per call; 0: max_sequences
   std::shared_ptr<WorkCounter> work = std::make_shared<WorkCounter>();  // grows with each layer
 };
 
 // The number of max_sequences that decode in one step: there is one microbatch per stage.
-inline int32_t SequencesAtOnce(uint32_t max_sequences, uint32_t n_stages) {
-  return static_cast<int32_t>((max_sequences + n_stages - 1) / std::max(1u, n_stages));
+inline int32_t SequencesAtOnce(int32_t max_sequences, uint32_t n_stages) {
+  const int32_t n = std::max(1, static_cast<int32_t>(n_stages));
+  return (max_sequences + n - 1) / n;
 }
 
 // Rows of a step. Absent: all rows.

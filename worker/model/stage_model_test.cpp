@@ -23,14 +23,13 @@ constexpr const char* kGemma =
 
 StageModelOptions Options(const TempDir& dir) {
   dir.Write("config.json", kGemma);
-  return {.model_dir = dir.path(),
-          .n_layers = 4,
-          .is_first = true,
-          .is_last = true,
-          .dummy_weights = true,
-          .max_batched_tokens = 32,
-          .max_sequences = 4,
-          .max_model_len = 64};
+  v1::LoadConfig config;
+  config.set_load_format(v1::LOAD_FORMAT_DUMMY);
+  config.set_max_batched_tokens(32);
+  config.set_max_sequences(4);
+  config.set_max_model_len(64);
+  return {
+      .model_dir = dir.path(), .n_layers = 4, .is_first = true, .is_last = true, .config = config};
 }
 
 TEST_CASE("dummy weights give finite logits, and the KV cache can be replaced") {
@@ -90,7 +89,7 @@ TEST_CASE("memory is reported by purpose") {
   const auto tail = load();
   // A single stage stores the tied table once. With two stages, each stores it.
   CHECK(head->weights_bytes() + tail->weights_bytes() == whole->weights_bytes() + 50 * 16 * 2);
-  options.dtype = DType::kF32;
+  options.config.set_dtype(v1::DTYPE_FLOAT32);
   CHECK(load()->kv_block_bytes() == std::vector<uint64_t>{2 * layer_block, 4 * layer_block});
 }
 
@@ -188,15 +187,17 @@ TEST_CASE("options that no model accepts are refused") {
   CHECK_THAT(error([](auto& o) { o.n_layers = 5; }), ContainsSubstring("4 layers"));
   CHECK_THAT(error([](auto& o) { o.first_layer = -1; }), ContainsSubstring("4 layers"));
   CHECK_THAT(error([](auto& o) { o.is_last = false; }), ContainsSubstring("last"));
-  CHECK_THAT(error([](auto& o) { o.max_model_len = 65; }), ContainsSubstring("from 1 to 64"));
-  CHECK_THAT(error([](auto& o) { o.max_sequences = 0; }), ContainsSubstring("max_sequences"));
+  CHECK_THAT(error([](auto& o) { o.config.set_max_model_len(65); }),
+             ContainsSubstring("from 1 to 64"));
+  CHECK_THAT(error([](auto& o) { o.config.set_max_sequences(0); }),
+             ContainsSubstring("max_sequences"));
 }
 
 TEST_CASE("a checkpoint that does not match its config is refused with all problems") {
   TempDir dir;
   const auto ops = kernels::MakeReferenceOps();
   StageModelOptions options = Options(dir);
-  options.dummy_weights = false;
+  options.config.set_load_format(v1::LOAD_FORMAT_AUTO);
   CHECK(absl::IsNotFound(StageModel::Load(options, ops.get(), nullptr).status()));
 
   const std::string header =

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "common/check.h"
+#include "common/config/load_config.h"
 #include "common/float_convert.h"
 #include "common/gguf/blocks.h"
 #include "common/status.h"
@@ -169,18 +170,19 @@ absl::StatusOr<std::unique_ptr<StageWeights>> LoadWeights(const StageModelOption
   auto weights = std::make_unique<StageWeights>();
   const WeightPlan plan = PlanWeights(options, spec, weights.get());
   std::unique_ptr<WeightSource> source;
-  if (options.dummy_weights) {
+  if (options.config.load_format() == v1::LOAD_FORMAT_DUMMY) {
     source = MakeDummyWeights(spec.stored_dtype, plan.requests);
   } else {
-    const CheckpointOptions checkpoint(options.model_dir, options.adapter_dir);
+    const CheckpointOptions checkpoint(options.model_dir, options.config.adapter_dir());
     SC_RETURN_IF_ERROR(CheckNames(checkpoint, spec, WholeModelRequests(options, spec)));
     SC_ASSIGN_OR_RETURN(source, OpenCheckpoint(checkpoint, plan.requests));
   }
   WeightReader reader(plan, source.get(), ops, progress);
-  weights->n_bytes = reader.DeviceBytes(options.dtype, spec.stored_dtype);
+  const std::optional<DType> dtype = DTypeOf(options.config);
+  weights->n_bytes = reader.DeviceBytes(dtype, spec.stored_dtype);
   SC_RETURN_IF_ERROR(
       CheckRoom(*ops, "weights", weights->n_bytes, "spread the model over more stages"));
-  SC_RETURN_IF_ERROR(reader.Read(options.dtype, spec.stored_dtype));
+  SC_RETURN_IF_ERROR(reader.Read(dtype, spec.stored_dtype));
   return weights;
 }
 

@@ -27,9 +27,9 @@ constexpr double kDefaultFraction = 0.9;
 // sequences, or more if necessary. Each sequence starts at position 0.
 class LargestStep {
  public:
-  LargestStep(int32_t n_tokens, int32_t n_seqs, int32_t n_groups, const ProfileLimits& limits) {
-    const int32_t most = limits.max_model_len;
-    n_seqs = std::min(std::max(n_seqs, (n_tokens + most - 1) / most), limits.max_sequences);
+  LargestStep(int32_t n_tokens, int32_t n_seqs, int32_t n_groups, const v1::LoadConfig& config) {
+    const int32_t most = config.max_model_len();
+    n_seqs = std::min(std::max(n_seqs, (n_tokens + most - 1) / most), config.max_sequences());
     n_tokens = static_cast<int32_t>(std::min<int64_t>(n_tokens, int64_t{n_seqs} * most));
     token_ids_.assign(static_cast<size_t>(n_tokens), 0);
     int32_t begin = 0;
@@ -78,34 +78,35 @@ absl::Status RunStep(StageModel& model, kernels::Ops& ops, bool is_last, const L
 }
 
 // The part of the host's memory to use for a KV cache there.
-uint64_t HostKvBytes(const ProfileLimits& limits, uint64_t bytes_of_all_groups) {
+uint64_t HostKvBytes(const ProfileOptions& options, uint64_t bytes_of_all_groups) {
   const double free_bytes = static_cast<double>(ReadHostMemory().available_bytes);
   const uint64_t useful_blocks =
-      uint64_t(limits.max_sequences) *
-      ((limits.max_model_len + kernels::kBlockTokens - 1) / kernels::kBlockTokens);
+      uint64_t(options.config.max_sequences()) *
+      ((options.config.max_model_len() + kernels::kBlockTokens - 1) / kernels::kBlockTokens);
   return std::min(
-      static_cast<uint64_t>(free_bytes * kDefaultShare / std::max(1, limits.n_local_workers)),
+      static_cast<uint64_t>(free_bytes * kDefaultShare / std::max(1, options.n_local_workers)),
       useful_blocks * bytes_of_all_groups);
 }
 
 // Blocks per group that the longest sequence needs.
-uint64_t BlocksOfLongest(const ModelSpec& spec, const ProfileLimits& limits) {
+uint64_t BlocksOfLongest(const ModelSpec& spec, const v1::LoadConfig& config) {
   const auto blocks = [](int64_t n_tokens) {
     return static_cast<uint64_t>((n_tokens + kernels::kBlockTokens - 1) / kernels::kBlockTokens);
   };
   int64_t widest = 0;
   for (const KvGroupSpec& group : spec.kv_groups) {
-    if (group.window == 0) return blocks(limits.max_model_len);
+    if (group.window == 0) return blocks(config.max_model_len());
     widest = std::max<int64_t>(widest, group.window);
   }
-  return std::min(blocks(limits.max_model_len), blocks(widest + limits.max_batched_tokens) + 2);
+  return std::min(blocks(config.max_model_len()), blocks(widest + config.max_batched_tokens()) + 2);
 }
 
 // The memory that remains of the limits' fraction of the device's memory after what is already
 // taken. It must hold at least one block of each group.
-absl::StatusOr<uint64_t> DeviceKvBytes(const v1::MemoryReport& report, const ProfileLimits& limits,
+absl::StatusOr<uint64_t> DeviceKvBytes(const v1::MemoryReport& report, const v1::LoadConfig& config,
                                        uint64_t one_block_each, uint64_t of_longest) {
-  const double fraction = limits.memory_fraction > 0 ? limits.memory_fraction : kDefaultFraction;
+  const double fraction =
+      config.memory_fraction() > 0 ? config.memory_fraction() : kDefaultFraction;
   const auto total = static_cast<double>(report.device_bytes());
   const auto taken = static_cast<double>(report.taken_bytes());
   const double left = fraction * total - taken;
@@ -116,12 +117,12 @@ absl::StatusOr<uint64_t> DeviceKvBytes(const v1::MemoryReport& report, const Pro
   std::string what_would_do = "spread the model over more stages";
   if (fraction_for(of_longest) <= 1) {
     what_would_do = fmt::format("a sequence of {} tokens needs --memory-fraction {:.3f}",
-                                limits.max_model_len, fraction_for(of_longest));
+                                config.max_model_len(), fraction_for(of_longest));
   } else if (fraction_for(one_block_each) <= 1) {
     what_would_do = fmt::format(
         "a sequence of {} tokens needs {} more, and the device does not have that: raise "
         "--memory-fraction and lower --max-model-len, or spread the model over more stages",
-        limits.max_model_len, FormatBytes(of_longest));
+        config.max_model_len(), FormatBytes(of_longest));
   }
   return absl::ResourceExhaustedError(
       fmt::format("--memory-fraction {:.3g} of the device's {} leaves no memory for the KV cache: "
@@ -133,11 +134,12 @@ absl::StatusOr<uint64_t> DeviceKvBytes(const v1::MemoryReport& report, const Pro
 }  // namespace
 
 absl::StatusOr<v1::MemoryReport> ProfileMemory(StageModel& model, kernels::Ops& ops, bool is_last,
-                                               const ProfileLimits& limits) {
+                                               const ProfileOptions& options) {
+  const v1::LoadConfig& config = options.config;
   const std::vector<uint64_t> block_bytes = model.kv_block_bytes();
   const auto n_groups = static_cast<int32_t>(block_bytes.size());
-  const int32_t max_tokens = limits.max_batched_tokens;
-  const int32_t max_sequences = std::min(limits.max_sequences, max_tokens);
+  const int32_t max_tokens = config.max_batched_tokens();
+  const int32_t max_sequences = std::min(config.max_sequences(), max_tokens);
   const int32_t max_logits = std::min(model.max_logit_rows(), max_sequences);
 
   SC_RETURN_IF_ERROR(ops.Rehearse(true));
@@ -145,7 +147,7 @@ absl::StatusOr<v1::MemoryReport> ProfileMemory(StageModel& model, kernels::Ops& 
   if (ops.has_own_memory()) sizes = StepSizes(max_sequences, max_tokens);
   // Returns how long a step of `size` rows takes.
   const auto run = [&](int32_t size) -> absl::StatusOr<Milliseconds> {
-    const LargestStep step(size, std::min(size, max_sequences), n_groups, limits);
+    const LargestStep step(size, std::min(size, max_sequences), n_groups, config);
     const auto started = std::chrono::steady_clock::now();
     SC_RETURN_IF_ERROR(RunStep(model, ops, is_last, step, FirstRows(std::min(size, max_logits)),
                                /*knows_rows=*/false));
@@ -156,7 +158,7 @@ absl::StatusOr<v1::MemoryReport> ProfileMemory(StageModel& model, kernels::Ops& 
     SC_RETURN_IF_ERROR(run(*size).status());
   }
   if (ops.has_own_memory()) {  // one prompt, with logits of its last row only
-    const LargestStep step(max_tokens, 1, n_groups, limits);
+    const LargestStep step(max_tokens, 1, n_groups, config);
     SC_RETURN_IF_ERROR(
         RunStep(model, ops, is_last, step, {step.batch().n_tokens - 1}, /*knows_rows=*/true));
   }
@@ -168,23 +170,23 @@ absl::StatusOr<v1::MemoryReport> ProfileMemory(StageModel& model, kernels::Ops& 
   SC_RETURN_IF_ERROR(model.AllocateKv(std::vector<uint64_t>(n_groups, 0)));
 
   const uint64_t one_block_each = std::reduce(block_bytes.begin(), block_bytes.end());
-  const uint64_t of_longest = one_block_each * BlocksOfLongest(model.spec(), limits);
+  const uint64_t of_longest = one_block_each * BlocksOfLongest(model.spec(), config);
   v1::MemoryReport report;
-  uint64_t kv_bytes = limits.kv_memory_bytes;
+  uint64_t kv_bytes = config.kv_memory_bytes();
   if (kv_bytes == 0 && ops.has_own_memory()) {
     const kernels::MemoryInUse memory = ops.Memory();
     report.set_device_bytes(memory.total_bytes);
-    report.set_taken_bytes(memory.total_bytes - memory.free_bytes + ReservedBytes(limits.n_links));
-    SC_ASSIGN_OR_RETURN(kv_bytes, DeviceKvBytes(report, limits, one_block_each, of_longest));
+    report.set_taken_bytes(memory.total_bytes - memory.free_bytes + ReservedBytes(options.n_links));
+    SC_ASSIGN_OR_RETURN(kv_bytes, DeviceKvBytes(report, config, one_block_each, of_longest));
   } else if (kv_bytes == 0) {
-    kv_bytes = HostKvBytes(limits, one_block_each);
+    kv_bytes = HostKvBytes(options, one_block_each);
   }
   if (kv_bytes < one_block_each) {
     return absl::ResourceExhaustedError(
         fmt::format("{} of KV memory do not hold one KV block of each kind on this stage; it needs "
                     "at least {} (--kv-memory {}); a sequence of {} tokens needs {}",
                     FormatBytes(kv_bytes), FormatBytes(one_block_each), one_block_each,
-                    limits.max_model_len, FormatBytes(of_longest)));
+                    config.max_model_len(), FormatBytes(of_longest)));
   }
 
   report.set_weights_bytes(model.weights_bytes());

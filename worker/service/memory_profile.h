@@ -11,12 +11,8 @@
 
 namespace stagecoach::worker {
 
-struct ProfileLimits {
-  int32_t max_batched_tokens = 0;
-  int32_t max_sequences = 0;
-  int32_t max_model_len = 0;     // tokens
-  uint64_t kv_memory_bytes = 0;  // 0: from the free memory
-  double memory_fraction = 0;  // of a device's memory, for everything this worker allocates; 0: 0.9
+struct ProfileOptions {
+  v1::LoadConfig config;
   int32_t n_local_workers = 1;
   int32_t n_links = 0;  // NCCL communicators that are made later
 };
@@ -26,6 +22,6 @@ struct ProfileLimits {
 // the KV cache. A device without its own memory runs only the largest step. RESOURCE_EXHAUSTED if
 // the KV memory cannot hold one block of each group; the message suggests a fix if one is known.
 absl::StatusOr<v1::MemoryReport> ProfileMemory(StageModel& model, kernels::Ops& ops, bool is_last,
-                                               const ProfileLimits& limits);
+                                               const ProfileOptions& options);
 
 }  // namespace stagecoach::worker

@@ -68,6 +68,7 @@ absl::StatusOr<v1::LoadProgress> StageService::LoadModel(
     beat.SetBytes(done, total);
     return StillWanted(context, request.lease());
   };
+  const v1::LoadConfig& config = request.config();
   const auto n_stages = static_cast<int32_t>(request.n_stages());
   const LinkNeeds links = transport_->links_devices()
                               ? LinkNeedsOf(static_cast<int32_t>(request.stage()), n_stages)
@@ -79,9 +80,9 @@ absl::StatusOr<v1::LoadProgress> StageService::LoadModel(
   SC_RETURN_IF_ERROR(transport_->Prepare(
       {.stage = static_cast<int32_t>(request.stage()),
        .n_stages = n_stages,
-       .hidden_bytes = size_t{request.max_batched_tokens()} *
+       .hidden_bytes = static_cast<size_t>(config.max_batched_tokens()) *
                        static_cast<size_t>(model_->spec().hidden_size) * sizeof(float),
-       .token_bytes = size_t{request.max_sequences()} * sizeof(int32_t)}));
+       .token_bytes = static_cast<size_t>(config.max_sequences()) * sizeof(int32_t)}));
 
   SC_ASSIGN_OR_RETURN(auto grammars, MakeGrammars(request, model_->spec().vocab_size));
   {
@@ -95,11 +96,7 @@ absl::StatusOr<v1::LoadProgress> StageService::LoadModel(
   SC_ASSIGN_OR_RETURN(
       *last.mutable_report(),
       ProfileMemory(*model_, *ops_, request.stage() + 1 == request.n_stages(),
-                    {.max_batched_tokens = static_cast<int32_t>(request.max_batched_tokens()),
-                     .max_sequences = static_cast<int32_t>(request.max_sequences()),
-                     .max_model_len = static_cast<int32_t>(request.max_model_len()),
-                     .kv_memory_bytes = request.kv_memory_bytes(),
-                     .memory_fraction = request.memory_fraction(),
+                    {.config = config,
                      .n_local_workers = static_cast<int32_t>(request.n_local_workers()),
                      .n_links = links.communicators}));
   SetPhase(&v1::LoadPhases::set_profile_ms, MsSince(profiling));
@@ -189,10 +186,7 @@ absl::Status StageService::DoJoin(const grpc::ServerContext& context,
                                     .previous_link = request.previous_link(),
                                     .tokens_link = request.tokens_link()}));
   SetPhase(&v1::LoadPhases::set_connect_ms, MsSince(connecting));
-  const StageLimits limits{.max_batched_tokens = static_cast<int32_t>(loaded_.max_batched_tokens()),
-                           .max_sequences = static_cast<int32_t>(loaded_.max_sequences()),
-                           .max_model_len = static_cast<int32_t>(loaded_.max_model_len()),
-                           .max_logprobs = static_cast<int32_t>(loaded_.max_logprobs()),
+  const StageLimits limits{.config = loaded_.config(),
                            .vocab_size = model_->spec().vocab_size,
                            .n_kv_groups = static_cast<int32_t>(kv_blocks.size())};
   const StageExecutor::Config config{.epoch = request.lease().epoch(),
@@ -213,7 +207,7 @@ absl::Status StageService::DoJoin(const grpc::ServerContext& context,
     executor = absl::ResourceExhaustedError(
         fmt::format("no memory for the tables of {} sequences of {} tokens: lower "
                     "--max-sequences or --max-model-len",
-                    limits.max_sequences, limits.max_model_len));
+                    loaded_.config().max_sequences(), loaded_.config().max_model_len()));
   }
   if (!executor.ok()) {
     transport_->Close(executor.status());

@@ -104,7 +104,7 @@ TEST_CASE("a worker describes itself") {
 TEST_CASE("loading streams progress and ends with a memory report") {
   ToyWorker worker;
   v1::LoadRequest request = LoadRequestFor(0, 1);
-  request.set_kv_memory_bytes(1 << 20);
+  request.mutable_config()->set_kv_memory_bytes(1 << 20);
   const Loaded loaded = Load(worker, request);
   REQUIRE(loaded.status.ok());
   REQUIRE_FALSE(loaded.progress.empty());
@@ -137,11 +137,11 @@ TEST_CASE("a failed load gives the reason, and the worker can load again") {
   CHECK(loaded.status.error_code() == grpc::StatusCode::INTERNAL);
   CHECK(loaded.status.error_message() == "no more threads");
   request = LoadRequestFor(0, 1);
-  request.set_kv_memory_bytes(1000);
+  request.mutable_config()->set_kv_memory_bytes(1000);
   loaded = Load(worker, request);
   CHECK(loaded.status.error_code() == grpc::StatusCode::RESOURCE_EXHAUSTED);
   CHECK(loaded.status.error_message().find("1024") != std::string::npos);
-  request.set_max_sequences(0);
+  request.mutable_config()->set_max_sequences(0);
   CHECK(Load(worker, request).status.error_code() == grpc::StatusCode::INVALID_ARGUMENT);
   CHECK(Load(worker, LoadRequestFor(0, 1)).status.ok());
 }

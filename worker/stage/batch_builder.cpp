@@ -5,9 +5,9 @@
 namespace stagecoach::worker {
 
 BatchBuilder::BatchBuilder(const StageLimits& limits)
-    : token_ids_(limits.max_batched_tokens),
-      seqs_(limits.max_sequences),
-      row_starts_(limits.max_sequences + 1) {}
+    : token_ids_(limits.config.max_batched_tokens()),
+      seqs_(limits.config.max_sequences()),
+      row_starts_(limits.config.max_sequences() + 1) {}
 
 void BatchBuilder::Build(const StepMetaView& meta, const SlotTable& slots) {
   const size_t n_seqs = meta.n_slots();

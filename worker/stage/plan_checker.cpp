@@ -23,7 +23,7 @@ PlanChecker::PlanChecker(const StageLimits& limits, uint64_t epoch, std::vector<
     : limits_(limits),
       epoch_(epoch),
       kv_blocks_(std::move(kv_blocks)),
-      slots_(static_cast<size_t>(limits.max_sequences)) {
+      slots_(static_cast<size_t>(limits.config.max_sequences())) {
   for (Slot& slot : slots_) slot.n_blocks.assign(limits_.n_kv_groups, 0);
 }
 
@@ -45,9 +45,9 @@ absl::Status PlanChecker::Check(const StepMetaView& meta,
       return absl::InvalidArgumentError(
           absl::StrCat(meta.n_groups, " KV groups; the model has ", limits_.n_kv_groups));
     }
-    if (meta.n_rows > static_cast<uint32_t>(limits_.max_batched_tokens)) {
+    if (meta.n_rows > static_cast<uint32_t>(limits_.config.max_batched_tokens())) {
       return absl::InvalidArgumentError(absl::StrCat(
-          meta.n_rows, " tokens; the stage was loaded for ", limits_.max_batched_tokens));
+          meta.n_rows, " tokens; the stage was loaded for ", limits_.config.max_batched_tokens()));
     }
     for (uint32_t slot : meta.releases) SC_RETURN_IF_ERROR(CheckRelease(slot));
     for (size_t i = 0; i < meta.registrations.size(); ++i) {
@@ -76,9 +76,9 @@ absl::Status PlanChecker::CheckRegistration(const StepMetaView& meta, const Slot
   if (r.slot >= slots_.size()) {
     return Invalid(r.slot, absl::StrCat("there are ", slots_.size(), " slots"));
   }
-  if (r.n_tokens == 0 || r.n_tokens > static_cast<uint32_t>(limits_.max_model_len)) {
+  if (r.n_tokens == 0 || r.n_tokens > static_cast<uint32_t>(limits_.config.max_model_len())) {
     return Invalid(r.slot, absl::StrCat(r.n_tokens, " tokens registered; 1 to ",
-                                        limits_.max_model_len, " are possible"));
+                                        limits_.config.max_model_len(), " are possible"));
   }
   if (r.n_prompt == 0 || r.n_prompt > r.n_tokens) {
     return Invalid(r.slot, absl::StrCat("a prompt of ", r.n_prompt, " of ", r.n_tokens, " tokens"));
@@ -105,9 +105,10 @@ absl::Status PlanChecker::CheckSampling(uint32_t slot, const v1::SlotSampling& s
   });
   if (!all_finite) return Invalid(slot, "a sampling value is not finite");
   if (params.temperature < 0) return Invalid(slot, "a negative temperature");
-  if (sampling.n_logprobs() > limits_.max_logprobs ||
-      sampling.n_prompt_logprobs() > limits_.max_logprobs) {
-    return Invalid(slot, absl::StrCat("more than ", limits_.max_logprobs, " log-probabilities"));
+  if (sampling.n_logprobs() > limits_.config.max_logprobs() ||
+      sampling.n_prompt_logprobs() > limits_.config.max_logprobs()) {
+    return Invalid(slot,
+                   absl::StrCat("more than ", limits_.config.max_logprobs(), " log-probabilities"));
   }
   if (sampling.bias_ids_size() != sampling.bias_values_size()) {
     return Invalid(slot, absl::StrCat(sampling.bias_ids_size(), " bias ids, but ",
@@ -152,9 +153,9 @@ absl::Status PlanChecker::CheckSlot(const StepMetaView& meta, size_t i) {
   }
   // The start is at most max_model_len, n_tokens max_batched_tokens: no overflow.
   const uint32_t end = meta.starts[i] + meta.n_tokens[i];
-  if (end > static_cast<uint32_t>(limits_.max_model_len)) {
+  if (end > static_cast<uint32_t>(limits_.config.max_model_len())) {
     return Invalid(id, absl::StrCat("reaches position ", end - 1, "; sequences end at ",
-                                    limits_.max_model_len, " tokens"));
+                                    limits_.config.max_model_len(), " tokens"));
   }
   if (end > slot.n_tokens) {
     return Invalid(id, absl::StrCat("computes position ", end - 1, ", but only ", slot.n_tokens,

@@ -12,12 +12,12 @@ namespace {
 constexpr uint64_t kEpoch = 4;
 
 StageLimits Limits() {
-  return {.max_batched_tokens = 32,
-          .max_sequences = 2,
-          .max_model_len = 64,
-          .max_logprobs = 5,
-          .vocab_size = 100,
-          .n_kv_groups = 1};
+  v1::LoadConfig config;
+  config.set_max_batched_tokens(32);
+  config.set_max_sequences(2);
+  config.set_max_model_len(64);
+  config.set_max_logprobs(5);
+  return {.config = config, .vocab_size = 100, .n_kv_groups = 1};
 }
 
 class Fixture {

@@ -29,7 +29,7 @@ absl::StatusOr<std::unique_ptr<PendingSamples>> PendingSamples::Allocate(const S
                                                                          const StageModel& model,
                                                                          kernels::Ops* ops) {
   const size_t n_rows = static_cast<size_t>(model.max_logit_rows());
-  const size_t n_top = n_rows * static_cast<size_t>(limits.max_logprobs);
+  const size_t n_top = n_rows * static_cast<size_t>(limits.config.max_logprobs());
   auto pending = std::make_unique<PendingSamples>();
   SC_ASSIGN_OR_RETURN(pending->memory_,
                       ops->AllocateHost(n_rows * sizeof(kernels::SampledToken) +
@@ -38,12 +38,12 @@ absl::StatusOr<std::unique_ptr<PendingSamples>> PendingSamples::Allocate(const S
   auto* const top_ids = reinterpret_cast<int32_t*>(pending->sampled_.data() + n_rows);
   auto* const top_logprobs = reinterpret_cast<float*>(top_ids + n_top);
   for (size_t i = 0; i < n_rows; ++i) {
-    const size_t first = i * static_cast<size_t>(limits.max_logprobs);
+    const size_t first = i * static_cast<size_t>(limits.config.max_logprobs());
     new (&pending->sampled_[i])
         kernels::SampledToken{.top_ids = top_ids + first, .top_logprobs = top_logprobs + first};
   }
   pending->rows_.reserve(n_rows);
-  pending->tokens_.reserve(limits.max_sequences);
+  pending->tokens_.reserve(limits.config.max_sequences());
   return pending;
 }
 
@@ -55,8 +55,8 @@ Sampler::Sampler(const StageLimits& limits, StageModel* model, kernels::Ops* ops
       masks_(masks),
       clock_(clock) {
   const size_t n_rows = static_cast<size_t>(model->max_logit_rows());
-  wants_.reserve(limits.max_batched_tokens);
-  rows_.reserve(limits.max_batched_tokens);
+  wants_.reserve(limits.config.max_batched_tokens());
+  rows_.reserve(limits.config.max_batched_tokens());
   sample_rows_.resize(n_rows);
 }
 

@@ -12,18 +12,20 @@ namespace stagecoach::worker {
 SlotTable::SlotTable(const StageLimits& limits, Needs needs)
     : limits_(limits),
       needs_(needs),
-      token_stride_(static_cast<size_t>(limits.max_model_len) + 1),
-      slots_(limits.max_sequences),
-      n_blocks_(size_t(limits.max_sequences) * limits.n_kv_groups) {
+      token_stride_(static_cast<size_t>(limits.config.max_model_len()) + 1),
+      slots_(limits.config.max_sequences()),
+      n_blocks_(size_t(limits.config.max_sequences()) * limits.n_kv_groups) {
   // The rows of a step need at most this many new blocks, because each sequence may add a partial
   // block. A cached prefix at a sequence's start may need more.
-  new_blocks_.reserve(size_t(limits.n_kv_groups) *
-                      (limits.max_batched_tokens / kernels::kBlockTokens + limits.max_sequences));
+  new_blocks_.reserve(
+      size_t(limits.n_kv_groups) *
+      (limits.config.max_batched_tokens() / kernels::kBlockTokens + limits.config.max_sequences()));
   // Left uninitialised, so that a page is backed by memory only when a sequence reaches it.
   if (needs_.tokens) {
-    tokens_ = std::make_unique_for_overwrite<int32_t[]>(limits.max_sequences * token_stride_);
+    tokens_ =
+        std::make_unique_for_overwrite<int32_t[]>(limits.config.max_sequences() * token_stride_);
   }
-  if (needs_.sampling) sampling_.resize(limits.max_sequences);
+  if (needs_.sampling) sampling_.resize(limits.config.max_sequences());
 }
 
 void SlotTable::Apply(const StepMetaView& meta, std::span<v1::SlotSampling> sampling) {

@@ -11,11 +11,11 @@ namespace stagecoach::worker {
 namespace {
 
 StageLimits Limits() {
-  return {.max_batched_tokens = 40,
-          .max_sequences = 3,
-          .max_model_len = 64,
-          .vocab_size = 100,
-          .n_kv_groups = 2};
+  v1::LoadConfig config;
+  config.set_max_batched_tokens(40);
+  config.set_max_sequences(3);
+  config.set_max_model_len(64);
+  return {.config = config, .vocab_size = 100, .n_kv_groups = 2};
 }
 
 // An encoded plan and a view into its bytes.

@@ -31,14 +31,14 @@ StageExecutor::StageExecutor(const Config& config, StageModel* model, kernels::O
       slots_(config.limits,
              {.tokens = config.is_first() || config.is_last(), .sampling = config.is_last()}),
       batch_(config.limits),
-      sampled_in_(config.limits.max_sequences),
+      sampled_in_(config.limits.config.max_sequences()),
       plans_(kMaxPlansAhead),
       steps_(kMaxPlansAhead),
       hidden_(kHiddenAhead),
       free_ends_(kStartedSteps),
       started_(kStartedSteps) {
   if (config_.is_last()) {
-    masks_ = std::make_unique<GrammarMasks>(config_.grammars, config_.limits.max_sequences,
+    masks_ = std::make_unique<GrammarMasks>(config_.grammars, config_.limits.config.max_sequences(),
                                             MaskThreads(), config_.work);
     sampler_ = std::make_unique<Sampler>(config_.limits, model_, ops_, masks_.get(), &clock_);
   }
@@ -61,8 +61,9 @@ absl::Status StageExecutor::AllocateEnds() {
       SC_ASSIGN_OR_RETURN(ends_[i].samples,
                           PendingSamples::Allocate(config_.limits, *model_, ops_));
     } else if (device_ == nullptr) {
-      SC_ASSIGN_OR_RETURN(ends_[i].hidden,
-                          ops_->AllocateHost(HiddenBytes(config_.limits.max_batched_tokens)));
+      SC_ASSIGN_OR_RETURN(
+          ends_[i].hidden,
+          ops_->AllocateHost(HiddenBytes(config_.limits.config.max_batched_tokens())));
     }
     SC_RETURN_IF_ERROR(free_ends_.Push(i));
   }

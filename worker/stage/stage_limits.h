@@ -5,19 +5,17 @@
 #include <cstdint>
 
 #include "kernels/ops.h"
+#include "stagecoach/v1/load.pb.h"
 
 namespace stagecoach::worker {
 
 struct StageLimits {
-  int32_t max_batched_tokens = 512;
-  int32_t max_sequences = 64;    // slots
-  int32_t max_model_len = 2048;  // tokens
-  int32_t max_logprobs = 20;
+  v1::LoadConfig config;  // max_sequences is the number of slots
   int32_t vocab_size = 0;
   int32_t n_kv_groups = 1;
 
   int32_t max_blocks() const {  // of one sequence in one KV group
-    return (max_model_len + kernels::kBlockTokens - 1) / kernels::kBlockTokens;
+    return (config.max_model_len() + kernels::kBlockTokens - 1) / kernels::kBlockTokens;
   }
 };
 

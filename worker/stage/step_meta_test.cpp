@@ -282,11 +282,11 @@ uint64_t ReadAll(const StepMetaView& view) {
 TEST_CASE("modified bytes are refused or give a view that stays inside them") {
   const std::string good = Encoded(SamplePlan());
   std::mt19937 random(1);
-  const StageLimits limits{.max_batched_tokens = 64,
-                           .max_sequences = 6,
-                           .max_model_len = 64,
-                           .vocab_size = 100,
-                           .n_kv_groups = 2};
+  StageLimits limits{.vocab_size = 100, .n_kv_groups = 2};
+  limits.config.set_max_batched_tokens(64);
+  limits.config.set_max_sequences(6);
+  limits.config.set_max_model_len(64);
+  limits.config.set_max_logprobs(20);
   uint64_t sum = 0;
   int n_decoded = 0, n_parsed = 0;
   for (int round = 0; round < 100000; ++round) {

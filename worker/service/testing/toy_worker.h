@@ -34,7 +34,7 @@ inline absl::StatusOr<std::unique_ptr<StageModel>> LoadToy(const StageModelOptio
   return std::make_unique<ToyModel>(
       ToyModelOptions{.first_layer = options.first_layer,
                       .n_layers = options.n_layers,
-                      .max_batched_tokens = options.max_batched_tokens});
+                      .max_batched_tokens = options.config.max_batched_tokens()});
 }
 
 // A worker with a toy model behind a real server.
@@ -96,10 +96,7 @@ inline v1::LoadRequest LoadRequestFor(uint32_t stage, uint32_t n_stages,
   const uint32_t first = kToyLayers * stage / n_stages;
   request.set_first_layer(first);
   request.set_n_layers(kToyLayers * (stage + 1) / n_stages - first);
-  request.set_max_batched_tokens(64);
-  request.set_max_sequences(6);
-  request.set_max_model_len(160);
-  request.set_max_logprobs(5);
+  *request.mutable_config() = ToyLimits().config;
   request.set_n_local_workers(n_stages);
   return request;
 }

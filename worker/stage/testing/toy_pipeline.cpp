@@ -18,12 +18,12 @@ namespace stagecoach::worker {
 using kernels::kBlockTokens;
 
 StageLimits ToyLimits() {
-  return {.max_batched_tokens = 64,
-          .max_sequences = 6,
-          .max_model_len = 160,
-          .max_logprobs = 5,
-          .vocab_size = kToyVocab,
-          .n_kv_groups = 2};
+  v1::LoadConfig config;
+  config.set_max_batched_tokens(64);
+  config.set_max_sequences(6);
+  config.set_max_model_len(160);
+  config.set_max_logprobs(5);
+  return {.config = config, .vocab_size = kToyVocab, .n_kv_groups = 2};
 }
 
 std::shared_ptr<text::GrammarCache> ToyGrammars() {
@@ -96,7 +96,7 @@ ToyPipeline::ToyPipeline(int32_t n_stages, Kind kind) : stages_(n_stages) {
                                    .hidden_out = is_last ? nullptr : queues[i + 1],
                                    .tokens_in = is_first ? queues[0] : nullptr,
                                    .tokens_out = is_last ? queues[0] : nullptr},
-        ToyLimits().max_sequences * sizeof(int32_t));
+        ToyLimits().config.max_sequences() * sizeof(int32_t));
   }
   for (int32_t i = 0; i < n_stages; ++i) {
     const int32_t first = kToyLayers * i / n_stages;

@@ -1,0 +1,37 @@
+#include "common/config/load_config.h"
+
+#include <google/protobuf/util/message_differencer.h>
+
+namespace stagecoach {
+
+std::optional<DType> DTypeOf(const v1::LoadConfig& config) {
+  switch (config.dtype()) {
+    case v1::DTYPE_FLOAT32:
+      return DType::kF32;
+    case v1::DTYPE_BFLOAT16:
+      return DType::kBF16;
+    case v1::DTYPE_FLOAT16:
+      return DType::kF16;
+    default:
+      return std::nullopt;
+  }
+}
+
+v1::DType ToProto(std::optional<DType> dtype) {
+  if (!dtype) return v1::DTYPE_UNSPECIFIED;
+  switch (*dtype) {
+    case DType::kF32:
+      return v1::DTYPE_FLOAT32;
+    case DType::kBF16:
+      return v1::DTYPE_BFLOAT16;
+    case DType::kF16:
+      return v1::DTYPE_FLOAT16;
+  }
+  return v1::DTYPE_UNSPECIFIED;
+}
+
+bool v1::operator==(const LoadConfig& a, const LoadConfig& b) {
+  return google::protobuf::util::MessageDifferencer::Equals(a, b);
+}
+
+}  // namespace stagecoach
