@@ -51,6 +51,7 @@ struct Registry {
   std::map<std::string, int> listeners ABSL_GUARDED_BY(mutex);  // by address
   std::map<NcclComm, std::shared_ptr<NcclCommunicator>> comms ABSL_GUARDED_BY(mutex);
   int n_ids ABSL_GUARDED_BY(mutex) = 0;
+  std::function<void()> on_abort ABSL_GUARDED_BY(mutex);
 };
 Registry& TheRegistry() {
   static Registry* const registry = new Registry;
@@ -147,11 +148,14 @@ NcclResult GetAsyncError(NcclComm comm, NcclResult* result) {
 
 NcclResult Abort(NcclComm handle) {
   std::shared_ptr<NcclCommunicator> comm;
+  std::function<void()> on_abort;
   {
     const MutexLock lock(TheRegistry().mutex);
     comm = std::move(TheRegistry().comms.extract(handle).mapped());
+    on_abort = TheRegistry().on_abort;
   }
   comm->aborted = true;
+  if (on_abort) on_abort();
   return kNcclSuccess;
 }
 
@@ -252,6 +256,10 @@ void BlockFakeNcclLaunches(bool value) { blocking = value; }
 void FailFakeNcclSends(bool value) { failing = value; }
 void CutFakeNcclReceives(int n) { n_to_cut = n; }
 void AllocateInFakeNccl(bool allocates) { allocating = allocates; }
+void OnFakeNcclAbort(std::function<void()> aborted) {
+  const MutexLock lock(TheRegistry().mutex);
+  TheRegistry().on_abort = std::move(aborted);
+}
 void DelayFakeNccl(uint32_t seed) { delay_seed = seed; }
 int64_t FakeNcclCommunicators() {
   const MutexLock lock(TheRegistry().mutex);
