@@ -79,6 +79,7 @@ def test_the_error_after_a_lost_stage_names_it(victim):
     cluster.assert_nothing_left()
 
 
+@pytest.mark.alone
 def test_clients_that_do_not_read_delay_the_end_by_one_grace_period():
     """One client over HTTP and one over gRPC. Each gets a grace period of 10 s, both at the same time."""
     large = {"prompt": [5] * 8, "ignore_eos": True, "max_tokens": 300, "n": 8, "logprobs": 20, "stream": True}
