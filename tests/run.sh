@@ -91,7 +91,7 @@ build() {
 ctests() { # DIR ARGS...
   local dir=$1
   shift
-  ctest --test-dir "$dir" -j "$jobs" --output-on-failure --no-tests=error "$@"
+  ctest --test-dir "$dir" -j $((jobs + 1)) --output-on-failure --no-tests=error "$@"
 }
 
 venv() {
