@@ -21,14 +21,22 @@ function(stagecoach_library name)
   target_link_libraries(stagecoach_${name} PUBLIC ${ARG_DEPS})
 endfunction()
 
+# Links Catch2's main(). Without Catch2, "all" does not contain the program.
+function(stagecoach_link_catch2 name)
+  target_link_libraries(${name} PRIVATE Catch2::Catch2WithMain)
+  if(NOT Catch2_FOUND)
+    set_target_properties(${name} PROPERTIES EXCLUDE_FROM_ALL ON)
+  endif()
+endfunction()
+
 # stagecoach_test(NAME SOURCES... DEPS... [LABELS...]): a Catch2 program; each of its cases is a ctest test.
 function(stagecoach_test name)
   cmake_parse_arguments(ARG "" "" "SOURCES;DEPS;LABELS" ${ARGN})
   add_executable(${name} ${ARG_SOURCES})
   target_include_directories(${name} PRIVATE ${CMAKE_SOURCE_DIR})
-  target_link_libraries(${name} PRIVATE ${ARG_DEPS} Catch2::Catch2WithMain)
+  target_link_libraries(${name} PRIVATE ${ARG_DEPS})
+  stagecoach_link_catch2(${name})
   if(NOT Catch2_FOUND)
-    set_target_properties(${name} PROPERTIES EXCLUDE_FROM_ALL ON)
     return()
   endif()
   # catch_discover_tests drops an empty property value and shifts the remaining arguments.

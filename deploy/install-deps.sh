@@ -57,6 +57,18 @@ install_missing() {
   apt_get install --no-install-recommends "${missing[@]}" >/dev/null
 }
 
+# Boost's 15,000 headers: dpkg's wait for the disk after each file takes longer than all other packages together. Waits
+# once at the end instead; a machine that crashes meanwhile has to install them again.
+install_boost() {
+  local states
+  states=$(dpkg-query -W -f '${db:Status-Status} ' "$@" 2>/dev/null || true)
+  [ "$states" != "installed installed " ] || return 0
+  refresh_once
+  say "installing $*"
+  apt_get install --no-install-recommends -o DPkg::Options::=--force-unsafe-io "$@" >/dev/null
+  sync
+}
+
 # Prints the archive from which this machine already installs the release $1, whatever its address and the format of the
 # sources.
 main_archive() {
@@ -142,12 +154,14 @@ esac
 case "${ID:-} ${VERSION_ID:-}" in
   "debian 12")
     [ -z "$for_tests" ] || { install_catch2_from_backports; packages+=("${page_packages[@]}"); }
-    install_missing "${packages[@]}" libboost1.81-dev libboost-json1.81-dev
+    install_missing "${packages[@]}"
+    install_boost libboost1.81-dev libboost-json1.81-dev
     install_rust_debian
     ;;
   "ubuntu 24.04")
     [ -z "$for_tests" ] || packages+=(catch2)
-    install_missing "${packages[@]}" libboost-dev libboost-json-dev
+    install_missing "${packages[@]}"
+    install_boost libboost-dev libboost-json-dev
     install_rust_ubuntu
     ;;
   *)
