@@ -230,6 +230,8 @@ stage_debug() {
     check "debug cluster" py_side_by_side tests/cluster/test_lifecycle.py tests/cluster/test_bad_input.py tests/clients/test_cli.py \
     tests/clients/test_http_wire.py tests/clients/test_http_api.py tests/clients/test_http_access.py \
     tests/clients/test_keep_alive.py tests/clients/test_resume.py || true
+  STAGECOACH_BIN_DIR="$PWD/build/debug/bin" STAGECOACH_START_TIMEOUT_S=300 \
+    check "debug cluster alone" py -m alone tests/cluster/test_lifecycle.py || true
 }
 
 stage_tsan() {
