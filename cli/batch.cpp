@@ -15,7 +15,7 @@
 namespace stagecoach::cli {
 namespace {
 
-struct Options {
+struct BatchFlags {
   Connection connection;
   std::string file;
   size_t concurrency = 256;
@@ -31,7 +31,7 @@ std::vector<BatchInput> ReadLines(std::istream& file) {
   return lines;
 }
 
-int Batch(const Options& options) {
+int Batch(const BatchFlags& options) {
   std::ifstream file(options.file);
   if (options.file != "-" && !file.is_open()) {
     fmt::print(stderr, "error: cannot read {}\n", options.file);
@@ -67,7 +67,7 @@ int Batch(const Options& options) {
 }  // namespace
 
 void AddBatch(CLI::App& app, Command& command) {
-  auto options = std::make_shared<Options>();
+  auto options = std::make_shared<BatchFlags>();
   CLI::App* batch = app.add_subcommand(
       "batch",
       "Runs a file of requests. Each line is a JSON object with \"prompt\", \"prompt_ids\" or "

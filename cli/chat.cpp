@@ -32,7 +32,7 @@ constexpr char kHelp[] =
     "A line that begins with // is sent with one / less. Alt-Enter starts a new line, and pasted\n"
     "text is one message. ctrl-C stops an answer.";
 
-struct Options {
+struct ChatFlags {
   Connection connection;
   std::string system;
   v1::SamplingParams sampling;
@@ -84,7 +84,7 @@ class Interrupts {
 
 class Chat {
  public:
-  Chat(const Options& options, const Client& client, Interrupts& interrupts)
+  Chat(const ChatFlags& options, const Client& client, Interrupts& interrupts)
       : on_terminal_(isatty(STDIN_FILENO) == 1 && isatty(STDOUT_FILENO) == 1),
         has_style_(HasStyle(STDOUT_FILENO)),
         sampling_(options.sampling),
@@ -251,7 +251,7 @@ class Chat {
   bool is_thinking_ = false;
 };
 
-int RunChat(const Options& options) {
+int RunChat(const ChatFlags& options) {
   if (options.sampling.n() > 1) {
     fmt::print(stderr, "error: --n {}: a conversation can continue with only one answer\n",
                options.sampling.n());
@@ -272,7 +272,7 @@ int RunChat(const Options& options) {
 }  // namespace
 
 void AddChat(CLI::App& app, Command& command) {
-  auto options = std::make_shared<Options>();
+  auto options = std::make_shared<ChatFlags>();
   CLI::App* chat =
       app.add_subcommand("chat",
                          "A conversation in the terminal. If standard input is not a terminal, "

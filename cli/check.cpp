@@ -15,12 +15,12 @@
 namespace stagecoach::cli {
 namespace {
 
-struct Options {
+struct CheckFlags {
   check::CheckOptions check;
   bool json = false;
 };
 
-int Check(const Options& options) {
+int Check(const CheckFlags& options) {
   const check::ModelReport report = check::CheckModel(options.check);
   if (options.json) {
     fmt::print("{}\n", JsonText(ToJson(report)));
@@ -33,7 +33,7 @@ int Check(const Options& options) {
 }  // namespace
 
 void AddCheck(CLI::App& app, Command& command) {
-  auto options = std::make_shared<Options>();
+  auto options = std::make_shared<CheckFlags>();
   CLI::App* check = app.add_subcommand(
       "check",
       "Checks whether a model can be served and reports its memory, without loading it. If it "

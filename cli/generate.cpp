@@ -17,7 +17,7 @@
 namespace stagecoach::cli {
 namespace {
 
-struct Options {
+struct GenerateFlags {
   ServerChoice server;
   std::string prompt;
   std::vector<int32_t> prompt_ids;
@@ -29,7 +29,7 @@ struct Options {
   v1::SamplingParams sampling;
 };
 
-v1::GenerateRequest MakeGenerateRequest(const Options& options) {
+v1::GenerateRequest MakeGenerateRequest(const GenerateFlags& options) {
   v1::GenerateRequest request;
   if (options.prompt_ids.empty()) {
     request.set_text(options.prompt);
@@ -43,7 +43,7 @@ v1::GenerateRequest MakeGenerateRequest(const Options& options) {
   return request;
 }
 
-v1::ChatRequest MakeChatRequest(const Options& options) {
+v1::ChatRequest MakeChatRequest(const GenerateFlags& options) {
   v1::ChatRequest request;
   const auto add = [&request](const char* role, const std::string& content) {
     v1::ChatMessage& message = *request.add_messages();
@@ -83,7 +83,7 @@ class TextPrinter {
   const bool one_choice_;
 };
 
-absl::Status Run(const Options& options, const Connection& connection) {
+absl::Status Run(const GenerateFlags& options, const Connection& connection) {
   SC_ASSIGN_OR_RETURN(const std::unique_ptr<Client> client, Connect(connection));
   Completion completion;
   TextPrinter printer(options.sampling.n() <= 1);
@@ -102,7 +102,7 @@ absl::Status Run(const Options& options, const Connection& connection) {
   return status;
 }
 
-int Generate(const Options& options) {
+int Generate(const GenerateFlags& options) {
   const absl::Status status = WithServer(
       options.server, [&](const Connection& connection) { return Run(options, connection); });
   if (status.ok()) return kExitOk;
@@ -110,7 +110,7 @@ int Generate(const Options& options) {
   return kExitError;
 }
 
-void AddPromptFlags(CLI::App& generate, Options& options) {
+void AddPromptFlags(CLI::App& generate, GenerateFlags& options) {
   CLI::Option_group* prompt = generate.add_option_group("Prompt", "One of these");
   prompt->add_option("--prompt", options.prompt, "Text to continue")->type_name("TEXT");
   prompt->add_option("--prompt-ids", options.prompt_ids, "Token ids to continue")
@@ -132,7 +132,7 @@ void AddPromptFlags(CLI::App& generate, Options& options) {
 }  // namespace
 
 void AddGenerate(CLI::App& app, Command& command) {
-  auto options = std::make_shared<Options>();
+  auto options = std::make_shared<GenerateFlags>();
   CLI::App* generate = app.add_subcommand("generate", "Completes one prompt and streams the text");
   AddServerFlags(*generate, options->server);
   AddPromptFlags(*generate, *options);

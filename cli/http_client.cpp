@@ -31,7 +31,7 @@ namespace json = boost::json;
 using asio::ip::tcp;
 using boost::system::error_code;
 
-constexpr std::chrono::seconds kConnectTimeout(10);
+constexpr std::chrono::seconds kHttpConnectTimeout(10);
 constexpr size_t kMostErrorBytes = 64 << 10;
 
 absl::Status ConnectTo(asio::io_context& loop, const std::string& host, const std::string& port,
@@ -42,7 +42,7 @@ absl::Status ConnectTo(asio::io_context& loop, const std::string& host, const st
     error = asio::error::timed_out;
     asio::async_connect(socket, found,
                         [&error](const error_code& result, const auto&) { error = result; });
-    loop.run_for(kConnectTimeout);
+    loop.run_for(kHttpConnectTimeout);
     if (error == asio::error::timed_out) {
       error_code ignored;
       socket.close(ignored);

@@ -43,7 +43,7 @@ absl::StatusOr<std::string> ContentText(const json::value& content) {
   return Wrong("messages", "content must be a text or a list of texts");
 }
 
-absl::Status SetMessages(const json::value& messages, v1::ChatRequest& request) {
+absl::Status SetOpenAiMessages(const json::value& messages, v1::ChatRequest& request) {
   const json::array* array = messages.if_array();
   if (array == nullptr || array->empty()) return Wrong("messages", "expected a list");
   for (const json::value& value : *array) {
@@ -203,7 +203,7 @@ absl::StatusOr<BatchRequest> ParseOpenAiLine(const json::object& line) {
     v1::ChatRequest request;
     const json::value* messages = body->if_contains("messages");
     if (messages == nullptr) return Wrong("body", "needs messages");
-    SC_RETURN_IF_ERROR(SetMessages(*messages, request));
+    SC_RETURN_IF_ERROR(SetOpenAiMessages(*messages, request));
     SC_RETURN_IF_ERROR(SetBody(*body, "messages", request));
     return request;
   }

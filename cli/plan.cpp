@@ -21,7 +21,7 @@
 namespace stagecoach::cli {
 namespace {
 
-struct Options {
+struct PlanFlags {
   check::CheckOptions check;
   plan::PlanOptions plan;
   std::string gpu = "H200";
@@ -34,7 +34,7 @@ std::string GpuNames() {
   return fmt::format("{}", fmt::join(names, ", "));
 }
 
-int Plan(Options options) {
+int Plan(PlanFlags options) {
   const absl::StatusOr<std::string> dir = ResolveModelDir(options.check.model);
   const absl::StatusOr<ModelSpec> spec = dir.ok() ? ReadModelSpec(*dir) : dir.status();
   // A GPU worker holds all weights in one dtype, whatever their stored encoding.
@@ -63,7 +63,7 @@ int Plan(Options options) {
 }  // namespace
 
 void AddPlan(CLI::App& app, Command& command) {
-  auto options = std::make_shared<Options>();
+  auto options = std::make_shared<PlanFlags>();
   CLI::App* plan = app.add_subcommand(
       "plan",
       "Estimates a model's memory and speed on GPUs that this machine need not have: layers of "

@@ -1,14 +1,32 @@
 # One library per folder; its tests are in the same folder.
-include(Catch)
+option(STAGECOACH_UNITY "Compile a library's sources twelve at a time: faster for whole builds, slower for small changes" OFF)
 
-# stagecoach_library(NAME SOURCES... DEPS...): a static library `stagecoach_NAME`, alias stagecoach::NAME. Includes are
-# relative to the repository's root: #include "common/check.h".
+if(Catch2_FOUND)
+  include(Catch)
+else()
+  # The tests cannot be built, but their targets exist.
+  add_library(Catch2::Catch2WithMain INTERFACE IMPORTED)
+endif()
+
+# stagecoach_library(NAME [NO_UNITY] SOURCES... DEPS...): a static library `stagecoach_NAME`, alias stagecoach::NAME.
+# Includes are relative to the repository's root: #include "common/check.h". NO_UNITY: its sources define the same names.
 function(stagecoach_library name)
-  cmake_parse_arguments(ARG "" "" "SOURCES;DEPS" ${ARGN})
+  cmake_parse_arguments(ARG "NO_UNITY" "" "SOURCES;DEPS" ${ARGN})
   add_library(stagecoach_${name} STATIC ${ARG_SOURCES})
+  if(STAGECOACH_UNITY AND NOT ARG_NO_UNITY)
+    set_target_properties(stagecoach_${name} PROPERTIES UNITY_BUILD ON UNITY_BUILD_BATCH_SIZE 12)
+  endif()
   add_library(stagecoach::${name} ALIAS stagecoach_${name})
   target_include_directories(stagecoach_${name} PUBLIC ${CMAKE_SOURCE_DIR})
   target_link_libraries(stagecoach_${name} PUBLIC ${ARG_DEPS})
+endfunction()
+
+# Links Catch2's main(). Without Catch2, "all" does not contain the program.
+function(stagecoach_link_catch2 name)
+  target_link_libraries(${name} PRIVATE Catch2::Catch2WithMain)
+  if(NOT Catch2_FOUND)
+    set_target_properties(${name} PROPERTIES EXCLUDE_FROM_ALL ON)
+  endif()
 endfunction()
 
 # stagecoach_test(NAME SOURCES... DEPS... [LABELS...]): a Catch2 program; each of its cases is a ctest test.
@@ -16,7 +34,11 @@ function(stagecoach_test name)
   cmake_parse_arguments(ARG "" "" "SOURCES;DEPS;LABELS" ${ARGN})
   add_executable(${name} ${ARG_SOURCES})
   target_include_directories(${name} PRIVATE ${CMAKE_SOURCE_DIR})
-  target_link_libraries(${name} PRIVATE ${ARG_DEPS} Catch2::Catch2WithMain)
+  target_link_libraries(${name} PRIVATE ${ARG_DEPS})
+  stagecoach_link_catch2(${name})
+  if(NOT Catch2_FOUND)
+    return()
+  endif()
   # catch_discover_tests drops an empty property value and shifts the remaining arguments.
   catch_discover_tests(${name} TEST_PREFIX "${name}: " DISCOVERY_MODE PRE_TEST
                        PROPERTIES TIMEOUT 300 LABELS "unit;${ARG_LABELS}")

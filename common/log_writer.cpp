@@ -14,11 +14,11 @@ namespace stagecoach {
 namespace {
 
 // Room for some thousand lines.
-constexpr size_t kMaxBytes = 1 << 20;
+constexpr size_t kMaxHeldBytes = 1 << 20;
 
 LogWriter& Stderr() {
   static LogWriter* const writer = [] {
-    auto* made = new LogWriter(STDERR_FILENO, kMaxBytes);
+    auto* made = new LogWriter(STDERR_FILENO, kMaxHeldBytes);
     std::atexit([] { FlushStderr(); });
     return made;
   }();

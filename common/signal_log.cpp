@@ -19,7 +19,7 @@ std::atomic<bool> is_json = false;
 std::array<char, 64> program_name{};
 
 // A text of bounded length. The C library's formatting functions may not run in a handler.
-class Line {
+class SignalLine {
  public:
   void Add(std::string_view text) {
     const size_t n = std::min(text.size(), text_.size() - size_);
@@ -83,7 +83,7 @@ class Line {
 void LogFromSignal(SignalLogLevel level, std::string_view what, std::string_view path,
                    std::string_view after, int most_ms) {
   const bool ends = level == SignalLogLevel::kCritical;
-  Line line;
+  SignalLine line;
   if (is_json) {
     line.Add(R"({"time":")");
     line.AddTime();

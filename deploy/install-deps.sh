@@ -10,7 +10,7 @@ readonly RUST_MINIMUM=1.89
 packages=(
   g++ make cmake ninja-build pkg-config ccache mold python3
   libgrpc++-dev protobuf-compiler-grpc protobuf-compiler libprotobuf-dev libabsl-dev libre2-dev
-  prometheus-cpp-dev libspdlog-dev libfmt-dev libhwy-dev libcli11-dev libbenchmark-dev libedit-dev libssl-dev catch2
+  prometheus-cpp-dev libspdlog-dev libfmt-dev libhwy-dev libcli11-dev libedit-dev libssl-dev
 )
 test_packages=(git python3-venv clang-format-19 clang-19 clang-tidy-19 curl openssl iproute2 iptables)
 # For the web page's tests: downloads 124 MB. Ubuntu has Chromium only as a snap.
@@ -55,6 +55,18 @@ install_missing() {
   refresh_once
   say "installing ${missing[*]}"
   apt_get install --no-install-recommends "${missing[@]}" >/dev/null
+}
+
+# Boost's 15,000 headers: dpkg's wait for the disk after each file takes longer than all other packages together. Waits
+# once at the end instead; a machine that crashes meanwhile has to install them again.
+install_boost() {
+  local states
+  states=$(dpkg-query -W -f '${db:Status-Status} ' "$@" 2>/dev/null || true)
+  [ "$states" != "installed installed " ] || return 0
+  refresh_once
+  say "installing $*"
+  apt_get install --no-install-recommends -o DPkg::Options::=--force-unsafe-io "$@" >/dev/null
+  sync
 }
 
 # Prints the archive from which this machine already installs the release $1, whatever its address and the format of the
@@ -141,17 +153,19 @@ esac
 . /etc/os-release
 case "${ID:-} ${VERSION_ID:-}" in
   "debian 12")
-    install_catch2_from_backports
-    [ -z "$for_tests" ] || packages+=("${page_packages[@]}")
-    install_missing "${packages[@]}" libboost1.81-dev libboost-json1.81-dev
+    [ -z "$for_tests" ] || { install_catch2_from_backports; packages+=("${page_packages[@]}"); }
+    install_missing "${packages[@]}"
+    install_boost libboost1.81-dev libboost-json1.81-dev
     install_rust_debian
     ;;
   "ubuntu 24.04")
-    install_missing "${packages[@]}" libboost-dev libboost-json-dev
+    [ -z "$for_tests" ] || packages+=(catch2)
+    install_missing "${packages[@]}"
+    install_boost libboost-dev libboost-json-dev
     install_rust_ubuntu
     ;;
   *)
-    die "${PRETTY_NAME:-this system} is not known here; install by hand: ${packages[*]} Boost.JSON >= 1.81, Catch2 >= 3, cargo >= $RUST_MINIMUM"
+    die "${PRETTY_NAME:-this system} is not known here; install by hand: ${packages[*]} Boost.JSON >= 1.81, Catch2 >= 3 (for tests), cargo >= $RUST_MINIMUM"
     ;;
 esac
 [ -z "$for_tests" ] || install_prometheus

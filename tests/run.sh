@@ -91,7 +91,7 @@ build() {
 ctests() { # DIR ARGS...
   local dir=$1
   shift
-  ctest --test-dir "$dir" -j "$jobs" --output-on-failure --no-tests=error "$@"
+  ctest --test-dir "$dir" -j $((jobs + 1)) --output-on-failure --no-tests=error "$@"
 }
 
 venv() {
@@ -133,6 +133,12 @@ py() { # ARGS...
   build/venv/bin/python -m pytest -ra --durations=10 --timeout 900 -p no:cacheprovider "$@" --tb=short
 }
 
+# Many of these tests wait for programs, so there are more processes than cores. A file's tests stay together, because
+# they share servers; the files start in the order given.
+py_side_by_side() { # ARGS...
+  py -n $((jobs + 2)) --dist loadfile --no-loadscope-reorder -m "not alone" "$@"
+}
+
 clang_format() {
   git ls-files -z '*.h' '*.cpp' '*.cu' | xargs -0 clang-format-19 --dry-run --Werror
 }
@@ -163,7 +169,10 @@ stage_cluster() {
   command -v grpcurl >/dev/null || go_tool github.com/fullstorydev/grpcurl/cmd/grpcurl@v1.9.3
   go_tool github.com/rakyll/hey@v0.1.4
   install_node_client
-  check "cluster" py tests/cluster tests/clients tests/checkpoints tests/monitoring tests/gpu tests/layering deploy/demo-model-training || true
+  # Long files first.
+  check "cluster" py_side_by_side tests/monitoring tests/gpu/test_smoke.py tests/clients tests/cluster tests/checkpoints \
+    tests/gpu tests/layering deploy/demo-model-training || true
+  check "cluster alone" py -m alone tests/cluster || true
 }
 
 # Tests the chart: renders it, validates it against the API's definitions, and runs its programs as it specifies.
@@ -175,7 +184,7 @@ stage_chart() {
   if [ -x build/tools/kubeconform ] && [ tests/helm/schemas.py -nt build/schemas ]; then
     build/venv/bin/python tests/helm/schemas.py build/schemas || echo "no schemas: their test is skipped"
   fi
-  check "chart" py tests/helm tests/pods || true
+  check "chart" py_side_by_side tests/helm tests/pods || true
 }
 
 # Tests the parts of a release: bundle, units, Compose file.
@@ -218,9 +227,11 @@ stage_debug() {
   check "debug" ctests build/debug || true
   venv
   STAGECOACH_BIN_DIR="$PWD/build/debug/bin" STAGECOACH_START_TIMEOUT_S=300 \
-    check "debug cluster" py tests/cluster/test_lifecycle.py tests/cluster/test_bad_input.py tests/clients/test_cli.py \
+    check "debug cluster" py_side_by_side tests/cluster/test_lifecycle.py tests/cluster/test_bad_input.py tests/clients/test_cli.py \
     tests/clients/test_http_wire.py tests/clients/test_http_api.py tests/clients/test_http_access.py \
     tests/clients/test_keep_alive.py tests/clients/test_resume.py || true
+  STAGECOACH_BIN_DIR="$PWD/build/debug/bin" STAGECOACH_START_TIMEOUT_S=300 \
+    check "debug cluster alone" py -m alone tests/cluster/test_lifecycle.py || true
 }
 
 stage_tsan() {

@@ -14,7 +14,7 @@
 namespace stagecoach::router {
 namespace {
 
-constexpr auto kSnapshotTimeout = std::chrono::seconds(1);
+constexpr auto kScrapeTimeout = std::chrono::seconds(1);
 
 // The buckets of vLLM, since the metrics have its names: quantiles over both kinds of servers need
 // equal buckets.
@@ -172,7 +172,7 @@ std::vector<prometheus::MetricFamily> SchedulerCollector::Collect() const {
   MutexLock lock(mutex_);
   if (scheduler_ == nullptr) return {};
   std::future<SchedulerSnapshot> future = scheduler_->Snapshot();
-  if (future.wait_for(kSnapshotTimeout) != std::future_status::ready) return {};
+  if (future.wait_for(kScrapeTimeout) != std::future_status::ready) return {};
   const SchedulerSnapshot snapshot = future.get();
 
   std::vector<prometheus::MetricFamily> families;

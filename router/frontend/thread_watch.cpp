@@ -19,7 +19,7 @@ using Clock = std::chrono::steady_clock;
 // A look that comes so much later than it should: the process itself was stopped meanwhile.
 constexpr int kLateTicks = 5;
 
-double Seconds(Clock::duration time) { return std::chrono::duration<double>(time).count(); }
+double InSeconds(Clock::duration time) { return std::chrono::duration<double>(time).count(); }
 
 // The threads that answer questions.
 class Questions {
@@ -161,7 +161,7 @@ void ThreadWatch::Run(const std::stop_token& ending) {
     const auto report = [&](std::string_view words, const std::string& name,
                             Clock::duration waited) {
       if (waited <= std::max(worst.waited, limits_.notice)) return;
-      worst = {fmt::format("the router's {} {} for {:.1f} s", name, words, Seconds(waited)),
+      worst = {fmt::format("the router's {} {} for {:.1f} s", name, words, InSeconds(waited)),
                waited};
     };
     questions.Look(now, [&](const std::string& name, Clock::duration waited) {

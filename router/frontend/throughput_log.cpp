@@ -16,11 +16,11 @@ namespace {
 using Clock = std::chrono::steady_clock;
 
 constexpr std::chrono::seconds kInterval(10);
-constexpr std::chrono::seconds kSnapshotTimeout(1);
+constexpr std::chrono::seconds kLogTimeout(1);
 
 std::optional<SchedulerSnapshot> Ask(Scheduler* scheduler) {
   std::future<SchedulerSnapshot> future = scheduler->Snapshot();
-  if (future.wait_for(kSnapshotTimeout) != std::future_status::ready) return std::nullopt;
+  if (future.wait_for(kLogTimeout) != std::future_status::ready) return std::nullopt;
   return future.get();
 }
 

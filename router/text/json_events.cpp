@@ -5,6 +5,8 @@
 #include <algorithm>
 #include <utility>
 
+#include "router/text/blank.h"
+
 namespace stagecoach::router {
 namespace {
 
@@ -12,8 +14,6 @@ namespace {
 constexpr size_t kMaxDepth = 256;
 // Every event carries its path.
 constexpr size_t kMostPathBytes = 4096;
-
-bool IsBlank(char c) { return c == ' ' || c == '\t' || c == '\n' || c == '\r'; }
 
 bool IsNumber(char c) {
   return (c >= '0' && c <= '9') || c == '-' || c == '+' || c == '.' || c == 'e' || c == 'E';

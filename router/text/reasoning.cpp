@@ -3,14 +3,10 @@
 #include <algorithm>
 #include <utility>
 
+#include "router/text/blank.h"
 #include "router/text/held_text.h"
 
 namespace stagecoach::router {
-namespace {
-
-constexpr std::string_view kBlanks = " \t\r\n";
-
-}  // namespace
 
 void ReasoningSplitter::Push(std::string_view text, Output* out) {
   held_ += text;

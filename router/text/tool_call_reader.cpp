@@ -1,11 +1,8 @@
 #include "router/text/tool_call_reader.h"
 
+#include "router/text/blank.h"
+
 namespace stagecoach::router {
-namespace {
-
-bool IsBlank(char c) { return c == ' ' || c == '\t' || c == '\n' || c == '\r'; }
-
-}  // namespace
 
 size_t JsonValueEnd::Push(std::string_view text) {
   for (size_t at = 0; at < text.size(); ++at) {

@@ -3,12 +3,12 @@
 #include <algorithm>
 #include <utility>
 
+#include "router/text/blank.h"
 #include "router/text/held_text.h"
 
 namespace stagecoach::router {
 namespace {
 
-constexpr std::string_view kBlanks = " \t\r\n";
 constexpr std::string_view kMistralMarker = "[TOOL_CALLS]";
 constexpr std::string_view kHermesMarker = "<tool_call>";
 constexpr std::string_view kHermesEnd = "</tool_call>";

@@ -14,7 +14,7 @@ namespace {
 
 namespace json = boost::json;
 
-absl::Status Bad(std::string_view place, std::string_view what) {
+absl::Status BadAt(std::string_view place, std::string_view what) {
   return absl::InvalidArgumentError(fmt::format("{}: {}", place, what));
 }
 
@@ -27,33 +27,33 @@ bool IsName(std::string_view name) {
 
 absl::StatusOr<ToolSpec> ParseTool(const json::value& tool, const std::string& place) {
   const json::object* const outer = tool.if_object();
-  if (outer == nullptr) return Bad(place, "is not an object");
+  if (outer == nullptr) return BadAt(place, "is not an object");
   const json::value* const type = outer->if_contains("type");
   if (type == nullptr || !type->is_string() || type->get_string() != "function") {
-    return Bad(place + ".type", "must be \"function\"");
+    return BadAt(place + ".type", "must be \"function\"");
   }
   const json::value* const function = outer->if_contains("function");
   if (function == nullptr || !function->is_object()) {
-    return Bad(place + ".function", "is not an object");
+    return BadAt(place + ".function", "is not an object");
   }
   const json::object& inner = function->get_object();
   ToolSpec spec;
   spec.place = place;
   const json::value* const name = inner.if_contains("name");
   if (name == nullptr || !name->is_string() || !IsName(name->get_string())) {
-    return Bad(place + ".function.name", "must have 1 to 64 letters, digits, '_', '-' or '.'");
+    return BadAt(place + ".function.name", "must have 1 to 64 letters, digits, '_', '-' or '.'");
   }
   spec.name = name->get_string();
   const json::value* const parameters = inner.if_contains("parameters");
   if (parameters != nullptr && !parameters->is_null()) {
     if (!parameters->is_object()) {
-      return Bad(place + ".function.parameters", "is not a JSON Schema");
+      return BadAt(place + ".function.parameters", "is not a JSON Schema");
     }
     spec.parameters = json::serialize(*parameters);
   }
   const json::value* const strict = inner.if_contains("strict");
   if (strict != nullptr && !strict->is_null()) {
-    if (!strict->is_bool()) return Bad(place + ".function.strict", "is not a boolean");
+    if (!strict->is_bool()) return BadAt(place + ".function.strict", "is not a boolean");
     spec.strict = strict->get_bool();
   }
   return spec;
@@ -64,11 +64,11 @@ absl::StatusOr<ToolSpec> ParseTool(const json::value& tool, const std::string& p
 absl::StatusOr<std::vector<ToolSpec>> ParseTools(std::string_view text) {
   boost::system::error_code error;
   const json::value tools = ParseClientJson(text, error);
-  if (error) return Bad("tools", fmt::format("is not valid JSON: {}", error.message()));
-  if (!tools.is_array()) return Bad("tools", "is not a JSON array");
+  if (error) return BadAt("tools", fmt::format("is not valid JSON: {}", error.message()));
+  if (!tools.is_array()) return BadAt("tools", "is not a JSON array");
   if (tools.get_array().size() > kMaxTools) {
-    return Bad("tools", fmt::format("{} tools; at most {} are allowed", tools.get_array().size(),
-                                    kMaxTools));
+    return BadAt("tools", fmt::format("{} tools; at most {} are allowed", tools.get_array().size(),
+                                      kMaxTools));
   }
   std::vector<ToolSpec> specs;
   for (size_t i = 0; i < tools.get_array().size(); ++i) {
@@ -76,7 +76,7 @@ absl::StatusOr<std::vector<ToolSpec>> ParseTools(std::string_view text) {
     SC_ASSIGN_OR_RETURN(ToolSpec spec, ParseTool(tools.get_array()[i], place));
     const bool known = std::any_of(specs.begin(), specs.end(),
                                    [&](const ToolSpec& other) { return other.name == spec.name; });
-    if (known) return Bad(place + ".function.name", "is also the name of another tool");
+    if (known) return BadAt(place + ".function.name", "is also the name of another tool");
     specs.push_back(std::move(spec));
   }
   return specs;

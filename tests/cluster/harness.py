@@ -72,10 +72,14 @@ def _is_free(port):
 
 
 def free_ports(n):
-    """The first of n consecutive ports on which nothing listens, below the kernel's range of ephemeral ports."""
+    """The first of n consecutive ports on which nothing listens, below the kernel's range of ephemeral ports. Processes
+    of pytest-xdist have ranges of their own, because a port is free until its program has started."""
     end = int(pathlib.Path("/proc/sys/net/ipv4/ip_local_port_range").read_text().split()[0])
+    process = int(os.environ.get("PYTEST_XDIST_WORKER", "gw0").removeprefix("gw"))
+    share = (end - 10_000) // int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", 1))
+    begin = 10_000 + process * share
     while True:
-        first = random.randrange(10_000, end - n)
+        first = random.randrange(begin, begin + share - n)
         if all(_is_free(port) for port in range(first, first + n)):
             return first
 

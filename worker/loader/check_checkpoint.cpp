@@ -77,15 +77,13 @@ CheckpointVerdict CheckCheckpoint(const CheckpointOptions& options, const ModelS
 
 absl::Status CheckNames(const CheckpointOptions& options, const ModelSpec& spec,
                         std::span<const TensorRequest> requests) {
-  constexpr size_t kMaxProblemLines = 20;
   SC_ASSIGN_OR_RETURN(const CheckpointFiles files, CheckpointFiles::Open(options.model_path));
   std::set<std::string> used;
   for (const TensorRequest& request : requests) used.insert(files.NameOf(request.name));
   const UnexpectedTensors unexpected = JudgeUnexpected(spec, files.Names(), used);
   if (unexpected.problems.empty()) return absl::OkStatus();
   return absl::InvalidArgumentError(fmt::format("{}: the weights do not fit config.json: {}",
-                                                files.source(),
-                                                unexpected.problems.Describe(kMaxProblemLines)));
+                                                files.source(), unexpected.problems.Describe()));
 }
 
 }  // namespace stagecoach::worker

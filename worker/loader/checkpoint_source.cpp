@@ -11,8 +11,6 @@
 namespace stagecoach::worker {
 namespace {
 
-constexpr size_t kMaxProblemLines = 20;
-
 class CheckpointSource final : public WeightSource {
  public:
   explicit CheckpointSource(std::vector<PlacedTensor> tensors) : tensors_(std::move(tensors)) {}
@@ -44,7 +42,7 @@ absl::StatusOr<std::unique_ptr<WeightSource>> OpenCheckpoint(
   SC_ASSIGN_OR_RETURN(CheckpointFiles files, CheckpointFiles::Open(options.model_path));
   FoundRequests found = FindRequests(files, requests);
   std::vector<std::string> parts(found.broken_files.begin(), found.broken_files.end());
-  if (!found.problems.empty()) parts.push_back(found.problems.Describe(kMaxProblemLines));
+  if (!found.problems.empty()) parts.push_back(found.problems.Describe());
   std::optional<LoraAdapter> adapter;
   if (!options.adapter_dir.empty()) {
     auto opened = LoraAdapter::Open(options.adapter_dir, files);

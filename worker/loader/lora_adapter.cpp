@@ -19,7 +19,6 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr std::string_view kPrefix = "base_model.model.";
-constexpr size_t kMaxProblemLines = 20;
 
 // Parts of a name such as "model.layers.0.self_attn.q_proj.lora_A.default.weight".
 struct LoraName {
@@ -159,7 +158,7 @@ class LoraReader {
       parts.push_back(fmt::format("holds {} adapters ({}); merge the one that you want with peft",
                                   adapters_.size(), fmt::join(adapters_, ", ")));
     }
-    if (!problems_.empty()) parts.push_back(problems_.Describe(kMaxProblemLines));
+    if (!problems_.empty()) parts.push_back(problems_.Describe());
     if (parts.empty() && adapter_->pairs_.empty()) parts.push_back("holds no lora_A and lora_B");
     if (parts.empty()) return absl::OkStatus();
     return absl::InvalidArgumentError(

@@ -19,7 +19,7 @@ class TensorProblems {
   // on.
   std::vector<std::string> Lines() const;
   // Joins at most `max_groups` of these lines with "; ".
-  std::string Describe(size_t max_groups) const;
+  std::string Describe(size_t max_groups = 20) const;
 
  private:
   struct Group {

@@ -5,7 +5,6 @@
 #include <cmath>
 #include <random>
 #include <string>
-#include <thread>
 
 #include "absl/strings/str_cat.h"
 #include "worker/stage/testing/toy_pipeline.h"
@@ -290,8 +289,7 @@ TEST_CASE("steps whose hidden states wait for metadata are counted") {
   ToyPlanner planner(1, &sequences, {.chunk = 6});
   for (int i = 0; i < 2; ++i) REQUIRE(pipeline.first().Submit(*planner.Next()).ok());
   pipeline.transport(1).AwaitHeld(Channel::kMetadata);
-  // The first frame has been processed once the second is received.
-  while (pipeline.stage(1).Stats(false).hidden().received_frames() < 2) std::this_thread::yield();
+  pipeline.transport(1).AwaitProcessed(Channel::kHidden, 1);
   pipeline.transport(1).Release(Channel::kMetadata);
   for (int i = 0; i < 2; ++i) REQUIRE(pipeline.results().Next().ok());
   CHECK(pipeline.stage(1).Stats(false).metadata_late_steps() >= 1);
@@ -304,9 +302,7 @@ TEST_CASE("metadata reaches the next stage while hidden states are delayed") {
   auto sequences = RandomSequences(3, 5);
   ToyPlanner planner(1, &sequences, {.n_slots = 3});
   for (int i = 0; i < 3; ++i) REQUIRE(pipeline.first().Submit(*planner.Next()).ok());
-  while (pipeline.stage(1).Stats(false).metadata().received_frames() < 3) {
-    std::this_thread::yield();
-  }
+  pipeline.transport(1).AwaitProcessed(Channel::kMetadata, 3);
   CHECK(pipeline.stage(1).Stats(false).steps() == 0);
   pipeline.transport(1).Release(Channel::kHidden);
   for (int i = 0; i < 3; ++i) REQUIRE(pipeline.results().Next().ok());

@@ -4,9 +4,11 @@
 #include <catch2/generators/catch_generators.hpp>
 #include <functional>
 #include <memory>
+#include <mutex>
 #include <string>
 #include <thread>
 
+#include "absl/synchronization/notification.h"
 #include "worker/transport/nccl/testing/fake_nccl.h"
 #include "worker/transport/nccl/testing/nccl_pipeline.h"
 
@@ -22,6 +24,7 @@ struct Restore {
     DelayFakeNccl(0);
     CutFakeNcclReceives(0);
     AllocateInFakeNccl(false);
+    OnFakeNcclAbort({});
   }
 };
 
@@ -131,22 +134,36 @@ TEST_CASE("nccl faults: a failed call ends the epoch on both sides and aborts al
 }
 
 TEST_CASE("nccl faults: neighbours learn of the end before their messages are cut off") {
+  const Restore restore;
   std::atomic<bool> armed = false;
-  std::atomic<int64_t> n_left = 0;
-  const auto before_close = [&] {
-    if (!armed.exchange(false)) return;
-    // Long enough for aborts that have started.
-    for (int i = 0; i < 50 && FakeNcclCommunicators() == 6; ++i) {
-      std::this_thread::sleep_for(std::chrono::milliseconds(2));
-    }
-    n_left = FakeNcclCommunicators();
-  };
+  absl::Notification either;  // a message has passed, or an abort has begun
+  std::once_flag once;
+  const auto notify = [&] { std::call_once(once, [&] { either.Notify(); }); };
+  int64_t n_left = 0;
+  std::thread sender;
   NcclPipeline pipeline(2, std::chrono::seconds(30), [&](std::unique_ptr<Transport> host) {
-    return std::make_unique<SlowHost>(std::move(host), before_close);
+    return std::make_unique<SlowHost>(std::move(host), [&] {
+      if (!armed.exchange(false)) return;
+      // A link that still carries a message has not been aborted.
+      sender = std::thread([&] { (void)pipeline.device(0).SendHidden(1, pipeline.hidden(0), 64); });
+      either.WaitForNotification();
+      n_left = FakeNcclCommunicators();
+    });
   });
   Start(pipeline);
+  OnFakeNcclAbort(notify);
+  REQUIRE(pipeline.device(1).Expect(1, 64, false).ok());
+  absl::StatusOr<bool> arrived;
+  std::thread receiver([&] {
+    arrived = pipeline.device(1).ReceiveHidden(1, pipeline.hidden(1), 64);
+    cudaStreamSynchronize(pipeline.compute(1));
+    if (arrived.ok()) notify();
+  });
   armed = true;
   pipeline.transport(0).Close(absl::CancelledError("enough"));
+  sender.join();
+  receiver.join();
+  CHECK(arrived.ok());
   CHECK(n_left == 6);
 }
 
@@ -259,16 +276,14 @@ TEST_CASE("nccl faults: if one link cannot connect, the others do not wait for t
 }
 
 TEST_CASE("nccl faults: a stage that waits for other stages' hosts can be cancelled") {
-  NcclPipeline pipeline(2);
+  absl::Notification joining;
+  NcclPipeline pipeline(2, std::chrono::seconds(30), {}, {.on_joining = [&] { joining.Notify(); }});
   REQUIRE(pipeline.Prepare().ok());
-  std::atomic<bool> ended = false;
   absl::Status joined;
-  std::thread join([&] {
-    joined = pipeline.transport(0).Join({.epoch = 1, .stage = 0, .n_stages = 2});
-    ended = true;
-  });
-  // Join may not have started to wait yet, so close repeatedly.
-  while (!ended) pipeline.transport(0).Close(absl::CancelledError("enough"));
+  std::thread join(
+      [&] { joined = pipeline.transport(0).Join({.epoch = 1, .stage = 0, .n_stages = 2}); });
+  joining.WaitForNotification();
+  pipeline.transport(0).Close(absl::CancelledError("enough"));
   join.join();
   CHECK(joined.message() == "enough");
 }

@@ -34,6 +34,13 @@ void FaultTransport::AwaitHeld(Channel channel) {
   });
 }
 
+void FaultTransport::AwaitProcessed(Channel channel, uint64_t n_frames) {
+  MutexLock lock(mutex_);
+  changed_.wait(lock, [&]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
+    return channels_[static_cast<size_t>(channel)].n_processed >= n_frames;
+  });
+}
+
 absl::Status FaultTransport::Due(std::optional<Fault> ChannelState::* fault, Channel channel) {
   absl::Status status;
   {
@@ -58,9 +65,14 @@ absl::Status FaultTransport::Send(Channel channel, uint64_t step, std::string pa
 
 absl::StatusOr<Message> FaultTransport::Receive(Channel channel) {
   SC_RETURN_IF_ERROR(Due(&ChannelState::receive, channel));
-  absl::StatusOr<Message> message = inner_->Receive(channel);
   MutexLock lock(mutex_);
   ChannelState& state = channels_[static_cast<size_t>(channel)];
+  state.n_processed = state.n_received;
+  changed_.notify_all();
+  lock.unlock();
+  absl::StatusOr<Message> message = inner_->Receive(channel);
+  lock.lock();
+  if (message.ok()) ++state.n_received;
   state.held = state.hold;
   changed_.notify_all();
   changed_.wait(lock, [&]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) { return !state.hold; });

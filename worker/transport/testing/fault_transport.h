@@ -23,6 +23,8 @@ class FaultTransport final : public Transport {
   void Release(Channel channel);
   // Waits until a Receive is held.
   void AwaitHeld(Channel channel);
+  // Waits until the stage has processed `n_frames` frames: it has received them and asks for more.
+  void AwaitProcessed(Channel channel, uint64_t n_frames);
 
   absl::Status Join(const Neighbours& neighbours) override { return inner_->Join(neighbours); }
   absl::Status Send(Channel channel, uint64_t step, std::string payload) override;
@@ -40,6 +42,7 @@ class FaultTransport final : public Transport {
     std::optional<Fault> send, receive;
     bool hold = false;
     bool held = false;  // a Receive waits
+    uint64_t n_received = 0, n_processed = 0;
   };
 
   absl::Status Due(std::optional<Fault> ChannelState::* fault, Channel channel);

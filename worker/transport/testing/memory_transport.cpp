@@ -46,6 +46,7 @@ class MemoryTransport final : public Transport {
     self_.epoch = neighbours.epoch;
     self_.closed = absl::OkStatus();
     hub_->changed.notify_all();
+    if (options_.on_joining) options_.on_joining();
     size_t missing = 0;
     const auto settled = [&] {
       missing = 0;

@@ -3,6 +3,7 @@
 
 #include <chrono>
 #include <cstddef>
+#include <functional>
 #include <memory>
 #include <vector>
 
@@ -13,6 +14,8 @@ namespace stagecoach::worker {
 struct MemoryTransportOptions {
   size_t queue_frames = 8;  // per channel
   std::chrono::milliseconds join_timeout{30'000};
+  // Called by each Join from when on a Close ends it. Must not call the transports.
+  std::function<void()> on_joining{};
 };
 
 // Makes one transport per stage, in order. Join them from different threads, because each waits for

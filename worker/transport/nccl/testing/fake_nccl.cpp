@@ -2,12 +2,14 @@
 
 #include <fmt/format.h>
 #include <poll.h>
+#include <sys/eventfd.h>
 #include <sys/socket.h>
 #include <sys/un.h>
 #include <unistd.h>
 
 #include <array>
 #include <atomic>
+#include <cerrno>
 #include <chrono>
 #include <cstring>
 #include <map>
@@ -25,9 +27,11 @@ struct stagecoach::worker::NcclCommunicator {
     if (init.joinable()) init.join();
     if (first.joinable()) first.join();
     if (fd >= 0) close(fd);
+    close(abort_event);
   }
   std::atomic<bool> aborted{false};
-  std::atomic<int> fd{-1};  // once connected
+  const int abort_event = eventfd(0, EFD_CLOEXEC);  // readable from the abort on
+  std::atomic<int> fd{-1};                          // once connected
   std::atomic<stagecoach::worker::NcclResult> state{stagecoach::worker::kNcclInProgress};
   std::thread init;
   std::thread first;  // allocations of the first message
@@ -38,19 +42,22 @@ struct stagecoach::worker::NcclCommunicator {
 namespace stagecoach::worker {
 namespace {
 
-constexpr int kPollMs = 2;
+constexpr std::chrono::milliseconds kSenderAllocatesLater(20);
 
-std::atomic<bool> frozen{false}, failing{false}, blocking{false}, allocating{false};
+std::atomic<bool> failing{false}, blocking{false}, allocating{false};
 std::atomic<int> n_to_cut{0};
 constexpr int kMostDevices = 16;
-std::array<std::atomic<int>, kMostDevices> n_under_way{};  // messages, by device
 std::atomic<uint32_t> delay_seed{0};
 
 struct Registry {
   Mutex mutex;
-  std::map<std::string, int> listeners ABSL_GUARDED_BY(mutex);  // by address
+  CondVar changed;
+  bool frozen ABSL_GUARDED_BY(mutex) = false;
+  std::array<int, kMostDevices> n_under_way ABSL_GUARDED_BY(mutex){};  // messages, by device
+  std::map<std::string, int> listeners ABSL_GUARDED_BY(mutex);         // by address
   std::map<NcclComm, std::shared_ptr<NcclCommunicator>> comms ABSL_GUARDED_BY(mutex);
   int n_ids ABSL_GUARDED_BY(mutex) = 0;
+  std::function<void()> on_abort ABSL_GUARDED_BY(mutex);
 };
 Registry& TheRegistry() {
   static Registry* const registry = new Registry;
@@ -88,13 +95,12 @@ NcclResult GetUniqueId(NcclUniqueId* id) {
   return kNcclSuccess;
 }
 
-// Waits until `fd` has `events`. Returns false once aborted.
+// Waits until `fd` has `events`. Returns false once aborted. With an fd of -1: waits for the abort.
 bool Await(NcclCommunicator* comm, int fd, short events) {
-  while (!comm->aborted) {
-    pollfd poll_fd{.fd = fd, .events = events, .revents = 0};
-    if (poll(&poll_fd, 1, kPollMs) > 0 && (poll_fd.revents & events) != 0) return true;
-  }
-  return false;
+  std::array<pollfd, 2> fds{pollfd{.fd = fd, .events = events, .revents = 0},
+                            pollfd{.fd = comm->abort_event, .events = POLLIN, .revents = 0}};
+  poll(fds.data(), fds.size(), -1);
+  return !comm->aborted;
 }
 
 void Connect(NcclCommunicator* comm, const std::string& name, int rank) {
@@ -112,16 +118,14 @@ void Connect(NcclCommunicator* comm, const std::string& name, int rank) {
     }
     if (Await(comm, listener, POLLIN)) fd = accept4(listener, nullptr, nullptr, SOCK_CLOEXEC);
   } else {
-    while (fd < 0 && !comm->aborted) {
-      socklen_t size = 0;
-      const sockaddr_un address = AddressOf(name, &size);
-      const int tried = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
-      if (connect(tried, reinterpret_cast<const sockaddr*>(&address), size) == 0) {
-        fd = tried;
-      } else {
-        close(tried);
-        std::this_thread::sleep_for(std::chrono::milliseconds(kPollMs));
-      }
+    // The address is older than its id, and each has one peer.
+    socklen_t size = 0;
+    const sockaddr_un address = AddressOf(name, &size);
+    fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    if (connect(fd, reinterpret_cast<const sockaddr*>(&address), size) != 0) {
+      close(fd);
+      comm->state = kNcclInternalError;
+      return;
     }
   }
   comm->fd = fd;
@@ -147,11 +151,16 @@ NcclResult GetAsyncError(NcclComm comm, NcclResult* result) {
 
 NcclResult Abort(NcclComm handle) {
   std::shared_ptr<NcclCommunicator> comm;
+  std::function<void()> on_abort;
   {
     const MutexLock lock(TheRegistry().mutex);
     comm = std::move(TheRegistry().comms.extract(handle).mapped());
+    on_abort = TheRegistry().on_abort;
+    comm->aborted = true;
+    TheRegistry().changed.notify_all();
   }
-  comm->aborted = true;
+  eventfd_write(comm->abort_event, 1);
+  if (on_abort) on_abort();
   return kNcclSuccess;
 }
 
@@ -167,12 +176,20 @@ template <typename Move>
 void Transfer(NcclCommunicator* comm, char* data, size_t n, short events, const Move& move) {
   Delay();
   for (size_t done = 0; done < n && !comm->aborted;) {
-    const bool ready = !frozen && Await(comm, comm->fd, events);
-    const ssize_t moved = ready ? move(comm->fd, data + done, n - done) : 0;
+    if (!Await(comm, comm->fd, events)) return;
+    {
+      Registry& registry = TheRegistry();
+      MutexLock lock(registry.mutex);
+      registry.changed.wait(lock, [&]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(registry.mutex) {
+        return !registry.frozen || comm->aborted;
+      });
+    }
+    if (comm->aborted) return;
+    const ssize_t moved = move(comm->fd, data + done, n - done);
     if (moved > 0) {
       done += static_cast<size_t>(moved);
-    } else if (!comm->aborted) {
-      std::this_thread::sleep_for(std::chrono::milliseconds(kPollMs));  // gone, or frozen
+    } else if (moved == 0 || errno != EAGAIN) {
+      Await(comm, -1, 0);  // the peer is gone
     }
   }
 }
@@ -187,10 +204,14 @@ NcclResult Launch(NcclComm handle, cudaStream_t stream, bool comes_later, const 
   }
   const auto queue = [stream, work](std::shared_ptr<NcclCommunicator> of) {
     simt::Enqueue(stream, [comm = std::move(of), work] {
-      std::atomic<int>& n = n_under_way.at(static_cast<size_t>(comm->device));
-      ++n;
+      const auto count = [&](int change) {
+        const MutexLock in(TheRegistry().mutex);
+        TheRegistry().n_under_way.at(static_cast<size_t>(comm->device)) += change;
+        TheRegistry().changed.notify_all();
+      };
+      count(1);
       work(comm.get());
-      --n;
+      count(-1);
       comm->state = kNcclSuccess;
     });
   };
@@ -198,9 +219,13 @@ NcclResult Launch(NcclComm handle, cudaStream_t stream, bool comes_later, const 
     comm->state = kNcclInProgress;
     NcclCommunicator* const self = comm.get();
     comm->first = std::thread([comm = self, shared = std::weak_ptr(comm), queue, comes_later] {
-      if (comes_later) std::this_thread::sleep_for(std::chrono::milliseconds(10 * kPollMs));
-      while (n_under_way.at(static_cast<size_t>(comm->device)) > 0 && !comm->aborted) {
-        std::this_thread::sleep_for(std::chrono::milliseconds(kPollMs));
+      if (comes_later) std::this_thread::sleep_for(kSenderAllocatesLater);
+      {
+        Registry& registry = TheRegistry();
+        MutexLock lock(registry.mutex);
+        registry.changed.wait(lock, [&]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(registry.mutex) {
+          return registry.n_under_way.at(static_cast<size_t>(comm->device)) == 0 || comm->aborted;
+        });
       }
       if (auto held = shared.lock()) queue(std::move(held));
       if (!blocking) comm->state = kNcclSuccess;
@@ -247,11 +272,19 @@ const NcclApi* FakeNccl() {
   return &api;
 }
 
-void FreezeFakeNccl(bool value) { frozen = value; }
+void FreezeFakeNccl(bool value) {
+  const MutexLock lock(TheRegistry().mutex);
+  TheRegistry().frozen = value;
+  TheRegistry().changed.notify_all();
+}
 void BlockFakeNcclLaunches(bool value) { blocking = value; }
 void FailFakeNcclSends(bool value) { failing = value; }
 void CutFakeNcclReceives(int n) { n_to_cut = n; }
 void AllocateInFakeNccl(bool allocates) { allocating = allocates; }
+void OnFakeNcclAbort(std::function<void()> aborted) {
+  const MutexLock lock(TheRegistry().mutex);
+  TheRegistry().on_abort = std::move(aborted);
+}
 void DelayFakeNccl(uint32_t seed) { delay_seed = seed; }
 int64_t FakeNcclCommunicators() {
   const MutexLock lock(TheRegistry().mutex);

@@ -4,6 +4,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 
 #include "worker/transport/nccl/nccl_api.h"
 
@@ -20,6 +21,8 @@ void CutFakeNcclReceives(int n);  // the next n receives end without data, like 
 // Allocates memory with a communicator's first message, like NCCL. The allocation waits until no
 // message is in progress on the device. Senders allocate later than receivers.
 void AllocateInFakeNccl(bool allocates);
+// Called at each abort, after FakeNcclCommunicators() has changed; empty: nothing is called.
+void OnFakeNcclAbort(std::function<void()> aborted);
 int64_t FakeNcclCommunicators();  // number of communicators not aborted
 
 }  // namespace stagecoach::worker

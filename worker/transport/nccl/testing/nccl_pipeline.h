@@ -39,9 +39,10 @@ class NcclPipeline {
 
   explicit NcclPipeline(int32_t n_stages,
                         std::chrono::milliseconds longest_step = std::chrono::seconds(30),
-                        const WrapHost& wrap_host = {})
+                        const WrapHost& wrap_host = {},
+                        const MemoryTransportOptions& host_options = {})
       : stages_(static_cast<size_t>(n_stages)) {
-    auto hosts = MakeMemoryTransports(n_stages);
+    auto hosts = MakeMemoryTransports(n_stages, host_options);
     for (int32_t i = 0; i < n_stages; ++i) {
       Stage& stage = stages_[static_cast<size_t>(i)];
       stage.device = TestDevice(i, n_stages);
