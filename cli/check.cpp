@@ -51,11 +51,9 @@ void AddCheck(CLI::App& app, Command& command) {
       ->add_option("--chat-template", options->check.chat_template,
                    "Jinja file to use instead of the checkpoint's chat template")
       ->type_name("FILE");
-  table
-      .Add("--merge-adapter",
-           Field(options->check.config, &v1::LoadConfig::adapter_dir,
-                 &v1::LoadConfig::set_adapter_dir),
-           "Folder of a LoRA adapter to merge into the weights")
+  check
+      ->add_option("--merge-adapter", *options->check.config.mutable_adapter_dir(),
+                   "Folder of a LoRA adapter to merge into the weights")
       ->type_name("DIR");
   check->add_flag("--json", options->json, "Print one JSON object");
   check->callback([options, &command] { command = [options] { return Check(*options); }; });

@@ -60,8 +60,7 @@ class Checker {
     }
     report_.model = dir_ = *std::move(dir);
     Config();
-    if (spec_) Tensors();
-    if (report_.facts && options_.config.kv_memory_bytes() > 0) KvMemory();
+    if (spec_) TensorsAndMemory(*spec_);
     Template();
     if (options_.read_large_tokenizer || TokenizerIsSmall()) Tokenizer();
     return std::move(report_);
@@ -102,14 +101,14 @@ class Checker {
     }
   }
 
-  void Tensors() {
+  void TensorsAndMemory(const ModelSpec& spec) {
     std::vector<Storage> stored;
     if (options_.config.load_format() != v1::LOAD_FORMAT_DUMMY) {
       worker::StageWeights targets;
-      const worker::WeightPlan plan = PlanWholeModel(*spec_, &targets);
+      const worker::WeightPlan plan = PlanWholeModel(spec, &targets);
       const worker::CheckpointOptions checkpoint(dir_, options_.config.adapter_dir());
       const worker::CheckpointVerdict verdict =
-          worker::CheckCheckpoint(checkpoint, *spec_, plan.requests);
+          worker::CheckCheckpoint(checkpoint, spec, plan.requests);
       for (const std::string& line : MergeLines(verdict.problems)) Problem(Part::kTensors, line);
       for (const std::string& line : MergeLines(verdict.notes)) Note(Part::kTensors, line);
       if (const auto source = worker::OpenCheckpoint(checkpoint, plan.requests); source.ok()) {
@@ -119,18 +118,19 @@ class Checker {
       }
     }
     absl::StatusOr<ModelFacts> facts =
-        DescribeModel(*spec_, DTypeOf(options_.config), stored, options_.n_stages);
-    if (facts.ok()) {
-      report_.facts = *std::move(facts);
-    } else {
+        DescribeModel(spec, DTypeOf(options_.config), stored, options_.n_stages);
+    if (!facts.ok()) {
       Problem(Part::kModel, facts.status());
+      return;
     }
+    if (options_.config.kv_memory_bytes() > 0) KvMemory(spec, *facts);
+    report_.facts = *std::move(facts);
   }
 
-  void KvMemory() {
+  void KvMemory(const ModelSpec& spec, const ModelFacts& facts) {
     const int32_t max_model_len = options_.config.max_model_len();
-    if (max_model_len > spec_->max_positions) return;  // the router reports this
-    const uint64_t all_bytes = options_.config.kv_memory_bytes() * report_.facts->stages.size();
+    if (max_model_len > spec.max_positions) return;  // the router reports this
+    const uint64_t all_bytes = options_.config.kv_memory_bytes() * facts.stages.size();
     const uint64_t there_is = ReadHostMemory().total_bytes;
     if (!options_.on_gpus && all_bytes > there_is) {
       Problem(Part::kMemory, fmt::format("--kv-memory: {} is more than the {} of this machine",
@@ -138,7 +138,7 @@ class Checker {
       return;
     }
     std::vector<router::StageKvMemory> stages;
-    for (const StageFacts& stage : report_.facts->stages) {
+    for (const StageFacts& stage : facts.stages) {
       stages.push_back({.name = fmt::format("stage {}", stages.size()),
                         .kv_bytes = options_.config.kv_memory_bytes(),
                         .block_bytes = stage.kv_block_bytes});
@@ -146,11 +146,11 @@ class Checker {
     const v1::LoadConfig config =
         router::WithDefaults(options_.config, options_.on_gpus, stages.size());
     const bool fixed = max_model_len > 0;
-    const auto plan = router::SizeKv(spec_->kv_groups, stages,
+    const auto plan = router::SizeKv(spec.kv_groups, stages,
                                      {.max_sequences = config.max_sequences(),
                                       .max_batched_tokens = config.max_batched_tokens(),
                                       .max_prefill_chunk = config.max_prefill_chunk(),
-                                      .max_model_len = fixed ? max_model_len : spec_->max_positions,
+                                      .max_model_len = fixed ? max_model_len : spec.max_positions,
                                       .max_model_len_is_fixed = fixed});
     if (!plan.ok()) Problem(Part::kMemory, plan.status());
   }

@@ -46,7 +46,7 @@ worker::StageModelOptions StageOptions(const ModelSpec& spec, const check::Model
 worker::ScratchDevice GpuScratch(const ModelSpec& spec, const worker::StageModelOptions& options) {
   namespace cuda = kernels::cuda;
   const int64_t n_keys = std::min<int64_t>(options.config.max_model_len(), cuda::kMostGathered);
-  return {.act_dtype = *DTypeOf(options.config),
+  return {.act_dtype = DTypeOf(options.config).value_or(spec.stored_dtype),
           .runs_ahead = true,
           .attention_bytes = cuda::GatheredBytes(n_keys, spec.n_kv_heads, spec.head_dim),
           .expert_bytes =

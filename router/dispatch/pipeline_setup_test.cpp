@@ -29,6 +29,10 @@ PipelineOptions Options(const std::vector<const FakeStage*>& stages) {
   return options;
 }
 
+v1::LoadConfig ConfigAt(FakeStage& stage) {
+  return stage.load_request().value_or(v1::LoadRequest()).config();
+}
+
 TEST_CASE("A load without progress ends the start, and the error names the stage") {
   FakeStage::Options blocked;
   blocked.load_blocks = true;
@@ -123,8 +127,8 @@ TEST_CASE("step limits come from the options, else from the device type") {
   REQUIRE(on_gpus.ok());
   CHECK(on_gpus->on_gpus);
   CHECK(on_gpus->config.max_prefill_chunk() == 8192);
-  CHECK(other.load_request()->config().max_batched_tokens() == 8192);
-  CHECK(other.load_request()->config().max_sequences() == 1024);
+  CHECK(ConfigAt(other).max_batched_tokens() == 8192);
+  CHECK(ConfigAt(other).max_sequences() == 1024);
 
   PipelineOptions asked = Options({&gpu, &other});
   asked.flags.config.set_max_batched_tokens(1000);
@@ -133,8 +137,8 @@ TEST_CASE("step limits come from the options, else from the device type") {
   const auto as_asked = SetUpPipeline(Spec(), asked);
   REQUIRE(as_asked.ok());
   CHECK(as_asked->config.max_prefill_chunk() == 1000);
-  CHECK(gpu.load_request()->config().max_batched_tokens() == 1000);
-  CHECK(gpu.load_request()->config().max_sequences() == 3);
+  CHECK(ConfigAt(gpu).max_batched_tokens() == 1000);
+  CHECK(ConfigAt(gpu).max_sequences() == 3);
 }
 
 TEST_CASE("a single stage has no neighbours") {
