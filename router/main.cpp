@@ -33,8 +33,10 @@
 #include "router/access/access.h"
 #include "router/dispatch/grammar_client.h"
 #include "router/dispatch/pipeline_client.h"
+#include "router/dispatch/pipeline_keeper.h"
 #include "router/dispatch/pipeline_setup.h"
 #include "router/dispatch/pipeline_watch.h"
+#include "router/dispatch/recovery_metrics.h"
 #include "router/dispatch/stage_stats.h"
 #include "router/dispatch/stall_metrics.h"
 #include "router/frontend/frontend.h"
@@ -178,10 +180,13 @@ std::vector<StallWatch::Stage> WatchedStages(const Pipeline& pipeline) {
 
 FrontendOptions MakeFrontendOptions(const ServeFlags& serve, const Pipeline& pipeline,
                                     SpanSink* spans, const PipelineWatch* watch,
-                                    const ThreadWatch* thread_watch) {
+                                    const PipelineKeeper* keeper, const ThreadWatch* thread_watch) {
   FrontendOptions options;
   options.stalled = [watch] { return watch->Read().stalled; };
-  options.router_stalled = [thread_watch] { return thread_watch->Stalled(); };
+  options.router_stalled = [keeper, thread_watch] {
+    const std::string recovering = keeper->Read().recovering;
+    return recovering.empty() ? thread_watch->Stalled() : recovering;
+  };
   options.max_prompts = static_cast<size_t>(serve.scheduler.max_waiting);
   options.max_choices = options.max_prompts + pipeline.config.max_sequences();
   options.request_memory_bytes = serve.request_memory_bytes;
@@ -202,14 +207,15 @@ std::vector<v1::StageStatus> StageStatuses(const Pipeline& pipeline) {
   return statuses;
 }
 
-// Forwards stall changes, of stages and of the router's threads, to a server that lives shorter
-// than the watches.
+// Forwards stall changes, of stages, of the whole pipeline and of the router's threads, to a server
+// that lives shorter than the watches.
 class StallSwitch {
  public:
   using Listener = std::function<void(bool stalled)>;
 
   void SetStages(bool stalled) { Set(&StallSwitch::stages_, stalled); }
   void SetThreads(bool stalled) { Set(&StallSwitch::threads_, stalled); }
+  void SetRecovering(bool recovering) { Set(&StallSwitch::recovering_, recovering); }
 
   // Calls the listener with the current state, then with every change while this object lives.
   class Listening {
@@ -217,7 +223,7 @@ class StallSwitch {
     Listening(StallSwitch* owner, Listener listener) : owner_(owner) {
       const MutexLock lock(owner_->mutex_);
       owner_->listener_ = std::move(listener);
-      owner_->listener_(owner_->stages_ || owner_->threads_);
+      owner_->listener_(owner_->Any());
     }
     ~Listening() {
       const MutexLock lock(owner_->mutex_);
@@ -234,14 +240,27 @@ class StallSwitch {
   void Set(bool StallSwitch::* which, bool stalled) {
     const MutexLock lock(mutex_);
     this->*which = stalled;
-    if (listener_) listener_(stages_ || threads_);
+    if (listener_) listener_(Any());
+  }
+  bool Any() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
+    return stages_ || threads_ || recovering_;
   }
 
   Mutex mutex_;
   Listener listener_ ABSL_GUARDED_BY(mutex_);
   bool stages_ ABSL_GUARDED_BY(mutex_) = false;
   bool threads_ ABSL_GUARDED_BY(mutex_) = false;
+  bool recovering_ ABSL_GUARDED_BY(mutex_) = false;
 };
+
+// Asks whoever started this router to replace the stages that are stalled: they would never answer.
+void AskToReplace(const std::vector<std::string>& addresses,
+                  const std::vector<std::string>& stalled) {
+  for (size_t i = 0; i < stalled.size(); ++i) {
+    if (!stalled[i].empty()) fmt::print("replace {}\n", addresses[i]);
+  }
+  std::fflush(stdout);
+}
 
 // Closed connections tell the clients: an error message would need the stalled thread, and so would
 // an orderly shutdown.
@@ -272,18 +291,14 @@ absl::Status Serve(const Flags& flags, StopRequest& stop) {
     spdlog::warn("requests with a grammar will be refused: {}",
                  std::string(model.grammars.status().message()));
   }
-  SC_ASSIGN_OR_RETURN(const Pipeline pipeline,
-                      SetUpPipeline(model.spec, {.model_dir = model_dir,
-                                                 .addresses = flags.stages,
-                                                 .access = internal,
-                                                 .flags = flags.serve.load,
-                                                 .token_table = std::move(token_table),
-                                                 .terminal = isatty(STDERR_FILENO) == 1}));
-  if (model.grammars.ok()) {
-    model.grammars =
-        MakeGrammarCache((*model.grammars)->vocabulary(),
-                         MakeGrammarClient(flags.stages.back(), pipeline.lease, internal));
-  }
+  const ModelSpec spec = model.spec;
+  const PipelineOptions pipeline_options{.model_dir = model_dir,
+                                         .addresses = flags.stages,
+                                         .access = internal,
+                                         .flags = flags.serve.load,
+                                         .token_table = std::move(token_table),
+                                         .terminal = isatty(STDERR_FILENO) == 1};
+  SC_ASSIGN_OR_RETURN(const Pipeline pipeline, SetUpPipeline(spec, pipeline_options));
   model.max_model_len = pipeline.kv.max_model_len;
   model.max_logprobs = pipeline.config.max_logprobs();
   model.dtype = DTypeName(DTypeOf(pipeline.config).value_or(model.spec.stored_dtype));
@@ -296,22 +311,45 @@ absl::Status Serve(const Flags& flags, StopRequest& stop) {
   }
   PipelineWatch watch(WatchedStages(pipeline), {.end = flags.serve.stall_limit});
   StallSwitch stall_switch;
-  const auto client = MakePipelineClient(
-      flags.stages, pipeline.lease,
-      {.on_lost = [&stop](const absl::Status& status) { stop.Lost(status); },
-       .on_draining = [&stop](const std::string& stage) { stop.StageDrains(stage); },
-       .flight = flight,
-       .vocab_size = model.spec.vocab_size,
-       .watch = &watch,
-       .on_stall = [&stall_switch](bool stalled) { stall_switch.SetStages(stalled); }},
-      internal);
-  SC_ASSIGN_OR_RETURN(
-      std::unique_ptr<Scheduler> scheduler,
-      Scheduler::Start(MakeSchedulerConfig(flags.serve, model.spec, pipeline), client.get()));
+  const auto connect = [&](const v1::Lease& lease) {
+    return MakePipelineClient(
+        flags.stages, lease,
+        {.on_draining = [&stop](const std::string& stage) { stop.StageDrains(stage); },
+         .flight = flight,
+         .vocab_size = spec.vocab_size,
+         .watch = &watch,
+         .on_stall = [&stall_switch](bool stalled) { stall_switch.SetStages(stalled); }},
+        internal);
+  };
+  PipelineKeeperHooks hooks{.connect = connect,
+                            .on_change =
+                                [&](const absl::Status& loss) {
+                                  if (!loss.ok()) AskToReplace(flags.stages, watch.Read().stalled);
+                                  stall_switch.SetRecovering(!loss.ok());
+                                },
+                            .on_lost = [&stop](const absl::Status& status) { stop.Lost(status); }};
+  if (flags.serve.recovery_limit.count() > 0) {
+    hooks.restore = [&](const std::stop_token& stopping) {
+      return RestorePipeline(spec, pipeline_options, pipeline, flags.serve.recovery_limit,
+                             stopping);
+    };
+  }
+  PipelineKeeper keeper(pipeline.lease, std::move(hooks));
+  if (model.grammars.ok()) {
+    model.grammars = MakeGrammarCache(
+        (*model.grammars)->vocabulary(),
+        MakeGrammarClient(
+            flags.stages.back(),
+            [&keeper](uint64_t failed_epoch) { return keeper.AwaitLease(failed_epoch); },
+            internal));
+  }
+  SC_ASSIGN_OR_RETURN(std::unique_ptr<Scheduler> scheduler,
+                      Scheduler::Start(MakeSchedulerConfig(flags.serve, spec, pipeline), &keeper));
   ThreadWatch thread_watch({.end = flags.serve.stall_limit});
   const std::string name = model.name;
-  Frontend frontend(MakeFrontendOptions(flags.serve, pipeline, spans.get(), &watch, &thread_watch),
-                    std::move(model), StageStatuses(pipeline), scheduler.get());
+  Frontend frontend(
+      MakeFrontendOptions(flags.serve, pipeline, spans.get(), &watch, &keeper, &thread_watch),
+      std::move(model), StageStatuses(pipeline), scheduler.get());
   // The scheduler's sinks post to the frontend's threads, which call the scheduler. So it must stop
   // before these threads end, and be destroyed after them.
   const absl::Cleanup stop_scheduler = [&] {
@@ -332,8 +370,12 @@ absl::Status Serve(const Flags& flags, StopRequest& stop) {
   const auto stall_metrics = std::make_shared<StallCollector>(
       [&watch] { return watch.Read(); },
       StallCollector::Labels{{"model_name", name}, {"engine", kEngine}});
+  const auto recovery_metrics = std::make_shared<RecoveryCollector>(
+      [&keeper] { return keeper.Read(); },
+      RecoveryCollector::Labels{{"model_name", name}, {"engine", kEngine}});
   std::vector<std::shared_ptr<prometheus::Collectable>> sources = {
-      scheduler_metrics, frontend.metrics().collectable(), stage_metrics, stall_metrics};
+      scheduler_metrics, frontend.metrics().collectable(), stage_metrics, stall_metrics,
+      recovery_metrics};
   if (spans != nullptr) sources.push_back(MakeTraceMetrics(spans));
   absl::Status reason;
   {
@@ -388,6 +430,7 @@ absl::Status Serve(const Flags& flags, StopRequest& stop) {
   scheduler_metrics->Detach();
   stage_metrics->Detach();
   stall_metrics->Detach();
+  recovery_metrics->Detach();
   thread_watch.End();
   scheduler->Stop();
   if (spans != nullptr) spans->Stop();  // the metrics server keeps it alive

@@ -8,6 +8,7 @@
 #include <csignal>
 #include <iterator>
 #include <thread>
+#include <utility>
 
 #include "cli/launch/fields.h"
 #include "common/check.h"
@@ -31,6 +32,11 @@ constexpr seconds kWorkerStopGrace(10);
 // --stall-limit.
 constexpr seconds kStoppedGrace(10);
 constexpr milliseconds kLook(500);
+// A worker that dies this often within this time is not replaced any more.
+constexpr size_t kMostDeaths = 20;
+constexpr seconds kDeathsTime(60);
+// The router asks for the replacement of a stage that is stalled.
+constexpr std::string_view kReplaceLine = "replace ";
 
 // With few cores per stage, every stage uses all cores. A single request then has the whole machine
 // on every stage. Many requests are decoded in one microbatch, so the weights are read only once.
@@ -92,11 +98,11 @@ absl::StatusOr<Endpoints> Cluster::Start() {
   }
   SC_RETURN_IF_ERROR(SpawnWorkers());
   SC_ASSIGN_OR_RETURN(const std::vector<std::string> listening, AwaitLines(0, "listening "));
-  std::vector<std::string> stages;
-  for (const std::string& line : listening) {
-    SC_ASSIGN_OR_RETURN(stages.emplace_back(), Field(line, "grpc"));
+  for (size_t i = 0; i < listening.size(); ++i) {
+    SC_ASSIGN_OR_RETURN(addresses_.emplace_back(), Field(listening[i], "grpc"));
+    children_[i].spec.args[1] = addresses_.back();  // a replacement listens there too
   }
-  SC_RETURN_IF_ERROR(SpawnRouter(stages));
+  SC_RETURN_IF_ERROR(SpawnRouter(addresses_));
   SC_ASSIGN_OR_RETURN(const std::vector<std::string> ready, AwaitLines(router(), "ready "));
   Endpoints endpoints{.ready_line = ready.front(), .grpc = ""};
   if (options_.serve.grpc != "off") {
@@ -115,8 +121,7 @@ absl::Status Cluster::SpawnWorkers() {
     if (const std::optional<int> node = NumaNodeOf(stage, options_)) {
       args.insert(args.end(), {"--numa-node", fmt::format("{}", *node)});
     }
-    SC_RETURN_IF_ERROR(
-        Spawn(fmt::format("worker {}", stage), "stagecoach-worker", std::move(args)));
+    SC_RETURN_IF_ERROR(Add(fmt::format("worker {}", stage), "stagecoach-worker", std::move(args)));
   }
   return absl::OkStatus();
 }
@@ -127,40 +132,78 @@ absl::Status Cluster::SpawnRouter(const std::vector<std::string>& stages) {
   ServeFlags serve = options_.serve;
   if (serve.microbatches == 0 && SharesCores(options_)) serve.microbatches = 1;
   Append(ToArgs(serve), &args);
-  return Spawn("router", "stagecoach-router", std::move(args));
+  return Add("router", "stagecoach-router", std::move(args));
 }
 
-absl::Status Cluster::Spawn(const std::string& name, const std::string& program,
-                            std::vector<std::string> args) {
+absl::Status Cluster::Add(const std::string& name, const std::string& program,
+                          std::vector<std::string> args) {
   args.insert(args.end(),
               {"--log-level", options_.log_level, "--exit-with-parent", std::to_string(getpid()),
                // Not an argument: every user of this machine can read arguments.
                "--secret-file", "/dev/stdin"});
-  const size_t index = children_.size();
   Child& child = children_.emplace_back();
+  child.spec = {
+      .program = options_.program_dir + "/" + program, .args = std::move(args), .input = secret_};
   child.log = std::make_unique<ChildLog>(name, options_.echo_logs, options_.log_format());
-  ChildLog* log = child.log.get();
-  auto process = ChildProcess::Spawn(
-      {.program = options_.program_dir + "/" + program, .args = std::move(args), .input = secret_},
-      {.on_stdout =
-           [this, index](std::string_view line) {
-             Post({.kind = Event::kLine, .child = index, .line = std::string(line)});
-           },
-       .on_stderr = [log](std::string_view line) { log->Add(line); },
-       .on_exit =
-           [this, index](const ChildExit& exit) {
-             const MutexLock lock(mutex_);
-             children_[index].exit = exit;
-             Post({.kind = Event::kExit, .child = index, .line = ""});
-           },
-       .on_stopped = [this, index](bool stopped) { OnStopped(index, stopped); }});
-  if (!process.ok()) {
+  absl::Status status = Spawn(children_.size() - 1);
+  if (!status.ok()) {
     children_.pop_back();
     KillAll();
-    return std::move(process).status();
   }
-  child.process = *std::move(process);
+  return status;
+}
+
+absl::Status Cluster::Spawn(size_t index) {
+  Child& child = children_[index];
+  ChildLog* log = child.log.get();
+  SC_ASSIGN_OR_RETURN(
+      child.process,
+      ChildProcess::Spawn(
+          child.spec, {.on_stdout =
+                           [this, index](std::string_view line) {
+                             Post(
+                                 {.kind = Event::kLine, .child = index, .line = std::string(line)});
+                           },
+                       .on_stderr = [log](std::string_view line) { log->Add(line); },
+                       .on_exit =
+                           [this, index](const ChildExit& exit) {
+                             const MutexLock lock(mutex_);
+                             children_[index].exit = exit;
+                             Post({.kind = Event::kExit, .child = index, .line = ""});
+                           },
+                       .on_stopped = [this, index](bool stopped) { OnStopped(index, stopped); }}));
   return absl::OkStatus();
+}
+
+bool Cluster::MayReplace(size_t index) {
+  if (index >= router() || options_.serve.recovery_limit.count() == 0) return false;
+  const MutexLock lock(mutex_);
+  Child& child = children_[index];
+  // A worker that ends in good order was told to, and has told the router.
+  if (child.exit->Clean() || children_[router()].exit.has_value()) return false;
+  child.deaths.push_back(Clock::now());
+  std::erase_if(child.deaths, [](Clock::time_point at) { return Clock::now() - at > kDeathsTime; });
+  return child.deaths.size() < kMostDeaths;
+}
+
+absl::Status Cluster::Replace(size_t index) {
+  Child& child = children_[index];
+  child.process.reset();  // waits for its reader
+  {
+    const MutexLock lock(mutex_);
+    child.log->Say(fmt::format("the process {}; another one takes its place",
+                               std::exchange(child.exit, std::nullopt)->Describe()));
+    child.stopped_since.reset();
+  }
+  return Spawn(index);
+}
+
+void Cluster::KillWorkerAt(std::string_view address) {
+  const auto found = std::find(addresses_.begin(), addresses_.end(), address);
+  if (found == addresses_.end()) return;
+  Child& child = children_[static_cast<size_t>(found - addresses_.begin())];
+  child.log->Say("the router asks for another process in this one's place");
+  child.process->Signal(SIGKILL);
 }
 
 void Cluster::OnStopped(size_t index, bool stopped) {
@@ -196,7 +239,14 @@ absl::Status Cluster::Wait() {
   while (true) {
     const Event event = NextEvent();
     if (event.kind == Event::kStop) return StopInOrder();
-    if (event.kind == Event::kExit) return Fail(event.child);
+    if (event.kind == Event::kExit) {
+      if (!MayReplace(event.child)) return Fail(event.child);
+      SC_RETURN_IF_ERROR(Replace(event.child));
+    }
+    if (event.kind == Event::kLine && event.child == router() &&
+        event.line.starts_with(kReplaceLine)) {
+      KillWorkerAt(std::string_view(event.line).substr(kReplaceLine.size()));
+    }
     if (event.kind == Event::kFlight) SignalAll(0, children_.size(), SIGUSR1);
   }
 }

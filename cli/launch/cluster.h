@@ -6,6 +6,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "absl/status/statusor.h"
@@ -57,8 +58,10 @@ class Cluster {
   // Returns when requests can be served. CANCELLED after RequestStop. Any other error's message
   // gives the one root cause.
   absl::StatusOr<Endpoints> Start();
-  // Returns when all children have ended: OK after RequestStop; an error that gives the root cause
-  // if a child died; CANCELLED if a second RequestStop cut the first one short.
+  // Replaces workers that die, at the same address, for the router to use. Returns when all
+  // children have ended: OK after RequestStop; an error that gives the root cause if the router
+  // ended or a worker dies again and again; CANCELLED if a second RequestStop cut the first one
+  // short.
   absl::Status Wait();
   // Lets the router finish the running requests, then stops the workers. A second call kills all
   // children. Thread-safe.
@@ -75,18 +78,27 @@ class Cluster {
     std::string line;
   };
   struct Child {
+    ChildSpec spec;  // of the process that runs, or of its replacement
     std::unique_ptr<ChildLog> log;
     std::unique_ptr<ChildProcess> process;
     std::optional<ChildExit> exit;
     // Time since which the process is stopped (SIGSTOP). This is no failure by itself: whoever
     // stopped it may continue it.
     std::optional<Clock::time_point> stopped_since;
+    std::vector<Clock::time_point> deaths;  // the last ones
   };
 
   absl::Status SpawnWorkers();
   absl::Status SpawnRouter(const std::vector<std::string>& stages);
-  absl::Status Spawn(const std::string& name, const std::string& program,
-                     std::vector<std::string> args);
+  absl::Status Add(const std::string& name, const std::string& program,
+                   std::vector<std::string> args);
+  // Starts the child's program.
+  absl::Status Spawn(size_t index);
+  // Whether a worker that died may be replaced.
+  bool MayReplace(size_t index);
+  absl::Status Replace(size_t index);
+  // Kills the worker at this address, so that it is replaced.
+  void KillWorkerAt(std::string_view address);
   // For each child from index `first` on, the first line of its standard output that begins with
   // `prefix`.
   absl::StatusOr<std::vector<std::string>> AwaitLines(size_t first, const std::string& prefix);
@@ -113,7 +125,8 @@ class Cluster {
   const ClusterOptions options_;
   // New for each start; the router authenticates to its workers with it.
   const std::string secret_;
-  std::vector<Child> children_;  // workers by stage, then the router
+  std::vector<std::string> addresses_;  // of the workers, once they listen
+  std::vector<Child> children_;         // workers by stage, then the router
   Mutex mutex_;
   ClosableQueue<Event> events_;  // never closed
 };

@@ -129,9 +129,14 @@ void DeclareStallFlags(FlagTable& table, PipelineFlags& flags) {
   table
       .AddSeconds("--stall-limit", flags.stall_limit,
                   "Seconds without a sign of life from a stage, or without the end of an overdue "
-                  "step, after which the pipeline ends with an error that names the stage. Stalls "
-                  "are logged at once")
+                  "step, after which the stage is lost. Stalls are logged at once")
       ->check(CLI::Range(1, 86'400));
+  table
+      .AddSeconds("--recovery-limit", flags.recovery_limit,
+                  "Seconds for the replacement of a lost stage to answer at the same address. "
+                  "Running requests wait and then go on. After that time, or with 0 at once, they "
+                  "end with an error that names the stage")
+      ->check(CLI::Range(0, 86'400));
   table
       .AddSeconds("--load-stall-limit", flags.load.load_stall_limit,
                   "Seconds without progress of a worker's load, for example if a file system does "

@@ -48,7 +48,9 @@ struct PipelineFlags {
   std::string chat_template;  // a Jinja file; empty: the checkpoint's template
   SchedulerFlags scheduler;
   uint32_t microbatches = 0;             // that compute at the same time; 0: one per stage
-  std::chrono::seconds stall_limit{10};  // a stage without progress for this long ends the pipeline
+  std::chrono::seconds stall_limit{10};  // a stage without progress for this long is lost
+  // Time for a lost stage's replacement to answer; 0: a lost stage ends the pipeline.
+  std::chrono::seconds recovery_limit{60};
   double trace_sample_ratio = 1;  // share of requests to trace, if the client does not decide
   uint64_t request_memory_bytes = 256 << 20;  // for all requests together
   ObservationFlags observation;

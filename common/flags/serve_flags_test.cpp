@@ -64,6 +64,7 @@ TEST_CASE("The launcher passes every flag on to the router") {
   flags.chat_template = "/proc/self/exe";  // a file that exists
   flags.load.layer_split = {3, 5};
   flags.stall_limit = std::chrono::seconds(3);
+  flags.recovery_limit = std::chrono::seconds(5);
   flags.load.load_stall_limit = std::chrono::seconds(4);
   flags.observation.flight_recorder = "off";
   flags.observation.otlp_endpoint = "collector:4317";

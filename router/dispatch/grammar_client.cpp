@@ -5,6 +5,7 @@
 
 #include <chrono>
 #include <memory>
+#include <utility>
 
 #include "common/rpc/server.h"
 #include "common/rpc/status.h"
@@ -18,19 +19,25 @@ constexpr auto kTimeout = std::chrono::seconds(30);
 
 }  // namespace
 
-PrepareGrammar MakeGrammarClient(const std::string& last_stage_address, const v1::Lease& lease,
+PrepareGrammar MakeGrammarClient(const std::string& last_stage_address, AwaitLease await_lease,
                                  const InternalAccess& access) {
   std::shared_ptr<v1::Stage::Stub> stub =
       v1::Stage::NewStub(MakeInternalChannel(last_stage_address, access, kMaxInternalMessageBytes));
-  return [stub, last_stage_address, lease](const v1::SlotGrammar& grammar) {
-    v1::PrepareGrammarRequest request;
-    *request.mutable_lease() = lease;
-    *request.mutable_grammar() = grammar;
-    grpc::ClientContext context;
-    context.set_deadline(std::chrono::system_clock::now() + kTimeout);
-    v1::PrepareGrammarResponse response;
-    const absl::Status status = FromGrpc(stub->PrepareGrammar(&context, request, &response));
-    if (status.ok() || absl::IsInvalidArgument(status)) return status;
+  return [stub, last_stage_address,
+          await_lease = std::move(await_lease)](const v1::SlotGrammar& grammar) {
+    absl::StatusOr<v1::Lease> lease = await_lease(0);
+    absl::Status status = lease.status();
+    while (lease.ok()) {
+      v1::PrepareGrammarRequest request;
+      *request.mutable_lease() = *lease;
+      *request.mutable_grammar() = grammar;
+      grpc::ClientContext context;
+      context.set_deadline(std::chrono::system_clock::now() + kTimeout);
+      v1::PrepareGrammarResponse response;
+      status = FromGrpc(stub->PrepareGrammar(&context, request, &response));
+      if (status.ok() || absl::IsInvalidArgument(status)) return status;
+      lease = await_lease(lease->epoch());
+    }
     return absl::UnavailableError(fmt::format("the last stage ({}) cannot prepare the grammar: {}",
                                               last_stage_address, std::string(status.message())));
   };

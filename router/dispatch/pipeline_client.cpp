@@ -23,6 +23,8 @@ namespace {
 constexpr auto kReadyTimeout = std::chrono::seconds(30);
 // Time within which the death of a process shows on its connection.
 constexpr auto kSettleTime = std::chrono::milliseconds(300);
+// Time to wait for one connection while others may show it.
+constexpr auto kLookTime = std::chrono::milliseconds(5);
 
 using StepStream = grpc::ClientReaderWriter<v1::StepRequest, v1::StepResponse>;
 
@@ -267,14 +269,18 @@ absl::Status PipelineClient::Blame(const StageLink& link, absl::Status status) {
   if (const auto by_other = taken()) return *by_other;
   if (link.channel->GetState(false) != GRPC_CHANNEL_READY) return status;
   const auto deadline = std::chrono::system_clock::now() + kSettleTime;
-  for (const StageLink& other : links_) {
-    if (&other == &link) continue;
-    other.channel->WaitForStateChange(GRPC_CHANNEL_READY, deadline);
-    if (other.channel->GetState(false) == GRPC_CHANNEL_READY) continue;
-    return absl::UnavailableError(fmt::format("{} is lost: its connection broke ({})", other.name,
-                                              std::string(status.message())));
+  while (std::chrono::system_clock::now() < deadline && links_.size() > 1) {
+    for (const StageLink& other : links_) {
+      if (&other == &link) continue;
+      other.channel->WaitForStateChange(GRPC_CHANNEL_READY,
+                                        std::chrono::system_clock::now() + kLookTime);
+      if (other.channel->GetState(false) == GRPC_CHANNEL_READY) continue;
+      return absl::UnavailableError(fmt::format("{} is lost: its connection broke ({})", other.name,
+                                                std::string(status.message())));
+    }
+    if (const auto by_other = taken()) return *by_other;  // ABORTED has arrived meanwhile
   }
-  return taken().value_or(status);  // ABORTED may have arrived meanwhile
+  return status;
 }
 
 void PipelineClient::Down(const StageLink& link, absl::Status status) {
@@ -298,7 +304,6 @@ bool PipelineClient::Close() {
 void PipelineClient::Report(const absl::Status& status) {
   CancelStreams();
   events_.on_down(status);
-  if (hooks_.on_lost) hooks_.on_lost(status);
 }
 
 void PipelineClient::CancelStreams() {

@@ -19,8 +19,6 @@ namespace stagecoach::router {
 
 // Callbacks and observers of a pipeline client.
 struct PipelineHooks {
-  // Called with the same status right after the events' on_down.
-  std::function<void(const absl::Status&)> on_lost;
   // A stage must shut down: it asks the router to finish the running requests and to end the
   // streams. The argument is the stage's name. Runs on the client's threads.
   std::function<void(const std::string&)> on_draining;

@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <functional>
 #include <future>
+#include <stop_token>
 #include <string_view>
 #include <thread>
 #include <utility>
@@ -27,7 +28,7 @@ namespace stagecoach::router {
 namespace {
 
 // Workers may still be starting.
-constexpr auto kDescribeTimeout = std::chrono::seconds(60);
+constexpr std::chrono::seconds kDescribeTimeout(60);
 // A worker without an answer for this long is logged.
 constexpr auto kSilence = std::chrono::seconds(5);
 constexpr auto kJoinTimeout = std::chrono::seconds(120);
@@ -46,8 +47,12 @@ using WorkerCall = std::function<grpc::Status(Worker&, grpc::ClientContext&)>;
 
 // Runs `call` for every worker in parallel. The first failure cancels the other calls; their errors
 // are then ignored.
-absl::Status OnAll(std::vector<Worker>& workers, std::string_view what, const WorkerCall& call) {
+absl::Status OnAll(std::vector<Worker>& workers, std::string_view what, const WorkerCall& call,
+                   const std::stop_token& stop = {}) {
   std::vector<grpc::ClientContext> contexts(workers.size());
+  const std::stop_callback cancel(stop, [&contexts] {
+    for (grpc::ClientContext& context : contexts) context.TryCancel();
+  });
   Mutex mutex;
   bool cancelled = false;
   absl::StatusCode code = absl::StatusCode::kOk;
@@ -87,27 +92,29 @@ std::vector<Worker> Connect(const std::vector<std::string>& addresses,
 }
 
 // Waits for a worker that is still starting; logs a warning meanwhile.
-grpc::Status DescribeOne(Worker& worker, grpc::ClientContext& context) {
+grpc::Status DescribeOne(Worker& worker, grpc::ClientContext& context,
+                         std::chrono::seconds limit = kDescribeTimeout) {
   constexpr std::string_view kWhatToDo =
       "check that stagecoach-worker runs there and that the router can reach its --listen address";
   std::promise<void> answered;
-  std::thread notice([&worker, kWhatToDo, end = answered.get_future()] {
+  std::thread notice([&worker, kWhatToDo, limit, end = answered.get_future()] {
     if (end.wait_for(kSilence) == std::future_status::ready) return;
-    spdlog::warn("{} does not answer; the router waits up to {} s: {}", worker.name,
-                 kDescribeTimeout.count(), kWhatToDo);
+    spdlog::warn("{} does not answer; the router waits up to {} s: {}", worker.name, limit.count(),
+                 kWhatToDo);
   });
   context.set_wait_for_ready(true);
-  context.set_deadline(std::chrono::system_clock::now() + kDescribeTimeout);
+  context.set_deadline(std::chrono::system_clock::now() + limit);
   grpc::Status status = worker.stub->Describe(&context, {}, &worker.description);
   answered.set_value();
   notice.join();
   if (status.error_code() != grpc::StatusCode::DEADLINE_EXCEEDED) return status;
-  return {status.error_code(),
-          fmt::format("no answer within {} s; {}", kDescribeTimeout.count(), kWhatToDo)};
+  return {status.error_code(), fmt::format("no answer within {} s; {}", limit.count(), kWhatToDo)};
 }
 
 absl::Status Describe(std::vector<Worker>& workers) {
-  SC_RETURN_IF_ERROR(OnAll(workers, "cannot be reached", DescribeOne));
+  SC_RETURN_IF_ERROR(OnAll(workers, "cannot be reached", [](Worker& worker, auto& context) {
+    return DescribeOne(worker, context);
+  }));
   for (const Worker& worker : workers) {
     const auto& d = worker.description;
     spdlog::info("{}: {} ({}), {} threads, {} of memory available", worker.name, d.device(),
@@ -146,13 +153,13 @@ v1::LoadRequest MakeLoadRequest(const PipelineOptions& options, const v1::LoadCo
   return request;
 }
 
+// Loads each worker with the request of the same index.
 absl::Status Load(const ModelSpec& spec, const PipelineOptions& options,
-                  const v1::LoadConfig& config, const v1::Lease& lease,
-                  const std::vector<LayerRange>& layers, std::vector<Worker>& workers) {
+                  const std::vector<v1::LoadRequest>& requests, std::vector<Worker>& workers,
+                  const std::stop_token& stop = {}) {
   LoadProgressDisplay display(workers.size(), options.terminal);
-  return OnAll(workers, "cannot load", [&](Worker& worker, auto& context) {
-    const auto stream = worker.stub->Load(
-        &context, MakeLoadRequest(options, config, lease, workers, worker, layers[worker.stage]));
+  const auto load = [&](Worker& worker, grpc::ClientContext& context) {
+    const auto stream = worker.stub->Load(&context, requests[worker.stage]);
     LoadWatch watch(worker.name, options.flags.load_stall_limit,
                     [&context] { context.TryCancel(); });
     v1::LoadProgress progress;
@@ -174,7 +181,8 @@ absl::Status Load(const ModelSpec& spec, const PipelineOptions& options,
                           "on router and workers");
     }
     return status;
-  });
+  };
+  return OnAll(workers, "cannot load", load, stop);
 }
 
 // max_model_len_is_fixed: a flag gave config's max_model_len.
@@ -207,16 +215,18 @@ absl::StatusOr<KvPlan> Size(const ModelSpec& spec, const v1::LoadConfig& config,
   return plan;
 }
 
-absl::Status OfferLinks(const v1::Lease& lease, std::vector<Worker>& workers) {
+absl::Status OfferLinks(const v1::Lease& lease, std::vector<Worker>& workers,
+                        const std::stop_token& stop = {}) {
   if (workers.size() < 2) return absl::OkStatus();
-  SC_RETURN_IF_ERROR(OnAll(workers, "cannot offer links", [&](Worker& worker, auto& context) {
+  const auto offer = [&](Worker& worker, grpc::ClientContext& context) {
     v1::OfferLinksRequest request;
     *request.mutable_lease() = lease;
     request.set_stage(worker.stage);
     request.set_n_stages(workers.size());
     context.set_deadline(std::chrono::system_clock::now() + kJoinTimeout);
     return worker.stub->OfferLinks(&context, request, &worker.links);
-  }));
+  };
+  SC_RETURN_IF_ERROR(OnAll(workers, "cannot offer links", offer, stop));
   const bool all_ready = std::all_of(workers.begin(), workers.end(),
                                      [](const Worker& worker) { return worker.links.ready(); });
   for (Worker& worker : workers) {
@@ -225,8 +235,9 @@ absl::Status OfferLinks(const v1::Lease& lease, std::vector<Worker>& workers) {
   return absl::OkStatus();
 }
 
-absl::Status Join(const v1::Lease& lease, const KvPlan& kv, std::vector<Worker>& workers) {
-  return OnAll(workers, "cannot join the pipeline", [&](Worker& worker, auto& context) {
+absl::Status Join(const v1::Lease& lease, const KvPlan& kv, std::vector<Worker>& workers,
+                  const std::stop_token& stop = {}) {
+  const auto join = [&](Worker& worker, grpc::ClientContext& context) {
     const bool is_last = worker.stage + 1 == static_cast<int32_t>(workers.size());
     v1::JoinRequest request;
     *request.mutable_lease() = lease;
@@ -245,7 +256,16 @@ absl::Status Join(const v1::Lease& lease, const KvPlan& kv, std::vector<Worker>&
       spdlog::info("{}: messages travel by {}", worker.name, response.transport());
     }
     return status;
-  });
+  };
+  return OnAll(workers, "cannot join the pipeline", join, stop);
+}
+
+uint64_t KvBytes(const KvPlan& kv, const v1::MemoryReport& memory) {
+  uint64_t bytes = 0;
+  for (size_t g = 0; g < kv.n_blocks.size(); ++g) {
+    bytes += kv.n_blocks[g] * memory.kv_block_bytes(static_cast<int>(g));
+  }
+  return bytes;
 }
 
 }  // namespace
@@ -274,7 +294,12 @@ absl::StatusOr<Pipeline> SetUpPipeline(const ModelSpec& spec, const PipelineOpti
   const bool on_gpus = workers.front().description.device() != "cpu";
   v1::LoadConfig config = WithDefaults(options.flags.config, on_gpus, workers.size());
   if (max_model_len == 0) config.set_max_model_len(spec.max_positions);
-  SC_RETURN_IF_ERROR(Load(spec, options, config, lease, layers, workers));
+  std::vector<v1::LoadRequest> requests;
+  for (const Worker& worker : workers) {
+    requests.push_back(
+        MakeLoadRequest(options, config, lease, workers, worker, layers[worker.stage]));
+  }
+  SC_RETURN_IF_ERROR(Load(spec, options, requests, workers));
   SC_ASSIGN_OR_RETURN(KvPlan kv,
                       Size(spec, config, /*max_model_len_is_fixed=*/max_model_len > 0, workers));
   SC_RETURN_IF_ERROR(OfferLinks(lease, workers));
@@ -291,10 +316,52 @@ absl::StatusOr<Pipeline> SetUpPipeline(const ModelSpec& spec, const PipelineOpti
         {.address = worker.address,
          .device = d.device_name().empty() ? d.device() : d.device() + ": " + d.device_name(),
          .layers = layers[worker.stage],
-         .largest_step =
-             std::chrono::duration<double, std::milli>(worker.memory.largest_step_ms())});
+         .largest_step = std::chrono::duration<double, std::milli>(worker.memory.largest_step_ms()),
+         .kv_bytes = KvBytes(pipeline.kv, worker.memory)});
   }
   return pipeline;
+}
+
+absl::StatusOr<v1::Lease> RestorePipeline(const ModelSpec& spec, const PipelineOptions& options,
+                                          const Pipeline& pipeline,
+                                          std::chrono::seconds answer_limit,
+                                          const std::stop_token& stop) {
+  std::vector<Worker> workers = Connect(options.addresses, options.access);
+  const auto describe = [answer_limit](Worker& worker, grpc::ClientContext& context) {
+    return DescribeOne(worker, context, answer_limit);
+  };
+  SC_RETURN_IF_ERROR(OnAll(workers, "cannot be reached", describe, stop));
+  v1::Lease lease = pipeline.lease;
+  for (const Worker& worker : workers) {
+    const v1::Lease& held = worker.description.lease();
+    // A new worker has no lease.
+    if (held.epoch() > 0 && held.holder() != lease.holder()) {
+      return absl::AbortedError(
+          fmt::format("{}: router {} has its lease", worker.name, held.holder()));
+    }
+    lease.set_epoch(std::max(lease.epoch(), held.epoch()));
+  }
+  lease.set_epoch(lease.epoch() + 1);
+  std::vector<v1::LoadRequest> requests;
+  for (const Worker& worker : workers) {
+    const PipelineStage& stage = pipeline.stages[worker.stage];
+    v1::LoadRequest& request = requests.emplace_back(
+        MakeLoadRequest(options, pipeline.config, lease, workers, worker, stage.layers));
+    // The plan of blocks holds: a worker that counted its free memory now might find less.
+    request.mutable_config()->set_kv_memory_bytes(stage.kv_bytes);
+  }
+  SC_RETURN_IF_ERROR(Load(spec, options, requests, workers, stop));
+  for (const Worker& worker : workers) {
+    if (KvBytes(pipeline.kv, worker.memory) != pipeline.stages[worker.stage].kv_bytes) {
+      return absl::FailedPreconditionError(
+          fmt::format("{}: its replacement has KV blocks of another size: run the same version on "
+                      "all workers",
+                      worker.name));
+    }
+  }
+  SC_RETURN_IF_ERROR(OfferLinks(lease, workers, stop));
+  SC_RETURN_IF_ERROR(Join(lease, pipeline.kv, workers, stop));
+  return lease;
 }
 
 }  // namespace stagecoach::router

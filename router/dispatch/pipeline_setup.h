@@ -3,6 +3,7 @@
 
 #include <chrono>
 #include <cstdint>
+#include <stop_token>
 #include <string>
 #include <vector>
 
@@ -31,6 +32,7 @@ struct PipelineStage {
   LayerRange layers;
   // Duration of the largest step, measured during the load.
   std::chrono::duration<double, std::milli> largest_step{0};
+  uint64_t kv_bytes = 0;  // of its KV cache
 };
 
 struct Pipeline {
@@ -45,5 +47,15 @@ struct Pipeline {
 // parallel. If a phase fails on any worker, the setup fails; each line of the message names a
 // stage, its address and the cause. Blocks until loading ends.
 absl::StatusOr<Pipeline> SetUpPipeline(const ModelSpec& spec, const PipelineOptions& options);
+
+// Joins the stages of `pipeline`, which SetUpPipeline returned, in an epoch above its lease's,
+// after some were lost. Waits up to `answer_limit` for each address to answer. A worker that still
+// holds its layers keeps them; a new one at the address of a lost one loads them. The result is the
+// new lease; the rest of `pipeline` still holds. ABORTED: another router has a worker. CANCELLED
+// after `stop`.
+absl::StatusOr<v1::Lease> RestorePipeline(const ModelSpec& spec, const PipelineOptions& options,
+                                          const Pipeline& pipeline,
+                                          std::chrono::seconds answer_limit,
+                                          const std::stop_token& stop);
 
 }  // namespace stagecoach::router

@@ -25,28 +25,31 @@ void PipelineWatch::Begin(PipelineWatchHooks hooks) {
   const MutexLock lock(mutex_);  // metrics may be read already
   SC_CHECK(watch_ == nullptr);
   hooks_ = std::move(hooks);
-  watch_ = std::make_unique<StallWatch>(std::move(stages_), limits_, Clock::now());
+  watch_ = std::make_unique<StallWatch>(stages_, limits_, Clock::now());
+  sizer_ = {};
   thread_ = std::jthread([this](const std::stop_token& ending) { Run(ending); });
 }
 
 void PipelineWatch::End() {
   thread_.request_stop();
   if (thread_.joinable()) thread_.join();
+  const MutexLock lock(mutex_);
+  watch_ = nullptr;
 }
 
 void PipelineWatch::Sent(const v1::StepPlan& plan) {
   const MutexLock lock(mutex_);
-  watch_->Sent(plan.step(), sizer_(plan), Clock::now());
+  if (watch_ != nullptr) watch_->Sent(plan.step(), sizer_(plan), Clock::now());
 }
 
 void PipelineWatch::Heard(size_t stage, const v1::StepProgress& progress) {
   const MutexLock lock(mutex_);
-  watch_->Heard(stage, progress, Clock::now());
+  if (watch_ != nullptr) watch_->Heard(stage, progress, Clock::now());
 }
 
 void PipelineWatch::Result(uint64_t step) {
   const MutexLock lock(mutex_);
-  watch_->Result(step, Clock::now());
+  if (watch_ != nullptr) watch_->Result(step, Clock::now());
 }
 
 PipelineWatch::Report PipelineWatch::Read() const {
@@ -75,10 +78,12 @@ void PipelineWatch::Run(const std::stop_token& ending) {
     was_stalled = is_stalled;
     if (!lost.ok()) {
       if (hooks_.on_lost) hooks_.on_lost(lost);
-      return;
+      break;
     }
     lock.lock();
   }
+  // The next epoch begins without a stall.
+  if (was_stalled && hooks_.on_change) hooks_.on_change(false);
 }
 
 }  // namespace stagecoach::router

@@ -29,11 +29,12 @@ struct PipelineWatchHooks {
 // Thread-safe.
 class PipelineWatch {
  public:
-  // One entry per stage. Call Begin before all other methods.
+  // One entry per stage.
   PipelineWatch(std::vector<StallWatch::Stage> stages, const StallLimits& limits);
   ~PipelineWatch();
 
-  // Call when all stages have just answered.
+  // Call when all stages have just answered; again, after End, for another epoch. Without an epoch
+  // the other methods do nothing.
   void Begin(PipelineWatchHooks hooks);
   // No hook runs after it returns. Do not call it from a hook.
   void End();
@@ -57,8 +58,8 @@ class PipelineWatch {
   const StallLimits limits_;
   PipelineWatchHooks hooks_;
   mutable Mutex mutex_;
-  std::vector<StallWatch::Stage> stages_ ABSL_GUARDED_BY(mutex_);  // until Begin
-  std::unique_ptr<StallWatch> watch_ ABSL_GUARDED_BY(mutex_);      // null before Begin
+  const std::vector<StallWatch::Stage> stages_;
+  std::unique_ptr<StallWatch> watch_ ABSL_GUARDED_BY(mutex_);  // null without an epoch
   PlanSizer sizer_ ABSL_GUARDED_BY(mutex_);
   std::vector<Report::Counts> counts_ ABSL_GUARDED_BY(mutex_);
   std::jthread thread_;

@@ -1,4 +1,5 @@
 """Fault injection: load, and the observable effects while a process or a thread of a cluster is stopped."""
+import pathlib
 import re
 import threading
 import time
@@ -68,12 +69,30 @@ class Load:
             thread.join()
 
 
+def _option(pid, name):
+    """The value of a running program's option."""
+    arguments = pathlib.Path(f"/proc/{pid}/cmdline").read_text().split("\0")
+    return arguments[arguments.index(name) + 1]
+
+
 def pids(cluster):
-    """Pids (router, [worker by stage]). The launcher starts the workers first, in stage order."""
+    """Pids (router, [worker by stage]). A stage whose worker is being replaced has None."""
     children = children_of(cluster.process.pid)
-    workers = [pid for pid, name in children if name == "stagecoach-work"]
     (router,) = [pid for pid, name in children if name == "stagecoach-rout"]
-    return router, workers
+    stages = dict.fromkeys(_option(router, "--stages").split(","))
+    first_ones = []
+    for pid in (pid for pid, name in children if name == "stagecoach-work"):
+        try:
+            listen = _option(pid, "--listen")
+        except (FileNotFoundError, ProcessLookupError, ValueError):  # it is ending
+            continue
+        # A replacement listens at its predecessor's address. The first ones started in stage order.
+        if listen in stages:
+            stages[listen] = pid
+        else:
+            first_ones.append(pid)
+    return router, [pid or (first if first in first_ones else None)
+                    for pid, first in zip(stages.values(), cluster.first_workers, strict=True)]
 
 
 def is_ready(cluster):

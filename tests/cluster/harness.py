@@ -142,7 +142,9 @@ class Cluster:
         except BaseException:
             self.kill()
             raise
-        self._children = [pid for pid, _ in children_of(self.process.pid)]
+        children = children_of(self.process.pid)
+        self._children = [pid for pid, _ in children]
+        self.first_workers = [pid for pid, name in children if name == "stagecoach-work"]
         self.grpc = ready.get("grpc")
         self.http = ready.get("http")
         self.metrics = ready["metrics"]

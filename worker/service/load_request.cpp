@@ -47,6 +47,18 @@ absl::Status CheckLoad(const v1::LoadRequest& request) {
   return absl::OkStatus();
 }
 
+bool IsLoaded(const v1::LoadRequest& loaded, const v1::LoadRequest& request) {
+  if (!loaded.has_lease() || loaded.lease().holder() != request.lease().holder()) return false;
+  // What only limits the memory found at the load does not change what is loaded.
+  const auto core = [](v1::LoadRequest one) {
+    one.clear_lease();
+    one.clear_n_local_workers();
+    one.mutable_config()->clear_kv_memory_bytes();
+    return one.SerializeAsString();
+  };
+  return core(loaded) == core(request);
+}
+
 StageModelOptions ModelOptions(const v1::LoadRequest& request, std::shared_ptr<WorkCounter> work) {
   return {.model_dir = request.model_dir(),
           .first_layer = static_cast<int32_t>(request.first_layer()),

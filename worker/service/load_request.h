@@ -16,6 +16,10 @@ namespace stagecoach::worker {
 absl::Status CheckLoad(const v1::LoadRequest& request);
 
 // REQUIRES for both: CheckLoad.
+// Whether `request` asks its router's worker for what the worker has loaded for `loaded`, so that
+// the load can be skipped. The same router, because files may have changed between two routers.
+bool IsLoaded(const v1::LoadRequest& loaded, const v1::LoadRequest& request);
+
 StageModelOptions ModelOptions(const v1::LoadRequest& request, std::shared_ptr<WorkCounter> work);
 // Returns null if the request has no token table; grammars are then unavailable. An unsuitable
 // table is an error.

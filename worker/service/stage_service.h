@@ -9,6 +9,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "common/mutex.h"
 #include "common/work_counter.h"
@@ -100,6 +101,8 @@ class StageService final : public v1::Stage::WithCallbackMethod_Step<v1::Stage::
   absl::StatusOr<v1::LoadProgress> LoadModel(grpc::ServerContext& context,
                                              const v1::LoadRequest& request,
                                              grpc::ServerWriter<v1::LoadProgress>* writer);
+  // The last message of a load that has succeeded.
+  v1::LoadProgress Loaded() const;
   absl::Status DoJoin(const grpc::ServerContext& context, const v1::JoinRequest& request);
   // CANCELLED if the router gives up meanwhile, because neighbours may take long to join.
   absl::Status JoinTransport(const grpc::ServerContext& context, const v1::Lease& lease,
@@ -138,7 +141,8 @@ class StageService final : public v1::Stage::WithCallbackMethod_Step<v1::Stage::
   std::shared_ptr<text::GrammarCache> grammars_ ABSL_GUARDED_BY(mutex_);
 
   // Accessed only in the state that the call holds.
-  v1::LoadRequest loaded_;
+  v1::LoadRequest loaded_;           // empty: nothing is loaded
+  std::vector<uint64_t> kv_blocks_;  // of the cache, by KV group; empty: there is none
   std::unique_ptr<StageModel> model_;
   WorkQueue compiling_{2, "prepare"};  // as many threads as a router's concurrent requests
 };

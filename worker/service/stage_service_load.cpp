@@ -56,8 +56,15 @@ absl::StatusOr<v1::LoadProgress> StageService::LoadModel(
     Lose(absl::UnavailableError(
         fmt::format("a cancelled load does not end: it hangs while {}", doing)));
   });
-  SC_RETURN_IF_ERROR(StopExecutor(absl::CancelledError("the worker is loading other layers")));
+  SC_RETURN_IF_ERROR(StopExecutor(absl::CancelledError("the worker begins another load")));
+  if (model_ != nullptr && IsLoaded(loaded_, request)) {
+    *loaded_.mutable_lease() = request.lease();
+    spdlog::info("stage {}/{} keeps its layers", request.stage(), request.n_stages());
+    return Loaded();
+  }
+  loaded_.Clear();
   model_.reset();  // before the new model takes memory
+  kv_blocks_.clear();
   {
     MutexLock lock(mutex_);
     load_phases_.Clear();
@@ -92,27 +99,33 @@ absl::StatusOr<v1::LoadProgress> StageService::LoadModel(
 
   const Clock::time_point profiling = Clock::now();
   beat.SetDoing("profiling the largest step");
-  v1::LoadProgress last;
   SC_ASSIGN_OR_RETURN(
-      *last.mutable_report(),
+      v1::MemoryReport report,
       ProfileMemory(*model_, *ops_, request.stage() + 1 == request.n_stages(),
                     {.config = config,
                      .n_local_workers = static_cast<int32_t>(request.n_local_workers()),
                      .n_links = links.communicators}));
   SetPhase(&v1::LoadPhases::set_profile_ms, MsSince(profiling));
-  last.mutable_report()->set_load_ms(load_ms);
+  report.set_load_ms(load_ms);
   {
     MutexLock lock(mutex_);
-    memory_ = last.report();
+    memory_ = std::move(report);
     stage_ = request.stage();
   }
-  last.set_bytes_done(model_->weights_bytes());
-  last.set_bytes_total(model_->weights_bytes());
   loaded_ = request;
   spdlog::info("stage {}/{}: layers {} to {} loaded, {} of weights in {:.1f} s", request.stage(),
                request.n_stages(), request.first_layer(),
                request.first_layer() + request.n_layers() - 1, FormatBytes(model_->weights_bytes()),
                load_ms / 1e3);
+  return Loaded();
+}
+
+v1::LoadProgress StageService::Loaded() const {
+  v1::LoadProgress last;
+  last.set_bytes_done(model_->weights_bytes());
+  last.set_bytes_total(model_->weights_bytes());
+  MutexLock lock(mutex_);
+  *last.mutable_report() = memory_;
   return last;
 }
 
@@ -172,8 +185,13 @@ absl::Status StageService::DoJoin(const grpc::ServerContext& context,
   }
   SC_RETURN_IF_ERROR(StopExecutor(absl::CancelledError("the worker is joining a new pipeline")));
   const Clock::time_point preparing = Clock::now();
-  SC_RETURN_IF_ERROR(model_->AllocateKv(kv_blocks));
-  SC_RETURN_IF_ERROR(PrepareModel());
+  // Another epoch of the same pipeline keeps the cache, and the steps that were recorded for it.
+  if (kv_blocks != kv_blocks_) {
+    kv_blocks_.clear();
+    SC_RETURN_IF_ERROR(model_->AllocateKv(kv_blocks));
+    SC_RETURN_IF_ERROR(PrepareModel());
+    kv_blocks_ = kv_blocks;
+  }
   SetPhase(&v1::LoadPhases::set_prepare_ms, MsSince(preparing));
   const Clock::time_point connecting = Clock::now();
   SC_RETURN_IF_ERROR(JoinTransport(context, request.lease(),

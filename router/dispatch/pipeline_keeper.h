@@ -1,0 +1,94 @@
+// Keeps a pipeline alive: when a stage or its link is lost, joins the stages again in a new epoch,
+// with a replacement at the address of the lost one. To the scheduler it is one StageClient that is
+// interrupted and resumes.
+//
+// Within an epoch nothing is repaired: every stage ends it, whatever was lost. So the pipeline
+// client of the epoch is closed, the workers are described, loaded and joined again (workers that
+// still hold their layers only join), and a new client opens the streams.
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <stop_token>
+#include <string>
+#include <thread>
+
+#include "absl/status/statusor.h"
+#include "common/mutex.h"
+#include "router/scheduler/stage_client.h"
+#include "stagecoach/v1/stage.pb.h"
+
+namespace stagecoach::router {
+
+struct PipelineKeeperHooks {
+  // A client for the streams of one epoch. Its events come from Start.
+  std::function<std::unique_ptr<StageClient>(const v1::Lease&)> connect;
+  // Joins all stages again, after the loss of some; blocks. ABORTED: the workers are another
+  // router's. Null: every loss is final.
+  std::function<absl::StatusOr<v1::Lease>(const std::stop_token&)> restore;
+  // The client of an epoch is about to be closed because of this loss, or the pipeline works again
+  // (OK). On the keeper's thread.
+  std::function<void(const absl::Status&)> on_change;
+  // The pipeline is lost for good. Called once, right after the events' on_down, on any thread.
+  std::function<void(const absl::Status&)> on_lost;
+};
+
+// Thread-safe.
+class PipelineKeeper final : public StageClient {
+ public:
+  using Clock = std::chrono::steady_clock;
+  // Attempts to restore the pipeline after one loss. One that fails has usually met another loss.
+  static constexpr int kAttempts = 5;
+  // Losses in a row without a single result between them, after which the pipeline is lost for
+  // good. Three are needed to find a request that kills a stage.
+  static constexpr int kMostBarrenLosses = 10;
+
+  // `lease` holds all workers, which have joined.
+  PipelineKeeper(v1::Lease lease, PipelineKeeperHooks hooks);
+  ~PipelineKeeper() override;
+
+  absl::Status Start(StageClientEvents events) override;
+  void Send(std::unique_ptr<v1::StepPlan> plan) override;
+  // A result was wrong: no replacement helps against that.
+  void Fail(const absl::Status& reason) override;
+  void Stop() override;
+
+  // The lease of the pipeline that works now; waits while a lost stage is replaced. `epoch` is not
+  // 0: a call to a stage has failed in this epoch, so wait for a later one. UNAVAILABLE if no loss
+  // shows within kNoticeTime, or if the pipeline is lost for good.
+  absl::StatusOr<v1::Lease> AwaitLease(uint64_t epoch = 0) const;
+  static constexpr auto kNoticeTime = std::chrono::seconds(1);
+
+  struct Report {
+    std::string recovering;       // the loss that is being repaired; empty: the pipeline works
+    uint64_t n_recoveries = 0;    // that succeeded
+    double recovery_seconds = 0;  // of these, from the loss to the first plan that may be sent
+  };
+  Report Read() const;
+
+ private:
+  absl::Status Open(const v1::Lease& lease);
+  void Run(const std::stop_token& stop);
+  // Returns once the pipeline works again. An error is final.
+  absl::Status Recover(const std::stop_token& stop);
+  void Lose(const absl::Status& reason);
+
+  const PipelineKeeperHooks hooks_;
+  StageClientEvents events_;
+
+  mutable Mutex mutex_;
+  mutable CondVar changed_;
+  v1::Lease lease_ ABSL_GUARDED_BY(mutex_);
+  std::shared_ptr<StageClient> client_ ABSL_GUARDED_BY(mutex_);  // null while recovering
+  absl::Status loss_ ABSL_GUARDED_BY(mutex_);                    // of client_, not handled yet
+  std::string recovering_ ABSL_GUARDED_BY(mutex_);
+  int n_barren_losses_ ABSL_GUARDED_BY(mutex_) = 0;
+  bool ended_ ABSL_GUARDED_BY(mutex_) = false;  // lost for good, or stopping
+  uint64_t n_recoveries_ ABSL_GUARDED_BY(mutex_) = 0;
+  std::chrono::duration<double> recovery_time_ ABSL_GUARDED_BY(mutex_){0};
+  std::jthread thread_;  // last: uses all above
+};
+
+}  // namespace stagecoach::router
