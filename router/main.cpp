@@ -98,6 +98,11 @@ class StopRequest {
     Lost(absl::OkStatus());
   }
 
+  bool requested() {
+    const MutexLock lock(mutex_);
+    return stopped_;
+  }
+
   // Blocks until there is a reason to stop: OK for a signal, otherwise the loss.
   absl::Status Wait() {
     MutexLock lock(mutex_);
@@ -329,7 +334,9 @@ absl::Status Serve(const Flags& flags, StopRequest& stop) {
                                 },
                             .on_lost = [&stop](const absl::Status& status) { stop.Lost(status); }};
   if (flags.serve.recovery_limit.count() > 0) {
-    hooks.restore = [&](const std::stop_token& stopping) {
+    hooks.restore = [&](const std::stop_token& stopping) -> absl::StatusOr<v1::Lease> {
+      // Its workers are about to end, too.
+      if (stop.requested()) return absl::CancelledError("the router is shutting down");
       return RestorePipeline(spec, pipeline_options, pipeline, flags.serve.recovery_limit,
                              stopping);
     };

@@ -129,8 +129,8 @@ startupProbe:
   periodSeconds: 10
   timeoutSeconds: 5
   failureThreshold: {{ include "stagecoach.startupProbes" $ }}
-# Ready: every stage's stream is up, and the router accepts requests. If a stage is lost, the router exits, and its next
-# start makes the stages load and join again.
+# Ready: every stage's stream is up, and the router accepts requests. If a stage is lost, the router is not
+# ready until the container that the kubelet starts again has loaded and joined.
 readinessProbe:
   httpGet: {path: /ready, port: http{{ include "stagecoach.probeScheme" $ }}}
   periodSeconds: 5

@@ -105,11 +105,9 @@ void PipelineKeeper::Run(const std::stop_token& stop) {
     const absl::Status restored = Recover(stop);
     if (stop.stop_requested()) return;
     if (!restored.ok()) {
-      const std::string why(restored.message());
-      return Lose(absl::UnavailableError(
-          absl::IsAborted(restored)
-              ? why
-              : fmt::format("{}; it was not replaced: {}", std::string(loss.message()), why)));
+      return Lose(absl::UnavailableError(fmt::format("{}; it was not replaced: {}",
+                                                     std::string(loss.message()),
+                                                     std::string(restored.message()))));
     }
     const std::chrono::duration<double> took = Clock::now() - lost_at;
     uint64_t epoch = 0;
@@ -133,7 +131,7 @@ absl::Status PipelineKeeper::Recover(const std::stop_token& stop) {
     const absl::StatusOr<v1::Lease> lease = hooks_.restore(stop);
     status = lease.ok() ? Open(*lease) : lease.status();
     if (status.ok() || stop.stop_requested() || absl::IsAborted(status) ||
-        absl::IsDeadlineExceeded(status)) {
+        absl::IsDeadlineExceeded(status) || absl::IsCancelled(status)) {
       return status;
     }
     spdlog::warn("attempt {} to restore the pipeline failed: {}", attempt,

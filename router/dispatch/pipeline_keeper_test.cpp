@@ -163,7 +163,7 @@ TEST_CASE("workers that another router has taken are left to it") {
   Fixture fixture({absl::AbortedError("router b has its lease")});
   fixture.Lose("stage 1 is lost");
   CHECK(fixture.Next() == "interrupted: stage 1 is lost");
-  CHECK(fixture.Next() == "down: router b has its lease");
+  CHECK(fixture.Next() == "down: stage 1 is lost; it was not replaced: router b has its lease");
   CHECK(fixture.Next() == "lost");
 }
 

@@ -91,6 +91,48 @@ TEST_CASE("every worker gets its layers, its neighbours and the KV pool size") {
   }
 }
 
+TEST_CASE("a pipeline is restored in a higher epoch, with the KV blocks that were planned") {
+  FakeStage first({.kv_bytes = 5000}), last({.kv_bytes = 700});
+  const PipelineOptions options = Options({&first, &last});
+  const auto pipeline = SetUpPipeline(Spec(), options);
+  REQUIRE(pipeline.ok());
+  const auto lease = RestorePipeline(Spec(), options, *pipeline, std::chrono::seconds(10), {});
+  INFO(lease.status().ToString());
+  REQUIRE(lease.ok());
+  CHECK(lease->holder() == pipeline->lease.holder());
+  CHECK(lease->epoch() == pipeline->lease.epoch() + 1);
+  for (FakeStage* stage : {&first, &last}) {
+    CHECK(stage->load_request()->lease().epoch() == lease->epoch());
+    CHECK(stage->load_request()->config().kv_memory_bytes() == 700);
+    CHECK(stage->join_request()->lease().epoch() == lease->epoch());
+    CHECK(stage->join_request()->kv_blocks(0) == 70);
+  }
+}
+
+TEST_CASE("a pipeline whose worker obeys another router is left to it") {
+  FakeStage mine;
+  const PipelineOptions options = Options({&mine});
+  const auto pipeline = SetUpPipeline(Spec(), options);
+  REQUIRE(pipeline.ok());
+  v1::Lease other;
+  other.set_epoch(pipeline->lease.epoch() + 9);
+  other.set_holder("other");
+  FakeStage theirs({.lease = other});
+  const PipelineOptions changed = Options({&theirs});
+  const auto lease = RestorePipeline(Spec(), changed, *pipeline, std::chrono::seconds(10), {});
+  CHECK(absl::IsAborted(lease.status()));
+}
+
+TEST_CASE("a worker that does not answer in time cannot be restored") {
+  auto gone = std::make_unique<FakeStage>();
+  const PipelineOptions options = Options({gone.get()});
+  const auto pipeline = SetUpPipeline(Spec(), options);
+  REQUIRE(pipeline.ok());
+  gone = nullptr;
+  const auto lease = RestorePipeline(Spec(), options, *pipeline, std::chrono::seconds(1), {});
+  CHECK(absl::IsDeadlineExceeded(lease.status()));
+}
+
 TEST_CASE("link offers go to the stages at the other end of each link") {
   FakeStage first({.offers_links = true}), middle({.offers_links = true}),
       last({.offers_links = true});

@@ -2,7 +2,7 @@
 """What becomes of running streams when stages of their pipeline are lost, and how long they are silent.
 
 usage: recovery.py [--model DIR] [--device cpu|cuda] [--stages N] [--streams N] [--tokens N] [--rounds N] [--out FILE.jsonl]
-                   [--faults NAME...] [--server-flags "FLAGS"]
+                   [--faults NAME...] [--lost STAGE...] [--server-flags "FLAGS"]
 Every round starts all streams, waits until each has its first messages, causes the fault, and compares every stream with
 the same one in a run without a fault. Faults: kill (each stage in turn), stop (SIGSTOP, each stage in turn), two (neighbours
 at once), again (a second stage dies while the first is replaced). One JSON line per fault and stage.
@@ -102,13 +102,14 @@ def parse():
     parser.add_argument("--tokens", type=int, default=300)
     parser.add_argument("--rounds", type=int, default=5, help="per fault and stage")
     parser.add_argument("--faults", nargs="+", choices=FAULTS, default=list(FAULTS))
+    parser.add_argument("--lost", type=int, nargs="+", metavar="STAGE", help="only these stages are lost")
     parser.add_argument("--server-flags", default="--stall-limit 2")
     parser.add_argument("--out", type=pathlib.Path)
     args = parser.parse_args()
     args.command = "tests/bench/recovery.py"
     for key, value in vars(args).items():
         if key not in ("model", "out", "command") and value != parser.get_default(key):
-            values = value if isinstance(value, list) and key == "faults" else [value]
+            values = value if isinstance(value, list) and key != "devices" else [value]
             text = ",".join(map(str, value)) if key == "devices" else " ".join(shlex.quote(str(one)) for one in values)
             args.command += f" --{key.replace('_', '-')} {text}"
     return args
@@ -129,7 +130,7 @@ def main():
         expected = undisturbed(cluster, all_requests)
         assert classify_again(cluster, all_requests, expected), "two runs without a fault differ"
         for name in args.faults:
-            for stage in range(args.stages):
+            for stage in args.lost or range(args.stages):
                 line = json.dumps({**measure(args, cluster, all_requests, expected, name, stage), **common})
                 print(line, flush=True)
                 if args.out:

@@ -315,7 +315,7 @@ def test_an_unknown_model_is_not_found(cluster):
 
 
 def test_a_full_queue_gives_429_and_a_lost_stage_gives_an_event():
-    cluster = Cluster(DEMO_MODEL, stages=2, flags=["--max-sequences", "1", "--max-waiting", "1"])
+    cluster = Cluster(DEMO_MODEL, stages=2, flags=["--max-sequences", "1", "--max-waiting", "1", "--recovery-limit", "0"])
     cluster.start()
     try:
         long = {"prompt": [5] * 8, "ignore_eos": True, "max_tokens": 2000, "stream": True}

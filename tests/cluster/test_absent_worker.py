@@ -10,7 +10,7 @@ def test_a_missing_worker_is_reported_once():
     address = f"127.0.0.1:{free_ports(1)}"
     with contextlib.ExitStack() as stack:
         router = start(stack, "stagecoach-router", "--model", str(GOLDEN / "mistral"), "--stages", address, "--dtype", "float32",
-                       "--grpc", "127.0.0.1:0", "--metrics", "127.0.0.1:0")
+                       "--grpc", "127.0.0.1:0", "--metrics", "127.0.0.1:0", "--recovery-limit", "0")
         timer = threading.Timer(START_TIMEOUT_S, router.kill)
         timer.start()
         stack.callback(timer.cancel)

@@ -18,8 +18,8 @@ LONG = pb.GenerateRequest(tokens=pb.TokenIds(ids=[5] * 8), sampling=pb.SamplingP
 TIMEOUT_S = 60
 
 
-def cluster_with_recorder(folder, stages):
-    return Cluster(MODEL, stages=stages, flags=["--dtype", "float32", "--flight-recorder", folder])
+def cluster_with_recorder(folder, stages, *flags):
+    return Cluster(MODEL, stages=stages, flags=["--dtype", "float32", "--flight-recorder", folder, *flags])
 
 
 def files_in(folder, n):
@@ -70,7 +70,7 @@ def test_the_drawing_is_svg(tmp_path):
 
 @pytest.mark.parametrize("fault", [signal.SIGABRT, signal.SIGSEGV])
 def test_a_crashing_worker_writes_its_last_steps(tmp_path, fault):
-    cluster = cluster_with_recorder(tmp_path, 2)
+    cluster = cluster_with_recorder(tmp_path, 2, "--recovery-limit", "0")
     cluster.start()
     stream = cluster.stub.Generate(LONG)
     next(stream)

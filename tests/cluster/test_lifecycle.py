@@ -63,8 +63,9 @@ def test_a_new_request_while_draining_is_unavailable():
 
 @pytest.mark.parametrize("victim", [0, 1, 2])
 def test_the_error_after_a_lost_stage_names_it(victim):
-    """Losing one stage ends the cluster: requests get an error that names it, and nothing stays behind."""
-    cluster = Cluster(MODEL, stages=3, flags=FLAGS)
+    """Without recovery, one stage's loss ends the cluster: requests get an error that names it, and nothing stays
+    behind."""
+    cluster = Cluster(MODEL, stages=3, flags=[*FLAGS, "--recovery-limit", "0"])
     cluster.start()
     stream = cluster.stub.Generate(pb.GenerateRequest(tokens=pb.TokenIds(ids=[5] * 8), sampling=pb.SamplingParams(
         max_tokens=480, ignore_eos=True, n=64)))

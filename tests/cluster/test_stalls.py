@@ -21,7 +21,8 @@ ALL = os.environ.get("STAGECOACH_ALL_STALLS") == "1"
 SLACK_S = float(os.environ.get("STAGECOACH_SLACK_S", 2))
 LIMIT_S = 2
 NOTICE_S = 1
-FLAGS = ["--stall-limit", LIMIT_S, "--threads-per-worker", 1]
+# Without recovery, so that a stall ends the pipeline.
+FLAGS = ["--stall-limit", LIMIT_S, "--threads-per-worker", 1, "--recovery-limit", 0]
 # Names of a worker's threads; some of gRPC's threads have the same name.
 CLASSES = {"compute", "metadata", "hidden", "tokens", "progress", "masks", "grammars", "log", "signals", "stagecoach-work"}
 

@@ -127,7 +127,7 @@ def test_without_a_client_s_context_the_router_starts_a_trace(receiver):
 
 
 def test_a_lost_stage_is_an_error_on_the_request_s_span(receiver):
-    cluster = traced_cluster(receiver)
+    cluster = traced_cluster(receiver, "--recovery-limit", "0")
     cluster.start()
     stream = cluster.stub.Generate(pb.GenerateRequest(tokens=pb.TokenIds(ids=[5] * 8), sampling=pb.SamplingParams(
         max_tokens=480, ignore_eos=True, n=64)), metadata=(("traceparent", SAMPLED),))

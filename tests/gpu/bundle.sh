@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Packs one file with everything that tests/gpu/run.py needs on a bare machine with GPUs (Ubuntu 24.04 with Python 3, a
 # driver, and the libraries of CUDA and NCCL): stripped programs, their shared libraries, golden models, the demo model
-# and the scripts. tests/bench/bombs.py is packed too; it needs Python's grpcio and protobuf there, in any version.
+# and the scripts. tests/bench/bombs.py and tests/bench/recovery.py are packed too; they need Python's grpcio and protobuf there, in any version.
 #   tests/gpu/bundle.sh [--bin DIR] [--out FILE.tar.gz] [PROGRAM...]
 # PROGRAM: further programs of DIR; transport_nccl_bench is included if it exists. On the GPU machine:
 #   tar xzf FILE.tar.gz && stagecoach-gpu/tests/gpu/run.py
@@ -50,8 +50,8 @@ cp -r "$root/deploy/demo-model" "$to/deploy/"
 cp -r "$root/tests/golden/data" "$to/tests/golden/"
 protoc -I "$root/proto" --include_imports --descriptor_set_out="$to/proto/descriptors.binpb" \
   stagecoach/v1/inference.proto
-cp "$root"/tests/bench/{random_checkpoint,grammar_schema,bombs,bomb_requests,gap_listener}.py "$to/tests/bench/"
-cp "$root"/tests/cluster/{stopped_thread,polling,faults,harness,protos,packed_protos}.py "$to/tests/cluster/"
+cp "$root"/tests/bench/{random_checkpoint,grammar_schema,bombs,bomb_requests,gap_listener,recovery}.py "$to/tests/bench/"
+cp "$root"/tests/cluster/{stopped_thread,polling,faults,harness,protos,packed_protos,recovery,workload}.py "$to/tests/cluster/"
 cp "$root"/tests/gpu/*.py "$to/tests/gpu/"
 mkdir "$to/tests/gpu/parts" && cp "$root"/tests/gpu/parts/*.py "$to/tests/gpu/parts/"
 cp "$root"/{LICENSE,NOTICE} "$to/"

@@ -240,7 +240,7 @@ def test_stages_that_die_repeatedly_fire_and_resolve():
     expected = {"StagecoachPipelineLost", "StagecoachStageRestarting"}
     with Prometheus(quick_rules(hour_s)) as prometheus:
         for n_requests in (3, 2, 1):  # a reset is visible only if the counter was higher before
-            cluster = Cluster(DEMO_MODEL, stages=2)
+            cluster = Cluster(DEMO_MODEL, stages=2, flags=["--recovery-limit", "0"])
             cluster.start()
             prometheus.set_target(cluster.metrics)
             for _ in range(n_requests):

@@ -98,10 +98,10 @@ def start_long_stream(network, front):
     return stream
 
 
-def two_nodes(network):
+def two_nodes(network, *flags):
     pods = [network.pod(f"node-{i}") for i in range(2)]
     workers = [stage(pod) for pod in pods]
-    front = router(network.pod("router"), [f"{pod.address}:{STAGE_PORT}" for pod in pods])
+    front = router(network.pod("router"), [f"{pod.address}:{STAGE_PORT}" for pod in pods], *flags)
     wait_until_ready(network, front)
     return workers, front
 
@@ -116,8 +116,8 @@ def test_replacing_a_worker_under_its_router_ends_no_stream(network):
     assert stream.returncode == 0, said
 
 
-def test_streams_of_a_killed_worker_end_with_its_name(network):
-    workers, front = two_nodes(network)
+def test_without_recovery_streams_of_a_killed_worker_end_with_its_name(network):
+    workers, front = two_nodes(network, "--recovery-limit=0")
     stream = start_long_stream(network, front)
     workers[1].process.kill()
     _, said = stream.communicate()

@@ -118,6 +118,20 @@ TEST_CASE("loading streams progress and ends with a memory report") {
   CHECK(report.kv_block_bytes(0) == 512);
 }
 
+TEST_CASE("a router that loads the same layers again keeps them, another router loads anew") {
+  ToyWorker worker;
+  const auto load = [&worker](const v1::Lease& lease, uint64_t kv_bytes) {
+    v1::LoadRequest request = LoadRequestFor(0, 1, lease);
+    request.mutable_config()->set_kv_memory_bytes(kv_bytes);
+    const Loaded loaded = Load(worker, request);
+    REQUIRE(loaded.status.ok());
+    return loaded.progress.back().report().kv_bytes();
+  };
+  CHECK(load(LeaseFor(1), 1 << 20) == 1 << 20);
+  CHECK(load(LeaseFor(2), 2 << 20) == 1 << 20);  // kept, with the memory found before
+  CHECK(load(LeaseFor(3, "other"), 2 << 20) == 2 << 20);
+}
+
 TEST_CASE("without a KV size, the worker takes no more than the sequences can use") {
   ToyWorker worker;
   const Loaded loaded = Load(worker, LoadRequestFor(0, 1));

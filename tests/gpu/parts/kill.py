@@ -50,7 +50,7 @@ def run(server, results, stage):
 
 
 def checks(options):
-    return [Check(f"kill/{stages}_stages/stage_{stage}", Spec("demo", stages, options.flags(), start=stage),
+    return [Check(f"kill/{stages}_stages/stage_{stage}", Spec("demo", stages, options.flags("--recovery-limit", 0), start=stage),
                   lambda server, results, stage=stage: run(server, results, stage), limit_s=90, ends_server=True)
             for stages in options.several for stage in range(stages)]
 

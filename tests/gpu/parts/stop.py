@@ -182,7 +182,7 @@ def checks(options):
     found = []
     for stages in options.stages:
         lasting = Spec("demo", stages, options.flags("--stall-limit", LONG_LIMIT_S))
-        flags = options.flags("--stall-limit", STALL_LIMIT_S)
+        flags = options.flags("--stall-limit", STALL_LIMIT_S, "--recovery-limit", 0)
         ended = [Spec("demo", stages, flags, start=i) for i in range(stages + 1)]
         for stage in range(stages):
             found += [check(stages, stage, "process", run_process, 120, lasting),
