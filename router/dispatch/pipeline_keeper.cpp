@@ -97,7 +97,7 @@ void PipelineKeeper::Run(const std::stop_token& stop) {
     changed_.notify_all();
     if (is_final) return Lose(loss);
     const Clock::time_point lost_at = Clock::now();
-    spdlog::error("{}; the pipeline waits for its replacement", recovering_);
+    spdlog::error("{}; the pipeline waits for its replacement", std::string(loss.message()));
     events_.on_interrupted(loss);
     if (hooks_.on_change) hooks_.on_change(loss);
     client->Stop();

@@ -25,9 +25,9 @@ namespace stagecoach::router {
 struct PipelineKeeperHooks {
   // A client for the streams of one epoch. Its events come from Start.
   std::function<std::unique_ptr<StageClient>(const v1::Lease&)> connect;
-  // Joins all stages again, after the loss of some; blocks. No further attempt follows after ABORTED
-  // (another router has a worker), DEADLINE_EXCEEDED (a worker does not answer) and CANCELLED (the
-  // router stops). Null: every loss is final.
+  // Joins all stages again, after the loss of some; blocks. No further attempt follows after
+  // ABORTED (another router has a worker), DEADLINE_EXCEEDED (a worker does not answer) and
+  // CANCELLED (the router stops). Null: every loss is final.
   std::function<absl::StatusOr<v1::Lease>(const std::stop_token&)> restore;
   // The client of an epoch is about to be closed because of this loss, or the pipeline works again
   // (OK). On the keeper's thread.

@@ -144,7 +144,8 @@ def stage(pod, i=0):
 def router(pod, stage_addresses, *flags):
     return Program(pod, "stagecoach-router", f"--model={DEMO_MODEL}", f"--stages={','.join(stage_addresses)}", "--kv-memory=64MiB",
                    f"--secret-file={secret_file()}",
-                   f"--http={pod.address}:{HTTP_PORT}", f"--grpc={pod.address}:{GRPC_PORT}", f"--metrics={pod.address}:{METRICS_PORT}", *flags)
+                   f"--http={pod.address}:{HTTP_PORT}", f"--grpc={pod.address}:{GRPC_PORT}",
+                   f"--metrics={pod.address}:{METRICS_PORT}", *flags)
 
 
 class Pipeline:
