@@ -8,7 +8,7 @@
 
 namespace stagecoach {
 
-// Of weights and KV cache. Absent: as the checkpoint stores it.
+// The type of weights and KV cache. Absent: as the checkpoint stores it.
 std::optional<DType> DTypeOf(const v1::LoadConfig& config);
 v1::DType ToProto(std::optional<DType> dtype);
 

@@ -37,10 +37,7 @@ absl::Status PipelineKeeper::Open(const v1::Lease& lease) {
   std::shared_ptr<StageClient> client = hooks_.connect(lease);
   StageClientEvents events;
   events.on_result = [this](std::unique_ptr<v1::StepResult> result) {
-    {
-      const MutexLock lock(mutex_);
-      n_barren_losses_ = 0;
-    }
+    n_barren_losses_ = 0;
     events_.on_result(std::move(result));
   };
   events.on_down = [this](absl::Status reason) {
@@ -73,20 +70,15 @@ void PipelineKeeper::Send(std::unique_ptr<v1::StepPlan> plan) {
 
 void PipelineKeeper::Run(const std::stop_token& stop) {
   pthread_setname_np(pthread_self(), "keeper");
-  const std::stop_callback wake(stop, [this] {
-    const MutexLock lock(mutex_);
-    changed_.notify_all();
-  });
   while (true) {
     absl::Status loss;
     std::shared_ptr<StageClient> client;
     bool is_final = hooks_.restore == nullptr;
     {
       MutexLock lock(mutex_);
-      changed_.wait(lock, [&]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
-        return !loss_.ok() || ended_ || stop.stop_requested();
-      });
-      if (ended_ || stop.stop_requested()) return;
+      changed_.wait(lock,
+                    [&]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) { return !loss_.ok() || ended_; });
+      if (ended_) return;
       loss = std::exchange(loss_, absl::OkStatus());
       is_final = is_final || ++n_barren_losses_ > kMostBarrenLosses;
       if (!is_final) {
@@ -118,7 +110,6 @@ void PipelineKeeper::Run(const std::stop_token& stop) {
       recovery_time_ += took;
       epoch = lease_.epoch();
     }
-    changed_.notify_all();
     spdlog::info("the pipeline works again after {:.2f} s, in epoch {}", took.count(), epoch);
     events_.on_resumed(epoch);
     if (hooks_.on_change) hooks_.on_change(absl::OkStatus());
@@ -155,15 +146,13 @@ void PipelineKeeper::Lose(const absl::Status& reason) {
 void PipelineKeeper::Fail(const absl::Status& reason) { Lose(reason); }
 
 void PipelineKeeper::Stop() {
-  std::shared_ptr<StageClient> client;
   {
     const MutexLock lock(mutex_);
     ended_ = true;
-    client = client_;
   }
   changed_.notify_all();
-  thread_ = {};  // requests its stop and joins
-  // The thread may have opened another one meanwhile.
+  thread_ = {};                         // requests its stop and joins
+  std::shared_ptr<StageClient> client;  // the thread may have opened another one meanwhile
   {
     const MutexLock lock(mutex_);
     client = client_;

@@ -7,6 +7,7 @@
 // still hold their layers only join), and a new client opens the streams.
 #pragma once
 
+#include <atomic>
 #include <chrono>
 #include <cstdint>
 #include <functional>
@@ -85,7 +86,7 @@ class PipelineKeeper final : public StageClient {
   std::shared_ptr<StageClient> client_ ABSL_GUARDED_BY(mutex_);  // null while recovering
   absl::Status loss_ ABSL_GUARDED_BY(mutex_);                    // of client_, not handled yet
   std::string recovering_ ABSL_GUARDED_BY(mutex_);
-  int n_barren_losses_ ABSL_GUARDED_BY(mutex_) = 0;
+  std::atomic<int> n_barren_losses_{0};         // reset by every result, so without the lock
   bool ended_ ABSL_GUARDED_BY(mutex_) = false;  // lost for good, or stopping
   uint64_t n_recoveries_ ABSL_GUARDED_BY(mutex_) = 0;
   std::chrono::duration<double> recovery_time_ ABSL_GUARDED_BY(mutex_){0};

@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
 # Packs one file with everything that tests/gpu/run.py needs on a bare machine with GPUs (Ubuntu 24.04 with Python 3, a
 # driver, and the libraries of CUDA and NCCL): stripped programs, their shared libraries, golden models, the demo model
-# and the scripts. tests/bench/bombs.py and tests/bench/recovery.py are packed too; they need Python's grpcio and protobuf there, in any version.
+# and the scripts. tests/bench/bombs.py and tests/bench/recovery.py are packed too; they need
+# Python's grpcio and protobuf there, in any version.
 #   tests/gpu/bundle.sh [--bin DIR] [--out FILE.tar.gz] [PROGRAM...]
 # PROGRAM: further programs of DIR; transport_nccl_bench is included if it exists. On the GPU machine:
 #   tar xzf FILE.tar.gz && stagecoach-gpu/tests/gpu/run.py
