@@ -4,17 +4,14 @@
 
 namespace stagecoach::router {
 
-std::vector<prometheus::MetricFamily> RecoveryCollector::Collect() const {
-  const MutexLock lock(mutex_);
-  if (source_ == nullptr) return {};
-  const PipelineKeeper::Report report = source_();
+std::vector<prometheus::MetricFamily> RecoveryCollector::FamiliesOf(
+    const PipelineKeeper::Report& report) const {
   const auto family = [this](std::string name, std::string help, prometheus::MetricType type) {
     prometheus::MetricFamily made;
     made.name = std::move(name);
     made.help = std::move(help);
     made.type = type;
-    prometheus::ClientMetric& metric = made.metric.emplace_back();
-    for (const auto& [label, value] : labels_) metric.label.push_back({label, value});
+    made.metric.push_back(NewMetric());
     return made;
   };
   auto recovering = family("stagecoach_pipeline_recovering",
@@ -31,11 +28,6 @@ std::vector<prometheus::MetricFamily> RecoveryCollector::Collect() const {
              prometheus::MetricType::Counter);
   seconds.metric.front().counter.value = report.recovery_seconds;
   return {std::move(recovering), std::move(count), std::move(seconds)};
-}
-
-void RecoveryCollector::Detach() {
-  const MutexLock lock(mutex_);
-  source_ = nullptr;
 }
 
 }  // namespace stagecoach::router

@@ -4,10 +4,8 @@
 
 namespace stagecoach::router {
 
-std::vector<prometheus::MetricFamily> StallCollector::Collect() const {
-  const MutexLock lock(mutex_);
-  if (source_ == nullptr) return {};
-  const PipelineWatch::Report report = source_();
+std::vector<prometheus::MetricFamily> StallCollector::FamiliesOf(
+    const PipelineWatch::Report& report) const {
   prometheus::MetricFamily stalled, stalls;
   stalled.name = "stagecoach_stage_stalled";
   stalled.help = "1 while the stage sends no progress message or does not finish a step in time";
@@ -18,8 +16,7 @@ std::vector<prometheus::MetricFamily> StallCollector::Collect() const {
       "in time)";
   stalls.type = prometheus::MetricType::Counter;
   const auto labelled = [this](size_t stage) {
-    prometheus::ClientMetric metric;
-    for (const auto& [name, value] : labels_) metric.label.push_back({name, value});
+    prometheus::ClientMetric metric = NewMetric();
     metric.label.push_back({"stage", std::to_string(stage)});
     return metric;
   };
@@ -36,11 +33,6 @@ std::vector<prometheus::MetricFamily> StallCollector::Collect() const {
     }
   }
   return {std::move(stalled), std::move(stalls)};
-}
-
-void StallCollector::Detach() {
-  const MutexLock lock(mutex_);
-  source_ = nullptr;
 }
 
 }  // namespace stagecoach::router

@@ -1,36 +1,21 @@
 // Exports the state of the PipelineWatch as Prometheus metrics.
 #pragma once
 
-#include <prometheus/collectable.h>
-
-#include <functional>
-#include <string>
-#include <utility>
 #include <vector>
 
-#include "common/mutex.h"
 #include "router/dispatch/pipeline_watch.h"
+#include "router/dispatch/report_collector.h"
 
 namespace stagecoach::router {
 
-// Thread-safe.
-class StallCollector final : public prometheus::Collectable {
+// Each metric also has the stage's number.
+class StallCollector final : public ReportCollector<PipelineWatch::Report> {
  public:
-  using Source = std::function<PipelineWatch::Report()>;
-  using Labels = std::vector<std::pair<std::string, std::string>>;
-
-  // Every metric has `labels`, plus the stage's number.
-  StallCollector(Source source, Labels labels)
-      : source_(std::move(source)), labels_(std::move(labels)) {}
-
-  std::vector<prometheus::MetricFamily> Collect() const override;
-  // The objects that the source uses may be destroyed afterwards.
-  void Detach();
+  using ReportCollector::ReportCollector;
 
  private:
-  mutable Mutex mutex_;
-  Source source_ ABSL_GUARDED_BY(mutex_);  // null once detached
-  const Labels labels_;
+  std::vector<prometheus::MetricFamily> FamiliesOf(
+      const PipelineWatch::Report& report) const override;
 };
 
 }  // namespace stagecoach::router
