@@ -72,7 +72,10 @@ std::unique_ptr<v1::StepPlan> Planner::PlanTrial(Sequence* suspect) {
   BeginStep();
   preempts_ = Room::Preempts::kNobody;
   if (!suspect->running()) {
-    SC_CHECK(TryAdmit(suspect));  // nobody else runs
+    // A suspect may come from another pipeline.
+    const Sequences others(state_.running().begin(), state_.running().end());
+    for (Sequence* other : others) state_.Preempt(other);
+    SC_CHECK(TryAdmit(suspect));
   } else if (suspect->decoding()) {
     PlanDecode(suspect);
   } else {

@@ -23,6 +23,8 @@ struct Sequence : std::enable_shared_from_this<Sequence> {
 
   Sequence(std::unique_ptr<SequenceRequest> request, Tenant* tenant, uint64_t arrival,
            std::chrono::steady_clock::time_point submitted);
+  // The request, with what was generated since as its past. The sequence is of no use afterwards.
+  std::unique_ptr<SequenceRequest> TakeRequest();
 
   SequenceId id() const { return request->id; }
   // The prompt, then the generated tokens.
@@ -33,7 +35,7 @@ struct Sequence : std::enable_shared_from_this<Sequence> {
   // All registered tokens are planned; from here on, each step computes one sampled token.
   bool decoding() const { return next_position >= n_registered; }
 
-  // Called at admission: replaces the prompt that all choices share by the sequence's own tokens.
+  // Replaces the prompt that all choices share by the sequence's own tokens. Called at admission.
   void OwnTokens();
 
   std::unique_ptr<SequenceRequest> request;

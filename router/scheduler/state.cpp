@@ -44,9 +44,9 @@ void SchedulerState::Add(std::unique_ptr<SequenceRequest> request, Clock::time_p
   auto sequence =
       std::make_shared<Sequence>(std::move(request), tenant, next_arrival_++, submitted);
   sequence->tables.resize(kv_.n_groups());
-  sequence->request->call->sequences.push_back(id);
   tenants_.Enter(tenant);
   Queue(sequence.get(), has_twin);
+  JudgeLosses(sequence.get());
   SC_CHECK(sequences_.emplace(id, std::move(sequence)).second);
 }
 
@@ -160,12 +160,10 @@ std::vector<std::shared_ptr<Sequence>> SchedulerState::EndEach(
   return sequences;
 }
 
-std::vector<std::shared_ptr<Sequence>> SchedulerState::EndCall(const ClientCall& call) {
+std::vector<std::shared_ptr<Sequence>> SchedulerState::EndCall(const Sequence& one) {
   std::vector<std::shared_ptr<Sequence>> left;
-  for (const SequenceId id : call.sequences) {
-    if (const auto found = sequences_.find(id); found != sequences_.end()) {
-      left.push_back(found->second);
-    }
+  for (Sequence* other : one.tenant->waiting) {
+    if (other->request->call == one.request->call) left.push_back(other->shared_from_this());
   }
   return EndEach(std::move(left));
 }
@@ -184,6 +182,32 @@ std::vector<std::shared_ptr<Sequence>> SchedulerState::EndAll() {
   all = EndEach(std::move(all));
   TakeBackInFlight();
   return all;
+}
+
+std::vector<std::unique_ptr<SequenceRequest>> SchedulerState::TakeOut(bool with_suspects) {
+  SC_CHECK(in_flight_.empty());
+  std::vector<std::shared_ptr<Sequence>> leaving;
+  for (const auto& [id, sequence] : sequences_) {
+    if (with_suspects || !IsSuspect(*sequence)) leaving.push_back(sequence);
+  }
+  std::vector<std::unique_ptr<SequenceRequest>> requests;
+  for (const auto& sequence : EndEach(std::move(leaving))) {
+    requests.push_back(sequence->TakeRequest());
+  }
+  return requests;
+}
+
+bool SchedulerState::IsSuspect(const Sequence& sequence) const {
+  return std::any_of(suspects_.begin(), suspects_.end(),
+                     [&sequence](const auto& one) { return one.get() == &sequence; });
+}
+
+void SchedulerState::JudgeLosses(Sequence* sequence) {
+  if (sequence->n_losses < 2 || IsSuspect(*sequence)) return;
+  const auto place = std::find_if(suspects_.begin(), suspects_.end(), [sequence](const auto& one) {
+    return ServedFirst()(sequence, one.get());
+  });
+  suspects_.insert(place, sequence->shared_from_this());
 }
 
 std::shared_ptr<Sequence> SchedulerState::Interrupt() {
@@ -207,13 +231,8 @@ std::shared_ptr<Sequence> SchedulerState::Interrupt() {
     const bool has_passed = sequence->n_generated() >= sequence->n_generated_at_loss + kTrialTokens;
     sequence->n_losses = has_passed ? 1 : sequence->n_losses + 1;
     sequence->n_generated_at_loss = sequence->n_generated();
-    const bool is_known =
-        std::any_of(suspects_.begin(), suspects_.end(),
-                    [sequence](const auto& one) { return one.get() == sequence; });
-    if (sequence->n_losses > 1 && !is_known) suspects_.push_back(sequence->shared_from_this());
+    JudgeLosses(sequence);
   }
-  std::sort(suspects_.begin(), suspects_.end(),
-            [](const auto& a, const auto& b) { return ServedFirst()(a.get(), b.get()); });
   return culprit;
 }
 

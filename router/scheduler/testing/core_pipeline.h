@@ -17,8 +17,8 @@ namespace stagecoach::router {
 
 class CorePipeline {
  public:
-  explicit CorePipeline(const SchedulerConfig& config)
-      : core(config), stage_(config), max_model_len_(config.max_model_len) {
+  explicit CorePipeline(const SchedulerConfig& config, SchedulerHooks hooks = {})
+      : core(config, std::move(hooks)), stage_(config), max_model_len_(config.max_model_len) {
     REQUIRE(ValidateConfig(config).ok());
   }
 
