@@ -38,34 +38,47 @@ constexpr seconds kDeathsTime(60);
 // The router asks for the replacement of a stage that is stalled.
 constexpr std::string_view kReplaceLine = "replace ";
 
-// With few cores per stage, every stage uses all cores. A single request then has the whole machine
-// on every stage. Many requests are decoded in one microbatch, so the weights are read only once.
+// Replicas compute at the same time, so each has an equal share of the cores.
+uint32_t CoresPerReplica(const ClusterOptions& options) {
+  return std::max(1u, std::thread::hardware_concurrency() / options.serve.replicas);
+}
+
+// With few cores per stage, every stage uses all cores of its replica. A single request then has
+// all of them on every stage. Many requests are decoded in one microbatch, so the weights are read
+// only once.
 bool SharesCores(const ClusterOptions& options) {
   constexpr uint32_t kFew = 4;
   return options.device == "cpu" && options.threads_per_worker == 0 && options.n_stages > 1 &&
-         std::thread::hardware_concurrency() < kFew * options.n_stages;
+         CoresPerReplica(options) < kFew * options.n_stages;
 }
 
-// If the stages divide evenly among the NUMA nodes, a stage's threads and memory are on one node.
-std::optional<int> NumaNodeOf(uint32_t stage, const ClusterOptions& options) {
+// If the workers divide evenly among the NUMA nodes, a worker's threads and memory are on one node.
+std::optional<int> NumaNodeOf(uint32_t worker, const ClusterOptions& options) {
   const size_t n_nodes = options.numa_nodes.size();
-  if (options.device != "cpu" || n_nodes < 2 || options.n_stages % n_nodes != 0 ||
+  if (options.device != "cpu" || n_nodes < 2 || options.n_workers() % n_nodes != 0 ||
       SharesCores(options)) {
     return std::nullopt;
   }
-  return options.numa_nodes[stage / (options.n_stages / n_nodes)];
+  return options.numa_nodes[worker / (options.n_workers() / n_nodes)];
 }
 
 uint32_t ThreadsPerWorker(const ClusterOptions& options) {
   if (options.threads_per_worker > 0) return options.threads_per_worker;
-  const uint32_t n_cores = std::max(1u, std::thread::hardware_concurrency());
+  const uint32_t n_cores = CoresPerReplica(options);
   return SharesCores(options) ? n_cores : std::max(1u, n_cores / options.n_stages);
 }
 
-// "cpu", or "cuda:N" where N is the stage's GPU.
-std::string DeviceOf(const ClusterOptions& options, uint32_t stage) {
+// "cpu", or "cuda:N" where N is the worker's GPU.
+std::string DeviceOf(const ClusterOptions& options, uint32_t worker) {
   if (options.device != "cuda") return options.device;
-  return fmt::format("cuda:{}", options.devices.empty() ? stage : options.devices[stage]);
+  return fmt::format("cuda:{}", options.devices.empty() ? worker : options.devices[worker]);
+}
+
+// "worker 1", or "replica 0 worker 1" if there are several.
+std::string NameOf(const ClusterOptions& options, uint32_t worker) {
+  const uint32_t stage = worker % options.n_stages;
+  if (options.serve.replicas == 1) return fmt::format("worker {}", stage);
+  return fmt::format("replica {} worker {}", worker / options.n_stages, stage);
 }
 
 void Append(std::vector<std::string> more, std::vector<std::string>* args) {
@@ -86,15 +99,16 @@ Cluster::Cluster(ClusterOptions options) : options_(std::move(options)), secret_
   SC_CHECK(options_.n_stages > 0);
   // Reader threads hold indices and not references, but the vector must not reallocate while
   // Signal() uses a child.
-  children_.reserve(options_.n_stages + 1);
+  children_.reserve(options_.n_workers() + 1);
 }
 
 Cluster::~Cluster() { KillAll(); }
 
 absl::StatusOr<Endpoints> Cluster::Start() {
-  if (!options_.devices.empty() && options_.devices.size() != options_.n_stages) {
-    return absl::InvalidArgumentError(fmt::format("--devices names {} GPUs for {} stages",
-                                                  options_.devices.size(), options_.n_stages));
+  if (!options_.devices.empty() && options_.devices.size() != options_.n_workers()) {
+    return absl::InvalidArgumentError(
+        fmt::format("--devices names {} GPUs for {} replicas of {} stages", options_.devices.size(),
+                    options_.serve.replicas, options_.n_stages));
   }
   SC_RETURN_IF_ERROR(SpawnWorkers());
   SC_ASSIGN_OR_RETURN(const std::vector<std::string> listening, AwaitLines(0, "listening "));
@@ -112,16 +126,16 @@ absl::StatusOr<Endpoints> Cluster::Start() {
 }
 
 absl::Status Cluster::SpawnWorkers() {
-  for (uint32_t stage = 0; stage < options_.n_stages; ++stage) {
+  for (uint32_t worker = 0; worker < options_.n_workers(); ++worker) {
     std::vector<std::string> args{"--listen",  "127.0.0.1:0",
-                                  "--device",  DeviceOf(options_, stage),
+                                  "--device",  DeviceOf(options_, worker),
                                   "--threads", fmt::format("{}", ThreadsPerWorker(options_))};
     Append(ArgsOf(options_.serve.observation, DeclareObservationFlags), &args);
     Append(ArgsOf(FlagsOfWorkers(options_), DeclareWorkerFlags), &args);
-    if (const std::optional<int> node = NumaNodeOf(stage, options_)) {
+    if (const std::optional<int> node = NumaNodeOf(worker, options_)) {
       args.insert(args.end(), {"--numa-node", fmt::format("{}", *node)});
     }
-    SC_RETURN_IF_ERROR(Add(fmt::format("worker {}", stage), "stagecoach-worker", std::move(args)));
+    SC_RETURN_IF_ERROR(Add(NameOf(options_, worker), "stagecoach-worker", std::move(args)));
   }
   return absl::OkStatus();
 }
@@ -186,6 +200,22 @@ bool Cluster::MayReplace(size_t index) {
   return child.deaths.size() < kMostDeaths;
 }
 
+bool Cluster::GiveUp(size_t index) {
+  if (index >= router()) return false;
+  const MutexLock lock(mutex_);
+  children_[index].is_given_up = true;
+  if (children_[router()].exit.has_value()) return false;
+  for (size_t first = 0; first < router(); first += options_.n_stages) {
+    const auto begin = children_.begin() + static_cast<std::ptrdiff_t>(first);
+    if (std::none_of(begin, begin + options_.n_stages,
+                     [](const Child& child) { return child.is_given_up; })) {
+      children_[index].log->Say("it is not started again; the router goes on without its replica");
+      return true;
+    }
+  }
+  return false;
+}
+
 absl::Status Cluster::Replace(size_t index) {
   Child& child = children_[index];
   child.process.reset();  // waits for its reader
@@ -240,8 +270,11 @@ absl::Status Cluster::Wait() {
     const Event event = NextEvent();
     if (event.kind == Event::kStop) return StopInOrder();
     if (event.kind == Event::kExit) {
-      if (!MayReplace(event.child)) return Fail(event.child);
-      SC_RETURN_IF_ERROR(Replace(event.child));
+      if (MayReplace(event.child)) {
+        SC_RETURN_IF_ERROR(Replace(event.child));
+      } else if (!GiveUp(event.child)) {
+        return Fail(event.child);
+      }
     }
     if (event.kind == Event::kLine && event.child == router() &&
         event.line.starts_with(kReplaceLine)) {

@@ -1,4 +1,5 @@
-// The local launcher: runs one worker program per stage and a router, as children of this process.
+// The local launcher: runs one worker program per stage of each replica and a router, as children
+// of this process.
 #pragma once
 
 #include <chrono>
@@ -24,17 +25,20 @@ struct ClusterOptions {
   std::string model;
   uint32_t n_stages = 1;
   std::string device = "cpu";
-  std::vector<uint32_t> devices;  // GPU of each stage; empty: stage i uses GPU i
-  WorkerFlags worker;             // passed on to every worker
-  // 0: an equal share of the cores, or all cores if there are fewer than four per stage.
+  // GPU of each worker, replica by replica; empty: worker i uses GPU i.
+  std::vector<uint32_t> devices;
+  WorkerFlags worker;  // passed on to every worker
+  // 0: an equal share of the cores; or, if there are fewer than four per stage, all cores of its
+  // replica, which has an equal share of the machine's.
   uint32_t threads_per_worker = 0;
-  // NUMA nodes of this machine. If the stages divide evenly among them, each stage runs on one
+  // NUMA nodes of this machine. If the workers divide evenly among them, each worker runs on one
   // node.
   std::vector<int> numa_nodes;
   std::string log_level = "info";
   bool echo_logs = true;  // forward the children's logs to our standard error
   ServeFlags serve;       // passed on to the router; the workers get `observation`
 
+  uint32_t n_workers() const { return n_stages * serve.replicas; }
   LogFormat log_format() const {
     return serve.observation.log_format == "json" ? LogFormat::kJson : LogFormat::kText;
   }
@@ -60,8 +64,8 @@ class Cluster {
   absl::StatusOr<Endpoints> Start();
   // Replaces workers that die, at the same address, for the router to use. Returns when all
   // children have ended: OK after RequestStop; an error that gives the root cause if the router
-  // ended or a worker dies again and again; CANCELLED if a second RequestStop cut the first one
-  // short.
+  // ended or a worker of every replica dies again and again; CANCELLED if a second RequestStop cut
+  // the first one short.
   absl::Status Wait();
   // Lets the router finish the running requests, then stops the workers. A second call kills all
   // children. Thread-safe.
@@ -86,6 +90,7 @@ class Cluster {
     // stopped it may continue it.
     std::optional<Clock::time_point> stopped_since;
     std::vector<Clock::time_point> deaths;  // the last ones
+    bool is_given_up = false;               // it died too often
   };
 
   absl::Status SpawnWorkers();
@@ -96,6 +101,9 @@ class Cluster {
   absl::Status Spawn(size_t index);
   // Whether a worker that died may be replaced.
   bool MayReplace(size_t index);
+  // Does not start a worker again. Returns whether another replica is complete, so that the router
+  // goes on.
+  bool GiveUp(size_t index);
   absl::Status Replace(size_t index);
   // Kills the worker at this address, so that it is replaced.
   void KillWorkerAt(std::string_view address);
@@ -120,13 +128,13 @@ class Cluster {
   absl::Status StopInOrder();
   void KillAll();
 
-  size_t router() const { return options_.n_stages; }
+  size_t router() const { return options_.n_workers(); }
 
   const ClusterOptions options_;
   // New for each start; the router authenticates to its workers with it.
   const std::string secret_;
   std::vector<std::string> addresses_;  // of the workers, once they listen
-  std::vector<Child> children_;         // workers by stage, then the router
+  std::vector<Child> children_;         // workers by replica and stage, then the router
   Mutex mutex_;
   ClosableQueue<Event> events_;  // never closed
 };

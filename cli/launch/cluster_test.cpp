@@ -154,6 +154,28 @@ TEST_CASE("Stages are spread over NUMA nodes if they divide evenly") {
   }
 }
 
+TEST_CASE("Replicas have all stages, and their workers come one replica after the other") {
+  Programs programs;
+  programs.Write("stagecoach-worker", "say $4; echo listening grpc=127.0.0.1:${4#cuda:}; hold");
+  programs.Write("stagecoach-router", kRouter);
+  ClusterOptions options = programs.Options(2);
+  options.device = "cuda";
+  options.devices = {4, 5, 6, 7};
+  options.serve.replicas = 2;
+  {
+    Cluster cluster(options);
+    REQUIRE(cluster.Start().ok());
+  }
+  for (const char* gpu : {"cuda:4\n", "cuda:5\n", "cuda:6\n", "cuda:7\n"}) {
+    CHECK(programs.Log().find(gpu) != std::string::npos);
+  }
+  CHECK(programs.Log().find("--stages 127.0.0.1:4,127.0.0.1:5,127.0.0.1:6,127.0.0.1:7 "
+                            "--replicas 2 ") != std::string::npos);
+  options.devices.pop_back();
+  CHECK(Cluster(options).Start().status().message() ==
+        "--devices names 3 GPUs for 2 replicas of 2 stages");
+}
+
 TEST_CASE("All programs of one start share a new secret, which no argument shows") {
   const auto secrets = [] {
     Programs programs;

@@ -117,6 +117,13 @@ void DeclareSchedulerFlags(FlagTable& table, PipelineFlags& flags) {
                   "Keep computed KV blocks until their memory is needed. A prompt with the same "
                   "prefix as an earlier one is then computed only from where they differ [on]");
   table
+      .Add("--replicas", flags.replicas,
+           "Pipelines with the same model behind one router, each with all stages. A request goes "
+           "to the one that has computed most of its prompt and has least to do")
+      ->type_name("N")
+      ->check(Between(1, 64))
+      ->capture_default_str();
+  table
       .Add("--microbatches", flags.microbatches,
            "Groups into which the running sequences are divided for decoding, so that all stages "
            "work at the same time. If there are several, one more is used while prompts fill the "

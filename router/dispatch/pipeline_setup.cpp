@@ -132,9 +132,18 @@ v1::Lease TakeLease(const std::vector<Worker>& workers) {
   return MakeLease(highest);
 }
 
+// How many of the workers are on the worker's machine.
+size_t NOnHostOf(const Worker& worker, const std::vector<Worker>& workers) {
+  return std::count_if(workers.begin(), workers.end(), [&](const Worker& other) {
+    return other.description.host() == worker.description.host();
+  });
+}
+
+// others: workers of other pipelines.
 v1::LoadRequest MakeLoadRequest(const PipelineOptions& options, const v1::LoadConfig& config,
                                 const v1::Lease& lease, const std::vector<Worker>& workers,
-                                const Worker& worker, const LayerRange& layers) {
+                                const std::vector<Worker>& others, const Worker& worker,
+                                const LayerRange& layers) {
   v1::LoadRequest request;
   *request.mutable_lease() = lease;
   *request.mutable_config() = config;
@@ -143,9 +152,7 @@ v1::LoadRequest MakeLoadRequest(const PipelineOptions& options, const v1::LoadCo
   request.set_n_stages(workers.size());
   request.set_first_layer(layers.first);
   request.set_n_layers(layers.count);
-  request.set_n_local_workers(std::count_if(
-      workers.begin(), workers.end(),
-      [&](const Worker& other) { return other.description.host() == worker.description.host(); }));
+  request.set_n_local_workers(NOnHostOf(worker, workers) + NOnHostOf(worker, others));
   const bool is_last = worker.stage + 1 == static_cast<int32_t>(workers.size());
   if (is_last && options.token_table.n_logits() > 0) {
     *request.mutable_token_table() = options.token_table;
@@ -278,8 +285,10 @@ absl::StatusOr<Pipeline> SetUpPipeline(const ModelSpec& spec, const PipelineOpti
         "--max-model-len {} is more than the {} positions that the model's config.json allows",
         max_model_len, spec.max_positions));
   }
-  for (auto it = options.addresses.begin(); it != options.addresses.end(); ++it) {
-    if (std::find(options.addresses.begin(), it, *it) != it) {
+  std::vector<std::string> all = options.addresses;
+  all.insert(all.end(), options.other_addresses.begin(), options.other_addresses.end());
+  for (auto it = all.begin(); it != all.end(); ++it) {
+    if (std::find(all.begin(), it, *it) != it) {
       return absl::InvalidArgumentError(
           fmt::format("--stages names {} twice; a worker holds one stage", *it));
     }
@@ -290,6 +299,10 @@ absl::StatusOr<Pipeline> SetUpPipeline(const ModelSpec& spec, const PipelineOpti
                           : SplitLayers(options.flags.layer_split, spec, n_stages));
   std::vector<Worker> workers = Connect(options.addresses, options.access);
   SC_RETURN_IF_ERROR(Describe(workers));
+  std::vector<Worker> others = Connect(options.other_addresses, options.access);
+  SC_RETURN_IF_ERROR(OnAll(others, "cannot be reached", [](Worker& worker, auto& context) {
+    return DescribeOne(worker, context);
+  }));
   const v1::Lease lease = TakeLease(workers);
   const bool on_gpus = workers.front().description.device() != "cpu";
   v1::LoadConfig config = WithDefaults(options.flags.config, on_gpus, workers.size());
@@ -297,7 +310,7 @@ absl::StatusOr<Pipeline> SetUpPipeline(const ModelSpec& spec, const PipelineOpti
   std::vector<v1::LoadRequest> requests;
   for (const Worker& worker : workers) {
     requests.push_back(
-        MakeLoadRequest(options, config, lease, workers, worker, layers[worker.stage]));
+        MakeLoadRequest(options, config, lease, workers, others, worker, layers[worker.stage]));
   }
   SC_RETURN_IF_ERROR(Load(spec, options, requests, workers));
   SC_ASSIGN_OR_RETURN(KvPlan kv,
@@ -346,7 +359,7 @@ absl::StatusOr<v1::Lease> RestorePipeline(const ModelSpec& spec, const PipelineO
   for (const Worker& worker : workers) {
     const PipelineStage& stage = pipeline.stages[worker.stage];
     v1::LoadRequest& request = requests.emplace_back(
-        MakeLoadRequest(options, pipeline.config, lease, workers, worker, stage.layers));
+        MakeLoadRequest(options, pipeline.config, lease, workers, {}, worker, stage.layers));
     // The plan of blocks holds: a worker that counted its free memory now might find less.
     request.mutable_config()->set_kv_memory_bytes(stage.kv_bytes);
   }

@@ -20,7 +20,9 @@ namespace stagecoach::router {
 struct PipelineOptions {
   std::string model_dir;               // on the workers' machines
   std::vector<std::string> addresses;  // per stage
-  InternalAccess access;               // access to all workers
+  // Workers of the router's other pipelines. They may be on the same machines and share the memory.
+  std::vector<std::string> other_addresses = {};
+  InternalAccess access;  // access to all workers
   LoadFlags flags;
   v1::TokenTable token_table;  // for the last stage's grammars; empty: none
   bool terminal = false;       // standard error is a terminal: show a progress bar

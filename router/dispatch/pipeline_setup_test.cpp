@@ -91,6 +91,18 @@ TEST_CASE("every worker gets its layers, its neighbours and the KV pool size") {
   }
 }
 
+TEST_CASE("workers of other pipelines count as sharing the machine's memory") {
+  FakeStage first, last, other;
+  PipelineOptions options = Options({&first, &last});
+  options.other_addresses = {other.address()};
+  REQUIRE(SetUpPipeline(Spec(), options).ok());
+  CHECK(first.load_request()->n_local_workers() == 3);
+  CHECK(!other.load_request().has_value());
+  options.other_addresses = {last.address()};
+  const auto twice = SetUpPipeline(Spec(), options);
+  CHECK(twice.status().message().find("twice") != std::string::npos);
+}
+
 TEST_CASE("a pipeline is restored in a higher epoch, with the KV blocks that were planned") {
   FakeStage first({.kv_bytes = 5000}), last({.kv_bytes = 700});
   const PipelineOptions options = Options({&first, &last});

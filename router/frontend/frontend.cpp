@@ -37,7 +37,7 @@ Frontend::Frontend(const FrontendOptions& options, ServedModel model,
       max_choices_(options.max_choices),
       traces_(options.traces),
       stalled_(options.stalled),
-      router_stalled_(options.router_stalled),
+      not_ready_(options.not_ready),
       scheduler_(scheduler),
       metrics_(model_.name),
       streams_(options.streams, &metrics_),
@@ -168,18 +168,6 @@ absl::Status Frontend::Detokenize(const v1::DetokenizeRequest& request,
   SC_ASSIGN_OR_RETURN(*response->mutable_text(),
                       model_.tokenizer->Decode(ids, request.skip_special_tokens()));
   return absl::OkStatus();
-}
-
-std::string Frontend::Stalled() const {
-  if (router_stalled_) {
-    if (std::string stalled = router_stalled_(); !stalled.empty()) return stalled;
-  }
-  if (!stalled_) return "";
-  const std::vector<std::string> stalled = stalled_();
-  for (size_t i = 0; i < stalled.size(); ++i) {
-    if (!stalled[i].empty()) return fmt::format("stage {} {}", i, stalled[i]);
-  }
-  return "";
 }
 
 absl::Status Frontend::GetModel(const v1::GetModelRequest& request, v1::Model* model) const {

@@ -44,8 +44,8 @@ struct FrontendOptions {
   TraceOptions traces;
   // Returns, per stage, a description of its stall; empty: not stalled. Null: no watch runs.
   std::function<std::vector<std::string>()> stalled;
-  // How a thread of the router stalls, in words; empty: none does. May be null.
-  std::function<std::string()> router_stalled;
+  // Why no request can be served now, in words; empty: requests are served. May be null.
+  std::function<std::string()> not_ready;
 };
 
 // Thread-safe. Outlives every stream and the scheduler.
@@ -95,8 +95,8 @@ class Frontend {
   absl::Status DescribeModel(v1::Model* model) const;
   absl::Status GetModel(const v1::GetModelRequest& request, v1::Model* model) const;
 
-  // A description of the pipeline's stall; empty: not stalled. Never blocks.
-  std::string Stalled() const;
+  // Why no request can be served now; empty: requests are served. Never blocks.
+  std::string NotReady() const { return not_ready_ ? not_ready_() : ""; }
 
   // Runs `task` on a prompt thread. RESOURCE_EXHAUSTED if too many tasks wait, UNAVAILABLE while
   // draining; the task is then dropped.
@@ -118,7 +118,7 @@ class Frontend {
   const size_t max_choices_;
   const TraceOptions traces_;
   const std::function<std::vector<std::string>()> stalled_;
-  const std::function<std::string()> router_stalled_;
+  const std::function<std::string()> not_ready_;
   Scheduler* const scheduler_;
   const RouterMetrics metrics_;
   std::atomic<bool> accepting_{true};
