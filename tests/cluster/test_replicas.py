@@ -81,22 +81,18 @@ def test_streams_of_a_killed_pipeline_go_on_at_another(cluster, expected, worker
     run_with(cluster, expected, lambda workers: os.kill(workers[worker], signal.SIGKILL))
 
 
-def test_the_streams_of_the_other_replica_are_not_disturbed(cluster):
-    """A stream of the lost replica goes on before that works again: its stage is not replaced until it has ended."""
+def test_the_loss_of_one_replica_does_not_touch_the_other(cluster):
     await_all_work(cluster)
     request = pb.GenerateRequest(text="The next train", sampling=pb.SamplingParams(max_tokens=400, ignore_eos=True))
-    router, workers = pids(cluster)
-    replaced_before = by_replica(cluster, "stagecoach_pipeline_recoveries_total")
+    before = by_replica(cluster, "stagecoach_pipeline_recoveries_total")
     streams = [cluster.stub.Generate(request, timeout=60) for _ in range(4)]
     for stream in streams:
         next(stream)
-    os.kill(workers[STAGES], signal.SIGKILL)
+    os.kill(pids(cluster)[1][STAGES], signal.SIGKILL)
     for stream in streams:
-        assert sum(len(message.token_ids) for message in stream) > 0
-    await_all_work(cluster)
-    replaced = by_replica(cluster, "stagecoach_pipeline_recoveries_total")
-    assert replaced[0] == replaced_before[0], "the loss of one replica must not touch the other"
-    assert replaced[1] == replaced_before[1] + 1
+        assert list(stream)
+    wait_until(lambda: by_replica(cluster, "stagecoach_pipeline_recoveries_total") == [before[0], before[1] + 1],
+               "one recovery, of the second replica")
 
 
 def test_both_replicas_lose_a_stage(cluster, expected):
