@@ -57,6 +57,7 @@ TEST_CASE("The launcher passes every flag on to the router") {
   config.set_adapter_dir("/");  // a folder that exists
   flags.scheduler.plan_ahead = false;
   flags.scheduler.prefix_cache = false;
+  flags.replicas = 2;
   flags.microbatches = 3;
   flags.scheduler.max_waiting = 0;
   flags.scheduler.max_waiting_tokens = 12345;
