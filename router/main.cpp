@@ -10,7 +10,6 @@
 #include <cstdio>
 #include <cstdlib>
 #include <filesystem>
-#include <functional>
 #include <string>
 #include <thread>
 #include <utility>
@@ -43,7 +42,10 @@
 #include "router/frontend/grpc_server.h"
 #include "router/frontend/http/http_server.h"
 #include "router/frontend/throughput_log.h"
+#include "router/journal/journal_metrics.h"
 #include "router/scheduler/scheduler.h"
+#include "router/stall_switch.h"
+#include "router/succession.h"
 #include "router/text/grammar_params.h"
 
 namespace stagecoach::router {
@@ -185,8 +187,10 @@ std::vector<StallWatch::Stage> WatchedStages(const Pipeline& pipeline) {
 
 FrontendOptions MakeFrontendOptions(const ServeFlags& serve, const Pipeline& pipeline,
                                     SpanSink* spans, const PipelineWatch* watch,
-                                    const PipelineKeeper* keeper, const ThreadWatch* thread_watch) {
+                                    const PipelineKeeper* keeper, const ThreadWatch* thread_watch,
+                                    Journal* journal) {
   FrontendOptions options;
+  options.journal = journal;
   options.stalled = [watch] { return watch->Read().stalled; };
   options.router_stalled = [keeper, thread_watch] {
     const std::string recovering = keeper->Read().recovering;
@@ -211,52 +215,6 @@ std::vector<v1::StageStatus> StageStatuses(const Pipeline& pipeline) {
   }
   return statuses;
 }
-
-// Forwards stall changes, of stages, of the whole pipeline and of the router's threads, to a server
-// that lives shorter than the watches.
-class StallSwitch {
- public:
-  using Listener = std::function<void(bool stalled)>;
-
-  void SetStages(bool stalled) { Set(&StallSwitch::stages_, stalled); }
-  void SetThreads(bool stalled) { Set(&StallSwitch::threads_, stalled); }
-  void SetRecovering(bool recovering) { Set(&StallSwitch::recovering_, recovering); }
-
-  // Calls the listener with the current state, then with every change while this object lives.
-  class Listening {
-   public:
-    Listening(StallSwitch* owner, Listener listener) : owner_(owner) {
-      const MutexLock lock(owner_->mutex_);
-      owner_->listener_ = std::move(listener);
-      owner_->listener_(owner_->Any());
-    }
-    ~Listening() {
-      const MutexLock lock(owner_->mutex_);
-      owner_->listener_ = nullptr;
-    }
-    Listening(const Listening&) = delete;
-    Listening& operator=(const Listening&) = delete;
-
-   private:
-    StallSwitch* const owner_;
-  };
-
- private:
-  void Set(bool StallSwitch::* which, bool stalled) {
-    const MutexLock lock(mutex_);
-    this->*which = stalled;
-    if (listener_) listener_(Any());
-  }
-  bool Any() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
-    return stages_ || threads_ || recovering_;
-  }
-
-  Mutex mutex_;
-  Listener listener_ ABSL_GUARDED_BY(mutex_);
-  bool stages_ ABSL_GUARDED_BY(mutex_) = false;
-  bool threads_ ABSL_GUARDED_BY(mutex_) = false;
-  bool recovering_ ABSL_GUARDED_BY(mutex_) = false;
-};
 
 // Asks whoever started this router to replace the stages that are stalled: they would never answer.
 void AskToReplace(const std::vector<std::string>& addresses,
@@ -286,6 +244,7 @@ absl::Status Serve(const Flags& flags, StopRequest& stop) {
   SC_ASSIGN_OR_RETURN(const std::shared_ptr<Access> access, Access::Read(flags.serve.access));
   SC_ASSIGN_OR_RETURN(const InternalAccess internal, ReadInternalAccess(flags.internal));
   SC_RETURN_IF_ERROR(CheckAddresses(flags.serve));
+  SC_ASSIGN_OR_RETURN(const std::unique_ptr<Journal> journal, OpenJournal(flags.serve));
   SC_ASSIGN_OR_RETURN(const std::string model_dir, ResolveModelDir(flags.model));
   SC_ASSIGN_OR_RETURN(ServedModel model,
                       ReadServedModel(model_dir, ServedName(flags), flags.serve.chat_template));
@@ -297,12 +256,13 @@ absl::Status Serve(const Flags& flags, StopRequest& stop) {
                  std::string(model.grammars.status().message()));
   }
   const ModelSpec spec = model.spec;
-  const PipelineOptions pipeline_options{.model_dir = model_dir,
-                                         .addresses = flags.stages,
-                                         .access = internal,
-                                         .flags = flags.serve.load,
-                                         .token_table = std::move(token_table),
-                                         .terminal = isatty(STDERR_FILENO) == 1};
+  PipelineOptions pipeline_options{.model_dir = model_dir,
+                                   .addresses = flags.stages,
+                                   .access = internal,
+                                   .flags = flags.serve.load,
+                                   .token_table = std::move(token_table),
+                                   .terminal = isatty(STDERR_FILENO) == 1};
+  if (journal != nullptr) pipeline_options.lease_holder = journal->router().lease_holder();
   SC_ASSIGN_OR_RETURN(const Pipeline pipeline, SetUpPipeline(spec, pipeline_options));
   model.max_model_len = pipeline.kv.max_model_len;
   model.max_logprobs = pipeline.config.max_logprobs();
@@ -354,15 +314,16 @@ absl::Status Serve(const Flags& flags, StopRequest& stop) {
                       Scheduler::Start(MakeSchedulerConfig(flags.serve, spec, pipeline), &keeper));
   ThreadWatch thread_watch({.end = flags.serve.stall_limit});
   const std::string name = model.name;
-  Frontend frontend(
-      MakeFrontendOptions(flags.serve, pipeline, spans.get(), &watch, &keeper, &thread_watch),
-      std::move(model), StageStatuses(pipeline), scheduler.get());
+  Frontend frontend(MakeFrontendOptions(flags.serve, pipeline, spans.get(), &watch, &keeper,
+                                        &thread_watch, journal.get()),
+                    std::move(model), StageStatuses(pipeline), scheduler.get());
   // The scheduler's sinks post to the frontend's threads, which call the scheduler. So it must stop
   // before these threads end, and be destroyed after them.
   const absl::Cleanup stop_scheduler = [&] {
     frontend.StopAccepting();
     thread_watch.End();
     scheduler->Stop();
+    if (journal != nullptr) journal->Stop();
   };
   std::vector<ThreadWatch::Asked> asked = frontend.AskTextThreads();
   asked.push_back(ThreadWatch::AskScheduler(scheduler.get()));
@@ -370,6 +331,7 @@ absl::Status Serve(const Flags& flags, StopRequest& stop) {
       std::move(asked),
       {.on_change = [&stall_switch](bool stalled) { stall_switch.SetThreads(stalled); },
        .on_lost = EndForThread});
+  if (journal != nullptr) ContinueStreams(frontend, *journal);
   const auto scheduler_metrics = std::make_shared<SchedulerCollector>(scheduler.get(), name);
   const StageStats stage_stats = MakeStageStats(flags.stages, std::chrono::seconds(2), internal);
   const auto stage_metrics = std::make_shared<StageCollector>(
@@ -383,6 +345,10 @@ absl::Status Serve(const Flags& flags, StopRequest& stop) {
   std::vector<std::shared_ptr<prometheus::Collectable>> sources = {
       scheduler_metrics, frontend.metrics().collectable(), stage_metrics, stall_metrics,
       recovery_metrics};
+  const auto journal_metrics = std::make_shared<JournalCollector>(
+      [&journal] { return journal->Read(); },
+      JournalCollector::Labels{{"model_name", name}, {"engine", kEngine}});
+  if (journal != nullptr) sources.push_back(journal_metrics);
   if (spans != nullptr) sources.push_back(MakeTraceMetrics(spans));
   absl::Status reason;
   {
@@ -438,6 +404,7 @@ absl::Status Serve(const Flags& flags, StopRequest& stop) {
   stage_metrics->Detach();
   stall_metrics->Detach();
   recovery_metrics->Detach();
+  journal_metrics->Detach();
   thread_watch.End();
   scheduler->Stop();
   if (spans != nullptr) spans->Stop();  // the metrics server keeps it alive

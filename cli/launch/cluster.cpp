@@ -102,12 +102,19 @@ absl::StatusOr<Endpoints> Cluster::Start() {
     SC_ASSIGN_OR_RETURN(addresses_.emplace_back(), Field(listening[i], "grpc"));
     children_[i].spec.args[1] = addresses_.back();  // a replacement listens there too
   }
-  SC_RETURN_IF_ERROR(SpawnRouter(addresses_));
+  SC_RETURN_IF_ERROR(SpawnRouter());
   SC_ASSIGN_OR_RETURN(const std::vector<std::string> ready, AwaitLines(router(), "ready "));
   Endpoints endpoints{.ready_line = ready.front(), .grpc = ""};
   if (options_.serve.grpc != "off") {
     SC_ASSIGN_OR_RETURN(endpoints.grpc, Field(endpoints.ready_line, "grpc"));
   }
+  ServeFlags bound = options_.serve;  // for a router that takes this one's place
+  if (bound.grpc != "off") bound.grpc = endpoints.grpc;
+  if (bound.http != "off") {
+    SC_ASSIGN_OR_RETURN(bound.http, Field(endpoints.ready_line, "http"));
+  }
+  SC_ASSIGN_OR_RETURN(bound.metrics, Field(endpoints.ready_line, "metrics"));
+  children_[router()].spec.args = RouterArgs(bound);
   return endpoints;
 }
 
@@ -121,26 +128,35 @@ absl::Status Cluster::SpawnWorkers() {
     if (const std::optional<int> node = NumaNodeOf(stage, options_)) {
       args.insert(args.end(), {"--numa-node", fmt::format("{}", *node)});
     }
-    SC_RETURN_IF_ERROR(Add(fmt::format("worker {}", stage), "stagecoach-worker", std::move(args)));
+    SC_RETURN_IF_ERROR(
+        Add(fmt::format("worker {}", stage), "stagecoach-worker", WithCommonArgs(std::move(args))));
   }
   return absl::OkStatus();
 }
 
-absl::Status Cluster::SpawnRouter(const std::vector<std::string>& stages) {
-  std::vector<std::string> args{"--model", options_.model, "--stages",
-                                fmt::format("{}", fmt::join(stages, ","))};
-  ServeFlags serve = options_.serve;
-  if (serve.microbatches == 0 && SharesCores(options_)) serve.microbatches = 1;
-  Append(ToArgs(serve), &args);
-  return Add("router", "stagecoach-router", std::move(args));
-}
-
-absl::Status Cluster::Add(const std::string& name, const std::string& program,
-                          std::vector<std::string> args) {
+std::vector<std::string> Cluster::WithCommonArgs(std::vector<std::string> args) const {
   args.insert(args.end(),
               {"--log-level", options_.log_level, "--exit-with-parent", std::to_string(getpid()),
                // Not an argument: every user of this machine can read arguments.
                "--secret-file", "/dev/stdin"});
+  return args;
+}
+
+std::vector<std::string> Cluster::RouterArgs(const ServeFlags& given) const {
+  std::vector<std::string> args{"--model", options_.model, "--stages",
+                                fmt::format("{}", fmt::join(addresses_, ","))};
+  ServeFlags serve = given;
+  if (serve.microbatches == 0 && SharesCores(options_)) serve.microbatches = 1;
+  Append(ToArgs(serve), &args);
+  return WithCommonArgs(std::move(args));
+}
+
+absl::Status Cluster::SpawnRouter() {
+  return Add("router", "stagecoach-router", RouterArgs(options_.serve));
+}
+
+absl::Status Cluster::Add(const std::string& name, const std::string& program,
+                          std::vector<std::string> args) {
   Child& child = children_.emplace_back();
   child.spec = {
       .program = options_.program_dir + "/" + program, .args = std::move(args), .input = secret_};
@@ -175,12 +191,18 @@ absl::Status Cluster::Spawn(size_t index) {
   return absl::OkStatus();
 }
 
+bool Cluster::RouterGoesOn() const {
+  const std::optional<ChildExit>& exit = children_[router()].exit;
+  // One that exits by itself has a reason, which would also be its successor's.
+  return !exit || (exit->signal != 0 && !options_.serve.journal.folder.empty());
+}
+
 bool Cluster::MayReplace(size_t index) {
-  if (index >= router() || options_.serve.recovery_limit.count() == 0) return false;
+  if (index != router() && options_.serve.recovery_limit.count() == 0) return false;
   const MutexLock lock(mutex_);
   Child& child = children_[index];
   // A worker that ends in good order was told to, and has told the router.
-  if (child.exit->Clean() || children_[router()].exit.has_value()) return false;
+  if (child.exit->Clean() || !RouterGoesOn()) return false;
   child.deaths.push_back(Clock::now());
   std::erase_if(child.deaths, [](Clock::time_point at) { return Clock::now() - at > kDeathsTime; });
   return child.deaths.size() < kMostDeaths;

@@ -58,9 +58,10 @@ class Cluster {
   // Returns when requests can be served. CANCELLED after RequestStop. Any other error's message
   // gives the one root cause.
   absl::StatusOr<Endpoints> Start();
-  // Replaces workers that die, at the same address, for the router to use. Returns when all
-  // children have ended: OK after RequestStop; an error that gives the root cause if the router
-  // ended or a worker dies again and again; CANCELLED if a second RequestStop cut the first one
+  // Replaces workers that die, at the same address, for the router to use, and with a journal a
+  // router that is killed, at the same addresses. Returns when all children have ended: OK after
+  // RequestStop; an error that gives the root cause if the router ended by itself or a process dies
+  // again and again; CANCELLED if a second RequestStop cut the first one
   // short.
   absl::Status Wait();
   // Lets the router finish the running requests, then stops the workers. A second call kills all
@@ -89,13 +90,17 @@ class Cluster {
   };
 
   absl::Status SpawnWorkers();
-  absl::Status SpawnRouter(const std::vector<std::string>& stages);
+  absl::Status SpawnRouter();
+  std::vector<std::string> WithCommonArgs(std::vector<std::string> args) const;
+  std::vector<std::string> RouterArgs(const ServeFlags& serve) const;
   absl::Status Add(const std::string& name, const std::string& program,
                    std::vector<std::string> args);
   // Starts the child's program.
   absl::Status Spawn(size_t index);
-  // Whether a worker that died may be replaced.
+  // Whether another process may take the place of one that ended.
   bool MayReplace(size_t index);
+  // Whether the router serves, or another one is about to take its place.
+  bool RouterGoesOn() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   absl::Status Replace(size_t index);
   // Kills the worker at this address, so that it is replaced.
   void KillWorkerAt(std::string_view address);

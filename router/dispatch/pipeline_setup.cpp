@@ -18,7 +18,6 @@
 #include "common/rpc/status.h"
 #include "common/size.h"
 #include "common/status.h"
-#include "router/dispatch/lease.h"
 #include "router/dispatch/load_progress.h"
 #include "router/dispatch/load_watch.h"
 #include "router/sizing/step_limits.h"
@@ -124,12 +123,12 @@ absl::Status Describe(std::vector<Worker>& workers) {
 }
 
 // A lease with an epoch above all that the workers report.
-v1::Lease TakeLease(const std::vector<Worker>& workers) {
+v1::Lease TakeLease(const std::vector<Worker>& workers, const std::string& holder) {
   uint64_t highest = 0;
   for (const Worker& worker : workers) {
     highest = std::max(highest, worker.description.lease().epoch());
   }
-  return MakeLease(highest);
+  return MakeLease(highest, holder);
 }
 
 v1::LoadRequest MakeLoadRequest(const PipelineOptions& options, const v1::LoadConfig& config,
@@ -290,7 +289,7 @@ absl::StatusOr<Pipeline> SetUpPipeline(const ModelSpec& spec, const PipelineOpti
                           : SplitLayers(options.flags.layer_split, spec, n_stages));
   std::vector<Worker> workers = Connect(options.addresses, options.access);
   SC_RETURN_IF_ERROR(Describe(workers));
-  const v1::Lease lease = TakeLease(workers);
+  const v1::Lease lease = TakeLease(workers, options.lease_holder);
   const bool on_gpus = workers.front().description.device() != "cpu";
   v1::LoadConfig config = WithDefaults(options.flags.config, on_gpus, workers.size());
   if (max_model_len == 0) config.set_max_model_len(spec.max_positions);

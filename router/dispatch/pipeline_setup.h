@@ -11,6 +11,7 @@
 #include "common/flags/pipeline_flags.h"
 #include "common/model/model_spec.h"
 #include "common/rpc/internal_access.h"
+#include "router/dispatch/lease.h"
 #include "router/sizing/kv_sizing.h"
 #include "router/sizing/layer_split.h"
 #include "stagecoach/v1/stage.pb.h"
@@ -21,6 +22,8 @@ struct PipelineOptions {
   std::string model_dir;               // on the workers' machines
   std::vector<std::string> addresses;  // per stage
   InternalAccess access;               // access to all workers
+  // Workers that were loaded for this holder keep what they hold.
+  std::string lease_holder = NewLeaseHolder();
   LoadFlags flags;
   v1::TokenTable token_table;  // for the last stage's grammars; empty: none
   bool terminal = false;       // standard error is a terminal: show a progress bar

@@ -104,7 +104,9 @@ void SchedulerCore::Submit(std::vector<std::unique_ptr<SequenceRequest>> request
     if (request->call == nullptr) request->call = call;
   }
   absl::Status admissible = Admissible(requests);
-  if (admissible.ok() && !requests.empty()) admissible = MakeRoomInQueue(requests);
+  if (admissible.ok() && !requests.empty() && !requests.front()->past) {
+    admissible = MakeRoomInQueue(requests);
+  }
   for (size_t i = 0; i < requests.size(); ++i) {
     auto& request = requests[i];
     if (admissible.ok()) {

@@ -81,6 +81,12 @@ struct Account {
   uint32_t weight = 1;  // at least 1
 };
 
+// What an earlier router generated of a sequence.
+struct SequencePast {
+  std::vector<int32_t> tokens;     // fewer than max_tokens
+  uint32_t n_prompt_logprobs = 0;  // prompt tokens whose log-probabilities it reported
+};
+
 struct SequenceRequest {
   SequenceId id = 0;          // unique
   SharedTokens prompt;        // at least one token, all inside the vocabulary
@@ -92,6 +98,8 @@ struct SequenceRequest {
   std::optional<TraceId> trace_id;   // absent: the request is not traced
   std::shared_ptr<ClientCall> call;  // null: one call for all requests of this Submit
   std::shared_ptr<SequenceSink> sink;
+  // The sequence goes on after it. It was queued once and is not refused because the queue is full.
+  std::optional<SequencePast> past;
 };
 
 }  // namespace stagecoach::router

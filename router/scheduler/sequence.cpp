@@ -11,7 +11,12 @@ Sequence::Sequence(std::unique_ptr<SequenceRequest> request_in, Tenant* tenant_i
       arrival(arrival_in),
       submitted(submitted_in),
       prompt(std::move(request->prompt)),
-      n_prompt(static_cast<uint32_t>(prompt->size())) {}
+      n_prompt(static_cast<uint32_t>(prompt->size())) {
+  if (!request->past) return;
+  next_prompt_logprob += request->past->n_prompt_logprobs;
+  OwnTokens();
+  own_tokens.insert(own_tokens.end(), request->past->tokens.begin(), request->past->tokens.end());
+}
 
 void Sequence::OwnTokens() {
   if (prompt != nullptr) own_tokens = *std::exchange(prompt, nullptr);

@@ -33,7 +33,8 @@ struct Sequence : std::enable_shared_from_this<Sequence> {
   // All registered tokens are planned; from here on, each step computes one sampled token.
   bool decoding() const { return next_position >= n_registered; }
 
-  // Called at admission: replaces the prompt that all choices share by the sequence's own tokens.
+  // Called at admission, or with a past: replaces the prompt that all choices share by the
+  // sequence's own tokens.
   void OwnTokens();
 
   std::unique_ptr<SequenceRequest> request;

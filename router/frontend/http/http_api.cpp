@@ -253,7 +253,7 @@ void HttpApi::BeginCompletion(Call call, ParseFunction parse) {
                         .caller = call.caller};
     std::string id = request->request_id();
     if (id.empty()) id = call.request_id;
-    CompletionCall::Begin(frontend_, *std::move(request), id, call.exchange,
+    CompletionCall::Begin(frontend_, *std::move(request), id, call.request.body, call.exchange,
                           std::move(call.request.body_lease));
   });
   if (!posted.ok()) exchange->Respond(ErrorResponse(posted));
