@@ -5,7 +5,6 @@
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
-#include <atomic>
 #include <chrono>
 #include <cstdio>
 #include <cstdlib>
@@ -24,7 +23,6 @@
 #include "common/log_writer.h"
 #include "common/metrics/metrics_server.h"
 #include "common/metrics/stage_collector.h"
-#include "common/mutex.h"
 #include "common/process.h"
 #include "common/rpc/internal_access.h"
 #include "common/status.h"
@@ -45,6 +43,7 @@
 #include "router/journal/journal_metrics.h"
 #include "router/scheduler/scheduler.h"
 #include "router/stall_switch.h"
+#include "router/stop_request.h"
 #include "router/succession.h"
 #include "router/text/grammar_params.h"
 
@@ -61,83 +60,6 @@ struct Flags {
   std::string log_level = "info";
   pid_t parent = 0;  // 0: do not exit with a parent process
   ServeFlags serve;
-};
-
-// Waits for signals during the whole process. While the pipeline is set up, a signal ends the
-// process: there is nothing to undo. While it serves, the first signal starts the drain; a second
-// one ends the process (ShutdownSignals::SecondEnds).
-class StopRequest {
- public:
-  explicit StopRequest(ShutdownSignals* signals)
-      : signals_(signals), watcher_([this] { Watch(); }) {}
-  ~StopRequest() {
-    finished_ = true;
-    signals_->Interrupt();
-    watcher_.join();
-  }
-
-  void ServingBegins() { serving_ = true; }
-
-  // The pipeline is lost or, with OK, must shut down. The first loss counts.
-  void Lost(const absl::Status& status) {
-    {
-      MutexLock lock(mutex_);
-      stopped_ = true;
-      if (cause_.ok()) cause_ = status;
-    }
-    changed_.notify_one();
-  }
-
-  // Not OK: the pipeline is lost, even if a signal came first.
-  absl::Status loss() {
-    const MutexLock lock(mutex_);
-    return cause_;
-  }
-
-  // A stage must shut down: acts like a signal to this process.
-  void StageDrains(const std::string& stage) {
-    spdlog::info("{} is shutting down, so the pipeline stops", stage);
-    Lost(absl::OkStatus());
-  }
-
-  bool requested() {
-    const MutexLock lock(mutex_);
-    return stopped_;
-  }
-
-  // Blocks until there is a reason to stop: OK for a signal, otherwise the loss.
-  absl::Status Wait() {
-    MutexLock lock(mutex_);
-    changed_.wait(lock, [this]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) { return stopped_; });
-    return cause_;
-  }
-
- private:
-  void Watch() {
-    while (true) {
-      const int signal = signals_->Wait();
-      if (finished_) return;
-      if (signal == 0) continue;
-      if (!serving_) {
-        FlushStderr();
-        std::_Exit(0);
-      }
-      {
-        MutexLock lock(mutex_);
-        stopped_ = true;
-      }
-      changed_.notify_one();
-    }
-  }
-
-  ShutdownSignals* const signals_;
-  std::atomic<bool> serving_{false};
-  std::atomic<bool> finished_{false};
-  Mutex mutex_;
-  CondVar changed_;
-  bool stopped_ ABSL_GUARDED_BY(mutex_) = false;
-  absl::Status cause_ ABSL_GUARDED_BY(mutex_);
-  std::thread watcher_;  // last: uses all above
 };
 
 std::string ServedName(const Flags& flags) {
@@ -292,7 +214,7 @@ absl::Status Serve(const Flags& flags, StopRequest& stop) {
                                   if (!loss.ok()) AskToReplace(flags.stages, watch.Read().stalled);
                                   stall_switch.SetRecovering(!loss.ok());
                                 },
-                            .on_lost = [&stop](const absl::Status& status) { stop.Lost(status); }};
+                            .on_lost = [&stop](const absl::Status& status) { stop.Stop(status); }};
   if (flags.serve.recovery_limit.count() > 0) {
     hooks.restore = [&](const std::stop_token& stopping) -> absl::StatusOr<v1::Lease> {
       // Its workers are about to end, too.

@@ -1,9 +1,11 @@
-// Whether the router can serve, for a server that reports its health.
+// Whether the router must not get new requests: a stage or a thread is stalled, or a lost stage is
+// being replaced.
 #pragma once
 
 #include <functional>
 #include <utility>
 
+#include "absl/base/thread_annotations.h"
 #include "common/mutex.h"
 
 namespace stagecoach::router {
