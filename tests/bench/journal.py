@@ -23,8 +23,8 @@ sys.path[:0] = [str(ROOT / "tests" / name) for name in ("cluster", "gpu")]
 
 from harness import DEMO_MODEL, STAGECOACH, Cluster  # noqa: E402
 from machine import commit_of, machine_of  # noqa: E402
-from recovery import PROMPT, TOOLS_TEMPLATE, classify, requests, undisturbed  # noqa: E402
-from resumed import ResumedStreams, await_router, kill_router  # noqa: E402
+from recovery import PROMPT  # noqa: E402
+from resumed import ResumedStreams, await_router, classify, kill_router, mixed_requests, template_in, undisturbed  # noqa: E402
 
 
 def spread(values):
@@ -32,9 +32,9 @@ def spread(values):
 
 
 def kills(args, folder):
-    counts, served, silences = dict(identical=0, error=0, hung=0, different=0), [], []
-    flags = ["--chat-template", TOOLS_TEMPLATE, "--journal", folder]
-    all_requests = requests(args.streams, args.tokens)
+    counts, served, silences = dict(identical=0, error=0, different=0), [], []
+    flags = ["--chat-template", template_in(folder), "--journal", folder / "journal"]
+    all_requests = mixed_requests(args.streams, args.tokens)
     with Cluster(DEMO_MODEL, args.stages, flags) as cluster:
         expected = undisturbed(cluster, all_requests)
         for _ in range(args.kills):
