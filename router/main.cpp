@@ -329,6 +329,7 @@ absl::Status Serve(const Flags& flags, StopRequest& stop) {
   journal_metrics->Detach();
   thread_watch.End();
   scheduler->Stop();
+  if (journal != nullptr && reason.ok()) journal->StopInOrder();
   if (spans != nullptr) spans->Stop();  // the metrics server keeps it alive
   return reason;
 }

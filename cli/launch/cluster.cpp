@@ -108,14 +108,23 @@ absl::StatusOr<Endpoints> Cluster::Start() {
   if (options_.serve.grpc != "off") {
     SC_ASSIGN_OR_RETURN(endpoints.grpc, Field(endpoints.ready_line, "grpc"));
   }
-  ServeFlags bound = options_.serve;  // for a router that takes this one's place
-  if (bound.grpc != "off") bound.grpc = endpoints.grpc;
-  if (bound.http != "off") {
-    SC_ASSIGN_OR_RETURN(bound.http, Field(endpoints.ready_line, "http"));
+  if (!options_.serve.journal.folder.empty()) {
+    SC_RETURN_IF_ERROR(KeepAddresses(endpoints.ready_line));
   }
-  SC_ASSIGN_OR_RETURN(bound.metrics, Field(endpoints.ready_line, "metrics"));
-  children_[router()].spec.args = RouterArgs(bound);
   return endpoints;
+}
+
+absl::Status Cluster::KeepAddresses(const std::string& ready_line) {
+  ServeFlags bound = options_.serve;
+  if (bound.grpc != "off") {
+    SC_ASSIGN_OR_RETURN(bound.grpc, Field(ready_line, "grpc"));
+  }
+  if (bound.http != "off") {
+    SC_ASSIGN_OR_RETURN(bound.http, Field(ready_line, "http"));
+  }
+  SC_ASSIGN_OR_RETURN(bound.metrics, Field(ready_line, "metrics"));
+  children_[router()].spec.args = RouterArgs(bound);
+  return absl::OkStatus();
 }
 
 absl::Status Cluster::SpawnWorkers() {

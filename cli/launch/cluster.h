@@ -92,6 +92,8 @@ class Cluster {
   absl::Status SpawnWorkers();
   absl::Status SpawnRouter();
   std::vector<std::string> WithCommonArgs(std::vector<std::string> args) const;
+  // A router that takes this one's place will listen where this one does.
+  absl::Status KeepAddresses(const std::string& ready_line);
   std::vector<std::string> RouterArgs(const ServeFlags& serve) const;
   absl::Status Add(const std::string& name, const std::string& program,
                    std::vector<std::string> args);

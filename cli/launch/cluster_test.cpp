@@ -211,6 +211,22 @@ TEST_CASE("If a program dies while serving, the whole cluster ends") {
   CHECK(cluster.Wait().message() == "router exited with code 4; it last wrote:\n  last words");
 }
 
+TEST_CASE("With a journal, a killed router is replaced at the same addresses") {
+  Programs programs;
+  programs.Write("stagecoach-worker", kWorker);
+  programs.Write("stagecoach-router",
+                 "say router $*; [ -e killed ] && exit 4; >killed;"
+                 "echo ready grpc=127.0.0.1:2 metrics=127.0.0.1:3; kill -9 $$");
+  ClusterOptions options = programs.Options(1);
+  options.serve.journal.folder = "folder";
+  Cluster cluster(options);
+  REQUIRE(cluster.Start().ok());
+  CHECK(cluster.Wait().message() == "router exited with code 4");
+  CHECK(programs.Log().find("router --model some/model --stages 127.0.0.1:1 --grpc 127.0.0.1:2 "
+                            "--metrics 127.0.0.1:3 --journal folder --log-level") !=
+        std::string::npos);
+}
+
 TEST_CASE("A stop during startup ends the startup") {
   Programs programs;
   programs.Write("stagecoach-worker", "hold");

@@ -109,6 +109,19 @@ TEST_CASE("a pipeline is restored in a higher epoch, with the KV blocks that wer
   }
 }
 
+TEST_CASE("a router may have the name of the one before") {
+  v1::Lease before;
+  before.set_epoch(uint64_t{1} << 60);
+  before.set_holder("the one before");
+  FakeStage stage({.lease = before, .kv_bytes = 5000});
+  PipelineOptions options = Options({&stage});
+  options.lease_holder = before.holder();
+  const auto pipeline = SetUpPipeline(Spec(), options);
+  REQUIRE(pipeline.ok());
+  CHECK(pipeline->lease.holder() == before.holder());
+  CHECK(pipeline->lease.epoch() == before.epoch() + 1);
+}
+
 TEST_CASE("a pipeline whose worker obeys another router is left to it") {
   FakeStage mine;
   const PipelineOptions options = Options({&mine});

@@ -65,7 +65,9 @@ absl::Status Journal::Open() {
     retry_at_ = Clock::now();
     return absl::OkStatus();
   }
-  if (content->router) router_ = *std::move(content->router);
+  // Absent after an orderly end.
+  const bool has_holder = content->router && !content->router->lease_holder().empty();
+  if (content->router) router_.MergeFrom(*content->router);
   const bool is_late =
       LastWritten(*content) + static_cast<uint64_t>(options_.keep.count()) < UnixSeconds();
   if (!content->streams.empty() && (is_late || content->n_restores >= kMostRestores)) {
@@ -78,7 +80,7 @@ absl::Status Journal::Open() {
   }
   file_ = *std::move(file);
   absl::Status marked =
-      content->router ? file_->SetRestores(content->n_restores + 1) : file_->SetRouter(router_);
+      has_holder ? file_->SetRestores(content->n_restores + 1) : file_->SetRouter(router_);
   if (!marked.ok()) spdlog::warn("journal: {}", Message(marked));
   left_ = std::move(content->streams);
   for (const Stream& stream : left_) first_rows_.emplace(stream.number, stream.first_row);
@@ -107,9 +109,23 @@ void Journal::Append(uint64_t stream, v1::SequenceEvent event, Committed committ
 void Journal::Remove(uint64_t stream) { queue_.Push(Removal{.stream = stream}).IgnoreError(); }
 
 void Journal::Stop() {
+  Finish();
+  file_.reset();
+}
+
+void Journal::StopInOrder() {
+  Finish();
+  if (file_ == nullptr) return;
+  router_.clear_lease_holder();
+  if (const absl::Status status = file_->SetRouter(router_); !status.ok()) {
+    spdlog::warn("journal: {}", Message(status));
+  }
+  file_.reset();
+}
+
+void Journal::Finish() {
   queue_.Close(absl::CancelledError("the journal is closed"), ClosableQueue<Entry>::Rest::kKeep);
   if (thread_.joinable()) thread_.join();
-  file_.reset();
 }
 
 Journal::Report Journal::Read() const {

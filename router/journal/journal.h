@@ -54,7 +54,7 @@ class Journal {
                                                        v1::RouterRecord router);
   ~Journal();  // calls Stop
 
-  // The names that this router has: those of the router that made the journal.
+  // The names that this router has: those of the router before.
   const v1::RouterRecord& router() const { return router_; }
   // The predecessor's streams, in the order of their beginnings. Call it once, before the rest.
   std::vector<Stream> TakeStreams();
@@ -69,6 +69,9 @@ class Journal {
   void Remove(uint64_t stream);
   // Writes all that came before, and closes the file.
   void Stop();
+  // The same at the router's orderly end. Its successor takes another lease holder, because the
+  // model's files may change until it comes, and then the workers must load again.
+  void StopInOrder();
 
   struct Report {
     bool failing = false;     // nothing can be written at present
@@ -98,6 +101,7 @@ class Journal {
   // Reads what is there. An error is final.
   absl::Status Open();
   absl::Status OpenNew();
+  void Finish();
   void Run();
   void WriteAll(std::vector<Entry>& entries);
   absl::Status WriteTransaction(std::vector<Entry>& entries);

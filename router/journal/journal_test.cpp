@@ -85,6 +85,21 @@ TEST_CASE("a router goes on with the names and the streams of the one before") {
   CHECK(journal->Read().n_streams == 2);
 }
 
+TEST_CASE("after an orderly end the next router has a lease holder of its own") {
+  const TempDir dir;
+  {
+    const auto journal = Open(dir, "first");
+    AppendAndWait(*journal, BeginStream(*journal, "one"), 1);
+    journal->StopInOrder();
+  }
+  {
+    const auto journal = Open(dir, "second");
+    CHECK(journal->router().lease_holder() == "second");
+    CHECK(journal->TakeStreams().size() == 1);
+  }
+  CHECK(Open(dir, "third")->router().lease_holder() == "second");
+}
+
 TEST_CASE("a second router is told that the journal is taken") {
   const TempDir dir;
   const auto journal = Open(dir);

@@ -67,7 +67,6 @@ ALLOWED_IN_TESTS = {
     "worker/stage": ["kernels/reference", "worker/transport/testing"],
     "worker/service": ["kernels/reference"],
     "router/scheduler": ["router/scheduler/testing", "router/sizing"],
-    "router": ["router/scheduler/testing"],
     "router/frontend": ["router/scheduler/testing"],
     "router/scheduler/testing": ["router/scheduler", "common", "proto"],
     "worker/transport/testing": ["worker/transport", "common"],

@@ -17,7 +17,8 @@ absl::Status CheckLoad(const v1::LoadRequest& request);
 
 // REQUIRES for both: CheckLoad.
 // Whether `request` asks its router's worker for what the worker has loaded for `loaded`, so that
-// the load can be skipped. The same router, because files may have changed between two routers.
+// the load can be skipped. The lease's holder must be the same one, because files may have changed
+// between two routers. Only the successor of a killed router has the name of the one before.
 bool IsLoaded(const v1::LoadRequest& loaded, const v1::LoadRequest& request);
 
 StageModelOptions ModelOptions(const v1::LoadRequest& request, std::shared_ptr<WorkCounter> work);
