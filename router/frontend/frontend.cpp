@@ -97,14 +97,16 @@ absl::StatusOr<NewStream> Frontend::KeepStream(StreamProtocol protocol, const st
                                                absl::FunctionRef<v1::StreamRecord()> record) {
   if (journal_ == nullptr) return Keep(protocol, id, generations, 0);
   const uint64_t number = journal_->NewNumber();
-  SC_ASSIGN_OR_RETURN(NewStream stream, Keep(protocol, id, generations, number));
   const Arrival& arrival = generations.front()->arrival();
   v1::StreamRecord written = record();
   written.set_request_id(id);
   written.set_arrived_unix_us(arrival.wall_time.time_since_epoch().count());
   written.set_tenant(arrival.caller.tenant);
   written.set_weight(arrival.caller.weight);
+  // Before the stream can be found, since its removal must come later.
   journal_->Begin(number, std::move(written));
+  absl::StatusOr<NewStream> stream = Keep(protocol, id, generations, number);
+  if (!stream.ok()) journal_->Remove(number);
   return stream;
 }
 
