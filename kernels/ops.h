@@ -136,6 +136,9 @@ class Ops {
 
   // Example: "cpu (AVX2, 2 threads)".
   virtual std::string Describe() const = 0;
+  // Names what decides the bits of the results, beside the arguments: two Ops with the same id
+  // compute the same bits. Example: "cpu-1 AVX2".
+  virtual std::string Numerics() const = 0;
 
   // Device memory, zeroed. RESOURCE_EXHAUSTED if there is not enough.
   virtual absl::StatusOr<Buffer> Allocate(size_t bytes) = 0;

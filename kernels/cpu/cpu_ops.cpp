@@ -34,6 +34,10 @@ int CoresOfThisProcess() {
   return std::max(1, CPU_COUNT(&set));
 }
 
+// Version of the results, for Numerics(). Raise it with a change after which some result has other
+// bits.
+constexpr int kNumericsVersion = 1;
+
 class CpuOps final : public Ops {
  public:
   explicit CpuOps(const CpuOptions& options)
@@ -44,6 +48,10 @@ class CpuOps final : public Ops {
   std::string Describe() const override {
     const int n = pool_.n_threads();
     return fmt::format("cpu ({}, {} {})", kernels_.target, n, n == 1 ? "thread" : "threads");
+  }
+  // Neither threads nor rows change a result.
+  std::string Numerics() const override {
+    return fmt::format("cpu-{} {}", kNumericsVersion, kernels_.target);
   }
 
   MemoryInUse Memory() const override {

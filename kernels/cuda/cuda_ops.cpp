@@ -47,6 +47,10 @@ class CudaRecording final : public Recording {
   const std::function<void(cudaGraphExec_t)> launch_;
 };
 
+// Version of the results, for Numerics(). Raise it with a change after which some result has other
+// bits.
+constexpr int kNumericsVersion = 1;
+
 class CudaOps final : public Ops {
  public:
   explicit CudaOps(const CudaOptions& options)
@@ -110,6 +114,11 @@ class CudaOps final : public Ops {
                        properties_.name, properties_.major, properties_.minor,
                        options_.batch_invariant ? ", batch-invariant" : "",
                        stream_.l2.known() ? ", keys near in L2" : "");
+  }
+  std::string Numerics() const override {
+    return fmt::format("cuda-{} sm_{}{} {}{}", kNumericsVersion, properties_.major,
+                       properties_.minor, gemms_->Numerics(),
+                       options_.batch_invariant ? " batch-invariant" : "");
   }
 
   // CUDA returns sticky errors from every later call: illegal address or instruction, kernel

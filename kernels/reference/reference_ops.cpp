@@ -52,6 +52,7 @@ void NormRow(const float* x, const float* weight, const float* bias, int32_t wid
 class ReferenceOps final : public Ops {
  public:
   std::string Describe() const override { return "reference"; }
+  std::string Numerics() const override { return "reference"; }
   MemoryInUse Memory() const override {
     const HostMemory memory = ReadHostMemory();
     return {.total_bytes = memory.total_bytes, .free_bytes = memory.available_bytes};

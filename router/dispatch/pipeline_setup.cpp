@@ -117,8 +117,15 @@ absl::Status Describe(std::vector<Worker>& workers) {
   }));
   for (const Worker& worker : workers) {
     const auto& d = worker.description;
-    spdlog::info("{}: {} ({}), {} threads, {} of memory available", worker.name, d.device(),
-                 d.device_name(), d.n_threads(), FormatBytes(d.memory_available_bytes()));
+    spdlog::info("{}: {} ({}), {} threads, {} of memory available, numerics \"{}\"", worker.name,
+                 d.device(), d.device_name(), d.n_threads(),
+                 FormatBytes(d.memory_available_bytes()), d.numerics());
+    const std::string& first = workers.front().description.numerics();
+    if (d.numerics() != first) {
+      spdlog::warn("{} computes with \"{}\", and stage 0 with \"{}\": the tokens can differ from "
+                   "those of other numbers of stages",
+                   worker.name, d.numerics(), first);
+    }
   }
   return absl::OkStatus();
 }
@@ -143,6 +150,7 @@ v1::LoadRequest MakeLoadRequest(const PipelineOptions& options, const v1::LoadCo
   request.set_n_stages(workers.size());
   request.set_first_layer(layers.first);
   request.set_n_layers(layers.count);
+  request.set_numerics(worker.description.numerics());
   request.set_n_local_workers(std::count_if(
       workers.begin(), workers.end(),
       [&](const Worker& other) { return other.description.host() == worker.description.host(); }));
@@ -315,6 +323,7 @@ absl::StatusOr<Pipeline> SetUpPipeline(const ModelSpec& spec, const PipelineOpti
     pipeline.stages.push_back(
         {.address = worker.address,
          .device = d.device_name().empty() ? d.device() : d.device() + ": " + d.device_name(),
+         .numerics = d.numerics(),
          .layers = layers[worker.stage],
          .largest_step = std::chrono::duration<double, std::milli>(worker.memory.largest_step_ms()),
          .kv_bytes = KvBytes(pipeline.kv, worker.memory)});
@@ -349,6 +358,7 @@ absl::StatusOr<v1::Lease> RestorePipeline(const ModelSpec& spec, const PipelineO
         MakeLoadRequest(options, pipeline.config, lease, workers, worker, stage.layers));
     // The plan of blocks holds: a worker that counted its free memory now might find less.
     request.mutable_config()->set_kv_memory_bytes(stage.kv_bytes);
+    request.set_numerics(stage.numerics);
   }
   SC_RETURN_IF_ERROR(Load(spec, options, requests, workers, stop));
   for (const Worker& worker : workers) {

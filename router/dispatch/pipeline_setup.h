@@ -29,6 +29,7 @@ struct PipelineOptions {
 struct PipelineStage {
   std::string address;
   std::string device;  // "cpu: AMD EPYC ..., AVX2"
+  std::string numerics;  // of its worker; a replacement must have the same. Empty: unknown
   LayerRange layers;
   // Duration of the largest step, measured during the load.
   std::chrono::duration<double, std::milli> largest_step{0};

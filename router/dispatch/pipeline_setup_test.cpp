@@ -109,6 +109,16 @@ TEST_CASE("a pipeline is restored in a higher epoch, with the KV blocks that wer
   }
 }
 
+TEST_CASE("a replacement is asked for the numerics of the worker whose place it takes") {
+  FakeStage lost({.numerics = "cpu-1 AVX2"}), replacement({.numerics = "cpu-1 AVX-512"});
+  const auto pipeline = SetUpPipeline(Spec(), Options({&lost}));
+  REQUIRE(pipeline.ok());
+  CHECK(lost.load_request()->numerics() == "cpu-1 AVX2");
+  REQUIRE(RestorePipeline(Spec(), Options({&replacement}), *pipeline, std::chrono::seconds(10), {})
+              .ok());
+  CHECK(replacement.load_request()->numerics() == "cpu-1 AVX2");
+}
+
 TEST_CASE("a pipeline whose worker obeys another router is left to it") {
   FakeStage mine;
   const PipelineOptions options = Options({&mine});

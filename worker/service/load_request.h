@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <string>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
@@ -14,6 +15,10 @@ namespace stagecoach::worker {
 
 // INVALID_ARGUMENT names the value that is out of range.
 absl::Status CheckLoad(const v1::LoadRequest& request);
+
+// `numerics`: of this worker's Ops. FAILED_PRECONDITION if the router expects another one: tokens
+// of running sequences could change.
+absl::Status CheckNumerics(const v1::LoadRequest& request, const std::string& numerics);
 
 // REQUIRES for both: CheckLoad.
 // Whether `request` asks its router's worker for what the worker has loaded for `loaded`, so that

@@ -200,6 +200,7 @@ grpc::Status StageService::Describe(grpc::ServerContext*, const v1::DescribeRequ
   response->set_version(kVersion);
   response->set_device(ops_->has_own_memory() ? "cuda" : "cpu");
   response->set_device_name(ops_->Describe());
+  response->set_numerics(ops_->Numerics());
   response->set_n_threads(n_threads_);
   response->set_memory_total_bytes(memory.total_bytes);
   response->set_memory_available_bytes(memory.free_bytes);
@@ -213,6 +214,9 @@ grpc::Status StageService::Describe(grpc::ServerContext*, const v1::DescribeRequ
 grpc::Status StageService::Load(grpc::ServerContext* context, const v1::LoadRequest* request,
                                 grpc::ServerWriter<v1::LoadProgress>* writer) {
   if (absl::Status status = CheckLoad(*request); !status.ok()) return ToGrpc(status);
+  if (absl::Status status = CheckNumerics(*request, ops_->Numerics()); !status.ok()) {
+    return ToGrpc(status);
+  }
   if (absl::Status status = EnterLoad(*context, request->lease()); !status.ok()) {
     return ToGrpc(status);
   }

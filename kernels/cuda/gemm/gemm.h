@@ -5,6 +5,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <string>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
@@ -25,6 +26,9 @@ class Gemms {
   static absl::StatusOr<std::unique_ptr<Gemms>> Create(const Stream* stream,
                                                        const GemmOptions& options);
   virtual ~Gemms() = default;
+
+  // The library that multiplies, with its version; part of Ops::Numerics().
+  virtual std::string Numerics() const = 0;
 
   // See Ops::Gemm. x and w have the same dtype; y has that dtype or float32. A bias requires a
   // float32 y.

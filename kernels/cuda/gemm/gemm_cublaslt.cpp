@@ -143,6 +143,7 @@ class CublasLtGemms final : public Gemms {
     return absl::OkStatus();
   }
 
+  std::string Numerics() const override { return fmt::format("cublas-{}", cublasLtGetVersion()); }
   absl::Status Run(const GemmArgs& args) override {
     SC_CHECK(args.bias == nullptr || args.y.dtype == DType::kF32);
     const Key key = KeyOf(args);

@@ -29,6 +29,7 @@ void FakeStage::Die() {
 grpc::Status FakeStage::Describe(grpc::ServerContext*, const v1::DescribeRequest*,
                                  v1::DescribeResponse* response) {
   response->set_device(options_.device);
+  response->set_numerics(options_.numerics);
   response->set_host("host");
   if (options_.lease.epoch() > 0) *response->mutable_lease() = options_.lease;
   return grpc::Status::OK;

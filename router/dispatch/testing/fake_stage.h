@@ -19,6 +19,7 @@ class FakeStage final : public v1::Stage::Service {
  public:
   struct Options {
     std::string device = "cpu";
+    std::string numerics = "cpu-1";
     v1::Lease lease;  // the lease that Describe reports
     grpc::Status load_status;
     grpc::Status join_status;

@@ -17,6 +17,7 @@ class LateOps final : public Ops {
     return is_lost ? absl::InternalError("the device is lost") : absl::OkStatus();
   }
   std::string Describe() const override { return ops_->Describe(); }
+  std::string Numerics() const override { return ops_->Numerics(); }
   absl::StatusOr<Buffer> Allocate(size_t bytes) override { return ops_->Allocate(bytes); }
   void Upload(const void* host, void* device, size_t bytes) override {
     ops_->Upload(host, device, bytes);
