@@ -5,13 +5,14 @@
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
-#include <atomic>
 #include <chrono>
 #include <cstdio>
 #include <cstdlib>
 #include <filesystem>
 #include <functional>
+#include <optional>
 #include <string>
+#include <string_view>
 #include <thread>
 #include <utility>
 #include <vector>
@@ -44,6 +45,7 @@
 #include "router/frontend/http/http_server.h"
 #include "router/frontend/throughput_log.h"
 #include "router/scheduler/scheduler.h"
+#include "router/stop_request.h"
 #include "router/text/grammar_params.h"
 
 namespace stagecoach::router {
@@ -59,83 +61,6 @@ struct Flags {
   std::string log_level = "info";
   pid_t parent = 0;  // 0: do not exit with a parent process
   ServeFlags serve;
-};
-
-// Waits for signals during the whole process. While the pipeline is set up, a signal ends the
-// process: there is nothing to undo. While it serves, the first signal starts the drain; a second
-// one ends the process (ShutdownSignals::SecondEnds).
-class StopRequest {
- public:
-  explicit StopRequest(ShutdownSignals* signals)
-      : signals_(signals), watcher_([this] { Watch(); }) {}
-  ~StopRequest() {
-    finished_ = true;
-    signals_->Interrupt();
-    watcher_.join();
-  }
-
-  void ServingBegins() { serving_ = true; }
-
-  // The pipeline is lost or, with OK, must shut down. The first loss counts.
-  void Lost(const absl::Status& status) {
-    {
-      MutexLock lock(mutex_);
-      stopped_ = true;
-      if (cause_.ok()) cause_ = status;
-    }
-    changed_.notify_one();
-  }
-
-  // Not OK: the pipeline is lost, even if a signal came first.
-  absl::Status loss() {
-    const MutexLock lock(mutex_);
-    return cause_;
-  }
-
-  // A stage must shut down: acts like a signal to this process.
-  void StageDrains(const std::string& stage) {
-    spdlog::info("{} is shutting down, so the pipeline stops", stage);
-    Lost(absl::OkStatus());
-  }
-
-  bool requested() {
-    const MutexLock lock(mutex_);
-    return stopped_;
-  }
-
-  // Blocks until there is a reason to stop: OK for a signal, otherwise the loss.
-  absl::Status Wait() {
-    MutexLock lock(mutex_);
-    changed_.wait(lock, [this]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) { return stopped_; });
-    return cause_;
-  }
-
- private:
-  void Watch() {
-    while (true) {
-      const int signal = signals_->Wait();
-      if (finished_) return;
-      if (signal == 0) continue;
-      if (!serving_) {
-        FlushStderr();
-        std::_Exit(0);
-      }
-      {
-        MutexLock lock(mutex_);
-        stopped_ = true;
-      }
-      changed_.notify_one();
-    }
-  }
-
-  ShutdownSignals* const signals_;
-  std::atomic<bool> serving_{false};
-  std::atomic<bool> finished_{false};
-  Mutex mutex_;
-  CondVar changed_;
-  bool stopped_ ABSL_GUARDED_BY(mutex_) = false;
-  absl::Status cause_ ABSL_GUARDED_BY(mutex_);
-  std::thread watcher_;  // last: uses all above
 };
 
 std::string ServedName(const Flags& flags) {
@@ -258,12 +183,21 @@ class StallSwitch {
   bool recovering_ ABSL_GUARDED_BY(mutex_) = false;
 };
 
-// Asks whoever started this router to replace the stages that are stalled: they would never answer.
-void AskToReplace(const std::vector<std::string>& addresses,
-                  const std::vector<std::string>& stalled) {
+bool AnyOf(const std::vector<std::string>& stalled) {
+  return std::any_of(stalled.begin(), stalled.end(),
+                     [](const std::string& text) { return !text.empty(); });
+}
+
+// Tells whoever started this router which stages are stalled. `what`: "stalled", whenever that
+// changes; "replace", to ask for other workers, because these would never answer.
+void TellStalled(std::string_view what, const std::vector<std::string>& addresses,
+                 const std::vector<std::string>& stalled) {
+  std::string line(what);
+  line += ' ';
   for (size_t i = 0; i < stalled.size(); ++i) {
-    if (!stalled[i].empty()) fmt::print("replace {}\n", addresses[i]);
+    if (!stalled[i].empty()) line += addresses[i] + ' ';
   }
+  fmt::print("{}\n", line);
   std::fflush(stdout);
 }
 
@@ -316,32 +250,51 @@ absl::Status Serve(const Flags& flags, StopRequest& stop) {
   }
   PipelineWatch watch(WatchedStages(pipeline), {.end = flags.serve.stall_limit});
   StallSwitch stall_switch;
-  const auto connect = [&](const v1::Lease& lease) {
-    return MakePipelineClient(
-        flags.stages, lease,
-        {.on_draining = [&stop](const std::string& stage) { stop.StageDrains(stage); },
-         .flight = flight,
-         .vocab_size = spec.vocab_size,
-         .watch = &watch,
-         .on_stall = [&stall_switch](bool stalled) { stall_switch.SetStages(stalled); }},
-        internal);
+  const bool recovers = flags.serve.recovery_limit.count() > 0;
+  // Used on the keeper's thread, which begins after the first connect.
+  std::optional<FlightRecorder::Clock::time_point> lost_at;
+  const auto connect = [&](const v1::Lease& lease,
+                           std::function<void(const absl::Status&)> on_draining) {
+    return MakePipelineClient(flags.stages, lease,
+                              {.on_draining = std::move(on_draining),
+                               .flight = flight,
+                               .lost_at = lost_at,
+                               .vocab_size = spec.vocab_size,
+                               .watch = &watch,
+                               .on_stall =
+                                   [&](const std::vector<std::string>& stalled) {
+                                     stall_switch.SetStages(AnyOf(stalled));
+                                     if (recovers) TellStalled("stalled", flags.stages, stalled);
+                                   }},
+                              internal);
   };
   PipelineKeeperHooks hooks{.connect = connect,
+                            .may_hand_over =
+                                [&](const absl::Status& draining) {
+                                  if (recovers && !stop.requested()) return true;
+                                  stop.StageDrains(draining);
+                                  return false;
+                                },
                             .on_change =
                                 [&](const absl::Status& loss) {
-                                  if (!loss.ok()) AskToReplace(flags.stages, watch.Read().stalled);
+                                  if (!loss.ok()) lost_at = FlightRecorder::Clock::now();
+                                  const std::vector<std::string> stalled = watch.Read().stalled;
+                                  if (!loss.ok() && AnyOf(stalled)) {
+                                    TellStalled("replace", flags.stages, stalled);
+                                  }
                                   stall_switch.SetRecovering(!loss.ok());
                                 },
                             .on_lost = [&stop](const absl::Status& status) { stop.Lost(status); }};
-  if (flags.serve.recovery_limit.count() > 0) {
-    hooks.restore = [&](const std::stop_token& stopping) -> absl::StatusOr<v1::Lease> {
+  if (recovers) {
+    hooks.restore = [&](const std::stop_token& stopping,
+                        const EnterPhase& enter) -> absl::StatusOr<v1::Lease> {
       // Its workers are about to end, too.
       if (stop.requested()) return absl::CancelledError("the router is shutting down");
-      return RestorePipeline(spec, pipeline_options, pipeline, flags.serve.recovery_limit,
-                             stopping);
+      return RestorePipeline(spec, pipeline_options, pipeline, flags.serve.recovery_limit, stopping,
+                             enter);
     };
   }
-  PipelineKeeper keeper(pipeline.lease, std::move(hooks));
+  PipelineKeeper keeper(pipeline.lease, pipeline.stages.size(), std::move(hooks));
   if (model.grammars.ok()) {
     model.grammars = MakeGrammarCache(
         (*model.grammars)->vocabulary(),

@@ -224,8 +224,8 @@ int Serve(const Flags& flags, ShutdownSignals& signals) {
   bool let_go = true;
   if (signal != 0 && service.BeginDrain([&released] { released.Notify(); })) {
     spdlog::info(
-        "signal {}: waiting for the router to finish the running requests; a second signal stops "
-        "at once",
+        "signal {}: serving until the router hands this stage over or has finished the running "
+        "requests; a second signal stops at once",
         signal);
     let_go = AwaitRelease(service, released);
   }

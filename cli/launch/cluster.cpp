@@ -10,6 +10,7 @@
 #include <thread>
 #include <utility>
 
+#include "absl/strings/str_split.h"
 #include "cli/launch/fields.h"
 #include "common/check.h"
 #include "common/flags/flag_table.h"
@@ -35,8 +36,12 @@ constexpr milliseconds kLook(500);
 // A worker that dies this often within this time is not replaced any more.
 constexpr size_t kMostDeaths = 20;
 constexpr seconds kDeathsTime(60);
-// The router asks for the replacement of a stage that is stalled.
+// A worker that died this often within that time is not killed before its stall limit any more.
+constexpr size_t kFewDeaths = 5;
+// Lines of the router, each with addresses of workers. It asks to replace those that have stalled
+// for too long, and tells which ones are stalled whenever that changes.
 constexpr std::string_view kReplaceLine = "replace ";
+constexpr std::string_view kStalledLine = "stalled ";
 
 // With few cores per stage, every stage uses all cores. A single request then has the whole machine
 // on every stage. Many requests are decoded in one microbatch, so the weights are read only once.
@@ -178,12 +183,17 @@ absl::Status Cluster::Spawn(size_t index) {
 bool Cluster::MayReplace(size_t index) {
   if (index >= router() || options_.serve.recovery_limit.count() == 0) return false;
   const MutexLock lock(mutex_);
-  Child& child = children_[index];
-  // A worker that ends in good order was told to, and has told the router.
-  if (child.exit->Clean() || children_[router()].exit.has_value()) return false;
-  child.deaths.push_back(Clock::now());
-  std::erase_if(child.deaths, [](Clock::time_point at) { return Clock::now() - at > kDeathsTime; });
-  return child.deaths.size() < kMostDeaths;
+  // A worker that ends in good order was told to: another one takes its place, perhaps of another
+  // version.
+  if (children_[router()].exit.has_value()) return false;
+  children_[index].deaths.push_back(Clock::now());
+  return RecentDeaths(index) < kMostDeaths;
+}
+
+size_t Cluster::RecentDeaths(size_t index) {
+  std::vector<Clock::time_point>& deaths = children_[index].deaths;
+  std::erase_if(deaths, [](Clock::time_point at) { return Clock::now() - at > kDeathsTime; });
+  return deaths.size();
 }
 
 absl::Status Cluster::Replace(size_t index) {
@@ -198,12 +208,40 @@ absl::Status Cluster::Replace(size_t index) {
   return Spawn(index);
 }
 
-void Cluster::KillWorkerAt(std::string_view address) {
-  const auto found = std::find(addresses_.begin(), addresses_.end(), address);
-  if (found == addresses_.end()) return;
-  Child& child = children_[static_cast<size_t>(found - addresses_.begin())];
-  child.log->Say("the router asks for another process in this one's place");
-  child.process->Signal(SIGKILL);
+std::vector<size_t> Cluster::StagesAt(const std::string& addresses) const {
+  const std::vector<std::string> all = absl::StrSplit(addresses, ' ', absl::SkipEmpty());
+  std::vector<size_t> stages;
+  for (const std::string& address : all) {
+    const auto found = std::find(addresses_.begin(), addresses_.end(), address);
+    if (found != addresses_.end()) stages.push_back(found - addresses_.begin());
+  }
+  return stages;
+}
+
+void Cluster::Kill(size_t stage, const std::string& why) {
+  children_[stage].log->Say(why);
+  children_[stage].process->Signal(SIGKILL);
+}
+
+void Cluster::Obey(const std::string& line) {
+  if (line.starts_with(kReplaceLine)) {
+    for (const size_t stage : StagesAt(line.substr(kReplaceLine.size()))) {
+      Kill(stage, "the router asks for another process in this one's place");
+    }
+  } else if (line.starts_with(kStalledLine)) {
+    judge_.SetStalled(StagesAt(line.substr(kStalledLine.size())), Clock::now());
+  }
+}
+
+void Cluster::LookAtStalled() {
+  const bool rests = !HasThreadIn(kIsStopped, children_[router()].process->pid()) &&
+                     std::none_of(children_.begin(), children_.end(), [](const Child& child) {
+                       return HasThreadIn(kWantsToRun, child.process->pid());
+                     });
+  for (const size_t stage : judge_.Look(rests, Clock::now())) {
+    if (RecentDeaths(stage) >= kFewDeaths) continue;
+    Kill(stage, "it is stalled, and nothing in the pipeline moves any more: it is killed");
+  }
 }
 
 void Cluster::OnStopped(size_t index, bool stopped) {
@@ -237,17 +275,15 @@ absl::StatusOr<std::vector<std::string>> Cluster::AwaitLines(size_t first,
 
 absl::Status Cluster::Wait() {
   while (true) {
-    const Event event = NextEvent();
+    const Event event = NextEvent(judge_.next_look());
     if (event.kind == Event::kStop) return StopInOrder();
     if (event.kind == Event::kExit) {
       if (!MayReplace(event.child)) return Fail(event.child);
       SC_RETURN_IF_ERROR(Replace(event.child));
     }
-    if (event.kind == Event::kLine && event.child == router() &&
-        event.line.starts_with(kReplaceLine)) {
-      KillWorkerAt(std::string_view(event.line).substr(kReplaceLine.size()));
-    }
+    if (event.kind == Event::kLine && event.child == router()) Obey(event.line);
     if (event.kind == Event::kFlight) SignalAll(0, children_.size(), SIGUSR1);
+    if (Clock::now() >= judge_.next_look()) LookAtStalled();
   }
 }
 

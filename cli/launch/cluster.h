@@ -12,6 +12,7 @@
 #include "absl/status/statusor.h"
 #include "cli/launch/child_log.h"
 #include "cli/launch/child_process.h"
+#include "cli/launch/stall_judge.h"
 #include "common/closable_queue.h"
 #include "common/flags/serve_flags.h"
 #include "common/flags/worker_flags.h"
@@ -96,9 +97,17 @@ class Cluster {
   absl::Status Spawn(size_t index);
   // Whether a worker that died may be replaced.
   bool MayReplace(size_t index);
+  // Number of deaths of the worker within the last minute.
+  size_t RecentDeaths(size_t index);
   absl::Status Replace(size_t index);
-  // Kills the worker at this address, so that it is replaced.
-  void KillWorkerAt(std::string_view address);
+  // Carries out what the router asks for in a line of its standard output.
+  void Obey(const std::string& line);
+  // Looks whether the pipeline rests, and kills its stalled workers then, so that they are
+  // replaced.
+  void LookAtStalled();
+  // The stages whose workers listen at these addresses.
+  std::vector<size_t> StagesAt(const std::string& addresses) const;
+  void Kill(size_t stage, const std::string& why);
   // For each child from index `first` on, the first line of its standard output that begins with
   // `prefix`.
   absl::StatusOr<std::vector<std::string>> AwaitLines(size_t first, const std::string& prefix);
@@ -127,6 +136,7 @@ class Cluster {
   const std::string secret_;
   std::vector<std::string> addresses_;  // of the workers, once they listen
   std::vector<Child> children_;         // workers by stage, then the router
+  StallJudge judge_;
   Mutex mutex_;
   ClosableQueue<Event> events_;  // never closed
 };

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <catch2/catch_test_macros.hpp>
+#include <csignal>
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
@@ -38,6 +39,11 @@ class Programs {
     std::stringstream text;
     text << std::ifstream(dir_ / "log").rdbuf();
     return text.str();
+  }
+  pid_t PidIn(const std::string& file) const {
+    pid_t pid = 0;
+    std::ifstream(dir_ / file) >> pid;
+    return pid;
   }
   ClusterOptions Options(uint32_t n_stages) const {
     ClusterOptions options;
@@ -209,6 +215,35 @@ TEST_CASE("If a program dies while serving, the whole cluster ends") {
   Cluster cluster(programs.Options(2));
   REQUIRE(cluster.Start().ok());
   CHECK(cluster.Wait().message() == "router exited with code 4; it last wrote:\n  last words");
+}
+
+// A worker whose second start ends the router, so that Wait returns.
+constexpr char kReplacedOnce[] =
+    "say worker; test -e begun && kill $(cat router); touch begun; echo $$ >worker;"
+    "trap 'exit 0' TERM; echo listening grpc=127.0.0.1:1; hold";
+
+TEST_CASE("A stalled worker is killed and replaced when nothing in the pipeline wants to run") {
+  Programs programs;
+  programs.Write("stagecoach-worker", kReplacedOnce);
+  programs.Write("stagecoach-router",
+                 "trap 'exit 0' TERM; echo $$ >router; echo ready grpc=127.0.0.1:2;"
+                 "echo stalled 127.0.0.1:1; hold");
+  Cluster cluster(programs.Options(1));
+  REQUIRE(cluster.Start().ok());
+  CHECK(cluster.Wait().message().find("router exited with code 0") == 0);
+  CHECK(programs.Log() == "worker\nworker\n");
+}
+
+TEST_CASE("A worker that ends in good order is replaced") {
+  Programs programs;
+  programs.Write("stagecoach-worker", kReplacedOnce);
+  programs.Write("stagecoach-router",
+                 "trap 'exit 0' TERM; echo $$ >router; echo ready grpc=127.0.0.1:2; hold");
+  Cluster cluster(programs.Options(1));
+  REQUIRE(cluster.Start().ok());
+  REQUIRE(kill(programs.PidIn("worker"), SIGTERM) == 0);
+  CHECK(cluster.Wait().message().find("router exited with code 0") == 0);
+  CHECK(programs.Log() == "worker\nworker\n");
 }
 
 TEST_CASE("A stop during startup ends the startup") {

@@ -127,9 +127,11 @@ void DeclareSchedulerFlags(FlagTable& table, PipelineFlags& flags) {
 
 void DeclareStallFlags(FlagTable& table, PipelineFlags& flags) {
   table
-      .AddSeconds("--stall-limit", flags.stall_limit,
-                  "Seconds without a sign of life from a stage, or without the end of an overdue "
-                  "step, after which the stage is lost. Stalls are logged at once")
+      .AddSeconds(
+          "--stall-limit", flags.stall_limit,
+          "Seconds without a sign of life from a stage, or without the end of an overdue "
+          "step, after which the stage is lost. Stalls are logged at once, and `serve` replaces "
+          "a stage at once that would never go on")
       ->check(CLI::Range(1, 86'400));
   table
       .AddSeconds("--recovery-limit", flags.recovery_limit,

@@ -32,6 +32,7 @@ constexpr std::chrono::seconds kDescribeTimeout(60);
 // A worker without an answer for this long is logged.
 constexpr auto kSilence = std::chrono::seconds(5);
 constexpr auto kJoinTimeout = std::chrono::seconds(120);
+constexpr auto kPauseBetweenCalls = std::chrono::milliseconds(50);
 
 struct Worker {
   int32_t stage = 0;
@@ -92,8 +93,7 @@ std::vector<Worker> Connect(const std::vector<std::string>& addresses,
 }
 
 // Waits for a worker that is still starting; logs a warning meanwhile.
-grpc::Status DescribeOne(Worker& worker, grpc::ClientContext& context,
-                         std::chrono::seconds limit = kDescribeTimeout) {
+grpc::Status DescribeOne(Worker& worker, grpc::ClientContext& context, std::chrono::seconds limit) {
   constexpr std::string_view kWhatToDo =
       "check that stagecoach-worker runs there and that the router can reach its --listen address";
   std::promise<void> answered;
@@ -111,10 +111,23 @@ grpc::Status DescribeOne(Worker& worker, grpc::ClientContext& context,
   return {status.error_code(), fmt::format("no answer within {} s; {}", limit.count(), kWhatToDo)};
 }
 
+// Describes all workers. One that shuts down answers UNAVAILABLE, until another one takes its
+// address.
+absl::Status AwaitAnswers(std::vector<Worker>& workers, std::chrono::seconds limit,
+                          const std::stop_token& stop = {}) {
+  const auto deadline = std::chrono::steady_clock::now() + limit;
+  const auto describe = [limit](Worker& worker, grpc::ClientContext& context) {
+    return DescribeOne(worker, context, limit);
+  };
+  while (true) {
+    absl::Status status = OnAll(workers, "cannot be reached", describe, stop);
+    if (!absl::IsUnavailable(status) || std::chrono::steady_clock::now() > deadline) return status;
+    WaitForStop(stop, kPauseBetweenCalls);
+  }
+}
+
 absl::Status Describe(std::vector<Worker>& workers) {
-  SC_RETURN_IF_ERROR(OnAll(workers, "cannot be reached", [](Worker& worker, auto& context) {
-    return DescribeOne(worker, context);
-  }));
+  SC_RETURN_IF_ERROR(AwaitAnswers(workers, kDescribeTimeout));
   for (const Worker& worker : workers) {
     const auto& d = worker.description;
     spdlog::info("{}: {} ({}), {} threads, {} of memory available, numerics \"{}\"", worker.name,
@@ -122,9 +135,10 @@ absl::Status Describe(std::vector<Worker>& workers) {
                  FormatBytes(d.memory_available_bytes()), d.numerics());
     const std::string& first = workers.front().description.numerics();
     if (d.numerics() != first) {
-      spdlog::warn("{} computes with \"{}\", and stage 0 with \"{}\": the tokens can differ from "
-                   "those of other numbers of stages",
-                   worker.name, d.numerics(), first);
+      spdlog::warn(
+          "{} computes with \"{}\", and stage 0 with \"{}\": the tokens can differ from "
+          "those of other numbers of stages",
+          worker.name, d.numerics(), first);
     }
   }
   return absl::OkStatus();
@@ -334,12 +348,9 @@ absl::StatusOr<Pipeline> SetUpPipeline(const ModelSpec& spec, const PipelineOpti
 absl::StatusOr<v1::Lease> RestorePipeline(const ModelSpec& spec, const PipelineOptions& options,
                                           const Pipeline& pipeline,
                                           std::chrono::seconds answer_limit,
-                                          const std::stop_token& stop) {
+                                          const std::stop_token& stop, const EnterPhase& enter) {
   std::vector<Worker> workers = Connect(options.addresses, options.access);
-  const auto describe = [answer_limit](Worker& worker, grpc::ClientContext& context) {
-    return DescribeOne(worker, context, answer_limit);
-  };
-  SC_RETURN_IF_ERROR(OnAll(workers, "cannot be reached", describe, stop));
+  SC_RETURN_IF_ERROR(AwaitAnswers(workers, answer_limit, stop));
   v1::Lease lease = pipeline.lease;
   for (const Worker& worker : workers) {
     const v1::Lease& held = worker.description.lease();
@@ -360,7 +371,9 @@ absl::StatusOr<v1::Lease> RestorePipeline(const ModelSpec& spec, const PipelineO
     request.mutable_config()->set_kv_memory_bytes(stage.kv_bytes);
     request.set_numerics(stage.numerics);
   }
+  enter(RecoveryPhase::kLoad);
   SC_RETURN_IF_ERROR(Load(spec, options, requests, workers, stop));
+  enter(RecoveryPhase::kJoin);
   for (const Worker& worker : workers) {
     if (KvBytes(pipeline.kv, worker.memory) != pipeline.stages[worker.stage].kv_bytes) {
       return absl::FailedPreconditionError(

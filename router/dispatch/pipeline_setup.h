@@ -11,6 +11,7 @@
 #include "common/flags/pipeline_flags.h"
 #include "common/model/model_spec.h"
 #include "common/rpc/internal_access.h"
+#include "router/dispatch/recovery_times.h"
 #include "router/sizing/kv_sizing.h"
 #include "router/sizing/layer_split.h"
 #include "stagecoach/v1/stage.pb.h"
@@ -28,7 +29,7 @@ struct PipelineOptions {
 
 struct PipelineStage {
   std::string address;
-  std::string device;  // "cpu: AMD EPYC ..., AVX2"
+  std::string device;    // "cpu: AMD EPYC ..., AVX2"
   std::string numerics;  // of its worker; a replacement must have the same. Empty: unknown
   LayerRange layers;
   // Duration of the largest step, measured during the load.
@@ -52,11 +53,11 @@ absl::StatusOr<Pipeline> SetUpPipeline(const ModelSpec& spec, const PipelineOpti
 // Joins the stages of `pipeline`, which SetUpPipeline returned, in an epoch above its lease's,
 // after some were lost. Waits up to `answer_limit` for each address to answer. A worker that still
 // holds its layers keeps them; a new one at the address of a lost one loads them. The result is the
-// new lease; the rest of `pipeline` still holds. ABORTED: another router has a worker. CANCELLED
-// after `stop`.
+// new lease; the rest of `pipeline` still holds. `enter` hears of the phases. ABORTED: another
+// router has a worker. CANCELLED after `stop`.
 absl::StatusOr<v1::Lease> RestorePipeline(const ModelSpec& spec, const PipelineOptions& options,
                                           const Pipeline& pipeline,
                                           std::chrono::seconds answer_limit,
-                                          const std::stop_token& stop);
+                                          const std::stop_token& stop, const EnterPhase& enter);
 
 }  // namespace stagecoach::router

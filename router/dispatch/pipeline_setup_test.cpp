@@ -29,6 +29,8 @@ PipelineOptions Options(const std::vector<const FakeStage*>& stages) {
   return options;
 }
 
+constexpr auto kNoPhases = [](RecoveryPhase) {};
+
 v1::LoadConfig ConfigAt(FakeStage& stage) {
   return stage.load_request().value_or(v1::LoadRequest()).config();
 }
@@ -96,7 +98,8 @@ TEST_CASE("a pipeline is restored in a higher epoch, with the KV blocks that wer
   const PipelineOptions options = Options({&first, &last});
   const auto pipeline = SetUpPipeline(Spec(), options);
   REQUIRE(pipeline.ok());
-  const auto lease = RestorePipeline(Spec(), options, *pipeline, std::chrono::seconds(10), {});
+  const auto lease =
+      RestorePipeline(Spec(), options, *pipeline, std::chrono::seconds(10), {}, kNoPhases);
   INFO(lease.status().ToString());
   REQUIRE(lease.ok());
   CHECK(lease->holder() == pipeline->lease.holder());
@@ -114,7 +117,8 @@ TEST_CASE("a replacement is asked for the numerics of the worker whose place it 
   const auto pipeline = SetUpPipeline(Spec(), Options({&lost}));
   REQUIRE(pipeline.ok());
   CHECK(lost.load_request()->numerics() == "cpu-1 AVX2");
-  REQUIRE(RestorePipeline(Spec(), Options({&replacement}), *pipeline, std::chrono::seconds(10), {})
+  REQUIRE(RestorePipeline(Spec(), Options({&replacement}), *pipeline, std::chrono::seconds(10), {},
+                          kNoPhases)
               .ok());
   CHECK(replacement.load_request()->numerics() == "cpu-1 AVX2");
 }
@@ -129,8 +133,27 @@ TEST_CASE("a pipeline whose worker obeys another router is left to it") {
   other.set_holder("other");
   FakeStage theirs({.lease = other});
   const PipelineOptions changed = Options({&theirs});
-  const auto lease = RestorePipeline(Spec(), changed, *pipeline, std::chrono::seconds(10), {});
+  const auto lease =
+      RestorePipeline(Spec(), changed, *pipeline, std::chrono::seconds(10), {}, kNoPhases);
   CHECK(absl::IsAborted(lease.status()));
+}
+
+TEST_CASE("a worker that shuts down is not taken; the router waits for the next one") {
+  int n_calls = 0;
+  FakeStage stage({.on_describe = [&n_calls] {
+    const bool leaving = ++n_calls == 2;  // the first one is of the set-up
+    return leaving ? grpc::Status(grpc::StatusCode::UNAVAILABLE, "the worker is shutting down")
+                   : grpc::Status::OK;
+  }});
+  const PipelineOptions options = Options({&stage});
+  const auto pipeline = SetUpPipeline(Spec(), options);
+  REQUIRE(pipeline.ok());
+  std::vector<RecoveryPhase> phases;
+  CHECK(RestorePipeline(Spec(), options, *pipeline, std::chrono::seconds(10), {},
+                        [&phases](RecoveryPhase phase) { phases.push_back(phase); })
+            .ok());
+  CHECK(n_calls == 3);
+  CHECK(phases == std::vector{RecoveryPhase::kLoad, RecoveryPhase::kJoin});
 }
 
 TEST_CASE("a worker that does not answer in time cannot be restored") {
@@ -139,7 +162,8 @@ TEST_CASE("a worker that does not answer in time cannot be restored") {
   const auto pipeline = SetUpPipeline(Spec(), options);
   REQUIRE(pipeline.ok());
   gone = nullptr;
-  const auto lease = RestorePipeline(Spec(), options, *pipeline, std::chrono::seconds(1), {});
+  const auto lease =
+      RestorePipeline(Spec(), options, *pipeline, std::chrono::seconds(1), {}, kNoPhases);
   CHECK(absl::IsDeadlineExceeded(lease.status()));
 }
 

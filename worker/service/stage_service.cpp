@@ -194,6 +194,11 @@ std::optional<v1::StepProgress> StageService::Progress() const {
 
 grpc::Status StageService::Describe(grpc::ServerContext*, const v1::DescribeRequest*,
                                     v1::DescribeResponse* response) {
+  {
+    // The router waits for the worker that takes this one's place.
+    const MutexLock lock(mutex_);
+    if (shut_down_) return ToGrpc(absl::UnavailableError("the worker is shutting down"));
+  }
   const kernels::MemoryInUse memory = ops_->Memory();
   char host[256] = "";
   gethostname(host, sizeof(host) - 1);

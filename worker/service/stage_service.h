@@ -46,8 +46,9 @@ class StageService final : public v1::Stage::WithCallbackMethod_Step<v1::Stage::
   void Shutdown();
 
   // Refuses new routers from now on. If a router uses the worker, returns true: the router is told
-  // to finish its running work and to leave, and `on_released` is called when it has. Returns false
-  // if no router uses the worker. Call at most once.
+  // to leave, at once if another worker takes this one's place, or else when its running work has
+  // finished. `on_released` is called when it has left. Returns false if no router uses the worker.
+  // Call at most once.
   bool BeginDrain(std::function<void()> on_released);
 
   // Progress of the epoch's steps. Empty if there is no epoch. Never waits for a step.

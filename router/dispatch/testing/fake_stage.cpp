@@ -28,6 +28,9 @@ void FakeStage::Die() {
 
 grpc::Status FakeStage::Describe(grpc::ServerContext*, const v1::DescribeRequest*,
                                  v1::DescribeResponse* response) {
+  if (options_.on_describe) {
+    if (grpc::Status status = options_.on_describe(); !status.ok()) return status;
+  }
   response->set_device(options_.device);
   response->set_numerics(options_.numerics);
   response->set_host("host");

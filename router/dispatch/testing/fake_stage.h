@@ -20,7 +20,8 @@ class FakeStage final : public v1::Stage::Service {
   struct Options {
     std::string device = "cpu";
     std::string numerics = "cpu-1";
-    v1::Lease lease;  // the lease that Describe reports
+    v1::Lease lease;                            // the lease that Describe reports
+    std::function<grpc::Status()> on_describe;  // its status is Describe's
     grpc::Status load_status;
     grpc::Status join_status;
     grpc::Status prepare_status;
