@@ -26,7 +26,6 @@
 #include "common/log_writer.h"
 #include "common/metrics/metrics_server.h"
 #include "common/metrics/stage_collector.h"
-#include "common/mutex.h"
 #include "common/process.h"
 #include "common/rpc/internal_access.h"
 #include "common/status.h"
@@ -45,6 +44,7 @@
 #include "router/frontend/http/http_server.h"
 #include "router/frontend/throughput_log.h"
 #include "router/scheduler/scheduler.h"
+#include "router/stall_switch.h"
 #include "router/stop_request.h"
 #include "router/text/grammar_params.h"
 
@@ -136,52 +136,6 @@ std::vector<v1::StageStatus> StageStatuses(const Pipeline& pipeline) {
   }
   return statuses;
 }
-
-// Forwards stall changes, of stages, of the whole pipeline and of the router's threads, to a server
-// that lives shorter than the watches.
-class StallSwitch {
- public:
-  using Listener = std::function<void(bool stalled)>;
-
-  void SetStages(bool stalled) { Set(&StallSwitch::stages_, stalled); }
-  void SetThreads(bool stalled) { Set(&StallSwitch::threads_, stalled); }
-  void SetRecovering(bool recovering) { Set(&StallSwitch::recovering_, recovering); }
-
-  // Calls the listener with the current state, then with every change while this object lives.
-  class Listening {
-   public:
-    Listening(StallSwitch* owner, Listener listener) : owner_(owner) {
-      const MutexLock lock(owner_->mutex_);
-      owner_->listener_ = std::move(listener);
-      owner_->listener_(owner_->Any());
-    }
-    ~Listening() {
-      const MutexLock lock(owner_->mutex_);
-      owner_->listener_ = nullptr;
-    }
-    Listening(const Listening&) = delete;
-    Listening& operator=(const Listening&) = delete;
-
-   private:
-    StallSwitch* const owner_;
-  };
-
- private:
-  void Set(bool StallSwitch::* which, bool stalled) {
-    const MutexLock lock(mutex_);
-    this->*which = stalled;
-    if (listener_) listener_(Any());
-  }
-  bool Any() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
-    return stages_ || threads_ || recovering_;
-  }
-
-  Mutex mutex_;
-  Listener listener_ ABSL_GUARDED_BY(mutex_);
-  bool stages_ ABSL_GUARDED_BY(mutex_) = false;
-  bool threads_ ABSL_GUARDED_BY(mutex_) = false;
-  bool recovering_ ABSL_GUARDED_BY(mutex_) = false;
-};
 
 bool AnyOf(const std::vector<std::string>& stalled) {
   return std::any_of(stalled.begin(), stalled.end(),
@@ -284,7 +238,7 @@ absl::Status Serve(const Flags& flags, StopRequest& stop) {
                                   }
                                   stall_switch.SetRecovering(!loss.ok());
                                 },
-                            .on_lost = [&stop](const absl::Status& status) { stop.Lost(status); }};
+                            .on_lost = [&stop](const absl::Status& status) { stop.Stop(status); }};
   if (recovers) {
     hooks.restore = [&](const std::stop_token& stopping,
                         const EnterPhase& enter) -> absl::StatusOr<v1::Lease> {
