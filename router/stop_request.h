@@ -2,7 +2,6 @@
 #pragma once
 
 #include <atomic>
-#include <string>
 #include <thread>
 
 #include "absl/base/thread_annotations.h"
