@@ -26,8 +26,9 @@ def expected(cluster):
 
 
 def metric(cluster, name):
+    """Summed over all labels."""
     page = urllib.request.build_opener(urllib.request.ProxyHandler({})).open(f"http://{cluster.metrics}/metrics").read().decode()
-    return next(float(line.rpartition(" ")[2]) for line in page.splitlines() if line.startswith(name + "{"))
+    return sum(float(line.rpartition(" ")[2]) for line in page.splitlines() if line.startswith(name + "{"))
 
 
 def run_with(cluster, expected, fault):
