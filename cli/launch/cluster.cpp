@@ -248,10 +248,14 @@ absl::Status Cluster::Wait() {
       KillWorkerAt(std::string_view(event.line).substr(kReplaceLine.size()));
     }
     if (event.kind == Event::kFlight) SignalAll(0, children_.size(), SIGUSR1);
+    if (event.kind == Event::kSignal) children_[event.child].process->Signal(event.signal);
   }
 }
 
 void Cluster::RequestStop() { Post({.kind = Event::kStop, .child = 0, .line = ""}); }
+void Cluster::RequestSignal(size_t stage, int signal) {
+  Post({.kind = Event::kSignal, .child = stage, .line = "", .signal = signal});
+}
 void Cluster::RequestFlight() { Post({.kind = Event::kFlight, .child = 0, .line = ""}); }
 
 absl::Status Cluster::StopInOrder() {

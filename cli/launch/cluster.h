@@ -68,14 +68,17 @@ class Cluster {
   void RequestStop();
   // Makes all children write their flight recorders to files, once the cluster serves. Thread-safe.
   void RequestFlight();
+  // Sends a signal to the process of a stage, once the cluster serves. Thread-safe.
+  void RequestSignal(size_t stage, int signal);
 
  private:
   using Clock = std::chrono::steady_clock;
 
   struct Event {
-    enum Kind { kLine, kExit, kStop, kFlight, kStopped, kTimeout } kind;
+    enum Kind { kLine, kExit, kStop, kFlight, kSignal, kStopped, kTimeout } kind;
     size_t child = 0;
     std::string line;
+    int signal = 0;
   };
   struct Child {
     ChildSpec spec;  // of the process that runs, or of its replacement

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <catch2/catch_test_macros.hpp>
+#include <csignal>
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
@@ -217,6 +218,17 @@ TEST_CASE("A stop during startup ends the startup") {
   Cluster cluster(programs.Options(2));
   cluster.RequestStop();
   CHECK(absl::IsCancelled(cluster.Start().status()));
+}
+
+TEST_CASE("A requested signal reaches the process of its stage only") {
+  Programs programs;
+  programs.Write("stagecoach-worker", kWorker);
+  programs.Write("stagecoach-router", kRouter);
+  Cluster cluster(programs.Options(2));
+  REQUIRE(cluster.Start().ok());
+  cluster.RequestSignal(1, SIGKILL);
+  cluster.RequestStop();
+  CHECK(cluster.Wait().message() == "worker 1 was killed by signal 9 (Killed)");
 }
 
 TEST_CASE("A second stop does not wait for the router") {

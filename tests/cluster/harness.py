@@ -167,7 +167,8 @@ class Cluster:
 
     def log(self):
         """The programs' standard error so far."""
-        return os.pread(self._log_file.fileno(), 1 << 20, 0).decode(errors="replace")
+        log = self._log_file.fileno()
+        return os.pread(log, os.fstat(log).st_size, 0).decode(errors="replace")
 
     def stop(self):
         """Stops the cluster in order if it still runs; it must exit with code 0 and leave nothing behind."""

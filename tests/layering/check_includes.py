@@ -55,7 +55,8 @@ ALLOWED = {
                  "proto"],
     "cli/timeline": ["common", "common/flight"],
     "cli/bench": ["common", "common/rpc", "proto"],
-    "cli": ["cli/bench", "cli/check", "cli/doctor", "cli/launch", "cli/plan", "cli/timeline", "common",
+    "cli/drill": ["cli/bench", "common", "proto"],
+    "cli": ["cli/bench", "cli/check", "cli/doctor", "cli/drill", "cli/launch", "cli/plan", "cli/timeline", "common",
             "common/config", "common/flags", "common/flight", "common/model", "common/rpc", "proto", "router/access"],
 }
 # Tests may also use these fakes and seams of folders below them.
@@ -68,6 +69,7 @@ ALLOWED_IN_TESTS = {
     "router/frontend": ["router/scheduler/testing"],
     "router/scheduler/testing": ["router/scheduler", "common", "proto"],
     "worker/transport/testing": ["worker/transport", "common"],
+    "cli/drill": ["common/rpc"],
     "kernels/cuda": ["kernels/reference"],
 }
 SOURCES = {".h", ".cpp", ".cc", ".cu", ".cuh", ".inc"}
