@@ -56,20 +56,22 @@ class ProxiedPipeline:
     def __exit__(self, *_):
         self._stack.close()
 
-    def _run(self, stack, command, **options):
-        process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=self._log_file, text=True, **options)
+    def _run(self, stack, command, stdout=subprocess.PIPE, env=None):
+        process = subprocess.Popen(command, stdout=stdout, stderr=self._log_file, text=True, env=env)
         stack.callback(process.wait, timeout=STOP_TIMEOUT_S)
         stack.callback(process.kill)
         return process
 
     def _program(self, stack, side, name, *arguments):
         with_hosts = [*_own_mounts(), "sh", "-c", 'mount --bind "$0" /etc/hosts && exec "$@"', f"{self._folder}/{side}.hosts"]
-        return self._run(stack, [*with_hosts, str(BIN_DIR / name), *arguments, "--secret-file", self._secret])
+        # The system's resolver asks no server for a name of the hosts file; gRPC's own one does, for IPv6.
+        environment = {**os.environ, "GRPC_DNS_RESOLVER": "native"}
+        return self._run(stack, [*with_hosts, str(BIN_DIR / name), *arguments, "--secret-file", self._secret], env=environment)
 
     def _start(self, stack):
         api, *ports = range((first := free_ports(1 + self._n_stages)), first + 1 + self._n_stages)
         self._api = f"http://127.0.0.1:{api}"
-        self._run(stack, [str(TOXIPROXY), "-host", "127.0.0.1", "-port", str(api)])
+        self._run(stack, [str(TOXIPROXY), "-host", "127.0.0.1", "-port", str(api)], stdout=subprocess.DEVNULL)
         wait_until(self._answers, "toxiproxy's API", timeout_s=START_TIMEOUT_S)
         for side, host in SIDES.items():
             with open(f"{self._folder}/{side}.hosts", "w") as hosts:
@@ -108,6 +110,9 @@ class ProxiedPipeline:
         for stream in ("upstream", "downstream"):
             self._ask("POST", f"proxies/{side}-{stage}/toxics", name=stream, type="latency", stream=stream, attributes=dict(latency=ms))
 
-    def mend(self):
-        """Ends all cuts and delays. What was delayed comes at once."""
-        self._ask("POST", "reset")
+    def mend(self, side, stage):
+        """Ends a cut or a delay. What was delayed comes at once."""
+        proxy = f"proxies/{side}-{stage}"
+        for toxic in json.loads(self._ask("GET", proxy))["toxics"]:
+            self._ask("DELETE", f"{proxy}/toxics/{toxic['name']}")
+        self._ask("POST", proxy, enabled=True)
