@@ -5,34 +5,36 @@ import time
 
 from harness import wait_until
 
-HANG_MS = 600_000
 SLOW_MS = 200
 SLOW_S = 10
 
 
-def _until_lost(pipeline, begin, side, stage):
+def _until_lost(pipeline, begin, mend):
     def n_losses():
         return pipeline.log().count("the pipeline waits for its replacement")
     before = n_losses()
-    begin(side, stage)
+    begin()
     wait_until(lambda: n_losses() > before, "the loss of a connection")
-    pipeline.mend(side, stage)
+    mend()
 
 
 def cut(side, pipeline, stage):
-    _until_lost(pipeline, pipeline.cut, side, stage)
+    proxy = pipeline.proxies[side, stage]
+    _until_lost(pipeline, proxy.cut, proxy.mend)
 
 
 def hang(side, pipeline, stage):
     """The connections stay, and nothing comes."""
-    _until_lost(pipeline, functools.partial(pipeline.delay, ms=HANG_MS), side, stage)
+    proxy = pipeline.proxies[side, stage]
+    _until_lost(pipeline, proxy.hang, proxy.mend)
 
 
 def slow(side, pipeline, stage):
     """Every message is late for some time. Nothing should be lost."""
-    pipeline.delay(side, stage, SLOW_MS)
+    proxy = pipeline.proxies[side, stage]
+    proxy.delay(SLOW_MS)
     time.sleep(SLOW_S)  # the injected fault
-    pipeline.mend(side, stage)
+    proxy.mend()
 
 
 FAULTS = {f"{fault.__name__}_{side}": functools.partial(fault, side) for fault in (cut, hang, slow) for side in ("router", "workers")}

@@ -53,7 +53,7 @@ protoc -I "$root/proto" --include_imports --descriptor_set_out="$to/proto/descri
   stagecoach/v1/inference.proto
 cp "$root"/tests/bench/{random_checkpoint,grammar_schema,bombs,bomb_requests,gap_listener,recovery}.py "$to/tests/bench/"
 cp "$root"/tests/cluster/{stopped_thread,polling,faults,harness,protos,packed_protos,recovery,workload}.py "$to/tests/cluster/"
-cp "$root"/tests/cluster/{lost_stages,broken_links,proxied,health}.py "$to/tests/cluster/"
+cp "$root"/tests/cluster/{lost_stages,broken_links,proxied,toxiproxy,health}.py "$to/tests/cluster/"
 cp "$root"/tests/cluster/data/tools.jinja "$to/tests/cluster/data/"
 cp "$root"/tests/gpu/*.py "$to/tests/gpu/"
 mkdir "$to/tests/gpu/parts" && cp "$root"/tests/gpu/parts/*.py "$to/tests/gpu/parts/"
