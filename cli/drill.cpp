@@ -112,7 +112,8 @@ void AddDrill(CLI::App& app, Command& command) {
       ->delimiter(',')
       ->allow_extra_args(false)
       ->transform(CLI::CheckedTransformer(
-          std::map<std::string, Fault>{{"kill", Fault::kKill}, {"stop", Fault::kStop}}));
+                      std::map<std::string, Fault>{{"kill", Fault::kKill}, {"stop", Fault::kStop}})
+                      .description(""));
   AddCount(*drill, "--rounds", flags->plan.n_rounds, "Times that each fault strikes each stage");
   AddCount(*drill, "--streams", flags->n_streams,
            "Streams that run at the same time: greedy, seeded, with penalties, log-probabilities, "
