@@ -22,12 +22,15 @@
 #include <memory>
 #include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "common/dtype.h"
+#include "common/status.h"
 #include "kernels/op_args.h"
+#include "kernels/shared_buffer.h"
 
 namespace stagecoach::kernels {
 
@@ -139,9 +142,31 @@ class Ops {
 
   // Device memory, zeroed. RESOURCE_EXHAUSTED if there is not enough.
   virtual absl::StatusOr<Buffer> Allocate(size_t bytes) = 0;
+  // Like Allocate, but another process can map the memory. It starts at a multiple of 256 bytes.
+  // UNIMPLEMENTED if the device has no such memory.
+  virtual absl::StatusOr<SharedBuffer> AllocateShared(size_t) {
+    return absl::UnimplementedError("this device has no memory that outlives a process");
+  }
+  // Maps memory of AllocateShared, made by any process on the same device for the same number of
+  // bytes, with its contents. `fd` stays the caller's.
+  virtual absl::StatusOr<Buffer> MapShared(int /*fd*/, size_t /*bytes*/) {
+    return absl::UnimplementedError("this device has no memory that outlives a process");
+  }
+
   // Memory for the keys and values of KvLayers. Each layer's k and v start at a multiple of 256
   // bytes in it.
-  virtual absl::StatusOr<Buffer> AllocateKv(size_t bytes) { return Allocate(bytes); }
+  absl::StatusOr<Buffer> AllocateKv(size_t bytes) {
+    SC_ASSIGN_OR_RETURN(Buffer memory, Allocate(bytes));
+    SC_RETURN_IF_ERROR(AdoptKv(memory, "").status());
+    return memory;
+  }
+  // Makes `memory` a place for keys and values. Returns the device's notes about it, as bytes.
+  // notes: those of the process that filled the memory; empty: the memory is new.
+  // INVALID_ARGUMENT if they are none for this memory.
+  virtual absl::StatusOr<std::string> AdoptKv(const Buffer& /*memory*/,
+                                              std::string_view /*notes*/) {
+    return "";
+  }
   // Host memory that the device can write: pinned memory on CUDA, with undefined contents. It is
   // the target of DownloadLater and of Sample.
   virtual absl::StatusOr<Buffer> AllocateHost(size_t bytes) { return Allocate(bytes); }
@@ -250,6 +275,13 @@ class Ops {
     static_cast<void>(on);
     return absl::OkStatus();
   }
+
+  // What rehearsals have found, as bytes for UseTuning in another process of the same build on the
+  // same device. Empty: the device does not tune.
+  virtual std::string Tuning() const { return ""; }
+  // Takes over another process's tuning, so that a rehearsal has less to find. INVALID_ARGUMENT if
+  // the bytes do not fit this process; it then has the tuning that it had.
+  virtual absl::Status UseTuning(std::string_view) { return absl::OkStatus(); }
 
   // Waits for all queued work. Returns the first failure since the previous Synchronize, if any,
   // and clears it.

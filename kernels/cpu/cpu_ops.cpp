@@ -52,6 +52,12 @@ class CpuOps final : public Ops {
   }
 
   absl::StatusOr<Buffer> Allocate(size_t bytes) override { return AllocateCpu(bytes); }
+  absl::StatusOr<SharedBuffer> AllocateShared(size_t bytes) override {
+    return AllocateSharedHost(bytes);
+  }
+  absl::StatusOr<Buffer> MapShared(int fd, size_t bytes) override {
+    return MapSharedHost(fd, bytes);
+  }
   void Upload(const void* host, void* device, size_t bytes) override {
     std::memcpy(device, host, bytes);
   }

@@ -5,7 +5,6 @@
 #include <algorithm>
 #include <array>
 #include <cstring>
-#include <iterator>
 #include <map>
 #include <utility>
 #include <vector>
@@ -20,11 +19,13 @@
 #include "kernels/cuda/device/disturbance.h"
 #include "kernels/cuda/device/host_ring.h"
 #include "kernels/cuda/device/parallel_copy.h"
+#include "kernels/cuda/device/vmm_memory.h"
 #include "kernels/cuda/elementwise/elementwise.h"
 #include "kernels/cuda/elementwise/norm.h"
 #include "kernels/cuda/experts/experts.h"
 #include "kernels/cuda/gemm/gemm.h"
 #include "kernels/cuda/gemm/skinny_gemm.h"
+#include "kernels/cuda/l2/kv_places.h"
 #include "kernels/cuda/l2/l2_measure.h"
 #include "kernels/cuda/sample/sample_rows.h"
 #include "kernels/cuda/step/step_builder.h"
@@ -140,15 +141,20 @@ class CudaOps final : public Ops {
         ToStatus(disturbance_.Fill(stream_, buffer.data.get(), bytes), "cannot clear memory"));
     return buffer;
   }
-  absl::StatusOr<Buffer> AllocateKv(size_t bytes) override {
-    SC_ASSIGN_OR_RETURN(Buffer buffer, Allocate(bytes));
-    // The new addresses may have belonged to memory that is already freed.
-    std::erase_if(kv_memory_, [](const auto& entry) { return entry.second.memory.expired(); });
-    if (stream_.l2.known()) {
-      SC_ASSIGN_OR_RETURN(Buffer pages, cuda::MeasurePageSides(stream_, stream_.l2, buffer));
-      kv_memory_[buffer.As<unsigned char>()] = {buffer.data, buffer.bytes, std::move(pages)};
-    }
-    return buffer;
+  absl::StatusOr<SharedBuffer> AllocateShared(size_t bytes) override {
+    cudaSetDevice(options_.device);
+    SC_ASSIGN_OR_RETURN(SharedBuffer shared, cuda::AllocateVmm(options_.device, bytes));
+    SC_RETURN_IF_ERROR(ToStatus(disturbance_.Fill(stream_, shared.buffer.data.get(), bytes),
+                                "cannot clear memory"));
+    return shared;
+  }
+  absl::StatusOr<Buffer> MapShared(int fd, size_t bytes) override {
+    cudaSetDevice(options_.device);
+    return cuda::MapVmm(options_.device, fd, bytes);
+  }
+  absl::StatusOr<std::string> AdoptKv(const Buffer& memory, std::string_view notes) override {
+    cudaSetDevice(options_.device);
+    return kv_places_.Adopt(&stream_, memory, notes);
   }
   absl::StatusOr<Buffer> AllocateHost(size_t bytes) override {
     cudaSetDevice(options_.device);
@@ -352,6 +358,8 @@ class CudaOps final : public Ops {
     cudaSetDevice(options_.device);
     return gemms_->SetTuning(on);
   }
+  std::string Tuning() const override { return gemms_->Choices(); }
+  absl::Status UseTuning(std::string_view bytes) override { return gemms_->UseChoices(bytes); }
 
   absl::Status Synchronize() override {
     cudaSetDevice(options_.device);
@@ -387,22 +395,8 @@ class CudaOps final : public Ops {
   }
 
  private:
-  // The place of KV rows in memory from AllocateKv; empty if unknown.
-  cuda::KvSides::Place PlaceOf(const void* rows) const {
-    const auto behind = kv_memory_.upper_bound(static_cast<const unsigned char*>(rows));
-    if (behind == kv_memory_.begin()) return {};
-    const auto& [begin, memory] = *std::prev(behind);
-    const auto offset = static_cast<size_t>(static_cast<const unsigned char*>(rows) - begin);
-    if (offset >= memory.bytes || offset % (2 * cuda::kChunkBytes) != 0) return {};
-    return {memory.pages.As<uint32_t>(), static_cast<uint32_t>(offset / cuda::kChunkBytes)};
-  }
   cuda::KvSides SidesOf(const KvLayer& kv, int32_t n_kv_heads, int32_t head_dim) const {
-    const int32_t chunk_rows_log2 = cuda::ChunkRowsLog2(kv.dtype, n_kv_heads, head_dim);
-    if (chunk_rows_log2 < 0 || !cuda::HasAttentionTile(kv.dtype, head_dim)) return {};
-    return {.k = PlaceOf(kv.k),
-            .v = PlaceOf(kv.v),
-            .chunk_mask = stream_.l2.chunk_mask & ~1u,
-            .chunk_rows_log2 = chunk_rows_log2};
+    return kv_places_.SidesOf(stream_, kv, n_kv_heads, head_dim);
   }
   template <typename Call>
   void Do(const Call& call) {
@@ -451,12 +445,7 @@ class CudaOps final : public Ops {
   std::unique_ptr<cuda::Gemms> gemms_;
   cuda::StepBuilder step_builder_;
   cuda::SampleRowStager sample_rows_;
-  struct KvMemory {
-    std::weak_ptr<void> memory;
-    size_t bytes;
-    Buffer pages;  // L2 partition bits from MeasurePageSides
-  };
-  std::map<const unsigned char*, KvMemory> kv_memory_;  // by start address
+  cuda::KvPlaces kv_places_;
   // Keyed by the whole address list: a later model may get the addresses of a freed model in
   // another order.
   std::map<std::vector<const void*>, Buffer> matrix_tables_;

@@ -45,6 +45,8 @@ class EmulatedGemms final : public Gemms {
   }
   absl::StatusOr<bool> RunGated(const GemmArgs&, const ActivationArgs&) override { return false; }
   absl::Status SetTuning(bool) override { return absl::OkStatus(); }
+  std::string Choices() const override { return ""; }
+  absl::Status UseChoices(std::string_view) override { return absl::OkStatus(); }
 
  private:
   const Stream* const stream_;
