@@ -1,6 +1,7 @@
 #include "kernels/cuda/cuda_ops.h"
 
 #include <fmt/format.h>
+#include <spdlog/spdlog.h>
 
 #include <algorithm>
 #include <array>
@@ -11,6 +12,7 @@
 
 #include "absl/cleanup/cleanup.h"
 #include "common/check.h"
+#include "common/laps.h"
 #include "common/mutex.h"
 #include "common/status.h"
 #include "kernels/cuda/attention/attention.h"
@@ -67,6 +69,7 @@ class CudaOps final : public Ops {
   }
 
   absl::Status Init() {
+    Laps laps;
     int n_devices = 0;
     if (cudaGetDeviceCount(&n_devices) != cudaSuccess || n_devices == 0) {
       return absl::UnavailableError(
@@ -76,7 +79,9 @@ class CudaOps final : public Ops {
       return absl::UnavailableError(
           fmt::format("no GPU {}: there are 0 to {}", options_.device, n_devices - 1));
     }
+    laps.End("driver");
     SC_RETURN_IF_ERROR(ToStatus(cudaSetDevice(options_.device), "the GPU cannot be used"));
+    laps.End("context and kernels");
     SC_RETURN_IF_ERROR(ToStatus(cudaGetDeviceProperties(&properties_, options_.device),
                                 "the GPU does not answer"));
     if (properties_.major < 8) {
@@ -98,11 +103,15 @@ class CudaOps final : public Ops {
     }
     // Batch-invariant mode fixes the split of the work, so it cannot follow the L2 partitions.
     if (!options_.batch_invariant) stream_.l2 = cuda::MeasureL2Sides(stream_);
+    laps.End("stream and L2");
     SC_RETURN_IF_ERROR(ring_.Init(&stream_));
     SC_RETURN_IF_ERROR(sample_rows_.Init());
     SC_ASSIGN_OR_RETURN(convert_scratch_, cuda::AllocateDevice(cuda::HostRing::kSegmentBytes));
+    laps.End("staging memory");
     SC_ASSIGN_OR_RETURN(
         gemms_, cuda::Gemms::Create(&stream_, {.batch_invariant = options_.batch_invariant}));
+    laps.End("GEMM library");
+    spdlog::debug("GPU {} is ready after {}", options_.device, laps.ToString());
     return absl::OkStatus();
   }
 
