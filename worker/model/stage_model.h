@@ -66,8 +66,8 @@ class StageModel {
   virtual absl::Status AllocateKv(std::span<const uint64_t> n_blocks) = 0;
 
   // Prepares work that the device can do in advance, such as capturing CUDA graphs. Call it after
-  // AllocateKv and before the first Forward that counts; it overwrites the cache. progress: steps
-  // prepared so far, and in total; may be empty.
+  // AllocateKv. It reads and writes nothing in the cache, because captured work does not run.
+  // progress: steps prepared so far, and in total; may be empty.
   virtual absl::Status Prepare(
       const std::function<void(int32_t done, int32_t total)>& progress) = 0;
 
