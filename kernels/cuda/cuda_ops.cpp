@@ -111,15 +111,15 @@ class CudaOps final : public Ops {
     SC_ASSIGN_OR_RETURN(
         gemms_, cuda::Gemms::Create(&stream_, {.batch_invariant = options_.batch_invariant}));
     laps.End("GEMM library");
-    spdlog::debug("GPU {} is ready after {}", options_.device, laps.ToString());
+    spdlog::debug("GPU {} is ready after {}, L2 partitions {}", options_.device, laps.ToString(),
+                  stream_.l2.known() ? "known" : "not known");
     return absl::OkStatus();
   }
 
   std::string Describe() const override {
-    return fmt::format("cuda:{} ({}, compute capability {}.{}{}{})", options_.device,
+    return fmt::format("cuda:{} ({}, compute capability {}.{}{})", options_.device,
                        properties_.name, properties_.major, properties_.minor,
-                       options_.batch_invariant ? ", batch-invariant" : "",
-                       stream_.l2.known() ? ", keys near in L2" : "");
+                       options_.batch_invariant ? ", batch-invariant" : "");
   }
 
   // CUDA returns sticky errors from every later call: illegal address or instruction, kernel
