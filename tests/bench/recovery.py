@@ -105,10 +105,11 @@ def parse():
     parser.add_argument("--lost", type=int, nargs="+", metavar="STAGE", help="only these stages are lost")
     parser.add_argument("--server-flags", default="--stall-limit 2")
     parser.add_argument("--out", type=pathlib.Path)
+    parser.add_argument("--log", type=pathlib.Path, help="gets the programs' log, up to 1 MiB")
     args = parser.parse_args()
     args.command = "tests/bench/recovery.py"
     for key, value in vars(args).items():
-        if key not in ("model", "out", "command") and value != parser.get_default(key):
+        if key not in ("model", "out", "log", "command") and value != parser.get_default(key):
             values = value if isinstance(value, list) and key != "devices" else [value]
             text = ",".join(map(str, value)) if key == "devices" else " ".join(shlex.quote(str(one)) for one in values)
             args.command += f" --{key.replace('_', '-')} {text}"
@@ -128,6 +129,7 @@ def main():
     with contextlib.ExitStack() as stack:
         cluster = stack.enter_context(Cluster(args.model, args.stages, flags, program=str(bin_dir / "stagecoach")))
         expected = undisturbed(cluster, all_requests)
+        stack.callback(lambda: args.log and args.log.write_text(cluster.log()))
         assert classify_again(cluster, all_requests, expected), "two runs without a fault differ"
         for name in args.faults:
             for stage in args.lost or range(args.stages):
