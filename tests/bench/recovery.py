@@ -5,7 +5,8 @@ usage: recovery.py [--model DIR] [--device cpu|cuda] [--stages N] [--streams N] 
                    [--faults NAME...] [--lost STAGE...] [--server-flags "FLAGS"]
 Every round starts all streams, waits until each has its first messages, causes the fault, and compares every stream with
 the same one in a run without a fault. Faults: kill (each stage in turn), stop (SIGSTOP, each stage in turn), two (neighbours
-at once), again (a second stage dies while the first is replaced). One JSON line per fault and stage.
+at once), again (a second stage dies while the first is replaced). One JSON line per fault and stage. On a GPU, with
+--disturb SEED among the server's flags, also device_error (a kernel that traps) and endless_kernel.
 """
 import argparse
 import contextlib
@@ -53,7 +54,16 @@ def again(cluster, workers, stage):
     os.kill(workers[(stage + 1) % len(workers)], signal.SIGKILL)
 
 
+def device_error(cluster, workers, stage):
+    os.kill(workers[stage], signal.SIGRTMIN + 1)
+
+
+def endless_kernel(cluster, workers, stage):
+    os.kill(workers[stage], signal.SIGRTMIN + 2)
+
+
 FAULTS = dict(kill=kill, stop=stop, two=two, again=again)
+GPU_FAULTS = dict(device_error=device_error, endless_kernel=endless_kernel)
 
 
 def one_round(cluster, all_requests, expected, fault, stage):
@@ -77,7 +87,7 @@ def one_round(cluster, all_requests, expected, fault, stage):
 def measure(args, cluster, all_requests, expected, name, stage):
     totals, silent, recoveries, n_to_come = dict(identical=0, error=0, hung=0, different=0), [], [], []
     for _ in range(args.rounds):
-        counts, silences, longest, took = one_round(cluster, all_requests, expected, FAULTS[name], stage)
+        counts, silences, longest, took = one_round(cluster, all_requests, expected, (FAULTS | GPU_FAULTS)[name], stage)
         for key, value in counts.items():
             totals[key] += value
         silent.append(max(longest))
@@ -101,7 +111,7 @@ def parse():
     parser.add_argument("--streams", type=int, default=64)
     parser.add_argument("--tokens", type=int, default=300)
     parser.add_argument("--rounds", type=int, default=5, help="per fault and stage")
-    parser.add_argument("--faults", nargs="+", choices=FAULTS, default=list(FAULTS))
+    parser.add_argument("--faults", nargs="+", choices=FAULTS | GPU_FAULTS, default=list(FAULTS))
     parser.add_argument("--lost", type=int, nargs="+", metavar="STAGE", help="only these stages are lost")
     parser.add_argument("--server-flags", default="--stall-limit 2")
     parser.add_argument("--out", type=pathlib.Path)

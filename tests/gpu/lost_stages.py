@@ -34,11 +34,14 @@ def parse():
 
 def runs(nccl):
     """(name, arguments of recovery.py)"""
-    yield "1_stage_spare", ["--stages", "1", "--devices", "0", "--server-flags", f"{FLAGS} --spares 1"]
+    kill = ["--faults", "kill"]
+    yield "1_stage_spare", [*kill, "--stages", "1", "--devices", "0", "--server-flags", f"{FLAGS} --spares 1"]
     link = f"--nccl-library {nccl} --nccl-setting NCCL_MULTI_RANK_GPU_ENABLE=1" if nccl else "--transport host"
-    yield "2_stages_spare", ["--stages", "2", "--devices", "0,0", "--server-flags", f"{FLAGS} {link} --spares 1"]
-    yield "1_stage", ["--stages", "1", "--devices", "0", "--server-flags", FLAGS]
-    yield "2_stages", ["--stages", "2", "--devices", "0,0", "--server-flags", f"{FLAGS} {link}"]
+    yield "2_stages_spare", [*kill, "--stages", "2", "--devices", "0,0", "--server-flags", f"{FLAGS} {link} --spares 1"]
+    yield "gpu_faults", ["--faults", "device_error", "endless_kernel", "--stages", "2", "--devices", "0,0", "--lost", "0",
+                         "--server-flags", f"{FLAGS} {link} --spares 1 --disturb 7"]
+    yield "1_stage", [*kill, "--stages", "1", "--devices", "0", "--server-flags", FLAGS]
+    yield "2_stages", [*kill, "--stages", "2", "--devices", "0,0", "--server-flags", f"{FLAGS} {link}"]
 
 
 def main():
@@ -63,7 +66,7 @@ def main():
             run([bin_dir / program, ",".join(names)], args.out / "tests.log")
     for name, arguments in runs(args.nccl):
         log = args.out / f"{name}.log"
-        run([sys.executable, ROOT / "tests/bench/recovery.py", "--device", "cuda", "--faults", "kill", "--rounds", str(args.rounds),
+        run([sys.executable, ROOT / "tests/bench/recovery.py", "--device", "cuda", "--rounds", str(args.rounds),
              "--out", args.out / "recovery.jsonl", "--log", log, *arguments], args.out / f"{name}.out")
         if log.exists():
             with (args.out / "phases.txt").open("a") as phases:
