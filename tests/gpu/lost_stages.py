@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 """What the loss of a stage costs on a machine with one GPU, with and without spares, and where the time goes.
 
-usage: tests/gpu/lost_stages.py [--minutes N] [--rounds N] [--nccl FILE] OUT_DIR
-Runs the tests of kept memory if their programs are there, then tests/bench/recovery.py on the demo model. OUT_DIR gets
+usage: tests/gpu/lost_stages.py [--minutes N] [--rounds N] [--nccl FILE] [--only NAME...] --out DIR
+Runs the tests of kept memory if their programs are there, then tests/bench/recovery.py on the demo model. DIR gets
 tests.log, recovery.jsonl with a line per stage, NAME.log with each server's log, and phases.txt: the log lines that give
 the phases of each start. --nccl: a library that takes several ranks on one GPU (tests/gpu/pack_nccl.py).
 """
@@ -25,7 +25,8 @@ FLAGS = "--stall-limit 2 --kv-memory 2GiB --batch-invariant --log-level debug"
 
 def parse():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("out", type=pathlib.Path)
+    parser.add_argument("--out", type=pathlib.Path, required=True, metavar="DIR")
+    parser.add_argument("--only", nargs="+", metavar="NAME", help="only these runs: tests, 1_stage_spare, ...")
     parser.add_argument("--minutes", type=float, default=4)
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--nccl", type=pathlib.Path, metavar="FILE")
@@ -62,9 +63,11 @@ def main():
         print(f"{log.name}: {' '.join(map(str, command))[:150]}: {code}", flush=True)
 
     for program, names in TESTS.items():
-        if (bin_dir / program).exists():
+        if (bin_dir / program).exists() and "tests" in (args.only or ["tests"]):
             run([bin_dir / program, ",".join(names)], args.out / "tests.log")
     for name, arguments in runs(args.nccl):
+        if args.only and name not in args.only:
+            continue
         log = args.out / f"{name}.log"
         run([sys.executable, ROOT / "tests/bench/recovery.py", "--device", "cuda", "--rounds", str(args.rounds),
              "--out", args.out / "recovery.jsonl", "--log", log, *arguments], args.out / f"{name}.out")
