@@ -23,10 +23,12 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "common/check.h"
 #include "common/dtype.h"
 #include "common/status.h"
 #include "kernels/op_args.h"
@@ -200,8 +202,12 @@ class Ops {
   }
 
   // Allocates a matrix of one dtype for PackRows. RESOURCE_EXHAUSTED if there is not enough memory.
-  virtual absl::StatusOr<Matrix> NewMatrix(int32_t rows, int32_t cols, DType dtype) = 0;
-  // Bytes that NewMatrix allocates for the same arguments.
+  absl::StatusOr<Matrix> NewMatrix(int32_t rows, int32_t cols, DType dtype) {
+    SC_CHECK(rows > 0 && cols > 0);
+    SC_ASSIGN_OR_RETURN(Buffer memory, Allocate(MatrixBytes(rows, cols, dtype)));
+    return Matrix{std::move(memory), dtype, rows, cols};
+  }
+  // Bytes of a matrix's memory.
   virtual size_t MatrixBytes(int32_t rows, int32_t cols, DType dtype) const = 0;
   // Fills rows [first_row, first_row + n_rows) of `matrix` from row-major host memory and converts
   // them to the matrix's dtype. Several calls may fill one matrix (q, k and v; gate and up).
@@ -213,7 +219,13 @@ class Ops {
   virtual bool Keeps(gguf::TensorType) const { return false; }
   // REQUIRES: Keeps() every part's encoding; cols is a multiple of each encoding's block size;
   // every part but the last has a multiple of kPartRows rows.
-  virtual absl::StatusOr<Matrix> NewMatrix(std::span<const MatrixPart>, int32_t /*cols*/) {
+  absl::StatusOr<Matrix> NewMatrix(std::span<const MatrixPart> parts, int32_t cols) {
+    SC_ASSIGN_OR_RETURN(Buffer memory, Allocate(MatrixBytes(parts, cols)));
+    return MatrixOf(std::move(memory), parts, cols);
+  }
+  // The same in given memory of MatrixBytes, which may hold such a matrix already.
+  virtual absl::StatusOr<Matrix> MatrixOf(Buffer /*memory*/, std::span<const MatrixPart>,
+                                          int32_t /*cols*/) {
     return absl::UnimplementedError("this device keeps no weights as stored");
   }
   virtual size_t MatrixBytes(std::span<const MatrixPart>, int32_t /*cols*/) const { return 0; }

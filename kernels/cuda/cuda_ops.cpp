@@ -195,12 +195,6 @@ class CudaOps final : public Ops {
   size_t MatrixBytes(int32_t rows, int32_t cols, DType dtype) const override {
     return static_cast<size_t>(rows) * static_cast<size_t>(cols) * DTypeBytes(dtype);
   }
-  absl::StatusOr<Matrix> NewMatrix(int32_t rows, int32_t cols, DType dtype) override {
-    SC_CHECK(rows > 0 && cols > 0);
-    cudaSetDevice(options_.device);
-    SC_ASSIGN_OR_RETURN(Buffer buffer, cuda::AllocateDevice(MatrixBytes(rows, cols, dtype)));
-    return Matrix{std::move(buffer), dtype, rows, cols};
-  }
   void PackRows(Matrix& matrix, int32_t first_row, int32_t n_rows, const void* source,
                 DType source_dtype) override {
     SC_CHECK(first_row >= 0 && n_rows >= 0 && first_row + n_rows <= matrix.rows);

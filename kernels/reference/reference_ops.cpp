@@ -76,11 +76,6 @@ class ReferenceOps final : public Ops {
   size_t MatrixBytes(int32_t rows, int32_t cols, DType dtype) const override {
     return static_cast<size_t>(rows) * static_cast<size_t>(cols) * DTypeBytes(dtype);
   }
-  absl::StatusOr<Matrix> NewMatrix(int32_t rows, int32_t cols, DType dtype) override {
-    auto buffer = Allocate(MatrixBytes(rows, cols, dtype));
-    if (!buffer.ok()) return buffer.status();
-    return Matrix{*std::move(buffer), dtype, rows, cols};
-  }
   void PackRows(Matrix& matrix, int32_t first_row, int32_t n_rows, const void* source,
                 DType source_dtype) override {
     SC_CHECK(first_row >= 0 && n_rows >= 0 && first_row + n_rows <= matrix.rows);
@@ -99,11 +94,10 @@ class ReferenceOps final : public Ops {
     for (const MatrixPart& part : parts) bytes += MatrixBytes(part.rows, cols, DType::kF32);
     return bytes;
   }
-  absl::StatusOr<Matrix> NewMatrix(std::span<const MatrixPart> parts, int32_t cols) override {
-    int32_t rows = 0;
-    for (const MatrixPart& part : parts) rows += part.rows;
-    auto matrix = NewMatrix(rows, cols, DType::kF32);
-    if (matrix.ok()) matrix->parts.assign(parts.begin(), parts.end());
+  absl::StatusOr<Matrix> MatrixOf(Buffer memory, std::span<const MatrixPart> parts,
+                                  int32_t cols) override {
+    Matrix matrix{.buffer = std::move(memory), .cols = cols, .parts = {parts.begin(), parts.end()}};
+    for (const MatrixPart& part : parts) matrix.rows += part.rows;
     return matrix;
   }
   void PackStored(Matrix& matrix, int32_t first_row, int32_t n_rows, const void* source) override {

@@ -26,9 +26,6 @@ class LateOps final : public Ops {
   }
   MemoryInUse Memory() const override { return {.total_bytes = 1 << 30, .free_bytes = 1 << 29}; }
   bool has_own_memory() const override { return true; }
-  absl::StatusOr<Matrix> NewMatrix(int32_t rows, int32_t cols, DType dtype) override {
-    return ops_->NewMatrix(rows, cols, dtype);
-  }
   size_t MatrixBytes(int32_t rows, int32_t cols, DType dtype) const override {
     return ops_->MatrixBytes(rows, cols, dtype);
   }
