@@ -17,6 +17,7 @@
 
 #include "absl/synchronization/notification.h"
 #include "absl/time/time.h"
+#include "common/fd_store/fd_store_client.h"
 #include "common/flags/flag_table.h"
 #include "common/flags/internal_flags.h"
 #include "common/flags/observation_flags.h"
@@ -32,6 +33,7 @@
 #include "common/rpc/probe_service.h"
 #include "common/rpc/server.h"
 #include "common/trace/otlp_exporter.h"
+#include "common/unique_fd.h"
 #include "common/version.h"
 #include "worker/make_ops.h"
 #include "worker/make_transport.h"
@@ -58,7 +60,8 @@ struct Flags {
   bool insecure_no_secret = false;
   int32_t n_threads = 0;
   int32_t numa_node = -1;
-  pid_t parent = 0;  // 0: not tied to a parent
+  pid_t parent = 0;       // 0: not tied to a parent
+  int memory_store = -1;  // -1: none
   WorkerFlags worker;
 };
 
@@ -175,10 +178,12 @@ int Serve(const Flags& flags, ShutdownSignals& signals) {
     LogFatal(std::string(status.message()));
     return 2;
   }
+  std::optional<FdStoreClient> store;
+  if (flags.memory_store >= 0) store.emplace(UniqueFd(flags.memory_store));
   DeviceLoss loss(&signals);
-  StageService service(ops->get(), n_threads, transport, StageModel::Load,
-                       {.flight = flight, .spans = spans.get()},
-                       [&loss](absl::Status status) { loss.Tell(std::move(status)); });
+  StageService service(
+      ops->get(), n_threads, transport, StageModel::Load, {.flight = flight, .spans = spans.get()},
+      [&loss](absl::Status status) { loss.Tell(std::move(status)); }, store ? &*store : nullptr);
   ProbeService probe;
   const auto stage_metrics = std::make_shared<StageCollector>(
       [&service] { return std::vector{std::optional(service.ReadStats())}; },
@@ -290,6 +295,11 @@ int Main(int argc, char** argv) {
   app.add_option("--exit-with-parent", flags.parent,
                  "Exit when the process with this id, the one that started this program, exits")
       ->type_name("PID");
+  app.add_option(
+         "--memory-store", flags.memory_store,
+         "Inherited socket of the launcher's store, which holds this stage's memory for its "
+         "replacement")
+      ->type_name("FD");
   CLI11_PARSE(app, argc, argv);
   if (flags.parent != 0) ExitWithParent(flags.parent);
   if (absl::Status status = InitLog("worker", flags.log_level, flags.observation.log_format);

@@ -32,9 +32,8 @@ absl::StatusOr<std::pair<UniqueFd, UniqueFd>> MakePacketSockets() {
 
 absl::Status SendPacket(const UniqueFd& socket, std::string_view bytes, int fd) {
   if (bytes.size() > kMaxPacketBytes) {
-    return absl::InvalidArgumentError(absl::StrCat("a message of ", bytes.size(),
-                                                   " bytes is above the limit of ",
-                                                   kMaxPacketBytes));
+    return absl::InvalidArgumentError(absl::StrCat(
+        "a message of ", bytes.size(), " bytes is above the limit of ", kMaxPacketBytes));
   }
   iovec data{.iov_base = const_cast<char*>(bytes.data()), .iov_len = bytes.size()};
   msghdr message{};

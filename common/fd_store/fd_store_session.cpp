@@ -18,8 +18,8 @@ Packet Answer(FdStore& store, Packet packet) {
   if (!request.ParseFromString(packet.bytes)) request.Clear();
   if (request.has_keep() && packet.fd.valid()) {
     v1::FdStoreKeep& keep = *request.mutable_keep();
-    store.Keep(keep.name(), {.description = std::move(*keep.mutable_description()),
-                             .fd = std::move(packet.fd)});
+    store.Keep(keep.name(),
+               {.description = std::move(*keep.mutable_description()), .fd = std::move(packet.fd)});
     response.set_outcome(v1::FD_STORE_OUTCOME_DONE);
   } else if (request.has_get()) {
     std::optional<KeptFd> kept = store.Get(request.get());

@@ -100,8 +100,8 @@ TEST_CASE("A session's end carries out what has come, and its client hears of it
   REQUIRE(sockets.ok());
   {
     // Keep{name: "kv"}, from a process that dies before it reads the answer.
-    REQUIRE(SendPacket(sockets->second, std::string("\x0a\x04\x0a\x02kv"), MemoryWith("x").get())
-                .ok());
+    REQUIRE(
+        SendPacket(sockets->second, std::string("\x0a\x04\x0a\x02kv"), MemoryWith("x").get()).ok());
     const FdStoreSession session(std::move(sockets->first), &store);
   }
   CHECK(store.Get("kv").has_value());

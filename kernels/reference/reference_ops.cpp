@@ -66,6 +66,12 @@ class ReferenceOps final : public Ops {
     std::memset(data, 0, rounded);
     return Buffer{std::shared_ptr<void>(data, std::free), bytes};
   }
+  absl::StatusOr<SharedBuffer> AllocateShared(size_t bytes) override {
+    return AllocateSharedHost(bytes);
+  }
+  absl::StatusOr<Buffer> MapShared(int fd, size_t bytes) override {
+    return MapSharedHost(fd, bytes);
+  }
   void Upload(const void* host, void* device, size_t bytes) override {
     std::memcpy(device, host, bytes);
   }

@@ -49,14 +49,15 @@ absl::Status Caught(const Call& call) {
 
 StageService::StageService(kernels::Ops* ops, int32_t n_threads, Transport* transport,
                            ModelLoader load, StepObservers observers,
-                           std::function<void(absl::Status)> on_lost)
+                           std::function<void(absl::Status)> on_lost, FdStoreClient* store)
     : ops_(ops),
       n_threads_(n_threads),
       transport_(transport),
       load_(std::move(load)),
       observers_(observers),
       started_unix_ns_(UnixNanoseconds()),
-      on_lost_(std::move(on_lost)) {}
+      on_lost_(std::move(on_lost)),
+      kept_(ops, store) {}
 
 StageService::~StageService() {
   compiling_.Abandon();
@@ -219,6 +220,7 @@ grpc::Status StageService::Load(grpc::ServerContext* context, const v1::LoadRequ
   const absl::Status status = Caught([&] { return DoLoad(*context, *request, writer); });
   if (!status.ok()) {
     model_.reset();
+    kept_.AbandonLoad();
     CheckDevice();
   }
   Leave(status.ok() ? State::kLoaded : State::kEmpty);
@@ -227,7 +229,9 @@ grpc::Status StageService::Load(grpc::ServerContext* context, const v1::LoadRequ
 
 void StageService::CheckDevice() {
   absl::Status device = ops_->CheckDevice();
-  if (!device.ok()) Lose(std::move(device));
+  if (device.ok()) return;
+  kept_.Distrust();
+  Lose(std::move(device));
 }
 
 void StageService::Lose(absl::Status status) {
@@ -264,6 +268,7 @@ grpc::Status StageService::Join(grpc::ServerContext* context, const v1::JoinRequ
   const absl::Status status = Caught([&] { return DoJoin(*context, *request); });
   if (!status.ok()) CheckDevice();
   response->set_transport(transport_->Description());
+  response->set_kv_since_epoch(kept_.kv_since());
   Leave(status.ok() ? State::kJoined : State::kLoaded);
   return ToGrpc(status);
 }

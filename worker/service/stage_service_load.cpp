@@ -83,7 +83,10 @@ absl::StatusOr<v1::LoadProgress> StageService::LoadModel(
                               : LinkNeeds{};
   ops_->LeaveMultiprocessors(links.multiprocessors);
   Laps laps;
-  SC_ASSIGN_OR_RETURN(model_, load_(ModelOptions(request, work_), ops_, on_progress));
+  kept_.BeginLoad(request);
+  StageModelOptions options = ModelOptions(request, work_);
+  options.weights = kept_.Weights();
+  SC_ASSIGN_OR_RETURN(model_, load_(options, ops_, on_progress));
   const double load_ms = MsSince(started);
   SetPhase(&v1::LoadPhases::set_read_ms, load_ms);
   laps.End("model");
@@ -104,17 +107,13 @@ absl::StatusOr<v1::LoadProgress> StageService::LoadModel(
 
   const Clock::time_point profiling = Clock::now();
   beat.SetDoing("profiling the largest step");
-  SC_ASSIGN_OR_RETURN(
-      v1::MemoryReport report,
-      ProfileMemory(*model_, *ops_, request.stage() + 1 == request.n_stages(),
-                    {.config = config,
-                     .n_local_workers = static_cast<int32_t>(request.n_local_workers()),
-                     .n_links = links.communicators}));
+  SC_ASSIGN_OR_RETURN(v1::MemoryReport report, FirstSteps(request, links.communicators));
   SetPhase(&v1::LoadPhases::set_profile_ms, MsSince(profiling));
   laps.End("first steps");
   spdlog::debug("stage {}/{}: loaded after {}", request.stage(), request.n_stages(),
                 laps.ToString());
   report.set_load_ms(load_ms);
+  kept_.KeepWeights(report);
   {
     MutexLock lock(mutex_);
     memory_ = std::move(report);
@@ -135,6 +134,24 @@ v1::LoadProgress StageService::Loaded() const {
   MutexLock lock(mutex_);
   *last.mutable_report() = memory_;
   return last;
+}
+
+absl::StatusOr<v1::MemoryReport> StageService::FirstSteps(const v1::LoadRequest& request,
+                                                          int32_t n_links) {
+  const v1::LoadConfig& config = request.config();
+  const bool is_last = request.stage() + 1 == request.n_stages();
+  const v1::KeptWeights* const kept = kept_.mapped_weights();
+  if (kept != nullptr && ops_->UseTuning(kept->tuning()).ok()) {
+    SC_RETURN_IF_ERROR(WarmUp(*model_, *ops_, is_last, config));
+    v1::MemoryReport report = kept->report();
+    if (config.kv_memory_bytes() > 0) report.set_kv_bytes(config.kv_memory_bytes());
+    return report;
+  }
+  kept_.DropKv();
+  return ProfileMemory(*model_, *ops_, is_last,
+                       {.config = config,
+                        .n_local_workers = static_cast<int32_t>(request.n_local_workers()),
+                        .n_links = n_links});
 }
 
 absl::Status StageService::PrepareModel() {
@@ -197,7 +214,7 @@ absl::Status StageService::DoJoin(const grpc::ServerContext& context,
   // Another epoch of the same pipeline keeps the cache, and the steps that were recorded for it.
   if (kv_blocks != kv_blocks_) {
     kv_blocks_.clear();
-    SC_RETURN_IF_ERROR(model_->AllocateKv(kv_blocks));
+    SC_RETURN_IF_ERROR(model_->AllocateKv(kv_blocks, kept_.Kv(kv_blocks, request.lease().epoch())));
     laps.End("KV cache");
     SC_RETURN_IF_ERROR(PrepareModel());
     laps.End("captures");
