@@ -5,7 +5,6 @@
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
-#include <atomic>
 #include <chrono>
 #include <cstdio>
 #include <cstdlib>
@@ -25,7 +24,6 @@
 #include "common/log_writer.h"
 #include "common/metrics/metrics_server.h"
 #include "common/metrics/stage_collector.h"
-#include "common/mutex.h"
 #include "common/process.h"
 #include "common/rpc/internal_access.h"
 #include "common/status.h"
@@ -44,6 +42,8 @@
 #include "router/frontend/http/http_server.h"
 #include "router/frontend/throughput_log.h"
 #include "router/scheduler/scheduler.h"
+#include "router/stall_switch.h"
+#include "router/stop_request.h"
 #include "router/text/grammar_params.h"
 
 namespace stagecoach::router {
@@ -59,83 +59,6 @@ struct Flags {
   std::string log_level = "info";
   pid_t parent = 0;  // 0: do not exit with a parent process
   ServeFlags serve;
-};
-
-// Waits for signals during the whole process. While the pipeline is set up, a signal ends the
-// process: there is nothing to undo. While it serves, the first signal starts the drain; a second
-// one ends the process (ShutdownSignals::SecondEnds).
-class StopRequest {
- public:
-  explicit StopRequest(ShutdownSignals* signals)
-      : signals_(signals), watcher_([this] { Watch(); }) {}
-  ~StopRequest() {
-    finished_ = true;
-    signals_->Interrupt();
-    watcher_.join();
-  }
-
-  void ServingBegins() { serving_ = true; }
-
-  // The pipeline is lost or, with OK, must shut down. The first loss counts.
-  void Lost(const absl::Status& status) {
-    {
-      MutexLock lock(mutex_);
-      stopped_ = true;
-      if (cause_.ok()) cause_ = status;
-    }
-    changed_.notify_one();
-  }
-
-  // Not OK: the pipeline is lost, even if a signal came first.
-  absl::Status loss() {
-    const MutexLock lock(mutex_);
-    return cause_;
-  }
-
-  // A stage must shut down: acts like a signal to this process.
-  void StageDrains(const std::string& stage) {
-    spdlog::info("{} is shutting down, so the pipeline stops", stage);
-    Lost(absl::OkStatus());
-  }
-
-  bool requested() {
-    const MutexLock lock(mutex_);
-    return stopped_;
-  }
-
-  // Blocks until there is a reason to stop: OK for a signal, otherwise the loss.
-  absl::Status Wait() {
-    MutexLock lock(mutex_);
-    changed_.wait(lock, [this]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) { return stopped_; });
-    return cause_;
-  }
-
- private:
-  void Watch() {
-    while (true) {
-      const int signal = signals_->Wait();
-      if (finished_) return;
-      if (signal == 0) continue;
-      if (!serving_) {
-        FlushStderr();
-        std::_Exit(0);
-      }
-      {
-        MutexLock lock(mutex_);
-        stopped_ = true;
-      }
-      changed_.notify_one();
-    }
-  }
-
-  ShutdownSignals* const signals_;
-  std::atomic<bool> serving_{false};
-  std::atomic<bool> finished_{false};
-  Mutex mutex_;
-  CondVar changed_;
-  bool stopped_ ABSL_GUARDED_BY(mutex_) = false;
-  absl::Status cause_ ABSL_GUARDED_BY(mutex_);
-  std::thread watcher_;  // last: uses all above
 };
 
 std::string ServedName(const Flags& flags) {
@@ -212,52 +135,6 @@ std::vector<v1::StageStatus> StageStatuses(const Pipeline& pipeline) {
   return statuses;
 }
 
-// Forwards stall changes, of stages, of the whole pipeline and of the router's threads, to a server
-// that lives shorter than the watches.
-class StallSwitch {
- public:
-  using Listener = std::function<void(bool stalled)>;
-
-  void SetStages(bool stalled) { Set(&StallSwitch::stages_, stalled); }
-  void SetThreads(bool stalled) { Set(&StallSwitch::threads_, stalled); }
-  void SetRecovering(bool recovering) { Set(&StallSwitch::recovering_, recovering); }
-
-  // Calls the listener with the current state, then with every change while this object lives.
-  class Listening {
-   public:
-    Listening(StallSwitch* owner, Listener listener) : owner_(owner) {
-      const MutexLock lock(owner_->mutex_);
-      owner_->listener_ = std::move(listener);
-      owner_->listener_(owner_->Any());
-    }
-    ~Listening() {
-      const MutexLock lock(owner_->mutex_);
-      owner_->listener_ = nullptr;
-    }
-    Listening(const Listening&) = delete;
-    Listening& operator=(const Listening&) = delete;
-
-   private:
-    StallSwitch* const owner_;
-  };
-
- private:
-  void Set(bool StallSwitch::* which, bool stalled) {
-    const MutexLock lock(mutex_);
-    this->*which = stalled;
-    if (listener_) listener_(Any());
-  }
-  bool Any() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
-    return stages_ || threads_ || recovering_;
-  }
-
-  Mutex mutex_;
-  Listener listener_ ABSL_GUARDED_BY(mutex_);
-  bool stages_ ABSL_GUARDED_BY(mutex_) = false;
-  bool threads_ ABSL_GUARDED_BY(mutex_) = false;
-  bool recovering_ ABSL_GUARDED_BY(mutex_) = false;
-};
-
 // Asks whoever started this router to replace the stages that are stalled: they would never answer.
 void AskToReplace(const std::vector<std::string>& addresses,
                   const std::vector<std::string>& stalled) {
@@ -332,7 +209,7 @@ absl::Status Serve(const Flags& flags, StopRequest& stop) {
                                   if (!loss.ok()) AskToReplace(flags.stages, watch.Read().stalled);
                                   stall_switch.SetRecovering(!loss.ok());
                                 },
-                            .on_lost = [&stop](const absl::Status& status) { stop.Lost(status); }};
+                            .on_lost = [&stop](const absl::Status& status) { stop.Stop(status); }};
   if (flags.serve.recovery_limit.count() > 0) {
     hooks.restore = [&](const std::stop_token& stopping) -> absl::StatusOr<v1::Lease> {
       // Its workers are about to end, too.

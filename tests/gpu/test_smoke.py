@@ -1,7 +1,6 @@
 """Tests the scripts for GPU machines: all parts on CPUs with tiny models, an interrupted run, servers that fail."""
 import json
 import os
-import pathlib
 import signal
 import socket
 import subprocess
@@ -9,32 +8,14 @@ import sys
 
 import processes
 import pytest
+from smoke import BIN_DIR, ROOT, command, read, run, states
 
-ROOT = pathlib.Path(__file__).resolve().parents[2]
 sys.path.append(str(ROOT / "tests" / "cluster"))
 
-from polling import seconds_until  # noqa: E402
+from polling import seconds_until
 
-BIN_DIR = pathlib.Path(os.environ.get("STAGECOACH_BIN_DIR", ROOT / "build" / "cpu" / "bin"))
 PARTS = {"hop", "tokens", "waves", "kv_blocks", "speed", "constrained", "prefix_cache", "cliff", "preemption", "gemma2_27b", "kill",
          "stop", "kernels"}
-
-
-def command(work, *flags, bin_dir=BIN_DIR, device="cpu"):
-    return [sys.executable, ROOT / "tests" / "gpu" / "run.py", "--device", device, "--smoke", "--stages", "1,2", "--bin", bin_dir,
-            "--work", work, *map(str, flags)]
-
-
-def run(*args, env=None, **more):
-    return subprocess.run(command(*args, **more), capture_output=True, text=True, env=env)
-
-
-def read(path):
-    return [json.loads(line) for line in path.read_text().splitlines()]
-
-
-def states(lines):
-    return {line["check"]: line["state"] for line in lines if "state" in line}
 
 
 @pytest.fixture(scope="module")
@@ -361,33 +342,3 @@ exec '{BIN_DIR}/stagecoach' "$@"
     assert "2 of waves/1_stages/disturbed have failed alike (ServerError)" in done.stdout
     done = run(tmp_path, "--resume", out, *flags)
     assert states(read(out)) == expected("ok"), done.stdout + done.stderr
-
-
-def test_the_bundle_is_complete(tmp_path):
-    """The bundle needs nothing else except the system's own libraries."""
-    programs = tmp_path / "bin"
-    programs.mkdir()
-    for name in ("stagecoach", "stagecoach-router", "stagecoach-worker"):
-        (programs / name).symlink_to(BIN_DIR / name)
-    (programs / "transport_nccl_bench").symlink_to("/bin/true")
-    packed = subprocess.run([ROOT / "tests" / "gpu" / "bundle.sh", "--bin", programs, "--out", tmp_path / "gpu.tar.gz"],
-                            capture_output=True, text=True)
-    assert packed.returncode == 0, packed.stderr
-    subprocess.run(["tar", "-C", tmp_path, "-xzf", tmp_path / "gpu.tar.gz"], check=True)
-    assert (tmp_path / "stagecoach-gpu" / "bin" / "transport_nccl_bench").exists()
-    scripts = tmp_path / "stagecoach-gpu" / "tests"
-    done = subprocess.run([scripts / "gpu" / "run.py", "--device", "cpu", "--smoke", "--only", "kill",
-                           "stop/1_stages/*/process", "gemma2_27b/2_stages/*", "constrained/1_stages",
-                           "--out", tmp_path / "out.jsonl"],
-                          capture_output=True, text=True, env={"PATH": os.environ["PATH"]})
-    assert done.returncode == 0, done.stdout + done.stderr
-    assert set(states(read(tmp_path / "out.jsonl")).values()) == {"ok"}
-    core = str(min(os.sched_getaffinity(0)))
-    done = subprocess.run([sys.executable, scripts / "bench" / "bombs.py", "--bombs", "tokenize_15_mb",
-                           "--seconds", "1", "--stages", "2", "--listener-cpus", core,
-                           "--out", tmp_path / "bombs.jsonl"],
-                          capture_output=True, text=True, env={"PATH": os.environ["PATH"]})
-    assert done.returncode == 0, done.stdout + done.stderr
-    peak, _, gaps = read(tmp_path / "bombs.jsonl")
-    assert (peak["outcomes"], peak["cores"]) == ({"400": 1}, {"server": "all", "bomber": "all", "listener": core})
-    assert gaps["name"] == "bombs/cpu/2_stages/tokenize_15_mb/gap_p99" and gaps["n_before"] > 0

@@ -3,11 +3,11 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <array>
 #include <cstring>
 #include <unordered_map>
 
 #include "common/status.h"
+#include "worker/loader/pickle_globals.h"
 
 namespace stagecoach::worker {
 namespace {
@@ -41,35 +41,6 @@ struct Value {
 // More values than any checkpoint has (about 40 per tensor). Stops inputs that turn one byte into
 // many bytes of memory without end.
 constexpr size_t kMaxValues = 1 << 21;
-
-constexpr std::array kElements = {"Float", "Half", "BFloat16", "Double", "Long",   "Int",
-                                  "Short", "Char", "Byte",     "Bool",   "Untyped"};
-constexpr std::array kDTypes = {"float32", "float16", "bfloat16", "float64", "int64",
-                                "int32",   "int16",   "int8",     "uint8",   "bool"};
-
-bool Contains(const auto& names, std::string_view name) {
-  return std::find(names.begin(), names.end(), name) != names.end();
-}
-
-// Returns "Float" for "FloatStorage". Empty if there is no such storage.
-std::string_view ElementOf(std::string_view storage) {
-  constexpr std::string_view kStorage = "Storage";
-  if (!storage.ends_with(kStorage)) return "";
-  storage.remove_suffix(kStorage.size());
-  return Contains(kElements, storage) ? storage : "";
-}
-
-bool IsAllowed(std::string_view module, std::string_view name) {
-  if (module == "collections") return name == "OrderedDict";
-  if (module == "torch") {
-    return name == "Size" || !ElementOf(name).empty() || Contains(kDTypes, name);
-  }
-  if (module == "torch.storage") return name == "UntypedStorage";
-  return module == "torch._utils" &&
-         (name == "_rebuild_tensor" || name == "_rebuild_tensor_v2" ||
-          name == "_rebuild_tensor_v3" || name == "_rebuild_parameter" ||
-          name == "_rebuild_parameter_with_state");
-}
 
 std::string Excerpt(std::string_view text) {
   std::string shown;
@@ -328,7 +299,7 @@ absl::Status Machine::Get(uint32_t slot) {
 absl::Status Machine::Global() {
   std::string_view module, name;
   if (!ReadLine(&module) || !ReadLine(&name)) return CutShort();
-  if (!IsAllowed(module, name)) {
+  if (!IsAllowedInPickle(module, name)) {
     return absl::PermissionDeniedError(fmt::format(
         "{}: {}.{} is not a tensor, and code from a checkpoint is never run; if you trust the "
         "file, load it with transformers and save_pretrained(DIR), which writes safetensors",
@@ -447,7 +418,7 @@ absl::Status Machine::Rebuild(const std::vector<Index>& args, std::string_view f
       Ints(args[2], &tensor.shape) && Ints(args[3], &tensor.strides) &&
       tensor.shape.size() == tensor.strides.size() &&
       (!has_dtype ||
-       (values_[args[6]].kind == Kind::kGlobal && Contains(kDTypes, values_[args[6]].text)));
+       (values_[args[6]].kind == Kind::kGlobal && IsTorchDType(values_[args[6]].text)));
   if (!sound) return Error(fmt::format("calls {} with a value that is not a tensor", function));
   tensor.element = has_dtype ? values_[args[6]].text : values_[args[0]].element;
   tensor.key = values_[args[0]].text;

@@ -18,8 +18,7 @@ constexpr int kChunk = 32;               // inputs: 16 bytes per lane of each ro
 constexpr int kUnroll = 4;               // chunks per warp and turn
 constexpr int kTurn = kWarps * kUnroll;  // chunks per CTA and turn
 // Turns whose weights are in flight, in shared memory; two CTAs per SM have twice that in flight.
-// Fewer on GPUs that allow a CTA only 99 KB of shared memory (compute capability 8.6, 8.9 and
-// 12.0).
+// Fewer where a CTA gets only 99 KB of shared memory (compute capability 8.6, 8.9 and 12.0).
 constexpr int kUsualStages = 3, kFewerStages = 2;
 constexpr int kPiece = kUnroll * kChunk;  // inputs of a row per warp and turn
 constexpr int kPieceBytes = kPiece * 2;
@@ -28,9 +27,8 @@ constexpr int kStageBytes = kWarps * kWarpBytes;
 constexpr int kBlocksOfMultiprocessor = 2;
 // Widest normed row for which two CTAs fit on an SM beside the stages.
 constexpr int kMaxNormedWidth = 4096;
-// Row groups that run concurrently on one tile of outputs, before the grid moves on to the next
-// tile. Groups of the same matrix then share its weights in L2, and all groups find their own rows
-// there again.
+// Row groups that run concurrently on one tile of outputs, before the grid moves to the next tile.
+// Groups of a matrix then share its weights in L2, and find their own rows there again.
 constexpr int kGroupsTogether = 32;
 
 // A float32 row that the kernel normalizes while it loads it.
@@ -155,8 +153,7 @@ struct Inputs {
   }
 };
 
-// Writes to to[width] the row, normalized like Ops::Norm. sums: [32] in shared memory. Calls
-// WaitForPrevious().
+// Writes the normalized row (Ops::Norm) to to[width]. sums: [32], shared. Calls WaitForPrevious().
 template <typename T>
 __device__ __forceinline__ void NormRow(const RowNorm& norm, int width, float* sums, T* to) {
   constexpr int kN = 4, kThreads = kWarps * kWarpThreads;
