@@ -144,6 +144,12 @@ void AskToReplace(const std::vector<std::string>& addresses,
   std::fflush(stdout);
 }
 
+// Tells whoever started this router that the pipeline works again.
+void SayRestored() {
+  fmt::print("restored\n");
+  std::fflush(stdout);
+}
+
 // Closed connections tell the clients: an error message would need the stalled thread, and so would
 // an orderly shutdown.
 void EndForThread(const std::string& why) {
@@ -206,16 +212,21 @@ absl::Status Serve(const Flags& flags, StopRequest& stop) {
   PipelineKeeperHooks hooks{.connect = connect,
                             .on_change =
                                 [&](const absl::Status& loss) {
-                                  if (!loss.ok()) AskToReplace(flags.stages, watch.Read().stalled);
+                                  if (!loss.ok()) {
+                                    AskToReplace(flags.stages, watch.Read().stalled);
+                                  } else {
+                                    SayRestored();
+                                  }
                                   stall_switch.SetRecovering(!loss.ok());
                                 },
                             .on_lost = [&stop](const absl::Status& status) { stop.Stop(status); }};
   if (flags.serve.recovery_limit.count() > 0) {
-    hooks.restore = [&](const std::stop_token& stopping) -> absl::StatusOr<v1::Lease> {
+    hooks.restore = [&](uint64_t lost_epoch,
+                        const std::stop_token& stopping) -> absl::StatusOr<RestoredPipeline> {
       // Its workers are about to end, too.
       if (stop.requested()) return absl::CancelledError("the router is shutting down");
-      return RestorePipeline(spec, pipeline_options, pipeline, flags.serve.recovery_limit,
-                             stopping);
+      return RestorePipeline(spec, pipeline_options, pipeline, lost_epoch,
+                             flags.serve.recovery_limit, stopping);
     };
   }
   PipelineKeeper keeper(pipeline.lease, std::move(hooks));

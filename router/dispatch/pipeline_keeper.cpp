@@ -74,6 +74,7 @@ void PipelineKeeper::Run(const std::stop_token& stop) {
     absl::Status loss;
     std::shared_ptr<StageClient> client;
     bool is_final = hooks_.restore == nullptr;
+    uint64_t lost_epoch = 0;
     {
       MutexLock lock(mutex_);
       changed_.wait(lock,
@@ -83,6 +84,7 @@ void PipelineKeeper::Run(const std::stop_token& stop) {
       is_final = is_final || ++n_barren_losses_ > kMostBarrenLosses;
       if (!is_final) {
         client = std::exchange(client_, nullptr);
+        lost_epoch = lease_.epoch();
         recovering_ = std::string(loss.message());
       }
     }
@@ -94,35 +96,37 @@ void PipelineKeeper::Run(const std::stop_token& stop) {
     if (hooks_.on_change) hooks_.on_change(loss);
     client->Stop();
     client = nullptr;
-    const absl::Status restored = Recover(stop);
+    const absl::StatusOr<RestoredPipeline> restored = Recover(lost_epoch, stop);
     if (stop.stop_requested()) return;
     if (!restored.ok()) {
       return Lose(absl::UnavailableError(fmt::format("{}; it was not replaced: {}",
                                                      std::string(loss.message()),
-                                                     std::string(restored.message()))));
+                                                     std::string(restored.status().message()))));
     }
     const std::chrono::duration<double> took = Clock::now() - lost_at;
-    uint64_t epoch = 0;
     {
       const MutexLock lock(mutex_);
       recovering_.clear();
       ++n_recoveries_;
       recovery_time_ += took;
-      epoch = lease_.epoch();
     }
-    spdlog::info("the pipeline works again after {:.2f} s, in epoch {}", took.count(), epoch);
-    events_.on_resumed(epoch);
+    const uint64_t epoch = restored->lease.epoch();
+    spdlog::info("the pipeline works again after {:.2f} s, in epoch {}, {} its KV cache",
+                 took.count(), epoch, restored->kv_kept ? "with" : "without");
+    events_.on_resumed(epoch, restored->kv_kept);
     if (hooks_.on_change) hooks_.on_change(absl::OkStatus());
   }
 }
 
-absl::Status PipelineKeeper::Recover(const std::stop_token& stop) {
+absl::StatusOr<RestoredPipeline> PipelineKeeper::Recover(uint64_t lost_epoch,
+                                                         const std::stop_token& stop) {
   absl::Status status;
   for (int attempt = 1; attempt <= kAttempts; ++attempt) {
-    const absl::StatusOr<v1::Lease> lease = hooks_.restore(stop);
-    status = lease.ok() ? Open(*lease) : lease.status();
-    if (status.ok() || stop.stop_requested() || absl::IsAborted(status) ||
-        absl::IsDeadlineExceeded(status) || absl::IsCancelled(status)) {
+    absl::StatusOr<RestoredPipeline> restored = hooks_.restore(lost_epoch, stop);
+    status = restored.ok() ? Open(restored->lease) : restored.status();
+    if (status.ok()) return restored;
+    if (stop.stop_requested() || absl::IsAborted(status) || absl::IsDeadlineExceeded(status) ||
+        absl::IsCancelled(status)) {
       return status;
     }
     spdlog::warn("attempt {} to restore the pipeline failed: {}", attempt,

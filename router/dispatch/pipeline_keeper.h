@@ -18,6 +18,7 @@
 
 #include "absl/status/statusor.h"
 #include "common/mutex.h"
+#include "router/dispatch/pipeline_setup.h"
 #include "router/scheduler/stage_client.h"
 #include "stagecoach/v1/stage.pb.h"
 
@@ -26,10 +27,11 @@ namespace stagecoach::router {
 struct PipelineKeeperHooks {
   // A client for the streams of one epoch. Its events come from Start.
   std::function<std::unique_ptr<StageClient>(const v1::Lease&)> connect;
-  // Joins all stages again, after the loss of some; blocks. No further attempt follows after
-  // ABORTED (another router has a worker), DEADLINE_EXCEEDED (a worker does not answer) and
-  // CANCELLED (the router stops). Null: every loss is final.
-  std::function<absl::StatusOr<v1::Lease>(const std::stop_token&)> restore;
+  // Joins all stages again, after the loss of some in `lost_epoch`; blocks. No further attempt
+  // follows after ABORTED (another router has a worker), DEADLINE_EXCEEDED (a worker does not
+  // answer) and CANCELLED (the router stops). Null: every loss is final.
+  std::function<absl::StatusOr<RestoredPipeline>(uint64_t lost_epoch, const std::stop_token&)>
+      restore;
   // The client of an epoch is about to be closed because of this loss, or the pipeline works again
   // (OK). On the keeper's thread.
   std::function<void(const absl::Status&)> on_change;
@@ -74,7 +76,7 @@ class PipelineKeeper final : public StageClient {
   absl::Status Open(const v1::Lease& lease);
   void Run(const std::stop_token& stop);
   // Returns once the pipeline works again. An error is final.
-  absl::Status Recover(const std::stop_token& stop);
+  absl::StatusOr<RestoredPipeline> Recover(uint64_t lost_epoch, const std::stop_token& stop);
   void Lose(const absl::Status& reason);
 
   const PipelineKeeperHooks hooks_;

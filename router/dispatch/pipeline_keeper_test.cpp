@@ -1,5 +1,6 @@
 #include "router/dispatch/pipeline_keeper.h"
 
+#include <atomic>
 #include <future>
 #include <string>
 #include <utility>
@@ -63,7 +64,9 @@ class Fixture {
     events.on_interrupted = [this](const absl::Status& reason) {
       Say("interrupted: " + std::string(reason.message()));
     };
-    events.on_resumed = [this](uint64_t epoch) { Say("resumed " + std::to_string(epoch)); };
+    events.on_resumed = [this](uint64_t epoch, bool kv_kept) {
+      Say("resumed " + std::to_string(epoch) + (kv_kept ? " with its KV cache" : ""));
+    };
     REQUIRE(keeper.Start(std::move(events)).ok());
   }
   ~Fixture() { keeper.Stop(); }
@@ -104,16 +107,23 @@ class Fixture {
       return std::make_unique<Shared>(clients_.back());
     };
     if (recovers) {
-      hooks.restore = [this](const std::stop_token&) -> absl::StatusOr<v1::Lease> {
+      hooks.restore = [this](uint64_t lost_epoch,
+                             const std::stop_token&) -> absl::StatusOr<RestoredPipeline> {
+        lost_epochs.push_back(lost_epoch);
         const size_t attempt = n_restores_++;
         if (attempt < restores_.size() && !restores_[attempt].ok()) return restores_[attempt];
-        return LeaseOf(6 + attempt);
+        return RestoredPipeline{.lease = LeaseOf(6 + attempt), .kv_kept = kv_kept};
       };
     }
     hooks.on_lost = [this](const absl::Status&) { Say("lost"); };
     return hooks;
   }
 
+ public:
+  std::atomic<bool> kv_kept = false;  // what restoring finds
+  std::vector<uint64_t> lost_epochs;  // by attempt to restore
+
+ private:
   const std::vector<absl::Status> restores_;
   size_t n_restores_ = 0;
   std::vector<std::shared_ptr<EpochClient>> clients_;
@@ -144,11 +154,25 @@ TEST_CASE("after a loss the pipeline goes on in the next epoch, with a client of
   CHECK(fixture.keeper.Read().recovering.empty());
 }
 
-TEST_CASE("a failed attempt to restore is repeated") {
+TEST_CASE("a failed attempt to restore is repeated, after the loss of the same epoch") {
   Fixture fixture({absl::UnavailableError("stage 0 died too"), absl::OkStatus()});
   fixture.Lose("stage 1 is lost");
   CHECK(fixture.Next() == "interrupted: stage 1 is lost");
   CHECK(fixture.Next() == "resumed 7");
+  CHECK(fixture.lost_epochs == std::vector<uint64_t>{5, 5});
+}
+
+TEST_CASE("the scheduler hears whether the KV cache was kept, after each loss") {
+  Fixture fixture;
+  fixture.kv_kept = true;
+  fixture.Lose("stage 1 is lost");
+  CHECK(fixture.Next() == "interrupted: stage 1 is lost");
+  CHECK(fixture.Next() == "resumed 6 with its KV cache");
+  fixture.kv_kept = false;
+  fixture.Lose("stage 0 is lost");
+  CHECK(fixture.Next() == "interrupted: stage 0 is lost");
+  CHECK(fixture.Next() == "resumed 7");
+  CHECK(fixture.lost_epochs == std::vector<uint64_t>{5, 6});
 }
 
 TEST_CASE("a stage that does not come back ends the pipeline, and the error names the loss") {

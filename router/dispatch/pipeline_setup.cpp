@@ -41,6 +41,7 @@ struct Worker {
   v1::DescribeResponse description;
   v1::MemoryReport memory;
   v1::OfferLinksResponse links;
+  v1::JoinResponse joined;
 };
 
 using WorkerCall = std::function<grpc::Status(Worker&, grpc::ClientContext&)>;
@@ -249,11 +250,10 @@ absl::Status Join(const v1::Lease& lease, const KvPlan& kv, std::vector<Worker>&
     request.set_next_link(worker.links.next());
     if (worker.stage > 0) request.set_previous_link(workers[worker.stage - 1].links.next());
     if (worker.stage == 0 || is_last) request.set_tokens_link(workers[0].links.tokens());
-    v1::JoinResponse response;
     context.set_deadline(std::chrono::system_clock::now() + kJoinTimeout);
-    const grpc::Status status = worker.stub->Join(&context, request, &response);
+    const grpc::Status status = worker.stub->Join(&context, request, &worker.joined);
     if (status.ok() && workers.size() > 1) {
-      spdlog::info("{}: messages travel by {}", worker.name, response.transport());
+      spdlog::info("{}: messages travel by {}", worker.name, worker.joined.transport());
     }
     return status;
   };
@@ -322,10 +322,11 @@ absl::StatusOr<Pipeline> SetUpPipeline(const ModelSpec& spec, const PipelineOpti
   return pipeline;
 }
 
-absl::StatusOr<v1::Lease> RestorePipeline(const ModelSpec& spec, const PipelineOptions& options,
-                                          const Pipeline& pipeline,
-                                          std::chrono::seconds answer_limit,
-                                          const std::stop_token& stop) {
+absl::StatusOr<RestoredPipeline> RestorePipeline(const ModelSpec& spec,
+                                                 const PipelineOptions& options,
+                                                 const Pipeline& pipeline, uint64_t lost_epoch,
+                                                 std::chrono::seconds answer_limit,
+                                                 const std::stop_token& stop) {
   std::vector<Worker> workers = Connect(options.addresses, options.access);
   const auto describe = [answer_limit](Worker& worker, grpc::ClientContext& context) {
     return DescribeOne(worker, context, answer_limit);
@@ -361,7 +362,12 @@ absl::StatusOr<v1::Lease> RestorePipeline(const ModelSpec& spec, const PipelineO
   }
   SC_RETURN_IF_ERROR(OfferLinks(lease, workers, stop));
   SC_RETURN_IF_ERROR(Join(lease, pipeline.kv, workers, stop));
-  return lease;
+  // A stage that was new in an attempt after the loss has joined since, but with an empty cache.
+  const bool kv_kept = std::all_of(workers.begin(), workers.end(), [&](const Worker& worker) {
+    const uint64_t since = worker.joined.kv_since_epoch();
+    return since > 0 && since <= lost_epoch;
+  });
+  return RestoredPipeline{.lease = lease, .kv_kept = kv_kept};
 }
 
 }  // namespace stagecoach::router

@@ -48,14 +48,20 @@ struct Pipeline {
 // stage, its address and the cause. Blocks until loading ends.
 absl::StatusOr<Pipeline> SetUpPipeline(const ModelSpec& spec, const PipelineOptions& options);
 
+struct RestoredPipeline {
+  v1::Lease lease;  // the new one
+  // Every stage has the KV cache that it had in the lost epoch, with what it computed.
+  bool kv_kept = false;
+};
+
 // Joins the stages of `pipeline`, which SetUpPipeline returned, in an epoch above its lease's,
-// after some were lost. Waits up to `answer_limit` for each address to answer. A worker that still
-// holds its layers keeps them; a new one at the address of a lost one loads them. The result is the
-// new lease; the rest of `pipeline` still holds. ABORTED: another router has a worker. CANCELLED
-// after `stop`.
-absl::StatusOr<v1::Lease> RestorePipeline(const ModelSpec& spec, const PipelineOptions& options,
-                                          const Pipeline& pipeline,
-                                          std::chrono::seconds answer_limit,
-                                          const std::stop_token& stop);
+// after some were lost in `lost_epoch`. Waits up to `answer_limit` for each address to answer. A
+// worker that still holds its layers keeps them; a new one at the address of a lost one loads them.
+// The rest of `pipeline` still holds. ABORTED: another router has a worker. CANCELLED after `stop`.
+absl::StatusOr<RestoredPipeline> RestorePipeline(const ModelSpec& spec,
+                                                 const PipelineOptions& options,
+                                                 const Pipeline& pipeline, uint64_t lost_epoch,
+                                                 std::chrono::seconds answer_limit,
+                                                 const std::stop_token& stop);
 
 }  // namespace stagecoach::router

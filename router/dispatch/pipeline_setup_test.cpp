@@ -96,17 +96,34 @@ TEST_CASE("a pipeline is restored in a higher epoch, with the KV blocks that wer
   const PipelineOptions options = Options({&first, &last});
   const auto pipeline = SetUpPipeline(Spec(), options);
   REQUIRE(pipeline.ok());
-  const auto lease = RestorePipeline(Spec(), options, *pipeline, std::chrono::seconds(10), {});
-  INFO(lease.status().ToString());
-  REQUIRE(lease.ok());
-  CHECK(lease->holder() == pipeline->lease.holder());
-  CHECK(lease->epoch() == pipeline->lease.epoch() + 1);
+  const auto restored = RestorePipeline(Spec(), options, *pipeline, pipeline->lease.epoch(),
+                                        std::chrono::seconds(10), {});
+  INFO(restored.status().ToString());
+  REQUIRE(restored.ok());
+  const v1::Lease& lease = restored->lease;
+  CHECK(lease.holder() == pipeline->lease.holder());
+  CHECK(lease.epoch() == pipeline->lease.epoch() + 1);
+  CHECK_FALSE(restored->kv_kept);
   for (FakeStage* stage : {&first, &last}) {
-    CHECK(stage->load_request()->lease().epoch() == lease->epoch());
+    CHECK(stage->load_request()->lease().epoch() == lease.epoch());
     CHECK(stage->load_request()->config().kv_memory_bytes() == 700);
-    CHECK(stage->join_request()->lease().epoch() == lease->epoch());
+    CHECK(stage->join_request()->lease().epoch() == lease.epoch());
     CHECK(stage->join_request()->kv_blocks(0) == 70);
   }
+}
+
+TEST_CASE("the KV cache is kept if every stage has had its memory since before the loss") {
+  FakeStage first({.kv_since_epoch = 30}), last({.kv_since_epoch = 40});
+  const PipelineOptions options = Options({&first, &last});
+  const auto pipeline = SetUpPipeline(Spec(), options);
+  REQUIRE(pipeline.ok());
+  const auto is_kept = [&](uint64_t lost_epoch) {
+    return RestorePipeline(Spec(), options, *pipeline, lost_epoch, std::chrono::seconds(10), {})
+        ->kv_kept;
+  };
+  CHECK(is_kept(40));
+  // The last stage was new in an attempt after the loss of epoch 39.
+  CHECK_FALSE(is_kept(39));
 }
 
 TEST_CASE("a pipeline whose worker obeys another router is left to it") {
@@ -119,8 +136,9 @@ TEST_CASE("a pipeline whose worker obeys another router is left to it") {
   other.set_holder("other");
   FakeStage theirs({.lease = other});
   const PipelineOptions changed = Options({&theirs});
-  const auto lease = RestorePipeline(Spec(), changed, *pipeline, std::chrono::seconds(10), {});
-  CHECK(absl::IsAborted(lease.status()));
+  const auto restored = RestorePipeline(Spec(), changed, *pipeline, pipeline->lease.epoch(),
+                                        std::chrono::seconds(10), {});
+  CHECK(absl::IsAborted(restored.status()));
 }
 
 TEST_CASE("a worker that does not answer in time cannot be restored") {
@@ -129,8 +147,9 @@ TEST_CASE("a worker that does not answer in time cannot be restored") {
   const auto pipeline = SetUpPipeline(Spec(), options);
   REQUIRE(pipeline.ok());
   gone = nullptr;
-  const auto lease = RestorePipeline(Spec(), options, *pipeline, std::chrono::seconds(1), {});
-  CHECK(absl::IsDeadlineExceeded(lease.status()));
+  const auto restored = RestorePipeline(Spec(), options, *pipeline, pipeline->lease.epoch(),
+                                        std::chrono::seconds(1), {});
+  CHECK(absl::IsDeadlineExceeded(restored.status()));
 }
 
 TEST_CASE("link offers go to the stages at the other end of each link") {

@@ -147,10 +147,10 @@ void SchedulerCore::Interrupt(const absl::Status& reason) {
   }
 }
 
-void SchedulerCore::Resume(uint64_t epoch) {
+void SchedulerCore::Resume(uint64_t epoch, bool kv_kept) {
   if (down_) return;
   interrupted_ = false;
-  state_.BeginEpoch(epoch);
+  state_.BeginEpoch(epoch, kv_kept);
 }
 
 void SchedulerCore::Down(const absl::Status& reason) {

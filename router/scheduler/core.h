@@ -29,12 +29,13 @@ class SchedulerCore {
   // Refuses new submissions from now on, with the reason of the first call. The next plan still
   // admits waiting calls; after it, calls that have not begun end with that reason.
   void Drain(const absl::Status& reason);
-  // The pipeline is lost, and another epoch may follow: no plan comes until Resume. All sequences
-  // wait, and new ones are queued. A sequence that was alone in flight when the pipeline was lost
-  // again and again ends with INTERNAL.
+  // The pipeline is lost, and another epoch may follow: no plan comes until Resume, and new
+  // sequences are queued. A sequence that was alone in flight when the pipeline was lost again and
+  // again ends with INTERNAL.
   void Interrupt(const absl::Status& reason);
-  // All stages have joined a new epoch. What they computed before is lost; it is computed again.
-  void Resume(uint64_t epoch);
+  // All stages have joined a new epoch. kv_kept: every stage has the KV cache of the epochs before,
+  // so running sequences go on after their last token. If not, all is computed again.
+  void Resume(uint64_t epoch, bool kv_kept);
   // The pipeline is lost: ends every sequence with UNAVAILABLE and refuses new ones.
   void Down(const absl::Status& reason);
 

@@ -35,6 +35,7 @@ struct InterruptedMessage {
 };
 struct ResumedMessage {
   uint64_t epoch;
+  bool kv_kept;
 };
 struct DrainMessage {
   std::promise<void> done;
@@ -70,7 +71,9 @@ class SchedulerThread final : public Scheduler {
     events.on_interrupted = [this](absl::Status reason) {
       Post(InterruptedMessage{std::move(reason)});
     };
-    events.on_resumed = [this](uint64_t epoch) { Post(ResumedMessage{epoch}); };
+    events.on_resumed = [this](uint64_t epoch, bool kv_kept) {
+      Post(ResumedMessage{epoch, kv_kept});
+    };
     SC_RETURN_IF_ERROR(client_.Start(std::move(events)));
     thread_ = std::thread([this] { Loop(); });
     return absl::OkStatus();
@@ -134,7 +137,7 @@ class SchedulerThread final : public Scheduler {
   void Handle(ResultMessage& m) { core_.Result(*m.result); }
   void Handle(DownMessage& m) { core_.Down(m.reason); }
   void Handle(InterruptedMessage& m) { core_.Interrupt(m.reason); }
-  void Handle(ResumedMessage& m) { core_.Resume(m.epoch); }
+  void Handle(ResumedMessage& m) { core_.Resume(m.epoch, m.kv_kept); }
   void Handle(DrainMessage& m) {
     core_.Drain(absl::UnavailableError("the server is shutting down"));
     drains_.push_back(std::move(m.done));

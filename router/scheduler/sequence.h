@@ -64,6 +64,8 @@ struct Sequence : std::enable_shared_from_this<Sequence> {
   // While running.
   uint32_t slot = 0;
   uint32_t n_registered = 0;   // tokens sent to the stages at registration
+  uint64_t first_step = 0;     // the step that registered it
+  bool to_register = false;    // the stages do not know it; its next row registers it
   uint32_t next_position = 0;  // positions below are planned
   uint64_t last_step = 0;      // last step with a row of this sequence
   BlockTables tables;          // per KV group; they cover positions [0, next_position)

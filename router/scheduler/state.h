@@ -85,12 +85,15 @@ class SchedulerState {
   // Ends all sequences and drops all steps in flight. Returns the sequences in order of service.
   std::vector<std::shared_ptr<Sequence>> EndAll();
 
-  // The pipeline is lost with all that its stages remember: takes back the steps in flight, and
-  // lets every running sequence wait, in its order of service. Returns the sequence to blame, which
-  // the caller must end: the one on trial, if it had a row in flight. Null: none.
+  // The pipeline is lost: takes back the steps in flight. Every running sequence is again where the
+  // last result left it; one that had no result, or lacks blocks for that, waits. Returns the
+  // sequence to blame, which the caller must end: the one on trial, if it had a row in flight.
+  // Null: none.
   std::shared_ptr<Sequence> Interrupt();
-  // Step numbers begin at 1 in each epoch.
-  void BeginEpoch(uint64_t epoch);
+  // The stages know no sequence. kv_kept: their blocks hold what the steps up to the last result
+  // have written, and running sequences go on. If not, or if there are suspects, every sequence
+  // waits. Step numbers begin at 1 in each epoch.
+  void BeginEpoch(uint64_t epoch, bool kv_kept);
   uint64_t epoch() const { return epoch_; }
   // The number of a step in its epoch, for plans and results. REQUIRES: a step of this epoch.
   uint64_t NumberInEpoch(uint64_t step) const { return step - steps_before_epoch_; }
@@ -140,6 +143,11 @@ class SchedulerState {
   void Vacate(Sequence* sequence, bool keep = true);
   // Removes all steps in flight, as if they had not been planned.
   void TakeBackInFlight();
+  // The steps after `step` never happened. first_start: the first position of each sequence in
+  // these steps.
+  void TakeBackRows(uint64_t step, const absl::flat_hash_map<Sequence*, uint32_t>& first_start);
+  // Running -> waiting, when the pipeline was lost: not a preemption. `keep`: as for Vacate.
+  void LetWait(Sequence* sequence, bool keep);
   // Ends the sequences in order of service, and returns them in this order.
   std::vector<std::shared_ptr<Sequence>> EndEach(std::vector<std::shared_ptr<Sequence>> sequences);
   void CheckSequence(const Sequence& sequence, uint32_t n_rows, uint32_t n_samples) const;

@@ -69,7 +69,8 @@ grpc::Status FakeStage::OfferLinks(grpc::ServerContext*, const v1::OfferLinksReq
 }
 
 grpc::Status FakeStage::Join(grpc::ServerContext*, const v1::JoinRequest* request,
-                             v1::JoinResponse*) {
+                             v1::JoinResponse* response) {
+  response->set_kv_since_epoch(options_.kv_since_epoch);
   MutexLock lock(mutex_);
   join_request_ = *request;
   return options_.join_status;

@@ -119,11 +119,13 @@ void FakeStageClient::Deliver() {
       const absl::Status reason = std::exchange(interruption_, absl::OkStatus());
       n_delivered_ += results_.size();
       results_.clear();
-      stage_.BeginEpoch(++epoch_);
+      kv_kept_ = !kv_kept_;
+      stage_.BeginEpoch(++epoch_, kv_kept_);
       const uint64_t epoch = epoch_;
+      const bool kv_kept = kv_kept_;
       lock.unlock();
       events_.on_interrupted(reason);
-      events_.on_resumed(epoch);
+      events_.on_resumed(epoch, kv_kept);
       lock.lock();
       continue;
     }

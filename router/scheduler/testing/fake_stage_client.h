@@ -45,7 +45,7 @@ class FakeStageClient final : public StageClient {
   // The pipeline is lost: undelivered results never come, and on_down is called.
   void Lose(absl::Status reason);
   // A stage is lost and replaced at once: undelivered results never come, and the next epoch
-  // begins.
+  // begins. Every second time, the stages keep the KV cache.
   void Interrupt(const absl::Status& reason);
 
   std::vector<v1::StepPlan> plans() const;
@@ -67,6 +67,7 @@ class FakeStageClient final : public StageClient {
   CondVar changed_;
   StrictStage stage_ ABSL_GUARDED_BY(mutex_);
   uint64_t epoch_ ABSL_GUARDED_BY(mutex_);
+  bool kv_kept_ ABSL_GUARDED_BY(mutex_) = false;  // in the last interruption
   std::vector<v1::StepPlan> plans_ ABSL_GUARDED_BY(mutex_);
   std::deque<std::unique_ptr<v1::StepResult>> results_ ABSL_GUARDED_BY(mutex_);
   std::vector<std::string> errors_ ABSL_GUARDED_BY(mutex_);
