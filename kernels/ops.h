@@ -155,6 +155,9 @@ class Ops {
     return absl::UnimplementedError("this device has no memory that outlives a process");
   }
 
+  // This memory of AllocateShared is complete, and is read often from now on.
+  virtual void Settle(const Buffer& /*memory*/) {}
+
   // Memory for the keys and values of KvLayers. Each layer's k and v start at a multiple of 256
   // bytes in it.
   absl::StatusOr<Buffer> AllocateKv(size_t bytes) {

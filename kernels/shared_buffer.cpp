@@ -5,6 +5,8 @@
 #include <sys/stat.h>
 
 #include <algorithm>
+#include <cerrno>
+#include <cstdint>
 #include <cstring>
 #include <utility>
 
@@ -14,15 +16,24 @@
 namespace stagecoach::kernels {
 namespace {
 
+constexpr size_t kHugePage = size_t{2} << 20;
+
+// Begins at the border of a huge page, as its pages may become huge.
 absl::StatusOr<Buffer> Map(int fd, size_t bytes) {
-  const size_t mapped = std::max<size_t>(bytes, 1);
-  void* const data = mmap(nullptr, mapped, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
-  if (data == MAP_FAILED) {
-    return absl::ResourceExhaustedError(
-        fmt::format("cannot map {} of shared memory: {}", FormatBytes(bytes), strerror(errno)));
+  const size_t reserved = bytes + kHugePage;
+  void* const area = mmap(nullptr, reserved, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  if (area != MAP_FAILED) {
+    const auto start = (reinterpret_cast<uintptr_t>(area) + kHugePage - 1) & ~(kHugePage - 1);
+    void* const data = mmap(reinterpret_cast<void*>(start), std::max<size_t>(bytes, 1),
+                            PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED, fd, 0);
+    if (data != MAP_FAILED) {
+      return Buffer{
+          std::shared_ptr<void>(data, [area, reserved](void*) { munmap(area, reserved); }), bytes};
+    }
+    munmap(area, reserved);
   }
-  return Buffer{std::shared_ptr<void>(data, [mapped](void* memory) { munmap(memory, mapped); }),
-                bytes};
+  return absl::ResourceExhaustedError(
+      fmt::format("cannot map {} of shared memory: {}", FormatBytes(bytes), strerror(errno)));
 }
 
 }  // namespace
@@ -44,6 +55,13 @@ absl::StatusOr<Buffer> MapSharedHost(int fd, size_t bytes) {
         fmt::format("shared memory has {} bytes instead of {}", file.st_size, bytes));
   }
   return Map(fd, bytes);
+}
+
+void UseHugePages(const Buffer& memory) {
+#ifndef MADV_COLLAPSE
+  constexpr int MADV_COLLAPSE = 25;  // C libraries before 2.37 do not know it
+#endif
+  madvise(memory.data.get(), memory.bytes / kHugePage * kHugePage, MADV_COLLAPSE);
 }
 
 }  // namespace stagecoach::kernels

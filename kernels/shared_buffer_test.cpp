@@ -3,6 +3,7 @@
 #include <unistd.h>
 
 #include <catch2/catch_test_macros.hpp>
+#include <cstdint>
 #include <cstring>
 #include <utility>
 
@@ -24,6 +25,20 @@ TEST_CASE("shared memory starts as zeros and keeps its contents for the next one
   REQUIRE(mapped.ok());
   CHECK(mapped->As<char>()[0] == 7);
   CHECK(mapped->As<char>()[kBytes - 1] == 7);
+}
+
+TEST_CASE("shared memory keeps its contents on huge pages") {
+  constexpr size_t kLarge = (size_t{5} << 20) + 123;
+  const auto made = AllocateSharedHost(kLarge);
+  REQUIRE(made.ok());
+  char* const bytes = made->buffer.As<char>();
+  CHECK(reinterpret_cast<uintptr_t>(bytes) % (size_t{2} << 20) == 0);
+  for (size_t i = 0; i < kLarge; ++i) bytes[i] = static_cast<char>(i % 101);
+  UseHugePages(made->buffer);
+  const auto mapped = MapSharedHost(made->fd.get(), kLarge);
+  REQUIRE(mapped.ok());
+  CHECK(std::memcmp(bytes, mapped->data.get(), kLarge) == 0);
+  CHECK(bytes[kLarge - 1] == static_cast<char>((kLarge - 1) % 101));
 }
 
 TEST_CASE("shared memory of another size is refused") {

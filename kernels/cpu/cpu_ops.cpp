@@ -58,6 +58,7 @@ class CpuOps final : public Ops {
   absl::StatusOr<Buffer> MapShared(int fd, size_t bytes) override {
     return MapSharedHost(fd, bytes);
   }
+  void Settle(const Buffer& memory) override { UseHugePages(memory); }
   void Upload(const void* host, void* device, size_t bytes) override {
     std::memcpy(device, host, bytes);
   }

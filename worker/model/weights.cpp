@@ -235,6 +235,7 @@ absl::StatusOr<std::unique_ptr<StageWeights>> LoadWeights(const StageModelOption
     }
   }
   SC_RETURN_IF_ERROR(reader.Read(dtype, spec.stored_dtype, WeightPlaces(memory, ops), is_filled));
+  if (memory && !is_filled) ops->Settle(*memory);
   return weights;
 }
 
