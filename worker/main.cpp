@@ -17,6 +17,7 @@
 
 #include "absl/synchronization/notification.h"
 #include "absl/time/time.h"
+#include "common/fd_store/fd_packet.h"
 #include "common/fd_store/fd_store_client.h"
 #include "common/flags/flag_table.h"
 #include "common/flags/internal_flags.h"
@@ -62,6 +63,7 @@ struct Flags {
   int32_t numa_node = -1;
   pid_t parent = 0;       // 0: not tied to a parent
   int memory_store = -1;  // -1: none
+  bool is_spare = false;
   WorkerFlags worker;
 };
 
@@ -178,8 +180,18 @@ int Serve(const Flags& flags, ShutdownSignals& signals) {
     LogFatal(std::string(status.message()));
     return 2;
   }
+  std::string listen = flags.listen;
   std::optional<FdStoreClient> store;
-  if (flags.memory_store >= 0) store.emplace(UniqueFd(flags.memory_store));
+  if (flags.memory_store >= 0) {
+    UniqueFd socket(flags.memory_store);
+    if (flags.is_spare) {
+      transport->WarmUp();
+      const absl::StatusOr<Packet> place = ReceivePacket(socket);
+      if (!place.ok()) return 0;  // the launcher needs it no more
+      listen = place->bytes;
+    }
+    store.emplace(std::move(socket));
+  }
   DeviceLoss loss(&signals);
   StageService service(
       ops->get(), n_threads, transport, StageModel::Load, {.flight = flight, .spans = spans.get()},
@@ -191,7 +203,7 @@ int Serve(const Flags& flags, ShutdownSignals& signals) {
 
   grpc::ServerBuilder builder;
   int port = 0;
-  AddInternalPort(builder, flags.listen, *access, &port);
+  AddInternalPort(builder, listen, *access, &port);
   ApplyServerDefaults(builder, kMaxInternalMessageBytes);
   NoticeLostClients(builder);
   builder.RegisterService(&service);
@@ -202,12 +214,12 @@ int Serve(const Flags& flags, ShutdownSignals& signals) {
     LogFatal(
         fmt::format("cannot listen on {}: check that the port is free and that the host is an "
                     "address of this machine",
-                    flags.listen));
+                    listen));
     return 1;
   }
   if (access->secret.empty()) {
     spdlog::warn("no --secret-file: everyone who can reach {} can use this worker",
-                 WithPort(flags.listen, port));
+                 WithPort(listen, port));
   }
   probe.SetServing(true);
   std::string metrics_field;
@@ -219,10 +231,9 @@ int Serve(const Flags& flags, ShutdownSignals& signals) {
     }
     metrics_field = fmt::format(" metrics={}", *address);
   }
-  fmt::print("listening grpc={}{}\n", WithPort(flags.listen, port), metrics_field);
+  fmt::print("listening grpc={}{}\n", WithPort(listen, port), metrics_field);
   std::fflush(stdout);
-  spdlog::info("{} ({}), listening on {}", kVersion, (*ops)->Describe(),
-               WithPort(flags.listen, port));
+  spdlog::info("{} ({}), listening on {}", kVersion, (*ops)->Describe(), WithPort(listen, port));
 
   const int signal = signals.Wait();  // 0: the device is lost
   absl::Notification released;
@@ -300,6 +311,9 @@ int Main(int argc, char** argv) {
          "Inherited socket of the launcher's store, which holds this stage's memory for its "
          "replacement")
       ->type_name("FD");
+  app.add_flag("--spare", flags.is_spare,
+               "Start, and then wait on --memory-store for the address of --listen")
+      ->needs("--memory-store");
   CLI11_PARSE(app, argc, argv);
   if (flags.parent != 0) ExitWithParent(flags.parent);
   if (absl::Status status = InitLog("worker", flags.log_level, flags.observation.log_format);

@@ -37,6 +37,8 @@ constexpr size_t kMostDeaths = 20;
 constexpr seconds kDeathsTime(60);
 // The router asks for the replacement of a stage that is stalled.
 constexpr std::string_view kReplaceLine = "replace ";
+// The router says that the pipeline works again after a loss.
+constexpr std::string_view kRestoredLine = "restored";
 
 // With few cores per stage, every stage uses all cores. A single request then has the whole machine
 // on every stage. Many requests are decoded in one microbatch, so the weights are read only once.
@@ -73,6 +75,14 @@ void Append(std::vector<std::string> more, std::vector<std::string>* args) {
                std::make_move_iterator(more.end()));
 }
 
+// A spare learns its address when it gets a place.
+std::vector<std::string> SpareArgs(const ChildSpec& worker) {
+  SC_CHECK(worker.args[0] == "--listen");
+  std::vector<std::string> args{"--spare"};
+  args.insert(args.end(), worker.args.begin() + 2, worker.args.end());
+  return args;
+}
+
 // A worker without links on a GPU takes no notice of their flags.
 WorkerFlags FlagsOfWorkers(const ClusterOptions& options) {
   WorkerFlags flags = options.worker;
@@ -82,7 +92,10 @@ WorkerFlags FlagsOfWorkers(const ClusterOptions& options) {
 
 }  // namespace
 
-Cluster::Cluster(ClusterOptions options) : options_(std::move(options)), secret_(MakeSecret()) {
+Cluster::Cluster(ClusterOptions options)
+    : options_(std::move(options)),
+      secret_(MakeSecret()),
+      spare_log_("spare", options_.echo_logs, options_.log_format()) {
   SC_CHECK(options_.n_stages > 0);
   // Reader threads hold indices and not references, but the vector must not reallocate while
   // Signal() uses a child.
@@ -108,6 +121,7 @@ absl::StatusOr<Endpoints> Cluster::Start() {
   if (options_.serve.grpc != "off") {
     SC_ASSIGN_OR_RETURN(endpoints.grpc, Field(endpoints.ready_line, "grpc"));
   }
+  FillSpares();
   return endpoints;
 }
 
@@ -120,6 +134,9 @@ absl::Status Cluster::SpawnWorkers() {
     Append(ArgsOf(FlagsOfWorkers(options_), DeclareWorkerFlags), &args);
     if (const std::optional<int> node = NumaNodeOf(stage, options_)) {
       args.insert(args.end(), {"--numa-node", fmt::format("{}", *node)});
+    }
+    if (ReplacesWorkers()) {
+      args.insert(args.end(), {"--memory-store", fmt::format("{}", ChildProcess::kInheritedFd)});
     }
     SC_RETURN_IF_ERROR(Add(fmt::format("worker {}", stage), "stagecoach-worker", std::move(args)));
   }
@@ -155,28 +172,60 @@ absl::Status Cluster::Add(const std::string& name, const std::string& program,
 
 absl::Status Cluster::Spawn(size_t index) {
   Child& child = children_[index];
-  ChildLog* log = child.log.get();
-  SC_ASSIGN_OR_RETURN(
-      child.process,
-      ChildProcess::Spawn(
-          child.spec, {.on_stdout =
-                           [this, index](std::string_view line) {
-                             Post(
-                                 {.kind = Event::kLine, .child = index, .line = std::string(line)});
-                           },
-                       .on_stderr = [log](std::string_view line) { log->Add(line); },
-                       .on_exit =
-                           [this, index](const ChildExit& exit) {
-                             const MutexLock lock(mutex_);
-                             children_[index].exit = exit;
-                             Post({.kind = Event::kExit, .child = index, .line = ""});
-                           },
-                       .on_stopped = [this, index](bool stopped) { OnStopped(index, stopped); }}));
+  UniqueFd memory;
+  if (index < router() && ReplacesWorkers()) {
+    if (child.memory == nullptr) child.memory = std::make_unique<MemoryPlace>();
+    SC_ASSIGN_OR_RETURN(memory, child.memory->Connect());
+  }
+  child.spec.inherited_fd = memory.get();
+  SC_ASSIGN_OR_RETURN(child.process, ChildProcess::Spawn(child.spec, CallbacksOf(index)));
   return absl::OkStatus();
 }
 
+ChildCallbacks Cluster::CallbacksOf(size_t index) {
+  ChildLog* const log = children_[index].log.get();
+  return {.on_stdout =
+              [this, index](std::string_view line) {
+                Post({.kind = Event::kLine, .child = index, .line = std::string(line)});
+              },
+          .on_stderr = [log](std::string_view line) { log->Add(line); },
+          .on_exit =
+              [this, index](const ChildExit& exit) {
+                const MutexLock lock(mutex_);
+                children_[index].exit = exit;
+                Post({.kind = Event::kExit, .child = index, .line = ""});
+              },
+          .on_stopped = [this, index](bool stopped) { OnStopped(index, stopped); }};
+}
+
+void Cluster::FillSpares() {
+  if (options_.n_spares == 0 || !ReplacesWorkers()) return;
+  for (size_t i = 0; i < router(); ++i) {
+    ChildSpec spec = children_[i].spec;
+    spec.args = SpareArgs(spec);
+    std::unique_ptr<SparePool>& pool = spares_[spec.args];
+    if (pool == nullptr) {
+      pool = std::make_unique<SparePool>(std::move(spec), options_.n_spares, &spare_log_);
+    }
+    if (const absl::Status status = pool->Fill(); !status.ok()) {
+      spare_log_.Say(std::string(status.message()));
+    }
+  }
+}
+
+std::unique_ptr<ChildProcess> Cluster::TakeSpare(size_t index) {
+  Child& child = children_[index];
+  if (child.memory == nullptr) return nullptr;
+  const auto pool = spares_.find(SpareArgs(child.spec));
+  if (pool == spares_.end()) return nullptr;
+  std::optional<SparePool::Spare> spare = pool->second->Take(addresses_[index], CallbacksOf(index));
+  if (!spare) return nullptr;
+  child.memory->Connect(std::move(spare->socket));
+  return std::move(spare->process);
+}
+
 bool Cluster::MayReplace(size_t index) {
-  if (index >= router() || options_.serve.recovery_limit.count() == 0) return false;
+  if (index >= router() || !ReplacesWorkers()) return false;
   const MutexLock lock(mutex_);
   Child& child = children_[index];
   // A worker that ends in good order was told to, and has told the router.
@@ -189,11 +238,19 @@ bool Cluster::MayReplace(size_t index) {
 absl::Status Cluster::Replace(size_t index) {
   Child& child = children_[index];
   child.process.reset();  // waits for its reader
+  ChildExit exit;
   {
     const MutexLock lock(mutex_);
-    child.log->Say(fmt::format("the process {}; another one takes its place",
-                               std::exchange(child.exit, std::nullopt)->Describe()));
+    exit = *std::exchange(child.exit, std::nullopt);
     child.stopped_since.reset();
+  }
+  if (child.memory != nullptr) child.memory->End(exit);
+  std::unique_ptr<ChildProcess> spare = TakeSpare(index);
+  child.log->Say(fmt::format("the process {}; {} takes its place", exit.Describe(),
+                             spare != nullptr ? "a spare" : "another one"));
+  if (spare != nullptr) {
+    child.process = std::move(spare);
+    return absl::OkStatus();
   }
   return Spawn(index);
 }
@@ -246,6 +303,9 @@ absl::Status Cluster::Wait() {
     if (event.kind == Event::kLine && event.child == router() &&
         event.line.starts_with(kReplaceLine)) {
       KillWorkerAt(std::string_view(event.line).substr(kReplaceLine.size()));
+    }
+    if (event.kind == Event::kLine && event.child == router() && event.line == kRestoredLine) {
+      FillSpares();
     }
     if (event.kind == Event::kFlight) SignalAll(0, children_.size(), SIGUSR1);
   }
@@ -305,6 +365,7 @@ void Cluster::KillAll() {
   // Each reset() waits for its child and its reader thread. All children are signalled first, so
   // that they end in parallel.
   SignalAll(0, children_.size(), SIGKILL);
+  spares_.clear();
   for (Child& child : children_) child.process.reset();
 }
 

@@ -3,6 +3,7 @@
 
 #include <chrono>
 #include <cstdint>
+#include <map>
 #include <memory>
 #include <optional>
 #include <string>
@@ -12,6 +13,8 @@
 #include "absl/status/statusor.h"
 #include "cli/launch/child_log.h"
 #include "cli/launch/child_process.h"
+#include "cli/launch/memory_place.h"
+#include "cli/launch/spare_pool.h"
 #include "common/closable_queue.h"
 #include "common/flags/serve_flags.h"
 #include "common/flags/worker_flags.h"
@@ -26,6 +29,7 @@ struct ClusterOptions {
   std::string device = "cpu";
   std::vector<uint32_t> devices;  // GPU of each stage; empty: stage i uses GPU i
   WorkerFlags worker;             // passed on to every worker
+  uint32_t n_spares = 0;          // workers that wait for a place, per device
   // 0: an equal share of the cores, or all cores if there are fewer than four per stage.
   uint32_t threads_per_worker = 0;
   // NUMA nodes of this machine. If the stages divide evenly among them, each stage runs on one
@@ -86,14 +90,21 @@ class Cluster {
     // stopped it may continue it.
     std::optional<Clock::time_point> stopped_since;
     std::vector<Clock::time_point> deaths;  // the last ones
+    std::unique_ptr<MemoryPlace> memory;    // of workers that are replaced; null: none
   };
 
+  bool ReplacesWorkers() const { return options_.serve.recovery_limit.count() > 0; }
   absl::Status SpawnWorkers();
   absl::Status SpawnRouter(const std::vector<std::string>& stages);
   absl::Status Add(const std::string& name, const std::string& program,
                    std::vector<std::string> args);
   // Starts the child's program.
   absl::Status Spawn(size_t index);
+  ChildCallbacks CallbacksOf(size_t index);
+  // Starts as many spares as are missing. A failure is logged: the cluster works without them.
+  void FillSpares();
+  // A spare for this worker's place. Null: none waits.
+  std::unique_ptr<ChildProcess> TakeSpare(size_t index);
   // Whether a worker that died may be replaced.
   bool MayReplace(size_t index);
   absl::Status Replace(size_t index);
@@ -127,6 +138,9 @@ class Cluster {
   const std::string secret_;
   std::vector<std::string> addresses_;  // of the workers, once they listen
   std::vector<Child> children_;         // workers by stage, then the router
+  ChildLog spare_log_;
+  // By their arguments, which are those of the workers that they can replace.
+  std::map<std::vector<std::string>, std::unique_ptr<SparePool>> spares_;
   Mutex mutex_;
   ClosableQueue<Event> events_;  // never closed
 };

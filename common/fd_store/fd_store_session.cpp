@@ -14,6 +14,7 @@ namespace {
 Packet Answer(FdStore& store, Packet packet) {
   v1::FdStoreRequest request;
   v1::FdStoreResponse response;
+  response.set_outcome(v1::FD_STORE_OUTCOME_REFUSED);
   Packet answer;
   if (!request.ParseFromString(packet.bytes)) request.Clear();
   if (request.has_keep() && packet.fd.valid()) {

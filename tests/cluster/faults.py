@@ -1,4 +1,5 @@
 """Fault injection: load, and the observable effects while a process or a thread of a cluster is stopped."""
+import os
 import pathlib
 import re
 import threading
@@ -69,10 +70,36 @@ class Load:
             thread.join()
 
 
+def _arguments(pid):
+    return pathlib.Path(f"/proc/{pid}/cmdline").read_text().split("\0")
+
+
 def _option(pid, name):
     """The value of a running program's option."""
-    arguments = pathlib.Path(f"/proc/{pid}/cmdline").read_text().split("\0")
+    arguments = _arguments(pid)
     return arguments[arguments.index(name) + 1]
+
+
+def _listen(pid):
+    """The address of a worker; empty: a spare without a place. ValueError: it is ending."""
+    if "--spare" not in _arguments(pid):
+        return _option(pid, "--listen")
+    ports = _local_ports(pid)
+    return f"127.0.0.1:{ports[0]}" if ports else ""
+
+
+def _local_ports(pid):
+    """The TCP ports of 127.0.0.1 on which a process listens."""
+    sockets = {os.readlink(fd) for fd in pathlib.Path(f"/proc/{pid}/fd").iterdir() if fd.is_symlink()}
+    rows = [line.split() for line in pathlib.Path(f"/proc/{pid}/net/tcp").read_text().splitlines()[1:]]
+    return [int(row[1].split(":")[1], 16) for row in rows
+            if row[3] == "0A" and row[1].startswith("0100007F:") and f"socket:[{row[9]}]" in sockets]
+
+
+def spares(cluster):
+    """Pids of workers that wait for a place."""
+    return [pid for pid, name in children_of(cluster.process.pid)
+            if name == "stagecoach-work" and "--spare" in _arguments(pid) and not _local_ports(pid)]
 
 
 def pids(cluster):
@@ -83,13 +110,13 @@ def pids(cluster):
     first_ones = []
     for pid in (pid for pid, name in children if name == "stagecoach-work"):
         try:
-            listen = _option(pid, "--listen")
-        except (FileNotFoundError, ProcessLookupError, ValueError):  # it is ending
+            listen = _listen(pid)
+        except (FileNotFoundError, ProcessLookupError, PermissionError, ValueError):  # it is ending
             continue
         # A replacement listens at its predecessor's address. The first ones started in stage order.
         if listen in stages:
             stages[listen] = pid
-        else:
+        elif listen:
             first_ones.append(pid)
     return router, [pid or (first if first in first_ones else None)
                     for pid, first in zip(stages.values(), cluster.first_workers, strict=True)]

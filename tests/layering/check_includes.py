@@ -48,7 +48,7 @@ ALLOWED = {
                              "common/trace", "proto"],
     "router": ["router/access", "router/frontend", "router/frontend/http", "router/text", "router/scheduler", "router/dispatch",
                "common", "common/config", "common/flags", "common/flight", "common/metrics", "common/rpc", "common/trace"],
-    "cli/launch": ["common", "common/flags"],
+    "cli/launch": ["common", "common/fd_store", "common/flags"],
     "cli/check": ["router/sizing", "worker/model", "worker/loader", "kernels", "common", "common/config", "common/model",
                   "common/text", "common/gguf", "proto"],
     "cli/doctor": ["cli/check", "kernels/cpu", "common"],
