@@ -23,6 +23,7 @@ void AddGenerate(CLI::App& app, Command& command);
 void AddBatch(CLI::App& app, Command& command);
 void AddChat(CLI::App& app, Command& command);
 void AddBench(CLI::App& app, Command& command);
+void AddDrill(CLI::App& app, Command& command);
 void AddCheck(CLI::App& app, Command& command);
 void AddPlan(CLI::App& app, Command& command);
 void AddDoctor(CLI::App& app, Command& command);

@@ -20,6 +20,7 @@ int main(int argc, char** argv) {
   AddChat(app, command);
   AddBatch(app, command);
   AddBench(app, command);
+  AddDrill(app, command);
   AddCheck(app, command);
   AddPlan(app, command);
   AddDoctor(app, command);

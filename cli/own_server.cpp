@@ -11,13 +11,15 @@
 
 namespace stagecoach::cli {
 
-ServerChoice::ServerChoice() {
+launch::ClusterOptions OwnCluster() {
+  launch::ClusterOptions cluster;
   cluster.program_dir = ProgramDir();
   cluster.log_level = "warning";
   cluster.echo_logs = false;
   cluster.serve.grpc = "127.0.0.1:0";
   cluster.serve.metrics = "127.0.0.1:0";
   cluster.serve.http = "off";
+  return cluster;
 }
 
 void AddServerFlags(CLI::App& app, ServerChoice& choice) {

@@ -15,10 +15,12 @@ class App;
 
 namespace stagecoach::cli {
 
+// A cluster for one command: it does not echo logs, and listens on free ports.
+launch::ClusterOptions OwnCluster();
+
 struct ServerChoice {
-  Connection connection;           // used if cluster.model is empty
-  launch::ClusterOptions cluster;  // does not echo logs; listens on free ports
-  ServerChoice();
+  Connection connection;  // used if cluster.model is empty
+  launch::ClusterOptions cluster = OwnCluster();
 };
 
 // Adds --server with its connection flags, or --model with the launcher's flags.

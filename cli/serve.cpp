@@ -13,6 +13,7 @@
 #include "cli/command.h"
 #include "cli/launch/cluster.h"
 #include "cli/serve_options.h"
+#include "common/flags/checks.h"
 #include "common/log.h"
 #include "common/log_writer.h"
 #include "common/process.h"
@@ -101,6 +102,13 @@ void AddServe(CLI::App& app, Command& command) {
                    "Least severe level that router and workers log")
       ->type_name("LEVEL")
       ->check(CLI::IsMember({"trace", "debug", "info", "warning", "error"}))
+      ->capture_default_str();
+  serve
+      ->add_option("--spares", options->n_spares,
+                   "Worker processes that wait for a lost stage's place, for each device, and so "
+                   "shorten a recovery. They hold no weights and no KV cache")
+      ->type_name("N")
+      ->check(Between(0, 256))
       ->capture_default_str();
   AddServeFlags(*serve, options->serve);
   serve->callback([options, &command] {

@@ -23,8 +23,8 @@ void AddStageFlags(CLI::App& app, launch::ClusterOptions& options) {
       ->check(CLI::IsMember({"cpu", "cuda"}))
       ->capture_default_str();
   app.add_option("--devices", options.devices,
-                 "CUDA device of each stage, such as 0,1,4 (default: stage 0 uses GPU 0, stage 1 "
-                 "GPU 1, ...)")
+                 "CUDA device of each stage, such as 0,1,4; with --replicas, those of the first "
+                 "replica, then those of the next one, and so on (default: 0,1,2,...)")
       ->type_name("N,N...")
       ->delimiter(',')
       ->allow_extra_args(false);
@@ -33,7 +33,7 @@ void AddStageFlags(CLI::App& app, launch::ClusterOptions& options) {
   app.get_option("--disturb")->group("");
   app.add_option("--threads-per-worker", options.threads_per_worker,
                  "Compute threads of each worker (default: an equal share of the cores; all cores "
-                 "if there are fewer than four per stage)")
+                 "of its replica if there are fewer than four per stage)")
       ->type_name("N")
       ->check(MoreThanZero());
 }

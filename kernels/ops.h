@@ -22,12 +22,17 @@
 #include <memory>
 #include <span>
 #include <string>
+#include <string_view>
+#include <utility>
 #include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "common/check.h"
 #include "common/dtype.h"
+#include "common/status.h"
 #include "kernels/op_args.h"
+#include "kernels/shared_buffer.h"
 
 namespace stagecoach::kernels {
 
@@ -136,12 +141,40 @@ class Ops {
 
   // Example: "cpu (AVX2, 2 threads)".
   virtual std::string Describe() const = 0;
+  // Names what decides the bits of the results, beside the arguments: two Ops with the same id
+  // compute the same bits. Example: "cpu-1 AVX2".
+  virtual std::string Numerics() const = 0;
 
   // Device memory, zeroed. RESOURCE_EXHAUSTED if there is not enough.
   virtual absl::StatusOr<Buffer> Allocate(size_t bytes) = 0;
+  // Like Allocate, but another process can map the memory. It starts at a multiple of 256 bytes.
+  // UNIMPLEMENTED if the device has no such memory.
+  virtual absl::StatusOr<SharedBuffer> AllocateShared(size_t) {
+    return absl::UnimplementedError("this device has no memory that outlives a process");
+  }
+  // Maps memory of AllocateShared, made by any process on the same device for the same number of
+  // bytes, with its contents. `fd` stays the caller's.
+  virtual absl::StatusOr<Buffer> MapShared(int /*fd*/, size_t /*bytes*/) {
+    return absl::UnimplementedError("this device has no memory that outlives a process");
+  }
+
+  // This memory of AllocateShared is complete, and is read often from now on.
+  virtual void Settle(const Buffer& /*memory*/) {}
+
   // Memory for the keys and values of KvLayers. Each layer's k and v start at a multiple of 256
   // bytes in it.
-  virtual absl::StatusOr<Buffer> AllocateKv(size_t bytes) { return Allocate(bytes); }
+  absl::StatusOr<Buffer> AllocateKv(size_t bytes) {
+    SC_ASSIGN_OR_RETURN(Buffer memory, Allocate(bytes));
+    SC_RETURN_IF_ERROR(AdoptKv(memory, "").status());
+    return memory;
+  }
+  // Makes `memory` a place for keys and values. Returns the device's notes about it, as bytes.
+  // notes: those of the process that filled the memory; empty: the memory is new.
+  // INVALID_ARGUMENT if they are none for this memory.
+  virtual absl::StatusOr<std::string> AdoptKv(const Buffer& /*memory*/,
+                                              std::string_view /*notes*/) {
+    return "";
+  }
   // Host memory that the device can write: pinned memory on CUDA, with undefined contents. It is
   // the target of DownloadLater and of Sample.
   virtual absl::StatusOr<Buffer> AllocateHost(size_t bytes) { return Allocate(bytes); }
@@ -175,8 +208,12 @@ class Ops {
   }
 
   // Allocates a matrix of one dtype for PackRows. RESOURCE_EXHAUSTED if there is not enough memory.
-  virtual absl::StatusOr<Matrix> NewMatrix(int32_t rows, int32_t cols, DType dtype) = 0;
-  // Bytes that NewMatrix allocates for the same arguments.
+  absl::StatusOr<Matrix> NewMatrix(int32_t rows, int32_t cols, DType dtype) {
+    SC_CHECK(rows > 0 && cols > 0);
+    SC_ASSIGN_OR_RETURN(Buffer memory, Allocate(MatrixBytes(rows, cols, dtype)));
+    return Matrix{std::move(memory), dtype, rows, cols};
+  }
+  // Bytes of a matrix's memory.
   virtual size_t MatrixBytes(int32_t rows, int32_t cols, DType dtype) const = 0;
   // Fills rows [first_row, first_row + n_rows) of `matrix` from row-major host memory and converts
   // them to the matrix's dtype. Several calls may fill one matrix (q, k and v; gate and up).
@@ -188,7 +225,13 @@ class Ops {
   virtual bool Keeps(gguf::TensorType) const { return false; }
   // REQUIRES: Keeps() every part's encoding; cols is a multiple of each encoding's block size;
   // every part but the last has a multiple of kPartRows rows.
-  virtual absl::StatusOr<Matrix> NewMatrix(std::span<const MatrixPart>, int32_t /*cols*/) {
+  absl::StatusOr<Matrix> NewMatrix(std::span<const MatrixPart> parts, int32_t cols) {
+    SC_ASSIGN_OR_RETURN(Buffer memory, Allocate(MatrixBytes(parts, cols)));
+    return MatrixOf(std::move(memory), parts, cols);
+  }
+  // The same in given memory of MatrixBytes, which may hold such a matrix already.
+  virtual absl::StatusOr<Matrix> MatrixOf(Buffer /*memory*/, std::span<const MatrixPart>,
+                                          int32_t /*cols*/) {
     return absl::UnimplementedError("this device keeps no weights as stored");
   }
   virtual size_t MatrixBytes(std::span<const MatrixPart>, int32_t /*cols*/) const { return 0; }
@@ -250,6 +293,13 @@ class Ops {
     static_cast<void>(on);
     return absl::OkStatus();
   }
+
+  // What rehearsals have found, as bytes for UseTuning in another process of the same build on the
+  // same device. Empty: the device does not tune.
+  virtual std::string Tuning() const { return ""; }
+  // Takes over another process's tuning, so that a rehearsal has less to find. INVALID_ARGUMENT if
+  // the bytes do not fit this process; it then has the tuning that it had.
+  virtual absl::Status UseTuning(std::string_view) { return absl::OkStatus(); }
 
   // Waits for all queued work. Returns the first failure since the previous Synchronize, if any,
   // and clears it.

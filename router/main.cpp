@@ -9,8 +9,9 @@
 #include <cstdio>
 #include <cstdlib>
 #include <filesystem>
-#include <functional>
+#include <memory>
 #include <string>
+#include <string_view>
 #include <thread>
 #include <utility>
 #include <vector>
@@ -23,27 +24,25 @@
 #include "common/log.h"
 #include "common/log_writer.h"
 #include "common/metrics/metrics_server.h"
-#include "common/metrics/stage_collector.h"
 #include "common/process.h"
 #include "common/rpc/internal_access.h"
 #include "common/status.h"
 #include "common/trace/otlp_exporter.h"
 #include "router/access/access.h"
 #include "router/dispatch/grammar_client.h"
-#include "router/dispatch/pipeline_client.h"
-#include "router/dispatch/pipeline_keeper.h"
 #include "router/dispatch/pipeline_setup.h"
-#include "router/dispatch/pipeline_watch.h"
-#include "router/dispatch/recovery_metrics.h"
 #include "router/dispatch/stage_stats.h"
-#include "router/dispatch/stall_metrics.h"
 #include "router/frontend/frontend.h"
 #include "router/frontend/grpc_server.h"
 #include "router/frontend/http/http_server.h"
 #include "router/frontend/throughput_log.h"
-#include "router/scheduler/scheduler.h"
+#include "router/journal/journal_metrics.h"
+#include "router/launcher_lines.h"
+#include "router/replicas/replica_set.h"
+#include "router/served_pipelines.h"
 #include "router/stall_switch.h"
 #include "router/stop_request.h"
+#include "router/succession.h"
 #include "router/text/grammar_params.h"
 
 namespace stagecoach::router {
@@ -70,78 +69,22 @@ std::string ServedName(const Flags& flags) {
   return flags.model;
 }
 
-SchedulerConfig MakeSchedulerConfig(const ServeFlags& serve, const ModelSpec& spec,
-                                    const Pipeline& pipeline) {
-  SchedulerConfig config{serve.scheduler};
-  // More microbatches than stages would only wait for one another.
-  const size_t n_stages = pipeline.stages.size();
-  config.n_microbatches = static_cast<int32_t>(
-      serve.microbatches == 0 ? n_stages : std::min<size_t>(serve.microbatches, n_stages));
-  config.max_sequences = pipeline.config.max_sequences();
-  config.max_batched_tokens = pipeline.config.max_batched_tokens();
-  config.max_prefill_chunk = pipeline.config.max_prefill_chunk();
-  config.break_even_rows = pipeline.on_gpus ? kGpuBreakEvenRows : kCpuBreakEvenRows;
-  config.max_model_len = pipeline.kv.max_model_len;
-  for (size_t g = 0; g < spec.kv_groups.size(); ++g) {
-    config.kv_groups.push_back(
-        {.window = spec.kv_groups[g].window, .n_blocks = pipeline.kv.n_blocks[g]});
-  }
-  config.epoch = pipeline.lease.epoch();
-  return config;
-}
-
-// The StepCost of each stage starts with the time of the largest step, measured during the load.
-std::vector<StallWatch::Stage> WatchedStages(const Pipeline& pipeline) {
-  const auto n_rows = static_cast<uint64_t>(pipeline.config.max_batched_tokens());
-  const StepSize largest{.n_rows = n_rows,
-                         .n_pairs = n_rows,
-                         .n_logits = static_cast<uint64_t>(pipeline.config.max_sequences())};
-  std::vector<StallWatch::Stage> stages;
-  for (size_t i = 0; i < pipeline.stages.size(); ++i) {
-    const PipelineStage& stage = pipeline.stages[i];
-    stages.push_back({.name = fmt::format("stage {} ({})", i, stage.address),
-                      .cost = StepCost(largest, std::chrono::duration_cast<StepCost::Duration>(
-                                                    stage.largest_step))});
-  }
-  return stages;
-}
-
-FrontendOptions MakeFrontendOptions(const ServeFlags& serve, const Pipeline& pipeline,
-                                    SpanSink* spans, const PipelineWatch* watch,
-                                    const PipelineKeeper* keeper, const ThreadWatch* thread_watch) {
+FrontendOptions MakeFrontendOptions(const ServeFlags& serve, const Pipelines& pipelines,
+                                    SpanSink* spans, const ThreadWatch* thread_watch,
+                                    Journal* journal) {
   FrontendOptions options;
-  options.stalled = [watch] { return watch->Read().stalled; };
-  options.router_stalled = [keeper, thread_watch] {
-    const std::string recovering = keeper->Read().recovering;
-    return recovering.empty() ? thread_watch->Stalled() : recovering;
+  options.journal = journal;
+  options.stalled = [&pipelines] { return StalledStages(pipelines); };
+  options.not_ready = [&pipelines, thread_watch] {
+    const std::string stalled = thread_watch->Stalled();
+    return stalled.empty() ? TroubleOfAll(pipelines) : stalled;
   };
   options.max_prompts = static_cast<size_t>(serve.scheduler.max_waiting);
-  options.max_choices = options.max_prompts + pipeline.config.max_sequences();
+  options.max_choices = options.max_prompts + pipelines.front()->pipeline().config.max_sequences();
   options.request_memory_bytes = serve.request_memory_bytes;
   options.streams = serve.streams;
   options.traces = {.spans = spans, .sample_ratio = serve.trace_sample_ratio};
   return options;
-}
-
-std::vector<v1::StageStatus> StageStatuses(const Pipeline& pipeline) {
-  std::vector<v1::StageStatus> statuses;
-  for (const PipelineStage& stage : pipeline.stages) {
-    v1::StageStatus& status = statuses.emplace_back();
-    status.set_address(stage.address);
-    status.set_first_layer(stage.layers.first);
-    status.set_n_layers(stage.layers.count);
-    status.set_device(stage.device);
-  }
-  return statuses;
-}
-
-// Asks whoever started this router to replace the stages that are stalled: they would never answer.
-void AskToReplace(const std::vector<std::string>& addresses,
-                  const std::vector<std::string>& stalled) {
-  for (size_t i = 0; i < stalled.size(); ++i) {
-    if (!stalled[i].empty()) fmt::print("replace {}\n", addresses[i]);
-  }
-  std::fflush(stdout);
 }
 
 // Closed connections tell the clients: an error message would need the stalled thread, and so would
@@ -163,6 +106,7 @@ absl::Status Serve(const Flags& flags, StopRequest& stop) {
   SC_ASSIGN_OR_RETURN(const std::shared_ptr<Access> access, Access::Read(flags.serve.access));
   SC_ASSIGN_OR_RETURN(const InternalAccess internal, ReadInternalAccess(flags.internal));
   SC_RETURN_IF_ERROR(CheckAddresses(flags.serve));
+  SC_ASSIGN_OR_RETURN(const std::unique_ptr<Journal> journal, OpenJournal(flags.serve));
   SC_ASSIGN_OR_RETURN(const std::string model_dir, ResolveModelDir(flags.model));
   SC_ASSIGN_OR_RETURN(ServedModel model,
                       ReadServedModel(model_dir, ServedName(flags), flags.serve.chat_template));
@@ -174,16 +118,19 @@ absl::Status Serve(const Flags& flags, StopRequest& stop) {
                  std::string(model.grammars.status().message()));
   }
   const ModelSpec spec = model.spec;
-  const PipelineOptions pipeline_options{.model_dir = model_dir,
-                                         .addresses = flags.stages,
-                                         .access = internal,
-                                         .flags = flags.serve.load,
-                                         .token_table = std::move(token_table),
-                                         .terminal = isatty(STDERR_FILENO) == 1};
-  SC_ASSIGN_OR_RETURN(const Pipeline pipeline, SetUpPipeline(spec, pipeline_options));
-  model.max_model_len = pipeline.kv.max_model_len;
-  model.max_logprobs = pipeline.config.max_logprobs();
-  model.dtype = DTypeName(DTypeOf(pipeline.config).value_or(model.spec.stored_dtype));
+  PipelineOptions common{.model_dir = model_dir,
+                         .addresses = {},
+                         .access = internal,
+                         .flags = flags.serve.load,
+                         .token_table = std::move(token_table),
+                         .terminal = isatty(STDERR_FILENO) == 1 && flags.serve.replicas == 1};
+  if (journal != nullptr) common.lease_holder = journal->router().lease_holder();
+  SC_ASSIGN_OR_RETURN(const std::vector<PipelineOptions> pipeline_options,
+                      SplitStages(flags.stages, flags.serve.replicas, common));
+  SC_ASSIGN_OR_RETURN(std::vector<Pipeline> set_up, SetUpAll(spec, pipeline_options));
+  model.max_model_len = set_up.front().kv.max_model_len;
+  model.max_logprobs = set_up.front().config.max_logprobs();
+  model.dtype = DTypeName(DTypeOf(set_up.front().config).value_or(model.spec.stored_dtype));
 
   // Declared before the objects that end streams, because it receives their spans.
   std::shared_ptr<OtlpExporter> spans;
@@ -191,75 +138,70 @@ absl::Status Serve(const Flags& flags, StopRequest& stop) {
     spans = std::make_shared<OtlpExporter>(
         OtlpOptions{.endpoint = endpoint, .service = "stagecoach-router"});
   }
-  PipelineWatch watch(WatchedStages(pipeline), {.end = flags.serve.stall_limit});
-  StallSwitch stall_switch;
-  const auto connect = [&](const v1::Lease& lease) {
-    return MakePipelineClient(
-        flags.stages, lease,
-        {.on_draining = [&stop](const std::string& stage) { stop.StageDrains(stage); },
-         .flight = flight,
-         .vocab_size = spec.vocab_size,
-         .watch = &watch,
-         .on_stall = [&stall_switch](bool stalled) { stall_switch.SetStages(stalled); }},
-        internal);
-  };
-  PipelineKeeperHooks hooks{.connect = connect,
-                            .on_change =
-                                [&](const absl::Status& loss) {
-                                  if (!loss.ok()) AskToReplace(flags.stages, watch.Read().stalled);
-                                  stall_switch.SetRecovering(!loss.ok());
-                                },
-                            .on_lost = [&stop](const absl::Status& status) { stop.Stop(status); }};
-  if (flags.serve.recovery_limit.count() > 0) {
-    hooks.restore = [&](const std::stop_token& stopping) -> absl::StatusOr<v1::Lease> {
-      // Its workers are about to end, too.
-      if (stop.requested()) return absl::CancelledError("the router is shutting down");
-      return RestorePipeline(spec, pipeline_options, pipeline, flags.serve.recovery_limit,
-                             stopping);
-    };
+  StallSwitch stall_switch(set_up.size());
+  LauncherLines launcher_lines(set_up.size());
+  std::atomic<size_t> n_pipelines{set_up.size()};  // without those that are lost for good
+  Pipelines pipelines;
+  std::vector<ReplicaOptions> replicas;
+  for (size_t i = 0; i < set_up.size(); ++i) {
+    pipelines.push_back(std::make_unique<ServedPipeline>(
+        ServedPipeline::Context{
+            .replica = i,
+            .spec = &spec,
+            .flags = &flags.serve,
+            .flight = i == 0 ? flight : nullptr,  // its records are those of one pipeline
+            .stop = &stop,
+            .stall_switch = &stall_switch,
+            .launcher_lines = &launcher_lines,
+            .on_gone =
+                [i, &stop, &n_pipelines](const absl::Status& loss) {
+                  const size_t n_left = --n_pipelines;
+                  if (n_left == 0) return stop.Stop(loss);
+                  spdlog::error("replica {} is lost for good, and {} are left: {}", i, n_left,
+                                std::string(loss.message()));
+                }},
+        pipeline_options[i], std::move(set_up[i])));
+    const ServedPipeline& pipeline = *pipelines.back();
+    replicas.push_back({.config = pipeline.MakeSchedulerConfig(),
+                        .client = pipelines.back()->client(),
+                        .is_stalled = [&pipeline] { return pipeline.is_stalled(); }});
   }
-  PipelineKeeper keeper(pipeline.lease, std::move(hooks));
   if (model.grammars.ok()) {
-    model.grammars = MakeGrammarCache(
-        (*model.grammars)->vocabulary(),
-        MakeGrammarClient(
-            flags.stages.back(),
-            [&keeper](uint64_t failed_epoch) { return keeper.AwaitLease(failed_epoch); },
-            internal));
+    model.grammars = MakeGrammarCache((*model.grammars)->vocabulary(), GrammarPreparer(pipelines));
   }
-  SC_ASSIGN_OR_RETURN(std::unique_ptr<Scheduler> scheduler,
-                      Scheduler::Start(MakeSchedulerConfig(flags.serve, spec, pipeline), &keeper));
+  SC_ASSIGN_OR_RETURN(std::unique_ptr<ReplicaSet> scheduler, ReplicaSet::Start(replicas));
   ThreadWatch thread_watch({.end = flags.serve.stall_limit});
   const std::string name = model.name;
   Frontend frontend(
-      MakeFrontendOptions(flags.serve, pipeline, spans.get(), &watch, &keeper, &thread_watch),
-      std::move(model), StageStatuses(pipeline), scheduler.get());
+      MakeFrontendOptions(flags.serve, pipelines, spans.get(), &thread_watch, journal.get()),
+      std::move(model), StageStatuses(pipelines), scheduler.get());
   // The scheduler's sinks post to the frontend's threads, which call the scheduler. So it must stop
   // before these threads end, and be destroyed after them.
   const absl::Cleanup stop_scheduler = [&] {
     frontend.StopAccepting();
     thread_watch.End();
     scheduler->Stop();
+    if (journal != nullptr) journal->Stop();
   };
   std::vector<ThreadWatch::Asked> asked = frontend.AskTextThreads();
-  asked.push_back(ThreadWatch::AskScheduler(scheduler.get()));
+  for (const auto& one : scheduler->schedulers()) {
+    asked.push_back(ThreadWatch::AskScheduler(one.get()));
+  }
   thread_watch.Begin(
       std::move(asked),
       {.on_change = [&stall_switch](bool stalled) { stall_switch.SetThreads(stalled); },
        .on_lost = EndForThread});
-  const auto scheduler_metrics = std::make_shared<SchedulerCollector>(scheduler.get(), name);
-  const StageStats stage_stats = MakeStageStats(flags.stages, std::chrono::seconds(2), internal);
-  const auto stage_metrics = std::make_shared<StageCollector>(
-      stage_stats, StageCollector::Labels{{"model_name", name}, {"engine", kEngine}});
-  const auto stall_metrics = std::make_shared<StallCollector>(
-      [&watch] { return watch.Read(); },
-      StallCollector::Labels{{"model_name", name}, {"engine", kEngine}});
-  const auto recovery_metrics = std::make_shared<RecoveryCollector>(
-      [&keeper] { return keeper.Read(); },
-      RecoveryCollector::Labels{{"model_name", name}, {"engine", kEngine}});
+  if (journal != nullptr) ContinueStreams(frontend, *journal);
   std::vector<std::shared_ptr<prometheus::Collectable>> sources = {
-      scheduler_metrics, frontend.metrics().collectable(), stage_metrics, stall_metrics,
-      recovery_metrics};
+      frontend.metrics().collectable()};
+  for (size_t i = 0; i < pipelines.size(); ++i) {
+    for (auto& source : pipelines[i]->Export(scheduler->schedulers()[i].get(), name)) {
+      sources.push_back(std::move(source));
+    }
+  }
+  const auto journal_metrics = std::make_shared<JournalCollector>(
+      [&journal] { return journal->Read(); }, JournalCollector::Labels{{"model_name", name}});
+  if (journal != nullptr) sources.push_back(journal_metrics);
   if (spans != nullptr) sources.push_back(MakeTraceMetrics(spans));
   absl::Status reason;
   {
@@ -273,7 +215,7 @@ absl::Status Serve(const Flags& flags, StopRequest& stop) {
           http, http::HttpServer::Start({.address = flags.serve.http,
                                          .cors_origins = flags.serve.cors,
                                          .limits = http::HttpLimits(flags.serve.http_limits)},
-                                        access, &frontend, sources, MakeStageLoads(stage_stats)));
+                                        access, &frontend, sources, LoadsOfAll(pipelines)));
     }
     SC_ASSIGN_OR_RETURN(const std::string metrics_address,
                         ServeMetrics(flags.serve.metrics, sources));
@@ -284,12 +226,13 @@ absl::Status Serve(const Flags& flags, StopRequest& stop) {
     std::string addresses;
     if (grpc != nullptr) addresses += " grpc=" + grpc->address();
     if (http != nullptr) addresses += " http=" + http->address();
+    const Pipeline& first = pipelines.front()->pipeline();
     spdlog::info(
-        "serving {},{}, max_model_len {}, {} stages, {} sequences, at most {} tokens per step",
-        name, addresses, pipeline.kv.max_model_len, pipeline.stages.size(),
-        pipeline.config.max_sequences(), pipeline.config.max_batched_tokens());
-    fmt::print("ready{} metrics={} kv_blocks={}\n", addresses, metrics_address,
-               pipeline.kv.kv_blocks);
+        "serving {},{}, max_model_len {}, {} replicas of {} stages, each with {} sequences and at "
+        "most {} tokens per step",
+        name, addresses, first.kv.max_model_len, pipelines.size(), first.stages.size(),
+        first.config.max_sequences(), first.config.max_batched_tokens());
+    fmt::print("ready{} metrics={} kv_blocks={}\n", addresses, metrics_address, first.kv.kv_blocks);
     std::fflush(stdout);
 
     {
@@ -311,12 +254,11 @@ absl::Status Serve(const Flags& flags, StopRequest& stop) {
     if (grpc != nullptr) grpc->Shutdown(kWriteGrace);
     if (http_end.joinable()) http_end.join();
   }
-  scheduler_metrics->Detach();
-  stage_metrics->Detach();
-  stall_metrics->Detach();
-  recovery_metrics->Detach();
+  for (const auto& pipeline : pipelines) pipeline->Detach();
+  journal_metrics->Detach();
   thread_watch.End();
   scheduler->Stop();
+  if (journal != nullptr && reason.ok()) journal->StopInOrder();
   if (spans != nullptr) spans->Stop();  // the metrics server keeps it alive
   return reason;
 }
@@ -338,7 +280,9 @@ int main(int argc, char** argv) {
                  "local Hugging Face cache")
       ->required()
       ->type_name("DIR");
-  app.add_option("--stages", flags.stages, "Addresses of the workers, in stage order")
+  app.add_option("--stages", flags.stages,
+                 "Addresses of the workers, in stage order; with --replicas, those of the first "
+                 "replica, then those of the next one, and so on")
       ->required()
       ->delimiter(',')
       ->type_name("HOST:PORT,...");

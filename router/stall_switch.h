@@ -1,24 +1,34 @@
-// Whether the router must not get new requests: a stage or a thread is stalled, or a lost stage is
-// being replaced.
+// Whether the router must not get new requests: one of its threads is stalled, or every pipeline
+// has a stalled stage or is lost.
 #pragma once
 
+#include <algorithm>
 #include <functional>
 #include <utility>
+#include <vector>
 
 #include "absl/base/thread_annotations.h"
 #include "common/mutex.h"
 
 namespace stagecoach::router {
 
-// Forwards stall changes, of stages, of the whole pipeline and of the router's threads, to a server
-// that lives shorter than the watches.
+// Forwards changes, of pipelines and of the router's threads, to a server that lives shorter than
+// the watches. Thread-safe.
 class StallSwitch {
  public:
   using Listener = std::function<void(bool stalled)>;
 
-  void SetStages(bool stalled) { Set(&StallSwitch::stages_, stalled); }
-  void SetThreads(bool stalled) { Set(&StallSwitch::threads_, stalled); }
-  void SetRecovering(bool recovering) { Set(&StallSwitch::recovering_, recovering); }
+  explicit StallSwitch(size_t n_pipelines) : pipelines_(n_pipelines) {}
+
+  void SetStalled(size_t pipeline, bool stalled) {
+    Set([&]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) { pipelines_[pipeline].stalled = stalled; });
+  }
+  void SetLost(size_t pipeline, bool lost) {
+    Set([&]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) { pipelines_[pipeline].lost = lost; });
+  }
+  void SetThreads(bool stalled) {
+    Set([&]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) { threads_ = stalled; });
+  }
 
   // Calls the listener with the current state, then with every change while this object lives.
   class Listening {
@@ -40,20 +50,27 @@ class StallSwitch {
   };
 
  private:
-  void Set(bool StallSwitch::* which, bool stalled) {
+  struct PipelineTrouble {
+    bool stalled = false;
+    bool lost = false;
+  };
+
+  template <typename Change>
+  void Set(const Change& change) {
     const MutexLock lock(mutex_);
-    this->*which = stalled;
+    change();
     if (listener_) listener_(Any());
   }
   bool Any() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
-    return stages_ || threads_ || recovering_;
+    return threads_ || std::all_of(pipelines_.begin(), pipelines_.end(), [](const auto& pipeline) {
+             return pipeline.stalled || pipeline.lost;
+           });
   }
 
   Mutex mutex_;
   Listener listener_ ABSL_GUARDED_BY(mutex_);
-  bool stages_ ABSL_GUARDED_BY(mutex_) = false;
+  std::vector<PipelineTrouble> pipelines_ ABSL_GUARDED_BY(mutex_);
   bool threads_ ABSL_GUARDED_BY(mutex_) = false;
-  bool recovering_ ABSL_GUARDED_BY(mutex_) = false;
 };
 
 }  // namespace stagecoach::router

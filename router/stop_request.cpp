@@ -3,6 +3,7 @@
 #include <spdlog/spdlog.h>
 
 #include <cstdlib>
+#include <string>
 
 #include "common/log_writer.h"
 
@@ -26,8 +27,8 @@ void StopRequest::Stop(const absl::Status& cause) {
   changed_.notify_one();
 }
 
-void StopRequest::StageDrains(const std::string& stage) {
-  spdlog::info("{} is shutting down, so the pipeline stops", stage);
+void StopRequest::StageDrains(const absl::Status& draining) {
+  spdlog::info("{}, so the pipeline stops", std::string(draining.message()));
   Stop(absl::OkStatus());
 }
 

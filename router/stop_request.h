@@ -2,7 +2,6 @@
 #pragma once
 
 #include <atomic>
-#include <string>
 #include <thread>
 
 #include "absl/base/thread_annotations.h"
@@ -27,8 +26,8 @@ class StopRequest {
   // OK: finish what runs, then end. Otherwise the pipeline is lost for this reason; the first loss
   // counts.
   void Stop(const absl::Status& cause);
-  // A stage must shut down: acts like a signal to this process.
-  void StageDrains(const std::string& stage);
+  // A stage must shut down, and is not replaced: acts like a signal to this process.
+  void StageDrains(const absl::Status& draining);
 
   // Not OK: the pipeline is lost, even if a signal came first.
   absl::Status loss() const;

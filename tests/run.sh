@@ -103,19 +103,19 @@ venv() {
   cp tests/requirements.txt "$stamp"
 }
 
-# go_tool MODULE@VERSION: builds the tool once into build/tools. Tests that need a tool are skipped if it is not
-# available.
+# go_tool PACKAGE@VERSION [NAME]: builds the tool once into build/tools, as NAME. Tests that need a tool are skipped if it
+# is not available.
 go_tool() {
-  local name=${1%@*}
-  name=${name##*/}
+  local package=${1%@*}
+  local name=${2:-${package##*/}}
   [ -x "build/tools/$name" ] && return
   say "$name"
   if ! command -v go >/dev/null; then
     echo "no Go here: the tests with $name are skipped"
     return
   fi
-  GOBIN="$PWD/build/tools" CGO_ENABLED=0 go install -trimpath -ldflags '-s -w' "$1" ||
-    echo "$name cannot be built: its tests are skipped"
+  GOBIN="$PWD/build/tools/new" CGO_ENABLED=0 go install -trimpath -ldflags '-s -w' "$1" &&
+    mv "build/tools/new/${package##*/}" "build/tools/$name" || echo "$name cannot be built: its tests are skipped"
 }
 
 install_node_client() {
@@ -168,6 +168,7 @@ stage_cluster() {
   venv
   command -v grpcurl >/dev/null || go_tool github.com/fullstorydev/grpcurl/cmd/grpcurl@v1.9.3
   go_tool github.com/rakyll/hey@v0.1.4
+  go_tool github.com/Shopify/toxiproxy/v2/cmd/server@v2.12.0 toxiproxy-server
   install_node_client
   # Long files first.
   check "cluster" py_side_by_side tests/monitoring tests/gpu/test_smoke.py tests/clients tests/cluster tests/checkpoints \

@@ -17,6 +17,8 @@
 
 #include "absl/synchronization/notification.h"
 #include "absl/time/time.h"
+#include "common/fd_store/fd_packet.h"
+#include "common/fd_store/fd_store_client.h"
 #include "common/flags/flag_table.h"
 #include "common/flags/internal_flags.h"
 #include "common/flags/observation_flags.h"
@@ -32,6 +34,7 @@
 #include "common/rpc/probe_service.h"
 #include "common/rpc/server.h"
 #include "common/trace/otlp_exporter.h"
+#include "common/unique_fd.h"
 #include "common/version.h"
 #include "worker/make_ops.h"
 #include "worker/make_transport.h"
@@ -58,7 +61,9 @@ struct Flags {
   bool insecure_no_secret = false;
   int32_t n_threads = 0;
   int32_t numa_node = -1;
-  pid_t parent = 0;  // 0: not tied to a parent
+  pid_t parent = 0;       // 0: not tied to a parent
+  int memory_store = -1;  // -1: none
+  bool is_spare = false;
   WorkerFlags worker;
 };
 
@@ -175,10 +180,22 @@ int Serve(const Flags& flags, ShutdownSignals& signals) {
     LogFatal(std::string(status.message()));
     return 2;
   }
+  std::string listen = flags.listen;
+  std::optional<FdStoreClient> store;
+  if (flags.memory_store >= 0) {
+    UniqueFd socket(flags.memory_store);
+    if (flags.is_spare) {
+      transport->WarmUp();
+      const absl::StatusOr<Packet> place = ReceivePacket(socket);
+      if (!place.ok()) return 0;  // the launcher needs it no more
+      listen = place->bytes;
+    }
+    store.emplace(std::move(socket));
+  }
   DeviceLoss loss(&signals);
-  StageService service(ops->get(), n_threads, transport, StageModel::Load,
-                       {.flight = flight, .spans = spans.get()},
-                       [&loss](absl::Status status) { loss.Tell(std::move(status)); });
+  StageService service(
+      ops->get(), n_threads, transport, StageModel::Load, {.flight = flight, .spans = spans.get()},
+      [&loss](absl::Status status) { loss.Tell(std::move(status)); }, store ? &*store : nullptr);
   ProbeService probe;
   const auto stage_metrics = std::make_shared<StageCollector>(
       [&service] { return std::vector{std::optional(service.ReadStats())}; },
@@ -186,7 +203,7 @@ int Serve(const Flags& flags, ShutdownSignals& signals) {
 
   grpc::ServerBuilder builder;
   int port = 0;
-  AddInternalPort(builder, flags.listen, *access, &port);
+  AddInternalPort(builder, listen, *access, &port);
   ApplyServerDefaults(builder, kMaxInternalMessageBytes);
   NoticeLostClients(builder);
   builder.RegisterService(&service);
@@ -197,12 +214,12 @@ int Serve(const Flags& flags, ShutdownSignals& signals) {
     LogFatal(
         fmt::format("cannot listen on {}: check that the port is free and that the host is an "
                     "address of this machine",
-                    flags.listen));
+                    listen));
     return 1;
   }
   if (access->secret.empty()) {
     spdlog::warn("no --secret-file: everyone who can reach {} can use this worker",
-                 WithPort(flags.listen, port));
+                 WithPort(listen, port));
   }
   probe.SetServing(true);
   std::string metrics_field;
@@ -214,18 +231,17 @@ int Serve(const Flags& flags, ShutdownSignals& signals) {
     }
     metrics_field = fmt::format(" metrics={}", *address);
   }
-  fmt::print("listening grpc={}{}\n", WithPort(flags.listen, port), metrics_field);
+  fmt::print("listening grpc={}{}\n", WithPort(listen, port), metrics_field);
   std::fflush(stdout);
-  spdlog::info("{} ({}), listening on {}", kVersion, (*ops)->Describe(),
-               WithPort(flags.listen, port));
+  spdlog::info("{} ({}), listening on {}", kVersion, (*ops)->Describe(), WithPort(listen, port));
 
   const int signal = signals.Wait();  // 0: the device is lost
   absl::Notification released;
   bool let_go = true;
   if (signal != 0 && service.BeginDrain([&released] { released.Notify(); })) {
     spdlog::info(
-        "signal {}: waiting for the router to finish the running requests; a second signal stops "
-        "at once",
+        "signal {}: serving until the router hands this stage over or has finished the running "
+        "requests; a second signal stops at once",
         signal);
     let_go = AwaitRelease(service, released);
   }
@@ -290,6 +306,14 @@ int Main(int argc, char** argv) {
   app.add_option("--exit-with-parent", flags.parent,
                  "Exit when the process with this id, the one that started this program, exits")
       ->type_name("PID");
+  app.add_option(
+         "--memory-store", flags.memory_store,
+         "Inherited socket of the launcher's store, which holds this stage's memory for its "
+         "replacement")
+      ->type_name("FD");
+  app.add_flag("--spare", flags.is_spare,
+               "Start, and then wait on --memory-store for the address of --listen")
+      ->needs("--memory-store");
   CLI11_PARSE(app, argc, argv);
   if (flags.parent != 0) ExitWithParent(flags.parent);
   if (absl::Status status = InitLog("worker", flags.log_level, flags.observation.log_format);

@@ -18,10 +18,10 @@ constexpr std::chrono::milliseconds kProgressInterval(200);
 
 class Run {
  public:
-  Run(v1::Inference::Stub& stub, std::span<const Request> requests)
-      : stub_(stub), requests_(requests), records_(requests.size()) {}
+  Run(v1::Inference::Stub& stub, std::span<const Request> requests, const Load& load)
+      : stub_(stub), requests_(requests), load_(load), records_(requests.size()) {}
 
-  LoadResult Go(const Load& load, const ProgressFn& on_progress);
+  LoadResult Go(const ProgressFn& on_progress);
 
  private:
   class Call;
@@ -30,6 +30,7 @@ class Run {
 
   v1::Inference::Stub& stub_;
   const std::span<const Request> requests_;
+  const Load& load_;
   std::vector<RequestRecord> records_;  // a record belongs to its call until the call is done
 
   Mutex mutex_;
@@ -42,10 +43,13 @@ class Run {
 // One stream. Deletes itself when it is done.
 class Run::Call final : public grpc::ClientReadReactor<v1::GenerateResponse> {
  public:
-  Call(Run& run, size_t index) : run_(run), record_(run.records_[index]) {
+  Call(Run& run, size_t index) : run_(run), index_(index), record_(run.records_[index]) {
     v1::Inference::Stub::async_interface* async = run.stub_.async();
     const Request& request = run.requests_[index];
     record_.sent = Clock::now();
+    if (run_.load_.timeout > Clock::duration::zero()) {
+      context_->set_deadline(std::chrono::system_clock::now() + run_.load_.timeout);
+    }
     {
       const MutexLock lock(run_.mutex_);
       run_.in_flight_.emplace(this, context_);
@@ -65,6 +69,7 @@ class Run::Call final : public grpc::ClientReadReactor<v1::GenerateResponse> {
     const auto n_tokens = static_cast<uint32_t>(piece_.token_ids_size());
     if (n_tokens > 0) record_.arrivals.push_back({Clock::now(), n_tokens});
     if (piece_.has_usage()) record_.prompt_tokens = piece_.usage().prompt_tokens();
+    if (run_.load_.on_piece) run_.load_.on_piece(index_, piece_);
     {
       const MutexLock lock(run_.mutex_);
       run_.n_tokens_ += n_tokens;
@@ -91,6 +96,7 @@ class Run::Call final : public grpc::ClientReadReactor<v1::GenerateResponse> {
   }
 
   Run& run_;
+  const size_t index_;
   RequestRecord& record_;
   const std::shared_ptr<grpc::ClientContext> context_ = std::make_shared<grpc::ClientContext>();
   v1::GenerateResponse piece_;
@@ -106,10 +112,10 @@ void Run::CancelAll() {
   for (const auto& context : contexts) context->TryCancel();
 }
 
-LoadResult Run::Go(const Load& load, const ProgressFn& on_progress) {
-  const size_t room = load.concurrency == 0 ? requests_.size() : load.concurrency;
-  std::mt19937_64 rng(load.seed);
-  std::exponential_distribution<double> gap_s(load.request_rate > 0 ? load.request_rate : 1.0);
+LoadResult Run::Go(const ProgressFn& on_progress) {
+  const size_t room = load_.concurrency == 0 ? requests_.size() : load_.concurrency;
+  std::mt19937_64 rng(load_.seed);
+  std::exponential_distribution<double> gap_s(load_.request_rate > 0 ? load_.request_rate : 1.0);
   const Clock::time_point start = Clock::now();
   Clock::time_point next_send = start;
   size_t n_sent = 0;
@@ -121,7 +127,7 @@ LoadResult Run::Go(const Load& load, const ProgressFn& on_progress) {
     while (n_sent < n_all && n_sent - n_done_ < room && next_send <= Clock::now()) {
       lock.unlock();
       new Call(*this, n_sent++);
-      if (load.request_rate > 0) {
+      if (load_.request_rate > 0) {
         next_send +=
             std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double>(gap_s(rng)));
       }
@@ -131,7 +137,7 @@ LoadResult Run::Go(const Load& load, const ProgressFn& on_progress) {
     const uint64_t n_tokens = n_tokens_;
     lock.unlock();
     on_progress(n_done, n_tokens);
-    if (!is_stopped && load.stopped && load.stopped()) {
+    if (!is_stopped && load_.stopped && load_.stopped()) {
       is_stopped = true;
       n_all = n_sent;
       CancelAll();
@@ -160,7 +166,7 @@ LoadResult Run::Go(const Load& load, const ProgressFn& on_progress) {
 
 LoadResult RunLoad(v1::Inference::Stub& stub, std::span<const Request> requests, const Load& load,
                    const ProgressFn& on_progress) {
-  return Run(stub, requests).Go(load, on_progress);
+  return Run(stub, requests, load).Go(on_progress);
 }
 
 }  // namespace stagecoach::bench

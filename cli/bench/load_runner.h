@@ -35,9 +35,14 @@ struct Load {
   // as soon as `concurrency` allows.
   double request_rate = 0;
   uint64_t seed = 0;
+  // A request that takes longer ends with DEADLINE_EXCEEDED; 0: no limit.
+  Clock::duration timeout{0};
   // Called several times per second. Once it returns true, the run sends no more requests and
   // cancels those in flight. May be empty.
   std::function<bool()> stopped;
+  // Each message of the request's stream, on gRPC's threads: one call at a time for a request, but
+  // several requests at once. May be empty.
+  std::function<void(size_t request, const v1::GenerateResponse& piece)> on_piece;
 };
 
 using ProgressFn = std::function<void(size_t n_done, uint64_t n_tokens)>;

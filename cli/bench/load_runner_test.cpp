@@ -92,6 +92,25 @@ TEST_CASE("there is one record per request, in order") {
   CHECK(result.duration.count() > 0);
 }
 
+TEST_CASE("every message of a request is reported with the request's index") {
+  CountingServer server;
+  std::vector<std::vector<int32_t>> tokens(3);
+  const auto on_piece = [&](size_t request, const v1::GenerateResponse& piece) {
+    tokens[request].insert(tokens[request].end(), piece.token_ids().begin(),
+                           piece.token_ids().end());
+  };
+  RunLoad(server.stub(), Prompts({3, 0, 1}), {.on_piece = on_piece}, NoProgress);
+  CHECK(tokens == std::vector<std::vector<int32_t>>{{0, 1, 2}, {}, {0}});
+}
+
+TEST_CASE("a request that exceeds the timeout ends with an error") {
+  CountingServer server;
+  const LoadResult result = RunLoad(server.stub(), Prompts({CountingServer::kEndless}),
+                                    {.timeout = std::chrono::milliseconds(50)}, NoProgress);
+  REQUIRE(result.records.size() == 1);
+  CHECK(absl::IsDeadlineExceeded(result.records[0].status));
+}
+
 TEST_CASE("the rate sets the time between requests") {
   CountingServer server;
   const std::vector<Request> requests(20, Prompts({1}).front());

@@ -30,7 +30,9 @@ void ChildLog::Add(std::string_view line) {
   if (echo_) WriteStderr(ChildLine(format_, name_, line));
 }
 
-void ChildLog::Say(std::string_view line) const { WriteStderr(ChildLine(format_, name_, line)); }
+void ChildLog::Say(std::string_view line) const {
+  if (echo_) WriteStderr(ChildLine(format_, name_, line));
+}
 
 std::string ChildLog::Cause(const ChildExit& exit) const {
   const MutexLock lock(mutex_);

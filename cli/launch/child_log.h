@@ -17,12 +17,13 @@ class ChildLog {
  public:
   static constexpr size_t kKeptLines = 8;
 
-  // `echo`: write the lines to our standard error, under the child's name.
+  // `echo`: write the child's lines and the launcher's own to our standard error, under the child's
+  // name.
   ChildLog(std::string name, bool echo, LogFormat format = LogFormat::kText);
 
   const std::string& name() const { return name_; }
   void Add(std::string_view line);
-  // Logs a line of the launcher about the child, also if `echo` is off.
+  // Logs a line of the launcher about the child.
   void Say(std::string_view line) const;
   // Why the child ended: one line, which indented lines may follow. It is the child's own "error:
   // ..." message if it wrote one, else the exit status and the child's last lines.

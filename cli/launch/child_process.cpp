@@ -53,8 +53,8 @@ struct Pipe {
 
 class SpawnSettings {
  public:
-  // stdin_fd -1: the child's standard input is empty.
-  SpawnSettings(int stdin_fd, int stdout_fd, int stderr_fd) {
+  // stdin_fd -1: the child's standard input is empty. inherited_fd -1: none.
+  SpawnSettings(int stdin_fd, int stdout_fd, int stderr_fd, int inherited_fd) {
     SC_CHECK(posix_spawn_file_actions_init(&actions_) == 0);
     SC_CHECK(posix_spawnattr_init(&attributes_) == 0);
     if (stdin_fd < 0) {
@@ -64,7 +64,11 @@ class SpawnSettings {
     }
     posix_spawn_file_actions_adddup2(&actions_, stdout_fd, STDOUT_FILENO);
     posix_spawn_file_actions_adddup2(&actions_, stderr_fd, STDERR_FILENO);
-    posix_spawn_file_actions_addclosefrom_np(&actions_, STDERR_FILENO + 1);
+    if (inherited_fd >= 0) {
+      posix_spawn_file_actions_adddup2(&actions_, inherited_fd, ChildProcess::kInheritedFd);
+    }
+    posix_spawn_file_actions_addclosefrom_np(
+        &actions_, inherited_fd >= 0 ? ChildProcess::kInheritedFd + 1 : STDERR_FILENO + 1);
 
     sigset_t none;
     sigemptyset(&none);
@@ -116,7 +120,8 @@ absl::StatusOr<std::unique_ptr<ChildProcess>> ChildProcess::Spawn(const ChildSpe
         fmt::format("cannot write to a pipe for {}: {}", spec.program, std::strerror(errno)));
   }
   in.CloseWrite();
-  const SpawnSettings settings(spec.input.empty() ? -1 : in.read, out.write, err.write);
+  const SpawnSettings settings(spec.input.empty() ? -1 : in.read, out.write, err.write,
+                               spec.inherited_fd);
   pid_t pid = 0;
   const int error = posix_spawn(&pid, spec.program.c_str(), settings.actions(),
                                 settings.attributes(), argv.data(), environ);

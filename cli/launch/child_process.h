@@ -19,6 +19,7 @@ struct ChildSpec {
   std::string program;            // a path
   std::vector<std::string> args;  // without the program's own name
   std::string input;              // its standard input, at most 4 KiB
+  int inherited_fd = -1;          // the child gets a copy as kInheritedFd; -1: none
 };
 
 struct ChildExit {
@@ -41,9 +42,12 @@ struct ChildCallbacks {
 };
 
 // The child has its own process group (a terminal's ctrl-C does not reach it), only the standard
-// input given in its spec, default signal dispositions and none of our descriptors. Thread-safe.
+// input and the descriptor given in its spec, default signal dispositions and no other of our
+// descriptors. Thread-safe.
 class ChildProcess {
  public:
+  static constexpr int kInheritedFd = 3;
+
   // NOT_FOUND or INTERNAL if the program cannot be executed. A child that asks to be killed when
   // its parent dies is killed when the *thread* that calls Spawn ends.
   static absl::StatusOr<std::unique_ptr<ChildProcess>> Spawn(const ChildSpec& spec,

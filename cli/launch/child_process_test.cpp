@@ -112,6 +112,25 @@ TEST_CASE("A child has its own process group, no input and none of our file desc
   CHECK(fds.out() == "0 1 2 3 \n");  // 3 is the descriptor with which ls reads the folder
 }
 
+TEST_CASE("A child inherits the descriptor of its spec") {
+  int ends[2];
+  REQUIRE(pipe2(ends, O_CLOEXEC) == 0);
+  std::promise<void> ended;
+  const auto child = ChildProcess::Spawn({.program = "/bin/sh",
+                                          .args = {"-c", "echo here >&3; ls /proc/self/fd >&3"},
+                                          .inherited_fd = ends[1]},
+                                         {.on_stdout = [](std::string_view) {},
+                                          .on_stderr = [](std::string_view) {},
+                                          .on_exit = [&](const ChildExit&) { ended.set_value(); }});
+  close(ends[1]);
+  REQUIRE(child.ok());
+  ended.get_future().get();
+  char text[100] = "";
+  CHECK(read(ends[0], text, sizeof(text) - 1) > 0);
+  CHECK(std::string(text) == "here\n0\n1\n2\n3\n4\n");  // 4: with which ls reads the folder
+  close(ends[0]);
+}
+
 TEST_CASE("Destruction kills and reaps the child") {
   Shell shell("trap '' TERM INT; echo up; exec sleep 1000");
   shell.AwaitUp();

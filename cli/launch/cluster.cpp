@@ -1,18 +1,15 @@
 #include "cli/launch/cluster.h"
 
 #include <fmt/format.h>
-#include <fmt/ranges.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <csignal>
-#include <iterator>
-#include <thread>
 #include <utility>
 
+#include "absl/strings/str_split.h"
 #include "cli/launch/fields.h"
+#include "cli/launch/program_args.h"
 #include "common/check.h"
-#include "common/flags/flag_table.h"
 #include "common/secret.h"
 #include "common/status.h"
 
@@ -35,66 +32,34 @@ constexpr milliseconds kLook(500);
 // A worker that dies this often within this time is not replaced any more.
 constexpr size_t kMostDeaths = 20;
 constexpr seconds kDeathsTime(60);
-// The router asks for the replacement of a stage that is stalled.
+// A worker that died this often within that time is not killed before its stall limit any more.
+constexpr size_t kFewDeaths = 5;
+// Lines of the router, each with addresses of workers. It asks to replace those that have stalled
+// for too long, and tells which ones are stalled whenever that changes.
 constexpr std::string_view kReplaceLine = "replace ";
-
-// With few cores per stage, every stage uses all cores. A single request then has the whole machine
-// on every stage. Many requests are decoded in one microbatch, so the weights are read only once.
-bool SharesCores(const ClusterOptions& options) {
-  constexpr uint32_t kFew = 4;
-  return options.device == "cpu" && options.threads_per_worker == 0 && options.n_stages > 1 &&
-         std::thread::hardware_concurrency() < kFew * options.n_stages;
-}
-
-// If the stages divide evenly among the NUMA nodes, a stage's threads and memory are on one node.
-std::optional<int> NumaNodeOf(uint32_t stage, const ClusterOptions& options) {
-  const size_t n_nodes = options.numa_nodes.size();
-  if (options.device != "cpu" || n_nodes < 2 || options.n_stages % n_nodes != 0 ||
-      SharesCores(options)) {
-    return std::nullopt;
-  }
-  return options.numa_nodes[stage / (options.n_stages / n_nodes)];
-}
-
-uint32_t ThreadsPerWorker(const ClusterOptions& options) {
-  if (options.threads_per_worker > 0) return options.threads_per_worker;
-  const uint32_t n_cores = std::max(1u, std::thread::hardware_concurrency());
-  return SharesCores(options) ? n_cores : std::max(1u, n_cores / options.n_stages);
-}
-
-// "cpu", or "cuda:N" where N is the stage's GPU.
-std::string DeviceOf(const ClusterOptions& options, uint32_t stage) {
-  if (options.device != "cuda") return options.device;
-  return fmt::format("cuda:{}", options.devices.empty() ? stage : options.devices[stage]);
-}
-
-void Append(std::vector<std::string> more, std::vector<std::string>* args) {
-  args->insert(args->end(), std::make_move_iterator(more.begin()),
-               std::make_move_iterator(more.end()));
-}
-
-// A worker without links on a GPU takes no notice of their flags.
-WorkerFlags FlagsOfWorkers(const ClusterOptions& options) {
-  WorkerFlags flags = options.worker;
-  if (options.device != "cuda" || options.n_stages < 2) flags.transport = {};
-  return flags;
-}
+constexpr std::string_view kStalledLine = "stalled ";
+// The router says that the pipeline works again after a loss.
+constexpr std::string_view kRestoredLine = "restored";
 
 }  // namespace
 
-Cluster::Cluster(ClusterOptions options) : options_(std::move(options)), secret_(MakeSecret()) {
+Cluster::Cluster(ClusterOptions options)
+    : options_(std::move(options)),
+      secret_(MakeSecret()),
+      spare_log_("spare", options_.echo_logs, options_.log_format()) {
   SC_CHECK(options_.n_stages > 0);
   // Reader threads hold indices and not references, but the vector must not reallocate while
   // Signal() uses a child.
-  children_.reserve(options_.n_stages + 1);
+  children_.reserve(options_.n_workers() + 1);
 }
 
 Cluster::~Cluster() { KillAll(); }
 
 absl::StatusOr<Endpoints> Cluster::Start() {
-  if (!options_.devices.empty() && options_.devices.size() != options_.n_stages) {
-    return absl::InvalidArgumentError(fmt::format("--devices names {} GPUs for {} stages",
-                                                  options_.devices.size(), options_.n_stages));
+  if (!options_.devices.empty() && options_.devices.size() != options_.n_workers()) {
+    return absl::InvalidArgumentError(
+        fmt::format("--devices names {} GPUs for {} replicas of {} stages", options_.devices.size(),
+                    options_.serve.replicas, options_.n_stages));
   }
   SC_RETURN_IF_ERROR(SpawnWorkers());
   SC_ASSIGN_OR_RETURN(const std::vector<std::string> listening, AwaitLines(0, "listening "));
@@ -102,45 +67,46 @@ absl::StatusOr<Endpoints> Cluster::Start() {
     SC_ASSIGN_OR_RETURN(addresses_.emplace_back(), Field(listening[i], "grpc"));
     children_[i].spec.args[1] = addresses_.back();  // a replacement listens there too
   }
-  SC_RETURN_IF_ERROR(SpawnRouter(addresses_));
+  SC_RETURN_IF_ERROR(SpawnRouter());
   SC_ASSIGN_OR_RETURN(const std::vector<std::string> ready, AwaitLines(router(), "ready "));
   Endpoints endpoints{.ready_line = ready.front(), .grpc = ""};
   if (options_.serve.grpc != "off") {
     SC_ASSIGN_OR_RETURN(endpoints.grpc, Field(endpoints.ready_line, "grpc"));
   }
+  if (!options_.serve.journal.folder.empty()) {
+    SC_RETURN_IF_ERROR(KeepAddresses(endpoints.ready_line));
+  }
+  FillSpares();
   return endpoints;
 }
 
+absl::Status Cluster::KeepAddresses(const std::string& ready_line) {
+  ServeFlags bound = options_.serve;
+  if (bound.grpc != "off") {
+    SC_ASSIGN_OR_RETURN(bound.grpc, Field(ready_line, "grpc"));
+  }
+  if (bound.http != "off") {
+    SC_ASSIGN_OR_RETURN(bound.http, Field(ready_line, "http"));
+  }
+  SC_ASSIGN_OR_RETURN(bound.metrics, Field(ready_line, "metrics"));
+  children_[router()].spec.args = RouterArgs(options_, bound, addresses_);
+  return absl::OkStatus();
+}
+
 absl::Status Cluster::SpawnWorkers() {
-  for (uint32_t stage = 0; stage < options_.n_stages; ++stage) {
-    std::vector<std::string> args{"--listen",  "127.0.0.1:0",
-                                  "--device",  DeviceOf(options_, stage),
-                                  "--threads", fmt::format("{}", ThreadsPerWorker(options_))};
-    Append(ArgsOf(options_.serve.observation, DeclareObservationFlags), &args);
-    Append(ArgsOf(FlagsOfWorkers(options_), DeclareWorkerFlags), &args);
-    if (const std::optional<int> node = NumaNodeOf(stage, options_)) {
-      args.insert(args.end(), {"--numa-node", fmt::format("{}", *node)});
-    }
-    SC_RETURN_IF_ERROR(Add(fmt::format("worker {}", stage), "stagecoach-worker", std::move(args)));
+  for (uint32_t worker = 0; worker < options_.n_workers(); ++worker) {
+    SC_RETURN_IF_ERROR(
+        Add(WorkerName(options_, worker), "stagecoach-worker", WorkerArgs(options_, worker)));
   }
   return absl::OkStatus();
 }
 
-absl::Status Cluster::SpawnRouter(const std::vector<std::string>& stages) {
-  std::vector<std::string> args{"--model", options_.model, "--stages",
-                                fmt::format("{}", fmt::join(stages, ","))};
-  ServeFlags serve = options_.serve;
-  if (serve.microbatches == 0 && SharesCores(options_)) serve.microbatches = 1;
-  Append(ToArgs(serve), &args);
-  return Add("router", "stagecoach-router", std::move(args));
+absl::Status Cluster::SpawnRouter() {
+  return Add("router", "stagecoach-router", RouterArgs(options_, options_.serve, addresses_));
 }
 
 absl::Status Cluster::Add(const std::string& name, const std::string& program,
                           std::vector<std::string> args) {
-  args.insert(args.end(),
-              {"--log-level", options_.log_level, "--exit-with-parent", std::to_string(getpid()),
-               // Not an argument: every user of this machine can read arguments.
-               "--secret-file", "/dev/stdin"});
   Child& child = children_.emplace_back();
   child.spec = {
       .program = options_.program_dir + "/" + program, .args = std::move(args), .input = secret_};
@@ -155,55 +121,157 @@ absl::Status Cluster::Add(const std::string& name, const std::string& program,
 
 absl::Status Cluster::Spawn(size_t index) {
   Child& child = children_[index];
-  ChildLog* log = child.log.get();
-  SC_ASSIGN_OR_RETURN(
-      child.process,
-      ChildProcess::Spawn(
-          child.spec, {.on_stdout =
-                           [this, index](std::string_view line) {
-                             Post(
-                                 {.kind = Event::kLine, .child = index, .line = std::string(line)});
-                           },
-                       .on_stderr = [log](std::string_view line) { log->Add(line); },
-                       .on_exit =
-                           [this, index](const ChildExit& exit) {
-                             const MutexLock lock(mutex_);
-                             children_[index].exit = exit;
-                             Post({.kind = Event::kExit, .child = index, .line = ""});
-                           },
-                       .on_stopped = [this, index](bool stopped) { OnStopped(index, stopped); }}));
+  UniqueFd memory;
+  if (index < router() && options_.replaces_workers()) {
+    if (child.memory == nullptr) child.memory = std::make_unique<MemoryPlace>();
+    SC_ASSIGN_OR_RETURN(memory, child.memory->Connect());
+  }
+  child.spec.inherited_fd = memory.get();
+  SC_ASSIGN_OR_RETURN(child.process, ChildProcess::Spawn(child.spec, CallbacksOf(index)));
   return absl::OkStatus();
 }
 
-bool Cluster::MayReplace(size_t index) {
-  if (index >= router() || options_.serve.recovery_limit.count() == 0) return false;
-  const MutexLock lock(mutex_);
+ChildCallbacks Cluster::CallbacksOf(size_t index) {
+  ChildLog* const log = children_[index].log.get();
+  return {.on_stdout =
+              [this, index](std::string_view line) {
+                Post({.kind = Event::kLine, .child = index, .line = std::string(line)});
+              },
+          .on_stderr = [log](std::string_view line) { log->Add(line); },
+          .on_exit =
+              [this, index](const ChildExit& exit) {
+                const MutexLock lock(mutex_);
+                children_[index].exit = exit;
+                Post({.kind = Event::kExit, .child = index, .line = ""});
+              },
+          .on_stopped = [this, index](bool stopped) { OnStopped(index, stopped); }};
+}
+
+void Cluster::FillSpares() {
+  if (options_.n_spares == 0 || !options_.replaces_workers()) return;
+  for (size_t i = 0; i < router(); ++i) {
+    ChildSpec spec = children_[i].spec;
+    spec.args = SpareArgs(spec.args);
+    std::unique_ptr<SparePool>& pool = spares_[spec.args];
+    if (pool == nullptr) {
+      pool = std::make_unique<SparePool>(std::move(spec), options_.n_spares, &spare_log_);
+    }
+    if (const absl::Status status = pool->Fill(); !status.ok()) {
+      spare_log_.Say(std::string(status.message()));
+    }
+  }
+}
+
+std::unique_ptr<ChildProcess> Cluster::TakeSpare(size_t index) {
   Child& child = children_[index];
-  // A worker that ends in good order was told to, and has told the router.
-  if (child.exit->Clean() || children_[router()].exit.has_value()) return false;
-  child.deaths.push_back(Clock::now());
-  std::erase_if(child.deaths, [](Clock::time_point at) { return Clock::now() - at > kDeathsTime; });
-  return child.deaths.size() < kMostDeaths;
+  if (child.memory == nullptr) return nullptr;
+  const auto pool = spares_.find(SpareArgs(child.spec.args));
+  if (pool == spares_.end()) return nullptr;
+  std::optional<SparePool::Spare> spare = pool->second->Take(addresses_[index], CallbacksOf(index));
+  if (!spare) return nullptr;
+  child.memory->Connect(std::move(spare->socket));
+  return std::move(spare->process);
+}
+
+bool Cluster::RouterGoesOn() const {
+  const std::optional<ChildExit>& exit = children_[router()].exit;
+  // One that exits by itself has a reason, which would also be its successor's.
+  return !exit || (exit->signal != 0 && !options_.serve.journal.folder.empty());
+}
+
+bool Cluster::MayReplace(size_t index) {
+  if (index != router() && !options_.replaces_workers()) return false;
+  const MutexLock lock(mutex_);
+  // A worker that ends in good order was told to: another one takes its place, perhaps of another
+  // version.
+  if (!RouterGoesOn()) return false;
+  children_[index].deaths.push_back(Clock::now());
+  return RecentDeaths(index) < kMostDeaths;
+}
+
+size_t Cluster::RecentDeaths(size_t index) {
+  std::vector<Clock::time_point>& deaths = children_[index].deaths;
+  std::erase_if(deaths, [](Clock::time_point at) { return Clock::now() - at > kDeathsTime; });
+  return deaths.size();
+}
+
+bool Cluster::GiveUp(size_t index) {
+  if (index >= router()) return false;
+  const MutexLock lock(mutex_);
+  children_[index].is_given_up = true;
+  if (!RouterGoesOn()) return false;
+  for (size_t first = 0; first < router(); first += options_.n_stages) {
+    const auto begin = children_.begin() + static_cast<std::ptrdiff_t>(first);
+    if (std::none_of(begin, begin + options_.n_stages,
+                     [](const Child& child) { return child.is_given_up; })) {
+      children_[index].log->Say("it is not started again; the router goes on without its replica");
+      return true;
+    }
+  }
+  return false;
 }
 
 absl::Status Cluster::Replace(size_t index) {
   Child& child = children_[index];
   child.process.reset();  // waits for its reader
+  ChildExit exit;
   {
     const MutexLock lock(mutex_);
-    child.log->Say(fmt::format("the process {}; another one takes its place",
-                               std::exchange(child.exit, std::nullopt)->Describe()));
+    exit = *std::exchange(child.exit, std::nullopt);
     child.stopped_since.reset();
+  }
+  if (child.memory != nullptr) child.memory->End(exit);
+  std::unique_ptr<ChildProcess> spare = TakeSpare(index);
+  child.log->Say(fmt::format("the process {}; {} takes its place", exit.Describe(),
+                             spare != nullptr ? "a spare" : "another one"));
+  if (spare != nullptr) {
+    child.process = std::move(spare);
+    return absl::OkStatus();
   }
   return Spawn(index);
 }
 
-void Cluster::KillWorkerAt(std::string_view address) {
-  const auto found = std::find(addresses_.begin(), addresses_.end(), address);
-  if (found == addresses_.end()) return;
-  Child& child = children_[static_cast<size_t>(found - addresses_.begin())];
-  child.log->Say("the router asks for another process in this one's place");
-  child.process->Signal(SIGKILL);
+std::vector<size_t> Cluster::StagesAt(const std::string& addresses) const {
+  const std::vector<std::string> all = absl::StrSplit(addresses, ' ', absl::SkipEmpty());
+  std::vector<size_t> stages;
+  for (const std::string& address : all) {
+    const auto found = std::find(addresses_.begin(), addresses_.end(), address);
+    if (found != addresses_.end()) stages.push_back(found - addresses_.begin());
+  }
+  return stages;
+}
+
+void Cluster::Kill(size_t stage, const std::string& why) {
+  children_[stage].log->Say(why);
+  children_[stage].process->Signal(SIGKILL);
+}
+
+void Cluster::Obey(const std::string& line) {
+  if (line.starts_with(kReplaceLine)) {
+    for (const size_t stage : StagesAt(line.substr(kReplaceLine.size()))) {
+      const std::vector<Clock::time_point>& deaths = children_[stage].deaths;
+      // The process that the router found stalled is gone already.
+      if (!deaths.empty() && deaths.back() > stalled_at_) continue;
+      Kill(stage, "the router asks for another process in this one's place");
+    }
+  } else if (line.starts_with(kStalledLine)) {
+    std::vector<size_t> stages = StagesAt(line.substr(kStalledLine.size()));
+    if (!stages.empty()) stalled_at_ = Clock::now();
+    judge_.SetStalled(std::move(stages), Clock::now());
+  } else if (line == kRestoredLine) {
+    FillSpares();
+  }
+}
+
+void Cluster::LookAtStalled() {
+  const bool rests = !HasThreadIn(kIsStopped, children_[router()].process->pid()) &&
+                     std::none_of(children_.begin(), children_.end(), [](const Child& child) {
+                       return HasThreadIn(kWantsToRun, child.process->pid());
+                     });
+  for (const size_t stage : judge_.Look(rests, Clock::now())) {
+    if (RecentDeaths(stage) >= kFewDeaths) continue;
+    Kill(stage, "it is stalled, and nothing in the pipeline moves any more: it is killed");
+  }
 }
 
 void Cluster::OnStopped(size_t index, bool stopped) {
@@ -237,21 +305,26 @@ absl::StatusOr<std::vector<std::string>> Cluster::AwaitLines(size_t first,
 
 absl::Status Cluster::Wait() {
   while (true) {
-    const Event event = NextEvent();
+    const Event event = NextEvent(judge_.next_look());
     if (event.kind == Event::kStop) return StopInOrder();
     if (event.kind == Event::kExit) {
-      if (!MayReplace(event.child)) return Fail(event.child);
-      SC_RETURN_IF_ERROR(Replace(event.child));
+      if (MayReplace(event.child)) {
+        SC_RETURN_IF_ERROR(Replace(event.child));
+      } else if (!GiveUp(event.child)) {
+        return Fail(event.child);
+      }
     }
-    if (event.kind == Event::kLine && event.child == router() &&
-        event.line.starts_with(kReplaceLine)) {
-      KillWorkerAt(std::string_view(event.line).substr(kReplaceLine.size()));
-    }
+    if (event.kind == Event::kLine && event.child == router()) Obey(event.line);
     if (event.kind == Event::kFlight) SignalAll(0, children_.size(), SIGUSR1);
+    if (event.kind == Event::kSignal) children_[event.child].process->Signal(event.signal);
+    if (Clock::now() >= judge_.next_look()) LookAtStalled();
   }
 }
 
 void Cluster::RequestStop() { Post({.kind = Event::kStop, .child = 0, .line = ""}); }
+void Cluster::RequestSignal(size_t stage, int signal) {
+  Post({.kind = Event::kSignal, .child = stage, .line = "", .signal = signal});
+}
 void Cluster::RequestFlight() { Post({.kind = Event::kFlight, .child = 0, .line = ""}); }
 
 absl::Status Cluster::StopInOrder() {
@@ -305,6 +378,7 @@ void Cluster::KillAll() {
   // Each reset() waits for its child and its reader thread. All children are signalled first, so
   // that they end in parallel.
   SignalAll(0, children_.size(), SIGKILL);
+  spares_.clear();
   for (Child& child : children_) child.process.reset();
 }
 

@@ -1,8 +1,10 @@
-// The local launcher: runs one worker program per stage and a router, as children of this process.
+// The local launcher: runs one worker program per stage of each replica and a router, as children
+// of this process.
 #pragma once
 
 #include <chrono>
 #include <cstdint>
+#include <map>
 #include <memory>
 #include <optional>
 #include <string>
@@ -12,33 +14,14 @@
 #include "absl/status/statusor.h"
 #include "cli/launch/child_log.h"
 #include "cli/launch/child_process.h"
+#include "cli/launch/cluster_options.h"
+#include "cli/launch/memory_place.h"
+#include "cli/launch/spare_pool.h"
+#include "cli/launch/stall_judge.h"
 #include "common/closable_queue.h"
-#include "common/flags/serve_flags.h"
-#include "common/flags/worker_flags.h"
 #include "common/mutex.h"
 
 namespace stagecoach::launch {
-
-struct ClusterOptions {
-  std::string program_dir;  // holds stagecoach-worker and stagecoach-router
-  std::string model;
-  uint32_t n_stages = 1;
-  std::string device = "cpu";
-  std::vector<uint32_t> devices;  // GPU of each stage; empty: stage i uses GPU i
-  WorkerFlags worker;             // passed on to every worker
-  // 0: an equal share of the cores, or all cores if there are fewer than four per stage.
-  uint32_t threads_per_worker = 0;
-  // NUMA nodes of this machine. If the stages divide evenly among them, each stage runs on one
-  // node.
-  std::vector<int> numa_nodes;
-  std::string log_level = "info";
-  bool echo_logs = true;  // forward the children's logs to our standard error
-  ServeFlags serve;       // passed on to the router; the workers get `observation`
-
-  LogFormat log_format() const {
-    return serve.observation.log_format == "json" ? LogFormat::kJson : LogFormat::kText;
-  }
-};
 
 struct Endpoints {
   std::string ready_line;  // the router's line: "ready grpc=... metrics=... kv_blocks=N"
@@ -58,24 +41,28 @@ class Cluster {
   // Returns when requests can be served. CANCELLED after RequestStop. Any other error's message
   // gives the one root cause.
   absl::StatusOr<Endpoints> Start();
-  // Replaces workers that die, at the same address, for the router to use. Returns when all
-  // children have ended: OK after RequestStop; an error that gives the root cause if the router
-  // ended or a worker dies again and again; CANCELLED if a second RequestStop cut the first one
-  // short.
+  // Replaces workers that die, at the same address, for the router to use, and with a journal a
+  // router that is killed, at the same addresses. Returns when all children have ended: OK after
+  // RequestStop; an error that gives the root cause if the router ended by itself, or if it or a
+  // worker of every replica dies again and again; CANCELLED if a second RequestStop cut the first
+  // one short.
   absl::Status Wait();
   // Lets the router finish the running requests, then stops the workers. A second call kills all
   // children. Thread-safe.
   void RequestStop();
   // Makes all children write their flight recorders to files, once the cluster serves. Thread-safe.
   void RequestFlight();
+  // Sends a signal to the process of a stage, once the cluster serves. Thread-safe.
+  void RequestSignal(size_t stage, int signal);
 
  private:
   using Clock = std::chrono::steady_clock;
 
   struct Event {
-    enum Kind { kLine, kExit, kStop, kFlight, kStopped, kTimeout } kind;
+    enum Kind { kLine, kExit, kStop, kFlight, kSignal, kStopped, kTimeout } kind;
     size_t child = 0;
     std::string line;
+    int signal = 0;
   };
   struct Child {
     ChildSpec spec;  // of the process that runs, or of its replacement
@@ -86,19 +73,41 @@ class Cluster {
     // stopped it may continue it.
     std::optional<Clock::time_point> stopped_since;
     std::vector<Clock::time_point> deaths;  // the last ones
+    std::unique_ptr<MemoryPlace> memory;    // of workers that are replaced; null: none
+    bool is_given_up = false;               // it died too often
   };
 
   absl::Status SpawnWorkers();
-  absl::Status SpawnRouter(const std::vector<std::string>& stages);
+  absl::Status SpawnRouter();
+  // A router that takes this one's place will listen where this one does.
+  absl::Status KeepAddresses(const std::string& ready_line);
   absl::Status Add(const std::string& name, const std::string& program,
                    std::vector<std::string> args);
   // Starts the child's program.
   absl::Status Spawn(size_t index);
-  // Whether a worker that died may be replaced.
+  ChildCallbacks CallbacksOf(size_t index);
+  // Starts as many spares as are missing. A failure is logged: the cluster works without them.
+  void FillSpares();
+  // A spare for this worker's place. Null: none waits.
+  std::unique_ptr<ChildProcess> TakeSpare(size_t index);
+  // Whether another process may take the place of one that ended.
   bool MayReplace(size_t index);
+  // Does not start a worker again. Returns whether another replica is complete, so that the router
+  // goes on.
+  bool GiveUp(size_t index);
+  // Whether the router serves, or another one is about to take its place.
+  bool RouterGoesOn() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  // Number of deaths of the process within the last minute.
+  size_t RecentDeaths(size_t index);
   absl::Status Replace(size_t index);
-  // Kills the worker at this address, so that it is replaced.
-  void KillWorkerAt(std::string_view address);
+  // Carries out what the router asks for in a line of its standard output.
+  void Obey(const std::string& line);
+  // Looks whether the pipeline rests, and kills its stalled workers then, so that they are
+  // replaced.
+  void LookAtStalled();
+  // The stages whose workers listen at these addresses.
+  std::vector<size_t> StagesAt(const std::string& addresses) const;
+  void Kill(size_t stage, const std::string& why);
   // For each child from index `first` on, the first line of its standard output that begins with
   // `prefix`.
   absl::StatusOr<std::vector<std::string>> AwaitLines(size_t first, const std::string& prefix);
@@ -120,13 +129,18 @@ class Cluster {
   absl::Status StopInOrder();
   void KillAll();
 
-  size_t router() const { return options_.n_stages; }
+  size_t router() const { return options_.n_workers(); }
 
   const ClusterOptions options_;
   // New for each start; the router authenticates to its workers with it.
   const std::string secret_;
   std::vector<std::string> addresses_;  // of the workers, once they listen
-  std::vector<Child> children_;         // workers by stage, then the router
+  std::vector<Child> children_;         // workers by replica and stage, then the router
+  ChildLog spare_log_;
+  // By their arguments, which are those of the workers that they can replace.
+  std::map<std::vector<std::string>, std::unique_ptr<SparePool>> spares_;
+  StallJudge judge_;
+  Clock::time_point stalled_at_;  // when the router last told of stalled workers
   Mutex mutex_;
   ClosableQueue<Event> events_;  // never closed
 };

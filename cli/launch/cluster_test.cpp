@@ -4,11 +4,14 @@
 
 #include <algorithm>
 #include <catch2/catch_test_macros.hpp>
+#include <csignal>
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
 #include <set>
 #include <sstream>
+
+#include "absl/strings/match.h"
 
 namespace stagecoach::launch {
 namespace {
@@ -38,6 +41,11 @@ class Programs {
     std::stringstream text;
     text << std::ifstream(dir_ / "log").rdbuf();
     return text.str();
+  }
+  pid_t PidIn(const std::string& file) const {
+    pid_t pid = 0;
+    std::ifstream(dir_ / file) >> pid;
+    return pid;
   }
   ClusterOptions Options(uint32_t n_stages) const {
     ClusterOptions options;
@@ -74,7 +82,8 @@ TEST_CASE("Programs get their arguments and stop in order") {
   CHECK(cluster.Wait().ok());
   const std::string of_all = "--log-level info --exit-with-parent " + std::to_string(getpid()) +
                              " --secret-file /dev/stdin";
-  CHECK(programs.Log() == "worker --listen 127.0.0.1:0 --device cpu --threads 3 " + of_all +
+  CHECK(programs.Log() == "worker --listen 127.0.0.1:0 --device cpu --threads 3 --memory-store 3 " +
+                              of_all +
                               "\n"
                               "router --model some/model --stages 127.0.0.1:1 --max-sequences 5 " +
                               of_all +
@@ -117,7 +126,7 @@ TEST_CASE("Workers get flags of links only if there are links between GPUs") {
     const std::string of_links =
         " --transport host --nccl-setting NCCL_A=1 --nccl-setting NCCL_B=2";
     const std::string wanted = " --flight-recorder off --log-format json --batch-invariant" +
-                               (device == "cuda" ? of_links : "") + " --log-level";
+                               (device == "cuda" ? of_links : "") + " --memory-store 3 --log-level";
     std::istringstream log(programs.Log());
     int n_told = 0;
     for (std::string line; std::getline(log, line);) {
@@ -152,6 +161,28 @@ TEST_CASE("Stages are spread over NUMA nodes if they divide evenly") {
       CHECK(lines.empty());
     }
   }
+}
+
+TEST_CASE("Replicas have all stages, and their workers come one replica after the other") {
+  Programs programs;
+  programs.Write("stagecoach-worker", "say $4; echo listening grpc=127.0.0.1:${4#cuda:}; hold");
+  programs.Write("stagecoach-router", kRouter);
+  ClusterOptions options = programs.Options(2);
+  options.device = "cuda";
+  options.devices = {4, 5, 6, 7};
+  options.serve.replicas = 2;
+  {
+    Cluster cluster(options);
+    REQUIRE(cluster.Start().ok());
+  }
+  for (const char* gpu : {"cuda:4\n", "cuda:5\n", "cuda:6\n", "cuda:7\n"}) {
+    CHECK(programs.Log().find(gpu) != std::string::npos);
+  }
+  CHECK(programs.Log().find("--stages 127.0.0.1:4,127.0.0.1:5,127.0.0.1:6,127.0.0.1:7 "
+                            "--replicas 2 ") != std::string::npos);
+  options.devices.pop_back();
+  CHECK(Cluster(options).Start().status().message() ==
+        "--devices names 3 GPUs for 2 replicas of 2 stages");
 }
 
 TEST_CASE("All programs of one start share a new secret, which no argument shows") {
@@ -211,12 +242,82 @@ TEST_CASE("If a program dies while serving, the whole cluster ends") {
   CHECK(cluster.Wait().message() == "router exited with code 4; it last wrote:\n  last words");
 }
 
+// A worker whose second start ends the router, so that Wait returns.
+constexpr char kReplacedOnce[] =
+    "say worker; test -e begun && kill $(cat router); touch begun; echo $$ >worker;"
+    "trap 'exit 0' TERM; echo listening grpc=127.0.0.1:1; hold";
+
+TEST_CASE("A stalled worker is killed and replaced when nothing in the pipeline wants to run") {
+  Programs programs;
+  programs.Write("stagecoach-worker", kReplacedOnce);
+  programs.Write("stagecoach-router",
+                 "trap 'exit 0' TERM; echo $$ >router; echo ready grpc=127.0.0.1:2;"
+                 "echo stalled 127.0.0.1:1; hold");
+  Cluster cluster(programs.Options(1));
+  REQUIRE(cluster.Start().ok());
+  CHECK(absl::StartsWith(cluster.Wait().message(), "router exited with code 0"));
+  CHECK(programs.Log() == "worker\nworker\n");
+}
+
+TEST_CASE("A stalled worker that was replaced already is not replaced again for the same stall") {
+  Programs programs;
+  programs.Write("stagecoach-worker",
+                 "say worker; test -e begun && echo >again; touch begun;"
+                 "trap 'exit 0' TERM; echo listening grpc=127.0.0.1:1; hold");
+  programs.Write("stagecoach-router",
+                 "mkfifo again; echo ready grpc=127.0.0.1:2; echo stalled 127.0.0.1:1;"
+                 "read -r line <again; echo replace 127.0.0.1:1; exit 4");
+  Cluster cluster(programs.Options(1));
+  REQUIRE(cluster.Start().ok());
+  CHECK(cluster.Wait().message() == "router exited with code 4");
+  CHECK(programs.Log() == "worker\nworker\n");
+}
+
+TEST_CASE("A worker that ends in good order is replaced") {
+  Programs programs;
+  programs.Write("stagecoach-worker", kReplacedOnce);
+  programs.Write("stagecoach-router",
+                 "trap 'exit 0' TERM; echo $$ >router; echo ready grpc=127.0.0.1:2; hold");
+  Cluster cluster(programs.Options(1));
+  REQUIRE(cluster.Start().ok());
+  REQUIRE(kill(programs.PidIn("worker"), SIGTERM) == 0);
+  CHECK(absl::StartsWith(cluster.Wait().message(), "router exited with code 0"));
+  CHECK(programs.Log() == "worker\nworker\n");
+}
+
+TEST_CASE("With a journal, a killed router is replaced at the same addresses") {
+  Programs programs;
+  programs.Write("stagecoach-worker", kWorker);
+  programs.Write("stagecoach-router",
+                 "say router $*; [ -e killed ] && exit 4; >killed;"
+                 "echo ready grpc=127.0.0.1:2 metrics=127.0.0.1:3; kill -9 $$");
+  ClusterOptions options = programs.Options(1);
+  options.serve.journal.folder = "folder";
+  Cluster cluster(options);
+  REQUIRE(cluster.Start().ok());
+  CHECK(cluster.Wait().message() == "router exited with code 4");
+  CHECK(programs.Log().find("router --model some/model --stages 127.0.0.1:1 --grpc 127.0.0.1:2 "
+                            "--metrics 127.0.0.1:3 --journal folder --log-level") !=
+        std::string::npos);
+}
+
 TEST_CASE("A stop during startup ends the startup") {
   Programs programs;
   programs.Write("stagecoach-worker", "hold");
   Cluster cluster(programs.Options(2));
   cluster.RequestStop();
   CHECK(absl::IsCancelled(cluster.Start().status()));
+}
+
+TEST_CASE("A requested signal reaches the process of its stage only") {
+  Programs programs;
+  programs.Write("stagecoach-worker", kWorker);
+  programs.Write("stagecoach-router", kRouter);
+  Cluster cluster(programs.Options(2));
+  REQUIRE(cluster.Start().ok());
+  cluster.RequestSignal(1, SIGKILL);
+  cluster.RequestStop();
+  CHECK(cluster.Wait().message() == "worker 1 was killed by signal 9 (Killed)");
 }
 
 TEST_CASE("A second stop does not wait for the router") {

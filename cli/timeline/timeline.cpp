@@ -15,6 +15,12 @@ std::string LaneName(const FlightLog& log) {
   return log.role == FlightRole::kRouter ? "router" : fmt::format("stage {}", log.stage);
 }
 
+// The first time of a step; 0: none is known.
+int64_t BeginOf(const FlightLog& log, const FlightStep& step) {
+  const bool recovers = log.role == FlightRole::kRouter && step.at(kFlightLost) != 0;
+  return recovers ? step.at(kFlightLost) : step.at(FlightTime::kKnown);
+}
+
 // Adds the spans of one step. A span whose end was not recorded ends when the file was written.
 void AddSpans(const FlightLog& log, const FlightStep& step, int64_t start_ns,
               std::vector<Span>* spans) {
@@ -32,6 +38,7 @@ void AddSpans(const FlightLog& log, const FlightStep& step, int64_t start_ns,
     spans->push_back(span);
   };
   if (log.role == FlightRole::kRouter) {
+    add(Doing::kRecover, step.at(kFlightLost), step.at(kFlightRejoined));
     add(Doing::kDispatch, step.at(kFlightPlanned), step.at(kFlightDispatched));
     add(Doing::kInFlight, step.at(kFlightDispatched), step.at(kFlightResult));
     return;
@@ -49,6 +56,8 @@ const char* Name(Doing doing) {
       return "dispatch";
     case Doing::kInFlight:
       return "in flight";
+    case Doing::kRecover:
+      return "recovery";
     case Doing::kWaitInput:
       return "wait for input";
     case Doing::kCompute:
@@ -79,10 +88,10 @@ absl::StatusOr<Timeline> MakeTimeline(const std::vector<FlightLog>& logs, uint64
   };
   for (const auto& [place, log] : chosen) {
     for (const FlightStep& step : log->steps) {
-      const int64_t known = step.at(FlightTime::kKnown);
-      if (!wanted(step) || known == 0) continue;
-      if (timeline.start_unix_ns == 0 || known < timeline.start_unix_ns) {
-        timeline.start_unix_ns = known;
+      const int64_t begin = BeginOf(*log, step);
+      if (!wanted(step) || begin == 0) continue;
+      if (timeline.start_unix_ns == 0 || begin < timeline.start_unix_ns) {
+        timeline.start_unix_ns = begin;
       }
     }
   }

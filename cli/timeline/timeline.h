@@ -14,12 +14,15 @@ namespace stagecoach::timeline {
 enum class Doing : uint8_t {
   kDispatch,   // router: planned, not yet sent
   kInFlight,   // router: sent, no result yet
+  kRecover,    // router: a stage was lost; begins before the first step of an epoch
   kWaitInput,  // stage: ready for the step, its input has not arrived
   kCompute,
   kSend,  // stage: the next stage's queue is full
 };
 // Display name, for example "compute".
 const char* Name(Doing doing);
+// Whether the router does it. It works on several steps at a time.
+constexpr bool IsRouters(Doing doing) { return doing <= Doing::kRecover; }
 
 struct Span {
   uint64_t step = 0;

@@ -55,7 +55,7 @@ std::string ToChromeTrace(const Timeline& timeline) {
     events.emplace_back(Metadata("process_name", i, "name", json::value(name)));
     events.emplace_back(Metadata("process_sort_index", i, "sort_index", i));
     for (const Span& span : lane.spans) {
-      const bool overlaps = span.doing == Doing::kDispatch || span.doing == Doing::kInFlight;
+      const bool overlaps = IsRouters(span.doing);
       json::object event = Event(span, i, overlaps ? "b" : "X");
       if (!overlaps) {
         event["dur"] = Microseconds(span.end_ns - span.begin_ns);

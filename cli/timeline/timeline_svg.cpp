@@ -45,6 +45,7 @@ text { font: 12px system-ui, sans-serif; fill: #1f2328; }
 .wait { fill: #e6b450; }
 .send, .dispatch { fill: #bc4c00; }
 .flight { fill: #b6c2cf; }
+.recovery { fill: #cf222e; }
 .open { stroke: #cf222e; stroke-width: 2; stroke-dasharray: 4 2; }
 @media (prefers-color-scheme: dark) {
   text { fill: #e6edf3; }
@@ -58,6 +59,7 @@ text { font: 12px system-ui, sans-serif; fill: #1f2328; }
   .wait { fill: #9e7a1f; }
   .send, .dispatch { fill: #db6d28; }
   .flight { fill: #465363; }
+  .recovery { fill: #da3633; }
   .open { stroke: #ff7b72; }
 }
 )";
@@ -68,6 +70,8 @@ const char* ClassOf(const Span& span) {
       return "dispatch";
     case Doing::kInFlight:
       return "flight";
+    case Doing::kRecover:
+      return "recovery";
     case Doing::kWaitInput:
       return "wait";
     case Doing::kSend:
@@ -77,10 +81,6 @@ const char* ClassOf(const Span& span) {
   }
   if (span.n_prefill_tokens == 0) return "decode";
   return span.n_decode_tokens == 0 ? "prefill" : "mixed";
-}
-
-bool IsRouters(const Span& span) {
-  return span.doing == Doing::kDispatch || span.doing == Doing::kInFlight;
 }
 
 std::string Duration(int64_t ns) {
@@ -139,7 +139,7 @@ class Drawing {
     std::vector<int64_t> rows;
     std::map<uint64_t, size_t> row_of;
     for (const Span& span : lane.spans) {
-      if (!IsRouters(span)) {
+      if (!IsRouters(span.doing)) {
         DrawBar(span, y, kRow);
         continue;
       }
@@ -182,13 +182,14 @@ class Drawing {
   }
 
   static void DrawLegend(std::string* out) {
-    constexpr std::array<std::array<const char*, 2>, 6> kEntries = {
+    constexpr std::array<std::array<const char*, 2>, 7> kEntries = {
         {{"prefill", "compute: prompts"},
          {"decode", "compute: decodes"},
          {"mixed", "compute: both"},
          {"wait", "wait for input"},
          {"send", "send"},
-         {"flight", "in flight"}}};
+         {"flight", "in flight"},
+         {"recovery", "recovery"}}};
     double x = 12;
     for (const auto& [name, text] : kEntries) {
       *out += fmt::format(

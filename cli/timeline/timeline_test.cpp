@@ -73,6 +73,21 @@ TEST_CASE("only the last steps of the newest epoch are drawn") {
   }
 }
 
+TEST_CASE("an epoch that repairs a loss begins with the recovery") {
+  std::vector<FlightLog> logs = TwoStages();
+  logs[1].steps[0].times[static_cast<size_t>(kFlightLost)] = kStart + 100;
+  logs[1].steps[0].times[static_cast<size_t>(kFlightRejoined)] = kStart + 900;
+  const auto timeline = MakeTimeline(logs, 100);
+  REQUIRE(timeline.ok());
+  CHECK(timeline->start_unix_ns == kStart + 100);
+  const Span& recovery = timeline->lanes[0].spans[0];
+  CHECK(recovery.doing == Doing::kRecover);
+  CHECK(recovery.begin_ns == 0);
+  CHECK(recovery.end_ns == 800);
+  CHECK(ToSvg(*timeline).find("class=\"recovery\"") != std::string::npos);
+  CHECK(MakeTimeline(logs, 1)->lanes[0].spans[0].doing == Doing::kDispatch);
+}
+
 TEST_CASE("if one stage has two files, the newer one is used") {
   std::vector<FlightLog> logs = TwoStages();
   logs.push_back(Log(FlightRole::kStage, 0, {Step(1, {2500, 3000, 3100, 8000, 8900})}));

@@ -106,6 +106,18 @@ void DeclareStreamLimits(FlagTable& table, StreamLimits& limits) {
       ->capture_default_str();
 }
 
+void DeclareJournalFlags(FlagTable& table, JournalFlags& flags) {
+  table
+      .Add("--journal", flags.folder,
+           "Folder for the journal of resumable streams. A router that is killed is started again, "
+           "takes over the loaded workers and goes on with the streams. On a local file system; "
+           "one router per folder (default: streams end with the router)")
+      ->type_name("DIR");
+  table.AddSize("--journal-size", flags.max_bytes,
+                "Largest size of the journal; the oldest streams are given up when it is full "
+                "[256MiB]");
+}
+
 }  // namespace
 
 void DeclareFrontEndFlags(FlagTable& table, FrontEndFlags& flags) {
@@ -125,6 +137,7 @@ void DeclareFrontEndFlags(FlagTable& table, FrontEndFlags& flags) {
       ->type_name("ORIGIN");
   DeclareHttpLimits(table, flags.http_limits);
   DeclareStreamLimits(table, flags.streams);
+  DeclareJournalFlags(table, flags.journal);
 }
 
 absl::Status CheckAddresses(const FrontEndFlags& flags) {

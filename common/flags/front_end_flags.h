@@ -45,6 +45,12 @@ struct StreamLimits {
   bool operator==(const StreamLimits&) const = default;
 };
 
+struct JournalFlags {
+  std::string folder;  // empty: resumable streams end with the router
+  size_t max_bytes = 256 << 20;
+  bool operator==(const JournalFlags&) const = default;
+};
+
 struct FrontEndFlags {
   std::string grpc = "127.0.0.1:9000";     // HOST:PORT; port 0: any free one; "off"
   std::string metrics = "127.0.0.1:9001";  // HOST:PORT; port 0: any free one
@@ -54,6 +60,7 @@ struct FrontEndFlags {
   std::vector<std::string> cors;  // origins of web pages; "*": all
   HttpLimitFlags http_limits;
   StreamLimits streams;
+  JournalFlags journal;
   bool operator==(const FrontEndFlags&) const = default;
 };
 

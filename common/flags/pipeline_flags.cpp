@@ -117,6 +117,13 @@ void DeclareSchedulerFlags(FlagTable& table, PipelineFlags& flags) {
                   "Keep computed KV blocks until their memory is needed. A prompt with the same "
                   "prefix as an earlier one is then computed only from where they differ [on]");
   table
+      .Add("--replicas", flags.replicas,
+           "Pipelines with the same model behind one router, each with all stages. A request goes "
+           "to the one that has computed most of its prompt and has least to do")
+      ->type_name("N")
+      ->check(Between(1, 64))
+      ->capture_default_str();
+  table
       .Add("--microbatches", flags.microbatches,
            "Groups into which the running sequences are divided for decoding, so that all stages "
            "work at the same time. If there are several, one more is used while prompts fill the "
@@ -127,9 +134,11 @@ void DeclareSchedulerFlags(FlagTable& table, PipelineFlags& flags) {
 
 void DeclareStallFlags(FlagTable& table, PipelineFlags& flags) {
   table
-      .AddSeconds("--stall-limit", flags.stall_limit,
-                  "Seconds without a sign of life from a stage, or without the end of an overdue "
-                  "step, after which the stage is lost. Stalls are logged at once")
+      .AddSeconds(
+          "--stall-limit", flags.stall_limit,
+          "Seconds without a sign of life from a stage, or without the end of an overdue "
+          "step, after which the stage is lost. Stalls are logged at once, and `serve` replaces "
+          "a stage at once that would never go on")
       ->check(CLI::Range(1, 86'400));
   table
       .AddSeconds("--recovery-limit", flags.recovery_limit,

@@ -45,6 +45,7 @@ struct SchedulerFlags {
 
 struct PipelineFlags {
   LoadFlags load;
+  uint32_t replicas = 1;      // pipelines with the same model
   std::string chat_template;  // a Jinja file; empty: the checkpoint's template
   SchedulerFlags scheduler;
   uint32_t microbatches = 0;             // that compute at the same time; 0: one per stage

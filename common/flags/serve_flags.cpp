@@ -36,6 +36,11 @@ absl::Status CheckServeFlags(const ServeFlags& flags) {
     return absl::InvalidArgumentError(
         "--grpc off leaves no way in: give --http HOST:PORT, or leave gRPC on");
   }
+  if (!flags.journal.folder.empty() && flags.streams.keep.count() == 0) {
+    return absl::InvalidArgumentError(
+        "--journal keeps resumable streams, but --resume-time 0 allows none: leave one of them "
+        "out");
+  }
   if (flags.http_limits.max_body_bytes > flags.request_memory_bytes) {
     return absl::InvalidArgumentError(
         fmt::format("--http-max-body {} is more than --request-memory {}, the memory for all "

@@ -46,6 +46,7 @@ TEST_CASE("The launcher passes every flag on to the router") {
   flags.request_memory_bytes = 98765432;
   flags.streams.max_bytes = 12346;
   flags.streams.max_streams = 78;
+  flags.journal = {.folder = "a folder", .max_bytes = 12345};
   config.set_kv_memory_bytes(123456789);
   config.set_memory_fraction(0.3F);
   config.set_max_model_len(2048);
@@ -57,6 +58,7 @@ TEST_CASE("The launcher passes every flag on to the router") {
   config.set_adapter_dir("/");  // a folder that exists
   flags.scheduler.plan_ahead = false;
   flags.scheduler.prefix_cache = false;
+  flags.replicas = 2;
   flags.microbatches = 3;
   flags.scheduler.max_waiting = 0;
   flags.scheduler.max_waiting_tokens = 12345;

@@ -21,6 +21,10 @@ enum class FlightTime : size_t { kKnown, kBegan, kInput, kComputed, kSent };
 inline constexpr FlightTime kFlightPlanned = FlightTime::kKnown;
 inline constexpr FlightTime kFlightDispatched = FlightTime::kBegan;
 inline constexpr FlightTime kFlightResult = FlightTime::kInput;
+// On a router, the first step of an epoch that repairs a loss also has the times of the loss and of
+// the moment at which all stages had joined again.
+inline constexpr FlightTime kFlightLost = FlightTime::kComputed;
+inline constexpr FlightTime kFlightRejoined = FlightTime::kSent;
 inline constexpr size_t kFlightTimes = 6;  // one is spare
 
 enum class FlightRole : uint64_t { kRouter, kStage };

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "catch2/catch_test_macros.hpp"
+#include "common/metrics/metrics_page.h"
 
 namespace stagecoach {
 namespace {
@@ -102,6 +103,17 @@ TEST_CASE("invalid requests for the page are refused") {
   CHECK(Socket().Get(port, "/metrics", "Host: evil.example\r\n").starts_with("HTTP/1.1 403 "));
   CHECK(Socket().Get(port, "/metrics", "X: " + std::string(20'000, 'x') + "\r\n").empty());
   CHECK(Socket().Get(port, "/metrics?x=y", "", "HEAD").ends_with("\r\n\r\n"));
+}
+
+TEST_CASE("A metric of several sources is declared once") {
+  const auto source = [](const std::string& engine) {
+    auto registry = std::make_shared<prometheus::Registry>();
+    prometheus::BuildGauge().Name("running").Register(*registry).Add({{"engine", engine}}).Set(1);
+    return registry;
+  };
+  CHECK(MetricsPage({source("0"), source("1")}) ==
+        "# TYPE running gauge\n"
+        "running{engine=\"0\"} 1\nrunning{engine=\"1\"} 1\n");
 }
 
 }  // namespace

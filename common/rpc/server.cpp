@@ -12,7 +12,7 @@ namespace stagecoach {
 namespace {
 
 constexpr int kKeepaliveMs = 10'000;
-constexpr int kFirstReconnectMs = 100, kLastReconnectMs = 1'000;
+constexpr int kFirstReconnectMs = 20, kLastReconnectMs = 200;
 constexpr int kReconnectTimeoutMs = 5'000;  // of one attempt
 
 }  // namespace
@@ -50,7 +50,8 @@ grpc::ChannelArguments ClientDefaults(int max_message_bytes) {
   // One process may hold several channels to one worker. On a shared connection they would block
   // each other.
   args.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);
-  // A worker that is replaced is found at once; gRPC's own pauses grow to two minutes.
+  // A worker that is replaced is found soon, while all streams wait; gRPC's own pauses grow to two
+  // minutes.
   args.SetInt(GRPC_ARG_INITIAL_RECONNECT_BACKOFF_MS, kFirstReconnectMs);
   args.SetInt(GRPC_ARG_MIN_RECONNECT_BACKOFF_MS, kReconnectTimeoutMs);
   args.SetInt(GRPC_ARG_MAX_RECONNECT_BACKOFF_MS, kLastReconnectMs);

@@ -90,6 +90,7 @@ args:
   {{- with .maxBatchedTokens }}
   - --max-batched-tokens={{ . | int }}
   {{- end }}
+  - --recovery-limit={{ .recoverySeconds | int }}
   - --max-waiting={{ .maxWaiting | int }}
   - --max-waiting-tokens={{ .maxWaitingTokens | int64 }}
   {{- with .microbatches }}

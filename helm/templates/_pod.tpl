@@ -19,6 +19,11 @@ annotations:
 - {{- include "stagecoach.stageContainer" (list (index $ 0) $i) | nindent 2 }}
   {{- if index $ 1 }}
   restartPolicy: Always
+  {{- else }}
+  # A pipeline that is deleted as a whole must hear of that first from its router's end, not from a worker that leaves.
+  lifecycle:
+    preStop:
+      sleep: {seconds: {{ add (index $ 0).Values.router.deregisterSeconds 5 }}}
   {{- end }}
 {{- end }}
 {{- end }}
@@ -39,7 +44,7 @@ securityContext:
   fsGroup: {{ .runAsUser | int }}
   fsGroupChangePolicy: OnRootMismatch
   seccompProfile: {type: RuntimeDefault}
-{{- /* A worker that gets SIGTERM waits until its router has finished the streams, so it needs the same time. */}}
+{{- /* A worker that gets SIGTERM while its router stops waits until the streams have finished, so it needs the same time. */}}
 terminationGracePeriodSeconds: {{ add .router.deregisterSeconds .router.longestStreamSeconds 60 }}
 {{- with .image.pullSecrets }}
 imagePullSecrets:

@@ -34,6 +34,10 @@ int CoresOfThisProcess() {
   return std::max(1, CPU_COUNT(&set));
 }
 
+// Version of the results, for Numerics(). Raise it with a change after which some result has other
+// bits.
+constexpr int kNumericsVersion = 1;
+
 class CpuOps final : public Ops {
  public:
   explicit CpuOps(const CpuOptions& options)
@@ -45,6 +49,10 @@ class CpuOps final : public Ops {
     const int n = pool_.n_threads();
     return fmt::format("cpu ({}, {} {})", kernels_.target, n, n == 1 ? "thread" : "threads");
   }
+  // Neither threads nor rows change a result.
+  std::string Numerics() const override {
+    return fmt::format("cpu-{} {}", kNumericsVersion, kernels_.target);
+  }
 
   MemoryInUse Memory() const override {
     const HostMemory memory = ReadHostMemory();
@@ -52,6 +60,13 @@ class CpuOps final : public Ops {
   }
 
   absl::StatusOr<Buffer> Allocate(size_t bytes) override { return AllocateCpu(bytes); }
+  absl::StatusOr<SharedBuffer> AllocateShared(size_t bytes) override {
+    return AllocateSharedHost(bytes);
+  }
+  absl::StatusOr<Buffer> MapShared(int fd, size_t bytes) override {
+    return MapSharedHost(fd, bytes);
+  }
+  void Settle(const Buffer& memory) override { UseHugePages(memory); }
   void Upload(const void* host, void* device, size_t bytes) override {
     std::memcpy(device, host, bytes);
   }
@@ -62,18 +77,14 @@ class CpuOps final : public Ops {
   size_t MatrixBytes(int32_t rows, int32_t cols, DType dtype) const override {
     return PanelCount(static_cast<size_t>(rows)) * PanelBytes(static_cast<size_t>(cols), dtype);
   }
-  absl::StatusOr<Matrix> NewMatrix(int32_t rows, int32_t cols, DType dtype) override {
-    SC_CHECK(rows > 0 && cols > 0);
-    SC_ASSIGN_OR_RETURN(Buffer buffer, AllocateCpu(MatrixBytes(rows, cols, dtype)));
-    return Matrix{std::move(buffer), dtype, rows, cols};
-  }
   bool Keeps(gguf::TensorType) const override { return true; }
   size_t MatrixBytes(std::span<const MatrixPart> parts, int32_t cols) const override {
     return PackedBytes(parts, static_cast<size_t>(cols));
   }
-  absl::StatusOr<Matrix> NewMatrix(std::span<const MatrixPart> parts, int32_t cols) override {
+  absl::StatusOr<Matrix> MatrixOf(Buffer memory, std::span<const MatrixPart> parts,
+                                  int32_t cols) override {
     SC_CHECK(!parts.empty() && cols > 0);
-    Matrix matrix{.cols = cols};
+    Matrix matrix{.buffer = std::move(memory), .cols = cols};
     for (const MatrixPart& part : parts) {
       SC_CHECK(part.rows > 0 && matrix.rows % kPartRows == 0);
       SC_CHECK(cols % static_cast<int32_t>(gguf::LayoutOf(part.encoding)->elements) == 0);
@@ -84,7 +95,6 @@ class CpuOps final : public Ops {
         matrix.parts.push_back(part);
       }
     }
-    SC_ASSIGN_OR_RETURN(matrix.buffer, AllocateCpu(MatrixBytes(matrix.parts, cols)));
     return matrix;
   }
   void PackStored(Matrix& matrix, int32_t first_row, int32_t n_rows, const void* source) override {

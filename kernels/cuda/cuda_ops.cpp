@@ -1,17 +1,18 @@
 #include "kernels/cuda/cuda_ops.h"
 
 #include <fmt/format.h>
+#include <spdlog/spdlog.h>
 
 #include <algorithm>
 #include <array>
 #include <cstring>
-#include <iterator>
 #include <map>
 #include <utility>
 #include <vector>
 
 #include "absl/cleanup/cleanup.h"
 #include "common/check.h"
+#include "common/laps.h"
 #include "common/mutex.h"
 #include "common/status.h"
 #include "kernels/cuda/attention/attention.h"
@@ -20,11 +21,13 @@
 #include "kernels/cuda/device/disturbance.h"
 #include "kernels/cuda/device/host_ring.h"
 #include "kernels/cuda/device/parallel_copy.h"
+#include "kernels/cuda/device/vmm_memory.h"
 #include "kernels/cuda/elementwise/elementwise.h"
 #include "kernels/cuda/elementwise/norm.h"
 #include "kernels/cuda/experts/experts.h"
 #include "kernels/cuda/gemm/gemm.h"
 #include "kernels/cuda/gemm/skinny_gemm.h"
+#include "kernels/cuda/l2/kv_places.h"
 #include "kernels/cuda/l2/l2_measure.h"
 #include "kernels/cuda/sample/sample_rows.h"
 #include "kernels/cuda/step/step_builder.h"
@@ -47,6 +50,10 @@ class CudaRecording final : public Recording {
   const std::function<void(cudaGraphExec_t)> launch_;
 };
 
+// Version of the results, for Numerics(). Raise it with a change after which some result has other
+// bits.
+constexpr int kNumericsVersion = 1;
+
 class CudaOps final : public Ops {
  public:
   explicit CudaOps(const CudaOptions& options)
@@ -66,6 +73,7 @@ class CudaOps final : public Ops {
   }
 
   absl::Status Init() {
+    Laps laps;
     int n_devices = 0;
     if (cudaGetDeviceCount(&n_devices) != cudaSuccess || n_devices == 0) {
       return absl::UnavailableError(
@@ -75,7 +83,9 @@ class CudaOps final : public Ops {
       return absl::UnavailableError(
           fmt::format("no GPU {}: there are 0 to {}", options_.device, n_devices - 1));
     }
+    laps.End("driver");
     SC_RETURN_IF_ERROR(ToStatus(cudaSetDevice(options_.device), "the GPU cannot be used"));
+    laps.End("context and kernels");
     SC_RETURN_IF_ERROR(ToStatus(cudaGetDeviceProperties(&properties_, options_.device),
                                 "the GPU does not answer"));
     if (properties_.major < 8) {
@@ -97,19 +107,28 @@ class CudaOps final : public Ops {
     }
     // Batch-invariant mode fixes the split of the work, so it cannot follow the L2 partitions.
     if (!options_.batch_invariant) stream_.l2 = cuda::MeasureL2Sides(stream_);
+    laps.End("stream and L2");
     SC_RETURN_IF_ERROR(ring_.Init(&stream_));
     SC_RETURN_IF_ERROR(sample_rows_.Init());
     SC_ASSIGN_OR_RETURN(convert_scratch_, cuda::AllocateDevice(cuda::HostRing::kSegmentBytes));
+    laps.End("staging memory");
     SC_ASSIGN_OR_RETURN(
         gemms_, cuda::Gemms::Create(&stream_, {.batch_invariant = options_.batch_invariant}));
+    laps.End("GEMM library");
+    spdlog::debug("GPU {} is ready after {}, L2 partitions {}", options_.device, laps.ToString(),
+                  stream_.l2.known() ? "known" : "not known");
     return absl::OkStatus();
   }
 
   std::string Describe() const override {
-    return fmt::format("cuda:{} ({}, compute capability {}.{}{}{})", options_.device,
+    return fmt::format("cuda:{} ({}, compute capability {}.{}{})", options_.device,
                        properties_.name, properties_.major, properties_.minor,
-                       options_.batch_invariant ? ", batch-invariant" : "",
-                       stream_.l2.known() ? ", keys near in L2" : "");
+                       options_.batch_invariant ? ", batch-invariant" : "");
+  }
+  std::string Numerics() const override {
+    return fmt::format("cuda-{} sm_{}{} {}{}", kNumericsVersion, properties_.major,
+                       properties_.minor, gemms_->Numerics(),
+                       options_.batch_invariant ? " batch-invariant" : "");
   }
 
   // CUDA returns sticky errors from every later call: illegal address or instruction, kernel
@@ -140,15 +159,20 @@ class CudaOps final : public Ops {
         ToStatus(disturbance_.Fill(stream_, buffer.data.get(), bytes), "cannot clear memory"));
     return buffer;
   }
-  absl::StatusOr<Buffer> AllocateKv(size_t bytes) override {
-    SC_ASSIGN_OR_RETURN(Buffer buffer, Allocate(bytes));
-    // The new addresses may have belonged to memory that is already freed.
-    std::erase_if(kv_memory_, [](const auto& entry) { return entry.second.memory.expired(); });
-    if (stream_.l2.known()) {
-      SC_ASSIGN_OR_RETURN(Buffer pages, cuda::MeasurePageSides(stream_, stream_.l2, buffer));
-      kv_memory_[buffer.As<unsigned char>()] = {buffer.data, buffer.bytes, std::move(pages)};
-    }
-    return buffer;
+  absl::StatusOr<SharedBuffer> AllocateShared(size_t bytes) override {
+    cudaSetDevice(options_.device);
+    SC_ASSIGN_OR_RETURN(SharedBuffer shared, cuda::AllocateVmm(options_.device, bytes));
+    SC_RETURN_IF_ERROR(ToStatus(disturbance_.Fill(stream_, shared.buffer.data.get(), bytes),
+                                "cannot clear memory"));
+    return shared;
+  }
+  absl::StatusOr<Buffer> MapShared(int fd, size_t bytes) override {
+    cudaSetDevice(options_.device);
+    return cuda::MapVmm(options_.device, fd, bytes);
+  }
+  absl::StatusOr<std::string> AdoptKv(const Buffer& memory, std::string_view notes) override {
+    cudaSetDevice(options_.device);
+    return kv_places_.Adopt(&stream_, memory, notes);
   }
   absl::StatusOr<Buffer> AllocateHost(size_t bytes) override {
     cudaSetDevice(options_.device);
@@ -179,12 +203,6 @@ class CudaOps final : public Ops {
 
   size_t MatrixBytes(int32_t rows, int32_t cols, DType dtype) const override {
     return static_cast<size_t>(rows) * static_cast<size_t>(cols) * DTypeBytes(dtype);
-  }
-  absl::StatusOr<Matrix> NewMatrix(int32_t rows, int32_t cols, DType dtype) override {
-    SC_CHECK(rows > 0 && cols > 0);
-    cudaSetDevice(options_.device);
-    SC_ASSIGN_OR_RETURN(Buffer buffer, cuda::AllocateDevice(MatrixBytes(rows, cols, dtype)));
-    return Matrix{std::move(buffer), dtype, rows, cols};
   }
   void PackRows(Matrix& matrix, int32_t first_row, int32_t n_rows, const void* source,
                 DType source_dtype) override {
@@ -352,6 +370,8 @@ class CudaOps final : public Ops {
     cudaSetDevice(options_.device);
     return gemms_->SetTuning(on);
   }
+  std::string Tuning() const override { return gemms_->Choices(); }
+  absl::Status UseTuning(std::string_view bytes) override { return gemms_->UseChoices(bytes); }
 
   absl::Status Synchronize() override {
     cudaSetDevice(options_.device);
@@ -387,22 +407,8 @@ class CudaOps final : public Ops {
   }
 
  private:
-  // The place of KV rows in memory from AllocateKv; empty if unknown.
-  cuda::KvSides::Place PlaceOf(const void* rows) const {
-    const auto behind = kv_memory_.upper_bound(static_cast<const unsigned char*>(rows));
-    if (behind == kv_memory_.begin()) return {};
-    const auto& [begin, memory] = *std::prev(behind);
-    const auto offset = static_cast<size_t>(static_cast<const unsigned char*>(rows) - begin);
-    if (offset >= memory.bytes || offset % (2 * cuda::kChunkBytes) != 0) return {};
-    return {memory.pages.As<uint32_t>(), static_cast<uint32_t>(offset / cuda::kChunkBytes)};
-  }
   cuda::KvSides SidesOf(const KvLayer& kv, int32_t n_kv_heads, int32_t head_dim) const {
-    const int32_t chunk_rows_log2 = cuda::ChunkRowsLog2(kv.dtype, n_kv_heads, head_dim);
-    if (chunk_rows_log2 < 0 || !cuda::HasAttentionTile(kv.dtype, head_dim)) return {};
-    return {.k = PlaceOf(kv.k),
-            .v = PlaceOf(kv.v),
-            .chunk_mask = stream_.l2.chunk_mask & ~1u,
-            .chunk_rows_log2 = chunk_rows_log2};
+    return kv_places_.SidesOf(stream_, kv, n_kv_heads, head_dim);
   }
   template <typename Call>
   void Do(const Call& call) {
@@ -451,12 +457,7 @@ class CudaOps final : public Ops {
   std::unique_ptr<cuda::Gemms> gemms_;
   cuda::StepBuilder step_builder_;
   cuda::SampleRowStager sample_rows_;
-  struct KvMemory {
-    std::weak_ptr<void> memory;
-    size_t bytes;
-    Buffer pages;  // L2 partition bits from MeasurePageSides
-  };
-  std::map<const unsigned char*, KvMemory> kv_memory_;  // by start address
+  cuda::KvPlaces kv_places_;
   // Keyed by the whole address list: a later model may get the addresses of a freed model in
   // another order.
   std::map<std::vector<const void*>, Buffer> matrix_tables_;

@@ -52,6 +52,7 @@ void NormRow(const float* x, const float* weight, const float* bias, int32_t wid
 class ReferenceOps final : public Ops {
  public:
   std::string Describe() const override { return "reference"; }
+  std::string Numerics() const override { return "reference"; }
   MemoryInUse Memory() const override {
     const HostMemory memory = ReadHostMemory();
     return {.total_bytes = memory.total_bytes, .free_bytes = memory.available_bytes};
@@ -66,6 +67,12 @@ class ReferenceOps final : public Ops {
     std::memset(data, 0, rounded);
     return Buffer{std::shared_ptr<void>(data, std::free), bytes};
   }
+  absl::StatusOr<SharedBuffer> AllocateShared(size_t bytes) override {
+    return AllocateSharedHost(bytes);
+  }
+  absl::StatusOr<Buffer> MapShared(int fd, size_t bytes) override {
+    return MapSharedHost(fd, bytes);
+  }
   void Upload(const void* host, void* device, size_t bytes) override {
     std::memcpy(device, host, bytes);
   }
@@ -75,11 +82,6 @@ class ReferenceOps final : public Ops {
 
   size_t MatrixBytes(int32_t rows, int32_t cols, DType dtype) const override {
     return static_cast<size_t>(rows) * static_cast<size_t>(cols) * DTypeBytes(dtype);
-  }
-  absl::StatusOr<Matrix> NewMatrix(int32_t rows, int32_t cols, DType dtype) override {
-    auto buffer = Allocate(MatrixBytes(rows, cols, dtype));
-    if (!buffer.ok()) return buffer.status();
-    return Matrix{*std::move(buffer), dtype, rows, cols};
   }
   void PackRows(Matrix& matrix, int32_t first_row, int32_t n_rows, const void* source,
                 DType source_dtype) override {
@@ -99,11 +101,10 @@ class ReferenceOps final : public Ops {
     for (const MatrixPart& part : parts) bytes += MatrixBytes(part.rows, cols, DType::kF32);
     return bytes;
   }
-  absl::StatusOr<Matrix> NewMatrix(std::span<const MatrixPart> parts, int32_t cols) override {
-    int32_t rows = 0;
-    for (const MatrixPart& part : parts) rows += part.rows;
-    auto matrix = NewMatrix(rows, cols, DType::kF32);
-    if (matrix.ok()) matrix->parts.assign(parts.begin(), parts.end());
+  absl::StatusOr<Matrix> MatrixOf(Buffer memory, std::span<const MatrixPart> parts,
+                                  int32_t cols) override {
+    Matrix matrix{.buffer = std::move(memory), .cols = cols, .parts = {parts.begin(), parts.end()}};
+    for (const MatrixPart& part : parts) matrix.rows += part.rows;
     return matrix;
   }
   void PackStored(Matrix& matrix, int32_t first_row, int32_t n_rows, const void* source) override {

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cmath>
 #include <memory>
+#include <utility>
 #include <vector>
 
 #include "kernels/testing/values.h"
@@ -23,29 +24,47 @@ struct AttentionConfig {
   int32_t out_width() const { return n_heads * head_dim; }
 };
 
-// One attention layer on a device. Its cache assigns blocks in scattered order and starts filled
-// with NaN, so that a read of an unwritten row shows in the result.
+struct AttentionCache {
+  Buffer k, v;  // adopted by the device
+};
+
+inline size_t AttentionCacheBytes(const AttentionConfig& config, int32_t n_blocks) {
+  // At least 2 MiB: a GPU only measures the L2 partitions of memory that is aligned to a 2 MiB
+  // page.
+  return std::max(static_cast<size_t>(n_blocks) * static_cast<size_t>(config.n_kv_heads) *
+                      kBlockTokens * static_cast<size_t>(config.head_dim) *
+                      DTypeBytes(config.dtype),
+                  size_t{2} << 20);
+}
+
+// A cache that starts filled with NaN, so that a read of an unwritten row shows in the result.
+inline AttentionCache NewAttentionCache(Ops& ops, const AttentionConfig& config, int32_t n_blocks) {
+  const size_t bytes = AttentionCacheBytes(config, n_blocks);
+  AttentionCache cache{*ops.AllocateKv(bytes), *ops.AllocateKv(bytes)};
+  const std::vector<unsigned char> nan(bytes, 0xff);
+  ops.Upload(nan.data(), cache.k.data.get(), bytes);
+  ops.Upload(nan.data(), cache.v.data.get(), bytes);
+  return cache;
+}
+
+// One attention layer on a device. Its cache assigns blocks in scattered order.
 class AttentionLayer {
  public:
   static constexpr int32_t kMaxChunks = 6;
 
   AttentionLayer(Ops& ops, const AttentionConfig& config, int32_t max_positions, int32_t n_blocks)
+      : AttentionLayer(ops, config, max_positions, n_blocks,
+                       NewAttentionCache(ops, config, n_blocks)) {}
+  AttentionLayer(Ops& ops, const AttentionConfig& config, int32_t max_positions, int32_t n_blocks,
+                 AttentionCache cache)
       : ops_(ops),
         config_(config),
+        cache_(std::move(cache)),
         block_order_(static_cast<size_t>(n_blocks)),
         q_norm_(ops, RandomFloats(config.head_dim, 11, 0.1f)),
         k_norm_(ops, RandomFloats(config.head_dim, 12, 0.1f)),
         cos_(ops, Waves(config, max_positions, false)),
         sin_(ops, Waves(config, max_positions, true)) {
-    const size_t bytes = static_cast<size_t>(n_blocks) * config.n_kv_heads * kBlockTokens *
-                         config.head_dim * DTypeBytes(config.dtype);
-    // At least 2 MiB: a GPU only measures the L2 partitions of memory that is aligned to a 2 MiB
-    // page.
-    k_ = *ops.AllocateKv(std::max(bytes, size_t{2} << 20));
-    v_ = *ops.AllocateKv(std::max(bytes, size_t{2} << 20));
-    const std::vector<unsigned char> nan(bytes, 0xff);
-    ops.Upload(nan.data(), k_.data.get(), bytes);
-    ops.Upload(nan.data(), v_.data.get(), bytes);
     for (int32_t i = 0; i < n_blocks; ++i) block_order_[i] = (i * 7 + 3) % n_blocks;
     rope_ = {cos_.f32(), sin_.f32(), RotaryDim(config)};
     StepLimits limits{.max_tokens = 2 * max_positions,
@@ -99,7 +118,7 @@ class AttentionLayer {
         step_.get());
     qkv.resize(qkv.size() + static_cast<size_t>(n_padding * config_.qkv_width()), 1.0f);
     const Values in(ops_, qkv, config_.dtype);
-    const KvLayer kv{k_.data.get(), v_.data.get(), config_.dtype};
+    const KvLayer kv{cache_.k.data.get(), cache_.v.data.get(), config_.dtype};
     ops_.RopeAppend({.qkv = in,
                      .positions = step_->positions,
                      .kv_slots = step_->groups[0].kv_slots,
@@ -164,8 +183,9 @@ class AttentionLayer {
 
   Ops& ops_;
   const AttentionConfig config_;
+  const AttentionCache cache_;
   std::unique_ptr<StepInputs> step_;
-  Buffer k_, v_, scratch_;
+  Buffer scratch_;
   std::vector<int32_t> block_order_;
   Values q_norm_, k_norm_, cos_, sin_;
   RopeTable rope_;

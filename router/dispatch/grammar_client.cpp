@@ -4,6 +4,7 @@
 #include <grpcpp/grpcpp.h>
 
 #include <chrono>
+#include <future>
 #include <memory>
 #include <utility>
 
@@ -18,6 +19,23 @@ namespace {
 constexpr auto kTimeout = std::chrono::seconds(30);
 
 }  // namespace
+
+PrepareGrammar PrepareOnEach(std::vector<PrepareGrammar> pipelines) {
+  return [pipelines = std::move(pipelines)](const v1::SlotGrammar& grammar) {
+    std::vector<std::future<absl::Status>> answers;
+    for (const PrepareGrammar& prepare : pipelines) {
+      answers.push_back(std::async(std::launch::async, prepare, std::cref(grammar)));
+    }
+    absl::Status worst;
+    bool is_prepared = false;
+    for (std::future<absl::Status>& answer : answers) {
+      const absl::Status status = answer.get();
+      is_prepared = is_prepared || status.ok();
+      if (worst.ok() || absl::IsInvalidArgument(status)) worst = status;
+    }
+    return is_prepared && !absl::IsInvalidArgument(worst) ? absl::OkStatus() : worst;
+  };
+}
 
 PrepareGrammar MakeGrammarClient(const std::string& last_stage_address, AwaitLease await_lease,
                                  const InternalAccess& access) {

@@ -3,6 +3,7 @@
 
 #include <functional>
 #include <string>
+#include <vector>
 
 #include "absl/status/statusor.h"
 #include "common/rpc/internal_access.h"
@@ -18,6 +19,9 @@ using PrepareGrammar = std::function<absl::Status(const v1::SlotGrammar&)>;
 // The lease to call with. The argument is the epoch of a call that failed, or 0: see
 // PipelineKeeper::AwaitLease. An error ends the attempts.
 using AwaitLease = std::function<absl::StatusOr<v1::Lease>(uint64_t failed_epoch)>;
+
+// Prepares a grammar on several pipelines at the same time. OK if at least one has it.
+PrepareGrammar PrepareOnEach(std::vector<PrepareGrammar> pipelines);
 
 PrepareGrammar MakeGrammarClient(const std::string& last_stage_address, AwaitLease await_lease,
                                  const InternalAccess& access = {});

@@ -47,6 +47,19 @@ TEST_CASE("only a grammar error from the stage is the client's error") {
   CHECK(status.message().find(broken.address()) != std::string::npos);
 }
 
+TEST_CASE("a grammar reaches every pipeline that works") {
+  FakeStage first, lost({.prepare_status = grpc::Status(grpc::StatusCode::INTERNAL, "a panic")}),
+      refuses({.prepare_status = grpc::Status(grpc::StatusCode::INVALID_ARGUMENT, "too large")});
+  const auto of = [](FakeStage& stage) {
+    return MakeGrammarClient(stage.address(), Once(LeaseOf(7)));
+  };
+  CHECK(PrepareOnEach({of(lost), of(first)})(Grammar()).ok());
+  CHECK(first.grammars().size() == 1);
+  CHECK(absl::IsUnavailable(PrepareOnEach({of(lost), of(lost)})(Grammar())));
+  CHECK(PrepareOnEach({of(first), of(refuses)})(Grammar()) ==
+        absl::InvalidArgumentError("too large"));
+}
+
 TEST_CASE("after a failed call the grammar is sent again in the next epoch") {
   FakeStage broken({.prepare_status = grpc::Status(grpc::StatusCode::INTERNAL, "a panic")});
   uint64_t asked = 0;

@@ -10,13 +10,17 @@
 
 namespace stagecoach::router {
 
-v1::Lease MakeLease(uint64_t highest_epoch) {
-  constexpr uint64_t kNanosecondsInMs = 1'000'000;
+std::string NewLeaseHolder() {
   char host[256] = "";
   gethostname(host, sizeof(host) - 1);
+  return fmt::format("{}/{}/{:08x}", host, getpid(), std::random_device()());
+}
+
+v1::Lease MakeLease(uint64_t highest_epoch, const std::string& holder) {
+  constexpr uint64_t kNanosecondsInMs = 1'000'000;
   v1::Lease lease;
   lease.set_epoch(std::max<uint64_t>(UnixNanoseconds() / kNanosecondsInMs, highest_epoch + 1));
-  lease.set_holder(fmt::format("{}/{}/{:08x}", host, getpid(), std::random_device()()));
+  lease.set_holder(holder);
   return lease;
 }
 

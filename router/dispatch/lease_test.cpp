@@ -6,15 +6,15 @@ namespace stagecoach::router {
 namespace {
 
 TEST_CASE("an epoch rises with time and exceeds those of routers whose clock is ahead") {
-  const v1::Lease by_time = MakeLease(0);
+  const v1::Lease by_time = MakeLease(0, "me");
   CHECK(by_time.epoch() > 1'700'000'000'000);
-  CHECK(MakeLease(5).epoch() >= by_time.epoch());
+  CHECK(MakeLease(5, "me").epoch() >= by_time.epoch());
   const uint64_t ahead = by_time.epoch() + 3'600'000;
-  CHECK(MakeLease(ahead).epoch() == ahead + 1);
+  CHECK(MakeLease(ahead, "me").epoch() == ahead + 1);
 }
 
 TEST_CASE("two routers on one machine have different leases") {
-  CHECK(MakeLease(0).holder() != MakeLease(0).holder());
+  CHECK(NewLeaseHolder() != NewLeaseHolder());
 }
 
 }  // namespace

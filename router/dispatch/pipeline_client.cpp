@@ -14,6 +14,7 @@
 #include "common/rpc/server.h"
 #include "common/rpc/status.h"
 #include "common/status.h"
+#include "router/dispatch/stage_loss.h"
 #include "stagecoach/v1/stage.grpc.pb.h"
 
 namespace stagecoach::router {
@@ -68,7 +69,9 @@ class PipelineClient final : public StageClient {
   // False: already closed.
   bool Close();
   void Report(const absl::Status& status);
-  absl::Status Blame(const StageLink& link, absl::Status status);
+  // The link that broke first, and the status that says so.
+  std::pair<const StageLink*, absl::Status> Blame(const StageLink& link, absl::Status status);
+  absl::Status AtStage(const StageLink& link, LossCause cause, absl::Status status) const;
   void CancelStreams();
 
   const v1::Lease lease_;
@@ -77,6 +80,7 @@ class PipelineClient final : public StageClient {
   StageClientEvents events_;
   std::thread writer_;
   bool started_ = false;
+  FlightRecorder::Clock::time_point joined_at_;
 
   Mutex mutex_;
   CondVar wake_writer_;
@@ -153,6 +157,7 @@ absl::Status PipelineClient::Start(StageClientEvents events) {
     closed_ = true;
     return status;
   }
+  joined_at_ = FlightRecorder::Clock::now();
   if (hooks_.watch != nullptr) {
     hooks_.watch->Begin({.on_change = hooks_.on_stall,
                          .on_lost = [this](const absl::Status& status) { Fail(status); }});
@@ -186,6 +191,10 @@ void PipelineClient::Record(const v1::StepPlan& plan) {
   }
   hooks_.flight->Begin(lease_.epoch(), plan.step(), n_prefill, n_decode,
                        FlightRecorder::Clock::now());
+  if (plan.step() == 1 && hooks_.lost_at) {
+    hooks_.flight->Mark(1, kFlightLost, *hooks_.lost_at);
+    hooks_.flight->Mark(1, kFlightRejoined, joined_at_);
+  }
 }
 
 void PipelineClient::Record(uint64_t step, FlightTime what) {
@@ -226,7 +235,10 @@ void PipelineClient::Read(size_t i) {
   v1::StepResponse response;
   while (link.stream->Read(&response)) {
     if (response.has_draining()) {
-      if (hooks_.on_draining) hooks_.on_draining(link.name);
+      if (hooks_.on_draining) {
+        hooks_.on_draining(AtStage(link, LossCause::kHandedOver,
+                                   absl::UnavailableError(link.name + " is shutting down")));
+      }
       continue;
     }
     if (response.has_progress()) {
@@ -261,13 +273,14 @@ void PipelineClient::Read(size_t i) {
 // When a worker dies, its neighbours also notice and end their streams, possibly before this client
 // sees the end of the dead worker's stream. The status must then name the stage whose connection
 // broke, or that another router took.
-absl::Status PipelineClient::Blame(const StageLink& link, absl::Status status) {
+std::pair<const StageLink*, absl::Status> PipelineClient::Blame(const StageLink& link,
+                                                                absl::Status status) {
   const auto taken = [this] {
     MutexLock lock(mutex_);
     return taken_;
   };
-  if (const auto by_other = taken()) return *by_other;
-  if (link.channel->GetState(false) != GRPC_CHANNEL_READY) return status;
+  if (const auto by_other = taken()) return {&link, *by_other};
+  if (link.channel->GetState(false) != GRPC_CHANNEL_READY) return {&link, std::move(status)};
   const auto deadline = std::chrono::system_clock::now() + kSettleTime;
   while (std::chrono::system_clock::now() < deadline && links_.size() > 1) {
     for (const StageLink& other : links_) {
@@ -275,16 +288,28 @@ absl::Status PipelineClient::Blame(const StageLink& link, absl::Status status) {
       other.channel->WaitForStateChange(GRPC_CHANNEL_READY,
                                         std::chrono::system_clock::now() + kLookTime);
       if (other.channel->GetState(false) == GRPC_CHANNEL_READY) continue;
-      return absl::UnavailableError(fmt::format("{} is lost: its connection broke ({})", other.name,
-                                                std::string(status.message())));
+      return {&other,
+              absl::UnavailableError(fmt::format("{} is lost: its connection broke ({})",
+                                                 other.name, std::string(status.message())))};
     }
-    if (const auto by_other = taken()) return *by_other;  // ABORTED has arrived meanwhile
+    if (const auto by_other = taken()) return {&link, *by_other};  // ABORTED came meanwhile
   }
-  return status;
+  return {&link, std::move(status)};
+}
+
+absl::Status PipelineClient::AtStage(const StageLink& link, LossCause cause,
+                                     absl::Status status) const {
+  return WithLoss(std::move(status),
+                  {.stage = static_cast<uint32_t>(&link - links_.data()), .cause = cause});
 }
 
 void PipelineClient::Down(const StageLink& link, absl::Status status) {
-  if (Close()) Report(Blame(link, std::move(status)));
+  if (!Close()) return;
+  const auto [broken, reason] = Blame(link, std::move(status));
+  // A stalled worker may have been killed for that.
+  const bool stalled =
+      hooks_.watch != nullptr && !hooks_.watch->Read().stalled[broken - links_.data()].empty();
+  Report(AtStage(*broken, stalled ? LossCause::kStalled : LossCause::kLost, reason));
 }
 
 void PipelineClient::Fail(const absl::Status& reason) {

@@ -5,6 +5,7 @@
 
 #include "catch2/catch_test_macros.hpp"
 #include "common/mutex.h"
+#include "router/dispatch/stage_loss.h"
 #include "router/dispatch/testing/fake_stage.h"
 #include "stagecoach/v1/step.pb.h"
 
@@ -196,15 +197,18 @@ TEST_CASE("a failed pipeline ends like one that lost a stage") {
 TEST_CASE("a draining stage announces it, and steps continue") {
   FakeStage first, last;
   Events events;
-  std::promise<std::string> draining;
+  std::promise<absl::Status> draining;
   const auto client = MakePipelineClient(
       {first.address(), last.address()}, TestLease(),
-      {.on_draining = [&](const std::string& stage) { draining.set_value(stage); }});
+      {.on_draining = [&](const absl::Status& status) { draining.set_value(status); }});
   REQUIRE(client->Start(events.Callbacks()).ok());
   v1::StepResponse response;
   response.mutable_draining();
   first.Send(response);
-  CHECK(draining.get_future().get() == "stage 0 (" + first.address() + ")");
+  const absl::Status told = draining.get_future().get();
+  CHECK(told.message() == "stage 0 (" + first.address() + ") is shutting down");
+  CHECK(LossOf(told)->stage == 0);
+  CHECK(LossOf(told)->cause == LossCause::kHandedOver);
   client->Send(Plan(1));
   last.SendResult(kEpoch, 1);
   CHECK(events.WaitForSteps(1) == UpTo(1));

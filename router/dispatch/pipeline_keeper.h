@@ -7,6 +7,7 @@
 // still hold their layers only join), and a new client opens the streams.
 #pragma once
 
+#include <array>
 #include <atomic>
 #include <chrono>
 #include <cstdint>
@@ -15,21 +16,33 @@
 #include <stop_token>
 #include <string>
 #include <thread>
+#include <vector>
 
 #include "absl/status/statusor.h"
 #include "common/mutex.h"
+#include "router/dispatch/pipeline_setup.h"
+#include "router/dispatch/recovery_times.h"
+#include "router/dispatch/stage_loss.h"
 #include "router/scheduler/stage_client.h"
 #include "stagecoach/v1/stage.pb.h"
 
 namespace stagecoach::router {
 
 struct PipelineKeeperHooks {
-  // A client for the streams of one epoch. Its events come from Start.
-  std::function<std::unique_ptr<StageClient>(const v1::Lease&)> connect;
-  // Joins all stages again, after the loss of some; blocks. No further attempt follows after
-  // ABORTED (another router has a worker), DEADLINE_EXCEEDED (a worker does not answer) and
-  // CANCELLED (the router stops). Null: every loss is final.
-  std::function<absl::StatusOr<v1::Lease>(const std::stop_token&)> restore;
+  // A client for the streams of one epoch. Its events come from Start. `on_draining`: see
+  // PipelineHooks.
+  std::function<std::unique_ptr<StageClient>(const v1::Lease&,
+                                             std::function<void(const absl::Status&)> on_draining)>
+      connect;
+  // Joins all stages again, after the loss of some in `lost_epoch`; blocks. No further attempt
+  // follows after ABORTED (another router has a worker), DEADLINE_EXCEEDED (a worker does not
+  // answer) and CANCELLED (the router stops). Null: every loss is final.
+  std::function<absl::StatusOr<RestoredPipeline>(uint64_t lost_epoch, const std::stop_token&,
+                                                 const EnterPhase&)>
+      restore;
+  // A stage's worker shuts down (the argument says which), and the router has had kHandOverGrace to
+  // hear that it must stop itself. True: the place is handed over, as if the stage were lost.
+  std::function<bool(const absl::Status&)> may_hand_over;
   // The client of an epoch is about to be closed because of this loss, or the pipeline works again
   // (OK). On the keeper's thread.
   std::function<void(const absl::Status&)> on_change;
@@ -47,8 +60,12 @@ class PipelineKeeper final : public StageClient {
   // good. Three are needed to find a request that kills a stage.
   static constexpr int kMostBarrenLosses = 10;
 
-  // `lease` holds all workers, which have joined.
-  PipelineKeeper(v1::Lease lease, PipelineKeeperHooks hooks);
+  // Programs that end together get their signals at almost the same time. A worker that shuts down
+  // is not replaced if the router must stop, too.
+  static constexpr auto kHandOverGrace = std::chrono::seconds(1);
+
+  // `lease` holds all `n_stages` workers, which have joined.
+  PipelineKeeper(v1::Lease lease, size_t n_stages, PipelineKeeperHooks hooks);
   ~PipelineKeeper() override;
 
   absl::Status Start(StageClientEvents events) override;
@@ -64,17 +81,23 @@ class PipelineKeeper final : public StageClient {
   static constexpr auto kNoticeTime = std::chrono::seconds(1);
 
   struct Report {
-    std::string recovering;       // the loss that is being repaired; empty: the pipeline works
-    uint64_t n_recoveries = 0;    // that succeeded
-    double recovery_seconds = 0;  // of these, from the loss to the first plan that may be sent
+    std::string recovering;  // the loss that is being repaired; empty: the pipeline works
+    // Losses after which the pipeline went on: per stage, by LossCause.
+    std::vector<std::array<uint64_t, kLossCauses>> recoveries;
+    // Of these; all phases together last from the loss to the first plan that may be sent.
+    RecoveryTimes times{};
   };
   Report Read() const;
 
  private:
   absl::Status Open(const v1::Lease& lease);
   void Run(const std::stop_token& stop);
+  // Blocks until the client of the epoch is lost. Makes a stage that drains a loss of the client.
+  // OK: the keeper ends.
+  absl::Status AwaitLoss();
   // Returns once the pipeline works again. An error is final.
-  absl::Status Recover(const std::stop_token& stop);
+  absl::StatusOr<RestoredPipeline> Recover(uint64_t lost_epoch, const std::stop_token& stop,
+                                           const EnterPhase& enter);
   void Lose(const absl::Status& reason);
 
   const PipelineKeeperHooks hooks_;
@@ -85,11 +108,12 @@ class PipelineKeeper final : public StageClient {
   v1::Lease lease_ ABSL_GUARDED_BY(mutex_);
   std::shared_ptr<StageClient> client_ ABSL_GUARDED_BY(mutex_);  // null while recovering
   absl::Status loss_ ABSL_GUARDED_BY(mutex_);                    // of client_, not handled yet
+  absl::Status draining_ ABSL_GUARDED_BY(mutex_);                // a stage of client_; OK: none
   std::string recovering_ ABSL_GUARDED_BY(mutex_);
   std::atomic<int> n_barren_losses_{0};         // reset by every result, so without the lock
   bool ended_ ABSL_GUARDED_BY(mutex_) = false;  // lost for good, or stopping
-  uint64_t n_recoveries_ ABSL_GUARDED_BY(mutex_) = 0;
-  std::chrono::duration<double> recovery_time_ ABSL_GUARDED_BY(mutex_){0};
+  std::vector<std::array<uint64_t, kLossCauses>> recoveries_ ABSL_GUARDED_BY(mutex_);
+  RecoveryTimes times_ ABSL_GUARDED_BY(mutex_){};
   std::jthread thread_;  // last: uses all above
 };
 

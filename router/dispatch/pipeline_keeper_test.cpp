@@ -1,5 +1,8 @@
 #include "router/dispatch/pipeline_keeper.h"
 
+#include <array>
+#include <atomic>
+#include <functional>
 #include <future>
 #include <string>
 #include <utility>
@@ -12,6 +15,8 @@
 
 namespace stagecoach::router {
 namespace {
+
+using Recoveries = std::vector<std::array<uint64_t, kLossCauses>>;
 
 v1::Lease LeaseOf(uint64_t epoch) {
   v1::Lease lease;
@@ -52,7 +57,7 @@ class EpochClient final : public StageClient {
 class Fixture {
  public:
   explicit Fixture(std::vector<absl::Status> restores = {}, bool recovers = true)
-      : restores_(std::move(restores)), keeper(LeaseOf(5), MakeHooks(recovers)) {
+      : restores_(std::move(restores)), keeper(LeaseOf(5), /*n_stages=*/2, MakeHooks(recovers)) {
     StageClientEvents events;
     events.on_result = [this](std::unique_ptr<v1::StepResult> result) {
       Say("result " + std::to_string(result->epoch()) + "/" + std::to_string(result->step()));
@@ -63,7 +68,9 @@ class Fixture {
     events.on_interrupted = [this](const absl::Status& reason) {
       Say("interrupted: " + std::string(reason.message()));
     };
-    events.on_resumed = [this](uint64_t epoch) { Say("resumed " + std::to_string(epoch)); };
+    events.on_resumed = [this](uint64_t epoch, bool kv_kept) {
+      Say("resumed " + std::to_string(epoch) + (kv_kept ? " with its KV cache" : ""));
+    };
     REQUIRE(keeper.Start(std::move(events)).ok());
   }
   ~Fixture() { keeper.Stop(); }
@@ -71,7 +78,14 @@ class Fixture {
   // The next event; waits for it.
   std::string Next() { return said_.Pop().value_or("closed"); }
   EpochClient& client() { return *clients_.back(); }
-  void Lose(const std::string& what) { client().Fail(absl::UnavailableError(what)); }
+  void Lose(const std::string& what, LossCause cause = LossCause::kLost) {
+    client().Fail(WithLoss(absl::UnavailableError(what), {.stage = 1, .cause = cause}));
+  }
+  void Drain(const std::string& what) {
+    on_draining_(
+        WithLoss(absl::UnavailableError(what), {.stage = 0, .cause = LossCause::kHandedOver}));
+  }
+  void StopsItself() { may_hand_over_ = false; }
   void Send(uint64_t epoch, uint64_t step) {
     auto plan = std::make_unique<v1::StepPlan>();
     plan->set_epoch(epoch);
@@ -99,24 +113,39 @@ class Fixture {
 
   PipelineKeeperHooks MakeHooks(bool recovers) {
     PipelineKeeperHooks hooks;
-    hooks.connect = [this](const v1::Lease& lease) {
+    hooks.connect = [this](const v1::Lease& lease,
+                           std::function<void(const absl::Status&)> on_draining) {
+      on_draining_ = std::move(on_draining);
       clients_.push_back(std::make_shared<EpochClient>(lease.epoch()));
       return std::make_unique<Shared>(clients_.back());
     };
     if (recovers) {
-      hooks.restore = [this](const std::stop_token&) -> absl::StatusOr<v1::Lease> {
+      hooks.restore = [this](uint64_t lost_epoch, const std::stop_token&,
+                             const EnterPhase&) -> absl::StatusOr<RestoredPipeline> {
+        lost_epochs.push_back(lost_epoch);
         const size_t attempt = n_restores_++;
         if (attempt < restores_.size() && !restores_[attempt].ok()) return restores_[attempt];
-        return LeaseOf(6 + attempt);
+        return RestoredPipeline{.lease = LeaseOf(6 + attempt), .kv_kept = kv_kept};
       };
     }
+    hooks.may_hand_over = [this](const absl::Status& draining) {
+      Say("hand over: " + std::string(draining.message()));
+      return may_hand_over_.load();
+    };
     hooks.on_lost = [this](const absl::Status&) { Say("lost"); };
     return hooks;
   }
 
+ public:
+  std::atomic<bool> kv_kept = false;  // what restoring finds
+  std::vector<uint64_t> lost_epochs;  // by attempt to restore
+
+ private:
   const std::vector<absl::Status> restores_;
   size_t n_restores_ = 0;
   std::vector<std::shared_ptr<EpochClient>> clients_;
+  std::function<void(const absl::Status&)> on_draining_;
+  std::atomic<bool> may_hand_over_{true};
   ClosableQueue<std::string> said_;
 
  public:
@@ -140,15 +169,63 @@ TEST_CASE("after a loss the pipeline goes on in the next epoch, with a client of
   CHECK(fixture.client().steps == std::vector<uint64_t>{1});
   fixture.client().Result(1);
   CHECK(fixture.Next() == "result 6/1");
-  CHECK(fixture.keeper.Read().n_recoveries == 1);
+  CHECK(fixture.keeper.Read().recoveries == Recoveries{{{0, 0, 0}, {1, 0, 0}}});
   CHECK(fixture.keeper.Read().recovering.empty());
 }
 
-TEST_CASE("a failed attempt to restore is repeated") {
+TEST_CASE("a stage that drains is handed over like a lost one, as often as it may be") {
+  Fixture fixture;
+  fixture.Drain("stage 0 is shutting down");
+  CHECK(fixture.Next() == "hand over: stage 0 is shutting down");
+  CHECK(fixture.Next() == "interrupted: stage 0 is shutting down");
+  CHECK(fixture.Next() == "resumed 6");
+  for (int i = 0; i < PipelineKeeper::kMostBarrenLosses; ++i) {
+    fixture.Lose("stage 1 is shutting down", LossCause::kHandedOver);
+    CHECK(fixture.Next() == "interrupted: stage 1 is shutting down");
+    CHECK(fixture.Next().starts_with("resumed"));
+  }
+  CHECK(fixture.keeper.Read().recoveries ==
+        Recoveries{{{0, 0, 1}, {0, 0, PipelineKeeper::kMostBarrenLosses}}});
+}
+
+TEST_CASE("a stage that drains while the router stops is not handed over") {
+  Fixture fixture;
+  fixture.StopsItself();
+  fixture.Drain("stage 0 is shutting down");
+  CHECK(fixture.Next() == "hand over: stage 0 is shutting down");
+  fixture.client().Result(1);
+  CHECK(fixture.Next() == "result 5/1");
+}
+
+TEST_CASE("recoveries are counted by stage and cause") {
+  Fixture fixture;
+  for (const LossCause cause : {LossCause::kStalled, LossCause::kLost, LossCause::kStalled}) {
+    fixture.Lose("stage 1 is lost", cause);
+    CHECK(fixture.Next() == "interrupted: stage 1 is lost");
+    CHECK(fixture.Next().starts_with("resumed"));
+  }
+  CHECK(fixture.keeper.Read().recoveries == Recoveries{{{0, 0, 0}, {1, 2, 0}}});
+}
+
+TEST_CASE("a failed attempt to restore is repeated, after the loss of the same epoch") {
   Fixture fixture({absl::UnavailableError("stage 0 died too"), absl::OkStatus()});
   fixture.Lose("stage 1 is lost");
   CHECK(fixture.Next() == "interrupted: stage 1 is lost");
   CHECK(fixture.Next() == "resumed 7");
+  CHECK(fixture.lost_epochs == std::vector<uint64_t>{5, 5});
+}
+
+TEST_CASE("the scheduler hears whether the KV cache was kept, after each loss") {
+  Fixture fixture;
+  fixture.kv_kept = true;
+  fixture.Lose("stage 1 is lost");
+  CHECK(fixture.Next() == "interrupted: stage 1 is lost");
+  CHECK(fixture.Next() == "resumed 6 with its KV cache");
+  fixture.kv_kept = false;
+  fixture.Lose("stage 0 is lost");
+  CHECK(fixture.Next() == "interrupted: stage 0 is lost");
+  CHECK(fixture.Next() == "resumed 7");
+  CHECK(fixture.lost_epochs == std::vector<uint64_t>{5, 6});
 }
 
 TEST_CASE("a stage that does not come back ends the pipeline, and the error names the loss") {

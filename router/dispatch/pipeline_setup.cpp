@@ -18,7 +18,6 @@
 #include "common/rpc/status.h"
 #include "common/size.h"
 #include "common/status.h"
-#include "router/dispatch/lease.h"
 #include "router/dispatch/load_progress.h"
 #include "router/dispatch/load_watch.h"
 #include "router/sizing/step_limits.h"
@@ -32,6 +31,7 @@ constexpr std::chrono::seconds kDescribeTimeout(60);
 // A worker without an answer for this long is logged.
 constexpr auto kSilence = std::chrono::seconds(5);
 constexpr auto kJoinTimeout = std::chrono::seconds(120);
+constexpr auto kPauseBetweenCalls = std::chrono::milliseconds(50);
 
 struct Worker {
   int32_t stage = 0;
@@ -41,6 +41,7 @@ struct Worker {
   v1::DescribeResponse description;
   v1::MemoryReport memory;
   v1::OfferLinksResponse links;
+  v1::JoinResponse joined;
 };
 
 using WorkerCall = std::function<grpc::Status(Worker&, grpc::ClientContext&)>;
@@ -92,8 +93,7 @@ std::vector<Worker> Connect(const std::vector<std::string>& addresses,
 }
 
 // Waits for a worker that is still starting; logs a warning meanwhile.
-grpc::Status DescribeOne(Worker& worker, grpc::ClientContext& context,
-                         std::chrono::seconds limit = kDescribeTimeout) {
+grpc::Status DescribeOne(Worker& worker, grpc::ClientContext& context, std::chrono::seconds limit) {
   constexpr std::string_view kWhatToDo =
       "check that stagecoach-worker runs there and that the router can reach its --listen address";
   std::promise<void> answered;
@@ -111,30 +111,60 @@ grpc::Status DescribeOne(Worker& worker, grpc::ClientContext& context,
   return {status.error_code(), fmt::format("no answer within {} s; {}", limit.count(), kWhatToDo)};
 }
 
+// Describes all workers. One that shuts down answers UNAVAILABLE, until another one takes its
+// address.
+absl::Status AwaitAnswers(std::vector<Worker>& workers, std::chrono::seconds limit,
+                          const std::stop_token& stop = {}) {
+  const auto deadline = std::chrono::steady_clock::now() + limit;
+  const auto describe = [limit](Worker& worker, grpc::ClientContext& context) {
+    return DescribeOne(worker, context, limit);
+  };
+  while (true) {
+    absl::Status status = OnAll(workers, "cannot be reached", describe, stop);
+    if (!absl::IsUnavailable(status) || std::chrono::steady_clock::now() > deadline) return status;
+    WaitForStop(stop, kPauseBetweenCalls);
+  }
+}
+
 absl::Status Describe(std::vector<Worker>& workers) {
-  SC_RETURN_IF_ERROR(OnAll(workers, "cannot be reached", [](Worker& worker, auto& context) {
-    return DescribeOne(worker, context);
-  }));
+  SC_RETURN_IF_ERROR(AwaitAnswers(workers, kDescribeTimeout));
   for (const Worker& worker : workers) {
     const auto& d = worker.description;
-    spdlog::info("{}: {} ({}), {} threads, {} of memory available", worker.name, d.device(),
-                 d.device_name(), d.n_threads(), FormatBytes(d.memory_available_bytes()));
+    spdlog::info("{}: {} ({}), {} threads, {} of memory available, numerics \"{}\"", worker.name,
+                 d.device(), d.device_name(), d.n_threads(),
+                 FormatBytes(d.memory_available_bytes()), d.numerics());
+    const std::string& first = workers.front().description.numerics();
+    if (d.numerics() != first) {
+      spdlog::warn(
+          "{} computes with \"{}\", and stage 0 with \"{}\": the tokens can differ from "
+          "those of other numbers of stages",
+          worker.name, d.numerics(), first);
+    }
   }
   return absl::OkStatus();
 }
 
 // A lease with an epoch above all that the workers report.
-v1::Lease TakeLease(const std::vector<Worker>& workers) {
+v1::Lease TakeLease(const std::vector<Worker>& workers, const std::string& holder) {
   uint64_t highest = 0;
   for (const Worker& worker : workers) {
     highest = std::max(highest, worker.description.lease().epoch());
   }
-  return MakeLease(highest);
+  return MakeLease(highest, holder);
 }
 
+// How many of the workers are on the worker's machine.
+size_t NOnHostOf(const Worker& worker, const std::vector<Worker>& workers) {
+  return std::count_if(workers.begin(), workers.end(), [&](const Worker& other) {
+    return other.description.host() == worker.description.host();
+  });
+}
+
+// others: workers of other pipelines.
 v1::LoadRequest MakeLoadRequest(const PipelineOptions& options, const v1::LoadConfig& config,
                                 const v1::Lease& lease, const std::vector<Worker>& workers,
-                                const Worker& worker, const LayerRange& layers) {
+                                const std::vector<Worker>& others, const Worker& worker,
+                                const LayerRange& layers) {
   v1::LoadRequest request;
   *request.mutable_lease() = lease;
   *request.mutable_config() = config;
@@ -143,9 +173,8 @@ v1::LoadRequest MakeLoadRequest(const PipelineOptions& options, const v1::LoadCo
   request.set_n_stages(workers.size());
   request.set_first_layer(layers.first);
   request.set_n_layers(layers.count);
-  request.set_n_local_workers(std::count_if(
-      workers.begin(), workers.end(),
-      [&](const Worker& other) { return other.description.host() == worker.description.host(); }));
+  request.set_numerics(worker.description.numerics());
+  request.set_n_local_workers(NOnHostOf(worker, workers) + NOnHostOf(worker, others));
   const bool is_last = worker.stage + 1 == static_cast<int32_t>(workers.size());
   if (is_last && options.token_table.n_logits() > 0) {
     *request.mutable_token_table() = options.token_table;
@@ -249,11 +278,10 @@ absl::Status Join(const v1::Lease& lease, const KvPlan& kv, std::vector<Worker>&
     request.set_next_link(worker.links.next());
     if (worker.stage > 0) request.set_previous_link(workers[worker.stage - 1].links.next());
     if (worker.stage == 0 || is_last) request.set_tokens_link(workers[0].links.tokens());
-    v1::JoinResponse response;
     context.set_deadline(std::chrono::system_clock::now() + kJoinTimeout);
-    const grpc::Status status = worker.stub->Join(&context, request, &response);
+    const grpc::Status status = worker.stub->Join(&context, request, &worker.joined);
     if (status.ok() && workers.size() > 1) {
-      spdlog::info("{}: messages travel by {}", worker.name, response.transport());
+      spdlog::info("{}: messages travel by {}", worker.name, worker.joined.transport());
     }
     return status;
   };
@@ -278,8 +306,10 @@ absl::StatusOr<Pipeline> SetUpPipeline(const ModelSpec& spec, const PipelineOpti
         "--max-model-len {} is more than the {} positions that the model's config.json allows",
         max_model_len, spec.max_positions));
   }
-  for (auto it = options.addresses.begin(); it != options.addresses.end(); ++it) {
-    if (std::find(options.addresses.begin(), it, *it) != it) {
+  std::vector<std::string> all = options.addresses;
+  all.insert(all.end(), options.other_addresses.begin(), options.other_addresses.end());
+  for (auto it = all.begin(); it != all.end(); ++it) {
+    if (std::find(all.begin(), it, *it) != it) {
       return absl::InvalidArgumentError(
           fmt::format("--stages names {} twice; a worker holds one stage", *it));
     }
@@ -290,14 +320,16 @@ absl::StatusOr<Pipeline> SetUpPipeline(const ModelSpec& spec, const PipelineOpti
                           : SplitLayers(options.flags.layer_split, spec, n_stages));
   std::vector<Worker> workers = Connect(options.addresses, options.access);
   SC_RETURN_IF_ERROR(Describe(workers));
-  const v1::Lease lease = TakeLease(workers);
+  std::vector<Worker> others = Connect(options.other_addresses, options.access);
+  SC_RETURN_IF_ERROR(AwaitAnswers(others, kDescribeTimeout));
+  const v1::Lease lease = TakeLease(workers, options.lease_holder);
   const bool on_gpus = workers.front().description.device() != "cpu";
   v1::LoadConfig config = WithDefaults(options.flags.config, on_gpus, workers.size());
   if (max_model_len == 0) config.set_max_model_len(spec.max_positions);
   std::vector<v1::LoadRequest> requests;
   for (const Worker& worker : workers) {
     requests.push_back(
-        MakeLoadRequest(options, config, lease, workers, worker, layers[worker.stage]));
+        MakeLoadRequest(options, config, lease, workers, others, worker, layers[worker.stage]));
   }
   SC_RETURN_IF_ERROR(Load(spec, options, requests, workers));
   SC_ASSIGN_OR_RETURN(KvPlan kv,
@@ -315,6 +347,7 @@ absl::StatusOr<Pipeline> SetUpPipeline(const ModelSpec& spec, const PipelineOpti
     pipeline.stages.push_back(
         {.address = worker.address,
          .device = d.device_name().empty() ? d.device() : d.device() + ": " + d.device_name(),
+         .numerics = d.numerics(),
          .layers = layers[worker.stage],
          .largest_step = std::chrono::duration<double, std::milli>(worker.memory.largest_step_ms()),
          .kv_bytes = KvBytes(pipeline.kv, worker.memory)});
@@ -322,15 +355,14 @@ absl::StatusOr<Pipeline> SetUpPipeline(const ModelSpec& spec, const PipelineOpti
   return pipeline;
 }
 
-absl::StatusOr<v1::Lease> RestorePipeline(const ModelSpec& spec, const PipelineOptions& options,
-                                          const Pipeline& pipeline,
-                                          std::chrono::seconds answer_limit,
-                                          const std::stop_token& stop) {
+absl::StatusOr<RestoredPipeline> RestorePipeline(const ModelSpec& spec,
+                                                 const PipelineOptions& options,
+                                                 const Pipeline& pipeline, uint64_t lost_epoch,
+                                                 std::chrono::seconds answer_limit,
+                                                 const std::stop_token& stop,
+                                                 const EnterPhase& enter) {
   std::vector<Worker> workers = Connect(options.addresses, options.access);
-  const auto describe = [answer_limit](Worker& worker, grpc::ClientContext& context) {
-    return DescribeOne(worker, context, answer_limit);
-  };
-  SC_RETURN_IF_ERROR(OnAll(workers, "cannot be reached", describe, stop));
+  SC_RETURN_IF_ERROR(AwaitAnswers(workers, answer_limit, stop));
   v1::Lease lease = pipeline.lease;
   for (const Worker& worker : workers) {
     const v1::Lease& held = worker.description.lease();
@@ -346,11 +378,14 @@ absl::StatusOr<v1::Lease> RestorePipeline(const ModelSpec& spec, const PipelineO
   for (const Worker& worker : workers) {
     const PipelineStage& stage = pipeline.stages[worker.stage];
     v1::LoadRequest& request = requests.emplace_back(
-        MakeLoadRequest(options, pipeline.config, lease, workers, worker, stage.layers));
+        MakeLoadRequest(options, pipeline.config, lease, workers, {}, worker, stage.layers));
     // The plan of blocks holds: a worker that counted its free memory now might find less.
     request.mutable_config()->set_kv_memory_bytes(stage.kv_bytes);
+    request.set_numerics(stage.numerics);
   }
+  enter(RecoveryPhase::kLoad);
   SC_RETURN_IF_ERROR(Load(spec, options, requests, workers, stop));
+  enter(RecoveryPhase::kJoin);
   for (const Worker& worker : workers) {
     if (KvBytes(pipeline.kv, worker.memory) != pipeline.stages[worker.stage].kv_bytes) {
       return absl::FailedPreconditionError(
@@ -361,7 +396,12 @@ absl::StatusOr<v1::Lease> RestorePipeline(const ModelSpec& spec, const PipelineO
   }
   SC_RETURN_IF_ERROR(OfferLinks(lease, workers, stop));
   SC_RETURN_IF_ERROR(Join(lease, pipeline.kv, workers, stop));
-  return lease;
+  // A stage that was new in an attempt after the loss has joined since, but with an empty cache.
+  const bool kv_kept = std::all_of(workers.begin(), workers.end(), [&](const Worker& worker) {
+    const uint64_t since = worker.joined.kv_since_epoch();
+    return since > 0 && since <= lost_epoch;
+  });
+  return RestoredPipeline{.lease = lease, .kv_kept = kv_kept};
 }
 
 }  // namespace stagecoach::router

@@ -11,6 +11,8 @@
 #include "common/flags/pipeline_flags.h"
 #include "common/model/model_spec.h"
 #include "common/rpc/internal_access.h"
+#include "router/dispatch/lease.h"
+#include "router/dispatch/recovery_times.h"
 #include "router/sizing/kv_sizing.h"
 #include "router/sizing/layer_split.h"
 #include "stagecoach/v1/stage.pb.h"
@@ -20,7 +22,11 @@ namespace stagecoach::router {
 struct PipelineOptions {
   std::string model_dir;               // on the workers' machines
   std::vector<std::string> addresses;  // per stage
-  InternalAccess access;               // access to all workers
+  // Workers of the router's other pipelines. They may be on the same machines and share the memory.
+  std::vector<std::string> other_addresses = {};
+  InternalAccess access;  // access to all workers
+  // Workers that were loaded for this holder keep what they hold.
+  std::string lease_holder = NewLeaseHolder();
   LoadFlags flags;
   v1::TokenTable token_table;  // for the last stage's grammars; empty: none
   bool terminal = false;       // standard error is a terminal: show a progress bar
@@ -28,7 +34,8 @@ struct PipelineOptions {
 
 struct PipelineStage {
   std::string address;
-  std::string device;  // "cpu: AMD EPYC ..., AVX2"
+  std::string device;    // "cpu: AMD EPYC ..., AVX2"
+  std::string numerics;  // of its worker; a replacement must have the same. Empty: unknown
   LayerRange layers;
   // Duration of the largest step, measured during the load.
   std::chrono::duration<double, std::milli> largest_step{0};
@@ -48,14 +55,22 @@ struct Pipeline {
 // stage, its address and the cause. Blocks until loading ends.
 absl::StatusOr<Pipeline> SetUpPipeline(const ModelSpec& spec, const PipelineOptions& options);
 
+struct RestoredPipeline {
+  v1::Lease lease;  // the new one
+  // Every stage has the KV cache that it had in the lost epoch, with what it computed.
+  bool kv_kept = false;
+};
+
 // Joins the stages of `pipeline`, which SetUpPipeline returned, in an epoch above its lease's,
-// after some were lost. Waits up to `answer_limit` for each address to answer. A worker that still
-// holds its layers keeps them; a new one at the address of a lost one loads them. The result is the
-// new lease; the rest of `pipeline` still holds. ABORTED: another router has a worker. CANCELLED
-// after `stop`.
-absl::StatusOr<v1::Lease> RestorePipeline(const ModelSpec& spec, const PipelineOptions& options,
-                                          const Pipeline& pipeline,
-                                          std::chrono::seconds answer_limit,
-                                          const std::stop_token& stop);
+// after some were lost in `lost_epoch`. Waits up to `answer_limit` for each address to answer. A
+// worker that still holds its layers keeps them; a new one at the address of a lost one loads them.
+// The rest of `pipeline` still holds. `enter` hears of the phases. ABORTED: another router has a
+// worker. CANCELLED after `stop`.
+absl::StatusOr<RestoredPipeline> RestorePipeline(const ModelSpec& spec,
+                                                 const PipelineOptions& options,
+                                                 const Pipeline& pipeline, uint64_t lost_epoch,
+                                                 std::chrono::seconds answer_limit,
+                                                 const std::stop_token& stop,
+                                                 const EnterPhase& enter);
 
 }  // namespace stagecoach::router

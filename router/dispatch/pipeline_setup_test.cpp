@@ -29,6 +29,8 @@ PipelineOptions Options(const std::vector<const FakeStage*>& stages) {
   return options;
 }
 
+constexpr auto kNoPhases = [](RecoveryPhase) {};
+
 v1::LoadConfig ConfigAt(FakeStage& stage) {
   return stage.load_request().value_or(v1::LoadRequest()).config();
 }
@@ -91,22 +93,76 @@ TEST_CASE("every worker gets its layers, its neighbours and the KV pool size") {
   }
 }
 
+TEST_CASE("workers of other pipelines count as sharing the machine's memory") {
+  FakeStage first, last, other;
+  PipelineOptions options = Options({&first, &last});
+  options.other_addresses = {other.address()};
+  REQUIRE(SetUpPipeline(Spec(), options).ok());
+  CHECK(first.load_request()->n_local_workers() == 3);
+  CHECK(!other.load_request().has_value());
+  options.other_addresses = {last.address()};
+  const auto twice = SetUpPipeline(Spec(), options);
+  CHECK(twice.status().message().find("twice") != std::string::npos);
+}
+
 TEST_CASE("a pipeline is restored in a higher epoch, with the KV blocks that were planned") {
   FakeStage first({.kv_bytes = 5000}), last({.kv_bytes = 700});
   const PipelineOptions options = Options({&first, &last});
   const auto pipeline = SetUpPipeline(Spec(), options);
   REQUIRE(pipeline.ok());
-  const auto lease = RestorePipeline(Spec(), options, *pipeline, std::chrono::seconds(10), {});
-  INFO(lease.status().ToString());
-  REQUIRE(lease.ok());
-  CHECK(lease->holder() == pipeline->lease.holder());
-  CHECK(lease->epoch() == pipeline->lease.epoch() + 1);
+  const auto restored = RestorePipeline(Spec(), options, *pipeline, pipeline->lease.epoch(),
+                                        std::chrono::seconds(10), {}, kNoPhases);
+  INFO(restored.status().ToString());
+  REQUIRE(restored.ok());
+  const v1::Lease& lease = restored->lease;
+  CHECK(lease.holder() == pipeline->lease.holder());
+  CHECK(lease.epoch() == pipeline->lease.epoch() + 1);
+  CHECK_FALSE(restored->kv_kept);
   for (FakeStage* stage : {&first, &last}) {
-    CHECK(stage->load_request()->lease().epoch() == lease->epoch());
+    CHECK(stage->load_request()->lease().epoch() == lease.epoch());
     CHECK(stage->load_request()->config().kv_memory_bytes() == 700);
-    CHECK(stage->join_request()->lease().epoch() == lease->epoch());
+    CHECK(stage->join_request()->lease().epoch() == lease.epoch());
     CHECK(stage->join_request()->kv_blocks(0) == 70);
   }
+}
+
+TEST_CASE("the KV cache is kept if every stage has had its memory since before the loss") {
+  FakeStage first({.kv_since_epoch = 30}), last({.kv_since_epoch = 40});
+  const PipelineOptions options = Options({&first, &last});
+  const auto pipeline = SetUpPipeline(Spec(), options);
+  REQUIRE(pipeline.ok());
+  const auto is_kept = [&](uint64_t lost_epoch) {
+    return RestorePipeline(Spec(), options, *pipeline, lost_epoch, std::chrono::seconds(10), {},
+                           kNoPhases)
+        ->kv_kept;
+  };
+  CHECK(is_kept(40));
+  // The last stage was new in an attempt after the loss of epoch 39.
+  CHECK_FALSE(is_kept(39));
+}
+
+TEST_CASE("a replacement is asked for the numerics of the worker whose place it takes") {
+  FakeStage lost({.numerics = "cpu-1 AVX2"}), replacement({.numerics = "cpu-1 AVX-512"});
+  const auto pipeline = SetUpPipeline(Spec(), Options({&lost}));
+  REQUIRE(pipeline.ok());
+  CHECK(lost.load_request()->numerics() == "cpu-1 AVX2");
+  REQUIRE(RestorePipeline(Spec(), Options({&replacement}), *pipeline, pipeline->lease.epoch(),
+                          std::chrono::seconds(10), {}, kNoPhases)
+              .ok());
+  CHECK(replacement.load_request()->numerics() == "cpu-1 AVX2");
+}
+
+TEST_CASE("a router may have the name of the one before") {
+  v1::Lease before;
+  before.set_epoch(uint64_t{1} << 60);
+  before.set_holder("the one before");
+  FakeStage stage({.lease = before, .kv_bytes = 5000});
+  PipelineOptions options = Options({&stage});
+  options.lease_holder = before.holder();
+  const auto pipeline = SetUpPipeline(Spec(), options);
+  REQUIRE(pipeline.ok());
+  CHECK(pipeline->lease.holder() == before.holder());
+  CHECK(pipeline->lease.epoch() == before.epoch() + 1);
 }
 
 TEST_CASE("a pipeline whose worker obeys another router is left to it") {
@@ -119,8 +175,28 @@ TEST_CASE("a pipeline whose worker obeys another router is left to it") {
   other.set_holder("other");
   FakeStage theirs({.lease = other});
   const PipelineOptions changed = Options({&theirs});
-  const auto lease = RestorePipeline(Spec(), changed, *pipeline, std::chrono::seconds(10), {});
-  CHECK(absl::IsAborted(lease.status()));
+  const auto restored = RestorePipeline(Spec(), changed, *pipeline, pipeline->lease.epoch(),
+                                        std::chrono::seconds(10), {}, kNoPhases);
+  CHECK(absl::IsAborted(restored.status()));
+}
+
+TEST_CASE("a worker that shuts down is not taken; the router waits for the next one") {
+  int n_calls = 0;
+  FakeStage stage({.on_describe = [&n_calls] {
+    const bool leaving = ++n_calls == 2;  // the first one is of the set-up
+    return leaving ? grpc::Status(grpc::StatusCode::UNAVAILABLE, "the worker is shutting down")
+                   : grpc::Status::OK;
+  }});
+  const PipelineOptions options = Options({&stage});
+  const auto pipeline = SetUpPipeline(Spec(), options);
+  REQUIRE(pipeline.ok());
+  std::vector<RecoveryPhase> phases;
+  CHECK(RestorePipeline(Spec(), options, *pipeline, pipeline->lease.epoch(),
+                        std::chrono::seconds(10), {},
+                        [&phases](RecoveryPhase phase) { phases.push_back(phase); })
+            .ok());
+  CHECK(n_calls == 3);
+  CHECK(phases == std::vector{RecoveryPhase::kLoad, RecoveryPhase::kJoin});
 }
 
 TEST_CASE("a worker that does not answer in time cannot be restored") {
@@ -129,8 +205,9 @@ TEST_CASE("a worker that does not answer in time cannot be restored") {
   const auto pipeline = SetUpPipeline(Spec(), options);
   REQUIRE(pipeline.ok());
   gone = nullptr;
-  const auto lease = RestorePipeline(Spec(), options, *pipeline, std::chrono::seconds(1), {});
-  CHECK(absl::IsDeadlineExceeded(lease.status()));
+  const auto restored = RestorePipeline(Spec(), options, *pipeline, pipeline->lease.epoch(),
+                                        std::chrono::seconds(1), {}, kNoPhases);
+  CHECK(absl::IsDeadlineExceeded(restored.status()));
 }
 
 TEST_CASE("link offers go to the stages at the other end of each link") {

@@ -60,7 +60,7 @@ PipelineWatch::Report PipelineWatch::Read() const {
 
 void PipelineWatch::Run(const std::stop_token& ending) {
   pthread_setname_np(pthread_self(), "watch");
-  bool was_stalled = false;
+  bool is_stalled = false;
   MutexLock lock(mutex_);
   while (!WaitForStop(lock, ending, StallWatch::kTick)) {
     const std::vector<StallWatch::Change> changes = watch_->Tick(Clock::now());
@@ -69,13 +69,12 @@ void PipelineWatch::Run(const std::stop_token& ending) {
       if (change.kind == StallKind::kStep) ++counts_[change.stage].step;
     }
     const std::vector<std::string> stalled = watch_->Stalled();
-    const bool is_stalled = std::any_of(stalled.begin(), stalled.end(),
-                                        [](const std::string& text) { return !text.empty(); });
+    is_stalled = std::any_of(stalled.begin(), stalled.end(),
+                             [](const std::string& text) { return !text.empty(); });
     const absl::Status lost = watch_->Verdict(Clock::now());
     lock.unlock();
     for (const StallWatch::Change& change : changes) spdlog::warn("{}", change.text);
-    if (is_stalled != was_stalled && hooks_.on_change) hooks_.on_change(is_stalled);
-    was_stalled = is_stalled;
+    if (!changes.empty() && hooks_.on_change) hooks_.on_change(stalled);
     if (!lost.ok()) {
       if (hooks_.on_lost) hooks_.on_lost(lost);
       break;
@@ -83,7 +82,7 @@ void PipelineWatch::Run(const std::stop_token& ending) {
     lock.lock();
   }
   // The next epoch begins without a stall.
-  if (was_stalled && hooks_.on_change) hooks_.on_change(false);
+  if (is_stalled && hooks_.on_change) hooks_.on_change(std::vector<std::string>(stages_.size()));
 }
 
 }  // namespace stagecoach::router

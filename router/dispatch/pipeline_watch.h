@@ -18,9 +18,9 @@
 namespace stagecoach::router {
 
 struct PipelineWatchHooks {
-  // True: at least one stage is stalled now, after none was. False: no stage is stalled any more.
-  // Runs on the watch's thread.
-  std::function<void(bool stalled)> on_change;
+  // The stages that are stalled, or why they are, changed. Per stage, as Report::stalled. Runs on
+  // the watch's thread.
+  std::function<void(const std::vector<std::string>& stalled)> on_change;
   // A stage has been stalled for too long: the pipeline is lost. Called once, on the watch's
   // thread.
   std::function<void(const absl::Status&)> on_lost;

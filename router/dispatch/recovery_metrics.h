@@ -3,8 +3,8 @@
 
 #include <vector>
 
+#include "common/metrics/report_collector.h"
 #include "router/dispatch/pipeline_keeper.h"
-#include "router/dispatch/report_collector.h"
 
 namespace stagecoach::router {
 

@@ -5,6 +5,8 @@
 #include <algorithm>
 #include <utility>
 
+#include "router/dispatch/stage_loss.h"
+
 namespace stagecoach::router {
 namespace {
 
@@ -201,14 +203,16 @@ std::vector<std::string> StallWatch::Stalled() const {
 }
 
 absl::Status StallWatch::Verdict(Time now) const {
-  for (const State& state : stages_) {
+  for (size_t i = 0; i < stages_.size(); ++i) {
+    const State& state = stages_[i];
     if (state.stalled == StallKind::kNone) continue;
     const Time due = state.stalled == StallKind::kSilent
                          ? state.heard
                          : std::max(state.held_since + Expected(state), state.moved);
     if (now - due <= limits_.end) continue;
-    return absl::UnavailableError(
-        fmt::format("{} is lost: it {}", state.about.name, Describe(state, state.stalled, now)));
+    return WithLoss(absl::UnavailableError(fmt::format("{} is lost: it {}", state.about.name,
+                                                       Describe(state, state.stalled, now))),
+                    {.stage = static_cast<uint32_t>(i), .cause = LossCause::kStalled});
   }
   return absl::OkStatus();
 }

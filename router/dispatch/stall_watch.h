@@ -68,7 +68,7 @@ class StallWatch {
   // Per stage: a description of its stall; empty: not stalled.
   std::vector<std::string> Stalled() const;
   bool IsStalled(size_t stage) const { return stages_[stage].stalled != StallKind::kNone; }
-  // UNAVAILABLE: a stage has been stalled for too long; the message names it.
+  // UNAVAILABLE, with a StageLoss: a stage has been stalled for too long; the message names it.
   absl::Status Verdict(Time now) const;
 
  private:

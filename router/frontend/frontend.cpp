@@ -11,6 +11,7 @@
 #include "common/status.h"
 #include "common/text/utf8.h"
 #include "router/frontend/new_request_id.h"
+#include "router/journal/journal.h"
 #include "router/scheduler/kv_blocks.h"
 #include "router/scheduler/scheduler.h"
 #include "router/text/chat.h"
@@ -26,6 +27,17 @@ ServedModel WithMemory(ServedModel model, MemoryBudget* memory) {
   return model;
 }
 
+// Builds the input of prompt `i`. The first error becomes the refusal of all that follow.
+absl::StatusOr<GenerationInput> BuildOne(const Generation& generation, size_t i,
+                                         Frontend::BuildFunction& build, absl::Status& refusal) {
+  // Skip the work for clients that have left, so that nobody waits for their grammars.
+  if (generation.cancelled()) refusal = absl::CancelledError("the client is gone");
+  if (!refusal.ok()) return absl::CancelledError("another prompt of the request was refused");
+  absl::StatusOr<GenerationInput> input = build(i);
+  refusal = input.status();
+  return input;
+}
+
 }  // namespace
 
 Frontend::Frontend(const FrontendOptions& options, ServedModel model,
@@ -37,7 +49,8 @@ Frontend::Frontend(const FrontendOptions& options, ServedModel model,
       max_choices_(options.max_choices),
       traces_(options.traces),
       stalled_(options.stalled),
-      router_stalled_(options.router_stalled),
+      not_ready_(options.not_ready),
+      journal_(options.journal),
       scheduler_(scheduler),
       metrics_(model_.name),
       streams_(options.streams, &metrics_),
@@ -80,27 +93,68 @@ std::shared_ptr<Generation> Frontend::NewGeneration(const std::string& request_i
 }
 
 absl::StatusOr<NewStream> Frontend::KeepStream(StreamProtocol protocol, const std::string& id,
-                                               const Generations& generations) {
+                                               const Generations& generations,
+                                               absl::FunctionRef<v1::StreamRecord()> record) {
+  if (journal_ == nullptr) return Keep(protocol, id, generations, 0);
+  const uint64_t number = journal_->NewNumber();
+  const Arrival& arrival = generations.front()->arrival();
+  v1::StreamRecord written = record();
+  written.set_request_id(id);
+  written.set_arrived_unix_us(arrival.wall_time.time_since_epoch().count());
+  written.set_tenant(arrival.caller.tenant);
+  written.set_weight(arrival.caller.weight);
+  // Before the stream can be found, since its removal must come later.
+  journal_->Begin(number, std::move(written));
+  absl::StatusOr<NewStream> stream = Keep(protocol, id, generations, number);
+  if (!stream.ok()) journal_->Remove(number);
+  return stream;
+}
+
+absl::StatusOr<std::unique_ptr<StreamWriter>> Frontend::KeepAgain(StreamProtocol protocol,
+                                                                  const std::string& id,
+                                                                  const Generations& generations,
+                                                                  uint64_t number) {
+  SC_ASSIGN_OR_RETURN(NewStream stream, Keep(protocol, id, generations, number));
+  return std::move(stream.writer);
+}
+
+absl::StatusOr<NewStream> Frontend::Keep(StreamProtocol protocol, const std::string& id,
+                                         const Generations& generations, uint64_t journal_stream) {
   const Caller& caller = generations.front()->caller();
-  return streams_.Create(StreamOwner(protocol, caller), AccountOf(caller), id,
-                         [generations](const absl::Status& status) {
-                           for (const auto& generation : generations) generation->Cancel(status);
-                         });
+  absl::AnyInvocable<void() &&> removed;
+  if (journal_ != nullptr) {
+    for (size_t i = 0; i < generations.size(); ++i) {
+      generations[i]->WriteTo(journal_, journal_stream, static_cast<uint32_t>(i));
+    }
+    removed = [journal = journal_, journal_stream] { journal->Remove(journal_stream); };
+  }
+  return streams_.Create(
+      StreamOwner(protocol, caller), AccountOf(caller), id,
+      [generations](const absl::Status& status) {
+        for (const auto& generation : generations) generation->Cancel(status);
+      },
+      std::move(removed));
 }
 
 void Frontend::StartAll(const Generations& generations, BuildFunction build) {
   absl::Status refusal;
   for (size_t i = 0; i < generations.size(); ++i) {
-    absl::StatusOr<GenerationInput> input =
-        absl::CancelledError("another prompt of the request was refused");
-    // Skip the work for clients that have left, so that nobody waits for their grammars.
-    if (generations[i]->cancelled()) refusal = absl::CancelledError("the client is gone");
-    if (refusal.ok()) {
-      input = build(i);
-      refusal = input.status();
-    }
-    generations[i]->Start(std::move(input));
+    generations[i]->Start(BuildOne(*generations[i], i, build, refusal));
   }
+}
+
+void Frontend::PostContinue(const Generations& generations, bool needs_grammar, BuildFunction build,
+                            std::vector<v1::SequenceEvent> events, WorkQueue::Task done) {
+  WorkQueue& queue = needs_grammar ? grammars_ : prompts_;
+  queue.Post([generations, build = std::move(build), events = std::move(events),
+              done = std::move(done)]() mutable {
+    absl::Status refusal;
+    std::vector<absl::StatusOr<GenerationInput>> inputs;
+    for (size_t i = 0; i < generations.size(); ++i) {
+      inputs.push_back(BuildOne(*generations[i], i, build, refusal));
+    }
+    Generation::Continue(generations, std::move(inputs), std::move(events), std::move(done));
+  });
 }
 
 void Frontend::PostStartAll(const Generations& generations, bool needs_grammar,
@@ -168,18 +222,6 @@ absl::Status Frontend::Detokenize(const v1::DetokenizeRequest& request,
   SC_ASSIGN_OR_RETURN(*response->mutable_text(),
                       model_.tokenizer->Decode(ids, request.skip_special_tokens()));
   return absl::OkStatus();
-}
-
-std::string Frontend::Stalled() const {
-  if (router_stalled_) {
-    if (std::string stalled = router_stalled_(); !stalled.empty()) return stalled;
-  }
-  if (!stalled_) return "";
-  const std::vector<std::string> stalled = stalled_();
-  for (size_t i = 0; i < stalled.size(); ++i) {
-    if (!stalled[i].empty()) return fmt::format("stage {} {}", i, stalled[i]);
-  }
-  return "";
 }
 
 absl::Status Frontend::GetModel(const v1::GetModelRequest& request, v1::Model* model) const {

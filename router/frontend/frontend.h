@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "absl/functional/any_invocable.h"
+#include "absl/functional/function_ref.h"
 #include "absl/status/statusor.h"
 #include "common/work_queue.h"
 #include "router/access/memory_budget.h"
@@ -44,8 +45,10 @@ struct FrontendOptions {
   TraceOptions traces;
   // Returns, per stage, a description of its stall; empty: not stalled. Null: no watch runs.
   std::function<std::vector<std::string>()> stalled;
-  // How a thread of the router stalls, in words; empty: none does. May be null.
-  std::function<std::string()> router_stalled;
+  // Why no request can be served now, in words; empty: requests are served. May be null.
+  std::function<std::string()> not_ready;
+  // Of resumable streams; null: none. Outlives this and the scheduler.
+  Journal* journal = nullptr;
 };
 
 // Thread-safe. Outlives every stream and the scheduler.
@@ -75,9 +78,16 @@ class Frontend {
                                             const Generation* beside = nullptr,
                                             const Arrival& arrival = {});
   // Makes a kept stream, `id`, for the output of a call. The stream's cancellation cancels
-  // `generations`. Errors are those of StreamStore::Create.
+  // `generations`. Errors are those of StreamStore::Create. If there is a journal, `record` gives
+  // the request and its seeds.
   absl::StatusOr<NewStream> KeepStream(StreamProtocol protocol, const std::string& id,
-                                       const Generations& generations);
+                                       const Generations& generations,
+                                       absl::FunctionRef<v1::StreamRecord()> record);
+  // The same for a stream of the journal. Nobody reads it yet.
+  absl::StatusOr<std::unique_ptr<StreamWriter>> KeepAgain(StreamProtocol protocol,
+                                                          const std::string& id,
+                                                          const Generations& generations,
+                                                          uint64_t number);
 
   // Makes the input of prompt `i`.
   using BuildFunction = absl::AnyInvocable<absl::StatusOr<GenerationInput>(size_t i)>;
@@ -86,6 +96,9 @@ class Frontend {
   static void StartAll(const Generations& generations, BuildFunction build);
   // Calls StartAll on a prompt thread or, if `needs_grammar`, on a grammar thread.
   void PostStartAll(const Generations& generations, bool needs_grammar, BuildFunction build);
+  // The same with Generation::Continue. Never refused.
+  void PostContinue(const Generations& generations, bool needs_grammar, BuildFunction build,
+                    std::vector<v1::SequenceEvent> events, WorkQueue::Task done);
 
   // The time of each grows with the length of the text: run them with Post.
   absl::Status Tokenize(const v1::TokenizeRequest& request, v1::TokenizeResponse* response) const;
@@ -95,8 +108,8 @@ class Frontend {
   absl::Status DescribeModel(v1::Model* model) const;
   absl::Status GetModel(const v1::GetModelRequest& request, v1::Model* model) const;
 
-  // A description of the pipeline's stall; empty: not stalled. Never blocks.
-  std::string Stalled() const;
+  // Why no request can be served now; empty: requests are served. Never blocks.
+  std::string NotReady() const { return not_ready_ ? not_ready_() : ""; }
 
   // Runs `task` on a prompt thread. RESOURCE_EXHAUSTED if too many tasks wait, UNAVAILABLE while
   // draining; the task is then dropped.
@@ -108,6 +121,8 @@ class Frontend {
   void StopAccepting() { accepting_ = false; }
 
  private:
+  absl::StatusOr<NewStream> Keep(StreamProtocol protocol, const std::string& id,
+                                 const Generations& generations, uint64_t journal_stream);
   absl::Status PostTo(WorkQueue& queue, WorkQueue::Task task);
 
   MemoryBudget memory_;
@@ -118,7 +133,8 @@ class Frontend {
   const size_t max_choices_;
   const TraceOptions traces_;
   const std::function<std::vector<std::string>()> stalled_;
-  const std::function<std::string()> router_stalled_;
+  const std::function<std::string()> not_ready_;
+  Journal* const journal_;
   Scheduler* const scheduler_;
   const RouterMetrics metrics_;
   std::atomic<bool> accepting_{true};

@@ -8,6 +8,7 @@
 #include "common/check.h"
 #include "common/log.h"
 #include "router/frontend/router_metrics.h"
+#include "router/journal/journal.h"
 #include "router/scheduler/scheduler.h"
 #include "router/text/logprobs.h"
 
@@ -34,36 +35,47 @@ class Generation::Sink final : public SequenceSink {
   void OnQueued() override {
     // Either all choices are queued or none, so the first one is enough.
     if (index_ != 0) return;
-    generation_->services_.lane->Post([generation = generation_] { generation->OnQueued(); });
+    v1::SequenceEvent event;
+    event.set_queued(true);
+    Hand(std::move(event));
   }
 
   void OnTracedStep(const TracedStep& step) override { generation_->trace_->AddStep(step); }
 
   void OnOutput(const SequenceOutput& output, const SequenceTimes& times) override {
-    Event event;
-    if (!output.tokens.empty()) event.token = output.tokens.front();
-    if (output.logprobs != nullptr) {
-      event.logprobs = std::make_unique<v1::Logprobs>(*output.logprobs);
+    v1::SequenceEvent event;
+    if (!output.tokens.empty()) event.set_token(output.tokens.front());
+    if (output.logprobs != nullptr) *event.mutable_logprobs() = *output.logprobs;
+    for (const v1::Logprobs* one : output.prompt_logprobs) *event.add_prompt_logprobs() = *one;
+    event.set_finish(static_cast<uint32_t>(output.finish));
+    event.set_preemptions(times.preemptions);
+    if (!has_token_) {  // these do not change later
+      event.set_queue_ms(times.queue_ms);
+      event.set_cached_tokens(times.n_cached_tokens);
     }
-    event.prompt_logprobs.reserve(output.prompt_logprobs.size());
-    for (const v1::Logprobs* one : output.prompt_logprobs) event.prompt_logprobs.push_back(*one);
-    event.finish = output.finish;
-    event.times = times;
-    event.time = Clock::now();
-    generation_->services_.lane->Post(
-        [generation = generation_, index = index_, event = std::move(event)]() mutable {
-          generation->OnEvent(index, std::move(event));
-        });
+    has_token_ = has_token_ || event.has_token();
+    Hand(std::move(event));
   }
 
   void OnError(const absl::Status& status) override {
-    generation_->services_.lane->Post(
-        [generation = generation_, status] { generation->OnError(status); });
+    v1::SequenceEvent event;
+    event.set_error_code(static_cast<int32_t>(status.code()));
+    event.set_error(std::string(status.message()));
+    Hand(std::move(event));
   }
 
  private:
+  void Hand(v1::SequenceEvent event) {
+    event.set_choice(index_);
+    event.set_time_us(std::chrono::duration_cast<std::chrono::microseconds>(
+                          Clock::now() - generation_->arrival_.time)
+                          .count());
+    generation_->Hand(std::move(event));
+  }
+
   const std::shared_ptr<Generation> generation_;
   const uint32_t index_;
+  bool has_token_ = false;  // a token was handed over
 };
 
 Generation::Generation(const Services& services, std::string request_id, SequenceId first_id,
@@ -78,9 +90,46 @@ Generation::Generation(const Services& services, std::string request_id, Sequenc
       call_(std::move(call)),
       backlog_(services.memory) {}
 
+void Generation::WriteTo(Journal* journal, uint64_t stream, uint32_t prompt) {
+  journal_ = journal;
+  journal_stream_ = stream;
+  prompt_index_ = prompt;
+}
+
 void Generation::Start(absl::StatusOr<GenerationInput> input) {
   services_.lane->Post([self = shared_from_this(), input = std::move(input)]() mutable {
-    self->Submit(std::move(input));
+    self->Submit(self->Prepare(std::move(input)));
+  });
+}
+
+void Generation::Continue(Generations generations,
+                          std::vector<absl::StatusOr<GenerationInput>> inputs,
+                          std::vector<v1::SequenceEvent> events, WorkQueue::Task done) {
+  WorkQueue* const lane = generations.front()->lane();
+  lane->Post([generations = std::move(generations), inputs = std::move(inputs),
+              events = std::move(events), done = std::move(done)]() mutable {
+    std::vector<Sequences> sequences;
+    for (size_t i = 0; i < generations.size(); ++i) {
+      generations[i]->replaying_ = true;
+      sequences.push_back(generations[i]->Prepare(std::move(inputs[i])));
+      for (auto& sequence : sequences.back()) sequence->past.emplace();
+    }
+    for (const v1::SequenceEvent& event : events) {
+      if (event.prompt() >= sequences.size()) continue;
+      const Sequences& of_prompt = sequences[event.prompt()];
+      if (event.choice() >= of_prompt.size()) continue;
+      // The earlier router could not go on, but this one can.
+      if (event.error_code() == static_cast<int32_t>(absl::StatusCode::kUnavailable)) continue;
+      SequencePast& past = *of_prompt[event.choice()]->past;
+      if (event.has_token()) past.tokens.push_back(event.token());
+      past.n_prompt_logprobs += static_cast<uint32_t>(event.prompt_logprobs_size());
+      generations[event.prompt()]->OnEvent(event);
+    }
+    for (size_t i = 0; i < generations.size(); ++i) {
+      generations[i]->replaying_ = false;
+      generations[i]->Submit(std::move(sequences[i]));
+    }
+    std::move(done)();
   });
 }
 
@@ -98,7 +147,7 @@ void Generation::Cancel(absl::Status status) {
       [self = shared_from_this(), status = std::move(status)] { self->Abort(status); });
 }
 
-void Generation::Submit(absl::StatusOr<GenerationInput> input) {
+Generation::Sequences Generation::Prepare(absl::StatusOr<GenerationInput> input) {
   SC_CHECK(!submitted_);
   submitted_ = true;
   absl::Status good = input.status();
@@ -107,7 +156,10 @@ void Generation::Submit(absl::StatusOr<GenerationInput> input) {
     failure_ = good;
     EndTrace(std::string(failure_.message()));
   }
-  if (!failure_.ok()) return Pump();
+  if (!failure_.ok()) {
+    Pump();
+    return {};
+  }
 
   input_ = *std::move(input);
   KeepToOwner(arrival_.caller.tenant, input_);
@@ -120,19 +172,44 @@ void Generation::Submit(absl::StatusOr<GenerationInput> input) {
                .assembler = OutputAssembler(services_.model->tokenizer, input_.skip_special_tokens,
                                             input_.sampling.stop, input_.sampling.slot.min_tokens(),
                                             input_.output.shown_specials),
-               .channels = OutputChannels(&input_.output)});
+               .channels = OutputChannels(
+                   &input_.output, fmt::format("{}/{}/{}", request_id_,
+                                               arrival_.wall_time.time_since_epoch().count(), i))});
     sequences[i]->id = choices_.back().id;
     sequences[i]->sink = std::make_shared<Sink>(shared_from_this(), i);
     sequences[i]->call = call_;
     sequences[i]->account = AccountOf(arrival_.caller);
     if (trace_) sequences[i]->trace_id = trace_->trace_id();
   }
+  return sequences;
+}
+
+void Generation::Submit(Sequences sequences) {
+  if (ended_ || !failure_.ok()) return;
+  std::erase_if(sequences, [this](const auto& sequence) {
+    return choices_[sequence->id - first_id_].finished;
+  });
   submitted_at_ = Clock::now();
   services_.scheduler->Submit(std::move(sequences));
 }
 
+void Generation::Hand(v1::SequenceEvent event) {
+  auto hand = [self = shared_from_this()](v1::SequenceEvent committed) {
+    self->services_.lane->Post([self, event = std::move(committed)] { self->OnEvent(event); });
+  };
+  if (journal_ == nullptr) return hand(std::move(event));
+  event.set_prompt(prompt_index_);
+  journal_->Append(journal_stream_, std::move(event), std::move(hand));
+}
+
+void Generation::OnEvent(const v1::SequenceEvent& event) {
+  if (event.queued()) return OnQueued();
+  if (event.error_code() == 0) return OnOutput(event);
+  OnError(absl::Status(static_cast<absl::StatusCode>(event.error_code()), event.error()));
+}
+
 void Generation::OnQueued() {
-  queued_ = true;
+  if (std::exchange(queued_, true)) return;
   if (!ended_) writer_->OnQueued();
 }
 
@@ -142,28 +219,30 @@ void Generation::OnError(absl::Status status) {
   Abort(std::move(status));
 }
 
-void Generation::OnEvent(uint32_t index, Event event) {
-  Choice& choice = choices_[index];
+void Generation::OnOutput(const v1::SequenceEvent& event) {
+  Choice& choice = choices_[event.choice()];
   if (ended_ || !failure_.ok() || choice.finished) return;
-  choice.preemptions = event.times.preemptions;
-  if (index == 0) {
-    queue_ms_ = event.times.queue_ms;
-    n_cached_tokens_ = event.times.n_cached_tokens;
+  const auto finish = static_cast<Finish>(event.finish());
+  last_event_at_ = TimeOf(event);
+  choice.preemptions = event.preemptions();
+  if (event.choice() == 0 && !std::exchange(times_known_, true)) {
+    queue_ms_ = event.queue_ms();
+    n_cached_tokens_ = event.cached_tokens();
   }
-  if (!event.prompt_logprobs.empty()) TakePromptLogprobs(event.prompt_logprobs);
-  if (event.token) AddToken(choice, event);
-  if (choice.assembler.stop() == nullptr && event.finish != Finish::kNone) {
+  TakePromptLogprobs(event.prompt_logprobs());
+  if (event.has_token()) AddToken(choice, event);
+  if (choice.assembler.stop() == nullptr && finish != Finish::kNone) {
     choice.channels.Push(choice.assembler.End(), &choice.pending);
   }
   const std::string* const stop = choice.assembler.stop();
-  if (stop != nullptr || event.finish != Finish::kNone) choice.channels.End(&choice.pending);
+  if (stop != nullptr || finish != Finish::kNone) choice.channels.End(&choice.pending);
   if (stop != nullptr || choice.channels.done()) {
-    if (event.finish == Finish::kNone) services_.scheduler->Cancel(choice.id);
+    if (finish == Finish::kNone) services_.scheduler->Cancel(choice.id);
     FinishChoice(choice, v1::FINISH_REASON_STOP, stop != nullptr ? *stop : "");
-  } else if (event.finish == Finish::kStopToken) {
+  } else if (finish == Finish::kStopToken) {
     FinishChoice(choice, v1::FINISH_REASON_STOP,
-                 event.token ? fmt::format("{}", *event.token) : "");
-  } else if (event.finish == Finish::kLength) {
+                 event.has_token() ? fmt::format("{}", event.token()) : "");
+  } else if (finish == Finish::kLength) {
     FinishChoice(choice, v1::FINISH_REASON_LENGTH, "");
   }
   Pump();
@@ -179,33 +258,35 @@ void Generation::HoldPending() {
       "(--request-memory) is taken"));
 }
 
-void Generation::AddToken(Choice& choice, const Event& event) {
+void Generation::AddToken(Choice& choice, const v1::SequenceEvent& event) {
+  const Clock::time_point time = TimeOf(event);
   if (n_completion_tokens_ == 0) {
-    ttft_ms_ = Milliseconds(event.time - arrival_.time).count();
-    first_token_at_ = event.time;
-    services_.metrics->ObserveFirstToken(ttft_ms_ / 1000);
-    services_.metrics->ObserveQueue(event.times.queue_ms / 1000);
+    ttft_ms_ = Milliseconds(time - arrival_.time).count();
+    first_token_at_ = time;
+    if (!replaying_) {
+      services_.metrics->ObserveFirstToken(ttft_ms_ / 1000);
+      services_.metrics->ObserveQueue(event.queue_ms() / 1000);
+    }
   }
-  if (choice.last_token_time != Clock::time_point{}) {
-    services_.metrics->ObserveInterToken(Seconds(event.time - choice.last_token_time).count());
+  if (choice.last_token_time != Clock::time_point{} && !replaying_) {
+    services_.metrics->ObserveInterToken(Seconds(time - choice.last_token_time).count());
   }
-  choice.last_token_time = event.time;
+  choice.last_token_time = time;
   ++n_completion_tokens_;
 
   choice.has_pending = true;
-  choice.pending.add_token_ids(*event.token);
-  const size_t n_bytes =
-      kTokenBytes + (event.logprobs == nullptr ? 0 : LogprobsBytes(*event.logprobs));
+  choice.pending.add_token_ids(event.token());
+  const size_t n_bytes = kTokenBytes + (event.has_logprobs() ? LogprobsBytes(event.logprobs()) : 0);
   choice.pending_bytes += n_bytes;
   pending_bytes_ += n_bytes;
-  if (event.logprobs != nullptr) {
-    FillLogprobs(*services_.model->tokenizer, *event.token, *event.logprobs,
+  if (event.has_logprobs()) {
+    FillLogprobs(*services_.model->tokenizer, event.token(), event.logprobs(),
                  choice.pending.add_logprobs());
   }
   // A stop token ends the text but is not part of it.
-  if (event.finish == Finish::kStopToken) return;
+  if (static_cast<Finish>(event.finish()) == Finish::kStopToken) return;
   const bool was_reasoning = choice.channels.is_reasoning();
-  choice.channels.Push(choice.assembler.Push(*event.token), &choice.pending);
+  choice.channels.Push(choice.assembler.Push(event.token()), &choice.pending);
   // The tokens of the marks that open and close reasoning also count.
   if (was_reasoning || choice.channels.is_reasoning()) {
     choice.pending.set_reasoning_tokens(choice.pending.reasoning_tokens() + 1);
@@ -222,7 +303,7 @@ void Generation::FinishChoice(Choice& choice, v1::FinishReason reason, std::stri
   choice.pending.set_finish_reason(reason);
   choice.pending.set_stop_reason(std::move(stop_reason));
   ++n_finished_;
-  if (n_finished_ < choices_.size()) return;
+  if (n_finished_ < choices_.size() || replaying_) return;
   const LogRequest about(request_id_);
   spdlog::info(
       "{} prompt tokens, {} of them cached, {} completion tokens in {} choices; first token after "
@@ -235,7 +316,8 @@ void Generation::FinishChoice(Choice& choice, v1::FinishReason reason, std::stri
       Seconds(Clock::now() - arrival_.time).count());
 }
 
-void Generation::TakePromptLogprobs(const std::vector<v1::Logprobs>& logprobs) {
+void Generation::TakePromptLogprobs(
+    const google::protobuf::RepeatedPtrField<v1::Logprobs>& logprobs) {
   for (const v1::Logprobs& one : logprobs) {
     const size_t position = prompt_.logprobs_size() + 1;
     if (position >= input_.prompt->size()) return;
@@ -256,7 +338,7 @@ void Generation::Abort(absl::Status status) {
                 "ends after {} completion tokens: {}", n_completion_tokens_,
                 std::string(failure_.message()));
   }
-  if (n_finished_ < choices_.size() || choices_.empty()) {
+  if (!replaying_ && (n_finished_ < choices_.size() || choices_.empty())) {
     EndTrace(std::string(failure_.message()));
     if (refused_) {
       services_.metrics->CountRefused(failure_.code());
@@ -344,7 +426,7 @@ void Generation::FillUsage(v1::GenerateResponse& message) const {
   v1::Timing& timing = *message.mutable_timing();
   timing.set_queue_ms(queue_ms_);
   timing.set_ttft_ms(ttft_ms_);
-  timing.set_total_ms(Milliseconds(Clock::now() - arrival_.time).count());
+  timing.set_total_ms(Milliseconds(last_event_at_ - arrival_.time).count());
   uint32_t preemptions = 0;
   for (const Choice& choice : choices_) preemptions += choice.preemptions;
   timing.set_preemptions(preemptions);

@@ -21,9 +21,12 @@
 #include "router/text/output_channels.h"
 #include "router/text/request_builder.h"
 #include "stagecoach/v1/inference.pb.h"
+#include "stagecoach/v1/journal.pb.h"
 
 namespace stagecoach::router {
 
+class Generation;
+class Journal;
 class RouterMetrics;
 class Scheduler;
 
@@ -43,8 +46,12 @@ class ResponseWriter {
   virtual void End(const absl::Status& status) = 0;
 };
 
+// The generations of one client call, one per prompt.
+using Generations = std::vector<std::shared_ptr<Generation>>;
+
 // All state belongs to one text thread, `lane`. Public methods post to it; any thread may call
 // them. While a write is pending, new output is merged into one message per choice (backpressure).
+// Otherwise, the messages are a function of the request, its arrival and the scheduler's events.
 class Generation final : public std::enable_shared_from_this<Generation> {
  public:
   using Clock = std::chrono::steady_clock;
@@ -66,8 +73,16 @@ class Generation final : public std::enable_shared_from_this<Generation> {
              std::optional<RequestTrace> trace = std::nullopt,
              std::shared_ptr<ClientCall> call = std::make_shared<ClientCall>());
 
+  // Writes the scheduler's events to a stream of the journal, as those of prompt `prompt` of a
+  // call. Call it before Start. The journal outlives the scheduler.
+  void WriteTo(Journal* journal, uint64_t stream, uint32_t prompt);
   // Submits the request, or fails with the error in `input`. Call once.
   void Start(absl::StatusOr<GenerationInput> input);
+  // Instead of Start, for all generations of a call that an earlier router began and whose events
+  // so far are `events`: gives out their messages again, submits what has not ended, and then calls
+  // `done`. The generations share a lane.
+  static void Continue(Generations generations, std::vector<absl::StatusOr<GenerationInput>> inputs,
+                       std::vector<v1::SequenceEvent> events, WorkQueue::Task done);
   void WriteDone(bool ok);
   // The client is gone or past its deadline.
   void Cancel(absl::Status status);
@@ -75,19 +90,12 @@ class Generation final : public std::enable_shared_from_this<Generation> {
   bool cancelled() const { return cancelled_; }
 
   WorkQueue* lane() const { return services_.lane; }
+  const Arrival& arrival() const { return arrival_; }
   const Caller& caller() const { return arrival_.caller; }
   const std::shared_ptr<ClientCall>& call() const { return call_; }
 
  private:
-  // The outcome of one step for one choice, copied from the scheduler's thread.
-  struct Event {
-    std::optional<int32_t> token;
-    std::unique_ptr<v1::Logprobs> logprobs;
-    std::vector<v1::Logprobs> prompt_logprobs;
-    Finish finish = Finish::kNone;
-    SequenceTimes times;
-    Clock::time_point time;
-  };
+  using Sequences = std::vector<std::unique_ptr<SequenceRequest>>;
 
   struct Choice {
     SequenceId id = 0;
@@ -103,13 +111,18 @@ class Generation final : public std::enable_shared_from_this<Generation> {
 
   class Sink;
 
-  void Submit(absl::StatusOr<GenerationInput> input);
+  // The sequences to submit; none if the request has failed.
+  Sequences Prepare(absl::StatusOr<GenerationInput> input);
+  void Submit(Sequences sequences);
+  // Passes an event on to OnEvent, after the journal has it. The scheduler's thread.
+  void Hand(v1::SequenceEvent event);
+  void OnEvent(const v1::SequenceEvent& event);
   void OnQueued();
   void OnError(absl::Status status);
-  void OnEvent(uint32_t index, Event event);
-  void AddToken(Choice& choice, const Event& event);
+  void OnOutput(const v1::SequenceEvent& event);
+  void AddToken(Choice& choice, const v1::SequenceEvent& event);
   void FinishChoice(Choice& choice, v1::FinishReason reason, std::string stop_reason);
-  void TakePromptLogprobs(const std::vector<v1::Logprobs>& logprobs);
+  void TakePromptLogprobs(const google::protobuf::RepeatedPtrField<v1::Logprobs>& logprobs);
   // Cancels the running sequences; the stream fails with `status` as soon as no write is pending.
   void Abort(absl::Status status);
   // Writes available output, or ends the stream, if possible now.
@@ -122,6 +135,9 @@ class Generation final : public std::enable_shared_from_this<Generation> {
   Choice* NextPending();
   void EndTrace(std::string error);
   void FillUsage(v1::GenerateResponse& message) const;
+  Clock::time_point TimeOf(const v1::SequenceEvent& event) const {
+    return arrival_.time + std::chrono::microseconds(event.time_us());
+  }
 
   const Services services_;
   const std::string request_id_;
@@ -131,11 +147,16 @@ class Generation final : public std::enable_shared_from_this<Generation> {
   const std::optional<RequestTrace> trace_;
   const std::shared_ptr<ClientCall> call_;
   std::atomic<bool> cancelled_{false};
+  // Constant after the start.
+  Journal* journal_ = nullptr;
+  uint64_t journal_stream_ = 0;
+  uint32_t prompt_index_ = 0;
 
   // Used only on the lane's thread.
   GenerationInput input_;
   bool submitted_ = false;
   bool queued_ = false;
+  bool replaying_ = false;      // events of an earlier router, which has counted them
   bool refused_ = false;        // the scheduler refused the request
   std::deque<Choice> choices_;  // by index; addresses are stable, since assemblers refer to input_
   size_t next_choice_ = 0;      // the choice that writes next
@@ -153,13 +174,12 @@ class Generation final : public std::enable_shared_from_this<Generation> {
   uint32_t n_reasoning_tokens_ = 0;  // part of n_completion_tokens_
   std::optional<Clock::time_point> submitted_at_;
   std::optional<Clock::time_point> first_token_at_;
+  Clock::time_point last_event_at_;
   bool trace_ended_ = false;
+  bool times_known_ = false;
   double queue_ms_ = 0;
   uint32_t n_cached_tokens_ = 0;  // prompt tokens from the prefix cache
   double ttft_ms_ = 0;
 };
-
-// The generations of one client call, one per prompt.
-using Generations = std::vector<std::shared_ptr<Generation>>;
 
 }  // namespace stagecoach::router

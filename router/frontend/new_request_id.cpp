@@ -25,12 +25,16 @@ bool IsHex(std::string_view text) {
                      [](char c) { return ('0' <= c && c <= '9') || ('a' <= c && c <= 'f'); });
 }
 
-}  // namespace
-
-const std::string& InstanceId() {
-  static const std::string id = fmt::format("{:08x}", static_cast<uint32_t>(Random()));
+std::string& OwnId() {
+  static std::string id = fmt::format("{:08x}", static_cast<uint32_t>(Random()));
   return id;
 }
+
+}  // namespace
+
+const std::string& InstanceId() { return OwnId(); }
+
+void SetInstanceId(const std::string& id) { OwnId() = id; }
 
 std::string NewRequestId() {
   return fmt::format("{}-{:08x}{:016x}", InstanceId(), static_cast<uint32_t>(Random()), Random());

@@ -7,8 +7,10 @@
 
 namespace stagecoach::router {
 
-// The id of this process: random, constant while it runs.
+// The id of this process: random, or that of the router whose streams it goes on with.
 const std::string& InstanceId();
+// Call it before the first request.
+void SetInstanceId(const std::string& id);
 
 // "INSTANCE-RANDOM", in hexadecimal digits.
 std::string NewRequestId();

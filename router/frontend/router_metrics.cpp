@@ -42,9 +42,11 @@ prometheus::MetricFamily Family(std::string name, std::string help, prometheus::
 
 }  // namespace
 
+std::string EngineOf(size_t replica) { return fmt::format("{}", replica); }
+
 RouterMetrics::RouterMetrics(const std::string& model_name)
     : registry_(std::make_shared<prometheus::Registry>()) {
-  const prometheus::Labels labels = {{"model_name", model_name}, {"engine", kEngine}};
+  const prometheus::Labels labels = {{"model_name", model_name}, {"engine", EngineOf(0)}};
   const auto histogram = [&](const char* name, const char* help, const auto& buckets) {
     return &prometheus::BuildHistogram()
                 .Name(name)
@@ -160,8 +162,9 @@ void RouterMetrics::ObserveEnd(End end, double e2e_seconds) const {
   e2e_->Observe(e2e_seconds);
 }
 
-SchedulerCollector::SchedulerCollector(Scheduler* scheduler, std::string model_name)
-    : model_name_(std::move(model_name)), scheduler_(scheduler) {}
+SchedulerCollector::SchedulerCollector(Scheduler* scheduler, std::string model_name,
+                                       std::string engine)
+    : model_name_(std::move(model_name)), engine_(std::move(engine)), scheduler_(scheduler) {}
 
 void SchedulerCollector::Detach() {
   MutexLock lock(mutex_);
@@ -178,7 +181,7 @@ std::vector<prometheus::MetricFamily> SchedulerCollector::Collect() const {
   std::vector<prometheus::MetricFamily> families;
   const auto metric = [&](std::vector<prometheus::ClientMetric::Label> labels = {}) {
     prometheus::ClientMetric one;
-    one.label = {{"model_name", model_name_}, {"engine", kEngine}};
+    one.label = {{"model_name", model_name_}, {"engine", engine_}};
     one.label.insert(one.label.end(), labels.begin(), labels.end());
     return one;
   };

@@ -23,8 +23,9 @@ namespace stagecoach::router {
 
 class Scheduler;
 
-// The only scheduler of this process; vLLM's dashboards group by this label.
-inline constexpr char kEngine[] = "0";
+// The label of a replica's metrics that vLLM's dashboards group by. What is not of one replica has
+// that of the first.
+std::string EngineOf(size_t replica);
 
 // Latencies and outcomes of requests, recorded as they happen. Thread-safe.
 class RouterMetrics {
@@ -76,10 +77,10 @@ class RouterMetrics {
   prometheus::Counter* streams_dropped_;
 };
 
-// The scheduler's own numbers, collected when Prometheus scrapes.
+// A scheduler's own numbers, collected when Prometheus scrapes.
 class SchedulerCollector final : public prometheus::Collectable {
  public:
-  SchedulerCollector(Scheduler* scheduler, std::string model_name);
+  SchedulerCollector(Scheduler* scheduler, std::string model_name, std::string engine);
 
   std::vector<prometheus::MetricFamily> Collect() const override;
   // The scheduler may be destroyed afterwards.
@@ -87,6 +88,7 @@ class SchedulerCollector final : public prometheus::Collectable {
 
  private:
   const std::string model_name_;
+  const std::string engine_;
   mutable Mutex mutex_;
   Scheduler* scheduler_ ABSL_GUARDED_BY(mutex_);  // null once detached
 };

@@ -22,7 +22,7 @@ TEST_CASE("the scheduler's metrics are on the page as long as the scheduler exis
   config.kv_groups = {{.window = 0, .n_blocks = 200}, {.window = 64, .n_blocks = 100}};
   FakeStageClient pipeline(config);
   auto scheduler = *Scheduler::Start(config, &pipeline);
-  SchedulerCollector collector(scheduler.get(), "m");
+  SchedulerCollector collector(scheduler.get(), "m", EngineOf(0));
   const std::string page = prometheus::TextSerializer().Serialize(collector.Collect());
   for (const char* line :
        {"vllm:num_requests_running{model_name=\"m\",engine=\"0\"} 0",

@@ -8,9 +8,19 @@
 #include "router/frontend/frontend.h"
 #include "router/frontend/stream_pump.h"
 #include "router/text/request_builder.h"
+#include "router/text/sampling_params.h"
 
 namespace stagecoach::router {
 namespace {
+
+absl::StatusOr<GenerationInput> Build(const ServedModel& model, const v1::GenerateRequest& request,
+                                      const Arrival&) {
+  return BuildGeneration(model, request);
+}
+absl::StatusOr<GenerationInput> Build(const ServedModel& model, const v1::ChatRequest& request,
+                                      const Arrival& arrival) {
+  return BuildGeneration(model, request, UnixSeconds(arrival));
+}
 
 // Builds and submits `request`, which must live until the stream's end, on another thread.
 template <typename Request>
@@ -20,8 +30,15 @@ void Submit(Frontend* frontend, const std::shared_ptr<Generation>& generation,
       {generation}, NeedsGrammar(request),
       [frontend, generation, &request](size_t) -> absl::StatusOr<GenerationInput> {
         SC_RETURN_IF_ERROR(generation->caller().TakeChoices(request.sampling().n()));
-        return BuildGeneration(frontend->model(), request);
+        return Build(frontend->model(), request, generation->arrival());
       });
+}
+
+v1::GenerateRequest* RequestIn(v1::StreamRecord& record, const v1::GenerateRequest&) {
+  return record.mutable_generate();
+}
+v1::ChatRequest* RequestIn(v1::StreamRecord& record, const v1::ChatRequest&) {
+  return record.mutable_chat();
 }
 
 // Sends the messages of a request as they come.
@@ -58,14 +75,38 @@ class KeptRequest final : public ResponseWriter {
     const std::string id = Frontend::RequestId(request.request_id());
     const auto generation = frontend->NewGeneration(id, kept.get(), nullptr, arrival);
     SC_ASSIGN_OR_RETURN(NewStream stream,
-                        frontend->KeepStream(StreamProtocol::kGrpc, id, {generation}));
+                        frontend->KeepStream(StreamProtocol::kGrpc, id, {generation}, [&kept] {
+                          v1::StreamRecord record;
+                          *RequestIn(record, kept->request_) = kept->request_;
+                          return record;
+                        }));
     kept->writer_ = std::move(stream.writer);
     kept->self_ = kept;
     Submit(frontend, generation, kept->request_);
     return std::move(stream.reader);
   }
 
-  explicit KeptRequest(const Request& request) : request_(request) {}
+  static absl::Status Continue(Frontend* frontend, const Request& request,
+                               JournalFile::Stream stream, const Arrival& arrival,
+                               WorkQueue::Task done) {
+    auto kept = std::make_shared<KeptRequest>(request);
+    const std::string& id = stream.record.request_id();
+    const auto generation = frontend->NewGeneration(id, kept.get(), nullptr, arrival);
+    SC_ASSIGN_OR_RETURN(
+        kept->writer_, frontend->KeepAgain(StreamProtocol::kGrpc, id, {generation}, stream.number));
+    kept->self_ = kept;
+    frontend->PostContinue(
+        {generation}, NeedsGrammar(request),
+        [frontend, generation, kept](size_t) {
+          return Build(frontend->model(), kept->request_, generation->arrival());
+        },
+        std::move(stream.events), std::move(done));
+    return absl::OkStatus();
+  }
+
+  explicit KeptRequest(Request request) : request_(std::move(request)) {
+    FixSeed(*request_.mutable_sampling());
+  }
 
   void OnQueued() override { writer_->Start(); }
   bool Write(const v1::GenerateResponse& message) override {
@@ -92,7 +133,7 @@ class KeptRequest final : public ResponseWriter {
     writer_->Append(n_tokens_, std::move(data));
   }
 
-  const Request request_;
+  Request request_;  // constant after the start
   std::unique_ptr<StreamWriter> writer_;
   uint64_t n_tokens_ = 0;
   std::shared_ptr<KeptRequest> self_;  // keeps this alive until the end
@@ -143,6 +184,18 @@ MaybeSource MakeSource(Frontend* frontend, const v1::ResumeRequest& request, con
                       frontend->streams().Read(StreamOwner(StreamProtocol::kGrpc, arrival.caller),
                                                request.request_id(), request.from()));
   return std::make_shared<MessagePump>(frontend, std::move(reader), out);
+}
+
+absl::Status ContinueStream(Frontend* frontend, JournalFile::Stream stream, const Arrival& arrival,
+                            WorkQueue::Task done) {
+  if (stream.record.has_chat()) {
+    const v1::ChatRequest request = std::move(*stream.record.mutable_chat());
+    return KeptRequest<v1::ChatRequest>::Continue(frontend, request, std::move(stream), arrival,
+                                                  std::move(done));
+  }
+  const v1::GenerateRequest request = std::move(*stream.record.mutable_generate());
+  return KeptRequest<v1::GenerateRequest>::Continue(frontend, request, std::move(stream), arrival,
+                                                    std::move(done));
 }
 
 }  // namespace stagecoach::router

@@ -8,6 +8,7 @@
 #include "router/frontend/arrival.h"
 #include "router/frontend/generation.h"
 #include "router/frontend/stream_source.h"
+#include "router/journal/journal_file.h"
 #include "stagecoach/v1/inference.pb.h"
 
 namespace stagecoach::router {
@@ -26,5 +27,10 @@ MaybeSource MakeSource(Frontend* frontend, const v1::ChatRequest& request, const
 // The rest of a kept stream.
 MaybeSource MakeSource(Frontend* frontend, const v1::ResumeRequest& request, const Arrival& arrival,
                        ResponseWriter* out);
+
+// Goes on with a stream of the journal that an earlier router began for a gRPC client. `done` is
+// called when its output so far can be read. Errors are those of StreamStore::Create.
+absl::Status ContinueStream(Frontend* frontend, JournalFile::Stream stream, const Arrival& arrival,
+                            WorkQueue::Task done);
 
 }  // namespace stagecoach::router

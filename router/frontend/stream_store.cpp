@@ -43,6 +43,7 @@ struct StreamStore::Stream {
   bool ended = false;
   absl::Status status;
   absl::AnyInvocable<void(const absl::Status&) &&> cancel;  // null after the end
+  absl::AnyInvocable<void() &&> removed;                    // null: nobody asks
   std::vector<StreamReader*> readers;
   // Valid while there are no readers:
   std::list<std::shared_ptr<Stream>>::iterator unread;
@@ -53,8 +54,11 @@ struct StreamStore::Aftermath {
   std::vector<Wake> wakes;
   std::vector<std::pair<absl::AnyInvocable<void(const absl::Status&) &&>, absl::Status>> cancels;
 
+  std::vector<absl::AnyInvocable<void() &&>> removals;
+
   void Do() {
     for (const Wake& wake : wakes) (*wake)();
+    for (auto& removed : removals) std::move(removed)();
     for (auto& [cancel, status] : cancels) std::move(cancel)(status);
     // Destroying a callback may destroy a writer, whose destructor takes the lock.
     cancels.clear();
@@ -96,7 +100,8 @@ absl::Status StreamStore::NoStream(const std::string& id) const {
 
 absl::StatusOr<NewStream> StreamStore::Create(
     const std::string& owner, const Account& account, const std::string& id,
-    absl::AnyInvocable<void(const absl::Status&) &&> cancel) {
+    absl::AnyInvocable<void(const absl::Status&) &&> cancel,
+    absl::AnyInvocable<void() &&> removed) {
   if (limits_.keep.count() == 0) {
     return absl::InvalidArgumentError("resumable: this server keeps no streams (--resume-time 0)");
   }
@@ -119,6 +124,7 @@ absl::StatusOr<NewStream> StreamStore::Create(
     ++HeldBy(*stream).n_streams;
     ++n_places_;
     stream->cancel = std::move(cancel);
+    stream->removed = std::move(removed);
     streams_.emplace(key, stream);
     Report();
     made.reader = MakeReader(stream, 0);
@@ -221,6 +227,7 @@ void StreamStore::Remove(const std::shared_ptr<Stream>& stream, Aftermath& after
   EndLocked(*stream, absl::CancelledError("the stream was removed because no client read it"),
             after);
   stream->is_kept = false;
+  if (stream->removed != nullptr) after.removals.push_back(std::move(stream->removed));
   AddBytes(*stream, stream->n_bytes, -1);
   if (stream->has_place) GiveUpPlace(*stream);
   ForgetIfNone(stream->account.tenant);

@@ -51,11 +51,13 @@ class StreamStore {
 
   // Creates a stream that only `owner` can find; it is charged to `account`. `cancel` is called
   // once, from any thread, if before End nobody comes to read the stream, or somebody cancels it.
-  // ALREADY_EXISTS: the owner has a stream with this id. RESOURCE_EXHAUSTED: too many of the
-  // tenant's streams run. INVALID_ARGUMENT: streams cannot be kept.
+  // `removed` (may be null) is called once, from any thread, when the stream is dropped, but not
+  // when the store goes. ALREADY_EXISTS: the owner has a stream with this id. RESOURCE_EXHAUSTED:
+  // too many of the tenant's streams run. INVALID_ARGUMENT: streams cannot be kept.
   absl::StatusOr<NewStream> Create(const std::string& owner, const Account& account,
                                    const std::string& id,
-                                   absl::AnyInvocable<void(const absl::Status&) &&> cancel);
+                                   absl::AnyInvocable<void(const absl::Status&) &&> cancel,
+                                   absl::AnyInvocable<void() &&> removed = nullptr);
 
   // Reads the stream after its first `from` tokens. Several readers may read at the same time; each
   // gets the whole stream. NOT_FOUND; INVALID_ARGUMENT: the stream has fewer tokens. OUT_OF_RANGE:

@@ -358,5 +358,23 @@ TEST_CASE("a store that keeps no streams says so") {
   CHECK(absl::IsInvalidArgument(fixture.store.Create("a", {}, "s", [](auto&) {}).status()));
 }
 
+TEST_CASE("a stream tells when it is dropped, but not when the store goes") {
+  int n_removed = 0;
+  RouterMetrics metrics("model");
+  {
+    StreamStore store({.keep = kLong}, &metrics);
+    const auto make = [&](const std::string& id) {
+      auto stream = store.Create("a", {"a"}, id, [](const absl::Status&) {}, [&] { ++n_removed; });
+      REQUIRE(stream.ok());
+      stream->writer->Start();
+      return *std::move(stream);
+    };
+    const NewStream kept = make("kept"), cancelled = make("cancelled");
+    CHECK(store.Cancel("a", "cancelled").ok());
+    CHECK(n_removed == 1);
+  }
+  CHECK(n_removed == 1);
+}
+
 }  // namespace
 }  // namespace stagecoach::router

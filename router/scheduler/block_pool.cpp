@@ -55,4 +55,10 @@ void BlockPool::Return(uint32_t id, bool keep) {
   }
 }
 
+void BlockPool::Discard(uint32_t id) {
+  SC_CHECK(n_holders_[id] == 0);
+  Unlink(id);
+  free_.push_back(id);
+}
+
 }  // namespace stagecoach::router

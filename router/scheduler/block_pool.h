@@ -29,6 +29,8 @@ class BlockPool {
   void Share(uint32_t id);
   // Removes a holder. REQUIRES: `id` is held. keep: if `id` becomes free, keep its contents.
   void Return(uint32_t id, bool keep);
+  // Its contents are void. REQUIRES: `id` is free and kept.
+  void Discard(uint32_t id);
 
  private:
   void Link(uint32_t id);

@@ -57,11 +57,28 @@ absl::Status ValidateConfig(const SchedulerConfig& config) {
   return absl::OkStatus();
 }
 
-SchedulerCore::SchedulerCore(const SchedulerConfig& config) : state_(config), planner_(&state_) {}
+SchedulerCore::SchedulerCore(const SchedulerConfig& config, SchedulerHooks hooks)
+    : hooks_(std::move(hooks)), state_(config), planner_(&state_) {}
+
+void SchedulerCore::Tell(PipelineState state) {
+  if (hooks_.on_state) hooks_.on_state(state);
+}
+
+bool SchedulerCore::MayMove() const { return hooks_.may_move && hooks_.may_move(); }
+
+void SchedulerCore::MoveOn(bool with_suspects) {
+  if (state_.empty() || !MayMove()) return;
+  auto requests = state_.TakeOut(with_suspects);
+  if (requests.empty()) return;
+  spdlog::warn("scheduler: {} sequences go on at another pipeline", requests.size());
+  hooks_.move(std::move(requests));
+}
 
 absl::Status SchedulerCore::Admissible(
     const std::vector<std::unique_ptr<SequenceRequest>>& requests) const {
-  if (!refused_.ok()) return refused_;
+  // What was queued elsewhere is finished during a drain.
+  const bool is_new = requests.empty() || !requests.front()->past;
+  if (down_ || (is_new && !refused_.ok())) return refused_;
   const SchedulerConfig& config = state_.config();
   for (const auto& request : requests) {
     if (request->prompt->empty() || request->max_tokens == 0 ||
@@ -103,8 +120,12 @@ void SchedulerCore::Submit(std::vector<std::unique_ptr<SequenceRequest>> request
     SC_CHECK(request != nullptr && request->prompt != nullptr && request->sink != nullptr);
     if (request->call == nullptr) request->call = call;
   }
+  // Whoever chose this pipeline did not know of its loss yet.
+  if (down_ && !requests.empty() && MayMove()) return hooks_.move(std::move(requests));
   absl::Status admissible = Admissible(requests);
-  if (admissible.ok() && !requests.empty()) admissible = MakeRoomInQueue(requests);
+  if (admissible.ok() && !requests.empty() && !requests.front()->past) {
+    admissible = MakeRoomInQueue(requests);
+  }
   for (size_t i = 0; i < requests.size(); ++i) {
     auto& request = requests[i];
     if (admissible.ok()) {
@@ -131,31 +152,42 @@ void SchedulerCore::Drain(const absl::Status& reason) {
   drains_ = true;
 }
 
+void SchedulerCore::TakeBack(const absl::Status& loss) {
+  const std::shared_ptr<Sequence> culprit = state_.Interrupt();
+  if (culprit == nullptr) return;
+  state_.End(culprit.get());
+  culprit->request->sink->OnError(absl::InternalError(
+      absl::StrCat("this request was the only one in the pipeline when a stage was lost, and was "
+                   "there in the losses before; it ends so that others can go on: ",
+                   loss.message())));
+}
+
 void SchedulerCore::Interrupt(const absl::Status& reason) {
   if (down_) return;
   interrupted_ = true;
+  Tell(PipelineState::kLost);
   const size_t n_running = state_.running().size();
-  if (const std::shared_ptr<Sequence> culprit = state_.Interrupt()) {
-    state_.End(culprit.get());
-    culprit->request->sink->OnError(absl::InternalError(
-        absl::StrCat("this request was the only one in the pipeline when a stage was lost, and was "
-                     "there in the losses before; it ends so that others can go on: ",
-                     reason.message())));
-  }
+  TakeBack(reason);
   if (n_running > 0) {
     spdlog::warn("scheduler: {} running sequences wait for the next epoch", n_running);
   }
 }
 
-void SchedulerCore::Resume(uint64_t epoch) {
+void SchedulerCore::Resume(uint64_t epoch, bool kv_kept) {
   if (down_) return;
   interrupted_ = false;
-  state_.BeginEpoch(epoch);
+  state_.BeginEpoch(epoch, kv_kept);
+  Tell(PipelineState::kWorks);
 }
 
 void SchedulerCore::Down(const absl::Status& reason) {
   if (std::exchange(down_, true)) return;
   refused_ = absl::UnavailableError(reason.message());
+  Tell(PipelineState::kGone);
+  if (MayMove()) {
+    if (!interrupted_) TakeBack(reason);
+    MoveOn(/*with_suspects=*/true);
+  }
   const auto ended = state_.EndAll();
   if (!ended.empty()) {
     spdlog::warn("scheduler: {} sequences end: {}", ended.size(),
@@ -165,6 +197,7 @@ void SchedulerCore::Down(const absl::Status& reason) {
 }
 
 std::unique_ptr<v1::StepPlan> SchedulerCore::NextPlan() {
+  if (interrupted_ && !down_) MoveOn(/*with_suspects=*/false);
   if (down_ || interrupted_) return nullptr;
   state_.SettleTrial();
   std::unique_ptr<v1::StepPlan> plan = planner_.Plan();

@@ -19,7 +19,7 @@ absl::Status ValidateConfig(const SchedulerConfig& config);
 class SchedulerCore {
  public:
   // REQUIRES: ValidateConfig(config).
-  explicit SchedulerCore(const SchedulerConfig& config);
+  explicit SchedulerCore(const SchedulerConfig& config, SchedulerHooks hooks = {});
 
   // Either queues all of `requests`, or reports the same error to all of their sinks.
   void Submit(std::vector<std::unique_ptr<SequenceRequest>> requests,
@@ -29,16 +29,18 @@ class SchedulerCore {
   // Refuses new submissions from now on, with the reason of the first call. The next plan still
   // admits waiting calls; after it, calls that have not begun end with that reason.
   void Drain(const absl::Status& reason);
-  // The pipeline is lost, and another epoch may follow: no plan comes until Resume. All sequences
-  // wait, and new ones are queued. A sequence that was alone in flight when the pipeline was lost
-  // again and again ends with INTERNAL.
+  // The pipeline is lost, and another epoch may follow: no plan comes until Resume, and new
+  // sequences are queued. A sequence that was alone in flight when the pipeline was lost again and
+  // again ends with INTERNAL.
   void Interrupt(const absl::Status& reason);
-  // All stages have joined a new epoch. What they computed before is lost; it is computed again.
-  void Resume(uint64_t epoch);
-  // The pipeline is lost: ends every sequence with UNAVAILABLE and refuses new ones.
+  // All stages have joined a new epoch. kv_kept: every stage has the KV cache of the epochs before,
+  // so running sequences go on after their last token. If not, all is computed again.
+  void Resume(uint64_t epoch, bool kv_kept);
+  // The pipeline is lost for good: ends every sequence that cannot go on elsewhere with
+  // UNAVAILABLE, and refuses new ones.
   void Down(const absl::Status& reason);
 
-  // Null if there is nothing to send now.
+  // Null if there is nothing to send now. While the pipeline is lost, this moves sequences instead.
   std::unique_ptr<v1::StepPlan> NextPlan();
 
   bool empty() const { return state_.empty(); }
@@ -49,9 +51,16 @@ class SchedulerCore {
   const SchedulerState& state() const { return state_; }
 
  private:
+  void Tell(PipelineState state);
+  bool MayMove() const;
+  // Lets sequences go on at another pipeline, if one works. Suspects stay, unless `with_suspects`.
+  void MoveOn(bool with_suspects);
+  // Takes back the steps in flight, and ends the sequence that is to blame for the loss.
+  void TakeBack(const absl::Status& loss);
   absl::Status Admissible(const std::vector<std::unique_ptr<SequenceRequest>>& requests) const;
   absl::Status MakeRoomInQueue(const std::vector<std::unique_ptr<SequenceRequest>>& requests);
 
+  const SchedulerHooks hooks_;
   SchedulerState state_;
   Planner planner_;
   absl::Status refused_;  // not OK: the reason why new submissions are refused

@@ -21,8 +21,9 @@ KvBlocks::KvBlocks(const std::vector<SchedulerConfig::KvGroup>& groups, uint32_t
                    bool remembers)
     : max_chunk_tokens_(max_chunk_tokens), remembers_(remembers), tree_(NBlocks(groups)) {
   for (const auto& group : groups) {
-    groups_.push_back(
-        {static_cast<uint32_t>(group.window), BlockPool(static_cast<uint32_t>(group.n_blocks))});
+    groups_.push_back({static_cast<uint32_t>(group.window),
+                       BlockPool(static_cast<uint32_t>(group.n_blocks)),
+                       std::vector<uint64_t>(group.n_blocks)});
   }
 }
 
@@ -38,9 +39,9 @@ uint32_t KvBlocks::MostHeld(int group, uint32_t n_tokens) const {
   const uint32_t all = BlocksFor(n_tokens);
   const uint32_t window = groups_[group].window;
   if (window == 0) return all;
-  // A chunk's first row reads window - 1 positions before it. n consecutive positions touch at most
-  // (n + 14) / 16 + 1 blocks.
-  const uint64_t n_visible = uint64_t{window} - 1 + max_chunk_tokens_;
+  // A chunk's first row reads window - 1 positions before it, and so does the oldest decode in
+  // flight. n consecutive positions touch at most (n + 14) / 16 + 1 blocks.
+  const uint64_t n_visible = uint64_t{window} - 1 + std::max(max_chunk_tokens_, kMostDecodes + 1);
   return static_cast<uint32_t>(
       std::min<uint64_t>(all, (n_visible + kBlockTokens - 2) / kBlockTokens + 1));
 }
@@ -165,7 +166,7 @@ std::vector<uint32_t> KvBlocks::MostTakenOfNew(const std::string& salt,
 }
 
 void KvBlocks::Remember(const std::string& salt, std::span<const int32_t> tokens,
-                        const BlockTables& tables, RememberedPrefix& prefix) {
+                        const BlockTables& tables, RememberedPrefix& prefix, uint64_t step) {
   const size_t n_full = tokens.size() / kBlockTokens;
   if (!remembers_ || prefix.n_blocks >= n_full) return;
   if (prefix.node == nullptr) prefix.node = tree_.PinRoot(salt);
@@ -176,6 +177,7 @@ void KvBlocks::Remember(const std::string& salt, std::span<const int32_t> tokens
       // Another sequence may have computed the same tokens and registered its block first.
       if (prefix.node->block(g) != PrefixTree::kNoBlock || i < tables[g].n_returned) continue;
       tree_.SetBlock(prefix.node, g, tables[g].ids[i]);
+      groups_[g].filled_by[tables[g].ids[i]] = step;
     }
   }
 }
@@ -201,6 +203,33 @@ void KvBlocks::ReturnAll(BlockTables& tables, RememberedPrefix& prefix) {
   }
   tree_.Unpin(prefix.node);
   prefix = {};
+}
+
+void KvBlocks::ForgetAfter(uint64_t step) {
+  for (int g = 0; g < n_groups(); ++g) {
+    Group& group = groups_[g];
+    for (uint32_t id = 0; id < group.pool.n_total(); ++id) {
+      if (!tree_.Has(g, id) || group.filled_by[id] <= step) continue;
+      tree_.Forget(g, id);
+      if (group.pool.n_holders(id) == 0) group.pool.Discard(id);
+    }
+  }
+}
+
+bool KvBlocks::TakeBack(BlockTables& tables, RememberedPrefix& prefix, uint32_t position) {
+  for (int g = 0; g < n_groups(); ++g) {
+    if (tables[g].n_returned > FirstSeen(g, position)) return false;
+  }
+  for (int g = 0; g < n_groups(); ++g) {
+    BlockTable& table = tables[g];
+    for (; table.ids.size() > BlocksFor(position); table.ids.pop_back())
+      Return(g, table.ids.back());
+    table.n_told = 0;
+  }
+  // The tree may have forgotten nodes of this path, so it is walked again.
+  tree_.Unpin(prefix.node);
+  prefix = {};
+  return true;
 }
 
 void KvBlocks::ForgetAll() {

@@ -26,6 +26,9 @@ constexpr uint32_t BlocksFor(uint32_t n_tokens) {
   return (n_tokens + kBlockTokens - 1) / kBlockTokens;
 }
 
+// The most decodes of one sequence in flight.
+inline constexpr uint32_t kMostDecodes = 2;
+
 // One sequence's blocks in one KV group.
 struct BlockTable {
   std::vector<uint32_t> ids;  // by logical index; entries below n_returned are undefined
@@ -91,15 +94,24 @@ class KvBlocks {
   // the holds in `gone` have ended.
   std::vector<uint32_t> MostTakenOfNew(const std::string& salt, std::span<const int32_t> tokens,
                                        uint32_t n_tokens, const Holds& gone) const;
-  // Remembers the full blocks of `tokens`. REQUIRES: the tables' blocks hold exactly these tokens.
+  // Remembers the full blocks of `tokens`, which steps up to `step` fill. REQUIRES: the tables'
+  // blocks hold exactly these tokens.
   void Remember(const std::string& salt, std::span<const int32_t> tokens, const BlockTables& tables,
-                RememberedPrefix& prefix);
+                RememberedPrefix& prefix, uint64_t step);
 
   // Returns the blocks that no row at `next_position` or later reads. The rows of the step that
   // ends there still read them, so call this only after all of that step's blocks are taken.
   void ReturnBehindWindows(BlockTables& tables, uint32_t next_position);
 
   void ReturnAll(BlockTables& tables, RememberedPrefix& prefix);
+
+  // The steps after `step` may not have happened: blocks that they may fill are not adopted any
+  // more. O(blocks).
+  void ForgetAfter(uint64_t step);
+  // Returns what a sequence took for `position` and later positions, which are computed again, by
+  // stages that know nothing of its blocks. False, without a change, if blocks that these positions
+  // read are behind a window and returned already.
+  bool TakeBack(BlockTables& tables, RememberedPrefix& prefix, uint32_t position);
 
   // The contents of all blocks are lost: none may be adopted any more. REQUIRES: nobody holds a
   // block or a remembered prefix. O(blocks).
@@ -117,6 +129,7 @@ class KvBlocks {
   struct Group {
     uint32_t window;  // tokens; 0: full attention
     BlockPool pool;
+    std::vector<uint64_t> filled_by;  // by block, if remembered: the last step that may fill it
   };
   std::vector<Group> groups_;
   uint32_t max_chunk_tokens_;

@@ -75,16 +75,18 @@ TEST_CASE("A window keeps exactly the blocks that the next row sees") {
 TEST_CASE("The worst chunk reaches MostHeld, and no chunk exceeds it") {
   for (uint32_t window : {1u, 2u, 16u, 33u, 64u}) {
     for (uint32_t chunk : {1u, 2u, 16u, 17u, 50u}) {
+      // Decodes in flight hold more than such small chunks.
+      const uint32_t n_in_flight = chunk > kMostDecodes ? 0 : kMostDecodes;
       KvBlocks kv({{.window = static_cast<int32_t>(window), .n_blocks = 200}}, chunk);
       uint32_t most = 0;
       for (uint32_t first = 1; first <= 16 + chunk; ++first) {  // every alignment
         BlockTables tables(1);
         RememberedPrefix prefix;
-        for (uint32_t end = first; end < 1000; end += chunk) {
+        for (uint32_t end = first; end < 1000; end += n_in_flight > 0 ? 1 : chunk) {
           v1::SlotDelta delta;
           kv.Grow(tables, end, delta);
           if (end > first) most = std::max(most, tables[0].n_held());
-          kv.ReturnBehindWindows(tables, end);
+          kv.ReturnBehindWindows(tables, end - std::min(end, n_in_flight));
         }
         kv.ReturnAll(tables, prefix);
       }
@@ -102,7 +104,7 @@ struct Holder {
     const uint32_t n_adopted = tables[0].ids.empty() ? kv.Adopt(salt, tokens, tables, prefix) : 0;
     delta = {};
     kv.Grow(tables, static_cast<uint32_t>(tokens.size()), delta);
-    kv.Remember(salt, tokens, tables, prefix);
+    kv.Remember(salt, tokens, tables, prefix, step);
     kv.ReturnBehindWindows(tables, static_cast<uint32_t>(tokens.size()));
     return n_adopted;
   }
@@ -112,6 +114,7 @@ struct Holder {
   BlockTables tables;
   RememberedPrefix prefix;
   v1::SlotDelta delta;
+  uint64_t step = 1;  // that computes its blocks
 };
 
 TEST_CASE("A prefix match reuses full blocks, whether or not a sequence still holds them") {
@@ -207,12 +210,48 @@ TEST_CASE("A block that was returned before its tokens were known is not cached"
   kv.Grow(first.tables, 16, first.delta);
   kv.ReturnBehindWindows(first.tables, 16);
   REQUIRE(first.tables[0].n_held() == 0);
-  kv.Remember("", TokenRange(16), first.tables, first.prefix);
+  kv.Remember("", TokenRange(16), first.tables, first.prefix, 1);
   second.Compute(TokenRange(40, 100));  // takes that block too, and fills it with its own tokens
   second.Return();
   first.Return();
   REQUIRE(second.Compute(TokenRange(40, 100)) == 32);
   second.Return();
+}
+
+TEST_CASE("Blocks that steps in flight fill are forgotten, whether or not they are held") {
+  KvBlocks kv({{.window = 0, .n_blocks = 20}}, 64);
+  Holder done(kv), held(kv), gone(kv);
+  done.Compute(TokenRange(40));
+  held.step = gone.step = 2;
+  held.Compute(TokenRange(40, 100));
+  gone.Compute(TokenRange(40, 200));
+  gone.Return();
+  kv.ForgetAfter(1);
+  CHECK(kv.NAdoptable("", TokenRange(41)) == 32);
+  CHECK(kv.NAdoptable("", TokenRange(41, 100)) == 0);
+  CHECK(kv.NAdoptable("", TokenRange(41, 200)) == 0);
+  held.Return();
+  done.Return();
+  CHECK(kv.n_free(0) == 20);
+}
+
+TEST_CASE("What is taken back is sent, remembered and taken again") {
+  KvBlocks kv({{.window = 0, .n_blocks = 20}, {.window = 20, .n_blocks = 20}}, 64);
+  Holder holder(kv);
+  holder.Compute(TokenRange(30));
+  holder.step = 2;
+  holder.Compute(TokenRange(50));
+  kv.ForgetAfter(1);
+  REQUIRE(kv.TakeBack(holder.tables, holder.prefix, 40));
+  CHECK(holder.tables[0].ids.size() == 3);
+  CHECK(kv.n_free(0) == 17);
+  CHECK(kv.NAdoptable("", TokenRange(50)) == 16);
+  holder.Compute(TokenRange(50));
+  CHECK(holder.delta.new_blocks(0).ids_size() == 4);
+  CHECK(kv.NAdoptable("", TokenRange(50)) == 48);
+  // Positions from 30 on read blocks that the window has left behind.
+  CHECK_FALSE(kv.TakeBack(holder.tables, holder.prefix, 30));
+  holder.Return();
 }
 
 TEST_CASE("Nothing is cached if the prefix cache is off") {

@@ -72,7 +72,10 @@ std::unique_ptr<v1::StepPlan> Planner::PlanTrial(Sequence* suspect) {
   BeginStep();
   preempts_ = Room::Preempts::kNobody;
   if (!suspect->running()) {
-    SC_CHECK(TryAdmit(suspect));  // nobody else runs
+    // A suspect may come from another pipeline.
+    const Sequences others(state_.running().begin(), state_.running().end());
+    for (Sequence* other : others) state_.Preempt(other);
+    SC_CHECK(TryAdmit(suspect));
   } else if (suspect->decoding()) {
     PlanDecode(suspect);
   } else {
@@ -252,6 +255,7 @@ void Planner::PlanPrefill(Sequence* sequence) {
   const int32_t budget =
       std::min({n_prefill_left_, NTokensFor(*sequence), state_.config().max_prefill_chunk});
   if (budget <= 0) return;
+  if (sequence->to_register && n_registered_left_ <= 0) return;
   if (!room_.ForRow(sequence, sequence->next_position + 1, preempts_)) {
     admitting_ = false;
     return;
@@ -261,6 +265,7 @@ void Planner::PlanPrefill(Sequence* sequence) {
   const uint32_t end = std::min(wanted, state_.kv().Reach(sequence->tables));
   if (end < wanted) admitting_ = false;
   n_prefill_left_ -= static_cast<int32_t>(end - sequence->next_position);
+  if (std::exchange(sequence->to_register, false)) AddRegistration(*sequence);
   AddRow(sequence, end, /*sample=*/end == sequence->n_registered);
 }
 
@@ -270,13 +275,13 @@ bool Planner::TryAdmit(Sequence* sequence) {
   if (!room_.ForNewcomer(sequence)) return false;
   state_.Admit(sequence);
   AddRegistration(*sequence);
-  n_registered_left_ -= sequence->n_registered;
   PlanPrefill(sequence);
   SC_CHECK(sequence->last_step == StepNumber());
   return true;
 }
 
 void Planner::AddRegistration(const Sequence& sequence) {
+  n_registered_left_ -= sequence.n_registered;
   v1::SlotRegistration& registration = *plan_->add_registrations();
   registration.set_slot(sequence.slot);
   registration.mutable_tokens()->Add(sequence.tokens().begin(), sequence.tokens().end());
@@ -327,7 +332,11 @@ void Planner::AddRow(Sequence* sequence, uint32_t end, bool sample) {
 
 std::unique_ptr<v1::StepPlan> Planner::Finish() {
   for (const InFlightStep::Row& row : step_.rows) {
-    state_.kv().ReturnBehindWindows(row.sequence->tables, row.sequence->next_position);
+    Sequence& sequence = *row.sequence;
+    // What a decode in flight reads stays, because a loss of the pipeline takes the decode back.
+    const bool is_decode = row.start >= sequence.n_registered;
+    const uint32_t n_taken_back = is_decode ? std::min(sequence.n_in_flight, kMostDecodes) : 0;
+    state_.kv().ReturnBehindWindows(sequence.tables, sequence.next_position - n_taken_back);
   }
   for (uint32_t slot : state_.TakeReleases()) plan_->add_release(slot);
   plan_->set_epoch(state_.epoch());

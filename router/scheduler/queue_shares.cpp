@@ -93,7 +93,7 @@ absl::Status MakeQueueRoom(SchedulerState& state, const Account& account, size_t
                          ? FirstToGo(state, tenant, short_of)
                          : nullptr;
     if (goes == nullptr) return Full(state, sequences);
-    for (auto& sequence : state.EndCall(*goes->request->call)) {
+    for (auto& sequence : state.EndCall(*goes)) {
       evicted.push_back(std::move(sequence));
     }
   }

@@ -1,5 +1,6 @@
 // What happens to sequences when the pipeline is lost and another epoch begins.
 #include "absl/strings/match.h"
+#include "catch2/generators/catch_generators.hpp"
 #include "router/scheduler/testing/core_pipeline.h"
 
 namespace stagecoach::router {
@@ -75,6 +76,107 @@ TEST_CASE("A drain that begins between two epochs finishes what runs") {
   pipeline.RequireAllAsAlone();
 }
 
+TEST_CASE("With a kept KV cache, every sequence goes on and computes nothing again") {
+  const int n_executed = GENERATE(0, 1, 2, 9);
+  for (int n_stages : {1, 2, 4}) {
+    CorePipeline pipeline(SmallConfig(n_stages, 200));
+    for (SequenceId id = 1; id <= 8; ++id) pipeline.Submit(MakeRequest(id, 40, 60));
+    pipeline.Fill();
+    pipeline.Turn(30);
+    const size_t n_plans = pipeline.plans.size();
+    pipeline.Interrupt(n_executed);
+    CHECK(pipeline.core.state().running().size() == 8);
+    pipeline.Resume(/*kv_kept=*/true);
+    pipeline.RunToEnd();
+    pipeline.RequireAllAsAlone();
+    for (size_t i = n_plans; i < pipeline.plans.size(); ++i) {
+      for (const auto& slot : pipeline.plans[i].slots()) CHECK(slot.n_tokens() == 1);
+    }
+  }
+}
+
+TEST_CASE("With a kept KV cache, a prompt goes on after its last computed chunk") {
+  SchedulerConfig config = SmallConfig(2, 200);
+  config.max_prefill_chunk = 24;
+  CorePipeline pipeline(config);
+  auto request = MakeRequest(1, 200, 5);
+  request->sampling.set_n_prompt_logprobs(0);
+  auto sink = pipeline.Submit(std::move(request));
+  pipeline.Fill();
+  pipeline.Turn(2);
+  const size_t n_plans = pipeline.plans.size();
+  pipeline.Interrupt(1);
+  pipeline.Resume(/*kv_kept=*/true);
+  pipeline.RunToEnd();
+  pipeline.RequireAllAsAlone();
+  CHECK(sink->record().prompt_logprobs.size() == 199);
+  const v1::StepPlan& next = pipeline.plans[n_plans];
+  REQUIRE(next.registrations_size() == 1);
+  CHECK(next.slots(0).start() ==
+        pipeline.plans[1].slots(0).start() + pipeline.plans[1].slots(0).n_tokens());
+}
+
+TEST_CASE("A prefix that only steps in flight fill is not adopted after a loss") {
+  CorePipeline pipeline(SmallConfig(2, 200));
+  auto first = MakeRequest(1, 64, 4);
+  auto second = MakeRequest(2, 64, 4);
+  BeginLike(*first, 64, *second);
+  pipeline.Submit(std::move(first));
+  pipeline.Submit(std::move(second));
+  pipeline.Fill();  // the second has adopted what the first is about to fill
+  pipeline.Interrupt(/*n_executed=*/0);
+  pipeline.Resume(/*kv_kept=*/true);
+  pipeline.RunToEnd();
+  pipeline.RequireAllAsAlone();
+}
+
+TEST_CASE("Prefixes from before a loss are adopted if the KV cache is kept") {
+  CorePipeline pipeline(SmallConfig(1, 200));
+  auto first = MakeRequest(1, 64, 4);
+  auto second = MakeRequest(2, 64, 4);
+  BeginLike(*first, 64, *second);
+  pipeline.Submit(std::move(first));
+  pipeline.RunToEnd();
+  pipeline.Interrupt();
+  pipeline.Resume(/*kv_kept=*/true);
+  auto sink = pipeline.Submit(std::move(second));
+  pipeline.RunToEnd();
+  CHECK(sink->record().times.n_cached_tokens == 48);
+  pipeline.RequireAllAsAlone();
+}
+
+TEST_CASE("Decodes behind a window lose nothing that they need after a loss") {
+  SchedulerConfig config = SmallConfig(2, 200);
+  config.kv_groups.push_back({.window = 20, .n_blocks = 100});
+  for (int n_turns = 30; n_turns < 70; ++n_turns) {
+    CorePipeline pipeline(config);
+    for (SequenceId id = 1; id <= 4; ++id) {
+      pipeline.Submit(MakeRequest(id, 30 + static_cast<int>(id), 60));
+    }
+    pipeline.Fill();
+    pipeline.Turn(n_turns);
+    pipeline.Interrupt(9);
+    CHECK(pipeline.core.state().waiting().empty());
+    pipeline.Resume(/*kv_kept=*/true);
+    pipeline.RunToEnd();
+    pipeline.RequireAllAsAlone();
+  }
+}
+
+TEST_CASE("A second loss before a sequence is registered again takes nothing from it") {
+  CorePipeline pipeline(SmallConfig(2, 200));
+  for (SequenceId id = 1; id <= 8; ++id) pipeline.Submit(MakeRequest(id, 40, 60));
+  pipeline.Fill();
+  pipeline.Turn(20);
+  pipeline.Interrupt(1);
+  pipeline.Resume(/*kv_kept=*/true);
+  pipeline.core.Cancel(1);  // no stage knows its slot
+  pipeline.PlanOne();
+  pipeline.Interrupt(1);
+  pipeline.Resume(GENERATE(true, false));
+  pipeline.RunToEnd();
+}
+
 // A pipeline that is lost whenever `poison` has a row in a step.
 class PoisonedPipeline : public CorePipeline {
  public:
@@ -98,7 +200,7 @@ class PoisonedPipeline : public CorePipeline {
         ++n_losses;
         REQUIRE(n_losses < 20);
         Interrupt();
-        Resume();
+        Resume(/*kv_kept=*/n_losses % 2 == 0);
         Fill();
       } else {
         Turn(1);

@@ -2,6 +2,7 @@
 // becomes n sequences.
 #pragma once
 
+#include <atomic>
 #include <chrono>
 #include <cstdint>
 #include <memory>
@@ -69,9 +70,8 @@ class SequenceSink {
 
 // The sequences that one client call submits: all choices, possibly of several prompts.
 struct ClientCall {
-  // Only the scheduler's thread uses these.
-  bool begun = false;                   // one of its sequences was admitted
-  std::vector<SequenceId> sequences{};  // all that were queued, including those that have ended
+  // One of its sequences was admitted. Sequences of one call may be in several schedulers.
+  std::atomic<bool> begun{false};
 };
 
 // The account that a request is charged to: tenants share the pipeline by their weights (weighted
@@ -79,6 +79,18 @@ struct ClientCall {
 struct Account {
   std::string tenant;   // empty: the common tenant of all anonymous callers
   uint32_t weight = 1;  // at least 1
+};
+
+// What was generated of a sequence elsewhere: by another pipeline, or an earlier router.
+struct SequencePast {
+  std::vector<int32_t> tokens;     // fewer than max_tokens; the sink has had them
+  uint32_t n_prompt_logprobs = 0;  // prompt tokens whose log-probabilities the sink has had
+  bool was_admitted = false;
+  std::optional<std::chrono::steady_clock::time_point> submitted;  // absent: with this Submit
+  SequenceTimes times;
+  // Pipelines lost in a row with the sequence in flight (sequence.h).
+  uint32_t n_losses = 0;
+  uint32_t n_generated_at_loss = 0;
 };
 
 struct SequenceRequest {
@@ -92,6 +104,8 @@ struct SequenceRequest {
   std::optional<TraceId> trace_id;   // absent: the request is not traced
   std::shared_ptr<ClientCall> call;  // null: one call for all requests of this Submit
   std::shared_ptr<SequenceSink> sink;
+  // The sequence goes on after it. It was queued once and is not refused because the queue is full.
+  std::optional<SequencePast> past;
 };
 
 }  // namespace stagecoach::router

@@ -35,12 +35,13 @@ struct InterruptedMessage {
 };
 struct ResumedMessage {
   uint64_t epoch;
+  bool kv_kept;
 };
 struct DrainMessage {
   std::promise<void> done;
 };
 struct SnapshotMessage {
-  std::promise<SchedulerSnapshot> snapshot;
+  std::function<void(SchedulerSnapshot)> done;
 };
 struct StopMessage {};
 using Message =
@@ -49,8 +50,8 @@ using Message =
 
 class SchedulerThread final : public Scheduler {
  public:
-  SchedulerThread(const SchedulerConfig& config, StageClient* client)
-      : core_(config), client_(*client) {}
+  SchedulerThread(const SchedulerConfig& config, StageClient* client, SchedulerHooks hooks)
+      : core_(config, std::move(hooks)), client_(*client) {}
 
   ~SchedulerThread() override { Stop(); }
 
@@ -70,7 +71,9 @@ class SchedulerThread final : public Scheduler {
     events.on_interrupted = [this](absl::Status reason) {
       Post(InterruptedMessage{std::move(reason)});
     };
-    events.on_resumed = [this](uint64_t epoch) { Post(ResumedMessage{epoch}); };
+    events.on_resumed = [this](uint64_t epoch, bool kv_kept) {
+      Post(ResumedMessage{epoch, kv_kept});
+    };
     SC_RETURN_IF_ERROR(client_.Start(std::move(events)));
     thread_ = std::thread([this] { Loop(); });
     return absl::OkStatus();
@@ -86,11 +89,8 @@ class SchedulerThread final : public Scheduler {
     Post(DrainMessage{std::move(done)});
     return future;
   }
-  std::future<SchedulerSnapshot> Snapshot() override {
-    std::promise<SchedulerSnapshot> snapshot;
-    std::future<SchedulerSnapshot> future = snapshot.get_future();
-    Post(SnapshotMessage{std::move(snapshot)});
-    return future;
+  void AskSnapshot(std::function<void(SchedulerSnapshot)> done) override {
+    Post(SnapshotMessage{std::move(done)});
   }
 
  private:
@@ -121,7 +121,7 @@ class SchedulerThread final : public Scheduler {
     if (!stopping_ && !core_.failure().ok()) client_.Fail(core_.failure());
     while (std::unique_ptr<v1::StepPlan> plan = core_.NextPlan()) client_.Send(std::move(plan));
     // After planning, so that a snapshot shows the effect of the messages before it.
-    for (auto& snapshot : snapshots_) snapshot.set_value(core_.Snapshot());
+    for (auto& done : snapshots_) done(core_.Snapshot());
     snapshots_.clear();
     if (core_.empty()) {
       for (auto& drain : drains_) drain.set_value();
@@ -134,18 +134,18 @@ class SchedulerThread final : public Scheduler {
   void Handle(ResultMessage& m) { core_.Result(*m.result); }
   void Handle(DownMessage& m) { core_.Down(m.reason); }
   void Handle(InterruptedMessage& m) { core_.Interrupt(m.reason); }
-  void Handle(ResumedMessage& m) { core_.Resume(m.epoch); }
+  void Handle(ResumedMessage& m) { core_.Resume(m.epoch, m.kv_kept); }
   void Handle(DrainMessage& m) {
     core_.Drain(absl::UnavailableError("the server is shutting down"));
     drains_.push_back(std::move(m.done));
   }
-  void Handle(SnapshotMessage& m) { snapshots_.push_back(std::move(m.snapshot)); }
+  void Handle(SnapshotMessage& m) { snapshots_.push_back(std::move(m.done)); }
   void Handle(StopMessage&) { stopping_ = true; }
 
   SchedulerCore core_;  // only the thread uses this and the promises
   StageClient& client_;
   std::vector<std::promise<void>> drains_;
-  std::vector<std::promise<SchedulerSnapshot>> snapshots_;
+  std::vector<std::function<void(SchedulerSnapshot)>> snapshots_;
   bool stopping_ = false;
   ClosableQueue<Message> mailbox_;
   std::thread thread_;
@@ -153,11 +153,19 @@ class SchedulerThread final : public Scheduler {
 
 }  // namespace
 
+std::future<SchedulerSnapshot> Scheduler::Snapshot() {
+  auto snapshot = std::make_shared<std::promise<SchedulerSnapshot>>();
+  std::future<SchedulerSnapshot> future = snapshot->get_future();
+  AskSnapshot([snapshot](SchedulerSnapshot taken) { snapshot->set_value(std::move(taken)); });
+  return future;
+}
+
 absl::StatusOr<std::unique_ptr<Scheduler>> Scheduler::Start(const SchedulerConfig& config,
-                                                            StageClient* client) {
+                                                            StageClient* client,
+                                                            SchedulerHooks hooks) {
   SC_CHECK(client != nullptr);
   SC_RETURN_IF_ERROR(ValidateConfig(config));
-  auto scheduler = std::make_unique<SchedulerThread>(config, client);
+  auto scheduler = std::make_unique<SchedulerThread>(config, client, std::move(hooks));
   SC_RETURN_IF_ERROR(scheduler->Run());
   return scheduler;
 }

@@ -19,6 +19,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <future>
 #include <memory>
 #include <string>
@@ -89,11 +90,29 @@ struct SchedulerSnapshot {
   bool down = false;
 };
 
+enum class PipelineState : uint8_t {
+  kWorks,
+  kLost,  // until its lost stage is replaced
+  kGone,  // lost for good
+};
+
+// Lets sequences go on at another pipeline while their own is lost. Each runs on the scheduler's
+// thread and must not block; all may be null.
+struct SchedulerHooks {
+  std::function<void(PipelineState)> on_state;  // it has changed; kWorks at first
+  // Another pipeline works, or is at least not lost for good if this one is.
+  std::function<bool()> may_move;
+  // The scheduler forgets these sequences. Those that it had queued have a past, and come in their
+  // order of service. Others come as they were submitted.
+  std::function<void(std::vector<std::unique_ptr<SequenceRequest>>)> move;
+};
+
 class Scheduler {
  public:
   // `client` outlives the scheduler. Starts the client and the thread.
   static absl::StatusOr<std::unique_ptr<Scheduler>> Start(const SchedulerConfig& config,
-                                                          StageClient* client);
+                                                          StageClient* client,
+                                                          SchedulerHooks hooks = {});
   virtual ~Scheduler() = default;  // calls Stop
   // Sequences that still run, or that are submitted before this returns, get UNAVAILABLE. Submit
   // and Cancel may still be called later, for example by callees of a sink; they then have no
@@ -112,7 +131,10 @@ class Scheduler {
   // plan, unless their call has an admitted sequence. The future becomes ready when no sequence is
   // left.
   virtual std::future<void> Drain() = 0;
-  virtual std::future<SchedulerSnapshot> Snapshot() = 0;
+  // Calls `done` on the scheduler's thread. A scheduler whose pipeline is lost looks for another
+  // one at the same time (SchedulerHooks).
+  virtual void AskSnapshot(std::function<void(SchedulerSnapshot)> done) = 0;
+  std::future<SchedulerSnapshot> Snapshot();
 };
 
 }  // namespace stagecoach::router

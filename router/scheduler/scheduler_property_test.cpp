@@ -130,14 +130,26 @@ void RunCore(uint64_t seed) {
   REQUIRE(ValidateConfig(config).ok());
   SchedulerCore core(config);
   StrictStage stage(config);
-  std::deque<v1::StepResult> results;
+  std::deque<v1::StepPlan> planned;    // that the stage has not executed yet
+  std::deque<v1::StepResult> results;  // of executed steps
+  const auto execute = [&] {
+    results.push_back(stage.Apply(planned.front()));
+    planned.pop_front();
+    if (!stage.errors().empty()) FAIL(stage.errors().front());
+  };
   std::map<SequenceId, Expected> expected;
   const SequenceId n_sequences = static_cast<SequenceId>(Pick(random, 1, 120));
   const int submit_weight = Pick(random, 1, 20);
   const int cancel_weight = Pick(random, 0, 1);
   const int loss_weight = Pick(random, 0, 3) == 0 ? Pick(random, 1, 20) : 0;  // per 1000 events
+  const auto cancel_one = [&] {
+    if (expected.empty()) return;
+    const auto id = static_cast<SequenceId>(Pick(random, 1, static_cast<int>(expected.size())));
+    if (!expected.at(id).sink->record().ended()) expected.at(id).cancelled = true;
+    core.Cancel(id);
+  };
   uint64_t n_events = 0;
-  while (expected.size() < n_sequences || !core.empty() || !results.empty()) {
+  while (expected.size() < n_sequences || !core.empty() || !planned.empty() || !results.empty()) {
     REQUIRE(++n_events < 3'000'000);
     const int event = Pick(random, 0, 30);
     if (event < submit_weight && expected.size() < n_sequences) {
@@ -146,27 +158,31 @@ void RunCore(uint64_t seed) {
       requests.push_back(RandomRequest(random, id, config));
       expected.emplace(id, Expect(*requests.back(), config));
       core.Submit(std::move(requests), std::chrono::steady_clock::now());
-    } else if (event == 30 && cancel_weight == 1 && !expected.empty()) {
-      const auto id = static_cast<SequenceId>(Pick(random, 1, static_cast<int>(expected.size())));
-      if (!expected.at(id).sink->record().ended()) expected.at(id).cancelled = true;
-      core.Cancel(id);
+    } else if (event == 30 && cancel_weight == 1) {
+      cancel_one();
     } else if (Pick(random, 1, 1000) <= loss_weight) {
       const uint64_t epoch = core.state().epoch() + 1;
       // Results of the old epoch come too late, or never.
       core.Interrupt(absl::UnavailableError("stage 1 is lost"));
       core.state().CheckConsistency();
       if (Pick(random, 0, 1) == 0) results.clear();
+      planned.clear();
       REQUIRE(core.NextPlan() == nullptr);
-      stage.BeginEpoch(epoch);
-      core.Resume(epoch);
-    } else if (!results.empty()) {
+      if (cancel_weight == 1 && Pick(random, 0, 3) == 0) cancel_one();
+      const bool kv_kept = Pick(random, 0, 2) > 0;
+      stage.BeginEpoch(epoch, kv_kept);
+      core.Resume(epoch, kv_kept);
+      core.state().CheckConsistency();
+    } else if (!planned.empty() && Pick(random, 0, 1) == 0) {
+      execute();  // stages run ahead of the results
+    } else if (!planned.empty() || !results.empty()) {
+      if (results.empty()) execute();
       core.Result(results.front());
       results.pop_front();
     }
     if (n_events % 16 == 0) core.state().CheckConsistency();
     while (std::unique_ptr<v1::StepPlan> plan = core.NextPlan()) {
-      results.push_back(stage.Apply(*plan));
-      if (!stage.errors().empty()) FAIL(stage.errors().front());
+      planned.push_back(std::move(*plan));
     }
   }
   core.state().CheckConsistency();

@@ -23,6 +23,8 @@ struct Sequence : std::enable_shared_from_this<Sequence> {
 
   Sequence(std::unique_ptr<SequenceRequest> request, Tenant* tenant, uint64_t arrival,
            std::chrono::steady_clock::time_point submitted);
+  // The request, with what was generated since as its past. The sequence is of no use afterwards.
+  std::unique_ptr<SequenceRequest> TakeRequest();
 
   SequenceId id() const { return request->id; }
   // The prompt, then the generated tokens.
@@ -33,7 +35,8 @@ struct Sequence : std::enable_shared_from_this<Sequence> {
   // All registered tokens are planned; from here on, each step computes one sampled token.
   bool decoding() const { return next_position >= n_registered; }
 
-  // Called at admission: replaces the prompt that all choices share by the sequence's own tokens.
+  // Replaces the prompt that all choices share by the sequence's own tokens. Called at admission,
+  // or with a past.
   void OwnTokens();
 
   std::unique_ptr<SequenceRequest> request;
@@ -64,6 +67,8 @@ struct Sequence : std::enable_shared_from_this<Sequence> {
   // While running.
   uint32_t slot = 0;
   uint32_t n_registered = 0;   // tokens sent to the stages at registration
+  uint64_t first_step = 0;     // the step that registered it
+  bool to_register = false;    // the stages do not know it; its next row registers it
   uint32_t next_position = 0;  // positions below are planned
   uint64_t last_step = 0;      // last step with a row of this sequence
   BlockTables tables;          // per KV group; they cover positions [0, next_position)

@@ -20,10 +20,11 @@ struct StageClientEvents {
   // Called at most once: the pipeline is lost for good. Nothing follows.
   std::function<void(absl::Status)> on_down;
   // A stage or its link is lost, and the client replaces it: no result comes until on_resumed. All
-  // stages have lost what they knew of sequences.
+  // stages forget the sequences.
   std::function<void(absl::Status)> on_interrupted;
   // All stages have joined this epoch, and expect its step 1. Plans of other epochs are dropped.
-  std::function<void(uint64_t epoch)> on_resumed;
+  // kv_kept: the KV blocks of every stage hold what they held when the pipeline was lost.
+  std::function<void(uint64_t epoch, bool kv_kept)> on_resumed;
 };
 
 class StageClient {

@@ -14,9 +14,9 @@ using Clock = std::chrono::steady_clock;
 
 namespace {
 
-// A sequence has at most two tokens in flight, so with the third one it has passed all positions
-// that were in flight in a loss.
-constexpr uint32_t kTrialTokens = 3;
+// With one token more than can be in flight, a sequence has passed all positions that were in
+// flight in a loss.
+constexpr uint32_t kTrialTokens = kMostDecodes + 1;
 
 }  // namespace
 
@@ -44,9 +44,9 @@ void SchedulerState::Add(std::unique_ptr<SequenceRequest> request, Clock::time_p
   auto sequence =
       std::make_shared<Sequence>(std::move(request), tenant, next_arrival_++, submitted);
   sequence->tables.resize(kv_.n_groups());
-  sequence->request->call->sequences.push_back(id);
   tenants_.Enter(tenant);
   Queue(sequence.get(), has_twin);
+  JudgeLosses(sequence.get());
   SC_CHECK(sequences_.emplace(id, std::move(sequence)).second);
 }
 
@@ -72,6 +72,7 @@ void SchedulerState::Admit(Sequence* sequence) {
   sequence->slot = free_slots_.back();
   free_slots_.pop_back();
   sequence->n_registered = sequence->n_tokens();
+  sequence->first_step = n_steps_ + 1;
   sequence->next_position = 0;
   if (MayAdopt(*sequence)) {
     sequence->next_position = kv_.Adopt(sequence->request->cache_salt, sequence->tokens(),
@@ -113,7 +114,7 @@ bool SchedulerState::MayAdopt(const Sequence& sequence) {
 void SchedulerState::Remember(Sequence* sequence) {
   const size_t n_known = std::min<size_t>(sequence->next_position, sequence->n_tokens());
   kv_.Remember(sequence->request->cache_salt, sequence->tokens().first(n_known), sequence->tables,
-               sequence->prefix);
+               sequence->prefix, sequence->last_step);
 }
 
 void SchedulerState::Vacate(Sequence* sequence, bool keep) {
@@ -123,7 +124,13 @@ void SchedulerState::Vacate(Sequence* sequence, bool keep) {
   if (keep) Remember(sequence);
   kv_.ReturnAll(sequence->tables, sequence->prefix);
   free_slots_.push_back(sequence->slot);
-  releases_.push_back(sequence->slot);
+  if (!std::exchange(sequence->to_register, false)) releases_.push_back(sequence->slot);
+}
+
+void SchedulerState::LetWait(Sequence* sequence, bool keep) {
+  Vacate(sequence, keep);
+  sequence->state = Sequence::State::kWaiting;
+  Queue(sequence);
 }
 
 void SchedulerState::Preempt(Sequence* sequence) {
@@ -160,12 +167,10 @@ std::vector<std::shared_ptr<Sequence>> SchedulerState::EndEach(
   return sequences;
 }
 
-std::vector<std::shared_ptr<Sequence>> SchedulerState::EndCall(const ClientCall& call) {
+std::vector<std::shared_ptr<Sequence>> SchedulerState::EndCall(const Sequence& one) {
   std::vector<std::shared_ptr<Sequence>> left;
-  for (const SequenceId id : call.sequences) {
-    if (const auto found = sequences_.find(id); found != sequences_.end()) {
-      left.push_back(found->second);
-    }
+  for (Sequence* other : one.tenant->waiting) {
+    if (other->request->call == one.request->call) left.push_back(other->shared_from_this());
   }
   return EndEach(std::move(left));
 }
@@ -186,39 +191,81 @@ std::vector<std::shared_ptr<Sequence>> SchedulerState::EndAll() {
   return all;
 }
 
+std::vector<std::unique_ptr<SequenceRequest>> SchedulerState::TakeOut(bool with_suspects) {
+  SC_CHECK(in_flight_.empty());
+  std::vector<std::shared_ptr<Sequence>> leaving;
+  for (const auto& [id, sequence] : sequences_) {
+    if (with_suspects || !IsSuspect(*sequence)) leaving.push_back(sequence);
+  }
+  std::vector<std::unique_ptr<SequenceRequest>> requests;
+  for (const auto& sequence : EndEach(std::move(leaving))) {
+    requests.push_back(sequence->TakeRequest());
+  }
+  return requests;
+}
+
+bool SchedulerState::IsSuspect(const Sequence& sequence) const {
+  return std::any_of(suspects_.begin(), suspects_.end(),
+                     [&sequence](const auto& one) { return one.get() == &sequence; });
+}
+
+void SchedulerState::JudgeLosses(Sequence* sequence) {
+  if (sequence->n_losses < 2 || IsSuspect(*sequence)) return;
+  const auto place = std::find_if(suspects_.begin(), suspects_.end(), [sequence](const auto& one) {
+    return ServedFirst()(sequence, one.get());
+  });
+  suspects_.insert(place, sequence->shared_from_this());
+}
+
 std::shared_ptr<Sequence> SchedulerState::Interrupt() {
   std::shared_ptr<Sequence> culprit;
-  absl::flat_hash_set<Sequence*> in_flight;
+  absl::flat_hash_map<Sequence*, uint32_t> in_flight;  // with its first position
   for (const InFlightStep& step : in_flight_) {
     for (const InFlightStep::Row& row : step.rows) {
       if (row.sequence.get() == on_trial()) culprit = row.sequence;
-      if (row.sequence->state != Sequence::State::kEnded) in_flight.insert(row.sequence.get());
+      if (row.sequence->state == Sequence::State::kEnded) continue;
+      in_flight.emplace(row.sequence.get(), row.start);
     }
   }
+  const uint64_t last_done = in_flight_.empty() ? n_steps_ : in_flight_.front().step - 1;
   TakeBackInFlight();
-  for (Sequence* sequence : std::vector(running_.begin(), running_.end())) {
-    Vacate(sequence, /*keep=*/false);
-    sequence->state = Sequence::State::kWaiting;
-    Queue(sequence);
-  }
-  kv_.ForgetAll();
-  releases_.clear();  // the next epoch's stages know no sequence
-  for (Sequence* sequence : in_flight) {
+  TakeBackRows(last_done, in_flight);
+  for (const auto& [sequence, start] : in_flight) {
     const bool has_passed = sequence->n_generated() >= sequence->n_generated_at_loss + kTrialTokens;
     sequence->n_losses = has_passed ? 1 : sequence->n_losses + 1;
     sequence->n_generated_at_loss = sequence->n_generated();
-    const bool is_known =
-        std::any_of(suspects_.begin(), suspects_.end(),
-                    [sequence](const auto& one) { return one.get() == sequence; });
-    if (sequence->n_losses > 1 && !is_known) suspects_.push_back(sequence->shared_from_this());
+    JudgeLosses(sequence);
   }
-  std::sort(suspects_.begin(), suspects_.end(),
-            [](const auto& a, const auto& b) { return ServedFirst()(a.get(), b.get()); });
   return culprit;
 }
 
-void SchedulerState::BeginEpoch(uint64_t epoch) {
-  SC_CHECK(in_flight_.empty() && running_.empty());
+void SchedulerState::TakeBackRows(uint64_t step,
+                                  const absl::flat_hash_map<Sequence*, uint32_t>& first_start) {
+  kv_.ForgetAfter(step);
+  for (Sequence* sequence : std::vector(running_.begin(), running_.end())) {
+    const auto first = first_start.find(sequence);
+    const uint32_t position = first == first_start.end() ? sequence->next_position : first->second;
+    if (sequence->first_step > step ||
+        !kv_.TakeBack(sequence->tables, sequence->prefix, position)) {
+      LetWait(sequence, /*keep=*/false);
+      continue;
+    }
+    sequence->next_position = position;
+    sequence->n_registered = sequence->n_tokens();
+    sequence->n_to_prefill = sequence->n_registered - position;
+    sequence->to_register = true;
+  }
+}
+
+void SchedulerState::BeginEpoch(uint64_t epoch, bool kv_kept) {
+  SC_CHECK(in_flight_.empty());
+  if (!kv_kept || !suspects_.empty()) {
+    for (Sequence* sequence : std::vector(running_.begin(), running_.end())) {
+      LetWait(sequence, /*keep=*/kv_kept);
+    }
+  }
+  if (!kv_kept) kv_.ForgetAll();
+  releases_.clear();  // no stage knows a sequence
   epoch_ = epoch;
   steps_before_epoch_ = n_steps_;
 }
@@ -292,7 +339,7 @@ void SchedulerState::CheckSequence(const Sequence& sequence, uint32_t n_rows,
     SC_CHECK(sequence.prefix.node == nullptr);
     return;
   }
-  SC_CHECK(sequence.n_in_flight_samples <= 2);
+  SC_CHECK(sequence.n_in_flight_samples <= kMostDecodes);
   if (sequence.decoding()) {
     SC_CHECK(sequence.next_position + 1 == sequence.n_tokens() + sequence.n_in_flight_samples);
   }

@@ -78,19 +78,25 @@ class SchedulerState {
   void End(Sequence* sequence);
   // Appends a sampled token to the sequence.
   void AppendToken(Sequence* sequence, int32_t token);
-  // Ends the remaining sequences of a call and returns them.
-  std::vector<std::shared_ptr<Sequence>> EndCall(const ClientCall& call);
+  // Ends the sequences of a call that has not begun and returns them. `one`: one of them.
+  std::vector<std::shared_ptr<Sequence>> EndCall(const Sequence& one);
   // Ends the sequences of calls that have not begun. Returns them in order of service.
   std::vector<std::shared_ptr<Sequence>> EndNotBegun();
   // Ends all sequences and drops all steps in flight. Returns the sequences in order of service.
   std::vector<std::shared_ptr<Sequence>> EndAll();
+  // Removes the sequences, so that they can go on elsewhere; returns them in order of service.
+  // Suspects stay, unless `with_suspects`. REQUIRES: no step is in flight.
+  std::vector<std::unique_ptr<SequenceRequest>> TakeOut(bool with_suspects);
 
-  // The pipeline is lost with all that its stages remember: takes back the steps in flight, and
-  // lets every running sequence wait, in its order of service. Returns the sequence to blame, which
-  // the caller must end: the one on trial, if it had a row in flight. Null: none.
+  // The pipeline is lost: takes back the steps in flight. Every running sequence is again where the
+  // last result left it; one that had no result, or lacks blocks for that, waits. Returns the
+  // sequence to blame, which the caller must end: the one on trial, if it had a row in flight.
+  // Null: none.
   std::shared_ptr<Sequence> Interrupt();
-  // Step numbers begin at 1 in each epoch.
-  void BeginEpoch(uint64_t epoch);
+  // The stages know no sequence. kv_kept: their blocks hold what the steps up to the last result
+  // have written, and running sequences go on. If not, or if there are suspects, every sequence
+  // waits. Step numbers begin at 1 in each epoch.
+  void BeginEpoch(uint64_t epoch, bool kv_kept);
   uint64_t epoch() const { return epoch_; }
   // The number of a step in its epoch, for plans and results. REQUIRES: a step of this epoch.
   uint64_t NumberInEpoch(uint64_t step) const { return step - steps_before_epoch_; }
@@ -99,6 +105,7 @@ class SchedulerState {
   // after the other: either the next loss finds the culprit, or the sequence is acquitted.
   // The suspect whose turn it is. Null: none, everyone may run.
   Sequence* on_trial() const { return suspects_.empty() ? nullptr : suspects_.front().get(); }
+  bool IsSuspect(const Sequence& sequence) const;
   // Acquits the sequence on trial when it has passed all positions that were in flight in the
   // losses.
   void SettleTrial();
@@ -140,6 +147,13 @@ class SchedulerState {
   void Vacate(Sequence* sequence, bool keep = true);
   // Removes all steps in flight, as if they had not been planned.
   void TakeBackInFlight();
+  // The steps after `step` never happened. first_start: the first position of each sequence in
+  // these steps.
+  void TakeBackRows(uint64_t step, const absl::flat_hash_map<Sequence*, uint32_t>& first_start);
+  // Running -> waiting, when the pipeline was lost: not a preemption. `keep`: as for Vacate.
+  void LetWait(Sequence* sequence, bool keep);
+  // Makes it a suspect, if it was in flight in two losses.
+  void JudgeLosses(Sequence* sequence);
   // Ends the sequences in order of service, and returns them in this order.
   std::vector<std::shared_ptr<Sequence>> EndEach(std::vector<std::shared_ptr<Sequence>> sequences);
   void CheckSequence(const Sequence& sequence, uint32_t n_rows, uint32_t n_samples) const;

@@ -55,7 +55,8 @@ absl::StatusOr<std::vector<ToolSpec>> OfferedTools(const ServedModel& model,
 
 }  // namespace
 
-absl::StatusOr<ChatPrompt> RenderChat(const ServedModel& model, const v1::ChatRequest& request) {
+absl::StatusOr<ChatPrompt> RenderChat(const ServedModel& model, const v1::ChatRequest& request,
+                                      std::optional<int64_t> unix_s) {
   if (model.chat_template == nullptr) {
     return absl::InvalidArgumentError(
         fmt::format("messages: {} has no chat template; use Generate, or start the server with "
@@ -67,7 +68,8 @@ absl::StatusOr<ChatPrompt> RenderChat(const ServedModel& model, const v1::ChatRe
   ChatPrompt prompt{.family = DetectToolFamily(*model.chat_template)};
   SC_ASSIGN_OR_RETURN(const MessagesForTemplate messages, MessagesJson(request, prompt.family));
   SC_ASSIGN_OR_RETURN(prompt.tools, OfferedTools(model, request));
-  SC_ASSIGN_OR_RETURN(const text::ChatTemplate::Options options, RenderOptions(request));
+  SC_ASSIGN_OR_RETURN(text::ChatTemplate::Options options, RenderOptions(request));
+  options.now_unix_s = unix_s;
   const std::string tools = prompt.tools.empty() ? std::string() : request.tools();
   auto rendered = model.chat_template->Render(messages.json, tools, options);
   if (!rendered.ok() && messages.has_odd_arguments) {

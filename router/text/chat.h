@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -20,7 +21,9 @@ struct ChatPrompt {
   std::vector<ToolSpec> tools;  // tools that the template received
 };
 
-// INVALID_ARGUMENT names the field, or has the message of a template that rejects the messages.
-absl::StatusOr<ChatPrompt> RenderChat(const ServedModel& model, const v1::ChatRequest& request);
+// `unix_s`: the time for templates that ask for it; absent: now. INVALID_ARGUMENT names the field,
+// or has the message of a template that rejects the messages.
+absl::StatusOr<ChatPrompt> RenderChat(const ServedModel& model, const v1::ChatRequest& request,
+                                      std::optional<int64_t> unix_s = std::nullopt);
 
 }  // namespace stagecoach::router

@@ -101,7 +101,6 @@ absl::StatusOr<OutputFormat> ChatOutput(const ServedModel& model, const v1::Chat
     tools.family = prompt.family;
     for (const ToolSpec& tool : prompt.tools) tools.names.push_back(tool.name);
     tools.parallel = !request.has_parallel_tool_calls() || request.parallel_tool_calls();
-    tools.make_id = [family = prompt.family] { return MakeToolCallId(family); };
   }
   if (format.separate_reasoning || format.tools) {
     format.shown_specials = SpelledSpecials(*model.tokenizer);

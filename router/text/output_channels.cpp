@@ -30,9 +30,9 @@ void AddEvent(JsonEvent event, v1::GenerateResponse* message) {
 
 }  // namespace
 
-OutputChannels::OutputChannels(const OutputFormat* format) {
+OutputChannels::OutputChannels(const OutputFormat* format, const std::string& id_key) {
   if (format->separate_reasoning) reasoning_.emplace(format->reasoning_is_open);
-  if (format->tools) tools_.emplace(*format->tools);
+  if (format->tools) tools_.emplace(*format->tools, id_key);
   if (format->json_events) json_.emplace(&*format->json_events, format->json_source);
 }
 

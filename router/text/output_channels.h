@@ -27,8 +27,8 @@ struct OutputFormat {
 // The parts of one choice. One thread at a time.
 class OutputChannels {
  public:
-  // `format` outlives this.
-  explicit OutputChannels(const OutputFormat* format);
+  // `format` outlives this. The ids of tool calls depend only on `id_key` and the calls' order.
+  OutputChannels(const OutputFormat* format, const std::string& id_key);
 
   // Adds the parts of the next text to `message`.
   void Push(std::string_view text, v1::GenerateResponse* message);

@@ -10,7 +10,7 @@ namespace {
 
 // The output for `text` in pieces of `n` bytes, merged like in the front end.
 v1::GenerateResponse Read(const OutputFormat& format, std::string_view text, size_t n = 1) {
-  OutputChannels channels(&format);
+  OutputChannels channels(&format, "key");
   v1::GenerateResponse message;
   for (; !text.empty(); text.remove_prefix(std::min(n, text.size()))) {
     channels.Push(text.substr(0, n), &message);
@@ -28,7 +28,7 @@ TEST_CASE("plain text stays text") {
 
 TEST_CASE("reasoning, text and tool calls are separated") {
   OutputFormat format{.separate_reasoning = true};
-  format.tools = {.family = ToolFamily::kHermes, .make_id = [] { return "id"; }};
+  format.tools = {.family = ToolFamily::kHermes};
   for (const size_t n : {1, 7, 1000}) {
     const v1::GenerateResponse message =
         Read(format,
@@ -38,7 +38,7 @@ TEST_CASE("reasoning, text and tool calls are separated") {
     CHECK(message.reasoning() == "Look it up.");
     CHECK(message.text() == "One moment.");
     REQUIRE(message.tool_calls_size() == 2);
-    CHECK(message.tool_calls(0).id() == "id");
+    CHECK(message.tool_calls(0).id() == MakeToolCallId(ToolFamily::kHermes, "key/0"));
     CHECK(message.tool_calls(0).name() == "f");
     CHECK(message.tool_calls(0).arguments() == "{\"a\": 1}");
     CHECK(message.tool_calls(1).index() == 1);

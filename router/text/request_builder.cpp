@@ -90,10 +90,11 @@ absl::StatusOr<GenerationInput> BuildGeneration(const ServedModel& model,
 }
 
 absl::StatusOr<GenerationInput> BuildGeneration(const ServedModel& model,
-                                                const v1::ChatRequest& request) try {
+                                                const v1::ChatRequest& request,
+                                                std::optional<int64_t> unix_s) try {
   SC_RETURN_IF_ERROR(CheckModelName(model, request.model()));
   SC_RETURN_IF_ERROR(CheckNames(request));
-  SC_ASSIGN_OR_RETURN(ChatPrompt chat, RenderChat(model, request));
+  SC_ASSIGN_OR_RETURN(ChatPrompt chat, RenderChat(model, request, unix_s));
   SC_ASSIGN_OR_RETURN(OutputFormat output, ChatOutput(model, request, chat));
   SC_ASSIGN_OR_RETURN(const ToolUse tools, ReadToolUse(model, request, chat));
   v1::SamplingParams sampling = request.sampling();

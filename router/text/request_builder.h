@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -34,11 +35,13 @@ bool NeedsGrammar(const v1::GenerateRequest& request);
 bool NeedsGrammar(const v1::ChatRequest& request);
 
 // Tokenizing takes up to about 0.5 s for a prompt of 1 MB, so do not call it on a thread that
-// others wait for. NOT_FOUND: another model's name. INVALID_ARGUMENT names the field.
+// others wait for. `unix_s`: see RenderChat. NOT_FOUND: another model's name. INVALID_ARGUMENT
+// names the field.
 absl::StatusOr<GenerationInput> BuildGeneration(const ServedModel& model,
                                                 const v1::GenerateRequest& request);
 absl::StatusOr<GenerationInput> BuildGeneration(const ServedModel& model,
-                                                const v1::ChatRequest& request);
+                                                const v1::ChatRequest& request,
+                                                std::optional<int64_t> unix_s = std::nullopt);
 
 // Restricts KV sharing to requests of this owner. REQUIRES: `owner` contains no line break.
 void KeepToOwner(std::string_view owner, GenerationInput& input);

@@ -213,6 +213,10 @@ absl::StatusOr<ResolvedSampling> ResolveSampling(const ServedModel& model,
   return resolved;
 }
 
+void FixSeed(v1::SamplingParams& params) {
+  if (!params.has_seed()) params.set_seed(DrawSeed());
+}
+
 uint64_t ChoiceSeed(uint64_t seed, uint32_t choice) {
   if (choice == 0) return seed;
   // SplitMix64 (Steele, Lea and Flood 2014), `choice` steps on from the seed.

@@ -43,6 +43,9 @@ absl::StatusOr<ResolvedSampling> ResolveSampling(const ServedModel& model,
                                                  size_t n_prompt_tokens,
                                                  const GrammarUse& grammar_use = {});
 
+// Draws a seed if the client gave none, so that the request always gives the same tokens.
+void FixSeed(v1::SamplingParams& params);
+
 // Choice 0 has the request's own seed, the others seeds derived from it.
 uint64_t ChoiceSeed(uint64_t seed, uint32_t choice);
 

@@ -25,8 +25,9 @@ std::string_view Trim(std::string_view text) {
 
 }  // namespace
 
-ToolCallParser::ToolCallParser(Options options)
+ToolCallParser::ToolCallParser(Options options, std::string id_key)
     : options_(std::move(options)),
+      id_key_(std::move(id_key)),
       state_(options_.family == ToolFamily::kJson ? State::kBeginning : State::kContent) {}
 
 std::string_view ToolCallParser::marker() const {
@@ -253,7 +254,11 @@ bool ToolCallParser::Between() {
 void ToolCallParser::BeginCall(std::string name, Output* out) {
   certain_ = true;
   taken_.clear();
-  out->calls.push_back({.index = n_calls_++, .id = options_.make_id(), .name = std::move(name)});
+  const uint32_t index = n_calls_++;
+  out->calls.push_back(
+      {.index = index,
+       .id = MakeToolCallId(options_.family, id_key_ + "/" + std::to_string(index)),
+       .name = std::move(name)});
 }
 
 void ToolCallParser::PassArguments(std::string arguments, Output* out) {

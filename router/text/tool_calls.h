@@ -2,7 +2,6 @@
 #pragma once
 
 #include <cstdint>
-#include <functional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -30,14 +29,14 @@ class ToolCallParser {
     ToolFamily family = ToolFamily::kJson;
     std::vector<std::string> names;  // names of the offered tools; kJson: other names are not calls
     bool parallel = true;            // false: the first call is the last
-    std::function<std::string()> make_id;
   };
   struct Output {
     std::string content;
     std::vector<ToolCallPiece> calls;
   };
 
-  explicit ToolCallParser(Options options);
+  // The ids of the calls depend only on `id_key` and the calls' order.
+  ToolCallParser(Options options, std::string id_key);
 
   void Push(std::string_view text, Output* out);
   void End(Output* out);  // no text follows
@@ -80,6 +79,7 @@ class ToolCallParser {
   std::string_view marker() const;
 
   const Options options_;
+  const std::string id_key_;
   State state_;
   std::string held_;      // text not processed yet
   std::string taken_;     // text of the current call, until it is certain to be a call

@@ -20,14 +20,14 @@ struct Answer {
 };
 
 Answer Read(const ToolCallParser::Options& options, const std::vector<std::string_view>& pieces) {
-  ToolCallParser parser(options);
+  ToolCallParser parser(options, "key");
   Answer answer;
   const auto take = [&](const ToolCallParser::Output& out) {
     answer.content += out.content;
     for (const ToolCallPiece& piece : out.calls) {
       const bool is_new = piece.index == answer.calls.size();
       CHECK(is_new == !piece.name.empty());
-      CHECK(piece.id == (is_new ? "id" : ""));
+      CHECK(piece.id.empty() == !is_new);
       if (is_new) answer.calls.emplace_back();
       REQUIRE(piece.index + 1 == answer.calls.size());
       answer.calls.back().name += piece.name;
@@ -48,9 +48,7 @@ Answer Read(const ToolCallParser::Options& options, const std::vector<std::strin
 
 Answer ReadCutAnywhere(ToolFamily family, std::string_view text, bool parallel = true) {
   const ToolCallParser::Options options{
-      .family = family, .names = {"weather", "time"}, .parallel = parallel, .make_id = [] {
-        return "id";
-      }};
+      .family = family, .names = {"weather", "time"}, .parallel = parallel};
   const Answer whole = Read(options, {text});
   std::vector<std::string_view> bytes;
   for (size_t i = 0; i < text.size(); ++i) {
@@ -194,8 +192,7 @@ TEST_CASE("without parallel calls, the first call is the last") {
   CHECK(ReadCutAnywhere(ToolFamily::kJson, "{\"name\": \"time\"};{\"name\": \"time\"}", false) ==
         one);
 
-  ToolCallParser parser(
-      {.family = ToolFamily::kHermes, .parallel = false, .make_id = [] { return "id"; }});
+  ToolCallParser parser({.family = ToolFamily::kHermes, .parallel = false}, "key");
   ToolCallParser::Output out;
   parser.Push("<tool_call>{\"name\": \"time\", \"arguments\": {", &out);
   CHECK_FALSE(parser.done());
@@ -204,7 +201,7 @@ TEST_CASE("without parallel calls, the first call is the last") {
 }
 
 TEST_CASE("arguments are passed on as written") {
-  ToolCallParser parser({.family = ToolFamily::kHermes, .make_id = [] { return "id"; }});
+  ToolCallParser parser({.family = ToolFamily::kHermes}, "key");
   ToolCallParser::Output out;
   parser.Push("<tool_call>\n{\"name\": \"f\", \"arguments\": {\"a\"", &out);
   REQUIRE(out.calls.size() == 1);
@@ -218,9 +215,9 @@ TEST_CASE("arguments are passed on as written") {
 }
 
 TEST_CASE("tool call ids are valid for Mistral's templates") {
-  CHECK(MakeToolCallId(ToolFamily::kMistral).size() == 9);
-  CHECK(MakeToolCallId(ToolFamily::kHermes).starts_with("call_"));
-  CHECK(MakeToolCallId(ToolFamily::kHermes) != MakeToolCallId(ToolFamily::kHermes));
+  CHECK(MakeToolCallId(ToolFamily::kMistral, "a").size() == 9);
+  CHECK(MakeToolCallId(ToolFamily::kHermes, "a").starts_with("call_"));
+  CHECK(MakeToolCallId(ToolFamily::kHermes, "a") != MakeToolCallId(ToolFamily::kHermes, "b"));
   CHECK(ToolCallIdForTemplate(ToolFamily::kMistral, "a1B2c3D4e") == "a1B2c3D4e");
   const std::string made = ToolCallIdForTemplate(ToolFamily::kMistralArgs, "call_1");
   CHECK(made.size() == 9);

@@ -21,8 +21,11 @@ bool IsMistral(ToolFamily family) {
   return family == ToolFamily::kMistral || family == ToolFamily::kMistralArgs;
 }
 
-template <typename Generator>
-std::string Alphanumerics(size_t n, Generator&& generator) {
+// n characters that depend only on `key`.
+std::string AlphanumericsOf(std::string_view key, size_t n) {
+  uint64_t hash = 0xcbf29ce484222325;  // FNV-1a
+  for (const char c : key) hash = (hash ^ static_cast<unsigned char>(c)) * 0x100000001b3;
+  std::mt19937_64 generator(hash);
   std::string text;
   for (size_t i = 0; i < n; ++i) text += kAlphanumerics[generator() % kAlphanumerics.size()];
   return text;
@@ -37,13 +40,9 @@ ToolFamily DetectToolFamily(const text::ChatTemplate& chat_template) {
   return chat_template.Mentions("<tool_call>") ? ToolFamily::kHermes : ToolFamily::kJson;
 }
 
-std::string MakeToolCallId(ToolFamily family) {
-  thread_local std::mt19937_64 generator([] {
-    std::random_device device;
-    return uint64_t(device()) << 32 | device();
-  }());
-  return IsMistral(family) ? Alphanumerics(kMistralIdSize, generator)
-                           : "call_" + Alphanumerics(kIdSize, generator);
+std::string MakeToolCallId(ToolFamily family, std::string_view key) {
+  return IsMistral(family) ? AlphanumericsOf(key, kMistralIdSize)
+                           : "call_" + AlphanumericsOf(key, kIdSize);
 }
 
 std::string ToolCallIdForTemplate(ToolFamily family, std::string_view id) {
@@ -52,9 +51,7 @@ std::string ToolCallIdForTemplate(ToolFamily family, std::string_view id) {
       (id.size() == kMistralIdSize &&
        std::all_of(id.begin(), id.end(), [](unsigned char c) { return std::isalnum(c) != 0; }));
   if (accepted) return std::string(id);
-  uint64_t hash = 0xcbf29ce484222325;  // FNV-1a
-  for (const char c : id) hash = (hash ^ static_cast<unsigned char>(c)) * 0x100000001b3;
-  return Alphanumerics(kMistralIdSize, std::mt19937_64(hash));
+  return AlphanumericsOf(id, kMistralIdSize);
 }
 
 std::vector<int32_t> SpelledSpecials(const text::Tokenizer& tokenizer) {

@@ -23,8 +23,9 @@ enum class ToolFamily : uint8_t {
 // Detects the family from the way the template writes the calls of earlier answers.
 ToolFamily DetectToolFamily(const text::ChatTemplate& chat_template);
 
-// Makes an id that the family's templates accept when the call is sent back.
-std::string MakeToolCallId(ToolFamily family);
+// Makes an id that the family's templates accept when the call is sent back. It depends only on
+// `key`.
+std::string MakeToolCallId(ToolFamily family, std::string_view key);
 // `id` itself if templates accept it; otherwise an id that depends only on `id`.
 std::string ToolCallIdForTemplate(ToolFamily family, std::string_view id);
 

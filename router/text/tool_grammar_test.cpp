@@ -52,8 +52,7 @@ std::string Write(const ServedModel& model, const std::string& lark, uint32_t se
 }
 
 ToolCallParser::Output Parse(ToolFamily family, const std::string& text) {
-  ToolCallParser parser(
-      {.family = family, .names = {"weather", "time-now"}, .make_id = [] { return "id"; }});
+  ToolCallParser parser({.family = family, .names = {"weather", "time-now"}}, "key");
   ToolCallParser::Output out;
   parser.Push(text, &out);
   parser.End(&out);

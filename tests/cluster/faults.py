@@ -1,4 +1,5 @@
 """Fault injection: load, and the observable effects while a process or a thread of a cluster is stopped."""
+import os
 import pathlib
 import re
 import threading
@@ -11,7 +12,7 @@ import protos
 protos.make_importable()
 
 import grpc  # noqa: E402
-from harness import children_of  # noqa: E402
+from harness import arguments_of, children_of  # noqa: E402
 from stagecoach.v1 import inference_pb2 as pb  # noqa: E402
 
 PLAIN = pb.GenerateRequest(text="The next train", sampling=pb.SamplingParams(max_tokens=200, ignore_eos=True, n=2))
@@ -71,8 +72,31 @@ class Load:
 
 def _option(pid, name):
     """The value of a running program's option."""
-    arguments = pathlib.Path(f"/proc/{pid}/cmdline").read_text().split("\0")
+    arguments = arguments_of(pid)
     return arguments[arguments.index(name) + 1]
+
+
+def _listen(pid):
+    """The address of a worker; empty: a spare without a place. ValueError: it is ending."""
+    if "--spare" not in arguments_of(pid):
+        return _option(pid, "--listen")
+    ports = _local_ports(pid)
+    return f"127.0.0.1:{ports[0]}" if ports else ""
+
+
+def _local_ports(pid):
+    """The TCP ports of 127.0.0.1 on which a process listens; gRPC's sockets know it as an IPv6 address."""
+    sockets = {os.readlink(fd) for fd in pathlib.Path(f"/proc/{pid}/fd").iterdir() if fd.is_symlink()}
+    rows = [line.split() for name in ("tcp", "tcp6")
+            for line in pathlib.Path(f"/proc/{pid}/net/{name}").read_text().splitlines()[1:]]
+    return [int(row[1].split(":")[1], 16) for row in rows
+            if row[3] == "0A" and "0100007F:" in row[1] and f"socket:[{row[9]}]" in sockets]
+
+
+def spares(cluster):
+    """Pids of workers that wait for a place."""
+    return [pid for pid, name in children_of(cluster.process.pid)
+            if name == "stagecoach-work" and "--spare" in arguments_of(pid) and not _local_ports(pid)]
 
 
 def pids(cluster):
@@ -83,13 +107,13 @@ def pids(cluster):
     first_ones = []
     for pid in (pid for pid, name in children if name == "stagecoach-work"):
         try:
-            listen = _option(pid, "--listen")
-        except (FileNotFoundError, ProcessLookupError, ValueError):  # it is ending
+            listen = _listen(pid)
+        except (FileNotFoundError, ProcessLookupError, PermissionError, ValueError):  # it is ending
             continue
         # A replacement listens at its predecessor's address. The first ones started in stage order.
         if listen in stages:
             stages[listen] = pid
-        else:
+        elif listen:
             first_ones.append(pid)
     return router, [pid or (first if first in first_ones else None)
                     for pid, first in zip(stages.values(), cluster.first_workers, strict=True)]

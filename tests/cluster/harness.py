@@ -55,6 +55,11 @@ def children_of(pid):
     return sorted(children)
 
 
+def arguments_of(pid):
+    """A process's command line."""
+    return pathlib.Path(f"/proc/{pid}/cmdline").read_text().split("\0")
+
+
 def is_running(pid):
     try:
         stat = pathlib.Path(f"/proc/{pid}/stat").read_text()
@@ -144,7 +149,8 @@ class Cluster:
             raise
         children = children_of(self.process.pid)
         self._children = [pid for pid, _ in children]
-        self.first_workers = [pid for pid, name in children if name == "stagecoach-work"]
+        self.first_workers = [pid for pid, name in children
+                              if name == "stagecoach-work" and "--spare" not in arguments_of(pid)]
         self.grpc = ready.get("grpc")
         self.http = ready.get("http")
         self.metrics = ready["metrics"]
@@ -167,7 +173,8 @@ class Cluster:
 
     def log(self):
         """The programs' standard error so far."""
-        return os.pread(self._log_file.fileno(), 1 << 20, 0).decode(errors="replace")
+        log = self._log_file.fileno()
+        return os.pread(log, os.fstat(log).st_size, 0).decode(errors="replace")
 
     def stop(self):
         """Stops the cluster in order if it still runs; it must exit with code 0 and leave nothing behind."""

@@ -6,8 +6,9 @@ import urllib.request
 import grpc
 import pytest
 from faults import PLAIN, pids
-from harness import DEMO_MODEL, Cluster, is_running, wait_until
-from recovery import Streams, await_workers, classify, requests, undisturbed
+from harness import DEMO_MODEL, Cluster, wait_until
+from lost_stages import FAULTS, await_workers
+from recovery import TOOLS_TEMPLATE, Streams, classify, long_prompts, requests, undisturbed
 
 N_STREAMS = 24
 N_TOKENS = 300
@@ -16,7 +17,7 @@ STAGES = 3
 
 @pytest.fixture(scope="module")
 def cluster():
-    with Cluster(DEMO_MODEL, STAGES, ["--stall-limit", "2"]) as running:
+    with Cluster(DEMO_MODEL, STAGES, ["--stall-limit", "2", "--chat-template", TOOLS_TEMPLATE]) as running:
         yield running
 
 
@@ -26,50 +27,34 @@ def expected(cluster):
 
 
 def metric(cluster, name):
+    """Summed over all labels."""
     page = urllib.request.build_opener(urllib.request.ProxyHandler({})).open(f"http://{cluster.metrics}/metrics").read().decode()
-    return next(float(line.rpartition(" ")[2]) for line in page.splitlines() if line.startswith(name + "{"))
+    return sum(float(line.rpartition(" ")[2]) for line in page.splitlines() if line.startswith(name + "{"))
 
 
-def run_with(cluster, expected, fault):
+def assert_recovers(cluster, all_requests, expected, fault, await_moment):
     before = metric(cluster, "stagecoach_pipeline_recoveries_total")
     await_workers(cluster)
-    with Streams(cluster.grpc, requests(N_STREAMS, N_TOKENS)) as streams:
-        streams.await_messages(3)
-        fault(pids(cluster)[1])
+    with Streams(cluster.grpc, all_requests) as streams:
+        await_moment(streams)
+        fault()
     assert [o.details for o in streams.outcomes if o.error] == []
-    assert classify(streams.outcomes, expected) == dict(identical=N_STREAMS, error=0, hung=0, different=0)
+    assert classify(streams.outcomes, expected) == dict(identical=len(all_requests), error=0, hung=0, different=0)
     wait_until(lambda: metric(cluster, "stagecoach_pipeline_recoveries_total") > before, "the recovery's count")
     assert metric(cluster, "stagecoach_pipeline_recovering") == 0
 
 
-@pytest.mark.parametrize("stage", range(STAGES))
-def test_a_killed_stage_is_replaced(cluster, expected, stage):
-    run_with(cluster, expected, lambda workers: os.kill(workers[stage], signal.SIGKILL))
+@pytest.mark.parametrize("fault,stage", [*(("kill", stage) for stage in range(STAGES)), ("stop", 1), ("wedge", 2), ("two", 2),
+                                         ("again", 0)])
+def test_streams_outlive_lost_stages(cluster, expected, fault, stage):
+    assert_recovers(cluster, requests(N_STREAMS, N_TOKENS), expected, lambda: FAULTS[fault](cluster, stage),
+                    lambda streams: streams.await_messages(3))
 
 
-def test_two_stages_killed_at_once(cluster, expected):
-    def fault(workers):
-        os.kill(workers[0], signal.SIGKILL)
-        os.kill(workers[2], signal.SIGKILL)
-
-    run_with(cluster, expected, fault)
-
-
-def test_a_stage_killed_while_another_is_replaced(cluster, expected):
-    def fault(workers):
-        os.kill(workers[0], signal.SIGKILL)
-        wait_until(lambda: pids(cluster)[1][0] not in (None, workers[0]), "the replacement of stage 0")
-        os.kill(workers[1], signal.SIGKILL)
-
-    run_with(cluster, expected, fault)
-
-
-def test_a_stopped_stage_is_killed_and_replaced(cluster, expected):
-    def fault(workers):
-        os.kill(workers[1], signal.SIGSTOP)
-        wait_until(lambda: not is_running(workers[1]), "the end of the stopped process")
-
-    run_with(cluster, expected, fault)
+def test_a_stage_killed_while_prompts_are_computed(cluster):
+    prompts = long_prompts(N_STREAMS, 20)
+    assert_recovers(cluster, prompts, undisturbed(cluster, prompts), lambda: FAULTS["kill"](cluster, 1),
+                    lambda streams: streams.await_messages(1, of=N_STREAMS // 4))
 
 
 def test_requests_that_come_during_a_recovery_wait(cluster):

@@ -12,7 +12,7 @@ import time
 import grpc
 import pytest
 from faults import LONG, Load, is_ready, metric, pids
-from harness import DEMO_MODEL, Cluster
+from harness import DEMO_MODEL, Cluster, is_running
 from polling import seconds_until
 from stopped_thread import stopped_thread, thread_names
 
@@ -109,7 +109,7 @@ def test_a_stopped_compute_thread_ends_the_pipeline(stages):
 
 @pytest.mark.parametrize("stages", [1, 2, 4] if ALL else [2])
 def test_each_stopped_worker_thread_is_detected_or_harmless(stages, figures):
-    flags = ["--stall-limit", 30, "--threads-per-worker", 1]
+    flags = ["--stall-limit", 30, "--threads-per-worker", 1, "--recovery-limit", 0]
     with Cluster(DEMO_MODEL, stages=stages, flags=flags) as cluster, Load(cluster.stub) as load:
         _, workers = pids(cluster)
         for stage, worker in enumerate(workers):
@@ -125,6 +125,35 @@ def test_each_stopped_worker_thread_is_detected_or_harmless(stages, figures):
                 assert seconds_until(lambda: is_ready(cluster), 1 + SLACK_S) is not None, (stage, name)
                 load.await_tokens(30)
                 assert took is not None or name not in ("compute", "metadata", "progress"), (stage, name)
+
+
+@pytest.mark.parametrize("stages,victim", list(victims()))
+@pytest.mark.parametrize("fault", ["stopped", "held"])
+def test_a_stage_that_would_never_go_on_is_replaced_at_once(stages, victim, fault, figures):
+    with Cluster(DEMO_MODEL, stages=stages, flags=["--stall-limit", 60]) as cluster, Load(cluster.stub) as load:
+        worker = pids(cluster)[1][victim]
+        if fault == "stopped":
+            os.kill(worker, signal.SIGSTOP)
+            took = seconds_until(lambda: not is_running(worker), NOTICE_S + SLACK_S)
+        else:
+            with stopped_thread(worker, "compute"):
+                took = seconds_until(lambda: not is_running(worker), NOTICE_S + SLACK_S)
+        assert took is not None
+        figures.append((f"{fault} process of stage {victim} of {stages}, until its kill", took))
+        assert seconds_until(lambda: pids(cluster)[1][victim] not in (None, worker), 10 + SLACK_S) is not None
+        assert seconds_until(lambda: is_ready(cluster), 10 + SLACK_S) is not None
+        load.await_tokens(50)
+
+
+def test_a_stage_that_only_seems_to_be_stalled_is_not_killed():
+    """Its progress is not heard, but it computes."""
+    with Cluster(DEMO_MODEL, stages=2, flags=["--stall-limit", 60]) as cluster, Load(cluster.stub) as load:
+        before = pids(cluster)[1]
+        with stopped_thread(before[1], "progress"):
+            assert seconds_until(lambda: not is_ready(cluster), NOTICE_S + SLACK_S) is not None
+            load.await_tokens(1000)
+        assert pids(cluster)[1] == before
+        assert seconds_until(lambda: is_ready(cluster), 1 + SLACK_S) is not None
 
 
 def test_serve_reports_a_stopped_router_and_blames_no_stage():

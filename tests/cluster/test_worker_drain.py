@@ -1,4 +1,5 @@
-"""A worker gets SIGTERM: running requests finish, the router releases the worker, and all programs exit with 0."""
+"""A worker gets SIGTERM. With recovery its place is handed over to another worker. Without, running requests finish, the
+router releases the worker, and all programs exit with 0."""
 import contextlib
 import signal
 import sys
@@ -13,20 +14,26 @@ from stagecoach.v1 import inference_pb2_grpc as pb_grpc
 from workload import GOLDEN
 
 MODEL = GOLDEN / "mistral"
+LONG = pb.GenerateRequest(tokens=pb.TokenIds(ids=[5] * 8), sampling=pb.SamplingParams(max_tokens=480, ignore_eos=True))
 REQUEST = pb.GenerateRequest(tokens=pb.TokenIds(ids=[5] * 8), sampling=pb.SamplingParams(max_tokens=60, ignore_eos=True))
 
 
 class Pipeline:
-    """Two workers and a router that are started directly by the test, as containers are."""
+    """Two workers and a router that are started directly by the test, as containers are. Without recovery, unless
+    `recovery_limit` is set."""
+
+    def __init__(self, recovery_limit=0):
+        self._recovery_limit = str(recovery_limit)
 
     def __enter__(self):
         with contextlib.ExitStack() as stack:
             self._log = stack.enter_context(tempfile.TemporaryFile(mode="w+"))
-            self.workers = [start(stack, "stagecoach-worker", "--listen", "127.0.0.1:0", "--threads", "1", stderr=self._log)
-                            for _ in range(2)]
-            addresses = [self._field(worker, "grpc") for worker in self.workers]
-            self.router = start(stack, "stagecoach-router", "--model", str(MODEL), "--stages", ",".join(addresses), "--dtype", "float32",
-                                "--grpc", "127.0.0.1:0", "--metrics", "127.0.0.1:0", stderr=self._log)
+            self._stack = stack
+            self.workers = [self.start_worker() for _ in range(2)]
+            self.addresses = [self._field(worker, "grpc") for worker in self.workers]
+            self.router = start(stack, "stagecoach-router", "--model", str(MODEL), "--stages", ",".join(self.addresses),
+                                "--dtype", "float32", "--grpc", "127.0.0.1:0", "--metrics", "127.0.0.1:0",
+                                "--recovery-limit", self._recovery_limit, stderr=self._log)
             self.address = self._field(self.router, "grpc")
             channel = stack.enter_context(grpc.insecure_channel(self.address, options=[("grpc.enable_http_proxy", 0)]))
             self.stub = pb_grpc.InferenceStub(channel)
@@ -35,9 +42,15 @@ class Pipeline:
 
     def __exit__(self, exception_type, *rest):
         if exception_type is not None:
-            self._log.seek(0)
-            print(self._log.read(), file=sys.stderr)
+            print(self.log(), file=sys.stderr)
         return self._stack.__exit__(exception_type, *rest)
+
+    def start_worker(self, address="127.0.0.1:0"):
+        return start(self._stack, "stagecoach-worker", "--listen", address, "--threads", "1", stderr=self._log)
+
+    def log(self):
+        self._log.seek(0)
+        return self._log.read()
 
     def _field(self, process, name):
         timer = threading.Timer(START_TIMEOUT_S, process.kill)
@@ -67,9 +80,39 @@ def test_sigterm_of_a_worker_finishes_running_requests(victim):
         assert pipeline.workers[1 - victim].wait(timeout=STOP_TIMEOUT_S) == 0
 
 
+@pytest.mark.parametrize("victim", [0, 1])
+def test_sigterm_of_a_worker_hands_its_stage_over(victim):
+    with Pipeline(recovery_limit=60) as pipeline:
+        streams = [pipeline.stub.Generate(LONG) for _ in range(3)]
+        begun = [len(next(stream).token_ids) for stream in streams]
+        pipeline.workers[victim].send_signal(signal.SIGTERM)
+        assert pipeline.workers[victim].wait(timeout=STOP_TIMEOUT_S) == 0
+        pipeline.workers[victim] = pipeline.start_worker(pipeline.addresses[victim])
+        assert [n + n_tokens(stream) for n, stream in zip(begun, streams)] == [480] * 3
+        # The router lives, and so does the worker that it holds.
+        assert [process.poll() for process in (pipeline.router, *pipeline.workers)] == [None] * 3
+        pipeline.router.send_signal(signal.SIGTERM)
+        assert pipeline.router.wait(timeout=STOP_TIMEOUT_S) == 0
+
+
+def test_a_worker_with_other_numerics_does_not_get_a_stage(monkeypatch):
+    with Pipeline(recovery_limit=60) as pipeline:
+        stream = pipeline.stub.Generate(LONG)
+        next(stream)
+        pipeline.workers[1].kill()
+        pipeline.workers[1].wait()
+        monkeypatch.setenv("STAGECOACH_CPU_TARGET", "baseline")
+        pipeline.start_worker(pipeline.addresses[1])
+        with pytest.raises(grpc.RpcError) as error:
+            list(stream)
+        assert error.value.code() == grpc.StatusCode.UNAVAILABLE
+        assert '"cpu-1 baseline"' in error.value.details() and "stage 1" in error.value.details()
+        assert pipeline.router.wait(timeout=STOP_TIMEOUT_S) == 1
+
+
 def test_sigterm_of_all_programs_finishes_running_requests():
     """All programs get the signal at once, as in a pod without sidecars."""
-    with Pipeline() as pipeline:
+    with Pipeline(recovery_limit=60) as pipeline:
         stream = pipeline.stub.Generate(REQUEST)
         begun = len(next(stream).token_ids)
         for process in (*pipeline.workers, pipeline.router):

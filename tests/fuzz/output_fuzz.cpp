@@ -20,7 +20,6 @@ router::OutputFormat Format(uint8_t flags) {
     tools.family = static_cast<router::ToolFamily>(flags >> 6);
     tools.names = {"f", "g"};
     tools.parallel = (flags & 8) != 0;
-    tools.make_id = [] { return std::string("id"); };
   }
   if ((flags & 16) != 0) {
     const std::vector<std::string> paths = {"/answer", "/*/a", "/0"};
@@ -32,7 +31,7 @@ router::OutputFormat Format(uint8_t flags) {
 }
 
 std::string Read(const router::OutputFormat& format, std::string_view text, size_t n_bytes) {
-  router::OutputChannels channels(&format);
+  router::OutputChannels channels(&format, "key");
   v1::GenerateResponse message;
   while (!text.empty()) {
     channels.Push(text.substr(0, n_bytes), &message);

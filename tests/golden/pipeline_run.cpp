@@ -42,6 +42,11 @@ absl::StatusOr<std::unique_ptr<PipelineRun>> PipelineRun::Load(const PipelineOpt
   return run;
 }
 
+absl::Status PipelineRun::Prepare() {
+  for (const auto& stage : stages_) SC_RETURN_IF_ERROR(stage->Prepare({}));
+  return absl::OkStatus();
+}
+
 TestSequence PipelineRun::NewSequence(std::vector<int32_t> ids) {
   TestSequence sequence;
   sequence.slot = n_sequences_++ % kMaxSequences;

@@ -39,6 +39,9 @@ class PipelineRun {
   static absl::StatusOr<std::unique_ptr<PipelineRun>> Load(const PipelineOptions& options,
                                                            kernels::Ops* ops);
 
+  // Captures the stages' decode steps, if the device can.
+  absl::Status Prepare();
+
   // At most kMaxSequences may exist at a time.
   TestSequence NewSequence(std::vector<int32_t> ids);
   static constexpr int32_t kMaxSequences = 64;

@@ -31,7 +31,7 @@ scratch=$(mktemp -d)
 trap 'rm -rf "$scratch"' EXIT
 to=$scratch/$name
 
-mkdir -p "$to"/{bin,lib,deploy,proto,tests/gpu,tests/bench,tests/cluster,tests/golden}
+mkdir -p "$to"/{bin,lib,deploy,proto,tests/gpu,tests/bench,tests/cluster/data,tests/golden}
 for program in "${programs[@]}"; do strip -o "$to/bin/$program" "$bin/$program"; done
 # Libraries of every Ubuntu are not packed, and neither is CUDA, which must fit the machine's driver.
 (cd "$bin" && PYTHONPATH=$root/deploy/images python3 - "${programs[@]}" <<'END'
@@ -53,6 +53,8 @@ protoc -I "$root/proto" --include_imports --descriptor_set_out="$to/proto/descri
   stagecoach/v1/inference.proto
 cp "$root"/tests/bench/{random_checkpoint,grammar_schema,bombs,bomb_requests,gap_listener,recovery}.py "$to/tests/bench/"
 cp "$root"/tests/cluster/{stopped_thread,polling,faults,harness,protos,packed_protos,recovery,workload}.py "$to/tests/cluster/"
+cp "$root"/tests/cluster/{lost_stages,broken_links,proxied,toxiproxy,health}.py "$to/tests/cluster/"
+cp "$root"/tests/cluster/data/tools.jinja "$to/tests/cluster/data/"
 cp "$root"/tests/gpu/*.py "$to/tests/gpu/"
 mkdir "$to/tests/gpu/parts" && cp "$root"/tests/gpu/parts/*.py "$to/tests/gpu/parts/"
 cp "$root"/{LICENSE,NOTICE} "$to/"

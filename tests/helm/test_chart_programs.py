@@ -119,6 +119,21 @@ def test_only_a_lost_stage_is_restarted():
         assert [a == b for a, b in zip(before, after)] == [True, False, True]
 
 
+def test_workers_are_replaced_one_after_the_other_under_their_router():
+    """Follows the order of a StatefulSet's rolling update: the last pod first, the next one when it is ready."""
+    manifests = Manifests(render(CHART / "ci" / "two-nodes.yaml", **free_values(1), stagesPerNode=1, **{"model.path": ""}))
+    with Release(manifests) as release, release.stub() as stub:
+        stream = stub.Generate(LONG)
+        n_tokens = len(next(stream).token_ids)
+        for stage in reversed(release.stages):
+            assert stage.end() == 0
+            stage.start().wait_for_probe("readiness")
+        n_tokens += sum(len(message.token_ids) for message in stream)
+        assert n_tokens == 400
+        assert release.router.process.poll() is None
+        wait_until(lambda: all(release.all_probes().values()), "all probes")
+
+
 class Clients:
     """Threads that send streams to the Service's current target, one after the other; no error may reach them."""
 

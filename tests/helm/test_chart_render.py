@@ -136,6 +136,17 @@ def test_the_grace_period_is_longer_than_the_longest_stream():
         assert workers["spec"]["template"]["spec"]["terminationGracePeriodSeconds"] > seconds
 
 
+def test_a_worker_s_pod_ends_after_the_router_s_when_both_are_deleted():
+    """Otherwise the router would hand the stage over to a pod that never comes."""
+    manifests = Manifests(render(nodes=2))
+    sleep = manifests.one("Deployment", ROUTER)["spec"]["template"]["spec"]["containers"][0]["lifecycle"]["preStop"]["sleep"]
+    for stage in manifests.one("StatefulSet", WORKERS)["spec"]["template"]["spec"]["containers"]:
+        assert stage["lifecycle"]["preStop"]["sleep"]["seconds"] > sleep["seconds"]
+    # A kubelet ends sidecars after the router.
+    pod = Manifests(render()).one("Deployment", ROUTER)["spec"]["template"]["spec"]
+    assert all("lifecycle" not in stage for stage in pod["initContainers"])
+
+
 def test_the_startup_probe_allows_for_the_load_time():
     def startup_s(**values):
         spec = Manifests(render(**values)).one("Deployment", ROUTER)["spec"]

@@ -11,7 +11,7 @@ import time
 import grpc
 import pytest
 import yaml
-from harness import DEMO_MODEL, Cluster, children_of
+from harness import DEMO_MODEL, Cluster, children_of, wait_until
 from prometheus_server import PROMETHEUS, ROOT, RULES, Prometheus, quick, quick_rules
 from stagecoach.v1 import inference_pb2 as pb
 from stopped_thread import stopped_thread
@@ -19,6 +19,8 @@ from stopped_thread import stopped_thread
 pytestmark = pytest.mark.skipif(PROMETHEUS is None, reason="no Prometheus here")
 
 SHORT = pb.GenerateRequest(text="The next train to", sampling=pb.SamplingParams(max_tokens=40, ignore_eos=True))
+# A stopped worker is neither given up nor replaced.
+STALLS_LAST = ["--stall-limit", "3600", "--recovery-limit", "0"]
 LONG = pb.GenerateRequest(text="The next train", sampling=pb.SamplingParams(max_tokens=1500, ignore_eos=True))
 
 
@@ -70,7 +72,7 @@ def prometheus():
 
 @pytest.fixture
 def cluster(prometheus):
-    with Cluster(DEMO_MODEL, stages=2, flags=["--max-sequences", "2", "--stall-limit", "3600"]) as cluster:
+    with Cluster(DEMO_MODEL, stages=2, flags=["--max-sequences", "2", *STALLS_LAST]) as cluster:
         prometheus.set_target(cluster.metrics)
         prometheus.wait_for("a scrape", lambda: prometheus.query('up{job="stagecoach"} == 1'))
         yield cluster
@@ -191,8 +193,7 @@ def test_a_missing_pipeline_fires_and_resolves(prometheus):
 
 
 def test_a_stage_that_stalls_repeatedly_fires_and_resolves():
-    flags = ["--stall-limit", "3600"]
-    with Prometheus(quick_rules(hour_s=30)) as prometheus, Cluster(DEMO_MODEL, stages=2, flags=flags) as cluster:
+    with Prometheus(quick_rules(hour_s=30)) as prometheus, Cluster(DEMO_MODEL, stages=2, flags=STALLS_LAST) as cluster:
         worker = last_worker(cluster)
         prometheus.set_target(cluster.metrics)
 
@@ -231,13 +232,32 @@ def test_slow_tokens_fire_and_resolve(prometheus, cluster):
     prometheus.wait_for("its end", lambda: "StagecoachTokensSlow" not in prometheus.firing())
 
 
-def test_stages_that_die_repeatedly_fire_and_resolve():
+def test_stages_that_are_lost_repeatedly_fire_and_resolve():
+    """The first loss lasts: each worker is stopped as soon as it starts, so that it does not answer."""
+    with Prometheus(quick_rules(hour_s=30)) as prometheus, Cluster(DEMO_MODEL, stages=2) as cluster:
+        prometheus.set_target(cluster.metrics)
+        recoveries = 'sum(stagecoach_pipeline_recoveries_total{stage="1", cause="lost"})'
+        prometheus.wait_for("a scrape", lambda: prometheus.query(f"{recoveries} == 0"))
+        for n in (1, 2):
+            worker = last_worker(cluster)
+            os.kill(worker, signal.SIGKILL)
+            if n == 1:
+                new = wait_until(lambda worker=worker: (newest := last_worker(cluster)) > worker and newest, "the next worker")
+                os.kill(new, signal.SIGSTOP)
+                prometheus.wait_for("StagecoachRecovering", lambda: "StagecoachRecovering" in prometheus.firing())
+                os.kill(new, signal.SIGCONT)
+            prometheus.wait_for("the recovery", lambda n=n: prometheus.query(f"{recoveries} == {n}"))
+        prometheus.wait_for("StagecoachStageRestarting", lambda: "StagecoachStageRestarting" in prometheus.firing())
+        prometheus.wait_for("the ends", lambda: not {"StagecoachRecovering", "StagecoachStageRestarting"} & prometheus.firing())
+
+
+def test_routers_that_end_repeatedly_fire_and_resolve():
     began = time.monotonic()
     with Cluster(DEMO_MODEL, stages=2) as cluster:
         list(cluster.stub.Generate(SHORT))
     # Replaces an hour: long enough for three starts on a machine of any speed.
     hour_s = 10 + 6 * (time.monotonic() - began)
-    expected = {"StagecoachPipelineLost", "StagecoachStageRestarting"}
+    expected = {"StagecoachPipelineLost"}
     with Prometheus(quick_rules(hour_s)) as prometheus:
         for n_requests in (3, 2, 1):  # a reset is visible only if the counter was higher before
             cluster = Cluster(DEMO_MODEL, stages=2, flags=["--recovery-limit", "0"])
@@ -250,7 +270,7 @@ def test_stages_that_die_repeatedly_fire_and_resolve():
             if n_requests > 1:
                 os.kill(last_worker(cluster), signal.SIGKILL)
                 assert cluster.process.wait(timeout=60) != 0
-        prometheus.wait_for("both alerts", lambda: expected <= prometheus.firing())
+        prometheus.wait_for("the alert", lambda: expected <= prometheus.firing())
         cluster.stop()
         prometheus.set_target(None)
         prometheus.wait_for("their end", lambda: not expected & prometheus.firing())

@@ -107,13 +107,14 @@ def two_nodes(network, *flags):
 
 
 def test_replacing_a_worker_under_its_router_ends_no_stream(network):
-    """nodes: 2. A node is drained: its worker asks the router to finish."""
+    """nodes: 2. A node is drained: its worker hands the stage over to the pod that gets its name."""
     workers, front = two_nodes(network)
     stream = start_long_stream(network, front)
     assert workers[1].end() == 0
-    assert front.process.wait(timeout=60) == 0
+    workers[1] = stage(workers[1].pod)
     _, said = stream.communicate()
     assert stream.returncode == 0, said
+    assert [program.end() for program in (front, *workers)] == [0, 0, 0]
 
 
 def test_without_recovery_streams_of_a_killed_worker_end_with_its_name(network):

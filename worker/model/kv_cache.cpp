@@ -2,6 +2,9 @@
 
 #include <fmt/format.h>
 
+#include <optional>
+#include <utility>
+
 #include "common/check.h"
 #include "common/status.h"
 
@@ -31,7 +34,8 @@ std::vector<uint64_t> KvCache::block_bytes() const {
   return bytes;
 }
 
-absl::Status KvCache::Allocate(std::span<const uint64_t> n_blocks, kernels::Ops* ops) {
+absl::Status KvCache::Allocate(std::span<const uint64_t> n_blocks, const LastingMemory& memory,
+                               kernels::Ops* ops) {
   if (n_blocks.size() != spec_.kv_groups.size()) {
     return absl::InvalidArgumentError(
         fmt::format("KV blocks are given for {} KV groups, but the model has {}", n_blocks.size(),
@@ -52,7 +56,13 @@ absl::Status KvCache::Allocate(std::span<const uint64_t> n_blocks, kernels::Ops*
     const uint64_t n = n_blocks[static_cast<size_t>(layer.kv_group)] * layer_block_bytes();
     starts.push_back({.k = take(n), .v = take(n)});
   }
-  SC_ASSIGN_OR_RETURN(memory_, ops->AllocateKv(bytes));
+  if (!memory.make) {
+    SC_ASSIGN_OR_RETURN(memory_, ops->AllocateKv(bytes));
+  } else if (std::optional<kernels::Buffer> found = memory.find(bytes)) {
+    memory_ = *std::move(found);
+  } else {
+    SC_ASSIGN_OR_RETURN(memory_, memory.make(bytes));
+  }
   starts_ = std::move(starts);
   return absl::OkStatus();
 }

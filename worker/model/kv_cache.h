@@ -8,6 +8,7 @@
 #include "absl/status/status.h"
 #include "common/model/model_spec.h"
 #include "kernels/ops.h"
+#include "worker/model/stage_model.h"
 
 namespace stagecoach::worker {
 
@@ -19,7 +20,8 @@ class KvCache {
   // By KV group: bytes of one block over these layers (0: the group has no layer here).
   std::vector<uint64_t> block_bytes() const;
   // `n_blocks` is by KV group. Frees the previous allocation first.
-  absl::Status Allocate(std::span<const uint64_t> n_blocks, kernels::Ops* ops);
+  absl::Status Allocate(std::span<const uint64_t> n_blocks, const LastingMemory& memory,
+                        kernels::Ops* ops);
   // Layer first_layer + i. REQUIRES: Allocate().
   kernels::KvLayer layer(int32_t i) const;
 

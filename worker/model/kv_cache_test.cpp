@@ -17,7 +17,7 @@ TEST_CASE("the KV cache of all layers has the size of its blocks") {
   KvCache cache(spec, 0, 3, DType::kBF16);
   const auto ops = kernels::MakeReferenceOps();
   const std::vector<uint64_t> n_blocks = {1000, 600};
-  REQUIRE(cache.Allocate(n_blocks, ops.get()).ok());
+  REQUIRE(cache.Allocate(n_blocks, {}, ops.get()).ok());
   std::vector<std::pair<uintptr_t, uint64_t>> parts;  // start, bytes
   uint64_t bytes = 0;
   for (int32_t i = 0; i < 3; ++i) {

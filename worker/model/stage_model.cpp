@@ -79,9 +79,10 @@ class StageModelImpl final : public StageModel {
   float* hidden_buffer() override { return hidden_.As<float>(); }
   int32_t* sampled_tokens() override { return step_->sampled; }
 
-  absl::Status AllocateKv(std::span<const uint64_t> n_blocks) override {
+  absl::Status AllocateKv(std::span<const uint64_t> n_blocks,
+                          const LastingMemory& memory) override {
     recordings_.clear();  // they refer to the old cache
-    return kv_.Allocate(n_blocks, ops_);
+    return kv_.Allocate(n_blocks, memory, ops_);
   }
 
   absl::Status Prepare(const std::function<void(int32_t, int32_t)>& progress) override {

@@ -21,6 +21,14 @@
 
 namespace stagecoach::worker {
 
+// Memory that may outlive this process. `find` returns memory of this many bytes which an earlier
+// process has filled in the same way, if there is some; `make` returns new memory. Both null: the
+// memory ends with the process.
+struct LastingMemory {
+  std::function<std::optional<kernels::Buffer>(size_t bytes)> find;
+  std::function<absl::StatusOr<kernels::Buffer>(size_t bytes)> make;
+};
+
 struct StageModelOptions {
   std::string model_dir;  // or a .gguf file
   int32_t first_layer = 0;
@@ -30,6 +38,7 @@ struct StageModelOptions {
   v1::LoadConfig config;
   int32_t max_logit_rows = 0;  // largest number of rows with logits per call; 0: max_sequences
   std::shared_ptr<WorkCounter> work = std::make_shared<WorkCounter>();  // grows with each layer
+  LastingMemory weights;                                                // used during Load
 };
 
 // The number of max_sequences that decode in one step: there is one microbatch per stage.
@@ -63,11 +72,13 @@ class StageModel {
 
   // `n_blocks` is by KV group. Call it before the first Forward. A later call frees the previous
   // allocation first: the profiling run uses a small cache, and each Join allocates the real one.
-  virtual absl::Status AllocateKv(std::span<const uint64_t> n_blocks) = 0;
+  // Memory that `memory` finds keeps its keys and values.
+  virtual absl::Status AllocateKv(std::span<const uint64_t> n_blocks,
+                                  const LastingMemory& memory = {}) = 0;
 
   // Prepares work that the device can do in advance, such as capturing CUDA graphs. Call it after
-  // AllocateKv and before the first Forward that counts; it overwrites the cache. progress: steps
-  // prepared so far, and in total; may be empty.
+  // AllocateKv. It reads and writes nothing in the cache, because captured work does not run.
+  // progress: steps prepared so far, and in total; may be empty.
   virtual absl::Status Prepare(
       const std::function<void(int32_t done, int32_t total)>& progress) = 0;
 

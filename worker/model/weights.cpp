@@ -1,6 +1,10 @@
 #include "worker/model/weights.h"
 
 #include <algorithm>
+#include <memory>
+#include <optional>
+#include <utility>
+#include <vector>
 
 #include "common/check.h"
 #include "common/config/load_config.h"
@@ -19,6 +23,33 @@ namespace {
 // packed layouts get whole tiles.
 constexpr int64_t kPieceBytes = 16 << 20;
 constexpr int64_t kPieceRows = 64;
+
+// Gives each weight its memory: a part of one piece, in the order of the calls, or one allocation
+// each.
+class WeightPlaces {
+ public:
+  static constexpr uint64_t kAlignment = 256;  // of an allocation's start that kernels expect
+  static constexpr uint64_t RoundUp(uint64_t bytes) {
+    return (bytes + kAlignment - 1) / kAlignment * kAlignment;
+  }
+
+  // memory: absent, or as many bytes as the weights take, each rounded up.
+  WeightPlaces(std::optional<kernels::Buffer> memory, kernels::Ops* ops)
+      : memory_(std::move(memory)), ops_(ops) {}
+
+  absl::StatusOr<kernels::Buffer> Next(size_t bytes) {
+    if (!memory_) return ops_->Allocate(bytes);
+    SC_CHECK(used_ + bytes <= memory_->bytes);
+    char* const start = memory_->As<char>() + used_;
+    used_ += RoundUp(bytes);
+    return kernels::Buffer{std::shared_ptr<void>(memory_->data, start), bytes};
+  }
+
+ private:
+  const std::optional<kernels::Buffer> memory_;
+  kernels::Ops* const ops_;
+  size_t used_ = 0;
+};
 
 class WeightReader {
  public:
@@ -62,40 +93,48 @@ class WeightReader {
     return is_quantized ? parts : std::vector<kernels::MatrixPart>();
   }
 
-  // Bytes on the device. `wanted`: as for Read.
-  uint64_t DeviceBytes(std::optional<DType> wanted, DType model_dtype) const {
-    uint64_t bytes = 0;
+  // Bytes on the device, of each weight. `wanted`: as for Read.
+  std::vector<uint64_t> DeviceBytes(std::optional<DType> wanted, DType model_dtype) const {
+    std::vector<uint64_t> bytes;
     for (const MatrixPlan& matrix : plan_.matrices) {
       const std::vector<kernels::MatrixPart> kept = KeptParts(wanted, matrix);
-      bytes += kept.empty() ? ops_->MatrixBytes(matrix.rows, matrix.cols,
-                                                DTypeOf(wanted, model_dtype, matrix))
-                            : ops_->MatrixBytes(kept, matrix.cols);
+      bytes.push_back(kept.empty() ? ops_->MatrixBytes(matrix.rows, matrix.cols,
+                                                       DTypeOf(wanted, model_dtype, matrix))
+                                   : ops_->MatrixBytes(kept, matrix.cols));
     }
     for (const VectorPlan& vector : plan_.vectors) {
-      bytes += static_cast<size_t>(vector.n) * sizeof(float);
+      bytes.push_back(static_cast<size_t>(vector.n) * sizeof(float));
     }
     return bytes;
   }
 
   // wanted: the dtype of all matrices. If absent, each matrix keeps its stored dtype, or gets the
-  // one that the device prefers in a model of `model_dtype`.
-  absl::Status Read(std::optional<DType> wanted, DType model_dtype) {
-    SC_RETURN_IF_ERROR(Report(0));
+  // one that the device prefers in a model of `model_dtype`. Gives every weight its memory from
+  // `places`. is_filled: the weights are there already.
+  absl::Status Read(std::optional<DType> wanted, DType model_dtype, WeightPlaces places,
+                    bool is_filled) {
+    SC_RETURN_IF_ERROR(Report(is_filled ? n_bytes_total_ : 0));
     for (const MatrixPlan& matrix : plan_.matrices) {
       const std::vector<kernels::MatrixPart> kept = KeptParts(wanted, matrix);
       if (kept.empty()) {
         const DType dtype = DTypeOf(wanted, model_dtype, matrix);
-        SC_ASSIGN_OR_RETURN(*matrix.target, ops_->NewMatrix(matrix.rows, matrix.cols, dtype));
+        const size_t bytes = ops_->MatrixBytes(matrix.rows, matrix.cols, dtype);
+        SC_ASSIGN_OR_RETURN(kernels::Buffer memory, places.Next(bytes));
+        *matrix.target = {std::move(memory), dtype, matrix.rows, matrix.cols};
       } else {
-        SC_ASSIGN_OR_RETURN(*matrix.target, ops_->NewMatrix(kept, matrix.cols));
+        const size_t bytes = ops_->MatrixBytes(kept, matrix.cols);
+        SC_ASSIGN_OR_RETURN(kernels::Buffer memory, places.Next(bytes));
+        SC_ASSIGN_OR_RETURN(*matrix.target, ops_->MatrixOf(std::move(memory), kept, matrix.cols));
       }
+      if (is_filled) continue;
       for (const WeightPart& part : matrix.parts) {
         SC_RETURN_IF_ERROR(ReadMatrixPart(matrix, part, !kept.empty()));
       }
     }
     for (const VectorPlan& vector : plan_.vectors) {
-      const size_t bytes = static_cast<size_t>(vector.n) * sizeof(float);
-      SC_ASSIGN_OR_RETURN(*vector.target, ops_->Allocate(bytes));
+      SC_ASSIGN_OR_RETURN(*vector.target,
+                          places.Next(static_cast<size_t>(vector.n) * sizeof(float)));
+      if (is_filled) continue;
       for (const WeightPart& part : vector.parts) SC_RETURN_IF_ERROR(ReadVectorPart(vector, part));
     }
     return ops_->Synchronize();
@@ -179,10 +218,24 @@ absl::StatusOr<std::unique_ptr<StageWeights>> LoadWeights(const StageModelOption
   }
   WeightReader reader(plan, source.get(), ops, progress);
   const std::optional<DType> dtype = DTypeOf(options.config);
-  weights->n_bytes = reader.DeviceBytes(dtype, spec.stored_dtype);
-  SC_RETURN_IF_ERROR(
-      CheckRoom(*ops, "weights", weights->n_bytes, "spread the model over more stages"));
-  SC_RETURN_IF_ERROR(reader.Read(dtype, spec.stored_dtype));
+  uint64_t n_rounded = 0;
+  for (const uint64_t n : reader.DeviceBytes(dtype, spec.stored_dtype)) {
+    weights->n_bytes += n;
+    n_rounded += WeightPlaces::RoundUp(n);
+  }
+  const LastingMemory& lasting = options.weights;
+  std::optional<kernels::Buffer> memory;
+  if (lasting.find) memory = lasting.find(n_rounded);
+  const bool is_filled = memory.has_value();
+  if (!is_filled) {
+    SC_RETURN_IF_ERROR(
+        CheckRoom(*ops, "weights", weights->n_bytes, "spread the model over more stages"));
+    if (lasting.make) {
+      SC_ASSIGN_OR_RETURN(memory, lasting.make(n_rounded));
+    }
+  }
+  SC_RETURN_IF_ERROR(reader.Read(dtype, spec.stored_dtype, WeightPlaces(memory, ops), is_filled));
+  if (memory && !is_filled) ops->Settle(*memory);
   return weights;
 }
 

@@ -47,6 +47,15 @@ absl::Status CheckLoad(const v1::LoadRequest& request) {
   return absl::OkStatus();
 }
 
+absl::Status CheckNumerics(const v1::LoadRequest& request, const std::string& numerics) {
+  if (request.numerics().empty() || request.numerics() == numerics) return absl::OkStatus();
+  return absl::FailedPreconditionError(fmt::format(
+      "this worker computes with \"{}\", and the one whose place it takes computed with "
+      "\"{}\", so tokens could change: start the same version on the same kind of device, "
+      "or start the router again",
+      numerics, request.numerics()));
+}
+
 bool IsLoaded(const v1::LoadRequest& loaded, const v1::LoadRequest& request) {
   if (!loaded.has_lease() || loaded.lease().holder() != request.lease().holder()) return false;
   // What only limits the memory found at the load does not change what is loaded.

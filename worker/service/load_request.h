@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <string>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
@@ -15,9 +16,14 @@ namespace stagecoach::worker {
 // INVALID_ARGUMENT names the value that is out of range.
 absl::Status CheckLoad(const v1::LoadRequest& request);
 
+// `numerics`: of this worker's Ops. FAILED_PRECONDITION if the router expects another one: tokens
+// of running sequences could change.
+absl::Status CheckNumerics(const v1::LoadRequest& request, const std::string& numerics);
+
 // REQUIRES for both: CheckLoad.
 // Whether `request` asks its router's worker for what the worker has loaded for `loaded`, so that
-// the load can be skipped. The same router, because files may have changed between two routers.
+// the load can be skipped. The lease's holder must be the same one, because files may have changed
+// between two routers. Only the successor of a killed router has the name of the one before.
 bool IsLoaded(const v1::LoadRequest& loaded, const v1::LoadRequest& request);
 
 StageModelOptions ModelOptions(const v1::LoadRequest& request, std::shared_ptr<WorkCounter> work);

@@ -1,6 +1,7 @@
 #include "worker/service/memory_profile.h"
 
 #include <fmt/format.h>
+#include <spdlog/spdlog.h>
 
 #include <algorithm>
 #include <chrono>
@@ -10,6 +11,7 @@
 #include <vector>
 
 #include "common/host_memory.h"
+#include "common/laps.h"
 #include "common/size.h"
 #include "common/status.h"
 #include "worker/model/decode_sizes.h"
@@ -67,15 +69,65 @@ std::vector<int32_t> FirstRows(int32_t n) {
   return rows;
 }
 
-// Runs a step with logits of `rows`. `knows_rows`: passes the rows to Forward.
-absl::Status RunStep(StageModel& model, kernels::Ops& ops, bool is_last, const LargestStep& step,
-                     const std::vector<int32_t>& rows, bool knows_rows) {
-  SC_RETURN_IF_ERROR(model.AllocateKv(std::vector<uint64_t>(
-      model.kv_block_bytes().size(), static_cast<uint64_t>(step.n_blocks()))));
-  model.Forward(step.batch(), model.hidden_buffer(), knows_rows ? LogitRows(rows) : std::nullopt);
-  if (is_last) model.Logits(model.hidden_buffer(), rows);
-  return ops.Synchronize();
-}
+// Runs steps over a small KV cache of its own, which End frees.
+class StepRunner {
+ public:
+  StepRunner(StageModel& model, kernels::Ops& ops, bool is_last, const v1::LoadConfig& config)
+      : model_(model),
+        ops_(ops),
+        is_last_(is_last),
+        config_(config),
+        n_groups_(static_cast<int32_t>(model.kv_block_bytes().size())),
+        max_tokens_(config.max_batched_tokens()),
+        max_sequences_(std::min(config.max_sequences(), max_tokens_)) {}
+
+  absl::Status Begin() {
+    const LargestStep step(max_tokens_, max_sequences_, n_groups_, config_);
+    return AllocateKv(static_cast<uint64_t>(step.n_blocks()));
+  }
+  absl::Status End() { return AllocateKv(0); }
+
+  // Returns how long the largest step takes.
+  absl::StatusOr<Milliseconds> RunLargest() {
+    const auto started = std::chrono::steady_clock::now();
+    SC_RETURN_IF_ERROR(Run(max_tokens_));
+    return std::chrono::steady_clock::now() - started;
+  }
+
+  // Runs all other sizes, and one prompt with logits of its last row only.
+  absl::Status RunOthers() {
+    const std::vector<int32_t> sizes = StepSizes(max_sequences_, max_tokens_);
+    for (auto size = std::next(sizes.rbegin()); size != sizes.rend(); ++size) {
+      SC_RETURN_IF_ERROR(Run(*size));
+    }
+    const LargestStep step(max_tokens_, 1, n_groups_, config_);
+    return Run(step, {step.batch().n_tokens - 1}, /*knows_rows=*/true);
+  }
+
+ private:
+  absl::Status AllocateKv(uint64_t n_blocks) {
+    return model_.AllocateKv(std::vector<uint64_t>(static_cast<size_t>(n_groups_), n_blocks));
+  }
+  absl::Status Run(int32_t size) {
+    const int32_t max_logits = std::min(model_.max_logit_rows(), max_sequences_);
+    return Run(LargestStep(size, std::min(size, max_sequences_), n_groups_, config_),
+               FirstRows(std::min(size, max_logits)), /*knows_rows=*/false);
+  }
+  // Runs a step with logits of `rows`. `knows_rows`: passes the rows to Forward.
+  absl::Status Run(const LargestStep& step, const std::vector<int32_t>& rows, bool knows_rows) {
+    model_.Forward(step.batch(), model_.hidden_buffer(),
+                   knows_rows ? LogitRows(rows) : std::nullopt);
+    if (is_last_) model_.Logits(model_.hidden_buffer(), rows);
+    return ops_.Synchronize();
+  }
+
+  StageModel& model_;
+  kernels::Ops& ops_;
+  const bool is_last_;
+  const v1::LoadConfig& config_;
+  const int32_t n_groups_;
+  const int32_t max_tokens_, max_sequences_;
+};
 
 // The part of the host's memory to use for a KV cache there.
 uint64_t HostKvBytes(const ProfileOptions& options, uint64_t bytes_of_all_groups) {
@@ -137,37 +189,17 @@ absl::StatusOr<v1::MemoryReport> ProfileMemory(StageModel& model, kernels::Ops& 
                                                const ProfileOptions& options) {
   const v1::LoadConfig& config = options.config;
   const std::vector<uint64_t> block_bytes = model.kv_block_bytes();
-  const auto n_groups = static_cast<int32_t>(block_bytes.size());
-  const int32_t max_tokens = config.max_batched_tokens();
-  const int32_t max_sequences = std::min(config.max_sequences(), max_tokens);
-  const int32_t max_logits = std::min(model.max_logit_rows(), max_sequences);
-
   SC_RETURN_IF_ERROR(ops.Rehearse(true));
-  std::vector<int32_t> sizes = {max_tokens};
-  if (ops.has_own_memory()) sizes = StepSizes(max_sequences, max_tokens);
-  // Returns how long a step of `size` rows takes.
-  const auto run = [&](int32_t size) -> absl::StatusOr<Milliseconds> {
-    const LargestStep step(size, std::min(size, max_sequences), n_groups, config);
-    const auto started = std::chrono::steady_clock::now();
-    SC_RETURN_IF_ERROR(RunStep(model, ops, is_last, step, FirstRows(std::min(size, max_logits)),
-                               /*knows_rows=*/false));
-    return std::chrono::steady_clock::now() - started;
-  };
-  SC_ASSIGN_OR_RETURN(Milliseconds largest_step, run(max_tokens));
-  for (auto size = std::next(sizes.rbegin()); size != sizes.rend(); ++size) {
-    SC_RETURN_IF_ERROR(run(*size).status());
-  }
-  if (ops.has_own_memory()) {  // one prompt, with logits of its last row only
-    const LargestStep step(max_tokens, 1, n_groups, config);
-    SC_RETURN_IF_ERROR(
-        RunStep(model, ops, is_last, step, {step.batch().n_tokens - 1}, /*knows_rows=*/true));
-  }
+  StepRunner runner(model, ops, is_last, config);
+  SC_RETURN_IF_ERROR(runner.Begin());
+  SC_ASSIGN_OR_RETURN(Milliseconds largest_step, runner.RunLargest());
+  if (ops.has_own_memory()) SC_RETURN_IF_ERROR(runner.RunOthers());
   SC_RETURN_IF_ERROR(ops.Rehearse(false));
   // The runs above include autotuning, which takes seconds on a device.
   if (ops.has_own_memory()) {
-    SC_ASSIGN_OR_RETURN(largest_step, run(max_tokens));
+    SC_ASSIGN_OR_RETURN(largest_step, runner.RunLargest());
   }
-  SC_RETURN_IF_ERROR(model.AllocateKv(std::vector<uint64_t>(n_groups, 0)));
+  SC_RETURN_IF_ERROR(runner.End());
 
   const uint64_t one_block_each = std::reduce(block_bytes.begin(), block_bytes.end());
   const uint64_t of_longest = one_block_each * BlocksOfLongest(model.spec(), config);
@@ -195,6 +227,22 @@ absl::StatusOr<v1::MemoryReport> ProfileMemory(StageModel& model, kernels::Ops& 
   for (const uint64_t bytes : block_bytes) report.add_kv_block_bytes(bytes);
   report.set_largest_step_ms(largest_step.count());
   return report;
+}
+
+absl::Status WarmUp(StageModel& model, kernels::Ops& ops, bool is_last,
+                    const v1::LoadConfig& config) {
+  if (!ops.has_own_memory()) return absl::OkStatus();
+  Laps laps;
+  StepRunner runner(model, ops, is_last, config);
+  SC_RETURN_IF_ERROR(runner.Begin());
+  laps.End("KV cache");
+  SC_RETURN_IF_ERROR(runner.RunLargest().status());
+  laps.End("largest step");
+  SC_RETURN_IF_ERROR(runner.RunOthers());
+  laps.End("other steps");
+  SC_RETURN_IF_ERROR(runner.End());
+  spdlog::debug("the first steps are ready after {}", laps.ToString());
+  return absl::OkStatus();
 }
 
 }  // namespace stagecoach::worker

@@ -24,4 +24,10 @@ struct ProfileOptions {
 absl::StatusOr<v1::MemoryReport> ProfileMemory(StageModel& model, kernels::Ops& ops, bool is_last,
                                                const ProfileOptions& options);
 
+// Runs the same steps without the measurements, for a stage whose report and tuning are those of
+// its predecessor: a library kernel must not be loaded while a receive waits. Does nothing on a
+// device without its own memory.
+absl::Status WarmUp(StageModel& model, kernels::Ops& ops, bool is_last,
+                    const v1::LoadConfig& config);
+
 }  // namespace stagecoach::worker

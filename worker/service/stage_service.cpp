@@ -49,14 +49,15 @@ absl::Status Caught(const Call& call) {
 
 StageService::StageService(kernels::Ops* ops, int32_t n_threads, Transport* transport,
                            ModelLoader load, StepObservers observers,
-                           std::function<void(absl::Status)> on_lost)
+                           std::function<void(absl::Status)> on_lost, FdStoreClient* store)
     : ops_(ops),
       n_threads_(n_threads),
       transport_(transport),
       load_(std::move(load)),
       observers_(observers),
       started_unix_ns_(UnixNanoseconds()),
-      on_lost_(std::move(on_lost)) {}
+      on_lost_(std::move(on_lost)),
+      kept_(ops, store) {}
 
 StageService::~StageService() {
   compiling_.Abandon();
@@ -194,12 +195,18 @@ std::optional<v1::StepProgress> StageService::Progress() const {
 
 grpc::Status StageService::Describe(grpc::ServerContext*, const v1::DescribeRequest*,
                                     v1::DescribeResponse* response) {
+  {
+    // The router waits for the worker that takes this one's place.
+    const MutexLock lock(mutex_);
+    if (shut_down_) return ToGrpc(absl::UnavailableError("the worker is shutting down"));
+  }
   const kernels::MemoryInUse memory = ops_->Memory();
   char host[256] = "";
   gethostname(host, sizeof(host) - 1);
   response->set_version(kVersion);
   response->set_device(ops_->has_own_memory() ? "cuda" : "cpu");
   response->set_device_name(ops_->Describe());
+  response->set_numerics(ops_->Numerics());
   response->set_n_threads(n_threads_);
   response->set_memory_total_bytes(memory.total_bytes);
   response->set_memory_available_bytes(memory.free_bytes);
@@ -213,12 +220,16 @@ grpc::Status StageService::Describe(grpc::ServerContext*, const v1::DescribeRequ
 grpc::Status StageService::Load(grpc::ServerContext* context, const v1::LoadRequest* request,
                                 grpc::ServerWriter<v1::LoadProgress>* writer) {
   if (absl::Status status = CheckLoad(*request); !status.ok()) return ToGrpc(status);
+  if (absl::Status status = CheckNumerics(*request, ops_->Numerics()); !status.ok()) {
+    return ToGrpc(status);
+  }
   if (absl::Status status = EnterLoad(*context, request->lease()); !status.ok()) {
     return ToGrpc(status);
   }
   const absl::Status status = Caught([&] { return DoLoad(*context, *request, writer); });
   if (!status.ok()) {
     model_.reset();
+    kept_.AbandonLoad();
     CheckDevice();
   }
   Leave(status.ok() ? State::kLoaded : State::kEmpty);
@@ -227,7 +238,9 @@ grpc::Status StageService::Load(grpc::ServerContext* context, const v1::LoadRequ
 
 void StageService::CheckDevice() {
   absl::Status device = ops_->CheckDevice();
-  if (!device.ok()) Lose(std::move(device));
+  if (device.ok()) return;
+  kept_.Distrust();
+  Lose(std::move(device));
 }
 
 void StageService::Lose(absl::Status status) {
@@ -264,6 +277,7 @@ grpc::Status StageService::Join(grpc::ServerContext* context, const v1::JoinRequ
   const absl::Status status = Caught([&] { return DoJoin(*context, *request); });
   if (!status.ok()) CheckDevice();
   response->set_transport(transport_->Description());
+  response->set_kv_since_epoch(kept_.kv_since());
   Leave(status.ok() ? State::kJoined : State::kLoaded);
   return ToGrpc(status);
 }

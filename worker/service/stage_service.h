@@ -17,6 +17,7 @@
 #include "kernels/ops.h"
 #include "stagecoach/v1/stage.grpc.pb.h"
 #include "worker/model/stage_model.h"
+#include "worker/service/kept_memory.h"
 #include "worker/service/lease_table.h"
 #include "worker/stage/stage_executor.h"
 #include "worker/transport/transport.h"
@@ -36,18 +37,20 @@ class StageService final : public v1::Stage::WithCallbackMethod_Step<v1::Stage::
   // All arguments outlive the service. `load` is StageModel::Load except in tests. `observers`
   // receive the times of the steps. `on_lost` is called once, from any thread, when the process
   // cannot be used any more: an operation failed and Ops::CheckDevice reports that all others will
-  // fail, or a thread is blocked for good.
+  // fail, or a thread is blocked for good. `store` holds memory for a replacement of this process;
+  // null: its memory ends with it.
   StageService(kernels::Ops* ops, int32_t n_threads, Transport* transport,
                ModelLoader load = StageModel::Load, StepObservers observers = {},
-               std::function<void(absl::Status)> on_lost = {});
+               std::function<void(absl::Status)> on_lost = {}, FdStoreClient* store = nullptr);
   ~StageService() override;
 
   // Ends the step stream, if one is open. Call it before the server's Shutdown.
   void Shutdown();
 
   // Refuses new routers from now on. If a router uses the worker, returns true: the router is told
-  // to finish its running work and to leave, and `on_released` is called when it has. Returns false
-  // if no router uses the worker. Call at most once.
+  // to leave, at once if another worker takes this one's place, or else when its running work has
+  // finished. `on_released` is called when it has left. Returns false if no router uses the worker.
+  // Call at most once.
   bool BeginDrain(std::function<void()> on_released);
 
   // Progress of the epoch's steps. Empty if there is no epoch. Never waits for a step.
@@ -107,6 +110,8 @@ class StageService final : public v1::Stage::WithCallbackMethod_Step<v1::Stage::
   // CANCELLED if the router gives up meanwhile, because neighbours may take long to join.
   absl::Status JoinTransport(const grpc::ServerContext& context, const v1::Lease& lease,
                              const Neighbours& neighbours);
+  // Runs the first steps of a model that is loaded.
+  absl::StatusOr<v1::MemoryReport> FirstSteps(const v1::LoadRequest& request, int32_t n_links);
   absl::Status PrepareModel();
   // Called after a failure.
   void CheckDevice();
@@ -143,6 +148,7 @@ class StageService final : public v1::Stage::WithCallbackMethod_Step<v1::Stage::
   // Accessed only in the state that the call holds.
   v1::LoadRequest loaded_;           // empty: nothing is loaded
   std::vector<uint64_t> kv_blocks_;  // of the cache, by KV group; empty: there is none
+  KeptMemory kept_;
   std::unique_ptr<StageModel> model_;
   WorkQueue compiling_{2, "prepare"};  // as many threads as a router's concurrent requests
 };

@@ -11,6 +11,7 @@
 #include <utility>
 
 #include "common/kv_block.h"
+#include "common/laps.h"
 #include "common/mutex.h"
 #include "common/size.h"
 #include "common/status.h"
@@ -81,9 +82,14 @@ absl::StatusOr<v1::LoadProgress> StageService::LoadModel(
                               ? LinkNeedsOf(static_cast<int32_t>(request.stage()), n_stages)
                               : LinkNeeds{};
   ops_->LeaveMultiprocessors(links.multiprocessors);
-  SC_ASSIGN_OR_RETURN(model_, load_(ModelOptions(request, work_), ops_, on_progress));
+  Laps laps;
+  kept_.BeginLoad(request);
+  StageModelOptions options = ModelOptions(request, work_);
+  options.weights = kept_.Weights();
+  SC_ASSIGN_OR_RETURN(model_, load_(options, ops_, on_progress));
   const double load_ms = MsSince(started);
   SetPhase(&v1::LoadPhases::set_read_ms, load_ms);
+  laps.End("model");
   SC_RETURN_IF_ERROR(transport_->Prepare(
       {.stage = static_cast<int32_t>(request.stage()),
        .n_stages = n_stages,
@@ -91,22 +97,23 @@ absl::StatusOr<v1::LoadProgress> StageService::LoadModel(
                        static_cast<size_t>(model_->spec().hidden_size) * sizeof(float),
        .token_bytes = static_cast<size_t>(config.max_sequences()) * sizeof(int32_t)}));
 
+  laps.End("memory of links");
   SC_ASSIGN_OR_RETURN(auto grammars, MakeGrammars(request, model_->spec().vocab_size));
   {
     MutexLock lock(mutex_);
     grammars_ = std::move(grammars);
   }
+  laps.End("vocabulary");
 
   const Clock::time_point profiling = Clock::now();
   beat.SetDoing("profiling the largest step");
-  SC_ASSIGN_OR_RETURN(
-      v1::MemoryReport report,
-      ProfileMemory(*model_, *ops_, request.stage() + 1 == request.n_stages(),
-                    {.config = config,
-                     .n_local_workers = static_cast<int32_t>(request.n_local_workers()),
-                     .n_links = links.communicators}));
+  SC_ASSIGN_OR_RETURN(v1::MemoryReport report, FirstSteps(request, links.communicators));
   SetPhase(&v1::LoadPhases::set_profile_ms, MsSince(profiling));
+  laps.End("first steps");
+  spdlog::debug("stage {}/{}: loaded after {}", request.stage(), request.n_stages(),
+                laps.ToString());
   report.set_load_ms(load_ms);
+  kept_.KeepWeights(report);
   {
     MutexLock lock(mutex_);
     memory_ = std::move(report);
@@ -127,6 +134,24 @@ v1::LoadProgress StageService::Loaded() const {
   MutexLock lock(mutex_);
   *last.mutable_report() = memory_;
   return last;
+}
+
+absl::StatusOr<v1::MemoryReport> StageService::FirstSteps(const v1::LoadRequest& request,
+                                                          int32_t n_links) {
+  const v1::LoadConfig& config = request.config();
+  const bool is_last = request.stage() + 1 == request.n_stages();
+  const v1::KeptWeights* const kept = kept_.mapped_weights();
+  if (kept != nullptr && ops_->UseTuning(kept->tuning()).ok()) {
+    SC_RETURN_IF_ERROR(WarmUp(*model_, *ops_, is_last, config));
+    v1::MemoryReport report = kept->report();
+    if (config.kv_memory_bytes() > 0) report.set_kv_bytes(config.kv_memory_bytes());
+    return report;
+  }
+  kept_.DropKv();
+  return ProfileMemory(*model_, *ops_, is_last,
+                       {.config = config,
+                        .n_local_workers = static_cast<int32_t>(request.n_local_workers()),
+                        .n_links = n_links});
 }
 
 absl::Status StageService::PrepareModel() {
@@ -184,12 +209,15 @@ absl::Status StageService::DoJoin(const grpc::ServerContext& context,
                     kMaxKvBlocks));
   }
   SC_RETURN_IF_ERROR(StopExecutor(absl::CancelledError("the worker is joining a new pipeline")));
+  Laps laps;
   const Clock::time_point preparing = Clock::now();
   // Another epoch of the same pipeline keeps the cache, and the steps that were recorded for it.
   if (kv_blocks != kv_blocks_) {
     kv_blocks_.clear();
-    SC_RETURN_IF_ERROR(model_->AllocateKv(kv_blocks));
+    SC_RETURN_IF_ERROR(model_->AllocateKv(kv_blocks, kept_.Kv(kv_blocks, request.lease().epoch())));
+    laps.End("KV cache");
     SC_RETURN_IF_ERROR(PrepareModel());
+    laps.End("captures");
     kv_blocks_ = kv_blocks;
   }
   SetPhase(&v1::LoadPhases::set_prepare_ms, MsSince(preparing));
@@ -204,6 +232,7 @@ absl::Status StageService::DoJoin(const grpc::ServerContext& context,
                                     .previous_link = request.previous_link(),
                                     .tokens_link = request.tokens_link()}));
   SetPhase(&v1::LoadPhases::set_connect_ms, MsSince(connecting));
+  laps.End("links");
   const StageLimits limits{.config = loaded_.config(),
                            .vocab_size = model_->spec().vocab_size,
                            .n_kv_groups = static_cast<int32_t>(kv_blocks.size())};
@@ -231,6 +260,9 @@ absl::Status StageService::DoJoin(const grpc::ServerContext& context,
     transport_->Close(executor.status());
     return executor.status();
   }
+  laps.End("executor");
+  spdlog::debug("stage {}/{}: joined after {}", request.stage(), request.n_stages(),
+                laps.ToString());
   MutexLock lock(mutex_);
   executor_ = *std::move(executor);
   return absl::OkStatus();

@@ -96,6 +96,7 @@ TEST_CASE("a worker describes itself") {
   REQUIRE(worker.stub().Describe(&context, {}, &response).ok());
   CHECK_FALSE(response.version().empty());
   CHECK(response.device() == "cpu");
+  CHECK(response.numerics() == "reference");
   CHECK(response.pid() > 0);
   CHECK(response.memory_available_bytes() > 0);
   CHECK(response.memory_available_bytes() <= response.memory_total_bytes());
@@ -130,6 +131,18 @@ TEST_CASE("a router that loads the same layers again keeps them, another router 
   CHECK(load(LeaseFor(1), 1 << 20) == 1 << 20);
   CHECK(load(LeaseFor(2), 2 << 20) == 1 << 20);  // kept, with the memory found before
   CHECK(load(LeaseFor(3, "other"), 2 << 20) == 2 << 20);
+}
+
+TEST_CASE("a worker does not take the place of one that computed with other numerics") {
+  ToyWorker worker;
+  v1::LoadRequest request = LoadRequestFor(0, 1);
+  request.set_numerics("cpu-1 AVX2");
+  const grpc::Status refused = Load(worker, request).status;
+  CHECK(refused.error_code() == grpc::StatusCode::FAILED_PRECONDITION);
+  CHECK(refused.error_message().find("\"reference\"") != std::string::npos);
+  CHECK(refused.error_message().find("\"cpu-1 AVX2\"") != std::string::npos);
+  request.set_numerics("reference");
+  CHECK(Load(worker, request).status.ok());
 }
 
 TEST_CASE("without a KV size, the worker takes no more than the sequences can use") {

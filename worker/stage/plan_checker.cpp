@@ -142,11 +142,9 @@ absl::Status PlanChecker::CheckSlot(const StepMetaView& meta, size_t i) {
   }
   if (slot.seen_in_step == meta.step) return Invalid(id, "twice in one step");
   slot.seen_in_step = meta.step;
-  // A sequence may begin with whole blocks that others have filled.
-  if (slot.n_computed == 0 && meta.starts[i] % kernels::kBlockTokens == 0 &&
-      meta.starts[i] < slot.n_tokens) {
-    slot.n_computed = meta.starts[i];
-  }
+  // A sequence may begin behind blocks that others have filled, or that it filled in an earlier
+  // epoch, the last of them in part.
+  if (slot.n_computed == 0 && meta.starts[i] < slot.n_tokens) slot.n_computed = meta.starts[i];
   if (meta.starts[i] != slot.n_computed) {
     return Invalid(
         id, absl::StrCat("starts at position ", meta.starts[i], "; the next is ", slot.n_computed));

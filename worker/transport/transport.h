@@ -62,6 +62,9 @@ class Transport {
   // Whether it can pass messages from device to device. Its receives then occupy SMs, and its
   // communicators take memory (worker/model/link_needs.h).
   virtual bool links_devices() const { return false; }
+  // Does now what the first Join would do once per process, such as loading a library. For a
+  // process that waits for work.
+  virtual void WarmUp() {}
   // Allocates the memory that links between devices need. Call it before any other memory is sized.
   virtual absl::Status Prepare(const LinkSizes& sizes) {
     static_cast<void>(sizes);

@@ -1,5 +1,8 @@
 #include "kernels/cuda/device/disturbance.h"
 
+#include <atomic>
+#include <csignal>
+
 namespace stagecoach::kernels::cuda {
 namespace {
 
@@ -23,6 +26,21 @@ __global__ void DelayKernel(const DelayParams p) {
   WaitForPrevious();
 }
 
+struct FaultParams {
+  bool never_ends;
+};
+
+__global__ void FaultKernel([[maybe_unused]] const FaultParams p) {
+  WaitForPrevious();
+#if defined(__CUDA_ARCH__)
+  while (p.never_ends) __nanosleep(1000);
+  asm volatile("trap;");
+#endif
+}
+
+// The signal whose fault comes next; 0: none. Only disturbed processes handle the signals.
+std::atomic<int> fault_signal{0};
+
 struct FillParams {
   const int32_t* kv_slots;
   unsigned char *k, *v;
@@ -43,8 +61,19 @@ __global__ void FillKernel(const FillParams p) {
 
 }  // namespace
 
+Disturbance::Disturbance(uint64_t seed) : state_(seed) {
+  if (!is_on()) return;
+  for (const int signal : {SIGRTMIN + 1, SIGRTMIN + 2}) {
+    std::signal(signal, [](int number) { fault_signal = number; });
+  }
+}
+
 cudaError_t Disturbance::Delay(const Stream& stream) {
   if (!is_on()) return cudaSuccess;
+  if (const int signal = fault_signal.exchange(0); signal != 0) {
+    const LaunchShape shape{.grid = dim3(1), .block = dim3(1)};
+    return Launch<&FaultKernel>(stream, shape, FaultParams{signal == SIGRTMIN + 2});
+  }
   // G. Marsaglia, "Xorshift RNGs", 2003
   state_ ^= state_ << 13;
   state_ ^= state_ >> 7;

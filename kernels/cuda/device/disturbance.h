@@ -4,6 +4,10 @@
 // Extra kernels that only pass time run between the real kernels. Some of them let the next kernel
 // start at once through programmatic dependent launch. New memory, and KV blocks that a sequence
 // starts to fill, contain NaN.
+//
+// Signals to a process with a disturbance cause the two faults of a GPU that a pipeline must
+// survive, before the next kernel: SIGRTMIN + 1 a device error, SIGRTMIN + 2 a kernel that never
+// ends.
 #pragma once
 
 #include <cstdint>
@@ -16,7 +20,7 @@ namespace stagecoach::kernels::cuda {
 class Disturbance {
  public:
   // seed 0: off.
-  explicit Disturbance(uint64_t seed) : state_(seed) {}
+  explicit Disturbance(uint64_t seed);
 
   bool is_on() const { return state_ != 0; }
   // Queues a delay of up to 0.2 ms on `stream` for one call in four, at random.

@@ -5,6 +5,8 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <string>
+#include <string_view>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
@@ -26,6 +28,9 @@ class Gemms {
                                                        const GemmOptions& options);
   virtual ~Gemms() = default;
 
+  // The library that multiplies, with its version; part of Ops::Numerics().
+  virtual std::string Numerics() const = 0;
+
   // See Ops::Gemm. x and w have the same dtype; y has that dtype or float32. A bias requires a
   // float32 y.
   virtual absl::Status Run(const GemmArgs& args) = 0;
@@ -35,6 +40,9 @@ class Gemms {
   // While tuning is on, Run and RunGated may run each candidate several times, which leaves y
   // undefined, and remember the fastest.
   virtual absl::Status SetTuning(bool on) = 0;
+  // See Ops::Tuning and Ops::UseTuning.
+  virtual std::string Choices() const = 0;
+  virtual absl::Status UseChoices(std::string_view bytes) = 0;
 };
 
 }  // namespace stagecoach::kernels::cuda

@@ -8,6 +8,9 @@
 #include <iterator>
 #include <map>
 #include <optional>
+#include <string>
+#include <string_view>
+#include <utility>
 #include <vector>
 
 #include "common/check.h"
@@ -15,6 +18,7 @@
 #include "common/status.h"
 #include "kernels/cuda/device/device_buffer.h"
 #include "kernels/cuda/elementwise/elementwise.h"
+#include "kernels/cuda/gemm/choice_bytes.h"
 #include "kernels/cuda/gemm/gemm.h"
 #include "kernels/cuda/gemm/gemm_trial.h"
 #include "kernels/cuda/gemm/skinny_gemm.h"
@@ -143,13 +147,14 @@ class CublasLtGemms final : public Gemms {
     return absl::OkStatus();
   }
 
+  std::string Numerics() const override { return fmt::format("cublas-{}", cublasLtGetVersion()); }
   absl::Status Run(const GemmArgs& args) override {
     SC_CHECK(args.bias == nullptr || args.y.dtype == DType::kF32);
     const Key key = KeyOf(args);
-    auto way = ways_.find(key);
-    if (way == ways_.end() || (tuning_ && !way->second.tuned)) {
+    auto way = choices_.ways.find(key);
+    if (way == choices_.ways.end() || (tuning_ && !way->second.tuned)) {
       SC_ASSIGN_OR_RETURN(const Way found, FindWay(args, key.n_rows));
-      way = ways_.insert_or_assign(key, found).first;
+      way = choices_.ways.insert_or_assign(key, found).first;
     }
     return RunWay(args, way->second);
   }
@@ -159,13 +164,13 @@ class CublasLtGemms final : public Gemms {
     const std::vector<int> ways =
         HopperGatedGemmWays(*stream_, WithRows(gemm, key.n_rows), activation);
     if (ways.empty()) return false;
-    auto way = gated_ways_.find(key);
-    if (way == gated_ways_.end() || (tuning_ && !way->second.tuned)) {
+    auto way = choices_.gated_ways.find(key);
+    if (way == choices_.gated_ways.end() || (tuning_ && !way->second.tuned)) {
       GatedWay found{.hopper = ways.front(), .tuned = tuning_};
       if (tuning_) {
         SC_ASSIGN_OR_RETURN(found.hopper, FastestGated(gemm, activation, ways));
       }
-      way = gated_ways_.insert_or_assign(key, found).first;
+      way = choices_.gated_ways.insert_or_assign(key, found).first;
     }
     if (way->second.hopper == kNoHopper) return false;
     SC_RETURN_IF_ERROR(ToStatus(HopperGatedGemm(*stream_, gemm, activation, way->second.hopper),
@@ -176,6 +181,28 @@ class CublasLtGemms final : public Gemms {
   absl::Status SetTuning(bool on) override {
     tuning_ = on;
     return on ? trial_.Begin() : trial_.End();
+  }
+
+  std::string Choices() const override {
+    std::string bytes;
+    AppendBytes(cublasLtGetVersion(), &bytes);
+    AppendBytes(choices_.ways, &bytes);
+    AppendBytes(choices_.gated_ways, &bytes);
+    AppendBytes(choices_.standards, &bytes);
+    return bytes;
+  }
+
+  // An algorithm may be used again with the same version of the library, says its documentation.
+  absl::Status UseChoices(std::string_view bytes) override {
+    size_t version = 0;
+    AllChoices choices;
+    if (!TakeBytes(&bytes, &version) || version != cublasLtGetVersion() ||
+        !TakeBytes(&bytes, &choices.ways) || !TakeBytes(&bytes, &choices.gated_ways) ||
+        !TakeBytes(&bytes, &choices.standards) || !bytes.empty()) {
+      return absl::InvalidArgumentError("the tuning is from another build or cuBLASLt");
+    }
+    choices_ = std::move(choices);
+    return absl::OkStatus();
   }
 
  private:
@@ -311,7 +338,7 @@ class CublasLtGemms final : public Gemms {
       });
     }
     std::vector<float> ms = trial_.MediansMs(gemm, runs);
-    ms.front() += LateStartMs(ways_.at(KeyOf(gemm)));
+    ms.front() += LateStartMs(choices_.ways.at(KeyOf(gemm)));
     const auto best = std::min_element(ms.begin(), ms.end()) - ms.begin();
     return best == 0 ? kNoHopper : ways[static_cast<size_t>(best) - 1];
   }
@@ -365,11 +392,11 @@ class CublasLtGemms final : public Gemms {
                     args.bias != nullptr,
                     0,
                     0};
-    auto standard = standards_.find(shape);
-    if (standard == standards_.end()) {
+    auto standard = choices_.standards.find(shape);
+    if (standard == choices_.standards.end()) {
       const std::optional<Way> way = WayOfAnyRows(args);
       if (!way) return NoWay(args);
-      standard = standards_.emplace(shape, *way).first;
+      standard = choices_.standards.emplace(shape, *way).first;
     }
     return standard->second;
   }
@@ -400,10 +427,13 @@ class CublasLtGemms final : public Gemms {
   GemmTrial trial_;
   cublasLtHandle_t handle_ = nullptr;
   Buffer workspace_;
-  std::map<Key, Way> ways_;
-  std::map<Key, GatedWay> gated_ways_;
-  std::map<Key, Way>
-      standards_;  // keys with n_rows = 0 and n_multiprocessors = 0: valid for any number of either
+  struct AllChoices {
+    std::map<Key, Way> ways;
+    std::map<Key, GatedWay> gated_ways;
+    // Keys with n_rows = 0 and n_multiprocessors = 0: valid for any number of either.
+    std::map<Key, Way> standards;
+  };
+  AllChoices choices_;
   bool tuning_ = false;
 };
 

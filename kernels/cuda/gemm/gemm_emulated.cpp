@@ -30,6 +30,7 @@ class EmulatedGemms final : public Gemms {
   EmulatedGemms(const Stream* stream, const GemmOptions& options)
       : stream_(stream), options_(options) {}
 
+  std::string Numerics() const override { return "emulated"; }
   absl::Status Run(const GemmArgs& args) override {
     if (!options_.batch_invariant && args.n_rows <= kMaxSkinnyRows &&
         HasSkinnyGemm(args.x.dtype, args.w->dtype, args.w->cols)) {
@@ -45,6 +46,8 @@ class EmulatedGemms final : public Gemms {
   }
   absl::StatusOr<bool> RunGated(const GemmArgs&, const ActivationArgs&) override { return false; }
   absl::Status SetTuning(bool) override { return absl::OkStatus(); }
+  std::string Choices() const override { return ""; }
+  absl::Status UseChoices(std::string_view) override { return absl::OkStatus(); }
 
  private:
   const Stream* const stream_;

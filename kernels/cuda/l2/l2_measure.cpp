@@ -89,7 +89,7 @@ absl::StatusOr<Buffer> MeasurePageSides(const Stream& stream, const L2Sides& sid
   }
   SC_RETURN_IF_ERROR(ToStatus(PageLatencies(stream, args), "latencies"));
   SC_ASSIGN_OR_RETURN(const std::vector<uint16_t> values, Downloaded(stream, latencies));
-  std::vector<uint32_t> bits((n_pages + 31) / 32);
+  std::vector<uint32_t> bits(PageWords(memory.bytes));
   for (size_t page = 0; page < n_pages; ++page) {
     const uint16_t first = values[page], second = values[n_pages + page];
     if (first == 0 || second == 0) return Buffer{};

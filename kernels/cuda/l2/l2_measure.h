@@ -14,6 +14,11 @@ namespace stagecoach::kernels::cuda {
 // unknown, to compare.
 L2Sides MeasureL2Sides(const Stream& stream);
 
+// 32-bit words that hold one bit per page of `bytes` of memory.
+constexpr size_t PageWords(size_t bytes) {
+  return ((bytes + kPageBytes - 1) / kPageBytes + 31) / 32;
+}
+
 // Returns one bit per page of `memory`, in device memory: the partition of the page's first chunk.
 // An empty buffer means that the measurement failed. REQUIRES: sides.known()
 absl::StatusOr<Buffer> MeasurePageSides(const Stream& stream, const L2Sides& sides,

@@ -28,7 +28,11 @@ void FakeStage::Die() {
 
 grpc::Status FakeStage::Describe(grpc::ServerContext*, const v1::DescribeRequest*,
                                  v1::DescribeResponse* response) {
+  if (options_.on_describe) {
+    if (grpc::Status status = options_.on_describe(); !status.ok()) return status;
+  }
   response->set_device(options_.device);
+  response->set_numerics(options_.numerics);
   response->set_host("host");
   if (options_.lease.epoch() > 0) *response->mutable_lease() = options_.lease;
   return grpc::Status::OK;
@@ -69,7 +73,8 @@ grpc::Status FakeStage::OfferLinks(grpc::ServerContext*, const v1::OfferLinksReq
 }
 
 grpc::Status FakeStage::Join(grpc::ServerContext*, const v1::JoinRequest* request,
-                             v1::JoinResponse*) {
+                             v1::JoinResponse* response) {
+  response->set_kv_since_epoch(options_.kv_since_epoch);
   MutexLock lock(mutex_);
   join_request_ = *request;
   return options_.join_status;

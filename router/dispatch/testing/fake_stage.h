@@ -19,7 +19,9 @@ class FakeStage final : public v1::Stage::Service {
  public:
   struct Options {
     std::string device = "cpu";
-    v1::Lease lease;  // the lease that Describe reports
+    std::string numerics = "cpu-1";
+    v1::Lease lease;                            // the lease that Describe reports
+    std::function<grpc::Status()> on_describe;  // its status is Describe's
     grpc::Status load_status;
     grpc::Status join_status;
     grpc::Status prepare_status;
@@ -27,6 +29,7 @@ class FakeStage final : public v1::Stage::Service {
     bool load_blocks = false;  // until the router cancels
     bool answers_hello = true;
     uint64_t kv_bytes = 1000;
+    uint64_t kv_since_epoch = 0;  // as Join reports it
     std::vector<uint64_t> kv_block_bytes = {10};
     // Called with each plan, on the stream's own thread. A status that is not OK ends the stream.
     std::function<grpc::Status(const v1::StepPlan&)> on_plan;
@@ -63,7 +66,7 @@ class FakeStage final : public v1::Stage::Service {
   grpc::Status OfferLinks(grpc::ServerContext*, const v1::OfferLinksRequest* request,
                           v1::OfferLinksResponse* response) override;
   grpc::Status Join(grpc::ServerContext*, const v1::JoinRequest* request,
-                    v1::JoinResponse*) override;
+                    v1::JoinResponse* response) override;
   grpc::Status PrepareGrammar(grpc::ServerContext*, const v1::PrepareGrammarRequest* request,
                               v1::PrepareGrammarResponse*) override;
   grpc::Status Step(grpc::ServerContext*, Stream* stream) override;

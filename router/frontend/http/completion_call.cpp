@@ -2,14 +2,15 @@
 
 #include <fmt/format.h>
 
-#include <ctime>
 #include <utility>
 
+#include "common/status.h"
 #include "router/frontend/frontend.h"
 #include "router/frontend/http/api_error.h"
 #include "router/frontend/http/event_stream.h"
 #include "router/frontend/http/stream_relay.h"
 #include "router/text/request_builder.h"
+#include "router/text/sampling_params.h"
 
 namespace stagecoach::router::http {
 namespace {
@@ -34,9 +35,9 @@ bool NeedsGrammar(const ApiRequest& request) {
 // Builds the prompts of a request, and holds what they are made of.
 struct PromptBuilder {
   absl::StatusOr<GenerationInput> operator()(size_t i) {
-    absl::StatusOr<GenerationInput> input = request.is_chat
-                                                ? BuildGeneration(*model, request.chat)
-                                                : BuildGeneration(*model, request.prompts[i]);
+    absl::StatusOr<GenerationInput> input =
+        request.is_chat ? BuildGeneration(*model, request.chat, UnixSeconds(request.arrival))
+                        : BuildGeneration(*model, request.prompts[i]);
     if (!input.ok()) return input;
     n_logprobs += input->sampling.n_logprobs;
     if (n_logprobs <= kMaxLogprobs) return input;
@@ -48,11 +49,40 @@ struct PromptBuilder {
 
   // First, so destroyed last: the server's shutdown waits for it.
   std::shared_ptr<Exchange> exchange;
-  MemoryBudget::Lease body;
+  MemoryBudget::Lease body_lease;
   ApiRequest request;
   const ServedModel* model;
   uint64_t n_logprobs = 0;  // of all prompts so far
 };
+
+std::vector<v1::SamplingParams*> SamplingOf(ApiRequest& request) {
+  if (request.is_chat) return {request.chat.mutable_sampling()};
+  std::vector<v1::SamplingParams*> all;
+  for (v1::GenerateRequest& prompt : request.prompts) all.push_back(prompt.mutable_sampling());
+  return all;
+}
+
+v1::StreamRecord RecordOf(ApiRequest& request, std::string_view body) {
+  v1::StreamRecord record;
+  (request.is_chat ? record.mutable_chat_completions_body() : record.mutable_completions_body())
+      ->assign(body);
+  for (const v1::SamplingParams* sampling : SamplingOf(request)) {
+    record.add_seeds(sampling->seed());
+  }
+  return record;
+}
+
+absl::StatusOr<ApiRequest> RequestOf(const v1::StreamRecord& record) {
+  SC_ASSIGN_OR_RETURN(ApiRequest request, record.has_chat_completions_body()
+                                              ? ParseChatRequest(record.chat_completions_body())
+                                              : ParseCompletionRequest(record.completions_body()));
+  const std::vector<v1::SamplingParams*> all = SamplingOf(request);
+  if (std::cmp_not_equal(record.seeds_size(), all.size())) {
+    return absl::DataLossError("the journal has no seed for each prompt");
+  }
+  for (size_t i = 0; i < all.size(); ++i) all[i]->set_seed(record.seeds(static_cast<int>(i)));
+  return request;
+}
 
 }  // namespace
 
@@ -61,15 +91,20 @@ CompletionCall::CompletionCall(Frontend* frontend, const ApiRequest& request,
     : frontend_(frontend),
       request_(WithoutInput(request)),
       exchange_(std::move(exchange)),
-      answer_(request_, frontend->model(), request_id, std::time(nullptr)),
+      answer_(request_, frontend->model(), request_id, UnixSeconds(request.arrival)),
       memory_(&frontend->memory()) {}
 
 void CompletionCall::Begin(Frontend* frontend, ApiRequest request, const std::string& request_id,
-                           std::shared_ptr<Exchange> exchange, MemoryBudget::Lease body) {
+                           std::string_view body, std::shared_ptr<Exchange> exchange,
+                           MemoryBudget::Lease body_lease) {
+  if (request.resumable) {
+    for (v1::SamplingParams* sampling : SamplingOf(request)) FixSeed(*sampling);
+  }
   auto call = std::make_shared<CompletionCall>(frontend, request, request_id, exchange);
   call->CreateGenerations(request_id);
   if (call->request_.resumable) {
-    auto stream = frontend->KeepStream(StreamProtocol::kHttp, request_id, call->generations_);
+    auto stream = frontend->KeepStream(StreamProtocol::kHttp, request_id, call->generations_,
+                                       [&] { return RecordOf(request, body); });
     if (!stream.ok()) {
       return Frontend::StartAll(call->generations_, [&stream](size_t) { return stream.status(); });
     }
@@ -81,12 +116,35 @@ void CompletionCall::Begin(Frontend* frontend, ApiRequest request, const std::st
   }
   const bool needs_grammar = NeedsGrammar(request);
   PromptBuilder build = {.exchange = std::move(exchange),
-                         .body = std::move(body),
+                         .body_lease = std::move(body_lease),
                          .request = std::move(request),
                          .model = &frontend->model()};
   // This is a prompt thread already.
   if (!needs_grammar) return Frontend::StartAll(call->generations_, std::move(build));
   frontend->PostStartAll(call->generations_, needs_grammar, std::move(build));
+}
+
+absl::Status CompletionCall::Continue(Frontend* frontend, JournalFile::Stream stream,
+                                      const Arrival& arrival, WorkQueue::Task done) {
+  SC_ASSIGN_OR_RETURN(ApiRequest request, RequestOf(stream.record));
+  request.arrival = arrival;
+  const std::string& id = stream.record.request_id();
+  auto call = std::make_shared<CompletionCall>(frontend, request, id, nullptr);
+  call->CreateGenerations(id);
+  auto kept = frontend->KeepAgain(StreamProtocol::kHttp, id, call->generations_, stream.number);
+  if (!kept.ok()) {
+    call->writers_.clear();  // they keep the call
+    return kept.status();
+  }
+  call->kept_ = *std::move(kept);
+  const bool needs_grammar = NeedsGrammar(request);
+  frontend->PostContinue(call->generations_, needs_grammar,
+                         PromptBuilder{.exchange = nullptr,
+                                       .body_lease = MemoryBudget::Lease(&frontend->memory()),
+                                       .request = std::move(request),
+                                       .model = &frontend->model()},
+                         std::move(stream.events), std::move(done));
+  return absl::OkStatus();
 }
 
 void CompletionCall::CreateGenerations(const std::string& request_id) {

@@ -5,15 +5,18 @@
 #include <deque>
 #include <memory>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "absl/status/status.h"
+#include "common/work_queue.h"
 #include "router/access/memory_budget.h"
 #include "router/frontend/generation.h"
 #include "router/frontend/http/answer_json.h"
 #include "router/frontend/http/api_request.h"
 #include "router/frontend/http/exchange.h"
 #include "router/frontend/stream_store.h"
+#include "router/journal/journal_file.h"
 
 namespace stagecoach::router {
 class Frontend;
@@ -27,11 +30,16 @@ namespace stagecoach::router::http {
 class CompletionCall final : public std::enable_shared_from_this<CompletionCall> {
  public:
   // Submits the request. Its time grows with the text, so do not call it on the event loop.
-  // `frontend` outlives the call. A resumable stream belongs to its caller. `body`: the memory
-  // lease of the body that `request` was parsed from. Both are released after tokenization, which
-  // may happen later.
+  // `frontend` outlives the call. A resumable stream belongs to its caller. `request` was
+  // parsed from `body`. It and the body's memory lease are released after tokenization, which may
+  // happen later.
   static void Begin(Frontend* frontend, ApiRequest request, const std::string& request_id,
-                    std::shared_ptr<Exchange> exchange, MemoryBudget::Lease body);
+                    std::string_view body, std::shared_ptr<Exchange> exchange,
+                    MemoryBudget::Lease body_lease);
+  // Goes on with a stream of the journal that an earlier router began. `done` is called when its
+  // output so far can be read. Errors are those of StreamStore::Create and of parsing.
+  static absl::Status Continue(Frontend* frontend, JournalFile::Stream stream,
+                               const Arrival& arrival, WorkQueue::Task done);
 
   CompletionCall(Frontend* frontend, const ApiRequest& request, const std::string& request_id,
                  std::shared_ptr<Exchange> exchange);

@@ -1,7 +1,6 @@
 #include "router/frontend/http/http_api.h"
 
 #include <fmt/format.h>
-#include <prometheus/text_serializer.h>
 #include <spdlog/spdlog.h>
 
 #include <boost/json.hpp>
@@ -9,6 +8,7 @@
 #include <utility>
 
 #include "common/check.h"
+#include "common/metrics/metrics_page.h"
 #include "common/status.h"
 #include "common/version.h"
 #include "router/access/request_id.h"
@@ -177,13 +177,13 @@ void HttpApi::OpenApi(Call call) { call.exchange->Respond(Json(std::string(kOpen
 void HttpApi::Health(Call call) { call.exchange->Respond(Json(StatusWord("ok"))); }
 
 void HttpApi::Ready(Call call) {
-  const std::string stalled = frontend_->Stalled();
+  const std::string reason = frontend_->NotReady();
   HttpResponse response = Json(StatusWord(draining_ ? "draining" : "ready"));
-  if (!draining_ && !stalled.empty()) {
+  if (!draining_ && !reason.empty()) {
     response = Json(
-        boost::json::serialize(boost::json::object{{"status", "stalled"}, {"reason", stalled}}));
+        boost::json::serialize(boost::json::object{{"status", "stalled"}, {"reason", reason}}));
   }
-  if (draining_ || !stalled.empty()) response.status = 503;
+  if (draining_ || !reason.empty()) response.status = 503;
   call.exchange->Respond(std::move(response));
 }
 
@@ -214,13 +214,9 @@ void HttpApi::Beside(const Call& call, WorkQueue::Task task) {
 
 void HttpApi::Metrics(Call call) {
   Beside(call, [this, exchange = call.exchange] {
-    std::vector<prometheus::MetricFamily> families;
-    for (const auto& source : sources_) {
-      for (auto& family : source->Collect()) families.push_back(std::move(family));
-    }
     HttpResponse response;
-    response.content_type = "text/plain; version=0.0.4; charset=utf-8";
-    response.body = prometheus::TextSerializer().Serialize(families);
+    response.content_type = kMetricsType;
+    response.body = MetricsPage(sources_);
     exchange->Respond(std::move(response));
   });
 }
@@ -253,7 +249,7 @@ void HttpApi::BeginCompletion(Call call, ParseFunction parse) {
                         .caller = call.caller};
     std::string id = request->request_id();
     if (id.empty()) id = call.request_id;
-    CompletionCall::Begin(frontend_, *std::move(request), id, call.exchange,
+    CompletionCall::Begin(frontend_, *std::move(request), id, call.request.body, call.exchange,
                           std::move(call.request.body_lease));
   });
   if (!posted.ok()) exchange->Respond(ErrorResponse(posted));

@@ -34,7 +34,8 @@ std::string StatusJson(const v1::Model& model,
   for (const v1::StageStatus& stage : model.stages()) {
     const size_t i = stages.size();
     const bool known = i < compute_ms.size() && compute_ms[i].has_value();
-    stages.push_back(json::object{{"address", stage.address()},
+    stages.push_back(json::object{{"replica", stage.replica()},
+                                  {"address", stage.address()},
                                   {"device", stage.device()},
                                   {"first_layer", stage.first_layer()},
                                   {"n_layers", stage.n_layers()},

@@ -13,6 +13,7 @@
 #include "common/rpc/server.h"
 #include "router/frontend/frontend.h"
 #include "router/frontend/grpc_server.h"
+#include "router/journal/journal.h"
 #include "router/scheduler/scheduler.h"
 #include "router/scheduler/testing/fake_stage_client.h"
 #include "router/text/testing/test_model.h"
@@ -37,7 +38,9 @@ class FrontHouse {
                       const SchedulerConfig& config = Config(),
                       const FrontendOptions& frontend_options = {},
                       std::shared_ptr<Access> access_in = std::make_shared<Access>())
-      : access(std::move(access_in)), pipeline(config, pipeline_options) {
+      : access(std::move(access_in)),
+        journal(frontend_options.journal),
+        pipeline(config, pipeline_options) {
     auto started = Scheduler::Start(config, &pipeline);
     REQUIRE(started.ok());
     scheduler = *std::move(started);
@@ -55,6 +58,7 @@ class FrontHouse {
   ~FrontHouse() {
     server.reset();
     scheduler->Stop();
+    if (journal != nullptr) journal->Stop();
     frontend.reset();
     CHECK(pipeline.errors().empty());
   }
@@ -75,6 +79,7 @@ class FrontHouse {
   }
 
   const std::shared_ptr<Access> access;
+  Journal* const journal;
   FakeStageClient pipeline;
   std::unique_ptr<Scheduler> scheduler;
   std::unique_ptr<Frontend> frontend;

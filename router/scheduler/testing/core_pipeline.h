@@ -17,8 +17,8 @@ namespace stagecoach::router {
 
 class CorePipeline {
  public:
-  explicit CorePipeline(const SchedulerConfig& config)
-      : core(config), stage_(config), max_model_len_(config.max_model_len) {
+  explicit CorePipeline(const SchedulerConfig& config, SchedulerHooks hooks = {})
+      : core(config, std::move(hooks)), stage_(config), max_model_len_(config.max_model_len) {
     REQUIRE(ValidateConfig(config).ok());
   }
 
@@ -35,9 +35,8 @@ class CorePipeline {
     std::unique_ptr<v1::StepPlan> plan = core.NextPlan();
     core.state().CheckConsistency();
     if (plan == nullptr) return false;
-    results_.push_back(stage_.Apply(*plan));
-    if (!stage_.errors().empty()) FAIL(stage_.errors().front());
-    plans.push_back(std::move(*plan));
+    plans.push_back(*plan);
+    planned_.push_back(std::move(*plan));
     return true;
   }
   // Plans until no more steps may be in flight.
@@ -45,34 +44,45 @@ class CorePipeline {
     while (PlanOne()) {
     }
   }
+  // The stage executes the oldest step that it has not executed.
+  void Execute() {
+    results_.push_back(stage_.Apply(planned_.front()));
+    planned_.pop_front();
+    if (!stage_.errors().empty()) FAIL(stage_.errors().front());
+  }
   // Delivers the result of the oldest step.
   void Deliver() {
-    REQUIRE(!results_.empty());
+    if (results_.empty()) Execute();
     core.Result(results_.front());
     results_.pop_front();
   }
+  bool HasInFlight() const { return !results_.empty() || !planned_.empty(); }
   // Calls Deliver, then Fill, n times.
   void Turn(int n_results) {
-    for (int i = 0; i < n_results && !results_.empty(); ++i) {
+    for (int i = 0; i < n_results && HasInFlight(); ++i) {
       Deliver();
       Fill();
     }
   }
-  // The pipeline is lost: results in flight never come.
-  void Interrupt() {
+  // The pipeline is lost: results in flight never come, and the stage has executed only the first
+  // n_executed of these steps.
+  void Interrupt(int n_executed = 0) {
+    for (int i = 0; i < n_executed && !planned_.empty(); ++i) Execute();
+    planned_.clear();
     results_.clear();
     core.Interrupt(absl::UnavailableError("stage 1 is lost"));
     core.state().CheckConsistency();
   }
-  // The stages are there again, and know nothing.
-  void Resume() {
+  // The stages are there again, and know nothing or, with kv_kept, the contents of blocks.
+  void Resume(bool kv_kept = false) {
     const uint64_t epoch = core.state().epoch() + 1;
-    stage_.BeginEpoch(epoch);
-    core.Resume(epoch);
+    stage_.BeginEpoch(epoch, kv_kept);
+    core.Resume(epoch, kv_kept);
+    core.state().CheckConsistency();
   }
   void RunToEnd() {
     Fill();
-    while (!results_.empty()) Turn(1);
+    while (HasInFlight()) Turn(1);
     REQUIRE(core.empty());
     for (const auto& group : core.Snapshot().kv) REQUIRE(group.free_blocks == group.total_blocks);
   }
@@ -90,7 +100,8 @@ class CorePipeline {
  private:
   StrictStage stage_;
   int32_t max_model_len_;
-  std::deque<v1::StepResult> results_;
+  std::deque<v1::StepPlan> planned_;    // not executed yet
+  std::deque<v1::StepResult> results_;  // of executed steps
   std::vector<std::pair<std::shared_ptr<RecordingSink>, std::vector<int32_t>>> expected_;
 };
 

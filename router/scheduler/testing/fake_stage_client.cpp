@@ -70,12 +70,33 @@ void FakeStageClient::Lose(absl::Status reason) {
   if (lost_) return;
   lost_ = true;
   loss_ = std::move(reason);
+  AwaitTold(lock);
+}
+
+void FakeStageClient::AwaitTold(MutexLock& lock) {
+  telling_ = true;
+  changed_.notify_all();
+  changed_.wait(lock,
+                [this]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) { return !telling_ || stopping_; });
+}
+
+void FakeStageClient::Break(const absl::Status& reason) {
+  MutexLock lock(mutex_);
+  interruption_ = reason;
+  restoring_ = false;
+  AwaitTold(lock);
+}
+
+void FakeStageClient::Restore() {
+  MutexLock lock(mutex_);
+  restoring_ = true;
   changed_.notify_all();
 }
 
 void FakeStageClient::Interrupt(const absl::Status& reason) {
   MutexLock lock(mutex_);
   interruption_ = reason;
+  restoring_ = true;
   changed_.notify_all();
 }
 
@@ -106,24 +127,38 @@ void FakeStageClient::Deliver() {
   while (true) {
     changed_.wait(lock, [this]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
       const bool released = !hold_ || n_delivered_ < n_released_;
-      return stopping_ || lost_ || !interruption_.ok() || (released && !results_.empty());
+      return stopping_ || lost_ || !interruption_.ok() || restoring_ ||
+             (released && !results_.empty());
     });
     if (stopping_) return;
     if (lost_) {
       const absl::Status loss = loss_;
       lock.unlock();
       events_.on_down(loss);
+      lock.lock();
+      telling_ = false;
+      changed_.notify_all();
       return;
     }
     if (!interruption_.ok()) {
       const absl::Status reason = std::exchange(interruption_, absl::OkStatus());
       n_delivered_ += results_.size();
       results_.clear();
-      stage_.BeginEpoch(++epoch_);
-      const uint64_t epoch = epoch_;
+      ++epoch_;
       lock.unlock();
       events_.on_interrupted(reason);
-      events_.on_resumed(epoch);
+      lock.lock();
+      telling_ = false;
+      changed_.notify_all();
+      continue;
+    }
+    if (std::exchange(restoring_, false)) {
+      const uint64_t epoch = epoch_;
+      kv_kept_ = !kv_kept_;
+      stage_.BeginEpoch(epoch, kv_kept_);
+      const bool kv_kept = kv_kept_;
+      lock.unlock();
+      events_.on_resumed(epoch, kv_kept);
       lock.lock();
       continue;
     }

@@ -42,10 +42,14 @@ class FakeStageClient final : public StageClient {
   void Release(uint64_t n_results);
   // Stops holding results.
   void ReleaseAll();
-  // The pipeline is lost: undelivered results never come, and on_down is called.
+  // The pipeline is lost: undelivered results never come. Returns after the call of on_down.
   void Lose(absl::Status reason);
-  // A stage is lost and replaced at once: undelivered results never come, and the next epoch
-  // begins.
+  // A stage is lost: undelivered results never come. Returns after the call of on_interrupted. The
+  // replacement is there with Restore, which begins the next epoch; every second time, the stages
+  // keep the KV cache.
+  void Break(const absl::Status& reason);
+  void Restore();
+  // Both, without waiting.
   void Interrupt(const absl::Status& reason);
 
   std::vector<v1::StepPlan> plans() const;
@@ -57,6 +61,7 @@ class FakeStageClient final : public StageClient {
 
  private:
   void Deliver();
+  void AwaitTold(MutexLock& lock) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
   const SchedulerConfig config_;
   const Options options_;
@@ -67,6 +72,7 @@ class FakeStageClient final : public StageClient {
   CondVar changed_;
   StrictStage stage_ ABSL_GUARDED_BY(mutex_);
   uint64_t epoch_ ABSL_GUARDED_BY(mutex_);
+  bool kv_kept_ ABSL_GUARDED_BY(mutex_) = false;  // in the last interruption
   std::vector<v1::StepPlan> plans_ ABSL_GUARDED_BY(mutex_);
   std::deque<std::unique_ptr<v1::StepResult>> results_ ABSL_GUARDED_BY(mutex_);
   std::vector<std::string> errors_ ABSL_GUARDED_BY(mutex_);
@@ -79,6 +85,8 @@ class FakeStageClient final : public StageClient {
   bool lost_ ABSL_GUARDED_BY(mutex_) = false;
   absl::Status loss_ ABSL_GUARDED_BY(mutex_);
   absl::Status interruption_ ABSL_GUARDED_BY(mutex_);  // not OK: to be carried out
+  bool restoring_ ABSL_GUARDED_BY(mutex_) = false;     // an epoch is to begin
+  bool telling_ ABSL_GUARDED_BY(mutex_) = false;       // on_down or on_interrupted is to be called
 };
 
 }  // namespace stagecoach::router

@@ -60,10 +60,12 @@ StrictStage::StrictStage(const SchedulerConfig& config)
   for (const auto& group : config.kv_groups) blocks_.emplace_back(group.n_blocks);
 }
 
-void StrictStage::BeginEpoch(uint64_t epoch) {
+void StrictStage::BeginEpoch(uint64_t epoch, bool kv_kept) {
   epoch_ = epoch;
   step_ = 0;
+  kv_kept_ = kv_kept;
   for (Slot& slot : slots_) slot = {};
+  if (kv_kept) return;
   for (std::vector<Block>& group : blocks_) group.assign(group.size(), {});
 }
 
@@ -140,8 +142,10 @@ bool StrictStage::CheckDelta(const v1::SlotDelta& delta) {
   const Slot& slot = slots_[delta.slot()];
   const uint32_t end = delta.start() + delta.n_tokens();
   // Earlier positions must be in the blocks that the plan names; CheckReads verifies this.
-  const bool begins_late = slot.next_position == 0 && config_.prefix_cache &&
-                           delta.start() % kBlockTokens == 0 && delta.start() < slot.n_registered;
+  const bool may_begin_late =
+      kv_kept_ || (config_.prefix_cache && delta.start() % kBlockTokens == 0);
+  const bool begins_late =
+      slot.next_position == 0 && may_begin_late && delta.start() < slot.n_registered;
   if ((delta.start() != slot.next_position && !begins_late) || delta.n_tokens() == 0) {
     Fail(absl::StrCat(who, "computes [", delta.start(), ", ", end, ") after ", slot.next_position));
   }
@@ -173,8 +177,20 @@ void StrictStage::TakeBlocks(const v1::SlotDelta& delta) {
         continue;
       }
       const auto index = static_cast<uint32_t>(table.size());
-      const bool is_adopted = slot.next_position == 0 && index < delta.start() / kBlockTokens;
-      if (!is_adopted) blocks_[g][id] = {slot.owner, index, 0, {}};
+      Block& block = blocks_[g][id];
+      if (slot.next_position > 0 || index > delta.start() / kBlockTokens) {
+        block = {slot.owner, index, 0, {}};
+      } else if (index == delta.start() / kBlockTokens) {
+        // It goes on in a block that it has begun in an earlier epoch, or in a new one.
+        const uint32_t n_before = delta.start() % kBlockTokens;
+        if (n_before == 0) block = {slot.owner, index, 0, {}};
+        if (block.index != index || block.n_filled < n_before) {
+          Fail(absl::StrCat("slot ", delta.slot(), " goes on in block ", id, " of group ", g,
+                            ", which lacks its tokens"));
+        }
+        block.owner = slot.owner;
+        block.n_filled = n_before;
+      }
       table.push_back(id);
     }
     if (table.size() != (end + kBlockTokens - 1) / kBlockTokens) {

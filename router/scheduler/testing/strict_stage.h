@@ -34,8 +34,9 @@ class StrictStage {
  public:
   explicit StrictStage(const SchedulerConfig& config);
 
-  // Begins another epoch, without any memory of the one before. Errors are kept.
-  void BeginEpoch(uint64_t epoch);
+  // Begins another epoch, without any memory of the one before but, with kv_kept, the blocks'
+  // contents. Errors are kept.
+  void BeginEpoch(uint64_t epoch, bool kv_kept = false);
 
   // Executes the plan. Adds its errors to errors().
   v1::StepResult Apply(const v1::StepPlan& plan);
@@ -74,6 +75,7 @@ class StrictStage {
 
   const SchedulerConfig config_;
   uint64_t epoch_;
+  bool kv_kept_ = false;  // of an earlier epoch, so sequences may begin anywhere
   std::vector<Slot> slots_;
   std::vector<std::vector<Block>> blocks_;  // per group and id
   uint64_t step_ = 0;

@@ -181,7 +181,7 @@ def checks(options):
     only = options.small((), NEEDED)
     found = []
     for stages in options.stages:
-        lasting = Spec("demo", stages, options.flags("--stall-limit", LONG_LIMIT_S))
+        lasting = Spec("demo", stages, options.flags("--stall-limit", LONG_LIMIT_S, "--recovery-limit", 0))
         flags = options.flags("--stall-limit", STALL_LIMIT_S, "--recovery-limit", 0)
         ended = [Spec("demo", stages, flags, start=i) for i in range(stages + 1)]
         for stage in range(stages):

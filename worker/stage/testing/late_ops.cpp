@@ -17,6 +17,7 @@ class LateOps final : public Ops {
     return is_lost ? absl::InternalError("the device is lost") : absl::OkStatus();
   }
   std::string Describe() const override { return ops_->Describe(); }
+  std::string Numerics() const override { return ops_->Numerics(); }
   absl::StatusOr<Buffer> Allocate(size_t bytes) override { return ops_->Allocate(bytes); }
   void Upload(const void* host, void* device, size_t bytes) override {
     ops_->Upload(host, device, bytes);
@@ -26,9 +27,6 @@ class LateOps final : public Ops {
   }
   MemoryInUse Memory() const override { return {.total_bytes = 1 << 30, .free_bytes = 1 << 29}; }
   bool has_own_memory() const override { return true; }
-  absl::StatusOr<Matrix> NewMatrix(int32_t rows, int32_t cols, DType dtype) override {
-    return ops_->NewMatrix(rows, cols, dtype);
-  }
   size_t MatrixBytes(int32_t rows, int32_t cols, DType dtype) const override {
     return ops_->MatrixBytes(rows, cols, dtype);
   }

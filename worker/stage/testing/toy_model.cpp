@@ -41,7 +41,7 @@ std::vector<uint64_t> ToyModel::kv_block_bytes() const {
   return bytes;
 }
 
-absl::Status ToyModel::AllocateKv(std::span<const uint64_t> n_blocks) {
+absl::Status ToyModel::AllocateKv(std::span<const uint64_t> n_blocks, const LastingMemory&) {
   for (int32_t l = options_.first_layer; l < options_.first_layer + options_.n_layers; ++l) {
     const size_t n = n_blocks[spec_.layers[l].kv_group] * kernels::kBlockTokens * kToyHidden;
     kv_[l].assign(n, -1);

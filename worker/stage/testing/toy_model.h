@@ -33,7 +33,7 @@ class ToyModel final : public StageModel {
   uint64_t weights_bytes() const override { return 1000; }
   uint64_t scratch_bytes() const override { return hidden_.size() * sizeof(float); }
   std::vector<uint64_t> kv_block_bytes() const override;
-  absl::Status AllocateKv(std::span<const uint64_t> n_blocks) override;
+  absl::Status AllocateKv(std::span<const uint64_t> n_blocks, const LastingMemory&) override;
   absl::Status Prepare(const std::function<void(int32_t, int32_t)>&) override {
     return absl::OkStatus();
   }

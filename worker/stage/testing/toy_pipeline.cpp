@@ -127,7 +127,7 @@ void ToyPipeline::Start(uint64_t epoch) {
     REQUIRE(joined[i].ok());
     Stage& stage = stages_[i];
     const std::vector<uint64_t> blocks(2, kBlocks);
-    REQUIRE(stage.model->AllocateKv(blocks).ok());
+    REQUIRE(stage.model->AllocateKv(blocks, {}).ok());
     stage.heard = std::make_unique<ResultQueue>();
     auto executor = StageExecutor::Start({.epoch = epoch,
                                           .stage = i,
@@ -317,7 +317,7 @@ void GenerateAlone(ToySequence* sequence) {
   ToyModel model({});
   const auto ops = kernels::MakeReferenceOps();
   const auto grammars = ToyGrammars();
-  REQUIRE(model.AllocateKv(std::vector<uint64_t>(2, 16)).ok());
+  REQUIRE(model.AllocateKv(std::vector<uint64_t>(2, 16), {}).ok());
   std::vector<int32_t> history = sequence->prompt;
   std::vector<kernels::NewBlock> blocks;
   for (int32_t b = 0; b < 16; ++b) {

@@ -80,7 +80,7 @@ absl::Status NcclLink::Connect(Clock::time_point deadline) {
   NcclConfig config;
   NcclComm comm = nullptr;
   const NcclResult result = options_.api->comm_init_rank_config(
-      &comm, 2, options_.id, static_cast<int>(options_.role), &config);
+      &comm, options_.n_ranks, options_.id, static_cast<int>(options_.role), &config);
   comm_ = comm;
   if (aborted_) AbortCommunicator();  // Abort may have run before comm_ was set
   return Settle(result, deadline, "connect");

@@ -26,6 +26,7 @@ class NcclLink {
     std::string name;  // "hidden states from stage 0 to stage 1"
     NcclUniqueId id{};
     Role role = Role::kSender;
+    int n_ranks = 2;                // 1: no peer, only for NCCL's first connection in a process
     uint64_t disturbance_seed = 0;  // not 0: random delays before messages, for tests
   };
   using Clock = std::chrono::steady_clock;

@@ -39,6 +39,23 @@ NcclTransport::~NcclTransport() {
   EndEpoch();
 }
 
+absl::Status NcclTransport::ConnectAlone() {
+  NcclLog::Redirect();
+  SC_ASSIGN_OR_RETURN(const NcclApi* const api, options_.load_api());
+  NcclLink::Options alone{.api = api, .device = options_.device, .name = "no peer", .n_ranks = 1};
+  if (const NcclResult result = api->get_unique_id(&alone.id); result != kNcclSuccess) {
+    return absl::UnavailableError(api->get_error_string(result));
+  }
+  SC_ASSIGN_OR_RETURN(const std::unique_ptr<NcclLink> link, NcclLink::Make(alone));
+  return link->Connect(NcclLink::Clock::now() + options_.join_timeout);
+}
+
+void NcclTransport::WarmUp() {
+  const absl::Status connected = ConnectAlone();
+  // OfferLinks reports what is missing.
+  if (!connected.ok()) spdlog::debug("NCCL is not warm: {}", std::string(connected.message()));
+}
+
 absl::Status NcclTransport::Prepare(const LinkSizes& sizes) {
   Close(absl::AbortedError("the stage is loading again"));
   EndEpoch();

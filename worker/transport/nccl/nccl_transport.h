@@ -46,6 +46,7 @@ class NcclTransport final : public Transport, private DeviceChannels {
   ~NcclTransport() override;
 
   bool links_devices() const override { return true; }
+  void WarmUp() override;
   absl::Status Prepare(const LinkSizes& sizes) override;
   absl::StatusOr<LinkOffer> OfferLinks(uint64_t epoch, int32_t stage, int32_t n_stages) override;
   absl::Status Join(const Neighbours& neighbours) override;
@@ -65,6 +66,7 @@ class NcclTransport final : public Transport, private DeviceChannels {
   absl::Status SendTokens(uint64_t step, const int32_t* sampled) override;
   absl::StatusOr<StepTimes> Finish(uint64_t step) override;
 
+  absl::Status ConnectAlone();
   absl::Status ConnectLinks(const Neighbours& neighbours);
   void EndEpoch();
   void WatchProgress();

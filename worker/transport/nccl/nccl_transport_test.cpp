@@ -153,6 +153,7 @@ TEST_CASE("nccl transport: metadata, hidden states and tokens of many steps, wit
     if (!HasGpus(n_stages)) continue;
     Seen seen(n_stages);
     NcclPipeline pipeline(n_stages);
+    pipeline.transport(1).WarmUp();  // as a spare does; the others connect for the first time
     REQUIRE(pipeline.Prepare().ok());
     RequireJoined(pipeline, 1);
     RunPipeline(pipeline, seen);

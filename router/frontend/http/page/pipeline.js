@@ -19,13 +19,17 @@ const kChartPoints = 120;
 let status = null;
 let lastPoll = null;
 const rates = [];
+const replicasOf = (stages) => stages.at(-1).replica + 1;
 
 function showStages(stages) {
   if ($("stages").childElementCount === stages.length) return;
+  const replicas = replicasOf(stages);
+  const perReplica = stages.length / replicas;
   $("stages").replaceChildren(...stages.map((stage, i) => {
     const item = make("li", "stage");
     const last = stage.first_layer + stage.n_layers - 1;
-    item.append(make("b", "", `Stage ${i}`), make("span", "share"), make("span", "", `layers ${stage.first_layer} to ${last}`),
+    const replica = replicas > 1 ? `Replica ${stage.replica}, stage` : "Stage";
+    item.append(make("b", "", `${replica} ${i % perReplica}`), make("span", "share"), make("span", "", `layers ${stage.first_layer} to ${last}`),
       make("span", "where", stage.device), make("span", "where", stage.address));
     const load = make("div", "load");
     load.append(make("div"));
@@ -52,7 +56,7 @@ function showStatus(next, now) {
   // Counters start at 0 with the server; a smaller value means that the server was restarted.
   const since = (name) => (passed > 0 && s[name] >= lastPoll.s[name] ? s[name] - lastPoll.s[name] : 0);
   const rate = passed > 0 ? (since("steps") * 1000) / passed : 0;
-  const busy = passed > 0 ? Math.min(1, since("in_flight_ms") / passed) : 0;
+  const busy = passed > 0 ? Math.min(1, since("in_flight_ms") / passed / replicasOf(next.stages)) : 0;
   showStages(next.stages);
   showLoads(next.stages, lastPoll?.stages ?? [], passed);
   lastPoll = { now, s, stages: next.stages };

@@ -17,8 +17,9 @@ namespace stagecoach::router::http {
 struct HttpHouse {
   explicit HttpHouse(const FakeStageClient::Options& pipeline = {}, int n_threads = 1,
                      const SchedulerConfig& config = FrontHouse::Config(),
-                     const HttpLimits& limits = HttpLimits(), const StreamLimits& streams = {})
-      : house(pipeline, config, {.streams = streams}) {
+                     const HttpLimits& limits = HttpLimits(), const StreamLimits& streams = {},
+                     Journal* journal = nullptr)
+      : house(pipeline, config, {.streams = streams, .journal = journal}) {
     HttpOptions options;
     options.address = "127.0.0.1:0";
     options.n_threads = n_threads;

@@ -11,7 +11,7 @@
 
 #include "common/mutex.h"
 
-namespace stagecoach::router {
+namespace stagecoach {
 
 // Thread-safe.
 template <typename Report>
@@ -43,6 +43,19 @@ class ReportCollector : public prometheus::Collectable {
     return metric;
   }
 
+  // A metric family with one metric.
+  prometheus::MetricFamily NewFamily(std::string name, std::string help,
+                                     prometheus::MetricType type, double value) const {
+    prometheus::MetricFamily family{
+        .name = std::move(name), .help = std::move(help), .type = type, .metric = {NewMetric()}};
+    if (type == prometheus::MetricType::Counter) {
+      family.metric.front().counter.value = value;
+    } else {
+      family.metric.front().gauge.value = value;
+    }
+    return family;
+  }
+
  private:
   virtual std::vector<prometheus::MetricFamily> FamiliesOf(const Report& report) const = 0;
 
@@ -51,4 +64,4 @@ class ReportCollector : public prometheus::Collectable {
   const Labels labels_;
 };
 
-}  // namespace stagecoach::router
+}  // namespace stagecoach

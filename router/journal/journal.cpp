@@ -1,0 +1,240 @@
+#include "router/journal/journal.h"
+
+#include <fmt/format.h>
+#include <pthread.h>
+#include <spdlog/spdlog.h>
+
+#include <algorithm>
+#include <string_view>
+#include <utility>
+
+#include "common/check.h"
+#include "common/status.h"
+#include "common/unix_time.h"
+
+namespace stagecoach::router {
+namespace {
+
+uint64_t UnixSeconds() { return UnixNanoseconds() / 1'000'000'000; }
+
+// 0: never.
+uint64_t LastWritten(const JournalFile::Content& content) {
+  if (content.streams.empty()) return content.last_unix_s;
+  const auto began =
+      static_cast<uint64_t>(content.streams.back().record.arrived_unix_us()) / 1'000'000;
+  return std::max(content.last_unix_s, began);
+}
+
+std::string_view Message(const absl::Status& status) {
+  return {status.message().data(), status.message().size()};
+}
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<Journal>> Journal::Open(const JournalOptions& options,
+                                                       v1::RouterRecord router) {
+  std::unique_ptr<Journal> journal(new Journal(options, std::move(router)));
+  SC_RETURN_IF_ERROR(journal->Open());
+  Journal* const self = journal.get();
+  journal->thread_ = std::thread([self] { self->Run(); });
+  return journal;
+}
+
+Journal::Journal(const JournalOptions& options, v1::RouterRecord router)
+    : options_(options), router_(std::move(router)) {}
+
+Journal::~Journal() { Stop(); }
+
+absl::Status Journal::Open() {
+  absl::StatusOr<std::unique_ptr<JournalFile>> file = JournalFile::Open(options_.folder);
+  if (absl::IsFailedPrecondition(file.status())) {
+    return absl::FailedPreconditionError(
+        fmt::format("--journal {}: another router has this journal open; give each router a folder "
+                    "of its own",
+                    options_.folder));
+  }
+  if (absl::IsPermissionDenied(file.status())) {
+    return absl::PermissionDeniedError(
+        fmt::format("--journal {}: {}", options_.folder, Message(file.status())));
+  }
+  absl::StatusOr<JournalFile::Content> content =
+      file.ok() ? (*file)->Read() : absl::StatusOr<JournalFile::Content>(file.status());
+  if (!content.ok()) {
+    file = absl::UnavailableError("closed");  // before its file is removed
+    GiveUpAll(content.status());
+    retry_at_ = Clock::now();
+    return absl::OkStatus();
+  }
+  // Absent after an orderly end.
+  const bool has_holder = content->router && !content->router->lease_holder().empty();
+  if (content->router) router_.MergeFrom(*content->router);
+  const bool is_late =
+      LastWritten(*content) + static_cast<uint64_t>(options_.keep.count()) < UnixSeconds();
+  if (!content->streams.empty() && (is_late || content->n_restores >= kMostRestores)) {
+    spdlog::warn("journal: {} streams are dropped, because {}", content->streams.size(),
+                 is_late ? "nothing was written for longer than --resume-time"
+                         : "the routers that took them over ended without a new token");
+    file = absl::UnavailableError("closed");
+    JournalFile::Remove(options_.folder);
+    return OpenNew();
+  }
+  file_ = *std::move(file);
+  absl::Status marked =
+      has_holder ? file_->SetRestores(content->n_restores + 1) : file_->SetRouter(router_);
+  if (!marked.ok()) spdlog::warn("journal: {}", Message(marked));
+  left_ = std::move(content->streams);
+  for (const Stream& stream : left_) first_rows_.emplace(stream.number, stream.first_row);
+  next_row_ = content->next_row;
+  next_number_ = content->next_number;
+  return absl::OkStatus();
+}
+
+absl::Status Journal::OpenNew() {
+  SC_ASSIGN_OR_RETURN(file_, JournalFile::Open(options_.folder));
+  return file_->SetRouter(router_);
+}
+
+std::vector<Journal::Stream> Journal::TakeStreams() { return std::exchange(left_, {}); }
+
+void Journal::Begin(uint64_t stream, v1::StreamRecord record) {
+  queue_.Push(Beginning{.stream = stream, .record = std::move(record)}).IgnoreError();
+}
+
+void Journal::Append(uint64_t stream, v1::SequenceEvent event, Committed committed) {
+  event.set_stream(stream);
+  queue_.Push(Happening{.event = std::move(event), .committed = std::move(committed)})
+      .IgnoreError();
+}
+
+void Journal::Remove(uint64_t stream) { queue_.Push(Removal{.stream = stream}).IgnoreError(); }
+
+void Journal::Stop() {
+  Finish();
+  file_.reset();
+}
+
+void Journal::StopInOrder() {
+  Finish();
+  if (file_ == nullptr) return;
+  router_.clear_lease_holder();
+  if (const absl::Status status = file_->SetRouter(router_); !status.ok()) {
+    spdlog::warn("journal: {}", Message(status));
+  }
+  file_.reset();
+}
+
+void Journal::Finish() {
+  queue_.Close(absl::CancelledError("the journal is closed"), ClosableQueue<Entry>::Rest::kKeep);
+  if (thread_.joinable()) thread_.join();
+}
+
+Journal::Report Journal::Read() const {
+  const MutexLock lock(mutex_);
+  return report_;
+}
+
+void Journal::Run() {
+  pthread_setname_np(pthread_self(), "journal");
+  std::vector<Entry> entries;
+  while (queue_.Wait().ok()) {
+    queue_.TakeAll(&entries);
+    WriteAll(entries);
+    for (Entry& entry : entries) {
+      if (auto* happening = std::get_if<Happening>(&entry)) {
+        std::move(happening->committed)(std::move(happening->event));
+      }
+    }
+  }
+}
+
+void Journal::WriteAll(std::vector<Entry>& entries) {
+  if (file_ == nullptr) {
+    if (Clock::now() < retry_at_) return;
+    if (const absl::Status opened = OpenNew(); !opened.ok()) return GiveUpAll(opened);
+    spdlog::info("journal: works again");
+    Tell([](Report& report) { report.failing = false; });
+  }
+  if (const absl::Status written = WriteTransaction(entries); !written.ok()) GiveUpAll(written);
+}
+
+absl::Status Journal::WriteTransaction(std::vector<Entry>& entries) {
+  SC_RETURN_IF_ERROR(file_->Begin());
+  std::string events;
+  v1::SequenceEvents one;  // messages that are concatenated are one message with the events of all
+  one.add_events();
+  bool has_removed = false;
+  for (Entry& entry : entries) {
+    if (auto* beginning = std::get_if<Beginning>(&entry)) {
+      first_rows_.emplace(beginning->stream, next_row_);
+      SC_RETURN_IF_ERROR(
+          file_->AddStream(beginning->stream, next_row_, beginning->record.SerializeAsString()));
+    } else if (auto* removal = std::get_if<Removal>(&entry)) {
+      if (first_rows_.erase(removal->stream) == 0) continue;
+      has_removed = true;
+      SC_RETURN_IF_ERROR(file_->RemoveStream(removal->stream));
+    } else {
+      v1::SequenceEvent& event = std::get<Happening>(entry).event;
+      if (!first_rows_.contains(event.stream())) continue;
+      one.mutable_events(0)->Swap(&event);
+      one.AppendToString(&events);
+      one.mutable_events(0)->Swap(&event);
+    }
+  }
+  if (!events.empty()) {
+    SC_RETURN_IF_ERROR(file_->AddEvents(next_row_++, UnixSeconds(), events));
+    if (!std::exchange(is_proven_, true)) SC_RETURN_IF_ERROR(file_->SetRestores(0));
+  }
+  if (has_removed) SC_RETURN_IF_ERROR(RemoveUnusedRows());
+  SC_RETURN_IF_ERROR(KeepSmall());
+  return file_->Commit();
+}
+
+absl::Status Journal::RemoveUnusedRows() {
+  uint64_t first = next_row_;
+  for (const auto& [stream, row] : first_rows_) first = std::min(first, row);
+  return file_->RemoveRowsBefore(first);
+}
+
+absl::Status Journal::KeepSmall() {
+  SC_ASSIGN_OR_RETURN(uint64_t n_bytes, file_->UsedBytes());
+  uint64_t n_given_up = 0;
+  while (n_bytes > options_.max_bytes && !first_rows_.empty()) {
+    ++n_given_up;
+    SC_RETURN_IF_ERROR(file_->RemoveStream(first_rows_.begin()->first));
+    first_rows_.erase(first_rows_.begin());
+    SC_RETURN_IF_ERROR(RemoveUnusedRows());
+    SC_ASSIGN_OR_RETURN(n_bytes, file_->UsedBytes());
+  }
+  if (n_given_up > 0) {
+    spdlog::warn("journal: full, so {} streams would not outlive the router (--journal-size)",
+                 n_given_up);
+  }
+  Tell([&](Report& report) {
+    report.n_given_up += n_given_up;
+    report.n_streams = first_rows_.size();
+    report.n_bytes = n_bytes;
+  });
+  return absl::OkStatus();
+}
+
+void Journal::GiveUpAll(const absl::Status& why) {
+  // Not the streams' rows alone: that would need a disk that is not full.
+  file_.reset();
+  const bool is_of_another = absl::IsFailedPrecondition(why);
+  if (!is_of_another) JournalFile::Remove(options_.folder);
+  bool was_failing = false;
+  Tell([&](Report& report) {
+    was_failing = std::exchange(report.failing, true);
+    ++report.n_failures;
+    report.n_streams = 0;
+    report.n_bytes = 0;
+  });
+  if (!was_failing) {
+    spdlog::error("journal: {}; the {} streams in it would not outlive the router any more",
+                  Message(why), first_rows_.size());
+  }
+  first_rows_.clear();
+  retry_at_ = Clock::now() + options_.retry_after;
+}
+
+}  // namespace stagecoach::router

@@ -1,0 +1,130 @@
+#include "router/served_pipelines.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <future>
+#include <optional>
+#include <utility>
+
+#include "common/status.h"
+
+namespace stagecoach::router {
+
+namespace {
+
+// A sequence must get the same tokens wherever it goes.
+absl::Status CheckNumerics(const std::vector<Pipeline>& pipelines) {
+  const std::vector<PipelineStage>& first = pipelines.front().stages;
+  for (const Pipeline& pipeline : pipelines) {
+    for (size_t i = 0; i < first.size(); ++i) {
+      const PipelineStage& stage = pipeline.stages[i];
+      if (stage.numerics == first[i].numerics) continue;
+      return absl::FailedPreconditionError(fmt::format(
+          "replicas must compute alike, but {} computes with \"{}\", and {} with \"{}\"",
+          stage.address, stage.numerics, first[i].address, first[i].numerics));
+    }
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+absl::StatusOr<std::vector<PipelineOptions>> SplitStages(const std::vector<std::string>& addresses,
+                                                         size_t n_replicas,
+                                                         const PipelineOptions& common) {
+  if (addresses.size() % n_replicas != 0) {
+    return absl::InvalidArgumentError(
+        fmt::format("--stages names {} workers, which {} replicas cannot share evenly",
+                    addresses.size(), n_replicas));
+  }
+  const size_t n_stages = addresses.size() / n_replicas;
+  std::vector<PipelineOptions> replicas(n_replicas, common);
+  for (size_t i = 0; i < addresses.size(); ++i) {
+    for (size_t r = 0; r < n_replicas; ++r) {
+      auto& part = i / n_stages == r ? replicas[r].addresses : replicas[r].other_addresses;
+      part.push_back(addresses[i]);
+    }
+  }
+  return replicas;
+}
+
+absl::StatusOr<std::vector<Pipeline>> SetUpAll(const ModelSpec& spec,
+                                               const std::vector<PipelineOptions>& options) {
+  std::vector<std::future<absl::StatusOr<Pipeline>>> setups;
+  for (const PipelineOptions& one : options) {
+    setups.push_back(
+        std::async(std::launch::async, [&spec, &one] { return SetUpPipeline(spec, one); }));
+  }
+  std::vector<Pipeline> pipelines;
+  absl::Status status;
+  for (auto& setup : setups) {
+    absl::StatusOr<Pipeline> pipeline = setup.get();
+    if (status.ok()) status = pipeline.status();
+    if (pipeline.ok()) pipelines.push_back(*std::move(pipeline));
+  }
+  if (!status.ok()) return status;
+  SC_RETURN_IF_ERROR(CheckNumerics(pipelines));
+  // A sequence must fit wherever it goes.
+  int32_t least = pipelines.front().kv.max_model_len;
+  for (const Pipeline& pipeline : pipelines) least = std::min(least, pipeline.kv.max_model_len);
+  for (Pipeline& pipeline : pipelines) pipeline.kv.max_model_len = least;
+  return pipelines;
+}
+
+std::string TroubleOfAll(const Pipelines& pipelines) {
+  std::string first;
+  for (const auto& pipeline : pipelines) {
+    std::string trouble = pipeline->Trouble();
+    if (trouble.empty()) return "";
+    if (first.empty()) first = std::move(trouble);
+  }
+  return first;
+}
+
+PrepareGrammar GrammarPreparer(const Pipelines& pipelines) {
+  if (pipelines.size() == 1) return pipelines.front()->GrammarPreparer(/*patient=*/true);
+  std::vector<PrepareGrammar> serving, patient;
+  for (const auto& pipeline : pipelines) {
+    serving.push_back(pipeline->GrammarPreparer(/*patient=*/false));
+    patient.push_back(pipeline->GrammarPreparer(/*patient=*/true));
+  }
+  return [on_serving = PrepareOnEach(std::move(serving)),
+          patient = std::move(patient)](const v1::SlotGrammar& grammar) {
+    absl::Status status = on_serving(grammar);
+    // All are lost: wait for one.
+    for (const PrepareGrammar& prepare : patient) {
+      if (!absl::IsUnavailable(status)) break;
+      status = prepare(grammar);
+    }
+    return status;
+  };
+}
+
+std::vector<std::string> StalledStages(const Pipelines& pipelines) {
+  std::vector<std::string> stalled;
+  for (const auto& pipeline : pipelines) {
+    for (std::string& stage : pipeline->StalledStages()) stalled.push_back(std::move(stage));
+  }
+  return stalled;
+}
+
+std::vector<v1::StageStatus> StageStatuses(const Pipelines& pipelines) {
+  std::vector<v1::StageStatus> statuses;
+  for (const auto& pipeline : pipelines) {
+    for (v1::StageStatus& status : pipeline->StageStatuses()) statuses.push_back(std::move(status));
+  }
+  return statuses;
+}
+
+StageLoads LoadsOfAll(const Pipelines& pipelines) {
+  return MakeStageLoads([&pipelines] {
+    std::vector<std::optional<v1::StatsResponse>> stats;
+    for (const auto& pipeline : pipelines) {
+      for (auto& stage : pipeline->stage_stats()()) stats.push_back(std::move(stage));
+    }
+    return stats;
+  });
+}
+
+}  // namespace stagecoach::router

@@ -1,0 +1,136 @@
+"""The router is killed while streams run: the next one takes over the loaded workers, and every resumable stream goes on."""
+import contextlib
+import os
+import signal
+
+import grpc
+import pytest
+from faults import PLAIN, pids
+from harness import DEMO_MODEL, Cluster, is_running, start, wait_until
+from recovery import PROMPT
+from resumed import (
+    HttpStreams,
+    ResumedStreams,
+    await_router,
+    classify,
+    http_requests,
+    kill_router,
+    mixed_requests,
+    template_in,
+    undisturbed,
+)
+from stagecoach.v1 import inference_pb2 as pb
+from stagecoach.v1 import inference_pb2_grpc as pb_grpc
+
+N_STREAMS = 22
+N_TOKENS = 200
+STAGES = 2
+
+
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("journal")
+    with Cluster(DEMO_MODEL, STAGES, ["--chat-template", template_in(folder), "--journal", folder / "journal"]) as running:
+        yield running
+
+
+@pytest.fixture(scope="module")
+def expected(cluster):
+    return undisturbed(cluster, mixed_requests(N_STREAMS, N_TOKENS))
+
+
+def assert_identical(streams, expected):
+    assert [o.details for o in streams.outcomes if o.error] == []
+    assert classify(streams.outcomes, expected) == dict(identical=len(expected), error=0, different=0)
+
+
+def all_of(cluster, request_id):
+    """The messages of a stream from its beginning, as bytes."""
+    with grpc.insecure_channel(cluster.grpc, options=[("grpc.enable_http_proxy", 0)]) as channel:
+        resume = pb_grpc.InferenceStub(channel).Resume(pb.ResumeRequest(request_id=request_id), timeout=60)
+        return [message.SerializeToString(deterministic=True) for message in resume]
+
+
+def test_grpc_streams_go_on(cluster, expected):
+    workers = pids(cluster)[1]
+    with ResumedStreams(cluster.grpc, mixed_requests(N_STREAMS, N_TOKENS)) as streams:
+        streams.await_messages(3)
+        kill_router(cluster)
+    assert_identical(streams, expected)
+    assert pids(cluster)[1] == workers
+    assert cluster.log().count("keeps its layers") >= STAGES
+
+
+def test_streams_go_on_when_the_next_router_is_killed_too(cluster, expected):
+    with ResumedStreams(cluster.grpc, mixed_requests(N_STREAMS, N_TOKENS)) as streams:
+        streams.await_messages(3)
+        kill_router(cluster)
+        kill_router(cluster)  # it has hardly begun
+        streams.await_messages(20)
+        kill_router(cluster)
+    assert_identical(streams, expected)
+
+
+def test_before_the_first_token(cluster):
+    prompts = [pb.GenerateRequest(text=PROMPT.format(8 + i, i) * 40, sampling=pb.SamplingParams(max_tokens=20, seed=i)) for i in range(12)]
+    right = undisturbed(cluster, prompts)
+    with ResumedStreams(cluster.grpc, prompts) as streams:
+        streams.await_messages(1, of=1)
+        kill_router(cluster)
+    assert_identical(streams, right)
+
+
+def test_http_streams_go_on(cluster):
+    wanted = http_requests(15, N_TOKENS)
+    with HttpStreams(cluster.http, wanted) as right:
+        pass
+    assert [o.error for o in right.outcomes if o.error] == []
+    with HttpStreams(cluster.http, wanted) as streams:
+        streams.await_events(5)
+        kill_router(cluster)
+    assert [o.error for o in streams.outcomes if o.error] == []
+    assert [o.answers() for o in streams.outcomes] == [o.answers() for o in right.outcomes]
+    assert streams.read_again() == [o.events for o in streams.outcomes]
+
+
+def test_streams_that_have_ended_can_be_read_again(cluster):
+    with ResumedStreams(cluster.grpc, mixed_requests(8, 20)) as grpc_streams:
+        pass
+    with HttpStreams(cluster.http, http_requests(5, 20)) as http_streams:
+        pass
+    before = [all_of(cluster, request_id) for request_id in grpc_streams.ids]
+    kill_router(cluster)
+    await_router(cluster)
+    assert [all_of(cluster, request_id) for request_id in grpc_streams.ids] == before
+    assert http_streams.read_again() == [o.events for o in http_streams.outcomes]
+
+
+def test_router_and_stage_at_once(cluster, expected):
+    with ResumedStreams(cluster.grpc, mixed_requests(N_STREAMS, N_TOKENS)) as streams:
+        streams.await_messages(3)
+        router, workers = pids(cluster)
+        os.kill(workers[1], signal.SIGKILL)
+        os.kill(router, signal.SIGKILL)
+    assert_identical(streams, expected)
+
+
+def test_a_second_router_is_refused(cluster):
+    folder = cluster.command[cluster.command.index("--journal") + 1]
+    with contextlib.ExitStack() as stack:
+        router = start(stack, "stagecoach-router", "--model", str(DEMO_MODEL), "--stages", "127.0.0.1:1", "--grpc", "127.0.0.1:0",
+                       "--metrics", "127.0.0.1:0", "--journal", folder)
+        error = router.communicate(timeout=60)[1]
+    assert router.returncode == 1
+    assert "another router has this journal open" in error
+
+
+def test_without_a_journal_the_router_ends_everything():
+    cluster = Cluster(DEMO_MODEL, 1)
+    cluster.start()
+    stream = cluster.stub.Generate(PLAIN, timeout=60)
+    next(stream)
+    router = pids(cluster)[0]
+    os.kill(router, signal.SIGKILL)
+    assert cluster.process.wait(timeout=60) == 1
+    wait_until(lambda: not is_running(router), "the router's end")
+    cluster.assert_nothing_left()
