@@ -31,8 +31,8 @@ std::string TroubleOfAll(const Pipelines& pipelines);
 // after a loss. Waits if none serves.
 PrepareGrammar GrammarPreparer(const Pipelines& pipelines);
 
-// Of all stages, pipeline by pipeline. An entry of StalledStages is empty if the stage is not
-// stalled.
+// These report on all stages, pipeline by pipeline. An entry of StalledStages is empty if the stage
+// is not stalled.
 std::vector<v1::StageStatus> StageStatuses(const Pipelines& pipelines);
 std::vector<std::string> StalledStages(const Pipelines& pipelines);
 StageLoads LoadsOfAll(const Pipelines& pipelines);

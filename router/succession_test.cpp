@@ -75,20 +75,6 @@ std::vector<std::string> Bytes(const std::vector<v1::GenerateResponse>& messages
   return bytes;
 }
 
-// Tokens per choice; requires messages without repetition or gap.
-std::vector<std::vector<int32_t>> Tokens(const std::vector<v1::GenerateResponse>& messages,
-                                         size_t n_choices) {
-  std::vector<std::vector<int32_t>> tokens(n_choices);
-  uint64_t position = 0;
-  for (const v1::GenerateResponse& message : messages) {
-    auto& choice = tokens[message.index()];
-    choice.insert(choice.end(), message.token_ids().begin(), message.token_ids().end());
-    position += message.token_ids_size();
-    CHECK(message.position() == position);
-  }
-  return tokens;
-}
-
 TEST_CASE("gRPC streams go on: one that ended, one in the middle, one before its first token") {
   const TempDir dir, after;
   const auto journal = OpenIn(dir);

@@ -84,7 +84,8 @@ class PipelineKeeper final : public StageClient {
     std::string recovering;  // the loss that is being repaired; empty: the pipeline works
     // Losses after which the pipeline went on: per stage, by LossCause.
     std::vector<std::array<uint64_t, kLossCauses>> recoveries;
-    // Of these; all phases together last from the loss to the first plan that may be sent.
+    // How long these took. All phases together last from the loss to the first plan that may be
+    // sent.
     RecoveryTimes times{};
   };
   Report Read() const;

@@ -47,7 +47,7 @@ struct FrontendOptions {
   std::function<std::vector<std::string>()> stalled;
   // Why no request can be served now, in words; empty: requests are served. May be null.
   std::function<std::string()> not_ready;
-  // Of resumable streams; null: none. Outlives this and the scheduler.
+  // The journal of resumable streams; null: none. It outlives this and the scheduler.
   Journal* journal = nullptr;
 };
 

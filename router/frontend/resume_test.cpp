@@ -65,20 +65,6 @@ v1::GenerateRequest Request(const std::string& id, uint32_t max_tokens, uint32_t
   return request;
 }
 
-// Tokens per choice; requires messages without repetition or gap.
-std::vector<std::vector<int32_t>> Tokens(const std::vector<v1::GenerateResponse>& messages,
-                                         size_t n_choices) {
-  std::vector<std::vector<int32_t>> tokens(n_choices);
-  uint64_t position = 0;
-  for (const v1::GenerateResponse& message : messages) {
-    auto& choice = tokens[message.index()];
-    choice.insert(choice.end(), message.token_ids().begin(), message.token_ids().end());
-    position += message.token_ids_size();
-    CHECK(message.position() == position);
-  }
-  return tokens;
-}
-
 TEST_CASE("a client that leaves after any message resumes where it stopped") {
   constexpr uint32_t kTokens = 9;
   for (const uint32_t n : {1u, 2u}) {

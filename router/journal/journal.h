@@ -30,7 +30,7 @@ namespace stagecoach::router {
 
 struct JournalOptions {
   std::string folder;  // on a local file system
-  // Of the file. A journal that gets larger gives up its oldest stream.
+  // Largest size of the file. A journal that gets larger gives up its oldest stream.
   size_t max_bytes = 256 << 20;
   // Streams of a router that has written nothing for this long are dropped: their clients are gone.
   std::chrono::seconds keep{60};

@@ -29,6 +29,7 @@ from faults import pids  # noqa: E402
 from gpus import all_gpus  # noqa: E402
 from harness import DEMO_MODEL, Cluster  # noqa: E402
 from machine import commit_of, default_bin, machine_of  # noqa: E402
+from results import emit  # noqa: E402
 from servers import library_path, placement  # noqa: E402
 
 BENCH = pathlib.Path(__file__).parent
@@ -223,11 +224,7 @@ def main():
     for name in args.bombs:
         memory, alone, beside, more = measure(args, name)
         for line in lines_of(args, name, memory, alone, beside):
-            text = json.dumps({**line, **more, **common, "command": f"{args.command} --bombs {name}"})
-            print(text, flush=True)
-            if args.out:
-                with args.out.open("a") as out:
-                    out.write(text + "\n")
+            emit({**line, **more, **common, "command": f"{args.command} --bombs {name}"}, args.out)
 
 
 if __name__ == "__main__":

@@ -19,6 +19,7 @@ sys.path[:0] = [str(ROOT / "tests" / name) for name in ("cluster", "gpu")]
 
 from harness import DEMO_MODEL, STAGECOACH, Cluster  # noqa: E402
 from machine import commit_of, machine_of  # noqa: E402
+from results import emit  # noqa: E402
 
 SEQUENCES = 64
 WAITING = 64  # so few that the queue is soon full
@@ -61,10 +62,7 @@ def main():
             "model": pathlib.Path(args.model).name, "machine": machine_of("cpu", []), "date": datetime.date.today().isoformat(),
             "commit": commit_of(), "command": f"tests/bench/goodput.py --times {args.times:g} --stages {args.stages} "
                                               f"--seconds {args.seconds:g} --rounds {args.rounds}"}
-    print(json.dumps(line))
-    if args.out:
-        with args.out.open("a") as out:
-            out.write(json.dumps(line) + "\n")
+    emit(line, args.out)
 
 
 if __name__ == "__main__":

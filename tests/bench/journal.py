@@ -23,20 +23,17 @@ sys.path[:0] = [str(ROOT / "tests" / name) for name in ("cluster", "gpu")]
 
 from harness import DEMO_MODEL, STAGECOACH, Cluster  # noqa: E402
 from machine import commit_of, machine_of  # noqa: E402
-from recovery import PROMPT  # noqa: E402
-from resumed import ResumedStreams, await_router, classify, kill_router, mixed_requests, template_in, undisturbed  # noqa: E402
-
-
-def spread(values):
-    return {"n": len(values), "median": round(statistics.median(values), 3), "max": round(max(values), 3)}
+from recovery import PROMPT, TOOLS_TEMPLATE, classify, requests, undisturbed  # noqa: E402
+from results import emit, spread  # noqa: E402
+from resumed import ResumedStreams, await_router, kill_router  # noqa: E402
 
 
 def kills(args, folder):
-    counts, served, silences = dict(identical=0, error=0, different=0), [], []
-    flags = ["--chat-template", template_in(folder), "--journal", folder / "journal"]
-    all_requests = mixed_requests(args.streams, args.tokens)
+    counts, served, silences = dict(identical=0, error=0, hung=0, different=0), [], []
+    flags = ["--chat-template", str(TOOLS_TEMPLATE), "--journal", folder / "journal"]
+    all_requests = requests(args.streams, args.tokens)
     with Cluster(DEMO_MODEL, args.stages, flags) as cluster:
-        expected = undisturbed(cluster, all_requests)
+        expected = undisturbed(cluster, all_requests, ResumedStreams)
         for _ in range(args.kills):
             with ResumedStreams(cluster.grpc, all_requests) as streams:
                 streams.await_messages(3)
@@ -94,11 +91,7 @@ def main():
     with tempfile.TemporaryDirectory() as folder:
         for count, measure in ((args.kills, kills), (args.pairs, cost)):
             for figures in measure(args, pathlib.Path(folder)) if count else ():
-                line = json.dumps({**figures, **common})
-                print(line, flush=True)
-                if args.out:
-                    with args.out.open("a") as out:
-                        out.write(line + "\n")
+                emit({**figures, **common}, args.out)
 
 
 if __name__ == "__main__":

@@ -19,12 +19,10 @@ import argparse
 import contextlib
 import dataclasses
 import datetime
-import json
 import os
 import pathlib
 import re
 import shlex
-import statistics
 import sys
 import time
 from collections.abc import Callable
@@ -40,6 +38,7 @@ from health import HealthWatch  # noqa: E402
 from machine import commit_of, default_bin, machine_of  # noqa: E402
 from proxied import ProxiedPipeline, why_impossible  # noqa: E402
 from recovery import TOOLS_TEMPLATE, Streams, classify, long_prompts, n_with_tokens_to_come, requests, undisturbed  # noqa: E402
+from results import emit, spread  # noqa: E402
 from servers import library_path, placement  # noqa: E402
 
 RECOVERED = re.compile(r"the pipeline works again after ([0-9.]+) s")
@@ -93,11 +92,6 @@ def one_round(pipeline, all_requests, expected, fault, stage, figures):
         figures.detections.append(noticed)
     figures.silences += [s for s in (outcome.silence_across(began) for outcome in streams.outcomes) if s is not None]
     figures.recoveries += [float(text) for text in RECOVERED.findall(pipeline.log()[log_before:])]
-
-
-def spread(values):
-    return {"n": len(values), "median": round(statistics.median(values), 3) if values else None,
-            "max": round(max(values), 3) if values else None}
 
 
 def measure(args, pipeline, all_requests, expected, name, stage):
@@ -174,11 +168,7 @@ def main():
             for name in names:
                 load = (prompts, expected_of_prompts) if ALL_FAULTS[name].prompts else (mixed, expected)
                 for stage in args.lost or range(args.stages):
-                    line = json.dumps({**measure(args, pipeline, *load, name, stage), **common})
-                    print(line, flush=True)
-                    if args.out:
-                        with args.out.open("a") as out:
-                            out.write(line + "\n")
+                    emit({**measure(args, pipeline, *load, name, stage), **common}, args.out)
 
 
 if __name__ == "__main__":

@@ -14,7 +14,6 @@ import argparse
 import asyncio
 import contextlib
 import datetime
-import json
 import os
 import pathlib
 import random
@@ -34,6 +33,7 @@ from harness import DEMO_MODEL, Cluster  # noqa: E402
 from lost_stages import await_workers  # noqa: E402
 from machine import commit_of, default_bin, machine_of  # noqa: E402
 from recovery import TOOLS_TEMPLATE, Streams, classify, requests, undisturbed  # noqa: E402
+from results import emit  # noqa: E402
 from servers import library_path  # noqa: E402
 from stagecoach.v1 import inference_pb2 as pb  # noqa: E402
 from stagecoach.v1 import inference_pb2_grpc as pb_grpc  # noqa: E402
@@ -192,11 +192,7 @@ def main():
 
     for part in args.parts or PARTS:
         for line in PARTS[part](args, start):
-            text = json.dumps({**line, **common})
-            print(text, flush=True)
-            if args.out:
-                with args.out.open("a") as out:
-                    out.write(text + "\n")
+            emit({**line, **common}, args.out)
 
 
 if __name__ == "__main__":

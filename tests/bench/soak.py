@@ -11,7 +11,6 @@ import argparse
 import asyncio
 import collections
 import datetime
-import json
 import pathlib
 import random
 import re
@@ -29,6 +28,7 @@ from harness import DEMO_MODEL, Cluster, is_running  # noqa: E402
 from lost_stages import FAULTS, await_workers  # noqa: E402
 from machine import commit_of, machine_of  # noqa: E402
 from recovery import TOOLS_TEMPLATE, Outcome, classify, follow, pb_grpc, requests, undisturbed  # noqa: E402
+from results import emit  # noqa: E402
 from trend import slope_per_hour  # noqa: E402
 
 SAMPLE_S = 1
@@ -171,11 +171,7 @@ def main():
                       "reference": "0 within noise", "standard_error": round(error, 3), "mean": round(mean, 2),
                       "within_noise": abs(slope) <= ERRORS * error})
     for line in lines:
-        text = json.dumps({**line, **common})
-        print(text, flush=True)
-        if args.out:
-            with args.out.open("a") as out:
-                out.write(text + "\n")
+        emit({**line, **common}, args.out)
 
 
 if __name__ == "__main__":

@@ -139,22 +139,17 @@ async def follow(stub, request, outcome):
         outcome.error, outcome.details = error.code(), error.details()
 
 
-def _salted(request, salt):
-    copy = type(request)()
-    copy.CopyFrom(request)
-    copy.cache_salt = salt
-    return copy
-
-
 class Streams:
     """All requests at once, on a thread of their own, until every stream has ended. They take no prompt from a cache that
     earlier requests have filled."""
+    channel_options = ()
+    follow = staticmethod(follow)
 
     def __init__(self, address, all_requests):
         self.outcomes = [Outcome() for _ in all_requests]
         self._address = address
         salt = secrets.token_hex(8)
-        self._requests = [_salted(request, salt) for request in all_requests]
+        self._requests = [self._prepared(request, i, salt) for i, request in enumerate(all_requests)]
         self._thread = threading.Thread(target=lambda: asyncio.run(self._run_all()))
 
     def __enter__(self):
@@ -171,14 +166,21 @@ class Streams:
                    f"{n} messages of {wanted} streams", timeout_s=STREAM_TIMEOUT_S)
 
     async def _run_all(self):
-        async with grpc.aio.insecure_channel(self._address, options=[("grpc.enable_http_proxy", 0)]) as channel:
+        options = [("grpc.enable_http_proxy", 0), *self.channel_options]
+        async with grpc.aio.insecure_channel(self._address, options=options) as channel:
             stub = pb_grpc.InferenceStub(channel)
-            await asyncio.gather(*(follow(stub, *pair) for pair in zip(self._requests, self.outcomes, strict=True)))
+            await asyncio.gather(*(self.follow(stub, *pair) for pair in zip(self._requests, self.outcomes, strict=True)))
+
+    def _prepared(self, request, index, salt):
+        copy = type(request)()
+        copy.CopyFrom(request)
+        copy.cache_salt = salt
+        return copy
 
 
-def undisturbed(cluster, all_requests):
+def undisturbed(cluster, all_requests, kind=Streams):
     """The outcomes without a fault."""
-    with Streams(cluster.grpc, all_requests) as streams:
+    with kind(cluster.grpc, all_requests) as streams:
         pass
     assert not any(outcome.error for outcome in streams.outcomes), [o.details for o in streams.outcomes if o.error]
     return streams.outcomes

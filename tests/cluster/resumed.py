@@ -13,14 +13,10 @@ import aiohttp
 import grpc
 from faults import is_ready, pids
 from harness import wait_until
-from recovery import PROMPT, STREAM_TIMEOUT_S, requests
+from recovery import PROMPT, STREAM_TIMEOUT_S, Streams
 from stagecoach.v1 import inference_pb2 as pb
-from stagecoach.v1 import inference_pb2_grpc as pb_grpc
-from workload import logprob_tuple
 
 RETRY_S = 0.02
-CHANNEL_OPTIONS = [("grpc.enable_http_proxy", 0), ("grpc.initial_reconnect_backoff_ms", 50),
-                   ("grpc.min_reconnect_backoff_ms", 50), ("grpc.max_reconnect_backoff_ms", 100)]
 
 
 def router_or_none(cluster):
@@ -71,106 +67,25 @@ async def follow_on(stub, request, outcome):
         await asyncio.sleep(RETRY_S)
 
 
-@dataclasses.dataclass
-class Outcome:
-    """`choices` holds everything that the stream has said about each choice; `error` is a grpc.StatusCode, or None. `times`
-    are those of the messages, on time.monotonic()."""
-    choices: dict = dataclasses.field(default_factory=dict)
-    prompt_logprobs: tuple = ()
-    error: object = None
-    details: str = ""
-    times: list = dataclasses.field(default_factory=list)
-
-    def add(self, message):
-        said = self.choices.setdefault(message.index, dict(tokens=[], text="", calls="", events="", logprobs=(), finish=0))
-        said["tokens"] += message.token_ids
-        said["text"] += message.text
-        said["calls"] += "".join(call.name + call.arguments for call in message.tool_calls)
-        said["events"] += "".join(event.delta for event in message.json_events)
-        said["logprobs"] += logprob_tuple(message.logprobs)
-        said["finish"] = message.finish_reason or said["finish"]
-        self.prompt_logprobs += logprob_tuple(message.prompt.logprobs)
-        self.times.append(time.monotonic())
-
-    def silence_across(self, moment):
-        """Seconds of the longest pause between two messages that ends after `moment`. None: the stream had ended."""
-        return max((b - a for a, b in zip(self.times, self.times[1:]) if b > moment), default=None)
-
-
-class ResumedStreams:
-    """All requests at once, on a thread of their own, until every stream has ended. They take no prompt from a cache that
-    earlier requests have filled. `ids` are the streams' ids, for as long as the server keeps them."""
+class ResumedStreams(Streams):
+    """Streams that outlive their connections. `ids` are the streams' ids, for as long as the server keeps them."""
+    channel_options = [("grpc.initial_reconnect_backoff_ms", 50), ("grpc.min_reconnect_backoff_ms", 50),
+                       ("grpc.max_reconnect_backoff_ms", 100)]
+    follow = staticmethod(follow_on)
 
     def __init__(self, address, all_requests):
-        self.outcomes = [Outcome() for _ in all_requests]
         self.ids = [secrets.token_hex(8) for _ in all_requests]
-        self._address = address
-        salt = secrets.token_hex(8)
-        self._requests = [type(one)() for one in all_requests]
-        for request, given, request_id in zip(self._requests, all_requests, self.ids, strict=True):
-            request.CopyFrom(given)
-            request.resumable, request.request_id, request.cache_salt = True, request_id, salt
-        self._thread = threading.Thread(target=lambda: asyncio.run(self._run_all()))
+        super().__init__(address, all_requests)
 
-    def __enter__(self):
-        self._thread.start()
-        return self
-
-    def __exit__(self, *_):
-        self._thread.join()
-
-    def await_messages(self, n, of=None):
-        """Waits until `of` streams (None: all) have n messages, or have ended."""
-        wanted = len(self.outcomes) if of is None else of
-        wait_until(lambda: not self._thread.is_alive() or sum(bool(o.error) or len(o.times) >= n for o in self.outcomes) >= wanted,
-                   f"{n} messages of {wanted} streams", timeout_s=STREAM_TIMEOUT_S)
-
-    async def _run_all(self):
-        async with grpc.aio.insecure_channel(self._address, options=CHANNEL_OPTIONS) as channel:
-            stub = pb_grpc.InferenceStub(channel)
-            await asyncio.gather(*(follow_on(stub, *pair) for pair in zip(self._requests, self.outcomes, strict=True)))
-
-
-def undisturbed(cluster, all_requests):
-    """The outcomes without a fault."""
-    with ResumedStreams(cluster.grpc, all_requests) as streams:
-        pass
-    assert [o.details for o in streams.outcomes if o.error] == []
-    return streams.outcomes
-
-
-def classify(outcomes, expected):
-    """{identical, error, different}: number of streams."""
-    counts = dict(identical=0, error=0, different=0)
-    for outcome, right in zip(outcomes, expected, strict=True):
-        same = (outcome.choices, outcome.prompt_logprobs) == (right.choices, right.prompt_logprobs)
-        counts["error" if outcome.error else "identical" if same else "different"] += 1
-    return counts
-
-
-# A template that renders tools; the demo model's own does not.
-TOOLS_TEMPLATE = """{% if tools %}{{ tools | tojson }}{% endif %}{% for m in messages %}{{ m.role }}: {{ m.content or '' }}
-{% endfor %}{# <tool_call> #}"""
-
-
-def template_in(folder):
-    template = folder / "tools.jinja"
-    template.write_text(TOOLS_TEMPLATE)
-    return template
+    def _prepared(self, request, index, salt):
+        copy = super()._prepared(request, index, salt)
+        copy.resumable, copy.request_id = True, self.ids[index]
+        return copy
 
 
 TOOL = {"type": "function", "function": {"name": "note", "parameters": {
     "type": "object", "properties": {"text": {"type": "string", "minLength": 200, "maxLength": 250}},
     "required": ["text"], "additionalProperties": False}}}
-
-
-def mixed_requests(n, n_tokens):
-    """n gRPC requests of many kinds; every eighth is a tool call."""
-    def tool_call(i):
-        return pb.ChatRequest(messages=[pb.ChatMessage(role="user", content=PROMPT.format(8 + i % 12, i % 60))], tools=json.dumps([TOOL]),
-                              tool_choice=pb.ToolChoice(mode=pb.ToolChoice.REQUIRED),
-                              sampling=pb.SamplingParams(max_tokens=n_tokens, ignore_eos=True, seed=2000 + i, temperature=1.0))
-    return [tool_call(i) if i % 8 == 7 else one for i, one in enumerate(requests(n, n_tokens))]
 
 
 def http_requests(n, n_tokens):

@@ -7,18 +7,8 @@ import grpc
 import pytest
 from faults import PLAIN, pids
 from harness import DEMO_MODEL, Cluster, is_running, start, wait_until
-from recovery import PROMPT
-from resumed import (
-    HttpStreams,
-    ResumedStreams,
-    await_router,
-    classify,
-    http_requests,
-    kill_router,
-    mixed_requests,
-    template_in,
-    undisturbed,
-)
+from recovery import PROMPT, TOOLS_TEMPLATE, classify, requests, undisturbed
+from resumed import HttpStreams, ResumedStreams, await_router, http_requests, kill_router
 from stagecoach.v1 import inference_pb2 as pb
 from stagecoach.v1 import inference_pb2_grpc as pb_grpc
 
@@ -30,18 +20,18 @@ STAGES = 2
 @pytest.fixture(scope="module")
 def cluster(tmp_path_factory):
     folder = tmp_path_factory.mktemp("journal")
-    with Cluster(DEMO_MODEL, STAGES, ["--chat-template", template_in(folder), "--journal", folder / "journal"]) as running:
+    with Cluster(DEMO_MODEL, STAGES, ["--chat-template", TOOLS_TEMPLATE, "--journal", folder / "journal"]) as running:
         yield running
 
 
 @pytest.fixture(scope="module")
 def expected(cluster):
-    return undisturbed(cluster, mixed_requests(N_STREAMS, N_TOKENS))
+    return undisturbed(cluster, requests(N_STREAMS, N_TOKENS), ResumedStreams)
 
 
 def assert_identical(streams, expected):
     assert [o.details for o in streams.outcomes if o.error] == []
-    assert classify(streams.outcomes, expected) == dict(identical=len(expected), error=0, different=0)
+    assert classify(streams.outcomes, expected) == dict(identical=len(expected), error=0, hung=0, different=0)
 
 
 def all_of(cluster, request_id):
@@ -53,7 +43,7 @@ def all_of(cluster, request_id):
 
 def test_grpc_streams_go_on(cluster, expected):
     workers = pids(cluster)[1]
-    with ResumedStreams(cluster.grpc, mixed_requests(N_STREAMS, N_TOKENS)) as streams:
+    with ResumedStreams(cluster.grpc, requests(N_STREAMS, N_TOKENS)) as streams:
         streams.await_messages(3)
         kill_router(cluster)
     assert_identical(streams, expected)
@@ -62,7 +52,7 @@ def test_grpc_streams_go_on(cluster, expected):
 
 
 def test_streams_go_on_when_the_next_router_is_killed_too(cluster, expected):
-    with ResumedStreams(cluster.grpc, mixed_requests(N_STREAMS, N_TOKENS)) as streams:
+    with ResumedStreams(cluster.grpc, requests(N_STREAMS, N_TOKENS)) as streams:
         streams.await_messages(3)
         kill_router(cluster)
         kill_router(cluster)  # it has hardly begun
@@ -73,7 +63,7 @@ def test_streams_go_on_when_the_next_router_is_killed_too(cluster, expected):
 
 def test_before_the_first_token(cluster):
     prompts = [pb.GenerateRequest(text=PROMPT.format(8 + i, i) * 40, sampling=pb.SamplingParams(max_tokens=20, seed=i)) for i in range(12)]
-    right = undisturbed(cluster, prompts)
+    right = undisturbed(cluster, prompts, ResumedStreams)
     with ResumedStreams(cluster.grpc, prompts) as streams:
         streams.await_messages(1, of=1)
         kill_router(cluster)
@@ -94,7 +84,7 @@ def test_http_streams_go_on(cluster):
 
 
 def test_streams_that_have_ended_can_be_read_again(cluster):
-    with ResumedStreams(cluster.grpc, mixed_requests(8, 20)) as grpc_streams:
+    with ResumedStreams(cluster.grpc, requests(8, 20)) as grpc_streams:
         pass
     with HttpStreams(cluster.http, http_requests(5, 20)) as http_streams:
         pass
@@ -106,7 +96,7 @@ def test_streams_that_have_ended_can_be_read_again(cluster):
 
 
 def test_router_and_stage_at_once(cluster, expected):
-    with ResumedStreams(cluster.grpc, mixed_requests(N_STREAMS, N_TOKENS)) as streams:
+    with ResumedStreams(cluster.grpc, requests(N_STREAMS, N_TOKENS)) as streams:
         streams.await_messages(3)
         router, workers = pids(cluster)
         os.kill(workers[1], signal.SIGKILL)

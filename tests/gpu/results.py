@@ -8,6 +8,7 @@ import dataclasses
 import datetime
 import json
 import pathlib
+import statistics
 
 
 @dataclasses.dataclass(frozen=True)
@@ -40,6 +41,21 @@ def read_lines(path):
         except json.JSONDecodeError:
             continue
     return lines
+
+
+def emit(line, path):
+    """Prints a result as JSON, and appends it to the file `path`; None: prints only."""
+    text = json.dumps(line)
+    print(text, flush=True)
+    if path:
+        with open(path, "a") as out:
+            out.write(text + "\n")
+
+
+def spread(values):
+    """Number, median and maximum of seconds."""
+    return {"n": len(values), "median": round(statistics.median(values), 3) if values else None,
+            "max": round(max(values), 3) if values else None}
 
 
 NO_ONE_STAGE = "no 1-stage line"

@@ -99,4 +99,18 @@ inline std::vector<std::vector<int32_t>> Expected(const v1::GenerateRequest& req
   return choices;
 }
 
+// Tokens per choice; requires messages without repetition or gap.
+inline std::vector<std::vector<int32_t>> Tokens(const std::vector<v1::GenerateResponse>& messages,
+                                                size_t n_choices) {
+  std::vector<std::vector<int32_t>> tokens(n_choices);
+  uint64_t position = 0;
+  for (const v1::GenerateResponse& message : messages) {
+    auto& choice = tokens[message.index()];
+    choice.insert(choice.end(), message.token_ids().begin(), message.token_ids().end());
+    position += message.token_ids_size();
+    CHECK(message.position() == position);
+  }
+  return tokens;
+}
+
 }  // namespace stagecoach::router
