@@ -6,6 +6,7 @@
 #include <chrono>
 #include <utility>
 
+#include "router/dispatch/answer_watch.h"
 #include "router/dispatch/pipeline_client.h"
 #include "router/launcher_lines.h"
 #include "router/stall_switch.h"
@@ -124,6 +125,10 @@ PipelineKeeperHooks ServedPipeline::KeeperHooks() {
                          const EnterPhase& enter) -> absl::StatusOr<RestoredPipeline> {
     // Its workers are about to end, too.
     if (context_.stop->requested()) return absl::CancelledError("the router is shutting down");
+    // One that is stopped or hangs now would hold up the recovery.
+    const AnswerWatch watch(options_.addresses, options_.access, [this](const auto& silent) {
+      context_.launcher_lines->SetStalled(context_.replica, silent);
+    });
     return RestorePipeline(*context_.spec, options_, pipeline_, lost_epoch,
                            context_.flags->recovery_limit, stopping, enter);
   };

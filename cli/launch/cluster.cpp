@@ -35,9 +35,9 @@ constexpr seconds kDeathsTime(60);
 // A worker that died this often within that time is not killed before its stall limit any more.
 constexpr size_t kFewDeaths = 5;
 // Lines of the router, each with addresses of workers. It asks to replace those that have stalled
-// for too long, and tells which ones are stalled whenever that changes.
+// for too long, and tells which ones are stalled, perhaps none, whenever that changes.
 constexpr std::string_view kReplaceLine = "replace ";
-constexpr std::string_view kStalledLine = "stalled ";
+constexpr std::string_view kStalledLine = "stalled";
 // The router says that the pipeline works again after a loss.
 constexpr std::string_view kRestoredLine = "restored";
 
@@ -221,14 +221,17 @@ absl::Status Cluster::Replace(size_t index) {
     child.stopped_since.reset();
   }
   if (child.memory != nullptr) child.memory->End(exit);
+  judge_.Forget(index);
   std::unique_ptr<ChildProcess> spare = TakeSpare(index);
-  child.log->Say(fmt::format("the process {}; {} takes its place", exit.Describe(),
-                             spare != nullptr ? "a spare" : "another one"));
+  const char* const successor = spare != nullptr ? "a spare" : "another one";
   if (spare != nullptr) {
     child.process = std::move(spare);
-    return absl::OkStatus();
+  } else {
+    SC_RETURN_IF_ERROR(Spawn(index));
   }
-  return Spawn(index);
+  child.log->Say(fmt::format("the process {}; {} takes its place: process {}", exit.Describe(),
+                             successor, child.process->pid()));
+  return absl::OkStatus();
 }
 
 std::vector<size_t> Cluster::StagesAt(const std::string& addresses) const {
@@ -255,23 +258,36 @@ void Cluster::Obey(const std::string& line) {
       Kill(stage, "the router asks for another process in this one's place");
     }
   } else if (line.starts_with(kStalledLine)) {
-    std::vector<size_t> stages = StagesAt(line.substr(kStalledLine.size()));
+    const std::vector<size_t> stages = StagesAt(line.substr(kStalledLine.size()));
     if (!stages.empty()) stalled_at_ = Clock::now();
-    judge_.SetStalled(std::move(stages), Clock::now());
+    judge_.SetStalled(stages, Clock::now());
   } else if (line == kRestoredLine) {
     FillSpares();
   }
 }
 
 void Cluster::LookAtStalled() {
-  const bool rests = !HasThreadIn(kIsStopped, children_[router()].process->pid()) &&
-                     std::none_of(children_.begin(), children_.end(), [](const Child& child) {
-                       return HasThreadIn(kWantsToRun, child.process->pid());
-                     });
-  for (const size_t stage : judge_.Look(rests, Clock::now())) {
+  for (const size_t stage :
+       judge_.Look([this](size_t one) { return NothingWakes(one); }, Clock::now())) {
     if (RecentDeaths(stage) >= kFewDeaths) continue;
-    Kill(stage, "it is stalled, and nothing in the pipeline moves any more: it is killed");
+    Kill(stage, "it is stalled, and nothing that could wake it moves any more: it is killed");
   }
+}
+
+bool Cluster::NothingWakes(size_t stage) const {
+  const auto any = [this](std::string_view states, size_t first, size_t last) {
+    return std::any_of(children_.begin() + first, children_.begin() + last, [&](const Child& c) {
+      return !c.is_given_up && HasThreadIn(states, c.process->pid());
+    });
+  };
+  const size_t first = stage - stage % options_.n_stages;
+  const size_t last = first + options_.n_stages;
+  if (any(kWantsToRun, first, last)) return false;
+  if (any(kIsStopped, stage, stage + 1)) return true;
+  // It may wait for another stage that is stopped. A stopped router may be what does not hear it.
+  if (any(kIsStopped, first, last) || any(kIsStopped, router(), router() + 1)) return false;
+  // It may wait for the router, which other replicas keep busy.
+  return !any(kWantsToRun, 0, children_.size());
 }
 
 void Cluster::OnStopped(size_t index, bool stopped) {

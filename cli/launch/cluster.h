@@ -102,9 +102,10 @@ class Cluster {
   absl::Status Replace(size_t index);
   // Carries out what the router asks for in a line of its standard output.
   void Obey(const std::string& line);
-  // Looks whether the pipeline rests, and kills its stalled workers then, so that they are
-  // replaced.
+  // Kills the stalled workers that nothing will wake, so that they are replaced.
   void LookAtStalled();
+  // Whether nothing wants to run now that could wake this worker.
+  bool NothingWakes(size_t stage) const;
   // The stages whose workers listen at these addresses.
   std::vector<size_t> StagesAt(const std::string& addresses) const;
   void Kill(size_t stage, const std::string& why);

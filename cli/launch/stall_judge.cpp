@@ -26,22 +26,32 @@ bool HasThreadIn(std::string_view states, pid_t pid) {
   return static_cast<bool>(error);
 }
 
-void StallJudge::SetStalled(std::vector<size_t> stages, Time now) {
-  if (stages.empty()) {
+void StallJudge::SetStalled(const std::vector<size_t>& stages, Time now) {
+  const std::map<size_t, int> before = std::exchange(n_rests_, {});
+  for (const size_t stage : stages) {
+    const auto found = before.find(stage);
+    n_rests_[stage] = found == before.end() ? 0 : found->second;
+  }
+  if (n_rests_.empty()) {
     next_look_ = Time::max();
-    n_rests_ = 0;
-  } else if (stalled_.empty()) {
+  } else if (before.empty()) {
     next_look_ = now;
   }
-  stalled_ = std::move(stages);
 }
 
-std::vector<size_t> StallJudge::Look(bool rests, Time now) {
-  next_look_ = now + kInterval;
-  n_rests_ = rests ? n_rests_ + 1 : 0;
-  if (n_rests_ < kLooks) return {};
-  std::vector<size_t> certain = std::exchange(stalled_, {});
-  SetStalled({}, now);
+void StallJudge::Forget(size_t stage) {
+  n_rests_.erase(stage);
+  if (n_rests_.empty()) next_look_ = Time::max();
+}
+
+std::vector<size_t> StallJudge::Look(absl::FunctionRef<bool(size_t stage)> rests, Time now) {
+  std::vector<size_t> certain;
+  for (auto& [stage, n_rests] : n_rests_) {
+    n_rests = rests(stage) ? n_rests + 1 : 0;
+    if (n_rests == kLooks) certain.push_back(stage);
+  }
+  for (const size_t stage : certain) n_rests_.erase(stage);
+  next_look_ = n_rests_.empty() ? Time::max() : now + kInterval;
   return certain;
 }
 

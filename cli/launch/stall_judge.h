@@ -1,19 +1,20 @@
 // Decides whether a worker that the router finds stalled can be killed before its time limit.
 //
 // A stalled worker may only be slow: it computes, waits for a core on a machine with too much work,
-// or for a disk. More time helps then. It does not help if the whole pipeline rests: if over some
-// time no thread of the router or of a worker does anything or wants to. Nobody would ever wake the
-// stalled worker, whether its process is stopped, a debugger holds a thread, or a thread waits for
-// something that does not come. A router with a stopped thread is no witness: it may be the one
-// that does not hear.
+// or for a disk. More time helps then. It does not help if nothing that could wake the worker does
+// anything or wants to, over some time. Nobody would ever wake it, whether its process is stopped,
+// a debugger holds a thread, or a thread waits for something that does not come.
 #pragma once
 
 #include <sys/types.h>
 
 #include <chrono>
 #include <cstddef>
+#include <map>
 #include <string_view>
 #include <vector>
+
+#include "absl/functional/function_ref.h"
 
 namespace stagecoach::launch {
 
@@ -29,22 +30,23 @@ class StallJudge {
  public:
   using Time = std::chrono::steady_clock::time_point;
   static constexpr auto kInterval = std::chrono::milliseconds(100);
-  // A thread may rest for a moment, between two pieces of work. So the pipeline must rest in this
-  // many looks in a row.
+  // A thread may rest for a moment, between two pieces of work. So all must rest in this many looks
+  // in a row.
   static constexpr int kLooks = 3;
 
   // The stages that the router finds stalled now; they replace the ones before.
-  void SetStalled(std::vector<size_t> stages, Time now);
+  void SetStalled(const std::vector<size_t>& stages, Time now);
+  // Another process has the stage now.
+  void Forget(size_t stage);
   // When to call Look; max: not before SetStalled.
   Time next_look() const { return next_look_; }
-  // `rests`: no thread of the pipeline wants to run, and none of the router is stopped. Returns the
-  // stages to kill, and forgets them.
-  std::vector<size_t> Look(bool rests, Time now);
+  // `rests`: whether nothing that could wake this stage wants to run. Returns the stages to kill,
+  // and forgets them.
+  std::vector<size_t> Look(absl::FunctionRef<bool(size_t stage)> rests, Time now);
 
  private:
-  std::vector<size_t> stalled_;
+  std::map<size_t, int> n_rests_;  // by stalled stage: looks in a row with rest
   Time next_look_ = Time::max();
-  int n_rests_ = 0;  // looks in a row in which the pipeline rested
 };
 
 }  // namespace stagecoach::launch

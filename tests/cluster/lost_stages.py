@@ -45,7 +45,16 @@ def again(cluster, stage):
     os.kill(pids(cluster)[1][(stage + 1) % len(workers)], signal.SIGKILL)
 
 
-FAULTS = dict(kill=kill, stop=stop, wedge=wedge, two=two, again=again)
+def stop_again(cluster, stage):
+    """The next stage is stopped while this one is replaced."""
+    workers = await_workers(cluster)
+    following = workers[(stage + 1) % len(workers)]
+    os.kill(workers[stage], signal.SIGKILL)
+    os.kill(following, signal.SIGSTOP)
+    wait_until(lambda: not is_running(following), "the end of the stopped process")
+
+
+FAULTS = dict(kill=kill, stop=stop, wedge=wedge, two=two, again=again, stop_again=stop_again)
 
 
 # On a GPU, in workers with --disturb.

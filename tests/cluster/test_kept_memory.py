@@ -56,7 +56,7 @@ def lose(cluster, expected, stages, number):
 def test_streams_go_on_with_the_kv_cache_of_a_killed_stage(cluster, expected, stage):
     said = lose(cluster, expected, [stage], signal.SIGKILL)
     assert RESTORED.findall(said) == ["with"]
-    assert said.count("a spare takes its place") == cluster.n_spares
+    assert said.count("; a spare takes its place") == cluster.n_spares
 
 
 def test_streams_go_on_with_the_kv_caches_of_two_stages(cluster, expected):

@@ -45,7 +45,7 @@ def assert_recovers(cluster, all_requests, expected, fault, await_moment):
 
 
 @pytest.mark.parametrize("fault,stage", [*(("kill", stage) for stage in range(STAGES)), ("stop", 1), ("wedge", 2), ("two", 2),
-                                         ("again", 0)])
+                                         ("again", 0), ("stop_again", 0)])
 def test_streams_outlive_lost_stages(cluster, expected, fault, stage):
     assert_recovers(cluster, requests(N_STREAMS, N_TOKENS), expected, lambda: FAULTS[fault](cluster, stage),
                     lambda streams: streams.await_messages(3))

@@ -36,6 +36,8 @@ constexpr size_t kMaxAheadBytes = 16 << 10;
 // connection and discard the answer.
 constexpr std::chrono::seconds kLinger(2);
 constexpr std::chrono::seconds kProbeInterval(1);
+// Time for the first request on a connection during a drain.
+constexpr std::chrono::seconds kFirstRequestGrace(1);
 // A refused body of at most this size is skipped; for a larger one, the connection closes.
 constexpr uint64_t kMostSkippedBytes = 64 << 10;
 constexpr std::string_view kKeepAlive = " keep-alive";
@@ -129,8 +131,12 @@ class Connection final : public Exchange,
   bool is_gone() const override { return is_gone_; }
   void CloseIfIdle() override {
     OnStrand([](Connection& self) {
-      if (self.phase_ == Phase::kHandshake) self.Close();
-      if (self.phase_ == Phase::kIdle && self.inbox_.empty()) self.Linger();
+      if (self.phase_ == Phase::kHandshake || self.phase_ == Phase::kNew) {
+        // Its first request may be on its way, and the client would not know why it got no answer.
+        self.deadline_.Set(kFirstRequestGrace);
+      } else if (self.phase_ == Phase::kIdle && self.inbox_.empty()) {
+        self.Linger();
+      }
     });
   }
   void Abort() override {
@@ -138,7 +144,7 @@ class Connection final : public Exchange,
   }
 
  private:
-  enum class Phase { kHandshake, kIdle, kHeader, kBody, kAnswering, kLingering, kClosed };
+  enum class Phase { kHandshake, kNew, kIdle, kHeader, kBody, kAnswering, kLingering, kClosed };
 
   tcp::socket& socket() {
     if constexpr (kTls) {
@@ -169,8 +175,8 @@ class Connection final : public Exchange,
 
   // A client that has sent nothing yet gets less time than one between two requests.
   void AwaitFirst() {
-    phase_ = Phase::kIdle;
-    deadline_.Set(context_.limits.header_timeout);
+    phase_ = Phase::kNew;
+    deadline_.Set(context_.draining ? kFirstRequestGrace : context_.limits.header_timeout);
     Parse();
   }
 
@@ -186,7 +192,7 @@ class Connection final : public Exchange,
       inbox_.erase(0, n_skipped);
       n_to_skip_ -= n_skipped;
       if (!inbox_.empty()) {
-        if (phase_ == Phase::kIdle) {
+        if (phase_ == Phase::kNew || phase_ == Phase::kIdle) {
           phase_ = Phase::kHeader;
           deadline_.Set(context_.limits.header_timeout);
         }

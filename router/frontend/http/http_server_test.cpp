@@ -115,6 +115,20 @@ TEST_CASE("a shutdown without a grace period cancels running requests") {
   http.server->Shutdown(milliseconds(0));
 }
 
+TEST_CASE("a new connection gets an answer to its first request during a drain, too") {
+  HttpHouse http;
+  Client used(http);
+  used.Ask("{}", "/nowhere");
+  CHECK(used.Until("\r\n\r\n").starts_with("HTTP/1.1 404"));
+  Client fresh(http);
+  http.server->SetDraining();
+  CHECK(used.Until("nothing more").find("HTTP/1.1") == std::string::npos);
+  fresh.Ask("{}", "/nowhere");
+  CHECK(fresh.Until("\r\n\r\n").find("Connection: close") != std::string::npos);
+  Client silent(http);  // it is closed after a while
+  CHECK(silent.Until("\n").empty());
+}
+
 TEST_CASE("a shutdown with enough time ends with the last answer") {
   HttpHouse http({.hold_results = true});
   Client running(http);
