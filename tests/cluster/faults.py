@@ -76,12 +76,11 @@ def _option(pid, name):
     return arguments[arguments.index(name) + 1]
 
 
-def _listen(pid):
-    """The address of a worker; empty: a spare without a place. ValueError: it is ending."""
+def _addresses(pid):
+    """Where a worker listens; empty: a spare without a place. ValueError: it is ending."""
     if "--spare" not in arguments_of(pid):
-        return _option(pid, "--listen")
-    ports = _local_ports(pid)
-    return f"127.0.0.1:{ports[0]}" if ports else ""
+        return [_option(pid, "--listen")]
+    return [f"127.0.0.1:{port}" for port in _local_ports(pid)]  # one of them may be NCCL's
 
 
 def _local_ports(pid):
@@ -95,8 +94,10 @@ def _local_ports(pid):
 
 def spares(cluster):
     """Pids of workers that wait for a place."""
+    (router,) = [pid for pid, name in children_of(cluster.process.pid) if name == "stagecoach-rout"]
+    stages = set(_option(router, "--stages").split(","))
     return [pid for pid, name in children_of(cluster.process.pid)
-            if name == "stagecoach-work" and "--spare" in arguments_of(pid) and not _local_ports(pid)]
+            if name == "stagecoach-work" and "--spare" in arguments_of(pid) and stages.isdisjoint(_addresses(pid))]
 
 
 def pids(cluster):
@@ -107,13 +108,13 @@ def pids(cluster):
     first_ones = []
     for pid in (pid for pid, name in children if name == "stagecoach-work"):
         try:
-            listen = _listen(pid)
+            addresses = _addresses(pid)
         except (FileNotFoundError, ProcessLookupError, PermissionError, ValueError):  # it is ending
             continue
         # A replacement listens at its predecessor's address. The first ones started in stage order.
-        if listen in stages:
-            stages[listen] = pid
-        elif listen:
+        if taken := stages.keys() & addresses:
+            stages[taken.pop()] = pid
+        elif addresses:
             first_ones.append(pid)
     return router, [pid or (first if first in first_ones else None)
                     for pid, first in zip(stages.values(), cluster.first_workers, strict=True)]

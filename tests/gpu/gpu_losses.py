@@ -26,7 +26,7 @@ FLAGS = "--stall-limit 2 --kv-memory 2GiB --batch-invariant --log-level debug"
 def parse():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--out", type=pathlib.Path, required=True, metavar="DIR")
-    parser.add_argument("--only", nargs="+", metavar="NAME", help="only these runs: tests, 1_stage_spare, ...")
+    parser.add_argument("--only", nargs="+", choices=["tests", *runs(None)], default=["tests", *runs(None)], help="only these runs")
     parser.add_argument("--minutes", type=float, default=4)
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--nccl", type=pathlib.Path, metavar="FILE")
@@ -34,15 +34,20 @@ def parse():
 
 
 def runs(nccl):
-    """(name, arguments of recovery.py)"""
-    kill = ["--faults", "kill"]
-    yield "1_stage_spare", [*kill, "--stages", "1", "--devices", "0", "--server-flags", f"{FLAGS} --spares 1"]
+    """{name: arguments of recovery.py}"""
     link = f"--nccl-library {nccl} --nccl-setting NCCL_MULTI_RANK_GPU_ENABLE=1" if nccl else "--transport host"
-    yield "2_stages_spare", [*kill, "--stages", "2", "--devices", "0,0", "--server-flags", f"{FLAGS} {link} --spares 1"]
-    yield "gpu_faults", ["--faults", "device_error", "endless_kernel", "--stages", "2", "--devices", "0,0", "--lost", "0",
-                         "--server-flags", f"{FLAGS} {link} --spares 1 --disturb 7"]
-    yield "1_stage", [*kill, "--stages", "1", "--devices", "0", "--server-flags", FLAGS]
-    yield "2_stages", [*kill, "--stages", "2", "--devices", "0,0", "--server-flags", f"{FLAGS} {link}"]
+
+    def run(stages, faults, flags=""):
+        links = link if stages > 1 else ""
+        return ["--faults", *faults, "--stages", str(stages), "--devices", ",".join("0" * stages),
+                "--server-flags", f"{FLAGS} {links} {flags}".strip()]
+
+    found = {}
+    for stages in (1, 2, 4):
+        found |= {f"{stages}_stages": run(stages, ["kill"]), f"{stages}_stages_spare": run(stages, ["kill"], "--spares 1"),
+                  f"{stages}_stages_prefill": run(stages, ["prefill"]),
+                  f"{stages}_stages_faults": run(stages, ["device_error", "endless_kernel"], "--disturb 7")}
+    return found
 
 
 def main():
@@ -63,14 +68,14 @@ def main():
         print(f"{log.name}: {' '.join(map(str, command))[:150]}: {code}", flush=True)
 
     for program, names in TESTS.items():
-        if (bin_dir / program).exists() and "tests" in (args.only or ["tests"]):
+        if (bin_dir / program).exists() and "tests" in args.only:
             run([bin_dir / program, ",".join(names)], args.out / "tests.log")
-    for name, arguments in runs(args.nccl):
-        if args.only and name not in args.only:
-            continue
+    all_runs = runs(args.nccl)
+    for name in [name for name in args.only if name != "tests"]:
+        arguments = all_runs[name]
         log = args.out / f"{name}.log"
         run([sys.executable, ROOT / "tests/bench/recovery.py", "--device", "cuda", "--rounds", str(args.rounds), "--streams", "64",
-             "--out", args.out / "recovery.jsonl", "--log", log, *arguments], args.out / f"{name}.out")
+             "--tokens", "200", "--out", args.out / "recovery.jsonl", "--log", log, *arguments], args.out / f"{name}.out")
         if log.exists():
             with (args.out / "phases.txt").open("a") as phases:
                 print(name, *PHASES.findall(log.read_text()), sep="\n", file=phases)
