@@ -32,14 +32,22 @@ constexpr milliseconds kLook(500);
 // A worker that dies this often within this time is not replaced any more.
 constexpr size_t kMostDeaths = 20;
 constexpr seconds kDeathsTime(60);
-// A worker that died this often within that time is not killed before its stall limit any more.
-constexpr size_t kFewDeaths = 5;
+// A worker that was killed this often within that time for a stall is only killed at its stall
+// limit. Perhaps the launcher is wrong about it.
+constexpr size_t kFewKills = 5;
 // Lines of the router, each with addresses of workers. It asks to replace those that have stalled
 // for too long, and tells which ones are stalled, perhaps none, whenever that changes.
 constexpr std::string_view kReplaceLine = "replace ";
 constexpr std::string_view kStalledLine = "stalled";
 // The router says that the pipeline works again after a loss.
 constexpr std::string_view kRestoredLine = "restored";
+
+// Removes what is not within the last kDeathsTime, and counts the rest.
+size_t NRecent(std::vector<std::chrono::steady_clock::time_point>& times) {
+  const auto now = std::chrono::steady_clock::now();
+  std::erase_if(times, [now](auto time) { return now - time > kDeathsTime; });
+  return times.size();
+}
 
 }  // namespace
 
@@ -186,13 +194,7 @@ bool Cluster::MayReplace(size_t index) {
   // version.
   if (!RouterGoesOn()) return false;
   children_[index].deaths.push_back(Clock::now());
-  return RecentDeaths(index) < kMostDeaths;
-}
-
-size_t Cluster::RecentDeaths(size_t index) {
-  std::vector<Clock::time_point>& deaths = children_[index].deaths;
-  std::erase_if(deaths, [](Clock::time_point at) { return Clock::now() - at > kDeathsTime; });
-  return deaths.size();
+  return NRecent(children_[index].deaths) < kMostDeaths;
 }
 
 bool Cluster::GiveUp(size_t index) {
@@ -269,7 +271,9 @@ void Cluster::Obey(const std::string& line) {
 void Cluster::LookAtStalled() {
   for (const size_t stage :
        judge_.Look([this](size_t one) { return NothingWakes(one); }, Clock::now())) {
-    if (RecentDeaths(stage) >= kFewDeaths) continue;
+    std::vector<Clock::time_point>& kills = children_[stage].kills;
+    if (NRecent(kills) >= kFewKills) continue;
+    kills.push_back(Clock::now());
     Kill(stage, "it is stalled, and nothing that could wake it moves any more: it is killed");
   }
 }

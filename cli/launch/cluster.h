@@ -73,6 +73,7 @@ class Cluster {
     // stopped it may continue it.
     std::optional<Clock::time_point> stopped_since;
     std::vector<Clock::time_point> deaths;  // the last ones
+    std::vector<Clock::time_point> kills;   // the last ones for a stall that seemed certain
     std::unique_ptr<MemoryPlace> memory;    // of workers that are replaced; null: none
     bool is_given_up = false;               // it died too often
   };
@@ -97,8 +98,6 @@ class Cluster {
   bool GiveUp(size_t index);
   // Whether the router serves, or another one is about to take its place.
   bool RouterGoesOn() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  // Number of deaths of the process within the last minute.
-  size_t RecentDeaths(size_t index);
   absl::Status Replace(size_t index);
   // Carries out what the router asks for in a line of its standard output.
   void Obey(const std::string& line);

@@ -61,9 +61,13 @@ absl::Status OnAll(std::vector<Worker>& workers, std::string_view what, const Wo
   std::vector<std::thread> threads;
   for (size_t i = 0; i < workers.size(); ++i) {
     threads.emplace_back([&, i] {
-      const absl::Status status = FromGrpc(call(workers[i], contexts[i]));
+      absl::Status status = FromGrpc(call(workers[i], contexts[i]));
       if (status.ok()) return;
       MutexLock lock(mutex);
+      if (absl::IsCancelled(status) && !cancelled && !stop.stop_requested()) {
+        // A worker that shuts down cancels the calls that it has not answered.
+        status = absl::UnavailableError("the worker ended the call");
+      }
       if (cancelled && status.code() == absl::StatusCode::kCancelled) return;
       if (code == absl::StatusCode::kOk) code = status.code();
       if (!problems.empty()) problems += '\n';
