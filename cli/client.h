@@ -52,6 +52,10 @@ class Client {
   virtual absl::StatusOr<v1::Model> GetModel() const = 0;
 };
 
+// For the help of commands that use a Client.
+inline constexpr char kReconnectHelp[] =
+    "If the connection breaks, the answer goes on over another one, tried for 30 s.";
+
 // Connects by gRPC or HTTP, depending on the form of the address. INVALID_ARGUMENT for an invalid
 // address.
 absl::StatusOr<std::unique_ptr<Client>> Connect(const Connection& connection);

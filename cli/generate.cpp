@@ -147,6 +147,7 @@ void AddPromptFlags(CLI::App& generate, GenerateFlags& options) {
 void AddGenerate(CLI::App& app, Command& command) {
   auto options = std::make_shared<GenerateFlags>();
   CLI::App* generate = app.add_subcommand("generate", "Completes one prompt and streams the text");
+  generate->footer(kReconnectHelp);
   AddServerFlags(*generate, options->server);
   AddPromptFlags(*generate, *options);
   generate
