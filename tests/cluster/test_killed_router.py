@@ -137,6 +137,25 @@ def test_the_command_line_goes_on(cluster, question, protocol):
     await_router(cluster)
 
 
+@pytest.mark.parametrize("protocol", ["grpc", "http"])
+def test_the_command_line_goes_on_before_the_first_token(cluster, protocol):
+    server = cluster.grpc if protocol == "grpc" else f"http://{cluster.http}"
+    command = [STAGECOACH, "generate", "--chat", "Who are you?", "--temperature", "0", "--server", server]
+    right = subprocess.run(command, capture_output=True, text=True, timeout=300, check=True)
+    worker = pids(cluster)[1][0]
+    os.kill(worker, signal.SIGSTOP)
+    try:
+        process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        wait_until(lambda: running(cluster), "the request")
+        os.kill(pids(cluster)[0], signal.SIGKILL)
+    finally:
+        os.kill(worker, signal.SIGCONT)
+    said, lost = process.communicate(timeout=300)
+    assert (process.returncode, lost) == (0, "connection lost, reconnecting\n")
+    assert said == right.stdout
+    await_router(cluster)
+
+
 def test_a_second_router_is_refused(cluster):
     folder = cluster.command[cluster.command.index("--journal") + 1]
     with contextlib.ExitStack() as stack:
