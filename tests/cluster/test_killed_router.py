@@ -2,11 +2,12 @@
 import contextlib
 import os
 import signal
+import subprocess
 
 import grpc
 import pytest
 from faults import PLAIN, pids
-from harness import DEMO_MODEL, Cluster, is_running, start, wait_until
+from harness import DEMO_MODEL, STAGECOACH, Cluster, is_running, start, wait_until
 from recovery import PROMPT, TOOLS_TEMPLATE, classify, requests, undisturbed
 from resumed import HttpStreams, ResumedStreams, await_router, http_requests, kill_router
 from stagecoach.v1 import inference_pb2 as pb
@@ -39,6 +40,11 @@ def all_of(cluster, request_id):
     with grpc.insecure_channel(cluster.grpc, options=[("grpc.enable_http_proxy", 0)]) as channel:
         resume = pb_grpc.InferenceStub(channel).Resume(pb.ResumeRequest(request_id=request_id), timeout=60)
         return [message.SerializeToString(deterministic=True) for message in resume]
+
+
+def running(cluster):
+    """The number of sequences in the scheduler."""
+    return cluster.stub.GetModel(pb.GetModelRequest()).scheduler.running
 
 
 def test_grpc_streams_go_on(cluster, expected):
@@ -102,6 +108,52 @@ def test_router_and_stage_at_once(cluster, expected):
         os.kill(workers[1], signal.SIGKILL)
         os.kill(router, signal.SIGKILL)
     assert_identical(streams, expected)
+
+
+LONG = ["--temperature", "1", "--seed", "11", "--max-tokens", "600", "--ignore-eos"]
+
+
+@pytest.mark.parametrize("protocol", ["grpc", "http"])
+@pytest.mark.parametrize("question", [["generate", "--prompt", PROMPT.format(9, 5), "--echo"], ["generate", "--chat", "Who are you?"],
+                                      ["generate", "--prompt", PROMPT.format(9, 5), "--n", "2"], ["chat"]], ids=lambda q: q[-1])
+def test_the_command_line_goes_on(cluster, question, protocol):
+    server = cluster.grpc if protocol == "grpc" else f"http://{cluster.http}"
+    command = [STAGECOACH, *question, "--server", server, *LONG]
+    asked = "Who are you?\n" if question == ["chat"] else ""
+    right = subprocess.run(command, input=asked, capture_output=True, text=True, timeout=300, check=True)
+    assert right.stderr == ""
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
+        process.stdin.write(asked.encode())
+        process.stdin.close()
+        if "--n" in question:  # its text comes at the end
+            wait_until(lambda: running(cluster), "the request")
+            begun = b""
+        else:
+            begun = os.read(process.stdout.fileno(), 4096)
+        kill_router(cluster)
+        said, lost = begun + process.stdout.read(), process.stderr.read()
+    assert (process.returncode, lost) == (0, b"connection lost, reconnecting\n")
+    assert said.decode() == right.stdout
+    await_router(cluster)
+
+
+@pytest.mark.parametrize("protocol", ["grpc", "http"])
+def test_the_command_line_goes_on_before_the_first_token(cluster, protocol):
+    server = cluster.grpc if protocol == "grpc" else f"http://{cluster.http}"
+    command = [STAGECOACH, "generate", "--chat", "Who are you?", "--temperature", "0", "--server", server]
+    right = subprocess.run(command, capture_output=True, text=True, timeout=300, check=True)
+    worker = pids(cluster)[1][0]
+    os.kill(worker, signal.SIGSTOP)
+    try:
+        process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        wait_until(lambda: running(cluster), "the request")
+        os.kill(pids(cluster)[0], signal.SIGKILL)
+    finally:
+        os.kill(worker, signal.SIGCONT)
+    said, lost = process.communicate(timeout=300)
+    assert (process.returncode, lost) == (0, "connection lost, reconnecting\n")
+    assert said == right.stdout
+    await_router(cluster)
 
 
 def test_a_second_router_is_refused(cluster):
