@@ -17,8 +17,8 @@
 #include <optional>
 #include <utility>
 
-#include "cli/host_port.h"
 #include "cli/http_messages.h"
+#include "common/host_port.h"
 #include "common/status.h"
 
 namespace stagecoach::cli {

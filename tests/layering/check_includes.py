@@ -19,6 +19,7 @@ ALLOWED = {
     "common/gguf": ["common"],
     "common/metrics": ["common", "proto"],
     "common/model": ["common", "common/gguf"],
+    "common/redis": ["common"],
     "common/rpc": ["common", "common/flags", "common/text", "proto"],
     "common/text": ["common", "common/gguf"],
     "common/trace": ["common", "common/rpc", "proto"],
