@@ -44,7 +44,7 @@ ALLOWED = {
                         "common/model", "common/rpc", "proto"],
     "router/text": ["router/access", "router/scheduler", "common", "common/model", "common/text", "proto"],
     "router/access": ["common", "common/flags"],
-    "router/journal": ["common", "common/metrics", "proto"],
+    "router/journal": ["common", "common/metrics", "common/redis", "proto"],
     "router/frontend": ["router/access", "router/journal", "router/text", "router/scheduler", "common", "common/flags", "common/rpc",
                         "common/text", "common/trace", "proto"],
     "router/frontend/http": ["router/access", "router/frontend", "router/journal", "router/text", "common", "common/flags",
