@@ -1,6 +1,7 @@
 #include "common/redis/redis_connection.h"
 
 #include <csignal>
+#include <cstdlib>
 #include <string>
 
 #include "catch2/catch_test_macros.hpp"
@@ -57,6 +58,31 @@ TEST_CASE("users, passwords and databases are refused with their reason") {
   }
   CHECK(Connect("redis://:secret@" + place + "/99").status().code() ==
         absl::StatusCode::kInvalidArgument);
+}
+
+TEST_CASE("with TLS, Redis must show a certificate for its host") {
+  const TempDir dir;
+  for (const char* name : {"127.0.0.1", "127.0.0.2"}) {
+    CAPTURE(name);
+    const std::string cert = dir.File(name) + std::string(".pem"), key = cert + ".key";
+    const std::string make =
+        "openssl req -x509 -newkey ec -pkeyopt ec_paramgen_curve:prime256v1 -nodes -days 2 -subj "
+        "/CN=redis -addext subjectAltName=IP:" +
+        (name + (" -out " + cert)) + " -keyout " + key + " 2>/dev/null";
+    REQUIRE(std::system(make.c_str()) == 0);
+    const RedisServer server({"--tls-cert-file", cert, "--tls-key-file", key, "--tls-ca-cert-file",
+                              cert, "--tls-auth-clients", "no"},
+                             RedisServer::Link::kTls);
+    unsetenv("SSL_CERT_FILE");
+    CHECK(Connect(server.url()).status().code() == absl::StatusCode::kUnavailable);
+    setenv("SSL_CERT_FILE", cert.c_str(), 1);
+    const auto redis = Connect(server.url());
+    unsetenv("SSL_CERT_FILE");
+    CHECK(redis.ok() == (std::string(name) == "127.0.0.1"));
+    if (!redis.ok()) continue;
+    const std::string bytes(300'000, 'x');
+    CHECK((*redis)->Run({"ECHO", bytes}, Later())->text() == bytes);
+  }
 }
 
 TEST_CASE("a full Redis says so") {

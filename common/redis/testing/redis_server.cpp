@@ -31,7 +31,8 @@ int FreePort() {
 
 }  // namespace
 
-RedisServer::RedisServer(std::vector<std::string> options) : options_(std::move(options)) {
+RedisServer::RedisServer(std::vector<std::string> options, Link link)
+    : options_(std::move(options)), link_(link) {
   for (int i = 0; i < kMostAttempts && pid_ < 0; ++i) {
     port_ = FreePort();
     TryStart();
@@ -42,7 +43,10 @@ RedisServer::RedisServer(std::vector<std::string> options) : options_(std::move(
 
 RedisServer::~RedisServer() { Kill(); }
 
-std::string RedisServer::url() const { return "redis://127.0.0.1:" + std::to_string(port_); }
+std::string RedisServer::url() const {
+  return (link_ == Link::kTls ? "rediss://127.0.0.1:" : "redis://127.0.0.1:") +
+         std::to_string(port_);
+}
 
 void RedisServer::Signal(int signal) const { kill(pid_, signal); }
 
@@ -56,9 +60,11 @@ void RedisServer::Kill() {
 void RedisServer::Start() { SC_CHECK(TryStart()); }
 
 bool RedisServer::TryStart() {
-  std::vector<std::string> words = {
-      "redis-server", "--port",   std::to_string(port_), "--bind", "127.0.0.1", "--save", "",
-      "--dir",        dir_.path()};
+  std::vector<std::string> words = {"redis-server", "--bind",   "127.0.0.1", "--save", "",
+                                    "--dir",        dir_.path()};
+  if (link_ == Link::kTls) words.insert(words.end(), {"--port", "0", "--tls-port"});
+  if (link_ == Link::kPlain) words.emplace_back("--port");
+  words.push_back(std::to_string(port_));
   words.insert(words.end(), options_.begin(), options_.end());
   std::vector<char*> argv;
   for (std::string& word : words) argv.push_back(word.data());

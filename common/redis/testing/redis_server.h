@@ -3,6 +3,7 @@
 
 #include <sys/types.h>
 
+#include <cstdint>
 #include <string>
 #include <vector>
 
@@ -12,13 +13,16 @@ namespace stagecoach {
 
 class RedisServer {
  public:
-  // Returns when the server answers. `options` are more words of its command line.
-  explicit RedisServer(std::vector<std::string> options = {});
+  enum class Link : uint8_t { kPlain, kTls };
+
+  // Returns when the server answers. `options` are more words of its command line; with TLS they
+  // must name the certificates.
+  explicit RedisServer(std::vector<std::string> options = {}, Link link = Link::kPlain);
   ~RedisServer();
   RedisServer(const RedisServer&) = delete;
   RedisServer& operator=(const RedisServer&) = delete;
 
-  // "redis://127.0.0.1:PORT"
+  // "redis://127.0.0.1:PORT", or rediss://
   std::string url() const;
   void Signal(int signal) const;
   // Kills it; it has kept nothing when it starts again, at the same port.
@@ -30,6 +34,7 @@ class RedisServer {
 
   const TempDir dir_;
   const std::vector<std::string> options_;
+  const Link link_;
   int port_ = 0;
   pid_t pid_ = -1;
 };
