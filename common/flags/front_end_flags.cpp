@@ -115,8 +115,8 @@ void DeclareJournalFlags(FlagTable& table, JournalFlags& flags) {
            "TLS. A "
            "router that is killed is started again, takes over the loaded workers and goes on with "
            "the "
-           "streams; with Redis also on another machine. One router per folder or NAME. Also taken "
-           "from the environment's STAGECOACH_JOURNAL (default: streams end with the router)")
+           "streams; with Redis also on another machine. One router per folder or NAME (default: "
+           "streams end with the router)")
       ->type_name("DIR|URL")
       ->envname("STAGECOACH_JOURNAL");
   table.AddSize("--journal-size", flags.max_bytes,
