@@ -64,7 +64,7 @@ class RedisConnection::Transport {
       asio::async_connect(socket(), found,
                           [done](const error_code& result, const tcp::endpoint&) { done(result); });
     }));
-    socket().set_option(tcp::no_delay(true), error);
+    static_cast<void>(socket().set_option(tcp::no_delay(true), error));
     return url_.tls ? ShakeHands(deadline) : absl::OkStatus();
   }
 
@@ -109,7 +109,7 @@ class RedisConnection::Transport {
   void Close() {
     is_open_ = false;
     error_code ignored;
-    socket().close(ignored);
+    static_cast<void>(socket().close(ignored));
   }
 
   absl::Status Failed(const error_code& error) {
@@ -119,9 +119,11 @@ class RedisConnection::Transport {
 
   absl::Status ShakeHands(Clock::time_point deadline) {
     error_code error;
-    tls_.set_default_verify_paths(error);
-    stream_.set_verify_mode(asio::ssl::verify_peer, error);
-    stream_.set_verify_callback(asio::ssl::host_name_verification(url_.host), error);
+    if (tls_.set_default_verify_paths(error) ||
+        stream_.set_verify_mode(asio::ssl::verify_peer, error) ||
+        stream_.set_verify_callback(asio::ssl::host_name_verification(url_.host), error)) {
+      return Failed(error);
+    }
     SSL_set_tlsext_host_name(stream_.native_handle(), url_.host.c_str());
     return Await(deadline,
                  [&](auto done) { stream_.async_handshake(asio::ssl::stream_base::client, done); });

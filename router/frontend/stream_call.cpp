@@ -86,9 +86,8 @@ class KeptRequest final : public ResponseWriter {
     return std::move(stream.reader);
   }
 
-  static absl::Status Continue(Frontend* frontend, const Request& request,
-                               JournalStream stream, const Arrival& arrival,
-                               WorkQueue::Task done) {
+  static absl::Status Continue(Frontend* frontend, const Request& request, JournalStream stream,
+                               const Arrival& arrival, WorkQueue::Task done) {
     auto kept = std::make_shared<KeptRequest>(request);
     const std::string& id = stream.record.request_id();
     const auto generation = frontend->NewGeneration(id, kept.get(), nullptr, arrival);
