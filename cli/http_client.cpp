@@ -20,8 +20,8 @@
 #include <utility>
 #include <vector>
 
-#include "cli/host_port.h"
 #include "cli/http_messages.h"
+#include "common/host_port.h"
 #include "common/mutex.h"
 #include "common/status.h"
 

@@ -81,7 +81,7 @@ absl::StatusOr<Endpoints> Cluster::Start() {
   if (options_.serve.grpc != "off") {
     SC_ASSIGN_OR_RETURN(endpoints.grpc, Field(endpoints.ready_line, "grpc"));
   }
-  if (!options_.serve.journal.folder.empty()) {
+  if (!options_.serve.journal.place.empty()) {
     SC_RETURN_IF_ERROR(KeepAddresses(endpoints.ready_line));
   }
   FillSpares();
@@ -184,7 +184,7 @@ std::unique_ptr<ChildProcess> Cluster::TakeSpare(size_t index) {
 bool Cluster::RouterGoesOn() const {
   const std::optional<ChildExit>& exit = children_[router()].exit;
   // One that exits by itself has a reason, which would also be its successor's.
-  return !exit || (exit->signal != 0 && !options_.serve.journal.folder.empty());
+  return !exit || (exit->signal != 0 && !options_.serve.journal.place.empty());
 }
 
 bool Cluster::MayReplace(size_t index) {

@@ -295,7 +295,7 @@ TEST_CASE("With a journal, a killed router is replaced at the same addresses") {
                  "say router $*; [ -e killed ] && exit 4; >killed;"
                  "echo ready grpc=127.0.0.1:2 metrics=127.0.0.1:3; kill -9 $$");
   ClusterOptions options = programs.Options(1);
-  options.serve.journal.folder = "folder";
+  options.serve.journal.place = "folder";
   Cluster cluster(options);
   REQUIRE(cluster.Start().ok());
   CHECK(cluster.Wait().message() == "router exited with code 4");

@@ -46,7 +46,7 @@ struct StreamLimits {
 };
 
 struct JournalFlags {
-  std::string folder;  // empty: resumable streams end with the router
+  std::string place;  // folder or URL; empty: resumable streams end with the router
   size_t max_bytes = 256 << 20;
   bool operator==(const JournalFlags&) const = default;
 };

@@ -46,7 +46,7 @@ TEST_CASE("The launcher passes every flag on to the router") {
   flags.request_memory_bytes = 98765432;
   flags.streams.max_bytes = 12346;
   flags.streams.max_streams = 78;
-  flags.journal = {.folder = "a folder", .max_bytes = 12345};
+  flags.journal = {.place = "a folder", .max_bytes = 12345};
   config.set_kv_memory_bytes(123456789);
   config.set_memory_fraction(0.3F);
   config.set_max_model_len(2048);

@@ -9,6 +9,7 @@ import pytest
 from faults import PLAIN, pids
 from harness import DEMO_MODEL, STAGECOACH, Cluster, is_running, start, wait_until
 from recovery import PROMPT, TOOLS_TEMPLATE, classify, requests, undisturbed
+from redis_server import RedisServer
 from resumed import HttpStreams, ResumedStreams, await_router, http_requests, kill_router
 from stagecoach.v1 import inference_pb2 as pb
 from stagecoach.v1 import inference_pb2_grpc as pb_grpc
@@ -164,6 +165,53 @@ def test_a_second_router_is_refused(cluster):
         error = router.communicate(timeout=60)[1]
     assert router.returncode == 1
     assert "another router has this journal open" in error
+
+
+@pytest.fixture
+def redis():
+    with RedisServer() as server:
+        yield server
+
+
+def with_journal(redis, grpc_address="127.0.0.1:0"):
+    return Cluster(DEMO_MODEL, STAGES, ["--chat-template", TOOLS_TEMPLATE, "--journal", f"{redis.url}/1?name=chat"], grpc_address)
+
+
+def test_streams_go_on_with_a_journal_in_redis(redis, expected):
+    with with_journal(redis) as cluster:
+        workers = pids(cluster)[1]
+        with ResumedStreams(cluster.grpc, requests(N_STREAMS, N_TOKENS)) as streams:
+            streams.await_messages(3)
+            kill_router(cluster)
+            streams.await_messages(20)
+            kill_router(cluster)
+        assert_identical(streams, expected)
+        assert pids(cluster)[1] == workers
+        assert "goes on with" in cluster.log()
+    assert redis.ask("-n", "1", "EXISTS", "stagecoach:journal:{chat}:lease") == "0"
+
+
+def test_streams_go_on_when_everything_but_redis_is_lost(redis, expected):
+    with contextlib.ExitStack() as stack:
+        lost = with_journal(redis)
+        stack.callback(lost.kill)
+        lost.start()
+        with ResumedStreams(lost.grpc, requests(N_STREAMS, N_TOKENS)) as streams:
+            streams.await_messages(3)
+            lost.kill()
+            wait_until(lambda: not any(map(is_running, lost.first_workers)), "the workers' end")
+            cluster = stack.enter_context(with_journal(redis, lost.grpc))
+        assert_identical(streams, expected)
+        assert "goes on with" in cluster.log()
+
+
+def test_a_lost_redis_ends_no_stream(redis, expected):
+    with with_journal(redis) as cluster:
+        with ResumedStreams(cluster.grpc, requests(N_STREAMS, N_TOKENS)) as streams:
+            streams.await_messages(3)
+            redis.process.kill()
+        assert_identical(streams, expected)
+        assert cluster.log().count("would not outlive the router any more") == 1
 
 
 def test_without_a_journal_the_router_ends_everything():
