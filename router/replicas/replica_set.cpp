@@ -111,17 +111,24 @@ absl::Status ReplicaSet::Close(size_t replica, const std::function<void()>& lose
     return stopping_ || stop.stop_requested();
   };
   changed_.wait(lock, [&]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
-    return chooser_.n_sequences(replica) == 0 || is_stopping() || !chooser_.HasOtherLeft(replica);
+    // What was lost on purpose cannot go on.
+    return chooser_.n_sequences(replica) == 0 || is_stopping() ||
+           (!lose && !chooser_.HasOtherLeft(replica));
   });
   absl::Status status;
   if (is_stopping()) {
     status = absl::CancelledError("the router is shutting down");
-  } else if (!chooser_.HasOtherLeft(replica)) {
+  } else if (!lose && !chooser_.HasOtherLeft(replica)) {
     status = absl::AbortedError(absl::StrCat(
         "the other replicas were lost for good meanwhile, so replica ", replica, " goes on"));
   }
   chooser_.SetUse(replica, status.ok() ? ReplicaChooser::Use::kClosed : ReplicaChooser::Use::kOpen);
   return status;
+}
+
+bool ReplicaSet::IsDraining(size_t replica) {
+  const MutexLock lock(mutex_);
+  return chooser_.use(replica) != ReplicaChooser::Use::kOpen;
 }
 
 ReplicaSet::~ReplicaSet() { Stop(); }

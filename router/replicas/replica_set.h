@@ -56,6 +56,9 @@ class ReplicaSet final : public Scheduler {
   absl::Status Close(size_t replica, const std::function<void()>& lose = nullptr,
                      const std::stop_token& stop = {});
 
+  // Whether Close has begun.
+  bool IsDraining(size_t replica);
+
   // All replicas so far.
   size_t size() const { return replicas_.size(); }
   // A replica's own scheduler, to look at it by itself.

@@ -255,13 +255,8 @@ TEST_CASE("Sequences of a replica that is drained at once go on at others") {
 TEST_CASE("The last replica that works cannot be drained") {
   Fixture fixture(2, {.hold_results = true});
   CHECK(absl::IsNotFound(fixture.set->Close(2)));
-  fixture.clients[1]->Break(kLoss);
-  REQUIRE(fixture.Held().size() == 2);  // both know
+  CHECK(fixture.set->Close(1) == absl::OkStatus());
   CHECK(absl::IsFailedPrecondition(fixture.set->Close(0)));
-  fixture.clients[1]->Restore();
-  REQUIRE(fixture.Held().size() == 2);
-  CHECK(fixture.set->Close(0) == absl::OkStatus());
-  CHECK(absl::IsFailedPrecondition(fixture.set->Close(1)));
 }
 
 TEST_CASE("A replica goes on if the others are lost for good while it drains") {
