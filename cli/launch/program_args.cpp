@@ -34,6 +34,8 @@ bool SharesCores(const ClusterOptions& options) {
 // If the workers divide evenly among the NUMA nodes, a worker's threads and memory are on one node.
 std::optional<int> NumaNodeOf(uint32_t worker, const ClusterOptions& options) {
   const size_t n_nodes = options.numa_nodes.size();
+  // Replicas that are added have no node of their own.
+  if (worker >= options.n_workers()) return std::nullopt;
   if (options.device != "cpu" || n_nodes < 2 || options.n_workers() % n_nodes != 0 ||
       SharesCores(options)) {
     return std::nullopt;
@@ -115,6 +117,9 @@ std::vector<std::string> RouterArgs(const ClusterOptions& options, const ServeFl
   ServeFlags serve = given;
   if (serve.microbatches == 0 && SharesCores(options)) serve.microbatches = 1;
   Append(ToArgs(serve), &args);
+  if (!serve.control.empty()) {
+    args.insert(args.end(), {"--launcher-socket", fmt::format("{}", ChildProcess::kInheritedFd)});
+  }
   return WithCommonArgs(options, std::move(args));
 }
 

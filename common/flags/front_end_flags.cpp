@@ -144,6 +144,11 @@ void DeclareFrontEndFlags(FlagTable& table, FrontEndFlags& flags) {
   DeclareHttpLimits(table, flags.http_limits);
   DeclareStreamLimits(table, flags.streams);
   DeclareJournalFlags(table, flags.journal);
+  table
+      .Add("--control", flags.control,
+           "Unix socket at which `stagecoach replicas` lists, drains and adds replicas. Only this "
+           "user may open it (default: replicas cannot be changed)")
+      ->type_name("PATH");
 }
 
 absl::Status CheckAddresses(const FrontEndFlags& flags) {

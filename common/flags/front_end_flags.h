@@ -61,6 +61,7 @@ struct FrontEndFlags {
   HttpLimitFlags http_limits;
   StreamLimits streams;
   JournalFlags journal;
+  std::string control;  // path of a Unix socket; empty: replicas cannot be changed
   bool operator==(const FrontEndFlags&) const = default;
 };
 

@@ -59,6 +59,7 @@ TEST_CASE("The launcher passes every flag on to the router") {
   flags.scheduler.plan_ahead = false;
   flags.scheduler.prefix_cache = false;
   flags.replicas = 2;
+  flags.control = "/tmp/control";
   flags.microbatches = 3;
   flags.scheduler.max_waiting = 0;
   flags.scheduler.max_waiting_tokens = 12345;

@@ -50,7 +50,7 @@ ALLOWED = {
     "router/frontend/http": ["router/access", "router/frontend", "router/journal", "router/text", "common", "common/flags",
                              "common/metrics", "common/text", "common/trace", "proto"],
     "router": ["router/access", "router/frontend", "router/frontend/http", "router/journal", "router/text", "router/replicas",
-               "router/scheduler", "router/dispatch", "common", "common/config", "common/flags", "common/flight",
+               "router/scheduler", "router/dispatch", "common", "common/config", "common/fd_store", "common/flags", "common/flight",
                "common/metrics", "common/model", "common/rpc", "common/trace", "proto"],
     "cli/launch": ["common", "common/fd_store", "common/flags"],
     "cli/check": ["router/sizing", "worker/model", "worker/loader", "kernels", "common", "common/config", "common/model",
