@@ -281,16 +281,24 @@ TEST_CASE("A drain ends with the set, or when it is asked to") {
   CHECK(absl::IsCancelled(closed.get()));
 }
 
-TEST_CASE("An added replica gets requests, and sequences that wait for a place") {
+TEST_CASE("An added replica gets requests") {
   Fixture fixture(1, {.hold_results = true});
   fixture.Submit(MakeRequest(1, 40, 30));
   fixture.Add({.hold_results = true});
   fixture.Submit(MakeRequest(2, 40, 30));
   CHECK(fixture.Held() == std::vector<int32_t>{1, 1});
-  for (const auto& client : fixture.clients) client->Break(kLoss);
+}
+
+// With two replicas, a sequence could be in flight in the losses of both, and so be a suspect,
+// which does not move.
+TEST_CASE("An added replica gets the sequences that wait for a place") {
+  Fixture fixture(1, {.hold_results = true});
+  fixture.Submit(MakeRequest(1, 40, 30));
+  CHECK(fixture.Held() == std::vector<int32_t>{1});
+  fixture.clients[0]->Break(kLoss);
   fixture.Add();
   fixture.RequireAllAsAlone();
-  CHECK(fixture.set->size() == 3);
+  CHECK(fixture.set->size() == 2);
 }
 
 TEST_CASE("A replica that cannot start is not added, and its number is free") {
