@@ -1,4 +1,5 @@
-// Parses the bodies of /v1/completions and /v1/chat/completions into the router's own requests.
+// Parses the bodies of OpenAI's /v1/completions and /v1/chat/completions into the router's own
+// requests. Other APIs' requests become the same.
 #pragma once
 
 #include <cstddef>
@@ -17,8 +18,15 @@ namespace stagecoach::router::http {
 // Limit of prompts in one /v1/completions request; each is scheduled separately.
 inline constexpr size_t kMaxPrompts = 1024;
 
+// The API of a request that decides the form of its answer.
+enum class Api : uint8_t {
+  kOpenAi,    // /v1/completions, /v1/chat/completions
+  kMessages,  // Anthropic's /v1/messages
+};
+
 // Properties of the client's request that decide the form of the answer.
 struct ApiForm {
+  Api api = Api::kOpenAi;
   bool is_chat = false;
   bool stream = false;
   bool include_usage = false;     // send a last chunk with the usage
@@ -38,7 +46,11 @@ struct ApiForm {
   bool is_unlimited = false;  // the client explicitly set no limit
   std::string grammar_field;  // "guided_json"; empty: none
   bool stop_is_string = false;
+  const char* stop_name = "stop";
   bool prompt_is_list = false;
+  // The places in the client's list of the tools that the router got, if the API has another form
+  // of tools.
+  std::optional<std::vector<size_t>> tool_places;
 };
 
 struct ApiRequest : ApiForm {

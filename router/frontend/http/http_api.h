@@ -15,6 +15,7 @@
 #include "common/work_queue.h"
 #include "router/access/access.h"
 #include "router/frontend/http/admission.h"
+#include "router/frontend/http/api_error.h"
 #include "router/frontend/http/api_request.h"
 #include "router/frontend/http/cors.h"
 #include "router/frontend/http/exchange.h"
@@ -61,6 +62,7 @@ class HttpApi {
     HttpRequest request;
     std::string request_id;
     Caller caller;
+    ErrorForm form;
   };
   struct Route {
     const char* method;
@@ -90,6 +92,8 @@ class HttpApi {
   void ChatCompletions(Call call);
   void ReadStream(Call call);
   void CancelStream(Call call);
+  void Messages(Call call);
+  void CountTokens(Call call);
   void Tokenize(Call call);
   void Detokenize(Call call);
 

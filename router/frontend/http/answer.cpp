@@ -1,0 +1,16 @@
+#include "router/frontend/http/answer.h"
+
+#include "router/frontend/http/answer_json.h"
+#include "router/frontend/http/anthropic/messages_answer.h"
+
+namespace stagecoach::router::http {
+
+std::unique_ptr<Answer> MakeAnswer(const ApiRequest& request, const ServedModel& model,
+                                   const std::string& request_id, int64_t created_unix_s) {
+  if (request.api == Api::kMessages) {
+    return std::make_unique<MessagesAnswer>(request, model, request_id);
+  }
+  return std::make_unique<AnswerJson>(request, model, request_id, created_unix_s);
+}
+
+}  // namespace stagecoach::router::http
