@@ -11,7 +11,8 @@ from workload import GOLDEN
 
 QUESTION = [{"role": "user", "content": "When does the first coach leave Greywell on Sunday?"}]
 DEMO = {"model": "demo-model", "messages": QUESTION, "max_tokens": 64}
-GREEDY = {**DEMO, "temperature": 0}
+# The package no longer has the sampling parameters, but the API has.
+GREEDY = {**DEMO, "extra_body": {"temperature": 0}}
 PARAMETERS = {"type": "object", "properties": {"city": {"enum": ["Åre", "Rome"]}, "days": {"type": "integer", "minimum": 1,
                                                                                         "maximum": 9}},
               "required": ["city"], "additionalProperties": False}
@@ -19,7 +20,7 @@ TOOLS = [{"name": "weather", "description": "How it will be", "input_schema": PA
 CHAT_TOOLS = [{"type": "function", "function": {"name": "weather", "description": "How it will be", "parameters": PARAMETERS}}]
 BIAS = {str(token): bias for token, bias in structured.closing_bias(GOLDEN / "qwen2").items()}
 CALL = {"model": "qwen2", "messages": [{"role": "user", "content": "Hi"}], "tools": TOOLS, "tool_choice": {"type": "any"},
-        "max_tokens": 200, "temperature": 2, "extra_body": {"logit_bias": BIAS}}
+        "max_tokens": 200, "extra_body": {"logit_bias": BIAS, "temperature": 2}}
 
 
 def connect(cluster, key="none"):
@@ -77,7 +78,7 @@ def test_stream(client):
     assert raw[-2:] == ["message_delta", "message_stop"]
 
 
-def test_how_a_message_ends(client):
+def test_how_a_message_ends(client, cluster):
     short = client.messages.create(**{**GREEDY, "max_tokens": 3})
     assert short.stop_reason == "max_tokens" and short.usage.output_tokens == 3
     text = client.messages.create(**GREEDY).content[0].text
@@ -85,23 +86,25 @@ def test_how_a_message_ends(client):
     stopped = client.messages.create(stop_sequences=[word], **GREEDY)
     assert stopped.stop_reason == "stop_sequence" and stopped.stop_sequence == word
     assert word not in stopped.content[0].text
-    assert client.messages.create(**{**GREEDY, "max_tokens": 10**6}).content[0].text == text
-    begun = client.messages.create(**{**GREEDY, "messages": [*QUESTION, {"role": "assistant", "content": text[:12]}]})
-    assert (text[:12] + begun.content[0].text).split() == text.split()
+    assert client.messages.create(**{**GREEDY, "max_tokens": 20_000}).content[0].text == text
+    begun = [*QUESTION, {"role": "assistant", "content": "It leaves"}]
+    rest = chat(cluster, messages=begun, temperature=0, max_tokens=64, continue_final_message=True)["choices"][0]["message"]["content"]
+    assert client.messages.create(**{**GREEDY, "messages": begun}).content[0].text == rest
 
 
-def test_thinking(client):
+def test_thinking(tool_client):
     form = {"guided_regex": "<think>[a-z]{4}</think>[A-Z]{3}"}
-    fields = {**DEMO, "temperature": 1, "extra_body": {"seed": 1, **form}}
-    message = client.messages.create(thinking={"type": "enabled", "budget_tokens": 1024}, **fields)
+    fields = {**DEMO, "model": "qwen2", "extra_body": {"seed": 1, **form}}
+    message = tool_client.messages.create(thinking={"type": "enabled", "budget_tokens": 1024}, **fields)
     assert [block.type for block in message.content] == ["thinking", "text"]
     assert len(message.content[0].thinking) == 4 and len(message.content[1].text) == 3
-    with client.messages.stream(thinking={"type": "disabled"}, **fields) as stream:
+    with tool_client.messages.stream(thinking={"type": "disabled"}, **fields) as stream:
         kinds = {event.type for event in stream}
         again = stream.get_final_message()
     assert {"thinking", "signature", "text"} <= kinds
-    assert again.content == message.content
-    client.messages.create(**{**GREEDY, "messages": [*QUESTION, {"role": "assistant", "content": message.content}, *QUESTION]})
+    assert again.content[0] == message.content[0] and again.content[1].text == message.content[1].text
+    fields["messages"] = [*QUESTION, {"role": "assistant", "content": message.content}, *QUESTION]
+    assert tool_client.messages.create(**fields).content
 
 
 def test_structured_output(client):
@@ -169,7 +172,7 @@ def test_errors(client, cluster):
         client.messages.create(**{**DEMO, "model": "claude-opus"})
     assert error.value.body["type"] == "error" and error.value.body["error"]["type"] == "not_found_error"
     with pytest.raises(anthropic.BadRequestError) as error:
-        client.messages.create(top_p=7, **DEMO)
+        client.messages.create(extra_body={"top_p": 7}, **DEMO)
     assert error.value.body["error"]["message"].startswith("top_p: ") and error.value.request_id
     with pytest.raises(anthropic.BadRequestError, match="prompt is too long"):
         client.messages.create(**{**DEMO, "messages": [{"role": "user", "content": "word " * 5000}]})
