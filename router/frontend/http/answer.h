@@ -26,6 +26,9 @@ class Answer {
   // The last events of a stream that fails after it has begun.
   virtual std::string FailureChunks(const absl::Status& status) = 0;
 
+  // Whether a stream's output stays in memory until its end.
+  virtual bool keeps_stream() const { return false; }
+
   // Keeps a message for Whole.
   virtual void Collect(size_t i, const v1::GenerateResponse& message) = 0;
   virtual std::string Whole() = 0;

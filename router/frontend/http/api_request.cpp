@@ -198,9 +198,10 @@ ApiRequest WithoutInput(const ApiRequest& request) {
 absl::Status InClientTerms(const ApiRequest& request, size_t i, const absl::Status& status) {
   const std::string message(status.message());
   const std::string_view field = FieldOf(message);
-  const std::string prompt = request.is_chat          ? "messages"
-                             : request.prompt_is_list ? fmt::format("prompt[{}]", i)
-                                                      : "prompt";
+  const std::string prompt = request.api == Api::kResponses ? "input"
+                             : request.is_chat              ? "messages"
+                             : request.prompt_is_list       ? fmt::format("prompt[{}]", i)
+                                                            : "prompt";
   if (field == "prompt" || field == "text") {
     const absl::Status named = WithField(status, prompt);
     return request.api == Api::kMessages ? InMessagesTerms(named) : named;
@@ -217,6 +218,7 @@ absl::Status InClientTerms(const ApiRequest& request, size_t i, const absl::Stat
     const std::string_view place = Behind(*rest, ".choice.texts").value_or("");
     return WithField(status, fmt::format("{}{}", request.grammar_field, place));
   }
+  if (request.api == Api::kResponses && field == "messages") return WithField(status, prompt);
   if (field == "resumable") return WithField(status, "stream_options.resumable");
   if (const auto rest = Behind(field, "tools["); rest && request.tool_places) {
     return WithField(status, ToolInClientTerms(*request.tool_places, *rest));

@@ -11,6 +11,7 @@
 
 #include "absl/status/statusor.h"
 #include "router/frontend/arrival.h"
+#include "router/frontend/http/responses/responses_form.h"
 #include "stagecoach/v1/inference.pb.h"
 
 namespace stagecoach::router::http {
@@ -20,14 +21,16 @@ inline constexpr size_t kMaxPrompts = 1024;
 
 // The API of a request that decides the form of its answer.
 enum class Api : uint8_t {
-  kOpenAi,    // /v1/completions, /v1/chat/completions
-  kMessages,  // Anthropic's /v1/messages
+  kOpenAi,     // /v1/completions, /v1/chat/completions
+  kMessages,   // Anthropic's /v1/messages
+  kResponses,  // OpenAI's /v1/responses
 };
 
 // Properties of the client's request that decide the form of the answer.
 struct ApiForm {
   Api api = Api::kOpenAi;
   bool is_chat = false;
+  std::optional<ResponsesForm> responses;  // set for kResponses
   bool stream = false;
   bool include_usage = false;     // send a last chunk with the usage
   bool continuous_usage = false;  // every chunk carries the usage so far

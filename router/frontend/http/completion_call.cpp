@@ -201,12 +201,9 @@ void CompletionCall::OnQueued() {
   if (request_.stream && ++n_queued_ == generations_.size()) StartStreamOnce();
 }
 
-bool CompletionCall::Collect(size_t prompt, const v1::GenerateResponse& message) {
+bool CompletionCall::TakeMemory(size_t prompt, const v1::GenerateResponse& message) {
   answer_bytes_ += AnswerBytes(message);
-  if (memory_.GrowTo(answer_bytes_)) {
-    answer_->Collect(prompt, message);
-    return true;
-  }
+  if (memory_.GrowTo(answer_bytes_)) return true;
   const bool never_fits = answer_bytes_ > frontend_->memory().limit_bytes();
   constexpr char kWhy[] =
       "the whole answer takes more memory than there is for requests (--request-memory): ask for "
@@ -214,6 +211,12 @@ bool CompletionCall::Collect(size_t prompt, const v1::GenerateResponse& message)
   FailAll(prompt,
           never_fits ? absl::InvalidArgumentError(kWhy) : absl::ResourceExhaustedError(kWhy));
   return false;
+}
+
+bool CompletionCall::Collect(size_t prompt, const v1::GenerateResponse& message) {
+  if (!TakeMemory(prompt, message)) return false;
+  answer_->Collect(prompt, message);
+  return true;
 }
 
 bool CompletionCall::OnMessage(size_t prompt, const v1::GenerateResponse& message) {
@@ -226,6 +229,7 @@ bool CompletionCall::OnMessage(size_t prompt, const v1::GenerateResponse& messag
     Collect(prompt, message);
     return true;
   }
+  if (answer_->keeps_stream() && !TakeMemory(prompt, message)) return true;
   n_tokens_ += static_cast<uint64_t>(message.token_ids_size());
   std::string events = answer_->Chunks(prompt, message);
   if (!events.empty()) StartStreamOnce();

@@ -72,6 +72,8 @@ class CompletionCall final : public std::enable_shared_from_this<CompletionCall>
   // it has ended and is null.
   bool WriteEvents(std::string events, const std::shared_ptr<Generation>& generation);
   void EndStream(std::string events);
+  // Takes memory for a message that is kept. False: there is none, and the request has failed.
+  bool TakeMemory(size_t prompt, const v1::GenerateResponse& message);
   // Keeps a message for the whole answer. False: there is no memory for it, and the request has
   // failed.
   bool Collect(size_t prompt, const v1::GenerateResponse& message);

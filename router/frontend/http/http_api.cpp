@@ -22,6 +22,8 @@
 #include "router/frontend/http/dropped.h"
 #include "router/frontend/http/model_json.h"
 #include "router/frontend/http/page_policy.h"
+#include "router/frontend/http/responses/response_turn.h"
+#include "router/frontend/http/responses/responses_request.h"
 #include "router/frontend/http/stream_relay.h"
 #include "router/frontend/http/stream_request.h"
 #include "router/frontend/http/tokenize_api.h"
@@ -55,6 +57,7 @@ const char* InsteadOf(std::string_view path) {
       {"/completion", "this is llama.cpp's; use /v1/completions"},
       {"/completions", "use /v1/completions: the base URL ends with /v1"},
       {"/chat/completions", "use /v1/chat/completions: the base URL ends with /v1"},
+      {"/responses", "use /v1/responses: the base URL ends with /v1"},
       {"/messages", "use /v1/messages: the base URL is without a path"},
       {"/v1/v1/messages", "use /v1/messages: the base URL is without a path"},
       {"/generate", "this is TGI's and SGLang's; use /v1/completions"},
@@ -86,12 +89,14 @@ int64_t StartedAt() {
 }  // namespace
 
 HttpApi::HttpApi(Frontend* frontend, std::shared_ptr<Access> access,
-                 std::vector<std::string> cors_origins, Sources sources, StageLoads stage_loads)
+                 std::vector<std::string> cors_origins, Sources sources, StageLoads stage_loads,
+                 const ResponseLimits& responses)
     : frontend_(frontend),
       access_(std::move(access)),
       cors_(std::move(cors_origins)),
       sources_(std::move(sources)),
-      stage_loads_(std::move(stage_loads)) {
+      stage_loads_(std::move(stage_loads)),
+      responses_(responses) {
   sources_.push_back(metrics_.collectable());
   StartedAt();
 }
@@ -100,6 +105,7 @@ const HttpApi::Route* HttpApi::FindRoute(const HttpRequest& request, std::string
   static constexpr Route kRoutes[] = {
       {"POST", "/v1/chat/completions", &HttpApi::ChatCompletions, true},
       {"POST", "/v1/completions", &HttpApi::Completions, true},
+      {"POST", "/v1/responses", &HttpApi::Responses, true},
       {"POST", "/v1/messages", &HttpApi::Messages, true},
       {"POST", "/v1/messages/count_tokens", &HttpApi::CountTokens, true},
       {"GET", "/v1/models", &HttpApi::Models, true},
@@ -271,11 +277,22 @@ void HttpApi::Status(Call call) {
   });
 }
 
+std::string HttpApi::IdOf(const ApiRequest& request, const Call& call) {
+  return request.request_id().empty() ? call.request_id : request.request_id();
+}
+
+absl::StatusOr<ApiRequest> HttpApi::ParseResponse(const Call& call) {
+  SC_ASSIGN_OR_RETURN(ApiRequest request, ParseResponsesRequest(call.request.body));
+  SC_RETURN_IF_ERROR(ContinueResponse(responses_, call.caller, &frontend_->memory(),
+                                      "resp_" + IdOf(request, call), request));
+  return request;
+}
+
 void HttpApi::BeginCompletion(Call call, ParseFunction parse) {
   const std::shared_ptr<Exchange> exchange = call.exchange;
   const ErrorForm form = call.form;
   const absl::Status posted = frontend_->Post([this, parse, call = std::move(call)]() mutable {
-    absl::StatusOr<ApiRequest> request = parse(call.request.body);
+    absl::StatusOr<ApiRequest> request = (this->*parse)(call);
     absl::Status good =
         request.ok() ? CheckChoices(*request, frontend_->max_choices()) : request.status();
     if (good.ok()) good = call.caller.TakeChoices(request->n_prompts() * request->n());
@@ -285,23 +302,28 @@ void HttpApi::BeginCompletion(Call call, ParseFunction parse) {
     request->arrival = {.time = call.request.arrived,
                         .traceparent = call.request.traceparent,
                         .caller = call.caller};
-    std::string id = request->request_id();
-    if (id.empty()) id = call.request_id;
+    const std::string id = IdOf(*request, call);
     CompletionCall::Begin(frontend_, *std::move(request), id, call.request.body, call.exchange,
                           std::move(call.request.body_lease));
   });
   if (!posted.ok()) exchange->Respond(ErrorResponse(posted, form));
 }
 
-void HttpApi::Completions(Call call) { BeginCompletion(std::move(call), ParseCompletionRequest); }
+void HttpApi::Completions(Call call) {
+  BeginCompletion(std::move(call), &HttpApi::Parse<ParseCompletionRequest>);
+}
 
-void HttpApi::ChatCompletions(Call call) { BeginCompletion(std::move(call), ParseChatRequest); }
+void HttpApi::ChatCompletions(Call call) {
+  BeginCompletion(std::move(call), &HttpApi::Parse<ParseChatRequest>);
+}
+
+void HttpApi::Responses(Call call) { BeginCompletion(std::move(call), &HttpApi::ParseResponse); }
 
 void HttpApi::Messages(Call call) {
   if (!call.request.anthropic_beta.empty()) {
     NoteDropped("the header anthropic-beta: " + call.request.anthropic_beta);
   }
-  BeginCompletion(std::move(call), ParseMessagesRequest);
+  BeginCompletion(std::move(call), &HttpApi::Parse<ParseMessagesRequest>);
 }
 
 void HttpApi::CountTokens(Call call) { AnswerText(std::move(call), AnswerCountTokens); }
