@@ -30,7 +30,6 @@ enum class Api : uint8_t {
 struct ApiForm {
   Api api = Api::kOpenAi;
   bool is_chat = false;
-  std::optional<ResponsesForm> responses;  // set for kResponses
   bool stream = false;
   bool include_usage = false;     // send a last chunk with the usage
   bool continuous_usage = false;  // every chunk carries the usage so far
@@ -43,17 +42,18 @@ struct ApiForm {
   bool return_token_ids = false;
   Arrival arrival;
   std::optional<v1::JsonEvents> json_events;  // instead of text; also set in the requests
+  ResponsesForm responses;                    // for kResponses
 
   // The client's names for fields that the router names differently.
   const char* max_tokens_name = "max_tokens";
-  bool is_unlimited = false;  // the client explicitly set no limit
-  std::string grammar_field;  // "guided_json"; empty: none
-  bool stop_is_string = false;
   const char* stop_name = "stop";
-  bool prompt_is_list = false;
+  std::string grammar_field;  // "guided_json"; empty: none
   // The places in the client's list of the tools that the router got, if the API has another form
   // of tools.
   std::optional<std::vector<size_t>> tool_places;
+  bool is_unlimited = false;  // the client explicitly set no limit
+  bool stop_is_string = false;
+  bool prompt_is_list = false;
 };
 
 struct ApiRequest : ApiForm {

@@ -120,7 +120,7 @@ std::string ResponseAnswer::Response(const char* status, const json::value& erro
       {"usage", Usage()}};
   std::string text = JsonText(std::move(response));
   text.pop_back();
-  return fmt::format("{},{}}}", text, request_.responses->echo);
+  return fmt::format("{},{}}}", text, request_.responses.echo);
 }
 
 std::string ResponseAnswer::Event(const char* type, const json::object& data) {
@@ -215,7 +215,7 @@ std::string ResponseAnswer::Whole() {
 }
 
 void ResponseAnswer::Keep() const {
-  if (request_.responses->turn == nullptr) return;
+  if (request_.responses.turn == nullptr) return;
   v1::ChatMessage answer;
   answer.set_role("assistant");
   for (const OutputPart& part : output_.parts()) {
@@ -230,7 +230,7 @@ void ResponseAnswer::Keep() const {
       call.set_arguments(part.text);
     }
   }
-  request_.responses->turn->Finish(std::move(answer));
+  request_.responses.turn->Finish(std::move(answer));
 }
 
 }  // namespace stagecoach::router::http

@@ -164,8 +164,8 @@ TEST_CASE("a finished response is kept with what it said") {
   ResponseStore store({});
   MemoryBudget budget(1000);
   ApiRequest request = ResponsesRequest();
-  request.responses->turn = std::make_shared<ResponseTurn>(
-      &store, Caller{}, "resp_id", request.chat, MemoryBudget::Lease(&budget));
+  request.responses.turn = std::make_shared<ResponseTurn>(&store, Caller{}, "resp_id", request.chat,
+                                                          MemoryBudget::Lease(&budget));
   ResponseAnswer answer(request, model, "id", 1);
   v1::GenerateResponse message = Ended(Begun(Said("Hi")), v1::FINISH_REASON_TOOL_CALLS);
   message.set_reasoning("Hm");

@@ -7,15 +7,18 @@
 namespace stagecoach::router::http {
 
 void ResponseTurn::Finish(v1::ChatMessage answer) {
+  if (store_ == nullptr) return;
   *conversation_.add_messages() = std::move(answer);
   store_->Put(caller_, id_, conversation_);
 }
 
 absl::Status ContinueResponse(ResponseStore& store, const Caller& caller, MemoryBudget* memory,
                               const std::string& id, ApiRequest& request) {
-  ResponsesForm& form = *request.responses;
+  ResponsesForm& form = request.responses;
+  const bool continues = !form.previous_response_id.empty();
+  const bool is_kept = form.store && store.keeps();
   v1::ChatRequest conversation;
-  if (!form.previous_response_id.empty()) {
+  if (continues) {
     SC_ASSIGN_OR_RETURN(conversation, store.Find(caller, form.previous_response_id));
     form.previous_response_id = std::string();  // it may be large
   }
@@ -26,14 +29,15 @@ absl::Status ContinueResponse(ResponseStore& store, const Caller& caller, Memory
   }
   messages.DeleteSubrange(n_instructions, messages.size() - n_instructions);
   messages.MergeFrom(conversation.messages());
-  if (!form.store || !store.keeps()) return absl::OkStatus();
+  if (!is_kept && !continues) return absl::OkStatus();  // the body's memory is paid for
   MemoryBudget::Lease lease(memory);
   if (!lease.GrowTo(conversation.ByteSizeLong())) {
     return absl::ResourceExhaustedError(
         "the memory for requests (--request-memory) is taken; try again later");
   }
-  form.turn =
-      std::make_shared<ResponseTurn>(&store, caller, id, std::move(conversation), std::move(lease));
+  form.turn = std::make_shared<ResponseTurn>(is_kept ? &store : nullptr, caller, id,
+                                             is_kept ? std::move(conversation) : v1::ChatRequest(),
+                                             std::move(lease));
   return absl::OkStatus();
 }
 

@@ -13,10 +13,11 @@
 
 namespace stagecoach::router::http {
 
-// A response that will be kept when it is complete. One thread at a time.
+// Pays for the conversation of a response, and keeps it when it is complete. One thread at a time.
 class ResponseTurn {
  public:
-  // `conversation`: what was said before the response. `lease` pays for it. `store` outlives this.
+  // `conversation`: what was said before the response. `lease` pays for it. `store` outlives this;
+  // null: the response will not be kept, and `conversation` is not needed.
   ResponseTurn(ResponseStore* store, Caller caller, std::string id, v1::ChatRequest conversation,
                MemoryBudget::Lease lease)
       : store_(store),

@@ -27,9 +27,9 @@ TEST_CASE("a response continues an earlier one, without its instructions") {
     v1::ChatMessage answer;
     answer.set_role("assistant");
     answer.set_content(said);
-    if (request->responses->turn != nullptr) {
+    if (request->responses.turn != nullptr) {
       CHECK(memory.used_bytes() > 0);
-      request->responses->turn->Finish(answer);
+      request->responses.turn->Finish(answer);
     }
     return Lines(request->chat);
   };

@@ -15,7 +15,7 @@ struct ResponsesForm {
   bool store = true;                 // keep the response for a later previous_response_id
   std::string previous_response_id;  // empty: none, or taken already
   bool has_instructions = false;     // they are the first message
-  // Keeps the response when it is complete; null: it is not kept.
+  // Keeps the response when it is complete; null: there is nothing to keep.
   std::shared_ptr<ResponseTurn> turn;
 };
 

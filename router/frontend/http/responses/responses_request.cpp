@@ -99,7 +99,7 @@ absl::StatusOr<ApiRequest> ParseResponsesRequest(std::string_view body) {
   ApiRequest request;
   request.api = Api::kResponses;
   request.is_chat = true;
-  ResponsesForm& form = request.responses.emplace();
+  ResponsesForm& form = request.responses;
   ReadCommon(fields, request.chat);
   request.stream = fields.Bool("stream").value_or(false);
   v1::SamplingParams sampling = ReadSampling(fields, request);

@@ -118,18 +118,17 @@ TEST_CASE("the choice of tools, the form of the answer and what it repeats") {
                                         "schema": {"type": "object"}}}})");
   CHECK(request.sampling().grammar().json_schema() == R"({"type":"object"})");
   CHECK(request.grammar_field == "text.format.schema");
-  REQUIRE(request.responses);
-  CHECK_FALSE(request.responses->store);
-  CHECK(request.responses->has_instructions);
-  CHECK(request.responses->previous_response_id == "resp_1");
-  const auto echo = boost::json::parse("{" + request.responses->echo + "}");
+  CHECK_FALSE(request.responses.store);
+  CHECK(request.responses.has_instructions);
+  CHECK(request.responses.previous_response_id == "resp_1");
+  const auto echo = boost::json::parse("{" + request.responses.echo + "}");
   CHECK(echo.at("metadata").at("a") == "b");
   CHECK(echo.at("instructions") == "i");
   CHECK(echo.at("tools").as_array().empty());
   CHECK(echo.at("parallel_tool_calls") == true);
   const ApiRequest large =
       Responses(R"({"input": "x", "instructions": ")" + std::string(10'000, 'i') + "\"}");
-  CHECK(large.responses->echo.find("iii") == std::string::npos);
+  CHECK(large.responses.echo.find("iii") == std::string::npos);
 }
 
 TEST_CASE("a response request's problems name the field") {
