@@ -17,7 +17,8 @@ PARAMETERS = {"type": "object", "properties": {"city": {"enum": ["Åre", "Rome"]
                                                                                         "maximum": 9}},
               "required": ["city"], "additionalProperties": False}
 TOOLS = [{"name": "weather", "description": "How it will be", "input_schema": PARAMETERS}]
-CHAT_TOOLS = [{"type": "function", "function": {"name": "weather", "description": "How it will be", "parameters": PARAMETERS}}]
+CHAT_TOOLS = [{"type": "function",
+               "function": {"name": "weather", "description": "How it will be", "parameters": PARAMETERS}}]
 BIAS = {str(token): bias for token, bias in structured.closing_bias(GOLDEN / "qwen2").items()}
 CALL = {"model": "qwen2", "messages": [{"role": "user", "content": "Hi"}], "tools": TOOLS, "tool_choice": {"type": "any"},
         "max_tokens": 200, "extra_body": {"logit_bias": BIAS, "temperature": 2}}
@@ -88,8 +89,8 @@ def test_how_a_message_ends(client, cluster):
     assert word not in stopped.content[0].text
     assert client.messages.create(**{**GREEDY, "max_tokens": 20_000}).content[0].text == text
     begun = [*QUESTION, {"role": "assistant", "content": "It leaves"}]
-    rest = chat(cluster, messages=begun, temperature=0, max_tokens=64, continue_final_message=True)["choices"][0]["message"]["content"]
-    assert client.messages.create(**{**GREEDY, "messages": begun}).content[0].text == rest
+    same = chat(cluster, messages=begun, temperature=0, max_tokens=64, continue_final_message=True)
+    assert client.messages.create(**{**GREEDY, "messages": begun}).content[0].text == same["choices"][0]["message"]["content"]
 
 
 def test_thinking(tool_client):
@@ -129,7 +130,8 @@ def test_a_tool_and_its_result(tool_client, tool_cluster):
     assert "input_json" in kinds and streamed.stop_reason == "tool_use"
     assert [block.input for block in streamed.content] == [block.input for block in message.content]
 
-    results = [{"type": "tool_result", "tool_use_id": use.id, "content": [{"type": "text", "text": "Sunny."}]} for use in uses]
+    results = [{"type": "tool_result", "tool_use_id": use.id, "content": [{"type": "text", "text": "Sunny."}]}
+               for use in uses]
     follow_up = {**call, "tool_choice": {"type": "auto"}, "max_tokens": 5, "messages": [
         *CALL["messages"], {"role": "assistant", "content": message.content},
         {"role": "user", "content": [*results, {"type": "text", "text": "So?"}]}]}
@@ -137,8 +139,10 @@ def test_a_tool_and_its_result(tool_client, tool_cluster):
     same = chat(tool_cluster, tools=CHAT_TOOLS, max_tokens=5, messages=[
         *CALL["messages"],
         {"role": "assistant", "content": None, "tool_calls": [
-            {"id": use.id, "type": "function", "function": {"name": use.name, "arguments": json.dumps(use.input)}} for use in uses]},
-        *({"role": "tool", "tool_call_id": use.id, "content": "Sunny."} for use in uses), {"role": "user", "content": "So?"}])
+            {"id": use.id, "type": "function", "function": {"name": use.name, "arguments": json.dumps(use.input)}}
+            for use in uses]},
+        *({"role": "tool", "tool_call_id": use.id, "content": "Sunny."} for use in uses),
+        {"role": "user", "content": "So?"}])
     assert n_prompt(answer.usage) == same["usage"]["prompt_tokens"]
     counted = tool_client.messages.count_tokens(model="qwen2", tools=TOOLS, messages=follow_up["messages"])
     assert counted.input_tokens == same["usage"]["prompt_tokens"]
@@ -151,7 +155,8 @@ def test_what_the_server_does_not_have(tool_client):
     message = tool_client.messages.create(**{**CALL, "tools": [search, *TOOLS], **hints})
     assert all(block.name == "weather" for block in message.content if block.type == "tool_use")
     with pytest.raises(anthropic.BadRequestError, match="web_search"):
-        tool_client.messages.create(**{**CALL, "tools": [search, *TOOLS], "tool_choice": {"type": "tool", "name": "web_search"}})
+        tool_client.messages.create(**{**CALL, "tools": [search, *TOOLS],
+                                       "tool_choice": {"type": "tool", "name": "web_search"}})
     with pytest.raises(anthropic.BadRequestError, match="only text"):
         tool_client.messages.create(model="qwen2", max_tokens=5, messages=[{"role": "user", "content": [
             {"type": "image", "source": {"type": "base64", "media_type": "image/png", "data": "aGk="}}]}])
@@ -160,7 +165,8 @@ def test_what_the_server_does_not_have(tool_client):
 def test_a_billing_line_does_not_break_the_prefix_cache(client):
     def cached(line):
         system = [{"type": "text", "text": f"x-anthropic-billing-header: cc_version=2.0; cch={line};"},
-                  {"type": "text", "text": "You help people at a coach station. " * 8, "cache_control": {"type": "ephemeral"}}]
+                  {"type": "text", "text": "You help people at a coach station. " * 8,
+                   "cache_control": {"type": "ephemeral"}}]
         return client.messages.create(system=system, **GREEDY).usage.cache_read_input_tokens
 
     cached("first")

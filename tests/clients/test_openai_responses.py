@@ -17,10 +17,11 @@ PARAMETERS = {"type": "object", "properties": {"city": {"enum": ["Åre", "Rome"]
                                                                                         "maximum": 9}},
               "required": ["city"], "additionalProperties": False}
 TOOLS = [{"type": "function", "name": "weather", "description": "How it will be", "parameters": PARAMETERS}]
-CHAT_TOOLS = [{"type": "function", "function": {"name": "weather", "description": "How it will be", "parameters": PARAMETERS}}]
+CHAT_TOOLS = [{"type": "function",
+               "function": {"name": "weather", "description": "How it will be", "parameters": PARAMETERS}}]
 BIAS = {str(token): bias for token, bias in structured.closing_bias(GOLDEN / "qwen2").items()}
-CALL = {"model": "qwen2", "input": "Hi", "tools": TOOLS, "tool_choice": "required", "max_output_tokens": 200, "temperature": 2,
-        "extra_body": {"logit_bias": BIAS, "seed": 5}}
+CALL = {"model": "qwen2", "input": "Hi", "tools": TOOLS, "tool_choice": "required", "max_output_tokens": 200,
+        "temperature": 2, "extra_body": {"logit_bias": BIAS, "seed": 5}}
 
 
 def connect(cluster, key="none"):
@@ -48,7 +49,8 @@ def chat(cluster, **body):
 
 def test_the_same_answer_as_a_chat_completion(client, cluster):
     response = client.responses.create(input=QUESTION, instructions="Be brief.", metadata={"a": "b"}, **GREEDY)
-    same = chat(cluster, temperature=0, messages=[{"role": "system", "content": "Be brief."}, {"role": "user", "content": QUESTION}])
+    same = chat(cluster, temperature=0, messages=[{"role": "system", "content": "Be brief."},
+                                                  {"role": "user", "content": QUESTION}])
     assert response.output_text == same["choices"][0]["message"]["content"]
     assert response.status == "completed" and response.error is None and response.incomplete_details is None
     assert response.metadata == {"a": "b"} and response.instructions == "Be brief."
@@ -63,7 +65,8 @@ def test_stream(client):
     events = list(client.responses.create(input=QUESTION, stream=True, **GREEDY))
     assert [event.sequence_number for event in events] == list(range(len(events)))
     kinds = [event.type for event in events]
-    assert kinds[:4] == ["response.created", "response.in_progress", "response.output_item.added", "response.content_part.added"]
+    assert kinds[:4] == ["response.created", "response.in_progress", "response.output_item.added",
+                         "response.content_part.added"]
     assert kinds[-4:] == ["response.output_text.done", "response.content_part.done", "response.output_item.done",
                           "response.completed"]
     assert "".join(event.delta for event in events if event.type == "response.output_text.delta") == whole.output_text
@@ -169,6 +172,6 @@ def test_errors(client):
         client.responses.create(input=[{"role": "user", "content": [{"type": "input_image", "image_url": "x"}]}], **GREEDY)
     with pytest.raises(openai.BadRequestError, match="web_search"):
         client.responses.create(input=QUESTION, tools=[{"type": "web_search"}], tool_choice={"type": "web_search"}, **GREEDY)
-    dropped = client.responses.create(input=QUESTION, tools=[{"type": "web_search"}], include=["reasoning.encrypted_content"],
-                                      **GREEDY)
+    dropped = client.responses.create(input=QUESTION, tools=[{"type": "web_search"}],
+                                      include=["reasoning.encrypted_content"], **GREEDY)
     assert dropped.output_text
